@@ -1,0 +1,96 @@
+package sched
+
+import "math"
+
+// Time is nanoseconds on this node's monotonic clock; never wall time.
+type Time int64
+
+// Duration is a span of Time in nanoseconds.
+type Duration int64
+
+// Never is later than every Time; a timer set to Never is off.
+const Never Time = math.MaxInt64
+
+// Add returns t+d, saturating at Never.
+func (t Time) Add(d Duration) Time {
+	if d > 0 && t > Never-Time(d) {
+		return Never
+	}
+	return t + Time(d)
+}
+
+// Sub returns t-u.
+func (t Time) Sub(u Time) Duration { return Duration(t - u) }
+
+// ModelID numbers a model within one scheduler.
+type ModelID uint32
+
+// GPUID numbers a GPU within one scheduler.
+type GPUID uint32
+
+// RequestID names a live request within one scheduler. The driver chooses it; two live requests
+// never share one.
+type RequestID uint64
+
+// BatchID names a dispatched batch; it is never reused within one scheduler's life.
+type BatchID uint64
+
+// Priority orders requests of one model when not all can be served: higher is kept longer.
+type Priority uint8
+
+// Request is one inference as the scheduler sees it: no tensor, no address.
+type Request struct {
+	ID       RequestID
+	Model    ModelID
+	Priority Priority
+	Deadline Time // the answer's latest useful moment at the frontend, on this node's clock
+}
+
+// Reason says why a request ended without an output.
+type Reason uint8
+
+// The reasons. Their names appear in metrics, on the wire and in errors.
+const (
+	ReasonNone          Reason = iota
+	DeadlineCannotBeMet        // dropped: no batch can meet it any more
+	QueueFull                  // rejected: the model's queue is at its limit
+	UnknownModel               // rejected: no such model, or it was unloaded
+	DeadlinePast               // rejected: the deadline had passed on arrival
+	Canceled                   // the caller gave up
+	NoBackend                  // unavailable: no GPU serves this model
+	BackendLost                // unavailable: the backend died holding the batch and no time was left
+	ExecutionFailed            // the model failed on this batch
+	InputUnavailable           // the input could not be fetched from the frontend
+	ReasonCount
+)
+
+var reasonNames = [ReasonCount]string{
+	"none", "deadline_cannot_be_met", "queue_full", "unknown_model", "deadline_past", "canceled",
+	"no_backend", "backend_lost", "execution_failed", "input_unavailable",
+}
+
+// String returns the reason's name in snake case, as metrics label it.
+func (r Reason) String() string {
+	if r < ReasonCount {
+		return reasonNames[r]
+	}
+	return "invalid"
+}
+
+// Batch is the order to run Requests of one model on one GPU at ExecAt.
+// Requests is valid until the next call into the scheduler.
+type Batch struct {
+	ID       BatchID
+	Model    ModelID
+	GPU      GPUID
+	ExecAt   Time // when the batch is to start on the GPU
+	Latest   Time // a later start misses the earliest deadline in the batch
+	Finish   Time // ExecAt + ℓ(len(Requests))
+	Requests []RequestID
+}
+
+// Drop tells that a request ended without an output.
+type Drop struct {
+	ID     RequestID
+	Reason Reason
+}
