@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// benches returns the benchmarks, each a command under "downbeat bench".
+func benches() []command {
+	return []command{}
+}
+
+func benchCommand() command {
+	return command{name: "bench", summary: "measure: goodput, dispatch, overhead, gateway, transfer, gpu",
+		run: func(ctx context.Context, args []string) error {
+			return dispatch(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
+				fmt.Fprintln(w, "Usage: downbeat bench WHAT [flags]")
+				list(w, benches())
+			})
+		}}
+}

@@ -1,0 +1,95 @@
+// Command downbeat serves deep-learning models under deadlines: scheduler, backends, gateway, and
+// the tools to load, measure and check them, in one binary.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// A command is one word after "downbeat".
+type command struct {
+	name    string
+	summary string
+	run     func(ctx context.Context, args []string) error
+}
+
+// commands returns every word that downbeat knows, in the order that help shows.
+func commands() []command {
+	return []command{
+		benchCommand(),
+		versionCommand(),
+	}
+}
+
+const usage = `downbeat serves DNN models to requests that carry deadlines.
+
+Usage: downbeat COMMAND [flags]        downbeat COMMAND --help
+
+`
+
+const footer = `
+Start here:
+  downbeat demo                        serve the models in models/, send load, print the result
+  downbeat serve                       scheduler, backend and gateway in one process
+  downbeat infer vehicle-s car.png     ask a running gateway
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := dispatch(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
+		fmt.Fprint(w, usage)
+		list(w, commands())
+		fmt.Fprint(w, footer)
+	})
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "downbeat:", err)
+		os.Exit(1)
+	}
+}
+
+// errUsage ends with exit code 2; what was wrong has been printed.
+var errUsage = errors.New("usage")
+
+// dispatch runs the command that args name; help prints what there is.
+func dispatch(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
+	if len(args) == 0 {
+		help(os.Stderr)
+		return errUsage
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		help(os.Stdout)
+		return nil
+	}
+	for _, c := range all {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:])
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s: unknown command %q; the commands are:\n", path, args[0])
+	list(os.Stderr, all)
+	return errUsage
+}
+
+// list prints each command with its summary, aligned.
+func list(w io.Writer, all []command) {
+	width := 0
+	for _, c := range all {
+		width = max(width, len(c.name))
+	}
+	for _, c := range all {
+		fmt.Fprintf(w, "  %-*s  %s\n", width, c.name, c.summary)
+	}
+}
