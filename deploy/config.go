@@ -1,0 +1,235 @@
+// Package deploy holds what a deployment sets: one YAML file plus flags, fifteen knobs in all,
+// checked before anything starts. It starts nothing itself.
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Config is everything that a deployment may set. Constants that no two deployments would set
+// differently live beside the code that uses them.
+type Config struct {
+	Listen    string `yaml:"listen"`     // scheduler: where frontends and backends connect
+	Scheduler string `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to
+	HTTP      string `yaml:"http"`       // gateway: REST, metrics and the page
+	GRPC      string `yaml:"grpc"`       // gateway: gRPC
+	Data      string `yaml:"data"`       // data plane listener of frontends and backends
+	Provider  string `yaml:"provider"`   // data plane: auto, verbs, shm or tcp
+	Models    string `yaml:"models"`     // the model repository
+	Executors int    `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
+	Emulate   int    `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
+	TokenFile string `yaml:"token_file"` // a file holding the secret that all parts share
+	TLSCert   string `yaml:"tls_cert"`   // PEM certificate for every listener and for dialing
+	TLSKey    string `yaml:"tls_key"`    // its PEM key
+	TLSCA     string `yaml:"tls_ca"`     // PEM roots that peers are checked against
+	QueueMax  int    `yaml:"queue_max"`  // requests queued per model before new ones are rejected
+	LogLevel  string `yaml:"log_level"`  // debug, info, warn or error
+}
+
+// Default returns the configuration of one machine on loopback.
+func Default() Config {
+	return Config{
+		Listen:    "127.0.0.1:7070",
+		Scheduler: "127.0.0.1:7070",
+		HTTP:      "127.0.0.1:8000",
+		GRPC:      "127.0.0.1:8001",
+		Data:      "127.0.0.1:0",
+		Provider:  "auto",
+		Models:    "models",
+		QueueMax:  100_000,
+		LogLevel:  "info",
+	}
+}
+
+// fileSizeMax bounds what is read as a configuration or a secret.
+const fileSizeMax = 1 << 20
+
+// Load reads a YAML file over the defaults. Unknown and doubled keys are errors that name the line.
+func Load(path string) (Config, error) {
+	c := Default()
+	text, err := readBounded(path)
+	if err != nil {
+		return c, fmt.Errorf("config: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("config %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, fileSizeMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > fileSizeMax {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, fileSizeMax)
+	}
+	return text, nil
+}
+
+// Flags registers a flag for each knob, with the present value as the default.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Listen, "listen", c.Listen, "scheduler `address` that frontends and backends connect to")
+	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to")
+	fs.StringVar(&c.HTTP, "http", c.HTTP, "gateway `address` for REST, /metrics and the page")
+	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "gateway `address` for gRPC")
+	fs.StringVar(&c.Data, "data", c.Data, "data plane listen `address`")
+	fs.StringVar(&c.Provider, "provider", c.Provider, "data plane `provider`: auto, verbs, shm or tcp")
+	fs.StringVar(&c.Models, "models", c.Models, "model repository `directory`")
+	fs.IntVar(&c.Executors, "executors", c.Executors, "ONNX Runtime executors, one core each; 0: one per two cores")
+	fs.IntVar(&c.Emulate, "emulate", c.Emulate, "emulated GPUs instead of ONNX Runtime; 0: none")
+	fs.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`file` with the secret that all parts share")
+	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM certificate `file`")
+	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM key `file`")
+	fs.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "PEM `file` of the roots that peers are checked against")
+	fs.IntVar(&c.QueueMax, "queue-max", c.QueueMax, "requests queued per model before new ones are rejected")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
+}
+
+// Parse reads flags over the file that -config names (or the defaults), and checks the result.
+// extra registers a command's own flags. It returns the words after the flags.
+func Parse(name string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
+	path, err := configPath(args)
+	if err != nil {
+		return Config{}, nil, err
+	}
+	c := Default()
+	if path != "" {
+		if c, err = Load(path); err != nil {
+			return c, nil, err
+		}
+	}
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs.String("config", path, "YAML `file`; flags win over it")
+	c.Flags(fs)
+	if extra != nil {
+		extra(fs)
+	}
+	if err := fs.Parse(args); err != nil {
+		return c, nil, err
+	}
+	return c, fs.Args(), c.Check()
+}
+
+// configPath finds -config before the other flags are parsed, since they override the file.
+func configPath(args []string) (string, error) {
+	for i, a := range args {
+		key, value, inline := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
+		switch {
+		case a == "--":
+			return "", nil
+		case !strings.HasPrefix(a, "-") || key != "config":
+		case inline:
+			return value, nil
+		case i+1 < len(args):
+			return args[i+1], nil
+		default:
+			return "", errors.New("flag -config: a file name must follow")
+		}
+	}
+	return "", nil
+}
+
+// Check returns every problem at once, each naming the field, the value and what is allowed.
+func (c Config) Check() error {
+	var errs []error
+	bad := func(field string, value any, allowed string) {
+		errs = append(errs, fmt.Errorf("config: %s: %v is not allowed: %s", field, value, allowed))
+	}
+	for _, a := range []struct{ field, value string }{
+		{"listen", c.Listen}, {"scheduler", c.Scheduler}, {"http", c.HTTP}, {"grpc", c.GRPC}, {"data", c.Data},
+	} {
+		if _, _, err := net.SplitHostPort(a.value); err != nil {
+			bad(a.field, fmt.Sprintf("%q", a.value), "want host:port")
+		}
+	}
+	if allowed := []string{"auto", "verbs", "shm", "tcp"}; !slices.Contains(allowed, c.Provider) {
+		bad("provider", fmt.Sprintf("%q", c.Provider), "want one of "+strings.Join(allowed, ", "))
+	}
+	if allowed := []string{"debug", "info", "warn", "error"}; !slices.Contains(allowed, c.LogLevel) {
+		bad("log_level", fmt.Sprintf("%q", c.LogLevel), "want one of "+strings.Join(allowed, ", "))
+	}
+	if c.Executors < 0 || c.Executors > 1024 {
+		bad("executors", c.Executors, "want 0 to 1024")
+	}
+	if c.Emulate < 0 || c.Emulate > 1024 {
+		bad("emulate", c.Emulate, "want 0 to 1024")
+	}
+	if c.QueueMax < 1 || c.QueueMax > 100_000_000 {
+		bad("queue_max", c.QueueMax, "want 1 to 100000000")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("tls_cert and tls_key", fmt.Sprintf("%q and %q", c.TLSCert, c.TLSKey), "set both or neither")
+	}
+	errs = append(errs, c.checkExposure()...)
+	return errors.Join(errs...)
+}
+
+// checkExposure refuses listeners beyond loopback that ask nobody for a secret.
+func (c Config) checkExposure() []error {
+	var errs []error
+	for _, a := range []struct{ field, value string }{{"listen", c.Listen}, {"data", c.Data}} {
+		if host, _, err := net.SplitHostPort(a.value); err == nil && !loopback(host) && c.TokenFile == "" {
+			errs = append(errs, fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls_cert, tls_key) as well", a.field, a.value))
+		}
+	}
+	return errs
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Token reads the shared secret; empty when none is set. Surrounding white space does not count.
+func (c Config) Token() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	text, err := readBounded(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 || len(token) > 256 {
+		return "", fmt.Errorf("token_file %s: the secret has %d characters, want 16 to 256", c.TokenFile, len(token))
+	}
+	return token, nil
+}
+
+// ExecutorCount resolves the default: half the cores, at least one, so that the data plane, the
+// scheduler and the gateway keep cores of their own.
+func (c Config) ExecutorCount() int {
+	if c.Executors > 0 {
+		return c.Executors
+	}
+	return max(1, runtime.NumCPU()/2)
+}
+
+// YAML returns the configuration in force, as a file that Load reads back.
+func (c Config) YAML() string {
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

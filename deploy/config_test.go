@@ -1,0 +1,107 @@
+package deploy
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "downbeat.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaultIsValidAndRoundTrips(t *testing.T) {
+	if err := Default().Check(); err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Emulate, want.TokenFile = 8, "secret"
+	got, err := Load(write(t, want.YAML()))
+	if err != nil || got != want {
+		t.Fatalf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestKnobsAreFew(t *testing.T) {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	c := Default()
+	c.Flags(fs)
+	flags := 0
+	fs.VisitAll(func(*flag.Flag) { flags++ })
+	if fields := reflect.TypeFor[Config]().NumField(); fields > 15 || flags != fields {
+		t.Errorf("%d fields and %d flags; want as many flags as fields, at most 15", fields, flags)
+	}
+}
+
+func TestFlagsWinOverTheFile(t *testing.T) {
+	path := write(t, "emulate: 4\nhttp: 127.0.0.1:9000\n")
+	for _, args := range [][]string{{"-config", path, "-emulate", "2", "word"}, {"--emulate=2", "--config=" + path, "word"}} {
+		c, rest, err := Parse("serve", args, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Emulate != 2 || c.HTTP != "127.0.0.1:9000" || len(rest) != 1 {
+			t.Errorf("%v: emulate=%d http=%s rest=%v", args, c.Emulate, c.HTTP, rest)
+		}
+	}
+}
+
+func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"unknown key":  {"http: 127.0.0.1:1\nhtpp: x\n", "line 2: field htpp not found"},
+		"wrong type":   {"\nemulate: many\n", "line 2: cannot unmarshal"},
+		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
+		"provider":     {"provider: udp\n", `provider: "udp" is not allowed: want one of auto`},
+		"negative":     {"executors: -1\n", "executors: -1 is not allowed: want 0 to 1024"},
+		"half a pair":  {"tls_cert: a.pem\n", "set both or neither"},
+		"exposed":      {"listen: 0.0.0.0:7070\n", "set token_file"},
+		"queue":        {"queue_max: 0\n", "queue_max: 0 is not allowed"},
+		"log level":    {"log_level: loud\n", "log_level"},
+		"twice":        {"http: 127.0.0.1:1\nhttp: 127.0.0.1:2\n", "already defined"},
+		"not a config": {"[1, 2\n", "line"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := Parse("serve", []string{"-config", write(t, tc.text)}, nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want it to say %q", err, tc.want)
+			}
+		})
+	}
+	if _, _, err := Parse("serve", []string{"-config", "/nonexistent"}, nil); err == nil {
+		t.Error("a missing file must be an error")
+	}
+}
+
+func TestToken(t *testing.T) {
+	c := Default()
+	if tok, err := c.Token(); tok != "" || err != nil {
+		t.Errorf("got %q, %v", tok, err)
+	}
+	c.TokenFile = write(t, "0123456789abcdef\n")
+	if tok, err := c.Token(); tok != "0123456789abcdef" || err != nil {
+		t.Errorf("got %q, %v", tok, err)
+	}
+	c.TokenFile = write(t, "short")
+	if _, err := c.Token(); err == nil {
+		t.Error("a short secret must be refused")
+	}
+}
+
+func TestTLSFiles(t *testing.T) {
+	c := Default()
+	if s, k, err := c.TLS(); s != nil || k != nil || err != nil {
+		t.Errorf("got %v %v %v", s, k, err)
+	}
+	c.TLSCA = write(t, "not pem")
+	if _, _, err := c.TLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+		t.Errorf("got %v", err)
+	}
+}
