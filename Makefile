@@ -1,0 +1,68 @@
+# Downbeat. "make help" lists the targets.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+GO      ?= go
+ORT     := 1.27.0
+ORT_LIB ?= $(CURDIR)/.cache/ort/$(ORT)/libonnxruntime.so.1
+export ORT_LIB
+
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo devel)
+PKGS    ?= ./...
+SEEDS   ?= 10000
+SEED    ?= 1
+
+.PHONY: help run build test race fuzz bench lint sim models clean ort vet-tags nocgo staticcheck
+
+help: ## list the targets
+	@grep -hE '^[a-z][a-zA-Z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: bin/downbeat ort ## serve the models, send load, print the result; the page stays up in a terminal
+	@bin/downbeat demo $(ARGS)
+
+build: bin/downbeat ## build bin/downbeat
+
+bin/downbeat: FORCE
+	@$(GO) build -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/downbeat
+FORCE:
+
+ort: ## fetch ONNX Runtime $(ORT) unless ORT_LIB names one
+	@deploy/ort/fetch.sh
+
+test: ort lint ## everything that needs no hardware
+	$(GO) test $(PKGS)
+
+race: ort ## the tests under the race detector, shuffled
+	$(GO) test -race -shuffle=on $(PKGS)
+
+FUZZTIME ?= 10s
+fuzz: ## run every fuzz target for FUZZTIME (default 10s)
+	@set -e; for pkg in $$($(GO) list $(PKGS)); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg; done; done
+
+lint: ## gofmt, vet, and the tree's own rules
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt: $$bad"; exit 1; }
+	$(GO) vet ./...
+	$(GO) test ./internal/lint
+
+vet-tags: ## what the optional hardware adds must compile everywhere
+	$(GO) vet -tags cuda ./cuda/...
+	$(GO) vet -tags rdma ./rdma/... || { echo "vet -tags rdma: needs libibverbs-dev"; exit 1; }
+
+nocgo: ## the tree must build without a C compiler
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/downbeat
+
+sim: ## SEEDS seeds of the simulator with faults, from SEED on
+	$(GO) test ./core/sim -run Swarm -count=1 -v -seeds=$(SEEDS) -seed=$(SEED) | tail -n 5
+
+bench: bin/downbeat ## the short form of every benchmark that this host can run
+	bin/downbeat bench
+
+models: bin/downbeat ort ## train every model from scratch, by seed
+	bin/downbeat models train
+
+clean: ## remove what make made
+	rm -rf bin out
+
+-include rdma/rdma.mk cuda/cuda.mk
