@@ -1,6 +1,7 @@
 // Package rdma is the data plane: memory registered once in pools, one-sided reads of what a peer
 // offered, and messages for outputs. Providers: verbs (tag rdma), shared memory on one host, TCP
-// everywhere. It knows nothing of models or scheduling.
+// everywhere, and a direct copy between nodes of one process. It knows nothing of models or
+// scheduling.
 package rdma
 
 import "errors"
@@ -15,13 +16,16 @@ var (
 	ErrNoMemory     = errors.New("rdma: registered memory exhausted")
 	ErrVersion      = errors.New("rdma: peer speaks another version")
 	ErrAuth         = errors.New("rdma: wrong token")
+	ErrProtocol     = errors.New("rdma: peer broke the protocol")
+	ErrInvalid      = errors.New("rdma: invalid argument")
 )
 
 // Remote says where offered bytes lie in a peer's registered memory; it travels in wire.Descriptor.
+// A reader may narrow it (a larger Offset, a smaller Length) to read a part.
 type Remote struct {
 	Key    uint64
-	Offset uint64
-	Length uint32
+	Offset uint64 // bytes from the buffer's start
+	Length uint32 // bytes
 }
 
 // Read is one one-sided read of a chain. len(Dst) must equal Src.Length, and Dst must lie in a
@@ -31,30 +35,14 @@ type Read struct {
 	Src Remote
 }
 
-// The rest of the package's surface, to be written:
-//
-//	type Config struct {
-//		Listen    string   // "127.0.0.1:0"; loopback unless told
-//		Token     string   // both ends must hold the same
-//		Providers []string // order of preference; empty: verbs, shm, tcp as the host offers
-//		TLS       *tls.Config
-//		PoolBytes int64    // bound of registered memory
-//		PeersMax  int
-//		Receive   func(from *Peer, msg []byte) // a message from a peer; valid during the call; one goroutine per peer
-//		Logger    *slog.Logger
-//	}
-//	func Open(c Config) (*Node, error)
-//	func (n *Node) Addr() string                        // opaque; what Connect of a peer takes
-//	func (n *Node) Alloc(size int) (*Buffer, error)     // from size-classed registered pools; no allocation after warm-up
-//	func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) // cached per address; picks the best common provider
-//	func (n *Node) Stats() Stats                        // buffers live, bytes, per-peer delays (p50/p99/p99.9 of control echo and of reads)
-//	func (n *Node) Close() error
-//
-//	func (b *Buffer) Bytes() []byte
-//	func (b *Buffer) Offer() Remote    // readable by peers from now on, until Withdraw or Free
-//	func (b *Buffer) Withdraw()        // a read after this fails with ErrNotOffered; returns when none is under way
-//	func (b *Buffer) Free()
-//
-//	func (p *Peer) Read(chain []Read, done func(error)) // one-sided, one posted chain; done is called exactly once
-//	func (p *Peer) Send(parts ...[]byte) error          // one message made of the parts; copied or written before return; ErrTooLarge over MessageMax
-//	func (p *Peer) Provider() string
+// ChainError is what done gets when some reads of a chain failed and the peer is still there.
+// Reads that are not named were filled. errors.Is sees Err (ErrNotOffered).
+type ChainError struct {
+	Failed []int // indexes into the chain, ascending
+	Err    error
+}
+
+func (e *ChainError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause common to the failed reads.
+func (e *ChainError) Unwrap() error { return e.Err }
