@@ -42,6 +42,10 @@ if [ -n "${ORT_LIB:-}" ]; then
 	[ -f "$ORT_LIB" ] || fail "ORT_LIB=$ORT_LIB: no such file; it must name libonnxruntime.so"
 	[ "$(dd if="$ORT_LIB" bs=1 skip=1 count=3 2>/dev/null)" = ELF ] ||
 		fail "ORT_LIB=$ORT_LIB: not a shared library (no ELF header)"
+	if [ "$ORT_LIB" -ef "$library" ]; then
+		echo "onnxruntime: ORT_LIB is in place"
+		exit 0
+	fi
 	mkdir -p "$dir"
 	ln -sfn "$(cd "$(dirname "$ORT_LIB")" && pwd)/$(basename "$ORT_LIB")" "$library"
 	echo "onnxruntime: using $ORT_LIB"
