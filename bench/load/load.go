@@ -1,0 +1,142 @@
+// Package load sends open-loop load and accounts for every request. Arrivals are drawn ahead of
+// time; latency counts from the intended moment of sending, so a generator or a server that falls
+// behind is seen in the numbers (no coordinated omission). It decides nothing about scheduling.
+package load
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Arrival is one request of a plan: when to send it, counted from the start, and for which model.
+type Arrival struct {
+	At    time.Duration
+	Model int // index into Options.Models
+}
+
+// Model is what the generator needs to know of a model.
+type Model struct {
+	Name string
+	SLO  time.Duration // budget of each request
+}
+
+// A Target answers one request. ctx carries the request's deadline. Infer is called by many
+// goroutines at once.
+type Target interface {
+	Infer(ctx context.Context, model int, seq int) error
+}
+
+// Options say what to send.
+type Options struct {
+	Models   []Model
+	Plan     []Arrival // in order of At
+	Classify func(error) string
+	// InFlightMax bounds the goroutines; a request that finds no place is counted as "generator
+	// limit", never silently left out. 0: 100,000.
+	InFlightMax int
+	// Progress, if set, is called about once a second by one goroutine.
+	Progress func(elapsed time.Duration, sent, answered, good int64)
+}
+
+// Run sends the plan and returns when every request has ended or ctx is cancelled; the requests
+// that were not sent by then are left out of the report, those under way are counted.
+func Run(ctx context.Context, target Target, o Options) *Report {
+	if o.InFlightMax == 0 {
+		o.InFlightMax = 100_000
+	}
+	r := newReport(o.Models, o.Classify)
+	stop := r.follow(o.Progress)
+	defer stop()
+
+	places := make(chan struct{}, o.InFlightMax)
+	var wg sync.WaitGroup
+	r.start = time.Now()
+	for seq, a := range o.Plan {
+		due := r.start.Add(a.At)
+		if !sleepUntil(ctx, due) {
+			break
+		}
+		r.lag(time.Since(due))
+		r.sent.Add(1)
+		select {
+		case places <- struct{}{}:
+		default:
+			r.end(a.Model, due, 0, errLimit)
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { <-places }()
+			r.one(ctx, target, a, seq, due)
+		}()
+	}
+	r.elapsed = time.Since(r.start)
+	wg.Wait()
+	return r
+}
+
+// one sends a request and counts how it ended.
+func (r *Report) one(ctx context.Context, target Target, a Arrival, seq int, due time.Time) {
+	slo := r.Models[a.Model].SLO
+	rctx, cancel := context.WithDeadline(ctx, due.Add(slo))
+	err := target.Infer(rctx, a.Model, seq)
+	cancel()
+	r.end(a.Model, due, slo, err)
+}
+
+// sleepUntil returns false when ctx ended first.
+func sleepUntil(ctx context.Context, due time.Time) bool {
+	d := time.Until(due)
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow reports progress until the returned function is called.
+func (r *Report) follow(progress func(time.Duration, int64, int64, int64)) (stop func()) {
+	if progress == nil {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		begin := time.Now()
+		for {
+			select {
+			case <-tick.C:
+				progress(time.Since(begin).Round(time.Second), r.sent.Load(), r.answered.Load(), r.good.Load())
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// counters are touched by every request's goroutine.
+type counters struct {
+	sent, answered, good atomic.Int64
+	lagMax               atomic.Int64
+}
+
+func (c *counters) lag(d time.Duration) {
+	for {
+		old := c.lagMax.Load()
+		if int64(d) <= old || c.lagMax.CompareAndSwap(old, int64(d)) {
+			return
+		}
+	}
+}
