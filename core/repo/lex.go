@@ -1,0 +1,223 @@
+package repo
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+type tokenKind uint8
+
+const (
+	tokenEnd tokenKind = iota
+	tokenName
+	tokenNumber // sign included, as written
+	tokenString // unquoted
+	tokenSymbol // one of : { } < > [ ] , ;
+)
+
+type token struct {
+	kind tokenKind
+	text string
+	at   pos
+}
+
+// is says whether t is the given symbol; a string or name of the same text is not.
+func (t token) is(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
+
+func (t token) show() string {
+	switch t.kind {
+	case tokenEnd:
+		return "the end of the file"
+	case tokenString:
+		return strconv.Quote(shorten(t.text))
+	}
+	return fmt.Sprintf("'%s'", shorten(t.text))
+}
+
+// lexer cuts text protobuf into tokens and knows where it is.
+type lexer struct {
+	file string
+	text []byte
+	i    int
+	at   pos
+}
+
+func (l *lexer) fail(at pos, format string, args ...any) error {
+	return &SyntaxError{File: l.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
+}
+
+// peek returns the byte at the cursor, 0 at the end.
+func (l *lexer) peek() byte {
+	if l.i < len(l.text) {
+		return l.text[l.i]
+	}
+	return 0
+}
+
+func (l *lexer) advance() {
+	if l.text[l.i] == '\n' {
+		l.at = pos{l.at.line + 1, 1}
+	} else {
+		l.at.column++
+	}
+	l.i++
+}
+
+func (l *lexer) skipBlank() {
+	for l.i < len(l.text) {
+		switch l.text[l.i] {
+		case ' ', '\t', '\r', '\n', '\v', '\f':
+			l.advance()
+		case '#':
+			for l.i < len(l.text) && l.text[l.i] != '\n' {
+				l.advance()
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (l *lexer) next() (token, error) {
+	l.skipBlank()
+	at := l.at
+	if l.i >= len(l.text) {
+		return token{kind: tokenEnd, at: at}, nil
+	}
+	c := l.peek()
+	switch {
+	case isLetter(c):
+		return token{tokenName, l.while(isNameByte), at}, nil
+	case isDigit(c) || c == '.':
+		return l.number(at, "")
+	case c == '-':
+		l.advance()
+		l.skipBlank()
+		if isLetter(l.peek()) { // -inf, -nan
+			return token{tokenNumber, "-" + l.while(isNameByte), at}, nil
+		}
+		return l.number(at, "-")
+	case c == '"' || c == '\'':
+		return l.quoted(at, c)
+	case isSymbol(c):
+		l.advance()
+		return token{tokenSymbol, string(c), at}, nil
+	}
+	r, _ := utf8.DecodeRune(l.text[l.i:])
+	return token{}, l.fail(at, "unexpected character %q", r)
+}
+
+func (l *lexer) while(ok func(byte) bool) string {
+	start := l.i
+	for l.i < len(l.text) && ok(l.text[l.i]) {
+		l.advance()
+	}
+	return string(l.text[start:l.i])
+}
+
+// number reads digits, letters and dots together and, after an exponent, its sign; the decoder of
+// the field judges what it means.
+func (l *lexer) number(at pos, sign string) (token, error) {
+	start := l.i
+	for l.i < len(l.text) {
+		c := l.text[l.i]
+		exponent := (c == '-' || c == '+') && l.i > start && (l.text[l.i-1] == 'e' || l.text[l.i-1] == 'E') && !isHex(l.text[start:l.i])
+		if !isNameByte(c) && c != '.' && !exponent {
+			break
+		}
+		l.advance()
+	}
+	if l.i == start {
+		return token{}, l.fail(at, "'-' is not followed by a number")
+	}
+	return token{tokenNumber, sign + string(l.text[start:l.i]), at}, nil
+}
+
+// quoted reads a string in either quote with C escapes.
+func (l *lexer) quoted(at pos, quote byte) (token, error) {
+	l.advance()
+	var out []byte
+	for {
+		if l.i >= len(l.text) || l.peek() == '\n' {
+			return token{}, l.fail(at, "the string is not closed before the end of its line")
+		}
+		c := l.peek()
+		l.advance()
+		switch c {
+		case quote:
+			return token{tokenString, string(out), at}, nil
+		case '\\':
+			b, err := l.escape()
+			if err != nil {
+				return token{}, err
+			}
+			out = append(out, b...)
+		default:
+			out = append(out, c)
+		}
+	}
+}
+
+// escape reads what follows a backslash.
+func (l *lexer) escape() ([]byte, error) {
+	at, c := l.at, l.peek()
+	if l.i >= len(l.text) {
+		return nil, l.fail(at, "the file ends in an escape")
+	}
+	switch {
+	case c >= '0' && c <= '7':
+		return l.codepoint(at, 3, 8, false)
+	case c == 'x' || c == 'X':
+		l.advance()
+		return l.codepoint(at, 2, 16, false)
+	case c == 'u' || c == 'U':
+		l.advance()
+		return l.codepoint(at, map[byte]int{'u': 4, 'U': 8}[c], 16, true)
+	}
+	simple := map[byte]byte{'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v', '?': '?', '\\': '\\', '\'': '\'', '"': '"'}
+	b, ok := simple[c]
+	if !ok {
+		return nil, l.fail(at, "unknown escape '\\%c'", c)
+	}
+	l.advance()
+	return []byte{b}, nil
+}
+
+// codepoint reads up to digits digits of the base and yields a byte, or UTF-8 where unicode.
+func (l *lexer) codepoint(at pos, digits, base int, unicode bool) ([]byte, error) {
+	start := l.i
+	for l.i < len(l.text) && l.i-start < digits {
+		if _, err := strconv.ParseUint(string(l.text[l.i]), base, 8); err != nil {
+			break
+		}
+		l.advance()
+	}
+	n, err := strconv.ParseUint(string(l.text[start:l.i]), base, 32)
+	switch {
+	case err != nil || unicode && l.i-start != digits:
+		return nil, l.fail(at, "the escape has too few digits")
+	case unicode && !utf8.ValidRune(rune(n)):
+		return nil, l.fail(at, "the escape is not a Unicode character")
+	case unicode:
+		return utf8.AppendRune(nil, rune(n)), nil
+	case n > 0xff:
+		return nil, l.fail(at, "the escape is beyond one byte")
+	}
+	return []byte{byte(n)}, nil
+}
+
+func isLetter(c byte) bool   { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isDigit(c byte) bool    { return c >= '0' && c <= '9' }
+func isNameByte(c byte) bool { return isLetter(c) || isDigit(c) }
+
+func isSymbol(c byte) bool {
+	switch c {
+	case ':', '{', '}', '<', '>', '[', ']', ',', ';':
+		return true
+	}
+	return false
+}
+
+// isHex says whether a number's text so far is hexadecimal, where e is a digit.
+func isHex(s []byte) bool { return len(s) > 1 && s[0] == '0' && s[1]|0x20 == 'x' }

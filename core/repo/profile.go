@@ -1,0 +1,194 @@
+package repo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+const (
+	profileFile     = "profile.json"
+	profileBytesMax = 4 << 20
+	hostsMax        = 256 // host kinds in one profile.json
+	profileFormat   = 1
+)
+
+// Profile is ℓ(b) of one model version as measured on one kind of host.
+type Profile struct {
+	Host        string  `json:"host"`        // the host kind, the key: for example "cpu/Xeon-8375C/ort-1.27.0"
+	Description string  `json:"description"` // for people: processor or GPU, threads, library versions
+	TableNS     []int64 `json:"table_ns"`    // ns; TableNS[b-1] = ℓ(b)
+	AlphaNS     float64 `json:"alpha_ns"`    // fitted ns per request
+	BetaNS      float64 `json:"beta_ns"`     // fitted ns per batch
+	R2          float64 `json:"r2"`          // of the fit, 1 is perfect
+	Repeats     int     `json:"repeats"`     // measurements per batch size
+	Measured    string  `json:"measured"`    // RFC 3339
+}
+
+// profiles is the content of a profile.json.
+type profiles struct {
+	Format   int       `json:"format"`
+	Profiles []Profile `json:"profiles"`
+}
+
+// Check says what is wrong with p, naming the field, the value and what is allowed.
+func (p Profile) Check() error {
+	switch {
+	case p.Host == "" || len(p.Host) > 256:
+		return fmt.Errorf("host: %q: want 1 to 256 bytes", shorten(p.Host))
+	case len(p.TableNS) == 0 || len(p.TableNS) > BatchMaxLimit:
+		return fmt.Errorf("table_ns: %d entries: want 1 to %d", len(p.TableNS), BatchMaxLimit)
+	}
+	for i, t := range p.TableNS {
+		if t <= 0 {
+			return fmt.Errorf("table_ns: batch size %d: %d ns: want more than 0", i+1, t)
+		}
+		if i > 0 && t < p.TableNS[i-1] {
+			return fmt.Errorf("table_ns: batch size %d: %d ns is less than the %d ns of batch size %d: want a table that does not decrease", i+1, t, p.TableNS[i-1], i)
+		}
+	}
+	for name, v := range map[string]float64{"alpha_ns": p.AlphaNS, "beta_ns": p.BetaNS, "r2": p.R2} {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("%s: %v: want a finite number", name, v)
+		}
+	}
+	return nil
+}
+
+// readProfiles reads a profile.json; a file that is not there holds no profiles.
+func readProfiles(path string) ([]Profile, error) {
+	text, err := readLimited(path, profileBytesMax)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseProfiles(path, text)
+}
+
+func parseProfiles(path string, text []byte) ([]Profile, error) {
+	var file profiles
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&file); err != nil {
+		return nil, fmt.Errorf("%s: byte %d: %w", path, dec.InputOffset(), err)
+	}
+	if file.Format != profileFormat {
+		return nil, fmt.Errorf("%s: format: %d: want %d", path, file.Format, profileFormat)
+	}
+	if len(file.Profiles) > hostsMax {
+		return nil, fmt.Errorf("%s: profiles: %d entries: want at most %d", path, len(file.Profiles), hostsMax)
+	}
+	for i, p := range file.Profiles {
+		if err := p.Check(); err != nil {
+			return nil, fmt.Errorf("%s: profiles[%d].%w", path, i, err)
+		}
+	}
+	return file.Profiles, nil
+}
+
+// SetProfile stores p beside m's version, replacing an earlier profile of the same host kind. The
+// file is replaced whole: after an error, such as a full disk, the old one is still there.
+func (m *Model) SetProfile(p Profile) error {
+	if err := p.Check(); err != nil {
+		return fmt.Errorf("profile of %s version %s: %w", m.Name, m.Version, err)
+	}
+	if m.VersionDir == "" {
+		return fmt.Errorf("profile of %s version %s: the model has no directory for this version", m.Name, m.Version)
+	}
+	path := filepath.Join(m.VersionDir, profileFile)
+	all, err := readProfiles(path)
+	if err != nil {
+		return fmt.Errorf("%w; repair or remove the file first", err)
+	}
+	all = slices.DeleteFunc(all, func(o Profile) bool { return o.Host == p.Host })
+	if len(all) >= hostsMax {
+		return fmt.Errorf("%s: holds %d host kinds already; remove one first", path, len(all))
+	}
+	all = append(all, p)
+	text, err := json.MarshalIndent(profiles{Format: profileFormat, Profiles: all}, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	if err := WriteFile(path, append(text, '\n')); err != nil {
+		return err
+	}
+	m.Profiles = all
+	return nil
+}
+
+// Profile returns the profile of one host kind.
+func (m *Model) Profile(host string) (Profile, bool) {
+	for _, p := range m.Profiles {
+		if p.Host == host {
+			return p, true
+		}
+	}
+	return Profile{}, false
+}
+
+// WriteFile replaces a file whole: it writes beside it, syncs and renames. After an error the old
+// file is as it was and nothing is left over.
+func WriteFile(path string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, explain(err))
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w; the file was left as it was", path, explain(err))
+		}
+	}()
+	if _, err = f.Write(content); err != nil {
+		return err
+	}
+	if err = f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// explain adds what to do about a full disk.
+func explain(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("the disk is full, free some space: %w", err)
+	}
+	return err
+}
+
+// readLimited reads a regular file of at most limit bytes.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("%s: larger than %d bytes", path, limit)
+	}
+	return text, nil
+}

@@ -1,0 +1,293 @@
+package repo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"downbeat.dev/core/wire"
+)
+
+const (
+	modelsMax     = 4096    // models of a repository
+	labelBytesMax = 1 << 20 // a label file
+	nameMax       = 128     // bytes of a model's name
+)
+
+// Repository is what Open found. Immutable, except for Model.SetProfile.
+type Repository struct {
+	Dir    string
+	Models []Model // by name, then by version, oldest first
+	Errors []ModelError
+}
+
+// ModelError is a model that was left out and why.
+type ModelError struct {
+	Model string
+	Err   error
+}
+
+// Error reads "model detector: …".
+func (e ModelError) Error() string { return "model " + e.Model + ": " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e ModelError) Unwrap() error { return e.Err }
+
+// Model is one servable version of a model.
+type Model struct {
+	Name       string
+	Version    string // a positive integer in decimal
+	Platform   string // PlatformONNX or PlatformEmulated
+	SLO        time.Duration
+	BatchMax   int  // at least 1
+	Batched    bool // the graph's tensors have a leading batch dimension; if not, BatchMax is 1
+	Inputs     []wire.Tensor
+	Outputs    []wire.Tensor
+	ONNXPath   string // "" for an emulated model
+	VersionDir string // <dir>/<model>/<version>; "" for an emulated model without one
+	Profiles   []Profile
+	Labels     map[string][]string // class names by output name, line by line of its label file
+	Config     *Config             // all that was read, shared between versions
+}
+
+// Table returns an emulated model's ℓ(1)…ℓ(BatchMax) in ns, nil for a real one.
+func (m *Model) Table() []int64 {
+	if m.Platform != PlatformEmulated {
+		return nil
+	}
+	t := make([]int64, m.BatchMax)
+	for i := range t {
+		t[i] = int64(m.Config.Emulated.Exec(i + 1))
+	}
+	return t
+}
+
+// GraphInput returns the shape that the graph wants for Inputs[i], without the batch dimension.
+func (m *Model) GraphInput(i int) []int64 { return m.Config.Inputs[i].graphShape() }
+
+// GraphOutput returns the shape that the graph yields for Outputs[i], without the batch dimension.
+func (m *Model) GraphOutput(i int) []int64 { return m.Config.Outputs[i].graphShape() }
+
+func (t TensorConfig) graphShape() []int64 {
+	if t.Reshape != nil {
+		return t.Reshape
+	}
+	return t.Shape
+}
+
+// Info describes m to frontends. ID and Ready are the scheduler's to fill in.
+func (m *Model) Info() wire.ModelInfo {
+	return wire.ModelInfo{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
+		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform}
+}
+
+// Open reads the repository in dir. It fails only if dir itself cannot be read; what is wrong with
+// single models is in Errors.
+func Open(dir string) (*Repository, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open model repository: %w", err)
+	}
+	r := &Repository{Dir: dir}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, ".") || !isDir(filepath.Join(dir, name)) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, name, "config.pbtxt")); errors.Is(err, fs.ErrNotExist) && !hasVersions(filepath.Join(dir, name)) {
+			continue // a directory of something else, such as test data
+		}
+		if len(r.Models)+len(r.Errors) >= modelsMax {
+			return nil, fmt.Errorf("open model repository: %s has more than %d models", dir, modelsMax)
+		}
+		models, err := openModel(filepath.Join(dir, name), name)
+		if err != nil {
+			r.Errors = append(r.Errors, ModelError{Model: name, Err: err})
+			continue
+		}
+		r.Models = append(r.Models, models...)
+	}
+	return r, nil
+}
+
+// Find returns a model by name and version; an empty version means the newest.
+func (r *Repository) Find(name, version string) (*Model, error) {
+	var found *Model
+	var versions []string
+	for i := range r.Models {
+		if m := &r.Models[i]; m.Name == name {
+			versions = append(versions, m.Version)
+			if version == "" || m.Version == version {
+				found = m
+			}
+		}
+	}
+	switch {
+	case found != nil:
+		return found, nil
+	case len(versions) > 0:
+		return nil, fmt.Errorf("model %q has no version %q; it has %s", name, shorten(version), strings.Join(versions, ", "))
+	}
+	return nil, fmt.Errorf("no model %q; there are %s", shorten(name), strings.Join(r.Names(), ", "))
+}
+
+// Names returns the models' names, each once, sorted.
+func (r *Repository) Names() []string {
+	var names []string
+	for _, m := range r.Models {
+		names = append(names, m.Name)
+	}
+	return slices.Compact(names)
+}
+
+func openModel(dir, name string) ([]Model, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "config.pbtxt")
+	text, err := readLimited(path, configBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ParseConfig(path, text)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name != "" && c.Name != name {
+		return nil, fmt.Errorf("%s: name: %q: want the directory's name %q, or none", path, c.Name, name)
+	}
+	labels, err := readLabels(dir, c)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := chooseVersions(dir, c)
+	if err != nil {
+		return nil, err
+	}
+	var models []Model
+	for _, v := range versions {
+		m, err := openVersion(dir, name, v, c)
+		if err != nil {
+			return nil, err
+		}
+		m.Labels = labels
+		models = append(models, m)
+	}
+	return models, nil
+}
+
+func openVersion(dir, name string, version int64, c *Config) (Model, error) {
+	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
+		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, Config: c}
+	for _, t := range c.Inputs {
+		m.Inputs = append(m.Inputs, t.Tensor)
+	}
+	for _, t := range c.Outputs {
+		m.Outputs = append(m.Outputs, t.Tensor)
+	}
+	if d := filepath.Join(dir, m.Version); isDir(d) {
+		m.VersionDir = d
+	}
+	if c.Platform == PlatformEmulated {
+		return m, nil
+	}
+	m.ONNXPath = filepath.Join(m.VersionDir, c.ModelFile)
+	info, err := os.Stat(m.ONNXPath)
+	switch {
+	case err != nil:
+		return m, fmt.Errorf("version %s: %w", m.Version, err)
+	case !info.Mode().IsRegular() || info.Size() == 0:
+		return m, fmt.Errorf("version %s: %s: want a regular file that is not empty", m.Version, m.ONNXPath)
+	}
+	m.Profiles, err = readProfiles(filepath.Join(m.VersionDir, profileFile))
+	return m, err
+}
+
+// chooseVersions returns the versions that the policy serves, oldest first.
+func chooseVersions(dir string, c *Config) ([]int64, error) {
+	all, err := listVersions(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 && c.Platform == PlatformEmulated {
+		all = []int64{1}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: has no version; want a directory named by a positive integer with %s in it", dir, c.ModelFile)
+	}
+	p := c.Versions
+	switch {
+	case p.All:
+		return all, nil
+	case len(p.Specific) > 0:
+		for _, v := range p.Specific {
+			if !slices.Contains(all, v) {
+				return nil, fmt.Errorf("%s: version_policy.specific: version %d is not there; there are %v", dir, v, all)
+			}
+		}
+		s := slices.Clone(p.Specific)
+		slices.Sort(s)
+		return slices.Compact(s), nil
+	}
+	return all[max(len(all)-max(p.Latest, 1), 0):], nil
+}
+
+func listVersions(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []int64
+	for _, e := range entries {
+		v, err := strconv.ParseInt(e.Name(), 10, 64)
+		if err == nil && v > 0 && strconv.FormatInt(v, 10) == e.Name() && isDir(filepath.Join(dir, e.Name())) {
+			all = append(all, v)
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	return all, nil
+}
+
+func hasVersions(dir string) bool {
+	v, err := listVersions(dir)
+	return err == nil && len(v) > 0
+}
+
+// readLabels reads the label file of every output that names one.
+func readLabels(dir string, c *Config) (map[string][]string, error) {
+	labels := map[string][]string{}
+	for _, o := range c.Outputs {
+		if o.LabelFilename == "" {
+			continue
+		}
+		text, err := readLimited(filepath.Join(dir, o.LabelFilename), labelBytesMax)
+		if err != nil {
+			return nil, fmt.Errorf("output.label_filename of %q: %w", o.Name, err)
+		}
+		labels[o.Name] = strings.Split(strings.TrimRight(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n"), "\n")
+	}
+	return labels, nil
+}
+
+// checkName keeps names to what is safe in URLs, metrics and paths.
+func checkName(name string) error {
+	bad := strings.IndexFunc(name, func(r rune) bool {
+		return !(r < 0x80 && (isNameByte(byte(r)) || r == '-' || r == '.'))
+	})
+	if name == "" || len(name) > nameMax || bad >= 0 {
+		return fmt.Errorf("name: %q: want 1 to %d letters, digits, '-', '_' or '.'", shorten(name), nameMax)
+	}
+	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
