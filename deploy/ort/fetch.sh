@@ -38,17 +38,19 @@ library=$dir/libonnxruntime.so.1
 
 digest() { sha256sum "$1" | cut -d ' ' -f 1; }
 
-if [ -n "${ORT_LIB:-}" ]; then
+# A make file may name our own place as ORT_LIB: that asks for nothing else than the default.
+if [ -n "${ORT_LIB:-}" ] && [ "$ORT_LIB" != "$library" ] && ! [ "$ORT_LIB" -ef "$library" ]; then
 	[ -f "$ORT_LIB" ] || fail "ORT_LIB=$ORT_LIB: no such file; it must name libonnxruntime.so"
 	[ "$(dd if="$ORT_LIB" bs=1 skip=1 count=3 2>/dev/null)" = ELF ] ||
 		fail "ORT_LIB=$ORT_LIB: not a shared library (no ELF header)"
-	if [ "$ORT_LIB" -ef "$library" ]; then
-		echo "onnxruntime: ORT_LIB is in place"
-		exit 0
-	fi
 	mkdir -p "$dir"
 	ln -sfn "$(cd "$(dirname "$ORT_LIB")" && pwd)/$(basename "$ORT_LIB")" "$library"
 	echo "onnxruntime: using $ORT_LIB"
+	exit 0
+fi
+
+if [ -L "$library" ] && [ -f "$library" ]; then
+	echo "onnxruntime: $(readlink "$library") is in place, by an earlier ORT_LIB; remove $library to fetch $version"
 	exit 0
 fi
 
