@@ -56,6 +56,18 @@ type ModelInfo struct {
 	Platform string
 }
 
+// Welcome accepts a session. Scheduler → frontend or backend.
+type Welcome struct {
+	Version uint16
+	Session uint32 // the number by which Execute and Peer name a frontend
+}
+
+// Refusal declines a session and closes it. Scheduler → frontend or backend.
+type Refusal struct {
+	Fatal bool   // trying again cannot help: wrong version, wrong token, bad hello
+	Text  string // one clear sentence
+}
+
 // FrontendHello opens a frontend's session. Token must match the scheduler's.
 type FrontendHello struct {
 	Version  uint16

@@ -1,0 +1,184 @@
+package wire
+
+import "fmt"
+
+const (
+	executeBytes = 36 // batch, gpu, model, start, latest, item count
+	itemBytes    = 40
+	doneBytes    = 48 // batch, gpu, fetch, wait, exec, free in, failure count
+	failureBytes = 5
+)
+
+// AppendExecutes appends frames carrying m. No batch may have more than ProfileMax items.
+func AppendExecutes(dst []byte, m []Execute) []byte {
+	for len(m) > 0 {
+		at, n := len(dst), 0
+		dst = grow(dst, HeaderBytes)
+		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
+			dst = appendExecute(dst, &m[n])
+			n++
+		}
+		putHeader(dst[at:], TypeExecute, n)
+		m = m[n:]
+	}
+	return dst
+}
+
+func appendExecute(dst []byte, m *Execute) []byte {
+	if len(m.Items) > ProfileMax {
+		panic(fmt.Sprintf("wire: a batch of %d requests, at most %d", len(m.Items), ProfileMax))
+	}
+	at := len(dst)
+	dst = grow(dst, executeBytes+len(m.Items)*itemBytes)
+	b := dst[at:]
+	le.PutUint64(b, m.Batch)
+	le.PutUint32(b[8:], m.GPU)
+	le.PutUint32(b[12:], m.Model)
+	le.PutUint64(b[16:], uint64(m.Start))
+	le.PutUint64(b[24:], uint64(m.Latest))
+	le.PutUint32(b[32:], uint32(len(m.Items)))
+	b = b[executeBytes:]
+	for i := range m.Items {
+		putItem(b[:itemBytes:itemBytes], &m.Items[i])
+		b = b[itemBytes:]
+	}
+	return dst
+}
+
+func putItem(b []byte, m *Item) {
+	_ = b[itemBytes-1]
+	le.PutUint64(b, m.ID)
+	le.PutUint64(b[8:], uint64(m.Budget))
+	le.PutUint32(b[16:], m.Frontend)
+	putDescriptor(b[20:], &m.Input)
+}
+
+// DecodeExecutes decodes f, using dst's memory and that of the items within its capacity.
+func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
+	if err := expect(f, TypeExecute); err != nil {
+		return dst[:0], err
+	}
+	dst = resize(dst, f.Count)
+	b := f.Body
+	for i := range dst {
+		n, err := decodeExecute(b, &dst[i])
+		if err != nil {
+			return dst[:0], fmt.Errorf("execute %d: %w", i, err)
+		}
+		b = b[n:]
+	}
+	return dst, ended(b, f.Type)
+}
+
+func decodeExecute(b []byte, m *Execute) (int, error) {
+	if len(b) < executeBytes {
+		return 0, fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(b), executeBytes)
+	}
+	m.Batch, m.GPU, m.Model = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
+	m.Start, m.Latest = int64(le.Uint64(b[16:])), int64(le.Uint64(b[24:]))
+	n := le.Uint32(b[32:])
+	b = b[executeBytes:]
+	if n > ProfileMax {
+		return 0, fmt.Errorf("%w: %d items, at most %d", ErrLimit, n, ProfileMax)
+	}
+	if len(b) < int(n)*itemBytes {
+		return 0, fmt.Errorf("%w: %d items do not fit into %d bytes", ErrMalformed, n, len(b))
+	}
+	m.Items = resize(m.Items, int(n))
+	for i := range m.Items {
+		getItem(b[:itemBytes:itemBytes], &m.Items[i])
+		b = b[itemBytes:]
+	}
+	return executeBytes + int(n)*itemBytes, nil
+}
+
+func getItem(b []byte, m *Item) {
+	_ = b[itemBytes-1]
+	m.ID, m.Budget, m.Frontend = le.Uint64(b), int64(le.Uint64(b[8:])), le.Uint32(b[16:])
+	getDescriptor(b[20:], &m.Input)
+}
+
+// AppendDones appends frames carrying m.
+func AppendDones(dst []byte, m []Done) []byte {
+	for len(m) > 0 {
+		at, n := len(dst), 0
+		dst = grow(dst, HeaderBytes)
+		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
+			dst = appendDone(dst, &m[n])
+			n++
+		}
+		putHeader(dst[at:], TypeDone, n)
+		m = m[n:]
+	}
+	return dst
+}
+
+func appendDone(dst []byte, m *Done) []byte {
+	if len(m.Failures) > ProfileMax {
+		panic(fmt.Sprintf("wire: a batch with %d failures, at most %d", len(m.Failures), ProfileMax))
+	}
+	at := len(dst)
+	dst = grow(dst, doneBytes+len(m.Failures)*failureBytes)
+	b := dst[at:]
+	le.PutUint64(b, m.Batch)
+	le.PutUint32(b[8:], m.GPU)
+	le.PutUint64(b[12:], uint64(m.Fetch))
+	le.PutUint64(b[20:], uint64(m.Wait))
+	le.PutUint64(b[28:], uint64(m.Exec))
+	le.PutUint64(b[36:], uint64(m.FreeIn))
+	le.PutUint32(b[44:], uint32(len(m.Failures)))
+	b = b[doneBytes:]
+	for _, f := range m.Failures {
+		le.PutUint32(b, f.Index)
+		b[4] = f.Reason
+		b = b[failureBytes:]
+	}
+	return dst
+}
+
+// DecodeDones decodes f, using dst's memory and that of the failures within its capacity.
+func DecodeDones(dst []Done, f Frame) ([]Done, error) {
+	if err := expect(f, TypeDone); err != nil {
+		return dst[:0], err
+	}
+	dst = resize(dst, f.Count)
+	b := f.Body
+	for i := range dst {
+		n, err := decodeDone(b, &dst[i])
+		if err != nil {
+			return dst[:0], fmt.Errorf("done %d: %w", i, err)
+		}
+		b = b[n:]
+	}
+	return dst, ended(b, f.Type)
+}
+
+func decodeDone(b []byte, m *Done) (int, error) {
+	if len(b) < doneBytes {
+		return 0, fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(b), doneBytes)
+	}
+	m.Batch, m.GPU = le.Uint64(b), le.Uint32(b[8:])
+	m.Fetch, m.Wait = int64(le.Uint64(b[12:])), int64(le.Uint64(b[20:]))
+	m.Exec, m.FreeIn = int64(le.Uint64(b[28:])), int64(le.Uint64(b[36:]))
+	n := le.Uint32(b[44:])
+	b = b[doneBytes:]
+	if n > ProfileMax {
+		return 0, fmt.Errorf("%w: %d failures, at most %d", ErrLimit, n, ProfileMax)
+	}
+	if len(b) < int(n)*failureBytes {
+		return 0, fmt.Errorf("%w: %d failures do not fit into %d bytes", ErrMalformed, n, len(b))
+	}
+	m.Failures = resize(m.Failures, int(n))
+	for i := range m.Failures {
+		m.Failures[i] = ItemFailure{Index: le.Uint32(b), Reason: b[4]}
+		b = b[failureBytes:]
+	}
+	return doneBytes + int(n)*failureBytes, nil
+}
+
+func ended(rest []byte, t Type) error {
+	if len(rest) != 0 {
+		return fmt.Errorf("%w: %d bytes after the last %v message", ErrMalformed, len(rest), t)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Type names what a frame carries.
+type Type uint8
+
+// The frame types. Numbers are part of the protocol.
+const (
+	TypeFrontendHello Type = 1 + iota
+	TypeBackendHello
+	TypeWelcome
+	TypeRefusal
+	TypeSubmit
+	TypeCancel
+	TypeOutcome
+	TypeModels
+	TypePeers
+	TypeExecute
+	TypeDone
+	TypePing
+	TypePong
+	typeEnd
+)
+
+var typeNames = [typeEnd]string{
+	"", "frontend hello", "backend hello", "welcome", "refusal", "submit", "cancel", "outcome",
+	"models", "peers", "execute", "done", "ping", "pong",
+}
+
+// String returns the type's name for errors.
+func (t Type) String() string {
+	if t > 0 && t < typeEnd {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Limits on what a peer may make us hold. An encoder never exceeds them; a decoder refuses what does,
+// before it allocates.
+const (
+	HeaderBytes    = 8
+	FrameBytesMax  = 16 << 20 // one frame's body
+	MessagesMax    = 1<<16 - 1
+	NameBytesMax   = 256  // names, versions, datatypes, platforms, sub-clusters
+	TokenBytesMax  = 256  //
+	AddrBytesMax   = 4096 // a data plane address
+	TextBytesMax   = 1024 // a refusal's sentence
+	TensorsMax     = 64   // inputs, and outputs, of a model
+	RankMax        = 16   // dimensions of a tensor
+	ProfileMax     = 4096 // batch sizes in a profile, and requests in a batch
+	GPUsMax        = 1024 // of one backend
+	ModelsMax      = 4096 // of one backend
+	frameBytesSoft = 1 << 20
+)
+
+// Errors that decoding ends in, wrapped with the frame type and what was wrong.
+var (
+	ErrMalformed = errors.New("malformed frame")
+	ErrLimit     = errors.New("over the protocol's limit")
+	ErrVersion   = errors.New("protocol version mismatch")
+)
+
+// sizeMin is the fewest bytes that one message of each type takes.
+var sizeMin = [typeEnd]int{
+	TypeFrontendHello: 8, TypeBackendHello: 12, TypeWelcome: welcomeBytes, TypeRefusal: 3,
+	TypeSubmit: submitBytes, TypeCancel: cancelBytes, TypeOutcome: outcomeBytes,
+	TypeModels: modelBytesMin, TypePeers: peerBytesMin, TypeExecute: executeBytes, TypeDone: doneBytes,
+	TypePing: pingBytes, TypePong: pongBytes,
+}
+
+// Frame is one decoded header and the bytes that follow it: Count messages of one type.
+type Frame struct {
+	Type  Type
+	Count int
+	Body  []byte
+}
+
+// The header: u32 body length, u8 type, u8 version, u16 count.
+func putHeader(b []byte, t Type, count int) {
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-HeaderBytes))
+	b[4], b[5] = byte(t), Version
+	binary.LittleEndian.PutUint16(b[6:], uint16(count))
+}
+
+// ParseHeader reads a header and checks it against the protocol's limits, so that length bytes may
+// be awaited.
+func ParseHeader(b []byte) (t Type, count, length int, err error) {
+	if len(b) < HeaderBytes {
+		return 0, 0, 0, fmt.Errorf("%w: header of %d bytes, %d needed", ErrMalformed, len(b), HeaderBytes)
+	}
+	n := binary.LittleEndian.Uint32(b)
+	t, count = Type(b[4]), int(binary.LittleEndian.Uint16(b[6:]))
+	if b[5] != Version {
+		return t, 0, 0, fmt.Errorf("%w: the peer speaks version %d, this is version %d", ErrVersion, b[5], Version)
+	}
+	if t == 0 || t >= typeEnd {
+		return t, 0, 0, fmt.Errorf("%w: unknown %v (1 to %d are known)", ErrMalformed, t, uint8(typeEnd)-1)
+	}
+	if n > FrameBytesMax {
+		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes, at most %d", ErrLimit, t, n, FrameBytesMax)
+	}
+	if count == 0 || count*sizeMin[t] > int(n) {
+		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes cannot hold its %d messages", ErrMalformed, t, n, count)
+	}
+	return t, count, int(n), nil
+}
+
+// Reader splits a byte stream into frames. It keeps one buffer, which grows only as bytes arrive.
+// One goroutine owns it.
+type Reader struct {
+	src    io.Reader
+	buf    []byte
+	lo, hi int // unread bytes are buf[lo:hi]
+}
+
+const (
+	readerBytes     = 64 << 10
+	readerBytesKeep = 1 << 20 // a buffer that one large frame needed is given back above this
+)
+
+// NewReader returns a Reader on src.
+func NewReader(src io.Reader) *Reader { return &Reader{src: src, buf: make([]byte, 4<<10)} }
+
+// Next returns the next frame. Its body is valid until the next call. At a clean end it returns
+// io.EOF, within a frame io.ErrUnexpectedEOF.
+func (r *Reader) Next() (Frame, error) {
+	if err := r.fill(HeaderBytes); err != nil {
+		return Frame{}, err
+	}
+	t, count, length, err := ParseHeader(r.buf[r.lo:r.hi])
+	if err != nil {
+		return Frame{}, err
+	}
+	if err := r.fill(HeaderBytes + length); err != nil {
+		return Frame{}, unexpected(err)
+	}
+	f := Frame{Type: t, Count: count, Body: r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+length : r.lo+HeaderBytes+length]}
+	r.lo += HeaderBytes + length
+	return f, nil
+}
+
+// Peek returns the next frame's type and at most n bytes of its body's start, without consuming
+// them, so that a token can be checked before a large hello is read.
+func (r *Reader) Peek(n int) (Type, []byte, error) {
+	if err := r.fill(HeaderBytes); err != nil {
+		return 0, nil, err
+	}
+	t, _, length, err := ParseHeader(r.buf[r.lo:r.hi])
+	if err != nil {
+		return t, nil, err
+	}
+	n = min(n, length)
+	if err := r.fill(HeaderBytes + n); err != nil {
+		return t, nil, unexpected(err)
+	}
+	return t, r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+n], nil
+}
+
+// Ready reports whether a whole frame is buffered, so that Next will not read.
+func (r *Reader) Ready() bool {
+	b := r.buf[r.lo:r.hi]
+	return len(b) >= HeaderBytes && uint64(len(b)) >= HeaderBytes+uint64(binary.LittleEndian.Uint32(b))
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// fill makes at least n unread bytes available.
+func (r *Reader) fill(n int) error {
+	if r.hi-r.lo >= n {
+		return nil
+	}
+	if r.lo == r.hi && len(r.buf) > readerBytesKeep {
+		r.buf = make([]byte, readerBytes)
+	}
+	if r.lo > 0 {
+		r.hi = copy(r.buf, r.buf[r.lo:r.hi])
+		r.lo = 0
+	}
+	for empty := 0; r.hi < n; {
+		if r.hi == len(r.buf) {
+			r.buf = append(r.buf, make([]byte, max(readerBytes, len(r.buf)))...)
+		}
+		got, err := r.src.Read(r.buf[r.hi:])
+		r.hi += got
+		if r.hi >= n {
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) && r.hi > 0 {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		if got > 0 {
+			empty = 0
+		} else if empty++; empty > 100 {
+			return io.ErrNoProgress
+		}
+	}
+	return nil
+}

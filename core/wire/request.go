@@ -1,0 +1,182 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+var le = binary.LittleEndian
+
+// Sizes of the messages that have a fixed size.
+const (
+	submitBytes  = 41
+	cancelBytes  = 8
+	outcomeBytes = 9
+	pingBytes    = 8
+	pongBytes    = 16
+	welcomeBytes = 6
+)
+
+// appendFixed appends frames that carry m, each message of size bytes as put writes it.
+func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T)) []byte {
+	for len(m) > 0 {
+		n := min(len(m), MessagesMax, frameBytesSoft/size)
+		at := len(dst)
+		dst = grow(dst, HeaderBytes+n*size)
+		putHeader(dst[at:], t, n)
+		b := dst[at+HeaderBytes:]
+		for i := range m[:n] {
+			put(b[:size:size], &m[i])
+			b = b[size:]
+		}
+		m = m[n:]
+	}
+	return dst
+}
+
+// grow extends b by n bytes of any content.
+func grow(b []byte, n int) []byte {
+	if cap(b)-len(b) >= n {
+		return b[:len(b)+n]
+	}
+	return append(b, make([]byte, n)...)
+}
+
+// decodeFixed decodes f into dst[:0], which grows when it is too small.
+func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)) ([]T, error) {
+	dst = dst[:0]
+	if err := expect(f, t); err != nil {
+		return dst, err
+	}
+	if len(f.Body) != f.Count*size {
+		return dst, fmt.Errorf("%w: %d %v messages take %d bytes, the frame has %d", ErrMalformed, f.Count, t, f.Count*size, len(f.Body))
+	}
+	dst = resize(dst, f.Count)
+	b := f.Body
+	for i := range dst {
+		get(b[:size:size], &dst[i])
+		b = b[size:]
+	}
+	return dst, nil
+}
+
+// resize returns dst with n elements, keeping what lies within its capacity so that inner slices
+// are used again.
+func resize[T any](dst []T, n int) []T {
+	if cap(dst) >= n {
+		return dst[:n]
+	}
+	return append(dst[:cap(dst)], make([]T, n-cap(dst))...)
+}
+
+func expect(f Frame, t Type) error {
+	if f.Type != t {
+		return fmt.Errorf("%w: a %v frame where %v belongs", ErrMalformed, f.Type, t)
+	}
+	return nil
+}
+
+func putDescriptor(b []byte, d *Descriptor) {
+	_ = b[19]
+	le.PutUint64(b, d.Key)
+	le.PutUint64(b[8:], d.Offset)
+	le.PutUint32(b[16:], d.Length)
+}
+
+func getDescriptor(b []byte, d *Descriptor) {
+	_ = b[19]
+	d.Key, d.Offset, d.Length = le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:])
+}
+
+// AppendSubmits appends frames carrying m.
+func AppendSubmits(dst []byte, m []Submit) []byte {
+	return appendFixed(dst, TypeSubmit, m, submitBytes, putSubmit)
+}
+
+func putSubmit(b []byte, m *Submit) {
+	_ = b[submitBytes-1]
+	le.PutUint64(b, m.ID)
+	le.PutUint64(b[8:], uint64(m.Budget))
+	le.PutUint32(b[16:], m.Model)
+	b[20] = m.Priority
+	putDescriptor(b[21:], &m.Input)
+}
+
+// DecodeSubmits decodes f, using dst's memory.
+func DecodeSubmits(dst []Submit, f Frame) ([]Submit, error) {
+	return decodeFixed(dst, f, TypeSubmit, submitBytes, getSubmit)
+}
+
+func getSubmit(b []byte, m *Submit) {
+	_ = b[submitBytes-1]
+	m.ID, m.Budget, m.Model, m.Priority = le.Uint64(b), int64(le.Uint64(b[8:])), le.Uint32(b[16:]), b[20]
+	getDescriptor(b[21:], &m.Input)
+}
+
+// AppendCancels appends frames carrying m.
+func AppendCancels(dst []byte, m []Cancel) []byte {
+	return appendFixed(dst, TypeCancel, m, cancelBytes, func(b []byte, m *Cancel) { le.PutUint64(b, m.ID) })
+}
+
+// DecodeCancels decodes f, using dst's memory.
+func DecodeCancels(dst []Cancel, f Frame) ([]Cancel, error) {
+	return decodeFixed(dst, f, TypeCancel, cancelBytes, func(b []byte, m *Cancel) { m.ID = le.Uint64(b) })
+}
+
+// AppendOutcomes appends frames carrying m.
+func AppendOutcomes(dst []byte, m []Outcome) []byte {
+	return appendFixed(dst, TypeOutcome, m, outcomeBytes, func(b []byte, m *Outcome) {
+		le.PutUint64(b, m.ID)
+		b[8] = m.Reason
+	})
+}
+
+// DecodeOutcomes decodes f, using dst's memory.
+func DecodeOutcomes(dst []Outcome, f Frame) ([]Outcome, error) {
+	return decodeFixed(dst, f, TypeOutcome, outcomeBytes, func(b []byte, m *Outcome) { m.ID, m.Reason = le.Uint64(b), b[8] })
+}
+
+// AppendPing appends one Ping.
+func AppendPing(dst []byte, m Ping) []byte {
+	at := len(dst)
+	dst = grow(dst, HeaderBytes+pingBytes)
+	putHeader(dst[at:], TypePing, 1)
+	le.PutUint64(dst[at+HeaderBytes:], uint64(m.Stamp))
+	return dst
+}
+
+// DecodePing decodes a frame that carries one Ping.
+func DecodePing(f Frame) (Ping, error) {
+	if err := expectOne(f, TypePing, pingBytes); err != nil {
+		return Ping{}, err
+	}
+	return Ping{Stamp: int64(le.Uint64(f.Body))}, nil
+}
+
+// AppendPong appends one Pong.
+func AppendPong(dst []byte, m Pong) []byte {
+	at := len(dst)
+	dst = grow(dst, HeaderBytes+pongBytes)
+	putHeader(dst[at:], TypePong, 1)
+	le.PutUint64(dst[at+HeaderBytes:], uint64(m.Stamp))
+	le.PutUint64(dst[at+HeaderBytes+8:], uint64(m.Hold))
+	return dst
+}
+
+// DecodePong decodes a frame that carries one Pong.
+func DecodePong(f Frame) (Pong, error) {
+	if err := expectOne(f, TypePong, pongBytes); err != nil {
+		return Pong{}, err
+	}
+	return Pong{Stamp: int64(le.Uint64(f.Body)), Hold: int64(le.Uint64(f.Body[8:]))}, nil
+}
+
+func expectOne(f Frame, t Type, size int) error {
+	if err := expect(f, t); err != nil {
+		return err
+	}
+	if f.Count != 1 || len(f.Body) != size {
+		return fmt.Errorf("%w: a %v frame has one message of %d bytes, not %d in %d", ErrMalformed, t, size, f.Count, len(f.Body))
+	}
+	return nil
+}

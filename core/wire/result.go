@@ -1,0 +1,45 @@
+package wire
+
+import "fmt"
+
+// ResultHeaderBytes is the size of a ResultHeader.
+const ResultHeaderBytes = 24
+
+// ResultHeader leads every message that a backend sends to a frontend on the data plane. With
+// Reason 0 the model's outputs follow, Output bytes in all, in the order of ModelInfo.Outputs.
+//
+// Layout, little-endian: u64 id, u8 reason, u8[3] zero, u32 output bytes, u64 execution ns.
+type ResultHeader struct {
+	ID     uint64 // the frontend's own request id
+	Reason uint8  // sched.Reason; 0: the outputs follow
+	Output uint32 // bytes that follow
+	Exec   int64  // ns that the batch took on the GPU
+}
+
+// Append appends the header's 24 bytes.
+func (h ResultHeader) Append(dst []byte) []byte {
+	at := len(dst)
+	dst = grow(dst, ResultHeaderBytes)
+	b := dst[at:]
+	le.PutUint64(b, h.ID)
+	le.PutUint32(b[8:], uint32(h.Reason))
+	le.PutUint32(b[12:], h.Output)
+	le.PutUint64(b[16:], uint64(h.Exec))
+	return dst
+}
+
+// DecodeResult splits a message into its header and the outputs. It refuses a message whose length
+// is not what the header says.
+func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
+	if len(msg) < ResultHeaderBytes {
+		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
+	}
+	h := ResultHeader{ID: le.Uint64(msg), Reason: msg[8], Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:]))}
+	if msg[9]|msg[10]|msg[11] != 0 {
+		return h, nil, fmt.Errorf("%w: result %d has non-zero reserved bytes", ErrMalformed, h.ID)
+	}
+	if uint64(h.Output) != uint64(len(msg)-ResultHeaderBytes) {
+		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(msg)-ResultHeaderBytes)
+	}
+	return h, msg[ResultHeaderBytes:], nil
+}

@@ -1,0 +1,428 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func sampleModels() []ModelInfo {
+	return []ModelInfo{
+		{ID: 1, Name: "detector-s", Version: "1", SLO: 50e6, BatchMax: 32, Ready: true, Platform: "onnxruntime_onnx",
+			Inputs:  []Tensor{{Name: "image", Datatype: "FP32", Shape: []int64{3, 64, 96}}},
+			Outputs: []Tensor{{Name: "boxes", Datatype: "FP32", Shape: []int64{100, 6}}, {Name: "label", Datatype: "BYTES", Shape: []int64{1}}}},
+		{ID: 2, Name: "bare"},
+	}
+}
+
+// samples returns one frame of every type, with a decoder that returns the messages again.
+func samples(t testing.TB) []sample {
+	must := func(b []byte, err error) []byte {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	submits := []Submit{{ID: 7, Model: 3, Priority: 2, Budget: 25e6, Input: Descriptor{1 << 60, 4096, 150528}}, {ID: 8, Budget: -1}}
+	cancels := []Cancel{{ID: 7}, {ID: 1<<64 - 1}}
+	outcomes := []Outcome{{ID: 7, Reason: 1}, {ID: 9, Reason: 255}}
+	executes := []Execute{{Batch: 5, GPU: 1, Model: 2, Start: 1000, Latest: 9000, Items: []Item{{Frontend: 4, ID: 7, Budget: 11, Input: Descriptor{1, 2, 3}}, {ID: 8}}}, {Batch: 6}}
+	dones := []Done{{Batch: 5, GPU: 1, Fetch: 2, Wait: 3, Exec: 4, FreeIn: 5, Failures: []ItemFailure{{Index: 1, Reason: 9}}}, {Batch: 6}}
+	peers := []Peer{{Frontend: 4, DataAddr: "tcp://127.0.0.1:9000"}, {Frontend: 5}}
+	front := FrontendHello{Version: Version, Name: "gateway", Token: "secret", DataAddr: "tcp://127.0.0.1:9000"}
+	back := BackendHello{Version: Version, Name: "host1", Token: "secret", SubCluster: "a", GPUs: []string{"gpu0", "gpu1"},
+		Models: []BackendModel{{Info: sampleModels()[0], Profile: []int64{1e6, 2e6, 3e6}}}}
+	return []sample{
+		{"frontend_hello", must(AppendFrontendHello(nil, &front)), front, func(f Frame) (any, error) { return DecodeFrontendHello(f) }},
+		{"backend_hello", must(AppendBackendHello(nil, &back)), back, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
+		{"welcome", AppendWelcome(nil, Welcome{1, 9}), Welcome{1, 9}, func(f Frame) (any, error) { return DecodeWelcome(f) }},
+		{"refusal", AppendRefusal(nil, Refusal{true, "wrong token"}), Refusal{true, "wrong token"}, func(f Frame) (any, error) { return DecodeRefusal(f) }},
+		{"submit", AppendSubmits(nil, submits), submits, func(f Frame) (any, error) { return DecodeSubmits(nil, f) }},
+		{"cancel", AppendCancels(nil, cancels), cancels, func(f Frame) (any, error) { return DecodeCancels(nil, f) }},
+		{"outcome", AppendOutcomes(nil, outcomes), outcomes, func(f Frame) (any, error) { return DecodeOutcomes(nil, f) }},
+		{"models", must(AppendModels(nil, sampleModels())), sampleModels(), func(f Frame) (any, error) { return DecodeModels(f) }},
+		{"peers", must(AppendPeers(nil, peers)), peers, func(f Frame) (any, error) { return DecodePeers(nil, f) }},
+		{"execute", AppendExecutes(nil, executes), executes, func(f Frame) (any, error) { return DecodeExecutes(nil, f) }},
+		{"done", AppendDones(nil, dones), dones, func(f Frame) (any, error) { return DecodeDones(nil, f) }},
+		{"ping", AppendPing(nil, Ping{5}), Ping{5}, func(f Frame) (any, error) { return DecodePing(f) }},
+		{"pong", AppendPong(nil, Pong{5, 6}), Pong{5, 6}, func(f Frame) (any, error) { return DecodePong(f) }},
+	}
+}
+
+type sample struct {
+	name   string
+	bytes  []byte
+	want   any
+	decode func(Frame) (any, error)
+}
+
+func frameOf(t testing.TB, b []byte) Frame {
+	f, err := NewReader(bytes.NewReader(b)).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestRoundTrip(t *testing.T) {
+	seen := map[Type]bool{}
+	for _, s := range samples(t) {
+		f := frameOf(t, s.bytes)
+		seen[f.Type] = true
+		got, err := s.decode(f)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		} else if !reflect.DeepEqual(normal(got), normal(s.want)) {
+			t.Errorf("%s:\n got %+v\nwant %+v", s.name, got, s.want)
+		}
+	}
+	if len(seen) != int(typeEnd)-1 {
+		t.Errorf("samples cover %d of %d types", len(seen), typeEnd-1)
+	}
+}
+
+// normal makes empty inner slices nil: decoders may keep memory that is to be used again.
+func normal(v any) any {
+	switch v := v.(type) {
+	case []Execute:
+		for i := range v {
+			if len(v[i].Items) == 0 {
+				v[i].Items = nil
+			}
+		}
+	case []Done:
+		for i := range v {
+			if len(v[i].Failures) == 0 {
+				v[i].Failures = nil
+			}
+		}
+	}
+	return v
+}
+
+// TestGolden pins the bytes: a change here is a new protocol version. WIRE_REWRITE=1 rewrites.
+func TestGolden(t *testing.T) {
+	const path = "testdata/golden.txt"
+	var b strings.Builder
+	for _, s := range samples(t) {
+		b.WriteString(s.name + " " + hex.EncodeToString(s.bytes) + "\n")
+	}
+	b.WriteString("result " + hex.EncodeToString(ResultHeader{ID: 1 << 40, Reason: 9, Output: 3, Exec: 77}.Append(nil)) + "\n")
+	if os.Getenv("WIRE_REWRITE") != "" {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("the encoding changed:\n%s", b.String())
+	}
+}
+
+func TestTruncatedFramesAreRefused(t *testing.T) {
+	for _, s := range samples(t) {
+		f := frameOf(t, s.bytes)
+		for n := range f.Body {
+			if _, err := s.decode(Frame{f.Type, f.Count, f.Body[:n]}); err == nil {
+				t.Errorf("%s: %d of %d bytes decoded without an error", s.name, n, len(f.Body))
+			}
+		}
+		longer := append(bytes.Clone(f.Body), 0)
+		if _, err := s.decode(Frame{f.Type, f.Count, longer}); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: a trailing byte: %v", s.name, err)
+		}
+		if _, err := s.decode(Frame{f.Type%(typeEnd-1) + 1, f.Count, f.Body}); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: another type's frame: %v", s.name, err)
+		}
+	}
+}
+
+func TestHeaderLimits(t *testing.T) {
+	ok := AppendCancels(nil, []Cancel{{1}})
+	for _, c := range []struct {
+		name   string
+		change func([]byte)
+		want   error
+		text   string
+	}{
+		{"version", func(b []byte) { b[5] = 9 }, ErrVersion, "version 9"},
+		{"type 0", func(b []byte) { b[4] = 0 }, ErrMalformed, "unknown type 0"},
+		{"type 200", func(b []byte) { b[4] = 200 }, ErrMalformed, "unknown type 200"},
+		{"length", func(b []byte) { b[3] = 0xff }, ErrLimit, "at most 16777216"},
+		{"count 0", func(b []byte) { b[6] = 0 }, ErrMalformed, "0 messages"},
+		{"count", func(b []byte) { b[7] = 0xff }, ErrMalformed, "cannot hold"},
+	} {
+		b := bytes.Clone(ok)
+		c.change(b)
+		_, err := NewReader(bytes.NewReader(b)).Next()
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v with %q", c.name, err, c.want, c.text)
+		}
+	}
+}
+
+func TestReaderSplitsAndEnds(t *testing.T) {
+	var stream []byte
+	all := samples(t)
+	for _, s := range all {
+		stream = append(stream, s.bytes...)
+	}
+	for name, src := range map[string]io.Reader{"whole": bytes.NewReader(stream), "bytewise": iotest.OneByteReader(bytes.NewReader(stream))} {
+		r := NewReader(src)
+		for _, s := range all {
+			if _, _, err := r.Peek(HelloPeekBytes); err != nil {
+				t.Fatalf("%s %s: peek: %v", name, s.name, err)
+			}
+			f, err := r.Next()
+			if err != nil {
+				t.Fatalf("%s %s: %v", name, s.name, err)
+			}
+			if got, err := s.decode(f); err != nil || !reflect.DeepEqual(normal(got), normal(s.want)) {
+				t.Fatalf("%s %s: %v %+v", name, s.name, err, got)
+			}
+		}
+		if _, err := r.Next(); err != io.EOF {
+			t.Errorf("%s: the end: %v", name, err)
+		}
+	}
+	if _, err := NewReader(bytes.NewReader(stream[:len(stream)-1])).Next(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewReader(bytes.NewReader(stream[:11])).Next(); err != io.ErrUnexpectedEOF {
+		t.Errorf("cut stream: %v", err)
+	}
+}
+
+// TestLargeLengthDoesNotAllocate sends a header that promises 16 MiB and then nothing.
+func TestLargeLengthDoesNotAllocate(t *testing.T) {
+	b := AppendSubmits(nil, []Submit{{ID: 1}})
+	b[3], b[6], b[7] = 1, 1, 0 // 16 MiB and some
+	le.PutUint32(b, FrameBytesMax)
+	r := NewReader(bytes.NewReader(b))
+	if _, err := r.Next(); err != io.ErrUnexpectedEOF {
+		t.Fatal(err)
+	}
+	if len(r.buf) > readerBytes*2 {
+		t.Errorf("the reader holds %d bytes for a frame of which %d came", len(r.buf), len(b))
+	}
+}
+
+func TestLargeArraysSplit(t *testing.T) {
+	many := make([]Submit, 3*MessagesMax)
+	for i := range many {
+		many[i].ID = uint64(i)
+	}
+	r := NewReader(bytes.NewReader(AppendSubmits(nil, many)))
+	next := uint64(0)
+	var got []Submit
+	for next < uint64(len(many)) {
+		f, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err = DecodeSubmits(got, f); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range got {
+			if s.ID != next {
+				t.Fatalf("got %d, want %d", s.ID, next)
+			}
+			next++
+		}
+	}
+}
+
+func TestEncoderRefusesWhatIsOverTheLimits(t *testing.T) {
+	long := strings.Repeat("x", NameBytesMax+1)
+	for name, h := range map[string]BackendHello{
+		"name":    {Name: long},
+		"gpus":    {GPUs: make([]string, GPUsMax+1)},
+		"models":  {Models: make([]BackendModel, ModelsMax+1)},
+		"profile": {Models: []BackendModel{{Profile: make([]int64, ProfileMax+1)}}},
+		"tensors": {Models: []BackendModel{{Info: ModelInfo{Inputs: make([]Tensor, TensorsMax+1)}}}},
+		"rank":    {Models: []BackendModel{{Info: ModelInfo{Inputs: []Tensor{{Shape: make([]int64, RankMax+1)}}}}}},
+		"utf8":    {Name: "\xff"},
+	} {
+		if _, err := AppendBackendHello([]byte("keep"), &h); !errors.Is(err, ErrLimit) && name != "utf8" || err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestResultHeader(t *testing.T) {
+	h := ResultHeader{ID: 3, Output: 4, Exec: 99}
+	msg := append(h.Append(nil), "abcd"...)
+	got, out, err := DecodeResult(msg)
+	if err != nil || got != h || string(out) != "abcd" {
+		t.Fatal(got, out, err)
+	}
+	for name, bad := range map[string][]byte{"short": msg[:20], "cut": msg[:27], "long": append(bytes.Clone(msg), 1), "reserved": append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, msg[10:]...)} {
+		if _, _, err := DecodeResult(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNoAllocation holds the request path to zero allocations after warm-up.
+func TestNoAllocation(t *testing.T) {
+	submits := make([]Submit, 64)
+	executes := []Execute{{Items: make([]Item, 32)}, {Items: make([]Item, 8)}}
+	dones := []Done{{Failures: make([]ItemFailure, 2)}, {}}
+	outcomes, cancels := make([]Outcome, 16), make([]Cancel, 4)
+	var buf []byte
+	var s2 []Submit
+	var e2 []Execute
+	var d2 []Done
+	var o2 []Outcome
+	var c2 []Cancel
+	src := bytes.NewReader(nil)
+	r := NewReader(src)
+	turn := func() {
+		buf = AppendSubmits(buf[:0], submits)
+		buf = AppendExecutes(buf, executes)
+		buf = AppendDones(buf, dones)
+		buf = AppendOutcomes(buf, outcomes)
+		buf = AppendCancels(buf, cancels)
+		buf = AppendPing(buf, Ping{1})
+		buf = AppendPong(buf, Pong{1, 2})
+		buf = ResultHeader{ID: 1}.Append(buf)
+		src.Reset(buf)
+		for range 7 {
+			f, err := r.Next()
+			switch f.Type {
+			case TypeSubmit:
+				s2, err = DecodeSubmits(s2, f)
+			case TypeExecute:
+				e2, err = DecodeExecutes(e2, f)
+			case TypeDone:
+				d2, err = DecodeDones(d2, f)
+			case TypeOutcome:
+				o2, err = DecodeOutcomes(o2, f)
+			case TypeCancel:
+				c2, err = DecodeCancels(c2, f)
+			case TypePing:
+				_, err = DecodePing(f)
+			case TypePong:
+				_, err = DecodePong(f)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.lo = r.hi // the result header belongs to the data plane
+	}
+	turn()
+	if n := testing.AllocsPerRun(100, turn); n != 0 {
+		t.Errorf("%v allocations per turn", n)
+	}
+}
+
+// FuzzFrames feeds random streams to the reader and every decoder: whatever decodes must encode to
+// the same bytes again.
+func FuzzFrames(f *testing.F) {
+	for _, s := range samples(f) {
+		f.Add(s.bytes)
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := NewReader(bytes.NewReader(stream))
+		for {
+			fr, err := r.Next()
+			if err != nil {
+				return
+			}
+			again, err := recode(fr)
+			if err != nil {
+				continue
+			}
+			want := make([]byte, HeaderBytes, HeaderBytes+len(fr.Body))
+			want = append(want, fr.Body...)
+			putHeader(want, fr.Type, fr.Count)
+			if len(fr.Body) < frameBytesSoft/2 && !bytes.Equal(again, want) {
+				t.Fatalf("%v: decoded and encoded again differs:\n%x\n%x", fr.Type, again, want)
+			}
+		}
+	})
+}
+
+// recode decodes a frame and encodes the messages again.
+func recode(f Frame) ([]byte, error) {
+	switch f.Type {
+	case TypeFrontendHello:
+		h, err := DecodeFrontendHello(f)
+		return again(err, func() ([]byte, error) { return AppendFrontendHello(nil, &h) })
+	case TypeBackendHello:
+		h, err := DecodeBackendHello(f)
+		return again(err, func() ([]byte, error) { return AppendBackendHello(nil, &h) })
+	case TypeModels:
+		m, err := DecodeModels(f)
+		return again(err, func() ([]byte, error) { return AppendModels(nil, m) })
+	case TypePeers:
+		m, err := DecodePeers(nil, f)
+		return again(err, func() ([]byte, error) { return AppendPeers(nil, m) })
+	case TypeWelcome:
+		m, err := DecodeWelcome(f)
+		return AppendWelcome(nil, m), err
+	case TypeRefusal:
+		m, err := DecodeRefusal(f)
+		return AppendRefusal(nil, m), err
+	case TypeSubmit:
+		m, err := DecodeSubmits(nil, f)
+		return AppendSubmits(nil, m), err
+	case TypeCancel:
+		m, err := DecodeCancels(nil, f)
+		return AppendCancels(nil, m), err
+	case TypeOutcome:
+		m, err := DecodeOutcomes(nil, f)
+		return AppendOutcomes(nil, m), err
+	case TypeExecute:
+		m, err := DecodeExecutes(nil, f)
+		return again(err, func() ([]byte, error) { return AppendExecutes(nil, m), nil })
+	case TypeDone:
+		m, err := DecodeDones(nil, f)
+		return again(err, func() ([]byte, error) { return AppendDones(nil, m), nil })
+	case TypePing:
+		m, err := DecodePing(f)
+		return AppendPing(nil, m), err
+	default:
+		m, err := DecodePong(f)
+		return AppendPong(nil, m), err
+	}
+}
+
+func again(err error, encode func() ([]byte, error)) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return encode()
+}
+
+func FuzzResult(f *testing.F) {
+	f.Add(ResultHeader{ID: 5}.Append(nil))
+	f.Add(append(ResultHeader{ID: 5, Output: 2}.Append(nil), 1, 2))
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		h, out, err := DecodeResult(msg)
+		if err == nil && !bytes.Equal(append(h.Append(nil), out...), msg) {
+			t.Fatalf("%x decodes to %+v and encodes differently", msg, h)
+		}
+	})
+}
+
+func BenchmarkSubmit64(b *testing.B) {
+	m := make([]Submit, 64)
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = AppendSubmits(buf[:0], m)
+		m, _ = DecodeSubmits(m, Frame{TypeSubmit, 64, buf[HeaderBytes:]})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/msg")
+}
