@@ -1,0 +1,237 @@
+// Package onnx reads and writes ONNX files (IR version 3 and later) over protobuf's wire format: graphs,
+// nodes with every kind of attribute, initialisers, inputs and outputs.
+//
+// It runs nothing, infers no shapes and does not know operators. Sparse tensors, functions, training
+// information, documentation strings and metadata are skipped on reading and so lost on writing back.
+//
+// Invariants:
+//
+//	O1  Unmarshal allocates in proportion to the file, within a limit on the number of parts.
+//	O2  A tensor read without error has exactly the bytes its dims and type ask for, in Raw,
+//	    little-endian, whatever field of the file held them (External tensors: none).
+//	O3  Unmarshal(m.Marshal()) equals m.
+//
+// Values are plain data without locks: share them between goroutines only for reading.
+package onnx
+
+import "fmt"
+
+// Model is ONNX's ModelProto.
+type Model struct {
+	IRVersion int64
+	Producer  string
+	Opsets    []Opset
+	Graph     *Graph
+}
+
+// Opset is a version of an operator set; the domain "" is ONNX's own.
+type Opset struct {
+	Domain  string
+	Version int64
+}
+
+// Opset returns the version of ONNX's own operator set, 0 if the model imports none.
+func (m *Model) Opset() int64 {
+	for _, o := range m.Opsets {
+		if o.Domain == "" || o.Domain == "ai.onnx" {
+			return o.Version
+		}
+	}
+	return 0
+}
+
+// Graph is ONNX's GraphProto. Nodes are in topological order if Check passes.
+type Graph struct {
+	Name         string
+	Nodes        []Node
+	Initializers []Tensor
+	Inputs       []Value // in old models (IR 3) also the initialisers
+	Outputs      []Value
+	Values       []Value // shapes and types of inner values, if the exporter wrote them
+}
+
+// Initializer returns the constant of that name, nil if there is none.
+func (g *Graph) Initializer(name string) *Tensor {
+	for i := range g.Initializers {
+		if g.Initializers[i].Name == name {
+			return &g.Initializers[i]
+		}
+	}
+	return nil
+}
+
+// FeedInputs returns the inputs that a caller must feed: those that no initialiser fills.
+func (g *Graph) FeedInputs() []Value {
+	var in []Value
+	for _, v := range g.Inputs {
+		if g.Initializer(v.Name) == nil {
+			in = append(in, v)
+		}
+	}
+	return in
+}
+
+// Node is one operator call. An empty input or output name is an optional one left out.
+type Node struct {
+	Name    string
+	Op      string // op_type
+	Domain  string
+	Inputs  []string
+	Outputs []string
+	Attrs   []Attr
+}
+
+// Attr returns the attribute of that name, nil if the node has none.
+func (n *Node) Attr(name string) *Attr {
+	for i := range n.Attrs {
+		if n.Attrs[i].Name == name {
+			return &n.Attrs[i]
+		}
+	}
+	return nil
+}
+
+// Int returns an integer attribute, or def where the node has none of that name.
+func (n *Node) Int(name string, def int64) int64 {
+	if a := n.Attr(name); a != nil && a.Kind == AttrInt {
+		return a.I
+	}
+	return def
+}
+
+// Float returns a float attribute, or def where the node has none of that name.
+func (n *Node) Float(name string, def float32) float32 {
+	if a := n.Attr(name); a != nil && a.Kind == AttrFloat {
+		return a.F
+	}
+	return def
+}
+
+// Ints returns an integer list attribute, or def where the node has none of that name.
+func (n *Node) Ints(name string, def []int64) []int64 {
+	if a := n.Attr(name); a != nil && a.Kind == AttrInts {
+		return a.Ints
+	}
+	return def
+}
+
+// Text returns a string attribute, or def where the node has none of that name.
+func (n *Node) Text(name, def string) string {
+	if a := n.Attr(name); a != nil && a.Kind == AttrString {
+		return string(a.S)
+	}
+	return def
+}
+
+// AttrKind is ONNX's AttributeType.
+type AttrKind int32
+
+// The kinds of attribute; the field of Attr that each one uses is named after it.
+const (
+	AttrUndefined     AttrKind = 0
+	AttrFloat         AttrKind = 1
+	AttrInt           AttrKind = 2
+	AttrString        AttrKind = 3
+	AttrTensor        AttrKind = 4
+	AttrGraph         AttrKind = 5
+	AttrFloats        AttrKind = 6
+	AttrInts          AttrKind = 7
+	AttrStrings       AttrKind = 8
+	AttrTensors       AttrKind = 9
+	AttrGraphs        AttrKind = 10
+	AttrSparseTensor  AttrKind = 11 // skipped: only the kind is kept
+	AttrSparseTensors AttrKind = 12 // skipped
+	AttrType          AttrKind = 13 // skipped
+	AttrTypes         AttrKind = 14 // skipped
+)
+
+// Attr is one attribute of a node.
+type Attr struct {
+	Name    string
+	Kind    AttrKind
+	F       float32
+	I       int64
+	S       []byte
+	T       *Tensor
+	G       *Graph
+	Floats  []float32
+	Ints    []int64
+	Strings [][]byte
+	Tensors []Tensor
+	Graphs  []*Graph
+	Ref     string // within a function: the function's attribute to take; else ""
+}
+
+// Value names an input, an output or an inner value and tells its type.
+type Value struct {
+	Name string
+	Type DataType // Undefined where it is no tensor or not told
+	Dims []Dim    // nil where not told; empty for a scalar
+}
+
+// Dim is one dimension: a size, or a name such as "batch" for one only known when run (Size −1).
+type Dim struct {
+	Size int64
+	Name string
+}
+
+// Fixed makes dims of known sizes.
+func Fixed(sizes ...int64) []Dim {
+	d := make([]Dim, len(sizes))
+	for i, s := range sizes {
+		d[i].Size = s
+	}
+	return d
+}
+
+// Batched makes dims with a leading one named "batch".
+func Batched(sizes ...int64) []Dim {
+	return append([]Dim{{Size: -1, Name: "batch"}}, Fixed(sizes...)...)
+}
+
+// Check says whether g is well formed: every name is defined once and before its use, outputs exist.
+func (g *Graph) Check() error { return g.check(nil) }
+
+func (g *Graph) check(outer map[string]bool) error {
+	known := make(map[string]bool, len(outer)+len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
+	for name := range outer {
+		known[name] = true
+	}
+	for _, v := range g.Inputs {
+		known[v.Name] = true
+	}
+	for _, t := range g.Initializers {
+		known[t.Name] = true
+	}
+	made := map[string]bool{}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		for _, in := range n.Inputs {
+			if in != "" && !known[in] {
+				return fmt.Errorf("node %d (%s %q): input %q: want a graph input, an initialiser or an earlier node's output", i, n.Op, n.Name, in)
+			}
+		}
+		for _, a := range n.Attrs {
+			for _, sub := range append([]*Graph{a.G}, a.Graphs...) {
+				if sub == nil {
+					continue
+				}
+				if err := sub.check(known); err != nil {
+					return fmt.Errorf("node %d (%s %q): attribute %s: %w", i, n.Op, n.Name, a.Name, err)
+				}
+			}
+		}
+		for _, out := range n.Outputs {
+			if out != "" && made[out] {
+				return fmt.Errorf("node %d (%s %q): output %q: is made twice", i, n.Op, n.Name, out)
+			}
+			known[out], made[out] = true, true
+		}
+	}
+	for _, v := range g.Outputs {
+		if !known[v.Name] {
+			return fmt.Errorf("output %q: no node makes it", v.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// DataType is ONNX's TensorProto.DataType.
+type DataType int32
+
+// The element types.
+const (
+	Undefined  DataType = 0
+	Float      DataType = 1
+	Uint8      DataType = 2
+	Int8       DataType = 3
+	Uint16     DataType = 4
+	Int16      DataType = 5
+	Int32      DataType = 6
+	Int64      DataType = 7
+	String     DataType = 8
+	Bool       DataType = 9
+	Float16    DataType = 10
+	Double     DataType = 11
+	Uint32     DataType = 12
+	Uint64     DataType = 13
+	Complex64  DataType = 14
+	Complex128 DataType = 15
+	BFloat16   DataType = 16
+	Float8E4M3 DataType = 17
+	Float8E4FN DataType = 18
+	Float8E5M2 DataType = 19
+	Float8E5FN DataType = 20
+	Uint4      DataType = 21
+	Int4       DataType = 22
+	Float4     DataType = 23
+)
+
+// typeNames holds the Open Inference Protocol's names, where it has one, and our own for the rest.
+var typeNames = [...]string{"undefined", "FP32", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "BYTES", "BOOL",
+	"FP16", "FP64", "UINT32", "UINT64", "complex64", "complex128", "BF16", "float8e4m3fn", "float8e4m3fnuz",
+	"float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1"}
+
+var typeBits = [...]int64{0, 32, 8, 8, 16, 16, 32, 64, 0, 8, 16, 64, 32, 64, 64, 128, 16, 8, 8, 8, 8, 4, 4, 4}
+
+// String returns the Open Inference Protocol's name (FP32, UINT8, …).
+func (t DataType) String() string {
+	if t >= 0 && int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", int32(t))
+}
+
+// Bytes returns how many bytes n packed elements take; 0 for strings and unknown types.
+func (t DataType) Bytes(n int64) int64 {
+	if t < 0 || int(t) >= len(typeBits) {
+		return 0
+	}
+	return (n*typeBits[t] + 7) / 8
+}
+
+// Tensor is a constant: an initialiser or an attribute.
+type Tensor struct {
+	Name     string
+	Type     DataType
+	Dims     []int64  // empty for a scalar
+	Raw      []byte   // little-endian, row-major; nil for String and External
+	Strings  [][]byte // of a String tensor
+	External bool     // the data lies in another file, which this package does not read
+}
+
+// elementsMax bounds a tensor to what 2 GiB of protobuf can hold, so that sizes cannot overflow.
+const elementsMax = 1 << 32
+
+// Len returns the number of elements, −1 where dims are negative or their product is beyond reason.
+func (t *Tensor) Len() int64 {
+	n := int64(1)
+	for _, d := range t.Dims {
+		if d < 0 || d > elementsMax {
+			return -1
+		}
+		if n *= d; n > elementsMax {
+			return -1
+		}
+	}
+	return n
+}
+
+// Floats returns the elements of a Float tensor, copied.
+func (t *Tensor) Floats() ([]float32, error) {
+	if err := t.want(Float); err != nil {
+		return nil, err
+	}
+	out := make([]float32, len(t.Raw)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Raw[4*i:]))
+	}
+	return out, nil
+}
+
+// Ints returns the elements of an Int64 or Int32 tensor, copied.
+func (t *Tensor) Ints() ([]int64, error) {
+	if t.Type == Int32 && !t.External {
+		out := make([]int64, len(t.Raw)/4)
+		for i := range out {
+			out[i] = int64(int32(binary.LittleEndian.Uint32(t.Raw[4*i:])))
+		}
+		return out, nil
+	}
+	if err := t.want(Int64); err != nil {
+		return nil, err
+	}
+	out := make([]int64, len(t.Raw)/8)
+	for i := range out {
+		out[i] = int64(binary.LittleEndian.Uint64(t.Raw[8*i:]))
+	}
+	return out, nil
+}
+
+func (t *Tensor) want(typ DataType) error {
+	switch {
+	case t.Type != typ:
+		return fmt.Errorf("tensor %q: type %v: want %v", t.Name, t.Type, typ)
+	case t.External:
+		return fmt.Errorf("tensor %q: its data lies in another file; want it within the model", t.Name)
+	}
+	return nil
+}
+
+// FloatTensor makes a Float tensor; len(data) must be the product of dims.
+func FloatTensor(name string, data []float32, dims ...int64) Tensor {
+	raw := make([]byte, 0, 4*len(data))
+	for _, f := range data {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
+	}
+	return mustFit(Tensor{Name: name, Type: Float, Dims: dims, Raw: raw})
+}
+
+// IntTensor makes an Int64 tensor; len(data) must be the product of dims.
+func IntTensor(name string, data []int64, dims ...int64) Tensor {
+	raw := make([]byte, 0, 8*len(data))
+	for _, n := range data {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
+	}
+	return mustFit(Tensor{Name: name, Type: Int64, Dims: dims, Raw: raw})
+}
+
+func mustFit(t Tensor) Tensor {
+	if t.Type.Bytes(t.Len()) != int64(len(t.Raw)) {
+		panic(fmt.Sprintf("tensor %q: %d bytes for dims %v of %v", t.Name, len(t.Raw), t.Dims, t.Type))
+	}
+	return t
+}
