@@ -1,23 +1,221 @@
 package sched
 
-// Scheduler decides which requests form a batch, when it starts and on which GPU, and which
-// requests can no longer be served. It is a deterministic state machine: every call takes now,
-// outputs are drained with Actions, and NextWake says when to call Advance next.
-//
-// It composes the two halves that the engine spreads over cores: Partition (Symphony's
-// ModelThread: the queues and candidates of some models) and Ranker (RankThread: the GPUs of one
-// sub-cluster and the candidates waiting for one). One goroutine owns a Scheduler.
-//
-//	func New(o Options) *Scheduler
-//	func (s *Scheduler) AddModel(now Time, id ModelID, m Model) error      // Model{Profile, SLO, QueueMax, SubCluster…}
-//	func (s *Scheduler) RemoveModel(now Time, id ModelID)
-//	func (s *Scheduler) AddGPU(now Time, id GPUID, g GPU) error            // GPU{SubCluster, …}; free at now
-//	func (s *Scheduler) RemoveGPU(now Time, id GPUID)
-//	func (s *Scheduler) SetNetworkDelay(ctrl, data Duration)               // d_ctrl, d_data
-//	func (s *Scheduler) Enqueue(now Time, r Request) Reason                // ReasonNone: accepted
-//	func (s *Scheduler) Cancel(now Time, m ModelID, id RequestID) bool     // true: it was still queued
-//	func (s *Scheduler) Complete(now Time, b BatchID, g GPUID, freeAt Time) error // corrects free_at
-//	func (s *Scheduler) Advance(now Time)
-//	func (s *Scheduler) NextWake() Time
-//	func (s *Scheduler) Actions() (batches []Batch, drops []Drop)          // valid until the next call
-type Scheduler struct{}
+import "fmt"
+
+// Scheduler composes one Partition and the Rankers of its sub-clusters in one goroutine: for the
+// simulator, small deployments and tests. Every call takes now; Actions are drained after each
+// call or burst of calls, and NextWake says when to call Advance next.
+type Scheduler struct {
+	o       Options
+	part    *Partition
+	rankers []*Ranker // by sub-cluster; nil: it has had no GPU
+	where   []uint32  // where[GPUID] = sub-cluster+1, 0: unknown
+	drained bool
+}
+
+// New returns a Scheduler without models and GPUs.
+func New(o Options) *Scheduler { return &Scheduler{o: o, part: NewPartition(o)} }
+
+// AddModel makes a model known.
+func (s *Scheduler) AddModel(now Time, id ModelID, m Model) error {
+	s.reset()
+	return s.part.AddModel(now, id, m)
+}
+
+// RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
+func (s *Scheduler) RemoveModel(now Time, id ModelID) {
+	s.reset()
+	s.part.RemoveModel(now, id)
+	s.pump(now)
+}
+
+// AddGPU makes a GPU of a sub-cluster known, free at now.
+func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
+	s.reset()
+	if subCluster >= SubClusterLimit {
+		return fmt.Errorf("sched: gpu %d: sub-cluster %d, want one below %d", id, subCluster, SubClusterLimit)
+	}
+	if id < IDLimit && int(id) < len(s.where) && s.where[id] != 0 {
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
+	}
+	for int(subCluster) >= len(s.rankers) {
+		s.rankers = append(s.rankers, nil)
+	}
+	r := s.rankers[subCluster]
+	if r == nil {
+		r = NewRanker(subCluster, s.o)
+		s.rankers[subCluster] = r
+	}
+	if err := r.AddGPU(now, id); err != nil {
+		return err
+	}
+	for int(id) >= len(s.where) {
+		s.where = append(s.where, 0)
+	}
+	s.where[id] = subCluster + 1
+	s.part.SetGPUs(now, subCluster, r.GPUs())
+	s.rank(now, r)
+	s.pump(now)
+	return nil
+}
+
+// RemoveGPU forgets a GPU. What it was running is the driver's to resubmit or to fail.
+func (s *Scheduler) RemoveGPU(now Time, id GPUID) {
+	s.reset()
+	r := s.ranker(id)
+	if r == nil {
+		return
+	}
+	r.RemoveGPU(now, id)
+	s.part.SetGPUs(now, s.where[id]-1, r.GPUs())
+	s.where[id] = 0
+}
+
+// SetNetworkDelay replaces d_ctrl and d_data.
+func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
+	s.reset()
+	for _, r := range s.rankers {
+		if r != nil {
+			r.SetNetworkDelay(ctrl, data)
+		}
+	}
+	s.part.SetNetworkDelay(now, ctrl, data)
+	s.pump(now)
+}
+
+// Enqueue takes a request in; ReasonNone means that it is queued, any other is its outcome.
+func (s *Scheduler) Enqueue(now Time, r Request) Reason {
+	if s.drained {
+		s.reset()
+	}
+	why := s.part.Enqueue(now, r)
+	if len(s.part.out.Candidates) > 0 {
+		s.pump(now)
+	}
+	return why
+}
+
+// Cancel withdraws a request; Model, ID and Deadline must be as enqueued. True: it was queued.
+func (s *Scheduler) Cancel(now Time, r Request) bool {
+	s.reset()
+	ok := s.part.Cancel(now, r)
+	s.pump(now)
+	return ok
+}
+
+// Complete tells that a batch has finished; its GPU is free at freeAt.
+func (s *Scheduler) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
+	s.reset()
+	r := s.ranker(id)
+	if r == nil {
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
+	}
+	if err := r.Complete(now, b, id, freeAt); err != nil {
+		return err
+	}
+	s.rank(now, r)
+	s.pump(now)
+	return nil
+}
+
+// Advance acts on what is due by now.
+func (s *Scheduler) Advance(now Time) {
+	s.reset()
+	s.part.Advance(now)
+	s.pump(now)
+	for _, r := range s.rankers {
+		if r != nil {
+			s.rank(now, r)
+		}
+	}
+	s.pump(now)
+}
+
+// NextWake returns when Advance must be called at the latest; it may be early, never late.
+func (s *Scheduler) NextWake() Time {
+	at := s.part.NextWake()
+	for _, r := range s.rankers {
+		if r != nil {
+			at = min(at, r.NextWake())
+		}
+	}
+	return at
+}
+
+// Actions returns the batches to send and the drops to tell, valid until the next call.
+func (s *Scheduler) Actions() ([]Batch, []Drop) {
+	s.drained = true
+	return s.part.out.Batches, s.part.out.Drops
+}
+
+// Load returns the load signals of a sub-cluster.
+func (s *Scheduler) Load(subCluster uint32) Load {
+	if int(subCluster) >= len(s.rankers) || s.rankers[subCluster] == nil {
+		return Load{}
+	}
+	return s.rankers[subCluster].Load()
+}
+
+// Stats returns the counters of the partition and of all rankers together.
+func (s *Scheduler) Stats() (Stats, RankerStats) {
+	var sum RankerStats
+	for _, r := range s.rankers {
+		if r != nil {
+			sum.Grants += r.stats.Grants
+			sum.Early += r.stats.Early
+			sum.Unused += r.stats.Unused
+			sum.Stale += r.stats.Stale
+			sum.Stalled += r.stats.Stalled
+			sum.ClockBack += r.stats.ClockBack
+		}
+	}
+	return s.part.stats, sum
+}
+
+// Queued returns how many requests of a model are queued.
+func (s *Scheduler) Queued(id ModelID) int { return s.part.Queued(id) }
+
+func (s *Scheduler) reset() {
+	if s.drained {
+		s.part.out.Reset()
+		s.drained = false
+	}
+}
+
+func (s *Scheduler) ranker(id GPUID) *Ranker {
+	if int(id) >= len(s.where) || s.where[id] == 0 {
+		return nil
+	}
+	return s.rankers[s.where[id]-1]
+}
+
+// pump carries messages until none is left. Each grant ends in a batch, or in fewer queued
+// requests or a GPU given back for a model that has none, so it ends.
+func (s *Scheduler) pump(now Time) {
+	o := &s.part.out
+	for len(o.Candidates)+len(o.Frees) > 0 {
+		for _, f := range o.Frees {
+			if r := s.rankers[f.SubCluster]; r != nil {
+				r.Free(now, f)
+			}
+		}
+		for _, c := range o.Candidates {
+			if int(c.SubCluster) < len(s.rankers) && s.rankers[c.SubCluster] != nil {
+				s.rankers[c.SubCluster].Candidate(now, c)
+			}
+		}
+		o.Frees, o.Candidates = o.Frees[:0], o.Candidates[:0]
+		for _, r := range s.rankers {
+			if r != nil {
+				s.rank(now, r)
+			}
+		}
+	}
+}
+
+// rank lets a ranker match and hands its grants to the partition.
+func (s *Scheduler) rank(now Time, r *Ranker) {
+	for _, g := range r.Advance(now) {
+		s.part.Grant(now, g)
+	}
+}

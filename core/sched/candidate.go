@@ -1,0 +1,104 @@
+package sched
+
+// refresh looks at a model with something queued whose head is not past: it becomes ripe or the
+// timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
+// more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
+func (p *Partition) refresh(now Time, m *model, at int32) {
+	n := m.q.n
+	head := m.q.at(0).deadline
+	ripeAt := now
+	if n < m.max {
+		ripeAt = head - Time(m.lead[n+1])
+	}
+	if ripeAt <= now {
+		m.state = ripe
+		p.timers.arm(at, head-Time(m.lead[1])+1)
+		p.offer(m, min(n, m.max), true, head-Time(m.lead[min(n, m.max)]))
+		return
+	}
+	p.timers.arm(at, ripeAt)
+	if m.state != waiting {
+		m.state = waiting
+		p.offer(m, n, false, ripeAt)
+	}
+}
+
+// settle drops the heads that no batch can meet, and then brings candidate and timer up to date
+// whatever was the state.
+func (p *Partition) settle(now Time, m *model, at int32) {
+	p.expire(now.Add(m.lead[1]), m)
+	had := m.state
+	m.state = none
+	if m.q.n > 0 {
+		p.refresh(now, m, at)
+		return
+	}
+	if had != none {
+		p.offer(m, 0, false, 0)
+	}
+	p.timers.arm(at, now.Add(decayAfter))
+}
+
+// expire drops the heads whose deadline is before finish, the earliest end of a batch of one.
+func (p *Partition) expire(finish Time, m *model) {
+	k := 0
+	for ; k < m.q.n && m.q.at(k).deadline < finish; k++ {
+		why := DeadlineCannotBeMet
+		if p.gpus[m.sub] == 0 {
+			why = NoBackend
+		}
+		p.drop(m.q.at(k).id, why)
+	}
+	m.q.pop(k)
+}
+
+// decay lets the estimated rate of a model without requests fall, and tells the ranker.
+func (p *Partition) decay(now Time, m *model, at int32) {
+	m.rate.update(now, m)
+	if m.rate.demand > 0 {
+		p.timers.arm(at, now.Add(decayAfter))
+	}
+	p.offer(m, 0, false, 0)
+}
+
+func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
+	m.seq++
+	p.out.Candidates = append(p.out.Candidates, Candidate{
+		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt, Demand: m.rate.demand,
+	})
+}
+
+// start returns when a batch of b sent now starts on a GPU that is free at freeAt.
+func (p *Partition) start(now Time, b int, freeAt Time) Time {
+	return max(now.Add(p.o.Ctrl+Duration(b)*p.o.Data), freeAt)
+}
+
+// form takes the next batch out of the queue and emits it; 0 when no request can be met. The
+// granted GPU is the first to be free, so what it cannot meet alone is dropped. Then pick chooses
+// the batch; requests before it are dropped.
+func (p *Partition) form(now Time, m *model, g Grant) int {
+	p.expire(p.start(now, 1, g.FreeAt).Add(m.exec[1]), m)
+	if m.q.n == 0 {
+		return 0
+	}
+	skip, b := p.pick(now, m, g)
+	for i := 0; i < skip; i++ {
+		p.drop(m.q.at(i).id, DeadlineCannotBeMet)
+	}
+	m.q.pop(skip)
+	from := len(p.out.ids)
+	head := m.q.at(0).deadline
+	for i := 0; i < b; i++ {
+		p.out.ids = append(p.out.ids, m.q.at(i).id)
+	}
+	m.q.pop(b)
+	p.batch++
+	p.stats.Batches++
+	p.stats.Batched += uint64(b)
+	start := p.start(now, b, g.FreeAt)
+	p.out.Batches = append(p.out.Batches, Batch{
+		ID: p.batch, Model: m.id, GPU: g.GPU, ExecAt: start, Latest: head - Time(m.exec[b]),
+		Finish: start.Add(m.exec[b]), Requests: p.out.ids[from:len(p.out.ids):len(p.out.ids)],
+	})
+	return b
+}

@@ -1,0 +1,35 @@
+// Package sched decides which requests form a batch, when it starts and on which GPU, and which
+// requests can no longer be served. It does not read a clock, run goroutines, lock, do I/O, draw
+// random numbers or carry messages: every call takes now, outputs are values that the driver
+// drains, and NextWake says when to call Advance next.
+//
+// # Halves
+//
+// Partition is Symphony's ModelThread (§4.5): the queues and candidates of some models. Ranker is
+// its RankThread: the GPUs of one sub-cluster and the candidates that want one. They share nothing
+// and exchange three plain values, which a driver may carry through mailboxes:
+//
+//	Candidate  Partition → Ranker   a model's newest candidate: waiting, ripe, or withdrawn
+//	Grant      Ranker → Partition   a GPU for the model's candidate
+//	Free       Partition → Ranker   the answer to exactly one Grant: what the GPU does now, and until when
+//
+// A Candidate replaces the model's earlier ones; a Seq that is not newer is ignored. A Partition
+// decides anew when a Grant arrives, so a Grant for a candidate that has changed or gone is
+// harmless: the GPU comes back unused. A Free or Complete that speaks of a GPU removed meanwhile is
+// ignored by its Epoch. Scheduler composes both halves in one goroutine.
+//
+// # Invariants
+//
+//	I1 every accepted request ends exactly once: in a batch, as a drop, or by a Cancel that returned true;
+//	I2 a GPU's batches never overlap in plan: ExecAt ≥ the Finish of the batch before;
+//	I3 ExecAt ≤ Latest: no batch is sent that misses a deadline in it;
+//	I4 no batch is larger than its profile's Max, none is empty;
+//	I5 every Grant is answered by exactly one Free;
+//	I6 a queue holds at most QueueMax requests, outputs hold what one burst produced;
+//	I7 the same calls give the same outputs.
+//
+// # Concurrency
+//
+// None inside: one goroutine at a time may use a Partition, Ranker or Scheduler. Two of them never
+// share memory.
+package sched

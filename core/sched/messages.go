@@ -1,0 +1,53 @@
+package sched
+
+// Candidate tells a Ranker of a model's newest candidate. Partition → Ranker.
+type Candidate struct {
+	Model      ModelID
+	SubCluster uint32
+	Seq        uint32 // grows with each candidate of the model, wraps; older ones are ignored
+	Size       uint32 // requests that a batch could take now; 0: withdrawn, the model has none
+	Gone       bool   // the model was removed; its Seq starts anew if it comes back
+	Ripe       bool   // waiting longer gains nothing: a GPU is wanted now
+	ExecAt     Time   // when waiting longer stops being free; ripe candidates are served in this order
+	Demand     int64  // the model's demand λ·ℓ(T)/T in millionths of a GPU, at its estimated rate
+}
+
+// Grant gives a GPU to a model. Ranker → Partition. It must be answered by one Free.
+type Grant struct {
+	Model      ModelID
+	SubCluster uint32 // the Ranker's
+	GPU        GPUID
+	Epoch      uint32 // the GPU's life; carried back in Free
+	Idle       uint32 // further GPUs idle now
+	FreeAt     Time   // when the GPU is free; it may be a little ahead
+}
+
+// Free answers a Grant. Partition → Ranker.
+type Free struct {
+	Model      ModelID
+	SubCluster uint32
+	GPU        GPUID
+	Epoch      uint32
+	Batch      BatchID // 0: the GPU was not used
+	Start      Time    // the batch's ExecAt
+	FreeAt     Time    // when the GPU is free again
+}
+
+// Outputs is what a Partition wants done. The driver consumes it after each burst of calls and
+// calls Reset; until then it grows.
+type Outputs struct {
+	Candidates []Candidate
+	Frees      []Free
+	Batches    []Batch // Requests are valid until Reset
+	Drops      []Drop
+	ids        []RequestID
+}
+
+// Reset empties the outputs and keeps their memory.
+func (o *Outputs) Reset() {
+	o.Candidates = o.Candidates[:0]
+	o.Frees = o.Frees[:0]
+	o.Batches = o.Batches[:0]
+	o.Drops = o.Drops[:0]
+	o.ids = o.ids[:0]
+}

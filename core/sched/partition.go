@@ -1,0 +1,345 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+
+	"downbeat.dev/core/profile"
+)
+
+// Limits and defaults.
+const (
+	IDLimit         = 1 << 20          // model and GPU ids are below this: tables are dense
+	SubClusterLimit = 1 << 16          // sub-cluster numbers are below this
+	QueueMaxDefault = 1 << 16          // queued requests per model
+	SLOLimit        = 3600_000_000_000 // an hour in ns
+)
+
+// Errors of the management calls; wrapped with the number at fault.
+var (
+	ErrKnown   = errors.New("already known")
+	ErrUnknown = errors.New("unknown")
+)
+
+// Options configure a Partition, a Ranker or a Scheduler.
+type Options struct {
+	// Number is the partition's number within its engine. It makes BatchIDs unique: they are
+	// Number<<40 + 1, 2, 3…
+	Number uint16
+	// Ctrl and Data are d_ctrl and d_data (appendix C): a batch of b must be sent Ctrl + b·Data
+	// before it starts.
+	Ctrl, Data Duration
+}
+
+// Model is what a Partition must know of a model.
+type Model struct {
+	Profile    *profile.Profile
+	SLO        Duration // the usual budget of a request; deadlines are the requests' own
+	SubCluster uint32   // whose GPUs serve it
+	QueueMax   int      // 0: QueueMaxDefault
+}
+
+func (m *Model) check(id ModelID) error {
+	switch {
+	case id >= IDLimit:
+		return fmt.Errorf("sched: model %d: want an id below %d", id, IDLimit)
+	case m.Profile == nil:
+		return fmt.Errorf("sched: model %d: profile is missing", id)
+	case m.SubCluster >= SubClusterLimit:
+		return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, m.SubCluster, SubClusterLimit)
+	case m.QueueMax < 0:
+		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 or more", id, m.QueueMax)
+	case m.SLO < Duration(m.Profile.Exec(1)) || m.SLO > SLOLimit:
+		return fmt.Errorf("sched: model %d: SLO %d ns, want at least ℓ(1) = %d ns and at most an hour", id, m.SLO, m.Profile.Exec(1))
+	}
+	return nil
+}
+
+// The states of a model's candidate.
+const (
+	none    uint8 = iota // nothing queued
+	waiting              // the timer says when it becomes ripe
+	ripe                 // the ranker has been asked for a GPU; the timer says when the head expires
+)
+
+// model is one model of a Partition.
+type model struct {
+	id       ModelID
+	sub      uint32
+	seq      uint32
+	state    uint8
+	live     bool
+	max      int        // largest batch
+	queueMax int        //
+	exec     []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
+	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
+	q        queue
+	slo      Duration
+	rate     rate
+	prof     *profile.Profile
+}
+
+// Stats count what a Partition did since it was made.
+type Stats struct {
+	Enqueued, Batches, Batched, Canceled uint64
+	Dropped                              [ReasonCount]uint64 // drops and rejections by reason
+	ClockBack                            uint64              // calls whose now was before an earlier one; now was taken as that
+}
+
+// Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks
+// Rankers for GPUs and answers their Grants. Not safe for concurrent use.
+type Partition struct {
+	o      Options
+	now    Time
+	models []model
+	free   []int32 // unused places in models
+	index  []int32 // index[ModelID] = place+1, 0: unknown
+	gpus   []int32 // gpus[sub-cluster] = GPUs there
+	timers *wheel
+	due    []int32
+	batch  BatchID
+	out    Outputs
+	stats  Stats
+}
+
+// NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
+// refused with NoBackend.
+func NewPartition(o Options) *Partition {
+	return &Partition{o: o, timers: newWheel(0), batch: BatchID(o.Number) << 40}
+}
+
+// AddModel makes a model known. It refuses ids in use and models that no request could use.
+func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
+	now = p.clock(now)
+	if err := m.check(id); err != nil {
+		return err
+	}
+	for int(id) >= len(p.index) {
+		p.index = append(p.index, 0)
+	}
+	if p.index[id] != 0 {
+		return fmt.Errorf("sched: model %d: %w", id, ErrKnown)
+	}
+	if n := len(p.free); n == 0 {
+		p.models = append(p.models, model{})
+		p.free = append(p.free, int32(len(p.models)-1))
+		p.timers.grow(len(p.models))
+	}
+	at := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	p.index[id] = at + 1
+	d := &p.models[at]
+	*d = model{id: id, sub: m.SubCluster, live: true, max: m.Profile.Max(), queueMax: m.QueueMax,
+		slo: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
+	if d.queueMax == 0 {
+		d.queueMax = QueueMaxDefault
+	}
+	d.rate.start(now)
+	d.tables(p.o)
+	return nil
+}
+
+// tables fills exec and lead.
+func (m *model) tables(o Options) {
+	m.exec, m.lead = make([]Duration, m.max+2), make([]Duration, m.max+2)
+	for b := 1; b < len(m.exec); b++ {
+		m.exec[b] = Duration(m.prof.Exec(b))
+	}
+	m.leads(o)
+}
+
+func (m *model) leads(o Options) {
+	for b := range m.lead {
+		m.lead[b] = m.exec[b] + o.Ctrl + Duration(b)*o.Data
+	}
+}
+
+// RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
+func (p *Partition) RemoveModel(now Time, id ModelID) {
+	p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return
+	}
+	for i := 0; i < m.q.n; i++ {
+		p.drop(m.q.at(i).id, UnknownModel)
+	}
+	m.q.pop(m.q.n)
+	m.seq++
+	p.out.Candidates = append(p.out.Candidates, Candidate{Model: id, SubCluster: m.sub, Seq: m.seq, Gone: true})
+	p.timers.off(at)
+	m.live = false
+	p.index[id] = 0
+	p.free = append(p.free, at)
+}
+
+// SetGPUs tells how many GPUs a sub-cluster has. With none, new requests are refused with
+// NoBackend; those queued stay until they can no longer be served.
+func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
+	p.clock(now)
+	if subCluster >= SubClusterLimit {
+		return
+	}
+	for int(subCluster) >= len(p.gpus) {
+		p.gpus = append(p.gpus, 0)
+	}
+	p.gpus[subCluster] = int32(max(0, n))
+}
+
+// SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
+func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
+	now = p.clock(now)
+	p.o.Ctrl, p.o.Data = max(0, ctrl), max(0, data)
+	for i := range p.models {
+		if m := &p.models[i]; m.live {
+			m.leads(p.o)
+			if m.state != none {
+				m.state = none
+				p.refresh(now, m, int32(i))
+			}
+		}
+	}
+}
+
+// Enqueue takes a request in; ReasonNone means that it is queued. Any other reason is its
+// outcome: it is not reported again as a Drop.
+func (p *Partition) Enqueue(now Time, r Request) Reason {
+	now = p.clock(now)
+	m, at := p.find(r.Model)
+	if m == nil {
+		return p.refuse(UnknownModel)
+	}
+	if int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0 {
+		return p.refuse(NoBackend)
+	}
+	m.rate.count++
+	if r.Deadline < now.Add(m.lead[1]) {
+		if r.Deadline <= now {
+			return p.refuse(DeadlinePast)
+		}
+		return p.refuse(DeadlineCannotBeMet)
+	}
+	if m.q.n >= m.queueMax && !p.makeRoom(m, r.Priority) {
+		return p.refuse(QueueFull)
+	}
+	p.stats.Enqueued++
+	place := m.q.insert(entry{r.Deadline, r.ID, r.Priority})
+	if m.state != ripe || place == 0 {
+		p.refresh(now, m, at)
+	}
+	return ReasonNone
+}
+
+// makeRoom gives up a queued request of a lower priority than pr.
+func (p *Partition) makeRoom(m *model, pr Priority) bool {
+	if pr == 0 {
+		return false
+	}
+	i := m.q.lowest()
+	if m.q.at(i).priority >= pr {
+		return false
+	}
+	p.drop(m.q.at(i).id, QueueFull)
+	m.q.remove(i)
+	return true
+}
+
+// Cancel withdraws a request; Model, ID and Deadline must be as enqueued. It returns true when
+// the request was still queued: then it ends here and no output speaks of it.
+func (p *Partition) Cancel(now Time, r Request) bool {
+	now = p.clock(now)
+	m, at := p.find(r.Model)
+	if m == nil {
+		return false
+	}
+	i := m.q.find(r.ID, r.Deadline)
+	if i < 0 {
+		return false
+	}
+	m.q.remove(i)
+	p.stats.Canceled++
+	p.settle(now, m, at)
+	return true
+}
+
+// Grant forms the model's batch for a GPU, or gives the GPU back unused. The answer is in
+// Outputs.Frees, followed by the model's next Candidate.
+func (p *Partition) Grant(now Time, g Grant) {
+	now = p.clock(now)
+	f := Free{Model: g.Model, SubCluster: g.SubCluster, GPU: g.GPU, Epoch: g.Epoch, FreeAt: g.FreeAt}
+	m, at := p.find(g.Model)
+	if m == nil {
+		p.out.Frees = append(p.out.Frees, f)
+		return
+	}
+	m.rate.update(now, m)
+	if b := p.form(now, m, g); b > 0 {
+		start := p.start(now, b, g.FreeAt)
+		f.Batch, f.Start, f.FreeAt = p.batch, start, start.Add(m.exec[b])
+	}
+	p.out.Frees = append(p.out.Frees, f)
+	m.state = none
+	p.settle(now, m, at)
+}
+
+// Advance acts on the timers due by now.
+func (p *Partition) Advance(now Time) {
+	now = p.clock(now)
+	p.due = p.timers.advance(now, p.due[:0])
+	for _, at := range p.due {
+		m := &p.models[at]
+		switch m.state {
+		case none:
+			p.decay(now, m, at)
+		case waiting:
+			p.refresh(now, m, at)
+		case ripe:
+			p.settle(now, m, at)
+		}
+	}
+}
+
+// NextWake returns when Advance must be called at the latest; it may be early, never late.
+func (p *Partition) NextWake() Time { return p.timers.next() }
+
+// Outputs returns what is to be done since the last Reset.
+func (p *Partition) Outputs() *Outputs { return &p.out }
+
+// Stats returns the counters.
+func (p *Partition) Stats() Stats { return p.stats }
+
+// Queued returns how many requests of a model are queued.
+func (p *Partition) Queued(id ModelID) int {
+	if m, _ := p.find(id); m != nil {
+		return m.q.n
+	}
+	return 0
+}
+
+func (p *Partition) find(id ModelID) (*model, int32) {
+	if int(id) >= len(p.index) || p.index[id] == 0 {
+		return nil, -1
+	}
+	at := p.index[id] - 1
+	return &p.models[at], at
+}
+
+// clock keeps time from going back: an earlier now counts as the latest one.
+func (p *Partition) clock(now Time) Time {
+	if now < p.now {
+		p.stats.ClockBack++
+		return p.now
+	}
+	p.now = now
+	return now
+}
+
+func (p *Partition) refuse(why Reason) Reason {
+	p.stats.Dropped[why]++
+	return why
+}
+
+func (p *Partition) drop(id RequestID, why Reason) {
+	p.stats.Dropped[why]++
+	p.out.Drops = append(p.out.Drops, Drop{id, why})
+}

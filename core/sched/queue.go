@@ -1,0 +1,99 @@
+package sched
+
+import "sort"
+
+// entry is a queued request.
+type entry struct {
+	deadline Time
+	id       RequestID
+	priority Priority
+}
+
+// queue holds one model's requests in order of deadline, equal deadlines in order of arrival. It
+// is a ring that grows by doubling. Requests with the model's own SLO arrive in order and cost one
+// store; one with a shorter budget moves those behind it.
+type queue struct {
+	buf    []entry // length is a power of two
+	head   uint32
+	n      int
+	ranked int // requests with a priority above 0
+}
+
+func (q *queue) at(i int) *entry {
+	return &q.buf[(q.head+uint32(i))&uint32(len(q.buf)-1)]
+}
+
+// insert returns the place where e went.
+func (q *queue) insert(e entry) int {
+	if q.n == len(q.buf) {
+		q.grow()
+	}
+	if e.priority > 0 {
+		q.ranked++
+	}
+	i := q.n
+	q.n++
+	if i > 0 && q.at(i-1).deadline > e.deadline {
+		p := sort.Search(i, func(k int) bool { return q.at(k).deadline > e.deadline })
+		for ; i > p; i-- {
+			*q.at(i) = *q.at(i - 1)
+		}
+	}
+	*q.at(i) = e
+	return i
+}
+
+func (q *queue) grow() {
+	buf := make([]entry, max(16, 2*len(q.buf)))
+	for i := 0; i < q.n; i++ {
+		buf[i] = *q.at(i)
+	}
+	q.buf, q.head = buf, 0
+}
+
+// pop removes the first k requests.
+func (q *queue) pop(k int) {
+	if q.ranked > 0 {
+		for i := 0; i < k; i++ {
+			if q.at(i).priority > 0 {
+				q.ranked--
+			}
+		}
+	}
+	q.head += uint32(k)
+	q.n -= k
+}
+
+// remove takes out request i.
+func (q *queue) remove(i int) {
+	if q.at(i).priority > 0 {
+		q.ranked--
+	}
+	for ; i < q.n-1; i++ {
+		*q.at(i) = *q.at(i + 1)
+	}
+	q.n--
+}
+
+// find returns the place of the request, -1 when it is not queued.
+func (q *queue) find(id RequestID, deadline Time) int {
+	i := sort.Search(q.n, func(k int) bool { return q.at(k).deadline >= deadline })
+	for ; i < q.n && q.at(i).deadline == deadline; i++ {
+		if q.at(i).id == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// lowest returns the place of the request to give up first: of the lowest priority the one with
+// the latest deadline.
+func (q *queue) lowest() int {
+	best := q.n - 1
+	for i := best; i >= 0 && q.at(best).priority > 0; i-- {
+		if q.at(i).priority < q.at(best).priority {
+			best = i
+		}
+	}
+	return best
+}

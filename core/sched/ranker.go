@@ -1,0 +1,393 @@
+package sched
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// The states of a GPU.
+const (
+	absent  uint8 = iota
+	idle          // in the idle set
+	busy          // in the busy heap until freeAt
+	granted       // a partition decides what to do with it
+	stalled       // completions are missing; it gets nothing until one comes
+)
+
+// aheadMax is how many batches without a completion a GPU may hold: the running one, the next,
+// and one whose completion is under way. A GPU with as many counts as stalled when it would get
+// another; so a backend that hangs swallows few batches.
+const aheadMax = 3
+
+type order struct {
+	id    BatchID
+	start Time
+	exec  Duration
+}
+
+type gpu struct {
+	freeAt Time
+	epoch  uint32
+	state  uint8
+	ahead  uint8 // orders without a completion, oldest first
+	orders [aheadMax]order
+}
+
+// rival is a model's newest candidate as the Ranker knows it.
+type rival struct {
+	seq    uint32
+	size   uint32
+	known  bool
+	demand int64
+}
+
+// Ranker holds the GPUs of one sub-cluster and the candidates that want one: Symphony's
+// RankThread. Calls only record; Advance matches and returns the grants. Not safe for concurrent
+// use.
+type Ranker struct {
+	o       Options
+	number  uint32
+	now     Time
+	gpus    []gpu
+	idle    bitset
+	busy    heap // GPUs by freeAt
+	ripe    heap // models by ExecAt
+	waiting heap // models by ExecAt
+	rivals  []rival
+	count   int   // GPUs present
+	demand  int64 // Σ of the rivals' demand
+	grants  []Grant
+	spent   Duration // Σ of planned execution, corrected by completions
+	stats   RankerStats
+}
+
+// RankerStats count what a Ranker did since it was made.
+type RankerStats struct {
+	Grants, Early, Unused uint64 // grants; of these to waiting candidates; given back unused
+	Stale                 uint64 // messages ignored: old candidates, GPUs gone
+	Stalled               uint64 // times a GPU was held back because completions were missing
+	ClockBack             uint64
+}
+
+// Load is what an autoscaler may want to know of a sub-cluster.
+type Load struct {
+	GPUs, Idle int
+	// Demand is Σ λ·ℓ(T)/T over the models: the GPUs that their estimated rates need at their
+	// target batches. Demand/GPUs is u; unlike the busy fraction it keeps its meaning when early
+	// dispatch fills idle GPUs with small batches.
+	Demand float64
+	Busy   Duration // GPU time given out so far, all GPUs together
+}
+
+// NewRanker returns the Ranker of a sub-cluster, without GPUs.
+func NewRanker(subCluster uint32, o Options) *Ranker { return &Ranker{o: o, number: subCluster} }
+
+// AddGPU makes a GPU known, free at now.
+func (r *Ranker) AddGPU(now Time, id GPUID) error {
+	now = r.clock(now)
+	if id >= IDLimit {
+		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
+	}
+	for int(id) >= len(r.gpus) {
+		r.gpus = append(r.gpus, gpu{})
+	}
+	r.busy.grow(len(r.gpus))
+	r.idle.grow(len(r.gpus))
+	g := &r.gpus[id]
+	if g.state != absent {
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
+	}
+	*g = gpu{freeAt: now, epoch: g.epoch + 1, state: idle}
+	r.idle.set(uint32(id))
+	r.count++
+	return nil
+}
+
+// RemoveGPU forgets a GPU. What it was running is the driver's to resubmit or to fail.
+func (r *Ranker) RemoveGPU(now Time, id GPUID) {
+	r.clock(now)
+	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
+		return
+	}
+	r.idle.clear(uint32(id))
+	r.busy.remove(uint32(id))
+	r.gpus[id].state = absent
+	r.count--
+}
+
+// SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
+func (r *Ranker) SetNetworkDelay(ctrl, data Duration) {
+	r.o.Ctrl, r.o.Data = max(0, ctrl), max(0, data)
+}
+
+// Candidate records a model's newest candidate.
+func (r *Ranker) Candidate(now Time, c Candidate) {
+	r.clock(now)
+	if c.Model >= IDLimit {
+		r.stats.Stale++
+		return
+	}
+	for int(c.Model) >= len(r.rivals) {
+		r.rivals = append(r.rivals, rival{})
+	}
+	r.ripe.grow(len(r.rivals))
+	r.waiting.grow(len(r.rivals))
+	v := &r.rivals[c.Model]
+	if v.known && int32(c.Seq-v.seq) <= 0 {
+		r.stats.Stale++
+		return
+	}
+	r.demand += c.Demand - v.demand
+	*v = rival{seq: c.Seq, size: c.Size, known: !c.Gone, demand: c.Demand}
+	id := uint32(c.Model)
+	switch {
+	case c.Size == 0:
+		r.ripe.remove(id)
+		r.waiting.remove(id)
+	case c.Ripe:
+		r.waiting.remove(id)
+		r.ripe.set(id, c.ExecAt)
+	default:
+		r.ripe.remove(id)
+		r.waiting.set(id, c.ExecAt)
+	}
+}
+
+// Free records the answer to a Grant.
+func (r *Ranker) Free(now Time, f Free) {
+	now = r.clock(now)
+	g := r.gpu(f.GPU)
+	if g == nil || g.epoch != f.Epoch || g.state != granted {
+		r.stats.Stale++
+		return
+	}
+	if f.Batch == 0 {
+		r.stats.Unused++
+		r.place(now, f.GPU, g)
+		return
+	}
+	exec := f.FreeAt.Sub(f.Start)
+	g.orders[g.ahead] = order{f.Batch, f.Start, exec}
+	g.ahead++
+	g.freeAt = f.FreeAt
+	r.spent += exec
+	r.place(now, f.GPU, g)
+}
+
+// Complete tells that a batch has finished, and with it those sent to the GPU before; the GPU is
+// free at freeAt, which moves what is planned behind it. A batch that was never sent to the GPU,
+// or has completed already, is an error and changes nothing.
+func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
+	now = r.clock(now)
+	g := r.gpu(id)
+	if g == nil {
+		r.stats.Stale++
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
+	}
+	k := uint8(0)
+	for k < g.ahead && g.orders[k].id != b {
+		k++
+	}
+	if k == g.ahead {
+		r.stats.Stale++
+		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
+	}
+	o := g.orders[k]
+	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
+		r.spent -= early
+	} else {
+		r.spent -= o.exec
+	}
+	copy(g.orders[:], g.orders[k+1:g.ahead])
+	g.ahead -= k + 1
+	for i := uint8(0); i < g.ahead; i++ {
+		freeAt = max(freeAt, g.orders[i].start).Add(g.orders[i].exec)
+	}
+	g.freeAt = freeAt
+	if g.state != granted {
+		r.place(now, id, g)
+	}
+	return nil
+}
+
+// Advance gives GPUs to candidates. The grants are valid until the next Advance.
+func (r *Ranker) Advance(now Time) []Grant {
+	now = r.clock(now)
+	r.grants = r.grants[:0]
+	r.collect(now)
+	for r.ripe.len() > 0 {
+		m := r.ripe.top().id
+		id, ok := r.pickGPU(now, r.lead(r.rivals[m].size))
+		if !ok {
+			break
+		}
+		r.ripe.remove(m)
+		r.grant(ModelID(m), id)
+	}
+	for r.waiting.len() > 0 && r.hurry() {
+		m := r.waiting.top().id
+		r.waiting.remove(m)
+		r.stats.Early++
+		r.grant(ModelID(m), GPUID(r.idle.first()))
+	}
+	return r.grants
+}
+
+// NextWake returns when Advance must be called at the latest; it may be early, never late.
+func (r *Ranker) NextWake() Time {
+	if r.busy.len() == 0 {
+		return Never
+	}
+	at := r.busy.top().key
+	switch {
+	case r.ripe.len() > 0:
+		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
+	case r.waiting.len() > 0 && r.tight():
+		return at
+	}
+	return Never
+}
+
+// Load returns the load signals.
+func (r *Ranker) Load() Load {
+	return Load{GPUs: r.count, Idle: r.idle.n, Demand: float64(r.demand) / 1e6, Busy: r.spent}
+}
+
+// Stats returns the counters.
+func (r *Ranker) Stats() RankerStats { return r.stats }
+
+// GPUs returns how many GPUs are present.
+func (r *Ranker) GPUs() int { return r.count }
+
+// idleKept is how many GPUs may idle while candidates wait to grow (R in FACTS' rule).
+const idleKept = 1
+
+// hurry says whether waiting candidates get a GPU at once: more than idleKept GPUs idle although
+// the demand needs nearly all. Then a GPU's time is worth less than the requests' waiting. Below
+// that demand deferring keeps batches large and the busy signal true.
+func (r *Ranker) hurry() bool {
+	return r.idle.n > idleKept && r.tight()
+}
+
+// tight says whether the demand needs nearly all GPUs.
+func (r *Ranker) tight() bool { return r.demand*100 >= int64(r.count)*95_000_000 }
+
+func (r *Ranker) lead(size uint32) Duration { return r.o.Ctrl + Duration(size)*r.o.Data }
+
+// collect moves the GPUs that are free by now to the idle set.
+func (r *Ranker) collect(now Time) {
+	for r.busy.len() > 0 && r.busy.top().key <= now {
+		id := GPUID(r.busy.top().id)
+		r.place(now, id, &r.gpus[id])
+	}
+}
+
+// stall takes a GPU out until a completion comes.
+func (r *Ranker) stall(id GPUID) {
+	r.busy.remove(uint32(id))
+	r.gpus[id].state = stalled
+	r.stats.Stalled++
+}
+
+// pickGPU takes the idle GPU of the lowest number, so that load gathers on few; with none idle
+// the first that is free within lead.
+func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
+	if r.idle.n > 0 {
+		return GPUID(r.idle.first()), true
+	}
+	for r.busy.len() > 0 && r.busy.top().key <= now.Add(lead) {
+		id := GPUID(r.busy.top().id)
+		if r.gpus[id].ahead < aheadMax {
+			return id, true
+		}
+		r.stall(id)
+	}
+	return 0, false
+}
+
+func (r *Ranker) grant(m ModelID, id GPUID) {
+	g := &r.gpus[id]
+	r.idle.clear(uint32(id))
+	r.busy.remove(uint32(id))
+	g.state = granted
+	r.stats.Grants++
+	r.grants = append(r.grants, Grant{Model: m, SubCluster: r.number, GPU: id, Epoch: g.epoch, Idle: uint32(r.idle.n), FreeAt: g.freeAt})
+}
+
+// place puts a GPU where its state belongs after freeAt or its orders changed.
+func (r *Ranker) place(now Time, id GPUID, g *gpu) {
+	r.idle.clear(uint32(id))
+	switch {
+	case g.freeAt <= now && g.ahead >= aheadMax:
+		r.stall(id)
+	case g.freeAt <= now:
+		r.busy.remove(uint32(id))
+		g.state = idle
+		r.idle.set(uint32(id))
+	default:
+		g.state = busy
+		r.busy.set(uint32(id), g.freeAt)
+	}
+}
+
+func (r *Ranker) gpu(id GPUID) *gpu {
+	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
+		return nil
+	}
+	return &r.gpus[id]
+}
+
+func (r *Ranker) clock(now Time) Time {
+	if now < r.now {
+		r.stats.ClockBack++
+		return r.now
+	}
+	r.now = now
+	return now
+}
+
+// bitset is a set of small numbers that finds its least member fast: one summary bit per word.
+type bitset struct {
+	word, sum []uint64
+	n         int
+}
+
+func (s *bitset) grow(n int) {
+	for len(s.word)*64 < n {
+		s.word = append(s.word, 0)
+	}
+	for len(s.sum)*64 < len(s.word) {
+		s.sum = append(s.sum, 0)
+	}
+}
+
+func (s *bitset) set(i uint32) {
+	w, b := i>>6, uint64(1)<<(i&63)
+	if s.word[w]&b == 0 {
+		s.word[w] |= b
+		s.sum[w>>6] |= 1 << (w & 63)
+		s.n++
+	}
+}
+
+func (s *bitset) clear(i uint32) {
+	w, b := i>>6, uint64(1)<<(i&63)
+	if s.word[w]&b != 0 {
+		s.word[w] &^= b
+		if s.word[w] == 0 {
+			s.sum[w>>6] &^= 1 << (w & 63)
+		}
+		s.n--
+	}
+}
+
+// first returns the least member; the set must not be empty.
+func (s *bitset) first() uint32 {
+	for i, w := range s.sum {
+		if w != 0 {
+			j := i<<6 + bits.TrailingZeros64(w)
+			return uint32(j<<6 + bits.TrailingZeros64(s.word[j]))
+		}
+	}
+	panic("sched: first of an empty set")
+}

@@ -1,0 +1,51 @@
+package sched
+
+// rate estimates a model's arrival rate λ online, and from it the target batch and the demand.
+// The estimate is an exponential average with time constant rateSpan, and the plain average until
+// that much time has passed.
+type rate struct {
+	count  uint64 // arrivals since at
+	since  Time   // when the estimate began
+	at     Time   // the latest update
+	perNS  float64
+	target int   // T: the batch that a queue reaches at its own frontrun
+	demand int64 // λ·ℓ(T)/T in millionths of a GPU
+}
+
+const (
+	rateSpan   Duration = 2_000_000_000
+	rateStep   Duration = 50_000_000    // the shortest time between updates
+	decayAfter Duration = 1_000_000_000 // how often a model without requests is looked at
+)
+
+func (r *rate) start(now Time) { *r = rate{since: now, at: now, target: 1} }
+
+// update folds the arrivals since the last one in, when rateStep has passed.
+func (r *rate) update(now Time, m *model) {
+	dt := now.Sub(r.at)
+	if dt < rateStep {
+		return
+	}
+	w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
+	r.perNS += w * (float64(r.count)/float64(dt) - r.perNS)
+	r.count, r.at = 0, now
+	r.target = m.target(r.perNS)
+	r.demand = int64(r.perNS * float64(m.exec[r.target]) / float64(r.target) * 1e6)
+}
+
+// target returns the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ SLO, at least 1.
+func (m *model) target(perNS float64) int {
+	if perNS <= 0 {
+		return 1
+	}
+	lo, hi := 1, m.max
+	for lo < hi {
+		b := (lo + hi + 1) / 2
+		if float64(b-1)/perNS+float64(m.lead[b]) <= float64(m.slo) {
+			lo = b
+		} else {
+			hi = b - 1
+		}
+	}
+	return lo
+}
