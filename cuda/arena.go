@@ -1,0 +1,186 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Arena hands out parts of one block of device memory in stream order: what one stream gives back, the
+// same stream may get again at once, because its commands run in order; another stream gets it only
+// behind an event. So nothing waits on the host, and the driver's allocator is called once.
+//
+// Free must come after the commands that use the block were put into a Submission, and submissions
+// that share blocks must be submitted in the order in which they were built.
+type Arena struct {
+	dev    *Device
+	mem    *Memory
+	mu     sync.Mutex
+	blocks []arenaBlock // by offset, covering the whole arena; neighbours that are free and alike are joined
+	events []*Event     // one for each stream that ever gave a block to another
+	stats  ArenaStats
+}
+
+// ArenaStats counts what the arena did, in bytes and blocks.
+type ArenaStats struct {
+	Bytes, InUse, HighWater int64
+	SameStream              int64 // blocks reused without an event
+	CrossStream             int64 // blocks reused behind an event
+	Refused                 int64
+}
+
+// arenaBlock is a part of the arena, in use or free. A free block remembers who used it last.
+type arenaBlock struct {
+	offset, bytes int64
+	used          bool
+	last          *Stream // nil: nobody since the arena was made, or since everything was waited for
+}
+
+const arenaAlign = 256
+
+// NewArena reserves bytes of device memory.
+func (d *Device) NewArena(bytes int64) (*Arena, error) {
+	bytes = (bytes + arenaAlign - 1) &^ (arenaAlign - 1)
+	m, err := d.Alloc(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("new arena: %w", err)
+	}
+	return &Arena{dev: d, mem: m, blocks: []arenaBlock{{bytes: bytes}}, stats: ArenaStats{Bytes: bytes}}, nil
+}
+
+// Alloc returns bytes for use by st in commands that follow in s. It adds a record and a wait to s
+// when the only fit was last used by another stream. ErrOutOfMemory names what was asked and what was left.
+func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
+	if bytes <= 0 {
+		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes", bytes), Code: CodeInvalidValue}
+	}
+	bytes = (bytes + arenaAlign - 1) &^ (arenaAlign - 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := a.fit(st, bytes)
+	if i < 0 {
+		a.stats.Refused++
+		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes with %d of %d in use", bytes, a.stats.InUse, a.stats.Bytes), Code: CodeOutOfMemory}
+	}
+	if err := a.order(s, st, a.blocks[i].last); err != nil {
+		return 0, err
+	}
+	b := &a.blocks[i]
+	if b.bytes > bytes {
+		rest := arenaBlock{offset: b.offset + bytes, bytes: b.bytes - bytes, last: b.last}
+		b.bytes = bytes
+		a.blocks = slices.Insert(a.blocks, i+1, rest)
+		b = &a.blocks[i]
+	}
+	b.used, b.last = true, st
+	a.stats.InUse += bytes
+	a.stats.HighWater = max(a.stats.HighWater, a.stats.InUse)
+	return a.mem.addr + Address(b.offset), nil
+}
+
+// fit returns the smallest free block that holds bytes: one that needs no event if there is any.
+func (a *Arena) fit(st *Stream, bytes int64) int {
+	best, bestEasy := -1, false
+	for i := range a.blocks {
+		b := &a.blocks[i]
+		if b.used || b.bytes < bytes {
+			continue
+		}
+		easy := b.last == nil || b.last == st
+		if best < 0 || easy && !bestEasy || easy == bestEasy && b.bytes < a.blocks[best].bytes {
+			best, bestEasy = i, easy
+		}
+	}
+	return best
+}
+
+// order puts st behind the last user of a block.
+func (a *Arena) order(s *Submission, st, last *Stream) error {
+	if last == nil || last == st {
+		if last == st && st != nil {
+			a.stats.SameStream++
+		}
+		return nil
+	}
+	ev, err := a.dev.NewEvent()
+	if err != nil {
+		return fmt.Errorf("arena alloc: %w", err)
+	}
+	s.Record(last, ev)
+	s.Wait(st, ev)
+	a.events = append(a.events, ev) // kept until Close: s is not submitted yet
+	if len(a.events) > arenaEventsMax {
+		a.events[0].Free() // submitted long ago; a wait keeps the point it was given at submission
+		a.events = slices.Delete(a.events, 0, 1)
+	}
+	a.stats.CrossStream++
+	return nil
+}
+
+// arenaEventsMax is how many cross-stream reuses may lie between building and submitting.
+const arenaEventsMax = 64
+
+// Free gives back the block at addr.
+func (a *Arena) Free(addr Address) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	offset := int64(addr) - int64(a.mem.addr)
+	i, found := slices.BinarySearchFunc(a.blocks, offset, func(b arenaBlock, o int64) int { return int(b.offset - o) })
+	if !found || !a.blocks[i].used {
+		return &Error{Op: fmt.Sprintf("arena free of offset %d, which is not in use", offset), Code: CodeInvalidValue}
+	}
+	a.blocks[i].used = false
+	a.stats.InUse -= a.blocks[i].bytes
+	a.join(i)
+	a.join(i - 1)
+	return nil
+}
+
+// join merges block i with the next where both are free. A merged block of two streams would need two
+// events, so only blocks with the same last user, or none, are merged.
+func (a *Arena) join(i int) {
+	if i < 0 || i+1 >= len(a.blocks) {
+		return
+	}
+	b, next := &a.blocks[i], &a.blocks[i+1]
+	if b.used || next.used || b.last != nil && next.last != nil && b.last != next.last {
+		return
+	}
+	if b.last == nil {
+		b.last = next.last
+	}
+	b.bytes += next.bytes
+	a.blocks = slices.Delete(a.blocks, i+1, i+2)
+}
+
+// Settle tells the arena that every stream has been waited for: free blocks need no events any more.
+func (a *Arena) Settle() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.blocks {
+		if !a.blocks[i].used {
+			a.blocks[i].last = nil
+		}
+	}
+	for i := len(a.blocks) - 2; i >= 0; i-- {
+		a.join(i)
+	}
+}
+
+// Stats returns the counts now.
+func (a *Arena) Stats() ArenaStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stats
+}
+
+// Close frees the arena's memory; nothing may still use it.
+func (a *Arena) Close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ev := range a.events {
+		ev.Free()
+	}
+	a.events = nil
+	a.mem.Free()
+}

@@ -1,0 +1,172 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Device is one GPU and everything opened from it.
+type Device struct {
+	drv    driver
+	sticky atomic.Int32 // the first sticky Code; 0 while healthy
+	closed atomic.Bool
+	live   counters
+	pinned pinnedPool
+
+	mu      sync.Mutex
+	streams []*Stream // idle, under mu
+	events  []*Event  // idle, under mu
+}
+
+// Live counts what is open. Every field is zero after an orderly end.
+type Live struct {
+	DeviceBytes, DeviceBlocks int64
+	PinnedBytes, HostSlabs    int64 // slabs handed out, and the pinned bytes held by the pool in or out of use
+	Registered                int64
+	Streams, Events           int64
+	Modules, Graphs           int64
+}
+
+type counters struct {
+	deviceBytes, deviceBlocks, pinnedBytes, hostSlabs, registered atomic.Int64
+	streams, events, modules, graphs                              atomic.Int64
+}
+
+func newDevice(drv driver, pinnedBytesMax int64) *Device {
+	d := &Device{drv: drv}
+	d.pinned.init(d, pinnedBytesMax)
+	return d
+}
+
+// Properties returns what the device says of itself.
+func (d *Device) Properties() Properties { return d.drv.properties() }
+
+// Live returns the open counts now.
+func (d *Device) Live() Live {
+	c := &d.live
+	return Live{DeviceBytes: c.deviceBytes.Load(), DeviceBlocks: c.deviceBlocks.Load(),
+		PinnedBytes: c.pinnedBytes.Load(), HostSlabs: c.hostSlabs.Load(), Registered: c.registered.Load(),
+		Streams: c.streams.Load(), Events: c.events.Load(), Modules: c.modules.Load(), Graphs: c.graphs.Load()}
+}
+
+// MemoryInfo returns free and total bytes of device memory as the driver sees them, which includes
+// what other processes use.
+func (d *Device) MemoryInfo() (free, total int64, err error) {
+	if err := d.usable("memory info"); err != nil {
+		return 0, 0, err
+	}
+	free, total, c := d.drv.memory()
+	return free, total, d.check(c, "memory info")
+}
+
+// Err returns the sticky error, nil while the device is healthy.
+func (d *Device) Err() error {
+	if c := Code(d.sticky.Load()); c != CodeSuccess {
+		return &Error{Op: "device", Code: c}
+	}
+	return nil
+}
+
+// usable refuses calls after Close or a sticky code (I2).
+func (d *Device) usable(op string) error {
+	if d.closed.Load() {
+		return fmt.Errorf("%s: %w", op, ErrClosed)
+	}
+	if c := Code(d.sticky.Load()); c != CodeSuccess {
+		return &Error{Op: op, Code: c}
+	}
+	return nil
+}
+
+// check remembers the first sticky code and returns the code as an error.
+func (d *Device) check(c Code, op string) error {
+	if c == CodeSuccess {
+		return nil
+	}
+	if c.Sticky() {
+		d.sticky.CompareAndSwap(0, int32(c))
+	}
+	return &Error{Op: op, Code: c}
+}
+
+// Submit enqueues all commands of s in order and returns without waiting for them. On an error some
+// of them may have been enqueued; only a sticky code leaves the device unusable.
+func (d *Device) Submit(s *Submission) error {
+	if err := d.usable("submit"); err != nil {
+		return err
+	}
+	if len(s.commands) == 0 {
+		return nil
+	}
+	return d.check(d.drv.submit(s.commands, s.params), "submit")
+}
+
+// Done tells whether the latest submitted Record of ev has completed; an event never recorded is done.
+func (d *Device) Done(ev *Event) (bool, error) {
+	if err := d.usable("query event"); err != nil {
+		return false, err
+	}
+	c := d.drv.query(ev.handle)
+	if c == CodeNotReady {
+		return false, nil
+	}
+	return c == CodeSuccess, d.check(c, "query event")
+}
+
+// Wait returns when ev is done, or with an error that wraps ErrHung and the context's error.
+func (d *Device) Wait(ctx context.Context, ev *Event) error {
+	for tries := 0; ; tries++ {
+		done, err := d.Done(ev)
+		if done || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("wait for event: %w: %w", ErrHung, err)
+		}
+		if !d.drv.pause(tries) {
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", ErrHung)
+		}
+	}
+}
+
+// Elapsed returns the device time between the completions of two recorded events.
+func (d *Device) Elapsed(from, to *Event) (time.Duration, error) {
+	if err := d.usable("elapsed"); err != nil {
+		return 0, err
+	}
+	t, c := d.drv.elapsed(from.handle, to.handle)
+	return t, d.check(c, "elapsed")
+}
+
+// Close ends the device. Idle pooled streams, events and slabs are freed; whatever is still held by
+// callers is named in the error (I1). Close is idempotent and does not wait for a hung device.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.mu.Lock()
+	for _, s := range d.streams {
+		d.drv.freeStream(s.handle)
+		d.live.streams.Add(-1)
+	}
+	for _, e := range d.events {
+		d.drv.freeEvent(e.handle)
+		d.live.events.Add(-1)
+	}
+	d.streams, d.events = nil, nil
+	d.mu.Unlock()
+	d.pinned.trim()
+	var leak error
+	if l := d.Live(); l != (Live{}) {
+		leak = fmt.Errorf("close device: still open: %+v", l)
+	}
+	c := d.drv.close()
+	if Code(d.sticky.Load()) != CodeSuccess {
+		c = CodeSuccess // a lost device may refuse to close; that is known already
+	}
+	return errors.Join(leak, check(c, "close device"))
+}

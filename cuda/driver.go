@@ -1,0 +1,51 @@
+package cuda
+
+import (
+	"time"
+	"unsafe"
+)
+
+// driver is what a device implements: the CUDA driver (tag cuda) or the emulation. Everything above
+// it (pools, counters, sticky errors) is shared, so CI runs the code that serves. Handles are opaque
+// and never zero. Any goroutine may call any method. Codes, not errors: success must cost nothing.
+type driver interface {
+	properties() Properties
+	allocDevice(bytes int64) (uint64, Code)
+	freeDevice(ptr uint64) Code
+	memory() (free, total int64, c Code)
+
+	allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code)
+	freeHost(p unsafe.Pointer, bytes int64, pinned bool) Code
+	registerHost(p unsafe.Pointer, bytes int64) Code
+	unregisterHost(p unsafe.Pointer) Code
+
+	newStream() (uint64, Code)
+	freeStream(uint64) Code
+	newEvent() (uint64, Code)
+	freeEvent(uint64) Code
+	query(event uint64) Code // success, CodeNotReady or an error
+	elapsed(from, to uint64) (time.Duration, Code)
+
+	loadModule(image []byte) (uint64, Code)
+	freeModule(uint64) Code
+	kernel(module uint64, name string) (uint64, Code)
+
+	submit(commands []command, params []byte) Code
+	capture(stream uint64, commands []command, params []byte) (uint64, Code)
+	freeGraph(uint64) Code
+
+	pause(tries int) bool // between two queries of Wait; false when nothing can ever change (virtual time)
+	close() Code
+}
+
+// Properties describes a device.
+type Properties struct {
+	Name            string
+	Index           int
+	MemoryBytes     int64
+	ComputeMajor    int
+	ComputeMinor    int
+	Multiprocessors int
+	DriverVersion   int // 12040 is 12.4; 0 for the emulation
+	Emulated        bool
+}

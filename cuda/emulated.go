@@ -1,0 +1,289 @@
+package cuda
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Emulation describes an emulated GPU. It keeps real bytes: copies copy, and kernels run their Go
+// form, so results are right; only the durations are modelled. The zero value of a field takes the
+// default in brackets.
+type Emulation struct {
+	Name             string        // ["emulated"]
+	MemoryBytes      int64         // device memory [1 GiB]
+	PinnedBytesMax   int64         // bound of the pinned pool [256 MiB]
+	CopyInBandwidth  float64       // bytes per second of pinned copies to the device [25e9]
+	CopyOutBandwidth float64       // [25e9]
+	DeviceBandwidth  float64       // bytes per second of fills and copies within the device [1e12]
+	PageableFactor   float64       // how much slower a pageable copy is [3]
+	CommandTime      time.Duration // added to each copy and launch outside a graph [2 µs]
+
+	// KernelTime is the duration of a launch; nil takes 10 µs for each.
+	KernelTime func(l Launch) time.Duration
+	// Kernels are the Go forms by name. A name that is missing is not found, as in a PTX module.
+	Kernels map[string]KernelFunc
+	// Virtual makes time stand still but for Device.Advance and Device.Wait, which jumps.
+	Virtual bool
+	// Fault is asked before every operation; nil injects nothing. It must not call the device.
+	Fault func(site Site) Fault
+}
+
+// Launch is what KernelTime and a KernelFunc see of a launch.
+type Launch struct {
+	Kernel      string
+	Grid, Block Dim
+	Params      []byte // the kernel's struct; valid during the call
+}
+
+// KernelFunc is a kernel in Go. Reaching outside allocated memory through m panics with a code, which
+// becomes CodeIllegalAddress.
+type KernelFunc func(m *DeviceMemory, l Launch)
+
+// Site is one operation: its name ("alloc", "pin", "alloc host", "register", "new stream", "new event",
+// "load module", "kernel", "submit", "capture", "copy in", "copy out", "copy", "fill", "launch",
+// "graph") and how many of that name came before it.
+type Site struct {
+	Op string
+	N  int
+}
+
+// Fault is what happens at a site. The zero value is no fault.
+type Fault struct {
+	Code Code          // the operation fails; a sticky code takes the device with it
+	Hang bool          // the command starts and never ends (commands only)
+	Slow time.Duration // the command takes this much longer (commands only)
+}
+
+// OpenEmulated makes a device out of e.
+func OpenEmulated(e Emulation) (*Device, error) {
+	m := newEmulated(e)
+	return newDevice(m, m.cfg.PinnedBytesMax), nil
+}
+
+func (e Emulation) withDefaults() Emulation {
+	set := func(p *float64, v float64) {
+		if *p <= 0 {
+			*p = v
+		}
+	}
+	if e.Name == "" {
+		e.Name = "emulated"
+	}
+	if e.MemoryBytes <= 0 {
+		e.MemoryBytes = 1 << 30
+	}
+	if e.PinnedBytesMax <= 0 {
+		e.PinnedBytesMax = 256 << 20
+	}
+	if e.CommandTime <= 0 {
+		e.CommandTime = 2 * time.Microsecond
+	}
+	set(&e.CopyInBandwidth, 25e9)
+	set(&e.CopyOutBandwidth, 25e9)
+	set(&e.DeviceBandwidth, 1e12)
+	set(&e.PageableFactor, 3)
+	return e
+}
+
+// emulated is the driver of an emulated device. mu guards everything; turn is held by whoever moves
+// time, so that kernels run without mu and Submit does not wait for them.
+type emulated struct {
+	cfg   Emulation
+	turn  sync.Mutex
+	mu    sync.Mutex
+	sites map[string]int
+	lost  Code
+	next  uint64 // the last handle given out
+
+	mem     DeviceMemory
+	host    map[uintptr]hostBlock
+	streams map[uint64]*emStream
+	events  map[uint64]*emEvent
+	modules map[uint64]bool
+	kernels map[uint64]string
+	graphs  map[uint64]emGraph
+
+	now     time.Duration // since start; virtual, or the last reading of the clock
+	start   time.Time
+	engines [engineCount]emEngine
+	seq     uint64
+
+	wake   chan struct{} // real time: something was submitted, or the device closes
+	ended  chan struct{} // real time: the loop has ended
+	closed bool
+}
+
+type hostBlock struct {
+	mem    []byte
+	pinned bool
+}
+
+type emGraph struct {
+	commands []command
+	params   []byte
+}
+
+func newEmulated(e Emulation) *emulated {
+	m := &emulated{cfg: e.withDefaults(), sites: map[string]int{}, host: map[uintptr]hostBlock{},
+		streams: map[uint64]*emStream{}, events: map[uint64]*emEvent{}, modules: map[uint64]bool{},
+		kernels: map[uint64]string{}, graphs: map[uint64]emGraph{}, start: time.Now(),
+		wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	m.mem.total = m.cfg.MemoryBytes
+	m.mem.next = 1 << 40
+	if e.Virtual {
+		close(m.ended)
+	} else {
+		go m.loop()
+	}
+	return m
+}
+
+// at asks for a fault at a site; call under mu.
+func (m *emulated) at(op string) Fault {
+	n := m.sites[op]
+	m.sites[op] = n + 1
+	if m.cfg.Fault == nil {
+		return Fault{}
+	}
+	f := m.cfg.Fault(Site{Op: op, N: n})
+	if f.Code.Sticky() {
+		m.lost = f.Code
+	}
+	return f
+}
+
+// enter is the common start of every setup call: it takes mu and reports the device's state or a fault.
+func (m *emulated) enter(op string) Code {
+	m.mu.Lock()
+	if m.closed {
+		return CodeInvalidContext
+	}
+	if m.lost != CodeSuccess {
+		return m.lost
+	}
+	return m.at(op).Code
+}
+
+func (m *emulated) handle() uint64 {
+	m.next++
+	return m.next
+}
+
+func (m *emulated) properties() Properties {
+	return Properties{Name: m.cfg.Name, MemoryBytes: m.cfg.MemoryBytes, Multiprocessors: 1, Emulated: true}
+}
+
+func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
+	c := m.enter("alloc")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
+	}
+	return m.mem.alloc(bytes)
+}
+
+func (m *emulated) freeDevice(p uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mem.free(p)
+}
+
+func (m *emulated) memory() (int64, int64, Code) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mem.total - m.mem.used, m.mem.total, m.lost
+}
+
+func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
+	op := "alloc host"
+	if pinned {
+		op = "pin"
+	}
+	c := m.enter(op)
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return nil, c
+	}
+	b := make([]byte, bytes)
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	m.host[uintptr(p)] = hostBlock{mem: b, pinned: pinned}
+	return p, CodeSuccess
+}
+
+func (m *emulated) freeHost(p unsafe.Pointer, _ int64, _ bool) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.host, uintptr(p))
+	return CodeSuccess
+}
+
+func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
+	c := m.enter("register")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return c
+	}
+	if _, twice := m.host[uintptr(p)]; twice {
+		return CodeInvalidValue
+	}
+	m.host[uintptr(p)] = hostBlock{mem: unsafe.Slice((*byte)(p), bytes), pinned: true}
+	return CodeSuccess
+}
+
+func (m *emulated) unregisterHost(p unsafe.Pointer) Code { return m.freeHost(p, 0, true) }
+
+func (m *emulated) loadModule(image []byte) (uint64, Code) {
+	c := m.enter("load module")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
+	}
+	h := m.handle()
+	m.modules[h] = true
+	return h, CodeSuccess
+}
+
+func (m *emulated) freeModule(h uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.modules, h)
+	return CodeSuccess
+}
+
+func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
+	c := m.enter("kernel")
+	defer m.mu.Unlock()
+	switch {
+	case c != CodeSuccess:
+		return 0, c
+	case !m.modules[module]:
+		return 0, CodeInvalidHandle
+	case m.cfg.Kernels[name] == nil:
+		return 0, CodeNotFound
+	}
+	h := m.handle()
+	m.kernels[h] = name
+	return h, CodeSuccess
+}
+
+func (m *emulated) close() Code {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return CodeSuccess
+	}
+	m.closed = true
+	m.mu.Unlock()
+	m.nudge()
+	<-m.ended
+	return CodeSuccess
+}
+
+// nudge wakes the loop; one token is enough.
+func (m *emulated) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}

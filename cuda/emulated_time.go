@@ -1,0 +1,335 @@
+package cuda
+
+import (
+	"time"
+	"unsafe"
+)
+
+// The engines work in parallel, each on one command at a time, as a GPU's two copy engines and its
+// processors do. Records, waits and graphs' bookkeeping take no engine.
+const (
+	engineIn = iota
+	engineOut
+	engineCompute
+	engineCount
+)
+
+type emStream struct {
+	queue []emCommand // from head on
+	head  int
+	busy  bool          // its head command runs on an engine
+	ready time.Duration // when its head could start at the earliest
+	freed bool
+}
+
+type emCommand struct {
+	command
+	params  []byte
+	seq     uint64 // order of submission
+	target  uint64 // of a record: its number; of a wait: the record it waits for
+	inGraph bool
+}
+
+// emEvent counts records; done is the highest that completed, at when that was.
+type emEvent struct {
+	recorded, done uint64
+	at             time.Duration
+}
+
+type emEngine struct {
+	stream *emStream // nil when idle
+	end    time.Duration
+	hung   bool
+}
+
+func (m *emulated) newStream() (uint64, Code) {
+	c := m.enter("new stream")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
+	}
+	h := m.handle()
+	m.streams[h] = &emStream{}
+	return h, CodeSuccess
+}
+
+func (m *emulated) freeStream(h uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.streams[h]
+	if s == nil {
+		return CodeInvalidHandle
+	}
+	if s.head < len(s.queue) {
+		s.freed = true // the driver, too, destroys a stream when its commands are done
+		return CodeSuccess
+	}
+	delete(m.streams, h)
+	return CodeSuccess
+}
+
+func (m *emulated) newEvent() (uint64, Code) {
+	c := m.enter("new event")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
+	}
+	h := m.handle()
+	m.events[h] = &emEvent{}
+	return h, CodeSuccess
+}
+
+func (m *emulated) freeEvent(h uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.events, h)
+	return CodeSuccess
+}
+
+func (m *emulated) query(h uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.events[h]
+	switch {
+	case m.lost != CodeSuccess:
+		return m.lost
+	case e == nil:
+		return CodeInvalidHandle
+	case e.done < e.recorded:
+		return CodeNotReady
+	}
+	return CodeSuccess
+}
+
+func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, b := m.events[from], m.events[to]
+	if a == nil || b == nil || a.recorded == 0 || b.recorded == 0 {
+		return 0, CodeInvalidHandle
+	}
+	if a.done < a.recorded || b.done < b.recorded {
+		return 0, CodeNotReady
+	}
+	return b.at - a.at, CodeSuccess
+}
+
+func (m *emulated) submit(commands []command, params []byte) Code {
+	c := m.enter("submit")
+	if c == CodeSuccess {
+		c = m.enqueue(commands, params, false)
+		m.begin()
+	}
+	m.mu.Unlock()
+	if !m.cfg.Virtual {
+		m.nudge()
+	}
+	return c
+}
+
+// enqueue appends commands to their streams; call under mu. A graph is unfolded here.
+func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) Code {
+	for i := range commands {
+		cmd := &commands[i]
+		s := m.streams[cmd.stream]
+		if s == nil {
+			return CodeInvalidHandle
+		}
+		q := emCommand{command: *cmd, seq: m.seq, inGraph: inGraph}
+		m.seq++
+		switch cmd.op {
+		case opGraph:
+			if c := m.enqueueGraph(cmd); c != CodeSuccess {
+				return c
+			}
+			continue
+		case opLaunch:
+			if m.kernels[cmd.a] == "" || cmd.b+cmd.n > uint64(len(params)) || cmd.block[0]*cmd.block[1]*cmd.block[2] == 0 {
+				return CodeInvalidValue
+			}
+			q.params = append([]byte(nil), params[cmd.b:cmd.b+cmd.n]...)
+		case opRecord, opWait:
+			e := m.events[cmd.a]
+			if e == nil {
+				return CodeInvalidHandle
+			}
+			if cmd.op == opRecord {
+				e.recorded++
+			}
+			q.target = e.recorded
+		}
+		if s.head == len(s.queue) {
+			s.queue, s.head = s.queue[:0], 0
+			s.ready = m.reading()
+		}
+		s.queue = append(s.queue, q)
+	}
+	return CodeSuccess
+}
+
+func (m *emulated) enqueueGraph(cmd *command) Code {
+	g, ok := m.graphs[cmd.a]
+	if !ok {
+		return CodeInvalidHandle
+	}
+	if f := m.at("graph"); f.Code != CodeSuccess {
+		return f.Code
+	}
+	return m.enqueue(g.commands, g.params, true)
+}
+
+func (m *emulated) capture(stream uint64, commands []command, params []byte) (uint64, Code) {
+	c := m.enter("capture")
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
+	}
+	if m.streams[stream] == nil {
+		return 0, CodeInvalidHandle
+	}
+	for i := range commands {
+		if commands[i].op == opGraph {
+			return 0, CodeNotSupported
+		}
+	}
+	h := m.handle()
+	m.graphs[h] = emGraph{commands: append([]command(nil), commands...), params: append([]byte(nil), params...)}
+	return h, CodeSuccess
+}
+
+func (m *emulated) freeGraph(h uint64) Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.graphs, h)
+	return CodeSuccess
+}
+
+// reading returns the time now; call under mu.
+func (m *emulated) reading() time.Duration {
+	if !m.cfg.Virtual {
+		m.now = max(m.now, time.Since(m.start))
+	}
+	return m.now
+}
+
+// begin starts every command that can start and handles those that need no engine; call under mu.
+func (m *emulated) begin() {
+	for again := true; again && m.lost == CodeSuccess; {
+		again = false
+		var best [engineCount]*emStream
+		for h, s := range m.streams {
+			if s.busy || s.head == len(s.queue) {
+				if s.freed && s.head == len(s.queue) {
+					delete(m.streams, h)
+				}
+				continue
+			}
+			cmd := &s.queue[s.head]
+			engine := m.engineOf(cmd.op)
+			if engine < 0 {
+				again = m.mark(s, cmd) || again
+				continue
+			}
+			// First ready, first served; ties by the order of submission, so that map order is not seen.
+			b := best[engine]
+			if m.engines[engine].stream == nil && (b == nil || s.ready < b.ready || s.ready == b.ready && cmd.seq < b.queue[b.head].seq) {
+				best[engine] = s
+			}
+		}
+		if again {
+			continue // a mark may have let an earlier command through
+		}
+		for engine, s := range best {
+			if s != nil {
+				m.run(engine, s)
+			}
+		}
+	}
+}
+
+func (m *emulated) engineOf(op uint32) int {
+	switch op {
+	case opCopyIn:
+		return engineIn
+	case opCopyOut:
+		return engineOut
+	case opRecord, opWait:
+		return -1
+	}
+	return engineCompute
+}
+
+// mark performs a record or a wait at the head of s; false when the wait must go on.
+func (m *emulated) mark(s *emStream, cmd *emCommand) bool {
+	e := m.events[cmd.a]
+	if e != nil && cmd.op == opRecord && cmd.target > e.done {
+		e.done, e.at = cmd.target, s.ready
+	}
+	if e != nil && cmd.op == opWait {
+		if e.done < cmd.target {
+			return false
+		}
+		s.ready = max(s.ready, e.at)
+	}
+	s.head++
+	return true
+}
+
+var opNames = map[uint32]string{opCopyIn: "copy in", opCopyOut: "copy out", opCopy: "copy", opFill: "fill", opLaunch: "launch"}
+
+// run puts the head of s on an engine.
+func (m *emulated) run(engine int, s *emStream) {
+	cmd := &s.queue[s.head]
+	f := m.at(opNames[cmd.op])
+	if f.Code != CodeSuccess {
+		if m.lost == CodeSuccess {
+			m.lost = CodeLaunchFailed // a command's failure is seen later and takes the context, as in CUDA
+		}
+		return
+	}
+	begin := max(s.ready, m.engines[engine].end)
+	s.busy = true
+	m.engines[engine] = emEngine{stream: s, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang}
+}
+
+func (m *emulated) duration(cmd *emCommand) time.Duration {
+	over := m.cfg.CommandTime
+	if cmd.inGraph {
+		over /= 4
+	}
+	bytes := func(rate float64) time.Duration {
+		return over + time.Duration(float64(cmd.n)/rate*1e9)
+	}
+	switch cmd.op {
+	case opCopyIn:
+		return bytes(m.cfg.CopyInBandwidth / m.pageable(cmd.b, cmd.n))
+	case opCopyOut:
+		return bytes(m.cfg.CopyOutBandwidth / m.pageable(cmd.a, cmd.n))
+	case opLaunch:
+		if m.cfg.KernelTime == nil {
+			return over + 10*time.Microsecond
+		}
+		return over + m.cfg.KernelTime(m.launch(cmd))
+	}
+	return bytes(m.cfg.DeviceBandwidth)
+}
+
+// pageable returns how much slower the copy of host memory at p is.
+func (m *emulated) pageable(p, n uint64) float64 {
+	for start, b := range m.host {
+		if b.pinned && uint64(start) <= p && p+n <= uint64(start)+uint64(len(b.mem)) {
+			return 1
+		}
+	}
+	return m.cfg.PageableFactor
+}
+
+func (m *emulated) launch(cmd *emCommand) Launch {
+	return Launch{Kernel: m.kernels[cmd.a], Params: cmd.params,
+		Grid: Dim{cmd.grid[0], cmd.grid[1], cmd.grid[2]}, Block: Dim{cmd.block[0], cmd.block[1], cmd.block[2]}}
+}
+
+// hostBytes is host memory named by a command: the caller keeps it alive (see Submission).
+func hostBytes(p, n uint64) []byte {
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
+}

@@ -1,0 +1,79 @@
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Memory is a block of device memory.
+type Memory struct {
+	dev   *Device
+	addr  Address
+	bytes int64
+}
+
+// Alloc returns bytes of device memory, aligned to 256.
+func (d *Device) Alloc(bytes int64) (*Memory, error) {
+	if err := d.usable("alloc"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes", bytes), Code: CodeInvalidValue}
+	}
+	p, c := d.drv.allocDevice(bytes)
+	if c != CodeSuccess {
+		return nil, d.check(c, fmt.Sprintf("alloc of %d bytes of device memory", bytes))
+	}
+	d.live.deviceBytes.Add(bytes)
+	d.live.deviceBlocks.Add(1)
+	return &Memory{dev: d, addr: Address(p), bytes: bytes}, nil
+}
+
+// Address returns where the block starts.
+func (m *Memory) Address() Address { return m.addr }
+
+// Bytes returns the block's size.
+func (m *Memory) Bytes() int64 { return m.bytes }
+
+// Free gives the block back at once; no command may still use it. It is idempotent.
+func (m *Memory) Free() {
+	if m == nil || m.addr == 0 {
+		return
+	}
+	m.dev.drv.freeDevice(uint64(m.addr))
+	m.addr = 0
+	m.dev.live.deviceBytes.Add(-m.bytes)
+	m.dev.live.deviceBlocks.Add(-1)
+}
+
+// Registered is host memory of another owner (the data plane's), pinned for the device's copies.
+type Registered struct {
+	dev *Device
+	p   unsafe.Pointer
+}
+
+// Register pins mem, which must not lie on Go's heap: mapped or C memory.
+func (d *Device) Register(mem []byte) (*Registered, error) {
+	if err := d.usable("register"); err != nil {
+		return nil, err
+	}
+	if len(mem) == 0 {
+		return nil, &Error{Op: "register: no memory", Code: CodeInvalidValue}
+	}
+	p := unsafe.Pointer(unsafe.SliceData(mem))
+	if c := d.drv.registerHost(p, int64(len(mem))); c != CodeSuccess {
+		return nil, d.check(c, fmt.Sprintf("register %d bytes of host memory", len(mem)))
+	}
+	d.live.registered.Add(1)
+	return &Registered{dev: d, p: p}, nil
+}
+
+// Free unpins the memory; no copy may still use it. It is idempotent.
+func (r *Registered) Free() {
+	if r == nil || r.p == nil {
+		return
+	}
+	r.dev.drv.unregisterHost(r.p)
+	r.p = nil
+	r.dev.live.registered.Add(-1)
+}

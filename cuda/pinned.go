@@ -1,0 +1,206 @@
+package cuda
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"unsafe"
+)
+
+// Slab is a block of host memory for copies. It is pinned, or pageable when the pool's bound was
+// reached; copies work with both, pageable ones at a fraction of the speed and without overlap.
+type Slab struct {
+	dev    *Device
+	p      unsafe.Pointer
+	bytes  int64 // what the caller asked for
+	class  int
+	pinned bool
+	free   bool // under pool.mu; catches a double Free
+}
+
+// Bytes returns the slab's memory; it is not zeroed.
+func (s *Slab) Bytes() []byte { return unsafe.Slice((*byte)(s.p), s.bytes) }
+
+// Pinned tells whether copies of this slab overlap with compute.
+func (s *Slab) Pinned() bool { return s.pinned }
+
+// Free gives the slab back to the pool; no copy may still use it. A second Free is ignored.
+func (s *Slab) Free() {
+	if s != nil {
+		s.dev.pinned.put(s)
+	}
+}
+
+// PinnedStats tells how the pool fares. All are bytes but the last three.
+type PinnedStats struct {
+	Held, InUse, HighWater, Max int64
+	DriverAllocs                int64 // slabs the driver had to pin
+	Reused                      int64 // slabs served from the pool
+	Fallbacks                   int64 // slabs that had to be pageable
+}
+
+// PinnedStats returns the pool's counts now.
+func (d *Device) PinnedStats() PinnedStats {
+	p := &d.pinned
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// AllocHost returns a slab of at least bytes: pinned if the bound allows, else pageable and counted.
+// After warm-up it allocates nothing.
+func (d *Device) AllocHost(bytes int64) (*Slab, error) {
+	if err := d.usable("alloc host"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 || bytes > slabBytesMax {
+		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
+	}
+	return d.pinned.get(bytes)
+}
+
+// Size classes: four to each power of two, so that at most a fifth of a slab is unused.
+const (
+	slabBytesMin = 4 << 10
+	slabBytesMax = 1 << 36
+	slabClasses  = 4*24 + 1
+)
+
+// slabClass returns the smallest class that holds bytes.
+func slabClass(bytes int64) int {
+	if bytes <= slabBytesMin {
+		return 0
+	}
+	power := bits.Len64(uint64(bytes-1)) - 1 // 2^power < bytes ≤ 2^(power+1)
+	quarter := int64(1) << (power - 2)
+	steps := (bytes - int64(1)<<power + quarter - 1) / quarter // 1 to 4
+	return (power-12)*4 + int(steps)
+}
+
+// slabClassBytes returns a class's size.
+func slabClassBytes(class int) int64 {
+	power := int64(slabBytesMin) << (class / 4)
+	return power + power/4*int64(class%4)
+}
+
+// pinnedPool keeps freed slabs by class. Pinning is slow (it locks pages), so it is done once.
+type pinnedPool struct {
+	dev   *Device
+	mu    sync.Mutex
+	idle  [slabClasses][]*Slab
+	stats PinnedStats
+}
+
+func (p *pinnedPool) init(d *Device, bytesMax int64) { p.dev, p.stats.Max = d, bytesMax }
+
+func (p *pinnedPool) get(bytes int64) (*Slab, error) {
+	class := slabClass(bytes)
+	size := slabClassBytes(class)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle[class]); n > 0 {
+		s := p.idle[class][n-1]
+		p.idle[class] = p.idle[class][:n-1]
+		p.stats.Reused++
+		p.lend(s, bytes, size)
+		return s, nil
+	}
+	if p.room(size) {
+		if s := p.pin(class, size); s != nil {
+			p.lend(s, bytes, size)
+			return s, nil
+		}
+	}
+	return p.pageable(class, bytes, size)
+}
+
+// room makes space for size under the bound by unpinning idle slabs of other classes.
+func (p *pinnedPool) room(size int64) bool {
+	for class := slabClasses - 1; class >= 0 && p.stats.Held+size > p.stats.Max; class-- {
+		for len(p.idle[class]) > 0 && p.stats.Held+size > p.stats.Max {
+			p.unpin(class)
+		}
+	}
+	return p.stats.Held+size <= p.stats.Max
+}
+
+// pin asks the driver; when it has none left, idle slabs are given up and it is asked once more.
+func (p *pinnedPool) pin(class int, size int64) *Slab {
+	ptr, c := p.dev.drv.allocHost(size, true)
+	if c == CodeOutOfMemory {
+		for class := range p.idle {
+			for len(p.idle[class]) > 0 {
+				p.unpin(class)
+			}
+		}
+		ptr, c = p.dev.drv.allocHost(size, true)
+	}
+	if c != CodeSuccess {
+		p.dev.check(c, "pin host memory") // remembers a sticky code
+		return nil
+	}
+	p.stats.Held += size
+	p.stats.DriverAllocs++
+	p.dev.live.pinnedBytes.Add(size)
+	return &Slab{dev: p.dev, p: ptr, class: class, pinned: true}
+}
+
+func (p *pinnedPool) pageable(class int, bytes, size int64) (*Slab, error) {
+	ptr, c := p.dev.drv.allocHost(size, false)
+	if c != CodeSuccess {
+		return nil, p.dev.check(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
+	}
+	p.stats.Fallbacks++
+	p.dev.live.hostSlabs.Add(1)
+	return &Slab{dev: p.dev, p: ptr, bytes: bytes, class: class}, nil
+}
+
+func (p *pinnedPool) lend(s *Slab, bytes, size int64) {
+	s.bytes, s.free = bytes, false
+	p.stats.InUse += size
+	p.stats.HighWater = max(p.stats.HighWater, p.stats.InUse)
+	p.dev.live.hostSlabs.Add(1)
+}
+
+func (p *pinnedPool) put(s *Slab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.free {
+		return
+	}
+	s.free = true
+	p.dev.live.hostSlabs.Add(-1)
+	size := slabClassBytes(s.class)
+	if !s.pinned {
+		p.dev.drv.freeHost(s.p, size, false)
+		return
+	}
+	p.stats.InUse -= size
+	p.idle[s.class] = append(p.idle[s.class], s)
+	if p.dev.closed.Load() {
+		p.unpin(s.class)
+	}
+}
+
+// unpin gives the newest idle slab of a class back to the driver.
+func (p *pinnedPool) unpin(class int) {
+	n := len(p.idle[class]) - 1
+	s := p.idle[class][n]
+	p.idle[class][n] = nil
+	p.idle[class] = p.idle[class][:n]
+	size := slabClassBytes(class)
+	p.dev.drv.freeHost(s.p, size, true)
+	p.stats.Held -= size
+	p.dev.live.pinnedBytes.Add(-size)
+}
+
+// trim gives every idle slab back.
+func (p *pinnedPool) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for class := range p.idle {
+		for len(p.idle[class]) > 0 {
+			p.unpin(class)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package cuda
+
+import "fmt"
+
+// Stream is an ordered queue of commands on the device. Streams are pooled: Free puts one back.
+type Stream struct {
+	dev    *Device
+	handle uint64
+}
+
+// Event marks a point in a stream. Events are pooled: Free puts one back, and a later owner's Record
+// starts it anew.
+type Event struct {
+	dev    *Device
+	handle uint64
+}
+
+// streamsIdleMax bounds what the pools keep.
+const (
+	streamsIdleMax = 16
+	eventsIdleMax  = 256
+)
+
+// NewStream returns a stream from the pool, or a new one.
+func (d *Device) NewStream() (*Stream, error) {
+	if err := d.usable("new stream"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	if n := len(d.streams); n > 0 {
+		s := d.streams[n-1]
+		d.streams = d.streams[:n-1]
+		d.mu.Unlock()
+		return s, nil
+	}
+	d.mu.Unlock()
+	h, c := d.drv.newStream()
+	if c != CodeSuccess {
+		return nil, d.check(c, "new stream")
+	}
+	d.live.streams.Add(1)
+	return &Stream{dev: d, handle: h}, nil
+}
+
+// Free puts the stream back. Commands under way on it stay ordered before what its next owner enqueues.
+func (s *Stream) Free() {
+	if s == nil {
+		return
+	}
+	d := s.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.streams) < streamsIdleMax && !d.closed.Load() {
+		d.streams = append(d.streams, s)
+		return
+	}
+	d.drv.freeStream(s.handle)
+	d.live.streams.Add(-1)
+}
+
+// NewEvent returns an event from the pool, or a new one.
+func (d *Device) NewEvent() (*Event, error) {
+	if err := d.usable("new event"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	if n := len(d.events); n > 0 {
+		e := d.events[n-1]
+		d.events = d.events[:n-1]
+		d.mu.Unlock()
+		return e, nil
+	}
+	d.mu.Unlock()
+	h, c := d.drv.newEvent()
+	if c != CodeSuccess {
+		return nil, d.check(c, "new event")
+	}
+	d.live.events.Add(1)
+	return &Event{dev: d, handle: h}, nil
+}
+
+// Free puts the event back.
+func (e *Event) Free() {
+	if e == nil {
+		return
+	}
+	d := e.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.events) < eventsIdleMax && !d.closed.Load() {
+		d.events = append(d.events, e)
+		return
+	}
+	d.drv.freeEvent(e.handle)
+	d.live.events.Add(-1)
+}
+
+// Module is loaded device code.
+type Module struct {
+	dev    *Device
+	handle uint64
+}
+
+// Kernel is a function of a Module, valid until the module is freed.
+type Kernel struct{ handle uint64 }
+
+// LoadModule loads PTX or a cubin. The driver compiles PTX for the device at hand.
+func (d *Device) LoadModule(image []byte) (*Module, error) {
+	if err := d.usable("load module"); err != nil {
+		return nil, err
+	}
+	if len(image) == 0 {
+		return nil, &Error{Op: "load module: empty image", Code: CodeInvalidImage}
+	}
+	h, c := d.drv.loadModule(image)
+	if c != CodeSuccess {
+		return nil, d.check(c, fmt.Sprintf("load module of %d bytes", len(image)))
+	}
+	d.live.modules.Add(1)
+	return &Module{dev: d, handle: h}, nil
+}
+
+// Kernel finds a function by name.
+func (m *Module) Kernel(name string) (Kernel, error) {
+	if err := m.dev.usable("kernel"); err != nil {
+		return Kernel{}, err
+	}
+	h, c := m.dev.drv.kernel(m.handle, name)
+	if c != CodeSuccess {
+		return Kernel{}, m.dev.check(c, "kernel "+name)
+	}
+	return Kernel{handle: h}, nil
+}
+
+// Free unloads the module; none of its kernels may be running.
+func (m *Module) Free() {
+	if m == nil || m.handle == 0 {
+		return
+	}
+	m.dev.drv.freeModule(m.handle)
+	m.handle = 0
+	m.dev.live.modules.Add(-1)
+}
+
+// Graph is a captured Submission, which one command enqueues whole.
+type Graph struct {
+	dev    *Device
+	handle uint64
+}
+
+// Capture turns s into a graph. Every command of s must be on st, or on a stream that waits for an
+// event of st and that st waits for again before the end (a fork and a join). Addresses and
+// parameters are fixed at capture.
+func (d *Device) Capture(st *Stream, s *Submission) (*Graph, error) {
+	if err := d.usable("capture"); err != nil {
+		return nil, err
+	}
+	if len(s.commands) == 0 {
+		return nil, &Error{Op: "capture: empty submission", Code: CodeInvalidValue}
+	}
+	h, c := d.drv.capture(st.handle, s.commands, s.params)
+	if c != CodeSuccess {
+		return nil, d.check(c, fmt.Sprintf("capture %d commands", len(s.commands)))
+	}
+	d.live.graphs.Add(1)
+	return &Graph{dev: d, handle: h}, nil
+}
+
+// Free destroys the graph; it must not be running.
+func (g *Graph) Free() {
+	if g == nil || g.handle == 0 {
+		return
+	}
+	g.dev.drv.freeGraph(g.handle)
+	g.handle = 0
+	g.dev.live.graphs.Add(-1)
+}
