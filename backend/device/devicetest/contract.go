@@ -1,0 +1,145 @@
+// Package devicetest holds the contract test that every executor passes, and models and slots for
+// tests of those who use executors. It is imported by tests only.
+package devicetest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"downbeat.dev/backend/device"
+)
+
+// Case is what an executor under test brings.
+type Case struct {
+	Open   func(t *testing.T) device.Executor                       // a fresh one; the contract closes it
+	Models []*device.Model                                          // loadable by it, all together
+	Want   func(m *device.Model, input []byte) []byte               // output payload of one row's input payload
+	Input  func(m *device.Model, r *rand.Rand, payload []byte) bool // fills a valid input payload; nil or false: random bytes
+}
+
+const slotCount = 3
+
+// Contract runs the executor contract.
+func Contract(t *testing.T, c Case) {
+	t.Run("EveryBatchSizeOnEverySlot", c.everyBatchSize)
+	t.Run("RowsBeyondTheBatchAreUntouched", c.untouched)
+	t.Run("ExecuteAllocatesNothing", c.allocations)
+	t.Run("SlotsTooSmallAreRefused", c.tooSmall)
+}
+
+func (c Case) load(t *testing.T) (device.Executor, []*device.Slot) {
+	t.Helper()
+	slots := Slots(t, slotCount, device.SlotBytes(c.Models))
+	e := c.Open(t)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	for _, m := range c.Models {
+		if err := e.Load(m, slots); err != nil {
+			t.Fatalf("load: %v", err)
+		}
+	}
+	return e, slots
+}
+
+// fill puts a fresh payload into row i and returns it.
+func (c Case) fill(m *device.Model, s *device.Slot, i int, r *rand.Rand) []byte {
+	payload := make([]byte, m.InBytes)
+	if c.Input == nil || !c.Input(m, r, payload) {
+		for j := range payload {
+			payload[j] = byte(r.Uint32())
+		}
+	}
+	SetInput(m, s, i, payload)
+	return payload
+}
+
+func (c Case) everyBatchSize(t *testing.T) {
+	e, slots := c.load(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := 1; ; n++ {
+		ran := false
+		for _, m := range c.Models { // models alternate on the same slots
+			if n > m.BatchMax {
+				continue
+			}
+			ran = true
+			s := slots[n%len(slots)]
+			var inputs [][]byte
+			for i := range n {
+				inputs = append(inputs, c.fill(m, s, i, r))
+			}
+			if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
+				t.Fatalf("execute %s, %d rows: %v", m.Name, n, err)
+			}
+			for i := range n {
+				if got, want := Output(m, s, i), c.Want(m, inputs[i]); !bytes.Equal(got, want) {
+					t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", m.Name, n, s.Index, i, head(got), head(want))
+				}
+			}
+		}
+		if !ran {
+			return
+		}
+	}
+}
+
+func (c Case) untouched(t *testing.T) {
+	e, slots := c.load(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, m := range c.Models {
+		if m.BatchMax < 2 {
+			continue
+		}
+		n, s := m.BatchMax/2, slots[0]
+		for i := range n {
+			c.fill(m, s, i, r)
+		}
+		for k := range m.Outputs {
+			b := s.Output(m, k, m.BatchMax)
+			for j := range b {
+				b[j] = 0xa5
+			}
+		}
+		if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
+			t.Fatalf("execute %s: %v", m.Name, err)
+		}
+		for i := n; i < m.BatchMax; i++ {
+			if got := Output(m, s, i); !bytes.Equal(got, bytes.Repeat([]byte{0xa5}, len(got))) {
+				t.Errorf("%s: a batch of %d changed row %d", m.Name, n, i)
+			}
+		}
+	}
+}
+
+func (c Case) allocations(t *testing.T) {
+	e, slots := c.load(t)
+	for _, m := range c.Models {
+		for i := range m.BatchMax {
+			c.fill(m, slots[0], i, rand.New(rand.NewPCG(5, 6)))
+		}
+		b := device.Batch{Model: m, Slot: slots[0], Rows: m.BatchMax}
+		if a := testing.AllocsPerRun(20, func() {
+			if err := e.Execute(b); err != nil {
+				t.Fatal(err)
+			}
+		}); a != 0 {
+			t.Errorf("%s: %v allocations per batch, want 0", m.Name, a)
+		}
+	}
+}
+
+func (c Case) tooSmall(t *testing.T) {
+	e, _ := c.load(t)
+	m := *c.Models[0]
+	small := Slots(t, 1, device.Align)
+	if err := e.Load(&m, small); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("load on slots of %d bytes: %v, want an error that says how many bytes are needed", device.Align, err)
+	}
+}
+
+func head(b []byte) []byte { return b[:min(16, len(b))] }

@@ -1,0 +1,45 @@
+package device
+
+import "fmt"
+
+// Slot is the memory of one batch.
+type Slot struct {
+	Index  int // among the slots of its GPU
+	memory []byte
+}
+
+// NewSlot makes a slot of memory, which must stay where it is and be aligned to Align: memory of the
+// data plane or pinned memory, never the garbage collector's if an executor hands it to C.
+func NewSlot(index int, memory []byte) *Slot { return &Slot{Index: index, memory: memory} }
+
+// Fits says whether a batch of m fits in the slot.
+func (s *Slot) Fits(m *Model) error {
+	if m.bytes > len(s.memory) {
+		return fmt.Errorf("slot %d has %d bytes, model %s needs %d", s.Index, len(s.memory), m.Name, m.bytes)
+	}
+	return nil
+}
+
+// Input returns the first n rows of m's k-th input.
+func (s *Slot) Input(m *Model, k, n int) []byte { return s.rows(&m.Inputs[k], 0, n) }
+
+// Output returns the first n rows of m's k-th output.
+func (s *Slot) Output(m *Model, k, n int) []byte { return s.rows(&m.Outputs[k], 0, n) }
+
+// InputRow returns row i of m's k-th input.
+func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rows(&m.Inputs[k], i, i+1) }
+
+// OutputRow returns row i of m's k-th output.
+func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rows(&m.Outputs[k], i, i+1) }
+
+func (s *Slot) rows(t *Tensor, from, to int) []byte {
+	lo, hi := t.base+from*t.Bytes, t.base+to*t.Bytes
+	return s.memory[lo:hi:hi]
+}
+
+// CopyRow copies the inputs of row i of from to row j of s; both may be the same slot.
+func (s *Slot) CopyRow(m *Model, j int, from *Slot, i int) {
+	for k := range m.Inputs {
+		copy(s.InputRow(m, k, j), from.InputRow(m, k, i))
+	}
+}

@@ -1,0 +1,137 @@
+package emu
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/core/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func tensor(name, datatype string, shape ...int64) wire.Tensor {
+	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+}
+
+func testModels(t testing.TB) []*device.Model {
+	var all []wire.Tensor
+	for _, d := range []string{"FP32", "FP16", "BF16", "FP64", "BOOL", "UINT8", "INT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"} {
+		all = append(all, tensor("out_"+d, d, 3, 5))
+	}
+	return []*device.Model{
+		devicetest.Emulated(t, "image", 8, 10*time.Microsecond, 20*time.Microsecond,
+			[]wire.Tensor{tensor("image", "UINT8", 16, 16, 3)}, []wire.Tensor{tensor("scores", "FP32", 10)}),
+		devicetest.Emulated(t, "every-datatype", 3, 10*time.Microsecond, 0,
+			[]wire.Tensor{tensor("a", "FP32", 7), tensor("b", "BOOL", 1)}, all),
+	}
+}
+
+func openEmulated(t *testing.T) device.Executor {
+	e, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestContract(t *testing.T) {
+	devicetest.Contract(t, devicetest.Case{Open: openEmulated, Models: testModels(t), Want: Pattern})
+}
+
+func TestExecuteTakesTheProfile(t *testing.T) {
+	m := devicetest.Emulated(t, "m", 4, time.Millisecond, 2*time.Millisecond, []wire.Tensor{tensor("x", "FP32", 1)}, []wire.Tensor{tensor("y", "FP32", 1)})
+	e := openEmulated(t).(*Executor)
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		rows int
+		slow float64
+		want time.Duration
+	}{{1, 0, 3 * time.Millisecond}, {4, 0, 6 * time.Millisecond}, {2, 2.5, 10 * time.Millisecond}} {
+		e.Inject(Fault{Slow: c.slow})
+		start := time.Now()
+		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: c.rows}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < c.want {
+			t.Errorf("%d rows, %v times slower: %v, want at least %v", c.rows, c.slow, took, c.want)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	m := testModels(t)[0]
+	e := openEmulated(t).(*Executor)
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	b := device.Batch{Model: m, Slot: slots[0], Rows: 1}
+	e.Inject(Fault{Err: ErrInjected})
+	if err := e.Execute(b); !errors.Is(err, ErrInjected) {
+		t.Errorf("got %v, want the injected error", err)
+	}
+	e.Inject(Fault{Err: device.ErrLost})
+	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
+		t.Errorf("got %v, want device.ErrLost", err)
+	}
+	release := make(chan struct{})
+	e.Inject(Fault{Hang: release})
+	done := make(chan error, 1)
+	go func() { done <- e.Execute(b) }()
+	select {
+	case err := <-done:
+		t.Fatalf("a hanging batch ended: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Errorf("after the hang: %v", err)
+	}
+}
+
+func TestLoadWithoutProfile(t *testing.T) {
+	m := testModels(t)[0]
+	m.Profile = nil
+	e := openEmulated(t)
+	defer e.Close()
+	if err := e.Load(m, nil); err == nil {
+		t.Error("a model without a profile was loaded")
+	}
+}
+
+func TestPatternIsValidNumbers(t *testing.T) {
+	m := testModels(t)[1]
+	for i := range byte(50) {
+		out := Pattern(m, bytes.Repeat([]byte{i}, m.InBytes))
+		f := math.Float32frombits(binary.LittleEndian.Uint32(out[m.Outputs[0].Offset:]))
+		if f < 0 || f >= 1000 || f != float32(int(f)) {
+			t.Errorf("FP32 output %v, want a whole number below 1000", f)
+		}
+		for _, b := range out[m.Outputs[4].Offset:][:m.Outputs[4].Bytes] {
+			if b > 1 {
+				t.Errorf("BOOL output %d", b)
+			}
+		}
+	}
+	if bytes.Equal(Pattern(m, make([]byte, m.InBytes)), Pattern(m, bytes.Repeat([]byte{1}, m.InBytes))) {
+		t.Error("two inputs have one pattern")
+	}
+}
+
+func TestHalf(t *testing.T) {
+	for n, want := range map[uint32]uint16{0: 0, 1: 0x3c00, 2: 0x4000, 3: 0x4200, 999: 0x63ce} {
+		if got := half(n); got != want {
+			t.Errorf("half(%d) = %#04x, want %#04x", n, got, want)
+		}
+	}
+}

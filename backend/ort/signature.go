@@ -1,0 +1,114 @@
+//go:build cgo
+
+package ort
+
+import (
+	"fmt"
+	"strings"
+
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"downbeat.dev/backend/device"
+)
+
+var datatypes = map[string]onnx.TensorElementDataType{
+	"BOOL": onnx.TensorElementDataTypeBool, "UINT8": onnx.TensorElementDataTypeUint8,
+	"INT8": onnx.TensorElementDataTypeInt8, "UINT16": onnx.TensorElementDataTypeUint16,
+	"INT16": onnx.TensorElementDataTypeInt16, "UINT32": onnx.TensorElementDataTypeUint32,
+	"INT32": onnx.TensorElementDataTypeInt32, "UINT64": onnx.TensorElementDataTypeUint64,
+	"INT64": onnx.TensorElementDataTypeInt64, "FP16": onnx.TensorElementDataTypeFloat16,
+	"BF16": onnx.TensorElementDataTypeBFloat16, "FP32": onnx.TensorElementDataTypeFloat,
+	"FP64": onnx.TensorElementDataTypeDouble,
+}
+
+// datatypeName is the Open Inference Protocol's name of an ONNX datatype.
+func datatypeName(t onnx.TensorElementDataType) string {
+	for name, d := range datatypes {
+		if d == t {
+			return name
+		}
+	}
+	return strings.ToLower(strings.TrimPrefix(t.String(), "ONNX_TENSOR_ELEMENT_DATA_TYPE_"))
+}
+
+// checkGraph compares the graph's signature with the configuration's.
+func checkGraph(path string, m *device.Model) error {
+	o, err := options(onnx.GraphOptimizationLevelDisableAll)
+	if err != nil {
+		return fmt.Errorf("set session options: %w", err)
+	}
+	defer o.Destroy()
+	inputs, outputs, err := onnx.GetInputOutputInfoWithOptions(path, o)
+	if err != nil {
+		return fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
+	}
+	if err := checkTensors(m, "input", m.Inputs, inputs); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := checkTensors(m, "output", m.Outputs, outputs); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, in := range inputs {
+		if find(m.Inputs, in.Name) == nil {
+			return fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
+		}
+	}
+	return nil
+}
+
+func find(list []device.Tensor, name string) *device.Tensor {
+	for i := range list {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func checkTensors(m *device.Model, kind string, want []device.Tensor, graph []onnx.InputOutputInfo) error {
+	for i := range want {
+		t := &want[i]
+		var got *onnx.InputOutputInfo
+		var names []string
+		for j := range graph {
+			names = append(names, graph[j].Name)
+			if graph[j].Name == t.Name {
+				got = &graph[j]
+			}
+		}
+		if got == nil {
+			return fmt.Errorf("config.pbtxt names %s %q, the graph has %s", kind, t.Name, strings.Join(names, ", "))
+		}
+		if err := checkTensor(m, t, got); err != nil {
+			return fmt.Errorf("%s %q: %w", kind, t.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) error {
+	if got.OrtValueType != onnx.ONNXTypeTensor {
+		return fmt.Errorf("the graph has %v there, only dense tensors are supported", got.OrtValueType)
+	}
+	if d, ok := datatypes[t.Datatype]; !ok || d != got.DataType {
+		return fmt.Errorf("data_type is %s in config.pbtxt, the graph has %s", t.Datatype, datatypeName(got.DataType))
+	}
+	dims := []int64(got.Dimensions)
+	if m.Batched {
+		if len(dims) == 0 {
+			return fmt.Errorf("max_batch_size is %d in config.pbtxt, the graph has a scalar without a batch dimension", m.BatchMax)
+		}
+		if dims[0] >= 0 && (dims[0] != 1 || m.BatchMax > 1) {
+			return fmt.Errorf("max_batch_size is %d in config.pbtxt, the graph's first dimension is fixed to %d: export it with a variable batch dimension, or set max_batch_size: 0 and name all dimensions in dims", m.BatchMax, dims[0])
+		}
+		dims = dims[1:]
+	}
+	same := len(dims) == len(t.Graph)
+	for i := 0; same && i < len(dims); i++ {
+		same = dims[i] < 0 || dims[i] == t.Graph[i]
+	}
+	if !same {
+		return fmt.Errorf("dims are %v in config.pbtxt, the graph has %v (without the batch dimension)", t.Graph, dims)
+	}
+	return nil
+}
