@@ -120,8 +120,9 @@ func (a *Arena) order(s *Submission, st, last *Stream) error {
 // arenaEventsMax is how many cross-stream reuses may lie between building and submitting.
 const arenaEventsMax = 64
 
-// Free gives back the block at addr.
-func (a *Arena) Free(addr Address) error {
+// Free gives back the block at addr; last is the stream whose commands used it last, nil for the one it
+// was allocated for.
+func (a *Arena) Free(addr Address, last *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	offset := int64(addr) - int64(a.mem.addr)
@@ -130,6 +131,9 @@ func (a *Arena) Free(addr Address) error {
 		return &Error{Op: fmt.Sprintf("arena free of offset %d, which is not in use", offset), Code: CodeInvalidValue}
 	}
 	a.blocks[i].used = false
+	if last != nil {
+		a.blocks[i].last = last
+	}
 	a.stats.InUse -= a.blocks[i].bytes
 	a.join(i)
 	a.join(i - 1)

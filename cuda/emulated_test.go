@@ -307,8 +307,8 @@ func TestArenaReusesInStreamOrder(t *testing.T) {
 	if _, err := a.Alloc(&s, f.st, 256); !errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Errorf("a full arena gave memory: %v", err)
 	}
-	must(t, a.Free(first))
-	if err := a.Free(first); err == nil {
+	must(t, a.Free(first, nil))
+	if err := a.Free(first, nil); err == nil {
 		t.Error("freed twice")
 	}
 	same, err := a.Alloc(&s, f.st, 1000)
@@ -326,8 +326,8 @@ func TestArenaReusesInStreamOrder(t *testing.T) {
 	if st := a.Stats(); st.SameStream != 1 || st.CrossStream != 1 || st.Refused != 1 || st.InUse != 2048 {
 		t.Errorf("stats %+v", st)
 	}
-	must(t, a.Free(same))
-	must(t, a.Free(other))
+	must(t, a.Free(same, nil))
+	must(t, a.Free(other, nil))
 	a.Settle()
 	if _, err := a.Alloc(&s, second, 1_000_000); err != nil {
 		t.Errorf("the settled arena is not whole: %v", err)
