@@ -55,7 +55,7 @@ func (p *Partition) expire(finish Time, m *model) {
 // decay lets the estimated rate of a model without requests fall, and tells the ranker.
 func (p *Partition) decay(now Time, m *model, at int32) {
 	m.rate.update(now, m)
-	if m.rate.demand > 0 {
+	if m.rate.demand > 0 && !m.rate.fixed {
 		p.timers.arm(at, now.Add(decayAfter))
 	}
 	p.offer(m, 0, false, 0)

@@ -13,6 +13,7 @@ const (
 	SubClusterLimit = 1 << 16          // sub-cluster numbers are below this
 	QueueMaxDefault = 1 << 16          // queued requests per model
 	SLOLimit        = 3600_000_000_000 // an hour in ns
+	RateLimit       = 1e9              // requests/s of one model
 )
 
 // Errors of the management calls; wrapped with the number at fault.
@@ -37,6 +38,7 @@ type Model struct {
 	SLO        Duration // the usual budget of a request; deadlines are the requests' own
 	SubCluster uint32   // whose GPUs serve it
 	QueueMax   int      // 0: QueueMaxDefault
+	Rate       float64  // the arrival rate in requests/s when it is known; 0: estimated online
 }
 
 func (m *Model) check(id ModelID) error {
@@ -47,6 +49,8 @@ func (m *Model) check(id ModelID) error {
 		return fmt.Errorf("sched: model %d: profile is missing", id)
 	case m.SubCluster >= SubClusterLimit:
 		return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, m.SubCluster, SubClusterLimit)
+	case !(m.Rate >= 0 && m.Rate <= RateLimit):
+		return fmt.Errorf("sched: model %d: rate %v, want 0 to %v requests/s", id, m.Rate, float64(RateLimit))
 	case m.QueueMax < 0:
 		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 or more", id, m.QueueMax)
 	case m.SLO < Duration(m.Profile.Exec(1)) || m.SLO > SLOLimit:
@@ -134,8 +138,8 @@ func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	if d.queueMax == 0 {
 		d.queueMax = QueueMaxDefault
 	}
-	d.rate.start(now)
 	d.tables(p.o)
+	d.rate.start(now, d, m.Rate)
 	return nil
 }
 

@@ -8,6 +8,7 @@ type rate struct {
 	since  Time   // when the estimate began
 	at     Time   // the latest update
 	perNS  float64
+	fixed  bool  // the rate was given
 	target int   // T: the batch that a queue reaches at its own frontrun
 	demand int64 // λ·ℓ(T)/T in millionths of a GPU
 }
@@ -18,17 +19,24 @@ const (
 	decayAfter Duration = 1_000_000_000 // how often a model without requests is looked at
 )
 
-func (r *rate) start(now Time) { *r = rate{since: now, at: now, target: 1} }
+func (r *rate) start(now Time, m *model, perSecond float64) {
+	*r = rate{since: now, at: now, perNS: perSecond / 1e9, fixed: perSecond > 0}
+	r.derive(m)
+}
 
 // update folds the arrivals since the last one in, when rateStep has passed.
 func (r *rate) update(now Time, m *model) {
 	dt := now.Sub(r.at)
-	if dt < rateStep {
+	if dt < rateStep || r.fixed {
 		return
 	}
 	w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
 	r.perNS += w * (float64(r.count)/float64(dt) - r.perNS)
 	r.count, r.at = 0, now
+	r.derive(m)
+}
+
+func (r *rate) derive(m *model) {
 	r.target = m.target(r.perNS)
 	r.demand = int64(r.perNS * float64(m.exec[r.target]) / float64(r.target) * 1e6)
 }

@@ -1,0 +1,211 @@
+package goodput
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"downbeat.dev/core/sim"
+)
+
+// Options of a search.
+type Options struct {
+	Seeds      int          // first seeds 1…Seeds
+	Span       sim.Duration // simulated time per run
+	Ctrl, Data sim.Duration
+	Known      bool    // tell policies the true rates
+	Precision  float64 // of the goodput, relative
+	BadMax     float64 // the share of bad requests each model may have
+}
+
+// DefaultOptions are the issue's: five seeds of 30 simulated seconds, 1 % bad.
+func DefaultOptions() Options {
+	return Options{Seeds: 5, Span: 30e9, Precision: 0.001, BadMax: 0.01}
+}
+
+// Workload is a setting's arrivals at every rate, drawn once.
+type Workload struct {
+	Setting
+	models []sim.Model
+	units  []*sim.Unit
+	o      Options
+	bufs   sync.Pool
+}
+
+// Prepare draws the arrivals of all seeds, for rates up to rateMax.
+func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
+	w := &Workload{Setting: s, o: o, units: make([]*sim.Unit, o.Seeds)}
+	for _, e := range s.Models {
+		p, err := e.Profile()
+		if err != nil {
+			return nil, err
+		}
+		w.models = append(w.models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO)})
+	}
+	var wg sync.WaitGroup
+	for i := range w.units {
+		wg.Go(func() {
+			w.units[i] = sim.NewUnit(uint64(i+1), s.Gaps, s.Share, rateMax*time.Duration(o.Span).Seconds()*1.001+50/minShare(s.Share))
+		})
+	}
+	wg.Wait()
+	return w, nil
+}
+
+func minShare(share []float64) float64 {
+	m := share[0]
+	for _, s := range share {
+		m = min(m, s)
+	}
+	return m
+}
+
+// World returns seed i's world at a rate, i from 0.
+func (w *Workload) World(i int, rate float64, buf []sim.Arrival) *sim.World {
+	models := append([]sim.Model(nil), w.models...)
+	if w.o.Known {
+		for k := range models {
+			models[k].Rate = rate * w.Share[k]
+		}
+	}
+	return &sim.World{Models: models, GPUs: w.GPUs, Ctrl: w.o.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
+}
+
+// Sum is the outcome of all seeds at one rate.
+type Sum struct {
+	Total, Bad []int // per model
+	Busy       float64
+	Batches    int
+	SizeSum    []int
+}
+
+// BadShare returns the worst model's share of bad requests and the mean over all requests.
+func (s *Sum) BadShare() (worst, mean float64) {
+	n, bad := 0, 0
+	for m := range s.Total {
+		if s.Total[m] > 0 {
+			worst = max(worst, float64(s.Bad[m])/float64(s.Total[m]))
+		}
+		n += s.Total[m]
+		bad += s.Bad[m]
+	}
+	return worst, float64(bad) / float64(max(1, n))
+}
+
+// Run runs all seeds at one rate and pools them.
+func (w *Workload) Run(policy Policy, rate float64) *Sum {
+	sum := &Sum{Total: make([]int, len(w.models)), Bad: make([]int, len(w.models))}
+	w.each(policy, rate, nil, func(i int, r *sim.Result) {
+		for m := range r.Total {
+			sum.Total[m] += r.Total[m]
+			sum.Bad[m] += r.Bad[m]
+		}
+		sum.Busy += float64(r.Busy) / (float64(w.GPUs) * float64(w.o.Span) * float64(w.o.Seeds))
+		sum.Batches += r.Batches
+		for len(sum.SizeSum) < len(r.SizeSum) {
+			sum.SizeSum = append(sum.SizeSum, 0)
+		}
+		for b, n := range r.SizeSum {
+			sum.SizeSum[b] += n
+		}
+	})
+	return sum
+}
+
+// Policy puts a scheduling policy in charge of a world.
+type Policy struct {
+	Name string
+	New  func(*sim.World) sim.Server
+}
+
+// each runs the seeds over the cores; take is called under a lock. spare bounds the bad requests
+// per model, all seeds together; each stops early when one is used up, and then returns false.
+func (w *Workload) each(policy Policy, rate float64, spare []int, take func(i int, r *sim.Result)) bool {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	ok := true
+	turn := make(chan int, w.o.Seeds)
+	for i := range w.o.Seeds {
+		turn <- i
+	}
+	close(turn)
+	for range min(w.o.Seeds, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := range turn {
+				buf, _ := w.bufs.Get().(*[]sim.Arrival)
+				if buf == nil {
+					buf = new([]sim.Arrival)
+				}
+				world := w.World(i, rate, *buf)
+				mu.Lock()
+				world.Spare = append([]int(nil), spare...)
+				stop := !ok
+				mu.Unlock()
+				if stop {
+					return
+				}
+				r := world.Run(policy.New(world))
+				mu.Lock()
+				for m := range spare {
+					spare[m] -= r.Bad[m]
+					ok = ok && spare[m] >= 0
+				}
+				if take != nil {
+					take(i, r)
+				}
+				mu.Unlock()
+				*buf = world.Arrivals
+				w.bufs.Put(buf)
+			}
+		})
+	}
+	wg.Wait()
+	return ok
+}
+
+// good says whether every model keeps its requests within the SLO at a rate.
+func (w *Workload) good(policy Policy, rate float64) bool {
+	spare := make([]int, len(w.models))
+	k := 1e9 / rate
+	for _, u := range w.units {
+		for m, n := range u.Count(sim.Time(w.o.Span), k, len(w.models)) {
+			spare[m] += n
+		}
+	}
+	for m := range spare {
+		spare[m] = int(float64(spare[m]) * w.o.BadMax)
+	}
+	return w.each(policy, rate, spare, nil)
+}
+
+// Search returns the highest rate, by bisection, at which every model keeps at least 1−BadMax of
+// its requests within its SLO. guess, when positive, narrows the start.
+func (w *Workload) Search(policy Policy, guess float64) float64 {
+	hi := w.Capacity() * 1.02
+	lo := 0.0
+	if guess > 0 {
+		for k := 0.01; ; k *= 3 {
+			r := guess * (1 + k)
+			if r >= hi || !w.good(policy, r) {
+				hi = min(hi, r)
+				break
+			}
+			lo = r
+		}
+		for k := 0.01; lo == 0 && guess*(1-k) > 0; k *= 3 {
+			if r := guess * (1 - k); w.good(policy, r) {
+				lo = r
+			} else {
+				hi = r
+			}
+		}
+	}
+	for hi-lo > hi*w.o.Precision {
+		if mid := (lo + hi) / 2; w.good(policy, mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}

@@ -1,0 +1,250 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// Form is a reading of Symphony's scheduling algorithm.
+type Form int
+
+const (
+	// Printed follows appendix C to the letter: exec_at = max(earliest, frontrun), because the
+	// last assignment overrides the βλ rule before it, and drops are the infeasible prefix.
+	Printed Form = iota
+	// Text follows §4.3: earliest once more than βλ requests are there, frontrun before.
+	Text
+	// Windowed is Printed, but when granted a GPU whose batch would fall below 0.8 T it slides
+	// the window as Nexus's early drop does: T is the batch that a queue reaches at its frontrun.
+	Windowed
+)
+
+// symphony is appendix C with ModelThread and RankThread in one.
+type symphony struct {
+	w      *sim.World
+	form   Form
+	models []symModel
+	gpus   []sched.Time // gpu_free_at; Never while granted
+	first  int          // the GPU that is free first
+	inMC   int
+	wake   sched.Time
+}
+
+type symModel struct {
+	q         fifo
+	bs        int
+	execAt    sched.Time
+	invalid   sched.Time
+	timer     sched.Time // model_timer, Never when off
+	drop      sched.Time // drop_timer
+	mc        bool       // in mc, waiting for a GPU
+	target    int
+	betaLam   float64
+	estimator estimator
+}
+
+// NewSymphony returns Symphony's scheduler in one of its forms.
+func NewSymphony(w *sim.World, f Form) sim.Server {
+	s := &symphony{w: w, form: f, models: make([]symModel, len(w.Models)), gpus: make([]sched.Time, w.GPUs)}
+	for i := range s.models {
+		m := &s.models[i]
+		m.timer, m.drop = sched.Never, sched.Never
+		m.estimator.given(w.Models[i].Rate)
+		s.derive(int32(i))
+	}
+	s.wake = sched.Never
+	return s
+}
+
+func (s *symphony) derive(m int32) {
+	d := &s.models[m]
+	p := s.w.Models[m].Profile
+	d.target = staggered(s.w, m, d.estimator.rate)
+	d.betaLam = (2*p.Exec(1) - p.Exec(2)).Seconds() * d.estimator.rate
+}
+
+// staggered returns the largest b with (b−1)/λ + ℓ(b) ≤ SLO.
+func staggered(w *sim.World, m int32, rate float64) int {
+	b := 1
+	for rate > 0 && b < w.Models[m].Profile.Max() &&
+		float64(b)/rate*1e9+float64(exec(w, m, b+1)+w.Lead(b+1)) <= float64(w.Models[m].SLO) {
+		b++
+	}
+	return b
+}
+
+func (s *symphony) Arrive(now sched.Time, r int32, m int32) {
+	d := &s.models[m]
+	if d.estimator.arrive(now) {
+		s.derive(m)
+	}
+	d.q.push(r)
+	s.update(now, m, 0)
+	s.inform(m)
+	s.arm(now)
+}
+
+func (s *symphony) Done(now sched.Time, gpu int32) {}
+
+func (s *symphony) NextWake() sched.Time { return s.wake }
+
+func (s *symphony) Wake(now sched.Time) {
+	for i := range s.models {
+		m := int32(i)
+		d := &s.models[i]
+		if d.drop <= now {
+			s.update(now, m, 0)
+			s.inform(m)
+		}
+		if d.timer <= now {
+			s.onModelTimer(now, m)
+		}
+	}
+	for s.inMC > 0 && s.gpuTimer() <= now {
+		s.onGPUTimer(now)
+	}
+	s.arm(now)
+}
+
+// update is update_candidate: prune, then set exec_at and invalid_after.
+func (s *symphony) update(now sched.Time, m int32, freeAt sched.Time) {
+	d := &s.models[m]
+	one := max(now.Add(s.w.Lead(1)), freeAt).Add(exec(s.w, m, 1))
+	d.q.dropBefore(s.w, one)
+	d.bs, d.drop = 0, sched.Never
+	if d.q.len() == 0 {
+		return
+	}
+	d.bs = d.q.fit(s.w, m, 0, now, freeAt)
+	dl := s.w.Deadline(d.q.at(0))
+	d.drop = dl - sched.Time(exec(s.w, m, 1)+s.w.Lead(1)) + 1
+	earliest := max(now.Add(s.w.Lead(d.bs)), freeAt)
+	frontrun := dl - sched.Time(exec(s.w, m, d.bs+1))
+	d.execAt = max(earliest, frontrun)
+	if s.form == Text && float64(d.bs) > d.betaLam {
+		d.execAt = earliest
+	}
+	d.invalid = dl - sched.Time(exec(s.w, m, d.bs))
+}
+
+// inform is inform_candidate.
+func (s *symphony) inform(m int32) {
+	d := &s.models[m]
+	if d.mc {
+		d.mc = false
+		s.inMC--
+	}
+	d.timer = sched.Never
+	if d.bs > 0 {
+		d.timer = d.execAt - sched.Time(s.w.Lead(d.bs))
+	}
+}
+
+func (s *symphony) onModelTimer(now sched.Time, m int32) {
+	d := &s.models[m]
+	d.timer = sched.Never
+	if s.gpus[s.first] <= d.execAt {
+		s.grant(now, m)
+		return
+	}
+	d.mc = true
+	s.inMC++
+}
+
+// gpuTimer is when the first GPU may be bound to the candidate with the longest delay.
+func (s *symphony) gpuTimer() sched.Time {
+	bs := 0
+	if s.w.Data > 0 {
+		for i := range s.models {
+			if s.models[i].mc {
+				bs = max(bs, s.models[i].bs)
+			}
+		}
+	}
+	return s.gpus[s.first] - sched.Time(s.w.Lead(bs))
+}
+
+func (s *symphony) onGPUTimer(now sched.Time) {
+	best := -1
+	for i := range s.models {
+		d := &s.models[i]
+		if !d.mc {
+			continue
+		}
+		if s.gpus[s.first] > d.invalid {
+			// Printed appendix C removes it here; so that no request is forgotten until the next
+			// one arrives, the candidate is made anew from what can still be met.
+			s.update(now, int32(i), s.gpus[s.first])
+			if d.bs == 0 {
+				d.mc = false
+				s.inMC--
+				continue
+			}
+		}
+		if best < 0 || d.execAt < s.models[best].execAt {
+			best = i
+		}
+	}
+	if best >= 0 {
+		s.grant(now, int32(best))
+	}
+}
+
+// grant is granted_gpu for the GPU that is free first.
+func (s *symphony) grant(now sched.Time, m int32) {
+	d := &s.models[m]
+	if d.mc {
+		d.mc = false
+		s.inMC--
+	}
+	gpu := s.first
+	s.update(now, m, s.gpus[gpu])
+	if s.form == Windowed {
+		s.slide(now, m, gpu)
+	}
+	if d.bs > 0 {
+		at := max(now.Add(s.w.Lead(d.bs)), s.gpus[gpu])
+		if s.form != Text {
+			at = max(at, min(d.execAt, d.invalid))
+		}
+		n := d.bs
+		s.w.Start(at, int32(gpu), m, d.q.take(n))
+		s.gpus[gpu] = at.Add(exec(s.w, m, n))
+		s.first = 0
+		for i, t := range s.gpus {
+			if t < s.gpus[s.first] {
+				s.first = i
+			}
+		}
+	}
+	s.update(now, m, 0)
+	s.inform(m)
+}
+
+func (s *symphony) slide(now sched.Time, m int32, gpu int) {
+	d := &s.models[m]
+	if d.bs == 0 || d.bs == d.q.len() || d.bs*10 >= d.target*8 {
+		return
+	}
+	for h := 1; h < d.q.len(); h++ {
+		if n := d.q.fit(s.w, m, h, now, s.gpus[gpu]); n*10 >= d.target*8 {
+			for range h {
+				s.w.Drop(d.q.take(1)[0])
+			}
+			s.update(now, m, s.gpus[gpu])
+			return
+		}
+	}
+}
+
+// arm sets the next wake-up over all timers.
+func (s *symphony) arm(now sched.Time) {
+	s.wake = sched.Never
+	for i := range s.models {
+		s.wake = min(s.wake, s.models[i].timer, s.models[i].drop)
+	}
+	if s.inMC > 0 {
+		s.wake = min(s.wake, s.gpuTimer())
+	}
+	s.wake = max(s.wake, now)
+}

@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"fmt"
+
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/sched"
+)
+
+// Time and Duration are the scheduler's, in virtual nanoseconds.
+type (
+	Time     = sched.Time
+	Duration = sched.Duration
+)
+
+// Model is a model of a World.
+type Model struct {
+	Name    string
+	Profile *profile.Profile
+	SLO     Duration
+	// Rate is the true arrival rate in requests/s, for policies that are told; 0: not known.
+	Rate float64
+}
+
+// Arrival is one request: its place in the list is its number.
+type Arrival struct {
+	At    Time
+	Model int32
+}
+
+// Server is a scheduling policy that a World drives. The calls come in order of time; at one time
+// first Done, then Arrive, then Wake.
+type Server interface {
+	// Arrive tells of request r.
+	Arrive(now Time, r int32, model int32)
+	// Done tells that a GPU has finished what was started last on it.
+	Done(now Time, gpu int32)
+	// Wake is called when NextWake has come.
+	Wake(now Time)
+	// NextWake may be early, never late; sched.Never when there is nothing to wait for.
+	NextWake() Time
+}
+
+// World is a cluster of equal GPUs that execute exactly as profiled, with a Server deciding.
+type World struct {
+	Models     []Model
+	GPUs       int
+	Ctrl, Data Duration // a batch of b sent now starts Ctrl + b·Data later at the earliest
+	Arrivals   []Arrival
+	// Spare is how many bad requests each model may still have; Run gives up when one is used up.
+	// nil: never.
+	Spare []int
+	// Trace is told of every batch, when set: requests are valid during the call.
+	Trace func(gpu, model int32, start, finish Time, requests []int32)
+	// Ended is told of every request's end, when set. Dropped requests end when dropped.
+	Ended func(r int32, o Outcome, at Time)
+
+	Result Result
+	events finishes
+	free   []Time // per GPU
+	open   []bool // per request: not ended
+	left   int    // requests that have not ended
+	now    Time
+}
+
+// Outcome is how a request ended.
+type Outcome uint8
+
+// The outcomes of a request in a World.
+const (
+	Served Outcome = iota
+	Late
+	Dropped
+)
+
+// String returns the outcome's name.
+func (o Outcome) String() string { return [...]string{"served", "late", "dropped"}[o] }
+
+// Result is what came out of a Run.
+type Result struct {
+	Total, Bad []int // per model
+	Busy       Duration
+	Batches    int
+	SizeSum    []int // SizeSum[b]: requests that ran in a batch of b
+	Aborted    bool
+	End        Time
+}
+
+// Run drives s over all arrivals until every request has ended. It panics when s breaks a rule of
+// the World: runs two batches on a GPU at once, an unknown or ended request, a batch too large.
+func (w *World) Run(s Server) *Result {
+	w.Result = Result{Total: make([]int, len(w.Models)), Bad: make([]int, len(w.Models))}
+	w.free = make([]Time, w.GPUs)
+	w.open = make([]bool, len(w.Arrivals))
+	w.left = len(w.Arrivals)
+	next := 0
+	for w.left > 0 && !w.Result.Aborted {
+		at := sched.Never
+		if next < len(w.Arrivals) {
+			at = w.Arrivals[next].At
+		}
+		wake := s.NextWake()
+		now := max(w.now, min(at, wake, w.events.next()))
+		if now == sched.Never {
+			panic(fmt.Sprintf("sim: %d requests never ended", w.left))
+		}
+		w.now = now
+		for w.events.next() <= now {
+			s.Done(now, w.events.pop())
+		}
+		for next < len(w.Arrivals) && w.Arrivals[next].At <= now {
+			m := w.Arrivals[next].Model
+			w.Result.Total[m]++
+			w.open[next] = true
+			s.Arrive(now, int32(next), m)
+			next++
+		}
+		if s.NextWake() <= now {
+			s.Wake(now)
+		}
+	}
+	w.Result.End = w.now
+	return &w.Result
+}
+
+// Now returns the virtual time.
+func (w *World) Now() Time { return w.now }
+
+// FreeAt returns when a GPU has finished all that was started on it.
+func (w *World) FreeAt(gpu int32) Time { return w.free[gpu] }
+
+// Deadline returns request r's deadline.
+func (w *World) Deadline(r int32) Time {
+	a := w.Arrivals[r]
+	return a.At + Time(w.Models[a.Model].SLO)
+}
+
+// Lead returns how long before its start a batch of b must be sent.
+func (w *World) Lead(b int) Duration { return w.Ctrl + Duration(b)*w.Data }
+
+// Start runs a batch on a GPU at the time at, which must respect Lead and the GPU's last batch.
+func (w *World) Start(at Time, gpu, model int32, requests []int32) {
+	p := w.Models[model].Profile
+	b := len(requests)
+	if b == 0 || b > p.Max() {
+		panic(fmt.Sprintf("sim: batch of %d, want 1 to %d", b, p.Max()))
+	}
+	if at < w.free[gpu] || at < w.now.Add(w.Lead(b)) {
+		panic(fmt.Sprintf("sim: gpu %d is free at %d, now %d: batch at %d", gpu, w.free[gpu], w.now, at))
+	}
+	exec := Duration(p.Exec(b))
+	finish := at.Add(exec)
+	w.free[gpu] = finish
+	w.events.push(finish, gpu)
+	w.Result.Busy += exec
+	w.Result.Batches++
+	for len(w.Result.SizeSum) <= b {
+		w.Result.SizeSum = append(w.Result.SizeSum, 0)
+	}
+	w.Result.SizeSum[b] += b
+	for _, r := range requests {
+		o := Served
+		if w.Deadline(r) < finish {
+			o = Late
+		}
+		w.end(r, o, finish)
+	}
+	if w.Trace != nil {
+		w.Trace(gpu, model, at, finish, requests)
+	}
+}
+
+// Drop ends a request unserved.
+func (w *World) Drop(r int32) { w.end(r, Dropped, w.now) }
+
+func (w *World) end(r int32, o Outcome, at Time) {
+	if !w.open[r] {
+		panic(fmt.Sprintf("sim: request %d ended twice or never arrived", r))
+	}
+	w.open[r] = false
+	w.left--
+	if o != Served {
+		m := w.Arrivals[r].Model
+		w.Result.Bad[m]++
+		if w.Spare != nil && w.Result.Bad[m] > w.Spare[m] {
+			w.Result.Aborted = true
+		}
+	}
+	if w.Ended != nil {
+		w.Ended(r, o, at)
+	}
+}
+
+// finishes is a min-heap of (time, gpu).
+type finishes []finish
+
+type finish struct {
+	at  Time
+	gpu int32
+}
+
+func (a finish) before(b finish) bool { return a.at < b.at || a.at == b.at && a.gpu < b.gpu }
+
+func (f finishes) next() Time {
+	if len(f) == 0 {
+		return sched.Never
+	}
+	return f[0].at
+}
+
+func (f *finishes) push(at Time, gpu int32) {
+	h := append(*f, finish{})
+	i := len(h) - 1
+	it := finish{at, gpu}
+	for i > 0 && it.before(h[(i-1)/2]) {
+		h[i] = h[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	h[i] = it
+	*f = h
+}
+
+func (f *finishes) pop() int32 {
+	h := *f
+	top := h[0].gpu
+	n := len(h) - 1
+	it := h[n]
+	h = h[:n]
+	for i := 0; n > 0; {
+		c := 2*i + 1
+		if c+1 < n && h[c+1].before(h[c]) {
+			c++
+		}
+		if c >= n || !h[c].before(it) {
+			h[i] = it
+			break
+		}
+		h[i] = h[c]
+		i = c
+	}
+	*f = h
+	return top
+}
