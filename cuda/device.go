@@ -93,8 +93,9 @@ func (d *Device) check(c Code, op string) error {
 	return &Error{Op: op, Code: c}
 }
 
-// Submit enqueues all commands of s in order and returns without waiting for them. On an error some
-// of them may have been enqueued; only a sticky code leaves the device unusable.
+// Submit enqueues all commands of s in order and returns without waiting for them. On an error the
+// commands that were enqueued are gone from s and the others are still in it, so that a caller may
+// submit them again; after a sticky code there is no point in that.
 func (d *Device) Submit(s *Submission) error {
 	if err := d.usable("submit"); err != nil {
 		return err
@@ -102,7 +103,11 @@ func (d *Device) Submit(s *Submission) error {
 	if len(s.commands) == 0 {
 		return nil
 	}
-	return d.check(d.drv.submit(s.commands, s.params), "submit")
+	n, c := d.drv.submit(s.commands, s.params)
+	if c != CodeSuccess {
+		s.commands = s.commands[:copy(s.commands, s.commands[n:])]
+	}
+	return d.check(c, "submit")
 }
 
 // Done tells whether the latest submitted Record of ev has completed; an event never recorded is done.

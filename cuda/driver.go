@@ -30,7 +30,7 @@ type driver interface {
 	freeModule(uint64) Code
 	kernel(module uint64, name string) (uint64, Code)
 
-	submit(commands []command, params []byte) Code
+	submit(commands []command, params []byte) (enqueued int, c Code)
 	capture(stream uint64, commands []command, params []byte) (uint64, Code)
 	freeGraph(uint64) Code
 

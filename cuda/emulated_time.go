@@ -114,44 +114,44 @@ func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
 	return b.at - a.at, CodeSuccess
 }
 
-func (m *emulated) submit(commands []command, params []byte) Code {
-	c := m.enter("submit")
+func (m *emulated) submit(commands []command, params []byte) (n int, c Code) {
+	c = m.enter("submit")
 	if c == CodeSuccess {
-		c = m.enqueue(commands, params, false)
+		n, c = m.enqueue(commands, params, false)
 		m.begin()
 	}
 	m.mu.Unlock()
 	if !m.cfg.Virtual {
 		m.nudge()
 	}
-	return c
+	return n, c
 }
 
 // enqueue appends commands to their streams; call under mu. A graph is unfolded here.
-func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) Code {
+func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) (int, Code) {
 	for i := range commands {
 		cmd := &commands[i]
 		s := m.streams[cmd.stream]
 		if s == nil {
-			return CodeInvalidHandle
+			return i, CodeInvalidHandle
 		}
 		q := emCommand{command: *cmd, seq: m.seq, inGraph: inGraph}
 		m.seq++
 		switch cmd.op {
 		case opGraph:
 			if c := m.enqueueGraph(cmd); c != CodeSuccess {
-				return c
+				return i, c
 			}
 			continue
 		case opLaunch:
 			if m.kernels[cmd.a] == "" || cmd.b+cmd.n > uint64(len(params)) || cmd.block[0]*cmd.block[1]*cmd.block[2] == 0 {
-				return CodeInvalidValue
+				return i, CodeInvalidValue
 			}
 			q.params = append([]byte(nil), params[cmd.b:cmd.b+cmd.n]...)
 		case opRecord, opWait:
 			e := m.events[cmd.a]
 			if e == nil {
-				return CodeInvalidHandle
+				return i, CodeInvalidHandle
 			}
 			if cmd.op == opRecord {
 				e.recorded++
@@ -164,7 +164,7 @@ func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) Code
 		}
 		s.queue = append(s.queue, q)
 	}
-	return CodeSuccess
+	return len(commands), CodeSuccess
 }
 
 func (m *emulated) enqueueGraph(cmd *command) Code {
@@ -175,7 +175,8 @@ func (m *emulated) enqueueGraph(cmd *command) Code {
 	if f := m.at("graph"); f.Code != CodeSuccess {
 		return f.Code
 	}
-	return m.enqueue(g.commands, g.params, true)
+	_, c := m.enqueue(g.commands, g.params, true)
+	return c
 }
 
 func (m *emulated) capture(stream uint64, commands []command, params []byte) (uint64, Code) {

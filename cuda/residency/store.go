@@ -1,0 +1,404 @@
+package residency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/cuda"
+)
+
+// Config bounds a Store.
+type Config struct {
+	DeviceBytes int64   // reserved at Open
+	PinnedBytes int64   // for evicted contents; taken from the device's pool as needed
+	Alpha       float64 // a of the score; 0 takes the paper's 0.4
+}
+
+// Stats counts what a Store moved.
+type Stats struct {
+	Hits, Loads                 int64 // contents that were, and were not, on the device when acquired
+	LoadsPinned, LoadsPageable  int64 // loads by where they came from
+	Evictions                   [kinds]int64
+	ToPinned, ToPageable        int64 // evictions by where they went
+	Freed                       int64 // intermediates that ended with their batch
+	BytesIn, BytesOut           int64
+	LoadTime                    time.Duration // device time of the loads' copies
+	DeviceBytes, PinnedBytes    int64         // held now
+	FragmentEvictions, Fallback int64         // evictions for want of one piece; slabs that could not be pinned
+}
+
+// Store keeps contents on one device. One goroutine at a time may use it: the one that submits batches.
+type Store struct {
+	dev     *cuda.Device
+	table   *Table
+	arena   *cuda.Arena
+	load    *cuda.Stream // every move runs here, in order
+	moved   *cuda.Event  // the latest move
+	bodies  []body       // by ID
+	leaving []departure
+	stats   Stats
+	moves   []Move
+	scratch cuda.Submission
+	behind  bool // scratch holds commands that the device refused; they come before all others
+}
+
+// body is where a content's bytes are.
+type body struct {
+	addr  cuda.Address // on the device; 0 elsewhere
+	slab  *cuda.Slab   // while Pinned
+	data  []byte       // the pageable copy; parameters keep the owner's, which is never written
+	dirty bool         // the device's bytes are newer than data
+	owned bool         // data is ours
+}
+
+// departure is a slab, or a pair of events, that a copy under way still needs.
+type departure struct {
+	slab     *cuda.Slab
+	from, to *cuda.Event
+	loaded   bool // count the time between the events as load time
+}
+
+// Open reserves the device memory.
+func Open(dev *cuda.Device, c Config) (*Store, error) {
+	if c.Alpha == 0 {
+		c.Alpha = 0.4
+	}
+	table, err := NewTable(c.DeviceBytes, c.PinnedBytes, c.Alpha)
+	if err != nil {
+		return nil, fmt.Errorf("open residency: %w", err)
+	}
+	s := &Store{dev: dev, table: table}
+	if s.arena, err = dev.NewArena(c.DeviceBytes); err == nil {
+		if s.load, err = dev.NewStream(); err == nil {
+			s.moved, err = dev.NewEvent()
+		}
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open residency: %w", err)
+	}
+	return s, nil
+}
+
+// Add makes a content known. data are its bytes, which must stay unchanged until Remove; nil for intermediates.
+func (s *Store) Add(c Content, data []byte) (ID, error) {
+	if want := c.Bytes; !c.Kind.intermediate() && int64(len(data)) != want || c.Kind.intermediate() && data != nil {
+		return 0, fmt.Errorf("content %q: %d bytes of data for %d", c.Name, len(data), want)
+	}
+	c.Bytes = (c.Bytes + 255) &^ 255 // what the arena takes
+	id, err := s.table.Add(c)
+	if err != nil {
+		return 0, err
+	}
+	s.bodies = append(s.bodies, body{data: data})
+	return id, nil
+}
+
+// Acquire brings ids to the device and makes what follows on st in sub wait for them. They stay until
+// Release. now is the caller's clock. The addresses are given by Address. On an error nothing is in use.
+func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *cuda.Stream) error {
+	if err := s.collect(); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if s.table.Place(id) == Device {
+			s.stats.Hits++
+		}
+	}
+	moves, err := s.table.Acquire(now, ids, s.moves[:0])
+	s.moves = moves
+	if err != nil {
+		return err
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	if err := s.perform(moves); err != nil {
+		s.undo(ids)
+		return err
+	}
+	sub.Wait(st, s.moved)
+	return nil
+}
+
+// perform carries out moves in one submission on the load stream.
+func (s *Store) perform(moves []Move) error {
+	s.begin()
+	from, err := s.dev.NewEvent()
+	if err != nil {
+		return fmt.Errorf("move contents: %w", err)
+	}
+	to, err := s.dev.NewEvent()
+	if err != nil {
+		from.Free()
+		return fmt.Errorf("move contents: %w", err)
+	}
+	started := false
+	for _, m := range moves {
+		if m.To == Device && !started {
+			s.scratch.Record(s.load, from)
+			started = true
+		}
+		if err = s.move(m); err != nil {
+			break
+		}
+	}
+	if started {
+		s.scratch.Record(s.load, to)
+	}
+	s.scratch.Record(s.load, s.moved)
+	err = errors.Join(err, s.flush())
+	s.leaving = append(s.leaving, departure{from: from, to: to, loaded: started && err == nil})
+	return err
+}
+
+// begin empties scratch, unless the device still owes it.
+func (s *Store) begin() {
+	if !s.behind {
+		s.scratch.Reset()
+	}
+}
+
+// flush submits scratch. What the device refuses stays in scratch (see cuda.Device.Submit): the bodies
+// say that it happened, and it will before anything else does.
+func (s *Store) flush() error {
+	err := s.dev.Submit(&s.scratch)
+	s.behind = err != nil
+	return err
+}
+
+func (s *Store) move(m Move) error {
+	b := &s.bodies[m.ID]
+	bytes := s.table.contents[m.ID].Bytes
+	switch {
+	case m.To == Device:
+		return s.bring(m, b, bytes)
+	case m.From == Device:
+		return s.send(m, b, bytes)
+	case m.From == Pinned && m.To == Pageable:
+		return s.demote(b)
+	}
+	return nil
+}
+
+// bring gives a content device memory and copies it in. Fragments may leave no piece that is large
+// enough although the bytes suffice; then more goes.
+func (s *Store) bring(m Move, b *body, bytes int64) error {
+	for {
+		addr, err := s.arena.Alloc(&s.scratch, s.load, bytes)
+		if err == nil {
+			b.addr = addr
+			break
+		}
+		moves, ok := s.table.Evict(nil)
+		if !errors.Is(err, cuda.ErrOutOfMemory) || !ok {
+			return fmt.Errorf("load %q: %w", s.table.contents[m.ID].Name, err)
+		}
+		s.stats.FragmentEvictions++
+		for _, e := range moves {
+			if err := s.move(e); err != nil {
+				return err
+			}
+		}
+	}
+	s.stats.Loads++
+	switch m.From {
+	case Pinned:
+		s.stats.LoadsPinned++
+		s.scratch.CopyIn(s.load, b.addr, b.slab.Bytes())
+		s.stats.BytesIn += int64(len(b.slab.Bytes()))
+		s.leaving = append(s.leaving, departure{slab: b.slab})
+		b.slab = nil
+	case Pageable:
+		s.stats.LoadsPageable++
+		s.scratch.CopyIn(s.load, b.addr, b.data)
+		s.stats.BytesIn += int64(len(b.data))
+	}
+	return nil
+}
+
+// send takes a content off the device.
+func (s *Store) send(m Move, b *body, bytes int64) error {
+	n := bytes
+	if b.data != nil && !b.owned {
+		n = int64(len(b.data))
+	}
+	switch m.To {
+	case Nowhere:
+		s.stats.Freed++
+	case Pinned:
+		slab, err := s.dev.AllocHost(n)
+		if err != nil {
+			return fmt.Errorf("evict %q: %w", s.table.contents[m.ID].Name, err)
+		}
+		if !slab.Pinned() {
+			s.stats.Fallback++
+		}
+		b.slab = slab
+		s.copyOut(slab.Bytes(), b.addr)
+		s.stats.ToPinned++
+	case Pageable:
+		if b.dirty || b.data == nil {
+			if !b.owned {
+				b.data, b.owned = make([]byte, n), true
+			}
+			s.copyOut(b.data, b.addr)
+			b.dirty = false
+		}
+		s.stats.ToPageable++
+	}
+	if m.To != Nowhere {
+		s.stats.Evictions[s.table.contents[m.ID].Kind]++
+	}
+	err := s.arena.Free(b.addr, s.load)
+	b.addr = 0
+	return err
+}
+
+func (s *Store) copyOut(dst []byte, src cuda.Address) {
+	s.scratch.CopyOut(s.load, dst, src)
+	s.stats.BytesOut += int64(len(dst))
+}
+
+// demote moves a content from pinned to pageable memory: its slab goes when no copy needs it. Bytes that
+// exist nowhere else are copied, for which the copy that filled the slab must have ended.
+func (s *Store) demote(b *body) error {
+	if b.dirty {
+		s.scratch.Record(s.load, s.moved)
+		if err := s.flush(); err != nil {
+			return fmt.Errorf("move out of pinned memory: %w", err)
+		}
+		s.begin()
+		ctx, cancel := context.WithTimeout(context.Background(), demoteWait)
+		defer cancel()
+		if err := s.dev.Wait(ctx, s.moved); err != nil {
+			return fmt.Errorf("move out of pinned memory: %w", err)
+		}
+		if !b.owned {
+			b.data, b.owned = make([]byte, len(b.slab.Bytes())), true
+		}
+		copy(b.data, b.slab.Bytes())
+		b.dirty = false
+	}
+	s.leaving = append(s.leaving, departure{slab: b.slab})
+	b.slab = nil
+	return nil
+}
+
+const demoteWait = 5 * time.Second
+
+// undo takes back the uses after a failed move, and tells the table where every content really is.
+func (s *Store) undo(ids []ID) {
+	s.table.unuse(ids)
+	for i := range s.bodies {
+		e, b := &s.table.contents[i], &s.bodies[i]
+		if !e.live {
+			continue
+		}
+		place := Pageable
+		switch {
+		case b.addr != 0:
+			place = Device
+		case b.slab != nil:
+			place = Pinned
+		case e.Kind.intermediate():
+			place = Nowhere
+		}
+		s.table.put(e, place)
+	}
+}
+
+// Address returns where a content is on the device, between Acquire and Release; 0 elsewhere.
+func (s *Store) Address(id ID) cuda.Address { return s.bodies[id].addr }
+
+// Changed tells that a kernel writes the content (retraining): its copies elsewhere are stale.
+func (s *Store) Changed(id ID) { s.bodies[id].dirty = true }
+
+// Release ends a use. The commands that used ids must be done, or precede the next Acquire's wait: pass
+// the event that follows them as done, nil when they have ended.
+func (s *Store) Release(ids []ID, done *cuda.Event) error {
+	s.moves = s.table.Release(ids, s.moves[:0])
+	s.begin()
+	if done != nil {
+		s.scratch.Wait(s.load, done)
+	}
+	for _, m := range s.moves {
+		if err := s.move(m); err != nil {
+			return err
+		}
+	}
+	if s.scratch.Len() == 0 {
+		return nil
+	}
+	return s.flush()
+}
+
+// Remove forgets a content that is not in use.
+func (s *Store) Remove(id ID) error {
+	if err := s.table.Remove(id); err != nil {
+		return err
+	}
+	b := &s.bodies[id]
+	if b.slab != nil {
+		s.leaving = append(s.leaving, departure{slab: b.slab})
+	}
+	var err error
+	if b.addr != 0 {
+		err = s.arena.Free(b.addr, s.load)
+	}
+	*b = body{}
+	return err
+}
+
+// collect frees what copies needed once the latest move has ended.
+func (s *Store) collect() error {
+	done, err := s.dev.Done(s.moved)
+	if err != nil || !done {
+		return err
+	}
+	for _, l := range s.leaving {
+		if l.loaded {
+			if t, err := s.dev.Elapsed(l.from, l.to); err == nil {
+				s.stats.LoadTime += t
+			}
+		}
+		l.free()
+	}
+	s.leaving = s.leaving[:0]
+	return nil
+}
+
+func (l departure) free() {
+	l.slab.Free()
+	l.from.Free()
+	l.to.Free()
+}
+
+// Stats returns the counts now.
+func (s *Store) Stats() Stats {
+	_ = s.collect()
+	st := s.stats
+	st.DeviceBytes, st.PinnedBytes = s.table.Used()
+	return st
+}
+
+// Close gives everything back; nothing may still run on the contents.
+func (s *Store) Close() {
+	for _, l := range s.leaving {
+		l.free()
+	}
+	s.leaving = nil
+	for i := range s.bodies {
+		s.bodies[i].slab.Free()
+		s.bodies[i] = body{}
+	}
+	if s.arena != nil {
+		s.arena.Close()
+		s.arena = nil
+	}
+	s.moved.Free()
+	s.load.Free()
+	s.moved, s.load = nil, nil
+}

@@ -1,0 +1,362 @@
+package residency
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Kind is a content's data type, which AdaInf distinguishes by its use (§2.4, figure 12).
+type Kind uint8
+
+// The data types. Their reuse times in AdaInf's measurements are the start values of R.
+const (
+	Intermediates        Kind = iota // outputs of layers during inference: 0.01 to 1.6 ms
+	RetrainParameters                // 0.02 to 6 ms
+	RetrainIntermediates             // 0.02 to 7.5 ms
+	Parameters                       // of inference: 67 to 68.6 ms, the next request of the application
+	kinds
+)
+
+// reuseStart is the middle of each range of AdaInf figure 12a.
+var reuseStart = [kinds]time.Duration{
+	805 * time.Microsecond, 3010 * time.Microsecond, 3760 * time.Microsecond, 67800 * time.Microsecond,
+}
+
+// String names the kind.
+func (k Kind) String() string {
+	if k < kinds {
+		return [kinds]string{"intermediates", "retrain_parameters", "retrain_intermediates", "parameters"}[k]
+	}
+	return "invalid"
+}
+
+// Place is where a content lies.
+type Place uint8
+
+// The places. Nowhere is a content without bytes: an intermediate before and after its batch.
+const (
+	Nowhere Place = iota
+	Device
+	Pinned
+	Pageable
+)
+
+// ID names a content of one Table; it is never reused.
+type ID uint32
+
+// Content is what a Table knows of a content.
+type Content struct {
+	Name  string // model and layer, for errors
+	Kind  Kind
+	Bytes int64
+	SLO   time.Duration
+}
+
+// Move is one step that the caller must perform, in order.
+type Move struct {
+	ID       ID
+	From, To Place
+}
+
+// ErrDoesNotFit: the contents in use leave too little room, whatever is evicted.
+var ErrDoesNotFit = errors.New("residency: does not fit in device memory")
+
+// Table decides who is where. One goroutine at a time may use it.
+type Table struct {
+	alpha                 float64
+	deviceMax, pinnedMax  int64
+	deviceUsed, pinnedUse int64
+	contents              []entry // by ID
+	typeReuse             [kinds]time.Duration
+	typeSLO               [kinds]time.Duration
+	order                 []ID // scratch of one decision
+}
+
+type entry struct {
+	Content
+	live, seen bool
+	place      Place
+	users      int
+	last       time.Duration // when it was last used
+	reuse      time.Duration // R: a moving mean of the times between uses
+}
+
+// NewTable makes a table for deviceMax and pinnedMax bytes; alpha is a of the score, 0 < a < 1.
+func NewTable(deviceMax, pinnedMax int64, alpha float64) (*Table, error) {
+	if !(alpha > 0 && alpha < 1) {
+		return nil, fmt.Errorf("alpha %v: must be between 0 and 1", alpha)
+	}
+	if deviceMax <= 0 || pinnedMax < 0 {
+		return nil, fmt.Errorf("device bytes %d, pinned bytes %d: must be positive, and not negative", deviceMax, pinnedMax)
+	}
+	return &Table{alpha: alpha, deviceMax: deviceMax, pinnedMax: pinnedMax, typeReuse: reuseStart}, nil
+}
+
+// Add makes a content known; it starts in pageable memory, an intermediate nowhere.
+func (t *Table) Add(c Content) (ID, error) {
+	switch {
+	case c.Kind >= kinds:
+		return 0, fmt.Errorf("content %q: kind %d: must be below %d", c.Name, c.Kind, kinds)
+	case c.Bytes <= 0 || c.SLO < 0:
+		return 0, fmt.Errorf("content %q: %d bytes, SLO %v: must be positive, and not negative", c.Name, c.Bytes, c.SLO)
+	case c.Bytes > t.deviceMax:
+		return 0, fmt.Errorf("content %q: %d bytes of %d: %w", c.Name, c.Bytes, t.deviceMax, ErrDoesNotFit)
+	}
+	place := Pageable
+	if c.Kind.intermediate() {
+		place = Nowhere
+	}
+	t.contents = append(t.contents, entry{Content: c, live: true, place: place, reuse: t.typeReuse[c.Kind]})
+	t.meanSLO(c.Kind)
+	return ID(len(t.contents) - 1), nil
+}
+
+func (k Kind) intermediate() bool { return k == Intermediates || k == RetrainIntermediates }
+
+func (t *Table) meanSLO(k Kind) {
+	var sum time.Duration
+	n := 0
+	for i := range t.contents {
+		if e := &t.contents[i]; e.live && e.Kind == k {
+			sum += e.SLO
+			n++
+		}
+	}
+	if n > 0 {
+		t.typeSLO[k] = sum / time.Duration(n)
+	}
+}
+
+// Remove forgets a content that is not in use; its place is free at once.
+func (t *Table) Remove(id ID) error {
+	e, err := t.get(id)
+	if err != nil {
+		return err
+	}
+	if e.users > 0 {
+		return fmt.Errorf("remove content %q: in use", e.Name)
+	}
+	t.put(e, Nowhere)
+	e.live = false
+	t.meanSLO(e.Kind)
+	return nil
+}
+
+func (t *Table) get(id ID) (*entry, error) {
+	if int(id) >= len(t.contents) || !t.contents[id].live {
+		return nil, fmt.Errorf("content %d: not known", id)
+	}
+	return &t.contents[id], nil
+}
+
+// Place returns where a content is, Nowhere for one that is not known.
+func (t *Table) Place(id ID) Place {
+	if e, err := t.get(id); err == nil {
+		return e.place
+	}
+	return Nowhere
+}
+
+// Score returns S of a content; lower stays longer.
+func (t *Table) Score(id ID) time.Duration {
+	e, err := t.get(id)
+	if err != nil {
+		return 0
+	}
+	return t.score(e.reuse, e.SLO)
+}
+
+// TypeScore returns S of a data type, by its mean reuse time and mean SLO.
+func (t *Table) TypeScore(k Kind) time.Duration { return t.score(t.typeReuse[k], t.typeSLO[k]) }
+
+func (t *Table) score(reuse, slo time.Duration) time.Duration {
+	return time.Duration((1-t.alpha)*float64(reuse) + t.alpha*float64(slo))
+}
+
+// Acquire puts ids in use at now and appends to moves what makes room for them and brings them in. On
+// an error nothing is in use and nothing has moved. An id may be acquired by several batches at once.
+func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, error) {
+	var need int64
+	for i, id := range ids {
+		e, err := t.get(id)
+		if err != nil {
+			t.unuse(ids[:i])
+			return moves, err
+		}
+		if e.users++; e.users == 1 && e.place != Device {
+			need += e.Bytes
+		}
+	}
+	if held := t.held(); held > t.deviceMax {
+		t.unuse(ids)
+		return moves, fmt.Errorf("%d contents need %d bytes, with what else is in use %d of %d: %w", len(ids), need, held, t.deviceMax, ErrDoesNotFit)
+	}
+	moves = t.makeRoom(need, moves)
+	for _, id := range ids {
+		e := &t.contents[id]
+		if e.place != Device {
+			moves = append(moves, Move{id, e.place, Device})
+			t.put(e, Device)
+		}
+		t.used(e, now)
+	}
+	return moves, nil
+}
+
+func (t *Table) unuse(ids []ID) {
+	for _, id := range ids {
+		t.contents[id].users--
+	}
+}
+
+// held returns the bytes of everything in use.
+func (t *Table) held() (n int64) {
+	for i := range t.contents {
+		if e := &t.contents[i]; e.live && e.users > 0 {
+			n += e.Bytes
+		}
+	}
+	return n
+}
+
+// used learns the reuse time of a content and of its type: a moving mean over about eight uses.
+func (t *Table) used(e *entry, now time.Duration) {
+	if e.seen && now > e.last {
+		e.reuse += (now - e.last - e.reuse) / 8
+		t.typeReuse[e.Kind] += (now - e.last - t.typeReuse[e.Kind]) / 64
+	}
+	e.seen, e.last = true, now
+}
+
+// Release ends a use of ids. Intermediates that nobody uses any more are freed (§3.4.1).
+func (t *Table) Release(ids []ID, moves []Move) []Move {
+	for _, id := range ids {
+		e, err := t.get(id)
+		if err != nil || e.users == 0 {
+			panic(fmt.Sprintf("residency: release of content %d, which is not in use", id))
+		}
+		if e.users--; e.users == 0 && e.Kind.intermediate() {
+			moves = append(moves, Move{id, e.place, Nowhere})
+			t.put(e, Nowhere)
+		}
+	}
+	return moves
+}
+
+// Evict makes one more content leave the device, whatever the bytes say: for a caller whose allocator
+// found no room because of fragments. False when everything is in use.
+func (t *Table) Evict(moves []Move) ([]Move, bool) {
+	t.victims()
+	if len(t.order) == 0 {
+		return moves, false
+	}
+	return t.evict(t.order[0], moves), true
+}
+
+// makeRoom evicts until need bytes are free. Acquire has made sure that it can.
+func (t *Table) makeRoom(need int64, moves []Move) []Move {
+	if t.deviceUsed+need <= t.deviceMax {
+		return moves
+	}
+	t.victims()
+	for _, id := range t.order {
+		if t.deviceUsed+need <= t.deviceMax {
+			break
+		}
+		moves = t.evict(id, moves)
+	}
+	return collapse(moves)
+}
+
+// collapse lets a content that is pinned and pushed on within one decision go to pageable memory at once.
+func collapse(moves []Move) []Move {
+	for i := len(moves) - 1; i >= 0; i-- {
+		if moves[i].From != Pinned || moves[i].To != Pageable {
+			continue
+		}
+		first := slices.Index(moves[:i], Move{moves[i].ID, Device, Pinned})
+		if first >= 0 {
+			moves[first].To = Pageable
+			moves = slices.Delete(moves, i, i+1)
+		}
+	}
+	return moves
+}
+
+// victims orders what may leave the device: by type first, then by score, then by ID (R3, R4).
+func (t *Table) victims() {
+	t.order = t.order[:0]
+	for i := range t.contents {
+		if e := &t.contents[i]; e.live && e.place == Device && e.users == 0 {
+			t.order = append(t.order, ID(i))
+		}
+	}
+	slices.SortFunc(t.order, func(a, b ID) int {
+		x, y := &t.contents[a], &t.contents[b]
+		return cmp.Or(
+			cmp.Compare(t.TypeScore(y.Kind), t.TypeScore(x.Kind)),
+			cmp.Compare(x.Kind, y.Kind),
+			cmp.Compare(t.Score(b), t.Score(a)),
+			cmp.Compare(a, b))
+	})
+}
+
+// evict moves one content out: to pinned memory if there is room, or by pushing contents with higher
+// scores on to pageable memory; else to pageable memory.
+func (t *Table) evict(id ID, moves []Move) []Move {
+	e := &t.contents[id]
+	to := Pageable
+	if t.pinnedUse+e.Bytes-t.pinnedAbove(t.Score(id)) <= t.pinnedMax {
+		to = Pinned
+		for t.pinnedUse+e.Bytes > t.pinnedMax {
+			worst := t.worstPinned()
+			moves = append(moves, Move{worst, Pinned, Pageable})
+			t.put(&t.contents[worst], Pageable)
+		}
+	}
+	moves = append(moves, Move{id, Device, to})
+	t.put(e, to)
+	return moves
+}
+
+// pinnedAbove returns the pinned bytes of contents with a higher score.
+func (t *Table) pinnedAbove(score time.Duration) (n int64) {
+	for i := range t.contents {
+		if e := &t.contents[i]; e.live && e.place == Pinned && t.Score(ID(i)) > score {
+			n += e.Bytes
+		}
+	}
+	return n
+}
+
+func (t *Table) worstPinned() ID {
+	worst := -1
+	for i := range t.contents {
+		if e := &t.contents[i]; e.live && e.place == Pinned && (worst < 0 || t.Score(ID(i)) > t.Score(ID(worst))) {
+			worst = i
+		}
+	}
+	return ID(worst)
+}
+
+func (t *Table) put(e *entry, to Place) {
+	switch e.place {
+	case Device:
+		t.deviceUsed -= e.Bytes
+	case Pinned:
+		t.pinnedUse -= e.Bytes
+	}
+	switch to {
+	case Device:
+		t.deviceUsed += e.Bytes
+	case Pinned:
+		t.pinnedUse += e.Bytes
+	}
+	e.place = to
+}
+
+// Used returns the bytes in device and pinned memory.
+func (t *Table) Used() (device, pinned int64) { return t.deviceUsed, t.pinnedUse }

@@ -1,0 +1,188 @@
+package residency
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func table(t *testing.T, device, pinned int64) *Table {
+	t.Helper()
+	tab, err := NewTable(device, pinned, 0.4)
+	must(t, err)
+	return tab
+}
+
+func add(t *testing.T, tab *Table, name string, k Kind, bytes int64, slo time.Duration) ID {
+	t.Helper()
+	id, err := tab.Add(Content{Name: name, Kind: k, Bytes: bytes, SLO: slo})
+	must(t, err)
+	return id
+}
+
+func acquire(t *testing.T, tab *Table, now time.Duration, ids ...ID) []Move {
+	t.Helper()
+	moves, err := tab.Acquire(now, ids, nil)
+	must(t, err)
+	return moves
+}
+
+func TestScoreIsThePapersFormula(t *testing.T) {
+	tab := table(t, 100, 0)
+	id := add(t, tab, "a", Parameters, 10, 100*ms)
+	// R starts at the middle of 67 to 68.6 ms.
+	if got, want := tab.Score(id), time.Duration(0.6*67.8e6+0.4*100e6); got != want {
+		t.Errorf("score %v, want %v", got, want)
+	}
+	for i := range 200 { // used every 10 ms: R goes there
+		acquire(t, tab, time.Duration(i)*10*ms, id)
+		tab.Release([]ID{id}, nil)
+	}
+	if got := tab.Score(id).Round(ms); got != 46*ms {
+		t.Errorf("score %v after uses every 10 ms, want 46 ms", got)
+	}
+}
+
+func TestTheTypeWithTheHighestScoreGoesFirst(t *testing.T) {
+	tab := table(t, 30, 100)
+	params := add(t, tab, "params", Parameters, 10, 50*ms)
+	retrain := add(t, tab, "retrain", RetrainParameters, 10, 400*ms) // high S of its own through the SLO
+	other := add(t, tab, "other", Parameters, 10, 900*ms)
+	next := add(t, tab, "next", Parameters, 10, 50*ms)
+	acquire(t, tab, 0, params, retrain, other)
+	tab.Release([]ID{params, retrain, other}, nil)
+	// Parameters have S = 0.6·67.8 + 0.4·333 ms as a type, retrain parameters 0.6·3 + 0.4·400 ms.
+	if !(tab.TypeScore(Parameters) > tab.TypeScore(RetrainParameters)) {
+		t.Fatalf("types %v and %v", tab.TypeScore(Parameters), tab.TypeScore(RetrainParameters))
+	}
+	got := acquire(t, tab, ms, next)
+	want := []Move{{other, Device, Pinned}, {next, Pageable, Device}}
+	if !slices.Equal(got, want) {
+		t.Errorf("moves %v, want %v", got, want)
+	}
+}
+
+func TestLowScoresStayPinned(t *testing.T) {
+	tab := table(t, 10, 20)
+	slos := []time.Duration{30 * ms, 500 * ms, 100 * ms, 200 * ms}
+	var ids []ID
+	for i, slo := range slos {
+		ids = append(ids, add(t, tab, fmt.Sprint(i), Parameters, 10, slo))
+	}
+	for i, id := range ids { // each pushes the one before it out
+		acquire(t, tab, time.Duration(i)*ms, id)
+		tab.Release([]ID{id}, nil)
+	}
+	last := add(t, tab, "last", Parameters, 10, ms)
+	acquire(t, tab, 10*ms, last)
+	want := []Place{Pinned, Pageable, Pinned, Pageable} // 30 and 100 ms pinned; 500 was pushed on, 200 found no room
+	for i, id := range ids {
+		if tab.Place(id) != want[i] {
+			t.Errorf("SLO %v: place %d, want %d", slos[i], tab.Place(id), want[i])
+		}
+	}
+}
+
+func TestIntermediatesAreFreedParametersKept(t *testing.T) {
+	tab := table(t, 100, 0)
+	p := add(t, tab, "p", Parameters, 10, ms)
+	x := add(t, tab, "x", Intermediates, 10, ms)
+	acquire(t, tab, 0, p, x)
+	acquire(t, tab, 0, x)
+	if moves := tab.Release([]ID{x}, nil); len(moves) != 0 {
+		t.Errorf("moves %v while another batch uses it", moves)
+	}
+	moves := tab.Release([]ID{p, x}, nil)
+	if want := []Move{{x, Device, Nowhere}}; !slices.Equal(moves, want) || tab.Place(p) != Device {
+		t.Errorf("moves %v, parameters at %d", moves, tab.Place(p))
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tab := table(t, 20, 0)
+	a, b := add(t, tab, "a", Parameters, 10, ms), add(t, tab, "b", Parameters, 15, ms)
+	acquire(t, tab, 0, a)
+	if _, err := tab.Acquire(0, []ID{b}, nil); !errors.Is(err, ErrDoesNotFit) {
+		t.Errorf("b beside a in use: %v", err)
+	}
+	if err := tab.Remove(a); err == nil {
+		t.Error("removed while in use")
+	}
+	tab.Release([]ID{a}, nil)
+	acquire(t, tab, 0, b) // a may go now
+	if _, err := tab.Acquire(0, []ID{99}, nil); err == nil {
+		t.Error("an unknown content was acquired")
+	}
+	if _, err := tab.Add(Content{Name: "c", Bytes: 21, Kind: Parameters}); !errors.Is(err, ErrDoesNotFit) {
+		t.Errorf("21 of 20 bytes: %v", err)
+	}
+	for _, alpha := range []float64{0, 1, -1} {
+		if _, err := NewTable(1, 0, alpha); err == nil {
+			t.Errorf("alpha %v was taken", alpha)
+		}
+	}
+}
+
+// Random uses keep R1 to R4: bounds hold, contents in use stay, the order is by type and score.
+func TestRandomUsesKeepTheInvariants(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		tab := table(t, 1000, 300)
+		for i := range 60 {
+			add(t, tab, fmt.Sprint(i), Kind(rng.IntN(int(kinds))), 1+rng.Int64N(120), time.Duration(rng.IntN(500))*ms)
+		}
+		var held [][]ID
+		for now := time.Duration(0); now < 300*ms; now += ms {
+			ids := []ID{ID(rng.IntN(60)), ID(rng.IntN(60))}
+			moves, err := tab.Acquire(now, ids, nil)
+			if err != nil && !errors.Is(err, ErrDoesNotFit) {
+				t.Fatal(err)
+			}
+			checkMoves(t, seed, tab, moves)
+			if err == nil {
+				held = append(held, ids)
+			}
+			for len(held) > 3 {
+				tab.Release(held[0], nil)
+				held = held[1:]
+			}
+			if device, pinned := tab.Used(); device > 1000 || pinned > 300 {
+				t.Fatalf("seed %d: %d and %d bytes", seed, device, pinned)
+			}
+			for _, ids := range held {
+				if tab.Place(ids[0]) != Device || tab.Place(ids[1]) != Device {
+					t.Fatalf("seed %d: a content in use is not on the device", seed)
+				}
+			}
+		}
+	}
+}
+
+func checkMoves(t *testing.T, seed uint64, tab *Table, moves []Move) {
+	t.Helper()
+	for _, m := range moves {
+		if m.From != Device {
+			continue
+		}
+		gone := &tab.contents[m.ID]
+		for i := range tab.contents {
+			e := &tab.contents[i]
+			// Those that stayed, unused, of the same type must not score higher. Their scores have not changed since.
+			if e.live && e.users == 0 && e.place == Device && e.Kind == gone.Kind && tab.Score(ID(i)) > tab.Score(m.ID) {
+				t.Fatalf("seed %d: %q went with score %v, %q stayed with %v", seed, gone.Name, tab.Score(m.ID), e.Name, tab.Score(ID(i)))
+			}
+		}
+	}
+}
