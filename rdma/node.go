@@ -2,8 +2,15 @@ package rdma
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,120 +25,279 @@ const (
 type Config struct {
 	Listen    string        // "127.0.0.1:0" when empty
 	Advertise string        // host or host:port that peers dial; empty: the address listened on
-	Token     string        // both ends must hold the same
-	Providers []string      // order of preference; empty: verbs, shm, tcp as the host offers
+	Token     string        // both ends must hold the same; may be empty on a loopback address only
+	Providers []string      // allowed ones, best first, of local, verbs, shm, tcp; empty: all, in this order
 	TLS       *tls.Config   // for TCP; used for accepting and for connecting. Leaves verbs out unless named in Providers
 	PoolBytes int64         // bound of registered memory; 1 GiB when 0
 	PeersMax  int           // peers at a time; 4096 when 0
 	Stall     time.Duration // a peer that makes no progress for so long is cut; 2 s when 0
 	// Receive gets a message from a peer. msg is valid during the call; calls for one peer come one
-	// after another. It must not block: it runs on the loop that serves this node's reads.
+	// after another. It must not block: it runs on the loop that serves this node's reads. It may
+	// call Send and Read, not Withdraw or Close.
 	Receive func(from *Peer, msg []byte)
-	// Lost tells that a peer has gone, once per peer, after the last Receive. May be nil.
+	// Lost tells that a peer has gone, once per peer, after its last Receive. Same rules. May be nil.
 	Lost   func(p *Peer, err error)
 	Logger *slog.Logger
 }
 
 // Node is one end of the data plane: a pool of registered memory and the peers that it knows.
 // All its methods may be called from any goroutine.
-type Node struct{}
+type Node struct {
+	cfg   Config
+	id    nodeID
+	addr  string
+	began time.Time
+	pool  *pool
+	loops []*loop
+	next  atomic.Uint32 // loop for the next peer
+	tcp   net.Listener
+	unix  net.Listener // nil without shm
+	wait  sync.WaitGroup
+	ctx   context.Context // ends with Close
+	end   context.CancelFunc
 
-// Peer is another node that this one is connected to. All its methods may be called from any
-// goroutine.
-type Peer struct{}
+	greeting atomic.Int32 // handshakes under way on the accepting side
 
-// Buffer is a piece of registered memory. Its owner is whoever called Alloc, until Free.
-type Buffer struct{}
-
-// Stats is what a node counts.
-type Stats struct {
-	BuffersLive     int64 // allocated and not freed
-	OffersLive      int64 // of these, readable by peers
-	BytesLive       int64 // of live buffers, by size class
-	BytesRegistered int64 // mapped and registered
-	BytesMax        int64 // Config.PoolBytes
-	Peers           []PeerStats
+	mu     sync.Mutex // protects what follows
+	closed bool
+	peers  map[*Peer]struct{}
+	dials  map[string]*dial // by address, while the peer lives or is being dialled
 }
 
-// PeerStats is what a node knows about one peer.
-type PeerStats struct {
-	Addr     string
-	Provider string
-	Echo     Delay // control echo: there and back, answered by the peer's loop
-	Reads    Delay // a chain: from Peer.Read to done
-	Chains   uint64
-	Failed   uint64
-	BytesIn  uint64
-	Sent     uint64 // messages
-	Received uint64 // messages
+// dial is a peer being connected, or connected, at an address.
+type dial struct {
+	ready chan struct{} // closed when peer or err is set
+	peer  *Peer
+	err   error
 }
 
-// Delay holds percentiles over a sliding window of about 20 s.
-type Delay struct {
-	Count          uint64
-	P50, P99, P999 time.Duration
-}
+const greetingMax = 128 // handshakes at a time; more connections are closed at once
 
-// Availability says whether a provider can be used on this host, and why not.
-type Availability struct {
-	Name   string
-	OK     bool
-	Reason string
+// nodes of this process by id, for the local provider.
+var nodes struct {
+	sync.Mutex
+	byID map[nodeID]*Node
 }
 
 // Open starts a node. The caller must Close it.
-func Open(c Config) (*Node, error) { return nil, ErrNotSupported }
+func Open(c Config) (*Node, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	rand.Read(seed[:])
+	n := &Node{cfg: c, began: time.Now(), pool: newPool(c.PoolBytes, seed),
+		peers: map[*Peer]struct{}{}, dials: map[string]*dial{}}
+	rand.Read(n.id[:])
+	n.ctx, n.end = context.WithCancel(context.Background())
+	if err := n.listen(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	for range loopsFor() {
+		l, err := newLoop(n)
+		if err != nil {
+			n.Close()
+			return nil, err
+		}
+		n.loops = append(n.loops, l)
+	}
+	n.wait.Add(1)
+	go n.accept(n.tcp)
+	if n.unix != nil {
+		n.wait.Add(1)
+		go n.accept(n.unix)
+	}
+	nodes.Lock()
+	if nodes.byID == nil {
+		nodes.byID = map[nodeID]*Node{}
+	}
+	nodes.byID[n.id] = n
+	nodes.Unlock()
+	return n, nil
+}
+
+// now is the node's clock: monotonic, never 0.
+func (n *Node) now() time.Duration { return time.Since(n.began) + 1 }
 
 // Addr is opaque; it is what Connect of a peer takes.
-func (n *Node) Addr() string { return "" }
+func (n *Node) Addr() string { return n.addr }
 
 // Alloc returns a buffer of size bytes from a size-classed pool, or ErrNoMemory, or ErrTooLarge
 // over BufferMax. Its content is undefined. It allocates nothing after warm-up.
-func (n *Node) Alloc(size int) (*Buffer, error) { return nil, ErrNotSupported }
+func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.alloc(size) }
 
 // Connect returns the peer at addr, over the best provider that both ends have. Peers are cached:
-// while one lives, Connect to the same address returns it at once.
-func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) { return nil, ErrNotSupported }
+// while one lives, Connect to the same address returns it at once; calls that meet share one dial.
+func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil, ErrClosed
+	}
+	d := n.dials[addr]
+	if d == nil {
+		d = &dial{ready: make(chan struct{})}
+		n.dials[addr] = d
+		n.wait.Add(1)
+		go func() {
+			defer n.wait.Done()
+			n.dial(d, addr)
+		}()
+	}
+	n.mu.Unlock()
+	select {
+	case <-d.ready:
+		return d.peer, d.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("connect %s: %w", addr, ctx.Err())
+	}
+}
+
+// dial connects and publishes the outcome; a failure is forgotten, so that the next Connect tries anew.
+func (n *Node) dial(d *dial, addr string) {
+	p, err := n.reach(addr)
+	n.mu.Lock()
+	if err != nil {
+		d.err = fmt.Errorf("connect %s: %w", addr, err)
+	} else {
+		d.peer = p
+	}
+	if n.dials[addr] == d && (err != nil || p.Err() != nil) {
+		delete(n.dials, addr)
+	}
+	close(d.ready)
+	n.mu.Unlock()
+}
 
 // Stats returns counts and delays. It is not for the hot path.
-func (n *Node) Stats() Stats { return Stats{} }
+func (n *Node) Stats() Stats {
+	p := n.pool
+	p.mu.Lock()
+	s := Stats{BytesRegistered: p.mapped, BytesMax: p.bound}
+	p.mu.Unlock()
+	s.BuffersLive, s.OffersLive, s.BytesLive = p.live.Load(), p.offers.Load(), p.liveBytes.Load()
+	n.mu.Lock()
+	peers := make([]*Peer, 0, len(n.peers))
+	for peer := range n.peers {
+		peers = append(peers, peer)
+	}
+	n.mu.Unlock()
+	now := n.now()
+	for _, peer := range peers {
+		s.Peers = append(s.Peers, peer.stats(now))
+	}
+	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return compare(a.Addr, b.Addr) })
+	return s
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// admit adds a peer, unless there are too many or the node is closing.
+func (n *Node) admit(p *Peer) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || len(n.peers) >= n.cfg.PeersMax {
+		return false
+	}
+	n.peers[p] = struct{}{}
+	return true
+}
+
+// forget removes a lost peer.
+func (n *Node) forget(p *Peer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.peers, p)
+	if d := n.dials[p.addr]; d != nil && d.peer == p {
+		delete(n.dials, p.addr)
+	}
+}
 
 // Close cuts all peers, waits for the node's goroutines and unmaps its memory: no Buffer may be
-// touched after it. Every read under way ends with ErrClosed.
-func (n *Node) Close() error { return nil }
+// touched after it. Every read under way ends with ErrClosed. Buffers that were not freed are an
+// error, and their memory then stays mapped.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return ErrClosed
+	}
+	n.closed = true
+	peers := make([]*Peer, 0, len(n.peers))
+	for p := range n.peers {
+		peers = append(peers, p)
+	}
+	n.mu.Unlock()
+	nodes.Lock()
+	delete(nodes.byID, n.id)
+	nodes.Unlock()
+	n.end()
+	for _, ln := range []net.Listener{n.tcp, n.unix} {
+		if ln != nil {
+			ln.Close()
+		}
+	}
+	n.wait.Wait()
+	for _, p := range peers {
+		p.cut(fmt.Errorf("%w: node closed", ErrClosed))
+		<-p.gone
+	}
+	for _, l := range n.loops {
+		l.close()
+	}
+	return n.pool.close(n.cfg.Stall)
+}
 
-// Providers says what this host offers, best first, and why not more.
-func Providers() []Availability { return nil }
+// complete fills in defaults and refuses what makes no sense.
+func (c *Config) complete() error {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("%w: Listen %q: want host:port", ErrInvalid, c.Listen)
+	}
+	if c.Token == "" && !loopback(host) {
+		return fmt.Errorf("%w: Token is empty, which is allowed on a loopback address only; Listen is %q", ErrInvalid, c.Listen)
+	}
+	for _, p := range c.Providers {
+		if !slices.Contains(providerOrder, p) {
+			return fmt.Errorf("%w: Providers names %q; there are %v", ErrInvalid, p, providerOrder)
+		}
+	}
+	if c.PoolBytes < 0 || c.PeersMax < 0 || c.Stall < 0 {
+		return fmt.Errorf("%w: PoolBytes %d, PeersMax %d, Stall %v: negative", ErrInvalid, c.PoolBytes, c.PeersMax, c.Stall)
+	}
+	if c.PoolBytes == 0 {
+		c.PoolBytes = 1 << 30
+	}
+	if c.PeersMax == 0 {
+		c.PeersMax = 4096
+	}
+	if c.Stall == 0 {
+		c.Stall = 2 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
 
-// Bytes is the buffer's memory; len is the size asked for.
-func (b *Buffer) Bytes() []byte { return nil }
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
 
-// Offer makes the buffer readable by peers until Withdraw or Free. A second Offer gives a new key.
-func (b *Buffer) Offer() Remote { return Remote{} }
-
-// Withdraw ends the offer: a read that begins after it fails with ErrNotOffered. It returns when
-// none is under way (a peer that stalls in one is cut after Config.Stall).
-func (b *Buffer) Withdraw() {}
-
-// Free ends the offer and gives the buffer back. It never waits: a buffer that is being read is
-// reused only after the read.
-func (b *Buffer) Free() {}
-
-// Read reads a chain of offered buffers, one-sided, in one posted request. done is called exactly
-// once, maybe before Read returns, and must not block: nil, a *ChainError for the reads that the
-// peer refused, or ErrPeerLost, ErrClosed, ErrTooLarge, ErrInvalid for the whole chain. The chain's
-// slice may be reused when Read returns, the Dst bytes belong to the peer until done.
-func (p *Peer) Read(chain []Read, done func(error)) { done(ErrNotSupported) }
-
-// Send sends one message made of the parts; they may be reused when it returns. Messages of one
-// peer arrive in order. It waits, at most Config.Stall, while the peer does not take them.
-func (p *Peer) Send(parts ...[]byte) error { return ErrNotSupported }
-
-// Provider names what carries the reads now: "local", "verbs", "shm" or "tcp".
-func (p *Peer) Provider() string { return "" }
-
-// Addr is the address that Connect was given, or where an accepted peer came from.
-func (p *Peer) Addr() string { return "" }
-
-// Err is nil while the peer lives, then why it was lost.
-func (p *Peer) Err() error { return nil }
+var errNoProvider = errors.New("no allowed provider reaches it")

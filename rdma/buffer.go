@@ -1,0 +1,92 @@
+package rdma
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// freeing marks, in Buffer.readers, a buffer that its owner has freed.
+const freeing = int64(1) << 40
+
+// Buffer is a piece of registered memory. Its owner is whoever called Alloc, until Free.
+type Buffer struct {
+	pool *pool
+	seg  *segment
+	slot int
+	mem  []byte // the whole slot
+	size int    // asked by the owner; written by alloc, before any offer
+
+	held    atomic.Bool   // between Alloc and Free
+	key     atomic.Uint64 // live offer, 0 when none; mirrored in the segment's table
+	readers atomic.Int64  // peers' reads under way, plus freeing
+}
+
+// Bytes is the buffer's memory; len is the size asked for.
+func (b *Buffer) Bytes() []byte { return b.mem[:b.size:b.size] }
+
+// Offer makes the buffer readable by peers until Withdraw or Free. A second Offer gives a new key.
+// The owner must not write the buffer while it is offered.
+func (b *Buffer) Offer() Remote {
+	b.retract()
+	key := b.pool.nonce() | uint64(b.seg.index)<<slotBits | uint64(b.slot)
+	for key>>(slotBits+segmentBits) == 0 { // a nonce of 0 would let key 0 be valid
+		key = b.pool.nonce() | uint64(b.seg.index)<<slotBits | uint64(b.slot)
+	}
+	k, length := b.seg.entry(b.slot)
+	length.Store(uint64(b.size))
+	k.Swap(key) // a full barrier: the bytes written before are seen by who sees the key
+	b.key.Store(key)
+	b.pool.offers.Add(1)
+	return Remote{Key: key, Length: uint32(b.size)}
+}
+
+// retract makes the live key, if any, invalid. Reads under way go on.
+func (b *Buffer) retract() {
+	if b.key.Swap(0) == 0 {
+		return
+	}
+	k, _ := b.seg.entry(b.slot)
+	k.Swap(0) // a full barrier: later writes to the bytes are not seen under the old key
+	b.pool.offers.Add(-1)
+}
+
+// Withdraw ends the offer: a read that begins after it fails with ErrNotOffered. It returns when
+// none is under way (a peer that stalls in one is cut after Config.Stall), so it must not be called
+// from Receive or from a Read's done; Free may. A read over shm or verbs that was under way fails.
+func (b *Buffer) Withdraw() {
+	b.retract()
+	for i := 0; b.readers.Load()&(freeing-1) != 0; i++ {
+		if i < 100 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+}
+
+// Free ends the offer and gives the buffer back. It never waits: a buffer that is being read is
+// reused only after the read. A second Free panics.
+func (b *Buffer) Free() {
+	if !b.held.Swap(false) {
+		panic("rdma: buffer freed twice")
+	}
+	b.retract()
+	b.readers.Add(freeing)
+	b.reuse()
+}
+
+// unpin ends a read that pool.find began.
+func (b *Buffer) unpin() {
+	if b.readers.Add(-1) == freeing {
+		b.reuse()
+	}
+}
+
+// reuse gives the buffer back if it is freed and no reader is left. Of the owner and the last
+// reader, exactly one succeeds.
+func (b *Buffer) reuse() {
+	if b.readers.CompareAndSwap(freeing, 0) {
+		b.pool.reclaim(b)
+	}
+}

@@ -1,0 +1,204 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop serves the sockets of some of a node's peers: it reads, answers, completes, and writes what
+// a socket did not take at first. It uses epoll by itself rather than the Go runtime's poller: one
+// goroutine turns a batch of ready sockets into completions, without waking a goroutine per peer.
+type loop struct {
+	node   *Node
+	ep     int
+	wake   int // eventfd: stop
+	buf    []byte
+	events [64]unix.EpollEvent
+	ticked time.Duration
+	done   chan struct{}
+
+	mu    sync.Mutex // protects conns and free
+	conns []*conn    // index = epoll token
+	free  []int
+	size  atomic.Int32
+	stop  atomic.Bool
+}
+
+const loopBuffer = 256 << 10
+
+func newLoop(n *Node) (*loop, error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(ep)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	l := &loop{node: n, ep: ep, wake: wake, buf: make([]byte, loopBuffer), done: make(chan struct{})}
+	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}); err != nil {
+		unix.Close(ep)
+		unix.Close(wake)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	go l.run()
+	return l, nil
+}
+
+// add begins serving c. With TLS the loop only ticks for it.
+func (l *loop) add(c *conn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stop.Load() {
+		return ErrClosed
+	}
+	slot := len(l.conns)
+	if k := len(l.free); k > 0 {
+		slot, l.free = l.free[k-1], l.free[:k-1]
+	} else {
+		l.conns = append(l.conns, nil)
+	}
+	c.loop, c.slot = l, slot
+	l.conns[slot] = c
+	if c.tls == nil {
+		if err := l.control(unix.EPOLL_CTL_ADD, c, false); err != nil {
+			l.conns[slot] = nil
+			l.free = append(l.free, slot)
+			return err
+		}
+	}
+	l.size.Add(1)
+	return nil
+}
+
+func (l *loop) control(op int, c *conn, write bool) error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.slot)}
+	if write {
+		e.Events |= unix.EPOLLOUT
+	}
+	return unix.EpollCtl(l.ep, op, c.fd, &e)
+}
+
+// interest turns the notice of a writable socket on or off. conn.mu is held.
+func (l *loop) interest(c *conn, write bool) {
+	if err := l.control(unix.EPOLL_CTL_MOD, c, write); err != nil {
+		c.failLocked(fmt.Errorf("%w: epoll: %w", ErrPeerLost, err))
+	}
+}
+
+// remove forgets c; it is called by c's reader before drop.
+func (l *loop) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[c.slot] != c {
+		return
+	}
+	if c.tls == nil {
+		unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, c.fd, nil)
+	}
+	l.conns[c.slot] = nil
+	l.free = append(l.free, c.slot)
+	l.size.Add(-1)
+}
+
+func (l *loop) at(slot int32) *conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slot < 0 || int(slot) >= len(l.conns) {
+		return nil
+	}
+	return l.conns[slot]
+}
+
+func (l *loop) run() {
+	defer close(l.done)
+	defer unix.Close(l.ep)
+	defer unix.Close(l.wake)
+	for {
+		n := l.wait()
+		if l.stop.Load() && l.size.Load() == 0 {
+			return
+		}
+		for i := range n {
+			e := &l.events[i]
+			if e.Fd < 0 {
+				var b [8]byte
+				unix.Read(l.wake, b[:])
+				continue
+			}
+			if c := l.at(e.Fd); c != nil {
+				l.serve(c, e.Events)
+			}
+		}
+		if now := l.node.now(); now-l.ticked >= tickEvery {
+			l.ticked = now
+			l.tick(now)
+		}
+	}
+}
+
+// serve acts on the events of one socket.
+func (l *loop) serve(c *conn, events uint32) {
+	if events&unix.EPOLLOUT != 0 {
+		c.mu.Lock()
+		c.arm(false)
+		c.flush()
+		c.mu.Unlock()
+	}
+	if events&^unix.EPOLLOUT == 0 {
+		return
+	}
+	if err := c.readable(l.buf); err != nil {
+		l.remove(c)
+		c.drop(err)
+	}
+}
+
+func (l *loop) tick(now time.Duration) {
+	l.mu.Lock()
+	n := len(l.conns)
+	l.mu.Unlock()
+	for i := range n {
+		if c := l.at(int32(i)); c != nil {
+			c.tick(now)
+		}
+	}
+}
+
+// wait returns the number of events. It polls first: a raw call does not give up the processor
+// that Go lent to this thread, so a busy loop never has to win it back.
+func (l *loop) wait() int {
+	base := uintptr(unsafe.Pointer(&l.events[0]))
+	n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
+	if k := int(n); k > 0 {
+		return k
+	}
+	timeout := max(1, int((tickEvery-(l.node.now()-l.ticked))/time.Millisecond))
+	k, err := unix.EpollWait(l.ep, l.events[:], timeout)
+	if err != nil {
+		return 0
+	}
+	return k
+}
+
+// close ends the loop once its last peer is dropped.
+func (l *loop) close() {
+	l.mu.Lock()
+	l.stop.Store(true)
+	l.mu.Unlock()
+	l.kick()
+	<-l.done
+}
+
+func (l *loop) kick() {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], 1)
+	unix.Write(l.wake, b[:])
+}

@@ -1,0 +1,175 @@
+package rdma
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Peer is another node that this one is connected to. All its methods may be called from any
+// goroutine.
+type Peer struct {
+	node *Node
+	addr string
+	id   nodeID
+	conn *conn      // over a byte stream, or
+	twin *localLink // within one process
+
+	echoes delays
+	chains delays
+
+	read, failed, bytesIn, sent, received atomic.Uint64
+
+	once sync.Once // of lose
+	err  atomic.Pointer[error]
+	gone chan struct{} // closed once lost
+}
+
+func newPeer(n *Node, addr string, id nodeID) *Peer {
+	return &Peer{node: n, addr: addr, id: id, gone: make(chan struct{})}
+}
+
+// Read reads a chain of offered buffers, one-sided, in one posted request. done is called exactly
+// once, maybe before Read returns, and must not block: nil, a *ChainError for the reads that the
+// peer refused, or ErrPeerLost, ErrClosed, ErrTooLarge, ErrInvalid for the whole chain. The chain's
+// slice may be reused when Read returns, the Dst bytes belong to the peer until done. At most 1,024
+// chains of 65,536 reads in all may be under way to one peer.
+func (p *Peer) Read(chain []Read, done func(error)) {
+	if err := checkChain(chain); err != nil {
+		done(err)
+		return
+	}
+	if err := p.Err(); err != nil {
+		p.finish(p.node.now(), chain, err, done)
+		return
+	}
+	if p.twin != nil {
+		p.twin.read(chain, done)
+	} else {
+		p.conn.read(chain, done)
+	}
+}
+
+func checkChain(chain []Read) error {
+	if len(chain) == 0 {
+		return fmt.Errorf("%w: empty chain", ErrInvalid)
+	}
+	if len(chain) > ChainMax {
+		return fmt.Errorf("%w: chain of %d reads; %d allowed", ErrTooLarge, len(chain), ChainMax)
+	}
+	total := 0
+	for i := range chain {
+		if len(chain[i].Dst) != int(chain[i].Src.Length) {
+			return fmt.Errorf("%w: read %d: Dst has %d bytes, Src %d", ErrInvalid, i, len(chain[i].Dst), chain[i].Src.Length)
+		}
+		total += len(chain[i].Dst)
+	}
+	if total > chainBytesMax {
+		return fmt.Errorf("%w: chain of %d bytes; %d allowed", ErrTooLarge, total, chainBytesMax)
+	}
+	return nil
+}
+
+// finish counts a chain that began at start and calls done.
+func (p *Peer) finish(start time.Duration, chain []Read, err error, done func(error)) {
+	now := p.node.now()
+	p.read.Add(1)
+	if err != nil {
+		p.failed.Add(1)
+	} else {
+		p.chains.add(now, now-start)
+		bytes := 0
+		for i := range chain {
+			bytes += len(chain[i].Dst)
+		}
+		p.bytesIn.Add(uint64(bytes))
+	}
+	done(err)
+}
+
+// Send sends one message made of the parts; they may be reused when it returns. Messages of one
+// peer arrive in order. It does not wait: what the peer has not taken is queued, and over 128 MiB
+// of that the call fails with ErrNoMemory. ErrTooLarge over MessageMax.
+func (p *Peer) Send(parts ...[]byte) error {
+	size := 0
+	for _, b := range parts {
+		size += len(b)
+	}
+	if size > MessageMax {
+		return fmt.Errorf("%w: message of %d bytes; %d allowed", ErrTooLarge, size, MessageMax)
+	}
+	if err := p.Err(); err != nil {
+		return err
+	}
+	// No interface here: parts would then be moved to the heap at every call.
+	var err error
+	if p.twin != nil {
+		err = p.twin.send(parts, size)
+	} else {
+		err = p.conn.send(frame{body: uint32(size), kind: frameMessage}, parts...)
+	}
+	if err == nil {
+		p.sent.Add(1)
+	}
+	return err
+}
+
+// Provider names what carries the reads now: "local", "verbs", "shm" or "tcp".
+func (p *Peer) Provider() string {
+	if p.twin != nil {
+		return "local"
+	}
+	return p.conn.name()
+}
+
+// Addr is the address that Connect was given, or where an accepted peer came from.
+func (p *Peer) Addr() string { return p.addr }
+
+// Err is nil while the peer lives, then why it was lost.
+func (p *Peer) Err() error {
+	if e := p.err.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// Close cuts the peer. Reads under way end with ErrClosed.
+func (p *Peer) Close() { p.cut(fmt.Errorf("%w: peer closed", ErrClosed)) }
+
+func (p *Peer) cut(err error) {
+	if p.twin != nil {
+		p.twin.cut(err)
+	} else {
+		p.conn.cut(err)
+	}
+}
+
+// receive hands a message to the node's owner.
+func (p *Peer) receive(msg []byte) {
+	p.received.Add(1)
+	if f := p.node.cfg.Receive; f != nil {
+		f(p, msg)
+	}
+}
+
+// lose is the end of a peer: nothing comes after it.
+func (p *Peer) lose(err error) {
+	p.once.Do(func() {
+		p.err.Store(&err)
+		p.node.forget(p)
+		if f := p.node.cfg.Lost; f != nil {
+			f(p, err)
+		}
+		close(p.gone)
+	})
+}
+
+func (p *Peer) stats(now time.Duration) PeerStats {
+	return PeerStats{
+		Addr: p.addr, Provider: p.Provider(),
+		Echo: p.echoes.read(now), Reads: p.chains.read(now),
+		Chains: p.read.Load(), Failed: p.failed.Load(), BytesIn: p.bytesIn.Load(),
+		Sent: p.sent.Load(), Received: p.received.Load(),
+	}
+}

@@ -1,0 +1,194 @@
+package rdma
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	classMin     = 1 << 10 // bytes of the smallest size class
+	classesMax   = 4 * 17  // four per power of two, up to BufferMax
+	segmentBytes = 2 << 20
+	segmentLarge = 32 << 20
+)
+
+// pool owns a node's registered memory: segments of one size class each, and their free buffers.
+type pool struct {
+	bound int64
+	pin   func(*segment) error // registers a new segment with verbs; nil without
+	segs  atomic.Pointer[[]*segment]
+
+	mu      sync.Mutex // protects all below and the growing of segs
+	free    [classesMax][]*Buffer
+	mapped  int64
+	closed  bool
+	rng     *rand.ChaCha8 // nonces of keys: not to be guessed by a peer
+	rngLock sync.Mutex    // protects rng; apart from mu, so that Offer never waits for a mapping
+
+	live, offers, liveBytes atomic.Int64
+}
+
+func newPool(bound int64, seed [32]byte) *pool {
+	p := &pool{bound: bound, rng: rand.NewChaCha8(seed)}
+	p.segs.Store(&[]*segment{})
+	return p
+}
+
+// classOf returns the size class that holds size bytes and the bytes it holds: 2^k·{4,5,6,7}/4 KiB.
+func classOf(size int) (class, stride int) {
+	if size <= classMin {
+		return 0, classMin
+	}
+	k := bits.Len(uint(size-1)) - 1 // 2^k < size ≤ 2^(k+1)
+	quarter := 1 << (k - 2)
+	q := (size - 1 - 1<<k) / quarter // 0..3: fits 2^k + (q+1)·quarter
+	return (k-10)*4 + q + 1, 1<<k + (q+1)*quarter
+}
+
+func (p *pool) alloc(size int) (*Buffer, error) {
+	if size <= 0 {
+		return nil, fmt.Errorf("%w: buffer of %d bytes; allowed are 1 to %d", ErrInvalid, size, BufferMax)
+	}
+	if size > BufferMax {
+		return nil, fmt.Errorf("%w: buffer of %d bytes; allowed are 1 to %d", ErrTooLarge, size, BufferMax)
+	}
+	class, stride := classOf(size)
+	p.mu.Lock()
+	if len(p.free[class]) == 0 {
+		if err := p.grow(class, stride); err != nil {
+			p.mu.Unlock()
+			return nil, err
+		}
+	}
+	last := len(p.free[class]) - 1
+	b := p.free[class][last]
+	p.free[class] = p.free[class][:last]
+	p.mu.Unlock()
+	b.size = size
+	b.held.Store(true)
+	p.live.Add(1)
+	p.liveBytes.Add(int64(stride))
+	return b, nil
+}
+
+// grow maps one more segment for a class. p.mu is held: growing is rare and must not run twice.
+func (p *pool) grow(class, stride int) error {
+	if p.closed {
+		return ErrClosed
+	}
+	segs := *p.segs.Load()
+	slots := max(1, min(max(segmentBytes, min(8*stride, segmentLarge))/stride, slotsMax))
+	for ; slots > 1 && p.mapped+int64(slots*stride) > p.bound; slots /= 2 {
+	}
+	if p.mapped+int64(slots*stride) > p.bound || len(segs) == segmentsMax {
+		return fmt.Errorf("%w: %d bytes asked, %d of %d bytes registered", ErrNoMemory, stride, p.mapped, p.bound)
+	}
+	s, err := newSegment(p, len(segs), stride, slots)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
+	if p.pin != nil {
+		if err := p.pin(s); err != nil {
+			s.unmap()
+			return fmt.Errorf("%w: register %d bytes: %w", ErrNoMemory, slots*stride, err)
+		}
+	}
+	grown := append(append(make([]*segment, 0, len(segs)+1), segs...), s)
+	p.segs.Store(&grown)
+	p.mapped += int64(slots * stride)
+	if cap(p.free[class]) < len(p.free[class])+slots {
+		wider := make([]*Buffer, len(p.free[class]), 2*cap(p.free[class])+slots)
+		copy(wider, p.free[class])
+		p.free[class] = wider
+	}
+	for i := len(s.bufs) - 1; i >= 0; i-- {
+		p.free[class] = append(p.free[class], &s.bufs[i])
+	}
+	return nil
+}
+
+// reclaim puts a buffer back that nobody holds and nobody reads.
+func (p *pool) reclaim(b *Buffer) {
+	class, stride := classOf(b.size)
+	p.live.Add(-1)
+	p.liveBytes.Add(-int64(stride))
+	p.mu.Lock()
+	p.free[class] = append(p.free[class], b)
+	p.mu.Unlock()
+}
+
+// nonce returns the unguessable part of a key.
+func (p *pool) nonce() uint64 {
+	p.rngLock.Lock()
+	v := p.rng.Uint64()
+	p.rngLock.Unlock()
+	return v &^ (1<<(64-nonceBits) - 1)
+}
+
+// find returns the buffer of a key, pinned against reuse until unpin, or nil if the range was not
+// offered under it.
+func (p *pool) find(r Remote) *Buffer {
+	segs := *p.segs.Load()
+	at, slot := keySegment(r.Key), keySlot(r.Key)
+	if at >= len(segs) || slot >= len(segs[at].bufs) || r.Key == 0 {
+		return nil
+	}
+	b := &segs[at].bufs[slot]
+	b.readers.Add(1)
+	if b.key.Load() != r.Key || r.Offset > uint64(b.size) || uint64(r.Length) > uint64(b.size)-r.Offset {
+		b.unpin()
+		return nil
+	}
+	return b
+}
+
+// segment returns the segment of a live key, or nil.
+func (p *pool) segment(key uint64) *segment {
+	b := p.find(Remote{Key: key})
+	if b == nil {
+		return nil
+	}
+	defer b.unpin()
+	return b.seg
+}
+
+// close withdraws every offer and unmaps the memory, unless buffers are still held: then it leaves
+// the memory mapped, because a slice may be in use, and says so.
+func (p *pool) close(wait time.Duration) error {
+	p.mu.Lock()
+	p.closed = true
+	segs := *p.segs.Load()
+	p.mu.Unlock()
+	for _, s := range segs {
+		for i := range s.bufs {
+			s.bufs[i].retract()
+		}
+	}
+	for end := time.Now().Add(wait); p.live.Load() != 0 && time.Now().Before(end) && !p.anyHeld(); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := p.live.Load(); n != 0 {
+		return fmt.Errorf("close: %d buffers were not freed; their memory stays mapped", n)
+	}
+	p.segs.Store(&[]*segment{})
+	for _, s := range segs {
+		s.unmap()
+	}
+	return nil
+}
+
+// anyHeld tells whether some buffer still waits for its owner's Free (and not for a reader).
+func (p *pool) anyHeld() bool {
+	for _, s := range *p.segs.Load() {
+		for i := range s.bufs {
+			if s.bufs[i].held.Load() {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,138 @@
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// carriers are the ways to connect two nodes that must all pass the contract.
+func carriers(t testing.TB) map[string]Config {
+	cs := map[string]Config{
+		"local": {Providers: []string{"local"}},
+		"shm":   {Providers: []string{"shm"}},
+		"tcp":   {Providers: []string{"tcp"}},
+		"tls":   {Providers: []string{"tcp"}, TLS: selfSigned(t)},
+	}
+	for name, c := range cs {
+		c.Token = "a token"
+		cs[name] = c
+	}
+	addVerbs(cs)
+	return cs
+}
+
+// forAll runs a contract test over every carrier.
+func forAll(t *testing.T, test func(t *testing.T, c Config)) {
+	for name, c := range carriers(t) {
+		t.Run(name, func(t *testing.T) { test(t, c) })
+	}
+}
+
+func open(t testing.TB, c Config) *Node {
+	t.Helper()
+	n, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil && err != ErrClosed {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return n
+}
+
+func connect(t testing.TB, n *Node, addr string) *Peer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	p, err := n.Connect(ctx, addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// pair opens a reader and an owner of memory, connected.
+func pair(t testing.TB, c Config) (reader, owner *Node, p *Peer) {
+	t.Helper()
+	reader, owner = open(t, c), open(t, c)
+	return reader, owner, connect(t, reader, owner.Addr())
+}
+
+func alloc(t testing.TB, n *Node, size int) *Buffer {
+	t.Helper()
+	b, err := n.Alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// fill writes bytes that depend on their place and a seed.
+func fill(b []byte, seed int) {
+	for i := range b {
+		b[i] = byte(i*7 + seed*13 + i>>8)
+	}
+}
+
+// wait runs a chain to its end.
+func wait(t testing.TB, p *Peer, chain []Read) error {
+	t.Helper()
+	ch := make(chan error, 2)
+	p.Read(chain, func(err error) { ch <- err })
+	select {
+	case err := <-ch:
+		select {
+		case <-ch:
+			t.Fatal("done was called twice")
+		default:
+		}
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("a read never ended")
+		return nil
+	}
+}
+
+// readInto reads one remote into a fresh buffer and returns a copy of the bytes.
+func readInto(t testing.TB, p *Peer, r Remote) ([]byte, error) {
+	t.Helper()
+	b := alloc(t, p.node, max(1, int(r.Length)))
+	defer b.Free()
+	err := wait(t, p, []Read{{Dst: b.Bytes()[:r.Length], Src: r}})
+	return bytes.Clone(b.Bytes()[:r.Length]), err
+}
+
+func selfSigned(t testing.TB) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := x509.ParseCertificate(der)
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
+}

@@ -1,0 +1,32 @@
+package rdma
+
+import "time"
+
+// Stats is what a node counts.
+type Stats struct {
+	BuffersLive     int64 // allocated and not freed
+	OffersLive      int64 // of these, readable by peers
+	BytesLive       int64 // of live buffers, by size class
+	BytesRegistered int64 // mapped and registered
+	BytesMax        int64 // Config.PoolBytes
+	Peers           []PeerStats
+}
+
+// PeerStats is what a node knows about one peer.
+type PeerStats struct {
+	Addr     string
+	Provider string
+	Echo     Delay // control echo: there and back, answered by the peer's loop
+	Reads    Delay // a chain: from Peer.Read to done
+	Chains   uint64
+	Failed   uint64
+	BytesIn  uint64
+	Sent     uint64 // messages
+	Received uint64 // messages
+}
+
+// Delay holds percentiles over a sliding window of about 20 s.
+type Delay struct {
+	Count          uint64
+	P50, P99, P999 time.Duration
+}

@@ -1,0 +1,5 @@
+//go:build !rdma || !linux || !cgo
+
+package rdma
+
+func addVerbs(map[string]Config) {}
