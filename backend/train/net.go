@@ -1,0 +1,105 @@
+package train
+
+import (
+	"fmt"
+
+	"downbeat.dev/backend/onnx"
+)
+
+// Net is a network: UINT8 images [H W 3] in, Body, then what Head makes of it.
+type Net struct {
+	Name string
+	H, W int64
+	Body []Layer
+	Head Head
+}
+
+// Cost is what one image takes.
+type Cost struct {
+	FLOP    int64 // two per multiply-accumulate of convolutions and dense layers
+	Weights int64
+}
+
+// Cost counts without running anything.
+func (n Net) Cost() Cost {
+	g, _ := n.sketch()
+	return Cost{FLOP: g.flops, Weights: g.size()}
+}
+
+// sketch writes the forward pass only to learn its parameters and shapes.
+func (n Net) sketch() (*graph, value) {
+	g := &graph{Builder: onnx.NewBuilder(n.Name)}
+	return g, n.forward(g, onnx.Batched())
+}
+
+func (n Net) forward(g *graph, batch []onnx.Dim) value {
+	y := g.image(batch, n.H, n.W)
+	for _, l := range n.Body {
+		y = l.forward(g, y)
+	}
+	return y
+}
+
+// TargetLen returns the number of floats in one image's training target.
+func (n Net) TargetLen() int {
+	_, y := n.sketch()
+	size := int64(1)
+	for _, d := range n.Head.target(y) {
+		size *= d
+	}
+	return int(size)
+}
+
+// Serving writes the inference graph with the given weights; the batch dimension is open.
+func (n Net) Serving(weights []float32) (*onnx.Model, error) {
+	if want := n.Cost().Weights; int64(len(weights)) != want {
+		return nil, fmt.Errorf("net %s: %d weights: want %d", n.Name, len(weights), want)
+	}
+	g := &graph{Builder: onnx.NewBuilder(n.Name), weights: weights}
+	y := n.forward(g, onnx.Batched())
+	n.Head.outputs(g, y)
+	return g.Model(opset)
+}
+
+// training writes forward and backward pass and the optimiser's step for a fixed batch size.
+// Inputs: image, target, weights, moment1, moment2, rate. Outputs: loss and the new three vectors,
+// or, to check gradients, "gradient" instead of the vectors.
+func (n Net) training(batch int64, step stepRule, gradientOnly bool) (*onnx.Model, []param, error) {
+	sketch, _ := n.sketch()
+	g := &graph{Builder: onnx.NewBuilder(n.Name + ".training")}
+	size := sketch.size()
+	flat := g.Input("weights", onnx.Float, onnx.Fixed(size))
+	g.cut(flat, sketch.params)
+	y := n.forward(g, onnx.Fixed(batch))
+	target := g.Input("target", onnx.Float, onnx.Fixed(append([]int64{batch}, n.Head.target(y)...)...))
+	loss, dy := n.Head.loss(g, y, target, batch)
+	for i := len(n.Body) - 1; i >= 0; i-- {
+		dy = n.Body[i].backward(g, dy, i == 0)
+	}
+	g.Output("loss", g.Node("Reshape", []string{loss, g.Shape(1)}), onnx.Float, onnx.Fixed(1))
+	grad := g.join()
+	if gradientOnly {
+		g.Output("gradient", grad, onnx.Float, onnx.Fixed(size))
+	} else {
+		m1 := g.Input("moment1", onnx.Float, onnx.Fixed(size))
+		m2 := g.Input("moment2", onnx.Float, onnx.Fixed(size))
+		rate := g.Input("rate", onnx.Float, onnx.Fixed(1))
+		w, n1, n2 := step(g, flat, clipNorm(g, grad), m1, m2, rate)
+		for i, v := range []string{w, n1, n2} {
+			g.Output(vectors[i]+".new", v, onnx.Float, onnx.Fixed(size))
+		}
+	}
+	m, err := g.Model(opset)
+	return m, sketch.params, err
+}
+
+// vectors are the flat inputs that a step renews.
+var vectors = [3]string{"weights", "moment1", "moment2"}
+
+// Options of a Trainer.
+type Options struct {
+	Batch     int
+	Seed      uint64
+	Optimiser Optimiser
+	Library   string // ONNX Runtime; "": where ort.Library says
+}

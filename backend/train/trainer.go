@@ -1,0 +1,236 @@
+//go:build cgo
+
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	ortgo "github.com/yalue/onnxruntime_go"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/ort"
+)
+
+// Trainer holds a network's weights and runs steps. Call Close when done.
+type Trainer struct {
+	net     Net
+	options Options
+	run     *runner
+	image   *ortgo.Tensor[uint8]
+	target  *ortgo.Tensor[float32]
+	rate    *ortgo.Tensor[float32]
+	loss    *ortgo.Tensor[float32]
+	state   [2][3]*ortgo.Tensor[float32] // weights and moments: now and next, swapped every step
+	step    int
+}
+
+// New builds the training graph and draws initial weights.
+func New(net Net, o Options) (*Trainer, error) {
+	if o.Batch < 1 || o.Batch > 4096 {
+		return nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
+	}
+	m, params, err := net.training(int64(o.Batch), o.Optimiser.rule(), false)
+	if err != nil {
+		return nil, err
+	}
+	run, err := newRunner(o.Library, m)
+	if err != nil {
+		return nil, fmt.Errorf("training graph of %s: %w", net.Name, err)
+	}
+	t := &Trainer{net: net, options: o, run: run}
+	if err := t.allocate(params); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Trainer) allocate(params []param) (err error) {
+	b := int64(t.options.Batch)
+	if t.image, err = tensor[uint8](t.run, b, t.net.H, t.net.W, 3); err != nil {
+		return err
+	}
+	_, y := t.net.sketch()
+	if t.target, err = tensor[float32](t.run, append([]int64{b}, t.net.Head.target(y)...)...); err != nil {
+		return err
+	}
+	if t.rate, err = tensor[float32](t.run, 1); err != nil {
+		return err
+	}
+	if t.loss, err = tensor[float32](t.run, 1); err != nil {
+		return err
+	}
+	weights := initial(params, t.options.Seed)
+	for i := range t.state {
+		for j := range t.state[i] {
+			if t.state[i][j], err = tensor[float32](t.run, int64(len(weights))); err != nil {
+				return err
+			}
+		}
+	}
+	copy(t.state[0][0].GetData(), weights)
+	return nil
+}
+
+// Step runs one batch: images are Batch·H·W·3 bytes, targets Batch·TargetLen floats. It returns the
+// mean loss before the step.
+func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, error) {
+	if len(images) != len(t.image.GetData()) || len(targets) != len(t.target.GetData()) {
+		return 0, fmt.Errorf("step: %d image bytes and %d target floats: want %d and %d",
+			len(images), len(targets), len(t.image.GetData()), len(t.target.GetData()))
+	}
+	copy(t.image.GetData(), images)
+	copy(t.target.GetData(), targets)
+	t.step++
+	t.rate.GetData()[0] = float32(t.options.Optimiser.rate(lr, t.step))
+	now, next := &t.state[0], &t.state[1]
+	in := map[string]ortgo.Value{"image": t.image, "target": t.target, "rate": t.rate}
+	out := map[string]ortgo.Value{"loss": t.loss}
+	for i, name := range vectors {
+		in[name], out[name+".new"] = now[i], next[i]
+	}
+	if err := t.run.run(in, out); err != nil {
+		return 0, fmt.Errorf("step %d of %s: %w", t.step, t.net.Name, err)
+	}
+	t.state[0], t.state[1] = t.state[1], t.state[0]
+	loss := t.loss.GetData()[0]
+	if loss != loss {
+		return loss, fmt.Errorf("step %d of %s: the loss is not a number", t.step, t.net.Name)
+	}
+	return loss, nil
+}
+
+// Weights returns the flat weight vector; valid and to be left unchanged until the next Step.
+func (t *Trainer) Weights() []float32 { return t.state[0][0].GetData() }
+
+// SetWeights replaces the weights, for example to go on with a trained model. Moments stay.
+func (t *Trainer) SetWeights(w []float32) error {
+	if len(w) != len(t.Weights()) {
+		return fmt.Errorf("net %s: %d weights: want %d", t.net.Name, len(w), len(t.Weights()))
+	}
+	copy(t.Weights(), w)
+	return nil
+}
+
+// Close frees everything.
+func (t *Trainer) Close() error { return t.run.close() }
+
+// Predictor runs a serving graph on batches of images. One goroutine.
+type Predictor struct {
+	run   *runner
+	image *ortgo.Tensor[uint8]
+	out   map[string]ortgo.Value
+	data  map[string][]float32
+}
+
+// NewPredictor loads a model with one UINT8 input "image" and FP32 outputs for a fixed batch size.
+func NewPredictor(library string, m *onnx.Model, batch int) (*Predictor, error) {
+	run, err := newRunner(library, m)
+	if err != nil {
+		return nil, err
+	}
+	p := &Predictor{run: run, out: map[string]ortgo.Value{}, data: map[string][]float32{}}
+	if p.image, err = tensor[uint8](run, sizes(m.Graph.Inputs[0].Dims, batch)...); err != nil {
+		run.close()
+		return nil, err
+	}
+	for _, o := range m.Graph.Outputs {
+		t, err := tensor[float32](run, sizes(o.Dims, batch)...)
+		if err != nil {
+			run.close()
+			return nil, err
+		}
+		p.out[o.Name], p.data[o.Name] = t, t.GetData()
+	}
+	return p, nil
+}
+
+func sizes(dims []onnx.Dim, batch int) []int64 {
+	out := []int64{int64(batch)}
+	for _, d := range dims[1:] {
+		out = append(out, d.Size)
+	}
+	return out
+}
+
+// Predict returns the outputs by name; they are overwritten by the next call.
+func (p *Predictor) Predict(images []byte) (map[string][]float32, error) {
+	if len(images) != len(p.image.GetData()) {
+		return nil, fmt.Errorf("predict: %d image bytes: want %d", len(images), len(p.image.GetData()))
+	}
+	copy(p.image.GetData(), images)
+	return p.data, p.run.run(map[string]ortgo.Value{"image": p.image}, p.out)
+}
+
+// Close frees everything.
+func (p *Predictor) Close() error { return p.run.close() }
+
+// runner is one session and the tensors made for it.
+type runner struct {
+	session *ortgo.DynamicAdvancedSession
+	inputs  []string
+	outputs []string
+	tensors []ortgo.Value
+}
+
+func newRunner(library string, m *onnx.Model) (*runner, error) {
+	if _, err := ort.Open(library); err != nil {
+		return nil, err
+	}
+	r := &runner{}
+	for _, v := range m.Graph.FeedInputs() {
+		r.inputs = append(r.inputs, v.Name)
+	}
+	for _, v := range m.Graph.Outputs {
+		r.outputs = append(r.outputs, v.Name)
+	}
+	o, err := ortgo.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
+	defer o.Destroy()
+	if err := errors.Join(o.SetIntraOpNumThreads(1), o.SetInterOpNumThreads(1), o.SetLogSeverityLevel(ortgo.LoggingLevelError)); err != nil {
+		return nil, err
+	}
+	r.session, err = ortgo.NewDynamicAdvancedSessionWithONNXData(m.Marshal(), r.inputs, r.outputs, o)
+	return r, err
+}
+
+// tensor makes a zeroed tensor that lives until the runner is closed.
+func tensor[T ortgo.TensorData](r *runner, dims ...int64) (*ortgo.Tensor[T], error) {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	t, err := ortgo.NewTensor(ortgo.NewShape(dims...), make([]T, n))
+	if err != nil {
+		return nil, fmt.Errorf("tensor %v: %w", dims, err)
+	}
+	r.tensors = append(r.tensors, t)
+	return t, nil
+}
+
+func (r *runner) run(in, out map[string]ortgo.Value) error {
+	i, o := make([]ortgo.Value, len(r.inputs)), make([]ortgo.Value, len(r.outputs))
+	for k, name := range r.inputs {
+		i[k] = in[name]
+	}
+	for k, name := range r.outputs {
+		o[k] = out[name]
+	}
+	return r.session.Run(i, o)
+}
+
+func (r *runner) close() error {
+	var errs []error
+	for _, t := range r.tensors {
+		errs = append(errs, t.Destroy())
+	}
+	r.tensors = nil
+	if r.session != nil {
+		errs = append(errs, r.session.Destroy())
+		r.session = nil
+	}
+	return errors.Join(errs...)
+}
