@@ -1,9 +1,31 @@
 // Package control carries wire messages between the scheduler and its frontends and backends: over
-// TCP (one listener, handshake with version and token, coalesced writes, reconnect with backoff) or
-// within one process (no encoding). It decides nothing.
+// TCP (one listener, handshake with version and token, coalesced writes, pings, reconnect with
+// backoff) or within one process (no encoding). It decides nothing and keeps no requests: a link
+// that breaks forgets what was under way, and both sides start anew.
+//
+// # Sessions
+//
+// The client's first frame is its hello: protocol version and token lead it, so that the scheduler
+// refuses a stranger before it reads more. The answer is one Welcome or one Refusal. After that
+// either side sends what it has at any time. Whoever hears nothing for QuietMax gives the
+// connection up.
+//
+// # Concurrency
+//
+// Links may be used from any goroutine. Events come one at a time per link, from one goroutine of
+// that link; an event may call the link, but not Close, which returns after the last event.
 package control
 
-import "downbeat.dev/core/wire"
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"downbeat.dev/core/wire"
+)
 
 // FrontendEvents is what a frontend is told. Calls come from one goroutine and must not block;
 // slices are valid during the call.
@@ -14,7 +36,8 @@ type FrontendEvents interface {
 }
 
 // FrontendLink is a frontend's session with the scheduler. Safe for concurrent use; a call on a
-// lost link returns ErrUnavailable at once.
+// lost link returns ErrUnavailable at once. Requests submitted on a session that is lost end with
+// it: no outcome follows, the frontend resubmits or gives up.
 type FrontendLink interface {
 	Submit([]wire.Submit) error
 	Cancel(id uint64) error
@@ -28,16 +51,63 @@ type BackendEvents interface {
 	Link(up bool, err error)
 }
 
-// BackendLink is a backend's session with the scheduler.
+// BackendLink is a backend's session with the scheduler. Batches of a session that is lost are
+// given to other backends; Done on a later session does not know them.
 type BackendLink interface {
 	Done([]wire.Done) error
 	Close() error
 }
 
-// To be written here:
-//
-//	func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error)
-//	func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev BackendEvents) (BackendLink, error)
-//	func Listen(ln net.Listener, s *Server) …           // the scheduler's side
-//	func (s *Server) Frontend(hello, ev) / Backend(hello, ev) // the same sessions within one process
-//	type DialOptions struct{ Addr, Token string; TLS *tls.Config; … }
+// Errors of links. Details are wrapped around them.
+var (
+	ErrUnavailable = errors.New("scheduler unavailable")
+	ErrClosed      = errors.New("link closed")
+	ErrSlowPeer    = errors.New("peer does not read fast enough")
+	ErrQuiet       = errors.New("peer is silent")
+)
+
+// RefusedError is the scheduler's no. A fatal one cannot be mended by trying again.
+type RefusedError struct {
+	Fatal bool
+	Text  string
+}
+
+func (e *RefusedError) Error() string { return "the scheduler refused: " + e.Text }
+
+// Limits and periods.
+const (
+	WriteQueueMax   = 16 << 20 // bytes waiting for a peer before it is cut off
+	SessionsMax     = 10_000   // of one server
+	QuietMax        = 5 * time.Second
+	handshakeMax    = 5 * time.Second
+	pingEvery       = 100 * time.Millisecond
+	backoffMin      = 10 * time.Millisecond
+	backoffMax      = 2 * time.Second
+	dialMax         = 10 * time.Second // when the caller's context has no deadline
+	bufferBytesKeep = 256 << 10
+)
+
+// DialOptions say where the scheduler is.
+type DialOptions struct {
+	Addr   string       // host:port
+	Token  string       // used when the hello names none
+	TLS    *tls.Config  // nil: plain TCP
+	Logger *slog.Logger // nil: silent
+}
+
+func (o *DialOptions) check() error {
+	if o.Addr == "" {
+		return errors.New("scheduler address is empty: want host:port")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, ErrUnavailable) {
+		return ErrUnavailable
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

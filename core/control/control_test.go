@@ -1,0 +1,534 @@
+package control
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// house is a scheduler listening on loopback.
+type house struct {
+	t    *testing.T
+	e    *engine.Engine
+	s    *Server
+	addr string
+}
+
+func open(t *testing.T, o ServerOptions) *house {
+	t.Helper()
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openOn(t, ln, o)
+}
+
+func openOn(t *testing.T, ln net.Listener, o ServerOptions) *house {
+	t.Helper()
+	e, err := engine.New(engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{t: t, e: e, s: NewServer(e, o), addr: ln.Addr().String()}
+	served := make(chan error, 1)
+	go func() { served <- h.s.Serve(ln) }()
+	t.Cleanup(func() {
+		h.close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return h
+}
+
+func (h *house) close() {
+	h.s.Close()
+	h.e.Close()
+}
+
+// caller records what a frontend is told.
+type caller struct {
+	mu       sync.Mutex
+	models   map[string]wire.ModelInfo
+	outcomes map[uint64]sched.Reason
+	twice    int
+	ups      int
+	downs    int
+	changed  chan struct{}
+}
+
+func newCaller() *caller {
+	return &caller{models: map[string]wire.ModelInfo{}, outcomes: map[uint64]sched.Reason{}, changed: make(chan struct{}, 1)}
+}
+
+func (c *caller) note(f func()) {
+	c.mu.Lock()
+	f()
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *caller) Models(m []wire.ModelInfo) {
+	c.note(func() {
+		for _, i := range m {
+			c.models[i.Name] = i
+		}
+	})
+}
+
+func (c *caller) Outcomes(m []wire.Outcome) {
+	c.note(func() {
+		for _, o := range m {
+			if _, ok := c.outcomes[o.ID]; ok {
+				c.twice++
+			}
+			c.outcomes[o.ID] = sched.Reason(o.Reason)
+		}
+	})
+}
+
+func (c *caller) Link(up bool, _ error) {
+	c.note(func() {
+		if up {
+			c.ups++
+		} else {
+			c.downs++
+		}
+	})
+}
+
+// until waits until ok holds; ok runs with the lock held.
+func (c *caller) until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		c.mu.Lock()
+		done := ok()
+		c.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-c.changed:
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// runner is a backend that reports every batch done at once, and answers by the answer function
+// as the data plane would.
+type runner struct {
+	caller
+	link   BackendLink
+	linked chan struct{}
+	answer func(wire.Item)
+	mute   bool // takes batches and says nothing
+	peers  map[uint32]string
+	dones  []wire.Done
+	took   int
+}
+
+func newRunner(answer func(wire.Item)) *runner {
+	return &runner{caller: *newCaller(), linked: make(chan struct{}), answer: answer, peers: map[uint32]string{}}
+}
+
+func (r *runner) Peers(m []wire.Peer) {
+	r.note(func() {
+		for _, p := range m {
+			r.peers[p.Frontend] = p.DataAddr
+		}
+	})
+}
+
+func (r *runner) Execute(m []wire.Execute) {
+	<-r.linked
+	r.note(func() { r.took += len(m) })
+	if r.mute {
+		return
+	}
+	r.dones = r.dones[:0]
+	for _, x := range m {
+		for _, i := range x.Items {
+			r.answer(i)
+		}
+		r.dones = append(r.dones, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: 1e6})
+	}
+	r.link.Done(r.dones)
+}
+
+func (r *runner) set(l BackendLink) { r.link = l; close(r.linked) }
+
+func backendHello(models ...string) wire.BackendHello {
+	h := wire.BackendHello{Name: "b", GPUs: []string{"gpu0"}}
+	for _, m := range models {
+		h.Models = append(h.Models, wire.BackendModel{Info: wire.ModelInfo{Name: m, Version: "1", SLO: 100e6}, Profile: []int64{1e6, 1.2e6, 1.4e6, 1.6e6}})
+	}
+	return h
+}
+
+// answered counts answers by request id.
+type answered struct {
+	mu sync.Mutex
+	n  map[uint64]int
+}
+
+func (a *answered) add(i wire.Item) {
+	a.mu.Lock()
+	a.n[i.ID]++
+	a.mu.Unlock()
+}
+
+func (a *answered) total() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range a.n {
+		n += k
+	}
+	return n
+}
+
+func ctx(t *testing.T) context.Context {
+	c, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return c
+}
+
+// dialBoth opens a frontend's and a backend's session, over TCP or within the process.
+func (h *house) dialBoth(local bool, o DialOptions, c *caller, r *runner, hello wire.BackendHello) (FrontendLink, BackendLink) {
+	h.t.Helper()
+	o.Addr = h.addr
+	var b BackendLink
+	var f FrontendLink
+	var err error
+	if local {
+		b, err = h.s.Backend(hello, r)
+	} else {
+		b, err = DialBackend(ctx(h.t), o, hello, r)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	r.set(b)
+	front := wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}
+	if local {
+		f, err = h.s.Frontend(front, c)
+	} else {
+		f, err = DialFrontend(ctx(h.t), o, front, c)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { f.Close(); b.Close() })
+	return f, b
+}
+
+func TestRequestsAreAnsweredOnce(t *testing.T) {
+	for name, local := range map[string]bool{"tcp": false, "process": true} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, ServerOptions{Token: "secret"})
+			c, a := newCaller(), &answered{n: map[uint64]int{}}
+			r := newRunner(a.add)
+			f, _ := h.dialBoth(local, DialOptions{Token: "secret"}, c, r, backendHello("m"))
+			c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+			id := c.models["m"].ID
+			const n = 500
+			for i := uint64(1); i <= n; i++ {
+				if err := f.Submit([]wire.Submit{{ID: i, Model: id, Budget: 2e9}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Submit([]wire.Submit{{ID: n + 1, Model: 99, Budget: 1e9}, {ID: n + 2, Model: id, Budget: -5}})
+			c.until(t, "refusals", func() bool { return len(c.outcomes) >= 2 })
+			deadline := time.Now().Add(10 * time.Second)
+			for a.total()+len(snapshot(c)) < n+2 && time.Now().Before(deadline) {
+				time.Sleep(time.Millisecond)
+			}
+			got := snapshot(c)
+			if got[n+1] != sched.UnknownModel || got[n+2] != sched.DeadlinePast || len(got) != 2 || a.total() != n || c.twice != 0 {
+				t.Errorf("answers %d, outcomes %v", a.total(), got)
+			}
+			r.until(t, "the frontend's address", func() bool {
+				for _, addr := range r.peers {
+					return addr == "addr-of-f"
+				}
+				return false
+			})
+			f.Close()
+			r.until(t, "the frontend gone", func() bool {
+				for _, addr := range r.peers {
+					return addr == ""
+				}
+				return false
+			})
+			if err := f.Submit(nil); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("submit after close: %v", err)
+			}
+		})
+	}
+}
+
+func snapshot(c *caller) map[uint64]sched.Reason {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[uint64]sched.Reason{}
+	for k, v := range c.outcomes {
+		out[k] = v
+	}
+	return out
+}
+
+func TestHandshakeRefusals(t *testing.T) {
+	h := open(t, ServerOptions{Token: "secret"})
+	_, err := DialFrontend(ctx(t), DialOptions{Addr: h.addr, Token: "guess"}, wire.FrontendHello{}, newCaller())
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !refused.Fatal || !strings.Contains(err.Error(), "wrong token") {
+		t.Errorf("wrong token: %v", err)
+	}
+	bad := backendHello("m")
+	bad.Models[0].Profile = []int64{5, 4}
+	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err = DialBackend(short, DialOptions{Addr: h.addr, Token: "secret"}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
+		t.Errorf("profile that falls: %v", err)
+	}
+	if _, err = DialFrontend(ctx(t), DialOptions{}, wire.FrontendHello{}, newCaller()); err == nil {
+		t.Error("no address was accepted")
+	}
+	if _, err = DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{Name: strings.Repeat("x", 999)}, newCaller()); !errors.Is(err, wire.ErrLimit) {
+		t.Errorf("long name: %v", err)
+	}
+}
+
+func TestOtherVersionIsRefusedByName(t *testing.T) {
+	h := open(t, ServerOptions{})
+	b, _ := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version})
+	b[5] = wire.Version + 1
+	got := converse(t, h.addr, b)
+	if !strings.Contains(got, "version 2") {
+		t.Errorf("answer %q", got)
+	}
+}
+
+// converse sends bytes and returns the text of the refusal that comes back.
+func converse(t *testing.T, addr string, b []byte) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.Write(b)
+	f, err := wire.NewReader(conn).Next()
+	if err != nil {
+		return err.Error()
+	}
+	m, err := wire.DecodeRefusal(f)
+	if err != nil {
+		t.Fatalf("%v: %v", f.Type, err)
+	}
+	return m.Text
+}
+
+func TestGarbageEndsOnlyItsOwnSession(t *testing.T) {
+	h := open(t, ServerOptions{})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	f, _ := h.dialBoth(false, DialOptions{}, c, newRunner(a.add), backendHello("m"))
+	for _, garbage := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\xff", 4096), "\x00"} {
+		conn, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write([]byte(garbage))
+		conn.(*net.TCPConn).CloseWrite()
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		io.Copy(io.Discard, conn)
+		conn.Close()
+	}
+	hello, _ := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version})
+	conn, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Write(append(hello, wire.AppendDones(nil, []wire.Done{{Batch: 1}})...)) // a frontend does not report batches
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	io.Copy(io.Discard, conn) // ends: the session was given up
+	conn.Close()
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	waitFor(t, "an answer", func() bool { return a.total() == 1 })
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestSessionsLimit(t *testing.T) {
+	h := open(t, ServerOptions{SessionsMax: 2})
+	var links []FrontendLink
+	for range 2 {
+		l, err := DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, l)
+	}
+	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err := DialFrontend(short, DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "2 sessions are open") {
+		t.Errorf("third session: %v", err)
+	}
+	links[0].Close()
+	l, err := DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	links[1].Close()
+}
+
+func TestPortInUse(t *testing.T) {
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, err = Listen(ln.Addr().String())
+	if err == nil || !strings.Contains(err.Error(), "the port is in use") || !strings.Contains(err.Error(), ln.Addr().String()) {
+		t.Errorf("second listener: %v", err)
+	}
+}
+
+func TestSlowPeerIsCutOff(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	w := newWriter(a, 1000)
+	var err error
+	for range 1000 {
+		if err = send(w, []wire.Outcome{{ID: 1}}, wire.AppendOutcomes); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrSlowPeer) {
+		t.Errorf("a peer that reads nothing: %v", err)
+	}
+	<-w.done
+}
+
+func TestLinksReconnectAfterARestart(t *testing.T) {
+	h := open(t, ServerOptions{})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	f, _ := h.dialBoth(false, DialOptions{}, c, newRunner(a.add), backendHello("m"))
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	h.close()
+	c.until(t, "link down", func() bool { return c.downs == 1 })
+	if err := f.Submit([]wire.Submit{{ID: 1}}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("submit while down: %v", err)
+	}
+	c.note(func() { clear(c.models) })
+	ln, err := Listen(h.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	openOn(t, ln, ServerOptions{})
+	c.until(t, "link up, model ready", func() bool { return c.ups == 2 && c.models["m"].Ready })
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	waitFor(t, "an answer", func() bool { return a.total() == 1 })
+}
+
+func TestDialGivesUpWithItsContext(t *testing.T) {
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := DialFrontend(short, DialOptions{Addr: addr}, wire.FrontendHello{}, newCaller()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+func TestBackendDeathMidBatch(t *testing.T) {
+	h := open(t, ServerOptions{})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	dead := newRunner(a.add)
+	dead.mute = true
+	f, b := h.dialBoth(false, DialOptions{}, c, dead, backendHello("m"))
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	id := c.models["m"].ID
+	f.Submit([]wire.Submit{{ID: 1, Model: id, Budget: 15e8}, {ID: 2, Model: id, Budget: 60e6}})
+	dead.until(t, "the batch sent", func() bool { return dead.took > 0 })
+	alive := newRunner(a.add)
+	hello := backendHello("m")
+	hello.Name = "alive"
+	l, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, hello, alive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	alive.set(l)
+	time.Sleep(80 * time.Millisecond) // request 2 cannot be met any more
+	b.Close()
+	waitFor(t, "request 1 answered by the other backend", func() bool { return a.total() == 1 })
+	c.until(t, "request 2 ended", func() bool { return len(c.outcomes) == 1 })
+	if why := snapshot(c)[2]; why != sched.BackendLost && why != sched.DeadlineCannotBeMet {
+		t.Errorf("request 2: %v", why)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := x509.ParseCertificate(der)
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	h := open(t, ServerOptions{TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	f, _ := h.dialBoth(false, DialOptions{TLS: &tls.Config{RootCAs: roots}}, c, newRunner(a.add), backendHello("m"))
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	waitFor(t, "an answer", func() bool { return a.total() == 1 })
+	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := DialFrontend(short, DialOptions{Addr: h.addr, TLS: &tls.Config{}}, wire.FrontendHello{}, newCaller()); err == nil {
+		t.Error("an unknown certificate was accepted")
+	}
+}

@@ -1,0 +1,255 @@
+package control
+
+import (
+	"io"
+	"sync"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/wire"
+)
+
+// The sessions within one process: what the engine says is copied into an inbox, whose goroutine
+// makes the event calls. Nothing is encoded.
+
+const inboxMax = 1 << 20 // messages waiting for an in-process peer before it is cut off
+
+// inbox hands batches of messages from any goroutine to one. Both sides' memory is used again.
+type inbox[T any] struct {
+	mu     sync.Mutex
+	more   *sync.Cond
+	in     T // under mu
+	out    T // the goroutine's
+	n      int
+	closed bool
+	err    error
+	ended  chan struct{}
+}
+
+func newInbox[T any]() *inbox[T] {
+	b := &inbox[T]{ended: make(chan struct{})}
+	b.more = sync.NewCond(&b.mu)
+	return b
+}
+
+// put lets add append n messages. It reports false when the peer lets too many wait.
+func (b *inbox[T]) put(n int, add func(*T)) {
+	b.mu.Lock()
+	if !b.closed {
+		if b.n += n; b.n > inboxMax {
+			b.closed, b.err = true, ErrSlowPeer
+		} else {
+			add(&b.in)
+		}
+		b.more.Signal()
+	}
+	b.mu.Unlock()
+}
+
+func (b *inbox[T]) close(err error) {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed, b.err = true, err
+	}
+	b.more.Signal()
+	b.mu.Unlock()
+}
+
+// run calls deliver with what came in, until close; then last with the reason.
+func (b *inbox[T]) run(deliver func(*T), last func(error)) {
+	defer close(b.ended)
+	for {
+		b.mu.Lock()
+		for b.n == 0 && !b.closed {
+			b.more.Wait()
+		}
+		if b.closed {
+			err := b.err
+			b.mu.Unlock()
+			last(err)
+			return
+		}
+		b.in, b.out = b.out, b.in
+		b.n = 0
+		b.mu.Unlock()
+		deliver(&b.out)
+	}
+}
+
+// Frontend opens a frontend's session within this process. It ends with Close or with the server.
+func (s *Server) Frontend(hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
+	l := &localFrontend{s: s, box: newInbox[frontendMail](), ev: ev}
+	hello.Version = wire.Version
+	f, err := s.e.OpenFrontend(hello, l)
+	if err != nil {
+		return nil, &RefusedError{Text: err.Error()}
+	}
+	l.f = f
+	if !s.keep(l) {
+		f.Close()
+		return nil, ErrClosed
+	}
+	go func() {
+		ev.Link(true, nil)
+		l.box.run(l.deliver, func(err error) {
+			f.Close()
+			ev.Link(false, unavailable(err))
+		})
+	}()
+	return l, nil
+}
+
+// keep remembers an in-process session for Close.
+func (s *Server) keep(l io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.locals[l] = struct{}{}
+	return true
+}
+
+func (s *Server) forget(l io.Closer) {
+	s.mu.Lock()
+	delete(s.locals, l)
+	s.mu.Unlock()
+}
+
+type frontendMail struct {
+	models   []wire.ModelInfo
+	outcomes []wire.Outcome
+}
+
+type localFrontend struct {
+	s   *Server
+	f   *engine.Frontend
+	box *inbox[frontendMail]
+	ev  FrontendEvents
+}
+
+// Models and Outcomes make it the engine's port.
+func (l *localFrontend) Models(m []wire.ModelInfo) {
+	l.box.put(len(m), func(b *frontendMail) { b.models = append(b.models, m...) })
+}
+
+func (l *localFrontend) Outcomes(m []wire.Outcome) {
+	l.box.put(len(m), func(b *frontendMail) { b.outcomes = append(b.outcomes, m...) })
+}
+
+func (l *localFrontend) deliver(b *frontendMail) {
+	if len(b.models) > 0 {
+		l.ev.Models(b.models)
+	}
+	if len(b.outcomes) > 0 {
+		l.ev.Outcomes(b.outcomes)
+	}
+	clear(b.models)
+	b.models, b.outcomes = b.models[:0], b.outcomes[:0]
+}
+
+func (l *localFrontend) Submit(m []wire.Submit) error {
+	if !l.f.Submit(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localFrontend) Cancel(id uint64) error {
+	m := [1]wire.Cancel{{ID: id}}
+	if !l.f.Cancel(m[:]) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// Close ends the session and returns after its last event. An event must not call it.
+func (l *localFrontend) Close() error {
+	l.s.forget(l)
+	l.box.close(ErrClosed)
+	<-l.box.ended
+	return nil
+}
+
+// Backend opens a backend's session within this process, as Frontend does.
+func (s *Server) Backend(hello wire.BackendHello, ev BackendEvents) (BackendLink, error) {
+	l := &localBackend{s: s, box: newInbox[backendMail](), ev: ev}
+	hello.Version = wire.Version
+	b, err := s.e.OpenBackend(hello, l)
+	if err != nil {
+		return nil, &RefusedError{Text: err.Error()}
+	}
+	l.b = b
+	if !s.keep(l) {
+		b.Close()
+		return nil, ErrClosed
+	}
+	go func() {
+		ev.Link(true, nil)
+		l.box.run(l.deliver, func(err error) {
+			b.Close()
+			ev.Link(false, unavailable(err))
+		})
+	}()
+	return l, nil
+}
+
+type backendMail struct {
+	peers    []wire.Peer
+	executes []wire.Execute // those beyond the length keep their items' memory
+}
+
+type localBackend struct {
+	s   *Server
+	b   *engine.Backend
+	box *inbox[backendMail]
+	ev  BackendEvents
+}
+
+// Peers, Execute and Cut make it the engine's port.
+func (l *localBackend) Peers(m []wire.Peer) {
+	l.box.put(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
+}
+
+func (l *localBackend) Execute(m []wire.Execute) {
+	l.box.put(len(m), func(b *backendMail) {
+		for i := range m {
+			n := len(b.executes)
+			if n < cap(b.executes) {
+				b.executes = b.executes[:n+1]
+			} else {
+				b.executes = append(b.executes, wire.Execute{})
+			}
+			items := b.executes[n].Items[:0]
+			b.executes[n] = m[i]
+			b.executes[n].Items = append(items, m[i].Items...)
+		}
+	})
+}
+
+func (l *localBackend) Cut(err error) { l.box.close(err) }
+
+func (l *localBackend) deliver(b *backendMail) {
+	if len(b.peers) > 0 {
+		l.ev.Peers(b.peers)
+	}
+	if len(b.executes) > 0 {
+		l.ev.Execute(b.executes)
+	}
+	clear(b.peers)
+	b.peers, b.executes = b.peers[:0], b.executes[:0]
+}
+
+func (l *localBackend) Done(m []wire.Done) error {
+	if !l.b.Done(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// Close ends the session and returns after its last event. An event must not call it.
+func (l *localBackend) Close() error {
+	l.s.forget(l)
+	l.box.close(ErrClosed)
+	<-l.box.ended
+	return nil
+}

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"slices"
+
+	"downbeat.dev/core/sched"
+)
+
+// delays keeps the latest samples of one delay.
+type delays struct {
+	ns [256]int64
+	n  int
+}
+
+func (d *delays) add(ns int64) {
+	d.ns[d.n%len(d.ns)] = max(0, ns)
+	d.n++
+}
+
+// percentiles returns the median and the 99th percentile, 0 without samples.
+func (d *delays) percentiles() (p50, p99 int64) {
+	n := min(d.n, len(d.ns))
+	if n == 0 {
+		return 0, 0
+	}
+	s := d.ns
+	slices.Sort(s[:n])
+	return s[n/2], s[min(n-1, n*99/100)]
+}
+
+// Bounds on what a measurement may make of the network delays, so that a backend in trouble does
+// not stop everyone's batching.
+const (
+	ctrlMost = sched.Duration(5e6)
+	dataMost = sched.Duration(1e6)
+)
+
+// bounds returns d_ctrl and d_data as backend b measures them. A round trip's tail is taken to
+// lie in one direction: d_ctrl = p99 − p50/2.
+func (b *Backend) bounds() (ctrl, data sched.Duration) {
+	b.mu.Lock()
+	t50, t99 := b.trips.percentiles()
+	_, f99 := b.fetch.percentiles()
+	b.mu.Unlock()
+	return min(sched.Duration(t99-t50/2), ctrlMost), min(sched.Duration(f99), dataMost)
+}

@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// Limits and periods.
+const (
+	PartitionsMax      = 64
+	FrontendsMax       = 1 << 14 // sessions at a time
+	GPUsMax            = 1 << 17
+	ModelsMax          = 1 << 16
+	RequestsMaxDefault = 1 << 20 // live requests per partition
+
+	houseEvery = 100 * time.Millisecond // watchdogs, delays
+	watchMin   = sched.Duration(2 * time.Second)
+)
+
+// Errors that sessions end in or are refused with.
+var (
+	ErrClosed = errors.New("engine closed")
+	errHung   = errors.New("a batch was not reported done in time")
+)
+
+// Options configure an Engine. The zero value is one partition and one loop.
+type Options struct {
+	Cores       int           // loops, each on its own OS thread; 0: 1
+	Partitions  int           // locks that models are spread over; 0: as Cores
+	RequestsMax int           // live requests per partition; 0: RequestsMaxDefault
+	QueueMax    int           // queued requests per model; 0: sched.QueueMaxDefault
+	Spin        time.Duration // how long before a wake-up a loop stops sleeping; 0: 60 µs; negative: none
+	// Ctrl and Data bound the network delay (d_ctrl, d_data per input). 0: measured.
+	Ctrl, Data time.Duration
+	SLO        map[string]time.Duration // by model name, over what backends say
+	Clock      Clock                    // nil: Monotonic
+	Logger     *slog.Logger             // nil: silent
+	// Manual runs no goroutine: the caller polls with Poll and NextWake, from one goroutine. For
+	// the simulator and benchmarks.
+	Manual bool
+}
+
+func (o *Options) check() error {
+	if o.Cores == 0 {
+		o.Cores = 1
+	}
+	if o.Partitions == 0 {
+		o.Partitions = o.Cores
+	}
+	if o.RequestsMax == 0 {
+		o.RequestsMax = RequestsMaxDefault
+	}
+	if o.Spin == 0 {
+		o.Spin = spinDefault
+	}
+	if o.Clock == nil {
+		o.Clock = Monotonic{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	switch {
+	case o.Cores < 1 || o.Cores > PartitionsMax:
+		return fmt.Errorf("engine: %d cores, want 1 to %d", o.Cores, PartitionsMax)
+	case o.Partitions < o.Cores || o.Partitions > PartitionsMax:
+		return fmt.Errorf("engine: %d partitions, want %d (cores) to %d", o.Partitions, o.Cores, PartitionsMax)
+	case o.RequestsMax < 1 || o.RequestsMax > 1<<30:
+		return fmt.Errorf("engine: %d requests, want 1 to %d", o.RequestsMax, 1<<30)
+	case o.Ctrl < 0 || o.Data < 0:
+		return fmt.Errorf("engine: network delays %v and %v, want 0 (measured) or more", o.Ctrl, o.Data)
+	case o.QueueMax < 0:
+		return fmt.Errorf("engine: queue maximum %d, want 0 (default) or more", o.QueueMax)
+	}
+	return nil
+}
+
+// Engine is the scheduler of one process. Its methods may be called from any goroutine.
+type Engine struct {
+	o     Options
+	clock Clock
+	log   *slog.Logger
+	parts []*partition
+	loops []*Loop
+	turns sync.Pool
+
+	rankers atomic.Pointer[[]*ranker]        // by sub-cluster; the registry appends
+	fronts  []atomic.Pointer[Frontend]       // by the number's low bits
+	gpus    []atomic.Pointer[gpu]            // by GPUID
+	models  atomic.Pointer[[]wire.ModelInfo] // by model id; the registry replaces
+	reg     registry
+
+	commands chan func()
+	stop     chan struct{}
+	closed   atomic.Bool
+	running  sync.WaitGroup
+	house    atomic.Int64 // when housekeeping is due; Manual only
+}
+
+// New starts an Engine. Close ends it.
+func New(o Options) (*Engine, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	e := &Engine{o: o, clock: o.Clock, log: o.Logger, fronts: make([]atomic.Pointer[Frontend], FrontendsMax),
+		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
+	e.turns.New = func() any { return new(turn) }
+	e.models.Store(new([]wire.ModelInfo))
+	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data)}
+	// Sub-cluster 0 never has GPUs: models that nobody serves are there.
+	e.rankers.Store(&[]*ranker{{s: sched.NewRanker(0, so)}})
+	e.reg.start(e)
+	for i := range o.Cores {
+		l, err := newLoop(e, i)
+		if err != nil {
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	for i := range o.Partitions {
+		so.Number = uint16(i + 1)
+		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), slab: newSlab(o.RequestsMax, rand.Uint64())}
+		p.wake.Store(int64(sched.Never))
+		p.loop.parts = append(p.loop.parts, p)
+		e.parts = append(e.parts, p)
+	}
+	(*e.rankers.Load())[0].loop = e.loops[0]
+	(*e.rankers.Load())[0].wake.Store(int64(sched.Never))
+	if !o.Manual {
+		e.running.Add(1 + len(e.loops))
+		go e.keepHouse()
+		for _, l := range e.loops {
+			go l.run()
+		}
+	}
+	return e, nil
+}
+
+// Close ends the loops. Sessions get nothing more; what is queued is forgotten.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	close(e.stop)
+	for _, l := range e.loops {
+		l.rouse()
+	}
+	e.running.Wait()
+	for _, l := range e.loops {
+		l.close()
+	}
+	return nil
+}
+
+// Models returns the catalogue. The caller must not change it.
+func (e *Engine) Models() []wire.ModelInfo { return *e.models.Load() }
+
+// Now reads the engine's clock.
+func (e *Engine) Now() sched.Time { return e.clock.Now() }
+
+func (e *Engine) partition(m sched.ModelID) *partition {
+	return e.parts[uint32(m)%uint32(len(e.parts))]
+}
+
+func (e *Engine) ranker(sub uint32) *ranker { return (*e.rankers.Load())[sub] }
+
+func (e *Engine) frontend(number uint32) *Frontend {
+	f := e.fronts[number%FrontendsMax].Load()
+	if f == nil || f.number != number {
+		return nil
+	}
+	return f
+}
+
+func (e *Engine) gpu(id sched.GPUID) *gpu {
+	if int(id) >= len(e.gpus) {
+		return nil
+	}
+	return e.gpus[id].Load()
+}
+
+// manage runs f on the registry's goroutine and waits for it. No lock may be held.
+func (e *Engine) manage(f func()) error {
+	if e.o.Manual {
+		f()
+		return nil
+	}
+	done := make(chan struct{})
+	select {
+	case e.commands <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-e.stop:
+		return ErrClosed
+	}
+}
+
+// keepHouse owns the registry.
+func (e *Engine) keepHouse() {
+	defer e.running.Done()
+	t := time.NewTicker(houseEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case f := <-e.commands:
+			f()
+		case <-t.C:
+			e.keep(e.clock.Now())
+		}
+	}
+}
+
+// keep does what is due every houseEvery: watchdogs and network delays.
+func (e *Engine) keep(now sched.Time) {
+	for _, p := range e.parts {
+		t := e.beginAt(now)
+		p.mu.Lock()
+		p.watch(t)
+		p.mu.Unlock()
+		e.finish(t)
+	}
+	e.reg.measure(now)
+}
+
+// Poll runs everything that is due, in an order that depends on nothing else; it reports whether
+// there was anything. Only with Options.Manual.
+func (e *Engine) Poll(now sched.Time) (worked bool) {
+	for _, l := range e.loops {
+		worked = l.Poll(now) || worked
+	}
+	if due := sched.Time(e.house.Load()); now >= due {
+		e.house.Store(int64(now.Add(sched.Duration(houseEvery))))
+		e.keep(now)
+	}
+	return worked
+}
+
+// NextWake returns when Poll must be called at the latest. Only with Options.Manual.
+func (e *Engine) NextWake() sched.Time {
+	at := sched.Time(e.house.Load())
+	for _, l := range e.loops {
+		at = min(at, l.NextWake())
+	}
+	return at
+}

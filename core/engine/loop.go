@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/sched"
+)
+
+// spinDefault is how long before a wake-up a loop stops sleeping and spins: a kernel timer is
+// late by about so much.
+const spinDefault = 60 * time.Microsecond
+
+// Loop is one core's share of what only time brings: partitions and rankers whose wake-up is due.
+// Poll never blocks.
+type Loop struct {
+	e       *Engine
+	parts   []*partition
+	rankers atomic.Pointer[[]*ranker] // the registry appends
+	spin    sched.Duration
+	asleep  atomic.Int64 // sched.Time at which the loop will look again by itself; 0: it is awake
+	sleeper sleeper
+}
+
+func newLoop(e *Engine, _ int) (*Loop, error) {
+	l := &Loop{e: e, spin: sched.Duration(max(0, e.o.Spin))}
+	l.rankers.Store(new([]*ranker))
+	if e.o.Manual {
+		return l, nil
+	}
+	return l, l.sleeper.open()
+}
+
+// Poll runs the partitions and rankers that are due.
+func (l *Loop) Poll(now sched.Time) (worked bool) {
+	for _, p := range l.parts {
+		if sched.Time(p.wake.Load()) <= now {
+			worked = true
+			t := l.e.beginAt(now)
+			p.mu.Lock()
+			p.s.Advance(now)
+			p.collect(l.e, t)
+			p.mu.Unlock()
+			l.e.finish(t)
+		}
+	}
+	for _, r := range *l.rankers.Load() {
+		if sched.Time(r.wake.Load()) <= now {
+			worked = true
+			t := l.e.beginAt(now)
+			r.mu.Lock()
+			r.advance(l.e, t)
+			r.mu.Unlock()
+			l.e.finish(t)
+		}
+	}
+	return worked
+}
+
+// NextWake returns when Poll must be called at the latest.
+func (l *Loop) NextWake() sched.Time {
+	at := sched.Never
+	for _, p := range l.parts {
+		at = min(at, sched.Time(p.wake.Load()))
+	}
+	for _, r := range *l.rankers.Load() {
+		at = min(at, sched.Time(r.wake.Load()))
+	}
+	return at
+}
+
+// run is the loop's thread: poll, sleep until shortly before the next wake-up, spin the rest.
+func (l *Loop) run() {
+	defer l.e.running.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	l.sleeper.precise()
+	for !l.e.closed.Load() {
+		if l.Poll(l.e.clock.Now()) {
+			continue
+		}
+		l.wait()
+	}
+}
+
+// wait returns when something is due or was brought forward.
+func (l *Loop) wait() {
+	next := l.NextWake()
+	now := l.e.clock.Now()
+	if until := next.Add(-l.spin); until > now {
+		l.asleep.Store(int64(next))
+		// Whoever moved a wake-up before asleep was set did not kick.
+		if l.NextWake() >= next && !l.e.closed.Load() {
+			d := sleepMax
+			if next != sched.Never {
+				d = min(d, time.Duration(until-now))
+			}
+			l.sleeper.sleep(d)
+		}
+		l.asleep.Store(0)
+	}
+	for l.spin > 0 && !l.e.closed.Load() {
+		now = l.e.clock.Now()
+		if next = l.NextWake(); next <= now || next > now.Add(l.spin) {
+			return
+		}
+	}
+}
+
+// sleepMax bounds a sleep, so that a lost kick costs no more.
+const sleepMax = 50 * time.Millisecond
+
+// kick wakes the loop when it would look later than at.
+func (l *Loop) kick(at sched.Time) {
+	if a := l.asleep.Load(); a != 0 && int64(at) < a && l.asleep.CompareAndSwap(a, 0) {
+		l.sleeper.wake()
+	}
+}
+
+// rouse wakes the loop whatever it waits for.
+func (l *Loop) rouse() {
+	if !l.e.o.Manual {
+		l.sleeper.wake()
+	}
+}
+
+func (l *Loop) close() {
+	if !l.e.o.Manual {
+		l.sleeper.close()
+	}
+}

@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// partition is one lock and the models under it.
+type partition struct {
+	number uint32
+	loop   *Loop
+	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
+
+	mu      sync.Mutex
+	s       *sched.Partition // mu guards this and all below
+	slab    slab
+	batches []flight
+	idle    []uint32 // unused places in batches
+	models  []modelCount
+	recent  ring
+	strays  uint64 // Done messages for batches that are not under way
+	unknown uint64 // submissions for models that do not exist
+	twins   uint64 // submissions of ids that are live already
+	resetM  uint32 // model being replaced +1: its requests are queued again
+}
+
+// flight is a batch under way.
+type flight struct {
+	id    sched.BatchID
+	gen   uint32
+	model uint32
+	gpu   *gpu // nil: the place is unused
+	slots []uint32
+	start sched.Time
+	until sched.Time // the watchdog
+}
+
+// A batch's number on the wire: partition, generation, place.
+func (p *partition) wireID(place uint32) uint64 {
+	return uint64(p.number)<<56 | uint64(p.batches[place].gen&0xffffff)<<32 | uint64(place)
+}
+
+// flightOf returns the flight that a Done of backend b speaks of, nil when there is none.
+func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
+	place := uint32(m.Batch)
+	if int(place) >= len(p.batches) {
+		return nil, 0
+	}
+	f := &p.batches[place]
+	if f.gpu == nil || f.gpu.b != b || f.gpu.index != m.GPU || p.wireID(place) != m.Batch {
+		return nil, 0
+	}
+	return f, place
+}
+
+// accept takes one request in or says why not.
+func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.Reason {
+	if p.slab.find(front, m.ID) != noSlot {
+		p.twins++
+		return twin
+	}
+	i := p.slab.take(front, m.ID)
+	if i == noSlot {
+		p.count(m.Model, sched.QueueFull)
+		return sched.QueueFull
+	}
+	t := p.slab.at(i)
+	t.deadline = now.Add(sched.Duration(min(m.Budget, sched.SLOLimit)))
+	t.input, t.model, t.priority = m.Input, m.Model, m.Priority
+	if why := p.enqueue(now, i, t); why != sched.ReasonNone {
+		p.slab.drop(i)
+		p.count(m.Model, why)
+		return why
+	}
+	p.models[m.Model].accepted++
+	return sched.ReasonNone
+}
+
+// twin is accept's answer for an id that is live already: the first request's answer stands.
+const twin = sched.ReasonCount
+
+func (p *partition) enqueue(now sched.Time, i uint32, t *slot) sched.Reason {
+	t.state = slotQueued
+	return p.s.Enqueue(now, sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: t.deadline})
+}
+
+func (p *partition) count(model uint32, why sched.Reason) {
+	if int(model) < len(p.models) {
+		p.models[model].outcomes[why]++
+	} else {
+		p.unknown++
+	}
+}
+
+// end ends a request with an outcome.
+func (p *partition) end(t *turn, i uint32, why sched.Reason) {
+	s := p.slab.at(i)
+	if s.lost && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
+		why = sched.BackendLost
+	}
+	p.count(s.model, why)
+	t.outcomes = append(t.outcomes, outcome{s.front, wire.Outcome{ID: s.id, Reason: uint8(why)}})
+	p.slab.drop(i)
+}
+
+// collect moves what the decisions put out into the turn, and notes when to look again. mu is held.
+func (p *partition) collect(e *Engine, t *turn) {
+	o := p.s.Outputs()
+	for i := 0; i < len(o.Batches); i++ {
+		p.send(e, t, &o.Batches[i])
+	}
+	for i := 0; i < len(o.Drops); i++ {
+		d := o.Drops[i]
+		s, k := p.slab.get(d.ID)
+		if d.Reason == sched.UnknownModel && s.model+1 == p.resetM {
+			continue // reset queues it again
+		}
+		p.end(t, k, d.Reason)
+	}
+	t.candidates = append(t.candidates, o.Candidates...)
+	t.frees = append(t.frees, o.Frees...)
+	o.Reset()
+	p.rearm(t.now)
+}
+
+// rearm publishes the partition's next wake-up and sees that its loop is awake by then.
+func (p *partition) rearm(now sched.Time) {
+	at := p.s.NextWake()
+	if sched.Time(p.wake.Load()) != at {
+		p.wake.Store(int64(at))
+		p.loop.kick(at)
+	}
+}
+
+// send puts a batch under way. When its GPU has gone meanwhile, its requests are queued again.
+func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
+	g := e.gpu(b.GPU)
+	var model uint32
+	ok := g != nil && !g.b.dead.Load()
+	if ok {
+		model, ok = g.b.runs(b.Model)
+	}
+	if !ok {
+		for _, id := range b.Requests {
+			s, i := p.slab.get(id)
+			p.again(t, i, s)
+		}
+		return
+	}
+	place := p.place()
+	f := &p.batches[place]
+	f.id, f.model, f.gpu, f.start = b.ID, uint32(b.Model), g, b.ExecAt
+	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
+	f.slots = f.slots[:0]
+	from := len(t.items)
+	for _, id := range b.Requests {
+		s, i := p.slab.get(id)
+		s.state = slotSent
+		f.slots = append(f.slots, i)
+		t.items = append(t.items, wire.Item{Frontend: s.front, ID: s.id, Budget: int64(s.deadline.Sub(t.now)), Input: s.input})
+	}
+	t.executes = append(t.executes, execute{b: g.b, from: from, to: len(t.items), m: wire.Execute{
+		Batch: p.wireID(place), GPU: g.index, Model: model,
+		Start: int64(b.ExecAt.Sub(t.now)), Latest: int64(b.Latest.Sub(t.now)),
+	}})
+	p.models[b.Model].batch(len(b.Requests))
+	g.batch.Store(uint64(b.ID))
+}
+
+// place returns an unused place in batches.
+func (p *partition) place() uint32 {
+	if len(p.idle) == 0 {
+		p.batches = append(p.batches, flight{})
+		p.idle = append(p.idle, uint32(len(p.batches)-1))
+	}
+	i := p.idle[len(p.idle)-1]
+	p.idle = p.idle[:len(p.idle)-1]
+	p.batches[i].gen++
+	return i
+}
+
+// land frees the place of a flight.
+func (p *partition) land(place uint32) {
+	p.batches[place].gpu = nil
+	p.idle = append(p.idle, place)
+}
+
+// again queues a request whose batch was lost, or ends it.
+func (p *partition) again(t *turn, i uint32, s *slot) {
+	s.lost = true
+	if why := p.enqueue(t.now, i, s); why != sched.ReasonNone {
+		p.end(t, i, why)
+	}
+}
+
+// done ends a batch that backend b reports. It reports whether the batch was under way.
+func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
+	f, place := p.flightOf(b, m)
+	if f == nil {
+		p.strays++
+		return false
+	}
+	c := &p.models[f.model]
+	failed := uint64(0)
+	for _, x := range m.Failures {
+		if int(x.Index) < len(f.slots) && x.Reason > 0 && x.Reason < uint8(sched.ReasonCount) {
+			c.outcomes[x.Reason]++
+			failed++
+		}
+	}
+	c.served += uint64(len(f.slots)) - min(failed, uint64(len(f.slots)))
+	for _, i := range f.slots {
+		p.slab.drop(i)
+	}
+	t.fetches = append(t.fetches, m.Fetch/int64(len(f.slots)))
+	freeAt := t.now.Add(sched.Duration(max(0, m.FreeIn)))
+	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
+	f.gpu.busy.Add(m.Exec)
+	f.gpu.batches.Add(1)
+	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
+	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.slots)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
+	p.land(place)
+	return true
+}
+
+// lose takes back every batch of backend b that is under way.
+func (p *partition) lose(t *turn, b *Backend) {
+	for k := range p.batches {
+		f := &p.batches[k]
+		if f.gpu == nil || f.gpu.b != b {
+			continue
+		}
+		slots := f.slots
+		p.land(uint32(k))
+		for _, i := range slots {
+			p.again(t, i, p.slab.at(i))
+		}
+	}
+}
+
+// watch finds batches whose backend is silent for too long.
+func (p *partition) watch(t *turn) {
+	for k := range p.batches {
+		f := &p.batches[k]
+		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
+			t.cuts = append(t.cuts, f.gpu.b)
+		}
+	}
+}
+
+// purge ends the queued requests of a frontend that is gone, in one chunk of the slab.
+func (p *partition) purge(t *turn, front uint32, chunk int) (more bool) {
+	if chunk >= len(p.slab.chunks) {
+		return false
+	}
+	for k := range p.slab.chunks[chunk] {
+		s := &p.slab.chunks[chunk][k]
+		if s.state == slotQueued && s.front == front {
+			if i := uint32(chunk<<chunkShift + k); p.withdraw(t.now, s, i) {
+				p.count(s.model, sched.Canceled)
+				p.slab.drop(i)
+			}
+		}
+	}
+	return true
+}
+
+// withdraw takes a queued request out of its queue; false when it is in a batch already.
+func (p *partition) withdraw(now sched.Time, s *slot, i uint32) bool {
+	return s.state == slotQueued && p.s.Cancel(now, sched.Request{ID: requestID(i, s), Model: sched.ModelID(s.model), Deadline: s.deadline})
+}
+
+// cancel withdraws a frontend's request and ends it; one in a batch is answered by its backend.
+func (p *partition) cancel(t *turn, front uint32, id uint64) {
+	i := p.slab.find(front, id)
+	if i != noSlot && p.withdraw(t.now, p.slab.at(i), i) {
+		p.end(t, i, sched.Canceled)
+	}
+}
+
+// reset replaces a model, keeping its queued requests. m nil removes nothing but refuses new ones.
+func (p *partition) reset(e *Engine, t *turn, id uint32, m sched.Model) error {
+	for int(id) >= len(p.models) {
+		p.models = append(p.models, modelCount{})
+	}
+	p.resetM = id + 1
+	p.s.RemoveModel(t.now, sched.ModelID(id))
+	err := p.s.AddModel(t.now, sched.ModelID(id), m)
+	drops := p.s.Outputs().Drops
+	for i := range drops {
+		s, k := p.slab.get(drops[i].ID)
+		if s.model != id || drops[i].Reason != sched.UnknownModel {
+			continue
+		}
+		why := sched.UnknownModel
+		if err == nil {
+			why = p.enqueue(t.now, k, s)
+		}
+		if why != sched.ReasonNone {
+			p.end(t, k, why)
+		}
+	}
+	p.collect(e, t)
+	p.resetM = 0
+	return err
+}

@@ -1,0 +1,481 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// registry knows who is there: frontends, backends, sub-clusters and models. One goroutine owns
+// it (the caller's with Options.Manual); it takes partitions' and rankers' locks one at a time.
+//
+// Every GPU of a sub-cluster may get any batch of it. So a model is served in a sub-cluster when
+// every backend there has it, and a backend that lacks a model served there is refused. A backend
+// that names no sub-cluster joins those with the same models. A model has one home at a time.
+type registry struct {
+	e        *Engine
+	fronts   []*Frontend // by slot; nil: free
+	gens     []uint32    // generation of each slot
+	clusters []*cluster  // by sub-cluster number; 0 is nowhere
+	models   []*entry    // by model id
+	byName   map[string]uint32
+	gpuFree  []sched.GPUID
+	gpuNext  sched.GPUID
+	ctrl     sched.Duration // in force
+	data     sched.Duration
+	measured sched.Time
+}
+
+type cluster struct {
+	name     string
+	number   uint32
+	backends []*Backend
+	gpus     int
+}
+
+// entry is a model that some backend has or had.
+type entry struct {
+	info  wire.ModelInfo
+	home  uint32  // sub-cluster; 0: nobody serves it
+	table []int64 // the profile in force
+	slo   int64   // the SLO in force
+}
+
+func (g *registry) start(e *Engine) {
+	g.e = e
+	g.byName = map[string]uint32{}
+	g.clusters = []*cluster{{}}
+	g.fronts = []*Frontend{nil} // slot 0 is unused: number 0 means nobody
+	g.gens = []uint32{0}
+	g.ctrl, g.data = sched.Duration(e.o.Ctrl), sched.Duration(e.o.Data)
+}
+
+func (g *registry) addFrontend(f *Frontend) error {
+	i := slices.Index(g.fronts[1:], nil) + 1
+	if i == 0 {
+		if len(g.fronts) == FrontendsMax {
+			return fmt.Errorf("%d frontends are connected, at most %d", FrontendsMax-1, FrontendsMax-1)
+		}
+		i = len(g.fronts)
+		g.fronts, g.gens = append(g.fronts, nil), append(g.gens, 0)
+	}
+	g.gens[i]++
+	f.number = uint32(i) + g.gens[i]*FrontendsMax
+	g.fronts[i] = f
+	for _, c := range g.clusters {
+		for _, b := range c.backends {
+			b.port.Peers([]wire.Peer{{Frontend: f.number, DataAddr: f.hello.DataAddr}})
+		}
+	}
+	g.e.fronts[i].Store(f)
+	if m := g.e.Models(); len(m) > 0 {
+		f.port.Models(m)
+	}
+	return nil
+}
+
+func (g *registry) removeFrontend(f *Frontend) {
+	i := f.number % FrontendsMax
+	g.fronts[i] = nil
+	g.e.fronts[i].Store(nil)
+	for _, c := range g.clusters {
+		for _, b := range c.backends {
+			b.port.Peers([]wire.Peer{{Frontend: f.number}})
+		}
+	}
+}
+
+// addBackend checks a hello and takes the backend in.
+func (g *registry) addBackend(b *Backend) error {
+	tables, err := g.check(&b.hello)
+	if err != nil {
+		return err
+	}
+	c := g.cluster(clusterName(&b.hello))
+	if err := g.fits(c, &b.hello); err != nil {
+		return err
+	}
+	b.sub = c.number
+	for i := range b.hello.Models {
+		m := &b.hello.Models[i]
+		m.Profile = tables[i]
+		b.ids = append(b.ids, g.model(&m.Info))
+	}
+	b.index = make([]uint32, len(g.models))
+	for i, id := range b.ids {
+		b.index[id] = uint32(i) + 1
+	}
+	var peers []wire.Peer
+	for _, f := range g.fronts {
+		if f != nil {
+			peers = append(peers, wire.Peer{Frontend: f.number, DataAddr: f.hello.DataAddr})
+		}
+	}
+	if len(peers) > 0 {
+		b.port.Peers(peers)
+	}
+	c.backends = append(c.backends, b)
+	c.gpus += len(b.hello.GPUs)
+	g.settle()
+	g.setGPUs(c)
+	g.addGPUs(c, b)
+	return nil
+}
+
+// check refuses a hello that makes no sense, naming what is wrong. It returns the profiles cut to
+// the batch sizes allowed.
+func (g *registry) check(h *wire.BackendHello) ([][]int64, error) {
+	switch {
+	case len(h.GPUs) == 0:
+		return nil, errors.New("backend hello: no gpus, want at least one")
+	case int(g.gpuNext)+len(h.GPUs)-len(g.gpuFree) > GPUsMax:
+		return nil, fmt.Errorf("backend hello: %d gpus more than the %d allowed in all", len(h.GPUs), GPUsMax)
+	case len(h.Models) == 0:
+		return nil, errors.New("backend hello: no models, want at least one")
+	case len(g.models)+len(h.Models) > ModelsMax:
+		return nil, fmt.Errorf("backend hello: more than the %d models allowed in all", ModelsMax)
+	}
+	seen := map[string]bool{}
+	tables := make([][]int64, len(h.Models))
+	for i := range h.Models {
+		m := &h.Models[i]
+		key := modelKey(&m.Info)
+		if m.Info.Name == "" || seen[key] {
+			return nil, fmt.Errorf("backend hello: model %d: name %q version %q is empty or given twice", i, m.Info.Name, m.Info.Version)
+		}
+		seen[key] = true
+		table := m.Profile
+		if n := int(m.Info.BatchMax); n > 0 && n < len(table) {
+			table = table[:n]
+		}
+		p, err := newProfile(table)
+		if err != nil {
+			return nil, fmt.Errorf("backend hello: model %q: %w", m.Info.Name, err)
+		}
+		if slo := g.slo(&m.Info, table); slo < int64(p.Exec(1)) {
+			return nil, fmt.Errorf("backend hello: model %q: SLO %v is shorter than ℓ(1) = %v", m.Info.Name, time.Duration(slo), p.Exec(1))
+		}
+		tables[i] = table
+	}
+	return tables, nil
+}
+
+func newProfile(ns []int64) (*profile.Profile, error) {
+	table := make([]time.Duration, len(ns))
+	for i, n := range ns {
+		table[i] = time.Duration(n)
+	}
+	return profile.New(table)
+}
+
+// slo returns the SLO in force for a model: the options', the backend's, or four times ℓ(1) and
+// at least 50 ms.
+func (g *registry) slo(m *wire.ModelInfo, table []int64) int64 {
+	if d := g.e.o.SLO[m.Name]; d > 0 {
+		return int64(d)
+	}
+	if m.SLO != 0 {
+		return m.SLO
+	}
+	return max(int64(50*time.Millisecond), 4*table[0])
+}
+
+func modelKey(m *wire.ModelInfo) string { return m.Name + "\x00" + m.Version }
+
+// clusterName is the sub-cluster that a hello asks for; without a name, that of its set of models.
+func clusterName(h *wire.BackendHello) string {
+	if h.SubCluster != "" {
+		return h.SubCluster
+	}
+	var keys []string
+	for i := range h.Models {
+		keys = append(keys, modelKey(&h.Models[i].Info))
+	}
+	slices.Sort(keys)
+	return "\x00" + fmt.Sprintf("%q", keys)
+}
+
+// cluster returns the sub-cluster of a name. One without backends may be named anew.
+func (g *registry) cluster(name string) *cluster {
+	var unused *cluster
+	for _, c := range g.clusters[1:] {
+		if c.name == name {
+			return c
+		}
+		if len(c.backends) == 0 {
+			unused = c
+		}
+	}
+	if unused != nil {
+		unused.name = name
+		return unused
+	}
+	c := &cluster{name: name, number: uint32(len(g.clusters))}
+	g.clusters = append(g.clusters, c)
+	l := g.e.loops[int(c.number)%len(g.e.loops)]
+	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data})}
+	r.wake.Store(int64(sched.Never))
+	all := append(slices.Clone(*g.e.rankers.Load()), r)
+	g.e.rankers.Store(&all)
+	mine := append(slices.Clone(*l.rankers.Load()), r)
+	l.rankers.Store(&mine)
+	return c
+}
+
+// fits refuses a backend that lacks a model which its sub-cluster serves, or has another of the
+// same name.
+func (g *registry) fits(c *cluster, h *wire.BackendHello) error {
+	has := map[string]bool{}
+	for i := range h.Models {
+		m := &h.Models[i].Info
+		has[modelKey(m)] = true
+		id, known := g.byName[modelKey(m)]
+		if !known || g.models[id].home == 0 {
+			continue
+		}
+		if old := &g.models[id].info; !sameTensors(old.Inputs, m.Inputs) || !sameTensors(old.Outputs, m.Outputs) {
+			return fmt.Errorf("backend hello: model %q version %q: its inputs or outputs differ from those that other backends serve; give it another version", m.Name, m.Version)
+		}
+	}
+	for _, m := range g.models {
+		if m.home == c.number && len(c.backends) > 0 && !has[modelKey(&m.info)] {
+			return fmt.Errorf("backend hello: sub-cluster %q serves model %q version %q, which this backend lacks; add it or name another sub-cluster", c.name, m.info.Name, m.info.Version)
+		}
+	}
+	return nil
+}
+
+func sameTensors(a, b []wire.Tensor) bool {
+	return slices.EqualFunc(a, b, func(x, y wire.Tensor) bool {
+		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
+	})
+}
+
+// model returns the id of a model, a new one when the name and version are new.
+func (g *registry) model(m *wire.ModelInfo) uint32 {
+	key := modelKey(m)
+	if id, ok := g.byName[key]; ok {
+		if e := g.models[id]; e.home == 0 {
+			e.info.Inputs, e.info.Outputs, e.info.Platform = m.Inputs, m.Outputs, m.Platform
+		}
+		return id
+	}
+	id := uint32(len(g.models))
+	info := *m
+	info.ID, info.Ready = id, false
+	g.models = append(g.models, &entry{info: info})
+	g.byName[key] = id
+	return id
+}
+
+// settle gives every model its home, brings the partitions up to date and tells the frontends.
+func (g *registry) settle() {
+	var changed []wire.ModelInfo
+	for _, m := range g.models {
+		home := g.homeOf(m)
+		before := m.info
+		if home != nil {
+			table, slo := g.offer(m, home)
+			if m.home != home.number || m.slo != slo || !slices.Equal(m.table, table) {
+				m.home, m.table, m.slo = home.number, table, slo
+				g.apply(m)
+			}
+		} else if m.home != 0 {
+			m.home = 0
+			g.apply(m)
+		}
+		m.info.Ready, m.info.SLO, m.info.BatchMax = m.home != 0, m.slo, uint32(len(m.table))
+		if before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
+			changed = append(changed, m.info)
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	all := make([]wire.ModelInfo, len(g.models))
+	for i, m := range g.models {
+		all[i] = m.info
+	}
+	g.e.models.Store(&all)
+	for _, f := range g.fronts {
+		if f != nil {
+			f.port.Models(changed)
+		}
+	}
+}
+
+// homeOf returns where a model is to be served: where it is while that works, else where most
+// GPUs have it.
+func (g *registry) homeOf(m *entry) *cluster {
+	var best *cluster
+	for _, c := range g.clusters[1:] {
+		if !c.serves(m.info.ID) {
+			continue
+		}
+		if c.number == m.home {
+			return c
+		}
+		if best == nil || c.gpus > best.gpus {
+			best = c
+		}
+	}
+	return best
+}
+
+// serves says whether every backend of the sub-cluster, and at least one, has the model.
+func (c *cluster) serves(id uint32) bool {
+	for _, b := range c.backends {
+		if _, ok := b.runs(sched.ModelID(id)); !ok {
+			return false
+		}
+	}
+	return len(c.backends) > 0
+}
+
+// offer merges the profiles of a sub-cluster's backends: at every batch size the slowest, up to
+// the smallest largest batch, since any of its GPUs may get any batch.
+func (g *registry) offer(m *entry, c *cluster) (table []int64, slo int64) {
+	for _, b := range c.backends {
+		i, _ := b.runs(sched.ModelID(m.info.ID))
+		bm := &b.hello.Models[i]
+		if table == nil {
+			table, slo = slices.Clone(bm.Profile), g.slo(&bm.Info, bm.Profile)
+			continue
+		}
+		table = table[:min(len(table), len(bm.Profile))]
+		for k := range table {
+			table[k] = max(table[k], bm.Profile[k])
+		}
+	}
+	return table, max(slo, table[0])
+}
+
+// apply puts a model's home, profile and SLO in force in its partition.
+func (g *registry) apply(m *entry) {
+	p, err := newProfile(m.table)
+	if err == nil {
+		part := g.e.partition(sched.ModelID(m.info.ID))
+		t := g.e.begin()
+		part.mu.Lock()
+		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: p, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
+		part.mu.Unlock()
+		g.e.finish(t)
+	}
+	if err != nil {
+		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
+	}
+}
+
+// setGPUs tells every partition how many GPUs a sub-cluster has.
+func (g *registry) setGPUs(c *cluster) {
+	for _, p := range g.e.parts {
+		p.mu.Lock()
+		p.s.SetGPUs(g.e.clock.Now(), c.number, c.gpus)
+		p.mu.Unlock()
+	}
+}
+
+// addGPUs gives a backend's GPUs numbers and lets the ranker grant them.
+func (g *registry) addGPUs(c *cluster, b *Backend) {
+	r := g.e.ranker(c.number)
+	for i, name := range b.hello.GPUs {
+		id := g.gpuNext
+		if n := len(g.gpuFree); n > 0 {
+			id, g.gpuFree = g.gpuFree[n-1], g.gpuFree[:n-1]
+		} else {
+			g.gpuNext++
+		}
+		u := &gpu{id: id, index: uint32(i), sub: c.number, b: b, name: name}
+		b.gpus = append(b.gpus, u)
+		g.e.gpus[id].Store(u)
+	}
+	t := g.e.begin()
+	r.mu.Lock()
+	for _, u := range b.gpus {
+		if err := r.s.AddGPU(t.now, u.id); err != nil {
+			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
+		}
+	}
+	r.advance(g.e, t)
+	r.mu.Unlock()
+	g.e.finish(t)
+}
+
+// removeBackend takes a backend out and gives back what it held.
+func (g *registry) removeBackend(b *Backend) {
+	c := g.clusters[b.sub]
+	b.dead.Store(true)
+	r := g.e.ranker(c.number)
+	now := g.e.clock.Now()
+	r.mu.Lock()
+	for _, u := range b.gpus {
+		r.s.RemoveGPU(now, u.id)
+	}
+	r.mu.Unlock()
+	c.gpus -= len(b.gpus)
+	c.backends = slices.DeleteFunc(c.backends, func(x *Backend) bool { return x == b })
+	g.setGPUs(c)
+	g.settle()
+	for _, p := range g.e.parts {
+		t := g.e.begin()
+		p.mu.Lock()
+		p.lose(t, b)
+		p.collect(g.e, t)
+		p.mu.Unlock()
+		g.e.finish(t)
+	}
+	for _, u := range b.gpus {
+		g.e.gpus[u.id].Store(nil)
+		g.gpuFree = append(g.gpuFree, u.id)
+	}
+}
+
+// measure puts the network delays in force that the worst backend measured, when the options name
+// none.
+func (g *registry) measure(now sched.Time) {
+	if now.Sub(g.measured) < sched.Duration(time.Second) {
+		return
+	}
+	g.measured = now
+	ctrl, data := sched.Duration(0), sched.Duration(0)
+	for _, c := range g.clusters {
+		for _, b := range c.backends {
+			bc, bd := b.bounds()
+			ctrl, data = max(ctrl, bc), max(data, bd)
+		}
+	}
+	if g.e.o.Ctrl > 0 {
+		ctrl = sched.Duration(g.e.o.Ctrl)
+	}
+	if g.e.o.Data > 0 {
+		data = sched.Duration(g.e.o.Data)
+	}
+	if near(ctrl, g.ctrl) && near(data, g.data) {
+		return
+	}
+	g.ctrl, g.data = ctrl, data
+	for _, r := range *g.e.rankers.Load() {
+		r.mu.Lock()
+		r.s.SetNetworkDelay(ctrl, data)
+		r.mu.Unlock()
+	}
+	for _, p := range g.e.parts {
+		t := g.e.begin()
+		p.mu.Lock()
+		p.s.SetNetworkDelay(t.now, ctrl, data)
+		p.collect(g.e, t)
+		p.mu.Unlock()
+		g.e.finish(t)
+	}
+}
+
+// near says whether a delay need not be replaced: within a tenth or 10 µs.
+func near(a, b sched.Duration) bool {
+	d := max(a, b) - min(a, b)
+	return d <= 10_000 || d*10 <= max(a, b)
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// Frontend is a frontend's session. Its methods may be called from any goroutine.
+type Frontend struct {
+	e      *Engine
+	number uint32
+	hello  wire.FrontendHello
+	port   FrontendPort
+	closed atomic.Bool
+}
+
+// OpenFrontend opens a session. The catalogue goes to the port before it returns, and so does the
+// frontend's address to every backend.
+func (e *Engine) OpenFrontend(h wire.FrontendHello, port FrontendPort) (*Frontend, error) {
+	f := &Frontend{e: e, hello: h, port: port}
+	var err error
+	if merr := e.manage(func() { err = e.reg.addFrontend(f) }); merr != nil {
+		return nil, merr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Number names the session on the wire.
+func (f *Frontend) Number() uint32 { return f.number }
+
+// Submit offers requests. Those that are refused get an Outcome at the port, as all others do that
+// end without an output. It returns false when the session is closed.
+func (f *Frontend) Submit(m []wire.Submit) bool {
+	e := f.e
+	if f.closed.Load() || e.closed.Load() {
+		return false
+	}
+	t := e.begin()
+	if len(e.parts) == 1 {
+		e.parts[0].submit(e, t, f.number, m, 1)
+	} else {
+		n := uint32(len(e.parts))
+		var todo uint64
+		for i := range m {
+			todo |= 1 << (m[i].Model % n)
+		}
+		for ; todo != 0; todo &= todo - 1 {
+			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f.number, m, n)
+		}
+	}
+	e.finish(t)
+	return true
+}
+
+// submit takes those of m that belong to the partition of n.
+func (p *partition) submit(e *Engine, t *turn, front uint32, m []wire.Submit, n uint32) {
+	p.mu.Lock()
+	for i := range m {
+		if n > 1 && m[i].Model%n != p.number {
+			continue
+		}
+		if why := p.accept(t.now, front, &m[i]); why != sched.ReasonNone && why != twin {
+			t.outcomes = append(t.outcomes, outcome{front, wire.Outcome{ID: m[i].ID, Reason: uint8(why)}})
+		}
+	}
+	if sched.Time(p.wake.Load()) <= t.now {
+		p.s.Advance(t.now)
+	}
+	p.collect(e, t)
+	p.mu.Unlock()
+}
+
+// Cancel withdraws requests. One that was still queued ends with the outcome Canceled; one that
+// is in a batch is answered by its backend. It returns false when the session is closed.
+func (f *Frontend) Cancel(m []wire.Cancel) bool {
+	e := f.e
+	if f.closed.Load() || e.closed.Load() {
+		return false
+	}
+	t := e.begin()
+	for _, p := range e.parts {
+		p.mu.Lock()
+		for i := range m {
+			p.cancel(t, f.number, m[i].ID)
+		}
+		p.collect(e, t)
+		p.mu.Unlock()
+	}
+	e.finish(t)
+	return true
+}
+
+// Close ends the session: its queued requests are forgotten, backends are told.
+func (f *Frontend) Close() {
+	if f.closed.Swap(true) {
+		return
+	}
+	e := f.e
+	_ = e.manage(func() { e.reg.removeFrontend(f) })
+	for _, p := range e.parts {
+		for chunk, more := 0, true; more; chunk++ {
+			t := e.begin()
+			p.mu.Lock()
+			more = p.purge(t, f.number, chunk)
+			p.collect(e, t)
+			p.mu.Unlock()
+			e.finish(t)
+		}
+	}
+}
+
+// Backend is a backend's session. Its methods may be called from any goroutine.
+type Backend struct {
+	e     *Engine
+	hello wire.BackendHello
+	port  BackendPort
+	sub   uint32
+	gpus  []*gpu
+	ids   []uint32 // ids[i] is the model id of hello.Models[i]
+	index []uint32 // index[ModelID] = place in hello.Models + 1; 0: it has not got the model
+
+	dead   atomic.Bool // gone or going: no batch may be put under way on it
+	hung   atomic.Bool // its watchdog rang
+	closed atomic.Bool
+
+	mu    sync.Mutex // nothing else is locked under it
+	trips delays     // round trips of pings
+	fetch delays     // fetch time per input
+}
+
+// OpenBackend opens a session. Its GPUs may get batches before OpenBackend returns.
+func (e *Engine) OpenBackend(h wire.BackendHello, port BackendPort) (*Backend, error) {
+	b := &Backend{e: e, hello: h, port: port}
+	var err error
+	if merr := e.manage(func() { err = e.reg.addBackend(b) }); merr != nil {
+		return nil, merr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Done reports batches. Reports of batches that are not under way are counted and ignored. It
+// returns false when the session is closed.
+func (b *Backend) Done(m []wire.Done) bool {
+	e := b.e
+	if b.closed.Load() || e.closed.Load() {
+		return false
+	}
+	t := e.begin()
+	n := uint32(len(e.parts))
+	var todo uint64
+	for i := range m {
+		if p := m[i].Batch >> 56; p < uint64(n) {
+			todo |= 1 << p
+		}
+	}
+	for ; todo != 0; todo &= todo - 1 {
+		p := e.parts[bits.TrailingZeros64(todo)]
+		p.mu.Lock()
+		for i := range m {
+			if m[i].Batch>>56 == uint64(p.number) {
+				p.done(t, b, &m[i])
+			}
+		}
+		p.mu.Unlock()
+	}
+	b.mu.Lock()
+	for _, ns := range t.fetches {
+		b.fetch.add(ns)
+	}
+	b.mu.Unlock()
+	t.fetches = t.fetches[:0]
+	e.finish(t)
+	return true
+}
+
+// RoundTrip notes a measured round trip to the backend, in ns.
+func (b *Backend) RoundTrip(ns int64) {
+	b.mu.Lock()
+	b.trips.add(ns)
+	b.mu.Unlock()
+}
+
+// Close ends the session: what its GPUs hold is given to others or ends with BackendLost.
+func (b *Backend) Close() {
+	if b.closed.Swap(true) {
+		return
+	}
+	_ = b.e.manage(func() { b.e.reg.removeBackend(b) })
+}
+
+// runs returns the place in the hello of a model, and whether the backend has it.
+func (b *Backend) runs(m sched.ModelID) (uint32, bool) {
+	if int(m) >= len(b.index) || b.index[m] == 0 {
+		return 0, false
+	}
+	return b.index[m] - 1, true
+}

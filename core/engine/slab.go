@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// slot is one live request. All of it is guarded by its partition's lock.
+type slot struct {
+	id       uint64 // the frontend's own
+	deadline sched.Time
+	input    wire.Descriptor
+	front    uint32 // the frontend's number
+	model    uint32
+	gen      uint32 // of the slot; part of the RequestID
+	next     uint32 // chain of the index, or of the free slots
+	state    uint8
+	priority uint8
+	lost     bool // its backend was lost once
+}
+
+// The states of a slot.
+const (
+	slotFree uint8 = iota
+	slotQueued
+	slotSent // in a batch under way
+)
+
+const (
+	chunkShift = 12
+	chunkSlots = 1 << chunkShift
+	noSlot     = ^uint32(0)
+)
+
+// slab holds a partition's live requests: found by RequestID in one step, and by the frontend's
+// own id through an index. It grows by chunks, so that growing never copies.
+type slab struct {
+	chunks []*[chunkSlots]slot
+	free   uint32
+	live   int
+	max    int
+	bucket []uint32 // slot+1; ids that follow each other lie side by side
+	mask   uint32
+	seed   uint64
+}
+
+func newSlab(most int, seed uint64) slab {
+	n := 1024
+	for n < most {
+		n *= 2
+	}
+	return slab{free: noSlot, max: most, bucket: make([]uint32, n), mask: uint32(n - 1), seed: seed}
+}
+
+func (s *slab) at(i uint32) *slot { return &s.chunks[i>>chunkShift][i&(chunkSlots-1)] }
+
+// get returns the slot of a request that is live.
+func (s *slab) get(id sched.RequestID) (*slot, uint32) {
+	i := uint32(id)
+	return s.at(i), i
+}
+
+func requestID(i uint32, t *slot) sched.RequestID {
+	return sched.RequestID(uint64(t.gen)<<32 | uint64(i))
+}
+
+// place hashes a frontend's id so that runs of ids stay together and a peer cannot choose runs
+// that collide.
+func (s *slab) place(front uint32, id uint64) uint32 {
+	h := (id>>12 ^ s.seed ^ uint64(front)<<44) * 0x9E3779B97F4A7C15
+	return (uint32(h>>32)<<12 + uint32(id)) & s.mask
+}
+
+// find returns the live request of a frontend, noSlot when there is none.
+func (s *slab) find(front uint32, id uint64) uint32 {
+	for i := s.bucket[s.place(front, id)]; i != 0; {
+		t := s.at(i - 1)
+		if t.id == id && t.front == front {
+			return i - 1
+		}
+		i = t.next
+	}
+	return noSlot
+}
+
+// take returns a free slot, entered in the index; noSlot when the slab is full.
+func (s *slab) take(front uint32, id uint64) uint32 {
+	if s.live >= s.max {
+		return noSlot
+	}
+	if s.free == noSlot {
+		s.grow()
+	}
+	i := s.free
+	t := s.at(i)
+	s.free = t.next
+	s.live++
+	b := &s.bucket[s.place(front, id)]
+	t.id, t.front, t.next = id, front, *b
+	*b = i + 1
+	t.gen++
+	return i
+}
+
+func (s *slab) grow() {
+	c := new([chunkSlots]slot)
+	base := uint32(len(s.chunks)) << chunkShift
+	for k := range c {
+		c[k].next = base + uint32(k) + 1
+	}
+	c[chunkSlots-1].next = s.free
+	s.chunks = append(s.chunks, c)
+	s.free = base
+}
+
+// drop frees slot i.
+func (s *slab) drop(i uint32) {
+	t := s.at(i)
+	b := &s.bucket[s.place(t.front, t.id)]
+	for *b != i+1 {
+		b = &s.at(*b - 1).next
+	}
+	*b = t.next
+	t.state = slotFree
+	t.lost = false
+	t.next = s.free
+	s.free = i
+	s.live--
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package engine
+
+import "time"
+
+// sleeper sleeps by the Go runtime's timers, which are about a millisecond late.
+type sleeper struct{ c chan struct{} }
+
+func (s *sleeper) open() error {
+	s.c = make(chan struct{}, 1)
+	return nil
+}
+
+func (s *sleeper) close()   {}
+func (s *sleeper) precise() {}
+
+func (s *sleeper) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.c:
+	}
+}
+
+func (s *sleeper) wake() {
+	select {
+	case s.c <- struct{}{}:
+	default:
+	}
+}

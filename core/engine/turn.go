@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// turn carries what one visit to a partition produced: first to the rankers, then to the ports,
+// and what the rankers grant to the partitions again. It belongs to one goroutine at a time and
+// keeps its memory.
+type turn struct {
+	now        sched.Time
+	candidates []sched.Candidate
+	frees      []sched.Free
+	completes  []completion
+	grants     []sched.Grant
+	outcomes   []outcome
+	executes   []execute
+	items      []wire.Item
+	fetches    []int64    // fetch time per input of the batches done
+	cuts       []*Backend // backends whose watchdog rang
+
+	outs []wire.Outcome // scratch of deliver
+	exs  []wire.Execute
+}
+
+type outcome struct {
+	front uint32
+	m     wire.Outcome
+}
+
+// execute is a batch on its way to a backend; its items are turn.items[from:to].
+type execute struct {
+	b        *Backend
+	m        wire.Execute
+	from, to int
+}
+
+type completion struct {
+	sub    uint32
+	gpu    sched.GPUID
+	batch  sched.BatchID
+	freeAt sched.Time
+}
+
+func (e *Engine) begin() *turn {
+	t := e.turns.Get().(*turn)
+	t.now = e.clock.Now()
+	return t
+}
+
+func (e *Engine) beginAt(now sched.Time) *turn {
+	t := e.turns.Get().(*turn)
+	t.now = now
+	return t
+}
+
+// finish carries a turn's messages until none is left, and gives the turn back.
+func (e *Engine) finish(t *turn) {
+	for {
+		if len(t.candidates)+len(t.frees)+len(t.completes) > 0 {
+			e.rank(t)
+		}
+		if len(t.outcomes) > 0 {
+			e.deliverOutcomes(t)
+		}
+		if len(t.executes) > 0 {
+			e.deliverExecutes(t)
+		}
+		if len(t.grants) == 0 {
+			break
+		}
+		e.grant(t)
+	}
+	for _, b := range t.cuts {
+		b.port.Cut(errHung)
+	}
+	clear(t.cuts)
+	t.cuts = t.cuts[:0]
+	e.turns.Put(t)
+}
+
+// rank hands the turn's messages to the rankers and takes their grants.
+func (e *Engine) rank(t *turn) {
+	for len(t.completes)+len(t.frees)+len(t.candidates) > 0 {
+		r := e.ranker(t.sub())
+		r.mu.Lock()
+		keptC := t.completes[:0]
+		for _, c := range t.completes {
+			if c.sub != r.number {
+				keptC = append(keptC, c)
+				continue
+			}
+			_ = r.s.Complete(t.now, c.batch, c.gpu, c.freeAt) // an error is counted there
+		}
+		t.completes = keptC
+		keptF := t.frees[:0]
+		for i := range t.frees {
+			if t.frees[i].SubCluster != r.number {
+				keptF = append(keptF, t.frees[i])
+				continue
+			}
+			r.s.Free(t.now, t.frees[i])
+		}
+		t.frees = keptF
+		kept := t.candidates[:0]
+		for i := range t.candidates {
+			if t.candidates[i].SubCluster != r.number {
+				kept = append(kept, t.candidates[i])
+				continue
+			}
+			r.s.Candidate(t.now, t.candidates[i])
+		}
+		t.candidates = kept
+		r.advance(e, t)
+		r.mu.Unlock()
+	}
+}
+
+// sub returns the sub-cluster of any message left.
+func (t *turn) sub() uint32 {
+	switch {
+	case len(t.completes) > 0:
+		return t.completes[0].sub
+	case len(t.frees) > 0:
+		return t.frees[0].SubCluster
+	}
+	return t.candidates[0].SubCluster
+}
+
+// grant hands the grants to their partitions, each of whose locks is taken once.
+func (e *Engine) grant(t *turn) {
+	for len(t.grants) > 0 {
+		p := e.partition(t.grants[0].Model)
+		p.mu.Lock()
+		kept := t.grants[:0]
+		for i := range t.grants {
+			g := t.grants[i]
+			if e.partition(g.Model) != p {
+				kept = append(kept, g)
+				continue
+			}
+			p.s.Grant(t.now, g)
+		}
+		t.grants = kept
+		p.collect(e, t)
+		p.mu.Unlock()
+	}
+}
+
+// deliverOutcomes tells the frontends, each once.
+func (e *Engine) deliverOutcomes(t *turn) {
+	for i := range t.outcomes {
+		front := t.outcomes[i].front
+		if front == 0 {
+			continue // told with an earlier one
+		}
+		t.outs = t.outs[:0]
+		for k := i; k < len(t.outcomes); k++ {
+			if t.outcomes[k].front == front {
+				t.outs = append(t.outs, t.outcomes[k].m)
+				t.outcomes[k].front = 0
+			}
+		}
+		if f := e.frontend(front); f != nil {
+			f.port.Outcomes(t.outs)
+		}
+	}
+	t.outcomes = t.outcomes[:0]
+}
+
+// deliverExecutes orders the batches, each backend once.
+func (e *Engine) deliverExecutes(t *turn) {
+	for i := range t.executes {
+		b := t.executes[i].b
+		if b == nil {
+			continue // sent with an earlier one
+		}
+		t.exs = t.exs[:0]
+		for k := i; k < len(t.executes); k++ {
+			x := &t.executes[k]
+			if x.b == b {
+				x.m.Items = t.items[x.from:x.to:x.to]
+				t.exs = append(t.exs, x.m)
+				x.b = nil
+			}
+		}
+		b.port.Execute(t.exs)
+	}
+	t.executes = t.executes[:0]
+	t.items = t.items[:0]
+}
