@@ -1,0 +1,387 @@
+package backend
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+func TestEveryBatchSize(t *testing.T) {
+	for _, provider := range []string{"local", "tcp"} {
+		t.Run(provider, func(t *testing.T) {
+			r := newRig(t, rigOptions{gpus: 2, alpha: 10 * time.Microsecond, batchMax: 12, front: rdma.Config{Providers: []string{provider}}})
+			for n := 1; n <= 12; n++ {
+				e, inputs := r.batch(uint64(n), n)
+				e.GPU = uint32(n % 2)
+				r.Execute([]wire.Execute{e})
+				for id, in := range inputs {
+					r.checkOutput(id, in)
+				}
+				if d := r.checkFailures(uint64(n)); d.GPU != e.GPU || d.Exec < int64(r.model.Profile.Exec(n)) || d.Fetch <= 0 || d.FreeIn != 0 {
+					t.Errorf("done %+v", d)
+				}
+			}
+		})
+	}
+}
+
+// TestChainsAreSplit sends more rows than a chain of reads may have.
+func TestChainsAreSplit(t *testing.T) {
+	n := rdma.ChainMax + 7 // two tensors each
+	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: n})
+	e, inputs := r.batch(1, n)
+	e.Items[n-1].Input.Key++
+	r.Execute([]wire.Execute{e})
+	r.checkFailures(1, wire.ItemFailure{Index: uint32(n - 1), Reason: uint8(sched.InputUnavailable)})
+	for i, it := range e.Items[:n-1] {
+		if i%100 == 0 || i > n-10 {
+			r.checkOutput(it.ID, inputs[it.ID])
+		}
+	}
+}
+
+// TestRowsFailAlone is invariant B2, for each way of not being fetchable.
+func TestRowsFailAlone(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 10 * time.Microsecond, batchMax: 8})
+	r.Peers([]wire.Peer{{Frontend: 3, DataAddr: "nowhere"}})
+	e, inputs := r.batch(1, 8)
+	e.Items[0].Input.Key++             // was never offered
+	e.Items[2].Input.Length--          // not this model's input
+	e.Items[3].Frontend = 2            // never named
+	e.Items[5].Input.Offset += 1 << 40 // beyond the buffer
+	e.Items[7].Frontend = 3            // cannot be reached
+	r.Execute([]wire.Execute{e})
+	u := uint8(sched.InputUnavailable)
+	r.checkFailures(1, wire.ItemFailure{Index: 0, Reason: u}, wire.ItemFailure{Index: 2, Reason: u}, wire.ItemFailure{Index: 3, Reason: u},
+		wire.ItemFailure{Index: 5, Reason: u}, wire.ItemFailure{Index: 7, Reason: u})
+	for i, it := range e.Items {
+		switch i {
+		case 0, 2, 5:
+			r.checkReason(it.ID, sched.InputUnavailable)
+		case 1, 4, 6:
+			r.checkOutput(it.ID, inputs[it.ID])
+		}
+	}
+	if s := r.Stats()[0]; s.Rows != 3 || s.Failed[sched.InputUnavailable] != 5 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestNoRowCanBeFetched(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
+	e, _ := r.batch(1, 2)
+	e.Items[0].Input.Key++
+	e.Items[1].Input.Key++
+	r.Execute([]wire.Execute{e})
+	r.checkReason(e.Items[0].ID, sched.InputUnavailable)
+	if d, _ := r.sched.wait(1); len(d.Failures) != 2 || d.Exec != 0 {
+		t.Errorf("done %+v, want two failures and no execution", d)
+	}
+}
+
+func TestExecutorFails(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
+	r.emus[0].Inject(emu.Fault{Err: emu.ErrInjected})
+	e, _ := r.batch(1, 3)
+	r.Execute([]wire.Execute{e})
+	for _, it := range e.Items {
+		r.checkReason(it.ID, sched.ExecutionFailed)
+	}
+	r.emus[0].Inject(emu.Fault{})
+	e, inputs := r.batch(2, 4)
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+}
+
+func TestStartIsNotEarly(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
+	e, inputs := r.batch(1, 2)
+	e.Start = int64(30 * time.Millisecond)
+	began := time.Now()
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+	d, at := r.sched.wait(1)
+	if took := at.Sub(began); took < 32*time.Millisecond {
+		t.Errorf("done after %v, want at least Start and ℓ(2)", took)
+	}
+	if d.Wait <= 0 || d.Fetch+d.Wait < int64(30*time.Millisecond)-int64(time.Millisecond) {
+		t.Errorf("done %+v: fetch and wait do not add up to the start", d)
+	}
+}
+
+func TestLateBatches(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 10 * time.Millisecond, batchMax: 4})
+	e, _ := r.batch(1, 2) // ℓ(2) = 20 ms: nobody can be served
+	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), int64(15*time.Millisecond), -1
+	began := time.Now()
+	r.Execute([]wire.Execute{e})
+	for _, it := range e.Items {
+		r.checkReason(it.ID, sched.DeadlineCannotBeMet)
+	}
+	if _, at := r.sched.wait(1); at.Sub(began) > 5*time.Second {
+		t.Errorf("a batch that nobody can use was done after %v", at.Sub(began))
+	}
+	e, inputs := r.batch(2, 2) // late for one, not for the other
+	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), int64(15*time.Millisecond)
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+}
+
+func TestBadExecutes(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
+	gpu, _ := r.batch(1, 1)
+	gpu.GPU = 7
+	model, _ := r.batch(2, 1)
+	model.Model = 7
+	large, _ := r.batch(3, 3)
+	empty, _ := r.batch(4, 0)
+	r.Execute([]wire.Execute{gpu, model, large, empty})
+	f := wire.ItemFailure{Reason: uint8(sched.ExecutionFailed)}
+	r.checkFailures(1, f)
+	r.checkFailures(2, f)
+	r.checkFailures(4)
+	if d, _ := r.sched.wait(3); len(d.Failures) != 3 {
+		t.Errorf("done %+v, want 3 failures", d)
+	}
+}
+
+func TestTooManyBatches(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 5 * time.Millisecond, batchMax: 1})
+	const n = ordersMax + 3
+	served, failed := 0, 0
+	var all []wire.Execute
+	inputs := map[uint64][]byte{}
+	for i := range uint64(n) {
+		e, in := r.batch(i, 1)
+		all = append(all, e)
+		for id := range in {
+			inputs[id] = in[id]
+		}
+	}
+	r.Execute(all)
+	for _, e := range all {
+		if d, _ := r.sched.wait(e.Batch); len(d.Failures) == 0 {
+			served++
+			r.checkOutput(e.Items[0].ID, inputs[e.Items[0].ID])
+		} else {
+			failed++
+		}
+	}
+	if failed == 0 || served < ordersMax {
+		t.Errorf("%d served, %d failed of %d; want the first %d served and the rest refused", served, failed, n, ordersMax)
+	}
+}
+
+// TestFetchOverlapsExecution wants the next batch's inputs to be there before its turn.
+func TestFetchOverlapsExecution(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 1})
+	a, _ := r.batch(1, 1)
+	b, _ := r.batch(2, 1)
+	r.Execute([]wire.Execute{a})
+	r.Execute([]wire.Execute{b})
+	d1, _ := r.sched.wait(1)
+	d2, _ := r.sched.wait(2)
+	if d2.Wait < d1.Exec/2 {
+		t.Errorf("the second batch waited %v after its fetch while the first ran for %v", time.Duration(d2.Wait), time.Duration(d1.Exec))
+	}
+}
+
+// TestLinkLost is the second half of invariant B1.
+func TestLinkLost(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 1})
+	running, in := r.batch(1, 1)
+	queued, _ := r.batch(2, 1)
+	r.Execute([]wire.Execute{running, queued})
+	r.waitRunning()
+	r.Link(false, errors.New("test"))
+	id := running.Items[0].ID
+	r.checkOutput(id, in[id])
+	r.Link(true, nil)
+	r.Peers([]wire.Peer{{Frontend: 9, DataAddr: r.front.node.Addr()}}) // numbers change with the session
+	again, in := r.batch(3, 1)
+	again.Items[0].Frontend = 9
+	r.Execute([]wire.Execute{again})
+	id = again.Items[0].ID
+	r.checkOutput(id, in[id])
+	r.sched.wait(3)
+	r.drain()
+	for _, batch := range []uint64{1, 2} {
+		if _, _, ok := r.sched.find(batch); ok {
+			t.Errorf("batch %d of the lost session was told to the new one", batch)
+		}
+	}
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	if a, ok := r.front.answers[queued.Items[0].ID]; ok {
+		t.Errorf("the queued request got %+v, its scheduler gives it to others", a)
+	}
+}
+
+// TestHang is invariant B4 for a GPU that does not answer.
+func TestHang(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	release := make(chan struct{})
+	r.emus[0].Inject(emu.Fault{Hang: release})
+	a, _ := r.batch(1, 1)
+	b, _ := r.batch(2, 1)
+	r.Execute([]wire.Execute{a, b})
+	for i, e := range []wire.Execute{a, b} {
+		r.checkReason(e.Items[0].ID, sched.ExecutionFailed)
+		if d, _ := r.sched.wait(uint64(i + 1)); d.FreeIn <= 0 {
+			t.Errorf("done %+v, want the scheduler to be kept away", d)
+		}
+	}
+	if !r.Stats()[0].Hung {
+		t.Error("stats do not tell that the GPU hangs")
+	}
+	c, _ := r.batch(3, 1)
+	r.Execute([]wire.Execute{c})
+	r.checkReason(c.Items[0].ID, sched.ExecutionFailed)
+	r.emus[0].Inject(emu.Fault{})
+	close(release)
+	for end := time.Now().Add(patience); r.Stats()[0].Hung && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	e, inputs := r.batch(4, 1)
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	if r.front.twice != 0 {
+		t.Errorf("%d requests were answered twice", r.front.twice)
+	}
+}
+
+func TestGPULost(t *testing.T) {
+	r := newRig(t, rigOptions{gpus: 2, alpha: time.Millisecond, batchMax: 1})
+	r.emus[0].Inject(emu.Fault{Err: device.ErrLost})
+	for i := range uint64(3) {
+		e, _ := r.batch(i, 1)
+		r.Execute([]wire.Execute{e})
+		r.checkReason(e.Items[0].ID, sched.ExecutionFailed)
+		if d, _ := r.sched.wait(i); d.FreeIn <= 0 {
+			t.Errorf("done %+v, want the scheduler to be kept away", d)
+		}
+	}
+	e, inputs := r.batch(9, 1)
+	e.GPU = 1
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 1})
+	a, ina := r.batch(1, 1)
+	b, inb := r.batch(2, 1)
+	r.Execute([]wire.Execute{a, b})
+	r.drain()
+	for batch := range uint64(2) {
+		if d, _, ok := r.sched.find(batch + 1); !ok || d.FreeIn < int64(time.Second) {
+			t.Errorf("batch %d: done %v %+v, want it finished and no more sent", batch+1, ok, d)
+		}
+	}
+	r.checkOutput(a.Items[0].ID, ina[a.Items[0].ID])
+	r.checkOutput(b.Items[0].ID, inb[b.Items[0].ID])
+}
+
+func TestCloseDoesNotWaitForStart(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	e, in := r.batch(1, 1)
+	e.Start, e.Items[0].Budget = int64(time.Hour), int64(time.Hour)
+	r.Execute([]wire.Execute{e})
+	time.Sleep(5 * time.Millisecond)
+	began := time.Now()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > patience {
+		t.Errorf("close took %v", took)
+	}
+	r.checkOutput(e.Items[0].ID, in[e.Items[0].ID])
+}
+
+func TestNewRefuses(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
+	unmeasured := *r.model
+	unmeasured.Profile = nil
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]Config{
+		"0 GPUs":                         {Models: r.models},
+		"no profile for batches up to 2": {Models: []*device.Model{&unmeasured}, GPUs: []GPU{{Executor: e}}},
+	} {
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestHotPathAllocatesNothing is invariant B5, from Execute to Done.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: 16})
+	e, _ := r.batch(1, 16)
+	link := &counter{more: make(chan struct{}, 1)}
+	r.link = link
+	quiet, err := rdma.Open(rdma.Config{}) // a frontend that throws answers away: collecting allocates
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer quiet.Close()
+	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: quiet.Addr()}})
+	for i := range e.Items {
+		b, err := quiet.Alloc(r.model.InBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Free()
+		o := b.Offer()
+		e.Items[i].Input = wire.Descriptor{Key: o.Key, Offset: o.Offset, Length: o.Length}
+	}
+	batch := []wire.Execute{e}
+	for range 50 {
+		r.Execute(batch)
+		<-link.more
+	}
+	if link.failures != 0 {
+		t.Fatalf("%d requests failed in warm-up", link.failures)
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		r.Execute(batch)
+		<-link.more
+	}); n != 0 {
+		t.Errorf("%v allocations per batch, want 0", n)
+	}
+}
+
+type counter struct {
+	more     chan struct{}
+	failures int
+}
+
+func (c *counter) Done(d []wire.Done) error {
+	c.failures += len(d[0].Failures)
+	c.more <- struct{}{}
+	return nil
+}
+
+func (c *counter) Close() error { return nil }

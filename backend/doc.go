@@ -1,0 +1,33 @@
+// Package backend serves batches: it fetches their inputs from the frontends' memory, runs them on a
+// GPU at the moment that the scheduler chose, and sends the outputs straight back.
+//
+// It does not schedule. It never reorders the batches of a GPU, never splits or joins them, and
+// starts none before its time; what it refuses is what nobody can use any more.
+//
+// The life of a batch (an order, here), and who owns it:
+//
+//  1. The link's goroutine copies the Execute into an order of its GPU, takes a slot and posts one
+//     chain of reads per frontend; row i of the batch lands at row i of the slot (Backend.Execute,
+//     gpu.accept, order.fetch). While no slot is free the order waits in line.
+//  2. The data plane owns the rows' bytes until each chain's done; the last one wakes the GPU.
+//  3. The GPU's goroutine takes orders as they came. It waits for the inputs and then for Start,
+//     moves rows together if some could not be fetched, and runs the executor (gpu.serve). Fetching
+//     the next orders goes on meanwhile.
+//  4. Outputs leave from the slot, by the same goroutine if nothing else is due, else by the GPU's
+//     second one (gpu.reply), then Done goes to the scheduler.
+//  5. When both the reads and the replies are through, slot and order are used again.
+//
+// Invariants:
+//
+//	B1  Every request of an accepted order ends once: by its output or by a reason, sent to its
+//	    frontend and, as a failure, told in Done. Only what had not started when the link was lost
+//	    is forgotten: the scheduler gives it to others.
+//	B2  A row that cannot be fetched fails alone.
+//	B3  A slot is used again only after the last read into it and the last send from it.
+//	B4  Nobody waits for ever: fetches end by the batch's deadlines, and a GPU that hangs fails what
+//	    it holds and what comes, until it answers again.
+//	B5  Fetch, execute and reply allocate nothing after warm-up.
+//
+// Concurrency: a Backend's exported methods may be called from any goroutine; the events of the
+// link come from one.
+package backend

@@ -1,0 +1,297 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must come.
+const patience = 10 * time.Second
+
+func tensor(name, datatype string, shape ...int64) wire.Tensor {
+	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+}
+
+// answer is a result message as a frontend got it.
+type answer struct {
+	wire.ResultHeader
+	output []byte
+}
+
+// stub is a frontend's data plane: it offers inputs and collects answers.
+type stub struct {
+	t       testing.TB
+	node    *rdma.Node
+	mu      sync.Mutex
+	answers map[uint64]answer // guarded by mu
+	twice   int               // answers to a request that had one; guarded by mu
+	came    chan struct{}     // a token after each answer
+}
+
+func newStub(t testing.TB, c rdma.Config) *stub {
+	t.Helper()
+	s := &stub{t: t, answers: map[uint64]answer{}, came: make(chan struct{}, 1)}
+	c.Receive = s.receive
+	node, err := rdma.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.node = node
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Errorf("close frontend's node: %v", err)
+		}
+	})
+	return s
+}
+
+func (s *stub) receive(_ *rdma.Peer, msg []byte) {
+	h, out, err := wire.DecodeResult(msg)
+	if err != nil {
+		s.t.Errorf("result: %v", err)
+		return
+	}
+	s.mu.Lock()
+	if _, ok := s.answers[h.ID]; ok {
+		s.twice++
+	}
+	s.answers[h.ID] = answer{h, bytes.Clone(out)}
+	s.mu.Unlock()
+	select {
+	case s.came <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns the answer to a request.
+func (s *stub) wait(id uint64) answer {
+	s.t.Helper()
+	end := time.After(patience)
+	for {
+		s.mu.Lock()
+		a, ok := s.answers[id]
+		s.mu.Unlock()
+		if ok {
+			return a
+		}
+		select {
+		case <-s.came:
+		case <-time.After(time.Millisecond):
+		case <-end:
+			s.t.Fatalf("no answer to request %d", id)
+		}
+	}
+}
+
+// offer puts an input where the backend can read it. It is freed when the test ends.
+func (s *stub) offer(input []byte) wire.Descriptor {
+	s.t.Helper()
+	b, err := s.node.Alloc(len(input))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(b.Free)
+	copy(b.Bytes(), input)
+	r := b.Offer()
+	return wire.Descriptor{Key: r.Key, Offset: r.Offset, Length: r.Length}
+}
+
+// schedule is the scheduler's end of the link: it keeps every Done.
+type schedule struct {
+	mu    sync.Mutex
+	dones map[uint64]wire.Done // guarded by mu
+	at    map[uint64]time.Time // guarded by mu
+	t     testing.TB
+}
+
+func (s *schedule) Done(d []wire.Done) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range d {
+		if _, ok := s.dones[x.Batch]; ok {
+			s.t.Errorf("batch %d is done twice", x.Batch)
+		}
+		x.Failures = append([]wire.ItemFailure(nil), x.Failures...)
+		s.dones[x.Batch], s.at[x.Batch] = x, time.Now()
+	}
+	return nil
+}
+
+func (s *schedule) Close() error { return nil }
+
+func (s *schedule) find(batch uint64) (wire.Done, time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.dones[batch]
+	return d, s.at[batch], ok
+}
+
+func (s *schedule) wait(batch uint64) (wire.Done, time.Time) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Microsecond) {
+		if d, at, ok := s.find(batch); ok {
+			return d, at
+		}
+	}
+	s.t.Fatalf("batch %d is not done", batch)
+	return wire.Done{}, time.Time{}
+}
+
+// rig is a backend with emulated GPUs, its scheduler and one frontend, number 1.
+type rig struct {
+	*Backend
+	t     testing.TB
+	emus  []*emu.Executor
+	sched *schedule
+	front *stub
+	model *device.Model
+	ids   uint64
+}
+
+type rigOptions struct {
+	gpus        int
+	alpha, beta time.Duration
+	batchMax    int
+	front       rdma.Config
+	log         *slog.Logger
+}
+
+func newRig(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	r := &rig{t: t, sched: &schedule{t: t, dones: map[uint64]wire.Done{}, at: map[uint64]time.Time{}}}
+	r.front = newStub(t, o.front)
+	node, err := rdma.Open(rdma.Config{Providers: o.front.Providers, Stall: o.front.Stall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta,
+		[]wire.Tensor{tensor("image", "UINT8", 40, 3), tensor("flag", "BOOL", 1)}, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
+	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
+	for i := range max(o.gpus, 1) {
+		e, err := emu.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.emus = append(r.emus, e)
+		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executor: e, Core: -1})
+	}
+	if r.Backend, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if n := node.Stats().BuffersLive; n != 0 {
+			t.Errorf("%d buffers left", n)
+		}
+		if err := node.Close(); err != nil {
+			t.Errorf("close node: %v", err)
+		}
+	})
+	r.Attach(r.sched)
+	r.Link(true, nil)
+	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
+	return r
+}
+
+// input returns a random input payload.
+func (r *rig) input() []byte {
+	p := make([]byte, r.model.InBytes)
+	for i := range p {
+		p[i] = byte(rand.Uint32())
+	}
+	p[len(p)-1] &= 1
+	return p
+}
+
+// batch makes an Execute of n good requests with generous times, and their inputs by request id.
+func (r *rig) batch(id uint64, n int) (wire.Execute, map[uint64][]byte) {
+	e := wire.Execute{Batch: id, Latest: int64(time.Second)}
+	inputs := map[uint64][]byte{}
+	for range n {
+		r.ids++
+		in := r.input()
+		inputs[r.ids] = in
+		e.Items = append(e.Items, wire.Item{Frontend: 1, ID: r.ids, Budget: int64(5 * time.Second), Input: r.front.offer(in)})
+	}
+	return e, inputs
+}
+
+// checkOutput wants the right output for a request.
+func (r *rig) checkOutput(id uint64, input []byte) {
+	r.t.Helper()
+	a := r.front.wait(id)
+	if a.Reason != 0 {
+		r.t.Fatalf("request %d: reason %v, want an output", id, sched.Reason(a.Reason))
+	}
+	if want := emu.Pattern(r.model, input); !bytes.Equal(a.output, want) {
+		r.t.Fatalf("request %d: output % x, want % x", id, a.output[:16], want[:16])
+	}
+	if a.Exec <= 0 {
+		r.t.Errorf("request %d: execution time %d ns", id, a.Exec)
+	}
+}
+
+// checkReason wants a request to have ended without an output.
+func (r *rig) checkReason(id uint64, want sched.Reason) {
+	r.t.Helper()
+	if a := r.front.wait(id); sched.Reason(a.Reason) != want || len(a.output) != 0 {
+		r.t.Fatalf("request %d: reason %v with %d bytes, want %v", id, sched.Reason(a.Reason), len(a.output), want)
+	}
+}
+
+// checkFailures wants Done to name exactly these.
+func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
+	r.t.Helper()
+	d, _ := r.sched.wait(batch)
+	if len(d.Failures) != len(want) {
+		r.t.Fatalf("batch %d: failures %v, want %v", batch, d.Failures, want)
+	}
+	for i := range want {
+		if d.Failures[i] != want[i] {
+			r.t.Fatalf("batch %d: failures %v, want %v", batch, d.Failures, want)
+		}
+	}
+	return d
+}
+
+func (r *rig) drain() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.Drain(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// waitRunning returns when GPU 0 executes a batch.
+func (r *rig) waitRunning() {
+	r.t.Helper()
+	g := r.gpus[0]
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		g.mu.Lock()
+		running := g.running != nil
+		g.mu.Unlock()
+		if running {
+			return
+		}
+	}
+	r.t.Fatal("no batch is being executed")
+}

@@ -1,0 +1,217 @@
+package backend
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// order is a batch from Execute to Done. Times are on the backend's clock.
+type order struct {
+	gpu     *gpu
+	batch   uint64
+	session uint64 // of the link that sent it; Done is for that one only
+	model   *device.Model
+	items   []item
+	came    time.Duration
+	start   time.Duration // no earlier
+	latest  time.Duration // a later start misses the earliest deadline
+
+	slot   *device.Slot // inputs land here; nil while waiting in line
+	run    *device.Slot // the batch runs here: slot, or another if rows had to be moved
+	groups []*group     // one per frontend; those beyond the length keep their memory
+	reads  []rdma.Read  // of all groups
+	rowOf  []int32      // reads[i] is part of items[rowOf[i]]
+
+	planned atomic.Bool   // groups and items' groups are set
+	pending atomic.Int32  // groups under way, and one while they are being posted
+	fetched atomic.Int64  // when pending became 0
+	ready   chan struct{} // holds a token once pending is 0
+	claims  atomic.Int32  // the fetch and the reply hold the order; the last one recycles it
+
+	// The GPU's goroutine's, then the replying one's.
+	rows     int // of run, after rows that failed were left out
+	began    time.Duration
+	ended    time.Duration
+	failures []wire.ItemFailure
+}
+
+// item is one request of an order.
+type item struct {
+	peer     *peer
+	id       uint64
+	deadline time.Duration
+	input    wire.Descriptor
+	group    *group // nil: never asked for, its descriptor makes no sense
+	lost     bool   // its read failed; written before group.over
+	reason   sched.Reason
+	row      int32 // in run, if reason is none
+}
+
+// group is what an order reads from one frontend.
+type group struct {
+	o        *order
+	peer     *peer
+	from, to int // in o.reads
+	chains   atomic.Int32
+	over     atomic.Bool // all reads have ended
+	done     func(error) // bound once: the first chain's
+}
+
+func newOrder(g *gpu) *order { return &order{gpu: g, ready: make(chan struct{}, 1)} }
+
+// reset takes over an Execute that Backend.check has passed.
+func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session uint64) {
+	o.batch, o.session, o.model = e.Batch, session, b.models[e.Model]
+	o.came = now
+	o.start = now + min(time.Duration(e.Start), startMax)
+	o.latest = now + min(time.Duration(e.Latest), startMax)
+	o.slot, o.run, o.rows, o.began, o.ended = nil, nil, 0, 0, 0
+	o.items, o.groups, o.reads, o.rowOf, o.failures = o.items[:0], o.groups[:0], o.reads[:0], o.rowOf[:0], o.failures[:0]
+	for _, it := range e.Items {
+		o.items = append(o.items, item{peer: b.peers.find(it.Frontend), id: it.ID, input: it.Input,
+			deadline: now + min(time.Duration(it.Budget), budgetMax)})
+	}
+	o.planned.Store(false)
+	o.pending.Store(1)
+	o.claims.Store(2)
+	o.fetched.Store(0)
+	select {
+	case <-o.ready:
+	default:
+	}
+}
+
+// lastDeadline is after which nobody wants the batch any more.
+func (o *order) lastDeadline() time.Duration {
+	last := time.Duration(0)
+	for i := range o.items {
+		if o.items[i].reason == sched.ReasonNone {
+			last = max(last, o.items[i].deadline)
+		}
+	}
+	return last
+}
+
+// fail ends the requests that have no reason yet.
+func (o *order) fail(r sched.Reason) {
+	for i := range o.items {
+		if o.items[i].reason == sched.ReasonNone {
+			o.items[i].reason = r
+		}
+	}
+}
+
+// fetch posts the reads into o.slot. Called once, by whoever gave the order its slot.
+func (o *order) fetch() {
+	for i := range o.items {
+		it := &o.items[i]
+		if it.peer == nil || int(it.input.Length) != o.model.InBytes {
+			continue
+		}
+		if it.group == nil {
+			o.plan(i)
+		}
+	}
+	o.planned.Store(true)
+	for _, g := range o.groups {
+		o.pending.Add(1)
+		g.peer.read(g)
+	}
+	o.arrived()
+}
+
+// there reports whether the whole row of an item has arrived.
+func (o *order) there(it *item) bool {
+	return o.planned.Load() && it.group != nil && it.group.over.Load() && !it.lost
+}
+
+// plan makes the group of items[first]'s frontend.
+func (o *order) plan(first int) {
+	n := len(o.groups)
+	if n < cap(o.groups) && o.groups[:n+1][n] != nil {
+		o.groups = o.groups[:n+1]
+	} else {
+		g := &group{o: o}
+		g.done = g.finish
+		o.groups = append(o.groups, g)
+	}
+	g := o.groups[n]
+	g.peer, g.from = o.items[first].peer, len(o.reads)
+	g.over.Store(false)
+	for i := first; i < len(o.items); i++ {
+		it := &o.items[i]
+		if it.peer != g.peer || int(it.input.Length) != o.model.InBytes {
+			continue
+		}
+		it.group = g
+		for k := range o.model.Inputs {
+			t := &o.model.Inputs[k]
+			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),
+				Src: rdma.Remote{Key: it.input.Key, Offset: it.input.Offset + uint64(t.Offset), Length: uint32(t.Bytes)}})
+			o.rowOf = append(o.rowOf, int32(i))
+		}
+	}
+	g.to = len(o.reads)
+}
+
+// post reads the group's chains from p.
+func (g *group) post(p *rdma.Peer) {
+	if g.to-g.from <= rdma.ChainMax {
+		g.chains.Store(1)
+		p.Read(g.o.reads[g.from:g.to], g.done)
+		return
+	}
+	n := (g.to - g.from + rdma.ChainMax - 1) / rdma.ChainMax
+	g.chains.Store(int32(n))
+	for from := g.from; from < g.to; from += rdma.ChainMax {
+		p.Read(g.o.reads[from:min(from+rdma.ChainMax, g.to)], func(err error) { g.end(from, min(from+rdma.ChainMax, g.to), err) })
+	}
+}
+
+// finish is the end of a group that was read in one chain, or could not be read at all.
+func (g *group) finish(err error) { g.end(g.from, g.to, err) }
+
+// end notes what of reads[from:to] failed. Called by the data plane, once per chain.
+func (g *group) end(from, to int, err error) {
+	o := g.o
+	if err != nil {
+		var c *rdma.ChainError
+		if errors.As(err, &c) {
+			for _, i := range c.Failed {
+				o.items[o.rowOf[from+i]].lost = true
+			}
+		} else {
+			for _, i := range o.rowOf[from:to] {
+				o.items[i].lost = true
+			}
+			g.peer.failed(err)
+		}
+	}
+	if g.chains.Add(-1) == 0 {
+		g.over.Store(true)
+		o.arrived()
+	}
+}
+
+// arrived takes one off pending; the last one wakes the GPU.
+func (o *order) arrived() {
+	if o.pending.Add(-1) != 0 {
+		return
+	}
+	o.fetched.Store(int64(o.gpu.backend.now()))
+	o.ready <- struct{}{}
+	o.release()
+}
+
+// release gives up one of the two claims.
+func (o *order) release() {
+	if o.claims.Add(-1) == 0 {
+		o.gpu.recycle(o)
+	}
+}

@@ -1,0 +1,142 @@
+package backend
+
+import (
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// replier sends what became of orders. It belongs to one goroutine; a GPU has several.
+type replier struct {
+	gpu    *gpu
+	header []byte
+	parts  [][]byte
+	done   [1]wire.Done
+}
+
+func newReplier(g *gpu) *replier {
+	return &replier{gpu: g, header: make([]byte, 0, wire.ResultHeaderBytes), parts: make([][]byte, 0, 8)}
+}
+
+// replyAll is the GPU's second goroutine: it sends while the next batch runs.
+func (g *gpu) replyAll() {
+	defer g.wait.Done()
+	r := newReplier(g)
+	for o := range g.sending {
+		r.reply(o)
+	}
+}
+
+// reply sends every output and reason of o, then Done, and gives up its claim on o. Once the session
+// is lost only outputs are sent: what failed here may be served elsewhere.
+func (r *replier) reply(o *order) {
+	b, c := r.gpu.backend, &r.gpu.counts
+	live := o.session == b.session.Load()
+	for i := range o.items {
+		it := &o.items[i]
+		if it.reason == sched.ReasonNone {
+			r.send(it.peer, r.output(o, it))
+			continue
+		}
+		c.failed[it.reason].Add(1)
+		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: uint8(it.reason)})
+		if live && it.peer != nil {
+			r.send(it.peer, r.reason(it.id, it.reason))
+		}
+	}
+	c.note(o)
+	if live {
+		r.finish(o)
+	}
+	o.release()
+}
+
+func (r *replier) send(p *peer, parts [][]byte) {
+	if err := p.send(parts); err != nil {
+		r.gpu.counts.unsent.Add(1)
+		r.gpu.backend.log.Debug("result not sent", "err", err)
+	}
+}
+
+// output makes the message of a row that was executed.
+func (r *replier) output(o *order, it *item) [][]byte {
+	r.header = wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began)}.Append(r.header[:0])
+	r.parts = append(r.parts[:0], r.header)
+	for k := range o.model.Outputs {
+		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
+	}
+	return r.parts
+}
+
+// reason makes the message of a request without an output.
+func (r *replier) reason(id uint64, reason sched.Reason) [][]byte {
+	r.header = wire.ResultHeader{ID: id, Reason: uint8(reason)}.Append(r.header[:0])
+	r.parts = append(r.parts[:0], r.header)
+	return r.parts
+}
+
+// finish tells the scheduler.
+func (r *replier) finish(o *order) {
+	fetched := max(time.Duration(o.fetched.Load()), o.came)
+	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(fetched - o.came), Failures: o.failures, FreeIn: int64(r.gpu.pause())}
+	if o.ended > 0 {
+		r.done[0].Wait, r.done[0].Exec = int64(max(o.began-fetched, 0)), int64(o.ended-o.began)
+	}
+	r.gpu.backend.tell(r.done[:])
+}
+
+// pause is how long the scheduler should send the GPU nothing.
+func (g *gpu) pause() time.Duration {
+	switch {
+	case g.backend.draining.Load():
+		return drainPause
+	case g.sick():
+		return sickPause
+	}
+	return 0
+}
+
+// counts are a GPU's counters since its start.
+type counts struct {
+	batches, rows, unsent atomic.Uint64
+	busy, fetch, wait     atomic.Int64 // ns
+	failed                [sched.ReasonCount]atomic.Uint64
+}
+
+func (c *counts) note(o *order) {
+	if o.ended == 0 {
+		return
+	}
+	c.batches.Add(1)
+	c.rows.Add(uint64(o.rows))
+	fetched := time.Duration(o.fetched.Load())
+	c.fetch.Add(int64(max(fetched-o.came, 0)))
+	c.wait.Add(int64(max(o.began-fetched, 0)))
+}
+
+// Stats is what one GPU has done since its start.
+type Stats struct {
+	GPU               string
+	Batches, Rows     uint64
+	Unsent            uint64        // results whose frontend was gone
+	Busy, Fetch, Wait time.Duration // summed over batches
+	Failed            [sched.ReasonCount]uint64
+	Lost, Hung        bool
+}
+
+// Stats returns one entry per GPU.
+func (b *Backend) Stats() []Stats {
+	var all []Stats
+	for _, g := range b.gpus {
+		c := &g.counts
+		s := Stats{GPU: g.name, Batches: c.batches.Load(), Rows: c.rows.Load(), Unsent: c.unsent.Load(), Busy: time.Duration(c.busy.Load()),
+			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load()}
+		for i := range c.failed {
+			s.Failed[i] = c.failed[i].Load()
+		}
+		all = append(all, s)
+	}
+	return all
+}
