@@ -8,7 +8,9 @@ import (
 
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
-	return []command{}
+	return []command{
+		benchTransfer(),
+	}
 }
 
 func benchCommand() command {

@@ -1,0 +1,41 @@
+// Package transfer measures the data plane: round trips of small messages and fetches of inputs,
+// by provider, beside plain C doing the same on the same host in the same run. Rounds of the two
+// alternate. The peers run in a child process (the same binary, command "bench transfer -serve").
+//
+// It does not tune anything, and its reference is not a baseline system: it is the least that the
+// kernel's calls cost.
+package transfer
+
+import "time"
+
+// Config says what to measure.
+type Config struct {
+	Providers []string // of tcp, shm, local, verbs
+	Peers     int      // incast: peers read at once
+	Bytes     int      // incast and fetch: bytes per peer
+	Rounds    int      // alternations of provider and reference
+	Each      int      // measurements per round
+	Listen    string   // address that the child's nodes and the reference listen on
+	NetNS     string   // network namespace that the child runs in ("ip netns"); empty: this one
+	Child     []string // command line that runs Serve in a child: binary and leading arguments
+}
+
+// Row is one line of the result. Reference values are 0 where there is none.
+type Row struct {
+	Provider  string  `json:"provider"`
+	Op        string  `json:"op"`
+	Bytes     int     `json:"bytes"`
+	Peers     int     `json:"peers"`
+	P50       int64   `json:"p50_ns"`
+	P99       int64   `json:"p99_ns"`
+	Reference string  `json:"reference"`
+	RefP50    int64   `json:"ref_p50_ns"`
+	RefP99    int64   `json:"ref_p99_ns"`
+	RatioP50  float64 `json:"ratio_p50"`
+	RatioP99  float64 `json:"ratio_p99"`
+}
+
+const (
+	echoBytes = 64
+	patience  = 10 * time.Second // for any one step to end
+)

@@ -1,0 +1,250 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/rdma"
+)
+
+// ops are what is measured per provider, and what the reference calls it ("" where it has none).
+var ops = map[string][]struct{ name, ref string }{
+	"tcp":   {{"echo", "echo"}, {"read", ""}, {"incast", "incast"}},
+	"shm":   {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
+	"local": {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
+	"verbs": {{"echo", ""}, {"read", ""}, {"incast", ""}},
+}
+
+// Run measures every provider and returns its rows in order. notes gets a line for what was left out.
+func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
+	dir, err := os.MkdirTemp("", "downbeat-transfer-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	bin, err := buildReference(ctx, dir)
+	if errors.Is(err, errNoReference) {
+		fmt.Fprintln(notes, "transfer:", err)
+	} else if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, provider := range c.Providers {
+		if _, known := ops[provider]; !known {
+			return nil, fmt.Errorf("provider %q: there are tcp, shm, local, verbs", provider)
+		}
+		got, err := c.measure(ctx, bin, provider)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", provider, err)
+		}
+		rows = append(rows, got...)
+	}
+	return rows, nil
+}
+
+// measure runs one provider's ops, each in rounds that alternate with its reference.
+func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error) {
+	peers, err := startPeers(ctx, c, provider)
+	if err != nil {
+		return nil, err
+	}
+	defer peers.stop()
+	p, err := newProbe(ctx, c, provider, peers.ends)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	var ref *reference
+	if bin != "" {
+		if ref, err = startReference(ctx, c, bin, provider); err != nil {
+			return nil, err
+		}
+		if ref != nil {
+			defer ref.close()
+		}
+	}
+	var rows []Row
+	for _, op := range ops[provider] {
+		row, err := c.alternate(p, ref, op.name, op.ref)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", op.name, err)
+		}
+		row.Provider = provider
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func (c Config) alternate(p *probe, ref *reference, op, refOp string) (Row, error) {
+	row := Row{Op: op, Bytes: c.Bytes, Peers: 1}
+	if op == "echo" {
+		row.Bytes = echoBytes
+	}
+	if op == "incast" {
+		row.Peers = c.Peers
+	}
+	var ours, theirs []int64
+	for round := range c.Rounds + 1 { // the first warms up
+		if round == 1 {
+			ours, theirs = ours[:0], theirs[:0]
+		}
+		var err error
+		if ours, err = p.measure(op, c.Each, ours); err != nil {
+			return row, err
+		}
+		if ref == nil || refOp == "" {
+			continue
+		}
+		if theirs, err = ref.measure(refOp, c.Each, theirs); err != nil {
+			return row, err
+		}
+	}
+	row.P50, row.P99 = percentiles(ours)
+	if len(theirs) > 0 {
+		row.Reference = ref.name
+		row.RefP50, row.RefP99 = percentiles(theirs)
+		row.RatioP50 = float64(row.P50) / float64(row.RefP50)
+		row.RatioP99 = float64(row.P99) / float64(row.RefP99)
+	}
+	return row, nil
+}
+
+func percentiles(v []int64) (p50, p99 int64) {
+	slices.Sort(v)
+	return v[len(v)/2], v[len(v)*99/100]
+}
+
+// probe is the measuring node. A measurement begins where the one before ended, on the loop that
+// completed it, as in the reference: no other goroutine has to be woken between the two.
+type probe struct {
+	node  *rdma.Node
+	peers []*rdma.Peer
+	chain [][]rdma.Read
+	dst   []*rdma.Buffer
+	msg   []byte
+
+	op    string
+	began time.Time
+	turn  int
+	more  int          // measurements still to begin
+	to    []int64      // owned by whoever completes, until ended
+	left  atomic.Int32 // completions until the measurement ends
+	ended chan error   // the round is over
+	done  func(error)
+}
+
+func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
+	p := &probe{ended: make(chan error, 64), msg: make([]byte, echoBytes)}
+	p.done = p.complete
+	var err error
+	pool := int64(4 * c.Peers * c.Bytes)
+	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, func(*rdma.Peer, []byte) { p.done(nil) }))
+	if c.NetNS != "" && err != nil { // the child's address is not ours
+		p.node, err = rdma.Open(nodeConfig(provider, "127.0.0.1", pool, func(*rdma.Peer, []byte) { p.done(nil) }))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range ends {
+		peer, err := p.node.Connect(ctx, e.Addr)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		b, err := p.node.Alloc(c.Bytes)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		p.peers = append(p.peers, peer)
+		p.dst = append(p.dst, b)
+		p.chain = append(p.chain, []rdma.Read{{Dst: b.Bytes(), Src: e.Remote}})
+	}
+	return p, nil
+}
+
+// measure appends n latencies of op in ns: from the first call to the last completion.
+func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
+	p.op, p.more, p.to = op, n, to
+	p.begin()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case err := <-p.ended:
+		return p.to, err
+	case <-late.C:
+		return to, fmt.Errorf("%d completions did not come within %v", n, patience)
+	}
+}
+
+func (p *probe) begin() {
+	p.more--
+	p.left.Store(1)
+	if p.op == "incast" {
+		p.left.Store(int32(len(p.peers)))
+	}
+	p.began = time.Now()
+	switch p.op {
+	case "echo":
+		if err := p.peers[0].Send(p.msg); err != nil {
+			p.ended <- err
+		}
+	case "read":
+		p.turn = (p.turn + 1) % len(p.peers)
+		p.peers[p.turn].Read(p.chain[p.turn], p.done)
+	case "incast":
+		for i, peer := range p.peers {
+			peer.Read(p.chain[i], p.done)
+		}
+	}
+}
+
+// complete is called for each completion: by a loop, or within Read.
+func (p *probe) complete(err error) {
+	if err != nil {
+		p.ended <- err
+		return
+	}
+	if p.left.Add(-1) != 0 {
+		return
+	}
+	p.to = append(p.to, int64(time.Since(p.began)))
+	if p.more == 0 {
+		p.ended <- nil
+		return
+	}
+	p.begin()
+}
+
+func (p *probe) close() {
+	for _, b := range p.dst {
+		b.Free()
+	}
+	p.node.Close()
+}
+
+// WriteJSON prints the rows as a JSON array.
+func WriteJSON(w io.Writer, rows []Row) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(rows)
+}
+
+// WriteTable prints the rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "provider\top\tbytes\tpeers\tp50 µs\tp99 µs\treference\tp50 µs\tp99 µs\tratio p50\tratio p99\t")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.1f\t%.1f\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", r.Provider, r.Op, r.Bytes, r.Peers,
+			float64(r.P50)/1e3, float64(r.P99)/1e3, r.Reference, float64(r.RefP50)/1e3, float64(r.RefP99)/1e3, r.RatioP50, r.RatioP99)
+	}
+	return t.Flush()
+}

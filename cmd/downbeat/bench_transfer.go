@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"downbeat.dev/bench/transfer"
+)
+
+// benchTransfer measures the data plane beside plain C.
+func benchTransfer() command {
+	return command{name: "transfer", summary: "round trips and fetches of the data plane, beside plain C",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench transfer", flag.ContinueOnError)
+			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
+			peers := fs.Int("peers", 8, "peers of the incast")
+			bytes := fs.Int("bytes", 150<<10, "bytes per fetch")
+			rounds := fs.Int("rounds", 10, "rounds, alternating with the reference")
+			each := fs.Int("each", 300, "measurements per round")
+			listen := fs.String("listen", "127.0.0.1", "address that the peers listen on")
+			netns := fs.String("netns", "", "network namespace to run the peers in (needs root)")
+			format := fs.String("o", "table", "output: table or json")
+			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if *peers < 1 || *peers > 64 || *bytes < 1 || *rounds < 1 || *each < 1 || *format != "table" && *format != "json" {
+				return fmt.Errorf("bench transfer: want 1 to 64 peers, bytes, rounds and each of at least 1, -o table or json")
+			}
+			if *serve > 0 {
+				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *bytes)
+			}
+			exe, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			rows, err := transfer.Run(ctx, transfer.Config{
+				Providers: strings.Split(*provider, ","), Peers: *peers, Bytes: *bytes, Rounds: *rounds, Each: *each,
+				Listen: *listen, NetNS: *netns, Child: []string{exe, "bench", "transfer"},
+			}, os.Stderr)
+			if err != nil {
+				return err
+			}
+			if *format == "json" {
+				return transfer.WriteJSON(os.Stdout, rows)
+			}
+			return transfer.WriteTable(os.Stdout, rows)
+		}}
+}
