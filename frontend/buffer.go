@@ -1,0 +1,116 @@
+package frontend
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Buffer is an input in registered memory: backends read it where it lies. One goroutine owns it at
+// a time; during Infer it is the request's.
+type Buffer struct {
+	mem    *rdma.Buffer
+	remote rdma.Remote // of the last request
+	size   int
+	of     *memory
+}
+
+// memory counts who may touch the registered memory: the client and each of its buffers. The last
+// to go closes the data plane, so that a buffer in use while the client closes stays mapped.
+type memory struct {
+	node  *rdma.Node
+	users atomic.Int64
+}
+
+// use adds a user; false when the last has gone.
+func (m *memory) use() bool {
+	for {
+		n := m.users.Load()
+		if n == 0 {
+			return false
+		}
+		if m.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (m *memory) drop() error {
+	if m.users.Add(-1) > 0 {
+		return nil
+	}
+	return m.node.Close()
+}
+
+// Buffer returns registered memory of n bytes, or an error wrapping rdma.ErrNoMemory or
+// rdma.ErrTooLarge. Its content is undefined. Free gives it back; it may be used for any number of
+// requests, one at a time, before.
+func (c *Client) Buffer(n int) (*Buffer, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)
+	}
+	if !c.memory.use() {
+		return nil, ErrClosed
+	}
+	mem, err := c.node.Alloc(max(n, 1))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.drop())
+	}
+	return &Buffer{mem: mem, size: n, of: &c.memory}, nil
+}
+
+// Bytes is the input: tensors in the order of the model's inputs, row-major, little-endian, without
+// the batch dimension; each element of a BYTES tensor is a 4-byte length and its bytes.
+func (b *Buffer) Bytes() []byte { return b.mem.Bytes()[:b.size] }
+
+// Resize sets the length, up to what the buffer was made with; for BYTES inputs of varying size.
+func (b *Buffer) Resize(n int) error {
+	if n < 0 || n > len(b.mem.Bytes()) {
+		return fmt.Errorf("%w: resize to %d bytes: must be within 0 and %d", ErrInvalid, n, len(b.mem.Bytes()))
+	}
+	b.size = n
+	return nil
+}
+
+// Free ends all reading and gives the memory back. The buffer must not be used after.
+func (b *Buffer) Free() {
+	if b.mem != nil {
+		b.mem.Free()
+		b.mem = nil
+		_ = b.of.drop() // what the data plane's end was is Close's to tell, unless Close came before
+	}
+}
+
+// offer lets backends read the buffer, or names what publish will let them read, and says where.
+func (b *Buffer) offer(later bool) wire.Descriptor {
+	if later {
+		b.remote = b.mem.Reserve()
+	} else {
+		b.remote = b.mem.Offer()
+	}
+	return wire.Descriptor{Key: b.remote.Key, Offset: b.remote.Offset, Length: uint32(b.size)}
+}
+
+func (b *Buffer) publish() { b.mem.Publish(b.remote) }
+
+// withdraw ends the offer and waits until no backend reads, which takes as long as one read.
+func (b *Buffer) withdraw() { b.mem.Withdraw() }
+
+// resultPool keeps the buffers that outputs are copied to, by size class of powers of two.
+type resultPool struct{ classes [32]sync.Pool }
+
+func (p *resultPool) get(n int) *[]byte {
+	class := bits.Len(uint(max(n, 64) - 1))
+	if s, ok := p.classes[class].Get().(*[]byte); ok {
+		return s
+	}
+	s := make([]byte, 1<<class)
+	return &s
+}
+
+func (p *resultPool) put(s *[]byte) { p.classes[bits.Len(uint(len(*s)-1))].Put(s) }

@@ -1,0 +1,193 @@
+package frontend
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Options say how a Client reaches the scheduler and how backends reach it.
+type Options struct {
+	Scheduler string      // host:port; unused if Link is set
+	Token     string      // the secret that all parts share
+	TLS       *tls.Config // for the session with the scheduler; nil: none
+	Name      string      // how the scheduler's log and metrics call this frontend
+	Data      rdma.Config // the data plane that inputs are read from; Receive is set by Dial, Token if empty
+	Link      Opener      // opens the session; nil: control.DialFrontend to Scheduler
+	LiveMax   int         // requests at a time; more are rejected. 65,536 when 0
+	Grace     time.Duration
+	// Reconnect is how long requests wait for a lost scheduler to come back; after it, and until it
+	// is back, they end at once with ErrUnavailable. 1 s when 0.
+	Reconnect time.Duration
+	Logger    *slog.Logger
+}
+
+// Opener opens a frontend's session; in one process it is the scheduler's own method.
+type Opener func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error)
+
+// Client is a frontend's end of the system. Its methods may be called from any goroutine.
+type Client struct {
+	o       Options
+	log     *slog.Logger
+	memory  memory
+	node    *rdma.Node // memory's
+	link    atomic.Pointer[linkBox]
+	models  models
+	pending pending
+	results resultPool
+	session session
+	base    time.Time
+	stats   counters
+	left    atomic.Int64 // requests that no session has, as of the last look
+
+	wake    chan struct{} // cap 1: the sweep has something to watch
+	ready   chan struct{} // closed at the first announcement of models
+	closing chan struct{}
+	once    sync.Once
+	done    sync.WaitGroup
+}
+
+// linkBox makes a link storable: events may come before the Opener has returned it.
+type linkBox struct{ control.FrontendLink }
+
+// session tells whether the scheduler can be asked, and which session it is.
+type session struct {
+	mu      sync.Mutex // guards up and fresh; the others are written under it
+	up      bool
+	fresh   bool          // models were announced since it came up
+	open    atomic.Bool   // up and fresh
+	epoch   atomic.Uint64 // counts the times that it opened
+	changed atomic.Int64  // when it last opened or was lost, on the client's clock
+}
+
+// counters are what Stats reports; each is written by any goroutine.
+type counters struct {
+	requests, answers, outcomes, resubmits, strays atomic.Uint64
+}
+
+// Stats is what a client counts since Dial.
+type Stats struct {
+	Live      int64  // requests under way
+	Requests  uint64 // begun
+	Answers   uint64 // ended with an output
+	Outcomes  uint64 // ended without
+	Resubmits uint64 // sent again after a session was lost or an input came late
+	Strays    uint64 // answers to requests that had ended
+	Connected bool
+	Data      rdma.Stats
+}
+
+// Dial opens the data plane and the session with the scheduler, and waits for the first announcement
+// of models, at most a second: a scheduler may have none yet. The session is kept up until Close: when the scheduler restarts,
+// the client reconnects and submits again what has no answer and still has budget.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	c := newClient(o)
+	data := c.o.Data
+	data.Receive = func(_ *rdma.Peer, msg []byte) { c.receive(msg) }
+	if data.Token == "" {
+		data.Token = c.o.Token
+	}
+	if data.Logger == nil {
+		data.Logger = c.log
+	}
+	node, err := rdma.Open(data)
+	if err != nil {
+		return nil, fmt.Errorf("open data plane: %w", err)
+	}
+	c.node, c.memory.node = node, node
+	c.memory.users.Store(1)
+	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr()}
+	link, err := c.o.Link(ctx, hello, events{c})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.drop())
+	}
+	c.link.Store(&linkBox{link})
+	c.done.Add(1)
+	go c.sweep()
+	select {
+	case <-c.ready:
+	case <-time.After(firstModels):
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("wait for models: %w", ctx.Err()), c.Close())
+	}
+	return c, nil
+}
+
+// firstModels is how long Dial waits for the first announcement.
+const firstModels = time.Second
+
+func newClient(o Options) *Client {
+	if o.LiveMax <= 0 {
+		o.LiveMax = 1 << 16
+	}
+	if o.Grace <= 0 {
+		o.Grace = 20 * time.Millisecond
+	}
+	if o.Reconnect <= 0 {
+		o.Reconnect = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{o: o, log: o.Logger, base: time.Now(), wake: make(chan struct{}, 1),
+		ready: make(chan struct{}), closing: make(chan struct{})}
+	if c.o.Link == nil {
+		c.o.Link = func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+			d := control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}
+			return control.DialFrontend(ctx, d, hello, ev)
+		}
+	}
+	c.pending.init(min(o.LiveMax, 1<<slotBits))
+	return c
+}
+
+// now is the client's clock: nanoseconds since Dial, never 0 after it.
+func (c *Client) now() int64 { return int64(time.Since(c.base)) }
+
+// Close ends the session and, once every Buffer is freed, the data plane. Requests under way end
+// with ErrCanceled and ErrClosed.
+func (c *Client) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.closing)
+		if link := c.link.Load(); link != nil {
+			err = link.Close()
+		}
+		c.done.Wait()
+		for c.pending.live.Load() > 0 { // a call may be on its way to live
+			c.fail(func(*call) bool { return true }, sched.Canceled, ErrClosed)
+			time.Sleep(100 * time.Microsecond)
+		}
+		err = errors.Join(err, c.memory.drop())
+	})
+	return err
+}
+
+func (c *Client) closed() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Connected tells whether the scheduler can be asked now.
+func (c *Client) Connected() bool { return c.session.open.Load() }
+
+// Stats returns counts. It is not for the hot path.
+func (c *Client) Stats() Stats {
+	return Stats{Live: c.pending.live.Load(), Requests: c.stats.requests.Load(), Answers: c.stats.answers.Load(),
+		Outcomes: c.stats.outcomes.Load(), Resubmits: c.stats.resubmits.Load(), Strays: c.stats.strays.Load(),
+		Connected: c.Connected(), Data: c.node.Stats()}
+}

@@ -1,0 +1,490 @@
+package frontend_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
+	"downbeat.dev/rdma"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var double = wire.ModelInfo{ID: 7, Name: "double", Version: "1", SLO: int64(2 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	Inputs: []wire.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}, Outputs: []wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
+
+// doubled answers with every byte doubled.
+func doubled(_ wire.Submit, in []byte) ([]byte, sched.Reason) {
+	out := make([]byte, len(in))
+	for i, v := range in {
+		out[i] = 2 * v
+	}
+	return out, sched.ReasonNone
+}
+
+func open(t testing.TB, answer echo.Answer, o frontend.Options, models ...wire.ModelInfo) (*frontend.Client, *echo.System) {
+	t.Helper()
+	if len(models) == 0 {
+		models = []wire.ModelInfo{double}
+	}
+	s, err := echo.New(models, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Link = s.Open
+	c, err := frontend.Dial(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, s
+}
+
+func input(t testing.TB, c *frontend.Client, content ...byte) *frontend.Buffer {
+	t.Helper()
+	b, err := c.Buffer(len(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b.Bytes(), content)
+	t.Cleanup(b.Free)
+	return b
+}
+
+func TestInfer(t *testing.T) {
+	c, _ := open(t, doubled, frontend.Options{})
+	b := input(t, c, 1, 2, 3, 4)
+	for range 3 {
+		r, err := c.Infer(context.Background(), "double", b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(r.Data, []byte{2, 4, 6, 8}) || r.Slack <= 0 || r.Exec != time.Microsecond {
+			t.Errorf("result %+v", r)
+		}
+		r.Release()
+	}
+	r, err := c.InferCopy(context.Background(), "double", []byte{5, 6}, []byte{7, 8})
+	if err != nil || !bytes.Equal(r.Data, []byte{10, 12, 14, 16}) {
+		t.Errorf("InferCopy: %v %v", r.Data, err)
+	}
+	out := make([]byte, 4)
+	r, err = c.Do(context.Background(), frontend.Request{Model: "double", Version: "1", Input: b, Output: out, Priority: 3})
+	if err != nil || &r.Data[0] != &out[0] || out[3] != 8 {
+		t.Errorf("own output: %v %v %v", r.Data, out, err)
+	}
+}
+
+func TestInferManyCallers(t *testing.T) {
+	c, _ := open(t, doubled, frontend.Options{})
+	var wait sync.WaitGroup
+	for i := range 500 {
+		wait.Go(func() {
+			b, err := c.Buffer(4)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer b.Free()
+			for k := range 10 {
+				binary.LittleEndian.PutUint32(b.Bytes(), uint32(i<<8|k)&0x7f7f7f7f)
+				r, err := c.Infer(context.Background(), "double", b)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := binary.LittleEndian.Uint32(r.Data); got != 2*(uint32(i<<8|k)&0x7f7f7f7f) {
+					t.Errorf("caller %d: another's answer %x", i, got)
+				}
+				r.Release()
+			}
+		})
+	}
+	wait.Wait()
+	if s := c.Stats(); s.Live != 0 || s.Answers != 5000 || s.Strays != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	var reason atomic.Uint32
+	c, s := open(t, func(wire.Submit, []byte) ([]byte, sched.Reason) { return nil, sched.Reason(reason.Load()) }, frontend.Options{})
+	b := input(t, c, 0, 0, 0, 0)
+	for _, want := range []struct {
+		reason sched.Reason
+		kind   error
+	}{
+		{sched.DeadlineCannotBeMet, frontend.ErrDropped}, {sched.QueueFull, frontend.ErrRejected}, {sched.DeadlinePast, frontend.ErrRejected},
+		{sched.UnknownModel, frontend.ErrRejected}, {sched.NoBackend, frontend.ErrUnavailable}, {sched.BackendLost, frontend.ErrUnavailable},
+		{sched.ExecutionFailed, frontend.ErrFailed}, {sched.InputUnavailable, frontend.ErrFailed}, {sched.Canceled, frontend.ErrCanceled},
+	} {
+		reason.Store(uint32(want.reason))
+		_, err := c.Infer(context.Background(), "double", b)
+		var o *frontend.OutcomeError
+		if !errors.Is(err, want.kind) || !errors.As(err, &o) || o.Reason != want.reason || o.Local || o.Budget < time.Second || o.Elapsed <= 0 {
+			t.Errorf("%v: %v", want.reason, err)
+		}
+		if got := errors.Is(err, context.DeadlineExceeded); got != (want.reason == sched.DeadlineCannotBeMet || want.reason == sched.DeadlinePast) {
+			t.Errorf("%v: is a deadline: %v", want.reason, got)
+		}
+	}
+	s.Hold()
+	ended := make(chan error)
+	go func() {
+		_, err := c.Infer(context.Background(), "double", b)
+		ended <- err
+	}()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	s.Outcome(s.Waiting()[0].ID, 200) // a reason of the future
+	if err := <-ended; !errors.Is(err, frontend.ErrFailed) {
+		t.Error(err)
+	}
+}
+
+func TestRefusedHere(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{LiveMax: 1})
+	b := input(t, c, 1, 2, 3, 4)
+	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	gone, cancel2 := context.WithCancel(context.Background())
+	cancel2()
+	for name, call := range map[string]struct {
+		ctx  context.Context
+		r    frontend.Request
+		kind error
+	}{
+		"no model":      {context.Background(), frontend.Request{Model: "nope", Input: b}, frontend.ErrRejected},
+		"no version":    {context.Background(), frontend.Request{Model: "double", Version: "9", Input: b}, frontend.ErrRejected},
+		"no input":      {context.Background(), frontend.Request{Model: "double"}, frontend.ErrInvalid},
+		"short input":   {context.Background(), frontend.Request{Model: "double", Input: input(t, c, 1)}, frontend.ErrInvalid},
+		"short output":  {context.Background(), frontend.Request{Model: "double", Input: b, Output: make([]byte, 3)}, frontend.ErrInvalid},
+		"past deadline": {past, frontend.Request{Model: "double", Input: b}, context.DeadlineExceeded},
+		"ended context": {gone, frontend.Request{Model: "double", Input: b}, frontend.ErrCanceled},
+	} {
+		if _, err := c.Do(call.ctx, call.r); !errors.Is(err, call.kind) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := s.Submits(); n != 0 {
+		t.Errorf("%d submitted", n)
+	}
+	s.Hold()
+	ended := make(chan error)
+	go func() {
+		_, err := c.Infer(context.Background(), "double", b)
+		ended <- err
+	}()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); !errors.Is(err, frontend.ErrRejected) {
+		t.Errorf("over LiveMax: %v", err)
+	}
+	s.Serve()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Buffer(-1); !errors.Is(err, frontend.ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := c.Buffer(rdma.BufferMax + 1); !errors.Is(err, rdma.ErrTooLarge) {
+		t.Error(err)
+	}
+}
+
+// wait polls for what another goroutine is about to do.
+func wait(t testing.TB, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited 5 s in vain")
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{})
+	b := input(t, c, 1, 2, 3, 4)
+	s.Hold()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := c.Infer(ctx, "double", b)
+		ended <- err
+	}()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	cancel()
+	err := <-ended
+	if !errors.Is(err, frontend.ErrCanceled) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	id := s.Waiting()[0].ID
+	if got := s.Canceled(); len(got) != 1 || got[0] != id {
+		t.Errorf("canceled %v, want %v", got, id)
+	}
+	// I2, I4: the late answer touches nobody, and the input can be read no more.
+	if err := s.Send(id, []byte{9, 9, 9, 9}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, func() bool { return c.Stats().Strays == 1 })
+	s.Serve()
+	wait(t, func() bool { return c.Stats().Strays == 2 })
+	if r, err := c.Infer(context.Background(), "double", b); err != nil || r.Data[0] != 2 {
+		t.Errorf("after: %v %v", r.Data, err)
+	}
+}
+
+// TestNobodyWaitsForever is I1: no answer, no outcome, no deadline of the context.
+func TestNobodyWaitsForever(t *testing.T) {
+	quick := double
+	quick.SLO = int64(20 * time.Millisecond)
+	c, s := open(t, doubled, frontend.Options{Grace: 10 * time.Millisecond}, quick)
+	s.Hold()
+	b := input(t, c, 1, 2, 3, 4)
+	var o *frontend.OutcomeError
+	if _, err := c.Infer(context.Background(), "double", b); !errors.Is(err, frontend.ErrDropped) || !errors.As(err, &o) || !o.Local {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.Infer(ctx, "double", b); !errors.Is(err, frontend.ErrDropped) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	wait(t, func() bool { return len(s.Canceled()) == 2 })
+}
+
+func TestLateAnswer(t *testing.T) {
+	quick := double
+	quick.SLO = int64(time.Millisecond)
+	c, _ := open(t, func(m wire.Submit, in []byte) ([]byte, sched.Reason) {
+		time.Sleep(5 * time.Millisecond)
+		return doubled(m, in)
+	}, frontend.Options{Grace: 5 * time.Second}, quick)
+	r, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4})
+	if err != nil || r.Slack >= 0 || r.Data[1] != 4 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+func TestStrayAnswers(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{})
+	b := input(t, c, 1, 2, 3, 4)
+	s.Hold()
+	ended := make(chan error)
+	go func() {
+		r, err := c.Infer(context.Background(), "double", b)
+		if err == nil && r.Data[0] != 2 {
+			err = fmt.Errorf("answer %v", r.Data)
+		}
+		ended <- err
+	}()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	id := s.Waiting()[0].ID
+	for _, stray := range []uint64{0, 1, ^uint64(0), id + 1, id ^ 1<<24, id + 1<<28} {
+		if err := s.Send(stray, []byte{0, 0, 0, 0}); err != nil {
+			t.Fatal(err)
+		}
+		s.Outcome(stray, sched.QueueFull)
+	}
+	s.Serve()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := s.Send(id, []byte{0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, func() bool { return c.Stats().Strays == 13 })
+}
+
+func TestWrongOutputSize(t *testing.T) {
+	c, _ := open(t, func(wire.Submit, []byte) ([]byte, sched.Reason) { return []byte{1}, 0 }, frontend.Options{})
+	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); !errors.Is(err, frontend.ErrFailed) {
+		t.Error(err)
+	}
+}
+
+func TestReconnect(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{})
+	s.Hold()
+	type end struct {
+		r   frontend.Result
+		err error
+	}
+	ended := make(chan end, 20)
+	begin := func() {
+		go func() {
+			r, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4})
+			ended <- end{r, err}
+		}()
+	}
+	for range 10 {
+		begin()
+	}
+	wait(t, func() bool { return len(s.Waiting()) == 10 })
+	s.Lose()
+	for range 10 { // these wait for the session
+		begin()
+	}
+	wait(t, func() bool { return c.Stats().Live == 20 })
+	s.Return(nil) // the scheduler is back before its backends
+	if n := s.Submits(); n != 10 {
+		t.Errorf("%d submitted before the model is back", n)
+	}
+	moved := double
+	moved.ID = 3 // the new scheduler numbers models otherwise
+	s.Return([]wire.ModelInfo{moved})
+	wait(t, func() bool { return len(s.Waiting()) == 20 })
+	for _, m := range s.Waiting() {
+		if m.Model != 3 || m.Budget >= double.SLO || m.Budget <= 0 {
+			t.Errorf("resubmitted as %+v", m)
+		}
+	}
+	s.Serve()
+	for range 20 {
+		if e := <-ended; e.err != nil || e.r.Resubmits != 1 || e.r.Data[3] != 8 {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+func TestSchedulerStaysAway(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{Reconnect: 50 * time.Millisecond})
+	s.Hold()
+	ended := make(chan error)
+	infer := func() error {
+		_, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4})
+		return err
+	}
+	go func() { ended <- infer() }()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	s.Lose()
+	if err := <-ended; !errors.Is(err, frontend.ErrUnavailable) {
+		t.Errorf("submitted before: %v", err)
+	}
+	if err := infer(); !errors.Is(err, frontend.ErrUnavailable) {
+		t.Errorf("asked after: %v", err)
+	}
+	s.Return(nil)
+	go func() { ended <- infer() }()
+	if err := <-ended; !errors.Is(err, frontend.ErrUnavailable) && !errors.Is(err, frontend.ErrRejected) {
+		t.Errorf("model stays away: %v", err)
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{})
+	b := input(t, c, 0, 0, 0, 0)
+	s.Hold()
+	fill := func(wait func()) func([]byte) error {
+		return func(in []byte) error {
+			wait()
+			copy(in, []byte{1, 2, 3, 4})
+			return nil
+		}
+	}
+	// The request queues while the hook works; the backend asks after it.
+	r, err := c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: fill(func() {
+		if len(s.Waiting()) != 1 {
+			t.Error("not submitted before the hook")
+		}
+		go func() {
+			time.Sleep(20 * time.Millisecond)
+			s.Serve()
+		}()
+	})})
+	if err != nil || r.Data[0] != 2 || r.Resubmits != 0 {
+		t.Errorf("in time: %+v %v", r, err)
+	}
+	// The backend asks while the hook works: refused, and submitted again.
+	r, err = c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: fill(func() { time.Sleep(20 * time.Millisecond) })})
+	if err != nil || r.Data[0] != 2 || r.Resubmits != 1 {
+		t.Errorf("late: %+v %v", r, err)
+	}
+	broken := errors.New("broken image")
+	s.Hold()
+	if _, err = c.Do(context.Background(), frontend.Request{Model: "double", Input: b, Prepare: func([]byte) error { return broken }}); !errors.Is(err, broken) || !errors.Is(err, frontend.ErrFailed) {
+		t.Errorf("failing: %v", err)
+	}
+	if len(s.Canceled()) != 1 {
+		t.Errorf("canceled %v", s.Canceled())
+	}
+}
+
+func TestDoAll(t *testing.T) {
+	c, _ := open(t, doubled, frontend.Options{})
+	const n = 40
+	requests, results, errs := make([]frontend.Request, n), make([]frontend.Result, n), make([]error, n)
+	for i := range requests {
+		requests[i] = frontend.Request{Model: "double", Input: input(t, c, byte(i), 0, 0, 0)}
+	}
+	requests[7].Model = "nope"
+	c.DoAll(context.Background(), requests, results, errs)
+	for i := range requests {
+		if (errs[i] != nil) != (i == 7) || i != 7 && results[i].Data[0] != byte(2*i) {
+			t.Errorf("%d: %v %v", i, results[i].Data, errs[i])
+		}
+	}
+}
+
+func TestCloseEndsRequests(t *testing.T) {
+	s, err := echo.New([]wire.ModelInfo{double}, doubled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Hold()
+	ended := make(chan error)
+	go func() {
+		_, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4})
+		ended <- err
+	}()
+	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, frontend.ErrClosed) {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); err == nil {
+		t.Error("a closed client answers")
+	}
+}
+
+func TestNewestVersion(t *testing.T) {
+	v := func(version string, ready bool) wire.ModelInfo {
+		m := double
+		m.Version, m.Ready = version, ready
+		return m
+	}
+	c, _ := open(t, doubled, frontend.Options{}, v("2", true), v("10", true), v("11", false), v("1", true))
+	if m := c.Model("double", ""); m == nil || m.Version != "10" {
+		t.Errorf("%+v", m)
+	}
+	if got := len(c.Models()); got != 4 {
+		t.Errorf("%d models", got)
+	}
+}

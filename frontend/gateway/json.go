@@ -1,0 +1,389 @@
+package gateway
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// jsonDepthMax bounds nesting, so that a body of brackets cannot grow the stack.
+const jsonDepthMax = 64
+
+// jsonScanner reads one JSON text front to back without building a tree: tensors of a million
+// numbers are parsed in place. After the first error every call reports it again.
+type jsonScanner struct {
+	text []byte
+	pos  int
+	err  error
+}
+
+func (s *jsonScanner) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf("JSON at byte %d: %s", s.pos, fmt.Sprintf(format, args...))
+	}
+}
+
+// peek skips white space and returns the next byte, or 0 at the end.
+func (s *jsonScanner) peek() byte {
+	for s.pos < len(s.text) {
+		switch c := s.text[s.pos]; c {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *jsonScanner) expect(c byte) bool {
+	if got := s.peek(); got != c || s.pos >= len(s.text) {
+		s.fail("%s where %q must be", s.seen(), c)
+		return false
+	}
+	s.pos++
+	return true
+}
+
+// seen describes the next byte for an error.
+func (s *jsonScanner) seen() string {
+	if s.pos >= len(s.text) {
+		return "the text ends"
+	}
+	return fmt.Sprintf("%q", s.text[s.pos])
+}
+
+// object calls field for each member; field must consume the value.
+func (s *jsonScanner) object(field func(key string)) {
+	if !s.expect('{') {
+		return
+	}
+	if s.peek() == '}' {
+		s.pos++
+		return
+	}
+	for s.err == nil {
+		s.peek()
+		key := s.str()
+		if s.err != nil || !s.expect(':') {
+			return
+		}
+		field(key)
+		if s.err != nil {
+			return
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		s.expect('}')
+		return
+	}
+}
+
+// array calls element for each element; element must consume it.
+func (s *jsonScanner) array(element func()) {
+	if !s.expect('[') {
+		return
+	}
+	if s.peek() == ']' {
+		s.pos++
+		return
+	}
+	for s.err == nil {
+		element()
+		if s.err != nil {
+			return
+		}
+		if s.peek() == ',' {
+			s.pos++
+			continue
+		}
+		s.expect(']')
+		return
+	}
+}
+
+// str reads a string and returns it unquoted.
+func (s *jsonScanner) str() string {
+	raw := s.rawString()
+	if s.err != nil {
+		return ""
+	}
+	return string(unquote(raw))
+}
+
+// rawString reads a string and returns what lies between the quotes, escapes and all.
+func (s *jsonScanner) rawString() []byte {
+	if !s.expect('"') {
+		return nil
+	}
+	start := s.pos
+	for s.pos < len(s.text) {
+		switch c := s.text[s.pos]; {
+		case c == '"':
+			raw := s.text[start:s.pos]
+			s.pos++
+			return raw
+		case c == '\\':
+			if !s.escape() {
+				return nil
+			}
+		case c < ' ':
+			s.fail("control character %#02x in a string", c)
+			return nil
+		default:
+			s.pos++
+		}
+	}
+	s.fail("the text ends within a string")
+	return nil
+}
+
+// escape steps over one backslash escape.
+func (s *jsonScanner) escape() bool {
+	s.pos++
+	if s.pos >= len(s.text) {
+		s.fail("the text ends within a string")
+		return false
+	}
+	switch c := s.text[s.pos]; c {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos++
+	case 'u':
+		for i := 1; i <= 4; i++ {
+			if s.pos+i >= len(s.text) || hexDigit(s.text[s.pos+i]) < 0 {
+				s.fail(`\u must be followed by four hexadecimal digits`)
+				return false
+			}
+		}
+		s.pos += 5
+	default:
+		s.fail(`escape \%c is not one of JSON's`, c)
+		return false
+	}
+	return true
+}
+
+func hexDigit(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// number reads a number by JSON's grammar and returns its text.
+func (s *jsonScanner) number() []byte {
+	s.peek()
+	start := s.pos
+	if s.pos < len(s.text) && s.text[s.pos] == '-' {
+		s.pos++
+	}
+	whole := s.digits()
+	if whole == 0 || whole > 1 && s.text[s.pos-whole] == '0' {
+		s.pos = start
+		s.fail("%s where a number must be", s.seen())
+		return nil
+	}
+	if s.pos < len(s.text) && s.text[s.pos] == '.' {
+		s.pos++
+		if s.digits() == 0 {
+			s.fail("%s where a digit must be", s.seen())
+			return nil
+		}
+	}
+	if s.pos < len(s.text) && s.text[s.pos]|0x20 == 'e' {
+		s.pos++
+		if s.pos < len(s.text) && (s.text[s.pos] == '+' || s.text[s.pos] == '-') {
+			s.pos++
+		}
+		if s.digits() == 0 {
+			s.fail("%s where a digit must be", s.seen())
+			return nil
+		}
+	}
+	return s.text[start:s.pos]
+}
+
+func (s *jsonScanner) digits() int {
+	start := s.pos
+	for s.pos < len(s.text) && s.text[s.pos]-'0' <= 9 {
+		s.pos++
+	}
+	return s.pos - start
+}
+
+// integer reads a number that must be a whole one within int64.
+func (s *jsonScanner) integer() int64 {
+	text := s.number()
+	if s.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(view(text), 10, 64)
+	if err != nil {
+		s.fail("%s where a whole number within 64 bits must be", text)
+	}
+	return n
+}
+
+// literal steps over true, false or null.
+func (s *jsonScanner) literal(word string) {
+	s.peek()
+	if len(s.text)-s.pos < len(word) || string(s.text[s.pos:s.pos+len(word)]) != word {
+		s.fail("%s where %s must be", s.seen(), word)
+		return
+	}
+	s.pos += len(word)
+}
+
+// boolean reads true or false.
+func (s *jsonScanner) boolean() bool {
+	if s.peek() == 't' {
+		s.literal("true")
+		return s.err == nil
+	}
+	s.literal("false")
+	return false
+}
+
+// skip steps over one value of any kind, checking its grammar, and returns its text.
+func (s *jsonScanner) skip() []byte {
+	s.peek()
+	start := s.pos
+	s.skipValue(0)
+	if s.err != nil {
+		return nil
+	}
+	return s.text[start:s.pos]
+}
+
+func (s *jsonScanner) skipValue(depth int) {
+	if depth > jsonDepthMax {
+		s.fail("nested deeper than %d", jsonDepthMax)
+		return
+	}
+	switch s.peek() {
+	case '{':
+		s.object(func(string) { s.skipValue(depth + 1) })
+	case '[':
+		s.array(func() { s.skipValue(depth + 1) })
+	case '"':
+		s.rawString()
+	case 't':
+		s.literal("true")
+	case 'f':
+		s.literal("false")
+	case 'n':
+		s.literal("null")
+	default:
+		s.number()
+	}
+}
+
+// end checks that nothing but white space follows.
+func (s *jsonScanner) end() {
+	if s.err == nil && (s.peek() != 0 || s.pos < len(s.text)) {
+		s.fail("%s after the end of the object", s.seen())
+	}
+}
+
+// view reads bytes as a string without copying; the string must not outlive them.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// unquote resolves escapes. What it gets has passed rawString; text without escapes is returned
+// as it is.
+func unquote(raw []byte) []byte {
+	first := 0
+	for first < len(raw) && raw[first] != '\\' {
+		first++
+	}
+	if first == len(raw) {
+		return raw
+	}
+	out := append(make([]byte, 0, len(raw)), raw[:first]...)
+	for i := first; i < len(raw); {
+		if raw[i] != '\\' {
+			out = append(out, raw[i])
+			i++
+			continue
+		}
+		if raw[i+1] == 'u' {
+			r, n := unquoteRune(raw[i:])
+			out = utf8.AppendRune(out, r)
+			i += n
+			continue
+		}
+		out = append(out, escaped(raw[i+1]))
+		i += 2
+	}
+	return out
+}
+
+func escaped(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c
+}
+
+// unquoteRune decodes \uXXXX, and a surrogate pair of two, at raw's start. A lone surrogate
+// becomes U+FFFD, as encoding/json has it.
+func unquoteRune(raw []byte) (rune, int) {
+	r := hex4(raw[2:])
+	if r < 0xd800 || r > 0xdfff {
+		return r, 6
+	}
+	if r < 0xdc00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
+		if low := hex4(raw[8:]); low >= 0xdc00 && low <= 0xdfff {
+			return (r-0xd800)<<10 + (low - 0xdc00) + 0x10000, 12
+		}
+	}
+	return utf8.RuneError, 6
+}
+
+func hex4(b []byte) rune {
+	var r rune
+	for _, c := range b[:4] {
+		r = r<<4 | rune(hexDigit(c))
+	}
+	return r
+}
+
+// appendQuoted appends text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
+func appendQuoted(dst []byte, text []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for len(text) > 0 {
+		c := text[0]
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c < ' ' || c == '<' || c == '>' || c == '&':
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		case c < utf8.RuneSelf:
+			dst = append(dst, c)
+		default:
+			r, n := utf8.DecodeRune(text)
+			dst = utf8.AppendRune(dst, r)
+			text = text[n:]
+			continue
+		}
+		text = text[1:]
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// metrics counts what the gateway's requests came to. Names follow Triton's nv_inference_* under
+// our prefix, with histograms where Triton keeps sums.
+type metrics struct {
+	registry *prometheus.Registry
+	success  *prometheus.CounterVec
+	failure  *prometheus.CounterVec
+	good     *prometheus.CounterVec
+	bad      *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	exec     *prometheus.HistogramVec
+	slack    *prometheus.HistogramVec
+
+	mu     sync.RWMutex
+	models map[modelKey]*modelMetrics // guarded by mu; only models that were announced, so it is bounded
+}
+
+type modelKey struct{ name, version string }
+
+// modelMetrics are one model's, resolved once.
+type modelMetrics struct {
+	success, good         prometheus.Counter
+	duration, exec, slack prometheus.Observer
+	model                 modelKey
+	series                series
+
+	mu   sync.Mutex // guards the sums
+	sums sums
+}
+
+// sums are what Triton's statistics extension reports.
+type sums struct {
+	successes, failures     uint64
+	successNS, failureNS    uint64
+	execNS, queueNS, lastMS uint64
+}
+
+var (
+	durationBuckets = prometheus.ExponentialBuckets(0.00025, 1.5, 24) // 250 µs … 2.8 s
+	execBuckets     = prometheus.ExponentialBuckets(0.0001, 1.6, 20)
+	slackBuckets    = []float64{-0.1, -0.05, -0.02, -0.01, -0.005, -0.002, -0.001, 0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}
+)
+
+func newMetrics(client *frontend.Client) *metrics {
+	labels := []string{"model", "version"}
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "downbeat_inference_" + name, Help: help}, append(more, labels...))
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		models:   map[modelKey]*modelMetrics{},
+		success:  counter("request_success", "Requests answered with an output."),
+		failure:  counter("request_failure", "Requests answered without an output, by reason.", "reason"),
+		good:     counter("good_total", "Requests answered within their deadline: their rate is the goodput."),
+		bad:      counter("bad_total", "Requests dropped, rejected, failed or late, by reason.", "reason"),
+		duration: histogram("request_duration_seconds", "From a request's arrival at the gateway to its output.", durationBuckets),
+		exec:     histogram("compute_infer_duration_seconds", "That the request's batch took on the GPU.", execBuckets),
+		slack:    histogram("deadline_slack_seconds", "From a request's output to its deadline; negative: late.", slackBuckets),
+	}
+	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.duration, m.exec, m.slack,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_request_count", Help: "Requests under way in this gateway."},
+			func() float64 { return float64(client.Stats().Live) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
+			func() float64 {
+				if client.Connected() {
+					return 1
+				}
+				return 0
+			}))
+	return m
+}
+
+func (m *metrics) of(name, version string) *modelMetrics {
+	key := modelKey{name, version}
+	m.mu.RLock()
+	mm := m.models[key]
+	m.mu.RUnlock()
+	if mm != nil {
+		return mm
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mm = m.models[key]; mm == nil {
+		mm = &modelMetrics{model: key, success: m.success.WithLabelValues(name, version), good: m.good.WithLabelValues(name, version),
+			duration: m.duration.WithLabelValues(name, version), exec: m.exec.WithLabelValues(name, version), slack: m.slack.WithLabelValues(name, version)}
+		m.models[key] = mm
+	}
+	return mm
+}
+
+// all returns every model's metrics, in no order.
+func (m *metrics) all() []*modelMetrics {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	list := make([]*modelMetrics, 0, len(m.models))
+	for _, mm := range m.models {
+		list = append(list, mm)
+	}
+	return list
+}
+
+// lateReason labels outputs that came after the deadline.
+const lateReason = "late"
+
+// end counts rows requests that began at a time and ended in a result or an error.
+func (m *metrics) end(model *frontend.Model, rows int, began time.Time, r *frontend.Result, err error) {
+	mm := m.of(model.Name, model.Version)
+	now := time.Now()
+	elapsed := now.Sub(began)
+	if err != nil {
+		reason := faultOf(err).reason
+		m.failure.WithLabelValues(reason, model.Name, model.Version).Add(float64(rows))
+		m.bad.WithLabelValues(reason, model.Name, model.Version).Add(float64(rows))
+		mm.series.add(now, rows, 0, reason)
+		mm.mu.Lock()
+		mm.sums.failures += uint64(rows)
+		mm.sums.failureNS += uint64(rows) * uint64(elapsed)
+		mm.mu.Unlock()
+		return
+	}
+	mm.success.Inc()
+	mm.duration.Observe(elapsed.Seconds())
+	mm.exec.Observe(r.Exec.Seconds())
+	mm.slack.Observe(r.Slack.Seconds())
+	reason := ""
+	if r.Slack >= 0 {
+		mm.good.Inc()
+	} else {
+		reason = lateReason
+		m.bad.WithLabelValues(lateReason, model.Name, model.Version).Inc()
+	}
+	mm.series.add(now, 1, elapsed, reason)
+	mm.mu.Lock()
+	mm.sums.successes++
+	mm.sums.successNS += uint64(elapsed)
+	mm.sums.execNS += uint64(r.Exec)
+	mm.sums.queueNS += uint64(max(0, elapsed-r.Exec))
+	mm.sums.lastMS = uint64(now.UnixMilli())
+	mm.mu.Unlock()
+}
+
+// fault counts a call that never became a request. A name that is no model's is not made a label.
+func (m *metrics) fault(name string, f *fault) {
+	if f.counted {
+		return
+	}
+	if f.reason == "unknown_model" {
+		name = ""
+	}
+	m.failure.WithLabelValues(f.reason, name, "").Inc()
+}
+
+// statistics reports a model as Triton's statistics extension does.
+func (m *metrics) statistics(model *frontend.Model) *oip.ModelStatistics {
+	mm := m.of(model.Name, model.Version)
+	mm.mu.Lock()
+	s := mm.sums
+	mm.mu.Unlock()
+	duration := func(count, ns uint64) *oip.StatisticDuration { return &oip.StatisticDuration{Count: count, Ns: ns} }
+	return &oip.ModelStatistics{Name: model.Name, Version: model.Version, LastInference: s.lastMS, InferenceCount: s.successes,
+		InferenceStats: &oip.InferStatistics{
+			Success: duration(s.successes, s.successNS), Fail: duration(s.failures, s.failureNS), Queue: duration(s.successes, s.queueNS),
+			ComputeInput: duration(s.successes, 0), ComputeInfer: duration(s.successes, s.execNS), ComputeOutput: duration(s.successes, 0)}}
+}

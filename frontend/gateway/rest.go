@@ -1,0 +1,121 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+
+	"downbeat.dev/frontend"
+)
+
+// Names that server metadata reports.
+const serverName = "downbeat"
+
+// extensions are the published extensions of the protocol that this gateway speaks.
+var extensions = []string{"binary_tensor_data", "classification", "model_configuration", "model_repository",
+	"parameters", "schedule_policy", "statistics"}
+
+// routes registers the REST API. The page's and the metrics' routes are added by New.
+func (g *Gateway) routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v2", g.restServer)
+	mux.HandleFunc("GET /v2/{$}", g.restServer)
+	mux.HandleFunc("GET /v2/health/live", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"live": true})
+	})
+	mux.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) {
+		writeReady(w, map[string]any{"ready": g.ready()}, g.ready())
+	})
+	mux.HandleFunc("GET /v2/models/stats", g.restStats)
+	mux.HandleFunc("POST /v2/repository/index", g.restIndex)
+	mux.HandleFunc("GET /v2/repository/index", g.restIndex)
+	for _, path := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
+		mux.HandleFunc("GET "+path, g.restModel)
+		mux.HandleFunc("GET "+path+"/ready", g.restModelReady)
+		mux.HandleFunc("GET "+path+"/config", g.restConfig)
+		mux.HandleFunc("GET "+path+"/stats", g.restStats)
+		mux.HandleFunc("POST "+path+"/infer", g.restInfer)
+	}
+	mux.HandleFunc("/v2/", func(w http.ResponseWriter, r *http.Request) {
+		writeFault(w, refusal(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.Method+" "+r.URL.Path+": not part of the API"))
+	})
+}
+
+// ready tells whether inferences can be answered: the scheduler is there and every announced model
+// has a backend.
+func (g *Gateway) ready() bool {
+	all := g.client.Models()
+	for _, m := range all {
+		if !m.Ready {
+			return false
+		}
+	}
+	return len(all) > 0 && g.client.Connected()
+}
+
+func (g *Gateway) restServer(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"name": serverName, "version": g.o.Version, "extensions": extensions})
+}
+
+type restTensor struct {
+	Name     string  `json:"name"`
+	Datatype string  `json:"datatype"`
+	Shape    []int64 `json:"shape"`
+}
+
+func restTensors(m *frontend.Model, outputs bool) []restTensor {
+	ts := m.Inputs
+	if outputs {
+		ts = m.Outputs
+	}
+	all := make([]restTensor, len(ts))
+	for i, t := range ts {
+		all[i] = restTensor{t.Name, t.Datatype, batchShape(t.Shape, -1)}
+	}
+	return all
+}
+
+func (g *Gateway) restModel(w http.ResponseWriter, r *http.Request) {
+	m, f := g.model(r.PathValue("model"), r.PathValue("version"))
+	if f != nil {
+		writeFault(w, f)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"name": m.Name, "versions": g.versions(m.Name), "platform": m.Platform,
+		"inputs": restTensors(m, false), "outputs": restTensors(m, true)})
+}
+
+func (g *Gateway) restModelReady(w http.ResponseWriter, r *http.Request) {
+	m, f := g.model(r.PathValue("model"), r.PathValue("version"))
+	if f != nil {
+		writeFault(w, f)
+		return
+	}
+	ready := m.Ready && g.client.Connected()
+	writeReady(w, map[string]any{"name": m.Name, "ready": ready}, ready)
+}
+
+func writeReady(w http.ResponseWriter, body map[string]any, ready bool) {
+	code := http.StatusOK
+	if !ready {
+		code = http.StatusServiceUnavailable
+	}
+	writeJSON(w, code, body)
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil { // our own values; cannot be
+		code, text = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(text)
+}
+
+func writeFault(w http.ResponseWriter, f *fault) {
+	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, f.http, map[string]string{"error": f.text})
+}

@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// seriesSeconds is how far back the page can look.
+const seriesSeconds = 300
+
+// latencyBuckets divide each power of two of microseconds in four.
+const latencyBuckets = 4 * 24
+
+// series keeps what a model's requests came to, second by second.
+type series struct {
+	mu    sync.Mutex
+	cells [seriesSeconds]cell // by second, modulo; guarded by mu
+}
+
+// cell is one second.
+type cell struct {
+	second    int64 // since the epoch; a cell of another second is stale
+	good      uint32
+	bad       map[string]uint32 // by reason; nil until something was bad
+	latencies [latencyBuckets]uint32
+}
+
+// add counts n requests that ended now; reason is empty for a good one. elapsed is 0 where there
+// was no output.
+func (s *series) add(now time.Time, n int, elapsed time.Duration, reason string) {
+	second := now.Unix()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.cells[second%seriesSeconds]
+	if c.second != second {
+		*c = cell{second: second}
+	}
+	if reason == "" {
+		c.good += uint32(n)
+	} else {
+		if c.bad == nil {
+			c.bad = map[string]uint32{}
+		}
+		c.bad[reason] += uint32(n)
+	}
+	if elapsed > 0 {
+		c.latencies[latencyBucket(elapsed)] += uint32(n)
+	}
+}
+
+// latencyBucket is 4·log2 of the microseconds, so a bucket is 19 % wide.
+func latencyBucket(d time.Duration) int {
+	us := uint64(max(d.Microseconds(), 1))
+	exp := bits.Len64(us) - 1
+	quarter := 0
+	if exp >= 2 {
+		quarter = int(us >> (exp - 2) & 3)
+	}
+	return min(4*exp+quarter, latencyBuckets-1)
+}
+
+// latencyOf is the upper end of a bucket.
+func latencyOf(bucket int) time.Duration {
+	exp, quarter := bucket/4, bucket%4
+	return time.Duration(float64(uint64(1)<<exp)*(1+float64(quarter+1)/4)) * time.Microsecond
+}
+
+// quantile reads the q-quantile out of counts; 0 if there are none.
+func quantile(counts *[latencyBuckets]uint32, q float64) time.Duration {
+	var all uint64
+	for _, n := range counts {
+		all += uint64(n)
+	}
+	rank := uint64(q * float64(all))
+	for i, n := range counts {
+		if uint64(n) > rank {
+			return latencyOf(i)
+		}
+		rank -= uint64(n)
+	}
+	return 0
+}
+
+// window copies the cells of the last n whole seconds before now, oldest first.
+func (s *series) window(now time.Time, n int) []cell {
+	out := make([]cell, n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range out {
+		second := now.Unix() - int64(n) + int64(i)
+		c := s.cells[second%seriesSeconds]
+		if c.second != second {
+			c = cell{second: second}
+		}
+		if c.bad != nil {
+			bad := make(map[string]uint32, len(c.bad))
+			for r, k := range c.bad {
+				bad[r] = k
+			}
+			c.bad = bad
+		}
+		out[i] = c
+	}
+	return out
+}

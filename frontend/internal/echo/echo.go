@@ -1,0 +1,199 @@
+// Package echo is a scheduler and a backend in one, for the tests of frontends: it reads each
+// input over the real data plane, and answers with a function of it over the same. Tests tell it to
+// refuse, to be silent, to lose the session, and to answer what was not asked. It keeps no
+// deadlines and forms no batches.
+package echo
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Answer makes the output of an input, or a reason why there is none.
+type Answer func(s wire.Submit, in []byte) ([]byte, sched.Reason)
+
+// System is one frontend's scheduler and backend. Its methods may be called by any goroutine.
+type System struct {
+	node   *rdma.Node
+	models []wire.ModelInfo
+
+	mu       sync.Mutex // guards what follows
+	answer   Answer
+	events   control.FrontendEvents
+	peer     *rdma.Peer
+	up       bool
+	held     bool
+	waiting  []wire.Submit
+	submits  int
+	canceled []uint64
+	running  sync.WaitGroup
+}
+
+// New returns a system that serves the models with answer.
+func New(models []wire.ModelInfo, answer Answer) (*System, error) {
+	node, err := rdma.Open(rdma.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return &System{node: node, models: models, answer: answer}, nil
+}
+
+// Open is a frontend.Opener.
+func (s *System) Open(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+	peer, err := s.node.Connect(ctx, hello.DataAddr)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.events, s.peer, s.up = ev, peer, true
+	s.mu.Unlock()
+	ev.Link(true, nil)
+	ev.Models(s.models)
+	return link{s}, nil
+}
+
+// Close ends what is under way.
+func (s *System) Close() error {
+	s.running.Wait()
+	return s.node.Close()
+}
+
+// Lose cuts the session; the frontend's requests of it are forgotten.
+func (s *System) Lose() {
+	s.mu.Lock()
+	s.up, s.waiting = false, nil
+	s.mu.Unlock()
+	s.events.Link(false, errors.New("cut by the test"))
+}
+
+// Return opens the session again and announces models, then more with each later call.
+func (s *System) Return(models []wire.ModelInfo) {
+	s.mu.Lock()
+	was := s.up
+	s.up = true
+	s.mu.Unlock()
+	if !was {
+		s.events.Link(true, nil)
+	}
+	s.events.Models(models)
+}
+
+// Hold keeps what is submitted from now on unanswered, until Serve.
+func (s *System) Hold() {
+	s.mu.Lock()
+	s.held = true
+	s.mu.Unlock()
+}
+
+// Serve answers what was held back, and what comes after.
+func (s *System) Serve() {
+	s.mu.Lock()
+	all := s.waiting
+	s.waiting, s.held = nil, false
+	s.mu.Unlock()
+	for _, m := range all {
+		s.serve(m)
+	}
+}
+
+// Waiting returns what is held back.
+func (s *System) Waiting() []wire.Submit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]wire.Submit(nil), s.waiting...)
+}
+
+// Submits counts what was ever submitted.
+func (s *System) Submits() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.submits
+}
+
+// Canceled lists the requests that the frontend withdrew.
+func (s *System) Canceled() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]uint64(nil), s.canceled...)
+}
+
+// Send sends an output for any id, asked for or not.
+func (s *System) Send(id uint64, out []byte) error {
+	h := wire.ResultHeader{ID: id, Output: uint32(len(out)), Exec: 1000}
+	return s.peer.Send(h.Append(nil), out)
+}
+
+// Outcome ends any request, submitted or not.
+func (s *System) Outcome(id uint64, reason sched.Reason) {
+	s.events.Outcomes([]wire.Outcome{{ID: id, Reason: uint8(reason)}})
+}
+
+type link struct{ s *System }
+
+func (l link) Submit(all []wire.Submit) error {
+	s := l.s
+	s.mu.Lock()
+	if !s.up {
+		s.mu.Unlock()
+		return control.ErrUnavailable
+	}
+	s.submits += len(all)
+	held := s.held
+	if held {
+		s.waiting = append(s.waiting, all...)
+	}
+	s.mu.Unlock()
+	if !held {
+		for _, m := range all {
+			s.serve(m)
+		}
+	}
+	return nil
+}
+
+func (l link) Cancel(id uint64) error {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.s.canceled = append(l.s.canceled, id)
+	return nil
+}
+
+func (l link) Close() error { return nil }
+
+// serve reads one input and answers it.
+func (s *System) serve(m wire.Submit) {
+	s.running.Add(1)
+	b, err := s.node.Alloc(int(max(m.Input.Length, 1)))
+	if err != nil {
+		s.running.Done()
+		s.Outcome(m.ID, sched.InputUnavailable)
+		return
+	}
+	in := b.Bytes()[:m.Input.Length]
+	src := rdma.Remote{Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length}
+	s.peer.Read([]rdma.Read{{Dst: in, Src: src}}, func(err error) {
+		go func() { // done must not block, Send may
+			defer s.running.Done()
+			defer b.Free()
+			if err != nil {
+				s.Outcome(m.ID, sched.InputUnavailable)
+				return
+			}
+			s.mu.Lock()
+			answer := s.answer
+			s.mu.Unlock()
+			out, reason := answer(m, in)
+			if reason != sched.ReasonNone {
+				s.Outcome(m.ID, reason)
+				return
+			}
+			_ = s.Send(m.ID, out)
+		}()
+	})
+}

@@ -1,0 +1,278 @@
+package frontend
+
+import (
+	"errors"
+	"time"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// The causes of requests that ended because nobody could be asked.
+var (
+	errNoScheduler = errors.New("the scheduler is not connected")
+	errModelLost   = errors.New("the scheduler announces the model no more")
+)
+
+// events are what the link tells; its calls come from one goroutine.
+type events struct{ c *Client }
+
+// Models takes a new announcement, and submits what waits for a model of it or for the session.
+func (e events) Models(infos []wire.ModelInfo) {
+	c := e.c
+	before := c.models.table.Load()
+	table, bad := newModelTable(infos, before, c.now())
+	for _, err := range bad {
+		c.log.Warn("model left out", "err", err)
+	}
+	c.models.table.Store(table)
+	c.session.opened(c.now(), func() { c.session.fresh = true })
+	c.resubmitAll()
+	if before == nil {
+		close(c.ready)
+	}
+}
+
+// Link tells that the session opened or was lost.
+func (e events) Link(up bool, err error) {
+	c := e.c
+	if up {
+		c.session.opened(c.now(), func() { c.session.up = true })
+		c.resubmitAll()
+		return
+	}
+	if c.session.closed(c.now()) && !c.closed() {
+		c.log.Warn("scheduler lost, reconnecting", "err", err)
+	}
+}
+
+// opened notes an event and begins an epoch once the session is up and its models are known.
+func (s *session) opened(now int64, note func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	note()
+	if s.up && s.fresh && !s.open.Load() {
+		s.epoch.Add(1)
+		s.changed.Store(now)
+		s.open.Store(true)
+	}
+}
+
+// closed notes that the session was lost; false: it was not open.
+func (s *session) closed(now int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up, s.fresh = false, false
+	was := s.open.Swap(false)
+	if was {
+		s.changed.Store(now)
+	}
+	return was
+}
+
+// resubmitAll submits what earlier sessions, or none, left without an answer.
+func (c *Client) resubmitAll() {
+	epoch := c.session.epoch.Load()
+	if c.pending.live.Load() == 0 || !c.session.open.Load() {
+		return
+	}
+	n := 0
+	for i := range c.pending.shards {
+		n += c.resubmit(&c.pending.shards[i], epoch)
+	}
+	c.left.Store(1) // have the sweep look for those whose model has not come back
+	if n > 0 {
+		c.log.Info("requests submitted again", "requests", n)
+	}
+}
+
+// resubmit submits a shard's requests of earlier epochs, with the budget that is left.
+func (c *Client) resubmit(s *shard, epoch uint64) int {
+	now := c.now()
+	var again []wire.Submit
+	s.mu.Lock()
+	for _, p := range s.slots {
+		if p.state != live || p.epoch >= epoch || p.deadline <= now {
+			continue
+		}
+		m := c.Model(p.model.Name, p.model.Version)
+		if m == nil || m.lostAt > 0 {
+			continue // it may come yet; else the sweep ends the request
+		}
+		p.epoch = epoch
+		p.resubmits++
+		again = append(again, wire.Submit{ID: p.id(), Model: m.ID, Priority: p.priority, Budget: p.deadline - now, Input: p.input})
+	}
+	s.mu.Unlock()
+	if len(again) == 0 {
+		return 0
+	}
+	c.stats.resubmits.Add(uint64(len(again)))
+	if err := c.link.Load().Submit(again); err != nil {
+		c.log.Warn("resubmit", "requests", len(again), "err", err) // the next session tries again
+	}
+	return len(again)
+}
+
+// Outcomes ends requests without an output.
+func (e events) Outcomes(all []wire.Outcome) {
+	now := e.c.now()
+	for _, o := range all {
+		e.c.outcome(o.ID, reasonOf(o.Reason), now)
+	}
+}
+
+// reasonOf reads a reason from the wire; what a newer peer may send counts as a failure.
+func reasonOf(r uint8) sched.Reason {
+	if r == uint8(sched.ReasonNone) || r >= uint8(sched.ReasonCount) {
+		return sched.ExecutionFailed
+	}
+	return sched.Reason(r)
+}
+
+// resubmitsMax bounds how often a backend may find a hooked request's input missing.
+const resubmitsMax = 4
+
+// outcome ends one request, unless its input was missing because its hook was still at work.
+func (c *Client) outcome(id uint64, reason sched.Reason, now int64) {
+	p := c.pending.find(id)
+	if p == nil {
+		c.stats.strays.Add(1)
+		return
+	}
+	if reason == sched.InputUnavailable && p.hooked && p.resubmits < resubmitsMax {
+		if p.again = p.filling; p.again {
+			p.shard.mu.Unlock()
+		} else {
+			c.askAgain(p) // the read came before the hook's end, its failure after
+		}
+		return
+	}
+	p.shard.take(p)
+	p.shard.mu.Unlock()
+	p.finish(reason, now)
+}
+
+// receive takes a result message from a backend and copies the output once, to where the caller
+// gets it. It runs on the data plane's loop.
+func (c *Client) receive(msg []byte) {
+	h, out, err := wire.DecodeResult(msg)
+	if err != nil {
+		c.stats.strays.Add(1)
+		c.log.Debug("result refused", "err", err)
+		return
+	}
+	if h.Reason != 0 {
+		c.outcome(h.ID, reasonOf(h.Reason), c.now())
+		return
+	}
+	p := c.pending.claim(h.ID)
+	if p == nil {
+		c.stats.strays.Add(1)
+		return
+	}
+	if want := p.model.OutputBytes; want >= 0 && want != len(out) {
+		c.log.Warn("result of a wrong size", "model", p.model.Name, "bytes", len(out), "want", want)
+		p.finish(sched.ExecutionFailed, c.now())
+		return
+	}
+	if p.dst != nil && len(out) <= len(p.dst) {
+		p.out = p.dst[:len(out)]
+	} else {
+		p.store = c.results.get(len(out))
+		p.out = (*p.store)[:len(out)]
+	}
+	copy(p.out, out)
+	p.exec = h.Exec
+	p.finish(sched.ReasonNone, c.now())
+}
+
+// sweep ends what nobody else ended (I1). It is awake only while requests are live.
+func (c *Client) sweep() {
+	defer c.done.Done()
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var buf []*call
+	for {
+		if c.pending.live.Load() == 0 {
+			t.Stop()
+			select {
+			case <-c.closing:
+				return
+			case <-c.wake:
+				t.Reset(tick)
+			}
+		}
+		select {
+		case <-c.closing:
+			return
+		case <-t.C:
+			buf = c.expire(buf[:0])
+		}
+	}
+}
+
+// expire ends the requests whose time is over, and those that a lost scheduler left behind.
+func (c *Client) expire(buf []*call) []*call {
+	now := c.now()
+	for i := range c.pending.shards {
+		buf = c.pending.shards[i].expired(now, buf)
+	}
+	for _, p := range buf {
+		id := p.id()
+		p.local = true
+		p.finish(sched.DeadlineCannotBeMet, now)
+		c.cancel(id)
+	}
+	if now-c.session.changed.Load() > int64(c.o.Reconnect) {
+		c.endLeft(now)
+	}
+	return buf
+}
+
+// endLeft ends the requests that no open session has, once it has had its time.
+func (c *Client) endLeft(now int64) {
+	epoch, open := c.session.epoch.Load(), c.session.open.Load()
+	if !open {
+		c.fail(func(*call) bool { return true }, sched.NoBackend, errNoScheduler)
+		return
+	}
+	if c.left.Load() > 0 {
+		c.left.Store(0)
+		c.fail(func(p *call) bool {
+			old := p.epoch < epoch && now-p.start > int64(c.o.Reconnect)
+			if p.epoch < epoch && !old {
+				c.left.Add(1)
+			}
+			return old
+		}, sched.NoBackend, errModelLost)
+	}
+}
+
+// fail ends the live requests that which selects; it is asked under the shard's lock.
+func (c *Client) fail(which func(*call) bool, reason sched.Reason, cause error) {
+	now := c.now()
+	for i := range c.pending.shards {
+		s := &c.pending.shards[i]
+		var ended []*call
+		s.mu.Lock()
+		for _, p := range s.slots {
+			if p.state == live && which(p) {
+				s.take(p)
+				ended = append(ended, p)
+			}
+		}
+		s.mu.Unlock()
+		for _, p := range ended {
+			p.local, p.cause = true, cause
+			p.finish(reason, now)
+		}
+	}
+}
+
+// cancel tells the scheduler, if it is there, that nobody waits for a request any more.
+func (c *Client) cancel(id uint64) {
+	if link := c.link.Load(); link != nil && c.Connected() {
+		_ = link.Cancel(id) // a lost session has forgotten the request anyway
+	}
+}

@@ -1,0 +1,73 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/core/sched"
+)
+
+// The kinds of outcomes. An *OutcomeError matches one of them with errors.Is.
+var (
+	ErrDropped     = errors.New("dropped")     // no batch could meet the deadline
+	ErrRejected    = errors.New("rejected")    // refused on arrival: queue full, unknown model, deadline past
+	ErrUnavailable = errors.New("unavailable") // no backend or no scheduler could be asked
+	ErrCanceled    = errors.New("canceled")    // the caller's context ended
+	ErrFailed      = errors.New("failed")      // the model failed, or its input could not be had
+)
+
+// ErrClosed is what a closed Client answers.
+var ErrClosed = errors.New("client closed")
+
+// ErrInvalid marks arguments that no scheduler needs to see: a nil or misfitting buffer.
+var ErrInvalid = errors.New("invalid request")
+
+// OutcomeError says why a request got no output, with the numbers that explain it.
+type OutcomeError struct {
+	Reason  sched.Reason
+	Model   string
+	Budget  time.Duration // from the call to the deadline
+	Elapsed time.Duration // from the call to the outcome
+	Local   bool          // decided here: nobody answered in time, or the scheduler is not connected
+	Cause   error         // of a canceled request: the context's error; of a failed hook: its error
+}
+
+// Error tells kind, reason and numbers.
+func (e *OutcomeError) Error() string {
+	where := ""
+	if e.Local {
+		where = " (decided by the frontend)"
+	}
+	text := fmt.Sprintf("model %q: %v: %s%s: budget %v, ended after %v", e.Model, kind(e.Reason), e.Reason,
+		where, e.Budget.Round(time.Microsecond), e.Elapsed.Round(time.Microsecond))
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Is matches the kind; a request that ended by its deadline also matches context.DeadlineExceeded.
+func (e *OutcomeError) Is(target error) bool {
+	return target == kind(e.Reason) ||
+		target == context.DeadlineExceeded && (e.Reason == sched.DeadlineCannotBeMet || e.Reason == sched.DeadlinePast)
+}
+
+// Unwrap returns the cause, if there is one.
+func (e *OutcomeError) Unwrap() error { return e.Cause }
+
+// kind sorts a reason into one of the five kinds.
+func kind(r sched.Reason) error {
+	switch r {
+	case sched.DeadlineCannotBeMet:
+		return ErrDropped
+	case sched.QueueFull, sched.UnknownModel, sched.DeadlinePast:
+		return ErrRejected
+	case sched.NoBackend, sched.BackendLost:
+		return ErrUnavailable
+	case sched.Canceled:
+		return ErrCanceled
+	}
+	return ErrFailed
+}

@@ -1,0 +1,226 @@
+package frontend
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+const (
+	shardBits   = 4
+	shardCount  = 1 << shardBits
+	slotBits    = 24
+	tick        = 2 * time.Millisecond // how exactly the sweep meets a deadline
+	wheelSize   = 512                  // ticks of one turn of the wheel
+	generations = 1<<(64-shardBits-slotBits) - 1
+	nowhere     = int32(-1)
+)
+
+// state of a slot.
+const (
+	free    uint8 = iota
+	live          // waits for its end; whoever changes the state under the lock ends it
+	claimed       // being ended; its owner will send on done
+)
+
+// call is a slot of the pending table: one live request. Slots are made once and reused, so a
+// pointer to one stays valid; the generation in the id tells the requests of one slot apart.
+type call struct {
+	shard *shard
+	index int32
+	done  chan struct{} // cap 1: sent once by whoever claimed the call, received once by its caller
+
+	// Guarded by shard.mu.
+	state      uint8
+	hooked     bool   // Prepare fills the input while the request queues
+	filling    bool   // it has not returned: an input that could not be read is no end
+	again      bool   // while it was, a backend asked for the input in vain
+	gen        uint64 // of the live request, or of the last
+	epoch      uint64 // session that the request was submitted in; 0: not yet
+	expire     int64  // deadline + grace, on the client's clock
+	next, prev int32  // the wheel's bucket, as slots of this shard
+	resubmits  uint32
+
+	// Written by the caller while the slot is its own; read-only from live to done.
+	model    *Model
+	input    wire.Descriptor
+	priority uint8
+	start    int64 // on the client's clock, ns
+	deadline int64
+	dst      []byte // the caller's buffer for the output; nil: a pooled one
+
+	// Written by whoever claimed, read by the caller after done.
+	reason sched.Reason
+	local  bool
+	cause  error
+	out    []byte
+	store  *[]byte // where out lies if it is pooled
+	exec   int64
+	end    int64
+
+	submit [1]wire.Submit // argument of FrontendLink.Submit, here so that it is not allocated
+}
+
+func (c *call) id() uint64 {
+	return c.gen<<(shardBits+slotBits) | uint64(c.shard.number)<<slotBits | uint64(c.index)
+}
+
+// shard is one lock of the pending table and the slots under it, with a timing wheel over them.
+type shard struct {
+	number uint32
+
+	mu    sync.Mutex
+	slots []*call
+	free  []int32
+	wheel [wheelSize]int32 // head slot of each bucket, or nowhere
+	swept int64            // the last tick that the sweep has done
+	_     [64]byte         // shards lie in one array; a lock shares no line with its neighbour's
+}
+
+// pending is the table of live requests.
+type pending struct {
+	shards [shardCount]shard
+	live   atomic.Int64
+	max    int64
+}
+
+func (p *pending) init(max int) {
+	p.max = int64(max)
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.number = uint32(i)
+		for b := range s.wheel {
+			s.wheel[b] = nowhere
+		}
+	}
+}
+
+// take reserves a slot for the caller; nil when max requests are live. first tells that none was.
+func (p *pending) take(pick uint32) (c *call, first bool) {
+	n := p.live.Add(1)
+	if n > p.max {
+		p.live.Add(-1)
+		return nil, false
+	}
+	return p.slot(pick), n == 1
+}
+
+func (p *pending) slot(pick uint32) *call {
+	s := &p.shards[pick%shardCount]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		c := s.slots[s.free[n-1]]
+		s.free = s.free[:n-1]
+		return c
+	}
+	c := &call{shard: s, index: int32(len(s.slots)), done: make(chan struct{}, 1), next: nowhere, prev: nowhere}
+	s.slots = append(s.slots, c)
+	s.free = append(s.free, 0)[:len(s.free)] // room for the slot's return
+	return c
+}
+
+// arm makes a taken slot live.
+func (p *pending) arm(c *call, epoch uint64) uint64 {
+	s := c.shard
+	s.mu.Lock()
+	c.gen = (c.gen + 1) & generations
+	c.state, c.epoch, c.again, c.resubmits = live, epoch, false, 0
+	s.link(c)
+	id := c.id()
+	s.mu.Unlock()
+	return id
+}
+
+// release gives a slot back. The caller must have received its end, or have claimed it.
+func (p *pending) release(c *call) {
+	c.model, c.dst, c.out, c.store, c.cause = nil, nil, nil, nil, nil
+	s := c.shard
+	s.mu.Lock()
+	c.state = free
+	s.free = append(s.free, c.index)
+	s.mu.Unlock()
+	p.live.Add(-1)
+}
+
+// find returns the call of an id if its request is live (I2). The shard is left locked if so.
+func (p *pending) find(id uint64) *call {
+	s := &p.shards[id>>slotBits%shardCount]
+	index := id & (1<<slotBits - 1)
+	s.mu.Lock()
+	if index < uint64(len(s.slots)) {
+		if c := s.slots[index]; c.state == live && c.id() == id {
+			return c
+		}
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+// claim takes the right to end the request of an id: it returns nil if someone else has it.
+func (p *pending) claim(id uint64) *call {
+	c := p.find(id)
+	if c == nil {
+		return nil
+	}
+	c.shard.take(c)
+	c.shard.mu.Unlock()
+	return c
+}
+
+// take claims a live call. The shard is locked.
+func (s *shard) take(c *call) {
+	s.unlink(c)
+	c.state = claimed
+}
+
+func bucketOf(expire int64) int64 { return expire / int64(tick) % wheelSize }
+
+func (s *shard) link(c *call) {
+	head := &s.wheel[bucketOf(c.expire)]
+	c.prev, c.next = nowhere, *head
+	if *head != nowhere {
+		s.slots[*head].prev = c.index
+	}
+	*head = c.index
+}
+
+func (s *shard) unlink(c *call) {
+	if c.prev != nowhere {
+		s.slots[c.prev].next = c.next
+	} else {
+		s.wheel[bucketOf(c.expire)] = c.next
+	}
+	if c.next != nowhere {
+		s.slots[c.next].prev = c.prev
+	}
+	c.prev, c.next = nowhere, nowhere
+}
+
+// expired claims the calls whose time is over and appends them to out.
+func (s *shard) expired(now int64, out []*call) []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := now / int64(tick)
+	for t := max(s.swept, to-wheelSize+1); t <= to; t++ {
+		for i := s.wheel[t%wheelSize]; i != nowhere; {
+			c := s.slots[i]
+			i = c.next
+			if c.expire <= now {
+				s.take(c)
+				out = append(out, c)
+			}
+		}
+	}
+	s.swept = to
+	return out
+}
+
+// finish wakes the caller of a claimed call.
+func (c *call) finish(reason sched.Reason, now int64) {
+	c.reason, c.end = reason, now
+	c.done <- struct{}{}
+}
