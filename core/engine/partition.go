@@ -146,7 +146,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
 	if !ok {
 		for _, id := range b.Requests {
 			s, i := p.slab.get(id)
-			p.again(t, i, s)
+			p.again(e, t, i, s)
 		}
 		return
 	}
@@ -189,8 +189,12 @@ func (p *partition) land(place uint32) {
 }
 
 // again queues a request whose batch was lost, or ends it.
-func (p *partition) again(t *turn, i uint32, s *slot) {
+func (p *partition) again(e *Engine, t *turn, i uint32, s *slot) {
 	s.lost = true
+	if e.frontend(s.front) == nil {
+		p.end(t, i, sched.Canceled)
+		return
+	}
 	if why := p.enqueue(t.now, i, s); why != sched.ReasonNone {
 		p.end(t, i, why)
 	}
@@ -227,7 +231,7 @@ func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
 }
 
 // lose takes back every batch of backend b that is under way.
-func (p *partition) lose(t *turn, b *Backend) {
+func (p *partition) lose(e *Engine, t *turn, b *Backend) {
 	for k := range p.batches {
 		f := &p.batches[k]
 		if f.gpu == nil || f.gpu.b != b {
@@ -236,7 +240,7 @@ func (p *partition) lose(t *turn, b *Backend) {
 		slots := f.slots
 		p.land(uint32(k))
 		for _, i := range slots {
-			p.again(t, i, p.slab.at(i))
+			p.again(e, t, i, p.slab.at(i))
 		}
 	}
 }

@@ -82,7 +82,6 @@ func (g *registry) addFrontend(f *Frontend) error {
 func (g *registry) removeFrontend(f *Frontend) {
 	i := f.number % FrontendsMax
 	g.fronts[i] = nil
-	g.e.fronts[i].Store(nil)
 	for _, c := range g.clusters {
 		for _, b := range c.backends {
 			b.port.Peers([]wire.Peer{{Frontend: f.number}})
@@ -424,7 +423,7 @@ func (g *registry) removeBackend(b *Backend) {
 	for _, p := range g.e.parts {
 		t := g.e.begin()
 		p.mu.Lock()
-		p.lose(t, b)
+		p.lose(g.e, t, b)
 		p.collect(g.e, t)
 		p.mu.Unlock()
 		g.e.finish(t)

@@ -103,7 +103,7 @@ func (f *Frontend) Close() {
 		return
 	}
 	e := f.e
-	_ = e.manage(func() { e.reg.removeFrontend(f) })
+	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
 		for chunk, more := 0, true; more; chunk++ {
 			t := e.begin()
@@ -114,6 +114,7 @@ func (f *Frontend) Close() {
 			e.finish(t)
 		}
 	}
+	_ = e.manage(func() { e.reg.removeFrontend(f) })
 }
 
 // Backend is a backend's session. Its methods may be called from any goroutine.

@@ -1,0 +1,496 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// virtual is a clock that stands until told.
+type virtual struct{ now sched.Time }
+
+func (v *virtual) Now() sched.Time { return v.now }
+
+const ms = sched.Time(time.Millisecond)
+
+// stage is an engine on virtual time with frontends and emulated backends around it.
+type stage struct {
+	t      testing.TB
+	e      *Engine
+	clock  *virtual
+	events []event // batches that will be done, unordered
+	ends   map[uint64][]string
+}
+
+type event struct {
+	at sched.Time
+	b  *emulated
+	m  wire.Done
+	x  wire.Execute
+}
+
+func newStage(t testing.TB, o Options) *stage {
+	s := &stage{t: t, clock: &virtual{now: ms}, ends: map[uint64][]string{}}
+	o.Manual, o.Clock = true, s.clock
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.e = e
+	t.Cleanup(func() { e.Close() })
+	return s
+}
+
+// front is a frontend that notes how requests end.
+type front struct {
+	*Frontend
+	s      *stage
+	models map[string]wire.ModelInfo
+}
+
+func (f *front) Models(m []wire.ModelInfo) {
+	for _, i := range m {
+		f.models[i.Name] = i
+	}
+}
+
+func (f *front) Outcomes(m []wire.Outcome) {
+	for _, o := range m {
+		f.s.ends[o.ID] = append(f.s.ends[o.ID], sched.Reason(o.Reason).String())
+	}
+}
+
+func (s *stage) frontend() *front {
+	f := &front{s: s, models: map[string]wire.ModelInfo{}}
+	h, err := s.e.OpenFrontend(wire.FrontendHello{Name: "f", DataAddr: "f"}, f)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	f.Frontend = h
+	return f
+}
+
+// emulated is a backend whose batches take what the profile says, on virtual time.
+type emulated struct {
+	*Backend
+	s       *stage
+	profile []int64
+	hang    bool
+	cut     bool
+	batches [][]uint64
+	peers   map[uint32]string
+	running map[uint32]sched.Time // until when each GPU is busy
+}
+
+func (b *emulated) Peers(m []wire.Peer) {
+	for _, p := range m {
+		b.peers[p.Frontend] = p.DataAddr
+	}
+}
+
+func (b *emulated) Cut(error) { b.cut = true }
+
+func (b *emulated) Execute(m []wire.Execute) {
+	for _, x := range m {
+		if n := len(x.Items); n == 0 || n > len(b.profile) {
+			b.s.t.Errorf("a batch of %d, at most %d", n, len(b.profile))
+		}
+		if x.Start > x.Latest {
+			b.s.t.Errorf("start %d after latest %d", x.Start, x.Latest)
+		}
+		items := append([]wire.Item(nil), x.Items...)
+		ids := []uint64{}
+		for _, i := range items {
+			if addr, ok := b.peers[i.Frontend]; !ok || addr == "" {
+				b.s.t.Errorf("item of frontend %d, which was not announced", i.Frontend)
+			}
+			ids = append(ids, i.ID)
+		}
+		b.batches = append(b.batches, ids)
+		if b.hang {
+			continue
+		}
+		start := max(b.s.clock.now+sched.Time(x.Start), b.running[x.GPU])
+		end := start + sched.Time(b.profile[len(items)-1])
+		b.running[x.GPU] = end
+		x.Items = items
+		b.s.events = append(b.s.events, event{at: end, b: b, x: x, m: wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}})
+	}
+}
+
+func hello(name string, gpus int, profile []int64, models ...string) wire.BackendHello {
+	h := wire.BackendHello{Name: name, GPUs: make([]string, gpus)}
+	for _, m := range models {
+		h.Models = append(h.Models, wire.BackendModel{Info: wire.ModelInfo{Name: m, Version: "1", SLO: 50e6}, Profile: profile})
+	}
+	return h
+}
+
+var slope = []int64{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}
+
+func (s *stage) backend(h wire.BackendHello) (*emulated, error) {
+	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, running: map[uint32]sched.Time{}}
+	x, err := s.e.OpenBackend(h, b)
+	b.Backend = x
+	return b, err
+}
+
+func (s *stage) mustBackend(h wire.BackendHello) *emulated {
+	s.t.Helper()
+	b, err := s.backend(h)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+// run advances virtual time to the given moment.
+func (s *stage) run(to sched.Time) {
+	for {
+		at := min(s.e.NextWake(), to)
+		k := -1
+		for i := range s.events {
+			if s.events[i].at <= at {
+				at, k = s.events[i].at, i
+			}
+		}
+		s.clock.now = max(s.clock.now, at)
+		if k < 0 {
+			s.e.Poll(s.clock.now)
+			if at >= to {
+				return
+			}
+			continue
+		}
+		ev := s.events[k]
+		s.events = append(s.events[:k], s.events[k+1:]...)
+		if ev.b.closed.Load() {
+			continue
+		}
+		for _, i := range ev.x.Items {
+			s.ends[i.ID] = append(s.ends[i.ID], "output")
+		}
+		ev.b.Done([]wire.Done{ev.m})
+		s.e.Poll(s.clock.now)
+	}
+}
+
+func (s *stage) ended(id uint64, want ...string) {
+	s.t.Helper()
+	if got := s.ends[id]; fmt.Sprint(got) != fmt.Sprint(want) {
+		s.t.Errorf("request %d ended %v, want %v", id, got, want)
+	}
+}
+
+func (f *front) ask(id uint64, model string, budget sched.Time) {
+	f.Submit([]wire.Submit{{ID: id, Model: f.models[model].ID, Budget: int64(budget)}})
+}
+
+func TestOutcomes(t *testing.T) {
+	s := newStage(t, Options{QueueMax: 4, RequestsMax: 6})
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	f := s.frontend()
+	if !f.models["m"].Ready || f.models["m"].BatchMax != 8 || f.models["m"].SLO != 50e6 {
+		t.Fatalf("catalogue %+v", f.models)
+	}
+	f.ask(1, "m", 50*ms)
+	f.ask(2, "m", 0)
+	f.ask(3, "m", -1)
+	f.ask(4, "m", ms)
+	f.Submit([]wire.Submit{{ID: 5, Model: 77, Budget: 1e9}})
+	f.ask(1, "m", 50*ms) // twin: ignored
+	s.run(100 * ms)
+	s.ended(1, "output")
+	s.ended(2, "deadline_past")
+	s.ended(3, "deadline_past")
+	s.ended(4, "deadline_cannot_be_met")
+	s.ended(5, "unknown_model")
+	for i := uint64(10); i < 16; i++ {
+		f.ask(i, "m", 50*ms)
+	}
+	s.ended(15, "queue_full")
+	f.Cancel([]wire.Cancel{{ID: 10}, {ID: 999}})
+	s.ended(10, "canceled")
+	b.Close()
+	s.ended(11, "no_backend")
+	f.ask(20, "m", 50*ms)
+	s.ended(20, "no_backend")
+	if f.models["m"].Ready {
+		t.Error("a model without a backend is ready")
+	}
+	st := s.e.Stats()
+	if st.Twins != 1 || st.Unknown != 1 || st.Live != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+func TestRequestsLimit(t *testing.T) {
+	s := newStage(t, Options{RequestsMax: 3})
+	s.mustBackend(hello("b", 1, slope, "m"))
+	f := s.frontend()
+	for i := uint64(1); i <= 4; i++ {
+		f.ask(i, "m", 50*ms)
+	}
+	s.ended(4, "queue_full")
+}
+
+func TestBackendLostMidBatch(t *testing.T) {
+	s := newStage(t, Options{})
+	hung := s.mustBackend(hello("hung", 1, slope, "m"))
+	hung.hang = true
+	f := s.frontend()
+	f.ask(1, "m", 30*ms)
+	f.ask(2, "m", 200*ms)
+	s.run(30 * ms)
+	if len(hung.batches) != 1 || len(hung.batches[0]) != 2 {
+		t.Fatalf("batches %v", hung.batches)
+	}
+	s.mustBackend(hello("good", 1, slope, "m"))
+	s.run(40 * ms) // past request 1's deadline
+	hung.Close()
+	s.ended(1, "backend_lost")
+	s.run(300 * ms)
+	s.ended(2, "output")
+	if st := s.e.Stats(); st.Live != 0 {
+		t.Errorf("%d requests live", st.Live)
+	}
+	hung.Done([]wire.Done{{Batch: 1}}) // after Close: ignored
+}
+
+func TestWatchdogCutsAHungBackend(t *testing.T) {
+	s := newStage(t, Options{})
+	hung := s.mustBackend(hello("hung", 1, slope, "m"))
+	hung.hang = true
+	f := s.frontend()
+	f.ask(1, "m", 30*ms)
+	s.run(4000 * ms)
+	if !hung.cut {
+		t.Fatal("the watchdog did not ring")
+	}
+	hung.Close() // as the session does when it is cut
+	s.ended(1, "backend_lost")
+}
+
+func TestFrontendVanishes(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	f, g := s.frontend(), s.frontend()
+	f.ask(1, "m", 50*ms)
+	g.ask(2, "m", 50*ms)
+	f.Close()
+	if b.peers[f.number] != "" || b.peers[g.number] != "f" {
+		t.Errorf("peers %v", b.peers)
+	}
+	s.run(100 * ms)
+	s.ended(1)
+	s.ended(2, "output")
+	if st := s.e.Stats(); st.Live != 0 || st.Frontends != 1 {
+		t.Errorf("live %d, frontends %d", st.Live, st.Frontends)
+	}
+	if f.Submit([]wire.Submit{{ID: 3}}) {
+		t.Error("a closed session takes requests")
+	}
+	if h := s.frontend(); h.number == f.number || h.number%FrontendsMax != f.number%FrontendsMax {
+		t.Errorf("numbers %d and %d: the slot is used again, the number is not", h.number, f.number)
+	}
+}
+
+func TestStrayAndRepeatedDone(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	other := s.mustBackend(hello("other", 1, slope, "m"))
+	f := s.frontend()
+	f.ask(1, "m", 30*ms)
+	s.run(26 * ms)
+	if len(s.events) != 1 {
+		t.Fatal("no batch is under way")
+	}
+	m := s.events[0].m
+	thief := other
+	if s.events[0].b == other {
+		thief = b
+	}
+	thief.Done([]wire.Done{m})                                            // another backend's batch
+	s.events[0].b.Done([]wire.Done{{Batch: 1 << 60}, {Batch: m.Batch + 1}}) // never sent
+	s.run(60 * ms)
+	s.ended(1, "output")
+	s.e.Poll(s.clock.now)
+	for _, x := range []*emulated{b, other} {
+		x.Done([]wire.Done{m}) // again
+	}
+	if st := s.e.Stats(); st.Strays < 4 || st.Live != 0 {
+		t.Errorf("strays %d, live %d", st.Strays, st.Live)
+	}
+}
+
+func TestFailuresAreCounted(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 1, slope, "m"))
+	f := s.frontend()
+	f.ask(1, "m", 30*ms)
+	f.ask(2, "m", 30*ms)
+	s.run(24 * ms)
+	s.events[0].m.Failures = []wire.ItemFailure{{Index: 1, Reason: uint8(sched.InputUnavailable)}, {Index: 99, Reason: 1}, {Index: 0, Reason: 200}}
+	s.run(60 * ms)
+	if m := s.e.Stats().Models[0]; m.Served != 1 || m.Outcomes[sched.InputUnavailable] != 1 {
+		t.Errorf("served %d, outcomes %v", m.Served, m.Outcomes)
+	}
+}
+
+func TestHelloRefusals(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 1, slope, "m", "n"))
+	for name, change := range map[string]func(*wire.BackendHello){
+		"no gpus":        func(h *wire.BackendHello) { h.GPUs = nil },
+		"no models":      func(h *wire.BackendHello) { h.Models = nil },
+		"empty name":     func(h *wire.BackendHello) { h.Models[0].Info.Name = "" },
+		"twice":          func(h *wire.BackendHello) { h.Models = append(h.Models, h.Models[0]) },
+		"falling":        func(h *wire.BackendHello) { h.Models[0].Profile = []int64{2e6, 1e6} },
+		"no profile":     func(h *wire.BackendHello) { h.Models[0].Profile = nil },
+		"negative":       func(h *wire.BackendHello) { h.Models[0].Profile = []int64{-1} },
+		"slo":            func(h *wire.BackendHello) { h.Models[0].Info.SLO = 1e6 },
+		"slo negative":   func(h *wire.BackendHello) { h.Models[0].Info.SLO = -1 },
+		"other tensors":  func(h *wire.BackendHello) { h.Models[0].Info.Inputs = []wire.Tensor{{Name: "x"}} },
+		"lacks a model":  func(h *wire.BackendHello) { h.Models = h.Models[:1]; h.SubCluster = "named" },
+		"too many gpus":  func(h *wire.BackendHello) { h.GPUs = make([]string, GPUsMax+1) },
+		"too many known": func(h *wire.BackendHello) { h.Models = make([]wire.BackendModel, ModelsMax) },
+	} {
+		if name == "lacks a model" {
+			full := hello("full", 1, slope, "x", "y")
+			full.SubCluster = "named"
+			s.mustBackend(full)
+		}
+		h := hello("bad", 1, slope, "m", "n")
+		change(&h)
+		b := &emulated{s: s, peers: map[uint32]string{}}
+		if _, err := s.e.OpenBackend(h, b); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMergedProfiles: a model's profile in a sub-cluster is the slowest at each size, cut to the
+// smallest maximum, and follows who is there.
+func TestMergedProfiles(t *testing.T) {
+	s := newStage(t, Options{})
+	fast := hello("fast", 1, []int64{1e6, 2e6, 3e6, 4e6}, "m")
+	slow := hello("slow", 1, []int64{2e6, 3e6}, "m")
+	s.mustBackend(fast)
+	f := s.frontend()
+	if f.models["m"].BatchMax != 4 {
+		t.Errorf("alone: %+v", f.models["m"])
+	}
+	f.ask(1, "m", 50*ms)
+	f.ask(2, "m", 50*ms)
+	b := s.mustBackend(slow) // the queue survives the new profile
+	if f.models["m"].BatchMax != 2 || fmt.Sprint(s.e.reg.models[0].table) != "[2000000 3000000]" {
+		t.Errorf("merged: %+v %v", f.models["m"], s.e.reg.models[0].table)
+	}
+	b.Close()
+	if f.models["m"].BatchMax != 4 {
+		t.Errorf("alone again: %+v", f.models["m"])
+	}
+	s.run(100 * ms)
+	s.ended(1, "output")
+	s.ended(2, "output")
+}
+
+// TestSubClusters: backends without a sub-cluster's name join those with the same models; a model
+// that several sub-clusters have is served in one and moves when that one goes.
+func TestSubClusters(t *testing.T) {
+	s := newStage(t, Options{Partitions: 3})
+	ab := s.mustBackend(hello("ab", 2, slope, "a", "b"))
+	bc := s.mustBackend(hello("bc", 1, slope, "b", "c"))
+	f := s.frontend()
+	if ab.sub == bc.sub || !f.models["a"].Ready || !f.models["b"].Ready || !f.models["c"].Ready {
+		t.Fatalf("sub-clusters %d, %d, models %+v", ab.sub, bc.sub, f.models)
+	}
+	f.ask(1, "b", 40*ms)
+	ab.Close()
+	if f.models["a"].Ready || !f.models["b"].Ready {
+		t.Errorf("after ab left: %+v", f.models)
+	}
+	f.ask(2, "c", 60*ms)
+	s.run(100 * ms)
+	s.ended(1, "output")
+	s.ended(2, "output")
+	if len(bc.batches) != 2 {
+		t.Errorf("batches %v", bc.batches)
+	}
+}
+
+// TestEveryRequestEndsOnce throws everything at the engine in a random order.
+func TestEveryRequestEndsOnce(t *testing.T) {
+	for seed := uint64(1); seed <= 200; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func storm(t *testing.T, rng *rand.Rand) {
+	s := newStage(t, Options{Partitions: 1 + rng.IntN(4), Cores: 1, QueueMax: 1 + rng.IntN(50), RequestsMax: 20 + rng.IntN(500)})
+	var backends []*emulated
+	fronts := []*front{s.frontend(), s.frontend()}
+	owner := map[uint64]*front{}
+	models := []string{"a", "b", "c", "d", "e"}
+	for next := uint64(1); next < 3000; {
+		switch k := rng.IntN(100); {
+		case k < 2 && len(backends) < 6:
+			h := hello(fmt.Sprint("b", next), 1+rng.IntN(3), slope[:1+rng.IntN(8)], models[:1+rng.IntN(5)]...)
+			if b, err := s.backend(h); err == nil {
+				b.hang = rng.IntN(5) == 0
+				backends = append(backends, b)
+			}
+		case k < 3 && len(backends) > 0:
+			i := rng.IntN(len(backends))
+			backends[i].Close()
+			backends = append(backends[:i], backends[i+1:]...)
+		case k < 4 && rng.IntN(4) == 0:
+			i := rng.IntN(len(fronts))
+			fronts[i].Close()
+			fronts[i] = s.frontend()
+		case k < 10:
+			fronts[rng.IntN(2)].Cancel([]wire.Cancel{{ID: next - uint64(rng.IntN(20))}})
+		case k < 40:
+			s.run(s.clock.now + sched.Time(rng.Int64N(int64(5*ms))))
+		default:
+			f := fronts[rng.IntN(2)]
+			var m []wire.Submit
+			for range 1 + rng.IntN(8) {
+				m = append(m, wire.Submit{ID: next, Model: uint32(rng.IntN(6)), Priority: uint8(rng.IntN(2)), Budget: rng.Int64N(60e6)})
+				owner[next] = f
+				next++
+			}
+			f.Submit(m)
+		}
+	}
+	s.run(s.clock.now + 100*ms)
+	for _, b := range backends {
+		if b.hang {
+			b.Close()
+		}
+	}
+	s.run(s.clock.now + 200*ms)
+	for id, f := range owner {
+		if n := len(s.ends[id]); n > 1 || n == 0 && !f.closed.Load() {
+			t.Fatalf("request %d ended %v", id, s.ends[id])
+		}
+	}
+	if st := s.e.Stats(); st.Live != 0 {
+		t.Fatalf("%d requests live at the end: %+v", st.Live, st)
+	}
+	for _, p := range s.e.parts {
+		if len(p.idle) != len(p.batches) {
+			t.Fatalf("%d of %d batches under way at the end", len(p.batches)-len(p.idle), len(p.batches))
+		}
+	}
+}
