@@ -1,0 +1,177 @@
+package measure
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func model(t *testing.T, batchMax int, alpha, beta time.Duration) *device.Model {
+	return devicetest.Emulated(t, "m", batchMax, alpha, beta, []wire.Tensor{{Name: "x", Datatype: "FP32", Shape: []int64{8}}},
+		[]wire.Tensor{{Name: "y", Datatype: "FP32", Shape: []int64{2}}})
+}
+
+// TestRun measures an emulated GPU: it is never faster than its profile, and hardly slower.
+func TestRun(t *testing.T) {
+	m := model(t, 6, 300*time.Microsecond, time.Millisecond)
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
+	rounds := 0
+	r, err := Run(e, m, slots[0], Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rounds != 5 || len(r.Sizes) != 6 || len(r.Table) != 6 {
+		t.Fatalf("%d rounds, %d sizes, table of %d", rounds, len(r.Sizes), len(r.Table))
+	}
+	for i, s := range r.Sizes {
+		if want := m.Profile.Exec(i + 1); s.Batch != i+1 || s.Samples != 5 || s.P50 < want || r.Table[i] < s.P50 {
+			t.Errorf("batch size %d: %+v and ℓ = %v, want at least %v", i+1, s, r.Table[i], want)
+		}
+	}
+	if _, err := r.Profile(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Stored("cpu/x/ort-1", "", time.Now()).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuickKeepsItsBudget(t *testing.T) {
+	m := model(t, 8, 10*time.Millisecond, 0) // 150 ms per sparse round
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	r, err := Quick(e, m, slots[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Sizes[0].Samples; n < 1 || n >= quickRounds {
+		t.Errorf("%d rounds, want some and not all", n)
+	}
+	if len(r.Table) != 8 || r.Table[4] < 40*time.Millisecond {
+		t.Errorf("table %v: batch size 5 is between 4 and 8", r.Table)
+	}
+}
+
+func TestRunReportsFailure(t *testing.T) {
+	m := model(t, 2, time.Millisecond, 0)
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.Inject(emu.Fault{Err: emu.ErrInjected})
+	if _, err := Run(e, m, devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))[0], Options{}); !errors.Is(err, emu.ErrInjected) {
+		t.Errorf("error %v, want the executor's", err)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		max    int
+		sparse bool
+		want   []int
+	}{{1, true, []int{1}}, {1, false, []int{1}}, {2, true, []int{1, 2}}, {6, true, []int{1, 2, 4, 6}}, {8, true, []int{1, 2, 4, 8}}, {4, false, []int{1, 2, 3, 4}}} {
+		got := sizes(c.max, c.sparse)
+		if len(got) != len(c.want) {
+			t.Fatalf("sizes(%d, %v) = %v, want %v", c.max, c.sparse, got, c.want)
+		}
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("sizes(%d, %v) = %v, want %v", c.max, c.sparse, got, c.want)
+			}
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	us := func(n ...int) (d []time.Duration) {
+		for _, x := range n {
+			d = append(d, time.Duration(x)*time.Microsecond)
+		}
+		return d
+	}
+	line := profile.Line{Alpha: 10 * time.Microsecond}
+	for name, c := range map[string]struct {
+		at   []int
+		high []time.Duration
+		max  int
+		want []time.Duration
+	}{
+		"interpolates":       {[]int{1, 2, 4, 8}, us(10, 20, 40, 120), 8, us(10, 20, 30, 40, 60, 80, 100, 120)},
+		"never decreases":    {[]int{1, 2, 3}, us(10, 30, 20), 3, us(10, 30, 30)},
+		"goes on by a slope": {[]int{1, 2}, us(10, 30), 4, us(10, 30, 40, 50)},
+		"one size":           {[]int{1}, us(5), 1, us(5)},
+	} {
+		got := table(c.at, c.high, line, c.max)
+		for i := range c.want {
+			if len(got) != len(c.want) || got[i] != c.want[i] {
+				t.Errorf("%s: %v, want %v", name, got, c.want)
+				break
+			}
+		}
+	}
+}
+
+func TestSummarizeFitsAndPrints(t *testing.T) {
+	samples := make([][]time.Duration, 4)
+	for i := range samples {
+		for k := range 100 {
+			d := time.Duration(i+1)*time.Millisecond + 2*time.Millisecond
+			if k >= 97 {
+				d += time.Second // stalls beyond the percentile
+			}
+			samples[i] = append(samples[i], d)
+		}
+	}
+	r := summarize([]int{1, 2, 3, 4}, samples, 4)
+	if r.Line.Alpha != time.Millisecond || r.Line.Beta != 2*time.Millisecond || r.Line.R2 < 0.9999 || r.Sizes[2].Residual != 0 {
+		t.Errorf("%+v", r)
+	}
+	var b strings.Builder
+	if err := r.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"α = 1.000 ms, β = 2.000 ms, R² = 1.0000", "3      100   5.000  1005.000    5.000       1.667       +0.000"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestShortName(t *testing.T) {
+	for in, want := range map[string]string{
+		" Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz": "Xeon-Platinum-8375C",
+		" AMD EPYC 7763 64-Core Processor":               "AMD-EPYC-7763-64-Core",
+		"":                                               "amd64",
+	} {
+		if got := shortName(in); got != want && !(in == "" && got != "") {
+			t.Errorf("shortName(%q) = %q, want %q", in, got, want)
+		}
+	}
+	if k := HostKind("1.27.0"); !strings.HasPrefix(k, "cpu/") || !strings.HasSuffix(k, "/ort-1.27.0") {
+		t.Errorf("host kind %q", k)
+	}
+}

@@ -1,0 +1,32 @@
+package measure
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// Print writes the table, the line and the residuals, aligned.
+func (r *Result) Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "batch\tsamples\tp50 ms\tp99 ms\tℓ(b) ms\tper row ms\tresidual ms\t\n")
+	for _, s := range r.Sizes {
+		l := r.Table[s.Batch-1]
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%+.3f\t\n", s.Batch, s.Samples, ms(s.P50), ms(s.P99), ms(l), ms(l/time.Duration(s.Batch)), millis(s.Residual))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if !r.Fitted {
+		_, err := fmt.Fprintf(w, "ℓ(b) is the p%.0f, made non-decreasing; no line fits it\n", 100*Percentile)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "ℓ(b) = α·b + β: α = %s ms, β = %s ms, R² = %.4f (ℓ(b) is the p%.0f, made non-decreasing)\n",
+		ms(r.Line.Alpha), ms(r.Line.Beta), r.Line.R2, 100*Percentile)
+	return err
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.3f", millis(d)) }

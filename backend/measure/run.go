@@ -1,0 +1,210 @@
+package measure
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/profile"
+)
+
+// Options say how long to measure.
+type Options struct {
+	Rounds   int           // samples per batch size
+	Budget   time.Duration // no round begins after it; 0: unbounded. The first round may exceed it
+	Sparse   bool          // measure batch sizes 1, 2, 4, … and the largest, and interpolate
+	Seed     uint64        // of the order of sizes
+	Progress func(round, rounds int)
+}
+
+const (
+	warmUps      = 3                      // runs of the largest and the smallest batch before the first round
+	quickBudget  = 800 * time.Millisecond // leaves room for what is under way within the second that Quick may take
+	quickRounds  = 20
+	defaultRound = 40
+)
+
+// Quick measures what a second allows.
+func Quick(e device.Executor, m *device.Model, s *device.Slot) (*Result, error) {
+	return Run(e, m, s, Options{Rounds: quickRounds, Budget: quickBudget, Sparse: true})
+}
+
+// Run measures m, which e has loaded on s.
+func Run(e device.Executor, m *device.Model, s *device.Slot, o Options) (*Result, error) {
+	if o.Rounds <= 0 {
+		o.Rounds = defaultRound
+	}
+	start := time.Now()
+	r := &run{e: e, m: m, s: s, o: o, start: start, random: rand.New(rand.NewPCG(o.Seed, 1))}
+	r.sizes = sizes(m.BatchMax, o.Sparse)
+	r.samples = make([][]time.Duration, len(r.sizes))
+	r.fill()
+	if err := r.warmUp(); err != nil {
+		return nil, err
+	}
+	for round := range o.Rounds {
+		if over, err := r.round(round); over || err != nil {
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+		if o.Progress != nil {
+			o.Progress(round+1, o.Rounds)
+		}
+	}
+	res := summarize(r.sizes, r.samples, m.BatchMax)
+	res.Elapsed = time.Since(start)
+	return res, nil
+}
+
+// run is one measurement under way.
+type run struct {
+	e       device.Executor
+	m       *device.Model
+	s       *device.Slot
+	o       Options
+	start   time.Time
+	random  *rand.Rand
+	sizes   []int
+	samples [][]time.Duration // by index into sizes
+}
+
+// sizes returns the batch sizes to measure, ascending.
+func sizes(batchMax int, sparse bool) []int {
+	var all []int
+	for b := 1; b < batchMax; {
+		all = append(all, b)
+		if sparse {
+			b *= 2
+		} else {
+			b++
+		}
+	}
+	return append(all, batchMax)
+}
+
+// fill puts plausible inputs into the slot: numbers that every datatype takes, not all equal, since
+// some kernels are faster on zeros.
+func (r *run) fill() {
+	for k, t := range r.m.Inputs {
+		in := r.s.Input(r.m, k, r.m.BatchMax)
+		switch t.Datatype {
+		case "FP32":
+			for i := 0; i+4 <= len(in); i += 4 {
+				bits := math.Float32bits(r.random.Float32())
+				in[i], in[i+1], in[i+2], in[i+3] = byte(bits), byte(bits>>8), byte(bits>>16), byte(bits>>24)
+			}
+		case "UINT8":
+			for i := range in {
+				in[i] = byte(r.random.Uint32())
+			}
+		default: // zeros are valid indexes, lengths and masks
+			clear(in)
+		}
+	}
+}
+
+func (r *run) warmUp() error {
+	for range warmUps {
+		for _, b := range []int{r.m.BatchMax, 1} {
+			if _, err := r.time(b); err != nil {
+				return err
+			}
+			if r.over() {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) over() bool { return r.o.Budget > 0 && time.Since(r.start) > r.o.Budget }
+
+func (r *run) time(batch int) (time.Duration, error) {
+	began := time.Now()
+	if err := r.e.Execute(device.Batch{Model: r.m, Slot: r.s, Rows: batch}); err != nil {
+		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
+	}
+	return time.Since(began), nil
+}
+
+// round takes a sample of every size, and reports whether the budget is used up. The first round
+// goes up from 1 and is cut short only between sizes beyond the second.
+func (r *run) round(n int) (over bool, err error) {
+	order := make([]int, len(r.sizes))
+	for i := range order {
+		order[i] = i
+	}
+	if n > 0 {
+		if r.over() {
+			return true, nil
+		}
+		r.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	for _, i := range order {
+		if n == 0 && i >= 2 && r.over() {
+			return true, nil
+		}
+		d, err := r.time(r.sizes[i])
+		if err != nil {
+			return false, err
+		}
+		r.samples[i] = append(r.samples[i], d)
+	}
+	return false, nil
+}
+
+// summarize turns samples into a Result. Sizes without samples are filled in by the line.
+func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
+	res := &Result{}
+	var at []int
+	var high []time.Duration
+	for i, b := range sizes {
+		if len(samples[i]) == 0 {
+			continue
+		}
+		s := slices.Sorted(slices.Values(samples[i]))
+		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: rank(s, 0.50), P99: rank(s, 0.99), High: rank(s, Percentile)})
+		at, high = append(at, b), append(high, rank(s, Percentile))
+	}
+	if line, err := profile.Fit(at, high); err == nil {
+		res.Line, res.Fitted = line, true
+	}
+	for i := range res.Sizes {
+		s := &res.Sizes[i]
+		s.Residual = s.High - res.Line.Alpha*time.Duration(s.Batch) - res.Line.Beta
+	}
+	res.Table = table(at, high, res.Line, batchMax)
+	return res
+}
+
+// rank returns the nearest-rank percentile of sorted samples.
+func rank(sorted []time.Duration, p float64) time.Duration {
+	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
+}
+
+// table interpolates between what was measured, goes on by the line's slope beyond it, and never
+// decreases.
+func table(at []int, high []time.Duration, line profile.Line, batchMax int) []time.Duration {
+	out := make([]time.Duration, batchMax)
+	for k, last := 0, len(at)-1; k <= last; k++ {
+		out[at[k]-1] = max(high[k], 1)
+		if k == last {
+			for b := at[k] + 1; b <= batchMax; b++ {
+				out[b-1] = out[b-2] + line.Alpha
+			}
+			break
+		}
+		for b := at[k] + 1; b < at[k+1]; b++ {
+			out[b-1] = high[k] + (high[k+1]-high[k])*time.Duration(b-at[k])/time.Duration(at[k+1]-at[k])
+		}
+	}
+	for b := 1; b < batchMax; b++ {
+		out[b] = max(out[b], out[b-1])
+	}
+	return out
+}
