@@ -12,6 +12,7 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
@@ -31,7 +32,9 @@ type Config struct {
 	Models     []*device.Model
 	GPUs       []GPU
 	Node       *rdma.Node // the data plane
-	Logger     *slog.Logger
+	// Measure returns ℓ(b) of a loaded model that has no profile. May be nil: it is then left out.
+	Measure func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error)
+	Logger  *slog.Logger
 }
 
 // GPU is one executor of a backend.
@@ -62,14 +65,15 @@ type Backend struct {
 	refused  []wire.ItemFailure // the link's goroutine's
 }
 
-// New loads every model on every GPU and starts their goroutines. Models and GPUs that fail are
-// reported with an error that names them; nothing is left running then.
+// New loads every model on every GPU and starts their goroutines. A model that cannot be loaded or
+// has no profile is left out with a line in the log. Without any model or GPU there is an error, and
+// nothing is left running.
 func New(c Config) (*Backend, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Backend{config: c, log: c.Logger, node: c.Node, models: c.Models, epoch: time.Now(),
+	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, ctx: ctx}
 	if err := b.load(); err != nil {
@@ -85,16 +89,9 @@ func New(c Config) (*Backend, error) {
 	return b, nil
 }
 
+// load makes the GPUs and loads every model on each of them. A model that fails is left out.
 func (b *Backend) load() error {
-	if len(b.config.GPUs) == 0 || len(b.models) == 0 {
-		return fmt.Errorf("backend has %d GPUs and %d models; it needs one of each at least", len(b.config.GPUs), len(b.models))
-	}
-	for _, m := range b.models {
-		if m.Profile == nil || m.Profile.Max() < m.BatchMax {
-			return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
-		}
-	}
-	size := device.SlotBytes(b.models)
+	size := device.SlotBytes(b.config.Models)
 	for i, o := range b.config.GPUs {
 		g, err := newGPU(b, i, o)
 		if err != nil {
@@ -104,11 +101,38 @@ func (b *Backend) load() error {
 		if err := g.allocate(size); err != nil {
 			return err
 		}
-		for _, m := range b.models {
-			if err := o.Executor.Load(m, g.slots); err != nil {
-				return fmt.Errorf("%s: %w", o.Name, err)
-			}
+	}
+	var failed []error
+	for _, m := range b.config.Models {
+		if err := b.loadModel(m); err != nil {
+			b.log.Error("model left out", "model", m.Name, "version", m.Version, "err", err)
+			failed = append(failed, err)
+			continue
 		}
+		b.models = append(b.models, m)
+	}
+	if len(b.gpus) == 0 || len(b.models) == 0 {
+		return errors.Join(fmt.Errorf("backend has %d GPUs and %d models that it can serve; it needs one of each at least", len(b.gpus), len(b.models)), errors.Join(failed...))
+	}
+	return nil
+}
+
+// loadModel loads m on every GPU, and measures it on the first if it has no profile.
+func (b *Backend) loadModel(m *device.Model) error {
+	for _, g := range b.gpus {
+		if err := g.executor.Load(m, g.slots); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		if m.Profile == nil && b.config.Measure != nil {
+			p, err := b.config.Measure(g.executor, m, g.slots[0])
+			if err != nil {
+				return fmt.Errorf("%s: %w", g.name, err)
+			}
+			m.Profile = p
+		}
+	}
+	if m.Profile == nil || m.Profile.Max() < m.BatchMax {
+		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
 	}
 	return nil
 }

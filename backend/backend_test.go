@@ -322,13 +322,11 @@ func TestNewRefuses(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
 	unmeasured := *r.model
 	unmeasured.Profile = nil
-	e, err := emu.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustEmu(t)
 	for want, c := range map[string]Config{
-		"0 GPUs":                         {Models: r.models},
-		"no profile for batches up to 2": {Models: []*device.Model{&unmeasured}, GPUs: []GPU{{Executor: e}}},
+		"0 GPUs":         {Models: r.models},
+		"0 models":       {Node: r.node, GPUs: []GPU{{Executor: e}}},
+		"has no profile": {Node: r.node, Models: []*device.Model{&unmeasured}, GPUs: []GPU{{Executor: mustEmu(t)}}},
 	} {
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)

@@ -184,10 +184,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		[]wire.Tensor{tensor("image", "UINT8", 40, 3), tensor("flag", "BOOL", 1)}, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
 	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
 	for i := range max(o.gpus, 1) {
-		e, err := emu.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := mustEmu(t)
 		r.emus = append(r.emus, e)
 		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executor: e, Core: -1})
 	}
@@ -294,4 +291,13 @@ func (r *rig) waitRunning() {
 		}
 	}
 	r.t.Fatal("no batch is being executed")
+}
+
+func mustEmu(t testing.TB) *emu.Executor {
+	t.Helper()
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }

@@ -5,6 +5,7 @@ package ort
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
@@ -89,8 +90,12 @@ func (l *loaded) bindTensor(bind func(string, onnx.Value) error, m *device.Model
 	return bind(t.Name, v)
 }
 
-// warmUp runs every batch size once, so that the first real batch finds its kernels, memory patterns
-// and arena ready; executors that share the session need only the smallest and the largest.
+// warmUpMax bounds the warm-up of a slow model: the largest and the smallest batch, and as many sizes
+// between them as fit.
+const warmUpMax = 3 * time.Second
+
+// warmUp runs every batch size once, the largest first, so that the first real batch finds its
+// kernels, memory patterns and arena ready. Executors that share the session need only the ends.
 func (e *Executor) warmUp(m *device.Model, l *loaded, slots []*device.Slot) error {
 	if len(slots) == 0 {
 		return nil
@@ -98,12 +103,11 @@ func (e *Executor) warmUp(m *device.Model, l *loaded, slots []*device.Slot) erro
 	for k := range m.Inputs {
 		clear(slots[0].Input(m, k, m.BatchMax))
 	}
-	e.runtime.mu.Lock()
-	done := l.session.warmed[m.Name]
-	l.session.warmed[m.Name] = max(done, m.BatchMax)
-	e.runtime.mu.Unlock()
-	for n := 1; n <= m.BatchMax; n++ {
-		if n > 1 && n < m.BatchMax && n <= done {
+	first := e.runtime.warms(l.session)
+	start := time.Now()
+	for i := range m.BatchMax {
+		n := m.BatchMax - i
+		if ends := n == 1 || n == m.BatchMax; !ends && (!first || time.Since(start) > warmUpMax) {
 			continue
 		}
 		if err := l.session.RunWithBinding(l.slots[0][n-1]); err != nil {

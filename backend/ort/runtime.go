@@ -30,8 +30,8 @@ type Runtime struct {
 type session struct {
 	*onnx.DynamicAdvancedSession
 	path   string
-	users  int            // executors; guarded by Runtime.mu
-	warmed map[string]int // batch sizes run per model name, so that one executor warms for all; guarded by Runtime.mu
+	users  int  // executors; guarded by Runtime.mu
+	warmed bool // some executor runs, or ran, every batch size; guarded by Runtime.mu
 }
 
 // Open loads ONNX Runtime from library, or from where Library says if it is empty. A process loads
@@ -112,11 +112,20 @@ func (r *Runtime) acquire(m *device.Model) (*session, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load %s: %w", path, err)
 		}
-		s = &session{DynamicAdvancedSession: opened, path: path, warmed: map[string]int{}}
+		s = &session{DynamicAdvancedSession: opened, path: path}
 		r.sessions[path] = s
 	}
 	s.users++
 	return s, nil
+}
+
+// warms reports, once per session, that the caller is to run every batch size.
+func (r *Runtime) warms(s *session) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := !s.warmed
+	s.warmed = true
+	return first
 }
 
 // release gives a session back; the last user frees it.

@@ -1,0 +1,270 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/backend/measure"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// SlotBytesMax bounds a slot, and with it the batch size of models with large rows.
+const SlotBytesMax = 32 << 20
+
+const executorsMax = 1024
+
+// Options say what a backend serves and to whom. The zero value serves ./models to a scheduler
+// given by Link.
+type Options struct {
+	Name       string // shown by the scheduler; the host's name when empty
+	SubCluster string
+	Scheduler  string      // host:port; unused if Link is set
+	Token      string      // the secret that all parts share
+	TLS        *tls.Config // for the session with the scheduler
+	Link       Opener      // opens the session; nil: control.DialBackend to Scheduler
+	Models     string      // the model repository; "models" when empty
+	Executors  int         // ONNX Runtime executors, one core each; 0: one per two cores
+	Cores      []int       // pin one executor to each of these cores, instead of Executors
+	Emulate    int         // emulated GPUs for all models, instead of ONNX Runtime; 0: none
+	Library    string      // ONNX Runtime; empty: where ort.Library says
+	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
+	Logger     *slog.Logger
+}
+
+// Opener opens a backend's session; in one process it is the scheduler's own method.
+type Opener func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error)
+
+// Service is a backend that is connected to its scheduler.
+type Service struct {
+	*Backend
+	node *rdma.Node
+	link control.BackendLink
+}
+
+// Start loads the repository, measures what has no profile for this kind of host, and connects. A
+// scheduler that is not there is waited for until ctx ends (ten seconds without a deadline). The
+// caller must Stop it.
+func Start(ctx context.Context, o Options) (*Service, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c, err := o.assemble()
+	if err != nil {
+		return nil, err
+	}
+	data := o.Data
+	data.Token, data.Logger = cmp.Or(data.Token, o.Token), cmp.Or(data.Logger, o.Logger)
+	data.PoolBytes = max(1<<30, 4*int64(device.SlotBytes(c.Models))*slotsEach*int64(len(c.GPUs)))
+	if c.Node, err = rdma.Open(data); err != nil {
+		return nil, errors.Join(fmt.Errorf("open data plane: %w", err), closeExecutors(c.GPUs))
+	}
+	s := &Service{node: c.Node}
+	if s.Backend, err = New(c); err != nil {
+		return nil, errors.Join(err, c.Node.Close())
+	}
+	if s.link, err = o.Link(ctx, s.Hello(), s.Backend); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
+	}
+	s.Attach(s.link)
+	return s, nil
+}
+
+// Data returns the data plane's counts.
+func (s *Service) Data() rdma.Stats { return s.node.Stats() }
+
+// Stop finishes what was accepted, until ctx ends at the latest, then disconnects and frees
+// everything. With a GPU that hangs it returns ctx's error and leaves the GPU's goroutine behind.
+func (s *Service) Stop(ctx context.Context) error {
+	drained := s.Drain(ctx)
+	err := s.link.Close()
+	if drained != nil && s.hangs() {
+		return errors.Join(drained, err)
+	}
+	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
+}
+
+func (b *Backend) hangs() bool {
+	for _, g := range b.gpus {
+		if g.hung.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *Options) complete() error {
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+		o.Name = cmp.Or(o.Name, "backend")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	o.Models = cmp.Or(o.Models, "models")
+	if o.Link == nil {
+		o.Link = func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+			return control.DialBackend(ctx, control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}, hello, ev)
+		}
+	}
+	switch {
+	case o.Executors < 0 || o.Executors > executorsMax:
+		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
+	case o.Emulate < 0 || o.Emulate > executorsMax:
+		return fmt.Errorf("emulate: %d: want 0 (none) to %d", o.Emulate, executorsMax)
+	case len(o.Cores) > executorsMax:
+		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
+	}
+	for _, c := range o.Cores {
+		if c < 0 || c > 4095 {
+			return fmt.Errorf("cores: %d: want the number of a core, from 0", c)
+		}
+	}
+	if len(o.Cores) > 0 {
+		o.Executors = len(o.Cores)
+	}
+	if o.Executors == 0 {
+		o.Executors = max(1, runtime.NumCPU()/2)
+	}
+	return nil
+}
+
+// assemble reads the repository and makes the executors.
+func (o *Options) assemble() (Config, error) {
+	c := Config{Name: o.Name, SubCluster: o.SubCluster, Token: o.Token, Logger: o.Logger}
+	r, err := repo.Open(o.Models)
+	if err != nil {
+		return c, err
+	}
+	for _, e := range r.Errors {
+		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
+	}
+	var library *ort.Runtime
+	if o.Emulate == 0 {
+		if library, err = ort.Open(o.Library); err != nil {
+			o.Logger.Error("only emulated models are served", "err", err)
+		}
+	}
+	for i := range r.Models {
+		m, err := o.layout(&r.Models[i], library)
+		if err != nil {
+			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
+			continue
+		}
+		c.Models = append(c.Models, m)
+	}
+	if len(c.Models) == 0 {
+		return c, fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
+	}
+	c.Measure = func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+		return o.measure(e, m, s)
+	}
+	c.GPUs, err = o.executors(library)
+	return c, err
+}
+
+// layout prepares one model for the executors that there are.
+func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+	if o.Emulate > 0 || m.Platform == repo.PlatformEmulated {
+		p, err := emu.Profile(m)
+		if err != nil {
+			return nil, err
+		}
+		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
+		if err == nil {
+			d.Profile = p
+		}
+		return d, err
+	}
+	if library == nil {
+		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
+	}
+	d, err := device.NewModel(m, 0, SlotBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := m.Profile(measure.HostKind(library.Version())); ok && len(p.TableNS) >= d.BatchMax {
+		d.Profile, err = emu.FromTable(p.TableNS)
+	}
+	return d, err
+}
+
+// measure is the quick profile of a model that has none for this kind of host.
+func (o *Options) measure(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	r, err := measure.Quick(e, m, s)
+	if err != nil {
+		return nil, err
+	}
+	o.Logger.Info("model measured; \"downbeat profile\" measures it better and stores the result", "model", m.Name, "version", m.Version,
+		"batches", m.BatchMax, "first", r.Table[0], "largest", r.Table[len(r.Table)-1], "took", r.Elapsed.Round(time.Millisecond))
+	return r.Profile()
+}
+
+// executors makes one executor per core or emulated GPU. Every one runs every model.
+func (o *Options) executors(library *ort.Runtime) ([]GPU, error) {
+	var all []GPU
+	n := o.Executors
+	if o.Emulate > 0 {
+		n = o.Emulate
+	}
+	for i := range n {
+		emulated, err := emu.New()
+		if err != nil {
+			return nil, errors.Join(err, closeExecutors(all))
+		}
+		g := GPU{Name: fmt.Sprintf("emulated %d", i), Executor: emulated, Core: -1}
+		if o.Emulate == 0 {
+			g.Name = fmt.Sprintf("cpu %d", i)
+			if len(o.Cores) > 0 {
+				g.Core = o.Cores[i]
+				g.Name = fmt.Sprintf("core %d", g.Core)
+			}
+			if library != nil {
+				g.Executor = both{real: library.Executor(), emulated: emulated}
+			}
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+func closeExecutors(all []GPU) error {
+	var errs []error
+	for _, g := range all {
+		errs = append(errs, g.Executor.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// both runs real models on ONNX Runtime and emulated ones on the same core's emulated GPU.
+type both struct{ real, emulated device.Executor }
+
+func (e both) of(m *device.Model) device.Executor {
+	if m.Source.Platform == repo.PlatformEmulated {
+		return e.emulated
+	}
+	return e.real
+}
+
+// Load makes m ready on the executor of its kind.
+func (e both) Load(m *device.Model, slots []*device.Slot) error { return e.of(m).Load(m, slots) }
+
+// Execute runs b on the executor of its model's kind.
+func (e both) Execute(b device.Batch) error { return e.of(b.Model).Execute(b) }
+
+// Close closes both.
+func (e both) Close() error { return errors.Join(e.real.Close(), e.emulated.Close()) }

@@ -1,0 +1,141 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/measure"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/rdma"
+)
+
+// ProfileOptions say which models to measure, and how long.
+type ProfileOptions struct {
+	Models  string   // the model repository
+	Only    []string // names of models; empty: every real one
+	Rounds  int      // samples per batch size; 0: 40
+	Core    int      // pin to this core; -1: do not pin
+	Seed    uint64   // of the order of batch sizes
+	Dry     bool     // store nothing
+	Library string   // ONNX Runtime; empty: where ort.Library says
+	Out     io.Writer
+}
+
+// MeasureModels measures real models of a repository on this host, prints a table and a line per
+// model, and stores the profiles with the repository. It goes on after a model that fails and
+// returns all errors.
+func MeasureModels(ctx context.Context, o ProfileOptions) error {
+	r, err := repo.Open(o.Models)
+	if err != nil {
+		return err
+	}
+	library, err := ort.Open(o.Library)
+	if err != nil {
+		return err
+	}
+	models, errs := o.choose(r)
+	kind := measure.HostKind(library.Version())
+	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, measure.Describe(library.Version()), o.Seed)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if o.Core >= 0 {
+		if err := pin(o.Core); err != nil {
+			return fmt.Errorf("core: %d: %w", o.Core, err)
+		}
+	}
+	for _, m := range models {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+		if err := o.measure(ctx, m, library, kind); err != nil {
+			errs = append(errs, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// choose picks the models that were asked for, with an error for each that cannot be measured.
+func (o ProfileOptions) choose(r *repo.Repository) ([]*repo.Model, []error) {
+	var models []*repo.Model
+	var errs []error
+	for _, name := range o.Only {
+		m, err := r.Find(name, "")
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case m.Platform == repo.PlatformEmulated:
+			errs = append(errs, fmt.Errorf("model %s is emulated: it takes what its config.pbtxt says", name))
+		default:
+			models = append(models, m)
+		}
+	}
+	if len(o.Only) > 0 {
+		return models, errs
+	}
+	for _, e := range r.Errors {
+		errs = append(errs, e)
+	}
+	for i := range r.Models {
+		if r.Models[i].Platform != repo.PlatformEmulated {
+			models = append(models, &r.Models[i])
+		}
+	}
+	if len(models) == 0 {
+		errs = append(errs, fmt.Errorf("%s has no real model to measure", o.Models))
+	}
+	return models, errs
+}
+
+// stopped ends a measurement between two batches.
+type stopped struct {
+	device.Executor
+	ctx context.Context
+}
+
+func (s stopped) Execute(b device.Batch) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	return s.Executor.Execute(b)
+}
+
+func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind string) (err error) {
+	d, err := device.NewModel(m, 0, SlotBytesMax)
+	if err != nil {
+		return err
+	}
+	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}}) // for memory like that of a backend
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	memory, err := node.Alloc(device.SlotBytes([]*device.Model{d}))
+	if err != nil {
+		return err
+	}
+	defer memory.Free()
+	e := library.Executor()
+	defer func() { err = errors.Join(err, e.Close()) }()
+	slot := device.NewSlot(0, memory.Bytes())
+	if err := e.Load(d, []*device.Slot{slot}); err != nil {
+		return err
+	}
+	res, err := measure.Run(stopped{e, ctx}, d, slot, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "\n%s version %s, batches up to %d, measured in %v\n", m.Name, m.Version, d.BatchMax, res.Elapsed.Round(time.Millisecond))
+	if err := res.Print(o.Out); err != nil || o.Dry {
+		return err
+	}
+	if err := m.SetProfile(res.Stored(kind, measure.Describe(library.Version()), time.Now())); err != nil {
+		return fmt.Errorf("store the profile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"downbeat.dev/backend"
+)
+
+// profileCommand measures models on this host.
+func profileCommand() command {
+	return command{name: "profile", summary: "measure models at every batch size on this host", run: runProfile}
+}
+
+func runProfile(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("profile", flag.ContinueOnError)
+	fs.Usage = func() {
+		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
+		fs.PrintDefaults()
+	}
+	o := backend.ProfileOptions{Out: os.Stdout}
+	fs.StringVar(&o.Models, "models", "models", "model repository `directory`")
+	fs.IntVar(&o.Rounds, "rounds", 40, "samples per batch size")
+	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
+	fs.Uint64Var(&o.Seed, "seed", 1, "names the order in which batch sizes are measured")
+	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if o.Rounds < 1 || o.Rounds > 100_000 {
+		return fmt.Errorf("profile: rounds: %d: want 1 to 100000", o.Rounds)
+	}
+	o.Only = fs.Args()
+	return backend.MeasureModels(ctx, o)
+}
