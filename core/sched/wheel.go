@@ -4,16 +4,15 @@ import "math/bits"
 
 // wheel is a timing wheel of exact times: one level of slots, intrusive lists, one timer per
 // index. A timer beyond the horizon is parked in the farthest slot and placed again when the wheel
-// comes there. Arming costs a few nanoseconds; next may answer too early after a timer moved
-// later, never too late.
+// comes there. Arming and next cost a few nanoseconds; next may answer too early after a timer
+// moved later, never too late.
 type wheel struct {
 	node  []timer
 	slot  [wheelSlots]int32 // first timer of the slot, -1: none
+	early [wheelSlots]Time  // no timer of the slot is due before; exact after drain
 	bits  [wheelSlots / 64]uint64
 	cur   int64 // number of the slot that holds the latest Advance
 	armed int
-	early Time // no timer is due before early
-	dirty bool // early may be earlier than the earliest timer
 }
 
 type timer struct {
@@ -29,7 +28,7 @@ const (
 )
 
 func newWheel(now Time) *wheel {
-	w := &wheel{cur: int64(now) >> wheelShift, early: Never}
+	w := &wheel{cur: int64(now) >> wheelShift}
 	for i := range w.slot {
 		w.slot[i] = -1
 	}
@@ -46,43 +45,46 @@ func (w *wheel) grow(n int) {
 // arm sets timer i to at.
 func (w *wheel) arm(i int32, at Time) {
 	t := &w.node[i]
-	s := w.place(at)
-	if at < w.early {
-		w.early = at
-	}
-	if t.slot == s {
-		w.dirty = w.dirty || t.at < at
+	n := w.place(at)
+	if s := int32(n & wheelMask); t.slot == s {
 		t.at = at
+		w.early[s] = min(w.early[s], w.bound(n, at))
 		return
 	}
 	if t.slot >= 0 {
-		w.dirty = w.dirty || t.at < at
 		w.unlink(i)
 	}
 	t.at = at
-	w.link(i, s)
+	w.link(i, n)
 }
 
 // off disarms timer i.
 func (w *wheel) off(i int32) {
 	if w.node[i].slot >= 0 {
 		w.unlink(i)
-		w.dirty = true
 	}
 }
 
-func (w *wheel) place(at Time) int32 {
-	n := int64(at) >> wheelShift
-	n = max(w.cur, min(n, w.cur+wheelSlots-1))
-	return int32(n & wheelMask)
+// place returns the number of the slot for a time: that of a past one is the current slot.
+func (w *wheel) place(at Time) int64 {
+	return max(w.cur, min(int64(at)>>wheelShift, w.cur+wheelSlots-1))
 }
 
-func (w *wheel) link(i, s int32) {
-	t := &w.node[i]
+// bound is when a timer in slot n must be looked at: when it is due, or, when it is parked, as the
+// wheel reaches the slot.
+func (w *wheel) bound(n int64, at Time) Time {
+	return min(at, Time((n+1)<<wheelShift))
+}
+
+func (w *wheel) link(i int32, n int64) {
+	t, s := &w.node[i], int32(n&wheelMask)
+	b := w.bound(n, t.at)
 	t.slot, t.prev, t.next = s, -1, w.slot[s]
 	if t.next >= 0 {
 		w.node[t.next].prev = i
+		b = min(b, w.early[s])
 	}
+	w.early[s] = b
 	w.slot[s] = i
 	w.bits[s>>6] |= 1 << (s & 63)
 	w.armed++
@@ -108,29 +110,9 @@ func (w *wheel) unlink(i int32) {
 // next returns a time that no timer is due before, Never when none is armed.
 func (w *wheel) next() Time {
 	if w.armed == 0 {
-		w.early, w.dirty = Never, false
 		return Never
 	}
-	if w.dirty {
-		w.early, w.dirty = w.scan(), false
-	}
-	return w.early
-}
-
-// scan finds the earliest timer of the first slot in use. A parked timer counts as its slot's
-// start: whoever wakes then places it anew.
-func (w *wheel) scan() Time {
-	d := w.ahead()
-	n := w.cur + int64(d)
-	best := Never
-	for i := w.slot[n&wheelMask]; i >= 0; i = w.node[i].next {
-		at := w.node[i].at
-		if int64(at)>>wheelShift > n {
-			at = Time((n + 1) << wheelShift)
-		}
-		best = min(best, at)
-	}
-	return best
+	return w.early[(w.cur+int64(w.ahead()))&wheelMask]
 }
 
 // ahead returns how many slots after cur the first slot in use lies; some slot must be.
@@ -150,18 +132,15 @@ func (w *wheel) ahead() int {
 
 // advance appends the timers due at now to due, disarmed, and moves the wheel to now.
 func (w *wheel) advance(now Time, due []int32) []int32 {
-	to := int64(now) >> wheelShift
-	if to < w.cur {
+	from, to := w.cur, int64(now)>>wheelShift
+	if to < from {
 		return due
 	}
-	from := w.cur
-	if w.early > now && !w.dirty || w.armed == 0 {
-		// Nothing is due. Slots passed hold parked timers only; they are placed when one is due.
-		if to-from < wheelSlots/2 {
-			return due
-		}
-	}
+	nothing := w.next() > now
 	w.cur = to
+	if nothing {
+		return due // and the slots passed are empty
+	}
 	last := min(to, from+wheelSlots-1)
 	for n := from; n <= last; n++ {
 		s := int32(n & wheelMask)
@@ -169,12 +148,10 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 			n += 63
 			continue
 		}
-		if w.bits[s>>6]&(1<<(s&63)) == 0 {
-			continue
+		if w.bits[s>>6]&(1<<(s&63)) != 0 {
+			due = w.drain(s, now, due)
 		}
-		due = w.drain(s, now, due)
 	}
-	w.dirty = true
 	return due
 }
 
