@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"sync"
@@ -15,13 +14,18 @@ import (
 // One goroutine reads (its loop, or with TLS its own) and calls done and Receive; whoever has
 // something to send writes, or leaves it to the one who is writing.
 type conn struct {
-	peer *Peer
-	loop *loop
-	slot int      // in loop.conns
-	fd   int      // -1 with TLS
-	tls  net.Conn // nil without TLS
-	unix bool     // descriptors may come along
-	kick chan struct{}
+	peer   *Peer
+	loop   *loop
+	slot   int      // in loop.conns
+	dialer bool     // this end connected
+	fd     int      // -1 with TLS
+	tls    net.Conn // nil without TLS
+	unix   bool     // descriptors may come along
+	kick   chan struct{}
+
+	settingUp atomic.Bool  // an offered queue pair is being made
+	upgrades  atomic.Int32 // offers made again
+	answer    chan error   // to an offer
 
 	pending atomic.Int32 // len of ops
 	direct  atomic.Pointer[directReader]
@@ -62,10 +66,10 @@ type directReader interface {
 	// read serves the chain and calls done, or returns false and leaves it to the byte stream.
 	read(chain []Read, done func(error)) bool
 	name() string
-	close()
+	close(err error)
 }
 
-func newConn(p *Peer) *conn { return &conn{peer: p, fd: -1} }
+func newConn(p *Peer) *conn { return &conn{peer: p, fd: -1, answer: make(chan error, 1)} }
 
 func (c *conn) name() string {
 	if d := c.direct.Load(); d != nil {
@@ -180,13 +184,11 @@ func (c *conn) failLocked(err error) {
 
 // drop ends everything that hangs from the connection. Only its reader calls it, as its last act.
 func (c *conn) drop(err error) {
-	if d := c.direct.Swap(nil); d != nil {
-		(*d).close()
-	}
 	c.mu.Lock()
 	c.failLocked(err)
 	err = c.err
 	c.dropped = true
+	d := c.direct.Swap(nil)
 	ops := c.ops[c.opsHead:]
 	c.ops, c.opsHead, c.reads = nil, 0, 0
 	c.pending.Store(0)
@@ -194,6 +196,9 @@ func (c *conn) drop(err error) {
 		c.release()
 	}
 	c.mu.Unlock()
+	if d != nil {
+		(*d).close(err)
+	}
 	c.in.closeFiles()
 	for _, o := range ops {
 		c.peer.finish(o.start, o.chain, err, o.done)
@@ -265,27 +270,45 @@ const (
 	statusNotOffered
 )
 
-// grant answers a frameSegment: the owner of a live key of a segment may map it, if the link can
-// carry its descriptor. Otherwise there is no answer, and the peer goes on by the byte stream.
-func (c *conn) grant(key uint64) {
-	s := c.peer.node.pool.segment(key)
-	if s == nil || !c.unix {
-		return
+// grant answers a frameSegment: the owner of a live key of a segment may read it directly, if the
+// link can carry that. Otherwise there is no answer, and the peer goes on by the byte stream.
+func (c *conn) grant(key uint64) error {
+	n := c.peer.node
+	s := n.pool.segment(key)
+	switch {
+	case s == nil:
+		return nil
+	case c.unix:
+		c.sendGrant(s, key, 0, 0)
+	case n.verbs != nil:
+		if err := n.verbs.grant(c, s, key); err != nil {
+			n.cfg.Logger.Info("segment not granted", "peer", c.peer.addr, "err", err)
+		}
 	}
+	return nil
+}
+
+// sendGrant queues a grant; over a Unix socket the segment's descriptor goes with it.
+func (c *conn) sendGrant(s *segment, key uint64, rkey uint32, base uint64) {
 	s.given.Store(true)
+	g := layoutOf(s)
+	g.rkey, g.base = rkey, base
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
 	if c.out.waiting() > servedMax {
 		c.failLocked(fmt.Errorf("%w: more than %d answers not taken", ErrTooLarge, servedMax))
 		return
 	}
-	b := make([]byte, 0, headerBytes+grantedBytes)
-	b = frame{body: grantedBytes, kind: frameGranted, id: key}.append(b)
-	for _, v := range []int{s.index, s.stride, len(s.bufs), s.data} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	seg := outSeg{b: g.append(make([]byte, 0, headerBytes+grantedBytes), key)}
+	if c.unix {
+		seg.file = s
 	}
-	c.out.segs = append(c.out.segs, outSeg{b: b, file: s})
-	c.out.bytes += len(b)
+	c.out.segs = append(c.out.segs, seg)
+	c.out.bytes += len(seg.b)
+	c.flush()
 }
 
 // control sends a frame without a body.

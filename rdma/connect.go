@@ -16,11 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// providerOrder is the default preference, best first.
-var providerOrder = []string{"local", "verbs", "shm", "tcp"}
+// providerOrder is the default preference, best first. Within one host a copy beats the detour over
+// a network card.
+var providerOrder = []string{"local", "shm", "verbs", "tcp"}
 
-// loopsFor is the number of loops of a node: they share the host with the models that it serves.
-func loopsFor() int { return max(1, min(4, runtime.NumCPU()/8)) }
+// loopsFor is the number of loops of a node: they share the host with the models that it serves. With
+// verbs there is one, because it alone polls the completion queue.
+func (n *Node) loopsFor() int {
+	if n.verbs != nil {
+		return 1
+	}
+	return max(1, min(4, runtime.NumCPU()/8))
+}
 
 func (n *Node) allows(provider string) bool {
 	if len(n.cfg.Providers) > 0 {
@@ -151,7 +158,7 @@ func (n *Node) reachTCP(addr, hostport string) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.adopt(s, addr, id)
+	return n.adopt(s, addr, id, true)
 }
 
 // dialTCP connects and shakes hands.
@@ -244,7 +251,7 @@ func (n *Node) welcome(s net.Conn) error {
 	if local {
 		from = "unix#" + hex.EncodeToString(id[:])
 	}
-	_, err = n.adopt(s, from, id)
+	_, err = n.adopt(s, from, id, false)
 	return err
 }
 
@@ -256,10 +263,10 @@ func (n *Node) room() bool {
 }
 
 // adopt turns a connection whose ends have proved themselves into a peer.
-func (n *Node) adopt(s net.Conn, addr string, id nodeID) (*Peer, error) {
+func (n *Node) adopt(s net.Conn, addr string, id nodeID, dialer bool) (*Peer, error) {
 	p := newPeer(n, addr, id)
 	c := newConn(p)
-	p.conn = c
+	p.conn, c.dialer = c, dialer
 	c.heard.Store(int64(n.now()))
 	switch s := s.(type) {
 	case *net.TCPConn:

@@ -26,15 +26,15 @@ const (
 	frameEcho                    // empty; id is the sender's stamp
 	frameEchoed                  // empty; id as in the echo
 	frameSegment                 // empty; id is a live key: asks for direct access to its segment
-	frameGranted                 // segment {index, stride, slots, data} u32 each; access itself travels beside it
-	frameVerbs                   // queue pair set-up: see verbs.go
+	frameGranted                 // grantedBody; over a Unix socket a descriptor travels beside it
+	frameVerbs                   // verbsFrame
 	frameKindsEnd
 )
 
 const (
 	headerBytes  = 16
 	readBytes    = 20
-	grantedBytes = 16
+	grantedBytes = 32
 	verbsBytes   = 96
 )
 

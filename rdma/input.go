@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -151,9 +150,11 @@ func (c *conn) dispatch(f frame, body []byte) error {
 		now := c.peer.node.now()
 		c.peer.echoes.add(now, now-time.Duration(f.id))
 	case frameSegment:
-		c.grant(f.id)
+		return c.grant(f.id)
 	case frameGranted:
 		return c.granted(body)
+	case frameVerbs:
+		return c.setUp(body)
 	default:
 		return fmt.Errorf("%w: frame kind %d not expected here", ErrProtocol, f.kind)
 	}
@@ -357,23 +358,23 @@ func (in *input) closeFiles() {
 	in.files = nil
 }
 
-// granted takes a segment that the peer lets us map.
+// granted takes a segment that the peer lets us read directly.
 func (c *conn) granted(body []byte) error {
-	if len(c.in.files) == 0 {
-		return fmt.Errorf("%w: segment granted without its descriptor", ErrProtocol)
+	g, err := parseGranted(body)
+	if err != nil {
+		return err
+	}
+	if n := c.peer.node; !c.unix && n.verbs != nil {
+		return n.verbs.granted(c, g)
+	}
+	d, ok := c.shm()
+	if !ok || len(c.in.files) == 0 {
+		return fmt.Errorf("%w: segment granted that was not asked for, or without its descriptor", ErrProtocol)
 	}
 	fd := c.in.files[0]
 	c.in.files = c.in.files[:copy(c.in.files, c.in.files[1:])]
 	defer unix.Close(fd)
-	d, ok := c.shm()
-	if !ok {
-		return fmt.Errorf("%w: segment granted that was not asked for", ErrProtocol)
-	}
-	var v [4]int
-	for i := range v {
-		v[i] = int(binary.LittleEndian.Uint32(body[4*i:]))
-	}
-	return d.take(fd, v[0], v[1], v[2], v[3])
+	return d.take(fd, g)
 }
 
 // readTLS is the reader of a TLS peer: the same state machine over a blocking stream.

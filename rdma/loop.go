@@ -21,6 +21,7 @@ type loop struct {
 	buf    []byte
 	events [64]unix.EpollEvent
 	ticked time.Duration
+	idle   time.Duration // since when the completion queue has been empty; 0: it was not
 	done   chan struct{}
 
 	mu    sync.Mutex // protects conns and free
@@ -47,6 +48,13 @@ func newLoop(n *Node) (*loop, error) {
 		unix.Close(ep)
 		unix.Close(wake)
 		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if n.verbs != nil {
+		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, n.verbs.channel(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -2}); err != nil {
+			unix.Close(ep)
+			unix.Close(wake)
+			return nil, fmt.Errorf("epoll: %w", err)
+		}
 	}
 	go l.run()
 	return l, nil
@@ -128,6 +136,9 @@ func (l *loop) run() {
 		}
 		for i := range n {
 			e := &l.events[i]
+			if e.Fd == -2 {
+				continue // a completion: wait polls
+			}
 			if e.Fd < 0 {
 				var b [8]byte
 				unix.Read(l.wake, b[:])
@@ -178,7 +189,13 @@ func (l *loop) wait() int {
 	base := uintptr(unsafe.Pointer(&l.events[0]))
 	n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
 	if k := int(n); k > 0 {
+		if l.node.verbs != nil {
+			l.node.verbs.poll()
+		}
 		return k
+	}
+	if l.node.verbs != nil && l.pollVerbs() {
+		return 0
 	}
 	timeout := max(1, int((tickEvery-(l.node.now()-l.ticked))/time.Millisecond))
 	k, err := unix.EpollWait(l.ep, l.events[:], timeout)
@@ -187,6 +204,33 @@ func (l *loop) wait() int {
 	}
 	return k
 }
+
+// pollVerbs polls the completion queue: for spinFor after the last completion while reads are under
+// way, then it asks for an event. It tells whether to go round once more before waiting.
+func (l *loop) pollVerbs() bool {
+	d := l.node.verbs
+	if d.poll() > 0 {
+		l.idle = 0
+		return true
+	}
+	if d.busy() {
+		now := l.node.now()
+		if l.idle == 0 {
+			l.idle = now
+		}
+		if now-l.idle < spinFor {
+			return true
+		}
+	}
+	d.arm()
+	if d.poll() > 0 {
+		l.idle = 0
+		return true
+	}
+	return false
+}
+
+const spinFor = 50 * time.Microsecond
 
 // close ends the loop once its last peer is dropped.
 func (l *loop) close() {

@@ -43,18 +43,20 @@ type Config struct {
 // Node is one end of the data plane: a pool of registered memory and the peers that it knows.
 // All its methods may be called from any goroutine.
 type Node struct {
-	cfg   Config
-	id    nodeID
-	addr  string
-	began time.Time
-	pool  *pool
-	loops []*loop
-	next  atomic.Uint32 // loop for the next peer
-	tcp   net.Listener
-	unix  net.Listener // nil without shm
-	wait  sync.WaitGroup
-	ctx   context.Context // ends with Close
-	end   context.CancelFunc
+	cfg     Config
+	id      nodeID
+	addr    string
+	began   time.Time
+	pool    *pool
+	loops   []*loop
+	next    atomic.Uint32 // loop for the next peer
+	tcp     net.Listener
+	unix    net.Listener // nil without shm
+	verbs   *verbsDevice // nil without; set by Open
+	noVerbs error        // why
+	wait    sync.WaitGroup
+	ctx     context.Context // ends with Close
+	end     context.CancelFunc
 
 	greeting atomic.Int32 // handshakes under way on the accepting side
 
@@ -94,7 +96,11 @@ func Open(c Config) (*Node, error) {
 		n.Close()
 		return nil, err
 	}
-	for range loopsFor() {
+	if err := n.startVerbs(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	for range n.loopsFor() {
 		l, err := newLoop(n)
 		if err != nil {
 			n.Close()
@@ -201,6 +207,40 @@ func compare(a, b string) int {
 	return 0
 }
 
+// startVerbs opens the device, if there is one and verbs are allowed. Where nothing else is allowed,
+// its absence is an error.
+func (n *Node) startVerbs() error {
+	n.noVerbs = fmt.Errorf("%w: not among Config.Providers, or TLS is on", ErrNotSupported)
+	if !n.allows("verbs") {
+		return nil
+	}
+	n.verbs, n.noVerbs = openVerbs(n)
+	if n.noVerbs == nil {
+		return nil
+	}
+	n.verbs = nil
+	n.cfg.Logger.Info("no verbs", "why", n.noVerbs)
+	if len(n.cfg.Providers) == 1 {
+		return n.noVerbs
+	}
+	return nil
+}
+
+// spawn runs f beside the loops, unless the node is closing; Close waits for it.
+func (n *Node) spawn(f func()) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.wait.Add(1)
+	go func() {
+		defer n.wait.Done()
+		f()
+	}()
+	return true
+}
+
 // admit adds a peer, unless there are too many or the node is closing.
 func (n *Node) admit(p *Peer) bool {
 	n.mu.Lock()
@@ -253,6 +293,9 @@ func (n *Node) Close() error {
 	}
 	for _, l := range n.loops {
 		l.close()
+	}
+	if n.verbs != nil {
+		n.verbs.close()
 	}
 	return n.pool.close(n.cfg.Stall)
 }

@@ -74,7 +74,7 @@ func (n *Node) reachShm(addr string, id nodeID, known bool) (*Peer, error) {
 		c.Close()
 		return nil, fmt.Errorf("%w: another node answers for it", ErrNotSupported)
 	}
-	return n.adopt(c, addr, id)
+	return n.adopt(c, addr, id, true)
 }
 
 // read copies the chain if all its segments are mapped.
@@ -143,7 +143,7 @@ func (s *shmReader) ask(at int, key uint64) {
 }
 
 // take maps a granted segment, having checked that its owner cannot shrink it or let others write.
-func (s *shmReader) take(fd, index, stride, slots, data int) error {
+func (s *shmReader) take(fd int, g grantedBody) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&segmentSeals != segmentSeals {
 		return fmt.Errorf("%w: segment without seals", ErrProtocol)
@@ -152,10 +152,9 @@ func (s *shmReader) take(fd, index, stride, slots, data int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("segment: %w", err)
 	}
-	size := int(st.Size)
-	if index >= segmentsMax || slots < 1 || slots > slotsMax || stride < classMin || stride > BufferMax ||
-		data < slots*entryBytes || size > segmentLarge+BufferMax+slotsMax*entryBytes || data+slots*stride > size {
-		return fmt.Errorf("%w: segment %d of %d × %d bytes from %d in %d", ErrProtocol, index, slots, stride, data, size)
+	size, index := int(st.Size), g.index
+	if g.bytes() > size {
+		return fmt.Errorf("%w: segment %+v in %d bytes", ErrProtocol, g, size)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *shmReader) take(fd, index, stride, slots, data int) error {
 	if s.closed {
 		return nil
 	}
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(fd, 0, roundUp(g.bytes(), pageBytes), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		s.conn.peer.node.cfg.Logger.Warn("segment not mapped: reads of it go over the socket", "err", err)
 		return nil
@@ -175,7 +174,7 @@ func (s *shmReader) take(fd, index, stride, slots, data int) error {
 	for len(grown) <= index {
 		grown = append(grown, nil)
 	}
-	grown[index] = &shmSegment{mem: mem, stride: stride, slots: slots, data: data}
+	grown[index] = &shmSegment{mem: mem, stride: g.stride, slots: g.slots, data: g.data}
 	s.segs.Store(&grown)
 	return nil
 }
@@ -193,7 +192,7 @@ func (m *shmSegment) unmap() {
 	}
 }
 
-func (s *shmReader) close() {
+func (s *shmReader) close(error) {
 	s.mu.Lock()
 	s.closed = true
 	segs := *s.segs.Load()

@@ -1,0 +1,298 @@
+//go:build rdma && linux && cgo
+
+#include "verbs.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+// Functions of libibverbs that are not inline in its header.
+#define SYMBOLS(X)                                                                               \
+	X(struct ibv_device **, ibv_get_device_list, (int *))                                         \
+	X(void, ibv_free_device_list, (struct ibv_device **))                                         \
+	X(const char *, ibv_get_device_name, (struct ibv_device *))                                   \
+	X(struct ibv_context *, ibv_open_device, (struct ibv_device *))                               \
+	X(int, ibv_close_device, (struct ibv_context *))                                              \
+	X(int, ibv_query_device, (struct ibv_context *, struct ibv_device_attr *))                    \
+	X(int, ibv_query_port, (struct ibv_context *, uint8_t, struct ibv_port_attr *))               \
+	X(int, ibv_query_gid, (struct ibv_context *, uint8_t, int, union ibv_gid *))                  \
+	X(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *))                                      \
+	X(int, ibv_dealloc_pd, (struct ibv_pd *))                                                     \
+	X(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd *, void *, size_t, int))                        \
+	X(int, ibv_dereg_mr, (struct ibv_mr *))                                                       \
+	X(struct ibv_comp_channel *, ibv_create_comp_channel, (struct ibv_context *))                 \
+	X(int, ibv_destroy_comp_channel, (struct ibv_comp_channel *))                                 \
+	X(struct ibv_cq *, ibv_create_cq,                                                             \
+	  (struct ibv_context *, int, void *, struct ibv_comp_channel *, int))                        \
+	X(int, ibv_destroy_cq, (struct ibv_cq *))                                                     \
+	X(int, ibv_get_cq_event, (struct ibv_comp_channel *, struct ibv_cq **, void **))              \
+	X(void, ibv_ack_cq_events, (struct ibv_cq *, unsigned int))                                   \
+	X(struct ibv_srq *, ibv_create_srq, (struct ibv_pd *, struct ibv_srq_init_attr *))            \
+	X(int, ibv_destroy_srq, (struct ibv_srq *))                                                   \
+	X(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *, struct ibv_qp_init_attr *))               \
+	X(int, ibv_modify_qp, (struct ibv_qp *, struct ibv_qp_attr *, int))                           \
+	X(int, ibv_destroy_qp, (struct ibv_qp *))                                                     \
+	X(const char *, ibv_wc_status_str, (enum ibv_wc_status))
+
+#define DECLARE(ret, name, args) static ret(*p_##name) args;
+SYMBOLS(DECLARE)
+
+enum { CQ_DEPTH = 1 << 14, SRQ_DEPTH = 1024, SEND_MAX = 1024, ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
+
+struct dev {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	int windows;
+};
+
+struct pair {
+	struct dev *dev;
+	struct ibv_qp *qp;
+	struct ibv_send_wr wr[SEND_MAX];
+	struct ibv_sge sge[SEND_MAX];
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const char *load_error;
+
+static void load(void) {
+	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (lib == NULL) {
+		load_error = "libibverbs.so.1 is not installed";
+		return;
+	}
+#define RESOLVE(ret, name, args)                                                                  \
+	if ((p_##name = (ret(*) args)dlsym(lib, #name)) == NULL) {                                    \
+		load_error = "libibverbs.so.1 lacks " #name;                                              \
+		return;                                                                                   \
+	}
+	SYMBOLS(RESOLVE)
+}
+
+int db_abi(void) { return DB_VERBS_ABI; }
+
+const char *db_load(void) {
+	pthread_once(&once, load);
+	return load_error;
+}
+
+const char *db_status(uint32_t s) { return p_ibv_wc_status_str((enum ibv_wc_status)s); }
+
+static int why(void) { return errno ? errno : EIO; }
+
+static struct ibv_context *open_named(const char *name) {
+	int n = 0;
+	struct ibv_device **list = p_ibv_get_device_list(&n);
+	struct ibv_context *ctx = NULL;
+	errno = ENODEV;
+	for (int i = 0; list != NULL && i < n && ctx == NULL; i++)
+		if (strcmp(p_ibv_get_device_name(list[i]), name) == 0) ctx = p_ibv_open_device(list[i]);
+	if (list != NULL) p_ibv_free_device_list(list);
+	return ctx;
+}
+
+static int describe(struct dev *d, int port, int gid_index, db_info *info) {
+	struct ibv_device_attr a;
+	struct ibv_port_attr p;
+	union ibv_gid gid;
+	memset(&a, 0, sizeof a);
+	memset(&p, 0, sizeof p);
+	if (p_ibv_query_device(d->ctx, &a) || p_ibv_query_port(d->ctx, (uint8_t)port, &p) ||
+	    p_ibv_query_gid(d->ctx, (uint8_t)port, gid_index, &gid))
+		return why();
+	if (p.state != IBV_PORT_ACTIVE) return ENETDOWN;
+	info->reads_in = (uint32_t)a.max_qp_rd_atom;
+	info->reads_out = (uint32_t)a.max_qp_init_rd_atom;
+	info->lid = p.lid;
+	info->mtu = p.active_mtu;
+	info->ethernet = p.link_layer == IBV_LINK_LAYER_ETHERNET;
+	info->windows = d->windows = (a.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0;
+	info->wr_max = (uint32_t)a.max_qp_wr;
+	memcpy(info->gid, gid.raw, sizeof info->gid);
+	return 0;
+}
+
+int db_open(const char *device, int port, int gid_index, void **out, db_info *info) {
+	struct dev *d = calloc(1, sizeof *d);
+	if (d == NULL) return ENOMEM;
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = SRQ_DEPTH, .max_sge = 1}};
+	int rc = 0;
+	errno = 0;
+	if ((d->ctx = open_named(device)) == NULL || (d->pd = p_ibv_alloc_pd(d->ctx)) == NULL ||
+	    (d->channel = p_ibv_create_comp_channel(d->ctx)) == NULL ||
+	    (d->cq = p_ibv_create_cq(d->ctx, CQ_DEPTH, NULL, d->channel, 0)) == NULL ||
+	    (d->srq = p_ibv_create_srq(d->pd, &srq)) == NULL)
+		rc = why();
+	if (rc == 0) rc = describe(d, port, gid_index, info);
+	if (rc == 0) {
+		int flags = fcntl(d->channel->fd, F_GETFL);
+		if (fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) rc = why();
+	}
+	if (rc != 0) {
+		db_close(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+void db_close(void *dev) {
+	struct dev *d = dev;
+	if (d->srq) p_ibv_destroy_srq(d->srq);
+	if (d->cq) p_ibv_destroy_cq(d->cq);
+	if (d->channel) p_ibv_destroy_comp_channel(d->channel);
+	if (d->pd) p_ibv_dealloc_pd(d->pd);
+	if (d->ctx) p_ibv_close_device(d->ctx);
+	free(d);
+}
+
+int db_channel(void *dev) { return ((struct dev *)dev)->channel->fd; }
+
+int db_arm(void *dev) {
+	struct dev *d = dev;
+	struct ibv_cq *cq;
+	void *context;
+	unsigned int n = 0;
+	while (p_ibv_get_cq_event(d->channel, &cq, &context) == 0) n++;
+	if (n > 0) p_ibv_ack_cq_events(d->cq, n);
+	return ibv_req_notify_cq(d->cq, 0);
+}
+
+int db_poll(void *dev, db_wc *out, int max) {
+	struct ibv_wc wc[64];
+	int n = ibv_poll_cq(((struct dev *)dev)->cq, max < 64 ? max : 64, wc);
+	if (n < 0) return -EIO;
+	for (int i = 0; i < n; i++)
+		out[i] = (db_wc){.id = wc[i].wr_id, .status = wc[i].status, .bytes = wc[i].byte_len,
+		                 .recv = wc[i].status == IBV_WC_SUCCESS && (wc[i].opcode & IBV_WC_RECV) != 0, .qpn = wc[i].qp_num};
+	return n;
+}
+
+int db_register(void *dev, uint64_t addr, uint64_t bytes, void **out, uint32_t *lkey, uint32_t *rkey) {
+	struct dev *d = dev;
+	errno = 0;
+	int access = ACCESS_PLAIN | (d->windows ? IBV_ACCESS_MW_BIND : 0);
+	struct ibv_mr *mr = p_ibv_reg_mr(d->pd, (void *)(uintptr_t)addr, bytes, access);
+	if (mr == NULL) return why();
+	*out = mr;
+	*lkey = mr->lkey;
+	*rkey = mr->rkey;
+	return 0;
+}
+
+int db_deregister(void *mr) { return p_ibv_dereg_mr(mr); }
+
+int db_window(void *dev, void **out) {
+	errno = 0;
+	struct ibv_mw *mw = ibv_alloc_mw(((struct dev *)dev)->pd, IBV_MW_TYPE_2);
+	if (mw == NULL) return why();
+	*out = mw;
+	return 0;
+}
+
+int db_window_free(void *mw) { return ibv_dealloc_mw(mw); }
+
+int db_bind(void *qp, void *window, void *mr, uint64_t addr, uint64_t bytes, uint64_t id, uint32_t *rkey) {
+	struct pair *p = qp;
+	struct ibv_mw *mw = window;
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = id, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED,
+		.bind_mw = {.mw = mw, .rkey = ibv_inc_rkey(mw->rkey),
+		            .bind_info = {.mr = mr, .addr = addr, .length = bytes, .mw_access_flags = IBV_ACCESS_REMOTE_READ}},
+	};
+	int rc = ibv_post_send(p->qp, &wr, &bad);
+	if (rc == 0) mw->rkey = *rkey = wr.bind_mw.rkey;
+	return rc;
+}
+
+int db_pair(void *dev, int port, uint32_t send_depth, void **out, uint32_t *qpn) {
+	struct dev *d = dev;
+	struct pair *p = calloc(1, sizeof *p);
+	if (p == NULL) return ENOMEM;
+	p->dev = d;
+	struct ibv_qp_init_attr init = {
+		.send_cq = d->cq, .recv_cq = d->cq, .srq = d->srq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = send_depth, .max_send_sge = 1},
+	};
+	errno = 0;
+	p->qp = p_ibv_create_qp(d->pd, &init);
+	if (p->qp == NULL) {
+		int rc = why();
+		free(p);
+		return rc;
+	}
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_READ};
+	int rc = p_ibv_modify_qp(p->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (rc != 0) {
+		db_pair_free(p);
+		return rc;
+	}
+	*qpn = p->qp->qp_num;
+	*out = p;
+	return 0;
+}
+
+int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs) {
+	struct pair *p = qp;
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = (enum ibv_mtu)(mine->mtu < theirs->mtu ? mine->mtu : theirs->mtu),
+		.dest_qp_num = theirs->qpn,
+		.rq_psn = theirs->psn,
+		.max_dest_rd_atomic = (uint8_t)(mine->reads_in < theirs->reads_out ? mine->reads_in : theirs->reads_out),
+		.min_rnr_timer = 12, // 0.64 ms
+		.ah_attr = {.dlid = (uint16_t)theirs->lid, .port_num = (uint8_t)port, .is_global = 1,
+		            .grh = {.sgid_index = (uint8_t)gid_index, .hop_limit = 64}},
+	};
+	memcpy(a.ah_attr.grh.dgid.raw, theirs->gid, 16);
+	int rc = p_ibv_modify_qp(p->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (rc != 0) return rc;
+	a = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .sq_psn = mine->psn,
+		.timeout = 16, // 268 ms per try
+		.retry_cnt = 5, .rnr_retry = 7,
+		.max_rd_atomic = (uint8_t)(mine->reads_out < theirs->reads_in ? mine->reads_out : theirs->reads_in),
+	};
+	return p_ibv_modify_qp(p->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	                                      IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+int db_post(void *qp, const db_wr *in, int n) {
+	struct pair *p = qp;
+	struct ibv_send_wr *bad;
+	if (n < 1 || n > SEND_MAX) return EINVAL;
+	for (int i = 0; i < n; i++) {
+		p->sge[i] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
+		p->wr[i] = (struct ibv_send_wr){
+			.wr_id = in[i].id, .next = i + 1 < n ? &p->wr[i + 1] : NULL, .sg_list = &p->sge[i], .num_sge = 1,
+			.opcode = in[i].op == DB_READ ? IBV_WR_RDMA_READ : IBV_WR_SEND,
+			.send_flags = in[i].flags & DB_SIGNALED ? IBV_SEND_SIGNALED : 0,
+			.wr.rdma = {.remote_addr = in[i].remote, .rkey = in[i].rkey},
+		};
+	}
+	return ibv_post_send(p->qp, p->wr, &bad);
+}
+
+int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id) {
+	struct ibv_sge sge = {.addr = addr, .length = bytes, .lkey = lkey};
+	struct ibv_recv_wr *bad, wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1};
+	return ibv_post_srq_recv(((struct dev *)dev)->srq, &wr, &bad);
+}
+
+int db_pair_free(void *qp) {
+	struct pair *p = qp;
+	int rc = p->qp ? p_ibv_destroy_qp(p->qp) : 0;
+	free(p);
+	return rc;
+}

@@ -1,0 +1,74 @@
+// The flat face of libibverbs that rdma/verbs_*.go calls; verbs.c implements it. libibverbs is
+// opened at run time (dlopen), so a binary with the tag rdma starts on hosts without it.
+//
+// Every int result is 0 or an errno. Handles are opaque; a db_dev outlives its regions, windows and
+// queue pairs. db_post and db_poll may be called from any thread, one at a time per queue pair and
+// device.
+#ifndef DB_VERBS_H
+#define DB_VERBS_H
+
+#include <stdint.h>
+
+#define DB_VERBS_ABI 1
+
+enum { DB_READ = 1, DB_SEND = 2, DB_BIND = 3 };
+enum { DB_SIGNALED = 1 };
+
+typedef struct {
+	uint8_t gid[16];
+	uint32_t qpn;
+	uint32_t psn;
+	uint32_t lid;
+	uint32_t mtu;        // enum ibv_mtu
+	uint32_t reads_in;   // reads that this end serves at a time
+	uint32_t reads_out;  // reads that this end has under way at a time
+} db_end;
+
+typedef struct {
+	uint32_t reads_in, reads_out; // device limits: max_qp_rd_atom, max_qp_init_rd_atom
+	uint32_t lid, mtu;
+	uint32_t ethernet; // link layer: 1 RoCE, 0 InfiniBand
+	uint32_t windows;  // type 2 memory windows
+	uint32_t wr_max;
+	uint8_t gid[16];
+} db_info;
+
+typedef struct {
+	uint64_t id;
+	uint64_t local, remote; // addresses
+	uint32_t lkey, rkey, bytes;
+	uint16_t op, flags;
+} db_wr;
+
+typedef struct {
+	uint64_t id;
+	uint32_t status; // 0, or enum ibv_wc_status
+	uint32_t bytes;
+	uint32_t recv; // 1: a receive
+	uint32_t qpn;
+} db_wc;
+
+int db_abi(void);
+const char *db_load(void); // NULL, or why libibverbs cannot be used
+const char *db_status(uint32_t wc_status);
+
+int db_open(const char *device, int port, int gid_index, void **dev, db_info *info);
+void db_close(void *dev);
+int db_channel(void *dev); // descriptor that becomes readable after db_arm and a completion
+int db_arm(void *dev);     // takes pending events, asks for the next
+int db_poll(void *dev, db_wc *out, int max); // completions, or -errno
+
+int db_register(void *dev, uint64_t addr, uint64_t bytes, void **mr, uint32_t *lkey, uint32_t *rkey);
+int db_deregister(void *mr);
+
+int db_window(void *dev, void **mw);
+int db_window_free(void *mw);
+int db_bind(void *qp, void *mw, void *mr, uint64_t addr, uint64_t bytes, uint64_t id, uint32_t *rkey);
+
+int db_pair(void *dev, int port, uint32_t send_depth, void **qp, uint32_t *qpn);
+int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs);
+int db_post(void *qp, const db_wr *wrs, int n);
+int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id);
+int db_pair_free(void *qp);
+
+#endif

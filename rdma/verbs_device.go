@@ -1,0 +1,292 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#cgo LDFLAGS: -ldl
+#cgo noescape db_post
+#cgo nocallback db_post
+#cgo noescape db_poll
+#cgo nocallback db_poll
+#cgo nocallback db_arm
+#include <stdlib.h>
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/Mellanox/rdmamap"
+	"golang.org/x/sys/unix"
+)
+
+// verbsDevice is a node's RDMA device: one protection domain, one completion queue polled by the
+// node's loop, and the queue pairs of its peers.
+type verbsDevice struct {
+	node   *Node
+	name   string
+	port   int
+	gid    int // index in the port's table
+	handle unsafe.Pointer
+	info   C.db_info
+
+	outstanding atomic.Int64 // posted and not completed
+	regions     atomic.Pointer[[]verbsRegion]
+
+	mu     sync.Mutex // protects pairs, offers and changes of regions
+	pairs  map[uint32]*verbsPair
+	offers map[*conn]*verbsPair // made by a connector, not answered yet
+	serial uint32
+	wc     [64]C.db_wc // owned by the loop
+}
+
+// verbsRegion is a registered segment, found by the address of what lies in it.
+type verbsRegion struct {
+	base, size uintptr
+	lkey, rkey uint32
+	mr         unsafe.Pointer
+}
+
+// verbsError is a verbs call that failed.
+type verbsError struct {
+	Op   string
+	Code unix.Errno
+}
+
+func (e *verbsError) Error() string { return e.Op + ": " + e.Code.Error() }
+func (e *verbsError) Unwrap() error { return e.Code }
+
+func check(rc C.int, op string) error {
+	if rc == 0 {
+		return nil
+	}
+	if unix.Errno(rc) == unix.ENOMEM && op == "register memory" {
+		var lim unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim)
+		return fmt.Errorf("%w (RLIMIT_MEMLOCK is %d bytes; see ulimit -l)", &verbsError{op, unix.Errno(rc)}, lim.Cur)
+	}
+	return &verbsError{op, unix.Errno(rc)}
+}
+
+func loadVerbs() error {
+	if C.db_abi() != C.DB_VERBS_ABI {
+		return fmt.Errorf("%w: verbs.c and verbs.h differ", ErrNotSupported)
+	}
+	if e := C.db_load(); e != nil {
+		return fmt.Errorf("%w: %s", ErrNotSupported, C.GoString(e))
+	}
+	return nil
+}
+
+// verbsPlace is a port of a device that belongs to a network interface.
+type verbsPlace struct {
+	device    string
+	port, gid int
+}
+
+// placeFor finds the RDMA device behind the network interface that has address ip.
+func placeFor(ip net.IP) (verbsPlace, error) {
+	netdev, err := interfaceOf(ip)
+	if err != nil {
+		return verbsPlace{}, err
+	}
+	device, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
+	if err != nil {
+		device, err = deviceByGID(netdev) // soft-RoCE is not tied to its interface in sysfs otherwise
+	}
+	if err != nil {
+		return verbsPlace{}, fmt.Errorf("%w: network interface %s (%s) has no RDMA device", ErrNotSupported, netdev, ip)
+	}
+	port, gid, err := chooseGID(device, netdev, ip)
+	return verbsPlace{device, port, gid}, err
+}
+
+func interfaceOf(ip net.IP) (string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && (n.IP.Equal(ip) || ip.IsUnspecified() && !n.IP.IsLoopback() && rdmamap.IsRDmaDeviceForNetdevice(i.Name)) {
+				return i.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: no network interface with an RDMA device has address %s", ErrNotSupported, ip)
+}
+
+const sysfs = "/sys/class/infiniband"
+
+func readSys(parts ...string) string {
+	b, _ := os.ReadFile(filepath.Join(append([]string{sysfs}, parts...)...))
+	return strings.TrimSpace(string(b))
+}
+
+func deviceByGID(netdev string) (string, error) {
+	for _, device := range rdmamap.GetRdmaDeviceList() {
+		ports, _ := os.ReadDir(filepath.Join(sysfs, device, "ports"))
+		for _, p := range ports {
+			if readSys(device, "ports", p.Name(), "gid_attrs", "ndevs", "0") == netdev {
+				return device, nil
+			}
+		}
+	}
+	return "", ErrNotSupported
+}
+
+// chooseGID prefers RoCE v2 with the address itself, then any RoCE v2 of the interface; InfiniBand
+// has GID 0 of its port.
+func chooseGID(device, netdev string, ip net.IP) (port, gid int, err error) {
+	ports, _ := os.ReadDir(filepath.Join(sysfs, device, "ports"))
+	best := -1
+	for _, p := range ports {
+		n, err := strconv.Atoi(p.Name())
+		if err != nil || !strings.HasPrefix(readSys(device, "ports", p.Name(), "state"), "4") { // 4: ACTIVE
+			continue
+		}
+		if readSys(device, "ports", p.Name(), "link_layer") == "InfiniBand" {
+			return n, 0, nil
+		}
+		gids, _ := os.ReadDir(filepath.Join(sysfs, device, "ports", p.Name(), "gids"))
+		for _, g := range gids {
+			i, err := strconv.Atoi(g.Name())
+			if err != nil || readSys(device, "ports", p.Name(), "gid_attrs", "types", g.Name()) != "RoCE v2" {
+				continue
+			}
+			if dev := readSys(device, "ports", p.Name(), "gid_attrs", "ndevs", g.Name()); dev != netdev {
+				continue
+			}
+			if a := net.ParseIP(readSys(device, "ports", p.Name(), "gids", g.Name())); a.Equal(ip) {
+				return n, i, nil
+			}
+			if best < 0 {
+				best, port = i, n
+			}
+		}
+	}
+	if best < 0 {
+		return 0, 0, fmt.Errorf("%w: device %s has no active port with a RoCE v2 GID for %s", ErrNotSupported, device, netdev)
+	}
+	return port, best, nil
+}
+
+func verbsAvailable() Availability {
+	a := Availability{Name: "verbs"}
+	if err := loadVerbs(); err != nil {
+		a.Reason = err.Error()
+		return a
+	}
+	devices := rdmamap.GetRdmaDeviceList()
+	if len(devices) == 0 {
+		a.Reason = "no RDMA device in " + sysfs
+		return a
+	}
+	a.OK, a.Reason = true, "devices "+strings.Join(devices, ", ")
+	return a
+}
+
+// openVerbs opens the device that belongs to the node's listening address.
+func openVerbs(n *Node) (*verbsDevice, error) {
+	if err := loadVerbs(); err != nil {
+		return nil, err
+	}
+	place, err := placeFor(n.tcp.Addr().(*net.TCPAddr).IP)
+	if err != nil {
+		return nil, err
+	}
+	d := &verbsDevice{node: n, name: place.device, port: place.port, gid: place.gid, pairs: map[uint32]*verbsPair{}, offers: map[*conn]*verbsPair{}}
+	d.regions.Store(&[]verbsRegion{})
+	name := C.CString(place.device)
+	defer C.free(unsafe.Pointer(name))
+	if err := check(C.db_open(name, C.int(place.port), C.int(place.gid), &d.handle, &d.info), "open device "+place.device); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
+	}
+	n.pool.pin = d.register
+	return d, nil
+}
+
+// register makes a new segment known to the device. The pool's lock is held.
+func (d *verbsDevice) register(s *segment) error {
+	r := verbsRegion{base: uintptr(unsafe.Pointer(&s.mem[0])), size: uintptr(len(s.mem))}
+	var lkey, rkey C.uint32_t
+	if err := check(C.db_register(d.handle, C.uint64_t(r.base), C.uint64_t(r.size), &r.mr, &lkey, &rkey), "register memory"); err != nil {
+		return err
+	}
+	r.lkey, r.rkey = uint32(lkey), uint32(rkey)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	grown := append(slices.Clone(*d.regions.Load()), r)
+	slices.SortFunc(grown, func(a, b verbsRegion) int {
+		if a.base < b.base {
+			return -1
+		}
+		return 1
+	})
+	d.regions.Store(&grown)
+	return nil
+}
+
+// region finds the registered segment that holds b, or nil.
+func (d *verbsDevice) region(b []byte) *verbsRegion {
+	if len(b) == 0 {
+		return nil
+	}
+	at := uintptr(unsafe.Pointer(&b[0]))
+	all := *d.regions.Load()
+	lo, hi := 0, len(all)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if all[mid].base <= at {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 || at+uintptr(len(b)) > all[lo-1].base+all[lo-1].size {
+		return nil
+	}
+	return &all[lo-1]
+}
+
+func (d *verbsDevice) channel() int { return int(C.db_channel(d.handle)) }
+func (d *verbsDevice) busy() bool   { return d.outstanding.Load() > 0 }
+func (d *verbsDevice) arm()         { C.db_arm(d.handle) }
+
+// poll takes completions and ends what they complete. Only the loop calls it.
+func (d *verbsDevice) poll() int {
+	n := int(C.db_poll(d.handle, &d.wc[0], C.int(len(d.wc))))
+	for i := range max(n, 0) {
+		wc := &d.wc[i]
+		d.mu.Lock()
+		p := d.pairs[uint32(wc.id>>32)]
+		d.mu.Unlock()
+		if p == nil {
+			continue // of a queue pair that is gone
+		}
+		p.completed(uint32(wc.id), uint32(wc.status))
+	}
+	return max(n, 0)
+}
+
+// close frees the device; the node's loops have ended and its peers are gone.
+func (d *verbsDevice) close() {
+	for _, r := range *d.regions.Load() {
+		C.db_deregister(r.mr)
+	}
+	d.regions.Store(&[]verbsRegion{})
+	C.db_close(d.handle)
+}
+
+func statusText(status uint32) string { return C.GoString(C.db_status(C.uint32_t(status))) }

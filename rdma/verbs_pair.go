@@ -1,0 +1,414 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// verbsPair is the queue pair to one peer. It reads the peer's segments one-sided: a chain is one
+// post of the reads, then one read of each slot's table entry, which proves that the key stood
+// until the bytes had been taken (reads of one queue pair are executed in order).
+//
+// What a peer can read: segments in which it could name a live key, whole, until it goes. Where the
+// device has type 2 memory windows, each peer gets a window per segment, bound to its queue pair:
+// its rkey is worth nothing to others. Otherwise the segment's own rkey is given out.
+type verbsPair struct {
+	conn *conn
+	dev  *verbsDevice
+	id   uint32
+	end  C.db_end
+
+	mu      sync.Mutex // protects what follows
+	qp      unsafe.Pointer
+	ready   bool // connected
+	gone    bool
+	segs    map[int]grantedBody // the peer's
+	asked   map[int]bool
+	posted  []*verbsChain // in the order of posting
+	waiting []*verbsChain // no room in the send queue yet
+	spare   []*verbsChain
+	free    int // work requests that the send queue takes
+	wrs     []C.db_wr
+	scratch *Buffer // table entries land here; a ring
+	next    int     // of scratch
+	windows map[int]*verbsWindow
+	binds   int // of windows, under way
+}
+
+// verbsChain is a chain under way.
+type verbsChain struct {
+	chain []Read
+	done  func(error)
+	start time.Duration
+	entry int   // of the first read in scratch
+	bad   []int // refused before posting
+	need  int   // work requests
+}
+
+type verbsWindow struct {
+	mw   unsafe.Pointer
+	rkey uint32
+	key  uint64 // to be answered when bound
+	seg  *segment
+}
+
+const (
+	sendDepth   = 512
+	windowEvent = uint32(1) << 31 // in a completion's id: a window of that segment was bound
+)
+
+// newPair makes a queue pair in state INIT.
+func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
+	p := &verbsPair{conn: c, dev: d, segs: map[int]grantedBody{}, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
+	depth := min(sendDepth, int(d.info.wr_max))
+	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
+	var err error
+	if p.scratch, err = d.node.Alloc(depth / 2 * entryBytes); err != nil {
+		return nil, err
+	}
+	var qpn C.uint32_t
+	if err := check(C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), &p.qp, &qpn), "create queue pair"); err != nil {
+		p.scratch.Free()
+		return nil, err
+	}
+	p.end = C.db_end{qpn: qpn, psn: C.uint32_t(rand.Uint32() & 0xffffff), lid: d.info.lid, mtu: d.info.mtu,
+		gid: d.info.gid, reads_in: d.info.reads_in, reads_out: d.info.reads_out}
+	d.mu.Lock()
+	d.serial++
+	p.id = d.serial
+	d.pairs[p.id] = p
+	d.mu.Unlock()
+	return p, nil
+}
+
+func (p *verbsPair) frame(op verbsOp) verbsFrame {
+	v := verbsFrame{op: op, end: verbsEnd{qpn: uint32(p.end.qpn), psn: uint32(p.end.psn), lid: uint32(p.end.lid),
+		mtu: uint32(p.end.mtu), readsIn: uint32(p.end.reads_in), readsOut: uint32(p.end.reads_out)}}
+	for i := range v.end.gid {
+		v.end.gid[i] = byte(p.end.gid[i])
+	}
+	return v
+}
+
+func (p *verbsPair) connect(e verbsEnd) error {
+	theirs := C.db_end{qpn: C.uint32_t(e.qpn), psn: C.uint32_t(e.psn), lid: C.uint32_t(e.lid), mtu: C.uint32_t(e.mtu),
+		reads_in: C.uint32_t(e.readsIn), reads_out: C.uint32_t(e.readsOut)}
+	for i := range e.gid {
+		theirs.gid[i] = C.uint8_t(e.gid[i])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return ErrClosed
+	}
+	if err := check(C.db_connect(p.qp, C.int(p.dev.port), C.int(p.dev.gid), &p.end, &theirs), "connect queue pair"); err != nil {
+		return err
+	}
+	p.ready = true
+	return nil
+}
+
+func (p *verbsPair) name() string { return "verbs" }
+
+// read posts the chain, or queues it while the send queue is full.
+func (p *verbsPair) read(chain []Read, done func(error)) bool {
+	p.mu.Lock()
+	if p.gone || !p.ready || 2*len(chain) > cap(p.wrs) {
+		p.mu.Unlock()
+		return false
+	}
+	for i := range chain {
+		at := keySegment(chain[i].Src.Key)
+		if _, known := p.segs[at]; !known {
+			ask := !p.asked[at]
+			p.asked[at] = true
+			p.mu.Unlock()
+			if ask {
+				p.conn.control(frame{kind: frameSegment, id: chain[i].Src.Key})
+			}
+			return false
+		}
+		if len(chain[i].Dst) > 0 && p.dev.region(chain[i].Dst) == nil {
+			p.mu.Unlock()
+			return false
+		}
+	}
+	v := p.newChain(chain, done)
+	p.waiting = append(p.waiting, v)
+	ended, err := p.pump()
+	p.mu.Unlock()
+	p.finish(ended)
+	if err != nil {
+		p.fail(err.Error(), true)
+	}
+	return true
+}
+
+func (p *verbsPair) newChain(chain []Read, done func(error)) *verbsChain {
+	v := &verbsChain{}
+	if k := len(p.spare); k > 0 {
+		v, p.spare = p.spare[k-1], p.spare[:k-1]
+	}
+	v.chain, v.done, v.start = append(v.chain[:0], chain...), done, p.conn.peer.node.now()
+	v.bad, v.need = v.bad[:0], 0
+	for i := range chain {
+		g, r := p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
+		if keySlot(r.Key) >= g.slots || r.Offset > uint64(g.stride) || uint64(r.Length) > uint64(g.stride)-r.Offset {
+			v.bad = append(v.bad, i)
+			continue
+		}
+		v.need += 2
+		if r.Length == 0 {
+			v.need--
+		}
+	}
+	return v
+}
+
+// pump posts what waits, as far as the send queue has room. It returns chains with nothing to post.
+func (p *verbsPair) pump() (ended []*verbsChain, err error) {
+	for len(p.waiting) > 0 && p.waiting[0].need <= p.free {
+		v := p.waiting[0]
+		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
+		if v.need == 0 {
+			ended = append(ended, v)
+			continue
+		}
+		p.post(v)
+		p.posted = append(p.posted, v)
+		p.free -= v.need
+		p.dev.outstanding.Add(1)
+		if err := check(C.db_post(p.qp, &p.wrs[0], C.int(len(p.wrs))), "post"); err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// post lays out the work requests of a chain: data first, then the table entries.
+func (p *verbsPair) post(v *verbsChain) {
+	p.wrs = p.wrs[:0]
+	for i := range v.chain {
+		r := &v.chain[i]
+		if r.Src.Length == 0 || slices.Contains(v.bad, i) {
+			continue
+		}
+		g := p.segs[keySegment(r.Src.Key)]
+		p.wrs = append(p.wrs, C.db_wr{op: C.DB_READ, bytes: C.uint32_t(r.Src.Length),
+			local: C.uint64_t(uintptr(unsafe.Pointer(&r.Dst[0]))), lkey: C.uint32_t(p.dev.region(r.Dst).lkey),
+			remote: C.uint64_t(g.base + uint64(g.data+keySlot(r.Src.Key)*g.stride) + r.Src.Offset), rkey: C.uint32_t(g.rkey)})
+	}
+	v.entry = p.next
+	lkey := p.dev.region(p.scratch.mem).lkey
+	for i := range v.chain {
+		if slices.Contains(v.bad, i) {
+			continue
+		}
+		g := p.segs[keySegment(v.chain[i].Src.Key)]
+		p.wrs = append(p.wrs, C.db_wr{op: C.DB_READ, bytes: entryBytes,
+			local: C.uint64_t(uintptr(unsafe.Pointer(&p.scratch.mem[p.next*entryBytes]))), lkey: C.uint32_t(lkey),
+			remote: C.uint64_t(g.base + uint64(keySlot(v.chain[i].Src.Key)*entryBytes)), rkey: C.uint32_t(g.rkey)})
+		p.next = (p.next + 1) % (cap(p.wrs) / 2)
+	}
+	last := &p.wrs[len(p.wrs)-1]
+	last.flags, last.id = C.DB_SIGNALED, C.uint64_t(p.id)<<32
+}
+
+// verify looks at the table entries that came after the bytes. p.mu is held.
+func (p *verbsPair) verify(v *verbsChain) {
+	at := v.entry
+	early := len(v.bad)
+	for i := range v.chain {
+		if slices.Contains(v.bad[:early], i) {
+			continue
+		}
+		e := p.scratch.mem[at*entryBytes:]
+		at = (at + 1) % (cap(p.wrs) / 2)
+		key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
+		r := v.chain[i].Src
+		if key != r.Key || key == 0 || r.Offset > length || uint64(r.Length) > length-r.Offset {
+			v.bad = append(v.bad, i)
+		}
+	}
+}
+
+// completed is called by the loop for a signaled work request of this pair.
+func (p *verbsPair) completed(id, status uint32) {
+	if status != 0 {
+		p.fail(statusText(status), true)
+		return
+	}
+	if id&windowEvent != 0 {
+		p.bound(int(id &^ windowEvent))
+		return
+	}
+	p.mu.Lock()
+	if p.gone || len(p.posted) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	v := p.posted[0]
+	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
+	p.free += v.need
+	p.dev.outstanding.Add(-1)
+	p.verify(v)
+	ended, err := p.pump()
+	p.mu.Unlock()
+	p.finishOne(v)
+	p.finish(ended)
+	if err != nil {
+		p.fail(err.Error(), true)
+	}
+}
+
+func (p *verbsPair) finish(ended []*verbsChain) {
+	for _, v := range ended {
+		p.finishOne(v)
+	}
+}
+
+func (p *verbsPair) finishOne(v *verbsChain) {
+	var err error
+	if len(v.bad) > 0 {
+		failed := slices.Clone(v.bad)
+		slices.Sort(failed)
+		err = &ChainError{Failed: failed, Err: ErrNotOffered}
+	}
+	p.conn.peer.finish(v.start, v.chain, err, v.done)
+	clear(v.chain)
+	v.done = nil
+	p.mu.Lock()
+	if len(p.spare) < 16 {
+		p.spare = append(p.spare, v)
+	}
+	p.mu.Unlock()
+}
+
+// retire destroys the queue pair: from then on nothing writes into Dst. It returns what was under way.
+func (p *verbsPair) retire() (left []*verbsChain, first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return nil, false
+	}
+	p.gone = true
+	for _, w := range p.windows {
+		C.db_window_free(w.mw)
+	}
+	C.db_pair_free(p.qp)
+	p.dev.outstanding.Add(-int64(len(p.posted) + p.binds))
+	left = append(p.posted, p.waiting...)
+	p.posted, p.waiting = nil, nil
+	p.dev.mu.Lock()
+	delete(p.dev.pairs, p.id)
+	p.dev.mu.Unlock()
+	p.scratch.Free()
+	return left, true
+}
+
+// fail gives up the queue pair: what was under way is read again over the byte stream, and the
+// connector offers a new pair after a while.
+func (p *verbsPair) fail(why string, tell bool) {
+	left, first := p.retire()
+	if !first {
+		return
+	}
+	c := p.conn
+	c.clearDirect(p)
+	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
+	if tell {
+		c.sendVerbs(verbsFrame{op: verbsBroken, why: why})
+	}
+	for _, v := range left {
+		c.readStream(v.chain, v.done)
+	}
+	c.offerAgain()
+}
+
+// close ends the pair with its peer.
+func (p *verbsPair) close(err error) {
+	left, _ := p.retire()
+	for _, v := range left {
+		p.conn.peer.finish(v.start, v.chain, err, v.done)
+	}
+}
+
+// grant gives the peer the right to read a segment: a window bound to its queue pair, or the
+// segment's own key where the device has no windows.
+func (d *verbsDevice) grant(c *conn, s *segment, key uint64) error {
+	p, ok := c.verbs()
+	region := d.region(s.mem)
+	if !ok || region == nil {
+		return ErrNotSupported
+	}
+	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return ErrClosed
+	}
+	if d.info.windows == 0 {
+		p.mu.Unlock()
+		c.sendGrant(s, key, region.rkey, uint64(region.base))
+		return nil
+	}
+	defer p.mu.Unlock()
+	if p.windows[s.index] != nil {
+		return fmt.Errorf("%w: segment %d asked twice", ErrProtocol, s.index)
+	}
+	w := &verbsWindow{key: key, seg: s}
+	if err := check(C.db_window(d.handle, &w.mw), "allocate memory window"); err != nil {
+		return err
+	}
+	var rkey C.uint32_t
+	id := C.uint64_t(p.id)<<32 | C.uint64_t(windowEvent) | C.uint64_t(s.index)
+	if err := check(C.db_bind(p.qp, w.mw, region.mr, C.uint64_t(region.base), C.uint64_t(region.size), id, &rkey), "bind memory window"); err != nil {
+		C.db_window_free(w.mw)
+		return err
+	}
+	w.rkey = uint32(rkey)
+	p.windows[s.index] = w
+	p.binds++
+	d.outstanding.Add(1)
+	return nil
+}
+
+// bound answers the peer that asked for a segment, now that its window is bound.
+func (p *verbsPair) bound(index int) {
+	p.mu.Lock()
+	w := p.windows[index]
+	if p.gone || w == nil {
+		p.mu.Unlock()
+		return
+	}
+	p.binds--
+	p.dev.outstanding.Add(-1)
+	p.mu.Unlock()
+	p.conn.sendGrant(w.seg, w.key, w.rkey, uint64(uintptr(unsafe.Pointer(&w.seg.mem[0]))))
+}
+
+// granted takes a segment that the peer lets us read.
+func (d *verbsDevice) granted(c *conn, g grantedBody) error {
+	p, ok := c.verbs()
+	if !ok {
+		return nil // the pair broke meanwhile
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asked[g.index] {
+		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, g.index)
+	}
+	p.segs[g.index] = g
+	return nil
+}
