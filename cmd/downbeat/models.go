@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"downbeat.dev/bench/scene"
+	"downbeat.dev/models"
+)
+
+// modelsCommand makes and checks the models in models/.
+func modelsCommand() command {
+	words := []command{
+		{"train", "train the models from scratch on rendered scenes", trainModels},
+		{"check", "compare graphs with their configuration and measure accuracy again", checkModels},
+		{"render", "write sample pictures", renderModels},
+	}
+	return command{name: "models", summary: "train, check and illustrate the models in models/",
+		run: func(ctx context.Context, args []string) error {
+			return dispatch(ctx, "downbeat models", words, args, func(w io.Writer) {
+				fmt.Fprintln(w, "Usage: downbeat models WHAT [flags]")
+				list(w, words)
+			})
+		}}
+}
+
+func trainModels(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("models train", flag.ContinueOnError)
+	o := models.Options{Report: func(line string) { fmt.Fprintln(os.Stderr, line) }}
+	fs.StringVar(&o.Dir, "dir", "models", "model repository to write into")
+	fs.StringVar(&o.Only, "only", "", "models to train, separated by commas (default all)")
+	fs.Uint64Var(&o.Seed, "seed", 1, "names the data and the initial weights")
+	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
+	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")
+	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	return models.Make(ctx, o)
+}
+
+func checkModels(_ context.Context, args []string) error {
+	fs := flag.NewFlagSet("models check", flag.ContinueOnError)
+	dir := fs.String("dir", "models", "model repository")
+	images := fs.Int("images", 0, "held-out images per model (0: as in README.md, -1: do not measure)")
+	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	return models.Check(os.Stdout, *dir, *images, *library)
+}
+
+func renderModels(_ context.Context, args []string) error {
+	fs := flag.NewFlagSet("models render", flag.ContinueOnError)
+	dir := fs.String("out", "out/scenes", "directory to write into")
+	n := fs.Int("n", 8, "pictures per family")
+	seed := fs.Uint64("seed", 1, "names the pictures")
+	when := fs.String("conditions", "mixed", "mixed, day or night")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	var c *scene.Conditions
+	switch *when {
+	case "mixed":
+	case "day", "night":
+		v := map[string]scene.Conditions{"day": scene.Day(), "night": scene.Night()}[*when]
+		c = &v
+	default:
+		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
+	}
+	paths, err := models.Render(*dir, *seed, *n, c)
+	for _, p := range paths {
+		fmt.Println(p)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package models
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/repo"
+)
+
+// Check opens the repository in dir, compares every graph with its configuration and, for models
+// made here, measures the accuracy on n held-out images (0: the usual number; below 0: not at all)
+// beside what config.pbtxt claims. It writes a table and returns an error if any model is wrong.
+func Check(out io.Writer, dir string, n int, library string) error {
+	r, err := repo.Open(dir)
+	if err != nil {
+		return err
+	}
+	bad := len(r.Errors)
+	t := tabwriter.NewWriter(out, 2, 2, 2, ' ', 0)
+	fmt.Fprintln(t, "model\tversion\tplatform\tSLO\tclaimed\tmeasured\tverdict")
+	for _, e := range r.Errors {
+		fmt.Fprintf(t, "%s\t\t\t\t\t\t%v\n", e.Model, e.Err)
+	}
+	for i := range r.Models {
+		m := &r.Models[i]
+		measured, err := checkModel(m, n, library)
+		verdict := "good"
+		if err != nil {
+			bad++
+			verdict = err.Error()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\t%s\n", m.Name, m.Version, m.Platform, m.SLO, m.Config.Params["accuracy"], measured, verdict)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if bad > 0 {
+		return fmt.Errorf("check %s: %d of %d models are wrong", dir, bad, len(r.Models)+len(r.Errors))
+	}
+	return nil
+}
+
+func checkModel(m *repo.Model, n int, library string) (measured string, err error) {
+	if m.Platform != repo.PlatformONNX {
+		return "", nil
+	}
+	g, err := onnx.Read(m.ONNXPath)
+	if err != nil {
+		return "", err
+	}
+	if err := g.Graph.Check(); err != nil {
+		return "", err
+	}
+	if err := g.Graph.Match(m); err != nil {
+		return "", err
+	}
+	r, ok := Find(m.Name)
+	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
+	if !ok || err != nil || n < 0 {
+		return "", nil // not one of ours
+	}
+	a, err := r.Evaluate(g, seed, n, library)
+	if err != nil {
+		return "", err
+	}
+	claimed, err := strconv.ParseFloat(m.Config.Params["accuracy"], 64)
+	if err == nil && a < claimed-0.05 {
+		err = fmt.Errorf("accuracy %.4f: config.pbtxt claims %.4f", a, claimed)
+	}
+	return fmt.Sprintf("%.4f", a), err
+}

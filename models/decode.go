@@ -1,0 +1,62 @@
+package models
+
+import (
+	"fmt"
+	"sort"
+
+	"downbeat.dev/bench/scene"
+)
+
+// Detection is one object that a detector found.
+type Detection struct {
+	Class int     // index into the model's labels
+	Score float32 // 0 to 1
+	Box   scene.Rect
+}
+
+// Decode turns a detector's answer for one image into detections: scores [n classes] and boxes
+// [n 4] as shares of the image become boxes in pixels of an image of width×height. It keeps what
+// scores at least threshold and drops a box that overlaps a better one of its class by more than
+// half (non-maximum suppression). Best first.
+func Decode(scores, boxes []float32, classes int, threshold float32, width, height float64) ([]Detection, error) {
+	if classes < 1 || len(scores)%classes != 0 || len(boxes)*classes != len(scores)*4 {
+		return nil, fmt.Errorf("decode: %d scores and %d box values for %d classes: want n·classes and n·4", len(scores), len(boxes), classes)
+	}
+	var found []Detection
+	for i := 0; i < len(scores)/classes; i++ {
+		b := boxes[4*i : 4*i+4]
+		for c, s := range scores[i*classes : (i+1)*classes] {
+			if s >= threshold {
+				found = append(found, Detection{c, s, scene.Rect{
+					X0: float64(b[0]) * width, Y0: float64(b[1]) * height, X1: float64(b[2]) * width, Y1: float64(b[3]) * height}})
+			}
+		}
+	}
+	sort.SliceStable(found, func(i, j int) bool { return found[i].Score > found[j].Score })
+	kept := found[:0]
+	for _, d := range found {
+		if !covered(kept, d) {
+			kept = append(kept, d)
+		}
+	}
+	return kept, nil
+}
+
+func covered(kept []Detection, d Detection) bool {
+	for _, k := range kept {
+		if k.Class == d.Class && k.Box.IoU(d.Box) > 0.5 {
+			return true
+		}
+	}
+	return false
+}
+
+// Best returns a classifier's best class and its score.
+func Best(scores []float32) (class int, score float32) {
+	for i, s := range scores {
+		if i == 0 || s > score {
+			class, score = i, s
+		}
+	}
+	return class, score
+}

@@ -1,0 +1,136 @@
+package models
+
+import (
+	"fmt"
+	"sort"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+	"downbeat.dev/bench/scene"
+)
+
+// Images that accuracy is measured on.
+const (
+	heldOutCrops   = 4000
+	heldOutStreets = 1000
+)
+
+// Evaluate measures a model on n held-out images: the share of right classes of a classifier, the
+// mean average precision at IoU 0.5 of a detector. n = 0 means the usual number.
+func (r Recipe) Evaluate(m *onnx.Model, seed uint64, n int, library string) (float64, error) {
+	if n == 0 {
+		n = map[bool]int{true: heldOutStreets, false: heldOutCrops}[r.Family == "detector"]
+	}
+	p, err := train.NewPredictor(library, m, BatchMax)
+	if err != nil {
+		return 0, fmt.Errorf("evaluate %s: %w", r.Name(), err)
+	}
+	defer p.Close()
+	h, w := r.Size()
+	paint := NewPainter()
+	images := make([]byte, BatchMax*h*w*3)
+	n = (n + BatchMax - 1) / BatchMax * BatchMax
+	right, score := 0, &precision{}
+	for at := 0; at < n; at += BatchMax {
+		var truths [BatchMax]Truth
+		for i := range BatchMax {
+			pixels := images[i*h*w*3 : (i+1)*h*w*3]
+			if truths[i], err = r.Draw(paint, seed, uint64(at+i), nil, pixels); err != nil {
+				return 0, err
+			}
+		}
+		out, err := p.Predict(images)
+		if err != nil {
+			return 0, fmt.Errorf("evaluate %s: %w", r.Name(), err)
+		}
+		for i, t := range truths {
+			scores := out["scores"][i*len(out["scores"])/BatchMax : (i+1)*len(out["scores"])/BatchMax]
+			if r.Family != "detector" {
+				if class, _ := Best(scores); class == t.Class {
+					right++
+				}
+				continue
+			}
+			boxes := out["boxes"][i*len(out["boxes"])/BatchMax : (i+1)*len(out["boxes"])/BatchMax]
+			found, err := Decode(scores, boxes, int(kinds), 0.02, float64(w), float64(h))
+			if err != nil {
+				return 0, err
+			}
+			score.add(found, t.Objects)
+		}
+	}
+	if r.Family == "detector" {
+		return score.mean(), nil
+	}
+	return float64(right) / float64(n), nil
+}
+
+// precision gathers what mean average precision needs.
+type precision struct {
+	hits  [scene.KindCount][]hit
+	count [scene.KindCount]int // objects to be found
+}
+
+type hit struct {
+	score float32
+	right bool
+}
+
+// add compares one image's detections, best first, with its objects. Objects that are not Clear
+// need not be found, and finding them is no mistake.
+func (p *precision) add(found []Detection, objects []scene.Object) {
+	taken := make([]bool, len(objects))
+	for _, o := range objects {
+		if o.Clear() {
+			p.count[o.Kind]++
+		}
+	}
+	for _, d := range found {
+		best, at := 0.5, -1
+		for i, o := range objects {
+			if iou := d.Box.IoU(o.Box); int(o.Kind) == d.Class && !taken[i] && iou >= best {
+				best, at = iou, i
+			}
+		}
+		if at >= 0 {
+			taken[at] = true
+			if !objects[at].Clear() {
+				continue
+			}
+		}
+		p.hits[d.Class] = append(p.hits[d.Class], hit{d.Score, at >= 0})
+	}
+}
+
+// mean is the area under the precision-recall curve, made monotone, averaged over the kinds.
+func (p *precision) mean() float64 {
+	var sum float64
+	n := 0
+	for k, hits := range p.hits {
+		if p.count[k] == 0 {
+			continue
+		}
+		n++
+		sort.SliceStable(hits, func(i, j int) bool { return hits[i].score > hits[j].score })
+		right := 0
+		at := make([]float64, len(hits)) // precision after each detection
+		for i, h := range hits {
+			if h.right {
+				right++
+			}
+			at[i] = float64(right) / float64(i+1)
+		}
+		for i := len(at) - 2; i >= 0; i-- {
+			at[i] = max(at[i], at[i+1])
+		}
+		for i, h := range hits {
+			if h.right {
+				sum += at[i] / float64(p.count[k])
+			}
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / float64(n)
+}

@@ -1,0 +1,165 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+	"downbeat.dev/bench/scene"
+	"downbeat.dev/core/repo"
+)
+
+// Options of Make.
+type Options struct {
+	Dir      string // the repository to write into
+	Only     string // names of models, separated by commas; "": all
+	Seed     uint64
+	Parallel int     // models trained at the same time, one core each
+	Effort   float64 // multiplies the number of steps; 1 is the recipe's
+	HeldOut  int     // images that accuracy is measured on; 0: the usual number
+	Library  string  // ONNX Runtime; "": as ort.Library says
+	Report   func(line string)
+}
+
+// Make trains the chosen models, writes them into the repository and, if all were chosen, README.md.
+func Make(ctx context.Context, o Options) error {
+	chosen, err := choose(o.Only)
+	if err != nil {
+		return err
+	}
+	if !(o.Effort > 0 && o.Effort <= 100) {
+		return fmt.Errorf("effort: %v: want above 0 to 100", o.Effort)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan Recipe, len(chosen))
+	for i := len(chosen) - 1; i >= 0; i-- { // the large ones take longest and come last in a family
+		queue <- chosen[i]
+	}
+	close(queue)
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards o.Report
+	report := o.Report
+	o.Report = func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		report(line)
+	}
+	for range max(o.Parallel, 1) {
+		wg.Go(func() {
+			for r := range queue {
+				if ctx.Err() != nil {
+					return
+				}
+				if err := r.make(ctx, o); err != nil {
+					cancel(fmt.Errorf("make %s: %w", r.Name(), err))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return WriteReadme(o.Dir)
+}
+
+func choose(only string) ([]Recipe, error) {
+	if only == "" {
+		return Recipes(), nil
+	}
+	var chosen []Recipe
+	for _, name := range strings.Split(only, ",") {
+		r, ok := Find(name)
+		if !ok {
+			var names []string
+			for _, r := range Recipes() {
+				names = append(names, r.Name())
+			}
+			return nil, fmt.Errorf("no recipe %q; there are %s", name, strings.Join(names, ", "))
+		}
+		chosen = append(chosen, r)
+	}
+	return chosen, nil
+}
+
+// make trains, measures and writes one model.
+func (r Recipe) make(ctx context.Context, o Options) error {
+	start := time.Now()
+	weights, err := r.train(ctx, o)
+	if err != nil {
+		return err
+	}
+	m, err := r.net().Serving(weights)
+	if err != nil {
+		return err
+	}
+	file := m.Marshal()
+	if m, err = onnx.Unmarshal(file); err != nil {
+		return err
+	}
+	accuracy, err := r.Evaluate(m, o.Seed, o.HeldOut, o.Library)
+	if err != nil {
+		return err
+	}
+	if err := r.write(o.Dir, file, accuracy, o.Seed); err != nil {
+		return err
+	}
+	o.Report(fmt.Sprintf("%-11s accuracy %.4f, %d bytes, %v", r.Name(), accuracy, len(file), time.Since(start).Round(time.Second)))
+	return nil
+}
+
+// train runs the recipe's steps: a short warm-up, then a rate that falls to 0 along a cosine.
+func (r Recipe) train(ctx context.Context, o Options) ([]float32, error) {
+	net := r.net()
+	t, err := train.New(net, train.Options{Batch: r.Batch, Seed: o.Seed, Library: o.Library})
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	steps := max(int(float64(r.Steps)*o.Effort), 1)
+	paint, size := NewPainter(), int(net.H*net.W)*3
+	images, targets := make([]byte, r.Batch*size), make([]float32, r.Batch*net.TargetLen())
+	var mean float64
+	for i := range steps {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		for k := range r.Batch {
+			g := scene.Seeded(trainingSeed(o.Seed), uint64(i*r.Batch+k))
+			r.data.draw(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
+		}
+		rate := r.Rate * min(float64(i+1)/100, 1) * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
+		loss, err := t.Step(images, targets, rate)
+		if err != nil {
+			return nil, err
+		}
+		mean += (float64(loss) - mean) / float64(min(i+1, 100))
+		if (i+1)%500 == 0 || i+1 == steps {
+			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", r.Name(), i+1, steps, mean))
+		}
+	}
+	return append([]float32(nil), t.Weights()...), nil
+}
+
+// write stores version 1 of the model.
+func (r Recipe) write(dir string, file []byte, accuracy float64, seed uint64) error {
+	dir = filepath.Join(dir, r.Name())
+	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o755); err != nil {
+		return err
+	}
+	if err := repo.WriteFile(filepath.Join(dir, "1", "model.onnx"), file); err != nil {
+		return err
+	}
+	if err := repo.WriteFile(filepath.Join(dir, "labels.txt"), []byte(strings.Join(r.data.labels(), "\n")+"\n")); err != nil {
+		return err
+	}
+	return repo.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(r.config(accuracy, seed)))
+}
