@@ -177,8 +177,8 @@ func (c Config) Check() error {
 	if c.QueueMax < 1 || c.QueueMax > 100_000_000 {
 		bad("queue_max", c.QueueMax, "want 1 to 100000000")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		bad("tls_cert and tls_key", fmt.Sprintf("%q and %q", c.TLSCert, c.TLSKey), "set both or neither")
+	if (c.TLSCert == "") != (c.TLSKey == "") || (c.TLSCert == "") != (c.TLSCA == "") {
+		bad("tls_cert, tls_key and tls_ca", fmt.Sprintf("%q, %q and %q", c.TLSCert, c.TLSKey, c.TLSCA), "set all three or none")
 	}
 	errs = append(errs, c.checkExposure()...)
 	return errors.Join(errs...)
@@ -187,7 +187,9 @@ func (c Config) Check() error {
 // checkExposure refuses listeners beyond loopback that ask nobody for a secret.
 func (c Config) checkExposure() []error {
 	var errs []error
-	for _, a := range []struct{ field, value string }{{"listen", c.Listen}, {"data", c.Data}} {
+	for _, a := range []struct{ field, value string }{
+		{"listen", c.Listen}, {"data", c.Data}, {"http", c.HTTP}, {"grpc", c.GRPC},
+	} {
 		if host, _, err := net.SplitHostPort(a.value); err == nil && !loopback(host) && c.TokenFile == "" {
 			errs = append(errs, fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls_cert, tls_key) as well", a.field, a.value))
 		}

@@ -61,7 +61,7 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
 		"provider":     {"provider: udp\n", `provider: "udp" is not allowed: want one of auto`},
 		"negative":     {"executors: -1\n", "executors: -1 is not allowed: want 0 to 1024"},
-		"half a pair":  {"tls_cert: a.pem\n", "set both or neither"},
+		"half a pair":  {"tls_cert: a.pem\n", "set all three or none"},
 		"exposed":      {"listen: 0.0.0.0:7070\n", "set token_file"},
 		"queue":        {"queue_max: 0\n", "queue_max: 0 is not allowed"},
 		"log level":    {"log_level: loud\n", "log_level"},
@@ -97,11 +97,11 @@ func TestToken(t *testing.T) {
 
 func TestTLSFiles(t *testing.T) {
 	c := Default()
-	if s, k, err := c.TLS(); s != nil || k != nil || err != nil {
-		t.Errorf("got %v %v %v", s, k, err)
+	if s, err := c.TLS(); s != nil || err != nil {
+		t.Errorf("got %v %v", s, err)
 	}
-	c.TLSCA = write(t, "not pem")
-	if _, _, err := c.TLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+	c.TLSCA, c.TLSCert, c.TLSKey = write(t, "not pem"), "cert.pem", "key.pem"
+	if _, err := c.TLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
 	}
 }

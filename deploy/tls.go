@@ -6,34 +6,38 @@ import (
 	"fmt"
 )
 
-// TLS returns the server's and the client's side; both nil when no certificate is set.
-// With tls_ca, listeners demand a certificate from these roots and dialers accept no other.
-func (c Config) TLS() (server, client *tls.Config, err error) {
-	if c.TLSCert == "" && c.TLSCA == "" {
-		return nil, nil, nil
-	}
-	client = &tls.Config{MinVersion: tls.VersionTLS13}
-	if c.TLSCA != "" {
-		pem, err := readBounded(c.TLSCA)
-		if err != nil {
-			return nil, nil, fmt.Errorf("tls_ca: %w", err)
-		}
-		client.RootCAs = x509.NewCertPool()
-		if !client.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, nil, fmt.Errorf("tls_ca %s: no PEM certificate in it", c.TLSCA)
-		}
-	}
+// TLS returns the configuration between Downbeat's own parts, used for accepting and for
+// connecting: both ends show a certificate from tls_ca. Nil when no certificate is set.
+func (c Config) TLS() (*tls.Config, error) {
 	if c.TLSCert == "" {
-		return nil, client, nil
+		return nil, nil
+	}
+	pem, err := readBounded(c.TLSCA)
+	if err != nil {
+		return nil, fmt.Errorf("tls_ca: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls_ca %s: no PEM certificate in it", c.TLSCA)
 	}
 	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tls_cert %s, tls_key %s: %w", c.TLSCert, c.TLSKey, err)
+		return nil, fmt.Errorf("tls_cert %s, tls_key %s: %w", c.TLSCert, c.TLSKey, err)
 	}
-	client.Certificates = []tls.Certificate{pair}
-	server = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
-	if c.TLSCA != "" {
-		server.ClientCAs, server.ClientAuth = client.RootCAs, tls.RequireAndVerifyClientCert
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      roots,
+		ClientCAs:    roots,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+	}, nil
+}
+
+// PublicTLS is TLS for the gateway's listeners: callers show a token, not a certificate.
+func (c Config) PublicTLS() (*tls.Config, error) {
+	t, err := c.TLS()
+	if t != nil {
+		t.ClientAuth = tls.NoClientCert
 	}
-	return server, client, nil
+	return t, err
 }

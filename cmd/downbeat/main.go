@@ -23,6 +23,13 @@ type command struct {
 // commands returns every word that downbeat knows, in the order that help shows.
 func commands() []command {
 	return []command{
+		serveCommand(),
+		schedulerCommand(),
+		backendCommand(),
+		gatewayCommand(),
+		loadCommand(),
+		profileCommand(),
+		modelsCommand(),
 		benchCommand(),
 		versionCommand(),
 	}

@@ -1,0 +1,138 @@
+package load
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"downbeat.dev/frontend"
+	"downbeat.dev/models"
+)
+
+// Client is a Target that asks through the frontend library, with inputs prepared beforehand:
+// rendered street scenes for the models of models/, random bytes for others.
+type Client struct {
+	client *frontend.Client
+	models []*prepared
+}
+
+// prepared is one model with the inputs that its requests take turns with.
+type prepared struct {
+	model  *frontend.Model
+	recipe models.Recipe
+	known  bool // recipe is set
+	inputs [][]byte
+	class  []int // what each input shows; -1 when nobody knows or the model does not say
+	right  atomic.Int64
+	judged atomic.Int64
+}
+
+// inputsEach bounds the memory that inputs take: enough variety for caches to be cold.
+const inputsEach = 64
+
+// NewClient prepares inputs for the named models, which the scheduler must have announced.
+func NewClient(c *frontend.Client, names []string, seed uint64) (*Client, error) {
+	t := &Client{client: c}
+	painter := models.NewPainter()
+	for _, name := range names {
+		m := c.Model(name, "")
+		if m == nil {
+			return nil, fmt.Errorf("model %q: the scheduler does not serve it", name)
+		}
+		p := &prepared{model: m}
+		p.recipe, p.known = models.Find(name)
+		if err := p.fill(painter, seed); err != nil {
+			return nil, fmt.Errorf("model %q: %w", name, err)
+		}
+		t.models = append(t.models, p)
+	}
+	return t, nil
+}
+
+// fill draws or makes up the inputs.
+func (p *prepared) fill(painter *models.Painter, seed uint64) error {
+	if p.model.InputBytes < 0 {
+		return errors.New("its inputs have no fixed size; load cannot make them up")
+	}
+	if p.known {
+		h, w := p.recipe.Size()
+		p.known = p.model.InputBytes == h*w*3 && len(p.model.Inputs) == 1
+	}
+	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	for i := range inputsEach {
+		in, class := make([]byte, p.model.InputBytes), -1
+		if !p.known {
+			random.Read(in) // never fails
+		} else {
+			truth, err := p.recipe.Draw(painter, seed, uint64(i), nil, in)
+			if err != nil {
+				return err
+			}
+			if p.recipe.Family != "detector" {
+				class = truth.Class
+			}
+		}
+		p.inputs, p.class = append(p.inputs, in), append(p.class, class)
+	}
+	return nil
+}
+
+// Infer asks once, and compares a classifier's answer with what the picture shows.
+func (t *Client) Infer(ctx context.Context, model, seq int) error {
+	p := t.models[model]
+	i := seq % len(p.inputs)
+	b, err := t.client.Buffer(len(p.inputs[i]))
+	if err != nil {
+		return err
+	}
+	defer b.Free()
+	copy(b.Bytes(), p.inputs[i])
+	r, err := t.client.Infer(ctx, p.model.Name, b)
+	if err != nil {
+		return err
+	}
+	if p.class[i] >= 0 {
+		p.judged.Add(1)
+		if class, _ := models.Best(floats(r.Data)); class == p.class[i] {
+			p.right.Add(1)
+		}
+	}
+	r.Release()
+	return nil
+}
+
+// Right returns how many answers of classifiers were right, of how many.
+func (t *Client) Right() (right, judged int64) {
+	for _, p := range t.models {
+		right += p.right.Load()
+		judged += p.judged.Load()
+	}
+	return right, judged
+}
+
+// floats reads little-endian FP32.
+func floats(b []byte) []float32 {
+	out := make([]float32, len(b)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return out
+}
+
+// Classify names how a request of the frontend library ended: the kind and the reason.
+func Classify(err error) string {
+	var o *frontend.OutcomeError
+	if !errors.As(err, &o) {
+		return "error: " + err.Error()
+	}
+	for _, kind := range []error{frontend.ErrDropped, frontend.ErrRejected, frontend.ErrUnavailable, frontend.ErrCanceled, frontend.ErrFailed} {
+		if errors.Is(err, kind) {
+			return kind.Error() + " (" + o.Reason.String() + ")"
+		}
+	}
+	return o.Reason.String()
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/load"
+	"downbeat.dev/deploy"
+	"downbeat.dev/frontend"
+)
+
+// loadFlags are what load asks beyond the configuration.
+type loadFlags struct {
+	shape  load.Shape
+	models string
+	trace  string
+	slo    time.Duration
+}
+
+func loadCommand() command {
+	return command{"load", "send open-loop load to a scheduler and account for every request", runLoad}
+}
+
+func runLoad(ctx context.Context, args []string) error {
+	var f loadFlags
+	c, rest, err := deploy.Parse("downbeat load", args, func(fs *flag.FlagSet) {
+		fs.StringVar(&f.models, "model", "", "`names` of models, separated by commas; empty: all that are ready")
+		fs.Float64Var(&f.shape.Rate, "rate", 100, "requests per second in all")
+		fs.DurationVar(&f.shape.Span, "duration", 10*time.Second, "how long to send")
+		fs.StringVar(&f.shape.Arrivals, "arrivals", "poisson", "`process`: poisson, constant, or gamma:SHAPE")
+		fs.StringVar(&f.shape.Popularity, "popularity", "even", "`distribution` over the models: even, or zipf:EXPONENT")
+		fs.Uint64Var(&f.shape.Seed, "seed", 1, "names the arrivals and the inputs")
+		fs.StringVar(&f.trace, "trace", "", "`file` of lines arrival_us,model instead of drawn arrivals")
+		fs.DurationVar(&f.slo, "slo", 0, "deadline of each request; 0: the model's SLO")
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(rest) > 0:
+		return fmt.Errorf("load: unexpected %q: only flags are allowed", rest[0])
+	case f.slo < 0 || f.slo > time.Hour:
+		return fmt.Errorf("load: slo: %v: want 0 to 1h", f.slo)
+	}
+	p, err := newParts(c, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if err := p.openClient(ctx); err != nil {
+		return errors.Join(err, p.close())
+	}
+	o, err := f.options(p.client)
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	r, err := sendLoad(ctx, p.client, o, f.shape.Seed)
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	r.Table(os.Stdout, nil)
+	fmt.Printf("load: goodput=%.1f bad=%.2f p99=%.1f\n", r.Goodput(), r.BadPercent(), float64(r.Percentile(99).Microseconds())/1000)
+	return p.close()
+}
+
+// options makes the plan.
+func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
+	var o load.Options
+	names := strings.FieldsFunc(f.models, func(r rune) bool { return r == ',' })
+	if len(names) == 0 {
+		for _, m := range client.Models() {
+			if m.Ready && m.InputBytes >= 0 {
+				names = append(names, m.Name)
+			}
+		}
+	}
+	if f.trace != "" {
+		file, err := os.Open(f.trace)
+		if err != nil {
+			return o, err
+		}
+		defer file.Close()
+		if o.Plan, names, err = load.ReadTrace(file); err != nil {
+			return o, fmt.Errorf("trace %s: %w", f.trace, err)
+		}
+	}
+	if len(names) == 0 {
+		return o, errors.New("load: the scheduler has no model that is ready")
+	}
+	for _, name := range names {
+		m := client.Model(name, "")
+		if m == nil {
+			return o, fmt.Errorf("load: model %q: the scheduler does not serve it", name)
+		}
+		slo := m.Deadline()
+		if f.slo > 0 {
+			slo = f.slo
+		}
+		o.Models = append(o.Models, load.Model{Name: name, SLO: slo})
+	}
+	if f.trace != "" {
+		return o, nil
+	}
+	var err error
+	o.Plan, err = f.shape.Plan(len(names))
+	return o, err
+}
+
+// sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
+func sendLoad(ctx context.Context, client *frontend.Client, o load.Options, seed uint64) (*load.Report, error) {
+	names := make([]string, len(o.Models))
+	for i, m := range o.Models {
+		names[i] = m.Name
+	}
+	target, err := load.NewClient(client, names, seed)
+	if err != nil {
+		return nil, err
+	}
+	o.Classify = load.Classify
+	span := time.Second
+	if n := len(o.Plan); n > 0 {
+		span = o.Plan[n-1].At.Round(time.Second)
+	}
+	watched := terminal(os.Stderr)
+	o.Progress = func(at time.Duration, sent, ended, good int64) {
+		line := fmt.Sprintf("%3.0f of %.0f s: sent %d, ended %d, in time %d", at.Seconds(), span.Seconds(), sent, ended, good)
+		switch {
+		case watched:
+			fmt.Fprintf(os.Stderr, "\r%s ", line)
+		case int(at.Seconds())%5 == 0:
+			fmt.Fprintln(os.Stderr, line)
+		}
+	}
+	r := load.Run(ctx, target, o)
+	if watched {
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	}
+	if right, judged := target.Right(); judged > 0 {
+		fmt.Printf("%.1f %% of %d classifications were right\n", 100*float64(right)/float64(judged), judged)
+	}
+	return r, nil
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"downbeat.dev/backend"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/deploy"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway"
+	"downbeat.dev/rdma"
+
+	"golang.org/x/term"
+)
+
+// parts holds what this process runs of a deployment, and closes it in reverse order.
+type parts struct {
+	config deploy.Config
+	token  string
+	log    *slog.Logger
+	failed chan error // the first part that ends by itself
+	closes []func(context.Context) error
+
+	engine *engine.Engine  // nil: the scheduler is elsewhere
+	server *control.Server // with engine
+	client *frontend.Client
+}
+
+// newParts reads what every part needs: the secret, and where the log goes.
+func newParts(c deploy.Config, log io.Writer) (*parts, error) {
+	token, err := c.Token()
+	if err != nil {
+		return nil, err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return nil, fmt.Errorf("log_level: %w", err)
+	}
+	return &parts{config: c, token: token, failed: make(chan error, 1),
+		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))}, nil
+}
+
+// drainMax is how long a stopping process lets accepted requests finish.
+const drainMax = 5 * time.Second
+
+// close ends the parts, the last first.
+func (p *parts) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
+	defer cancel()
+	var err error
+	for i := len(p.closes) - 1; i >= 0; i-- {
+		err = errors.Join(err, p.closes[i](ctx))
+	}
+	p.closes = nil
+	return err
+}
+
+func (p *parts) onClose(f func() error) {
+	p.closes = append(p.closes, func(context.Context) error { return f() })
+}
+
+// fail notes that a part ended by itself; wait returns it.
+func (p *parts) fail(err error) {
+	select {
+	case p.failed <- err:
+	default:
+	}
+}
+
+// wait returns when ctx ends, or with the error of a part that ended by itself.
+func (p *parts) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-p.failed:
+		return err
+	}
+}
+
+// openScheduler starts the engine, and accepts sessions over TCP on listen unless it is empty.
+func (p *parts) openScheduler(listen string) error {
+	e, err := engine.New(engine.Options{QueueMax: p.config.QueueMax, Logger: p.log})
+	if err != nil {
+		return fmt.Errorf("start scheduler: %w", err)
+	}
+	p.engine = e
+	p.onClose(e.Close)
+	t, err := p.config.TLS()
+	if err != nil {
+		return err
+	}
+	p.server = control.NewServer(e, control.ServerOptions{Token: p.token, TLS: t, Logger: p.log})
+	p.onClose(p.server.Close)
+	if listen == "" {
+		return nil
+	}
+	ln, err := control.Listen(listen)
+	if err != nil {
+		return err
+	}
+	p.log.Info("scheduler listens", "address", ln.Addr().String())
+	go func() {
+		if err := p.server.Serve(ln); err != nil {
+			p.fail(fmt.Errorf("scheduler: %w", err))
+		}
+	}()
+	return nil
+}
+
+// data is the data plane's configuration of a frontend or a backend.
+func (p *parts) data() (rdma.Config, error) {
+	t, err := p.config.TLS()
+	c := rdma.Config{Listen: p.config.Data, Token: p.token, TLS: t, Logger: p.log}
+	if p.config.Provider != "auto" {
+		c.Providers = []string{p.config.Provider}
+	}
+	return c, err
+}
+
+// openBackend starts a backend, with the scheduler of this process if there is one. also may set
+// what the configuration does not have; nil: nothing.
+func (p *parts) openBackend(ctx context.Context, also func(*backend.Options)) error {
+	data, err := p.data()
+	if err != nil {
+		return err
+	}
+	o := backend.Options{Scheduler: p.config.Scheduler, Token: p.token, TLS: data.TLS, Models: p.config.Models,
+		Executors: p.config.Executors, Emulate: p.config.Emulate, Data: data, Logger: p.log}
+	if p.server != nil {
+		o.Link = func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+			return p.server.Backend(h, ev)
+		}
+	}
+	if also != nil {
+		also(&o)
+	}
+	s, err := backend.Start(ctx, o)
+	if err != nil {
+		return fmt.Errorf("start backend: %w", err)
+	}
+	p.closes = append(p.closes, s.Stop)
+	return nil
+}
+
+// openClient dials a frontend, within this process if the scheduler runs here.
+func (p *parts) openClient(ctx context.Context) error {
+	data, err := p.data()
+	if err != nil {
+		return err
+	}
+	o := frontend.Options{Scheduler: p.config.Scheduler, Token: p.token, TLS: data.TLS, Data: data, Logger: p.log}
+	if p.server != nil {
+		o.Link = func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+			return p.server.Frontend(h, ev)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := frontend.Dial(ctx, o)
+	if err != nil {
+		return err
+	}
+	p.client = c
+	p.onClose(c.Close)
+	return nil
+}
+
+// openGateway serves REST and gRPC over the client; it needs openClient before.
+func (p *parts) openGateway(ctx context.Context) error {
+	t, err := p.config.PublicTLS()
+	if err != nil {
+		return err
+	}
+	rest, err := control.Listen(p.config.HTTP)
+	if err != nil {
+		return err
+	}
+	rpc, err := control.Listen(p.config.GRPC)
+	if err != nil {
+		rest.Close()
+		return err
+	}
+	p.config.HTTP, p.config.GRPC = rest.Addr().String(), rpc.Addr().String()
+	g := gateway.New(p.client, gateway.Options{Version: buildVersion(), Token: p.token, TLS: t, Logger: p.log})
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := g.Serve(ctx, rest, rpc); err != nil && ctx.Err() == nil {
+			p.fail(fmt.Errorf("gateway: %w", err))
+		}
+	}()
+	p.onClose(func() error { cancel(); <-ended; return nil })
+	p.log.Info("gateway listens", "page", p.pageURL(), "rest", rest.Addr().String(), "grpc", rpc.Addr().String())
+	return nil
+}
+
+// pageURL is where a person looks.
+func (p *parts) pageURL() string {
+	scheme := "http"
+	if p.config.TLSCert != "" {
+		scheme = "https"
+	}
+	host, port, _ := net.SplitHostPort(p.config.HTTP)
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + "/"
+}
+
+// terminal tells whether a person is watching f.
+func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
