@@ -245,6 +245,10 @@ func (e *Engine) Poll(now sched.Time) (worked bool) {
 	return worked
 }
 
+// Loops returns the loops, so that a driver can poll each from a thread of its own once the
+// sessions are open. Only with Options.Manual.
+func (e *Engine) Loops() []*Loop { return e.loops }
+
 // NextWake returns when Poll must be called at the latest. Only with Options.Manual.
 func (e *Engine) NextWake() sched.Time {
 	at := sched.Time(e.house.Load())

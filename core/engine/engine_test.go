@@ -227,7 +227,7 @@ func TestOutcomes(t *testing.T) {
 		t.Error("a model without a backend is ready")
 	}
 	st := s.e.Stats()
-	if st.Twins != 1 || st.Unknown != 1 || st.Live != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 {
+	if st.Twins != 1 || st.Unknown != 1 || st.Queued != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 {
 		t.Errorf("stats %+v", st)
 	}
 }
@@ -259,8 +259,8 @@ func TestBackendLostMidBatch(t *testing.T) {
 	s.ended(1, "backend_lost")
 	s.run(300 * ms)
 	s.ended(2, "output")
-	if st := s.e.Stats(); st.Live != 0 {
-		t.Errorf("%d requests live", st.Live)
+	if st := s.e.Stats(); st.Queued != 0 {
+		t.Errorf("%d requests queued", st.Queued)
 	}
 	hung.Done([]wire.Done{{Batch: 1}}) // after Close: ignored
 }
@@ -292,8 +292,8 @@ func TestFrontendVanishes(t *testing.T) {
 	s.run(100 * ms)
 	s.ended(1)
 	s.ended(2, "output")
-	if st := s.e.Stats(); st.Live != 0 || st.Frontends != 1 {
-		t.Errorf("live %d, frontends %d", st.Live, st.Frontends)
+	if st := s.e.Stats(); st.Queued != 0 || st.Frontends != 1 {
+		t.Errorf("queued %d, frontends %d", st.Queued, st.Frontends)
 	}
 	if f.Submit([]wire.Submit{{ID: 3}}) {
 		t.Error("a closed session takes requests")
@@ -318,7 +318,7 @@ func TestStrayAndRepeatedDone(t *testing.T) {
 	if s.events[0].b == other {
 		thief = b
 	}
-	thief.Done([]wire.Done{m})                                            // another backend's batch
+	thief.Done([]wire.Done{m})                                              // another backend's batch
 	s.events[0].b.Done([]wire.Done{{Batch: 1 << 60}, {Batch: m.Batch + 1}}) // never sent
 	s.run(60 * ms)
 	s.ended(1, "output")
@@ -326,8 +326,8 @@ func TestStrayAndRepeatedDone(t *testing.T) {
 	for _, x := range []*emulated{b, other} {
 		x.Done([]wire.Done{m}) // again
 	}
-	if st := s.e.Stats(); st.Strays < 4 || st.Live != 0 {
-		t.Errorf("strays %d, live %d", st.Strays, st.Live)
+	if st := s.e.Stats(); st.Strays < 4 || st.Queued != 0 {
+		t.Errorf("strays %d, queued %d", st.Strays, st.Queued)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestSubClusters(t *testing.T) {
 
 // TestEveryRequestEndsOnce throws everything at the engine in a random order.
 func TestEveryRequestEndsOnce(t *testing.T) {
-	for seed := uint64(1); seed <= 200; seed++ {
+	for seed := uint64(1); seed <= 60; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
@@ -485,8 +485,8 @@ func storm(t *testing.T, rng *rand.Rand) {
 			t.Fatalf("request %d ended %v", id, s.ends[id])
 		}
 	}
-	if st := s.e.Stats(); st.Live != 0 {
-		t.Fatalf("%d requests live at the end: %+v", st.Live, st)
+	if st := s.e.Stats(); st.Queued != 0 {
+		t.Fatalf("%d requests queued at the end: %+v", st.Queued, st)
 	}
 	for _, p := range s.e.parts {
 		if len(p.idle) != len(p.batches) {

@@ -24,6 +24,7 @@ type partition struct {
 	strays  uint64 // Done messages for batches that are not under way
 	unknown uint64 // submissions for models that do not exist
 	twins   uint64 // submissions of ids that are live already
+	touched uint32 // keeps load's first pass from being optimised away
 	resetM  uint32 // model being replaced +1: its requests are queued again
 }
 
@@ -33,10 +34,15 @@ type flight struct {
 	gen   uint32
 	model uint32
 	gpu   *gpu // nil: the place is unused
-	slots []uint32
-	start sched.Time
+	sent  sched.Time
 	until sched.Time // the watchdog
+	// What was sent, to be queued again when the backend is lost. The port reads items after the
+	// lock is released, so they are not written again before the batch is done.
+	items []wire.Item
+	flags []uint16 // priority, and wasLost
 }
+
+const wasLost = 1 << 8
 
 // A batch's number on the wire: partition, generation, place.
 func (p *partition) wireID(place uint32) uint64 {
@@ -58,12 +64,12 @@ func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 
 // accept takes one request in or says why not.
 func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.Reason {
-	if p.slab.find(front, m.ID) != noSlot {
-		p.twins++
-		return twin
-	}
-	i := p.slab.take(front, m.ID)
+	i, again := p.slab.take(front, m.ID)
 	if i == noSlot {
+		if again {
+			p.twins++
+			return twin
+		}
 		p.count(m.Model, sched.QueueFull)
 		return sched.QueueFull
 	}
@@ -75,15 +81,13 @@ func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.R
 		p.count(m.Model, why)
 		return why
 	}
-	p.models[m.Model].accepted++
 	return sched.ReasonNone
 }
 
-// twin is accept's answer for an id that is live already: the first request's answer stands.
+// twin is accept's answer for an id that is queued already: the first request's answer stands.
 const twin = sched.ReasonCount
 
 func (p *partition) enqueue(now sched.Time, i uint32, t *slot) sched.Reason {
-	t.state = slotQueued
 	return p.s.Enqueue(now, sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: t.deadline})
 }
 
@@ -102,6 +106,9 @@ func (p *partition) end(t *turn, i uint32, why sched.Reason) {
 		why = sched.BackendLost
 	}
 	p.count(s.model, why)
+	if int(s.model) < len(p.models) {
+		p.models[s.model].ended++
+	}
 	t.outcomes = append(t.outcomes, outcome{s.front, wire.Outcome{ID: s.id, Reason: uint8(why)}})
 	p.slab.drop(i)
 }
@@ -146,28 +153,43 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
 	if !ok {
 		for _, id := range b.Requests {
 			s, i := p.slab.get(id)
+			s.lost = true
 			p.again(e, t, i, s)
 		}
 		return
 	}
 	place := p.place()
 	f := &p.batches[place]
-	f.id, f.model, f.gpu, f.start = b.ID, uint32(b.Model), g, b.ExecAt
+	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
-	f.slots = f.slots[:0]
-	from := len(t.items)
-	for _, id := range b.Requests {
-		s, i := p.slab.get(id)
-		s.state = slotSent
-		f.slots = append(f.slots, i)
-		t.items = append(t.items, wire.Item{Frontend: s.front, ID: s.id, Budget: int64(s.deadline.Sub(t.now)), Input: s.input})
-	}
-	t.executes = append(t.executes, execute{b: g.b, from: from, to: len(t.items), m: wire.Execute{
+	p.load(f, b.Requests)
+	t.executes = append(t.executes, execute{b: g.b, m: wire.Execute{
 		Batch: p.wireID(place), GPU: g.index, Model: model,
-		Start: int64(b.ExecAt.Sub(t.now)), Latest: int64(b.Latest.Sub(t.now)),
+		Start: int64(b.ExecAt.Sub(t.now)), Latest: int64(b.Latest.Sub(t.now)), Items: f.items,
 	}})
 	p.models[b.Model].batch(len(b.Requests))
 	g.batch.Store(uint64(b.ID))
+}
+
+// load moves a batch's requests from the slab into its flight. The first pass fetches the slots
+// into the cache, all at once rather than one after the other.
+func (p *partition) load(f *flight, ids []sched.RequestID) {
+	touched := uint32(0)
+	for _, id := range ids {
+		touched += p.slab.at(uint32(id)).gen
+	}
+	p.touched = touched
+	f.items, f.flags = f.items[:0], f.flags[:0]
+	for _, id := range ids {
+		s, i := p.slab.get(id)
+		f.items = append(f.items, wire.Item{Frontend: s.front, ID: s.id, Budget: int64(s.deadline.Sub(f.sent)), Input: s.input})
+		flag := uint16(s.priority)
+		if s.lost {
+			flag |= wasLost
+		}
+		f.flags = append(f.flags, flag)
+		p.slab.drop(i)
+	}
 }
 
 // place returns an unused place in batches.
@@ -190,13 +212,33 @@ func (p *partition) land(place uint32) {
 
 // again queues a request whose batch was lost, or ends it.
 func (p *partition) again(e *Engine, t *turn, i uint32, s *slot) {
-	s.lost = true
 	if e.frontend(s.front) == nil {
 		p.end(t, i, sched.Canceled)
 		return
 	}
 	if why := p.enqueue(t.now, i, s); why != sched.ReasonNone {
 		p.end(t, i, why)
+	}
+}
+
+// unload queues a flight's requests again.
+func (p *partition) unload(e *Engine, t *turn, f *flight) {
+	p.models[f.model].sent -= uint64(len(f.items))
+	for k := range f.items {
+		m := &f.items[k]
+		i, again := p.slab.take(m.Frontend, m.ID)
+		if i == noSlot {
+			if !again { // the slab is full; with again a later request of the same id stands
+				p.count(f.model, sched.BackendLost)
+				p.models[f.model].ended++
+				t.outcomes = append(t.outcomes, outcome{m.Frontend, wire.Outcome{ID: m.ID, Reason: uint8(sched.BackendLost)}})
+			}
+			continue
+		}
+		s := p.slab.at(i)
+		s.deadline, s.input, s.model = f.sent+sched.Time(m.Budget), m.Input, f.model
+		s.priority, s.lost = uint8(f.flags[k]), true
+		p.again(e, t, i, s)
 	}
 }
 
@@ -210,22 +252,19 @@ func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
 	c := &p.models[f.model]
 	failed := uint64(0)
 	for _, x := range m.Failures {
-		if int(x.Index) < len(f.slots) && x.Reason > 0 && x.Reason < uint8(sched.ReasonCount) {
+		if int(x.Index) < len(f.items) && x.Reason > 0 && x.Reason < uint8(sched.ReasonCount) {
 			c.outcomes[x.Reason]++
 			failed++
 		}
 	}
-	c.served += uint64(len(f.slots)) - min(failed, uint64(len(f.slots)))
-	for _, i := range f.slots {
-		p.slab.drop(i)
-	}
-	t.fetches = append(t.fetches, m.Fetch/int64(len(f.slots)))
+	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
+	t.fetches = append(t.fetches, m.Fetch/int64(len(f.items)))
 	freeAt := t.now.Add(sched.Duration(max(0, m.FreeIn)))
 	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
 	f.gpu.busy.Add(m.Exec)
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
-	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.slots)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
+	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
 	p.land(place)
 	return true
 }
@@ -237,11 +276,9 @@ func (p *partition) lose(e *Engine, t *turn, b *Backend) {
 		if f.gpu == nil || f.gpu.b != b {
 			continue
 		}
-		slots := f.slots
+		p.unload(e, t, f)
+		f.items = nil // its port may still read them
 		p.land(uint32(k))
-		for _, i := range slots {
-			p.again(e, t, i, p.slab.at(i))
-		}
 	}
 }
 
@@ -262,7 +299,7 @@ func (p *partition) purge(t *turn, front uint32, chunk int) (more bool) {
 	}
 	for k := range p.slab.chunks[chunk] {
 		s := &p.slab.chunks[chunk][k]
-		if s.state == slotQueued && s.front == front {
+		if s.live && s.front == front {
 			if i := uint32(chunk<<chunkShift + k); p.withdraw(t.now, s, i) {
 				p.count(s.model, sched.Canceled)
 				p.slab.drop(i)
@@ -274,7 +311,7 @@ func (p *partition) purge(t *turn, front uint32, chunk int) (more bool) {
 
 // withdraw takes a queued request out of its queue; false when it is in a batch already.
 func (p *partition) withdraw(now sched.Time, s *slot, i uint32) bool {
-	return s.state == slotQueued && p.s.Cancel(now, sched.Request{ID: requestID(i, s), Model: sched.ModelID(s.model), Deadline: s.deadline})
+	return s.live && p.s.Cancel(now, sched.Request{ID: requestID(i, s), Model: sched.ModelID(s.model), Deadline: s.deadline})
 }
 
 // cancel withdraws a frontend's request and ends it; one in a batch is answered by its backend.

@@ -5,7 +5,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// slot is one live request. All of it is guarded by its partition's lock.
+// slot is one queued request. All of it is guarded by its partition's lock.
 type slot struct {
 	id       uint64 // the frontend's own
 	deadline sched.Time
@@ -14,17 +14,10 @@ type slot struct {
 	model    uint32
 	gen      uint32 // of the slot; part of the RequestID
 	next     uint32 // chain of the index, or of the free slots
-	state    uint8
+	live     bool
 	priority uint8
-	lost     bool // its backend was lost once
+	lost     bool // a backend was lost with it once
 }
-
-// The states of a slot.
-const (
-	slotFree uint8 = iota
-	slotQueued
-	slotSent // in a batch under way
-)
 
 const (
 	chunkShift = 12
@@ -32,7 +25,7 @@ const (
 	noSlot     = ^uint32(0)
 )
 
-// slab holds a partition's live requests: found by RequestID in one step, and by the frontend's
+// slab holds a partition's queued requests: found by RequestID in one step, and by the frontend's
 // own id through an index. It grows by chunks, so that growing never copies.
 type slab struct {
 	chunks []*[chunkSlots]slot
@@ -83,23 +76,32 @@ func (s *slab) find(front uint32, id uint64) uint32 {
 	return noSlot
 }
 
-// take returns a free slot, entered in the index; noSlot when the slab is full.
-func (s *slab) take(front uint32, id uint64) uint32 {
+// take enters a request that is not there yet and returns its slot; noSlot when the slab is full
+// or, with twin, when the request is there.
+func (s *slab) take(front uint32, id uint64) (i uint32, twin bool) {
+	b := &s.bucket[s.place(front, id)]
+	for k := *b; k != 0; {
+		t := s.at(k - 1)
+		if t.id == id && t.front == front {
+			return noSlot, true
+		}
+		k = t.next
+	}
 	if s.live >= s.max {
-		return noSlot
+		return noSlot, false
 	}
 	if s.free == noSlot {
 		s.grow()
 	}
-	i := s.free
+	i = s.free
 	t := s.at(i)
 	s.free = t.next
 	s.live++
-	b := &s.bucket[s.place(front, id)]
 	t.id, t.front, t.next = id, front, *b
 	*b = i + 1
 	t.gen++
-	return i
+	t.live, t.lost = true, false
+	return i, false
 }
 
 func (s *slab) grow() {
@@ -121,8 +123,7 @@ func (s *slab) drop(i uint32) {
 		b = &s.at(*b - 1).next
 	}
 	*b = t.next
-	t.state = slotFree
-	t.lost = false
+	t.live = false
 	t.next = s.free
 	s.free = i
 	s.live--

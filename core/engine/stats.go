@@ -8,7 +8,8 @@ import (
 
 // modelCount counts one model's requests; its partition's lock guards it.
 type modelCount struct {
-	accepted uint64
+	sent     uint64 // requests in batches sent, less those taken back
+	ended    uint64 // requests that ended by an outcome after they were taken in
 	served   uint64
 	outcomes [sched.ReasonCount]uint64
 	batches  uint64
@@ -20,6 +21,7 @@ func (c *modelCount) batch(size int) {
 		c.sizes = append(c.sizes, 0)
 	}
 	c.batches++
+	c.sent += uint64(size)
 	c.sizes[size]++
 }
 
@@ -88,7 +90,7 @@ type Stats struct {
 	Load      []LoadStats
 	Recent    []Ran  // the latest batches of each partition, oldest first
 	Frontends int    //
-	Live      int    // requests queued or in batches
+	Queued    int    // requests, of all models
 	Unknown   uint64 // submissions for models that do not exist
 	Strays    uint64 // Done messages for batches not under way
 	Twins     uint64 // submissions of ids that were live
@@ -108,12 +110,13 @@ func (e *Engine) Stats() Stats {
 			if id := s.Models[i].ID; e.partition(sched.ModelID(id)) == p && int(id) < len(p.models) {
 				c := &p.models[id]
 				m := &s.Models[i]
-				m.Accepted, m.Served, m.Outcomes, m.Batches = c.accepted, c.served, c.outcomes, c.batches
+				m.Served, m.Outcomes, m.Batches = c.served, c.outcomes, c.batches
 				m.Sizes, m.Queued = slices.Clone(c.sizes), p.s.Queued(sched.ModelID(id))
+				m.Accepted = c.sent + c.ended + uint64(m.Queued)
 			}
 		}
 		s.Recent = p.recent.appendTo(s.Recent)
-		s.Live += p.slab.live
+		s.Queued += p.slab.live
 		s.Unknown += p.unknown
 		s.Strays += p.strays
 		s.Twins += p.twins

@@ -16,7 +16,6 @@ type turn struct {
 	grants     []sched.Grant
 	outcomes   []outcome
 	executes   []execute
-	items      []wire.Item
 	fetches    []int64    // fetch time per input of the batches done
 	cuts       []*Backend // backends whose watchdog rang
 
@@ -29,11 +28,10 @@ type outcome struct {
 	m     wire.Outcome
 }
 
-// execute is a batch on its way to a backend; its items are turn.items[from:to].
+// execute is a batch on its way to a backend.
 type execute struct {
-	b        *Backend
-	m        wire.Execute
-	from, to int
+	b *Backend
+	m wire.Execute
 }
 
 type completion struct {
@@ -180,7 +178,6 @@ func (e *Engine) deliverExecutes(t *turn) {
 		for k := i; k < len(t.executes); k++ {
 			x := &t.executes[k]
 			if x.b == b {
-				x.m.Items = t.items[x.from:x.to:x.to]
 				t.exs = append(t.exs, x.m)
 				x.b = nil
 			}
@@ -188,5 +185,4 @@ func (e *Engine) deliverExecutes(t *turn) {
 		b.port.Execute(t.exs)
 	}
 	t.executes = t.executes[:0]
-	t.items = t.items[:0]
 }
