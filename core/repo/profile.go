@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
+
+	"downbeat.dev/core/profile"
 )
 
 const (
@@ -47,17 +50,16 @@ func (p Profile) Check() error {
 	case len(p.TableNS) == 0 || len(p.TableNS) > BatchMaxLimit:
 		return fmt.Errorf("table_ns: %d entries: want 1 to %d", len(p.TableNS), BatchMaxLimit)
 	}
+	table := make([]time.Duration, len(p.TableNS))
 	for i, t := range p.TableNS {
-		if t <= 0 {
-			return fmt.Errorf("table_ns: batch size %d: %d ns: want more than 0", i+1, t)
-		}
-		if i > 0 && t < p.TableNS[i-1] {
-			return fmt.Errorf("table_ns: batch size %d: %d ns is less than the %d ns of batch size %d: want a table that does not decrease", i+1, t, p.TableNS[i-1], i)
-		}
+		table[i] = time.Duration(t)
 	}
-	for name, v := range map[string]float64{"alpha_ns": p.AlphaNS, "beta_ns": p.BetaNS, "r2": p.R2} {
+	if _, err := profile.New(table); err != nil {
+		return fmt.Errorf("table_ns: %w", err)
+	}
+	for i, v := range []float64{p.AlphaNS, p.BetaNS, p.R2} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%s: %v: want a finite number", name, v)
+			return fmt.Errorf("%s: %v: want a finite number", []string{"alpha_ns", "beta_ns", "r2"}[i], v)
 		}
 	}
 	return nil

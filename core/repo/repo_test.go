@@ -138,10 +138,10 @@ func TestSetProfileKeepsOtherHosts(t *testing.T) {
 func TestSetProfileRefuses(t *testing.T) {
 	m := open1(t, write(t, map[string]string{"a/config.pbtxt": good, "a/1/model.onnx": "x"}))
 	for want, p := range map[string]Profile{
-		"batch size 2: 1 ns is less than the 2 ns": profileOf("h", 2, 1),
-		"batch size 1: 0 ns: want more than 0":     profileOf("h", 0),
-		"0 entries: want 1 to 4096":                profileOf("h"),
-		"host: \"\"":                               profileOf("", 1),
+		"table_ns: profile: ℓ(2) = 1ns is less than ℓ(1) = 2ns": profileOf("h", 2, 1),
+		"ℓ(1) = 0s, want more than 0":                           profileOf("h", 0),
+		"0 entries: want 1 to 4096":                             profileOf("h"),
+		"host: \"\"":                                            profileOf("", 1),
 	} {
 		if err := m.SetProfile(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want …%s…", err, want)
@@ -151,7 +151,7 @@ func TestSetProfileRefuses(t *testing.T) {
 
 func TestOpenNamesABadProfile(t *testing.T) {
 	for want, text := range map[string]string{
-		"profiles[0].table_ns: batch size 2: 4 ns is less": `{"format":1,"profiles":[{"host":"h","table_ns":[5,4]}]}`,
+		"profiles[0].table_ns: profile: ℓ(2) = 4ns is less than ℓ(1) = 5ns": `{"format":1,"profiles":[{"host":"h","table_ns":[5,4]}]}`,
 		"format: 2: want 1":          `{"format":2}`,
 		"unknown field \"nonsense\"": `{"nonsense":1}`,
 		"unexpected EOF":             `{"format":`,
