@@ -23,10 +23,12 @@ type command struct {
 // commands returns every word that downbeat knows, in the order that help shows.
 func commands() []command {
 	return []command{
+		demoCommand(),
 		serveCommand(),
 		schedulerCommand(),
 		backendCommand(),
 		gatewayCommand(),
+		inferCommand(),
 		loadCommand(),
 		profileCommand(),
 		modelsCommand(),

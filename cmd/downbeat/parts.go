@@ -30,9 +30,10 @@ type parts struct {
 	failed chan error // the first part that ends by itself
 	closes []func(context.Context) error
 
-	engine *engine.Engine  // nil: the scheduler is elsewhere
-	server *control.Server // with engine
-	client *frontend.Client
+	engine  *engine.Engine  // nil: the scheduler is elsewhere
+	server  *control.Server // with engine
+	backend *backend.Service
+	client  *frontend.Client
 }
 
 // newParts reads what every part needs: the secret, and where the log goes.
@@ -147,6 +148,7 @@ func (p *parts) openBackend(ctx context.Context, also func(*backend.Options)) er
 	if err != nil {
 		return fmt.Errorf("start backend: %w", err)
 	}
+	p.backend = s
 	p.closes = append(p.closes, s.Stop)
 	return nil
 }

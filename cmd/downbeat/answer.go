@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"sort"
+	"strings"
+	"text/tabwriter"
+
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/models"
+)
+
+func tensors(ts []wire.Tensor) string {
+	var out []string
+	for _, t := range ts {
+		out = append(out, fmt.Sprintf("%s %s %v", t.Name, t.Datatype, t.Shape))
+	}
+	return strings.Join(out, ", ")
+}
+
+// labels are the class names that the repository has for the model's scores, if it is at hand.
+func labels(dir, name string) []string {
+	r, err := repo.Open(dir)
+	if err != nil {
+		return nil
+	}
+	for i := range r.Models {
+		if r.Models[i].Name == name {
+			return r.Models[i].Labels["scores"]
+		}
+	}
+	return nil
+}
+
+// shown is the least score of a detection that is printed.
+const shown = 0.3
+
+// printAnswer prints classes, detections, or else the tensors as JSON.
+func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer tw.Flush()
+	values := make([]float32, len(data)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	switch classes := len(labels); {
+	case classes > 0 && len(values) == classes:
+		order := make([]int, classes)
+		for i := range order {
+			order[i] = i
+		}
+		sort.SliceStable(order, func(a, b int) bool { return values[order[a]] > values[order[b]] })
+		for _, i := range order[:min(3, classes)] {
+			fmt.Fprintf(tw, "%s\t%.1f %%\n", labels[i], 100*values[i])
+		}
+	case classes > 0 && len(m.Outputs) == 2 && len(values)%(classes+4) == 0:
+		n := len(values) / (classes + 4)
+		found, err := models.Decode(values[:n*classes], values[n*classes:], classes, shown, 1, 1)
+		if err != nil || len(found) == 0 {
+			fmt.Fprintf(tw, "nothing found with a score of %.1f or more\n", shown)
+		}
+		for _, d := range found {
+			fmt.Fprintf(tw, "%s\t%.1f %%\tx %.2f–%.2f\ty %.2f–%.2f\n", labels[d.Class], 100*d.Score, d.Box.X0, d.Box.X1, d.Box.Y0, d.Box.Y1)
+		}
+	case len(m.Outputs) == 1 && m.Outputs[0].Datatype == "FP32":
+		text, _ := json.Marshal(values) // finite or not, a slice of floats at worst prints as null
+		fmt.Fprintf(tw, "%s\t%s\n", m.Outputs[0].Name, text)
+	default:
+		fmt.Fprintf(tw, "%s\t%d bytes\t%x\n", tensors(m.Outputs), len(data), data[:min(len(data), 64)])
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"image"
+	_ "image/gif" // for image.Decode
+	_ "image/jpeg"
+	_ "image/png"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/scene"
+	"downbeat.dev/deploy"
+	"downbeat.dev/frontend"
+)
+
+func inferCommand() command {
+	return command{"infer", "ask a running scheduler once: MODEL FILE (an image, or raw tensor bytes)", runInfer}
+}
+
+func runInfer(ctx context.Context, args []string) error {
+	var timeout time.Duration
+	c, rest, err := deploy.Parse("downbeat infer", args, func(fs *flag.FlagSet) {
+		fs.DurationVar(&timeout, "timeout", 0, "deadline of the request; 0: the model's SLO")
+		fs.Usage = func() {
+			fmt.Fprintf(fs.Output(), "Usage: downbeat infer [flags] MODEL FILE\n\nFILE is a PNG, JPEG or GIF for a model that takes an image, else the input tensors'\nbytes in the order of the model's inputs; - reads standard input.\n\n")
+			fs.PrintDefaults()
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(rest) != 2:
+		return errors.New("infer: want two words: MODEL FILE")
+	case timeout < 0 || timeout > time.Hour:
+		return fmt.Errorf("infer: timeout: %v: want 0 to 1h", timeout)
+	}
+	if c.LogLevel == deploy.Default().LogLevel {
+		c.LogLevel = "warn" // one answer, not a service
+	}
+	p, err := newParts(c, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if err = p.openClient(ctx); err == nil {
+		err = inferOnce(ctx, p, rest[0], rest[1], timeout)
+	}
+	return errors.Join(err, p.close())
+}
+
+func inferOnce(ctx context.Context, p *parts, name, file string, timeout time.Duration) error {
+	m := p.client.Model(name, "")
+	if m == nil {
+		return fmt.Errorf("infer: model %q: not served here; the models are %s", name, modelNames(p.client))
+	}
+	in, err := readInput(m, file)
+	if err != nil {
+		return err
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	r, err := p.client.InferCopy(ctx, name, in)
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	printAnswer(os.Stdout, m, labels(p.config.Models, name), r.Data)
+	fmt.Printf("answered in %.2f ms, %.2f ms of it on the executor\n", float64(r.Elapsed.Microseconds())/1000, float64(r.Exec.Microseconds())/1000)
+	return nil
+}
+
+func modelNames(c *frontend.Client) string {
+	var names []string
+	for _, m := range c.Models() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// readInput reads the file as the model's input: pictures are scaled to the size that it takes.
+func readInput(m *frontend.Model, file string) ([]byte, error) {
+	from := os.Stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(from, 64<<20))
+	if err != nil {
+		return nil, err
+	}
+	picture, format, err := image.Decode(strings.NewReader(string(raw)))
+	if err != nil { // not a picture: the tensors' bytes as they are
+		if m.InputBytes >= 0 && len(raw) != m.InputBytes {
+			return nil, fmt.Errorf("%s: %d bytes and no PNG, JPEG or GIF: model %q takes %d bytes: %s", file, len(raw), m.Name, m.InputBytes, tensors(m.Inputs))
+		}
+		return raw, nil
+	}
+	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != "UINT8" || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
+		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, tensors(m.Inputs))
+	}
+	return scene.FromImage(picture, int(m.Inputs[0].Shape[1]), int(m.Inputs[0].Shape[0])).Pix, nil
+}
