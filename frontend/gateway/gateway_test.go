@@ -1,0 +1,373 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
+}
+
+func tensor(name, datatype string, shape ...int64) wire.Tensor {
+	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+}
+
+// testModels are: sum, two tensors in and their sum out; text, BYTES in and out; image, for
+// classification; and idle, which no backend serves.
+var testModels = []wire.ModelInfo{
+	{ID: 1, Name: "sum", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+		Inputs: []wire.Tensor{tensor("a", "FP32", 2), tensor("b", "FP32", 2)}, Outputs: []wire.Tensor{tensor("sum", "FP32", 2), tensor("big", "BOOL", 2)}},
+	{ID: 2, Name: "text", Version: "3", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+		Inputs: []wire.Tensor{tensor("in", "BYTES", 1)}, Outputs: []wire.Tensor{tensor("out", "BYTES", 1)}},
+	{ID: 3, Name: "image", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+		Inputs: []wire.Tensor{tensor("pixels", "UINT8", 3, 2, 2)}, Outputs: []wire.Tensor{tensor("scores", "INT32", 4)}},
+	{ID: 4, Name: "idle", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Platform: "test",
+		Inputs: []wire.Tensor{tensor("x", "INT64", 1)}, Outputs: []wire.Tensor{tensor("y", "INT64", 1)}},
+}
+
+// compute is the backend of testModels. A first number of -1 … -9 is answered with that reason.
+func compute(s wire.Submit, in []byte) ([]byte, sched.Reason) {
+	f := func(i int) float32 { return math.Float32frombits(le.Uint32(in[4*i:])) }
+	var out []byte
+	switch s.Model {
+	case 1:
+		if r := -f(0); r >= 1 && r <= 9 {
+			return nil, sched.Reason(r)
+		}
+		x, y := f(0)+f(2), f(1)+f(3)
+		out = le.AppendUint32(le.AppendUint32(nil, math.Float32bits(x)), math.Float32bits(y))
+		for _, v := range []float32{x, y} {
+			out = append(out, map[bool]byte{true: 1}[v > 100])
+		}
+	case 2:
+		text := append([]byte("<"), in[4:]...)
+		text = append(text, '>')
+		out = append(le.AppendUint32(nil, uint32(len(text))), text...)
+	case 3:
+		for i := range 4 {
+			out = le.AppendUint32(out, uint32(int32(in[i])-10))
+		}
+	case 4:
+		return nil, sched.NoBackend
+	}
+	return out, sched.ReasonNone
+}
+
+func client(t testing.TB, answer echo.Answer) (*frontend.Client, *echo.System) {
+	t.Helper()
+	s, err := echo.New(testModels, answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(c.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, s
+}
+
+// rest returns a REST gateway over the test models.
+func rest(t testing.TB, o Options) (*httptest.Server, *echo.System) {
+	t.Helper()
+	c, s := client(t, compute)
+	server := httptest.NewServer(New(c, o).rest.Handler)
+	t.Cleanup(func() { http.DefaultClient.CloseIdleConnections(); server.Close() })
+	return server, s
+}
+
+func call(t testing.TB, method, url string, body io.Reader, header ...string) (int, http.Header, []byte) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Body.Close()
+	text, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.StatusCode, w.Header, text
+}
+
+const sumBody = `{"id":"q","inputs":[{"name":"b","shape":[1,2],"datatype":"FP32","data":[[10,20.5]]},{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`
+
+func TestREST(t *testing.T) {
+	server, _ := rest(t, Options{Version: "v9"})
+	for _, c := range []struct {
+		name, method, path, body string
+		code                     int
+		want                     string // contained in the answer
+	}{
+		{"live", "GET", "/v2/health/live", "", 200, `{"live":true}`},
+		{"ready", "GET", "/v2/health/ready", "", 503, `{"ready":false}`}, // idle is not
+		{"server", "GET", "/v2", "", 200, `"version":"v9"`},
+		{"server with a slash", "GET", "/v2/", "", 200, `"binary_tensor_data"`},
+		{"model", "GET", "/v2/models/sum", "", 200, `"inputs":[{"name":"a","datatype":"FP32","shape":[-1,2]},{"name":"b"`},
+		{"model version", "GET", "/v2/models/sum/versions/1", "", 200, `"versions":["1"]`},
+		{"no version", "GET", "/v2/models/sum/versions/2", "", 404, `version \"2\" is not served; served: [1]`},
+		{"no model", "GET", "/v2/models/nope", "", 404, `model \"nope\" is not served`},
+		{"model ready", "GET", "/v2/models/sum/ready", "", 200, `{"name":"sum","ready":true}`},
+		{"model not ready", "GET", "/v2/models/idle/ready", "", 503, `"ready":false`},
+		{"model version ready", "GET", "/v2/models/sum/versions/1/ready", "", 200, `"ready":true`},
+		{"config", "GET", "/v2/models/image/config", "", 200, `FORMAT_NCHW`},
+		{"index", "POST", "/v2/repository/index", "{}", 200, `"state":"UNAVAILABLE"`},
+		{"stats", "GET", "/v2/models/sum/stats", "", 200, `model_stats`},
+		{"all stats", "GET", "/v2/models/stats", "", 200, `"name":"text"`},
+		{"no path", "GET", "/v2/nothing", "", 404, `not part of the API`},
+		{"no method", "PUT", "/v2/models/sum/infer", "", 404, `PUT /v2/models/sum/infer`},
+		{"infer", "POST", "/v2/models/sum/infer", sumBody, 200, `{"model_name":"sum","model_version":"1","id":"q","outputs":[{"name":"sum","datatype":"FP32","shape":[1,2],"data":[11,22.5]},{"name":"big","datatype":"BOOL","shape":[1,2],"data":[false,false]}]}`},
+		{"infer version", "POST", "/v2/models/sum/versions/1/infer", sumBody, 200, `"id":"q"`},
+		{"rows", "POST", "/v2/models/sum/infer", `{"inputs":[{"name":"a","shape":[3,2],"datatype":"FP32","data":[[1,2],[3,4],[5,600]]},{"name":"b","shape":[3,2],"datatype":"FP32","data":[0,0,0,0,0,0]}],"outputs":[{"name":"big"},{"name":"sum"}]}`, 200,
+			`"outputs":[{"name":"big","datatype":"BOOL","shape":[3,2],"data":[false,false,false,false,false,true]},{"name":"sum","datatype":"FP32","shape":[3,2],"data":[1,2,3,4,5,600]}]`},
+		{"no batch dimension", "POST", "/v2/models/text/infer", `{"inputs":[{"name":"in","datatype":"BYTES","shape":[1],"data":["h\u00e9"]}]}`, 200, `"shape":[1],"data":["\u003ché\u003e"]`},
+		{"text rows", "POST", "/v2/models/text/infer", `{"inputs":[{"name":"in","datatype":"BYTES","shape":[2,1],"data":[["x"],[""]]}]}`, 200, `"shape":[2,1],"data":["\u003cx\u003e","\u003c\u003e"]`},
+		{"classes", "POST", "/v2/models/image/infer", `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,3,2,2],"data":[1,9,3,7,0,0,0,0,0,0,0,0]}],"outputs":[{"name":"scores","parameters":{"classification":2}}]}`, 200, `"datatype":"BYTES","shape":[1,2],"data":["-1.000000:1","-3.000000:3"]`},
+		{"no backend", "POST", "/v2/models/idle/infer", `{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[1]}]}`, 503, "no_backend"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, _, text := call(t, c.method, server.URL+c.path, strings.NewReader(c.body))
+			if code != c.code || !strings.Contains(strings.ReplaceAll(string(text), ": ", ":"), c.want) && !strings.Contains(string(text), c.want) {
+				t.Errorf("%d %s, want %d with %s", code, text, c.code, c.want)
+			}
+		})
+	}
+}
+
+// TestRESTRefuses checks that every bad input gets one error that names field, value and what is
+// allowed.
+func TestRESTRefuses(t *testing.T) {
+	server, s := rest(t, Options{BodyMax: 4096})
+	in := func(a string) string {
+		return `{"inputs":[` + a + `,{"name":"b","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`
+	}
+	with := func(p string) string { return `{"parameters":{` + p + `},` + sumBody[1:] }
+	for _, c := range []struct {
+		name, body string
+		code       int
+		want       string
+	}{
+		{"empty", ``, 400, "the text ends"},
+		{"not JSON", `hello`, 400, `byte 0`},
+		{"tail", sumBody + `x`, 400, "after the end"},
+		{"list", `[]`, 400, "'{' must be"},
+		{"deep", `{"x":` + strings.Repeat("[", 100), 400, "nested deeper than 64"},
+		{"no inputs", `{}`, 400, "inputs: 0 tensors: must be 2"},
+		{"one input", `{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`, 400, "inputs: 1 tensors: must be 2"},
+		{"name", in(`{"name":"z","shape":[1,2],"datatype":"FP32","data":[1,2]}`), 400, `input "z": no such input; the model has "a", "b"`},
+		{"twice", in(`{"name":"b","shape":[1,2],"datatype":"FP32","data":[1,2]}`), 400, `input "b": given twice`},
+		{"datatype", in(`{"name":"a","shape":[1,2],"datatype":"FP64","data":[1,2]}`), 400, `datatype "FP64": must be FP32`},
+		{"no datatype", in(`{"name":"a","shape":[1,2],"data":[1,2]}`), 400, `is not a value of`},
+		{"shape", in(`{"name":"a","shape":[1,3],"datatype":"FP32","data":[1,2,3]}`), 400, `shape [1 3]: must be [-1 2]`},
+		{"negative shape", in(`{"name":"a","shape":[-1,2],"datatype":"FP32","data":[1,2]}`), 400, `dimensions must be 0 or more`},
+		{"fractional shape", in(`{"name":"a","shape":[1.5,2],"datatype":"FP32","data":[1,2]}`), 400, `whole number`},
+		{"huge shape", in(`{"name":"a","shape":[9223372036854775807,2],"datatype":"FP32","data":[1,2]}`), 400, `rows: must be within 1 and 1024`},
+		{"no rows", in(`{"name":"a","shape":[0,2],"datatype":"FP32","data":[]}`), 400, `0 rows: must be within 1 and 1024`},
+		{"rows differ", in(`{"name":"a","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]}`), 400, `the other inputs have`},
+		{"no data", in(`{"name":"a","shape":[1,2],"datatype":"FP32"}`), 400, `input "a": has no data`},
+		{"short data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1]}`), 400, `4 bytes of data: shape [1 2] of FP32 takes 8`},
+		{"long data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2,3]}`), 400, `12 bytes of data`},
+		{"bad number", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,NaN]}`), 400, `a number must be`},
+		{"large number", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,1e60]}`), 400, `1e60 is not a value of FP32`},
+		{"binary and data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2],"parameters":{"binary_data_size":8}}`), 400, `give one`},
+		{"binary missing", in(`{"name":"a","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}`), 400, `only 0 bytes of binary data are left`},
+		{"zero timeout", with(`"timeout":0`), 400, "parameter timeout: 0 µs: must be within 1 and 3600000000"},
+		{"negative timeout", with(`"timeout":-5`), 400, "parameter timeout: -5 µs"},
+		{"absurd timeout", with(`"timeout":99999999999999`), 400, "must be within 1 and 3600000000"},
+		{"NaN timeout", with(`"timeout":NaN`), 400, "parameter timeout: must be a whole number"},
+		{"fractional timeout", with(`"timeout":1.5`), 400, "parameter timeout: must be a whole number"},
+		{"text timeout", with(`"timeout":"5"`), 400, "parameter timeout: must be a whole number"},
+		{"priority", with(`"priority":256`), 400, "parameter priority: 256: must be within 0 and 255"},
+		{"sequence", with(`"sequence_id":4`), 400, "sequences are not supported"},
+		{"output", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"nope"}]}`, 400, `output "nope": no such output; the model has "sum", "big"`},
+		{"output twice", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"sum"},{"name":"sum"}]}`, 400, `requested twice`},
+		{"classes", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"sum","parameters":{"classification":-1}}]}`, 400, `parameter classification: -1`},
+		{"large", `{"x":"` + strings.Repeat("x", 5000) + `"}`, 413, "must be at most 4096"},
+		{"dropped", strings.Replace(sumBody, "[1,2]}", "[-1,2]}", 1), 504, "dropped: deadline_cannot_be_met"},
+		{"queue full", strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1), 429, "rejected: queue_full"},
+		{"unloaded", strings.Replace(sumBody, "[1,2]}", "[-3,2]}", 1), 404, "rejected: unknown_model"},
+		{"past", strings.Replace(sumBody, "[1,2]}", "[-4,2]}", 1), 504, "deadline_past"},
+		{"lost", strings.Replace(sumBody, "[1,2]}", "[-7,2]}", 1), 503, "backend_lost"},
+		{"failed", strings.Replace(sumBody, "[1,2]}", "[-8,2]}", 1), 500, "execution_failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(c.body))
+			var e struct{ Error string }
+			if err := json.Unmarshal(text, &e); err != nil || code != c.code || !strings.Contains(e.Error, c.want) {
+				t.Errorf("%d %s, want %d with %s", code, text, c.code, c.want)
+			}
+		})
+	}
+	if got := s.Submits(); got != 6 {
+		t.Errorf("%d requests reached the scheduler, want 6", got)
+	}
+}
+
+func TestRESTBinary(t *testing.T) {
+	server, _ := rest(t, Options{})
+	raw := func(v ...float32) (b []byte) {
+		for _, f := range v {
+			b = le.AppendUint32(b, math.Float32bits(f))
+		}
+		return b
+	}
+	head := `{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}},{"name":"b","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}],` +
+		`"outputs":[{"name":"sum","parameters":{"binary_data":true}},{"name":"big"}]}`
+	body := slices.Concat([]byte(head), raw(1, 2), raw(3, 4))
+	code, h, text := call(t, "POST", server.URL+"/v2/models/sum/infer", bytes.NewReader(body), headerLength, strconv.Itoa(len(head)))
+	n, err := strconv.Atoi(h.Get(headerLength))
+	if code != 200 || err != nil || h.Get("Content-Type") != "application/octet-stream" {
+		t.Fatalf("%d %v %s", code, h, text)
+	}
+	if want := `"name":"sum","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}`; !strings.Contains(string(text[:n]), want) || !bytes.Equal(text[n:], raw(4, 6)) {
+		t.Errorf("%s + %x", text[:n], text[n:])
+	}
+	// All outputs by the request's parameter, from a packed body.
+	head = `{"parameters":{"binary_data_output":true},` + head[1:strings.Index(head, `,"outputs"`)] + `}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(slices.Concat([]byte(head), raw(1, 2), raw(3, 400)))
+	z.Close()
+	_, h, text = call(t, "POST", server.URL+"/v2/models/sum/infer", &packed, headerLength, strconv.Itoa(len(head)), "Content-Encoding", "gzip")
+	if n, err = strconv.Atoi(h.Get(headerLength)); err != nil || !bytes.Equal(text[n:], append(raw(4, 402), 0, 1)) {
+		t.Errorf("%s", text)
+	}
+	for _, bad := range []string{"x", "-1", "99999"} {
+		if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", bytes.NewReader(body), headerLength, bad); code != 400 || !strings.Contains(string(text), headerLength) {
+			t.Errorf("%s: %d %s", bad, code, text)
+		}
+	}
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", bytes.NewReader(body), "Content-Encoding", "br"); code != 415 {
+		t.Errorf("br: %d %s", code, text)
+	}
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader("not gzip"), "Content-Encoding", "gzip"); code != 400 {
+		t.Errorf("not gzip: %d %s", code, text)
+	}
+}
+
+func TestRESTTimeoutAndDisconnect(t *testing.T) {
+	server, s := rest(t, Options{})
+	s.Hold()
+	code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(`{"parameters":{"timeout":20000,"priority":1},`+sumBody[1:]))
+	if code != 504 || !strings.Contains(string(text), "deadline_cannot_be_met") {
+		t.Errorf("%d %s", code, text)
+	}
+	if m := s.Waiting(); len(m) != 1 || m[0].Priority != 255 || m[0].Budget > int64(20*time.Millisecond) {
+		t.Errorf("submitted %+v", m)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody))
+	ended := make(chan error)
+	go func() {
+		w, err := http.DefaultClient.Do(r)
+		if err == nil {
+			w.Body.Close()
+		}
+		ended <- err
+	}()
+	until(t, func() bool { return len(s.Waiting()) == 2 })
+	cancel()
+	<-ended
+	until(t, func() bool { return len(s.Canceled()) == 2 })
+}
+
+func until(t testing.TB, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited 5 s in vain")
+		}
+	}
+}
+
+func TestRESTSlowBody(t *testing.T) {
+	c, _ := client(t, compute)
+	g := New(c, Options{})
+	server := httptest.NewUnstartedServer(g.rest.Handler)
+	server.Config.ReadTimeout = 50 * time.Millisecond
+	server.Start()
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+	answer, _ := io.ReadAll(conn)
+	if !bytes.Contains(answer, []byte("408 Request Timeout")) || !bytes.Contains(answer, []byte("did not arrive in time")) {
+		t.Errorf("%s", answer)
+	}
+}
+
+func TestToken(t *testing.T) {
+	server, _ := rest(t, Options{Token: "secret"})
+	for header, want := range map[string]int{"": 401, "Bearer wrong": 401, "secret": 401, "Bearer secret": 200} {
+		if code, _, text := call(t, "GET", server.URL+"/v2", nil, "Authorization", header); code != want {
+			t.Errorf("%q: %d %s", header, code, text)
+		}
+	}
+	if code, _, _ := call(t, "GET", server.URL+"/v2/health/live", nil); code != 200 {
+		t.Errorf("live: %d", code)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	server, _ := rest(t, Options{})
+	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody))
+	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)))
+	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader("{}"))
+	call(t, "POST", server.URL+"/v2/models/nope/infer", strings.NewReader("{}"))
+	_, _, text := call(t, "GET", server.URL+"/metrics", nil)
+	for _, want := range []string{
+		`downbeat_inference_request_success{model="sum",version="1"} 1`,
+		`downbeat_inference_good_total{model="sum",version="1"} 1`,
+		`downbeat_inference_request_failure{model="sum",reason="queue_full",version="1"} 1`,
+		`downbeat_inference_bad_total{model="sum",reason="queue_full",version="1"} 1`,
+		`downbeat_inference_request_failure{model="sum",reason="invalid_argument",version=""} 1`,
+		`downbeat_inference_request_failure{model="",reason="unknown_model",version=""} 1`,
+		`downbeat_inference_request_duration_seconds_count{model="sum",version="1"} 1`,
+		`downbeat_inference_deadline_slack_seconds_bucket{model="sum",version="1",le="0"} 0`,
+		`downbeat_inference_pending_request_count 0`,
+		`downbeat_scheduler_connected 1`,
+	} {
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	_, _, text = call(t, "GET", server.URL+"/v2/models/sum/stats", nil)
+	if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, `"inference_count":"1"`) {
+		t.Errorf("%s", got)
+	}
+}
