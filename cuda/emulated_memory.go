@@ -18,6 +18,15 @@ type memoryBlock struct {
 	bytes []byte
 }
 
+// NewDeviceMemory returns memory of that size by itself, to run a KernelFunc without a device.
+func NewDeviceMemory(bytes int64) *DeviceMemory { return &DeviceMemory{total: bytes, next: 1 << 40} }
+
+// Alloc returns zeroed memory.
+func (m *DeviceMemory) Alloc(bytes int64) (Address, error) {
+	p, c := m.alloc(bytes)
+	return Address(p), check(c, "alloc")
+}
+
 const memoryGuard = 1 << 16 // unmapped bytes between blocks, so that overruns are seen
 
 func (m *DeviceMemory) alloc(bytes int64) (uint64, Code) {

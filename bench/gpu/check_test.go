@@ -1,0 +1,56 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/cuda"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// check runs cases on the emulated device, or on the GPU when one is required.
+func check(t *testing.T, cases []Case, capture bool) {
+	library := os.Getenv("ORT_LIB")
+	if library == "" {
+		library, _ = filepath.Abs(filepath.Join("..", "..", ".cache", "ort", ort.Version, "libonnxruntime.so.1"))
+	}
+	if _, err := ort.Open(library); err != nil {
+		if errors.Is(err, ort.ErrMissing) && os.Getenv("ORT_LIB") == "" {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	d, err := Emulated()
+	if os.Getenv("DOWNBEAT_REQUIRE_GPU") == "1" {
+		d, err = cuda.Open(cuda.Config{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	err = Check(context.Background(), d, CheckConfig{Library: library, Seed: seed, Capture: capture, Timeout: time.Minute}, cases, func(c Checked) {
+
+		if !c.Passed {
+			t.Errorf("%s, batch %d, by layer %v: %s", c.Case, c.Batch, c.ByLayer, c.Reason)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true) }
+
+func TestNetworksAgreeWithONNXRuntime(t *testing.T) { check(t, Networks(), false) }

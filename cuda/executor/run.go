@@ -1,0 +1,220 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/layers"
+	"downbeat.dev/cuda/residency"
+)
+
+// Enqueue adds to s the commands on st that turn inputs into outputs for a batch of n. Its parameters are
+// brought to the device if they are not there; they stay until Release. It fits pipeline.Compute.
+func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
+	p, err := m.plan(n)
+	if err != nil {
+		return err
+	}
+	if len(inputs) != len(p.Inputs) || len(outputs) != len(p.Outputs) {
+		return fmt.Errorf("%d inputs and %d outputs: the model has %d and %d", len(inputs), len(outputs), len(p.Inputs), len(p.Outputs))
+	}
+	if err := m.r.store.Acquire(time.Since(m.r.start), p.contents, s, st); err != nil {
+		return fmt.Errorf("batch of %d: %w", n, err)
+	}
+	base := m.bases(p, inputs, outputs)
+	if !m.r.cfg.Capture {
+		m.launch(s, st, p, base, 0, len(p.Layers))
+		return nil
+	}
+	g, err := m.capture(st, p, base, key{inputs[0], outputs[0]})
+	if err != nil {
+		return errors.Join(err, m.r.store.Release(p.contents, nil))
+	}
+	s.Graph(st, g)
+	return nil
+}
+
+// Release ends the batch of n that Enqueue began, once it has ended on the device, or will have by done.
+func (m *Model) Release(n int, done *cuda.Event) error {
+	return m.r.store.Release(m.plans[n-1].contents, done)
+}
+
+// bases returns the address of each buffer; the result is valid until the next call.
+func (m *Model) bases(p *plan, inputs, outputs []cuda.Address) []cuda.Address {
+	m.scratch = m.scratch[:0]
+	for i := range p.Buffers {
+		var a cuda.Address
+		switch b := &p.Buffers[i]; b.Kind {
+		case layers.Input:
+			a = inputs[b.Index]
+		case layers.Output:
+			a = outputs[b.Index]
+		case layers.Parameter:
+			at := p.params[b.Index]
+			if a = m.r.store.Address(at.content); a != 0 {
+				a += cuda.Address(at.offset)
+			}
+		case layers.Activation:
+			if p.hasWork {
+				a = m.r.store.Address(p.work) + cuda.Address(b.Offset)
+			}
+		}
+		m.scratch = append(m.scratch, a)
+	}
+	return m.scratch
+}
+
+// launch adds the launches of layers from to to−1.
+func (m *Model) launch(s *cuda.Submission, st *cuda.Stream, p *plan, base []cuda.Address, from, to int) {
+	k := 0
+	for i := range to {
+		for j := range p.Layers[i].Steps {
+			if i >= from {
+				step := &p.Layers[i].Steps[j]
+				m.bound = append(m.bound[:0], step.Params...)
+				step.Bind(m.bound, base)
+				s.Launch(st, p.kernels[k], step.Grid, step.Block, step.Shared, m.bound)
+			}
+			k++
+		}
+	}
+}
+
+// graphsMax bounds the graphs of one plan: one for each slot that batches use in turn.
+const graphsMax = 16
+
+// capture returns the graph for these addresses, capturing it anew if any of them moved (E2).
+func (m *Model) capture(st *cuda.Stream, p *plan, base []cuda.Address, k key) (*cuda.Graph, error) {
+	c := p.captured[k]
+	if c != nil && slices.Equal(c.base, base) {
+		return c.graph, nil
+	}
+	if c != nil || len(p.captured) >= graphsMax {
+		forget(p, k)
+	}
+	var s cuda.Submission
+	m.launch(&s, st, p, base, 0, len(p.Layers))
+	g, err := m.r.dev.Capture(st, &s)
+	if err != nil {
+		return nil, fmt.Errorf("capture a batch of %d: %w", p.Batch, err)
+	}
+	p.captured[k] = &captured{graph: g, base: slices.Clone(base)}
+	return g, nil
+}
+
+// forget frees the graph of k, or all of them when there are too many. The driver lets a graph that runs
+// finish before it is destroyed.
+func forget(p *plan, k key) {
+	for other, c := range p.captured {
+		if other == k || len(p.captured) >= graphsMax {
+			c.graph.Free()
+			delete(p.captured, other)
+		}
+	}
+}
+
+// Action is what Run does after a layer.
+type Action uint8
+
+// The actions.
+const (
+	Continue Action = iota
+	Stop            // an early exit: the layers after this one do not run
+)
+
+// Hook is called on the submitting goroutine when a layer is complete on the device, with the time that
+// it took there. It may run other models on the device before it returns: that is preemption at a
+// layer boundary.
+type Hook func(layer int, l *layers.Layer, took time.Duration) Action
+
+// Run runs a batch layer by layer and waits for it. It returns how many layers ran; outputs whose layer
+// (layers.Tensor.Layer) is below that are complete. A model whose parameters do not fit in device memory
+// at once runs too, loading each layer's in turn.
+func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs []cuda.Address, hook Hook) (ran int, err error) {
+	p, err := m.plan(n)
+	if err != nil {
+		return 0, err
+	}
+	if len(inputs) != len(p.Inputs) || len(outputs) != len(p.Outputs) {
+		return 0, fmt.Errorf("%d inputs and %d outputs: the model has %d and %d", len(inputs), len(outputs), len(p.Inputs), len(p.Outputs))
+	}
+	var ev [2]*cuda.Event
+	for i := range ev {
+		if ev[i], err = m.r.dev.NewEvent(); err != nil {
+			return 0, err
+		}
+		defer ev[i].Free()
+	}
+	r := run{m: m, p: p, st: st, inputs: inputs, outputs: outputs, from: ev[0], to: ev[1], hook: hook}
+	return r.all(ctx)
+}
+
+// run is one call of Run.
+type run struct {
+	m               *Model
+	p               *plan
+	st              *cuda.Stream
+	inputs, outputs []cuda.Address
+	from, to        *cuda.Event
+	hook            Hook
+	s               cuda.Submission
+}
+
+func (r *run) all(ctx context.Context) (ran int, err error) {
+	whole := r.acquire(r.p.contents)
+	switch {
+	case whole == nil:
+		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.contents, nil)) }()
+	case !errors.Is(whole, residency.ErrDoesNotFit):
+		return 0, whole
+	case r.p.hasWork: // the activations must stay; parameters come and go
+		if err := r.acquire([]residency.ID{r.p.work}); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, r.m.r.store.Release([]residency.ID{r.p.work}, nil)) }()
+	}
+	for i := range r.p.Layers {
+		action, err := r.layer(ctx, i, whole != nil)
+		if err != nil {
+			return i, fmt.Errorf("layer %d %q: %w", i, r.p.Layers[i].Name, err)
+		}
+		if action == Stop {
+			return i + 1, nil
+		}
+	}
+	return len(r.p.Layers), nil
+}
+
+func (r *run) acquire(ids []residency.ID) error {
+	return r.m.r.store.Acquire(time.Since(r.m.r.start), ids, &r.s, r.st)
+}
+
+// layer runs one layer and its hook; alone tells that its parameters are there for this layer only.
+func (r *run) layer(ctx context.Context, i int, alone bool) (action Action, err error) {
+	if alone {
+		if err := r.acquire(r.p.byLayer[i]); err != nil {
+			return Stop, err
+		}
+		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.byLayer[i], nil)) }()
+	}
+	r.s.Record(r.st, r.from)
+	r.m.launch(&r.s, r.st, r.p, r.m.bases(r.p, r.inputs, r.outputs), i, i+1)
+	r.s.Record(r.st, r.to)
+	err = r.m.r.dev.Submit(&r.s)
+	r.s.Reset()
+	if err == nil {
+		err = r.m.r.dev.Wait(ctx, r.to)
+	}
+	if err != nil || r.hook == nil {
+		return Continue, err
+	}
+	took, err := r.m.r.dev.Elapsed(r.from, r.to)
+	if err != nil {
+		return Stop, err
+	}
+	return r.hook(i, &r.p.Layers[i], took), nil
+}

@@ -1,0 +1,242 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
+	"downbeat.dev/cuda/layers"
+	"downbeat.dev/cuda/residency"
+)
+
+// Config bounds a Runtime.
+type Config struct {
+	DeviceBytes int64   // for parameters and activations together
+	PinnedBytes int64   // for evicted parameters
+	Alpha       float64 // of the eviction score; 0 takes the paper's 0.4
+	Capture     bool    // run batches as captured graphs
+}
+
+// Runtime holds what the models of one device share.
+type Runtime struct {
+	dev     *cuda.Device
+	cfg     Config
+	kernels *kernels.Set
+	store   *residency.Store
+	start   time.Time
+}
+
+// Open loads the kernels and reserves memory.
+func Open(dev *cuda.Device, c Config) (*Runtime, error) {
+	set, err := kernels.Load(dev)
+	if err != nil {
+		return nil, fmt.Errorf("open executor: %w", err)
+	}
+	store, err := residency.Open(dev, residency.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Alpha: c.Alpha})
+	if err != nil {
+		set.Free()
+		return nil, fmt.Errorf("open executor: %w", err)
+	}
+	return &Runtime{dev: dev, cfg: c, kernels: set, store: store, start: time.Now()}, nil
+}
+
+// Stats returns what the residency store moved.
+func (r *Runtime) Stats() residency.Stats { return r.store.Stats() }
+
+// Close frees everything; models must be closed and nothing may run.
+func (r *Runtime) Close() {
+	r.store.Close()
+	r.kernels.Free()
+}
+
+// Model is a graph that is ready to run.
+type Model struct {
+	r       *Runtime
+	graph   *layers.Graph
+	slo     time.Duration
+	max     int
+	params  map[string]place // by name, of all plans
+	plans   []*plan          // by batch − 1; nil until first used
+	scratch []cuda.Address
+	bound   []byte
+}
+
+// place is where a parameter lies: in a content of the store, at an offset.
+type place struct {
+	content residency.ID
+	offset  int64
+}
+
+// plan is a layers.Plan with what the executor keeps for it.
+type plan struct {
+	*layers.Plan
+	params   []place          // of each of Params
+	contents []residency.ID   // of all layers, without repetition, then the activations
+	byLayer  [][]residency.ID // of each layer
+	work     residency.ID     // the activations
+	hasWork  bool
+	kernels  []cuda.Kernel // of all steps, in order
+	captured map[key]*captured
+}
+
+// key names a place where a batch's tensors lie: graphs hold addresses.
+type key struct{ in, out cuda.Address }
+
+type captured struct {
+	graph *cuda.Graph
+	base  []cuda.Address
+}
+
+// Options of Load.
+type Options struct {
+	BatchMax int
+	SLO      time.Duration // the model's, for the eviction score
+}
+
+// Load makes a model ready: it compiles the largest and the smallest batch, so that whatever is wrong
+// with the graph is an error now, and makes its parameters known to the store.
+func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
+	if o.BatchMax < 1 || o.BatchMax > layers.BatchMax {
+		return nil, fmt.Errorf("load %q: batch max %d: must be 1 to %d", g.Name, o.BatchMax, layers.BatchMax)
+	}
+	m := &Model{r: r, graph: g, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax)}
+	for _, n := range []int{o.BatchMax, 1} {
+		if _, err := m.plan(n); err != nil {
+			return nil, errors.Join(fmt.Errorf("load %q: %w", g.Name, err), m.Close())
+		}
+	}
+	return m, nil
+}
+
+// Plan returns the plan for a batch size, compiling it if it was not used before.
+func (m *Model) Plan(batch int) (*layers.Plan, error) {
+	p, err := m.plan(batch)
+	if err != nil {
+		return nil, err
+	}
+	return p.Plan, nil
+}
+
+func (m *Model) plan(batch int) (*plan, error) {
+	if batch < 1 || batch > m.max {
+		return nil, fmt.Errorf("batch of %d: must be 1 to %d", batch, m.max)
+	}
+	if p := m.plans[batch-1]; p != nil {
+		return p, nil
+	}
+	compiled, err := layers.Compile(m.graph, batch)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{Plan: compiled, captured: map[key]*captured{}}
+	if err := m.settle(p); err != nil {
+		return nil, err
+	}
+	m.plans[batch-1] = p
+	return p, nil
+}
+
+// settle makes p's parameters and activations known to the store: one content for each layer's.
+func (m *Model) settle(p *plan) error {
+	seen := map[residency.ID]bool{}
+	for i := range p.Layers {
+		l := &p.Layers[i]
+		if err := m.pack(p.Plan, l); err != nil {
+			return err
+		}
+		var ids []residency.ID
+		for _, k := range l.Params {
+			id := m.params[p.Params[k].Name].content
+			if !seen[id] {
+				seen[id] = true
+				p.contents = append(p.contents, id)
+			}
+			ids = append(ids, id)
+		}
+		p.byLayer = append(p.byLayer, ids)
+		for s := range l.Steps {
+			k, ok := m.r.kernels.Kernel(l.Steps[s].Kernel)
+			if !ok {
+				return fmt.Errorf("layer %q: no kernel %q", l.Name, l.Steps[s].Kernel)
+			}
+			p.kernels = append(p.kernels, k)
+		}
+	}
+	for k := range p.Params {
+		p.params = append(p.params, m.params[p.Params[k].Name])
+	}
+	if p.ActivationBytes == 0 {
+		return nil
+	}
+	id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/activations", Kind: residency.Intermediates,
+		Bytes: p.ActivationBytes, SLO: m.slo}, nil)
+	if err != nil {
+		return fmt.Errorf("activations of a batch of %d: %w", p.Batch, err)
+	}
+	p.work, p.hasWork = id, true
+	p.contents = append(p.contents, id)
+	return nil
+}
+
+const paramAlign = 256
+
+// pack puts a layer's parameters that no other layer has into one content.
+func (m *Model) pack(p *layers.Plan, l *layers.Layer) error {
+	var data []byte
+	fresh := map[string]int64{}
+	for _, k := range l.Params {
+		param := &p.Params[k]
+		if _, known := m.params[param.Name]; known {
+			continue
+		}
+		if _, twice := fresh[param.Name]; twice {
+			continue
+		}
+		for len(data)%paramAlign != 0 {
+			data = append(data, 0)
+		}
+		fresh[param.Name] = int64(len(data))
+		data = append(data, param.Data...)
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + l.Name, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
+	if err != nil {
+		return fmt.Errorf("parameters of layer %q: %w", l.Name, err)
+	}
+	for name, off := range fresh {
+		m.params[name] = place{id, off}
+	}
+	return nil
+}
+
+// Close forgets the model; none of its batches may be under way.
+func (m *Model) Close() error {
+	gone := map[residency.ID]bool{}
+	var errs []error
+	remove := func(id residency.ID) {
+		if !gone[id] {
+			gone[id] = true
+			errs = append(errs, m.r.store.Remove(id))
+		}
+	}
+	for _, p := range m.plans {
+		if p == nil {
+			continue
+		}
+		for _, c := range p.captured {
+			c.graph.Free()
+		}
+		if p.hasWork {
+			remove(p.work)
+		}
+	}
+	for _, at := range m.params {
+		remove(at.content)
+	}
+	m.plans, m.params = nil, nil
+	return errors.Join(errs...)
+}

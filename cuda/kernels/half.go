@@ -1,0 +1,46 @@
+package kernels
+
+import "math"
+
+// ToHalf converts to IEEE binary16, rounding to nearest even; too large becomes infinity.
+func ToHalf(f float32) uint16 {
+	b := math.Float32bits(f)
+	sign := uint16(b >> 16 & 0x8000)
+	switch exp := int(b>>23&0xff) - 127 + 15; {
+	case b&0x7fffffff > 0x7f800000:
+		return sign | 0x7e00
+	case exp >= 31:
+		return sign | 0x7c00
+	case exp > 0:
+		return sign | roundShift(b&0x7fffff|uint32(exp)<<23, 13)
+	case exp > -11:
+		return sign | roundShift(b&0x7fffff|0x800000, uint(14-exp))
+	}
+	return sign
+}
+
+// roundShift drops n bits, rounding to nearest even. A carry moves on into the exponent, as it should.
+func roundShift(v uint32, n uint) uint16 {
+	rest, half := v&(1<<n-1), uint32(1)<<(n-1)
+	v >>= n
+	if rest > half || rest == half && v&1 == 1 {
+		v++
+	}
+	return uint16(v)
+}
+
+// FromHalf converts from IEEE binary16, exactly.
+func FromHalf(h uint16) float32 {
+	sign, exp, frac := uint32(h>>15)<<31, uint32(h>>10&31), uint32(h&0x3ff)
+	switch exp {
+	case 31:
+		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
+	case 0:
+		f := float32(frac) / (1 << 24)
+		if sign != 0 {
+			return -f
+		}
+		return f
+	}
+	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
+}

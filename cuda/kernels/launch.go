@@ -1,0 +1,42 @@
+package kernels
+
+import "downbeat.dev/cuda"
+
+// threads of a block for kernels that give each thread one element; csrc has the same number.
+const threads = 256
+
+// blocksMax bounds a grid; kernels loop over what is left.
+const blocksMax = 1 << 16
+
+// Elementwise returns the grid and block of the kernels that loop over count elements.
+func Elementwise(count int64) (grid, block cuda.Dim) {
+	blocks := min((count+threads-1)/threads, blocksMax)
+	return cuda.Dim{X: uint32(max(blocks, 1)), Y: 1, Z: 1}, cuda.Dim{X: threads, Y: 1, Z: 1}
+}
+
+// PerRow returns the grid and block of the kernels that give each row a block.
+func PerRow(count int64) (grid, block cuda.Dim) {
+	return cuda.Dim{X: uint32(min(max(count, 1), blocksMax)), Y: 1, Z: 1}, cuda.Dim{X: threads, Y: 1, Z: 1}
+}
+
+// tileM and tileN are the outputs of one block of gemm and conv; csrc has the same numbers.
+const (
+	tileM = 64
+	tileN = 64
+)
+
+// Launch returns the grid and block of gemm.
+func (p *Gemm) Launch() (grid, block cuda.Dim) {
+	return cuda.Dim{X: tiles(p.N, tileN), Y: tiles(p.M, tileM), Z: depth(p.B1, p.B2)}, cuda.Dim{X: threads, Y: 1, Z: 1}
+}
+
+// Launch returns the grid and block of conv: its product has K/Groups rows and OH·OW columns for each
+// image and group.
+func (p *Conv) Launch() (grid, block cuda.Dim) {
+	return cuda.Dim{X: tiles(p.OH*p.OW, tileN), Y: tiles(p.K/p.Groups, tileM), Z: depth(p.N, p.Groups)}, cuda.Dim{X: threads, Y: 1, Z: 1}
+}
+
+func tiles(n, tile int32) uint32 { return uint32((n + tile - 1) / tile) }
+
+// depth is the third extent of a grid, which the hardware bounds; kernels loop over what is left.
+func depth(a, b int32) uint32 { return uint32(min(int64(a)*int64(b), 65535)) }

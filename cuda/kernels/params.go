@@ -1,0 +1,221 @@
+package kernels
+
+import "unsafe"
+
+// Activation is applied to a result before it is stored. A and B of the struct are its constants.
+type Activation = int32
+
+// The activations, which are the operations of Unary too.
+const (
+	None        Activation = iota
+	Relu                   // max(x, 0)
+	Clip                   // A ≤ x ≤ B
+	LeakyRelu              // x < 0 ? A·x : x
+	Sigmoid                //
+	Tanh                   //
+	HardSigmoid            // clamp(A·x + B, 0, 1)
+	HardSwish              // x·clamp(x/6 + ½, 0, 1)
+	Swish                  // x·sigmoid(x)
+	Gelu                   // ½x(1 + erf(x/√2))
+	GeluTanh               // its tanh approximation
+	Erf                    //
+	Exp                    //
+	Log                    //
+	Sqrt                   //
+	Neg                    //
+	Abs                    //
+	Reciprocal             //
+	Floor                  //
+	Ceil                   //
+	Elu                    // x < 0 ? A(eˣ − 1) : x
+	Softplus               // log(1 + eˣ)
+	Square                 //
+	ActivationCount
+)
+
+// The operations of Binary.
+const (
+	Add int32 = iota
+	Sub
+	Mul
+	Div
+	Pow
+	Min
+	Max
+	BinaryCount
+)
+
+// The operations of Reduce.
+const (
+	ReduceSum int32 = iota
+	ReduceMean
+	ReduceMax
+	ReduceMin
+	ReduceL2
+	ReduceCount
+)
+
+// The modes of Pool.
+const (
+	PoolMax            int32 = iota
+	PoolAverage              // over the elements inside the image
+	PoolAveragePadding       // over the whole window
+)
+
+// The element types of Cast.
+const (
+	Float32 int32 = iota
+	Int32
+	Int64
+	Bool
+	Float16
+	Uint8
+)
+
+// Conv is a 2-D convolution by groups: Y[n,k,oh,ow] = act(Σ X·W + Bias[k] + Residual). X is [N,C,H,Wd], W is
+// [K,C/Groups,R,S]. Bias and Residual may be 0.
+type Conv struct {
+	X, W, Bias, Residual, Y uint64
+	N, C, H, Wd             int32
+	K, OH, OW               int32
+	R, S                    int32
+	StrideH, StrideW        int32
+	PadH, PadW              int32
+	DilH, DilW              int32
+	Groups                  int32
+	Act                     Activation
+	A, B                    float32
+	_                       int32
+}
+
+// Gemm is a batched matrix product with any strides: for each i < B1 and j < B2,
+// C[i,j,m,n] = act(Alpha·Σₖ A·B + Beta·Bias[m,n] + Residual[i,j,m,n]). Element (m,k) of A is at
+// i·A1 + j·A2 + m·AM + k·AK, element (k,n) of B at i·Bi1 + j·Bi2 + k·BK + n·BN; strides are in
+// elements. Bias is at m·BiasM + n·BiasN. C and Residual are dense. Bias and Residual may be 0.
+type Gemm struct {
+	PA, PB, Bias, Residual, PC uint64
+	A1, A2, Bi1, Bi2           int64
+	AM, AK, BK, BN             int32
+	BiasM, BiasN               int32
+	M, N, K, B1, B2            int32
+	Act                        Activation
+	Alpha, Beta                float32
+	A, B                       float32
+}
+
+// Pool is 2-D pooling of Planes images.
+type Pool struct {
+	X, Y             uint64
+	Planes, H, Wd    int32
+	OH, OW, R, S     int32
+	StrideH, StrideW int32
+	PadH, PadW       int32
+	DilH, DilW       int32
+	Mode             int32
+	_                [2]int32
+}
+
+// RankMax is the most dimensions that Binary, Where and Copy take, after neighbours were joined.
+const RankMax = 6
+
+// Binary is Y = act(op(P, Q)) with broadcasting: Y is dense with Dims; P and Q have strides in elements, 0
+// where they are repeated. Unused dimensions are 1, first.
+type Binary struct {
+	P, Q, Y uint64
+	Count   int64
+	Dims    [RankMax]int32
+	PS, QS  [RankMax]int32
+	Op, Act int32
+	A, B    float32
+	_       [2]int32
+}
+
+// Where is Y = Cond ? P : Q with broadcasting, as Binary. Cond holds bytes.
+type Where struct {
+	Cond, P, Q, Y uint64
+	Count         int64
+	Dims          [RankMax]int32
+	CS, PS, QS    [RankMax]int32
+}
+
+// Unary is Y[i] = act(X[i]).
+type Unary struct {
+	X, Y  uint64
+	Count int64
+	Act   int32
+	A, B  float32
+	_     int32
+}
+
+// Affine is Y = act(X·Scale[c] + Shift[c]), c the channel: batch normalisation that could not be folded.
+type Affine struct {
+	X, Scale, Shift, Y uint64
+	Count              int64
+	Channels, Inner    int32
+	Act                int32
+	A, B               float32
+	_                  int32
+}
+
+// Rows is what kernels along one axis take: X is [Outer, Len, Inner]. Softmax uses Op 1 for the
+// logarithm; Reduce its operation; ArgMax writes int64 and takes the first of equals.
+type Rows struct {
+	X, Y              uint64
+	Outer, Len, Inner int32
+	Op                int32
+}
+
+// LayerNorm normalises each of Rows rows of Len; Gamma and Beta have Len elements, Beta may be 0.
+// Residual, if not 0, is added to X first.
+type LayerNorm struct {
+	X, Gamma, Beta, Residual, Y uint64
+	Rows, Len                   int32
+	Epsilon                     float32
+	_                           int32
+}
+
+// Copy moves elements of Size bytes (1, 4 or 8): Y[Σ i·YS] = X[Σ i·XS] for every index below Dims. Strides
+// are in elements and may be negative.
+type Copy struct {
+	X, Y   uint64
+	Count  int64
+	Dims   [RankMax]int32
+	XS, YS [RankMax]int32
+	Size   int32
+	_      int32
+}
+
+// Gather takes slices along an axis: X is [Outer, Len, Inner], Index has Picks entries of IndexSize bytes,
+// Y is [Outer, Picks, Inner]. An index counts from the end when negative; one out of range gives
+// elements of all bits set, which is NaN.
+type Gather struct {
+	X, Index, Y       uint64
+	Outer, Len, Inner int32
+	Picks             int32
+	Size, IndexSize   int32
+}
+
+// Cast converts Count elements.
+type Cast struct {
+	X, Y     uint64
+	Count    int64
+	From, To int32
+}
+
+// BinaryInt64 is Y = op(P, Q) on int64 with broadcasting, as Binary without an activation. Division truncates.
+type BinaryInt64 = Binary
+
+// Bytes returns the struct's bytes, for Submission.Launch.
+func Bytes[T any](p *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
+}
+
+// from reads a kernel's struct out of a launch's parameters.
+func from[T any](params []byte) *T {
+	var t T
+	if len(params) != int(unsafe.Sizeof(t)) {
+		panic("kernels: a launch with parameters of another kernel")
+	}
+	copy(Bytes(&t), params)
+	return &t
+}

@@ -1,0 +1,440 @@
+package layers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
+)
+
+// BatchMax bounds the batch size of a plan.
+const BatchMax = 4096
+
+// tensor is a value during compilation: a constant, or a place in a buffer.
+type tensor struct {
+	Value
+	data   []byte // of a constant
+	source string // the initialiser that data is, if it is one unchanged
+	buffer int    // −1 while a constant is not yet a parameter
+}
+
+func (t *tensor) constant() bool { return t.data != nil }
+
+func (t *tensor) elements() int {
+	n := 1
+	for _, d := range t.Dims {
+		n *= d
+	}
+	return n
+}
+
+func (t *tensor) bytes() int64 { return int64(t.elements()) * int64(t.Type.Size()) }
+
+// compiler builds one plan.
+type compiler struct {
+	g       *Graph
+	batch   int
+	batched bool // some input has a batch dimension
+	plan    *Plan
+	values  map[string]*tensor
+	users   map[string][]int // the nodes that read a value
+	ends    map[string]bool  // graph outputs
+	params  map[string]int   // parameter by name
+	done    []bool           // nodes that were lowered or fused
+	layer   *Layer           // what is being built
+	node    *Node
+}
+
+// Compile makes the plan of g for a batch size.
+func Compile(g *Graph, batch int) (*Plan, error) {
+	if batch < 1 || batch > BatchMax {
+		return nil, fmt.Errorf("compile %q: batch %d: must be 1 to %d", g.Name, batch, BatchMax)
+	}
+	c := &compiler{g: g, batch: batch, plan: &Plan{Batch: batch}, values: map[string]*tensor{},
+		users: map[string][]int{}, ends: map[string]bool{}, params: map[string]int{}, done: make([]bool, len(g.Nodes))}
+	if err := c.compile(); err != nil {
+		return nil, fmt.Errorf("compile %q: %w", g.Name, err)
+	}
+	return c.plan, nil
+}
+
+func (c *compiler) compile() error {
+	if err := c.supported(); err != nil {
+		return err
+	}
+	if err := c.declare(); err != nil {
+		return err
+	}
+	for i := range c.g.Nodes {
+		if c.done[i] {
+			continue
+		}
+		c.done[i] = true
+		n := &c.g.Nodes[i]
+		if err := c.lower(n); err != nil {
+			return fmt.Errorf("node %q (%s): %w", n.Name, n.Op, err)
+		}
+	}
+	if err := c.finish(); err != nil {
+		return err
+	}
+	c.plan.live()
+	c.plan.ActivationBytes = place(c.plan.Buffers)
+	return nil
+}
+
+// supported names every operator that is missing at once, so that a user sees the whole list.
+func (c *compiler) supported() error {
+	var missing []string
+	for i := range c.g.Nodes {
+		if op := c.g.Nodes[i].Op; operators[op] == nil && !slices.Contains(missing, op) {
+			missing = append(missing, op)
+		}
+	}
+	if missing != nil {
+		slices.Sort(missing)
+		return fmt.Errorf("operators %s: %w", strings.Join(missing, ", "), ErrUnsupported)
+	}
+	return nil
+}
+
+// declare enters constants and inputs, and counts users.
+func (c *compiler) declare() error {
+	for i := range c.g.Constants {
+		k := &c.g.Constants[i]
+		if err := k.check(); err != nil {
+			return err
+		}
+		data := k.Data
+		if data == nil {
+			data = []byte{}
+		}
+		c.values[k.Name] = &tensor{Value: k.Value, data: data, source: k.Name, buffer: -1}
+	}
+	for i, in := range c.g.Inputs {
+		dims := slices.Clone(in.Dims)
+		for d, n := range dims {
+			if n == -1 && d == 0 {
+				dims[d], c.batched = c.batch, true
+			} else if n < 1 {
+				return fmt.Errorf("input %q: dimension %d of %v is not fixed: %w", in.Name, d, in.Dims, ErrUnsupported)
+			}
+		}
+		if (len(in.Dims) == 0 || in.Dims[0] != -1) && c.batch != 1 {
+			return fmt.Errorf("input %q: shape %v has no batch dimension: %w", in.Name, in.Dims, ErrUnsupported)
+		}
+		t, err := c.newTensor(in.Name, in.Type, dims)
+		if err != nil {
+			return err
+		}
+		t.buffer = c.buffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
+		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
+	}
+	for i := range c.g.Nodes {
+		for _, in := range c.g.Nodes[i].Inputs {
+			c.users[in] = append(c.users[in], i)
+		}
+	}
+	for _, o := range c.g.Outputs {
+		c.ends[o] = true
+	}
+	return nil
+}
+
+func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, error) {
+	if typ.Size() == 0 {
+		return nil, fmt.Errorf("value %q: %v: %w", name, typ, ErrUnsupported)
+	}
+	if n, err := Elements(dims); err != nil || n == 0 {
+		if err == nil {
+			err = fmt.Errorf("shape %v is empty: %w", dims, ErrUnsupported)
+		}
+		return nil, fmt.Errorf("value %q: %w", name, err)
+	}
+	if c.values[name] != nil {
+		return nil, fmt.Errorf("value %q is defined twice", name)
+	}
+	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1}
+	c.values[name] = t
+	return t, nil
+}
+
+func (c *compiler) buffer(b Buffer) int {
+	c.plan.Buffers = append(c.plan.Buffers, b)
+	return len(c.plan.Buffers) - 1
+}
+
+// lower turns a node into a layer, or computes it when it depends on constants only.
+func (c *compiler) lower(n *Node) error {
+	op := operators[n.Op]
+	for _, in := range n.Inputs {
+		if in != "" && c.values[in] == nil {
+			return fmt.Errorf("input %q is not defined before it is used", in)
+		}
+	}
+	if len(n.Inputs) < op.inputs || len(n.Outputs) < 1 {
+		return fmt.Errorf("%d inputs and %d outputs: needs %d and 1", len(n.Inputs), len(n.Outputs), op.inputs)
+	}
+	for i := range op.inputs {
+		if n.Inputs[i] == "" {
+			return fmt.Errorf("input %d is left out", i)
+		}
+	}
+	if c.constants(n) && n.Op != "Constant" {
+		return c.fold(n)
+	}
+	c.node, c.layer = n, &Layer{Name: n.Name, Op: n.Op}
+	if err := op.lower(c, n); err != nil {
+		return err
+	}
+	if len(c.layer.Steps) > 0 {
+		c.plan.Layers = append(c.plan.Layers, *c.layer)
+	}
+	return nil
+}
+
+// constants tells whether a node depends on constants only; a Shape does, its input's shape being known.
+func (c *compiler) constants(n *Node) bool {
+	for _, in := range n.Inputs {
+		if in != "" && !c.values[in].constant() {
+			return false
+		}
+	}
+	return true
+}
+
+// foldBytesMax bounds what a constant may grow to: a file of a few bytes must not take all memory.
+const foldBytesMax = 256 << 20
+
+// fold computes a node of constants with the Go kernels.
+func (c *compiler) fold(n *Node) error {
+	f := &compiler{g: c.g, batch: c.batch, plan: &Plan{}, values: map[string]*tensor{}, users: map[string][]int{},
+		ends: map[string]bool{}, params: map[string]int{}, node: n, layer: &Layer{}}
+	for _, in := range n.Inputs {
+		if in != "" {
+			t := *c.values[in]
+			t.buffer = -1
+			f.values[in] = &t
+		}
+	}
+	if err := operators[n.Op].lower(f, n); err != nil {
+		return err
+	}
+	mem, base, err := f.fill()
+	if err != nil {
+		return err
+	}
+	reference := kernels.Reference()
+	for i := range f.layer.Steps {
+		s := &f.layer.Steps[i]
+		p := slices.Clone(s.Params)
+		s.Bind(p, base)
+		reference[s.Kernel](mem, cuda.Launch{Kernel: s.Kernel, Params: p})
+	}
+	for _, out := range n.Outputs {
+		t := f.values[out]
+		if t == nil {
+			continue
+		}
+		k, err := c.newTensor(out, t.Type, t.Dims)
+		if err != nil {
+			return err
+		}
+		if k.data = t.data; k.data == nil {
+			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
+		}
+		if t.constant() {
+			k.source = t.source
+		}
+	}
+	return nil
+}
+
+// fill gives every buffer of a folded node memory.
+func (c *compiler) fill() (*cuda.DeviceMemory, []cuda.Address, error) {
+	mem := cuda.NewDeviceMemory(foldBytesMax)
+	base := make([]cuda.Address, len(c.plan.Buffers))
+	for i, b := range c.plan.Buffers {
+		var err error
+		if base[i], err = mem.Alloc(b.Bytes); err != nil {
+			return nil, nil, fmt.Errorf("constant of %d bytes: %w", b.Bytes, err)
+		}
+		if b.Kind == Parameter {
+			copy(mem.Bytes(base[i], b.Bytes), c.plan.Params[b.Index].Data)
+		}
+	}
+	return mem, base, nil
+}
+
+// in returns input i of the node, nil if it is left out.
+func (c *compiler) in(i int) *tensor {
+	if i >= len(c.node.Inputs) || c.node.Inputs[i] == "" {
+		return nil
+	}
+	return c.values[c.node.Inputs[i]]
+}
+
+// at returns the ref of a tensor, making a constant a parameter; 0 for nil.
+func (c *compiler) at(t *tensor) uint64 {
+	if t == nil {
+		return 0
+	}
+	if t.buffer < 0 {
+		t.buffer = c.param(t.source, t.data)
+	}
+	b := &c.plan.Buffers[t.buffer]
+	if b.Kind == Parameter && !slices.Contains(c.layer.Params, b.Index) {
+		c.layer.Params = append(c.layer.Params, b.Index)
+	}
+	c.layer.Bytes += t.bytes()
+	return ref(t.buffer, 0)
+}
+
+// param makes bytes a parameter. One that is not an initialiser as it stands is named by its contents, so
+// that plans for other batches agree (L3).
+func (c *compiler) param(source string, data []byte) int {
+	name := source
+	if name == "" {
+		sum := sha256.Sum256(data)
+		name = "derived/" + hex.EncodeToString(sum[:12])
+	}
+	if b, ok := c.params[name]; ok {
+		return b
+	}
+	c.plan.Params = append(c.plan.Params, Param{Name: name, Data: data})
+	b := c.buffer(Buffer{Kind: Parameter, Bytes: int64(len(data)), Index: len(c.plan.Params) - 1})
+	c.params[name] = b
+	return b
+}
+
+// paramFloats makes computed floats a parameter and returns its ref.
+func (c *compiler) paramFloats(v []float32) uint64 {
+	return c.at(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
+}
+
+// result makes the value of an output that a launch writes.
+func (c *compiler) result(name string, typ DataType, dims []int) (*tensor, error) {
+	t, err := c.newTensor(name, typ, dims)
+	if err != nil {
+		return nil, err
+	}
+	t.buffer = c.buffer(Buffer{Kind: Activation, Bytes: t.bytes()})
+	return t, nil
+}
+
+// alias makes the value of an output that has its input's bytes in another shape.
+func (c *compiler) alias(name string, of *tensor, dims []int) error {
+	t, err := c.newTensor(name, of.Type, dims)
+	if err != nil {
+		return err
+	}
+	t.buffer, t.data, t.source = of.buffer, of.data, of.source
+	return nil
+}
+
+// emit adds a launch; the first addresses words of the struct are refs.
+func emit[T any](c *compiler, kernel string, addresses int, grid, block cuda.Dim, p *T) {
+	c.layer.Steps = append(c.layer.Steps, Step{Kernel: kernel, Grid: grid, Block: block,
+		Params: slices.Clone(kernels.Bytes(p)), Addresses: addresses})
+}
+
+// sole returns the only node that reads a value, nil when there are several, none, or it is an output.
+func (c *compiler) sole(name string) *Node {
+	if u := c.users[name]; len(u) == 1 && !c.ends[name] && !c.done[u[0]] {
+		return &c.g.Nodes[u[0]]
+	}
+	return nil
+}
+
+// fused marks the sole user of name as part of the layer under way and returns its output's name.
+func (c *compiler) fused(name string) string {
+	i := c.users[name][0]
+	c.done[i] = true
+	c.layer.Op += "+" + c.g.Nodes[i].Op
+	return c.g.Nodes[i].Outputs[0]
+}
+
+// finish makes the buffers of the graph's outputs outputs.
+func (c *compiler) finish() error {
+	if len(c.g.Outputs) == 0 {
+		return errors.New("no outputs")
+	}
+	for i, name := range c.g.Outputs {
+		t := c.values[name]
+		if t == nil {
+			return fmt.Errorf("output %q is not computed", name)
+		}
+		if c.batched && (len(t.Dims) == 0 || t.Dims[0] != c.batch) {
+			return fmt.Errorf("output %q: shape %v does not begin with the batch of %d: %w", name, t.Dims, c.batch, ErrUnsupported)
+		}
+		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation {
+			if err := c.copyOutput(t); err != nil {
+				return err
+			}
+		}
+		b := &c.plan.Buffers[t.buffer]
+		b.Kind, b.Index = Output, i
+		c.plan.Outputs = append(c.plan.Outputs, Tensor{Value: Value{name, t.Type, t.Dims}, Layer: c.lastWrite(t.buffer)})
+	}
+	return nil
+}
+
+// copyOutput gives an output that is an input, a constant or another output bytes of its own.
+func (c *compiler) copyOutput(t *tensor) error {
+	c.layer = &Layer{Name: t.Name, Op: "Copy"}
+	out := &tensor{Value: t.Value, buffer: c.buffer(Buffer{Kind: Activation, Bytes: t.bytes()})}
+	if err := c.copyTo(t, out, t.Dims, dense(t.Dims), dense(t.Dims), 0, 0); err != nil {
+		return err
+	}
+	t.buffer, t.data = out.buffer, nil
+	c.plan.Layers = append(c.plan.Layers, *c.layer)
+	return nil
+}
+
+// lastWrite returns the last layer whose result goes to a buffer. A buffer is written by one layer only,
+// the first that names it.
+func (c *compiler) lastWrite(buffer int) int {
+	for l := range c.plan.Layers {
+		hit := false
+		for s := range c.plan.Layers[l].Steps {
+			c.plan.Layers[l].Steps[s].buffers(func(b int) { hit = hit || b == buffer })
+		}
+		if hit {
+			return l
+		}
+	}
+	return -1
+}
+
+// floatsOf views little-endian bytes as floats.
+func floatsOf(b []byte) []float32 { return viewOf[float32](b) }
+
+func intsOf(b []byte) []int64 { return viewOf[int64](b) }
+
+func viewOf[T any](b []byte) []T {
+	var t T
+	size := int(unsafe.Sizeof(t))
+	n := len(b) / size
+	if n == 0 {
+		return nil
+	}
+	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(t) != 0 { // bytes inside a file may lie anywhere
+		v := make([]T, n)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), n*size), b)
+		return v
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func bytesOf[T any](v []T) []byte {
+	if len(v) == 0 {
+		return []byte{}
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(v[0])))
+}

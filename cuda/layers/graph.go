@@ -1,0 +1,126 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// DataType is an element type.
+type DataType uint8
+
+// The element types.
+const (
+	Float32 DataType = iota + 1
+	Int32
+	Int64
+	Bool
+	Uint8
+)
+
+// Size returns the bytes of an element.
+func (t DataType) Size() int {
+	switch t {
+	case Float32, Int32:
+		return 4
+	case Int64:
+		return 8
+	case Bool, Uint8:
+		return 1
+	}
+	return 0
+}
+
+// String returns the type's name.
+func (t DataType) String() string {
+	if t >= Float32 && t <= Uint8 {
+		return [...]string{"float32", "int32", "int64", "bool", "uint8"}[t-1]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Value is a tensor's name, type and dimensions. In a Graph's inputs a dimension of −1 stands for the
+// batch, and only the first may be that.
+type Value struct {
+	Name string
+	Type DataType
+	Dims []int
+}
+
+// Constant is a tensor with bytes: row-major, little-endian.
+type Constant struct {
+	Value
+	Data []byte
+}
+
+// Attr is an attribute of a node; which field counts depends on the operator.
+type Attr struct {
+	Int    int64
+	Float  float32
+	Ints   []int64
+	Floats []float32
+	Text   string
+	Tensor *Constant
+}
+
+// Node is one operator, in the terms of ONNX's default operator set. An empty input name is an input left out.
+type Node struct {
+	Name, Op string
+	Inputs   []string
+	Outputs  []string
+	Attrs    map[string]Attr
+}
+
+// Graph is a model. Nodes are in topological order. Opset is the version of ONNX's operator set.
+type Graph struct {
+	Name      string
+	Opset     int64
+	Inputs    []Value
+	Outputs   []string
+	Constants []Constant
+	Nodes     []Node
+}
+
+// ErrUnsupported: the graph uses an operator, a type or a mode that the executor does not have; the
+// model goes to another executor.
+var ErrUnsupported = errors.New("layers: not supported")
+
+// elementsMax keeps every index and stride in 32 bits, which is what kernels use.
+const elementsMax = math.MaxInt32
+
+// Elements returns the number of elements of a shape; an error if it has negative dimensions or too many.
+func Elements(dims []int) (int, error) {
+	n := 1
+	for _, d := range dims {
+		if d < 0 {
+			return 0, fmt.Errorf("shape %v: negative dimension", dims)
+		}
+		if d > 0 && n > elementsMax/d {
+			return 0, fmt.Errorf("shape %v: more than %d elements", dims, elementsMax)
+		}
+		n *= d
+	}
+	return n, nil
+}
+
+// check refuses constants that are not what they say, and weights that are not numbers.
+func (c *Constant) check() error {
+	n, err := Elements(c.Dims)
+	if err != nil {
+		return fmt.Errorf("constant %q: %w", c.Name, err)
+	}
+	if c.Type.Size() == 0 {
+		return fmt.Errorf("constant %q: %v: %w", c.Name, c.Type, ErrUnsupported)
+	}
+	if len(c.Data) != n*c.Type.Size() {
+		return fmt.Errorf("constant %q: %d bytes for %v of %v", c.Name, len(c.Data), c.Dims, c.Type)
+	}
+	if c.Type == Float32 {
+		for i, v := range floatsOf(c.Data) {
+			if math.IsNaN(float64(v)) {
+				return fmt.Errorf("constant %q: element %d is not a number", c.Name, i)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,411 @@
+package layers
+
+import (
+	"fmt"
+	"slices"
+
+	"downbeat.dev/cuda/kernels"
+)
+
+// dense returns the row-major strides of a shape, in elements.
+func dense(dims []int) []int {
+	s := make([]int, len(dims))
+	n := 1
+	for i := len(dims) - 1; i >= 0; i-- {
+		s[i] = n
+		n *= dims[i]
+	}
+	return s
+}
+
+// broadcast returns the shape of two shapes together, by ONNX's (NumPy's) rule.
+func broadcast(a, b []int) ([]int, error) {
+	n := max(len(a), len(b))
+	out := make([]int, n)
+	for i := range out {
+		x, y := dimFromEnd(a, n-i), dimFromEnd(b, n-i)
+		if x != y && x != 1 && y != 1 {
+			return nil, fmt.Errorf("shapes %v and %v do not broadcast", a, b)
+		}
+		out[i] = x
+		if x == 1 {
+			out[i] = y
+		}
+	}
+	return out, nil
+}
+
+func dimFromEnd(dims []int, k int) int {
+	if k > len(dims) {
+		return 1
+	}
+	return dims[len(dims)-k]
+}
+
+// repeated returns the strides of a tensor read with the shape out: 0 where it is repeated.
+func repeated(dims, out []int) []int {
+	s, d := make([]int, len(out)), dense(dims)
+	for i := range out {
+		if j := i - len(out) + len(dims); j >= 0 && dims[j] != 1 {
+			s[i] = d[j]
+		}
+	}
+	return s
+}
+
+// join merges neighbouring dimensions that every view walks as one, drops those of extent 1, and fills
+// up to the kernels' rank with ones in front.
+func join(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMax]int32, error) {
+	var out [kernels.RankMax]int32
+	strides := make([][kernels.RankMax]int32, len(views))
+	var d []int
+	v := make([][]int, len(views))
+	for i, n := range dims {
+		if n == 1 {
+			continue
+		}
+		one := len(d) > 0
+		for k := range views {
+			one = one && v[k][len(d)-1] == views[k][i]*n
+		}
+		if one {
+			d[len(d)-1] *= n
+			for k := range views {
+				v[k][len(d)-1] = views[k][i]
+			}
+			continue
+		}
+		d = append(d, n)
+		for k := range views {
+			v[k] = append(v[k], views[k][i])
+		}
+	}
+	if len(d) > kernels.RankMax {
+		return out, nil, fmt.Errorf("%d dimensions that cannot be joined, at most %d: %w", len(d), kernels.RankMax, ErrUnsupported)
+	}
+	pad := kernels.RankMax - len(d)
+	for i := range out {
+		out[i] = 1
+		if i >= pad {
+			out[i] = int32(d[i-pad])
+			for k := range views {
+				strides[k][i] = int32(v[k][i-pad])
+			}
+		}
+	}
+	return out, strides, nil
+}
+
+// copyTo emits a strided copy of a box of dims elements from x at xOff to y at yOff, in elements.
+func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) error {
+	d, s, err := join(dims, xs, ys)
+	if err != nil {
+		return err
+	}
+	count := int64(1)
+	for _, n := range dims {
+		count *= int64(n)
+	}
+	size := x.Type.Size()
+	p := kernels.Copy{X: c.at(x) + uint64(xOff*size), Y: c.at(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
+	grid, block := kernels.Elementwise(count)
+	emit(c, "copy", 2, grid, block, &p)
+	return nil
+}
+
+// ints returns a constant input as numbers; how says what it is for.
+func (c *compiler) ints(i int, how string) ([]int, error) {
+	t := c.in(i)
+	if t == nil {
+		return nil, nil
+	}
+	if !t.constant() {
+		return nil, fmt.Errorf("%s %q is not a constant: %w", how, t.Name, ErrUnsupported)
+	}
+	var out []int
+	switch t.Type {
+	case Int64:
+		for _, v := range intsOf(t.data) {
+			out = append(out, int(v))
+		}
+	case Int32:
+		for _, v := range viewOf[int32](t.data) {
+			out = append(out, int(v))
+		}
+	default:
+		return nil, fmt.Errorf("%s %q is %v", how, t.Name, t.Type)
+	}
+	if out == nil {
+		out = []int{}
+	}
+	return out, nil
+}
+
+// intsAttr returns numbers from an attribute, or from an input as later operator sets have it.
+func (c *compiler) intsAttr(name string, input int) ([]int, error) {
+	if a, ok := c.node.Attrs[name]; ok {
+		out := []int{}
+		for _, v := range a.Ints {
+			out = append(out, int(v))
+		}
+		return out, nil
+	}
+	return c.ints(input, name)
+}
+
+func (c *compiler) intAttr(name string, otherwise int) int {
+	if a, ok := c.node.Attrs[name]; ok {
+		return int(a.Int)
+	}
+	return otherwise
+}
+
+func (c *compiler) floatAttr(name string, otherwise float32) float32 {
+	if a, ok := c.node.Attrs[name]; ok {
+		return a.Float
+	}
+	return otherwise
+}
+
+// axis turns an axis that may count from the end into an index below rank.
+func axis(a, rank int) (int, error) {
+	if a < -rank || a >= rank {
+		return 0, fmt.Errorf("axis %d of %d dimensions", a, rank)
+	}
+	return (a + rank) % rank, nil
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+func view(c *compiler, n *Node) error { return c.alias(n.Outputs[0], c.in(0), c.in(0).Dims) }
+
+func reshape(c *compiler, n *Node) error {
+	x := c.in(0)
+	want, err := c.intsAttr("shape", 1)
+	if err != nil {
+		return err
+	}
+	dims, free := slices.Clone(want), -1
+	for i, d := range dims {
+		switch {
+		case d == 0 && c.intAttr("allowzero", 0) == 0:
+			if i >= len(x.Dims) {
+				return fmt.Errorf("shape %v keeps dimension %d of %v", want, i, x.Dims)
+			}
+			dims[i] = x.Dims[i]
+		case d == -1 && free < 0:
+			free, dims[i] = i, 1
+		case d < 0:
+			return fmt.Errorf("shape %v", want)
+		}
+	}
+	total, err := Elements(dims)
+	if err != nil {
+		return err
+	}
+	if free >= 0 && total > 0 {
+		dims[free] = x.elements() / total
+		total *= dims[free]
+	}
+	if total != x.elements() {
+		return fmt.Errorf("shape %v for the %d elements of %v", want, x.elements(), x.Dims)
+	}
+	return c.alias(n.Outputs[0], x, dims)
+}
+
+func flatten(c *compiler, n *Node) error {
+	x := c.in(0)
+	a := c.intAttr("axis", 1)
+	if a < 0 {
+		a += len(x.Dims)
+	}
+	if a < 0 || a > len(x.Dims) {
+		return fmt.Errorf("axis %d of %v", a, x.Dims)
+	}
+	return c.alias(n.Outputs[0], x, []int{product(x.Dims[:a]), product(x.Dims[a:])})
+}
+
+func squeeze(c *compiler, n *Node) error {
+	x := c.in(0)
+	axes, err := c.intsAttr("axes", 1)
+	if err != nil {
+		return err
+	}
+	drop := make([]bool, len(x.Dims))
+	for _, a := range axes {
+		i, err := axis(a, len(x.Dims))
+		if err != nil {
+			return err
+		}
+		if x.Dims[i] != 1 {
+			return fmt.Errorf("dimension %d of %v is not 1", i, x.Dims)
+		}
+		drop[i] = true
+	}
+	dims := []int{}
+	for i, d := range x.Dims {
+		if !drop[i] && !(axes == nil && d == 1) {
+			dims = append(dims, d)
+		}
+	}
+	return c.alias(n.Outputs[0], x, dims)
+}
+
+func unsqueeze(c *compiler, n *Node) error {
+	x := c.in(0)
+	axes, err := c.intsAttr("axes", 1)
+	if err != nil {
+		return err
+	}
+	rank := len(x.Dims) + len(axes)
+	fresh := make([]bool, rank)
+	for _, a := range axes {
+		i, err := axis(a, rank)
+		if err != nil {
+			return err
+		}
+		if fresh[i] {
+			return fmt.Errorf("axes %v name one twice", axes)
+		}
+		fresh[i] = true
+	}
+	dims, rest := make([]int, rank), x.Dims
+	for i := range dims {
+		if dims[i] = 1; !fresh[i] {
+			dims[i], rest = rest[0], rest[1:]
+		}
+	}
+	return c.alias(n.Outputs[0], x, dims)
+}
+
+func transpose(c *compiler, n *Node) error {
+	x := c.in(0)
+	rank := len(x.Dims)
+	perm := make([]int, 0, rank)
+	if a, ok := n.Attrs["perm"]; ok {
+		for _, p := range a.Ints {
+			perm = append(perm, int(p))
+		}
+	} else {
+		for i := range rank {
+			perm = append(perm, rank-1-i)
+		}
+	}
+	seen := make([]bool, rank)
+	dims, xs, from := make([]int, rank), make([]int, rank), dense(x.Dims)
+	if len(perm) != rank {
+		return fmt.Errorf("permutation %v of %v", perm, x.Dims)
+	}
+	for i, p := range perm {
+		if p < 0 || p >= rank || seen[p] {
+			return fmt.Errorf("permutation %v of %v", perm, x.Dims)
+		}
+		seen[p] = true
+		dims[i], xs[i] = x.Dims[p], from[p]
+	}
+	y, err := c.result(n.Outputs[0], x.Type, dims)
+	if err != nil {
+		return err
+	}
+	return c.copyTo(x, y, dims, xs, dense(dims), 0, 0)
+}
+
+func expand(c *compiler, n *Node) error {
+	x := c.in(0)
+	want, err := c.ints(1, "shape")
+	if err != nil {
+		return err
+	}
+	dims, err := broadcast(x.Dims, want)
+	if err != nil {
+		return err
+	}
+	y, err := c.result(n.Outputs[0], x.Type, dims)
+	if err != nil {
+		return err
+	}
+	return c.copyTo(x, y, dims, repeated(x.Dims, dims), dense(dims), 0, 0)
+}
+
+func concat(c *compiler, n *Node) error {
+	first := c.in(0)
+	a, err := axis(c.intAttr("axis", 0), len(first.Dims))
+	if err != nil {
+		return err
+	}
+	dims := slices.Clone(first.Dims)
+	dims[a] = 0
+	for i := range n.Inputs {
+		x := c.in(i)
+		if x == nil || x.Type != first.Type || len(x.Dims) != len(dims) {
+			return fmt.Errorf("input %d does not fit the first", i)
+		}
+		for d := range dims {
+			if d != a && x.Dims[d] != dims[d] {
+				return fmt.Errorf("shapes %v and %v along axis %d", first.Dims, x.Dims, a)
+			}
+		}
+		dims[a] += x.Dims[a]
+	}
+	y, err := c.result(n.Outputs[0], first.Type, dims)
+	if err != nil {
+		return err
+	}
+	ys, off := dense(dims), 0
+	for i := range n.Inputs {
+		x := c.in(i)
+		if x.elements() == 0 {
+			continue
+		}
+		if err := c.copyTo(x, y, x.Dims, dense(x.Dims), ys, 0, off*ys[a]); err != nil {
+			return err
+		}
+		off += x.Dims[a]
+	}
+	return nil
+}
+
+func split(c *compiler, n *Node) error {
+	x := c.in(0)
+	a, err := axis(c.intAttr("axis", 0), len(x.Dims))
+	if err != nil {
+		return err
+	}
+	sizes, err := c.intsAttr("split", 1)
+	if err != nil {
+		return err
+	}
+	if sizes == nil { // equal parts; the last is smaller when they do not divide
+		part := (x.Dims[a] + len(n.Outputs) - 1) / len(n.Outputs)
+		for left := x.Dims[a]; left > 0; left -= part {
+			sizes = append(sizes, min(part, left))
+		}
+	}
+	total := 0
+	for _, s := range sizes {
+		total += s
+	}
+	if len(sizes) != len(n.Outputs) || total != x.Dims[a] {
+		return fmt.Errorf("parts %v of %d for %d outputs", sizes, x.Dims[a], len(n.Outputs))
+	}
+	xs, off := dense(x.Dims), 0
+	for i, s := range sizes {
+		dims := slices.Clone(x.Dims)
+		dims[a] = s
+		y, err := c.result(n.Outputs[i], x.Type, dims)
+		if err != nil {
+			return err
+		}
+		if err := c.copyTo(x, y, dims, xs, dense(dims), off*xs[a], 0); err != nil {
+			return err
+		}
+		off += s
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package layers
+
+import (
+	"fmt"
+	"slices"
+
+	"downbeat.dev/cuda/kernels"
+)
+
+// window is the geometry of a convolution or pooling over two dimensions; one dimension is two with height 1.
+type window struct {
+	size, stride, dil, top, bottom [2]int // top and bottom: padding before and after
+	out                            [2]int
+}
+
+// window reads the attributes for an image of h by w; size is the kernel's extent.
+func (c *compiler) window(image, size []int) (g window, err error) {
+	rank := len(image)
+	attr := func(name string, otherwise int) []int {
+		a, ok := c.node.Attrs[name]
+		out := make([]int, 0, 2*rank)
+		for i := range len(a.Ints) {
+			out = append(out, int(a.Ints[i]))
+		}
+		for !ok && len(out) < 2*rank {
+			out = append(out, otherwise)
+		}
+		return out
+	}
+	stride, dil, pads := attr("strides", 1), attr("dilations", 1), attr("pads", 0)
+	if len(stride) < rank || len(dil) < rank || len(pads) < 2*rank {
+		return g, fmt.Errorf("strides %v, dilations %v, pads %v for %d dimensions", stride, dil, pads, rank)
+	}
+	for i := range 2 {
+		g.size[i], g.stride[i], g.dil[i], g.out[i] = 1, 1, 1, 1
+	}
+	for i := range rank {
+		k := i + 2 - rank
+		g.size[k], g.stride[k], g.dil[k], g.top[k], g.bottom[k] = size[i], stride[i], dil[i], pads[i], pads[rank+i]
+		if err := g.extent(k, image[i], c.node.Attrs["auto_pad"].Text, c.intAttr("ceil_mode", 0) != 0); err != nil {
+			return g, err
+		}
+	}
+	return g, nil
+}
+
+// extent computes the output's extent along one dimension.
+func (g *window) extent(k, image int, auto string, ceil bool) error {
+	const most = 1 << 20
+	for _, v := range []int{g.size[k], g.stride[k], g.dil[k]} {
+		if v < 1 || v > most {
+			return fmt.Errorf("window size %d, stride %d, dilation %d: must be 1 to %d", g.size[k], g.stride[k], g.dil[k], most)
+		}
+	}
+	if g.top[k] < 0 || g.top[k] > most || g.bottom[k] < 0 || g.bottom[k] > most {
+		return fmt.Errorf("padding %d and %d: must be 0 to %d", g.top[k], g.bottom[k], most)
+	}
+	span := (g.size[k]-1)*g.dil[k] + 1
+	switch auto {
+	case "", "NOTSET":
+	case "VALID":
+		g.top[k], g.bottom[k] = 0, 0
+	case "SAME_UPPER", "SAME_LOWER":
+		pad := max(((image+g.stride[k]-1)/g.stride[k]-1)*g.stride[k]+span-image, 0)
+		g.top[k], g.bottom[k] = pad/2, pad-pad/2
+		if auto == "SAME_LOWER" {
+			g.top[k], g.bottom[k] = g.bottom[k], g.top[k]
+		}
+	default:
+		return fmt.Errorf("auto_pad %q", auto)
+	}
+	room := image + g.top[k] + g.bottom[k] - span
+	if room < 0 {
+		return fmt.Errorf("a window of %d does not fit %d with padding %d and %d", span, image, g.top[k], g.bottom[k])
+	}
+	g.out[k] = room/g.stride[k] + 1
+	if ceil && room%g.stride[k] != 0 && g.out[k]*g.stride[k] < image+g.top[k] {
+		g.out[k]++ // a window that starts inside the image or its padding before, and ends outside
+	}
+	return nil
+}
+
+// plane returns height and width of an image of one or two dimensions.
+func plane(image []int) (h, w int) {
+	if len(image) == 1 {
+		return 1, image[0]
+	}
+	return image[0], image[1]
+}
+
+func conv(c *compiler, n *Node) error {
+	if err := c.float(0, 1, 2); err != nil {
+		return err
+	}
+	x, w := c.in(0), c.in(1)
+	groups := c.intAttr("group", 1)
+	rank := len(x.Dims) - 2
+	if rank < 1 || rank > 2 || len(w.Dims) != len(x.Dims) {
+		return fmt.Errorf("shapes %v and %v: 1 or 2 dimensions are supported: %w", x.Dims, w.Dims, ErrUnsupported)
+	}
+	k := w.Dims[0]
+	if groups < 1 || k%groups != 0 || x.Dims[1] != w.Dims[1]*groups {
+		return fmt.Errorf("%d groups of %v for %v", groups, w.Dims, x.Dims)
+	}
+	g, err := c.window(x.Dims[2:], w.Dims[2:])
+	if err != nil {
+		return err
+	}
+	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
+	weights, bias, out, err := c.foldNorm(n, w)
+	if err != nil {
+		return err
+	}
+	out, residual, act := c.tail(out, dims, true)
+	y, err := c.result(out, Float32, dims)
+	if err != nil {
+		return err
+	}
+	h, wd := plane(x.Dims[2:])
+	p := kernels.Conv{X: c.at(x), W: weights, Bias: bias, Residual: c.at(residual), Y: c.at(y),
+		N: int32(x.Dims[0]), C: int32(x.Dims[1]), H: int32(h), Wd: int32(wd), K: int32(k), OH: int32(g.out[0]), OW: int32(g.out[1]),
+		R: int32(g.size[0]), S: int32(g.size[1]), StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]),
+		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
+		Act: act.kind, A: act.a, B: act.b}
+	c.layer.FLOP += 2 * int64(y.elements()) * int64(product(w.Dims[1:]))
+	if groups == x.Dims[1] && groups == k {
+		grid, block := kernels.Elementwise(int64(y.elements()))
+		emit(c, "conv_depthwise", 5, grid, block, &p)
+		return nil
+	}
+	grid, block := p.Launch()
+	emit(c, "conv", 5, grid, block, &p)
+	return nil
+}
+
+// foldNorm returns weights and bias of a convolution, with a batch normalisation that alone follows taken in.
+func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out string, err error) {
+	b, out := c.in(2), n.Outputs[0]
+	k := w.Dims[0]
+	if b != nil && b.elements() != k {
+		return 0, 0, "", fmt.Errorf("bias %v for %d channels", b.Dims, k)
+	}
+	norm := c.sole(out)
+	if norm == nil || norm.Op != "BatchNormalization" || !w.constant() || b != nil && !b.constant() {
+		return c.at(w), c.at(b), out, nil
+	}
+	scale, shift, err := c.normal(norm)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if len(scale) != k {
+		return 0, 0, "", fmt.Errorf("normalisation of %d channels for %d", len(scale), k)
+	}
+	fw := slices.Clone(floatsOf(w.data))
+	each := len(fw) / k
+	for i := range fw {
+		fw[i] *= scale[i/each]
+	}
+	if b != nil {
+		for i, v := range floatsOf(b.data) {
+			shift[i] += v * scale[i]
+		}
+	}
+	return c.paramFloats(fw), c.paramFloats(shift), c.fused(out), nil
+}
+
+func pool(mode int32) func(*compiler, *Node) error {
+	return func(c *compiler, n *Node) error {
+		if err := c.float(0); err != nil {
+			return err
+		}
+		x := c.in(0)
+		rank := len(x.Dims) - 2
+		size := []int{}
+		for _, v := range n.Attrs["kernel_shape"].Ints {
+			size = append(size, int(v))
+		}
+		if rank < 1 || rank > 2 || len(size) != rank || len(n.Outputs) > 1 && n.Outputs[1] != "" {
+			return fmt.Errorf("kernel shape %v for %v with %d outputs: %w", size, x.Dims, len(n.Outputs), ErrUnsupported)
+		}
+		g, err := c.window(x.Dims[2:], size)
+		if err != nil {
+			return err
+		}
+		m := mode
+		if mode == kernels.PoolAverage && c.intAttr("count_include_pad", 0) != 0 {
+			if m = kernels.PoolAveragePadding; c.intAttr("ceil_mode", 0) != 0 {
+				return fmt.Errorf("ceil_mode with count_include_pad: %w", ErrUnsupported)
+			}
+		}
+		y, err := c.result(n.Outputs[0], Float32, append([]int{x.Dims[0], x.Dims[1]}, g.out[2-rank:]...))
+		if err != nil {
+			return err
+		}
+		h, w := plane(x.Dims[2:])
+		p := kernels.Pool{X: c.at(x), Y: c.at(y), Planes: int32(x.Dims[0] * x.Dims[1]), H: int32(h), Wd: int32(w),
+			OH: int32(g.out[0]), OW: int32(g.out[1]), R: int32(g.size[0]), S: int32(g.size[1]),
+			StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]), PadH: int32(g.top[0]), PadW: int32(g.top[1]),
+			DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Mode: m}
+		grid, block := kernels.Elementwise(int64(y.elements()))
+		emit(c, "pool", 2, grid, block, &p)
+		return nil
+	}
+}
+
+// gemm is ONNX's Gemm: Y = alpha·A·B + beta·C, A and B possibly transposed.
+func gemm(c *compiler, n *Node) error {
+	if err := c.float(0, 1, 2); err != nil {
+		return err
+	}
+	a, b, bias := c.in(0), c.in(1), c.in(2)
+	if len(a.Dims) != 2 || len(b.Dims) != 2 {
+		return fmt.Errorf("shapes %v and %v: two dimensions each", a.Dims, b.Dims)
+	}
+	p := kernels.Gemm{B1: 1, B2: 1, Alpha: c.floatAttr("alpha", 1), Beta: c.floatAttr("beta", 1)}
+	m, k := a.Dims[0], a.Dims[1]
+	p.AM, p.AK = int32(k), 1
+	if c.intAttr("transA", 0) != 0 {
+		m, k = k, m
+		p.AM, p.AK = 1, int32(m)
+	}
+	kb, nn := b.Dims[0], b.Dims[1]
+	p.BK, p.BN = int32(nn), 1
+	if c.intAttr("transB", 0) != 0 {
+		kb, nn = nn, kb
+		p.BK, p.BN = 1, int32(kb)
+	}
+	if k != kb {
+		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
+	}
+	p.M, p.N, p.K = int32(m), int32(nn), int32(k)
+	if bias != nil {
+		s := repeated(bias.Dims, []int{m, nn})
+		if got, err := broadcast(bias.Dims, []int{m, nn}); err != nil || !slices.Equal(got, []int{m, nn}) {
+			return fmt.Errorf("bias %v for [%d %d]", bias.Dims, m, nn)
+		}
+		p.BiasM, p.BiasN = int32(s[0]), int32(s[1])
+	}
+	return c.product(&p, a, b, bias, n.Outputs[0], []int{m, nn})
+}
+
+// product emits a matrix product with what can be fused behind it.
+func (c *compiler) product(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
+	out, residual, act := c.tail(out, dims, true)
+	y, err := c.result(out, Float32, dims)
+	if err != nil {
+		return err
+	}
+	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.at(a), c.at(b), c.at(bias), c.at(residual), c.at(y)
+	p.Act, p.A, p.B = act.kind, act.a, act.b
+	c.layer.FLOP += 2 * int64(y.elements()) * int64(p.K)
+	grid, block := p.Launch()
+	emit(c, "gemm", 5, grid, block, p)
+	return nil
+}
+
+// matMul is NumPy's: leading dimensions are batches and broadcast.
+func matMul(c *compiler, n *Node) error {
+	if err := c.float(0, 1); err != nil {
+		return err
+	}
+	a, b := c.in(0), c.in(1)
+	if len(a.Dims) < 2 || len(b.Dims) < 2 {
+		return fmt.Errorf("shapes %v and %v: at least two dimensions each: %w", a.Dims, b.Dims, ErrUnsupported)
+	}
+	m, k := a.Dims[len(a.Dims)-2], a.Dims[len(a.Dims)-1]
+	kb, nn := b.Dims[len(b.Dims)-2], b.Dims[len(b.Dims)-1]
+	if k != kb {
+		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
+	}
+	lead, err := broadcast(a.Dims[:len(a.Dims)-2], b.Dims[:len(b.Dims)-2])
+	if err != nil {
+		return err
+	}
+	dims := append(slices.Clone(lead), m, nn)
+	p := kernels.Gemm{M: int32(m), N: int32(nn), K: int32(k), B1: 1, B2: 1, AM: int32(k), AK: 1, BK: int32(nn), BN: 1, Alpha: 1, Beta: 1}
+	if len(b.Dims) == 2 { // one matrix for all: the batches are rows
+		p.M = int32(product(a.Dims[:len(a.Dims)-1]))
+	} else if err := batches(&p, lead, a, b, m*k, k*nn); err != nil {
+		return err
+	}
+	bias, out := c.matMulBias(n.Outputs[0], nn)
+	if bias != nil {
+		p.BiasN = 1
+	}
+	return c.product(&p, a, b, bias, out, dims)
+}
+
+// matMulBias takes in an addition of a constant vector that alone follows.
+func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
+	n := c.sole(out)
+	if n == nil || n.Op != "Add" {
+		return nil, out
+	}
+	other := n.Inputs[0]
+	if other == out {
+		other = n.Inputs[1]
+	}
+	t := c.values[other]
+	if t == nil || !t.constant() || t.Type != Float32 || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != nn || t.elements() != nn {
+		return nil, out
+	}
+	return t, c.fused(out)
+}

@@ -1,0 +1,260 @@
+package layers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"downbeat.dev/cuda/kernels"
+)
+
+// batches fits leading dimensions into the two batch dimensions of a product.
+func batches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) error {
+	as, bs := repeated(a.Dims[:len(a.Dims)-2], lead), repeated(b.Dims[:len(b.Dims)-2], lead)
+	d, s, err := join(lead, as, bs)
+	if err != nil {
+		return err
+	}
+	for i := range kernels.RankMax - 2 {
+		if d[i] != 1 {
+			return fmt.Errorf("batch dimensions %v: %w", lead, ErrUnsupported)
+		}
+	}
+	last := kernels.RankMax - 1
+	p.B1, p.B2 = d[last-1], d[last]
+	p.A1, p.A2 = int64(s[0][last-1])*int64(aSize), int64(s[0][last])*int64(aSize)
+	p.Bi1, p.Bi2 = int64(s[1][last-1])*int64(bSize), int64(s[1][last])*int64(bSize)
+	return nil
+}
+
+// slice takes its bounds from inputs, before operator set 10 from attributes.
+func slice(c *compiler, n *Node) error {
+	x := c.in(0)
+	var list [4][]int // starts, ends, axes, steps
+	for i, name := range []string{"starts", "ends", "axes", "steps"} {
+		var err error
+		if list[i], err = c.intsAttr(name, i+1); err != nil {
+			return err
+		}
+	}
+	starts, ends, axes, steps := list[0], list[1], list[2], list[3]
+	dims, xs, off := slices.Clone(x.Dims), dense(x.Dims), 0
+	for i, start := range starts {
+		at, step := i, 1
+		if axes != nil && i < len(axes) {
+			at = axes[i]
+		}
+		if i < len(steps) {
+			step = steps[i]
+		}
+		a, err := axis(at, len(dims))
+		if err != nil || i >= len(ends) || step == 0 || step == math.MinInt {
+			return fmt.Errorf("starts %v, ends %v, axes %v, steps %v of %v", starts, ends, axes, steps, x.Dims)
+		}
+		from, count := span(start, ends[i], step, x.Dims[a])
+		off += from * xs[a]
+		xs[a] *= step
+		dims[a] = count
+	}
+	y, err := c.result(n.Outputs[0], x.Type, dims)
+	if err != nil {
+		return err
+	}
+	return c.copyTo(x, y, dims, xs, dense(dims), off, 0)
+}
+
+// span returns where a slice of n elements begins and how many it takes, by NumPy's rules.
+func span(start, end, step, n int) (from, count int) {
+	clamp := func(v, low, high int) int {
+		if v < 0 {
+			v = max(v, math.MinInt+n) + n
+		}
+		return min(max(v, low), high)
+	}
+	if step > 0 {
+		from, end = clamp(start, 0, n), clamp(end, 0, n)
+		return from, max(0, (end-from+step-1)/step)
+	}
+	from, end = clamp(start, 0, n-1), clamp(end, -1, n-1)
+	return from, max(0, (from-end-step-1)/-step)
+}
+
+// pad with a constant: the output is filled, then the input copied into it.
+func pad(c *compiler, n *Node) error {
+	x := c.in(0)
+	pads, err := c.intsAttr("pads", 1)
+	if err != nil {
+		return err
+	}
+	mode := n.Attrs["mode"].Text
+	if len(pads) != 2*len(x.Dims) || x.Type != Float32 || mode != "" && mode != "constant" || c.in(3) != nil {
+		return fmt.Errorf("mode %q, pads %v of %v of %v: %w", mode, pads, x.Dims, x.Type, ErrUnsupported)
+	}
+	value := c.floatAttr("value", 0)
+	if v := c.in(2); v != nil {
+		if !v.constant() || v.Type != Float32 || v.elements() != 1 {
+			return fmt.Errorf("value is not a constant: %w", ErrUnsupported)
+		}
+		value = floatsOf(v.data)[0]
+	}
+	dims, off := slices.Clone(x.Dims), 0
+	for i := range dims {
+		before, after := pads[i], pads[len(dims)+i]
+		if before < 0 || after < 0 || before > elementsMax || after > elementsMax {
+			return fmt.Errorf("pads %v: %w", pads, ErrUnsupported)
+		}
+		dims[i] += before + after
+	}
+	y, err := c.result(n.Outputs[0], Float32, dims)
+	if err != nil {
+		return err
+	}
+	ys := dense(dims)
+	for i := range dims {
+		off += pads[i] * ys[i]
+	}
+	fill := &tensor{Value: Value{Type: Float32, Dims: []int{1}}, data: bytesOf([]float32{value}), buffer: -1}
+	if err := c.copyTo(fill, y, dims, make([]int, len(dims)), ys, 0, 0); err != nil {
+		return err
+	}
+	return c.copyTo(x, y, x.Dims, dense(x.Dims), ys, 0, off)
+}
+
+func gather(c *compiler, n *Node) error {
+	x, index := c.in(0), c.in(1)
+	a, err := axis(c.intAttr("axis", 0), len(x.Dims))
+	if err != nil {
+		return err
+	}
+	if index.Type != Int64 && index.Type != Int32 {
+		return fmt.Errorf("indices are %v", index.Type)
+	}
+	if index.constant() && index.Type == Int64 {
+		for _, v := range intsOf(index.data) {
+			if v < -int64(x.Dims[a]) || v >= int64(x.Dims[a]) {
+				return fmt.Errorf("index %d of %d", v, x.Dims[a])
+			}
+		}
+	}
+	dims := append(append(slices.Clone(x.Dims[:a]), index.Dims...), x.Dims[a+1:]...)
+	y, err := c.result(n.Outputs[0], x.Type, dims)
+	if err != nil {
+		return err
+	}
+	p := kernels.Gather{X: c.at(x), Index: c.at(index), Y: c.at(y), Outer: int32(product(x.Dims[:a])), Len: int32(x.Dims[a]),
+		Inner: int32(product(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.Type.Size()), IndexSize: int32(index.Type.Size())}
+	grid, block := kernels.Elementwise(int64(y.elements()))
+	emit(c, "gather", 3, grid, block, &p)
+	return nil
+}
+
+// castTypes are ONNX's numbers of the element types.
+var castTypes = map[int]DataType{1: Float32, 2: Uint8, 6: Int32, 7: Int64, 9: Bool}
+
+var kernelTypes = map[DataType]int32{Float32: kernels.Float32, Int32: kernels.Int32, Int64: kernels.Int64, Bool: kernels.Bool, Uint8: kernels.Uint8}
+
+func cast(c *compiler, n *Node) error {
+	x := c.in(0)
+	to, ok := castTypes[c.intAttr("to", 0)]
+	if !ok {
+		return fmt.Errorf("to type %d: %w", c.intAttr("to", 0), ErrUnsupported)
+	}
+	if to == x.Type {
+		return c.alias(n.Outputs[0], x, x.Dims)
+	}
+	y, err := c.result(n.Outputs[0], to, x.Dims)
+	if err != nil {
+		return err
+	}
+	p := kernels.Cast{X: c.at(x), Y: c.at(y), Count: int64(x.elements()), From: kernelTypes[x.Type], To: kernelTypes[to]}
+	grid, block := kernels.Elementwise(p.Count)
+	emit(c, "cast", 2, grid, block, &p)
+	return nil
+}
+
+// known makes the value of an output a constant.
+func (c *compiler) known(name string, typ DataType, dims []int, data []byte) error {
+	t, err := c.newTensor(name, typ, dims)
+	if err == nil {
+		t.data = data
+	}
+	return err
+}
+
+func shape(c *compiler, n *Node) error {
+	x := c.in(0)
+	from, end := c.intAttr("start", 0), c.intAttr("end", len(x.Dims))
+	first, count := span(from, end, 1, len(x.Dims))
+	var dims []int64
+	for _, d := range x.Dims[first : first+count] {
+		dims = append(dims, int64(d))
+	}
+	return c.known(n.Outputs[0], Int64, []int{len(dims)}, bytesOf(dims))
+}
+
+func constant(c *compiler, n *Node) error {
+	out := n.Outputs[0]
+	if a, ok := n.Attrs["value"]; ok && a.Tensor != nil {
+		if err := a.Tensor.check(); err != nil {
+			return err
+		}
+		return c.known(out, a.Tensor.Type, a.Tensor.Dims, a.Tensor.Data)
+	}
+	if a, ok := n.Attrs["value_float"]; ok {
+		return c.known(out, Float32, nil, bytesOf([]float32{a.Float}))
+	}
+	if a, ok := n.Attrs["value_int"]; ok {
+		return c.known(out, Int64, nil, bytesOf([]int64{a.Int}))
+	}
+	if a, ok := n.Attrs["value_floats"]; ok {
+		return c.known(out, Float32, []int{len(a.Floats)}, bytesOf(a.Floats))
+	}
+	if a, ok := n.Attrs["value_ints"]; ok {
+		return c.known(out, Int64, []int{len(a.Ints)}, bytesOf(a.Ints))
+	}
+	return fmt.Errorf("no value: %w", ErrUnsupported)
+}
+
+func constantOfShape(c *compiler, n *Node) error {
+	dims, err := c.ints(0, "shape")
+	if err != nil {
+		return err
+	}
+	typ, one := Float32, bytesOf([]float32{0})
+	if a := n.Attrs["value"]; a.Tensor != nil {
+		if err := a.Tensor.check(); err != nil {
+			return err
+		}
+		typ, one = a.Tensor.Type, a.Tensor.Data
+	}
+	count, err := Elements(dims)
+	if err != nil {
+		return err
+	}
+	if len(one) != typ.Size() || count*typ.Size() > foldBytesMax {
+		return fmt.Errorf("%d elements of %v: %w", count, typ, ErrUnsupported)
+	}
+	return c.known(n.Outputs[0], typ, dims, slices.Repeat(one, count))
+}
+
+// numbers is ONNX's Range, of whole numbers.
+func numbers(c *compiler, n *Node) error {
+	var v [3]int
+	for i := range v {
+		list, err := c.ints(i, "bound")
+		if err != nil {
+			return err
+		}
+		if len(list) != 1 {
+			return fmt.Errorf("bound %d is not one number", i)
+		}
+		v[i] = list[0]
+	}
+	var out []int64
+	for at := v[0]; v[2] > 0 && at < v[1] || v[2] < 0 && at > v[1]; at += v[2] {
+		if out = append(out, int64(at)); len(out) > foldBytesMax/8 {
+			return fmt.Errorf("range from %d to %d by %d: %w", v[0], v[1], v[2], ErrUnsupported)
+		}
+	}
+	return c.known(n.Outputs[0], Int64, []int{len(out)}, bytesOf(out))
+}

@@ -1,0 +1,109 @@
+package layers
+
+import (
+	wire "encoding/binary"
+
+	"downbeat.dev/cuda"
+)
+
+// BufferKind says where a buffer's memory comes from.
+type BufferKind uint8
+
+// The kinds of buffers.
+const (
+	Activation BufferKind = iota // in the plan's activation memory, at Offset
+	Parameter                    // one of Params, by Index
+	Input                        // one of Inputs, by Index
+	Output                       // one of Outputs, by Index
+)
+
+// Buffer is memory that launches name.
+type Buffer struct {
+	Kind        BufferKind
+	Bytes       int64
+	Index       int
+	First, Last int   // the layers that need it, of activations
+	Offset      int64 // of activations
+}
+
+// Param is a constant that the device keeps between batches.
+type Param struct {
+	Name string
+	Data []byte
+}
+
+// Tensor is an input or output of a plan.
+type Tensor struct {
+	Value
+	Layer int // the layer after which an output is complete; −1 for inputs
+}
+
+// Step is one launch. Params is the kernel's struct; its first Addresses words name buffers by ref.
+type Step struct {
+	Kernel      string
+	Grid, Block cuda.Dim
+	Shared      uint32
+	Params      []byte
+	Addresses   int
+}
+
+// Layer is what one node, with all that was fused into it, became.
+type Layer struct {
+	Name, Op string
+	Steps    []Step
+	Params   []int // the parameters it needs, by index in Plan.Params
+	FLOP     int64 // multiplications and additions of convolutions and products; 0 elsewhere
+	Bytes    int64 // read and written at least once
+}
+
+// Plan is a graph ready to run with one batch size.
+type Plan struct {
+	Batch           int
+	Layers          []Layer
+	Buffers         []Buffer
+	Params          []Param
+	Inputs, Outputs []Tensor
+	ActivationBytes int64
+}
+
+// A ref names a byte of a buffer: (buffer + 1) << refShift | offset. Zero names nothing.
+const refShift = 40
+
+func ref(buffer int, offset int64) uint64 { return uint64(buffer+1)<<refShift | uint64(offset) }
+
+// Bind writes addresses over the refs of a launch: base gives each buffer's address. params must hold a
+// copy of s.Params.
+func (s *Step) Bind(params []byte, base []cuda.Address) {
+	for i := range s.Addresses {
+		r := wire.LittleEndian.Uint64(s.Params[8*i:])
+		if r != 0 {
+			r = uint64(base[r>>refShift-1]) + r&(1<<refShift-1)
+		}
+		wire.LittleEndian.PutUint64(params[8*i:], r)
+	}
+}
+
+// buffers calls f for each buffer that the launch names.
+func (s *Step) buffers(f func(buffer int)) {
+	for i := range s.Addresses {
+		if r := wire.LittleEndian.Uint64(s.Params[8*i:]); r != 0 {
+			f(int(r>>refShift - 1))
+		}
+	}
+}
+
+// FLOP returns the sum over layers.
+func (p *Plan) FLOP() (n int64) {
+	for i := range p.Layers {
+		n += p.Layers[i].FLOP
+	}
+	return n
+}
+
+// ParamBytes returns the bytes of all parameters.
+func (p *Plan) ParamBytes() (n int64) {
+	for i := range p.Params {
+		n += int64(len(p.Params[i].Data))
+	}
+	return n
+}
