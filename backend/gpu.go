@@ -184,12 +184,19 @@ func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
 		o.fail(sched.BackendLost)
 	case g.lost.Load():
 		o.fail(sched.ExecutionFailed)
-	case o.began+o.model.Profile.Exec(o.rows) > o.lastDeadline():
+	case o.began+usually(o.model, o.rows) > o.lastDeadline():
 		o.fail(sched.DeadlineCannotBeMet)
 	default:
 		return g.execute(o)
 	}
 	return false
+}
+
+// usually is what a batch takes as a rule: ℓ(b) is a high percentile, and a result that is late by
+// less than a scheduler's or a timer's jitter is still of use to its caller.
+func usually(m *device.Model, rows int) time.Duration {
+	l := m.Profile.Exec(rows)
+	return l - l/8
 }
 
 // await returns when every row is there or has failed, or when to wait longer is of no use.

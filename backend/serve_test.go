@@ -1,0 +1,394 @@
+package backend_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend"
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/rdma"
+)
+
+const emulatedConfig = `
+platform: "emulated"
+max_batch_size: 16
+input [ { name: "image" data_type: TYPE_UINT8 dims: [ 16, 16, 3 ] } ]
+output [ { name: "scores" data_type: TYPE_FP32 dims: [ 10 ] } ]
+parameters { key: "alpha_ms" value { string_value: "0.2" } }
+parameters { key: "beta_ms" value { string_value: "1" } }
+parameters { key: "slo_ms" value { string_value: "10000" } }
+`
+
+const twiceConfig = `
+platform: "onnxruntime_onnx"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+parameters { key: "slo_ms" value { string_value: "10000" } }
+`
+
+// writeRepository makes a repository with one emulated model, one real one (y = x + x), one whose
+// file is no model and one whose configuration is wrong.
+func writeRepository(t *testing.T) string {
+	t.Helper()
+	g := onnx.NewBuilder("twice")
+	x := g.Input("x", onnx.Float, onnx.Batched(4))
+	g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, onnx.Batched(4))
+	m, err := g.Model(13)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for path, text := range map[string][]byte{
+		"emulated/config.pbtxt": []byte(emulatedConfig),
+		"twice/config.pbtxt":    []byte(twiceConfig),
+		"twice/1/model.onnx":    m.Marshal(),
+		"garbage/config.pbtxt":  []byte(twiceConfig),
+		"garbage/1/model.onnx":  []byte("no model at all"),
+		"misspelt/config.pbtxt": []byte("plattform: \"emulated\""),
+		"misspelt/1/.gitkeep":   nil,
+	} {
+		path = filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// scheduler is an engine and its sessions on a TCP port.
+type scheduler struct {
+	e    *engine.Engine
+	s    *control.Server
+	addr string
+}
+
+func startScheduler(t *testing.T, addr string) *scheduler {
+	t.Helper()
+	e, err := engine.New(engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scheduler{e: e, s: control.NewServer(e, control.ServerOptions{Token: token})}
+	var ln net.Listener
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) { // a restart finds its port soon
+		if ln, err = control.Listen(addr); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = ln.Addr().String()
+	go s.s.Serve(ln)
+	return s
+}
+
+func (s *scheduler) stop(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(s.s.Close(), s.e.Close()); err != nil {
+		t.Errorf("stop scheduler: %v", err)
+	}
+}
+
+const token = "a secret of sixteen"
+
+func library(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("ORT_LIB"); path != "" {
+		return path
+	}
+	path, _ := filepath.Abs(filepath.Join("..", ".cache", "ort", ort.Version, "libonnxruntime.so.1"))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("ONNX Runtime is not installed: %v", err)
+	}
+	return path
+}
+
+func startBackend(t *testing.T, o backend.Options) *backend.Service {
+	t.Helper()
+	o.Token = token
+	s, err := backend.Start(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func stopBackend(t *testing.T, s *backend.Service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
+		t.Errorf("stop backend: %v", err)
+	}
+}
+
+// dial connects a frontend and waits for the models.
+func dial(t *testing.T, addr string, models ...string) *frontend.Client {
+	t.Helper()
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr, Token: token, Reconnect: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		missing := ""
+		for _, name := range models {
+			if m := c.Model(name, ""); m == nil || !m.Ready {
+				missing = name
+			}
+		}
+		if missing == "" {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatalf("model %s is not ready", missing)
+		}
+	}
+}
+
+func emulatedModel(t *testing.T, dir string) *device.Model {
+	t.Helper()
+	r, err := repo.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Find("emulated", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := device.NewModel(m, 0, backend.SlotBytesMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// ask sends a request. A lone one is deferred until just before its deadline, so on a busy machine it
+// may take several attempts with a short one.
+func ask(c *frontend.Client, model string, in []byte) (r frontend.Result, err error) {
+	for budget := 50 * time.Millisecond; budget < 5*time.Second; budget += budget / 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), budget)
+		r, err = c.InferCopy(ctx, model, in)
+		cancel()
+		var outcome *frontend.OutcomeError
+		if !errors.As(err, &outcome) {
+			break
+		}
+	}
+	return r, err
+}
+
+// askEmulated sends one request to the emulated model and checks whose output comes back.
+func askEmulated(c *frontend.Client, m *device.Model, seed int) error {
+	in := bytes.Repeat([]byte{byte(seed), byte(seed >> 8), byte(seed * 7)}, m.InBytes/3)
+	r, err := ask(c, "emulated", in)
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	if !bytes.Equal(r.Data, emu.Pattern(m, in)) {
+		return errors.New("the output is another request's")
+	}
+	return nil
+}
+
+func askTwice(c *frontend.Client, seed int) error {
+	in := make([]byte, 16)
+	for i := range 4 {
+		binary.LittleEndian.PutUint32(in[4*i:], math.Float32bits(float32(seed*4+i)))
+	}
+	r, err := ask(c, "twice", in)
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	for i := range 4 {
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(r.Data[4*i:])); got != 2*float32(seed*4+i) {
+			return errors.New("wrong output")
+		}
+	}
+	return nil
+}
+
+// logs collects what a backend logs.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestServeRepository serves real and emulated models end to end over TCP sessions, and says what is
+// wrong with the others.
+func TestServeRepository(t *testing.T) {
+	dir := writeRepository(t)
+	s := startScheduler(t, "127.0.0.1:0")
+	defer s.stop(t)
+	var log logs
+	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Executors: 2, Library: library(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	defer stopBackend(t, b)
+	c := dial(t, s.addr, "emulated", "twice")
+	defer c.Close()
+	m := emulatedModel(t, dir)
+	var wait sync.WaitGroup
+	for caller := range 16 {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for i := range 20 {
+				if err := errors.Join(askEmulated(c, m, caller*20+i), askTwice(c, caller*20+i)); err != nil {
+					t.Errorf("request %d.%d: %v", caller, i, err)
+				}
+			}
+		}()
+	}
+	wait.Wait()
+	rows := uint64(0)
+	for _, g := range b.Stats() {
+		rows += g.Rows
+	}
+	if rows < 2*16*20 {
+		t.Errorf("%d rows were executed, want at least %d", rows, 2*16*20)
+	}
+	for _, want := range []string{"model=garbage", "not an ONNX model", "model=misspelt", "plattform", "model measured"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is not in the log:\n%s", want, log.String())
+		}
+	}
+}
+
+// TestServeWithoutLibrary serves the emulated model and says how to get ONNX Runtime.
+func TestServeWithoutLibrary(t *testing.T) {
+	dir := writeRepository(t)
+	s := startScheduler(t, "127.0.0.1:0")
+	defer s.stop(t)
+	var log logs
+	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Library: "/nowhere/libonnxruntime.so.1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	defer stopBackend(t, b)
+	c := dial(t, s.addr, "emulated")
+	defer c.Close()
+	if err := askEmulated(c, emulatedModel(t, dir), 1); err != nil {
+		t.Error(err)
+	}
+	if text := log.String(); !strings.Contains(text, "only emulated models are served") || !strings.Contains(text, "/nowhere/") {
+		t.Errorf("the log does not say what is missing:\n%s", text)
+	}
+}
+
+// TestSchedulerRestarts keeps asking while the scheduler goes away and comes back on its port.
+func TestSchedulerRestarts(t *testing.T) {
+	dir := writeRepository(t)
+	s := startScheduler(t, "127.0.0.1:0")
+	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Emulate: 2})
+	defer stopBackend(t, b)
+	c := dial(t, s.addr, "emulated")
+	defer c.Close()
+	m := emulatedModel(t, dir)
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for caller := range 8 {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := askEmulated(c, m, caller*1000+i)
+				var outcome *frontend.OutcomeError
+				if err != nil && !errors.As(err, &outcome) { // a reason is an answer; a wrong output is not
+					t.Errorf("request %d.%d: %v", caller, i, err)
+				}
+			}
+		}()
+	}
+	time.Sleep(50 * time.Millisecond)
+	s.stop(t)
+	again := startScheduler(t, s.addr)
+	defer again.stop(t)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if m := c.Model("emulated", ""); c.Connected() && m != nil && m.Ready {
+			break
+		}
+		if time.Now().After(end) {
+			t.Error("the backend did not come back")
+			break
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(stop)
+	wait.Wait()
+	if err := askEmulated(c, m, 1); err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+}
+
+// TestOneProcess serves through the scheduler's in-process sessions.
+func TestOneProcess(t *testing.T) {
+	dir := writeRepository(t)
+	s := startScheduler(t, "127.0.0.1:0")
+	defer s.stop(t)
+	b := startBackend(t, backend.Options{Models: dir, Emulate: 1, Link: func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+		return s.s.Backend(h, ev)
+	}})
+	defer stopBackend(t, b)
+	c := dial(t, s.addr, "emulated")
+	defer c.Close()
+	m := emulatedModel(t, dir)
+	for i := range 20 {
+		if err := askEmulated(c, m, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	empty := t.TempDir()
+	for want, o := range map[string]backend.Options{
+		"executors: -1":             {Executors: -1},
+		"emulate: 100000":           {Emulate: 100000},
+		"cores: -2":                 {Cores: []int{-2}},
+		"open model repository":     {Models: filepath.Join(empty, "gone")},
+		"no model of " + empty:      {Models: empty},
+		"open data plane":           {Models: writeRepository(t), Emulate: 1, Data: rdma.Config{Listen: "nonsense"}},
+		"connect to scheduler: sch": {Models: writeRepository(t), Emulate: 1},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if _, err := backend.Start(ctx, o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+		cancel()
+	}
+}
