@@ -5,7 +5,7 @@ package sched
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
 func (p *Partition) refresh(now Time, m *model, at int32) {
 	n := m.q.n
-	head := m.q.at(0).deadline
+	head := m.q.first
 	ripeAt := now
 	if n < m.max {
 		ripeAt = head - Time(m.lead[n+1])
@@ -16,10 +16,16 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		p.offer(m, min(n, m.max), true, head-Time(m.lead[min(n, m.max)]))
 		return
 	}
-	p.timers.arm(at, ripeAt)
 	if m.state != waiting {
-		m.state = waiting
+		m.state, m.timer = waiting, Never
 		p.offer(m, n, false, ripeAt)
+	}
+	if ripeAt < m.timer {
+		m.timer = ripeAt
+		if ahead := head - Time(m.lead[min(2*n+2, m.max)]); ahead > now && ahead < ripeAt {
+			m.timer = ahead // growth brings ripeAt forward: so most requests spare the wheel
+		}
+		p.timers.arm(at, m.timer)
 	}
 }
 

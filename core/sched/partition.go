@@ -66,21 +66,25 @@ const (
 	ripe                 // the ranker has been asked for a GPU; the timer says when the head expires
 )
 
-// model is one model of a Partition.
+// model is one model of a Partition. What every request reads comes first, in two cache lines.
 type model struct {
-	id       ModelID
+	q        queue
+	soonest  Duration   // lead[1]
+	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
+	timer    Time       // waiting: when it is set to; not later than the candidate becomes ripe
 	sub      uint32
-	seq      uint32
 	state    uint8
 	live     bool
-	max      int        // largest batch
-	queueMax int        //
-	exec     []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
-	q        queue
-	slo      Duration
-	rate     rate
-	prof     *profile.Profile
+	max      int // largest batch
+	queueMax int
+
+	rate rate
+	id   ModelID
+	seq  uint32
+	exec []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
+	slo  Duration
+	prof *profile.Profile
+	_    [32]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -156,6 +160,7 @@ func (m *model) leads(o Options) {
 	for b := range m.lead {
 		m.lead[b] = m.exec[b] + o.Ctrl + Duration(b)*o.Data
 	}
+	m.soonest = m.lead[1]
 }
 
 // RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
@@ -217,7 +222,7 @@ func (p *Partition) Enqueue(now Time, r Request) Reason {
 		return p.refuse(NoBackend)
 	}
 	m.rate.count++
-	if r.Deadline < now.Add(m.lead[1]) {
+	if r.Deadline < now || r.Deadline.Sub(now) < m.soonest {
 		if r.Deadline <= now {
 			return p.refuse(DeadlinePast)
 		}
@@ -296,6 +301,7 @@ func (p *Partition) Advance(now Time) {
 		case none:
 			p.decay(now, m, at)
 		case waiting:
+			m.timer = Never
 			p.refresh(now, m, at)
 		case ripe:
 			p.settle(now, m, at)

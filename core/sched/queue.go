@@ -15,8 +15,10 @@ type entry struct {
 type queue struct {
 	buf    []entry // length is a power of two
 	head   uint32
+	ranked int32 // requests with a priority above 0
 	n      int
-	ranked int // requests with a priority above 0
+	first  Time // deadline of the first request; the ring need not be read for it
+	last   Time // deadline of the last
 }
 
 func (q *queue) at(i int) *entry {
@@ -33,13 +35,25 @@ func (q *queue) insert(e entry) int {
 	}
 	i := q.n
 	q.n++
-	if i > 0 && q.at(i-1).deadline > e.deadline {
-		p := sort.Search(i, func(k int) bool { return q.at(k).deadline > e.deadline })
-		for ; i > p; i-- {
-			*q.at(i) = *q.at(i - 1)
-		}
+	if i > 0 && q.last > e.deadline {
+		return q.squeeze(i, e)
+	}
+	if i == 0 {
+		q.first = e.deadline
+	}
+	q.last = e.deadline
+	*q.at(i) = e
+	return i
+}
+
+// squeeze puts e before the requests with later deadlines; place i at the end is free.
+func (q *queue) squeeze(i int, e entry) int {
+	p := sort.Search(i, func(k int) bool { return q.at(k).deadline > e.deadline })
+	for ; i > p; i-- {
+		*q.at(i) = *q.at(i - 1)
 	}
 	*q.at(i) = e
+	q.first = q.at(0).deadline
 	return i
 }
 
@@ -62,6 +76,14 @@ func (q *queue) pop(k int) {
 	}
 	q.head += uint32(k)
 	q.n -= k
+	q.ends()
+}
+
+// ends notes the first and the last deadline anew.
+func (q *queue) ends() {
+	if q.n > 0 {
+		q.first, q.last = q.at(0).deadline, q.at(q.n-1).deadline
+	}
 }
 
 // remove takes out request i.
@@ -73,6 +95,7 @@ func (q *queue) remove(i int) {
 		*q.at(i) = *q.at(i + 1)
 	}
 	q.n--
+	q.ends()
 }
 
 // find returns the place of the request, -1 when it is not queued.

@@ -1,0 +1,17 @@
+package sched
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestModelLayout: what every request reads of a model lies in its first two cache lines.
+func TestModelLayout(t *testing.T) {
+	m := reflect.TypeFor[model]()
+	if m.Size()%64 != 0 {
+		t.Errorf("a model has %d bytes, want a multiple of 64", m.Size())
+	}
+	if f, _ := m.FieldByName("rate"); f.Offset > 128-8 {
+		t.Errorf("rate lies at %d: its count is not in the first two lines", f.Offset)
+	}
+}
