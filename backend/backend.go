@@ -227,7 +227,9 @@ func (b *Backend) refuse(e *wire.Execute, pause time.Duration) {
 		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: uint8(sched.ExecutionFailed)})
 		if p := b.peers.find(it.Frontend); p != nil {
 			h := wire.ResultHeader{ID: it.ID, Reason: uint8(sched.ExecutionFailed)}
-			_ = p.send([][]byte{h.Append(nil)}) // Done tells it too
+			if p.conn.Load() != nil || !p.owe(h) {
+				_ = p.send([][]byte{h.Append(nil)}) // Done tells it too
+			}
 		}
 	}
 	b.tell([]wire.Done{{Batch: e.Batch, GPU: e.GPU, FreeIn: int64(pause), Failures: b.refused}})

@@ -304,7 +304,10 @@ func TestDrain(t *testing.T) {
 
 func TestCloseDoesNotWaitForStart(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
-	e, in := r.batch(1, 1)
+	e, in := r.batch(0, 1) // connects
+	r.Execute([]wire.Execute{e})
+	r.sched.wait(0)
+	e, in = r.batch(1, 1)
 	e.Start, e.Items[0].Budget = int64(time.Hour), int64(time.Hour)
 	r.Execute([]wire.Execute{e})
 	time.Sleep(5 * time.Millisecond)

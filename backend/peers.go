@@ -18,6 +18,7 @@ const (
 	connectMax   = 2 * time.Second        // for connecting to a frontend
 	connectPause = 100 * time.Millisecond // between attempts that fail; reads fail at once meanwhile
 	waitingMax   = 1024                   // groups that wait for one frontend's connection
+	owedMax      = 1 << 14                // reasons that do
 )
 
 var errNoConnection = errors.New("frontend not connected")
@@ -41,6 +42,7 @@ type peer struct {
 	connecting bool
 	tried      time.Time // the last attempt's end, if it failed
 	waiting    []*group
+	owed       []wire.ResultHeader // reasons to tell once connected
 }
 
 // find returns a frontend, nil if the scheduler never named it. The link's goroutine only.
@@ -138,8 +140,8 @@ func (f *peer) connected(c *rdma.Peer, err error) {
 	} else {
 		f.conn.Store(c)
 	}
-	waiting := f.waiting
-	f.waiting = nil
+	waiting, owed := f.waiting, f.owed
+	f.waiting, f.owed = nil, nil
 	f.mu.Unlock()
 	for _, g := range waiting {
 		if err != nil {
@@ -148,6 +150,23 @@ func (f *peer) connected(c *rdma.Peer, err error) {
 			g.post(c)
 		}
 	}
+	for _, h := range owed {
+		if err == nil {
+			_ = c.Send(h.Append(nil)) // a lost frontend ends its requests itself
+		}
+	}
+}
+
+// owe tells a reason as soon as the frontend is connected. It reports false if no connection is
+// under way.
+func (f *peer) owe(h wire.ResultHeader) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.connecting || f.conn.Load() != nil || len(f.owed) >= owedMax {
+		return false
+	}
+	f.owed = append(f.owed, h)
+	return true
 }
 
 // failed drops a connection that was lost, so that the next read connects anew.

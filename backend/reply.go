@@ -34,6 +34,7 @@ func (g *gpu) replyAll() {
 func (r *replier) reply(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
+	c.note(o)
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == sched.ReasonNone {
@@ -43,10 +44,15 @@ func (r *replier) reply(o *order) {
 		c.failed[it.reason].Add(1)
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: uint8(it.reason)})
 		if live && it.peer != nil {
-			r.send(it.peer, r.reason(it.id, it.reason))
+			h := wire.ResultHeader{ID: it.id, Reason: uint8(it.reason)}
+			if it.peer.conn.Load() == nil && it.peer.owe(h) {
+				continue
+			}
+			r.header = h.Append(r.header[:0])
+			r.parts = append(r.parts[:0], r.header)
+			r.send(it.peer, r.parts)
 		}
 	}
-	c.note(o)
 	if live {
 		r.finish(o)
 	}
@@ -67,13 +73,6 @@ func (r *replier) output(o *order, it *item) [][]byte {
 	for k := range o.model.Outputs {
 		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
 	}
-	return r.parts
-}
-
-// reason makes the message of a request without an output.
-func (r *replier) reason(id uint64, reason sched.Reason) [][]byte {
-	r.header = wire.ResultHeader{ID: id, Reason: uint8(reason)}.Append(r.header[:0])
-	r.parts = append(r.parts[:0], r.header)
 	return r.parts
 }
 

@@ -12,6 +12,9 @@ type Slot struct {
 // data plane or pinned memory, never the garbage collector's if an executor hands it to C.
 func NewSlot(index int, memory []byte) *Slot { return &Slot{Index: index, memory: memory} }
 
+// Memory returns all of the slot's memory, for an executor that must register it with a device.
+func (s *Slot) Memory() []byte { return s.memory }
+
 // Fits says whether a batch of m fits in the slot.
 func (s *Slot) Fits(m *Model) error {
 	if m.bytes > len(s.memory) {

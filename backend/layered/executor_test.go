@@ -1,0 +1,183 @@
+package layered
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
+	"downbeat.dev/cuda/layers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func tensor(name, datatype string, shape ...int64) wire.Tensor {
+	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+}
+
+// model stores a graph of one input and one output row of FP32 and lays it out.
+func model(t *testing.T, g *onnx.Builder, batchMax int, width int64) *device.Model {
+	t.Helper()
+	m, err := g.Model(13)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, m.Marshal(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in, out := []wire.Tensor{tensor("x", "FP32", width)}, []wire.Tensor{tensor("y", "FP32", width)}
+	c := &repo.Config{Name: m.Graph.Name, Platform: repo.PlatformONNX, BatchMax: batchMax,
+		Inputs: []repo.TensorConfig{{Tensor: in[0]}}, Outputs: []repo.TensorConfig{{Tensor: out[0]}}}
+	d, err := device.NewModel(&repo.Model{Name: c.Name, Version: "1", Platform: repo.PlatformONNX, BatchMax: batchMax, Batched: true,
+		Inputs: in, Outputs: out, ONNXPath: path, VersionDir: filepath.Dir(path), Config: c}, 0, devicetest.SlotBytesMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// twice is y = x + x; next is y = x·w + 1 with weights that double.
+func twice(t *testing.T) *device.Model {
+	g := onnx.NewBuilder("twice")
+	x := g.Input("x", onnx.Float, onnx.Batched(4))
+	g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, onnx.Batched(4))
+	return model(t, g, 5, 4)
+}
+
+func next(t *testing.T) *device.Model {
+	g := onnx.NewBuilder("next")
+	x := g.Input("x", onnx.Float, onnx.Batched(2))
+	w := g.Const(onnx.FloatTensor("", []float32{2, 0, 0, 2}, 2, 2))
+	y := g.Node("MatMul", []string{x, w})
+	g.Output("y", g.Node("Add", []string{y, g.Const(onnx.FloatTensor("", []float32{1, 1}, 2))}), onnx.Float, onnx.Batched(2))
+	return model(t, g, 3, 2)
+}
+
+func open(t *testing.T, fault func(cuda.Site) cuda.Fault) *Executor {
+	t.Helper()
+	d, err := cuda.OpenEmulated(cuda.Emulation{MemoryBytes: 8 << 20, Kernels: kernels.Reference(), Fault: fault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(d, Config{Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestContract(t *testing.T) {
+	a, b := twice(t), next(t)
+	devicetest.Contract(t, devicetest.Case{
+		Open:   func(t *testing.T) device.Executor { return open(t, nil) },
+		Models: []*device.Model{a, b},
+		Input: func(_ *device.Model, r *rand.Rand, payload []byte) bool {
+			for i := 0; i < len(payload); i += 4 {
+				binary.LittleEndian.PutUint32(payload[i:], math.Float32bits(r.Float32()))
+			}
+			return true
+		},
+		Want: func(m *device.Model, input []byte) []byte {
+			out := bytes.Clone(input)
+			for i := 0; i < len(out); i += 4 {
+				v := 2 * math.Float32frombits(binary.LittleEndian.Uint32(out[i:]))
+				if m == b {
+					v++
+				}
+				binary.LittleEndian.PutUint32(out[i:], math.Float32bits(v))
+			}
+			return out
+		},
+	})
+}
+
+func TestUnsupportedOperatorsAreNamed(t *testing.T) {
+	g := onnx.NewBuilder("odd")
+	x := g.Input("x", onnx.Float, onnx.Batched(4))
+	g.Output("y", g.Node("Bernoulli", []string{g.Node("Einsum", []string{x})}), onnx.Float, onnx.Batched(4))
+	e := open(t, nil)
+	defer e.Close()
+	m := model(t, g, 2, 4)
+	err := e.Load(m, devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m})))
+	if !errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), "Bernoulli, Einsum") {
+		t.Errorf("load: %v", err)
+	}
+}
+
+func TestLostAndHungDevicesAreReported(t *testing.T) {
+	for name, fault := range map[string]cuda.Fault{"lost": {Code: cuda.CodeDeviceUnavailable}, "hung": {Hang: true}} {
+		armed := false
+		e := open(t, func(s cuda.Site) cuda.Fault {
+			if armed && s.Op == "copy in" {
+				return fault
+			}
+			return cuda.Fault{}
+		})
+		m := twice(t)
+		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+		if err := e.Load(m, slots); err != nil {
+			t.Fatal(err)
+		}
+		armed = true
+		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) {
+			t.Errorf("%s: %v", name, err)
+		}
+		err := e.Close()
+		if name == "lost" && err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+	}
+}
+
+// Whatever allocation fails while a model is loaded, the error comes back, nothing leaks, and the next
+// load succeeds.
+func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
+	for n := 0; ; n++ {
+		calls, armed, hit := 0, false, ""
+		e := open(t, func(s cuda.Site) cuda.Fault {
+			if !armed || s.Op == "copy in" || s.Op == "copy out" || s.Op == "launch" {
+				return cuda.Fault{}
+			}
+			if calls++; calls == n+1 {
+				hit = s.Op
+				return cuda.Fault{Code: cuda.CodeOutOfMemory}
+			}
+			return cuda.Fault{}
+		})
+		m := next(t)
+		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+		armed = true
+		err := e.Load(m, slots)
+		armed = false
+		if hit != "" && !errors.Is(err, cuda.ErrOutOfMemory) {
+			t.Errorf("site %d %s: %v", n, hit, err)
+		}
+		if err != nil {
+			if err := e.Load(m, slots); err != nil {
+				t.Errorf("site %d %s: second load: %v", n, hit, err)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("site %d %s: close: %v", n, hit, err)
+		}
+		if hit == "" {
+			break
+		}
+	}
+}
