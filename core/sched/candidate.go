@@ -21,9 +21,12 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		p.offer(m, n, false, ripeAt)
 	}
 	if ripeAt < m.timer {
-		m.timer = ripeAt
-		if ahead := head - Time(m.lead[min(2*n+2, m.max)]); ahead > now && ahead < ripeAt {
-			m.timer = ahead // growth brings ripeAt forward: so most requests spare the wheel
+		// Growth brings ripeAt forward; a timer set ahead of it stays right until then, and most
+		// requests need not look.
+		m.timer, m.calm = ripeAt, int32(n)
+		size := min(2*n+2, m.max)
+		if ahead := head - Time(m.lead[size]); ahead > now && ahead < ripeAt {
+			m.timer, m.calm = ahead, int32(size-1)
 		}
 		p.timers.arm(at, m.timer)
 	}

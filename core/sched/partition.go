@@ -51,8 +51,8 @@ func (m *Model) check(id ModelID) error {
 		return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, m.SubCluster, SubClusterLimit)
 	case !(m.Rate >= 0 && m.Rate <= RateLimit):
 		return fmt.Errorf("sched: model %d: rate %v, want 0 to %v requests/s", id, m.Rate, float64(RateLimit))
-	case m.QueueMax < 0:
-		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 or more", id, m.QueueMax)
+	case m.QueueMax < 0 || m.QueueMax > 1<<30:
+		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 to %d", id, m.QueueMax, 1<<30)
 	case m.SLO < Duration(m.Profile.Exec(1)) || m.SLO > SLOLimit:
 		return fmt.Errorf("sched: model %d: SLO %d ns, want at least ℓ(1) = %d ns and at most an hour", id, m.SLO, m.Profile.Exec(1))
 	}
@@ -73,10 +73,11 @@ type model struct {
 	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	timer    Time       // waiting: when it is set to; not later than the candidate becomes ripe
 	sub      uint32
+	calm     int32 // waiting: with up to this many requests
+	queueMax int32
 	state    uint8
 	live     bool
 	max      int // largest batch
-	queueMax int
 
 	rate rate
 	id   ModelID
@@ -137,7 +138,7 @@ func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	p.free = p.free[:len(p.free)-1]
 	p.index[id] = at + 1
 	d := &p.models[at]
-	*d = model{id: id, sub: m.SubCluster, live: true, max: m.Profile.Max(), queueMax: m.QueueMax,
+	*d = model{id: id, sub: m.SubCluster, live: true, max: m.Profile.Max(), queueMax: int32(m.QueueMax),
 		slo: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
 	if d.queueMax == 0 {
 		d.queueMax = QueueMaxDefault
@@ -228,12 +229,15 @@ func (p *Partition) Enqueue(now Time, r Request) Reason {
 		}
 		return p.refuse(DeadlineCannotBeMet)
 	}
-	if m.q.n >= m.queueMax && !p.makeRoom(m, r.Priority) {
+	if m.q.n >= int(m.queueMax) && !p.makeRoom(m, r.Priority) {
 		return p.refuse(QueueFull)
 	}
 	p.stats.Enqueued++
 	place := m.q.insert(entry{r.Deadline, r.ID, r.Priority})
-	if m.state != ripe || place == 0 {
+	if place == 0 || m.state == none || m.state == waiting && m.q.n > int(m.calm) {
+		if place == 0 {
+			m.timer = Never // an earlier head: the timer is to be set anew
+		}
 		p.refresh(now, m, at)
 	}
 	return ReasonNone
