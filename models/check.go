@@ -62,7 +62,7 @@ func checkModel(m *repo.Model, n int, library string) (measured string, err erro
 	if !ok || err != nil || n < 0 {
 		return "", nil // not one of ours
 	}
-	a, err := r.Evaluate(g, seed, n, library)
+	a, err := r.Evaluate(g, Exam{Seed: seed, Images: n, Library: library})
 	if err != nil {
 		return "", err
 	}

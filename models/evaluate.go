@@ -15,13 +15,22 @@ const (
 	heldOutStreets = 1000
 )
 
-// Evaluate measures a model on n held-out images: the share of right classes of a classifier, the
-// mean average precision at IoU 0.5 of a detector. n = 0 means the usual number.
-func (r Recipe) Evaluate(m *onnx.Model, seed uint64, n int, library string) (float64, error) {
+// Exam says which images a model is measured on.
+type Exam struct {
+	Seed       uint64            // the training's; held-out images follow from it
+	Images     int               // 0: the usual number
+	Conditions *scene.Conditions // nil: mixed, as in training
+	Library    string            // ONNX Runtime; "": as ort.Library says
+}
+
+// Evaluate measures a model on held-out images: the share of right classes of a classifier, the
+// mean average precision at IoU 0.5 of a detector.
+func (r Recipe) Evaluate(m *onnx.Model, e Exam) (float64, error) {
+	n := e.Images
 	if n == 0 {
 		n = map[bool]int{true: heldOutStreets, false: heldOutCrops}[r.Family == "detector"]
 	}
-	p, err := train.NewPredictor(library, m, BatchMax)
+	p, err := train.NewPredictor(e.Library, m, BatchMax)
 	if err != nil {
 		return 0, fmt.Errorf("evaluate %s: %w", r.Name(), err)
 	}
@@ -35,7 +44,7 @@ func (r Recipe) Evaluate(m *onnx.Model, seed uint64, n int, library string) (flo
 		var truths [BatchMax]Truth
 		for i := range BatchMax {
 			pixels := images[i*h*w*3 : (i+1)*h*w*3]
-			if truths[i], err = r.Draw(paint, seed, uint64(at+i), nil, pixels); err != nil {
+			if truths[i], err = r.Draw(paint, e.Seed, uint64(at+i), e.Conditions, pixels); err != nil {
 				return 0, err
 			}
 		}

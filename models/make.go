@@ -28,7 +28,7 @@ type Options struct {
 	Report   func(line string)
 }
 
-// Make trains the chosen models, writes them into the repository and, if all were chosen, README.md.
+// Make trains the chosen models and writes them, and README.md over all, into the repository.
 func Make(ctx context.Context, o Options) error {
 	chosen, err := choose(o.Only)
 	if err != nil {
@@ -68,7 +68,7 @@ func Make(ctx context.Context, o Options) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return WriteReadme(o.Dir)
+	return WriteReadme(o.Dir, o.HeldOut, o.Library)
 }
 
 func choose(only string) ([]Recipe, error) {
@@ -105,7 +105,7 @@ func (r Recipe) make(ctx context.Context, o Options) error {
 	if m, err = onnx.Unmarshal(file); err != nil {
 		return err
 	}
-	accuracy, err := r.Evaluate(m, o.Seed, o.HeldOut, o.Library)
+	accuracy, err := r.Evaluate(m, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
 	if err != nil {
 		return err
 	}

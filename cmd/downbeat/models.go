@@ -16,6 +16,7 @@ func modelsCommand() command {
 	words := []command{
 		{"train", "train the models from scratch on rendered scenes", trainModels},
 		{"check", "compare graphs with their configuration and measure accuracy again", checkModels},
+		{"readme", "measure all models and write README.md", readmeModels},
 		{"render", "write sample pictures", renderModels},
 	}
 	return command{name: "models", summary: "train, check and illustrate the models in models/",
@@ -51,6 +52,17 @@ func checkModels(_ context.Context, args []string) error {
 		return err
 	}
 	return models.Check(os.Stdout, *dir, *images, *library)
+}
+
+func readmeModels(_ context.Context, args []string) error {
+	fs := flag.NewFlagSet("models readme", flag.ContinueOnError)
+	dir := fs.String("dir", "models", "model repository")
+	images := fs.Int("images", 0, "held-out images per model (0: the usual number)")
+	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	return models.WriteReadme(*dir, *images, *library)
 }
 
 func renderModels(_ context.Context, args []string) error {

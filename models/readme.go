@@ -1,0 +1,93 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/bench/scene"
+	"downbeat.dev/core/repo"
+)
+
+const readmeHead = `# Models
+
+A Triton-compatible model repository of nine small networks, trained from scratch on street scenes
+that ` + "`bench/scene`" + ` renders. No data was downloaded, no Python ran.
+
+| model | input (UINT8) | outputs (FP32) | accuracy | clear day | wet night | MFLOP | weights | KiB |
+|---|---|---|---|---|---|---|---|---|
+`
+
+const readmeTail = `
+Accuracy is the share of right classes on %d held-out crops; of a detector, the mean average precision
+at IoU 0.5 on %d held-out streets, over all lights and weathers. "Wet night" is darker than anything seen
+in training: what drift does to a model. MFLOP counts two per multiply-accumulate, for one image.
+
+- **image**: pixels as they are, row by row, red green blue. Scaling is part of the graph.
+- **scores** of a classifier: probabilities by label. Of a detector: %d cells × labels, objectness times
+  class probability. Labels are in each model's ` + "`labels.txt`" + `, one per line.
+- **boxes**: x0 y0 x1 y1 per cell, as shares of the image. ` + "`models.Decode`" + ` makes detections of both.
+- ` + "`config.pbtxt`" + ` has max_batch_size %d and, as parameters, slo_ms, family, variant, accuracy and seed.
+- ` + "`profile.json`" + ` (from ` + "`downbeat profile`" + `) is of your host and not committed.
+
+Made by ` + "`make models`" + ` (` + "`downbeat models train -seed %s`" + `). The same seed gives the same files on one kind of
+processor. ` + "`downbeat models check`" + ` measures the accuracy again, ` + "`downbeat models readme`" + ` writes this page,
+` + "`downbeat models render`" + ` draws pictures such as those in ` + "`testdata/`" + `.
+`
+
+// WriteReadme measures the models of the recipes that are in dir on n images (0: the usual number)
+// and writes README.md.
+func WriteReadme(dir string, n int, library string) error {
+	r, err := repo.Open(dir)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(readmeHead)
+	seed := "1"
+	for _, recipe := range Recipes() {
+		m, err := r.Find(recipe.Name(), "")
+		if err != nil {
+			continue // not made yet
+		}
+		row, err := recipe.row(m, n, library)
+		if err != nil {
+			return err
+		}
+		b.WriteString(row)
+		seed = m.Config.Params["seed"]
+	}
+	fmt.Fprintf(&b, readmeTail, heldOutCrops, heldOutStreets, cells*cells, BatchMax, seed)
+	return repo.WriteFile(dir+"/README.md", []byte(b.String()))
+}
+
+// row is a model's line of the table.
+func (r Recipe) row(m *repo.Model, n int, library string) (string, error) {
+	g, err := onnx.Read(m.ONNXPath)
+	if err != nil {
+		return "", err
+	}
+	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("model %s: parameter seed: %w", m.Name, err)
+	}
+	day, night := scene.Day(), scene.Night()
+	var measured [3]float64
+	for i, c := range []*scene.Conditions{nil, &day, &night} {
+		if measured[i], err = r.Evaluate(g, Exam{Seed: seed, Images: n, Conditions: c, Library: library}); err != nil {
+			return "", err
+		}
+	}
+	cost := r.Cost()
+	return fmt.Sprintf("| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %d | %d |\n", r.Name(), tensors(m.Config.Inputs), tensors(m.Config.Outputs),
+		measured[0], measured[1], measured[2], float64(cost.FLOP)/1e6, cost.Weights, (len(g.Marshal())+1023)/1024), nil
+}
+
+func tensors(list []repo.TensorConfig) string {
+	var s []string
+	for _, t := range list {
+		s = append(s, t.Name+" "+strings.ReplaceAll(strings.Trim(fmt.Sprint(t.Shape), "[]"), " ", "×"))
+	}
+	return strings.Join(s, ", ")
+}
