@@ -25,7 +25,12 @@ type Options struct {
 	Data      rdma.Config // the data plane that inputs are read from; Receive is set by Dial, Token if empty
 	Link      Opener      // opens the session; nil: control.DialFrontend to Scheduler
 	LiveMax   int         // requests at a time; more are rejected. 65,536 when 0
-	Grace     time.Duration
+	// Grace is how long after its deadline an output is still waited for where the context has no
+	// deadline. 20 ms when 0.
+	Grace time.Duration
+	// Margin is how much earlier than the deadline the scheduler is to aim, for the output's way back
+	// and the caller's waking; at most a tenth of the budget. Measured when 0.
+	Margin time.Duration
 	// Reconnect is how long requests wait for a lost scheduler to come back; after it, and until it
 	// is back, they end at once with ErrUnavailable. 1 s when 0.
 	Reconnect time.Duration
@@ -48,6 +53,7 @@ type Client struct {
 	session session
 	base    time.Time
 	stats   counters
+	margin  atomic.Int64 // ns; written by the sweep
 	left    atomic.Int64 // requests that no session has, as of the last look
 
 	wake    chan struct{} // cap 1: the sweep has something to watch
@@ -147,6 +153,7 @@ func newClient(o Options) *Client {
 			return control.DialFrontend(ctx, d, hello, ev)
 		}
 	}
+	c.margin.Store(max(int64(o.Margin), marginMin))
 	c.pending.init(min(o.LiveMax, 1<<slotBits))
 	return c
 }

@@ -146,6 +146,7 @@ func (c *Client) begin(ctx context.Context, r *Request) (*call, error) {
 	if p.deadline < now { // a budget of centuries
 		p.deadline = 1 << 62
 	}
+	p.target = p.deadline - min(c.margin.Load(), int64(budget)/marginShare)
 	p.expire = p.deadline + int64(c.o.Grace)
 	p.dst, p.local, p.exec = r.Output, false, 0
 	p.hooked = r.Prepare != nil
@@ -174,7 +175,7 @@ func (c *Client) submit(p *call) {
 		c.resubmitLate(epoch)
 		return
 	}
-	p.submit[0] = wire.Submit{Model: p.model.ID, Priority: p.priority, Budget: p.deadline - p.start, Input: p.input}
+	p.submit[0] = wire.Submit{Model: p.model.ID, Priority: p.priority, Budget: p.target - p.start, Input: p.input}
 	id := c.pending.arm(p, epoch)
 	p.submit[0].ID = id
 	if c.session.epoch.Load() != epoch {
@@ -278,7 +279,7 @@ func (c *Client) prepare(p *call, r *Request) {
 func (c *Client) askAgain(p *call) {
 	p.again = false
 	p.resubmits++
-	again := []wire.Submit{{ID: p.id(), Model: p.model.ID, Priority: p.priority, Budget: p.deadline - c.now(), Input: p.input}}
+	again := []wire.Submit{{ID: p.id(), Model: p.model.ID, Priority: p.priority, Budget: p.target - c.now(), Input: p.input}}
 	p.shard.mu.Unlock()
 	if again[0].Budget > 0 { // else the sweep ends it
 		c.stats.resubmits.Add(1)

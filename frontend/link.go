@@ -92,7 +92,7 @@ func (c *Client) resubmit(s *shard, epoch uint64) int {
 	var again []wire.Submit
 	s.mu.Lock()
 	for _, p := range s.slots {
-		if p.state != live || p.epoch >= epoch || p.deadline <= now {
+		if p.state != live || p.epoch >= epoch || p.target <= now {
 			continue
 		}
 		m := c.Model(p.model.Name, p.model.Version)
@@ -101,7 +101,7 @@ func (c *Client) resubmit(s *shard, epoch uint64) int {
 		}
 		p.epoch = epoch
 		p.resubmits++
-		again = append(again, wire.Submit{ID: p.id(), Model: m.ID, Priority: p.priority, Budget: p.deadline - now, Input: p.input})
+		again = append(again, wire.Submit{ID: p.id(), Model: m.ID, Priority: p.priority, Budget: p.target - now, Input: p.input})
 	}
 	s.mu.Unlock()
 	if len(again) == 0 {
@@ -187,13 +187,37 @@ func (c *Client) receive(msg []byte) {
 	p.finish(sched.ReasonNone, c.now())
 }
 
+// The margin covers an output's way back and the caller's waking, which the scheduler cannot see:
+// it is told a deadline that much earlier.
+const (
+	marginMin   = int64(200 * time.Microsecond)
+	marginMax   = int64(5 * time.Millisecond)
+	marginShare = 10  // of the budget, one part at most
+	marginEvery = 512 // ticks between two looks at what was measured
+)
+
+// measure sets the margin to what a message there and back takes at p99, over the slowest peer.
+func (c *Client) measure() {
+	if c.o.Margin > 0 {
+		return
+	}
+	margin := marginMin
+	for _, p := range c.node.Stats().Peers {
+		margin = max(margin, int64(p.Echo.P99))
+	}
+	c.margin.Store(min(margin, marginMax))
+}
+
 // sweep ends what nobody else ended (I1). It is awake only while requests are live.
 func (c *Client) sweep() {
 	defer c.done.Done()
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	var buf []*call
-	for {
+	for n := 0; ; n++ {
+		if n%marginEvery == marginEvery/8 {
+			c.measure()
+		}
 		if c.pending.live.Load() == 0 {
 			t.Stop()
 			select {

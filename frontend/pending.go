@@ -50,6 +50,7 @@ type call struct {
 	priority uint8
 	start    int64 // on the client's clock, ns
 	deadline int64
+	target   int64  // the deadline that the scheduler is told, less the margin
 	dst      []byte // the caller's buffer for the output; nil: a pooled one
 
 	// Written by whoever claimed, read by the caller after done.

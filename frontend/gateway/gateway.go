@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway/page"
 )
 
 // Options say how a gateway serves.
@@ -27,7 +28,9 @@ type Options struct {
 	Token   string      // callers must send it as "Authorization: Bearer TOKEN"; empty: anyone may call
 	TLS     *tls.Config // of both listeners; nil: plain
 	BodyMax int64       // bytes of a request or a response; 64 MiB when 0
-	Logger  *slog.Logger
+	// Scheduler, where it runs in this process, lets metrics and page show batches and GPUs; else nil.
+	Scheduler Scheduler
+	Logger    *slog.Logger
 }
 
 // Gateway serves a Client's models over REST and gRPC.
@@ -36,6 +39,7 @@ type Gateway struct {
 	client  *frontend.Client
 	log     *slog.Logger
 	metrics *metrics
+	watch   *watch // nil: the scheduler is elsewhere
 	rest    *http.Server
 	grpc    *grpc.Server
 	closing chan struct{}
@@ -63,6 +67,10 @@ func New(client *frontend.Client, o Options) *Gateway {
 	mux := http.NewServeMux()
 	g.routes(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{}))
+	page.Routes(mux, g.pageData)
+	if o.Scheduler != nil {
+		g.watch = newWatch(o.Scheduler, g.metrics.registry)
+	}
 	g.rest = &http.Server{Handler: g.authorized(mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 	options := []grpc.ServerOption{}
@@ -81,6 +89,11 @@ func New(client *frontend.Client, o Options) *Gateway {
 func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	ended := make(chan error, 2)
 	running := 0
+	if g.watch != nil {
+		watched := make(chan struct{})
+		go func() { g.watch.run(g.closing); close(watched) }()
+		defer func() { <-watched }()
+	}
 	if rest != nil {
 		if g.o.TLS != nil {
 			rest = tls.NewListener(rest, g.o.TLS)

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"image/png"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"downbeat.dev/bench/stage"
+	"downbeat.dev/frontend/gateway/page"
+)
+
+func emulated(alpha, beta, slo string, batch string) string {
+	return `platform: "emulated" max_batch_size: ` + batch + `
+input [ { name: "image" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "scores" data_type: TYPE_FP32 dims: [ 4 ] } ]
+parameters { key: "alpha_ms" value { string_value: "` + alpha + `" } } parameters { key: "beta_ms" value { string_value: "` + beta + `" } }
+parameters { key: "slo_ms" value { string_value: "` + slo + `" } }`
+}
+
+// wholeGateway is a gateway over a scheduler and emulated GPUs, and its REST address.
+func wholeGateway(t testing.TB, models map[string]string, gpus int) (*stage.Stage, string) {
+	t.Helper()
+	s, err := stage.Open(context.Background(), models, gpus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	g := New(s.Client, Options{Version: "test", Scheduler: s.Engine})
+	go func() { ended <- g.Serve(ctx, ln, nil) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, "http://" + ln.Addr().String()
+}
+
+// load sends requests for a while at uneven intervals over REST.
+func load(t testing.TB, url, model string, rate float64, d time.Duration) {
+	body := `{"inputs":[{"name":"image","shape":[1,16],"datatype":"FP32","data":[` + strings.Repeat("0,", 15) + `0]}]}`
+	random := rand.New(rand.NewPCG(1, uint64(len(model))))
+	var wait sync.WaitGroup
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Duration(random.ExpFloat64() / rate * float64(time.Second))) {
+		wait.Go(func() { call(t, "POST", url+"/v2/models/"+model+"/infer", strings.NewReader(body)) })
+	}
+	wait.Wait()
+}
+
+func TestPageData(t *testing.T) {
+	_, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "40", "8")}, 1)
+	load(t, url, "car", 200, 300*time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // the series' last whole second
+	_, _, text := call(t, "GET", url+"/v2/downbeat/page", nil)
+	var d page.Data
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Connected || !d.Scheduler || len(d.Models) != 1 || len(d.GPUs) != 1 || len(d.Models[0].Good) != pageSeconds {
+		t.Fatalf("%s", text)
+	}
+	ended, sized := uint64(0), uint64(0)
+	for i := range d.Models[0].Good {
+		ended += uint64(d.Models[0].Good[i] + d.Models[0].Bad[i])
+	}
+	for b, n := range d.Models[0].Sizes {
+		sized += uint64(b) * n
+	}
+	if ended == 0 || sized == 0 || sized > ended {
+		t.Errorf("%d requests ended, %d were in batches", ended, sized)
+	}
+	_, _, text = call(t, "GET", url+"/metrics", nil)
+	for _, want := range []string{`downbeat_inference_batch_size_count{model="car",version="1"}`, "downbeat_backend_busy_fraction{gpu=", `downbeat_inference_queue_depth_bucket{model="car"`, "downbeat_inference_exec_count{"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+	for path, kind := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"} {
+		code, h, text := call(t, "GET", url+path, nil)
+		if code != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) || len(text) < 500 || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'self'") {
+			t.Errorf("%s: %d %v", path, code, h)
+		}
+	}
+}
+
+// TestPageInBrowser draws the page in headless Chromium and looks at what was drawn. With
+// PAGE_PNG=file it keeps the picture, after a longer load.
+func TestPageInBrowser(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not installed: the page is not drawn")
+	}
+	keep, d, theme := os.Getenv("PAGE_PNG"), time.Second, os.Getenv("PAGE_THEME")
+	if keep != "" {
+		d = 45 * time.Second
+	}
+	_, url := wholeGateway(t, map[string]string{"detector-m": emulated("2.2", "6", "60", "16"), "vehicle-s": emulated("0.6", "2", "40", "32"), "person-l": emulated("3", "8", "80", "16")}, 4)
+	var wait sync.WaitGroup
+	wait.Go(func() { load(t, url, "detector-m", 150, d) })
+	wait.Go(func() { load(t, url, "vehicle-s", 300, d) })
+	wait.Go(func() { load(t, url, "person-l", 100, d) })
+	time.Sleep(d * 9 / 10)
+	shot := filepath.Join(t.TempDir(), "page.png")
+	dom := browse(t, chromium, url+"/?theme="+theme, "--dump-dom")
+	for _, want := range []string{`data-drawn="yes"`, "detector-m", "serving", "mean "} {
+		if !strings.Contains(dom, want) {
+			t.Errorf("the drawn page lacks %q:\n%.3000s", want, dom)
+		}
+	}
+	browse(t, chromium, url+"/?theme="+theme, "--window-size=1240,1000", "--screenshot="+shot)
+	wait.Wait()
+	f, err := os.Open(shot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	picture, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	colors := map[[3]uint32]bool{}
+	for y := 0; y < picture.Bounds().Dy(); y += 3 {
+		for x := 0; x < picture.Bounds().Dx(); x += 3 {
+			r, g, b, _ := picture.At(x, y).RGBA()
+			colors[[3]uint32{r >> 12, g >> 12, b >> 12}] = true
+		}
+	}
+	if len(colors) < 20 {
+		t.Errorf("the picture has %d colors: it is not drawn", len(colors))
+	}
+	if keep != "" {
+		text, err := os.ReadFile(shot)
+		if err == nil {
+			err = os.WriteFile(keep, text, 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// browse runs Chromium once and returns what it prints.
+func browse(t *testing.T, chromium, url string, flags ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=2500", "--user-data-dir=" + t.TempDir()}, flags...)
+	out, err := exec.CommandContext(ctx, chromium, append(args, url)...).Output()
+	if err != nil {
+		t.Fatalf("chromium: %v", err)
+	}
+	return string(out)
+}

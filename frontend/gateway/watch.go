@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/frontend/gateway/page"
+)
+
+// Scheduler tells what the scheduler counts, where it runs in the same process.
+type Scheduler interface{ Stats() engine.Stats }
+
+// watchEvery is how often the scheduler is looked at.
+const watchEvery = 250 * time.Millisecond
+
+// timeline is how far back the page shows batches.
+const timeline = 2 * time.Second
+
+// batchesMax bounds what the page draws.
+const batchesMax = 4000
+
+// watch looks at the scheduler for the metrics and the page.
+type watch struct {
+	scheduler Scheduler
+	depth     *prometheus.HistogramVec
+
+	mu     sync.Mutex // guards what follows
+	last   engine.Stats
+	before []engine.GPUStats // of the look before, for busy fractions
+	busy   map[uint32]float64
+	at     sched.Time
+}
+
+func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
+	w := &watch{scheduler: s, busy: map[uint32]float64{},
+		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",
+			Help: "Requests queued per model, looked at four times a second.", Buckets: prometheus.ExponentialBuckets(1, 2, 16)}, []string{"model", "version"})}
+	registry.MustRegister(w.depth, w)
+	w.look()
+	return w
+}
+
+// run looks until closing is closed.
+func (w *watch) run(closing <-chan struct{}) {
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-closing:
+			return
+		case <-t.C:
+			w.look()
+		}
+	}
+}
+
+func (w *watch) look() {
+	s := w.scheduler.Stats()
+	for _, m := range s.Models {
+		w.depth.WithLabelValues(m.Name, m.Version).Observe(float64(m.Queued))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last = s
+	if passed := s.Now.Sub(w.at); passed >= sched.Duration(time.Second) || w.at == 0 {
+		w.measureBusy(s, passed)
+	}
+}
+
+// measureBusy sets each GPU's busy fraction since the last time. The lock is held.
+func (w *watch) measureBusy(s engine.Stats, passed sched.Duration) {
+	before := map[uint32]int64{}
+	for _, g := range w.before {
+		before[g.ID] = g.Busy
+	}
+	clear(w.busy)
+	for _, g := range s.GPUs {
+		if b, ok := before[g.ID]; ok && passed > 0 {
+			w.busy[g.ID] = min(1, max(0, float64(g.Busy-b)/float64(passed)))
+		}
+	}
+	w.before, w.at = s.GPUs, s.Now
+}
+
+// The scheduler's metrics, made when they are asked for.
+var (
+	modelLabels = []string{"model", "version"}
+	descBatch   = prometheus.NewDesc("downbeat_inference_batch_size", "Requests per batch sent.", modelLabels, nil)
+	descExec    = prometheus.NewDesc("downbeat_inference_exec_count", "Batches sent.", modelLabels, nil)
+	descCount   = prometheus.NewDesc("downbeat_inference_count", "Requests served, as the scheduler counts.", modelLabels, nil)
+	descQueued  = prometheus.NewDesc("downbeat_inference_queued", "Requests queued now.", modelLabels, nil)
+	descEnded   = prometheus.NewDesc("downbeat_scheduler_outcome_total", "Requests that ended without an output, as the scheduler counts.", append([]string{"reason"}, modelLabels...), nil)
+	descBusy    = prometheus.NewDesc("downbeat_backend_busy_fraction", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
+	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
+	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (w *watch) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descBatch, descExec, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *watch) Collect(out chan<- prometheus.Metric) {
+	w.mu.Lock()
+	s := w.last
+	busy := make(map[uint32]float64, len(w.busy))
+	for id, f := range w.busy {
+		busy[id] = f
+	}
+	w.mu.Unlock()
+	for _, m := range s.Models {
+		out <- sizeHistogram(m)
+		out <- prometheus.MustNewConstMetric(descExec, prometheus.CounterValue, float64(m.Batches), m.Name, m.Version)
+		out <- prometheus.MustNewConstMetric(descCount, prometheus.CounterValue, float64(m.Served), m.Name, m.Version)
+		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
+		for r, n := range m.Outcomes {
+			if n > 0 {
+				out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), sched.Reason(r).String(), m.Name, m.Version)
+			}
+		}
+	}
+	for _, g := range s.GPUs {
+		out <- prometheus.MustNewConstMetric(descBusy, prometheus.GaugeValue, busy[g.ID], g.Name, g.SubCluster)
+		out <- prometheus.MustNewConstMetric(descBusySum, prometheus.CounterValue, float64(g.Busy)/1e9, g.Name, g.SubCluster)
+	}
+	for _, l := range s.Load {
+		out <- prometheus.MustNewConstMetric(descDemand, prometheus.GaugeValue, l.Demand, l.SubCluster)
+	}
+}
+
+// sizeHistogram puts a model's batch sizes in buckets of powers of two.
+func sizeHistogram(m engine.ModelStats) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	var count uint64
+	sum := 0.0
+	for bound, b := 1, 0; bound <= 1024; bound *= 2 {
+		for ; b <= bound && b < len(m.Sizes); b++ {
+			count += m.Sizes[b]
+			sum += float64(b) * float64(m.Sizes[b])
+		}
+		buckets[float64(bound)] = count
+	}
+	for b := 1025; b < len(m.Sizes); b++ {
+		count += m.Sizes[b]
+		sum += float64(b) * float64(m.Sizes[b])
+	}
+	return prometheus.MustNewConstHistogram(descBatch, count, sum, buckets, m.Name, m.Version)
+}
+
+// show fills in what the page shows of the scheduler.
+func (w *watch) show(d *page.Data) {
+	now := w.scheduler.Stats()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d.Scheduler = true
+	d.Window = float64(timeline.Milliseconds())
+	for _, g := range now.GPUs {
+		d.GPUs = append(d.GPUs, page.GPU{ID: g.ID, Name: g.Name, Busy: w.busy[g.ID]})
+	}
+	for i := range d.Models {
+		m := &d.Models[i]
+		for _, s := range now.Models {
+			if s.ID == m.ID && s.Name == m.Name {
+				m.Sizes, m.Queued = s.Sizes, s.Queued
+			}
+		}
+	}
+	ms := func(t sched.Time) float64 { return float64(now.Now.Sub(t)/1000) / 1000 }
+	recent := now.Recent
+	for i := max(0, len(recent)-batchesMax); i < len(recent); i++ {
+		if r := recent[i]; now.Now.Sub(r.End) < sched.Duration(timeline) {
+			d.Batches = append(d.Batches, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(r.Start), End: ms(r.End)})
+		}
+	}
+}
+
+// pageSeconds is the length of the page's series.
+const pageSeconds = 120
+
+// pageData is what the page shows now.
+func (g *Gateway) pageData() page.Data {
+	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Live: g.client.Stats().Live, Seconds: pageSeconds}
+	now := time.Now()
+	for _, m := range g.client.Models() {
+		p := page.Model{Name: m.Name, Version: m.Version, ID: m.ID, Ready: m.Ready, SLO: float64(m.SLO) / 1e6, Reasons: map[string]uint32{}}
+		cells := g.metrics.of(m.Name, m.Version).series.window(now, pageSeconds)
+		var lately [latencyBuckets]uint32
+		for i := range cells {
+			c := &cells[i]
+			bad := uint32(0)
+			for reason, n := range c.bad {
+				bad += n
+				p.Reasons[reason] += n
+			}
+			p.Good, p.Bad = append(p.Good, c.good), append(p.Bad, bad)
+			p.P99 = append(p.P99, float64(quantile(&c.latencies, 0.99).Microseconds())/1e3)
+			if i >= pageSeconds-10 {
+				for b, n := range c.latencies {
+					lately[b] += n
+				}
+			}
+		}
+		p.P50 = float64(quantile(&lately, 0.5).Microseconds()) / 1e3
+		d.Models = append(d.Models, p)
+	}
+	if g.watch != nil {
+		g.watch.show(&d)
+	}
+	return d
+}
