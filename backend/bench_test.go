@@ -1,0 +1,32 @@
+package backend
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// BenchmarkBatch is what the backend adds to a batch: from Execute to Done, without the GPU's time.
+func BenchmarkBatch(b *testing.B) {
+	for _, provider := range []string{"local", "shm", "tcp"} {
+		for _, rows := range []int{1, 16} {
+			b.Run(provider+"/rows="+string(rune('0'+rows/10))+string(rune('0'+rows%10)), func(b *testing.B) {
+				r := newRig(b, rigOptions{alpha: time.Nanosecond, batchMax: 16, front: rdma.Config{Providers: []string{provider}}})
+				e, _ := r.batch(1, rows)
+				link := &counter{more: make(chan struct{}, 1)}
+				r.link = link
+				batch := []wire.Execute{e}
+				b.ReportAllocs()
+				for b.Loop() {
+					r.Execute(batch)
+					<-link.more
+				}
+				if link.failures > 0 {
+					b.Fatalf("%d requests failed", link.failures)
+				}
+			})
+		}
+	}
+}
