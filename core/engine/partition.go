@@ -292,21 +292,24 @@ func (p *partition) watch(t *turn) {
 	}
 }
 
-// purge ends the queued requests of a frontend that is gone, in one chunk of the slab.
-func (p *partition) purge(t *turn, front uint32, chunk int) (more bool) {
-	if chunk >= len(p.slab.chunks) {
-		return false
-	}
-	for k := range p.slab.chunks[chunk] {
-		s := &p.slab.chunks[chunk][k]
-		if s.live && s.front == front {
-			if i := uint32(chunk<<chunkShift + k); p.withdraw(t.now, s, i) {
-				p.count(s.model, sched.Canceled)
-				p.slab.drop(i)
-			}
+// purgeStep is how many slots purge looks at with the lock held.
+const purgeStep = 4096
+
+// purge ends the queued requests of a frontend that is gone, as far as they lie in the slots from
+// the given one on; it returns where to go on, 0 at the end.
+func (p *partition) purge(t *turn, front uint32, from uint32) uint32 {
+	to := min(from+purgeStep, p.slab.used)
+	for i := from; i < to; i++ {
+		if s := p.slab.at(i); s.live && s.front == front && p.withdraw(t.now, s, i) {
+			p.count(s.model, sched.Canceled)
+			p.models[s.model].ended++
+			p.slab.drop(i)
 		}
 	}
-	return true
+	if to == p.slab.used {
+		return 0
+	}
+	return to
 }
 
 // withdraw takes a queued request out of its queue; false when it is in a batch already.

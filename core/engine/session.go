@@ -105,10 +105,10 @@ func (f *Frontend) Close() {
 	e := f.e
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
-		for chunk, more := 0, true; more; chunk++ {
+		for at, more := uint32(0), true; more; more = at != 0 {
 			t := e.begin()
 			p.mu.Lock()
-			more = p.purge(t, f.number, chunk)
+			at = p.purge(t, f.number, at)
 			p.collect(e, t)
 			p.mu.Unlock()
 			e.finish(t)

@@ -19,19 +19,16 @@ type slot struct {
 	lost     bool // a backend was lost with it once
 }
 
-const (
-	chunkShift = 12
-	chunkSlots = 1 << chunkShift
-	noSlot     = ^uint32(0)
-)
+const noSlot = ^uint32(0)
 
 // slab holds a partition's queued requests: found by RequestID in one step, and by the frontend's
-// own id through an index. It grows by chunks, so that growing never copies.
+// own id through an index. Its memory is asked for at once and becomes real as it is used; slots
+// are used again before new ones.
 type slab struct {
-	chunks []*[chunkSlots]slot
-	free   uint32
+	slots  []slot
+	used   uint32 // slots ever used
+	free   uint32 // used slots that are free, a chain
 	live   int
-	max    int
 	bucket []uint32 // slot+1; ids that follow each other lie side by side
 	mask   uint32
 	seed   uint64
@@ -42,10 +39,13 @@ func newSlab(most int, seed uint64) slab {
 	for n < most {
 		n *= 2
 	}
-	return slab{free: noSlot, max: most, bucket: make([]uint32, n), mask: uint32(n - 1), seed: seed}
+	s := slab{slots: make([]slot, most), free: noSlot, bucket: make([]uint32, n), mask: uint32(n - 1), seed: seed}
+	hugePages(s.slots)
+	hugePages(s.bucket)
+	return s
 }
 
-func (s *slab) at(i uint32) *slot { return &s.chunks[i>>chunkShift][i&(chunkSlots-1)] }
+func (s *slab) at(i uint32) *slot { return &s.slots[i] }
 
 // get returns the slot of a request that is live.
 func (s *slab) get(id sched.RequestID) (*slot, uint32) {
@@ -87,13 +87,15 @@ func (s *slab) take(front uint32, id uint64) (i uint32, twin bool) {
 		}
 		k = t.next
 	}
-	if s.live >= s.max {
-		return noSlot, false
-	}
-	if s.free == noSlot {
-		s.grow()
-	}
 	i = s.free
+	if i == noSlot {
+		if int(s.used) == len(s.slots) {
+			return noSlot, false
+		}
+		i = s.used
+		s.used++
+		s.at(i).next = noSlot
+	}
 	t := s.at(i)
 	s.free = t.next
 	s.live++
@@ -102,17 +104,6 @@ func (s *slab) take(front uint32, id uint64) (i uint32, twin bool) {
 	t.gen++
 	t.live, t.lost = true, false
 	return i, false
-}
-
-func (s *slab) grow() {
-	c := new([chunkSlots]slot)
-	base := uint32(len(s.chunks)) << chunkShift
-	for k := range c {
-		c[k].next = base + uint32(k) + 1
-	}
-	c[chunkSlots-1].next = s.free
-	s.chunks = append(s.chunks, c)
-	s.free = base
 }
 
 // drop frees slot i.
