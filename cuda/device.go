@@ -138,6 +138,23 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 	}
 }
 
+// WaitFor is Wait with a limit instead of a context; it allocates nothing unless it fails.
+func (d *Device) WaitFor(limit time.Duration, ev *Event) error {
+	start := time.Now()
+	for tries := 0; ; tries++ {
+		done, err := d.Done(ev)
+		if done || err != nil {
+			return err
+		}
+		if time.Since(start) > limit {
+			return fmt.Errorf("wait for event for %v: %w", limit, ErrHung)
+		}
+		if !d.drv.pause(tries) {
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", ErrHung)
+		}
+	}
+}
+
 // Elapsed returns the device time between the completions of two recorded events.
 func (d *Device) Elapsed(from, to *Event) (time.Duration, error) {
 	if err := d.usable("elapsed"); err != nil {

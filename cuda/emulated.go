@@ -97,6 +97,7 @@ type emulated struct {
 	next  uint64 // the last handle given out
 
 	mem     DeviceMemory
+	running DeviceMemory // mem as the command being performed sees it; under turn
 	host    map[uintptr]hostBlock
 	streams map[uint64]*emStream
 	events  map[uint64]*emEvent

@@ -25,17 +25,19 @@ func (m *emulated) finish(engine int) {
 	e := &m.engines[engine]
 	s, end := e.stream, e.end
 	cmd := s.queue[s.head]
-	memory, launch := m.mem, m.launch(&cmd)
+	m.running = m.mem
+	launch := m.launch(&cmd)
 	fn := m.cfg.Kernels[launch.Kernel]
 	m.mu.Unlock()
-	c := perform(&memory, &cmd, launch, fn)
+	from := time.Now()
+	c := perform(&m.running, &cmd, launch, fn)
 	m.mu.Lock()
 	if c != CodeSuccess {
 		m.lost = c
 		return
 	}
-	if !m.cfg.Virtual {
-		end = max(end, m.reading()) // the Go form may take longer than the model says
+	if !m.cfg.Virtual && cmd.op == opLaunch {
+		end = max(end, e.begin+time.Since(from)) // the Go form may take longer than the model says
 	}
 	m.now = max(m.now, end)
 	e.stream, e.end = nil, end

@@ -38,6 +38,7 @@ type emEvent struct {
 
 type emEngine struct {
 	stream *emStream // nil when idle
+	begin  time.Duration
 	end    time.Duration
 	hung   bool
 }
@@ -147,7 +148,9 @@ func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) (int
 			if m.kernels[cmd.a] == "" || cmd.b+cmd.n > uint64(len(params)) || cmd.block[0]*cmd.block[1]*cmd.block[2] == 0 {
 				return i, CodeInvalidValue
 			}
-			q.params = append([]byte(nil), params[cmd.b:cmd.b+cmd.n]...)
+			if q.params = params[cmd.b : cmd.b+cmd.n]; !inGraph {
+				q.params = append([]byte(nil), q.params...) // a graph's stay as they are
+			}
 		case opRecord, opWait:
 			e := m.events[cmd.a]
 			if e == nil {
@@ -290,7 +293,7 @@ func (m *emulated) run(engine int, s *emStream) {
 	}
 	begin := max(s.ready, m.engines[engine].end)
 	s.busy = true
-	m.engines[engine] = emEngine{stream: s, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang}
+	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang}
 }
 
 func (m *emulated) duration(cmd *emCommand) time.Duration {

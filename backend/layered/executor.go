@@ -223,9 +223,12 @@ func (e *Executor) Execute(b device.Batch) error {
 	}
 	s.Record(e.stream, e.done)
 	err := e.dev.Submit(s)
-	if err == nil {
-		err = e.dev.WaitFor(e.cfg.Timeout, e.done)
+	if err != nil { // what was enqueued must end before the model's memory may go
+		s.Reset()
+		s.Record(e.stream, e.done)
+		err = errors.Join(err, e.dev.Submit(s))
 	}
+	err = errors.Join(err, e.dev.WaitFor(e.cfg.Timeout, e.done))
 	if errors.Is(err, cuda.ErrHung) {
 		return e.failed(b, err) // the contents stay in use: the device may still run them
 	}

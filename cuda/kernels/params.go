@@ -211,11 +211,9 @@ func Bytes[T any](p *T) []byte {
 }
 
 // from reads a kernel's struct out of a launch's parameters.
-func from[T any](params []byte) *T {
-	var t T
+func from[T any](params []byte) (t T) {
 	if len(params) != int(unsafe.Sizeof(t)) {
 		panic("kernels: a launch with parameters of another kernel")
 	}
-	copy(Bytes(&t), params)
-	return &t
+	return *(*T)(unsafe.Pointer(unsafe.SliceData(params)))
 }

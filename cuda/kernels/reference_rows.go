@@ -28,7 +28,7 @@ func rows(m *cuda.DeviceMemory, p *Rows, f func(i int, r row)) {
 func softmax(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := from[Rows](l.Params)
 	y := floats(m, p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
-	rows(m, p, func(_ int, r row) {
+	rows(m, &p, func(_ int, r row) {
 		top, sum := math.Inf(-1), 0.0
 		for i := range r.n {
 			top = max(top, r.get(i))
@@ -49,7 +49,7 @@ func softmax(m *cuda.DeviceMemory, l cuda.Launch) {
 func reduce(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := from[Rows](l.Params)
 	y := floats(m, p.Y, int(p.Outer)*int(p.Inner))
-	rows(m, p, func(i int, r row) {
+	rows(m, &p, func(i int, r row) {
 		sum, square, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for j := range r.n {
 			v := r.get(j)
@@ -72,7 +72,7 @@ func reduce(m *cuda.DeviceMemory, l cuda.Launch) {
 func argmax(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := from[Rows](l.Params)
 	y := m.Int64s(cuda.Address(p.Y), int(p.Outer)*int(p.Inner))
-	rows(m, p, func(i int, r row) {
+	rows(m, &p, func(i int, r row) {
 		best := 0
 		for j := range r.n {
 			if r.get(j) > r.get(best) {

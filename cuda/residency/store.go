@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"downbeat.dev/cuda"
@@ -123,35 +124,46 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 	return nil
 }
 
-// perform carries out moves in one submission on the load stream.
+// perform carries out moves in one submission on the load stream; when nothing needs copying, as for
+// intermediates, there is none.
 func (s *Store) perform(moves []Move) error {
 	s.begin()
-	from, err := s.dev.NewEvent()
+	timed, err := s.timed(moves)
 	if err != nil {
-		return fmt.Errorf("move contents: %w", err)
+		return err
 	}
-	to, err := s.dev.NewEvent()
-	if err != nil {
-		from.Free()
-		return fmt.Errorf("move contents: %w", err)
-	}
-	started := false
 	for _, m := range moves {
-		if m.To == Device && !started {
-			s.scratch.Record(s.load, from)
-			started = true
-		}
 		if err = s.move(m); err != nil {
 			break
 		}
 	}
-	if started {
-		s.scratch.Record(s.load, to)
+	if timed.to != nil {
+		s.scratch.Record(s.load, timed.to)
+	}
+	if s.scratch.Len() == 0 {
+		return err
 	}
 	s.scratch.Record(s.load, s.moved)
 	err = errors.Join(err, s.flush())
-	s.leaving = append(s.leaving, departure{from: from, to: to, loaded: started && err == nil})
+	timed.loaded = timed.to != nil && err == nil
+	s.leaving = append(s.leaving, timed)
 	return err
+}
+
+// timed starts measuring if any of moves loads bytes.
+func (s *Store) timed(moves []Move) (d departure, err error) {
+	if !slices.ContainsFunc(moves, func(m Move) bool { return m.To == Device && m.From != Nowhere }) {
+		return d, nil
+	}
+	if d.from, err = s.dev.NewEvent(); err == nil {
+		d.to, err = s.dev.NewEvent()
+	}
+	if err != nil {
+		d.free()
+		return departure{}, fmt.Errorf("move contents: %w", err)
+	}
+	s.scratch.Record(s.load, d.from)
+	return d, nil
 }
 
 // begin empties scratch, unless the device still owes it.
