@@ -192,7 +192,11 @@ func (p *parts) openGateway(ctx context.Context) error {
 		return err
 	}
 	p.config.HTTP, p.config.GRPC = rest.Addr().String(), rpc.Addr().String()
-	g := gateway.New(p.client, gateway.Options{Version: buildVersion(), Token: p.token, TLS: t, Logger: p.log})
+	o := gateway.Options{Version: buildVersion(), Token: p.token, TLS: t, Logger: p.log}
+	if p.engine != nil {
+		o.Scheduler = p.engine
+	}
+	g := gateway.New(p.client, o)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

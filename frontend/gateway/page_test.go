@@ -125,7 +125,7 @@ func TestPageInBrowser(t *testing.T) {
 			t.Errorf("the drawn page lacks %q:\n%.3000s", want, dom)
 		}
 	}
-	browse(t, chromium, url+"/?theme="+theme, "--window-size=1240,1000", "--screenshot="+shot)
+	browse(t, chromium, url+"/?theme="+theme, "--window-size=1240,740", "--screenshot="+shot)
 	wait.Wait()
 	f, err := os.Open(shot)
 	if err != nil {

@@ -18,7 +18,7 @@ type Scheduler interface{ Stats() engine.Stats }
 const watchEvery = 250 * time.Millisecond
 
 // timeline is how far back the page shows batches.
-const timeline = 2 * time.Second
+const timeline = time.Second
 
 // batchesMax bounds what the page draws.
 const batchesMax = 4000

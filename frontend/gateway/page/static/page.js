@@ -128,9 +128,9 @@ function timeline(d) {
   for (let i = 0; i <= 4; i++) {
     const ms = d.window * (1 - i / 4);
     g.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
-    g.fillText(i === 4 ? "now" : "−" + ms / 1000 + " s", x(ms), h - 4);
+    g.fillText(i === 4 ? "now" : "−" + ms + " ms", x(ms), h - 4);
   }
-  $("span").textContent = "the last " + d.window / 1000 + " s; numbers in blocks are batch sizes";
+  $("span").textContent = "the last " + d.window + " ms; numbers in blocks are batch sizes";
 }
 
 // card makes a model's panel once; update fills it.
