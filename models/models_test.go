@@ -52,7 +52,7 @@ func TestAccuracyInTheTree(t *testing.T) {
 		t.Skip(err)
 	}
 	var out bytes.Buffer
-	if err := Check(&out, ".", 320, ""); err != nil {
+	if err := Check(&out, ".", 192, ""); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
