@@ -32,7 +32,7 @@ type Config struct {
 	Models     []*device.Model
 	GPUs       []GPU
 	Node       *rdma.Node // the data plane
-	// Measure returns ℓ(b) of a loaded model that has no profile. May be nil: it is then left out.
+	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. May be nil.
 	Measure func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error)
 	Logger  *slog.Logger
 }
@@ -123,7 +123,7 @@ func (b *Backend) loadModel(m *device.Model) error {
 		if err := g.executor.Load(m, g.slots); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
-		if m.Profile == nil && b.config.Measure != nil {
+		if g == b.gpus[0] && b.config.Measure != nil {
 			p, err := b.config.Measure(g.executor, m, g.slots[0])
 			if err != nil {
 				return fmt.Errorf("%s: %w", g.name, err)

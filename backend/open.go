@@ -170,9 +170,7 @@ func (o *Options) assemble() (Config, error) {
 	if len(c.Models) == 0 {
 		return c, fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
 	}
-	c.Measure = func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
-		return o.measure(e, m, s)
-	}
+	c.Measure = o.measure
 	c.GPUs, err = o.executors(library)
 	return c, err
 }
@@ -203,8 +201,18 @@ func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, er
 	return d, err
 }
 
-// measure is the quick profile of a model that has none for this kind of host.
+// measure returns the profile that a model was laid out with if it holds on this host, else a quick
+// one.
 func (o *Options) measure(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	if o.Emulate > 0 || m.Source.Platform == repo.PlatformEmulated {
+		return m.Profile, nil
+	}
+	if m.Profile != nil {
+		if ok, err := measure.Check(e, m, s, m.Profile); ok || err != nil {
+			return m.Profile, err
+		}
+		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
+	}
 	r, err := measure.Quick(e, m, s)
 	if err != nil {
 		return nil, err

@@ -70,19 +70,32 @@ func Describe(ortVersion string) string {
 	return fmt.Sprintf("%s, %d cores, one thread per executor, ONNX Runtime %s, %s/%s", processor(), runtime.NumCPU(), ortVersion, runtime.GOOS, runtime.GOARCH)
 }
 
-// processor returns the processor's name in one word.
+// processor returns the processor's name in one word, as precise as the kernel tells it.
 func processor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
 		return runtime.GOARCH
 	}
 	defer f.Close()
+	fields := map[string]string{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
-			return shortName(value)
+		key, value, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			break // the first processor's end
 		}
+		fields[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}
-	return runtime.GOARCH
+	return processorName(fields)
+}
+
+// processorName adds family, model and stepping to a name without a number: virtual machines often
+// say no more than "Intel Xeon Processor".
+func processorName(fields map[string]string) string {
+	name := shortName(fields["model name"])
+	if strings.ContainsAny(name, "0123456789") || fields["model"] == "" {
+		return name
+	}
+	return name + "-" + fields["cpu family"] + "." + fields["model"] + "." + fields["stepping"]
 }
 
 // shortName turns "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz" into "Xeon-Platinum-8375C".

@@ -171,7 +171,39 @@ func TestShortName(t *testing.T) {
 			t.Errorf("shortName(%q) = %q, want %q", in, got, want)
 		}
 	}
+	vm := map[string]string{"model name": "Intel(R) Xeon(R) Processor", "cpu family": "6", "model": "143", "stepping": "8"}
+	if got := processorName(vm); got != "Xeon-6.143.8" {
+		t.Errorf("processorName(%v) = %q", vm, got)
+	}
 	if k := HostKind("1.27.0"); !strings.HasPrefix(k, "cpu/") || !strings.HasSuffix(k, "/ort-1.27.0") {
 		t.Errorf("host kind %q", k)
+	}
+}
+
+// TestCheck compares an emulated GPU with profiles that it does and does not have.
+func TestCheck(t *testing.T) {
+	m := model(t, 4, 500*time.Microsecond, 2*time.Millisecond)
+	e, err := emu.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))[0]
+	for name, c := range map[string]struct {
+		alpha, beta time.Duration
+		want        bool
+	}{
+		"its own":           {500 * time.Microsecond, 2 * time.Millisecond, true},
+		"a faster host's":   {50 * time.Microsecond, 200 * time.Microsecond, false},
+		"far slower host's": {5 * time.Second, time.Second, false},
+	} {
+		p, err := profile.Linear(c.alpha, c.beta, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok, err := Check(e, m, s, p)
+		if err != nil || ok != c.want {
+			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)
+		}
 	}
 }

@@ -61,6 +61,32 @@ func Run(e device.Executor, m *device.Model, s *device.Slot, o Options) (*Result
 	return res, nil
 }
 
+const (
+	checkRuns = 5
+	tooFast   = 4 // a host that is so many times faster than a profile is another host
+)
+
+// Check reports whether p can be this host's profile of m: whether the best of a few runs of the
+// smallest and of the largest batch is neither slower than p nor far faster.
+func Check(e device.Executor, m *device.Model, s *device.Slot, p *profile.Profile) (bool, error) {
+	r := &run{e: e, m: m, s: s, random: rand.New(rand.NewPCG(0, 1))}
+	r.fill()
+	for _, b := range []int{1, m.BatchMax} {
+		best := time.Duration(math.MaxInt64)
+		for range checkRuns {
+			d, err := r.time(b)
+			if err != nil {
+				return false, err
+			}
+			best = min(best, d)
+		}
+		if l := p.Exec(b); best > l+l/10 || best < l/tooFast {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // run is one measurement under way.
 type run struct {
 	e       device.Executor
