@@ -286,6 +286,7 @@ func TestNoTornReads(t *testing.T) {
 		defer src.Free()
 		defer dst.Free()
 		var live atomic.Uint64
+		var took atomic.Int64 // the last read's time: an offer lasts twice as long
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -300,12 +301,14 @@ func TestNoTornReads(t *testing.T) {
 					src.Bytes()[k] = byte(i)
 				}
 				live.Store(src.Offer().Key)
-				time.Sleep(200 * time.Microsecond)
+				time.Sleep(time.Duration(2 * took.Load()))
 			}
 		})
 		good := 0
 		for end := time.Now().Add(10 * time.Second); good < 200 && time.Now().Before(end); {
+			began := time.Now()
 			err := wait(t, p, []Read{{dst.Bytes(), Remote{live.Load(), 0, 64 << 10}}})
+			took.Store(int64(time.Since(began)))
 			if err == nil {
 				good++
 				if first := dst.Bytes()[0]; bytes.Count(dst.Bytes(), []byte{first}) != len(dst.Bytes()) {

@@ -137,7 +137,8 @@ func (l *loop) run() {
 		for i := range n {
 			e := &l.events[i]
 			if e.Fd == -2 {
-				continue // a completion: wait polls
+				l.node.verbs.arm() // takes the event; completions are polled for in wait
+				continue
 			}
 			if e.Fd < 0 {
 				var b [8]byte
@@ -205,7 +206,7 @@ func (l *loop) wait() int {
 	return k
 }
 
-// pollVerbs polls the completion queue: for spinFor after the last completion while reads are under
+// pollVerbs polls the completion queue: for a while after the last completion if reads are under
 // way, then it asks for an event. It tells whether to go round once more before waiting.
 func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
@@ -218,7 +219,7 @@ func (l *loop) pollVerbs() bool {
 		if l.idle == 0 {
 			l.idle = now
 		}
-		if now-l.idle < spinFor {
+		if now-l.idle < d.spin() {
 			return true
 		}
 	}
@@ -229,8 +230,6 @@ func (l *loop) pollVerbs() bool {
 	}
 	return false
 }
-
-const spinFor = 50 * time.Microsecond
 
 // close ends the loop once its last peer is dropped.
 func (l *loop) close() {

@@ -44,7 +44,7 @@
 #define DECLARE(ret, name, args) static ret(*p_##name) args;
 SYMBOLS(DECLARE)
 
-enum { CQ_DEPTH = 1 << 14, SRQ_DEPTH = 1024, SEND_MAX = 1024, ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
+enum { CQ_DEPTH = 1 << 14, SRQ_DEPTH = 1024, SEND_MAX = 512, ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
 
 struct dev {
 	struct ibv_context *ctx;
@@ -58,8 +58,8 @@ struct dev {
 struct pair {
 	struct dev *dev;
 	struct ibv_qp *qp;
-	struct ibv_send_wr wr[SEND_MAX];
-	struct ibv_sge sge[SEND_MAX];
+	struct ibv_mr *mr;
+	void *scratch;
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -215,7 +215,7 @@ int db_bind(void *qp, void *window, void *mr, uint64_t addr, uint64_t bytes, uin
 	return rc;
 }
 
-int db_pair(void *dev, int port, uint32_t send_depth, void **out, uint32_t *qpn) {
+int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_info *out) {
 	struct dev *d = dev;
 	struct pair *p = calloc(1, sizeof *p);
 	if (p == NULL) return ENOMEM;
@@ -225,10 +225,11 @@ int db_pair(void *dev, int port, uint32_t send_depth, void **out, uint32_t *qpn)
 		.cap = {.max_send_wr = send_depth, .max_send_sge = 1},
 	};
 	errno = 0;
-	p->qp = p_ibv_create_qp(d->pd, &init);
-	if (p->qp == NULL) {
+	if (posix_memalign(&p->scratch, 4096, scratch) != 0 ||
+	    (p->mr = p_ibv_reg_mr(d->pd, p->scratch, scratch, IBV_ACCESS_LOCAL_WRITE)) == NULL ||
+	    (p->qp = p_ibv_create_qp(d->pd, &init)) == NULL) {
 		int rc = why();
-		free(p);
+		db_pair_free(p);
 		return rc;
 	}
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port, .qp_access_flags = IBV_ACCESS_REMOTE_READ};
@@ -237,8 +238,7 @@ int db_pair(void *dev, int port, uint32_t send_depth, void **out, uint32_t *qpn)
 		db_pair_free(p);
 		return rc;
 	}
-	*qpn = p->qp->qp_num;
-	*out = p;
+	*out = (db_pair_info){.qp = p, .scratch = p->scratch, .qpn = p->qp->qp_num, .scratch_lkey = p->mr->lkey};
 	return 0;
 }
 
@@ -270,18 +270,19 @@ int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_e
 
 int db_post(void *qp, const db_wr *in, int n) {
 	struct pair *p = qp;
-	struct ibv_send_wr *bad;
+	struct ibv_send_wr *bad, wr[SEND_MAX];
+	struct ibv_sge sge[SEND_MAX];
 	if (n < 1 || n > SEND_MAX) return EINVAL;
 	for (int i = 0; i < n; i++) {
-		p->sge[i] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
-		p->wr[i] = (struct ibv_send_wr){
-			.wr_id = in[i].id, .next = i + 1 < n ? &p->wr[i + 1] : NULL, .sg_list = &p->sge[i], .num_sge = 1,
+		sge[i] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = in[i].id, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1,
 			.opcode = in[i].op == DB_READ ? IBV_WR_RDMA_READ : IBV_WR_SEND,
 			.send_flags = in[i].flags & DB_SIGNALED ? IBV_SEND_SIGNALED : 0,
 			.wr.rdma = {.remote_addr = in[i].remote, .rkey = in[i].rkey},
 		};
 	}
-	return ibv_post_send(p->qp, p->wr, &bad);
+	return ibv_post_send(p->qp, wr, &bad);
 }
 
 int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id) {
@@ -290,9 +291,16 @@ int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t
 	return ibv_post_srq_recv(((struct dev *)dev)->srq, &wr, &bad);
 }
 
+int db_break(void *qp) {
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+	return p_ibv_modify_qp(((struct pair *)qp)->qp, &a, IBV_QP_STATE);
+}
+
 int db_pair_free(void *qp) {
 	struct pair *p = qp;
 	int rc = p->qp ? p_ibv_destroy_qp(p->qp) : 0;
+	if (p->mr) p_ibv_dereg_mr(p->mr);
+	free(p->scratch);
 	free(p);
 	return rc;
 }

@@ -48,6 +48,13 @@ typedef struct {
 	uint32_t qpn;
 } db_wc;
 
+typedef struct {
+	void *qp;
+	uint8_t *scratch;
+	uint32_t qpn;
+	uint32_t scratch_lkey;
+} db_pair_info;
+
 int db_abi(void);
 const char *db_load(void); // NULL, or why libibverbs cannot be used
 const char *db_status(uint32_t wc_status);
@@ -65,7 +72,9 @@ int db_window(void *dev, void **mw);
 int db_window_free(void *mw);
 int db_bind(void *qp, void *mw, void *mr, uint64_t addr, uint64_t bytes, uint64_t id, uint32_t *rkey);
 
-int db_pair(void *dev, int port, uint32_t send_depth, void **qp, uint32_t *qpn);
+// db_pair makes a queue pair in state INIT, with scratch bytes of registered memory of its own.
+int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_info *out);
+int db_break(void *qp); // for tests: moves it to the error state
 int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs);
 int db_post(void *qp, const db_wr *wrs, int n);
 int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id);

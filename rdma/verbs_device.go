@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/Mellanox/rdmamap"
@@ -48,6 +49,8 @@ type verbsDevice struct {
 	offers map[*conn]*verbsPair // made by a connector, not answered yet
 	serial uint32
 	wc     [64]C.db_wc // owned by the loop
+
+	typical time.Duration // of a chain, from posting; owned by the loop
 }
 
 // verbsRegion is a registered segment, found by the address of what lies in it.
@@ -262,7 +265,24 @@ func (d *verbsDevice) region(b []byte) *verbsRegion {
 
 func (d *verbsDevice) channel() int { return int(C.db_channel(d.handle)) }
 func (d *verbsDevice) busy() bool   { return d.outstanding.Load() > 0 }
-func (d *verbsDevice) arm()         { C.db_arm(d.handle) }
+
+// spin is how long polling is worth it: twice what a chain takes, if that is short.
+func (d *verbsDevice) spin() time.Duration {
+	if d.typical > spinMax {
+		return spinMin
+	}
+	return max(spinMin, 2*d.typical)
+}
+
+const (
+	spinMin = 20 * time.Microsecond
+	spinMax = 200 * time.Microsecond
+)
+
+// took counts a chain's time.
+func (d *verbsDevice) took(t time.Duration) { d.typical += (t - d.typical) / 8 }
+
+func (d *verbsDevice) arm() { C.db_arm(d.handle) }
 
 // poll takes completions and ends what they complete. Only the loop calls it.
 func (d *verbsDevice) poll() int {

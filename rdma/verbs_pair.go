@@ -41,8 +41,9 @@ type verbsPair struct {
 	spare   []*verbsChain
 	free    int // work requests that the send queue takes
 	wrs     []C.db_wr
-	scratch *Buffer // table entries land here; a ring
-	next    int     // of scratch
+	scratch []byte // table entries land here; a ring, registered with its own key
+	lkey    uint32
+	next    int // of scratch
 	windows map[int]*verbsWindow
 	binds   int // of windows, under way
 }
@@ -74,16 +75,14 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p := &verbsPair{conn: c, dev: d, segs: map[int]grantedBody{}, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
 	depth := min(sendDepth, int(d.info.wr_max))
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
-	var err error
-	if p.scratch, err = d.node.Alloc(depth / 2 * entryBytes); err != nil {
+	var made C.db_pair_info
+	bytes := depth / 2 * entryBytes
+	if err := check(C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), C.uint32_t(bytes), &made), "create queue pair"); err != nil {
 		return nil, err
 	}
-	var qpn C.uint32_t
-	if err := check(C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), &p.qp, &qpn), "create queue pair"); err != nil {
-		p.scratch.Free()
-		return nil, err
-	}
-	p.end = C.db_end{qpn: qpn, psn: C.uint32_t(rand.Uint32() & 0xffffff), lid: d.info.lid, mtu: d.info.mtu,
+	p.qp, p.lkey = made.qp, uint32(made.scratch_lkey)
+	p.scratch = unsafe.Slice((*byte)(made.scratch), bytes)
+	p.end = C.db_end{qpn: made.qpn, psn: C.uint32_t(rand.Uint32() & 0xffffff), lid: d.info.lid, mtu: d.info.mtu,
 		gid: d.info.gid, reads_in: d.info.reads_in, reads_out: d.info.reads_out}
 	d.mu.Lock()
 	d.serial++
@@ -157,9 +156,11 @@ func (p *verbsPair) read(chain []Read, done func(error)) bool {
 }
 
 func (p *verbsPair) newChain(chain []Read, done func(error)) *verbsChain {
-	v := &verbsChain{}
+	var v *verbsChain
 	if k := len(p.spare); k > 0 {
 		v, p.spare = p.spare[k-1], p.spare[:k-1]
+	} else {
+		v = &verbsChain{}
 	}
 	v.chain, v.done, v.start = append(v.chain[:0], chain...), done, p.conn.peer.node.now()
 	v.bad, v.need = v.bad[:0], 0
@@ -211,14 +212,13 @@ func (p *verbsPair) post(v *verbsChain) {
 			remote: C.uint64_t(g.base + uint64(g.data+keySlot(r.Src.Key)*g.stride) + r.Src.Offset), rkey: C.uint32_t(g.rkey)})
 	}
 	v.entry = p.next
-	lkey := p.dev.region(p.scratch.mem).lkey
 	for i := range v.chain {
 		if slices.Contains(v.bad, i) {
 			continue
 		}
 		g := p.segs[keySegment(v.chain[i].Src.Key)]
 		p.wrs = append(p.wrs, C.db_wr{op: C.DB_READ, bytes: entryBytes,
-			local: C.uint64_t(uintptr(unsafe.Pointer(&p.scratch.mem[p.next*entryBytes]))), lkey: C.uint32_t(lkey),
+			local: C.uint64_t(uintptr(unsafe.Pointer(&p.scratch[p.next*entryBytes]))), lkey: C.uint32_t(p.lkey),
 			remote: C.uint64_t(g.base + uint64(keySlot(v.chain[i].Src.Key)*entryBytes)), rkey: C.uint32_t(g.rkey)})
 		p.next = (p.next + 1) % (cap(p.wrs) / 2)
 	}
@@ -234,7 +234,7 @@ func (p *verbsPair) verify(v *verbsChain) {
 		if slices.Contains(v.bad[:early], i) {
 			continue
 		}
-		e := p.scratch.mem[at*entryBytes:]
+		e := p.scratch[at*entryBytes:]
 		at = (at + 1) % (cap(p.wrs) / 2)
 		key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
 		r := v.chain[i].Src
@@ -264,6 +264,7 @@ func (p *verbsPair) completed(id, status uint32) {
 	p.free += v.need
 	p.dev.outstanding.Add(-1)
 	p.verify(v)
+	p.dev.took(p.conn.peer.node.now() - v.start)
 	ended, err := p.pump()
 	p.mu.Unlock()
 	p.finishOne(v)
@@ -308,13 +309,13 @@ func (p *verbsPair) retire() (left []*verbsChain, first bool) {
 		C.db_window_free(w.mw)
 	}
 	C.db_pair_free(p.qp)
+	p.scratch = nil
 	p.dev.outstanding.Add(-int64(len(p.posted) + p.binds))
 	left = append(p.posted, p.waiting...)
 	p.posted, p.waiting = nil, nil
 	p.dev.mu.Lock()
 	delete(p.dev.pairs, p.id)
 	p.dev.mu.Unlock()
-	p.scratch.Free()
 	return left, true
 }
 

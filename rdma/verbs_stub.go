@@ -2,7 +2,10 @@
 
 package rdma
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 const verbsReason = "built without the tag rdma"
 
@@ -23,6 +26,7 @@ func (*verbsDevice) granted(*conn, grantedBody) error    { return ErrNotSupporte
 func (*verbsDevice) refused(*conn)                       {}
 func (*verbsDevice) broken(*conn, string)                {}
 func (*verbsDevice) poll() int                           { return 0 }
+func (*verbsDevice) spin() time.Duration                 { return 0 }
 func (*verbsDevice) busy() bool                          { return false }
 func (*verbsDevice) arm()                                {}
 func (*verbsDevice) channel() int                        { return -1 }
