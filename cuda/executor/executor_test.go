@@ -1,0 +1,316 @@
+package executor_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/executor"
+	"downbeat.dev/cuda/kernels"
+	"downbeat.dev/cuda/layers"
+	"downbeat.dev/cuda/residency"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func bytesOf(v []float32) (b []byte) {
+	for _, f := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+	}
+	return b
+}
+
+const width = 32
+
+// adder is depth layers of x·I·1 + c, with an early output "early" after the second layer. Every layer has a
+// matrix and a bias of its own, so that loading the wrong parameters shows.
+func adder(name string, depth int, c float32) *layers.Graph {
+	g := &layers.Graph{Name: name, Opset: 13, Inputs: []layers.Value{{Name: "x", Type: layers.Float32, Dims: []int{-1, width}}}, Outputs: []string{"early", "y"}}
+	at := "x"
+	for i := range depth {
+		w, b := make([]float32, width*width), make([]float32, width)
+		for j := range width {
+			w[j*width+j], b[j] = 1, c+float32(i)
+		}
+		wn, bn, out := fmt.Sprintf("w%d", i), fmt.Sprintf("b%d", i), fmt.Sprintf("v%d", i)
+		if i == 1 {
+			out = "early"
+		}
+		if i == depth-1 {
+			out = "y"
+		}
+		g.Constants = append(g.Constants,
+			layers.Constant{Value: layers.Value{Name: wn, Type: layers.Float32, Dims: []int{width, width}}, Data: bytesOf(w)},
+			layers.Constant{Value: layers.Value{Name: bn, Type: layers.Float32, Dims: []int{width}}, Data: bytesOf(b)})
+		g.Nodes = append(g.Nodes, layers.Node{Name: out, Op: "Gemm", Inputs: []string{at, wn, bn}, Outputs: []string{out}})
+		at = out
+	}
+	return g
+}
+
+func sum(depth int, c float32) (s float32) {
+	for i := range depth {
+		s += c + float32(i)
+	}
+	return s
+}
+
+type rig struct {
+	t       *testing.T
+	d       *cuda.Device
+	r       *executor.Runtime
+	st      *cuda.Stream
+	mem     *cuda.Memory
+	host    *cuda.Slab
+	in, out []cuda.Address
+}
+
+func open(t *testing.T, deviceBytes int64, capture bool) *rig {
+	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference()})
+	must(t, err)
+	r, err := executor.Open(d, executor.Config{DeviceBytes: deviceBytes, PinnedBytes: 8 << 10, Capture: capture})
+	must(t, err)
+	st, err := d.NewStream()
+	must(t, err)
+	mem, err := d.Alloc(3 * 4096)
+	must(t, err)
+	host, err := d.AllocHost(3 * 4096)
+	must(t, err)
+	a := mem.Address()
+	return &rig{t, d, r, st, mem, host, []cuda.Address{a}, []cuda.Address{a + 4096, a + 8192}}
+}
+
+func (r *rig) close() {
+	r.r.Close()
+	r.host.Free()
+	r.mem.Free()
+	r.st.Free()
+	if err := r.d.Close(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// feed puts x everywhere and poisons the outputs.
+func (r *rig) feed(s *cuda.Submission, x float32) {
+	v := make([]float32, 1024)
+	for i := range v {
+		v[i] = x
+	}
+	copy(r.host.Bytes(), bytesOf(v))
+	s.CopyIn(r.st, r.in[0], r.host.Bytes()[:4096])
+	s.Fill(r.st, r.out[0], 0xff, 8192)
+}
+
+func (r *rig) wait(s *cuda.Submission) {
+	r.t.Helper()
+	ev, err := r.d.NewEvent()
+	must(r.t, err)
+	defer ev.Free()
+	s.Record(r.st, ev)
+	must(r.t, r.d.Submit(s))
+	must(r.t, r.d.Wait(context.Background(), ev))
+}
+
+// got returns element i of output k.
+func (r *rig) got(k, i int) float32 {
+	r.t.Helper()
+	var s cuda.Submission
+	s.CopyOut(r.st, r.host.Bytes(), r.mem.Address())
+	r.wait(&s)
+	return math.Float32frombits(binary.LittleEndian.Uint32(r.host.Bytes()[4096*(k+1)+4*i:]))
+}
+
+// enqueue runs a batch in one submission and compares both outputs' last element.
+func (r *rig) enqueue(m *executor.Model, n, depth int, c, x float32) {
+	r.t.Helper()
+	var s cuda.Submission
+	r.feed(&s, x)
+	must(r.t, m.Enqueue(&s, r.st, n, r.in, r.out))
+	r.wait(&s)
+	must(r.t, m.Release(n, nil))
+	r.compare(n, depth, c, x)
+}
+
+func (r *rig) compare(n, depth int, c, x float32) {
+	r.t.Helper()
+	if e, y := r.got(0, n*width-1), r.got(1, n*width-1); e != x+sum(2, c) || y != x+sum(depth, c) {
+		r.t.Fatalf("batch %d: got %v and %v, want %v and %v", n, e, y, x+sum(2, c), x+sum(depth, c))
+	}
+	if after := r.got(1, n*width); !math.IsNaN(float64(after)) {
+		r.t.Fatalf("batch %d wrote past its end", n)
+	}
+}
+
+func TestEveryBatchSizeWithAndWithoutGraphs(t *testing.T) {
+	for _, capture := range []bool{false, true} {
+		r := open(t, 1<<20, capture)
+		m, err := r.r.Load(adder("a", 5, 1), executor.Options{BatchMax: 4})
+		must(t, err)
+		for round := range 3 {
+			for n := 1; n <= 4; n++ {
+				r.enqueue(m, n, 5, 1, float32(10*n+round))
+			}
+		}
+		if got := r.d.Live().Graphs; (got == 4) != capture {
+			t.Errorf("capture %v: %d graphs", capture, got)
+		}
+		must(t, m.Close())
+		r.close()
+	}
+}
+
+func TestHooksSeeLayersAndStopEarly(t *testing.T) {
+	r := open(t, 1<<20, false)
+	defer r.close()
+	m, err := r.r.Load(adder("a", 6, 1), executor.Options{BatchMax: 2})
+	must(t, err)
+	defer m.Close()
+	var s cuda.Submission
+	r.feed(&s, 5)
+	r.wait(&s)
+	var seen []int
+	ran, err := m.Run(context.Background(), r.st, 2, r.in, r.out, func(i int, l *layers.Layer, took time.Duration) executor.Action {
+		if took <= 0 || l.Op != "Gemm" {
+			t.Errorf("layer %d %s took %v", i, l.Op, took)
+		}
+		seen = append(seen, i)
+		if i == 1 {
+			return executor.Stop
+		}
+		return executor.Continue
+	})
+	must(t, err)
+	p, err := m.Plan(2)
+	must(t, err)
+	if ran != 2 || len(seen) != 2 || p.Outputs[0].Layer != 1 || p.Outputs[1].Layer != 5 {
+		t.Errorf("ran %d, saw %v, outputs %+v", ran, seen, p.Outputs)
+	}
+	if e, y := r.got(0, 63), r.got(1, 63); e != 5+sum(2, 1) || !math.IsNaN(float64(y)) {
+		t.Errorf("early %v, last %v", e, y)
+	}
+}
+
+// A hook runs another model at a layer boundary: both results are right.
+func TestPreemptionAtALayerBoundary(t *testing.T) {
+	r := open(t, 1<<20, false)
+	defer r.close()
+	a, err := r.r.Load(adder("a", 4, 1), executor.Options{BatchMax: 2})
+	must(t, err)
+	defer a.Close()
+	b, err := r.r.Load(adder("b", 3, 100), executor.Options{BatchMax: 2})
+	must(t, err)
+	defer b.Close()
+	urgent, err := r.d.Alloc(3 * 4096)
+	must(t, err)
+	defer urgent.Free()
+	in, out := []cuda.Address{urgent.Address()}, []cuda.Address{urgent.Address() + 4096, urgent.Address() + 8192}
+	var s cuda.Submission
+	r.feed(&s, 7)
+	s.Fill(r.st, urgent.Address(), 0xff, urgent.Bytes())
+	s.Copy(r.st, in[0], r.in[0], 4096)
+	r.wait(&s)
+	_, err = a.Run(context.Background(), r.st, 1, r.in, r.out, func(i int, _ *layers.Layer, _ time.Duration) executor.Action {
+		if i == 1 {
+			if _, err := b.Run(context.Background(), r.st, 1, in, out, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		return executor.Continue
+	})
+	must(t, err)
+	r.compare(1, 4, 1, 7)
+	s.Reset()
+	s.Copy(r.st, r.out[0], out[0], 8192)
+	r.wait(&s)
+	r.compare(1, 3, 100, 7)
+}
+
+// Ten models of which two fit keep answering, with evictions and loads counted; graphs follow addresses
+// that move (E2).
+func TestMoreModelsThanFit(t *testing.T) {
+	r := open(t, 40<<10, true)
+	defer r.close()
+	var all []*executor.Model
+	for i := range 10 {
+		m, err := r.r.Load(adder(fmt.Sprint(i), 4, float32(i)), executor.Options{BatchMax: 2, SLO: time.Duration(10*i) * time.Millisecond})
+		must(t, err)
+		all = append(all, m)
+	}
+	for i := range 60 {
+		k := (i * 7) % 10
+		r.enqueue(all[k], 1+i%2, 4, float32(k), 3)
+	}
+	st := r.r.Stats()
+	if st.Evictions[residency.Parameters] == 0 || st.LoadsPinned == 0 || st.LoadsPageable == 0 || st.LoadTime == 0 || st.Freed == 0 {
+		t.Errorf("stats %+v", st)
+	}
+	for _, m := range all {
+		must(t, m.Close())
+	}
+}
+
+// A model larger than the device memory cannot be enqueued whole, and says so; Run loads it layer by layer.
+func TestAModelLargerThanTheDeviceRunsLayerByLayer(t *testing.T) {
+	r := open(t, 16<<10, false)
+	defer r.close()
+	m, err := r.r.Load(adder("large", 8, 2), executor.Options{BatchMax: 1}) // 8 layers of 4.25 KiB
+	must(t, err)
+	defer m.Close()
+	var s cuda.Submission
+	r.feed(&s, 1)
+	if err := m.Enqueue(&s, r.st, 1, r.in, r.out); !errors.Is(err, residency.ErrDoesNotFit) {
+		t.Errorf("enqueue: %v", err)
+	}
+	r.wait(&s)
+	for range 2 {
+		ran, err := m.Run(context.Background(), r.st, 1, r.in, r.out, nil)
+		must(t, err)
+		if ran != 8 {
+			t.Errorf("ran %d layers", ran)
+		}
+		r.compare(1, 8, 2, 1)
+	}
+	if st := r.r.Stats(); st.Loads < 16 {
+		t.Errorf("%d loads", st.Loads)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	r := open(t, 2<<10, false)
+	defer r.close()
+	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{BatchMax: 1}); err == nil || !strings.Contains(err.Error(), "device memory") {
+		t.Errorf("a layer of 4 KiB in 2 KiB: %v", err)
+	}
+	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{}); err == nil {
+		t.Error("batch max 0 was taken")
+	}
+	big := open(t, 1<<20, false)
+	defer big.close()
+	m, err := big.r.Load(adder("a", 3, 1), executor.Options{BatchMax: 2})
+	must(t, err)
+	defer m.Close()
+	var s cuda.Submission
+	for _, n := range []int{0, 3} {
+		if err := m.Enqueue(&s, big.st, n, big.in, big.out); err == nil {
+			t.Errorf("batch of %d was taken", n)
+		}
+	}
+	if err := m.Enqueue(&s, big.st, 1, nil, big.out); err == nil {
+		t.Error("no inputs were taken")
+	}
+}
