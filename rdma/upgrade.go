@@ -82,7 +82,7 @@ func (c *conn) setUp(body []byte) error {
 		return err
 	}
 	n := c.peer.node
-	if c.dialer == (v.op == verbsOffer) && v.op != verbsBroken {
+	if v.op != verbsBroken && c.dialer == (v.op == verbsOffer) || v.op != verbsOffer && n.verbs == nil {
 		return fmt.Errorf("%w: verbs set-up %d from the wrong end", ErrProtocol, v.op)
 	}
 	switch v.op {
@@ -103,9 +103,7 @@ func (c *conn) setUp(body []byte) error {
 		n.verbs.refused(c)
 		c.answered(fmt.Errorf("%w: the peer: %s", ErrNotSupported, v.why))
 	case verbsBroken:
-		if n.verbs != nil {
-			n.verbs.broken(c, v.why)
-		}
+		n.verbs.broken(c, v.why)
 	}
 	return nil
 }
