@@ -10,13 +10,14 @@ import (
 func benches() []command {
 	return []command{
 		benchTransfer(),
+		benchOverhead(),
 	}
 }
 
 func benchCommand() command {
 	return command{name: "bench", summary: "measure: goodput, dispatch, overhead, gateway, transfer, gpu",
 		run: func(ctx context.Context, args []string) error {
-			return dispatch(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
+			return choose(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat bench WHAT [flags]")
 				list(w, benches())
 			})

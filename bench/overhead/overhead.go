@@ -1,0 +1,276 @@
+// Package overhead measures what the system adds to one request beyond executor time and deliberate
+// deferral: a closed loop of one caller through library, scheduler, backend and back, on a model
+// that takes no time and whose batches hold one request, so that nothing is waited for.
+//
+// Beside it, in the same run and in alternating rounds, stands the floor: processes that pass
+// messages of the same sizes over the same hops, by Go's net package, and do nothing else.
+package overhead
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/bench/stage"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/frontend"
+	"downbeat.dev/rdma"
+)
+
+// Config says what to measure.
+type Config struct {
+	Rounds   int      // alternations of the system and the floor
+	Each     int      // requests per round
+	Bytes    int      // of a request's input
+	Provider string   // of the data plane between the processes: shm, tcp; empty: the best there is
+	Child    []string // command line that runs Serve in a child: binary and leading arguments
+}
+
+// Row is one line of the result. Floor is 0 where there is none.
+type Row struct {
+	Setup            string
+	P50, P99         time.Duration
+	FloorP50, Floor9 time.Duration
+}
+
+const (
+	outputBytes = 64
+	patience    = 10 * time.Second
+)
+
+// model takes a nanosecond and is never batched.
+func model(bytes int) map[string]string {
+	return map[string]string{"noop": fmt.Sprintf(`platform: "emulated" max_batch_size: 1
+input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
+parameters { key: "alpha_ms" value { string_value: "0.000001" } } parameters { key: "beta_ms" value { string_value: "0" } }
+parameters { key: "slo_ms" value { string_value: "1000" } }`, bytes, outputBytes)}
+}
+
+// Run measures one process, then three.
+func Run(ctx context.Context, c Config) ([]Row, error) {
+	one, err := c.oneProcess(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("one process: %w", err)
+	}
+	three, err := c.threeProcesses(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("three processes: %w", err)
+	}
+	return []Row{one, three}, nil
+}
+
+func (c Config) oneProcess(ctx context.Context) (Row, error) {
+	s, err := stage.Open(ctx, model(c.Bytes), 1)
+	if err != nil {
+		return Row{}, err
+	}
+	defer s.Close()
+	ping, done, err := c.request(s.Client)
+	if err != nil {
+		return Row{}, err
+	}
+	defer done()
+	ours, _, err := c.alternate(ping, nil)
+	return row("all in one process", ours, nil), err
+}
+
+// request returns one closed-loop request.
+func (c Config) request(client *frontend.Client) (ping func() error, done func(), err error) {
+	in, err := client.Buffer(c.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() error {
+		r, err := client.Infer(context.Background(), "noop", in)
+		r.Release()
+		return err
+	}, in.Free, nil
+}
+
+func (c Config) threeProcesses(ctx context.Context) (Row, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var kids children
+	defer func() { cancel(); kids.wait() }()
+	scheduler, err := kids.start(ctx, c.Child, "-serve", "scheduler")
+	if err != nil {
+		return Row{}, err
+	}
+	if _, err := kids.start(ctx, c.Child, "-serve", "backend", "-scheduler", scheduler, "-bytes", fmt.Sprint(c.Bytes), "-provider", c.Provider); err != nil {
+		return Row{}, err
+	}
+	s := &stage.Stage{}
+	defer func() { _ = s.Close() }()
+	if err := s.OpenFrontend(ctx, frontend.Options{Scheduler: scheduler, Data: data(c.Provider)}); err != nil {
+		return Row{}, err
+	}
+	ping, done, err := c.request(s.Client)
+	if err != nil {
+		return Row{}, err
+	}
+	defer done()
+	floor, err := c.floor(ctx, &kids)
+	if err != nil {
+		return Row{}, err
+	}
+	ours, theirs, err := c.alternate(ping, floor)
+	name := "three processes"
+	if p := s.Client.Stats().Data.Peers; len(p) > 0 {
+		name += ", " + p[0].Provider
+	}
+	return row(name, ours, theirs), err
+}
+
+// alternate runs rounds of both in turn; the first round of each warms up and does not count.
+func (c Config) alternate(ours, floor func() error) (a, b []time.Duration, err error) {
+	for round := range c.Rounds + 1 {
+		for i, f := range []func() error{ours, floor} {
+			if f == nil {
+				continue
+			}
+			for range c.Each {
+				began := time.Now()
+				if err := f(); err != nil {
+					return nil, nil, err
+				}
+				took := time.Since(began)
+				switch {
+				case round == 0:
+				case i == 0:
+					a = append(a, took)
+				default:
+					b = append(b, took)
+				}
+			}
+		}
+	}
+	return a, b, nil
+}
+
+func row(name string, ours, floor []time.Duration) Row {
+	return Row{Setup: name, P50: quantile(ours, .5), P99: quantile(ours, .99), FloorP50: quantile(floor, .5), Floor9: quantile(floor, .99)}
+}
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[int(q*float64(len(all)-1))]
+}
+
+// WriteTable prints rows for people.
+func WriteTable(out io.Writer, rows []Row) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "setup\tp50\tp99\tfloor p50\tfloor p99\tp50 / floor\t")
+	us := func(d time.Duration) string {
+		if d == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1e3)
+	}
+	for _, r := range rows {
+		ratio := "-"
+		if r.FloorP50 > 0 {
+			ratio = fmt.Sprintf("%.2f", float64(r.P50)/float64(r.FloorP50))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Setup, us(r.P50), us(r.P99), us(r.FloorP50), us(r.Floor9), ratio)
+	}
+	return w.Flush()
+}
+
+func data(provider string) rdma.Config {
+	c := rdma.Config{}
+	if provider != "" {
+		c.Providers = []string{provider}
+	}
+	return c
+}
+
+// hello is what a child prints when it is ready.
+type hello struct{ Addr string }
+
+// children are the processes of a run.
+type children struct{ all []*exec.Cmd }
+
+// start runs a child and returns the address that it tells.
+func (k *children) start(ctx context.Context, child []string, args ...string) (string, error) {
+	if len(child) == 0 {
+		return "", errors.New("no command to run children with")
+	}
+	cmd := exec.CommandContext(ctx, child[0], append(slices.Clone(child[1:]), args...)...)
+	in, err := cmd.StdinPipe() // a child lives until its stdin ends
+	if err != nil {
+		return "", err
+	}
+	cmd.Cancel = in.Close
+	cmd.WaitDelay = patience
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	k.all = append(k.all, cmd)
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		return "", fmt.Errorf("child %v: %w", args, err)
+	}
+	var h hello
+	if err := json.Unmarshal(line, &h); err != nil {
+		return "", fmt.Errorf("child %v says %q: %w", args, line, err)
+	}
+	return h.Addr, nil
+}
+
+func (k *children) wait() {
+	for _, cmd := range k.all {
+		_ = cmd.Wait() // it was told to end
+	}
+}
+
+// Serve is a child: the scheduler, the backend, or a hop of the floor. It ends with its stdin.
+func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) error {
+	s := &stage.Stage{}
+	defer func() { _ = s.Close() }()
+	var addr string
+	switch what {
+	case "scheduler":
+		if err := s.OpenScheduler(engine.Options{}); err != nil {
+			return err
+		}
+		a, err := s.Listen()
+		if err != nil {
+			return err
+		}
+		addr = a.String()
+	case "backend":
+		if err := s.OpenBackend(model(bytes), 1, data(provider), stage.Dial(next)); err != nil {
+			return err
+		}
+	case "hop":
+		a, err := hop(next)
+		if err != nil {
+			return err
+		}
+		addr = a
+	default:
+		return fmt.Errorf("-serve %q: must be scheduler, backend or hop", what)
+	}
+	line, err := json.Marshal(hello{addr})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "%s\n", line); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in)
+	return err
+}

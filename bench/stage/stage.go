@@ -1,0 +1,195 @@
+// Package stage sets up a scheduler, emulated backends and a frontend, in one process or each for
+// itself over TCP, for benchmarks, examples and tests. It is not how Downbeat is deployed:
+// cmd/downbeat is.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"downbeat.dev/backend"
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/rdma"
+)
+
+// Stage is what Open started. Its fields are for use until Close.
+type Stage struct {
+	Engine *engine.Engine
+	Server *control.Server
+	Client *frontend.Client
+	closes []func() error
+}
+
+// Close ends everything, the last first.
+func (s *Stage) Close() error {
+	var err error
+	for i := len(s.closes) - 1; i >= 0; i-- {
+		err = errors.Join(err, s.closes[i]())
+	}
+	s.closes = nil
+	return err
+}
+
+func (s *Stage) onClose(f func() error) { s.closes = append(s.closes, f) }
+
+// Open runs a scheduler, one backend with gpus emulated GPUs, and a frontend in this process. The
+// models are config.pbtxt texts by name. Late outputs are waited for.
+func Open(ctx context.Context, models map[string]string, gpus int) (*Stage, error) {
+	s := &Stage{}
+	err := s.OpenScheduler(engine.Options{})
+	if err == nil {
+		err = s.OpenBackend(models, gpus, rdma.Config{}, func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+			return s.Server.Backend(h, ev)
+		})
+	}
+	if err == nil {
+		err = s.OpenFrontend(ctx, frontend.Options{Grace: 10 * time.Second, Link: func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+			return s.Server.Frontend(h, ev)
+		}})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// OpenScheduler starts a scheduler that serves sessions within the process.
+func (s *Stage) OpenScheduler(o engine.Options) error {
+	e, err := engine.New(o)
+	if err != nil {
+		return err
+	}
+	s.Engine = e
+	s.onClose(e.Close)
+	s.Server = control.NewServer(e, control.ServerOptions{})
+	s.onClose(s.Server.Close)
+	return nil
+}
+
+// Listen lets the scheduler accept sessions over TCP on loopback, and returns where.
+func (s *Stage) Listen() (net.Addr, error) {
+	ln, err := control.Listen("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = s.Server.Serve(ln) }() // ends with the server, whose Close waits for it
+	return ln.Addr(), nil
+}
+
+// OpenFrontend dials a frontend and waits until every model that it knows is ready, at least one.
+func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
+	c, err := frontend.Dial(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.Client = c
+	s.onClose(c.Close)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		all := c.Models()
+		ready := len(all) > 0
+		for _, m := range all {
+			ready = ready && m.Ready
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("models are not ready: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Models reads config.pbtxt texts as the backends' models.
+func Models(texts map[string]string) ([]*device.Model, error) {
+	dir, err := os.MkdirTemp("", "downbeat-stage-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range texts {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	r, err := repo.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Errors) > 0 {
+		return nil, fmt.Errorf("models: %v", r.Errors)
+	}
+	var all []*device.Model
+	for i := range r.Models {
+		m := &r.Models[i]
+		d, err := device.NewModel(m, 0, 64<<20)
+		if err != nil {
+			return nil, err
+		}
+		if d.Profile, err = emu.Profile(m); err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// Link opens a backend's session.
+type Link func(wire.BackendHello, control.BackendEvents) (control.BackendLink, error)
+
+// Dial opens a backend's session over TCP.
+func Dial(addr string) Link {
+	return func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+		return control.DialBackend(context.Background(), control.DialOptions{Addr: addr}, h, ev)
+	}
+}
+
+// OpenBackend starts a backend of emulated GPUs and connects it.
+func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config, open Link) error {
+	models, err := Models(texts)
+	if err != nil {
+		return err
+	}
+	node, err := rdma.Open(data)
+	if err != nil {
+		return err
+	}
+	s.onClose(node.Close)
+	c := backend.Config{Name: "emulated", Models: models, Node: node}
+	for i := range gpus {
+		x, err := emu.New()
+		if err != nil {
+			return err
+		}
+		c.GPUs = append(c.GPUs, backend.GPU{Name: fmt.Sprintf("gpu%d", i), Executor: x, Core: -1})
+	}
+	b, err := backend.New(c)
+	if err != nil {
+		return err
+	}
+	s.onClose(b.Close)
+	link, err := open(b.Hello(), b)
+	if err != nil {
+		return err
+	}
+	b.Attach(link)
+	s.onClose(link.Close)
+	return nil
+}

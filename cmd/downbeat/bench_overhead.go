@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"downbeat.dev/bench/overhead"
+)
+
+// benchOverhead measures what the system adds to one request, beside a ping-pong of the same hops.
+func benchOverhead() command {
+	return command{name: "overhead", summary: "what the system adds to one request, beside a ping-pong over the same hops",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench overhead", flag.ContinueOnError)
+			rounds := fs.Int("rounds", 10, "rounds, alternating with the floor")
+			each := fs.Int("each", 1000, "requests per round")
+			bytes := fs.Int("bytes", 4096, "input bytes of a request")
+			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best there is")
+			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
+			next := fs.String("scheduler", "", "internal: where the scheduler, or the next hop, is")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if *rounds < 1 || *each < 1 || *bytes < 1 {
+				return fmt.Errorf("bench overhead: want rounds, each and bytes of at least 1")
+			}
+			if *serve != "" {
+				return overhead.Serve(os.Stdin, os.Stdout, *serve, *next, *provider, *bytes)
+			}
+			exe, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			rows, err := overhead.Run(ctx, overhead.Config{Rounds: *rounds, Each: *each, Bytes: *bytes, Provider: *provider, Child: []string{exe, "bench", "overhead"}})
+			if err != nil {
+				return err
+			}
+			return overhead.WriteTable(os.Stdout, rows)
+		}}
+}
