@@ -18,15 +18,21 @@ func demoCommand() command {
 	return command{"demo", "serve the models in models/, send load, print the result", runDemo}
 }
 
-// demoShare is the part of the executors' time that the demo's load asks for: a rate that the
-// machine holds although the generator and the scheduler run on it as well.
-const demoShare = 0.4
+// The demo's load begins at a share of the executors' time, and falls until a probe shows that the
+// machine holds it, with the generator and the scheduler on it as well.
+const (
+	demoShare  = 0.3
+	probeSpan  = 2 * time.Second
+	probeBad   = 1.0 // percent
+	probeFall  = 0.6 // of the rate, after a probe that was worse
+	probesMost = 5
+)
 
 func runDemo(ctx context.Context, args []string) error {
 	span, rate := 20*time.Second, 0.0
 	c, rest, err := deploy.Parse("downbeat demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
-		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: what 40 % of the executors' time can serve")
+		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: as much as short probes show that the machine holds")
 	})
 	switch {
 	case err != nil:
@@ -83,7 +89,9 @@ func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) erro
 	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), p.pageURL())
 	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 1}}
 	if rate == 0 {
-		f.shape.Rate = p.sustainable(demoShare)
+		if f.shape.Rate, err = p.probe(ctx, f); err != nil {
+			return err
+		}
 	}
 	o, err := f.options(p.client)
 	if err != nil {
@@ -107,6 +115,26 @@ func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) erro
 		return p.wait(ctx)
 	}
 	return nil
+}
+
+// probe finds a rate that the machine holds: each probe runs at a lower rate than the one before.
+func (p *parts) probe(ctx context.Context, f loadFlags) (float64, error) {
+	f.shape.Rate, f.shape.Span = p.sustainable(demoShare), probeSpan
+	for range probesMost {
+		o, err := f.options(p.client)
+		if err != nil {
+			return 0, err
+		}
+		target, err := newTarget(p.client, o, f.shape.Seed)
+		if err != nil {
+			return 0, err
+		}
+		if load.Run(ctx, target, o).BadPercent() <= probeBad {
+			break
+		}
+		f.shape.Rate *= probeFall
+	}
+	return f.shape.Rate, nil
 }
 
 // sustainable is the total rate, spread evenly over the models, that takes a share of the backend's

@@ -109,13 +109,18 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	return o, err
 }
 
-// sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
-func sendLoad(ctx context.Context, client *frontend.Client, o load.Options, seed uint64) (*load.Report, error) {
+// newTarget prepares inputs for the plan's models.
+func newTarget(client *frontend.Client, o load.Options, seed uint64) (*load.Client, error) {
 	names := make([]string, len(o.Models))
 	for i, m := range o.Models {
 		names[i] = m.Name
 	}
-	target, err := load.NewClient(client, names, seed)
+	return load.NewClient(client, names, seed)
+}
+
+// sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
+func sendLoad(ctx context.Context, client *frontend.Client, o load.Options, seed uint64) (*load.Report, error) {
+	target, err := newTarget(client, o, seed)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ Start here:
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := dispatch(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
+	err := choose(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
 		fmt.Fprint(w, usage)
 		list(w, commands())
 		fmt.Fprint(w, footer)
@@ -71,8 +71,8 @@ func main() {
 // errUsage ends with exit code 2; what was wrong has been printed.
 var errUsage = errors.New("usage")
 
-// dispatch runs the command that args name; help prints what there is.
-func dispatch(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
+// choose runs the command that args name; help prints what there is.
+func choose(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
 	if len(args) == 0 {
 		help(os.Stderr)
 		return errUsage
