@@ -93,10 +93,7 @@ func New(c Config) (*Backend, error) {
 func (b *Backend) load() error {
 	size := device.SlotBytes(b.config.Models)
 	for i, o := range b.config.GPUs {
-		g, err := newGPU(b, i, o)
-		if err != nil {
-			return err
-		}
+		g := newGPU(b, i, o)
 		b.gpus = append(b.gpus, g)
 		if err := g.allocate(size); err != nil {
 			return err
@@ -255,14 +252,13 @@ func (b *Backend) Drain(ctx context.Context) error {
 }
 
 // Close ends the goroutines, closes the executors and frees the slots. The link must be closed
-// before: no event may come any more. What was accepted is finished first, without waiting for its
-// start; a GPU that hangs keeps Close waiting.
+// before: no event may come any more. What was accepted is finished first; a GPU that hangs keeps
+// Close waiting.
 func (b *Backend) Close() error {
 	var errs []error
 	b.closing.Do(func() {
 		b.cancel()
 		for _, g := range b.gpus {
-			g.timer.Interrupt()
 			close(g.queue)
 			g.wait.Wait()
 		}
@@ -273,7 +269,6 @@ func (b *Backend) Close() error {
 			time.Sleep(time.Millisecond)
 		}
 		for _, g := range b.gpus {
-			errs = append(errs, g.timer.Close())
 			for _, buf := range g.buffers {
 				buf.Free()
 			}

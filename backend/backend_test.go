@@ -103,21 +103,17 @@ func TestExecutorFails(t *testing.T) {
 	}
 }
 
-func TestStartIsNotEarly(t *testing.T) {
+// TestStartsOnceFetched wants a batch to begin before Start if its inputs are there and the GPU is free.
+func TestStartsOnceFetched(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
 	e, inputs := r.batch(1, 2)
-	e.Start = int64(30 * time.Millisecond)
-	began := time.Now()
+	e.Start, e.Latest = int64(time.Minute), int64(time.Minute)
 	r.Execute([]wire.Execute{e})
 	for id, in := range inputs {
 		r.checkOutput(id, in)
 	}
-	d, at := r.sched.wait(1)
-	if took := at.Sub(began); took < 32*time.Millisecond {
-		t.Errorf("done after %v, want at least Start and ℓ(2)", took)
-	}
-	if d.Wait <= 0 || d.Fetch+d.Wait < int64(30*time.Millisecond)-int64(time.Millisecond) {
-		t.Errorf("done %+v: fetch and wait do not add up to the start", d)
+	if d, _ := r.sched.wait(1); d.Wait > int64(10*time.Second) {
+		t.Errorf("done %+v", d)
 	}
 }
 
@@ -300,25 +296,6 @@ func TestDrain(t *testing.T) {
 	}
 	r.checkOutput(a.Items[0].ID, ina[a.Items[0].ID])
 	r.checkOutput(b.Items[0].ID, inb[b.Items[0].ID])
-}
-
-func TestCloseDoesNotWaitForStart(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
-	e, in := r.batch(0, 1) // connects
-	r.Execute([]wire.Execute{e})
-	r.sched.wait(0)
-	e, in = r.batch(1, 1)
-	e.Start, e.Items[0].Budget = int64(time.Hour), int64(time.Hour)
-	r.Execute([]wire.Execute{e})
-	time.Sleep(5 * time.Millisecond)
-	began := time.Now()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took > patience {
-		t.Errorf("close took %v", took)
-	}
-	r.checkOutput(e.Items[0].ID, in[e.Items[0].ID])
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -1,8 +1,8 @@
 // Package backend serves batches: it fetches their inputs from the frontends' memory, runs them on a
-// GPU at the moment that the scheduler chose, and sends the outputs straight back.
+// GPU by the moment that the scheduler chose, and sends the outputs straight back.
 //
-// It does not schedule. It never reorders the batches of a GPU, never splits or joins them, and
-// starts none before its time; what it refuses is what nobody can use any more.
+// It does not schedule. It never reorders the batches of a GPU, and never splits or joins them; what
+// it refuses is what nobody can use any more.
 //
 // The life of a batch (an order, here), and who owns it:
 //
@@ -10,9 +10,9 @@
 //     chain of reads per frontend; row i of the batch lands at row i of the slot (Backend.Execute,
 //     gpu.accept, order.fetch). While no slot is free the order waits in line.
 //  2. The data plane owns the rows' bytes until each chain's done; the last one wakes the GPU.
-//  3. The GPU's goroutine takes orders as they came. It waits for the inputs and then for Start,
-//     moves rows together if some could not be fetched, and runs the executor (gpu.serve). Fetching
-//     the next orders goes on meanwhile.
+//  3. The GPU's goroutine takes orders as they came. It waits for the inputs, moves rows together if
+//     some could not be fetched, and runs the executor (gpu.serve). Fetching the next orders goes on
+//     meanwhile.
 //  4. Outputs leave from the slot, by the same goroutine if nothing else is due, else by the GPU's
 //     second one (gpu.reply), then Done goes to the scheduler.
 //  5. When both the reads and the replies are through, slot and order are used again.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/backend/pace"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
@@ -18,7 +17,7 @@ import (
 const (
 	ordersMax  = 8                    // batches of one GPU at a time; the scheduler sends at most 3
 	slotsEach  = 4                    // running, two being fetched, one being sent
-	startMax   = time.Minute          // a batch further ahead is run then
+	startMax   = time.Minute          // no start is further ahead
 	budgetMax  = time.Hour            // of a request; longer ones count as this
 	fetchGrace = 2 * time.Millisecond // beyond the latest start, before missing rows are given up
 )
@@ -30,7 +29,6 @@ type gpu struct {
 	name     string
 	core     int // to pin to, -1: none
 	executor device.Executor
-	timer    *pace.Timer
 	queue    chan *order // accepted, in the scheduler's order
 	sending  chan *order // executed while more was due
 	wait     sync.WaitGroup
@@ -48,18 +46,14 @@ type gpu struct {
 	counts counts
 }
 
-func newGPU(b *Backend, number int, o GPU) (*gpu, error) {
-	timer, err := pace.New()
-	if err != nil {
-		return nil, err
-	}
-	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executor: o.Executor, timer: timer,
+func newGPU(b *Backend, number int, o GPU) *gpu {
+	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executor: o.Executor,
 		queue: make(chan *order, ordersMax), sending: make(chan *order, ordersMax)}
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
 	g.line = make([]*order, 0, ordersMax)
-	return g, nil
+	return g
 }
 
 // allocate makes the slots of memory that the data plane can read into.
@@ -166,7 +160,9 @@ func (g *gpu) serveAll() {
 }
 
 // serve runs an order to its end on the GPU: after it every request has an output or a reason. It
-// reports whether the watchdog has answered the order already.
+// reports whether the watchdog has answered the order already. The batch begins as soon as its inputs
+// are there, even before Start: its rows are final, so the GPU could only idle until then, and what
+// the fetch took less than the scheduler allowed for goes to the deadlines (decision 0040).
 func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
 	b := g.backend
 	if o.session == b.session.Load() {
@@ -174,7 +170,6 @@ func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
 		if !g.gather(o) {
 			return false
 		}
-		g.timer.Wait(b.epoch.Add(o.start)) // interrupted: the backend is being closed, start at once
 	} else {
 		g.cancelFetch(o)
 	}

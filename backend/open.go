@@ -19,6 +19,7 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -92,10 +93,24 @@ func (s *Service) Data() rdma.Stats { return s.node.Stats() }
 func (s *Service) Stop(ctx context.Context) error {
 	drained := s.Drain(ctx)
 	err := s.link.Close()
+	s.logStats()
 	if drained != nil && s.hangs() {
 		return errors.Join(drained, err)
 	}
 	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
+}
+
+// logStats tells what each GPU has done.
+func (b *Backend) logStats() {
+	for _, g := range b.Stats() {
+		args := []any{"gpu", g.GPU, "batches", g.Batches, "rows", g.Rows, "busy", g.Busy.Round(time.Millisecond), "unsent", g.Unsent}
+		for r, n := range g.Failed {
+			if n > 0 {
+				args = append(args, sched.Reason(r).String(), n)
+			}
+		}
+		b.log.Info("served", args...)
+	}
 }
 
 func (b *Backend) hangs() bool {

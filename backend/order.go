@@ -19,7 +19,7 @@ type order struct {
 	model   *device.Model
 	items   []item
 	came    time.Duration
-	start   time.Duration // no earlier
+	start   time.Duration // what the scheduler counts on; the batch may begin earlier
 	latest  time.Duration // a later start misses the earliest deadline
 
 	slot   *device.Slot // inputs land here; nil while waiting in line

@@ -33,7 +33,7 @@ func (h Classes) outputs(g *graph, y value) {
 
 // Grid is a one-box-per-cell detector after YOLO's first version. The raw output has 5+N channels
 // per cell: one for objectness, N for the class, four for the box (centre as a share of the cell,
-// log of width and height as shares of the image, times 1/LogScale).
+// log of width and height as shares of the image).
 //
 // Target: [6+N rows cols]: the raw channels' truth, then the weight of the cell's objectness
 // (0: do not care). Class and box count only where the objectness is 1.
@@ -41,9 +41,6 @@ func (h Classes) outputs(g *graph, y value) {
 // Outputs: "boxes" FP32 [batch rows·cols 4], corners x0 y0 x1 y1 as shares of the image, and
 // "scores" FP32 [batch rows·cols N], objectness times class probability.
 type Grid struct{ N int64 }
-
-// LogScale brings log sizes to the range of the other channels.
-const LogScale = 1.0
 
 // Weights of the parts of Grid's loss.
 const (
@@ -108,7 +105,7 @@ func (h Grid) outputs(g *graph, y value) {
 	at := g.Const(onnx.FloatTensor("cells", corner, 1, cells, 2))
 	step := g.Const(onnx.FloatTensor("step", []float32{1 / float32(y.w), 1 / float32(y.h)}, 2))
 	centre := g.Node("Mul", []string{g.Node("Add", []string{raw[2], at}), step})
-	half := g.Node("Mul", []string{g.Node("Exp", []string{g.Node("Mul", []string{raw[3], g.Scalar(LogScale)})}), g.Scalar(0.5)})
+	half := g.Node("Mul", []string{g.Node("Exp", []string{raw[3]}), g.Scalar(0.5)})
 	boxes := g.Node("Concat", []string{g.Node("Sub", []string{centre, half}), g.Node("Add", []string{centre, half})}, onnx.Int("axis", 2))
 	boxes = g.Node("Clip", []string{boxes, g.Scalar(0), g.Scalar(1)})
 	g.Output("boxes", boxes, onnx.Float, onnx.Batched(cells, 4))
