@@ -11,6 +11,7 @@ func benches() []command {
 	return []command{
 		benchTransfer(),
 		benchOverhead(),
+		benchGateway(),
 	}
 }
 

@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+const headerLength = "Inference-Header-Content-Length"
+
+// restBody is a REST inference with a binary tensor, and the length of its JSON.
+func (c Config) restBody() ([]byte, int) {
+	head := fmt.Sprintf(`{"inputs":[{"name":"x","shape":[1,%d],"datatype":"UINT8","parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, c.Input, c.Input)
+	return append([]byte(head), make([]byte, c.Input)...), len(head)
+}
+
+// restAnswer is what the gateway answers to it.
+func (c Config) restAnswer() ([]byte, int) {
+	head := fmt.Sprintf(`{"model_name":"noop","model_version":"1","outputs":[{"name":"y","datatype":"UINT8","shape":[1,%d],"parameters":{"binary_data_size":%d}}]}`, c.Output, c.Output)
+	return append([]byte(head), make([]byte, c.Output)...), len(head)
+}
+
+// bare serves what reads a request and writes the answer.
+func (c Config) bare(ctx context.Context, rest, rpc net.Listener) error {
+	answer, head := c.restAnswer()
+	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set(headerLength, strconv.Itoa(head))
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		_, _ = w.Write(answer)
+	})}
+	g := c.bareServer()
+	stop := context.AfterFunc(ctx, func() { h.Close(); g.Stop() })
+	defer stop()
+	go func() { _ = h.Serve(rest) }() // ends with the gRPC server, at the end of ctx
+	return g.Serve(rpc)
+}
+
+// grpcCallers share c.Conns connections.
+func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
+	var conns []*grpc.ClientConn
+	done := func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}
+	for range c.Conns {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		conns = append(conns, conn)
+	}
+	var all []caller
+	for i := range c.Callers {
+		client, request := oip.NewGRPCInferenceServiceClient(conns[i%c.Conns]), c.request()
+		all = append(all, func(ctx context.Context) error {
+			r, err := client.ModelInfer(ctx, request)
+			if err == nil && (len(r.RawOutputContents) != 1 || len(r.RawOutputContents[0]) != c.Output) {
+				err = fmt.Errorf("answer %v", r)
+			}
+			return err
+		})
+	}
+	return all, done, nil
+}
+
+// restCallers keep a connection each.
+func (c Config) restCallers(addr string) ([]caller, func(), error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: c.Callers, DisableCompression: true}
+	client := &http.Client{Transport: transport}
+	body, head := c.restBody()
+	answer, _ := c.restAnswer()
+	url := "http://" + addr + "/v2/models/noop/infer"
+	var all []caller
+	for range c.Callers {
+		all = append(all, func(ctx context.Context) error {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			r.Header.Set(headerLength, strconv.Itoa(head))
+			w, err := client.Do(r)
+			if err != nil {
+				return err
+			}
+			defer w.Body.Close()
+			text := new(strings.Builder)
+			n, err := io.Copy(text, w.Body)
+			if err == nil && (w.StatusCode != http.StatusOK || n != int64(len(answer))) {
+				err = fmt.Errorf("%s: %s", w.Status, text)
+			}
+			return err
+		})
+	}
+	return all, transport.CloseIdleConnections, nil
+}

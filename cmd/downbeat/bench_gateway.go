@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"downbeat.dev/bench/gateway"
+)
+
+// benchGateway measures the gateway beside bare servers.
+func benchGateway() command {
+	return command{name: "gateway", summary: "REST and gRPC inference on a no-op model, beside bare net/http and grpc-go",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench gateway", flag.ContinueOnError)
+			c := gateway.Config{}
+			fs.IntVar(&c.Callers, "callers", 64, "closed loops at a time")
+			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that they share")
+			fs.IntVar(&c.Rounds, "rounds", 10, "rounds, alternating with the bare server")
+			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
+			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
+			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if c.Callers < 1 || c.Conns < 1 || c.Rounds < 1 || c.Each <= 0 || c.Input < 1 || c.Output < 1 {
+				return fmt.Errorf("bench gateway: want callers, conns, rounds, each, input and output above 0")
+			}
+			rows, err := gateway.Run(ctx, c)
+			if err != nil {
+				return err
+			}
+			return gateway.WriteTable(os.Stdout, rows)
+		}}
+}
