@@ -72,7 +72,7 @@ func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 			}
 		}
 	}
-	s.finish(r)
+	s.sort()
 	for n := poisson(r, 3*c.Occlusion); n > 0; n-- {
 		s.front = append(s.front, newBush(r, r.Float64()*aspect, 0.9+0.15*r.Float64(), 0.5+r.Float64()))
 	}
@@ -95,7 +95,7 @@ func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Sc
 			s.items = append(s.items, it)
 		}
 	}
-	s.finish(r)
+	s.sort()
 	for i = range s.items {
 		if s.items[i].box == main.box {
 			break
@@ -208,8 +208,8 @@ func (s *Scene) free(b Rect) bool {
 	return true
 }
 
-// finish brings the items into painting order.
-func (s *Scene) finish(*rand.Rand) {
+// sort brings the items into painting order.
+func (s *Scene) sort() {
 	sort.SliceStable(s.items, func(i, j int) bool { return s.items[i].place.y < s.items[j].place.y })
 }
 

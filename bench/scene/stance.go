@@ -46,11 +46,11 @@ type look struct {
 
 // bodyAngles are a person's joint angles in radians; index 0 is the near limb, 1 the far one.
 type bodyAngles struct {
-	lean        float64
-	hip, knee   [2]float64 // knee: how far the shin swings back from the thigh
-	arm, elbow  [2]float64 // elbow: how far the forearm swings forward from the upper arm
-	hipHeight   float64    // metres above the ground
-	headForward float64
+	lean       float64
+	hip, knee  [2]float64 // knee: how far the shin swings back from the thigh
+	arm, elbow [2]float64 // elbow: how far the forearm swings forward from the upper arm
+	hipHeight  float64    // metres above the ground
+	hipForward float64    // metres ahead of where the person stands
 }
 
 const (
@@ -94,7 +94,7 @@ func angles(a Activity, l look) bodyAngles {
 		b.knee = [2]float64{1.05 + 0.35*s + 0.25*c, 1.05 - 0.35*s - 0.25*c}
 		b.arm = [2]float64{1.0, 0.95}
 		b.elbow = [2]float64{0.25, 0.25}
-		b.hipHeight = 0.95
+		b.hipHeight, b.hipForward = 0.95, -0.18 // on a saddle, which is behind the pedals
 	case Waving:
 		b.hip = [2]float64{0.06, -0.06}
 		b.arm = [2]float64{2.6 + 0.3*s, 0.05}
@@ -125,10 +125,7 @@ func (c *canvas) person(p place, a Activity, l look) {
 
 // figure draws a body in the given pose.
 func (c *canvas) figure(p place, b bodyAngles, l look) {
-	hip := p.at(0, b.hipHeight)
-	if b.hipHeight == 0.95 { // on a saddle, which is behind the pedals
-		hip = p.at(-0.18, b.hipHeight)
-	}
+	hip := p.at(b.hipForward, b.hipHeight)
 	neck := p.limb(hip, torso, math.Pi-b.lean)
 	head := p.limb(neck, 0.17, math.Pi-b.lean*0.6)
 	m := p.metre
