@@ -223,7 +223,7 @@ func (e *Engine) keepHouse() {
 // keep does what is due every houseEvery: watchdogs and network delays.
 func (e *Engine) keep(now sched.Time) {
 	for _, p := range e.parts {
-		t := e.beginAt(now)
+		t := e.beginAt(&e.reg.spare, now)
 		p.mu.Lock()
 		p.watch(t)
 		p.mu.Unlock()

@@ -21,6 +21,7 @@ type Loop struct {
 	spin    sched.Duration
 	asleep  atomic.Int64 // sched.Time at which the loop will look again by itself; 0: it is awake
 	sleeper sleeper
+	spare   spare
 }
 
 func newLoop(e *Engine, _ int) (*Loop, error) {
@@ -37,7 +38,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 	for _, p := range l.parts {
 		if sched.Time(p.wake.Load()) <= now {
 			worked = true
-			t := l.e.beginAt(now)
+			t := l.e.beginAt(&l.spare, now)
 			p.mu.Lock()
 			p.s.Advance(now)
 			p.collect(l.e, t)
@@ -48,7 +49,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 	for _, r := range *l.rankers.Load() {
 		if sched.Time(r.wake.Load()) <= now {
 			worked = true
-			t := l.e.beginAt(now)
+			t := l.e.beginAt(&l.spare, now)
 			r.mu.Lock()
 			r.advance(l.e, t)
 			r.mu.Unlock()

@@ -29,6 +29,7 @@ type registry struct {
 	ctrl     sched.Duration // in force
 	data     sched.Duration
 	measured sched.Time
+	spare    spare
 }
 
 type cluster struct {
@@ -359,7 +360,7 @@ func (g *registry) apply(m *entry) {
 	p, err := newProfile(m.table)
 	if err == nil {
 		part := g.e.partition(sched.ModelID(m.info.ID))
-		t := g.e.begin()
+		t := g.e.begin(&g.spare)
 		part.mu.Lock()
 		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: p, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
 		part.mu.Unlock()
@@ -393,7 +394,7 @@ func (g *registry) addGPUs(c *cluster, b *Backend) {
 		b.gpus = append(b.gpus, u)
 		g.e.gpus[id].Store(u)
 	}
-	t := g.e.begin()
+	t := g.e.begin(&g.spare)
 	r.mu.Lock()
 	for _, u := range b.gpus {
 		if err := r.s.AddGPU(t.now, u.id); err != nil {
@@ -421,7 +422,7 @@ func (g *registry) removeBackend(b *Backend) {
 	g.setGPUs(c)
 	g.settle()
 	for _, p := range g.e.parts {
-		t := g.e.begin()
+		t := g.e.begin(&g.spare)
 		p.mu.Lock()
 		p.lose(g.e, t, b)
 		p.collect(g.e, t)
@@ -464,7 +465,7 @@ func (g *registry) measure(now sched.Time) {
 		r.mu.Unlock()
 	}
 	for _, p := range g.e.parts {
-		t := g.e.begin()
+		t := g.e.begin(&g.spare)
 		p.mu.Lock()
 		p.s.SetNetworkDelay(t.now, ctrl, data)
 		p.collect(g.e, t)

@@ -16,6 +16,7 @@ type Frontend struct {
 	hello  wire.FrontendHello
 	port   FrontendPort
 	closed atomic.Bool
+	spare  spare
 }
 
 // OpenFrontend opens a session. The catalogue goes to the port before it returns, and so does the
@@ -42,7 +43,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	if f.closed.Load() || e.closed.Load() {
 		return false
 	}
-	t := e.begin()
+	t := e.begin(&f.spare)
 	if len(e.parts) == 1 {
 		e.parts[0].submit(e, t, f.number, m, 1)
 	} else {
@@ -84,7 +85,7 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 	if f.closed.Load() || e.closed.Load() {
 		return false
 	}
-	t := e.begin()
+	t := e.begin(&f.spare)
 	for _, p := range e.parts {
 		p.mu.Lock()
 		for i := range m {
@@ -106,7 +107,7 @@ func (f *Frontend) Close() {
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
 		for at, more := uint32(0), true; more; more = at != 0 {
-			t := e.begin()
+			t := e.begin(&f.spare)
 			p.mu.Lock()
 			at = p.purge(t, f.number, at)
 			p.collect(e, t)
@@ -130,6 +131,7 @@ type Backend struct {
 	dead   atomic.Bool // gone or going: no batch may be put under way on it
 	hung   atomic.Bool // its watchdog rang
 	closed atomic.Bool
+	spare  spare
 
 	mu    sync.Mutex // nothing else is locked under it
 	trips delays     // round trips of pings
@@ -156,7 +158,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	if b.closed.Load() || e.closed.Load() {
 		return false
 	}
-	t := e.begin()
+	t := e.begin(&b.spare)
 	n := uint32(len(e.parts))
 	var todo uint64
 	for i := range m {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -9,6 +11,7 @@ import (
 // and what the rankers grant to the partitions again. It belongs to one goroutine at a time and
 // keeps its memory.
 type turn struct {
+	home       *spare
 	now        sched.Time
 	candidates []sched.Candidate
 	frees      []sched.Free
@@ -41,15 +44,18 @@ type completion struct {
 	freeAt sched.Time
 }
 
-func (e *Engine) begin() *turn {
-	t := e.turns.Get().(*turn)
-	t.now = e.clock.Now()
-	return t
-}
+// spare keeps the latest turn of one session or loop for its next visit, so that a visit neither
+// allocates nor meets others.
+type spare struct{ t atomic.Pointer[turn] }
 
-func (e *Engine) beginAt(now sched.Time) *turn {
-	t := e.turns.Get().(*turn)
-	t.now = now
+func (e *Engine) begin(home *spare) *turn { return e.beginAt(home, e.clock.Now()) }
+
+func (e *Engine) beginAt(home *spare, now sched.Time) *turn {
+	t := home.t.Swap(nil)
+	if t == nil { // another goroutine of the same session is under way
+		t = e.turns.Get().(*turn)
+	}
+	t.home, t.now = home, now
 	return t
 }
 
@@ -75,7 +81,9 @@ func (e *Engine) finish(t *turn) {
 	}
 	clear(t.cuts)
 	t.cuts = t.cuts[:0]
-	e.turns.Put(t)
+	if !t.home.t.CompareAndSwap(nil, t) {
+		e.turns.Put(t)
+	}
 }
 
 // rank hands the turn's messages to the rankers and takes their grants.

@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/engine"
+)
+
+// TestEveryRequestIsServed runs the rig on virtual time: at half of what the GPUs hold nothing may
+// be dropped, batches are full, and what was sent comes out.
+func TestEveryRequestIsServed(t *testing.T) {
+	v := &virtual{now: 1}
+	r, err := newRig(Setting{Models: 10, GPUs: 64, Cores: 1}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	rate := 0.5 * 64 * batchMax / float64(r.exec[batchMax]) * 1e9
+	r.step(v, rate, time.Second)
+	r.reset(false)
+	r.step(v, rate, 2*time.Second)
+	c := r.cores[0]
+	if c.dropped != 0 || float64(c.served) < 0.95*float64(c.sent) || float64(c.served)/float64(c.batches) < 0.9*batchMax {
+		t.Errorf("sent %d served %d dropped %d batches %d", c.sent, c.served, c.dropped, c.batches)
+	}
+}
+
+// TestOverloadDrops: the rig must be able to fail.
+func TestOverloadDrops(t *testing.T) {
+	v := &virtual{now: 1}
+	r, err := newRig(Setting{Models: 10, GPUs: 8, Cores: 1}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	r.step(v, 2*8*batchMax/float64(r.exec[batchMax])*1e9, time.Second)
+	c := r.cores[0]
+	s := Sample{Sent: c.sent, Dropped: c.dropped}
+	if s.passes() == nil || float64(c.dropped) < 0.3*float64(c.sent) {
+		t.Errorf("twice the capacity: sent %d dropped %d", c.sent, c.dropped)
+	}
+}
+
+// TestRequestsAllocateNothing is the engine's promise on its longest path: submit, dispatch,
+// execute, done.
+func TestRequestsAllocateNothing(t *testing.T) {
+	v := &virtual{now: 1}
+	r, err := newRig(Setting{Models: 20, GPUs: 100, Cores: 1}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	r.step(v, 200e3, 2*time.Second)
+	if n := testing.AllocsPerRun(20, func() { r.step(v, 200e3, 50*time.Millisecond) }); n > 0 { // 10,000 requests
+		t.Errorf("%v allocations per 10,000 requests", n)
+	}
+}
+
+// TestRealTime runs one short sample per core count and checks the books, not the speed.
+func TestRealTime(t *testing.T) {
+	for cores := 1; cores <= 2; cores++ {
+		r, err := newRig(Setting{Models: 10, GPUs: 100, Cores: cores}, engine.Monotonic{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := r.measure(50e3, 100*time.Millisecond, 200*time.Millisecond, true)
+		if s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0 {
+			t.Errorf("%d cores: %+v", cores, s)
+		}
+		r.close()
+	}
+}
+
+func TestHighest(t *testing.T) {
+	broken := errors.New("too fast")
+	best, err := highest(context.Background(), 100, 12, func(rate float64) error {
+		if rate > 60 {
+			return broken
+		}
+		return nil
+	})
+	if err != nil || best < 57 || best > 60 {
+		t.Errorf("found %v, %v; 60 holds", best, err)
+	}
+}
+
+func TestNaiveServesAtALowRate(t *testing.T) {
+	for _, n := range []Naive{{dispatcher: newMutexed}, {dispatcher: newChannels}} {
+		s := n.offer(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
+		if s.Sent < 300 || s.Dropped > s.Sent/2 {
+			t.Errorf("sent %d dropped %d", s.Sent, s.Dropped)
+		}
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	for _, set := range []Setting{{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {1, 1, 2}, {1 << 20, 1, 1}, {1, 1 << 20, 1}} {
+		if _, err := Run(context.Background(), set, Options{}, func(string) {}); err == nil {
+			t.Errorf("%+v was accepted", set)
+		}
+	}
+}
+
+func TestReports(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, Result{Models: 3, Pass: true}); err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(b.Bytes(), &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range strings.Split("models gpus cores rps ns_per_req allocs_per_req grant_p50_ns grant_p99_ns dropped_pct lag_max_ns pass", " ") {
+		if _, ok := keys[k]; !ok {
+			t.Errorf("key %s is missing", k)
+		}
+	}
+	p := []Point{{Setting{10, 8, 1}, 40, 5, 64}, {Setting{100, 64, 1}, 50, 6, 64}}
+	b.Reset()
+	if err := WriteGrowthSVG(&b, p, p); err != nil || !strings.Contains(b.String(), "polyline") {
+		t.Error(err, b.String())
+	}
+	b.Reset()
+	if err := WriteGrowthCSV(&b, p); err != nil || !strings.Contains(b.String(), "100,64,50.0,6.0,64.0") {
+		t.Error(err, b.String())
+	}
+}
+
+// BenchmarkStep is the cost per request on virtual time.
+func BenchmarkStep(b *testing.B) {
+	for _, set := range []Setting{{100, 10000, 1}, {1000, 10000, 1}, {10000, 10000, 1}} {
+		b.Run(fmt.Sprintf("models=%d/gpus=%d", set.Models, set.GPUs), func(b *testing.B) {
+			v := &virtual{now: 1}
+			r, err := newRig(set, v)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer r.close()
+			r.step(v, 20e6, 300*time.Millisecond)
+			r.reset(false)
+			b.ReportAllocs()
+			b.ResetTimer()
+			r.step(v, 20e6, time.Duration(float64(b.N)/20e6*1e9))
+			c := r.cores[0]
+			b.ReportMetric(float64(c.dropped)/float64(c.sent)*100, "dropped-%")
+			b.ReportMetric(float64(c.served)/float64(max(1, c.batches)), "requests/batch")
+		})
+	}
+}

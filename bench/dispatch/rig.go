@@ -1,0 +1,302 @@
+package dispatch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// Setting is what is measured.
+type Setting struct {
+	Models, GPUs, Cores int
+}
+
+// The workload: ℓ(b) = 200 µs·b + 2 ms up to 64 and an SLO of 100 ms for every model, even
+// popularity. At full batches a GPU holds 4,300 r/s, so 10,000 GPUs hold 43 M r/s.
+const (
+	alpha    = 200_000
+	beta     = 2_000_000
+	batchMax = 64
+	slo      = 100_000_000
+	burst    = 64
+)
+
+// rig is an engine with emulated GPUs and generators, one thread per core.
+type rig struct {
+	set   Setting
+	e     *engine.Engine
+	front *engine.Frontend
+	back  *engine.Backend
+	exec  [batchMax + 1]int64
+	cores []*core
+	clock engine.Clock
+}
+
+// core is one thread: generator, loop, and the GPUs' completions of its partition.
+type core struct {
+	r      *rig
+	number int
+	loop   *engine.Loop
+	models []uint32 // ids of the requests to come, drawn ahead, used round and round
+	next   int
+	id     uint64
+	burst  [burst]wire.Submit
+	dones  []wire.Done
+
+	mu       sync.Mutex // guards the calendar and what follows: any core may send a batch
+	calendar [slots]int32 // first of the batches that end in the slot, +1: a chain in running
+	running  []running
+	unused   int32 // chain of unused places in running
+	batches  uint64
+	served   uint64
+	dropped  uint64
+	delays   []int64 // ready → grant of the batches sampled
+	sampling bool
+
+	done   int64 // number of the calendar slot reported last; the core's own
+	lagMax int64
+	sent   uint64
+	busy   time.Duration // time not spent waiting for the next arrival
+}
+
+// running is a batch on an emulated GPU.
+type running struct {
+	done wire.Done
+	next int32
+}
+
+// enter puts a batch into the calendar. mu is held.
+func (c *core) enter(at int64, m wire.Done) {
+	if c.unused == 0 {
+		c.running = append(c.running, running{})
+		c.unused = int32(len(c.running))
+	}
+	i := c.unused
+	x := &c.running[i-1]
+	c.unused = x.next
+	x.done, x.next = m, c.calendar[at]
+	c.calendar[at] = i
+}
+
+// leave moves the batches of a slot to dones. mu is held.
+func (c *core) leave(at int64) {
+	c.dones = c.dones[:0]
+	for i := c.calendar[at]; i != 0; {
+		x := &c.running[i-1]
+		c.dones = append(c.dones, x.done)
+		i, x.next, c.unused = x.next, c.unused, i
+	}
+	c.calendar[at] = 0
+}
+
+// The calendar reports completions: slots of 65.5 µs, 134 ms in all.
+const (
+	slotShift = 16
+	slots     = 2048
+)
+
+func newRig(set Setting, clock engine.Clock) (*rig, error) {
+	r := &rig{set: set, clock: clock}
+	e, err := engine.New(engine.Options{Cores: set.Cores, Manual: true, RequestsMax: 1 << 22, Clock: clock})
+	if err != nil {
+		return nil, err
+	}
+	r.e = e
+	profile := make([]int64, batchMax)
+	for b := range profile {
+		profile[b] = alpha*int64(b+1) + beta
+		r.exec[b+1] = profile[b]
+	}
+	for i := range set.Cores {
+		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		for range 1 << 18 {
+			// A model's partition is its id modulo the number of partitions: a core asks its own.
+			m := rng.IntN((set.Models+set.Cores-1-i)/set.Cores)*set.Cores + i
+			c.models = append(c.models, uint32(m))
+		}
+		r.cores = append(r.cores, c)
+	}
+	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
+	for i := range set.Models {
+		h.Models = append(h.Models, wire.BackendModel{Profile: profile, Info: wire.ModelInfo{Name: fmt.Sprint("m", i), SLO: slo}})
+	}
+	if r.back, err = e.OpenBackend(h, r); err != nil {
+		return nil, err
+	}
+	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator"}, r)
+	return r, err
+}
+
+// Models, Peers and Cut complete the ports.
+func (r *rig) Models([]wire.ModelInfo) {}
+func (r *rig) Peers([]wire.Peer)       {}
+func (r *rig) Cut(error)               {}
+
+// Outcomes counts requests that ended without an output; the id's top bits name the core.
+func (r *rig) Outcomes(m []wire.Outcome) {
+	c := r.cores[m[0].ID>>48]
+	c.mu.Lock()
+	c.dropped += uint64(len(m))
+	c.mu.Unlock()
+}
+
+// sampleEvery is how many batches pass between two whose delay is measured.
+const sampleEvery = 8
+
+// Execute emulates the GPUs: it enters each batch in the calendar at its end.
+func (r *rig) Execute(m []wire.Execute) {
+	now := int64(r.clock.Now())
+	for i := range m {
+		x := &m[i]
+		c := r.cores[x.Batch>>56]
+		end := now + x.Start + r.exec[len(x.Items)]
+		at := (end >> slotShift) & (slots - 1)
+		c.mu.Lock()
+		c.enter(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Items)]})
+		c.batches++
+		c.served += uint64(len(x.Items))
+		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
+			c.delays = append(c.delays, now-r.ready(x))
+		}
+		c.mu.Unlock()
+	}
+}
+
+// ready returns when the batch could first have been granted, given an idle GPU: when its n-th
+// request had arrived and the time d − ℓ(n+1) had come, for the least such n, or when it was full.
+// Input.Offset holds each request's intended arrival.
+func (r *rig) ready(x *wire.Execute) int64 {
+	head := int64(x.Items[0].Input.Offset) + slo
+	ready := int64(1) << 62
+	for k := range x.Items {
+		at := int64(x.Items[k].Input.Offset)
+		if n := k + 1; n < batchMax {
+			at = max(at, head-r.exec[n+1])
+		}
+		ready = min(ready, at)
+	}
+	return ready
+}
+
+// run offers rate requests/s in all for d and returns when it is over.
+func (r *rig) run(rate float64, d time.Duration) {
+	var wg sync.WaitGroup
+	for _, c := range r.cores {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			c.run(rate/float64(len(r.cores)), d)
+		}()
+	}
+	wg.Wait()
+}
+
+func (c *core) run(rate float64, d time.Duration) {
+	clock := c.r.clock
+	start := int64(clock.Now())
+	gap := 1e9 / rate
+	n := 0 // requests sent in this run
+	for now := start; now < start+int64(d); now = int64(clock.Now()) {
+		due := int(float64(now-start)/gap) - n
+		if due <= 0 {
+			c.complete(now)
+			if !c.loop.Poll(sched.Time(now)) {
+				c.busy -= time.Duration(int64(clock.Now()) - now)
+			}
+			continue
+		}
+		if lag := now - start - int64(float64(n)*gap); lag > c.lagMax {
+			c.lagMax = lag
+		}
+		k := min(due, burst)
+		for i := range k {
+			at := start + int64(float64(n+i)*gap)
+			c.burst[i] = wire.Submit{ID: c.id, Model: c.models[c.next], Budget: at + slo - now, Input: wire.Descriptor{Offset: uint64(at)}}
+			c.id++
+			if c.next++; c.next == len(c.models) {
+				c.next = 0
+			}
+		}
+		n += k
+		c.r.front.Submit(c.burst[:k])
+		c.loop.Poll(sched.Time(now))
+		c.complete(now)
+	}
+	c.busy += time.Duration(int64(clock.Now()) - start)
+	c.sent += uint64(n)
+}
+
+// complete reports the batches whose calendar slots have passed.
+func (c *core) complete(now int64) {
+	for last := now>>slotShift - 1; c.done < last; {
+		c.done = max(c.done+1, last-slots+1)
+		at := c.done & (slots - 1)
+		c.mu.Lock()
+		c.leave(at)
+		c.mu.Unlock()
+		if len(c.dones) > 0 {
+			c.r.back.Done(c.dones)
+		}
+	}
+}
+
+// reset forgets what was counted so far.
+func (r *rig) reset(sampling bool) {
+	for _, c := range r.cores {
+		c.mu.Lock()
+		c.batches, c.served, c.dropped, c.sent, c.lagMax, c.busy = 0, 0, 0, 0, 0, 0
+		if c.sampling = sampling; sampling && c.delays == nil {
+			c.delays = make([]int64, 0, 1<<20)
+		}
+		c.delays = c.delays[:0]
+		c.mu.Unlock()
+	}
+}
+
+// Sample is what one run at one rate gave.
+type Sample struct {
+	Rate             float64 // offered
+	Sent             uint64
+	Dropped, Batches uint64
+	LagMax           int64 // ns that the generator fell behind at most
+	Busy             time.Duration
+	Mallocs          uint64
+	Delays           []int64 // sorted
+}
+
+// measure warms up at rate and measures for d.
+func (r *rig) measure(rate float64, warm, d time.Duration, delays bool) Sample {
+	r.reset(delays)
+	r.run(rate, warm)
+	runtime.GC()
+	r.reset(delays)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r.run(rate, d)
+	runtime.ReadMemStats(&after)
+	s := Sample{Rate: rate, Mallocs: after.Mallocs - before.Mallocs}
+	for _, c := range r.cores {
+		c.mu.Lock()
+		s.Sent += c.sent
+		s.Dropped += c.dropped
+		s.Batches += c.batches
+		s.LagMax = max(s.LagMax, c.lagMax)
+		s.Busy += c.busy
+		s.Delays = append(s.Delays, c.delays...)
+		c.mu.Unlock()
+	}
+	slices.Sort(s.Delays)
+	return s
+}
+
+func (r *rig) close() { r.e.Close() }

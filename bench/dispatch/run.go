@@ -1,0 +1,188 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"downbeat.dev/core/engine"
+)
+
+// What a run must keep to.
+const (
+	lagLimit     = 2 * time.Millisecond // the generator's
+	droppedLimit = 0.001                // share of the requests
+	mallocsLimit = 0.001                // per request
+)
+
+// Result is one setting's outcome.
+type Result struct {
+	Models       int     `json:"models"`
+	GPUs         int     `json:"gpus"`
+	Cores        int     `json:"cores"`
+	RPS          float64 `json:"rps"` // highest rate that passed
+	NsPerReq     float64 `json:"ns_per_req"`
+	AllocsPerReq float64 `json:"allocs_per_req"`
+	GrantP50     int64   `json:"grant_p50_ns"` // at 70 % of RPS
+	GrantP99     int64   `json:"grant_p99_ns"`
+	DroppedPct   float64 `json:"dropped_pct"`
+	LagMax       int64   `json:"lag_max_ns"`
+	Pass         bool    `json:"pass"`
+	BatchMean    float64 `json:"batch_mean"`
+	StepNs       float64 `json:"step_ns_per_req"` // CPU time per request with time virtual
+	TimerP50     int64   `json:"timer_p50_ns"`    // lateness of a loop's wake-ups
+	TimerP99     int64   `json:"timer_p99_ns"`
+
+	Compare []Naive `json:"compare,omitempty"`
+}
+
+// Options say how long to measure.
+type Options struct {
+	Each    time.Duration // one run
+	Tries   int           // rates tried at most
+	Compare bool          // also the two naive dispatchers
+}
+
+// passes says whether a sample keeps to the limits, and if not, which it broke.
+func (s *Sample) passes() error {
+	switch {
+	case s.Sent == 0:
+		return errors.New("nothing was sent")
+	case s.LagMax > int64(lagLimit):
+		return fmt.Errorf("the generator lagged %v, at most %v", time.Duration(s.LagMax), lagLimit)
+	case float64(s.Dropped) > droppedLimit*float64(s.Sent):
+		return fmt.Errorf("%.2f %% dropped, at most %.1f %%", 100*float64(s.Dropped)/float64(s.Sent), 100*droppedLimit)
+	case float64(s.Mallocs) > mallocsLimit*float64(s.Sent):
+		return fmt.Errorf("%.3f allocations per request", float64(s.Mallocs)/float64(s.Sent))
+	}
+	return nil
+}
+
+// Run finds the highest rate that one setting holds. progress gets a line per rate tried.
+func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
+	res := Result{Models: set.Models, GPUs: set.GPUs, Cores: set.Cores}
+	if err := set.check(); err != nil {
+		return res, err
+	}
+	guess, err := virtualCost(Setting{set.Models, set.GPUs, 1})
+	if err != nil {
+		return res, err
+	}
+	res.StepNs = guess
+	r, err := newRig(set, engine.Monotonic{})
+	if err != nil {
+		return res, err
+	}
+	defer r.close()
+	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
+	top := min(capacity, 1.3e9/guess*float64(set.Cores))
+	// The machine has moments of its own, so a rate may fail twice before a lower one is tried.
+	best, err := highest(ctx, top, o.Tries, func(rate float64) error {
+		s := r.measure(rate, o.Each/2, o.Each, false)
+		err := s.passes()
+		progress(fmt.Sprintf("%5.1f M/s: %s", rate/1e6, verdict(err)))
+		if err == nil || res.RPS == 0 {
+			res.fill(&s)
+		}
+		if err == nil {
+			res.RPS, res.Pass = rate, true
+		}
+		return err
+	})
+	if err != nil {
+		return res, err
+	}
+	s := r.measure(0.7*best, o.Each/2, o.Each, true)
+	if n := len(s.Delays); n > 0 {
+		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])
+	}
+	r.close()
+	runtime.GC()
+	if res.TimerP50, res.TimerP99, err = timerError(ctx, 400); err != nil {
+		return res, err
+	}
+	if o.Compare {
+		res.Compare, err = compare(ctx, set, o, progress)
+	}
+	return res, err
+}
+
+func verdict(err error) string {
+	if err == nil {
+		return "holds"
+	}
+	return err.Error()
+}
+
+func (r *Result) fill(s *Sample) {
+	r.NsPerReq = float64(s.Busy.Nanoseconds()) / float64(s.Sent)
+	r.AllocsPerReq = float64(int(1000*float64(s.Mallocs)/float64(s.Sent))) / 1000
+	r.DroppedPct = 100 * float64(s.Dropped) / float64(s.Sent)
+	r.LagMax = s.LagMax
+	r.BatchMean = float64(s.Sent-s.Dropped) / float64(max(1, s.Batches))
+}
+
+func (s Setting) check() error {
+	switch {
+	case s.Models < 1 || s.Models > engine.ModelsMax:
+		return fmt.Errorf("%d models, want 1 to %d", s.Models, engine.ModelsMax)
+	case s.GPUs < 1 || s.GPUs > engine.GPUsMax:
+		return fmt.Errorf("%d gpus, want 1 to %d", s.GPUs, engine.GPUsMax)
+	case s.Cores < 1 || s.Cores > runtime.NumCPU() || s.Cores > s.Models:
+		return fmt.Errorf("%d cores, want 1 to %d (this machine's) and at most one per model", s.Cores, runtime.NumCPU())
+	}
+	return nil
+}
+
+// highest looks for the highest rate that holds: down from top by steps until one does, then up
+// between it and the last that did not.
+func highest(ctx context.Context, top float64, tries int, hold func(float64) error) (float64, error) {
+	best, failed := 0.0, 0.0
+	rate := top
+	for range tries {
+		if err := ctx.Err(); err != nil {
+			return best, err
+		}
+		err := hold(rate)
+		if err != nil {
+			err = hold(rate)
+		}
+		if err == nil {
+			best = rate
+			if failed == 0 || failed/best < 1.04 {
+				break
+			}
+		} else {
+			failed = rate
+		}
+		if best == 0 {
+			rate *= 0.88
+		} else {
+			rate = (best + failed) / 2
+		}
+	}
+	if best == 0 {
+		return rate, nil
+	}
+	return best, nil
+}
+
+// virtualCost returns the time per request when time is virtual: nothing waits, nothing lags.
+func virtualCost(set Setting) (float64, error) {
+	v := &virtual{now: 1}
+	r, err := newRig(set, v)
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	rate := min(20e6, 0.7*float64(set.GPUs)*batchMax/float64(r.exec[batchMax])*1e9)
+	const requests = 4e6
+	span := time.Duration(requests / rate * 1e9)
+	r.step(v, rate, span)
+	r.reset(false)
+	start := cpuTime()
+	r.step(v, rate, span)
+	return float64(cpuTime()-start) / float64(r.cores[0].sent), nil
+}

@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/wire"
+)
+
+// lone is an engine with real loops, one GPU and one request at a time.
+type lone struct {
+	clock engine.Monotonic
+	mu    sync.Mutex
+	late  []int64
+	sent  chan wire.Done
+	at    int64 // when the batch ought to leave
+}
+
+func (l *lone) Models([]wire.ModelInfo)   {}
+func (l *lone) Outcomes(m []wire.Outcome) { l.sent <- wire.Done{} }
+func (l *lone) Peers([]wire.Peer)         {}
+func (l *lone) Cut(error)                 {}
+
+func (l *lone) Execute(m []wire.Execute) {
+	now := int64(l.clock.Now())
+	l.mu.Lock()
+	l.late = append(l.late, now-l.at)
+	l.mu.Unlock()
+	l.sent <- wire.Done{Batch: m[0].Batch, GPU: m[0].GPU}
+}
+
+// timerError measures how late a loop that has nothing else to do sends a batch whose time has
+// come, over n batches.
+func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
+	e, err := engine.New(engine.Options{})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer e.Close()
+	l := &lone{sent: make(chan wire.Done, 4)}
+	const exec, exec2, budget = 1_000_000, 1_100_000, 4_000_000
+	b, err := e.OpenBackend(wire.BackendHello{Name: "lone", GPUs: []string{"0"}, Models: []wire.BackendModel{
+		{Info: wire.ModelInfo{Name: "m", SLO: 50e6}, Profile: []int64{exec, exec2}}}}, l)
+	if err != nil {
+		return 0, 0, err
+	}
+	f, err := e.OpenFrontend(wire.FrontendHello{Name: "lone"}, l)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range n {
+		l.mu.Lock()
+		l.at = int64(l.clock.Now()) + budget - exec2
+		l.mu.Unlock()
+		f.Submit([]wire.Submit{{ID: uint64(i + 1), Budget: budget}})
+		select {
+		case m := <-l.sent:
+			b.Done([]wire.Done{m})
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+	slices.Sort(l.late)
+	if len(l.late) == 0 {
+		return 0, 0, nil
+	}
+	return l.late[len(l.late)/2], l.late[len(l.late)*99/100], nil
+}

@@ -1,0 +1,36 @@
+package dispatch
+
+import (
+	"time"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// virtual is a clock that the run moves.
+type virtual struct{ now sched.Time }
+
+func (v *virtual) Now() sched.Time { return v.now }
+
+// step offers requests at rate for d of virtual time: the cost of the decisions at any load,
+// whether or not this machine keeps up with it. One core, one thread.
+func (r *rig) step(v *virtual, rate float64, d time.Duration) {
+	c := r.cores[0]
+	gap := 1e9 / rate
+	start := int64(v.now)
+	for n := 0; v.now < sched.Time(start+int64(d)); n += burst {
+		v.now = sched.Time(start + int64(float64(n+burst-1)*gap))
+		for i := range burst {
+			at := start + int64(float64(n+i)*gap)
+			c.burst[i] = wire.Submit{ID: c.id, Model: c.models[c.next], Budget: at + slo - int64(v.now), Input: wire.Descriptor{Offset: uint64(at)}}
+			c.id++
+			if c.next++; c.next == len(c.models) {
+				c.next = 0
+			}
+		}
+		c.sent += burst
+		r.front.Submit(c.burst[:])
+		c.loop.Poll(v.now)
+		c.complete(int64(v.now))
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"downbeat.dev/bench/dispatch"
+)
+
+// benchDispatch measures the scheduler alone, as Symphony's figure 11 (left) does.
+func benchDispatch() command {
+	return command{name: "dispatch", summary: "requests per second that the scheduler dispatches, and how late",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench dispatch", flag.ContinueOnError)
+			models := fs.Int("models", 100, "models")
+			gpus := fs.Int("gpus", 10000, "GPUs")
+			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
+			each := fs.Duration("each", time.Second, "length of one run")
+			tries := fs.Int("tries", 14, "rates to try at most")
+			compare := fs.Bool("compare", true, "also measure a single-mutex and a channel-per-model dispatcher")
+			growth := fs.String("growth", "", "instead: measure the growth over models and GPUs, write growth.csv and growth.svg to this directory")
+			format := fs.String("o", "table", "output: table or json")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return fmt.Errorf("-o %s: want table or json", *format)
+			}
+			if *each < 10*time.Millisecond || *each > time.Minute || *tries < 1 {
+				return fmt.Errorf("-each %v -tries %d: want 10ms to 1m, and at least one", *each, *tries)
+			}
+			progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
+			if *growth != "" {
+				return writeGrowth(ctx, *growth, progress)
+			}
+			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores},
+				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare}, progress)
+			if err != nil {
+				return err
+			}
+			write := dispatch.WriteTable
+			if *format == "json" {
+				write = dispatch.WriteJSON
+			}
+			if err := write(os.Stdout, r); err != nil {
+				return err
+			}
+			if !r.Pass {
+				return fmt.Errorf("no rate held: see above why")
+			}
+			return nil
+		}}
+}
+
+func writeGrowth(ctx context.Context, dir string, progress func(string)) error {
+	models, gpus, err := dispatch.Growth(ctx, progress)
+	if err != nil {
+		return err
+	}
+	csv, err := os.Create(filepath.Join(dir, "growth.csv"))
+	if err != nil {
+		return err
+	}
+	defer csv.Close()
+	if err := dispatch.WriteGrowthCSV(csv, models, gpus); err != nil {
+		return err
+	}
+	svg, err := os.Create(filepath.Join(dir, "growth.svg"))
+	if err != nil {
+		return err
+	}
+	defer svg.Close()
+	return dispatch.WriteGrowthSVG(svg, models, gpus)
+}
