@@ -9,6 +9,7 @@ import (
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
 	return []command{
+		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),
 		benchGateway(),
