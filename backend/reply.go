@@ -91,8 +91,10 @@ func (g *gpu) pause() time.Duration {
 	switch {
 	case g.backend.draining.Load():
 		return drainPause
-	case g.sick():
-		return sickPause
+	case g.lost.Load():
+		return lostPause
+	case g.hung.Load():
+		return hungPause
 	}
 	return 0
 }

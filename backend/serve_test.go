@@ -392,3 +392,33 @@ func TestStartRefuses(t *testing.T) {
 		cancel()
 	}
 }
+
+// TestMeasureModels prints and stores a profile that a backend then uses.
+func TestMeasureModels(t *testing.T) {
+	dir := writeRepository(t)
+	var out bytes.Buffer
+	err := backend.MeasureModels(context.Background(), backend.ProfileOptions{Models: dir, Rounds: 5, Core: -1, Library: library(t), Out: &out})
+	for _, want := range []string{"garbage", "not an ONNX model", "misspelt"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+	if text := out.String(); !strings.Contains(text, "twice version 1, batches up to 8") || !strings.Contains(text, "ℓ(b)") {
+		t.Errorf("printed:\n%s", text)
+	}
+	r, err := repo.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Find("twice", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Profiles) != 1 || len(m.Profiles[0].TableNS) != 8 || m.Profiles[0].Repeats != 5 {
+		t.Errorf("stored %+v", m.Profiles)
+	}
+	if err := backend.MeasureModels(context.Background(), backend.ProfileOptions{Models: dir, Only: []string{"emulated", "gone"}, Core: -1, Library: library(t), Out: &out}); err == nil ||
+		!strings.Contains(err.Error(), "emulated") || !strings.Contains(err.Error(), `no model "gone"`) {
+		t.Errorf("error %v, want one that names both models", err)
+	}
+}

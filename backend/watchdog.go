@@ -10,7 +10,8 @@ const (
 	hangFactor = 20                     // a batch that takes so many times its profile
 	hangMin    = time.Second            // and at least this makes its GPU a hanging one
 	hangCheck  = 100 * time.Millisecond // how often to look
-	sickPause  = 2 * time.Second        // how long the scheduler is told to leave a sick GPU alone
+	hungPause  = 2 * time.Second        // how long the scheduler is told to leave a hanging GPU alone
+	lostPause  = time.Hour              // and a lost one
 )
 
 // sick reports whether batches sent to the GPU would fail.

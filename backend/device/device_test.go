@@ -1,0 +1,100 @@
+package device_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+)
+
+func tensor(name, datatype string, shape ...int64) wire.Tensor {
+	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+}
+
+func source(batchMax int, in, out wire.Tensor) *repo.Model {
+	return &repo.Model{Name: "m", Version: "1", BatchMax: batchMax, Batched: true, Inputs: []wire.Tensor{in}, Outputs: []wire.Tensor{out},
+		Config: &repo.Config{Inputs: []repo.TensorConfig{{Tensor: in}}, Outputs: []repo.TensorConfig{{Tensor: out}}}}
+}
+
+// TestLayout is invariants D1 and D2: rows of a tensor are contiguous, tensors aligned, and no byte
+// of a slot belongs to two of them.
+func TestLayout(t *testing.T) {
+	m := devicetest.Emulated(t, "m", 5, time.Millisecond, 0,
+		[]wire.Tensor{tensor("a", "UINT8", 3, 7), tensor("b", "FP16", 5), tensor("c", "BOOL", 1)},
+		[]wire.Tensor{tensor("x", "FP32", 2, 3), tensor("y", "INT64", 1)})
+	if m.InBytes != 21+10+1 || m.OutBytes != 24+8 || m.Inputs[2].Offset != 31 || m.Outputs[1].Offset != 24 {
+		t.Fatalf("payloads of %d and %d bytes: %+v %+v", m.InBytes, m.OutBytes, m.Inputs, m.Outputs)
+	}
+	s := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))[0]
+	if err := s.Fits(m); err != nil {
+		t.Fatal(err)
+	}
+	owner := map[*byte]string{}
+	claim := func(name string, rows func(n int) []byte, row func(i int) []byte, size int) {
+		if at := uintptr(unsafe.Pointer(&rows(1)[0])); at%device.Align != 0 {
+			t.Errorf("tensor %s begins at %#x", name, at)
+		}
+		for i := range 5 {
+			r := row(i)
+			if len(r) != size || &r[0] != &rows(5)[i*size] || cap(r) != size {
+				t.Errorf("tensor %s: row %d is not row %d of the batch", name, i, i)
+			}
+			for j := range r {
+				if other, taken := owner[&r[j]]; taken {
+					t.Fatalf("tensors %s and %s share a byte", name, other)
+				}
+				owner[&r[j]] = name
+			}
+		}
+	}
+	for k, x := range m.Inputs {
+		claim(x.Name, func(n int) []byte { return s.Input(m, k, n) }, func(i int) []byte { return s.InputRow(m, k, i) }, x.Bytes)
+	}
+	for k, x := range m.Outputs {
+		claim(x.Name, func(n int) []byte { return s.Output(m, k, n) }, func(i int) []byte { return s.OutputRow(m, k, i) }, x.Bytes)
+	}
+}
+
+func TestCopyRow(t *testing.T) {
+	m := devicetest.Emulated(t, "m", 2, time.Millisecond, 0, []wire.Tensor{tensor("a", "UINT8", 3), tensor("b", "UINT8", 2)}, []wire.Tensor{tensor("x", "FP32", 1)})
+	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
+	devicetest.SetInput(m, slots[0], 1, []byte("abcde"))
+	slots[1].CopyRow(m, 0, slots[0], 1)
+	if got := string(slots[1].InputRow(m, 0, 0)) + string(slots[1].InputRow(m, 1, 0)); got != "abcde" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestBatchMaxIsBounded(t *testing.T) {
+	in, out := tensor("a", "UINT8", 1000), tensor("x", "FP32", 1)
+	for _, c := range []struct{ own, asked, slot, want int }{
+		{32, 0, 1 << 20, 32}, {32, 8, 1 << 20, 8}, {32, 64, 1 << 20, 32}, {32, 0, 10_000, 9}, {1, 0, 10_000, 1},
+	} {
+		m, err := device.NewModel(source(c.own, in, out), c.asked, c.slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.BatchMax != c.want || device.SlotBytes([]*device.Model{m}) > c.slot || int(m.Info().BatchMax) != c.want {
+			t.Errorf("own limit %d, asked %d, slots of %d: batches up to %d in %d bytes, want %d", c.own, c.asked, c.slot, m.BatchMax, device.SlotBytes([]*device.Model{m}), c.want)
+		}
+	}
+}
+
+func TestNewModelRefuses(t *testing.T) {
+	good := tensor("x", "FP32", 1)
+	for want, m := range map[string]*repo.Model{
+		`input "text": datatype BYTES`:     source(1, tensor("text", "BYTES", 1), good),
+		`output "y": shape [0 3]`:          source(1, good, tensor("y", "FP32", 0, 3)),
+		`input "huge": shape [4294967296`:  source(1, tensor("huge", "FP32", 1<<32, 1<<32), good),
+		"one row takes 2000064 bytes, the": source(4, tensor("large", "UINT8", 2_000_000), good),
+	} {
+		if _, err := device.NewModel(m, 0, 1<<20); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
