@@ -44,3 +44,30 @@ func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	b.mu.Unlock()
 	return min(sched.Duration(t99-t50/2), ctrlMost), min(sched.Duration(f99), dataMost)
 }
+
+// overrun is by how much batches end later than planned, as the scheduler hears of it: slow
+// executions, late starts, and the way back. Deadlines are brought forward by its 99th percentile,
+// since a plan without slack misses whenever the host stumbles. Its partition's lock guards it.
+type overrun struct {
+	delays
+	p99 sched.Duration
+}
+
+// What an overrun may take of a request's budget, and how often its percentile is taken anew.
+const (
+	overrunShare = 4  // at most a quarter
+	overrunTurn  = 32 // batches
+)
+
+func (o *overrun) add(ns int64) {
+	o.delays.add(ns)
+	if o.n%overrunTurn == 0 {
+		_, p99 := o.percentiles()
+		o.p99 = sched.Duration(p99)
+	}
+}
+
+// margin is how much sooner than its deadline a request with that budget should be done.
+func (o *overrun) margin(budget sched.Duration) sched.Duration {
+	return max(0, min(o.p99, budget/overrunShare))
+}

@@ -26,6 +26,7 @@ type partition struct {
 	twins   uint64 // submissions of ids that are live already
 	touched uint32 // keeps load's first pass from being optimised away
 	resetM  uint32 // model being replaced +1: its requests are queued again
+	overrun overrun
 }
 
 // flight is a batch under way.
@@ -35,6 +36,7 @@ type flight struct {
 	model uint32
 	gpu   *gpu // nil: the place is unused
 	sent  sched.Time
+	ends  sched.Time // as planned
 	until sched.Time // the watchdog
 	// What was sent, to be queued again when the backend is lost. The port reads items after the
 	// lock is released, so they are not written again before the batch is done.
@@ -88,7 +90,8 @@ func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.R
 const twin = sched.ReasonCount
 
 func (p *partition) enqueue(now sched.Time, i uint32, t *slot) sched.Reason {
-	return p.s.Enqueue(now, sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: t.deadline})
+	deadline := t.deadline - sched.Time(p.overrun.margin(t.deadline.Sub(now)))
+	return p.s.Enqueue(now, sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: deadline})
 }
 
 func (p *partition) count(model uint32, why sched.Reason) {
@@ -161,6 +164,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
 	place := p.place()
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
+	f.ends = b.Finish
 	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
 	p.load(f, b.Requests)
 	t.executes = append(t.executes, execute{b: g.b, m: wire.Execute{
@@ -258,6 +262,7 @@ func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
 		}
 	}
 	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
+	p.overrun.add(int64(t.now.Sub(f.ends)))
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.items)))
 	freeAt := t.now.Add(sched.Duration(max(0, m.FreeIn)))
 	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
