@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"downbeat.dev/bench/stage"
@@ -34,11 +35,11 @@ type Config struct {
 
 // Row is one protocol's result.
 type Row struct {
-	Protocol        string
-	Rate, BareRate  float64 // median of the rounds, requests/s
-	P99, BareP99    time.Duration
-	RateOf, BareOf  []float64 // each round
-	Errors, BareErr int
+	Protocol       string
+	Rate, BareRate float64 // median of the rounds, requests/s
+	P99, BareP99   time.Duration
+	CPU, BareCPU   time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
+	Errors         int
 }
 
 // Ratio is the gateway's rate over the bare server's.
@@ -52,6 +53,8 @@ type side struct {
 	callers []caller
 	rates   []float64
 	delays  []time.Duration
+	cpu     time.Duration
+	n       int
 	errors  int
 }
 
@@ -111,7 +114,16 @@ func (c Config) alternate(ctx context.Context, name string, ours, bare *side) (R
 		}
 	}
 	return Row{Protocol: name, Rate: median(ours.rates), BareRate: median(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
-		RateOf: ours.rates, BareOf: bare.rates, Errors: ours.errors, BareErr: bare.errors}, nil
+		CPU: ours.cpu / time.Duration(ours.n), BareCPU: bare.cpu / time.Duration(bare.n), Errors: ours.errors}, nil
+}
+
+// cpuTime is what the process has used since it started.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // round lets every caller call for a while.
@@ -120,7 +132,7 @@ func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
 	var wait sync.WaitGroup
 	n, failed := 0, 0
 	var last error
-	began := time.Now()
+	began, used := time.Now(), cpuTime()
 	for _, call := range s.callers {
 		wait.Go(func() {
 			var delays []time.Duration
@@ -154,6 +166,8 @@ func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
 	if count {
 		s.rates = append(s.rates, float64(n)/time.Since(began).Seconds())
 		s.errors += failed
+		s.n += n
+		s.cpu += cpuTime() - used
 	}
 	return ctx.Err()
 }
@@ -171,9 +185,9 @@ func p99(all []time.Duration) time.Duration {
 // WriteTable prints rows for people.
 func WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "protocol\tgateway r/s\tp99\tbare r/s\tbare p99\tgateway / bare\terrors\t")
+	fmt.Fprintln(w, "protocol\tgateway r/s\tp99\tbare r/s\tbare p99\tgateway / bare\tCPU\tbare CPU\terrors\t")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%d\t\n", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), r.Errors)
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t\n", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), float64(r.CPU.Nanoseconds())/1e3, float64(r.BareCPU.Nanoseconds())/1e3, r.Errors)
 	}
 	return w.Flush()
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -89,6 +88,7 @@ func (c Config) restCallers(addr string) ([]caller, func(), error) {
 	url := "http://" + addr + "/v2/models/noop/infer"
 	var all []caller
 	for range c.Callers {
+		text := make([]byte, len(answer)+1)
 		all = append(all, func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 			if err != nil {
@@ -100,12 +100,11 @@ func (c Config) restCallers(addr string) ([]caller, func(), error) {
 				return err
 			}
 			defer w.Body.Close()
-			text := new(strings.Builder)
-			n, err := io.Copy(text, w.Body)
-			if err == nil && (w.StatusCode != http.StatusOK || n != int64(len(answer))) {
-				err = fmt.Errorf("%s: %s", w.Status, text)
+			n, err := io.ReadFull(w.Body, text)
+			if err != io.ErrUnexpectedEOF || w.StatusCode != http.StatusOK || n != len(answer) {
+				return fmt.Errorf("%s: %s %w", w.Status, text[:n], err)
 			}
-			return err
+			return nil
 		})
 	}
 	return all, transport.CloseIdleConnections, nil

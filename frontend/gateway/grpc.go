@@ -25,7 +25,8 @@ type grpcServer struct {
 // newGRPC makes the server with its services registered.
 func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 	options = append(options, grpc.ForceServerCodecV2(newLeanCodec()), grpc.MaxRecvMsgSize(int(g.o.BodyMax)),
-		grpc.MaxSendMsgSize(int(g.o.BodyMax)), grpc.MaxConcurrentStreams(streamsMax), grpc.ConnectionTimeout(10*time.Second))
+		grpc.MaxSendMsgSize(int(g.o.BodyMax)), grpc.MaxConcurrentStreams(streamsMax), grpc.ConnectionTimeout(10*time.Second),
+		grpc.NumStreamWorkers(streamGoroutines))
 	s := grpc.NewServer(options...)
 	desc := oip.GRPCInferenceService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
@@ -39,6 +40,10 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 	reflection.Register(s)
 	return s
 }
+
+// streamGoroutines serve streams and keep their grown stacks from call to call; more calls at a time start
+// their own.
+const streamGoroutines = 64
 
 // streamsMax bounds the calls under way on one connection.
 const streamsMax = 10_000
