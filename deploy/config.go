@@ -20,21 +20,20 @@ import (
 // Config is everything that a deployment may set. Constants that no two deployments would set
 // differently live beside the code that uses them.
 type Config struct {
-	Listen    string `yaml:"listen"`     // scheduler: where frontends and backends connect
-	Scheduler string `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to
-	HTTP      string `yaml:"http"`       // gateway: REST, metrics and the page
-	GRPC      string `yaml:"grpc"`       // gateway: gRPC
-	Data      string `yaml:"data"`       // data plane listener of frontends and backends
-	Provider  string `yaml:"provider"`   // data plane: auto, verbs, shm or tcp
-	Models    string `yaml:"models"`     // the model repository
-	Executors int    `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
-	Emulate   int    `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
-	TokenFile string `yaml:"token_file"` // a file holding the secret that all parts share
-	TLSCert   string `yaml:"tls_cert"`   // PEM certificate for every listener and for dialing
-	TLSKey    string `yaml:"tls_key"`    // its PEM key
-	TLSCA     string `yaml:"tls_ca"`     // PEM roots that peers are checked against
-	QueueMax  int    `yaml:"queue_max"`  // requests queued per model before new ones are rejected
-	LogLevel  string `yaml:"log_level"`  // debug, info, warn or error
+	Listen    string  `yaml:"listen"`     // scheduler: where frontends and backends connect
+	Scheduler string  `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to
+	HTTP      string  `yaml:"http"`       // gateway: REST, metrics and the page
+	GRPC      string  `yaml:"grpc"`       // gateway: gRPC
+	Data      string  `yaml:"data"`       // data plane listener of frontends and backends
+	Provider  string  `yaml:"provider"`   // data plane: auto, verbs, shm or tcp
+	Models    string  `yaml:"models"`     // the model repository
+	Executors int     `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
+	Emulate   int     `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
+	TokenFile string  `yaml:"token_file"` // a file holding the secret that all parts share
+	TLS       string  `yaml:"tls"`        // a directory with tls.crt, tls.key and ca.crt; empty: no TLS
+	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
+	QueueMax  int     `yaml:"queue_max"`  // requests queued per model before new ones are rejected
+	LogLevel  string  `yaml:"log_level"`  // debug, info, warn or error
 }
 
 // Default returns the configuration of one machine on loopback.
@@ -47,6 +46,7 @@ func Default() Config {
 		Data:      "127.0.0.1:0",
 		Provider:  "auto",
 		Models:    "models",
+		Prompt:    0.3,
 		QueueMax:  100_000,
 		LogLevel:  "info",
 	}
@@ -98,9 +98,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Executors, "executors", c.Executors, "ONNX Runtime executors, one core each; 0: one per two cores")
 	fs.IntVar(&c.Emulate, "emulate", c.Emulate, "emulated GPUs instead of ONNX Runtime; 0: none")
 	fs.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`file` with the secret that all parts share")
-	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM certificate `file`")
-	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM key `file`")
-	fs.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "PEM `file` of the roots that peers are checked against")
+	fs.StringVar(&c.TLS, "tls", c.TLS, "`directory` with tls.crt, tls.key and ca.crt; empty: no TLS")
+	fs.Float64Var(&c.Prompt, "prompt", c.Prompt, "`share` of the GPUs in demand below which batches start at once; 0: always defer")
 	fs.IntVar(&c.QueueMax, "queue-max", c.QueueMax, "requests queued per model before new ones are rejected")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 }
@@ -177,8 +176,8 @@ func (c Config) Check() error {
 	if c.QueueMax < 1 || c.QueueMax > 100_000_000 {
 		bad("queue_max", c.QueueMax, "want 1 to 100000000")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") || (c.TLSCert == "") != (c.TLSCA == "") {
-		bad("tls_cert, tls_key and tls_ca", fmt.Sprintf("%q, %q and %q", c.TLSCert, c.TLSKey, c.TLSCA), "set all three or none")
+	if !(c.Prompt >= 0 && c.Prompt <= 1) {
+		bad("prompt", c.Prompt, "want 0 to 1")
 	}
 	errs = append(errs, c.checkExposure()...)
 	return errors.Join(errs...)
@@ -191,7 +190,7 @@ func (c Config) checkExposure() []error {
 		{"listen", c.Listen}, {"data", c.Data}, {"http", c.HTTP}, {"grpc", c.GRPC},
 	} {
 		if host, _, err := net.SplitHostPort(a.value); err == nil && !loopback(host) && c.TokenFile == "" {
-			errs = append(errs, fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls_cert, tls_key) as well", a.field, a.value))
+			errs = append(errs, fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", a.field, a.value))
 		}
 	}
 	return errs

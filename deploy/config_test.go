@@ -61,7 +61,8 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
 		"provider":     {"provider: udp\n", `provider: "udp" is not allowed: want one of auto`},
 		"negative":     {"executors: -1\n", "executors: -1 is not allowed: want 0 to 1024"},
-		"half a pair":  {"tls_cert: a.pem\n", "set all three or none"},
+		"prompt":       {"prompt: 1.5\n", "prompt: 1.5 is not allowed: want 0 to 1"},
+		"no number":    {"prompt: .nan\n", "prompt: NaN is not allowed"},
 		"exposed":      {"listen: 0.0.0.0:7070\n", "set token_file"},
 		"queue":        {"queue_max: 0\n", "queue_max: 0 is not allowed"},
 		"log level":    {"log_level: loud\n", "log_level"},
@@ -97,11 +98,17 @@ func TestToken(t *testing.T) {
 
 func TestTLSFiles(t *testing.T) {
 	c := Default()
-	if s, err := c.TLS(); s != nil || err != nil {
+	if s, err := c.PeerTLS(); s != nil || err != nil {
 		t.Errorf("got %v %v", s, err)
 	}
-	c.TLSCA, c.TLSCert, c.TLSKey = write(t, "not pem"), "cert.pem", "key.pem"
-	if _, err := c.TLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+	c.TLS = t.TempDir()
+	if _, err := c.PeerTLS(); err == nil || !strings.Contains(err.Error(), "ca.crt") {
+		t.Errorf("got %v, want it to name the file that is missing", err)
+	}
+	if err := os.WriteFile(filepath.Join(c.TLS, "ca.crt"), []byte("not pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PeerTLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
 	}
 }

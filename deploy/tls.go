@@ -4,25 +4,27 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"path/filepath"
 )
 
-// TLS returns the configuration between Downbeat's own parts, used for accepting and for
-// connecting: both ends show a certificate from tls_ca. Nil when no certificate is set.
-func (c Config) TLS() (*tls.Config, error) {
-	if c.TLSCert == "" {
+// PeerTLS returns the configuration between Downbeat's own parts, used for accepting and for
+// connecting: both ends show a certificate from ca.crt. Nil when no directory is set.
+func (c Config) PeerTLS() (*tls.Config, error) {
+	if c.TLS == "" {
 		return nil, nil
 	}
-	pem, err := readBounded(c.TLSCA)
+	ca := filepath.Join(c.TLS, "ca.crt")
+	pem, err := readBounded(ca)
 	if err != nil {
-		return nil, fmt.Errorf("tls_ca: %w", err)
+		return nil, fmt.Errorf("tls: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls_ca %s: no PEM certificate in it", c.TLSCA)
+		return nil, fmt.Errorf("tls: %s: no PEM certificate in it", ca)
 	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(c.TLS, "tls.crt"), filepath.Join(c.TLS, "tls.key"))
 	if err != nil {
-		return nil, fmt.Errorf("tls_cert %s, tls_key %s: %w", c.TLSCert, c.TLSKey, err)
+		return nil, fmt.Errorf("tls: %s: %w", c.TLS, err)
 	}
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
@@ -33,9 +35,9 @@ func (c Config) TLS() (*tls.Config, error) {
 	}, nil
 }
 
-// PublicTLS is TLS for the gateway's listeners: callers show a token, not a certificate.
+// PublicTLS is PeerTLS for the gateway's listeners: callers show a token, not a certificate.
 func (c Config) PublicTLS() (*tls.Config, error) {
-	t, err := c.TLS()
+	t, err := c.PeerTLS()
 	if t != nil {
 		t.ClientAuth = tls.NoClientCert
 	}

@@ -89,13 +89,13 @@ func (p *parts) wait(ctx context.Context) error {
 
 // openScheduler starts the engine, and accepts sessions over TCP on listen unless it is empty.
 func (p *parts) openScheduler(listen string) error {
-	e, err := engine.New(engine.Options{QueueMax: p.config.QueueMax, Logger: p.log})
+	e, err := engine.New(engine.Options{QueueMax: p.config.QueueMax, Prompt: p.config.Prompt, Logger: p.log})
 	if err != nil {
 		return fmt.Errorf("start scheduler: %w", err)
 	}
 	p.engine = e
 	p.onClose(e.Close)
-	t, err := p.config.TLS()
+	t, err := p.config.PeerTLS()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (p *parts) openScheduler(listen string) error {
 
 // data is the data plane's configuration of a frontend or a backend.
 func (p *parts) data() (rdma.Config, error) {
-	t, err := p.config.TLS()
+	t, err := p.config.PeerTLS()
 	c := rdma.Config{Listen: p.config.Data, Token: p.token, TLS: t, Logger: p.log}
 	if p.config.Provider != "auto" {
 		c.Providers = []string{p.config.Provider}
@@ -213,7 +213,7 @@ func (p *parts) openGateway(ctx context.Context) error {
 // pageURL is where a person looks.
 func (p *parts) pageURL() string {
 	scheme := "http"
-	if p.config.TLSCert != "" {
+	if p.config.TLS != "" {
 		scheme = "https"
 	}
 	host, port, _ := net.SplitHostPort(p.config.HTTP)

@@ -41,6 +41,7 @@ type Options struct {
 	Spin        time.Duration // how long before a wake-up a loop stops sleeping; 0: 60 µs; negative: none
 	// Ctrl and Data bound the network delay (d_ctrl, d_data per input). 0: measured.
 	Ctrl, Data time.Duration
+	Prompt     float64                  // sched.Options.Prompt; 0: always defer
 	SLO        map[string]time.Duration // by model name, over what backends say
 	Clock      Clock                    // nil: Monotonic
 	Logger     *slog.Logger             // nil: silent
@@ -114,7 +115,7 @@ func New(o Options) (*Engine, error) {
 		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
 	e.turns.New = func() any { return new(turn) }
 	e.models.Store(new([]wire.ModelInfo))
-	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data)}
+	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data), Prompt: o.Prompt}
 	// Sub-cluster 0 never has GPUs: models that nobody serves are there.
 	e.rankers.Store(&[]*ranker{{s: sched.NewRanker(0, so)}})
 	e.reg.start(e)

@@ -218,7 +218,7 @@ func (g *registry) cluster(name string) *cluster {
 	c := &cluster{name: name, number: uint32(len(g.clusters))}
 	g.clusters = append(g.clusters, c)
 	l := g.e.loops[int(c.number)%len(g.e.loops)]
-	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data})}
+	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data, Prompt: g.e.o.Prompt})}
 	r.wake.Store(int64(sched.Never))
 	all := append(slices.Clone(*g.e.rankers.Load()), r)
 	g.e.rankers.Store(&all)

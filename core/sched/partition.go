@@ -30,6 +30,11 @@ type Options struct {
 	// Ctrl and Data are d_ctrl and d_data (appendix C): a batch of b must be sent Ctrl + b·Data
 	// before it starts.
 	Ctrl, Data Duration
+	// Prompt is the demand, as a share of a sub-cluster's GPUs, below which a candidate gets an
+	// idle GPU at once instead of waiting to grow: answers come early and survive a host that
+	// stumbles, while GPU time is plentiful. 0: always defer, which keeps the busy fraction
+	// proportional to load (§4.4).
+	Prompt float64
 }
 
 // Model is what a Partition must know of a model.

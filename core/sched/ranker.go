@@ -242,7 +242,7 @@ func (r *Ranker) NextWake() Time {
 	switch {
 	case r.ripe.len() > 0:
 		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
-	case r.waiting.len() > 0 && r.tight():
+	case r.waiting.len() > 0 && (r.tight() || r.slack()):
 		return at
 	}
 	return Never
@@ -264,9 +264,15 @@ const idleKept = 1
 
 // hurry says whether waiting candidates get a GPU at once: more than idleKept GPUs idle although
 // the demand needs nearly all. Then a GPU's time is worth less than the requests' waiting. Below
-// that demand deferring keeps batches large and the busy signal true.
+// that demand deferring keeps batches large and the busy signal true; below Options.Prompt there
+// is time enough for small batches.
 func (r *Ranker) hurry() bool {
-	return r.idle.n > idleKept && r.tight()
+	return r.idle.n > idleKept && r.tight() || r.idle.n > 0 && r.slack()
+}
+
+// slack says whether the demand needs so few GPUs that no candidate has to wait.
+func (r *Ranker) slack() bool {
+	return r.o.Prompt > 0 && float64(r.demand) < r.o.Prompt*float64(r.count)*1e6
 }
 
 // tight says whether the demand needs nearly all GPUs.

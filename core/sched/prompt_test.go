@@ -1,0 +1,37 @@
+package sched
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPromptStartsAtOnceWhileDemandIsLow: with Prompt set a lone request runs at once on an idle
+// GPU; without it waits until waiting is no longer free.
+func TestPromptStartsAtOnceWhileDemandIsLow(t *testing.T) {
+	for _, tc := range []struct {
+		prompt float64
+		want   Time // start of the batch
+	}{{0.3, 0}, {0, Time(100*ms - 7*ms)}} { // frontrun = 100 − ℓ(2)
+		s := New(Options{Prompt: tc.prompt})
+		must := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 16), SLO: 100 * ms}))
+		must(s.AddGPU(0, 1, 0))
+		if why := s.Enqueue(0, Request{ID: 1, Model: 1, Deadline: Time(100 * ms)}); why != ReasonNone {
+			t.Fatal(why)
+		}
+		batches, _ := s.Actions()
+		for now := Time(0); len(batches) == 0; batches, _ = s.Actions() {
+			if now = s.NextWake(); now == Never {
+				t.Fatalf("prompt %v: the request was forgotten", tc.prompt)
+			}
+			s.Advance(now)
+		}
+		if batches[0].ExecAt != tc.want {
+			t.Errorf("prompt %v: the batch starts at %v, want %v", tc.prompt, batches[0].ExecAt, tc.want)
+		}
+	}
+}
