@@ -50,7 +50,7 @@ type core struct {
 	burst  [burst]wire.Submit
 	dones  []wire.Done
 
-	mu       sync.Mutex // guards the calendar and what follows: any core may send a batch
+	mu       sync.Mutex   // guards the calendar and what follows: any core may send a batch
 	calendar [slots]int32 // first of the batches that end in the slot, +1: a chain in running
 	running  []running
 	unused   int32 // chain of unused places in running
@@ -221,7 +221,8 @@ func (c *core) run(rate float64, d time.Duration) {
 		k := min(due, burst)
 		for i := range k {
 			at := start + int64(float64(n+i)*gap)
-			c.burst[i] = wire.Submit{ID: c.id, Model: c.models[c.next], Budget: at + slo - now, Input: wire.Descriptor{Offset: uint64(at)}}
+			m := &c.burst[i]
+			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.models[c.next], at+slo-now, uint64(at)
 			c.id++
 			if c.next++; c.next == len(c.models) {
 				c.next = 0

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"downbeat.dev/core/sched"
-	"downbeat.dev/core/wire"
 )
 
 // virtual is a clock that the run moves.
@@ -22,7 +21,8 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 		v.now = sched.Time(start + int64(float64(n+burst-1)*gap))
 		for i := range burst {
 			at := start + int64(float64(n+i)*gap)
-			c.burst[i] = wire.Submit{ID: c.id, Model: c.models[c.next], Budget: at + slo - int64(v.now), Input: wire.Descriptor{Offset: uint64(at)}}
+			m := &c.burst[i]
+			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.models[c.next], at+slo-int64(v.now), uint64(at)
 			c.id++
 			if c.next++; c.next == len(c.models) {
 				c.next = 0

@@ -77,7 +77,8 @@ func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.R
 	}
 	t := p.slab.at(i)
 	t.deadline = now.Add(sched.Duration(min(m.Budget, sched.SLOLimit)))
-	t.input, t.model, t.priority = m.Input, m.Model, m.Priority
+	t.input.Key, t.input.Offset, t.input.Length = m.Input.Key, m.Input.Offset, m.Input.Length
+	t.model, t.priority = m.Model, m.Priority
 	if why := p.enqueue(now, i, t); why != sched.ReasonNone {
 		p.slab.drop(i)
 		p.count(m.Model, why)
@@ -183,17 +184,29 @@ func (p *partition) load(f *flight, ids []sched.RequestID) {
 		touched += p.slab.at(uint32(id)).gen
 	}
 	p.touched = touched
-	f.items, f.flags = f.items[:0], f.flags[:0]
-	for _, id := range ids {
+	f.items, f.flags = resize(f.items, len(ids)), resize(f.flags, len(ids))
+	for k, id := range ids {
 		s, i := p.slab.get(id)
-		f.items = append(f.items, wire.Item{Frontend: s.front, ID: s.id, Budget: int64(s.deadline.Sub(f.sent)), Input: s.input})
+		// Field by field: a whole Item would be put together on the stack and copied from there,
+		// and the copy would wait for the stores.
+		m := &f.items[k]
+		m.Frontend, m.ID, m.Budget = s.front, s.id, int64(s.deadline.Sub(f.sent))
+		m.Input.Key, m.Input.Offset, m.Input.Length = s.input.Key, s.input.Offset, s.input.Length
 		flag := uint16(s.priority)
 		if s.lost {
 			flag |= wasLost
 		}
-		f.flags = append(f.flags, flag)
+		f.flags[k] = flag
 		p.slab.drop(i)
 	}
+}
+
+// resize returns s with n elements of any content.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/2)
+	}
+	return s[:n]
 }
 
 // place returns an unused place in batches.
