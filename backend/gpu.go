@@ -85,10 +85,10 @@ func (g *gpu) accept(e *wire.Execute, now time.Duration, session uint64) bool {
 	g.line = append(g.line, o)
 	next := g.nextFetch()
 	g.mu.Unlock()
-	g.queue <- o // has room for every order there is
 	if next != nil {
 		next.fetch()
 	}
+	g.queue <- o // has room for every order there is; last, so that the GPU wakes up to rows that are there
 	return true
 }
 
