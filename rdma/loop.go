@@ -3,6 +3,7 @@ package rdma
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,6 +149,11 @@ func (l *loop) run() {
 			if c := l.at(e.Fd); c != nil {
 				l.serve(c, e.Events)
 			}
+		}
+		if n > 0 {
+			// Let whom the completions woke run here: a wait in the kernel would keep this
+			// processor from them until another thread takes it.
+			runtime.Gosched()
 		}
 		if now := l.node.now(); now-l.ticked >= tickEvery {
 			l.ticked = now
