@@ -31,6 +31,7 @@ type Config struct {
 	PoolBytes int64         // bound of registered memory; 1 GiB when 0
 	PeersMax  int           // peers at a time; 4096 when 0
 	Stall     time.Duration // a peer that makes no progress for so long is cut; 2 s when 0
+	Spin      time.Duration // verbs: longest polling for a completion before waiting for its event; 200 µs when 0
 	// Receive gets a message from a peer. msg is valid during the call; calls for one peer come one
 	// after another. It must not block: it runs on the loop that serves this node's reads. It may
 	// call Send and Read, not Withdraw or Close.
@@ -317,8 +318,8 @@ func (c *Config) complete() error {
 			return fmt.Errorf("%w: Providers names %q; there are %v", ErrInvalid, p, providerOrder)
 		}
 	}
-	if c.PoolBytes < 0 || c.PeersMax < 0 || c.Stall < 0 {
-		return fmt.Errorf("%w: PoolBytes %d, PeersMax %d, Stall %v: negative", ErrInvalid, c.PoolBytes, c.PeersMax, c.Stall)
+	if c.PoolBytes < 0 || c.PeersMax < 0 || c.Stall < 0 || c.Spin < 0 {
+		return fmt.Errorf("%w: PoolBytes %d, PeersMax %d, Stall %v, Spin %v: negative", ErrInvalid, c.PoolBytes, c.PeersMax, c.Stall, c.Spin)
 	}
 	if c.PoolBytes == 0 {
 		c.PoolBytes = 1 << 30
@@ -328,6 +329,9 @@ func (c *Config) complete() error {
 	}
 	if c.Stall == 0 {
 		c.Stall = 2 * time.Second
+	}
+	if c.Spin == 0 {
+		c.Spin = 200 * time.Microsecond
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

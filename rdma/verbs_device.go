@@ -268,16 +268,12 @@ func (d *verbsDevice) busy() bool   { return d.outstanding.Load() > 0 }
 
 // spin is how long polling is worth it: twice what a chain takes, if that is short.
 func (d *verbsDevice) spin() time.Duration {
-	if d.typical > spinMax {
-		return spinMin
+	limit := d.node.cfg.Spin
+	if d.typical > limit {
+		return limit / 8
 	}
-	return max(spinMin, 2*d.typical)
+	return min(limit, max(limit/8, 2*d.typical))
 }
-
-const (
-	spinMin = 20 * time.Microsecond
-	spinMax = 200 * time.Microsecond
-)
 
 // took counts a chain's time.
 func (d *verbsDevice) took(t time.Duration) { d.typical += (t - d.typical) / 8 }

@@ -2,12 +2,236 @@
 
 package rdma
 
-import "os"
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
 
 // addVerbs adds the contract's verbs carrier where DOWNBEAT_RDMA_ADDR names an address of a network
 // interface with an RDMA device ("make test-rdma" does, in a virtual machine with soft-RoCE).
 func addVerbs(cs map[string]Config) {
-	if ip := os.Getenv("DOWNBEAT_RDMA_ADDR"); ip != "" {
-		cs["verbs"] = Config{Providers: []string{"verbs"}, Listen: ip + ":0", Token: "a token"}
+	if os.Getenv("DOWNBEAT_RDMA_ADDR") != "" {
+		cs["verbs"] = verbsConfig()
+	}
+}
+
+func verbsConfig() Config {
+	return Config{Providers: []string{"verbs"}, Listen: os.Getenv("DOWNBEAT_RDMA_ADDR") + ":0", Token: "a token"}
+}
+
+// verbsPeer is a connected pair of nodes with an offered buffer whose segment is granted already.
+func verbsPeer(t *testing.T, c Config) (p *Peer, src *Buffer, r Remote) {
+	t.Helper()
+	if os.Getenv("DOWNBEAT_RDMA_ADDR") == "" {
+		if os.Getenv("DOWNBEAT_REQUIRE_RDMA") != "" {
+			t.Fatal("DOWNBEAT_REQUIRE_RDMA is set and DOWNBEAT_RDMA_ADDR is not")
+		}
+		t.Skip("DOWNBEAT_RDMA_ADDR names no address of an RDMA device; make test-rdma has one")
+	}
+	_, owner, p := pair(t, c)
+	src = alloc(t, owner, 150<<10)
+	t.Cleanup(src.Free)
+	fill(src.Bytes(), 9)
+	r = src.Offer()
+	granted(t, p, r)
+	return p, src, r
+}
+
+// granted reads until the peer's segment is known, so that the next read goes over the queue pair.
+func granted(t *testing.T, p *Peer, r Remote) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := readInto(t, p, r); err != nil {
+			t.Fatal(err)
+		}
+		if q, ok := p.conn.verbs(); ok {
+			q.mu.Lock()
+			_, known := q.segs[keySegment(r.Key)]
+			q.mu.Unlock()
+			if known {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatal("the segment was never granted")
+		}
+	}
+}
+
+// provider waits until the peer's reads go over the one named.
+func provider(t *testing.T, p *Peer, want string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); p.Provider() != want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("provider %s, want %s", p.Provider(), want)
+		}
+	}
+}
+
+// Queue pairs break under load, at either end: no read is lost, and verbs come back.
+func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
+	for _, end := range []string{"reader", "owner"} {
+		t.Run(end, func(t *testing.T) {
+			p, src, r := verbsPeer(t, verbsConfig())
+			const n = 60
+			var ended atomic.Int32
+			all := make(chan error, n)
+			dst := make([]*Buffer, n)
+			for i := range n {
+				dst[i] = alloc(t, p.node, len(src.Bytes()))
+				p.Read([]Read{{dst[i].Bytes(), r}}, func(err error) { ended.Add(1); all <- err })
+			}
+			for ended.Load() < 3 {
+				time.Sleep(time.Millisecond)
+			}
+			victim := p
+			if end == "owner" {
+				victim = onlyPeer(src.pool, t)
+			}
+			q, ok := victim.conn.verbs()
+			if !ok {
+				t.Fatal("no queue pair to break")
+			}
+			q.breakPair()
+			for i := range n {
+				select {
+				case err := <-all:
+					if err != nil {
+						t.Errorf("a read was lost: %v", err)
+					}
+				case <-time.After(30 * time.Second):
+					t.Fatalf("%d of %d reads ended", i, n)
+				}
+			}
+			for i := range dst {
+				if !bytes.Equal(dst[i].Bytes(), src.Bytes()) {
+					t.Fatalf("read %d differs", i)
+				}
+				dst[i].Free()
+			}
+			for end := time.Now().Add(10 * time.Second); p.conn.upgrades.Load() == 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the connector did not notice")
+				}
+			}
+			provider(t, p, "verbs")
+			granted(t, p, r)
+		})
+	}
+}
+
+// onlyPeer is the single peer of the node that owns a pool.
+func onlyPeer(pool *pool, t *testing.T) *Peer {
+	nodes.Lock()
+	defer nodes.Unlock()
+	for _, n := range nodes.byID {
+		if n.pool == pool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			for p := range n.peers {
+				return p
+			}
+		}
+	}
+	t.Fatal("no such node")
+	return nil
+}
+
+// A remote key is worth nothing to another peer where the device has memory windows: its use breaks
+// the user's own queue pair, and the read then ends over TCP.
+func TestVerbsKeyOfAnotherPeer(t *testing.T) {
+	p, src, r := verbsPeer(t, verbsConfig())
+	other := connect(t, open(t, verbsConfig()), onlyPeer(src.pool, t).node.Addr())
+	granted(t, other, r)
+	mine, _ := p.conn.verbs()
+	theirs, _ := other.conn.verbs()
+	if mine.dev.info.windows == 0 {
+		t.Skip("the device has no type 2 memory windows")
+	}
+	at := keySegment(r.Key)
+	theirs.mu.Lock()
+	g := theirs.segs[at]
+	same := g.rkey == mine.segs[at].rkey
+	g.rkey = mine.segs[at].rkey
+	theirs.segs[at] = g
+	theirs.mu.Unlock()
+	if same {
+		t.Fatal("two peers were given the same key")
+	}
+	got, err := readInto(t, other, r)
+	if err != nil || !bytes.Equal(got, src.Bytes()) {
+		t.Fatalf("the read did not end well over TCP: %v", err)
+	}
+	provider(t, other, "tcp")
+	if got, err := readInto(t, p, r); err != nil || !bytes.Equal(got, src.Bytes()) || p.Provider() != "verbs" {
+		t.Fatalf("the rightful peer was harmed: %v over %s", err, p.Provider())
+	}
+}
+
+func TestVerbsDstThatIsNotRegistered(t *testing.T) {
+	p, src, r := verbsPeer(t, verbsConfig())
+	dst := make([]byte, len(src.Bytes()))
+	if err := wait(t, p, []Read{{dst, r}}); err != nil || !bytes.Equal(dst, src.Bytes()) {
+		t.Fatal(err)
+	}
+	if p.Provider() != "verbs" {
+		t.Error("it cost the queue pair")
+	}
+}
+
+// An interface without a device, and a peer without verbs: a clear reason, and TCP where allowed.
+func TestVerbsNotThere(t *testing.T) {
+	p, _, _ := verbsPeer(t, verbsConfig())
+	if _, err := Open(Config{Providers: []string{"verbs"}}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "lo") {
+		t.Errorf("loopback has no device: %v", err)
+	}
+	plain := open(t, Config{Providers: []string{"tcp"}, Token: "a token", Listen: os.Getenv("DOWNBEAT_RDMA_ADDR") + ":0"})
+	if _, err := p.node.Connect(context.Background(), plain.Addr()); !errors.Is(err, ErrNotSupported) {
+		t.Errorf("verbs pinned, the peer has none: %v", err)
+	}
+	c := verbsConfig()
+	c.Providers = []string{"verbs", "tcp"}
+	if q := connect(t, open(t, c), plain.Addr()); q.Provider() != "tcp" {
+		t.Errorf("provider %s", q.Provider())
+	}
+}
+
+// A peer whose GID leads nowhere: reads go over TCP after the queue pair's retries.
+func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
+	p, src, r := verbsPeer(t, verbsConfig())
+	q, _ := p.conn.verbs()
+	fresh, err := q.dev.newPair(p.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := verbsEnd{qpn: 0x1234, psn: 1, mtu: 3, readsIn: 1, readsOut: 1}
+	copy(end.gid[10:], []byte{0xff, 0xff, 10, 77, 9, 9})
+	q.mu.Lock()
+	fresh.segs = q.segs
+	q.mu.Unlock()
+	if err := fresh.connect(end); err != nil { // the kernel may refuse it at once
+		fresh.close(err)
+		t.Logf("refused: %v", err)
+		return
+	}
+	dst := alloc(t, p.node, len(src.Bytes()))
+	defer dst.Free()
+	ch := make(chan error, 1)
+	if !fresh.read([]Read{{dst.Bytes(), r}}, func(err error) { ch <- err }) {
+		t.Fatal("not posted")
+	}
+	select {
+	case err := <-ch:
+		if err != nil || !bytes.Equal(dst.Bytes(), src.Bytes()) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the read never ended")
 	}
 }

@@ -10,14 +10,15 @@ import "time"
 
 // Config says what to measure.
 type Config struct {
-	Providers []string // of tcp, shm, local, verbs
-	Peers     int      // incast: peers read at once
-	Bytes     int      // incast and fetch: bytes per peer
-	Rounds    int      // alternations of provider and reference
-	Each      int      // measurements per round
-	Listen    string   // address that the child's nodes and the reference listen on
-	NetNS     string   // network namespace that the child runs in ("ip netns"); empty: this one
-	Child     []string // command line that runs Serve in a child: binary and leading arguments
+	Providers []string      // of tcp, shm, local, verbs
+	Peers     int           // incast: peers read at once
+	Bytes     int           // incast and fetch: bytes per peer
+	Rounds    int           // alternations of provider and reference
+	Each      int           // measurements per round
+	Spin      time.Duration // of the measuring node: rdma.Config.Spin
+	Listen    string        // address that the child's nodes and the reference listen on
+	NetNS     string        // network namespace that the child runs in ("ip netns"); empty: this one
+	Child     []string      // command line that runs Serve in a child: binary and leading arguments
 }
 
 // Row is one line of the result. Reference values are 0 where there is none.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	"downbeat.dev/rdma"
 )
@@ -22,7 +23,7 @@ type endpoint struct {
 func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes int) error {
 	enc := json.NewEncoder(out)
 	for i := range peers {
-		n, err := rdma.Open(nodeConfig(provider, listen, int64(2*bytes), func(from *rdma.Peer, msg []byte) { from.Send(msg) }))
+		n, err := rdma.Open(nodeConfig(provider, listen, int64(2*bytes), 0, func(from *rdma.Peer, msg []byte) { from.Send(msg) }))
 		if err != nil {
 			return err
 		}
@@ -43,8 +44,9 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 	return err
 }
 
-func nodeConfig(provider, listen string, pool int64, receive func(*rdma.Peer, []byte)) rdma.Config {
-	c := rdma.Config{Listen: listen + ":0", Token: os.Getenv(tokenEnv), PoolBytes: max(pool, 64<<20), Receive: receive}
+func nodeConfig(provider, listen string, pool int64, spin time.Duration, receive func(*rdma.Peer, []byte)) rdma.Config {
+	c := rdma.Config{Listen: listen + ":0", Token: os.Getenv(tokenEnv), PoolBytes: max(pool, 64<<20), Receive: receive,
+		Stall: patience, Spin: spin}
 	if c.Token == "" {
 		c.Token = "bench"
 	}

@@ -17,14 +17,14 @@ import (
 //go:embed reference/reference.c
 var referenceSource string
 
-// errNoReference: there is no C compiler to build the reference with.
-var errNoReference = errors.New("no C compiler (cc) found: no reference")
+// errNoReference: there is nothing on this host to compare with.
+var errNoReference = errors.New("no reference")
 
 // buildReference compiles the C program into dir.
 func buildReference(ctx context.Context, dir string) (string, error) {
 	cc, err := exec.LookPath("cc")
 	if err != nil {
-		return "", errNoReference
+		return "", fmt.Errorf("%w: no C compiler (cc) to build it", errNoReference)
 	}
 	src, bin := filepath.Join(dir, "reference.c"), filepath.Join(dir, "reference")
 	if err := os.WriteFile(src, []byte(referenceSource), 0o600); err != nil {
@@ -36,8 +36,15 @@ func buildReference(ctx context.Context, dir string) (string, error) {
 	return bin, nil
 }
 
-// reference is a running C client that measures on demand, and its server if it has one.
-type reference struct {
+// reference measures the same op by other means: rounds of n latencies in ns.
+type reference interface {
+	title(op string) string
+	measure(op string, n int, to []int64) ([]int64, error)
+	close()
+}
+
+// cReference is a running C client that measures on demand, and its server if it has one.
+type cReference struct {
 	name string
 	in   io.WriteCloser
 	out  *bufio.Scanner
@@ -45,8 +52,14 @@ type reference struct {
 }
 
 // startReference runs the reference that belongs to a provider; nil where there is none.
-func startReference(ctx context.Context, c Config, bin, provider string) (*reference, error) {
-	r := &reference{}
+func startReference(ctx context.Context, c Config, bin, provider string) (reference, error) {
+	if provider == "verbs" {
+		return startPerftest(ctx, c)
+	}
+	if bin == "" {
+		return nil, errNoReference
+	}
+	r := &cReference{}
 	var args []string
 	switch provider {
 	case "tcp":
@@ -61,7 +74,7 @@ func startReference(ctx context.Context, c Config, bin, provider string) (*refer
 		r.name = "memcpy+futex"
 		args = []string{"shm", fmt.Sprint(c.Peers), fmt.Sprint(c.Bytes)}
 	default:
-		return nil, nil
+		return nil, fmt.Errorf("%w for %s", errNoReference, provider)
 	}
 	in, out, err := r.start(exec.CommandContext(ctx, bin, args...))
 	if err != nil {
@@ -72,7 +85,7 @@ func startReference(ctx context.Context, c Config, bin, provider string) (*refer
 	return r, nil
 }
 
-func (r *reference) serve(ctx context.Context, c Config, bin string) ([]string, error) {
+func (r *cReference) serve(ctx context.Context, c Config, bin string) ([]string, error) {
 	_, out, err := r.start(inNetNS(ctx, c.NetNS, bin, "serve", fmt.Sprint(c.Peers), fmt.Sprint(c.Bytes), c.Listen))
 	if err != nil {
 		return nil, err
@@ -84,7 +97,7 @@ func (r *reference) serve(ctx context.Context, c Config, bin string) ([]string, 
 	return strings.Fields(line), nil
 }
 
-func (r *reference) start(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
+func (r *cReference) start(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
@@ -101,8 +114,10 @@ func (r *reference) start(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
 	return in, out, nil
 }
 
+func (r *cReference) title(string) string { return r.name }
+
 // measure appends n latencies of op in ns.
-func (r *reference) measure(op string, n int, to []int64) ([]int64, error) {
+func (r *cReference) measure(op string, n int, to []int64) ([]int64, error) {
 	if _, err := fmt.Fprintf(r.in, "%s %d\n", op, n); err != nil {
 		return to, err
 	}
@@ -119,7 +134,7 @@ func (r *reference) measure(op string, n int, to []int64) ([]int64, error) {
 	return to, nil
 }
 
-func (r *reference) close() {
+func (r *cReference) close() {
 	for i := len(r.stop) - 1; i >= 0; i-- {
 		r.stop[i]()
 	}

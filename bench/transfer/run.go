@@ -20,7 +20,7 @@ var ops = map[string][]struct{ name, ref string }{
 	"tcp":   {{"echo", "echo"}, {"read", ""}, {"incast", "incast"}},
 	"shm":   {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
 	"local": {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
-	"verbs": {{"echo", ""}, {"read", ""}, {"incast", ""}},
+	"verbs": {{"echo", ""}, {"read", "read"}, {"incast", "incast"}},
 }
 
 // Run measures every provider and returns its rows in order. notes gets a line for what was left out.
@@ -62,14 +62,11 @@ func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error
 		return nil, err
 	}
 	defer p.close()
-	var ref *reference
-	if bin != "" {
-		if ref, err = startReference(ctx, c, bin, provider); err != nil {
-			return nil, err
-		}
-		if ref != nil {
-			defer ref.close()
-		}
+	ref, err := startReference(ctx, c, bin, provider)
+	if err == nil {
+		defer ref.close()
+	} else if !errors.Is(err, errNoReference) {
+		return nil, err
 	}
 	var rows []Row
 	for _, op := range ops[provider] {
@@ -83,7 +80,7 @@ func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error
 	return rows, nil
 }
 
-func (c Config) alternate(p *probe, ref *reference, op, refOp string) (Row, error) {
+func (c Config) alternate(p *probe, ref reference, op, refOp string) (Row, error) {
 	row := Row{Op: op, Bytes: c.Bytes, Peers: 1}
 	if op == "echo" {
 		row.Bytes = echoBytes
@@ -109,7 +106,7 @@ func (c Config) alternate(p *probe, ref *reference, op, refOp string) (Row, erro
 	}
 	row.P50, row.P99 = percentiles(ours)
 	if len(theirs) > 0 {
-		row.Reference = ref.name
+		row.Reference = ref.title(op)
 		row.RefP50, row.RefP99 = percentiles(theirs)
 		row.RatioP50 = float64(row.P50) / float64(row.RefP50)
 		row.RatioP99 = float64(row.P99) / float64(row.RefP99)
@@ -146,9 +143,9 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	p.done = p.complete
 	var err error
 	pool := int64(4 * c.Peers * c.Bytes)
-	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, func(*rdma.Peer, []byte) { p.done(nil) }))
+	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
 	if c.NetNS != "" && err != nil { // the child's address is not ours
-		p.node, err = rdma.Open(nodeConfig(provider, "127.0.0.1", pool, func(*rdma.Peer, []byte) { p.done(nil) }))
+		p.node, err = rdma.Open(nodeConfig(provider, "127.0.0.1", pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
 	}
 	if err != nil {
 		return nil, err

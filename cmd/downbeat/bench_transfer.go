@@ -23,6 +23,7 @@ func benchTransfer() command {
 			listen := fs.String("listen", "127.0.0.1", "address that the peers listen on")
 			netns := fs.String("netns", "", "network namespace to run the peers in (needs root)")
 			format := fs.String("o", "table", "output: table or json")
+			spin := fs.Duration("spin", 0, "verbs: longest polling for a completion; perftest polls without end")
 			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
 			if err := fs.Parse(args); err != nil {
 				return err
@@ -38,7 +39,7 @@ func benchTransfer() command {
 				return err
 			}
 			rows, err := transfer.Run(ctx, transfer.Config{
-				Providers: strings.Split(*provider, ","), Peers: *peers, Bytes: *bytes, Rounds: *rounds, Each: *each,
+				Providers: strings.Split(*provider, ","), Peers: *peers, Bytes: *bytes, Rounds: *rounds, Each: *each, Spin: *spin,
 				Listen: *listen, NetNS: *netns, Child: []string{exe, "bench", "transfer"},
 			}, os.Stderr)
 			if err != nil {

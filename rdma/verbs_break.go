@@ -1,0 +1,18 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+// breakPair moves the queue pair to its error state, as a cable pulled for long would. Only tests
+// call it; it stands here because test files cannot use cgo.
+func (p *verbsPair) breakPair() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone {
+		C.db_break(p.qp)
+	}
+}
