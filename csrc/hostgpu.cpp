@@ -1,0 +1,273 @@
+// A CUDA driver for tests, on the processor: the functions that cuda/gpu.c looks up, over the kernels of
+// kernels.cu compiled by g++. Built as libcuda.so.1 it lets the whole path run without a GPU: Go, cgo,
+// submissions, captures, launches, and every index that a kernel computes.
+//
+// Commands are performed when they are enqueued. The threads of a block take turns between barriers,
+// forwards and backwards in alternation, so that a missing barrier shows; blocks run one after the
+// other. Device memory ends at an unmapped page, so that an overrun stops the process. It knows nothing
+// of speed, of memory order between blocks, or of what happens without a barrier between two warps.
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "hostgpu.h"
+#include "kernels.cu"
+
+hostgpu_dim threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+
+std::recursive_mutex mu; // one command at a time
+
+// Kernels, with the size of their struct and whether their threads meet at barriers.
+struct Kernel {
+	const char *name;
+	size_t size;
+	bool barriers;
+	void (*run)(const void *);
+};
+
+#define RUN(name, params, barriers) \
+	{#name, sizeof(params), barriers, [](const void *p) { name(*(const params *)p); }}
+
+const Kernel kernels[] = {
+	RUN(conv, conv_params, true), RUN(conv_depthwise, conv_params, false), RUN(gemm, gemm_params, true),
+	RUN(pool, pool_params, false), RUN(binary, binary_params, false), RUN(binary_int64, binary_params, false),
+	RUN(where, where_params, false), RUN(unary, unary_params, false), RUN(affine, affine_params, false),
+	RUN(softmax, rows_params, true), RUN(reduce, rows_params, true), RUN(argmax, rows_params, true),
+	RUN(layernorm, layernorm_params, true), RUN(copy, copy_params, false), RUN(gather, gather_params, false),
+	RUN(cast, cast_params, false),
+};
+
+// The threads of one block.
+const size_t stack_bytes = 64 << 10;
+std::vector<ucontext_t> threads;
+std::vector<char> stacks, finished;
+ucontext_t scheduler;
+unsigned current;
+const Kernel *kernel;
+const void *arguments;
+
+void thread_main() {
+	kernel->run(arguments);
+	finished[current] = 1;
+	swapcontext(&threads[current], &scheduler);
+}
+
+void block_with_barriers(unsigned n) {
+	threads.resize(n);
+	stacks.resize(n * stack_bytes);
+	finished.assign(n, 0);
+	for (unsigned i = 0; i < n; i++) {
+		getcontext(&threads[i]);
+		threads[i].uc_stack.ss_sp = &stacks[i * stack_bytes];
+		threads[i].uc_stack.ss_size = stack_bytes;
+		threads[i].uc_link = 0;
+		makecontext(&threads[i], thread_main, 0);
+	}
+	for (unsigned round = 0, done = 0; done < n; round++) {
+		for (unsigned i = 0; i < n; i++) {
+			current = round % 2 ? n - 1 - i : i;
+			threadIdx = {current, 0, 0};
+			swapcontext(&scheduler, &threads[current]);
+			done += finished[current];
+		}
+		if (done != 0 && done != n) {
+			fprintf(stderr, "hostgpu: %s: %u of %u threads ended while the others wait at a barrier\n", kernel->name, done, n);
+			abort();
+		}
+	}
+}
+
+void block(unsigned n) {
+	if (kernel->barriers) return block_with_barriers(n);
+	for (unsigned i = 0; i < n; i++) {
+		threadIdx = {i, 0, 0};
+		kernel->run(arguments);
+	}
+}
+
+struct Memory { size_t bytes; char *map; size_t mapped; };
+std::map<uint64_t, Memory> memory;
+const size_t memory_max = 4ull << 30;
+size_t memory_used;
+
+struct Event { timespec at; };
+struct Module { std::string text; };
+
+// An operation, performed at once or kept in a graph.
+struct Operation {
+	int kind; // 0 copy, 1 fill, 2 launch, 3 record
+	void *to;
+	const void *from;
+	size_t n;
+	int value;
+	const Kernel *k;
+	hostgpu_dim grid, block;
+	std::vector<char> params;
+};
+typedef std::vector<Operation> Graph;
+thread_local Graph *capturing;
+
+void perform(const Operation &o) {
+	switch (o.kind) {
+	case 0: memmove(o.to, o.from, o.n); return;
+	case 1: memset(o.to, o.value, o.n); return;
+	case 3: clock_gettime(CLOCK_MONOTONIC, &((Event *)o.to)->at); return;
+	}
+	kernel = o.k;
+	arguments = o.params.data();
+	gridDim = o.grid;
+	blockDim = o.block;
+	for (unsigned z = 0; z < o.grid.z; z++)
+		for (unsigned y = 0; y < o.grid.y; y++)
+			for (unsigned x = 0; x < o.grid.x; x++) {
+				blockIdx = {x, y, z};
+				block(o.block.x);
+			}
+}
+
+int enqueue(Operation o) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	if (capturing) capturing->push_back(std::move(o));
+	else perform(o);
+	return OK;
+}
+
+// inside tells whether n bytes at p are device memory.
+bool inside(uint64_t p, size_t n) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	auto it = memory.upper_bound(p);
+	if (it == memory.begin()) return false;
+	--it;
+	return p - it->first <= it->second.bytes && n <= it->second.bytes - (p - it->first);
+}
+
+} // namespace
+
+void hostgpu_barrier() { swapcontext(&threads[current], &scheduler); }
+
+extern "C" {
+
+int cuInit(unsigned) { return OK; }
+int cuDriverGetVersion(int *v) { *v = 1; return OK; }
+int cuDeviceGetCount(int *n) { *n = 1; return OK; }
+int cuDeviceGet(int *d, int i) { *d = i; return i == 0 ? OK : INVALID_DEVICE; }
+int cuDeviceGetName(char *s, int n, int) { snprintf(s, n, "hostgpu"); return OK; }
+int cuDeviceGetAttribute(int *v, int, int) { *v = 1; return OK; }
+int cuDeviceTotalMem_v2(size_t *n, int) { *n = memory_max; return OK; }
+int cuDevicePrimaryCtxRetain(void **c, int) { *c = (void *)1; return OK; }
+int cuDevicePrimaryCtxRelease_v2(int) { return OK; }
+int cuCtxSetCurrent(void *) { return OK; }
+
+int cuMemGetInfo_v2(size_t *f, size_t *t) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	*f = memory_max - memory_used;
+	*t = memory_max;
+	return OK;
+}
+
+int cuMemAlloc_v2(uint64_t *out, size_t n) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	if (n == 0) return INVALID_VALUE;
+	if (n > memory_max - memory_used) return OUT_OF_MEMORY;
+	const size_t page = 4096, room = (n + 255) / 256 * 256, mapped = (room + page - 1) / page * page + page;
+	char *map = (char *)mmap(0, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (map == MAP_FAILED) return OUT_OF_MEMORY;
+	mprotect(map + mapped - page, page, PROT_NONE);
+	*out = (uint64_t)(map + mapped - page - room);
+	memory[*out] = {n, map, mapped};
+	memory_used += n;
+	return OK;
+}
+
+int cuMemFree_v2(uint64_t p) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	auto it = memory.find(p);
+	if (it == memory.end()) return INVALID_VALUE;
+	memory_used -= it->second.bytes;
+	munmap(it->second.map, it->second.mapped);
+	memory.erase(it);
+	return OK;
+}
+
+int cuMemHostAlloc(void **p, size_t n, unsigned) { return (*p = aligned_alloc(4096, (n + 4095) / 4096 * 4096)) ? OK : OUT_OF_MEMORY; }
+int cuMemFreeHost(void *p) { free(p); return OK; }
+int cuMemHostRegister_v2(void *, size_t, unsigned) { return OK; }
+int cuMemHostUnregister(void *) { return OK; }
+int cuStreamCreate(void **s, unsigned) { *s = malloc(1); return OK; }
+int cuStreamDestroy_v2(void *s) { free(s); return OK; }
+int cuStreamWaitEvent(void *, void *, unsigned) { return OK; } // what was recorded before is done before
+int cuEventCreate(void **e, unsigned) { *e = new Event(); return OK; }
+int cuEventDestroy_v2(void *e) { delete (Event *)e; return OK; }
+int cuEventQuery(void *) { return OK; }
+int cuEventRecord(void *e, void *) { return enqueue({3, e, 0, 0, 0, 0, {}, {}, {}}); }
+
+int cuEventElapsedTime(float *ms, void *a, void *b) {
+	const timespec &u = ((Event *)a)->at, &v = ((Event *)b)->at;
+	*ms = (v.tv_sec - u.tv_sec) * 1e3f + (v.tv_nsec - u.tv_nsec) / 1e6f;
+	return OK;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *) {
+	return inside(to, n) ? enqueue({0, (void *)to, from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *) {
+	return inside(from, n) ? enqueue({0, to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *) {
+	return inside(to, n) && inside(from, n) ? enqueue({0, (void *)to, (void *)from, n, 0, 0, {}, {}, {}}) : INVALID_VALUE;
+}
+int cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, void *) {
+	return inside(to, n) ? enqueue({1, (void *)to, 0, n, v, 0, {}, {}, {}}) : INVALID_VALUE;
+}
+
+int cuModuleLoadDataEx(void **m, const void *image, unsigned, int *, void **) {
+	const std::string text((const char *)image);
+	if (text.find(".version") == std::string::npos) return INVALID_IMAGE;
+	*m = new Module{text};
+	return OK;
+}
+int cuModuleUnload(void *m) { delete (Module *)m; return OK; }
+
+// A kernel must be in the PTX too: what is committed and what is tested are the same set.
+int cuModuleGetFunction(void **f, void *m, const char *name) {
+	if (((Module *)m)->text.find(std::string(".entry ") + name + "(") == std::string::npos) return NOT_FOUND;
+	for (const Kernel &k : kernels)
+		if (!strcmp(k.name, name)) {
+			*f = (void *)&k;
+			return OK;
+		}
+	return NOT_FOUND;
+}
+
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **, void **extra) {
+	const Kernel *k = (const Kernel *)f;
+	if (extra[0] != (void *)1 || extra[2] != (void *)2 || *(size_t *)extra[3] != k->size) return INVALID_VALUE;
+	if (bx != THREADS || by != 1 || bz != 1 || shared != 0 || gy > 65535 || gz > 65535 || gx * gy * gz == 0) return INVALID_VALUE;
+	const char *p = (const char *)extra[1];
+	return enqueue({2, 0, 0, 0, 0, k, {gx, gy, gz}, {bx, by, bz}, std::vector<char>(p, p + k->size)});
+}
+
+int cuStreamBeginCapture_v2(void *, int) { capturing = new Graph(); return OK; }
+int cuStreamEndCapture(void *, void **g) { *g = capturing; capturing = 0; return OK; }
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long) { *e = new Graph(*(Graph *)g); return OK; }
+int cuGraphDestroy(void *g) { delete (Graph *)g; return OK; }
+int cuGraphExecDestroy(void *g) { delete (Graph *)g; return OK; }
+
+int cuGraphLaunch(void *g, void *) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	for (const Operation &o : *(Graph *)g) perform(o);
+	return OK;
+}
+
+} // extern "C"
