@@ -30,6 +30,7 @@ func commands() []command {
 		gatewayCommand(),
 		inferCommand(),
 		loadCommand(),
+		checkCommand(),
 		profileCommand(),
 		modelsCommand(),
 		benchCommand(),

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"downbeat.dev/deploy/host"
+)
+
+// checkCommand says what this host offers and what to change.
+func checkCommand() command {
+	return command{"check", "what this host offers: GPUs, RDMA, memory locks, ONNX Runtime; what to change",
+		func(_ context.Context, args []string) error {
+			fs := flag.NewFlagSet("check", flag.ContinueOnError)
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			fmt.Printf("downbeat %s\n\n", buildVersion())
+			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))
+			return nil
+		}}
+}
