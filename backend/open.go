@@ -145,8 +145,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
 	}
 	for _, c := range o.Cores {
-		if c < 0 || c > 4095 {
-			return fmt.Errorf("cores: %d: want the number of a core, from 0", c)
+		if err := checkCore(c); err != nil {
+			return err
 		}
 	}
 	if len(o.Cores) > 0 {

@@ -4,5 +4,10 @@ package backend
 
 import "errors"
 
+var errPin = errors.New("cores: pinning is not supported on this system")
+
 // pin binds the calling thread to a core.
-func pin(int) error { return errors.New("pinning is not supported on this system") }
+func pin(int) error { return errPin }
+
+// checkCore says whether this process may run on a core.
+func checkCore(int) error { return errPin }
