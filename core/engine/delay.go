@@ -50,24 +50,27 @@ func (b *Backend) bounds() (ctrl, data sched.Duration) {
 // since a plan without slack misses whenever the host stumbles. Its partition's lock guards it.
 type overrun struct {
 	delays
-	p99 sched.Duration
+	p99   int64
+	taken sched.Time // when p99 was taken
 }
 
 // What an overrun may take of a request's budget, and how often its percentile is taken anew.
 const (
-	overrunShare = 4  // at most a quarter
-	overrunTurn  = 32 // batches
+	overrunShare = 4          // at most a quarter
+	overrunTurn  = 32         // batches,
+	overrunEvery = 10_000_000 // and not more often than this, ns: it sorts
+	overrunMost  = 1e9
 )
 
-func (o *overrun) add(ns int64) {
+func (o *overrun) add(now sched.Time, ns int64) {
 	o.delays.add(ns)
-	if o.n%overrunTurn == 0 {
-		_, p99 := o.percentiles()
-		o.p99 = sched.Duration(p99)
+	if o.n%overrunTurn == 0 && now.Sub(o.taken) >= overrunEvery {
+		o.taken = now
+		_, o.p99 = o.percentiles()
 	}
 }
 
-// margin is how much sooner than its deadline a request with that budget should be done.
-func (o *overrun) margin(budget sched.Duration) sched.Duration {
-	return max(0, min(o.p99, budget/overrunShare))
+// margin is how many ns sooner than its deadline a request with that budget should be done.
+func (o *overrun) margin(budget sched.Duration) uint32 {
+	return uint32(max(0, min(o.p99, int64(budget)/overrunShare, overrunMost)))
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
 )
 
 func TestOverrunBringsDeadlinesForward(t *testing.T) {
@@ -12,10 +13,10 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 		t.Errorf("margin %d before any batch, want 0", m)
 	}
 	for i := range 256 {
-		o.add(int64(i) * 10_000) // up to 2.55 ms late
+		o.add(sched.Time(i)*ms, int64(i)*10_000) // up to 2.55 ms late
 	}
 	if m := o.margin(50e6); m < 2.4e6 || m > 2.6e6 {
-		t.Errorf("margin %v, want the 99th percentile, about 2.5 ms", sched.Duration(m))
+		t.Errorf("margin %v, want the 99th percentile, about 2.5 ms", m)
 	}
 	if m := o.margin(4e6); m != 1e6 {
 		t.Errorf("margin %d of a budget of 4 ms, want a quarter", m)
@@ -23,10 +24,31 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 	if m := o.margin(-5); m != 0 {
 		t.Errorf("margin %d of a deadline that is past, want 0", m)
 	}
-	for range 512 {
-		o.add(-1)
+	for i := range 512 {
+		o.add(sched.Time(1000+i)*ms, -1)
 	}
 	if m := o.margin(50e6); m != 0 {
 		t.Errorf("margin %d after batches that were on time, want 0", m)
 	}
+}
+
+// TestCancelAfterOverruns: a request is found in its queue although its deadline was brought forward,
+// and by another amount than would be now.
+func TestCancelAfterOverruns(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 1, slope, "m"))
+	f := s.frontend()
+	p := s.e.parts[0]
+	for i := range overrunTurn {
+		p.overrun.add(sched.Time(100+i)*ms, 3e6)
+	}
+	f.ask(1, "m", 50*ms)
+	for i := range 8 * overrunTurn {
+		p.overrun.add(sched.Time(1000+i)*ms, 1e6)
+	}
+	if p.overrun.p99 != 1e6 {
+		t.Fatalf("p99 %d", p.overrun.p99)
+	}
+	f.Cancel([]wire.Cancel{{ID: 1}})
+	s.ended(1, "canceled")
 }

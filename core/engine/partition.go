@@ -77,7 +77,7 @@ func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.R
 	}
 	t := p.slab.at(i)
 	t.deadline = now.Add(sched.Duration(min(m.Budget, sched.SLOLimit)))
-	t.input.Key, t.input.Offset, t.input.Length = m.Input.Key, m.Input.Offset, m.Input.Length
+	t.key, t.offset, t.length = m.Input.Key, m.Input.Offset, m.Input.Length
 	t.model, t.priority = m.Model, m.Priority
 	if why := p.enqueue(now, i, t); why != sched.ReasonNone {
 		p.slab.drop(i)
@@ -91,8 +91,13 @@ func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.R
 const twin = sched.ReasonCount
 
 func (p *partition) enqueue(now sched.Time, i uint32, t *slot) sched.Reason {
-	deadline := t.deadline - sched.Time(p.overrun.margin(t.deadline.Sub(now)))
-	return p.s.Enqueue(now, sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: deadline})
+	t.margin = p.overrun.margin(t.deadline.Sub(now))
+	return p.s.Enqueue(now, t.request(i))
+}
+
+// request is what the decisions know of the request in slot i.
+func (t *slot) request(i uint32) sched.Request {
+	return sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: t.deadline - sched.Time(t.margin)}
 }
 
 func (p *partition) count(model uint32, why sched.Reason) {
@@ -191,7 +196,7 @@ func (p *partition) load(f *flight, ids []sched.RequestID) {
 		// and the copy would wait for the stores.
 		m := &f.items[k]
 		m.Frontend, m.ID, m.Budget = s.front, s.id, int64(s.deadline.Sub(f.sent))
-		m.Input.Key, m.Input.Offset, m.Input.Length = s.input.Key, s.input.Offset, s.input.Length
+		m.Input.Key, m.Input.Offset, m.Input.Length = s.key, s.offset, s.length
 		flag := uint16(s.priority)
 		if s.lost {
 			flag |= wasLost
@@ -253,7 +258,8 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 			continue
 		}
 		s := p.slab.at(i)
-		s.deadline, s.input, s.model = f.sent+sched.Time(m.Budget), m.Input, f.model
+		s.deadline, s.model = f.sent+sched.Time(m.Budget), f.model
+		s.key, s.offset, s.length = m.Input.Key, m.Input.Offset, m.Input.Length
 		s.priority, s.lost = uint8(f.flags[k]), true
 		p.again(e, t, i, s)
 	}
@@ -275,7 +281,7 @@ func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
 		}
 	}
 	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
-	p.overrun.add(int64(t.now.Sub(f.ends)))
+	p.overrun.add(t.now, int64(t.now.Sub(f.ends)))
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.items)))
 	freeAt := t.now.Add(sched.Duration(max(0, m.FreeIn)))
 	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
@@ -332,7 +338,7 @@ func (p *partition) purge(t *turn, front uint32, from uint32) uint32 {
 
 // withdraw takes a queued request out of its queue; false when it is in a batch already.
 func (p *partition) withdraw(now sched.Time, s *slot, i uint32) bool {
-	return s.live && p.s.Cancel(now, sched.Request{ID: requestID(i, s), Model: sched.ModelID(s.model), Deadline: s.deadline})
+	return s.live && p.s.Cancel(now, s.request(i))
 }
 
 // cancel withdraws a frontend's request and ends it; one in a batch is answered by its backend.

@@ -1,15 +1,19 @@
 package engine
 
 import (
+	"unsafe"
+
 	"downbeat.dev/core/sched"
-	"downbeat.dev/core/wire"
 )
 
-// slot is one queued request. All of it is guarded by its partition's lock.
+// slot is one queued request, one cache line. All of it is guarded by its partition's lock.
 type slot struct {
 	id       uint64 // the frontend's own
 	deadline sched.Time
-	input    wire.Descriptor
+	key      uint64 // these three are where the input lies
+	offset   uint64
+	length   uint32
+	margin   uint32 // ns by which the deadline was brought forward when it was queued
 	front    uint32 // the frontend's number
 	model    uint32
 	gen      uint32 // of the slot; part of the RequestID
@@ -18,6 +22,8 @@ type slot struct {
 	priority uint8
 	lost     bool // a backend was lost with it once
 }
+
+var _ [64 - unsafe.Sizeof(slot{})]struct{} = [0]struct{}{}
 
 const noSlot = ^uint32(0)
 
