@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"downbeat.dev/backend/device"
@@ -168,12 +169,7 @@ func (o *Options) assemble() (Config, error) {
 	for _, e := range r.Errors {
 		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
 	}
-	var library *ort.Runtime
-	if o.Emulate == 0 {
-		if library, err = ort.Open(o.Library); err != nil {
-			o.Logger.Error("only emulated models are served", "err", err)
-		}
-	}
+	library := o.library(r)
 	for i := range r.Models {
 		m, err := o.layout(&r.Models[i], library)
 		if err != nil {
@@ -190,20 +186,29 @@ func (o *Options) assemble() (Config, error) {
 	return c, err
 }
 
+// library loads ONNX Runtime if a model of the repository needs it; nil: there is none.
+func (o *Options) library(r *repo.Repository) *ort.Runtime {
+	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {
+		return nil
+	}
+	l, err := ort.Open(o.Library)
+	if err == nil {
+		return l
+	}
+	if o.Emulate > 0 {
+		o.Logger.Warn("real models are emulated only where a profile is stored", "err", err)
+	} else {
+		o.Logger.Error("only emulated models are served", "err", err)
+	}
+	return nil
+}
+
 // layout prepares one model for the executors that there are.
 func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, error) {
-	if o.Emulate > 0 || m.Platform == repo.PlatformEmulated {
-		p, err := emu.Profile(m)
-		if err != nil {
-			return nil, err
-		}
-		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
-		if err == nil {
-			d.Profile = p
-		}
-		return d, err
-	}
-	if library == nil {
+	switch {
+	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:
+		return o.layoutEmulated(m, library)
+	case library == nil:
 		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
 	}
 	d, err := device.NewModel(m, 0, SlotBytesMax)
@@ -214,6 +219,29 @@ func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, er
 		d.Profile, err = emu.FromTable(p.TableNS)
 	}
 	return d, err
+}
+
+// layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.
+func (o *Options) layoutEmulated(m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+	p, err := emu.Profile(m)
+	if err == nil {
+		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
+		if err == nil {
+			d.Profile = p
+		}
+		return d, err
+	}
+	if library == nil {
+		return nil, err
+	}
+	d, err := device.NewModel(m, 0, SlotBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+		d.Profile, err = o.quick(e, d, s)
+		return err
+	})
 }
 
 // measure returns the profile that a model was laid out with if it holds on this host, else a quick
@@ -228,6 +256,10 @@ func (o *Options) measure(e device.Executor, m *device.Model, s *device.Slot) (*
 		}
 		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
 	}
+	return o.quick(e, m, s)
+}
+
+func (o *Options) quick(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
 	r, err := measure.Quick(e, m, s)
 	if err != nil {
 		return nil, err

@@ -105,28 +105,16 @@ func (s stopped) Execute(b device.Batch) error {
 	return s.Executor.Execute(b)
 }
 
-func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind string) (err error) {
+func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind string) error {
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return err
 	}
-	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}}) // for memory like that of a backend
-	if err != nil {
+	var res *measure.Result
+	err = loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+		res, err = measure.Run(stopped{e, ctx}, d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
-	}
-	defer func() { err = errors.Join(err, node.Close()) }()
-	memory, err := node.Alloc(device.SlotBytes([]*device.Model{d}))
-	if err != nil {
-		return err
-	}
-	defer memory.Free()
-	e := library.Executor()
-	defer func() { err = errors.Join(err, e.Close()) }()
-	slot := device.NewSlot(0, memory.Bytes())
-	if err := e.Load(d, []*device.Slot{slot}); err != nil {
-		return err
-	}
-	res, err := measure.Run(stopped{e, ctx}, d, slot, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
+	})
 	if err != nil {
 		return err
 	}
@@ -138,4 +126,25 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 		return fmt.Errorf("store the profile: %w", err)
 	}
 	return nil
+}
+
+// loaded runs f with m loaded on an executor and a slot of its own, in memory like a backend's.
+func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (err error) {
+	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	memory, err := node.Alloc(device.SlotBytes([]*device.Model{m}))
+	if err != nil {
+		return err
+	}
+	defer memory.Free()
+	e := library.Executor()
+	defer func() { err = errors.Join(err, e.Close()) }()
+	slot := device.NewSlot(0, memory.Bytes())
+	if err := e.Load(m, []*device.Slot{slot}); err != nil {
+		return err
+	}
+	return f(e, slot)
 }

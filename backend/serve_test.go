@@ -84,7 +84,7 @@ type scheduler struct {
 
 func startScheduler(t *testing.T, addr string) *scheduler {
 	t.Helper()
-	e, err := engine.New(engine.Options{})
+	e, err := engine.New(engine.Options{Prompt: 0.5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +183,7 @@ func emulatedModel(t *testing.T, dir string) *device.Model {
 	return d
 }
 
-// ask sends a request. A lone one is deferred until just before its deadline, so on a busy machine it
-// may take several attempts with a short one.
+// ask sends a request, with several attempts on a busy machine.
 func ask(c *frontend.Client, model string, in []byte) (r frontend.Result, err error) {
 	for budget := 50 * time.Millisecond; budget < 5*time.Second; budget += budget / 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), budget)
@@ -303,6 +302,26 @@ func TestServeWithoutLibrary(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "only emulated models are served") || !strings.Contains(text, "/nowhere/") {
 		t.Errorf("the log does not say what is missing:\n%s", text)
 	}
+}
+
+// TestEmulateRealModels serves a real model on emulated GPUs with what this host takes for it.
+func TestEmulateRealModels(t *testing.T) {
+	dir := writeRepository(t)
+	s := startScheduler(t, "127.0.0.1:0")
+	defer s.stop(t)
+	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Emulate: 3, Library: library(t)})
+	defer stopBackend(t, b)
+	h := b.Hello()
+	if len(h.GPUs) != 3 || len(h.Models) != 2 || h.Models[1].Info.Name != "twice" || h.Models[1].Profile[0] <= 0 {
+		t.Errorf("hello %+v, want three GPUs, the emulated model and the one measured", h)
+	}
+	c := dial(t, s.addr, "twice")
+	defer c.Close()
+	r, err := ask(c, "twice", make([]byte, 16))
+	if err != nil {
+		t.Fatalf("%v; profile %v; backend %+v", err, h.Models[1].Profile, b.Stats())
+	}
+	r.Release()
 }
 
 // TestSchedulerRestarts keeps asking while the scheduler goes away and comes back on its port.
