@@ -1,7 +1,8 @@
 // Package measure times a loaded model at its batch sizes and turns the samples into ℓ(b): a
 // monotone table of a high percentile, and the line αb + β through it (Symphony §3.1).
 //
-// It loads no model and stores nothing. Sizes are interleaved round by round in a seeded random
+// Samples of more than three times a size's median are the host's stalls and do not count; what still
+// falls with the batch size is pooled. It loads no model and stores nothing. Sizes are interleaved round by round in a seeded random
 // order, so that a slow moment of the host hits all sizes alike instead of bending the line.
 //
 // One goroutine per Run, which should be locked to its thread.

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,27 @@ func TestTable(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+func TestIsotonic(t *testing.T) {
+	for _, c := range []struct{ in, want []time.Duration }{
+		{nil, nil}, {[]time.Duration{5}, []time.Duration{5}}, {[]time.Duration{1, 2, 3}, []time.Duration{1, 2, 3}},
+		{[]time.Duration{1, 4, 2, 5}, []time.Duration{1, 3, 3, 5}}, {[]time.Duration{9, 6, 3}, []time.Duration{6, 6, 6}},
+		{[]time.Duration{2, 8, 7, 3, 20}, []time.Duration{2, 6, 6, 6, 20}},
+	} {
+		if got := isotonic(c.in); !slices.Equal(got, c.want) {
+			t.Errorf("isotonic(%v) = %v, want %v", c.in, got, c.want)
+		}
+	}
+}
+
+// TestStallsDoNotCount gives the smallest batch one stall among few samples.
+func TestStallsDoNotCount(t *testing.T) {
+	samples := [][]time.Duration{{100, 110, 50_000, 105, 120}, {200, 210, 220, 205, 215}}
+	r := summarize([]int{1, 2}, samples, 2)
+	if r.Table[0] != 120 || r.Table[1] != 220 || r.Sizes[0].P99 != 50_000 {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -22,7 +22,7 @@ func (r *Result) Print(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "ℓ(b) is the p%.0f, made non-decreasing; no line fits it\n", 100*Percentile)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "ℓ(b) = α·b + β: α = %s ms, β = %s ms, R² = %.4f (ℓ(b) is the p%.0f, made non-decreasing)\n",
+	_, err := fmt.Fprintf(w, "ℓ(b) = α·b + β: α = %s ms, β = %s ms, R² = %.4f (ℓ(b) is the p%.0f without stalls, made non-decreasing)\n",
 		ms(r.Line.Alpha), ms(r.Line.Beta), r.Line.R2, 100*Percentile)
 	return err
 }

@@ -194,8 +194,8 @@ func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
 			continue
 		}
 		s := slices.Sorted(slices.Values(samples[i]))
-		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: rank(s, 0.50), P99: rank(s, 0.99), High: rank(s, Percentile)})
-		at, high = append(at, b), append(high, rank(s, Percentile))
+		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: rank(s, 0.50), P99: rank(s, 0.99), High: rank(withoutStalls(s), Percentile)})
+		at, high = append(at, b), append(high, res.Sizes[len(res.Sizes)-1].High)
 	}
 	if line, err := profile.Fit(at, high); err == nil {
 		res.Line, res.Fitted = line, true
@@ -204,8 +204,46 @@ func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
 		s := &res.Sizes[i]
 		s.Residual = s.High - res.Line.Alpha*time.Duration(s.Batch) - res.Line.Beta
 	}
-	res.Table = table(at, high, res.Line, batchMax)
+	res.Table = table(at, isotonic(high), res.Line, batchMax)
 	return res
+}
+
+// stallFactor tells a stall of the host from a slow batch: so many times the median.
+const stallFactor = 3
+
+// withoutStalls cuts sorted samples where the host stood still. One of them among few samples would
+// otherwise be ℓ of its batch size and, since the table does not decrease, of all larger ones.
+func withoutStalls(sorted []time.Duration) []time.Duration {
+	limit := stallFactor * rank(sorted, 0.50)
+	n, _ := slices.BinarySearch(sorted, limit+1)
+	return sorted[:n]
+}
+
+// isotonic returns the non-decreasing values nearest to v in least squares: neighbours that decrease
+// are replaced by their mean, over and over (pool adjacent violators; Ayer et al. 1955).
+func isotonic(v []time.Duration) []time.Duration {
+	type pool struct {
+		sum time.Duration
+		n   int
+	}
+	mean := func(p pool) time.Duration { return p.sum / time.Duration(p.n) }
+	var pools []pool
+	for _, x := range v {
+		p := pool{x, 1}
+		for len(pools) > 0 && mean(pools[len(pools)-1]) > mean(p) {
+			last := pools[len(pools)-1]
+			pools = pools[:len(pools)-1]
+			p = pool{last.sum + p.sum, last.n + p.n}
+		}
+		pools = append(pools, p)
+	}
+	var out []time.Duration
+	for _, p := range pools {
+		for range p.n {
+			out = append(out, mean(p))
+		}
+	}
+	return out
 }
 
 // rank returns the nearest-rank percentile of sorted samples.
