@@ -151,11 +151,11 @@ func highest(ctx context.Context, top float64, tries int, hold func(float64) err
 		}
 		if err == nil {
 			best = rate
-			if failed == 0 || failed/best < 1.04 {
-				break
-			}
 		} else {
 			failed = rate
+		}
+		if best > 0 && (failed == 0 || failed/best < 1.04) {
+			break
 		}
 		if best == 0 {
 			rate *= 0.88

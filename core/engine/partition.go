@@ -181,12 +181,16 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
 	g.batch.Store(uint64(b.ID))
 }
 
-// load moves a batch's requests from the slab into its flight. The first pass fetches the slots
-// into the cache, all at once rather than one after the other.
+// load moves a batch's requests from the slab into its flight. The first passes fetch the slots
+// and their places in the index into the cache, all at once rather than one after the other.
 func (p *partition) load(f *flight, ids []sched.RequestID) {
 	touched := uint32(0)
 	for _, id := range ids {
 		touched += p.slab.at(uint32(id)).gen
+	}
+	for _, id := range ids {
+		t := p.slab.at(uint32(id))
+		touched += p.slab.bucket[p.slab.place(t.front, t.id)]
 	}
 	p.touched = touched
 	f.items, f.flags = resize(f.items, len(ids)), resize(f.flags, len(ids))
