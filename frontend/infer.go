@@ -106,6 +106,8 @@ func (c *Client) check(ctx context.Context, r *Request) (*Model, error) {
 	switch {
 	case c.closed():
 		return nil, ErrClosed
+	case ctx.Err() == context.DeadlineExceeded:
+		return nil, &OutcomeError{Reason: sched.DeadlinePast, Model: r.Model, Local: true}
 	case ctx.Err() != nil:
 		return nil, &OutcomeError{Reason: sched.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
 	case m == nil:

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that leanCodec falls back to
@@ -40,11 +41,12 @@ func (c leanCodec) Marshal(v any) (mem.BufferSlice, error) {
 		return nil, fmt.Errorf("response of %d bytes was measured as %d", len(out), size)
 	}
 	*b = out
-	r.answer.release()
+	r.release()
 	return mem.BufferSlice{mem.NewBuffer(b, pool)}, nil
 }
 
-// inferMessage is a ModelInferRequest as it came: its tensors point into buf until release.
+// inferMessage is a ModelInferRequest as it came: its strings and tensors point into buf until
+// release.
 type inferMessage struct {
 	inference
 	name, version string
@@ -52,13 +54,25 @@ type inferMessage struct {
 	contents      [][]byte // InferTensorContents of each input, encoded; nil: none
 	fault         *fault   // a parameter that cannot be right
 	buf           mem.Buffer
+	reply         inferReply // of this message
 }
 
+var messages = sync.Pool{New: func() any {
+	m := new(inferMessage)
+	m.reply.inferMessage = m
+	return m
+}}
+
+// release ends the message; it may be used for another.
 func (m *inferMessage) release() {
 	if m.buf != nil {
 		m.buf.Free()
-		m.buf = nil
 	}
+	m.inference.reset()
+	clear(m.raws)
+	clear(m.contents)
+	m.name, m.version, m.raws, m.contents, m.fault, m.buf = "", "", m.raws[:0], m.contents[:0], nil, nil
+	messages.Put(m)
 }
 
 // fields calls each for every field of an encoded message; n is the value of a varint or a fixed
@@ -104,11 +118,11 @@ func (m *inferMessage) decode(msg []byte) error {
 		}
 		switch num {
 		case 1:
-			m.name = string(b)
+			m.name = view(b)
 		case 2:
-			m.version = string(b)
+			m.version = view(b)
 		case 3:
-			m.id = string(b)
+			m.id = view(b)
 		case 4:
 			name, p, err := decodeParameter(b)
 			if f := m.apply(name, p); f != nil && m.fault == nil {
@@ -161,7 +175,7 @@ func decodeParameter(entry []byte) (name string, p parameter, err error) {
 	err = fields(entry, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
 		switch {
 		case num == 1 && typ == protowire.BytesType:
-			name = string(b)
+			name = view(b)
 		case num == 2 && typ == protowire.BytesType:
 			return fields(b, func(num protowire.Number, _ protowire.Type, n uint64, _ []byte) error {
 				p = parameter{num, n}
@@ -174,7 +188,13 @@ func decodeParameter(entry []byte) (name string, p parameter, err error) {
 }
 
 func (m *inferMessage) decodeInput(msg []byte) error {
-	var t input
+	n := len(m.inputs)
+	if n < cap(m.inputs) {
+		m.inputs = m.inputs[:n+1]
+	} else {
+		m.inputs = append(m.inputs, input{})
+	}
+	t := &m.inputs[n]
 	var contents []byte
 	err := fields(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
@@ -182,9 +202,9 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 			t.shape = append(t.shape, int64(n))
 		case typ != protowire.BytesType:
 		case num == 1:
-			t.name = string(b)
+			t.name = view(b)
 		case num == 2:
-			t.datatype = string(b)
+			t.datatype = view(b)
 		case num == 3:
 			for len(b) > 0 {
 				v, k := protowire.ConsumeVarint(b)
@@ -201,7 +221,6 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 		}
 		return nil
 	})
-	m.inputs = append(m.inputs, t)
 	m.contents = append(m.contents, contents)
 	return err
 }
@@ -212,7 +231,7 @@ func (m *inferMessage) decodeOutput(msg []byte) error {
 		switch {
 		case typ != protowire.BytesType:
 		case num == 1:
-			o.name = string(b)
+			o.name = view(b)
 		case num == 2:
 			name, p, err := decodeParameter(b)
 			if err != nil || name != "classification" {

@@ -90,10 +90,18 @@ func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 	return out, nil
 }
 
-// inferReply is a ModelInferResponse: what a call was and its outputs, always raw.
+// inferReply is a ModelInferResponse: what a call was and its outputs, always raw. The message that
+// it answers belongs to it.
 type inferReply struct {
-	in     *inference
-	answer *answer
+	*inferMessage
+	answer answer
+}
+
+// release ends the reply and the message.
+func (r *inferReply) release() {
+	r.answer.release()
+	r.answer = answer{}
+	r.inferMessage.release()
 }
 
 const tagBytes = 1 // every field number of the response is below 16
@@ -121,8 +129,8 @@ func shapeSize(shape []int64) int {
 }
 
 func (r *inferReply) outputSize(i int) int {
-	shape, datatype := r.in.shapeOf(i)
-	n := stringSize(r.in.outputs[i].name) + stringSize(datatype)
+	shape, datatype := r.shapeOf(i)
+	n := stringSize(r.outputs[i].name) + stringSize(datatype)
 	if len(shape) > 0 {
 		n += tagBytes + protowire.SizeBytes(shapeSize(shape))
 	}
@@ -131,7 +139,7 @@ func (r *inferReply) outputSize(i int) int {
 
 // measure returns the bytes that append will append.
 func (r *inferReply) measure() int {
-	in := r.in
+	in := &r.inference
 	n := stringSize(in.model.Name) + stringSize(in.model.Version) + stringSize(in.id)
 	for i := range in.outputs {
 		n += tagBytes + protowire.SizeBytes(r.outputSize(i))
@@ -141,7 +149,7 @@ func (r *inferReply) measure() int {
 }
 
 func (r *inferReply) append(b []byte) []byte {
-	in := r.in
+	in := &r.inference
 	b = appendString(b, 1, in.model.Name)
 	b = appendString(b, 2, in.model.Version)
 	b = appendString(b, 3, in.id)

@@ -96,8 +96,9 @@ func client(t testing.TB, answer echo.Answer) (*frontend.Client, *echo.System) {
 func rest(t testing.TB, o Options) (*httptest.Server, *echo.System) {
 	t.Helper()
 	c, s := client(t, compute)
-	server := httptest.NewServer(New(c, o).rest.Handler)
-	t.Cleanup(func() { http.DefaultClient.CloseIdleConnections(); server.Close() })
+	g := New(c, o)
+	server := httptest.NewServer(g.rest.Handler)
+	t.Cleanup(func() { http.DefaultClient.CloseIdleConnections(); server.Close(); g.grpc.Stop() })
 	return server, s
 }
 
@@ -315,6 +316,7 @@ func until(t testing.TB, done func() bool) {
 func TestRESTSlowBody(t *testing.T) {
 	c, _ := client(t, compute)
 	g := New(c, Options{})
+	defer g.grpc.Stop()
 	server := httptest.NewUnstartedServer(g.rest.Handler)
 	server.Config.ReadTimeout = 50 * time.Millisecond
 	server.Start()

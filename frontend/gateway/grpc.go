@@ -50,9 +50,9 @@ const streamsMax = 10_000
 
 // modelInfer is the ModelInfer method over our own messages.
 func modelInfer(srv any, ctx context.Context, decode func(any) error, around grpc.UnaryServerInterceptor) (any, error) {
-	m := new(inferMessage)
-	defer m.release()
+	m := messages.Get().(*inferMessage)
 	if err := decode(m); err != nil {
+		m.release()
 		return nil, status.Errorf(codes.InvalidArgument, "request: %v", err)
 	}
 	s := srv.(*grpcServer)
@@ -70,11 +70,12 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, around grp
 	return around(ctx, m, info, call)
 }
 
-// grpcInfer checks and runs one call.
+// grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	r, f := g.grpcServe(ctx, m)
 	if f != nil {
 		g.metrics.fault(m.name, f)
+		m.release()
 	}
 	return r, f
 }
@@ -98,7 +99,8 @@ func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, 
 	if f != nil {
 		return nil, f
 	}
-	return &inferReply{in, a}, nil
+	m.reply.answer = a
+	return &m.reply, nil
 }
 
 func (s *grpcServer) ServerLive(context.Context, *oip.ServerLiveRequest) (*oip.ServerLiveResponse, error) {

@@ -30,6 +30,42 @@ type inference struct {
 	inputs   []input
 	outputs  []output
 	binary   bool // REST: outputs that do not say otherwise are binary
+	room     room
+}
+
+// room is what serving a call needs besides; it is used again with the inference.
+type room struct {
+	ordered  []input
+	at, ends []int
+	starts   []int
+	requests []frontend.Request
+	results  []frontend.Result
+	errs     []error
+	raw      [][]byte
+	shapes   []int64
+}
+
+// reset forgets a call but keeps its memory.
+func (in *inference) reset() {
+	r := &in.room
+	clear(in.inputs)
+	clear(in.outputs)
+	clear(r.ordered)
+	clear(r.requests)
+	clear(r.results)
+	clear(r.errs)
+	clear(r.raw)
+	*in = inference{inputs: in.inputs[:0], outputs: in.outputs[:0], room: *r}
+}
+
+// sized returns s with n zero elements, in the same memory if it is large enough.
+func sized[T any](s []T, n int) []T {
+	if n > cap(s) {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
 }
 
 // input is one tensor of a call, as the client described it.
@@ -77,7 +113,7 @@ func (in *inference) arrange() *fault {
 	if len(in.inputs) != len(want) {
 		return invalid("model %q: inputs: %d tensors: must be %d: %s", in.model.Name, len(in.inputs), len(want), names(want))
 	}
-	ordered := make([]input, len(want))
+	ordered := sized(in.room.ordered, len(want))
 	in.rows = -1
 	for i := range in.inputs {
 		t := &in.inputs[i]
@@ -93,7 +129,7 @@ func (in *inference) arrange() *fault {
 		}
 		ordered[k] = *t
 	}
-	in.inputs = ordered
+	in.inputs, in.room.ordered = ordered, in.inputs
 	return nil
 }
 
@@ -181,7 +217,7 @@ func names(ts []wire.Tensor) string {
 func (in *inference) choose() *fault {
 	have := in.model.Outputs
 	if len(in.outputs) == 0 {
-		in.outputs = make([]output, len(have))
+		in.outputs = sized(in.outputs, len(have))
 		for k := range have {
 			in.outputs[k] = output{name: have[k].Name, index: k, binary: in.binary}
 		}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -163,7 +164,7 @@ func (m *metrics) fault(name string, f *fault) {
 	if f.reason == "unknown_model" {
 		name = ""
 	}
-	m.failure.WithLabelValues(f.reason, name, "").Inc()
+	m.failure.WithLabelValues(f.reason, strings.Clone(name), "").Inc() // name may lie in a call's buffer
 }
 
 // statistics reports a model as Triton's statistics extension does.

@@ -3,7 +3,6 @@ package gateway
 import (
 	"compress/gzip"
 	"compress/zlib"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -32,12 +31,17 @@ func (s *scratch) put() {
 	}
 }
 
+// inferences keeps the memory of REST calls.
+var inferences = sync.Pool{New: func() any { return new(inference) }}
+
 func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 	body := scratches.Get().(*scratch)
 	defer body.put()
 	reply := scratches.Get().(*scratch)
 	defer reply.put()
-	in, a, f := g.restServe(r.Context(), w, r, body)
+	in := inferences.Get().(*inference)
+	defer func() { in.reset(); inferences.Put(in) }()
+	a, f := g.restServe(w, r, in, body)
 	if f != nil {
 		g.metrics.fault(r.PathValue("model"), f)
 		writeFault(w, f)
@@ -69,34 +73,31 @@ func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 }
 
 // restServe reads, checks and runs one REST call.
-func (g *Gateway) restServe(ctx context.Context, w http.ResponseWriter, r *http.Request, body *scratch) (*inference, *answer, *fault) {
-	m, f := g.model(r.PathValue("model"), r.PathValue("version"))
-	if f != nil {
-		return nil, nil, f
+func (g *Gateway) restServe(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
+	if in.model, f = g.model(r.PathValue("model"), r.PathValue("version")); f != nil {
+		return a, f
 	}
 	if f := readBody(w, r, body, g.o.BodyMax); f != nil {
-		return nil, nil, f
+		return a, f
 	}
 	head := len(body.b)
 	if text := r.Header.Get(headerLength); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > head {
-			return nil, nil, invalid("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, head)
+			return a, invalid("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, head)
 		}
 		head = n
 	}
-	in := &inference{model: m}
 	if f := in.parse(body.b[:head], body.b[head:]); f != nil {
-		return nil, nil, f
+		return a, f
 	}
 	if f := in.arrange(); f != nil {
-		return nil, nil, f
+		return a, f
 	}
 	if f := in.choose(); f != nil {
-		return nil, nil, f
+		return a, f
 	}
-	a, f := g.run(ctx, in)
-	return in, a, f
+	return g.run(r.Context(), in)
 }
 
 // readBody reads a body of at most max bytes, unpacked if it came packed.
@@ -346,7 +347,7 @@ func (in *inference) parseOutput(s *jsonScanner) *fault {
 }
 
 // appendResponse appends the inference response object and tells whether binary tensors follow it.
-func (in *inference) appendResponse(b []byte, a *answer) (out []byte, binary bool) {
+func (in *inference) appendResponse(b []byte, a answer) (out []byte, binary bool) {
 	b = append(b, `{"model_name":`...)
 	b = appendQuoted(b, []byte(in.model.Name))
 	b = append(b, `,"model_version":`...)

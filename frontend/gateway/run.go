@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// answer holds the outputs of a call until release: raw[i] belongs to inference.outputs[i].
+// answer is a call's outputs until release: raw[i] belongs to inference.outputs[i].
 type answer struct {
 	raw     [][]byte
 	results []frontend.Result
@@ -28,40 +28,42 @@ func (a *answer) release() {
 }
 
 // run serves a call: its rows become requests, and their outputs are gathered.
-func (g *Gateway) run(ctx context.Context, in *inference) (*answer, *fault) {
+func (g *Gateway) run(ctx context.Context, in *inference) (answer, *fault) {
 	began := time.Now()
 	if in.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, in.timeout)
 		defer cancel()
 	}
-	requests := make([]frontend.Request, in.rows)
-	defer func() {
-		for i := range requests {
-			if requests[i].Input != nil {
-				requests[i].Input.Free()
-			}
-		}
-	}()
-	if err := g.fill(in, requests); err != nil {
+	r := &in.room
+	r.requests, r.results, r.errs = sized(r.requests, in.rows), sized(r.results, in.rows), sized(r.errs, in.rows)
+	defer in.freeInputs()
+	if err := g.fill(in); err != nil {
 		g.metrics.end(in.model, in.rows, began, nil, err)
-		return nil, counted(err)
+		return answer{}, counted(err)
 	}
-	a := &answer{results: make([]frontend.Result, in.rows)}
-	errs := make([]error, in.rows)
-	g.infer(ctx, requests, a.results, errs)
-	for i := range errs {
-		g.metrics.end(in.model, 1, began, &a.results[i], errs[i])
+	g.infer(ctx, r.requests, r.results, r.errs)
+	a := answer{results: r.results}
+	for i := range r.errs {
+		g.metrics.end(in.model, 1, began, &r.results[i], r.errs[i])
 	}
-	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+	if i := slices.IndexFunc(r.errs, func(err error) bool { return err != nil }); i >= 0 {
 		a.release()
-		return nil, counted(errs[i])
+		return answer{}, counted(r.errs[i])
 	}
 	if f := a.gather(in); f != nil {
 		a.release()
-		return nil, f
+		return answer{}, f
 	}
 	return a, nil
+}
+
+func (in *inference) freeInputs() {
+	for i := range in.room.requests {
+		if b := in.room.requests[i].Input; b != nil {
+			b.Free()
+		}
+	}
 }
 
 // counted is the fault of requests that the metrics have.
@@ -81,10 +83,11 @@ func (g *Gateway) infer(ctx context.Context, requests []frontend.Request, result
 }
 
 // fill copies each row of the inputs to a registered buffer: the only copy that the gateway makes.
-func (g *Gateway) fill(in *inference, requests []frontend.Request) error {
-	at := make([]int, len(in.inputs)) // how far each input has been used
-	ends := make([]int, len(in.inputs))
-	for row := range requests {
+func (g *Gateway) fill(in *inference) error {
+	r := &in.room
+	r.at, r.ends = sized(r.at, len(in.inputs)), sized(r.ends, len(in.inputs))
+	at, ends := r.at, r.ends // how far each input has been used
+	for row := range r.requests {
 		n := 0
 		for k := range in.inputs {
 			ends[k] = at[k] + in.rowBytes(k, at[k])
@@ -94,7 +97,7 @@ func (g *Gateway) fill(in *inference, requests []frontend.Request) error {
 		if err != nil {
 			return err
 		}
-		requests[row] = frontend.Request{Model: in.model.Name, Version: in.model.Version, Input: b, Priority: in.priority}
+		r.requests[row] = frontend.Request{Model: in.model.Name, Version: in.model.Version, Input: b, Priority: in.priority}
 		dst := b.Bytes()[:0]
 		for k := range in.inputs {
 			dst = append(dst, in.inputs[k].raw[at[k]:ends[k]]...)
@@ -115,8 +118,10 @@ func (in *inference) rowBytes(k, at int) int {
 
 // gather finds each requested output in the rows' results. A single row is not copied.
 func (a *answer) gather(in *inference) *fault {
-	a.raw = make([][]byte, len(in.outputs))
-	starts := make([]int, len(in.model.Outputs)+1)
+	r := &in.room
+	r.raw, r.starts = sized(r.raw, len(in.outputs)), sized(r.starts, len(in.model.Outputs)+1)
+	a.raw = r.raw
+	starts := r.starts
 	for row := range a.results {
 		data := a.results[row].Data
 		if !split(in.model, data, starts) {
@@ -155,18 +160,20 @@ func split(m *frontend.Model, data []byte, starts []int) bool {
 	return at == len(data)
 }
 
-// shapeOf is the shape of output i of a call, and its datatype.
+// shapeOf is the shape of output i of a call, valid until the next call of it, and its datatype.
 func (in *inference) shapeOf(i int) ([]int64, string) {
 	o := in.outputs[i]
 	t := in.model.Outputs[o.index]
-	shape, datatype := t.Shape, t.Datatype
-	if o.classes > 0 {
-		shape, datatype = []int64{int64(min(o.classes, count(t.Shape)))}, "BYTES"
-	}
+	shape := in.room.shapes[:0]
 	if in.batched {
-		shape = batchShape(shape, int64(in.rows))
+		shape = append(shape, int64(in.rows))
 	}
-	return shape, datatype
+	if o.classes > 0 {
+		in.room.shapes = append(shape, int64(min(o.classes, count(t.Shape))))
+		return in.room.shapes, "BYTES"
+	}
+	in.room.shapes = append(shape, t.Shape...)
+	return in.room.shapes, t.Datatype
 }
 
 // appendClasses appends a row's n highest values as Triton's classification extension prints them:

@@ -54,15 +54,16 @@ func (g *Gateway) streamInfer(ctx context.Context, r *oip.ModelInferRequest) *oi
 	if err != nil {
 		return failed(err.Error())
 	}
-	m := new(inferMessage)
+	m := messages.Get().(*inferMessage)
 	if err := m.decode(text); err != nil {
+		m.release()
 		return failed(err.Error())
 	}
 	reply, f := g.grpcInfer(ctx, m)
 	if f != nil {
 		return failed(f.text)
 	}
-	defer reply.answer.release()
+	defer reply.release()
 	out := new(oip.ModelInferResponse)
 	if err := proto.Unmarshal(reply.append(nil), out); err != nil {
 		return failed(err.Error())
