@@ -169,38 +169,37 @@ func (o *Options) assemble() (Config, error) {
 	for _, e := range r.Errors {
 		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
 	}
-	library := o.library(r)
+	library, missing := o.library(r)
 	for i := range r.Models {
 		m, err := o.layout(&r.Models[i], library)
-		if err != nil {
+		switch {
+		case err == nil:
+			c.Models = append(c.Models, m)
+		case errors.Is(err, ort.ErrMissing): // said once, below or in the log
+		default:
 			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
-			continue
 		}
-		c.Models = append(c.Models, m)
 	}
-	if len(c.Models) == 0 {
+	switch {
+	case len(c.Models) == 0 && missing != nil:
+		return c, fmt.Errorf("no model of %s can be served: %w", o.Models, missing)
+	case len(c.Models) == 0:
 		return c, fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
+	case missing != nil:
+		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
 	}
 	c.Measure = o.measure
 	c.GPUs, err = o.executors(library)
 	return c, err
 }
 
-// library loads ONNX Runtime if a model of the repository needs it; nil: there is none.
-func (o *Options) library(r *repo.Repository) *ort.Runtime {
+// library loads ONNX Runtime if a model of the repository needs it. Without it, emulated models are
+// served, and real ones that are to be emulated by a stored profile.
+func (o *Options) library(r *repo.Repository) (*ort.Runtime, error) {
 	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {
-		return nil
+		return nil, nil
 	}
-	l, err := ort.Open(o.Library)
-	if err == nil {
-		return l
-	}
-	if o.Emulate > 0 {
-		o.Logger.Warn("real models are emulated only where a profile is stored", "err", err)
-	} else {
-		o.Logger.Error("only emulated models are served", "err", err)
-	}
-	return nil
+	return ort.Open(o.Library)
 }
 
 // layout prepares one model for the executors that there are.
@@ -232,7 +231,7 @@ func (o *Options) layoutEmulated(m *repo.Model, library *ort.Runtime) (*device.M
 		return d, err
 	}
 	if library == nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (%w)", err, ort.ErrMissing)
 	}
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {

@@ -299,7 +299,7 @@ func TestServeWithoutLibrary(t *testing.T) {
 	if err := askEmulated(c, emulatedModel(t, dir), 1); err != nil {
 		t.Error(err)
 	}
-	if text := log.String(); !strings.Contains(text, "only emulated models are served") || !strings.Contains(text, "/nowhere/") {
+	if text := log.String(); !strings.Contains(text, "real models are left out") || !strings.Contains(text, "/nowhere/") {
 		t.Errorf("the log does not say what is missing:\n%s", text)
 	}
 }
