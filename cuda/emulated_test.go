@@ -355,3 +355,10 @@ func TestNoDeviceIsNotSupported(t *testing.T) {
 		t.Errorf("count %d, %v", n, err)
 	}
 }
+
+func TestInventoryWithoutALibraryIsNotSupported(t *testing.T) {
+	gpus, err := cuda.Inventory()
+	if err != nil && !errors.Is(err, cuda.ErrNotSupported) || err == nil && len(gpus) > 0 && gpus[0].Name == "" {
+		t.Errorf("%+v, %v", gpus, err)
+	}
+}

@@ -183,7 +183,7 @@ func rowCases() (all []Case) {
 // Networks returns whole graphs, small enough for the emulated device.
 func Networks() []Case {
 	return []Case{
-		{Name: "resnet50 32", Model: ResNet50(32, 1), Batches: []int{2}},
+		{Name: "resnet50 32", Model: ResNet50(32, 1), Batches: []int{1}},
 		{Name: "mobilenet 32", Model: MobileNet(32, 1), Batches: []int{2}},
 		{Name: "bert small", Model: BERT(BERTConfig{2, 64, 4, 256, 16, 100}, 1), Batches: []int{1, 3}, IntMax: 2},
 	}

@@ -81,6 +81,18 @@ func (n *net) head(x string, width, classes int64) {
 func ResNet50(size int64, seed uint64) *onnx.Model {
 	n := newNet("resnet50", seed)
 	x := n.Input("image", onnx.Float, onnx.Batched(3, size, size))
+	return n.resNet50(x)
+}
+
+// ResNet50Bytes takes images as they come: size by size by 3 bytes, 147 KiB for 224.
+func ResNet50Bytes(size int64, seed uint64) *onnx.Model {
+	n := newNet("resnet50-bytes", seed)
+	x := n.Input("image", onnx.Uint8, onnx.Batched(size, size, 3))
+	x = n.Node("Mul", []string{n.Node("Cast", []string{x}, onnx.Int("to", 1)), n.Scalar(1.0 / 127)})
+	return n.resNet50(n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)))
+}
+
+func (n *net) resNet50(x string) *onnx.Model {
 	x = n.conv(x, 3, 64, 7, 2, 1, "Relu")
 	x = n.Node("MaxPool", []string{x}, onnx.Ints("kernel_shape", 3, 3), onnx.Ints("strides", 2, 2), onnx.Ints("pads", 1, 1, 1, 1))
 	in := int64(64)

@@ -1,0 +1,269 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/executor"
+	"downbeat.dev/cuda/pipeline"
+)
+
+// Rates are what the hardware can do at most; the defaults are an H200's.
+type Rates struct {
+	Memory float64 // bytes per second of device memory
+	FLOP   float64 // per second, in fp32 without tensor cores, which is what our kernels use
+}
+
+// H200 reaches 4.3 TB/s; 66.9 TFLOP/s in fp32 is its data sheet's.
+var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12}
+
+// Row is one measurement. Times are microseconds on the device for a batch whose tensors are there, but cpu_us,
+// which is the host's from the first command to the return of Submit.
+type Row struct {
+	Graph     string   `json:"graph"`
+	Precision string   `json:"precision"`
+	Batch     int      `json:"batch"`
+	OursUS    float64  `json:"ours_us"` // median
+	P99US     float64  `json:"p99_us"`
+	TorchUS   *float64 `json:"torch_us"` // PyTorch with CUDA graphs in the same call; null where it was not there
+	FloorUS   float64  `json:"floor_us"` // the larger of bytes over bandwidth and FLOP over rate
+	Ratio     *float64 `json:"ratio"`    // ours over torch; null without torch
+	Floor     float64  `json:"floor_ratio"`
+	CPUUS     float64  `json:"cpu_us"`
+	Allocs    float64  `json:"allocs"` // by the host, for each batch
+	Layers    int      `json:"layers"`
+}
+
+// Config of Run.
+type Config struct {
+	Batches []int
+	Rounds  int // batches measured for each row, after as many again to warm up
+	Rates   Rates
+	Timeout time.Duration
+	Torch   func(ctx context.Context, graph string, batch int) (us float64, ok bool, err error) // nil: none
+}
+
+// Graphs are the graphs that are measured, by name.
+var Graphs = map[string]func() *onnx.Model{
+	"resnet50":  func() *onnx.Model { return ResNet50(224, 1) },
+	"mobilenet": func() *onnx.Model { return MobileNet(224, 1) },
+	"bert-base": func() *onnx.Model { return BERT(BERTBase, 1) },
+}
+
+// Run measures one graph at every batch size, calling report for each row.
+func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.Model, report func(Row)) (err error) {
+	r, err := openRuntime(dev)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	b, err := openRig(dev, r, m, slices.Max(c.Batches))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, n := range c.Batches {
+		b.random(rng, n, 2)
+		if _, err := b.run(ctx, n, false); err != nil {
+			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
+		}
+		row, err := c.measure(ctx, b, n)
+		if err != nil {
+			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
+		}
+		row.Graph = graph
+		if c.Torch != nil {
+			us, ok, err := c.Torch(ctx, graph, n)
+			if err != nil {
+				return fmt.Errorf("torch, %s, batch of %d: %w", graph, n, err)
+			}
+			if ok {
+				ratio := row.OursUS / us
+				row.TorchUS, row.Ratio = &us, &ratio
+			}
+		}
+		report(row)
+	}
+	return nil
+}
+
+func openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
+	free, _, err := dev.MemoryInfo()
+	if err != nil {
+		return nil, err
+	}
+	return executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 16<<30), PinnedBytes: 64 << 20, Capture: true})
+}
+
+func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
+	row := Row{Precision: "fp32", Batch: n}
+	from, err := b.dev.NewEvent()
+	if err != nil {
+		return row, err
+	}
+	defer from.Free()
+	times, host := make([]float64, c.Rounds), make([]float64, c.Rounds)
+	var before, after runtime.MemStats
+	for i := range 2 * c.Rounds {
+		if i == c.Rounds {
+			runtime.ReadMemStats(&before)
+		}
+		took, cpu, err := b.once(n, from, c.Timeout)
+		if err != nil {
+			return row, err
+		}
+		times[i%c.Rounds], host[i%c.Rounds] = took, cpu
+		if ctx.Err() != nil {
+			return row, ctx.Err()
+		}
+	}
+	runtime.ReadMemStats(&after)
+	plan, err := b.model.Plan(n)
+	if err != nil {
+		return row, err
+	}
+	bytes := float64(plan.ParamBytes())
+	for i := range b.memory {
+		bytes += float64(b.memory[i].Bytes()) / float64(b.plan.Batch) * float64(n)
+	}
+	slices.Sort(times)
+	slices.Sort(host)
+	row.OursUS, row.P99US, row.CPUUS = times[len(times)/2], times[len(times)*99/100], host[len(host)/2]
+	row.Allocs = float64(after.Mallocs-before.Mallocs) / float64(c.Rounds)
+	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.FLOP) * 1e6
+	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)
+	return row, nil
+}
+
+// once runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.
+func (b *rig) once(n int, from *cuda.Event, limit time.Duration) (deviceUS, hostUS float64, err error) {
+	start := time.Now()
+	b.sub.Reset()
+	b.sub.Record(b.stream, from)
+	if err := b.model.Enqueue(&b.sub, b.stream, n, b.inputs, b.outputs); err != nil {
+		return 0, 0, err
+	}
+	b.sub.Record(b.stream, b.done)
+	if err := b.dev.Submit(&b.sub); err != nil {
+		return 0, 0, err
+	}
+	hostUS = float64(time.Since(start)) / 1e3
+	if err := b.dev.WaitFor(limit, b.done); err != nil {
+		return 0, 0, err
+	}
+	if err := b.model.Release(n, nil); err != nil {
+		return 0, 0, err
+	}
+	took, err := b.dev.Elapsed(from, b.done)
+	return float64(took) / 1e3, hostUS, err
+}
+
+// Throughput is what the three-stage pipeline reaches with 150 KiB images.
+type Throughput struct {
+	Batch     int     `json:"batch"`
+	Pinned    bool    `json:"pinned"`
+	PerSecond float64 `json:"images_per_second"`
+	CopyIn    float64 `json:"copy_in_bound"` // images per second that the link alone would reach
+	Compute   float64 `json:"compute_bound"`
+	Share     float64 `json:"share"` // of the smaller of the two bounds
+}
+
+// Pipelined measures a ResNet-50 over 224 by 224 byte images with three batches under way. The bounds come
+// from the same batches with one slot, whose stages do not overlap.
+func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, batch int) (Throughput, error) {
+	out := Throughput{Batch: batch}
+	r, err := openRuntime(dev)
+	if err != nil {
+		return out, err
+	}
+	defer r.Close()
+	b, err := openRig(dev, r, m, batch)
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = b.close() }()
+	alone, err := c.pipelined(ctx, dev, b, batch, 1, &out)
+	if err != nil {
+		return out, err
+	}
+	stages := alone.stages
+	out.CopyIn = float64(batch) / (stages[pipeline.StageIn] / 1e6)
+	out.Compute = float64(batch) / (stages[pipeline.StageCompute] / 1e6)
+	full, err := c.pipelined(ctx, dev, b, batch, 3, &out)
+	if err != nil {
+		return out, err
+	}
+	out.PerSecond = full.perSecond
+	out.Share = out.PerSecond / min(out.CopyIn, out.Compute)
+	return out, nil
+}
+
+type flow struct {
+	perSecond float64
+	stages    [3]float64 // microseconds, mean
+}
+
+// pipelined pushes batches through a pipeline of slots.
+func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, slots int, out *Throughput) (f flow, err error) {
+	size := func(i int) int64 { return b.memory[i].Bytes() / int64(b.plan.Batch) }
+	k := len(b.plan.Inputs)
+	var in, ends []int64
+	for i := range b.memory {
+		if i < k {
+			in = append(in, size(i))
+		} else {
+			ends = append(ends, size(i))
+		}
+	}
+	p, err := pipeline.Open(dev, pipeline.Config{Slots: slots, BatchMax: batch, Inputs: in, Outputs: ends})
+	if err != nil {
+		return f, err
+	}
+	defer p.Close()
+	var under []*pipeline.Batch
+	finish := func() error {
+		last := under[0]
+		under = under[1:]
+		err := last.Wait(ctx)
+		if err == nil {
+			var times [3]time.Duration
+			times, err = last.StageTimes()
+			for i, t := range times {
+				f.stages[i] += float64(t) / 1e3 / float64(c.Rounds)
+			}
+		}
+		return errors.Join(err, b.model.Release(batch, nil), last.Free(ctx))
+	}
+	start := time.Now()
+	for range c.Rounds {
+		if len(under) == slots {
+			if err := finish(); err != nil {
+				return f, err
+			}
+		}
+		next, err := p.Begin(ctx)
+		if err != nil {
+			return f, err
+		}
+		out.Pinned = next.Pinned()
+		if err := errors.Join(next.Arrived(0, batch), next.Submit(batch, b.model.Enqueue)); err != nil {
+			return f, err
+		}
+		under = append(under, next)
+	}
+	for len(under) > 0 {
+		if err := finish(); err != nil {
+			return f, err
+		}
+	}
+	f.perSecond = float64(batch*c.Rounds) / time.Since(start).Seconds()
+	return f, nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"downbeat.dev/bench/gpu"
+)
+
+// benchGPU measures the layer executor on a GPU, or checks it against ONNX Runtime.
+func benchGPU() command {
+	return command{name: "gpu", summary: "batches of our GPU executor beside PyTorch and the hardware's floor; -check for its results",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench gpu", flag.ContinueOnError)
+			var o gpu.Options
+			fs.BoolVar(&o.Check, "check", false, "compare every operator and model with ONNX Runtime instead of measuring")
+			fs.BoolVar(&o.Small, "small", false, "with -check: operators and small networks only")
+			fs.BoolVar(&o.Emulated, "emulated", false, "run on the emulated device: to try the command; its times mean nothing")
+			fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+			fs.StringVar(&o.Models, "models", "", "with -check: a folder whose .onnx files are checked too")
+			fs.StringVar(&o.Python, "python", "python3", "python with torch, for torch_us; empty for none")
+			fs.Uint64Var(&o.Seed, "seed", 1, "seed of the random inputs")
+			fs.IntVar(&o.Rounds, "rounds", 100, "batches measured for each row")
+			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base (default all)")
+			batches := fs.String("batches", "1,2,4,8,16,32,64", "comma-separated batch sizes")
+			format := fs.String("o", "table", "output: table or json")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" || o.Rounds < 1 {
+				return fmt.Errorf("bench gpu: want -o table or json, and rounds of at least 1")
+			}
+			o.JSON = *format == "json"
+			if *graphs != "" {
+				o.Graphs = strings.Split(*graphs, ",")
+			}
+			for _, s := range strings.Split(*batches, ",") {
+				n, err := strconv.Atoi(s)
+				if err != nil || n < 1 {
+					return fmt.Errorf("bench gpu: batch %q: want a number above 0", s)
+				}
+				o.Batches = append(o.Batches, n)
+			}
+			return gpu.Command(ctx, o, os.Stdout)
+		}}
+}

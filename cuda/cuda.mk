@@ -1,0 +1,35 @@
+# The GPU runtime: device code, tests through a driver on the processor, and the check on a GPU machine.
+NVCC      ?= nvcc
+NVCCFLAGS ?= -std=c++17 -O3
+HOSTGPU   := $(CURDIR)/out/hostgpu
+GPU       := $(CURDIR)/out/gpu
+
+.PHONY: ptx ptx-check test-hostgpu gpu-bundle gpu-check
+
+ptx: ## compile csrc/kernels.cu to the committed PTX (needs nvcc; NVCC, NVCCFLAGS)
+	$(NVCC) $(NVCCFLAGS) -arch=compute_70 -ptx -o cuda/kernels/ptx/kernels.ptx csrc/kernels.cu
+
+ptx-check: ## assemble the PTX for every architecture from sm_70 to sm_90 (needs ptxas)
+	@for a in 70 75 80 86 89 90; do ptxas -arch=sm_$$a -o /dev/null cuda/kernels/ptx/kernels.ptx || exit 1; echo "sm_$$a ok"; done
+
+$(HOSTGPU)/libcuda.so.1: csrc/hostgpu.cpp csrc/hostgpu.h csrc/kernels.cu csrc/kernels.h
+	@mkdir -p $(HOSTGPU)
+	g++ -std=c++17 -O2 -Wall -Wno-unknown-pragmas -Wno-unused-function -shared -fPIC -o $@ csrc/hostgpu.cpp
+
+test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 ## the real driver's code and the kernels, on the processor, against ONNX Runtime
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 -run 'Operators|Encoder' ./bench/gpu
+
+gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network: out/gpu.tar.gz
+	@rm -rf $(GPU) && mkdir -p $(GPU)
+	$(GO) build -tags cuda -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(GPU)/downbeat ./cmd/downbeat
+	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/cuda.test ./cuda
+	@cp $(ORT_LIB) cuda/gpu-check.sh cuda/kernels/ptx/kernels.ptx $(GPU)/
+	@for f in $$(git ls-files 'models/*.onnx'); do install -D $$f $(GPU)/$$f; done
+	@tar -C $(dir $(GPU)) -czf $(GPU).tar.gz gpu
+	@size=$$(stat -c %s $(GPU).tar.gz); echo "out/gpu.tar.gz: $$((size >> 20)) MiB"; test $$size -lt 60000000
+
+gpu-check: ## on a GPU machine, from the bundle: check every operator and model, then measure
+	@test -x $(GPU)/downbeat || { test -f $(GPU).tar.gz && tar -C $(dir $(GPU)) -xzf $(GPU).tar.gz; } || \
+	  { echo "gpu-check: no out/gpu.tar.gz; make it with: make gpu-bundle (on a machine with Go)"; exit 1; }
+	@cd $(GPU) && ./gpu-check.sh $(CURDIR)/bench/results

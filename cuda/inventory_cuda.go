@@ -1,0 +1,70 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// inventory must not call anything of nvml before Init has succeeded: without the library every other
+// call, Shutdown too, ends the process. Functions that older drivers lack are looked up first for the
+// same reason.
+func inventory() ([]GPU, error) {
+	switch rc := nvml.Init(); rc {
+	case nvml.SUCCESS:
+	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED:
+		return nil, fmt.Errorf("inventory: no libnvidia-ml or no driver on this host: %w", ErrNotSupported)
+	default:
+		return nil, fmt.Errorf("inventory: nvml code %d", rc) // nvml.ErrorString would be a call
+	}
+	defer nvml.Shutdown()
+	n, rc := nvml.DeviceGetCount()
+	if rc != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: count: %s", nvml.ErrorString(rc))
+	}
+	driver, _ := nvml.SystemGetDriverVersion()
+	var all []GPU
+	for i := range n {
+		d, rc := nvml.DeviceGetHandleByIndex(i)
+		if rc != nvml.SUCCESS {
+			return nil, fmt.Errorf("inventory: GPU %d: %s", i, nvml.ErrorString(rc))
+		}
+		all = append(all, describe(i, driver, d))
+	}
+	return all, nil
+}
+
+// describe asks for everything; what a GPU or driver does not have stays zero.
+func describe(i int, driver string, d nvml.Device) GPU {
+	g := GPU{Index: i, Driver: driver}
+	g.Name, _ = d.GetName()
+	g.UUID, _ = d.GetUUID()
+	if m, rc := d.GetMemoryInfo(); rc == nvml.SUCCESS {
+		g.MemoryBytes, g.MemoryFree = int64(m.Total), int64(m.Free)
+	}
+	if u, rc := d.GetUtilizationRates(); rc == nvml.SUCCESS {
+		g.Utilization = int(u.Gpu)
+	}
+	if mhz, rc := d.GetClockInfo(nvml.CLOCK_SM); rc == nvml.SUCCESS {
+		g.ClockMHz = int(mhz)
+	}
+	if has("nvmlDeviceGetMigMode") {
+		mode, _, rc := d.GetMigMode()
+		g.MIG = rc == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
+	}
+	if has("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
+		if p, rc := d.GetMPSComputeRunningProcesses(); rc == nvml.SUCCESS {
+			g.MPS = len(p)
+		}
+	}
+	if has("nvmlDeviceGetComputeRunningProcesses_v3") {
+		if p, rc := d.GetComputeRunningProcesses(); rc == nvml.SUCCESS {
+			g.Processes = len(p)
+		}
+	}
+	return g
+}
+
+func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
