@@ -19,7 +19,8 @@ type Loop struct {
 	parts   []*partition
 	rankers atomic.Pointer[[]*ranker] // the registry appends
 	spin    sched.Duration
-	asleep  atomic.Int64 // sched.Time at which the loop will look again by itself; 0: it is awake
+	asleep  atomic.Int64  // sched.Time at which the loop will look again by itself; 0: it is awake
+	naps    atomic.Uint64 // times it slept; for tests and metrics
 	sleeper sleeper
 	spare   spare
 }
@@ -97,6 +98,7 @@ func (l *Loop) wait() {
 			if next != sched.Never {
 				d = min(d, time.Duration(until-now))
 			}
+			l.naps.Add(1)
 			l.sleeper.sleep(d)
 		}
 		l.asleep.Store(0)

@@ -4,6 +4,7 @@ import "downbeat.dev/core/wire"
 
 // FrontendPort is where a frontend's session takes the engine's messages. Calls come from any
 // goroutine, with no lock of the engine held; they must not block. Slices are valid during the call.
+// A call that was under way when the session closed may still come shortly after Close.
 type FrontendPort interface {
 	Models([]wire.ModelInfo)
 	Outcomes([]wire.Outcome)
