@@ -56,3 +56,18 @@ func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), tru
 func TestNetworksAgreeWithONNXRuntime(t *testing.T) { check(t, Networks()[:2], false) }
 
 func TestEncoderAgreesWithONNXRuntime(t *testing.T) { check(t, Networks()[2:], true) }
+
+// Every model that we ship runs layer by layer, and agrees.
+func TestShippedModelsAgreeWithONNXRuntime(t *testing.T) {
+	cases, err := files(filepath.Join("..", "..", "models"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) == 0 {
+		t.Fatal("no models: make models writes them")
+	}
+	for i := range cases {
+		cases[i].Batches = []int{2}
+	}
+	check(t, cases, true)
+}
