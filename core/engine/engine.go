@@ -129,6 +129,9 @@ func New(o Options) (*Engine, error) {
 	for i := range o.Partitions {
 		so.Number = uint16(i + 1)
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), slab: newSlab(o.RequestsMax, rand.Uint64())}
+		if !o.Manual { // virtual time wakes exactly
+			p.overrun.floor = overrunFloor
+		}
 		p.wake.Store(int64(sched.Never))
 		p.loop.parts = append(p.loop.parts, p)
 		e.parts = append(e.parts, p)

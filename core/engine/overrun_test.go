@@ -51,4 +51,8 @@ func TestCancelAfterOverruns(t *testing.T) {
 	}
 	f.Cancel([]wire.Cancel{{ID: 1}})
 	s.ended(1, "canceled")
+	o.floor = 500e3
+	if m := o.margin(50e6); m != 500e3 {
+		t.Errorf("margin %d, want the floor", m)
+	}
 }

@@ -259,7 +259,7 @@ func (r *Ranker) Stats() RankerStats { return r.stats }
 // GPUs returns how many GPUs are present.
 func (r *Ranker) GPUs() int { return r.count }
 
-// idleKept is how many GPUs may idle while candidates wait to grow (R in FACTS' rule).
+// idleKept is how many GPUs may idle while candidates wait to grow.
 const idleKept = 1
 
 // hurry says whether waiting candidates get a GPU at once: more than idleKept GPUs idle although
