@@ -13,6 +13,7 @@ func benches() []command {
 		benchTransfer(),
 		benchOverhead(),
 		benchGateway(),
+		benchGPU(),
 	}
 }
 
