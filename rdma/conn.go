@@ -153,6 +153,7 @@ func (c *conn) complete(o *op, err error) {
 	c.reads -= len(o.chain)
 	c.pending.Add(-1)
 	c.mu.Unlock()
+	c.called()
 	c.peer.finish(o.start, o.chain, err, o.done)
 	clear(o.chain)
 	o.done = nil
@@ -161,6 +162,13 @@ func (c *conn) complete(o *op, err error) {
 		c.opsFree = append(c.opsFree, o)
 	}
 	c.mu.Unlock()
+}
+
+// called notes that the reader is about to call back.
+func (c *conn) called() {
+	if c.tls == nil && c.loop != nil {
+		c.loop.called = true
+	}
 }
 
 // cut ends the connection for err: its reader sees the end of the stream and drops it.

@@ -278,6 +278,53 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
+// Messages that come while long reads are due do not end up in the reads' bytes.
+func TestMessagesBetweenReads(t *testing.T) {
+	forAll(t, func(t *testing.T, c Config) {
+		var got atomic.Int32
+		rc := c
+		rc.Receive = func(_ *Peer, msg []byte) {
+			want := make([]byte, len(msg))
+			fill(want, len(msg))
+			if !bytes.Equal(msg, want) {
+				t.Errorf("message of %d bytes differs", len(msg))
+			}
+			got.Add(1)
+		}
+		oc := c
+		var sent atomic.Int32
+		oc.Receive = func(from *Peer, msg []byte) { // every message is answered by several
+			for _, size := range []int{5, 30, 4000, 90 << 10} {
+				b := make([]byte, size)
+				fill(b, size)
+				if err := from.Send(b); err == nil {
+					sent.Add(1)
+				}
+			}
+		}
+		reader, owner := open(t, rc), open(t, oc)
+		p := connect(t, reader, owner.Addr())
+		src, dst := alloc(t, owner, 50<<10), alloc(t, reader, 100<<10)
+		defer src.Free()
+		defer dst.Free()
+		fill(src.Bytes(), 8)
+		r := src.Offer()
+		chain := []Read{{dst.Bytes()[:50<<10], r}, {dst.Bytes()[50<<10:], r}}
+		for range 50 {
+			clear(dst.Bytes())
+			p.Send([]byte("go"))
+			if err := wait(t, p, chain); err != nil || !bytes.Equal(chain[0].Dst, src.Bytes()) || !bytes.Equal(chain[1].Dst, src.Bytes()) {
+				t.Fatalf("read: %v, or its bytes differ", err)
+			}
+		}
+		for end := time.Now().Add(20 * time.Second); got.Load() < 200; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d of %d messages came", got.Load(), sent.Load())
+			}
+		}
+	})
+}
+
 // A buffer that is withdrawn and rewritten while peers read it is never read torn.
 func TestNoTornReads(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {

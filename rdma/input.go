@@ -110,6 +110,7 @@ func (c *conn) takeMessage(f frame, b []byte, used int) (int, error) {
 	}
 	in.rest = in.rest[:0]
 	if have := b[used:]; len(have) >= int(f.body) {
+		c.called()
 		c.peer.receive(have[:f.body])
 		return used + int(f.body), nil
 	}
@@ -212,6 +213,7 @@ func (c *conn) got(n int) {
 	if in.left > 0 {
 		in.msg = in.msg[:len(in.msg)+n]
 		if in.left -= n; in.left == 0 {
+			c.called()
 			c.peer.receive(in.msg)
 			if cap(in.msg) > messageKept {
 				in.msg = nil
@@ -286,16 +288,22 @@ func (c *conn) takeIn(buf []byte) error {
 	in := &c.in
 	for taken := 0; taken < turnBytes; {
 		runs := in.want()
-		asked := 0
+		var due *op
+		head := 0
 		if runs == 0 {
-			asked = c.buffered(len(buf))
+			head = c.buffered(len(buf))
 			in.iov[0] = unix.Iovec{Base: &buf[0]}
-			in.iov[0].SetLen(asked)
+			in.iov[0].SetLen(head)
+			runs = 1
+			if due = c.due(head); due != nil {
+				runs += in.expect(due, len(buf)-head)
+			}
 		}
+		asked := 0
 		for i := range runs {
 			asked += int(in.iov[i].Len)
 		}
-		n, errno := c.recv(max(runs, 1))
+		n, errno := c.recv(runs)
 		if errno == unix.EAGAIN || errno == unix.EINTR {
 			return nil
 		}
@@ -307,9 +315,7 @@ func (c *conn) takeIn(buf []byte) error {
 		}
 		taken += n
 		c.heard.Store(int64(c.peer.node.now()))
-		if runs > 0 {
-			c.got(n)
-		} else if err := c.feed(buf[:n]); err != nil {
+		if err := c.landed(buf, head, n, due); err != nil {
 			return err
 		}
 		if n < asked {
@@ -317,6 +323,70 @@ func (c *conn) takeIn(buf []byte) error {
 		}
 	}
 	return nil
+}
+
+// due returns the chain whose data frame should come next, if a long one is due and begins here.
+func (c *conn) due(head int) *op {
+	if c.pending.Load() == 0 || len(c.in.rest) > 0 {
+		return nil
+	}
+	if o := c.oldest(); o != nil && o.bytes > copyMax && head == headerBytes+len(o.chain) {
+		return o
+	}
+	return nil
+}
+
+// expect adds the chain's destinations behind the frame's head, at most bound bytes: in the common
+// case one call reads both, and the bytes lie where they belong.
+func (in *input) expect(o *op, bound int) int {
+	n := 0
+	for i := range o.chain {
+		dst := o.chain[i].Dst
+		if n+1 == iovMax || len(dst) > bound {
+			break
+		}
+		if len(dst) > 0 {
+			n++
+			in.iov[n] = unix.Iovec{Base: &dst[0]}
+			in.iov[n].SetLen(len(dst))
+			bound -= len(dst)
+		}
+	}
+	return n
+}
+
+// landed accounts n bytes: head of them in buf, the others where want or expect said. When another
+// frame came than was expected, its bytes are taken out of the destinations again.
+func (c *conn) landed(buf []byte, head, n int, due *op) error {
+	if head == 0 {
+		c.got(n)
+		return nil
+	}
+	if n <= head {
+		return c.feed(buf[:n])
+	}
+	spilled := n - head
+	if f, err := parseFrame(buf); err == nil && f.kind == frameData && f.id == due.id && allOK(buf[headerBytes:head]) {
+		if err := c.feed(buf[:head]); err != nil {
+			return err
+		}
+		c.got(spilled)
+		return nil
+	}
+	rest := buf[head:n]
+	for i := 0; len(rest) > 0; i++ {
+		rest = rest[copy(rest, due.chain[i].Dst):]
+	}
+	return c.feed(buf[:n])
+}
+
+func allOK(statuses []byte) bool {
+	for _, s := range statuses {
+		if s != statusOK {
+			return false
+		}
+	}
+	return true
 }
 
 // recv reads into iov[:runs] without waiting, keeping descriptors that come along.

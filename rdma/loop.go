@@ -22,6 +22,8 @@ type loop struct {
 	buf    []byte
 	events [64]unix.EpollEvent
 	ticked time.Duration
+	hot    bool          // several sockets were ready at once
+	called bool          // a done or Receive was called in this turn
 	idle   time.Duration // since when the completion queue has been empty; 0: it was not
 	done   chan struct{}
 
@@ -150,11 +152,12 @@ func (l *loop) run() {
 				l.serve(c, e.Events)
 			}
 		}
-		if n > 0 {
+		if l.called && !l.node.cfg.Inline {
 			// Let whom the completions woke run here: a wait in the kernel would keep this
 			// processor from them until another thread takes it.
 			runtime.Gosched()
 		}
+		l.called = false
 		if now := l.node.now(); now-l.ticked >= tickEvery {
 			l.ticked = now
 			l.tick(now)
@@ -190,17 +193,20 @@ func (l *loop) tick(now time.Duration) {
 	}
 }
 
-// wait returns the number of events. It polls first: a raw call does not give up the processor
-// that Go lent to this thread, so a busy loop never has to win it back.
+// wait returns the number of events. While several sockets are busy it polls first: a raw call does
+// not give up the processor that Go lent to this thread, so a busy loop never has to win it back.
 func (l *loop) wait() int {
-	base := uintptr(unsafe.Pointer(&l.events[0]))
-	n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
-	if k := int(n); k > 0 {
-		if l.node.verbs != nil {
-			l.node.verbs.poll()
+	if l.hot || l.node.verbs != nil {
+		base := uintptr(unsafe.Pointer(&l.events[0]))
+		n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
+		if k := int(n); k > 0 {
+			if l.node.verbs != nil {
+				l.node.verbs.poll()
+			}
+			return k
 		}
-		return k
 	}
+	l.hot = false
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0
 	}
@@ -209,6 +215,7 @@ func (l *loop) wait() int {
 	if err != nil {
 		return 0
 	}
+	l.hot = k > 1
 	return k
 }
 

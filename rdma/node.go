@@ -32,6 +32,7 @@ type Config struct {
 	PeersMax  int           // peers at a time; 4096 when 0
 	Stall     time.Duration // a peer that makes no progress for so long is cut; 2 s when 0
 	Spin      time.Duration // verbs: longest polling for a completion before waiting for its event; 200 µs when 0
+	Inline    bool          // Receive and done never wake a goroutine: the loop need not make room for one
 	// Receive gets a message from a peer. msg is valid during the call; calls for one peer come one
 	// after another. It must not block: it runs on the loop that serves this node's reads. It may
 	// call Send and Read, not Withdraw or Close.

@@ -267,6 +267,7 @@ func (p *verbsPair) completed(id, status uint32) {
 	p.dev.took(p.conn.peer.node.now() - v.start)
 	ended, err := p.pump()
 	p.mu.Unlock()
+	p.conn.called()
 	p.finishOne(v)
 	p.finish(ended)
 	if err != nil {

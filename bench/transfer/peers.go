@@ -46,7 +46,7 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 
 func nodeConfig(provider, listen string, pool int64, spin time.Duration, receive func(*rdma.Peer, []byte)) rdma.Config {
 	c := rdma.Config{Listen: listen + ":0", Token: os.Getenv(tokenEnv), PoolBytes: max(pool, 64<<20), Receive: receive,
-		Stall: patience, Spin: spin}
+		Stall: patience, Spin: spin, Inline: true}
 	if c.Token == "" {
 		c.Token = "bench"
 	}
