@@ -212,11 +212,7 @@ func TestRefusedHere(t *testing.T) {
 // wait polls for what another goroutine is about to do.
 func wait(t testing.TB, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited 5 s in vain")
-		}
-	}
+	waitFor(t, 5*time.Second, done)
 }
 
 func TestCancel(t *testing.T) {

@@ -2,10 +2,12 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"downbeat.dev/core/control"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -184,16 +186,16 @@ func (c *Client) submit(p *call) {
 		return // the walk over earlier epochs takes it
 	}
 	link := c.link.Load()
-	err := link.Submit(p.submit[:])
-	switch {
+	switch err := link.Submit(p.submit[:]); {
 	case err == nil:
-	case c.Connected() && c.session.epoch.Load() == epoch:
+	case errors.Is(err, control.ErrUnavailable): // the event that tells so may be on its way
+		c.left.Add(1)
+		c.resubmitLate(epoch)
+	default:
 		if q := c.pending.claim(id); q != nil {
 			q.local, q.cause = true, err
 			q.finish(sched.NoBackend, c.now())
 		}
-	default:
-		c.left.Add(1)
 	}
 }
 

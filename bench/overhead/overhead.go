@@ -246,7 +246,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		if err := s.OpenScheduler(engine.Options{}); err != nil {
 			return err
 		}
-		a, err := s.Listen()
+		a, err := s.Listen("127.0.0.1:0")
 		if err != nil {
 			return err
 		}

@@ -77,9 +77,9 @@ func (s *Stage) OpenScheduler(o engine.Options) error {
 	return nil
 }
 
-// Listen lets the scheduler accept sessions over TCP on loopback, and returns where.
-func (s *Stage) Listen() (net.Addr, error) {
-	ln, err := control.Listen("127.0.0.1:0")
+// Listen lets the scheduler accept sessions over TCP on addr, and returns where.
+func (s *Stage) Listen(addr string) (net.Addr, error) {
+	ln, err := control.Listen(addr)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,101 @@
+package frontend_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downbeat.dev/bench/stage"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/frontend"
+	"downbeat.dev/rdma"
+)
+
+// TestSchedulerRestart runs the real scheduler and backend over TCP, takes the scheduler away under
+// load and starts another on its address. Every request ends, once, with an answer or a reason.
+func TestSchedulerRestart(t *testing.T) {
+	models := map[string]string{"classifier": classifier}
+	first, rest := &stage.Stage{}, &stage.Stage{}
+	closeAll := func(s *stage.Stage) {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := first.OpenScheduler(engine.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := first.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(rest)
+	if err := rest.OpenBackend(models, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	if err := rest.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: 20 * time.Second, Grace: 5 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	var answered, without, strange atomic.Int64
+	var wait sync.WaitGroup
+	stop := make(chan struct{})
+	for range 20 {
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // deferral may use it all at the end
+				_, err := rest.Client.InferCopy(ctx, "classifier", make([]byte, 16))
+				cancel()
+				var o *frontend.OutcomeError
+				switch {
+				case err == nil:
+					answered.Add(1)
+				case errors.As(err, &o):
+					without.Add(1)
+				default:
+					strange.Add(1)
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	quiet := func(n int64) { // until n more are answered
+		t.Helper()
+		from := answered.Load()
+		waitFor(t, 20*time.Second, func() bool { return answered.Load() >= from+n })
+	}
+	quiet(200)
+	closeAll(first)
+	second := &stage.Stage{}
+	defer closeAll(second)
+	if err := second.OpenScheduler(engine.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Listen(addr.String()); err != nil {
+		t.Fatal(err)
+	}
+	quiet(200)
+	close(stop)
+	wait.Wait()
+	s := rest.Client.Stats()
+	if s.Live != 0 || s.Requests != s.Answers+s.Outcomes || without.Load() > 20 {
+		t.Errorf("%d answered, %d without an output; %+v", answered.Load(), without.Load(), s)
+	}
+	t.Logf("%d answered, %d without an output, %d submitted again", answered.Load(), without.Load(), s.Resubmits)
+}
+
+func waitFor(t testing.TB, patience time.Duration, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain", patience)
+		}
+	}
+}
