@@ -8,4 +8,4 @@ test-rdma: ## the data plane over real verbs, in a virtual machine with soft-RoC
 	@CACHE=$(RDMA_CACHE) GO=$(GO) rdma/vm/test.sh
 
 test-net: ## hosts in network namespaces, with delay, loss, partition and killed peers (root)
-	@$(GO) test -count=1 -tags netns -timeout 300s -v -run Net ./rdma/nettest
+	@DOWNBEAT_NETTEST=1 $(GO) test -count=1 -timeout 300s -v -run Net ./rdma/nettest
