@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -369,4 +370,38 @@ func submitAllocatesNothing(t *testing.T, d *cuda.Device) {
 		t.Errorf("%v allocations for each submission", n)
 	}
 	finish(t, d, &s, f.st)
+}
+
+// BenchmarkSubmit is what a crossing costs, and what a command costs within one: it decides how submissions
+// are cut (docs/decisions/0061).
+func BenchmarkSubmit(b *testing.B) {
+	d, err := cuda.Open(cuda.Config{PinnedBytesMax: 1 << 20})
+	if err != nil {
+		b.Skip(err)
+	}
+	defer d.Close()
+	ev, err := d.NewEvent()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ev.Free()
+	st, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer st.Free()
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n, " waits"), func(b *testing.B) {
+			var s cuda.Submission
+			for range n {
+				s.Wait(st, ev)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.Submit(&s); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -123,6 +123,10 @@ func conv(c *compiler, n *Node) error {
 		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
 		Act: act.kind, A: act.a, B: act.b}
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(product(w.Dims[1:]))
+	if g.pointwise() && groups == 1 {
+		c.pointwise(&p)
+		return nil
+	}
 	if groups == x.Dims[1] && groups == k {
 		grid, block := kernels.Elementwise(int64(y.elements()))
 		emit(c, "conv_depthwise", 5, grid, block, &p)
@@ -131,6 +135,22 @@ func conv(c *compiler, n *Node) error {
 	grid, block := p.Launch()
 	emit(c, "conv", 5, grid, block, &p)
 	return nil
+}
+
+// pointwise tells whether every output pixel depends on the one input pixel at the same place.
+func (g *window) pointwise() bool {
+	return g.size == [2]int{1, 1} && g.stride == [2]int{1, 1} && g.top == [2]int{} && g.bottom == [2]int{}
+}
+
+// pointwise emits a convolution by one pixel as what it is: for each image the product of the weights [K, C]
+// and the image [C, H·W], which spares the kernel the window's arithmetic.
+func (c *compiler) pointwise(v *kernels.Conv) {
+	pixels := v.H * v.Wd
+	p := kernels.Gemm{PA: v.W, PB: v.X, Bias: v.Bias, Residual: v.Residual, PC: v.Y, Bi1: int64(v.C) * int64(pixels),
+		AM: v.C, AK: 1, BK: pixels, BN: 1, BiasM: 1, M: v.K, N: pixels, K: v.C, B1: v.N, B2: 1,
+		Act: v.Act, Alpha: 1, Beta: 1, A: v.A, B: v.B}
+	grid, block := p.Launch()
+	emit(c, "gemm", 5, grid, block, &p)
 }
 
 // foldNorm returns weights and bias of a convolution, with a batch normalisation that alone follows taken in.
