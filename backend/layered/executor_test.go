@@ -181,3 +181,49 @@ func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 		}
 	}
 }
+
+// other is an executor that takes everything and counts.
+type other struct{ loaded, executed, closed int }
+
+func (o *other) Load(*device.Model, []*device.Slot) error { o.loaded++; return nil }
+func (o *other) Execute(device.Batch) error               { o.executed++; return nil }
+func (o *other) Close() error                             { o.closed++; return nil }
+
+func TestUnsupportedModelsGoToTheOtherExecutor(t *testing.T) {
+	g := onnx.NewBuilder("odd")
+	x := g.Input("x", onnx.Float, onnx.Batched(4))
+	g.Output("y", g.Node("Einsum", []string{x}), onnx.Float, onnx.Batched(4))
+	odd, plain := model(t, g, 2, 4), twice(t)
+	o := &other{}
+	f := WithFallback(open(t, nil), o)
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{odd, plain}))
+	for _, m := range []*device.Model{odd, plain} {
+		if err := f.Load(m, slots); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+			t.Error(err)
+		}
+	}
+	if o.loaded != 1 || o.executed != 1 || f.OnGPU(odd) || !f.OnGPU(plain) {
+		t.Errorf("%+v, odd on GPU %v, plain %v", o, f.OnGPU(odd), f.OnGPU(plain))
+	}
+	if err := f.Load(plain, slots); err == nil || o.loaded != 1 {
+		t.Errorf("an error that is not about support went to the other executor: %v", err)
+	}
+	if err := f.Close(); err != nil || o.closed != 1 {
+		t.Errorf("close: %v, %+v", err, o)
+	}
+}
+
+func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
+	o := &other{}
+	f, err := Open(4095, Config{}, o)
+	if err == nil {
+		f.Close()
+		t.Fatal("GPU 4095 was opened")
+	}
+	if o.closed != 0 {
+		t.Error("the other executor was closed")
+	}
+}

@@ -1,0 +1,73 @@
+package layered
+
+import (
+	"errors"
+	"fmt"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/layers"
+)
+
+// Fallback runs models on a GPU, and those that its kernels do not support on another executor. It belongs
+// to one goroutine.
+type Fallback struct {
+	gpu   *Executor
+	other device.Executor
+	to    map[*device.Model]device.Executor
+}
+
+// Open opens GPU index for models, with other for those that it does not support. The error matches
+// cuda.ErrNotSupported on a host or in a build without a GPU; other is not closed then.
+func Open(index int, c Config, other device.Executor) (*Fallback, error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return nil, err
+	}
+	gpu, err := New(dev, c)
+	if err != nil {
+		return nil, err
+	}
+	return WithFallback(gpu, other), nil
+}
+
+// WithFallback owns both executors.
+func WithFallback(gpu *Executor, other device.Executor) *Fallback {
+	return &Fallback{gpu: gpu, other: other, to: map[*device.Model]device.Executor{}}
+}
+
+// Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
+func (f *Fallback) Name() string { return f.gpu.dev.Properties().Name }
+
+// OnGPU tells whether a loaded model runs on the GPU.
+func (f *Fallback) OnGPU(m *device.Model) bool { return f.to[m] == device.Executor(f.gpu) }
+
+// Load tries the GPU first. Only what the kernels do not support goes to the other executor: a model that
+// does not fit, or a GPU that is lost, is an error.
+func (f *Fallback) Load(m *device.Model, slots []*device.Slot) error {
+	err := f.gpu.Load(m, slots)
+	if err == nil {
+		f.to[m] = f.gpu
+		return nil
+	}
+	if !errors.Is(err, layers.ErrUnsupported) {
+		return err
+	}
+	if other := f.other.Load(m, slots); other != nil {
+		return fmt.Errorf("%w; and on the other executor: %w", err, other)
+	}
+	f.to[m] = f.other
+	return nil
+}
+
+// Execute runs b where its model was loaded.
+func (f *Fallback) Execute(b device.Batch) error {
+	e := f.to[b.Model]
+	if e == nil {
+		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
+	}
+	return e.Execute(b)
+}
+
+// Close closes both.
+func (f *Fallback) Close() error { return errors.Join(f.gpu.Close(), f.other.Close()) }
