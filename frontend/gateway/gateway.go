@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -43,6 +44,7 @@ type Gateway struct {
 	rest    *http.Server
 	grpc    *grpc.Server
 	closing chan struct{}
+	bodies  atomic.Int64 // bytes of the REST bodies under way
 }
 
 // Timeouts of REST connections. A request's own deadline is its business, not these.

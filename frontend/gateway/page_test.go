@@ -87,6 +87,10 @@ func TestPageData(t *testing.T) {
 	if ended == 0 || sized == 0 || sized > ended {
 		t.Errorf("%d requests ended, %d were in batches", ended, sized)
 	}
+	_, _, text = call(t, "GET", url+"/v2/models/car/stats", nil)
+	if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, `"batch_size":"`) || strings.Contains(got, `"execution_count":"0"`) {
+		t.Errorf("statistics %s", got)
+	}
 	_, _, text = call(t, "GET", url+"/metrics", nil)
 	for _, want := range []string{`downbeat_inference_batch_size_count{model="car",version="1"}`, "downbeat_backend_busy_fraction{gpu=", `downbeat_inference_queue_depth_bucket{model="car"`, "downbeat_inference_exec_count{"} {
 		if !strings.Contains(string(text), want) {

@@ -21,6 +21,9 @@ type scratch struct{ b []byte }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
+// bodiesMax bounds what the bodies of all REST calls under way may take, beyond one of any size.
+const bodiesMax = 1 << 30
+
 // scratchMax is the largest buffer worth keeping.
 const scratchMax = 4 << 20
 
@@ -77,6 +80,15 @@ func (g *Gateway) restServe(w http.ResponseWriter, r *http.Request, in *inferenc
 	if in.model, f = g.model(r.PathValue("model"), r.PathValue("version")); f != nil {
 		return a, f
 	}
+	room := r.ContentLength
+	if room < 0 || r.Header.Get("Content-Encoding") != "" {
+		room = g.o.BodyMax
+	}
+	if g.bodies.Add(room) > bodiesMax+g.o.BodyMax {
+		g.bodies.Add(-room)
+		return a, refusal(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_bodies", "body: "+strconv.FormatInt(room, 10)+" bytes: the bodies under way take "+strconv.FormatInt(bodiesMax, 10)+" bytes, the limit")
+	}
+	defer g.bodies.Add(-room)
 	if f := readBody(w, r, body, g.o.BodyMax); f != nil {
 		return a, f
 	}

@@ -139,7 +139,11 @@ func (g *Gateway) statistics(name, version string) *oip.ModelStatisticsResponse 
 	r := new(oip.ModelStatisticsResponse)
 	for _, m := range g.client.Models() {
 		if name == "" || m.Name == name && (version == "" || m.Version == version) {
-			r.ModelStats = append(r.ModelStats, g.metrics.statistics(m))
+			s := g.metrics.statistics(m)
+			if g.watch != nil {
+				g.watch.batches(s, m.ID)
+			}
+			r.ModelStats = append(r.ModelStats, s)
 		}
 	}
 	return r

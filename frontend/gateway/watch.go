@@ -1,13 +1,16 @@
 package gateway
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/sched"
+	"downbeat.dev/frontend/gateway/oip"
 	"downbeat.dev/frontend/gateway/page"
 )
 
@@ -33,6 +36,15 @@ type watch struct {
 	before []engine.GPUStats // of the look before, for busy fractions
 	busy   map[uint32]float64
 	at     sched.Time
+}
+
+// SchedulerMetrics serves the metrics of a scheduler that runs without a gateway. stop ends it.
+func SchedulerMetrics(s Scheduler) (h http.Handler, stop func()) {
+	registry := prometheus.NewRegistry()
+	w := newWatch(s, registry)
+	closing, ended := make(chan struct{}), make(chan struct{})
+	go func() { w.run(closing); close(ended) }()
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), func() { close(closing); <-ended }
 }
 
 func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
@@ -152,6 +164,21 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 		sum += float64(b) * float64(m.Sizes[b])
 	}
 	return prometheus.MustNewConstHistogram(descBatch, count, sum, buckets, m.Name, m.Version)
+}
+
+// batches fills in what Triton's statistics tell of batches; their times are not kept by size.
+func (w *watch) batches(s *oip.ModelStatistics, model uint32) {
+	for _, m := range w.scheduler.Stats().Models {
+		if m.ID != model || m.Name != s.Name {
+			continue
+		}
+		s.ExecutionCount = m.Batches
+		for size, n := range m.Sizes {
+			if n > 0 {
+				s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInfer: &oip.StatisticDuration{Count: n}})
+			}
+		}
+	}
 }
 
 // show fills in what the page shows of the scheduler.

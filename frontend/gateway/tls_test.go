@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// certificate is a new one for 127.0.0.1, signed by itself, and the pool that trusts it.
+func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(parsed)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13}, roots
+}
+
+func TestTLS(t *testing.T) {
+	server, roots := certificate(t)
+	c, _ := client(t, compute)
+	g := New(c, Options{TLS: server, Token: "secret"})
+	rest, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpc, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- g.Serve(ctx, rest, rpc) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	trust := &tls.Config{RootCAs: roots}
+	transport := &http.Transport{TLSClientConfig: trust}
+	defer transport.CloseIdleConnections()
+	r := httptest.NewRequest("POST", "https://"+rest.Addr().String()+"/v2/models/sum/infer", strings.NewReader(sumBody))
+	r.RequestURI = ""
+	r.Header.Set("Authorization", "Bearer secret")
+	w, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Body.Close()
+	if w.StatusCode != 200 || w.TLS == nil {
+		t.Errorf("%s", w.Status)
+	}
+	if _, err := http.Get("https://" + rest.Addr().String() + "/v2"); err == nil {
+		t.Error("a stranger's certificate is trusted")
+	}
+	conn, err := grpc.NewClient(rpc.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(trust)), grpc.WithPerRPCCredentials(bearer{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := oip.NewGRPCInferenceServiceClient(conn).ModelInfer(context.Background(), sumRequest(floats(1, 2), floats(3, 4))); err != nil {
+		t.Error(err)
+	}
+}
+
+type bearer struct{}
+
+func (bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer secret"}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return true }
