@@ -6,30 +6,37 @@ package sched
 func (p *Partition) refresh(now Time, m *model, at int32) {
 	n := m.q.n
 	head := m.q.first
-	ripeAt := now
-	if n < m.max {
-		ripeAt = head - Time(m.lead[n+1])
-	}
+	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
 		m.state = ripe
 		p.timers.arm(at, head-Time(m.lead[1])+1)
-		p.offer(m, min(n, m.max), true, head-Time(m.lead[min(n, m.max)]))
+		p.offer(m, min(n, int(m.max)), true, now)
 		return
 	}
 	if m.state != waiting {
 		m.state, m.timer = waiting, Never
-		p.offer(m, n, false, ripeAt)
 	}
+	// The ranker hears of some arrivals only: it may grant a GPU early by older news, and the
+	// grant is declined when the newest say so.
+	p.offer(m, n, false, ripeAt)
 	if ripeAt < m.timer {
 		// Growth brings ripeAt forward; a timer set ahead of it stays right until then, and most
 		// requests need not look.
 		m.timer, m.calm = ripeAt, int32(n)
-		size := min(2*n+2, m.max)
+		size := min(2*n+2, int(m.max))
 		if ahead := head - Time(m.lead[size]); ahead > now && ahead < ripeAt {
 			m.timer, m.calm = ahead, int32(size-1)
 		}
 		p.timers.arm(at, m.timer)
 	}
+}
+
+// ripeAt returns when waiting stops being free; now for a batch that cannot grow.
+func (m *model) ripeAt(now Time) Time {
+	if m.q.n >= int(m.max) {
+		return now
+	}
+	return m.q.first - Time(m.lead[m.q.n+1])
 }
 
 // settle drops the heads that no batch can meet, and then brings candidate and timer up to date
@@ -59,6 +66,7 @@ func (p *Partition) expire(finish Time, m *model) {
 		p.drop(m.q.at(k).id, why)
 	}
 	m.q.pop(k)
+	m.owe(0, k)
 }
 
 // decay lets the estimated rate of a model without requests fall, and tells the ranker.
@@ -73,9 +81,32 @@ func (p *Partition) decay(now Time, m *model, at int32) {
 func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{
-		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt, Demand: m.rate.demand,
+		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
+		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: m.rate.demand,
 	})
 }
+
+// rank orders ripe candidates. A batch that waits past its frontrun loses one request for every
+// ℓ(n+1)−ℓ(n), so models with a small slope are served first. The debt evens out who suffers, and
+// among equals the model served longest ago comes first.
+func (m *model) rank(n int) Time {
+	slope := m.exec[n+1] - m.exec[n]
+	return m.grantAt*3/10 + Time(4*slope+m.debt)
+}
+
+// owe moves the debt after served requests got a batch and dropped ones did not: it stays where
+// it is when debtShare of debtWhole requests are dropped, just under the share that counts as
+// keeping an SLO. It is bounded by half the SLO either way.
+func (m *model) owe(served, dropped int) {
+	unit := m.slo / (100 * debtWhole)
+	m.debt += unit * Duration(served*debtShare-dropped*(debtWhole-debtShare))
+	m.debt = max(-m.slo/2, min(m.debt, m.slo/2))
+}
+
+const (
+	debtShare = 7
+	debtWhole = 1000
+)
 
 // start returns when a batch of b sent now starts on a GPU that is free at freeAt.
 func (p *Partition) start(now Time, b int, freeAt Time) Time {
@@ -84,10 +115,11 @@ func (p *Partition) start(now Time, b int, freeAt Time) Time {
 
 // form takes the next batch out of the queue and emits it; 0 when no request can be met. The
 // granted GPU is the first to be free, so what it cannot meet alone is dropped. Then pick chooses
-// the batch; requests before it are dropped.
+// the batch; requests before it are dropped. An early grant that would forgo more growth than it
+// allows is declined.
 func (p *Partition) form(now Time, m *model, g Grant) int {
 	p.expire(p.start(now, 1, g.FreeAt).Add(m.exec[1]), m)
-	if m.q.n == 0 {
+	if m.q.n == 0 || g.Early && m.pace.growth(now, m.last, m.ripeAt(now), m.q.n) > g.Growth {
 		return 0
 	}
 	skip, b := p.pick(now, m, g)
@@ -101,6 +133,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 		p.out.ids = append(p.out.ids, m.q.at(i).id)
 	}
 	m.q.pop(b)
+	m.owe(b, skip)
 	p.batch++
 	p.stats.Batches++
 	p.stats.Batched += uint64(b)

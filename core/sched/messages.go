@@ -5,11 +5,14 @@ type Candidate struct {
 	Model      ModelID
 	SubCluster uint32
 	Seq        uint32 // grows with each candidate of the model, wraps; older ones are ignored
-	Size       uint32 // requests that a batch could take now; 0: withdrawn, the model has none
+	Size       uint32 // requests that a batch could take now; 0: the model has none
 	Gone       bool   // the model was removed; its Seq starts anew if it comes back
 	Ripe       bool   // waiting longer gains nothing: a GPU is wanted now
-	ExecAt     Time   // when waiting longer stops being free; ripe candidates are served in this order
-	Demand     int64  // the model's demand λ·ℓ(T)/T in millionths of a GPU, at its estimated rate
+	ExecAt     Time   // when the candidate becomes ripe by itself
+	Rank       Time   // ripe candidates are served in this order
+	Last       Time   // the model's latest arrival
+	Pace       Pace   // how soon the next arrival is to be expected
+	Demand     int64  // λ·ℓ(T)/T in millionths of a GPU, at the estimated rate
 }
 
 // Grant gives a GPU to a model. Ranker → Partition. It must be answered by one Free.
@@ -17,9 +20,11 @@ type Grant struct {
 	Model      ModelID
 	SubCluster uint32 // the Ranker's
 	GPU        GPUID
-	Epoch      uint32 // the GPU's life; carried back in Free
-	Idle       uint32 // further GPUs idle now
-	FreeAt     Time   // when the GPU is free; it may be a little ahead
+	Epoch      uint32  // the GPU's life; carried back in Free
+	Early      bool    // the candidate was not ripe
+	Growth     float64 // when Early: the growth that may be forgone; above it the GPU is given back
+	Load       float64 // u = Σ demand / GPUs of the sub-cluster
+	FreeAt     Time    // when the GPU is free; it may be a little ahead
 }
 
 // Free answers a Grant. Partition → Ranker.

@@ -80,17 +80,23 @@ type model struct {
 	sub      uint32
 	calm     int32 // waiting: with up to this many requests
 	queueMax int32
+	max      int32 // largest batch
 	state    uint8
 	live     bool
-	max      int // largest batch
+	arrived  uint32 // requests since rate.at
+	last     Time   // the latest of them
 
-	rate rate
-	id   ModelID
-	seq  uint32
-	exec []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
-	slo  Duration
-	prof *profile.Profile
-	_    [32]byte // to a multiple of the line
+	gaps    gaps
+	pace    Pace
+	rate    rate
+	id      ModelID
+	seq     uint32
+	debt    Duration   // falls with drops and rises with requests served; see owe
+	grantAt Time       // the latest batch
+	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
+	slo     Duration
+	prof    *profile.Profile
+	_       [40]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -143,12 +149,13 @@ func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	p.free = p.free[:len(p.free)-1]
 	p.index[id] = at + 1
 	d := &p.models[at]
-	*d = model{id: id, sub: m.SubCluster, live: true, max: m.Profile.Max(), queueMax: int32(m.QueueMax),
+	*d = model{id: id, sub: m.SubCluster, live: true, max: int32(m.Profile.Max()), queueMax: int32(m.QueueMax),
 		slo: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
 	if d.queueMax == 0 {
 		d.queueMax = QueueMaxDefault
 	}
 	d.tables(p.o)
+	d.last, d.grantAt = now, now
 	d.rate.start(now, d, m.Rate)
 	return nil
 }
@@ -227,7 +234,7 @@ func (p *Partition) Enqueue(now Time, r Request) Reason {
 	if int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0 {
 		return p.refuse(NoBackend)
 	}
-	m.rate.count++
+	m.arrive(now)
 	if r.Deadline < now || r.Deadline.Sub(now) < m.soonest {
 		if r.Deadline <= now {
 			return p.refuse(DeadlinePast)
@@ -292,6 +299,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 	}
 	m.rate.update(now, m)
 	if b := p.form(now, m, g); b > 0 {
+		m.grantAt = now
 		start := p.start(now, b, g.FreeAt)
 		f.Batch, f.Start, f.FreeAt = p.batch, start, start.Add(m.exec[b])
 	}

@@ -18,7 +18,7 @@ func TestPromptStartsAtOnceWhileDemandIsLow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 16), SLO: 100 * ms}))
+		must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 16), SLO: 100 * ms, Rate: 10}))
 		must(s.AddGPU(0, 1, 0))
 		if why := s.Enqueue(0, Request{ID: 1, Model: 1, Deadline: Time(100 * ms)}); why != ReasonNone {
 			t.Fatal(why)

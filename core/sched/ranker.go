@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 )
 
@@ -39,6 +40,9 @@ type rival struct {
 	size   uint32
 	known  bool
 	demand int64
+	execAt Time
+	last   Time
+	pace   Pace
 }
 
 // Ranker holds the GPUs of one sub-cluster and the candidates that want one: Symphony's
@@ -51,7 +55,7 @@ type Ranker struct {
 	gpus    []gpu
 	idle    bitset
 	busy    heap // GPUs by freeAt
-	ripe    heap // models by ExecAt
+	ripe    heap // models by Rank
 	waiting heap // models by ExecAt
 	rivals  []rival
 	count   int   // GPUs present
@@ -138,7 +142,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		return
 	}
 	r.demand += c.Demand - v.demand
-	*v = rival{seq: c.Seq, size: c.Size, known: !c.Gone, demand: c.Demand}
+	*v = rival{seq: c.Seq, size: c.Size, known: !c.Gone, demand: c.Demand, execAt: c.ExecAt, last: c.Last, pace: c.Pace}
 	id := uint32(c.Model)
 	switch {
 	case c.Size == 0:
@@ -146,7 +150,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.waiting.remove(id)
 	case c.Ripe:
 		r.waiting.remove(id)
-		r.ripe.set(id, c.ExecAt)
+		r.ripe.set(id, c.Rank)
 	default:
 		r.ripe.remove(id)
 		r.waiting.set(id, c.ExecAt)
@@ -222,13 +226,17 @@ func (r *Ranker) Advance(now Time) []Grant {
 			break
 		}
 		r.ripe.remove(m)
-		r.grant(ModelID(m), id)
+		r.grant(ModelID(m), id, Grant{})
 	}
-	for r.waiting.len() > 0 && r.hurry() {
+	for r.waiting.len() > 0 && r.idle.n > 0 {
 		m := r.waiting.top().id
+		v, limit := &r.rivals[m], r.growthMax()
+		if v.pace.growth(now, v.last, v.execAt, int(v.size)) > limit {
+			break
+		}
 		r.waiting.remove(m)
 		r.stats.Early++
-		r.grant(ModelID(m), GPUID(r.idle.first()))
+		r.grant(ModelID(m), GPUID(r.idle.first()), Grant{Early: true, Growth: limit})
 	}
 	return r.grants
 }
@@ -242,7 +250,7 @@ func (r *Ranker) NextWake() Time {
 	switch {
 	case r.ripe.len() > 0:
 		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
-	case r.waiting.len() > 0 && (r.tight() || r.slack()):
+	case r.waiting.len() > 0:
 		return at
 	}
 	return Never
@@ -259,24 +267,29 @@ func (r *Ranker) Stats() RankerStats { return r.stats }
 // GPUs returns how many GPUs are present.
 func (r *Ranker) GPUs() int { return r.count }
 
-// idleKept is how many GPUs may idle while candidates wait to grow.
-const idleKept = 1
-
-// hurry says whether waiting candidates get a GPU at once: more than idleKept GPUs idle although
-// the demand needs nearly all. Then a GPU's time is worth less than the requests' waiting. Below
-// that demand deferring keeps batches large and the busy signal true; below Options.Prompt there
-// is time enough for small batches.
-func (r *Ranker) hurry() bool {
-	return r.idle.n > idleKept && r.tight() || r.idle.n > 0 && r.slack()
+// growthMax is the share of growth that a waiting candidate may forgo to run on an idle GPU now.
+// Deferring keeps batches large and the busy fraction true to the load, so it is small; but when
+// the demand needs nearly all GPUs, an idle one is capacity lost for the next burst, and the more
+// of them idle the more may be forgone. Below Options.Prompt no candidate has to wait.
+func (r *Ranker) growthMax() float64 {
+	u := r.load()
+	switch {
+	case u < r.o.Prompt:
+		return math.Inf(1)
+	case u < tight:
+		return growthBase
+	}
+	return growthBase + growthIdle*float64(r.idle.n)
 }
 
-// slack says whether the demand needs so few GPUs that no candidate has to wait.
-func (r *Ranker) slack() bool {
-	return r.o.Prompt > 0 && float64(r.demand) < r.o.Prompt*float64(r.count)*1e6
-}
+const (
+	growthBase = 0.2
+	growthIdle = 0.1
+	tight      = 0.85
+)
 
-// tight says whether the demand needs nearly all GPUs.
-func (r *Ranker) tight() bool { return r.demand*100 >= int64(r.count)*95_000_000 }
+// load returns u, the demand per GPU.
+func (r *Ranker) load() float64 { return float64(r.demand) / 1e6 / float64(max(1, r.count)) }
 
 func (r *Ranker) lead(size uint32) Duration { return r.o.Ctrl + Duration(size)*r.o.Data }
 
@@ -311,13 +324,15 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 	return 0, false
 }
 
-func (r *Ranker) grant(m ModelID, id GPUID) {
+func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	g := &r.gpus[id]
 	r.idle.clear(uint32(id))
 	r.busy.remove(uint32(id))
 	g.state = granted
 	r.stats.Grants++
-	r.grants = append(r.grants, Grant{Model: m, SubCluster: r.number, GPU: id, Epoch: g.epoch, Idle: uint32(r.idle.n), FreeAt: g.freeAt})
+	how.Model, how.SubCluster, how.GPU = m, r.number, id
+	how.Epoch, how.Load, how.FreeAt = g.epoch, r.load(), g.freeAt
+	r.grants = append(r.grants, how)
 }
 
 // place puts a GPU where its state belongs after freeAt or its orders changed.

@@ -4,9 +4,8 @@ package sched
 // The estimate is an exponential average with time constant rateSpan, and the plain average until
 // that much time has passed.
 type rate struct {
-	count  uint64 // arrivals since at
-	since  Time   // when the estimate began
-	at     Time   // the latest update
+	since  Time // when the estimate began
+	at     Time // the latest update
 	perNS  float64
 	fixed  bool  // the rate was given
 	target int   // T: the batch that a queue reaches at its own frontrun
@@ -27,18 +26,21 @@ func (r *rate) start(now Time, m *model, perSecond float64) {
 // update folds the arrivals since the last one in, when rateStep has passed.
 func (r *rate) update(now Time, m *model) {
 	dt := now.Sub(r.at)
-	if dt < rateStep || r.fixed {
+	if dt < rateStep {
 		return
 	}
-	w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
-	r.perNS += w * (float64(r.count)/float64(dt) - r.perNS)
-	r.count, r.at = 0, now
+	if !r.fixed {
+		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
+		r.perNS += w * (float64(m.arrived)/float64(dt) - r.perNS)
+	}
+	m.arrived, r.at = 0, now
 	r.derive(m)
 }
 
 func (r *rate) derive(m *model) {
 	r.target = m.target(r.perNS)
 	r.demand = int64(r.perNS * float64(m.exec[r.target]) / float64(r.target) * 1e6)
+	m.pace = m.gaps.pace(r.perNS)
 }
 
 // target returns the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ SLO, at least 1.
@@ -46,7 +48,7 @@ func (m *model) target(perNS float64) int {
 	if perNS <= 0 {
 		return 1
 	}
-	lo, hi := 1, m.max
+	lo, hi := 1, int(m.max)
 	for lo < hi {
 		b := (lo + hi + 1) / 2
 		if float64(b-1)/perNS+float64(m.lead[b]) <= float64(m.slo) {

@@ -4,17 +4,16 @@ import "sort"
 
 // pick chooses the next batch: b requests after dropping the first skip ones. Dropping from the
 // head alone (Symphony §4.3, Clipper) serves a stale head with a small batch, which leaves the
-// next head staler still. So when the head allows only a small batch and no other GPU is idle, the
-// window slides to where a batch near the target fits.
+// next head staler still. So when the batch that the head allows is less efficient than the load
+// requires, the window slides to the first one that is not.
 func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	b = p.fit(now, m, 0, g.FreeAt)
-	t := m.rate.target
-	if b >= m.q.n || b*windowDen >= t*windowLow || g.Idle > 0 {
+	if b >= m.q.n || m.enough(b, g.Load) {
 		return 0, b
 	}
 	for h := 1; h < m.q.n; h++ {
 		n := p.fit(now, m, h, g.FreeAt)
-		if n*windowDen >= t*windowHigh {
+		if m.enough(n, g.Load) {
 			return h, n
 		}
 		if n == m.q.n-h {
@@ -24,17 +23,20 @@ func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	return 0, b
 }
 
-// The window slides when the batch is below windowLow/windowDen of the target, and then to one of
-// windowHigh/windowDen.
-const (
-	windowDen  = 100
-	windowLow  = 70
-	windowHigh = 80
-)
+// enough says whether batches of b keep up with a load u: if every model runs at the share u of
+// its best efficiency T/ℓ(T), the GPUs just suffice for the demand u = Σ λ·ℓ(T)/T / N. A little
+// less is asked for, because the estimates of λ scatter.
+func (m *model) enough(b int, load float64) bool {
+	t := m.rate.target
+	if b >= t {
+		return true
+	}
+	return float64(b)*float64(m.exec[t]) >= min(1, 0.98*load)*float64(t)*float64(m.exec[b])
+}
 
 // fit returns the largest batch starting with request h that meets h's deadline.
 func (p *Partition) fit(now Time, m *model, h int, freeAt Time) int {
-	n := min(m.q.n-h, m.max)
+	n := min(m.q.n-h, int(m.max))
 	d := m.q.at(h).deadline
 	soon, gpu := d.Sub(now), d.Sub(freeAt)
 	return sort.Search(n, func(i int) bool { return m.lead[i+1] > soon || m.exec[i+1] > gpu })
