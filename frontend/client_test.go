@@ -423,6 +423,27 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestMargin: the scheduler is told a deadline earlier by the margin, at most a tenth of the budget.
+func TestMargin(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{Margin: 50 * time.Millisecond})
+	s.Hold()
+	for i, budget := range []time.Duration{2 * time.Second, 100 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(context.Background(), budget)
+		ended := make(chan error)
+		go func() {
+			_, err := c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+			ended <- err
+		}()
+		wait(t, func() bool { return len(s.Waiting()) == i+1 })
+		got, margin := time.Duration(s.Waiting()[i].Budget), min(50*time.Millisecond, budget/10)
+		if got > budget-margin*8/10 || got < budget/2 {
+			t.Errorf("of %v the scheduler is told %v", budget, got)
+		}
+		cancel()
+		<-ended
+	}
+}
+
 func TestDoAll(t *testing.T) {
 	c, _ := open(t, doubled, frontend.Options{})
 	const n = 40

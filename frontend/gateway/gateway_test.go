@@ -143,7 +143,7 @@ func TestREST(t *testing.T) {
 		{"model ready", "GET", "/v2/models/sum/ready", "", 200, `{"name":"sum","ready":true}`},
 		{"model not ready", "GET", "/v2/models/idle/ready", "", 503, `"ready":false`},
 		{"model version ready", "GET", "/v2/models/sum/versions/1/ready", "", 200, `"ready":true`},
-		{"config", "GET", "/v2/models/image/config", "", 200, `FORMAT_NCHW`},
+		{"config", "GET", "/v2/models/image/config", "", 200, `"dims":[3,2,2],"format":"FORMAT_NCHW"`},
 		{"index", "POST", "/v2/repository/index", "{}", 200, `"state":"UNAVAILABLE"`},
 		{"stats", "GET", "/v2/models/sum/stats", "", 200, `model_stats`},
 		{"all stats", "GET", "/v2/models/stats", "", 200, `"name":"text"`},
@@ -369,7 +369,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	_, _, text = call(t, "GET", server.URL+"/v2/models/sum/stats", nil)
-	if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, `"inference_count":"1"`) {
+	if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, `"inference_count":1,`) {
 		t.Errorf("%s", got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
@@ -177,13 +177,37 @@ func (g *Gateway) restIndex(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, all)
 }
 
-// writeProto writes a message as Triton's REST extensions name its fields.
+// writeProto writes a message as Triton's REST extensions do: the proto's names, 64-bit numbers as
+// numbers (protojson makes them strings), and every field.
 func writeProto(w http.ResponseWriter, m proto.Message) {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
-	if err != nil {
-		writeFault(w, faultOf(err))
-		return
+	writeJSON(w, http.StatusOK, plain(m.ProtoReflect()))
+}
+
+func plain(m protoreflect.Message) map[string]any {
+	out := map[string]any{}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		v := m.Get(f)
+		if !f.IsList() {
+			out[string(f.Name())] = plainValue(f, v)
+			continue
+		}
+		list := make([]any, v.List().Len())
+		for k := range list {
+			list[k] = plainValue(f, v.List().Get(k))
+		}
+		out[string(f.Name())] = list
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text)
+	return out
+}
+
+func plainValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
+	switch f.Kind() {
+	case protoreflect.MessageKind:
+		return plain(v.Message())
+	case protoreflect.EnumKind:
+		return string(f.Enum().Values().ByNumber(v.Enum()).Name())
+	}
+	return v.Interface()
 }
