@@ -42,8 +42,15 @@ func (m *model) arrive(now Time) {
 	m.last = now
 }
 
-// pace derives the hazards: gaps that ended in an octave over the time spent in it.
+// pace derives the hazards: gaps that ended in an octave over the time spent in it. Of a model
+// without an estimated rate the next request is expected at once: it defers.
 func (g *gaps) pace(perNS float64) (p Pace) {
+	if perNS == 0 {
+		for j := range p {
+			p[j] = 1
+		}
+		return p
+	}
 	longer := 0.0
 	for j := paceOctaves - 1; j >= 0; j-- {
 		width := float64(int64(1) << paceShift)
