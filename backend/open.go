@@ -15,6 +15,7 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/measure"
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/core/control"
@@ -43,6 +44,7 @@ type Options struct {
 	Executors  int         // ONNX Runtime executors, one core each; 0: one per two cores
 	Cores      []int       // pin one executor to each of these cores, instead of Executors
 	Emulate    int         // emulated GPUs for all models, instead of ONNX Runtime; 0: none
+	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
 	Library    string      // ONNX Runtime; empty: where ort.Library says
 	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
 	Logger     *slog.Logger
@@ -142,6 +144,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
 	case o.Emulate < 0 || o.Emulate > executorsMax:
 		return fmt.Errorf("emulate: %d: want 0 (none) to %d", o.Emulate, executorsMax)
+	case o.GPUs && (o.Emulate > 0 || len(o.Cores) > 0):
+		return fmt.Errorf("gpu: not together with emulated GPUs or cores")
 	case len(o.Cores) > executorsMax:
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
 	}
@@ -207,17 +211,29 @@ func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, er
 	switch {
 	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:
 		return o.layoutEmulated(m, library)
-	case library == nil:
+	case library == nil && !o.GPUs:
 		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
 	}
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := m.Profile(measure.HostKind(library.Version())); ok && len(p.TableNS) >= d.BatchMax {
+	if p, ok := m.Profile(o.kind(library)); ok && len(p.TableNS) >= d.BatchMax {
 		d.Profile, err = emu.FromTable(p.TableNS)
 	}
 	return d, err
+}
+
+// kind names what the profiles that hold for this backend's executors are stored under.
+func (o *Options) kind(library *ort.Runtime) string {
+	if !o.GPUs {
+		return measure.HostKind(library.Version())
+	}
+	kind, err := layered.Kind(0)
+	if err != nil {
+		return "" // no profile has that name; opening the GPU says what is wrong
+	}
+	return kind
 }
 
 // layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.
@@ -270,6 +286,9 @@ func (o *Options) quick(e device.Executor, m *device.Model, s *device.Slot) (*pr
 
 // executors makes one executor per core or emulated GPU. Every one runs every model.
 func (o *Options) executors(library *ort.Runtime) ([]GPU, error) {
+	if o.GPUs {
+		return o.onGPUs(library)
+	}
 	var all []GPU
 	n := o.Executors
 	if o.Emulate > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/measure"
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/core/repo"
@@ -23,6 +24,7 @@ type ProfileOptions struct {
 	Core    int      // pin to this core; -1: do not pin
 	Seed    uint64   // of the order of batch sizes
 	Dry     bool     // store nothing
+	GPU     bool     // on this host's first GPU instead of ONNX Runtime
 	Library string   // ONNX Runtime; empty: where ort.Library says
 	Out     io.Writer
 }
@@ -40,7 +42,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 		return err
 	}
 	models, errs := o.choose(r)
-	kind := measure.HostKind(library.Version())
+	kind := (&Options{GPUs: o.GPU}).kind(library)
 	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, measure.Describe(library.Version()), o.Seed)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -111,7 +113,7 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 		return err
 	}
 	var res *measure.Result
-	err = loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+	err = o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
 		res, err = measure.Run(stopped{e, ctx}, d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
 	})
@@ -128,8 +130,21 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 	return nil
 }
 
-// loaded runs f with m loaded on an executor and a slot of its own, in memory like a backend's.
-func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) (err error) {
+// loaded runs f with m loaded where the options say.
+func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) error {
+	if !o.GPU {
+		return loaded(m, library, f)
+	}
+	return loadedOn(func() (device.Executor, error) { return layered.Open(0, layered.Config{}, nil) }, m, f)
+}
+
+// loaded runs f with m loaded on ONNX Runtime.
+func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *device.Slot) error) error {
+	return loadedOn(func() (device.Executor, error) { return library.Executor(), nil }, m, f)
+}
+
+// loadedOn runs f with m loaded on a fresh executor and a slot of its own, in memory like a backend's.
+func loadedOn(open func() (device.Executor, error), m *device.Model, f func(device.Executor, *device.Slot) error) (err error) {
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
 		return err
@@ -140,8 +155,11 @@ func loaded(m *device.Model, library *ort.Runtime, f func(device.Executor, *devi
 		return err
 	}
 	defer memory.Free()
-	e := library.Executor()
-	defer func() { err = errors.Join(err, e.Close()) }()
+	e, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it may be pinned
 	slot := device.NewSlot(0, memory.Bytes())
 	if err := e.Load(m, []*device.Slot{slot}); err != nil {
 		return err

@@ -29,6 +29,7 @@ type Config struct {
 	Models    string  `yaml:"models"`     // the model repository
 	Executors int     `yaml:"executors"`  // ONNX Runtime executors per backend, one core each; 0: one per two cores
 	Emulate   int     `yaml:"emulate"`    // emulated GPUs per backend instead of ONNX Runtime; 0: none
+	GPU       bool    `yaml:"gpu"`        // run models on the backend's GPUs; ONNX Runtime for what they do not support
 	TokenFile string  `yaml:"token_file"` // a file holding the secret that all parts share
 	TLS       string  `yaml:"tls"`        // a directory with tls.crt, tls.key and ca.crt; empty: no TLS
 	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
@@ -97,6 +98,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Models, "models", c.Models, "model repository `directory`")
 	fs.IntVar(&c.Executors, "executors", c.Executors, "ONNX Runtime executors, one core each; 0: one per two cores")
 	fs.IntVar(&c.Emulate, "emulate", c.Emulate, "emulated GPUs instead of ONNX Runtime; 0: none")
+	fs.BoolVar(&c.GPU, "gpu", c.GPU, "run models on this host's GPUs (a binary built with the tag cuda)")
 	fs.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`file` with the secret that all parts share")
 	fs.StringVar(&c.TLS, "tls", c.TLS, "`directory` with tls.crt, tls.key and ca.crt; empty: no TLS")
 	fs.Float64Var(&c.Prompt, "prompt", c.Prompt, "`share` of the GPUs in demand below which batches start at once; 0: always defer")

@@ -21,14 +21,15 @@ type Config struct {
 
 // Executor runs models on one device, which it owns from New to Close. It belongs to one goroutine.
 type Executor struct {
-	dev     *cuda.Device
-	cfg     Config
-	runtime *executor.Runtime
-	stream  *cuda.Stream
-	done    *cuda.Event
-	models  map[*device.Model]*loaded
-	pinned  map[*device.Slot]*cuda.Registered
-	sub     cuda.Submission
+	dev      *cuda.Device
+	cfg      Config
+	runtime  *executor.Runtime
+	stream   *cuda.Stream
+	done     *cuda.Event
+	models   map[*device.Model]*loaded
+	pinned   map[*device.Slot]*cuda.Registered
+	sub      cuda.Submission
+	unpinned int // slots whose copies go the slow way
 }
 
 // loaded is a model with device memory for its tensors.
@@ -171,6 +172,9 @@ func (l *loaded) close() (err error) {
 	return err
 }
 
+// Unpinned returns how many slots could not be pinned: their copies are slower and do not overlap.
+func (e *Executor) Unpinned() int { return e.unpinned }
+
 // pin registers the slots' memory once, so that copies run at the link's speed and overlap.
 func (e *Executor) pin(slots []*device.Slot) error {
 	for _, s := range slots {
@@ -178,8 +182,12 @@ func (e *Executor) pin(slots []*device.Slot) error {
 			continue
 		}
 		r, err := e.dev.Register(s.Memory())
-		if err != nil {
+		if e.dev.Err() != nil {
 			return fmt.Errorf("slot %d: %w", s.Index, err)
+		}
+		if err != nil {
+			e.unpinned++ // the limit on locked pages, or a page shared with a neighbour: slower, not wrong
+			continue
 		}
 		e.pinned[s] = r
 	}

@@ -3,6 +3,7 @@ package layered
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/cuda"
@@ -31,13 +32,23 @@ func Open(index int, c Config, other device.Executor) (*Fallback, error) {
 	return WithFallback(gpu, other), nil
 }
 
-// WithFallback owns both executors.
+// WithFallback owns both executors; other may be nil.
 func WithFallback(gpu *Executor, other device.Executor) *Fallback {
 	return &Fallback{gpu: gpu, other: other, to: map[*device.Model]device.Executor{}}
 }
 
 // Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
 func (f *Fallback) Name() string { return f.gpu.dev.Properties().Name }
+
+// Kind names what a profile of GPU index is good for.
+func Kind(index int) (string, error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return "", err
+	}
+	p := dev.Properties()
+	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), dev.Close()
+}
 
 // OnGPU tells whether a loaded model runs on the GPU.
 func (f *Fallback) OnGPU(m *device.Model) bool { return f.to[m] == device.Executor(f.gpu) }
@@ -50,7 +61,7 @@ func (f *Fallback) Load(m *device.Model, slots []*device.Slot) error {
 		f.to[m] = f.gpu
 		return nil
 	}
-	if !errors.Is(err, layers.ErrUnsupported) {
+	if f.other == nil || !errors.Is(err, layers.ErrUnsupported) {
 		return err
 	}
 	if other := f.other.Load(m, slots); other != nil {
@@ -70,4 +81,10 @@ func (f *Fallback) Execute(b device.Batch) error {
 }
 
 // Close closes both.
-func (f *Fallback) Close() error { return errors.Join(f.gpu.Close(), f.other.Close()) }
+func (f *Fallback) Close() error {
+	err := f.gpu.Close()
+	if f.other != nil {
+		err = errors.Join(err, f.other.Close())
+	}
+	return err
+}

@@ -135,7 +135,7 @@ func (p *parts) openBackend(ctx context.Context, also func(*backend.Options)) er
 		return err
 	}
 	o := backend.Options{Scheduler: p.config.Scheduler, Token: p.token, TLS: data.TLS, Models: p.config.Models,
-		Executors: p.config.Executors, Emulate: p.config.Emulate, Data: data, Logger: p.log}
+		Executors: p.config.Executors, Emulate: p.config.Emulate, GPUs: p.config.GPU, Data: data, Logger: p.log}
 	if p.server != nil {
 		o.Link = func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
 			return p.server.Backend(h, ev)

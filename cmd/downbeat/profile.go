@@ -23,6 +23,7 @@ func runProfile(ctx context.Context, args []string) error {
 	o := backend.ProfileOptions{Out: os.Stdout}
 	fs.StringVar(&o.Models, "models", "models", "model repository `directory`")
 	fs.IntVar(&o.Rounds, "rounds", 40, "samples per batch size")
+	fs.BoolVar(&o.GPU, "gpu", false, "measure on this host's first GPU (a binary built with the tag cuda)")
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
 	fs.Uint64Var(&o.Seed, "seed", 1, "names the order in which batch sizes are measured")
 	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")

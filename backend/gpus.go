@@ -1,0 +1,52 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/backend/layered"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/cuda"
+)
+
+// onGPUs makes an executor for each GPU of this host. Models that its kernels do not support run on ONNX
+// Runtime beside it.
+func (o *Options) onGPUs(library *ort.Runtime) ([]GPU, error) {
+	n, err := cuda.Count()
+	if err == nil && n == 0 {
+		err = cuda.ErrNotSupported
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gpu: %w", err)
+	}
+	var all []GPU
+	for i := range n {
+		g, err := openGPU(i, library)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("gpu %d: %w", i, err), closeExecutors(all))
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+func openGPU(i int, library *ort.Runtime) (GPU, error) {
+	var other device.Executor
+	if library != nil {
+		other = library.Executor()
+	}
+	e, err := layered.Open(i, layered.Config{}, other)
+	if err != nil {
+		if other != nil {
+			err = errors.Join(err, other.Close())
+		}
+		return GPU{}, err
+	}
+	emulated, err := emu.New()
+	if err != nil {
+		return GPU{}, errors.Join(err, e.Close())
+	}
+	return GPU{Name: fmt.Sprintf("gpu %d (%s)", i, e.Name()), Executor: both{real: e, emulated: emulated}, Core: -1}, nil
+}
