@@ -110,3 +110,13 @@ func (s Setting) Capacity() float64 {
 	}
 	return float64(s.GPUs) / need
 }
+
+// One returns a setting by its name.
+func One(name string) (Setting, error) {
+	for _, s := range Settings() {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return Setting{}, fmt.Errorf("setting %q: no such setting", name)
+}

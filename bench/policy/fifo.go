@@ -6,6 +6,7 @@ import "downbeat.dev/core/sim"
 type fifo struct {
 	r    []int32
 	head int
+	kept []int32 // cut's scratch
 }
 
 func (q *fifo) len() int { return len(q.r) - q.head }
@@ -25,6 +26,17 @@ func (q *fifo) take(n int) []int32 {
 	out := q.r[q.head : q.head+n]
 	q.head += n
 	return out
+}
+
+// cut removes n requests behind the first skip, which stay, and returns them, valid until the next
+// push or cut.
+func (q *fifo) cut(skip, n int) []int32 {
+	if skip > 0 {
+		q.kept = append(q.kept[:0], q.r[q.head:q.head+skip]...)
+		copy(q.r[q.head:], q.r[q.head+skip:q.head+skip+n])
+		copy(q.r[q.head+n:], q.kept)
+	}
+	return q.take(n)
 }
 
 // dropBefore drops the heads whose deadline is before at.
