@@ -14,8 +14,8 @@ func benchOverhead() command {
 	return command{name: "overhead", summary: "what the system adds to one request, beside a ping-pong over the same hops",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("bench overhead", flag.ContinueOnError)
-			rounds := fs.Int("rounds", 10, "rounds, alternating with the floor")
-			each := fs.Int("each", 1000, "requests per round")
+			rounds := fs.Int("rounds", 60, "rounds, alternating with the floor; short, so that neighbours disturb both alike")
+			each := fs.Int("each", 200, "requests per round")
 			bytes := fs.Int("bytes", 4096, "input bytes of a request")
 			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best there is")
 			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
