@@ -33,10 +33,11 @@ type conn struct {
 	mu      sync.Mutex // protects what follows
 	err     error      // why it failed
 	out     output
-	writing bool // somebody is in a write call without mu
-	corked  bool // the reader is taking in frames and will flush after them
-	armed   bool // the loop waits for the socket to take more
-	dropped bool // the reader has let go of it
+	number  uint64 // of the next message
+	writing bool   // somebody is in a write call without mu
+	corked  bool   // the reader is taking in frames and will flush after them
+	armed   bool   // the loop waits for the socket to take more
+	dropped bool   // the reader has let go of it
 	closed  bool
 	wrote   time.Duration // last progress of writing
 	ops     []*op         // reads under way, oldest first

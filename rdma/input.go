@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +14,16 @@ import (
 // input is the reading side's state: bytes are taken in by feed, or land where want says and are
 // accounted by got. It belongs to the conn's reader.
 type input struct {
-	rest []byte // a frame that has not come in whole: at most header and small body
-	msg  []byte // a long message being collected
-	left int    // bytes of it that are still to come
-	op   *op    // the chain being filled
-	fill [][]byte
-	err  *ChainError
+	rest      []byte            // a frame that has not come in whole: at most header and small body
+	msg       []byte            // a long message being collected
+	left      int               // bytes of it that are still to come
+	number    uint64            // of msg
+	next      uint64            // number of the message to hand on next
+	held      map[uint64][]byte // came early, by another way than those before
+	heldBytes int
+	op        *op // the chain being filled
+	fill      [][]byte
+	err       *ChainError
 
 	iov   [iovMax]unix.Iovec
 	hdr   unix.Msghdr
@@ -39,7 +44,9 @@ func (c *conn) feed(b []byte) error {
 		switch {
 		case in.left > 0:
 			n := copy(in.tail(len(b)), b)
-			c.got(n)
+			if err := c.got(n); err != nil {
+				return err
+			}
 			b = b[n:]
 			continue
 		case len(in.fill) > 0:
@@ -110,15 +117,46 @@ func (c *conn) takeMessage(f frame, b []byte, used int) (int, error) {
 	}
 	in.rest = in.rest[:0]
 	if have := b[used:]; len(have) >= int(f.body) {
-		c.called()
-		c.peer.receive(have[:f.body])
-		return used + int(f.body), nil
+		return used + int(f.body), c.deliver(f.id, have[:f.body])
 	}
-	in.left = int(f.body)
+	in.left, in.number = int(f.body), f.id
 	in.msg = in.msg[:0]
 	n := copy(in.tail(len(b)-used), b[used:])
-	c.got(n)
-	return used + n, nil
+	return used + n, c.got(n)
+}
+
+// deliver hands messages on in the order of their numbers. A message that comes early is kept: over
+// verbs, long ones take another way than short ones. One that comes again is dropped.
+func (c *conn) deliver(number uint64, msg []byte) error {
+	in := &c.in
+	if number > in.next {
+		if c.peer.node.verbs == nil || in.heldBytes+len(msg) > queueMax || len(in.held) > opsMax {
+			return fmt.Errorf("%w: message %d, expected %d", ErrProtocol, number, in.next)
+		}
+		if in.held == nil {
+			in.held = map[uint64][]byte{}
+		}
+		if _, twice := in.held[number]; !twice {
+			in.held[number] = bytes.Clone(msg)
+			in.heldBytes += len(msg)
+		}
+		return nil
+	}
+	if number < in.next {
+		return nil
+	}
+	c.called()
+	for {
+		in.next++
+		c.peer.receive(msg)
+		early, ok := in.held[in.next]
+		if !ok {
+			return nil
+		}
+		delete(in.held, in.next)
+		in.heldBytes -= len(early)
+		msg = early
+	}
 }
 
 // tail is where the next bytes of a long message go. Memory grows with what has come, not with
@@ -208,18 +246,18 @@ func (c *conn) filled() {
 }
 
 // got accounts n bytes that landed where want said.
-func (c *conn) got(n int) {
+func (c *conn) got(n int) error {
 	in := &c.in
 	if in.left > 0 {
 		in.msg = in.msg[:len(in.msg)+n]
 		if in.left -= n; in.left == 0 {
-			c.called()
-			c.peer.receive(in.msg)
+			err := c.deliver(in.number, in.msg)
 			if cap(in.msg) > messageKept {
 				in.msg = nil
 			}
+			return err
 		}
-		return
+		return nil
 	}
 	drop := 0
 	for n > 0 && drop < len(in.fill) {
@@ -234,6 +272,7 @@ func (c *conn) got(n int) {
 		in.fill = in.fill[:copy(in.fill, in.fill[drop:])]
 		c.filled()
 	}
+	return nil
 }
 
 // want prepares iov for bytes whose place is known and returns the number of pieces, 0 when the
@@ -359,8 +398,7 @@ func (in *input) expect(o *op, bound int) int {
 // frame came than was expected, its bytes are taken out of the destinations again.
 func (c *conn) landed(buf []byte, head, n int, due *op) error {
 	if head == 0 {
-		c.got(n)
-		return nil
+		return c.got(n)
 	}
 	if n <= head {
 		return c.feed(buf[:n])
@@ -456,7 +494,7 @@ func (c *conn) readTLS() {
 		in := &c.in
 		if in.want() > 0 {
 			n, err = c.tls.Read(unsafe.Slice(in.iov[0].Base, in.iov[0].Len))
-			c.got(n)
+			err = errors.Join(err, c.got(n))
 		} else {
 			n, err = c.tls.Read(buf[:c.buffered(len(buf))])
 			err = errors.Join(err, c.feed(buf[:n]))

@@ -146,6 +146,9 @@ func (l *loop) run() {
 			if e.Fd < 0 {
 				var b [8]byte
 				unix.Read(l.wake, b[:])
+				if l.node.verbs != nil {
+					l.node.verbs.bury()
+				}
 				continue
 			}
 			if c := l.at(e.Fd); c != nil {

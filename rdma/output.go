@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -190,9 +191,17 @@ func (c *conn) send(f frame, parts ...[]byte) error {
 		return c.err
 	}
 	size := headerBytes + int(f.body)
+	if f.kind == frameMessage {
+		f.id = c.number
+		if c.sendDirect(f.id, parts, int(f.body)) {
+			c.number++
+			return nil
+		}
+	}
 	if c.out.bytes+size > queueMax && c.out.bytes > 0 {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, c.out.bytes, queueMax)
 	}
+	c.number++
 	if c.writing || c.corked || c.tls != nil || c.out.waiting() > 0 || len(parts)+1 > iovMax || size <= copyMax {
 		f.append(c.out.reserve(headerBytes)[:0])
 		for _, p := range parts {
@@ -203,6 +212,19 @@ func (c *conn) send(f frame, parts ...[]byte) error {
 	}
 	c.sendParts(f, parts)
 	return c.err
+}
+
+// resend queues a message that has its number already, as sendDirect laid it out.
+func (c *conn) resend(msg []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	f := frame{body: uint32(len(msg) - 8), kind: frameMessage, id: binary.LittleEndian.Uint64(msg)}
+	f.append(c.out.reserve(headerBytes)[:0])
+	c.out.copyIn(msg[8:])
+	c.flush()
 }
 
 // sendParts writes from the parts themselves and queues a copy of what the socket did not take.

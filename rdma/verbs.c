@@ -44,7 +44,7 @@
 #define DECLARE(ret, name, args) static ret(*p_##name) args;
 SYMBOLS(DECLARE)
 
-enum { CQ_DEPTH = 1 << 14, SRQ_DEPTH = 1024, SEND_MAX = 512, ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
+enum { CQ_DEPTH = 1 << 14, SRQ_DEPTH = DB_RECV_COUNT, SEND_MAX = 512, ACCESS_PLAIN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
 
 struct dev {
 	struct ibv_context *ctx;
@@ -52,6 +52,8 @@ struct dev {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
+	struct ibv_mr *recv_mr;
+	uint8_t *recv;
 	int windows;
 };
 
@@ -122,6 +124,21 @@ static int describe(struct dev *d, int port, int gid_index, db_info *info) {
 	return 0;
 }
 
+// receive_all posts the device's receive buffers, shared by all its queue pairs.
+static int receive_all(struct dev *d) {
+	size_t all = (size_t)DB_RECV_BYTES * DB_RECV_COUNT;
+	void *mem = NULL;
+	errno = 0;
+	if (posix_memalign(&mem, 4096, all) != 0) return ENOMEM;
+	d->recv = mem;
+	if ((d->recv_mr = p_ibv_reg_mr(d->pd, mem, all, IBV_ACCESS_LOCAL_WRITE)) == NULL) return why();
+	for (uint32_t i = 0; i < DB_RECV_COUNT; i++) {
+		int rc = db_receive(d, i);
+		if (rc != 0) return rc;
+	}
+	return 0;
+}
+
 int db_open(const char *device, int port, int gid_index, void **out, db_info *info) {
 	struct dev *d = calloc(1, sizeof *d);
 	if (d == NULL) return ENOMEM;
@@ -134,6 +151,7 @@ int db_open(const char *device, int port, int gid_index, void **out, db_info *in
 	    (d->srq = p_ibv_create_srq(d->pd, &srq)) == NULL)
 		rc = why();
 	if (rc == 0) rc = describe(d, port, gid_index, info);
+	if (rc == 0) rc = receive_all(d);
 	if (rc == 0) {
 		int flags = fcntl(d->channel->fd, F_GETFL);
 		if (fcntl(d->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0) rc = why();
@@ -149,6 +167,8 @@ int db_open(const char *device, int port, int gid_index, void **out, db_info *in
 void db_close(void *dev) {
 	struct dev *d = dev;
 	if (d->srq) p_ibv_destroy_srq(d->srq);
+	if (d->recv_mr) p_ibv_dereg_mr(d->recv_mr);
+	free(d->recv);
 	if (d->cq) p_ibv_destroy_cq(d->cq);
 	if (d->channel) p_ibv_destroy_comp_channel(d->channel);
 	if (d->pd) p_ibv_dealloc_pd(d->pd);
@@ -174,7 +194,7 @@ int db_poll(void *dev, db_wc *out, int max) {
 	if (n < 0) return -EIO;
 	for (int i = 0; i < n; i++)
 		out[i] = (db_wc){.id = wc[i].wr_id, .status = wc[i].status, .bytes = wc[i].byte_len,
-		                 .recv = wc[i].status == IBV_WC_SUCCESS && (wc[i].opcode & IBV_WC_RECV) != 0, .qpn = wc[i].qp_num};
+		                 .qpn = wc[i].qp_num};
 	return n;
 }
 
@@ -220,9 +240,10 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 	struct pair *p = calloc(1, sizeof *p);
 	if (p == NULL) return ENOMEM;
 	p->dev = d;
+	scratch += DB_SEND_COUNT * DB_RECV_BYTES;
 	struct ibv_qp_init_attr init = {
 		.send_cq = d->cq, .recv_cq = d->cq, .srq = d->srq, .qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = send_depth, .max_send_sge = 1},
+		.cap = {.max_send_wr = send_depth + DB_SEND_COUNT, .max_send_sge = 1},
 	};
 	errno = 0;
 	if (posix_memalign(&p->scratch, 4096, scratch) != 0 ||
@@ -285,10 +306,15 @@ int db_post(void *qp, const db_wr *in, int n) {
 	return ibv_post_send(p->qp, wr, &bad);
 }
 
-int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id) {
-	struct ibv_sge sge = {.addr = addr, .length = bytes, .lkey = lkey};
-	struct ibv_recv_wr *bad, wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1};
-	return ibv_post_srq_recv(((struct dev *)dev)->srq, &wr, &bad);
+const uint8_t *db_received(void *dev, uint32_t number) {
+	return ((struct dev *)dev)->recv + (size_t)number * DB_RECV_BYTES;
+}
+
+int db_receive(void *dev, uint32_t number) {
+	struct dev *d = dev;
+	struct ibv_sge sge = {.addr = (uintptr_t)db_received(d, number), .length = DB_RECV_BYTES, .lkey = d->recv_mr->lkey};
+	struct ibv_recv_wr *bad, wr = {.wr_id = DB_RECV | number, .sg_list = &sge, .num_sge = 1};
+	return ibv_post_srq_recv(d->srq, &wr, &bad);
 }
 
 int db_break(void *qp) {

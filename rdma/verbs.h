@@ -13,6 +13,8 @@
 
 enum { DB_READ = 1, DB_SEND = 2, DB_BIND = 3 };
 enum { DB_SIGNALED = 1 };
+enum { DB_RECV_BYTES = 16 << 10, DB_RECV_COUNT = 512, DB_SEND_COUNT = 16 };
+#define DB_RECV ((uint64_t)1 << 63) // in a completion's id: a receive
 
 typedef struct {
 	uint8_t gid[16];
@@ -44,13 +46,12 @@ typedef struct {
 	uint64_t id;
 	uint32_t status; // 0, or enum ibv_wc_status
 	uint32_t bytes;
-	uint32_t recv; // 1: a receive
 	uint32_t qpn;
 } db_wc;
 
 typedef struct {
 	void *qp;
-	uint8_t *scratch;
+	uint8_t *scratch; // the bytes asked for, then DB_SEND_COUNT send buffers of DB_RECV_BYTES
 	uint32_t qpn;
 	uint32_t scratch_lkey;
 } db_pair_info;
@@ -77,7 +78,9 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 int db_break(void *qp); // for tests: moves it to the error state
 int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs);
 int db_post(void *qp, const db_wr *wrs, int n);
-int db_receive(void *dev, uint64_t addr, uint32_t bytes, uint32_t lkey, uint64_t id);
+// db_receive gives a receive buffer back, by the number in its completion's id (without DB_RECV).
+int db_receive(void *dev, uint32_t number);
+const uint8_t *db_received(void *dev, uint32_t number);
 int db_pair_free(void *qp);
 
 #endif

@@ -9,10 +9,11 @@ import "C"
 
 // breakPair moves the queue pair to its error state, as a cable pulled for long would. Only tests
 // call it; it stands here because test files cannot use cgo.
-func (p *verbsPair) breakPair() {
+func (p *verbsPair) breakPair() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone {
-		C.db_break(p.qp)
+	if p.gone {
+		return ErrClosed
 	}
+	return check(C.db_break(p.qp), "break queue pair")
 }

@@ -44,11 +44,13 @@ type verbsDevice struct {
 	outstanding atomic.Int64 // posted and not completed
 	regions     atomic.Pointer[[]verbsRegion]
 
-	mu     sync.Mutex // protects pairs, offers and changes of regions
-	pairs  map[uint32]*verbsPair
-	offers map[*conn]*verbsPair // made by a connector, not answered yet
-	serial uint32
-	wc     [64]C.db_wc // owned by the loop
+	mu       sync.Mutex // protects pairs, offers and changes of regions
+	pairs    map[uint32]*verbsPair
+	byNumber map[uint32]*verbsPair // by queue pair number
+	doomed   []doomedPair          // to be given up by the loop
+	offers   map[*conn]*verbsPair  // made by a connector, not answered yet
+	serial   uint32
+	spare    []*[64]C.db_wc // owned by the loop
 
 	typical time.Duration // of a chain, from posting; owned by the loop
 }
@@ -209,7 +211,8 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &verbsDevice{node: n, name: place.device, port: place.port, gid: place.gid, pairs: map[uint32]*verbsPair{}, offers: map[*conn]*verbsPair{}}
+	d := &verbsDevice{node: n, name: place.device, port: place.port, gid: place.gid, pairs: map[uint32]*verbsPair{}, offers: map[*conn]*verbsPair{},
+		byNumber: map[uint32]*verbsPair{}}
 	d.regions.Store(&[]verbsRegion{})
 	name := C.CString(place.device)
 	defer C.free(unsafe.Pointer(name))
@@ -282,9 +285,16 @@ func (d *verbsDevice) arm() { C.db_arm(d.handle) }
 
 // poll takes completions and ends what they complete. Only the loop calls it.
 func (d *verbsDevice) poll() int {
-	n := int(C.db_poll(d.handle, &d.wc[0], C.int(len(d.wc))))
+	// A completion may end in another poll (drain), so the array is this call's own.
+	wcs := d.wcs()
+	defer d.give(wcs)
+	n := int(C.db_poll(d.handle, &wcs[0], C.int(len(wcs))))
 	for i := range max(n, 0) {
-		wc := &d.wc[i]
+		wc := &wcs[i]
+		if wc.id&C.DB_RECV != 0 {
+			d.received(wc)
+			continue
+		}
 		d.mu.Lock()
 		p := d.pairs[uint32(wc.id>>32)]
 		d.mu.Unlock()
@@ -294,6 +304,28 @@ func (d *verbsDevice) poll() int {
 		p.completed(uint32(wc.id), uint32(wc.status))
 	}
 	return max(n, 0)
+}
+
+func (d *verbsDevice) wcs() *[64]C.db_wc {
+	if k := len(d.spare); k > 0 {
+		w := d.spare[k-1]
+		d.spare = d.spare[:k-1]
+		return w
+	}
+	return new([64]C.db_wc)
+}
+
+func (d *verbsDevice) give(w *[64]C.db_wc) { d.spare = append(d.spare, w) }
+
+// bury gives up the pairs that were doomed elsewhere. Only the loop calls it.
+func (d *verbsDevice) bury() {
+	d.mu.Lock()
+	doomed := d.doomed
+	d.doomed = nil
+	d.mu.Unlock()
+	for _, v := range doomed {
+		v.pair.fail(v.why, true)
+	}
 }
 
 // close frees the device; the node's loops have ended and its peers are gone.

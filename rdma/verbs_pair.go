@@ -30,22 +30,26 @@ type verbsPair struct {
 	id   uint32
 	end  C.db_end
 
-	mu      sync.Mutex // protects what follows
-	qp      unsafe.Pointer
-	ready   bool // connected
-	gone    bool
-	segs    map[int]grantedBody // the peer's
-	asked   map[int]bool
-	posted  []*verbsChain // in the order of posting
-	waiting []*verbsChain // no room in the send queue yet
-	spare   []*verbsChain
-	free    int // work requests that the send queue takes
-	wrs     []C.db_wr
-	scratch []byte // table entries land here; a ring, registered with its own key
-	lkey    uint32
-	next    int // of scratch
-	windows map[int]*verbsWindow
-	binds   int // of windows, under way
+	mu       sync.Mutex // protects what follows
+	qp       unsafe.Pointer
+	ready    bool // connected
+	gone     bool
+	segs     map[int]grantedBody // the peer's
+	asked    map[int]bool
+	posted   []*verbsChain // in the order of posting
+	waiting  []*verbsChain // no room in the send queue yet
+	spare    []*verbsChain
+	free     int // work requests that the send queue takes
+	wrs      []C.db_wr
+	one      C.db_wr // of sendDirect
+	draining bool    // fail has begun
+	scratch  []byte  // table entries land here; a ring, registered with its own key
+	lkey     uint32
+	next     int         // of scratch
+	sends    []verbsSend // under way, oldest first; one per send buffer
+	sent     int         // buffers used so far: the next is sent % DB_SEND_COUNT
+	windows  map[int]*verbsWindow
+	binds    int // of windows, under way
 }
 
 // verbsChain is a chain under way.
@@ -68,12 +72,13 @@ type verbsWindow struct {
 const (
 	sendDepth   = 512
 	windowEvent = uint32(1) << 31 // in a completion's id: a window of that segment was bound
+	sendEvent   = uint32(1) << 30 // the oldest message was taken
 )
 
 // newPair makes a queue pair in state INIT.
 func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p := &verbsPair{conn: c, dev: d, segs: map[int]grantedBody{}, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
-	depth := min(sendDepth, int(d.info.wr_max))
+	depth := min(sendDepth, int(d.info.wr_max)-C.DB_SEND_COUNT)
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
 	var made C.db_pair_info
 	bytes := depth / 2 * entryBytes
@@ -81,13 +86,14 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 		return nil, err
 	}
 	p.qp, p.lkey = made.qp, uint32(made.scratch_lkey)
-	p.scratch = unsafe.Slice((*byte)(made.scratch), bytes)
+	p.scratch = unsafe.Slice((*byte)(made.scratch), bytes+C.DB_SEND_COUNT*C.DB_RECV_BYTES)
 	p.end = C.db_end{qpn: made.qpn, psn: C.uint32_t(rand.Uint32() & 0xffffff), lid: d.info.lid, mtu: d.info.mtu,
 		gid: d.info.gid, reads_in: d.info.reads_in, reads_out: d.info.reads_out}
 	d.mu.Lock()
 	d.serial++
 	p.id = d.serial
 	d.pairs[p.id] = p
+	d.byNumber[uint32(made.qpn)] = p
 	d.mu.Unlock()
 	return p, nil
 }
@@ -150,7 +156,7 @@ func (p *verbsPair) read(chain []Read, done func(error)) bool {
 	p.mu.Unlock()
 	p.finish(ended)
 	if err != nil {
-		p.fail(err.Error(), true)
+		p.doom(err.Error())
 	}
 	return true
 }
@@ -247,11 +253,20 @@ func (p *verbsPair) verify(v *verbsChain) {
 // completed is called by the loop for a signaled work request of this pair.
 func (p *verbsPair) completed(id, status uint32) {
 	if status != 0 {
-		p.fail(statusText(status), true)
+		p.mu.Lock()
+		draining := p.draining
+		p.mu.Unlock()
+		if !draining {
+			p.fail(statusText(status), true)
+		}
 		return
 	}
 	if id&windowEvent != 0 {
 		p.bound(int(id &^ windowEvent))
+		return
+	}
+	if id&sendEvent != 0 {
+		p.took()
 		return
 	}
 	p.mu.Lock()
@@ -271,7 +286,7 @@ func (p *verbsPair) completed(id, status uint32) {
 	p.finishOne(v)
 	p.finish(ended)
 	if err != nil {
-		p.fail(err.Error(), true)
+		p.doom(err.Error())
 	}
 }
 
@@ -299,12 +314,17 @@ func (p *verbsPair) finishOne(v *verbsChain) {
 }
 
 // retire destroys the queue pair: from then on nothing writes into Dst. It returns what was under way.
-func (p *verbsPair) retire() (left []*verbsChain, first bool) {
+func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
-		return nil, false
+		return nil, nil, false
 	}
+	for i := range p.sends {
+		unsent = append(unsent, slices.Clone(p.buffer(p.sent - len(p.sends) + i)[:p.sends[i].bytes]))
+	}
+	p.dev.outstanding.Add(-int64(len(p.sends)))
+	p.sends = nil
 	p.gone = true
 	for _, w := range p.windows {
 		C.db_window_free(w.mw)
@@ -316,22 +336,27 @@ func (p *verbsPair) retire() (left []*verbsChain, first bool) {
 	p.posted, p.waiting = nil, nil
 	p.dev.mu.Lock()
 	delete(p.dev.pairs, p.id)
+	delete(p.dev.byNumber, uint32(p.end.qpn))
 	p.dev.mu.Unlock()
-	return left, true
+	return left, unsent, true
 }
 
-// fail gives up the queue pair: what was under way is read again over the byte stream, and the
-// connector offers a new pair after a while.
+// fail gives up the queue pair: what was under way is read and sent again over the byte stream, and
+// the connector offers a new pair after a while. Only the loop calls it.
 func (p *verbsPair) fail(why string, tell bool) {
-	left, first := p.retire()
+	c := p.conn
+	p.drain()
+	left, unsent, first := p.retire()
 	if !first {
 		return
 	}
-	c := p.conn
 	c.clearDirect(p)
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
 	if tell {
 		c.sendVerbs(verbsFrame{op: verbsBroken, why: why})
+	}
+	for _, msg := range unsent {
+		c.resend(msg)
 	}
 	for _, v := range left {
 		c.readStream(v.chain, v.done)
@@ -341,7 +366,7 @@ func (p *verbsPair) fail(why string, tell bool) {
 
 // close ends the pair with its peer.
 func (p *verbsPair) close(err error) {
-	left, _ := p.retire()
+	left, _, _ := p.retire()
 	for _, v := range left {
 		p.conn.peer.finish(v.start, v.chain, err, v.done)
 	}

@@ -16,6 +16,8 @@ func openVerbs(*Node) (*verbsDevice, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNotSupported, verbsReason)
 }
 
+func (*conn) sendDirect(uint64, [][]byte, int) bool { return false }
+
 func verbsAvailable() Availability { return Availability{Name: "verbs", Reason: verbsReason} }
 
 func (*verbsDevice) offer(*conn) error                   { return ErrNotSupported }
@@ -30,4 +32,5 @@ func (*verbsDevice) spin() time.Duration                 { return 0 }
 func (*verbsDevice) busy() bool                          { return false }
 func (*verbsDevice) arm()                                {}
 func (*verbsDevice) channel() int                        { return -1 }
+func (*verbsDevice) bury()                               {}
 func (*verbsDevice) close()                              {}

@@ -1,0 +1,110 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// Messages up to verbsMessageMax go as one SEND: their number in the peer's order, then the bytes.
+// Longer ones, and those that find no free send buffer, go over the byte stream with their number,
+// and the receiver puts all in order (conn.deliver). What was not taken when a pair breaks is sent
+// again over the byte stream; what had arrived after all is dropped there by its number.
+const verbsMessageMax = C.DB_RECV_BYTES - 8
+
+// verbsSend is a message under way.
+type verbsSend struct{ bytes int }
+
+// buffer is the i-th send buffer ever used; they are used in turn.
+func (p *verbsPair) buffer(i int) []byte {
+	at := len(p.scratch) - C.DB_SEND_COUNT*C.DB_RECV_BYTES + i%C.DB_SEND_COUNT*C.DB_RECV_BYTES
+	return p.scratch[at : at+C.DB_RECV_BYTES]
+}
+
+// sendDirect sends a message over the peer's queue pair, or tells that it must go another way.
+// c.mu is held, so that numbers and posts have one order.
+func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
+	p, ok := c.verbs()
+	if !ok || size > verbsMessageMax {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone || !p.ready || len(p.sends) == C.DB_SEND_COUNT {
+		return false
+	}
+	b := p.buffer(p.sent)
+	binary.LittleEndian.PutUint64(b, number)
+	n := 8
+	for _, part := range parts {
+		n += copy(b[n:], part)
+	}
+	wr := &p.one
+	*wr = C.db_wr{op: C.DB_SEND, flags: C.DB_SIGNALED, bytes: C.uint32_t(n), lkey: C.uint32_t(p.lkey),
+		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent)}
+	if C.db_post(p.qp, wr, 1) != 0 {
+		return false // the pair is breaking; its completions will say so
+	}
+	p.sent++
+	p.sends = append(p.sends, verbsSend{n})
+	p.dev.outstanding.Add(1)
+	return true
+}
+
+// took ends the oldest message.
+func (p *verbsPair) took() {
+	p.mu.Lock()
+	if !p.gone && len(p.sends) > 0 {
+		p.sends = p.sends[:copy(p.sends, p.sends[1:])]
+		p.dev.outstanding.Add(-1)
+	}
+	p.mu.Unlock()
+}
+
+// received hands on what a SEND brought, and gives its buffer back.
+func (d *verbsDevice) received(wc *C.db_wc) {
+	number := C.uint32_t(wc.id &^ C.DB_RECV)
+	d.mu.Lock()
+	p := d.byNumber[uint32(wc.qpn)]
+	d.mu.Unlock()
+	if p != nil && wc.status == 0 && wc.bytes >= 8 {
+		b := unsafe.Slice((*byte)(unsafe.Pointer(C.db_received(d.handle, number))), int(wc.bytes))
+		if err := p.conn.deliver(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
+			p.conn.cut(err)
+		}
+	}
+	C.db_receive(d.handle, number)
+}
+
+// drain stops the pair and takes in what has arrived on it. Only the loop calls it.
+func (p *verbsPair) drain() {
+	p.mu.Lock()
+	if p.gone || p.draining {
+		p.mu.Unlock()
+		return
+	}
+	p.draining = true
+	C.db_break(p.qp)
+	p.mu.Unlock()
+	for p.dev.poll() > 0 {
+	}
+}
+
+// doom has the loop give the pair up.
+func (p *verbsPair) doom(why string) {
+	p.dev.mu.Lock()
+	p.dev.doomed = append(p.dev.doomed, doomedPair{p, why})
+	p.dev.mu.Unlock()
+	p.conn.loop.kick()
+}
+
+type doomedPair struct {
+	pair *verbsPair
+	why  string
+}
