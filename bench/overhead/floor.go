@@ -2,6 +2,7 @@ package overhead
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -10,15 +11,16 @@ import (
 )
 
 // The floor's hops: caller → hop → hop → caller, as a request's frames go frontend → scheduler →
-// backend → frontend. Where the input is fetched over TCP, it costs a round trip more, which the
-// floor leaves out: it is a lower bound for every provider.
+// backend → frontend. Where the input is fetched over TCP, the last hop fetches as many bytes from the
+// caller before it answers; over shared memory nothing is sent for that.
 
 // hopBytes is what each hop carries: as much as a result; a Submit and an Execute of one item are
 // about as large.
 const hopBytes = wire.ResultHeaderBytes + outputBytes
 
-// hop accepts one connection, and passes each message that it reads on to next.
-func hop(next string) (string, error) {
+// hop accepts one connection, and passes each message that it reads on to next, after it has fetched
+// some bytes from there; 0: none.
+func hop(next string, fetch int) (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -32,9 +34,18 @@ func hop(next string) (string, error) {
 		if err != nil {
 			return
 		}
-		msg := make([]byte, hopBytes)
+		msg, fetched := make([]byte, hopBytes), make([]byte, fetch)
 		for {
 			if _, err := io.ReadFull(from, msg); err != nil {
+				return
+			}
+			if _, err := to.Write(msg); err != nil {
+				return
+			}
+			if fetch == 0 {
+				continue
+			}
+			if _, err := io.ReadFull(to, fetched); err != nil {
 				return
 			}
 			if _, err := to.Write(msg); err != nil {
@@ -46,17 +57,17 @@ func hop(next string) (string, error) {
 }
 
 // floor starts the hops and returns one closed-loop message around them.
-func (c Config) floor(ctx context.Context, kids *children) (func() error, error) {
+func (c Config) floor(ctx context.Context, kids *children, fetch int) (func() error, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	defer ln.Close()
-	last, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", ln.Addr().String())
+	last, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", ln.Addr().String(), "-bytes", fmt.Sprint(fetch))
 	if err != nil {
 		return nil, err
 	}
-	first, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", last)
+	first, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", last, "-bytes", "0")
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +83,18 @@ func (c Config) floor(ctx context.Context, kids *children) (func() error, error)
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { back.Close(); to.Close() })
-	buf := make([]byte, hopBytes)
+	buf, input := make([]byte, hopBytes), make([]byte, fetch)
 	return func() error {
 		if _, err := to.Write(buf); err != nil {
 			return err
+		}
+		if fetch > 0 {
+			if _, err := io.ReadFull(back, buf); err != nil {
+				return err
+			}
+			if _, err := back.Write(input); err != nil {
+				return err
+			}
 		}
 		_, err := io.ReadFull(back, buf)
 		return err

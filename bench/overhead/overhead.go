@@ -115,15 +115,21 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 		return Row{}, err
 	}
 	defer done()
-	floor, err := c.floor(ctx, &kids)
+	if err := ping(); err != nil { // now the backend has connected
+		return Row{}, err
+	}
+	name, fetch := "three processes", c.Bytes
+	if p := s.Client.Stats().Data.Peers; len(p) > 0 {
+		name += ", " + p[0].Provider
+		if p[0].Provider != "tcp" {
+			fetch = 0
+		}
+	}
+	floor, err := c.floor(ctx, &kids, fetch)
 	if err != nil {
 		return Row{}, err
 	}
 	ours, theirs, err := c.alternate(ping, floor)
-	name := "three processes"
-	if p := s.Client.Stats().Data.Peers; len(p) > 0 {
-		name += ", " + p[0].Provider
-	}
 	return row(name, ours, theirs), err
 }
 
@@ -256,7 +262,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 			return err
 		}
 	case "hop":
-		a, err := hop(next)
+		a, err := hop(next, bytes)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ func benchOverhead() command {
 			if err := fs.Parse(args); err != nil {
 				return err
 			}
-			if *rounds < 1 || *each < 1 || *bytes < 1 {
+			if *rounds < 1 || *each < 1 || *bytes < 1 && *serve == "" {
 				return fmt.Errorf("bench overhead: want rounds, each and bytes of at least 1")
 			}
 			if *serve != "" {
