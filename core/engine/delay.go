@@ -52,6 +52,7 @@ type overrun struct {
 	delays
 	p99   int64
 	taken sched.Time // when p99 was taken
+	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
 }
 
 // What an overrun may take of a request's budget, and how often its percentile is taken anew.
@@ -60,6 +61,7 @@ const (
 	overrunTurn  = 32         // batches,
 	overrunEvery = 10_000_000 // and not more often than this, ns: it sorts
 	overrunMost  = 1e9
+	overrunFloor = 500_000 // ns
 )
 
 func (o *overrun) add(now sched.Time, ns int64) {
@@ -72,5 +74,5 @@ func (o *overrun) add(now sched.Time, ns int64) {
 
 // margin is how many ns sooner than its deadline a request with that budget should be done.
 func (o *overrun) margin(budget sched.Duration) uint32 {
-	return uint32(max(0, min(o.p99, int64(budget)/overrunShare, overrunMost)))
+	return uint32(max(0, min(max(o.p99, o.floor), int64(budget)/overrunShare, overrunMost)))
 }

@@ -30,6 +30,10 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 	if m := o.margin(50e6); m != 0 {
 		t.Errorf("margin %d after batches that were on time, want 0", m)
 	}
+	o.floor = overrunFloor
+	if m := o.margin(50e6); m != overrunFloor {
+		t.Errorf("margin %d, want the floor", m)
+	}
 }
 
 // TestCancelAfterOverruns: a request is found in its queue although its deadline was brought forward,
@@ -51,8 +55,4 @@ func TestCancelAfterOverruns(t *testing.T) {
 	}
 	f.Cancel([]wire.Cancel{{ID: 1}})
 	s.ended(1, "canceled")
-	o.floor = 500e3
-	if m := o.margin(50e6); m != 500e3 {
-		t.Errorf("margin %d, want the floor", m)
-	}
 }
