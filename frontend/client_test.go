@@ -97,7 +97,7 @@ func TestInfer(t *testing.T) {
 func TestInferManyCallers(t *testing.T) {
 	c, _ := open(t, doubled, frontend.Options{})
 	var wait sync.WaitGroup
-	for i := range 500 {
+	for i := range 2000 {
 		wait.Go(func() {
 			b, err := c.Buffer(4)
 			if err != nil {
@@ -105,7 +105,7 @@ func TestInferManyCallers(t *testing.T) {
 				return
 			}
 			defer b.Free()
-			for k := range 10 {
+			for k := range 4 {
 				binary.LittleEndian.PutUint32(b.Bytes(), uint32(i<<8|k)&0x7f7f7f7f)
 				r, err := c.Infer(context.Background(), "double", b)
 				if err != nil {
@@ -120,7 +120,7 @@ func TestInferManyCallers(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if s := c.Stats(); s.Live != 0 || s.Answers != 5000 || s.Strays != 0 {
+	if s := c.Stats(); s.Live != 0 || s.Answers != 8000 || s.Strays != 0 {
 		t.Errorf("%+v", s)
 	}
 }

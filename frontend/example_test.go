@@ -22,7 +22,7 @@ input [ { name: "features" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "scores" data_type: TYPE_FP32 dims: [ 2 ] } ]
 parameters { key: "alpha_ms" value { string_value: "0.1" } }
 parameters { key: "beta_ms" value { string_value: "1" } }
-parameters { key: "slo_ms" value { string_value: "100" } }
+parameters { key: "slo_ms" value { string_value: "5000" } }
 `
 
 // connect dials a client. Here the scheduler and an emulated backend run in the same process; in a

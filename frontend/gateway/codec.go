@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/gzip"  // takes packed requests
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that leanCodec falls back to
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"

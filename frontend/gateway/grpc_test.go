@@ -99,6 +99,9 @@ func TestGRPCInfer(t *testing.T) {
 	if err != nil || string(r.RawOutputContents[0]) != "\x03\x00\x00\x00<x>\x02\x00\x00\x00<>" {
 		t.Errorf("%v %v", r, err)
 	}
+	if r, err = c.ModelInfer(ctx, text, grpc.UseCompressor("gzip")); err != nil || len(r.RawOutputContents[0]) != 13 {
+		t.Errorf("packed: %v %v", r, err)
+	}
 	large := make([]float32, 2*512)
 	for i := range large {
 		large[i] = float32(i)
