@@ -33,6 +33,12 @@ const (
 	CodeUnknown           Code = 999
 )
 
+// The ends of the driver's codes for kernels that went wrong; between them lie codes of other kinds.
+const (
+	codeAssert        Code = 710
+	codeHardwareStack Code = 714
+)
+
 var codeNames = map[Code]string{
 	CodeSuccess: "success", CodeInvalidValue: "invalid value", CodeOutOfMemory: "out of memory",
 	CodeNotInitialized: "not initialized", CodeDeviceUnavailable: "device lost", CodeNoDevice: "no device",
@@ -56,10 +62,10 @@ func (c Code) Sticky() bool {
 	switch {
 	case c == CodeDeviceUnavailable, c == CodeECC, c == CodeUnknown, c == CodeInvalidContext:
 		return true
-	case c == CodeIllegalAddress, c == CodeLaunchTimeout:
+	case c == CodeIllegalAddress, c == CodeLaunchTimeout, c == codeAssert:
 		return true
 	}
-	return c >= 710 && c <= 721
+	return c >= codeHardwareStack && c <= CodeLaunchFailed
 }
 
 // Error is a call that the device refused. Op names the call, with sizes where they explain it.

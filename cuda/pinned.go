@@ -59,6 +59,23 @@ func (d *Device) AllocHost(bytes int64) (*Slab, error) {
 	return d.pinned.get(bytes)
 }
 
+// AllocPageable returns a slab that is not pinned, to compare with.
+func (d *Device) AllocPageable(bytes int64) (*Slab, error) {
+	if err := d.usable("alloc host"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 || bytes > slabBytesMax {
+		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
+	}
+	class := slabClass(bytes)
+	ptr, c := d.drv.allocHost(slabClassBytes(class), false)
+	if c != CodeSuccess {
+		return nil, d.check(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
+	}
+	d.live.hostSlabs.Add(1)
+	return &Slab{dev: d, p: ptr, bytes: bytes, class: class}, nil
+}
+
 // Size classes: four to each power of two, so that at most a fifth of a slab is unused.
 const (
 	slabBytesMin = 4 << 10
@@ -111,7 +128,11 @@ func (p *pinnedPool) get(bytes int64) (*Slab, error) {
 			return s, nil
 		}
 	}
-	return p.pageable(class, bytes, size)
+	s, err := p.dev.AllocPageable(bytes)
+	if err == nil {
+		p.stats.Fallbacks++
+	}
+	return s, err
 }
 
 // room makes space for size under the bound by unpinning idle slabs of other classes.
@@ -143,16 +164,6 @@ func (p *pinnedPool) pin(class int, size int64) *Slab {
 	p.stats.DriverAllocs++
 	p.dev.live.pinnedBytes.Add(size)
 	return &Slab{dev: p.dev, p: ptr, class: class, pinned: true}
-}
-
-func (p *pinnedPool) pageable(class int, bytes, size int64) (*Slab, error) {
-	ptr, c := p.dev.drv.allocHost(size, false)
-	if c != CodeSuccess {
-		return nil, p.dev.check(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
-	}
-	p.stats.Fallbacks++
-	p.dev.live.hostSlabs.Add(1)
-	return &Slab{dev: p.dev, p: ptr, bytes: bytes, class: class}, nil
 }
 
 func (p *pinnedPool) lend(s *Slab, bytes, size int64) {

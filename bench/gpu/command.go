@@ -153,7 +153,7 @@ func (r report) table(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n", x.Graph, x.Precision, x.Batch, x.OursUS, x.P99US, torch, ratio, x.FloorUS, x.Floor, x.CPUUS, x.Allocs)
 	}
 	for _, x := range r.Throughput {
-		fmt.Fprintf(t, "pipeline of %d\tpinned %v\t%.0f images/s\tcopy-in bound %.0f\tcompute bound %.0f\tshare %.2f\t\n", x.Batch, x.Pinned, x.PerSecond, x.CopyIn, x.Compute, x.Share)
+		fmt.Fprintf(t, "pipeline of %d\tpinned %v\t%.0f images/s\tcopy-in bound %.0f\tcompute bound %.0f\tshare %.2f\tover pageable %.2f\t\n", x.Batch, x.Pinned, x.PerSecond, x.CopyIn, x.Compute, x.Share, x.Ratio)
 	}
 	passed := 0
 	for _, x := range r.Checks {

@@ -170,6 +170,8 @@ func (b *rig) once(n int, from *cuda.Event, limit time.Duration) (deviceUS, host
 type Throughput struct {
 	Batch     int     `json:"batch"`
 	Pinned    bool    `json:"pinned"`
+	Pageable  float64 `json:"pageable_images_per_second"` // the same without pinned memory
+	Ratio     float64 `json:"pinned_over_pageable"`
 	PerSecond float64 `json:"images_per_second"`
 	CopyIn    float64 `json:"copy_in_bound"` // images per second that the link alone would reach
 	Compute   float64 `json:"compute_bound"`
@@ -190,17 +192,22 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 		return out, err
 	}
 	defer func() { _ = b.close() }()
-	alone, err := c.pipelined(ctx, dev, b, batch, 1, &out)
+	alone, err := c.pipelined(ctx, dev, b, batch, 1, false)
 	if err != nil {
 		return out, err
 	}
 	stages := alone.stages
 	out.CopyIn = float64(batch) / (stages[pipeline.StageIn] / 1e6)
 	out.Compute = float64(batch) / (stages[pipeline.StageCompute] / 1e6)
-	full, err := c.pipelined(ctx, dev, b, batch, 3, &out)
+	pageable, err := c.pipelined(ctx, dev, b, batch, 3, true)
 	if err != nil {
 		return out, err
 	}
+	full, err := c.pipelined(ctx, dev, b, batch, 3, false)
+	if err != nil {
+		return out, err
+	}
+	out.Pinned, out.Pageable, out.Ratio = full.pinned, pageable.perSecond, full.perSecond/pageable.perSecond
 	out.PerSecond = full.perSecond
 	out.Share = out.PerSecond / min(out.CopyIn, out.Compute)
 	return out, nil
@@ -209,10 +216,11 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 type flow struct {
 	perSecond float64
 	stages    [3]float64 // microseconds, mean
+	pinned    bool
 }
 
 // pipelined pushes batches through a pipeline of slots.
-func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, slots int, out *Throughput) (f flow, err error) {
+func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, slots int, pageable bool) (f flow, err error) {
 	size := func(i int) int64 { return b.memory[i].Bytes() / int64(b.plan.Batch) }
 	k := len(b.plan.Inputs)
 	var in, ends []int64
@@ -223,7 +231,7 @@ func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, 
 			ends = append(ends, size(i))
 		}
 	}
-	p, err := pipeline.Open(dev, pipeline.Config{Slots: slots, BatchMax: batch, Inputs: in, Outputs: ends})
+	p, err := pipeline.Open(dev, pipeline.Config{Slots: slots, BatchMax: batch, Inputs: in, Outputs: ends, Pageable: pageable})
 	if err != nil {
 		return f, err
 	}
@@ -253,7 +261,7 @@ func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, 
 		if err != nil {
 			return f, err
 		}
-		out.Pinned = next.Pinned()
+		f.pinned = next.Pinned()
 		if err := errors.Join(next.Arrived(0, batch), next.Submit(batch, b.model.Enqueue)); err != nil {
 			return f, err
 		}

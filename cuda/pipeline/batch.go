@@ -45,10 +45,14 @@ func (b *Batch) open() (err error) {
 	p := b.p
 	n := int64(p.cfg.BatchMax)
 	b.arrived = make([]bool, p.cfg.BatchMax)
-	if b.hostIn, err = p.dev.AllocHost(n * p.payload); err != nil {
+	alloc := p.dev.AllocHost
+	if p.cfg.Pageable {
+		alloc = p.dev.AllocPageable
+	}
+	if b.hostIn, err = alloc(n * p.payload); err != nil {
 		return err
 	}
-	if b.hostOut, err = p.dev.AllocHost(n * p.answer); err != nil {
+	if b.hostOut, err = alloc(n * p.answer); err != nil {
 		return err
 	}
 	if b.devIn, b.inputs, err = tensors(p.dev, p.cfg.Inputs, n); err != nil {

@@ -29,6 +29,7 @@ type Config struct {
 	BatchMax int
 	Inputs   []int64
 	Outputs  []int64
+	Pageable bool // do without pinned memory: for comparison only
 }
 
 // Pipeline owns three streams and the slots.
