@@ -88,7 +88,7 @@ func (d *dialer) start(ctx context.Context) error {
 		d.cancel()
 		return err
 	}
-	go d.run(conn, r)
+	go d.run(d.open(conn), r)
 	return nil
 }
 
@@ -160,11 +160,18 @@ func (d *dialer) handshake(conn net.Conn) (net.Conn, *wire.Reader, error) {
 	return conn, r, nil
 }
 
+// open lets calls on the link through to a connection.
+func (d *dialer) open(conn net.Conn) *writer {
+	w := newWriter(conn, WriteQueueMax)
+	d.w.Store(w)
+	return w
+}
+
 // run owns the sessions, one after the other, and makes every event call.
-func (d *dialer) run(conn net.Conn, r *wire.Reader) {
+func (d *dialer) run(w *writer, r *wire.Reader) {
 	defer close(d.ended)
 	for {
-		err := d.session(conn, r)
+		err := d.session(w, r)
 		if d.ctx.Err() != nil {
 			d.events.Link(false, ErrClosed)
 			return
@@ -172,7 +179,9 @@ func (d *dialer) run(conn net.Conn, r *wire.Reader) {
 		d.o.Logger.Warn("scheduler lost", "addr", d.o.Addr, "err", err)
 		d.events.Link(false, unavailable(err))
 		for {
+			var conn net.Conn
 			if conn, r, err = d.retry(d.ctx); err == nil {
+				w = d.open(conn)
 				break
 			}
 			if d.ctx.Err() != nil {
@@ -190,15 +199,13 @@ func (d *dialer) run(conn net.Conn, r *wire.Reader) {
 }
 
 // session reads one connection until it ends and says why.
-func (d *dialer) session(conn net.Conn, r *wire.Reader) error {
-	w := newWriter(conn, WriteQueueMax)
+func (d *dialer) session(w *writer, r *wire.Reader) error {
 	defer func() { <-w.done }()
+	defer d.w.Store(nil)
 	stop := context.AfterFunc(d.ctx, func() { w.close(ErrClosed) })
 	defer stop()
 	var heard atomic.Uint32
 	go watch(w, &heard)
-	d.w.Store(w)
-	defer d.w.Store(nil)
 	d.events.Link(true, nil)
 	for {
 		f, err := r.Next()

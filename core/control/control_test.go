@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -378,7 +379,7 @@ func TestGarbageEndsOnlyItsOwnSession(t *testing.T) {
 	io.Copy(io.Discard, conn) // ends: the session was given up
 	conn.Close()
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
@@ -444,6 +445,102 @@ func TestSlowPeerIsCutOff(t *testing.T) {
 	<-w.done
 }
 
+// TestFrontendThatDoesNotReadIsCutOff floods the scheduler with refused requests and never reads an
+// outcome; another frontend is served meanwhile.
+func TestFrontendThatDoesNotReadIsCutOff(t *testing.T) {
+	h := open(t, ServerOptions{WriteQueueMax: 64 << 10})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	f, _ := h.dialBoth(false, DialOptions{}, c, newRunner(a.add), backendHello("m"))
+	hello, _ := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version})
+	conn, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	flood := make([]wire.Submit, 10_000)
+	for i := range flood {
+		flood[i] = wire.Submit{ID: uint64(i), Model: 1 << 20}
+	}
+	frame := wire.AppendSubmits(nil, flood)
+	conn.Write(hello)
+	for err == nil {
+		_, err = conn.Write(frame)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("it was not cut off")
+	}
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
+	waitFor(t, "an answer", func() bool { return a.total() == 1 })
+}
+
+// TestFrontendVanishes: the connection breaks with requests queued; they are forgotten and the
+// backend is told.
+func TestFrontendVanishes(t *testing.T) {
+	h := open(t, ServerOptions{})
+	c, a := newCaller(), &answered{n: map[uint64]int{}}
+	r := newRunner(a.add)
+	f, _ := h.dialBoth(false, DialOptions{}, c, r, backendHello("m"))
+	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 60e9}})
+	waitFor(t, "the request queued", func() bool { return h.e.Stats().Queued == 1 })
+	f.(*frontendLink).w.Load().conn.Close()
+	r.until(t, "the backend told", func() bool {
+		for _, addr := range r.peers {
+			if addr == "" {
+				return true
+			}
+		}
+		return false
+	})
+	if st := h.e.Stats(); st.Queued != 0 || a.total() != 0 {
+		t.Errorf("queued %d, answered %d", st.Queued, a.total())
+	}
+	c.until(t, "a new session", func() bool { return c.ups == 2 })
+}
+
+// TestRequestPathAllocatesNothing covers submit, dispatch, execute and done, over TCP and in process.
+func TestRequestPathAllocatesNothing(t *testing.T) {
+	for name, local := range map[string]bool{"tcp": false, "process": true} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, ServerOptions{})
+			x := &echo{runner: *newRunner(nil), got: make(chan struct{}, 1)}
+			hello := backendHello("m")
+			hello.Models[0].Profile = []int64{1}
+			var back BackendLink
+			var front FrontendLink
+			var err error
+			if o := (DialOptions{Addr: h.addr}); local {
+				back, err = h.s.Backend(hello, x)
+				x.set(back)
+				front, _ = h.s.Frontend(wire.FrontendHello{}, newCaller())
+			} else {
+				back, err = DialBackend(ctx(t), o, hello, x)
+				x.set(back)
+				front, _ = DialFrontend(ctx(t), o, wire.FrontendHello{}, newCaller())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer back.Close()
+			defer front.Close()
+			m := []wire.Submit{{Budget: 1e9}}
+			turn := func() {
+				m[0].ID++
+				front.Submit(m)
+				<-x.got
+			}
+			for range 200 {
+				turn()
+			}
+			if n := testing.AllocsPerRun(500, turn); n > 0 {
+				t.Errorf("%v allocations per request", n)
+			}
+		})
+	}
+}
+
 func TestLinksReconnectAfterARestart(t *testing.T) {
 	h := open(t, ServerOptions{})
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
@@ -461,7 +558,7 @@ func TestLinksReconnectAfterARestart(t *testing.T) {
 	}
 	openOn(t, ln, ServerOptions{})
 	c.until(t, "link up, model ready", func() bool { return c.ups == 2 && c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
@@ -524,7 +621,7 @@ func TestTLS(t *testing.T) {
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	f, _ := h.dialBoth(false, DialOptions{TLS: &tls.Config{RootCAs: roots}}, c, newRunner(a.add), backendHello("m"))
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 2e9}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()

@@ -19,10 +19,12 @@ import (
 
 // ServerOptions are the scheduler's side of the sessions.
 type ServerOptions struct {
-	Token       string       // what every hello must carry; empty: none is asked
-	TLS         *tls.Config  // nil: plain TCP
-	SessionsMax int          // 0: SessionsMax
-	Logger      *slog.Logger // nil: silent
+	Token       string      // what every hello must carry; empty: none is asked
+	TLS         *tls.Config // nil: plain TCP
+	SessionsMax int         // 0: SessionsMax
+	// WriteQueueMax is how many bytes may wait for a peer before it is cut off; 0: WriteQueueMax.
+	WriteQueueMax int
+	Logger        *slog.Logger // nil: silent
 }
 
 // Server is the scheduler's side: it turns connections, and calls within the process, into
@@ -45,6 +47,9 @@ type Server struct {
 func NewServer(e *engine.Engine, o ServerOptions) *Server {
 	if o.SessionsMax == 0 {
 		o.SessionsMax = SessionsMax
+	}
+	if o.WriteQueueMax == 0 {
+		o.WriteQueueMax = WriteQueueMax
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -307,7 +312,7 @@ func (c *session) open(r *wire.Reader, f wire.Frame, log *slog.Logger) error {
 
 // corked returns a writer that holds everything back until the welcome leads it.
 func (c *session) corked() *writer {
-	w := newWriter(c.conn, WriteQueueMax)
+	w := newWriter(c.conn, c.s.o.WriteQueueMax)
 	w.corked = true
 	return w
 }
