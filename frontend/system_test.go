@@ -24,7 +24,7 @@ func TestSchedulerRestart(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := first.OpenScheduler(engine.Options{}); err != nil {
+	if err := first.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
 		t.Fatal(err)
 	}
 	addr, err := first.Listen("127.0.0.1:0")
@@ -75,7 +75,7 @@ func TestSchedulerRestart(t *testing.T) {
 	closeAll(first)
 	second := &stage.Stage{}
 	defer closeAll(second)
-	if err := second.OpenScheduler(engine.Options{}); err != nil {
+	if err := second.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := second.Listen(addr.String()); err != nil {

@@ -47,7 +47,7 @@ func (s *Stage) onClose(f func() error) { s.closes = append(s.closes, f) }
 // models are config.pbtxt texts by name. Late outputs are waited for.
 func Open(ctx context.Context, models map[string]string, gpus int) (*Stage, error) {
 	s := &Stage{}
-	err := s.OpenScheduler(engine.Options{})
+	err := s.OpenScheduler(engine.Options{Prompt: 0.3}) // as deployments have it
 	if err == nil {
 		err = s.OpenBackend(models, gpus, rdma.Config{}, func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
 			return s.Server.Backend(h, ev)
