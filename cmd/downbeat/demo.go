@@ -5,11 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"time"
 
+	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/load"
 	"downbeat.dev/deploy"
 )
@@ -103,7 +103,8 @@ func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) erro
 		return err
 	}
 	r.Table(os.Stdout, p.batchMean)
-	if err := demoEmulated(ctx, os.Stdout); err != nil {
+	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
+	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err
 	}
 	watched := terminal(os.Stdout)
@@ -165,6 +166,3 @@ func (p *parts) batchMean(model string) float64 {
 	}
 	return 0
 }
-
-// demoEmulated runs the same scheduler against emulated GPUs.
-func demoEmulated(ctx context.Context, w io.Writer) error { return nil }
