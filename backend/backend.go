@@ -180,6 +180,10 @@ func (b *Backend) Link(up bool, err error) {
 	}
 	b.session.Add(1)
 	b.peers.forget()
+	if errors.Is(err, control.ErrClosed) { // by ourselves
+		b.log.Info("scheduler left")
+		return
+	}
 	b.log.Warn("scheduler lost", "err", err)
 }
 
