@@ -31,6 +31,7 @@ func commands() []command {
 		inferCommand(),
 		loadCommand(),
 		checkCommand(),
+		netCommand(),
 		profileCommand(),
 		modelsCommand(),
 		benchCommand(),

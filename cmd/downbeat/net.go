@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"downbeat.dev/rdma/kernel"
+)
+
+// netCommand tells why a tail is long, as far as the kernel knows.
+func netCommand() command {
+	return command{name: "net", summary: "network and run-queue delay as the kernel sees them (root, eBPF)",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("net", flag.ContinueOnError)
+			ports := fs.String("ports", "", "comma-separated TCP ports: connections that begin from now on")
+			pids := fs.String("pids", "", "comma-separated process ids; empty: all processes named downbeat")
+			length := fs.Duration("for", 10*time.Second, "how long to watch")
+			format := fs.String("o", "table", "output: table or json")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			watched, err := numbers(*pids, 1<<22)
+			if err != nil {
+				return fmt.Errorf("-pids: %w", err)
+			}
+			if len(watched) == 0 {
+				watched = kernel.Processes("downbeat")
+			}
+			list, err := numbers(*ports, 1<<16-1)
+			if err != nil {
+				return fmt.Errorf("-ports: %w", err)
+			}
+			narrow := make([]uint16, len(list))
+			for i, p := range list {
+				narrow[i] = uint16(p)
+			}
+			w, err := kernel.Open(narrow, watched)
+			if errors.Is(err, kernel.ErrNotPermitted) {
+				return fmt.Errorf("%w (without it, the delays that frontends and backends report are those of their own echoes)", err)
+			}
+			if err != nil {
+				return err
+			}
+			defer w.Close()
+			select {
+			case <-time.After(*length):
+			case <-ctx.Done():
+			}
+			r, err := w.Read()
+			if err != nil {
+				return err
+			}
+			if *format == "json" {
+				return json.NewEncoder(os.Stdout).Encode(r)
+			}
+			fmt.Printf("%-28s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
+			fmt.Printf("%-28s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
+			fmt.Printf("%-28s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)
+			fmt.Printf("%-28s %10d\n", "retransmissions", r.Retransmits)
+			fmt.Println(r.Verdict())
+			return nil
+		}}
+}
+
+// numbers reads a comma-separated list of 1 to most.
+func numbers(s string, most int) ([]int, error) {
+	var out []int
+	for part := range strings.SplitSeq(s, ",") {
+		if part == "" {
+			continue
+		}
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 || n > most {
+			return nil, fmt.Errorf("%q: want numbers from 1 to %d", part, most)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
