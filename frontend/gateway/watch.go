@@ -213,7 +213,8 @@ const pageSeconds = 120
 
 // pageData is what the page shows now.
 func (g *Gateway) pageData() page.Data {
-	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Live: g.client.Stats().Live, Seconds: pageSeconds}
+	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Live: g.client.Stats().Live, Seconds: pageSeconds,
+		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}}
 	now := time.Now()
 	for _, m := range g.client.Models() {
 		p := page.Model{Name: m.Name, Version: m.Version, ID: m.ID, Ready: m.Ready, SLO: float64(m.SLO) / 1e6, Reasons: map[string]uint32{}}

@@ -1,0 +1,31 @@
+package gateway
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"downbeat.dev/frontend/gateway/page"
+)
+
+// TestPageWithoutScheduler is a gateway whose scheduler is elsewhere.
+func TestPageWithoutScheduler(t *testing.T) {
+	server, s := rest(t, Options{})
+	var d page.Data
+	_, _, text := call(t, "GET", server.URL+"/v2/downbeat/page", nil)
+	if err := json.Unmarshal(text, &d); err != nil || d.Scheduler || len(d.Models) != len(testModels) || strings.Contains(string(text), `"batches":null`) {
+		t.Errorf("%v %s", err, text)
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not installed: the page is not drawn")
+	}
+	if dom := browse(t, chromium, server.URL+"/", "--dump-dom"); !strings.Contains(dom, "The scheduler runs in another process") || !strings.Contains(dom, "some models lack a backend") {
+		t.Errorf("%.2000s", dom)
+	}
+	s.Lose()
+	if dom := browse(t, chromium, server.URL+"/", "--dump-dom"); !strings.Contains(dom, "no scheduler") {
+		t.Errorf("%.2000s", dom)
+	}
+}
