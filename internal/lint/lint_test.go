@@ -92,7 +92,7 @@ var allowed = map[string][]string{
 	"core/repo":    {"core/profile", "core/wire"},
 	"core/engine":  {"core/sched", "core/profile", "core/wire"},
 	"core/control": {"core/engine", "core/wire", "core/sched"},
-	"core/sim":     {"core/engine", "core/sched", "core/profile"},
+	"core/sim":     {"core/engine", "core/sched", "core/profile", "core/wire"},
 	"rdma":         {"csrc"},
 	"cuda":         {"csrc"},
 }

@@ -1,0 +1,304 @@
+package sim
+
+import (
+	"fmt"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// checker follows what goes through the engine's ports and remembers the first objection.
+type checker struct {
+	c        *Cluster
+	err      error
+	sessions map[uint32]*session // by number on the wire
+	strays   uint64
+	twins    uint64
+	served   uint64
+}
+
+// key is the life of one request id in one session.
+type key struct {
+	queued  bool
+	lost    bool // it came back from a backend that was lost
+	running int  // batches under way that hold it: two after a Submit came twice
+	spare   int  // while a backend's session ends: further ends that are right
+	by      Time // its deadline as the engine knows it
+}
+
+// plan is a GPU as the engine must see it.
+type plan struct {
+	free   Time
+	orders []*order // without a completion, oldest first
+}
+
+func (k *checker) fail(format string, a ...any) {
+	if k.err == nil {
+		k.err = fmt.Errorf("at %.6f ms: "+format, append([]any{float64(k.c.now) / 1e6}, a...)...)
+	}
+}
+
+func (s *session) key(id uint64) *key {
+	for uint64(len(s.keys)) < id {
+		s.keys = append(s.keys, key{})
+	}
+	return &s.keys[id-1]
+}
+
+// submits is told before the engine takes a Submit.
+func (k *checker) submits(s *session, m []wire.Submit) {
+	now := k.c.now
+	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
+	for i := range m {
+		x := s.key(m[i].ID)
+		if x.queued {
+			k.twins++
+			continue
+		}
+		*x = key{queued: true, running: x.running, by: now.Add(Duration(max(0, min(m[i].Budget, sched.SLOLimit))))}
+	}
+}
+
+// submitted is told when the engine has taken it.
+func (k *checker) submitted(s *session, m []wire.Submit) {
+	for i := range m {
+		k.overdue(s, m[i].ID, 0)
+	}
+}
+
+// overdue objects to a request that is queued after its deadline.
+func (k *checker) overdue(s *session, id uint64, grace Duration) {
+	if x := s.key(id); x.queued && x.by.Add(grace) < k.c.now {
+		k.fail("C2: request %d of frontend %d is queued after its deadline %d", id, s.h.Number(), x.by)
+	}
+}
+
+func (k *checker) canceled(s *session, id uint64) {
+	if s.key(id).queued {
+		k.fail("C1: request %d of frontend %d is queued after its Cancel", id, s.h.Number())
+	}
+}
+
+func (k *checker) outcome(s *session, m *wire.Outcome) {
+	k.c.note("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
+	if m.Reason == 0 || m.Reason >= uint8(sched.ReasonCount) || m.ID == 0 || s.shut {
+		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
+		return
+	}
+	x := s.key(m.ID)
+	if !x.queued && x.spare > 0 {
+		x.spare--
+		return
+	}
+	if !x.queued {
+		k.fail("C1: request %d of frontend %d ended as %v, but is not queued: %+v", m.ID, s.f.index, reasonOf(m.Reason), *x)
+	}
+	if !x.lost {
+		k.overdue(s, m.ID, k.c.o.PollLate)
+	}
+	x.queued = false
+}
+
+// frontendClosed is told when a session has ended: nothing of it may be heard any more.
+func (k *checker) frontendClosed(s *session) {
+	s.shut = true
+	for i := range s.keys {
+		s.keys[i].queued = false
+	}
+}
+
+func (k *checker) peer(s *backSession, m *wire.Peer) {
+	if m.DataAddr == "" {
+		delete(s.peers, m.Frontend)
+	} else {
+		s.peers[m.Frontend] = true
+	}
+}
+
+func (k *checker) executed(o *order) {
+	s, n := o.s, len(o.x.Items)
+	k.c.note("execute", int64(s.b.index)<<32|int64(o.x.GPU), int64(o.x.Batch), int64(n))
+	if s.closed || s.flights[o.x.Batch] != nil || int(o.x.GPU) >= len(s.gpus) || int(o.x.Model) >= len(s.b.hello.Models) {
+		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, o.x)
+		return
+	}
+	table := s.b.hello.Models[o.x.Model].Profile
+	if n == 0 || n > len(table) {
+		k.fail("C5: a batch of %d, the profile's maximum is %d", n, len(table))
+		return
+	}
+	exec := Duration(table[n-1])
+	if o.x.Start < 0 || o.x.Start > o.x.Latest {
+		k.fail("C4: batch %d is to start in %d, its latest start is in %d", o.x.Batch, o.x.Start, o.x.Latest)
+	}
+	s.flights[o.x.Batch] = o
+	k.planned(o, exec)
+	for i := range o.x.Items {
+		x := &o.x.Items[i]
+		f := k.sessions[x.Frontend]
+		if f == nil || f.shut || !s.peers[x.Frontend] && f.up {
+			k.fail("C1: batch %d holds request %d of frontend %d, which has gone or was not announced", o.x.Batch, x.ID, x.Frontend)
+			return
+		}
+		q := f.key(x.ID)
+		if !q.queued && q.spare > 0 {
+			q.spare--
+		} else if !q.queued {
+			k.fail("C1: batch %d holds request %d of frontend %d, which is not queued: %+v", o.x.Batch, x.ID, x.Frontend, *q)
+		}
+		if o.x.Start+int64(exec) > x.Budget {
+			k.fail("C4: batch %d ends in %d, after the deadline in %d of request %d", o.x.Batch, o.x.Start+int64(exec), x.Budget, x.ID)
+		}
+		q.queued = false
+		q.running++
+	}
+}
+
+// planned checks a batch against the GPU's plan and adds it.
+func (k *checker) planned(o *order, exec Duration) {
+	g := &o.s.gpus[o.x.GPU]
+	start := o.sent.Add(Duration(o.x.Start))
+	if start < g.free {
+		k.fail("C3: batch %d is to start at %d on a GPU that is busy until %d", o.x.Batch, start, g.free)
+	}
+	o.plannedStart, o.plannedExec = start, exec
+	g.free = start.Add(exec)
+	g.orders = append(g.orders, o)
+	if len(g.orders) > 3 {
+		k.fail("C3: a GPU holds %d batches that are not done", len(g.orders))
+	}
+}
+
+// begins is told when a batch will begin on its GPU.
+func (k *checker) begins(o *order, at Time) {
+	if k.c.o.faulty() {
+		return
+	}
+	if latest := o.sent.Add(Duration(o.x.Latest)); at > latest || len(o.bad) > 0 {
+		k.fail("C8: batch %d begins at %d, its latest start is %d; failures %v", o.x.Batch, at, latest, o.bad)
+	}
+}
+
+// done is told before the engine takes a Done.
+func (k *checker) done(s *backSession, m *wire.Done) {
+	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
+	o := s.flights[m.Batch]
+	if o == nil {
+		k.strays++
+		return
+	}
+	k.ends(o)
+	delete(s.flights, m.Batch)
+	k.served += uint64(len(o.x.Items) - len(m.Failures))
+	g := &s.gpus[o.x.GPU]
+	for i := range g.orders {
+		if g.orders[i] != o {
+			continue
+		}
+		g.orders = append(g.orders[:0], g.orders[i+1:]...)
+		g.free = k.c.now.Add(Duration(m.FreeIn))
+		for _, x := range g.orders {
+			g.free = max(g.free, x.plannedStart).Add(x.plannedExec)
+		}
+		break
+	}
+}
+
+// ends takes a batch's requests out of it.
+func (k *checker) ends(o *order) {
+	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate); k.c.now > last && k.c.o.Unlike == 0 {
+		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
+	}
+	for i := range o.x.Items {
+		x := &o.x.Items[i]
+		k.sessions[x.Frontend].key(x.ID).running--
+	}
+}
+
+// backendCloses is told before a session ends; its requests are queued again.
+func (k *checker) backendCloses(s *backSession) (lost []*order) {
+	for _, o := range s.flights {
+		k.ends(o)
+		lost = append(lost, o)
+		for i := range o.x.Items {
+			x := &o.x.Items[i]
+			if f := k.sessions[x.Frontend]; !f.shut {
+				q := f.key(x.ID)
+				if q.queued { // twice in batches, or submitted again: the engine may end it or drop it
+					q.spare++
+				}
+				q.queued, q.lost = true, true
+			}
+		}
+	}
+	clear(s.flights)
+	return lost
+}
+
+// backendClosed is told when it has ended: what is late must have an outcome now.
+func (k *checker) backendClosed(lost []*order) {
+	for _, o := range lost {
+		for i := range o.x.Items {
+			if x := &o.x.Items[i]; !k.sessions[x.Frontend].shut {
+				k.overdue(k.sessions[x.Frontend], x.ID, 0)
+				k.sessions[x.Frontend].key(x.ID).spare = 0
+			}
+		}
+	}
+}
+
+// answered is told of every end of a call.
+func (k *checker) answered(f *front, id uint64, why sched.Reason, local bool) {
+	if k.c.o.faulty() {
+		return
+	}
+	if late := k.c.now > f.calls[id-1].deadline; why == sched.ReasonNone && late || local && why != sched.Canceled {
+		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, f.calls[id-1].deadline)
+	}
+}
+
+// end looks at what is left when everything should have ended, and after all sessions have closed.
+func (k *checker) end() {
+	waiting := 0 // junk may have an hour's budget, and its Cancel may be lost
+	for _, s := range k.sessions {
+		for i := range s.keys {
+			x := &s.keys[i]
+			if x.queued && x.by > k.c.now {
+				waiting++
+			} else if x.queued || x.running != 0 {
+				k.fail("C2: request %d of frontend %d never ended: %+v", i+1, s.f.index, *x)
+			}
+		}
+	}
+	for _, f := range k.c.fronts {
+		for i := range f.calls {
+			if f.calls[i].live && !f.gone {
+				k.fail("C2: call %d of frontend %d never ended", i+1, f.index)
+			}
+		}
+	}
+	st := k.c.e.Stats()
+	served := uint64(0)
+	for i := range st.Models {
+		served += st.Models[i].Served
+	}
+	for _, g := range st.GPUs {
+		if g.Running {
+			k.fail("C7: %s runs a batch when all have ended", g.Name)
+		}
+	}
+	if st.Queued != waiting || served != k.served || st.Strays != k.strays || st.Twins != k.twins {
+		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",
+			st.Queued, served, st.Strays, st.Twins, waiting, k.served, k.strays, k.twins)
+	}
+	k.c.report.Strays, k.c.report.Twins = int(k.strays), int(k.twins)
+	for _, b := range k.c.backs {
+		b.s.close()
+	}
+	for _, f := range k.c.fronts {
+		f.s.close()
+	}
+	if st = k.c.e.Stats(); st.Frontends != 0 || len(st.GPUs) != 0 || st.Queued != 0 {
+		k.fail("C7: %d frontends, %d gpus and %d requests when all have gone", st.Frontends, len(st.GPUs), st.Queued)
+	}
+}

@@ -1,0 +1,66 @@
+package sim
+
+import "downbeat.dev/core/sched"
+
+// events is a min-heap of what will happen, by (time, number): a total order.
+type events struct {
+	heap []event
+	seq  uint64
+}
+
+type event struct {
+	at  Time
+	seq uint64
+	do  func()
+}
+
+func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
+
+func (q *events) next() Time {
+	if len(q.heap) == 0 {
+		return sched.Never
+	}
+	return q.heap[0].at
+}
+
+func (q *events) push(at Time, do func()) {
+	q.seq++
+	it := event{at, q.seq, do}
+	h := append(q.heap, event{})
+	i := len(h) - 1
+	for i > 0 && it.before(&h[(i-1)/4]) {
+		h[i] = h[(i-1)/4]
+		i = (i - 1) / 4
+	}
+	h[i] = it
+	q.heap = h
+}
+
+func (q *events) pop() func() {
+	h := q.heap
+	top := h[0].do
+	n := len(h) - 1
+	it := h[n]
+	h[n] = event{}
+	h = h[:n]
+	for i := 0; n > 0; {
+		c, end := 4*i+1, min(4*i+5, n)
+		if c >= n {
+			h[i] = it
+			break
+		}
+		for k := c + 1; k < end; k++ {
+			if h[k].before(&h[c]) {
+				c = k
+			}
+		}
+		if !h[c].before(&it) {
+			h[i] = it
+			break
+		}
+		h[i] = h[c]
+		i = c
+	}
+	q.heap = h
+	return top
+}

@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// grace is how long after its deadline a frontend waits for an answer, as package frontend does.
+const grace Duration = 20e6
+
+// front is a frontend: it outlives its sessions.
+type front struct {
+	c     *Cluster
+	index int
+	tempo float64 // its clock's
+	s     *session
+	calls []call // by id−1
+	ids   []uint32
+	gone  bool
+}
+
+// call is one request as its caller sees it.
+type call struct {
+	deadline Time
+	model    int
+	priority uint8
+	live     bool
+}
+
+// session is a frontend's session with the engine: its FrontendPort.
+type session struct {
+	link
+	f    *front
+	h    *engine.Frontend
+	keys []key // the checker's: what it knows of each id
+	shut bool  // the engine's side is closed
+}
+
+func (c *Cluster) newFront() *front {
+	f := &front{c: c, index: len(c.fronts), tempo: c.drift(), ids: make([]uint32, len(c.models))}
+	c.fronts = append(c.fronts, f)
+	f.connect()
+	return f
+}
+
+// connect opens a session and submits what is still waited for.
+func (f *front) connect() {
+	if f.gone || f.s != nil && f.s.up {
+		return
+	}
+	c := f.c
+	s := &session{f: f}
+	s.up = true
+	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f"}, s)
+	if err != nil {
+		c.check.fail("OpenFrontend: %v", err)
+		return
+	}
+	s.h, f.s = h, s
+	c.check.sessions[h.Number()] = s
+	c.note("frontend", int64(f.index), int64(h.Number()), 0)
+	var again []wire.Submit
+	for i := range f.calls {
+		if x := &f.calls[i]; x.live && x.deadline > c.now {
+			again = append(again, f.message(uint64(i+1)))
+		}
+	}
+	if len(again) > 0 {
+		f.submit(again)
+	}
+}
+
+// breakLink cuts the connection; both ends notice later, and the frontend connects anew.
+func (s *session) breakLink() {
+	c := s.f.c
+	s.up = false
+	c.note("frontend's link breaks", int64(s.f.index), int64(s.h.Number()), 0)
+	c.after(c.within(0, 200e6), func() {
+		s.close()
+	})
+	c.after(c.within(0, 200e6), s.f.connect)
+}
+
+// close ends the session on the engine's side.
+func (s *session) close() {
+	if s.shut {
+		return
+	}
+	s.up = false
+	s.h.Close()
+	s.f.c.check.frontendClosed(s)
+}
+
+// Models implements engine.FrontendPort.
+func (s *session) Models(m []wire.ModelInfo) {
+	for i := range m {
+		var k int
+		if _, err := fmt.Sscanf(m[i].Name, "m%d", &k); err == nil && k < len(s.f.ids) {
+			s.f.ids[k] = m[i].ID + 1
+		}
+	}
+}
+
+// Outcomes implements engine.FrontendPort.
+func (s *session) Outcomes(m []wire.Outcome) {
+	c := s.f.c
+	for i := range m {
+		c.check.outcome(s, &m[i])
+	}
+	all := slices.Clone(m)
+	c.send(&s.link, fromEngine, "outcome", c.o.LoseOutcome, func() {
+		for i := range all {
+			s.f.answer(all[i].ID, sched.Reason(all[i].Reason), false)
+		}
+	})
+}
+
+// answer ends a call, unless it has ended.
+func (f *front) answer(id uint64, why sched.Reason, local bool) {
+	c := f.c
+	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
+		return
+	}
+	x := &f.calls[id-1]
+	x.live = false
+	c.note("answer", int64(f.index), int64(id), int64(why))
+	switch {
+	case local:
+		c.report.Local++
+	case why != sched.ReasonNone:
+		c.report.Ended++
+		c.report.Reasons[why]++
+	case c.now > x.deadline:
+		c.report.Late++
+	default:
+		c.report.Good++
+	}
+	c.check.answered(f, id, why, local)
+}
+
+// message is the Submit of a call, as it would be sent now. The deadline that the engine is told
+// is sooner by the ways there and back.
+func (f *front) message(id uint64) wire.Submit {
+	x := &f.calls[id-1]
+	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
+	return wire.Submit{ID: id, Model: f.ids[x.model] - 1, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
+		Input: wire.Descriptor{Key: id, Length: 1}}
+}
+
+func (f *front) submit(m []wire.Submit) {
+	s := f.s
+	f.c.send(&s.link, toEngine, "submit", f.c.o.LoseSubmit, func() {
+		f.c.check.submits(s, m)
+		if !s.h.Submit(m) {
+			f.c.check.fail("Submit on an open session was refused")
+		}
+		f.c.check.submitted(s, m)
+	})
+}
+
+func (f *front) cancel(id uint64) {
+	s := f.s
+	f.c.send(&s.link, toEngine, "cancel", f.c.o.LoseCancel, func() {
+		f.c.note("cancel", int64(f.index), int64(id), 0)
+		s.h.Cancel([]wire.Cancel{{ID: id}, {ID: id + 1e9}})
+		f.c.check.canceled(s, id)
+	})
+}
+
+// arrivals starts a frontend's calls: bursts at exponential gaps, at a mean rate in requests/s.
+func (c *Cluster) arrivals(f *front, rate float64, end Time) {
+	mean := float64(c.o.Burst+1) / 2 / rate * 1e9
+	c.after(Duration(c.rng.ExpFloat64()*mean), func() {
+		if f.gone || c.now > end {
+			return
+		}
+		f.burst(1 + c.rng.IntN(c.o.Burst))
+		c.arrivals(f, rate, end)
+	})
+}
+
+// burst makes n calls and submits them at once.
+func (f *front) burst(n int) {
+	c := f.c
+	from, last := len(f.calls), c.now
+	var m []wire.Submit
+	for range n {
+		if c.chance(c.o.Junk) {
+			m = append(m, f.junk())
+			continue
+		}
+		k := c.pickModel()
+		if f.ids[k] == 0 {
+			continue
+		}
+		budget := c.models[k].slo
+		if c.chance(c.o.ShortBudgets) {
+			budget = c.within(0, 2*budget)
+		}
+		x := call{deadline: c.now.Add(budget), model: k, live: true}
+		if c.o.Priorities && c.rng.IntN(4) == 0 {
+			x.priority = uint8(c.rng.IntN(256))
+		}
+		m = append(m, f.begin(x))
+		last = max(last, x.deadline)
+	}
+	if len(m) == 0 {
+		return
+	}
+	f.submit(m)
+	f.expire(from, len(f.calls), last)
+}
+
+func (f *front) begin(x call) wire.Submit {
+	c := f.c
+	f.calls = append(f.calls, x)
+	id := uint64(len(f.calls))
+	c.report.Calls++
+	if c.chance(c.o.Cancels) {
+		c.after(c.within(0, x.deadline.Sub(c.now)), func() {
+			if f.calls[id-1].live {
+				f.answer(id, sched.Canceled, true)
+				f.cancel(id)
+			}
+		})
+	}
+	return f.message(id)
+}
+
+// expire ends calls that nobody answered, when the last of them has had its grace.
+func (f *front) expire(from, to int, last Time) {
+	c := f.c
+	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
+		for i := from; i < to; i++ {
+			if f.calls[i].live {
+				f.answer(uint64(i+1), sched.DeadlineCannotBeMet, true)
+				f.cancel(uint64(i + 1))
+			} else if f.calls[i].deadline == 0 { // junk
+				f.cancel(uint64(i + 1))
+			}
+		}
+	})
+}
+
+// junk is a Submit that makes no sense. Its id is one that no call will have.
+func (f *front) junk() wire.Submit {
+	r := f.c.rng
+	f.calls = append(f.calls, call{})
+	m := wire.Submit{ID: uint64(len(f.calls)), Model: r.Uint32(), Budget: int64(r.Uint64())}
+	switch r.IntN(3) {
+	case 0:
+		m.Model = uint32(r.IntN(len(f.c.models) + 2))
+	case 1:
+		m.Budget = int64(f.c.models[0].slo)
+	}
+	return m
+}

@@ -1,0 +1,114 @@
+package sim
+
+import "math/rand/v2"
+
+// Options are one run of a Cluster. Durations are ns, probabilities are per message.
+type Options struct {
+	Seed uint64
+
+	Backends, GPUs     int // GPUs of each backend
+	Clusters           int // sub-clusters that backends and models are spread over
+	Named              bool
+	Models, Frontends  int
+	Cores, Partitions  int
+	QueueMax, LiveMax  int // engine.Options QueueMax, RequestsMax
+	Requests           int
+	Load               float64 // offered, as a share of what the GPUs can do at good batches
+	Burst              int     // requests at a time, at most
+	Tight              bool    // SLOs near ℓ(1)
+	Ctrl, Data         Duration
+	Prompt             float64
+	Delay, Vary        Duration // a message takes Delay to Delay+Vary
+	Eager              bool     // backends begin as soon as the inputs are there, as the real one does
+	PollLate           Duration // wake-ups come late by up to this
+	ShufflePolls       bool     // loops are polled in any order
+	ExecLess, ExecMore float64  // a batch takes ℓ(b)·(1−ExecLess … 1+ExecMore)
+	Unlike             float64  // backends' profiles differ by up to this share
+	Ahead              float64  // share of batches reported before they end
+	Drift              float64  // clocks run faster or slower by up to this share
+	Cancels, Junk      float64  // share of requests given up early; of submissions that make no sense
+	ShortBudgets       float64  // share of requests with a budget of their own
+	Priorities         bool
+
+	LoseSubmit, LoseCancel, LoseExecute, LoseDone, LoseOutcome, LoseOutput float64
+	Duplicate, Late                                                        float64
+	LateBy                                                                 Duration
+	FailItem                                                               float64
+	Hangs, Deaths, Breaks, Vanishes, Slowdowns                             int
+}
+
+// faulty says whether anything in the run may keep an output from coming in time.
+func (o *Options) faulty() bool {
+	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem
+	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns
+	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
+}
+
+// Draw returns the options of a seed.
+func Draw(seed uint64) Options {
+	r := rand.New(rand.NewPCG(seed, 1))
+	pick := func(n ...int) int { return n[r.IntN(len(n))] }
+	upTo := func(most float64) float64 { return most * r.Float64() * r.Float64() }
+	span := func(most Duration) Duration { return Duration(upTo(float64(most))) }
+	coin := func(in int) bool { return r.IntN(in) == 0 }
+	o := Options{Seed: seed, Eager: !coin(4), Named: coin(2), Cores: pick(1, 1, 2, 4), Tight: coin(4), Priorities: coin(3)}
+	o.Clusters = pick(1, 1, 1, 2, 4)
+	o.Backends = max(o.Clusters, pick(1, 2, 4, 8))
+	o.GPUs = pick(1, 1, 2, 8)
+	o.Models = pick(1, 2, 5, 20, 1+r.IntN(200))
+	o.Frontends = pick(1, 2, 5)
+	o.Partitions = o.Cores * pick(1, 1, 2, 4)
+	o.QueueMax, o.LiveMax = pick(0, 0, 0, 8, 200), pick(1<<14, 1<<14, 1<<12, 16)
+	o.Requests = pick(20, 300, 1000, 3000, 6000)
+	o.Load = []float64{0.1, 0.5, 0.8, 1, 2, 5}[r.IntN(6)]
+	o.Burst = pick(1, 1, 4, 64)
+	o.Delay, o.Vary = span(200_000), span(300_000)
+	switch r.IntN(3) {
+	case 0:
+		o.Ctrl, o.Data = o.Delay+o.Vary, Duration(r.IntN(50_000))
+	case 1:
+		o.Delay, o.Vary = 0, 0
+	}
+	if coin(4) {
+		o.Prompt = r.Float64()
+	}
+	o.drawTrouble(r)
+	if !coin(3) {
+		o.drawFaults(r)
+	}
+	return o
+}
+
+// drawTrouble draws what is no fault but the weather.
+func (o *Options) drawTrouble(r *rand.Rand) {
+	some := func(most float64) float64 {
+		if r.IntN(2) == 0 {
+			return 0
+		}
+		return most * r.Float64() * r.Float64()
+	}
+	o.PollLate = Duration(some(2e6))
+	o.ShufflePolls = r.IntN(2) == 0
+	o.Unlike = some(0.5)
+	o.Cancels, o.Junk, o.ShortBudgets = some(0.3), some(0.1), some(1)
+	if r.IntN(2) == 0 {
+		return
+	}
+	o.ExecLess, o.ExecMore = some(0.5), some(0.5)
+	o.Ahead, o.Drift = some(1), some(0.02)
+}
+
+func (o *Options) drawFaults(r *rand.Rand) {
+	some := func(most float64) float64 {
+		if r.IntN(3) > 0 {
+			return 0
+		}
+		return most * r.Float64() * r.Float64()
+	}
+	count := func(most int) int { return int(some(float64(most) + 0.99)) }
+	o.LoseSubmit, o.LoseCancel, o.LoseOutcome, o.LoseOutput = some(0.5), some(1), some(0.5), some(0.5)
+	o.LoseExecute, o.LoseDone = some(0.3), some(0.3)
+	o.Duplicate, o.Late, o.LateBy = some(0.5), some(0.5), Duration(1e4+r.Float64()*r.Float64()*5e7)
+	o.FailItem = some(0.2)
+	o.Hangs, o.Deaths, o.Breaks, o.Vanishes, o.Slowdowns = count(6), count(8), count(10), count(4), count(6)
+}
