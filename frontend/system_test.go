@@ -38,38 +38,16 @@ func TestSchedulerRestart(t *testing.T) {
 	if err := rest.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: 20 * time.Second, Grace: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	var answered, without, strange atomic.Int64
-	var wait sync.WaitGroup
+	var n ends
 	stop := make(chan struct{})
+	var wait sync.WaitGroup
 	for range 20 {
-		wait.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second) // deferral may use it all at the end
-				_, err := rest.Client.InferCopy(ctx, "classifier", make([]byte, 16))
-				cancel()
-				var o *frontend.OutcomeError
-				switch {
-				case err == nil:
-					answered.Add(1)
-				case errors.As(err, &o):
-					without.Add(1)
-				default:
-					strange.Add(1)
-					t.Error(err)
-					return
-				}
-			}
-		})
+		wait.Go(func() { n.ask(t, rest.Client, stop) })
 	}
-	quiet := func(n int64) { // until n more are answered
+	quiet := func(more int64) { // until so many more are answered
 		t.Helper()
-		from := answered.Load()
-		waitFor(t, 20*time.Second, func() bool { return answered.Load() >= from+n })
+		from := n.answered.Load()
+		waitFor(t, 20*time.Second, func() bool { return n.answered.Load() >= from+more })
 	}
 	quiet(200)
 	closeAll(first)
@@ -85,10 +63,37 @@ func TestSchedulerRestart(t *testing.T) {
 	close(stop)
 	wait.Wait()
 	s := rest.Client.Stats()
-	if s.Live != 0 || s.Requests != s.Answers+s.Outcomes || without.Load() > 20 {
-		t.Errorf("%d answered, %d without an output; %+v", answered.Load(), without.Load(), s)
+	if s.Live != 0 || s.Requests != s.Answers+s.Outcomes || n.without.Load() > 20 {
+		t.Errorf("%d answered, %d without an output; %+v", n.answered.Load(), n.without.Load(), s)
 	}
-	t.Logf("%d answered, %d without an output, %d submitted again", answered.Load(), without.Load(), s.Resubmits)
+	t.Logf("%d answered, %d without an output, %d submitted again", n.answered.Load(), n.without.Load(), s.Resubmits)
+}
+
+// ends counts how requests ended.
+type ends struct{ answered, without atomic.Int64 }
+
+// ask infers again and again until stop is closed.
+func (n *ends) ask(t *testing.T, c *frontend.Client, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		_, err := c.InferCopy(ctx, "classifier", make([]byte, 16))
+		cancel()
+		var o *frontend.OutcomeError
+		switch {
+		case err == nil:
+			n.answered.Add(1)
+		case errors.As(err, &o):
+			n.without.Add(1)
+		default:
+			t.Error(err)
+			return
+		}
+	}
 }
 
 func waitFor(t testing.TB, patience time.Duration, done func() bool) {
