@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// central is what policies share that keep one queue per model and may use any GPU: they decide
+// when the GPU that is free first can be given its next batch, which is Lead before it is free.
+type central struct {
+	w       *sim.World
+	gpus    []int32
+	queues  []fifo         // by model, empty for models that others serve
+	ahead   sched.Duration // decide so long before a GPU is free, beyond Lead
+	leadMax sched.Duration
+	wake    sched.Time
+	// pick chooses a model and its batch for a GPU that is free at freeAt, and drops what cannot
+	// be met any more: skip requests stay queued before the batch. b = 0: nothing to run.
+	pick func(now, freeAt sched.Time) (m int32, skip, b int)
+}
+
+func newCentral(w *sim.World) *central {
+	c := &central{w: w, queues: make([]fifo, len(w.Models)), wake: sched.Never, gpus: make([]int32, w.GPUs)}
+	for g := range c.gpus {
+		c.gpus[g] = int32(g)
+	}
+	for _, m := range w.Models {
+		c.leadMax = max(c.leadMax, w.Lead(m.Profile.Max()))
+	}
+	return c
+}
+
+func (c *central) Arrive(now sched.Time, r int32, m int32) {
+	c.queues[m].push(r)
+	c.serve(now)
+}
+
+func (c *central) Done(now sched.Time, gpu int32) {}
+
+func (c *central) Wake(now sched.Time) { c.serve(now) }
+
+func (c *central) NextWake() sched.Time { return c.wake }
+
+// serve gives batches to GPUs until none is free soon or nothing is queued.
+func (c *central) serve(now sched.Time) {
+	for {
+		gpu := c.first()
+		f := c.w.FreeAt(gpu)
+		c.wake = f - sched.Time(c.leadMax+c.ahead)
+		if c.wake > now {
+			return
+		}
+		f = max(f, now)
+		m, skip, b := c.pick(now, f)
+		if b == 0 {
+			c.wake = sched.Never
+			return
+		}
+		c.wake = f - sched.Time(c.w.Lead(b)+c.ahead)
+		if c.wake > now {
+			return
+		}
+		c.w.Start(max(f, now.Add(c.w.Lead(b))), gpu, m, c.queues[m].cut(skip, b))
+	}
+}
+
+// first returns the GPU that is free first.
+func (c *central) first() int32 {
+	best := c.gpus[0]
+	for _, g := range c.gpus[1:] {
+		if c.w.FreeAt(best) <= c.w.Now() {
+			return best
+		}
+		if c.w.FreeAt(g) < c.w.FreeAt(best) {
+			best = g
+		}
+	}
+	return best
+}
+
+// prune drops model m's heads that even a batch of one cannot meet; false: nothing is left.
+func (c *central) prune(now, freeAt sched.Time, m int32) bool {
+	q := &c.queues[m]
+	q.dropBefore(c.w, max(now.Add(c.w.Lead(1)), freeAt).Add(exec(c.w, m, 1)))
+	return q.len() > 0
+}

@@ -1,0 +1,43 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// The steps of Clipper's batch size (§4.3.1): one more after a batch in time, a tenth less after
+// one that was late.
+const (
+	clipperMore = 1
+	clipperLess = 0.9
+)
+
+// NewClipper returns Clipper's adaptive batching (Crankshaw et al., NSDI '17, §4.3.1): each replica
+// runs what is queued at once, up to a size that grows additively until a batch misses the
+// latency objective and then shrinks by a tenth. It does not look at deadlines ahead.
+//
+// Best form: replicas are placed as for Nexus, requests that nothing can save are dropped
+// before the batch (Symphony §4.3 ascribes pruning to Clipper), and a size that was not filled does
+// not grow.
+func NewClipper(w *sim.World) sim.Server {
+	p := newPartitioned(w, 1)
+	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
+		for i := range d.sessions {
+			k := (d.turn + i) % len(d.sessions)
+			if d.queues[k].len() > 0 && p.prune(now, freeAt, d, k) {
+				return k, 0, min(d.queues[k].len(), int(d.cap[k])), 0
+			}
+		}
+		return 0, 0, 0, sched.Never
+	}
+	p.sent = func(d *device, k, skip, b int, start sched.Time) {
+		m := d.sessions[k].model
+		switch {
+		case start.Add(exec(w, m, b)) > w.Deadline(d.queues[k].at(skip)):
+			d.cap[k] = max(1, d.cap[k]*clipperLess)
+		case b == int(d.cap[k]):
+			d.cap[k] = min(float64(w.Models[m].Profile.Max()), d.cap[k]+clipperMore)
+		}
+	}
+	return p
+}

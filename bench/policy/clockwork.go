@@ -1,0 +1,48 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// Clockwork's constants as its authors run it: the controller aims five milliseconds before the
+// SLO and hands a GPU its next batch up to five milliseconds before it is free.
+const (
+	ClockworkBuffer = sched.Duration(5e6)
+	ClockworkAhead  = sched.Duration(5e6)
+)
+
+// NewClockwork returns Clockwork's controller (Gujarati et al., OSDI '20, §5.3): a strategy for
+// each batch size that the queue fills, valid while it can start by its latest start, which is
+// the head's deadline − buffer − ℓ(b); a GPU with less than ahead of work takes the strategy with
+// the earliest latest start. It never waits. All batch sizes, all models on all GPUs, no loading
+// of weights (as Symphony §5 grants it).
+//
+// With buffer and ahead zero it is the policy without the margins that its real network and GPUs
+// need: both are reported.
+func NewClockwork(w *sim.World, buffer, ahead sched.Duration) sim.Server {
+	c := newCentral(w)
+	c.ahead = ahead
+	c.pick = func(now, freeAt sched.Time) (int32, int, int) {
+		best, size, first := int32(-1), 0, sched.Never
+		for i := range c.queues {
+			m, q := int32(i), &c.queues[i]
+			if q.len() == 0 || !c.prune(now, freeAt.Add(buffer), m) {
+				continue
+			}
+			b := q.fit(w, m, 0, now.Add(buffer), freeAt.Add(buffer))
+			if b == 0 {
+				w.Drop(q.take(1)[0])
+				continue
+			}
+			if at := w.Deadline(q.at(0)) - sched.Time(exec(w, m, b)); at < first {
+				best, size, first = m, b, at
+			}
+		}
+		if best < 0 {
+			return 0, 0, 0
+		}
+		return best, 0, size
+	}
+	return c
+}

@@ -1,0 +1,47 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// NewNexus returns Nexus (Shen et al., SOSP '19) with the given number of frontends: models are
+// packed onto GPUs for the epoch (§6.1), frontends spread requests without talking to each other
+// (Symphony §3.3), and each GPU takes turns among its models without ever waiting. Early drop
+// (§6.3): a window of the planned batch slides over the queue to the first request whose deadline
+// the whole window meets, and what lies before is dropped.
+//
+// Best form: the plan knows the true rates, has the most headroom that the GPUs allow and leaves
+// models alone on GPUs where packing gains little; a batch grows beyond the plan when that meets its head's deadline and the GPU serves one model only.
+func NewNexus(w *sim.World, frontends int) sim.Server {
+	p := newPartitioned(w, frontends)
+	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
+		for i := range d.sessions {
+			k := (d.turn + i) % len(d.sessions)
+			if d.queues[k].len() == 0 || !p.prune(now, freeAt, d, k) {
+				continue
+			}
+			return k, 0, p.earlyDrop(now, freeAt, d, k), 0
+		}
+		return 0, 0, 0, sched.Never
+	}
+	return p
+}
+
+// earlyDrop slides the window and returns the batch at its place.
+func (p *partitioned) earlyDrop(now, freeAt sched.Time, d *device, k int) int {
+	q, m, want := &d.queues[k], d.sessions[k].model, d.sessions[k].batch
+	h, b := 0, q.fit(p.w, m, 0, now, freeAt)
+	for b < min(want, q.len()-h) {
+		h++
+		b = q.fit(p.w, m, h, now, freeAt)
+	}
+	for range h {
+		p.w.Drop(q.take(1)[0])
+		d.queued--
+	}
+	if len(d.sessions) > 1 {
+		b = min(b, want)
+	}
+	return b
+}

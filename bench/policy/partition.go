@@ -1,0 +1,371 @@
+package policy
+
+import (
+	"math"
+	"sort"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// session is a model's part of a GPU: the batch planned per turn and the rate it is given.
+type session struct {
+	model int32
+	batch int
+	rate  float64 // requests/s
+}
+
+// node is one GPU's sessions, which share its duty cycle.
+type node struct {
+	duty     float64 // seconds
+	sessions []session
+}
+
+func (n node) busy(w *sim.World) float64 {
+	sum := 0.0
+	for _, s := range n.sessions {
+		sum += float64(exec(w, s.model, s.batch)) / 1e9
+	}
+	return sum / n.duty
+}
+
+// meanRates returns each model's rate over the whole workload: static plans are given what no
+// online system knows, the truth of the epoch to come.
+func meanRates(w *sim.World) []float64 {
+	out := make([]float64, len(w.Models))
+	if len(w.Arrivals) == 0 {
+		return out
+	}
+	for _, a := range w.Arrivals {
+		out[a.Model]++
+	}
+	span := max(float64(w.Arrivals[len(w.Arrivals)-1].At)/1e9, 1e-9)
+	for m := range out {
+		out[m] /= span
+	}
+	return out
+}
+
+// pack is Nexus's squishy bin packing (Shen et al., SOSP '19, §6.1, algorithm 1) of the models at
+// the given rates: GPUs saturated by one model first, then the residues, largest occupancy first,
+// each merged where the common duty cycle wastes least.
+func pack(w *sim.World, rates []float64) []node {
+	var full, rest []node
+	for i, r := range rates {
+		m := int32(i)
+		slo := float64(w.Models[i].SLO) / 1e9
+		if r <= 0 {
+			r = 1e-3 // a model without requests is hosted all the same
+		}
+		b := coordinated(w, m)
+		l := seconds(w, m, b)
+		for ; r >= float64(b)/l; r -= float64(b) / l {
+			full = append(full, node{l, []session{{m, b, float64(b) / l}}})
+		}
+		if r <= 1e-9 {
+			continue
+		}
+		b = 1
+		for b < w.Models[i].Profile.Max() && seconds(w, m, b+1)+float64(b+1)/r <= slo {
+			b++
+		}
+		duty := max(min(float64(b)/r, slo-seconds(w, m, b)), seconds(w, m, b))
+		rest = append(rest, node{duty, []session{{m, b, r}}})
+	}
+	sort.SliceStable(rest, func(i, k int) bool { return rest[i].busy(w) > rest[k].busy(w) })
+	var nodes []node
+	for _, r := range rest {
+		best, at := -1.0, 0
+		var into node
+		for k, n := range nodes {
+			if merged, ok := merge(w, n, r); ok && merged.busy(w) > best {
+				best, at, into = merged.busy(w), k, merged
+			}
+		}
+		if best < 0 {
+			nodes = append(nodes, r)
+		} else {
+			nodes[at] = into
+		}
+	}
+	return append(full, nodes...)
+}
+
+// merge puts two nodes on one GPU at the shorter duty cycle; false: they do not fit.
+func merge(w *sim.World, a, b node) (node, bool) {
+	out := node{duty: min(a.duty, b.duty)}
+	busy := 0.0
+	for _, s := range append(append([]session(nil), a.sessions...), b.sessions...) {
+		s.batch = max(1, int(math.Ceil(s.rate*out.duty-1e-9)))
+		if s.batch > w.Models[s.model].Profile.Max() {
+			return out, false
+		}
+		l := seconds(w, s.model, s.batch)
+		if out.duty+l > float64(w.Models[s.model].SLO)/1e9 {
+			return out, false
+		}
+		busy += l
+		out.sessions = append(out.sessions, s)
+	}
+	return out, busy <= out.duty
+}
+
+// coordinated is the largest b with 2ℓ(b) ≤ SLO (Symphony §4.2, equation 1), 1 at least.
+func coordinated(w *sim.World, m int32) int {
+	b := 1
+	for b < w.Models[m].Profile.Max() && 2*exec(w, m, b+1)+w.Lead(b+1) <= w.Models[m].SLO {
+		b++
+	}
+	return b
+}
+
+func seconds(w *sim.World, m int32, b int) float64 { return float64(exec(w, m, b)) / 1e9 }
+
+// plan places the models for the epoch: packed with the most headroom that the GPUs allow, or each
+// model on GPUs of its own where that has nearly as much, since turns on a shared GPU disturb.
+func plan(w *sim.World) []node {
+	packed, most := spread(w)
+	own, least := alone(w)
+	if own != nil && least >= 0.85*most {
+		return own
+	}
+	return packed
+}
+
+// spread packs with the most headroom that the GPUs allow, the same for every model, and splits
+// the busiest nodes over the GPUs that are left. It returns the headroom.
+func spread(w *sim.World) ([]node, float64) {
+	rates := meanRates(w)
+	at := func(f float64) []node {
+		scaled := make([]float64, len(rates))
+		for i, r := range rates {
+			scaled[i] = r * f
+		}
+		return pack(w, scaled)
+	}
+	lo, hi := 0.0, 64.0
+	var best []node
+	for range 40 {
+		mid := (lo + hi) / 2
+		if nodes := at(mid); len(nodes) <= w.GPUs {
+			lo, best = mid, nodes
+		} else {
+			hi = mid
+		}
+	}
+	if best == nil {
+		best = crowd(w, at(1e-6))
+	}
+	for len(best) < w.GPUs {
+		k := 0
+		for i, n := range best {
+			if load(n) > load(best[k]) {
+				k = i
+			}
+		}
+		half := node{best[k].duty, append([]session(nil), best[k].sessions...)}
+		for i := range half.sessions {
+			half.sessions[i].rate /= 2
+			best[k].sessions[i].rate /= 2
+		}
+		best = append(best, half)
+	}
+	return best, lo
+}
+
+// alone gives each model GPUs of its own, one after another to the model with most load per GPU,
+// and returns the least headroom; nil with fewer GPUs than models.
+func alone(w *sim.World) ([]node, float64) {
+	if w.GPUs < len(w.Models) {
+		return nil, 0
+	}
+	rates := meanRates(w)
+	share, need := make([]int, len(rates)), make([]float64, len(rates))
+	for i, r := range rates {
+		b := coordinated(w, int32(i))
+		share[i], need[i] = 1, r*seconds(w, int32(i), b)/float64(b)
+	}
+	for range w.GPUs - len(rates) {
+		best := 0
+		for i := range need {
+			if need[i]/float64(share[i]) > need[best]/float64(share[best]) {
+				best = i
+			}
+		}
+		share[best]++
+	}
+	var out []node
+	least := math.Inf(1)
+	for i, n := range share {
+		least = min(least, float64(n)/max(need[i], 1e-9))
+		b := coordinated(w, int32(i))
+		for range n {
+			out = append(out, node{seconds(w, int32(i), b), []session{{int32(i), b, max(rates[i], 1e-3) / float64(n)}}})
+		}
+	}
+	return out, least
+}
+
+// load orders nodes for splitting: what they are given over what they can.
+func load(n node) float64 {
+	sum := 0.0
+	for _, s := range n.sessions {
+		sum += s.rate / float64(s.batch)
+	}
+	return sum * n.duty
+}
+
+// crowd folds nodes onto the GPUs there are, when even one turn per model does not fit.
+func crowd(w *sim.World, nodes []node) []node {
+	out := make([]node, min(w.GPUs, len(nodes)))
+	for i, n := range nodes {
+		k := i % len(out)
+		out[k].duty = max(out[k].duty, n.duty)
+		out[k].sessions = append(out[k].sessions, n.sessions...)
+	}
+	return out
+}
+
+// device is one GPU of a partitioned policy.
+type device struct {
+	node
+	gpu    int32
+	queues []fifo // by session
+	cap    []float64
+	turn   int
+	queued int
+	wake   sched.Time
+}
+
+// partitioned is what policies share that bind models to GPUs for an epoch: frontends spread
+// requests over a model's GPUs, each by its own weighted round-robin, and each GPU decides alone.
+type partitioned struct {
+	w         *sim.World
+	devices   []device
+	routes    [][]route // by model
+	frontends uint64
+	leadMax   sched.Duration
+	wake      sched.Time
+	// next chooses the batch of a device that is free at freeAt: session k's requests skip to
+	// skip+b; what lies before was dropped or stays. b = 0: nothing before wake.
+	next func(now, freeAt sched.Time, d *device) (k, skip, b int, wake sched.Time)
+	// sent is told of every batch, when set, before its requests leave the queue.
+	sent func(d *device, k, skip, b int, start sched.Time)
+}
+
+// route is a GPU that serves a model; credit is per frontend.
+type route struct {
+	device, session int
+	rate            float64
+	credit          []float64
+}
+
+func newPartitioned(w *sim.World, frontends int) *partitioned {
+	p := &partitioned{w: w, routes: make([][]route, len(w.Models)), frontends: uint64(frontends), wake: sched.Never}
+	for i, n := range plan(w) {
+		d := device{node: n, gpu: int32(i), queues: make([]fifo, len(n.sessions)), cap: make([]float64, len(n.sessions)), wake: sched.Never}
+		for k, s := range n.sessions {
+			d.cap[k] = 1
+			r := route{device: i, session: k, rate: s.rate, credit: make([]float64, frontends)}
+			for f := range r.credit { // frontends start their rounds at different places
+				r.credit[f] = s.rate * float64(scatter(uint64(i*frontends+f))%1000) / 1000
+			}
+			p.routes[s.model] = append(p.routes[s.model], r)
+		}
+		p.devices = append(p.devices, d)
+	}
+	for _, m := range w.Models {
+		p.leadMax = max(p.leadMax, w.Lead(m.Profile.Max()))
+	}
+	return p
+}
+
+// scatter is splitmix64: which frontend a request comes to must not follow its order.
+func scatter(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Arrive routes by smooth weighted round-robin.
+func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
+	f := scatter(uint64(r)) % p.frontends
+	routes := p.routes[m]
+	best, sum := 0, 0.0
+	for i := range routes {
+		routes[i].credit[f] += routes[i].rate
+		sum += routes[i].rate
+		if routes[i].credit[f] > routes[best].credit[f] {
+			best = i
+		}
+	}
+	routes[best].credit[f] -= sum
+	d := &p.devices[routes[best].device]
+	d.queues[routes[best].session].push(r)
+	d.queued++
+	p.serve(now, d)
+}
+
+func (p *partitioned) Done(now sched.Time, gpu int32) {}
+
+func (p *partitioned) NextWake() sched.Time { return p.wake }
+
+func (p *partitioned) Wake(now sched.Time) {
+	for i := range p.devices {
+		if p.devices[i].wake <= now {
+			p.serve(now, &p.devices[i])
+		}
+	}
+	p.wake = sched.Never
+	for i := range p.devices {
+		p.wake = min(p.wake, p.devices[i].wake)
+	}
+}
+
+// serve lets a device decide; afterwards its wake is set, and the policy's is not later.
+func (p *partitioned) serve(now sched.Time, d *device) {
+	for p.turn(now, d) {
+	}
+	p.wake = min(p.wake, d.wake)
+}
+
+// turn starts at most one batch; false: the device waits until its wake.
+func (p *partitioned) turn(now sched.Time, d *device) bool {
+	d.wake = sched.Never
+	if d.queued == 0 {
+		return false
+	}
+	f := p.w.FreeAt(d.gpu)
+	if at := f - sched.Time(p.leadMax); at > now {
+		d.wake = at
+		return false
+	}
+	f = max(f, now)
+	k, skip, b, wake := p.next(now, f, d)
+	if b == 0 {
+		d.wake = wake
+		return false
+	}
+	if at := f - sched.Time(p.w.Lead(b)); at > now {
+		d.wake = at
+		return false
+	}
+	start := max(f, now.Add(p.w.Lead(b)))
+	if p.sent != nil {
+		p.sent(d, k, skip, b, start)
+	}
+	d.queued -= b
+	p.w.Start(start, d.gpu, d.sessions[k].model, d.queues[k].cut(skip, b))
+	d.turn = k + 1
+	return true
+}
+
+// prune drops session k's heads that a batch of one cannot meet; false: nothing is left.
+func (p *partitioned) prune(now, freeAt sched.Time, d *device, k int) bool {
+	q, m := &d.queues[k], d.sessions[k].model
+	n := q.len()
+	q.dropBefore(p.w, max(now.Add(p.w.Lead(1)), freeAt).Add(exec(p.w, m, 1)))
+	d.queued -= n - q.len()
+	return q.len() > 0
+}

@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// NewProteus returns Proteus's adaptive batching (Ahmad et al., ASPLOS '24, §5), per device: with
+// q requests queued whose first expires at T, a device waits for one more until T − ℓ(q+1), and
+// then runs the q. Accuracy scaling has no part here: there is one variant per model. Models are
+// placed as for Nexus, because the paper's placement is per variant and its §6.4 compares the
+// batching alone, on one placement; a device with several models runs the one due first. When a
+// queue holds more than its head's deadline allows, the paper does not say whom to give up: here
+// the largest batch that can run in time goes first, which gave more than the prefix did.
+func NewProteus(w *sim.World) sim.Server {
+	p := newPartitioned(w, 1)
+	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
+		best, skip, size, due := 0, 0, 0, sched.Never
+		for k := range d.sessions {
+			if d.queues[k].len() == 0 || !p.prune(now, freeAt, d, k) {
+				continue
+			}
+			q, m := &d.queues[k], d.sessions[k].model
+			h, b := largest(w, q, m, now, freeAt)
+			at := w.Deadline(q.at(h)) - sched.Time(exec(w, m, b+1)+w.Lead(b+1))
+			if b == w.Models[m].Profile.Max() {
+				at = now
+			}
+			if at < due {
+				best, skip, size, due = k, h, b, at
+			}
+		}
+		if due > now {
+			return 0, 0, 0, due
+		}
+		return best, skip, size, 0
+	}
+	return p
+}

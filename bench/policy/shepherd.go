@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"math/bits"
+	"sort"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/sim"
+)
+
+// groups serves disjoint sets of models on disjoint sets of GPUs.
+type groups struct {
+	all []*central
+	of  []*central // by model
+}
+
+func (g *groups) Arrive(now sched.Time, r int32, m int32) { g.of[m].Arrive(now, r, m) }
+
+func (g *groups) Done(now sched.Time, gpu int32) {}
+
+func (g *groups) NextWake() sched.Time {
+	at := sched.Never
+	for _, c := range g.all {
+		at = min(at, c.wake)
+	}
+	return at
+}
+
+func (g *groups) Wake(now sched.Time) {
+	for _, c := range g.all {
+		if c.wake <= now {
+			c.serve(now)
+		}
+	}
+}
+
+// NewShepherd returns Shepherd (Zhang et al., NSDI '23): a planner puts models with GPUs into
+// groups for the epoch (§4.2), and in each a GPU that is free takes at once the largest batch that
+// any model of the group can run in time (Flex, §4.3).
+//
+// Best form: groups are of models whose largest batches are within a factor of two, because the
+// largest batch wins and the others would starve, and have GPUs in proportion to their true load;
+// a batch that is passed over keeps its place. Preemption is left out: a GPU of a World runs what
+// it was given to the end, and what a preempted batch has used is lost either way.
+func NewShepherd(w *sim.World) sim.Server {
+	g := &groups{of: make([]*central, len(w.Models))}
+	for _, set := range herd(w) {
+		c := newCentral(w)
+		c.gpus = set.gpus
+		c.pick = func(now, freeAt sched.Time) (int32, int, int) {
+			best, skip, size, first := int32(0), 0, 0, sched.Never
+			for _, m := range set.models {
+				if c.queues[m].len() == 0 || !c.prune(now, freeAt, m) {
+					continue
+				}
+				h, b := largest(w, &c.queues[m], m, now, freeAt)
+				if d := w.Deadline(c.queues[m].at(h)); b > size || b == size && d < first {
+					best, skip, size, first = m, h, b, d
+				}
+			}
+			return best, skip, size
+		}
+		g.all = append(g.all, c)
+		for _, m := range set.models {
+			g.of[m] = c
+		}
+	}
+	return g
+}
+
+// largest finds the largest batch of a queue that can run in time, the first of that size.
+func largest(w *sim.World, q *fifo, m int32, now, freeAt sched.Time) (skip, b int) {
+	for h := 0; q.len()-h > b && b < w.Models[m].Profile.Max(); h++ {
+		if n := q.fit(w, m, h, now, freeAt); n > b {
+			skip, b = h, n
+		}
+	}
+	return skip, b
+}
+
+// herdSet is one group of the plan.
+type herdSet struct {
+	models []int32
+	gpus   []int32
+	load   float64 // GPUs needed at the planned batches
+}
+
+// herd plans the groups: by the power of two of the largest batch, merged until there is a GPU for
+// each, GPUs by largest remainder.
+func herd(w *sim.World) []herdSet {
+	sets := make([]herdSet, 0, 20)
+	slot := make(map[int]int)
+	for m, r := range meanRates(w) {
+		b := coordinated(w, int32(m))
+		key := bits.Len(uint(b))
+		k, ok := slot[key]
+		if !ok {
+			k = len(sets)
+			slot[key] = k
+			sets = append(sets, herdSet{})
+		}
+		sets[k].models = append(sets[k].models, int32(m))
+		sets[k].load += r * seconds(w, int32(m), b) / float64(b)
+	}
+	sort.SliceStable(sets, func(i, k int) bool { return sets[i].load > sets[k].load })
+	for len(sets) > w.GPUs {
+		last := sets[len(sets)-1]
+		sets = sets[:len(sets)-1]
+		to := &sets[len(sets)-1]
+		to.models, to.load = append(to.models, last.models...), to.load+last.load
+	}
+	total := 0.0
+	for _, s := range sets {
+		total += s.load
+	}
+	share := make([]int, len(sets))
+	for i := range share {
+		share[i] = 1
+	}
+	for range w.GPUs - len(sets) { // the next GPU to who has most load per GPU
+		best := 0
+		for i := range sets {
+			if sets[i].load/float64(share[i]) > sets[best].load/float64(share[best]) {
+				best = i
+			}
+		}
+		share[best]++
+	}
+	gpu := int32(0)
+	for i := range sets {
+		for range share[i] {
+			sets[i].gpus = append(sets[i].gpus, gpu)
+			gpu++
+		}
+	}
+	return sets
+}
