@@ -161,6 +161,9 @@ func newClient(o Options) *Client {
 // now is the client's clock: nanoseconds since Dial, never 0 after it.
 func (c *Client) now() int64 { return int64(time.Since(c.base)) }
 
+// closeMax is how long Close waits for callers to take notice.
+const closeMax = 5 * time.Second
+
 // Close ends the session and, once every Buffer is freed, the data plane. Requests under way end
 // with ErrCanceled and ErrClosed.
 func (c *Client) Close() error {
@@ -171,9 +174,12 @@ func (c *Client) Close() error {
 			err = link.Close()
 		}
 		c.done.Wait()
-		for c.pending.live.Load() > 0 { // a call may be on its way to live
-			c.fail(func(*call) bool { return true }, sched.Canceled, ErrClosed)
-			time.Sleep(100 * time.Microsecond)
+		for end := time.Now().Add(closeMax); c.pending.live.Load() > 0; time.Sleep(100 * time.Microsecond) {
+			c.fail(func(*call) bool { return true }, sched.Canceled, ErrClosed) // again: a call may be on its way to live
+			if time.Now().After(end) {
+				err = errors.Join(err, fmt.Errorf("%d requests are still in their Prepare hooks", c.pending.live.Load()))
+				break
+			}
 		}
 		err = errors.Join(err, c.memory.drop())
 	})
