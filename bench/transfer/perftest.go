@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -40,89 +40,82 @@ func (p *perftest) close() {}
 // measure appends n latencies. For the incast these are all the time that the bytes take at the
 // bandwidth of ib_read_bw.
 func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
-	iterations := max(n, 20)
 	if op == "incast" {
-		iterations = max(100, p.config.Peers*n)
+		each, err := p.bandwidth(n)
+		for range n {
+			to = append(to, int64(each)*int64(p.config.Peers))
+		}
+		return to, err
 	}
-	out, err := p.run(p.title(op), iterations, 10)
+	// In cycles: perftest's own calibration of its clock fails on noisy hosts, and it then prints inf.
+	mhz, err := cpuMHz()
 	if err != nil {
 		return to, err
 	}
-	if op == "incast" {
-		mb, err := averageBandwidth(out)
-		if err != nil {
-			return to, err
-		}
-		took := float64(p.config.Peers*p.config.Bytes) / (mb * (1 << 20)) * float64(time.Second)
-		for range n {
-			to = append(to, int64(took))
-		}
-		return to, nil
+	out, _, err := p.run("ib_read_lat", max(n, 20), "-U", "-C")
+	if err != nil {
+		return to, err
 	}
+	before := len(to)
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	for lines.Scan() {
-		if _, usec, ok := strings.Cut(lines.Text(), ", "); ok {
-			if v, err := strconv.ParseFloat(strings.TrimSpace(usec), 64); err == nil {
-				to = append(to, int64(v*1e3))
+		if _, cycles, ok := strings.Cut(lines.Text(), ", "); ok {
+			if v, err := strconv.ParseFloat(strings.TrimSpace(cycles), 64); err == nil {
+				to = append(to, int64(v/mhz*1e3))
 			}
 		}
 	}
-	if len(to) == 0 {
+	if len(to) == before {
 		return to, fmt.Errorf("ib_read_lat printed no latencies: %s", out)
 	}
 	return to, nil
 }
 
-func (p *perftest) run(tool string, n, tries int) ([]byte, error) {
-	args := []string{"-R", "-F", "-s", strconv.Itoa(p.config.Bytes), "-n", strconv.Itoa(n)}
-	if tool == "ib_read_lat" {
-		args = append(args, "-U")
+// bandwidth is the time of one read among many, by the clock: a long run less a short one.
+func (p *perftest) bandwidth(n int) (time.Duration, error) {
+	short, more := 50, max(100, n*p.config.Peers)
+	_, less, err := p.run("ib_read_bw", short)
+	if err != nil {
+		return 0, err
 	}
+	_, whole, err := p.run("ib_read_bw", short+more)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, whole-less) / time.Duration(more), nil
+}
+
+// run runs server and client once and returns the client's output and time.
+func (p *perftest) run(tool string, n int, args ...string) (out []byte, took time.Duration, err error) {
+	args = append([]string{"-R", "-F", "-s", strconv.Itoa(p.config.Bytes), "-n", strconv.Itoa(n)}, args...)
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	server := exec.CommandContext(ctx, tool, args...)
 	if err := server.Start(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer server.Wait()
-	var out []byte
-	var err error
 	for range 20 { // until the server listens
 		time.Sleep(200 * time.Millisecond)
+		began := time.Now()
 		if out, err = exec.CommandContext(ctx, tool, append(args, p.config.Listen)...).CombinedOutput(); err == nil {
-			break
+			return out, time.Since(began), nil
 		}
-	}
-	// perftest calibrates a cycle counter; on a noisy host it fails to and prints zeros or infinities.
-	if err == nil && bytes.Contains(out, []byte("Correlation coefficient")) {
-		if tries > 0 {
-			server.Wait()
-			return p.run(tool, n, tries-1)
-		}
-		err = errors.New("its clock cannot be calibrated here")
-	}
-	if err == nil {
-		return out, nil
 	}
 	cancel()
-	return nil, fmt.Errorf("%s: %w: %s", tool, err, out)
+	return nil, 0, fmt.Errorf("%s: %w: %s", tool, err, out)
 }
 
-// averageBandwidth reads "BW average[MB/sec]" from ib_read_bw's table.
-func averageBandwidth(out []byte) (float64, error) {
-	after := false
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "BW average") {
-			after = true
-			continue
-		}
-		if f := strings.Fields(line); after && len(f) >= 4 {
-			mb, err := strconv.ParseFloat(f[3], 64)
-			if err != nil || mb <= 0 {
-				return 0, fmt.Errorf("ib_read_bw printed bandwidth %q: %s", f[3], out)
-			}
-			return mb, nil
+// cpuMHz is the rate of the cycle counter, as the kernel calibrated it.
+func cpuMHz() (float64, error) {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "cpu MHz" {
+			return strconv.ParseFloat(strings.TrimSpace(v), 64)
 		}
 	}
-	return 0, fmt.Errorf("ib_read_bw printed no bandwidth: %s", out)
+	return 0, fmt.Errorf("%w: /proc/cpuinfo tells no cpu MHz", errNoReference)
 }
