@@ -53,9 +53,13 @@ func check(t *testing.T, cases []Case, capture bool) {
 
 func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true) }
 
-func TestNetworksAgreeWithONNXRuntime(t *testing.T) { checkNetworks(t, func() []Case { return Networks()[:2] }, false) }
+func TestNetworksAgreeWithONNXRuntime(t *testing.T) {
+	checkNetworks(t, func() []Case { return Networks()[:2] }, false)
+}
 
-func TestEncoderAgreesWithONNXRuntime(t *testing.T) { checkNetworks(t, func() []Case { return Networks()[2:] }, true) }
+func TestEncoderAgreesWithONNXRuntime(t *testing.T) {
+	checkNetworks(t, func() []Case { return Networks()[2:] }, true)
+}
 
 // checkNetworks leaves the race detector out: a network's arithmetic in Go takes minutes under it, and
 // the operators have shown the same code.
