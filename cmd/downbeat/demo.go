@@ -98,7 +98,7 @@ func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) erro
 		return err
 	}
 	fmt.Printf("%d models, %.0f requests/s of rendered street scenes, Poisson, for %v:\n", len(o.Models), f.shape.Rate, span)
-	r, err := sendLoad(ctx, p.client, o, f.shape.Seed)
+	r, err := p.sendLoad(ctx, o, f.shape.Seed)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (p *parts) probe(ctx context.Context, f loadFlags) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		target, err := newTarget(p.client, o, f.shape.Seed)
+		target, err := p.newTarget(o, f.shape.Seed)
 		if err != nil {
 			return 0, err
 		}

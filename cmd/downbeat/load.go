@@ -57,7 +57,7 @@ func runLoad(ctx context.Context, args []string) error {
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
-	r, err := sendLoad(ctx, p.client, o, f.shape.Seed)
+	r, err := p.sendLoad(ctx, o, f.shape.Seed)
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
@@ -109,18 +109,23 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	return o, err
 }
 
-// newTarget prepares inputs for the plan's models.
-func newTarget(client *frontend.Client, o load.Options, seed uint64) (*load.Client, error) {
+// newTarget prepares inputs for the plan's models. The gateway of this process, if there is one,
+// sees the requests.
+func (p *parts) newTarget(o load.Options, seed uint64) (*load.Client, error) {
 	names := make([]string, len(o.Models))
 	for i, m := range o.Models {
 		names[i] = m.Name
 	}
-	return load.NewClient(client, names, seed)
+	t, err := load.NewClient(p.client, names, seed)
+	if err == nil && p.gateway != nil {
+		t.Do = p.gateway.Do
+	}
+	return t, err
 }
 
 // sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
-func sendLoad(ctx context.Context, client *frontend.Client, o load.Options, seed uint64) (*load.Report, error) {
-	target, err := newTarget(client, o, seed)
+func (p *parts) sendLoad(ctx context.Context, o load.Options, seed uint64) (*load.Report, error) {
+	target, err := p.newTarget(o, seed)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -117,6 +118,29 @@ func (p *parts) openScheduler(listen string) error {
 	return nil
 }
 
+// openMetrics serves the scheduler's metrics on an address of their own; empty: nowhere.
+func (p *parts) openMetrics(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	ln, err := control.Listen(addr)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	metrics, stop := gateway.SchedulerMetrics(p.engine)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	go func() {
+		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			p.fail(fmt.Errorf("metrics: %w", err))
+		}
+	}()
+	p.onClose(func() error { stop(); return s.Close() })
+	p.log.Info("metrics", "address", ln.Addr().String())
+	return nil
+}
+
 // data is the data plane's configuration of a frontend or a backend.
 func (p *parts) data() (rdma.Config, error) {
 	t, err := p.config.PeerTLS()
@@ -197,6 +221,7 @@ func (p *parts) openGateway(ctx context.Context) error {
 		o.Scheduler = p.engine
 	}
 	g := gateway.New(p.client, o)
+	p.gateway = g
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

@@ -23,8 +23,13 @@ func serveCommand() command {
 }
 
 func schedulerCommand() command {
-	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to", nil,
-		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) })
+	metrics := ""
+	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to",
+		func(fs *flag.FlagSet) {
+			fs.StringVar(&metrics, "metrics", "127.0.0.1:8002", "`address` for /metrics; empty: none")
+		},
+		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) },
+		func(_ context.Context, p *parts) error { return p.openMetrics(metrics) })
 }
 
 func gatewayCommand() command {
