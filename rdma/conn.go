@@ -299,7 +299,6 @@ func (c *conn) grant(key uint64) error {
 
 // sendGrant queues a grant; over a Unix socket the segment's descriptor goes with it.
 func (c *conn) sendGrant(s *segment, key uint64, rkey uint32, base uint64) {
-	s.given.Store(true)
 	g := layoutOf(s)
 	g.rkey, g.base = rkey, base
 	c.mu.Lock()

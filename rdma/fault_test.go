@@ -306,6 +306,39 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
+// Memory follows a change of sizes, but not from under a peer that may read it.
+func TestPoolFollowsSizes(t *testing.T) {
+	n := open(t, Config{PoolBytes: 8 << 20, Token: "t", Providers: []string{"shm"}})
+	for round := range 3 {
+		for _, size := range []int{2000, 1 << 20, 150 << 10, 4 << 20} {
+			var all []*Buffer
+			for range 2 {
+				b, err := n.Alloc(size)
+				if err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				fill(b.Bytes(), size)
+				all = append(all, b)
+			}
+			for _, b := range all {
+				b.Free()
+			}
+		}
+	}
+	p := connect(t, open(t, Config{Token: "t", Providers: []string{"shm"}}), n.Addr())
+	b := alloc(t, n, 4<<20)
+	r := b.Offer()
+	for range 3 {
+		if _, err := readInto(t, p, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Free()
+	if _, err := n.Alloc(6 << 20); !errors.Is(err, ErrNoMemory) {
+		t.Errorf("a segment was taken from under its reader: %v", err)
+	}
+}
+
 func TestSizeClasses(t *testing.T) {
 	last := -1
 	for _, size := range []int{1, 1024, 1025, 1280, 1281, 4096, 4097, 5000, 150 << 10, 1 << 20, 1<<20 + 1, BufferMax - 1, BufferMax} {

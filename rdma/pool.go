@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ const (
 type pool struct {
 	bound int64
 	pin   func(*segment) error // registers a new segment with verbs; nil without
+	unpin func(*segment)       // undoes it
 	segs  atomic.Pointer[[]*segment]
 
 	mu      sync.Mutex // protects all below and the growing of segs
@@ -67,6 +69,7 @@ func (p *pool) alloc(size int) (*Buffer, error) {
 	last := len(p.free[class]) - 1
 	b := p.free[class][last]
 	p.free[class] = p.free[class][:last]
+	b.seg.live++
 	p.mu.Unlock()
 	b.size = size
 	b.held.Store(true)
@@ -80,14 +83,21 @@ func (p *pool) grow(class, stride int) error {
 	if p.closed {
 		return ErrClosed
 	}
-	segs := *p.segs.Load()
 	slots := max(1, min(max(segmentBytes, min(8*stride, segmentLarge))/stride, slotsMax))
+	if p.mapped+int64(stride) > p.bound {
+		p.shrink(stride)
+	}
+	segs := *p.segs.Load()
 	for ; slots > 1 && p.mapped+int64(slots*stride) > p.bound; slots /= 2 {
 	}
-	if p.mapped+int64(slots*stride) > p.bound || len(segs) == segmentsMax {
+	index := slices.Index(segs, nil)
+	if index < 0 {
+		index = len(segs)
+	}
+	if p.mapped+int64(slots*stride) > p.bound || index == segmentsMax {
 		return fmt.Errorf("%w: %d bytes asked, %d of %d bytes registered", ErrNoMemory, stride, p.mapped, p.bound)
 	}
-	s, err := newSegment(p, len(segs), stride, slots)
+	s, err := newSegment(p, index, stride, slots)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoMemory, err)
 	}
@@ -97,7 +107,11 @@ func (p *pool) grow(class, stride int) error {
 			return fmt.Errorf("%w: register %d bytes: %w", ErrNoMemory, slots*stride, err)
 		}
 	}
-	grown := append(append(make([]*segment, 0, len(segs)+1), segs...), s)
+	grown := slices.Clone(segs)
+	if index == len(grown) {
+		grown = append(grown, nil)
+	}
+	grown[index] = s
 	p.segs.Store(&grown)
 	p.mapped += int64(slots * stride)
 	if cap(p.free[class]) < len(p.free[class])+slots {
@@ -111,12 +125,39 @@ func (p *pool) grow(class, stride int) error {
 	return nil
 }
 
+// shrink unmaps segments of other classes that nobody uses, until stride bytes fit, so that memory
+// follows a change of sizes. A segment that a peer has access to stays: its bytes may be read. p.mu
+// is held.
+func (p *pool) shrink(stride int) {
+	segs := slices.Clone(*p.segs.Load())
+	for i, s := range segs {
+		if p.mapped+int64(stride) <= p.bound {
+			break
+		}
+		if s == nil || s.live > 0 || s.given.Load() {
+			continue
+		}
+		class, _ := classOf(s.stride)
+		p.free[class] = slices.DeleteFunc(p.free[class], func(b *Buffer) bool { return b.seg == s })
+		segs[i] = nil
+		p.segs.Store(ptr(slices.Clone(segs)))
+		if p.unpin != nil {
+			p.unpin(s)
+		}
+		p.mapped -= int64(len(s.bufs) * s.stride)
+		s.unmap()
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
 // reclaim puts a buffer back that nobody holds and nobody reads.
 func (p *pool) reclaim(b *Buffer) {
 	class, stride := classOf(b.size)
 	p.live.Add(-1)
 	p.liveBytes.Add(-int64(stride))
 	p.mu.Lock()
+	b.seg.live--
 	p.free[class] = append(p.free[class], b)
 	p.mu.Unlock()
 }
@@ -134,7 +175,7 @@ func (p *pool) nonce() uint64 {
 func (p *pool) find(r Remote) *Buffer {
 	segs := *p.segs.Load()
 	at, slot := keySegment(r.Key), keySlot(r.Key)
-	if at >= len(segs) || slot >= len(segs[at].bufs) || r.Key == 0 {
+	if at >= len(segs) || segs[at] == nil || slot >= len(segs[at].bufs) || r.Key == 0 {
 		return nil
 	}
 	b := &segs[at].bufs[slot]
@@ -146,13 +187,14 @@ func (p *pool) find(r Remote) *Buffer {
 	return b
 }
 
-// segment returns the segment of a live key, or nil.
+// segment returns the segment of a live key, to be given to a peer, or nil. From then on it stays.
 func (p *pool) segment(key uint64) *segment {
 	b := p.find(Remote{Key: key})
 	if b == nil {
 		return nil
 	}
 	defer b.unpin()
+	b.seg.given.Store(true)
 	return b.seg
 }
 
@@ -163,6 +205,7 @@ func (p *pool) close(wait time.Duration) error {
 	p.closed = true
 	segs := *p.segs.Load()
 	p.mu.Unlock()
+	segs = slices.DeleteFunc(slices.Clone(segs), func(s *segment) bool { return s == nil })
 	for _, s := range segs {
 		for i := range s.bufs {
 			s.bufs[i].retract()
@@ -184,6 +227,9 @@ func (p *pool) close(wait time.Duration) error {
 // anyHeld tells whether some buffer still waits for its owner's Free (and not for a reader).
 func (p *pool) anyHeld() bool {
 	for _, s := range *p.segs.Load() {
+		if s == nil {
+			continue
+		}
 		for i := range s.bufs {
 			if s.bufs[i].held.Load() {
 				return true

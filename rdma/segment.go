@@ -23,7 +23,7 @@ type segment struct {
 	data   int    // where slot 0 begins
 	bufs   []Buffer
 	given  atomic.Bool // some peer was given access to it
-	mr     any         // the verbs provider's registration; set once before the segment is published
+	live   int         // buffers in use; the pool's lock protects it
 }
 
 const (

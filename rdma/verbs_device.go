@@ -219,7 +219,7 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 	if err := check(C.db_open(name, C.int(place.port), C.int(place.gid), &d.handle, &d.info), "open device "+place.device); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
 	}
-	n.pool.pin = d.register
+	n.pool.pin, n.pool.unpin = d.register, d.forget
 	return d, nil
 }
 
@@ -242,6 +242,19 @@ func (d *verbsDevice) register(s *segment) error {
 	})
 	d.regions.Store(&grown)
 	return nil
+}
+
+// forget undoes register.
+func (d *verbsDevice) forget(s *segment) {
+	base := uintptr(unsafe.Pointer(&s.mem[0]))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.regions.Store(ptr(slices.DeleteFunc(slices.Clone(*d.regions.Load()), func(r verbsRegion) bool {
+		if r.base == base {
+			C.db_deregister(r.mr)
+		}
+		return r.base == base
+	})))
 }
 
 // region finds the registered segment that holds b, or nil.
