@@ -35,6 +35,7 @@ type parts struct {
 	server  *control.Server // with engine
 	backend *backend.Service
 	client  *frontend.Client
+	gateway *gateway.Gateway
 }
 
 // newParts reads what every part needs: the secret, and where the log goes.
