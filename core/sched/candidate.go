@@ -14,16 +14,24 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		return
 	}
 	if m.state != waiting {
-		m.state, m.timer = waiting, Never
+		m.state, m.timer, m.offered = waiting, Never, 0
 	}
-	// The ranker hears of some arrivals only: it may grant a GPU early by older news, and the
-	// grant is declined when the newest say so.
-	p.offer(m, n, false, ripeAt)
+	// The ranker hears of a waiting candidate when it may be worth a GPU, and then of some
+	// arrivals only: it may grant a GPU early by older news, and the grant is declined when the
+	// newest say so.
+	step := n + 1
+	if m.load >= tight {
+		step = n / newsEvery
+		p.offer(m, n, false, ripeAt)
+	} else if 2*n >= 3*int(m.offered) && m.growth(now) <= p.o.growthMax(m.load) {
+		m.offered = int32(n)
+		p.offer(m, n, false, ripeAt)
+	}
 	if ripeAt < m.timer {
 		// Growth brings ripeAt forward; a timer set ahead of it stays right until then, and most
 		// requests need not look.
 		m.timer, m.calm = ripeAt, int32(n)
-		size := min(2*n+2, int(m.max))
+		size := min(n+step+1, int(m.max))
 		if ahead := head - Time(m.lead[size]); ahead > now && ahead < ripeAt {
 			m.timer, m.calm = ahead, int32(size-1)
 		}
@@ -31,12 +39,21 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	}
 }
 
+// newsEvery is how the ranker hears of a waiting candidate when GPUs are scarce: whenever it grew
+// by one newsEvery-th.
+const newsEvery = 8
+
 // ripeAt returns when waiting stops being free; now for a batch that cannot grow.
 func (m *model) ripeAt(now Time) Time {
 	if m.q.n >= int(m.max) {
 		return now
 	}
 	return m.q.first - Time(m.lead[m.q.n+1])
+}
+
+// growth returns the share by which the candidate is expected to grow until it is ripe.
+func (m *model) growth(now Time) float64 {
+	return m.pace.growth(now, m.last, m.ripeAt(now), m.q.n)
 }
 
 // settle drops the heads that no batch can meet, and then brings candidate and timer up to date
@@ -119,7 +136,7 @@ func (p *Partition) start(now Time, b int, freeAt Time) Time {
 // allows is declined.
 func (p *Partition) form(now Time, m *model, g Grant) int {
 	p.expire(p.start(now, 1, g.FreeAt).Add(m.exec[1]), m)
-	if m.q.n == 0 || g.Early && m.pace.growth(now, m.last, m.ripeAt(now), m.q.n) > g.Growth {
+	if m.q.n == 0 || g.Early && m.growth(now) > g.Growth {
 		return 0
 	}
 	skip, b := p.pick(now, m, g)

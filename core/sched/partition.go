@@ -96,7 +96,9 @@ type model struct {
 	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
 	slo     Duration
 	prof    *profile.Profile
-	_       [40]byte // to a multiple of the line
+	load    float64  // u as of the latest grant
+	offered int32    // waiting: the size that the ranker knows, 0: none
+	_       [24]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -293,11 +295,12 @@ func (p *Partition) Grant(now Time, g Grant) {
 	now = p.clock(now)
 	f := Free{Model: g.Model, SubCluster: g.SubCluster, GPU: g.GPU, Epoch: g.Epoch, FreeAt: g.FreeAt}
 	m, at := p.find(g.Model)
-	if m == nil {
+	if m == nil || m.sub != g.SubCluster { // gone, or back in another sub-cluster
 		p.out.Frees = append(p.out.Frees, f)
 		return
 	}
 	m.rate.update(now, m)
+	m.load = g.Load
 	if b := p.form(now, m, g); b > 0 {
 		m.grantAt = now
 		start := p.start(now, b, g.FreeAt)

@@ -196,6 +196,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		r.stats.Stale++
 		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
 	}
+	freeAt = max(0, freeAt)
 	o := g.orders[k]
 	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
 		r.spent -= early
@@ -270,21 +271,31 @@ func (r *Ranker) GPUs() int { return r.count }
 // growthMax is the share of growth that a waiting candidate may forgo to run on an idle GPU now.
 // Deferring keeps batches large and the busy fraction true to the load, so it is small; but when
 // the demand needs nearly all GPUs, an idle one is capacity lost for the next burst, and the more
-// of them idle the more may be forgone. Below Options.Prompt no candidate has to wait.
+// of them idle the more may be forgone.
 func (r *Ranker) growthMax() float64 {
 	u := r.load()
+	if u < tight || u < r.o.Prompt {
+		return r.o.growthMax(u)
+	}
+	return min(growthMost, growthBase+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
+}
+
+// growthMax is the most that a Ranker may allow at a load u, whatever idles. Below Prompt no
+// candidate has to wait.
+func (o *Options) growthMax(u float64) float64 {
 	switch {
-	case u < r.o.Prompt:
+	case u < o.Prompt:
 		return math.Inf(1)
 	case u < tight:
 		return growthBase
 	}
-	return growthBase + growthIdle*float64(r.idle.n)
+	return growthMost
 }
 
 const (
 	growthBase = 0.2
-	growthIdle = 0.1
+	growthIdle = 0.7 // per √N: the number of idle GPUs scatters with the root of their number
+	growthMost = 1
 	tight      = 0.85
 )
 

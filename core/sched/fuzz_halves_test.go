@@ -1,0 +1,287 @@
+package sched
+
+import (
+	"testing"
+	"time"
+)
+
+// FuzzHalves drives Partitions and Rankers whose messages wait in mailboxes, as long as the tape
+// says: grants answer candidates that have changed or gone, GPUs leave with grants under way. The
+// messages from one to another arrive in order.
+func FuzzHalves(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4096 {
+			return
+		}
+		if first, second := playHalves(t, b), playHalves(t, b); first != second {
+			t.Fatalf("I7: the same calls gave other outputs")
+		}
+	})
+}
+
+const fuzzParts = 2
+
+// letter is a message from a Partition to a Ranker.
+type letter struct {
+	free      Free
+	candidate Candidate
+	isFree    bool
+}
+
+type halves struct {
+	*ledger
+	tape
+	parts   [fuzzParts]*Partition
+	rankers [fuzzSubs]*Ranker
+	out     [fuzzParts][fuzzSubs][]letter
+	grants  [fuzzSubs][fuzzParts][]Grant
+	count   [fuzzSubs]int // GPUs
+}
+
+func playHalves(t *testing.T, b []byte) uint64 {
+	h := &halves{ledger: newLedger(t), tape: tape{b}}
+	for i := range h.parts {
+		h.parts[i] = NewPartition(Options{Number: uint16(i)})
+	}
+	for i := range h.rankers {
+		h.rankers[i] = NewRanker(uint32(i), Options{})
+		h.addGPU(GPUID(i), uint32(i))
+		m := Model{Profile: line(t, time.Millisecond, 2*time.Millisecond, 1+3*i), SLO: 20 * ms, SubCluster: uint32(i)}
+		h.added(ModelID(i), m, h.part(ModelID(i)).AddModel(0, ModelID(i), m))
+		h.collect(h.part(ModelID(i)))
+	}
+	for h.more() {
+		h.step()
+	}
+	h.drain()
+	return h.hash
+}
+
+func (h *halves) part(m ModelID) *Partition { return h.parts[m%fuzzParts] }
+
+func (h *halves) step() {
+	switch h.n(20) {
+	default:
+		r := h.request(&h.tape, h.now)
+		p := h.part(r.Model)
+		h.enqueued(r, p.Enqueue(h.now, r))
+		h.collect(p)
+	case 6, 7:
+		h.tell(h.now.Add(max(0, h.span())))
+	case 8, 9:
+		p := h.parts[h.n(fuzzParts)]
+		p.Advance(h.now)
+		h.collect(p)
+	case 10, 11:
+		h.rank(uint32(h.n(fuzzSubs)))
+	case 12, 13:
+		h.deliver(h.n(fuzzParts), h.n(fuzzSubs))
+	case 14, 15:
+		h.grant(h.n(fuzzSubs), h.n(fuzzParts))
+	case 16:
+		b, id, at := h.completion(&h.tape)
+		if g := h.gpus[id]; g != nil {
+			h.complete(b, id, at, g)
+		}
+	case 17:
+		h.addGPU(GPUID(h.n(fuzzGPUs)), uint32(h.n(fuzzSubs)))
+	case 18:
+		if id := GPUID(h.n(fuzzGPUs)); h.gpus[id] != nil {
+			sub := h.gpus[id].sub
+			delete(h.gpus, id)
+			h.rankers[sub].RemoveGPU(h.now, id)
+			h.setGPUs(sub, -1)
+		}
+	case 19:
+		id, m := h.model(&h.tape)
+		p := h.part(id)
+		if _, known := h.models[id]; known && h.byte() > 128 {
+			p.RemoveModel(h.now, id)
+			delete(h.models, id)
+		}
+		h.added(id, m, p.AddModel(h.now, id, m))
+		h.collect(p)
+	}
+}
+
+// complete tells a Ranker of a batch whose Free it has.
+func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
+	r := h.rankers[g.sub]
+	for i := uint8(0); i < r.gpus[id].ahead; i++ {
+		if r.gpus[id].orders[i].id == b {
+			h.completed(b, id, at, r.Complete(h.now, b, id, at))
+			return
+		}
+	}
+	if r.Complete(h.now, b, id, at) == nil {
+		h.t.Fatalf("batch %d of gpu %d completed, but the ranker has not heard of it", b, id)
+	}
+}
+
+// collect takes what a Partition put out.
+func (h *halves) collect(p *Partition) {
+	n := 0
+	for h.parts[n] != p {
+		n++
+	}
+	o := p.Outputs()
+	for _, d := range o.Drops {
+		h.dropped(d)
+	}
+	k := 0
+	for _, f := range o.Frees {
+		h.out[n][f.SubCluster] = append(h.out[n][f.SubCluster], letter{free: f, isFree: true})
+		if f.Batch == 0 {
+			continue
+		}
+		b := o.Batches[k]
+		k++
+		if b.ID != f.Batch || b.GPU != f.GPU || b.ExecAt != f.Start || b.Finish != f.FreeAt {
+			h.t.Fatalf("I5: %+v is answered by %+v", b, f)
+		}
+		if !h.current(f) { // the GPU has gone meanwhile: the driver sends its batch nowhere
+			b.GPU = IDLimit
+		}
+		h.batch(b)
+	}
+	if k != len(o.Batches) {
+		h.t.Fatalf("I5: %d batches, but %d of the Frees have one", len(o.Batches), k)
+	}
+	for _, c := range o.Candidates {
+		h.out[n][c.SubCluster] = append(h.out[n][c.SubCluster], letter{candidate: c})
+	}
+	o.Reset()
+}
+
+// current says whether a Free speaks of a GPU as it is now.
+func (h *halves) current(f Free) bool {
+	g := h.gpus[f.GPU]
+	return g != nil && g.sub == f.SubCluster && h.rankers[f.SubCluster].gpus[f.GPU].epoch == f.Epoch
+}
+
+// deliver hands a Ranker the oldest message of a Partition.
+func (h *halves) deliver(part, sub int) bool {
+	box := &h.out[part][sub]
+	if len(*box) == 0 {
+		return false
+	}
+	m := (*box)[0]
+	*box = (*box)[1:]
+	if m.isFree {
+		h.rankers[sub].Free(h.now, m.free)
+	} else {
+		h.rankers[sub].Candidate(h.now, m.candidate)
+	}
+	return true
+}
+
+// rank lets a Ranker match.
+func (h *halves) rank(sub uint32) {
+	for _, g := range h.rankers[sub].Advance(h.now) {
+		n := int(g.Model % fuzzParts)
+		h.grants[sub][n] = append(h.grants[sub][n], g)
+	}
+}
+
+// grant hands a Partition the oldest Grant of a Ranker; exactly one Free answers it.
+func (h *halves) grant(sub, part int) bool {
+	box := &h.grants[sub][part]
+	if len(*box) == 0 {
+		return false
+	}
+	g := (*box)[0]
+	*box = (*box)[1:]
+	p := h.parts[part]
+	p.Grant(h.now, g)
+	if f := p.Outputs().Frees; len(f) != 1 || f[0].GPU != g.GPU || f[0].Epoch != g.Epoch || f[0].Model != g.Model || f[0].SubCluster != g.SubCluster {
+		h.t.Fatalf("I5: %+v is answered by %+v", g, f)
+	}
+	h.collect(p)
+	return true
+}
+
+func (h *halves) addGPU(id GPUID, sub uint32) {
+	if h.gpus[id] != nil {
+		return
+	}
+	if err := h.rankers[sub].AddGPU(h.now, id); err != nil {
+		h.t.Fatal(err)
+	}
+	h.gpus[id] = &fuzzGPU{free: h.now, sub: sub}
+	h.setGPUs(sub, 1)
+}
+
+func (h *halves) setGPUs(sub uint32, more int) {
+	h.count[sub] += more
+	for _, p := range h.parts {
+		p.SetGPUs(h.now, sub, h.count[sub])
+	}
+}
+
+// drain delivers everything and lets time pass until no deadline is ahead.
+func (h *halves) drain() {
+	last := h.now
+	for _, all := range h.live {
+		for _, r := range all {
+			if r.Deadline != Never {
+				last = max(last, r.Deadline)
+			}
+		}
+	}
+	for calls := 0; ; calls++ {
+		at := Never
+		for _, p := range h.parts {
+			p.Advance(h.now)
+			h.collect(p)
+		}
+		for h.settle() {
+		}
+		for _, p := range h.parts {
+			at = min(at, p.NextWake())
+		}
+		for _, r := range h.rankers {
+			at = min(at, r.NextWake())
+		}
+		if at > last {
+			break
+		}
+		if at > h.now {
+			calls = 0
+		}
+		if calls > 1000 {
+			h.t.Fatalf("at %d the halves ask for %d again and again", h.now, at)
+		}
+		h.tell(at)
+	}
+	for id, all := range h.live {
+		if all[0].Deadline != Never {
+			h.t.Fatalf("I1: request %d never ended: %+v", id, all)
+		}
+	}
+	for _, r := range h.rankers {
+		for id := range r.gpus {
+			if r.gpus[id].state == granted {
+				h.t.Fatalf("I5: gpu %d is granted, but nobody has it", id)
+			}
+		}
+	}
+}
+
+// settle delivers all messages; false: there were none.
+func (h *halves) settle() (worked bool) {
+	for sub := range h.rankers {
+		for part := range h.parts {
+			for h.deliver(part, sub) {
+				worked = true
+			}
+		}
+		h.rank(uint32(sub))
+		for part := range h.parts {
+			for h.grant(sub, part) {
+				worked = true
+			}
+		}
+	}
+	return worked
+}

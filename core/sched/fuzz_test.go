@@ -1,0 +1,426 @@
+package sched
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// tape reads the calls of a fuzz run from bytes; at its end everything is 0.
+type tape struct{ b []byte }
+
+func (t *tape) more() bool { return len(t.b) > 0 }
+
+func (t *tape) byte() int {
+	if len(t.b) == 0 {
+		return 0
+	}
+	x := t.b[0]
+	t.b = t.b[1:]
+	return int(x)
+}
+
+func (t *tape) n(n int) int { return t.byte() % n }
+
+// span returns −64 ms to 63.5 ms, mostly small.
+func (t *tape) span() Duration { return Duration(int8(t.byte())) * Duration(t.n(5)+1) * 100_000 }
+
+const (
+	fuzzModels = 6
+	fuzzGPUs   = 10
+	fuzzSubs   = 3
+)
+
+// ledger follows what a scheduler puts out and checks its invariants.
+type ledger struct {
+	t          *testing.T
+	now        Time // the latest that the scheduler was told: it must not go back
+	ctrl, data Duration
+	live       map[RequestID][]Request
+	twice      map[RequestID]bool // ids that were live more than once: the plan cannot be told apart
+	models     map[ModelID]Model
+	gpus       map[GPUID]*fuzzGPU
+	sent       []Batch // all of them, without requests
+	nextID     RequestID
+	hash       uint64
+}
+
+type fuzzGPU struct {
+	free  Time
+	ahead []Batch
+	sub   uint32
+}
+
+func newLedger(t *testing.T) *ledger {
+	return &ledger{t: t, live: map[RequestID][]Request{}, twice: map[RequestID]bool{}, models: map[ModelID]Model{}, gpus: map[GPUID]*fuzzGPU{}}
+}
+
+// tell is the time that the scheduler goes by when it is told now.
+func (l *ledger) tell(now Time) Time {
+	l.now = max(l.now, now)
+	return now
+}
+
+func (l *ledger) mix(x ...int64) {
+	for _, v := range x {
+		l.hash = (l.hash ^ uint64(v)) * 1099511628211
+		l.hash ^= l.hash >> 31
+	}
+}
+
+func (l *ledger) queued() int {
+	n := 0
+	for _, r := range l.live {
+		n += len(r)
+	}
+	return n
+}
+
+// request draws a request; some ids are live already, some models unknown, some deadlines past.
+func (l *ledger) request(t *tape, now Time) Request {
+	l.nextID++
+	r := Request{ID: l.nextID, Model: ModelID(t.n(fuzzModels + 1)), Deadline: now.Add(t.span() + 20*ms)}
+	switch k := t.byte(); {
+	case k < 16 && r.ID > 8:
+		r.ID -= RequestID(k % 8)
+	case k < 24:
+		r.Model = IDLimit + ModelID(k)
+	case k < 28:
+		r.Deadline = Never
+	case k < 32:
+		r.Deadline = -Never
+	case k > 200:
+		r.Priority = Priority(k)
+	}
+	return r
+}
+
+func (l *ledger) enqueued(r Request, why Reason) {
+	l.mix(1, int64(r.ID), int64(why))
+	if why != ReasonNone {
+		return
+	}
+	if _, known := l.models[r.Model]; !known || r.Deadline < l.now {
+		l.t.Fatalf("at %d request %+v was taken in", l.now, r)
+	}
+	if len(l.live[r.ID]) > 0 {
+		l.twice[r.ID] = true
+	}
+	l.live[r.ID] = append(l.live[r.ID], r)
+}
+
+func (l *ledger) end(id RequestID) Request {
+	l.t.Helper()
+	all := l.live[id]
+	if len(all) == 0 {
+		l.t.Fatalf("I1: request %d ended, but is not queued", id)
+	}
+	if len(all) == 1 {
+		delete(l.live, id)
+	} else {
+		l.live[id] = all[1:]
+	}
+	return all[0]
+}
+
+func (l *ledger) dropped(d Drop) {
+	l.mix(2, int64(d.ID), int64(d.Reason))
+	if d.Reason == ReasonNone || d.Reason >= ReasonCount {
+		l.t.Fatalf("drop %+v has no reason", d)
+	}
+	l.end(d.ID)
+}
+
+func (l *ledger) batch(b Batch) {
+	n := len(b.Requests)
+	l.mix(3, int64(b.ID), int64(b.GPU), int64(b.ExecAt), int64(b.Finish), int64(n))
+	m, known := l.models[b.Model]
+	if !known || n == 0 || n > m.Profile.Max() || b.Finish != b.ExecAt.Add(Duration(m.Profile.Exec(n))) {
+		l.t.Fatalf("I4: batch %+v", b)
+	}
+	if b.ExecAt > b.Latest || b.ExecAt < l.now.Add(l.ctrl+Duration(n)*l.data) {
+		l.t.Fatalf("I3: at %d (delays %d, %d) batch %+v", l.now, l.ctrl, l.data, b)
+	}
+	for _, id := range b.Requests {
+		r := l.end(id)
+		if !l.twice[id] && (r.Model != b.Model || r.Deadline < b.Finish) {
+			l.t.Fatalf("I3: request %+v in batch %+v", r, b)
+		}
+	}
+	if len(l.sent) > 0 && b.ID == l.sent[len(l.sent)-1].ID {
+		l.t.Fatalf("batch id %d is used twice", b.ID)
+	}
+	b.Requests = nil
+	l.sent = append(l.sent, b)
+	g := l.gpus[b.GPU]
+	if g == nil {
+		return // it has gone meanwhile; the driver sees that
+	}
+	if b.ExecAt < g.free || g.sub != m.SubCluster {
+		l.t.Fatalf("I2: gpu %d of %d is busy until %d: batch %+v of a model of %d", b.GPU, g.sub, g.free, b, m.SubCluster)
+	}
+	g.free = b.Finish
+	if g.ahead = append(g.ahead, b); len(g.ahead) > aheadMax {
+		l.t.Fatalf("gpu %d holds %d batches that have not completed", b.GPU, len(g.ahead))
+	}
+}
+
+// completion draws a Complete: mostly of a batch that a GPU has, some of one never sent.
+func (l *ledger) completion(t *tape) (BatchID, GPUID, Time) {
+	id := GPUID(t.n(fuzzGPUs))
+	b := BatchID(t.byte())
+	at := l.now.Add(t.span() / 4)
+	if g := l.gpus[id]; g != nil && len(g.ahead) > 0 && b > 8 {
+		x := g.ahead[int(b)%len(g.ahead)]
+		return x.ID, id, at
+	}
+	if n := len(l.sent); n > 0 && b > 4 {
+		return l.sent[int(b)%n].ID, id, at
+	}
+	return b, id, at
+}
+
+func (l *ledger) completed(b BatchID, id GPUID, at Time, err error) {
+	g := l.gpus[id]
+	k := -1
+	for i := 0; g != nil && i < len(g.ahead); i++ {
+		if g.ahead[i].ID == b {
+			k = i
+		}
+	}
+	if (k < 0) != errors.Is(err, ErrUnknown) || k >= 0 && err != nil {
+		l.t.Fatalf("Complete(%d, gpu %d): %v, place %d", b, id, err, k)
+	}
+	if k < 0 {
+		return
+	}
+	g.ahead = append(g.ahead[:0], g.ahead[k+1:]...)
+	g.free = at
+	for _, x := range g.ahead {
+		g.free = max(g.free, x.ExecAt).Add(x.Finish.Sub(x.ExecAt))
+	}
+}
+
+// model draws a model, some of them bad.
+func (l *ledger) model(t *tape) (ModelID, Model) {
+	id := ModelID(t.n(fuzzModels))
+	p, err := profile.Linear(time.Duration(t.n(20)+1)*100*time.Microsecond, time.Duration(t.n(50)+1)*100*time.Microsecond, t.n(12)+1)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	m := Model{Profile: p, SLO: Duration(p.Exec(1)) + Duration(t.byte())*100_000, SubCluster: uint32(t.n(fuzzSubs)), QueueMax: t.n(40)}
+	switch t.n(40) {
+	case 1:
+		m.SLO = Duration(p.Exec(1)) - 1
+	case 2:
+		m.Profile = nil
+	case 3:
+		m.SubCluster = SubClusterLimit
+	case 4:
+		m.Rate = -1
+	case 5:
+		id += IDLimit
+	case 6:
+		m.QueueMax = -1
+	case 7, 8, 9:
+		m.Rate = float64(t.byte()) * 100
+	}
+	return id, m
+}
+
+// added compares the answer to AddModel with what it must be.
+func (l *ledger) added(id ModelID, m Model, err error) {
+	_, known := l.models[id]
+	bad := known || m.Profile == nil || id >= IDLimit || m.SubCluster >= SubClusterLimit || m.Rate < 0 || m.QueueMax < 0 ||
+		m.SLO < Duration(m.Profile.Exec(1))
+	if bad != (err != nil) {
+		l.t.Fatalf("AddModel(%d, %+v) (known: %v): %v", id, m, known, err)
+	}
+	if err == nil {
+		l.models[id] = m
+	}
+}
+
+// FuzzScheduler calls a Scheduler in any order with anything, and checks I1 to I7.
+func FuzzScheduler(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4096 {
+			return
+		}
+		first, second := playScheduler(t, b), playScheduler(t, b)
+		if first != second {
+			t.Fatalf("I7: the same calls gave other outputs")
+		}
+	})
+}
+
+// play is a Scheduler under a ledger.
+type play struct {
+	*ledger
+	tape
+	s *Scheduler
+}
+
+func playScheduler(t *testing.T, b []byte) uint64 {
+	p := &play{ledger: newLedger(t), tape: tape{b}, s: New(Options{Prompt: float64(len(b)%3) / 4})}
+	for sub := range uint32(fuzzSubs) {
+		p.addModel(ModelID(sub), Model{Profile: line(t, time.Duration(sub+1)*time.Millisecond/2, 2*time.Millisecond, 1+3*int(sub)), SLO: 20 * ms, SubCluster: sub})
+		p.addGPU(GPUID(sub), sub)
+	}
+	for p.more() {
+		p.step()
+		p.check()
+	}
+	p.drain()
+	return p.hash
+}
+
+// step makes one call.
+func (p *play) step() {
+	now := p.now
+	switch op := p.n(24); op {
+	default:
+		r := p.request(&p.tape, now)
+		p.take(func() { p.enqueued(r, p.s.Enqueue(now, r)) })
+	case 8, 9:
+		p.tell(now.Add(max(0, p.span())))
+	case 10, 11, 12:
+		if at := p.s.NextWake(); at != Never && at.Sub(now) < 1000*ms {
+			now = p.tell(max(now, at))
+		}
+		p.take(func() { p.s.Advance(now) })
+	case 13, 14, 15:
+		b, g, at := p.completion(&p.tape)
+		p.take(func() { p.completed(b, g, at, p.s.Complete(now, b, g, at)) })
+	case 16:
+		p.cancel(now)
+	case 17: // time goes back
+		at := now.Add(-max(0, p.span()))
+		p.take(func() { p.s.Advance(at) })
+		r := p.request(&p.tape, now)
+		p.take(func() { p.enqueued(r, p.s.Enqueue(at, r)) })
+	case 18, 19:
+		p.addGPU(GPUID(p.n(fuzzGPUs)), uint32(p.n(fuzzSubs)))
+	case 20:
+		id := GPUID(p.n(fuzzGPUs + 1))
+		delete(p.gpus, id)
+		p.take(func() { p.s.RemoveGPU(now, id) })
+	case 21:
+		id, m := p.model(&p.tape)
+		p.addModel(id, m)
+	case 22:
+		id := ModelID(p.n(fuzzModels + 1))
+		p.take(func() { p.s.RemoveModel(now, id) })
+		delete(p.models, id)
+	case 23:
+		p.ctrl, p.data = p.span()/8, p.span()/64
+		ctrl, data := p.ctrl, p.data
+		p.ctrl, p.data = max(0, ctrl), max(0, data)
+		p.take(func() { p.s.SetNetworkDelay(now, ctrl, data) })
+	}
+}
+
+func (p *play) addGPU(id GPUID, sub uint32) {
+	known := p.gpus[id] != nil
+	if !known {
+		p.gpus[id] = &fuzzGPU{free: p.now, sub: sub}
+	}
+	p.take(func() {
+		if err := p.s.AddGPU(p.now, id, sub); known != errors.Is(err, ErrKnown) || !known && err != nil {
+			p.t.Fatalf("AddGPU(%d, %d) (known: %v): %v", id, sub, known, err)
+		}
+	})
+}
+
+func (p *play) addModel(id ModelID, m Model) {
+	p.take(func() { p.added(id, m, p.s.AddModel(p.now, id, m)) })
+}
+
+func (p *play) cancel(now Time) {
+	id := p.nextID - min(p.nextID, RequestID(p.byte()))
+	r := Request{ID: id, Model: ModelID(p.n(fuzzModels)), Deadline: now}
+	all := p.live[id]
+	sure := len(all) == 1 && p.byte() > 20
+	if sure {
+		r = all[0]
+	}
+	p.take(func() {
+		ok := p.s.Cancel(now, r)
+		if sure && !ok || ok && len(all) == 0 {
+			p.t.Fatalf("I1: Cancel(%+v) = %v, queued %v", r, ok, all)
+		}
+		if ok {
+			p.end(id)
+		}
+	})
+}
+
+// take makes a call and follows its actions.
+func (p *play) take(call func()) {
+	call()
+	batches, drops := p.s.Actions()
+	for _, d := range drops {
+		p.dropped(d)
+	}
+	for _, b := range batches {
+		p.batch(b)
+	}
+}
+
+// check looks at what must hold between calls.
+func (p *play) check() {
+	for _, r := range p.s.rankers {
+		for id := range r.gpus {
+			if g := &r.gpus[id]; g.state == granted || int(g.ahead) > aheadMax {
+				p.t.Fatalf("I5: gpu %d of sub-cluster %d is in state %d with %d batches between calls", id, r.number, g.state, g.ahead)
+			}
+		}
+	}
+	n := 0
+	for id, m := range p.models {
+		q := p.s.Queued(id)
+		if most := m.QueueMax; most > 0 && q > most {
+			p.t.Fatalf("I6: %d requests of model %d are queued, at most %d", q, id, most)
+		}
+		n += q
+	}
+	if n != p.queued() {
+		p.t.Fatalf("I1: %d requests are queued, %d were not answered", n, p.queued())
+	}
+}
+
+// drain calls the scheduler when it asks for it until every deadline has passed: nothing may be
+// left but what waits forever.
+func (p *play) drain() {
+	last := p.now
+	for _, all := range p.live {
+		for _, r := range all {
+			if r.Deadline != Never {
+				last = max(last, r.Deadline)
+			}
+		}
+	}
+	for calls := 0; ; calls++ {
+		at := p.s.NextWake()
+		if at > last {
+			break
+		}
+		if at > p.now {
+			calls = 0
+		}
+		if calls > 1000 {
+			p.t.Fatalf("at %d the scheduler asks for %d again and again", p.now, at)
+		}
+		p.tell(at)
+		p.take(func() { p.s.Advance(p.now) })
+		p.check()
+	}
+	for id, all := range p.live {
+		if all[0].Deadline != Never {
+			p.t.Fatalf("I1: request %d never ended: %+v", id, all)
+		}
+	}
+}
