@@ -9,6 +9,9 @@ export ORT_LIB
 
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo devel)
 PKGS    ?= ./...
+# What the binary can use besides: GPUs need nothing to build, verbs their headers.
+TAGS    ?= cuda$(if $(wildcard /usr/include/infiniband/verbs.h),$(comma)rdma)
+comma   := ,
 SEEDS   ?= 10000
 SEED    ?= 1
 
@@ -23,7 +26,7 @@ run: bin/downbeat ort ## serve the models, send load, print the result; the page
 build: bin/downbeat ## build bin/downbeat
 
 bin/downbeat: FORCE
-	@$(GO) build -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/downbeat
+	@$(GO) build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/downbeat
 FORCE:
 
 ort: ## fetch ONNX Runtime $(ORT) unless ORT_LIB names one

@@ -130,6 +130,7 @@ func (p *parts) probe(ctx context.Context, f loadFlags) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
+		target.Do = p.client.Do // not to be seen on the page
 		if load.Run(ctx, target, o).BadPercent() <= probeBad {
 			break
 		}

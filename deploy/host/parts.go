@@ -1,7 +1,10 @@
 package host
 
 import (
+	"fmt"
+
 	"downbeat.dev/backend/ort"
+	"downbeat.dev/cuda"
 	"downbeat.dev/rdma"
 )
 
@@ -18,7 +21,27 @@ func Parts() []Finding {
 		}
 		all = append(all, f)
 	}
-	return append(all, runtimeLibrary(ort.Library()))
+	return append(append(all, gpus()...), runtimeLibrary(ort.Library()))
+}
+
+// gpus lists what the driver's management library sees.
+func gpus() []Finding {
+	list, err := cuda.Inventory()
+	if err != nil {
+		return []Finding{{What: "GPUs", Verdict: Absent, Found: err.Error()}}
+	}
+	if len(list) == 0 {
+		return []Finding{{What: "GPUs", Verdict: Absent, Found: "the driver sees none"}}
+	}
+	var all []Finding
+	for _, g := range list {
+		f := Finding{What: fmt.Sprintf("GPU %d", g.Index), Found: fmt.Sprintf("%s, %d of %d MiB free, driver %s", g.Name, g.MemoryFree>>20, g.MemoryBytes>>20, g.Driver)}
+		if g.Processes > 0 {
+			f.Verdict, f.Change = Slower, fmt.Sprintf("%d other processes compute on it: give Downbeat GPUs of its own", g.Processes)
+		}
+		all = append(all, f)
+	}
+	return all
 }
 
 // runtimeLibrary opens ONNX Runtime as a backend would; the process keeps it.
