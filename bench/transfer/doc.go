@@ -29,9 +29,13 @@ type Row struct {
 	Peers     int     `json:"peers"`
 	P50       int64   `json:"p50_ns"`
 	P99       int64   `json:"p99_ns"`
+	P999      int64   `json:"p999_ns"`
+	P9999     int64   `json:"p9999_ns"`
 	Reference string  `json:"reference"`
 	RefP50    int64   `json:"ref_p50_ns"`
 	RefP99    int64   `json:"ref_p99_ns"`
+	RefP999   int64   `json:"ref_p999_ns"`
+	RefP9999  int64   `json:"ref_p9999_ns"`
 	RatioP50  float64 `json:"ratio_p50"`
 	RatioP99  float64 `json:"ratio_p99"`
 }

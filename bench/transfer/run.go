@@ -104,19 +104,20 @@ func (c Config) alternate(p *probe, ref reference, op, refOp string) (Row, error
 			return row, err
 		}
 	}
-	row.P50, row.P99 = percentiles(ours)
+	row.P50, row.P99, row.P999, row.P9999 = percentiles(ours)
 	if len(theirs) > 0 {
 		row.Reference = ref.title(op)
-		row.RefP50, row.RefP99 = percentiles(theirs)
+		row.RefP50, row.RefP99, row.RefP999, row.RefP9999 = percentiles(theirs)
 		row.RatioP50 = float64(row.P50) / float64(row.RefP50)
 		row.RatioP99 = float64(row.P99) / float64(row.RefP99)
 	}
 	return row, nil
 }
 
-func percentiles(v []int64) (p50, p99 int64) {
+func percentiles(v []int64) (p50, p99, p999, p9999 int64) {
 	slices.Sort(v)
-	return v[len(v)/2], v[len(v)*99/100]
+	at := func(perMyriad int) int64 { return v[min(len(v)-1, len(v)*perMyriad/10000)] }
+	return at(5000), at(9900), at(9990), at(9999)
 }
 
 // probe is the measuring node. A measurement begins where the one before ended, on the loop that

@@ -68,6 +68,14 @@ func TestRunMeasuresEveryProvider(t *testing.T) {
 	if err := WriteTable(io.Discard, rows); err != nil {
 		t.Fatal(err)
 	}
+	out.Reset()
+	if err := WriteCSV(&out, rows); err != nil || strings.Count(out.String(), "\n") != 1+4*len(rows) {
+		t.Errorf("csv: %v: %s", err, out.String())
+	}
+	out.Reset()
+	if err := WriteFigure(&out, rows); err != nil || strings.Count(out.String(), "<polyline") != 6 || strings.Contains(out.String(), "NaN") {
+		t.Errorf("figure: %v: %s", err, out.String())
+	}
 }
 
 func TestUnknownProvider(t *testing.T) {

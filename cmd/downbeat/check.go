@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"downbeat.dev/deploy/host"
+	"downbeat.dev/rdma"
 )
 
 // checkCommand says what this host offers and what to change.
@@ -19,6 +20,10 @@ func checkCommand() command {
 			}
 			fmt.Printf("downbeat %s\n\n", buildVersion())
 			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))
+			fmt.Println()
+			for _, a := range rdma.Providers() {
+				fmt.Printf("data plane %-8s ok=%-6t %s\n", a.Name, a.OK, a.Reason)
+			}
 			return nil
 		}}
 }
