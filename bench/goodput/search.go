@@ -1,6 +1,7 @@
 package goodput
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type Workload struct {
 	units  []*sim.Unit
 	o      Options
 	bufs   sync.Pool
+	ctx    context.Context // searches end early when it does; nil: never
 }
 
 // Prepare draws the arrivals of all seeds, for rates up to rateMax.
@@ -68,15 +70,15 @@ func (w *Workload) World(i int, rate float64, buf []sim.Arrival) *sim.World {
 			models[k].Rate = rate * w.Share[k]
 		}
 	}
-	return &sim.World{Models: models, GPUs: w.GPUs, Ctrl: w.o.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
+	return &sim.World{Models: models, GPUs: w.GPUs, Ctrl: w.o.Ctrl + w.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
 }
 
 // Sum is the outcome of all seeds at one rate.
 type Sum struct {
-	Total, Bad []int // per model
-	Busy       float64
+	Total, Bad []int   // per model
+	Busy       float64 // share of the GPUs' time
 	Batches    int
-	SizeSum    []int
+	SizeSum    []int // SizeSum[b]: requests that ran in batches of b
 }
 
 // BadShare returns the worst model's share of bad requests and the mean over all requests.
@@ -95,12 +97,17 @@ func (s *Sum) BadShare() (worst, mean float64) {
 // Run runs all seeds at one rate and pools them.
 func (w *Workload) Run(policy Policy, rate float64) *Sum {
 	sum := &Sum{Total: make([]int, len(w.models)), Bad: make([]int, len(w.models))}
-	w.each(policy, rate, nil, func(i int, r *sim.Result) {
+	w.each(policy, rate, nil, func(world *sim.World) {
+		r := &world.Result
 		for m := range r.Total {
 			sum.Total[m] += r.Total[m]
 			sum.Bad[m] += r.Bad[m]
 		}
-		sum.Busy += float64(r.Busy) / (float64(w.GPUs) * float64(w.o.Span) * float64(w.o.Seeds))
+		end := sim.Time(w.o.Span)
+		for g := range w.GPUs {
+			end = max(end, world.FreeAt(int32(g)))
+		}
+		sum.Busy += float64(r.Busy) / (float64(w.GPUs) * float64(end) * float64(w.o.Seeds))
 		sum.Batches += r.Batches
 		for len(sum.SizeSum) < len(r.SizeSum) {
 			sum.SizeSum = append(sum.SizeSum, 0)
@@ -120,7 +127,7 @@ type Policy struct {
 
 // each runs the seeds over the cores; take is called under a lock. spare bounds the bad requests
 // per model, all seeds together; each stops early when one is used up, and then returns false.
-func (w *Workload) each(policy Policy, rate float64, spare []int, take func(i int, r *sim.Result)) bool {
+func (w *Workload) each(policy Policy, rate float64, spare []int, take func(*sim.World)) bool {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	ok := true
@@ -139,7 +146,8 @@ func (w *Workload) each(policy Policy, rate float64, spare []int, take func(i in
 				world := w.World(i, rate, *buf)
 				mu.Lock()
 				world.Spare = append([]int(nil), spare...)
-				stop := !ok
+				stop := !ok || w.ctx != nil && w.ctx.Err() != nil
+				ok = ok && !stop
 				mu.Unlock()
 				if stop {
 					return
@@ -151,7 +159,7 @@ func (w *Workload) each(policy Policy, rate float64, spare []int, take func(i in
 					ok = ok && spare[m] >= 0
 				}
 				if take != nil {
-					take(i, r)
+					take(world)
 				}
 				mu.Unlock()
 				*buf = world.Arrivals
@@ -179,7 +187,8 @@ func (w *Workload) good(policy Policy, rate float64) bool {
 }
 
 // Search returns the highest rate, by bisection, at which every model keeps at least 1−BadMax of
-// its requests within its SLO. guess, when positive, narrows the start.
+// its requests within its SLO; 0 when not even a five-hundredth of the capacity is kept. guess, when
+// positive, narrows the start.
 func (w *Workload) Search(policy Policy, guess float64) float64 {
 	hi := w.Capacity() * 1.02
 	lo := 0.0
@@ -200,7 +209,7 @@ func (w *Workload) Search(policy Policy, guess float64) float64 {
 			}
 		}
 	}
-	for hi-lo > hi*w.o.Precision {
+	for hi-lo > hi*w.o.Precision && hi > w.Capacity()/500 {
 		if mid := (lo + hi) / 2; w.good(policy, mid) {
 			lo = mid
 		} else {

@@ -3,6 +3,7 @@ package goodput
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"downbeat.dev/core/profile"
@@ -11,12 +12,16 @@ import (
 
 // Setting is one workload of the paper on one cluster.
 type Setting struct {
-	Name      string
-	Models    []profile.Entry
-	Share     []float64 // of the rate, per model
-	GPUs      int
-	Gaps      sim.Gaps
-	Published float64 // requests/s that Symphony reports, 0: not printed as a number
+	Name   string
+	Models []profile.Entry
+	Share  []float64 // of the rate, per model
+	GPUs   int
+	Gaps   sim.Gaps
+	Ctrl   sim.Duration // network delay of this setting, on top of Options'
+	// Published are the requests/s that Symphony's paper prints, by the name of its system.
+	Published map[string]float64
+	Loads     []float64 // also run at these multiples of the policy's own goodput
+	Detail    bool      // also report sizes of batches and queueing delays
 }
 
 // Table 4 names these two profiles.
@@ -48,32 +53,72 @@ func ratio(zoo []profile.Entry, keep func(float64) bool) []profile.Entry {
 	return out
 }
 
-func even(name string, models []profile.Entry, gpus int, g sim.Gaps, published float64) Setting {
-	return Setting{name, models, sim.Even(len(models)), gpus, g, published}
+func even(name string, models []profile.Entry, gpus int, g sim.Gaps) Setting {
+	return Setting{Name: name, Models: models, Share: sim.Even(len(models)), GPUs: gpus, Gaps: g}
 }
 
-// Fig7SLOs are the latency SLOs of figure 7's rows, in ms.
-var Fig7SLOs = []int{15, 20, 25, 30, 50, 100}
-
-// Settings returns every setting.
+// Settings returns every setting, in the order of the paper's tables and figures.
 func Settings() []Setting {
-	ms := time.Millisecond
-	out := []Setting{
-		even("table4-resnet50", copies(resNet50, 1, 25*ms), 8, sim.Poisson, 5169),
-		even("table4-inceptionresnet", copies(incepResV2, 1, 70*ms), 8, sim.Poisson, 907),
+	var out []Setting
+	for _, part := range [][]Setting{table4(), fig4(), fig6(), fig7(), fig10(), fig11(), fig13()} {
+		out = append(out, part...)
 	}
-	all := func(float64) bool { return true }
-	gt2 := func(r float64) bool { return r > 2 }
-	lt2 := func(r float64) bool { return r < 2 }
+	return out
+}
+
+const ms = time.Millisecond
+
+func table4() []Setting {
+	a := even("table4-resnet50", copies(resNet50, 1, 25*ms), 8, sim.Poisson)
+	a.Published = map[string]float64{"symphony": 5169, "clockwork": 2036, "nexus": 3965}
+	b := even("table4-inceptionresnet", copies(incepResV2, 1, 70*ms), 8, sim.Poisson)
+	b.Published = map[string]float64{"symphony": 907, "clockwork": 482, "nexus": 590}
+	a.Detail, b.Detail = true, true
+	return []Setting{a, b}
+}
+
+// fig4 takes from table 3 what figure 4 names: (a) the mixed zoo, (b) DenseNet121, which batches
+// strongly, (c) BERT, which does not; 16 models and two GPUs per model, bursty to Poisson.
+func fig4() []Setting {
+	var out []Setting
+	shapes := []float64{0.1, 0.3, 1}
+	zoo := profile.GTX1080Ti()
+	for _, k := range shapes {
+		out = append(out, even(fmt.Sprintf("fig4-mixed-gamma%g", k), zoo, 2*len(zoo), sim.Gaps{Shape: k}))
+	}
+	for _, e := range zoo {
+		if e.Name != "DenseNet121" && e.Name != "BERT" {
+			continue
+		}
+		for _, slo := range []int{30, 50} {
+			for _, k := range shapes {
+				out = append(out, even(fmt.Sprintf("fig4-%s-%dms-gamma%g", strings.ToLower(e.Name), slo, k),
+					copies(e, 16, time.Duration(slo)*ms), 32, sim.Gaps{Shape: k}))
+			}
+		}
+	}
+	return out
+}
+
+func fig6() []Setting {
+	var out []Setting
 	for _, z := range []struct {
 		name string
 		zoo  []profile.Entry
 	}{{"1080ti", profile.GTX1080Ti()}, {"a100", profile.A100()}} {
 		out = append(out,
-			even("fig6-"+z.name+"-all", ratio(z.zoo, all), 64, sim.Poisson, 0),
-			even("fig6-"+z.name+"-gt2", ratio(z.zoo, gt2), 64, sim.Poisson, 0),
-			even("fig6-"+z.name+"-lt2", ratio(z.zoo, lt2), 64, sim.Poisson, 0))
+			even("fig6-"+z.name+"-all", z.zoo, 64, sim.Poisson),
+			even("fig6-"+z.name+"-gt2", ratio(z.zoo, func(r float64) bool { return r > 2 }), 64, sim.Poisson),
+			even("fig6-"+z.name+"-lt2", ratio(z.zoo, func(r float64) bool { return r < 2 }), 64, sim.Poisson))
 	}
+	return out
+}
+
+// Fig7SLOs are the latency SLOs of figure 7's rows, in ms.
+var Fig7SLOs = []int{15, 20, 25, 30, 50, 100}
+
+func fig7() []Setting {
+	var out []Setting
 	for _, gaps := range []struct {
 		name string
 		g    sim.Gaps
@@ -88,6 +133,37 @@ func Settings() []Setting {
 					Models: copies(resNet50, 20, time.Duration(slo)*ms), Share: sim.Zipf(20, pop.s), GPUs: 32, Gaps: gaps.g,
 				})
 			}
+		}
+	}
+	return out
+}
+
+// fig10 is §5.3's: ten ResNet models, 100 ms, 24 GPUs, above and below the highest load.
+func fig10() []Setting {
+	a := even("fig10-stability", copies(resNet50, 10, 100*ms), 24, sim.Poisson)
+	b := a
+	b.Name = "fig10-utilization"
+	a.Loads = []float64{0.9, 1, 1.1, 1.25, 1.5, 1.75, 2}
+	b.Loads = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}
+	return []Setting{a, b}
+}
+
+func fig11() []Setting {
+	var out []Setting
+	for _, n := range []int{8, 16, 32, 64, 128} {
+		out = append(out, even(fmt.Sprintf("fig11-gpus-%d", n), copies(resNet50, 20, 100*ms), n, sim.Poisson))
+	}
+	return out
+}
+
+// fig13 delays every batch by a fixed network latency, in the range of RDMA and of TCP's tail.
+func fig13() []Setting {
+	var out []Setting
+	for _, slo := range []int{20, 25, 50, 100} {
+		for _, us := range []int{0, 50, 100, 500, 1000, 2000, 5000} {
+			s := even(fmt.Sprintf("fig13-%dms-%dus", slo, us), copies(resNet50, 20, time.Duration(slo)*ms), 32, sim.Poisson)
+			s.Ctrl = sim.Duration(us) * 1000
+			out = append(out, s)
 		}
 	}
 	return out
@@ -113,10 +189,60 @@ func (s Setting) Capacity() float64 {
 
 // One returns a setting by its name.
 func One(name string) (Setting, error) {
-	for _, s := range Settings() {
-		if s.Name == name {
-			return s, nil
+	s, err := Select(name)
+	if err == nil && len(s) != 1 {
+		err = fmt.Errorf("setting %q: names %d settings, want one", name, len(s))
+	}
+	if err != nil {
+		return Setting{}, err
+	}
+	return s[0], nil
+}
+
+// Select returns the settings that a comma-separated list names: "all", a setting's name, or the
+// part of names before a dash ("fig7", "fig7-gamma"). fig8 and fig9 are what table 4's settings
+// report in detail.
+func Select(list string) ([]Setting, error) {
+	every := Settings()
+	taken := make([]bool, len(every))
+	for _, name := range strings.Split(list, ",") {
+		name = strings.TrimSpace(name)
+		as := name
+		if name == "fig8" || name == "fig9" {
+			as = "table4"
+		}
+		hit := false
+		for i, s := range every {
+			if name == "all" || s.Name == as || strings.HasPrefix(s.Name, as+"-") {
+				hit, taken[i] = true, true
+			}
+		}
+		if !hit {
+			return nil, fmt.Errorf("setting %q: want all, or a name or its first parts, of %s", name, strings.Join(families(every), ", "))
 		}
 	}
-	return Setting{}, fmt.Errorf("setting %q: no such setting", name)
+	var out []Setting
+	for i, s := range every {
+		if taken[i] {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// families lists the settings with the last part of long groups left out.
+func families(every []Setting) []string {
+	var out []string
+	seen := make(map[string]bool)
+	for _, s := range every {
+		name := s.Name
+		if !strings.HasPrefix(name, "table4") && !strings.HasPrefix(name, "fig6") && !strings.HasPrefix(name, "fig10") {
+			name = name[:strings.LastIndex(name, "-")] + "-…"
+		}
+		if !seen[name] {
+			seen[name] = true
+			out = append(out, name)
+		}
+	}
+	return out
 }

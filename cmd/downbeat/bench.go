@@ -9,6 +9,8 @@ import (
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
 	return []command{
+		benchGoodput(),
+		benchSchedule(),
 		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),
@@ -18,7 +20,7 @@ func benches() []command {
 }
 
 func benchCommand() command {
-	return command{name: "bench", summary: "measure: goodput, dispatch, overhead, gateway, transfer, gpu",
+	return command{name: "bench", summary: "measure: goodput, schedule, dispatch, overhead, gateway, transfer, gpu",
 		run: func(ctx context.Context, args []string) error {
 			return choose(ctx, "downbeat bench", benches(), args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat bench WHAT [flags]")

@@ -1,0 +1,158 @@
+package goodput
+
+import (
+	"runtime"
+	"sort"
+	"sync"
+
+	"downbeat.dev/core/sim"
+)
+
+// Bound returns a rate in requests/s that no schedule exceeds on these arrivals, not even one that
+// knows them all. It relaxes the problem: a batch need only be feasible by itself (its last
+// request has arrived, its inputs are there and it finishes before its first deadline on a GPU
+// that waits for it), and of the GPUs only the total time counts: all batches together take no
+// more than GPUs × (span + longest SLO). Each model may drop BadMax of its requests; dropping at
+// price μ instead of counting drops keeps it a bound for any μ ≥ 0 (Lagrange), so the best of a few
+// is taken. Under bursts the bound is loose, because GPUs that idle between bursts count.
+//
+// Batches of consecutive requests lose nothing: where a request inside a batch is dropped, dropping
+// the batch's first instead leaves as many and less to wait for. Profiles must be linear.
+func (w *Workload) Bound() float64 {
+	b := newBound(w)
+	lo, hi := 0.0, w.Capacity()*1.02
+	for hi-lo > hi*0.0005 {
+		mid := (lo + hi) / 2
+		if lo == 0 {
+			mid = hi * 0.85
+		}
+		if b.fits(mid) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+type bound struct {
+	w  *Workload
+	at [][][]float64 // [model][seed]: arrivals at a rate of one request/s, in seconds
+	mu []float64     // by model, the last best price in seconds; 0: none yet
+}
+
+func newBound(w *Workload) *bound {
+	b := &bound{w: w, at: make([][][]float64, len(w.models)), mu: make([]float64, len(w.models))}
+	for m := range b.at {
+		b.at[m] = make([][]float64, len(w.units))
+	}
+	most := w.Capacity() * 1.02
+	for i, u := range w.units {
+		for _, a := range u.At(most, w.o.Span, nil) {
+			b.at[a.Model][i] = append(b.at[a.Model][i], float64(a.At)/1e9*most)
+		}
+	}
+	return b
+}
+
+// fits says whether the relaxed problem has a solution at a rate.
+func (b *bound) fits(rate float64) bool {
+	span := seconds(b.w.o.Span)
+	slo := 0.0
+	cost := make([]float64, len(b.at))
+	var wg sync.WaitGroup
+	turn := make(chan int, len(b.at))
+	for m := range b.at {
+		turn <- m
+		slo = max(slo, b.w.Models[m].SLO.Seconds())
+	}
+	close(turn)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for m := range turn {
+				cost[m] = b.cost(m, rate, span)
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0.0
+	for _, c := range cost {
+		sum += c
+	}
+	return sum <= float64(b.w.GPUs)*(span+slo)*float64(len(b.w.units))
+}
+
+// cost is a lower bound on the GPU seconds that a model takes at a rate, all seeds together.
+func (b *bound) cost(m int, rate, span float64) float64 {
+	total := 0
+	for _, at := range b.at[m] {
+		total += sort.SearchFloat64s(at, span*rate)
+	}
+	spare := int(float64(total) * b.w.o.BadMax)
+	e := b.w.Models[m]
+	lo, hi, steps := 0.0, (e.Alpha + e.Beta).Seconds(), 10
+	if b.mu[m] > 0 {
+		lo, hi, steps = b.mu[m]*0.7, min(hi, b.mu[m]*1.4), 4
+	}
+	best := 0.0
+	for range steps {
+		mu := (lo + hi) / 2
+		sum, dropped := 0.0, 0
+		for _, at := range b.at[m] {
+			f, d := b.cheapest(m, at, rate, span, mu)
+			sum, dropped = sum+f, dropped+d
+		}
+		if v := sum - mu*float64(spare); v > best {
+			best, b.mu[m] = v, mu
+		}
+		if dropped > spare {
+			lo = mu
+		} else {
+			hi = mu
+		}
+	}
+	return best
+}
+
+// cheapest is the least of GPU seconds + mu·drops over all ways to cut one seed's requests of a
+// model into batches. f(i) = min(f(i−1) + mu, min over feasible j of f(j) + ℓ(i−j)); ℓ is linear,
+// so the inner minimum is a sliding window's over f(j) − α·j.
+func (b *bound) cheapest(m int, at []float64, rate, span, mu float64) (cost float64, drops int) {
+	e := b.w.Models[m]
+	alpha, beta, slo := e.Alpha.Seconds(), e.Beta.Seconds(), e.SLO.Seconds()
+	data, ctrl := seconds(b.w.o.Data), seconds(b.w.o.Ctrl+b.w.Ctrl)
+	type cut struct {
+		j, drops int
+		g        float64
+	}
+	window := make([]cut, 0, 256)
+	head, first := 0, 0
+	f, d := 0.0, 0
+	for i := 1; i <= len(at) && at[i-1]/rate < span; i++ {
+		g := cut{i - 1, d, f - alpha*float64(i-1)}
+		for len(window) > head && window[len(window)-1].g >= g.g {
+			window = window[:len(window)-1]
+		}
+		if head > 128 {
+			window = window[:copy(window, window[head:])]
+			head = 0
+		}
+		window = append(window, g)
+		for first < i && (at[i-1]-at[first])/rate+ctrl+beta+(alpha+data)*float64(i-first) > slo+1e-12 {
+			first++
+		}
+		for len(window) > head && window[head].j < first {
+			head++
+		}
+		f += mu
+		d++
+		if len(window) > head {
+			if c := window[head]; c.g+alpha*float64(i)+beta < f {
+				f, d = c.g+alpha*float64(i)+beta, c.drops
+			}
+		}
+	}
+	return f, d
+}
+
+func seconds(d sim.Duration) float64 { return float64(d) / 1e9 }

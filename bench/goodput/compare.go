@@ -1,0 +1,181 @@
+package goodput
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+
+	"downbeat.dev/bench/policy"
+	"downbeat.dev/core/sim"
+)
+
+// Row is one policy in one setting. Its JSON form is one line of `-o json`.
+type Row struct {
+	Setting   string   `json:"setting"`
+	Policy    string   `json:"policy"`
+	Goodput   float64  `json:"goodput_rps"`
+	BadPct    float64  `json:"bad_pct"` // of the worst model, at the goodput
+	Bound     float64  `json:"bound_rps"`
+	Published *float64 `json:"published_rps"` // Symphony's paper on this system; null: not printed
+	Seeds     int      `json:"seeds"`
+	SpanS     float64  `json:"span_s"`
+	Rates     string   `json:"rates"` // estimated or known
+	CtrlUS    float64  `json:"ctrl_us"`
+	DataUS    float64  `json:"data_us"`
+	Busy      float64  `json:"busy"` // share of the GPUs' time
+	Batch     float64  `json:"batch_mean"`
+	FlatTop   *float64 `json:"flat_top,omitempty"` // goodput at the highest load over the best
+	BusyGap   *float64 `json:"busy_gap,omitempty"` // largest |busy − load/goodput| up to the goodput
+	Points    []Point  `json:"points,omitempty"`
+
+	sizes  []int     // sizes[b]: requests that ran in batches of b
+	delays []float64 // queueing delay in ms at 0, 1, … 100 %
+}
+
+// Point is a policy at a multiple of its goodput.
+type Point struct {
+	Load    float64 `json:"load"`
+	Offered float64 `json:"offered_rps"`
+	Good    float64 `json:"good_rps"`
+	BadPct  float64 `json:"bad_pct"` // of all requests
+	Busy    float64 `json:"busy"`
+}
+
+// Policies returns the policies that a comma-separated list names: "all", names, or the part of a
+// name before a dash.
+func Policies(list string) ([]Policy, error) {
+	every := policy.All()
+	var names []string
+	for _, p := range every {
+		names = append(names, p.Name)
+	}
+	var out []Policy
+	for _, name := range strings.Split(list, ",") {
+		name = strings.TrimSpace(name)
+		hit := false
+		for _, p := range every {
+			if name == "all" || p.Name == name || strings.HasPrefix(p.Name, name+"-") && !exact(names, name) {
+				hit = true
+				out = append(out, Policy{p.Name, p.New})
+			}
+		}
+		if !hit {
+			return nil, fmt.Errorf("policy %q: want all, or one of %s", name, strings.Join(names, ", "))
+		}
+	}
+	return out, nil
+}
+
+func exact(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Compare finds every policy's goodput in every setting, tells progress of each row as it is
+// found, and returns them in order. It ends early with ctx's error.
+func Compare(ctx context.Context, settings []Setting, policies []Policy, o Options, progress func(Row)) ([]Row, error) {
+	var rows []Row
+	for _, s := range settings {
+		// The longest workload is the one at the highest load of a sweep.
+		most := s.Capacity() * 1.05
+		for _, l := range s.Loads {
+			most = max(most, s.Capacity()*1.05*l)
+		}
+		w, err := Prepare(s, o, most)
+		if err != nil {
+			return nil, err
+		}
+		w.ctx = ctx
+		limit := w.Bound()
+		for _, p := range policies {
+			r := w.row(p)
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			r.Bound = limit
+			rows = append(rows, r)
+			progress(r)
+		}
+	}
+	return rows, nil
+}
+
+// row measures one policy.
+func (w *Workload) row(p Policy) Row {
+	r := Row{Setting: w.Name, Policy: p.Name, Seeds: w.o.Seeds, SpanS: seconds(w.o.Span), Rates: "estimated",
+		CtrlUS: float64(w.o.Ctrl+w.Ctrl) / 1e3, DataUS: float64(w.o.Data) / 1e3}
+	if w.o.Known {
+		r.Rates = "known"
+	}
+	family, _, _ := strings.Cut(p.Name, "-")
+	if family == "downbeat" {
+		family = "symphony"
+	}
+	if v, ok := w.Published[family]; ok {
+		r.Published = &v
+	}
+	r.Goodput = w.Search(p, w.Capacity()*0.9)
+	if r.Goodput <= 0 {
+		return r
+	}
+	sum := w.Run(p, r.Goodput)
+	worst, _ := sum.BadShare()
+	r.BadPct, r.Busy, r.Batch, r.sizes = 100*worst, sum.Busy, sum.BatchMean(), sum.SizeSum
+	if w.Detail {
+		r.delays = w.delays(p, r.Goodput)
+	}
+	w.sweep(p, &r)
+	return r
+}
+
+// sweep runs the setting's multiples of the goodput.
+func (w *Workload) sweep(p Policy, r *Row) {
+	best := r.Goodput
+	for _, l := range w.Loads {
+		sum := w.Run(p, l*r.Goodput)
+		_, bad := sum.BadShare()
+		pt := Point{Load: l, Offered: l * r.Goodput, Good: sum.Good(w.o), BadPct: 100 * bad, Busy: sum.Busy}
+		best = max(best, pt.Good)
+		r.Points = append(r.Points, pt)
+		if l <= 1 {
+			gap := math.Abs(pt.Busy - l)
+			if r.BusyGap == nil || gap > *r.BusyGap {
+				r.BusyGap = &gap
+			}
+		}
+	}
+	if n := len(r.Points); n > 0 && r.Points[n-1].Load > 1 {
+		top := r.Points[n-1].Good / best
+		r.FlatTop = &top
+	}
+}
+
+// delays returns the percentiles 0…100 of the time from arrival to the start of the batch, in ms,
+// of the requests that ran.
+func (w *Workload) delays(p Policy, rate float64) []float64 {
+	var all []float64
+	for i := range w.units {
+		world := w.World(i, rate, nil)
+		world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
+			for _, r := range requests {
+				all = append(all, float64(start.Sub(world.Arrivals[r].At))/1e6)
+			}
+		}
+		world.Run(p.New(world))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	sort.Float64s(all)
+	out := make([]float64, 101)
+	for q := range out {
+		out[q] = all[q*(len(all)-1)/100]
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/core/sim"
+)
+
+// benchGoodput finds the highest load at which every model keeps 99 % of its requests in its SLO.
+func benchGoodput() command {
+	return command{name: "goodput", summary: "highest load that keeps every model's SLO, in virtual time, beside other policies",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench goodput", flag.ContinueOnError)
+			o := goodput.DefaultOptions()
+			setting := fs.String("setting", "table4", "settings, comma-separated: all, a name, or its first part (table4, fig7-gamma, …)")
+			policies := fs.String("policy", "downbeat,symphony-printed,symphony-windowed", "policies, comma-separated, or all")
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
+			fs.BoolVar(&o.Known, "known-rates", false, "tell policies the true arrival rates instead of letting them estimate")
+			span := fs.Duration("span", time.Duration(o.Span), "simulated time per seed")
+			ctrl := fs.Duration("ctrl", 0, "delay of a control message (the paper's d_ctrl), reported with 100µs")
+			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
+			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
+			format := fs.String("o", "table", "output: table, json or csv")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			if fs.NArg() > 0 {
+				return fmt.Errorf("bench goodput: %q: want flags only", fs.Arg(0))
+			}
+			o.Span, o.Ctrl, o.Data = sim.Duration(*span), sim.Duration(*ctrl), sim.Duration(*data)
+			return runGoodput(ctx, *setting, *policies, *format, *out, o)
+		}}
+}
+
+func runGoodput(ctx context.Context, setting, policies, format, out string, o goodput.Options) error {
+	switch {
+	case format != "table" && format != "json" && format != "csv":
+		return fmt.Errorf("-o %s: want table, json or csv", format)
+	case o.Seeds < 1 || o.Seeds > 1000:
+		return fmt.Errorf("-seeds %d: want 1 to 1000", o.Seeds)
+	case o.Span < 1e9 || o.Span > 3600e9:
+		return fmt.Errorf("-span %v: want 1s to 1h", time.Duration(o.Span))
+	case o.Ctrl < 0 || o.Ctrl > 1e9 || o.Data < 0 || o.Data > 1e9:
+		return fmt.Errorf("-ctrl %v -data %v: want 0 to 1s", time.Duration(o.Ctrl), time.Duration(o.Data))
+	}
+	settings, err := goodput.Select(setting)
+	if err != nil {
+		return err
+	}
+	with, err := goodput.Policies(policies)
+	if err != nil {
+		return err
+	}
+	rows, err := goodput.Compare(ctx, settings, with, o, func(r goodput.Row) {
+		if format == "json" {
+			_ = goodput.WriteJSON(os.Stdout, []goodput.Row{r}) // a closed pipe ends the process
+			return
+		}
+		fmt.Fprintf(os.Stderr, "%s %s: %.0f r/s\n", r.Setting, r.Policy, r.Goodput)
+	})
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := goodput.WriteDir(out, rows); err != nil {
+			return err
+		}
+	}
+	switch format {
+	case "table":
+		return goodput.WriteTable(os.Stdout, rows)
+	case "csv":
+		return goodput.WriteCSV(os.Stdout, rows)
+	}
+	return nil
+}
+
+// benchSchedule runs anyone's workload once, so that an outsider can check the schedule.
+func benchSchedule() command {
+	return command{name: "schedule", summary: "run a file of arrivals in virtual time and write every batch and outcome",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("bench schedule", flag.ContinueOnError)
+			r := goodput.Replay{}
+			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time (required)")
+			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header (required)")
+			fs.StringVar(&r.Batches, "batches", "", "write batch,gpu,model,size,start_ns,end_ns,requests here (required)")
+			fs.StringVar(&r.Outcomes, "outcomes", "", "write request,outcome,time_ns here (required)")
+			fs.IntVar(&r.GPUs, "gpus", 0, "GPUs (required)")
+			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
+			data := fs.Float64("data-us", 0, "delay per input in microseconds")
+			name := fs.String("policy", "downbeat", "the policy that schedules")
+			if err := fs.Parse(args); err != nil {
+				return err
+			}
+			for _, f := range [][2]string{{"arrivals", r.Arrivals}, {"profiles", r.Profiles}, {"batches", r.Batches}, {"outcomes", r.Outcomes}} {
+				if f[1] == "" {
+					return fmt.Errorf("bench schedule: -%s is missing: want a file name", f[0])
+				}
+			}
+			if !(*ctrl >= 0 && *ctrl <= 1e6) || !(*data >= 0 && *data <= 1e6) {
+				return fmt.Errorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
+			}
+			r.Ctrl, r.Data = sim.Duration(*ctrl*1e3), sim.Duration(*data*1e3)
+			one, err := goodput.Policies(*name)
+			if err != nil {
+				return err
+			}
+			r.Policy = one[0]
+			return r.Run(os.Stdout)
+		}}
+}
