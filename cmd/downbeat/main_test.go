@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/bench/load"
+	"downbeat.dev/deploy"
+)
+
+// echoModel is an emulated model that takes little time.
+const echoModel = `name: "echo"
+platform: "emulated"
+max_batch_size: 16
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+parameters { key: "alpha_ms" value { string_value: "0.1" } }
+parameters { key: "beta_ms" value { string_value: "0.5" } }
+parameters { key: "slo_ms" value { string_value: "2000" } }
+`
+
+func repository(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "models")
+	if err := os.MkdirAll(filepath.Join(dir, "echo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "echo", "config.pbtxt"), []byte(echoModel), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// config is a deployment on free ports.
+func config(t *testing.T) deploy.Config {
+	c := deploy.Default()
+	c.HTTP, c.GRPC, c.Models, c.Emulate, c.LogLevel = "127.0.0.1:0", "127.0.0.1:0", repository(t), 2, "error"
+	return c
+}
+
+// TestEveryCommandExplainsItself: --help of every word works and starts nothing.
+func TestEveryCommandExplainsItself(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	old := os.Stderr
+	os.Stderr = null
+	defer func() { os.Stderr = old }()
+	for _, c := range append(commands(), benches()...) {
+		if c.summary == "" || strings.Contains(c.name, " ") {
+			t.Errorf("%q has no summary, or two words", c.name)
+		}
+		if c.name == "version" {
+			continue
+		}
+		if err := c.run(t.Context(), []string{"--help"}); err != nil && !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%s --help: %v", c.name, err)
+		}
+	}
+}
+
+func TestUnknownWordsAreRefused(t *testing.T) {
+	err := choose(t.Context(), "downbeat", commands(), []string{"sevre"}, func(io.Writer) {})
+	if !errors.Is(err, errUsage) {
+		t.Errorf("got %v", err)
+	}
+	for name, args := range map[string][]string{
+		"serve":   {"extra"},
+		"load":    {"extra"},
+		"infer":   {"one-word"},
+		"demo":    {"-duration", "-1s"},
+		"check":   {"-nonsense"},
+		"backend": {"-cores", "a"},
+	} {
+		for _, c := range commands() {
+			if c.name != name {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if err := c.run(ctx, args); err == nil || ctx.Err() != nil {
+				t.Errorf("%s %v: got %v, want an error at once", name, args, err)
+			}
+			cancel()
+		}
+	}
+}
+
+// TestServeLoadInfer runs the main job in one process: every request is accounted for.
+func TestServeLoadInfer(t *testing.T) {
+	p, err := newParts(config(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, open := range []func() error{
+		func() error { return p.openScheduler("127.0.0.1:0") },
+		func() error { return p.openBackend(t.Context(), nil) },
+		func() error { return p.openClient(t.Context()) },
+		func() error { return p.openGateway(t.Context()) },
+	} {
+		if err := open(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: 100, Span: time.Second, Seed: 1}}
+	o, err := f.options(p.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := p.newTarget(o, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := load.Run(t.Context(), target, o)
+	if r.Sent() < 50 || r.Ended() != r.Sent() || p.batchMean("echo") < 1 {
+		t.Errorf("sent %d, ended %d, mean batch %v", r.Sent(), r.Ended(), p.batchMean("echo"))
+	}
+	if _, counts := r.Outcomes(); counts[load.Served] == 0 {
+		t.Errorf("nothing was served: %v", counts)
+	}
+	file := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(file, make([]byte, 15), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := inferOnce(t.Context(), p, "echo", file, 0); err == nil || !strings.Contains(err.Error(), "takes 16 bytes") {
+		t.Errorf("15 bytes: got %v", err)
+	}
+	if err := inferOnce(t.Context(), p, "ehco", file, 0); err == nil || !strings.Contains(err.Error(), "the models are echo") {
+		t.Errorf("unknown model: got %v", err)
+	}
+}
+
+func TestPortInUseIsSaid(t *testing.T) {
+	p, err := newParts(config(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.openScheduler(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openBackend(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openClient(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openGateway(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// p.config.HTTP now names the port that the first gateway took.
+	if err := p.openGateway(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("got %v, want it to say that the port is in use", err)
+	}
+}
