@@ -58,7 +58,7 @@ func open(t testing.TB, c Config) *Node {
 
 func connect(t testing.TB, n *Node, addr string) *Peer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
 	p, err := n.Connect(ctx, addr)
 	if err != nil {

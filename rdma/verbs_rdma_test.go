@@ -23,7 +23,8 @@ func addVerbs(cs map[string]Config) {
 }
 
 func verbsConfig() Config {
-	return Config{Providers: []string{"verbs"}, Listen: os.Getenv("DOWNBEAT_RDMA_ADDR") + ":0", Token: "a token"}
+	// Emulated processors on a busy host stand still for seconds.
+	return Config{Providers: []string{"verbs"}, Listen: os.Getenv("DOWNBEAT_RDMA_ADDR") + ":0", Token: "a token", Stall: 15 * time.Second}
 }
 
 // verbsPeer is a connected pair of nodes with an offered buffer whose segment is granted already.
