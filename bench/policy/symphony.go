@@ -14,7 +14,7 @@ const (
 	Printed Form = iota
 	// Text follows §4.3: earliest once more than βλ requests are there, frontrun before.
 	Text
-	// Windowed is Printed, but when granted a GPU whose batch would fall below 0.8 T it slides
+	// Windowed is Printed, but when granted a GPU whose batch would fall below T it slides
 	// the window as Nexus's early drop does: T is the batch that a queue reaches at its frontrun.
 	Windowed
 )
@@ -223,11 +223,11 @@ func (s *symphony) grant(now sched.Time, m int32) {
 
 func (s *symphony) slide(now sched.Time, m int32, gpu int) {
 	d := &s.models[m]
-	if d.bs == 0 || d.bs == d.q.len() || d.bs*10 >= d.target*8 {
+	if d.bs == 0 || d.bs == d.q.len() || d.bs >= d.target {
 		return
 	}
 	for h := 1; h < d.q.len(); h++ {
-		if n := d.q.fit(s.w, m, h, now, s.gpus[gpu]); n*10 >= d.target*8 {
+		if n := d.q.fit(s.w, m, h, now, s.gpus[gpu]); n >= d.target {
 			for range h {
 				s.w.Drop(d.q.take(1)[0])
 			}

@@ -146,10 +146,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	m.q.pop(skip)
 	from := len(p.out.ids)
 	head := m.q.at(0).deadline
-	for i := 0; i < b; i++ {
-		p.out.ids = append(p.out.ids, m.q.at(i).id)
-	}
-	m.q.pop(b)
+	p.out.ids = m.q.take(b, p.out.ids)
 	m.owe(b, skip)
 	p.batch++
 	p.stats.Batches++

@@ -109,6 +109,52 @@ func (q *queue) find(id RequestID, deadline Time) int {
 	return -1
 }
 
+// take appends b requests to ids and removes them: the head, which sets the batch's deadline, and
+// then the higher priorities, within one the earlier deadlines.
+func (q *queue) take(b int, ids []RequestID) []RequestID {
+	if q.ranked == 0 || b == q.n {
+		for i := 0; i < b; i++ {
+			ids = append(ids, q.at(i).id)
+		}
+		q.pop(b)
+		return ids
+	}
+	var count [256]int32
+	for i := 1; i < q.n; i++ {
+		count[q.at(i).priority]++
+	}
+	least, room := 255, int32(b-1) // of priority least room requests still fit, above all do
+	for ; least > 0 && count[least] <= room; least-- {
+		room -= count[least]
+	}
+	kept := 0
+	for i := 0; i < q.n; i++ {
+		e := *q.at(i)
+		pr := int(e.priority)
+		if pr == least && i > 0 {
+			room--
+		}
+		if i == 0 || pr > least || pr == least && room >= 0 {
+			ids = append(ids, e.id)
+			if pr > 0 {
+				q.ranked--
+			}
+			continue
+		}
+		*q.at(kept) = e
+		kept++
+	}
+	q.n = kept
+	q.ends()
+	return ids
+}
+
+// mayPass says whether a window may slide past request i and drop it: not while one of a lower
+// priority is queued.
+func (q *queue) mayPass(i int) bool {
+	return q.ranked == 0 || q.at(i).priority <= q.at(q.lowest()).priority
+}
+
 // lowest returns the place of the request to give up first: of the lowest priority the one with
 // the latest deadline.
 func (q *queue) lowest() int {

@@ -11,7 +11,7 @@ func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	if b >= m.q.n || m.enough(b, g.Load) {
 		return 0, b
 	}
-	for h := 1; h < m.q.n; h++ {
+	for h := 1; h < m.q.n && m.q.mayPass(h-1); h++ {
 		n := p.fit(now, m, h, g.FreeAt)
 		if m.enough(n, g.Load) {
 			return h, n
