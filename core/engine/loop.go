@@ -40,8 +40,8 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 		if sched.Time(p.wake.Load()) <= now {
 			worked = true
 			t := l.e.beginAt(&l.spare, now)
-			p.mu.Lock()
-			p.s.Advance(now)
+			p.enter(t)
+			p.s.Advance(t.now)
 			p.collect(l.e, t)
 			p.mu.Unlock()
 			l.e.finish(t)
@@ -51,7 +51,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 		if sched.Time(r.wake.Load()) <= now {
 			worked = true
 			t := l.e.beginAt(&l.spare, now)
-			r.mu.Lock()
+			r.enter(t)
 			r.advance(l.e, t)
 			r.mu.Unlock()
 			l.e.finish(t)

@@ -15,6 +15,7 @@ type partition struct {
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 
 	mu      sync.Mutex
+	latest  sched.Time       // of the turns that were here
 	s       *sched.Partition // mu guards this and all below
 	slab    slab
 	batches []flight

@@ -13,8 +13,9 @@ type ranker struct {
 	loop   *Loop
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 
-	mu sync.Mutex
-	s  *sched.Ranker // mu guards it
+	mu     sync.Mutex
+	latest sched.Time    // of the turns that were here
+	s      *sched.Ranker // mu guards both
 }
 
 // gpu is one GPU of a backend. All but the counters is immutable.

@@ -361,7 +361,7 @@ func (g *registry) apply(m *entry) {
 	if err == nil {
 		part := g.e.partition(sched.ModelID(m.info.ID))
 		t := g.e.begin(&g.spare)
-		part.mu.Lock()
+		part.enter(t)
 		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: p, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
 		part.mu.Unlock()
 		g.e.finish(t)
@@ -395,7 +395,7 @@ func (g *registry) addGPUs(c *cluster, b *Backend) {
 		g.e.gpus[id].Store(u)
 	}
 	t := g.e.begin(&g.spare)
-	r.mu.Lock()
+	r.enter(t)
 	for _, u := range b.gpus {
 		if err := r.s.AddGPU(t.now, u.id); err != nil {
 			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
@@ -423,7 +423,7 @@ func (g *registry) removeBackend(b *Backend) {
 	g.settle()
 	for _, p := range g.e.parts {
 		t := g.e.begin(&g.spare)
-		p.mu.Lock()
+		p.enter(t)
 		p.lose(g.e, t, b)
 		p.collect(g.e, t)
 		p.mu.Unlock()
@@ -466,7 +466,7 @@ func (g *registry) measure(now sched.Time) {
 	}
 	for _, p := range g.e.parts {
 		t := g.e.begin(&g.spare)
-		p.mu.Lock()
+		p.enter(t)
 		p.s.SetNetworkDelay(t.now, ctrl, data)
 		p.collect(g.e, t)
 		p.mu.Unlock()

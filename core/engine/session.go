@@ -62,7 +62,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 
 // submit takes those of m that belong to the partition of n.
 func (p *partition) submit(e *Engine, t *turn, front uint32, m []wire.Submit, n uint32) {
-	p.mu.Lock()
+	p.enter(t)
 	for i := range m {
 		if n > 1 && m[i].Model%n != p.number {
 			continue
@@ -87,7 +87,7 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 	}
 	t := e.begin(&f.spare)
 	for _, p := range e.parts {
-		p.mu.Lock()
+		p.enter(t)
 		for i := range m {
 			p.cancel(t, f.number, m[i].ID)
 		}
@@ -108,7 +108,7 @@ func (f *Frontend) Close() {
 	for _, p := range e.parts {
 		for at, more := uint32(0), true; more; more = at != 0 {
 			t := e.begin(&f.spare)
-			p.mu.Lock()
+			p.enter(t)
 			at = p.purge(t, f.number, at)
 			p.collect(e, t)
 			p.mu.Unlock()
@@ -168,7 +168,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	}
 	for ; todo != 0; todo &= todo - 1 {
 		p := e.parts[bits.TrailingZeros64(todo)]
-		p.mu.Lock()
+		p.enter(t)
 		for i := range m {
 			if m[i].Batch>>56 == uint64(p.number) {
 				p.done(t, b, &m[i])

@@ -48,6 +48,9 @@ type completion struct {
 // allocates nor meets others.
 type spare struct{ t atomic.Pointer[turn] }
 
+// roundsMany is how often a turn goes between partitions and rankers before it reads the clock again.
+const roundsMany = 8
+
 func (e *Engine) begin(home *spare) *turn { return e.beginAt(home, e.clock.Now()) }
 
 func (e *Engine) beginAt(home *spare, now sched.Time) *turn {
@@ -59,9 +62,25 @@ func (e *Engine) beginAt(home *spare, now sched.Time) *turn {
 	return t
 }
 
+// enter locks the partition and brings the turn and the partition to the same time. Turns of several
+// goroutines overtake each other; if partition and ranker judged one candidate at different times, a
+// grant that the one gives and the other returns could go back and forth for ever.
+func (p *partition) enter(t *turn) {
+	p.mu.Lock()
+	t.now = max(t.now, p.latest)
+	p.latest = t.now
+}
+
+// enter is the same for a ranker.
+func (r *ranker) enter(t *turn) {
+	r.mu.Lock()
+	t.now = max(t.now, r.latest)
+	r.latest = t.now
+}
+
 // finish carries a turn's messages until none is left, and gives the turn back.
 func (e *Engine) finish(t *turn) {
-	for {
+	for round := 1; ; round++ {
 		if len(t.candidates)+len(t.frees)+len(t.completes) > 0 {
 			e.rank(t)
 		}
@@ -73,6 +92,10 @@ func (e *Engine) finish(t *turn) {
 		}
 		if len(t.grants) == 0 {
 			break
+		}
+		if round%roundsMany == 0 {
+			// Others move the time between our visits; let it pass.
+			t.now = max(t.now, e.clock.Now())
 		}
 		e.grant(t)
 	}
@@ -90,7 +113,7 @@ func (e *Engine) finish(t *turn) {
 func (e *Engine) rank(t *turn) {
 	for len(t.completes)+len(t.frees)+len(t.candidates) > 0 {
 		r := e.ranker(t.sub())
-		r.mu.Lock()
+		r.enter(t)
 		keptC := t.completes[:0]
 		for _, c := range t.completes {
 			if c.sub != r.number {
@@ -138,7 +161,7 @@ func (t *turn) sub() uint32 {
 func (e *Engine) grant(t *turn) {
 	for len(t.grants) > 0 {
 		p := e.partition(t.grants[0].Model)
-		p.mu.Lock()
+		p.enter(t)
 		kept := t.grants[:0]
 		for i := range t.grants {
 			g := t.grants[i]
