@@ -29,11 +29,12 @@ const (
 	panelWide, panelHigh = 430, 300
 	panelLeft, panelTop  = 58, 34
 	panelBottom          = 46
+	legendWide           = 165
 )
 
 // draw writes panels in rows of two with one legend below.
 func draw(w io.Writer, panels []panel) error {
-	color := make(map[string]string)
+	color := map[string]string{"ideal": "#888888"}
 	var names []string
 	for _, p := range panels {
 		for _, l := range p.lines {
@@ -43,9 +44,13 @@ func draw(w io.Writer, panels []panel) error {
 			}
 		}
 	}
+	names = append(names, "ideal")
+	if len(panels) == 0 || len(panels[0].lines) == 0 || panels[0].lines[0].name != "ideal" {
+		names = names[:len(names)-1]
+	}
 	rows := (len(panels) + 1) / 2
 	wide := panelWide * min(2, max(1, len(panels)))
-	perRow := max(1, (wide-20)/150)
+	perRow := max(1, (wide-20)/legendWide)
 	high := rows*panelHigh + 20*((len(names)+perRow-1)/perRow) + 16
 	var b strings.Builder
 	open(&b, wide, high)
@@ -53,7 +58,7 @@ func draw(w io.Writer, panels []panel) error {
 		p.draw(&b, float64(i%2*panelWide), float64(i/2*panelHigh), color)
 	}
 	for i, n := range names {
-		x, y := 20+i%perRow*150, rows*panelHigh+14+20*(i/perRow)
+		x, y := 20+i%perRow*legendWide, rows*panelHigh+14+20*(i/perRow)
 		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s" stroke-width="3"/><text x="%d" y="%d">%s</text>`, x, x+18, y, y, color[n], x+24, y+4, escape(n))
 	}
 	return finish(w, &b)

@@ -53,7 +53,11 @@ func drawGoodput(w io.Writer, rows []Row) error {
 			x(r.Goodput/r.Bound), y(r.Setting), size, color[r.Policy], escape(r.Setting), escape(r.Policy), r.Goodput)
 		if r.Published != nil {
 			c, d := x(*r.Published/r.Bound), y(r.Setting)
-			fmt.Fprintf(&b, `<path d="M%.1f %.1f l5 -5 l5 5 l-5 5 z" fill="none" stroke="#222"/>`, c-5, d)
+			stroke := color[r.Policy]
+			if r.Policy == policies[0] {
+				stroke = "#222"
+			}
+			fmt.Fprintf(&b, `<path d="M%.1f %.1f l5 -5 l5 5 l-5 5 z" fill="none" stroke="%s" stroke-width="1.5"/>`, c-5, d, stroke)
 		}
 	}
 	return finish(w, &b)
