@@ -173,7 +173,7 @@ func (r *Ranker) Free(now Time, f Free) {
 	exec := f.FreeAt.Sub(f.Start)
 	g.orders[g.ahead] = order{f.Batch, f.Start, exec}
 	g.ahead++
-	g.freeAt = f.FreeAt
+	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
 	r.spent += exec
 	r.place(now, f.GPU, g)
 }

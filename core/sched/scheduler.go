@@ -10,6 +10,7 @@ type Scheduler struct {
 	part    *Partition
 	rankers []*Ranker // by sub-cluster; nil: it has had no GPU
 	where   []uint32  // where[GPUID] = sub-cluster+1, 0: unknown
+	told    []*Ranker // scratch: those that pump gave news to
 	drained bool
 }
 
@@ -124,7 +125,7 @@ func (s *Scheduler) Advance(now Time) {
 	s.part.Advance(now)
 	s.pump(now)
 	for _, r := range s.rankers {
-		if r != nil {
+		if r != nil && r.NextWake() <= now {
 			s.rank(now, r)
 		}
 	}
@@ -194,22 +195,29 @@ func (s *Scheduler) ranker(id GPUID) *Ranker {
 func (s *Scheduler) pump(now Time) {
 	o := &s.part.out
 	for len(o.Candidates)+len(o.Frees) > 0 {
+		s.told = s.told[:0]
 		for _, f := range o.Frees {
 			if r := s.rankers[f.SubCluster]; r != nil {
 				r.Free(now, f)
+				s.tell(r)
 			}
 		}
 		for _, c := range o.Candidates {
 			if int(c.SubCluster) < len(s.rankers) && s.rankers[c.SubCluster] != nil {
 				s.rankers[c.SubCluster].Candidate(now, c)
+				s.tell(s.rankers[c.SubCluster])
 			}
 		}
 		o.Frees, o.Candidates = o.Frees[:0], o.Candidates[:0]
-		for _, r := range s.rankers {
-			if r != nil {
-				s.rank(now, r)
-			}
+		for _, r := range s.told {
+			s.rank(now, r)
 		}
+	}
+}
+
+func (s *Scheduler) tell(r *Ranker) {
+	if n := len(s.told); n == 0 || s.told[n-1] != r {
+		s.told = append(s.told, r)
 	}
 }
 
