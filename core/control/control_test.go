@@ -43,9 +43,15 @@ func open(t *testing.T, o ServerOptions) *house {
 	return openOn(t, ln, o)
 }
 
+// openOn starts a scheduler that lets no request wait while a GPU idles.
 func openOn(t *testing.T, ln net.Listener, o ServerOptions) *house {
 	t.Helper()
-	e, err := engine.New(engine.Options{})
+	return openEngine(t, ln, o, engine.Options{Prompt: 1})
+}
+
+func openEngine(t *testing.T, ln net.Listener, o ServerOptions, eo engine.Options) *house {
+	t.Helper()
+	e, err := engine.New(eo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +316,7 @@ func TestHandshakeRefusals(t *testing.T) {
 	}
 	bad := backendHello("m")
 	bad.Models[0].Profile = []int64{5, 4}
-	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	short, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if _, err = DialBackend(short, DialOptions{Addr: h.addr, Token: "secret"}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
 		t.Errorf("profile that falls: %v", err)
@@ -379,7 +385,7 @@ func TestGarbageEndsOnlyItsOwnSession(t *testing.T) {
 	io.Copy(io.Discard, conn) // ends: the session was given up
 	conn.Close()
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
@@ -471,14 +477,18 @@ func TestFrontendThatDoesNotReadIsCutOff(t *testing.T) {
 		t.Error("it was not cut off")
 	}
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
 // TestFrontendVanishes: the connection breaks with requests queued; they are forgotten and the
 // backend is told.
 func TestFrontendVanishes(t *testing.T) {
-	h := open(t, ServerOptions{})
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openEngine(t, ln, ServerOptions{}, engine.Options{}) // requests wait to be batched
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	r := newRunner(a.add)
 	f, _ := h.dialBoth(false, DialOptions{}, c, r, backendHello("m"))
@@ -558,7 +568,7 @@ func TestLinksReconnectAfterARestart(t *testing.T) {
 	}
 	openOn(t, ln, ServerOptions{})
 	c.until(t, "link up, model ready", func() bool { return c.ups == 2 && c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
@@ -621,7 +631,7 @@ func TestTLS(t *testing.T) {
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	f, _ := h.dialBoth(false, DialOptions{TLS: &tls.Config{RootCAs: roots}}, c, newRunner(a.add), backendHello("m"))
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 3e8}})
+	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()

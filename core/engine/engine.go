@@ -74,6 +74,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("engine: %d cores, want 1 to %d", o.Cores, PartitionsMax)
 	case o.Partitions < o.Cores || o.Partitions > PartitionsMax:
 		return fmt.Errorf("engine: %d partitions, want %d (cores) to %d", o.Partitions, o.Cores, PartitionsMax)
+	case !(o.Prompt >= 0 && o.Prompt <= 1):
+		return fmt.Errorf("engine: prompt %v, want 0 to 1", o.Prompt)
 	case o.RequestsMax < 1 || o.RequestsMax > 1<<30:
 		return fmt.Errorf("engine: %d requests, want 1 to %d", o.RequestsMax, 1<<30)
 	case o.Ctrl < 0 || o.Data < 0:
