@@ -408,7 +408,7 @@ func TestSessionsLimit(t *testing.T) {
 		}
 		links = append(links, l)
 	}
-	short, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	short, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err := DialFrontend(short, DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "2 sessions are open") {
