@@ -23,7 +23,7 @@ type panel struct {
 }
 
 // shades are colours that differ in print; the first is for Downbeat.
-var shades = []string{"#0b5fa5", "#d1495b", "#e39a2d", "#8a5a9e", "#2a9d6f", "#7fc8a9", "#8c6d46", "#5c6770", "#a9b4bd", "#c94f9b", "#5fa8d3", "#222222"}
+var shades = []string{"#0b5fa5", "#d1495b", "#e39a2d", "#8a5a9e", "#2a9d6f", "#7fc8a9", "#8c6d46", "#5c6770", "#a9b4bd", "#c94f9b", "#5fa8d3", "#222222", "#b7410e"}
 
 const (
 	panelWide, panelHigh = 430, 300

@@ -123,7 +123,7 @@ func TestEverySettingIsSound(t *testing.T) {
 	if _, err := Policies("fifo"); err == nil || !strings.Contains(err.Error(), "downbeat") {
 		t.Errorf("Policies(fifo): error %v, want one that lists the policies", err)
 	}
-	for list, n := range map[string]int{"all": 12, "nexus": 2, "clockwork": 1, "symphony": 3, "downbeat,eager": 2} {
+	for list, n := range map[string]int{"all": 13, "nexus": 2, "clockwork": 1, "symphony": 4, "downbeat,eager": 2} {
 		if got, err := Policies(list); err != nil || len(got) != n {
 			t.Errorf("Policies(%q): %d, %v; want %d", list, len(got), err, n)
 		}

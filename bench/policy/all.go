@@ -27,6 +27,7 @@ func All() []Named {
 		{"symphony-printed", symphony(Printed)},
 		{"symphony-text", symphony(Text)},
 		{"symphony-windowed", symphony(Windowed)},
+		{"symphony-relaxed", symphony(Relaxed)},
 		{"clockwork", clockwork(ClockworkBuffer, ClockworkAhead)},
 		{"clockwork-bare", clockwork(0, 0)},
 		{"shepherd", NewShepherd},
