@@ -14,6 +14,7 @@ import (
 type Cluster struct {
 	o      Options
 	rng    *rand.Rand
+	load   *rand.Rand // what arrives; so that it does not depend on what happens
 	now    Time
 	e      *engine.Engine
 	q      events
@@ -37,12 +38,14 @@ type Report struct {
 	Lost, Doubled                   int // messages
 	Cuts                            int // by the watchdog
 	Reasons                         [sched.ReasonCount]int
+	Work                            float64 // GPU time that the good ones take at good batches, ns
 	Hash                            uint64
 	Events                          int
 }
 
-// Goodput is in requests/s over the time of arrivals.
-func (r *Report) Goodput() float64 { return float64(r.Good) / (float64(r.Span) / 1e9) }
+// Goodput is what was answered in time, over the time of arrivals, in GPUs that do nothing else.
+// Requests/s would change with the models' shares.
+func (r *Report) Goodput() float64 { return r.Work / float64(r.Span) }
 
 // Now implements engine.Clock.
 func (c *Cluster) Now() Time { return c.now }
@@ -64,7 +67,7 @@ func Run(o Options) (*Report, error) {
 
 func newCluster(o Options) (*Cluster, error) {
 	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
-	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), now: 1e6, wake: sched.Never, polled: sched.Never}
+	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6, wake: sched.Never, polled: sched.Never}
 	c.check.c, c.check.sessions = c, map[uint32]*session{}
 	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: o.Cores, Partitions: o.Partitions, QueueMax: o.QueueMax,
 		RequestsMax: o.LiveMax, Ctrl: time.Duration(o.Ctrl), Data: time.Duration(o.Data), Prompt: o.Prompt})
@@ -92,6 +95,9 @@ func (c *Cluster) act() {
 	}
 	span := Duration(float64(c.o.Requests) / c.rate() * 1e9)
 	span = min(max(span, 20e6), 2e9)
+	if c.o.Span > 0 {
+		span = c.o.Span
+	}
 	c.report.Span = span
 	end := c.now.Add(span)
 	for _, f := range c.fronts {
@@ -189,6 +195,7 @@ type clusterModel struct {
 	name  string
 	table []int64
 	slo   Duration
+	cost  float64 // GPU time of a request, ns, in a batch that takes half of the SLO
 }
 
 func (c *Cluster) drawModel(i int) clusterModel {
@@ -206,24 +213,21 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	// The slowest backend may take Unlike longer; the network takes its part.
 	worst := float64(m.table[0])*(1+c.o.Unlike) + 2*float64(c.o.Delay+c.o.Vary) + float64(c.o.Ctrl+c.o.Data)
 	m.slo = Duration(worst * slack)
+	b := max(1, n-n/8)
+	for b > 1 && Duration(m.table[b-1]) > m.slo/2 {
+		b--
+	}
+	m.cost = float64(m.table[b-1]) / float64(b)
 	return m
 }
 
-// rate returns the load in requests/s: a share of what all GPUs can do with batches that fit into
-// half of an SLO.
+// rate returns the load in requests/s: a share of what all GPUs can do at good batches.
 func (c *Cluster) rate() float64 {
-	var cost, weight float64
+	var cost float64
 	for i := range c.models {
-		m := &c.models[i]
-		b := max(1, len(m.table)-len(m.table)/8)
-		for b > 1 && Duration(m.table[b-1]) > m.slo/2 {
-			b--
-		}
-		w := c.share(i)
-		cost += w * float64(m.table[b-1]) / float64(b)
-		weight += w
+		cost += c.share(i) * c.models[i].cost
 	}
-	return c.o.Load * float64(c.o.Backends*c.o.GPUs) / (cost / weight) * 1e9
+	return c.o.Load * float64(c.o.Backends*c.o.GPUs) / cost * 1e9
 }
 
 // share is a model's part of the load: pickModel takes model n·u^skew.
@@ -234,7 +238,7 @@ func (c *Cluster) share(i int) float64 {
 
 func (c *Cluster) pickModel() int {
 	n := len(c.models)
-	return min(n-1, int(float64(n)*math.Pow(c.rng.Float64(), c.skew)))
+	return min(n-1, int(float64(n)*math.Pow(c.load.Float64(), c.skew)))
 }
 
 // modelsOf returns which models a sub-cluster serves; some are in two.

@@ -138,6 +138,7 @@ func (f *front) answer(id uint64, why sched.Reason, local bool) {
 		c.report.Late++
 	default:
 		c.report.Good++
+		c.report.Work += c.models[x.model].cost
 	}
 	c.check.answered(f, id, why, local)
 }
@@ -174,11 +175,11 @@ func (f *front) cancel(id uint64) {
 // arrivals starts a frontend's calls: bursts at exponential gaps, at a mean rate in requests/s.
 func (c *Cluster) arrivals(f *front, rate float64, end Time) {
 	mean := float64(c.o.Burst+1) / 2 / rate * 1e9
-	c.after(Duration(c.rng.ExpFloat64()*mean), func() {
+	c.after(Duration(c.load.ExpFloat64()*mean), func() {
 		if f.gone || c.now > end {
 			return
 		}
-		f.burst(1 + c.rng.IntN(c.o.Burst))
+		f.burst(1 + c.load.IntN(c.o.Burst))
 		c.arrivals(f, rate, end)
 	})
 }
@@ -189,7 +190,7 @@ func (f *front) burst(n int) {
 	from, last := len(f.calls), c.now
 	var m []wire.Submit
 	for range n {
-		if c.chance(c.o.Junk) {
+		if c.load.Float64() < c.o.Junk {
 			m = append(m, f.junk())
 			continue
 		}
@@ -198,12 +199,12 @@ func (f *front) burst(n int) {
 			continue
 		}
 		budget := c.models[k].slo
-		if c.chance(c.o.ShortBudgets) {
-			budget = c.within(0, 2*budget)
+		if c.load.Float64() < c.o.ShortBudgets {
+			budget = Duration(c.load.Int64N(int64(2 * budget)))
 		}
 		x := call{deadline: c.now.Add(budget), model: k, live: true}
-		if c.o.Priorities && c.rng.IntN(4) == 0 {
-			x.priority = uint8(c.rng.IntN(256))
+		if c.o.Priorities && c.load.IntN(4) == 0 {
+			x.priority = uint8(c.load.IntN(256))
 		}
 		m = append(m, f.begin(x))
 		last = max(last, x.deadline)
@@ -248,7 +249,7 @@ func (f *front) expire(from, to int, last Time) {
 
 // junk is a Submit that makes no sense. Its id is one that no call will have.
 func (f *front) junk() wire.Submit {
-	r := f.c.rng
+	r := f.c.load
 	f.calls = append(f.calls, call{})
 	m := wire.Submit{ID: uint64(len(f.calls)), Model: r.Uint32(), Budget: int64(r.Uint64())}
 	switch r.IntN(3) {

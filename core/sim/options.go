@@ -13,9 +13,10 @@ type Options struct {
 	Cores, Partitions  int
 	QueueMax, LiveMax  int // engine.Options QueueMax, RequestsMax
 	Requests           int
-	Load               float64 // offered, as a share of what the GPUs can do at good batches
-	Burst              int     // requests at a time, at most
-	Tight              bool    // SLOs near ℓ(1)
+	Span               Duration // of arrivals; 0: for as long as Requests take, between 20 ms and 2 s
+	Load               float64  // offered, as a share of what the GPUs can do at good batches
+	Burst              int      // requests at a time, at most
+	Tight              bool     // SLOs near ℓ(1)
 	Ctrl, Data         Duration
 	Prompt             float64
 	Delay, Vary        Duration // a message takes Delay to Delay+Vary
@@ -42,6 +43,14 @@ func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns
 	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
+}
+
+// Calm returns the options without faults, bad input, and what makes a run hard to compare: exact
+// GPUs of one kind, wake-ups on time, budgets that are the models' SLOs.
+func (o Options) Calm() Options {
+	return Options{Seed: o.Seed, Backends: o.Backends, GPUs: o.GPUs, Clusters: o.Clusters, Named: o.Named, Models: o.Models,
+		Frontends: o.Frontends, Cores: o.Cores, Partitions: o.Partitions, LiveMax: 1 << 15, Requests: o.Requests, Span: o.Span,
+		Load: o.Load, Burst: o.Burst, Ctrl: o.Ctrl, Data: o.Data, Prompt: o.Prompt, Delay: o.Delay, Vary: o.Vary, Eager: true}
 }
 
 // Draw returns the options of a seed.

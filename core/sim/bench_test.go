@@ -1,0 +1,44 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// BenchmarkThirtySeconds simulates 30 s of 64 GPUs and the 37 models of the A100 zoo near their
+// goodput, half a million requests.
+func BenchmarkThirtySeconds(b *testing.B) {
+	const span, rate = Duration(30 * time.Second), 17_200
+	zoo := profile.A100()
+	w := &World{GPUs: 64}
+	for _, e := range zoo {
+		p, err := e.Profile()
+		if err != nil {
+			b.Fatal(err)
+		}
+		w.Models = append(w.Models, Model{Name: e.Name, Profile: p, SLO: Duration(e.SLO)})
+	}
+	w.Arrivals = NewUnit(1, Poisson, Even(len(zoo)), rate*31).At(rate, span, nil)
+	for b.Loop() {
+		w.events, w.now = nil, 0
+		w.Run(NewDownbeat(w))
+	}
+	b.ReportMetric(float64(len(w.Arrivals)), "requests/op")
+}
+
+// BenchmarkCluster simulates seeds of the swarm, faults and all, through the engine.
+func BenchmarkCluster(b *testing.B) {
+	events := 0
+	seed := uint64(0)
+	for b.Loop() {
+		seed++
+		r, err := Run(Draw(seed))
+		if err != nil {
+			b.Fatal(err)
+		}
+		events += r.Events
+	}
+	b.ReportMetric(float64(events)/float64(b.N), "events/op")
+}
