@@ -21,7 +21,7 @@ type Options struct {
 
 // DefaultOptions are the issue's: five seeds of 30 simulated seconds, 1 % bad.
 func DefaultOptions() Options {
-	return Options{Seeds: 5, Span: 30e9, Precision: 0.001, BadMax: 0.01}
+	return Options{Seeds: 5, Span: 30e9, Precision: 0.0003, BadMax: 0.01}
 }
 
 // Workload is a setting's arrivals at every rate, drawn once.
