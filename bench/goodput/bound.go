@@ -1,6 +1,7 @@
 package goodput
 
 import (
+	"math/bits"
 	"runtime"
 	"sort"
 	"sync"
@@ -21,12 +22,15 @@ import (
 func (w *Workload) Bound() float64 {
 	b := newBound(w)
 	lo, hi := 0.0, w.Capacity()*1.02
-	for hi-lo > hi*0.0005 {
-		mid := (lo + hi) / 2
-		if lo == 0 {
-			mid = hi * 0.85
+	for step := 0.12; lo == 0; step *= 2 {
+		if mid := hi * (1 - min(step, 0.9)); b.fits(mid) {
+			lo = mid
+		} else {
+			hi = mid
 		}
-		if b.fits(mid) {
+	}
+	for hi-lo > hi*boundPrecision {
+		if mid := (lo + hi) / 2; b.fits(mid) {
 			lo = mid
 		} else {
 			hi = mid
@@ -34,6 +38,9 @@ func (w *Workload) Bound() float64 {
 	}
 	return hi
 }
+
+// boundPrecision is how far above the relaxed problem's highest rate the bound may be, relative.
+const boundPrecision = 0.0005
 
 type bound struct {
 	w  *Workload
@@ -90,9 +97,9 @@ func (b *bound) cost(m int, rate, span float64) float64 {
 	}
 	spare := int(float64(total) * b.w.o.BadMax)
 	e := b.w.Models[m]
-	lo, hi, steps := 0.0, (e.Alpha + e.Beta).Seconds(), 10
+	lo, hi, steps := 0.0, (e.Alpha + e.Beta).Seconds(), 8
 	if b.mu[m] > 0 {
-		lo, hi, steps = b.mu[m]*0.7, min(hi, b.mu[m]*1.4), 4
+		lo, hi, steps = b.mu[m]*0.8, min(hi, b.mu[m]*1.25), 3
 	}
 	best := 0.0
 	for range steps {
@@ -121,38 +128,46 @@ func (b *bound) cheapest(m int, at []float64, rate, span, mu float64) (cost floa
 	e := b.w.Models[m]
 	alpha, beta, slo := e.Alpha.Seconds(), e.Beta.Seconds(), e.SLO.Seconds()
 	data, ctrl := seconds(b.w.o.Data), seconds(b.w.o.Ctrl+b.w.Ctrl)
-	type cut struct {
-		j, drops int
-		g        float64
-	}
-	window := make([]cut, 0, 256)
-	head, first := 0, 0
+	ring := make([]cut, 1<<bits.Len(uint(e.SLO/e.Alpha)+2)) // no batch within the SLO is larger
+	mask := len(ring) - 1
+	head, tail, first := 0, 0, 0
 	f, d := 0.0, 0
-	for i := 1; i <= len(at) && at[i-1]/rate < span; i++ {
-		g := cut{i - 1, d, f - alpha*float64(i-1)}
-		for len(window) > head && window[len(window)-1].g >= g.g {
-			window = window[:len(window)-1]
+	period := 1 / rate
+	slack := slo - ctrl - beta + 1e-12
+	for i, t := range at {
+		now := t * period
+		if now >= span {
+			break
 		}
-		if head > 128 {
-			window = window[:copy(window, window[head:])]
-			head = 0
+		g := f - alpha*float64(i)
+		for tail > head && ring[(tail-1)&mask].g >= g {
+			tail--
 		}
-		window = append(window, g)
-		for first < i && (at[i-1]-at[first])/rate+ctrl+beta+(alpha+data)*float64(i-first) > slo+1e-12 {
+		for first <= i && now-at[first]*period+(alpha+data)*float64(i+1-first) > slack {
 			first++
 		}
-		for len(window) > head && window[head].j < first {
+		for tail > head && ring[head&mask].j < first {
 			head++
 		}
 		f += mu
 		d++
-		if len(window) > head {
-			if c := window[head]; c.g+alpha*float64(i)+beta < f {
-				f, d = c.g+alpha*float64(i)+beta, c.drops
-			}
+		if first > i {
+			continue // not even alone
+		}
+		ring[tail&mask] = cut{i, d - 1, g}
+		tail++
+		c := &ring[head&mask]
+		if v := c.g + alpha*float64(i+1) + beta; v < f {
+			f, d = v, c.drops
 		}
 	}
 	return f, d
+}
+
+// cut is a place between batches: before request j, at cost g + α·j and so many drops.
+type cut struct {
+	j, drops int
+	g        float64
 }
 
 func seconds(d sim.Duration) float64 { return float64(d) / 1e9 }
