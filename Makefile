@@ -58,7 +58,7 @@ nocgo: ## the tree must build without a C compiler
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/downbeat
 
 sim: ## SEEDS seeds of the simulator with faults, from SEED on
-	$(GO) test ./core/sim -run Swarm -count=1 -v -seeds=$(SEEDS) -seed=$(SEED) | tail -n 5
+	$(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)
 
 bench: bin/downbeat ## the short form of every benchmark that this host can run
 	bin/downbeat bench
