@@ -108,7 +108,7 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 // among equals the model served longest ago comes first.
 func (m *model) rank(n int) Time {
 	slope := m.exec[n+1] - m.exec[n]
-	return m.grantAt*3/10 + Time(4*slope+m.debt)
+	return m.grantAt/2 + Time(4*slope+m.debt)
 }
 
 // owe moves the debt after served requests got a batch and dropped ones did not: it stays where
@@ -121,7 +121,7 @@ func (m *model) owe(served, dropped int) {
 }
 
 const (
-	debtShare = 7
+	debtShare = 8
 	debtWhole = 1000
 )
 
