@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 200, "how many seeds TestSwarm runs")
+	seeds = flag.Int("seeds", 60, "how many seeds TestSwarm runs")
 	seed  = flag.Uint64("seed", 1, "the first seed of TestSwarm")
 )
 
