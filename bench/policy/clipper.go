@@ -20,7 +20,7 @@ const (
 // before the batch (Symphony §4.3 ascribes pruning to Clipper), and a size that was not filled does
 // not grow.
 func NewClipper(w *sim.World) sim.Server {
-	p := newPartitioned(w, 1)
+	p := newPartitioned(w, 1, plan(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)

@@ -14,7 +14,7 @@ import (
 // Best form: the plan knows the true rates, has the most headroom that the GPUs allow and leaves
 // models alone on GPUs where packing gains little; a batch grows beyond the plan when that meets its head's deadline and the GPU serves one model only.
 func NewNexus(w *sim.World, frontends int) sim.Server {
-	p := newPartitioned(w, frontends)
+	p := newPartitioned(w, frontends, plan(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)

@@ -121,6 +121,15 @@ func coordinated(w *sim.World, m int32) int {
 
 func seconds(w *sim.World, m int32, b int) float64 { return float64(exec(w, m, b)) / 1e9 }
 
+// owned is plan for batching that cannot share a GPU: each model on GPUs of its own where there are
+// enough.
+func owned(w *sim.World) []node {
+	if own, _ := alone(w); own != nil {
+		return own
+	}
+	return plan(w)
+}
+
 // plan places the models for the epoch: packed with the most headroom that the GPUs allow, or each
 // model on GPUs of its own where that has nearly as much, since turns on a shared GPU disturb.
 func plan(w *sim.World) []node {
@@ -260,9 +269,9 @@ type route struct {
 	credit          []float64
 }
 
-func newPartitioned(w *sim.World, frontends int) *partitioned {
+func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 	p := &partitioned{w: w, routes: make([][]route, len(w.Models)), frontends: uint64(frontends), wake: sched.Never}
-	for i, n := range plan(w) {
+	for i, n := range nodes {
 		d := device{node: n, gpu: int32(i), queues: make([]fifo, len(n.sessions)), cap: make([]float64, len(n.sessions)), wake: sched.Never}
 		for k, s := range n.sessions {
 			d.cap[k] = 1

@@ -7,13 +7,13 @@ import (
 
 // NewProteus returns Proteus's adaptive batching (Ahmad et al., ASPLOS '24, §5), per device: with
 // q requests queued whose first expires at T, a device waits for one more until T − ℓ(q+1), and
-// then runs the q. Accuracy scaling has no part here: there is one variant per model. Models are
-// placed as for Nexus, because the paper's placement is per variant and its §6.4 compares the
-// batching alone, on one placement; a device with several models runs the one due first. When a
+// then runs the q. Accuracy scaling has no part here: there is one variant per model. A
+// device hosts one variant, so models have GPUs of their own in proportion to their load; only with
+// more models than GPUs they are packed as for Nexus, and a device runs the model due first. When a
 // queue holds more than its head's deadline allows, the paper does not say whom to give up: here
 // the largest batch that can run in time goes first, which gave more than the prefix did.
 func NewProteus(w *sim.World) sim.Server {
-	p := newPartitioned(w, 1)
+	p := newPartitioned(w, 1, owned(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		best, skip, size, due := 0, 0, 0, sched.Never
 		for k := range d.sessions {

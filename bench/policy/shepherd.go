@@ -40,7 +40,8 @@ func (g *groups) Wake(now sched.Time) {
 //
 // Best form: groups are of models whose largest batches are within a factor of two, because the
 // largest batch wins and the others would starve, and have GPUs in proportion to their true load;
-// a batch that is passed over keeps its place. Preemption is left out: a GPU of a World runs what
+// a batch that is passed over keeps its place. In mixed zoos the policy still starves models that
+// seldom fill a batch: it aims at requests served in all, not per model. Preemption is left out: a GPU of a World runs what
 // it was given to the end, and what a preempted batch has used is lost either way.
 func NewShepherd(w *sim.World) sim.Server {
 	g := &groups{of: make([]*central, len(w.Models))}
@@ -92,7 +93,7 @@ func herd(w *sim.World) []herdSet {
 	slot := make(map[int]int)
 	for m, r := range meanRates(w) {
 		b := coordinated(w, int32(m))
-		key := bits.Len(uint(b))
+		key := bits.Len(uint(w.Models[m].Profile.Max()))
 		k, ok := slot[key]
 		if !ok {
 			k = len(sets)
