@@ -139,6 +139,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	if m.q.n == 0 || g.Early && m.growth(now) > g.Growth {
 		return 0
 	}
+	m.sample()
 	skip, b := p.pick(now, m, g)
 	for i := 0; i < skip; i++ {
 		p.drop(m.q.at(i).id, DeadlineCannotBeMet)

@@ -98,7 +98,8 @@ type model struct {
 	prof    *profile.Profile
 	load    float64  // u as of the latest grant
 	offered int32    // waiting: the size that the ranker knows, 0: none
-	_       [24]byte // to a multiple of the line
+	budget  Duration // what requests usually have on arrival, at most slo
+	_       [16]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -152,7 +153,7 @@ func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	p.index[id] = at + 1
 	d := &p.models[at]
 	*d = model{id: id, sub: m.SubCluster, live: true, max: int32(m.Profile.Max()), queueMax: int32(m.QueueMax),
-		slo: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
+		slo: m.SLO, budget: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
 	if d.queueMax == 0 {
 		d.queueMax = QueueMaxDefault
 	}

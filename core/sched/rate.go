@@ -43,7 +43,18 @@ func (r *rate) derive(m *model) {
 	m.pace = m.gaps.pace(r.perNS)
 }
 
-// target returns the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ SLO, at least 1.
+// sample follows the budgets that requests arrive with. They are shorter than the SLO by whatever
+// margins lie on the way, and a target that only the whole SLO reaches is never met. The latest
+// arrival is taken to be the last in the queue, which must not be empty.
+func (m *model) sample() {
+	left := min(m.q.at(m.q.n-1).deadline.Sub(m.last), m.slo)
+	m.budget = max(m.soonest, m.budget+(left-m.budget)/budgetShare)
+}
+
+// budgetShare is the part of a sample's difference that budget moves by.
+const budgetShare = 8
+
+// target returns the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ the usual budget, at least 1.
 func (m *model) target(perNS float64) int {
 	if perNS <= 0 {
 		return 1
@@ -51,7 +62,7 @@ func (m *model) target(perNS float64) int {
 	lo, hi := 1, int(m.max)
 	for lo < hi {
 		b := (lo + hi + 1) / 2
-		if float64(b-1)/perNS+float64(m.lead[b]) <= float64(m.slo) {
+		if float64(b-1)/perNS+float64(m.lead[b]) <= float64(m.budget) {
 			lo = b
 		} else {
 			hi = b - 1
