@@ -60,8 +60,12 @@ nocgo: ## the tree must build without a C compiler
 sim: ## SEEDS seeds of the simulator with faults, from SEED on
 	$(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)
 
-bench: bin/downbeat ## the short form of every benchmark that this host can run
-	bin/downbeat bench
+bench: bin/downbeat ## the short form of every benchmark that needs no hardware
+	bin/downbeat bench goodput --setting table4
+	bin/downbeat bench dispatch
+	bin/downbeat bench overhead
+	bin/downbeat bench gateway
+	bin/downbeat bench transfer
 
 models: bin/downbeat ort ## train every model from scratch, by seed
 	bin/downbeat models train
