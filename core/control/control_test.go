@@ -60,7 +60,7 @@ func openEngine(t *testing.T, ln net.Listener, o ServerOptions, eo engine.Option
 	go func() { served <- h.s.Serve(ln) }()
 	t.Cleanup(func() {
 		h.close()
-		if err := <-served; err != nil {
+		if err := <-served; err != nil && !errors.Is(err, ErrClosed) { // closed before it began
 			t.Errorf("Serve: %v", err)
 		}
 	})
@@ -566,9 +566,16 @@ func TestLinksReconnectAfterARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openOn(t, ln, ServerOptions{})
+	h = openOn(t, ln, ServerOptions{})
 	c.until(t, "link up, model ready", func() bool { return c.ups == 2 && c.models["m"].Ready })
-	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
+	if err := f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("%+v", h.e.Stats())
+		}
+	}()
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 }
 
