@@ -8,7 +8,7 @@
 // It parses and checks; it runs no model, looks into no ONNX file and watches no directory.
 //
 // Beyond Triton's platforms a model may say `platform: "emulated"`: it has no file, takes
-// alpha_ms·b + beta_ms for a batch of b and answers zeros.
+// alpha_ms·b + beta_ms for a batch of b and answers a pattern of its input.
 //
 // Invariants:
 //
