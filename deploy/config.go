@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -217,15 +216,6 @@ func (c Config) Token() (string, error) {
 		return "", fmt.Errorf("token_file %s: the secret has %d characters, want 16 to 256", c.TokenFile, len(token))
 	}
 	return token, nil
-}
-
-// ExecutorCount resolves the default: half the cores, at least one, so that the data plane, the
-// scheduler and the gateway keep cores of their own.
-func (c Config) ExecutorCount() int {
-	if c.Executors > 0 {
-		return c.Executors
-	}
-	return max(1, runtime.NumCPU()/2)
 }
 
 // YAML returns the configuration in force, as a file that Load reads back.

@@ -89,9 +89,6 @@ func (r *Report) Ended() int64 { return r.answered.Load() }
 // Goodput is requests answered within their deadline, per second of sending.
 func (r *Report) Goodput() float64 { return float64(r.good.Load()) / r.elapsed.Seconds() }
 
-// Elapsed is how long the sending took.
-func (r *Report) Elapsed() time.Duration { return r.elapsed }
-
 // LagMax is by how much the generator itself was late at worst.
 func (r *Report) LagMax() time.Duration { return time.Duration(r.lagMax.Load()) }
 

@@ -25,8 +25,6 @@ func (h *heap) grow(n int) {
 
 func (h *heap) len() int { return len(h.item) }
 
-func (h *heap) has(id uint32) bool { return h.pos[id] != 0 }
-
 // top returns the least item; the heap must not be empty.
 func (h *heap) top() heapItem { return h.item[0] }
 

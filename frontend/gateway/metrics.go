@@ -105,17 +105,6 @@ func (m *metrics) of(name, version string) *modelMetrics {
 	return mm
 }
 
-// all returns every model's metrics, in no order.
-func (m *metrics) all() []*modelMetrics {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	list := make([]*modelMetrics, 0, len(m.models))
-	for _, mm := range m.models {
-		list = append(list, mm)
-	}
-	return list
-}
-
 // lateReason labels outputs that came after the deadline.
 const lateReason = "late"
 
