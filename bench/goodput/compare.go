@@ -20,6 +20,7 @@ type Row struct {
 	Bound     float64  `json:"bound_rps"`
 	Published *float64 `json:"published_rps"` // Symphony's paper on this system; null: not printed
 	Seeds     int      `json:"seeds"`
+	SeedBase  uint64   `json:"seed_base,omitempty"` // the seeds are this + 1 … this + Seeds
 	SpanS     float64  `json:"span_s"`
 	Rates     string   `json:"rates"` // estimated or known
 	CtrlUS    float64  `json:"ctrl_us"`
@@ -108,7 +109,7 @@ func Compare(ctx context.Context, settings []Setting, policies []Policy, o Optio
 
 // row measures one policy.
 func (w *Workload) row(p Policy) Row {
-	r := Row{Setting: w.Name, Policy: p.Name, Seeds: w.o.Seeds, SpanS: seconds(w.o.Span), Rates: "estimated",
+	r := Row{Setting: w.Name, Policy: p.Name, Seeds: w.o.Seeds, SeedBase: w.o.SeedBase, SpanS: seconds(w.o.Span), Rates: "estimated",
 		CtrlUS: float64(w.o.Ctrl+w.Ctrl) / 1e3, DataUS: float64(w.o.Data) / 1e3}
 	if w.o.Known {
 		r.Rates = "known"

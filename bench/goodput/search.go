@@ -11,7 +11,8 @@ import (
 
 // Options of a search.
 type Options struct {
-	Seeds      int          // first seeds 1…Seeds
+	Seeds      int          // how many, pooled: SeedBase+1 … SeedBase+Seeds
+	SeedBase   uint64       // 0, unless other arrivals are wanted than the policy was tuned on
 	Span       sim.Duration // simulated time per run
 	Ctrl, Data sim.Duration
 	Known      bool    // tell policies the true rates
@@ -47,7 +48,7 @@ func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
 	var wg sync.WaitGroup
 	for i := range w.units {
 		wg.Go(func() {
-			w.units[i] = sim.NewUnit(uint64(i+1), s.Gaps, s.Share, rateMax*time.Duration(o.Span).Seconds()*1.001+50/minShare(s.Share))
+			w.units[i] = sim.NewUnit(w.o.SeedBase+uint64(i+1), s.Gaps, s.Share, rateMax*time.Duration(o.Span).Seconds()*1.001+50/minShare(s.Share))
 		})
 	}
 	wg.Wait()

@@ -57,14 +57,14 @@ func (r Row) sweepNote() string {
 // WriteCSV prints the table's columns, unrounded where rounding would lose.
 func WriteCSV(w io.Writer, rows []Row) error {
 	var b strings.Builder
-	b.WriteString("setting,policy,goodput_rps,bad_pct,bound_rps,published_rps,seeds,span_s,rates,ctrl_us,data_us,batch_mean,busy\n")
+	b.WriteString("setting,policy,goodput_rps,bad_pct,bound_rps,published_rps,seeds,span_s,rates,ctrl_us,data_us,batch_mean,busy,seed_base\n")
 	for _, r := range rows {
 		published := ""
 		if r.Published != nil {
 			published = fmt.Sprintf("%g", *r.Published)
 		}
-		fmt.Fprintf(&b, "%s,%s,%.1f,%.3f,%.1f,%s,%d,%g,%s,%g,%g,%.2f,%.4f\n", r.Setting, r.Policy, r.Goodput, r.BadPct, r.Bound,
-			published, r.Seeds, r.SpanS, r.Rates, r.CtrlUS, r.DataUS, r.Batch, r.Busy)
+		fmt.Fprintf(&b, "%s,%s,%.1f,%.3f,%.1f,%s,%d,%g,%s,%g,%g,%.2f,%.4f,%d\n", r.Setting, r.Policy, r.Goodput, r.BadPct, r.Bound,
+			published, r.Seeds, r.SpanS, r.Rates, r.CtrlUS, r.DataUS, r.Batch, r.Busy, r.SeedBase)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -20,6 +20,7 @@ func benchGoodput() command {
 			setting := fs.String("setting", "table4", "settings, comma-separated: all, a name, or its first part (table4, fig7-gamma, …)")
 			policies := fs.String("policy", "downbeat,symphony-printed,symphony-windowed", "policies, comma-separated, or all")
 			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
+			fs.Uint64Var(&o.SeedBase, "seed-base", 0, "the first seed is this + 1; results elsewhere use 0")
 			fs.BoolVar(&o.Known, "known-rates", false, "tell policies the true arrival rates instead of letting them estimate")
 			span := fs.Duration("span", time.Duration(o.Span), "simulated time per seed")
 			ctrl := fs.Duration("ctrl", 0, "delay of a control message (the paper's d_ctrl), reported with 100µs")
@@ -43,6 +44,8 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 		return fmt.Errorf("-o %s: want table, json or csv", format)
 	case o.Seeds < 1 || o.Seeds > 1000:
 		return fmt.Errorf("-seeds %d: want 1 to 1000", o.Seeds)
+	case o.SeedBase > 1<<62:
+		return fmt.Errorf("-seed-base %d: want at most %d", o.SeedBase, uint64(1)<<62)
 	case o.Span < 1e9 || o.Span > 3600e9:
 		return fmt.Errorf("-span %v: want 1s to 1h", time.Duration(o.Span))
 	case o.Ctrl < 0 || o.Ctrl > 1e9 || o.Data < 0 || o.Data > 1e9:

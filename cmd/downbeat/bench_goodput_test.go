@@ -15,6 +15,7 @@ func TestBenchGoodputRefusesWhatItCannotDo(t *testing.T) {
 		{benchGoodput(), "-setting fig5", []string{"fig5", "table4-resnet50"}},
 		{benchGoodput(), "-policy fifo", []string{"fifo", "downbeat"}},
 		{benchGoodput(), "-seeds 0", []string{"-seeds 0", "want 1"}},
+		{benchGoodput(), "-seed-base 9223372036854775807", []string{"-seed-base 9223372036854775807", "want at most"}},
 		{benchGoodput(), "-span 1ms", []string{"-span 1ms", "want 1s"}},
 		{benchGoodput(), "-ctrl -1us", []string{"-ctrl -1µs", "want 0"}},
 		{benchGoodput(), "-o xml", []string{"xml", "json"}},
