@@ -17,6 +17,10 @@ type Device struct {
 	live   counters
 	pinned pinnedPool
 
+	suspect   atomic.Bool  // a wait ended with ErrHung: frees are bounded from then on
+	stuck     atomic.Bool  // a free did not return: the others are left out
+	abandoned atomic.Int64 // frees left out, or given up
+
 	mu      sync.Mutex
 	streams []*Stream // idle, under mu
 	events  []*Event  // idle, under mu
@@ -130,10 +134,10 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("wait for event: %w: %w", ErrHung, err)
+			return fmt.Errorf("wait for event: %w: %w", d.hung(), err)
 		}
 		if !d.drv.pause(tries) {
-			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", ErrHung)
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
 		}
 	}
 }
@@ -147,10 +151,10 @@ func (d *Device) WaitFor(limit time.Duration, ev *Event) error {
 			return err
 		}
 		if time.Since(start) > limit {
-			return fmt.Errorf("wait for event for %v: %w", limit, ErrHung)
+			return fmt.Errorf("wait for event for %v: %w", limit, d.hung())
 		}
 		if !d.drv.pause(tries) {
-			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", ErrHung)
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
 		}
 	}
 }
@@ -164,12 +168,49 @@ func (d *Device) Elapsed(from, to *Event) (time.Duration, error) {
 	return t, d.check(c, "elapsed")
 }
 
+// hung returns ErrHung and remembers it.
+func (d *Device) hung() error {
+	d.suspect.Store(true)
+	return ErrHung
+}
+
 // Close ends the device. Idle pooled streams, events and slabs are freed; whatever is still held by
-// callers is named in the error (I1). Close is idempotent and does not wait for a hung device.
+// callers is named in the error (I1). Close is idempotent. On a device that does not answer it gives up
+// after closeMost, leaves memory to the end of the process and says so in an error that wraps ErrHung.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
+	ended := make(chan Code, 1)
+	var leak error
+	go func() {
+		d.empty()
+		if l := d.Live(); l != (Live{}) {
+			leak = fmt.Errorf("close device: still open: %+v", l)
+		}
+		ended <- d.drv.close()
+	}()
+	limit := time.NewTimer(closeMost)
+	defer limit.Stop()
+	select {
+	case c := <-ended:
+		if Code(d.sticky.Load()) != CodeSuccess {
+			c = CodeSuccess // a lost device may refuse to close; that is known already
+		}
+		if n := d.abandoned.Load(); n > 0 {
+			leak = errors.Join(leak, fmt.Errorf("close device: %w: memory of %d frees is left to the end of the process", ErrHung, n))
+		}
+		return errors.Join(leak, check(c, "close device"))
+	case <-limit.C:
+		if e, ok := d.drv.(*emulated); ok {
+			e.close() // lets go of the goroutine above; a GPU keeps it
+		}
+		return fmt.Errorf("close device: gave up after %v: %w: its memory is left to the end of the process: %+v", closeMost, ErrHung, d.Live())
+	}
+}
+
+// empty frees what the pools keep.
+func (d *Device) empty() {
 	d.mu.Lock()
 	for _, s := range d.streams {
 		d.drv.freeStream(s.handle)
@@ -182,13 +223,4 @@ func (d *Device) Close() error {
 	d.streams, d.events = nil, nil
 	d.mu.Unlock()
 	d.pinned.trim()
-	var leak error
-	if l := d.Live(); l != (Live{}) {
-		leak = fmt.Errorf("close device: still open: %+v", l)
-	}
-	c := d.drv.close()
-	if Code(d.sticky.Load()) != CodeSuccess {
-		c = CodeSuccess // a lost device may refuse to close; that is known already
-	}
-	return errors.Join(leak, check(c, "close device"))
 }

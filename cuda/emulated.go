@@ -1,9 +1,12 @@
 package cuda
 
 import (
+	"fmt"
 	"sync"
 	"time"
 	"unsafe"
+
+	"downbeat.dev/cuda/pace"
 )
 
 // Emulation describes an emulated GPU. It keeps real bytes: copies copy, and kernels run their Go
@@ -23,7 +26,8 @@ type Emulation struct {
 	KernelTime func(l Launch) time.Duration
 	// Kernels are the Go forms by name. A name that is missing is not found, as in a PTX module.
 	Kernels map[string]KernelFunc
-	// Virtual makes time stand still but for Device.Advance and Device.Wait, which jumps.
+	// Virtual makes time stand still but for Device.Advance and Device.Wait, which jumps. In real time
+	// nothing runs beside the callers: whoever asks or waits performs what has begun by then.
 	Virtual bool
 	// Fault is asked before every operation; nil injects nothing. It must not call the device.
 	Fault func(site Site) Fault
@@ -50,14 +54,18 @@ type Site struct {
 
 // Fault is what happens at a site. The zero value is no fault.
 type Fault struct {
-	Code Code          // the operation fails; a sticky code takes the device with it
-	Hang bool          // the command starts and never ends (commands only)
-	Slow time.Duration // the command takes this much longer (commands only)
+	Code  Code            // the operation fails; a sticky code takes the device with it
+	Hang  bool            // the command starts and never ends (commands only)
+	Until <-chan struct{} // with Hang: it ends when the channel is closed
+	Slow  time.Duration   // the command takes this much longer (commands only)
 }
 
 // OpenEmulated makes a device out of e.
 func OpenEmulated(e Emulation) (*Device, error) {
-	m := newEmulated(e)
+	m, err := newEmulated(e)
+	if err != nil {
+		return nil, err
+	}
 	return newDevice(m, m.cfg.PinnedBytesMax), nil
 }
 
@@ -100,6 +108,7 @@ type emulated struct {
 	running DeviceMemory // mem as the command being performed sees it; under turn
 	host    map[uintptr]hostBlock
 	streams map[uint64]*emStream
+	order   []*emStream // of streams, as they were made
 	events  map[uint64]*emEvent
 	modules map[uint64]bool
 	kernels map[uint64]string
@@ -110,8 +119,8 @@ type emulated struct {
 	engines [engineCount]emEngine
 	seq     uint64
 
-	wake   chan struct{} // real time: something was submitted, or the device closes
-	ended  chan struct{} // real time: the loop has ended
+	timers []*pace.Timer // idle; real time only
+	freed  *sync.Cond    // on mu: a hang ended or the device closed
 	closed bool
 }
 
@@ -125,28 +134,31 @@ type emGraph struct {
 	params   []byte
 }
 
-func newEmulated(e Emulation) *emulated {
+func newEmulated(e Emulation) (*emulated, error) {
 	m := &emulated{cfg: e.withDefaults(), sites: map[string]int{}, host: map[uintptr]hostBlock{},
 		streams: map[uint64]*emStream{}, events: map[uint64]*emEvent{}, modules: map[uint64]bool{},
-		kernels: map[uint64]string{}, graphs: map[uint64]emGraph{}, start: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		kernels: map[uint64]string{}, graphs: map[uint64]emGraph{}, start: time.Now()}
 	m.mem.total = m.cfg.MemoryBytes
 	m.mem.next = 1 << 40
+	m.freed = sync.NewCond(&m.mu)
 	if e.Virtual {
-		close(m.ended)
-	} else {
-		go m.loop()
+		return m, nil
 	}
-	return m
+	t, err := pace.New()
+	if err != nil {
+		return nil, fmt.Errorf("open emulated device: %w", err)
+	}
+	m.timers = append(m.timers, t)
+	return m, nil
 }
 
 // at asks for a fault at a site; call under mu.
 func (m *emulated) at(op string) Fault {
-	n := m.sites[op]
-	m.sites[op] = n + 1
 	if m.cfg.Fault == nil {
 		return Fault{}
 	}
+	n := m.sites[op]
+	m.sites[op] = n + 1
 	f := m.cfg.Fault(Site{Op: op, N: n})
 	if f.Code.Sticky() {
 		m.lost = f.Code
@@ -185,7 +197,7 @@ func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
 }
 
 func (m *emulated) freeDevice(p uint64) Code {
-	m.mu.Lock()
+	m.settle()
 	defer m.mu.Unlock()
 	return m.mem.free(p)
 }
@@ -212,8 +224,12 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	return p, CodeSuccess
 }
 
-func (m *emulated) freeHost(p unsafe.Pointer, _ int64, _ bool) Code {
-	m.mu.Lock()
+func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
+	if pinned {
+		m.settle()
+	} else {
+		m.mu.Lock()
+	}
 	defer m.mu.Unlock()
 	delete(m.host, uintptr(p))
 	return CodeSuccess
@@ -268,23 +284,35 @@ func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
 	return h, CodeSuccess
 }
 
-func (m *emulated) close() Code {
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return CodeSuccess
+// settle returns with mu held when what has ended by now is performed and no command hangs: the driver's
+// calls that free memory wait for the device too, for ever if need be.
+func (m *emulated) settle() {
+	if !m.cfg.Virtual {
+		m.catchUp()
 	}
-	m.closed = true
-	m.mu.Unlock()
-	m.nudge()
-	<-m.ended
-	return CodeSuccess
+	m.mu.Lock()
+	for m.hangs() && !m.closed && m.lost == CodeSuccess {
+		m.freed.Wait()
+	}
 }
 
-// nudge wakes the loop; one token is enough.
-func (m *emulated) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
+func (m *emulated) hangs() bool {
+	for i := range m.engines {
+		if m.engines[i].stream != nil && m.engines[i].hung {
+			return true
+		}
 	}
+	return false
+}
+
+func (m *emulated) close() Code {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.freed.Broadcast()
+	for _, t := range m.timers {
+		_ = t.Close()
+	}
+	m.timers = nil
+	return CodeSuccess
 }

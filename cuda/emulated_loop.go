@@ -3,6 +3,8 @@ package cuda
 import (
 	"math"
 	"time"
+
+	"downbeat.dev/cuda/pace"
 )
 
 const never = time.Duration(math.MaxInt64)
@@ -19,34 +21,44 @@ func (m *emulated) nextEnd() (engine int, end time.Duration) {
 	return engine, end
 }
 
-// finish performs the command that ended on an engine and lets its stream go on. It is called under
-// turn and mu, and lets go of mu while bytes move.
+// finish ends the command on an engine and lets its stream go on; call under turn and mu.
 func (m *emulated) finish(engine int) {
 	e := &m.engines[engine]
+	if !e.performed && !m.perform(engine) {
+		return
+	}
 	s, end := e.stream, e.end
-	cmd := s.queue[s.head]
+	m.now = max(m.now, end)
+	e.stream = nil
+	s.head++
+	s.busy, s.ready = false, end
+}
+
+// perform moves the bytes of an engine's command; false when that took the device. It is called under
+// turn and mu, and lets go of mu meanwhile.
+func (m *emulated) perform(engine int) bool {
+	e := &m.engines[engine]
+	cmd := e.stream.queue[e.stream.head]
 	m.running = m.mem
 	launch := m.launch(&cmd)
 	fn := m.cfg.Kernels[launch.Kernel]
 	m.mu.Unlock()
 	from := time.Now()
-	c := perform(&m.running, &cmd, launch, fn)
+	c := move(&m.running, &cmd, launch, fn)
+	took := time.Since(from)
 	m.mu.Lock()
-	if c != CodeSuccess {
+	if e.performed = c == CodeSuccess; !e.performed {
 		m.lost = c
-		return
+		return false
 	}
 	if !m.cfg.Virtual && cmd.op == opLaunch {
-		end = max(end, e.begin+time.Since(from)) // the Go form may take longer than the model says
+		e.end = max(e.end, e.begin+took) // the Go form may take longer than the model says
 	}
-	m.now = max(m.now, end)
-	e.stream, e.end = nil, end
-	s.head++
-	s.busy, s.ready = false, end
+	return true
 }
 
-// perform moves the bytes of one command.
-func perform(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
+// move moves the bytes of one command.
+func move(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -75,11 +87,21 @@ func perform(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) 
 	return CodeSuccess
 }
 
-// step moves to the next end not after until and performs it; false when there is none.
+// step moves to the next end not after until and performs it; false when there is none. In virtual time a
+// command's effect is seen when it ends, so that a reader who does not wait finds stale bytes; in real
+// time the bytes move as soon as somebody looks, so that the end is not late by what moving takes.
 func (m *emulated) step(until time.Duration) bool {
+	m.thaw()
 	m.begin()
 	if m.lost != CodeSuccess {
 		return false
+	}
+	if !m.cfg.Virtual {
+		for i := range m.engines {
+			if e := &m.engines[i]; e.stream != nil && !e.hung && !e.performed && e.begin <= until {
+				return m.perform(i)
+			}
+		}
 	}
 	engine, end := m.nextEnd()
 	if engine < 0 || end > until {
@@ -91,30 +113,97 @@ func (m *emulated) step(until time.Duration) bool {
 	return true
 }
 
-// pause is called between two queries of Device.Wait. Virtual time jumps to the next end; real time
-// sleeps, longer the more often it was asked.
-func (m *emulated) pause(tries int) bool {
-	if m.cfg.Virtual {
-		m.turn.Lock()
-		defer m.turn.Unlock()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		before := m.lost
-		moved := m.step(never)
-		return moved || m.lost != before || m.progressed()
+// thaw ends the hangs that are to end.
+func (m *emulated) thaw() {
+	for i := range m.engines {
+		e := &m.engines[i]
+		if e.stream == nil || !e.hung || e.until == nil {
+			continue
+		}
+		select {
+		case <-e.until:
+			e.hung, e.end = false, max(e.end, m.reading())
+			m.freed.Broadcast()
+		default:
+		}
 	}
-	nap(pauseFor(tries))
-	return true
+}
+
+// catchUp performs what has begun by now and completes what has ended. If another goroutine is at it,
+// that is left to it.
+func (m *emulated) catchUp() {
+	if !m.turn.TryLock() {
+		return
+	}
+	defer m.turn.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.step(m.reading()) {
+	}
+}
+
+// pause is called between two queries of Device.Wait. Virtual time jumps to the next end; real time
+// sleeps until then.
+func (m *emulated) pause(tries int) bool {
+	if !m.cfg.Virtual {
+		m.sleep(tries)
+		return true
+	}
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.lost
+	moved := m.step(never)
+	return moved || m.lost != before || m.progressed()
 }
 
 // progressed tells whether begin alone completed something, as when only records were left.
 func (m *emulated) progressed() bool {
-	for _, s := range m.streams {
+	for _, s := range m.order {
 		if s.head < len(s.queue) {
 			return false
 		}
 	}
 	return true
+}
+
+// longest is how long a waiter sleeps without a look at its context and at faults.
+const longest = 5 * time.Millisecond
+
+// sleep waits for the next end, which cannot move forwards for what is submitted already. The last
+// stretch is precise, the rest is cut so that the end of a context is seen.
+func (m *emulated) sleep(tries int) {
+	m.mu.Lock()
+	engine, end := m.nextEnd()
+	wait := end - m.reading()
+	var t *pace.Timer
+	if n := len(m.timers); engine >= 0 && wait <= 2*longest && n > 0 {
+		t, m.timers = m.timers[n-1], m.timers[:n-1]
+	}
+	m.mu.Unlock()
+	switch {
+	case engine < 0: // a hang, or another goroutine performs the command
+		time.Sleep(min(time.Duration(tries)*10*time.Microsecond, longest))
+		return
+	case wait > 2*longest:
+		time.Sleep(longest)
+		return
+	case t == nil:
+		var err error
+		if t, err = pace.New(); err != nil {
+			time.Sleep(wait)
+			return
+		}
+	}
+	t.Wait(m.start.Add(end))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		_ = t.Close()
+		return
+	}
+	m.timers = append(m.timers, t)
 }
 
 // pauseFor grows from 5 µs to 200 µs: short batches are seen at once, long ones cost no processor.
@@ -150,45 +239,4 @@ func (d *Device) virtual() *emulated {
 		panic("cuda: virtual time of a device that has none")
 	}
 	return m
-}
-
-// loop runs a real-time device: it performs what has ended, then sleeps until the next end or submission.
-func (m *emulated) loop() {
-	defer close(m.ended)
-	for {
-		m.turn.Lock()
-		m.mu.Lock()
-		for m.step(m.reading()) {
-		}
-		_, end := m.nextEnd()
-		closed, wait := m.closed, end-m.reading()
-		if m.lost != CodeSuccess {
-			end = never
-		}
-		m.mu.Unlock()
-		m.turn.Unlock()
-		if closed {
-			return
-		}
-		m.sleep(end, wait)
-	}
-}
-
-// sleep waits for the next end. Go's timers fire up to a millisecond late, so the last two
-// milliseconds are slept in short naps, between which a submission is noticed.
-func (m *emulated) sleep(end, wait time.Duration) {
-	const late = 2 * time.Millisecond
-	switch {
-	case end == never:
-		<-m.wake
-	case wait > late:
-		t := time.NewTimer(wait - late)
-		defer t.Stop()
-		select {
-		case <-m.wake:
-		case <-t.C:
-		}
-	case wait > 0:
-		nap(min(wait, 50*time.Microsecond))
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,9 +206,97 @@ func TestHangEndsWithTheContext(t *testing.T) {
 		}
 		cancel()
 		ev.Free()
-		f.free()
-		must(t, d.Close())
+		began := time.Now()
+		f.free() // the driver's call would wait for the fill, for ever
+		if err := d.Close(); !errors.Is(err, cuda.ErrHung) || !strings.Contains(err.Error(), "left to the end of the process") {
+			t.Errorf("virtual %v: close: %v", virtualTime, err)
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("virtual %v: closing took %v", virtualTime, took)
+		}
 	}
+}
+
+// Nobody has waited, so nobody knows that the device hangs: Close finds out.
+func TestCloseGivesUpOnAHungDevice(t *testing.T) {
+	d := virtual(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: s.Op == "copy in"} }})
+	f := fix(t, d, 4096)
+	var s cuda.Submission
+	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes())
+	must(t, d.Submit(&s))
+	f.host.Free() // to the pool: the driver is not called
+	f.st.Free()
+	if err := d.Close(); !errors.Is(err, cuda.ErrHung) || !strings.Contains(err.Error(), "gave up") || !strings.Contains(err.Error(), "DeviceBytes:4096") {
+		t.Errorf("close: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("a second close: %v", err)
+	}
+}
+
+// A hang that ends lets everything behind it go on.
+func TestAHangThatEnds(t *testing.T) {
+	until := make(chan struct{})
+	d, err := cuda.OpenEmulated(cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault {
+		return cuda.Fault{Hang: s.Op == "fill" && s.N == 0, Until: until}
+	}})
+	must(t, err)
+	f := fix(t, d, 4096)
+	ev, err := d.NewEvent()
+	must(t, err)
+	var s cuda.Submission
+	s.Fill(f.st, f.mem.Address(), 7, 4096)
+	s.CopyOut(f.st, f.host.Bytes(), f.mem.Address())
+	s.Record(f.st, ev)
+	must(t, d.Submit(&s))
+	if err := d.WaitFor(20*time.Millisecond, ev); !errors.Is(err, cuda.ErrHung) {
+		t.Errorf("while it hangs: %v", err)
+	}
+	close(until)
+	must(t, d.WaitFor(10*time.Second, ev))
+	if f.host.Bytes()[4095] != 7 {
+		t.Error("the fill was not performed")
+	}
+	ev.Free()
+	f.free()
+	must(t, d.Close())
+}
+
+// In real time an event completes when the model says, whoever looks and however late; commands submitted
+// later do not begin before they were submitted.
+func TestRealTimeFollowsTheModel(t *testing.T) {
+	d, err := cuda.OpenEmulated(cuda.Emulation{CopyInBandwidth: 1e9, CommandTime: time.Nanosecond})
+	must(t, err)
+	f := fix(t, d, 3_000_000)
+	var evs [4]*cuda.Event
+	for i := range evs {
+		evs[i], err = d.NewEvent()
+		must(t, err)
+	}
+	var s cuda.Submission
+	s.Record(f.st, evs[0])
+	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes()) // 3 ms
+	s.Record(f.st, evs[1])
+	must(t, d.Submit(&s))
+	time.Sleep(20 * time.Millisecond) // nobody looks
+	s.Reset()
+	s.Record(f.st, evs[2])
+	s.CopyIn(f.st, f.mem.Address(), f.host.Bytes())
+	s.Record(f.st, evs[3])
+	must(t, d.Submit(&s))
+	must(t, d.WaitFor(10*time.Second, evs[3]))
+	for i, want := range []time.Duration{3 * time.Millisecond, 17 * time.Millisecond, 3 * time.Millisecond} {
+		took, err := d.Elapsed(evs[i], evs[i+1])
+		must(t, err)
+		if i == 1 && took < want || i != 1 && took.Round(10*time.Microsecond) != want {
+			t.Errorf("from event %d to the next: %v, want %v", i, took, want)
+		}
+	}
+	for _, ev := range evs {
+		ev.Free()
+	}
+	f.free()
+	must(t, d.Close())
 }
 
 func TestStickyErrorStays(t *testing.T) {

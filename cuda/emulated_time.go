@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"time"
 	"unsafe"
 )
@@ -15,18 +16,23 @@ const (
 )
 
 type emStream struct {
-	queue []emCommand // from head on
-	head  int
-	busy  bool          // its head command runs on an engine
-	ready time.Duration // when its head could start at the earliest
-	freed bool
+	queue  []emCommand // from head on
+	head   int
+	params []byte        // of the queue's launches
+	busy   bool          // its head command runs on an engine
+	ready  time.Duration // when the command before its head ended
+	freed  bool
 }
+
+// start is when the head of s can start at the earliest.
+func (s *emStream) start() time.Duration { return max(s.ready, s.queue[s.head].at) }
 
 type emCommand struct {
 	command
-	params  []byte
-	seq     uint64 // order of submission
-	target  uint64 // of a record: its number; of a wait: the record it waits for
+	params  []byte        // of a launch in a graph; others have theirs in the stream's
+	at      time.Duration // of submission
+	seq     uint64        // order of submission
+	target  uint64        // of a record: its number; of a wait: the record it waits for
 	inGraph bool
 }
 
@@ -37,10 +43,12 @@ type emEvent struct {
 }
 
 type emEngine struct {
-	stream *emStream // nil when idle
-	begin  time.Duration
-	end    time.Duration
-	hung   bool
+	stream    *emStream // nil when idle
+	begin     time.Duration
+	end       time.Duration
+	performed bool // its bytes have moved
+	hung      bool
+	until     <-chan struct{} // ends the hang
 }
 
 func (m *emulated) newStream() (uint64, Code) {
@@ -50,7 +58,9 @@ func (m *emulated) newStream() (uint64, Code) {
 		return 0, c
 	}
 	h := m.handle()
-	m.streams[h] = &emStream{}
+	s := &emStream{}
+	m.streams[h] = s
+	m.order = append(m.order, s)
 	return h, CodeSuccess
 }
 
@@ -63,7 +73,8 @@ func (m *emulated) freeStream(h uint64) Code {
 	}
 	if s.head < len(s.queue) {
 		s.freed = true // the driver, too, destroys a stream when its commands are done
-		return CodeSuccess
+	} else {
+		m.order = slices.DeleteFunc(m.order, func(o *emStream) bool { return o == s })
 	}
 	delete(m.streams, h)
 	return CodeSuccess
@@ -90,6 +101,11 @@ func (m *emulated) freeEvent(h uint64) Code {
 func (m *emulated) query(h uint64) Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if e := m.events[h]; e != nil && e.done < e.recorded && m.lost == CodeSuccess && !m.cfg.Virtual {
+		m.mu.Unlock()
+		m.catchUp()
+		m.mu.Lock()
+	}
 	e := m.events[h]
 	switch {
 	case m.lost != CodeSuccess:
@@ -117,30 +133,28 @@ func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
 
 func (m *emulated) submit(commands []command, params []byte) (n int, c Code) {
 	c = m.enter("submit")
-	if c == CodeSuccess {
-		n, c = m.enqueue(commands, params, false)
-		m.begin()
+	defer m.mu.Unlock()
+	if c != CodeSuccess {
+		return 0, c
 	}
-	m.mu.Unlock()
-	if !m.cfg.Virtual {
-		m.nudge()
-	}
+	n, c = m.enqueue(m.reading(), commands, params, false)
+	m.begin()
 	return n, c
 }
 
 // enqueue appends commands to their streams; call under mu. A graph is unfolded here.
-func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) (int, Code) {
+func (m *emulated) enqueue(at time.Duration, commands []command, params []byte, inGraph bool) (int, Code) {
 	for i := range commands {
 		cmd := &commands[i]
 		s := m.streams[cmd.stream]
 		if s == nil {
 			return i, CodeInvalidHandle
 		}
-		q := emCommand{command: *cmd, seq: m.seq, inGraph: inGraph}
+		q := emCommand{command: *cmd, at: at, seq: m.seq, inGraph: inGraph}
 		m.seq++
 		switch cmd.op {
 		case opGraph:
-			if c := m.enqueueGraph(cmd); c != CodeSuccess {
+			if c := m.enqueueGraph(at, cmd); c != CodeSuccess {
 				return i, c
 			}
 			continue
@@ -148,9 +162,7 @@ func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) (int
 			if m.kernels[cmd.a] == "" || cmd.b+cmd.n > uint64(len(params)) || cmd.block[0]*cmd.block[1]*cmd.block[2] == 0 {
 				return i, CodeInvalidValue
 			}
-			if q.params = params[cmd.b : cmd.b+cmd.n]; !inGraph {
-				q.params = append([]byte(nil), q.params...) // a graph's stay as they are
-			}
+			q.params = params[cmd.b : cmd.b+cmd.n] // a graph's stay as they are
 		case opRecord, opWait:
 			e := m.events[cmd.a]
 			if e == nil {
@@ -161,16 +173,32 @@ func (m *emulated) enqueue(commands []command, params []byte, inGraph bool) (int
 			}
 			q.target = e.recorded
 		}
-		if s.head == len(s.queue) {
-			s.queue, s.head = s.queue[:0], 0
-			s.ready = m.reading()
-		}
-		s.queue = append(s.queue, q)
+		s.push(q)
 	}
 	return len(commands), CodeSuccess
 }
 
-func (m *emulated) enqueueGraph(cmd *command) Code {
+// push appends a command. Memory of commands that are through is used again.
+func (s *emStream) push(q emCommand) {
+	switch {
+	case s.head == len(s.queue):
+		s.queue, s.head, s.params = s.queue[:0], 0, s.params[:0]
+	case len(s.queue) == cap(s.queue) && s.head > len(s.queue)/2:
+		s.queue = s.queue[:copy(s.queue, s.queue[s.head:])]
+		s.head = 0
+	}
+	if len(q.params) > 0 && !q.inGraph {
+		if len(s.params)+len(q.params) > cap(s.params) { // those in use keep the old memory
+			s.params = make([]byte, 0, max(4<<10, 2*len(q.params)))
+		}
+		n := len(s.params)
+		s.params = append(s.params, q.params...)
+		q.params = s.params[n:len(s.params):len(s.params)]
+	}
+	s.queue = append(s.queue, q)
+}
+
+func (m *emulated) enqueueGraph(at time.Duration, cmd *command) Code {
 	g, ok := m.graphs[cmd.a]
 	if !ok {
 		return CodeInvalidHandle
@@ -178,7 +206,7 @@ func (m *emulated) enqueueGraph(cmd *command) Code {
 	if f := m.at("graph"); f.Code != CodeSuccess {
 		return f.Code
 	}
-	_, c := m.enqueue(g.commands, g.params, true)
+	_, c := m.enqueue(at, g.commands, g.params, true)
 	return c
 }
 
@@ -216,27 +244,32 @@ func (m *emulated) reading() time.Duration {
 	return m.now
 }
 
-// begin starts every command that can start and handles those that need no engine; call under mu.
+// begin starts every command that can start and handles those that need no engine; call under mu. A
+// command whose start lies behind the next end waits for it: what ends may let an earlier one through.
 func (m *emulated) begin() {
 	for again := true; again && m.lost == CodeSuccess; {
 		again = false
+		_, horizon := m.nextEnd()
 		var best [engineCount]*emStream
-		for h, s := range m.streams {
+		for i := 0; i < len(m.order); i++ {
+			s := m.order[i]
+			if s.head == len(s.queue) && s.freed {
+				m.order = slices.Delete(m.order, i, i+1)
+				i--
+			}
 			if s.busy || s.head == len(s.queue) {
-				if s.freed && s.head == len(s.queue) {
-					delete(m.streams, h)
-				}
 				continue
 			}
 			cmd := &s.queue[s.head]
-			engine := m.engineOf(cmd.op)
+			engine := engineOf(cmd.op)
 			if engine < 0 {
 				again = m.mark(s, cmd) || again
 				continue
 			}
-			// First ready, first served; ties by the order of submission, so that map order is not seen.
+			// First ready, first served; ties by the order of submission.
 			b := best[engine]
-			if m.engines[engine].stream == nil && (b == nil || s.ready < b.ready || s.ready == b.ready && cmd.seq < b.queue[b.head].seq) {
+			if m.engines[engine].stream == nil && s.start() <= horizon &&
+				(b == nil || s.start() < b.start() || s.start() == b.start() && cmd.seq < b.queue[b.head].seq) {
 				best[engine] = s
 			}
 		}
@@ -251,7 +284,7 @@ func (m *emulated) begin() {
 	}
 }
 
-func (m *emulated) engineOf(op uint32) int {
+func engineOf(op uint32) int {
 	switch op {
 	case opCopyIn:
 		return engineIn
@@ -266,20 +299,22 @@ func (m *emulated) engineOf(op uint32) int {
 // mark performs a record or a wait at the head of s; false when the wait must go on.
 func (m *emulated) mark(s *emStream, cmd *emCommand) bool {
 	e := m.events[cmd.a]
-	if e != nil && cmd.op == opRecord && cmd.target > e.done {
-		e.done, e.at = cmd.target, s.ready
+	if e != nil && cmd.op == opWait && e.done < cmd.target {
+		return false
 	}
-	if e != nil && cmd.op == opWait {
-		if e.done < cmd.target {
-			return false
-		}
+	s.ready = s.start()
+	switch {
+	case e == nil:
+	case cmd.op == opWait:
 		s.ready = max(s.ready, e.at)
+	case cmd.target > e.done:
+		e.done, e.at = cmd.target, s.ready
 	}
 	s.head++
 	return true
 }
 
-var opNames = map[uint32]string{opCopyIn: "copy in", opCopyOut: "copy out", opCopy: "copy", opFill: "fill", opLaunch: "launch"}
+var opNames = [...]string{opCopyIn: "copy in", opCopyOut: "copy out", opCopy: "copy", opFill: "fill", opLaunch: "launch"}
 
 // run puts the head of s on an engine.
 func (m *emulated) run(engine int, s *emStream) {
@@ -291,9 +326,9 @@ func (m *emulated) run(engine int, s *emStream) {
 		}
 		return
 	}
-	begin := max(s.ready, m.engines[engine].end)
+	begin := max(s.start(), m.engines[engine].end)
 	s.busy = true
-	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang}
+	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang, until: f.Until}
 }
 
 func (m *emulated) duration(cmd *emCommand) time.Duration {

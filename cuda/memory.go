@@ -40,7 +40,7 @@ func (m *Memory) Free() {
 	if m == nil || m.addr == 0 {
 		return
 	}
-	m.dev.drv.freeDevice(uint64(m.addr))
+	m.dev.release(release{device: uint64(m.addr)})
 	m.addr = 0
 	m.dev.live.deviceBytes.Add(-m.bytes)
 	m.dev.live.deviceBlocks.Add(-1)
@@ -73,7 +73,7 @@ func (r *Registered) Free() {
 	if r == nil || r.p == nil {
 		return
 	}
-	r.dev.drv.unregisterHost(r.p)
+	r.dev.release(release{host: r.p, registered: true})
 	r.p = nil
 	r.dev.live.registered.Add(-1)
 }

@@ -183,7 +183,7 @@ func (p *pinnedPool) put(s *Slab) {
 	p.dev.live.hostSlabs.Add(-1)
 	size := slabClassBytes(s.class)
 	if !s.pinned {
-		p.dev.drv.freeHost(s.p, size, false)
+		p.dev.release(release{host: s.p, bytes: size})
 		return
 	}
 	p.stats.InUse -= size
@@ -200,7 +200,7 @@ func (p *pinnedPool) unpin(class int) {
 	p.idle[class][n] = nil
 	p.idle[class] = p.idle[class][:n]
 	size := slabClassBytes(class)
-	p.dev.drv.freeHost(s.p, size, true)
+	p.dev.release(release{host: s.p, bytes: size, pinned: true})
 	p.stats.Held -= size
 	p.dev.live.pinnedBytes.Add(-size)
 }

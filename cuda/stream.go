@@ -137,7 +137,7 @@ func (m *Module) Free() {
 	if m == nil || m.handle == 0 {
 		return
 	}
-	m.dev.drv.freeModule(m.handle)
+	m.dev.release(release{module: m.handle})
 	m.handle = 0
 	m.dev.live.modules.Add(-1)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/backend/pace"
+	"downbeat.dev/cuda/pace"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 )

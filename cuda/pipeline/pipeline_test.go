@@ -232,9 +232,8 @@ func TestOpenFailsCleanlyAtEverySite(t *testing.T) {
 }
 
 func TestSlowCopyHangAndLoss(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
 	for name, f := range map[string]cuda.Fault{"hang": {Hang: true}, "lost": {Code: cuda.CodeDeviceUnavailable}, "slow": {Slow: time.Second}} {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		r := open(t, device(t, func(s cuda.Site) cuda.Fault {
 			if s.Op == "copy in" {
 				return f
@@ -255,7 +254,12 @@ func TestSlowCopyHangAndLoss(t *testing.T) {
 		if err := b.Free(ctx); (err == nil) != (name == "slow") {
 			t.Errorf("%s: free: %v", name, err)
 		}
-		r.close()
+		cancel()
+		r.p.Close()
+		r.m.Free()
+		if err := r.d.Close(); (err != nil) != (name == "hang") || name == "hang" && !errors.Is(err, cuda.ErrHung) {
+			t.Errorf("%s: close: %v", name, err)
+		}
 	}
 }
 
