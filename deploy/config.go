@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 )
@@ -86,8 +87,25 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Flags registers a flag for each knob, with the present value as the default.
-func (c *Config) Flags(fs *flag.FlagSet) {
+// readers names the commands that read a knob. The others have no flag for it: one that is ignored
+// deceives. All read token-file, tls and log-level; the file may hold every knob for any command.
+var readers = map[string][]string{
+	"listen":    {"serve", "scheduler"},
+	"scheduler": {"backend", "gateway", "infer", "load"},
+	"http":      {"demo", "serve", "gateway"},
+	"grpc":      {"demo", "serve", "gateway"},
+	"data":      {"demo", "serve", "backend", "gateway", "infer", "load"},
+	"provider":  {"demo", "serve", "backend", "gateway", "infer", "load"},
+	"models":    {"demo", "serve", "backend", "infer"},
+	"executors": {"demo", "serve", "backend"},
+	"emulate":   {"demo", "serve", "backend"},
+	"gpu":       {"demo", "serve", "backend"},
+	"prompt":    {"demo", "serve", "scheduler"},
+	"queue-max": {"demo", "serve", "scheduler"},
+}
+
+// flags registers a flag for each knob, with the present value as the default.
+func (c *Config) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "scheduler `address` that frontends and backends connect to")
 	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "gateway `address` for REST, /metrics and the page")
@@ -106,8 +124,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 }
 
 // Parse reads flags over the file that -config names (or the defaults), and checks the result.
-// extra registers a command's own flags. It returns the words after the flags.
-func Parse(name string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
+// command says which knobs have a flag; extra registers the command's own. It returns the words
+// after the flags.
+func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []string, error) {
 	path, err := configPath(args)
 	if err != nil {
 		return Config{}, nil, err
@@ -118,33 +137,77 @@ func Parse(name string, args []string, extra func(*flag.FlagSet)) (Config, []str
 			return c, nil, err
 		}
 	}
-	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
 	fs.String("config", path, "YAML `file`; flags win over it")
-	c.Flags(fs)
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	c.flags(all)
+	all.VisitAll(func(f *flag.Flag) {
+		if by, some := readers[f.Name]; !some || slices.Contains(by, command) {
+			fs.Var(f.Value, f.Name, f.Usage)
+		}
+	})
 	if extra != nil {
 		extra(fs)
 	}
-	if err := fs.Parse(args); err != nil {
+	if err := ParseFlags(fs, args); err != nil {
 		return c, nil, err
 	}
 	return c, fs.Args(), c.Check()
+}
+
+// ParseFlags parses a command's flags. Help goes to standard output; anything else that is wrong is
+// one error, which says what is allowed and where the help is.
+func ParseFlags(fs *flag.FlagSet, args []string) error {
+	var said bytes.Buffer
+	fs.SetOutput(&said)
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = os.Stdout.Write(said.Bytes()) // a closed pipe ends the process
+	case err != nil:
+		err = fmt.Errorf("%w%s; %s -h lists the flags", err, allowed(fs, err.Error()), fs.Name())
+	}
+	return err
+}
+
+// allowed says what the flag that an error of package flag names takes.
+func allowed(fs *flag.FlagSet, text string) string {
+	want := ""
+	fs.VisitAll(func(f *flag.Flag) {
+		if !strings.Contains(text, " for flag -"+f.Name+":") {
+			return
+		}
+		switch f.Value.(flag.Getter).Get().(type) {
+		case time.Duration:
+			want = ": want a duration such as 1.5s or 20ms"
+		case int:
+			want = ": want a whole number"
+		case uint64:
+			want = ": want a whole number, 0 or more"
+		case float64:
+			want = ": want a number"
+		}
+	})
+	return want
 }
 
 // configPath finds -config before the other flags are parsed, since they override the file.
 func configPath(args []string) (string, error) {
 	for i, a := range args {
 		key, value, inline := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
-		switch {
-		case a == "--":
-			return "", nil
-		case !strings.HasPrefix(a, "-") || key != "config":
-		case inline:
-			return value, nil
-		case i+1 < len(args):
-			return args[i+1], nil
-		default:
+		if a == "--" {
+			break
+		}
+		if !strings.HasPrefix(a, "-") || key != "config" {
+			continue
+		}
+		if !inline && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if value == "" {
 			return "", errors.New("flag -config: a file name must follow")
 		}
+		return value, nil
 	}
 	return "", nil
 }
@@ -155,18 +218,18 @@ func (c Config) Check() error {
 	bad := func(field string, value any, allowed string) {
 		errs = append(errs, fmt.Errorf("config: %s: %v is not allowed: %s", field, value, allowed))
 	}
-	for _, a := range []struct{ field, value string }{
-		{"listen", c.Listen}, {"scheduler", c.Scheduler}, {"http", c.HTTP}, {"grpc", c.GRPC}, {"data", c.Data},
-	} {
-		if _, _, err := net.SplitHostPort(a.value); err != nil {
-			bad(a.field, fmt.Sprintf("%q", a.value), "want host:port")
-		}
+	errs = append(errs, checkAddress("scheduler", c.Scheduler))
+	for _, l := range c.listeners() {
+		errs = append(errs, c.CheckListener(l.field, l.addr))
 	}
 	if allowed := []string{"auto", "verbs", "shm", "tcp"}; !slices.Contains(allowed, c.Provider) {
 		bad("provider", fmt.Sprintf("%q", c.Provider), "want one of "+strings.Join(allowed, ", "))
 	}
 	if allowed := []string{"debug", "info", "warn", "error"}; !slices.Contains(allowed, c.LogLevel) {
 		bad("log_level", fmt.Sprintf("%q", c.LogLevel), "want one of "+strings.Join(allowed, ", "))
+	}
+	if c.Models == "" {
+		bad("models", `""`, "want a directory")
 	}
 	if c.Executors < 0 || c.Executors > 1024 {
 		bad("executors", c.Executors, "want 0 to 1024")
@@ -180,26 +243,52 @@ func (c Config) Check() error {
 	if !(c.Prompt >= 0 && c.Prompt <= 1) {
 		bad("prompt", c.Prompt, "want 0 to 1")
 	}
-	errs = append(errs, c.checkExposure()...)
 	return errors.Join(errs...)
 }
 
-// checkExposure refuses listeners beyond loopback that ask nobody for a secret.
-func (c Config) checkExposure() []error {
-	var errs []error
-	for _, a := range []struct{ field, value string }{
-		{"listen", c.Listen}, {"data", c.Data}, {"http", c.HTTP}, {"grpc", c.GRPC},
-	} {
-		if host, _, err := net.SplitHostPort(a.value); err == nil && !loopback(host) && c.TokenFile == "" {
-			errs = append(errs, fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", a.field, a.value))
-		}
-	}
-	return errs
+type listener struct{ field, addr string }
+
+func (c Config) listeners() []listener {
+	return []listener{{"listen", c.Listen}, {"http", c.HTTP}, {"grpc", c.GRPC}, {"data", c.Data}}
 }
 
-func loopback(host string) bool {
+func checkAddress(field, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("config: %s: %q is not allowed: want host:port, the port from 0 to 65535", field, addr)
+	}
+	return nil
+}
+
+// CheckListener refuses what is no address, and one beyond loopback that asks nobody for a secret.
+func (c Config) CheckListener(field, addr string) error {
+	if err := checkAddress(field, addr); err != nil {
+		return err
+	}
+	if !loopback(addr) && c.TokenFile == "" {
+		return fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", field, addr)
+	}
+	return nil
+}
+
+// Exposed names the listeners that other hosts can reach.
+func (c Config) Exposed() []string {
+	var all []string
+	for _, l := range c.listeners() {
+		if !loopback(l.addr) {
+			all = append(all, l.field)
+		}
+	}
+	return all
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // Token reads the shared secret; empty when none is set. Surrounding white space does not count.

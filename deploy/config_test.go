@@ -33,7 +33,7 @@ func TestDefaultIsValidAndRoundTrips(t *testing.T) {
 func TestKnobsAreFew(t *testing.T) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	c := Default()
-	c.Flags(fs)
+	c.flags(fs)
 	flags := 0
 	fs.VisitAll(func(*flag.Flag) { flags++ })
 	if fields := reflect.TypeFor[Config]().NumField(); fields > 15 || flags != fields {
@@ -59,6 +59,8 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 		"unknown key":  {"http: 127.0.0.1:1\nhtpp: x\n", "line 2: field htpp not found"},
 		"wrong type":   {"\nemulate: many\n", "line 2: cannot unmarshal"},
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
+		"large port":   {"http: 127.0.0.1:99999\n", `http: "127.0.0.1:99999" is not allowed: want host:port, the port from 0 to 65535`},
+		"no models":    {"models: ''\n", `models: "" is not allowed: want a directory`},
 		"provider":     {"provider: udp\n", `provider: "udp" is not allowed: want one of auto`},
 		"negative":     {"executors: -1\n", "executors: -1 is not allowed: want 0 to 1024"},
 		"prompt":       {"prompt: 1.5\n", "prompt: 1.5 is not allowed: want 0 to 1"},
@@ -78,6 +80,34 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 	}
 	if _, _, err := Parse("serve", []string{"-config", "/nonexistent"}, nil); err == nil {
 		t.Error("a missing file must be an error")
+	}
+}
+
+// TestBadFlagsSayWhatIsAllowed: one error, and no page of help around it.
+func TestBadFlagsSayWhatIsAllowed(t *testing.T) {
+	for _, tc := range []struct{ command, args, want string }{
+		{"serve", "-executors 1.5", "want a whole number"},
+		{"serve", "-prompt x", "want a number"},
+		{"serve", "-nonsense", "downbeat serve -h lists the flags"},
+		{"infer", "-wait 5", "want a duration"},
+		{"infer", "-http 127.0.0.1:1", "-http"}, // infer asks the scheduler
+		{"scheduler", "-gpu", "-gpu"},
+		{"gateway", "-listen 127.0.0.1:1", "-listen"},
+	} {
+		wait := func(fs *flag.FlagSet) { fs.Duration("wait", 0, "") }
+		if _, _, err := Parse(tc.command, strings.Fields(tc.args), wait); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s %s: got %v, want it to say %q", tc.command, tc.args, err, tc.want)
+		}
+	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	new(Config).flags(fs)
+	for name := range readers {
+		if fs.Lookup(name) == nil {
+			t.Errorf("readers: %s is no knob", name)
+		}
+	}
+	if _, _, err := Parse("serve", []string{"-config", ""}, nil); err == nil {
+		t.Error("an empty file name, a variable that is not set say, must not mean the defaults")
 	}
 }
 

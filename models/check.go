@@ -19,6 +19,9 @@ func Check(out io.Writer, dir string, n int, library string) error {
 		return err
 	}
 	bad := len(r.Errors)
+	if bad+len(r.Models) == 0 {
+		return fmt.Errorf("check %s: no model in it", dir)
+	}
 	t := tabwriter.NewWriter(out, 2, 2, 2, ' ', 0)
 	fmt.Fprintln(t, "model\tversion\tplatform\tSLO\tclaimed\tmeasured\tverdict")
 	for _, e := range r.Errors {

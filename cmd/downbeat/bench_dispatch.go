@@ -15,7 +15,7 @@ import (
 func benchDispatch() command {
 	return command{name: "dispatch", summary: "requests per second that the scheduler dispatches, and how late",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench dispatch", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench dispatch", flag.ContinueOnError)
 			models := fs.Int("models", 100, "models")
 			gpus := fs.Int("gpus", 10000, "GPUs")
 			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
@@ -24,7 +24,7 @@ func benchDispatch() command {
 			compare := fs.Bool("compare", true, "also measure a single-mutex and a channel-per-model dispatcher")
 			growth := fs.String("growth", "", "instead: measure the growth over models and GPUs, write growth.csv and growth.svg to this directory")
 			format := fs.String("o", "table", "output: table or json")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
 			if *format != "table" && *format != "json" {

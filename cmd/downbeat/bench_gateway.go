@@ -14,7 +14,7 @@ import (
 func benchGateway() command {
 	return command{name: "gateway", summary: "REST and gRPC inference on a no-op model, beside bare net/http and grpc-go",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench gateway", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench gateway", flag.ContinueOnError)
 			c := gateway.Config{}
 			fs.IntVar(&c.Callers, "callers", 64, "closed loops at a time")
 			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that they share")
@@ -22,11 +22,11 @@ func benchGateway() command {
 			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
 			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
 			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if c.Callers < 1 || c.Conns < 1 || c.Rounds < 1 || c.Each <= 0 || c.Input < 1 || c.Output < 1 {
-				return fmt.Errorf("bench gateway: want callers, conns, rounds, each, input and output above 0")
+			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 {
+				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0")
 			}
 			rows, err := gateway.Run(ctx, c)
 			if err != nil {

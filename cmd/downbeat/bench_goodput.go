@@ -15,7 +15,7 @@ import (
 func benchGoodput() command {
 	return command{name: "goodput", summary: "highest load that keeps every model's SLO, in virtual time, beside other policies",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench goodput", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench goodput", flag.ContinueOnError)
 			o := goodput.DefaultOptions()
 			setting := fs.String("setting", "table4", "settings, comma-separated: all, a name, or its first part (table4, fig7-gamma, …)")
 			policies := fs.String("policy", "downbeat,symphony-printed,symphony-windowed", "policies, comma-separated, or all")
@@ -27,11 +27,8 @@ func benchGoodput() command {
 			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
 			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
 			format := fs.String("o", "table", "output: table, json or csv")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
-			}
-			if fs.NArg() > 0 {
-				return fmt.Errorf("bench goodput: %q: want flags only", fs.Arg(0))
 			}
 			o.Span, o.Ctrl, o.Data = sim.Duration(*span), sim.Duration(*ctrl), sim.Duration(*data)
 			return runGoodput(ctx, *setting, *policies, *format, *out, o)
@@ -87,7 +84,7 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 func benchSchedule() command {
 	return command{name: "schedule", summary: "run a file of arrivals in virtual time and write every batch and outcome",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench schedule", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench schedule", flag.ContinueOnError)
 			r := goodput.Replay{}
 			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time (required)")
 			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header (required)")
@@ -97,7 +94,7 @@ func benchSchedule() command {
 			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
 			data := fs.Float64("data-us", 0, "delay per input in microseconds")
 			name := fs.String("policy", "downbeat", "the policy that schedules")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
 			for _, f := range [][2]string{{"arrivals", r.Arrivals}, {"profiles", r.Profiles}, {"batches", r.Batches}, {"outcomes", r.Outcomes}} {

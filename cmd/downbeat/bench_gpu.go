@@ -15,7 +15,7 @@ import (
 func benchGPU() command {
 	return command{name: "gpu", summary: "batches of our GPU executor beside PyTorch and the hardware's floor; -check for its results",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench gpu", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench gpu", flag.ContinueOnError)
 			var o gpu.Options
 			fs.BoolVar(&o.Check, "check", false, "compare every operator and model with ONNX Runtime instead of measuring")
 			fs.BoolVar(&o.Small, "small", false, "with -check: operators and small networks only")
@@ -28,7 +28,7 @@ func benchGPU() command {
 			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base (default all)")
 			batches := fs.String("batches", "1,2,4,8,16,32,64", "comma-separated batch sizes")
 			format := fs.String("o", "table", "output: table or json")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
 			if *format != "table" && *format != "json" || o.Rounds < 1 {

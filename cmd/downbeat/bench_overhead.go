@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 
 	"downbeat.dev/bench/overhead"
 )
@@ -13,18 +14,21 @@ import (
 func benchOverhead() command {
 	return command{name: "overhead", summary: "what the system adds to one request, beside a ping-pong over the same hops",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench overhead", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench overhead", flag.ContinueOnError)
 			rounds := fs.Int("rounds", 60, "rounds, alternating with the floor; short, so that neighbours disturb both alike")
 			each := fs.Int("each", 200, "requests per round")
 			bytes := fs.Int("bytes", 4096, "input bytes of a request")
 			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best there is")
 			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
 			next := fs.String("scheduler", "", "internal: where the scheduler, or the next hop, is")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *rounds < 1 || *each < 1 || *bytes < 1 && *serve == "" {
-				return fmt.Errorf("bench overhead: want rounds, each and bytes of at least 1")
+			if *rounds < 1 || *each < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
+				return fmt.Errorf("bench overhead: want rounds and each of at least 1, bytes 1 to 67108864")
+			}
+			if !slices.Contains([]string{"", "shm", "tcp", "verbs"}, *provider) {
+				return fmt.Errorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
 			}
 			if *serve != "" {
 				return overhead.Serve(os.Stdin, os.Stdout, *serve, *next, *provider, *bytes)

@@ -17,7 +17,7 @@ import (
 func benchTransfer() command {
 	return command{name: "transfer", summary: "round trips and fetches of the data plane, beside plain C",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("bench transfer", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat bench transfer", flag.ContinueOnError)
 			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
 			peers := fs.Int("peers", 8, "peers of the incast")
 			size := fs.Int("bytes", 150<<10, "bytes per fetch")
@@ -29,11 +29,11 @@ func benchTransfer() command {
 			figure := fs.String("figure", "", "draw the incast by percentile (Symphony, figure 12) into this SVG file")
 			spin := fs.Duration("spin", 0, "verbs: longest polling for a completion; perftest polls without end")
 			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *peers < 1 || *peers > 64 || *size < 1 || *rounds < 1 || *each < 1 || !slices.Contains([]string{"table", "json", "csv"}, *format) {
-				return fmt.Errorf("bench transfer: want 1 to 64 peers, bytes, rounds and each of at least 1, -o table, json or csv")
+			if *peers < 1 || *peers > 64 || *size < 1 || *size > 64<<20 || *rounds < 1 || *each < 1 || !slices.Contains([]string{"table", "json", "csv"}, *format) {
+				return fmt.Errorf("bench transfer: want 1 to 64 peers, 1 to 67108864 bytes, rounds and each of at least 1, -o table, json or csv")
 			}
 			if *serve > 0 {
 				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *size)

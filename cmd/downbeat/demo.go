@@ -30,7 +30,7 @@ const (
 
 func runDemo(ctx context.Context, args []string) error {
 	span, rate := 20*time.Second, 0.0
-	c, rest, err := deploy.Parse("downbeat demo", args, func(fs *flag.FlagSet) {
+	c, rest, err := deploy.Parse("demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
 		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: as much as short probes show that the machine holds")
 	})
@@ -39,7 +39,7 @@ func runDemo(ctx context.Context, args []string) error {
 		return err
 	case len(rest) > 0:
 		return fmt.Errorf("demo: unexpected %q: only flags are allowed", rest[0])
-	case span <= 0 || span > time.Hour || rate < 0 || rate > 1e6:
+	case span <= 0 || span > time.Hour || !(rate >= 0 && rate <= 1e6):
 		return fmt.Errorf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate)
 	}
 	quiet(&c)

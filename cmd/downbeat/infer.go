@@ -25,7 +25,7 @@ func inferCommand() command {
 
 func runInfer(ctx context.Context, args []string) error {
 	var timeout time.Duration
-	c, rest, err := deploy.Parse("downbeat infer", args, func(fs *flag.FlagSet) {
+	c, rest, err := deploy.Parse("infer", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&timeout, "timeout", 0, "deadline of the request; 0: the model's SLO")
 		fs.Usage = func() {
 			fmt.Fprintf(fs.Output(), "Usage: downbeat infer [flags] MODEL FILE\n\nFILE is a PNG, JPEG or GIF for a model that takes an image, else the input tensors'\nbytes in the order of the model's inputs; - reads standard input.\n\n")

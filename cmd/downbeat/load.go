@@ -28,7 +28,7 @@ func loadCommand() command {
 
 func runLoad(ctx context.Context, args []string) error {
 	var f loadFlags
-	c, rest, err := deploy.Parse("downbeat load", args, func(fs *flag.FlagSet) {
+	c, rest, err := deploy.Parse("load", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&f.models, "model", "", "`names` of models, separated by commas; empty: all that are ready")
 		fs.Float64Var(&f.shape.Rate, "rate", 100, "requests per second in all")
 		fs.DurationVar(&f.shape.Span, "duration", 10*time.Second, "how long to send")
@@ -45,6 +45,9 @@ func runLoad(ctx context.Context, args []string) error {
 		return fmt.Errorf("load: unexpected %q: only flags are allowed", rest[0])
 	case f.slo < 0 || f.slo > time.Hour:
 		return fmt.Errorf("load: slo: %v: want 0 to 1h", f.slo)
+	}
+	if err := f.check(); err != nil {
+		return err
 	}
 	p, err := newParts(c, os.Stderr)
 	if err != nil {
@@ -64,6 +67,19 @@ func runLoad(ctx context.Context, args []string) error {
 	r.Table(os.Stdout, nil)
 	fmt.Printf("load: goodput=%.1f bad=%.2f p99=%.1f\n", r.Goodput(), r.BadPercent(), float64(r.Percentile(99).Microseconds())/1000)
 	return p.close()
+}
+
+// check finds what no scheduler needs to be asked for.
+func (f *loadFlags) check() error {
+	if !(f.shape.Rate > 0 && f.shape.Rate <= 1e6) || f.shape.Span <= 0 || f.shape.Span > 24*time.Hour {
+		return fmt.Errorf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span)
+	}
+	short := f.shape
+	short.Rate, short.Span = 1, time.Second
+	if _, err := short.Plan(1); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	return nil
 }
 
 // options makes the plan.

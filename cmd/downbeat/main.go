@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"downbeat.dev/deploy"
 )
 
 // A command is one word after "downbeat".
@@ -49,7 +51,7 @@ const footer = `
 Start here:
   downbeat demo                        serve the models in models/, send load, print the result
   downbeat serve                       scheduler, backend and gateway in one process
-  downbeat infer vehicle-s car.png     ask a running gateway
+  downbeat infer vehicle-s car.png     ask it about a picture
 `
 
 func main() {
@@ -64,6 +66,9 @@ func main() {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
 		os.Exit(2)
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "downbeat: interrupted")
+		os.Exit(1)
 	default:
 		fmt.Fprintln(os.Stderr, "downbeat:", err)
 		os.Exit(1)
@@ -81,8 +86,13 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
-		help(os.Stdout)
-		return nil
+		if len(args) == 1 {
+			help(os.Stdout)
+			return nil
+		}
+		args = []string{args[1], "-h"}
+	case "-version", "--version":
+		args = []string{"version"}
 	}
 	for _, c := range all {
 		if c.name == args[0] {
@@ -92,6 +102,17 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 	fmt.Fprintf(os.Stderr, "%s: unknown command %q; the commands are:\n", path, args[0])
 	list(os.Stderr, all)
 	return errUsage
+}
+
+// parse parses the flags of a command that takes no other words.
+func parse(fs *flag.FlagSet, args []string) error {
+	if err := deploy.ParseFlags(fs, args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name())
+	}
+	return nil
 }
 
 // list prints each command with its summary, aligned.

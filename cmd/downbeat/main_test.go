@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"downbeat.dev/bench/load"
 	"downbeat.dev/deploy"
+	"downbeat.dev/frontend/gateway"
 )
 
 // echoModel is an emulated model that takes little time.
@@ -52,18 +55,21 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	old := os.Stderr
-	os.Stderr = null
-	defer func() { os.Stderr = old }()
+	old := os.Stdout
+	os.Stdout = null
+	defer func() { os.Stdout = old }()
 	for _, c := range append(commands(), benches()...) {
 		if c.summary == "" || strings.Contains(c.name, " ") {
 			t.Errorf("%q has no summary, or two words", c.name)
 		}
-		if c.name == "version" {
-			continue
-		}
 		if err := c.run(t.Context(), []string{"--help"}); err != nil && !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%s --help: %v", c.name, err)
+		}
+		if c.name == "models" || c.name == "bench" {
+			continue // words of their own
+		}
+		if err := c.run(t.Context(), []string{"-nonsense"}); err == nil || !strings.Contains(err.Error(), "downbeat") {
+			t.Errorf("%s -nonsense: got %v, want an error that says where the help is", c.name, err)
 		}
 	}
 }
@@ -75,10 +81,12 @@ func TestUnknownWordsAreRefused(t *testing.T) {
 	}
 	for name, args := range map[string][]string{
 		"serve":   {"extra"},
-		"load":    {"extra"},
+		"load":    {"-rate", "NaN"},
 		"infer":   {"one-word"},
 		"demo":    {"-duration", "-1s"},
-		"check":   {"-nonsense"},
+		"check":   {"extra"},
+		"version": {"extra"},
+		"net":     {"-for", "-1s"},
 		"backend": {"-cores", "a"},
 	} {
 		for _, c := range commands() {
@@ -164,5 +172,32 @@ func TestPortInUseIsSaid(t *testing.T) {
 	// p.config.HTTP now names the port that the first gateway took.
 	if err := p.openGateway(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("got %v, want it to say that the port is in use", err)
+	}
+}
+
+// TestSchedulerMetricsAskForTheToken: the listener follows the rule of all others.
+func TestSchedulerMetricsAskForTheToken(t *testing.T) {
+	c := config(t)
+	p, err := newParts(c, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if err := p.openScheduler(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openMetrics("0.0.0.0:0"); err == nil || !strings.Contains(err.Error(), "set token_file") {
+		t.Errorf("without a token: got %v", err)
+	}
+	h, stop := gateway.SchedulerMetrics(p.engine, "0123456789abcdef")
+	defer stop()
+	for header, want := range map[string]int{"": http.StatusUnauthorized, "Bearer 0123456789abcdef": http.StatusOK} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.Header.Set("Authorization", header)
+		h.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("authorization %q: got %d, want %d", header, w.Code, want)
+		}
 	}
 }

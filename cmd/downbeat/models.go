@@ -28,8 +28,11 @@ func modelsCommand() command {
 		}}
 }
 
+// imagesMost is as many held-out images as are worth drawing.
+const imagesMost = 1_000_000
+
 func trainModels(ctx context.Context, args []string) error {
-	fs := flag.NewFlagSet("models train", flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat models train", flag.ContinueOnError)
 	o := models.Options{Report: func(line string) { fmt.Fprintln(os.Stderr, line) }}
 	fs.StringVar(&o.Dir, "dir", "models", "model repository to write into")
 	fs.StringVar(&o.Only, "only", "", "models to train, separated by commas (default all)")
@@ -37,42 +40,54 @@ func trainModels(ctx context.Context, args []string) error {
 	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
 	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")
 	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if o.Parallel < 1 || o.Parallel > 64 {
+		return fmt.Errorf("models train: -parallel %d: want 1 to 64", o.Parallel)
 	}
 	return models.Make(ctx, o)
 }
 
 func checkModels(_ context.Context, args []string) error {
-	fs := flag.NewFlagSet("models check", flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat models check", flag.ContinueOnError)
 	dir := fs.String("dir", "models", "model repository")
 	images := fs.Int("images", 0, "held-out images per model (0: as in README.md, -1: do not measure)")
 	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if *images < -1 || *images > imagesMost {
+		return fmt.Errorf("models check: -images %d: want -1 to %d", *images, imagesMost)
 	}
 	return models.Check(os.Stdout, *dir, *images, *library)
 }
 
 func readmeModels(_ context.Context, args []string) error {
-	fs := flag.NewFlagSet("models readme", flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat models readme", flag.ContinueOnError)
 	dir := fs.String("dir", "models", "model repository")
 	images := fs.Int("images", 0, "held-out images per model (0: the usual number)")
 	library := fs.String("ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if *images < 0 || *images > imagesMost {
+		return fmt.Errorf("models readme: -images %d: want 0 to %d", *images, imagesMost)
 	}
 	return models.WriteReadme(*dir, *images, *library)
 }
 
 func renderModels(_ context.Context, args []string) error {
-	fs := flag.NewFlagSet("models render", flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat models render", flag.ContinueOnError)
 	dir := fs.String("out", "out/scenes", "directory to write into")
 	n := fs.Int("n", 8, "pictures per family")
 	seed := fs.Uint64("seed", 1, "names the pictures")
 	when := fs.String("conditions", "mixed", "mixed, day or night")
-	if err := fs.Parse(args); err != nil {
+	if err := parse(fs, args); err != nil {
 		return err
+	}
+	if *n < 1 || *n > 10_000 {
+		return fmt.Errorf("models render: -n %d: want 1 to 10000", *n)
 	}
 	var c *scene.Conditions
 	switch *when {

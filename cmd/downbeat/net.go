@@ -18,13 +18,16 @@ import (
 func netCommand() command {
 	return command{name: "net", summary: "network and run-queue delay as the kernel sees them (root, eBPF)",
 		run: func(ctx context.Context, args []string) error {
-			fs := flag.NewFlagSet("net", flag.ContinueOnError)
+			fs := flag.NewFlagSet("downbeat net", flag.ContinueOnError)
 			ports := fs.String("ports", "", "comma-separated TCP ports: connections that begin from now on")
 			pids := fs.String("pids", "", "comma-separated process ids; empty: all processes named downbeat")
 			length := fs.Duration("for", 10*time.Second, "how long to watch")
 			format := fs.String("o", "table", "output: table or json")
-			if err := fs.Parse(args); err != nil {
+			if err := parse(fs, args); err != nil {
 				return err
+			}
+			if *length <= 0 || *length > time.Hour || *format != "table" && *format != "json" {
+				return fmt.Errorf("net: -for %v -o %s: want up to 1h, and table or json", *length, *format)
 			}
 			watched, err := numbers(*pids, 1<<22)
 			if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"downbeat.dev/backend"
@@ -48,8 +50,12 @@ func newParts(c deploy.Config, log io.Writer) (*parts, error) {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return nil, fmt.Errorf("log_level: %w", err)
 	}
-	return &parts{config: c, token: token, failed: make(chan error, 1),
-		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))}, nil
+	p := &parts{config: c, token: token, failed: make(chan error, 1),
+		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))}
+	if open := c.Exposed(); len(open) > 0 && c.TLS == "" {
+		p.log.Warn("reachable from other hosts without tls: secret and tensors can be read on the way", "listeners", strings.Join(open, " "))
+	}
+	return p, nil
 }
 
 // drainMax is how long a stopping process lets accepted requests finish.
@@ -119,16 +125,27 @@ func (p *parts) openScheduler(listen string) error {
 	return nil
 }
 
-// openMetrics serves the scheduler's metrics on an address of their own; empty: nowhere.
+// openMetrics serves the scheduler's metrics on an address of their own, to who has the token;
+// empty: nowhere.
 func (p *parts) openMetrics(addr string) error {
 	if addr == "" {
 		return nil
+	}
+	if err := p.config.CheckListener("metrics", addr); err != nil {
+		return err
+	}
+	t, err := p.config.PublicTLS()
+	if err != nil {
+		return err
 	}
 	ln, err := control.Listen(addr)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	metrics, stop := gateway.SchedulerMetrics(p.engine)
+	if t != nil {
+		ln = tls.NewListener(ln, t)
+	}
+	metrics, stop := gateway.SchedulerMetrics(p.engine, p.token)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
@@ -192,7 +209,9 @@ func (p *parts) openClient(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	slow := time.AfterFunc(time.Second, func() { p.log.Warn("waiting for the scheduler", "address", o.Scheduler) })
 	c, err := frontend.Dial(ctx, o)
+	slow.Stop()
 	if err != nil {
 		return err
 	}

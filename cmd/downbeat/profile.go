@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"downbeat.dev/backend"
+	"downbeat.dev/deploy"
 )
 
 // profileCommand measures models on this host.
@@ -15,7 +16,7 @@ func profileCommand() command {
 }
 
 func runProfile(ctx context.Context, args []string) error {
-	fs := flag.NewFlagSet("profile", flag.ContinueOnError)
+	fs := flag.NewFlagSet("downbeat profile", flag.ContinueOnError)
 	fs.Usage = func() {
 		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
 		fs.PrintDefaults()
@@ -27,7 +28,7 @@ func runProfile(ctx context.Context, args []string) error {
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
 	fs.Uint64Var(&o.Seed, "seed", 1, "names the order in which batch sizes are measured")
 	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")
-	if err := fs.Parse(args); err != nil {
+	if err := deploy.ParseFlags(fs, args); err != nil {
 		return err
 	}
 	if o.Rounds < 1 || o.Rounds > 100_000 {

@@ -43,7 +43,7 @@ func gatewayCommand() command {
 func runCommand(name, summary string, extra func(*flag.FlagSet), open ...part) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
 		printConfig := false
-		c, rest, err := deploy.Parse("downbeat "+name, args, func(fs *flag.FlagSet) {
+		c, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
 			if extra != nil {
 				extra(fs)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,7 +13,10 @@ var version string
 
 func versionCommand() command {
 	return command{name: "version", summary: "print the version",
-		run: func(context.Context, []string) error {
+		run: func(_ context.Context, args []string) error {
+			if err := parse(flag.NewFlagSet("downbeat version", flag.ContinueOnError), args); err != nil {
+				return err
+			}
 			fmt.Printf("downbeat %s %s %s/%s\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		}}

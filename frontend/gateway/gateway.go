@@ -73,7 +73,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	if o.Scheduler != nil {
 		g.watch = newWatch(o.Scheduler, g.metrics.registry)
 	}
-	g.rest = &http.Server{Handler: g.authorized(mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+	g.rest = &http.Server{Handler: authorized(o.Token, mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 	options := []grpc.ServerOption{}
 	if o.TLS != nil {
@@ -154,12 +154,12 @@ func (g *Gateway) stop() {
 }
 
 // authorized lets a request through that carries the token. Liveness is no secret.
-func (g *Gateway) authorized(next http.Handler) http.Handler {
-	if g.o.Token == "" {
+func authorized(token string, next http.Handler) http.Handler {
+	if token == "" {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v2/health/live" && r.URL.Path != "/v2/health/ready" && !g.bears(r.Header.Get("Authorization")) {
+		if r.URL.Path != "/v2/health/live" && r.URL.Path != "/v2/health/ready" && !bears(r.Header.Get("Authorization"), token) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeFault(w, refusal(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", errToken))
 			return
@@ -170,15 +170,15 @@ func (g *Gateway) authorized(next http.Handler) http.Handler {
 
 const errToken = `header authorization: must be "Bearer" and the token that the gateway was given`
 
-func (g *Gateway) bears(header string) bool {
-	token, ok := strings.CutPrefix(header, "Bearer ")
-	return ok && subtle.ConstantTimeCompare([]byte(token), []byte(g.o.Token)) == 1
+func bears(header, token string) bool {
+	sent, ok := strings.CutPrefix(header, "Bearer ")
+	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
 }
 
 func (g *Gateway) authContext(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, h := range md.Get("authorization") {
-		if g.bears(h) {
+		if bears(h, g.o.Token) {
 			return nil
 		}
 	}

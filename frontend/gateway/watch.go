@@ -38,13 +38,14 @@ type watch struct {
 	at     sched.Time
 }
 
-// SchedulerMetrics serves the metrics of a scheduler that runs without a gateway. stop ends it.
-func SchedulerMetrics(s Scheduler) (h http.Handler, stop func()) {
+// SchedulerMetrics serves the metrics of a scheduler that runs without a gateway, to who sends the
+// token as a gateway demands it (empty: to anyone). stop ends it.
+func SchedulerMetrics(s Scheduler, token string) (h http.Handler, stop func()) {
 	registry := prometheus.NewRegistry()
 	w := newWatch(s, registry)
 	closing, ended := make(chan struct{}), make(chan struct{})
 	go func() { w.run(closing); close(ended) }()
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), func() { close(closing); <-ended }
+	return authorized(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})), func() { close(closing); <-ended }
 }
 
 func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
