@@ -11,6 +11,7 @@ import (
 	"downbeat.dev/backend/emu"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
 	"downbeat.dev/rdma"
 )
 
@@ -89,7 +90,7 @@ func TestNoRowCanBeFetched(t *testing.T) {
 
 func TestExecutorFails(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
-	r.emus[0].Inject(emu.Fault{Err: emu.ErrInjected})
+	r.emus[0].Inject(emu.Failing)
 	e, _ := r.batch(1, 3)
 	r.Execute([]wire.Execute{e})
 	for _, it := range e.Items {
@@ -231,7 +232,7 @@ func TestLinkLost(t *testing.T) {
 func TestHang(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
 	release := make(chan struct{})
-	r.emus[0].Inject(emu.Fault{Hang: release})
+	r.emus[0].Inject(emu.Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
 	a, _ := r.batch(1, 1)
 	b, _ := r.batch(2, 1)
 	r.Execute([]wire.Execute{a, b})
@@ -266,7 +267,7 @@ func TestHang(t *testing.T) {
 
 func TestGPULost(t *testing.T) {
 	r := newRig(t, rigOptions{gpus: 2, alpha: time.Millisecond, batchMax: 1})
-	r.emus[0].Inject(emu.Fault{Err: device.ErrLost})
+	r.emus[0].Inject(emu.Lost)
 	for i := range uint64(3) {
 		e, _ := r.batch(i, 1)
 		r.Execute([]wire.Execute{e})

@@ -167,7 +167,7 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 	for i, s := range all {
 		switch random.IntN(10) {
 		case 0:
-			r.emus[random.IntN(3)].Inject(emu.Fault{Err: emu.ErrInjected})
+			r.emus[random.IntN(3)].Inject(emu.Failing)
 		case 1:
 			r.emus[random.IntN(3)].Inject(emu.Fault{Slow: 3})
 		default:

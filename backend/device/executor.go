@@ -1,6 +1,9 @@
 package device
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // ErrLost is wrapped by an Execute whose GPU is gone for good: no later batch can succeed.
 var ErrLost = errors.New("device: GPU lost")
@@ -25,3 +28,29 @@ type Executor interface {
 	// Close frees everything. Execute may not be under way.
 	Close() error
 }
+
+// Early is an executor that can take rows to its GPU while others of their batch are still on their way.
+// Its methods may be called from any goroutine once every model is loaded; those of one slot by one at a
+// time. They allocate nothing.
+type Early interface {
+	// Arrived tells that rows from…to−1 of a batch of m are complete in s. They stay as they are until the
+	// batch has been executed on s, or Abandon. It may do nothing.
+	Arrived(m *Model, s *Slot, from, to int)
+	// Abandon tells that the rows of m in s are about to change, or will not be executed there. When it returns
+	// nothing reads them any more. It may be called at any time but during Execute on s.
+	Abandon(m *Model, s *Slot)
+}
+
+// Memory is what an executor that keeps models in a GPU's memory has moved since its start.
+type Memory struct {
+	DeviceBytes, PinnedBytes   int64  // held now: on the GPU, and of evicted contents in pinned memory
+	Hits                       uint64 // contents that were on the GPU when a batch needed them
+	LoadsPinned, LoadsPageable uint64 // that were not, by where they were
+	ToPinned, ToPageable       uint64 // evictions, by where to
+	Freed                      uint64 // intermediates that ended with their batch
+	BytesIn, BytesOut          uint64
+	LoadTime                   time.Duration // that loads took on the GPU
+}
+
+// Resident is an executor that counts what it moves. Memory may be called from any goroutine.
+type Resident interface{ Memory() Memory }

@@ -23,6 +23,9 @@ type Tensor struct {
 	base        int     // of row 0 within a slot
 }
 
+// Span returns where rows from…to−1 lie within a slot: bytes lo to hi.
+func (t *Tensor) Span(from, to int) (lo, hi int) { return t.base + from*t.Bytes, t.base + to*t.Bytes }
+
 // Model is a model as backends know it.
 type Model struct {
 	Name     string

@@ -36,7 +36,7 @@ func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rows(&m.Inputs[k],
 func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rows(&m.Outputs[k], i, i+1) }
 
 func (s *Slot) rows(t *Tensor, from, to int) []byte {
-	lo, hi := t.base+from*t.Bytes, t.base+to*t.Bytes
+	lo, hi := t.Span(from, to)
 	return s.memory[lo:hi:hi]
 }
 

@@ -1,204 +1,171 @@
 package emu
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
+	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
-	"downbeat.dev/cuda/pace"
-	"downbeat.dev/core/profile"
-	"downbeat.dev/core/repo"
+	"downbeat.dev/cuda"
 )
 
-// ErrInjected is what a batch ends with under Fault.Err without an error of its own.
-var ErrInjected = errors.New("emu: injected error")
+// The emulated device. Commands cost nothing of their own, so that ℓ(b) may be as short as its copies.
+const (
+	memoryBytes = 80 << 30 // a bound, not a reservation
+	bandwidth   = 25e9     // of copies in either direction
+	commandTime = time.Nanosecond
+	kernelName  = "model"
+)
 
-// Fault is what goes wrong from now on. The zero value is health.
-type Fault struct {
-	Slow float64         // times ℓ(b); 0 and 1: as the profile says
-	Hang <-chan struct{} // batches do not end before it is closed
-	Err  error           // batches fail with it at once; wrap device.ErrLost to let the GPU die
+// Options of Open. The zero value is a healthy device.
+type Options struct {
+	Device string  // its name; "emulated" when empty
+	Plan   Planned // what goes wrong some time
 }
 
-// Executor is one emulated GPU. Inject may be called from any goroutine, the rest belongs to one.
+// Planned is a fault from some batch on. The zero value plans nothing.
+type Planned struct {
+	After uint64 // batches that are executed before; those of Load do not count
+	Fault Fault
+}
+
+// Executor is one emulated GPU. Inject may be called from any goroutine, the rest as accel.Executor says.
 type Executor struct {
-	timer *pace.Timer
-	fault atomic.Pointer[Fault]
+	*accel.Executor
+	dev     *cuda.Device
+	module  *cuda.Module
+	kernel  cuda.Kernel
+	plan    Planned
+	batches uint64
+	fault   atomic.Pointer[Fault]
+	models  atomic.Pointer[[]*program] // by number; replaced by Load, read by kernels
 }
 
 // New returns an emulated GPU. The caller must Close it.
-func New() (*Executor, error) {
-	timer, err := pace.New()
+func New() (*Executor, error) { return Open(Options{}) }
+
+// Open returns an emulated GPU. The caller must Close it.
+func Open(o Options) (*Executor, error) {
+	e := &Executor{plan: o.Plan}
+	e.fault.Store(&Fault{})
+	e.models.Store(new([]*program))
+	dev, err := cuda.OpenEmulated(cuda.Emulation{Name: o.Device, MemoryBytes: memoryBytes, CopyInBandwidth: bandwidth, CopyOutBandwidth: bandwidth,
+		CommandTime: commandTime, KernelTime: e.kernelTime, Kernels: map[string]cuda.KernelFunc{kernelName: e.run}, Fault: e.goWrong})
+	if err != nil {
+		return nil, fmt.Errorf("emulated GPU: %w", err)
+	}
+	e.dev = dev
+	if e.module, err = dev.LoadModule([]byte(kernelName)); err == nil {
+		e.kernel, err = e.module.Kernel(kernelName)
+	}
+	if err != nil {
+		e.module.Free()
+		return nil, errors.Join(fmt.Errorf("emulated GPU: %w", err), dev.Close())
+	}
+	if e.plan.After == 0 {
+		e.Inject(e.plan.Fault)
+	}
+	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Close: e.module.Free})
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{timer: timer}
-	e.fault.Store(&Fault{})
 	return e, nil
 }
 
-// Inject sets what goes wrong from the next batch on.
-func (e *Executor) Inject(f Fault) { e.fault.Store(&f) }
-
-// Load needs a profile and room in the slots.
-func (e *Executor) Load(m *device.Model, slots []*device.Slot) error {
-	if m.Profile == nil {
-		return fmt.Errorf("emulate %s: the model has no profile; give alpha_ms and beta_ms, or measure it with: downbeat profile", m.Name)
-	}
-	for _, s := range slots {
-		if err := s.Fits(m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Execute fills the outputs and returns ℓ(rows) after it was called.
+// Execute runs b; device.Executor says more.
 func (e *Executor) Execute(b device.Batch) error {
-	start := time.Now()
-	f := e.fault.Load()
-	if f.Hang != nil {
-		<-f.Hang
+	if p := &e.plan; p.After > 0 {
+		if e.batches++; e.batches > p.After {
+			e.Inject(p.Fault)
+			p.After = 0
+		}
 	}
-	if f.Err != nil {
-		return f.Err
+	return e.Executor.Execute(b)
+}
+
+// program is an emulated model on one device.
+type program struct {
+	e      *Executor
+	model  *device.Model
+	number uint32
+	in     [][]byte // of the batch that runs: views of device memory; the kernel's
+	out    [][]byte
+	params params
+}
+
+// params is the kernel's struct: model number, rows, where the slot's copy lies, and how long the batch's
+// copies take, which is a part of ℓ(b).
+type params [24]byte
+
+func (p *params) set(number uint32, rows int, base cuda.Address, copies time.Duration) {
+	binary.LittleEndian.PutUint32(p[0:], number)
+	binary.LittleEndian.PutUint32(p[4:], uint32(rows))
+	binary.LittleEndian.PutUint64(p[8:], uint64(base))
+	binary.LittleEndian.PutUint64(p[16:], uint64(copies))
+}
+
+func (e *Executor) compile(m *device.Model) (accel.Program, error) {
+	if m.Profile == nil {
+		return nil, errors.New("the model has no profile to emulate it by; give alpha_ms and beta_ms, or measure it with: downbeat profile")
 	}
-	for i := range b.Rows {
-		fillRow(b.Model, b.Slot, i)
-	}
-	took := b.Model.Profile.Exec(b.Rows)
-	if f.Slow > 0 {
-		took = time.Duration(float64(took) * f.Slow)
-	}
-	if !e.timer.Wait(start.Add(took)) {
-		return fmt.Errorf("emulated GPU closed: %w", device.ErrLost)
-	}
+	old := *e.models.Load()
+	p := &program{e: e, model: m, number: uint32(len(old)), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
+	all := append(old[:len(old):len(old)], p)
+	e.models.Store(&all)
+	return p, nil
+}
+
+// Enqueue adds the model's one kernel. Its tensors lie at the slot's offsets from the first input on.
+func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ []cuda.Address) error {
+	in, _ := s.CopyBytes()
+	bytes := in + int64(n)*int64(p.model.OutBytes)
+	copies := time.Duration(float64(bytes)/bandwidth*1e9) + time.Duration(s.Len()+len(p.out))*commandTime
+	p.params.set(p.number, n, inputs[0], copies)
+	s.Launch(st, p.e.kernel, cuda.Dim{X: 1, Y: 1, Z: 1}, cuda.Dim{X: 1, Y: 1, Z: 1}, 0, p.params[:])
 	return nil
 }
 
-// Close frees the timer.
-func (e *Executor) Close() error { return e.timer.Close() }
+// Release has nothing to give back.
+func (p *program) Release(int) error { return nil }
 
-// Profile returns the ℓ(b) that m is emulated with: its own line if it is an emulated model, else
-// any profile that was stored for it, so that real models can be tried on GPUs that are not there.
-func Profile(m *repo.Model) (*profile.Profile, error) {
-	table := m.Table()
-	for _, p := range m.Profiles {
-		if len(table) < len(p.TableNS) && m.Platform != repo.PlatformEmulated {
-			table = p.TableNS
-		}
-	}
-	if len(table) == 0 {
-		return nil, fmt.Errorf("model %s version %s has no profile to emulate it by; measure it with: downbeat profile", m.Name, m.Version)
-	}
-	return FromTable(table)
+// Close has nothing to free: the number stays taken.
+func (p *program) Close() error { return nil }
+
+func (e *Executor) launched(l cuda.Launch) (p *program, rows int, base cuda.Address, copies time.Duration) {
+	le := binary.LittleEndian
+	all := *e.models.Load()
+	return all[le.Uint32(l.Params)], int(le.Uint32(l.Params[4:])), cuda.Address(le.Uint64(l.Params[8:])), time.Duration(le.Uint64(l.Params[16:]))
 }
 
-// FromTable builds a profile from ns per batch size.
-func FromTable(ns []int64) (*profile.Profile, error) {
-	t := make([]time.Duration, len(ns))
-	for i, n := range ns {
-		t[i] = time.Duration(n)
+// kernelTime is what the copies leave of ℓ(rows).
+func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
+	p, rows, _, copies := e.launched(l)
+	took := p.model.Profile.Exec(rows)
+	if slow := e.fault.Load().Slow; slow > 0 {
+		took = time.Duration(float64(took) * slow)
 	}
-	return profile.New(t)
+	return max(took-copies, 0)
 }
 
-// seedBytes is how much of each end of a row's inputs decides about its outputs.
-const seedBytes = 32
-
-// seed hashes (FNV-1a) both ends of every input of a row.
-func seed(m *device.Model, row func(k int) []byte) uint32 {
-	h := uint32(2166136261)
-	for k := range m.Inputs {
-		in := row(k)
-		for _, part := range [2][]byte{in[:min(seedBytes, len(in))], in[max(0, len(in)-seedBytes):]} {
-			for _, c := range part {
-				h = (h ^ uint32(c)) * 16777619
-			}
+// run is the kernel: it answers each row's pattern. The device runs one kernel at a time.
+func (e *Executor) run(mem *cuda.DeviceMemory, l cuda.Launch) {
+	p, rows, base, _ := e.launched(l)
+	m := p.model
+	view := func(views [][]byte, list []device.Tensor) {
+		for k := range list {
+			lo, hi := list[k].Span(0, rows)
+			views[k] = mem.Bytes(base+cuda.Address(lo), int64(hi-lo))
 		}
 	}
-	return h
-}
-
-func fillRow(m *device.Model, s *device.Slot, i int) {
-	h := seed(m, func(k int) []byte { return s.InputRow(m, k, i) })
-	for k := range m.Outputs {
-		fill(s.OutputRow(m, k, i), m.Outputs[k].Datatype, h+uint32(k))
-	}
-}
-
-// Pattern returns the output payload of a row whose input payload is in: what Execute answers.
-func Pattern(m *device.Model, in []byte) []byte {
-	h := seed(m, func(k int) []byte { return in[m.Inputs[k].Offset:][:m.Inputs[k].Bytes] })
-	out := make([]byte, m.OutBytes)
-	for k, t := range m.Outputs {
-		fill(out[t.Offset:][:t.Bytes], t.Datatype, h+uint32(k))
-	}
-	return out
-}
-
-// fill writes small whole numbers that are valid in every datatype: element j is (h+j) mod 1000 in
-// 16 bits and more, mod 100 in 8 bits, and its lowest bit as a BOOL.
-func fill(out []byte, datatype string, h uint32) {
-	switch datatype {
-	case "FP32":
-		for j := 0; j+4 <= len(out); j += 4 {
-			put(out[j:], uint64(math.Float32bits(float32((h+uint32(j/4))%1000))), 4)
+	view(p.in, m.Inputs)
+	view(p.out, m.Outputs)
+	for i := range rows {
+		h := seed(m, func(k int) []byte { return p.in[k][i*m.Inputs[k].Bytes:][:m.Inputs[k].Bytes] })
+		for k := range m.Outputs {
+			fill(p.out[k][i*m.Outputs[k].Bytes:][:m.Outputs[k].Bytes], m.Outputs[k].Datatype, h+uint32(k))
 		}
-	case "FP64":
-		for j := 0; j+8 <= len(out); j += 8 {
-			put(out[j:], math.Float64bits(float64((h+uint32(j/8))%1000)), 8)
-		}
-	case "FP16":
-		for j := 0; j+2 <= len(out); j += 2 {
-			put(out[j:], uint64(half((h+uint32(j/2))%1000)), 2)
-		}
-	case "BF16":
-		for j := 0; j+2 <= len(out); j += 2 {
-			put(out[j:], uint64(math.Float32bits(float32((h+uint32(j/2))%100))>>16), 2)
-		}
-	case "BOOL":
-		for j := range out {
-			out[j] = byte(h+uint32(j)) & 1
-		}
-	case "INT8", "UINT8":
-		for j := range out {
-			out[j] = byte((h + uint32(j)) % 100)
-		}
-	default:
-		fillInts(out, datatype, h)
 	}
-}
-
-func fillInts(out []byte, datatype string, h uint32) {
-	size := 4
-	switch datatype {
-	case "INT16", "UINT16":
-		size = 2
-	case "INT64", "UINT64":
-		size = 8
-	}
-	for j := 0; j+size <= len(out); j += size {
-		put(out[j:], uint64((h+uint32(j/size))%1000), size)
-	}
-}
-
-// put writes the low size bytes of v, little-endian.
-func put(b []byte, v uint64, size int) {
-	for i := range size {
-		b[i] = byte(v >> (8 * i))
-	}
-}
-
-// half returns the IEEE 754 half-precision bits of a whole number below 2048, which it holds exactly.
-func half(n uint32) uint16 {
-	if n == 0 {
-		return 0
-	}
-	f := math.Float32bits(float32(n))
-	exponent := (f>>23)&0xff - 127 + 15
-	return uint16(exponent<<10 | (f>>13)&0x3ff)
 }

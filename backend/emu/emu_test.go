@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -73,19 +76,17 @@ func TestExecuteTakesTheProfile(t *testing.T) {
 func TestFaults(t *testing.T) {
 	m := testModels(t)[0]
 	e := openEmulated(t).(*Executor)
-	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
 	b := device.Batch{Model: m, Slot: slots[0], Rows: 1}
-	e.Inject(Fault{Err: ErrInjected})
-	if err := e.Execute(b); !errors.Is(err, ErrInjected) {
+	e.Inject(Failing)
+	if err := e.Execute(b); err == nil || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "launch out of resources") {
 		t.Errorf("got %v, want the injected error", err)
 	}
-	e.Inject(Fault{Err: device.ErrLost})
-	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
-		t.Errorf("got %v, want device.ErrLost", err)
-	}
 	release := make(chan struct{})
-	e.Inject(Fault{Hang: release})
+	e.Inject(Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
 	done := make(chan error, 1)
 	go func() { done <- e.Execute(b) }()
 	select {
@@ -93,9 +94,82 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("a hanging batch ended: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
+	e.Inject(Fault{})
 	close(release)
 	if err := <-done; err != nil {
 		t.Errorf("after the hang: %v", err)
+	}
+	e.Inject(Lost)
+	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
+		t.Errorf("got %v, want device.ErrLost", err)
+	}
+	e.Inject(Fault{})
+	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
+		t.Errorf("a lost device answers %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestPlannedFaults(t *testing.T) {
+	plans, err := ParseFaults("1:lost@2, 2:alloc", 3)
+	if err != nil || plans[0] != (Planned{}) || plans[1].After != 2 || plans[2].Fault.Op != "alloc" {
+		t.Fatalf("%+v, %v", plans, err)
+	}
+	m := testModels(t)[0]
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	for i, p := range plans {
+		e, err := Open(Options{Plan: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Load(m, slots); (err != nil) != (i == 2) || err != nil && !errors.Is(err, cuda.ErrOutOfMemory) {
+			t.Errorf("GPU %d: load: %v", i, err)
+		}
+		for n := 0; n < 3 && i < 2; n++ {
+			err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1})
+			if errors.Is(err, device.ErrLost) != (i == 1 && n == 2) {
+				t.Errorf("GPU %d, batch %d: %v", i, n, err)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("GPU %d: close: %v", i, err)
+		}
+	}
+	for _, text := range []string{"lost", "0:broken", "x:lost", "3:lost", "-1:lost", "0:lost@x", "0:alloc@5", "0:lost,0:hang"} {
+		if _, err := ParseFaults(text, 3); err == nil || !strings.Contains(err.Error(), "fault: ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// Batches end when their profile says, within what this host's timers do: the median of many is within a
+// fifth of a millisecond even on a busy one, and none is early.
+func TestBatchesEndOnTime(t *testing.T) {
+	m := devicetest.Emulated(t, "m", 4, 500*time.Microsecond, 0, []wire.Tensor{tensor("x", "UINT8", 100_000)}, []wire.Tensor{tensor("y", "FP32", 1000)})
+	e := openEmulated(t).(*Executor)
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
+	var late []time.Duration
+	for i := range 60 {
+		rows := 1 + i%4
+		start := time.Now()
+		if i%3 == 0 {
+			e.Arrived(m, slots[0], 0, rows)
+		}
+		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: rows}); err != nil {
+			t.Fatal(err)
+		}
+		late = append(late, time.Since(start)-m.Profile.Exec(rows))
+	}
+	slices.Sort(late)
+	t.Logf("late by %v, %v at the median, %v at most", late[0], late[30], late[59])
+	if late[0] < 0 {
+		t.Errorf("a batch ended %v early", -late[0])
 	}
 }
 
@@ -104,7 +178,7 @@ func TestLoadWithoutProfile(t *testing.T) {
 	m.Profile = nil
 	e := openEmulated(t)
 	defer e.Close()
-	if err := e.Load(m, nil); err == nil {
+	if err := e.Load(m, nil); err == nil || !strings.Contains(err.Error(), "no profile") {
 		t.Error("a model without a profile was loaded")
 	}
 }

@@ -38,7 +38,7 @@ func WithFallback(gpu *Executor, other device.Executor) *Fallback {
 }
 
 // Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
-func (f *Fallback) Name() string { return f.gpu.dev.Properties().Name }
+func (f *Fallback) Name() string { return f.gpu.Device().Properties().Name }
 
 // Kind names what a profile of GPU index is good for.
 func Kind(index int) (string, error) {
@@ -88,3 +88,20 @@ func (f *Fallback) Close() error {
 	}
 	return err
 }
+
+// Arrived tells the GPU of rows of models that run there.
+func (f *Fallback) Arrived(m *device.Model, s *device.Slot, from, to int) {
+	if f.OnGPU(m) {
+		f.gpu.Arrived(m, s, from, to)
+	}
+}
+
+// Abandon tells the GPU that the rows of a slot are about to change.
+func (f *Fallback) Abandon(m *device.Model, s *device.Slot) {
+	if f.OnGPU(m) {
+		f.gpu.Abandon(m, s)
+	}
+}
+
+// Memory returns what the GPU's executor moved.
+func (f *Fallback) Memory() device.Memory { return f.gpu.Memory() }

@@ -14,6 +14,7 @@ import (
 	"downbeat.dev/backend/emu"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,20 +24,27 @@ func model(t *testing.T, batchMax int, alpha, beta time.Duration) *device.Model 
 		[]wire.Tensor{{Name: "y", Datatype: "FP32", Shape: []int64{2}}})
 }
 
-// TestRun measures an emulated GPU: it is never faster than its profile, and hardly slower.
-func TestRun(t *testing.T) {
-	m := model(t, 6, 300*time.Microsecond, time.Millisecond)
+// open returns an emulated GPU with m loaded on a slot.
+func open(t *testing.T, m *device.Model) (*emu.Executor, *device.Slot) {
+	t.Helper()
 	e, err := emu.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
 	if err := e.Load(m, slots); err != nil {
 		t.Fatal(err)
 	}
+	return e, slots[0]
+}
+
+// TestRun measures an emulated GPU: it is never faster than its profile, and hardly slower.
+func TestRun(t *testing.T) {
+	m := model(t, 6, 300*time.Microsecond, time.Millisecond)
+	e, slot := open(t, m)
+	defer e.Close()
 	rounds := 0
-	r, err := Run(e, m, slots[0], Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
+	r, err := Run(e, m, slot, Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,13 +66,9 @@ func TestRun(t *testing.T) {
 
 func TestQuickKeepsItsBudget(t *testing.T) {
 	m := model(t, 8, 10*time.Millisecond, 0) // 150 ms per sparse round
-	e, err := emu.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, slot := open(t, m)
 	defer e.Close()
-	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	r, err := Quick(e, m, slots[0])
+	r, err := Quick(e, m, slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +82,10 @@ func TestQuickKeepsItsBudget(t *testing.T) {
 
 func TestRunReportsFailure(t *testing.T) {
 	m := model(t, 2, time.Millisecond, 0)
-	e, err := emu.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, slot := open(t, m)
 	defer e.Close()
-	e.Inject(emu.Fault{Err: emu.ErrInjected})
-	if _, err := Run(e, m, devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))[0], Options{}); !errors.Is(err, emu.ErrInjected) {
+	e.Inject(emu.Failing)
+	if _, err := Run(e, m, slot, Options{}); !errors.As(err, new(*cuda.Error)) {
 		t.Errorf("error %v, want the executor's", err)
 	}
 }
@@ -205,12 +206,8 @@ func TestShortName(t *testing.T) {
 // TestCheck compares an emulated GPU with profiles that it does and does not have.
 func TestCheck(t *testing.T) {
 	m := model(t, 4, 500*time.Microsecond, 2*time.Millisecond)
-	e, err := emu.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, slot := open(t, m)
 	defer e.Close()
-	s := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))[0]
 	for name, c := range map[string]struct {
 		alpha, beta time.Duration
 		want        bool
@@ -223,7 +220,7 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok, err := Check(e, m, s, p)
+		ok, err := Check(e, m, slot, p)
 		if err != nil || ok != c.want {
 			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)
 		}

@@ -1,0 +1,33 @@
+package emu
+
+import (
+	"fmt"
+	"time"
+
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/repo"
+)
+
+// Profile returns the ℓ(b) that m is emulated with: its own line if it is an emulated model, else
+// any profile that was stored for it, so that real models can be tried on GPUs that are not there.
+func Profile(m *repo.Model) (*profile.Profile, error) {
+	table := m.Table()
+	for _, p := range m.Profiles {
+		if len(table) < len(p.TableNS) && m.Platform != repo.PlatformEmulated {
+			table = p.TableNS
+		}
+	}
+	if len(table) == 0 {
+		return nil, fmt.Errorf("model %s version %s has no profile to emulate it by; measure it with: downbeat profile", m.Name, m.Version)
+	}
+	return FromTable(table)
+}
+
+// FromTable builds a profile from ns per batch size.
+func FromTable(ns []int64) (*profile.Profile, error) {
+	t := make([]time.Duration, len(ns))
+	for i, n := range ns {
+		t[i] = time.Duration(n)
+	}
+	return profile.New(t)
+}
