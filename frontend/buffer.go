@@ -12,12 +12,13 @@ import (
 )
 
 // Buffer is an input in registered memory: backends read it where it lies. One goroutine owns it at
-// a time; during Infer it is the request's.
+// a time; during Infer it is the request's. Make one per request under way and keep them.
 type Buffer struct {
 	mem    *rdma.Buffer
 	remote rdma.Remote // of the last request
 	size   int
 	of     *memory
+	busy   atomic.Bool // a request has it
 }
 
 // memory counts who may touch the registered memory: the client and each of its buffers. The last
@@ -47,9 +48,9 @@ func (m *memory) drop() error {
 	return m.node.Close()
 }
 
-// Buffer returns registered memory of n bytes, or an error wrapping rdma.ErrNoMemory or
-// rdma.ErrTooLarge. Its content is undefined. Free gives it back; it may be used for any number of
-// requests, one at a time, before.
+// Buffer returns registered memory of n bytes, of undefined content. It may be used for any number
+// of requests, one at a time, until Free gives it back. The error is ErrClosed, or wraps ErrInvalid,
+// rdma.ErrTooLarge (more than rdma.BufferMax) or rdma.ErrNoMemory (all buffers together).
 func (c *Client) Buffer(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)
@@ -77,7 +78,8 @@ func (b *Buffer) Resize(n int) error {
 	return nil
 }
 
-// Free ends all reading and gives the memory back. The buffer must not be used after.
+// Free ends all reading and gives the memory back; a second Free does nothing. Bytes and Resize
+// panic after it.
 func (b *Buffer) Free() {
 	if b.mem != nil {
 		b.mem.Free()

@@ -20,11 +20,13 @@ import (
 type Options struct {
 	Scheduler string      // host:port; unused if Link is set
 	Token     string      // the secret that all parts share
-	TLS       *tls.Config // for the session with the scheduler; nil: none
+	TLS       *tls.Config // for the session with the scheduler; nil: none. The data plane's is Data.TLS
 	Name      string      // how the scheduler's log and metrics call this frontend
-	Data      rdma.Config // the data plane that inputs are read from; Receive is set by Dial, Token if empty
-	Link      Opener      // opens the session; nil: control.DialFrontend to Scheduler
-	LiveMax   int         // requests at a time; more are rejected. 65,536 when 0
+	// Data is the data plane that inputs are read from: backends connect to Data.Listen, which is on
+	// loopback if empty. Dial sets Receive, and Token and Logger if they are empty.
+	Data    rdma.Config
+	Link    Opener // opens the session; nil: control.DialFrontend to Scheduler
+	LiveMax int    // requests at a time; more are rejected. 65,536 when 0
 	// Grace is how long after its deadline an output is still waited for where the context has no
 	// deadline. 20 ms when 0.
 	Grace time.Duration
@@ -93,9 +95,11 @@ type Stats struct {
 	Data      rdma.Stats
 }
 
-// Dial opens the data plane and the session with the scheduler, and waits for the first announcement
-// of models, at most a second: a scheduler may have none yet. The session is kept up until Close: when the scheduler restarts,
-// the client reconnects and submits again what has no answer and still has budget.
+// Dial opens the data plane and the session with the scheduler. It tries until ctx ends, ten seconds
+// if ctx has no deadline, and waits for the first announcement of models, at most a second: a
+// scheduler may have none yet. ctx has no meaning after. The session is kept up until Close: when
+// the scheduler restarts, the client reconnects and submits again what has no answer and still has
+// budget.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := newClient(o)
 	data := c.o.Data
@@ -165,7 +169,8 @@ func (c *Client) now() int64 { return int64(time.Since(c.base)) }
 const closeMax = 5 * time.Second
 
 // Close ends the session and, once every Buffer is freed, the data plane. Requests under way end
-// with ErrCanceled and ErrClosed.
+// with an error that is both ErrCanceled and ErrClosed, later ones with ErrClosed. It waits for
+// callers to take notice, 5 s at most; a second Close does nothing.
 func (c *Client) Close() error {
 	var err error
 	c.once.Do(func() {

@@ -163,6 +163,9 @@ func TestOutcomes(t *testing.T) {
 func TestRefusedHere(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{LiveMax: 1})
 	b := input(t, c, 1, 2, 3, 4)
+	other, _ := open(t, doubled, frontend.Options{})
+	freed := input(t, c, 1, 2, 3, 4)
+	freed.Free()
 	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	gone, cancel2 := context.WithCancel(context.Background())
@@ -175,6 +178,8 @@ func TestRefusedHere(t *testing.T) {
 		"no model":      {context.Background(), frontend.Request{Model: "nope", Input: b}, frontend.ErrRejected},
 		"no version":    {context.Background(), frontend.Request{Model: "double", Version: "9", Input: b}, frontend.ErrRejected},
 		"no input":      {context.Background(), frontend.Request{Model: "double"}, frontend.ErrInvalid},
+		"freed input":   {context.Background(), frontend.Request{Model: "double", Input: freed}, frontend.ErrInvalid},
+		"foreign input": {context.Background(), frontend.Request{Model: "double", Input: input(t, other, 1, 2, 3, 4)}, frontend.ErrInvalid},
 		"short input":   {context.Background(), frontend.Request{Model: "double", Input: input(t, c, 1)}, frontend.ErrInvalid},
 		"short output":  {context.Background(), frontend.Request{Model: "double", Input: b, Output: make([]byte, 3)}, frontend.ErrInvalid},
 		"past deadline": {past, frontend.Request{Model: "double", Input: b}, context.DeadlineExceeded},
@@ -194,6 +199,9 @@ func TestRefusedHere(t *testing.T) {
 		ended <- err
 	}()
 	wait(t, func() bool { return len(s.Waiting()) == 1 })
+	if _, err := c.Infer(context.Background(), "double", b); !errors.Is(err, frontend.ErrInvalid) {
+		t.Errorf("a buffer that a request has: %v", err)
+	}
 	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); !errors.Is(err, frontend.ErrRejected) {
 		t.Errorf("over LiveMax: %v", err)
 	}
@@ -451,10 +459,13 @@ func TestDoAll(t *testing.T) {
 	for i := range requests {
 		requests[i] = frontend.Request{Model: "double", Input: input(t, c, byte(i), 0, 0, 0)}
 	}
-	requests[7].Model = "nope"
+	requests[7].Model, requests[9].Input = "nope", requests[8].Input
 	c.DoAll(context.Background(), requests, results, errs)
+	if !errors.Is(errs[9], frontend.ErrInvalid) {
+		t.Errorf("one buffer for two requests: %v", errs[9])
+	}
 	for i := range requests {
-		if (errs[i] != nil) != (i == 7) || i != 7 && results[i].Data[0] != byte(2*i) {
+		if bad := i == 7 || i == 9; (errs[i] != nil) != bad || !bad && results[i].Data[0] != byte(2*i) {
 			t.Errorf("%d: %v %v", i, results[i].Data, errs[i])
 		}
 	}

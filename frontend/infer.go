@@ -38,7 +38,8 @@ type Result struct {
 	store     *[]byte
 }
 
-// Release may be called once, or never: then the collector frees the memory.
+// Release is for speed: without it the collector frees the memory. A second one on the same variable
+// does nothing; a copy of a Result must not be released as well.
 func (r *Result) Release() {
 	if r.store != nil {
 		r.client.results.put(r.store)
@@ -46,9 +47,9 @@ func (r *Result) Release() {
 	}
 }
 
-// Infer asks for one inference and waits for its end. The deadline is ctx's, or the model's SLO
-// from now. A request without an output ends in an *OutcomeError; an argument that cannot be right
-// in an error that wraps ErrInvalid.
+// Infer asks for one inference and waits for its end, or ctx's. The deadline is ctx's, or the
+// model's SLO from now. A request without an output ends in an *OutcomeError; an argument that
+// cannot be right in an error that wraps ErrInvalid; a closed client answers ErrClosed.
 func (c *Client) Infer(ctx context.Context, model string, in *Buffer) (Result, error) {
 	return c.Do(ctx, Request{Model: model, Input: in})
 }
@@ -84,8 +85,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 	return c.wait(ctx, p, r.Input)
 }
 
-// DoAll begins all requests in one burst and waits for each. Results and errs are as long as
-// requests; for each index exactly one of them is set.
+// DoAll begins all requests in one burst and waits for each. Results and errs must be as long as
+// requests, and each request needs a Buffer of its own. A result counts where its error is nil.
 func (c *Client) DoAll(ctx context.Context, requests []Request, results []Result, errs []error) {
 	calls := make([]*call, len(requests))
 	for i := range requests {
@@ -113,9 +114,9 @@ func (c *Client) check(ctx context.Context, r *Request) (*Model, error) {
 	case ctx.Err() != nil:
 		return nil, &OutcomeError{Reason: sched.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
 	case m == nil:
-		return nil, &OutcomeError{Reason: sched.UnknownModel, Model: r.Model, Local: true}
-	case r.Input == nil || r.Input.mem == nil:
-		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client must be given", ErrInvalid, r.Model)
+		return nil, &OutcomeError{Reason: sched.UnknownModel, Model: r.Model, Local: true, Cause: c.whyUnknown(r)}
+	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:
+		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case m.InputBytes >= 0 && r.Input.size != m.InputBytes:
 		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be %d", ErrInvalid, r.Model, r.Input.size, m.InputBytes)
 	case r.Output != nil && len(r.Output) < m.OutputBytes:
@@ -140,8 +141,12 @@ func (c *Client) begin(ctx context.Context, r *Request) (*call, error) {
 	if !c.session.open.Load() && now-c.session.changed.Load() > int64(c.o.Reconnect) {
 		return nil, &OutcomeError{Reason: sched.NoBackend, Model: m.Name, Budget: budget, Local: true, Cause: errNoScheduler}
 	}
+	if !r.Input.busy.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("%w: model %q: input: another request has this Buffer: each under way needs its own", ErrInvalid, r.Model)
+	}
 	p, first := c.pending.take(rand.Uint32())
 	if p == nil {
+		r.Input.busy.Store(false)
 		return nil, &OutcomeError{Reason: sched.QueueFull, Model: m.Name, Budget: budget, Local: true,
 			Cause: fmt.Errorf("%d requests are live, the limit of this client", c.o.LiveMax)}
 	}
@@ -215,6 +220,7 @@ func (c *Client) wait(ctx context.Context, p *call, in *Buffer) (Result, error) 
 		<-p.done
 	}
 	in.withdraw()
+	in.busy.Store(false)
 	r := Result{Data: p.out, Exec: time.Duration(p.exec), Elapsed: time.Duration(p.end - p.start), Slack: time.Duration(p.deadline - p.end),
 		Resubmits: int(p.resubmits), client: c, store: p.store}
 	var err error

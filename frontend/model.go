@@ -183,6 +183,18 @@ func (c *Client) Model(name, version string) *Model {
 	return nil
 }
 
+// whyUnknown tells what of a request's model is not announced.
+func (c *Client) whyUnknown(r *Request) error {
+	m := c.Model(r.Model, "")
+	switch {
+	case m != nil:
+		return fmt.Errorf("version %q is not announced; the newest is %q", r.Version, m.Version)
+	case !c.Connected():
+		return errNoScheduler
+	}
+	return fmt.Errorf("not among the %d models that are announced", len(c.Models()))
+}
+
 // forgotten tells whether a model that is announced no more has had its time to come back.
 func (c *Client) forgotten(m *Model) bool {
 	return m.lostAt > 0 && c.now()-m.lostAt > int64(c.o.Reconnect)

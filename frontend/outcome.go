@@ -28,10 +28,10 @@ var ErrInvalid = errors.New("invalid request")
 type OutcomeError struct {
 	Reason  sched.Reason
 	Model   string
-	Budget  time.Duration // from the call to the deadline
+	Budget  time.Duration // from the call to the deadline; 0 where it was refused before one was set
 	Elapsed time.Duration // from the call to the outcome
 	Local   bool          // decided here: nobody answered in time, or the scheduler is not connected
-	Cause   error         // of a canceled request: the context's error; of a failed hook: its error
+	Cause   error         // the context's error, the hook's, or what else explains it; may be nil
 }
 
 // Error tells kind, reason and numbers.
@@ -40,8 +40,10 @@ func (e *OutcomeError) Error() string {
 	if e.Local {
 		where = " (decided by the frontend)"
 	}
-	text := fmt.Sprintf("model %q: %v: %s%s: budget %v, ended after %v", e.Model, kind(e.Reason), e.Reason,
-		where, e.Budget.Round(time.Microsecond), e.Elapsed.Round(time.Microsecond))
+	text := fmt.Sprintf("model %q: %v: %s%s", e.Model, kind(e.Reason), e.Reason, where)
+	if e.Budget != 0 {
+		text += fmt.Sprintf(": budget %v, ended after %v", e.Budget.Round(time.Microsecond), e.Elapsed.Round(time.Microsecond))
+	}
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}
