@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/gzip"  // takes packed requests
@@ -253,6 +254,9 @@ func (m *inferMessage) decodeOutput(msg []byte) error {
 func (m *inferMessage) settle() *fault {
 	if m.fault != nil {
 		return m.fault
+	}
+	if !utf8.ValidString(m.id) { // it is sent back, and must be a string there
+		return invalid("id: %.40q: must be UTF-8", m.id)
 	}
 	if len(m.inputs) > tensorsMax || len(m.outputs) > tensorsMax {
 		return invalid("inputs, outputs: %d and %d tensors: must be at most %d", len(m.inputs), len(m.outputs), tensorsMax)

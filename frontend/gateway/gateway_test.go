@@ -148,7 +148,6 @@ func TestREST(t *testing.T) {
 		{"stats", "GET", "/v2/models/sum/stats", "", 200, `model_stats`},
 		{"all stats", "GET", "/v2/models/stats", "", 200, `"name":"text"`},
 		{"no path", "GET", "/v2/nothing", "", 404, `not part of the API`},
-		{"no method", "PUT", "/v2/models/sum/infer", "", 404, `PUT /v2/models/sum/infer`},
 		{"infer", "POST", "/v2/models/sum/infer", sumBody, 200, `{"model_name":"sum","model_version":"1","id":"q","outputs":[{"name":"sum","datatype":"FP32","shape":[1,2],"data":[11,22.5]},{"name":"big","datatype":"BOOL","shape":[1,2],"data":[false,false]}]}`},
 		{"infer version", "POST", "/v2/models/sum/versions/1/infer", sumBody, 200, `"id":"q"`},
 		{"rows", "POST", "/v2/models/sum/infer", `{"inputs":[{"name":"a","shape":[3,2],"datatype":"FP32","data":[[1,2],[3,4],[5,600]]},{"name":"b","shape":[3,2],"datatype":"FP32","data":[0,0,0,0,0,0]}],"outputs":[{"name":"big"},{"name":"sum"}]}`, 200,
@@ -185,6 +184,7 @@ func TestRESTRefuses(t *testing.T) {
 		{"tail", sumBody + `x`, 400, "after the end"},
 		{"list", `[]`, 400, "'{' must be"},
 		{"deep", `{"x":` + strings.Repeat("[", 100), 400, "nested deeper than 64"},
+		{"null inputs", `{"id":null,"inputs":null}`, 400, "inputs: 0 tensors: must be 2"},
 		{"no inputs", `{}`, 400, "inputs: 0 tensors: must be 2"},
 		{"one input", `{"inputs":[{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`, 400, "inputs: 1 tensors: must be 2"},
 		{"name", in(`{"name":"z","shape":[1,2],"datatype":"FP32","data":[1,2]}`), 400, `input "z": no such input; the model has "a", "b"`},
@@ -330,6 +330,46 @@ func TestRESTSlowBody(t *testing.T) {
 	answer, _ := io.ReadAll(conn)
 	if !bytes.Contains(answer, []byte("408 Request Timeout")) || !bytes.Contains(answer, []byte("did not arrive in time")) {
 		t.Errorf("%s", answer)
+	}
+}
+
+// TestRESTIdleBodies: senders that promise bodies and send none keep nobody out.
+func TestRESTIdleBodies(t *testing.T) {
+	c, _ := client(t, compute)
+	g := New(c, Options{})
+	defer g.grpc.Stop()
+	server := httptest.NewServer(g.rest.Handler)
+	defer server.Close()
+	for range 2*bodiesMax/int(g.o.BodyMax) + 1 {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: "+strconv.FormatInt(g.o.BodyMax, 10)+"\r\n\r\n{")
+	}
+	until(t, func() bool { return g.bodies.Load() == 2*bodiesMax/g.o.BodyMax+1 })
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+	g.bodies.Add(bodiesMax + g.o.BodyMax) // as if they had sent
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 429 || !bytes.Contains(text, []byte("bodies under way")) {
+		t.Errorf("%d %s", code, text)
+	}
+	g.bodies.Add(-bodiesMax - g.o.BodyMax)
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+func TestRESTMethods(t *testing.T) {
+	server, _ := rest(t, Options{})
+	for path, want := range map[string]string{"GET /v2/models/sum/infer": "POST", "DELETE /v2/models/sum": "GET", "POST /v2": "GET", "PUT /v2/nothing": ""} {
+		method, url, _ := strings.Cut(path, " ")
+		code, h, text := call(t, method, server.URL+url, nil)
+		if want != "" && (code != 405 || h.Get("Allow") != want) || want == "" && code != 404 {
+			t.Errorf("%s: %d %v %s", path, code, h, text)
+		}
 	}
 }
 

@@ -160,9 +160,17 @@ func TestGRPCRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %v with %s", bad.name, err, bad.code, bad.want)
 		}
 	}
+	text, err := proto.Marshal(sumRequest(one, two))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := append(text, "\x1a\x01\xff"...)
+	if err := conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, rawMessage(id), new(oip.ModelInferResponse), grpc.ForceCodecV2(rawCodec{})); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "must be UTF-8") {
+		t.Errorf("id: %v", err)
+	}
 	// Bytes that are no message.
 	out := new(oip.ModelInferResponse)
-	err := conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, rawMessage("\x0a\xff"), out, grpc.ForceCodecV2(rawCodec{}))
+	err = conn.Invoke(context.Background(), oip.GRPCInferenceService_ModelInfer_FullMethodName, rawMessage("\x0a\xff"), out, grpc.ForceCodecV2(rawCodec{}))
 	if status.Code(err) != codes.InvalidArgument && status.Code(err) != codes.Internal {
 		t.Errorf("broken bytes: %v", err)
 	}

@@ -82,6 +82,17 @@ func (s *jsonScanner) object(field func(key string)) {
 	}
 }
 
+// members is object, but for members that are null: clients write one where they mean nothing.
+func (s *jsonScanner) members(field func(key string)) {
+	s.object(func(key string) {
+		if s.peek() == 'n' {
+			s.literal("null")
+			return
+		}
+		field(key)
+	})
+}
+
 // array calls element for each element; element must consume it.
 func (s *jsonScanner) array(element func()) {
 	if !s.expect('[') {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 
@@ -36,9 +37,23 @@ func (g *Gateway) routes(mux *http.ServeMux) {
 		mux.HandleFunc("GET "+path+"/stats", g.restStats)
 		mux.HandleFunc("POST "+path+"/infer", g.restInfer)
 	}
-	mux.HandleFunc("/v2/", func(w http.ResponseWriter, r *http.Request) {
-		writeFault(w, refusal(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.Method+" "+r.URL.Path+": not part of the API"))
-	})
+	for _, path := range []string{"/v2", "/v2/"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { refusePath(mux, w, r) })
+	}
+}
+
+// refusePath answers what no route takes: the path, or only its method, is not the API's.
+func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, route := mux.Handler(&other); strings.HasPrefix(route, method) {
+			w.Header().Set("Allow", method)
+			writeFault(w, refusal(http.StatusMethodNotAllowed, codes.Unimplemented, "unknown_path", "method "+r.Method+" of "+r.URL.Path+": must be "+method))
+			return
+		}
+	}
+	writeFault(w, refusal(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.URL.Path+": not part of the API"))
 }
 
 // ready tells whether inferences can be answered: the scheduler is there and every announced model

@@ -80,16 +80,9 @@ func (g *Gateway) restServe(w http.ResponseWriter, r *http.Request, in *inferenc
 	if in.model, f = g.model(r.PathValue("model"), r.PathValue("version")); f != nil {
 		return a, f
 	}
-	room := r.ContentLength
-	if room < 0 || r.Header.Get("Content-Encoding") != "" {
-		room = g.o.BodyMax
-	}
-	if g.bodies.Add(room) > bodiesMax+g.o.BodyMax {
-		g.bodies.Add(-room)
-		return a, refusal(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_bodies", "body: "+strconv.FormatInt(room, 10)+" bytes: the bodies under way take "+strconv.FormatInt(bodiesMax, 10)+" bytes, the limit")
-	}
-	defer g.bodies.Add(-room)
-	if f := readBody(w, r, body, g.o.BodyMax); f != nil {
+	f = g.readBody(w, r, body)
+	defer func(n int) { g.bodies.Add(-int64(n)) }(len(body.b))
+	if f != nil {
 		return a, f
 	}
 	head := len(body.b)
@@ -112,16 +105,19 @@ func (g *Gateway) restServe(w http.ResponseWriter, r *http.Request, in *inferenc
 	return g.run(r.Context(), in)
 }
 
-// readBody reads a body of at most max bytes, unpacked if it came packed.
-func readBody(w http.ResponseWriter, r *http.Request, body *scratch, limit int64) *fault {
+// readBody reads a body, unpacked if it came packed. What it has read counts among the bodies under
+// way, also after a fault.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, body *scratch) *fault {
+	limit := g.o.BodyMax
 	if r.ContentLength > limit {
 		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
 	}
 	var from io.Reader = http.MaxBytesReader(w, r.Body, limit)
+	most := int(limit) + 1
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
-		if n := int(r.ContentLength); n > cap(body.b) {
-			body.b = make([]byte, 0, n+1)
+		if r.ContentLength >= 0 {
+			most = int(r.ContentLength) + 1
 		}
 	case "gzip", "deflate":
 		unpacked, err := unpacker(from, encoding)
@@ -133,8 +129,7 @@ func readBody(w http.ResponseWriter, r *http.Request, body *scratch, limit int64
 	default:
 		return refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
 	}
-	var err error
-	if body.b, err = readAll(from, body.b[:0]); err != nil {
+	if err := g.readAll(from, body, most); err != nil {
 		return bodyFault(err, limit)
 	}
 	if int64(len(body.b)) > limit {
@@ -153,6 +148,8 @@ func unpacker(from io.Reader, encoding string) (io.ReadCloser, error) {
 func bodyFault(err error, limit int64) *fault {
 	var large *http.MaxBytesError
 	switch {
+	case errors.Is(err, errBodies):
+		return refusal(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_bodies", "body: "+err.Error()+", "+strconv.Itoa(bodiesMax)+" bytes")
 	case errors.As(err, &large):
 		return tooLarge("body: larger than %d bytes, the limit", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -163,19 +160,28 @@ func bodyFault(err error, limit int64) *fault {
 	return invalid("body: %v", err)
 }
 
-// readAll is io.ReadAll into a buffer that is kept.
-func readAll(from io.Reader, b []byte) ([]byte, error) {
+// bodyStart is the memory that a body gets at first: a length that was only promised takes none.
+const bodyStart = 64 << 10
+
+var errBodies = errors.New("the bodies under way take all the memory that bodies may take")
+
+// readAll is io.ReadAll into a buffer that is kept, which grows up to most as bytes arrive.
+func (g *Gateway) readAll(from io.Reader, body *scratch, most int) error {
+	b := body.b[:0]
+	defer func() { body.b = b }()
 	for {
 		if len(b) == cap(b) {
-			b = append(b, 0)[:len(b)]
+			b = append(make([]byte, 0, max(min(max(2*cap(b), bodyStart), most), cap(b)+1)), b...)
 		}
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if err == io.EOF {
-			return b, nil
-		}
-		if err != nil {
-			return b, err
+		switch over := g.bodies.Add(int64(n)) > bodiesMax+g.o.BodyMax; {
+		case over:
+			return errBodies
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
 		}
 	}
 }
@@ -190,7 +196,7 @@ func (in *inference) parse(text, tail []byte) *fault {
 		}
 	}
 	s := &jsonScanner{text: text}
-	s.object(func(key string) {
+	s.members(func(key string) {
 		switch key {
 		case "id":
 			in.id = s.str()
@@ -221,7 +227,7 @@ func (in *inference) parse(text, tail []byte) *fault {
 
 func (in *inference) parseParameters(s *jsonScanner) *fault {
 	var fail *fault
-	s.object(func(key string) {
+	s.members(func(key string) {
 		switch key {
 		case "timeout", "priority", "sequence_id":
 			if n := s.integer(); s.err == nil && fail == nil {
@@ -248,7 +254,7 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) 
 	var t input
 	var data []byte
 	size := int64(-1)
-	s.object(func(key string) {
+	s.members(func(key string) {
 		switch key {
 		case "name":
 			t.name = s.str()
@@ -259,7 +265,7 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) 
 		case "data":
 			data = s.skip()
 		case "parameters":
-			s.object(func(key string) {
+			s.members(func(key string) {
 				if key == "binary_data_size" {
 					size = s.integer()
 				} else {
@@ -331,12 +337,12 @@ func (in *inference) parseOutput(s *jsonScanner) *fault {
 	var o output
 	var fail *fault
 	classes := int64(0)
-	s.object(func(key string) {
+	s.members(func(key string) {
 		switch key {
 		case "name":
 			o.name = s.str()
 		case "parameters":
-			s.object(func(key string) {
+			s.members(func(key string) {
 				switch key {
 				case "binary_data":
 					o.binary, o.chosen = s.boolean(), true
