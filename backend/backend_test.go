@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,9 +120,9 @@ func TestStartsOnceFetched(t *testing.T) {
 }
 
 func TestLateBatches(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 10 * time.Millisecond, batchMax: 4})
-	e, _ := r.batch(1, 2) // ℓ(2) = 20 ms: nobody can be served
-	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), int64(15*time.Millisecond), -1
+	r := newRig(t, rigOptions{alpha: 200 * time.Millisecond, batchMax: 4})
+	e, _ := r.batch(1, 2) // ℓ(2) = 400 ms: nobody can be served
+	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), int64(300*time.Millisecond), -1
 	began := time.Now()
 	r.Execute([]wire.Execute{e})
 	for _, it := range e.Items {
@@ -131,7 +132,7 @@ func TestLateBatches(t *testing.T) {
 		t.Errorf("a batch that nobody can use was done after %v", at.Sub(began))
 	}
 	e, inputs := r.batch(2, 2) // late for one, not for the other
-	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), int64(15*time.Millisecond)
+	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), int64(300*time.Millisecond)
 	r.Execute([]wire.Execute{e})
 	for id, in := range inputs {
 		r.checkOutput(id, in)
@@ -194,6 +195,68 @@ func TestFetchOverlapsExecution(t *testing.T) {
 	d2, _ := r.sched.wait(2)
 	if d2.Wait < d1.Exec/2 {
 		t.Errorf("the second batch waited %v after its fetch while the first ran for %v", time.Duration(d2.Wait), time.Duration(d1.Exec))
+	}
+}
+
+// spy notes which rows were taken early.
+type spy struct {
+	*emu.Executor
+	mu    sync.Mutex
+	early map[int]int // rows by slot; guarded by mu
+}
+
+func (s *spy) Arrived(m *device.Model, slot *device.Slot, from, to int) {
+	s.Executor.Arrived(m, slot, from, to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early[slot.Index] += to - from
+}
+
+func (s *spy) rows() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.early {
+		n += k
+	}
+	return n
+}
+
+// TestRowsGoToTheGPUWhileTheBatchBeforeRuns wants the copies of a batch to begin as its rows arrive, and the
+// right answers although rows move when one fails.
+func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 8, pixels: 20_000})
+	s := &spy{Executor: r.emus[0], early: map[int]int{}}
+	g := r.gpus[0]
+	g.executor, g.early = s, s // nothing runs yet
+	first, in1 := r.batch(1, 4)
+	r.Execute([]wire.Execute{first})
+	r.waitRunning()
+	second, in2 := r.batch(2, 8)
+	second.Items[2].Input.Key++
+	r.Execute([]wire.Execute{second})
+	for end := time.Now().Add(patience); s.rows() < 4+7 && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	if _, _, over := r.sched.find(1); over {
+		t.Log("the host stood still: the first batch was over before the second's rows arrived")
+	}
+	if n := s.rows(); n != 4+7 {
+		t.Errorf("%d rows were taken early, want 11", n)
+	}
+	for id, in := range in1 {
+		r.checkOutput(id, in)
+	}
+	for id, in := range in2 {
+		if id == second.Items[2].ID {
+			r.checkReason(id, sched.InputUnavailable)
+			continue
+		}
+		r.checkOutput(id, in)
+	}
+	third, in3 := r.batch(3, 8) // on slots whose early rows were given up
+	r.Execute([]wire.Execute{third})
+	for id, in := range in3 {
+		r.checkOutput(id, in)
 	}
 }
 

@@ -29,8 +29,9 @@ type gpu struct {
 	name     string
 	core     int // to pin to, -1: none
 	executor device.Executor
-	queue    chan *order // accepted, in the scheduler's order
-	sending  chan *order // executed while more was due
+	early    device.Early // the executor, if it takes rows ahead of their batch; else nil
+	queue    chan *order  // accepted, in the scheduler's order
+	sending  chan *order  // executed while more was due
 	wait     sync.WaitGroup
 	lost     atomic.Bool // the executor said so
 	hung     atomic.Bool // a batch does not end
@@ -49,6 +50,7 @@ type gpu struct {
 func newGPU(b *Backend, number int, o GPU) *gpu {
 	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executor: o.Executor,
 		queue: make(chan *order, ordersMax), sending: make(chan *order, ordersMax)}
+	g.early, _ = o.Executor.(device.Early)
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
@@ -126,6 +128,7 @@ func (g *gpu) free(a, b *device.Slot) {
 
 // recycle takes back an order that nobody holds any more.
 func (g *gpu) recycle(o *order) {
+	o.recall()
 	slot, run := o.slot, o.run
 	g.mu.Lock()
 	g.orders = append(g.orders, o)
@@ -273,6 +276,9 @@ func (g *gpu) gather(o *order) bool {
 			o.fail(sched.InputUnavailable)
 			return false
 		}
+	}
+	if o.run == o.slot {
+		o.recall()
 	}
 	to := 0
 	for i := range o.items {

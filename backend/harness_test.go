@@ -168,6 +168,7 @@ type rigOptions struct {
 	gpus        int
 	alpha, beta time.Duration
 	batchMax    int
+	pixels      int64 // of an input; 0: 40
 	front       rdma.Config
 	log         *slog.Logger
 }
@@ -181,7 +182,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta,
-		[]wire.Tensor{tensor("image", "UINT8", 40, 3), tensor("flag", "BOOL", 1)}, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
+		[]wire.Tensor{tensor("image", "UINT8", max(o.pixels, 40), 3), tensor("flag", "BOOL", 1)}, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
 	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
 	for i := range max(o.gpus, 1) {
 		e := mustEmu(t)

@@ -339,5 +339,27 @@ func (e both) Load(m *device.Model, slots []*device.Slot) error { return e.of(m)
 // Execute runs b on the executor of its model's kind.
 func (e both) Execute(b device.Batch) error { return e.of(b.Model).Execute(b) }
 
+// Arrived passes rows on to an executor that takes them early.
+func (e both) Arrived(m *device.Model, s *device.Slot, from, to int) {
+	if x, ok := e.of(m).(device.Early); ok {
+		x.Arrived(m, s, from, to)
+	}
+}
+
+// Abandon tells an executor that took rows early.
+func (e both) Abandon(m *device.Model, s *device.Slot) {
+	if x, ok := e.of(m).(device.Early); ok {
+		x.Abandon(m, s)
+	}
+}
+
+// Memory returns what the real executor moves, if it moves anything.
+func (e both) Memory() device.Memory {
+	if x, ok := e.real.(device.Resident); ok {
+		return x.Memory()
+	}
+	return device.Memory{}
+}
+
 // Close closes both.
 func (e both) Close() error { return errors.Join(e.real.Close(), e.emulated.Close()) }

@@ -29,6 +29,7 @@ type order struct {
 	rowOf  []int32      // reads[i] is part of items[rowOf[i]]
 
 	planned atomic.Bool   // groups and items' groups are set
+	ahead   atomic.Bool   // some rows may be on their way from slot to the GPU
 	pending atomic.Int32  // groups under way, and one while they are being posted
 	fetched atomic.Int64  // when pending became 0
 	ready   chan struct{} // holds a token once pending is 0
@@ -78,6 +79,7 @@ func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session ui
 			deadline: now + min(time.Duration(it.Budget), budgetMax)})
 	}
 	o.planned.Store(false)
+	o.ahead.Store(false)
 	o.pending.Store(1)
 	o.claims.Store(2)
 	o.fetched.Store(0)
@@ -194,8 +196,37 @@ func (g *group) end(from, to int, err error) {
 		}
 	}
 	if g.chains.Add(-1) == 0 {
+		g.forward()
 		g.over.Store(true)
 		o.arrived()
+	}
+}
+
+// forward lets the GPU have the rows that the group has brought, while others are still on their way or the
+// batch before runs.
+func (g *group) forward() {
+	o, e := g.o, g.o.gpu.early
+	if e == nil {
+		return
+	}
+	here := func(i int) bool { return o.items[i].group == g && !o.items[i].lost }
+	for i := 0; i < len(o.items); i++ {
+		if !here(i) {
+			continue
+		}
+		from := i
+		for i < len(o.items) && here(i) {
+			i++
+		}
+		o.ahead.Store(true)
+		e.Arrived(o.model, o.slot, from, i)
+	}
+}
+
+// recall makes the slot's rows free to change: the GPU reads none of them any more.
+func (o *order) recall() {
+	if o.ahead.Load() {
+		o.gpu.early.Abandon(o.model, o.slot)
 	}
 }
 
