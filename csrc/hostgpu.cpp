@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <ucontext.h>
 
 #include <map>
 #include <mutex>
@@ -18,7 +17,27 @@
 #include <vector>
 
 #include "hostgpu.h"
+#include "kernels.h"
+
+// The same source once for each type of real numbers, as the modules are compiled.
+namespace f32 {
 #include "kernels.cu"
+}
+#undef NAME
+#undef KERNEL
+#define REAL_F16
+namespace f16 {
+#include "kernels.cu"
+}
+#undef REAL_F16
+#undef NAME
+#undef KERNEL
+#define REAL_BF16
+namespace bf16 {
+#include "kernels.cu"
+}
+#undef REAL_BF16
+#include "tensor.cu"
 
 hostgpu_dim threadIdx, blockIdx, blockDim, gridDim;
 
@@ -28,31 +47,72 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVAL
 
 std::recursive_mutex mu; // one command at a time
 
-// Kernels, with the size of their struct and whether their threads meet at barriers.
+// Kernels, with the size of their struct and of their block, and whether their threads meet at barriers.
 struct Kernel {
 	const char *name;
 	size_t size;
+	unsigned threads;
 	bool barriers;
 	void (*run)(const void *);
 };
 
-#define RUN(name, params, barriers) \
-	{#name, sizeof(params), barriers, [](const void *p) { name(*(const params *)p); }}
+#define RUN_IN(space, name, params, threads, barriers) \
+	{#name, sizeof(params), threads, barriers, [](const void *p) { space::name(*(const params *)p); }}
+#define RUN(name, params, threads, barriers) RUN_IN(f32, name, params, threads, barriers)
+#define RUN_REAL(name, params, barriers) \
+	RUN(name, params, THREADS, barriers), \
+	{#name "_f16", sizeof(params), THREADS, barriers, [](const void *p) { f16::name##_f16(*(const params *)p); }}, \
+	{#name "_bf16", sizeof(params), THREADS, barriers, [](const void *p) { bf16::name##_bf16(*(const params *)p); }}
+#define RUN_TENSOR(name, ...) RUN_IN(, name##_f16, tensor_params, THREADS, true), RUN_IN(, name##_bf16, tensor_params, THREADS, true),
+#define RUN_ATTEND(name, ...) \
+	RUN_IN(, name##_f16, attention_params, ATTEND_THREADS, true), RUN_IN(, name##_bf16, attention_params, ATTEND_THREADS, true),
 
 const Kernel kernels[] = {
-	RUN(conv, conv_params, true), RUN(conv_depthwise, conv_params, false), RUN(gemm, gemm_params, true),
-	RUN(pool, pool_params, false), RUN(binary, binary_params, false), RUN(binary_int64, binary_params, false),
-	RUN(where, where_params, false), RUN(unary, unary_params, false), RUN(affine, affine_params, false),
-	RUN(softmax, rows_params, true), RUN(reduce, rows_params, true), RUN(argmax, rows_params, true),
-	RUN(layernorm, layernorm_params, true), RUN(copy, copy_params, false), RUN(gather, gather_params, false),
-	RUN(cast, cast_params, false),
+	RUN_REAL(conv, conv_params, true), RUN_REAL(conv_depthwise, conv_params, false), RUN_REAL(gemm, gemm_params, true),
+	RUN_REAL(pool, pool_params, false), RUN_REAL(binary, binary_params, false), RUN_REAL(where, where_params, false),
+	RUN_REAL(unary, unary_params, false), RUN_REAL(affine, affine_params, false), RUN_REAL(softmax, rows_params, true),
+	RUN_REAL(reduce, rows_params, true), RUN_REAL(argmax, rows_params, true), RUN_REAL(layernorm, layernorm_params, true),
+	RUN_REAL(attention, attention_params, true), RUN(binary_int64, binary_params, THREADS, false),
+	RUN(copy, copy_params, THREADS, false), RUN(gather, gather_params, THREADS, false), RUN(cast, cast_params, THREADS, false),
+	TENSOR_KERNELS(RUN_TENSOR) ATTENTION_KERNELS(RUN_ATTEND)
 };
 
-// The threads of one block.
+// The threads of one block, each with a stack. Switching saves what a call must save.
+#if defined(__x86_64__)
+extern "C" void hostgpu_switch(void **save, void *to);
+asm(".text\nhostgpu_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n mov %rsp, (%rdi)\n"
+	" mov %rsi, %rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+typedef void *Context;
+void start(Context *c, char *stack, size_t n, void (*f)()) {
+	void **top = (void **)(((uintptr_t)stack + n) & ~(uintptr_t)15);
+	*--top = 0; // where f would return to: it never does
+	*--top = (void *)f;
+	for (int i = 0; i < 6; i++) *--top = 0;
+	*c = top;
+}
+void go(Context *from, Context *to) { hostgpu_switch(from, *to); }
+#else
+#include <ucontext.h>
+typedef ucontext_t Context;
+void start(Context *c, char *stack, size_t n, void (*f)()) {
+	getcontext(c);
+	c->uc_stack.ss_sp = stack;
+	c->uc_stack.ss_size = n;
+	c->uc_link = 0;
+	makecontext(c, f, 0);
+}
+void go(Context *from, Context *to) { swapcontext(from, to); }
+#endif
+
+struct Copy { void *to; const void *from; };
+struct Posted { uint8_t bytes[64]; };
+
 const size_t stack_bytes = 64 << 10;
-std::vector<ucontext_t> threads;
+std::vector<Context> threads;
 std::vector<char> stacks, finished;
-ucontext_t scheduler;
+std::vector<Posted> posted;
+std::vector<std::vector<std::vector<Copy>>> copies; // by thread, in groups
+Context scheduler;
 unsigned current;
 const Kernel *kernel;
 const void *arguments;
@@ -60,25 +120,21 @@ const void *arguments;
 void thread_main() {
 	kernel->run(arguments);
 	finished[current] = 1;
-	swapcontext(&threads[current], &scheduler);
+	go(&threads[current], &scheduler);
 }
 
 void block_with_barriers(unsigned n) {
 	threads.resize(n);
 	stacks.resize(n * stack_bytes);
+	posted.resize(n);
+	copies.assign(n, {});
 	finished.assign(n, 0);
-	for (unsigned i = 0; i < n; i++) {
-		getcontext(&threads[i]);
-		threads[i].uc_stack.ss_sp = &stacks[i * stack_bytes];
-		threads[i].uc_stack.ss_size = stack_bytes;
-		threads[i].uc_link = 0;
-		makecontext(&threads[i], thread_main, 0);
-	}
+	for (unsigned i = 0; i < n; i++) start(&threads[i], &stacks[i * stack_bytes], stack_bytes, thread_main);
 	for (unsigned round = 0, done = 0; done < n; round++) {
 		for (unsigned i = 0; i < n; i++) {
 			current = round % 2 ? n - 1 - i : i;
 			threadIdx = {current, 0, 0};
-			swapcontext(&scheduler, &threads[current]);
+			go(&scheduler, &threads[current]);
 			done += finished[current];
 		}
 		if (done != 0 && done != n) {
@@ -106,7 +162,7 @@ struct Module { std::string text; };
 
 // An operation, performed at once or kept in a graph.
 struct Operation {
-	int kind; // 0 copy, 1 fill, 2 launch, 3 record
+	int kind; // 0 copy, 1 fill, 2 launch, 3 record, 4 a library's call
 	void *to;
 	const void *from;
 	size_t n;
@@ -122,6 +178,7 @@ void perform(const Operation &o) {
 	switch (o.kind) {
 	case 0: memmove(o.to, o.from, o.n); return;
 	case 1: memset(o.to, o.value, o.n); return;
+	case 4: ((void (*)(const void *))o.to)(o.params.data()); return;
 	case 3: clock_gettime(CLOCK_MONOTONIC, &((Event *)o.to)->at); return;
 	}
 	kernel = o.k;
@@ -132,6 +189,7 @@ void perform(const Operation &o) {
 		for (unsigned y = 0; y < o.grid.y; y++)
 			for (unsigned x = 0; x < o.grid.x; x++) {
 				blockIdx = {x, y, z};
+				memset(hostgpu_dynamic, 0xff, o.n); // what the block before left there is no one's
 				block(o.block.x);
 			}
 }
@@ -154,7 +212,33 @@ bool inside(uint64_t p, size_t n) {
 
 } // namespace
 
-void hostgpu_barrier() { swapcontext(&threads[current], &scheduler); }
+uint8_t hostgpu_dynamic[HOSTGPU_DYNAMIC_MAX] __attribute__((aligned(1024)));
+
+void hostgpu_barrier() { go(&threads[current], &scheduler); }
+
+void hostgpu_post(const void *p, int n) { memcpy(posted[current].bytes, p, n); }
+const void *hostgpu_of(int lane) { return posted[current / 32 * 32 + lane].bytes; }
+
+float hostgpu_xor(float v, int mask) {
+	hostgpu_post(&v, sizeof v);
+	hostgpu_barrier();
+	v = *(const float *)hostgpu_of((current % 32) ^ mask);
+	hostgpu_barrier();
+	return v;
+}
+
+void hostgpu_copy_async(void *to, const void *from) {
+	if (copies[current].empty()) copies[current].emplace_back();
+	copies[current].back().push_back({to, from});
+}
+void hostgpu_commit() { copies[current].emplace_back(); }
+void hostgpu_wait(int pending) { // the last group is the one not committed yet
+	auto &groups = copies[current];
+	while ((int)groups.size() > pending + 1) {
+		for (const Copy &c : groups.front()) c.from ? (void)memcpy(c.to, c.from, 16) : (void)memset(c.to, 0, 16);
+		groups.erase(groups.begin());
+	}
+}
 
 extern "C" {
 
@@ -163,7 +247,10 @@ int cuDriverGetVersion(int *v) { *v = 1; return OK; }
 int cuDeviceGetCount(int *n) { *n = 1; return OK; }
 int cuDeviceGet(int *d, int i) { *d = i; return i == 0 ? OK : INVALID_DEVICE; }
 int cuDeviceGetName(char *s, int n, int) { snprintf(s, n, "hostgpu"); return OK; }
-int cuDeviceGetAttribute(int *v, int, int) { *v = 1; return OK; }
+int cuDeviceGetAttribute(int *v, int which, int) { // as of compute 9.0 with four multiprocessors
+	*v = which == 75 ? 9 : which == 76 ? 0 : which == 97 ? HOSTGPU_DYNAMIC_MAX : 4;
+	return OK;
+}
 int cuDeviceTotalMem_v2(size_t *n, int) { *n = memory_max; return OK; }
 int cuDevicePrimaryCtxRetain(void **c, int) { *c = (void *)1; return OK; }
 int cuDevicePrimaryCtxRelease_v2(int) { return OK; }
@@ -250,12 +337,21 @@ int cuModuleGetFunction(void **f, void *m, const char *name) {
 	return NOT_FOUND;
 }
 
+int cuFuncGetAttribute(int *v, int, void *) { *v = 0; return OK; }
+int cuFuncSetAttribute(void *, int attribute, int v) { return attribute == 8 && v <= HOSTGPU_DYNAMIC_MAX ? OK : INVALID_VALUE; }
+
+// For the libraries of the tests (hostlibs.cpp): f runs in order with what else is enqueued.
+int hostgpu_call(void (*f)(const void *), const void *params, size_t n) {
+	const char *p = (const char *)params;
+	return enqueue({4, (void *)f, 0, 0, 0, 0, {}, {}, std::vector<char>(p, p + n)});
+}
+
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **, void **extra) {
 	const Kernel *k = (const Kernel *)f;
 	if (extra[0] != (void *)1 || extra[2] != (void *)2 || *(size_t *)extra[3] != k->size) return INVALID_VALUE;
-	if (bx != THREADS || by != 1 || bz != 1 || shared != 0 || gy > 65535 || gz > 65535 || gx * gy * gz == 0) return INVALID_VALUE;
+	if (bx != k->threads || by != 1 || bz != 1 || shared > HOSTGPU_DYNAMIC_MAX || gy > 65535 || gz > 65535 || gx * gy * gz == 0) return INVALID_VALUE;
 	const char *p = (const char *)extra[1];
-	return enqueue({2, 0, 0, 0, 0, k, {gx, gy, gz}, {bx, by, bz}, std::vector<char>(p, p + k->size)});
+	return enqueue({2, 0, 0, shared, 0, k, {gx, gy, gz}, {bx, by, bz}, std::vector<char>(p, p + k->size)});
 }
 
 int cuStreamBeginCapture_v2(void *, int) { capturing = new Graph(); return OK; }

@@ -1,16 +1,10 @@
 // The device code of the layer executor: one kernel for each struct of kernels.h. nvcc compiles it to
-// PTX (make ptx); g++ compiles the same source for the host driver of the tests (hostgpu.cpp), where the
-// threads of a block take turns. Kernels loop over what their grid leaves, so any grid is right. NaN
-// goes through every activation and comparison.
+// PTX once for each type of real numbers (make ptx): float as it stands, REAL_F16 and REAL_BF16 with the
+// type's name behind each kernel's. Arithmetic is in float whatever is stored. g++ compiles the same source for
+// the host driver of the tests (hostgpu.cpp), where the threads of a block take turns. Kernels loop over
+// what their grid leaves, so any grid is right. NaN goes through every activation and comparison.
 #include "kernels.h"
-
-#ifdef __CUDACC__
-#include <cuda_fp16.h>
-#else
-#include "hostgpu.h"
-#endif
-
-#define KERNEL extern "C" __global__ void
+#include "real.h"
 
 __device__ static float activate(int act, float x, float a, float b) {
 	switch (act) {
@@ -77,120 +71,143 @@ __device__ static void tile(int depth, bool along_k, LoadA load_a, LoadB load_b,
 	}
 }
 
-KERNEL gemm(gemm_params p) {
+KERNEL(gemm)(gemm_params p) {
 	const int m0 = blockIdx.y * TILE_M, n0 = blockIdx.x * TILE_N;
 	const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	const real *bias = (const real *)p.bias, *residual = (const real *)p.residual;
 	for (int z = blockIdx.z; z < p.b1 * p.b2; z += gridDim.z) {
 		const int i1 = z / p.b2, i2 = z % p.b2;
-		const float *a = p.pa + i1 * p.a1 + i2 * p.a2, *b = p.pb + i1 * p.b1_stride + i2 * p.b2_stride;
+		const real *a = (const real *)p.pa + i1 * p.a1 + i2 * p.a2, *b = (const real *)p.pb + i1 * p.b1_stride + i2 * p.b2_stride;
 		float acc[4][4] = {};
 		tile(p.k, p.bk == 1 && p.bn != 1,
-			[&](int m, int k) { return m0 + m < p.m ? a[(int64_t)(m0 + m) * p.am + (int64_t)k * p.ak] : 0; },
-			[&](int k, int n) { return n0 + n < p.n ? b[(int64_t)k * p.bk + (int64_t)(n0 + n) * p.bn] : 0; }, acc);
+			[&](int m, int k) { return m0 + m < p.m ? up(a[(int64_t)(m0 + m) * p.am + (int64_t)k * p.ak]) : 0; },
+			[&](int k, int n) { return n0 + n < p.n ? up(b[(int64_t)k * p.bk + (int64_t)(n0 + n) * p.bn]) : 0; }, acc);
 		for (int i = 0; i < 4; i++) {
 			for (int j = 0; j < 4; j++) {
 				const int m = m0 + ty * 4 + i, n = n0 + tx * 4 + j;
 				if (m >= p.m || n >= p.n) continue;
 				const int64_t at = ((int64_t)z * p.m + m) * p.n + n;
 				float v = p.alpha * acc[i][j];
-				if (p.bias) v += p.beta * p.bias[(int64_t)m * p.bias_m + (int64_t)n * p.bias_n];
-				if (p.residual) v += p.residual[at];
-				p.pc[at] = activate(p.act, v, p.a, p.b);
+				if (bias) v += p.beta * up(bias[(int64_t)m * p.bias_m + (int64_t)n * p.bias_n]);
+				if (residual) v += up(residual[at]);
+				((real *)p.pc)[at] = down(activate(p.act, v, p.a, p.b));
 			}
 		}
 	}
+}
+
+// Images lie as [N,C,H,W], or as [N,H,W,C] where nhwc is set; weights as [K,C,R,S] or [K,R,S,C].
+__device__ static int64_t pixel(int nhwc, int64_t image, int c, int y, int x, int channels, int h, int w) {
+	return nhwc ? ((image * h + y) * w + x) * channels + c : ((image * channels + c) * h + y) * w + x;
 }
 
 // conv is an implicit product: rows are output channels of a group, columns output pixels of an image,
 // and the depth runs over input channels of the group and the window.
-KERNEL conv(conv_params p) {
+KERNEL(conv)(conv_params p) {
 	const int cg = p.c / p.groups, kg = p.k / p.groups, window = p.r * p.s, depth = cg * window, pixels = p.oh * p.ow;
 	const int m0 = blockIdx.y * TILE_M, n0 = blockIdx.x * TILE_N;
 	const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	const real *x = (const real *)p.x, *bias = (const real *)p.bias, *residual = (const real *)p.residual;
 	for (int z = blockIdx.z; z < p.n * p.groups; z += gridDim.z) {
 		const int image = z / p.groups, group = z % p.groups;
-		const float *x = p.x + ((int64_t)image * p.c + (int64_t)group * cg) * p.h * p.wd;
-		const float *w = p.w + (int64_t)group * kg * depth;
+		const real *w = (const real *)p.w + (int64_t)group * kg * depth;
 		float acc[4][4] = {};
-		tile(depth, false,
-			[&](int m, int k) { return m0 + m < kg ? w[(int64_t)(m0 + m) * depth + k] : 0; },
+		tile(depth, p.nhwc,
+			[&](int m, int k) { return m0 + m < kg ? up(w[(int64_t)(m0 + m) * depth + k]) : 0; },
 			[&](int k, int n) {
 				if (n0 + n >= pixels) return 0.0f;
-				const int c = k / window, rs = k % window, r = rs / p.s, s = rs % p.s;
+				const int c = p.nhwc ? k % cg : k / window, rs = p.nhwc ? k / cg : k % window, r = rs / p.s, s = rs % p.s;
 				const int yi = (n0 + n) / p.ow * p.stride_h - p.pad_h + r * p.dil_h;
 				const int xi = (n0 + n) % p.ow * p.stride_w - p.pad_w + s * p.dil_w;
 				if (yi < 0 || yi >= p.h || xi < 0 || xi >= p.wd) return 0.0f;
-				return x[((int64_t)c * p.h + yi) * p.wd + xi];
+				return up(x[pixel(p.nhwc, image, group * cg + c, yi, xi, p.c, p.h, p.wd)]);
 			}, acc);
 		for (int i = 0; i < 4; i++) {
 			for (int j = 0; j < 4; j++) {
-				const int m = m0 + ty * 4 + i, n = n0 + tx * 4 + j;
+				const int m = m0 + ty * 4 + i, n = n0 + tx * 4 + j, k = group * kg + m;
 				if (m >= kg || n >= pixels) continue;
-				const int64_t at = ((int64_t)image * p.k + group * kg + m) * pixels + n;
+				const int64_t at = pixel(p.nhwc, image, k, 0, n, p.k, 1, pixels);
 				float v = acc[i][j];
-				if (p.bias) v += p.bias[group * kg + m];
-				if (p.residual) v += p.residual[at];
-				p.y[at] = activate(p.act, v, p.a, p.b);
+				if (bias) v += up(bias[k]);
+				if (residual) v += up(residual[at]);
+				((real *)p.y)[at] = down(activate(p.act, v, p.a, p.b));
 			}
 		}
 	}
+}
+
+// spot is a place in an image, from a dense index in either layout.
+struct spot { int64_t image; int c, y, x; };
+
+__device__ static spot spot_of(int nhwc, uint32_t i, uint32_t channels, uint32_t h, uint32_t w) {
+	spot s;
+	if (nhwc) s.c = i % channels, i /= channels;
+	s.x = i % w, i /= w;
+	s.y = i % h, i /= h;
+	if (!nhwc) s.c = i % channels, i /= channels;
+	s.image = i;
+	return s;
 }
 
 // conv_depthwise has one input channel for each group: nothing to share, so each thread takes an output.
-KERNEL conv_depthwise(conv_params p) {
+KERNEL(conv_depthwise)(conv_params p) {
+	const real *x = (const real *)p.x, *w = (const real *)p.w;
 	ELEMENTS(i, (int64_t)p.n * p.k * p.oh * p.ow) {
-		const int ox = i % p.ow, oy = i / p.ow % p.oh, k = i / (p.ow * p.oh) % p.k;
-		const int64_t image = i / ((int64_t)p.ow * p.oh * p.k);
-		const float *x = p.x + (image * p.c + k) * p.h * p.wd, *w = p.w + k * p.r * p.s;
-		float v = p.bias ? p.bias[k] : 0;
+		const spot o = spot_of(p.nhwc, i, p.k, p.oh, p.ow);
+		float v = p.bias ? up(((const real *)p.bias)[o.c]) : 0;
 		for (int r = 0; r < p.r; r++) {
-			const int yi = oy * p.stride_h - p.pad_h + r * p.dil_h;
+			const int yi = o.y * p.stride_h - p.pad_h + r * p.dil_h;
 			if (yi < 0 || yi >= p.h) continue;
 			for (int s = 0; s < p.s; s++) {
-				const int xi = ox * p.stride_w - p.pad_w + s * p.dil_w;
-				if (xi >= 0 && xi < p.wd) v += w[r * p.s + s] * x[(int64_t)yi * p.wd + xi];
+				const int xi = o.x * p.stride_w - p.pad_w + s * p.dil_w;
+				if (xi < 0 || xi >= p.wd) continue;
+				v += up(w[(o.c * p.r + r) * p.s + s]) * up(x[pixel(p.nhwc, o.image, o.c, yi, xi, p.c, p.h, p.wd)]);
 			}
 		}
-		if (p.residual) v += p.residual[i];
-		p.y[i] = activate(p.act, v, p.a, p.b);
+		if (p.residual) v += up(((const real *)p.residual)[i]);
+		((real *)p.y)[i] = down(activate(p.act, v, p.a, p.b));
 	}
 }
 
-KERNEL pool(pool_params p) {
+KERNEL(pool)(pool_params p) {
+	const real *x = (const real *)p.x;
 	ELEMENTS(i, (int64_t)p.planes * p.oh * p.ow) {
-		const float *x = p.x + i / (p.oh * p.ow) * p.h * p.wd;
-		const int top = i / p.ow % p.oh * p.stride_h - p.pad_h, left = i % p.ow * p.stride_w - p.pad_w;
+		const spot o = spot_of(p.nhwc, i, p.channels, p.oh, p.ow);
+		const int top = o.y * p.stride_h - p.pad_h, left = o.x * p.stride_w - p.pad_w;
 		float best = -INFINITY, sum = 0;
 		int n = 0;
 		for (int r = 0; r < p.r; r++) {
 			for (int s = 0; s < p.s; s++) {
 				const int yi = top + r * p.dil_h, xi = left + s * p.dil_w;
 				if (yi < 0 || yi >= p.h || xi < 0 || xi >= p.wd) continue;
-				const float v = x[(int64_t)yi * p.wd + xi];
+				const float v = up(x[pixel(p.nhwc, o.image, o.c, yi, xi, p.channels, p.h, p.wd)]);
 				if (v > best || v != v) best = v;
 				sum += v;
 				n++;
 			}
 		}
-		p.y[i] = p.mode == POOL_MAX ? best : sum / (p.mode == POOL_AVERAGE ? (n > 0 ? n : 1) : p.r * p.s);
+		((real *)p.y)[i] = down(p.mode == POOL_MAX ? best : sum / (p.mode == POOL_AVERAGE ? (n > 0 ? n : 1) : p.r * p.s));
 	}
 }
 
 // place turns a dense index into an offset by strides.
-__device__ static int64_t place(int64_t i, const int32_t *dims, const int32_t *strides) {
+__device__ static int64_t place(uint32_t i, const int32_t *dims, const int32_t *strides) {
 	int64_t off = 0;
 #pragma unroll
 	for (int d = RANK - 1; d >= 0; d--) {
-		off += i % dims[d] * strides[d];
-		i /= dims[d];
+		const uint32_t n = dims[d];
+		if (n == 1) continue; // the same for all threads, and cheaper than the division
+		const uint32_t q = i / n;
+		off += (int64_t)(i - q * n) * strides[d];
+		i = q;
 	}
 	return off;
 }
 
-KERNEL binary(binary_params p) {
-	const float *a = (const float *)p.p, *b = (const float *)p.q;
+KERNEL(binary)(binary_params p) {
+	const real *a = (const real *)p.p, *b = (const real *)p.q;
 	ELEMENTS(i, p.count) {
-		const float u = a[place(i, p.dims, p.ps)], v = b[place(i, p.dims, p.qs)];
+		const float u = up(a[place(i, p.dims, p.ps)]), v = up(b[place(i, p.dims, p.qs)]);
 		float y = u;
 		switch (p.op) {
 		case OP_ADD: y = u + v; break;
@@ -201,41 +218,26 @@ KERNEL binary(binary_params p) {
 		case OP_MIN: y = v < u || v != v ? v : u; break;
 		case OP_MAX: y = v > u || v != v ? v : u; break;
 		}
-		((float *)p.y)[i] = activate(p.act, y, p.a, p.b);
+		((real *)p.y)[i] = down(activate(p.act, y, p.a, p.b));
 	}
 }
 
-KERNEL binary_int64(binary_params p) {
-	const int64_t *a = (const int64_t *)p.p, *b = (const int64_t *)p.q;
+KERNEL(where)(where_params p) {
+	const real *a = (const real *)p.p, *b = (const real *)p.q;
 	ELEMENTS(i, p.count) {
-		const int64_t u = a[place(i, p.dims, p.ps)], v = b[place(i, p.dims, p.qs)];
-		int64_t y = 0;
-		switch (p.op) {
-		case OP_ADD: y = u + v; break;
-		case OP_SUB: y = u - v; break;
-		case OP_MUL: y = u * v; break;
-		case OP_DIV: y = v == 0 ? 0 : v == -1 ? -u : u / v; break;
-		case OP_MIN: y = v < u ? v : u; break;
-		case OP_MAX: y = v > u ? v : u; break;
-		}
-		((int64_t *)p.y)[i] = y;
+		((real *)p.y)[i] = ((const uint8_t *)p.cond)[place(i, p.dims, p.cs)] ? a[place(i, p.dims, p.ps)] : b[place(i, p.dims, p.qs)];
 	}
 }
 
-KERNEL where(where_params p) {
-	ELEMENTS(i, p.count) {
-		p.y[i] = p.cond[place(i, p.dims, p.cs)] ? p.p[place(i, p.dims, p.ps)] : p.q[place(i, p.dims, p.qs)];
-	}
+KERNEL(unary)(unary_params p) {
+	ELEMENTS(i, p.count) ((real *)p.y)[i] = down(activate(p.act, up(((const real *)p.x)[i]), p.a, p.b));
 }
 
-KERNEL unary(unary_params p) {
-	ELEMENTS(i, p.count) p.y[i] = activate(p.act, p.x[i], p.a, p.b);
-}
-
-KERNEL affine(affine_params p) {
+KERNEL(affine)(affine_params p) {
+	const real *scale = (const real *)p.scale, *shift = (const real *)p.shift;
 	ELEMENTS(i, p.count) {
-		const int c = i / p.inner % p.channels;
-		p.y[i] = activate(p.act, p.x[i] * p.scale[c] + p.shift[c], p.a, p.b);
+		const int c = (uint32_t)i / p.inner % p.channels;
+		((real *)p.y)[i] = down(activate(p.act, up(((const real *)p.x)[i]) * up(scale[c]) + up(shift[c]), p.a, p.b));
 	}
 }
 
@@ -250,62 +252,80 @@ __device__ static float combine(int op, float u, float v) {
 }
 
 __device__ static float total(int op, float v) {
-	__shared__ float part[THREADS];
-	const int t = threadIdx.x;
-	part[t] = v;
+	__shared__ float part[THREADS / 32];
+	for (int mask = 16; mask > 0; mask /= 2) v = combine(op, v, WARP_XOR(v, mask));
+	if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
 	__syncthreads();
-	for (int half = THREADS / 2; half > 0; half /= 2) {
-		if (t < half) part[t] = combine(op, part[t], part[t + half]);
-		__syncthreads();
-	}
 	v = part[0];
+	for (int i = 1; i < THREADS / 32; i++) v = combine(op, v, part[i]);
 	__syncthreads(); // part may be used again at once
 	return v;
 }
 
-KERNEL softmax(rows_params p) {
+KERNEL(softmax)(rows_params p) {
 	const int64_t rows = (int64_t)p.outer * p.inner;
 	for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
 		const int64_t start = row / p.inner * p.len * p.inner + row % p.inner;
-		const float *x = p.x + start;
-		float *y = (float *)p.y + start;
+		const real *x = (const real *)p.x + start;
+		real *y = (real *)p.y + start;
 		float top = -INFINITY, sum = 0;
-		for (int i = threadIdx.x; i < p.len; i += THREADS) top = combine(REDUCE_MAX, top, x[(int64_t)i * p.inner]);
+		for (int i = threadIdx.x; i < p.len; i += THREADS) top = combine(REDUCE_MAX, top, up(x[(int64_t)i * p.inner]));
 		top = total(REDUCE_MAX, top);
-		for (int i = threadIdx.x; i < p.len; i += THREADS) sum += expf(x[(int64_t)i * p.inner] - top);
+		for (int i = threadIdx.x; i < p.len; i += THREADS) sum += expf(up(x[(int64_t)i * p.inner]) - top);
 		sum = total(REDUCE_SUM, sum);
 		for (int i = threadIdx.x; i < p.len; i += THREADS) {
-			const float v = x[(int64_t)i * p.inner] - top;
-			y[(int64_t)i * p.inner] = p.op ? v - logf(sum) : expf(v) / sum;
+			const float v = up(x[(int64_t)i * p.inner]) - top;
+			y[(int64_t)i * p.inner] = down(p.op ? v - logf(sum) : expf(v) / sum);
 		}
 	}
 }
 
-KERNEL reduce(rows_params p) {
+__device__ static float reduced(const rows_params &p, float v) {
+	return p.op == REDUCE_MEAN ? v / p.len : p.op == REDUCE_L2 ? sqrtf(v) : v;
+}
+
+// reduce takes a block for each row of neighbours. Where rows lie side by side (REDUCE_COLUMNS) a thread takes
+// a row, so that neighbouring threads read neighbours.
+KERNEL(reduce)(rows_params p) {
+	const float first = p.op == REDUCE_MAX ? -INFINITY : p.op == REDUCE_MIN ? INFINITY : 0;
+	const real *px = (const real *)p.x;
+	if (p.inner >= REDUCE_COLUMNS) {
+		ELEMENTS(row, (int64_t)p.outer * p.inner) {
+			const real *x = px + row / p.inner * p.len * p.inner + row % p.inner;
+			float v = first;
+#pragma unroll 8
+			for (int i = 0; i < p.len; i++) {
+				const float e = up(x[(int64_t)i * p.inner]);
+				v = combine(p.op, v, p.op == REDUCE_L2 ? e * e : e);
+			}
+			((real *)p.y)[row] = down(reduced(p, v));
+		}
+		return;
+	}
 	const int64_t rows = (int64_t)p.outer * p.inner;
 	for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-		const float *x = p.x + row / p.inner * p.len * p.inner + row % p.inner;
-		float v = p.op == REDUCE_MAX ? -INFINITY : p.op == REDUCE_MIN ? INFINITY : 0;
+		const real *x = px + row / p.inner * p.len * p.inner + row % p.inner;
+		float v = first;
 		for (int i = threadIdx.x; i < p.len; i += THREADS) {
-			const float e = x[(int64_t)i * p.inner];
+			const float e = up(x[(int64_t)i * p.inner]);
 			v = combine(p.op, v, p.op == REDUCE_L2 ? e * e : e);
 		}
 		v = total(p.op, v);
-		if (threadIdx.x == 0) ((float *)p.y)[row] = p.op == REDUCE_MEAN ? v / p.len : p.op == REDUCE_L2 ? sqrtf(v) : v;
+		if (threadIdx.x == 0) ((real *)p.y)[row] = down(reduced(p, v));
 	}
 }
 
-KERNEL argmax(rows_params p) {
+KERNEL(argmax)(rows_params p) {
 	__shared__ float best[THREADS];
 	__shared__ int where_best[THREADS];
 	const int64_t rows = (int64_t)p.outer * p.inner;
 	const int t = threadIdx.x;
 	for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-		const float *x = p.x + row / p.inner * p.len * p.inner + row % p.inner;
+		const real *x = (const real *)p.x + row / p.inner * p.len * p.inner + row % p.inner;
 		float v = -INFINITY;
 		int at = p.len;
 		for (int i = t; i < p.len; i += THREADS) {
-			const float e = x[(int64_t)i * p.inner];
+			const float e = up(x[(int64_t)i * p.inner]);
 			if (at == p.len || e > v) v = e, at = i;
 		}
 		best[t] = v;
@@ -327,21 +347,140 @@ KERNEL argmax(rows_params p) {
 	}
 }
 
-KERNEL layernorm(layernorm_params p) {
+// layernorm keeps rows of up to NORM_KEPT elements in registers, so that they are read once.
+enum { NORM_EACH = 4, NORM_KEPT = NORM_EACH * THREADS };
+
+KERNEL(layernorm)(layernorm_params p) {
+	const real *gamma = (const real *)p.gamma, *beta = (const real *)p.beta;
 	for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-		const float *x = p.x + row * p.len, *res = p.residual ? p.residual + row * p.len : 0;
-		float *y = p.y + row * p.len, sum = 0, square = 0;
-		for (int i = threadIdx.x; i < p.len; i += THREADS) sum += x[i] + (res ? res[i] : 0);
+		const real *x = (const real *)p.x + row * p.len, *res = p.residual ? (const real *)p.residual + row * p.len : 0;
+		real *y = (real *)p.y + row * p.len;
+		auto at = [&](int i) { return up(x[i]) + (res ? up(res[i]) : 0); };
+		auto put = [&](int i, float v, float scale) {
+			v *= scale * up(gamma[i]);
+			y[i] = down(beta ? v + up(beta[i]) : v);
+		};
+		float sum = 0, square = 0;
+		if (p.len <= NORM_KEPT) {
+			float v[NORM_EACH];
+#pragma unroll
+			for (int j = 0; j < NORM_EACH; j++) {
+				const int i = threadIdx.x + j * THREADS;
+				v[j] = i < p.len ? at(i) : 0;
+				sum += v[j];
+			}
+			const float mean = total(REDUCE_SUM, sum) / p.len;
+#pragma unroll
+			for (int j = 0; j < NORM_EACH; j++) {
+				v[j] -= mean;
+				if ((int)threadIdx.x + j * THREADS < p.len) square += v[j] * v[j];
+			}
+			const float scale = 1 / sqrtf(total(REDUCE_SUM, square) / p.len + p.epsilon);
+#pragma unroll
+			for (int j = 0; j < NORM_EACH; j++) {
+				const int i = threadIdx.x + j * THREADS;
+				if (i < p.len) put(i, v[j], scale);
+			}
+			continue;
+		}
+		for (int i = threadIdx.x; i < p.len; i += THREADS) sum += at(i);
 		const float mean = total(REDUCE_SUM, sum) / p.len;
 		for (int i = threadIdx.x; i < p.len; i += THREADS) {
-			const float v = x[i] + (res ? res[i] : 0) - mean;
+			const float v = at(i) - mean;
 			square += v * v;
 		}
 		const float scale = 1 / sqrtf(total(REDUCE_SUM, square) / p.len + p.epsilon);
-		for (int i = threadIdx.x; i < p.len; i += THREADS) {
-			const float v = (x[i] + (res ? res[i] : 0) - mean) * scale * p.gamma[i];
-			y[i] = p.beta ? v + p.beta[i] : v;
+		for (int i = threadIdx.x; i < p.len; i += THREADS) put(i, at(i) - mean, scale);
+	}
+}
+
+// attention: a block takes ATTEND queries of a head and walks over the keys, ATTEND at a time, with the
+// softmax of what it has seen (its largest score and its sum), as in FlashAttention (Dao et al. 2022, algorithm 1):
+// scores never reach device memory. Eight neighbouring threads share a query.
+KERNEL(attention)(attention_params p) {
+	__shared__ float sq[ATTEND][ATTEND_SIZE + 1], skv[ATTEND][ATTEND_SIZE + 1], ss[ATTEND][ATTEND + 1];
+	const int t = threadIdx.x, ty = t / 8, tx = t % 8, tiles = (p.rows + ATTEND - 1) / ATTEND;
+	for (int64_t block = blockIdx.x; block < (int64_t)p.batch * p.heads * tiles; block += gridDim.x) {
+		const int row0 = block % tiles * ATTEND, head = block / tiles % p.heads, image = block / tiles / p.heads, row = row0 + ty;
+		const real *q = (const real *)p.q + image * p.q_batch + (int64_t)head * p.q_head;
+		const real *k = (const real *)p.k + image * p.k_batch + (int64_t)head * p.k_head;
+		const real *v = (const real *)p.v + image * p.v_batch + (int64_t)head * p.v_head;
+		const real *mask = p.mask ? (const real *)p.mask + image * p.mask_batch + (int64_t)head * p.mask_head : 0;
+		float acc[ATTEND_SIZE / 8] = {}, top = -INFINITY, sum = 0;
+		for (int i = t; i < ATTEND * p.size; i += THREADS) {
+			const int r = i / p.size, c = i % p.size;
+			sq[r][c] = row0 + r < p.rows ? up(q[(int64_t)(row0 + r) * p.q_row + c]) * p.scale : 0;
 		}
+		for (int col0 = 0; col0 < p.cols; col0 += ATTEND) {
+			for (int i = t; i < ATTEND * p.size; i += THREADS) {
+				const int r = i / p.size, c = i % p.size;
+				skv[r][c] = col0 + r < p.cols ? up(k[(int64_t)(col0 + r) * p.k_row + c]) : 0;
+			}
+			__syncthreads();
+			float s[ATTEND / 8] = {}, high = top;
+			for (int c = 0; c < p.size; c++) {
+#pragma unroll
+				for (int j = 0; j < ATTEND / 8; j++) s[j] += sq[ty][c] * skv[tx + 8 * j][c];
+			}
+#pragma unroll
+			for (int j = 0; j < ATTEND / 8; j++) {
+				const int col = col0 + tx + 8 * j;
+				if (mask && row < p.rows && col < p.cols) s[j] += up(mask[(int64_t)row * p.mask_row + (int64_t)col * p.mask_col]);
+				if (col >= p.cols) s[j] = -INFINITY;
+				high = combine(REDUCE_MAX, high, s[j]);
+			}
+			for (int m = 1; m < 8; m *= 2) high = combine(REDUCE_MAX, high, WARP_XOR(high, m));
+			const float scale = high == -INFINITY ? 1 : expf(top - high);
+			float part = 0;
+#pragma unroll
+			for (int j = 0; j < ATTEND / 8; j++) {
+				const float e = high == -INFINITY ? 0 : expf(s[j] - high);
+				ss[ty][tx + 8 * j] = e;
+				part += e;
+			}
+			for (int m = 1; m < 8; m *= 2) part += WARP_XOR(part, m);
+			top = high;
+			sum = sum * scale + part;
+			__syncthreads(); // the keys are read, the weights written
+			for (int i = t; i < ATTEND * p.size; i += THREADS) {
+				const int r = i / p.size, c = i % p.size;
+				skv[r][c] = col0 + r < p.cols ? up(v[(int64_t)(col0 + r) * p.v_row + c]) : 0;
+			}
+			__syncthreads();
+#pragma unroll
+			for (int j = 0; j < ATTEND_SIZE / 8; j++) acc[j] *= scale;
+			for (int i = 0; i < ATTEND; i++) {
+#pragma unroll
+				for (int j = 0; j < ATTEND_SIZE / 8; j++)
+					if (tx + 8 * j < p.size) acc[j] += ss[ty][i] * skv[i][tx + 8 * j];
+			}
+			__syncthreads();
+		}
+		real *y = (real *)p.y + (((int64_t)image * p.rows + row) * p.heads + head) * p.size;
+		if (row < p.rows) {
+#pragma unroll
+			for (int j = 0; j < ATTEND_SIZE / 8; j++)
+				if (tx + 8 * j < p.size) y[tx + 8 * j] = down(acc[j] / sum);
+		}
+	}
+}
+
+#if !defined(REAL_F16) && !defined(REAL_BF16) // the kernels below do not depend on the type of real numbers
+
+KERNEL(binary_int64)(binary_params p) {
+	const int64_t *a = (const int64_t *)p.p, *b = (const int64_t *)p.q;
+	ELEMENTS(i, p.count) {
+		const int64_t u = a[place(i, p.dims, p.ps)], v = b[place(i, p.dims, p.qs)];
+		int64_t y = 0;
+		switch (p.op) {
+		case OP_ADD: y = u + v; break;
+		case OP_SUB: y = u - v; break;
+		case OP_MUL: y = u * v; break;
+		case OP_DIV: y = v == 0 ? 0 : v == -1 ? -u : u / v; break;
+		case OP_MIN: y = v < u ? v : u; break;
+		case OP_MAX: y = v > u ? v : u; break;
+		}
+		((int64_t *)p.y)[i] = y;
 	}
 }
 
@@ -349,9 +488,10 @@ template <class T> __device__ static void copy_elements(const copy_params &p) {
 	ELEMENTS(i, p.count) ((T *)p.y)[place(i, p.dims, p.ys)] = ((const T *)p.x)[place(i, p.dims, p.xs)];
 }
 
-KERNEL copy(copy_params p) {
+KERNEL(copy)(copy_params p) {
 	switch (p.size) {
 	case 1: copy_elements<uint8_t>(p); break;
+	case 2: copy_elements<uint16_t>(p); break;
 	case 4: copy_elements<uint32_t>(p); break;
 	default: copy_elements<uint64_t>(p);
 	}
@@ -359,36 +499,42 @@ KERNEL copy(copy_params p) {
 
 template <class T> __device__ static void gather_elements(const gather_params &p) {
 	ELEMENTS(i, (int64_t)p.outer * p.picks * p.inner) {
-		const int64_t in = i % p.inner, pick = i / p.inner % p.picks, out = i / ((int64_t)p.inner * p.picks);
+		const uint32_t in = (uint32_t)i % p.inner, pick = (uint32_t)i / p.inner % p.picks;
+		const int64_t out = i / ((int64_t)p.inner * p.picks);
 		int64_t at = p.index_size == 8 ? ((const int64_t *)p.index)[pick] : ((const int32_t *)p.index)[pick];
 		if (at < 0) at += p.len;
 		((T *)p.y)[i] = at < 0 || at >= p.len ? (T)~(T)0 : ((const T *)p.x)[(out * p.len + at) * p.inner + in];
 	}
 }
 
-KERNEL gather(gather_params p) {
+KERNEL(gather)(gather_params p) {
 	switch (p.size) {
 	case 1: gather_elements<uint8_t>(p); break;
+	case 2: gather_elements<uint16_t>(p); break;
 	case 4: gather_elements<uint32_t>(p); break;
 	default: gather_elements<uint64_t>(p);
 	}
 }
 
-// cast goes through a float or a 64-bit integer, whichever the source is.
-KERNEL cast(cast_params p) {
+// cast goes through a float or a 64-bit integer, whichever the source is. Its source may have strides, so
+// that the layout changes on the way.
+KERNEL(cast)(cast_params p) {
 	ELEMENTS(i, p.count) {
 		float f = 0;
 		int64_t k = 0;
+		const int64_t at = place(i, p.dims, p.xs);
 		switch (p.from) {
-		case TYPE_FLOAT32: f = ((const float *)p.x)[i]; k = (int64_t)f; break;
-		case TYPE_FLOAT16: f = __half2float(((const __half *)p.x)[i]); k = (int64_t)f; break;
-		case TYPE_INT32: k = ((const int32_t *)p.x)[i]; f = (float)k; break;
-		case TYPE_INT64: k = ((const int64_t *)p.x)[i]; f = (float)k; break;
-		default: k = ((const uint8_t *)p.x)[i]; f = (float)k;
+		case TYPE_FLOAT32: f = ((const float *)p.x)[at]; k = (int64_t)f; break;
+		case TYPE_FLOAT16: f = __half2float(((const __half *)p.x)[at]); k = (int64_t)f; break;
+		case TYPE_BFLOAT16: f = bf16_float(((const uint16_t *)p.x)[at]); k = (int64_t)f; break;
+		case TYPE_INT32: k = ((const int32_t *)p.x)[at]; f = (float)k; break;
+		case TYPE_INT64: k = ((const int64_t *)p.x)[at]; f = (float)k; break;
+		default: k = ((const uint8_t *)p.x)[at]; f = (float)k;
 		}
 		switch (p.to) {
 		case TYPE_FLOAT32: ((float *)p.y)[i] = f; break;
 		case TYPE_FLOAT16: ((__half *)p.y)[i] = __float2half(f); break;
+		case TYPE_BFLOAT16: ((uint16_t *)p.y)[i] = float_bf16(f); break;
 		case TYPE_INT32: ((int32_t *)p.y)[i] = (int32_t)k; break;
 		case TYPE_INT64: ((int64_t *)p.y)[i] = k; break;
 		case TYPE_UINT8: ((uint8_t *)p.y)[i] = (uint8_t)k; break;
@@ -396,3 +542,4 @@ KERNEL cast(cast_params p) {
 		}
 	}
 }
+#endif

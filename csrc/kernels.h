@@ -1,5 +1,5 @@
 // The structs that kernels take, by value. cuda/kernels/params.go has the same layouts and says what the
-// fields mean; the host driver (hostgpu.cpp) refuses a launch whose parameters have another size.
+// fields mean. Addresses whose type is not said are of the module's real numbers (see kernels.cu); the host driver (hostgpu.cpp) refuses a launch whose parameters have another size.
 #ifndef DB_KERNELS_H
 #define DB_KERNELS_H
 
@@ -13,30 +13,30 @@ enum {
 enum { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_POW, OP_MIN, OP_MAX };
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_L2 };
 enum { POOL_MAX, POOL_AVERAGE, POOL_AVERAGE_PADDING };
-enum { TYPE_FLOAT32, TYPE_INT32, TYPE_INT64, TYPE_BOOL, TYPE_FLOAT16, TYPE_UINT8 };
+enum { TYPE_FLOAT32, TYPE_INT32, TYPE_INT64, TYPE_BOOL, TYPE_FLOAT16, TYPE_UINT8, TYPE_BFLOAT16 };
 
-enum { RANK = 6, THREADS = 256, TILE_M = 64, TILE_N = 64, TILE_K = 16 };
+enum { RANK = 6, THREADS = 256, TILE_M = 64, TILE_N = 64, TILE_K = 16, REDUCE_COLUMNS = 32, ATTEND = 32, ATTEND_SIZE = 128 };
 
 typedef struct {
-	const float *x, *w, *bias, *residual;
-	float *y;
+	const void *x, *w, *bias, *residual;
+	void *y;
 	int32_t n, c, h, wd, k, oh, ow, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups, act;
 	float a, b;
-	int32_t unused;
+	int32_t nhwc;
 } conv_params;
 
 typedef struct {
-	const float *pa, *pb, *bias, *residual;
-	float *pc;
+	const void *pa, *pb, *bias, *residual;
+	void *pc;
 	int64_t a1, a2, b1_stride, b2_stride;
 	int32_t am, ak, bk, bn, bias_m, bias_n, m, n, k, b1, b2, act;
 	float alpha, beta, a, b;
 } gemm_params;
 
 typedef struct {
-	const float *x;
-	float *y;
-	int32_t planes, h, wd, oh, ow, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, mode, unused[2];
+	const void *x;
+	void *y;
+	int32_t planes, h, wd, oh, ow, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, mode, channels, nhwc;
 } pool_params;
 
 typedef struct {
@@ -50,15 +50,15 @@ typedef struct {
 
 typedef struct {
 	const uint8_t *cond;
-	const float *p, *q;
-	float *y;
+	const void *p, *q;
+	void *y;
 	int64_t count;
 	int32_t dims[RANK], cs[RANK], ps[RANK], qs[RANK];
 } where_params;
 
 typedef struct {
-	const float *x;
-	float *y;
+	const void *x;
+	void *y;
 	int64_t count;
 	int32_t act;
 	float a, b;
@@ -66,8 +66,8 @@ typedef struct {
 } unary_params;
 
 typedef struct {
-	const float *x, *scale, *shift;
-	float *y;
+	const void *x, *scale, *shift;
+	void *y;
 	int64_t count;
 	int32_t channels, inner, act;
 	float a, b;
@@ -75,14 +75,14 @@ typedef struct {
 } affine_params;
 
 typedef struct {
-	const float *x;
+	const void *x;
 	void *y;
 	int32_t outer, len, inner, op;
 } rows_params;
 
 typedef struct {
-	const float *x, *gamma, *beta, *residual;
-	float *y;
+	const void *x, *gamma, *beta, *residual;
+	void *y;
 	int32_t rows, len;
 	float epsilon;
 	int32_t unused;
@@ -105,7 +105,30 @@ typedef struct {
 	const void *x;
 	void *y;
 	int64_t count;
-	int32_t from, to;
+	int32_t dims[RANK], xs[RANK], from, to;
 } cast_params;
+
+typedef struct {
+	const void *q, *k, *v, *mask;
+	void *y;
+	int64_t q_batch, k_batch, v_batch, mask_batch;
+	int32_t q_row, k_row, v_row, q_head, k_head, v_head, mask_head, mask_row, mask_col;
+	int32_t batch, heads, rows, cols, size;
+	float scale;
+	int32_t unused;
+} attention_params;
+
+// What the kernels on tensor cores take: Y = act(alpha·X·W + bias + residual), where row m of X is what a window
+// over image m / (oh·ow) covers: images are [N,H,W,C], weights [K,R,S,C]. A matrix product has windows of one.
+// With several splits of the depth each writes its part to partial, [splits, M, K] floats, and the last to
+// end, by counters that are zero before and after, adds them up.
+typedef struct {
+	const void *x, *w, *bias, *residual;
+	void *y;
+	float *partial;
+	uint32_t *counters;
+	int32_t m, c, h, wd, k, oh, ow, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, act, splits;
+	float alpha, a, b;
+} tensor_params;
 
 #endif

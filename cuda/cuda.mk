@@ -6,13 +6,21 @@ GPU       := $(CURDIR)/out/gpu
 
 .PHONY: ptx ptx-check test-hostgpu gpu-bundle gpu-check
 
-ptx: ## compile csrc/kernels.cu to the committed PTX (needs nvcc; NVCC, NVCCFLAGS)
-	$(NVCC) $(NVCCFLAGS) -arch=compute_70 -ptx -o cuda/kernels/ptx/kernels.ptx csrc/kernels.cu
+PTX := cuda/kernels/ptx
 
-ptx-check: ## assemble the PTX for every architecture from sm_70 to sm_90 (needs ptxas)
-	@for a in 70 75 80 86 89 90; do ptxas -arch=sm_$$a -o /dev/null cuda/kernels/ptx/kernels.ptx || exit 1; echo "sm_$$a ok"; done
+ptx: ## compile csrc/*.cu to the committed PTX (needs nvcc; NVCC, NVCCFLAGS)
+	$(NVCC) $(NVCCFLAGS) -arch=compute_70 -ptx -o $(PTX)/kernels.ptx csrc/kernels.cu
+	$(NVCC) $(NVCCFLAGS) -arch=compute_70 -DREAL_F16 -ptx -o $(PTX)/kernels_f16.ptx csrc/kernels.cu
+	$(NVCC) $(NVCCFLAGS) -arch=compute_70 -DREAL_BF16 -ptx -o $(PTX)/kernels_bf16.ptx csrc/kernels.cu
+	$(NVCC) $(NVCCFLAGS) -arch=compute_80 -ptx -o $(PTX)/tensor.ptx csrc/tensor.cu
 
-$(HOSTGPU)/libcuda.so.1: csrc/hostgpu.cpp csrc/hostgpu.h csrc/kernels.cu csrc/kernels.h
+ptx-check: ## assemble the PTX for every architecture from sm_70 to sm_90 that it is for (needs ptxas)
+	@for a in 70 75 80 86 89 90; do for f in $(PTX)/*.ptx; do \
+	  test $$a -lt $$(sed -n 's/^\.target sm_//p' $$f) || ptxas -arch=sm_$$a -o /dev/null $$f || exit 1; done; echo "sm_$$a ok"; done
+
+HOSTSRC := $(wildcard csrc/hostgpu.* csrc/*.cu csrc/kernels.h csrc/real.h csrc/tensor.h)
+
+$(HOSTGPU)/libcuda.so.1: $(HOSTSRC)
 	@mkdir -p $(HOSTGPU)
 	g++ -std=c++17 -O2 -Wall -Wno-unknown-pragmas -Wno-unused-function -shared -fPIC -o $@ csrc/hostgpu.cpp
 

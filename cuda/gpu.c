@@ -41,6 +41,8 @@
 	F(cuModuleLoadDataEx, (void **, const void *, unsigned, int *, void **)) \
 	F(cuModuleUnload, (void *)) \
 	F(cuModuleGetFunction, (void **, void *, const char *)) \
+	F(cuFuncGetAttribute, (int *, int, void *)) \
+	F(cuFuncSetAttribute, (void *, int, int)) \
 	F(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
 	F(cuStreamBeginCapture_v2, (void *, int)) \
 	F(cuStreamEndCapture, (void *, void **)) \
@@ -56,6 +58,7 @@ enum {
 	INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_FOUND = 500,
 	STREAM_NON_BLOCKING = 1, HOST_PORTABLE = 1, CAPTURE_THREAD_LOCAL = 1,
 	ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76,
+	ATTRIBUTE_SHARED_MAX = 97, FUNCTION_SHARED = 1, FUNCTION_DYNAMIC_MAX = 8,
 };
 
 struct gpu_device {
@@ -194,7 +197,16 @@ int gpu_unload(gpu_device *d, uint64_t module) {
 
 int gpu_kernel(gpu_device *d, uint64_t module, const char *name, uint64_t *out) {
 	ENTER(d);
-	return cuModuleGetFunction((void **)out, (void *)module, name);
+	TRY(cuModuleGetFunction((void **)out, (void *)module, name));
+	int most, own; // a block gets more than 48 KiB of shared memory only where it is asked for
+	TRY(cuDeviceGetAttribute(&most, ATTRIBUTE_SHARED_MAX, d->device));
+	TRY(cuFuncGetAttribute(&own, FUNCTION_SHARED, (void *)*out));
+	return cuFuncSetAttribute((void *)*out, FUNCTION_DYNAMIC_MAX, most - own);
+}
+
+// A library's call: see library.h.
+static int call(const gpu_command *c, const uint8_t *params, void *stream) {
+	return ((int (*)(const void *, void *))c->a)(params + c->b, stream);
 }
 
 // A kernel takes one struct by value, so its parameter buffer is the struct's bytes.
@@ -215,6 +227,7 @@ static int one(const gpu_command *c, const uint8_t *params) {
 	case GPU_LAUNCH: return launch(c, params, stream);
 	case GPU_RECORD: return cuEventRecord((void *)c->a, stream);
 	case GPU_WAIT: return cuStreamWaitEvent(stream, (void *)c->a, 0);
+	case GPU_CALL: return call(c, params, stream);
 	case GPU_GRAPH: return cuGraphLaunch((void *)c->a, stream);
 	}
 	return INVALID_VALUE;

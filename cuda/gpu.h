@@ -12,7 +12,7 @@
 
 #define DB_GPU_ABI 1
 
-enum { GPU_COPY_IN = 1, GPU_COPY_OUT, GPU_COPY, GPU_FILL, GPU_LAUNCH, GPU_RECORD, GPU_WAIT, GPU_GRAPH };
+enum { GPU_COPY_IN = 1, GPU_COPY_OUT, GPU_COPY, GPU_FILL, GPU_LAUNCH, GPU_RECORD, GPU_WAIT, GPU_GRAPH, GPU_CALL };
 
 // One command; cuda/submission.go has the same layout and says what a, b and n are for each op.
 typedef struct {

@@ -101,8 +101,11 @@ type Module struct {
 	handle uint64
 }
 
-// Kernel is a function of a Module, valid until the module is freed.
-type Kernel struct{ handle uint64 }
+// Kernel is a function of a Module, valid until the module is freed, or a library's (see Libraries).
+type Kernel struct {
+	handle uint64
+	call   bool // of a library: called on the host, it enqueues its own work
+}
 
 // LoadModule loads PTX or a cubin. The driver compiles PTX for the device at hand.
 func (d *Device) LoadModule(image []byte) (*Module, error) {

@@ -15,6 +15,7 @@ const (
 	opRecord
 	opWait
 	opGraph
+	opCall
 )
 
 // command is one entry of a Submission. Its layout is that of struct gpu_command in gpu.h: 96 bytes,
@@ -91,7 +92,11 @@ func (s *Submission) Launch(st *Stream, k Kernel, grid, block Dim, shared uint32
 		s.params = append(s.params, 0)
 	}
 	s.params = append(s.params, params...)
-	s.commands = append(s.commands, command{op: opLaunch, shared: shared, stream: st.handle, a: k.handle,
+	op := opLaunch
+	if k.call {
+		op = opCall
+	}
+	s.commands = append(s.commands, command{op: op, shared: shared, stream: st.handle, a: k.handle,
 		b: uint64(at), n: uint64(len(params)),
 		grid: [3]uint32{grid.X, grid.Y, grid.Z}, block: [3]uint32{block.X, block.Y, block.Z}})
 }

@@ -13,6 +13,7 @@ import (
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
+	"downbeat.dev/cuda/kernels"
 	"downbeat.dev/cuda/layers"
 )
 
@@ -31,23 +32,23 @@ type rig struct {
 }
 
 // openRig loads m on r; on an error nothing stays open.
-func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int) (*rig, error) {
+func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int, precision layers.Precision) (*rig, error) {
 	g, err := layered.Graph(m)
 	if err != nil {
 		return nil, err
 	}
 	b := &rig{dev: dev}
-	if err := b.open(r, g, batchMax); err != nil {
+	if err := b.open(r, g, executor.Options{BatchMax: batchMax, Precision: precision}); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
 }
 
-func (b *rig) open(r *executor.Runtime, g *layers.Graph, batchMax int) (err error) {
-	if b.model, err = r.Load(g, executor.Options{BatchMax: batchMax}); err != nil {
+func (b *rig) open(r *executor.Runtime, g *layers.Graph, o executor.Options) (err error) {
+	if b.model, err = r.Load(g, o); err != nil {
 		return err
 	}
-	if b.plan, err = b.model.Plan(batchMax); err != nil {
+	if b.plan, err = b.model.Plan(o.BatchMax); err != nil {
 		return err
 	}
 	if b.stream, err = b.dev.NewStream(); err != nil {
@@ -109,7 +110,7 @@ func (b *rig) random(rng *rand.Rand, n int, intMax int64) [][]byte {
 		switch t.Type {
 		case layers.Float32:
 			for j := 0; j < len(h); j += 4 {
-				binary.LittleEndian.PutUint32(h[j:], math.Float32bits(float32(rng.NormFloat64())))
+				binary.LittleEndian.PutUint32(h[j:], math.Float32bits(b.rounded(float32(rng.NormFloat64()))))
 			}
 		case layers.Int64:
 			for j := 0; j < len(h); j += 8 {
@@ -123,6 +124,18 @@ func (b *rig) random(rng *rand.Rand, n int, intMax int64) [][]byte {
 		all = append(all, h)
 	}
 	return all
+}
+
+// rounded returns what f is in the model's precision: an input that has to be rounded is another input, and a
+// floor of it another number.
+func (b *rig) rounded(f float32) float32 {
+	switch b.plan.Precision {
+	case layers.FP16:
+		return kernels.FromHalf(kernels.ToHalf(f))
+	case layers.BF16:
+		return kernels.FromBFloat(kernels.ToBFloat(f))
+	}
+	return f
 }
 
 // run computes a batch of n with poisoned outputs and returns the outputs as numbers; by layers when hook is set.
@@ -188,25 +201,24 @@ func widen[T float32 | int64](v []T) []float64 {
 	return out
 }
 
-// distance is the largest error of got relative to want: each element's against its own size plus the
-// tensor's root mean square, so that elements near zero do not decide. NaN where only one side has it.
-func distance(got, want []float64) (float64, error) {
+// distance returns how far got is from want: the worst element's error against its own size plus the tensor's
+// root mean square, so that elements near zero do not decide; and the norm of the difference over the norm.
+// NaN where only one side has it.
+func distance(got, want []float64) (worst, norm float64, err error) {
 	if len(got) != len(want) {
-		return 0, fmt.Errorf("%d elements, reference has %d", len(got), len(want))
+		return 0, 0, fmt.Errorf("%d elements, reference has %d", len(got), len(want))
 	}
-	square := 0.0
-	for _, w := range want {
-		square += w * w
-	}
-	rms := math.Sqrt(square / float64(max(len(want), 1)))
-	worst := 0.0
+	square, off := 0.0, 0.0
 	for i, w := range want {
 		if math.IsNaN(got[i]) != math.IsNaN(w) {
-			return math.NaN(), nil
+			return math.NaN(), math.NaN(), nil
 		}
-		if e := math.Abs(got[i]-w) / (math.Abs(w) + rms + 1e-30); e > worst {
-			worst = e
-		}
+		square += w * w
+		off += (got[i] - w) * (got[i] - w)
 	}
-	return worst, nil
+	rms := math.Sqrt(square / float64(max(len(want), 1)))
+	for i, w := range want {
+		worst = max(worst, math.Abs(got[i]-w)/(math.Abs(w)+rms+1e-30))
+	}
+	return worst, math.Sqrt(off / (square + 1e-30)), nil
 }

@@ -12,12 +12,13 @@ import (
 
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/layers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // check runs cases on the emulated device, or on the GPU when one is required.
-func check(t *testing.T, cases []Case, capture bool) {
+func check(t *testing.T, cases []Case, capture bool, prefer string) {
 	library := os.Getenv("ORT_LIB")
 	if library == "" {
 		library, _ = filepath.Abs(filepath.Join("..", "..", ".cache", "ort", ort.Version, "libonnxruntime.so.1"))
@@ -37,10 +38,11 @@ func check(t *testing.T, cases []Case, capture bool) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	err = Check(context.Background(), d, CheckConfig{Library: library, Seed: seed, Capture: capture, Timeout: time.Minute}, cases, func(c Checked) {
-
+	config := CheckConfig{Library: library, Seed: seed, Capture: capture, Timeout: time.Minute, Prefer: prefer,
+		Precisions: []layers.Precision{layers.FP32, layers.FP16, layers.BF16}}
+	err = Check(context.Background(), d, config, cases, func(c Checked) {
 		if !c.Passed {
-			t.Errorf("%s, batch %d, by layer %v: %s", c.Case, c.Batch, c.ByLayer, c.Reason)
+			t.Errorf("%s in %s, batch %d, by layer %v: %s", c.Case, c.Precision, c.Batch, c.ByLayer, c.Reason)
 		}
 	})
 	if err != nil {
@@ -51,7 +53,7 @@ func check(t *testing.T, cases []Case, capture bool) {
 	}
 }
 
-func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true) }
+func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true, "") }
 
 func TestNetworksAgreeWithONNXRuntime(t *testing.T) {
 	checkNetworks(t, func() []Case { return Networks()[:2] }, false)
@@ -68,7 +70,7 @@ func checkNetworks(t *testing.T, cases func() []Case, capture bool) {
 	if raceEnabled {
 		t.Skip("under the race detector")
 	}
-	check(t, cases(), capture)
+	check(t, cases(), capture, "")
 }
 
 // Every model that we ship runs layer by layer, and agrees.

@@ -12,6 +12,7 @@ import (
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
+	"downbeat.dev/cuda/layers"
 	"downbeat.dev/cuda/pipeline"
 )
 
@@ -43,11 +44,12 @@ type Row struct {
 
 // Config of Run.
 type Config struct {
-	Batches []int
-	Rounds  int // batches measured for each row, after as many again to warm up
-	Rates   Rates
-	Timeout time.Duration
-	Torch   func(ctx context.Context, graph string, batch int) (us float64, ok bool, err error) // nil: none
+	Batches   []int
+	Rounds    int // batches measured for each row, after as many again to warm up
+	Rates     Rates
+	Timeout   time.Duration
+	Precision layers.Precision
+	Torch     func(ctx context.Context, graph string, batch int) (us float64, ok bool, err error) // nil: none
 }
 
 // Graphs are the graphs that are measured, by name.
@@ -64,7 +66,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 		return err
 	}
 	defer r.Close()
-	b, err := openRig(dev, r, m, slices.Max(c.Batches))
+	b, err := openRig(dev, r, m, slices.Max(c.Batches), c.Precision)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
 }
 
 func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
-	row := Row{Precision: "fp32", Batch: n}
+	row := Row{Precision: c.Precision.String(), Batch: n}
 	from, err := b.dev.NewEvent()
 	if err != nil {
 		return row, err
@@ -187,7 +189,7 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 		return out, err
 	}
 	defer r.Close()
-	b, err := openRig(dev, r, m, batch)
+	b, err := openRig(dev, r, m, batch, c.Precision)
 	if err != nil {
 		return out, err
 	}

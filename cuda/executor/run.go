@@ -70,18 +70,18 @@ func (m *Model) bases(p *plan, inputs, outputs []cuda.Address) []cuda.Address {
 
 // launch adds the launches of layers from to to−1.
 func (m *Model) launch(s *cuda.Submission, st *cuda.Stream, p *plan, base []cuda.Address, from, to int) {
-	k := 0
-	for i := range to {
-		for j := range p.Layers[i].Steps {
-			if i >= from {
-				step := &p.Layers[i].Steps[j]
-				m.bound = append(m.bound[:0], step.Params...)
-				step.Bind(m.bound, base)
-				s.Launch(st, p.kernels[k], step.Grid, step.Block, step.Shared, m.bound)
-			}
-			k++
+	for i := from; i < to; i++ {
+		for j := range p.launches[i] {
+			p.launches[i][j].add(s, st, base, &m.bound)
 		}
 	}
+}
+
+// add adds one launch; bound is room for its parameters.
+func (l *launch) add(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, bound *[]byte) {
+	*bound = append((*bound)[:0], l.Params...)
+	l.Bind(*bound, base)
+	s.Launch(st, l.kernel, l.Grid, l.Block, l.Shared, *bound)
 }
 
 // graphsMax bounds the graphs of one plan: one for each slot that batches use in turn.

@@ -17,6 +17,7 @@ type Config struct {
 	PinnedBytes int64   // for evicted parameters
 	Alpha       float64 // of the eviction score; 0 takes the paper's 0.4
 	Capture     bool    // run batches as captured graphs
+	Prefer      string  // take the options whose label begins so, where there are any: to try one
 }
 
 // Runtime holds what the models of one device share.
@@ -26,6 +27,7 @@ type Runtime struct {
 	kernels *kernels.Set
 	store   *residency.Store
 	start   time.Time
+	chosen  map[string]string // the label of the option taken, by what is computed
 }
 
 // Open loads the kernels and reserves memory.
@@ -39,7 +41,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		set.Free()
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
-	return &Runtime{dev: dev, cfg: c, kernels: set, store: store, start: time.Now()}, nil
+	return &Runtime{dev: dev, cfg: c, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
 }
 
 // Stats returns what the residency store moved.
@@ -55,6 +57,7 @@ func (r *Runtime) Close() {
 type Model struct {
 	r       *Runtime
 	graph   *layers.Graph
+	real    layers.Precision
 	slo     time.Duration
 	max     int
 	params  map[string]place // by name, of all plans
@@ -77,7 +80,7 @@ type plan struct {
 	byLayer  [][]residency.ID // of each layer
 	work     residency.ID     // the activations
 	hasWork  bool
-	kernels  []cuda.Kernel // of all steps, in order
+	launches [][]launch // of each layer
 	captured map[key]*captured
 }
 
@@ -91,8 +94,9 @@ type captured struct {
 
 // Options of Load.
 type Options struct {
-	BatchMax int
-	SLO      time.Duration // the model's, for the eviction score
+	BatchMax  int
+	SLO       time.Duration    // the model's, for the eviction score
+	Precision layers.Precision // how parameters and activations are stored
 }
 
 // Load makes a model ready: it compiles the largest and the smallest batch, so that whatever is wrong
@@ -101,7 +105,10 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	if o.BatchMax < 1 || o.BatchMax > layers.BatchMax {
 		return nil, fmt.Errorf("load %q: batch max %d: must be 1 to %d", g.Name, o.BatchMax, layers.BatchMax)
 	}
-	m := &Model{r: r, graph: g, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax)}
+	if err := r.kernels.Require(o.Precision.Real()); err != nil {
+		return nil, fmt.Errorf("load %q in %v: %w", g.Name, o.Precision, err)
+	}
+	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax)}
 	for _, n := range []int{o.BatchMax, 1} {
 		if _, err := m.plan(n); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %q: %w", g.Name, err), m.Close())
@@ -126,7 +133,7 @@ func (m *Model) plan(batch int) (*plan, error) {
 	if p := m.plans[batch-1]; p != nil {
 		return p, nil
 	}
-	compiled, err := layers.Compile(m.graph, batch)
+	compiled, err := layers.Compile(m.graph, batch, m.real)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +147,9 @@ func (m *Model) plan(batch int) (*plan, error) {
 
 // settle makes p's parameters and activations known to the store: one content for each layer's.
 func (m *Model) settle(p *plan) error {
+	if err := m.choose(p); err != nil {
+		return err
+	}
 	seen := map[residency.ID]bool{}
 	for i := range p.Layers {
 		l := &p.Layers[i]
@@ -156,13 +166,6 @@ func (m *Model) settle(p *plan) error {
 			ids = append(ids, id)
 		}
 		p.byLayer = append(p.byLayer, ids)
-		for s := range l.Steps {
-			k, ok := m.r.kernels.Kernel(l.Steps[s].Kernel)
-			if !ok {
-				return fmt.Errorf("layer %q: no kernel %q", l.Name, l.Steps[s].Kernel)
-			}
-			p.kernels = append(p.kernels, k)
-		}
 	}
 	for k := range p.Params {
 		p.params = append(p.params, m.params[p.Params[k].Name])

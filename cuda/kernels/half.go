@@ -44,3 +44,15 @@ func FromHalf(h uint16) float32 {
 	}
 	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
 }
+
+// ToBFloat converts to bfloat16, rounding to nearest even.
+func ToBFloat(f float32) uint16 {
+	b := math.Float32bits(f)
+	if f != f {
+		return uint16(b>>16 | 0x40)
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// FromBFloat converts from bfloat16, exactly.
+func FromBFloat(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }

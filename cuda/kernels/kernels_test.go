@@ -31,13 +31,62 @@ func TestHalfRoundTrips(t *testing.T) {
 // What is committed as device code, what runs in Go and what Load asks for are the same kernels.
 func TestTheSameKernelsEverywhere(t *testing.T) {
 	reference := Reference()
-	if len(reference) != len(names) || bytes.Count(ptx, []byte(".visible .entry ")) != len(names) {
-		t.Errorf("%d names, %d in Go, %d in PTX", len(names), len(reference), bytes.Count(ptx, []byte(".visible .entry ")))
-	}
-	for _, name := range names {
-		if reference[name] == nil || !bytes.Contains(ptx, []byte(".entry "+name+"(")) {
-			t.Errorf("kernel %s is missing somewhere", name)
+	var halves [2][]string
+	for name := range forms {
+		for i, real := range []int32{Float16, BFloat16} {
+			halves[i] = append(halves[i], Named(name, real))
 		}
+	}
+	for _, m := range []struct {
+		image []byte
+		names []string
+		inGo  bool
+	}{{ptx, names, true}, {ptxF16, halves[0], true}, {ptxBF16, halves[1], true}, {ptxTensor, tensorNames(), false}} {
+		if got := bytes.Count(m.image, []byte(".visible .entry ")); got != len(m.names) {
+			t.Errorf("%d names of %s and others, %d in PTX", len(m.names), m.names[0], got)
+		}
+		for _, name := range m.names {
+			if !bytes.Contains(m.image, []byte(".entry "+name+"(")) || m.inGo && reference[name] == nil {
+				t.Errorf("kernel %s is missing somewhere", name)
+			}
+		}
+	}
+}
+
+// A product and a convolution become what the tensor kernels take only where these can do it.
+func TestTensorOfTakesWhatItCanExpress(t *testing.T) {
+	product := Gemm{AM: 64, AK: 1, BK: 1, BN: 64, M: 3, N: 5, K: 64, B1: 1, B2: 1, Alpha: 1, Beta: 1}
+	for want, change := range map[bool]func(g *Gemm){true: func(*Gemm) {}, false: func(g *Gemm) { g.BK, g.BN = 5, 1 }} {
+		g := product
+		change(&g)
+		if _, ok := TensorOf("gemm", Bytes(&g)); ok != want {
+			t.Errorf("product %+v: %v", g, ok)
+		}
+	}
+	image := Conv{N: 2, C: 8, H: 5, Wd: 5, K: 3, OH: 5, OW: 5, R: 3, S: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1, DilH: 1, DilW: 1, Groups: 1, NHWC: 1}
+	got, ok := TensorOf("conv", Bytes(&image))
+	if !ok || got.M != 50 || got.C != 8 || got.Splits != 1 {
+		t.Errorf("%v %+v", ok, got)
+	}
+	image.Groups = 8
+	if _, ok := TensorOf("conv", Bytes(&image)); ok {
+		t.Error("a convolution by groups was taken")
+	}
+	for _, v := range got.variants("_f16", 132, 226<<10) {
+		if v.Grid.X == 0 || v.Grid.Y == 0 || len(v.Params) != 136 {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+func TestBFloatRoundsToNearestEven(t *testing.T) {
+	for f, want := range map[float32]uint16{1: 0x3f80, 1 + 1.0/256: 0x3f80, 1 + 3.0/256: 0x3f82, -2: 0xc000, 3.4e38: 0x7f80} {
+		if got := ToBFloat(f); got != want {
+			t.Errorf("%v is %#x, want %#x", f, got, want)
+		}
+	}
+	if f := FromBFloat(ToBFloat(float32(math.NaN()))); f == f {
+		t.Error("NaN is lost")
 	}
 }
 

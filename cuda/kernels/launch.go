@@ -40,3 +40,22 @@ func tiles(n, tile int32) uint32 { return uint32((n + tile - 1) / tile) }
 
 // depth is the third extent of a grid, which the hardware bounds; kernels loop over what is left.
 func depth(a, b int32) uint32 { return uint32(min(int64(a)*int64(b), 65535)) }
+
+// columns is the inner extent from which on reduce gives each thread a row; csrc has the same number.
+const columns = 32
+
+// Launch returns the grid and block of reduce.
+func (p *Rows) Launch() (grid, block cuda.Dim) {
+	rows := int64(p.Outer) * int64(p.Inner)
+	if p.Inner >= columns {
+		return Elementwise(rows)
+	}
+	return PerRow(rows)
+}
+
+const attentionTile = 32 // the queries of a block of attention; csrc has the same number
+
+// Launch returns the grid and block of attention.
+func (p *Attention) Launch() (grid, block cuda.Dim) {
+	return PerRow(int64(p.Batch) * int64(p.Heads) * int64((p.Rows+attentionTile-1)/attentionTile))
+}

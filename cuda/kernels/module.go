@@ -2,53 +2,118 @@ package kernels
 
 import (
 	_ "embed" // the device code
+	"strings"
 
 	"downbeat.dev/cuda"
 )
 
-// ptx is compiled from csrc/kernels.cu for compute capability 7.0; drivers compile it on for the GPU at
-// hand. "make ptx" writes it again.
+// The PTX is compiled from csrc; drivers compile it on for the GPU at hand. "make ptx" writes it again.
 //
 //go:embed ptx/kernels.ptx
 var ptx []byte
 
-// names are all kernels of the module, each with a Go form.
-var names = []string{"conv", "conv_depthwise", "gemm", "pool", "binary", "binary_int64", "where", "unary", "affine",
-	"softmax", "reduce", "argmax", "layernorm", "copy", "gather", "cast"}
+//go:embed ptx/kernels_f16.ptx
+var ptxF16 []byte
 
-// Set is the loaded module with its kernels.
+//go:embed ptx/kernels_bf16.ptx
+var ptxBF16 []byte
+
+//go:embed ptx/tensor.ptx
+var ptxTensor []byte
+
+// names are the kernels of the first module, each with a Go form. Those of forms are in the modules of the
+// other types of real numbers too, with a suffix.
+var names = []string{"conv", "conv_depthwise", "gemm", "pool", "binary", "binary_int64", "where", "unary", "affine",
+	"softmax", "reduce", "argmax", "layernorm", "attention", "copy", "gather", "cast"}
+
+// Set is the loaded modules with their kernels.
 type Set struct {
-	module *cuda.Module
-	byName map[string]cuda.Kernel
+	dev     *cuda.Device
+	modules []*cuda.Module
+	byName  map[string]cuda.Kernel
+	ready   map[int32]bool // types of real numbers
 }
 
-// Load puts the kernels on a device. An emulated device must have been opened with Reference.
+// Load puts the kernels for float32 on a device. An emulated device must have been opened with Reference.
 func Load(d *cuda.Device) (*Set, error) {
-	m, err := d.LoadModule(ptx)
-	if err != nil {
-		return nil, err
+	s := &Set{dev: d, byName: map[string]cuda.Kernel{}, ready: map[int32]bool{Float32: true}}
+	return s, s.load(ptx, names)
+}
+
+// Require loads the kernels for a type of real numbers if they are not there: Float16 or BFloat16 bring
+// those on tensor cores too where the device has them.
+func (s *Set) Require(real int32) error {
+	if s.ready[real] {
+		return nil
 	}
-	s := &Set{module: m, byName: map[string]cuda.Kernel{}}
-	for _, name := range names {
+	module, suffix := ptxF16, Suffix(real)
+	if real == BFloat16 {
+		module = ptxBF16
+	}
+	var list []string
+	for name := range forms {
+		list = append(list, name+suffix)
+	}
+	if err := s.load(module, list); err != nil {
+		return err
+	}
+	if s.Tensor() && !s.ready[Float16] && !s.ready[BFloat16] {
+		if err := s.load(ptxTensor, tensorNames()); err != nil {
+			return err
+		}
+	}
+	s.ready[real] = true
+	return nil
+}
+
+func (s *Set) load(image []byte, list []string) error {
+	m, err := s.dev.LoadModule(image)
+	if err != nil {
+		s.Free()
+		return err
+	}
+	s.modules = append(s.modules, m)
+	for _, name := range list {
 		k, err := m.Kernel(name)
 		if err != nil {
-			m.Free()
-			return nil, err
+			s.Free()
+			return err
 		}
 		s.byName[name] = k
 	}
-	return s, nil
+	return nil
 }
 
-// Kernel returns a kernel by name; false for a name that the module does not have.
+// Tensor tells whether the device can run the kernels on tensor cores.
+func (s *Set) Tensor() bool {
+	p := s.dev.Properties()
+	return !p.Emulated && p.ComputeMajor >= 8
+}
+
+// Real returns the type of real numbers of a kernel, by its name.
+func Real(name string) int32 {
+	switch {
+	case strings.HasSuffix(name, "_f16"):
+		return Float16
+	case strings.HasSuffix(name, "_bf16"):
+		return BFloat16
+	}
+	return Float32
+}
+
+// Kernel returns a kernel by name; false for a name that no loaded module has.
 func (s *Set) Kernel(name string) (cuda.Kernel, bool) {
 	k, ok := s.byName[name]
 	return k, ok
 }
 
-// Free unloads the module.
+// Free unloads the modules.
 func (s *Set) Free() {
-	if s != nil {
-		s.module.Free()
+	if s == nil {
+		return
 	}
+	for _, m := range s.modules {
+		m.Free()
+	}
+	s.modules = nil
 }

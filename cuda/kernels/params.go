@@ -70,10 +70,11 @@ const (
 	Bool
 	Float16
 	Uint8
+	BFloat16
 )
 
 // Conv is a 2-D convolution by groups: Y[n,k,oh,ow] = act(Σ X·W + Bias[k] + Residual). X is [N,C,H,Wd], W is
-// [K,C/Groups,R,S]. Bias and Residual may be 0.
+// [K,C/Groups,R,S]; where NHWC is 1 images are [N,H,Wd,C] and weights [K,R,S,C/Groups]. Bias and Residual may be 0.
 type Conv struct {
 	X, W, Bias, Residual, Y uint64
 	N, C, H, Wd             int32
@@ -85,7 +86,7 @@ type Conv struct {
 	Groups                  int32
 	Act                     Activation
 	A, B                    float32
-	_                       int32
+	NHWC                    int32
 }
 
 // Gemm is a batched matrix product with any strides: for each i < B1 and j < B2,
@@ -103,7 +104,7 @@ type Gemm struct {
 	A, B                       float32
 }
 
-// Pool is 2-D pooling of Planes images.
+// Pool is 2-D pooling of Planes images, Channels to a batch's element; where NHWC is 1 channels come last.
 type Pool struct {
 	X, Y             uint64
 	Planes, H, Wd    int32
@@ -112,7 +113,7 @@ type Pool struct {
 	PadH, PadW       int32
 	DilH, DilW       int32
 	Mode             int32
-	_                [2]int32
+	Channels, NHWC   int32
 }
 
 // RankMax is the most dimensions that Binary, Where and Copy take, after neighbours were joined.
@@ -174,7 +175,7 @@ type LayerNorm struct {
 	_                           int32
 }
 
-// Copy moves elements of Size bytes (1, 4 or 8): Y[Σ i·YS] = X[Σ i·XS] for every index below Dims. Strides
+// Copy moves elements of Size bytes (1, 2, 4 or 8): Y[Σ i·YS] = X[Σ i·XS] for every index below Dims. Strides
 // are in elements and may be negative.
 type Copy struct {
 	X, Y   uint64
@@ -195,12 +196,30 @@ type Gather struct {
 	Size, IndexSize   int32
 }
 
-// Cast converts Count elements.
+// Cast converts Count elements: Y is dense with Dims, X has strides in elements.
 type Cast struct {
 	X, Y     uint64
 	Count    int64
+	Dims, XS [RankMax]int32
 	From, To int32
 }
+
+// Attention is softmax(Scale·Q·Kᵀ + Mask)·V for each of Batch·Heads: Q has Rows rows, K and V have Cols, each row Size
+// numbers side by side, at most AttentionSizeMax. Strides are in elements: of a batch's element, of a row and of
+// a head. Mask may be 0; its strides are 0 where it is repeated. Y is dense [Batch, Rows, Heads, Size].
+type Attention struct {
+	Q, K, V, Mask, Y               uint64
+	QBatch, KBatch, VBatch, MBatch int64
+	QRow, KRow, VRow               int32
+	QHead, KHead, VHead            int32
+	MHead, MRow, MCol              int32
+	Batch, Heads, Rows, Cols, Size int32
+	Scale                          float32
+	_                              int32
+}
+
+// AttentionSizeMax is the largest head of Attention.
+const AttentionSizeMax = 128
 
 // BinaryInt64 is Y = op(P, Q) on int64 with broadcasting, as Binary without an activation. Division truncates.
 type BinaryInt64 = Binary

@@ -8,12 +8,42 @@ import (
 
 // Reference returns the Go forms by name, for cuda.Emulation.Kernels.
 func Reference() map[string]cuda.KernelFunc {
-	return map[string]cuda.KernelFunc{
-		"conv": conv, "conv_depthwise": conv, "gemm": gemm, "pool": pool,
-		"binary": binary, "binary_int64": binaryInt64, "where": where, "unary": unary, "affine": affine,
-		"softmax": softmax, "reduce": reduce, "argmax": argmax, "layernorm": layerNorm,
-		"copy": copyStrided, "gather": gather, "cast": cast,
+	all := map[string]cuda.KernelFunc{"binary_int64": binaryInt64, "copy": copyStrided, "gather": gather, "cast": cast}
+	for name, form := range forms {
+		for _, real := range []int32{Float32, Float16, BFloat16} {
+			all[name+Suffix(real)] = func(m *cuda.DeviceMemory, l cuda.Launch) {
+				n := numbers{DeviceMemory: m, real: real}
+				form(&n, l)
+				n.end()
+			}
+		}
 	}
+	return all
+}
+
+// forms are the kernels that there are for each type of real numbers.
+var forms = map[string]func(*numbers, cuda.Launch){
+	"conv": conv, "conv_depthwise": convDepthwise, "gemm": gemm, "pool": pool, "binary": binary, "where": where, "unary": unary,
+	"affine": affine, "softmax": softmax, "reduce": reduce, "argmax": argmax, "layernorm": layerNorm, "attention": attention,
+}
+
+// Named is the kernel of that name for a type of real numbers; those that have none keep their name.
+func Named(name string, real int32) string {
+	if forms[name] == nil {
+		return name
+	}
+	return name + Suffix(real)
+}
+
+// Suffix is what follows a kernel's name for a type of real numbers: Float32, Float16 or BFloat16.
+func Suffix(real int32) string {
+	switch real {
+	case Float16:
+		return "_f16"
+	case BFloat16:
+		return "_bf16"
+	}
+	return ""
 }
 
 // act applies an activation.
@@ -87,24 +117,27 @@ func keepNaN(x, y float64) float64 {
 	return y
 }
 
-// optional returns n floats, nil for the address 0.
-func optional(m *cuda.DeviceMemory, p uint64, n int) []float32 {
-	if p == 0 {
-		return nil
+func convDepthwise(m *numbers, l cuda.Launch) { conv(m, l) }
+
+// image says where the elements of images lie, in either layout.
+type image struct{ c, h, w, y, x, image int }
+
+func imageOf(c, h, w int, nhwc int32) image {
+	if nhwc != 0 {
+		return image{c: 1, y: w * c, x: c, image: c * h * w, h: h, w: w}
 	}
-	return m.Float32s(cuda.Address(p), n)
+	return image{c: h * w, y: w, x: 1, image: c * h * w, h: h, w: w}
 }
 
-func floats(m *cuda.DeviceMemory, p uint64, n int) []float32 { return m.Float32s(cuda.Address(p), n) }
-
-func conv(m *cuda.DeviceMemory, l cuda.Launch) {
+func conv(m *numbers, l cuda.Launch) {
 	p := from[Conv](l.Params)
 	n, c, h, w, k := int(p.N), int(p.C), int(p.H), int(p.Wd), int(p.K)
 	oh, ow, r, s, groups := int(p.OH), int(p.OW), int(p.R), int(p.S), int(p.Groups)
 	cg, kg := c/groups, k/groups
-	x, wt := floats(m, p.X, n*c*h*w), floats(m, p.W, k*cg*r*s)
-	bias, res := optional(m, p.Bias, k), optional(m, p.Residual, n*k*oh*ow)
-	y := floats(m, p.Y, n*k*oh*ow)
+	x, wt := m.floats(p.X, n*c*h*w), m.floats(p.W, k*cg*r*s)
+	bias, res := m.optional(p.Bias, k), m.optional(p.Residual, n*k*oh*ow)
+	y := m.result(p.Y, n*k*oh*ow)
+	in, out, weight := imageOf(c, h, w, p.NHWC), imageOf(k, oh, ow, p.NHWC), imageOf(cg, r, s, p.NHWC)
 	line := make([]float64, ow)
 	for i := range n * k * oh { // one output line at a time; its sums run over c, r, s
 		ni, ki, oi := i/(k*oh), i/oh%k, i%oh
@@ -115,42 +148,43 @@ func conv(m *cuda.DeviceMemory, l cuda.Launch) {
 				if yi < 0 || yi >= h {
 					continue
 				}
-				row := x[((ni*c+ki/kg*cg+ci)*h+yi)*w:][:w]
+				row := x[ni*in.image+(ki/kg*cg+ci)*in.c+yi*in.y:]
 				for si := range s {
-					convLine(line, row, float64(wt[((ki*cg+ci)*r+ri)*s+si]), int(p.StrideW), si*int(p.DilW)-int(p.PadW))
+					v := float64(wt[ki*weight.image+ci*weight.c+ri*weight.y+si*weight.x])
+					convLine(line, row, in.x, w, v, int(p.StrideW), si*int(p.DilW)-int(p.PadW))
 				}
 			}
 		}
-		out := y[i*ow:][:ow]
 		for j, v := range line {
+			at := ni*out.image + ki*out.c + oi*out.y + j*out.x
 			if bias != nil {
 				v += float64(bias[ki])
 			}
 			if res != nil {
-				v += float64(res[i*ow+j])
+				v += float64(res[at])
 			}
-			out[j] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
+			y[at] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
 		}
 	}
 }
 
-// convLine adds weight times the elements of row that lie under each output.
-func convLine(line []float64, row []float32, weight float64, stride, at int) {
+// convLine adds weight times the elements of a row of n that lie under each output; pitch is between neighbours.
+func convLine(line []float64, row []float32, pitch, n int, weight float64, stride, at int) {
 	for j := range line {
-		if xi := j*stride + at; xi >= 0 && xi < len(row) {
-			line[j] += weight * float64(row[xi])
+		if xi := j*stride + at; xi >= 0 && xi < n {
+			line[j] += weight * float64(row[xi*pitch])
 		}
 	}
 }
 
-func gemm(m *cuda.DeviceMemory, l cuda.Launch) {
+func gemm(m *numbers, l cuda.Launch) {
 	p := from[Gemm](l.Params)
 	M, N, K, b1, b2 := int(p.M), int(p.N), int(p.K), int(p.B1), int(p.B2)
-	a := floats(m, p.PA, span(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
-	b := floats(m, p.PB, span(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
-	c := floats(m, p.PC, b1*b2*M*N)
-	bias := optional(m, p.Bias, span(extent{int64(p.BiasM), M}, extent{int64(p.BiasN), N}))
-	res := optional(m, p.Residual, b1*b2*M*N)
+	a := m.floats(p.PA, span(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
+	b := m.floats(p.PB, span(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
+	c := m.result(p.PC, b1*b2*M*N)
+	bias := m.optional(p.Bias, span(extent{int64(p.BiasM), M}, extent{int64(p.BiasN), N}))
+	res := m.optional(p.Residual, b1*b2*M*N)
 	line := make([]float64, N)
 	for i := range b1 * b2 * M {
 		bi, bj, mi := i/(b2*M), i/M%b2, i%M
@@ -191,13 +225,15 @@ func span(view ...extent) int {
 	return int(last) + 1
 }
 
-func pool(m *cuda.DeviceMemory, l cuda.Launch) {
+func pool(m *numbers, l cuda.Launch) {
 	p := from[Pool](l.Params)
-	h, w, oh, ow := int(p.H), int(p.Wd), int(p.OH), int(p.OW)
-	x, y := floats(m, p.X, int(p.Planes)*h*w), floats(m, p.Y, int(p.Planes)*oh*ow)
+	h, w, oh, ow, c := int(p.H), int(p.Wd), int(p.OH), int(p.OW), int(p.Channels)
+	x, y := m.floats(p.X, int(p.Planes)*h*w), m.result(p.Y, int(p.Planes)*oh*ow)
+	in, out := imageOf(c, h, w, p.NHWC), imageOf(c, oh, ow, p.NHWC)
 	for i := range y {
-		plane := x[i/(oh*ow)*h*w:][:h*w]
-		top, left := i/ow%oh*int(p.StrideH)-int(p.PadH), i%ow*int(p.StrideW)-int(p.PadW)
+		ni, ci, oi, oj := i/(c*oh*ow), i/(oh*ow)%c, i/ow%oh, i%ow
+		plane := x[ni*in.image+ci*in.c:]
+		top, left := oi*int(p.StrideH)-int(p.PadH), oj*int(p.StrideW)-int(p.PadW)
 		best, sum, n := math.Inf(-1), 0.0, 0
 		for r := range int(p.R) {
 			for s := range int(p.S) {
@@ -205,33 +241,31 @@ func pool(m *cuda.DeviceMemory, l cuda.Launch) {
 				if yi < 0 || yi >= h || xi < 0 || xi >= w {
 					continue
 				}
-				v := float64(plane[yi*w+xi])
+				v := float64(plane[yi*in.y+xi*in.x])
 				best, sum, n = max(best, v), sum+v, n+1
 			}
 		}
-		switch p.Mode {
-		case PoolMax:
-			y[i] = float32(best)
-		case PoolAverage:
-			y[i] = float32(sum / float64(max(n, 1)))
-		default:
-			y[i] = float32(sum / float64(p.R*p.S))
+		if p.Mode == PoolAverage {
+			best = sum / float64(max(n, 1))
+		} else if p.Mode == PoolAveragePadding {
+			best = sum / float64(p.R*p.S)
 		}
+		y[ni*out.image+ci*out.c+oi*out.y+oj*out.x] = float32(best)
 	}
 }
 
-func unary(m *cuda.DeviceMemory, l cuda.Launch) {
+func unary(m *numbers, l cuda.Launch) {
 	p := from[Unary](l.Params)
-	x, y := floats(m, p.X, int(p.Count)), floats(m, p.Y, int(p.Count))
+	x, y := m.floats(p.X, int(p.Count)), m.result(p.Y, int(p.Count))
 	for i := range y {
 		y[i] = float32(act(p.Act, float64(x[i]), float64(p.A), float64(p.B)))
 	}
 }
 
-func affine(m *cuda.DeviceMemory, l cuda.Launch) {
+func affine(m *numbers, l cuda.Launch) {
 	p := from[Affine](l.Params)
-	x, y := floats(m, p.X, int(p.Count)), floats(m, p.Y, int(p.Count))
-	scale, shift := floats(m, p.Scale, int(p.Channels)), floats(m, p.Shift, int(p.Channels))
+	x, y := m.floats(p.X, int(p.Count)), m.result(p.Y, int(p.Count))
+	scale, shift := m.floats(p.Scale, int(p.Channels)), m.floats(p.Shift, int(p.Channels))
 	for i := range y {
 		c := i / int(p.Inner) % int(p.Channels)
 		y[i] = float32(act(p.Act, float64(x[i])*float64(scale[c])+float64(shift[c]), float64(p.A), float64(p.B)))

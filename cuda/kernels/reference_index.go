@@ -25,10 +25,10 @@ func reach(dims, strides *[RankMax]int32) int {
 	return last + 1
 }
 
-func binary(m *cuda.DeviceMemory, l cuda.Launch) {
+func binary(m *numbers, l cuda.Launch) {
 	p := from[Binary](l.Params)
-	a, b := floats(m, p.P, reach(&p.Dims, &p.PS)), floats(m, p.Q, reach(&p.Dims, &p.QS))
-	y := floats(m, p.Y, int(p.Count))
+	a, b := m.floats(p.P, reach(&p.Dims, &p.PS)), m.floats(p.Q, reach(&p.Dims, &p.QS))
+	y := m.result(p.Y, int(p.Count))
 	for i := range y {
 		v := binaryOp(p.Op, float64(a[at(i, &p.Dims, &p.PS)]), float64(b[at(i, &p.Dims, &p.QS)]))
 		y[i] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
@@ -82,11 +82,11 @@ func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
 	}
 }
 
-func where(m *cuda.DeviceMemory, l cuda.Launch) {
+func where(m *numbers, l cuda.Launch) {
 	p := from[Where](l.Params)
 	c := m.Bytes(cuda.Address(p.Cond), int64(reach(&p.Dims, &p.CS)))
-	a, b := floats(m, p.P, reach(&p.Dims, &p.PS)), floats(m, p.Q, reach(&p.Dims, &p.QS))
-	y := floats(m, p.Y, int(p.Count))
+	a, b := m.floats(p.P, reach(&p.Dims, &p.PS)), m.floats(p.Q, reach(&p.Dims, &p.QS))
+	y := m.result(p.Y, int(p.Count))
 	for i := range y {
 		if c[at(i, &p.Dims, &p.CS)] != 0 {
 			y[i] = a[at(i, &p.Dims, &p.PS)]
@@ -137,8 +137,9 @@ func gather(m *cuda.DeviceMemory, l cuda.Launch) {
 func cast(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := from[Cast](l.Params)
 	n := int(p.Count)
+	reaches := reach(&p.Dims, &p.XS)
 	for i := range n {
-		v := load(m, p.X, p.From, n, i)
+		v := load(m, p.X, p.From, reaches, at(i, &p.Dims, &p.XS))
 		store(m, p.Y, p.To, n, i, v)
 	}
 }
@@ -157,6 +158,8 @@ func load(m *cuda.DeviceMemory, p uint64, t int32, n, i int) number {
 		return number{f: float64(m.Float32s(a, n)[i])}
 	case Float16:
 		return number{f: float64(FromHalf(m.Uint16s(a, n)[i]))}
+	case BFloat16:
+		return number{f: float64(FromBFloat(m.Uint16s(a, n)[i]))}
 	case Int32:
 		return number{i: int64(m.Int32s(a, n)[i]), integer: true}
 	case Int64:
@@ -178,6 +181,8 @@ func store(m *cuda.DeviceMemory, p uint64, t int32, n, i int, v number) {
 		m.Float32s(a, n)[i] = float32(f)
 	case Float16:
 		m.Uint16s(a, n)[i] = ToHalf(float32(f))
+	case BFloat16:
+		m.Uint16s(a, n)[i] = ToBFloat(float32(f))
 	case Int32:
 		m.Int32s(a, n)[i] = int32(k)
 	case Int64:

@@ -17,17 +17,17 @@ type row struct {
 func (r row) get(i int) float64 { return float64(r.x[r.at+i*r.stride]) }
 
 // rows calls f with each row of p.X and the row's number, which is outer·inner.
-func rows(m *cuda.DeviceMemory, p *Rows, f func(i int, r row)) {
+func rows(m *numbers, p *Rows, f func(i int, r row)) {
 	inner, n := int(p.Inner), int(p.Len)
-	x := floats(m, p.X, int(p.Outer)*n*inner)
+	x := m.floats(p.X, int(p.Outer)*n*inner)
 	for i := range int(p.Outer) * inner {
 		f(i, row{x: x, at: i/inner*n*inner + i%inner, stride: inner, n: n})
 	}
 }
 
-func softmax(m *cuda.DeviceMemory, l cuda.Launch) {
+func softmax(m *numbers, l cuda.Launch) {
 	p := from[Rows](l.Params)
-	y := floats(m, p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
+	y := m.result(p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
 	rows(m, &p, func(_ int, r row) {
 		top, sum := math.Inf(-1), 0.0
 		for i := range r.n {
@@ -46,9 +46,9 @@ func softmax(m *cuda.DeviceMemory, l cuda.Launch) {
 	})
 }
 
-func reduce(m *cuda.DeviceMemory, l cuda.Launch) {
+func reduce(m *numbers, l cuda.Launch) {
 	p := from[Rows](l.Params)
-	y := floats(m, p.Y, int(p.Outer)*int(p.Inner))
+	y := m.result(p.Y, int(p.Outer)*int(p.Inner))
 	rows(m, &p, func(i int, r row) {
 		sum, square, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for j := range r.n {
@@ -69,7 +69,7 @@ func reduce(m *cuda.DeviceMemory, l cuda.Launch) {
 	})
 }
 
-func argmax(m *cuda.DeviceMemory, l cuda.Launch) {
+func argmax(m *numbers, l cuda.Launch) {
 	p := from[Rows](l.Params)
 	y := m.Int64s(cuda.Address(p.Y), int(p.Outer)*int(p.Inner))
 	rows(m, &p, func(i int, r row) {
@@ -83,11 +83,11 @@ func argmax(m *cuda.DeviceMemory, l cuda.Launch) {
 	})
 }
 
-func layerNorm(m *cuda.DeviceMemory, l cuda.Launch) {
+func layerNorm(m *numbers, l cuda.Launch) {
 	p := from[LayerNorm](l.Params)
 	n, count := int(p.Len), int(p.Rows)*int(p.Len)
-	x, y := floats(m, p.X, count), floats(m, p.Y, count)
-	gamma, beta, res := floats(m, p.Gamma, n), optional(m, p.Beta, n), optional(m, p.Residual, count)
+	x, y := m.floats(p.X, count), m.result(p.Y, count)
+	gamma, beta, res := m.floats(p.Gamma, n), m.optional(p.Beta, n), m.optional(p.Residual, count)
 	line := make([]float64, n)
 	for r := range int(p.Rows) {
 		mean, square := 0.0, 0.0
@@ -109,4 +109,46 @@ func layerNorm(m *cuda.DeviceMemory, l cuda.Launch) {
 			y[r*n+i] = float32(v)
 		}
 	}
+}
+
+func attention(m *numbers, l cuda.Launch) {
+	p := from[Attention](l.Params)
+	b, h, rows, cols, size := int(p.Batch), int(p.Heads), int(p.Rows), int(p.Cols), int(p.Size)
+	reach := func(batch int64, head, row int32, n int) int {
+		return span(extent{batch, b}, extent{int64(head), h}, extent{int64(row), n}, extent{1, size})
+	}
+	q, k := m.floats(p.Q, reach(p.QBatch, p.QHead, p.QRow, rows)), m.floats(p.K, reach(p.KBatch, p.KHead, p.KRow, cols))
+	v := m.floats(p.V, reach(p.VBatch, p.VHead, p.VRow, cols))
+	mask := m.optional(p.Mask, span(extent{p.MBatch, b}, extent{int64(p.MHead), h}, extent{int64(p.MRow), rows}, extent{int64(p.MCol), cols}))
+	y := m.result(p.Y, b*rows*h*size)
+	score, out := make([]float64, cols), make([]float64, size)
+	for i := range b * h * rows {
+		bi, hi, r := i/(h*rows), i/rows%h, i%rows
+		line, top, sum := q[bi*int(p.QBatch)+hi*int(p.QHead)+r*int(p.QRow):], math.Inf(-1), 0.0
+		for c := range score {
+			score[c] = dot(line[:size], k[bi*int(p.KBatch)+hi*int(p.KHead)+c*int(p.KRow):]) * float64(p.Scale)
+			if mask != nil {
+				score[c] += float64(mask[bi*int(p.MBatch)+hi*int(p.MHead)+r*int(p.MRow)+c*int(p.MCol)])
+			}
+			top = max(top, score[c])
+		}
+		clear(out)
+		for c, s := range score {
+			e := math.Exp(s - top)
+			sum += e
+			for j, x := range v[bi*int(p.VBatch)+hi*int(p.VHead)+c*int(p.VRow):][:size] {
+				out[j] += e * float64(x)
+			}
+		}
+		for j, x := range out {
+			y[((bi*rows+r)*h+hi)*size+j] = float32(x / sum)
+		}
+	}
+}
+
+func dot(a, b []float32) (sum float64) {
+	for i, v := range a {
+		sum += float64(v) * float64(b[i])
+	}
+	return sum
 }

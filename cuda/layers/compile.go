@@ -22,6 +22,9 @@ type tensor struct {
 	data   []byte // of a constant
 	source string // the initialiser that data is, if it is one unchanged
 	buffer int    // −1 while a constant is not yet a parameter
+	stored DataType
+	last   bool    // channels last: see layout.go
+	other  *tensor // the same in the other order, once that was needed
 }
 
 func (t *tensor) constant() bool { return t.data != nil }
@@ -34,30 +37,39 @@ func (t *tensor) elements() int {
 	return n
 }
 
-func (t *tensor) bytes() int64 { return int64(t.elements()) * int64(t.Type.Size()) }
+func (t *tensor) bytes() int64 { return int64(t.elements()) * int64(t.stored.Size()) }
 
 // compiler builds one plan.
 type compiler struct {
-	g       *Graph
-	batch   int
-	batched bool // some input has a batch dimension
-	plan    *Plan
-	values  map[string]*tensor
-	users   map[string][]int // the nodes that read a value
-	ends    map[string]bool  // graph outputs
-	params  map[string]int   // parameter by name
-	done    []bool           // nodes that were lowered or fused
-	layer   *Layer           // what is being built
-	node    *Node
+	g         *Graph
+	precision Precision
+	batch     int
+	batched   bool // some input has a batch dimension
+	plan      *Plan
+	values    map[string]*tensor
+	users     map[string][]int // the nodes that read a value
+	ends      map[string]bool  // graph outputs
+	params    map[string]int   // parameter by name
+	done      []bool           // nodes that were lowered or fused
+	layer     *Layer           // what is being built
+	node      *Node
+	wide      map[string]*tensor // graph outputs of real numbers in half precision, as float32
 }
 
-// Compile makes the plan of g for a batch size.
-func Compile(g *Graph, batch int) (*Plan, error) {
+// Compile makes the plan of g for a batch size and a precision. One goroutine at a time may compile a graph.
+func Compile(g *Graph, batch int, precision Precision) (*Plan, error) {
 	if batch < 1 || batch > BatchMax {
 		return nil, fmt.Errorf("compile %q: batch %d: must be 1 to %d", g.Name, batch, BatchMax)
 	}
-	c := &compiler{g: g, batch: batch, plan: &Plan{Batch: batch}, values: map[string]*tensor{},
-		users: map[string][]int{}, ends: map[string]bool{}, params: map[string]int{}, done: make([]bool, len(g.Nodes))}
+	if precision > BF16 {
+		return nil, fmt.Errorf("compile %q: %v", g.Name, precision)
+	}
+	if g.derived == nil {
+		g.derived = map[string][]byte{}
+	}
+	c := &compiler{g: rewrite(g), precision: precision, batch: batch, plan: &Plan{Batch: batch, Precision: precision}, values: map[string]*tensor{},
+		users: map[string][]int{}, ends: map[string]bool{}, params: map[string]int{}, wide: map[string]*tensor{}}
+	c.done = make([]bool, len(c.g.Nodes))
 	if err := c.compile(); err != nil {
 		return nil, fmt.Errorf("compile %q: %w", g.Name, err)
 	}
@@ -115,7 +127,7 @@ func (c *compiler) declare() error {
 		if data == nil {
 			data = []byte{}
 		}
-		c.values[k.Name] = &tensor{Value: k.Value, data: data, source: k.Name, buffer: -1}
+		c.values[k.Name] = &tensor{Value: k.Value, data: data, source: k.Name, buffer: -1, stored: k.Type}
 	}
 	for i, in := range c.g.Inputs {
 		dims := slices.Clone(in.Dims)
@@ -133,8 +145,12 @@ func (c *compiler) declare() error {
 		if err != nil {
 			return err
 		}
+		t.stored = t.Type
 		t.buffer = c.buffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
 		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
+		if err := c.narrow(t); err != nil {
+			return err
+		}
 	}
 	for i := range c.g.Nodes {
 		for _, in := range c.g.Nodes[i].Inputs {
@@ -160,9 +176,46 @@ func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, er
 	if c.values[name] != nil {
 		return nil, fmt.Errorf("value %q is defined twice", name)
 	}
-	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1}
+	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1, stored: c.precision.stored(typ)}
 	c.values[name] = t
 	return t, nil
+}
+
+// narrow replaces an input of real numbers by what the plan computes with, in a layer of its own.
+func (c *compiler) narrow(t *tensor) error {
+	if t.stored == c.precision.stored(t.Type) {
+		return nil
+	}
+	y := &tensor{Value: t.Value, stored: c.precision.stored(t.Type), last: len(t.Dims) == 4}
+	y.buffer = c.buffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+	c.layer = &Layer{Name: t.Name, Op: "Cast"}
+	if err := c.convert(t, y); err != nil {
+		return err
+	}
+	c.plan.Layers = append(c.plan.Layers, *c.layer)
+	c.values[t.Name] = y
+	return nil
+}
+
+// widen makes the outputs that the layer under way computes float32, in the same layer, so that an early
+// output is complete when its layer is.
+func (c *compiler) widen() error {
+	if c.precision == FP32 {
+		return nil
+	}
+	for _, name := range c.g.Outputs {
+		t := c.values[name]
+		if t == nil || t.constant() || t.Type != Float32 || c.wide[name] != nil {
+			continue
+		}
+		y := &tensor{Value: t.Value, stored: Float32}
+		y.buffer = c.buffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+		if err := c.convert(t, y); err != nil {
+			return err
+		}
+		c.wide[name] = y
+	}
+	return nil
 }
 
 func (c *compiler) buffer(b Buffer) int {
@@ -193,6 +246,9 @@ func (c *compiler) lower(n *Node) error {
 	if err := op.lower(c, n); err != nil {
 		return err
 	}
+	if err := c.widen(); err != nil {
+		return err
+	}
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
@@ -219,7 +275,7 @@ func (c *compiler) fold(n *Node) error {
 	for _, in := range n.Inputs {
 		if in != "" {
 			t := *c.values[in]
-			t.buffer = -1
+			t.buffer, t.other, t.stored = -1, nil, t.Type
 			f.values[in] = &t
 		}
 	}
@@ -246,6 +302,7 @@ func (c *compiler) fold(n *Node) error {
 		if err != nil {
 			return err
 		}
+		k.stored = k.Type
 		if k.data = t.data; k.data == nil {
 			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
 		}
@@ -272,8 +329,17 @@ func (c *compiler) fill() (*cuda.DeviceMemory, []cuda.Address, error) {
 	return mem, base, nil
 }
 
-// in returns input i of the node, nil if it is left out.
+// in returns input i of the node in the plain order, nil if it is left out.
 func (c *compiler) in(i int) *tensor {
+	t, err := c.plain(c.any(i))
+	if err != nil {
+		panic(err) // four dimensions or fewer can be joined
+	}
+	return t
+}
+
+// any returns input i of the node as it lies in memory, nil if it is left out.
+func (c *compiler) any(i int) *tensor {
 	if i >= len(c.node.Inputs) || c.node.Inputs[i] == "" {
 		return nil
 	}
@@ -286,7 +352,12 @@ func (c *compiler) at(t *tensor) uint64 {
 		return 0
 	}
 	if t.buffer < 0 {
-		t.buffer = c.param(t.source, t.data)
+		t.stored = c.precision.stored(t.Type)
+		if t.stored == t.Type {
+			t.buffer = c.param(t.source, t.data)
+		} else {
+			t.buffer = c.half(t.source, func() []float32 { return floatsOf(t.data) })
+		}
 	}
 	b := &c.plan.Buffers[t.buffer]
 	if b.Kind == Parameter && !slices.Contains(c.layer.Params, b.Index) {
@@ -313,9 +384,49 @@ func (c *compiler) param(source string, data []byte) int {
 	return b
 }
 
+// half makes real numbers a parameter of the plan's precision. Where they have a name they are computed once
+// for all batches.
+func (c *compiler) half(source string, numbers func() []float32) int {
+	if source == "" {
+		return c.param("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
+	}
+	name := source + "/" + c.precision.String()
+	if b, ok := c.params[name]; ok {
+		return b
+	}
+	if c.g.derived[name] == nil {
+		c.g.derived[name] = bytesOf(kernels.Halves(c.precision.Real(), numbers()))
+	}
+	return c.param(name, c.g.derived[name])
+}
+
 // paramFloats makes computed floats a parameter and returns its ref.
 func (c *compiler) paramFloats(v []float32) uint64 {
 	return c.at(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
+}
+
+// derived makes numbers computed from constants a parameter of dims and returns its ref. They are computed
+// once for all batches where every constant is an initialiser.
+func (c *compiler) derived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
+	name := how
+	for _, t := range from {
+		if t != nil && t.source == "" {
+			return c.paramFloats(numbers())
+		}
+		if t != nil {
+			name += "/" + t.source
+		}
+	}
+	t := &tensor{Value: Value{Type: Float32, Dims: dims}, buffer: -1, source: name, stored: Float32}
+	if c.precision != FP32 {
+		t.stored, t.buffer = c.precision.stored(Float32), c.half(name, numbers)
+		return c.at(t)
+	}
+	if c.g.derived[name] == nil {
+		c.g.derived[name] = bytesOf(numbers())
+	}
+	t.data = c.g.derived[name]
+	return c.at(t)
 }
 
 // result makes the value of an output that a launch writes.
@@ -334,13 +445,13 @@ func (c *compiler) alias(name string, of *tensor, dims []int) error {
 	if err != nil {
 		return err
 	}
-	t.buffer, t.data, t.source = of.buffer, of.data, of.source
+	t.buffer, t.data, t.source, t.stored = of.buffer, of.data, of.source, of.stored
 	return nil
 }
 
 // emit adds a launch; the first addresses words of the struct are refs.
 func emit[T any](c *compiler, kernel string, addresses int, grid, block cuda.Dim, p *T) {
-	c.layer.Steps = append(c.layer.Steps, Step{Kernel: kernel, Grid: grid, Block: block,
+	c.layer.Steps = append(c.layer.Steps, Step{Kernel: kernels.Named(kernel, c.precision.Real()), Grid: grid, Block: block,
 		Params: slices.Clone(kernels.Bytes(p)), Addresses: addresses})
 }
 
@@ -373,8 +484,12 @@ func (c *compiler) finish() error {
 		if c.batched && (len(t.Dims) == 0 || t.Dims[0] != c.batch) {
 			return fmt.Errorf("output %q: shape %v does not begin with the batch of %d: %w", name, t.Dims, c.batch, ErrUnsupported)
 		}
-		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation {
-			if err := c.copyOutput(t); err != nil {
+		if w := c.wide[name]; w != nil {
+			t = w
+		}
+		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation || t.stored != t.Type || t.last {
+			var err error
+			if t, err = c.copyOutput(t); err != nil {
 				return err
 			}
 		}
@@ -386,15 +501,15 @@ func (c *compiler) finish() error {
 }
 
 // copyOutput gives an output that is an input, a constant or another output bytes of its own.
-func (c *compiler) copyOutput(t *tensor) error {
+func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
-	out := &tensor{Value: t.Value, buffer: c.buffer(Buffer{Kind: Activation, Bytes: t.bytes()})}
-	if err := c.copyTo(t, out, t.Dims, dense(t.Dims), dense(t.Dims), 0, 0); err != nil {
-		return err
+	out := &tensor{Value: t.Value, stored: t.Type}
+	out.buffer = c.buffer(Buffer{Kind: Activation, Bytes: out.bytes()})
+	if err := c.convert(t, out); err != nil {
+		return nil, err
 	}
-	t.buffer, t.data = out.buffer, nil
 	c.plan.Layers = append(c.plan.Layers, *c.layer)
-	return nil
+	return out, nil
 }
 
 // lastWrite returns the last layer whose result goes to a buffer. A buffer is written by one layer only,

@@ -16,6 +16,8 @@ const (
 	Int64
 	Bool
 	Uint8
+	float16  // how Float32 is stored in a plan of that precision; no graph has it
+	bfloat16 //
 )
 
 // Size returns the bytes of an element.
@@ -27,6 +29,8 @@ func (t DataType) Size() int {
 		return 8
 	case Bool, Uint8:
 		return 1
+	case float16, bfloat16:
+		return 2
 	}
 	return 0
 }
@@ -79,6 +83,8 @@ type Graph struct {
 	Outputs   []string
 	Constants []Constant
 	Nodes     []Node
+
+	derived map[string][]byte // parameters made from constants, by name, for the plans of other batches
 }
 
 // ErrUnsupported: the graph uses an operator, a type or a mode that the executor does not have; the

@@ -39,7 +39,7 @@ func chain(n int) *Graph {
 }
 
 func TestActivationsTakeAsLittleMemoryAsTheirLivesAllow(t *testing.T) {
-	p, err := Compile(chain(20), 4)
+	p, err := Compile(chain(20), 4, FP32)
 	must(t, err)
 	// v0 lives to the end, and at each layer an input and an output.
 	if want := int64(3 * 1792); p.ActivationBytes != want {
@@ -84,7 +84,7 @@ func TestConvolutionTakesInWhatFollows(t *testing.T) {
 		Constants: []Constant{floatConst("w", w, 8, 8, 1, 1), one("s"), one("b"), one("m"), one("v")},
 		Nodes: []Node{node("Conv", "c", "x", "w"), node("BatchNormalization", "n", "c", "s", "b", "m", "v"),
 			node("Add", "a", "x", "n"), node("Relu", "y", "a")}}
-	p, err := Compile(g, 2)
+	p, err := Compile(g, 2, FP32)
 	must(t, err)
 	if len(p.Layers) != 1 || len(p.Layers[0].Steps) != 1 || p.Layers[0].Op != "Conv+BatchNormalization+Add+Relu" || p.ActivationBytes != 0 {
 		t.Errorf("%d layers, first %q, %d bytes", len(p.Layers), p.Layers[0].Op, p.ActivationBytes)
@@ -92,7 +92,7 @@ func TestConvolutionTakesInWhatFollows(t *testing.T) {
 	if want := int64(2 * 2 * 8 * 16 * 8); p.FLOP() != want {
 		t.Errorf("%d FLOP, want %d", p.FLOP(), want)
 	}
-	other, err := Compile(g, 1)
+	other, err := Compile(g, 1, FP32)
 	must(t, err)
 	for i := range p.Params { // L3
 		if p.Params[i].Name != other.Params[i].Name || !slices.Equal(p.Params[i].Data, other.Params[i].Data) {
@@ -127,17 +127,17 @@ func TestBadGraphsAreRefused(t *testing.T) {
 		if want == "is not a constant" {
 			g.Nodes[1].Attrs["to"] = Attr{Int: 7}
 		}
-		_, err := Compile(g, 2)
+		_, err := Compile(g, 2, FP32)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 	for _, n := range []int{0, -1, BatchMax + 1} {
-		if _, err := Compile(chain(2), n); err == nil {
+		if _, err := Compile(chain(2), n, FP32); err == nil {
 			t.Errorf("batch %d was taken", n)
 		}
 	}
-	if _, err := Compile(&Graph{Nodes: []Node{node("Zap", "a")}}, 1); !errors.Is(err, ErrUnsupported) {
+	if _, err := Compile(&Graph{Nodes: []Node{node("Zap", "a")}}, 1, FP32); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("unknown operator: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, size uint8) {
 		rng := rand.New(rand.NewPCG(seed, 11))
-		_, _ = Compile(randomGraph(rng, int(size%24)), 1+rng.IntN(4))
+		_, _ = Compile(randomGraph(rng, int(size%24)), 1+rng.IntN(4), Precision(rng.IntN(3)))
 	})
 }
 

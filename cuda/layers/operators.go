@@ -150,7 +150,7 @@ func unary(c *compiler, n *Node) error {
 	if !ok {
 		return fmt.Errorf("bounds are not constants: %w", ErrUnsupported)
 	}
-	x, out := c.in(0), n.Outputs[0]
+	x, out := c.any(0), n.Outputs[0]
 	if m := c.sole(out); n.Op == "Sigmoid" && m != nil && m.Op == "Mul" { // x·sigmoid(x) is Swish
 		if u := c.users[x.Name]; slices.Contains(m.Inputs, x.Name) && len(u) > 0 {
 			act, out = activation{kind: kernels.Swish}, c.fused(out)
@@ -164,6 +164,7 @@ func (c *compiler) elementwise(x *tensor, out string, act activation) error {
 	if err != nil {
 		return err
 	}
+	y.last = x.last
 	p := kernels.Unary{X: c.at(x), Y: c.at(y), Count: int64(x.elements()), Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
 	emit(c, "unary", 2, grid, block, &p)
@@ -173,12 +174,13 @@ func (c *compiler) elementwise(x *tensor, out string, act activation) error {
 // binary lowers an operator of two inputs, or of any number by chaining.
 func binary(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		x := c.in(0)
+		x := c.any(0)
 		if len(n.Inputs) == 1 {
+			x = c.in(0)
 			return c.alias(n.Outputs[0], x, x.Dims)
 		}
 		for i := 1; i < len(n.Inputs); i++ {
-			y := c.in(i)
+			y := c.any(i)
 			if y == nil || y.Type != x.Type || x.Type != Float32 && (x.Type != Int64 || op == kernels.Pow) {
 				if op == kernels.Pow && y != nil && y.constant() && x.Type == Float32 {
 					return fmt.Errorf("exponent is %v: %w", y.Type, ErrUnsupported)
@@ -212,13 +214,19 @@ func (c *compiler) binary(op int32, x, y *tensor, name string, last bool) (*tens
 	if err != nil {
 		return nil, err
 	}
-	d, s, err := join(dims, repeated(x.Dims, dims), repeated(y.Dims, dims), dense(dims))
+	list := []*tensor{x, y}
+	imaged, order, views, err := c.shaped(dims, list)
+	if err != nil {
+		return nil, err
+	}
+	x, y, out.last = list[0], list[1], imaged
+	d, s, err := join(order, views[0], views[1], dense(order))
 	if err != nil {
 		return nil, err
 	}
 	if op == kernels.Pow && y.constant() && y.elements() == 1 && floatsOf(y.data)[0] == 2 && act.kind == kernels.None {
 		p := kernels.Unary{X: c.at(x), Y: c.at(out), Count: int64(x.elements()), Act: kernels.Square}
-		if len(dims) == len(x.Dims) {
+		if slices.Equal(dims, x.Dims) {
 			grid, block := kernels.Elementwise(p.Count)
 			emit(c, "unary", 2, grid, block, &p)
 			return out, nil

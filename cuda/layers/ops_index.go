@@ -106,8 +106,9 @@ func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) erro
 	for _, n := range dims {
 		count *= int64(n)
 	}
-	size := x.Type.Size()
-	p := kernels.Copy{X: c.at(x) + uint64(xOff*size), Y: c.at(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
+	from := c.at(x) // which says how a constant is stored
+	size := x.stored.Size()
+	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.at(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
 	grid, block := kernels.Elementwise(count)
 	emit(c, "copy", 2, grid, block, &p)
 	return nil
@@ -334,7 +335,10 @@ func expand(c *compiler, n *Node) error {
 }
 
 func concat(c *compiler, n *Node) error {
-	first := c.in(0)
+	first, in := c.any(0), c.any
+	if first != nil && !(first.last && c.allImages(n)) {
+		first, in = c.in(0), c.in
+	}
 	a, err := axis(c.intAttr("axis", 0), len(first.Dims))
 	if err != nil {
 		return err
@@ -342,7 +346,7 @@ func concat(c *compiler, n *Node) error {
 	dims := slices.Clone(first.Dims)
 	dims[a] = 0
 	for i := range n.Inputs {
-		x := c.in(i)
+		x := in(i)
 		if x == nil || x.Type != first.Type || len(x.Dims) != len(dims) {
 			return fmt.Errorf("input %d does not fit the first", i)
 		}
@@ -357,18 +361,29 @@ func concat(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
-	ys, off := dense(dims), 0
+	y.last = first.last
+	ys, off := y.strides(), 0
 	for i := range n.Inputs {
-		x := c.in(i)
+		x := in(i)
 		if x.elements() == 0 {
 			continue
 		}
-		if err := c.copyTo(x, y, x.Dims, dense(x.Dims), ys, 0, off*ys[a]); err != nil {
+		if err := c.copyTo(x, y, x.Dims, x.strides(), ys, 0, off*ys[a]); err != nil {
 			return err
 		}
 		off += x.Dims[a]
 	}
 	return nil
+}
+
+// allImages tells whether all inputs have channels last.
+func (c *compiler) allImages(n *Node) bool {
+	for i := range n.Inputs {
+		if t := c.any(i); t == nil || !t.last {
+			return false
+		}
+	}
+	return true
 }
 
 func split(c *compiler, n *Node) error {

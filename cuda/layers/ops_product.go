@@ -92,7 +92,7 @@ func conv(c *compiler, n *Node) error {
 	if err := c.float(0, 1, 2); err != nil {
 		return err
 	}
-	x, w := c.in(0), c.in(1)
+	x, w := c.any(0), c.in(1)
 	groups := c.intAttr("group", 1)
 	rank := len(x.Dims) - 2
 	if rank < 1 || rank > 2 || len(w.Dims) != len(x.Dims) {
@@ -107,23 +107,30 @@ func conv(c *compiler, n *Node) error {
 		return err
 	}
 	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
+	if x, err = c.images(x); err != nil {
+		return err
+	}
 	weights, bias, out, err := c.foldNorm(n, w)
 	if err != nil {
 		return err
 	}
 	out, residual, act := c.tail(out, dims, true)
+	if residual, err = c.images(residual); err != nil {
+		return err
+	}
 	y, err := c.result(out, Float32, dims)
 	if err != nil {
 		return err
 	}
+	y.last = x.last
 	h, wd := plane(x.Dims[2:])
 	p := kernels.Conv{X: c.at(x), W: weights, Bias: bias, Residual: c.at(residual), Y: c.at(y),
 		N: int32(x.Dims[0]), C: int32(x.Dims[1]), H: int32(h), Wd: int32(wd), K: int32(k), OH: int32(g.out[0]), OW: int32(g.out[1]),
 		R: int32(g.size[0]), S: int32(g.size[1]), StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]),
 		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
-		Act: act.kind, A: act.a, B: act.b}
+		Act: act.kind, A: act.a, B: act.b, NHWC: lasts(y)}
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(product(w.Dims[1:]))
-	if g.pointwise() && groups == 1 {
+	if g.pointwise() && groups == 1 && !y.last {
 		c.pointwise(&p)
 		return nil
 	}
@@ -135,6 +142,14 @@ func conv(c *compiler, n *Node) error {
 	grid, block := p.Launch()
 	emit(c, "conv", 5, grid, block, &p)
 	return nil
+}
+
+// lasts is 1 for a tensor with channels last.
+func lasts(t *tensor) int32 {
+	if t.last {
+		return 1
+	}
+	return 0
 }
 
 // pointwise tells whether every output pixel depends on the one input pixel at the same place.
@@ -162,7 +177,13 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 	}
 	norm := c.sole(out)
 	if norm == nil || norm.Op != "BatchNormalization" || !w.constant() || b != nil && !b.constant() {
-		return c.at(w), c.at(b), out, nil
+		if c.precision == FP32 {
+			return c.at(w), c.at(b), out, nil
+		}
+		if !w.constant() {
+			return 0, 0, "", fmt.Errorf("weights that are not constants in %v: %w", c.precision, ErrUnsupported)
+		}
+		return c.derived("images", w.Dims, func() []float32 { return filters(floatsOf(w.data), w.Dims) }, w), c.at(b), out, nil
 	}
 	scale, shift, err := c.normal(norm)
 	if err != nil {
@@ -171,17 +192,43 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 	if len(scale) != k {
 		return 0, 0, "", fmt.Errorf("normalisation of %d channels for %d", len(scale), k)
 	}
-	fw := slices.Clone(floatsOf(w.data))
-	each := len(fw) / k
-	for i := range fw {
-		fw[i] *= scale[i/each]
+	from := []*tensor{w, b}
+	for _, in := range norm.Inputs[1:] {
+		from = append(from, c.values[in])
 	}
-	if b != nil {
-		for i, v := range floatsOf(b.data) {
-			shift[i] += v * scale[i]
+	weights = c.derived("normal", w.Dims, func() []float32 {
+		fw := slices.Clone(floatsOf(w.data))
+		each := len(fw) / k
+		for i := range fw {
+			fw[i] *= scale[i/each]
+		}
+		if c.precision != FP32 {
+			return filters(fw, w.Dims)
+		}
+		return fw
+	}, from...)
+	bias = c.derived("shift", []int{k}, func() []float32 {
+		if b != nil {
+			for i, v := range floatsOf(b.data) {
+				shift[i] += v * scale[i]
+			}
+		}
+		return shift
+	}, from...)
+	return weights, bias, c.fused(out), nil
+}
+
+// filters brings weights [K,C,R,S] to the order [K,R,S,C].
+func filters(w []float32, dims []int) []float32 {
+	out, c, window := make([]float32, len(w)), dims[1], product(dims[2:])
+	for k := range dims[0] {
+		for i := range c {
+			for j := range window {
+				out[(k*window+j)*c+i] = w[(k*c+i)*window+j]
+			}
 		}
 	}
-	return c.paramFloats(fw), c.paramFloats(shift), c.fused(out), nil
+	return out
 }
 
 func pool(mode int32) func(*compiler, *Node) error {
@@ -189,7 +236,7 @@ func pool(mode int32) func(*compiler, *Node) error {
 		if err := c.float(0); err != nil {
 			return err
 		}
-		x := c.in(0)
+		x := c.any(0)
 		rank := len(x.Dims) - 2
 		size := []int{}
 		for _, v := range n.Attrs["kernel_shape"].Ints {
@@ -212,11 +259,13 @@ func pool(mode int32) func(*compiler, *Node) error {
 		if err != nil {
 			return err
 		}
+		y.last = x.last
 		h, w := plane(x.Dims[2:])
 		p := kernels.Pool{X: c.at(x), Y: c.at(y), Planes: int32(x.Dims[0] * x.Dims[1]), H: int32(h), Wd: int32(w),
 			OH: int32(g.out[0]), OW: int32(g.out[1]), R: int32(g.size[0]), S: int32(g.size[1]),
 			StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]), PadH: int32(g.top[0]), PadW: int32(g.top[1]),
-			DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Mode: m}
+			DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Mode: m,
+			Channels: int32(x.Dims[1]), NHWC: lasts(y)}
 		grid, block := kernels.Elementwise(int64(y.elements()))
 		emit(c, "pool", 2, grid, block, &p)
 		return nil
@@ -262,16 +311,30 @@ func gemm(c *compiler, n *Node) error {
 // product emits a matrix product with what can be fused behind it.
 func (c *compiler) product(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
 	out, residual, act := c.tail(out, dims, true)
+	residual, err := c.plain(residual)
+	if err != nil {
+		return err
+	}
 	y, err := c.result(out, Float32, dims)
 	if err != nil {
 		return err
 	}
-	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.at(a), c.at(b), c.at(bias), c.at(residual), c.at(y)
+	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.at(a), c.matrix(p, b), c.at(bias), c.at(residual), c.at(y)
 	p.Act, p.A, p.B = act.kind, act.a, act.b
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(p.K)
 	grid, block := p.Launch()
 	emit(c, "gemm", 5, grid, block, p)
 	return nil
+}
+
+// matrix returns the ref of the right side of a product. In half precision a constant lies by columns, the way
+// the kernels on tensor cores read it.
+func (c *compiler) matrix(p *kernels.Gemm, b *tensor) uint64 {
+	if c.precision == FP32 || !b.constant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
+		return c.at(b)
+	}
+	p.BK, p.BN = 1, p.K
+	return c.derived("columns", b.Dims, func() []float32 { return filters(floatsOf(b.data), []int{1, b.Dims[0], b.Dims[1]}) }, b)
 }
 
 // matMul is NumPy's: leading dimensions are batches and broadcast.

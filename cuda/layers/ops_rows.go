@@ -16,6 +16,9 @@ func along(c *compiler, x, y *tensor, a, b int, op int32) kernels.Rows {
 
 func (c *compiler) rows(kernel string, p kernels.Rows) {
 	grid, block := kernels.PerRow(int64(p.Outer) * int64(p.Inner))
+	if kernel == "reduce" {
+		grid, block = p.Launch()
+	}
 	emit(c, kernel, 2, grid, block, &p)
 }
 
@@ -135,9 +138,17 @@ func globalPool(op int32) func(*compiler, *Node) error {
 		if err := c.float(0); err != nil {
 			return err
 		}
-		x := c.in(0)
+		x := c.any(0)
 		if len(x.Dims) < 3 {
 			return fmt.Errorf("shape %v has no image", x.Dims)
+		}
+		if x.last { // the image lies between the batch and the channels
+			dims := append([]int{x.Dims[0], x.Dims[1]}, slices.Repeat([]int{1}, len(x.Dims)-2)...)
+			y, err := c.result(n.Outputs[0], Float32, dims)
+			if err == nil {
+				c.rows("reduce", kernels.Rows{X: c.at(x), Y: c.at(y), Outer: int32(dims[0]), Len: int32(product(x.Dims[2:])), Inner: int32(dims[1]), Op: op})
+			}
+			return err
 		}
 		axes := []int{}
 		for i := 2; i < len(x.Dims); i++ {
@@ -177,7 +188,7 @@ func layerNorm(c *compiler, n *Node) error {
 // batchNorm is scale and shift by channel once the statistics are constants. Convolutions take it in
 // themselves (see conv); this is what is left.
 func batchNorm(c *compiler, n *Node) error {
-	x := c.in(0)
+	x := c.any(0)
 	scale, shift, err := c.normal(n)
 	if err != nil {
 		return err
@@ -190,8 +201,13 @@ func batchNorm(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+	y.last = x.last
+	inner := product(x.Dims[2:])
+	if x.last {
+		inner = 1
+	}
 	p := kernels.Affine{X: c.at(x), Scale: c.paramFloats(scale), Shift: c.paramFloats(shift), Y: c.at(y), Count: int64(x.elements()),
-		Channels: int32(len(scale)), Inner: int32(product(x.Dims[2:])), Act: act.kind, A: act.a, B: act.b}
+		Channels: int32(len(scale)), Inner: int32(inner), Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
 	emit(c, "affine", 4, grid, block, &p)
 	return nil

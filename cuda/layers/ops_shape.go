@@ -141,8 +141,9 @@ func gather(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
-	p := kernels.Gather{X: c.at(x), Index: c.at(index), Y: c.at(y), Outer: int32(product(x.Dims[:a])), Len: int32(x.Dims[a]),
-		Inner: int32(product(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.Type.Size()), IndexSize: int32(index.Type.Size())}
+	from := c.at(x) // which says how a constant is stored
+	p := kernels.Gather{X: from, Index: c.at(index), Y: c.at(y), Outer: int32(product(x.Dims[:a])), Len: int32(x.Dims[a]),
+		Inner: int32(product(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.stored.Size()), IndexSize: int32(index.Type.Size())}
 	grid, block := kernels.Elementwise(int64(y.elements()))
 	emit(c, "gather", 3, grid, block, &p)
 	return nil
@@ -151,7 +152,8 @@ func gather(c *compiler, n *Node) error {
 // castTypes are ONNX's numbers of the element types.
 var castTypes = map[int]DataType{1: Float32, 2: Uint8, 6: Int32, 7: Int64, 9: Bool}
 
-var kernelTypes = map[DataType]int32{Float32: kernels.Float32, Int32: kernels.Int32, Int64: kernels.Int64, Bool: kernels.Bool, Uint8: kernels.Uint8}
+var kernelTypes = map[DataType]int32{Float32: kernels.Float32, Int32: kernels.Int32, Int64: kernels.Int64, Bool: kernels.Bool, Uint8: kernels.Uint8,
+	float16: kernels.Float16, bfloat16: kernels.BFloat16}
 
 func cast(c *compiler, n *Node) error {
 	x := c.in(0)
@@ -166,17 +168,14 @@ func cast(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
-	p := kernels.Cast{X: c.at(x), Y: c.at(y), Count: int64(x.elements()), From: kernelTypes[x.Type], To: kernelTypes[to]}
-	grid, block := kernels.Elementwise(p.Count)
-	emit(c, "cast", 2, grid, block, &p)
-	return nil
+	return c.convert(x, y)
 }
 
 // known makes the value of an output a constant.
 func (c *compiler) known(name string, typ DataType, dims []int, data []byte) error {
 	t, err := c.newTensor(name, typ, dims)
 	if err == nil {
-		t.data = data
+		t.data, t.stored = data, typ
 	}
 	return err
 }

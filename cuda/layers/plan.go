@@ -59,6 +59,7 @@ type Layer struct {
 // Plan is a graph ready to run with one batch size.
 type Plan struct {
 	Batch           int
+	Precision       Precision
 	Layers          []Layer
 	Buffers         []Buffer
 	Params          []Param
@@ -81,6 +82,18 @@ func (s *Step) Bind(params []byte, base []cuda.Address) {
 		}
 		wire.LittleEndian.PutUint64(params[8*i:], r)
 	}
+}
+
+// Name makes address word i of the launch name the beginning of a buffer.
+func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:], ref(buffer, 0)) }
+
+// Shape is equal for steps that do the same with other addresses.
+func (s *Step) Shape() string {
+	key := []byte(s.Kernel)
+	for i := range s.Addresses {
+		key = append(key, byte(min(wire.LittleEndian.Uint64(s.Params[8*i:]), 1)))
+	}
+	return string(append(key, s.Params[8*s.Addresses:]...))
 }
 
 // buffers calls f for each buffer that the launch names.

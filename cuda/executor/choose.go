@@ -1,0 +1,137 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
+	"downbeat.dev/cuda/layers"
+	"downbeat.dev/cuda/residency"
+)
+
+// launch is a step with the kernel that runs it.
+type launch struct {
+	layers.Step
+	kernel cuda.Kernel
+}
+
+// option is one way to do a step.
+type option struct {
+	label     string // names it among the options of its step
+	launches  []launch
+	workspace int64 // bytes that must be free while it runs
+	counters  bool  // it needs zeros to count in
+}
+
+// The words of a Tensor that name its workspace and its counters.
+const partialWord, countersWord = 5, 6
+
+// countersName is the parameter that holds the counters of split products: zero between launches.
+const countersName = "counters"
+
+// choose turns p's steps into launches, each by the best option for it on this device.
+func (m *Model) choose(p *plan) error {
+	taken := make([][]option, len(p.Layers))
+	var workspace int64
+	counters := false
+	for i := range p.Layers {
+		for j := range p.Layers[i].Steps {
+			o, err := m.r.option(p.Plan, &p.Layers[i].Steps[j])
+			if err != nil {
+				return fmt.Errorf("layer %q: %w", p.Layers[i].Name, err)
+			}
+			workspace, counters = max(workspace, o.workspace), counters || o.counters
+			taken[i] = append(taken[i], o)
+		}
+	}
+	work, zeros, err := m.room(p, workspace, counters)
+	if err != nil {
+		return err
+	}
+	p.launches = make([][]launch, len(p.Layers))
+	for i, options := range taken {
+		for k := range options {
+			options[k].place(work, zeros)
+			if options[k].counters {
+				p.Layers[i].Params = append(p.Layers[i].Params, p.Buffers[zeros].Index)
+			}
+			p.launches[i] = append(p.launches[i], options[k].launches...)
+		}
+	}
+	return nil
+}
+
+// room adds to the plan a workspace behind its activations, and counters; it returns their buffers.
+func (m *Model) room(p *plan, workspace int64, counters bool) (work, zeros int, err error) {
+	if workspace > 0 {
+		p.Buffers = append(p.Buffers, layers.Buffer{Kind: layers.Activation, Bytes: workspace, Last: len(p.Layers) - 1, Offset: p.ActivationBytes})
+		work = len(p.Buffers) - 1
+		p.ActivationBytes += workspace
+	}
+	if !counters {
+		return work, 0, nil
+	}
+	data := make([]byte, 4*kernels.Counters)
+	if _, ok := m.params[countersName]; !ok {
+		id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + countersName, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
+		if err != nil {
+			return 0, 0, fmt.Errorf("counters: %w", err)
+		}
+		m.params[countersName] = place{id, 0}
+	}
+	p.Params = append(p.Params, layers.Param{Name: countersName, Data: data})
+	p.Buffers = append(p.Buffers, layers.Buffer{Kind: layers.Parameter, Bytes: int64(len(data)), Index: len(p.Params) - 1})
+	return work, len(p.Buffers) - 1, nil
+}
+
+// place names the workspace and the counters in the launches that need them.
+func (o *option) place(work, zeros int) {
+	for i := range o.launches {
+		l := &o.launches[i]
+		if o.workspace > 0 && l.Addresses > partialWord {
+			l.Name(partialWord, work)
+		}
+		if o.counters && l.Addresses > countersWord {
+			l.Name(countersWord, zeros)
+		}
+	}
+}
+
+// option returns the way to do a step: the one taken before for the same, else the best of those that there are.
+func (r *Runtime) option(p *layers.Plan, s *layers.Step) (option, error) {
+	all, err := r.options(s)
+	if err != nil {
+		return option{}, err
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	key := s.Shape()
+	for i := range all {
+		if all[i].label == r.chosen[key] {
+			return all[i], nil
+		}
+	}
+	best := max(slices.IndexFunc(all, func(o option) bool { return r.cfg.Prefer != "" && strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
+	r.chosen[key] = all[best].label
+	return all[best], nil
+}
+
+// options returns every way to do a step, the most promising first; the last is the kernel that it names.
+func (r *Runtime) options(s *layers.Step) (all []option, err error) {
+	for _, v := range r.kernels.Variants(s.Kernel, s.Params) {
+		k, ok := r.kernels.Kernel(v.Name)
+		if !ok {
+			continue
+		}
+		step := layers.Step{Kernel: v.Name, Grid: v.Grid, Block: v.Block, Shared: v.Shared, Params: v.Params, Addresses: v.Addresses}
+		all = append(all, option{label: fmt.Sprintf("%s/%d", v.Name, v.Grid.Y), launches: []launch{{step, k}}, workspace: v.Workspace, counters: v.Workspace > 0})
+	}
+	k, ok := r.kernels.Kernel(s.Kernel)
+	if !ok {
+		return nil, fmt.Errorf("no kernel %q", s.Kernel)
+	}
+	return append(all, option{label: s.Kernel, launches: []launch{{*s, k}}}), nil
+}

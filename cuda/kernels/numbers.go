@@ -1,0 +1,79 @@
+package kernels
+
+import "downbeat.dev/cuda"
+
+// numbers is device memory seen by a Go form: real numbers are float32 there, whatever is stored.
+type numbers struct {
+	*cuda.DeviceMemory
+	real int32
+	out  []written
+}
+
+// written is a result that is stored in another type when the form has ended.
+type written struct {
+	at cuda.Address
+	v  []float32
+}
+
+// floats returns n real numbers.
+func (m *numbers) floats(p uint64, n int) []float32 {
+	if m.real == Float32 {
+		return m.Float32s(cuda.Address(p), n)
+	}
+	return decode(m.real, m.Uint16s(cuda.Address(p), n))
+}
+
+// optional returns n real numbers, nil for the address 0.
+func (m *numbers) optional(p uint64, n int) []float32 {
+	if p == 0 {
+		return nil
+	}
+	return m.floats(p, n)
+}
+
+// result returns room for n real numbers that end puts at p.
+func (m *numbers) result(p uint64, n int) []float32 {
+	if m.real == Float32 {
+		return m.Float32s(cuda.Address(p), n)
+	}
+	m.Uint16s(cuda.Address(p), n) // refuses bad addresses now
+	v := make([]float32, n)
+	m.out = append(m.out, written{cuda.Address(p), v})
+	return v
+}
+
+// end stores the results.
+func (m *numbers) end() {
+	for _, w := range m.out {
+		encode(m.real, m.Uint16s(w.at, len(w.v)), w.v)
+	}
+}
+
+func decode(real int32, from []uint16) []float32 {
+	v := make([]float32, len(from))
+	for i, h := range from {
+		if real == Float16 {
+			v[i] = FromHalf(h)
+		} else {
+			v[i] = FromBFloat(h)
+		}
+	}
+	return v
+}
+
+func encode(real int32, to []uint16, v []float32) {
+	for i, f := range v {
+		if real == Float16 {
+			to[i] = ToHalf(f)
+		} else {
+			to[i] = ToBFloat(f)
+		}
+	}
+}
+
+// Halves returns v as binary16 or bfloat16 numbers.
+func Halves(real int32, v []float32) []uint16 {
+	to := make([]uint16, len(v))
+	encode(real, to, v)
+	return to
+}

@@ -1,0 +1,116 @@
+package layers
+
+import (
+	"slices"
+
+	"downbeat.dev/cuda/kernels"
+)
+
+// In half precision images lie in memory with channels last, which is what matrix units want: a tensor's Dims are
+// [N,C,H,W] all the same, its field last says that its bytes are in the order [N,H,W,C]. Operators that
+// work on images take tensors as they are (any); to all others in gives them in the plain order.
+
+// channelsLast moves the second of some dimensions, or of their strides, to the end.
+func channelsLast(v []int) []int {
+	return append(append([]int{v[0]}, v[2:]...), v[1])
+}
+
+// strides returns where a tensor's elements lie, in the order of its Dims.
+func (t *tensor) strides() []int {
+	if !t.last {
+		return dense(t.Dims)
+	}
+	s := dense(channelsLast(t.Dims))
+	n := len(s)
+	return append([]int{s[0], s[n-1]}, s[1:n-1]...)
+}
+
+// spread returns a tensor's strides for the shape out: 0 where it is repeated.
+func (t *tensor) spread(out []int) []int {
+	s, own := make([]int, len(out)), t.strides()
+	for i := range out {
+		if j := i - len(out) + len(t.Dims); j >= 0 && t.Dims[j] != 1 {
+			s[i] = own[j]
+		}
+	}
+	return s
+}
+
+// plain returns t in the plain order, copying it at most once.
+func (c *compiler) plain(t *tensor) (*tensor, error) {
+	if t == nil || !t.last {
+		return t, nil
+	}
+	return c.turned(t, false)
+}
+
+// images returns t with channels last.
+func (c *compiler) images(t *tensor) (*tensor, error) {
+	if t == nil || t.last || c.precision == FP32 {
+		return t, nil
+	}
+	return c.turned(t, true)
+}
+
+func (c *compiler) turned(t *tensor, last bool) (*tensor, error) {
+	if t.other != nil {
+		return t.other, nil
+	}
+	y := *t
+	y.last, y.other = last, nil
+	if t.Dims[1] != 1 && product(t.Dims[2:]) != 1 { // else the bytes are the same
+		y.data, y.source = nil, ""
+		y.buffer = c.buffer(Buffer{Kind: Activation, Bytes: t.bytes()})
+		dims, xs := t.Dims, t.strides()
+		if last {
+			dims, xs = channelsLast(dims), channelsLast(xs)
+		}
+		if err := c.copyTo(t, &y, dims, xs, dense(dims), 0, 0); err != nil {
+			return nil, err
+		}
+	}
+	t.other = &y
+	return &y, nil
+}
+
+// shaped fits tensors to a result of dims: whether it has channels last, as any of them of its rank has; the
+// result's dimensions as they lie in memory, and each tensor's strides in that order. Tensors that must be
+// in the plain order are replaced in list.
+func (c *compiler) shaped(dims []int, list []*tensor) (last bool, order []int, views [][]int, err error) {
+	for _, t := range list {
+		last = last || t.last && len(t.Dims) == len(dims)
+	}
+	order = slices.Clone(dims)
+	if last {
+		order = channelsLast(dims)
+	}
+	for i, t := range list {
+		if len(t.Dims) != len(dims) {
+			if list[i], err = c.plain(t); err != nil {
+				return false, nil, nil, err
+			}
+		}
+		s := list[i].spread(dims)
+		if last {
+			s = channelsLast(s)
+		}
+		views = append(views, s)
+	}
+	return last, order, views, nil
+}
+
+// convert emits a cast of x, whatever its order, to y's type in the plain order, or with channels last.
+func (c *compiler) convert(x, y *tensor) error {
+	dims, xs := x.Dims, x.strides()
+	if y.last {
+		dims, xs = channelsLast(dims), channelsLast(xs)
+	}
+	d, s, err := join(dims, xs)
+	if err != nil {
+		return err
+	}
+	p := kernels.Cast{X: c.at(x), Y: c.at(y), Count: int64(x.elements()), Dims: d, XS: s[0], From: kernelTypes[x.stored], To: kernelTypes[y.stored]}
+	grid, block := kernels.Elementwise(p.Count)
+	emit(c, "cast", 2, grid, block, &p)
+	return nil
+}

@@ -1,0 +1,3 @@
+package layers
+
+func rewrite(g *Graph) *Graph { return g }
