@@ -146,6 +146,9 @@ func (e *Executor) Execute(b device.Batch) error {
 	if l == nil || at == nil {
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
+	if b.Rows < 1 || b.Rows > b.Model.BatchMax {
+		return fmt.Errorf("execute %s: batch of %d: want 1 to %d", b.Model.Name, b.Rows, b.Model.BatchMax)
+	}
 	base := e.base(at)
 	s := &e.sub
 	s.Reset()

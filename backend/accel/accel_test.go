@@ -1,0 +1,339 @@
+package accel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// plusOne is a program whose only kernel adds one to every byte of the first input and sums it up in the
+// second output.
+type plusOne struct {
+	kernel   cuda.Kernel
+	module   *cuda.Module
+	in, out  int
+	released int
+	fail     error
+}
+
+func (p *plusOne) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
+	var params [24]byte
+	binary.LittleEndian.PutUint64(params[0:], uint64(inputs[0]))
+	binary.LittleEndian.PutUint64(params[8:], uint64(outputs[0]))
+	binary.LittleEndian.PutUint64(params[16:], uint64(n*p.in))
+	s.Launch(st, p.kernel, cuda.Dim{X: 1, Y: 1, Z: 1}, cuda.Dim{X: 1, Y: 1, Z: 1}, 0, params[:])
+	return p.fail
+}
+
+func (p *plusOne) Release(int) error { p.released++; return nil }
+
+func (p *plusOne) Close() error { p.module.Free(); return nil }
+
+func kernel(m *cuda.DeviceMemory, l cuda.Launch) {
+	le := binary.LittleEndian
+	n := int64(le.Uint64(l.Params[16:]))
+	in, out := m.Bytes(cuda.Address(le.Uint64(l.Params)), n), m.Bytes(cuda.Address(le.Uint64(l.Params[8:])), n)
+	for i := range in {
+		out[i] = in[i] + 1
+	}
+}
+
+const rowBytes = 50_000
+
+func testModel(t testing.TB) *device.Model {
+	return devicetest.Emulated(t, "plus one", 4, time.Millisecond, 0, []wire.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{rowBytes}}},
+		[]wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{rowBytes}}})
+}
+
+// rig is an executor with a model loaded on three slots.
+type rig struct {
+	*Executor
+	t     testing.TB
+	model *device.Model
+	slots []*device.Slot
+	prog  *plusOne
+}
+
+func config(p *plusOne, movable bool, timeout time.Duration, dev *cuda.Device) Config {
+	return Config{Movable: movable, Timeout: timeout, Compile: func(m *device.Model) (Program, error) {
+		var err error
+		if p.module, err = dev.LoadModule([]byte("x")); err != nil {
+			return nil, err
+		}
+		if p.kernel, err = p.module.Kernel("plus one"); err != nil {
+			p.module.Free()
+			return nil, err
+		}
+		p.in = m.InBytes
+		return p, nil
+	}}
+}
+
+func open(t testing.TB, e cuda.Emulation, movable bool) *rig {
+	t.Helper()
+	timeout := 30 * time.Second // of a host that stands still
+	if e.Fault != nil {
+		timeout = 100 * time.Millisecond
+	}
+	e.Kernels = map[string]cuda.KernelFunc{"plus one": kernel}
+	dev, err := cuda.OpenEmulated(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, model: testModel(t), prog: &plusOne{}}
+	if r.Executor, err = New(dev, config(r.prog, movable, timeout, dev)); err != nil {
+		t.Fatal(err)
+	}
+	r.slots = devicetest.Slots(t, 3, device.SlotBytes([]*device.Model{r.model}))
+	if err := r.Load(r.model, r.slots); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) close() {
+	if err := r.Close(); err != nil {
+		r.t.Errorf("close: %v", err)
+	}
+	if l := r.dev.Live(); l != (cuda.Live{}) {
+		r.t.Errorf("left open: %+v", l)
+	}
+}
+
+func (r *rig) fill(slot, row int, v byte) {
+	in := r.slots[slot].InputRow(r.model, 0, row)
+	for i := range in {
+		in[i] = v
+	}
+}
+
+func (r *rig) execute(slot, rows int) error {
+	return r.Execute(device.Batch{Model: r.model, Slot: r.slots[slot], Rows: rows})
+}
+
+func (r *rig) want(slot, row int, v byte) {
+	r.t.Helper()
+	if out := r.slots[slot].OutputRow(r.model, 0, row); !bytes.Equal(out, bytes.Repeat([]byte{v + 1}, rowBytes)) {
+		r.t.Fatalf("slot %d, row %d: %d … %d, want %d", slot, row, out[0], out[rowBytes-1], v+1)
+	}
+}
+
+// TestEarlyRows draws what arrives early, what is given up, and what changes afterwards: outputs are always
+// those of the inputs at Execute.
+func TestEarlyRows(t *testing.T) {
+	for _, movable := range []bool{true, false} {
+		r := open(t, cuda.Emulation{Virtual: true}, movable)
+		rng := rand.New(rand.NewPCG(3, 9))
+		for round := range 400 {
+			slot, rows := rng.IntN(3), 1+rng.IntN(4)
+			var v [4]byte
+			for i := range rows {
+				v[i] = byte(rng.Uint32())
+				r.fill(slot, i, v[i])
+			}
+			for i := 0; i < rows; i += 1 + rng.IntN(2) {
+				if rng.IntN(3) > 0 {
+					r.Arrived(r.model, r.slots[slot], i, min(rows, i+1+rng.IntN(2)))
+				}
+			}
+			if rng.IntN(4) == 0 {
+				r.Abandon(r.model, r.slots[slot])
+				if rng.IntN(2) == 0 {
+					continue // never runs
+				}
+				v[0]++
+				r.fill(slot, 0, v[0])
+			}
+			if err := r.execute(slot, rows); err != nil {
+				t.Fatal(err)
+			}
+			for i := range rows {
+				r.want(slot, i, v[i])
+			}
+			if round == 200 {
+				r.prog.fail = errors.New("does not fit")
+				r.Arrived(r.model, r.slots[0], 0, 2)
+				if err := r.execute(0, 2); err == nil || errors.Is(err, device.ErrLost) {
+					t.Errorf("a program that refuses: %v", err)
+				}
+				r.prog.fail = nil
+			}
+		}
+		r.close()
+	}
+}
+
+// TestCopiesOverlapCompute is the throughput of consecutive batches of four rows, in virtual time: rows that
+// arrive while the batch before runs cost nothing where compute is the bound, and compute costs nothing
+// where copies are.
+func TestCopiesOverlapCompute(t *testing.T) {
+	const batches = 50
+	for _, c := range []struct {
+		copyIn, compute time.Duration
+	}{{time.Millisecond, 2 * time.Millisecond}, {2 * time.Millisecond, time.Millisecond}, {time.Millisecond, time.Millisecond}} {
+		for _, movable := range []bool{true, false} {
+			for _, early := range []bool{true, false} {
+				r := open(t, cuda.Emulation{Virtual: true, CopyInBandwidth: 4 * rowBytes / c.copyIn.Seconds(), CopyOutBandwidth: 25e9, CommandTime: 2 * time.Microsecond,
+					KernelTime: func(cuda.Launch) time.Duration { return c.compute }}, movable)
+				arrive := func(slot int) {
+					for i := range 4 {
+						r.fill(slot, i, byte(slot))
+						if early {
+							r.Arrived(r.model, r.slots[slot], i, i+1)
+						}
+					}
+				}
+				begin := r.dev.Now()
+				arrive(0)
+				for i := range batches {
+					arrive((i + 1) % 3)
+					if err := r.execute(i%3, 4); err != nil {
+						t.Fatal(err)
+					}
+					r.want(i%3, 3, byte(i%3))
+				}
+				took := r.dev.Now() - begin
+				share := float64(batches*max(c.copyIn, c.compute)) / float64(took)
+				t.Logf("copy in %v, compute %v, movable %v, early %v: %.3f of the bound", c.copyIn, c.compute, movable, early, share)
+				if (share >= 0.9) != early {
+					t.Errorf("copy in %v, compute %v, movable %v, early %v: %.3f of the bound, want at least 0.9 with early rows only", c.copyIn, c.compute, movable, early, share)
+				}
+				r.Abandon(r.model, r.slots[batches%3])
+				r.close()
+			}
+		}
+	}
+}
+
+// TestOutOfMemoryAtEverySite fails each call of a whole life in turn, as the driver would: the error says what
+// was out, nothing is left open, and the next attempt of the same call passes.
+func TestOutOfMemoryAtEverySite(t *testing.T) {
+	for _, movable := range []bool{true, false} {
+		for n := 0; ; n++ {
+			calls, hit := 0, ""
+			dev, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: map[string]cuda.KernelFunc{"plus one": kernel}, Fault: func(s cuda.Site) cuda.Fault {
+				switch s.Op {
+				case "copy in", "copy out", "copy", "launch", "fill":
+					return cuda.Fault{} // commands do not allocate
+				}
+				if calls++; calls == n+1 {
+					hit = s.Op
+					return cuda.Fault{Code: cuda.CodeOutOfMemory}
+				}
+				return cuda.Fault{}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := life(t, dev, movable); err != nil && !errors.Is(err, cuda.ErrOutOfMemory) || err == nil && hit != "" && hit != "register" && hit != "submit" {
+				t.Errorf("movable %v, call %d (%s): %v", movable, n, hit, err)
+			}
+			if l := dev.Live(); l != (cuda.Live{}) {
+				t.Errorf("movable %v, call %d (%s): left open: %+v", movable, n, hit, l)
+			}
+			if hit == "" {
+				break
+			}
+		}
+	}
+}
+
+// life opens, loads and runs, closes, and returns the first error. A load or a batch that fails is tried again.
+func life(t *testing.T, dev *cuda.Device, movable bool) error {
+	p := &plusOne{}
+	e, err := New(dev, config(p, movable, 30*time.Second, dev))
+	if err != nil {
+		return err
+	}
+	r := &rig{Executor: e, t: t, model: testModel(t), prog: p}
+	r.slots = devicetest.Slots(t, 3, device.SlotBytes([]*device.Model{r.model}))
+	first := e.Load(r.model, r.slots)
+	if first != nil {
+		if err := e.Load(r.model, r.slots); err != nil {
+			first = fmt.Errorf("load again: %v", err)
+		}
+	}
+	for i := range 4 {
+		r.fill(i%3, 0, byte(i))
+		r.Arrived(r.model, r.slots[i%3], 0, 1)
+		err := r.execute(i%3, 2)
+		if err != nil {
+			if again := r.execute(i%3, 2); again != nil {
+				err = fmt.Errorf("again: %v", again)
+			}
+			first = join(first, err)
+		}
+		r.want(i%3, 0, byte(i))
+	}
+	return join(first, e.Close())
+}
+
+func TestAHungDeviceIsLostAndCloses(t *testing.T) {
+	for _, op := range []string{"copy in", "launch", "copy out"} {
+		armed := false
+		r := open(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: armed && s.Op == op} }}, true)
+		armed = true
+		r.Arrived(r.model, r.slots[0], 0, 1)
+		if err := r.execute(0, 2); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrHung) {
+			t.Errorf("%s: %v", op, err)
+		}
+		r.Abandon(r.model, r.slots[0])
+		if err := r.Close(); !errors.Is(err, cuda.ErrHung) {
+			t.Errorf("%s: close: %v", op, err)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	r := open(t, cuda.Emulation{Virtual: true}, false)
+	defer r.close()
+	if err := r.Load(r.model, r.slots); err == nil {
+		t.Error("loaded twice")
+	}
+	if err := r.Execute(device.Batch{Model: testModel(t), Slot: r.slots[0], Rows: 1}); err == nil {
+		t.Error("an unknown model ran")
+	}
+	if err := r.Execute(device.Batch{Model: r.model, Slot: device.NewSlot(9, nil), Rows: 1}); err == nil {
+		t.Error("an unknown slot was used")
+	}
+	for _, rows := range []int{0, 5, -1} {
+		if err := r.execute(0, rows); err == nil {
+			t.Errorf("a batch of %d ran", rows)
+		}
+	}
+	r.Arrived(testModel(t), r.slots[0], 0, 1) // ignored
+	r.Abandon(r.model, device.NewSlot(9, nil))
+}
+
+func TestWarmPathAllocatesNothing(t *testing.T) {
+	r := open(t, cuda.Emulation{}, true)
+	defer r.close()
+	batch := func() {
+		r.Arrived(r.model, r.slots[0], 0, 2)
+		r.Arrived(r.model, r.slots[0], 2, 3)
+		if err := r.execute(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		r.Arrived(r.model, r.slots[1], 0, 2)
+		r.Abandon(r.model, r.slots[1])
+	}
+	for range 10 {
+		batch()
+	}
+	if n := testing.AllocsPerRun(50, batch); n != 0 { // X3
+		t.Errorf("%v allocations per batch", n)
+	}
+}
