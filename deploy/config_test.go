@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -80,6 +81,26 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 	}
 	if _, _, err := Parse("serve", []string{"-config", "/nonexistent"}, nil); err == nil {
 		t.Error("a missing file must be an error")
+	}
+}
+
+// TestDocumentedConfigIsAllowed loads the file that docs/DEPLOYMENT.md shows.
+func TestDocumentedConfigIsAllowed(t *testing.T) {
+	text, err := os.ReadFile("../docs/DEPLOYMENT.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("```yaml\n"))
+	text, _, found := bytes.Cut(text, []byte("```"))
+	if !found {
+		t.Fatal("no configuration in the document")
+	}
+	c, err := Load(write(t, strings.ReplaceAll(string(text), "\n   ", "\n")[3:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Check(); err != nil || len(c.Exposed()) != 4 || c.TLS == "" {
+		t.Errorf("%v, exposed: %v, tls: %q", err, c.Exposed(), c.TLS)
 	}
 }
 
