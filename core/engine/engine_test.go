@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,7 @@ type emulated struct {
 	s       *stage
 	profile []int64
 	hang    bool
+	lose    func() bool // asked for each item: the GPU gives it back; nil: it does not
 	cut     bool
 	batches [][]uint64
 	peers   map[uint32]string
@@ -122,7 +124,14 @@ func (b *emulated) Execute(m []wire.Execute) {
 		end := start + sched.Time(b.profile[len(items)-1])
 		b.running[x.GPU] = end
 		x.Items = items
-		b.s.events = append(b.s.events, event{at: end, b: b, x: x, m: wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}})
+		done := wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}
+		for k := range items {
+			if b.lose != nil && b.lose() {
+				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: uint8(sched.BackendLost)})
+				done.FreeIn = int64(20 * ms)
+			}
+		}
+		b.s.events = append(b.s.events, event{at: end, b: b, x: x, m: done})
 	}
 }
 
@@ -175,8 +184,10 @@ func (s *stage) run(to sched.Time) {
 		if ev.b.closed.Load() {
 			continue
 		}
-		for _, i := range ev.x.Items {
-			s.ends[i.ID] = append(s.ends[i.ID], "output")
+		for k, i := range ev.x.Items {
+			if !slices.ContainsFunc(ev.m.Failures, func(f wire.ItemFailure) bool { return int(f.Index) == k && f.Reason == uint8(sched.BackendLost) }) {
+				s.ends[i.ID] = append(s.ends[i.ID], "output")
+			}
 		}
 		ev.b.Done([]wire.Done{ev.m})
 		s.e.Poll(s.clock.now)
@@ -263,6 +274,47 @@ func TestBackendLostMidBatch(t *testing.T) {
 		t.Errorf("%d requests queued", st.Queued)
 	}
 	hung.Done([]wire.Done{{Batch: 1}}) // after Close: ignored
+}
+
+// TestRequestsOfALostGPUMove: a GPU that is lost gives its batch back; others serve it, once.
+func TestRequestsOfALostGPUMove(t *testing.T) {
+	s := newStage(t, Options{})
+	sick := s.mustBackend(hello("sick", 1, slope, "m"))
+	sick.lose = func() bool { return true }
+	f := s.frontend()
+	f.ask(1, "m", 40*ms)
+	f.ask(2, "m", 40*ms)
+	s.run(38 * ms)
+	if len(sick.batches) != 1 || len(s.events) != 1 {
+		t.Fatalf("batches %v", sick.batches)
+	}
+	s.events[0].m.Failures = append(s.events[0].m.Failures, s.events[0].m.Failures...) // said twice
+	s.events[0].m.FreeIn = 3600e9
+	s.run(100 * ms) // too late for others
+	s.ended(1, "backend_lost")
+	s.ended(2, "backend_lost")
+	good := s.mustBackend(hello("good", 1, slope, "m"))
+	f.ask(3, "m", 200*ms)
+	f.ask(4, "m", 200*ms)
+	s.run(500 * ms)
+	s.ended(3, "output")
+	s.ended(4, "output")
+	good.lose = sick.lose // what they run kills every GPU
+	f.ask(5, "m", 400*ms)
+	s.run(1500 * ms)
+	s.ended(5, "backend_lost")
+	tries := 0
+	for _, b := range append(sick.batches, good.batches...) {
+		for _, id := range b {
+			if id == 5 {
+				tries++
+			}
+		}
+	}
+	st := s.e.Stats()
+	if m := st.Models[0]; tries > 2 || st.Queued != 0 || m.Served != 2 || m.Outcomes[sched.BackendLost] != 3 {
+		t.Errorf("request 5 was tried %d times; %d queued, %d served, outcomes %v", tries, st.Queued, m.Served, m.Outcomes)
+	}
 }
 
 func TestWatchdogCutsAHungBackend(t *testing.T) {
@@ -448,6 +500,9 @@ func storm(t *testing.T, rng *rand.Rand) {
 			h := hello(fmt.Sprint("b", next), 1+rng.IntN(3), slope[:1+rng.IntN(8)], models[:1+rng.IntN(5)]...)
 			if b, err := s.backend(h); err == nil {
 				b.hang = rng.IntN(5) == 0
+				if rng.IntN(3) == 0 {
+					b.lose = func() bool { return rng.IntN(4) == 0 }
+				}
 				backends = append(backends, b)
 			}
 		case k < 3 && len(backends) > 0:

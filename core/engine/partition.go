@@ -42,10 +42,13 @@ type flight struct {
 	// What was sent, to be queued again when the backend is lost. The port reads items after the
 	// lock is released, so they are not written again before the batch is done.
 	items []wire.Item
-	flags []uint16 // priority, and wasLost
+	flags []uint16 // priority, wasLost and moved
 }
 
-const wasLost = 1 << 8
+const (
+	wasLost = 1 << 8
+	moved   = 1 << 9 // its backend gave it back: reload has had it
+)
 
 // A batch's number on the wire: partition, generation, place.
 func (p *partition) wireID(place uint32) uint64 {
@@ -250,40 +253,71 @@ func (p *partition) again(e *Engine, t *turn, i uint32, s *slot) {
 
 // unload queues a flight's requests again.
 func (p *partition) unload(e *Engine, t *turn, f *flight) {
-	p.models[f.model].sent -= uint64(len(f.items))
 	for k := range f.items {
-		m := &f.items[k]
-		i, again := p.slab.take(m.Frontend, m.ID)
-		if i == noSlot {
-			if !again { // the slab is full; with again a later request of the same id stands
-				p.count(f.model, sched.BackendLost)
-				p.models[f.model].ended++
-				t.outcomes = append(t.outcomes, outcome{m.Frontend, wire.Outcome{ID: m.ID, Reason: uint8(sched.BackendLost)}})
-			}
-			continue
-		}
-		s := p.slab.at(i)
-		s.deadline, s.model = f.sent+sched.Time(m.Budget), f.model
-		s.key, s.offset, s.length = m.Input.Key, m.Input.Offset, m.Input.Length
-		s.priority, s.lost = uint8(f.flags[k]), true
-		p.again(e, t, i, s)
+		p.reload(e, t, f, k)
 	}
 }
 
+// reload queues a flight's request k again.
+func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
+	p.models[f.model].sent--
+	m := &f.items[k]
+	i, again := p.slab.take(m.Frontend, m.ID)
+	if i == noSlot {
+		if !again { // the slab is full; with again a later request of the same id stands
+			p.forfeit(t, f, k)
+		}
+		return
+	}
+	s := p.slab.at(i)
+	s.deadline, s.model = f.sent+sched.Time(m.Budget), f.model
+	s.key, s.offset, s.length = m.Input.Key, m.Input.Offset, m.Input.Length
+	s.priority, s.lost = uint8(f.flags[k]), true
+	p.again(e, t, i, s)
+}
+
+// forfeit ends a flight's request k, which no backend answers.
+func (p *partition) forfeit(t *turn, f *flight, k int) {
+	m := &f.items[k]
+	p.count(f.model, sched.BackendLost)
+	p.models[f.model].ended++
+	t.outcomes = append(t.outcomes, outcome{m.Frontend, wire.Outcome{ID: m.ID, Reason: uint8(sched.BackendLost)}})
+}
+
+// giveBack takes a request that its GPU did not answer and never will: others get it, but once only, since it
+// may be what the GPU died of.
+func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
+	if f.flags[k]&wasLost == 0 {
+		p.reload(e, t, f, k)
+		return
+	}
+	p.models[f.model].sent--
+	p.forfeit(t, f, k)
+}
+
 // done ends a batch that backend b reports. It reports whether the batch was under way.
-func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
+func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	f, place := p.flightOf(b, m)
 	if f == nil {
 		p.strays++
 		return false
 	}
 	c := &p.models[f.model]
-	failed := uint64(0)
+	failed, back := uint64(0), false
 	for _, x := range m.Failures {
-		if int(x.Index) < len(f.items) && x.Reason > 0 && x.Reason < uint8(sched.ReasonCount) {
+		k := int(x.Index)
+		switch {
+		case k >= len(f.items) || x.Reason == 0 || x.Reason >= uint8(sched.ReasonCount):
+			continue
+		case sched.Reason(x.Reason) != sched.BackendLost:
 			c.outcomes[x.Reason]++
-			failed++
+		case f.flags[k]&moved != 0:
+			continue
+		default:
+			f.flags[k] |= moved
+			back = true
 		}
+		failed++
 	}
 	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
 	p.overrun.add(t.now, int64(t.now.Sub(f.ends)))
@@ -294,7 +328,17 @@ func (p *partition) done(t *turn, b *Backend, m *wire.Done) bool {
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
 	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
+	if back {
+		for k := range f.items {
+			if f.flags[k]&moved != 0 {
+				p.giveBack(e, t, f, k)
+			}
+		}
+	}
 	p.land(place)
+	if back {
+		p.collect(e, t)
+	}
 	return true
 }
 

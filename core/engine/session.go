@@ -171,7 +171,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 		p.enter(t)
 		for i := range m {
 			if m[i].Batch>>56 == uint64(p.number) {
-				p.done(t, b, &m[i])
+				p.done(e, t, b, &m[i])
 			}
 		}
 		p.mu.Unlock()
