@@ -1,20 +1,16 @@
-// Package nettest runs the data plane between hosts made of network namespaces, and hurts them:
-// delay, loss, partition, killed peers. "make test-net" runs it; it needs root and iproute2.
+// Package nettest runs the data plane and the whole system between hosts, and hurts what lies between
+// them: delay, jitter, loss, duplication, reordering, partition, killed and stopped processes, crowds
+// of connections. "make test-net" makes hosts of network namespaces (root, iproute2); "make test-rdma"
+// runs the same tests over verbs, in a virtual machine and between two.
 package nettest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,20 +19,31 @@ import (
 )
 
 const (
-	childEnv = "DOWNBEAT_NETTEST_HOST" // address on which this process is to be an owner
-	runEnv   = "DOWNBEAT_NETTEST"
-	token    = "nettest"
+	ownerEnv = "DOWNBEAT_NETTEST_HOST" // address on which this process is to be an owner
+	stallEnv = "DOWNBEAT_NETTEST_STALL"
+	token    = "nettest-nettest-nettest"
 	bytesPer = 150 << 10
-	stall    = time.Second
 )
 
 func TestMain(m *testing.M) {
-	if ip := os.Getenv(childEnv); ip != "" {
-		if err := beOwner(ip); err != nil {
-			fmt.Fprintln(os.Stderr, "owner:", err)
+	role := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "nettest:", err)
 			os.Exit(1)
 		}
-		return
+		os.Exit(0)
+	}
+	if order := os.Getenv(remoteEnv); order != "" {
+		os.Exit(beRemote(order))
+	}
+	if addr := os.Getenv(agentEnv); addr != "" {
+		role(beAgent(addr))
+	}
+	if ip := os.Getenv(ownerEnv); ip != "" {
+		role(beOwner(ip))
+	}
+	if to := os.Getenv(crowdEnv); to != "" {
+		role(beCrowd(to))
 	}
 	os.Exit(m.Run())
 }
@@ -50,10 +57,23 @@ type told struct {
 	Left   *rdma.Stats // what was left at the end
 }
 
-// beOwner is a host: it offers a buffer until stdin ends, then tells what is left.
+// tell writes v as a line.
+func tell(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
+// config is a node's, at an address.
+func config(ip, provider string, stall time.Duration) rdma.Config {
+	return rdma.Config{Listen: ip + ":0", Token: token, Stall: stall, Providers: []string{provider}}
+}
+
+// beOwner is a host: it offers a buffer and returns messages until stdin ends, then tells what is left.
 func beOwner(ip string) error {
-	n, err := rdma.Open(rdma.Config{Listen: ip + ":0", Token: token, Stall: stall,
-		Receive: func(from *rdma.Peer, msg []byte) { from.Send(msg) }})
+	stall, err := time.ParseDuration(os.Getenv(stallEnv))
+	if err != nil {
+		return err
+	}
+	c := config(ip, os.Getenv("DOWNBEAT_NETTEST_PROVIDER"), stall)
+	c.Receive = func(from *rdma.Peer, msg []byte) { from.Send(msg) }
+	n, err := rdma.Open(c)
 	if err != nil {
 		return err
 	}
@@ -64,8 +84,7 @@ func beOwner(ip string) error {
 	for i := range b.Bytes() {
 		b.Bytes()[i] = pattern(i)
 	}
-	out := json.NewEncoder(os.Stdout)
-	if err := out.Encode(told{Addr: n.Addr(), Remote: b.Offer()}); err != nil {
+	if err := tell(told{Addr: n.Addr(), Remote: b.Offer()}); err != nil {
 		return err
 	}
 	io.Copy(io.Discard, os.Stdin)
@@ -74,83 +93,33 @@ func beOwner(ip string) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	left := n.Stats()
-	if err := out.Encode(told{Left: &left}); err != nil {
+	if err := tell(told{Left: &left}); err != nil {
 		return err
 	}
 	return n.Close()
 }
 
-// host is a process in a network namespace of its own, joined to ours by a veth pair.
+// host is an owner at a place.
 type host struct {
+	*place
 	told
-	link string // our end of the veth pair
-	ip   string
-	cmd  *exec.Cmd
-	in   io.Closer
-	out  *bufio.Reader
+	owner *child
 }
 
-func ip(t testing.TB, args ...string) {
+// newHost starts an owner that cuts peers off after stall.
+func (p *place) newHost(t testing.TB, stall time.Duration) *host {
 	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-}
-
-var hosts atomic.Int32
-
-// newHost makes the namespace and starts an owner in it.
-func newHost(t testing.TB) *host {
-	t.Helper()
-	if os.Getenv(runEnv) == "" {
-		t.Skip("hosts in network namespaces: run make test-net")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("test-net: skipped: network namespaces need root")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("test-net: skipped: no iproute2")
-	}
-	i := hosts.Add(1)
-	ns := fmt.Sprintf("dbnet%d-%d", os.Getpid(), i)
-	h := &host{link: fmt.Sprintf("db%d-%d", os.Getpid()%10000, i), ip: fmt.Sprintf("10.88.%d.2", i)}
-	if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
-		t.Skipf("test-net: skipped: no network namespaces here: %s", out)
-	}
-	t.Cleanup(func() { exec.Command("ip", "netns", "del", ns).Run() })
-	ip(t, "link", "add", h.link, "type", "veth", "peer", "name", "eth0", "netns", ns)
-	t.Cleanup(func() { exec.Command("ip", "link", "del", h.link).Run() })
-	ip(t, "addr", "add", fmt.Sprintf("10.88.%d.1/24", i), "dev", h.link)
-	ip(t, "link", "set", h.link, "up")
-	ip(t, "-n", ns, "addr", "add", h.ip+"/24", "dev", "eth0")
-	ip(t, "-n", ns, "link", "set", "eth0", "up")
-	ip(t, "-n", ns, "link", "set", "lo", "up")
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.cmd = exec.Command("ip", "netns", "exec", ns, exe)
-	h.cmd.Env = append(os.Environ(), childEnv+"="+h.ip)
-	h.cmd.Stderr = os.Stderr
-	h.in, _ = h.cmd.StdinPipe()
-	out, _ := h.cmd.StdoutPipe()
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.in.Close(); h.cmd.Process.Kill(); h.cmd.Wait() })
-	h.out = bufio.NewReader(out)
+	h := &host{place: p}
+	h.owner = p.start(t, []string{ownerEnv + "=" + p.ip, stallEnv + "=" + stall.String(), "DOWNBEAT_NETTEST_PROVIDER=" + p.provider}, "")
 	h.told = h.next(t)
 	return h
 }
 
 func (h *host) next(t testing.TB) told {
 	t.Helper()
-	line, err := h.out.ReadBytes('\n')
 	var v told
-	if err == nil {
-		err = json.Unmarshal(line, &v)
-	}
-	if err != nil {
+	line := h.owner.line(t, "{")
+	if err := json.Unmarshal([]byte(line), &v); err != nil {
 		t.Fatalf("host said %q: %v", line, err)
 	}
 	return v
@@ -159,56 +128,84 @@ func (h *host) next(t testing.TB) told {
 // end stops the owner and checks that nothing is left of its peers.
 func (h *host) end(t testing.TB) {
 	t.Helper()
-	h.in.Close()
+	h.owner.in.Close()
 	if v := h.next(t); v.Left.BuffersLive != 0 || v.Left.OffersLive != 0 || len(v.Left.Peers) != 0 {
 		t.Errorf("left at the owner: %+v", v.Left)
 	}
+	if code := h.owner.code(t, h.patience); code != 0 {
+		t.Errorf("the owner's exit code is %d:\n%s", code, h.owner.text())
+	}
 }
 
-// reader is our own node. At the test's end nothing may be left of it: no buffer, no descriptor.
-func reader(t testing.TB) *rdma.Node {
+// mirror is our own node, which counts the messages that owners return.
+type mirror struct {
+	*rdma.Node
+	patience time.Duration
+	back     atomic.Uint64 // messages that came back, in order; their number is expected next
+	wrong    atomic.Uint64 // out of order, twice, or with other bytes
+}
+
+// newReader opens our node. At the test's end nothing may be left of it: no buffer, no descriptor.
+func (p *place) newReader(t testing.TB, stall time.Duration) *mirror {
 	t.Helper()
 	before := descriptors()
-	n, err := rdma.Open(rdma.Config{Token: token, Stall: stall})
-	if err != nil {
+	m := &mirror{patience: p.patience}
+	c := config(p.here, p.provider, stall)
+	c.Receive = func(_ *rdma.Peer, msg []byte) {
+		next := m.back.Load()
+		if len(msg) != messageSize(next) || binary.LittleEndian.Uint64(msg) != next {
+			m.wrong.Add(1)
+			return
+		}
+		m.back.Store(next + 1)
+	}
+	var err error
+	if m.Node, err = rdma.Open(c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if s := n.Stats(); s.BuffersLive != 0 {
+		if s := m.Stats(); s.BuffersLive != 0 {
 			t.Errorf("buffers left: %+v", s)
 		}
-		if err := n.Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
-		for end := time.Now().Add(5 * time.Second); descriptors() > before; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(p.patience); descriptors() > before; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("%d descriptors, %d before", descriptors(), before)
 				break
 			}
 		}
 	})
-	return n
+	return m
 }
+
+// messageSize varies from a few bytes to more than one queue pair's message.
+func messageSize(i uint64) int { return 8 + int(i%5)*700 + int(i%11)/10*40<<10 }
 
 func descriptors() int {
 	all, _ := os.ReadDir("/proc/self/fd")
 	return len(all)
 }
 
-func connect(t testing.TB, n *rdma.Node, addr string) *rdma.Peer {
+func (m *mirror) connect(t testing.TB, addr string) *rdma.Peer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	p, err := n.Connect(ctx, addr)
+	p, err := m.reach(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
+func (m *mirror) reach(addr string) (*rdma.Peer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.patience)
+	defer cancel()
+	return m.Connect(ctx, addr)
+}
+
 // read fetches the whole buffer. It fails the test if no outcome comes, or wrong bytes.
-func read(t testing.TB, n *rdma.Node, p *rdma.Peer, r rdma.Remote) error {
-	b, err := n.Alloc(int(r.Length))
+func (m *mirror) read(t testing.TB, p *rdma.Peer, r rdma.Remote) error {
+	b, err := m.Alloc(int(r.Length))
 	if err != nil {
 		t.Error(err)
 		return err
@@ -218,8 +215,8 @@ func read(t testing.TB, n *rdma.Node, p *rdma.Peer, r rdma.Remote) error {
 	p.Read([]rdma.Read{{Dst: b.Bytes(), Src: r}}, func(err error) { done <- err })
 	select {
 	case err = <-done:
-	case <-time.After(20 * time.Second):
-		t.Error("a read has no outcome after 20 s")
+	case <-time.After(m.patience):
+		t.Errorf("a read has no outcome after %v", m.patience)
 		<-done
 	}
 	if err == nil {
@@ -233,92 +230,23 @@ func read(t testing.TB, n *rdma.Node, p *rdma.Peer, r rdma.Remote) error {
 	return err
 }
 
-// proxy forwards TCP with harm. All fields may be changed while it runs.
-type proxy struct {
-	ln    net.Listener
-	to    string
-	delay atomic.Int64 // ns, each way
-	loss  atomic.Int64 // chunks per 1,000 that wait for a retransmission of 200 ms
-	hole  atomic.Bool  // nothing passes and nothing is closed
-	wait  sync.WaitGroup
-	end   chan struct{}
-}
-
-func newProxy(t testing.TB, to string) *proxy {
+// echo sends n messages more, and waits until all have come back, once and in order.
+func (m *mirror) echo(t testing.TB, p *rdma.Peer, n int) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	first := m.back.Load()
+	for i := range uint64(n) {
+		msg := make([]byte, messageSize(first+i))
+		binary.LittleEndian.PutUint64(msg, first+i)
+		if err := p.Send(msg); err != nil {
+			t.Fatal(err)
+		}
 	}
-	hostport, _, _ := strings.Cut(to, "#")
-	p := &proxy{ln: ln, to: hostport, end: make(chan struct{})}
-	p.wait.Add(1)
-	go p.run()
-	t.Cleanup(func() { close(p.end); ln.Close(); p.wait.Wait() })
-	return p
-}
-
-func (p *proxy) run() {
-	defer p.wait.Done()
-	for {
-		a, err := p.ln.Accept()
-		if err != nil {
-			return
+	for end := time.Now().Add(m.patience); m.back.Load() < first+uint64(n) && m.wrong.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) || p.Err() != nil {
+			t.Fatalf("%d of %d messages came back: %v", m.back.Load()-first, n, p.Err())
 		}
-		b, err := net.Dial("tcp", p.to)
-		if err != nil {
-			a.Close()
-			continue
-		}
-		p.wait.Add(3)
-		go p.pump(a, b)
-		go p.pump(b, a)
-		go func() { defer p.wait.Done(); <-p.end; a.Close(); b.Close() }()
 	}
-}
-
-// pump forwards one way, in order: what is sent later never overtakes.
-func (p *proxy) pump(from, to net.Conn) {
-	defer p.wait.Done()
-	defer from.Close()
-	defer to.Close()
-	type chunk struct {
-		due time.Time
-		b   []byte
-	}
-	queue := make(chan chunk, 4096)
-	p.wait.Add(1)
-	go func() {
-		defer p.wait.Done()
-		for c := range queue {
-			time.Sleep(time.Until(c.due))
-			for p.hole.Load() {
-				select {
-				case <-p.end:
-					return
-				case <-time.After(time.Millisecond):
-				}
-			}
-			if _, err := to.Write(c.b); err != nil {
-				return
-			}
-		}
-	}()
-	defer close(queue)
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		wait := time.Duration(p.delay.Load())
-		if rand.Int64N(1000) < p.loss.Load() {
-			wait += 200 * time.Millisecond
-		}
-		select {
-		case queue <- chunk{time.Now().Add(wait), bytes.Clone(buf[:n])}:
-		case <-p.end:
-			return
-		}
+	if w := m.wrong.Load(); w > 0 {
+		t.Errorf("%d messages came twice, out of order or with other bytes", w)
 	}
 }

@@ -1,0 +1,311 @@
+package nettest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// system is a deployment of three processes of bin/downbeat: scheduler, backend, and frontends that
+// send load. Real models run where ONNX Runtime is at hand, an emulated one elsewhere.
+type system struct {
+	*place
+	secret              string
+	models              []string // flags that name the models
+	scheduler, backend  *child
+	schedulerAt, backAt *place // nil: here
+	address             string // the scheduler's
+	rate                int
+	slo, span           time.Duration
+}
+
+func newSystem(t testing.TB, p *place) *system {
+	t.Helper()
+	if os.Getenv("DOWNBEAT_BIN") == "" {
+		t.Fatal("DOWNBEAT_BIN names no bin/downbeat; make test-net and make test-rdma do")
+	}
+	s := &system{place: p, secret: os.Getenv("DOWNBEAT_NETTEST_TOKEN"), rate: 60, slo: 2 * time.Second, span: 3 * time.Second}
+	if p.provider == "verbs" { // emulated processors
+		s.rate, s.slo, s.span = 8, 5*time.Second, 6*time.Second
+	}
+	if s.secret == "" {
+		s.secret = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(s.secret, []byte(token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, real := os.Getenv("DOWNBEAT_NETTEST_MODELS"), true // a guest has its own
+	if dir == "" {
+		dir, real = repository(t)
+	}
+	s.models = []string{"-models", dir, "-executors", "1"}
+	if !real {
+		t.Log("no ONNX Runtime here: the model is emulated")
+		s.models = []string{"-models", dir, "-emulate", "1"}
+	}
+	return s
+}
+
+// repository returns a directory of one model, and whether it is a real one.
+func repository(t testing.TB) (dir string, real bool) {
+	t.Helper()
+	const model = "vehicle-s"
+	if _, err := os.Stat(os.Getenv("ORT_LIB")); err == nil {
+		dir = t.TempDir()
+		if err := os.CopyFS(filepath.Join(dir, model), os.DirFS("../../models/"+model)); err == nil {
+			return dir, true
+		}
+	}
+	dir, err := filepath.Abs("testdata/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, false
+}
+
+func (s *system) run(t testing.TB, at *place, word string, args ...string) *child {
+	t.Helper()
+	args = append([]string{os.Getenv("DOWNBEAT_BIN"), word, "-token-file", s.secret, "-log-level", "info"}, args...)
+	return at.start(t, nil, args...)
+}
+
+// address of a place, or ours towards the other.
+func (s *system) at(p *place) string {
+	if p == nil {
+		return s.here
+	}
+	return p.ip
+}
+
+var listens = regexp.MustCompile(`address=(\S+)`)
+
+func (s *system) startScheduler(t testing.TB, at *place) {
+	t.Helper()
+	s.schedulerAt = at
+	s.scheduler = s.run(t, at, "scheduler", "-listen", s.at(at)+":0", "-metrics", "")
+	s.address = listens.FindStringSubmatch(s.scheduler.line(t, "scheduler listens"))[1]
+}
+
+func (s *system) startBackend(t testing.TB, at *place) {
+	t.Helper()
+	s.backAt = at
+	s.backend = s.run(t, at, "backend", append(s.models, "-name", "far", "-scheduler", s.address, "-data", s.at(at)+":0", "-provider", s.provider)...)
+	s.backend.line(t, "scheduler connected")
+}
+
+// load sends load from a process here.
+func (s *system) load(t testing.TB, span time.Duration) *child {
+	t.Helper()
+	s.backend.skip()
+	return s.run(t, nil, "load", "-scheduler", s.address, "-data", s.here+":0", "-provider", s.provider,
+		"-rate", strconv.Itoa(s.rate), "-duration", span.String(), "-slo", s.slo.String())
+}
+
+// flows waits until the backend reads from the newest frontend.
+func (s *system) flows(t testing.TB) {
+	t.Helper()
+	if said := s.backend.line(t, "peer connected"); !strings.Contains(said, "provider="+s.provider) {
+		t.Errorf("the inputs do not go by %s: %s", s.provider, said)
+	}
+}
+
+var sentLine = regexp.MustCompile(`sent (\d+) = (.*); generator`)
+
+// account waits for the load's end and checks that every request ended in an output or an outcome
+// that has a name. It returns how many were sent and how many served.
+func (s *system) account(t testing.TB, load *child) (sent, served int) {
+	t.Helper()
+	if code := load.code(t, s.patience); code != 0 {
+		t.Fatalf("load: exit code %d", code)
+	}
+	m := sentLine.FindStringSubmatch(load.text())
+	if m == nil {
+		t.Fatal("load printed no sum")
+	}
+	t.Log(m[0])
+	sent, _ = strconv.Atoi(m[1])
+	sum := 0
+	for part := range strings.SplitSeq(m[2], " + ") {
+		number, name, _ := strings.Cut(part, " ")
+		n, err := strconv.Atoi(number)
+		if err != nil || name == "" || strings.HasPrefix(name, "error") || name == "generator limit" {
+			t.Errorf("an outcome without a name: %q", part)
+		}
+		if sum += n; name == "served" {
+			served = n
+		}
+	}
+	if sum != sent || sent == 0 {
+		t.Errorf("%d sent, %d accounted for", sent, sum)
+	}
+	return sent, served
+}
+
+// serves checks that a fresh frontend is served.
+func (s *system) serves(t testing.TB) {
+	t.Helper()
+	var served int
+	for end := time.Now().Add(s.patience); served == 0; {
+		if _, served = s.account(t, s.load(t, time.Second)); served == 0 && time.Now().After(end) {
+			t.Fatal("nothing is served")
+		}
+	}
+}
+
+// stop ends both ends by SIGTERM: exit code 0 also means that no buffer and no registration is left.
+func (s *system) stop(t testing.TB) {
+	t.Helper()
+	for _, c := range []*child{s.backend, s.scheduler} {
+		c.signal(syscall.SIGTERM)
+		if code := c.code(t, s.patience); code != 0 {
+			t.Errorf("%s: exit code %d", c.cmd.Args, code)
+		}
+	}
+}
+
+// resources counts queue pairs and the like of our devices; "" without verbs.
+func (p *place) resources(t testing.TB) string {
+	t.Helper()
+	if p.provider != "verbs" {
+		return ""
+	}
+	out, err := (*place)(nil).command(nil, "rdma", "resource", "show").Output()
+	if err != nil {
+		t.Fatalf("rdma resource show: %v", err)
+	}
+	return string(out)
+}
+
+// nothingLeft waits until the devices hold what they held before.
+func (p *place) nothingLeft(t testing.TB, before string) {
+	t.Helper()
+	for end := time.Now().Add(p.patience); ; time.Sleep(20 * time.Millisecond) {
+		now := p.resources(t)
+		if now == before {
+			if before != "" {
+				t.Logf("left at the devices: %s", strings.ReplaceAll(strings.TrimSpace(now), "\n", ", "))
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("the devices still hold\n%s\nbefore it was\n%s", now, before)
+			return
+		}
+	}
+}
+
+// Scheduler and frontend here, backend on another host: every request is accounted for, the inputs go
+// by the provider asked for; so again when the backend is killed under load and comes back. A
+// frontend that is killed leaves no trace at the others.
+func TestNetThreeProcesses(t *testing.T) {
+	p := newPlace(t)
+	before := p.resources(t)
+	s := newSystem(t, p)
+	s.startScheduler(t, nil)
+	s.startBackend(t, p)
+	reads := p.countReads(t)
+	load := s.load(t, s.span)
+	s.flows(t)
+	sent, served := s.account(t, load)
+	if served == 0 {
+		t.Error("nothing was served")
+	}
+	reads.check(t, int64(served)*3/4) // the first ones went over the byte stream
+
+	load = s.load(t, 2*s.span)
+	s.flows(t)
+	time.Sleep(s.span / 2)
+	s.backend.kill()
+	<-s.backend.ended
+	time.Sleep(s.span / 4)
+	s.startBackend(t, p)
+	if again, _ := s.account(t, load); again < sent {
+		t.Errorf("%d sent, %d in half the time", again, sent)
+	}
+	load = s.load(t, time.Minute)
+	s.flows(t)
+	load.kill()
+	<-load.ended
+	s.serves(t)
+	s.stop(t)
+	p.nothingLeft(t, before)
+}
+
+// The control links and the data plane over a bad network, and through a partition: every request
+// ends, and once it is healed requests are served again.
+func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
+	bad := harm{delay: 5 * time.Millisecond, jitter: 2 * time.Millisecond, loss: 2, duplicate: 1, reorder: 10}
+	for name, far := range map[string]func(t *testing.T, s *system, p *place){
+		"backend far":               func(t *testing.T, s *system, p *place) { s.startScheduler(t, nil); s.startBackend(t, p) },
+		"scheduler and backend far": func(t *testing.T, s *system, p *place) { s.startScheduler(t, p); s.startBackend(t, p) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRoughPlace(t)
+			if p.kind == "hosts" {
+				t.Skip("the orders to the other machine take the same way")
+			}
+			if p.kind == "wire" && name == "backend far" {
+				t.Skip("one way does where processors are emulated")
+			}
+			before := p.resources(t)
+			s := newSystem(t, p)
+			far(t, s, p)
+			p.hurt(t, bad)
+			load := s.load(t, s.span)
+			s.flows(t)
+			s.account(t, load)
+			load = s.load(t, 2*s.span)
+			s.flows(t)
+			p.cut(t)
+			time.Sleep(s.span)
+			p.heal(t)
+			s.account(t, load)
+			s.serves(t)
+			s.stop(t)
+			p.nothingLeft(t, before)
+			if p.tun != nil {
+				p.tun.check(t, bad)
+			}
+		})
+	}
+}
+
+// Ten thousand silent connections at the scheduler: the sessions that are there go on.
+func TestNetTenThousandConnectionsAtTheScheduler(t *testing.T) {
+	p := newPlace(t)
+	if p.kind != "namespaces" {
+		t.Skip("it concerns TCP alone")
+	}
+	s := newSystem(t, p)
+	s.startScheduler(t, nil)
+	s.startBackend(t, p)
+	load := s.load(t, s.span)
+	s.flows(t)
+	text, _ := json.Marshal(crowd{To: s.address, Many: 10_000})
+	mob := p.start(t, []string{crowdEnv + "=" + string(text)}, "")
+	t.Log(mob.line(t, "{"))
+	if sent, served := s.account(t, load); served == 0 {
+		t.Errorf("%d sent, none served", sent)
+	}
+	s.serves(t) // once those without a handshake have been turned away
+	mob.in.Close()
+	s.stop(t)
+}
+
+// A provider that is pinned and not there is an error that says so, and an exit code.
+func TestNetProcessPinnedToWhatIsNotThere(t *testing.T) {
+	p := newPlace(t)
+	s := newSystem(t, p)
+	s.startScheduler(t, nil)
+	c := s.run(t, nil, "backend", append(s.models, "-scheduler", s.address, "-data", "127.0.0.1:0", "-provider", "verbs")...)
+	if code := c.code(t, p.patience); code == 0 || !strings.Contains(c.text(), "not supported") {
+		t.Errorf("exit code %d, it said %s", code, fmt.Sprintf("%.300s", c.text()))
+	}
+}
