@@ -197,14 +197,18 @@ func (b *Backend) Execute(batches []wire.Execute) {
 		e := &batches[i]
 		if err := b.check(e); err != nil {
 			b.log.Error("batch refused", "batch", e.Batch, "err", err)
-			b.refuse(e, 0)
+			b.refuse(e, sched.ExecutionFailed, 0)
 			continue
 		}
 		g := b.gpus[e.GPU]
 		b.live.Add(1)
-		if g.sick() || !g.accept(e, now, session) {
+		switch {
+		case g.sick():
 			b.live.Add(-1)
-			b.refuse(e, g.pause())
+			b.refuse(e, sched.BackendLost, g.pause())
+		case !g.accept(e, now, session):
+			b.live.Add(-1)
+			b.refuse(e, sched.ExecutionFailed, g.pause())
 		}
 	}
 }
@@ -221,13 +225,14 @@ func (b *Backend) check(e *wire.Execute) error {
 	return nil
 }
 
-// refuse fails a batch that was not accepted. The link's goroutine only.
-func (b *Backend) refuse(e *wire.Execute, pause time.Duration) {
+// refuse fails a batch that was not accepted, or gives it back (BackendLost), which frontends are not told.
+// The link's goroutine only.
+func (b *Backend) refuse(e *wire.Execute, reason sched.Reason, pause time.Duration) {
 	b.refused = b.refused[:0]
 	for i, it := range e.Items {
-		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: uint8(sched.ExecutionFailed)})
-		if p := b.peers.find(it.Frontend); p != nil {
-			h := wire.ResultHeader{ID: it.ID, Reason: uint8(sched.ExecutionFailed)}
+		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: uint8(reason)})
+		if p := b.peers.find(it.Frontend); p != nil && reason != sched.BackendLost {
+			h := wire.ResultHeader{ID: it.ID, Reason: uint8(reason)}
 			if p.conn.Load() != nil || !p.owe(h) {
 				_ = p.send([][]byte{h.Append(nil)}) // Done tells it too
 			}

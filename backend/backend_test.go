@@ -300,17 +300,14 @@ func TestHang(t *testing.T) {
 	b, _ := r.batch(2, 1)
 	r.Execute([]wire.Execute{a, b})
 	for i, e := range []wire.Execute{a, b} {
-		r.checkReason(e.Items[0].ID, sched.ExecutionFailed)
-		if d, _ := r.sched.wait(uint64(i + 1)); d.FreeIn <= 0 {
-			t.Errorf("done %+v, want the scheduler to be kept away", d)
-		}
+		r.checkGivenBack(uint64(i+1), e)
 	}
 	if !r.Stats()[0].Hung {
 		t.Error("stats do not tell that the GPU hangs")
 	}
 	c, _ := r.batch(3, 1)
 	r.Execute([]wire.Execute{c})
-	r.checkReason(c.Items[0].ID, sched.ExecutionFailed)
+	r.checkGivenBack(3, c)
 	r.emus[0].Inject(emu.Fault{})
 	close(release)
 	for end := time.Now().Add(patience); r.Stats()[0].Hung && time.Now().Before(end); {
@@ -334,10 +331,7 @@ func TestGPULost(t *testing.T) {
 	for i := range uint64(3) {
 		e, _ := r.batch(i, 1)
 		r.Execute([]wire.Execute{e})
-		r.checkReason(e.Items[0].ID, sched.ExecutionFailed)
-		if d, _ := r.sched.wait(i); d.FreeIn <= 0 {
-			t.Errorf("done %+v, want the scheduler to be kept away", d)
-		}
+		r.checkGivenBack(i, e)
 	}
 	e, inputs := r.batch(9, 1)
 	e.GPU = 1

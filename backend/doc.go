@@ -21,11 +21,12 @@
 //
 //	B1  Every request of an accepted order ends once: by its output or by a reason, sent to its
 //	    frontend and, as a failure, told in Done. Only what had not started when the link was lost
-//	    is forgotten: the scheduler gives it to others.
+//	    is forgotten, and what a GPU held that is lost or hangs is given back in Done (BackendLost):
+//	    the scheduler gives it to others.
 //	B2  A row that cannot be fetched fails alone.
 //	B3  A slot is used again only after the last read into it and the last send from it.
-//	B4  Nobody waits for ever: fetches end by the batch's deadlines, and a GPU that hangs fails what
-//	    it holds and what comes, until it answers again.
+//	B4  Nobody waits for ever: fetches end by the batch's deadlines, and a GPU that hangs gives
+//	    back what it holds and what comes, until it answers again.
 //	B5  Fetch, execute and reply allocate nothing after warm-up.
 //
 // Concurrency: a Backend's exported methods may be called from any goroutine; the events of the

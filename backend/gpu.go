@@ -40,7 +40,7 @@ type gpu struct {
 	slots   []*device.Slot // free
 	orders  []*order       // free
 	line    []*order       // waiting for a slot, oldest first
-	running *order         // in Execute; nil once the watchdog has failed it
+	running *order         // in Execute; nil once the watchdog has given it back
 	dueBy   time.Duration  // when running counts as hanging
 	buffers []*rdma.Buffer // the slots' memory
 
@@ -181,7 +181,7 @@ func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
 	case o.session != b.session.Load():
 		o.fail(sched.BackendLost)
 	case g.lost.Load():
-		o.fail(sched.ExecutionFailed)
+		o.fail(sched.BackendLost)
 	case o.began+usually(o.model, o.rows) > o.lastDeadline():
 		o.fail(sched.DeadlineCannotBeMet)
 	default:
@@ -320,12 +320,16 @@ func (g *gpu) execute(o *order) (answered bool) {
 	if err == nil {
 		return answered
 	}
-	if !answered {
-		o.fail(sched.ExecutionFailed)
-	}
 	b.log.Error("batch failed", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "err", err)
-	if errors.Is(err, device.ErrLost) && !g.lost.Swap(true) {
-		b.log.Error("GPU lost: it serves nothing until the backend is started again", "gpu", g.name)
+	reason := sched.ExecutionFailed
+	if errors.Is(err, device.ErrLost) {
+		reason = sched.BackendLost
+		if !g.lost.Swap(true) {
+			b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
+		}
+	}
+	if !answered {
+		o.fail(reason)
 	}
 	return answered
 }

@@ -270,6 +270,21 @@ func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
 	return d
 }
 
+// checkGivenBack wants a batch to be left to others: Done says so, its frontend is told nothing, and the
+// scheduler is kept away from the GPU.
+func (r *rig) checkGivenBack(batch uint64, e wire.Execute) {
+	r.t.Helper()
+	d := r.checkFailures(batch, wire.ItemFailure{Reason: uint8(sched.BackendLost)})
+	if d.FreeIn <= 0 {
+		r.t.Errorf("done %+v, want the scheduler to be kept away", d)
+	}
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	if a, told := r.front.answers[e.Items[0].ID]; told {
+		r.t.Errorf("request %d was told %v, its scheduler gives it to others", e.Items[0].ID, sched.Reason(a.Reason))
+	}
+}
+
 func (r *rig) drain() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

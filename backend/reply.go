@@ -30,7 +30,8 @@ func (g *gpu) replyAll() {
 }
 
 // reply sends every output and reason of o, then Done, and gives up its claim on o. Once the session
-// is lost only outputs are sent: what failed here may be served elsewhere.
+// is lost only outputs are sent: what failed here may be served elsewhere. Of a GPU that is lost only
+// Done tells: the scheduler gives its requests to others.
 func (r *replier) reply(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
@@ -43,7 +44,7 @@ func (r *replier) reply(o *order) {
 		}
 		c.failed[it.reason].Add(1)
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: uint8(it.reason)})
-		if live && it.peer != nil {
+		if live && it.peer != nil && it.reason != sched.BackendLost {
 			h := wire.ResultHeader{ID: it.id, Reason: uint8(it.reason)}
 			if it.peer.conn.Load() == nil && it.peer.owe(h) {
 				continue

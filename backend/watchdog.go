@@ -39,7 +39,7 @@ func (g *gpu) unwatch() (taken bool) {
 	return taken
 }
 
-// watchdog fails what a hanging GPU holds, until stop is closed. One goroutine per backend.
+// watchdog gives back what a hanging GPU holds, until stop is closed. One goroutine per backend.
 func (b *Backend) watchdog() {
 	defer b.wait.Done()
 	repliers := make([]*replier, len(b.gpus))
@@ -73,9 +73,9 @@ func (g *gpu) rescue(r *replier) {
 	}
 	g.mu.Unlock()
 	if o != nil {
-		g.backend.log.Error("GPU hangs: its batches fail until it answers again", "gpu", g.name, "model", o.model.Name,
+		g.backend.log.Error("GPU hangs: others get its requests until it answers again", "gpu", g.name, "model", o.model.Name,
 			"rows", o.rows, "profile", o.model.Profile.Exec(o.rows))
-		o.fail(sched.ExecutionFailed)
+		o.fail(sched.BackendLost)
 		r.reply(o)
 	}
 	for g.hung.Load() {
@@ -85,7 +85,7 @@ func (g *gpu) rescue(r *replier) {
 				return // closed
 			}
 			g.cancelFetch(o)
-			o.fail(sched.ExecutionFailed)
+			o.fail(sched.BackendLost)
 			r.reply(o)
 		default:
 			return
