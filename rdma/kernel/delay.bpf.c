@@ -11,8 +11,9 @@ typedef __u64 u64;
 
 enum { FLAG_RETRANS = 1 << 1, FLAG_RTT = 1 << 3 };
 
-// The two fields that we need, found by name in the running kernel (CO-RE).
+// The fields that we need, found by name in the running kernel (CO-RE).
 struct task_struct {
+	unsigned int __state; // since Linux 5.14
 	int pid;
 	int tgid;
 } __attribute__((preserve_access_index));
@@ -109,11 +110,17 @@ int thread_woken(struct bpf_raw_tracepoint_args *ctx) { return became_ready((str
 SEC("raw_tp/sched_wakeup_new")
 int thread_new(struct bpf_raw_tracepoint_args *ctx) { return became_ready((struct task_struct *)ctx->args[0]); }
 
-// sched_switch(preempt, prev, next): prev stays ready if it was preempted; next ran out of its wait.
+// stays_ready tells whether a thread that gives up its processor wants it back at once: it was
+// preempted in the kernel, or its time was up while it ran in user space (that one is still running).
+static __always_inline int stays_ready(u64 preempted, struct task_struct *t) {
+	return preempted || (bpf_core_field_exists(t->__state) && BPF_CORE_READ(t, __state) == 0);
+}
+
+// sched_switch(preempt, prev, next): next ran out of its wait.
 SEC("raw_tp/sched_switch")
 int thread_switched(struct bpf_raw_tracepoint_args *ctx) {
 	struct task_struct *prev = (struct task_struct *)ctx->args[1], *next = (struct task_struct *)ctx->args[2];
-	if (ctx->args[0]) became_ready(prev);
+	if (stays_ready(ctx->args[0], prev)) became_ready(prev);
 	u32 pid = BPF_CORE_READ(next, pid);
 	u64 *since = bpf_map_lookup_elem(&ready, &pid);
 	if (!since) return 0;

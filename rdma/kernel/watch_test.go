@@ -2,18 +2,75 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
+
+// roleEnv makes this process one that is watched, or one without privileges.
+const roleEnv = "DOWNBEAT_KERNELTEST"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleEnv) {
+	case "crowd": // more threads than processors
+		var one unix.CPUSet
+		unix.SchedGetaffinity(0, &one)
+		first := 0
+		for !one.IsSet(first) {
+			first++
+		}
+		one.Zero()
+		one.Set(first)
+		runtime.GOMAXPROCS(4)
+		for range 4 {
+			go func() {
+				runtime.LockOSThread()
+				unix.SchedSetaffinity(0, &one)
+				for {
+				}
+			}()
+		}
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	case "nobody":
+		if err := syscall.Setuid(65534); err != nil {
+			fmt.Println(err)
+			os.Exit(2)
+		}
+		_, err := Open(nil, nil)
+		fmt.Println(errors.Is(err, ErrNotPermitted), err)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// role prepares a process of its own.
+func role(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(exe)
+	c.Env = append(os.Environ(), roleEnv+"="+name)
+	return c
+}
 
 // watch opens a Watch, or skips where the kernel does not let us.
 func watch(t *testing.T, ports []uint16, processes []int) *Watch {
 	t.Helper()
 	w, err := Open(ports, processes)
-	if errors.Is(err, ErrNotPermitted) {
+	if errors.Is(err, ErrNotPermitted) && os.Getenv("DOWNBEAT_REQUIRE_KERNEL") == "" {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -85,6 +142,98 @@ func TestOtherConnectionsAreLeftAlone(t *testing.T) {
 	s.Close()
 	if r, err := w.Read(); err != nil || r.RTT.Count != 0 || r.Wait.Count != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Four threads that want one processor: that is what makes the tail, and the verdict says so.
+func TestWatchSeesThatProcessorsAreShort(t *testing.T) {
+	c := role(t, "crowd")
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.Close(); c.Process.Kill(); c.Wait() }()
+	w := watch(t, nil, []int{c.Process.Pid})
+	var r Report
+	for end := time.Now().Add(20 * time.Second); r.Wait.Count < 50 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if r, err = w.Read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each waits for three others' turns: that is the common case, not the rare one.
+	if r.Wait.Count < 50 || r.Wait.P99 < time.Millisecond || !strings.Contains(r.Verdict(), "processors are short") {
+		t.Errorf("%+v: %s", r, r.Verdict())
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	slow, quick := Delay{Count: 1000, P999: 20 * time.Millisecond}, Delay{Count: 1000, P999: 50 * time.Microsecond}
+	for want, r := range map[string]Report{
+		"nothing was seen":    {},
+		"the network loses":   {RTT: slow, Wait: quick, Retransmits: 3},
+		"the network is slow": {RTT: slow, Wait: quick},
+		"processors are":      {RTT: quick, Wait: slow},
+		"neither":             {RTT: quick, Wait: quick},
+	} {
+		if got := r.Verdict(); !strings.Contains(got, want) {
+			t.Errorf("%+v: %q, want %q", r, got, want)
+		}
+	}
+}
+
+func TestOpenWithoutPrivileges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if _, err := Open(nil, nil); !errors.Is(err, ErrNotPermitted) {
+			t.Errorf("got %v", err)
+		}
+		return
+	}
+	out, err := role(t, "nobody").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "true ") || !strings.Contains(string(out), "root") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// After Close the kernel holds none of our programs: nothing goes on being measured.
+func TestCloseDetaches(t *testing.T) {
+	w, err := Open([]uint16{1}, nil)
+	if errors.Is(err, ErrNotPermitted) && os.Getenv("DOWNBEAT_REQUIRE_KERNEL") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []ebpf.ProgramID
+	for _, p := range []*ebpf.Program{w.objects.TcpDelay, w.objects.ThreadWoken, w.objects.ThreadNew, w.objects.ThreadSwitched} {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, ok := info.ID()
+		if !ok {
+			t.Skip("the kernel tells no program ids")
+		}
+		ids = append(ids, id)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) { // the kernel frees them later
+			p, err := ebpf.NewProgramFromID(id)
+			if errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if err == nil {
+				p.Close()
+			}
+			if time.Now().After(end) {
+				t.Fatalf("program %d is still there: %v", id, err)
+			}
+		}
 	}
 }
 
