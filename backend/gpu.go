@@ -307,6 +307,19 @@ func (g *gpu) takeSlot() *device.Slot {
 	return s
 }
 
+// failUnanswered ends the requests whose packed rows have no output.
+func (o *order) failUnanswered() {
+	for i := range o.items {
+		it := &o.items[i]
+		if it.reason != sched.ReasonNone {
+			continue
+		}
+		if _, ok := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))); !ok {
+			it.reason = sched.ExecutionFailed
+		}
+	}
+}
+
 // execute runs the batch. It reports whether the watchdog answered it meanwhile.
 func (g *gpu) execute(o *order) (answered bool) {
 	b := g.backend
@@ -318,6 +331,9 @@ func (g *gpu) execute(o *order) (answered bool) {
 		o.ended = ended
 	}
 	if err == nil {
+		if o.model.Varies && !answered {
+			o.failUnanswered()
+		}
 		return answered
 	}
 	b.log.Error("batch failed", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "err", err)

@@ -113,7 +113,7 @@ func (o *order) fail(r sched.Reason) {
 func (o *order) fetch() {
 	for i := range o.items {
 		it := &o.items[i]
-		if it.peer == nil || int(it.input.Length) != o.model.InBytes {
+		if it.peer == nil || !o.model.Takes(int(it.input.Length)) {
 			continue
 		}
 		if it.group == nil {
@@ -148,10 +148,16 @@ func (o *order) plan(first int) {
 	g.over.Store(false)
 	for i := first; i < len(o.items); i++ {
 		it := &o.items[i]
-		if it.peer != g.peer || int(it.input.Length) != o.model.InBytes {
+		if it.peer != g.peer || !o.model.Takes(int(it.input.Length)) {
 			continue
 		}
 		it.group = g
+		if o.model.Varies {
+			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // it takes that many
+			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote{Key: it.input.Key, Offset: it.input.Offset, Length: it.input.Length}})
+			o.rowOf = append(o.rowOf, int32(i))
+			continue
+		}
 		for k := range o.model.Inputs {
 			t := &o.model.Inputs[k]
 			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"downbeat.dev/backend/device"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -69,7 +70,15 @@ func (r *replier) send(p *peer, parts [][]byte) {
 
 // output makes the message of a row that was executed.
 func (r *replier) output(o *order, it *item) [][]byte {
-	r.header = wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began)}.Append(r.header[:0])
+	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began)}
+	if o.model.Varies {
+		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // there: gpu.execute has looked
+		h.Output = uint32(len(out))
+		r.header = h.Append(r.header[:0])
+		r.parts = append(r.parts[:0], r.header, out)
+		return r.parts
+	}
+	r.header = h.Append(r.header[:0])
 	r.parts = append(r.parts[:0], r.header)
 	for k := range o.model.Outputs {
 		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
@@ -126,6 +135,7 @@ type Stats struct {
 	Busy, Fetch, Wait time.Duration // summed over batches
 	Failed            [sched.ReasonCount]uint64
 	Lost, Hung        bool
+	Memory            device.Memory // zero where the executor keeps no models
 }
 
 // Stats returns one entry per GPU.
@@ -137,6 +147,9 @@ func (b *Backend) Stats() []Stats {
 			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load()}
 		for i := range c.failed {
 			s.Failed[i] = c.failed[i].Load()
+		}
+		if m, ok := g.executor.(device.Resident); ok {
+			s.Memory = m.Memory()
 		}
 		all = append(all, s)
 	}

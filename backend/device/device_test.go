@@ -85,10 +85,43 @@ func TestBatchMaxIsBounded(t *testing.T) {
 	}
 }
 
+func TestPackedRows(t *testing.T) {
+	m, err := device.NewModel(source(4, tensor("text", "BYTES", 2), tensor("y", "FP32", 3)), 0, 32<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.Varies || len(m.Inputs) != 1 || len(m.Outputs) != 1 || m.InParts[0].Name != "text" || m.OutParts[0].Bytes != 12 {
+		t.Fatalf("%+v", m)
+	}
+	if m.Takes(0) || !m.Takes(1) || !m.Takes(m.InBytes) || m.Takes(m.InBytes+1) {
+		t.Error("payloads of 1 byte to InBytes must fit, no others")
+	}
+	s := device.NewSlot(0, make([]byte, device.SlotBytes([]*device.Model{m})))
+	row := s.InputRow(m, 0, 3)
+	in, err := device.SetPacked(row, 5)
+	if err != nil || len(in) != 5 || cap(in) != 5 {
+		t.Fatalf("%d of %d bytes, %v", len(in), cap(in), err)
+	}
+	copy(in, "hello")
+	s.CopyRow(m, 1, s, 3)
+	if got, ok := device.Packed(s.InputRow(m, 0, 1)); !ok || string(got) != "hello" {
+		t.Errorf("%q %v", got, ok)
+	}
+	if _, err := device.SetPacked(row, m.InBytes+1); err == nil {
+		t.Error("a payload larger than the room must be refused")
+	}
+	if device.SetNoOutput(row); len(row) == 0 {
+		t.Error("no row")
+	}
+	if _, ok := device.Packed(row); ok {
+		t.Error("a row without an output must say so")
+	}
+}
+
 func TestNewModelRefuses(t *testing.T) {
 	good := tensor("x", "FP32", 1)
 	for want, m := range map[string]*repo.Model{
-		`input "text": datatype BYTES`:     source(1, tensor("text", "BYTES", 1), good),
+		`input "text": datatype TEXT`:      source(1, tensor("text", "TEXT", 1), good),
 		`output "y": shape [0 3]`:          source(1, good, tensor("y", "FP32", 0, 3)),
 		`input "huge": shape [4294967296`:  source(1, tensor("huge", "FP32", 1<<32, 1<<32), good),
 		"one row takes 2000064 bytes, the": source(4, tensor("large", "UINT8", 2_000_000), good),

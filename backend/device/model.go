@@ -18,7 +18,7 @@ const tensorBytesMax = 1 << 30
 type Tensor struct {
 	wire.Tensor         // as clients see it, without the batch dimension
 	Graph       []int64 // the shape that the graph has, without the batch dimension
-	Bytes       int     // of one row
+	Bytes       int     // of one row; 0: BYTES, whose size varies
 	Offset      int     // of this tensor within a row's payload
 	base        int     // of row 0 within a slot
 }
@@ -34,15 +34,19 @@ type Model struct {
 	BatchMax int
 	Inputs   []Tensor
 	Outputs  []Tensor
-	InBytes  int              // payload of a row: all inputs
-	OutBytes int              // payload of a row: all outputs
-	Profile  *profile.Profile // ℓ(b) on this host; nil until measured
-	Source   *repo.Model      // where it was read
-	bytes    int              // of a slot
+	InBytes  int // payload of a row: all inputs; the most if it varies
+	OutBytes int // payload of a row: all outputs; the most if it varies
+	// Varies says that a tensor is BYTES. Inputs and Outputs then hold one packed tensor each, of what
+	// InParts and OutParts name; see Packed.
+	Varies            bool
+	InParts, OutParts []Tensor
+	Profile           *profile.Profile // ℓ(b) on this host; nil until measured
+	Source            *repo.Model      // where it was read
+	bytes             int              // of a slot
 }
 
 var elementBytes = map[string]int{
-	"BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2,
+	"BYTES": 0, "BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2,
 	"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8,
 }
 
@@ -59,6 +63,11 @@ func NewModel(m *repo.Model, batchMax, slotBytes int) (*Model, error) {
 	}
 	if d.Outputs, d.OutBytes, err = tensors(m.Outputs, m.GraphOutput); err != nil {
 		return nil, fmt.Errorf("model %s version %s: output %w", m.Name, m.Version, err)
+	}
+	if varies(m.Inputs) || varies(m.Outputs) {
+		d.Varies, d.InParts, d.OutParts = true, d.Inputs, d.Outputs
+		d.Inputs, d.InBytes = pack(d.InBytes)
+		d.Outputs, d.OutBytes = pack(d.OutBytes)
 	}
 	for d.BatchMax > 1 && d.layout() > slotBytes {
 		d.BatchMax = max(1, min(d.BatchMax-1, slotBytes/(d.InBytes+d.OutBytes)))
@@ -82,10 +91,10 @@ func tensors(in []wire.Tensor, graph func(int) []int64) ([]Tensor, int, error) {
 	for i, t := range in {
 		size, ok := elementBytes[t.Datatype]
 		if !ok {
-			return nil, 0, fmt.Errorf("%q: datatype %s: backends run tensors of a fixed size only (FP32, FP16, INT32, INT64, UINT8, BOOL and the like)", t.Name, t.Datatype)
+			return nil, 0, fmt.Errorf("%q: datatype %s: want one of the protocol's, such as FP32, INT64 or BYTES", t.Name, t.Datatype)
 		}
 		for _, n := range t.Shape {
-			if n < 1 || n > int64(tensorBytesMax/size) {
+			if n < 1 || n > int64(tensorBytesMax/max(size, 1)) {
 				return nil, 0, fmt.Errorf("%q: shape %v: want dimensions above 0 and at most %d bytes", t.Name, t.Shape, tensorBytesMax)
 			}
 			size *= int(n)

@@ -112,6 +112,9 @@ func (e *Executor) compile(m *device.Model) (accel.Program, error) {
 		return nil, errors.New("the model has no profile to emulate it by; give alpha_ms and beta_ms, or measure it with: downbeat profile")
 	}
 	old := *e.models.Load()
+	if m.Varies {
+		return nil, errors.New("BYTES tensors: an emulated GPU answers tensors of a fixed size only")
+	}
 	p := &program{e: e, model: m, number: uint32(len(old)), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
 	all := append(old[:len(old):len(old)], p)
 	e.models.Store(&all)

@@ -10,7 +10,10 @@
 //	O1  A model is loaded only if every tensor of its configuration is in the graph with the same
 //	    datatype and shape, and the graph needs no other input.
 //	O2  Executors of one Runtime share a model's session, so its weights are in memory once.
-//	O3  Execute creates no tensor, binding or Go object.
+//	O3  Execute creates no tensor, binding or Go object, but for models with BYTES tensors: ONNX
+//	    Runtime owns strings, so those are copied in and out.
+//	O4  A row of a BYTES model that cannot be run, or whose output has no room, is marked and harms no
+//	    other row of its batch.
 package ort
 
 import (

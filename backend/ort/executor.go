@@ -23,6 +23,7 @@ type loaded struct {
 	session *session
 	slots   [][]*onnx.IoBinding // [slot][rows-1]
 	values  []onnx.Value        // what the bindings refer to
+	packed  *packed             // nil: every tensor has a fixed size and is bound where it lies in the slots
 }
 
 // Load opens m's session, if no executor of the runtime has, binds it to every slot at every batch
@@ -41,6 +42,10 @@ func (e *Executor) Load(m *device.Model, slots []*device.Slot) error {
 		return fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
 	l := &loaded{session: sess}
+	if m.Varies {
+		l.packed, err = l.bindPacked(m)
+		slots = nil
+	}
 	for _, s := range slots {
 		bindings := make([]*onnx.IoBinding, m.BatchMax)
 		l.slots = append(l.slots, bindings)
@@ -98,7 +103,7 @@ const warmUpMax = 3 * time.Second
 // kernels, memory patterns and arena ready. Executors that share the session need only the ends.
 func (e *Executor) warmUp(m *device.Model, l *loaded, slots []*device.Slot) error {
 	if len(slots) == 0 {
-		return nil
+		return l.warmUpPacked(m)
 	}
 	for k := range m.Inputs {
 		clear(slots[0].Input(m, k, m.BatchMax))
@@ -123,6 +128,9 @@ func (e *Executor) Execute(b device.Batch) error {
 	if l == nil {
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
+	if l.packed != nil {
+		return l.executePacked(b)
+	}
 	if err := l.session.RunWithBinding(l.slots[b.Slot.Index][b.Rows-1]); err != nil {
 		return fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, err)
 	}
@@ -140,6 +148,9 @@ func (e *Executor) free(l *loaded) error {
 	}
 	for _, v := range l.values {
 		errs = append(errs, v.Destroy())
+	}
+	if l.packed != nil {
+		errs = append(errs, l.packed.free())
 	}
 	return errors.Join(append(errs, e.runtime.release(l.session))...)
 }

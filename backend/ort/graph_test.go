@@ -40,6 +40,19 @@ func writeModel(t testing.TB, name string, batchMax int, g *onnx.Builder, in, ou
 		Inputs: in, Outputs: out, ONNXPath: path, VersionDir: filepath.Dir(path), Config: c}
 }
 
+// rewrite changes a stored graph.
+func rewrite(t testing.TB, path string, change func(*onnx.Model)) {
+	t.Helper()
+	m, err := onnx.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(m)
+	if err := os.WriteFile(path, m.Marshal(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func layout(t testing.TB, m *repo.Model) *device.Model {
 	t.Helper()
 	d, err := device.NewModel(m, 0, devicetest.SlotBytesMax)

@@ -18,7 +18,7 @@ var datatypes = map[string]onnx.TensorElementDataType{
 	"INT32": onnx.TensorElementDataTypeInt32, "UINT64": onnx.TensorElementDataTypeUint64,
 	"INT64": onnx.TensorElementDataTypeInt64, "FP16": onnx.TensorElementDataTypeFloat16,
 	"BF16": onnx.TensorElementDataTypeBFloat16, "FP32": onnx.TensorElementDataTypeFloat,
-	"FP64": onnx.TensorElementDataTypeDouble,
+	"FP64": onnx.TensorElementDataTypeDouble, "BYTES": onnx.TensorElementDataTypeString,
 }
 
 // datatypeName is the Open Inference Protocol's name of an ONNX datatype.
@@ -42,14 +42,18 @@ func checkGraph(path string, m *device.Model) error {
 	if err != nil {
 		return fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
 	}
-	if err := checkTensors(m, "input", m.Inputs, inputs); err != nil {
+	wantIn, wantOut := m.Inputs, m.Outputs
+	if m.Varies {
+		wantIn, wantOut = m.InParts, m.OutParts
+	}
+	if err := checkTensors(m, "input", wantIn, inputs); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := checkTensors(m, "output", m.Outputs, outputs); err != nil {
+	if err := checkTensors(m, "output", wantOut, outputs); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	for _, in := range inputs {
-		if find(m.Inputs, in.Name) == nil {
+		if find(wantIn, in.Name) == nil {
 			return fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
 		}
 	}

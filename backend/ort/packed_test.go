@@ -1,0 +1,112 @@
+//go:build cgo
+
+package ort
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/wire"
+)
+
+// words takes two words and three numbers. It gives the words twice over, each word's place in a
+// list, and the numbers as they came.
+func words(t testing.TB, batchMax int) *device.Model {
+	g := onnx.NewBuilder("words")
+	text := g.Input("text", onnx.String, onnx.Batched(2))
+	count := g.Input("count", onnx.Int32, onnx.Batched(3))
+	g.Output("twice", g.Node("Concat", []string{text, text}, onnx.Int("axis", 1)), onnx.String, onnx.Batched(4))
+	g.Output("copy", g.Node("Identity", []string{count}), onnx.Int32, onnx.Batched(3))
+	in := []wire.Tensor{tensor("text", "BYTES", 2), tensor("count", "INT32", 3)}
+	out := []wire.Tensor{tensor("twice", "BYTES", 4), tensor("copy", "INT32", 3)}
+	return layout(t, writeModel(t, "words", batchMax, g, in, out))
+}
+
+func payload(numbers string, texts ...string) string {
+	var b []byte
+	for _, s := range texts {
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
+	}
+	return string(b) + numbers
+}
+
+func TestBytes(t *testing.T) {
+	m := words(t, 4)
+	e := openRuntime(t).Executor()
+	defer e.Close()
+	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
+	const none = "\x00no output"
+	large := strings.Repeat("x", m.OutBytes/2)
+	for name, batch := range map[string][][2]string{
+		"one":     {{payload("123456789012", "word", "ⅻ"), payload("123456789012", "word", "ⅻ", "word", "ⅻ")}},
+		"empty":   {{payload("abcdefghijkl", "", ""), payload("abcdefghijkl", "", "", "", "")}},
+		"several": {{payload("aaaaaaaaaaaa", "a", "b"), payload("aaaaaaaaaaaa", "a", "b", "a", "b")}, {payload("cccccccccccc", "cc", "dd"), payload("cccccccccccc", "cc", "dd", "cc", "dd")}},
+		"bad rows harm no other": {
+			{"", none},
+			{payload("aaaaaaaaaaaa", "a", "b"), payload("aaaaaaaaaaaa", "a", "b", "a", "b")},
+			{payload("aaaaaaaaaaaa", "zero\x00byte", "b"), none},
+			{payload("aaaaaaaaaaaa", "c", "d"), payload("aaaaaaaaaaaa", "c", "d", "c", "d")},
+		},
+		"cut":      {{payload("aaaaaaaaaaa", "a", "b"), none}, {"\xff\xff\xff\xffabc", none}},
+		"tail":     {{payload("aaaaaaaaaaaaa", "a", "b"), none}},
+		"no room":  {{payload("aaaaaaaaaaaa", large, ""), none}},
+		"not UTF8": {{payload("aaaaaaaaaaaa", "\xff", "b"), payload("aaaaaaaaaaaa", "\xff", "b", "\xff", "b")}},
+	} {
+		s := slots[1]
+		for i, c := range batch {
+			row, err := device.SetPacked(s.InputRow(m, 0, i), len(c[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(row, c[0])
+		}
+		if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: len(batch)}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i, c := range batch {
+			got, ok := device.Packed(s.OutputRow(m, 0, i))
+			if ok != (c[1] != none) || ok && string(got) != c[1] {
+				t.Errorf("%s, row %d: got %q %v, want %q", name, i, got, ok, c[1])
+			}
+		}
+	}
+}
+
+// TestBytesToNumbers is how text is classified: a word's place in a list.
+func TestBytesToNumbers(t *testing.T) {
+	g := onnx.NewBuilder("label")
+	text := g.Input("text", onnx.String, onnx.Batched(1))
+	keys := onnx.Attr{Name: "keys_strings", Kind: onnx.AttrStrings, Strings: [][]byte{[]byte("no"), []byte("yes")}}
+	g.Output("label", g.Node("LabelEncoder", []string{text}, keys, onnx.Ints("values_int64s", 10, 11), onnx.Int("default_int64", -1)), onnx.Int64, onnx.Batched(1))
+	r := writeModel(t, "label", 8, g, []wire.Tensor{tensor("text", "BYTES", 1)}, []wire.Tensor{tensor("label", "INT64", 1)})
+	rewrite(t, r.ONNXPath, func(m *onnx.Model) {
+		m.Opsets = append(m.Opsets, onnx.Opset{Domain: "ai.onnx.ml", Version: 2})
+		m.Graph.Nodes[0].Domain = "ai.onnx.ml"
+	})
+	m := layout(t, r)
+	e := openRuntime(t).Executor()
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := e.Load(m, slots); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []string{"yes", "perhaps", "no"} {
+		row, _ := device.SetPacked(slots[0].InputRow(m, 0, i), 4+len(s))
+		copy(row, payload("", s))
+	}
+	if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{11, -1, 10} {
+		if got, ok := device.Packed(slots[0].OutputRow(m, 0, i)); !ok || len(got) != 8 || int64(binary.LittleEndian.Uint64(got)) != want {
+			t.Errorf("row %d: %v %v, want %d", i, got, ok, want)
+		}
+	}
+}
