@@ -17,7 +17,7 @@ import (
 // send load. Real models run where ONNX Runtime is at hand, an emulated one elsewhere.
 type system struct {
 	*place
-	secret              string
+	binary, secret      string
 	models              []string // flags that name the models
 	scheduler, backend  *child
 	schedulerAt, backAt *place // nil: here
@@ -28,10 +28,11 @@ type system struct {
 
 func newSystem(t testing.TB, p *place) *system {
 	t.Helper()
-	if os.Getenv("DOWNBEAT_BIN") == "" {
+	binary := os.Getenv("DOWNBEAT_BIN")
+	if binary == "" {
 		t.Fatal("DOWNBEAT_BIN names no bin/downbeat; make test-net and make test-rdma do")
 	}
-	s := &system{place: p, secret: os.Getenv("DOWNBEAT_NETTEST_TOKEN"), rate: 60, slo: 2 * time.Second, span: 3 * time.Second}
+	s := &system{place: p, binary: binary, secret: os.Getenv("DOWNBEAT_NETTEST_TOKEN"), rate: 60, slo: 2 * time.Second, span: 3 * time.Second}
 	if p.provider == "verbs" { // emulated processors
 		s.rate, s.slo, s.span = 8, 5*time.Second, 6*time.Second
 	}
@@ -72,7 +73,7 @@ func repository(t testing.TB) (dir string, real bool) {
 
 func (s *system) run(t testing.TB, at *place, word string, args ...string) *child {
 	t.Helper()
-	args = append([]string{os.Getenv("DOWNBEAT_BIN"), word, "-token-file", s.secret, "-log-level", "info"}, args...)
+	args = append([]string{s.binary, word, "-token-file", s.secret, "-log-level", "info"}, args...)
 	return at.start(t, nil, args...)
 }
 

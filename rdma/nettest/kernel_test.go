@@ -1,0 +1,78 @@
+package nettest
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/rdma/kernel"
+)
+
+// What the kernel saw names the cause: a slow network, and one that loses packets.
+func TestNetKernelExplainsATail(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm harm
+		says string
+		seen func(r kernel.Report) bool
+	}{
+		"slow": {harm{delay: 20 * time.Millisecond}, "the network is slow",
+			func(r kernel.Report) bool { return r.RTT.Count >= 20 && r.RTT.P50 >= 40*time.Millisecond }},
+		"loses": {harm{delay: 20 * time.Millisecond, loss: 10}, "the network loses packets",
+			func(r kernel.Report) bool { return r.Retransmits > 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRoughPlace(t)
+			if p.kind != "namespaces" {
+				t.Skip("the programs are the same; rdma/kernel's tests run in the guest")
+			}
+			h := p.newHost(t, p.stall)
+			hostport, _, _ := strings.Cut(h.Addr, "#")
+			_, text, _ := net.SplitHostPort(hostport)
+			port, _ := strconv.Atoi(text)
+			w, err := kernel.Open([]uint16{uint16(port)}, nil)
+			if errors.Is(err, kernel.ErrNotPermitted) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			p.hurt(t, c.harm)
+			m := p.newReader(t, p.stall)
+			peer := m.connect(t, h.Addr)
+			var r kernel.Report
+			for end := time.Now().Add(p.patience); !c.seen(r) && time.Now().Before(end); {
+				if err := m.read(t, peer, h.Remote); err != nil {
+					t.Fatal(err)
+				}
+				if r, err = w.Read(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("%+v: %s", r, r.Verdict())
+			if !c.seen(r) || !strings.Contains(r.Verdict(), c.says) {
+				t.Errorf("want %q", c.says)
+			}
+			p.heal(t)
+			peer.Close()
+			h.end(t)
+		})
+	}
+}
+
+// downbeat net prints what it saw, or says why it cannot.
+func TestNetProcessThatWatches(t *testing.T) {
+	p := newPlace(t)
+	s := newSystem(t, p)
+	c := (*place)(nil).start(t, nil, s.binary, "net", "-for", "200ms", "-ports", "7070")
+	switch code := c.code(t, p.patience); {
+	case code == 0 && strings.Contains(c.text(), "round trips of TCP"):
+	case code != 0 && strings.Contains(c.text(), "not permitted"):
+		t.Skip(c.text())
+	default:
+		t.Errorf("exit code %d: %s", code, c.text())
+	}
+}
