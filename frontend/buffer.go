@@ -100,8 +100,15 @@ func (b *Buffer) offer(later bool) wire.Descriptor {
 
 func (b *Buffer) publish() { b.mem.Publish(b.remote) }
 
-// withdraw ends the offer and waits until no backend reads, which takes as long as one read.
-func (b *Buffer) withdraw() { b.mem.Withdraw() }
+// withdraw ends the offer and waits until no backend reads, which takes as long as one read. Where
+// the only backend that was told has answered, there is no read that the data plane cannot see.
+func (b *Buffer) withdraw(answered bool) {
+	if answered {
+		b.mem.WithdrawAnswered()
+	} else {
+		b.mem.Withdraw()
+	}
+}
 
 // resultPool keeps the buffers that outputs are copied to, by size class of powers of two.
 type resultPool struct{ classes [32]sync.Pool }

@@ -219,7 +219,7 @@ func (c *Client) wait(ctx context.Context, p *call, in *Buffer) (Result, error) 
 		c.abandon(ctx, p)
 		<-p.done
 	}
-	in.withdraw()
+	in.withdraw(p.reason == sched.ReasonNone && p.resubmits == 0)
 	in.busy.Store(false)
 	r := Result{Data: p.out, Exec: time.Duration(p.exec), Elapsed: time.Duration(p.end - p.start), Slack: time.Duration(p.deadline - p.end),
 		Resubmits: int(p.resubmits), client: c, store: p.store}

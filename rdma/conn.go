@@ -283,7 +283,7 @@ const (
 // link can carry that. Otherwise there is no answer, and the peer goes on by the byte stream.
 func (c *conn) grant(key uint64) error {
 	n := c.peer.node
-	s := n.pool.segment(key)
+	s := n.pool.segment(key, !c.unix && n.verbs != nil)
 	switch {
 	case s == nil:
 		return nil

@@ -373,6 +373,47 @@ func TestNoTornReads(t *testing.T) {
 	})
 }
 
+// What is told to peers before it is written is not read before it is published.
+func TestNoEarlyReads(t *testing.T) {
+	forAll(t, func(t *testing.T, c Config) {
+		reader, owner, p := pair(t, c)
+		src, dst := alloc(t, owner, 64<<10), alloc(t, reader, 64<<10)
+		defer src.Free()
+		defer dst.Free()
+		if _, err := readInto(t, p, src.Offer()); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 30 {
+			r := src.Reserve()
+			told := make(chan struct{})
+			go func() {
+				defer close(told)
+				for k := range src.Bytes() {
+					src.Bytes()[k] = byte(round)
+				}
+				src.Publish(r)
+			}()
+			for end := time.Now().Add(10 * time.Second); ; {
+				err := wait(t, p, []Read{{dst.Bytes(), r}})
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, ErrNotOffered) || time.Now().After(end) {
+					t.Fatal(err)
+				}
+			}
+			<-told
+			if bytes.Count(dst.Bytes(), []byte{byte(round)}) != len(dst.Bytes()) {
+				t.Fatalf("round %d: read before it was published", round)
+			}
+			part := Remote{r.Key, 1000, 63 << 10}
+			if err := wait(t, p, []Read{{dst.Bytes()[:63<<10], part}}); err != nil || dst.Bytes()[0] != byte(round) {
+				t.Fatalf("a part: %v", err)
+			}
+		}
+	})
+}
+
 func TestConnectIsCachedAndShared(t *testing.T) {
 	forAll(t, func(t *testing.T, c Config) {
 		reader, owner := open(t, c), open(t, c)

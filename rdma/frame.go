@@ -6,7 +6,7 @@ import (
 )
 
 // Version of the handshake and the frames. A peer that speaks another is refused.
-const Version = 1
+const Version = 2
 
 // Limits of one chain and of what may be under way with one peer.
 const (

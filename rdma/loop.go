@@ -34,7 +34,10 @@ type loop struct {
 	stop  atomic.Bool
 }
 
-const loopBuffer = 256 << 10
+const (
+	loopBuffer   = 256 << 10
+	pollsPerTurn = 8 // of the completion queue, to one look at the sockets
+)
 
 func newLoop(n *Node) (*loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -140,7 +143,7 @@ func (l *loop) run() {
 		for i := range n {
 			e := &l.events[i]
 			if e.Fd == -2 {
-				l.node.verbs.arm() // takes the event; completions are polled for in wait
+				l.node.verbs.event() // completions are polled for in wait
 				continue
 			}
 			if e.Fd < 0 {
@@ -226,7 +229,15 @@ func (l *loop) wait() int {
 // way, then it asks for an event. It tells whether to go round once more before waiting.
 func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
-	if d.poll() > 0 {
+	took := false
+	for range pollsPerTurn {
+		if d.poll() > 0 {
+			took = true
+		} else if !d.busy() {
+			break
+		}
+	}
+	if took {
 		l.idle = 0
 		return true
 	}

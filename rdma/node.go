@@ -90,8 +90,8 @@ func Open(c Config) (*Node, error) {
 	}
 	var seed [32]byte
 	rand.Read(seed[:])
-	n := &Node{cfg: c, began: time.Now(), pool: newPool(c.PoolBytes, seed),
-		peers: map[*Peer]struct{}{}, dials: map[string]*dial{}}
+	n := &Node{cfg: c, began: time.Now(), peers: map[*Peer]struct{}{}, dials: map[string]*dial{}}
+	n.pool = newPool(c.PoolBytes, seed, n.now)
 	rand.Read(n.id[:])
 	n.ctx, n.end = context.WithCancel(context.Background())
 	if err := n.listen(); err != nil {
@@ -185,6 +185,7 @@ func (n *Node) Stats() Stats {
 	s := Stats{BytesRegistered: p.mapped, BytesMax: p.bound}
 	p.mu.Unlock()
 	s.BuffersLive, s.OffersLive, s.BytesLive = p.live.Load(), p.offers.Load(), p.liveBytes.Load()
+	s.BuffersQuarantined = p.inLimbo.Load()
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
 	for peer := range n.peers {

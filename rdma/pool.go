@@ -22,20 +22,23 @@ type pool struct {
 	bound int64
 	pin   func(*segment) error // registers a new segment with verbs; nil without
 	unpin func(*segment)       // undoes it
+	now   func() time.Duration // the node's clock
 	segs  atomic.Pointer[[]*segment]
 
 	mu      sync.Mutex // protects all below and the growing of segs
 	free    [classesMax][]*Buffer
-	mapped  int64
+	limbo   [classesMax][]*Buffer // freed while a READ may be under way; oldest first
+	mapped  int64                 // bytes of all slots, without their heads
 	closed  bool
 	rng     *rand.ChaCha8 // nonces of keys: not to be guessed by a peer
 	rngLock sync.Mutex    // protects rng; apart from mu, so that Offer never waits for a mapping
 
 	live, offers, liveBytes atomic.Int64
+	inLimbo                 atomic.Int64 // buffers
 }
 
-func newPool(bound int64, seed [32]byte) *pool {
-	p := &pool{bound: bound, rng: rand.NewChaCha8(seed)}
+func newPool(bound int64, seed [32]byte, now func() time.Duration) *pool {
+	p := &pool{bound: bound, rng: rand.NewChaCha8(seed), now: now}
 	p.segs.Store(&[]*segment{})
 	return p
 }
@@ -60,11 +63,19 @@ func (p *pool) alloc(size int) (*Buffer, error) {
 	}
 	class, stride := classOf(size)
 	p.mu.Lock()
-	if len(p.free[class]) == 0 {
-		if err := p.grow(class, stride); err != nil {
+	for len(p.free[class]) == 0 && !p.settle(class) {
+		err := p.grow(class, stride)
+		if err == nil {
+			break
+		}
+		if len(p.limbo[class]) == 0 {
 			p.mu.Unlock()
 			return nil, err
 		}
+		until := time.Duration(p.limbo[class][0].until.Load())
+		p.mu.Unlock() // memory is short: better a few ms late than not at all
+		time.Sleep(until - p.now())
+		p.mu.Lock()
 	}
 	last := len(p.free[class]) - 1
 	b := p.free[class][last]
@@ -72,10 +83,24 @@ func (p *pool) alloc(size int) (*Buffer, error) {
 	b.seg.live++
 	p.mu.Unlock()
 	b.size = size
+	b.until.Store(0)
 	b.held.Store(true)
 	p.live.Add(1)
 	p.liveBytes.Add(int64(stride))
 	return b, nil
+}
+
+// settle frees the buffers of a class whose quarantine is over, and tells whether there were any.
+// p.mu is held.
+func (p *pool) settle(class int) bool {
+	due, now := 0, int64(p.now())
+	for due < len(p.limbo[class]) && p.limbo[class][due].until.Load() <= now {
+		due++
+	}
+	p.free[class] = append(p.free[class], p.limbo[class][:due]...)
+	p.limbo[class] = p.limbo[class][:copy(p.limbo[class], p.limbo[class][due:])]
+	p.inLimbo.Add(-int64(due))
+	return due > 0
 }
 
 // grow maps one more segment for a class. p.mu is held: growing is rare and must not run twice.
@@ -83,7 +108,8 @@ func (p *pool) grow(class, stride int) error {
 	if p.closed {
 		return ErrClosed
 	}
-	slots := max(1, min(max(segmentBytes, min(8*stride, segmentLarge))/stride, slotsMax))
+	pitch := headBytes + stride
+	slots := max(1, min(max(segmentBytes, min(8*pitch, segmentLarge))/pitch, slotsMax))
 	if p.mapped+int64(stride) > p.bound {
 		p.shrink(stride)
 	}
@@ -97,7 +123,7 @@ func (p *pool) grow(class, stride int) error {
 	if p.mapped+int64(slots*stride) > p.bound || index == segmentsMax {
 		return fmt.Errorf("%w: %d bytes asked, %d of %d bytes registered", ErrNoMemory, stride, p.mapped, p.bound)
 	}
-	s, err := newSegment(p, index, stride, slots)
+	s, err := newSegment(p, index, stride, slots, p.bound-p.mapped)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoMemory, err)
 	}
@@ -125,26 +151,26 @@ func (p *pool) grow(class, stride int) error {
 	return nil
 }
 
-// shrink unmaps segments of other classes that nobody uses, until stride bytes fit, so that memory
+// shrink unmaps segments of other classes that nobody uses, until need bytes fit, so that memory
 // follows a change of sizes. A segment that a peer has access to stays: its bytes may be read. p.mu
 // is held.
-func (p *pool) shrink(stride int) {
+func (p *pool) shrink(need int) {
 	segs := slices.Clone(*p.segs.Load())
 	for i, s := range segs {
-		if p.mapped+int64(stride) <= p.bound {
+		if p.mapped+int64(need) <= p.bound {
 			break
 		}
 		if s == nil || s.live > 0 || s.given.Load() {
 			continue
 		}
-		class, _ := classOf(s.stride)
+		class, _ := classOf(s.stride - headBytes)
 		p.free[class] = slices.DeleteFunc(p.free[class], func(b *Buffer) bool { return b.seg == s })
 		segs[i] = nil
 		p.segs.Store(ptr(slices.Clone(segs)))
 		if p.unpin != nil {
 			p.unpin(s)
 		}
-		p.mapped -= int64(len(s.bufs) * s.stride)
+		p.mapped -= int64(len(s.bufs) * (s.stride - headBytes))
 		s.unmap()
 	}
 }
@@ -158,7 +184,12 @@ func (p *pool) reclaim(b *Buffer) {
 	p.liveBytes.Add(-int64(stride))
 	p.mu.Lock()
 	b.seg.live--
-	p.free[class] = append(p.free[class], b)
+	if b.until.Load() != 0 {
+		p.limbo[class] = append(p.limbo[class], b)
+		p.inLimbo.Add(1)
+	} else {
+		p.free[class] = append(p.free[class], b)
+	}
 	p.mu.Unlock()
 }
 
@@ -167,7 +198,7 @@ func (p *pool) nonce() uint64 {
 	p.rngLock.Lock()
 	v := p.rng.Uint64()
 	p.rngLock.Unlock()
-	return v &^ (1<<(64-nonceBits) - 1)
+	return v &^ (1<<(64-nonceBits) - 1) &^ lateKey
 }
 
 // find returns the buffer of a key, pinned against reuse until unpin, or nil if the range was not
@@ -187,14 +218,16 @@ func (p *pool) find(r Remote) *Buffer {
 	return b
 }
 
-// segment returns the segment of a live key, to be given to a peer, or nil. From then on it stays.
-func (p *pool) segment(key uint64) *segment {
+// segment returns the segment of a live key, to be given to a peer (over verbs or not), or nil. From
+// then on it stays.
+func (p *pool) segment(key uint64, verbs bool) *segment {
 	b := p.find(Remote{Key: key})
 	if b == nil {
 		return nil
 	}
 	defer b.unpin()
 	b.seg.given.Store(true)
+	b.seg.exposed.Store(b.seg.exposed.Load() || verbs)
 	return b.seg
 }
 

@@ -3,27 +3,28 @@ package rdma
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// A segment is one memfd: a key table, then slots of one size class. Only its owner may write it:
-// the seal F_SEAL_FUTURE_WRITE leaves peers that map it with read access alone, and F_SEAL_SHRINK
-// keeps a reader safe from a file cut short under it.
+// A segment is one memfd: slots of one size class. Only its owner may write it: the seal
+// F_SEAL_FUTURE_WRITE leaves peers that map it with read access alone, and F_SEAL_SHRINK keeps a
+// reader safe from a file cut short under it.
 //
-// The key table mirrors each slot's live key and length for readers that map the segment or READ
-// it over verbs. They copy first and look at the key afterwards: keys never repeat, so a key that
-// still stands proves that the bytes were offered during the whole copy.
+// Directly before the bytes of a slot stands its entry: the live key and length, for readers that map
+// the segment or READ it over verbs. One READ brings both. Keys never repeat, so a key that still
+// stands after the bytes were taken proves that they were offered all the while.
 type segment struct {
-	index  int
-	fd     int
-	mem    []byte // the whole mapping
-	stride int    // bytes from slot to slot
-	data   int    // where slot 0 begins
-	bufs   []Buffer
-	given  atomic.Bool // some peer was given access to it
-	live   int         // buffers in use; the pool's lock protects it
+	index   int
+	fd      int
+	mem     []byte // the whole mapping
+	stride  int    // bytes from slot to slot: a head, then those of the size class
+	bufs    []Buffer
+	given   atomic.Bool // some peer was given access to it
+	exposed atomic.Bool // some peer may READ it over verbs
+	live    int         // buffers in use; the pool's lock protects it
 }
 
 const (
@@ -32,9 +33,23 @@ const (
 	nonceBits   = 64 - slotBits - segmentBits
 	slotsMax    = 1 << slotBits
 	segmentsMax = 1 << segmentBits
+	headBytes   = 64 // of a slot; the entry is the last of it
 	entryBytes  = 16 // key u64, length u64
 	pageBytes   = 4096
 	hugeBytes   = 2 << 20
+)
+
+// lateKey marks, in a key's nonce, an offer that was named before it was made (Reserve). A READ under
+// it may have begun before the bytes were written, so its reader looks at the entry first as well.
+const lateKey = uint64(1) << 63
+
+// A READ over verbs is not seen by the owner, and a card may take one message's bytes in any order.
+// So a reader believes an entry that came with the bytes only if the whole READ took less than
+// proofMax, and otherwise READs the entry once more; and the owner lets quarantine, which is longer,
+// pass between the end of an offer and the next writing of its bytes, unless the reader has answered.
+const (
+	proofMax   = 2 * time.Millisecond
+	quarantine = 5 * time.Millisecond
 )
 
 // keySlot and keySegment take a key apart: nonce | segment | slot.
@@ -43,27 +58,27 @@ func keySegment(key uint64) int { return int(key >> slotBits & (segmentsMax - 1)
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// newSegment maps a segment of slots × stride bytes and touches its pages.
-func newSegment(p *pool, index, stride, slots int) (*segment, error) {
-	data := roundUp(slots*entryBytes, pageBytes)
-	size := roundUp(data+slots*stride, pageBytes)
-	fd, mem, err := mapSegment(size)
+// newSegment maps a segment of slots for class bytes each and touches its pages. room is how much
+// may be mapped: huge pages are taken where they fit into it.
+func newSegment(p *pool, index, class, slots int, room int64) (*segment, error) {
+	stride := headBytes + class
+	fd, mem, err := mapSegment(roundUp(slots*stride, pageBytes), room)
 	if err != nil {
 		return nil, err
 	}
-	s := &segment{index: index, fd: fd, mem: mem, stride: stride, data: data, bufs: make([]Buffer, slots)}
+	s := &segment{index: index, fd: fd, mem: mem, stride: stride, bufs: make([]Buffer, slots)}
 	for i := range s.bufs {
 		b := &s.bufs[i]
-		at := data + i*stride
+		at := headBytes + i*stride
 		b.pool, b.seg, b.slot = p, s, i
-		b.mem = mem[at : at+stride : at+stride]
+		b.mem = mem[at : at+class : at+class]
 	}
 	return s, nil
 }
 
-func mapSegment(size int) (fd int, mem []byte, err error) {
-	if size%hugeBytes == 0 {
-		if fd, mem, err = mapMemfd(size, unix.MFD_HUGETLB); err == nil {
+func mapSegment(size int, room int64) (fd int, mem []byte, err error) {
+	if huge := roundUp(size, hugeBytes); huge-size <= size/4 && int64(huge) <= room {
+		if fd, mem, err = mapMemfd(huge, unix.MFD_HUGETLB); err == nil {
 			return fd, mem, nil
 		}
 	}
@@ -95,11 +110,11 @@ func mapMemfd(size, flags int) (int, []byte, error) {
 // segmentSeals is what a mapped segment must carry, on the giving and on the taking side.
 const segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 
-// entry returns the table's words of a slot.
-func (s *segment) entry(slot int) (key, length *atomic.Uint64) { return tableEntry(s.mem, slot) }
+// entry returns the words of a slot's entry.
+func (s *segment) entry(slot int) (key, length *atomic.Uint64) { return entryAt(s.mem, slot, s.stride) }
 
-func tableEntry(mem []byte, slot int) (key, length *atomic.Uint64) {
-	at := slot * entryBytes
+func entryAt(mem []byte, slot, stride int) (key, length *atomic.Uint64) {
+	at := slot*stride + headBytes - entryBytes
 	return (*atomic.Uint64)(unsafe.Pointer(&mem[at])), (*atomic.Uint64)(unsafe.Pointer(&mem[at+8]))
 }
 

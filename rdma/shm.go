@@ -28,9 +28,9 @@ type shmReader struct {
 
 // shmSegment is a peer's segment as mapped here, read-only.
 type shmSegment struct {
-	mem                 []byte
-	stride, slots, data int
-	readers             atomic.Int64 // reads under way; negative once it is to be unmapped
+	mem           []byte
+	stride, slots int
+	readers       atomic.Int64 // reads under way; negative once it is to be unmapped
 }
 
 const shmGone = int64(-1) << 40
@@ -119,12 +119,12 @@ func (m *shmSegment) copy(dst []byte, r Remote) bool {
 	if slot >= m.slots || r.Key == 0 {
 		return false
 	}
-	key, length := tableEntry(m.mem, slot)
-	n := min(length.Load(), uint64(m.stride))
+	key, length := entryAt(m.mem, slot, m.stride)
+	n := min(length.Load(), uint64(m.stride-headBytes))
 	if key.Load() != r.Key || r.Offset > n || uint64(r.Length) > n-r.Offset {
 		return false
 	}
-	at := m.data + slot*m.stride + int(r.Offset)
+	at := slot*m.stride + headBytes + int(r.Offset)
 	copy(dst, m.mem[at:at+int(r.Length)])
 	var fence atomic.Uint64
 	fence.Add(1) // the copy's loads come before the check
@@ -153,7 +153,7 @@ func (s *shmReader) take(fd int, g grantedBody) error {
 		return fmt.Errorf("segment: %w", err)
 	}
 	size, index := int(st.Size), g.index
-	if g.bytes() > size {
+	if need := roundUp(g.bytes(), pageBytes); size < need || size > max(need, roundUp(need, hugeBytes)) {
 		return fmt.Errorf("%w: segment %+v in %d bytes", ErrProtocol, g, size)
 	}
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (s *shmReader) take(fd int, g grantedBody) error {
 	if s.closed {
 		return nil
 	}
-	mem, err := unix.Mmap(fd, 0, roundUp(g.bytes(), pageBytes), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		s.conn.peer.node.cfg.Logger.Warn("segment not mapped: reads of it go over the socket", "err", err)
 		return nil
@@ -174,7 +174,7 @@ func (s *shmReader) take(fd int, g grantedBody) error {
 	for len(grown) <= index {
 		grown = append(grown, nil)
 	}
-	grown[index] = &shmSegment{mem: mem, stride: g.stride, slots: g.slots, data: g.data}
+	grown[index] = &shmSegment{mem: mem, stride: g.stride, slots: g.slots}
 	s.segs.Store(&grown)
 	return nil
 }

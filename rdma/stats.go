@@ -4,12 +4,15 @@ import "time"
 
 // Stats is what a node counts.
 type Stats struct {
-	BuffersLive     int64 // allocated and not freed
-	OffersLive      int64 // of these, readable by peers
-	BytesLive       int64 // of live buffers, by size class
-	BytesRegistered int64 // mapped and registered
-	BytesMax        int64 // Config.PoolBytes
-	Peers           []PeerStats
+	BuffersLive int64 // allocated and not freed
+	OffersLive  int64 // of these, readable by peers
+	BytesLive   int64 // of live buffers, by size class
+	// Freed while a READ over verbs could be under way, and not reused since; their quarantine of 5 ms
+	// may be over. Never an obstacle: Alloc waits for one rather than fail.
+	BuffersQuarantined int64
+	BytesRegistered    int64 // mapped and registered
+	BytesMax           int64 // Config.PoolBytes
+	Peers              []PeerStats
 }
 
 // PeerStats is what a node knows about one peer.

@@ -179,14 +179,14 @@ func (n *Node) reachVerbs(addr, hostport string) (*Peer, error) {
 
 // granted is the body of frameGranted: where a segment's slots lie, and the right to read it.
 type grantedBody struct {
-	index, stride, slots, data int
-	rkey                       uint32 // verbs
-	base                       uint64 // verbs: the segment's address
+	index, stride, slots int
+	rkey                 uint32 // verbs
+	base                 uint64 // verbs: the segment's address
 }
 
 func (g grantedBody) append(b []byte, key uint64) []byte {
 	b = frame{body: grantedBytes, kind: frameGranted, id: key}.append(b)
-	for _, v := range []int{g.index, g.stride, g.slots, g.data} {
+	for _, v := range []int{g.index, g.stride, g.slots, 0} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.rkey))
@@ -199,19 +199,18 @@ func parseGranted(b []byte) (grantedBody, error) {
 	for i := range v {
 		v[i] = int(binary.LittleEndian.Uint32(b[4*i:]))
 	}
-	g := grantedBody{index: v[0], stride: v[1], slots: v[2], data: v[3],
+	g := grantedBody{index: v[0], stride: v[1], slots: v[2],
 		rkey: uint32(binary.LittleEndian.Uint64(b[16:])), base: binary.LittleEndian.Uint64(b[24:])}
-	if g.index >= segmentsMax || g.slots < 1 || g.slots > slotsMax || g.stride < classMin || g.stride > BufferMax ||
-		g.data < g.slots*entryBytes || g.data > roundUp(slotsMax*entryBytes, pageBytes) {
+	if g.index >= segmentsMax || g.slots < 1 || g.slots > slotsMax || g.stride < headBytes+classMin || g.stride > headBytes+BufferMax || g.stride%8 != 0 {
 		return g, fmt.Errorf("%w: segment %+v", ErrProtocol, g)
 	}
 	return g, nil
 }
 
-func (g grantedBody) bytes() int { return g.data + g.stride*g.slots }
+func (g grantedBody) bytes() int { return g.stride * g.slots }
 
 func layoutOf(s *segment) grantedBody {
-	return grantedBody{index: s.index, stride: s.stride, slots: len(s.bufs), data: s.data}
+	return grantedBody{index: s.index, stride: s.stride, slots: len(s.bufs)}
 }
 
 const (

@@ -133,7 +133,7 @@ static int receive_all(struct dev *d) {
 	d->recv = mem;
 	if ((d->recv_mr = p_ibv_reg_mr(d->pd, mem, all, IBV_ACCESS_LOCAL_WRITE)) == NULL) return why();
 	for (uint32_t i = 0; i < DB_RECV_COUNT; i++) {
-		int rc = db_receive(d, i);
+		int rc = db_receive((uintptr_t)d, i);
 		if (rc != 0) return rc;
 	}
 	return 0;
@@ -178,17 +178,18 @@ void db_close(void *dev) {
 
 int db_channel(void *dev) { return ((struct dev *)dev)->channel->fd; }
 
-int db_arm(void *dev) {
+void db_event(void *dev) {
 	struct dev *d = dev;
 	struct ibv_cq *cq;
 	void *context;
 	unsigned int n = 0;
 	while (p_ibv_get_cq_event(d->channel, &cq, &context) == 0) n++;
 	if (n > 0) p_ibv_ack_cq_events(d->cq, n);
-	return ibv_req_notify_cq(d->cq, 0);
 }
 
-int db_poll(void *dev, db_wc *out, int max) {
+int db_arm(void *dev) { return ibv_req_notify_cq(((struct dev *)dev)->cq, 0); }
+
+int db_poll(uintptr_t dev, db_wc *out, int max) {
 	struct ibv_wc wc[64];
 	int n = ibv_poll_cq(((struct dev *)dev)->cq, max < 64 ? max : 64, wc);
 	if (n < 0) return -EIO;
@@ -243,7 +244,7 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 	scratch += DB_SEND_COUNT * DB_RECV_BYTES;
 	struct ibv_qp_init_attr init = {
 		.send_cq = d->cq, .recv_cq = d->cq, .srq = d->srq, .qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = send_depth + DB_SEND_COUNT, .max_send_sge = 1},
+		.cap = {.max_send_wr = send_depth + DB_SEND_COUNT, .max_send_sge = 2},
 	};
 	errno = 0;
 	if (posix_memalign(&p->scratch, 4096, scratch) != 0 ||
@@ -289,15 +290,19 @@ int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_e
 	                                      IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-int db_post(void *qp, const db_wr *in, int n) {
-	struct pair *p = qp;
+int db_post(uintptr_t qp, const db_wr *in, int n) {
+	struct pair *p = (struct pair *)qp;
 	struct ibv_send_wr *bad, wr[SEND_MAX];
-	struct ibv_sge sge[SEND_MAX];
+	struct ibv_sge sge[SEND_MAX][2];
 	if (n < 1 || n > SEND_MAX) return EINVAL;
 	for (int i = 0; i < n; i++) {
-		sge[i] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
+		int pieces = 0;
+		if (in[i].head != 0)
+			sge[i][pieces++] = (struct ibv_sge){.addr = in[i].head, .length = DB_HEAD, .lkey = in[i].head_lkey};
+		if (in[i].bytes != 0 || pieces == 0)
+			sge[i][pieces++] = (struct ibv_sge){.addr = in[i].local, .length = in[i].bytes, .lkey = in[i].lkey};
 		wr[i] = (struct ibv_send_wr){
-			.wr_id = in[i].id, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = &sge[i], .num_sge = 1,
+			.wr_id = in[i].id, .next = i + 1 < n ? &wr[i + 1] : NULL, .sg_list = sge[i], .num_sge = pieces,
 			.opcode = in[i].op == DB_READ ? IBV_WR_RDMA_READ : IBV_WR_SEND,
 			.send_flags = in[i].flags & DB_SIGNALED ? IBV_SEND_SIGNALED : 0,
 			.wr.rdma = {.remote_addr = in[i].remote, .rkey = in[i].rkey},
@@ -306,13 +311,13 @@ int db_post(void *qp, const db_wr *in, int n) {
 	return ibv_post_send(p->qp, wr, &bad);
 }
 
-const uint8_t *db_received(void *dev, uint32_t number) {
+const uint8_t *db_received(uintptr_t dev, uint32_t number) {
 	return ((struct dev *)dev)->recv + (size_t)number * DB_RECV_BYTES;
 }
 
-int db_receive(void *dev, uint32_t number) {
-	struct dev *d = dev;
-	struct ibv_sge sge = {.addr = (uintptr_t)db_received(d, number), .length = DB_RECV_BYTES, .lkey = d->recv_mr->lkey};
+int db_receive(uintptr_t dev, uint32_t number) {
+	struct dev *d = (struct dev *)dev;
+	struct ibv_sge sge = {.addr = (uintptr_t)db_received(dev, number), .length = DB_RECV_BYTES, .lkey = d->recv_mr->lkey};
 	struct ibv_recv_wr *bad, wr = {.wr_id = DB_RECV | number, .sg_list = &sge, .num_sge = 1};
 	return ibv_post_srq_recv(d->srq, &wr, &bad);
 }

@@ -1,7 +1,8 @@
 // The flat face of libibverbs that rdma/verbs_*.go calls; verbs.c implements it. libibverbs is
 // opened at run time (dlopen), so a binary with the tag rdma starts on hosts without it.
 //
-// Every int result is 0 or an errno. Handles are opaque; a db_dev outlives its regions, windows and
+// Every int result is 0 or an errno. Handles are opaque, and plain numbers to what is called often: Go
+// looks at pointers that it passes. A db_dev outlives its regions, windows and
 // queue pairs. db_post and db_poll may be called from any thread, one at a time per queue pair and
 // device.
 #ifndef DB_VERBS_H
@@ -9,10 +10,10 @@
 
 #include <stdint.h>
 
-#define DB_VERBS_ABI 1
+#define DB_VERBS_ABI 2
 
 enum { DB_READ = 1, DB_SEND = 2, DB_BIND = 3 };
-enum { DB_SIGNALED = 1 };
+enum { DB_SIGNALED = 1, DB_HEAD = 16 };
 enum { DB_RECV_BYTES = 16 << 10, DB_RECV_COUNT = 512, DB_SEND_COUNT = 16 };
 #define DB_RECV ((uint64_t)1 << 63) // in a completion's id: a receive
 
@@ -38,7 +39,9 @@ typedef struct {
 typedef struct {
 	uint64_t id;
 	uint64_t local, remote; // addresses
-	uint32_t lkey, rkey, bytes;
+	uint64_t head;          // of a READ: where its first DB_HEAD bytes go, before those at local; or 0
+	uint32_t lkey, head_lkey, rkey;
+	uint32_t bytes; // at local; may be 0 with a head
 	uint16_t op, flags;
 } db_wr;
 
@@ -63,8 +66,9 @@ const char *db_status(uint32_t wc_status);
 int db_open(const char *device, int port, int gid_index, void **dev, db_info *info);
 void db_close(void *dev);
 int db_channel(void *dev); // descriptor that becomes readable after db_arm and a completion
-int db_arm(void *dev);     // takes pending events, asks for the next
-int db_poll(void *dev, db_wc *out, int max); // completions, or -errno
+void db_event(void *dev);  // takes the events that made the descriptor readable
+int db_arm(void *dev);     // asks for one event, at the next completion
+int db_poll(uintptr_t dev, db_wc *out, int max); // completions, or -errno
 
 int db_register(void *dev, uint64_t addr, uint64_t bytes, void **mr, uint32_t *lkey, uint32_t *rkey);
 int db_deregister(void *mr);
@@ -77,10 +81,10 @@ int db_bind(void *qp, void *mw, void *mr, uint64_t addr, uint64_t bytes, uint64_
 int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_info *out);
 int db_break(void *qp); // for tests: moves it to the error state
 int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs);
-int db_post(void *qp, const db_wr *wrs, int n);
+int db_post(uintptr_t qp, const db_wr *wrs, int n);
 // db_receive gives a receive buffer back, by the number in its completion's id (without DB_RECV).
-int db_receive(void *dev, uint32_t number);
-const uint8_t *db_received(void *dev, uint32_t number);
+int db_receive(uintptr_t dev, uint32_t number);
+const uint8_t *db_received(uintptr_t dev, uint32_t number);
 int db_pair_free(void *qp);
 
 #endif

@@ -9,6 +9,9 @@ package rdma
 #cgo noescape db_poll
 #cgo nocallback db_poll
 #cgo nocallback db_arm
+#cgo nocallback db_event
+#cgo nocallback db_receive
+#cgo nocallback db_received
 #include <stdlib.h>
 #include "verbs.h"
 */
@@ -41,6 +44,8 @@ type verbsDevice struct {
 	handle unsafe.Pointer
 	info   C.db_info
 
+	proof time.Duration // proofMax; tests change it before they connect
+
 	outstanding atomic.Int64 // posted and not completed
 	regions     atomic.Pointer[[]verbsRegion]
 
@@ -51,7 +56,9 @@ type verbsDevice struct {
 	offers   map[*conn]*verbsPair  // made by a connector, not answered yet
 	serial   uint32
 	spare    []*[64]C.db_wc // owned by the loop
+	last     *verbsPair     // found by pair; owned by the loop
 
+	armed   bool          // an event was asked for and has not come; owned by the loop
 	typical time.Duration // of a chain, from posting; owned by the loop
 }
 
@@ -212,7 +219,7 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 		return nil, err
 	}
 	d := &verbsDevice{node: n, name: place.device, port: place.port, gid: place.gid, pairs: map[uint32]*verbsPair{}, offers: map[*conn]*verbsPair{},
-		byNumber: map[uint32]*verbsPair{}}
+		byNumber: map[uint32]*verbsPair{}, proof: proofMax}
 	d.regions.Store(&[]verbsRegion{})
 	name := C.CString(place.device)
 	defer C.free(unsafe.Pointer(name))
@@ -294,29 +301,48 @@ func (d *verbsDevice) spin() time.Duration {
 // took counts a chain's time.
 func (d *verbsDevice) took(t time.Duration) { d.typical += (t - d.typical) / 8 }
 
-func (d *verbsDevice) arm() { C.db_arm(d.handle) }
+// arm asks for an event at the next completion. Only the loop calls it.
+func (d *verbsDevice) arm() {
+	if !d.armed {
+		d.armed = C.db_arm(d.handle) == 0
+	}
+}
+
+// event takes the event that arm asked for. Only the loop calls it.
+func (d *verbsDevice) event() {
+	C.db_event(d.handle)
+	d.armed = false
+}
 
 // poll takes completions and ends what they complete. Only the loop calls it.
 func (d *verbsDevice) poll() int {
 	// A completion may end in another poll (drain), so the array is this call's own.
 	wcs := d.wcs()
 	defer d.give(wcs)
-	n := int(C.db_poll(d.handle, &wcs[0], C.int(len(wcs))))
+	n := int(C.db_poll(C.uintptr_t(uintptr(d.handle)), &wcs[0], C.int(len(wcs))))
 	for i := range max(n, 0) {
 		wc := &wcs[i]
 		if wc.id&C.DB_RECV != 0 {
 			d.received(wc)
 			continue
 		}
-		d.mu.Lock()
-		p := d.pairs[uint32(wc.id>>32)]
-		d.mu.Unlock()
+		p := d.pair(uint32(wc.id >> 32))
 		if p == nil {
 			continue // of a queue pair that is gone
 		}
 		p.completed(uint32(wc.id), uint32(wc.status))
 	}
 	return max(n, 0)
+}
+
+// pair finds a queue pair by its id: most often the one that it found before.
+func (d *verbsDevice) pair(id uint32) *verbsPair {
+	if d.last == nil || d.last.id != id {
+		d.mu.Lock()
+		d.last = d.pairs[id]
+		d.mu.Unlock()
+	}
+	return d.last
 }
 
 func (d *verbsDevice) wcs() *[64]C.db_wc {

@@ -8,18 +8,14 @@ package rdma
 import "C"
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 	"unsafe"
 )
 
-// verbsPair is the queue pair to one peer. It reads the peer's segments one-sided: a chain is one
-// post of the reads, then one read of each slot's table entry, which proves that the key stood
-// until the bytes had been taken (reads of one queue pair are executed in order).
+// verbsPair is the queue pair to one peer. It reads the peer's segments one-sided: see verbs_read.go.
 //
 // What a peer can read: segments in which it could name a live key, whole, until it goes. Where the
 // device has type 2 memory windows, each peer gets a window per segment, bound to its queue pair:
@@ -34,7 +30,7 @@ type verbsPair struct {
 	qp       unsafe.Pointer
 	ready    bool // connected
 	gone     bool
-	segs     map[int]grantedBody // the peer's
+	segs     []grantedBody // the peer's, by index; those with slots are known
 	asked    map[int]bool
 	posted   []*verbsChain // in the order of posting
 	waiting  []*verbsChain // no room in the send queue yet
@@ -43,23 +39,14 @@ type verbsPair struct {
 	wrs      []C.db_wr
 	one      C.db_wr // of sendDirect
 	draining bool    // fail has begun
-	scratch  []byte  // table entries land here; a ring, registered with its own key
+	scratch  []byte  // entries land here; a ring, registered with its own key
 	lkey     uint32
-	next     int         // of scratch
+	next     int         // entry of scratch to use next
+	rechecks uint64      // chains whose entries were read once more
 	sends    []verbsSend // under way, oldest first; one per send buffer
 	sent     int         // buffers used so far: the next is sent % DB_SEND_COUNT
 	windows  map[int]*verbsWindow
 	binds    int // of windows, under way
-}
-
-// verbsChain is a chain under way.
-type verbsChain struct {
-	chain []Read
-	done  func(error)
-	start time.Duration
-	entry int   // of the first read in scratch
-	bad   []int // refused before posting
-	need  int   // work requests
 }
 
 type verbsWindow struct {
@@ -77,11 +64,11 @@ const (
 
 // newPair makes a queue pair in state INIT.
 func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
-	p := &verbsPair{conn: c, dev: d, segs: map[int]grantedBody{}, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
+	p := &verbsPair{conn: c, dev: d, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
 	depth := min(sendDepth, int(d.info.wr_max)-C.DB_SEND_COUNT)
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
 	var made C.db_pair_info
-	bytes := depth / 2 * entryBytes
+	bytes := depth * entryBytes
 	if err := check(C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), C.uint32_t(bytes), &made), "create queue pair"); err != nil {
 		return nil, err
 	}
@@ -127,129 +114,6 @@ func (p *verbsPair) connect(e verbsEnd) error {
 
 func (p *verbsPair) name() string { return "verbs" }
 
-// read posts the chain, or queues it while the send queue is full.
-func (p *verbsPair) read(chain []Read, done func(error)) bool {
-	p.mu.Lock()
-	if p.gone || !p.ready || 2*len(chain) > cap(p.wrs) {
-		p.mu.Unlock()
-		return false
-	}
-	for i := range chain {
-		at := keySegment(chain[i].Src.Key)
-		if _, known := p.segs[at]; !known {
-			ask := !p.asked[at]
-			p.asked[at] = true
-			p.mu.Unlock()
-			if ask {
-				p.conn.control(frame{kind: frameSegment, id: chain[i].Src.Key})
-			}
-			return false
-		}
-		if len(chain[i].Dst) > 0 && p.dev.region(chain[i].Dst) == nil {
-			p.mu.Unlock()
-			return false
-		}
-	}
-	v := p.newChain(chain, done)
-	p.waiting = append(p.waiting, v)
-	ended, err := p.pump()
-	p.mu.Unlock()
-	p.finish(ended)
-	if err != nil {
-		p.doom(err.Error())
-	}
-	return true
-}
-
-func (p *verbsPair) newChain(chain []Read, done func(error)) *verbsChain {
-	var v *verbsChain
-	if k := len(p.spare); k > 0 {
-		v, p.spare = p.spare[k-1], p.spare[:k-1]
-	} else {
-		v = &verbsChain{}
-	}
-	v.chain, v.done, v.start = append(v.chain[:0], chain...), done, p.conn.peer.node.now()
-	v.bad, v.need = v.bad[:0], 0
-	for i := range chain {
-		g, r := p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
-		if keySlot(r.Key) >= g.slots || r.Offset > uint64(g.stride) || uint64(r.Length) > uint64(g.stride)-r.Offset {
-			v.bad = append(v.bad, i)
-			continue
-		}
-		v.need += 2
-		if r.Length == 0 {
-			v.need--
-		}
-	}
-	return v
-}
-
-// pump posts what waits, as far as the send queue has room. It returns chains with nothing to post.
-func (p *verbsPair) pump() (ended []*verbsChain, err error) {
-	for len(p.waiting) > 0 && p.waiting[0].need <= p.free {
-		v := p.waiting[0]
-		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
-		if v.need == 0 {
-			ended = append(ended, v)
-			continue
-		}
-		p.post(v)
-		p.posted = append(p.posted, v)
-		p.free -= v.need
-		p.dev.outstanding.Add(1)
-		if err := check(C.db_post(p.qp, &p.wrs[0], C.int(len(p.wrs))), "post"); err != nil {
-			return ended, err
-		}
-	}
-	return ended, nil
-}
-
-// post lays out the work requests of a chain: data first, then the table entries.
-func (p *verbsPair) post(v *verbsChain) {
-	p.wrs = p.wrs[:0]
-	for i := range v.chain {
-		r := &v.chain[i]
-		if r.Src.Length == 0 || slices.Contains(v.bad, i) {
-			continue
-		}
-		g := p.segs[keySegment(r.Src.Key)]
-		p.wrs = append(p.wrs, C.db_wr{op: C.DB_READ, bytes: C.uint32_t(r.Src.Length),
-			local: C.uint64_t(uintptr(unsafe.Pointer(&r.Dst[0]))), lkey: C.uint32_t(p.dev.region(r.Dst).lkey),
-			remote: C.uint64_t(g.base + uint64(g.data+keySlot(r.Src.Key)*g.stride) + r.Src.Offset), rkey: C.uint32_t(g.rkey)})
-	}
-	v.entry = p.next
-	for i := range v.chain {
-		if slices.Contains(v.bad, i) {
-			continue
-		}
-		g := p.segs[keySegment(v.chain[i].Src.Key)]
-		p.wrs = append(p.wrs, C.db_wr{op: C.DB_READ, bytes: entryBytes,
-			local: C.uint64_t(uintptr(unsafe.Pointer(&p.scratch[p.next*entryBytes]))), lkey: C.uint32_t(p.lkey),
-			remote: C.uint64_t(g.base + uint64(keySlot(v.chain[i].Src.Key)*entryBytes)), rkey: C.uint32_t(g.rkey)})
-		p.next = (p.next + 1) % (cap(p.wrs) / 2)
-	}
-	last := &p.wrs[len(p.wrs)-1]
-	last.flags, last.id = C.DB_SIGNALED, C.uint64_t(p.id)<<32
-}
-
-// verify looks at the table entries that came after the bytes. p.mu is held.
-func (p *verbsPair) verify(v *verbsChain) {
-	at := v.entry
-	early := len(v.bad)
-	for i := range v.chain {
-		if slices.Contains(v.bad[:early], i) {
-			continue
-		}
-		e := p.scratch[at*entryBytes:]
-		at = (at + 1) % (cap(p.wrs) / 2)
-		key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
-		r := v.chain[i].Src
-		if key != r.Key || key == 0 || r.Offset > length || uint64(r.Length) > length-r.Offset {
-			v.bad = append(v.bad, i)
-		}
-	}
-}
-
 // completed is called by the loop for a signaled work request of this pair.
 func (p *verbsPair) completed(id, status uint32) {
 	if status != 0 {
@@ -261,56 +125,14 @@ func (p *verbsPair) completed(id, status uint32) {
 		}
 		return
 	}
-	if id&windowEvent != 0 {
+	switch {
+	case id&windowEvent != 0:
 		p.bound(int(id &^ windowEvent))
-		return
-	}
-	if id&sendEvent != 0 {
+	case id&sendEvent != 0:
 		p.took()
-		return
+	default:
+		p.readDone()
 	}
-	p.mu.Lock()
-	if p.gone || len(p.posted) == 0 {
-		p.mu.Unlock()
-		return
-	}
-	v := p.posted[0]
-	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
-	p.free += v.need
-	p.dev.outstanding.Add(-1)
-	p.verify(v)
-	p.dev.took(p.conn.peer.node.now() - v.start)
-	ended, err := p.pump()
-	p.mu.Unlock()
-	p.conn.called()
-	p.finishOne(v)
-	p.finish(ended)
-	if err != nil {
-		p.doom(err.Error())
-	}
-}
-
-func (p *verbsPair) finish(ended []*verbsChain) {
-	for _, v := range ended {
-		p.finishOne(v)
-	}
-}
-
-func (p *verbsPair) finishOne(v *verbsChain) {
-	var err error
-	if len(v.bad) > 0 {
-		failed := slices.Clone(v.bad)
-		slices.Sort(failed)
-		err = &ChainError{Failed: failed, Err: ErrNotOffered}
-	}
-	p.conn.peer.finish(v.start, v.chain, err, v.done)
-	clear(v.chain)
-	v.done = nil
-	p.mu.Lock()
-	if len(p.spare) < 16 {
-		p.spare = append(p.spare, v)
-	}
-	p.mu.Unlock()
 }
 
 // retire destroys the queue pair: from then on nothing writes into Dst. It returns what was under way.
@@ -435,6 +257,9 @@ func (d *verbsDevice) granted(c *conn, g grantedBody) error {
 	defer p.mu.Unlock()
 	if !p.asked[g.index] {
 		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, g.index)
+	}
+	for len(p.segs) <= g.index {
+		p.segs = append(p.segs, grantedBody{})
 	}
 	p.segs[g.index] = g
 	return nil

@@ -54,7 +54,7 @@ func granted(t *testing.T, p *Peer, r Remote) {
 		}
 		if q, ok := p.conn.verbs(); ok {
 			q.mu.Lock()
-			_, known := q.segs[keySegment(r.Key)]
+			known := q.knows(keySegment(r.Key))
 			q.mu.Unlock()
 			if known {
 				return
@@ -289,5 +289,37 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("the read never ended")
+	}
+}
+
+// A chain that took long is proven by its entries, read once more.
+func TestVerbsSlowReadsAreProvenAgain(t *testing.T) {
+	reader, owner := open(t, verbsConfig()), open(t, verbsConfig())
+	reader.verbs.proof = 0
+	p := connect(t, reader, owner.Addr())
+	src, gone := alloc(t, owner, 50<<10), alloc(t, owner, 50<<10)
+	defer src.Free()
+	fill(src.Bytes(), 4)
+	r, s := src.Offer(), gone.Offer()
+	granted(t, p, r)
+	dst := alloc(t, reader, 150<<10)
+	defer dst.Free()
+	b := dst.Bytes()
+	chain := []Read{{b[:50<<10], r}, {b[50<<10 : 100<<10], s}, {b[100<<10 : 140<<10], Remote{r.Key, 10 << 10, 40 << 10}}}
+	if err := wait(t, p, chain); err != nil {
+		t.Fatal(err)
+	}
+	gone.Free()
+	err := wait(t, p, chain)
+	var ce *ChainError
+	if !errors.As(err, &ce) || len(ce.Failed) != 1 || ce.Failed[0] != 1 {
+		t.Fatalf("got %v", err)
+	}
+	if !bytes.Equal(chain[0].Dst, src.Bytes()) || !bytes.Equal(chain[2].Dst, src.Bytes()[10<<10:]) {
+		t.Error("bytes differ")
+	}
+	q, ok := p.conn.verbs()
+	if !ok || q.rechecks != 2 && q.rechecks != 3 {
+		t.Errorf("%d chains were proven again over %s", q.rechecks, p.Provider())
 	}
 }

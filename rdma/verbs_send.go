@@ -48,7 +48,7 @@ func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
 	wr := &p.one
 	*wr = C.db_wr{op: C.DB_SEND, flags: C.DB_SIGNALED, bytes: C.uint32_t(n), lkey: C.uint32_t(p.lkey),
 		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent)}
-	if C.db_post(p.qp, wr, 1) != 0 {
+	if C.db_post(C.uintptr_t(uintptr(p.qp)), wr, 1) != 0 {
 		return false // the pair is breaking; its completions will say so
 	}
 	p.sent++
@@ -74,12 +74,12 @@ func (d *verbsDevice) received(wc *C.db_wc) {
 	p := d.byNumber[uint32(wc.qpn)]
 	d.mu.Unlock()
 	if p != nil && wc.status == 0 && wc.bytes >= 8 {
-		b := unsafe.Slice((*byte)(unsafe.Pointer(C.db_received(d.handle, number))), int(wc.bytes))
+		b := unsafe.Slice((*byte)(unsafe.Pointer(C.db_received(C.uintptr_t(uintptr(d.handle)), number))), int(wc.bytes))
 		if err := p.conn.deliver(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
 			p.conn.cut(err)
 		}
 	}
-	C.db_receive(d.handle, number)
+	C.db_receive(C.uintptr_t(uintptr(d.handle)), number)
 }
 
 // drain stops the pair and takes in what has arrived on it. Only the loop calls it.

@@ -31,6 +31,7 @@ func (*verbsDevice) poll() int                           { return 0 }
 func (*verbsDevice) spin() time.Duration                 { return 0 }
 func (*verbsDevice) busy() bool                          { return false }
 func (*verbsDevice) arm()                                {}
+func (*verbsDevice) event()                              {}
 func (*verbsDevice) channel() int                        { return -1 }
 func (*verbsDevice) bury()                               {}
 func (*verbsDevice) close()                              {}

@@ -70,6 +70,9 @@ func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error
 	}
 	var rows []Row
 	for _, op := range ops[provider] {
+		if len(c.Ops) > 0 && !slices.Contains(c.Ops, op.name) {
+			continue
+		}
 		row, err := c.alternate(p, ref, op.name, op.ref)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op.name, err)

@@ -19,6 +19,7 @@ func benchTransfer() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench transfer", flag.ContinueOnError)
 			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
+			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast")
 			peers := fs.Int("peers", 8, "peers of the incast")
 			size := fs.Int("bytes", 150<<10, "bytes per fetch")
 			rounds := fs.Int("rounds", 10, "rounds, alternating with the reference")
@@ -43,7 +44,7 @@ func benchTransfer() command {
 				return err
 			}
 			rows, err := transfer.Run(ctx, transfer.Config{
-				Providers: strings.Split(*provider, ","), Peers: *peers, Bytes: *size, Rounds: *rounds, Each: *each, Spin: *spin,
+				Providers: strings.Split(*provider, ","), Ops: strings.Split(*op, ","), Peers: *peers, Bytes: *size, Rounds: *rounds, Each: *each, Spin: *spin,
 				Listen: *listen, NetNS: *netns, Child: []string{exe, "bench", "transfer"},
 			}, os.Stderr)
 			if err != nil {

@@ -1,0 +1,271 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+	"unsafe"
+)
+
+// A chain is one post. A read from the start of a buffer is one READ, of the entry before the bytes
+// and the bytes; any other is one of the bytes and one of the entry. Under a late key the entry is
+// read first as well. An entry that is live proves the bytes if all of it took less than proofMax;
+// otherwise the entries are read once more, by a second post (see quarantine).
+
+// verbsChain is a chain under way.
+type verbsChain struct {
+	chain  []Read
+	done   func(error)
+	start  time.Duration
+	posted time.Duration // or a little before
+	entry  int           // of the first read in scratch
+	again  bool          // the bytes are there; the entries are read once more
+	bad    []int         // refused
+	need   int           // work requests
+}
+
+// read posts the chain, or queues it while the send queue is full.
+func (p *verbsPair) read(chain []Read, done func(error)) bool {
+	p.mu.Lock()
+	ok, ask := p.reaches(chain)
+	if !ok {
+		p.mu.Unlock()
+		if ask != 0 {
+			p.conn.control(frame{kind: frameSegment, id: ask})
+		}
+		return false
+	}
+	v := p.newChain(chain, done)
+	if v.need > cap(p.wrs) {
+		p.keep(v)
+		p.mu.Unlock()
+		return false
+	}
+	p.waiting = append(p.waiting, v)
+	ended, err := p.pump(v.start)
+	p.mu.Unlock()
+	for _, v := range ended {
+		p.finish(v)
+	}
+	if err != nil {
+		p.doom(err.Error())
+	}
+	return true
+}
+
+// reaches tells whether the chain's segments are known and its destinations registered, and the key
+// by which to ask for a segment. p.mu is held.
+func (p *verbsPair) reaches(chain []Read) (ok bool, ask uint64) {
+	if p.gone || !p.ready {
+		return false, 0
+	}
+	for i := range chain {
+		at := keySegment(chain[i].Src.Key)
+		if !p.knows(at) {
+			if !p.asked[at] {
+				p.asked[at] = true
+				ask = chain[i].Src.Key
+			}
+			return false, ask
+		}
+		if len(chain[i].Dst) > 0 && p.dev.region(chain[i].Dst) == nil {
+			return false, 0
+		}
+	}
+	return true, 0
+}
+
+// knows tells whether the peer's segment may be read. p.mu is held.
+func (p *verbsPair) knows(segment int) bool {
+	return segment < len(p.segs) && p.segs[segment].slots > 0
+}
+
+func (p *verbsPair) newChain(chain []Read, done func(error)) *verbsChain {
+	var v *verbsChain
+	if k := len(p.spare); k > 0 {
+		v, p.spare = p.spare[k-1], p.spare[:k-1]
+	} else {
+		v = &verbsChain{}
+	}
+	v.chain, v.done, v.start = append(v.chain[:0], chain...), done, p.conn.peer.node.now()
+	v.bad, v.need, v.again = v.bad[:0], 0, false
+	for i := range chain {
+		g, r := &p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
+		room := uint64(g.stride - headBytes)
+		if keySlot(r.Key) >= g.slots || r.Offset > room || uint64(r.Length) > room-r.Offset {
+			v.bad = append(v.bad, i)
+			continue
+		}
+		v.need += entries(r)
+		if r.Length > 0 && r.Offset > 0 {
+			v.need++
+		}
+	}
+	return v
+}
+
+// pump posts what waits, as far as the send queue has room. It returns chains with nothing to post.
+func (p *verbsPair) pump(now time.Duration) (ended []*verbsChain, err error) {
+	for len(p.waiting) > 0 && p.waiting[0].need <= p.free {
+		v := p.waiting[0]
+		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
+		if v.need == 0 {
+			ended = append(ended, v)
+			continue
+		}
+		v.posted = now
+		p.layOut(v)
+		p.posted = append(p.posted, v)
+		p.free -= v.need
+		p.dev.outstanding.Add(1)
+		if err := check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], C.int(len(p.wrs))), "post"); err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// entries is how many times a read's entry is read with its bytes.
+func entries(r Remote) int {
+	if r.Key&lateKey != 0 && r.Length > 0 {
+		return 2
+	}
+	return 1
+}
+
+// refused tells whether read i of the chain has failed already.
+func (v *verbsChain) refused(i int) bool { return len(v.bad) > 0 && slices.Contains(v.bad, i) }
+
+// layOut makes the work requests of a chain.
+func (p *verbsPair) layOut(v *verbsChain) {
+	p.wrs = p.wrs[:0]
+	v.entry = p.next
+	for i := range v.chain {
+		r := &v.chain[i]
+		if v.refused(i) {
+			continue
+		}
+		if v.again || r.Src.Length == 0 {
+			p.request(r, true, false)
+			continue
+		}
+		if entries(r.Src) == 2 {
+			p.request(r, true, false)
+		}
+		if r.Src.Offset == 0 {
+			p.request(r, true, true)
+			continue
+		}
+		p.request(r, false, true)
+		p.request(r, true, false)
+	}
+	last := &p.wrs[len(p.wrs)-1]
+	last.flags, last.id = C.DB_SIGNALED, C.uint64_t(p.id)<<32
+}
+
+// request adds one READ: of the entry, the bytes, or both where they lie together.
+func (p *verbsPair) request(r *Read, entry, data bool) {
+	g := &p.segs[keySegment(r.Src.Key)]
+	bytes := g.base + uint64(keySlot(r.Src.Key)*g.stride+headBytes) + r.Src.Offset
+	wr := C.db_wr{op: C.DB_READ, rkey: C.uint32_t(g.rkey), remote: C.uint64_t(bytes)}
+	if entry {
+		wr.remote = C.uint64_t(bytes - r.Src.Offset - entryBytes)
+		wr.head, wr.head_lkey = C.uint64_t(uintptr(unsafe.Pointer(&p.scratch[p.next*entryBytes]))), C.uint32_t(p.lkey)
+		p.next = (p.next + 1) % cap(p.wrs)
+	}
+	if data {
+		wr.bytes = C.uint32_t(r.Src.Length)
+		wr.local, wr.lkey = C.uint64_t(uintptr(unsafe.Pointer(&r.Dst[0]))), C.uint32_t(p.dev.region(r.Dst).lkey)
+	}
+	p.wrs = append(p.wrs, wr)
+}
+
+// verify looks at the entries that came and notes the reads that they refuse. p.mu is held.
+func (p *verbsPair) verify(v *verbsChain) {
+	at := v.entry
+	early := v.bad
+	for i := range v.chain {
+		if len(early) > 0 && slices.Contains(early, i) {
+			continue
+		}
+		r := v.chain[i].Src
+		n, ok := entries(r), true
+		if v.again {
+			n = 1
+		}
+		for range n {
+			e := p.scratch[at*entryBytes:]
+			at = (at + 1) % cap(p.wrs)
+			key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
+			ok = ok && key == r.Key && key != 0 && r.Offset <= length && uint64(r.Length) <= length-r.Offset
+		}
+		if !ok {
+			v.bad = append(v.bad, i)
+		}
+	}
+}
+
+// readDone ends the oldest post of reads, and the chain unless its entries must be read once more.
+func (p *verbsPair) readDone() {
+	now := p.conn.peer.node.now()
+	p.mu.Lock()
+	if p.gone || len(p.posted) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	v := p.posted[0]
+	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
+	p.free += v.need
+	p.dev.outstanding.Add(-1)
+	p.verify(v)
+	proven := v.again || now-v.posted < p.dev.proof || len(v.bad) == len(v.chain)
+	if proven {
+		p.dev.took(now - v.start)
+	} else {
+		v.again, v.need = true, len(v.chain)-len(v.bad)
+		p.waiting = slices.Insert(p.waiting, 0, v)
+		p.rechecks++
+	}
+	ended, err := p.pump(now)
+	p.mu.Unlock()
+	p.conn.called()
+	if proven {
+		p.finish(v)
+	}
+	for _, v := range ended {
+		p.finish(v)
+	}
+	if err != nil {
+		p.doom(err.Error())
+	}
+}
+
+// finish ends a chain and keeps its memory.
+func (p *verbsPair) finish(v *verbsChain) {
+	var err error
+	if len(v.bad) > 0 {
+		failed := slices.Clone(v.bad)
+		slices.Sort(failed)
+		err = &ChainError{Failed: failed, Err: ErrNotOffered}
+	}
+	p.conn.peer.finish(v.start, v.chain, err, v.done)
+	p.mu.Lock()
+	p.keep(v)
+	p.mu.Unlock()
+}
+
+// keep keeps the memory of a chain for the next. p.mu is held.
+func (p *verbsPair) keep(v *verbsChain) {
+	clear(v.chain)
+	v.done = nil
+	if len(p.spare) < 16 {
+		p.spare = append(p.spare, v)
+	}
+}
