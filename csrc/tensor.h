@@ -109,15 +109,19 @@ static inline void load_matrices_transposed(uint32_t r[4], const void *row) {
 // a[1]) and 8 further (a[2], a[3]); of B the rows 2t, 2t + 1 and 8 further at column g; of D rows g and g + 8, columns 2t, 2t + 1.
 template <class T> static void multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 	const int lane = threadIdx.x % 32;
-	const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+	float mine[12]; // a[0..3], b0, b1, each as its two elements
+	for (int i = 0; i < 6; i++) {
+		const uint32_t w = i < 4 ? a[i] : i == 4 ? b0 : b1;
+		mine[2 * i] = T::up(w & 0xffff);
+		mine[2 * i + 1] = T::up(w >> 16);
+	}
 	hostgpu_post(mine, sizeof mine);
 	hostgpu_barrier();
 	for (int i = 0; i < 4; i++) {
-		const int g = lane / 4, column = lane % 4 * 2 + i % 2;
-		for (int k = 0; k < 16; k++) {
-			const uint32_t *la = (const uint32_t *)hostgpu_of(g * 4 + k % 8 / 2), *lb = (const uint32_t *)hostgpu_of(column * 4 + k % 8 / 2);
-			const uint32_t wa = la[k / 8 * 2 + i / 2], wb = lb[4 + k / 8];
-			d[i] += T::up(k % 2 ? wa >> 16 : wa & 0xffff) * T::up(k % 2 ? wb >> 16 : wb & 0xffff);
+		for (int t = 0; t < 4; t++) { // the lanes that hold row g or g + 8, and the column
+			const float *la = (const float *)hostgpu_of(lane / 4 * 4 + t) + i / 2 * 2;
+			const float *lb = (const float *)hostgpu_of((lane % 4 * 2 + i % 2) * 4 + t) + 8;
+			d[i] += la[0] * lb[0] + la[1] * lb[1] + la[4] * lb[2] + la[5] * lb[3];
 		}
 	}
 	hostgpu_barrier();

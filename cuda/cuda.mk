@@ -24,7 +24,13 @@ $(HOSTGPU)/libcuda.so.1: $(HOSTSRC)
 	@mkdir -p $(HOSTGPU)
 	g++ -std=c++17 -O2 -Wall -Wno-unknown-pragmas -Wno-unused-function -shared -fPIC -o $@ csrc/hostgpu.cpp
 
-test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 ## the real driver's code and the kernels, on the processor, against ONNX Runtime
+# The libraries that products and convolutions may use, in a folder of their own: tests run with and without.
+$(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
+	@mkdir -p $(HOSTGPU)/libraries
+	g++ -std=c++17 -O2 -Wall -shared -fPIC -o $@ csrc/hostlibs.cpp -ldl
+	cp $@ $(HOSTGPU)/libraries/libcudnn.so.9
+
+test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 ## the real driver's code and the kernels, on the processor, against ONNX Runtime
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 -run 'Operators|Encoder' ./bench/gpu
 

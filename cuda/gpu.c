@@ -120,6 +120,8 @@ int gpu_close(gpu_device *d) {
 	return rc;
 }
 
+int gpu_enter(gpu_device *d) { return cuCtxSetCurrent(d->context); }
+
 int gpu_memory(gpu_device *d, int64_t *free_bytes, int64_t *total) {
 	size_t f, t;
 	ENTER(d);

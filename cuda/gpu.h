@@ -34,6 +34,7 @@ int gpu_abi(void);
 int gpu_count(int32_t *count);
 int gpu_open(int32_t index, gpu_device **out, gpu_properties *props);
 int gpu_close(gpu_device *d);
+int gpu_enter(gpu_device *d); // makes the device's context current on this thread
 
 int gpu_memory(gpu_device *d, int64_t *free_bytes, int64_t *total);
 int gpu_alloc(gpu_device *d, int64_t bytes, uint64_t *out);

@@ -27,6 +27,7 @@ func Operators() []Case {
 	all := append(elementwiseCases(), convCases()...)
 	all = append(all, productCases()...)
 	all = append(all, indexCases()...)
+	all = append(all, optionCases()...)
 	return append(all, rowCases()...)
 }
 
@@ -178,6 +179,19 @@ func rowCases() (all []Case) {
 	return append(all, op("ReduceSum", []int64{3, 4}, func(n *net, x string) string {
 		return n.Node("ReduceSum", []string{x, n.Shape(1)}, onnx.Int("keepdims", 0))
 	}), norm, Case{Name: "ArgMax", Model: arg.model(13), Batches: []int{1, 3}})
+}
+
+// optionCases are products and convolutions whose depth is split, and that fill tiles whole and in part.
+func optionCases() (all []Case) {
+	for _, d := range [][3]int64{{40, 264, 136}, {130, 72, 24}} {
+		all = append(all, op(fmt.Sprintf("MatMul %v with residual and Relu", d), []int64{d[0], d[1]}, func(n *net, x string) string {
+			y := n.linear(x, d[1], d[2])
+			return n.Node("Relu", []string{n.Node("Add", []string{y, n.linear(x, d[1], d[2])})})
+		}))
+	}
+	return append(all, op("Conv deep", []int64{136, 4, 5}, func(n *net, x string) string {
+		return n.conv(n.conv(x, 136, 72, 3, 1, 1, "Relu"), 72, 130, 1, 1, 1, "Relu6")
+	}), op("Conv of images", []int64{3, 21, 22}, func(n *net, x string) string { return n.conv(x, 3, 64, 7, 2, 1, "Relu") }))
 }
 
 // Networks returns whole graphs, small enough for the emulated device.

@@ -40,7 +40,9 @@ type CheckConfig struct {
 	Capture    bool   // run as captured graphs
 	Timeout    time.Duration
 	Precisions []layers.Precision // fp32 if empty
-	Prefer     string             // see executor.Config
+	Prefer     string             // this and the next two: see executor.Config
+	Tune       bool
+	Libraries  string
 }
 
 // Emulated opens an emulated device that runs the kernels in Go.
@@ -55,7 +57,7 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 	if err != nil {
 		return err
 	}
-	r, err := executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 8<<30), PinnedBytes: 64 << 20, Capture: c.Capture, Prefer: c.Prefer})
+	r, err := executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 8<<30), PinnedBytes: 64 << 20, Capture: c.Capture, Prefer: c.Prefer, Tune: c.Tune, Libraries: c.Libraries})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // check runs cases on the emulated device, or on the GPU when one is required.
 func check(t *testing.T, cases []Case, capture bool, prefer string) {
+	checkWith(t, cases, CheckConfig{Capture: capture, Prefer: prefer, Libraries: "none"})
+}
+
+func checkWith(t *testing.T, cases []Case, config CheckConfig) {
+	t.Helper()
 	library := os.Getenv("ORT_LIB")
 	if library == "" {
 		library, _ = filepath.Abs(filepath.Join("..", "..", ".cache", "ort", ort.Version, "libonnxruntime.so.1"))
@@ -38,8 +44,8 @@ func check(t *testing.T, cases []Case, capture bool, prefer string) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	config := CheckConfig{Library: library, Seed: seed, Capture: capture, Timeout: time.Minute, Prefer: prefer,
-		Precisions: []layers.Precision{layers.FP32, layers.FP16, layers.BF16}}
+	config.Library, config.Seed, config.Timeout = library, seed, time.Minute
+	config.Precisions = []layers.Precision{layers.FP32, layers.FP16, layers.BF16}
 	err = Check(context.Background(), d, config, cases, func(c Checked) {
 		if !c.Passed {
 			t.Errorf("%s in %s, batch %d, by layer %v: %s", c.Case, c.Precision, c.Batch, c.ByLayer, c.Reason)
@@ -54,6 +60,28 @@ func check(t *testing.T, cases []Case, capture bool, prefer string) {
 }
 
 func TestOperatorsAgreeWithONNXRuntime(t *testing.T) { check(t, Operators(), true, "") }
+
+// Every way to do a product, a convolution or attention is right, not only the one that would be taken: the
+// tiles, the libraries' algorithms (DOWNBEAT_LIBRARIES names their folders), and whichever is the fastest.
+func TestEveryOptionAgreesWithONNXRuntime(t *testing.T) {
+	if os.Getenv("DOWNBEAT_REQUIRE_GPU") != "1" {
+		t.Skip("the emulated device has one option for each step")
+	}
+	cases := append(optionCases(), Networks()[2])
+	for i := range cases {
+		cases[i].Batches = cases[i].Batches[:1]
+	}
+	for _, prefer := range []string{"tensor_256x128", "tensor_128x128", "tensor_128x64", "tensor_64x128", "tensor_64x64", "tensor_32x64/1",
+		"tensor_32x64/2", "tensor_32x64/4", "conv", "gemm", "attention_f16", "attention_bf16", "cublasLt/0", "cublasLt/1", "cudnn/0", "cudnn/1", "tuned"} {
+		t.Run(strings.ReplaceAll(prefer, "/", " "), func(t *testing.T) {
+			c := CheckConfig{Capture: true, Prefer: prefer, Libraries: os.Getenv("DOWNBEAT_LIBRARIES")}
+			if prefer == "tuned" {
+				c.Prefer, c.Tune = "", true
+			}
+			checkWith(t, cases, c)
+		})
+	}
+}
 
 func TestNetworksAgreeWithONNXRuntime(t *testing.T) {
 	checkNetworks(t, func() []Case { return Networks()[:2] }, false)

@@ -63,6 +63,25 @@ func (m *Model) choose(p *plan) error {
 	return nil
 }
 
+// Choice is how one launch of a plan is done.
+type Choice struct {
+	Layer, Op, Kernel string
+}
+
+// Choices lists the launches of a batch size: kernels of this module, or cublasLt and cudnn.
+func (m *Model) Choices(batch int) (all []Choice, err error) {
+	p, err := m.plan(batch)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.launches {
+		for j := range p.launches[i] {
+			all = append(all, Choice{p.Layers[i].Name, p.Layers[i].Op, p.launches[i][j].Kernel})
+		}
+	}
+	return all, nil
+}
+
 // room adds to the plan a workspace behind its activations, and counters; it returns their buffers.
 func (m *Model) room(p *plan, workspace int64, counters bool) (work, zeros int, err error) {
 	if workspace > 0 {
@@ -114,13 +133,21 @@ func (r *Runtime) option(p *layers.Plan, s *layers.Step) (option, error) {
 			return all[i], nil
 		}
 	}
-	best := max(slices.IndexFunc(all, func(o option) bool { return r.cfg.Prefer != "" && strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
+	best := 0
+	if r.cfg.Prefer != "" {
+		best = max(slices.IndexFunc(all, func(o option) bool { return strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
+	} else if r.cfg.Tune {
+		best = r.tune(p, s, all)
+	}
 	r.chosen[key] = all[best].label
 	return all[best], nil
 }
 
 // options returns every way to do a step, the most promising first; the last is the kernel that it names.
 func (r *Runtime) options(s *layers.Step) (all []option, err error) {
+	if all, err = r.libraryOptions(s); err != nil {
+		return nil, err
+	}
 	for _, v := range r.kernels.Variants(s.Kernel, s.Params) {
 		k, ok := r.kernels.Kernel(v.Name)
 		if !ok {

@@ -17,6 +17,8 @@ type Config struct {
 	PinnedBytes int64   // for evicted parameters
 	Alpha       float64 // of the eviction score; 0 takes the paper's 0.4
 	Capture     bool    // run batches as captured graphs
+	Tune        bool    // time the options of each step when a plan is made and take the fastest
+	Libraries   string  // folders of cuBLASLt and cuDNN, separated by colons, before the usual places; "none" for neither
 	Prefer      string  // take the options whose label begins so, where there are any: to try one
 }
 
@@ -28,6 +30,9 @@ type Runtime struct {
 	store   *residency.Store
 	start   time.Time
 	chosen  map[string]string // the label of the option taken, by what is computed
+
+	libraries *cuda.Libraries
+	asked     map[string][]asked // by what is computed
 }
 
 // Open loads the kernels and reserves memory.
@@ -41,14 +46,26 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		set.Free()
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
-	return &Runtime{dev: dev, cfg: c, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
+	libraries := &cuda.Libraries{}
+	if c.Libraries != "none" {
+		if libraries, err = dev.OpenLibraries(c.Libraries); err != nil {
+			store.Close()
+			set.Free()
+			return nil, fmt.Errorf("open executor: %w", err)
+		}
+	}
+	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
 }
+
+// Libraries names the libraries that products and convolutions may use, with versions; "" for none.
+func (r *Runtime) Libraries() string { return r.libraries.Names() }
 
 // Stats returns what the residency store moved.
 func (r *Runtime) Stats() residency.Stats { return r.store.Stats() }
 
 // Close frees everything; models must be closed and nothing may run.
 func (r *Runtime) Close() {
+	r.forget()
 	r.store.Close()
 	r.kernels.Free()
 }

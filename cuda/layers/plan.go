@@ -96,6 +96,12 @@ func (s *Step) Shape() string {
 	return string(append(key, s.Params[8*s.Addresses:]...))
 }
 
+// Buffers returns the buffers that the launch names, each once for each time.
+func (s *Step) Buffers() (all []int) {
+	s.buffers(func(b int) { all = append(all, b) })
+	return all
+}
+
 // buffers calls f for each buffer that the launch names.
 func (s *Step) buffers(f func(buffer int)) {
 	for i := range s.Addresses {

@@ -1,0 +1,122 @@
+package kernels
+
+import "downbeat.dev/cuda"
+
+// Library is a product or a convolution in the terms of cuBLASLt or cuDNN, and what they leave to a kernel: an
+// activation of all Count results, in place.
+type Library struct {
+	Product     *cuda.Product
+	Convolution *cuda.Convolution
+	Operands    cuda.Operands
+	Rest        Unary // nothing where Act is None
+}
+
+var libraryTypes = map[int32]int32{Float32: cuda.LibraryFloat, Float16: cuda.LibraryHalf, BFloat16: cuda.LibraryBFloat}
+
+// LibraryOf returns the forms in which a library may do what a kernel does with params; none where there are none.
+func LibraryOf(name string, params []byte) (all []Library) {
+	real := Real(name)
+	switch name {
+	case Named("gemm", real):
+		p := from[Gemm](params)
+		if l, ok := p.product(real); ok {
+			all = append(all, l)
+		}
+		if l, ok := p.pixels(real); ok {
+			all = append(all, l)
+		}
+	case Named("conv", real), Named("conv_depthwise", real):
+		p := from[Conv](params)
+		if t, ok := TensorOf("conv", params); ok && t.Pointwise() {
+			g := Gemm{PA: p.X, PB: p.W, Bias: p.Bias, Residual: p.Residual, PC: p.Y, AM: p.C, AK: 1, BK: 1, BN: p.C, BiasN: 1,
+				M: t.M, N: p.K, K: p.C, B1: 1, B2: 1, Act: p.Act, Alpha: 1, Beta: 1, A: p.A, B: p.B}
+			if l, ok := g.product(real); ok {
+				all = append(all, l)
+			}
+		}
+		if l, ok := p.library(real); ok {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// split parts an activation into what a library fuses and what is left.
+func split(act Activation, a, b float32, real int32, gelu bool) (fused int32, rest Unary) {
+	switch {
+	case act == None:
+		return cuda.LibraryNone, rest
+	case act == Relu:
+		return cuda.LibraryRelu, rest
+	case gelu && real != Float32 && (act == Gelu || act == GeluTanh):
+		return cuda.LibraryGelu, rest // by tanh: closer to erf than half precision is to either
+	}
+	return cuda.LibraryNone, Unary{Act: act, A: a, B: b}
+}
+
+func one(p uint64) int32 {
+	if p != 0 {
+		return 1
+	}
+	return 0
+}
+
+// product is a product whose rows or columns lie side by side and whose batches, if any, are evenly spaced.
+func (p *Gemm) product(real int32) (l Library, ok bool) {
+	d := cuda.Product{Type: libraryTypes[real], Bias: one(p.Bias), Residual: one(p.Residual), M: p.M, N: p.N, K: p.K, Batch: p.B1 * p.B2,
+		LDA: int64(p.AM), LDB: int64(p.BK), Alpha: p.Alpha}
+	if p.AK != 1 {
+		d.TransA, d.LDA = 1, int64(p.AK)
+	}
+	if p.BN != 1 {
+		d.TransB, d.LDB = 1, int64(p.BN)
+	}
+	switch {
+	case p.B1 == 1:
+		d.StrideA, d.StrideB = p.A2, p.Bi2
+	case p.B2 == 1:
+		d.StrideA, d.StrideB = p.A1, p.Bi1
+	default:
+		d.StrideA, d.StrideB = p.A2, p.Bi2
+		ok = p.A1 != p.A2*int64(p.B2) || p.Bi1 != p.Bi2*int64(p.B2)
+	}
+	if ok || p.AK != 1 && p.AM != 1 || p.BN != 1 && p.BK != 1 || p.Bias != 0 && (p.Beta != 1 || p.BiasM != 0 || p.BiasN != 1) {
+		return l, false
+	}
+	d.Act, l.Rest = split(p.Act, p.A, p.B, real, true)
+	l.Product, l.Operands = &d, cuda.Operands{A: p.PA, B: p.PB, Bias: p.Bias, Residual: p.Residual, D: p.PC}
+	return l.finish(int64(d.Batch) * int64(p.M) * int64(p.N)), true
+}
+
+// pixels is a convolution by one pixel, which is emitted as a product of the weights and each image.
+func (p *Gemm) pixels(real int32) (l Library, ok bool) {
+	if p.B2 != 1 || p.A1 != 0 || p.AM != p.K || p.AK != 1 || p.BK != p.N || p.BN != 1 || p.Bi1 != int64(p.K)*int64(p.N) ||
+		p.Alpha != 1 || p.Bias != 0 && (p.BiasM != 1 || p.BiasN != 0 || p.Beta != 1) {
+		return l, false
+	}
+	c := Conv{X: p.PB, W: p.PA, Bias: p.Bias, Residual: p.Residual, Y: p.PC, N: p.B1, C: p.K, H: 1, Wd: p.N, K: p.M, OH: 1, OW: p.N, R: 1, S: 1,
+		StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Groups: 1, Act: p.Act, A: p.A, B: p.B}
+	return c.library(real)
+}
+
+// library is a convolution; the library adds a residual only together with a bias, and activates only then.
+func (p *Conv) library(real int32) (l Library, ok bool) {
+	if p.Bias == 0 && p.Residual != 0 {
+		return l, false
+	}
+	d := cuda.Convolution{Type: libraryTypes[real], Bias: one(p.Bias), Residual: one(p.Residual), NHWC: p.NHWC, N: p.N, C: p.C, H: p.H, W: p.Wd,
+		K: p.K, OH: p.OH, OW: p.OW, R: p.R, S: p.S, StrideH: p.StrideH, StrideW: p.StrideW, PadH: p.PadH, PadW: p.PadW,
+		DilH: p.DilH, DilW: p.DilW, Groups: p.Groups}
+	if p.Bias != 0 {
+		d.Act, l.Rest = split(p.Act, p.A, p.B, real, false)
+	} else {
+		l.Rest = Unary{Act: p.Act, A: p.A, B: p.B}
+	}
+	l.Convolution, l.Operands = &d, cuda.Operands{A: p.X, B: p.W, Bias: p.Bias, Residual: p.Residual, D: p.Y}
+	return l.finish(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW)), true
+}
+
+func (l Library) finish(count int64) Library {
+	l.Rest.X, l.Rest.Y, l.Rest.Count = l.Operands.D, l.Operands.D, count
+	return l
+}
