@@ -89,3 +89,13 @@ func FuzzReadTrace(f *testing.F) {
 		}
 	})
 }
+
+// Few requests in expectation may be none, or end long before the span does.
+func TestSmallPlans(t *testing.T) {
+	for seed := range uint64(200) {
+		plan, err := Shape{Rate: 4, Span: time.Second, Arrivals: "poisson", Popularity: "even", Seed: seed}.Plan(1)
+		if err != nil || len(plan) > 20 {
+			t.Errorf("seed %d: %d requests, %v", seed, len(plan), err)
+		}
+	}
+}

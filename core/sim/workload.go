@@ -38,12 +38,13 @@ func Zipf(n int, s float64) []float64 {
 type Unit struct {
 	at    []float64 // seconds, ascending
 	model []int32
+	end   float64 // seconds: all arrivals before it are there
 }
 
 // NewUnit draws n requests in expectation. Each model is an independent renewal process with its
 // share of the rate.
 func NewUnit(seed uint64, g Gaps, share []float64, n float64) *Unit {
-	u := &Unit{}
+	u := &Unit{end: n}
 	for m, s := range share {
 		rng := rand.New(rand.NewPCG(seed, uint64(m)))
 		mean := 1 / s
@@ -72,7 +73,10 @@ func (u *Unit) At(rate float64, span Duration, buf []Arrival) []Arrival {
 		}
 		buf = append(buf, Arrival{at, u.model[i]})
 	}
-	panic("sim: the unit workload is too short for this rate and span")
+	if float64(span)/k > u.end {
+		panic("sim: the unit workload is too short for this rate and span")
+	}
+	return buf
 }
 
 type byTime Unit
