@@ -230,22 +230,30 @@ func (m *mirror) read(t testing.TB, p *rdma.Peer, r rdma.Remote) error {
 	return err
 }
 
-// echo sends n messages more, and waits until all have come back, once and in order.
-func (m *mirror) echo(t testing.TB, p *rdma.Peer, n int) {
+// echo sends n messages more, at most window ahead of what came back, and waits until all have come
+// back, once and in order.
+func (m *mirror) echo(t testing.TB, p *rdma.Peer, n, window int) {
 	t.Helper()
 	first := m.back.Load()
-	for i := range uint64(n) {
-		msg := make([]byte, messageSize(first+i))
-		binary.LittleEndian.PutUint64(msg, first+i)
+	end := time.Now().Add(m.patience)
+	came := func(until uint64) {
+		for m.back.Load() < until && m.wrong.Load() == 0 {
+			if time.Now().After(end) || p.Err() != nil {
+				t.Fatalf("%d of %d messages came back: %v, %+v", m.back.Load()-first, n, p.Err(), m.Stats().Peers)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range n {
+		came(first + uint64(max(0, i+1-window)))
+		number := first + uint64(i)
+		msg := make([]byte, messageSize(number))
+		binary.LittleEndian.PutUint64(msg, number)
 		if err := p.Send(msg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(m.patience); m.back.Load() < first+uint64(n) && m.wrong.Load() == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) || p.Err() != nil {
-			t.Fatalf("%d of %d messages came back: %v", m.back.Load()-first, n, p.Err())
-		}
-	}
+	came(first + uint64(n))
 	if w := m.wrong.Load(); w > 0 {
 		t.Errorf("%d messages came twice, out of order or with other bytes", w)
 	}

@@ -1,41 +1,56 @@
 #!/bin/bash
 # boot.sh KERNELDIR OUT LIMIT SCRIPT FILE...: boots a virtual machine whose init ends by running
 # SCRIPT with soft-RoCE up (device rxe0 on v0, 10.77.0.1), with FILEs and the libraries they need in
-# /bin. The console goes to stdout and OUT/console. Exit code: the script's; 124: LIMIT s passed.
+# /bin; PATH:PLACE goes to PLACE, directories too. The console goes to stdout and OUT/console. Exit
+# code: the script's; 124: LIMIT s passed.
 #
-# TCG, not KVM: nested KVM hangs on hosts of this kind. Two processors, as soft-RoCE needs one to
-# itself when a process polls.
+# HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
+# finds its machine's number in $HOST. The end of the first is the end; OUT/console2 is the other's.
+#
+# TCG, not KVM: nested KVM hangs on hosts of this kind. One machine has two processors, as soft-RoCE
+# needs one to itself when a process polls.
 set -euo pipefail
 kernel=$1 out=$2 limit=$3 script=$4
 shift 4
 version=$(ls "$kernel/lib/modules")
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
-mkdir -p "$root"/{bin,proc,sys,dev,tmp,etc,run,lib64,lib,modules,usr/lib/x86_64-linux-gnu,etc/libibverbs.d} "$out"
+other=
+trap '[ -z "$other" ] || kill "$other" 2>/dev/null || true; rm -rf "$root"' EXIT
+mkdir -p "$root"/{bin,sbin,proc,sys,dev,tmp,etc,run,var,lib64,lib,modules,usr/lib/x86_64-linux-gnu,etc/libibverbs.d} "$out"
+ln -s /run "$root/var/run"
 
-add() { # a file and the libraries it needs
-  cp -L "$1" "$root/bin/$(basename "$1")"
+add() { # a file, to where it is wanted, and the libraries that it needs
+  mkdir -p "$(dirname "$root$2")" && cp -rL "$1" "$root$2"
   ldd "$1" 2>/dev/null | grep -o '/[^ ]*' | while read -r lib; do
     mkdir -p "$root$(dirname "$lib")" && cp -Ln "$lib" "$root$lib"
   done || true
 }
-cp "$(command -v busybox)" "$root/bin/busybox"
-mkdir -p "$root/sbin" && cp -L "$(command -v ip)" "$root/sbin/ip"
-for f in "$(command -v ip)" "$(command -v rdma)" "$(command -v tc)" "$(command -v ib_read_lat)" "$(command -v ib_read_bw)" "$@"; do add "$f"; done
-rm "$root/bin/ip" # in busybox's shell "ip" is an applet; the real one is /sbin/ip
+add "$(command -v busybox)" /bin/busybox
+add "$(command -v ip)" /sbin/ip # in busybox's shell "ip" is an applet
+for f in rdma tc ib_read_lat ib_read_bw; do add "$(command -v $f)" /bin/$f; done
+for f in "$@"; do
+  case $f in
+  *:*) add "${f%%:*}" "${f#*:}" ;;
+  *) add "$f" "/bin/$(basename "$f")" ;;
+  esac
+done
 providers=/usr/lib/x86_64-linux-gnu/libibverbs
 mkdir -p "$root$providers"
 cp -L "$providers"/librxe*.so "$root$providers/"
-cp -L /usr/lib/x86_64-linux-gnu/libibverbs.so.1 "$root/usr/lib/x86_64-linux-gnu/"
-add /usr/lib/x86_64-linux-gnu/libibverbs.so.1
+add /usr/lib/x86_64-linux-gnu/libibverbs.so.1 /usr/lib/x86_64-linux-gnu/libibverbs.so.1
 cp /etc/libibverbs.d/rxe.driver "$root/etc/libibverbs.d/"
 cp "$script" "$root/script"
 printf 'root:x:0:0:root:/:/bin/sh\n' >"$root/etc/passwd"
 
 # The order matters: without the crc32 modules soft-RoCE fails to add a device.
+modules="crc32-pclmul crc32_generic udp_tunnel ip6_udp_tunnel ib_core ib_uverbs rdma_rxe configfs ib_cm iw_cm rdma_cm rdma_ucm sch_netem"
+case ${HOSTS:-1} in
+1) modules+=" veth" ;;
+*) modules+=" virtio_net virtio_pci" ;;
+esac
 n=0
 seen=" "
-for m in crc32-pclmul crc32_generic udp_tunnel ip6_udp_tunnel ib_core ib_uverbs rdma_rxe configfs ib_cm iw_cm rdma_cm rdma_ucm veth sch_netem; do
+for m in $modules; do
   while read -r _ path _; do
     [[ $seen == *" $path "* ]] && continue
     seen+="$path "
@@ -55,13 +70,21 @@ mkdir -p /dev/shm /dev/pts && mount -t tmpfs shm /dev/shm
 for m in /modules/*; do insmod $m || echo "insmod $m failed"; done
 mkdir -p /dev/infiniband
 ulimit -l unlimited
+export HOST=$(sed -n 's/.*host=\([12]\).*/\1/p' /proc/cmdline)
 /sbin/ip link set lo up
-/sbin/ip link add v0 type veth peer name v1
-/sbin/ip addr add 10.77.0.1/24 dev v0
-/sbin/ip addr add 10.77.1.1/24 dev v1
-/sbin/ip link set v0 up mtu 4200
-/sbin/ip link set v1 up mtu 4200
-rdma link add rxe0 type rxe netdev v0 || echo "no rxe0"
+if [ -n "$HOST" ]; then
+  dev=eth0
+  /sbin/ip addr add 10.77.0.$HOST/24 dev eth0
+  /sbin/ip link set eth0 up mtu 4200
+else
+  dev=v0
+  /sbin/ip link add v0 type veth peer name v1
+  /sbin/ip addr add 10.77.0.1/24 dev v0
+  /sbin/ip addr add 10.77.1.1/24 dev v1
+  /sbin/ip link set v0 up mtu 4200
+  /sbin/ip link set v1 up mtu 4200
+fi
+rdma link add rxe0 type rxe netdev $dev || echo "no rxe0"
 i=0
 while [ $i -lt 50 ] && ! grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state; do i=$((i + 1)); sleep 0.1; done
 sh /script
@@ -69,12 +92,26 @@ echo "guest-exit: $?"
 poweroff -f
 INIT
 chmod +x "$root/init"
-(cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/initramfs.gz"
+(cd "$root" && find . ! -name cable ! -name initramfs.gz | cpio -o -H newc --quiet | gzip -1) >"$out/initramfs.gz"
 
+machine() { # WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
+  local words=$1
+  shift
+  exec timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -nographic -no-reboot "$@" \
+    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs.gz" -append "console=ttyS0 quiet panic=-1 mitigations=off $words" </dev/null 2>&1
+}
+cable() { # FROM TO: datagrams over Unix sockets; a stream of them would delay acknowledgements
+  echo -netdev "dgram,id=n0,local.type=unix,local.path=$root/cable$1,remote.type=unix,remote.path=$root/cable$2" \
+    -device "virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:77:00:0$1"
+}
 set +e
-timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1536 -nographic -no-reboot \
-  -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs.gz" -append "console=ttyS0 quiet panic=-1 mitigations=off" \
-  </dev/null 2>&1 | tr -d '\r' | tee "$out/console"
+if [ "${HOSTS:-1}" = 1 ]; then
+  (machine "" -smp 2 -m 1536 -nic none) | sed -u 's|\r||g' | tee "$out/console"
+else
+  (machine host=2 -smp 1 -m 1024 $(cable 2 1)) >"$out/console2" &
+  other=$!
+  (machine host=1 -smp 1 -m 1024 $(cable 1 2)) | sed -u 's|\r||g' | tee "$out/console"
+fi
 rc=${PIPESTATUS[0]}
 [ "$rc" = 0 ] || exit 124
 code=$(sed -n 's/^guest-exit: //p' "$out/console" | tail -1)

@@ -1,20 +1,57 @@
 #!/bin/bash
-# make test-rdma: builds the tests with the tag rdma, boots the virtual machine, runs them there.
-# RUN chooses tests; BENCH=1 measures beside perftest afterwards. The console is kept in CACHE.
+# test.sh [hosts]: builds the tests with the tag rdma, boots a virtual machine, and runs there the
+# contract and then the tests between hosts (make test-rdma). hosts: the tests between hosts alone, with
+# two machines (make test-rdma-hosts). RUN and NETRUN choose tests, "none" leaves a part out; BENCH=1
+# measures beside perftest instead. The consoles are kept in CACHE.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-CACHE=${CACHE:-$PWD/.cache/rdma} GO=${GO:-go}
+CACHE=${CACHE:-$PWD/.cache/rdma} GO=${GO:-go} ORT_LIB=${ORT_LIB:-$PWD/.cache/ort/1.27.0/libonnxruntime.so.1}
 mkdir -p "$CACHE"
 kernel=$(CACHE=$CACHE rdma/vm/prepare.sh) || { rc=$?; [ $rc = 3 ] && exit 0 || exit $rc; }
-"$GO" test -c -tags rdma -o "$CACHE/rdma.test" ./rdma
-files=("$CACHE/rdma.test")
+what=${1:-one}
+script=$CACHE/script-$what.sh
+"$GO" build -tags rdma -ldflags '-s -w' -o "$CACHE/downbeat" ./cmd/downbeat
+files=("$CACHE/downbeat")
 {
-  echo "export RUN='${RUN:-/verbs\$|^TestVerbs}'"
-  cat rdma/vm/contract.sh
-} >"$CACHE/script.sh"
+  printf 'export FORMAT=%q ROUNDS=%q EACH=%q\n' "${FORMAT:-table}" "${ROUNDS:-4}" "${EACH:-30}"
+  printf 'RUN=%q\nNETRUN=%q\nSPAN=%q\n' "${RUN:-}" "${NETRUN:-}" "${SPAN:-}"
+} >"$script"
 if [ -n "${BENCH:-}" ]; then
-  "$GO" build -tags rdma -o "$CACHE/downbeat" ./cmd/downbeat
-  files+=("$CACHE/downbeat")
-  cp rdma/vm/bench.sh "$CACHE/script.sh"
+  cat rdma/vm/bench.sh >>"$script"
+else
+  "$GO" test -c -tags rdma -o "$CACHE/nettest.test" ./rdma/nettest
+  files+=("$CACHE/nettest.test" rdma/vm/nettest.sh:/nettest.sh)
+  if [ -f "$ORT_LIB" ]; then
+    rm -rf "$CACHE/models" && mkdir -p "$CACHE/models" && cp -r models/vehicle-s "$CACHE/models/"
+    # The processors are emulated: fewer batch sizes to measure at each start, and a budget that they can meet.
+    sed -i 's/^max_batch_size: .*/max_batch_size: 4/; s/\("slo_ms" value { string_value: \)"[0-9]*"/\1"5000"/' "$CACHE/models/vehicle-s/config.pbtxt"
+    files+=("$ORT_LIB:/lib/libonnxruntime.so.1" "$CACHE/models:/models")
+  else
+    echo "no ONNX Runtime at $ORT_LIB: the model is emulated" >&2
+    files+=(rdma/nettest/testdata/models:/testdata/models)
+  fi
 fi
-rdma/vm/boot.sh "$kernel" "$CACHE/out" "${LIMIT:-400}" "$CACHE/script.sh" "${files[@]}"
+case $what${BENCH:-} in
+hosts) echo 'export DOWNBEAT_NETTEST=hosts; cd /; . /nettest.sh' >>"$script" ;;
+one)
+  "$GO" test -c -tags rdma -o "$CACHE/rdma.test" ./rdma
+  "$GO" test -c -o "$CACHE/kernel.test" ./rdma/kernel
+  files+=("$CACHE/rdma.test" "$CACHE/kernel.test" rdma/vm/contract.sh:/contract.sh rdma/vm/wire.sh:/wire.sh)
+  cat >>"$script" <<'END'
+cd /
+failed=0
+if [ "$RUN" != none ]; then
+  DOWNBEAT_REQUIRE_KERNEL=1 kernel.test -test.timeout 100s || failed=1
+  (. /contract.sh) || failed=1
+fi
+if [ "$NETRUN" != none ]; then (. /wire.sh) || failed=1; fi
+[ $failed = 0 ]
+END
+  ;;
+esac
+[ "$what" != hosts ] || export HOSTS=2
+began=$SECONDS
+rdma/vm/boot.sh "$kernel" "$CACHE/out-$what" "${LIMIT:-700}" "$script" "${files[@]}" && rc=0 || rc=$?
+echo "test-rdma: $what: exit code $rc after $((SECONDS - began)) s"
+[ $rc != 124 ] || echo "test-rdma: $what: not done within ${LIMIT:-700} s" >&2
+exit $rc
