@@ -1,7 +1,7 @@
 "use strict";
 // Draws what /v2/downbeat/page tells, once a second. No library, no other host.
 
-const colors = ["#3b6fd4", "#d9822b", "#2b9e77", "#a855c7", "#c44569", "#6b8e23", "#0f8aa8", "#94713c"];
+const colors = ["#3b6fd4", "#d9822b", "#2b9e77", "#a855c7", "#c44569", "#6b8e23", "#0f8aa8", "#94713c", "#e377c2", "#b8a200", "#7f8794", "#5e3c99"];
 const $ = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const theme = new URLSearchParams(location.search).get("theme");
@@ -99,8 +99,8 @@ function timeline(d) {
     return;
   }
   none.hidden = true;
-  const rows = d.gpus.slice(0, 48), row = rows.length > 16 ? 14 : 22, left = 150;
-  const [g, w, h] = surface(canvas, rows.length * row + 20);
+  const rows = d.gpus.slice(0, 48), row = rows.length > 16 ? 14 : 22;
+  const [g, w, h] = surface(canvas, rows.length * row + 20), left = Math.min(150, .36 * w);
   const x = (ms) => left + (w - left) * (1 - ms / d.window);
   const label = (text, room) => { while (text.length > 3 && g.measureText(text).width > room) text = text.slice(0, -2) + "…"; return text; };
   g.textBaseline = "middle";
@@ -125,7 +125,7 @@ function timeline(d) {
     if (z - a > 16 && row > 16) { g.fillStyle = "#fff"; g.textAlign = "center"; g.fillText(b.n, (a + z) / 2, y + (row - 4) / 2 + .5); }
   }
   g.fillStyle = css("--quiet"); g.textBaseline = "alphabetic";
-  for (let i = 0; i <= 4; i++) {
+  for (let i = 0; i <= 4; i += w < 560 ? 2 : 1) {
     const ms = d.window * (1 - i / 4);
     g.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
     g.fillText(i === 4 ? "now" : "−" + ms + " ms", x(ms), h - 4);
@@ -178,6 +178,7 @@ function draw(d) {
   $("bad").textContent = percent(bad, good + bad);
   $("p99").textContent = millis(Math.max(0, ...d.models.map((m) => Math.max(...tail(m.p99, 10)))));
   $("live").textContent = d.live;
+  $("elsewhere").hidden = good + bad > 0 || !(d.batches || []).length;
   order = d.models.map((m) => m.name + "/" + m.version);
   timeline(d);
   $("legend").replaceChildren(...(d.scheduler ? order : []).map((key) => {
