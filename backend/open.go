@@ -44,6 +44,8 @@ type Options struct {
 	Executors  int         // ONNX Runtime executors, one core each; 0: one per two cores
 	Cores      []int       // pin one executor to each of these cores, instead of Executors
 	Emulate    int         // emulated GPUs for all models, instead of ONNX Runtime; 0: none
+	Faults     string      // what goes wrong on the emulated GPUs; see emu.ParseFaults
+	faults     []emu.Planned
 	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
 	Library    string      // ONNX Runtime; empty: where ort.Library says
 	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
@@ -148,6 +150,10 @@ func (o *Options) complete() error {
 		return fmt.Errorf("gpu: not together with emulated GPUs or cores")
 	case len(o.Cores) > executorsMax:
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
+	}
+	var err error
+	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
+		return err
 	}
 	for _, c := range o.Cores {
 		if err := checkCore(c); err != nil {
@@ -295,7 +301,11 @@ func (o *Options) executors(library *ort.Runtime) ([]GPU, error) {
 		n = o.Emulate
 	}
 	for i := range n {
-		emulated, err := emu.New()
+		options := emu.Options{Device: fmt.Sprintf("emulated %d", i)}
+		if o.Emulate > 0 {
+			options.Plan = o.faults[i]
+		}
+		emulated, err := emu.Open(options)
 		if err != nil {
 			return nil, errors.Join(err, closeExecutors(all))
 		}

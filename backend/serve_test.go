@@ -197,18 +197,27 @@ func ask(c *frontend.Client, model string, in []byte) (r frontend.Result, err er
 	return r, err
 }
 
+// pattern is an input of the emulated model; checkPattern wants its output.
+func pattern(m *device.Model, seed int) []byte {
+	return bytes.Repeat([]byte{byte(seed), byte(seed >> 8), byte(seed * 7)}, m.InBytes/3)
+}
+
+func checkPattern(m *device.Model, in, out []byte) error {
+	if !bytes.Equal(out, emu.Pattern(m, in)) {
+		return errors.New("the output is another request's")
+	}
+	return nil
+}
+
 // askEmulated sends one request to the emulated model and checks whose output comes back.
 func askEmulated(c *frontend.Client, m *device.Model, seed int) error {
-	in := bytes.Repeat([]byte{byte(seed), byte(seed >> 8), byte(seed * 7)}, m.InBytes/3)
+	in := pattern(m, seed)
 	r, err := ask(c, "emulated", in)
 	if err != nil {
 		return err
 	}
 	defer r.Release()
-	if !bytes.Equal(r.Data, emu.Pattern(m, in)) {
-		return errors.New("the output is another request's")
-	}
-	return nil
+	return checkPattern(m, in, r.Data)
 }
 
 func askTwice(c *frontend.Client, seed int) error {

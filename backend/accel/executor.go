@@ -27,7 +27,7 @@ type Config struct {
 	// each time (captured graphs hold them): early rows are then copied once more, within the device.
 	Movable bool
 	Cold    bool          // there is nothing to warm up: Load runs no batch
-	Timeout time.Duration // of one batch, after which the device counts as lost; 0: 10 s
+	Timeout time.Duration // of one batch, after which the device counts as lost, but 20 times its profile at least; 0: 10 s
 	Close   func()        // frees what the programs share, after all of them; may be nil
 }
 
@@ -168,7 +168,7 @@ func (e *Executor) Execute(b device.Batch) error {
 		s.CopyOut(e.compute, b.Slot.Output(b.Model, k, b.Rows), l.outputs[k])
 	}
 	s.Record(e.compute, e.done)
-	err := e.finish(s)
+	err := e.finish(s, e.patience(b))
 	if errors.Is(err, cuda.ErrHung) {
 		return e.failed(b, err) // the program stays in use: the device may still run it
 	}
@@ -192,15 +192,25 @@ func (e *Executor) base(at *place) cuda.Address {
 	return e.work.Address()
 }
 
+// patience is how long a batch may take before the device counts as hanging.
+func (e *Executor) patience(b device.Batch) time.Duration {
+	if b.Model.Profile == nil || b.Rows > b.Model.Profile.Max() {
+		return e.cfg.Timeout
+	}
+	return max(e.cfg.Timeout, patienceFactor*b.Model.Profile.Exec(b.Rows))
+}
+
+const patienceFactor = 20
+
 // finish submits s and waits for its end.
-func (e *Executor) finish(s *cuda.Submission) error {
+func (e *Executor) finish(s *cuda.Submission, patience time.Duration) error {
 	err := e.dev.Submit(s)
 	if err != nil { // what was enqueued must end before the memory may be used again
 		s.Reset()
 		s.Record(e.compute, e.done)
 		err = errors.Join(err, e.dev.Submit(s))
 	}
-	return join(err, e.dev.WaitFor(e.cfg.Timeout, e.done))
+	return join(err, e.dev.WaitFor(patience, e.done))
 }
 
 // join is errors.Join without an allocation when there is at most one error.

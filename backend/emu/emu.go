@@ -17,6 +17,7 @@ const (
 	memoryBytes = 80 << 30 // a bound, not a reservation
 	bandwidth   = 25e9     // of copies in either direction
 	commandTime = time.Nanosecond
+	timeout     = 5 * time.Second // of a batch, if ℓ(b) is shorter
 	kernelName  = "model"
 )
 
@@ -68,7 +69,7 @@ func Open(o Options) (*Executor, error) {
 	if e.plan.After == 0 {
 		e.Inject(e.plan.Fault)
 	}
-	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Close: e.module.Free})
+	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Timeout: timeout, Close: e.module.Free})
 	if err != nil {
 		return nil, err
 	}

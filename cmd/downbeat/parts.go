@@ -125,12 +125,26 @@ func (p *parts) openScheduler(listen string) error {
 	return nil
 }
 
-// openMetrics serves the scheduler's metrics on an address of their own, to who has the token;
-// empty: nowhere.
+// openMetrics serves the scheduler's metrics on an address of their own; empty: nowhere.
 func (p *parts) openMetrics(addr string) error {
 	if addr == "" {
 		return nil
 	}
+	metrics, stop := gateway.SchedulerMetrics(p.engine, p.token)
+	p.onClose(func() error { stop(); return nil })
+	return p.serveMetrics(addr, metrics)
+}
+
+// openBackendMetrics serves the backend's; empty: nowhere.
+func (p *parts) openBackendMetrics(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	return p.serveMetrics(addr, gateway.Metrics(p.token, p.backend))
+}
+
+// serveMetrics serves metrics, which are for who has the token, on an address of their own.
+func (p *parts) serveMetrics(addr string, metrics http.Handler) error {
 	if err := p.config.CheckListener("metrics", addr); err != nil {
 		return err
 	}
@@ -142,10 +156,10 @@ func (p *parts) openMetrics(addr string) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
+	p.log.Info("metrics", "address", ln.Addr().String())
 	if t != nil {
 		ln = tls.NewListener(ln, t)
 	}
-	metrics, stop := gateway.SchedulerMetrics(p.engine, p.token)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
@@ -154,8 +168,7 @@ func (p *parts) openMetrics(addr string) error {
 			p.fail(fmt.Errorf("metrics: %w", err))
 		}
 	}()
-	p.onClose(func() error { stop(); return s.Close() })
-	p.log.Info("metrics", "address", ln.Addr().String())
+	p.onClose(s.Close)
 	return nil
 }
 
@@ -239,6 +252,9 @@ func (p *parts) openGateway(ctx context.Context) error {
 	o := gateway.Options{Version: buildVersion(), Token: p.token, TLS: t, Logger: p.log}
 	if p.engine != nil {
 		o.Scheduler = p.engine
+	}
+	if p.backend != nil {
+		o.Metrics = append(o.Metrics, p.backend)
 	}
 	g := gateway.New(p.client, o)
 	p.gateway = g

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,7 +32,9 @@ type Options struct {
 	BodyMax int64       // bytes of a request or a response; 64 MiB when 0
 	// Scheduler, where it runs in this process, lets metrics and page show batches and GPUs; else nil.
 	Scheduler Scheduler
-	Logger    *slog.Logger
+	// Metrics of other parts of this process, shown beside the gateway's own.
+	Metrics []prometheus.Collector
+	Logger  *slog.Logger
 }
 
 // Gateway serves a Client's models over REST and gRPC.
@@ -68,6 +71,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client), closing: make(chan struct{})}
 	mux := http.NewServeMux()
 	g.routes(mux)
+	g.metrics.registry.MustRegister(o.Metrics...)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{}))
 	page.Routes(mux, g.pageData)
 	if o.Scheduler != nil {

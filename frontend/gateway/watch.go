@@ -48,6 +48,13 @@ func SchedulerMetrics(s Scheduler, token string) (h http.Handler, stop func()) {
 	return authorized(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})), func() { close(closing); <-ended }
 }
 
+// Metrics serves metrics of parts that run without a gateway, to who sends the token as a gateway demands it.
+func Metrics(token string, all ...prometheus.Collector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(all...)
+	return authorized(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+}
+
 func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
 	w := &watch{scheduler: s, busy: map[uint32]float64{},
 		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",

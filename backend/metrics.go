@@ -1,0 +1,77 @@
+package backend
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/sched"
+)
+
+// The backend's own metrics, made when they are asked for. What the scheduler sees of its GPUs is named
+// downbeat_backend_….
+var (
+	gpuLabel    = []string{"gpu"}
+	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs.", gpuLabel, nil)
+	descBatches = prometheus.NewDesc("downbeat_gpu_batches_total", "Batches executed.", gpuLabel, nil)
+	descRows    = prometheus.NewDesc("downbeat_gpu_rows_total", "Requests executed.", gpuLabel, nil)
+	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were given back (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
+	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results whose frontend was gone.", gpuLabel, nil)
+	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches: fetching their inputs, waiting for the GPU, executing.", []string{"gpu", "stage"}, nil)
+
+	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Model contents held, by place.", []string{"gpu", "place"}, nil)
+	descHits      = prometheus.NewDesc("downbeat_memory_hits_total", "Contents that were on the GPU when a batch needed them.", gpuLabel, nil)
+	descLoads     = prometheus.NewDesc("downbeat_memory_loads_total", "Contents that were not, by where they were.", []string{"gpu", "from"}, nil)
+	descEvictions = prometheus.NewDesc("downbeat_memory_evictions_total", "Contents evicted from the GPU, by where to.", []string{"gpu", "to"}, nil)
+	descFreed     = prometheus.NewDesc("downbeat_memory_freed_total", "Intermediates that ended with their batch.", gpuLabel, nil)
+	descMoved     = prometheus.NewDesc("downbeat_memory_moved_bytes_total", "Bytes of contents copied, by direction.", []string{"gpu", "direction"}, nil)
+	descLoadTime  = prometheus.NewDesc("downbeat_memory_load_seconds_total", "Time that loads took on the GPU.", gpuLabel, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (b *Backend) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descSeconds,
+		descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descLoadTime} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. It may be called from any goroutine until Close.
+func (b *Backend) Collect(out chan<- prometheus.Metric) {
+	for _, s := range b.Stats() {
+		counter := func(d *prometheus.Desc, v float64, label ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.GPU}, label...)...)
+		}
+		gauge := func(d *prometheus.Desc, v float64, label ...string) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.GPU}, label...)...)
+		}
+		up := 1.0
+		if s.Lost || s.Hung {
+			up = 0
+		}
+		gauge(descUp, up)
+		counter(descBatches, float64(s.Batches))
+		counter(descRows, float64(s.Rows))
+		counter(descUnsent, float64(s.Unsent))
+		counter(descSeconds, s.Fetch.Seconds(), "fetch")
+		counter(descSeconds, s.Wait.Seconds(), "wait")
+		counter(descSeconds, s.Busy.Seconds(), "execute")
+		for r, n := range s.Failed {
+			if r > 0 {
+				counter(descFailed, float64(n), sched.Reason(r).String())
+			}
+		}
+		if m := s.Memory; m != (device.Memory{}) {
+			gauge(descHeld, float64(m.DeviceBytes), "device")
+			gauge(descHeld, float64(m.PinnedBytes), "pinned")
+			counter(descHits, float64(m.Hits))
+			counter(descLoads, float64(m.LoadsPinned), "pinned")
+			counter(descLoads, float64(m.LoadsPageable), "pageable")
+			counter(descEvictions, float64(m.ToPinned), "pinned")
+			counter(descEvictions, float64(m.ToPageable), "pageable")
+			counter(descFreed, float64(m.Freed))
+			counter(descMoved, float64(m.BytesIn), "in")
+			counter(descMoved, float64(m.BytesOut), "out")
+			counter(descLoadTime, m.LoadTime.Seconds())
+		}
+	}
+}
