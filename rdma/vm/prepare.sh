@@ -20,13 +20,18 @@ if [ ${#missing[@]} -gt 0 ]; then
   { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; } >&2 || skip "cannot install ${missing[*]}"
 fi
 
-kernel=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}')
+# Images often come without apt's lists, or with old ones.
+update() { [ "$(id -u)" = 0 ] && apt-get update -q >&2; }
+newest() { apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image/ {print $2; exit}'; }
+kernel=$(newest)
+[ -n "$kernel" ] || { update && kernel=$(newest); } || true
 [ -n "$kernel" ] || skip "apt knows no linux-image-amd64"
 digest=$(apt-cache show "$kernel" | awk '/^SHA256:/ {print $2; exit}')
 dir=$CACHE/kernel-${digest:0:16}
 if [ ! -e "$dir/done" ]; then
   rm -rf "$dir" && mkdir -p "$dir"
-  (cd "$dir" && apt-get download -q "$kernel" >&2) || skip "cannot download $kernel"
+  (cd "$dir" && apt-get download -q "$kernel" >&2) ||
+    { [ -z "${AGAIN:-}" ] && update && AGAIN=1 exec "$0"; } || skip "cannot download $kernel"
   echo "$digest  $(ls "$dir"/*.deb)" | sha256sum -c --quiet - >&2
   dpkg -x "$dir"/*.deb "$dir" && rm "$dir"/*.deb
   depmod -b "$dir" "${kernel#linux-image-}"
