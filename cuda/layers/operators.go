@@ -32,7 +32,7 @@ func init() {
 		"Squeeze": {1, squeeze}, "Unsqueeze": {1, unsqueeze}, "Transpose": {1, transpose}, "Expand": {2, expand},
 		"Concat": {1, concat}, "Split": {1, split}, "Slice": {1, slice}, "Pad": {1, pad}, "Gather": {2, gather},
 		"Cast": {1, cast}, "Shape": {1, shape}, "Constant": {0, constant}, "ConstantOfShape": {1, constantOfShape},
-		"Range": {3, numbers},
+		"Range": {3, numbers}, opAttention: {2, attention}, opLinears: {3, linears},
 	}
 	for op := range activations {
 		operators[op] = &operator{1, unary}
@@ -135,7 +135,7 @@ func (c *compiler) tail(name string, dims []int, add bool) (last string, residua
 // float refuses inputs of another type.
 func (c *compiler) float(inputs ...int) error {
 	for _, i := range inputs {
-		if t := c.in(i); t != nil && t.Type != Float32 {
+		if t := c.any(i); t != nil && t.Type != Float32 {
 			return fmt.Errorf("input %d is %v: %w", i, t.Type, ErrUnsupported)
 		}
 	}

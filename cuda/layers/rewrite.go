@@ -1,3 +1,295 @@
 package layers
 
-func rewrite(g *Graph) *Graph { return g }
+import (
+	"math"
+	"slices"
+
+	"downbeat.dev/cuda/kernels"
+)
+
+// Exporters write attention and Gelu as a dozen operators each. rewrite replaces those that it recognises by one
+// node, before anything is compiled; what differs from the pattern anywhere stays as it is.
+
+const (
+	opAttention = "downbeat.Attention" // Q, K, V [B,S,heads·size], mask; or Q, K and V side by side, mask
+	opLinears   = "downbeat.Linears"   // x, then weights and biases in turn: x·W + b of each, side by side
+)
+
+// rewriter holds a graph while nodes are replaced. An index of −1 is no node.
+type rewriter struct {
+	nodes   []Node
+	by      map[string]int   // the node that computes a value
+	users   map[string][]int // those that read it
+	ends    map[string]bool
+	scalars map[string]float64
+	shapes  map[string][]int64
+	weights map[string]*Constant
+	gone    []bool
+	instead map[int][]Node // by the last node of what they replace
+}
+
+func rewrite(g *Graph) *Graph {
+	r := &rewriter{nodes: g.Nodes, by: map[string]int{}, users: map[string][]int{}, ends: map[string]bool{}, scalars: map[string]float64{},
+		shapes: map[string][]int64{}, weights: map[string]*Constant{}, gone: make([]bool, len(g.Nodes)), instead: map[int][]Node{}}
+	r.index(g)
+	for i := range r.nodes {
+		switch r.nodes[i].Op {
+		case "Erf":
+			r.gelu(i)
+		case "Softmax":
+			r.attention(i, g.Opset)
+		}
+	}
+	if len(r.instead) == 0 {
+		return g
+	}
+	out := *g
+	out.Nodes = nil
+	for i := range r.nodes {
+		out.Nodes = append(out.Nodes, r.instead[i]...)
+		if !r.gone[i] {
+			out.Nodes = append(out.Nodes, r.nodes[i])
+		}
+	}
+	return &out
+}
+
+func (r *rewriter) index(g *Graph) {
+	constant := func(name string, c *Constant) {
+		if n, err := Elements(c.Dims); err != nil || len(c.Data) != n*c.Type.Size() {
+			return
+		}
+		switch {
+		case c.Type == Float32 && len(c.Data) == 4:
+			r.scalars[name] = float64(floatsOf(c.Data)[0])
+		case c.Type == Int64 && len(c.Dims) == 1:
+			r.shapes[name] = intsOf(c.Data)
+		case c.Type == Float32:
+			r.weights[name] = c
+		}
+	}
+	for i := range g.Constants {
+		constant(g.Constants[i].Name, &g.Constants[i])
+	}
+	for i := range g.Nodes {
+		n := &g.Nodes[i]
+		if t := n.Attrs["value"].Tensor; n.Op == "Constant" && t != nil && len(n.Outputs) == 1 {
+			constant(n.Outputs[0], t)
+			delete(r.weights, n.Outputs[0]) // only initialisers have a name for all batches
+		}
+		for _, in := range n.Inputs {
+			r.users[in] = append(r.users[in], i)
+		}
+		for _, out := range n.Outputs {
+			r.by[out] = i
+		}
+	}
+	for _, o := range g.Outputs {
+		r.ends[o] = true
+	}
+}
+
+// from returns the node that computes a value, if it is of that operator and nothing else reads the value.
+func (r *rewriter) from(value, op string) int {
+	i, ok := r.by[value]
+	if !ok || r.nodes[i].Op != op || len(r.nodes[i].Outputs) != 1 || len(r.users[value]) != 1 || r.ends[value] || r.gone[i] {
+		return -1
+	}
+	return i
+}
+
+// next returns the only node that reads node i's result, if it is of that operator.
+func (r *rewriter) next(i int, op string) int {
+	out := r.nodes[i].Outputs[0]
+	if u := r.users[out]; len(u) == 1 && !r.ends[out] && r.nodes[u[0]].Op == op && len(r.nodes[u[0]].Outputs) == 1 && !r.gone[u[0]] {
+		return u[0]
+	}
+	return -1
+}
+
+// beside returns the other of a node's two inputs.
+func (r *rewriter) beside(i int, value string) string {
+	in := r.nodes[i].Inputs
+	if len(in) != 2 {
+		return ""
+	}
+	if in[0] == value {
+		return in[1]
+	}
+	return in[0]
+}
+
+// scalar returns the constant that a node of two inputs has beside another value, and that value.
+func (r *rewriter) scalar(i int) (value string, c float64, ok bool) {
+	in := r.nodes[i].Inputs
+	if len(in) != 2 {
+		return "", 0, false
+	}
+	if c, ok = r.scalars[in[1]]; ok {
+		return in[0], c, true
+	}
+	c, ok = r.scalars[in[0]]
+	return in[1], c, ok && r.nodes[i].Op != "Div"
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-3*b }
+
+func (r *rewriter) replace(last int, fresh []Node, all ...int) {
+	for _, i := range all {
+		r.gone[i] = true
+	}
+	r.instead[last] = fresh
+}
+
+// gelu: x·(erf(x/√2) + 1)·½ in either order.
+func (r *rewriter) gelu(erf int) {
+	scale := -1
+	if len(r.nodes[erf].Inputs) == 1 {
+		scale = max(r.from(r.nodes[erf].Inputs[0], "Div"), r.from(r.nodes[erf].Inputs[0], "Mul"))
+	}
+	if scale < 0 || len(r.nodes[erf].Outputs) != 1 {
+		return
+	}
+	x, c, ok := r.scalar(scale)
+	if want := map[string]float64{"Div": math.Sqrt2, "Mul": 1 / math.Sqrt2}[r.nodes[scale].Op]; !ok || !near(c, want) {
+		return
+	}
+	plus := r.next(erf, "Add")
+	if plus < 0 || r.scalars[r.beside(plus, r.nodes[erf].Outputs[0])] != 1 {
+		return
+	}
+	times := r.next(plus, "Mul")
+	if times < 0 {
+		return
+	}
+	last, all, other := times, []int{scale, erf, plus, times}, r.beside(times, r.nodes[plus].Outputs[0])
+	if other == x {
+		if last = r.next(times, "Mul"); last < 0 || r.scalars[r.beside(last, r.nodes[times].Outputs[0])] != 0.5 {
+			return
+		}
+		all = append(all, last)
+	} else {
+		half := r.from(other, "Mul")
+		if half < 0 {
+			return
+		}
+		if v, c, ok := r.scalar(half); !ok || v != x || c != 0.5 {
+			return
+		}
+		all = append(all, half)
+	}
+	r.replace(last, []Node{{Name: r.nodes[last].Name, Op: "Gelu", Inputs: []string{x}, Outputs: r.nodes[last].Outputs}}, all...)
+}
+
+// heads follows a value back to what was parted into heads: x → Reshape [.,.,heads,size] → Transpose.
+func (r *rewriter) heads(value string, perm ...int64) (x string, heads, size int64, all []int) {
+	t := r.from(value, "Transpose")
+	if t < 0 || !slices.Equal(r.nodes[t].Attrs["perm"].Ints, perm) {
+		return "", 0, 0, nil
+	}
+	s := r.from(r.nodes[t].Inputs[0], "Reshape")
+	if s < 0 || len(r.nodes[s].Inputs) != 2 {
+		return "", 0, 0, nil
+	}
+	shape := r.shapes[r.nodes[s].Inputs[1]]
+	if len(shape) != 4 || shape[2] < 1 || shape[3] < 1 || shape[3] > kernels.AttentionSizeMax {
+		return "", 0, 0, nil
+	}
+	return r.nodes[s].Inputs[0], shape[2], shape[3], []int{t, s}
+}
+
+// scores follows softmax's input back: to the product, the mask if one is added, and the scale.
+func (r *rewriter) scores(value string) (product int, mask string, scale float64, all []int) {
+	scale = 1
+	if add := r.from(value, "Add"); add >= 0 {
+		for _, in := range r.nodes[add].Inputs {
+			if max(r.from(in, "Div"), r.from(in, "Mul"), r.from(in, "MatMul")) >= 0 {
+				if _, _, _, ok := r.scores(in); ok != nil {
+					value, mask = in, r.beside(add, in)
+					break
+				}
+			}
+		}
+		all = append(all, add)
+	}
+	if i := max(r.from(value, "Div"), r.from(value, "Mul")); i >= 0 {
+		v, c, ok := r.scalar(i)
+		if !ok || c == 0 {
+			return -1, "", 0, nil
+		}
+		if scale = c; r.nodes[i].Op == "Div" {
+			scale = 1 / c
+		}
+		value, all = v, append(all, i)
+	}
+	if product = r.from(value, "MatMul"); product < 0 || len(r.nodes[product].Inputs) != 2 {
+		return -1, "", 0, nil
+	}
+	return product, mask, scale, append(all, product)
+}
+
+// attention: softmax(Q·Kᵀ·scale + mask)·V of heads, back to [B,S,heads,size].
+func (r *rewriter) attention(softmax int, opset int64) {
+	n := &r.nodes[softmax]
+	a, ok := n.Attrs["axis"]
+	if len(n.Inputs) != 1 || len(n.Outputs) != 1 || ok && a.Int != -1 && a.Int != 3 || !ok && opset < 13 {
+		return
+	}
+	product, mask, scale, all := r.scores(n.Inputs[0])
+	if all == nil {
+		return
+	}
+	q, heads, size, qs := r.heads(r.nodes[product].Inputs[0], 0, 2, 1, 3)
+	k, kHeads, kSize, ks := r.heads(r.nodes[product].Inputs[1], 0, 2, 3, 1)
+	second := r.next(softmax, "MatMul")
+	if qs == nil || ks == nil || second < 0 || r.nodes[second].Inputs[0] != n.Outputs[0] {
+		return
+	}
+	v, vHeads, vSize, vs := r.heads(r.nodes[second].Inputs[1], 0, 2, 1, 3)
+	last := r.next(second, "Transpose")
+	if vs == nil || last < 0 || !slices.Equal(r.nodes[last].Attrs["perm"].Ints, []int64{0, 2, 1, 3}) || heads != kHeads || heads != vHeads || size != kSize || size != vSize {
+		return
+	}
+	all = slices.Concat(all, qs, ks, vs, []int{softmax, second, last})
+	node := Node{Name: n.Name, Op: opAttention, Inputs: []string{q, k, v, mask}, Outputs: r.nodes[last].Outputs,
+		Attrs: map[string]Attr{"heads": {Int: heads}, "size": {Int: size}, "scale": {Float: float32(scale)}}}
+	fresh := []Node{node}
+	if linears, gone, ok := r.linears(node.Outputs[0]+"/joined", q, k, v); ok {
+		fresh[0].Inputs = []string{linears.Outputs[0], mask}
+		fresh, all = []Node{linears, fresh[0]}, append(all, gone...)
+	}
+	r.replace(last, fresh, all...)
+}
+
+// linears joins values that are x·W + b of the same x with initialisers of the same shape.
+func (r *rewriter) linears(out string, values ...string) (n Node, all []int, ok bool) {
+	n = Node{Name: out, Op: opLinears, Outputs: []string{out}, Inputs: []string{""}}
+	for _, v := range values {
+		add := r.from(v, "Add")
+		if add < 0 || len(r.nodes[add].Inputs) != 2 {
+			return n, nil, false
+		}
+		p, b := r.from(r.nodes[add].Inputs[0], "MatMul"), r.nodes[add].Inputs[1]
+		if p < 0 {
+			p, b = r.from(r.nodes[add].Inputs[1], "MatMul"), r.nodes[add].Inputs[0]
+		}
+		if p < 0 || len(r.nodes[p].Inputs) != 2 {
+			return n, nil, false
+		}
+		x, w := r.nodes[p].Inputs[0], r.nodes[p].Inputs[1]
+		cw, cb := r.weights[w], r.weights[b]
+		if cw == nil || cb == nil || len(cw.Dims) != 2 || len(cb.Dims) != 1 || cb.Dims[0] != cw.Dims[1] || n.Inputs[0] != "" && n.Inputs[0] != x {
+			return n, nil, false
+		}
+		n.Inputs[0] = x
+		n.Inputs = append(n.Inputs, w, b)
+		all = append(all, add, p)
+	}
+	first := r.weights[n.Inputs[1]]
+	for i := 3; i < len(n.Inputs); i += 2 {
+		if !slices.Equal(r.weights[n.Inputs[i]].Dims, first.Dims) {
+			return n, nil, false
+		}
+	}
+	return n, all, true
+}
