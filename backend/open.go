@@ -23,6 +23,7 @@ import (
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
 	"downbeat.dev/rdma"
 )
 
@@ -46,6 +47,7 @@ type Options struct {
 	Emulate    int         // emulated GPUs for all models, instead of ONNX Runtime; 0: none
 	Faults     string      // what goes wrong on the emulated GPUs; see emu.ParseFaults
 	faults     []emu.Planned
+	kind       string      // what profiles of this host are stored under
 	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
 	Library    string      // ONNX Runtime; empty: where ort.Library says
 	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
@@ -180,6 +182,11 @@ func (o *Options) assemble() (Config, error) {
 		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
 	}
 	library, missing := o.library(r)
+	if o.GPUs || library != nil {
+		if o.kind, _, err = hostKind(o.GPUs, library); err != nil {
+			return c, err
+		}
+	}
 	for i := range r.Models {
 		m, err := o.layout(&r.Models[i], library)
 		switch {
@@ -224,22 +231,22 @@ func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, er
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := m.Profile(o.kind(library)); ok && len(p.TableNS) >= d.BatchMax {
+	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
 		d.Profile, err = emu.FromTable(p.TableNS)
 	}
 	return d, err
 }
 
-// kind names what the profiles that hold for this backend's executors are stored under.
-func (o *Options) kind(library *ort.Runtime) string {
-	if !o.GPUs {
-		return measure.HostKind(library.Version())
+// hostKind names what the profiles are stored under that hold for this host's first GPU, or for ONNX Runtime
+// here, and describes it.
+func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
+	if !gpu {
+		return measure.HostKind(library.Version()), measure.Describe(library.Version()), nil
 	}
-	kind, err := layered.Kind(0)
-	if err != nil {
-		return "" // no profile has that name; opening the GPU says what is wrong
+	if kind, about, err = layered.Kind(0); errors.Is(err, cuda.ErrNotSupported) {
+		err = fmt.Errorf("gpu: this host has no GPU and driver that this binary can use: %w; without -gpu models run on the processor", err)
 	}
-	return kind
+	return kind, about, err
 }
 
 // layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.

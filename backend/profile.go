@@ -37,13 +37,18 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	if err != nil {
 		return err
 	}
-	library, err := ort.Open(o.Library)
+	var library *ort.Runtime
+	if !o.GPU {
+		if library, err = ort.Open(o.Library); err != nil {
+			return err
+		}
+	}
+	kind, about, err := hostKind(o.GPU, library)
 	if err != nil {
 		return err
 	}
 	models, errs := o.choose(r)
-	kind := (&Options{GPUs: o.GPU}).kind(library)
-	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, measure.Describe(library.Version()), o.Seed)
+	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, about, o.Seed)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if o.Core >= 0 {
@@ -55,7 +60,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
-		if err := o.measure(ctx, m, library, kind); err != nil {
+		if err := o.measure(ctx, m, library, kind, about); err != nil {
 			errs = append(errs, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err))
 		}
 	}
@@ -107,7 +112,7 @@ func (s stopped) Execute(b device.Batch) error {
 	return s.Executor.Execute(b)
 }
 
-func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind string) error {
+func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return err
@@ -124,7 +129,7 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 	if err := res.Print(o.Out); err != nil || o.Dry {
 		return err
 	}
-	if err := m.SetProfile(res.Stored(kind, measure.Describe(library.Version()), time.Now())); err != nil {
+	if err := m.SetProfile(res.Stored(kind, about, time.Now())); err != nil {
 		return fmt.Errorf("store the profile: %w", err)
 	}
 	return nil

@@ -410,6 +410,7 @@ func TestStartRefuses(t *testing.T) {
 		"cores: -2":                 {Cores: []int{-2}},
 		"open model repository":     {Models: filepath.Join(empty, "gone")},
 		"no model of " + empty:      {Models: empty},
+		"no GPU and driver":         {Models: writeRepository(t), GPUs: true, Library: "/nowhere"},
 		"open data plane":           {Models: writeRepository(t), Emulate: 1, Data: rdma.Config{Listen: "nonsense"}},
 		"connect to scheduler: sch": {Models: writeRepository(t), Emulate: 1},
 	} {

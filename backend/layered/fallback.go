@@ -40,14 +40,15 @@ func WithFallback(gpu *Executor, other device.Executor) *Fallback {
 // Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
 func (f *Fallback) Name() string { return f.gpu.Device().Properties().Name }
 
-// Kind names what a profile of GPU index is good for.
-func Kind(index int) (string, error) {
+// Kind names what a profile of GPU index is good for, and describes the GPU.
+func Kind(index int) (kind, about string, err error) {
 	dev, err := cuda.Open(cuda.Config{Index: index})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	p := dev.Properties()
-	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), dev.Close()
+	about = fmt.Sprintf("%s, %d MiB, driver %d.%d", p.Name, p.MemoryBytes>>20, p.DriverVersion/1000, p.DriverVersion%1000/10)
+	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), about, dev.Close()
 }
 
 // OnGPU tells whether a loaded model runs on the GPU.
