@@ -11,6 +11,7 @@ import (
 	_ "image/png"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,15 +49,39 @@ func runInfer(ctx context.Context, args []string) error {
 		return err
 	}
 	if err = p.openClient(ctx); err == nil {
+		p.awaitModels(ctx)
 		err = inferOnce(ctx, p, rest[0], rest[1], timeout)
 	}
 	return errors.Join(err, p.close())
 }
 
+// modelsMax is how long a command waits for models: backends measure before they announce any.
+const modelsMax = 10 * time.Second
+
+// awaitModels returns once a model is ready, or when it has been waited for in vain.
+func (p *parts) awaitModels(ctx context.Context) {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	for begin, told := time.Now(), false; time.Since(begin) < modelsMax; {
+		if slices.ContainsFunc(p.client.Models(), func(m *frontend.Model) bool { return m.Ready }) {
+			return
+		}
+		if !told && time.Since(begin) > time.Second/2 {
+			told = true
+			p.log.Warn("waiting for a backend: the scheduler has no model that is ready")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
 func inferOnce(ctx context.Context, p *parts, name, file string, timeout time.Duration) error {
 	m := p.client.Model(name, "")
 	if m == nil {
-		return fmt.Errorf("infer: model %q: not served here; the models are %s", name, modelNames(p.client))
+		return fmt.Errorf("infer: model %q: not served here; %s", name, modelNames(p.client))
 	}
 	in, err := readInput(m, file)
 	if err != nil {
@@ -82,7 +107,10 @@ func modelNames(c *frontend.Client) string {
 	for _, m := range c.Models() {
 		names = append(names, m.Name)
 	}
-	return strings.Join(names, ", ")
+	if len(names) == 0 {
+		return "no backend serves any model"
+	}
+	return "the models are " + strings.Join(names, ", ")
 }
 
 // readInput reads the file as the model's input: pictures are scaled to the size that it takes.

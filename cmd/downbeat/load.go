@@ -56,6 +56,7 @@ func runLoad(ctx context.Context, args []string) error {
 	if err := p.openClient(ctx); err != nil {
 		return errors.Join(err, p.close())
 	}
+	p.awaitModels(ctx)
 	o, err := f.options(p.client)
 	if err != nil {
 		return errors.Join(err, p.close())
