@@ -236,7 +236,7 @@ func (c *conn) arm(on bool) {
 	}
 	c.armed = on
 	if on {
-		c.wrote = c.peer.node.now()
+		c.wrote = time.Duration(c.peer.node.turn.Load())
 	}
 	c.loop.interest(c, on)
 }

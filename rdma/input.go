@@ -353,12 +353,12 @@ func (c *conn) takeIn(buf []byte) error {
 			return fmt.Errorf("%w: %w", ErrPeerLost, io.EOF)
 		}
 		taken += n
-		c.heard.Store(int64(c.peer.node.now()))
+		c.heard.Store(c.peer.node.turn.Load())
 		if err := c.landed(buf, head, n, due); err != nil {
 			return err
 		}
-		if n < asked {
-			return nil // the socket is empty; it will be readable again when it is not
+		if n < asked || c.pending.Load() == 0 && len(in.rest) == 0 && in.left == 0 && n < len(buf) {
+			return nil // the socket is empty, most likely; it will be readable again if it is not
 		}
 	}
 	return nil
@@ -502,7 +502,7 @@ func (c *conn) readTLS() {
 			c.flush()
 			c.mu.Unlock()
 		}
-		c.heard.Store(int64(c.peer.node.now()))
+		c.heard.Store(c.peer.node.turn.Load())
 		if err != nil {
 			c.loop.remove(c)
 			c.drop(fmt.Errorf("%w: read: %w", ErrPeerLost, err))

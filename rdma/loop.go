@@ -16,16 +16,17 @@ import (
 // a socket did not take at first. It uses epoll by itself rather than the Go runtime's poller: one
 // goroutine turns a batch of ready sockets into completions, without waking a goroutine per peer.
 type loop struct {
-	node   *Node
-	ep     int
-	wake   int // eventfd: stop
-	buf    []byte
-	events [64]unix.EpollEvent
-	ticked time.Duration
-	hot    bool          // several sockets were ready at once
-	called bool          // a done or Receive was called in this turn
-	idle   time.Duration // since when the completion queue has been empty; 0: it was not
-	done   chan struct{}
+	node    *Node
+	ep      int
+	wake    int // eventfd: stop
+	buf     []byte
+	events  [64]unix.EpollEvent
+	ticked  time.Duration
+	yielded time.Duration
+	hot     bool          // several sockets were ready at once
+	called  bool          // a done or Receive was called in this turn
+	idle    time.Duration // since when the completion queue has been empty; 0: it was not
+	done    chan struct{}
 
 	mu    sync.Mutex // protects conns and free
 	conns []*conn    // index = epoll token
@@ -36,6 +37,7 @@ type loop struct {
 
 const (
 	loopBuffer   = 256 << 10
+	yieldEvery   = 4 * time.Millisecond
 	pollsPerTurn = 8 // of the completion queue, to one look at the sockets
 )
 
@@ -158,13 +160,18 @@ func (l *loop) run() {
 				l.serve(c, e.Events)
 			}
 		}
-		if l.called && !l.node.cfg.Inline {
+		now := l.node.now()
+		l.node.turn.Store(int64(now))
+		if l.called && !l.node.cfg.Inline || now-l.yielded >= yieldEvery {
 			// Let whom the completions woke run here: a wait in the kernel would keep this
-			// processor from them until another thread takes it.
+			// processor from them until another thread takes it. And yield now and then at any
+			// rate: from a goroutine that has not done so for 10 ms Go takes the processor at its
+			// next system call, and looks every 20 µs whether to do so again.
 			runtime.Gosched()
+			l.yielded = now
 		}
 		l.called = false
-		if now := l.node.now(); now-l.ticked >= tickEvery {
+		if now-l.ticked >= tickEvery {
 			l.ticked = now
 			l.tick(now)
 		}
@@ -216,7 +223,7 @@ func (l *loop) wait() int {
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0
 	}
-	timeout := max(1, int((tickEvery-(l.node.now()-l.ticked))/time.Millisecond))
+	timeout := max(1, int((tickEvery-(time.Duration(l.node.turn.Load())-l.ticked))/time.Millisecond))
 	k, err := unix.EpollWait(l.ep, l.events[:], timeout)
 	if err != nil {
 		return 0

@@ -52,6 +52,7 @@ type Node struct {
 	pool    *pool
 	loops   []*loop
 	next    atomic.Uint32 // loop for the next peer
+	turn    atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
 	tcp     net.Listener
 	unix    net.Listener // nil without shm
 	verbs   *verbsDevice // nil without; set by Open

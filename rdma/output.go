@@ -167,15 +167,18 @@ func (o *output) gather(bound int) (runs int, file *segment) {
 	return runs, nil
 }
 
-// sendmsg writes iov[:runs] without waiting. It returns the bytes written, or an errno.
-func (o *output) sendmsg(fd, runs int, file *segment) (int, unix.Errno) {
+// write writes iov[:runs] without waiting. It returns the bytes written, or an errno.
+func (o *output) write(fd, runs int, file *segment) (int, unix.Errno) {
+	if file == nil { // the socket does not block, and Go survives SIGPIPE
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&o.iov[0])), uintptr(runs))
+		clear(o.iov[:runs])
+		return int(n), errno
+	}
 	o.hdr = unix.Msghdr{Iov: &o.iov[0]}
 	o.hdr.SetIovlen(runs)
-	if file != nil {
-		o.oob = append(o.oob[:0], unix.UnixRights(file.fd)...)
-		o.hdr.Control = &o.oob[0]
-		o.hdr.SetControllen(len(o.oob))
-	}
+	o.oob = append(o.oob[:0], unix.UnixRights(file.fd)...)
+	o.hdr.Control = &o.oob[0]
+	o.hdr.SetControllen(len(o.oob))
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.hdr)),
 		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0, 0)
 	clear(o.iov[:runs])
@@ -243,7 +246,7 @@ func (c *conn) sendParts(f frame, parts [][]byte) {
 	}
 	c.writing = true
 	c.mu.Unlock()
-	n, errno := o.sendmsg(c.fd, runs, nil)
+	n, errno := o.write(c.fd, runs, nil)
 	c.mu.Lock()
 	c.writing = false
 	if errno != 0 {
@@ -277,7 +280,7 @@ func (c *conn) flush() {
 	}
 	if c.tls != nil {
 		if !c.writing {
-			c.wrote = c.peer.node.now()
+			c.wrote = time.Duration(c.peer.node.turn.Load())
 		}
 		select {
 		case c.kick <- struct{}{}:
@@ -297,7 +300,7 @@ func (c *conn) flush() {
 		runs, file := o.gather(bound)
 		c.writing = true
 		c.mu.Unlock()
-		n, errno := o.sendmsg(c.fd, runs, file)
+		n, errno := o.write(c.fd, runs, file)
 		c.mu.Lock()
 		c.writing = false
 		if errno == unix.EINTR {
@@ -313,7 +316,7 @@ func (c *conn) flush() {
 		}
 		o.consume(n)
 		bound -= n
-		c.wrote = c.peer.node.now()
+		c.wrote = time.Duration(c.peer.node.turn.Load())
 	}
 	c.finishWrite()
 }
@@ -337,7 +340,7 @@ func (c *conn) writeTLS() {
 			c.mu.Lock()
 			c.writing = false
 			c.out.consume(n)
-			c.wrote = c.peer.node.now()
+			c.wrote = time.Duration(c.peer.node.turn.Load())
 			if err != nil {
 				c.failLocked(fmt.Errorf("%w: write: %w", ErrPeerLost, err))
 			}
