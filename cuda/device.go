@@ -136,24 +136,29 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("wait for event: %w: %w", d.hung(), err)
 		}
-		if !d.drv.pause(tries) {
+		if !d.drv.pause(tries, 0) {
 			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
 		}
 	}
 }
 
 // WaitFor is Wait with a limit instead of a context; it allocates nothing unless it fails.
-func (d *Device) WaitFor(limit time.Duration, ev *Event) error {
+func (d *Device) WaitFor(limit time.Duration, ev *Event) error { return d.WaitAbout(0, limit, ev) }
+
+// WaitAbout is WaitFor by a caller that knows about how long it will take: the thread sleeps until shortly
+// before. What takes less is seen late, so expected should be a short case.
+func (d *Device) WaitAbout(expected, limit time.Duration, ev *Event) error {
 	start := time.Now()
 	for tries := 0; ; tries++ {
 		done, err := d.Done(ev)
 		if done || err != nil {
 			return err
 		}
-		if time.Since(start) > limit {
+		passed := time.Since(start)
+		if passed > limit {
 			return fmt.Errorf("wait for event for %v: %w", limit, d.hung())
 		}
-		if !d.drv.pause(tries) {
+		if !d.drv.pause(tries, min(expected, limit)-passed) {
 			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
 		}
 	}

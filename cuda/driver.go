@@ -34,7 +34,9 @@ type driver interface {
 	capture(stream uint64, commands []command, params []byte) (uint64, Code)
 	freeGraph(uint64) Code
 
-	pause(tries int) bool // between two queries of Wait; false when nothing can ever change (virtual time)
+	// pause passes the time between two queries of a wait, of which left is what is expected to remain (0 or less
+	// when that is not known); false when nothing can ever change (virtual time).
+	pause(tries int, left time.Duration) bool
 	close() Code
 }
 

@@ -159,12 +159,7 @@ func (g *gpu) capture(stream uint64, commands []command, params []byte) (uint64,
 
 func (g *gpu) freeGraph(h uint64) Code { return Code(C.gpu_free_graph(g.dev, C.uint64_t(h))) }
 
-// spins is how often Wait asks before it sleeps: a batch that ends within tens of microseconds is seen at once.
-const spins = 32
-
-func (g *gpu) pause(tries int) bool {
-	if tries >= spins {
-		nap(pauseFor(tries - spins))
-	}
+func (g *gpu) pause(tries int, left time.Duration) bool {
+	rest(tries, left)
 	return true
 }

@@ -144,7 +144,7 @@ func (m *emulated) catchUp() {
 
 // pause is called between two queries of Device.Wait. Virtual time jumps to the next end; real time
 // sleeps until then.
-func (m *emulated) pause(tries int) bool {
+func (m *emulated) pause(tries int, _ time.Duration) bool {
 	if !m.cfg.Virtual {
 		m.sleep(tries)
 		return true
@@ -204,11 +204,6 @@ func (m *emulated) sleep(tries int) {
 		return
 	}
 	m.timers = append(m.timers, t)
-}
-
-// pauseFor grows from 5 µs to 200 µs: short batches are seen at once, long ones cost no processor.
-func pauseFor(tries int) time.Duration {
-	return min(time.Duration(5+tries)*time.Microsecond, 200*time.Microsecond)
 }
 
 // Advance moves the virtual time of an emulated device on by d and performs what ends within it. It

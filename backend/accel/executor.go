@@ -50,6 +50,15 @@ type Executor struct {
 type loaded struct {
 	program         Program
 	inputs, outputs []cuda.Address
+	took            []time.Duration // by rows−1: what a short batch of late has taken; 0: not known
+}
+
+// note learns how long a batch took: the shortest counts, and is forgotten slowly.
+func (l *loaded) note(rows int, took time.Duration) {
+	t := &l.took[rows-1]
+	if *t += *t / 64; took < *t || *t == 0 {
+		*t = took
+	}
 }
 
 // New takes over dev; on an error dev is closed.
@@ -107,7 +116,7 @@ func (e *Executor) load(m *device.Model, slots []*device.Slot) error {
 	if err != nil {
 		return err
 	}
-	l := &loaded{program: p, inputs: make([]cuda.Address, len(m.Inputs)), outputs: make([]cuda.Address, len(m.Outputs))}
+	l := &loaded{program: p, inputs: make([]cuda.Address, len(m.Inputs)), outputs: make([]cuda.Address, len(m.Outputs)), took: make([]time.Duration, m.BatchMax)}
 	e.models[m] = l
 	if e.cfg.Cold {
 		return nil
@@ -168,7 +177,11 @@ func (e *Executor) Execute(b device.Batch) error {
 		s.CopyOut(e.compute, b.Slot.Output(b.Model, k, b.Rows), l.outputs[k])
 	}
 	s.Record(e.compute, e.done)
-	err := e.finish(s, e.patience(b))
+	began := time.Now()
+	err := e.finish(s, l.took[b.Rows-1], e.patience(b))
+	if err == nil {
+		l.note(b.Rows, time.Since(began))
+	}
 	if errors.Is(err, cuda.ErrHung) {
 		return e.failed(b, err) // the program stays in use: the device may still run it
 	}
@@ -203,14 +216,14 @@ func (e *Executor) patience(b device.Batch) time.Duration {
 const patienceFactor = 20
 
 // finish submits s and waits for its end.
-func (e *Executor) finish(s *cuda.Submission, patience time.Duration) error {
+func (e *Executor) finish(s *cuda.Submission, expected, patience time.Duration) error {
 	err := e.dev.Submit(s)
 	if err != nil { // what was enqueued must end before the memory may be used again
 		s.Reset()
 		s.Record(e.compute, e.done)
 		err = errors.Join(err, e.dev.Submit(s))
 	}
-	return join(err, e.dev.WaitFor(patience, e.done))
+	return join(err, e.dev.WaitAbout(expected, patience, e.done))
 }
 
 // join is errors.Join without an allocation when there is at most one error.
