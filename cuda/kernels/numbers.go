@@ -47,6 +47,7 @@ func (m *numbers) end() {
 	for _, w := range m.out {
 		encode(m.real, m.Uint16s(w.at, len(w.v)), w.v)
 	}
+	clear(m.out)
 }
 
 func decode(real int32, from []uint16) []float32 {

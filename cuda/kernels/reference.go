@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"sync"
 
 	"downbeat.dev/cuda"
 )
@@ -12,14 +13,20 @@ func Reference() map[string]cuda.KernelFunc {
 	for name, form := range forms {
 		for _, real := range []int32{Float32, Float16, BFloat16} {
 			all[name+Suffix(real)] = func(m *cuda.DeviceMemory, l cuda.Launch) {
-				n := numbers{DeviceMemory: m, real: real}
-				form(&n, l)
+				n := spare.Get().(*numbers)
+				n.DeviceMemory, n.real = m, real
+				form(n, l)
 				n.end()
+				n.DeviceMemory, n.out = nil, n.out[:0]
+				spare.Put(n)
 			}
 		}
 	}
 	return all
 }
+
+// spare lets a launch allocate nothing of its own.
+var spare = sync.Pool{New: func() any { return new(numbers) }}
 
 // forms are the kernels that there are for each type of real numbers.
 var forms = map[string]func(*numbers, cuda.Launch){
