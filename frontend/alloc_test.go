@@ -30,8 +30,8 @@ func (l *instant) Submit(all []wire.Submit) error {
 	return nil
 }
 
-func (*instant) Cancel(uint64) error { return nil }
-func (*instant) Close() error        { return nil }
+func (*instant) Cancel(wire.Cancel) error { return nil }
+func (*instant) Close() error             { return nil }
 
 func dialInstant(tb testing.TB) *frontend.Client {
 	node, err := rdma.Open(rdma.Config{})

@@ -116,7 +116,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	}
 	c.node, c.memory.node = node, node
 	c.memory.users.Store(1)
-	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr()}
+	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr(), Window: c.pending.window()}
 	link, err := c.o.Link(ctx, hello, events{c})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.drop())
@@ -158,7 +158,7 @@ func newClient(o Options) *Client {
 		}
 	}
 	c.margin.Store(max(int64(o.Margin), marginMin))
-	c.pending.init(min(o.LiveMax, 1<<slotBits))
+	c.pending.init(min(o.LiveMax, liveMost))
 	return c
 }
 

@@ -251,8 +251,8 @@ func (c *Client) abandon(ctx context.Context, p *call) {
 	if now := c.now(); now >= p.deadline {
 		reason = sched.DeadlineCannotBeMet
 	}
+	c.cancel(id, p.model) // before the slot can be used again
 	p.finish(reason, c.now())
-	c.cancel(id)
 }
 
 // prepare runs the hook of a call that already queues, then lets backends read the input. If one
@@ -272,8 +272,8 @@ func (c *Client) prepare(p *call, r *Request) {
 		p.shard.take(p)
 		p.shard.mu.Unlock()
 		p.local, p.cause = true, fmt.Errorf("prepare: %w", err)
+		c.cancel(id, p.model)
 		p.finish(sched.InputUnavailable, c.now())
-		c.cancel(id)
 		return
 	}
 	p.filling = false

@@ -243,10 +243,9 @@ func (c *Client) expire(buf []*call) []*call {
 		buf = c.pending.shards[i].expired(now, buf)
 	}
 	for _, p := range buf {
-		id := p.id()
 		p.local = true
+		c.cancel(p.id(), p.model)
 		p.finish(sched.DeadlineCannotBeMet, now)
-		c.cancel(id)
 	}
 	if now-c.session.changed.Load() > int64(c.o.Reconnect) {
 		c.endLeft(now)
@@ -295,8 +294,8 @@ func (c *Client) fail(which func(*call) bool, reason sched.Reason, cause error) 
 }
 
 // cancel tells the scheduler, if it is there, that nobody waits for a request any more.
-func (c *Client) cancel(id uint64) {
+func (c *Client) cancel(id uint64, m *Model) {
 	if link := c.link.Load(); link != nil && c.Connected() {
-		_ = link.Cancel(id) // a lost session has forgotten the request anyway
+		_ = link.Cancel(wire.Cancel{ID: id, Model: m.ID}) // a lost session has forgotten the request anyway
 	}
 }

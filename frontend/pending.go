@@ -13,6 +13,7 @@ const (
 	shardBits   = 4
 	shardCount  = 1 << shardBits
 	slotBits    = 24
+	liveMost    = wire.WindowMax       // requests at a time
 	tick        = 2 * time.Millisecond // how exactly the sweep meets a deadline
 	wheelSize   = 512                  // ticks of one turn of the wheel
 	generations = 1<<(64-shardBits-slotBits) - 1
@@ -66,7 +67,7 @@ type call struct {
 }
 
 func (c *call) id() uint64 {
-	return c.gen<<(shardBits+slotBits) | uint64(c.shard.number)<<slotBits | uint64(c.index)
+	return c.gen<<(shardBits+slotBits) | uint64(c.index)<<shardBits | uint64(c.shard.number)
 }
 
 // shard is one lock of the pending table and the slots under it, with a timing wheel over them.
@@ -86,10 +87,17 @@ type pending struct {
 	shards [shardCount]shard
 	live   atomic.Int64
 	max    int64
+	each   int // slots of a shard at most, a power of two; together they suffice for max
 }
+
+// window returns how many places the ids name modulo it: wire.FrontendHello.Window.
+func (p *pending) window() uint32 { return uint32(p.each) * shardCount }
 
 func (p *pending) init(max int) {
 	p.max = int64(max)
+	for p.each = 1; p.each*shardCount < max; {
+		p.each *= 2
+	}
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.number = uint32(i)
@@ -109,14 +117,25 @@ func (p *pending) take(pick uint32) (c *call, first bool) {
 	return p.slot(pick), n == 1
 }
 
+// slot finds a free slot, in the shard picked if it has one. There is one: fewer than max are live.
 func (p *pending) slot(pick uint32) *call {
-	s := &p.shards[pick%shardCount]
+	for ; ; pick++ {
+		if c := p.shards[pick%shardCount].slot(p.each); c != nil {
+			return c
+		}
+	}
+}
+
+func (s *shard) slot(most int) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
 		c := s.slots[s.free[n-1]]
 		s.free = s.free[:n-1]
 		return c
+	}
+	if len(s.slots) == most {
+		return nil
 	}
 	c := &call{shard: s, index: int32(len(s.slots)), done: make(chan struct{}, 1), next: nowhere, prev: nowhere}
 	s.slots = append(s.slots, c)
@@ -149,8 +168,8 @@ func (p *pending) release(c *call) {
 
 // find returns the call of an id if its request is live (I2). The shard is left locked if so.
 func (p *pending) find(id uint64) *call {
-	s := &p.shards[id>>slotBits%shardCount]
-	index := id & (1<<slotBits - 1)
+	s := &p.shards[id%shardCount]
+	index := id >> shardBits & (1<<slotBits - 1)
 	s.mu.Lock()
 	if index < uint64(len(s.slots)) {
 		if c := s.slots[index]; c.state == live && c.id() == id {

@@ -3,7 +3,7 @@
 // message is sent and no GPU runs.
 //
 // A rig drives the engine as it serves: every request goes through a frontend session's Submit
-// (duplicate check, slab, queue), a partition, a ranker, a backend session's Execute, and ends
+// (duplicate check, queue), a partition, a ranker, a backend session's Execute, and ends
 // with Done. The GPUs are emulated: a batch is reported done when its profile says so. Arrivals
 // are open-loop: each has an intended time, and lag is how far the generator falls behind it.
 // Generator, emulated GPUs and engine share the core that is measured, and all of their time is

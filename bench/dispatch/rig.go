@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -44,8 +44,10 @@ type core struct {
 	r      *rig
 	number int
 	loop   *engine.Loop
-	models []uint32 // ids of the requests to come, drawn ahead, used round and round
-	next   int
+	draw   uint64 // state of the generator that draws models
+	first  uint64 // the core's models are first, first+step, …
+	step   uint64
+	models uint64 // how many
 	id     uint64
 	burst  [burst]wire.Submit
 	dones  []wire.Done
@@ -104,7 +106,7 @@ const (
 
 func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	r := &rig{set: set, clock: clock}
-	e, err := engine.New(engine.Options{Cores: set.Cores, Manual: true, RequestsMax: 1 << 22, Clock: clock})
+	e, err := engine.New(engine.Options{Cores: set.Cores, Manual: true, RequestsMax: wire.WindowMax, Clock: clock})
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +118,8 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	}
 	for i := range set.Cores {
 		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
-		rng := rand.New(rand.NewPCG(1, uint64(i)))
-		for range 1 << 18 {
-			// A model's partition is its id modulo the number of partitions: a core asks its own.
-			m := rng.IntN((set.Models+set.Cores-1-i)/set.Cores)*set.Cores + i
-			c.models = append(c.models, uint32(m))
-		}
+		// A model's partition is its id modulo the number of partitions: a core asks its own.
+		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
 		r.cores = append(r.cores, c)
 	}
 	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
@@ -131,7 +129,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	if r.back, err = e.OpenBackend(h, r); err != nil {
 		return nil, err
 	}
-	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator"}, r)
+	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator", Window: wire.WindowMax}, r)
 	return r, err
 }
 
@@ -222,11 +220,8 @@ func (c *core) run(rate float64, d time.Duration) {
 		for i := range k {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.models[c.next], at+slo-now, uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.model(), at+slo-now, uint64(at)
 			c.id++
-			if c.next++; c.next == len(c.models) {
-				c.next = 0
-			}
 		}
 		n += k
 		c.r.front.Submit(c.burst[:k])
@@ -235,6 +230,15 @@ func (c *core) run(rate float64, d time.Duration) {
 	}
 	c.busy += time.Duration(int64(clock.Now()) - start)
 	c.sent += uint64(n)
+}
+
+// model draws the model of the next request, all alike: a Weyl sequence, scrambled by one
+// multiplication, costs less than a table that has to stay in the cache.
+func (c *core) model() uint32 {
+	c.draw += 0x9E3779B97F4A7C15
+	hi, lo := bits.Mul64(c.draw, 0xD6E8FEB86659FD93)
+	hi, _ = bits.Mul64(hi^lo, c.models)
+	return uint32(hi*c.step + c.first)
 }
 
 // complete reports the batches whose calendar slots have passed.

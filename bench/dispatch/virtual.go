@@ -22,11 +22,8 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 		for i := range burst {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.models[c.next], at+slo-int64(v.now), uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.model(), at+slo-int64(v.now), uint64(at)
 			c.id++
-			if c.next++; c.next == len(c.models) {
-				c.next = 0
-			}
 		}
 		c.sent += burst
 		r.front.Submit(c.burst[:])

@@ -287,12 +287,12 @@ func (l *frontendLink) Submit(m []wire.Submit) error {
 	return nil
 }
 
-func (l *frontendLink) Cancel(id uint64) error {
+func (l *frontendLink) Cancel(c wire.Cancel) error {
 	w := l.w.Load()
 	if w == nil {
 		return ErrUnavailable
 	}
-	m := [1]wire.Cancel{{ID: id}}
+	m := [1]wire.Cancel{c}
 	if err := send(w, m[:], wire.AppendCancels); err != nil {
 		return unavailable(err)
 	}

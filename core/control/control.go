@@ -40,7 +40,7 @@ type FrontendEvents interface {
 // it: no outcome follows, the frontend resubmits or gives up.
 type FrontendLink interface {
 	Submit([]wire.Submit) error
-	Cancel(id uint64) error
+	Cancel(wire.Cancel) error
 	Close() error
 }
 

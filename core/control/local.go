@@ -154,8 +154,8 @@ func (l *localFrontend) Submit(m []wire.Submit) error {
 	return nil
 }
 
-func (l *localFrontend) Cancel(id uint64) error {
-	m := [1]wire.Cancel{{ID: id}}
+func (l *localFrontend) Cancel(c wire.Cancel) error {
+	m := [1]wire.Cancel{c}
 	if !l.f.Cancel(m[:]) {
 		return ErrUnavailable
 	}

@@ -73,6 +73,6 @@ func (o *overrun) add(now sched.Time, ns int64) {
 }
 
 // margin is how many ns sooner than its deadline a request with that budget should be done.
-func (o *overrun) margin(budget sched.Duration) uint32 {
-	return uint32(max(0, min(max(o.p99, o.floor), int64(budget)/overrunShare, overrunMost)))
+func (o *overrun) margin(budget sched.Duration) sched.Time {
+	return sched.Time(max(0, min(max(o.p99, o.floor), int64(budget)/overrunShare, overrunMost)))
 }

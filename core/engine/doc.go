@@ -6,7 +6,7 @@
 // # Locks
 //
 // Models are spread over partitions. A partition is one lock and everything under it: the queues
-// of its models, their requests in a slab, their batches under way, their counters. A ranker is
+// of its models, their requests, their batches under way, their counters. A ranker is
 // one lock and the GPUs of one sub-cluster. A burst takes its partition's lock once; a ranker's lock
 // is taken once per batch and not per request.
 //

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,8 +128,8 @@ func New(o Options) (*Engine, error) {
 		e.loops = append(e.loops, l)
 	}
 	for i := range o.Partitions {
-		so.Number = uint16(i + 1)
-		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), slab: newSlab(o.RequestsMax, rand.Uint64())}
+		so.Number, so.Rings = uint16(i+1), new(rings)
+		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax}
 		if !o.Manual { // virtual time wakes exactly
 			p.overrun.floor = overrunFloor
 		}

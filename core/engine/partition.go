@@ -14,20 +14,22 @@ type partition struct {
 	loop   *Loop
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 
-	mu      sync.Mutex
-	latest  sched.Time       // of the turns that were here
-	s       *sched.Partition // mu guards this and all below
-	slab    slab
-	batches []flight
-	idle    []uint32 // unused places in batches
-	models  []modelCount
-	recent  ring
-	strays  uint64 // Done messages for batches that are not under way
-	unknown uint64 // submissions for models that do not exist
-	twins   uint64 // submissions of ids that are live already
-	touched uint32 // keeps load's first pass from being optimised away
-	resetM  uint32 // model being replaced +1: its requests are queued again
-	overrun overrun
+	mu       sync.Mutex
+	latest   sched.Time       // of the turns that were here
+	s        *sched.Partition // mu guards this and all below
+	rows     []seats          // by the low bits of the session's number
+	live     int              // requests queued
+	liveMax  int
+	batches  []flight
+	idle     []uint32 // unused places in batches
+	models   []modelCount
+	recent   ring
+	strays   uint64          // Done messages for batches that are not under way
+	unknown  uint64          // submissions for models that do not exist
+	twins    uint64          // submissions of ids that are live already
+	stranded []sched.Request // scratch of collect
+	resetM   uint32          // model being replaced +1: its requests are queued again
+	overrun  overrun
 }
 
 // flight is a batch under way.
@@ -42,12 +44,12 @@ type flight struct {
 	// What was sent, to be queued again when the backend is lost. The port reads items after the
 	// lock is released, so they are not written again before the batch is done.
 	items []wire.Item
-	flags []uint16 // priority, wasLost and moved
+	flags []uint16 // priority, and above it the request's flags and moved
 }
 
 const (
-	wasLost = 1 << 8
-	moved   = 1 << 9 // its backend gave it back: reload has had it
+	wasLost = 1 << 0 // in a request's flags: a backend was lost with it once
+	moved   = 1 << 9 // in a flight's: its backend gave it back, reload has had it
 )
 
 // A batch's number on the wire: partition, generation, place.
@@ -69,40 +71,33 @@ func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 }
 
 // accept takes one request in or says why not.
-func (p *partition) accept(now sched.Time, front uint32, m *wire.Submit) sched.Reason {
-	i, again := p.slab.take(front, m.ID)
-	if i == noSlot {
-		if again {
-			p.twins++
-			return twin
-		}
+func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) sched.Reason {
+	place, mark := s.seat(m.ID)
+	if *place == mark {
+		p.twins++
+		return twin
+	}
+	if p.live == p.liveMax {
 		p.count(m.Model, sched.QueueFull)
 		return sched.QueueFull
 	}
-	t := p.slab.at(i)
-	t.deadline = now.Add(sched.Duration(min(m.Budget, sched.SLOLimit)))
-	t.key, t.offset, t.length = m.Input.Key, m.Input.Offset, m.Input.Length
-	t.model, t.priority = m.Model, m.Priority
-	if why := p.enqueue(now, i, t); why != sched.ReasonNone {
-		p.slab.drop(i)
+	budget := sched.Duration(min(m.Budget, sched.SLOLimit))
+	due := now.Add(budget)
+	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrun.margin(budget), sched.Priority(m.Priority))
+	if r == nil {
 		p.count(m.Model, why)
 		return why
 	}
+	r.ID, r.Origin, r.Flags, r.Due = sched.RequestID(m.ID), s.number, 0, due
+	r.Key, r.Offset, r.Length = m.Input.Key, m.Input.Offset, m.Input.Length
+	*place = mark
+	s.live++
+	p.live++
 	return sched.ReasonNone
 }
 
 // twin is accept's answer for an id that is queued already: the first request's answer stands.
 const twin = sched.ReasonCount
-
-func (p *partition) enqueue(now sched.Time, i uint32, t *slot) sched.Reason {
-	t.margin = p.overrun.margin(t.deadline.Sub(now))
-	return p.s.Enqueue(now, t.request(i))
-}
-
-// request is what the decisions know of the request in slot i.
-func (t *slot) request(i uint32) sched.Request {
-	return sched.Request{ID: requestID(i, t), Model: sched.ModelID(t.model), Priority: sched.Priority(t.priority), Deadline: t.deadline - sched.Time(t.margin)}
-}
 
 func (p *partition) count(model uint32, why sched.Reason) {
 	if int(model) < len(p.models) {
@@ -112,33 +107,44 @@ func (p *partition) count(model uint32, why sched.Reason) {
 	}
 }
 
-// end ends a request with an outcome.
-func (p *partition) end(t *turn, i uint32, why sched.Reason) {
-	s := p.slab.at(i)
-	if s.lost && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
+// end ends a request that has a seat, with an outcome.
+func (p *partition) end(t *turn, r *sched.Request, why sched.Reason) {
+	if r.Flags&wasLost != 0 && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
 		why = sched.BackendLost
 	}
-	p.count(s.model, why)
-	if int(s.model) < len(p.models) {
-		p.models[s.model].ended++
+	p.leave(r.Origin, uint64(r.ID))
+	p.refuse(t, r, why)
+}
+
+// refuse ends a request that has none.
+func (p *partition) refuse(t *turn, r *sched.Request, why sched.Reason) {
+	p.count(uint32(r.Model), why)
+	if int(r.Model) < len(p.models) {
+		p.models[r.Model].ended++
 	}
-	t.outcomes = append(t.outcomes, outcome{s.front, wire.Outcome{ID: s.id, Reason: uint8(why)}})
-	p.slab.drop(i)
+	t.outcomes = append(t.outcomes, outcome{r.Origin, wire.Outcome{ID: uint64(r.ID), Reason: uint8(why)}})
 }
 
 // collect moves what the decisions put out into the turn, and notes when to look again. mu is held.
 func (p *partition) collect(e *Engine, t *turn) {
 	o := p.s.Outputs()
-	for i := 0; i < len(o.Batches); i++ {
-		p.send(e, t, &o.Batches[i])
+	p.stranded = p.stranded[:0]
+	for i := range o.Batches {
+		if b := &o.Batches[i]; !p.send(e, t, b) {
+			p.stranded = append(append(p.stranded, b.Requests...), b.More...)
+		}
+	}
+	for i := range p.stranded { // last: a batch is valid until a request comes in
+		r := &p.stranded[i]
+		r.Flags |= wasLost
+		p.again(e, t, r)
 	}
 	for i := 0; i < len(o.Drops); i++ {
-		d := o.Drops[i]
-		s, k := p.slab.get(d.ID)
-		if d.Reason == sched.UnknownModel && s.model+1 == p.resetM {
+		d := &o.Drops[i]
+		if d.Reason == sched.UnknownModel && uint32(d.Model)+1 == p.resetM {
 			continue // reset queues it again
 		}
-		p.end(t, k, d.Reason)
+		p.end(t, &d.Request, d.Reason)
 	}
 	t.candidates = append(t.candidates, o.Candidates...)
 	t.frees = append(t.frees, o.Frees...)
@@ -155,8 +161,8 @@ func (p *partition) rearm(now sched.Time) {
 	}
 }
 
-// send puts a batch under way. When its GPU has gone meanwhile, its requests are queued again.
-func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
+// send puts a batch under way, unless its GPU has gone meanwhile.
+func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	g := e.gpu(b.GPU)
 	var model uint32
 	ok := g != nil && !g.b.dead.Load()
@@ -164,54 +170,46 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) {
 		model, ok = g.b.runs(b.Model)
 	}
 	if !ok {
-		for _, id := range b.Requests {
-			s, i := p.slab.get(id)
-			s.lost = true
-			p.again(e, t, i, s)
-		}
-		return
+		return false
 	}
 	place := p.place()
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.ends = b.Finish
 	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
-	p.load(f, b.Requests)
+	n := b.Size()
+	f.items, f.flags = resize(f.items, n), resize(f.flags, n)
+	p.load(f, 0, b.Requests)
+	p.load(f, len(b.Requests), b.More)
 	t.executes = append(t.executes, execute{b: g.b, m: wire.Execute{
 		Batch: p.wireID(place), GPU: g.index, Model: model,
 		Start: int64(b.ExecAt.Sub(t.now)), Latest: int64(b.Latest.Sub(t.now)), Items: f.items,
 	}})
-	p.models[b.Model].batch(len(b.Requests))
+	p.models[b.Model].batch(n)
 	g.batch.Store(uint64(b.ID))
+	return true
 }
 
-// load moves a batch's requests from the slab into its flight. The first passes fetch the slots
-// and their places in the index into the cache, all at once rather than one after the other.
-func (p *partition) load(f *flight, ids []sched.RequestID) {
-	touched := uint32(0)
-	for _, id := range ids {
-		touched += p.slab.at(uint32(id)).gen
-	}
-	for _, id := range ids {
-		t := p.slab.at(uint32(id))
-		touched += p.slab.bucket[p.slab.place(t.front, t.id)]
-	}
-	p.touched = touched
-	f.items, f.flags = resize(f.items, len(ids)), resize(f.flags, len(ids))
-	for k, id := range ids {
-		s, i := p.slab.get(id)
+// load writes requests into a flight, from item k on, and frees their seats.
+func (p *partition) load(f *flight, k int, all []sched.Request) {
+	items, flags := f.items[k:k+len(all)], f.flags[k:k+len(all)]
+	row := &seats{}
+	for i := range all {
 		// Field by field: a whole Item would be put together on the stack and copied from there,
 		// and the copy would wait for the stores.
-		m := &f.items[k]
-		m.Frontend, m.ID, m.Budget = s.front, s.id, int64(s.deadline.Sub(f.sent))
-		m.Input.Key, m.Input.Offset, m.Input.Length = s.key, s.offset, s.length
-		flag := uint16(s.priority)
-		if s.lost {
-			flag |= wasLost
+		r, m := &all[i], &items[i]
+		m.Frontend, m.ID, m.Budget = r.Origin, uint64(r.ID), int64(r.Due.Sub(f.sent))
+		m.Input.Key, m.Input.Offset, m.Input.Length = r.Key, r.Offset, r.Length
+		flags[i] = uint16(r.Priority) | uint16(r.Flags)<<8
+		if r.Origin != row.number {
+			if row = p.seats(r.Origin); row == nil {
+				row = &seats{}
+				continue
+			}
 		}
-		f.flags[k] = flag
-		p.slab.drop(i)
+		row.leave(uint64(r.ID))
 	}
+	p.live -= len(all)
 }
 
 // resize returns s with n elements of any content.
@@ -240,14 +238,15 @@ func (p *partition) land(place uint32) {
 	p.idle = append(p.idle, place)
 }
 
-// again queues a request whose batch was lost, or ends it.
-func (p *partition) again(e *Engine, t *turn, i uint32, s *slot) {
-	if e.frontend(s.front) == nil {
-		p.end(t, i, sched.Canceled)
+// again queues a request that has a seat anew, or ends it.
+func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
+	if e.frontend(r.Origin) == nil {
+		p.end(t, r, sched.Canceled)
 		return
 	}
-	if why := p.enqueue(t.now, i, s); why != sched.ReasonNone {
-		p.end(t, i, why)
+	r.Deadline = r.Due - p.overrun.margin(r.Due.Sub(t.now))
+	if why := p.s.Enqueue(t.now, *r); why != sched.ReasonNone {
+		p.end(t, r, why)
 	}
 }
 
@@ -262,37 +261,37 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	m := &f.items[k]
-	i, again := p.slab.take(m.Frontend, m.ID)
-	if i == noSlot {
-		if !again { // the slab is full; with again a later request of the same id stands
-			p.forfeit(t, f, k)
-		}
+	r := sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model), Due: f.sent + sched.Time(m.Budget),
+		Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length, Priority: sched.Priority(f.flags[k]), Flags: wasLost}
+	s := p.seats(m.Frontend)
+	if s == nil {
+		p.refuse(t, &r, sched.Canceled) // its session is gone
 		return
 	}
-	s := p.slab.at(i)
-	s.deadline, s.model = f.sent+sched.Time(m.Budget), f.model
-	s.key, s.offset, s.length = m.Input.Key, m.Input.Offset, m.Input.Length
-	s.priority, s.lost = uint8(f.flags[k]), true
-	p.again(e, t, i, s)
-}
-
-// forfeit ends a flight's request k, which no backend answers.
-func (p *partition) forfeit(t *turn, f *flight, k int) {
-	m := &f.items[k]
-	p.count(f.model, sched.BackendLost)
-	p.models[f.model].ended++
-	t.outcomes = append(t.outcomes, outcome{m.Frontend, wire.Outcome{ID: m.ID, Reason: uint8(sched.BackendLost)}})
+	place, mark := s.seat(m.ID)
+	switch {
+	case *place != 0: // a later request sits there: its answer stands
+	case p.live == p.liveMax:
+		p.refuse(t, &r, sched.BackendLost)
+	default:
+		*place = mark
+		s.live++
+		p.live++
+		p.again(e, t, &r)
+	}
 }
 
 // giveBack takes a request that its GPU did not answer and never will: others get it, but once only, since it
 // may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
-	if f.flags[k]&wasLost == 0 {
+	if f.flags[k]>>8&wasLost == 0 {
 		p.reload(e, t, f, k)
 		return
 	}
+	// No backend answers it, nor will another try.
+	m := &f.items[k]
 	p.models[f.model].sent--
-	p.forfeit(t, f, k)
+	p.refuse(t, &sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model)}, sched.BackendLost)
 }
 
 // done ends a batch that backend b reports. It reports whether the batch was under way.
@@ -365,36 +364,43 @@ func (p *partition) watch(t *turn) {
 	}
 }
 
-// purgeStep is how many slots purge looks at with the lock held.
+// purgeStep is how many requests purge looks at with the lock held.
 const purgeStep = 4096
 
-// purge ends the queued requests of a frontend that is gone, as far as they lie in the slots from
-// the given one on; it returns where to go on, 0 at the end.
-func (p *partition) purge(t *turn, front uint32, from uint32) uint32 {
-	to := min(from+purgeStep, p.slab.used)
-	for i := from; i < to; i++ {
-		if s := p.slab.at(i); s.live && s.front == front && p.withdraw(t.now, s, i) {
-			p.count(s.model, sched.Canceled)
-			p.models[s.model].ended++
-			p.slab.drop(i)
-		}
-	}
-	if to == p.slab.used {
+// purge ends the queued requests of a frontend that is gone, for the models from the given one on;
+// it returns where to go on, 0 at the end.
+func (p *partition) purge(t *turn, front uint32, from int) int {
+	s := p.seats(front)
+	if s == nil {
 		return 0
 	}
-	return to
-}
-
-// withdraw takes a queued request out of its queue; false when it is in a batch already.
-func (p *partition) withdraw(now sched.Time, s *slot, i uint32) bool {
-	return s.live && p.s.Cancel(now, s.request(i))
+	looked := 0
+	for m := from; m < len(p.models) && s.live > 0; m++ {
+		if looked > purgeStep {
+			return m
+		}
+		id := sched.ModelID(m)
+		looked += 16 + p.s.Queued(id)
+		p.s.CancelAll(t.now, id, front, func(*sched.Request) {
+			p.count(uint32(m), sched.Canceled)
+			p.models[m].ended++
+			p.live--
+			s.live--
+		})
+	}
+	*s = seats{}
+	return 0
 }
 
 // cancel withdraws a frontend's request and ends it; one in a batch is answered by its backend.
-func (p *partition) cancel(t *turn, front uint32, id uint64) {
-	i := p.slab.find(front, id)
-	if i != noSlot && p.withdraw(t.now, p.slab.at(i), i) {
-		p.end(t, i, sched.Canceled)
+func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
+	s := p.seats(front)
+	if s == nil {
+		return
+	}
+	r := sched.Request{ID: sched.RequestID(m.ID), Origin: front, Model: sched.ModelID(m.Model)}
+	if place, mark := s.seat(m.ID); *place == mark && p.s.Cancel(t.now, r.Model, r.ID, front) {
+		p.end(t, &r, sched.Canceled)
 	}
 }
 
@@ -408,16 +414,13 @@ func (p *partition) reset(e *Engine, t *turn, id uint32, m sched.Model) error {
 	err := p.s.AddModel(t.now, sched.ModelID(id), m)
 	drops := p.s.Outputs().Drops
 	for i := range drops {
-		s, k := p.slab.get(drops[i].ID)
-		if s.model != id || drops[i].Reason != sched.UnknownModel {
-			continue
-		}
-		why := sched.UnknownModel
-		if err == nil {
-			why = p.enqueue(t.now, k, s)
-		}
-		if why != sched.ReasonNone {
-			p.end(t, k, why)
+		r := drops[i].Request
+		switch {
+		case uint32(r.Model) != id || drops[i].Reason != sched.UnknownModel:
+		case err != nil:
+			p.end(t, &r, sched.UnknownModel)
+		default:
+			p.again(e, t, &r)
 		}
 	}
 	p.collect(e, t)

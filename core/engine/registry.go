@@ -30,6 +30,7 @@ type registry struct {
 	data     sched.Duration
 	measured sched.Time
 	spare    spare
+	windows  int // of the sessions, together
 }
 
 type cluster struct {
@@ -57,6 +58,9 @@ func (g *registry) start(e *Engine) {
 }
 
 func (g *registry) addFrontend(f *Frontend) error {
+	if err := g.seat(f); err != nil {
+		return err
+	}
 	i := slices.Index(g.fronts[1:], nil) + 1
 	if i == 0 {
 		if len(g.fronts) == FrontendsMax {
@@ -65,6 +69,7 @@ func (g *registry) addFrontend(f *Frontend) error {
 		i = len(g.fronts)
 		g.fronts, g.gens = append(g.fronts, nil), append(g.gens, 0)
 	}
+	g.windows += int(f.window)
 	g.gens[i]++
 	f.number = uint32(i) + g.gens[i]*FrontendsMax
 	g.fronts[i] = f
@@ -80,9 +85,25 @@ func (g *registry) addFrontend(f *Frontend) error {
 	return nil
 }
 
+// seat checks the window that a frontend asks for.
+func (g *registry) seat(f *Frontend) error {
+	f.window = f.hello.Window
+	if f.window == 0 {
+		f.window = wire.WindowDefault
+	}
+	if f.window&(f.window-1) != 0 || f.window > wire.WindowMax {
+		return fmt.Errorf("frontend hello: window %d, want a power of two up to %d", f.window, wire.WindowMax)
+	}
+	if g.windows+int(f.window) > windowsMax {
+		return fmt.Errorf("frontend hello: window %d, but the other sessions have %d of the %d places there are", f.window, g.windows, windowsMax)
+	}
+	return nil
+}
+
 func (g *registry) removeFrontend(f *Frontend) {
 	i := f.number % FrontendsMax
 	g.fronts[i] = nil
+	g.windows -= int(f.window)
 	for _, c := range g.clusters {
 		for _, b := range c.backends {
 			b.port.Peers([]wire.Peer{{Frontend: f.number}})

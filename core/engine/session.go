@@ -13,6 +13,7 @@ import (
 type Frontend struct {
 	e      *Engine
 	number uint32
+	window uint32
 	hello  wire.FrontendHello
 	port   FrontendPort
 	closed atomic.Bool
@@ -45,7 +46,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	}
 	t := e.begin(&f.spare)
 	if len(e.parts) == 1 {
-		e.parts[0].submit(e, t, f.number, m, 1)
+		e.parts[0].submit(e, t, f, m, 1)
 	} else {
 		n := uint32(len(e.parts))
 		var todo uint64
@@ -53,7 +54,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 			todo |= 1 << (m[i].Model % n)
 		}
 		for ; todo != 0; todo &= todo - 1 {
-			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f.number, m, n)
+			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f, m, n)
 		}
 	}
 	e.finish(t)
@@ -61,14 +62,15 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 }
 
 // submit takes those of m that belong to the partition of n.
-func (p *partition) submit(e *Engine, t *turn, front uint32, m []wire.Submit, n uint32) {
+func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit, n uint32) {
 	p.enter(t)
+	s := p.seatsFor(f)
 	for i := range m {
 		if n > 1 && m[i].Model%n != p.number {
 			continue
 		}
-		if why := p.accept(t.now, front, &m[i]); why != sched.ReasonNone && why != twin {
-			t.outcomes = append(t.outcomes, outcome{front, wire.Outcome{ID: m[i].ID, Reason: uint8(why)}})
+		if why := p.accept(t.now, s, &m[i]); why != sched.ReasonNone && why != twin {
+			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: uint8(why)}})
 		}
 	}
 	if sched.Time(p.wake.Load()) <= t.now {
@@ -86,10 +88,18 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		return false
 	}
 	t := e.begin(&f.spare)
-	for _, p := range e.parts {
+	n := uint32(len(e.parts))
+	var todo uint64
+	for i := range m {
+		todo |= 1 << (m[i].Model % n)
+	}
+	for ; todo != 0; todo &= todo - 1 {
+		p := e.parts[bits.TrailingZeros64(todo)]
 		p.enter(t)
 		for i := range m {
-			p.cancel(t, f.number, m[i].ID)
+			if m[i].Model%n == p.number {
+				p.cancel(t, f.number, &m[i])
+			}
 		}
 		p.collect(e, t)
 		p.mu.Unlock()
@@ -106,7 +116,7 @@ func (f *Frontend) Close() {
 	e := f.e
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
-		for at, more := uint32(0), true; more; more = at != 0 {
+		for at, more := 0, true; more; more = at != 0 {
 			t := e.begin(&f.spare)
 			p.enter(t)
 			at = p.purge(t, f.number, at)

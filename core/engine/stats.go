@@ -116,7 +116,7 @@ func (e *Engine) Stats() Stats {
 			}
 		}
 		s.Recent = p.recent.appendTo(s.Recent)
-		s.Queued += p.slab.live
+		s.Queued += p.live
 		s.Unknown += p.unknown
 		s.Strays += p.strays
 		s.Twins += p.twins

@@ -28,7 +28,7 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 		why := s.Enqueue(0, Request{ID: RequestID(i), Deadline: Time(1000 * ms).Add(Duration(i))})
 		batches, drops := s.Actions()
 		for _, b := range batches {
-			sent += len(b.Requests)
+			sent += b.Size()
 		}
 		if len(drops) > 0 || why != ReasonNone && why != QueueFull {
 			t.Fatalf("request %d: %v, drops %v", i, why, drops)

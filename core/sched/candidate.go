@@ -4,11 +4,11 @@ package sched
 // timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
 func (p *Partition) refresh(now Time, m *model, at int32) {
-	n := m.q.n
-	head := m.q.first
+	n := m.q.len()
+	head := m.q.first()
 	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
-		m.state = ripe
+		m.state, m.calm = ripe, m.queueMax
 		p.timers.arm(at, head-Time(m.lead[1])+1)
 		p.offer(m, min(n, int(m.max)), true, now)
 		return
@@ -35,6 +35,7 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		if ahead := head - Time(m.lead[size]); ahead > now && ahead < ripeAt {
 			m.timer, m.calm = ahead, int32(size-1)
 		}
+		m.calm = min(m.calm, m.queueMax)
 		p.timers.arm(at, m.timer)
 	}
 }
@@ -45,15 +46,15 @@ const newsEvery = 8
 
 // ripeAt returns when waiting stops being free; now for a batch that cannot grow.
 func (m *model) ripeAt(now Time) Time {
-	if m.q.n >= int(m.max) {
+	if m.q.len() >= int(m.max) {
 		return now
 	}
-	return m.q.first - Time(m.lead[m.q.n+1])
+	return m.q.first() - Time(m.lead[m.q.len()+1])
 }
 
 // growth returns the share by which the candidate is expected to grow until it is ripe.
 func (m *model) growth(now Time) float64 {
-	return m.pace.growth(now, m.last, m.ripeAt(now), m.q.n)
+	return m.pace.growth(now, m.last, m.ripeAt(now), m.q.len())
 }
 
 // settle drops the heads that no batch can meet, and then brings candidate and timer up to date
@@ -61,8 +62,8 @@ func (m *model) growth(now Time) float64 {
 func (p *Partition) settle(now Time, m *model, at int32) {
 	p.expire(now.Add(m.lead[1]), m)
 	had := m.state
-	m.state = none
-	if m.q.n > 0 {
+	m.state, m.calm = none, 0
+	if m.q.len() > 0 {
 		p.refresh(now, m, at)
 		return
 	}
@@ -75,14 +76,14 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 // expire drops the heads whose deadline is before finish, the earliest end of a batch of one.
 func (p *Partition) expire(finish Time, m *model) {
 	k := 0
-	for ; k < m.q.n && m.q.at(k).deadline < finish; k++ {
+	for ; k < m.q.len() && m.q.at(k).Deadline < finish; k++ {
 		why := DeadlineCannotBeMet
 		if p.gpus[m.sub] == 0 {
 			why = NoBackend
 		}
-		p.drop(m.q.at(k).id, why)
+		p.drop(m.q.at(k), why)
 	}
-	m.q.pop(k)
+	m.q.pop(k, &m.tally)
 	m.owe(0, k)
 }
 
@@ -136,18 +137,17 @@ func (p *Partition) start(now Time, b int, freeAt Time) Time {
 // allows is declined.
 func (p *Partition) form(now Time, m *model, g Grant) int {
 	p.expire(p.start(now, 1, g.FreeAt).Add(m.exec[1]), m)
-	if m.q.n == 0 || g.Early && m.growth(now) > g.Growth {
+	if m.q.len() == 0 || g.Early && m.growth(now) > g.Growth {
 		return 0
 	}
 	m.sample()
 	skip, b := p.pick(now, m, g)
 	for i := 0; i < skip; i++ {
-		p.drop(m.q.at(i).id, DeadlineCannotBeMet)
+		p.drop(m.q.at(i), DeadlineCannotBeMet)
 	}
-	m.q.pop(skip)
-	from := len(p.out.ids)
-	head := m.q.at(0).deadline
-	p.out.ids = m.q.take(b, p.out.ids)
+	m.q.pop(skip, &m.tally)
+	head := m.q.at(0).Deadline
+	one, two := p.take(m, b)
 	m.owe(b, skip)
 	p.batch++
 	p.stats.Batches++
@@ -155,7 +155,19 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	start := p.start(now, b, g.FreeAt)
 	p.out.Batches = append(p.out.Batches, Batch{
 		ID: p.batch, Model: m.id, GPU: g.GPU, ExecAt: start, Latest: head - Time(m.exec[b]),
-		Finish: start.Add(m.exec[b]), Requests: p.out.ids[from:len(p.out.ids):len(p.out.ids)],
+		Finish: start.Add(m.exec[b]), Requests: one, More: two,
 	})
 	return b
+}
+
+// take removes the next b requests from a model's queue.
+func (p *Partition) take(m *model, b int) (one, two []Request) {
+	if m.tally.ranked == 0 || b == m.q.len() {
+		one, two = m.q.front(b)
+		m.q.pop(b, &m.tally)
+		return one, two
+	}
+	from := len(p.out.requests)
+	p.out.requests = m.q.choose(b, p.out.requests, &m.tally)
+	return p.out.requests[from:len(p.out.requests):len(p.out.requests)], nil
 }

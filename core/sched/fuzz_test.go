@@ -135,7 +135,7 @@ func (l *ledger) dropped(d Drop) {
 }
 
 func (l *ledger) batch(b Batch) {
-	n := len(b.Requests)
+	n := b.Size()
 	l.mix(3, int64(b.ID), int64(b.GPU), int64(b.ExecAt), int64(b.Finish), int64(n))
 	m, known := l.models[b.Model]
 	if !known || n == 0 || n > m.Profile.Max() || b.Finish != b.ExecAt.Add(Duration(m.Profile.Exec(n))) {
@@ -144,7 +144,8 @@ func (l *ledger) batch(b Batch) {
 	if b.ExecAt > b.Latest || b.ExecAt < l.told.Add(l.ctrl+Duration(n)*l.data) {
 		l.t.Fatalf("I3: at %d (delays %d, %d) batch %+v", l.told, l.ctrl, l.data, b)
 	}
-	for _, id := range b.Requests {
+	for i := range n {
+		id := b.At(i).ID
 		r := l.end(id)
 		if !l.twice[id] && (r.Model != b.Model || r.Deadline < b.Finish) {
 			l.t.Fatalf("I3: request %+v in batch %+v", r, b)
@@ -153,7 +154,7 @@ func (l *ledger) batch(b Batch) {
 	if len(l.sent) > 0 && b.ID == l.sent[len(l.sent)-1].ID {
 		l.t.Fatalf("batch id %d is used twice", b.ID)
 	}
-	b.Requests = nil
+	b.Requests, b.More = nil, nil
 	l.sent = append(l.sent, b)
 	g := l.gpus[b.GPU]
 	if g == nil {
@@ -342,14 +343,14 @@ func (p *play) addModel(id ModelID, m Model) {
 
 func (p *play) cancel(now Time) {
 	id := p.nextID - min(p.nextID, RequestID(p.byte()))
-	r := Request{ID: id, Model: ModelID(p.n(fuzzModels)), Deadline: now}
+	r := Request{ID: id, Model: ModelID(p.n(fuzzModels))}
 	all := p.live[id]
 	sure := len(all) == 1 && p.byte() > 20
 	if sure {
 		r = all[0]
 	}
 	p.take(func() {
-		ok := p.s.Cancel(now, r)
+		ok := p.s.Cancel(now, r.Model, r.ID, r.Origin)
 		if sure && !ok || ok && len(all) == 0 {
 			p.t.Fatalf("I1: Cancel(%+v) = %v, queued %v", r, ok, all)
 		}

@@ -43,9 +43,9 @@ type Free struct {
 type Outputs struct {
 	Candidates []Candidate
 	Frees      []Free
-	Batches    []Batch // Requests are valid until Reset
+	Batches    []Batch // their requests are valid until Reset or the next request that comes in
 	Drops      []Drop
-	ids        []RequestID
+	requests   []Request
 }
 
 // Reset empties the outputs and keeps their memory.
@@ -54,5 +54,5 @@ func (o *Outputs) Reset() {
 	o.Frees = o.Frees[:0]
 	o.Batches = o.Batches[:0]
 	o.Drops = o.Drops[:0]
-	o.ids = o.ids[:0]
+	o.requests = o.requests[:0]
 }

@@ -34,13 +34,16 @@ type gaps struct {
 
 // arrive notes a request that arrives now.
 func (m *model) arrive(now Time) {
-	if m.arrived&3 == 0 {
+	if (m.arrivals()-m.seen)&3 == 0 {
 		m.gaps.count[octave(now.Sub(m.last))]++
 		m.gaps.sum++
 	}
-	m.arrived++
 	m.last = now
 }
+
+// arrivals counts the requests that came so far, modulo 2³²: those popped, those queued and those
+// gone otherwise. The count itself costs a request nothing.
+func (m *model) arrivals() uint32 { return m.q.head + uint32(m.q.n) + m.tally.gone }
 
 // pace derives the hazards: gaps that ended in an octave over the time spent in it. Of a model
 // without an estimated rate the next request is expected at once: it defers.

@@ -35,6 +35,14 @@ type Options struct {
 	// stumbles, while GPU time is plentiful. 0: always defer, which keeps the busy fraction
 	// proportional to load (§4.4).
 	Prompt float64
+	// Rings is where a Partition's queues get their memory; nil: the heap.
+	Rings Rings
+}
+
+// Rings hands out memory for queues: n requests of any content, n a power of two, and takes it back.
+type Rings interface {
+	Take(n int) []Request
+	Give([]Request)
 }
 
 // Model is what a Partition must know of a model.
@@ -71,20 +79,22 @@ const (
 	ripe                 // the ranker has been asked for a GPU; the timer says when the head expires
 )
 
-// model is one model of a Partition. What every request reads comes first, in two cache lines.
+// model is one model of a Partition. What every request reads comes first, in one cache line.
 type model struct {
-	q        queue
-	soonest  Duration   // lead[1]
+	q       queue
+	calm    int32    // with fewer requests queued, one more changes nothing but the queue
+	seen    uint32   // arrivals as of rate.at
+	last    Time     // the latest arrival
+	soonest Duration // lead[1]
+
+	tally    tally
 	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	timer    Time       // waiting: when it is set to; not later than the candidate becomes ripe
 	sub      uint32
-	calm     int32 // waiting: with up to this many requests
 	queueMax int32
 	max      int32 // largest batch
 	state    uint8
 	live     bool
-	arrived  uint32 // requests since rate.at
-	last     Time   // the latest of them
 
 	gaps    gaps
 	pace    Pace
@@ -99,7 +109,7 @@ type model struct {
 	load    float64  // u as of the latest grant
 	offered int32    // waiting: the size that the ranker knows, 0: none
 	budget  Duration // what requests usually have on arrival, at most slo
-	_       [16]byte // to a multiple of the line
+	_       [24]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -186,10 +196,10 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	if m == nil {
 		return
 	}
-	for i := 0; i < m.q.n; i++ {
-		p.drop(m.q.at(i).id, UnknownModel)
+	for i := range m.q.len() {
+		p.drop(m.q.at(i), UnknownModel)
 	}
-	m.q.pop(m.q.n)
+	m.q.pop(m.q.len(), &m.tally)
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{Model: id, SubCluster: m.sub, Seq: m.seq, Gone: true})
 	p.timers.off(at)
@@ -209,6 +219,11 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 		p.gpus = append(p.gpus, 0)
 	}
 	p.gpus[subCluster] = int32(max(0, n))
+	for i := range p.models {
+		if m := &p.models[i]; n <= 0 && m.sub == subCluster {
+			m.calm = 0 // the next request is looked at
+		}
+	}
 }
 
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
@@ -229,33 +244,54 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 // Enqueue takes a request in; ReasonNone means that it is queued. Any other reason is its
 // outcome: it is not reported again as a Drop.
 func (p *Partition) Enqueue(now Time, r Request) Reason {
-	now = p.clock(now)
-	m, at := p.find(r.Model)
-	if m == nil {
-		return p.refuse(UnknownModel)
+	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
+	if e != nil {
+		*e = r
 	}
-	if int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0 {
-		return p.refuse(NoBackend)
+	return why
+}
+
+// Admit is Enqueue for a driver in a hurry: it returns where the request stands in its queue, for
+// the driver to write the fields that are not arguments. Those hold anything before; the place is
+// valid until the next call. nil: the request is refused.
+func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Request, Reason) {
+	now = p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return nil, p.refuse(UnknownModel)
+	}
+	look := m.q.n >= m.calm
+	if look && (int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0) {
+		return nil, p.refuse(NoBackend)
 	}
 	m.arrive(now)
-	if r.Deadline < now || r.Deadline.Sub(now) < m.soonest {
-		if r.Deadline <= now {
-			return p.refuse(DeadlinePast)
+	if deadline < now || deadline.Sub(now) < m.soonest {
+		m.tally.gone++
+		if deadline <= now {
+			return nil, p.refuse(DeadlinePast)
 		}
-		return p.refuse(DeadlineCannotBeMet)
+		return nil, p.refuse(DeadlineCannotBeMet)
 	}
-	if m.q.n >= int(m.queueMax) && !p.makeRoom(m, r.Priority) {
-		return p.refuse(QueueFull)
+	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr) {
+		m.tally.gone++
+		return nil, p.refuse(QueueFull)
 	}
 	p.stats.Enqueued++
-	place := m.q.insert(entry{r.Deadline, r.ID, r.Priority})
-	if place == 0 || m.state == none || m.state == waiting && m.q.n > int(m.calm) {
-		if place == 0 {
-			m.timer = Never // an earlier head: the timer is to be set anew
-		}
+	if m.q.full() {
+		m.q.grow(p.o.Rings)
+	}
+	r, place := m.q.open(deadline)
+	r.Model, r.Priority = id, pr
+	if pr > 0 {
+		m.tally.ranked++
+	}
+	if place == 0 {
+		m.timer = Never // an earlier head: the timer is to be set anew
+		p.refresh(now, m, at)
+	} else if look && m.state != ripe {
 		p.refresh(now, m, at)
 	}
-	return ReasonNone
+	return r, ReasonNone
 }
 
 // makeRoom gives up a queued request of a lower priority than pr.
@@ -264,30 +300,57 @@ func (p *Partition) makeRoom(m *model, pr Priority) bool {
 		return false
 	}
 	i := m.q.lowest()
-	if m.q.at(i).priority >= pr {
+	if m.q.at(i).Priority >= pr {
 		return false
 	}
-	p.drop(m.q.at(i).id, QueueFull)
-	m.q.remove(i)
+	p.drop(m.q.at(i), QueueFull)
+	m.q.remove(i, &m.tally)
 	return true
 }
 
-// Cancel withdraws a request; Model, ID and Deadline must be as enqueued. It returns true when
-// the request was still queued: then it ends here and no output speaks of it.
-func (p *Partition) Cancel(now Time, r Request) bool {
+// Cancel withdraws a request. It returns true when the request was still queued: then it ends here
+// and no output speaks of it. It looks through the model's queue.
+func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) bool {
 	now = p.clock(now)
-	m, at := p.find(r.Model)
+	m, at := p.find(id)
 	if m == nil {
 		return false
 	}
-	i := m.q.find(r.ID, r.Deadline)
+	i := m.q.find(r, origin)
 	if i < 0 {
 		return false
 	}
-	m.q.remove(i)
+	m.q.remove(i, &m.tally)
 	p.stats.Canceled++
 	p.settle(now, m, at)
 	return true
+}
+
+// CancelAll withdraws an origin's requests for a model, calling each with those that were queued.
+func (p *Partition) CancelAll(now Time, id ModelID, origin uint32, each func(*Request)) {
+	now = p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return
+	}
+	kept := 0
+	for i := range m.q.len() {
+		r := m.q.at(i)
+		if r.Origin == origin {
+			each(r)
+			p.stats.Canceled++
+			if r.Priority > 0 {
+				m.tally.ranked--
+			}
+			continue
+		}
+		*m.q.at(kept) = *r
+		kept++
+	}
+	if gone := m.q.len() - kept; gone > 0 {
+		m.q.cut(gone, &m.tally)
+		p.settle(now, m, at)
+	}
 }
 
 // Grant forms the model's batch for a GPU, or gives the GPU back unused. The answer is in
@@ -342,7 +405,7 @@ func (p *Partition) Stats() Stats { return p.stats }
 // Queued returns how many requests of a model are queued.
 func (p *Partition) Queued(id ModelID) int {
 	if m, _ := p.find(id); m != nil {
-		return m.q.n
+		return m.q.len()
 	}
 	return 0
 }
@@ -370,7 +433,7 @@ func (p *Partition) refuse(why Reason) Reason {
 	return why
 }
 
-func (p *Partition) drop(id RequestID, why Reason) {
+func (p *Partition) drop(r *Request, why Reason) {
 	p.stats.Dropped[why]++
-	p.out.Drops = append(p.out.Drops, Drop{id, why})
+	p.out.Drops = append(p.out.Drops, Drop{*r, why})
 }

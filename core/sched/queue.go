@@ -2,165 +2,181 @@ package sched
 
 import "sort"
 
-// entry is a queued request.
-type entry struct {
-	deadline Time
-	id       RequestID
-	priority Priority
-}
-
 // queue holds one model's requests in order of deadline, equal deadlines in order of arrival. It
-// is a ring that grows by doubling. Requests with the model's own SLO arrive in order and cost one
-// store; one with a shorter budget moves those behind it.
+// is a ring of whole requests that grows by doubling: a batch lies side by side in memory. Requests
+// with the model's own SLO arrive in order and cost one line; one with a shorter budget moves those
+// behind it.
 type queue struct {
-	buf    []entry // length is a power of two
-	head   uint32
-	ranked int32 // requests with a priority above 0
-	n      int
-	first  Time // deadline of the first request; the ring need not be read for it
-	last   Time // deadline of the last
+	buf  []Request // length is a power of two
+	head uint32    // counts on; its low bits are the place in buf
+	n    int32
+	last Time // deadline of the last request: the ring need not be read for it
 }
 
-func (q *queue) at(i int) *entry {
+// tally is the part of a queue that not every request touches.
+type tally struct {
+	ranked int32  // requests with a priority above 0
+	gone   uint32 // requests that left other than by pop, and those refused
+}
+
+func (q *queue) len() int { return int(q.n) }
+
+func (q *queue) at(i int) *Request {
 	return &q.buf[(q.head+uint32(i))&uint32(len(q.buf)-1)]
 }
 
-// insert returns the place where e went.
-func (q *queue) insert(e entry) int {
-	if q.n == len(q.buf) {
-		q.grow()
-	}
-	if e.priority > 0 {
-		q.ranked++
-	}
-	i := q.n
+// first returns the earliest deadline; the queue must not be empty.
+func (q *queue) first() Time { return q.at(0).Deadline }
+
+// full says that the ring must grow before the next request.
+func (q *queue) full() bool { return int(q.n) == len(q.buf) }
+
+// open makes room for a request and returns its place; Deadline is set, the rest is the caller's
+// to write. The ring must not be full.
+func (q *queue) open(deadline Time) (r *Request, place int) {
+	i := int(q.n)
 	q.n++
-	if i > 0 && q.last > e.deadline {
-		return q.squeeze(i, e)
+	if i > 0 && q.last > deadline {
+		i = q.squeeze(i, deadline)
+	} else {
+		q.last = deadline
 	}
-	if i == 0 {
-		q.first = e.deadline
-	}
-	q.last = e.deadline
-	*q.at(i) = e
-	return i
+	r = q.at(i)
+	r.Deadline = deadline
+	return r, i
 }
 
-// squeeze puts e before the requests with later deadlines; place i at the end is free.
-func (q *queue) squeeze(i int, e entry) int {
-	p := sort.Search(i, func(k int) bool { return q.at(k).deadline > e.deadline })
+// squeeze moves the requests with later deadlines back by one; place i at the end is free.
+func (q *queue) squeeze(i int, deadline Time) int {
+	p := sort.Search(i, func(k int) bool { return q.at(k).Deadline > deadline })
 	for ; i > p; i-- {
 		*q.at(i) = *q.at(i - 1)
 	}
-	*q.at(i) = e
-	q.first = q.at(0).deadline
-	return i
+	return p
 }
 
-func (q *queue) grow() {
-	buf := make([]entry, max(16, 2*len(q.buf)))
-	for i := 0; i < q.n; i++ {
-		buf[i] = *q.at(i)
+const ringMin = 16
+
+// grow doubles the ring with memory from rings, or the heap.
+func (q *queue) grow(rings Rings) {
+	n := max(ringMin, 2*len(q.buf))
+	var buf []Request
+	if rings != nil {
+		buf = rings.Take(n)
+	} else {
+		buf = make([]Request, n)
 	}
-	q.buf, q.head = buf, 0
+	// Those that wrap around stay at the place that head's low bits name.
+	for i := range int(q.n) {
+		buf[(q.head+uint32(i))&uint32(len(buf)-1)] = *q.at(i)
+	}
+	if rings != nil && len(q.buf) > 0 {
+		rings.Give(q.buf)
+	}
+	q.buf = buf
 }
 
 // pop removes the first k requests.
-func (q *queue) pop(k int) {
-	if q.ranked > 0 {
-		for i := 0; i < k; i++ {
-			if q.at(i).priority > 0 {
-				q.ranked--
-			}
+func (q *queue) pop(k int, t *tally) {
+	for i := 0; t.ranked > 0 && i < k; i++ {
+		if q.at(i).Priority > 0 {
+			t.ranked--
 		}
 	}
 	q.head += uint32(k)
-	q.n -= k
-	q.ends()
+	if q.n -= int32(k); q.n == 0 {
+		t.gone += q.head // begin anew: what was used last is nearest
+		q.head = 0
+	}
+	q.end()
 }
 
-// ends notes the first and the last deadline anew.
-func (q *queue) ends() {
+// end notes the last deadline anew.
+func (q *queue) end() {
 	if q.n > 0 {
-		q.first, q.last = q.at(0).deadline, q.at(q.n-1).deadline
+		q.last = q.at(int(q.n) - 1).Deadline
 	}
 }
 
 // remove takes out request i.
-func (q *queue) remove(i int) {
-	if q.at(i).priority > 0 {
-		q.ranked--
+func (q *queue) remove(i int, t *tally) {
+	if q.at(i).Priority > 0 {
+		t.ranked--
 	}
-	for ; i < q.n-1; i++ {
+	for ; i < int(q.n)-1; i++ {
 		*q.at(i) = *q.at(i + 1)
 	}
-	q.n--
-	q.ends()
+	q.cut(1, t)
 }
 
-// find returns the place of the request, -1 when it is not queued.
-func (q *queue) find(id RequestID, deadline Time) int {
-	i := sort.Search(q.n, func(k int) bool { return q.at(k).deadline >= deadline })
-	for ; i < q.n && q.at(i).deadline == deadline; i++ {
-		if q.at(i).id == id {
+// cut removes the last k requests.
+func (q *queue) cut(k int, t *tally) {
+	q.n -= int32(k)
+	t.gone += uint32(k)
+	q.end()
+}
+
+// find returns the place of a request, -1 when it is not queued.
+func (q *queue) find(id RequestID, origin uint32) int {
+	for i := range int(q.n) {
+		if r := q.at(i); r.ID == id && r.Origin == origin {
 			return i
 		}
 	}
 	return -1
 }
 
-// take appends b requests to ids and removes them: the head, which sets the batch's deadline, and
+// front returns the first b requests as they lie in the ring, in one piece or two.
+func (q *queue) front(b int) (one, two []Request) {
+	from := int(q.head) & (len(q.buf) - 1)
+	to := min(from+b, len(q.buf))
+	return q.buf[from:to:to], q.buf[: b-(to-from) : b-(to-from)]
+}
+
+// choose appends b requests to out and removes them: the head, which sets the batch's deadline, and
 // then the higher priorities, within one the earlier deadlines.
-func (q *queue) take(b int, ids []RequestID) []RequestID {
-	if q.ranked == 0 || b == q.n {
-		for i := 0; i < b; i++ {
-			ids = append(ids, q.at(i).id)
-		}
-		q.pop(b)
-		return ids
-	}
+func (q *queue) choose(b int, out []Request, t *tally) []Request {
 	var count [256]int32
-	for i := 1; i < q.n; i++ {
-		count[q.at(i).priority]++
+	for i := 1; i < int(q.n); i++ {
+		count[q.at(i).Priority]++
 	}
 	least, room := 255, int32(b-1) // of priority least room requests still fit, above all do
 	for ; least > 0 && count[least] <= room; least-- {
 		room -= count[least]
 	}
 	kept := 0
-	for i := 0; i < q.n; i++ {
-		e := *q.at(i)
-		pr := int(e.priority)
+	for i := range int(q.n) {
+		r := q.at(i)
+		pr := int(r.Priority)
 		if pr == least && i > 0 {
 			room--
 		}
 		if i == 0 || pr > least || pr == least && room >= 0 {
-			ids = append(ids, e.id)
+			out = append(out, *r)
 			if pr > 0 {
-				q.ranked--
+				t.ranked--
 			}
 			continue
 		}
-		*q.at(kept) = e
+		*q.at(kept) = *r
 		kept++
 	}
-	q.n = kept
-	q.ends()
-	return ids
+	q.cut(b, t)
+	return out
 }
 
 // mayPass says whether a window may slide past request i and drop it: not while one of a lower
 // priority is queued.
-func (q *queue) mayPass(i int) bool {
-	return q.ranked == 0 || q.at(i).priority <= q.at(q.lowest()).priority
+func (q *queue) mayPass(i int, t *tally) bool {
+	return t.ranked == 0 || q.at(i).Priority <= q.at(q.lowest()).Priority
 }
 
 // lowest returns the place of the request to give up first: of the lowest priority the one with
 // the latest deadline.
 func (q *queue) lowest() int {
-	best := q.n - 1
-	for i := best; i >= 0 && q.at(best).priority > 0; i-- {
-		if q.at(i).priority < q.at(best).priority {
+	best := int(q.n) - 1
+	for i := best; i >= 0 && q.at(best).Priority > 0; i-- {
+		if q.at(i).Priority < q.at(best).Priority {
 			best = i
 		}
 	}

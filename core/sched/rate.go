@@ -31,9 +31,9 @@ func (r *rate) update(now Time, m *model) {
 	}
 	if !r.fixed {
 		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
-		r.perNS += w * (float64(m.arrived)/float64(dt) - r.perNS)
+		r.perNS += w * (float64(m.arrivals()-m.seen)/float64(dt) - r.perNS)
 	}
-	m.arrived, r.at = 0, now
+	m.seen, r.at = m.arrivals(), now
 	r.derive(m)
 }
 
@@ -47,7 +47,7 @@ func (r *rate) derive(m *model) {
 // margins lie on the way, and a target that only the whole SLO reaches is never met. The latest
 // arrival is taken to be the last in the queue, which must not be empty.
 func (m *model) sample() {
-	left := min(m.q.at(m.q.n-1).deadline.Sub(m.last), m.slo)
+	left := min(m.q.last.Sub(m.last), m.slo)
 	m.budget = max(m.soonest, m.budget+(left-m.budget)/budgetShare)
 }
 

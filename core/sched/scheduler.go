@@ -96,10 +96,10 @@ func (s *Scheduler) Enqueue(now Time, r Request) Reason {
 	return why
 }
 
-// Cancel withdraws a request; Model, ID and Deadline must be as enqueued. True: it was queued.
-func (s *Scheduler) Cancel(now Time, r Request) bool {
+// Cancel withdraws a request. True: it was queued.
+func (s *Scheduler) Cancel(now Time, m ModelID, r RequestID, origin uint32) bool {
 	s.reset()
-	ok := s.part.Cancel(now, r)
+	ok := s.part.Cancel(now, m, r, origin)
 	s.pump(now)
 	return ok
 }

@@ -39,7 +39,7 @@ func (c *checker) take(now Time, s *Scheduler) {
 	c.t.Helper()
 	batches, drops := s.Actions()
 	for _, b := range batches {
-		n := len(b.Requests)
+		n := b.Size()
 		if p := c.profiles[b.Model]; n == 0 || n > p.Max() || b.Finish != b.ExecAt.Add(Duration(p.Exec(n))) {
 			c.t.Fatalf("I4: batch %+v", b)
 		}
@@ -50,7 +50,8 @@ func (c *checker) take(now Time, s *Scheduler) {
 			c.t.Fatalf("I2: gpu %d is busy until %d: batch %+v", b.GPU, c.busy[b.GPU], b)
 		}
 		c.busy[b.GPU] = b.Finish
-		for _, id := range b.Requests {
+		for i := range n {
+			id := b.At(i).ID
 			r, ok := c.live[id]
 			if !ok || r.Model != b.Model || r.Deadline < b.Finish {
 				c.t.Fatalf("I1: request %d (%+v) in batch %+v", id, r, b)
@@ -58,7 +59,7 @@ func (c *checker) take(now Time, s *Scheduler) {
 			delete(c.live, id)
 			c.served++
 		}
-		b.Requests = nil
+		b.Requests, b.More = nil, nil
 		c.running = append(c.running, b)
 	}
 	for _, d := range drops {

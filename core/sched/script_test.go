@@ -52,7 +52,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.request(d)
 	case "cancel":
 		s.now = Time(s.span(d, "at", Duration(s.now)))
-		ok := s.s.Cancel(s.now, Request{ID: RequestID(s.num(d, "id", 0)), Model: ModelID(s.num(d, "model", 1)), Deadline: Time(s.span(d, "deadline", 0))})
+		ok := s.s.Cancel(s.now, ModelID(s.num(d, "model", 1)), RequestID(s.num(d, "id", 0)), 0)
 		fmt.Fprintln(&s.out, "canceled:", ok)
 	case "done":
 		s.now = Time(s.span(d, "at", Duration(s.now)))
@@ -115,8 +115,12 @@ func (s *script) act() {
 	}
 	batches, drops := s.s.Actions()
 	for _, b := range batches {
+		var ids []RequestID
+		for i := range b.Size() {
+			ids = append(ids, b.At(i).ID)
+		}
 		fmt.Fprintf(&s.out, "%v gpu%d batch %d: model %d n=%d [%v, %v) latest %v %v\n", time.Duration(s.now), b.GPU, b.ID, b.Model,
-			len(b.Requests), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), b.Requests)
+			b.Size(), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), ids)
 	}
 	for _, x := range drops {
 		fmt.Fprintf(&s.out, "%v drop %d: %v\n", time.Duration(s.now), x.ID, x.Reason)

@@ -28,8 +28,8 @@ type ModelID uint32
 // GPUID numbers a GPU within one scheduler.
 type GPUID uint32
 
-// RequestID names a live request within one scheduler. The driver chooses it; two live requests
-// never share one.
+// RequestID names a live request among those of its origin. The driver chooses it; two live requests
+// of one origin never share one.
 type RequestID uint64
 
 // BatchID names a dispatched batch; it is never reused within one scheduler's life.
@@ -38,12 +38,19 @@ type BatchID uint64
 // Priority orders requests of one model when not all can be served: higher is kept longer.
 type Priority uint8
 
-// Request is one inference as the scheduler sees it: no tensor, no address.
+// Request is one inference as the scheduler sees it: no tensor, no address. It takes one cache line.
 type Request struct {
 	ID       RequestID
+	Deadline Time // the latest useful end of its batch, on this node's clock
 	Model    ModelID
+	Origin   uint32 // whose ID it is
 	Priority Priority
-	Deadline Time // the answer's latest useful moment at the frontend, on this node's clock
+	Flags    uint8 // of the driver, as all that follows; carried along and not looked at here
+
+	Length      uint32
+	Key, Offset uint64
+	Due         Time
+	_           [8]byte
 }
 
 // Reason says why a request ended without an output.
@@ -77,20 +84,32 @@ func (r Reason) String() string {
 	return "invalid"
 }
 
-// Batch is the order to run Requests of one model on one GPU at ExecAt.
-// Requests is valid until the next call into the scheduler.
+// Batch is the order to run requests of one model on one GPU at ExecAt: those of Requests and then
+// those of More. They lie in the model's queue, a ring, and are valid until the next request comes in.
 type Batch struct {
 	ID       BatchID
 	Model    ModelID
 	GPU      GPUID
 	ExecAt   Time // when the batch is to start on the GPU
 	Latest   Time // a later start misses the earliest deadline in the batch
-	Finish   Time // ExecAt + ℓ(len(Requests))
-	Requests []RequestID
+	Finish   Time // ExecAt + ℓ(Size())
+	Requests []Request
+	More     []Request
+}
+
+// Size returns how many requests the batch has.
+func (b *Batch) Size() int { return len(b.Requests) + len(b.More) }
+
+// At returns request i of the batch.
+func (b *Batch) At(i int) *Request {
+	if i < len(b.Requests) {
+		return &b.Requests[i]
+	}
+	return &b.More[i-len(b.Requests)]
 }
 
 // Drop tells that a request ended without an output.
 type Drop struct {
-	ID     RequestID
+	Request
 	Reason Reason
 }

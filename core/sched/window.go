@@ -8,15 +8,15 @@ import "sort"
 // requires, the window slides to the first one that is not.
 func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	b = p.fit(now, m, 0, g.FreeAt)
-	if b >= m.q.n || m.enough(b, g.Load) {
+	if b >= m.q.len() || m.enough(b, g.Load) {
 		return 0, b
 	}
-	for h := 1; h < m.q.n && m.q.mayPass(h-1); h++ {
+	for h := 1; h < m.q.len() && m.q.mayPass(h-1, &m.tally); h++ {
 		n := p.fit(now, m, h, g.FreeAt)
 		if m.enough(n, g.Load) {
 			return h, n
 		}
-		if n == m.q.n-h {
+		if n == m.q.len()-h {
 			break
 		}
 	}
@@ -36,8 +36,8 @@ func (m *model) enough(b int, load float64) bool {
 
 // fit returns the largest batch starting with request h that meets h's deadline.
 func (p *Partition) fit(now Time, m *model, h int, freeAt Time) int {
-	n := min(m.q.n-h, int(m.max))
-	d := m.q.at(h).deadline
+	n := min(m.q.len()-h, int(m.max))
+	d := m.q.at(h).Deadline
 	soon, gpu := d.Sub(now), d.Sub(freeAt)
 	return sort.Search(n, func(i int) bool { return m.lead[i+1] > soon || m.exec[i+1] > gpu })
 }

@@ -27,6 +27,7 @@ type front struct {
 type call struct {
 	deadline Time
 	model    int
+	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
 	priority uint8
 	live     bool
 }
@@ -55,7 +56,7 @@ func (f *front) connect() {
 	c := f.c
 	s := &session{f: f}
 	s.up = true
-	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f"}, s)
+	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: 1 << 20}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
 		return
@@ -167,7 +168,12 @@ func (f *front) cancel(id uint64) {
 	s := f.s
 	f.c.send(&s.link, toEngine, "cancel", f.c.o.LoseCancel, func() {
 		f.c.note("cancel", int64(f.index), int64(id), 0)
-		s.h.Cancel([]wire.Cancel{{ID: id}, {ID: id + 1e9}})
+		x := &f.calls[id-1]
+		m := wire.Cancel{ID: id, Model: f.ids[x.model] - 1}
+		if x.deadline == 0 {
+			m.Model = x.junk
+		}
+		s.h.Cancel([]wire.Cancel{m, {ID: id + 1e9, Model: m.Model}})
 		f.c.check.canceled(s, id)
 	})
 }
@@ -258,5 +264,6 @@ func (f *front) junk() wire.Submit {
 	case 1:
 		m.Budget = int64(f.c.models[0].slo)
 	}
+	f.calls[m.ID-1].junk = m.Model
 	return m
 }

@@ -68,7 +68,7 @@ var (
 
 // sizeMin is the fewest bytes that one message of each type takes.
 var sizeMin = [typeEnd]int{
-	TypeFrontendHello: 8, TypeBackendHello: 12, TypeWelcome: welcomeBytes, TypeRefusal: 3,
+	TypeFrontendHello: 12, TypeBackendHello: 12, TypeWelcome: welcomeBytes, TypeRefusal: 3,
 	TypeSubmit: submitBytes, TypeCancel: cancelBytes, TypeOutcome: outcomeBytes,
 	TypeModels: modelBytesMin, TypePeers: peerBytesMin, TypeExecute: executeBytes, TypeDone: doneBytes,
 	TypePing: pingBytes, TypePong: pongBytes,

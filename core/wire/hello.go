@@ -15,6 +15,7 @@ func AppendFrontendHello(dst []byte, h *FrontendHello) ([]byte, error) {
 	e.text("token", h.Token, TokenBytesMax)
 	e.text("name", h.Name, NameBytesMax)
 	e.text("data address", h.DataAddr, AddrBytesMax)
+	e.u32(h.Window)
 	return e.end(1)
 }
 
@@ -25,6 +26,7 @@ func DecodeFrontendHello(f Frame) (h FrontendHello, err error) {
 	h.Token = d.text("token", TokenBytesMax)
 	h.Name = d.text("name", NameBytesMax)
 	h.DataAddr = d.text("data address", AddrBytesMax)
+	h.Window = d.u32()
 	return h, d.close()
 }
 

@@ -7,7 +7,7 @@
 package wire
 
 // Version is the protocol's version; a peer that speaks another is refused by name in the handshake.
-const Version = 1
+const Version = 2
 
 // Descriptor says where a request's input lies in its frontend's registered memory. It is opaque
 // to the scheduler; the rdma package makes and resolves it.
@@ -17,9 +17,17 @@ type Descriptor struct {
 	Length uint32 // bytes
 }
 
+// The window of a frontend's session: how many places it has for live requests.
+const (
+	WindowDefault = 1 << 16
+	WindowMax     = 1 << 22
+)
+
 // Submit offers one request. Frontend → scheduler.
 type Submit struct {
-	ID       uint64 // chosen by the frontend, unique among its live requests
+	// ID is chosen by the frontend. Its low bits, modulo the session's Window, name one of as many
+	// places: no two live requests of a session may share one.
+	ID       uint64
 	Model    uint32 // from ModelInfo
 	Priority uint8
 	Budget   int64 // ns until the deadline, counted from sending
@@ -27,7 +35,10 @@ type Submit struct {
 }
 
 // Cancel withdraws a request that may still be queued. Frontend → scheduler.
-type Cancel struct{ ID uint64 }
+type Cancel struct {
+	ID    uint64
+	Model uint32 // as submitted
+}
 
 // Outcome ends a request without an output. Scheduler → frontend.
 type Outcome struct {
@@ -74,6 +85,7 @@ type FrontendHello struct {
 	Name     string
 	Token    string
 	DataAddr string // where backends reach this frontend's data plane (rdma.Node.Addr)
+	Window   uint32 // places for live requests, a power of two up to WindowMax; 0: WindowDefault
 }
 
 // BackendModel is a model that a backend can run, with its measured profile on that backend.

@@ -10,7 +10,7 @@ var le = binary.LittleEndian
 // Sizes of the messages that have a fixed size.
 const (
 	submitBytes  = 41
-	cancelBytes  = 8
+	cancelBytes  = 12
 	outcomeBytes = 9
 	pingBytes    = 8
 	pongBytes    = 16
@@ -115,13 +115,20 @@ func getSubmit(b []byte, m *Submit) {
 
 // AppendCancels appends frames carrying m.
 func AppendCancels(dst []byte, m []Cancel) []byte {
-	return appendFixed(dst, TypeCancel, m, cancelBytes, func(b []byte, m *Cancel) { le.PutUint64(b, m.ID) })
+	return appendFixed(dst, TypeCancel, m, cancelBytes, putCancel)
 }
 
 // DecodeCancels decodes f, using dst's memory.
 func DecodeCancels(dst []Cancel, f Frame) ([]Cancel, error) {
-	return decodeFixed(dst, f, TypeCancel, cancelBytes, func(b []byte, m *Cancel) { m.ID = le.Uint64(b) })
+	return decodeFixed(dst, f, TypeCancel, cancelBytes, getCancel)
 }
+
+func putCancel(b []byte, m *Cancel) {
+	le.PutUint64(b, m.ID)
+	le.PutUint32(b[8:], m.Model)
+}
+
+func getCancel(b []byte, m *Cancel) { m.ID, m.Model = le.Uint64(b), le.Uint32(b[8:]) }
 
 // AppendOutcomes appends frames carrying m.
 func AppendOutcomes(dst []byte, m []Outcome) []byte {

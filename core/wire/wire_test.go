@@ -147,7 +147,7 @@ func TestTruncatedFramesAreRefused(t *testing.T) {
 }
 
 func TestHeaderLimits(t *testing.T) {
-	ok := AppendCancels(nil, []Cancel{{1}})
+	ok := AppendCancels(nil, []Cancel{{ID: 1}})
 	for _, c := range []struct {
 		name   string
 		change func([]byte)

@@ -157,10 +157,10 @@ func (l link) Submit(all []wire.Submit) error {
 	return nil
 }
 
-func (l link) Cancel(id uint64) error {
+func (l link) Cancel(c wire.Cancel) error {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	l.s.canceled = append(l.s.canceled, id)
+	l.s.canceled = append(l.s.canceled, c.ID)
 	return nil
 }
 
