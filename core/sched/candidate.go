@@ -1,5 +1,7 @@
 package sched
 
+import "math"
+
 // refresh looks at a model with something queued whose head is not past: it becomes ripe or the
 // timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
@@ -105,25 +107,29 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 }
 
 // rank orders ripe candidates. A batch that waits past its frontrun loses one request for every
-// ℓ(n+1)−ℓ(n), so models with a small slope are served first. The debt evens out who suffers, and
-// among equals the model served longest ago comes first.
+// ℓ(n+1)−ℓ(n), so models with a small slope are served first; by its root, or those with a large
+// one would do all the waiting. The debt evens out who suffers, and among equals the model served
+// longest ago comes first.
 func (m *model) rank(n int) Time {
 	slope := m.exec[n+1] - m.exec[n]
-	return m.grantAt/2 + Time(4*slope+m.debt)
+	return m.grantAt/2 + Time(math.Sqrt(slopeUnit*float64(slope))) + Time(m.debt)
 }
+
+const slopeUnit = 16 * 15e6 // ns
 
 // owe moves the debt after served requests got a batch and dropped ones did not: it stays where
 // it is when debtShare of debtWhole requests are dropped, just under the share that counts as
-// keeping an SLO. It is bounded by half the SLO either way.
+// keeping an SLO. A drop weighs debtStep of the SLO, and all together at most the SLO, either way.
 func (m *model) owe(served, dropped int) {
-	unit := m.slo / (100 * debtWhole)
-	m.debt += unit * Duration(served*debtShare-dropped*(debtWhole-debtShare))
-	m.debt = max(-m.slo/2, min(m.debt, m.slo/2))
+	unit := float64(m.slo) * debtStep / debtWhole
+	m.debt += Duration(unit * float64(served*debtShare-dropped*(debtWhole-debtShare)))
+	m.debt = max(-m.slo, min(m.debt, m.slo))
 }
 
 const (
-	debtShare = 8
-	debtWhole = 1000
+	debtShare = 17
+	debtWhole = 2000
+	debtStep  = 0.007
 )
 
 // start returns when a batch of b sent now starts on a GPU that is free at freeAt.

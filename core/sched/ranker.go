@@ -56,7 +56,7 @@ type Ranker struct {
 	idle    bitset
 	busy    heap // GPUs by freeAt
 	ripe    heap // models by Rank
-	waiting heap // models by ExecAt
+	waiting heap // models by when only growthScarce is left to forgo
 	rivals  []rival
 	count   int   // GPUs present
 	demand  int64 // Σ of the rivals' demand
@@ -126,7 +126,7 @@ func (r *Ranker) SetNetworkDelay(ctrl, data Duration) {
 
 // Candidate records a model's newest candidate.
 func (r *Ranker) Candidate(now Time, c Candidate) {
-	r.clock(now)
+	now = r.clock(now)
 	if c.Model >= IDLimit {
 		r.stats.Stale++
 		return
@@ -153,7 +153,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.ripe.set(id, c.Rank)
 	default:
 		r.ripe.remove(id)
-		r.waiting.set(id, c.ExecAt)
+		r.waiting.set(id, c.Pace.early(now, c.Last, c.ExecAt, int(c.Size), growthScarce))
 	}
 }
 
@@ -277,7 +277,8 @@ func (r *Ranker) growthMax() float64 {
 	if u < tight || u < r.o.Prompt {
 		return r.o.growthMax(u)
 	}
-	return min(growthMost, growthBase+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
+	base := growthBase + scarcity(u)*(growthScarce-growthBase)
+	return min(growthMost, base+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
 }
 
 // growthMax is the most that a Ranker may allow at a load u, whatever idles. Below Prompt no
@@ -293,10 +294,11 @@ func (o *Options) growthMax(u float64) float64 {
 }
 
 const (
-	growthBase = 0.2
-	growthIdle = 0.7 // per √N: the number of idle GPUs scatters with the root of their number
-	growthMost = 1
-	tight      = 0.85
+	growthBase   = 0.2
+	growthScarce = 0.12 // instead, when the load is full: then growth is weighed by its worth
+	growthIdle   = 0.7  // per √N: the number of idle GPUs scatters with the root of their number
+	growthMost   = 1
+	tight        = 0.85
 )
 
 // load returns u, the demand per GPU.

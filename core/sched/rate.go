@@ -40,7 +40,7 @@ func (r *rate) update(now Time, m *model) {
 func (r *rate) derive(m *model) {
 	r.target = m.target(r.perNS)
 	r.demand = int64(r.perNS * float64(m.exec[r.target]) / float64(r.target) * 1e6)
-	m.pace = m.gaps.pace(r.perNS)
+	m.pace = m.gaps.pace(r.perNS, m.worth(r.target))
 }
 
 // sample follows the budgets that requests arrive with. They are shorter than the SLO by whatever
