@@ -74,6 +74,7 @@ const Kernel kernels[] = {
 	RUN_REAL(reduce, rows_params, true), RUN_REAL(argmax, rows_params, true), RUN_REAL(layernorm, layernorm_params, true),
 	RUN_REAL(attention, attention_params, true), RUN(binary_int64, binary_params, THREADS, false),
 	RUN(copy, copy_params, THREADS, false), RUN(gather, gather_params, THREADS, false), RUN(cast, cast_params, THREADS, false),
+	{"touch", sizeof(uint32_t *), 1, false, [](const void *p) { **(uint32_t *const *)p = 42; }}, // of cuda/crosscheck
 	TENSOR_KERNELS(RUN_TENSOR) ATTENTION_KERNELS(RUN_ATTEND)
 };
 
@@ -346,13 +347,19 @@ int hostgpu_call(void (*f)(const void *), const void *params, size_t n) {
 	return enqueue({4, (void *)f, 0, 0, 0, 0, {}, {}, std::vector<char>(p, p + n)});
 }
 
-int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **, void **extra) {
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **each, void **extra) {
 	const Kernel *k = (const Kernel *)f;
-	if (extra[0] != (void *)1 || extra[2] != (void *)2 || *(size_t *)extra[3] != k->size) return INVALID_VALUE;
+	if (!each && (extra[0] != (void *)1 || extra[2] != (void *)2 || *(size_t *)extra[3] != k->size)) return INVALID_VALUE;
 	if (bx != k->threads || by != 1 || bz != 1 || shared > HOSTGPU_DYNAMIC_MAX || gy > 65535 || gz > 65535 || gx * gy * gz == 0) return INVALID_VALUE;
-	const char *p = (const char *)extra[1];
+	const char *p = (const char *)(each ? each[0] : extra[1]); // a kernel has one parameter
 	return enqueue({2, 0, 0, shared, 0, k, {gx, gy, gz}, {bx, by, bz}, std::vector<char>(p, p + k->size)});
 }
+
+// What gorgonia.org/cu calls besides (cuda/crosscheck).
+int cuCtxSynchronize() { return OK; }
+int cuModuleLoadData(void **m, const void *image) { return cuModuleLoadDataEx(m, image, 0, 0, 0); }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, 0); }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) { return cuMemcpyDtoHAsync_v2(to, from, n, 0); }
 
 int cuStreamBeginCapture_v2(void *, int) { capturing = new Graph(); return OK; }
 int cuStreamEndCapture(void *, void **g) { *g = capturing; capturing = 0; return OK; }

@@ -4,7 +4,7 @@ NVCCFLAGS ?= -std=c++17 -O3
 HOSTGPU   := $(CURDIR)/out/hostgpu
 GPU       := $(CURDIR)/out/gpu
 
-.PHONY: ptx ptx-check test-hostgpu gpu-bundle gpu-check
+.PHONY: ptx ptx-check test-hostgpu test-gorgonia gpu-bundle gpu-check
 
 PTX := cuda/kernels/ptx
 
@@ -22,7 +22,8 @@ HOSTSRC := $(wildcard csrc/hostgpu.* csrc/*.cu csrc/kernels.h csrc/real.h csrc/t
 
 $(HOSTGPU)/libcuda.so.1: $(HOSTSRC)
 	@mkdir -p $(HOSTGPU)
-	g++ -std=c++17 -O2 -Wall -Wno-unknown-pragmas -Wno-unused-function -shared -fPIC -o $@ csrc/hostgpu.cpp
+	g++ -std=c++17 -O2 -Wall -Wno-unknown-pragmas -Wno-unused-function -shared -fPIC -Wl,-soname,libcuda.so.1 -o $@ csrc/hostgpu.cpp
+	ln -sf libcuda.so.1 $(HOSTGPU)/libcuda.so
 
 # The libraries that products and convolutions may use, in a folder of their own: tests run with and without.
 $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
@@ -30,9 +31,19 @@ $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
 	g++ -std=c++17 -O2 -Wall -shared -fPIC -o $@ csrc/hostlibs.cpp -ldl
 	cp $@ $(HOSTGPU)/libraries/libcudnn.so.9
 
-test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 ## the real driver's code and the kernels, on the processor, against ONNX Runtime
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 -run 'Operators|Encoder' ./bench/gpu
+test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 test-gorgonia ## the real driver's code and the kernels, on the processor, against ONNX Runtime
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda ./cuda/executor
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
+	  $(GO) test -tags cuda -count=1 -timeout 20m -run 'Operators|Encoder|EveryOption' ./bench/gpu
+
+# gorgonia.org/cu beside our driver (decision 0061): it needs cuda.h of CUDA 11 or 12 when it is compiled, here from
+# CUDA_HEADERS, and libcuda.so when it is linked, here the host driver, which has only what is called.
+CUDA_HEADERS ?= $(firstword $(patsubst %/cuda.h,%,$(shell grep -lsE '^.define CUDA_VERSION 1[12]' /usr/include/cuda.h /usr/local/cuda/include/cuda.h /opt/cuda/include/cuda.h)))
+GORGONIA = LD_LIBRARY_PATH=$(HOSTGPU) CGO_CFLAGS='-O2 -I$(CUDA_HEADERS)' CGO_LDFLAGS='-L$(HOSTGPU) -Wl,--unresolved-symbols=ignore-all'
+
+test-gorgonia: $(HOSTGPU)/libcuda.so.1 ## gorgonia.org/cu and our driver on one device, and what a launch costs in each (needs CUDA_HEADERS)
+	@if test -f '$(CUDA_HEADERS)/cuda.h'; then set -x; $(GORGONIA) $(GO) test -tags 'cuda gorgonia' -count=1 -bench . -benchtime 300ms ./cuda/crosscheck; \
+	  else echo "test-gorgonia: left out: no cuda.h of CUDA 11 or 12; name its folder with CUDA_HEADERS="; fi
 
 gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network: out/gpu.tar.gz
 	@rm -rf $(GPU) && mkdir -p $(GPU)
