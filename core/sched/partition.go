@@ -280,7 +280,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	if m.q.full() {
 		m.q.grow(p.o.Rings)
 	}
-	r, place := m.q.open(deadline)
+	r, place := m.q.open(deadline, &m.tally)
 	r.Model, r.Priority = id, pr
 	if pr > 0 {
 		m.tally.ranked++

@@ -5,7 +5,7 @@ import "sort"
 // queue holds one model's requests in order of deadline, equal deadlines in order of arrival. It
 // is a ring of whole requests that grows by doubling: a batch lies side by side in memory. Requests
 // with the model's own SLO arrive in order and cost one line; one with a shorter budget moves those
-// behind it.
+// behind it or those before it, whichever are fewer, in one go.
 type queue struct {
 	buf  []Request // length is a power of two
 	head uint32    // counts on; its low bits are the place in buf
@@ -33,11 +33,11 @@ func (q *queue) full() bool { return int(q.n) == len(q.buf) }
 
 // open makes room for a request and returns its place; Deadline is set, the rest is the caller's
 // to write. The ring must not be full.
-func (q *queue) open(deadline Time) (r *Request, place int) {
+func (q *queue) open(deadline Time, t *tally) (r *Request, place int) {
 	i := int(q.n)
 	q.n++
 	if i > 0 && q.last > deadline {
-		i = q.squeeze(i, deadline)
+		i = q.squeeze(i, deadline, t)
 	} else {
 		q.last = deadline
 	}
@@ -46,13 +46,49 @@ func (q *queue) open(deadline Time) (r *Request, place int) {
 	return r, i
 }
 
-// squeeze moves the requests with later deadlines back by one; place i at the end is free.
-func (q *queue) squeeze(i int, deadline Time) int {
-	p := sort.Search(i, func(k int) bool { return q.at(k).Deadline > deadline })
-	for ; i > p; i-- {
-		*q.at(i) = *q.at(i - 1)
+// squeeze makes room among the first n requests, before those with later deadlines.
+func (q *queue) squeeze(n int, deadline Time, t *tally) int {
+	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
+	if p < n/2 {
+		q.head--
+		t.gone++ // arrivals counts places from head on
+		q.forward(1, p)
+	} else {
+		q.back(p, n-p)
 	}
 	return p
+}
+
+// back moves the k requests from place i on to the next place each; that behind them is free.
+func (q *queue) back(i, k int) {
+	from, to := q.ends(i, k+1)
+	if from <= to {
+		copy(q.buf[from+1:to+1], q.buf[from:to])
+		return
+	}
+	copy(q.buf[1:to+1], q.buf[:to])
+	last := len(q.buf) - 1
+	q.buf[0] = q.buf[last]
+	copy(q.buf[from+1:], q.buf[from:last])
+}
+
+// forward moves the k requests from place i on to the place before each, which is free.
+func (q *queue) forward(i, k int) {
+	from, to := q.ends(i-1, k+1)
+	if from <= to {
+		copy(q.buf[from:to], q.buf[from+1:to+1])
+		return
+	}
+	last := len(q.buf) - 1
+	copy(q.buf[from:], q.buf[from+1:])
+	q.buf[last] = q.buf[0]
+	copy(q.buf[:to], q.buf[1:to+1])
+}
+
+// ends returns where in buf the first and the last of k places from i on lie.
+func (q *queue) ends(i, k int) (from, to int) {
+	mask := uint32(len(q.buf) - 1)
+	return int((q.head + uint32(i)) & mask), int((q.head + uint32(i+k-1)) & mask)
 }
 
 const ringMin = 16
@@ -103,10 +139,14 @@ func (q *queue) remove(i int, t *tally) {
 	if q.at(i).Priority > 0 {
 		t.ranked--
 	}
-	for ; i < int(q.n)-1; i++ {
-		*q.at(i) = *q.at(i + 1)
+	if n := int(q.n); i >= n/2 {
+		q.forward(i+1, n-1-i)
+		q.cut(1, t)
+		return
 	}
-	q.cut(1, t)
+	q.back(0, i)
+	q.head++
+	q.n--
 }
 
 // cut removes the last k requests.

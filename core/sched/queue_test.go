@@ -1,0 +1,84 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestQueueAgainstASlice: whatever comes in and goes out, the ring holds what a sorted slice would, in
+// that order, and arrivals counts what came in.
+func TestQueueAgainstASlice(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		m := &model{}
+		m.q.head = rng.Uint32() // it wraps
+		start := m.arrivals()
+		var want []Request
+		came := uint32(0)
+		for range 400 {
+			switch k := rng.IntN(10); {
+			case k < 6:
+				came++
+				r := Request{ID: RequestID(came), Deadline: Time(rng.IntN(1 + rng.IntN(100)))}
+				if m.q.full() {
+					m.q.grow(nil)
+				}
+				e, place := m.q.open(r.Deadline, &m.tally)
+				*e = r
+				i := 0
+				for i < len(want) && want[i].Deadline <= r.Deadline {
+					i++
+				}
+				if want = slices.Insert(want, i, r); i != place {
+					t.Fatalf("seed %d: deadline %d went to place %d, want %d", seed, r.Deadline, place, i)
+				}
+			case k < 8 && len(want) > 0:
+				i := rng.IntN(len(want))
+				m.q.remove(i, &m.tally)
+				want = slices.Delete(want, i, i+1)
+			case k == 8 && len(want) > 0:
+				n := 1 + rng.IntN(min(len(want), 8))
+				one, two := m.q.front(n)
+				if got := slices.Concat(one, two); !slices.Equal(got, want[:n]) {
+					t.Fatalf("seed %d: front(%d) is %v, want %v", seed, n, got, want[:n])
+				}
+				m.q.pop(n, &m.tally)
+				want = want[n:]
+			case len(want) > 0:
+				n := rng.IntN(len(want))
+				m.q.cut(n, &m.tally)
+				want = want[:len(want)-n]
+			}
+			if m.q.len() != len(want) || m.arrivals()-start != came {
+				t.Fatalf("seed %d: %d queued of %d that came, want %d of %d", seed, m.q.len(), m.arrivals()-start, len(want), came)
+			}
+			for i := range want {
+				if *m.q.at(i) != want[i] {
+					t.Fatalf("seed %d: place %d holds %v, want %v", seed, i, *m.q.at(i), want[i])
+				}
+			}
+			if n := len(want); n > 0 && (m.q.last != want[n-1].Deadline || m.q.first() != want[0].Deadline) {
+				t.Fatalf("seed %d: deadlines %d to %d, want %d to %d", seed, m.q.first(), m.q.last, want[0].Deadline, want[n-1].Deadline)
+			}
+		}
+	}
+}
+
+// BenchmarkShortBudgets: requests of half the budget among those of the whole, in a long queue.
+func BenchmarkShortBudgets(b *testing.B) {
+	m := &model{}
+	for i := range b.N {
+		now := Time(i) * 10_000
+		for k := range 2 {
+			if m.q.full() {
+				m.q.grow(nil)
+			}
+			e, _ := m.q.open(now+Time(100*ms)/Time(k+1), &m.tally)
+			e.ID = RequestID(i)
+		}
+		if n := m.q.len() - 10_000; n > 0 {
+			m.q.pop(n, &m.tally)
+		}
+	}
+}
