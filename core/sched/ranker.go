@@ -295,8 +295,8 @@ func (o *Options) growthMax(u float64) float64 {
 
 const (
 	growthBase   = 0.2
-	growthScarce = 0.12 // instead, when the load is full: then growth is weighed by its worth
-	growthIdle   = 0.7  // per √N: the number of idle GPUs scatters with the root of their number
+	growthScarce = 0.1 // instead, when the load is full: then growth is weighed by its worth
+	growthIdle   = 0.7 // per √N: the number of idle GPUs scatters with the root of their number
 	growthMost   = 1
 	tight        = 0.85
 )
