@@ -31,6 +31,37 @@ var contract = []struct {
 	{"submit allocates nothing", submitAllocatesNothing},
 }
 
+// TestOutOfMemoryAtEveryCall fails each call of a small life in turn, at the seam between the device and its
+// driver: on the emulation and, where there is one, on the driver itself.
+func TestOutOfMemoryAtEveryCall(t *testing.T) {
+	for name, open := range map[string]func() (*cuda.Device, error){
+		"emulated": func() (*cuda.Device, error) { return cuda.OpenEmulated(cuda.Emulation{}) },
+		"gpu":      func() (*cuda.Device, error) { return cuda.Open(cuda.Config{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for n := 0; ; n++ {
+				d, err := open()
+				skipIfNotSupported(t, err)
+				must(t, err)
+				hit := cuda.FailNth(d, n)
+				err = smallLife(d)
+				if err == nil && hit() != "" && hit() != "alloc host" { // a failed pin ends in pageable memory
+					t.Errorf("call %d (%s): no error", n, hit())
+				}
+				if err != nil && (hit() == "" || !errors.Is(err, cuda.ErrOutOfMemory)) {
+					t.Errorf("call %d (%s): %v", n, hit(), err)
+				}
+				if err := d.Close(); err != nil || d.Live() != (cuda.Live{}) {
+					t.Errorf("call %d (%s): close: %v, live %+v", n, hit(), err, d.Live())
+				}
+				if hit() == "" {
+					break
+				}
+			}
+		})
+	}
+}
+
 func TestContractEmulated(t *testing.T) {
 	for _, virtual := range []bool{true, false} {
 		name := map[bool]string{true: "virtual", false: "real time"}[virtual]

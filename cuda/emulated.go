@@ -29,6 +29,8 @@ type Emulation struct {
 	// Virtual makes time stand still but for Device.Advance and Device.Wait, which jumps. In real time
 	// nothing runs beside the callers: whoever asks or waits performs what has begun by then.
 	Virtual bool
+	// Taken is how much device memory other processes hold now; nil: none. It must not call the device.
+	Taken func() int64
 	// Fault is asked before every operation; nil injects nothing. It must not call the device.
 	Fault func(site Site) Fault
 }
@@ -193,7 +195,19 @@ func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+	if bytes > m.free() {
+		return 0, CodeOutOfMemory
+	}
 	return m.mem.alloc(bytes)
+}
+
+// free is the device memory that nobody holds.
+func (m *emulated) free() int64 {
+	free := m.mem.total - m.mem.used
+	if m.cfg.Taken != nil {
+		free -= m.cfg.Taken()
+	}
+	return max(free, 0)
 }
 
 func (m *emulated) freeDevice(p uint64) Code {
@@ -205,7 +219,7 @@ func (m *emulated) freeDevice(p uint64) Code {
 func (m *emulated) memory() (int64, int64, Code) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.mem.total - m.mem.used, m.mem.total, m.lost
+	return m.free(), m.mem.total, m.lost
 }
 
 func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {

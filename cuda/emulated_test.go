@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"downbeat.dev/cuda"
 )
 
@@ -156,12 +158,17 @@ func smallLife(d *cuda.Device) error {
 		return err
 	}
 	defer slab.Free()
-	reg, err := d.Register(make([]byte, 100))
+	mapped, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(mapped)
+	reg, err := d.Register(mapped)
 	if err != nil {
 		return err
 	}
 	defer reg.Free()
-	m, err := d.LoadModule([]byte("x"))
+	m, err := d.LoadModule([]byte(".version 6.0\n.target sm_70\n.address_size 64\n"))
 	if err != nil {
 		return err
 	}

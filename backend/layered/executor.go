@@ -21,6 +21,8 @@ type Config struct {
 	Timeout     time.Duration // of one batch, after which the GPU counts as lost; 0: 10 s
 }
 
+const deviceBytesMin = 1 << 10
+
 // Executor runs models on one device, which it owns from New to Close.
 type Executor struct {
 	*accel.Executor
@@ -42,7 +44,7 @@ func New(dev *cuda.Device, c Config) (*Executor, error) {
 }
 
 func (e *Executor) open(dev *cuda.Device, c Config) error {
-	free, _, err := dev.MemoryInfo()
+	free, total, err := dev.MemoryInfo()
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,13 @@ func (e *Executor) open(dev *cuda.Device, c Config) error {
 	if c.PinnedBytes == 0 {
 		c.PinnedBytes = 256 << 20
 	}
+	if c.DeviceBytes < deviceBytesMin {
+		c.DeviceBytes = deviceBytesMin // the reservation says that even this is too much
+	}
 	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Capture: true})
+	if errors.Is(err, cuda.ErrOutOfMemory) {
+		err = fmt.Errorf("%w: %d KiB wanted for models, %d of the device's %d KiB were free; see what else runs on it: nvidia-smi", err, c.DeviceBytes>>10, free>>10, total>>10)
+	}
 	return err
 }
 
