@@ -266,7 +266,13 @@ func (c *child) signal(s syscall.Signal) {
 // beRemote stands for a process of the agent's: what it says, and its exit code, are this one's.
 // The order goes first; then a byte per event: E for the end of stdin, or a signal's number.
 func beRemote(text string) int {
-	s, err := net.DialTimeout("tcp", agentAddr, 30*time.Second)
+	var s net.Conn
+	var err error
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // it may still be booting
+		if s, err = net.DialTimeout("tcp", agentAddr, 30*time.Second); err == nil || time.Now().After(end) {
+			break
+		}
+	}
 	if err != nil {
 		fmt.Println("remote:", err)
 		return 125
@@ -305,6 +311,7 @@ func beRemote(text string) int {
 
 // beAgent starts what remotes ask for, until it is killed.
 func beAgent(addr string) error {
+	os.Unsetenv(agentEnv) // what it starts has roles of its own
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
