@@ -165,7 +165,7 @@ func (p *partition) rearm(now sched.Time) {
 func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	g := e.gpu(b.GPU)
 	var model uint32
-	ok := g != nil && !g.b.dead.Load()
+	ok := g != nil && g.epoch == b.Epoch && !g.b.dead.Load()
 	if ok {
 		model, ok = g.b.runs(b.Model)
 	}
@@ -193,7 +193,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 // load writes requests into a flight, from item k on, and frees their seats.
 func (p *partition) load(f *flight, k int, all []sched.Request) {
 	items, flags := f.items[k:k+len(all)], f.flags[k:k+len(all)]
-	row := &seats{}
+	var row *seats
 	for i := range all {
 		// Field by field: a whole Item would be put together on the stack and copied from there,
 		// and the copy would wait for the stores.
@@ -201,13 +201,12 @@ func (p *partition) load(f *flight, k int, all []sched.Request) {
 		m.Frontend, m.ID, m.Budget = r.Origin, uint64(r.ID), int64(r.Due.Sub(f.sent))
 		m.Input.Key, m.Input.Offset, m.Input.Length = r.Key, r.Offset, r.Length
 		flags[i] = uint16(r.Priority) | uint16(r.Flags)<<8
-		if r.Origin != row.number {
-			if row = p.seats(r.Origin); row == nil {
-				row = &seats{}
-				continue
-			}
+		if i == 0 || r.Origin != all[i-1].Origin {
+			row = p.seats(r.Origin)
 		}
-		row.leave(uint64(r.ID))
+		if row != nil {
+			row.leave(uint64(r.ID))
+		}
 	}
 	p.live -= len(all)
 }

@@ -22,6 +22,7 @@ type ranker struct {
 type gpu struct {
 	id    sched.GPUID
 	index uint32 // on its backend
+	epoch uint32 // of all GPUs that ever were, this one's number; ids are used again
 	sub   uint32
 	b     *Backend
 	name  string

@@ -26,6 +26,7 @@ type registry struct {
 	byName   map[string]uint32
 	gpuFree  []sched.GPUID
 	gpuNext  sched.GPUID
+	epoch    uint32         // of the GPU added latest
 	ctrl     sched.Duration // in force
 	data     sched.Duration
 	measured sched.Time
@@ -411,14 +412,15 @@ func (g *registry) addGPUs(c *cluster, b *Backend) {
 		} else {
 			g.gpuNext++
 		}
-		u := &gpu{id: id, index: uint32(i), sub: c.number, b: b, name: name}
+		g.epoch++
+		u := &gpu{id: id, index: uint32(i), epoch: g.epoch, sub: c.number, b: b, name: name}
 		b.gpus = append(b.gpus, u)
 		g.e.gpus[id].Store(u)
 	}
 	t := g.e.begin(&g.spare)
 	r.enter(t)
 	for _, u := range b.gpus {
-		if err := r.s.AddGPU(t.now, u.id); err != nil {
+		if err := r.s.AddGPU(t.now, u.id, u.epoch); err != nil {
 			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
 		}
 	}

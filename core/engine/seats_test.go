@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
 
@@ -52,5 +53,29 @@ func TestWindow(t *testing.T) {
 	}
 	if err := open(1); err == nil || !strings.Contains(err.Error(), "places") {
 		t.Errorf("one place too many: %v", err)
+	}
+}
+
+// TestBatchForAnEarlierGPU: a batch whose GPU went while the grant was under way does not go to the GPU
+// that has the number now.
+func TestBatchForAnEarlierGPU(t *testing.T) {
+	s := newStage(t, Options{})
+	old := s.mustBackend(hello("a", 1, slope, "m"))
+	before := s.e.gpu(0)
+	old.Close()
+	s.mustBackend(hello("b", 1, slope, "m"))
+	after := s.e.gpu(0)
+	if after == nil || after.epoch == before.epoch {
+		t.Fatalf("GPU 0 is %+v, then %+v", before, after)
+	}
+	p := s.e.parts[0]
+	b := sched.Batch{ID: 1, GPU: 0, Epoch: before.epoch, Requests: make([]sched.Request, 1)}
+	turn := s.e.begin(&s.e.reg.spare)
+	if p.send(s.e, turn, &b) {
+		t.Error("sent to the GPU that came later")
+	}
+	b.Epoch = after.epoch
+	if !p.send(s.e, turn, &b) {
+		t.Error("not sent to the GPU that it is for")
 	}
 }

@@ -160,7 +160,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	p.stats.Batched += uint64(b)
 	start := p.start(now, b, g.FreeAt)
 	p.out.Batches = append(p.out.Batches, Batch{
-		ID: p.batch, Model: m.id, GPU: g.GPU, ExecAt: start, Latest: head - Time(m.exec[b]),
+		ID: p.batch, Model: m.id, GPU: g.GPU, Epoch: g.Epoch, ExecAt: start, Latest: head - Time(m.exec[b]),
 		Finish: start.Add(m.exec[b]), Requests: one, More: two,
 	})
 	return b

@@ -37,6 +37,7 @@ type halves struct {
 	out     [fuzzParts][fuzzSubs][]letter
 	grants  [fuzzSubs][fuzzParts][]Grant
 	count   [fuzzSubs]int // GPUs
+	epoch   uint32
 }
 
 func playHalves(t *testing.T, b []byte) uint64 {
@@ -210,7 +211,8 @@ func (h *halves) addGPU(id GPUID, sub uint32) {
 	if h.gpus[id] != nil {
 		return
 	}
-	if err := h.rankers[sub].AddGPU(h.now, id); err != nil {
+	h.epoch++
+	if err := h.rankers[sub].AddGPU(h.now, id, h.epoch); err != nil {
 		h.t.Fatal(err)
 	}
 	h.gpus[id] = &fuzzGPU{free: h.now, sub: sub}

@@ -86,8 +86,9 @@ type Load struct {
 // NewRanker returns the Ranker of a sub-cluster, without GPUs.
 func NewRanker(subCluster uint32, o Options) *Ranker { return &Ranker{o: o, number: subCluster} }
 
-// AddGPU makes a GPU known, free at now.
-func (r *Ranker) AddGPU(now Time, id GPUID) error {
+// AddGPU makes a GPU known, free at now. The epoch, which Grant, Batch and Free carry, tells this life
+// of the id from others, also in other sub-clusters.
+func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	now = r.clock(now)
 	if id >= IDLimit {
 		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
@@ -101,7 +102,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID) error {
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	*g = gpu{freeAt: now, epoch: g.epoch + 1, state: idle}
+	*g = gpu{freeAt: now, epoch: epoch, state: idle}
 	r.idle.set(uint32(id))
 	r.count++
 	return nil

@@ -12,6 +12,7 @@ type Scheduler struct {
 	where   []uint32  // where[GPUID] = sub-cluster+1, 0: unknown
 	told    []*Ranker // scratch: those that pump gave news to
 	drained bool
+	epoch   uint32 // of the GPU added latest
 }
 
 // New returns a Scheduler without models and GPUs.
@@ -47,9 +48,10 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 		r = NewRanker(subCluster, s.o)
 		s.rankers[subCluster] = r
 	}
-	if err := r.AddGPU(now, id); err != nil {
+	if err := r.AddGPU(now, id, s.epoch+1); err != nil {
 		return err
 	}
+	s.epoch++
 	for int(id) >= len(s.where) {
 		s.where = append(s.where, 0)
 	}

@@ -90,9 +90,10 @@ type Batch struct {
 	ID       BatchID
 	Model    ModelID
 	GPU      GPUID
-	ExecAt   Time // when the batch is to start on the GPU
-	Latest   Time // a later start misses the earliest deadline in the batch
-	Finish   Time // ExecAt + ℓ(Size())
+	Epoch    uint32 // the GPU's life: if another has the id now, the batch must not go to it
+	ExecAt   Time   // when the batch is to start on the GPU
+	Latest   Time   // a later start misses the earliest deadline in the batch
+	Finish   Time   // ExecAt + ℓ(Size())
 	Requests []Request
 	More     []Request
 }
