@@ -43,6 +43,7 @@ type Store struct {
 	moves   []Move
 	scratch cuda.Submission
 	behind  bool // scratch holds commands that the device refused; they come before all others
+	moving  bool // the latest move may not have ended
 }
 
 // body is where a content's bytes are.
@@ -113,14 +114,15 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 	if err != nil {
 		return err
 	}
-	if len(moves) == 0 {
-		return nil
+	if len(moves) > 0 || s.behind {
+		if err := s.perform(moves); err != nil {
+			s.undo(ids)
+			return err
+		}
 	}
-	if err := s.perform(moves); err != nil {
-		s.undo(ids)
-		return err
+	if s.moving { // also for moves of a batch that was refused and never waited for them
+		sub.Wait(st, s.moved)
 	}
-	sub.Wait(st, s.moved)
 	return nil
 }
 
@@ -177,7 +179,7 @@ func (s *Store) begin() {
 // say that it happened, and it will before anything else does.
 func (s *Store) flush() error {
 	err := s.dev.Submit(&s.scratch)
-	s.behind = err != nil
+	s.behind, s.moving = err != nil, true
 	return err
 }
 
@@ -344,6 +346,7 @@ func (s *Store) Release(ids []ID, done *cuda.Event) error {
 	if s.scratch.Len() == 0 {
 		return nil
 	}
+	s.scratch.Record(s.load, s.moved)
 	return s.flush()
 }
 
@@ -364,12 +367,16 @@ func (s *Store) Remove(id ID) error {
 	return err
 }
 
-// collect frees what copies needed once the latest move has ended.
+// collect frees what copies needed once the latest move has ended. What the device still owes needs it too.
 func (s *Store) collect() error {
+	if s.behind {
+		return nil
+	}
 	done, err := s.dev.Done(s.moved)
 	if err != nil || !done {
 		return err
 	}
+	s.moving = false
 	for _, l := range s.leaving {
 		if l.loaded {
 			if t, err := s.dev.Elapsed(l.from, l.to); err == nil {

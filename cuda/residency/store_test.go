@@ -72,7 +72,7 @@ func (r *storeRig) use(now time.Duration, want map[ID][]byte, ids ...ID) error {
 		at += len(want[id])
 	}
 	if err := r.wait(&sub); err != nil {
-		return err
+		return errors.Join(err, r.s.Release(ids, nil))
 	}
 	at = 0
 	for _, id := range ids {
@@ -145,6 +145,10 @@ func TestReleaseBehindAnEvent(t *testing.T) {
 	must(t, r.d.Submit(&sub))
 	must(t, r.s.Release([]ID{x}, ev)) // still running
 	sub.Reset()
+	first := r.st
+	r.st, err = r.d.NewStream() // another batch's
+	must(t, err)
+	defer first.Free()
 	must(t, r.s.Acquire(0, []ID{y}, &sub, r.st))
 	sub.Fill(r.st, r.s.Address(y), 2, 512)
 	must(t, r.wait(&sub))
@@ -182,8 +186,13 @@ func TestFaultAtEverySiteHeals(t *testing.T) {
 		}
 		armed = true
 		for i := range 12 {
-			if err := r.use(time.Duration(i)*ms, want, ID(i%6)); err != nil && !errors.Is(err, cuda.ErrOutOfMemory) {
-				t.Fatalf("site %d: %v", n, err)
+			if err := r.use(time.Duration(i)*ms, want, ID(i%6)); err != nil {
+				if !errors.Is(err, cuda.ErrOutOfMemory) {
+					t.Fatalf("site %d: %v", n, err)
+				}
+				if err := r.use(time.Duration(i)*ms, want, ID(i%6)); err != nil { // the same again
+					t.Fatalf("site %d, again: %v", n, err)
+				}
 			}
 		}
 		armed = false

@@ -1,0 +1,259 @@
+package layered
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/kernels"
+	"downbeat.dev/cuda/residency"
+)
+
+// product is y = x·w, 32 wide: 4 KiB of weights that are v on the diagonal.
+func product(t *testing.T, name string, v float32, depth int) *device.Model {
+	g := onnx.NewBuilder(name)
+	x := g.Input("x", onnx.Float, onnx.Batched(32))
+	for range depth {
+		w := make([]float32, 32*32)
+		for i := range 32 {
+			w[i*33] = v
+		}
+		x = g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 32, 32))})
+	}
+	g.Output("y", x, onnx.Float, onnx.Batched(32))
+	return model(t, g, 2, 32)
+}
+
+func slotsFor(t *testing.T, n int, models ...*device.Model) []*device.Slot {
+	return devicetest.Slots(t, n, device.SlotBytes(models))
+}
+
+// run executes one row of x and returns the first output.
+func run(t *testing.T, e *Executor, m *device.Model, s *device.Slot, x float32) (float32, error) {
+	t.Helper()
+	payload := make([]byte, m.InBytes)
+	for i := 0; i < len(payload); i += 4 {
+		binary.LittleEndian.PutUint32(payload[i:], math.Float32bits(x))
+	}
+	devicetest.SetInput(m, s, 0, payload)
+	err := e.Execute(device.Batch{Model: m, Slot: s, Rows: 1})
+	return math.Float32frombits(binary.LittleEndian.Uint32(s.OutputRow(m, 0, 0))), err
+}
+
+func openOn(t *testing.T, em cuda.Emulation, c Config) (*cuda.Device, *Executor, error) {
+	t.Helper()
+	em.Kernels = kernels.Reference()
+	dev, err := cuda.OpenEmulated(em)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Timeout = 30 * time.Second
+	e, err := New(dev, c)
+	return dev, e, err
+}
+
+func closeAll(t *testing.T, what string, dev *cuda.Device, e *Executor) {
+	t.Helper()
+	if err := e.Close(); err != nil {
+		t.Errorf("%s: close: %v", what, err)
+	}
+	if l := dev.Live(); l != (cuda.Live{}) {
+		t.Errorf("%s: left open: %+v", what, l)
+	}
+}
+
+// TestOutOfMemoryAtEverySite fails each allocation of a whole life in turn: opening, loading two models of which
+// one fits at a time, batches that evict and reload. Each failure is an error that says so, the same call passes
+// afterwards with the right answer, and nothing is left open.
+func TestOutOfMemoryAtEverySite(t *testing.T) {
+	for n := 0; ; n++ {
+		calls, hit := 0, ""
+		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Fault: func(s cuda.Site) cuda.Fault {
+			switch s.Op {
+			case "copy in", "copy out", "copy", "launch", "fill":
+				return cuda.Fault{} // commands do not allocate
+			}
+			if calls++; calls == n+1 {
+				hit = s.Op
+				return cuda.Fault{Code: cuda.CodeOutOfMemory}
+			}
+			return cuda.Fault{}
+		}}, Config{DeviceBytes: 5 << 10, PinnedBytes: 4 << 10})
+		what := fmt.Sprintf("call %d (%s)", n, hit)
+		if err != nil {
+			if hit == "" || !errors.Is(err, cuda.ErrOutOfMemory) || dev.Live() != (cuda.Live{}) {
+				t.Errorf("%s: open: %v, live %+v", what, err, dev.Live())
+			}
+			continue
+		}
+		failed := work(t, e)
+		if t.Failed() {
+			t.Fatalf("call %d (%s)", n, hit)
+		}
+		what = fmt.Sprintf("call %d (%s)", n, hit)
+		for _, err := range failed {
+			if hit == "" || !errors.Is(err, cuda.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if len(failed) > 1 || len(failed) == 0 && hit != "" && hit != "register" && hit != "pin" {
+			t.Errorf("%s: %d calls failed", what, len(failed))
+		}
+		closeAll(t, what, dev, e)
+		if hit == "" {
+			break
+		}
+	}
+}
+
+// work loads two models and runs them in turn, trying again what fails, and returns what failed.
+func work(t *testing.T, e *Executor) (failed []error) {
+	a, b := product(t, "a", 2, 1), product(t, "b", 3, 1)
+	slots := slotsFor(t, 2, a, b)
+	for _, m := range []*device.Model{a, b} {
+		if err := e.Load(m, slots); err != nil {
+			failed = append(failed, err)
+			if err := e.Load(m, slots); err != nil {
+				t.Errorf("load %s again: %v", m.Name, err)
+			}
+		}
+	}
+	for i := range 6 {
+		m, factor := a, float32(2)
+		if i%2 == 1 {
+			m, factor = b, 3
+		}
+		got, err := run(t, e, m, slots[i%2], float32(i))
+		if err != nil {
+			failed = append(failed, err)
+			got, err = run(t, e, m, slots[i%2], float32(i))
+		}
+		if err != nil || got != factor*float32(i) {
+			t.Errorf("batch %d: %v, %v, want %v", i, got, err, factor*float32(i))
+		}
+	}
+	return failed
+}
+
+func TestWeightsThatDoNotFit(t *testing.T) {
+	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{DeviceBytes: 10 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, deep := product(t, "small", 2, 1), product(t, "deep", 2, 4) // 4 and 16 KiB
+	g := onnx.NewBuilder("wide")
+	x := g.Input("x", onnx.Float, onnx.Batched(32))
+	w := make([]float32, 32*128)
+	x = g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 32, 128))})
+	g.Output("y", g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 128, 32))}), onnx.Float, onnx.Batched(32))
+	wide := model(t, g, 2, 32) // 16 KiB in one layer
+	slots := slotsFor(t, 1, small, deep, wide)
+	for _, m := range []*device.Model{deep, wide} {
+		if err := e.Load(m, slots); !errors.Is(err, residency.ErrDoesNotFit) || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "10240") {
+			t.Errorf("%s: %v", m.Name, err)
+		}
+	}
+	if err := e.Load(small, slots); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := run(t, e, small, slots[0], 7); got != 14 || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	closeAll(t, "too large", dev, e)
+}
+
+// TestNaNWeights are refused when the model is loaded, by name; others are not disturbed.
+func TestNaNWeights(t *testing.T) {
+	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad, good := product(t, "bad", float32(math.NaN()), 1), product(t, "good", 5, 1)
+	slots := slotsFor(t, 1, bad, good)
+	if err := e.Load(bad, slots); err == nil || !strings.Contains(err.Error(), "element 0 is not a number") {
+		t.Errorf("NaN weights: %v", err)
+	}
+	if err := e.Load(good, slots); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := run(t, e, good, slots[0], 2); err != nil || got != 10 {
+		t.Errorf("after NaN weights: %v, %v", got, err)
+	}
+	if got, err := run(t, e, good, slots[0], float32(math.NaN())); err != nil || !math.IsNaN(float64(got)) {
+		t.Errorf("a NaN in the input: %v, %v", got, err)
+	}
+	closeAll(t, "NaN", dev, e)
+}
+
+// TestTwoProcessesShareADevice lets another process take memory before and while we use the device.
+func TestTwoProcessesShareADevice(t *testing.T) {
+	var taken atomic.Int64
+	em := cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Taken: taken.Load}
+	taken.Store(1<<20 - 512)
+	if dev, _, err := openOn(t, em, Config{}); !errors.Is(err, cuda.ErrOutOfMemory) || !strings.Contains(err.Error(), "0 of the device's 1024 KiB were free") || dev.Live() != (cuda.Live{}) {
+		t.Errorf("on a full device: %v, live %+v", err, dev.Live())
+	}
+	taken.Store(512 << 10) // what is free is what we reserve from
+	dev, e, err := openOn(t, em, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := product(t, "a", 2, 1)
+	taken.Store(1 << 20) // the other takes the rest
+	slots := slotsFor(t, 2, a)
+	if err := e.Load(a, slots); !errors.Is(err, cuda.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
+		t.Errorf("load: %v", err)
+	}
+	taken.Store(512 << 10)
+	if err := e.Load(a, slots); err != nil {
+		t.Errorf("after the other has given memory back: %v", err)
+	}
+	taken.Store(1 << 20) // what we hold stays ours
+	if got, err := run(t, e, a, slots[0], 4); err != nil || got != 8 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	closeAll(t, "shared", dev, e)
+}
+
+// TestADeviceThatDisappears loses the device at each command of a batch; a batch of rows of which some have
+// arrived early is lost as a whole, and closing leaves nothing open.
+func TestADeviceThatDisappears(t *testing.T) {
+	for _, op := range []string{"submit", "copy in", "copy", "launch", "graph", "copy out"} {
+		armed := false
+		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, Fault: func(s cuda.Site) cuda.Fault {
+			if armed && s.Op == op {
+				return cuda.Fault{Code: cuda.CodeDeviceUnavailable}
+			}
+			return cuda.Fault{}
+		}}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := onnx.NewBuilder("large")
+		x := g.Input("x", onnx.Float, onnx.Batched(10_000))
+		g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, onnx.Batched(10_000))
+		m := model(t, g, 2, 10_000)
+		slots := slotsFor(t, 1, m)
+		if err := e.Load(m, slots); err != nil {
+			t.Fatal(err)
+		}
+		armed = true
+		e.Arrived(m, slots[0], 0, 1)
+		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrDeviceLost) {
+			t.Errorf("%s: %v", op, err)
+		}
+		if err := e.Load(product(t, "other", 1, 1), slots); err == nil {
+			t.Errorf("%s: a lost device loads models", op)
+		}
+		closeAll(t, op, dev, e)
+	}
+}
