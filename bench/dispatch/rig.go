@@ -26,6 +26,7 @@ const (
 	batchMax = 64
 	slo      = 100_000_000
 	burst    = 64
+	window   = 1 << 21 // 20 M requests/s, all for an SLO
 )
 
 // rig is an engine with emulated GPUs and generators, one thread per core.
@@ -129,7 +130,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	if r.back, err = e.OpenBackend(h, r); err != nil {
 		return nil, err
 	}
-	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator", Window: wire.WindowMax}, r)
+	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator", Window: window}, r)
 	return r, err
 }
 
