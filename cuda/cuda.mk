@@ -49,7 +49,8 @@ gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network:
 	@rm -rf $(GPU) && mkdir -p $(GPU)
 	$(GO) build -tags cuda -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(GPU)/downbeat ./cmd/downbeat
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/cuda.test ./cuda
-	@cp $(ORT_LIB) cuda/gpu-check.sh cuda/kernels/ptx/kernels.ptx $(GPU)/
+	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/gpu.test ./bench/gpu
+	@cp $(ORT_LIB) cuda/gpu-check.sh $(GPU)/
 	@for f in $$(git ls-files 'models/*.onnx'); do install -D $$f $(GPU)/$$f; done
 	@tar -C $(dir $(GPU)) -czf $(GPU).tar.gz gpu
 	@size=$$(stat -c %s $(GPU).tar.gz); echo "out/gpu.tar.gz: $$((size >> 20)) MiB"; test $$size -lt 60000000

@@ -112,7 +112,7 @@ func TestShippedModelsAgreeWithONNXRuntime(t *testing.T) {
 			t.Fatal("no models: make models writes them")
 		}
 		for i := range cases {
-			cases[i].Batches = []int{2}
+			cases[i].Batches = []int{8}
 		}
 		return cases
 	}, true)

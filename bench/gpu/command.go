@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 	"time"
 
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/layers"
 )
 
 // Options are what "downbeat bench gpu" takes.
@@ -29,6 +32,28 @@ type Options struct {
 	Batches  []int
 	Rounds   int
 	Seed     uint64
+
+	Precisions []string // fp32, fp16, bf16; all if empty
+	Match      string   // with Check: a regular expression of cases' names
+	Tune       bool     // see executor.Config
+	Libraries  string   // likewise
+	found      string   // the libraries
+	Lines      string   // a file that gets each row as a line of JSON when it is there
+}
+
+// precisions parses o.Precisions.
+func (o Options) precisions() (all []layers.Precision, err error) {
+	if len(o.Precisions) == 0 {
+		return []layers.Precision{layers.FP32, layers.FP16, layers.BF16}, nil
+	}
+	for _, name := range o.Precisions {
+		p, err := layers.ParsePrecision(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // report is the whole result.
@@ -36,6 +61,8 @@ type report struct {
 	Device     cuda.Properties `json:"device"`
 	GPUs       []cuda.GPU      `json:"gpus,omitempty"` // driver and clocks
 	Rates      Rates           `json:"rates"`
+	Libraries  string          `json:"libraries"` // cuBLASLt and cuDNN as found, "" for neither
+	Ceilings   *Ceilings       `json:"ceilings,omitempty"`
 	Rows       []Row           `json:"rows,omitempty"`
 	Throughput []Throughput    `json:"throughput,omitempty"`
 	Checks     []Checked       `json:"checks,omitempty"`
@@ -49,7 +76,15 @@ func Command(ctx context.Context, o Options, w io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	r := report{Device: dev.Properties(), Rates: H200}
+	if o.Libraries != "none" {
+		l, err := dev.OpenLibraries(o.Libraries)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		o.found = l.Names()
+	}
+	r := report{Device: dev.Properties(), Rates: H200, Libraries: o.found}
 	if r.GPUs, err = cuda.Inventory(); err != nil && !errors.Is(err, cuda.ErrNotSupported) {
 		return err
 	}
@@ -89,7 +124,15 @@ func (o Options) check(ctx context.Context, dev *cuda.Device, r *report) error {
 		}
 		cases = append(cases, more...)
 	}
-	c := CheckConfig{Library: o.Library, Seed: o.Seed, Capture: true, Timeout: time.Minute}
+	match, err := regexp.Compile(o.Match)
+	if err != nil {
+		return fmt.Errorf("cases to match: %w", err)
+	}
+	cases = slices.DeleteFunc(cases, func(k Case) bool { return !match.MatchString(k.Name) })
+	c := CheckConfig{Library: o.Library, Seed: o.Seed, Capture: true, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries}
+	if c.Precisions, err = o.precisions(); err != nil {
+		return err
+	}
 	return Check(ctx, dev, c, cases, func(k Checked) { r.Checks = append(r.Checks, k) })
 }
 
@@ -104,44 +147,102 @@ func files(folder string) (all []Case, err error) {
 			return err
 		}
 		rel, _ := filepath.Rel(folder, path)
-		all = append(all, Case{Name: rel, Model: m, Batches: []int{1, 4}, IntMax: 256})
+		all = append(all, Case{Name: rel, Model: m, Batches: []int{4, 16}, IntMax: 256}) // a row of three classes says little of a norm
 		return nil
 	})
 	return all, err
 }
 
-func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) error {
-	c := Config{Batches: o.Batches, Rounds: o.Rounds, Rates: H200, Timeout: time.Minute}
+func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) (err error) {
+	c := Config{Batches: o.Batches, Rounds: o.Rounds, Rates: H200, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries}
 	if o.Python != "" {
-		c.Torch = Torch(o.Python)
+		var stop func()
+		c.Torch, stop = Torch(o.Python)
+		defer stop()
 	}
+	lines, err := o.lines()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	out := json.NewEncoder(lines)
+	if r.Ceilings, err = ceilings(ctx, dev); err != nil {
+		return err
+	}
+	err = errors.Join(out.Encode(r.Ceilings), o.each(ctx, dev, c, func(row Row) {
+		r.Rows = append(r.Rows, row)
+		_ = out.Encode(row)
+	}))
+	if o.Emulated || len(o.Graphs) > 0 && !slices.Contains(o.Graphs, pipelineGraph) || ctx.Err() != nil {
+		return err
+	}
+	precisions, _ := o.precisions()
+	c.Precision = precisions[len(precisions)-1]
+	t, perr := Pipelined(ctx, dev, c, ResNet50Bytes(224, 1), slices.Max(o.Batches))
+	if perr == nil {
+		r.Throughput = append(r.Throughput, t)
+		perr = out.Encode(t)
+	}
+	return errors.Join(err, perr)
+}
+
+// pipelineGraph names the measurement of the pipeline among the graphs.
+const pipelineGraph = "resnet50-bytes"
+
+// lines opens the file of lines; what is written to it goes nowhere where there is none.
+func (o Options) lines() (io.WriteCloser, error) {
+	if o.Lines == "" {
+		return discard{io.Discard}, nil
+	}
+	return os.OpenFile(o.Lines, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+}
+
+type discard struct{ io.Writer }
+
+func (discard) Close() error { return nil }
+
+// each measures every graph in every precision. One that fails does not keep the others from it.
+func (o Options) each(ctx context.Context, dev *cuda.Device, c Config, report func(Row)) error {
 	names := o.Graphs
 	if len(names) == 0 {
-		for name := range Graphs {
-			names = append(names, name)
-		}
-		slices.Sort(names)
+		names = slices.Sorted(maps.Keys(Graphs))
 	}
+	precisions, err := o.precisions()
+	if err != nil {
+		return err
+	}
+	var errs []error
 	for _, name := range names {
 		build := Graphs[name]
+		if name == pipelineGraph {
+			continue
+		}
 		if build == nil {
-			return fmt.Errorf("graph %q: want resnet50, mobilenet or bert-base", name)
+			return fmt.Errorf("graph %q: want resnet50, mobilenet, bert-base or %s", name, pipelineGraph)
 		}
-		if err := Run(ctx, dev, c, name, build(), func(row Row) { r.Rows = append(r.Rows, row) }); err != nil {
-			return err
+		m := build()
+		for _, c.Precision = range precisions {
+			err := Run(ctx, dev, c, name, m, report)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s in %v: %w", name, c.Precision, err))
+			}
+			if dev.Err() != nil || ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
 		}
 	}
-	if o.Emulated || len(o.Graphs) > 0 {
-		return nil
-	}
-	t, err := Pipelined(ctx, dev, c, ResNet50Bytes(224, 1), slices.Max(o.Batches))
-	r.Throughput = append(r.Throughput, t)
-	return err
+	return errors.Join(errs...)
 }
 
 func (r report) table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "device %s, %d MiB, compute %d.%d, driver %d\n", r.Device.Name, r.Device.MemoryBytes>>20, r.Device.ComputeMajor, r.Device.ComputeMinor, r.Device.DriverVersion)
+	if r.Libraries != "" {
+		fmt.Fprintf(w, "libraries %s\n", r.Libraries)
+	}
+	if c := r.Ceilings; c != nil {
+		fmt.Fprintf(w, "device copies %.0f GB/s, copies in %.1f GB/s pinned and %.1f pageable, out %.1f\n", c.Device, c.In, c.InPageable, c.Out)
+	}
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(t, "graph\tprecision\tbatch\tours_us\tp99_us\ttorch_us\tratio\tfloor_us\tover floor\tcpu_us\tallocs\t")
 	}
@@ -161,7 +262,7 @@ func (r report) table(w io.Writer) error {
 			passed++
 			continue
 		}
-		fmt.Fprintf(t, "FAILED\t%s\tbatch %d\tby layer %v\t%s\t\n", x.Case, x.Batch, x.ByLayer, x.Reason)
+		fmt.Fprintf(t, "FAILED\t%s\t%s\tbatch %d\tby layer %v\t%s\t\n", x.Case, x.Precision, x.Batch, x.ByLayer, x.Reason)
 	}
 	if len(r.Checks) > 0 {
 		fmt.Fprintf(t, "%d of %d checks passed\t\n", passed, len(r.Checks))

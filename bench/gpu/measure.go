@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"downbeat.dev/backend/onnx"
@@ -19,11 +21,21 @@ import (
 // Rates are what the hardware can do at most; the defaults are an H200's.
 type Rates struct {
 	Memory float64 // bytes per second of device memory
-	FLOP   float64 // per second, in fp32 without tensor cores, which is what our kernels use
+	FLOP   float64 // per second, in fp32 without tensor cores, which fp32 means here and in PyTorch without TF32
+	Matrix float64 // per second, in half precision on tensor cores
 }
 
-// H200 reaches 4.3 TB/s; 66.9 TFLOP/s in fp32 is its data sheet's.
-var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12}
+// H200 reaches 4.3 TB/s and, in large products of random numbers, 790 TFLOP/s in bfloat16; 66.9 TFLOP/s in fp32 is
+// its data sheet's.
+var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12, Matrix: 790e12}
+
+// of returns the arithmetic rate of a precision.
+func (r Rates) of(p layers.Precision) float64 {
+	if p == layers.FP32 {
+		return r.FLOP
+	}
+	return r.Matrix
+}
 
 // Row is one measurement. Times are microseconds on the device for a batch whose tensors are there, but cpu_us,
 // which is the host's from the first command to the return of Submit.
@@ -40,6 +52,7 @@ type Row struct {
 	CPUUS     float64  `json:"cpu_us"`
 	Allocs    float64  `json:"allocs"` // by the host, for each batch
 	Layers    int      `json:"layers"`
+	Kernels   string   `json:"kernels"` // how many launches of each kernel, of cublasLt and of cudnn
 }
 
 // Config of Run.
@@ -49,8 +62,13 @@ type Config struct {
 	Rates     Rates
 	Timeout   time.Duration
 	Precision layers.Precision
-	Torch     func(ctx context.Context, graph string, batch int) (us float64, ok bool, err error) // nil: none
+	Tune      bool   // see executor.Config
+	Libraries string // likewise
+	Torch     TorchFunc
 }
+
+// TorchFunc measures a graph with PyTorch; ok is false where it is not there. nil: none.
+type TorchFunc func(ctx context.Context, graph, precision string, batch int) (us float64, ok bool, err error)
 
 // Graphs are the graphs that are measured, by name.
 var Graphs = map[string]func() *onnx.Model{
@@ -61,7 +79,7 @@ var Graphs = map[string]func() *onnx.Model{
 
 // Run measures one graph at every batch size, calling report for each row.
 func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.Model, report func(Row)) (err error) {
-	r, err := openRuntime(dev)
+	r, err := c.openRuntime(dev)
 	if err != nil {
 		return err
 	}
@@ -83,7 +101,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 		}
 		row.Graph = graph
 		if c.Torch != nil {
-			us, ok, err := c.Torch(ctx, graph, n)
+			us, ok, err := c.Torch(ctx, graph, row.Precision, n)
 			if err != nil {
 				return fmt.Errorf("torch, %s, batch of %d: %w", graph, n, err)
 			}
@@ -97,12 +115,12 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	return nil
 }
 
-func openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
+func (c Config) openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
 	free, _, err := dev.MemoryInfo()
 	if err != nil {
 		return nil, err
 	}
-	return executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 16<<30), PinnedBytes: 64 << 20, Capture: true})
+	return executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 16<<30), PinnedBytes: 64 << 20, Capture: true, Tune: c.Tune, Libraries: c.Libraries})
 }
 
 func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
@@ -114,20 +132,32 @@ func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
 	defer from.Free()
 	times, host := make([]float64, c.Rounds), make([]float64, c.Rounds)
 	var before, after runtime.MemStats
-	for i := range 2 * c.Rounds {
-		if i == c.Rounds {
+	warm := min(c.Rounds, warmRounds)
+	var spent float64
+	done := 0
+	for i := -warm; i < c.Rounds && (spent < rowLimitUS || done < roundsMin); i++ {
+		if i == 0 {
 			runtime.ReadMemStats(&before)
 		}
 		took, cpu, err := b.once(n, from, c.Timeout)
 		if err != nil {
 			return row, err
 		}
-		times[i%c.Rounds], host[i%c.Rounds] = took, cpu
+		if i >= 0 {
+			times[i], host[i] = took, cpu
+			done, spent = i+1, spent+took
+		}
 		if ctx.Err() != nil {
 			return row, ctx.Err()
 		}
 	}
 	runtime.ReadMemStats(&after)
+	times, host = times[:done], host[:done]
+	choices, err := b.model.Choices(n)
+	if err != nil {
+		return row, err
+	}
+	row.Kernels = tally(choices)
 	plan, err := b.model.Plan(n)
 	if err != nil {
 		return row, err
@@ -139,10 +169,30 @@ func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
 	slices.Sort(times)
 	slices.Sort(host)
 	row.OursUS, row.P99US, row.CPUUS = times[len(times)/2], times[len(times)*99/100], host[len(host)/2]
-	row.Allocs = float64(after.Mallocs-before.Mallocs) / float64(c.Rounds)
-	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.FLOP) * 1e6
+	row.Allocs = float64(after.Mallocs-before.Mallocs) / float64(done)
+	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.of(c.Precision)) * 1e6
 	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)
 	return row, nil
+}
+
+// A row ends after Rounds batches, or after rowLimitUS of device time with at least roundsMin.
+const (
+	warmRounds = 20
+	roundsMin  = 20
+	rowLimitUS = 2e6
+)
+
+// tally counts launches by kernel.
+func tally(choices []executor.Choice) string {
+	count := map[string]int{}
+	for _, c := range choices {
+		count[c.Kernel]++
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, fmt.Sprintf("%s×%d", name, count[name]))
+	}
+	return strings.Join(all, " ")
 }
 
 // once runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.
@@ -184,7 +234,7 @@ type Throughput struct {
 // from the same batches with one slot, whose stages do not overlap.
 func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, batch int) (Throughput, error) {
 	out := Throughput{Batch: batch}
-	r, err := openRuntime(dev)
+	r, err := c.openRuntime(dev)
 	if err != nil {
 		return out, err
 	}

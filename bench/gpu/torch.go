@@ -1,39 +1,105 @@
 package gpu
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	_ "embed" // the script
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 )
 
 //go:embed torch.py
 var torchScript string
 
-// Torch measures a graph with PyTorch and CUDA graphs by running python. Where python has no torch, or
-// torch no GPU, ok is false.
-func Torch(python string) func(ctx context.Context, graph string, batch int) (us float64, ok bool, err error) {
-	return func(ctx context.Context, graph string, batch int) (float64, bool, error) {
-		cmd := exec.CommandContext(ctx, python, "-", graph, strconv.Itoa(batch))
-		cmd.Stdin = strings.NewReader(torchScript)
-		var complaint bytes.Buffer
-		cmd.Stderr = &complaint
-		out, err := cmd.Output()
-		if errors.Is(err, exec.ErrNotFound) || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == noTorch {
-			return 0, false, nil
-		}
-		if err != nil {
-			return 0, false, fmt.Errorf("%s: %w: %s", python, err, tail(complaint.String()))
-		}
-		us, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-		return us, err == nil, err
-	}
+// Torch measures graphs with PyTorch and CUDA graphs in one Python process, which is started when it is first
+// asked and ended by stop. Where python has no torch, or torch no GPU, ok is false from then on.
+func Torch(python string) (measure TorchFunc, stop func()) {
+	t := &torch{python: python}
+	return t.measure, t.stop
 }
 
-const noTorch = 3 // the script's exit status without torch or without a GPU
+const (
+	noTorch    = 3 // the script's exit status without torch or without a GPU
+	torchLimit = 2 * time.Minute
+)
+
+type torch struct {
+	python    string
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	out       *bufio.Scanner
+	complaint bytes.Buffer
+	absent    bool
+}
+
+func (t *torch) measure(ctx context.Context, graph, precision string, batch int) (float64, bool, error) {
+	if t.cmd == nil && !t.absent {
+		if err := t.start(); err != nil {
+			return 0, false, err
+		}
+	}
+	if t.absent {
+		return 0, false, nil
+	}
+	kill := time.AfterFunc(torchLimit, func() { _ = t.cmd.Process.Kill() })
+	defer kill.Stop()
+	stop := context.AfterFunc(ctx, func() { _ = t.cmd.Process.Kill() })
+	defer stop()
+	fmt.Fprintln(t.in, graph, precision, batch)
+	if !t.out.Scan() {
+		return 0, false, t.ended()
+	}
+	line := strings.TrimSpace(t.out.Text())
+	us, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("%s: %q", t.python, line)
+	}
+	return us, true, nil
+}
+
+func (t *torch) start() (err error) {
+	t.cmd = exec.Command(t.python, "-c", torchScript)
+	t.cmd.Stderr = &t.complaint
+	if t.in, err = t.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := t.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	t.out = bufio.NewScanner(out)
+	if err = t.cmd.Start(); err != nil {
+		t.cmd = nil
+		if t.absent = errors.Is(err, exec.ErrNotFound); t.absent {
+			return nil
+		}
+	}
+	return err
+}
+
+// ended says why the process has no answer; nothing where there is no torch.
+func (t *torch) ended() error {
+	err := t.cmd.Wait()
+	status := t.cmd.ProcessState.ExitCode()
+	t.cmd = nil
+	if t.absent = status == noTorch; t.absent {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %s", t.python, err, tail(t.complaint.String()))
+}
+
+func (t *torch) stop() {
+	if t.cmd != nil {
+		_ = t.in.Close()
+		_ = t.cmd.Wait()
+		t.cmd = nil
+	}
+}
 
 func tail(s string) string { return s[max(0, len(s)-500):] }

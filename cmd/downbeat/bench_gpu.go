@@ -25,7 +25,12 @@ func benchGPU() command {
 			fs.StringVar(&o.Python, "python", "python3", "python with torch, for torch_us; empty for none")
 			fs.Uint64Var(&o.Seed, "seed", 1, "seed of the random inputs")
 			fs.IntVar(&o.Rounds, "rounds", 100, "batches measured for each row")
-			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base (default all)")
+			fs.StringVar(&o.Match, "match", "", "with -check: only cases whose name matches this regular expression")
+			fs.BoolVar(&o.Tune, "tune", true, "time the ways to do each step and take the fastest")
+			fs.StringVar(&o.Libraries, "libraries", "", "folders of cuBLASLt and cuDNN, separated by colons, before the usual places; none for neither")
+			fs.StringVar(&o.Lines, "lines", "", "also append each row to this file, as a line of JSON")
+			precisions := fs.String("precisions", "fp32,fp16,bf16", "comma-separated: fp32, fp16, bf16")
+			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base, and resnet50-bytes for the pipeline (default all)")
 			batches := fs.String("batches", "1,2,4,8,16,32,64", "comma-separated batch sizes")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
@@ -35,6 +40,7 @@ func benchGPU() command {
 				return fmt.Errorf("bench gpu: want -o table or json, and rounds of at least 1")
 			}
 			o.JSON = *format == "json"
+			o.Precisions = strings.Split(*precisions, ",")
 			if *graphs != "" {
 				o.Graphs = strings.Split(*graphs, ",")
 			}
