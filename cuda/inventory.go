@@ -7,11 +7,20 @@ type GPU struct {
 	Driver      string // version of the driver
 	MemoryBytes int64
 	MemoryFree  int64
-	Utilization int  // percent of the last sample in which a kernel ran
-	ClockMHz    int  // of the processors, now
-	MIG         bool // split into instances
-	MPS         int  // processes that run through the multi-process service
-	Processes   int  // that compute on it, ours included
+	Utilization int        // percent of the last sample in which a kernel ran
+	ClockMHz    int        // of the processors, now
+	MIG         bool       // split into instances: CUDA sees those, not the whole
+	Instances   []Instance // with MIG
+	Exclusive   bool       // one process at a time may use it, or none (compute mode)
+	MPSDaemon   bool       // the multi-process service runs on this host
+	MPS         int        // processes that run on this GPU through it
+	Processes   int        // others that compute on it directly
+}
+
+// Instance is a part of a GPU in MIG mode.
+type Instance struct {
+	Name, UUID  string
+	MemoryBytes int64
 }
 
 // Inventory lists the GPUs of this host without touching them. Without the tag cuda, or without

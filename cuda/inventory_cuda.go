@@ -4,6 +4,9 @@ package cuda
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -52,19 +55,61 @@ func describe(i int, driver string, d nvml.Device) GPU {
 	}
 	if has("nvmlDeviceGetMigMode") {
 		mode, _, rc := d.GetMigMode()
-		g.MIG = rc == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
+		if g.MIG = rc == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE; g.MIG {
+			g.Instances = instances(d)
+		}
 	}
+	if has("nvmlDeviceGetComputeMode") {
+		mode, rc := d.GetComputeMode()
+		g.Exclusive = rc == nvml.SUCCESS && mode != nvml.COMPUTEMODE_DEFAULT
+	}
+	g.MPSDaemon = mpsDaemon()
 	if has("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
 		if p, rc := d.GetMPSComputeRunningProcesses(); rc == nvml.SUCCESS {
 			g.MPS = len(p)
 		}
 	}
 	if has("nvmlDeviceGetComputeRunningProcesses_v3") {
-		if p, rc := d.GetComputeRunningProcesses(); rc == nvml.SUCCESS {
-			g.Processes = len(p)
+		if all, rc := d.GetComputeRunningProcesses(); rc == nvml.SUCCESS {
+			g.Processes = len(slices.DeleteFunc(all, func(p nvml.ProcessInfo) bool { return int(p.Pid) == os.Getpid() }))
 		}
 	}
 	return g
+}
+
+// instances lists the parts of a GPU in MIG mode.
+func instances(d nvml.Device) (all []Instance) {
+	if !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
+		return nil
+	}
+	n, rc := d.GetMaxMigDeviceCount()
+	if rc != nvml.SUCCESS {
+		return nil
+	}
+	for i := range min(n, 64) {
+		part, rc := d.GetMigDeviceHandleByIndex(i)
+		if rc != nvml.SUCCESS {
+			continue // places that hold no instance
+		}
+		x := Instance{}
+		x.Name, _ = part.GetName()
+		x.UUID, _ = part.GetUUID()
+		if m, rc := part.GetMemoryInfo(); rc == nvml.SUCCESS {
+			x.MemoryBytes = int64(m.Total)
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// mpsDaemon looks for the control pipe of the multi-process service.
+func mpsDaemon() bool {
+	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	if dir == "" {
+		dir = "/tmp/nvidia-mps"
+	}
+	_, err := os.Stat(filepath.Join(dir, "control"))
+	return err == nil
 }
 
 func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"downbeat.dev/cuda"
 )
 
 func fake(t *testing.T, files map[string]string) string {
@@ -63,5 +65,28 @@ func TestKernelFindingsSayWhatToChange(t *testing.T) {
 func TestUnreadableFilesAreFindingsNotErrors(t *testing.T) {
 	if f := find(t, Kernel(t.TempDir()), "huge pages"); f.Verdict != Absent {
 		t.Errorf("got %+v", f)
+	}
+}
+
+func TestGPUsSayWhatIsInTheWay(t *testing.T) {
+	plain := cuda.GPU{Name: "X", MemoryFree: 4 << 30, MemoryBytes: 16 << 30, Driver: "580.1"}
+	if f := gpu(plain); f.Verdict != Good || f.Change != "" || !strings.HasPrefix(f.Found, "X, 4096 of 16384 MiB free, driver 580.1") {
+		t.Errorf("%+v", f)
+	}
+	for name, c := range map[string]struct {
+		change func(*cuda.GPU)
+		found  string
+		advice string
+	}{
+		"split":     {func(g *cuda.GPU) { g.MIG, g.Instances = true, []cuda.Instance{{Name: "1g", UUID: "MIG-a", MemoryBytes: 8 << 30}} }, "MIG with 1 instances; 1g, 8192 MiB, MIG-a", "CUDA_VISIBLE_DEVICES"},
+		"unsplit":   {func(g *cuda.GPU) { g.MIG = true }, "MIG with 0 instances", "-mig 0"},
+		"exclusive": {func(g *cuda.GPU) { g.Exclusive = true }, "", "-c 0"},
+		"busy":      {func(g *cuda.GPU) { g.Processes, g.MPS, g.MPSDaemon = 2, 1, true }, "MPS runs (1 processes)", "3 other processes"},
+	} {
+		g := plain
+		c.change(&g)
+		if f := gpu(g); f.Verdict != Slower || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Change, c.advice) {
+			t.Errorf("%s: %+v", name, f)
+		}
 	}
 }

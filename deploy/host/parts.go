@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"strings"
 
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/cuda"
@@ -35,13 +36,42 @@ func gpus() []Finding {
 	}
 	var all []Finding
 	for _, g := range list {
-		f := Finding{What: fmt.Sprintf("GPU %d", g.Index), Found: fmt.Sprintf("%s, %d of %d MiB free, driver %s", g.Name, g.MemoryFree>>20, g.MemoryBytes>>20, g.Driver)}
-		if g.Processes > 0 {
-			f.Verdict, f.Change = Slower, fmt.Sprintf("%d other processes compute on it: give Downbeat GPUs of its own", g.Processes)
-		}
-		all = append(all, f)
+		all = append(all, gpu(g))
 	}
 	return all
+}
+
+// gpu says what a GPU is and what keeps Downbeat from having it to itself.
+func gpu(g cuda.GPU) Finding {
+	f := Finding{What: fmt.Sprintf("GPU %d", g.Index), Found: fmt.Sprintf("%s, %d of %d MiB free, driver %s", g.Name, g.MemoryFree>>20, g.MemoryBytes>>20, g.Driver)}
+	if !cuda.Supported() {
+		f.Found += ", but this binary was built without the tag cuda"
+	}
+	if g.MIG {
+		f.Found += fmt.Sprintf(", MIG with %d instances", len(g.Instances))
+		for _, x := range g.Instances {
+			f.Found += fmt.Sprintf("; %s, %d MiB, %s", x.Name, x.MemoryBytes>>20, x.UUID)
+		}
+	}
+	if g.MPSDaemon {
+		f.Found += fmt.Sprintf(", MPS runs (%d processes)", g.MPS)
+	}
+	worse := func(format string, args ...any) {
+		f.Verdict, f.Change = Slower, strings.TrimPrefix(f.Change+"; "+fmt.Sprintf(format, args...), "; ")
+	}
+	switch {
+	case g.MIG && len(g.Instances) == 0:
+		worse("MIG is on and nothing is split off: make instances, or nvidia-smi -i %d -mig 0", g.Index)
+	case g.MIG:
+		worse("CUDA sees the first instance: choose one with CUDA_VISIBLE_DEVICES=MIG-…, one backend each")
+	}
+	if g.Exclusive {
+		worse("one process at a time may use it: a backend has it to itself, but nothing can be measured beside it; nvidia-smi -i %d -c 0 lifts that", g.Index)
+	}
+	if n := g.Processes + g.MPS; n > 0 {
+		worse("%d other processes compute on it: give Downbeat GPUs of its own", n)
+	}
+	return f
 }
 
 // runtimeLibrary opens ONNX Runtime as a backend would; the process keeps it.
