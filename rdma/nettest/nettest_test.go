@@ -23,6 +23,8 @@ const (
 	stallEnv = "DOWNBEAT_NETTEST_STALL"
 	token    = "nettest-nettest-nettest"
 	bytesPer = 150 << 10
+
+	ourDevice = "rxe0" // in guests; that of the address here
 )
 
 func TestMain(m *testing.M) {
@@ -145,10 +147,11 @@ type mirror struct {
 	wrong    atomic.Uint64 // out of order, twice, or with other bytes
 }
 
-// newReader opens our node. At the test's end nothing may be left of it: no buffer, no descriptor.
+// newReader opens our node. At the test's end nothing may be left of it: no buffer, no descriptor, no
+// queue pair, no registration.
 func (p *place) newReader(t testing.TB, stall time.Duration) *mirror {
 	t.Helper()
-	before := descriptors()
+	before, held := descriptors(), p.resources(t, ourDevice)
 	m := &mirror{patience: p.patience}
 	c := config(p.here, p.provider, stall)
 	c.Receive = func(_ *rdma.Peer, msg []byte) {
@@ -170,6 +173,7 @@ func (p *place) newReader(t testing.TB, stall time.Duration) *mirror {
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
+		p.nothingLeft(t, ourDevice, held)
 		for end := time.Now().Add(p.patience); descriptors() > before; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("%d descriptors, %d before", descriptors(), before)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -171,8 +172,9 @@ func (s *system) stop(t testing.TB) {
 	}
 }
 
-// resources counts queue pairs and the like of our devices; "" without verbs.
-func (p *place) resources(t testing.TB) string {
+// resources counts queue pairs and the like of this machine's devices, or of the one named; "" without
+// verbs.
+func (p *place) resources(t testing.TB, device string) string {
 	t.Helper()
 	if p.provider != "verbs" {
 		return ""
@@ -181,17 +183,18 @@ func (p *place) resources(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("rdma resource show: %v", err)
 	}
-	return string(out)
+	all := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, device) }), ", ")
 }
 
 // nothingLeft waits until the devices hold what they held before.
-func (p *place) nothingLeft(t testing.TB, before string) {
+func (p *place) nothingLeft(t testing.TB, device, before string) {
 	t.Helper()
 	for end := time.Now().Add(p.patience); ; time.Sleep(20 * time.Millisecond) {
-		now := p.resources(t)
+		now := p.resources(t, device)
 		if now == before {
 			if before != "" {
-				t.Logf("left at the devices: %s", strings.ReplaceAll(strings.TrimSpace(now), "\n", ", "))
+				t.Log("left at the devices: ", now)
 			}
 			return
 		}
@@ -207,7 +210,7 @@ func (p *place) nothingLeft(t testing.TB, before string) {
 // frontend that is killed leaves no trace at the others.
 func TestNetThreeProcesses(t *testing.T) {
 	p := newPlace(t)
-	before := p.resources(t)
+	before := p.resources(t, "")
 	s := newSystem(t, p)
 	s.startScheduler(t, nil)
 	s.startBackend(t, p)
@@ -236,7 +239,7 @@ func TestNetThreeProcesses(t *testing.T) {
 	<-load.ended
 	s.serves(t)
 	s.stop(t)
-	p.nothingLeft(t, before)
+	p.nothingLeft(t, "", before)
 }
 
 // The control links and the data plane over a bad network, and through a partition: every request
@@ -258,7 +261,7 @@ func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 			if p.kind == "wire" && name == "backend far" {
 				t.Skip("one way does where processors are emulated")
 			}
-			before := p.resources(t)
+			before := p.resources(t, "")
 			s := newSystem(t, p)
 			far(t, s, p)
 			p.hurt(t, bad)
@@ -273,7 +276,7 @@ func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 			s.account(t, load)
 			s.serves(t)
 			s.stop(t)
-			p.nothingLeft(t, before)
+			p.nothingLeft(t, "", before)
 			if p.tun != nil {
 				p.tun.check(t, bad)
 			}
