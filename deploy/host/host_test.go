@@ -78,7 +78,9 @@ func TestGPUsSayWhatIsInTheWay(t *testing.T) {
 		found  string
 		advice string
 	}{
-		"split":     {func(g *cuda.GPU) { g.MIG, g.Instances = true, []cuda.Instance{{Name: "1g", UUID: "MIG-a", MemoryBytes: 8 << 30}} }, "MIG with 1 instances; 1g, 8192 MiB, MIG-a", "CUDA_VISIBLE_DEVICES"},
+		"split": {func(g *cuda.GPU) {
+			g.MIG, g.Instances = true, []cuda.Instance{{Name: "1g", UUID: "MIG-a", MemoryBytes: 8 << 30}}
+		}, "MIG with 1 instances; 1g, 8192 MiB, MIG-a", "CUDA_VISIBLE_DEVICES"},
 		"unsplit":   {func(g *cuda.GPU) { g.MIG = true }, "MIG with 0 instances", "-mig 0"},
 		"exclusive": {func(g *cuda.GPU) { g.Exclusive = true }, "", "-c 0"},
 		"busy":      {func(g *cuda.GPU) { g.Processes, g.MPS, g.MPSDaemon = 2, 1, true }, "MPS runs (1 processes)", "3 other processes"},
