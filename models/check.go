@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 // Check opens the repository in dir, compares every graph with its configuration and, for models
 // made here, measures the accuracy on n held-out images (0: the usual number; below 0: not at all)
 // beside what config.pbtxt claims. It writes a table and returns an error if any model is wrong.
-func Check(out io.Writer, dir string, n int, library string) error {
+func Check(ctx context.Context, out io.Writer, dir string, n int, library string) error {
 	r, err := repo.Open(dir)
 	if err != nil {
 		return err
@@ -29,7 +30,10 @@ func Check(out io.Writer, dir string, n int, library string) error {
 	}
 	for i := range r.Models {
 		m := &r.Models[i]
-		measured, err := checkModel(m, n, library)
+		measured, err := checkModel(ctx, m, n, library)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		verdict := "good"
 		if err != nil {
 			bad++
@@ -46,7 +50,7 @@ func Check(out io.Writer, dir string, n int, library string) error {
 	return nil
 }
 
-func checkModel(m *repo.Model, n int, library string) (measured string, err error) {
+func checkModel(ctx context.Context, m *repo.Model, n int, library string) (measured string, err error) {
 	if m.Platform != repo.PlatformONNX {
 		return "", nil
 	}
@@ -65,7 +69,7 @@ func checkModel(m *repo.Model, n int, library string) (measured string, err erro
 	if !ok || err != nil || n < 0 {
 		return "", nil // not one of ours
 	}
-	a, err := r.Evaluate(g, Exam{Seed: seed, Images: n, Library: library})
+	a, err := r.Evaluate(ctx, g, Exam{Seed: seed, Images: n, Library: library})
 	if err != nil {
 		return "", err
 	}

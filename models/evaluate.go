@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"sort"
 
@@ -25,7 +26,7 @@ type Exam struct {
 
 // Evaluate measures a model on held-out images: the share of right classes of a classifier, the
 // mean average precision at IoU 0.5 of a detector.
-func (r Recipe) Evaluate(m *onnx.Model, e Exam) (float64, error) {
+func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, error) {
 	n := e.Images
 	if n == 0 {
 		n = map[bool]int{true: heldOutStreets, false: heldOutCrops}[r.Family == "detector"]
@@ -41,6 +42,9 @@ func (r Recipe) Evaluate(m *onnx.Model, e Exam) (float64, error) {
 	n = (n + BatchMax - 1) / BatchMax * BatchMax
 	right, score := 0, &precision{}
 	for at := 0; at < n; at += BatchMax {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		var truths [BatchMax]Truth
 		for i := range BatchMax {
 			pixels := images[i*h*w*3 : (i+1)*h*w*3]

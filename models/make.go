@@ -68,7 +68,7 @@ func Make(ctx context.Context, o Options) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return WriteReadme(o.Dir, o.HeldOut, o.Library)
+	return WriteReadme(ctx, o.Dir, o.HeldOut, o.Library)
 }
 
 func choose(only string) ([]Recipe, error) {
@@ -105,7 +105,7 @@ func (r Recipe) make(ctx context.Context, o Options) error {
 	if m, err = onnx.Unmarshal(file); err != nil {
 		return err
 	}
-	accuracy, err := r.Evaluate(m, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
+	accuracy, err := r.Evaluate(ctx, m, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 // TestRepositoryInTheTree checks the committed models: complete, consistent and small.
 func TestRepositoryInTheTree(t *testing.T) {
 	var out bytes.Buffer
-	if err := Check(&out, ".", -1, ""); err != nil {
+	if err := Check(t.Context(), &out, ".", -1, ""); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	r, err := repo.Open(".")
@@ -52,7 +52,7 @@ func TestAccuracyInTheTree(t *testing.T) {
 		t.Skip(err)
 	}
 	var out bytes.Buffer
-	if err := Check(&out, ".", 192, ""); err != nil {
+	if err := Check(t.Context(), &out, ".", 192, ""); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
@@ -80,7 +80,7 @@ func TestMakeIsReproducible(t *testing.T) {
 		if err != nil || !strings.Contains(string(readme), "| vehicle-s | image 32×48×3 | scores 6 |") {
 			t.Errorf("README.md: %v\n%s", err, readme)
 		}
-		if err := Check(&bytes.Buffer{}, dir, -1, ""); err != nil {
+		if err := Check(t.Context(), &bytes.Buffer{}, dir, -1, ""); err != nil {
 			t.Error(err)
 		}
 	}
@@ -196,7 +196,7 @@ func TestDecode(t *testing.T) {
 func TestRenderNamesWhatIsShown(t *testing.T) {
 	dir := t.TempDir()
 	night := scene.Night()
-	paths, err := Render(dir, 1, 2, &night)
+	paths, err := Render(t.Context(), dir, 1, 2, &night)
 	if err != nil || len(paths) != 6 {
 		t.Fatal(paths, err)
 	}

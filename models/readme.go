@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -38,32 +39,36 @@ processor. ` + "`downbeat models check`" + ` measures the accuracy again, ` + "`
 
 // WriteReadme measures the models of the recipes that are in dir on n images (0: the usual number)
 // and writes README.md.
-func WriteReadme(dir string, n int, library string) error {
+func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	r, err := repo.Open(dir)
 	if err != nil {
 		return err
 	}
 	var b strings.Builder
 	b.WriteString(readmeHead)
-	seed := "1"
+	seed, rows := "1", 0
 	for _, recipe := range Recipes() {
 		m, err := r.Find(recipe.Name(), "")
 		if err != nil {
 			continue // not made yet
 		}
-		row, err := recipe.row(m, n, library)
+		row, err := recipe.row(ctx, m, n, library)
 		if err != nil {
 			return err
 		}
 		b.WriteString(row)
+		rows++
 		seed = m.Config.Params["seed"]
+	}
+	if rows == 0 {
+		return fmt.Errorf("readme of %s: none of the models made here is in it", dir)
 	}
 	fmt.Fprintf(&b, readmeTail, heldOutCrops, heldOutStreets, cells*cells, BatchMax, seed)
 	return repo.WriteFile(dir+"/README.md", []byte(b.String()))
 }
 
 // row is a model's line of the table.
-func (r Recipe) row(m *repo.Model, n int, library string) (string, error) {
+func (r Recipe) row(ctx context.Context, m *repo.Model, n int, library string) (string, error) {
 	g, err := onnx.Read(m.ONNXPath)
 	if err != nil {
 		return "", err
@@ -75,7 +80,7 @@ func (r Recipe) row(m *repo.Model, n int, library string) (string, error) {
 	day, night := scene.Day(), scene.Night()
 	var measured [3]float64
 	for i, c := range []*scene.Conditions{nil, &day, &night} {
-		if measured[i], err = r.Evaluate(g, Exam{Seed: seed, Images: n, Conditions: c, Library: library}); err != nil {
+		if measured[i], err = r.Evaluate(ctx, g, Exam{Seed: seed, Images: n, Conditions: c, Library: library}); err != nil {
 			return "", err
 		}
 	}

@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 
 // Render writes n held-out pictures per family into dir, at the sizes that the models take, and
 // returns their paths. The names tell what is in them: street-0.png, vehicle-0-car.png.
-func Render(dir string, seed uint64, n int, c *scene.Conditions) ([]string, error) {
+func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Conditions) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -25,6 +26,9 @@ func Render(dir string, seed uint64, n int, c *scene.Conditions) ([]string, erro
 		h, w := r.Size()
 		m := scene.NewImage(w, h)
 		for i := range n {
+			if ctx.Err() != nil {
+				return paths, ctx.Err()
+			}
 			t, err := r.Draw(paint, seed, uint64(i), c, m.Pix)
 			if err != nil {
 				return nil, err

@@ -57,6 +57,7 @@ Start here:
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
 	err := choose(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
 		fmt.Fprint(w, usage)
 		list(w, commands())

@@ -49,7 +49,7 @@ func trainModels(ctx context.Context, args []string) error {
 	return models.Make(ctx, o)
 }
 
-func checkModels(_ context.Context, args []string) error {
+func checkModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models check", flag.ContinueOnError)
 	dir := fs.String("dir", "models", "model repository")
 	images := fs.Int("images", 0, "held-out images per model (0: as in README.md, -1: do not measure)")
@@ -60,10 +60,10 @@ func checkModels(_ context.Context, args []string) error {
 	if *images < -1 || *images > imagesMost {
 		return fmt.Errorf("models check: -images %d: want -1 to %d", *images, imagesMost)
 	}
-	return models.Check(os.Stdout, *dir, *images, *library)
+	return models.Check(ctx, os.Stdout, *dir, *images, *library)
 }
 
-func readmeModels(_ context.Context, args []string) error {
+func readmeModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models readme", flag.ContinueOnError)
 	dir := fs.String("dir", "models", "model repository")
 	images := fs.Int("images", 0, "held-out images per model (0: the usual number)")
@@ -74,10 +74,10 @@ func readmeModels(_ context.Context, args []string) error {
 	if *images < 0 || *images > imagesMost {
 		return fmt.Errorf("models readme: -images %d: want 0 to %d", *images, imagesMost)
 	}
-	return models.WriteReadme(*dir, *images, *library)
+	return models.WriteReadme(ctx, *dir, *images, *library)
 }
 
-func renderModels(_ context.Context, args []string) error {
+func renderModels(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat models render", flag.ContinueOnError)
 	dir := fs.String("out", "out/scenes", "directory to write into")
 	n := fs.Int("n", 8, "pictures per family")
@@ -98,7 +98,7 @@ func renderModels(_ context.Context, args []string) error {
 	default:
 		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
 	}
-	paths, err := models.Render(*dir, *seed, *n, c)
+	paths, err := models.Render(ctx, *dir, *seed, *n, c)
 	for _, p := range paths {
 		fmt.Println(p)
 	}
