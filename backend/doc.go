@@ -12,7 +12,7 @@
 //  2. The data plane owns the rows' bytes until each chain's done; the last one wakes the GPU.
 //  3. The GPU's goroutine takes orders as they came. It waits for the inputs, moves rows together if
 //     some could not be fetched, and runs the executor (gpu.serve). Fetching the next orders goes on
-//     meanwhile.
+//     meanwhile, and executors that take rows early copy them to the GPU as they land (order.forward).
 //  4. Outputs leave from the slot, by the same goroutine if nothing else is due, else by the GPU's
 //     second one (gpu.reply), then Done goes to the scheduler.
 //  5. When both the reads and the replies are through, slot and order are used again.

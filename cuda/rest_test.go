@@ -52,7 +52,7 @@ func TestARestedWaitAsksSeldom(t *testing.T) {
 }
 
 // BenchmarkWait is the processor's time that waiting for a batch of 2 ms costs, and how late its end is seen
-// (docs/decisions/0061).
+// (docs/decisions/0065).
 func BenchmarkWait(b *testing.B) {
 	const batch = 2 * time.Millisecond
 	for _, x := range []struct {
