@@ -51,7 +51,7 @@ gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network:
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/cuda.test ./cuda
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/gpu.test ./bench/gpu
 	@cp $(ORT_LIB) cuda/gpu-check.sh $(GPU)/
-	@for f in $$(git ls-files 'models/*.onnx'); do install -D $$f $(GPU)/$$f; done
+	@for f in $$(git ls-files models | grep -v '\.go$$' | grep -v testdata); do install -D $$f $(GPU)/$$f; done
 	@tar -C $(dir $(GPU)) -czf $(GPU).tar.gz gpu
 	@size=$$(stat -c %s $(GPU).tar.gz); echo "out/gpu.tar.gz: $$((size >> 20)) MiB"; test $$size -lt 60000000
 

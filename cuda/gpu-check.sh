@@ -22,9 +22,9 @@ print(":".join(d for p in site.getsitepackages() + [site.getusersitepackages()] 
 export LD_LIBRARY_PATH=$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} DOWNBEAT_LIBRARIES=$LIBRARIES
 
 if [ -n "${SMALL:-}" ]; then
-	match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1 -rounds 2 -graphs bert-base -precisions fp16 -python '') options='tensor_64x64|cublasLt' profiled=vehicle-s
+	match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s
 else
-	match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) options=. profiled=
+	match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled=
 fi
 failed=0
 
@@ -58,13 +58,13 @@ export results
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit,mig.mode.current --format=csv
   $python -c 'import torch; print("torch", torch.__version__, "cudnn", torch.backends.cudnn.version())'; } 2>&1 | tee "$results/gpu.csv"
 
-part contract 60 ./cuda.test -test.run 'Contract|Inventory' -test.count 1
+part contract 60 ./cuda.test -test.run '^TestContract|^TestInventory$' -test.count 1
 part check-plain 100 bash -c 'check -small -tune=false -libraries none -match "$0"' "$match"
 part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count 1
 part check 120 bash -c 'check ${SMALL:+-small} $([ -d models ] && echo "-models models") -match "$0"' "$match"
 part bench-resnet50 150 bash -c 'bench -graphs resnet50 "$@"' - "${few[@]}"
 part bench-bert 120 bash -c 'bench -graphs bert-base "$@"' - "${few[@]}"
-part bench-pipeline 60 bash -c 'bench -graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16 -python ""'
+part bench-pipeline 60 bash -c 'bench -python "" "$@"' - "${flow[@]}"
 [ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds 100 -dry-run $profiled
 if command -v compute-sanitizer > /dev/null; then
 	part sanitizer-memcheck 90 bash -c 'sanitize memcheck'

@@ -57,7 +57,7 @@ func (e *Executor) open(dev *cuda.Device, c Config) error {
 	if c.DeviceBytes < deviceBytesMin {
 		c.DeviceBytes = deviceBytesMin // the reservation says that even this is too much
 	}
-	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Capture: true})
+	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Capture: true, Tune: true})
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		err = fmt.Errorf("%w: %d KiB wanted for models, %d of the device's %d KiB were free; see what else runs on it: nvidia-smi", err, c.DeviceBytes>>10, free>>10, total>>10)
 	}
@@ -92,7 +92,11 @@ func (e *Executor) compile(m *device.Model) (accel.Program, error) {
 	if err := order(g, m); err != nil {
 		return nil, err
 	}
-	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO})
+	precision, err := layers.ParsePrecision(m.Source.Config.Params["precision"])
+	if err != nil {
+		return nil, fmt.Errorf("parameters: %w", err)
+	}
+	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision})
 	if err != nil {
 		return nil, err
 	}

@@ -231,3 +231,35 @@ func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
 		t.Error("the other executor was closed")
 	}
 }
+
+// A model's parameter "precision" says how the GPU stores its numbers; requests stay FP32. Unknown ones are named.
+func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
+	for precision, wrong := range map[string]string{"fp16": "", "bf16": "", "fp32": "", "fp8": `precision "fp8": want fp32, fp16 or bf16`} {
+		e := open(t, nil)
+		m := next(t)
+		m.Source.Config.Params = map[string]string{"precision": precision}
+		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+		err := e.Load(m, slots)
+		if wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), wrong) {
+				t.Errorf("%s: %v", precision, err)
+			}
+		} else if err != nil {
+			t.Errorf("%s: %v", precision, err)
+		} else {
+			in := slots[0].Input(m, 0, 1)
+			for i := 0; i < len(in); i += 4 {
+				binary.LittleEndian.PutUint32(in[i:], math.Float32bits(1.5))
+			}
+			if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+				t.Error(err)
+			}
+			if y := math.Float32frombits(binary.LittleEndian.Uint32(slots[0].Output(m, 0, 1))); y != 4 {
+				t.Errorf("%s: 2·1.5 + 1 is %v", precision, y)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

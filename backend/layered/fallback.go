@@ -106,3 +106,15 @@ func (f *Fallback) Abandon(m *device.Model, s *device.Slot) {
 
 // Memory returns what the GPU's executor moved.
 func (f *Fallback) Memory() device.Memory { return f.gpu.Memory() }
+
+// Libraries names what products and convolutions may use beside our kernels on GPU index; "" for nothing.
+func Libraries(index int) (string, error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return "", err
+	}
+	l, err := dev.OpenLibraries("")
+	names := l.Names()
+	l.Close()
+	return names, errors.Join(err, dev.Close())
+}

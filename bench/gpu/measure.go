@@ -75,7 +75,11 @@ var Graphs = map[string]func() *onnx.Model{
 	"resnet50":  func() *onnx.Model { return ResNet50(224, 1) },
 	"mobilenet": func() *onnx.Model { return MobileNet(224, 1) },
 	"bert-base": func() *onnx.Model { return BERT(BERTBase, 1) },
+	trial:       func() *onnx.Model { return BERT(BERTConfig{2, 64, 2, 128, 32, 100}, 1) },
 }
+
+// trial is a small graph, to try the command with; the pipeline's images are small beside it.
+const trial = "trial"
 
 // Run measures one graph at every batch size, calling report for each row.
 func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.Model, report func(Row)) (err error) {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"os"
 
+	"downbeat.dev/backend/layered"
+	"downbeat.dev/cuda"
 	"downbeat.dev/deploy/host"
 )
 
@@ -19,6 +22,13 @@ func checkCommand() command {
 			}
 			fmt.Printf("downbeat %s\n\n", buildVersion())
 			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))
+			if n, err := cuda.Count(); err == nil && n > 0 {
+				names, err := layered.Libraries(0)
+				if err != nil {
+					return err
+				}
+				fmt.Printf("\nproducts and convolutions on the GPU: %s\n", cmp.Or(names, "our kernels (no cuBLASLt, no cuDNN found)"))
+			}
 			return nil
 		}}
 }
