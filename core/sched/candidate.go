@@ -25,7 +25,7 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	if m.load >= tight {
 		step = n / newsEvery
 		p.offer(m, n, false, ripeAt)
-	} else if 2*n >= 3*int(m.offered) && m.growth(now) <= p.o.growthMax(m.load) {
+	} else if p.silent(now, m) || 2*n >= 3*int(m.offered) && m.growth(now) <= p.o.growthMax(m.load) {
 		m.offered = int32(n)
 		p.offer(m, n, false, ripeAt)
 	}
@@ -34,8 +34,11 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		// requests need not look.
 		m.timer, m.calm = ripeAt, int32(n)
 		size := min(n+step+1, int(m.max))
-		if ahead := head - Time(m.lead[size]); ahead > now && ahead < ripeAt {
+		if ahead := head - Time(m.lead[size]+m.margin); ahead > now && ahead < ripeAt {
 			m.timer, m.calm = ahead, int32(size-1)
+		}
+		if p.o.Prompt > 0 {
+			m.timer = min(m.timer, now.Add(p.lookAgain(now, m)))
 		}
 		m.calm = min(m.calm, m.queueMax)
 		p.timers.arm(at, m.timer)
@@ -46,12 +49,12 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 // by one newsEvery-th.
 const newsEvery = 8
 
-// ripeAt returns when waiting stops being free; now for a batch that cannot grow.
+// ripeAt returns when waiting stops being free, or margin before; now for a batch that cannot grow.
 func (m *model) ripeAt(now Time) Time {
 	if m.q.len() >= int(m.max) {
 		return now
 	}
-	return m.q.first() - Time(m.lead[m.q.len()+1])
+	return m.q.first() - Time(m.lead[m.q.len()+1]+m.margin)
 }
 
 // growth returns the share by which the candidate is expected to grow until it is ripe.
@@ -72,7 +75,7 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 	if had != none {
 		p.offer(m, 0, false, 0)
 	}
-	p.timers.arm(at, now.Add(decayAfter))
+	p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 }
 
 // expire drops the heads whose deadline is before finish, the earliest end of a batch of one.
@@ -87,22 +90,51 @@ func (p *Partition) expire(finish Time, m *model) {
 	}
 	m.q.pop(k, &m.tally)
 	m.owe(0, k)
+	m.hurry(0, k)
 }
 
 // decay lets the estimated rate of a model without requests fall, and tells the ranker.
 func (p *Partition) decay(now Time, m *model, at int32) {
 	m.rate.update(now, m)
 	if m.rate.demand > 0 && !m.rate.fixed {
-		p.timers.arm(at, now.Add(decayAfter))
+		p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 	}
 	p.offer(m, 0, false, 0)
 }
+
+// lookAgain returns when a model that waits or has nothing queued is looked at the next time, though
+// no request comes. With Prompt set the end of a burst is to be noticed soon, and then less and
+// less often.
+func (p *Partition) lookAgain(now Time, m *model) Duration {
+	if p.o.Prompt == 0 {
+		return decayAfter
+	}
+	return max(silence, min(now.Sub(m.last), decayAfter))
+}
+
+// silent says whether the time since m's last request tells of its rate, which matters with Prompt.
+func (p *Partition) silent(now Time, m *model) bool {
+	return p.o.Prompt > 0 && !m.rate.fixed && now.Sub(m.last) >= silence
+}
+
+// demand returns the model's demand as the ranker is to know it. The estimate of λ outlives a burst
+// by seconds; with Prompt set it counts as no more than one request in the time without any.
+func (p *Partition) demand(m *model) int64 {
+	if !p.silent(p.now, m) {
+		return m.rate.demand
+	}
+	t := m.rate.target
+	return min(m.rate.demand, int64(1e6*float64(m.exec[t])/float64(t)/float64(p.now.Sub(m.last))))
+}
+
+// silence is how long no request must come before that tells anything.
+const silence Duration = 20_000_000
 
 func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
-		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: m.rate.demand,
+		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: p.demand(m),
 	})
 }
 
@@ -132,6 +164,22 @@ const (
 	debtStep  = 0.007
 )
 
+// hurry moves the margin after requests got a batch or expired, for want of a GPU in time. Between
+// its frontrun and its head's last chance a batch of n has n slopes: where that is a millisecond, a
+// GPU must be free in that very one, and such a model alone would bound the load. So it asks
+// sooner, until the share that expires is hurryShare.
+func (m *model) hurry(served, expired int) {
+	step := float64(m.slo) * hurryStep
+	m.margin += Duration(step * (float64(expired) - hurryShare*float64(served)))
+	m.margin = max(0, min(m.margin, m.slo*hurryMost/100))
+}
+
+const (
+	hurryStep  = 0.01 // of the SLO, per request
+	hurryShare = 0.005
+	hurryMost  = 15 // percent of the SLO
+)
+
 // start returns when a batch of b sent now starts on a GPU that is free at freeAt.
 func (p *Partition) start(now Time, b int, freeAt Time) Time {
 	return max(now.Add(p.o.Ctrl+Duration(b)*p.o.Data), freeAt)
@@ -155,6 +203,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	head := m.q.at(0).Deadline
 	one, two := p.take(m, b)
 	m.owe(b, skip)
+	m.hurry(b, 0)
 	p.batch++
 	p.stats.Batches++
 	p.stats.Batched += uint64(b)

@@ -109,7 +109,8 @@ type model struct {
 	load    float64  // u as of the latest grant
 	offered int32    // waiting: the size that the ranker knows, 0: none
 	budget  Duration // what requests usually have on arrival, at most slo
-	_       [24]byte // to a multiple of the line
+	margin  Duration // how long before its frontrun a candidate is ripe; see hurry
+	_       [16]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.

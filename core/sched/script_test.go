@@ -12,7 +12,7 @@ import (
 // TestScripts runs the scenarios of testdata: one rule each, named by what happens. Rewrite them
 // with -rewrite; commit only a difference that you can explain.
 //
-//	new [ctrl=D] [data=D]
+//	new [ctrl=D] [data=D] [prompt=F]
 //	model id=N alpha=D beta=D max=N slo=D [queue=N] [rate=R] [sub=N]
 //	gpu id=N [sub=N] | gpu-gone id=N | model-gone id=N
 //	req at=D id=N[-M] model=N [deadline=D] [priority=N]   the deadline defaults to at+SLO
@@ -39,7 +39,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	s.out.Reset()
 	switch d.Cmd {
 	case "new":
-		s.s, s.slo, s.now = New(Options{Ctrl: s.span(d, "ctrl", 0), Data: s.span(d, "data", 0)}), map[uint64]Duration{}, 0
+		s.s, s.slo, s.now = New(Options{Ctrl: s.span(d, "ctrl", 0), Data: s.span(d, "data", 0), Prompt: s.share(d, "prompt")}), map[uint64]Duration{}, 0
 	case "model":
 		s.model(d)
 	case "gpu":
@@ -139,6 +139,17 @@ func (s *script) num(d *datadriven.TestData, key string, def uint64) uint64 {
 		d.ScanArgs(s.t, key, &def)
 	}
 	return def
+}
+
+func (s *script) share(d *datadriven.TestData, key string) (v float64) {
+	if d.HasArg(key) {
+		var text string
+		d.ScanArgs(s.t, key, &text)
+		if _, err := fmt.Sscanf(text, "%g", &v); err != nil {
+			d.Fatalf(s.t, "%s: %v", key, err)
+		}
+	}
+	return v
 }
 
 func (s *script) span(d *datadriven.TestData, key string, def Duration) Duration {
