@@ -1,8 +1,9 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 
 	"downbeat.dev/bench/scene"
 )
@@ -32,7 +33,7 @@ func Decode(scores, boxes []float32, classes int, threshold float32, width, heig
 			}
 		}
 	}
-	sort.SliceStable(found, func(i, j int) bool { return found[i].Score > found[j].Score })
+	slices.SortStableFunc(found, func(a, b Detection) int { return cmp.Compare(b.Score, a.Score) })
 	kept := found[:0]
 	for _, d := range found {
 		if !covered(kept, d) {

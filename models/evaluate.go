@@ -1,9 +1,10 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
@@ -124,7 +125,7 @@ func (p *precision) mean() float64 {
 			continue
 		}
 		n++
-		sort.SliceStable(hits, func(i, j int) bool { return hits[i].score > hits[j].score })
+		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
 		right := 0
 		at := make([]float64, len(hits)) // precision after each detection
 		for i, h := range hits {

@@ -98,20 +98,6 @@ func (l *Residual) backward(g *graph, dy string, _ bool) string {
 	return g.Node("Add", []string{dy, df})
 }
 
-// Pool takes the mean over height and width: [b c h w] → [b c].
-type Pool struct{ x value }
-
-func (l *Pool) forward(g *graph, x value) value {
-	l.x = x
-	return value{g.Node("ReduceMean", []string{x.name}, onnx.Ints("axes", 2, 3), onnx.Int("keepdims", 0)), x.c, 0, 0}
-}
-
-func (l *Pool) backward(g *graph, dy string, _ bool) string {
-	d := g.Node("Mul", []string{dy, g.Scalar(1 / float32(l.x.h*l.x.w))})
-	d = g.Node("Unsqueeze", []string{d, g.Shape(2, 3)})
-	return g.Node("Expand", []string{d, g.Shape(1, l.x.c, l.x.h, l.x.w)})
-}
-
 // Flatten turns [b c h w] into [b c·h·w], so that a Dense layer sees where things are.
 type Flatten struct{ x value }
 

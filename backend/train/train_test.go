@@ -35,7 +35,7 @@ func classifier() Net {
 
 func pooled() Net {
 	return Net{Name: "pooled", H: 8, W: 8, Head: Classes{3}, Body: []Layer{
-		&Conv{Out: 6, K: 3, Stride: 2}, &Pool{}, &Dense{Out: 3, Linear: true}}}
+		&Conv{Out: 6, K: 3, Stride: 2}, &Flatten{}, &Dense{Out: 3, Linear: true}}}
 }
 
 func detector() Net {

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -55,7 +56,7 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 		for i := range order {
 			order[i] = i
 		}
-		sort.SliceStable(order, func(a, b int) bool { return values[order[a]] > values[order[b]] })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
 		for _, i := range order[:min(3, classes)] {
 			fmt.Fprintf(tw, "%s\t%.1f %%\n", labels[i], 100*values[i])
 		}

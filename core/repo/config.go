@@ -1,8 +1,9 @@
 package repo
 
 import (
-	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -265,7 +266,7 @@ func (d *decoder) datatype(out *string) func(value) error {
 	return func(v value) error {
 		t, ok := datatypes[v.text]
 		if v.sub != nil || v.kind != tokenName || !ok {
-			return d.fail(v, "data_type", "want one of %s", strings.Join(sortedKeys(datatypes), ", "))
+			return d.fail(v, "data_type", "want one of %s", strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
 		}
 		*out = t
 		return nil
@@ -384,15 +385,4 @@ func (d *decoder) parameter(out map[string]value) func(value) error {
 		out[key] = val
 		return nil
 	}
-}
-
-// String names the policy as config.pbtxt would.
-func (p VersionPolicy) String() string {
-	switch {
-	case p.All:
-		return "all"
-	case len(p.Specific) > 0:
-		return fmt.Sprintf("specific %v", p.Specific)
-	}
-	return fmt.Sprintf("latest %d", max(p.Latest, 1))
 }

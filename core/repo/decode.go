@@ -2,9 +2,9 @@ package repo
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 )
@@ -46,7 +46,7 @@ func (d *decoder) decode(m *message, where string, known rules, parent ...value)
 		r, ok := known[f.name]
 		switch {
 		case !ok:
-			return d.fail(value{at: f.at}, path, "unknown field; want one of %s", strings.Join(sortedKeys(known), ", "))
+			return d.fail(value{at: f.at}, path, "unknown field; want one of %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		case seen[f.name] && !r.repeated:
 			return d.fail(value{at: f.at}, path, "is there twice; want it once")
 		}
@@ -168,13 +168,4 @@ func parseFloat(s string) (float64, error) {
 		return 0, strconv.ErrSyntax
 	}
 	return strconv.ParseFloat(strings.TrimSpace(s), 64)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
