@@ -141,11 +141,11 @@ template <class T, int BM, int BN, int STAGES, int WM, int WN> struct Block {
 		const uint16_t *w = (const uint16_t *)p.w;
 		if (whole) {
 #pragma unroll
-			for (int i = 0; i < ROWS; i++) copy_chunk(&sx[swizzled(row + i * 32, c)], x.at(p, i, end - k));
+			for (int i = 0; i < ROWS; i++) copy_chunk(&sx[swizzled(row + i * 32, c)], x.at(p, i, end - k), p.x);
 #pragma unroll
 			for (int i = 0; i < COLUMNS; i++) {
 				const int n = n0 + row + i * 32;
-				copy_chunk(&sw[swizzled(row + i * 32, c)], n < p.k && k < end ? w + (int64_t)n * depth + k : 0);
+				copy_chunk(&sw[swizzled(row + i * 32, c)], n < p.k && k < end ? w + (int64_t)n * depth + k : 0, w);
 			}
 			x.next(p);
 			return;
@@ -281,7 +281,7 @@ enum { ATTEND_THREADS = 128, ATTEND_TILE = 64 };
 template <int D> __device__ static __forceinline__ void fetch(chunk *to, const uint16_t *from, int64_t pitch, int row0, int rows) {
 	for (int i = threadIdx.x; i < ATTEND_TILE * D / 8; i += ATTEND_THREADS) {
 		const int row = i / (D / 8), c = i % (D / 8);
-		copy_chunk(&to[row * (D / 8) + (c ^ (row & (D / 8 - 1) & 7))], row0 + row < rows ? from + (row0 + row) * pitch + c * 8 : 0);
+		copy_chunk(&to[row * (D / 8) + (c ^ (row & (D / 8 - 1) & 7))], row0 + row < rows ? from + (row0 + row) * pitch + c * 8 : 0, from);
 	}
 	commit_copies();
 }

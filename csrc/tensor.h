@@ -54,9 +54,9 @@ struct alignas(16) chunk { uint32_t w[4]; }; // 8 elements
 
 __device__ static __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-// copy_chunk brings 16 bytes to shared memory, zeros where there is no source.
-__device__ static __forceinline__ void copy_chunk(void *to, const void *from) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from ? from : to), "r"(from ? 16 : 0));
+// copy_chunk brings 16 bytes to shared memory, zeros where there is no source; base is any device address.
+__device__ static __forceinline__ void copy_chunk(void *to, const void *from, const void *base) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from ? from : base), "r"(from ? 16 : 0) : "memory");
 }
 __device__ static __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;"); }
 template <int N> __device__ static __forceinline__ void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
@@ -83,7 +83,7 @@ template <> __forceinline__ __device__ void multiply<bfloat_type>(float d[4], co
 
 #else
 
-static inline void copy_chunk(void *to, const void *from) { hostgpu_copy_async(to, from); }
+static inline void copy_chunk(void *to, const void *from, const void *) { hostgpu_copy_async(to, from); }
 static inline void commit_copies() { hostgpu_commit(); }
 template <int N> static inline void wait_copies() { hostgpu_wait(N); }
 
