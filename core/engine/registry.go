@@ -44,9 +44,10 @@ type cluster struct {
 // entry is a model that some backend has or had.
 type entry struct {
 	info  wire.ModelInfo
-	home  uint32  // sub-cluster; 0: nobody serves it
-	table []int64 // the profile in force
-	slo   int64   // the SLO in force
+	home  uint32           // sub-cluster; 0: nobody serves it
+	table []int64          // the profile in force
+	slo   int64            // the SLO in force
+	prof  *profile.Profile // of table
 }
 
 func (g *registry) start(e *Engine) {
@@ -379,18 +380,31 @@ func (g *registry) offer(m *entry, c *cluster) (table []int64, slo int64) {
 
 // apply puts a model's home, profile and SLO in force in its partition.
 func (g *registry) apply(m *entry) {
-	p, err := newProfile(m.table)
+	err := g.profile(m)
 	if err == nil {
 		part := g.e.partition(sched.ModelID(m.info.ID))
 		t := g.e.begin(&g.spare)
 		part.enter(t)
-		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: p, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
+		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: m.prof, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
 		part.mu.Unlock()
 		g.e.finish(t)
 	}
 	if err != nil {
 		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
 	}
+}
+
+// profile makes a model's Profile, or takes that of another model with the same table: what decisions
+// read is then in the memory once.
+func (g *registry) profile(m *entry) (err error) {
+	for _, x := range g.models {
+		if x != m && x.prof != nil && slices.Equal(x.table, m.table) {
+			m.prof = x.prof
+			return nil
+		}
+	}
+	m.prof, err = newProfile(m.table)
+	return err
 }
 
 // setGPUs tells every partition how many GPUs a sub-cluster has.

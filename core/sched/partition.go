@@ -129,6 +129,7 @@ type Partition struct {
 	free   []int32 // unused places in models
 	index  []int32 // index[ModelID] = place+1, 0: unknown
 	gpus   []int32 // gpus[sub-cluster] = GPUs there
+	tables map[*profile.Profile]*tables
 	timers *wheel
 	due    []int32
 	batch  BatchID
@@ -139,7 +140,7 @@ type Partition struct {
 // NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
 // refused with NoBackend.
 func NewPartition(o Options) *Partition {
-	return &Partition{o: o, timers: newWheel(0), batch: BatchID(o.Number) << 40}
+	return &Partition{o: o, tables: map[*profile.Profile]*tables{}, timers: newWheel(0), batch: BatchID(o.Number) << 40}
 }
 
 // AddModel makes a model known. It refuses ids in use and models that no request could use.
@@ -168,19 +169,32 @@ func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
 	if d.queueMax == 0 {
 		d.queueMax = QueueMaxDefault
 	}
-	d.tables(p.o)
+	p.read(d)
 	d.last, d.grantAt = now, now
 	d.rate.start(now, d, m.Rate)
 	return nil
 }
 
-// tables fills exec and lead.
-func (m *model) tables(o Options) {
-	m.exec, m.lead = make([]Duration, m.max+2), make([]Duration, m.max+2)
-	for b := 1; b < len(m.exec); b++ {
-		m.exec[b] = Duration(m.prof.Exec(b))
+// tables are what a profile says, in the form that decisions read. Models that share a Profile share
+// them, and so do requests' trips to memory.
+type tables struct {
+	exec, lead []Duration
+	models     int
+}
+
+// read gives a model its profile's tables.
+func (p *Partition) read(m *model) {
+	t := p.tables[m.prof]
+	if t == nil {
+		t = &tables{exec: make([]Duration, m.max+2), lead: make([]Duration, m.max+2)}
+		for b := 1; b < len(t.exec); b++ {
+			t.exec[b] = Duration(m.prof.Exec(b))
+		}
+		p.tables[m.prof] = t
 	}
-	m.leads(o)
+	t.models++
+	m.exec, m.lead = t.exec, t.lead
+	m.leads(p.o)
 }
 
 func (m *model) leads(o Options) {
@@ -204,6 +218,11 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{Model: id, SubCluster: m.sub, Seq: m.seq, Gone: true})
 	p.timers.off(at)
+	if t := p.tables[m.prof]; t.models > 1 {
+		t.models--
+	} else {
+		delete(p.tables, m.prof)
+	}
 	m.live = false
 	p.index[id] = 0
 	p.free = append(p.free, at)
