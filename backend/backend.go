@@ -205,7 +205,7 @@ func (b *Backend) Execute(batches []wire.Execute) {
 		switch {
 		case g.sick():
 			b.live.Add(-1)
-			b.refuse(e, sched.BackendLost, g.pause())
+			b.refuse(e, sched.NoBackend, g.pause())
 		case !g.accept(e, now, session):
 			b.live.Add(-1)
 			b.refuse(e, sched.ExecutionFailed, g.pause())
@@ -225,13 +225,13 @@ func (b *Backend) check(e *wire.Execute) error {
 	return nil
 }
 
-// refuse fails a batch that was not accepted, or gives it back (BackendLost), which frontends are not told.
+// refuse fails a batch that was not accepted, or gives it back (NoBackend), which frontends are not told.
 // The link's goroutine only.
 func (b *Backend) refuse(e *wire.Execute, reason sched.Reason, pause time.Duration) {
 	b.refused = b.refused[:0]
 	for i, it := range e.Items {
 		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: uint8(reason)})
-		if p := b.peers.find(it.Frontend); p != nil && reason != sched.BackendLost {
+		if p := b.peers.find(it.Frontend); p != nil && !givenBack(reason) {
 			h := wire.ResultHeader{ID: it.ID, Reason: uint8(reason)}
 			if p.conn.Load() != nil || !p.owe(h) {
 				_ = p.send([][]byte{h.Append(nil)}) // Done tells it too

@@ -300,14 +300,14 @@ func TestHang(t *testing.T) {
 	b, _ := r.batch(2, 1)
 	r.Execute([]wire.Execute{a, b})
 	for i, e := range []wire.Execute{a, b} {
-		r.checkGivenBack(uint64(i+1), e)
+		r.checkGivenBack(uint64(i+1), e, []sched.Reason{sched.BackendLost, sched.NoBackend}[i])
 	}
 	if !r.Stats()[0].Hung {
 		t.Error("stats do not tell that the GPU hangs")
 	}
 	c, _ := r.batch(3, 1)
 	r.Execute([]wire.Execute{c})
-	r.checkGivenBack(3, c)
+	r.checkGivenBack(3, c, sched.NoBackend)
 	r.emus[0].Inject(emu.Fault{})
 	close(release)
 	for end := time.Now().Add(patience); r.Stats()[0].Hung && time.Now().Before(end); {
@@ -331,7 +331,7 @@ func TestGPULost(t *testing.T) {
 	for i := range uint64(3) {
 		e, _ := r.batch(i, 1)
 		r.Execute([]wire.Execute{e})
-		r.checkGivenBack(i, e)
+		r.checkGivenBack(i, e, []sched.Reason{sched.BackendLost, sched.NoBackend, sched.NoBackend}[i])
 	}
 	e, inputs := r.batch(9, 1)
 	e.GPU = 1

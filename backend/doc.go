@@ -21,7 +21,8 @@
 //
 //	B1  Every request of an accepted order ends once: by its output or by a reason, sent to its
 //	    frontend and, as a failure, told in Done. Only what had not started when the link was lost
-//	    is forgotten, and what a GPU held that is lost or hangs is given back in Done (BackendLost):
+//	    is forgotten, and what a GPU held that is lost or hangs is given back in Done
+//	    (BackendLost what ran, NoBackend the rest):
 //	    the scheduler gives it to others.
 //	B2  A row that cannot be fetched fails alone.
 //	B3  A slot is used again only after the last read into it and the last send from it.

@@ -181,7 +181,7 @@ func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
 	case o.session != b.session.Load():
 		o.fail(sched.BackendLost)
 	case g.lost.Load():
-		o.fail(sched.BackendLost)
+		o.fail(sched.NoBackend)
 	case o.began+usually(o.model, o.rows) > o.lastDeadline():
 		o.fail(sched.DeadlineCannotBeMet)
 	default:

@@ -272,9 +272,9 @@ func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
 
 // checkGivenBack wants a batch to be left to others: Done says so, its frontend is told nothing, and the
 // scheduler is kept away from the GPU.
-func (r *rig) checkGivenBack(batch uint64, e wire.Execute) {
+func (r *rig) checkGivenBack(batch uint64, e wire.Execute, why sched.Reason) {
 	r.t.Helper()
-	d := r.checkFailures(batch, wire.ItemFailure{Reason: uint8(sched.BackendLost)})
+	d := r.checkFailures(batch, wire.ItemFailure{Reason: uint8(why)})
 	if d.FreeIn <= 0 {
 		r.t.Errorf("done %+v, want the scheduler to be kept away", d)
 	}

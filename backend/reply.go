@@ -45,7 +45,7 @@ func (r *replier) reply(o *order) {
 		}
 		c.failed[it.reason].Add(1)
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: uint8(it.reason)})
-		if live && it.peer != nil && it.reason != sched.BackendLost {
+		if live && it.peer != nil && !givenBack(it.reason) {
 			h := wire.ResultHeader{ID: it.id, Reason: uint8(it.reason)}
 			if it.peer.conn.Load() == nil && it.peer.owe(h) {
 				continue
@@ -60,6 +60,10 @@ func (r *replier) reply(o *order) {
 	}
 	o.release()
 }
+
+// givenBack says whether others get a request with that reason: its GPU was lost or hangs while the batch ran
+// (BackendLost), or before (NoBackend).
+func givenBack(r sched.Reason) bool { return r == sched.BackendLost || r == sched.NoBackend }
 
 func (r *replier) send(p *peer, parts [][]byte) {
 	if err := p.send(parts); err != nil {

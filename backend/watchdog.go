@@ -85,7 +85,7 @@ func (g *gpu) rescue(r *replier) {
 				return // closed
 			}
 			g.cancelFetch(o)
-			o.fail(sched.BackendLost)
+			o.fail(sched.NoBackend)
 			r.reply(o)
 		default:
 			return

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -85,7 +86,8 @@ type emulated struct {
 	s       *stage
 	profile []int64
 	hang    bool
-	lose    func() bool // asked for each item: the GPU gives it back; nil: it does not
+	lose    func() bool  // asked for each item: the GPU gives it back; nil: it does not
+	reason  sched.Reason // with lose; 0: BackendLost
 	cut     bool
 	batches [][]uint64
 	peers   map[uint32]string
@@ -127,7 +129,7 @@ func (b *emulated) Execute(m []wire.Execute) {
 		done := wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}
 		for k := range items {
 			if b.lose != nil && b.lose() {
-				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: uint8(sched.BackendLost)})
+				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: uint8(cmp.Or(b.reason, sched.BackendLost))})
 				done.FreeIn = int64(20 * ms)
 			}
 		}
@@ -185,7 +187,9 @@ func (s *stage) run(to sched.Time) {
 			continue
 		}
 		for k, i := range ev.x.Items {
-			if !slices.ContainsFunc(ev.m.Failures, func(f wire.ItemFailure) bool { return int(f.Index) == k && f.Reason == uint8(sched.BackendLost) }) {
+			if !slices.ContainsFunc(ev.m.Failures, func(f wire.ItemFailure) bool {
+				return int(f.Index) == k && (f.Reason == uint8(sched.BackendLost) || f.Reason == uint8(sched.NoBackend))
+			}) {
 				s.ends[i.ID] = append(s.ends[i.ID], "output")
 			}
 		}
@@ -314,6 +318,21 @@ func TestRequestsOfALostGPUMove(t *testing.T) {
 	st := s.e.Stats()
 	if m := st.Models[0]; tries > 2 || st.Queued != 0 || m.Served != 2 || m.Outcomes[sched.BackendLost] != 3 {
 		t.Errorf("request 5 was tried %d times; %d queued, %d served, outcomes %v", tries, st.Queued, m.Served, m.Outcomes)
+	}
+}
+
+// TestWhatNeverRanMovesFreely: a GPU that refuses a request has not died of it.
+func TestWhatNeverRanMovesFreely(t *testing.T) {
+	s := newStage(t, Options{Prompt: 1})
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	asked := 0
+	b.lose, b.reason = func() bool { asked++; return asked <= 5 }, sched.NoBackend
+	f := s.frontend()
+	f.ask(1, "m", 1000*ms)
+	s.run(1500 * ms)
+	s.ended(1, "output")
+	if m := s.e.Stats().Models[0]; asked != 6 || m.Served != 1 {
+		t.Errorf("asked %d times, served %d", asked, m.Served)
 	}
 }
 
@@ -502,6 +521,7 @@ func storm(t *testing.T, rng *rand.Rand) {
 				b.hang = rng.IntN(5) == 0
 				if rng.IntN(3) == 0 {
 					b.lose = func() bool { return rng.IntN(4) == 0 }
+					b.reason = []sched.Reason{sched.BackendLost, sched.NoBackend}[rng.IntN(2)]
 				}
 				backends = append(backends, b)
 			}

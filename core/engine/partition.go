@@ -48,8 +48,9 @@ type flight struct {
 }
 
 const (
-	wasLost = 1 << 0 // in a request's flags: a backend was lost with it once
-	moved   = 1 << 9 // in a flight's: its backend gave it back, reload has had it
+	wasLost = 1 << 0  // in a request's flags: a backend was lost with it once
+	moved   = 1 << 9  // in a flight's: its backend gave it back, reload has had it
+	unrun   = 1 << 10 // with moved: before it ran
 )
 
 // A batch's number on the wire: partition, generation, place.
@@ -280,10 +281,10 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	}
 }
 
-// giveBack takes a request that its GPU did not answer and never will: others get it, but once only, since it
-// may be what the GPU died of.
+// giveBack takes a request that its GPU did not answer and never will: others get it. One that ran gets one chance
+// more only, since it may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
-	if f.flags[k]>>8&wasLost == 0 {
+	if f.flags[k]&unrun != 0 || f.flags[k]>>8&wasLost == 0 {
 		p.reload(e, t, f, k)
 		return
 	}
@@ -307,12 +308,15 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		switch {
 		case k >= len(f.items) || x.Reason == 0 || x.Reason >= uint8(sched.ReasonCount):
 			continue
-		case sched.Reason(x.Reason) != sched.BackendLost:
+		case sched.Reason(x.Reason) != sched.BackendLost && sched.Reason(x.Reason) != sched.NoBackend:
 			c.outcomes[x.Reason]++
 		case f.flags[k]&moved != 0:
 			continue
 		default:
 			f.flags[k] |= moved
+			if sched.Reason(x.Reason) == sched.NoBackend {
+				f.flags[k] |= unrun
+			}
 			back = true
 		}
 		failed++

@@ -128,8 +128,8 @@ type Execute struct {
 	Items  []Item
 }
 
-// ItemFailure names a request of a batch that got no output. BackendLost says that its GPU is gone or
-// hangs and that nobody was told: the scheduler gives the request to others.
+// ItemFailure names a request of a batch that got no output. BackendLost says that its GPU was lost or hangs
+// while it ran, NoBackend that it was before: nobody was told, and the scheduler gives the request to others.
 type ItemFailure struct {
 	Index  uint32
 	Reason uint8 // sched.Reason
