@@ -1,7 +1,10 @@
 package nettest
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,6 +205,7 @@ func TestNetPartition(t *testing.T) {
 			}
 			h := p.newHost(t, p.short)
 			m := p.newReader(t, p.short)
+			m.cutOff = true
 			peer := m.again(t, h)
 			cut()
 			began := time.Now()
@@ -258,6 +262,93 @@ func TestNetOwnerThatIsStopped(t *testing.T) {
 	h.owner.signal(syscall.SIGCONT)
 	m.again(t, h).Close()
 	h.end(t)
+}
+
+// A reader that is stopped in the middle of its reads holds nothing for long: it is cut off, the buffer
+// that it was reading can be withdrawn, and other readers do not notice.
+func TestNetReaderThatIsStopped(t *testing.T) {
+	p := newPlace(t)
+	m := p.newReader(t, p.short) // here it owns
+	b, err := m.Alloc(bytesPer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b.Bytes() {
+		b.Bytes()[i] = pattern(i)
+	}
+	text, _ := json.Marshal(reading{told{Addr: m.Addr(), Remote: b.Offer()}, p.ip, p.provider, p.short})
+	bad, good := p.start(t, []string{readerEnv + "=" + string(text)}, ""), p.start(t, []string{readerEnv + "=" + string(text)}, "")
+	good.line(t, "read")
+	bad.line(t, "read")
+	bad.signal(syscall.SIGSTOP)
+	for end := time.Now().Add(p.patience); len(m.Stats().Peers) > 1; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("a reader that is stopped is not cut off: %+v", m.Stats().Peers)
+		}
+	}
+	good.skip()
+	good.line(t, "read")
+	withdrawn := make(chan struct{})
+	go func() { b.Withdraw(); close(withdrawn) }()
+	select {
+	case <-withdrawn:
+	case <-time.After(p.patience):
+		t.Fatal("Withdraw waits for a reader that is stopped")
+	}
+	b.Free()
+	good.line(t, "not offered")
+	bad.signal(syscall.SIGCONT)
+	for _, c := range []*child{good, bad} {
+		if code := c.code(t, p.patience); code != 0 {
+			t.Errorf("a reader's exit code is %d:\n%s", code, c.text())
+		}
+	}
+}
+
+// readerEnv makes this process a reader.
+const readerEnv = "DOWNBEAT_NETTEST_READER"
+
+type reading struct {
+	told
+	IP, Provider string
+	Stall        time.Duration
+}
+
+// beReader reads until the buffer is not offered any more, and says so after each read.
+func beReader(text string) error {
+	var r reading
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return err
+	}
+	n, err := rdma.Open(config(r.IP, r.Provider, r.Stall))
+	if err != nil {
+		return err
+	}
+	b, err := n.Alloc(bytesPer)
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); {
+		peer, err := n.Connect(context.Background(), r.Addr)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		done := make(chan error, 1)
+		peer.Read([]rdma.Read{{Dst: b.Bytes(), Src: r.Remote}}, func(err error) { done <- err })
+		switch err := <-done; {
+		case err == nil:
+			fmt.Println("read")
+		case errors.Is(err, rdma.ErrNotOffered):
+			fmt.Println("not offered")
+			b.Free()
+			return n.Close()
+		case !errors.Is(err, rdma.ErrPeerLost):
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return errors.New("it is offered for ever")
 }
 
 // A provider that is not there is an error that says so.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,9 +87,11 @@ func makePlace(t testing.TB, rough bool) *place {
 	case "wire":
 		p.link, p.peer = "v0", "v1"
 	case "namespaces":
-		i := places.Add(1)
-		p.ns, p.link = fmt.Sprintf("dbnet%d-%d", os.Getpid(), i), fmt.Sprintf("db%d-%d", os.Getpid()%10000, i)
-		p.here, p.ip = fmt.Sprintf("10.88.%d.1", i), fmt.Sprintf("10.88.%d.2", i)
+		sweep.Do(sweepOut)
+		pid, i := os.Getpid(), places.Add(1)
+		p.ns, p.link = fmt.Sprintf("dbnet%d-%d", pid, i), fmt.Sprintf("db%d-%d", pid%10000, i)
+		subnet := fmt.Sprintf("10.%d.%d", 80+pid%160, i%256) // two runs at a time have their own
+		p.here, p.ip = subnet+".1", subnet+".2"
 		if out, err := exec.Command("ip", "netns", "add", p.ns).CombinedOutput(); err != nil {
 			t.Skipf("test-net: skipped: no network namespaces here: %s", out)
 		}
@@ -106,6 +109,19 @@ func makePlace(t testing.TB, rough bool) *place {
 		ip(t, "-n", p.ns, "link", "set", "lo", "up")
 	}
 	return p
+}
+
+var sweep sync.Once
+
+// sweepOut removes namespaces of runs that were killed: their addresses may be ours.
+func sweepOut() {
+	all, _ := filepath.Glob("/var/run/netns/dbnet*")
+	for _, name := range all {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), "dbnet"), "-")
+		if _, err := os.Stat("/proc/" + pid); os.IsNotExist(err) {
+			exec.Command("ip", "netns", "del", filepath.Base(name)).Run()
+		}
+	}
 }
 
 func ip(t testing.TB, args ...string) {
@@ -164,6 +180,7 @@ func (p *place) start(t testing.TB, env []string, args ...string) *child {
 		t.Fatal(err)
 	}
 	c.cmd.Stdout, c.cmd.Stderr = w, w
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // should we be killed
 	if c.in, err = c.cmd.StdinPipe(); err == nil {
 		err = c.cmd.Start()
 	}
