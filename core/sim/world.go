@@ -88,11 +88,13 @@ type Result struct {
 
 // Run drives s over all arrivals until every request has ended. It panics when s breaks a rule of
 // the World: runs two batches on a GPU at once, an unknown or ended request, a batch too large.
+// Each Run begins at time zero with idle GPUs and needs a new Server.
 func (w *World) Run(s Server) *Result {
 	w.Result = Result{Total: make([]int, len(w.Models)), Bad: make([]int, len(w.Models))}
 	w.free = make([]Time, w.GPUs)
 	w.open = make([]bool, len(w.Arrivals))
 	w.left = len(w.Arrivals)
+	w.events, w.now = w.events[:0], 0
 	next := 0
 	for w.left > 0 && !w.Result.Aborted {
 		at := sched.Never
