@@ -61,6 +61,7 @@ func TestRequestsMoveFromAGPUThatFails(t *testing.T) {
 		"lost": {true, false}, "sticky": {true, false}, "hang": {true, false}, "slow": {true, true}, "fail": {false, true},
 	} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel() // they mostly wait
 			dir := writeRepository(t)
 			s := startScheduler(t, "127.0.0.1:0")
 			defer s.stop(t)
