@@ -49,6 +49,9 @@ func runLoad(ctx context.Context, args []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if c.LogLevel == deploy.Default().LogLevel {
+		c.LogLevel = "warn" // the report is what matters
+	}
 	p, err := newParts(c, os.Stderr)
 	if err != nil {
 		return err

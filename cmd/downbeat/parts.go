@@ -214,7 +214,8 @@ func (p *parts) openClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := frontend.Options{Scheduler: p.config.Scheduler, Token: p.token, TLS: data.TLS, Data: data, Logger: p.log}
+	host, _ := os.Hostname()
+	o := frontend.Options{Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Scheduler: p.config.Scheduler, Token: p.token, TLS: data.TLS, Data: data, Logger: p.log}
 	if p.server != nil {
 		o.Link = func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 			return p.server.Frontend(h, ev)
