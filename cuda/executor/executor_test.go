@@ -314,3 +314,43 @@ func TestRefusals(t *testing.T) {
 		t.Error("no inputs were taken")
 	}
 }
+
+// In half precision an early output is complete, as float32, when its layer is: the cast belongs to the layer.
+func TestEarlyExitInHalfPrecision(t *testing.T) {
+	for _, precision := range []layers.Precision{layers.FP16, layers.BF16} {
+		r := open(t, 1<<20, false)
+		m, err := r.r.Load(adder("a", 6, 1), executor.Options{BatchMax: 2, Precision: precision})
+		must(t, err)
+		var s cuda.Submission
+		r.feed(&s, 5)
+		r.wait(&s)
+		p, err := m.Plan(2)
+		must(t, err)
+		last := p.Outputs[0].Layer
+		ran, err := m.Run(context.Background(), r.st, 2, r.in, r.out, func(i int, _ *layers.Layer, _ time.Duration) executor.Action {
+			if i == last {
+				return executor.Stop
+			}
+			return executor.Continue
+		})
+		must(t, err)
+		if ran != last+1 || ran >= len(p.Layers) {
+			t.Errorf("%v: ran %d layers of %d, the early output needs %d", precision, ran, len(p.Layers), last+1)
+		}
+		if e, y := r.got(0, 63), r.got(1, 63); e != 5+sum(2, 1) || !math.IsNaN(float64(y)) {
+			t.Errorf("%v: early %v, last %v", precision, e, y)
+		}
+		choices, err := m.Choices(2)
+		must(t, err)
+		if len(choices) < len(p.Layers) || choices[0].Kernel != "cast" {
+			t.Errorf("%v: choices %+v", precision, choices)
+		}
+		must(t, m.Close())
+		r.close()
+	}
+	r := open(t, 1<<20, false)
+	defer r.close()
+	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{BatchMax: 1, Precision: 9}); err == nil || !strings.Contains(err.Error(), "precision 9") {
+		t.Errorf("precision 9: %v", err)
+	}
+}

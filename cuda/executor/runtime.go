@@ -122,6 +122,9 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	if o.BatchMax < 1 || o.BatchMax > layers.BatchMax {
 		return nil, fmt.Errorf("load %q: batch max %d: must be 1 to %d", g.Name, o.BatchMax, layers.BatchMax)
 	}
+	if o.Precision > layers.BF16 {
+		return nil, fmt.Errorf("load %q: %v: want fp32, fp16 or bf16", g.Name, o.Precision)
+	}
 	if err := r.kernels.Require(o.Precision.Real()); err != nil {
 		return nil, fmt.Errorf("load %q in %v: %w", g.Name, o.Precision, err)
 	}
