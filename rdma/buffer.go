@@ -126,6 +126,13 @@ func (b *Buffer) Free() {
 	b.reuse()
 }
 
+// freeAnswered is Free for an owner that knows that nobody reads over verbs any more.
+func (b *Buffer) freeAnswered() {
+	b.retract()
+	b.until.Store(0)
+	b.Free()
+}
+
 // unpin ends a read that pool.find began.
 func (b *Buffer) unpin() {
 	if b.readers.Add(-1) == freeing {

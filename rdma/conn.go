@@ -30,21 +30,26 @@ type conn struct {
 	pending atomic.Int32 // len of ops
 	direct  atomic.Pointer[directReader]
 
-	mu      sync.Mutex // protects what follows
-	err     error      // why it failed
-	out     output
-	number  uint64 // of the next message
-	writing bool   // somebody is in a write call without mu
-	corked  bool   // the reader is taking in frames and will flush after them
-	armed   bool   // the loop waits for the socket to take more
-	dropped bool   // the reader has let go of it
-	closed  bool
-	wrote   time.Duration // last progress of writing
-	ops     []*op         // reads under way, oldest first
-	opsHead int
-	opsSeen uint64
-	opsFree []*op
-	reads   int // entries of ops
+	mu          sync.Mutex // protects what follows
+	err         error      // why it failed
+	out         output
+	number      uint64          // of the next message
+	staged      []stagedMessage // announced and not taken, in the order of their numbers
+	sentBytes   uint64          // of messages, without announced ones
+	stagedBytes int
+	offer       [readBytes]byte // body of an announcement
+	parts       [1][]byte       // offer
+	writing     bool            // somebody is in a write call without mu
+	corked      bool            // the reader is taking in frames and will flush after them
+	armed       bool            // the loop waits for the socket to take more
+	dropped     bool            // the reader has let go of it
+	closed      bool
+	wrote       time.Duration // last progress of writing
+	ops         []*op         // reads under way, oldest first
+	opsHead     int
+	opsSeen     uint64
+	opsFree     []*op
+	reads       int // entries of ops
 
 	in    input        // owned by the reader
 	heard atomic.Int64 // last bytes from the peer, node time
@@ -67,6 +72,8 @@ type directReader interface {
 	// read serves the chain and calls done, or returns false and leaves it to the byte stream.
 	read(chain []Read, done func(error)) bool
 	name() string
+	// tick is called by the loop every tickEvery. What has not moved for limit is given up.
+	tick(now, limit time.Duration)
 	close(err error)
 }
 
@@ -198,6 +205,7 @@ func (c *conn) drop(err error) {
 	err = c.err
 	c.dropped = true
 	d := c.direct.Swap(nil)
+	c.unstage()
 	ops := c.ops[c.opsHead:]
 	c.ops, c.opsHead, c.reads = nil, 0, 0
 	c.pending.Store(0)
@@ -212,6 +220,7 @@ func (c *conn) drop(err error) {
 	for _, o := range ops {
 		c.peer.finish(o.start, o.chain, err, o.done)
 	}
+	c.in.release()
 	c.peer.lose(err)
 }
 
@@ -343,6 +352,9 @@ func (c *conn) tick(now time.Duration) {
 	}
 	stuck := c.stalled(now, limit)
 	c.mu.Unlock()
+	if d := c.direct.Load(); d != nil {
+		(*d).tick(now, limit/2)
+	}
 	if stuck || waiting != 0 && now-max(waiting, heard) > limit {
 		c.cut(fmt.Errorf("%w: no progress for %v", ErrPeerLost, limit))
 		return

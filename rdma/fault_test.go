@@ -432,11 +432,13 @@ func FuzzFrames(f *testing.F) {
 	f.Add(append(frame{body: 5, kind: frameData, count: 1, id: 1}.append(nil), 0, 1, 2, 3, 4))
 	f.Add(verbsFrame{op: verbsOffer, why: "x"}.append(nil))
 	f.Add(grantedBody{index: 1, stride: headBytes + 1024, slots: 1}.append(nil, 5))
+	f.Add(appendRemote(frame{body: readBytes, kind: frameMessage, id: announced}.append(nil), Remote{1, 0, 100}))
 	n, err := Open(Config{PoolBytes: 8 << 20})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { n.Close() })
+	n.announce.Store(true)
 	b, _ := n.Alloc(1000)
 	b.Offer()
 	f.Cleanup(b.Free)
@@ -459,6 +461,12 @@ func FuzzFrames(f *testing.F) {
 			c.mu.Lock()
 			c.out.discard()
 			c.mu.Unlock()
+			for _, f := range c.in.fetches {
+				if f.buffer != nil {
+					f.buffer.Free()
+				}
+			}
+			c.in.release()
 		}
 	})
 }

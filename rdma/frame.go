@@ -28,6 +28,7 @@ const (
 	frameSegment                 // empty; id is a live key: asks for direct access to its segment
 	frameGranted                 // grantedBody; over a Unix socket a descriptor travels beside it
 	frameVerbs                   // verbsFrame
+	frameTaken                   // empty; id is the number of an announced message
 	frameKindsEnd
 )
 

@@ -14,16 +14,19 @@ import (
 // input is the reading side's state: bytes are taken in by feed, or land where want says and are
 // accounted by got. It belongs to the conn's reader.
 type input struct {
-	rest      []byte            // a frame that has not come in whole: at most header and small body
-	msg       []byte            // a long message being collected
-	left      int               // bytes of it that are still to come
-	number    uint64            // of msg
-	next      uint64            // number of the message to hand on next
-	held      map[uint64][]byte // came early, by another way than those before
-	heldBytes int
-	op        *op // the chain being filled
-	fill      [][]byte
-	err       *ChainError
+	rest       []byte                 // a frame that has not come in whole: at most header and small body
+	msg        []byte                 // a long message being collected
+	left       int                    // bytes of it that are still to come
+	number     uint64                 // of msg
+	next       uint64                 // number of the message to hand on next
+	held       map[uint64]heldMessage // came early, by another way than those before
+	heldBytes  int
+	fetches    []*fetch // announced messages on their way here
+	fetchFree  []*fetch
+	fetchBytes int
+	op         *op // the chain being filled
+	fill       [][]byte
+	err        *ChainError
 
 	iov   [iovMax]unix.Iovec
 	hdr   unix.Msghdr
@@ -125,37 +128,79 @@ func (c *conn) takeMessage(f frame, b []byte, used int) (int, error) {
 	return used + n, c.got(n)
 }
 
+// heldMessage is a message that is here. One that was fetched has memory of its own, in buffer if
+// that is not nil.
+type heldMessage struct {
+	number  uint64
+	bytes   []byte
+	fetched bool
+	buffer  *Buffer
+}
+
+func (m heldMessage) free() {
+	if m.buffer != nil {
+		m.buffer.Free()
+	}
+}
+
+// release gives back the messages that nobody will get any more.
+func (in *input) release() {
+	for _, m := range in.held {
+		m.free()
+	}
+	in.held, in.heldBytes = nil, 0
+}
+
 // deliver hands messages on in the order of their numbers. A message that comes early is kept: over
 // verbs, long ones take another way than short ones. One that comes again is dropped.
 func (c *conn) deliver(number uint64, msg []byte) error {
+	if number&announced != 0 {
+		return c.fetch(number&^announced, msg)
+	}
+	return c.inTurn(heldMessage{number: number, bytes: msg})
+}
+
+// inTurn hands on a message that is here, or keeps it until those before it are.
+func (c *conn) inTurn(m heldMessage) error {
 	in := &c.in
-	if number > in.next {
-		if c.peer.node.verbs == nil || in.heldBytes+len(msg) > queueMax || len(in.held) > opsMax {
-			return fmt.Errorf("%w: message %d, expected %d", ErrProtocol, number, in.next)
+	if m.number > in.next {
+		if !c.peer.node.announce.Load() || in.heldBytes+len(m.bytes) > heldMax || len(in.held) > announcedMax {
+			m.free()
+			return fmt.Errorf("%w: message %d, expected %d", ErrProtocol, m.number, in.next)
 		}
 		if in.held == nil {
-			in.held = map[uint64][]byte{}
+			in.held = map[uint64]heldMessage{}
 		}
-		if _, twice := in.held[number]; !twice {
-			in.held[number] = bytes.Clone(msg)
-			in.heldBytes += len(msg)
+		if _, twice := in.held[m.number]; twice {
+			m.free()
+			return nil
 		}
+		if !m.fetched {
+			m.bytes = bytes.Clone(m.bytes)
+		}
+		in.held[m.number] = m
+		in.heldBytes += len(m.bytes)
 		return nil
 	}
-	if number < in.next {
+	if m.number < in.next {
+		m.free()
 		return nil
 	}
 	c.called()
 	for {
 		in.next++
-		c.peer.receive(msg)
+		c.peer.receive(m.bytes)
+		m.free()
+		if m.fetched {
+			c.control(frame{kind: frameTaken, id: m.number})
+		}
 		early, ok := in.held[in.next]
 		if !ok {
 			return nil
 		}
 		delete(in.held, in.next)
-		in.heldBytes -= len(early)
-		msg = early
+		in.heldBytes -= len(early.bytes)
+		m = early
 	}
 }
 
@@ -194,6 +239,8 @@ func (c *conn) dispatch(f frame, body []byte) error {
 		return c.granted(body)
 	case frameVerbs:
 		return c.setUp(body)
+	case frameTaken:
+		return c.taken(f.id)
 	default:
 		return fmt.Errorf("%w: frame kind %d not expected here", ErrProtocol, f.kind)
 	}

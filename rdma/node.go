@@ -45,21 +45,22 @@ type Config struct {
 // Node is one end of the data plane: a pool of registered memory and the peers that it knows.
 // All its methods may be called from any goroutine.
 type Node struct {
-	cfg     Config
-	id      nodeID
-	addr    string
-	began   time.Time
-	pool    *pool
-	loops   []*loop
-	next    atomic.Uint32 // loop for the next peer
-	turn    atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
-	tcp     net.Listener
-	unix    net.Listener // nil without shm
-	verbs   *verbsDevice // nil without; set by Open
-	noVerbs error        // why
-	wait    sync.WaitGroup
-	ctx     context.Context // ends with Close
-	end     context.CancelFunc
+	cfg      Config
+	id       nodeID
+	addr     string
+	began    time.Time
+	pool     *pool
+	loops    []*loop
+	next     atomic.Uint32 // loop for the next peer
+	turn     atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
+	tcp      net.Listener
+	unix     net.Listener // nil without shm
+	verbs    *verbsDevice // nil without; set by Open
+	noVerbs  error        // why
+	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
+	wait     sync.WaitGroup
+	ctx      context.Context // ends with Close
+	end      context.CancelFunc
 
 	greeting atomic.Int32 // handshakes under way on the accepting side
 
@@ -92,7 +93,7 @@ func Open(c Config) (*Node, error) {
 	var seed [32]byte
 	rand.Read(seed[:])
 	n := &Node{cfg: c, began: time.Now(), peers: map[*Peer]struct{}{}, dials: map[string]*dial{}}
-	n.pool = newPool(c.PoolBytes, seed, n.now)
+	n.pool = newPool(c.PoolBytes, seed, n.now, c.Logger)
 	rand.Read(n.id[:])
 	n.ctx, n.end = context.WithCancel(context.Background())
 	if err := n.listen(); err != nil {
@@ -134,7 +135,7 @@ func (n *Node) Addr() string { return n.addr }
 
 // Alloc returns a buffer of size bytes from a size-classed pool, or ErrNoMemory, or ErrTooLarge
 // over BufferMax. Its content is undefined. It allocates nothing after warm-up.
-func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.alloc(size) }
+func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.alloc(size, true) }
 
 // Connect returns the peer at addr, over the best provider that both ends have. Peers are cached:
 // while one lives, Connect to the same address returns it at once; calls that meet share one dial.
@@ -220,6 +221,7 @@ func (n *Node) startVerbs() error {
 	}
 	n.verbs, n.noVerbs = openVerbs(n)
 	if n.noVerbs == nil {
+		n.announce.Store(true)
 		return nil
 	}
 	n.verbs = nil

@@ -188,16 +188,35 @@ func (o *output) write(fd, runs int, file *segment) (int, unix.Errno) {
 // send queues or writes one frame made of a header and parts. When nobody is writing, the caller
 // writes straight from the parts; otherwise they are copied, and leave with the writer's next call.
 func (c *conn) send(f frame, parts ...[]byte) error {
+	var staged *Buffer
+	if f.body > messageDirect && c.announces() {
+		staged = c.stage(parts, int(f.body))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
+		if staged != nil {
+			staged.Free()
+		}
 		return c.err
+	}
+	if f.kind == frameMessage {
+		if err := c.crowdedLocked(int(f.body)); err != nil {
+			if staged != nil {
+				staged.Free()
+			}
+			return err
+		}
+	}
+	if staged != nil {
+		return c.announceLocked(staged)
 	}
 	size := headerBytes + int(f.body)
 	if f.kind == frameMessage {
 		f.id = c.number
 		if c.sendDirect(f.id, parts, int(f.body)) {
 			c.number++
+			c.sentBytes += uint64(f.body)
 			return nil
 		}
 	}
@@ -205,6 +224,7 @@ func (c *conn) send(f frame, parts ...[]byte) error {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, c.out.bytes, queueMax)
 	}
 	c.number++
+	c.sentBytes += uint64(f.body)
 	if c.writing || c.corked || c.tls != nil || c.out.waiting() > 0 || len(parts)+1 > iovMax || size <= copyMax {
 		f.append(c.out.reserve(headerBytes)[:0])
 		for _, p := range parts {

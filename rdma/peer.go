@@ -89,8 +89,9 @@ func (p *Peer) finish(start time.Duration, chain []Read, err error, done func(er
 }
 
 // Send sends one message made of the parts; they may be reused when it returns. Messages of one
-// peer arrive in order. It does not wait: what the peer has not taken is queued, and over 128 MiB
-// of that the call fails with ErrNoMemory. ErrTooLarge over MessageMax.
+// peer arrive in order. It does not wait: what the peer has not taken is queued (over verbs, long ones
+// in buffers of this node), and over 128 MiB of that the call fails with ErrNoMemory. ErrTooLarge over
+// MessageMax.
 func (p *Peer) Send(parts ...[]byte) error {
 	size := 0
 	for _, b := range parts {

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"log/slog"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -20,9 +21,10 @@ const (
 // pool owns a node's registered memory: segments of one size class each, and their free buffers.
 type pool struct {
 	bound int64
-	pin   func(*segment) error // registers a new segment with verbs; nil without
+	pin   func(*segment) error // registers a new segment with verbs, or reports why not; nil without
 	unpin func(*segment)       // undoes it
 	now   func() time.Duration // the node's clock
+	log   *slog.Logger
 	segs  atomic.Pointer[[]*segment]
 
 	mu      sync.Mutex // protects all below and the growing of segs
@@ -37,8 +39,8 @@ type pool struct {
 	inLimbo                 atomic.Int64 // buffers
 }
 
-func newPool(bound int64, seed [32]byte, now func() time.Duration) *pool {
-	p := &pool{bound: bound, rng: rand.NewChaCha8(seed), now: now}
+func newPool(bound int64, seed [32]byte, now func() time.Duration, log *slog.Logger) *pool {
+	p := &pool{bound: bound, rng: rand.NewChaCha8(seed), now: now, log: log}
 	p.segs.Store(&[]*segment{})
 	return p
 }
@@ -54,7 +56,9 @@ func classOf(size int) (class, stride int) {
 	return (k-10)*4 + q + 1, 1<<k + (q+1)*quarter
 }
 
-func (p *pool) alloc(size int) (*Buffer, error) {
+// alloc takes a buffer. Where memory is short and one is about to leave quarantine, it waits for that
+// one if it may.
+func (p *pool) alloc(size int, mayWait bool) (*Buffer, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes; allowed are 1 to %d", ErrInvalid, size, BufferMax)
 	}
@@ -68,7 +72,7 @@ func (p *pool) alloc(size int) (*Buffer, error) {
 		if err == nil {
 			break
 		}
-		if len(p.limbo[class]) == 0 {
+		if len(p.limbo[class]) == 0 || !mayWait {
 			p.mu.Unlock()
 			return nil, err
 		}
@@ -128,9 +132,8 @@ func (p *pool) grow(class, stride int) error {
 		return fmt.Errorf("%w: %w", ErrNoMemory, err)
 	}
 	if p.pin != nil {
-		if err := p.pin(s); err != nil {
-			s.unmap()
-			return fmt.Errorf("%w: register %d bytes: %w", ErrNoMemory, slots*stride, err)
+		if err := p.pin(s); err != nil { // usable all the same: its bytes travel over tcp
+			p.log.Warn("memory not registered: reads of it and into it go over tcp", "err", err)
 		}
 	}
 	grown := slices.Clone(segs)

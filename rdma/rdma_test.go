@@ -9,15 +9,29 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"log/slog"
 	"math/big"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets this binary be a peer that is to be killed.
+func TestMain(m *testing.M) {
+	if provider := os.Getenv(ownerEnv); provider != "" {
+		if err := beOwner(provider); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // carriers are the ways to connect two nodes that must all pass the contract.
 func carriers(t testing.TB) map[string]Config {
@@ -136,3 +150,6 @@ func selfSigned(t testing.TB) *tls.Config {
 	roots.AddCert(cert)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
 }
+
+// textLogger logs to w; its writes come one after another.
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }

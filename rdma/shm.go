@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,8 @@ func (c *conn) shm() (*shmReader, bool) {
 }
 
 func (s *shmReader) name() string { return "shm" }
+
+func (s *shmReader) tick(now, limit time.Duration) {} // a copy ends by itself
 
 // reachShm connects over the peer's Unix socket.
 func (n *Node) reachShm(addr string, id nodeID, known bool) (*Peer, error) {

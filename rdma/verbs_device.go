@@ -82,12 +82,22 @@ func check(rc C.int, op string) error {
 	if rc == 0 {
 		return nil
 	}
-	if unix.Errno(rc) == unix.ENOMEM && op == "register memory" {
-		var lim unix.Rlimit
-		unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim)
-		return fmt.Errorf("%w (RLIMIT_MEMLOCK is %d bytes; see ulimit -l)", &verbsError{op, unix.Errno(rc)}, lim.Cur)
-	}
 	return &verbsError{op, unix.Errno(rc)}
+}
+
+// checkMemory is check for a call that locks need bytes of memory: it names the limit in its way.
+func checkMemory(rc C.int, op string, need int) error {
+	err := check(rc, op)
+	if unix.Errno(rc) != unix.ENOMEM {
+		return err
+	}
+	var lim unix.Rlimit
+	unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim)
+	if lim.Cur == unix.RLIM_INFINITY {
+		return err
+	}
+	return fmt.Errorf("%w: %d bytes more must be locked in memory, and RLIMIT_MEMLOCK allows %d in all; "+
+		"raise it (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock of docker) or grant CAP_IPC_LOCK", err, need, lim.Cur)
 }
 
 func loadVerbs() error {
@@ -223,7 +233,8 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 	d.regions.Store(&[]verbsRegion{})
 	name := C.CString(place.device)
 	defer C.free(unsafe.Pointer(name))
-	if err := check(C.db_open(name, C.int(place.port), C.int(place.gid), &d.handle, &d.info), "open device "+place.device); err != nil {
+	rc := C.db_open(name, C.int(place.port), C.int(place.gid), &d.handle, &d.info)
+	if err := checkMemory(rc, "open device "+place.device, C.DB_RECV_BYTES*C.DB_RECV_COUNT); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
 	}
 	n.pool.pin, n.pool.unpin = d.register, d.forget
@@ -234,7 +245,8 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 func (d *verbsDevice) register(s *segment) error {
 	r := verbsRegion{base: uintptr(unsafe.Pointer(&s.mem[0])), size: uintptr(len(s.mem))}
 	var lkey, rkey C.uint32_t
-	if err := check(C.db_register(d.handle, C.uint64_t(r.base), C.uint64_t(r.size), &r.mr, &lkey, &rkey), "register memory"); err != nil {
+	rc := C.db_register(d.handle, C.uint64_t(r.base), C.uint64_t(r.size), &r.mr, &lkey, &rkey)
+	if err := checkMemory(rc, "register memory", len(s.mem)); err != nil {
 		return err
 	}
 	r.lkey, r.rkey = uint32(lkey), uint32(rkey)

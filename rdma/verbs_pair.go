@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -37,9 +38,10 @@ type verbsPair struct {
 	spare    []*verbsChain
 	free     int // work requests that the send queue takes
 	wrs      []C.db_wr
-	one      C.db_wr // of sendDirect
-	draining bool    // fail has begun
-	scratch  []byte  // entries land here; a ring, registered with its own key
+	one      C.db_wr       // of sendDirect
+	draining bool          // fail has begun
+	progress time.Duration // node time of the last completion, or of a post after none was due
+	scratch  []byte        // entries land here; a ring, registered with its own key
 	lkey     uint32
 	next     int         // entry of scratch to use next
 	rechecks uint64      // chains whose entries were read once more
@@ -69,7 +71,8 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
 	var made C.db_pair_info
 	bytes := depth * entryBytes
-	if err := check(C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), C.uint32_t(bytes), &made), "create queue pair"); err != nil {
+	rc := C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), C.uint32_t(bytes), &made)
+	if err := checkMemory(rc, "create queue pair", bytes+C.DB_SEND_COUNT*C.DB_RECV_BYTES); err != nil {
 		return nil, err
 	}
 	p.qp, p.lkey = made.qp, uint32(made.scratch_lkey)
@@ -114,6 +117,23 @@ func (p *verbsPair) connect(e verbsEnd) error {
 
 func (p *verbsPair) name() string { return "verbs" }
 
+// moved notes that something is posted where nothing was, or completed. p.mu is held.
+func (p *verbsPair) moved() { p.progress = time.Duration(p.conn.peer.node.turn.Load()) }
+
+// idle tells whether nothing is under way. p.mu is held.
+func (p *verbsPair) idle() bool { return len(p.sends)+len(p.posted)+p.binds == 0 }
+
+// tick gives up a pair on which nothing completes any more: cards have been seen to fall silent
+// instead of reporting a peer that is gone.
+func (p *verbsPair) tick(now, limit time.Duration) {
+	p.mu.Lock()
+	silent := !p.gone && p.ready && !p.idle() && now-p.progress > limit
+	p.mu.Unlock()
+	if silent {
+		p.fail(fmt.Sprintf("nothing completed for %v", limit), true)
+	}
+}
+
 // completed is called by the loop for a signaled work request of this pair.
 func (p *verbsPair) completed(id, status uint32) {
 	if status != 0 {
@@ -125,11 +145,14 @@ func (p *verbsPair) completed(id, status uint32) {
 		}
 		return
 	}
+	p.mu.Lock()
+	p.moved()
+	p.mu.Unlock()
 	switch {
 	case id&windowEvent != 0:
 		p.bound(int(id &^ windowEvent))
 	case id&sendEvent != 0:
-		p.took()
+		p.took(id &^ sendEvent)
 	default:
 		p.readDone()
 	}
@@ -143,7 +166,7 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 		return nil, nil, false
 	}
 	for i := range p.sends {
-		unsent = append(unsent, slices.Clone(p.buffer(p.sent - len(p.sends) + i)[:p.sends[i].bytes]))
+		unsent = append(unsent, slices.Clone(p.buffer(p.sends[i].turn)[:p.sends[i].bytes]))
 	}
 	p.dev.outstanding.Add(-int64(len(p.sends)))
 	p.sends = nil
@@ -228,6 +251,9 @@ func (d *verbsDevice) grant(c *conn, s *segment, key uint64) error {
 	}
 	w.rkey = uint32(rkey)
 	p.windows[s.index] = w
+	if p.idle() {
+		p.moved()
+	}
 	p.binds++
 	d.outstanding.Add(1)
 	return nil

@@ -190,7 +190,13 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 			}
 			for end := time.Now().Add(20 * time.Second); next.Load() < n; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
-					t.Fatalf("%d of %d messages came", next.Load(), n)
+					rc := onlyPeer(owner.pool, t).conn
+					var sends int
+					if q, ok := p.conn.verbs(); ok {
+						sends = len(q.sends)
+					}
+					t.Fatalf("%d of %d messages came; here next %d, held %d, fetches %d, over %s; there number %d, staged %d, sends %d, queued %d, over %s, err %v", next.Load(), n,
+						rc.in.next, len(rc.in.held), len(rc.in.fetches), rc.peer.Provider(), p.conn.number, len(p.conn.staged), sends, p.conn.out.bytes, p.Provider(), p.conn.err)
 				}
 			}
 		})

@@ -122,6 +122,9 @@ func (p *verbsPair) pump(now time.Duration) (ended []*verbsChain, err error) {
 		}
 		v.posted = now
 		p.layOut(v)
+		if p.idle() {
+			p.moved()
+		}
 		p.posted = append(p.posted, v)
 		p.free -= v.need
 		p.dev.outstanding.Add(1)

@@ -13,13 +13,18 @@ import (
 )
 
 // Messages up to verbsMessageMax go as one SEND: their number in the peer's order, then the bytes.
-// Longer ones, and those that find no free send buffer, go over the byte stream with their number,
-// and the receiver puts all in order (conn.deliver). What was not taken when a pair breaks is sent
+// Longer ones are announced (announce.go). Those that find no free send buffer go over the byte stream
+// with their number, and the receiver puts all in order (conn.deliver). What was not taken when a pair breaks is sent
 // again over the byte stream; what had arrived after all is dropped there by its number.
 const verbsMessageMax = C.DB_RECV_BYTES - 8
 
+var _ [0]struct{} = [verbsMessageMax - messageDirect]struct{}{}
+
 // verbsSend is a message under way.
-type verbsSend struct{ bytes int }
+type verbsSend struct {
+	turn  int // the value of sent at its time
+	bytes int
+}
 
 // buffer is the i-th send buffer ever used; they are used in turn.
 func (p *verbsPair) buffer(i int) []byte {
@@ -47,20 +52,29 @@ func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
 	}
 	wr := &p.one
 	*wr = C.db_wr{op: C.DB_SEND, flags: C.DB_SIGNALED, bytes: C.uint32_t(n), lkey: C.uint32_t(p.lkey),
-		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent)}
+		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent) | C.uint64_t(p.sent%turns)}
 	if C.db_post(C.uintptr_t(uintptr(p.qp)), wr, 1) != 0 {
-		return false // the pair is breaking; its completions will say so
+		// The card may have it all the same: so its buffer is not used again. If it arrives twice, the
+		// second is dropped by its number.
+		p.sent++
+		p.doom("message not posted")
+		return false
 	}
+	if p.idle() {
+		p.moved()
+	}
+	p.sends = append(p.sends, verbsSend{p.sent, n})
 	p.sent++
-	p.sends = append(p.sends, verbsSend{n})
 	p.dev.outstanding.Add(1)
 	return true
 }
 
-// took ends the oldest message.
-func (p *verbsPair) took() {
+const turns = 1 << 29 // a message's turn in its completion's id
+
+// took ends the oldest message, if that is what was completed.
+func (p *verbsPair) took(turn uint32) {
 	p.mu.Lock()
-	if !p.gone && len(p.sends) > 0 {
+	if !p.gone && len(p.sends) > 0 && uint32(p.sends[0].turn%turns) == turn {
 		p.sends = p.sends[:copy(p.sends, p.sends[1:])]
 		p.dev.outstanding.Add(-1)
 	}
