@@ -262,7 +262,7 @@ func (b *Backend) Drain(ctx context.Context) error {
 
 // Close ends the goroutines, closes the executors and frees the slots. The link must be closed
 // before: no event may come any more. What was accepted is finished first; a GPU that hangs keeps
-// Close waiting.
+// Close waiting until its executor gives it up.
 func (b *Backend) Close() error {
 	var errs []error
 	b.closing.Do(func() {

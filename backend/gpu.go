@@ -327,6 +327,10 @@ func (g *gpu) execute(o *order) (answered bool) {
 	err := g.executor.Execute(device.Batch{Model: o.model, Slot: o.run, Rows: o.rows})
 	ended := b.now()
 	g.counts.busy.Add(int64(ended - o.began))
+	lost := errors.Is(err, device.ErrLost)
+	if lost && !g.lost.Swap(true) { // before the watchdog's verdict goes: nothing may be sent here in between
+		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
+	}
 	if answered = g.unwatch(); !answered {
 		o.ended = ended
 	}
@@ -338,11 +342,8 @@ func (g *gpu) execute(o *order) (answered bool) {
 	}
 	b.log.Error("batch failed", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "err", err)
 	reason := sched.ExecutionFailed
-	if errors.Is(err, device.ErrLost) {
+	if lost {
 		reason = sched.BackendLost
-		if !g.lost.Swap(true) {
-			b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
-		}
 	}
 	if !answered {
 		o.fail(reason)

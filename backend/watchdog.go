@@ -34,7 +34,9 @@ func (g *gpu) unwatch() (taken bool) {
 	g.mu.Unlock()
 	if taken {
 		g.hung.Store(false)
-		g.backend.log.Warn("GPU answers again", "gpu", g.name)
+		if !g.lost.Load() {
+			g.backend.log.Warn("GPU answers again", "gpu", g.name)
+		}
 	}
 	return taken
 }
