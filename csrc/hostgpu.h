@@ -11,6 +11,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __shared__ static // blocks run one after the other, so static memory is a block's
 

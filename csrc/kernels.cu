@@ -394,75 +394,112 @@ KERNEL(layernorm)(layernorm_params p) {
 	}
 }
 
-// attention: a block takes ATTEND queries of a head and walks over the keys, ATTEND at a time, with the
-// softmax of what it has seen (its largest score and its sum), as in FlashAttention (Dao et al. 2022, algorithm 1):
-// scores never reach device memory. Eight neighbouring threads share a query.
-KERNEL(attention)(attention_params p) {
-	__shared__ float sq[ATTEND][ATTEND_SIZE + 1], skv[ATTEND][ATTEND_SIZE + 1], ss[ATTEND][ATTEND + 1];
-	const int t = threadIdx.x, ty = t / 8, tx = t % 8, tiles = (p.rows + ATTEND - 1) / ATTEND;
+// attention: a block takes 32·EACH queries of a head and walks over the keys, ATTEND at a time, with the softmax of
+// what it has seen (its largest score and its sum), as in FlashAttention (Dao et al. 2022, algorithm 1): scores never
+// reach device memory. Eight neighbouring threads share a query, each thread has EACH of them, and shared memory is read
+// four numbers at a time: rows are PITCH apart, so that eight rows lie in eight different places of the banks.
+struct alignas(16) quad { float v[4]; };
+
+template <int SIZE, int PITCH> __device__ static void fetch(float *to, const real *from, int64_t pitch, int rows, int left, int size, float scale) {
+	for (int i = threadIdx.x; i < rows * SIZE; i += THREADS) {
+		const int r = i / SIZE, c = i % SIZE;
+		to[r * PITCH + c] = r < left && c < size ? up(from[r * pitch + c]) * scale : 0;
+	}
+}
+
+template <int SIZE, int EACH> __device__ static void attend(const attention_params &p, float *room) {
+	const int ROWS = 32 * EACH, PITCH = SIZE + 4, WEIGHTS = ATTEND + 4;
+	float *sq = room, *skv = sq + ROWS * PITCH, *ss = skv + ATTEND * PITCH;
+	const int t = threadIdx.x, ty = t / 8, tx = t % 8, tiles = (p.rows + ROWS - 1) / ROWS;
 	for (int64_t block = blockIdx.x; block < (int64_t)p.batch * p.heads * tiles; block += gridDim.x) {
-		const int row0 = block % tiles * ATTEND, head = block / tiles % p.heads, image = block / tiles / p.heads, row = row0 + ty;
-		const real *q = (const real *)p.q + image * p.q_batch + (int64_t)head * p.q_head;
+		const int row0 = block % tiles * ROWS, head = block / tiles % p.heads, image = block / tiles / p.heads;
 		const real *k = (const real *)p.k + image * p.k_batch + (int64_t)head * p.k_head;
 		const real *v = (const real *)p.v + image * p.v_batch + (int64_t)head * p.v_head;
 		const real *mask = p.mask ? (const real *)p.mask + image * p.mask_batch + (int64_t)head * p.mask_head : 0;
-		float acc[ATTEND_SIZE / 8] = {}, top = -INFINITY, sum = 0;
-		for (int i = t; i < ATTEND * p.size; i += THREADS) {
-			const int r = i / p.size, c = i % p.size;
-			sq[r][c] = row0 + r < p.rows ? up(q[(int64_t)(row0 + r) * p.q_row + c]) * p.scale : 0;
-		}
+		float acc[EACH][SIZE / 8] = {}, top[EACH], sum[EACH] = {}, scale[EACH];
+		for (int e = 0; e < EACH; e++) top[e] = -INFINITY;
+		fetch<SIZE, PITCH>(sq, (const real *)p.q + image * p.q_batch + (int64_t)head * p.q_head + (int64_t)row0 * p.q_row, p.q_row, ROWS, p.rows - row0, p.size, p.scale);
 		for (int col0 = 0; col0 < p.cols; col0 += ATTEND) {
-			for (int i = t; i < ATTEND * p.size; i += THREADS) {
-				const int r = i / p.size, c = i % p.size;
-				skv[r][c] = col0 + r < p.cols ? up(k[(int64_t)(col0 + r) * p.k_row + c]) : 0;
-			}
+			fetch<SIZE, PITCH>(skv, k + (int64_t)col0 * p.k_row, p.k_row, ATTEND, p.cols - col0, p.size, 1);
 			__syncthreads();
-			float s[ATTEND / 8] = {}, high = top;
-			for (int c = 0; c < p.size; c++) {
+			float s[EACH][4] = {};
+			for (int c = 0; c < p.size; c += 4) {
+				quad kq[4];
 #pragma unroll
-				for (int j = 0; j < ATTEND / 8; j++) s[j] += sq[ty][c] * skv[tx + 8 * j][c];
+				for (int j = 0; j < 4; j++) kq[j] = *(const quad *)&skv[(tx + 8 * j) * PITCH + c];
+#pragma unroll
+				for (int e = 0; e < EACH; e++) {
+					const quad q = *(const quad *)&sq[(ty + 32 * e) * PITCH + c];
+#pragma unroll
+					for (int j = 0; j < 4; j++)
+#pragma unroll
+						for (int i = 0; i < 4; i++) s[e][j] += q.v[i] * kq[j].v[i];
+				}
 			}
 #pragma unroll
-			for (int j = 0; j < ATTEND / 8; j++) {
-				const int col = col0 + tx + 8 * j;
-				if (mask && row < p.rows && col < p.cols) s[j] += up(mask[(int64_t)row * p.mask_row + (int64_t)col * p.mask_col]);
-				if (col >= p.cols) s[j] = -INFINITY;
-				high = combine(REDUCE_MAX, high, s[j]);
-			}
-			for (int m = 1; m < 8; m *= 2) high = combine(REDUCE_MAX, high, WARP_XOR(high, m));
-			const float scale = high == -INFINITY ? 1 : expf(top - high);
-			float part = 0;
+			for (int e = 0; e < EACH; e++) {
+				const int row = row0 + ty + 32 * e;
+				float high = top[e], part = 0;
 #pragma unroll
-			for (int j = 0; j < ATTEND / 8; j++) {
-				const float e = high == -INFINITY ? 0 : expf(s[j] - high);
-				ss[ty][tx + 8 * j] = e;
-				part += e;
+				for (int j = 0; j < 4; j++) {
+					const int col = col0 + tx + 8 * j;
+					if (mask && row < p.rows && col < p.cols) s[e][j] += up(mask[(int64_t)row * p.mask_row + (int64_t)col * p.mask_col]);
+					if (col >= p.cols) s[e][j] = -INFINITY;
+					high = combine(REDUCE_MAX, high, s[e][j]);
+				}
+				for (int m = 1; m < 8; m *= 2) high = combine(REDUCE_MAX, high, WARP_XOR(high, m));
+				scale[e] = high == -INFINITY ? 1 : expf(top[e] - high);
+#pragma unroll
+				for (int j = 0; j < 4; j++) {
+					const float w = high == -INFINITY ? 0 : expf(s[e][j] - high);
+					ss[(ty + 32 * e) * WEIGHTS + tx + 8 * j] = w;
+					part += w;
+				}
+				for (int m = 1; m < 8; m *= 2) part += WARP_XOR(part, m);
+				top[e] = high;
+				sum[e] = sum[e] * scale[e] + part;
+#pragma unroll
+				for (int i = 0; i < SIZE / 8; i++) acc[e][i] *= scale[e];
 			}
-			for (int m = 1; m < 8; m *= 2) part += WARP_XOR(part, m);
-			top = high;
-			sum = sum * scale + part;
 			__syncthreads(); // the keys are read, the weights written
-			for (int i = t; i < ATTEND * p.size; i += THREADS) {
-				const int r = i / p.size, c = i % p.size;
-				skv[r][c] = col0 + r < p.cols ? up(v[(int64_t)(col0 + r) * p.v_row + c]) : 0;
-			}
+			fetch<SIZE, PITCH>(skv, v + (int64_t)col0 * p.v_row, p.v_row, ATTEND, p.cols - col0, p.size, 1);
 			__syncthreads();
+#pragma unroll 2
+			for (int i = 0; i < ATTEND; i += 4) {
+				quad w[EACH];
 #pragma unroll
-			for (int j = 0; j < ATTEND_SIZE / 8; j++) acc[j] *= scale;
-			for (int i = 0; i < ATTEND; i++) {
+				for (int e = 0; e < EACH; e++) w[e] = *(const quad *)&ss[(ty + 32 * e) * WEIGHTS + i];
 #pragma unroll
-				for (int j = 0; j < ATTEND_SIZE / 8; j++)
-					if (tx + 8 * j < p.size) acc[j] += ss[ty][i] * skv[i][tx + 8 * j];
+				for (int n = 0; n < 4; n++)
+#pragma unroll
+					for (int j = 0; j < SIZE / 32; j++) {
+						const quad x = *(const quad *)&skv[(i + n) * PITCH + tx * 4 + 32 * j];
+#pragma unroll
+						for (int e = 0; e < EACH; e++)
+#pragma unroll
+							for (int d = 0; d < 4; d++) acc[e][4 * j + d] += w[e].v[n] * x.v[d];
+					}
 			}
 			__syncthreads();
 		}
-		real *y = (real *)p.y + (((int64_t)image * p.rows + row) * p.heads + head) * p.size;
-		if (row < p.rows) {
 #pragma unroll
-			for (int j = 0; j < ATTEND_SIZE / 8; j++)
-				if (tx + 8 * j < p.size) y[tx + 8 * j] = down(acc[j] / sum);
+		for (int e = 0; e < EACH; e++) {
+			const int row = row0 + ty + 32 * e;
+			if (row >= p.rows) continue;
+			real *y = (real *)p.y + (((int64_t)image * p.rows + row) * p.heads + head) * p.size;
+#pragma unroll
+			for (int i = 0; i < SIZE / 8; i++) {
+				const int d = tx * 4 + i / 4 * 32 + i % 4;
+				if (d < p.size) y[d] = down(acc[e][i] / sum[e]);
+			}
 		}
 	}
+}
+
+KERNEL(attention)(attention_params p) {
+	__shared__ __align__(16) float room[(32 + ATTEND) * (ATTEND_SIZE + 4) + 32 * (ATTEND + 4)];
+	if (p.size <= ATTEND_SIZE / 2) attend<ATTEND_SIZE / 2, 2>(p, room);
+	else attend<ATTEND_SIZE, 1>(p, room);
 }
 
 #if !defined(REAL_F16) && !defined(REAL_BF16) // the kernels below do not depend on the type of real numbers

@@ -28,6 +28,7 @@ func Operators() []Case {
 	all = append(all, productCases()...)
 	all = append(all, indexCases()...)
 	all = append(all, optionCases()...)
+	all = append(all, attentionCases()...)
 	return append(all, rowCases()...)
 }
 
@@ -192,6 +193,15 @@ func optionCases() (all []Case) {
 	return append(all, op("Conv deep", []int64{136, 4, 5}, func(n *net, x string) string {
 		return n.conv(n.conv(x, 136, 72, 3, 1, 1, "Relu"), 72, 130, 1, 1, 1, "Relu6")
 	}), op("Conv of images", []int64{3, 21, 22}, func(n *net, x string) string { return n.conv(x, 3, 64, 7, 2, 1, "Relu") }))
+}
+
+// attentionCases are encoders whose heads and lengths do not fill the kernels' tiles.
+func attentionCases() []Case {
+	return []Case{
+		{Name: "Attention 2 heads of 96, 37 tokens", Model: BERT(BERTConfig{1, 192, 2, 64, 37, 30}, 3), Batches: []int{1, 2}, IntMax: 2},
+		{Name: "Attention 3 heads of 10, 70 tokens", Model: BERT(BERTConfig{1, 30, 3, 64, 70, 30}, 4), Batches: []int{1, 2}, IntMax: 2},
+		{Name: "Attention 2 heads of 64, 65 tokens", Model: BERT(BERTConfig{1, 128, 2, 64, 65, 30}, 5), Batches: []int{1, 2}, IntMax: 2},
+	}
 }
 
 // Networks returns whole graphs, small enough for the emulated device.

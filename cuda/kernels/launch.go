@@ -53,9 +53,13 @@ func (p *Rows) Launch() (grid, block cuda.Dim) {
 	return PerRow(rows)
 }
 
-const attentionTile = 32 // the queries of a block of attention; csrc has the same number
+const attentionTile = 32 // the queries of a block of attention, twice as many for heads of half the largest size; csrc has the same
 
 // Launch returns the grid and block of attention.
 func (p *Attention) Launch() (grid, block cuda.Dim) {
-	return PerRow(int64(p.Batch) * int64(p.Heads) * int64((p.Rows+attentionTile-1)/attentionTile))
+	tile := int32(attentionTile)
+	if p.Size <= AttentionSizeMax/2 {
+		tile *= 2
+	}
+	return PerRow(int64(p.Batch) * int64(p.Heads) * int64((p.Rows+tile-1)/tile))
 }
