@@ -14,7 +14,7 @@ results=${1:-$PWD/results}
 name=$(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -n 1 | tr '[:upper:] ' '[:lower:]-' | sed 's/^nvidia-//; s/^geforce-//')
 results=$results/${name:-${GPU_NAME:?nvidia-smi names no GPU; set GPU_NAME}}
 mkdir -p "$results"
-rm -f "$results"/{summary.txt,bench.jsonl}
+rm -f "$results"/{summary.txt,bench.jsonl,layers.jsonl}
 
 # The libraries that PyTorch brings lie in folders of their own. cuDNN opens its parts and cuBLASLt by name.
 : "${LIBRARIES:=$($python -c 'import glob, os, site
@@ -22,9 +22,9 @@ print(":".join(d for p in site.getsitepackages() + [site.getusersitepackages()] 
 export LD_LIBRARY_PATH=$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} DOWNBEAT_LIBRARIES=$LIBRARIES
 
 if [ -n "${SMALL:-}" ]; then
-	match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s
+	layered=trial match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s
 else
-	match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled=
+	layered=resnet50,bert-base match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled=
 fi
 failed=0
 
@@ -53,7 +53,7 @@ sanitize() {
 }
 bench() { ./downbeat bench gpu -lines "$results/bench.jsonl" -o table "$@"; }
 export -f check sanitize bench
-export results
+export results layered
 
 { nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.limit,mig.mode.current --format=csv
   $python -c 'import torch; print("torch", torch.__version__, "cudnn", torch.backends.cudnn.version())'; } 2>&1 | tee "$results/gpu.csv"
@@ -64,6 +64,7 @@ part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count
 part check 120 bash -c 'check ${SMALL:+-small} $([ -d models ] && echo "-models models") -match "$0"' "$match"
 part bench-resnet50 150 bash -c 'bench -graphs resnet50 "$@"' - "${few[@]}"
 part bench-bert 120 bash -c 'bench -graphs bert-base "$@"' - "${few[@]}"
+part bench-layers 60 bash -c 'bench -batches "${SMALL:-1,64}" -rounds 20 -precisions fp32,fp16 -graphs "$layered" -layers -python "" -lines "$results/layers.jsonl"'
 part bench-pipeline 60 bash -c 'bench -python "" "$@"' - "${flow[@]}"
 [ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds 100 -dry-run $profiled
 if command -v compute-sanitizer > /dev/null; then

@@ -37,6 +37,7 @@ type Options struct {
 	Match      string   // with Check: a regular expression of cases' names
 	Tune       bool     // see executor.Config
 	Libraries  string   // likewise
+	Layers     bool     // also the time of each layer, in the JSON
 	found      string   // the libraries
 	Lines      string   // a file that gets each row as a line of JSON when it is there
 }
@@ -154,7 +155,7 @@ func files(folder string) (all []Case, err error) {
 }
 
 func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) (err error) {
-	c := Config{Batches: o.Batches, Rounds: o.Rounds, Rates: H200, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries}
+	c := Config{Batches: o.Batches, Rounds: o.Rounds, Rates: H200, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries, Layers: o.Layers}
 	if o.Python != "" {
 		var stop func()
 		c.Torch, stop = Torch(o.Python)

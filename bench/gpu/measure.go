@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -53,6 +54,17 @@ type Row struct {
 	Allocs    float64  `json:"allocs"` // by the host, for each batch
 	Layers    int      `json:"layers"`
 	Kernels   string   `json:"kernels"` // how many launches of each kernel, of cublasLt and of cudnn
+
+	LayerTimes []LayerTime `json:"layer_times,omitempty"`
+}
+
+// LayerTime is a layer by itself: the least of some runs, without a graph, so launches show in short layers.
+type LayerTime struct {
+	Layer   string  `json:"layer"`
+	Op      string  `json:"op"`
+	Kernels string  `json:"kernels"`
+	US      float64 `json:"us"`
+	FloorUS float64 `json:"floor_us"`
 }
 
 // Config of Run.
@@ -65,6 +77,7 @@ type Config struct {
 	Tune      bool   // see executor.Config
 	Libraries string // likewise
 	Torch     TorchFunc
+	Layers    bool // also the time of each layer, run alone
 }
 
 // TorchFunc measures a graph with PyTorch; ok is false where it is not there. nil: none.
@@ -162,6 +175,11 @@ func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
 		return row, err
 	}
 	row.Kernels = tally(choices)
+	if c.Layers {
+		if row.LayerTimes, err = c.layers(ctx, b, n, choices); err != nil {
+			return row, err
+		}
+	}
 	plan, err := b.model.Plan(n)
 	if err != nil {
 		return row, err
@@ -197,6 +215,36 @@ func tally(choices []executor.Choice) string {
 		all = append(all, fmt.Sprintf("%s×%d", name, count[name]))
 	}
 	return strings.Join(all, " ")
+}
+
+// layers times each layer of a batch by itself.
+func (c Config) layers(ctx context.Context, b *rig, n int, choices []executor.Choice) ([]LayerTime, error) {
+	plan, err := b.model.Plan(n)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]LayerTime, len(plan.Layers))
+	for i := range all {
+		l := &plan.Layers[i]
+		floor := max(float64(l.Bytes)/c.Rates.Memory, float64(l.FLOP)/c.Rates.of(c.Precision)) * 1e6
+		var its []executor.Choice
+		for _, k := range choices {
+			if k.Layer == l.Name && k.Op == l.Op {
+				its = append(its, k)
+			}
+		}
+		all[i] = LayerTime{Layer: l.Name, Op: l.Op, Kernels: tally(its), FloorUS: floor, US: math.Inf(1)}
+	}
+	for range 5 {
+		_, err := b.model.Run(ctx, b.stream, n, b.inputs, b.outputs, func(i int, _ *layers.Layer, took time.Duration) executor.Action {
+			all[i].US = min(all[i].US, float64(took)/1e3)
+			return executor.Continue
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // once runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.

@@ -23,13 +23,16 @@ func TestRunMeasuresEveryBatch(t *testing.T) {
 	torch := func(_ context.Context, graph, precision string, batch int) (float64, bool, error) {
 		return 100, batch == 2, nil
 	}
-	c := Config{Batches: []int{1, 2}, Rounds: 2, Rates: H200, Timeout: time.Minute, Torch: torch}
+	c := Config{Batches: []int{1, 2}, Rounds: 2, Rates: H200, Timeout: time.Minute, Torch: torch, Layers: true}
 	var rows []Row
 	if err := Run(context.Background(), d, c, "bert", BERT(BERTConfig{1, 32, 2, 64, 8, 50}, 1), func(r Row) { rows = append(rows, r) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 2 || rows[0].Batch != 1 || rows[0].OursUS <= 0 || rows[0].FloorUS <= 0 || rows[0].CPUUS <= 0 || rows[0].TorchUS != nil || rows[1].TorchUS == nil {
 		t.Errorf("rows %+v", rows)
+	}
+	if l := rows[0].LayerTimes; len(l) != rows[0].Layers || l[0].US <= 0 || l[0].Kernels == "" || l[0].FloorUS <= 0 {
+		t.Errorf("layers %+v", l)
 	}
 	if *rows[1].Ratio != rows[1].OursUS/100 {
 		t.Errorf("ratio %v", *rows[1].Ratio)

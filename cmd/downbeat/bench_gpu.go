@@ -29,6 +29,7 @@ func benchGPU() command {
 			fs.BoolVar(&o.Tune, "tune", true, "time the ways to do each step and take the fastest")
 			fs.StringVar(&o.Libraries, "libraries", "", "folders of cuBLASLt and cuDNN, separated by colons, before the usual places; none for neither")
 			fs.StringVar(&o.Lines, "lines", "", "also append each row to this file, as a line of JSON")
+			fs.BoolVar(&o.Layers, "layers", false, "also time each layer by itself; the times are in the JSON")
 			precisions := fs.String("precisions", "fp32,fp16,bf16", "comma-separated: fp32, fp16, bf16")
 			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base, and resnet50-bytes for the pipeline (default all)")
 			batches := fs.String("batches", "1,2,4,8,16,32,64", "comma-separated batch sizes")
