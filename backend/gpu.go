@@ -61,12 +61,12 @@ func newGPU(b *Backend, number int, o GPU) *gpu {
 // allocate makes the slots of memory that the data plane can read into.
 func (g *gpu) allocate(size int) error {
 	for i := range slotsEach {
-		buf, err := g.backend.node.Alloc(size)
+		buf, err := g.backend.node.Alloc(device.PagedBytes(size))
 		if err != nil {
 			return fmt.Errorf("%s: slot %d of %d bytes: %w", g.name, i, size, err)
 		}
 		g.buffers = append(g.buffers, buf)
-		g.slots = append(g.slots, device.NewSlot(i, buf.Bytes()))
+		g.slots = append(g.slots, device.NewSlot(i, device.Pages(buf.Bytes())))
 	}
 	return nil
 }

@@ -192,6 +192,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if r.Backend, err = New(c); err != nil {
 		t.Fatal(err)
 	}
+	for i, e := range r.emus {
+		if n := e.Unpinned(); n != 0 {
+			t.Errorf("%d slots of GPU %d are not pinned", n, i)
+		}
+	}
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("close: %v", err)

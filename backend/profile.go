@@ -155,7 +155,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	memory, err := node.Alloc(device.SlotBytes([]*device.Model{m}))
+	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it may be pinned
-	slot := device.NewSlot(0, memory.Bytes())
+	slot := device.NewSlot(0, device.Pages(memory.Bytes()))
 	if err := e.Load(m, []*device.Slot{slot}); err != nil {
 		return err
 	}

@@ -127,8 +127,9 @@ type emulated struct {
 }
 
 type hostBlock struct {
-	mem    []byte
-	pinned bool
+	mem        []byte
+	pinned     bool
+	registered bool // another owner's
 }
 
 type emGraph struct {
@@ -255,10 +256,14 @@ func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 	if c != CodeSuccess {
 		return c
 	}
-	if _, twice := m.host[uintptr(p)]; twice {
-		return CodeInvalidValue
+	const page = 4096 // pages are pinned, each once
+	from, to := uintptr(p)/page, (uintptr(p)+uintptr(bytes)-1)/page
+	for start, b := range m.host {
+		if b.registered && from <= (start+uintptr(len(b.mem))-1)/page && start/page <= to {
+			return CodeAlreadyPinned
+		}
 	}
-	m.host[uintptr(p)] = hostBlock{mem: unsafe.Slice((*byte)(p), bytes), pinned: true}
+	m.host[uintptr(p)] = hostBlock{mem: unsafe.Slice((*byte)(p), bytes), pinned: true, registered: true}
 	return CodeSuccess
 }
 

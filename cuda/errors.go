@@ -28,6 +28,7 @@ const (
 	CodeIllegalAddress    Code = 700
 	CodeLaunchResources   Code = 701
 	CodeLaunchTimeout     Code = 702
+	CodeAlreadyPinned     Code = 712
 	CodeLaunchFailed      Code = 719
 	CodeNotSupported      Code = 801
 	CodeUnknown           Code = 999
@@ -46,7 +47,7 @@ var codeNames = map[Code]string{
 	CodeECC: "uncorrectable ECC error", CodeInvalidPTX: "invalid PTX", CodeInvalidHandle: "invalid handle",
 	CodeNotFound: "not found", CodeNotReady: "not ready", CodeIllegalAddress: "illegal address",
 	CodeLaunchResources: "launch out of resources", CodeLaunchTimeout: "launch timeout",
-	CodeLaunchFailed: "launch failed", CodeNotSupported: "not supported", CodeUnknown: "unknown",
+	CodeAlreadyPinned: "host memory is registered already", CodeLaunchFailed: "launch failed", CodeNotSupported: "not supported", CodeUnknown: "unknown",
 }
 
 // String returns the code's name, or its number.

@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,20 @@ func TestNewModelRefuses(t *testing.T) {
 	} {
 		if _, err := device.NewModel(m, 0, 1<<20); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestPages wants whole pages that no other slot has, wherever the memory begins.
+func TestPages(t *testing.T) {
+	page := os.Getpagesize()
+	memory := make([]byte, 10*page)
+	for _, size := range []int{1, page - 1, page, page + 1, 3 * page} {
+		for _, at := range []int{0, 1, 64, page - 1, page} {
+			p := device.Pages(memory[at : at+device.PagedBytes(size)])
+			if start := uintptr(unsafe.Pointer(&p[0])); len(p) < size || len(p)%page != 0 || start%uintptr(page) != 0 {
+				t.Errorf("%d bytes from %d on: %d bytes at %#x", size, at, len(p), start)
+			}
 		}
 	}
 }

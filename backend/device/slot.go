@@ -1,11 +1,30 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"unsafe"
+)
 
 // Slot is the memory of one batch.
 type Slot struct {
 	Index  int // among the slots of its GPU
 	memory []byte
+}
+
+// PagedBytes is how much to allocate so that Pages leaves size bytes at least.
+func PagedBytes(size int) int {
+	page := os.Getpagesize()
+	return (size+page-1)/page*page + page
+}
+
+// Pages returns the whole pages within memory. A device pins pages, each once, so slots must not share them.
+func Pages(memory []byte) []byte {
+	page := uintptr(os.Getpagesize())
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
+	from := (page - start%page) % page
+	n := (uintptr(len(memory)) - from) / page * page
+	return memory[from : from+n : from+n]
 }
 
 // NewSlot makes a slot of memory, which must stay where it is and be aligned to Align: memory of the
