@@ -245,6 +245,13 @@ func (c *child) line(t testing.TB, want string) string {
 	}
 }
 
+// since is what was said and not looked at.
+func (c *child) since() string {
+	c.said.Lock()
+	defer c.said.Unlock()
+	return strings.Join(c.lines[c.next:], "\n")
+}
+
 // skip passes over what was said until now.
 func (c *child) skip() {
 	c.said.Lock()

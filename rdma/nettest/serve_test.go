@@ -150,12 +150,38 @@ func (s *system) account(t testing.TB, load *child) (sent, served int) {
 	return sent, served
 }
 
+// flowing starts load and waits until the backend reads from it, or all has ended. A frontend that
+// reached no scheduler in its 10 s has said so: then another one is started.
+func (s *system) flowing(t testing.TB, span time.Duration) *child {
+	t.Helper()
+	for end := time.Now().Add(s.patience); ; {
+		load := s.load(t, span)
+		for ended := false; !ended; {
+			if strings.Contains(s.backend.since(), "peer connected") {
+				s.flows(t)
+				return load
+			}
+			select {
+			case <-load.ended:
+				ended = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if !strings.Contains(load.text(), "scheduler unavailable") {
+			return load
+		}
+		if time.Now().After(end) {
+			t.Fatal("the scheduler cannot be reached")
+		}
+	}
+}
+
 // serves checks that a fresh frontend is served.
 func (s *system) serves(t testing.TB) {
 	t.Helper()
 	var served int
 	for end := time.Now().Add(s.patience); served == 0; {
-		if _, served = s.account(t, s.load(t, time.Second)); served == 0 && time.Now().After(end) {
+		if _, served = s.account(t, s.flowing(t, time.Second)); served == 0 && time.Now().After(end) {
 			t.Fatal("nothing is served")
 		}
 	}
@@ -265,11 +291,8 @@ func TestNetThreeProcessesOverABadNetwork(t *testing.T) {
 			s := newSystem(t, p)
 			far(t, s, p)
 			p.hurt(t, bad)
-			load := s.load(t, s.span)
-			s.flows(t)
-			s.account(t, load)
-			load = s.load(t, 2*s.span)
-			s.flows(t)
+			s.account(t, s.flowing(t, s.span))
+			load := s.flowing(t, 2*s.span)
 			p.cut(t)
 			time.Sleep(s.span)
 			p.heal(t)
