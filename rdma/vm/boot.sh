@@ -92,13 +92,13 @@ echo "guest-exit: $?"
 poweroff -f
 INIT
 chmod +x "$root/init"
-(cd "$root" && find . ! -name cable ! -name initramfs.gz | cpio -o -H newc --quiet | gzip -1) >"$out/initramfs.gz"
+(cd "$root" && find . ! -name cable ! -name initramfs | cpio -o -H newc --quiet) >"$out/initramfs" # not compressed: unpacking takes longer here than reading
 
 machine() { # WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
   local words=$1
   shift
   exec timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -nographic -no-reboot "$@" \
-    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs.gz" -append "console=ttyS0 quiet panic=-1 mitigations=off $words" </dev/null 2>&1
+    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off $words ${WORDS:-}" </dev/null 2>&1
 }
 cable() { # FROM TO: datagrams over Unix sockets; a stream of them would delay acknowledgements
   echo -netdev "dgram,id=n0,local.type=unix,local.path=$root/cable$1,remote.type=unix,remote.path=$root/cable$2" \
