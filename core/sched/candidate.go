@@ -141,10 +141,14 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 // rank orders ripe candidates. A batch that waits past its frontrun loses one request for every
 // ℓ(n+1)−ℓ(n), so models with a small slope are served first; by its root, or those with a large
 // one would do all the waiting. The debt evens out who suffers, and among equals the model served
-// longest ago comes first.
+// longest ago comes first. Where batching gains nothing that would be unfair to the model that has a
+// burst: there the oldest head comes first, and the debt hardly counts.
 func (m *model) rank(n int) Time {
-	slope := m.exec[n+1] - m.exec[n]
-	return m.grantAt/2 + Time(math.Sqrt(slopeUnit*float64(slope))) + Time(m.debt)
+	slope := Time(math.Sqrt(slopeUnit * float64(m.exec[n+1]-m.exec[n])))
+	if m.single && n > 0 {
+		return (m.q.first()-Time(m.slo))/2 + slope + Time(m.debt/16)
+	}
+	return m.grantAt/2 + slope + Time(m.debt)
 }
 
 const slopeUnit = 16 * 15e6 // ns

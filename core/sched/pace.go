@@ -38,13 +38,15 @@ func (p *Pace) early(now, last, execAt Time, n int, limit float64) Time {
 
 // worth weighs growth by what it saves when GPU time lacks: requests that come too late for a batch
 // of t pay for a share of another's ℓ(0), so growth counts by the share of ℓ(t) that is not the
-// requests' own; and it counts against the scatter of a batch's size, 1/√t. A model that gains
-// nothing by batching may as well run at once. Below, large batches keep the busy fraction true to
-// the load, and growth counts as it is.
+// requests' own; and it counts against the scatter of a batch's size, 1/√t. Below, large batches
+// keep the busy fraction true to the load, and growth counts as it is. A model that gains next to
+// nothing by batching may as well run at once, whatever the load.
 func (m *model) worth(t int) float64 {
-	slope := float64(m.exec[t+1] - m.exec[t])
-	w := max(worthMin, (1-slope*float64(t)/float64(m.exec[t]))*math.Sqrt(float64(t)))
-	return 1 + (w-1)*scarcity(m.load)
+	share := 1 - float64(m.exec[t+1]-m.exec[t])*float64(t)/float64(m.exec[t])
+	if m.single = share < worthMin; m.single {
+		return worthMin
+	}
+	return 1 + (share*math.Sqrt(float64(t))-1)*scarcity(m.load)
 }
 
 const worthMin = 0.02

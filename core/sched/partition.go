@@ -95,6 +95,7 @@ type model struct {
 	max      int32 // largest batch
 	state    uint8
 	live     bool
+	single   bool // it gains next to nothing by batching
 
 	gaps    gaps
 	pace    Pace
