@@ -4,7 +4,7 @@
 # /bin; PATH:PLACE goes to PLACE, directories too. The console goes to stdout and OUT/console. Exit
 # code: the script's; 124: LIMIT s passed.
 #
-# HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
+# WORDS are further ones for the kernel's command line. HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
 # finds its machine's number in $HOST. The end of the first is the end; OUT/console2 is the other's.
 #
 # TCG, not KVM: nested KVM hangs on hosts of this kind. One machine has two processors, as soft-RoCE
@@ -92,7 +92,7 @@ echo "guest-exit: $?"
 poweroff -f
 INIT
 chmod +x "$root/init"
-(cd "$root" && find . ! -name cable ! -name initramfs | cpio -o -H newc --quiet) >"$out/initramfs" # not compressed: unpacking takes longer here than reading
+(cd "$root" && find . | cpio -o -H newc --quiet) >"$out/initramfs" # to unpack it takes longer than to read it
 
 machine() { # WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
   local words=$1
