@@ -4,8 +4,9 @@
 # /bin; PATH:PLACE goes to PLACE, directories too. The console goes to stdout and OUT/console. Exit
 # code: the script's; 124: LIMIT s passed.
 #
-# WORDS are further ones for the kernel's command line. HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
+# HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
 # finds its machine's number in $HOST. The end of the first is the end; OUT/console2 is the other's.
+# WORDS are further ones for the kernel's command line.
 #
 # TCG, not KVM: nested KVM hangs on hosts of this kind. One machine has two processors, as soft-RoCE
 # needs one to itself when a process polls.
