@@ -650,4 +650,9 @@ func TestTLS(t *testing.T) {
 	if _, err := DialFrontend(short, DialOptions{Addr: h.addr, TLS: &tls.Config{}}, wire.FrontendHello{}, newCaller()); err == nil {
 		t.Error("an unknown certificate was accepted")
 	}
+	var refused *RefusedError
+	_, err = DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
+	if !errors.As(err, &refused) || !refused.Fatal || !strings.Contains(err.Error(), "speaks TLS") {
+		t.Errorf("without TLS: %v", err)
+	}
 }

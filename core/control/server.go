@@ -239,6 +239,10 @@ func (c *session) hello(r *wire.Reader) (wire.Frame, error) {
 	if errors.Is(err, wire.ErrVersion) {
 		return wire.Frame{}, c.refuse(true, err)
 	}
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+		c.conn = plain.Conn // in the open, as the peer speaks
+		return wire.Frame{}, c.refuse(true, errPlain)
+	}
 	if err != nil {
 		return wire.Frame{}, fmt.Errorf("handshake: %w", err)
 	}
@@ -261,6 +265,8 @@ func (c *session) hello(r *wire.Reader) (wire.Frame, error) {
 	}
 	return f, nil
 }
+
+var errPlain = errors.New("the scheduler speaks TLS and the peer does not: give the peer the certificate of the scheduler's authority")
 
 var errToken = errors.New("wrong token: give the peer the scheduler's token")
 

@@ -162,12 +162,6 @@ func (r *Reader) Peek(n int) (Type, []byte, error) {
 	return t, r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+n], nil
 }
 
-// Ready reports whether a whole frame is buffered, so that Next will not read.
-func (r *Reader) Ready() bool {
-	b := r.buf[r.lo:r.hi]
-	return len(b) >= HeaderBytes && uint64(len(b)) >= HeaderBytes+uint64(binary.LittleEndian.Uint32(b))
-}
-
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
