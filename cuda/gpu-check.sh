@@ -22,9 +22,9 @@ print(":".join(d for p in site.getsitepackages() + [site.getusersitepackages()] 
 export LD_LIBRARY_PATH=$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} DOWNBEAT_LIBRARIES=$LIBRARIES
 
 if [ -n "${SMALL:-}" ]; then
-	layered=trial match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s
+	layered=trial match='Conv 3|MatMul|Softmax axis -1|LayerN' few=(-batches 1,2 -rounds 2 -graphs trial -precisions fp16 -tune=false) flow=(-graphs trial,resnet50-bytes -batches 2 -rounds 3 -tune=false -precisions fp32) options='tensor_64x64|cublasLt' profiled=vehicle-s rounds=10
 else
-	layered=resnet50,bert-base match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled=
+	layered=resnet50,bert-base match='' few=(-batches 1,2,4,8,16,32,64 -rounds 200) flow=(-graphs resnet50-bytes -batches 32 -rounds 60 -precisions fp16) options=. profiled= rounds=100
 fi
 failed=0
 
@@ -66,7 +66,7 @@ part bench-resnet50 150 bash -c 'bench -graphs resnet50 "$@"' - "${few[@]}"
 part bench-bert 120 bash -c 'bench -graphs bert-base "$@"' - "${few[@]}"
 part bench-layers 60 bash -c 'bench -batches "${SMALL:-1,64}" -rounds 20 -precisions fp32,fp16 -graphs "$layered" -layers -python "" -lines "$results/layers.jsonl"'
 part bench-pipeline 60 bash -c 'bench -python "" "$@"' - "${flow[@]}"
-[ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds 100 -dry-run $profiled
+[ -d models ] && part profile 60 ./downbeat profile -gpu -models models -rounds "$rounds" -dry-run $profiled
 if command -v compute-sanitizer > /dev/null; then
 	part sanitizer-memcheck 90 bash -c 'sanitize memcheck'
 	part sanitizer-racecheck 60 bash -c 'sanitize racecheck fp16'
