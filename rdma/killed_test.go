@@ -30,7 +30,7 @@ func beOwner(provider string) error {
 	if err != nil {
 		return err
 	}
-	b, err := n.Alloc(1 << 20)
+	b, err := n.Alloc(150 << 10)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func TestPeersKilledMidRead(t *testing.T) {
 		for range 4 {
 			told, kill := startOwner(t, provider)
 			p := connect(t, reader, told.Addr)
-			dst := alloc(t, reader, 1<<20)
+			dst := alloc(t, reader, 150<<10)
 			if before != "" {
 				granted0(t, p, told.Remote)
 			}
