@@ -5,10 +5,12 @@ import (
 	"math/bits"
 )
 
-// Pace tells what waiting for a model's next request is worth per nanosecond, by the time since its
-// last one: the hazard of its gaps, one per octave of the gap, times what a request more in a batch
-// saves (see worth). For Poisson arrivals all hazards are λ; for bursts they fall as the gap grows.
-// POD, so that a Candidate carries it.
+// Pace tells what waiting for a model's next request is worth, by the time since its last one: the
+// hazard of its gaps, constant within an octave of the gap, times what a request more in a batch saves
+// (see worth). What is kept is the sum over the gap up to the end of each octave, and of the last one,
+// which has no end, the hazard per nanosecond. For Poisson arrivals the sum is λ times the gap; after a
+// burst it hardly grows; and of regular arrivals most lies at their period. POD, so that a Candidate
+// carries it.
 type Pace [paceOctaves]float32
 
 const (
@@ -22,18 +24,59 @@ func octave(gap Duration) int {
 	return min(paceOctaves-1, bits.Len64(uint64(gap)>>paceShift))
 }
 
-// at returns the worth when the last request came at last.
-func (p *Pace) at(now, last Time) float64 { return float64(p[octave(max(0, now.Sub(last)))]) }
+// bounds returns where an octave begins and how wide it is.
+func bounds(j int) (from, width float64) {
+	if j == 0 {
+		return 0, 1 << paceShift
+	}
+	from = float64(int64(1) << (paceShift + j - 1))
+	return from, from
+}
+
+// sum returns the worth of waiting from a request's arrival until a gap has passed.
+func (p *Pace) sum(gap Duration) float64 {
+	j := octave(max(0, gap))
+	from, width := bounds(j)
+	rest := float64(max(0, gap)) - from
+	if j == 0 {
+		return float64(p[0]) * rest / width
+	}
+	if j == paceOctaves-1 {
+		return float64(p[j-1]) + float64(p[j])*rest
+	}
+	return float64(p[j-1]) + float64(p[j]-p[j-1])*rest/width
+}
+
+// gap returns after which gap the sum is reached.
+func (p *Pace) gap(sum float64) Duration {
+	before := 0.0
+	for j := range paceOctaves - 1 {
+		if end := float64(p[j]); sum <= end {
+			from, width := bounds(j)
+			return Duration(from + width*max(0, sum-before)/max(1e-9, end-before))
+		}
+		before = float64(p[j])
+	}
+	from, _ := bounds(paceOctaves - 1)
+	return Duration(min(1<<62, from+(sum-before)/max(1e-18, float64(p[paceOctaves-1]))))
+}
 
 // growth returns the share by which a batch of n is expected to grow between now and execAt, as far
 // as growing is worth it.
 func (p *Pace) growth(now, last, execAt Time, n int) float64 {
-	return p.at(now, last) * float64(max(0, execAt.Sub(now))) / float64(max(1, n))
+	if execAt <= now {
+		return 0
+	}
+	return (p.sum(execAt.Sub(last)) - p.sum(now.Sub(last))) / float64(max(1, n))
 }
 
 // early returns when the growth to be expected until execAt is down to limit.
-func (p *Pace) early(now, last, execAt Time, n int, limit float64) Time {
-	return execAt - Time(min(1<<62, limit*float64(max(1, n))/p.at(now, last)))
+func (p *Pace) early(last, execAt Time, n int, limit float64) Time {
+	left := p.sum(execAt.Sub(last)) - limit*float64(max(1, n))
+	if left <= 0 {
+		return last
+	}
+	return min(execAt, last.Add(p.gap(left)))
 }
 
 // worth weighs growth by what it saves when GPU time lacks: requests that come too late for a batch
@@ -81,21 +124,22 @@ func (m *model) arrivals() uint32 { return m.q.head + uint32(m.q.n) + m.tally.go
 // pace derives the hazards, gaps that ended in an octave over the time spent in it, times worth. Of
 // a model without an estimated rate the next request is expected at once: it defers.
 func (g *gaps) pace(perNS, worth float64) (p Pace) {
-	if perNS == 0 {
-		for j := range p {
-			p[j] = 1
-		}
-		return p
-	}
 	longer := 0.0
 	for j := paceOctaves - 1; j >= 0; j-- {
-		width := float64(int64(1) << paceShift)
-		if j > 0 {
-			width = float64(int64(1) << (paceShift + j - 1))
-		}
+		_, width := bounds(j)
 		n := float64(g.count[j])
-		p[j] = float32(worth * (n + gapsPrior*perNS*width) / (longer*width + n*width/2 + gapsPrior*width))
+		hazard := 1.0
+		if perNS > 0 {
+			hazard = worth * (n + gapsPrior*perNS*width) / (longer*width + n*width/2 + gapsPrior*width)
+		}
+		if j == paceOctaves-1 {
+			width = 1 // of the last octave the hazard itself is kept
+		}
+		p[j] = float32(hazard * width)
 		longer += n
+	}
+	for j := 1; j < paceOctaves-1; j++ {
+		p[j] += p[j-1]
 	}
 	if g.sum > gapsMax {
 		g.sum = 0

@@ -154,7 +154,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.ripe.set(id, c.Rank)
 	default:
 		r.ripe.remove(id)
-		r.waiting.set(id, c.Pace.early(now, c.Last, c.ExecAt, int(c.Size), growthScarce))
+		r.waiting.set(id, c.Pace.early(c.Last, c.ExecAt, int(c.Size), growthScarce))
 	}
 }
 
