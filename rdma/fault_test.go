@@ -196,7 +196,7 @@ func TestReaderThatDoesNotTake(t *testing.T) {
 }
 
 func TestManyConnectionsThatSayNothing(t *testing.T) {
-	n, good := tcpNode(t, Config{Stall: 300 * time.Millisecond})
+	n, good := tcpNode(t, Config{Stall: 2 * time.Second})
 	hostport, _, _ := strings.Cut(n.Addr(), "#")
 	var wg sync.WaitGroup
 	for range 4 {

@@ -125,6 +125,7 @@ func (n *Node) upgrade(c *conn) error {
 	case err := <-c.answer:
 		return err
 	case <-c.peer.gone:
+		n.verbs.refused(c)
 		return c.peer.Err()
 	case <-time.After(n.cfg.Stall):
 		n.verbs.refused(c)

@@ -205,7 +205,6 @@ func TestNetPartition(t *testing.T) {
 			}
 			h := p.newHost(t, p.short)
 			m := p.newReader(t, p.short)
-			m.cutOff = true
 			peer := m.again(t, h)
 			cut()
 			began := time.Now()
