@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,6 +41,9 @@ func coreList(text string) ([]int, error) {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil {
 			return nil, fmt.Errorf("cores: %q: want numbers separated by commas, such as 2,3", text)
+		}
+		if slices.Contains(cores, n) {
+			return nil, fmt.Errorf("cores: %q: core %d is named twice, and two executors on one core halve each other", text, n)
 		}
 		cores = append(cores, n)
 	}

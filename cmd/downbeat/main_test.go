@@ -88,6 +88,7 @@ func TestUnknownWordsAreRefused(t *testing.T) {
 		"version": {"extra"},
 		"net":     {"-for", "-1s"},
 		"backend": {"-cores", "a"},
+		"profile": {"-core", "-7"},
 	} {
 		for _, c := range commands() {
 			if c.name != name {
@@ -103,6 +104,15 @@ func TestUnknownWordsAreRefused(t *testing.T) {
 }
 
 // TestServeLoadInfer runs the main job in one process: every request is accounted for.
+func TestCoreList(t *testing.T) {
+	if got, err := coreList("3, 1"); err != nil || len(got) != 2 || got[0] != 3 || got[1] != 1 {
+		t.Errorf("3, 1: %v, %v", got, err)
+	}
+	if _, err := coreList("1,2,1"); err == nil || !strings.Contains(err.Error(), "core 1") {
+		t.Errorf("a core twice: %v", err)
+	}
+}
+
 func TestServeLoadInfer(t *testing.T) {
 	p, err := newParts(config(t), io.Discard)
 	if err != nil {
