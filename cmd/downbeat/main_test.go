@@ -103,7 +103,6 @@ func TestUnknownWordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestServeLoadInfer runs the main job in one process: every request is accounted for.
 func TestCoreList(t *testing.T) {
 	if got, err := coreList("3, 1"); err != nil || len(got) != 2 || got[0] != 3 || got[1] != 1 {
 		t.Errorf("3, 1: %v, %v", got, err)
@@ -113,6 +112,7 @@ func TestCoreList(t *testing.T) {
 	}
 }
 
+// TestServeLoadInfer runs the main job in one process: every request is accounted for.
 func TestServeLoadInfer(t *testing.T) {
 	p, err := newParts(config(t), io.Discard)
 	if err != nil {
