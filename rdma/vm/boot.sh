@@ -2,7 +2,8 @@
 # boot.sh KERNELDIR OUT LIMIT SCRIPT FILE...: boots a virtual machine whose init ends by running
 # SCRIPT with soft-RoCE up (device rxe0 on v0, 10.77.0.1), with FILEs and the libraries they need in
 # /bin; PATH:PLACE goes to PLACE, directories too. The console goes to stdout and OUT/console. Exit
-# code: the script's; 124: LIMIT s passed.
+# code: the script's; 124: LIMIT s passed; 125: the machine's kernel gave up (an emulated processor that is
+# stuck for 40 s is a panic).
 #
 # HOSTS=2 boots two machines joined by a cable: rxe0 on eth0, 10.77.0.1 and 10.77.0.2; the script
 # finds its machine's number in $HOST. The end of the first is the end; OUT/console2 is the other's.
@@ -99,7 +100,7 @@ machine() { # WORDS OF THE KERNEL'S, FURTHER ARGUMENTS...
   local words=$1
   shift
   exec timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -nographic -no-reboot "$@" \
-    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off $words ${WORDS:-}" </dev/null 2>&1
+    -kernel "$kernel"/boot/vmlinuz-* -initrd "$out/initramfs" -append "console=ttyS0 quiet panic=-1 softlockup_panic=1 watchdog_thresh=20 mitigations=off $words ${WORDS:-}" </dev/null 2>&1
 }
 cable() { # FROM TO: datagrams over Unix sockets; a stream of them would delay acknowledgements
   echo -netdev "dgram,id=n0,local.type=unix,local.path=$root/cable$1,remote.type=unix,remote.path=$root/cable$2" \

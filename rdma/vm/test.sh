@@ -52,7 +52,11 @@ END
 esac
 [ "$what" != hosts ] || export HOSTS=2
 began=$SECONDS
-rdma/vm/boot.sh "$kernel" "$CACHE/out-$what" "${LIMIT:-700}" "$script" "${files[@]}" && rc=0 || rc=$?
+for try in 1 2 3; do
+  rdma/vm/boot.sh "$kernel" "$CACHE/out-$what" "${LIMIT:-700}" "$script" "${files[@]}" && rc=0 || rc=$?
+  [ $rc = 125 ] || break # under emulation the guest's kernel locks up now and then, whatever runs in it
+  echo "test-rdma: $what: the virtual machine's kernel gave up (try $try of 3)" >&2
+done
 echo "test-rdma: $what: exit code $rc after $((SECONDS - began)) s"
 [ $rc != 124 ] || echo "test-rdma: $what: not done within ${LIMIT:-700} s" >&2
 exit $rc
