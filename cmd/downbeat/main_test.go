@@ -112,17 +112,18 @@ func TestCoreList(t *testing.T) {
 	}
 }
 
-// TestServeLoadInfer runs the main job in one process: every request is accounted for.
-func TestServeLoadInfer(t *testing.T) {
+// served is a whole deployment in this process.
+func served(t *testing.T) *parts {
+	t.Helper()
 	p, err := newParts(config(t), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := p.close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	for _, open := range []func() error{
 		func() error { return p.openScheduler("127.0.0.1:0") },
 		func() error { return p.openBackend(t.Context(), nil) },
@@ -133,6 +134,22 @@ func TestServeLoadInfer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return p
+}
+
+// waitFor waits until what happens by itself has happened.
+func waitFor(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not happen within 10 s")
+		}
+	}
+}
+
+// TestServeLoadInfer runs the main job in one process: every request is accounted for.
+func TestServeLoadInfer(t *testing.T) {
+	p := served(t)
 	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: 100, Span: time.Second, Seed: 1}}
 	o, err := f.options(p.client)
 	if err != nil {

@@ -393,15 +393,15 @@ func TestMetrics(t *testing.T) {
 	call(t, "POST", server.URL+"/v2/models/nope/infer", strings.NewReader("{}"))
 	_, _, text := call(t, "GET", server.URL+"/metrics", nil)
 	for _, want := range []string{
-		`downbeat_inference_request_success{model="sum",version="1"} 1`,
+		`downbeat_inference_request_success_total{model="sum",version="1"} 1`,
 		`downbeat_inference_good_total{model="sum",version="1"} 1`,
-		`downbeat_inference_request_failure{model="sum",reason="queue_full",version="1"} 1`,
+		`downbeat_inference_request_failure_total{model="sum",reason="queue_full",version="1"} 1`,
 		`downbeat_inference_bad_total{model="sum",reason="queue_full",version="1"} 1`,
-		`downbeat_inference_request_failure{model="sum",reason="invalid_argument",version=""} 1`,
-		`downbeat_inference_request_failure{model="",reason="unknown_model",version=""} 1`,
+		`downbeat_inference_request_failure_total{model="sum",reason="invalid_argument",version=""} 1`,
+		`downbeat_inference_request_failure_total{model="",reason="unknown_model",version=""} 1`,
 		`downbeat_inference_request_duration_seconds_count{model="sum",version="1"} 1`,
 		`downbeat_inference_deadline_slack_seconds_bucket{model="sum",version="1",le="0"} 0`,
-		`downbeat_inference_pending_request_count 0`,
+		`downbeat_inference_pending_requests 0`,
 		`downbeat_scheduler_connected 1`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {

@@ -12,8 +12,8 @@ import (
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// metrics counts what the gateway's requests came to. Names follow Triton's nv_inference_* under
-// our prefix, with histograms where Triton keeps sums.
+// metrics counts what the gateway's requests came to. Names follow Prometheus's conventions; in
+// docs/METRICS.md stands what Triton calls the same.
 type metrics struct {
 	registry *prometheus.Registry
 	success  *prometheus.CounterVec
@@ -65,8 +65,8 @@ func newMetrics(client *frontend.Client) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		models:   map[modelKey]*modelMetrics{},
-		success:  counter("request_success", "Requests answered with an output."),
-		failure:  counter("request_failure", "Requests answered without an output, by reason.", "reason"),
+		success:  counter("request_success_total", "Requests answered with an output."),
+		failure:  counter("request_failure_total", "Requests answered without an output, by reason.", "reason"),
 		good:     counter("good_total", "Requests answered within their deadline: their rate is the goodput."),
 		bad:      counter("bad_total", "Requests dropped, rejected, failed or late, by reason.", "reason"),
 		duration: histogram("request_duration_seconds", "From a request's arrival at the gateway to its output.", durationBuckets),
@@ -75,7 +75,7 @@ func newMetrics(client *frontend.Client) *metrics {
 	}
 	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.duration, m.exec, m.slack,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_request_count", Help: "Requests under way in this gateway."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
 			func() float64 { return float64(client.Stats().Live) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
 			func() float64 {
@@ -98,6 +98,7 @@ func (m *metrics) of(name, version string) *modelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mm = m.models[key]; mm == nil {
+		m.bad.WithLabelValues(lateReason, name, version) // so that a bad rate is 0, and not missing, before the first
 		mm = &modelMetrics{model: key, success: m.success.WithLabelValues(name, version), good: m.good.WithLabelValues(name, version),
 			duration: m.duration.WithLabelValues(name, version), exec: m.exec.WithLabelValues(name, version), slack: m.slack.WithLabelValues(name, version)}
 		m.models[key] = mm

@@ -92,7 +92,7 @@ func TestPageData(t *testing.T) {
 		t.Errorf("statistics %s", got)
 	}
 	_, _, text = call(t, "GET", url+"/metrics", nil)
-	for _, want := range []string{`downbeat_inference_batch_size_count{model="car",version="1"}`, "downbeat_backend_busy_fraction{gpu=", `downbeat_inference_queue_depth_bucket{model="car"`, "downbeat_inference_exec_count{"} {
+	for _, want := range []string{`downbeat_inference_batch_size_count{model="car",version="1"}`, "downbeat_backend_busy_ratio{gpu=", `downbeat_inference_queue_depth_bucket{model="car"`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in the metrics", want)
 		}

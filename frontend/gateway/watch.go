@@ -110,18 +110,17 @@ func (w *watch) measureBusy(s engine.Stats, passed sched.Duration) {
 var (
 	modelLabels = []string{"model", "version"}
 	descBatch   = prometheus.NewDesc("downbeat_inference_batch_size", "Requests per batch sent.", modelLabels, nil)
-	descExec    = prometheus.NewDesc("downbeat_inference_exec_count", "Batches sent.", modelLabels, nil)
-	descCount   = prometheus.NewDesc("downbeat_inference_count", "Requests served, as the scheduler counts.", modelLabels, nil)
-	descQueued  = prometheus.NewDesc("downbeat_inference_queued", "Requests queued now.", modelLabels, nil)
-	descEnded   = prometheus.NewDesc("downbeat_scheduler_outcome_total", "Requests that ended without an output, as the scheduler counts.", append([]string{"reason"}, modelLabels...), nil)
-	descBusy    = prometheus.NewDesc("downbeat_backend_busy_fraction", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
+	descCount   = prometheus.NewDesc("downbeat_scheduler_served_total", "Requests served, as the scheduler counts.", modelLabels, nil)
+	descQueued  = prometheus.NewDesc("downbeat_inference_queued_requests", "Requests queued now.", modelLabels, nil)
+	descEnded   = prometheus.NewDesc("downbeat_scheduler_unserved_total", "Requests that ended without an output, as the scheduler counts.", append([]string{"reason"}, modelLabels...), nil)
+	descBusy    = prometheus.NewDesc("downbeat_backend_busy_ratio", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (w *watch) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBatch, descExec, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand} {
+	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand} {
 		out <- d
 	}
 }
@@ -137,7 +136,6 @@ func (w *watch) Collect(out chan<- prometheus.Metric) {
 	w.mu.Unlock()
 	for _, m := range s.Models {
 		out <- sizeHistogram(m)
-		out <- prometheus.MustNewConstMetric(descExec, prometheus.CounterValue, float64(m.Batches), m.Name, m.Version)
 		out <- prometheus.MustNewConstMetric(descCount, prometheus.CounterValue, float64(m.Served), m.Name, m.Version)
 		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
 		for r, n := range m.Outcomes {

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"downbeat.dev/bench/load"
+)
+
+// checkMetrics: what a whole process exports reads as Prometheus's text, is named by its
+// conventions, and is what docs/METRICS.md lists.
+func checkMetrics(t *testing.T, url string) {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	families := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllSubmatch(text, -1) {
+		families[string(m[1])] = string(m[2])
+	}
+	page, err := os.ReadFile("../../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, kind := range families {
+		if kind == "counter" && !strings.HasSuffix(name, "_total") {
+			t.Errorf("counter %s does not end in _total", name)
+		}
+		if strings.HasPrefix(name, "downbeat_") && !bytes.Contains(page, []byte("`"+name+"`")) {
+			t.Errorf("%s is not in docs/METRICS.md", name)
+		}
+	}
+	for _, name := range regexp.MustCompile("`(downbeat_[a-z_]+)`").FindAllSubmatch(page, -1) {
+		// Those of the memory manager need layers; the others all are there after some load.
+		got := strings.TrimSuffix(strings.TrimSuffix(string(name[1]), "_count"), "_sum")
+		if families[got] == "" && !strings.HasPrefix(got, "downbeat_memory_") {
+			t.Errorf("docs/METRICS.md lists %s, which nobody exports", got)
+		}
+	}
+}
+
+// failOnce makes one request end without an output, so that its counters are there.
+func failOnce(t *testing.T, url string) {
+	t.Helper()
+	body := `{"parameters":{"timeout":400},"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0,0,0,0]}]}`
+	answer, err := http.Post(url+"v2/models/echo/infer", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		t.Error("a request with a budget of 400 µs was answered")
+	}
+}
+
+// TestMetricsFollowTheConventions looks at everything that one process exports.
+func TestMetricsFollowTheConventions(t *testing.T) {
+	p := served(t)
+	f := loadFlags{shape: load.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
+	o, err := f.options(p.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := p.newTarget(o, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load.Run(t.Context(), target, o)
+	failOnce(t, p.pageURL())
+	waitFor(t, func() bool { // the scheduler's are looked at four times a second
+		answer, err := http.Get(p.pageURL() + "metrics")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body)
+		return bytes.Contains(text, []byte("downbeat_scheduler_unserved_total{"))
+	})
+	checkMetrics(t, p.pageURL()+"metrics")
+}
