@@ -136,7 +136,7 @@ func (c *conn) fetch(number uint64, body []byte) error {
 	}
 	in.fetches = append(in.fetches, f)
 	in.fetchBytes += size
-	c.read(f.chain[:], f.done)
+	c.read(f.chain[:], nil, f.done)
 	return nil
 }
 

@@ -63,14 +63,16 @@ type op struct {
 	id    uint64
 	bytes int // of the chain
 	chain []Read
+	each  func(int) // may be nil
 	done  func(error)
 	start time.Duration
+	again bool // it was under way on a queue pair that broke: what each told of stays good in Dst
 }
 
 // A directReader serves chains without the peer's help, where it can.
 type directReader interface {
-	// read serves the chain and calls done, or returns false and leaves it to the byte stream.
-	read(chain []Read, done func(error)) bool
+	// read serves the chain and calls each and done, or returns false and leaves it to the byte stream.
+	read(chain []Read, each func(int), done func(error)) bool
 	name() string
 	// tick is called by the loop every tickEvery. What has not moved for limit is given up.
 	tick(now, limit time.Duration)
@@ -87,15 +89,22 @@ func (c *conn) name() string {
 }
 
 // read posts a chain. It came checked.
-func (c *conn) read(chain []Read, done func(error)) {
-	if d := c.direct.Load(); d != nil && (*d).read(chain, done) {
+func (c *conn) read(chain []Read, each func(int), done func(error)) {
+	if d := c.direct.Load(); d != nil && (*d).read(chain, each, done) {
 		return
 	}
-	c.readStream(chain, done)
+	c.readStream(chain, each, done, false)
 }
 
-// readStream asks the peer's loop for the chain's bytes.
-func (c *conn) readStream(chain []Read, done func(error)) {
+// tell tells of a read that has landed, if it is long enough to be told of.
+func tell(each func(int), chain []Read, i int) {
+	if each != nil && len(chain[i].Dst) >= EachMin {
+		each(i)
+	}
+}
+
+// readStream asks the peer's loop for the chain's bytes, or does so again after a queue pair broke.
+func (c *conn) readStream(chain []Read, each func(int), done func(error), again bool) {
 	now := c.peer.node.now()
 	c.mu.Lock()
 	err := c.err
@@ -108,6 +117,7 @@ func (c *conn) readStream(chain []Read, done func(error)) {
 		return
 	}
 	o := c.newOp(chain, done, now)
+	o.each, o.again = each, again
 	b := c.out.reserve(headerBytes + readBytes*len(chain))[:0]
 	b = frame{body: uint32(readBytes * len(chain)), kind: frameRead, count: uint16(len(chain)), id: o.id}.append(b)
 	for i := range chain {
@@ -164,7 +174,7 @@ func (c *conn) complete(o *op, err error) {
 	c.called()
 	c.peer.finish(o.start, o.chain, err, o.done)
 	clear(o.chain)
-	o.done = nil
+	o.each, o.done = nil, nil
 	c.mu.Lock()
 	if len(c.opsFree) < 16 {
 		c.opsFree = append(c.opsFree, o)

@@ -25,13 +25,19 @@ type input struct {
 	fetchFree  []*fetch
 	fetchBytes int
 	op         *op // the chain being filled
-	fill       [][]byte
+	fill       []gap
 	err        *ChainError
 
 	iov   [iovMax]unix.Iovec
 	hdr   unix.Msghdr
 	oob   [64]byte
 	files []int // descriptors that came and were not claimed yet
+}
+
+// gap is what is still to come of read i of the chain being filled.
+type gap struct {
+	b []byte
+	i int
 }
 
 const (
@@ -53,7 +59,7 @@ func (c *conn) feed(b []byte) error {
 			b = b[n:]
 			continue
 		case len(in.fill) > 0:
-			n := copy(in.fill[0], b)
+			n := copy(in.fill[0].b, b)
 			c.got(n)
 			b = b[n:]
 			continue
@@ -260,7 +266,7 @@ func (c *conn) beginData(f frame, statuses []byte) error {
 		if s == statusOK {
 			want += uint64(len(o.chain[i].Dst))
 			if len(o.chain[i].Dst) > 0 {
-				in.fill = append(in.fill, o.chain[i].Dst)
+				in.fill = append(in.fill, gap{o.chain[i].Dst, i})
 			}
 			continue
 		}
@@ -308,10 +314,15 @@ func (c *conn) got(n int) error {
 	}
 	drop := 0
 	for n > 0 && drop < len(in.fill) {
-		k := min(n, len(in.fill[drop]))
-		in.fill[drop] = in.fill[drop][k:]
+		g := &in.fill[drop]
+		k := min(n, len(g.b))
+		g.b = g.b[k:]
 		n -= k
-		if len(in.fill[drop]) == 0 {
+		if len(g.b) == 0 {
+			if in.op.each != nil {
+				c.called()
+				tell(in.op.each, in.op.chain, g.i)
+			}
 			drop++
 		}
 	}
@@ -333,8 +344,8 @@ func (in *input) want() int {
 	}
 	n := min(len(in.fill), iovMax)
 	for i := range n {
-		in.iov[i] = unix.Iovec{Base: &in.fill[i][0]}
-		in.iov[i].SetLen(len(in.fill[i]))
+		in.iov[i] = unix.Iovec{Base: &in.fill[i].b[0]}
+		in.iov[i].SetLen(len(in.fill[i].b))
 	}
 	return n
 }
@@ -411,12 +422,13 @@ func (c *conn) takeIn(buf []byte) error {
 	return nil
 }
 
-// due returns the chain whose data frame should come next, if a long one is due and begins here.
+// due returns the chain whose data frame should come next, if a long one is due and begins here, and
+// its destinations may be touched by what turns out to be another frame.
 func (c *conn) due(head int) *op {
 	if c.pending.Load() == 0 || len(c.in.rest) > 0 {
 		return nil
 	}
-	if o := c.oldest(); o != nil && o.bytes > copyMax && head == headerBytes+len(o.chain) {
+	if o := c.oldest(); o != nil && !o.again && o.bytes > copyMax && head == headerBytes+len(o.chain) {
 		return o
 	}
 	return nil

@@ -36,7 +36,7 @@ func join(from, to *Node, addr string) (*Peer, error) {
 	return a, nil
 }
 
-func (l *localLink) read(chain []Read, done func(error)) {
+func (l *localLink) read(chain []Read, each func(int), done func(error)) {
 	start := l.self.node.now()
 	var failed *ChainError
 	pool := l.twin.node.pool
@@ -51,6 +51,7 @@ func (l *localLink) read(chain []Read, done func(error)) {
 		}
 		copy(chain[i].Dst, b.mem[chain[i].Src.Offset:])
 		b.unpin()
+		tell(each, chain, i)
 	}
 	if failed != nil {
 		l.self.finish(start, chain, failed, done)

@@ -35,7 +35,18 @@ func newPeer(n *Node, addr string, id nodeID) *Peer {
 // peer refused, or ErrPeerLost, ErrClosed, ErrTooLarge, ErrInvalid for the whole chain. The chain's
 // slice may be reused when Read returns, the Dst bytes belong to the peer until done. At most 1,024
 // chains of 65,536 reads in all may be under way to one peer.
-func (p *Peer) Read(chain []Read, done func(error)) {
+func (p *Peer) Read(chain []Read, done func(error)) { p.ReadEach(chain, nil, done) }
+
+// EachMin is the length in bytes from which a read is worth a call of its own when it lands.
+const EachMin = 32 << 10
+
+// ReadEach is Read that also tells of every read of at least EachMin bytes once it lies in its Dst:
+// each(i) is called at most once for chain[i], before done, on the goroutine that will call done, so no
+// two of these calls meet. It must not block. What lies in Dst then is not proven before done: a
+// read that was told of may be among those that done names as failed. A read that done does not name
+// had, and has, its good bytes in Dst from the call of each on. A call is a hint: after a queue pair
+// broke, no more come for the chains that were under way.
+func (p *Peer) ReadEach(chain []Read, each func(i int), done func(error)) {
 	if err := checkChain(chain); err != nil {
 		done(err)
 		return
@@ -45,9 +56,9 @@ func (p *Peer) Read(chain []Read, done func(error)) {
 		return
 	}
 	if p.twin != nil {
-		p.twin.read(chain, done)
+		p.twin.read(chain, each, done)
 	} else {
-		p.conn.read(chain, done)
+		p.conn.read(chain, each, done)
 	}
 }
 

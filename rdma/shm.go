@@ -81,7 +81,7 @@ func (n *Node) reachShm(addr string, id nodeID, known bool) (*Peer, error) {
 }
 
 // read copies the chain if all its segments are mapped.
-func (s *shmReader) read(chain []Read, done func(error)) bool {
+func (s *shmReader) read(chain []Read, each func(int), done func(error)) bool {
 	segs := *s.segs.Load()
 	for i := range chain {
 		at := keySegment(chain[i].Src.Key)
@@ -106,7 +106,9 @@ func (s *shmReader) read(chain []Read, done func(error)) bool {
 				failed = &ChainError{Err: ErrNotOffered}
 			}
 			failed.Failed = append(failed.Failed, i)
+			continue
 		}
+		tell(each, chain, i)
 	}
 	if failed != nil {
 		p.finish(start, chain, failed, done)

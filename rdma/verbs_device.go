@@ -47,6 +47,7 @@ type verbsDevice struct {
 	proof time.Duration // proofMax; tests change it before they connect
 
 	outstanding atomic.Int64 // posted and not completed
+	parts       atomic.Int64 // reads of chains under way that complete by themselves
 	regions     atomic.Pointer[[]verbsRegion]
 
 	mu       sync.Mutex // protects pairs, offers and changes of regions

@@ -60,8 +60,10 @@ type verbsWindow struct {
 
 const (
 	sendDepth   = 512
+	partsMax    = 1 << 12         // reads of a device under way that are told of one by one: a quarter of its completion queue
 	windowEvent = uint32(1) << 31 // in a completion's id: a window of that segment was bound
 	sendEvent   = uint32(1) << 30 // the oldest message was taken
+	eachEvent   = uint32(1) << 29 // that read of the oldest chain has landed
 )
 
 // newPair makes a queue pair in state INIT.
@@ -153,6 +155,8 @@ func (p *verbsPair) completed(id, status uint32) {
 		p.bound(int(id &^ windowEvent))
 	case id&sendEvent != 0:
 		p.took(id &^ sendEvent)
+	case id&eachEvent != 0:
+		p.readLanded(int(id &^ eachEvent))
 	default:
 		p.readDone()
 	}
@@ -177,6 +181,9 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	C.db_pair_free(p.qp)
 	p.scratch = nil
 	p.dev.outstanding.Add(-int64(len(p.posted) + p.binds))
+	for _, v := range p.posted {
+		p.dev.parts.Add(int64(-v.parts))
+	}
 	left = append(p.posted, p.waiting...)
 	p.posted, p.waiting = nil, nil
 	p.dev.mu.Lock()
@@ -204,7 +211,7 @@ func (p *verbsPair) fail(why string, tell bool) {
 		c.resend(msg)
 	}
 	for _, v := range left {
-		c.readStream(v.chain, v.done)
+		c.readStream(v.chain, nil, v.done, true)
 	}
 	c.offerAgain()
 }

@@ -285,7 +285,7 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	dst := alloc(t, p.node, len(src.Bytes()))
 	defer dst.Free()
 	ch := make(chan error, 1)
-	if !fresh.read([]Read{{dst.Bytes(), r}}, func(err error) { ch <- err }) {
+	if !fresh.read([]Read{{dst.Bytes(), r}}, nil, func(err error) { ch <- err }) {
 		t.Fatal("not posted")
 	}
 	select {

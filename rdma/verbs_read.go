@@ -22,17 +22,21 @@ import (
 // verbsChain is a chain under way.
 type verbsChain struct {
 	chain  []Read
+	each   func(int) // may be nil
 	done   func(error)
 	start  time.Duration
 	posted time.Duration // or a little before
-	entry  int           // of the first read in scratch
+	seen   int           // reads whose entries were looked at since the post
+	entry  int           // in scratch: of the read to be looked at next
 	again  bool          // the bytes are there; the entries are read once more
 	bad    []int         // refused
+	early  int           // of bad, before the post
 	need   int           // work requests
+	parts  int           // of them that are signaled beside the last
 }
 
 // read posts the chain, or queues it while the send queue is full.
-func (p *verbsPair) read(chain []Read, done func(error)) bool {
+func (p *verbsPair) read(chain []Read, each func(int), done func(error)) bool {
 	p.mu.Lock()
 	ok, ask := p.reaches(chain)
 	if !ok {
@@ -42,7 +46,7 @@ func (p *verbsPair) read(chain []Read, done func(error)) bool {
 		}
 		return false
 	}
-	v := p.newChain(chain, done)
+	v := p.newChain(chain, each, done)
 	if v.need > cap(p.wrs) {
 		p.keep(v)
 		p.mu.Unlock()
@@ -87,14 +91,14 @@ func (p *verbsPair) knows(segment int) bool {
 	return segment < len(p.segs) && p.segs[segment].slots > 0
 }
 
-func (p *verbsPair) newChain(chain []Read, done func(error)) *verbsChain {
+func (p *verbsPair) newChain(chain []Read, each func(int), done func(error)) *verbsChain {
 	var v *verbsChain
 	if k := len(p.spare); k > 0 {
 		v, p.spare = p.spare[k-1], p.spare[:k-1]
 	} else {
 		v = &verbsChain{}
 	}
-	v.chain, v.done, v.start = append(v.chain[:0], chain...), done, p.conn.peer.node.now()
+	v.chain, v.each, v.done, v.start = append(v.chain[:0], chain...), each, done, p.conn.peer.node.now()
 	v.bad, v.need, v.again = v.bad[:0], 0, false
 	for i := range chain {
 		g, r := &p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
@@ -149,7 +153,7 @@ func (v *verbsChain) refused(i int) bool { return len(v.bad) > 0 && slices.Conta
 // layOut makes the work requests of a chain.
 func (p *verbsPair) layOut(v *verbsChain) {
 	p.wrs = p.wrs[:0]
-	v.entry = p.next
+	v.entry, v.seen, v.early, v.parts = p.next, 0, len(v.bad), 0
 	for i := range v.chain {
 		r := &v.chain[i]
 		if v.refused(i) {
@@ -164,13 +168,23 @@ func (p *verbsPair) layOut(v *verbsChain) {
 		}
 		if r.Src.Offset == 0 {
 			p.request(r, true, true)
-			continue
+		} else {
+			p.request(r, false, true)
+			p.request(r, true, false)
 		}
-		p.request(r, false, true)
-		p.request(r, true, false)
+		if v.each != nil && r.Src.Length >= EachMin && p.dev.parts.Load() < partsMax {
+			p.signal(eachEvent | uint32(i))
+			p.dev.parts.Add(1)
+			v.parts++
+		}
 	}
+	p.signal(0)
+}
+
+// signal asks for a completion of the work request added last.
+func (p *verbsPair) signal(event uint32) {
 	last := &p.wrs[len(p.wrs)-1]
-	last.flags, last.id = C.DB_SIGNALED, C.uint64_t(p.id)<<32
+	last.flags, last.id = C.DB_SIGNALED, C.uint64_t(p.id)<<32|C.uint64_t(event)
 }
 
 // request adds one READ: of the entry, the bytes, or both where they lie together.
@@ -190,12 +204,12 @@ func (p *verbsPair) request(r *Read, entry, data bool) {
 	p.wrs = append(p.wrs, wr)
 }
 
-// verify looks at the entries that came and notes the reads that they refuse. p.mu is held.
-func (p *verbsPair) verify(v *verbsChain) {
-	at := v.entry
-	early := v.bad
-	for i := range v.chain {
-		if len(early) > 0 && slices.Contains(early, i) {
+// verify looks at the entries that came with the reads before end and notes the reads that they
+// refuse. p.mu is held.
+func (p *verbsPair) verify(v *verbsChain, end int) {
+	for ; v.seen < end; v.seen++ {
+		i := v.seen
+		if v.early > 0 && slices.Contains(v.bad[:v.early], i) {
 			continue
 		}
 		r := v.chain[i].Src
@@ -204,8 +218,8 @@ func (p *verbsPair) verify(v *verbsChain) {
 			n = 1
 		}
 		for range n {
-			e := p.scratch[at*entryBytes:]
-			at = (at + 1) % cap(p.wrs)
+			e := p.scratch[v.entry*entryBytes:]
+			v.entry = (v.entry + 1) % cap(p.wrs)
 			key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
 			ok = ok && key == r.Key && key != 0 && r.Offset <= length && uint64(r.Length) <= length-r.Offset
 		}
@@ -213,6 +227,34 @@ func (p *verbsPair) verify(v *verbsChain) {
 			v.bad = append(v.bad, i)
 		}
 	}
+}
+
+// tell tells of the reads from one on that have landed, if their entries were good: so the bytes are
+// those that done will vouch for, should it do so.
+func (v *verbsChain) tell(from, end int) {
+	if v.each == nil {
+		return
+	}
+	for i := from; i < end; i++ {
+		if !v.refused(i) {
+			tell(v.each, v.chain, i)
+		}
+	}
+}
+
+// readLanded tells of the oldest post's reads up to the one named.
+func (p *verbsPair) readLanded(i int) {
+	p.mu.Lock()
+	if p.gone || len(p.posted) == 0 || i >= len(p.posted[0].chain) {
+		p.mu.Unlock()
+		return
+	}
+	v := p.posted[0]
+	from := v.seen
+	p.verify(v, i+1)
+	p.mu.Unlock()
+	p.conn.called()
+	v.tell(from, i+1)
 }
 
 // readDone ends the oldest post of reads, and the chain unless its entries must be read once more.
@@ -224,10 +266,12 @@ func (p *verbsPair) readDone() {
 		return
 	}
 	v := p.posted[0]
+	p.dev.parts.Add(int64(-v.parts))
 	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
 	p.free += v.need
 	p.dev.outstanding.Add(-1)
-	p.verify(v)
+	again, from := v.again, v.seen
+	p.verify(v, len(v.chain))
 	proven := v.again || now-v.posted < p.dev.proof || len(v.bad) == len(v.chain)
 	if proven {
 		p.dev.took(now - v.start)
@@ -239,6 +283,9 @@ func (p *verbsPair) readDone() {
 	ended, err := p.pump(now)
 	p.mu.Unlock()
 	p.conn.called()
+	if !again {
+		v.tell(from, len(v.chain))
+	}
 	if proven {
 		p.finish(v)
 	}
@@ -267,7 +314,7 @@ func (p *verbsPair) finish(v *verbsChain) {
 // keep keeps the memory of a chain for the next. p.mu is held.
 func (p *verbsPair) keep(v *verbsChain) {
 	clear(v.chain)
-	v.done = nil
+	v.each, v.done = nil, nil
 	if len(p.spare) < 16 {
 		p.spare = append(p.spare, v)
 	}
