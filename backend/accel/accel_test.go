@@ -15,6 +15,7 @@ import (
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
+	"downbeat.dev/cuda/residency"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,7 +61,7 @@ func testModel(t testing.TB) *device.Model {
 		[]wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{rowBytes}}})
 }
 
-// rig is an executor with a model loaded on three slots.
+// rig is an executor with a model loaded on four slots.
 type rig struct {
 	*Executor
 	t     testing.TB
@@ -99,7 +100,7 @@ func open(t testing.TB, e cuda.Emulation, movable bool) *rig {
 	if r.Executor, err = New(dev, config(r.prog, movable, timeout, dev)); err != nil {
 		t.Fatal(err)
 	}
-	r.slots = devicetest.Slots(t, 3, device.SlotBytes([]*device.Model{r.model}))
+	r.slots = devicetest.Slots(t, 4, device.SlotBytes([]*device.Model{r.model}))
 	if err := r.Load(r.model, r.slots); err != nil {
 		t.Fatal(err)
 	}
@@ -179,46 +180,200 @@ func TestEarlyRows(t *testing.T) {
 	}
 }
 
-// TestCopiesOverlapCompute is the throughput of consecutive batches of four rows, in virtual time: rows that
-// arrive while the batch before runs cost nothing where compute is the bound, and compute costs nothing
-// where copies are.
-func TestCopiesOverlapCompute(t *testing.T) {
+// stages is a device on which a batch of four rows takes as long in each stage.
+type stages struct{ in, compute, out time.Duration }
+
+func (c stages) emulation() cuda.Emulation {
+	return cuda.Emulation{Virtual: true, CopyInBandwidth: 4 * rowBytes / c.in.Seconds(), CopyOutBandwidth: 4 * rowBytes / c.out.Seconds(),
+		CommandTime: time.Microsecond, KernelTime: func(cuda.Launch) time.Duration { return c.compute }}
+}
+
+// flow is the throughput of consecutive batches of four rows in virtual time, as a share of what the slowest
+// stage alone would reach: with so many under way, and rows that arrive before their batch is submitted or not.
+func (c stages) flow(t *testing.T, movable, early bool, under int) (share float64) {
 	const batches = 50
-	for _, c := range []struct {
-		copyIn, compute time.Duration
-	}{{time.Millisecond, 2 * time.Millisecond}, {2 * time.Millisecond, time.Millisecond}, {time.Millisecond, time.Millisecond}} {
-		for _, movable := range []bool{true, false} {
-			for _, early := range []bool{true, false} {
-				r := open(t, cuda.Emulation{Virtual: true, CopyInBandwidth: 4 * rowBytes / c.copyIn.Seconds(), CopyOutBandwidth: 25e9, CommandTime: 2 * time.Microsecond,
-					KernelTime: func(cuda.Launch) time.Duration { return c.compute }}, movable)
-				arrive := func(slot int) {
-					for i := range 4 {
-						r.fill(slot, i, byte(slot))
-						if early {
-							r.Arrived(r.model, r.slots[slot], i, i+1)
-						}
-					}
-				}
-				begin := r.dev.Now()
-				arrive(0)
-				for i := range batches {
-					arrive((i + 1) % 3)
-					if err := r.execute(i%3, 4); err != nil {
-						t.Fatal(err)
-					}
-					r.want(i%3, 3, byte(i%3))
-				}
-				took := r.dev.Now() - begin
-				share := float64(batches*max(c.copyIn, c.compute)) / float64(took)
-				t.Logf("copy in %v, compute %v, movable %v, early %v: %.3f of the bound", c.copyIn, c.compute, movable, early, share)
-				if (share >= 0.9) != early {
-					t.Errorf("copy in %v, compute %v, movable %v, early %v: %.3f of the bound, want at least 0.9 with early rows only", c.copyIn, c.compute, movable, early, share)
-				}
-				r.Abandon(r.model, r.slots[batches%3])
-				r.close()
+	r := open(t, c.emulation(), movable)
+	defer r.close()
+	arrive := func(slot int) {
+		for i := range 4 {
+			r.fill(slot, i, byte(slot))
+			if early {
+				r.Arrived(r.model, r.slots[slot], i, i+1)
 			}
 		}
 	}
+	batch := func(i int) device.Batch { return device.Batch{Model: r.model, Slot: r.slots[i%4], Rows: 4} }
+	begin := r.dev.Now()
+	arrive(0)
+	for i := range batches + under - 1 {
+		if i < batches {
+			if err := r.Submit(batch(i)); err != nil {
+				t.Fatal(err)
+			}
+			arrive((i + 1) % 4)
+		}
+		if last := i - under + 1; last >= 0 {
+			if err := r.Wait(batch(last)); err != nil {
+				t.Fatal(err)
+			}
+			r.want(last%4, 3, byte(last%4))
+		}
+	}
+	took := r.dev.Now() - begin
+	r.Abandon(r.model, r.slots[batches%4])
+	return float64(batches*max(c.in, c.compute, c.out)) / float64(took)
+}
+
+// TestStagesOverlap wants consecutive batches to take as long as their slowest stage: copies in, compute and
+// copies out of different batches go on at once when two are under way.
+func TestStagesOverlap(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []stages{{ms, 2 * ms, ms / 20}, {2 * ms, ms, ms / 20}, {ms, ms, ms / 20}, {ms, 2 * ms, ms}, {ms / 2, ms, ms}, {ms / 2, ms, 2 * ms}, {ms, ms, ms}} {
+		for _, movable := range []bool{true, false} {
+			both, late, alone := c.flow(t, movable, true, 2), c.flow(t, movable, false, 2), c.flow(t, movable, true, 1)
+			one := c.flow(t, movable, false, 1)
+			t.Logf("copy in %-5v compute %-3v copy out %-5v movable %-5v: %.2f of the bound; rows not early %.2f; one at a time %.2f, rows not early %.2f",
+				c.in, c.compute, c.out, movable, both, late, alone, one)
+			if both < 0.9 {
+				t.Errorf("%+v, movable %v: %.2f of the bound, want 0.9 at least", c, movable, both)
+			}
+			if slow := float64(max(c.in, c.compute, c.out)) / float64(c.in+c.compute+c.out); one > slow+0.02 {
+				t.Errorf("%+v, movable %v: %.2f of the bound one at a time: want no more than the sum of its stages lets through, %.2f", c, movable, one, slow)
+			}
+		}
+	}
+}
+
+// TestTwoUnderWay draws batches of two sizes on four slots, some with early rows, with up to two under way: each
+// one's outputs are those of its own inputs, whatever the other does.
+func TestTwoUnderWay(t *testing.T) {
+	for _, movable := range []bool{true, false} {
+		r := open(t, cuda.Emulation{Virtual: true}, movable)
+		rng := rand.New(rand.NewPCG(7, 5))
+		type flight struct {
+			device.Batch
+			v byte
+		}
+		var under []flight
+		land := func() {
+			f := under[0]
+			under = under[1:]
+			if err := r.Wait(f.Batch); err != nil {
+				t.Fatal(err)
+			}
+			for i := range f.Rows {
+				r.want(f.Slot.Index, i, f.v+byte(i))
+			}
+		}
+		for k := range 300 {
+			if len(under) == 2 {
+				if !movable {
+					if err := r.Submit(device.Batch{Model: r.model, Slot: r.slots[k%4], Rows: 1}); !errors.Is(err, device.ErrBusy) {
+						t.Fatalf("a third batch under way: %v", err)
+					}
+				}
+				land()
+			}
+			f := flight{device.Batch{Model: r.model, Slot: r.slots[k%4], Rows: 1 + rng.IntN(4)}, byte(rng.Uint32())}
+			for i := range f.Rows {
+				r.fill(k%4, i, f.v+byte(i))
+				if rng.IntN(2) == 0 {
+					r.Arrived(r.model, f.Slot, i, i+1)
+				}
+			}
+			if err := r.Submit(f.Batch); err != nil {
+				t.Fatal(err)
+			}
+			under = append(under, f)
+			if rng.IntN(3) == 0 {
+				land()
+			}
+		}
+		for len(under) > 0 {
+			land()
+		}
+		r.close()
+	}
+}
+
+// TestABatchThatFailsLeavesTheOthersAlone has the second of two refused by its program, by the device for want of
+// memory, and by the device in the middle of its submission, while the first is under way.
+func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
+	for _, movable := range []bool{true, false} {
+		refuse := false
+		r := open(t, cuda.Emulation{Virtual: true, Fault: func(s cuda.Site) cuda.Fault {
+			if refuse && s.Op == "submit" {
+				refuse = false
+				return cuda.Fault{Code: cuda.CodeLaunchResources}
+			}
+			return cuda.Fault{}
+		}}, movable)
+		batch := func(slot int) device.Batch { return device.Batch{Model: r.model, Slot: r.slots[slot], Rows: 2} }
+		for _, c := range []struct {
+			fail error
+			busy bool
+		}{{errors.New("does not like it"), false}, {residency.ErrDoesNotFit, true}, {nil, false}} {
+			for s := range 2 {
+				r.fill(s, 0, byte(s))
+				r.fill(s, 1, byte(s))
+				r.Arrived(r.model, r.slots[s], 1, 2)
+			}
+			if err := r.Submit(batch(0)); err != nil {
+				t.Fatal(err)
+			}
+			r.prog.fail, refuse = c.fail, c.fail == nil
+			if err := r.Submit(batch(1)); err == nil || errors.Is(err, device.ErrBusy) != c.busy || errors.Is(err, device.ErrLost) {
+				t.Errorf("%v: %v", c.fail, err)
+			}
+			r.prog.fail = nil
+			if err := r.Wait(batch(0)); err != nil {
+				t.Errorf("%v: the batch before: %v", c.fail, err)
+			}
+			r.want(0, 1, 0)
+			r.prog.fail = c.fail
+			if err := r.Submit(batch(1)); c.fail != nil && (err == nil || errors.Is(err, device.ErrBusy)) {
+				t.Errorf("%v: alone: %v", c.fail, err)
+			} else if err == nil {
+				if err := r.Wait(batch(1)); err != nil {
+					t.Error(err)
+				}
+			}
+			r.prog.fail = nil
+			if err := r.execute(1, 2); err != nil {
+				t.Errorf("%v: after: %v", c.fail, err)
+			}
+			r.want(1, 1, 1)
+		}
+		r.close()
+	}
+}
+
+// TestALostDeviceLosesAllUnderWay is a sticky error with two batches under way.
+func TestALostDeviceLosesAllUnderWay(t *testing.T) {
+	armed := false
+	r := open(t, cuda.Emulation{Virtual: true, Fault: func(s cuda.Site) cuda.Fault {
+		if armed && s.Op == "launch" {
+			return cuda.Fault{Code: cuda.CodeIllegalAddress}
+		}
+		return cuda.Fault{}
+	}}, false)
+	first, second := device.Batch{Model: r.model, Slot: r.slots[0], Rows: 1}, device.Batch{Model: r.model, Slot: r.slots[1], Rows: 1}
+	armed = true
+	if err := r.Submit(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Submit(second); err == nil {
+		err = r.Wait(first)
+		if !errors.Is(err, device.ErrLost) {
+			t.Errorf("first: %v", err)
+		}
+		if err := r.Wait(second); !errors.Is(err, device.ErrLost) {
+			t.Errorf("second: %v", err)
+		}
+	} else {
+		t.Errorf("second: %v before the first has run", err)
+	}
+	r.close()
 }
 
 // TestOutOfMemoryAtEverySite fails each call of a whole life in turn, as the driver would: the error says what
@@ -262,7 +417,7 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 		return err
 	}
 	r := &rig{Executor: e, t: t, model: testModel(t), prog: p}
-	r.slots = devicetest.Slots(t, 3, device.SlotBytes([]*device.Model{r.model}))
+	r.slots = devicetest.Slots(t, 4, device.SlotBytes([]*device.Model{r.model}))
 	first := e.Load(r.model, r.slots)
 	if first != nil {
 		if err := e.Load(r.model, r.slots); err != nil {
@@ -332,6 +487,13 @@ func TestWarmPathAllocatesNothing(t *testing.T) {
 		}
 		r.Arrived(r.model, r.slots[1], 0, 2)
 		r.Abandon(r.model, r.slots[1])
+		two := [2]device.Batch{{Model: r.model, Slot: r.slots[0], Rows: 1}, {Model: r.model, Slot: r.slots[1], Rows: 2}}
+		if err := join(r.Submit(two[0]), r.Submit(two[1])); err != nil {
+			t.Fatal(err)
+		}
+		if err := join(r.Wait(two[0]), r.Wait(two[1])); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range 10 {
 		batch()

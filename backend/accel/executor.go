@@ -3,6 +3,7 @@ package accel
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"downbeat.dev/backend/device"
@@ -12,8 +13,9 @@ import (
 // Program is a model that is ready to run on a device.
 type Program interface {
 	// Enqueue adds to s the commands on st that turn the tensors at inputs into those at outputs, n rows each.
+	// Batches may be under way already; their commands precede these on st. An error leaves nothing to Release.
 	Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error
-	// Release ends the batch of n that Enqueue began: its commands have ended, or were never submitted.
+	// Release ends a batch of n that Enqueue began: its commands have ended, or were never submitted.
 	Release(n int) error
 	// Close frees the program; none of its batches runs.
 	Close() error
@@ -32,18 +34,25 @@ type Config struct {
 }
 
 // Executor runs models on one device, which it owns from New to Close. Load, Execute and Close belong to one
-// goroutine; Arrived and Abandon may be called from others once everything is loaded.
+// goroutine, Submit and Wait to those that device.Ahead says; Arrived and Abandon may be called from others once
+// everything is loaded.
 type Executor struct {
 	dev      *cuda.Device
 	cfg      Config
+	early    *cuda.Stream // copies of rows that arrive before their batch is submitted
+	in       *cuda.Stream // copies of the others, while the batch before computes
 	compute  *cuda.Stream
-	early    *cuda.Stream // copies of rows that arrive before their batch runs
-	done     *cuda.Event
-	work     *cuda.Memory // where programs that are not movable find their tensors
+	out      *cuda.Stream // copies of outputs, while the next batch computes
+	areas    [depth]area  // where programs that are not movable find their tensors
 	models   map[*device.Model]*loaded
 	slots    map[*device.Slot]*place
-	sub      cuda.Submission
-	unpinned int // slots whose copies go the slow way
+	unpinned int       // slots whose copies go the slow way
+	ended    time.Time // when the last Wait returned; Wait's
+
+	mu    sync.Mutex // of Submit, and of Wait but for the waiting: programs belong to one goroutine at a time
+	sub   cuda.Submission
+	turn  int // the area of the next batch; guarded by mu
+	under int // batches submitted that have not ended; guarded by mu
 }
 
 // loaded is a program with room for the addresses of its tensors.
@@ -74,14 +83,12 @@ func New(dev *cuda.Device, c Config) (*Executor, error) {
 }
 
 func (e *Executor) open() (err error) {
-	if e.compute, err = e.dev.NewStream(); err != nil {
-		return err
+	for _, st := range []**cuda.Stream{&e.early, &e.in, &e.compute, &e.out} {
+		if *st, err = e.dev.NewStream(); err != nil {
+			return err
+		}
 	}
-	if e.early, err = e.dev.NewStream(); err != nil {
-		return err
-	}
-	e.done, err = e.dev.NewEvent()
-	return err
+	return nil
 }
 
 // Device returns the device, for what its owner may ask: properties and counts.
@@ -138,8 +145,10 @@ func (e *Executor) warmUp(m *device.Model, slots []*device.Slot) error {
 			clear(s.Input(m, k, m.BatchMax))
 		}
 		for n := m.BatchMax; n >= 1; n-- {
-			if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
-				return fmt.Errorf("run a batch of %d on zeros: %w", n, err)
+			for range e.graphs() {
+				if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
+					return fmt.Errorf("run a batch of %d on zeros: %w", n, err)
+				}
 			}
 			if i > 0 {
 				break // plans and graphs do not depend on the slot
@@ -149,101 +158,12 @@ func (e *Executor) warmUp(m *device.Model, slots []*device.Slot) error {
 	return nil
 }
 
-// Execute copies what has not arrived early, runs the program and copies the outputs out, in one submission.
-func (e *Executor) Execute(b device.Batch) error {
-	l, at := e.models[b.Model], e.slots[b.Slot]
-	if l == nil || at == nil {
-		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
-	}
-	if b.Rows < 1 || b.Rows > b.Model.BatchMax {
-		return fmt.Errorf("execute %s: batch of %d: want 1 to %d", b.Model.Name, b.Rows, b.Model.BatchMax)
-	}
-	base := e.base(at)
-	s := &e.sub
-	s.Reset()
-	at.gather(e, s, b, base)
-	for k := range b.Model.Inputs {
-		lo, _ := b.Model.Inputs[k].Span(0, b.Rows)
-		l.inputs[k] = base + cuda.Address(lo)
-	}
-	for k := range b.Model.Outputs {
-		lo, _ := b.Model.Outputs[k].Span(0, b.Rows)
-		l.outputs[k] = base + cuda.Address(lo)
-	}
-	if err := l.program.Enqueue(s, e.compute, b.Rows, l.inputs, l.outputs); err != nil {
-		return e.failed(b, join(err, e.settle(at)))
-	}
-	for k := range b.Model.Outputs {
-		s.CopyOut(e.compute, b.Slot.Output(b.Model, k, b.Rows), l.outputs[k])
-	}
-	s.Record(e.compute, e.done)
-	began := time.Now()
-	err := e.finish(s, l.took[b.Rows-1], e.patience(b))
-	if err == nil {
-		l.note(b.Rows, time.Since(began))
-	}
-	if errors.Is(err, cuda.ErrHung) {
-		return e.failed(b, err) // the program stays in use: the device may still run it
-	}
-	if released := l.program.Release(b.Rows); err == nil {
-		err = released
-	}
-	if err != nil {
-		return e.failed(b, join(err, e.settle(at)))
-	}
-	return nil
-}
-
-// settle waits for early copies of a batch that has failed (X2).
-func (e *Executor) settle(at *place) error { return e.dev.WaitFor(abandonMost, at.ended) }
-
-// base is where the batch's tensors lie on the device, at the offsets that they have in a slot.
-func (e *Executor) base(at *place) cuda.Address {
+// graphs is how many places a batch's tensors can be in, once a slot is given.
+func (e *Executor) graphs() int {
 	if e.cfg.Movable {
-		return at.memory.Address()
+		return 1
 	}
-	return e.work.Address()
-}
-
-// patience is how long a batch may take before the device counts as hanging.
-func (e *Executor) patience(b device.Batch) time.Duration {
-	if b.Model.Profile == nil || b.Rows > b.Model.Profile.Max() {
-		return e.cfg.Timeout
-	}
-	return max(e.cfg.Timeout, patienceFactor*b.Model.Profile.Exec(b.Rows))
-}
-
-const patienceFactor = 20
-
-// finish submits s and waits for its end.
-func (e *Executor) finish(s *cuda.Submission, expected, patience time.Duration) error {
-	err := e.dev.Submit(s)
-	if err != nil { // what was enqueued must end before the memory may be used again
-		s.Reset()
-		s.Record(e.compute, e.done)
-		err = errors.Join(err, e.dev.Submit(s))
-	}
-	return join(err, e.dev.WaitAbout(expected, patience, e.done))
-}
-
-// join is errors.Join without an allocation when there is at most one error.
-func join(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	}
-	return errors.Join(a, b)
-}
-
-// failed says whose batch failed, and whether the device can be of any more use.
-func (e *Executor) failed(b device.Batch, err error) error {
-	err = fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, err)
-	if errors.Is(err, cuda.ErrHung) || e.dev.Err() != nil {
-		return errors.Join(err, device.ErrLost)
-	}
-	return err
+	return depth
 }
 
 // Close frees everything and closes the device. A device that hangs is given up after some seconds.
@@ -257,16 +177,18 @@ func (e *Executor) Close() error {
 		at.close()
 	}
 	e.slots = nil
-	e.work.Free()
-	e.work = nil
+	for i := range e.areas {
+		e.areas[i].memory.Free()
+		e.areas[i].memory = nil
+	}
 	if e.cfg.Close != nil {
 		e.cfg.Close()
 		e.cfg.Close = nil
 	}
-	e.done.Free()
-	e.early.Free()
-	e.compute.Free()
-	e.done, e.early, e.compute = nil, nil, nil
+	for _, st := range []**cuda.Stream{&e.early, &e.in, &e.compute, &e.out} {
+		(*st).Free()
+		*st = nil
+	}
 	if e.dev.Err() != nil {
 		errs = nil // of a lost device nothing comes back in order
 	}

@@ -24,10 +24,17 @@ type place struct {
 	pinned *cuda.Registered // nil: copies go the slow way
 	memory *cuda.Memory     // as large as the slot
 
+	// Of the batch under way on the slot.
+	brought  *cuda.Event // its inputs are where the program finds them
+	computed *cuda.Event // its outputs are on the device
+	done     *cuda.Event // and in the slot
+	since    time.Time   // when it was submitted
+	area     *area
+
 	mu    sync.Mutex
 	model *device.Model // whose rows have arrived early; nil: nobody's
 	rows  []bool        // of model: copied, or on the way
-	any   bool          // a copy was enqueued since the last Execute or Abandon
+	any   bool          // a copy was enqueued since the last batch or Abandon
 	ended *cuda.Event   // the last early copy
 	sub   cuda.Submission
 }
@@ -39,8 +46,10 @@ func (e *Executor) place(slots []*device.Slot) error {
 			continue
 		}
 		at, err := e.newPlace(s)
-		if err == nil && !e.cfg.Movable && e.work == nil {
-			e.work, err = e.dev.Alloc(int64(len(s.Memory())))
+		for i := 0; err == nil && !e.cfg.Movable && i < depth; i++ {
+			if e.areas[i].memory == nil {
+				e.areas[i].memory, err = e.dev.Alloc(int64(len(s.Memory())))
+			}
 		}
 		if err != nil {
 			at.close()
@@ -49,8 +58,8 @@ func (e *Executor) place(slots []*device.Slot) error {
 		e.slots[s] = at
 	}
 	for _, s := range slots {
-		if e.work != nil && e.work.Bytes() < int64(len(s.Memory())) {
-			return fmt.Errorf("slot %d has %d bytes, the first had %d: all must be alike", s.Index, len(s.Memory()), e.work.Bytes())
+		if a := e.areas[0].memory; a != nil && a.Bytes() < int64(len(s.Memory())) {
+			return fmt.Errorf("slot %d has %d bytes, the first had %d: all must be alike", s.Index, len(s.Memory()), a.Bytes())
 		}
 	}
 	return nil
@@ -64,8 +73,10 @@ func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 		}
 		e.unpinned++ // the limit on locked pages, or a page shared with a neighbour: slower, not wrong
 	}
-	if at.ended, err = e.dev.NewEvent(); err != nil {
-		return at, err
+	for _, ev := range []**cuda.Event{&at.ended, &at.brought, &at.computed, &at.done} {
+		if *ev, err = e.dev.NewEvent(); err != nil {
+			return at, err
+		}
 	}
 	at.memory, err = e.dev.Alloc(int64(len(s.Memory())))
 	return at, err
@@ -74,7 +85,9 @@ func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 func (at *place) close() {
 	at.pinned.Free()
 	at.memory.Free()
-	at.ended.Free()
+	for _, ev := range []*cuda.Event{at.ended, at.brought, at.computed, at.done} {
+		ev.Free()
+	}
 }
 
 // Arrived starts the copies of rows that are large enough for it to pay; device.Early says more.
@@ -100,7 +113,7 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, from, to int) {
 	}
 	s.Record(e.early, at.ended)
 	at.any = true
-	if e.dev.Submit(s) != nil { // some may be under way: Execute copies them again, behind this record
+	if e.dev.Submit(s) != nil { // some may be under way: the batch copies them again, behind this record
 		s.Reset()
 		s.Record(e.early, at.ended)
 		_ = e.dev.Submit(s)
@@ -125,13 +138,13 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	at.model, at.any = nil, false
 }
 
-// gather adds to s what brings b's inputs to base: early rows are there already, or are copied there within
-// the device; the others come from the slot.
+// gather adds to s what brings b's inputs to base, on the stream in: early rows are there already, or are copied
+// there within the device; the others come from the slot. Compute waits for it.
 func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cuda.Address) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.any {
-		s.Wait(e.compute, at.ended) // also for rows of no use: their copies must not come later
+		s.Wait(e.in, at.ended) // also for rows of no use: their copies must not come later
 	}
 	early := at.any && at.model == b.Model
 	for from := 0; from < b.Rows; {
@@ -145,12 +158,20 @@ func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cu
 			dst := base + cuda.Address(lo)
 			switch {
 			case !here:
-				s.CopyIn(e.compute, dst, at.slot.Memory()[lo:hi])
+				s.CopyIn(e.in, dst, at.slot.Memory()[lo:hi])
 			case !e.cfg.Movable:
-				s.Copy(e.compute, dst, at.memory.Address()+cuda.Address(lo), int64(hi-lo))
+				s.Copy(e.in, dst, at.memory.Address()+cuda.Address(lo), int64(hi-lo))
 			}
 		}
 		from = to
 	}
+	s.Record(e.in, at.brought)
+	s.Wait(e.compute, at.brought)
+}
+
+// forget ends what is known of early rows: their batch was submitted, or will never be.
+func (at *place) forget() {
+	at.mu.Lock()
+	defer at.mu.Unlock()
 	at.model, at.any = nil, false
 }

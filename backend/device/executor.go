@@ -8,6 +8,10 @@ import (
 // ErrLost is wrapped by an Execute whose GPU is gone for good: no later batch can succeed.
 var ErrLost = errors.New("device: GPU lost")
 
+// ErrBusy is wrapped by a Submit that found no room beside the batches under way: once they have ended, the same
+// batch can be submitted again. With nothing under way no Submit wraps it.
+var ErrBusy = errors.New("device: busy with the batches under way")
+
 // Batch is one execution: the first Rows rows of Slot, as Model's tensors.
 type Batch struct {
 	Model *Model
@@ -29,15 +33,27 @@ type Executor interface {
 	Close() error
 }
 
+// Ahead is an executor that takes a batch while those before it run or copy their outputs. Execute is Submit and
+// Wait, with nothing else under way. Submits come one at a time, and Waits one at a time and in the order of the
+// Submits, but a Submit may come during a Wait. They allocate nothing after warm-up.
+type Ahead interface {
+	// Submit hands b over and returns without waiting for it. b runs behind what was submitted before; its rows are
+	// as they will be. After an error, which says what Execute's would, nothing of b runs and there is no Wait for it.
+	Submit(b Batch) error
+	// Wait returns when b has ended, with Execute's result. A batch that fails leaves the others alone, unless the
+	// error wraps ErrLost.
+	Wait(b Batch) error
+}
+
 // Early is an executor that can take rows to its GPU while others of their batch are still on their way.
 // Its methods may be called from any goroutine once every model is loaded; those of one slot by one at a
 // time. They allocate nothing.
 type Early interface {
 	// Arrived tells that rows from…to−1 of a batch of m are complete in s. They stay as they are until the
-	// batch has been executed on s, or Abandon. It may do nothing.
+	// batch has been executed on s, or Abandon. A row may be told of again. It may do nothing.
 	Arrived(m *Model, s *Slot, from, to int)
 	// Abandon tells that the rows of m in s are about to change, or will not be executed there. When it returns
-	// nothing reads them any more. It may be called at any time but during Execute on s.
+	// nothing reads them any more. It may be called at any time but while a batch is under way on s.
 	Abandon(m *Model, s *Slot)
 }
 

@@ -78,13 +78,21 @@ func Open(o Options) (*Executor, error) {
 
 // Execute runs b; device.Executor says more.
 func (e *Executor) Execute(b device.Batch) error {
+	if err := e.Submit(b); err != nil {
+		return err
+	}
+	return e.Wait(b)
+}
+
+// Submit begins to run b; device.Ahead says more.
+func (e *Executor) Submit(b device.Batch) error {
 	if p := &e.plan; p.After > 0 {
 		if e.batches++; e.batches > p.After {
 			e.Inject(p.Fault)
 			p.After = 0
 		}
 	}
-	return e.Executor.Execute(b)
+	return e.Executor.Submit(b)
 }
 
 // program is an emulated model on one device.
