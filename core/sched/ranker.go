@@ -9,7 +9,7 @@ import (
 // The states of a GPU.
 const (
 	absent  uint8 = iota
-	idle          // in the idle set
+	idle          // in the idle set: free soon
 	busy          // in the busy heap until freeAt
 	granted       // a partition decides what to do with it
 	stalled       // completions are missing; it gets nothing until one comes
@@ -75,7 +75,7 @@ type RankerStats struct {
 
 // Load is what an autoscaler may want to know of a sub-cluster.
 type Load struct {
-	GPUs, Idle int
+	GPUs, Idle int // present; of these free by the time a batch of one would start that is sent now
 	// Demand is Σ λ·ℓ(T)/T over the models: the GPUs that their estimated rates need at their
 	// target batches. Demand/GPUs is u; unlike the busy fraction it keeps its meaning when early
 	// dispatch fills idle GPUs with small batches.
@@ -253,7 +253,7 @@ func (r *Ranker) NextWake() Time {
 	case r.ripe.len() > 0:
 		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
 	case r.waiting.len() > 0:
-		return at
+		return at - Time(r.lead(1))
 	}
 	return Never
 }
@@ -307,9 +307,13 @@ func (r *Ranker) load() float64 { return float64(r.demand) / 1e6 / float64(max(1
 
 func (r *Ranker) lead(size uint32) Duration { return r.o.Ctrl + Duration(size)*r.o.Data }
 
-// collect moves the GPUs that are free by now to the idle set.
+// soon returns the earliest start of a batch that is sent now. A GPU that is free by then counts as
+// idle: otherwise it would wait a network delay between two batches.
+func (r *Ranker) soon(now Time) Time { return now.Add(r.lead(1)) }
+
+// collect moves the GPUs that are free soon to the idle set.
 func (r *Ranker) collect(now Time) {
-	for r.busy.len() > 0 && r.busy.top().key <= now {
+	for r.busy.len() > 0 && r.busy.top().key <= r.soon(now) {
 		id := GPUID(r.busy.top().id)
 		r.place(now, id, &r.gpus[id])
 	}
@@ -352,10 +356,11 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 // place puts a GPU where its state belongs after freeAt or its orders changed.
 func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	r.idle.clear(uint32(id))
+	soon := g.freeAt <= r.soon(now)
 	switch {
-	case g.freeAt <= now && g.ahead >= aheadMax:
+	case soon && g.ahead >= aheadMax:
 		r.stall(id)
-	case g.freeAt <= now:
+	case soon:
 		r.busy.remove(uint32(id))
 		g.state = idle
 		r.idle.set(uint32(id))
