@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,7 @@ type Backend struct {
 	session  atomic.Uint64 // counts links lost: what an earlier one sent is not started any more
 	live     atomic.Int64  // orders that are not recycled
 	draining atomic.Bool
+	up       atomic.Bool   // the scheduler is connected
 	linked   chan struct{} // closed once link is set
 	link     control.BackendLink
 	stop     chan struct{} // ends the watchdog
@@ -80,9 +82,7 @@ func New(c Config) (*Backend, error) {
 		return nil, errors.Join(err, b.Close())
 	}
 	for _, g := range b.gpus {
-		g.wait.Add(2)
-		go g.serveAll()
-		go g.replyAll()
+		g.start()
 	}
 	b.wait.Add(1)
 	go b.watchdog()
@@ -172,8 +172,15 @@ func (b *Backend) tell(d []wire.Done) {
 	}
 }
 
+// Ready tells whether batches can come and be run: the scheduler is connected, a GPU answers, and
+// nothing is being drained. It may be called from any goroutine.
+func (b *Backend) Ready() bool {
+	return b.up.Load() && !b.draining.Load() && slices.ContainsFunc(b.gpus, func(g *gpu) bool { return !g.sick() })
+}
+
 // Link takes the link's state.
 func (b *Backend) Link(up bool, err error) {
+	b.up.Store(up)
 	if up {
 		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.models))
 		return
@@ -268,8 +275,7 @@ func (b *Backend) Close() error {
 	b.closing.Do(func() {
 		b.cancel()
 		for _, g := range b.gpus {
-			close(g.queue)
-			g.wait.Wait()
+			g.stop()
 		}
 		close(b.stop)
 		b.wait.Wait()

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"runtime"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/control"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
@@ -198,78 +199,18 @@ func TestFetchOverlapsExecution(t *testing.T) {
 	}
 }
 
-// spy notes which rows were taken early.
-type spy struct {
-	*emu.Executor
-	mu    sync.Mutex
-	early map[int]int // rows by slot; guarded by mu
-}
-
-func (s *spy) Arrived(m *device.Model, slot *device.Slot, from, to int) {
-	s.Executor.Arrived(m, slot, from, to)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.early[slot.Index] += to - from
-}
-
-func (s *spy) rows() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, k := range s.early {
-		n += k
-	}
-	return n
-}
-
-// TestRowsGoToTheGPUWhileTheBatchBeforeRuns wants the copies of a batch to begin as its rows arrive, and the
-// right answers although rows move when one fails.
-func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 8, pixels: 20_000})
-	s := &spy{Executor: r.emus[0], early: map[int]int{}}
-	g := r.gpus[0]
-	g.executor, g.early = s, s // nothing runs yet
-	first, in1 := r.batch(1, 4)
-	r.Execute([]wire.Execute{first})
-	r.waitRunning()
-	second, in2 := r.batch(2, 8)
-	second.Items[2].Input.Key++
-	r.Execute([]wire.Execute{second})
-	for end := time.Now().Add(patience); s.rows() < 4+7 && time.Now().Before(end); {
-		runtime.Gosched()
-	}
-	if _, _, over := r.sched.find(1); over {
-		t.Log("the host stood still: the first batch was over before the second's rows arrived")
-	}
-	if n := s.rows(); n != 4+7 {
-		t.Errorf("%d rows were taken early, want 11", n)
-	}
-	for id, in := range in1 {
-		r.checkOutput(id, in)
-	}
-	for id, in := range in2 {
-		if id == second.Items[2].ID {
-			r.checkReason(id, sched.InputUnavailable)
-			continue
-		}
-		r.checkOutput(id, in)
-	}
-	third, in3 := r.batch(3, 8) // on slots whose early rows were given up
-	r.Execute([]wire.Execute{third})
-	for id, in := range in3 {
-		r.checkOutput(id, in)
-	}
-}
-
-// TestLinkLost is the second half of invariant B1.
 func TestLinkLost(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 1})
 	running, in := r.batch(1, 1)
-	queued, _ := r.batch(2, 1)
-	r.Execute([]wire.Execute{running, queued})
-	r.waitRunning()
+	ahead, behind := r.batch(2, 1)
+	queued, _ := r.batch(4, 1)
+	r.Execute([]wire.Execute{running, ahead, queued})
+	r.waitFlying(2)
 	r.Link(false, errors.New("test"))
 	id := running.Items[0].ID
 	r.checkOutput(id, in[id])
+	id = ahead.Items[0].ID
+	r.checkOutput(id, behind[id]) // the GPU had it
 	r.Link(true, nil)
 	r.Peers([]wire.Peer{{Frontend: 9, DataAddr: r.front.node.Addr()}}) // numbers change with the session
 	again, in := r.batch(3, 1)
@@ -279,7 +220,7 @@ func TestLinkLost(t *testing.T) {
 	r.checkOutput(id, in[id])
 	r.sched.wait(3)
 	r.drain()
-	for _, batch := range []uint64{1, 2} {
+	for _, batch := range []uint64{1, 2, 4} {
 		if _, _, ok := r.sched.find(batch); ok {
 			t.Errorf("batch %d of the lost session was told to the new one", batch)
 		}
@@ -298,9 +239,11 @@ func TestHang(t *testing.T) {
 	r.emus[0].Inject(emu.Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
 	a, _ := r.batch(1, 1)
 	b, _ := r.batch(2, 1)
-	r.Execute([]wire.Execute{a, b})
-	for i, e := range []wire.Execute{a, b} {
-		r.checkGivenBack(uint64(i+1), e, []sched.Reason{sched.BackendLost, sched.NoBackend}[i])
+	d, _ := r.batch(5, 1)
+	r.Execute([]wire.Execute{a, b, d})
+	r.waitFlying(2)
+	for i, e := range []wire.Execute{a, b, d} {
+		r.checkGivenBack(e.Batch, e, []sched.Reason{sched.BackendLost, sched.BackendLost, sched.NoBackend}[i])
 	}
 	if !r.Stats()[0].Hung {
 		t.Error("stats do not tell that the GPU hangs")
@@ -339,14 +282,27 @@ func TestGPULost(t *testing.T) {
 	for id, in := range inputs {
 		r.checkOutput(id, in)
 	}
+	if !r.Ready() {
+		t.Error("not ready, with one GPU left")
+	}
+	r.Link(false, control.ErrUnavailable)
+	if r.Ready() {
+		t.Error("ready without a scheduler")
+	}
 }
 
 func TestDrain(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 1})
 	a, ina := r.batch(1, 1)
 	b, inb := r.batch(2, 1)
+	if !r.Ready() {
+		t.Error("connected, with a GPU that answers: not ready")
+	}
 	r.Execute([]wire.Execute{a, b})
 	r.drain()
+	if r.Ready() {
+		t.Error("drained, and still ready")
+	}
 	for batch := range uint64(2) {
 		if d, _, ok := r.sched.find(batch + 1); !ok || d.FreeIn < int64(time.Second) {
 			t.Errorf("batch %d: done %v %+v, want it finished and no more sent", batch+1, ok, d)
@@ -393,29 +349,31 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		o := b.Offer()
 		e.Items[i].Input = wire.Descriptor{Key: o.Key, Offset: o.Offset, Length: o.Length}
 	}
-	batch := []wire.Execute{e}
+	batches := []wire.Execute{e, e, e} // two at the GPU, one behind them
+	run := func() {
+		r.Execute(batches)
+		for range batches {
+			<-link.more
+		}
+	}
 	for range 50 {
-		r.Execute(batch)
-		<-link.more
+		run()
 	}
-	if link.failures != 0 {
-		t.Fatalf("%d requests failed in warm-up", link.failures)
+	if n := link.failures.Load(); n != 0 {
+		t.Fatalf("%d requests failed in warm-up", n)
 	}
-	if n := testing.AllocsPerRun(200, func() {
-		r.Execute(batch)
-		<-link.more
-	}); n != 0 {
-		t.Errorf("%v allocations per batch, want 0", n)
+	if n := testing.AllocsPerRun(200, run); n != 0 {
+		t.Errorf("%v allocations for three batches, want 0", n)
 	}
 }
 
 type counter struct {
 	more     chan struct{}
-	failures int
+	failures atomic.Int64
 }
 
 func (c *counter) Done(d []wire.Done) error {
-	c.failures += len(d[0].Failures)
+	c.failures.Add(int64(len(d[0].Failures)))
 	c.more <- struct{}{}
 	return nil
 }

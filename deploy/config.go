@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -66,9 +67,22 @@ func Load(path string) (Config, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %w", path, err)
+		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllString(err.Error(), `$1: no such key; the keys are `+strings.Join(keys(), ", ")))
 	}
 	return c, nil
+}
+
+// unknownKey is how package yaml says it.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.Config`)
+
+// keys are what a file may hold, in the order of Config.
+func keys() []string {
+	var all []string
+	for line := range strings.Lines(Config{}.YAML()) {
+		key, _, _ := strings.Cut(line, ":")
+		all = append(all, key)
+	}
+	return all
 }
 
 func readBounded(path string) ([]byte, error) {
@@ -155,6 +169,11 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	return c, fs.Args(), c.Check()
 }
 
+// UsageError is a command line that says nothing: unknown flags, or words where none belong.
+type UsageError string
+
+func (e UsageError) Error() string { return string(e) }
+
 // ParseFlags parses a command's flags. Help goes to standard output; anything else that is wrong is
 // one error, which says what is allowed and where the help is.
 func ParseFlags(fs *flag.FlagSet, args []string) error {
@@ -163,9 +182,15 @@ func ParseFlags(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = os.Stdout.Write(said.Bytes()) // a closed pipe ends the process
+		text := said.String()
+		if flags, usual := strings.CutPrefix(text, "Usage of "+fs.Name()+":\n"); usual && flags != "" {
+			text = "Usage: " + fs.Name() + " [flags]\n\n" + flags
+		} else if usual {
+			text = "Usage: " + fs.Name() + "\n"
+		}
+		_, _ = os.Stdout.WriteString(text) // a closed pipe ends the process
 	case err != nil:
-		err = fmt.Errorf("%w%s; %s -h lists the flags", err, allowed(fs, err.Error()), fs.Name())
+		err = UsageError(fmt.Sprintf("%v%s; %s -h lists the flags", err, allowed(fs, err.Error()), fs.Name()))
 	}
 	return err
 }

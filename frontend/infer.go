@@ -113,6 +113,8 @@ func (c *Client) check(ctx context.Context, r *Request) (*Model, error) {
 		return nil, &OutcomeError{Reason: sched.DeadlinePast, Model: r.Model, Local: true}
 	case ctx.Err() != nil:
 		return nil, &OutcomeError{Reason: sched.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
+	case m == nil && !c.Connected():
+		return nil, &OutcomeError{Reason: sched.NoBackend, Model: r.Model, Local: true, Cause: errNoScheduler}
 	case m == nil:
 		return nil, &OutcomeError{Reason: sched.UnknownModel, Model: r.Model, Local: true, Cause: c.whyUnknown(r)}
 	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:

@@ -38,6 +38,7 @@ func (e events) Link(up bool, err error) {
 	c := e.c
 	if up {
 		c.session.opened(c.now(), func() { c.session.up = true })
+		c.log.Info("scheduler connected")
 		c.resubmitAll()
 		return
 	}

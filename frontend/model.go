@@ -185,12 +185,8 @@ func (c *Client) Model(name, version string) *Model {
 
 // whyUnknown tells what of a request's model is not announced.
 func (c *Client) whyUnknown(r *Request) error {
-	m := c.Model(r.Model, "")
-	switch {
-	case m != nil:
+	if m := c.Model(r.Model, ""); m != nil {
 		return fmt.Errorf("version %q is not announced; the newest is %q", r.Version, m.Version)
-	case !c.Connected():
-		return errNoScheduler
 	}
 	return fmt.Errorf("not among the %d models that are announced", len(c.Models()))
 }

@@ -63,17 +63,27 @@ func main() {
 		list(w, commands())
 		fmt.Fprint(w, footer)
 	})
+	os.Exit(exitCode(ctx, err))
+}
+
+// exitCode prints what went wrong and tells how the process ends: 2 for a command line that cannot
+// be understood, 130 where Ctrl-C cut a tool short, else 1.
+func exitCode(ctx context.Context, err error) int {
+	var usage deploy.UsageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
 	case errors.Is(err, errUsage):
-		os.Exit(2)
+		return 2
+	case errors.As(err, &usage):
+		fmt.Fprintln(os.Stderr, "downbeat:", err)
+		return 2
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted")
-		os.Exit(1)
-	default:
-		fmt.Fprintln(os.Stderr, "downbeat:", err)
-		os.Exit(1)
+		return 130
 	}
+	fmt.Fprintln(os.Stderr, "downbeat:", err)
+	return 1
 }
 
 // errUsage ends with exit code 2; what was wrong has been printed.
@@ -91,12 +101,15 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 			help(os.Stdout)
 			return nil
 		}
-		args = []string{args[1], "-h"}
+		args = append(args[1:len(args):len(args)], "-h")
 	case "-version", "--version":
 		args = []string{"version"}
 	}
 	for _, c := range all {
 		if c.name == args[0] {
+			if wantsHelp(args[1:]) {
+				explain(os.Stdout, path, c)
+			}
 			return c.run(ctx, args[1:])
 		}
 	}
@@ -111,7 +124,7 @@ func parse(fs *flag.FlagSet, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name())
+		return deploy.UsageError(fmt.Sprintf("unexpected %q: %s takes flags only", fs.Arg(0), fs.Name()))
 	}
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,19 +52,11 @@ func config(t *testing.T) deploy.Config {
 
 // TestEveryCommandExplainsItself: --help of every word works and starts nothing.
 func TestEveryCommandExplainsItself(t *testing.T) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	old := os.Stdout
-	os.Stdout = null
-	defer func() { os.Stdout = old }()
 	for _, c := range append(commands(), benches()...) {
 		if c.summary == "" || strings.Contains(c.name, " ") {
 			t.Errorf("%q has no summary, or two words", c.name)
 		}
-		if err := c.run(t.Context(), []string{"--help"}); err != nil && !errors.Is(err, flag.ErrHelp) {
+		if err := silently(t, func() error { return c.run(t.Context(), []string{"--help"}) }); err != nil && !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%s --help: %v", c.name, err)
 		}
 		if c.name == "models" || c.name == "bench" {
@@ -72,6 +66,60 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			t.Errorf("%s -nonsense: got %v, want an error that says where the help is", c.name, err)
 		}
 	}
+}
+
+// TestExamplesParse: what help shows can be typed. Words after the flags would end their parsing.
+func TestExamplesParse(t *testing.T) {
+	trailing := map[string]int{"downbeat infer": 2, "downbeat profile": -1}
+	file := filepath.Join(t.TempDir(), "downbeat.yaml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.NewReplacer("/etc/downbeat/downbeat.yaml", file, "downbeat.yaml", file)
+	words := append(commands(), command{name: "bench", run: benchCommand().run}, command{name: "models", run: modelsCommand().run})
+	for full, lines := range examples {
+		for _, line := range lines {
+			line, _, _ = strings.Cut(line, "   ")
+			args := strings.Fields(name.Replace(line))[1:]
+			at := len(args) - max(0, trailing[full])
+			if trailing[full] < 0 && !strings.HasPrefix(args[at-1], "-") && args[at-2] == "-dry-run" {
+				at--
+			}
+			args = slices.Insert(args, at, "-h")
+			i := slices.IndexFunc(words, func(c command) bool { return c.name == args[0] })
+			if i < 0 || !strings.HasPrefix(line, full) {
+				t.Errorf("%s: %s: no such command", full, line)
+				continue
+			}
+			if err := silently(t, func() error { return words[i].run(t.Context(), args[1:]) }); !errors.Is(err, flag.ErrHelp) {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for want, err := range map[int]error{0: flag.ErrHelp, 1: errors.New("x"), 2: fmt.Errorf("%w", deploy.UsageError("x")), 130: context.Canceled} {
+		if got := exitCode(stopped, err); got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}
+
+// silently runs f without its standard output.
+func silently(t *testing.T, f func() error) error {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	old := os.Stdout
+	os.Stdout = null
+	defer func() { os.Stdout = old }()
+	return f()
 }
 
 func TestUnknownWordsAreRefused(t *testing.T) {
@@ -213,10 +261,10 @@ func TestSchedulerMetricsAskForTheToken(t *testing.T) {
 	if err := p.openScheduler(""); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.openMetrics("0.0.0.0:0"); err == nil || !strings.Contains(err.Error(), "set token_file") {
+	if err := p.openAside("0.0.0.0:0"); err == nil || !strings.Contains(err.Error(), "set token_file") {
 		t.Errorf("without a token: got %v", err)
 	}
-	h, stop := gateway.SchedulerMetrics(p.engine, "0123456789abcdef")
+	h, stop := gateway.SchedulerAside(p.engine, "0123456789abcdef")
 	defer stop()
 	for header, want := range map[string]int{"": http.StatusUnauthorized, "Bearer 0123456789abcdef": http.StatusOK} {
 		w := httptest.NewRecorder()

@@ -32,6 +32,8 @@ type parts struct {
 	log    *slog.Logger
 	failed chan error // the first part that ends by itself
 	closes []func(context.Context) error
+	// patient parts wait for their scheduler as long as it takes.
+	patient bool
 
 	engine  *engine.Engine  // nil: the scheduler is elsewhere
 	server  *control.Server // with engine
@@ -125,26 +127,12 @@ func (p *parts) openScheduler(listen string) error {
 	return nil
 }
 
-// openMetrics serves the scheduler's metrics on an address of their own; empty: nowhere.
-func (p *parts) openMetrics(addr string) error {
+// openAside serves metrics, health and profiles of what runs here on an address of their own; empty:
+// nowhere.
+func (p *parts) openAside(addr string) error {
 	if addr == "" {
 		return nil
 	}
-	metrics, stop := gateway.SchedulerMetrics(p.engine, p.token)
-	p.onClose(func() error { stop(); return nil })
-	return p.serveMetrics(addr, metrics)
-}
-
-// openBackendMetrics serves the backend's; empty: nowhere.
-func (p *parts) openBackendMetrics(addr string) error {
-	if addr == "" {
-		return nil
-	}
-	return p.serveMetrics(addr, gateway.Metrics(p.token, p.backend))
-}
-
-// serveMetrics serves metrics, which are for who has the token, on an address of their own.
-func (p *parts) serveMetrics(addr string, metrics http.Handler) error {
 	if err := p.config.CheckListener("metrics", addr); err != nil {
 		return err
 	}
@@ -156,13 +144,11 @@ func (p *parts) serveMetrics(addr string, metrics http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	p.log.Info("metrics", "address", ln.Addr().String())
+	p.log.Info("metrics, health and profiles", "address", ln.Addr().String())
 	if t != nil {
 		ln = tls.NewListener(ln, t)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	s := &http.Server{Handler: p.aside(), ReadHeaderTimeout: time.Second}
 	go func() {
 		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			p.fail(fmt.Errorf("metrics: %w", err))
@@ -170,6 +156,19 @@ func (p *parts) serveMetrics(addr string, metrics http.Handler) error {
 	}()
 	p.onClose(s.Close)
 	return nil
+}
+
+// aside is what the most outward part of this process tells of itself.
+func (p *parts) aside() http.Handler {
+	switch {
+	case p.gateway != nil:
+		return p.gateway.Aside()
+	case p.backend != nil:
+		return gateway.Aside(p.token, p.backend.Ready, p.backend)
+	}
+	h, stop := gateway.SchedulerAside(p.engine, p.token)
+	p.onClose(func() error { stop(); return nil })
+	return h
 }
 
 // data is the data plane's configuration of a frontend or a backend.
@@ -180,6 +179,14 @@ func (p *parts) data() (rdma.Config, error) {
 		c.Providers = []string{p.config.Provider}
 	}
 	return c, err
+}
+
+// patience is how long a part that serves looks for its scheduler before it goes on without.
+const patience = time.Second
+
+// dial says where a patient part's scheduler is.
+func (p *parts) dial(t *tls.Config) control.DialOptions {
+	return control.DialOptions{Addr: p.config.Scheduler, Token: p.token, TLS: t, Patient: true, Logger: p.log}
 }
 
 // openBackend starts a backend, with the scheduler of this process if there is one. also may set
@@ -194,6 +201,12 @@ func (p *parts) openBackend(ctx context.Context, also func(*backend.Options)) er
 	if p.server != nil {
 		o.Link = func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
 			return p.server.Backend(h, ev)
+		}
+	} else if p.patient {
+		o.Link = func(ctx context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return control.DialBackend(ctx, p.dial(data.TLS), h, ev)
 		}
 	}
 	if also != nil {
@@ -220,12 +233,20 @@ func (p *parts) openClient(ctx context.Context) error {
 		o.Link = func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 			return p.server.Frontend(h, ev)
 		}
+	} else if p.patient {
+		o.Link = func(ctx context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return control.DialFrontend(ctx, p.dial(data.TLS), h, ev)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	slow := time.AfterFunc(time.Second, func() { p.log.Warn("waiting for the scheduler", "address", o.Scheduler) })
+	if !p.patient {
+		slow := time.AfterFunc(time.Second, func() { p.log.Warn("waiting for the scheduler", "address", o.Scheduler) })
+		defer slow.Stop()
+	}
 	c, err := frontend.Dial(ctx, o)
-	slow.Stop()
 	if err != nil {
 		return err
 	}

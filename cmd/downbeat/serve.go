@@ -15,7 +15,7 @@ import (
 type part func(context.Context, *parts) error
 
 func serveCommand() command {
-	return runCommand("serve", "scheduler, backend and gateway in one process", nil,
+	return runCommand("serve", "scheduler, backend and gateway in one process", "", nil,
 		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) },
 		func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) },
 		func(ctx context.Context, p *parts) error { return p.openClient(ctx) },
@@ -23,28 +23,24 @@ func serveCommand() command {
 }
 
 func schedulerCommand() command {
-	metrics := ""
-	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to",
-		func(fs *flag.FlagSet) {
-			fs.StringVar(&metrics, "metrics", "127.0.0.1:8002", "`address` for /metrics; empty: none")
-		},
-		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) },
-		func(_ context.Context, p *parts) error { return p.openMetrics(metrics) })
+	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to", "127.0.0.1:8002", nil,
+		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) })
 }
 
 func gatewayCommand() command {
-	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", nil,
+	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", "", nil,
 		func(ctx context.Context, p *parts) error { return p.openClient(ctx) },
 		func(ctx context.Context, p *parts) error { return p.openGateway(ctx) })
 }
 
-// runCommand is a command that opens parts and runs until it is told to stop. extra registers flags
-// of its own; nil: none.
-func runCommand(name, summary string, extra func(*flag.FlagSet), open ...part) command {
+// runCommand is a command that opens parts and runs until it is told to stop, with metrics on an
+// address of their own (the default; a flag sets it). extra registers flags of its own; nil: none.
+func runCommand(name, summary, metrics string, extra func(*flag.FlagSet), open ...part) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
-		printConfig := false
+		printConfig, aside := false, ""
 		c, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
+			fs.StringVar(&aside, "metrics", metrics, "`address` for /metrics, /v2/health and /debug/pprof alone; empty: none")
 			if extra != nil {
 				extra(fs)
 			}
@@ -53,13 +49,13 @@ func runCommand(name, summary string, extra func(*flag.FlagSet), open ...part) c
 			return err
 		}
 		if len(rest) > 0 {
-			return fmt.Errorf("%s: unexpected %q: only flags are allowed", name, rest[0])
+			return deploy.UsageError(fmt.Sprintf("%s: unexpected %q: only flags are allowed", name, rest[0]))
 		}
 		if printConfig {
 			fmt.Print(c.YAML())
 			return nil
 		}
-		return runParts(ctx, c, os.Stderr, open)
+		return runParts(ctx, c, os.Stderr, append(open[:len(open):len(open)], func(_ context.Context, p *parts) error { return p.openAside(aside) }))
 	}}
 }
 
@@ -69,6 +65,7 @@ func runParts(ctx context.Context, c deploy.Config, log io.Writer, open []part) 
 	if err != nil {
 		return err
 	}
+	p.patient = true
 	for _, f := range open {
 		if err := f(ctx, p); err != nil {
 			return errors.Join(err, p.close())

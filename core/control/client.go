@@ -27,7 +27,7 @@ type dialer struct {
 }
 
 // DialFrontend opens a frontend's session. It tries until ctx ends (ten seconds when ctx has no
-// deadline); a fatal refusal ends it at once. Afterwards ctx has no meaning for the link.
+// deadline), a patient one then goes on by itself; a fatal refusal ends it at once. Afterwards ctx has no meaning for the link.
 func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
 	hello.Version = wire.Version
 	if hello.Token == "" {
@@ -76,7 +76,8 @@ func newDialer(o DialOptions, hello []byte, ev interface{ Link(bool, error) }, f
 	return d, nil
 }
 
-// start opens the first session and hands it to run.
+// start opens the first session and hands it to run. A scheduler that is not there is left to run,
+// if the options say so.
 func (d *dialer) start(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -84,11 +85,16 @@ func (d *dialer) start(ctx context.Context) error {
 		defer cancel()
 	}
 	conn, r, err := d.retry(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		go d.run(d.open(conn), r)
+	case d.o.Patient && errors.Is(err, ErrUnavailable) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		d.o.Logger.Warn("waiting for the scheduler", "addr", d.o.Addr, "err", err)
+		go d.run(nil, nil)
+	default:
 		d.cancel()
 		return err
 	}
-	go d.run(d.open(conn), r)
 	return nil
 }
 
@@ -167,33 +173,41 @@ func (d *dialer) open(conn net.Conn) *writer {
 	return w
 }
 
-// run owns the sessions, one after the other, and makes every event call.
+// run owns the sessions, one after the other, and makes every event call. Without a first one it
+// begins by connecting.
 func (d *dialer) run(w *writer, r *wire.Reader) {
 	defer close(d.ended)
 	for {
-		err := d.session(w, r)
-		if d.ctx.Err() != nil {
-			d.events.Link(false, ErrClosed)
+		if w != nil {
+			err := d.session(w, r)
+			if d.ctx.Err() != nil {
+				d.events.Link(false, ErrClosed)
+				return
+			}
+			d.events.Link(false, unavailable(err))
+		}
+		if w, r = d.again(); w == nil {
 			return
 		}
-		d.o.Logger.Warn("scheduler lost", "addr", d.o.Addr, "err", err)
+	}
+}
+
+// again connects until it works; nil once the link is closed.
+func (d *dialer) again() (*writer, *wire.Reader) {
+	for {
+		conn, r, err := d.retry(d.ctx)
+		if err == nil {
+			return d.open(conn), r
+		}
+		if d.ctx.Err() != nil {
+			return nil, nil
+		}
+		d.o.Logger.Error("scheduler refuses", "addr", d.o.Addr, "err", err, "again_in", backoffMax)
 		d.events.Link(false, unavailable(err))
-		for {
-			var conn net.Conn
-			if conn, r, err = d.retry(d.ctx); err == nil {
-				w = d.open(conn)
-				break
-			}
-			if d.ctx.Err() != nil {
-				return
-			}
-			d.o.Logger.Error("scheduler refuses", "addr", d.o.Addr, "err", err, "again_in", backoffMax)
-			d.events.Link(false, unavailable(err))
-			select {
-			case <-d.ctx.Done():
-				return
-			case <-time.After(backoffMax):
-			}
+		select {
+		case <-d.ctx.Done():
+			return nil, nil
+		case <-time.After(backoffMax):
 		}
 	}
 }

@@ -89,10 +89,11 @@ const (
 
 // DialOptions say where the scheduler is.
 type DialOptions struct {
-	Addr   string       // host:port
-	Token  string       // used when the hello names none
-	TLS    *tls.Config  // nil: plain TCP
-	Logger *slog.Logger // nil: silent
+	Addr    string       // host:port
+	Token   string       // used when the hello names none
+	TLS     *tls.Config  // nil: plain TCP
+	Patient bool         // a scheduler that is not reached until ctx's deadline is no error: it is tried on until Close
+	Logger  *slog.Logger // nil: silent
 }
 
 func (o *DialOptions) check() error {

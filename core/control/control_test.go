@@ -598,6 +598,49 @@ func TestDialGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
+// TestPatientDialWaitsForTheScheduler: parts may start in any order, however long the first waits; a
+// no is still an error, and so is a caller that gives up.
+func TestPatientDialWaitsForTheScheduler(t *testing.T) {
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DialOptions{Addr: ln.Addr().String(), Token: "0123456789abcdef", Patient: true}
+	ln.Close()
+	dial := func(ctx context.Context, o DialOptions, c *caller) (FrontendLink, error) {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		return DialFrontend(ctx, o, wire.FrontendHello{}, c)
+	}
+	c := newCaller()
+	f, err := dial(ctx(t), o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Submit([]wire.Submit{{ID: 1}}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("submit before the first session: %v", err)
+	}
+	if idle, err := dial(ctx(t), o, newCaller()); err != nil || idle.Close() != nil {
+		t.Errorf("closed before the first session: %v", err)
+	}
+	gone, cancel := context.WithCancel(ctx(t))
+	cancel()
+	if _, err := dial(gone, o, newCaller()); err == nil {
+		t.Error("a caller that gave up got a link")
+	}
+	if ln, err = Listen(o.Addr); err != nil {
+		t.Fatal(err)
+	}
+	openOn(t, ln, ServerOptions{Token: o.Token})
+	c.until(t, "link up", func() bool { return c.ups == 1 })
+	o.Token = "another"
+	var refused *RefusedError
+	if _, err := DialFrontend(ctx(t), o, wire.FrontendHello{}, newCaller()); !errors.As(err, &refused) {
+		t.Errorf("another token: got %v, want the refusal", err)
+	}
+}
+
 func TestBackendDeathMidBatch(t *testing.T) {
 	h := open(t, ServerOptions{})
 	c, a := newCaller(), &answered{n: map[uint64]int{}}

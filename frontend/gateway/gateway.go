@@ -48,6 +48,8 @@ type Gateway struct {
 	grpc    *grpc.Server
 	closing chan struct{}
 	bodies  atomic.Int64 // bytes of the REST bodies under way
+	leaving atomic.Bool  // not ready any more, still serving
+	late    atomic.Int64 // REST calls since leaving
 }
 
 // Timeouts of REST connections. A request's own deadline is its business, not these.
@@ -77,7 +79,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	if o.Scheduler != nil {
 		g.watch = newWatch(o.Scheduler, g.metrics.registry)
 	}
-	g.rest = &http.Server{Handler: authorized(o.Token, mux), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+	g.rest = &http.Server{Handler: g.parting(authorized(o.Token, mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 	options := []grpc.ServerOption{}
 	if o.TLS != nil {
@@ -115,6 +117,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	if running > 0 {
 		select {
 		case <-ctx.Done():
+			g.leave()
 		case err = <-ended:
 			running--
 		}
@@ -133,8 +136,38 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// drain is how long requests under way may take to end when the gateway closes.
-const drain = 2 * time.Second
+// How long a gateway that closes lets what is under way end; and how long it waits before, ready no
+// more but serving, until no call has come for a while.
+const (
+	drain      = 2 * time.Second
+	leaveMax   = time.Second
+	leaveQuiet = 100 * time.Millisecond
+)
+
+// leave waits until callers have taken notice: balancers see that the gateway is not ready, and a
+// connection ends with its next answer, where closing it would race with the next call.
+func (g *Gateway) leave() {
+	g.leaving.Store(true)
+	for end, before := time.Now().Add(leaveMax), int64(-1); time.Now().Before(end); {
+		now := g.late.Load()
+		if now == before {
+			return
+		}
+		before = now
+		time.Sleep(leaveQuiet)
+	}
+}
+
+// parting tells the callers of a gateway that leaves to connect elsewhere.
+func (g *Gateway) parting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.leaving.Load() {
+			g.late.Add(1)
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // stop refuses new calls and lets those under way end.
 func (g *Gateway) stop() {

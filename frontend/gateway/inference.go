@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
@@ -94,8 +97,14 @@ func (g *Gateway) model(name, version string) (*frontend.Model, *fault) {
 	if version != "" && g.client.Model(name, "") != nil {
 		return nil, notFound("model %q: version %q is not served; served: %v", name, version, g.versions(name))
 	}
+	if !g.client.Connected() {
+		return nil, refusal(http.StatusServiceUnavailable, codes.Unavailable, noScheduler, "the scheduler is not connected")
+	}
 	return nil, notFound("model %q is not served; GET /v2/repository/index or RepositoryIndex lists the models", name)
 }
+
+// noScheduler labels calls that nobody could tell the model of.
+const noScheduler = "no_scheduler"
 
 func (g *Gateway) versions(name string) []string {
 	var all []string

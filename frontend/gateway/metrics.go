@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
@@ -63,7 +62,7 @@ func newMetrics(client *frontend.Client) *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_" + name, Help: help, Buckets: buckets}, labels)
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
+		registry: newRegistry(),
 		models:   map[modelKey]*modelMetrics{},
 		success:  counter("request_success_total", "Requests answered with an output."),
 		failure:  counter("request_failure_total", "Requests answered without an output, by reason.", "reason"),
@@ -74,7 +73,6 @@ func newMetrics(client *frontend.Client) *metrics {
 		slack:    histogram("deadline_slack_seconds", "From a request's output to its deadline; negative: late.", slackBuckets),
 	}
 	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.duration, m.exec, m.slack,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
 			func() float64 { return float64(client.Stats().Live) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
@@ -151,7 +149,7 @@ func (m *metrics) fault(name string, f *fault) {
 	if f.counted {
 		return
 	}
-	if f.reason == "unknown_model" {
+	if f.reason == "unknown_model" || f.reason == noScheduler {
 		name = ""
 	}
 	m.failure.WithLabelValues(f.reason, strings.Clone(name), "").Inc() // name may lie in a call's buffer

@@ -21,12 +21,7 @@ var extensions = []string{"binary_tensor_data", "classification", "model_configu
 func (g *Gateway) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2", g.restServer)
 	mux.HandleFunc("GET /v2/{$}", g.restServer)
-	mux.HandleFunc("GET /v2/health/live", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]bool{"live": true})
-	})
-	mux.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) {
-		writeReady(w, map[string]any{"ready": g.ready()}, g.ready())
-	})
+	healthRoutes(mux, g.ready)
 	mux.HandleFunc("GET /v2/models/stats", g.restStats)
 	mux.HandleFunc("POST /v2/repository/index", g.restIndex)
 	mux.HandleFunc("GET /v2/repository/index", g.restIndex)
@@ -57,7 +52,7 @@ func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 }
 
 // ready tells whether inferences can be answered: the scheduler is there and every announced model
-// has a backend.
+// has a backend, as the protocol defines it, until the gateway begins to close.
 func (g *Gateway) ready() bool {
 	all := g.client.Models()
 	for _, m := range all {
@@ -65,7 +60,7 @@ func (g *Gateway) ready() bool {
 			return false
 		}
 	}
-	return len(all) > 0 && g.client.Connected()
+	return len(all) > 0 && g.client.Connected() && !g.leaving.Load()
 }
 
 func (g *Gateway) restServer(w http.ResponseWriter, _ *http.Request) {

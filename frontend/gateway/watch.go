@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/sched"
@@ -36,23 +34,6 @@ type watch struct {
 	before []engine.GPUStats // of the look before, for busy fractions
 	busy   map[uint32]float64
 	at     sched.Time
-}
-
-// SchedulerMetrics serves the metrics of a scheduler that runs without a gateway, to who sends the
-// token as a gateway demands it (empty: to anyone). stop ends it.
-func SchedulerMetrics(s Scheduler, token string) (h http.Handler, stop func()) {
-	registry := prometheus.NewRegistry()
-	w := newWatch(s, registry)
-	closing, ended := make(chan struct{}), make(chan struct{})
-	go func() { w.run(closing); close(ended) }()
-	return authorized(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})), func() { close(closing); <-ended }
-}
-
-// Metrics serves metrics of parts that run without a gateway, to who sends the token as a gateway demands it.
-func Metrics(token string, all ...prometheus.Collector) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(all...)
-	return authorized(token, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }
 
 func newWatch(s Scheduler, registry *prometheus.Registry) *watch {

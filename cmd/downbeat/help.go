@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// examples shows the commands in use. A test parses each.
+var examples = map[string][]string{
+	"downbeat demo": {
+		"downbeat demo -duration 60s -rate 500",
+		"downbeat demo -emulate 4 -models DIR      with emulated GPUs: models that say how long they take",
+	},
+	"downbeat serve": {
+		"downbeat serve                            everything on loopback: REST 8000, gRPC 8001, sessions 7070",
+		"downbeat serve -config downbeat.yaml -log-level debug",
+		"downbeat serve -print-config              what is in force, as a file for -config",
+	},
+	"downbeat scheduler": {
+		"downbeat scheduler",
+		"downbeat scheduler -config /etc/downbeat/downbeat.yaml -metrics 0.0.0.0:8002",
+	},
+	"downbeat backend": {
+		"downbeat backend -name a -executors 2",
+		"downbeat backend -cores 2,3               an executor on each of these cores",
+		"downbeat backend -gpu -scheduler scheduler.example:7070 -config /etc/downbeat/downbeat.yaml",
+	},
+	"downbeat gateway": {
+		"downbeat gateway",
+		"downbeat gateway -scheduler scheduler.example:7070 -config /etc/downbeat/downbeat.yaml",
+	},
+	"downbeat infer": {
+		"downbeat infer detector-m models/testdata/street-1.png",
+		"downbeat infer -timeout 30ms vehicle-s -   tensor bytes from standard input",
+	},
+	"downbeat load": {
+		"downbeat load -rate 100 -duration 30s",
+		"downbeat load -model vehicle-s,detector-m -arrivals gamma:0.5 -popularity zipf:0.9 -slo 50ms",
+	},
+	"downbeat net": {
+		"downbeat net -ports 7070,7071 -for 30s",
+	},
+	"downbeat profile": {
+		"downbeat profile -dry-run vehicle-s",
+		"downbeat profile -gpu -rounds 200",
+	},
+	"downbeat models train":   {"downbeat models train -only vehicle-s -dir out/models"},
+	"downbeat models check":   {"downbeat models check -images 500"},
+	"downbeat models render":  {"downbeat models render -n 4 -conditions night"},
+	"downbeat bench goodput":  {"downbeat bench goodput -setting table4", "downbeat bench goodput -setting fig6-a100-all -policy all -o json"},
+	"downbeat bench schedule": {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
+	"downbeat bench dispatch": {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
+	"downbeat bench transfer": {"downbeat bench transfer -provider tcp -op read -o json"},
+	"downbeat bench overhead": {"downbeat bench overhead -provider shm"},
+	"downbeat bench gateway":  {"downbeat bench gateway -callers 64"},
+	"downbeat bench gpu":      {"downbeat bench gpu -graphs resnet50 -precisions fp16", "downbeat bench gpu -check"},
+}
+
+// wantsHelp tells whether a command line asks for help instead of work.
+func wantsHelp(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.ContainsFunc(args, func(a string) bool {
+		return a == "-h" || a == "--h" || a == "-help" || a == "--help"
+	})
+}
+
+// explain says what a command is for, before its flags. One with words of its own explains those.
+func explain(w io.Writer, path string, c command) {
+	if c.name == "models" || c.name == "bench" {
+		return
+	}
+	full := path + " " + c.name
+	fmt.Fprintf(w, "%s: %s\n\n", full, c.summary)
+	for _, line := range examples[full] {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
+	if len(examples[full]) > 0 {
+		fmt.Fprintln(w)
+	}
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestAside: anyone may ask for health, the rest is for who has the token.
+func TestAside(t *testing.T) {
+	var ready atomic.Bool
+	server := httptest.NewServer(Aside("0123456789abcdef", ready.Load))
+	defer server.Close()
+	ask := func(path string, header ...string) int {
+		code, _, _ := call(t, "GET", server.URL+path, nil, header...)
+		return code
+	}
+	if live, now := ask("/v2/health/live"), ask("/v2/health/ready"); live != 200 || now != 503 {
+		t.Errorf("live %d, ready %d; want 200 and 503", live, now)
+	}
+	ready.Store(true)
+	if now := ask("/v2/health/ready"); now != 200 {
+		t.Errorf("ready %d, want 200", now)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=0"} {
+		if code := ask(path); code != 401 {
+			t.Errorf("%s without the token: %d, want 401", path, code)
+		}
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1"} {
+		if code := ask(path, "Authorization", "Bearer 0123456789abcdef"); code != 200 {
+			t.Errorf("%s: %d, want 200", path, code)
+		}
+	}
+}
+
+// TestUnknownModelWithoutScheduler: nobody can tell whether the model is there, so a client should
+// try again; and what it made up becomes no label.
+func TestUnknownModelWithoutScheduler(t *testing.T) {
+	server, s := rest(t, Options{})
+	s.Lose()
+	if code, h, text := call(t, "POST", server.URL+"/v2/models/new/infer", strings.NewReader("{}")); code != 503 || h.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", code, h, text)
+	}
+	_, _, text := call(t, "GET", server.URL+"/metrics", nil)
+	if !strings.Contains(string(text), `downbeat_inference_request_failure_total{model="",reason="no_scheduler",version=""} 1`) {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestGatewayLeavesBeforeItCloses: one that is told to end is not ready, but answers who has not
+// noticed, and ends each connection with an answer.
+func TestGatewayLeavesBeforeItCloses(t *testing.T) {
+	c, _ := client(t, compute)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	g := New(c, Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(ctx, ln, nil) }()
+	url := "http://" + ln.Addr().String()
+	defer http.DefaultClient.CloseIdleConnections()
+	if code, h, _ := call(t, "POST", url+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
+		t.Fatalf("before: %d %v", code, h)
+	}
+	cancel()
+	for end := time.Now().Add(10 * time.Second); !g.leaving.Load() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	w, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Body.Close()
+	if w.StatusCode != 200 || !w.Close {
+		t.Errorf("while leaving: %d, connection ends: %v", w.StatusCode, w.Close)
+	}
+	if g.ready() {
+		t.Error("ready while leaving")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody)); err == nil {
+		t.Error("answered after Serve has returned")
+	}
+}
