@@ -23,8 +23,8 @@ func BenchmarkBatch(b *testing.B) {
 					r.Execute(batch)
 					<-link.more
 				}
-				if link.failures > 0 {
-					b.Fatalf("%d requests failed", link.failures)
+				if n := link.failures.Load(); n > 0 {
+					b.Fatalf("%d requests failed", n)
 				}
 			})
 		}

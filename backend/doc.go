@@ -10,25 +10,29 @@
 //     chain of reads per frontend; row i of the batch lands at row i of the slot (Backend.Execute,
 //     gpu.accept, order.fetch). While no slot is free the order waits in line.
 //  2. The data plane owns the rows' bytes until each chain's done; the last one wakes the GPU.
-//  3. The GPU's goroutine takes orders as they came. It waits for the inputs, moves rows together if
-//     some could not be fetched, and runs the executor (gpu.serve). Fetching the next orders goes on
-//     meanwhile, and executors that take rows early copy them to the GPU as they land (order.forward).
-//  4. Outputs leave from the slot, by the same goroutine if nothing else is due, else by the GPU's
-//     second one (gpu.reply), then Done goes to the scheduler.
+//  3. The GPU's goroutines take orders as they came, one at a time. One waits for the inputs, moves rows together if
+//     some could not be fetched, and runs the executor. Fetching the next orders goes on meanwhile, and
+//     executors that take rows early copy each long one to the GPU as it lands (group.landed, group.forward).
+//     Executors that take batches ahead get the next one while one runs, if all its reads have ended and
+//     its deadlines allow that one its time; else it is decided about when the GPU is free (gpu.turn).
+//  4. Outputs leave from the slot, by the goroutine that waited for the batch; where there is but one that runs
+//     batches and more is due, by a second (gpu.reply). Then Done goes to the scheduler.
 //  5. When both the reads and the replies are through, slot and order are used again.
 //
 // Invariants:
 //
 //	B1  Every request of an accepted order ends once: by its output or by a reason, sent to its
-//	    frontend and, as a failure, told in Done. Only what had not started when the link was lost
+//	    frontend and, as a failure, told in Done. Only what the executor had not got when the link was lost
 //	    is forgotten, and what a GPU held that is lost or hangs is given back in Done
-//	    (BackendLost what ran, NoBackend the rest):
+//	    (BackendLost what the executor had, NoBackend the rest):
 //	    the scheduler gives it to others.
 //	B2  A row that cannot be fetched fails alone.
 //	B3  A slot is used again only after the last read into it and the last send from it.
 //	B4  Nobody waits for ever: fetches end by the batch's deadlines, and a GPU that hangs gives
 //	    back what it holds and what comes, until it answers again.
 //	B5  Fetch, execute and reply allocate nothing after warm-up.
+//	B6  The executor has at most two batches, in the scheduler's order. One that fails takes no other with it,
+//	    unless the GPU is lost.
 //
 // Concurrency: a Backend's exported methods may be called from any goroutine; the events of the
 // link come from one.

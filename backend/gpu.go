@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,7 +15,7 @@ import (
 
 const (
 	ordersMax  = 8                    // batches of one GPU at a time; the scheduler sends at most 3
-	slotsEach  = 4                    // running, two being fetched, one being sent
+	slotsEach  = 4                    // one running, one behind it, one being fetched, one being sent
 	startMax   = time.Minute          // no start is further ahead
 	budgetMax  = time.Hour            // of a request; longer ones count as this
 	fetchGrace = 2 * time.Millisecond // beyond the latest start, before missing rows are given up
@@ -29,33 +28,68 @@ type gpu struct {
 	name     string
 	core     int // to pin to, -1: none
 	executor device.Executor
-	early    device.Early // the executor, if it takes rows ahead of their batch; else nil
-	queue    chan *order  // accepted, in the scheduler's order
-	sending  chan *order  // executed while more was due
+	early    device.Early  // the executor, if it takes rows ahead of their batch; else nil
+	ahead    device.Ahead  // the executor, if it takes a batch while another runs; else nil
+	sending  chan *order   // executed while more was due; without ahead only
+	freed    chan struct{} // a token when the executor has one batch less
 	wait     sync.WaitGroup
 	lost     atomic.Bool // the executor said so
 	hung     atomic.Bool // a batch does not end
 
-	mu      sync.Mutex
-	slots   []*device.Slot // free
-	orders  []*order       // free
-	line    []*order       // waiting for a slot, oldest first
-	running *order         // in Execute; nil once the watchdog has given it back
-	dueBy   time.Duration  // when running counts as hanging
-	buffers []*rdma.Buffer // the slots' memory
+	mu       sync.Mutex
+	more     sync.Cond      // of due, deciding and closed
+	slots    []*device.Slot // free
+	orders   []*order       // free
+	line     []*order       // waiting for a slot, oldest first
+	due      []*order       // accepted and not begun, in the scheduler's order
+	deciding bool           // somebody has taken the first of due and not handed it to the executor yet
+	closed   bool
+	flying   []*order       // handed to the executor, oldest first
+	dueBy    time.Duration  // when the first of flying counts as hanging
+	freeAt   time.Duration  // when the last of flying should have ended
+	landed   time.Duration  // when a batch has last ended
+	buffers  []*rdma.Buffer // the slots' memory
 
 	counts counts
 }
 
 func newGPU(b *Backend, number int, o GPU) *gpu {
 	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executor: o.Executor,
-		queue: make(chan *order, ordersMax), sending: make(chan *order, ordersMax)}
+		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1)}
+	g.more.L = &g.mu
 	g.early, _ = o.Executor.(device.Early)
+	if o.Core < 0 { // what is pinned runs its batches on the one goroutine that is
+		g.ahead, _ = o.Executor.(device.Ahead)
+	}
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
-	g.line = make([]*order, 0, ordersMax)
+	g.line, g.due = make([]*order, 0, ordersMax), make([]*order, 0, ordersMax)
+	g.flying = make([]*order, 0, ordersMax)
 	return g
+}
+
+// start starts the goroutines.
+func (g *gpu) start() {
+	if g.ahead == nil {
+		g.wait.Add(2)
+		go g.serveAll()
+		go g.replyAll()
+		return
+	}
+	g.wait.Add(slotsEach) // so that somebody is there for each batch that has a slot
+	for range slotsEach {
+		go g.serveAhead()
+	}
+}
+
+// stop lets the goroutines end when what was accepted has ended, and waits for them.
+func (g *gpu) stop() {
+	g.mu.Lock()
+	g.closed = true
+	g.more.Broadcast()
+	g.mu.Unlock()
+	g.wait.Wait()
 }
 
 // allocate makes the slots of memory that the data plane can read into.
@@ -90,7 +124,10 @@ func (g *gpu) accept(e *wire.Execute, now time.Duration, session uint64) bool {
 	if next != nil {
 		next.fetch()
 	}
-	g.queue <- o // has room for every order there is; last, so that the GPU wakes up to rows that are there
+	g.mu.Lock()
+	g.due = append(g.due, o) // last, so that the GPU wakes up to rows that are there
+	g.more.Signal()
+	g.mu.Unlock()
 	return true
 }
 
@@ -137,7 +174,39 @@ func (g *gpu) recycle(o *order) {
 	g.backend.live.Add(-1)
 }
 
-// serveAll is the GPU's goroutine.
+// take returns the next order to decide about, once nobody else decides; nil at the end.
+func (g *gpu) take() *order {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.due) == 0 || g.deciding {
+		if g.closed && len(g.due) == 0 {
+			return nil
+		}
+		g.more.Wait()
+	}
+	g.deciding = true
+	return g.first()
+}
+
+// first takes the first of due. g.mu is held.
+func (g *gpu) first() *order {
+	o := g.due[0]
+	g.due = append(g.due[:0], g.due[1:]...)
+	return o
+}
+
+// decided lets somebody else take the next order. It reports whether there is one.
+func (g *gpu) decided() (more bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.deciding = false
+	if more = len(g.due) > 0; more || g.closed {
+		g.more.Broadcast()
+	}
+	return more
+}
+
+// serveAll is the goroutine of a GPU that takes one batch at a time.
 func (g *gpu) serveAll() {
 	defer g.wait.Done()
 	if g.core >= 0 {
@@ -149,11 +218,12 @@ func (g *gpu) serveAll() {
 	patience := time.NewTimer(time.Hour)
 	defer patience.Stop()
 	r := newReplier(g)
-	for o := range g.queue {
-		switch answered := g.serve(o, patience); {
+	for o := g.take(); o != nil; o = g.take() {
+		answered := g.collect(o, patience) && g.allow(o) && g.execute(o)
+		switch more := g.decided(); {
 		case answered:
 			o.release()
-		case len(g.queue) == 0:
+		case !more:
 			r.reply(o)
 		default:
 			g.sending <- o // has room for every order there is
@@ -162,30 +232,37 @@ func (g *gpu) serveAll() {
 	close(g.sending)
 }
 
-// serve runs an order to its end on the GPU: after it every request has an output or a reason. It
-// reports whether the watchdog has answered the order already. The batch begins as soon as its inputs
-// are there, even before Start: its rows are final, so the GPU could only idle until then, and what
-// the fetch took less than the scheduler allowed for goes to the deadlines (decision 0040).
-func (g *gpu) serve(o *order, patience *time.Timer) (answered bool) {
-	b := g.backend
-	if o.session == b.session.Load() {
+// collect waits for the inputs of an order and puts them together. It reports whether any request is left.
+func (g *gpu) collect(o *order, patience *time.Timer) bool {
+	switch {
+	case o.session != g.backend.session.Load():
+		o.fail(sched.BackendLost)
+	case g.sick():
+		o.fail(sched.NoBackend)
+	default:
 		g.await(o, patience)
-		if !g.gather(o) {
-			return false
-		}
-	} else {
-		g.cancelFetch(o)
+		return g.gather(o)
 	}
+	g.cancelFetch(o)
+	return false
+}
+
+// allow says whether an order may begin now: the GPU is well, the link that sent it is there, and somebody can
+// use what comes out. A batch begins as soon as its inputs are there, even before Start: its rows are final, so
+// the GPU could only idle until then, and what the fetch took less than the scheduler allowed for goes to the
+// deadlines (decision 0040).
+func (g *gpu) allow(o *order) bool {
+	b := g.backend
 	o.began = b.now()
 	switch {
 	case o.session != b.session.Load():
 		o.fail(sched.BackendLost)
-	case g.lost.Load():
+	case g.sick():
 		o.fail(sched.NoBackend)
 	case o.began+usually(o.model, o.rows) > o.lastDeadline():
 		o.fail(sched.DeadlineCannotBeMet)
 	default:
-		return g.execute(o)
+		return true
 	}
 	return false
 }
@@ -318,35 +395,4 @@ func (o *order) failUnanswered() {
 			it.reason = sched.ExecutionFailed
 		}
 	}
-}
-
-// execute runs the batch. It reports whether the watchdog answered it meanwhile.
-func (g *gpu) execute(o *order) (answered bool) {
-	b := g.backend
-	g.watch(o)
-	err := g.executor.Execute(device.Batch{Model: o.model, Slot: o.run, Rows: o.rows})
-	ended := b.now()
-	g.counts.busy.Add(int64(ended - o.began))
-	lost := errors.Is(err, device.ErrLost)
-	if lost && !g.lost.Swap(true) { // before the watchdog's verdict goes: nothing may be sent here in between
-		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
-	}
-	if answered = g.unwatch(); !answered {
-		o.ended = ended
-	}
-	if err == nil {
-		if o.model.Varies && !answered {
-			o.failUnanswered()
-		}
-		return answered
-	}
-	b.log.Error("batch failed", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "err", err)
-	reason := sched.ExecutionFailed
-	if lost {
-		reason = sched.BackendLost
-	}
-	if !answered {
-		o.fail(reason)
-	}
-	return answered
 }

@@ -169,6 +169,7 @@ type rigOptions struct {
 	alpha, beta time.Duration
 	batchMax    int
 	pixels      int64 // of an input; 0: 40
+	plain       bool  // the image is the only input
 	front       rdma.Config
 	log         *slog.Logger
 }
@@ -181,8 +182,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta,
-		[]wire.Tensor{tensor("image", "UINT8", max(o.pixels, 40), 3), tensor("flag", "BOOL", 1)}, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
+	inputs := []wire.Tensor{tensor("image", "UINT8", max(o.pixels, 40), 3), tensor("flag", "BOOL", 1)}
+	if o.plain {
+		inputs = inputs[:1]
+	}
+	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta, inputs, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
 	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
 	for i := range max(o.gpus, 1) {
 		e := mustEmu(t)
@@ -299,19 +303,19 @@ func (r *rig) drain() {
 	}
 }
 
-// waitRunning returns when GPU 0 executes a batch.
-func (r *rig) waitRunning() {
+// waitFlying returns when GPU 0's executor has n batches.
+func (r *rig) waitFlying(n int) {
 	r.t.Helper()
 	g := r.gpus[0]
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		g.mu.Lock()
-		running := g.running != nil
+		flying := len(g.flying)
 		g.mu.Unlock()
-		if running {
+		if flying == n {
 			return
 		}
 	}
-	r.t.Fatal("no batch is being executed")
+	r.t.Fatalf("the executor never had %d batches", n)
 }
 
 func mustEmu(t testing.TB) *emu.Executor {

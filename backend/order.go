@@ -34,6 +34,9 @@ type order struct {
 	fetched atomic.Int64  // when pending became 0
 	ready   chan struct{} // holds a token once pending is 0
 	claims  atomic.Int32  // the fetch and the reply hold the order; the last one recycles it
+	lead    chan struct{} // holds a token once all batches before it on the GPU have ended
+
+	answered bool // by the watchdog, while the executor had it; guarded by gpu.mu
 
 	// The GPU's goroutine's, then the replying one's.
 	rows     int // of run, after rows that failed were left out
@@ -49,7 +52,9 @@ type item struct {
 	deadline time.Duration
 	input    wire.Descriptor
 	group    *group // nil: never asked for, its descriptor makes no sense
-	lost     bool   // its read failed; written before group.over
+	landed   int    // how many of its reads were told of before their chain's end
+	told     bool   // the GPU has been told of it; this and lost are written before group.over
+	lost     bool   // its read failed
 	reason   sched.Reason
 	row      int32 // in run, if reason is none
 }
@@ -62,9 +67,12 @@ type group struct {
 	chains   atomic.Int32
 	over     atomic.Bool // all reads have ended
 	done     func(error) // bound once: the first chain's
+	each     func(int)   // likewise
 }
 
-func newOrder(g *gpu) *order { return &order{gpu: g, ready: make(chan struct{}, 1)} }
+func newOrder(g *gpu) *order {
+	return &order{gpu: g, ready: make(chan struct{}, 1), lead: make(chan struct{}, 1)}
+}
 
 // reset takes over an Execute that Backend.check has passed.
 func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session uint64) {
@@ -83,9 +91,12 @@ func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session ui
 	o.pending.Store(1)
 	o.claims.Store(2)
 	o.fetched.Store(0)
-	select {
-	case <-o.ready:
-	default:
+	o.answered = false
+	for _, c := range []chan struct{}{o.ready, o.lead} {
+		select {
+		case <-c:
+		default:
+		}
 	}
 }
 
@@ -140,7 +151,7 @@ func (o *order) plan(first int) {
 		o.groups = o.groups[:n+1]
 	} else {
 		g := &group{o: o}
-		g.done = g.finish
+		g.done, g.each = g.finish, func(i int) { g.landed(g.from + i) }
 		o.groups = append(o.groups, g)
 	}
 	g := o.groups[n]
@@ -172,14 +183,38 @@ func (o *order) plan(first int) {
 func (g *group) post(p *rdma.Peer) {
 	if g.to-g.from <= rdma.ChainMax {
 		g.chains.Store(1)
-		p.Read(g.o.reads[g.from:g.to], g.done)
+		g.read(p, g.o.reads[g.from:g.to], g.each, g.done)
 		return
 	}
 	n := (g.to - g.from + rdma.ChainMax - 1) / rdma.ChainMax
 	g.chains.Store(int32(n))
 	for from := g.from; from < g.to; from += rdma.ChainMax {
-		p.Read(g.o.reads[from:min(from+rdma.ChainMax, g.to)], func(err error) { g.end(from, min(from+rdma.ChainMax, g.to), err) })
+		to := min(from+rdma.ChainMax, g.to)
+		g.read(p, g.o.reads[from:to], func(i int) { g.landed(from + i) }, func(err error) { g.end(from, to, err) })
 	}
+}
+
+// read posts one chain; who cannot take rows early is told of its end only.
+func (g *group) read(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
+	if g.o.gpu.early == nil {
+		each = nil
+	}
+	p.ReadEach(chain, each, done)
+}
+
+// landed hears that reads[i] has landed, before its chain has ended, and forwards its row if that was the last of
+// it. Short reads are told of by the end only. The bytes may yet be disowned by the end: then the row is left
+// out, and what was copied of it is forgotten (gpu.gather).
+func (g *group) landed(i int) {
+	o := g.o
+	row := int(o.rowOf[i])
+	it := &o.items[row]
+	if it.landed++; it.landed < len(o.model.Inputs) {
+		return
+	}
+	it.told = true
+	o.ahead.Store(true)
+	o.gpu.early.Arrived(o.model, o.slot, row, row+1)
 }
 
 // finish is the end of a group that was read in one chain, or could not be read at all.
@@ -208,14 +243,14 @@ func (g *group) end(from, to int, err error) {
 	}
 }
 
-// forward lets the GPU have the rows that the group has brought, while others are still on their way or the
-// batch before runs.
+// forward lets the GPU have the rows that the group has brought and that it was not told of yet, while others are
+// still on their way or the batch before runs.
 func (g *group) forward() {
 	o, e := g.o, g.o.gpu.early
 	if e == nil {
 		return
 	}
-	here := func(i int) bool { return o.items[i].group == g && !o.items[i].lost }
+	here := func(i int) bool { return o.items[i].group == g && !o.items[i].lost && !o.items[i].told }
 	for i := 0; i < len(o.items); i++ {
 		if !here(i) {
 			continue

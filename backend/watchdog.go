@@ -17,30 +17,6 @@ const (
 // sick reports whether batches sent to the GPU would fail.
 func (g *gpu) sick() bool { return g.lost.Load() || g.hung.Load() }
 
-// watch begins an execution.
-func (g *gpu) watch(o *order) {
-	g.mu.Lock()
-	g.running = o
-	g.dueBy = o.began + max(hangMin, hangFactor*o.model.Profile.Exec(o.rows))
-	g.mu.Unlock()
-}
-
-// unwatch ends an execution and reports whether the watchdog took the order. If so the caller still
-// holds one claim on it.
-func (g *gpu) unwatch() (taken bool) {
-	g.mu.Lock()
-	taken = g.running == nil
-	g.running = nil
-	g.mu.Unlock()
-	if taken {
-		g.hung.Store(false)
-		if !g.lost.Load() {
-			g.backend.log.Warn("GPU answers again", "gpu", g.name)
-		}
-	}
-	return taken
-}
-
 // watchdog gives back what a hanging GPU holds, until stop is closed. One goroutine per backend.
 func (b *Backend) watchdog() {
 	defer b.wait.Done()
@@ -62,35 +38,43 @@ func (b *Backend) watchdog() {
 	}
 }
 
-// rescue answers for a GPU that hangs.
+// rescue answers for a GPU that hangs: what the executor has may have run (BackendLost), what is due has not.
 func (g *gpu) rescue(r *replier) {
-	g.mu.Lock()
-	o := g.running
-	if o != nil && g.backend.now() > g.dueBy {
-		g.running = nil
-		o.claims.Add(1) // the goroutine in Execute still holds the slot
-		g.hung.Store(true)
-	} else {
-		o = nil
-	}
-	g.mu.Unlock()
-	if o != nil {
+	for o := g.overdue(); o != nil; o = g.overdue() {
 		g.backend.log.Error("GPU hangs: others get its requests until it answers again", "gpu", g.name, "model", o.model.Name,
 			"rows", o.rows, "profile", o.model.Profile.Exec(o.rows))
 		o.fail(sched.BackendLost)
 		r.reply(o)
 	}
 	for g.hung.Load() {
-		select {
-		case o := <-g.queue:
-			if o == nil {
-				return // closed
-			}
-			g.cancelFetch(o)
-			o.fail(sched.NoBackend)
-			r.reply(o)
-		default:
+		g.mu.Lock()
+		if len(g.due) == 0 {
+			g.mu.Unlock()
 			return
 		}
+		o := g.first()
+		g.mu.Unlock()
+		g.cancelFetch(o)
+		o.fail(sched.NoBackend)
+		r.reply(o)
 	}
+}
+
+// overdue takes over the answer to an order that the executor of a hanging GPU has; nil if there is none.
+func (g *gpu) overdue() *order {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.flying) == 0 || g.backend.now() <= g.dueBy {
+		return nil
+	}
+	for _, o := range g.flying {
+		if !o.answered {
+			o.answered = true
+			o.claims.Add(1) // the goroutine that waits for the executor still holds the slot
+			g.hung.Store(true)
+			token(g.freed)
+			return o
+		}
+	}
+	return nil
 }

@@ -46,11 +46,11 @@ type Ahead interface {
 }
 
 // Early is an executor that can take rows to its GPU while others of their batch are still on their way.
-// Its methods may be called from any goroutine once every model is loaded; those of one slot by one at a
-// time. They allocate nothing.
+// Its methods may be called from any goroutine once every model is loaded, those of one slot, too. They allocate
+// nothing.
 type Early interface {
 	// Arrived tells that rows from…to−1 of a batch of m are complete in s. They stay as they are until the
-	// batch has been executed on s, or Abandon. A row may be told of again. It may do nothing.
+	// batch has been executed on s, or Abandon. It may do nothing.
 	Arrived(m *Model, s *Slot, from, to int)
 	// Abandon tells that the rows of m in s are about to change, or will not be executed there. When it returns
 	// nothing reads them any more. It may be called at any time but while a batch is under way on s.

@@ -1,0 +1,280 @@
+package backend
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda"
+	"downbeat.dev/rdma"
+)
+
+// spy notes what an executor is told, and stands in its way.
+type spy struct {
+	*emu.Executor
+	submit func(n int) error // asked before the n-th Submit, from 1 on, unless nil
+	wait   func(n int)       // called before the n-th Wait returns, unless nil
+
+	mu        sync.Mutex
+	early     map[int]int // rows by slot; guarded by mu
+	arrivals  int         // calls of Arrived; guarded by mu
+	submitted int         // guarded by mu
+	waited    int         // guarded by mu
+}
+
+// spy puts a spy before GPU 0's executor. Nothing runs yet.
+func (r *rig) spy() *spy {
+	s := &spy{Executor: r.emus[0], early: map[int]int{}}
+	g := r.gpus[0]
+	g.executor, g.early, g.ahead = s, s, s
+	return s
+}
+
+func (s *spy) Arrived(m *device.Model, slot *device.Slot, from, to int) {
+	s.Executor.Arrived(m, slot, from, to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early[slot.Index] += to - from
+	s.arrivals++
+}
+
+func (s *spy) Submit(b device.Batch) error {
+	s.mu.Lock()
+	s.submitted++
+	n := s.submitted
+	s.mu.Unlock()
+	if s.submit != nil {
+		if err := s.submit(n); err != nil {
+			return err
+		}
+	}
+	return s.Executor.Submit(b)
+}
+
+func (s *spy) Wait(b device.Batch) error {
+	err := s.Executor.Wait(b)
+	s.mu.Lock()
+	s.waited++
+	n := s.waited
+	s.mu.Unlock()
+	if s.wait != nil {
+		s.wait(n)
+	}
+	return err
+}
+
+func (s *spy) rows() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.early {
+		n += k
+	}
+	return n
+}
+
+// submits returns how many batches have been submitted.
+func (s *spy) submits() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.submitted
+}
+
+// until waits for what must come.
+func until(what func() bool) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+		if what() {
+			return true
+		}
+	}
+	return false
+}
+
+// TestTheNextBatchIsSubmittedWhileOneRuns holds each Wait back until the batch after the next has been submitted
+// as well, if it may be: two at a time are the executor's, and all answers are right.
+func TestTheNextBatchIsSubmittedWhileOneRuns(t *testing.T) {
+	const n = 6
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4, pixels: 5_000})
+	s := r.spy()
+	s.wait = func(k int) {
+		if !until(func() bool { return s.submits() >= min(k+1, n) }) {
+			t.Errorf("batch %d was not submitted while batch %d ran", k+1, k)
+		}
+		if now := s.submits(); now > k+1 {
+			t.Errorf("%d batches were submitted before the end of batch %d", now, k)
+		}
+	}
+	inputs := map[uint64][]byte{}
+	for i := range uint64(n) {
+		e, in := r.batch(i+1, 1+int(i)%4)
+		for id := range in {
+			inputs[id] = in[id]
+		}
+		r.Execute([]wire.Execute{e})
+	}
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+	r.drain()
+	if st := r.Stats()[0]; st.Batches != n || st.Busy <= 0 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+// TestABatchInDoubtWaitsForTheGPU has a batch that would be too late if the one before took as long as its
+// profile allows: whether it runs is decided when that one has ended.
+func TestABatchInDoubtWaitsForTheGPU(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 300 * time.Millisecond, batchMax: 1})
+	s := r.spy()
+	early := make(chan struct{})
+	s.wait = func(n int) {
+		if n == 1 {
+			close(early)
+		}
+	}
+	first, in := r.batch(1, 1)
+	r.Execute([]wire.Execute{first})
+	r.waitFlying(1)
+	for range 2 {
+		e, more := r.batch(r.ids+1, 1)
+		e.Items[0].Budget = int64(400 * time.Millisecond) // less than two of ℓ(1)
+		r.Execute([]wire.Execute{e})
+		for id := range more {
+			defer r.checkReason(id, sched.DeadlineCannotBeMet)
+		}
+	}
+	<-early
+	if n := s.submits(); n != 1 {
+		t.Errorf("%d batches were submitted before the first had ended", n)
+	}
+	r.checkOutput(first.Items[0].ID, in[first.Items[0].ID])
+}
+
+// TestABusyExecutorIsAskedAgain has an executor without room for a second batch beside the first.
+func TestABusyExecutorIsAskedAgain(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	s := r.spy()
+	s.submit = func(n int) error {
+		if n == 2 {
+			return device.ErrBusy
+		}
+		return nil
+	}
+	a, ina := r.batch(1, 1)
+	b, inb := r.batch(2, 1)
+	s.wait = func(n int) {
+		if n == 1 && !until(func() bool { return s.submits() == 2 }) {
+			t.Error("the second batch was not offered while the first ran")
+		}
+	}
+	r.Execute([]wire.Execute{a, b})
+	r.checkOutput(a.Items[0].ID, ina[a.Items[0].ID])
+	r.checkOutput(b.Items[0].ID, inb[b.Items[0].ID])
+	if n := s.submits(); n != 3 {
+		t.Errorf("%d submits, want a third when the first batch had ended", n)
+	}
+}
+
+// TestABatchThatIsRefusedFailsAlone has the second of three batches refused while the first runs.
+func TestABatchThatIsRefusedFailsAlone(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 5 * time.Millisecond, batchMax: 1})
+	s := r.spy()
+	s.submit = func(n int) error {
+		if n == 2 {
+			return errors.New("does not like it")
+		}
+		return nil
+	}
+	for i := range uint64(3) {
+		e, in := r.batch(i+1, 1)
+		r.Execute([]wire.Execute{e})
+		if id := e.Items[0].ID; i == 1 {
+			defer r.checkReason(id, sched.ExecutionFailed)
+		} else {
+			defer r.checkOutput(id, in[id])
+		}
+	}
+}
+
+// TestALostGPUGivesBackAllThatItHad is a sticky error with two batches at the GPU and one due.
+func TestALostGPUGivesBackAllThatItHad(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 100 * time.Millisecond, batchMax: 1})
+	var all []wire.Execute
+	for i := range uint64(3) {
+		e, _ := r.batch(i+1, 1)
+		all = append(all, e)
+	}
+	r.Execute(all)
+	r.waitFlying(2)
+	r.emus[0].Inject(emu.Fault{Op: "copy out", Device: cuda.Fault{Code: cuda.CodeIllegalAddress}})
+	for i, e := range all {
+		r.checkGivenBack(e.Batch, e, []sched.Reason{sched.BackendLost, sched.BackendLost, sched.NoBackend}[i])
+	}
+}
+
+// TestEachRowGoesToTheGPUAsItLands wants rows of 32 KiB or more to be forwarded one by one, before their chain
+// has ended.
+func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {
+	for _, provider := range []string{"local", "tcp", "shm"} {
+		r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, pixels: 20_000, plain: true, front: rdma.Config{Providers: []string{provider}}})
+		s := r.spy()
+		e, inputs := r.batch(1, 8)
+		e.Items[5].Input.Key++
+		r.Execute([]wire.Execute{e})
+		for id, in := range inputs {
+			if id == e.Items[5].ID {
+				r.checkReason(id, sched.InputUnavailable)
+				continue
+			}
+			r.checkOutput(id, in)
+		}
+		if s.mu.Lock(); s.arrivals != 7 || len(s.early) != 1 {
+			t.Errorf("%s: %d calls for seven rows: %v", provider, s.arrivals, s.early)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// TestRowsGoToTheGPUWhileTheBatchBeforeRuns wants the copies of a batch to begin as its rows arrive, and the
+// right answers although rows move when one fails.
+func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 8, pixels: 20_000})
+	s := r.spy()
+	first, in1 := r.batch(1, 4)
+	r.Execute([]wire.Execute{first})
+	r.waitFlying(1)
+	second, in2 := r.batch(2, 8)
+	second.Items[2].Input.Key++
+	r.Execute([]wire.Execute{second})
+	for end := time.Now().Add(patience); s.rows() < 4+7 && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	if _, _, over := r.sched.find(1); over {
+		t.Log("the host stood still: the first batch was over before the second's rows arrived")
+	}
+	if n := s.rows(); n != 4+7 {
+		t.Errorf("%d rows were taken early, want 11", n)
+	}
+	for id, in := range in1 {
+		r.checkOutput(id, in)
+	}
+	for id, in := range in2 {
+		if id == second.Items[2].ID {
+			r.checkReason(id, sched.InputUnavailable)
+			continue
+		}
+		r.checkOutput(id, in)
+	}
+	third, in3 := r.batch(3, 8) // on slots whose early rows were given up
+	r.Execute([]wire.Execute{third})
+	for id, in := range in3 {
+		r.checkOutput(id, in)
+	}
+}
+
+// TestLinkLost is the second half of invariant B1.
