@@ -48,5 +48,14 @@ func openGPU(i int, library *ort.Runtime) (GPU, error) {
 	if err != nil {
 		return GPU{}, errors.Join(err, e.Close())
 	}
-	return GPU{Name: fmt.Sprintf("gpu %d (%s)", i, e.Name()), Executor: both{real: e, emulated: emulated}, Core: -1}, nil
+	return GPU{Name: fmt.Sprintf("gpu %d (%s)", i, e.Name()), Executor: bothAhead{both{real: e, emulated: emulated}}, Core: -1}, nil
 }
+
+// bothAhead is both where each takes batches ahead: a GPU and the emulated one beside it.
+type bothAhead struct{ both }
+
+// Submit hands b to the executor of its model's kind.
+func (e bothAhead) Submit(b device.Batch) error { return e.of(b.Model).(device.Ahead).Submit(b) }
+
+// Wait returns when b has ended.
+func (e bothAhead) Wait(b device.Batch) error { return e.of(b.Model).(device.Ahead).Wait(b) }

@@ -171,6 +171,41 @@ func TestWeightsThatDoNotFit(t *testing.T) {
 	closeAll(t, "too large", dev, e)
 }
 
+// TestModelsThatDoNotFitTogetherTakeTurns has the second of two batches refused while the first is under way, and
+// taken when it has ended: each model fits in device memory, both do not.
+func TestModelsThatDoNotFitTogetherTakeTurns(t *testing.T) {
+	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{DeviceBytes: 6 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := product(t, "a", 2, 1), product(t, "b", 3, 1) // 4 KiB each
+	slots := slotsFor(t, 2, a, b)
+	for _, m := range []*device.Model{a, b} {
+		if err := e.Load(m, slots); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		first, second := device.Batch{Model: a, Slot: slots[0], Rows: 1}, device.Batch{Model: b, Slot: slots[1], Rows: 1}
+		if err := e.Submit(first); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Submit(second); !errors.Is(err, device.ErrBusy) || errors.Is(err, device.ErrLost) {
+			t.Fatalf("beside another: %v", err)
+		}
+		if err := e.Wait(first); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(e.Submit(second), e.Wait(second)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run(t, e, b, slots[1], 7); got != 21 || err != nil {
+			t.Errorf("got %v, %v", got, err)
+		}
+	}
+	closeAll(t, "two models", dev, e)
+}
+
 // TestNaNWeights are refused when the model is loaded, by name; others are not disturbed.
 func TestNaNWeights(t *testing.T) {
 	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{})

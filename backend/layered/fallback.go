@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
-// Fallback runs models on a GPU, and those that its kernels do not support on another executor. It belongs
-// to one goroutine.
+// Fallback runs models on a GPU, and those that its kernels do not support on another executor. What belongs to
+// one goroutine there does here.
 type Fallback struct {
 	gpu   *Executor
 	other device.Executor
@@ -79,6 +79,25 @@ func (f *Fallback) Execute(b device.Batch) error {
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
 	return e.Execute(b)
+}
+
+// Submit hands b to the GPU if its model was loaded there; another executor runs it in Wait.
+func (f *Fallback) Submit(b device.Batch) error {
+	switch e := f.to[b.Model]; e {
+	case nil:
+		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
+	case device.Executor(f.gpu):
+		return f.gpu.Submit(b)
+	}
+	return nil
+}
+
+// Wait returns when b has ended.
+func (f *Fallback) Wait(b device.Batch) error {
+	if f.OnGPU(b.Model) {
+		return f.gpu.Wait(b)
+	}
+	return f.to[b.Model].Execute(b)
 }
 
 // Close closes both.

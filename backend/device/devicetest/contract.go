@@ -4,6 +4,7 @@ package devicetest
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ func Contract(t *testing.T, c Case) {
 	t.Run("RowsBeyondTheBatchAreUntouched", c.untouched)
 	t.Run("ExecuteAllocatesNothing", c.allocations)
 	t.Run("SlotsTooSmallAreRefused", c.tooSmall)
+	t.Run("TwoUnderWay", c.ahead)
 }
 
 func (c Case) load(t *testing.T) (device.Executor, []*device.Slot) {
@@ -131,6 +133,48 @@ func (c Case) allocations(t *testing.T) {
 			t.Errorf("%s: %v allocations per batch, want 0", m.Name, a)
 		}
 	}
+}
+
+// ahead submits each batch behind one of another model or size, where the executor takes them so.
+func (c Case) ahead(t *testing.T) {
+	x, slots := c.load(t)
+	e, ok := x.(device.Ahead)
+	if !ok {
+		t.Skip("takes one batch at a time")
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	var last device.Batch // under way, if it has a model
+	var inputs [][]byte
+	land := func() {
+		if err := e.Wait(last); err != nil {
+			t.Fatalf("%s, %d rows: %v", last.Model.Name, last.Rows, err)
+		}
+		for i := range last.Rows {
+			if got, want := Output(last.Model, last.Slot, i), c.Want(last.Model, inputs[i]); !bytes.Equal(got, want) {
+				t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", last.Model.Name, last.Rows, last.Slot.Index, i, head(got), head(want))
+			}
+		}
+	}
+	for k := range 40 {
+		m := c.Models[r.IntN(len(c.Models))]
+		b := device.Batch{Model: m, Slot: slots[k%len(slots)], Rows: 1 + r.IntN(m.BatchMax)}
+		var in [][]byte
+		for i := range b.Rows {
+			in = append(in, c.fill(m, b.Slot, i, r))
+		}
+		err := e.Submit(b)
+		if last.Model != nil {
+			land()
+		}
+		if errors.Is(err, device.ErrBusy) && last.Model != nil {
+			err = e.Submit(b)
+		}
+		if err != nil {
+			t.Fatalf("submit %s, %d rows: %v", m.Name, b.Rows, err)
+		}
+		last, inputs = b, in
+	}
+	land()
 }
 
 func (c Case) tooSmall(t *testing.T) {
