@@ -81,6 +81,9 @@ func exitCode(ctx context.Context, err error) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted")
 		return 130
+	case ctx.Err() != nil: // what was under way says how it was cut short
+		fmt.Fprintln(os.Stderr, "downbeat: interrupted:", err)
+		return 130
 	}
 	fmt.Fprintln(os.Stderr, "downbeat:", err)
 	return 1

@@ -101,9 +101,21 @@ func TestExamplesParse(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	for want, err := range map[int]error{0: flag.ErrHelp, 1: errors.New("x"), 2: fmt.Errorf("%w", deploy.UsageError("x")), 130: context.Canceled} {
-		if got := exitCode(stopped, err); got != want {
-			t.Errorf("%v: exit code %d, want %d", err, got, want)
+	for _, tc := range []struct {
+		ctx  context.Context
+		err  error
+		want int
+	}{
+		{t.Context(), nil, 0},
+		{t.Context(), flag.ErrHelp, 0},
+		{t.Context(), errors.New("x"), 1},
+		{t.Context(), fmt.Errorf("y: %w", deploy.UsageError("x")), 2},
+		{stopped, nil, 0},
+		{stopped, context.Canceled, 130},
+		{stopped, errors.New("peer lost"), 130},
+	} {
+		if got := exitCode(tc.ctx, tc.err); got != tc.want {
+			t.Errorf("%v: exit code %d, want %d", tc.err, got, tc.want)
 		}
 	}
 }
