@@ -1,14 +1,18 @@
 package backend
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
@@ -214,6 +218,37 @@ func TestALostGPUGivesBackAllThatItHad(t *testing.T) {
 	r.emus[0].Inject(emu.Fault{Op: "copy out", Device: cuda.Fault{Code: cuda.CodeIllegalAddress}})
 	for i, e := range all {
 		r.checkGivenBack(e.Batch, e, []sched.Reason{sched.BackendLost, sched.BackendLost, sched.NoBackend}[i])
+	}
+}
+
+// aside is an executor that leaves all models to another one.
+type aside struct{ *emu.Executor }
+
+func (aside) Aside(*device.Model) error { return errors.New("operator Einsum is not supported") }
+
+// TestAModelBesideTheGPUIsSaid wants the log to say which precision was asked for, and why another is served.
+func TestAModelBesideTheGPUIsSaid(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	m := *r.model
+	source := *m.Source
+	source.Config = &repo.Config{Params: map[string]string{"precision": "fp16"}}
+	m.Source = &source
+	var log bytes.Buffer
+	b, err := New(Config{Models: []*device.Model{&m}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executor: aside{mustEmu(t)}, Core: -1}},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"level=WARN", "model=m", "asked=fp16", "precision=fp32", "Einsum"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log %q, want %s in it", log.String(), want)
+		}
+	}
+	if n := b.Stats()[0].Aside; n != 1 {
+		t.Errorf("%d models aside, want 1", n)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

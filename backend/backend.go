@@ -120,6 +120,7 @@ func (b *Backend) loadModel(m *device.Model) error {
 		if err := g.executor.Load(m, g.slots); err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
+		g.noteAside(m)
 		if g == b.gpus[0] && b.config.Measure != nil {
 			p, err := b.config.Measure(g.executor, m, g.slots[0])
 			if err != nil {

@@ -50,6 +50,8 @@ type gpu struct {
 	landed   time.Duration  // when a batch has last ended
 	buffers  []*rdma.Buffer // the slots' memory
 
+	aside int // models that its kernels do not support; set before anything runs
+
 	counts counts
 }
 

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -51,8 +52,29 @@ func openGPU(i int, library *ort.Runtime) (GPU, error) {
 	return GPU{Name: fmt.Sprintf("gpu %d (%s)", i, e.Name()), Executor: bothAhead{both{real: e, emulated: emulated}}, Core: -1}, nil
 }
 
+// noteAside says that a model that was loaded runs elsewhere than on the GPU, and in which precision.
+func (g *gpu) noteAside(m *device.Model) {
+	x, ok := g.executor.(device.Choosy)
+	if !ok {
+		return
+	}
+	if why := x.Aside(m); why != nil {
+		g.aside++
+		g.backend.log.Warn("the GPU's kernels do not support the model: it runs on the processor", "gpu", g.name, "model", m.Name,
+			"version", m.Version, "precision", "fp32", "asked", cmp.Or(m.Source.Config.Params["precision"], "fp32"), "err", why)
+	}
+}
+
 // bothAhead is both where each takes batches ahead: a GPU and the emulated one beside it.
 type bothAhead struct{ both }
+
+// Aside says why the GPU does not run m.
+func (e bothAhead) Aside(m *device.Model) error {
+	if x, ok := e.of(m).(device.Choosy); ok {
+		return x.Aside(m)
+	}
+	return nil
+}
 
 // Submit hands b to the executor of its model's kind.
 func (e bothAhead) Submit(b device.Batch) error { return e.of(b.Model).(device.Ahead).Submit(b) }

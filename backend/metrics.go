@@ -16,6 +16,7 @@ var (
 	descRows    = prometheus.NewDesc("downbeat_gpu_rows_total", "Requests executed.", gpuLabel, nil)
 	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were given back (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
 	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results whose frontend was gone.", gpuLabel, nil)
+	descAside   = prometheus.NewDesc("downbeat_gpu_fallback_models", "Models that run on the processor, in fp32, since the GPU's kernels do not support them.", gpuLabel, nil)
 	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches: fetching their inputs, waiting for the GPU, executing.", []string{"gpu", "stage"}, nil)
 
 	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Model contents held, by place.", []string{"gpu", "place"}, nil)
@@ -29,7 +30,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (b *Backend) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descSeconds,
+	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSeconds,
 		descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descLoadTime} {
 		out <- d
 	}
@@ -52,6 +53,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 		counter(descBatches, float64(s.Batches))
 		counter(descRows, float64(s.Rows))
 		counter(descUnsent, float64(s.Unsent))
+		gauge(descAside, float64(s.Aside))
 		counter(descSeconds, s.Fetch.Seconds(), "fetch")
 		counter(descSeconds, s.Wait.Seconds(), "wait")
 		counter(descSeconds, s.Busy.Seconds(), "execute")

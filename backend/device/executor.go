@@ -68,5 +68,9 @@ type Memory struct {
 	LoadTime                   time.Duration // that loads took on the GPU
 }
 
+// Choosy is an executor that leaves some models to another one. Aside says why m is among them, nil if it is not;
+// it may be called from any goroutine once m is loaded.
+type Choosy interface{ Aside(m *Model) error }
+
 // Resident is an executor that counts what it moves. Memory may be called from any goroutine.
 type Resident interface{ Memory() Memory }

@@ -212,6 +212,15 @@ func TestUnsupportedModelsGoToTheOtherExecutor(t *testing.T) {
 	if o.loaded != 1 || o.executed != 1 || f.OnGPU(odd) || !f.OnGPU(plain) {
 		t.Errorf("%+v, odd on GPU %v, plain %v", o, f.OnGPU(odd), f.OnGPU(plain))
 	}
+	if err := f.Aside(odd); !errors.Is(err, layers.ErrUnsupported) || f.Aside(plain) != nil {
+		t.Errorf("aside: %v and %v", err, f.Aside(plain))
+	}
+	if err := f.Submit(device.Batch{Model: odd, Slot: slots[0], Rows: 1}); err != nil || o.executed != 1 {
+		t.Errorf("submit: %v, executed %d times before the wait", err, o.executed)
+	}
+	if err := f.Wait(device.Batch{Model: odd, Slot: slots[0], Rows: 1}); err != nil || o.executed != 2 {
+		t.Errorf("wait: %v, executed %d times", err, o.executed)
+	}
 	if err := f.Load(plain, slots); err == nil || o.loaded != 1 {
 		t.Errorf("an error that is not about support went to the other executor: %v", err)
 	}

@@ -16,6 +16,7 @@ type Fallback struct {
 	gpu   *Executor
 	other device.Executor
 	to    map[*device.Model]device.Executor
+	why   map[*device.Model]error // of models that are on other
 }
 
 // Open opens GPU index for models, with other for those that it does not support. The error matches
@@ -34,7 +35,7 @@ func Open(index int, c Config, other device.Executor) (*Fallback, error) {
 
 // WithFallback owns both executors; other may be nil.
 func WithFallback(gpu *Executor, other device.Executor) *Fallback {
-	return &Fallback{gpu: gpu, other: other, to: map[*device.Model]device.Executor{}}
+	return &Fallback{gpu: gpu, other: other, to: map[*device.Model]device.Executor{}, why: map[*device.Model]error{}}
 }
 
 // Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
@@ -68,9 +69,12 @@ func (f *Fallback) Load(m *device.Model, slots []*device.Slot) error {
 	if other := f.other.Load(m, slots); other != nil {
 		return fmt.Errorf("%w; and on the other executor: %w", err, other)
 	}
-	f.to[m] = f.other
+	f.to[m], f.why[m] = f.other, err
 	return nil
 }
+
+// Aside says what the GPU's kernels do not support of a model that runs on the other executor.
+func (f *Fallback) Aside(m *device.Model) error { return f.why[m] }
 
 // Execute runs b where its model was loaded.
 func (f *Fallback) Execute(b device.Batch) error {
