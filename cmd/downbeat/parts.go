@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"downbeat.dev/backend"
@@ -40,6 +41,7 @@ type parts struct {
 	backend *backend.Service
 	client  *frontend.Client
 	gateway *gateway.Gateway
+	tells   atomic.Pointer[http.Handler] // of the aside; nil: there is none
 }
 
 // newParts reads what every part needs: the secret, and where the log goes.
@@ -128,11 +130,14 @@ func (p *parts) openScheduler(listen string) error {
 }
 
 // openAside serves metrics, health and profiles of what runs here on an address of their own; empty:
-// nowhere.
+// nowhere. It comes before the parts, so that whoever asks can tell slow starts and ends from death;
+// settle tells it that they are open.
 func (p *parts) openAside(addr string) error {
 	if addr == "" {
 		return nil
 	}
+	starting := gateway.Aside(p.token, func() bool { return false })
+	p.tells.Store(&starting)
 	if err := p.config.CheckListener("metrics", addr); err != nil {
 		return err
 	}
@@ -148,7 +153,8 @@ func (p *parts) openAside(addr string) error {
 	if t != nil {
 		ln = tls.NewListener(ln, t)
 	}
-	s := &http.Server{Handler: p.aside(), ReadHeaderTimeout: time.Second}
+	tell := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*p.tells.Load()).ServeHTTP(w, r) })
+	s := &http.Server{Handler: tell, ReadHeaderTimeout: time.Second}
 	go func() {
 		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			p.fail(fmt.Errorf("metrics: %w", err))
@@ -158,17 +164,23 @@ func (p *parts) openAside(addr string) error {
 	return nil
 }
 
-// aside is what the most outward part of this process tells of itself.
-func (p *parts) aside() http.Handler {
+// settle has the most outward part of this process tell of itself, where somebody may ask.
+func (p *parts) settle() {
+	if p.tells.Load() == nil {
+		return
+	}
+	var h http.Handler
 	switch {
 	case p.gateway != nil:
-		return p.gateway.Aside()
+		h = p.gateway.Aside()
 	case p.backend != nil:
-		return gateway.Aside(p.token, p.backend.Ready, p.backend)
+		h = gateway.Aside(p.token, p.backend.Ready, p.backend)
+	default:
+		var stop func()
+		h, stop = gateway.SchedulerAside(p.engine, p.token)
+		p.onClose(func() error { stop(); return nil })
 	}
-	h, stop := gateway.SchedulerAside(p.engine, p.token)
-	p.onClose(func() error { stop(); return nil })
-	return h
+	p.tells.Store(&h)
 }
 
 // data is the data plane's configuration of a frontend or a backend.

@@ -55,22 +55,26 @@ func runCommand(name, summary, metrics string, extra func(*flag.FlagSet), open .
 			fmt.Print(c.YAML())
 			return nil
 		}
-		return runParts(ctx, c, os.Stderr, append(open[:len(open):len(open)], func(_ context.Context, p *parts) error { return p.openAside(aside) }))
+		return runParts(ctx, c, os.Stderr, aside, open)
 	}}
 }
 
 // runParts opens the parts, waits for the end of ctx or for one that fails, and closes them.
-func runParts(ctx context.Context, c deploy.Config, log io.Writer, open []part) error {
+func runParts(ctx context.Context, c deploy.Config, log io.Writer, aside string, open []part) error {
 	p, err := newParts(c, log)
 	if err != nil {
 		return err
 	}
 	p.patient = true
+	if err := p.openAside(aside); err != nil {
+		return errors.Join(err, p.close())
+	}
 	for _, f := range open {
 		if err := f(ctx, p); err != nil {
 			return errors.Join(err, p.close())
 		}
 	}
+	p.settle()
 	err = p.wait(ctx)
 	p.log.Info("stopping", "drain_max", drainMax)
 	return errors.Join(err, p.close())

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"downbeat.dev/core/control"
+)
+
+// TestAsideOfABackend: alive and not ready while it looks for its scheduler, ready with it, and not
+// without.
+func TestAsideOfABackend(t *testing.T) {
+	ln, err := control.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	c := config(t)
+	c.Scheduler, c.LogLevel = ln.Addr().String(), "info"
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var log syncBuffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- runParts(ctx, c, &log, "127.0.0.1:0", []part{func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) }})
+	}()
+	url := ""
+	waitFor(t, func() bool {
+		if m := regexp.MustCompile(`profiles" address=(\S+)`).FindStringSubmatch(log.String()); m != nil {
+			url = "http://" + m[1]
+		}
+		return url != ""
+	})
+	status := func(path string) int {
+		answer, err := http.Get(url + path)
+		if err != nil {
+			return 0
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if live, ready := status("/v2/health/live"), status("/v2/health/ready"); live != 200 || ready != 503 {
+		t.Errorf("while starting: live %d, ready %d", live, ready)
+	}
+	waitFor(t, func() bool { return strings.Contains(log.String(), "waiting for the scheduler") })
+	p, err := newParts(config(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.openScheduler(c.Scheduler); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return status("/v2/health/ready") == 200 })
+	if code := status("/metrics"); code != 200 {
+		t.Errorf("metrics: %d", code)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, func() bool { return status("/v2/health/ready") == 503 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// syncBuffer is a log that another goroutine reads.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
