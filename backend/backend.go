@@ -101,7 +101,10 @@ func (b *Backend) load() error {
 	}
 	var failed []error
 	for _, m := range b.config.Models {
-		if err := b.loadModel(m); err != nil {
+		switch err := b.loadModel(m); {
+		case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded): // told to stop while measuring
+			return err
+		case err != nil:
 			b.log.Error("model left out", "model", m.Name, "version", m.Version, "err", err)
 			failed = append(failed, err)
 			continue

@@ -71,7 +71,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := o.assemble()
+	c, err := o.assemble(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +144,10 @@ func (o *Options) complete() error {
 		}
 	}
 	switch {
+	case len(o.Name) > wire.NameBytesMax:
+		return fmt.Errorf("name: %.20q… has %d bytes: want at most %d", o.Name, len(o.Name), wire.NameBytesMax)
+	case len(o.SubCluster) > wire.NameBytesMax:
+		return fmt.Errorf("sub-cluster: %.20q… has %d bytes: want at most %d", o.SubCluster, len(o.SubCluster), wire.NameBytesMax)
 	case o.Executors < 0 || o.Executors > executorsMax:
 		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
 	case o.Emulate < 0 || o.Emulate > executorsMax:
@@ -172,7 +176,7 @@ func (o *Options) complete() error {
 }
 
 // assemble reads the repository and makes the executors.
-func (o *Options) assemble() (Config, error) {
+func (o *Options) assemble(ctx context.Context) (Config, error) {
 	c := Config{Name: o.Name, SubCluster: o.SubCluster, Token: o.Token, Logger: o.Logger}
 	r, err := repo.Open(o.Models)
 	if err != nil {
@@ -188,11 +192,13 @@ func (o *Options) assemble() (Config, error) {
 		}
 	}
 	for i := range r.Models {
-		m, err := o.layout(&r.Models[i], library)
+		m, err := o.layout(ctx, &r.Models[i], library)
 		switch {
 		case err == nil:
 			c.Models = append(c.Models, m)
 		case errors.Is(err, ort.ErrMissing): // said once, below or in the log
+		case ctx.Err() != nil:
+			return c, err
 		default:
 			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
 		}
@@ -205,7 +211,9 @@ func (o *Options) assemble() (Config, error) {
 	case missing != nil:
 		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
 	}
-	c.Measure = o.measure
+	c.Measure = func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+		return o.measure(ctx, e, m, s)
+	}
 	c.GPUs, err = o.executors(library)
 	return c, err
 }
@@ -220,10 +228,10 @@ func (o *Options) library(r *repo.Repository) (*ort.Runtime, error) {
 }
 
 // layout prepares one model for the executors that there are.
-func (o *Options) layout(m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+func (o *Options) layout(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	switch {
 	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:
-		return o.layoutEmulated(m, library)
+		return o.layoutEmulated(ctx, m, library)
 	case library == nil && !o.GPUs:
 		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
 	}
@@ -250,7 +258,7 @@ func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
 }
 
 // layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.
-func (o *Options) layoutEmulated(m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	p, err := emu.Profile(m)
 	if err == nil {
 		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
@@ -267,28 +275,31 @@ func (o *Options) layoutEmulated(m *repo.Model, library *ort.Runtime) (*device.M
 		return nil, err
 	}
 	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
-		d.Profile, err = o.quick(e, d, s)
+		d.Profile, err = o.quick(ctx, e, d, s)
 		return err
 	})
 }
 
 // measure returns the profile that a model was laid out with if it holds on this host, else a quick
 // one.
-func (o *Options) measure(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+func (o *Options) measure(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if o.Emulate > 0 || m.Source.Platform == repo.PlatformEmulated {
 		return m.Profile, nil
 	}
 	if m.Profile != nil {
-		if ok, err := measure.Check(e, m, s, m.Profile); ok || err != nil {
+		if ok, err := measure.Check(ctx, e, m, s, m.Profile); ok || err != nil {
 			return m.Profile, err
 		}
 		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
 	}
-	return o.quick(e, m, s)
+	return o.quick(ctx, e, m, s)
 }
 
-func (o *Options) quick(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
-	r, err := measure.Quick(e, m, s)
+func (o *Options) quick(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	r, err := measure.Quick(ctx, e, m, s)
 	if err != nil {
 		return nil, err
 	}

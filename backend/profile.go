@@ -99,19 +99,6 @@ func (o ProfileOptions) choose(r *repo.Repository) ([]*repo.Model, []error) {
 	return models, errs
 }
 
-// stopped ends a measurement between two batches.
-type stopped struct {
-	device.Executor
-	ctx context.Context
-}
-
-func (s stopped) Execute(b device.Batch) error {
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
-	return s.Executor.Execute(b)
-}
-
 func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
@@ -119,7 +106,7 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 	}
 	var res *measure.Result
 	err = o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
-		res, err = measure.Run(stopped{e, ctx}, d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
+		res, err = measure.Run(ctx, e, d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
 	})
 	if err != nil {

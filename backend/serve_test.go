@@ -407,6 +407,8 @@ func TestStartRefuses(t *testing.T) {
 	for want, o := range map[string]backend.Options{
 		"executors: -1":             {Executors: -1},
 		"emulate: 100000":           {Emulate: 100000},
+		"257 bytes: want at most":   {Name: strings.Repeat("n", 257)},
+		"sub-cluster: \"sss":        {SubCluster: strings.Repeat("s", 300)},
 		"cores: -2":                 {Cores: []int{-2}},
 		"open model repository":     {Models: filepath.Join(empty, "gone")},
 		"no model of " + empty:      {Models: empty},

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func TestRun(t *testing.T) {
 	e, slot := open(t, m)
 	defer e.Close()
 	rounds := 0
-	r, err := Run(e, m, slot, Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
+	r, err := Run(context.Background(), e, m, slot, Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestQuickKeepsItsBudget(t *testing.T) {
 	m := model(t, 8, 10*time.Millisecond, 0) // 150 ms per sparse round
 	e, slot := open(t, m)
 	defer e.Close()
-	r, err := Quick(e, m, slot)
+	r, err := Quick(context.Background(), e, m, slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestRunReportsFailure(t *testing.T) {
 	e, slot := open(t, m)
 	defer e.Close()
 	e.Inject(emu.Failing)
-	if _, err := Run(e, m, slot, Options{}); !errors.As(err, new(*cuda.Error)) {
+	if _, err := Run(context.Background(), e, m, slot, Options{}); !errors.As(err, new(*cuda.Error)) {
 		t.Errorf("error %v, want the executor's", err)
 	}
 }
@@ -203,6 +204,47 @@ func TestShortName(t *testing.T) {
 	}
 }
 
+// stopping ends its context in the n-th batch.
+type stopping struct {
+	device.Executor
+	n    int
+	stop func()
+}
+
+func (s *stopping) Execute(b device.Batch) error {
+	if s.n--; s.n == 0 {
+		s.stop()
+	}
+	return s.Executor.Execute(b)
+}
+
+// TestMeasuringStopsBetweenBatches wants no batch after the end of the context.
+func TestMeasuringStopsBetweenBatches(t *testing.T) {
+	m := model(t, 4, 10*time.Microsecond, 0)
+	e, slot := open(t, m)
+	defer e.Close()
+	for name, f := range map[string]func(context.Context, device.Executor) error{
+		"run": func(ctx context.Context, e device.Executor) error {
+			_, err := Run(ctx, e, m, slot, Options{})
+			return err
+		},
+		"check": func(ctx context.Context, e device.Executor) error {
+			p, err := profile.Linear(10*time.Microsecond, time.Microsecond, 4)
+			if err == nil {
+				_, err = Check(ctx, e, m, slot, p)
+			}
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		s := &stopping{Executor: e, n: 3, stop: cancel}
+		if err := f(ctx, s); !errors.Is(err, context.Canceled) || s.n != 0 {
+			t.Errorf("%s: %v, %d batches beyond the third", name, err, -s.n)
+		}
+		cancel()
+	}
+}
+
 // TestCheck compares an emulated GPU with profiles that it does and does not have.
 func TestCheck(t *testing.T) {
 	m := model(t, 4, 500*time.Microsecond, 2*time.Millisecond)
@@ -220,7 +262,7 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok, err := Check(e, m, slot, p)
+		ok, err := Check(context.Background(), e, m, slot, p)
 		if err != nil || ok != c.want {
 			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)
 		}

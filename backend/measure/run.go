@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -27,18 +28,18 @@ const (
 	defaultRound = 40
 )
 
-// Quick measures what a second allows.
-func Quick(e device.Executor, m *device.Model, s *device.Slot) (*Result, error) {
-	return Run(e, m, s, Options{Rounds: quickRounds, Budget: quickBudget, Sparse: true})
+// Quick measures what a second allows, or until ctx ends.
+func Quick(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*Result, error) {
+	return Run(ctx, e, m, s, Options{Rounds: quickRounds, Budget: quickBudget, Sparse: true})
 }
 
-// Run measures m, which e has loaded on s.
-func Run(e device.Executor, m *device.Model, s *device.Slot, o Options) (*Result, error) {
+// Run measures m, which e has loaded on s. Between two batches it ends with ctx.
+func Run(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = defaultRound
 	}
 	start := time.Now()
-	r := &run{e: e, m: m, s: s, o: o, start: start, random: rand.New(rand.NewPCG(o.Seed, 1))}
+	r := &run{ctx: ctx, e: e, m: m, s: s, o: o, start: start, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	r.sizes = sizes(m.BatchMax, o.Sparse)
 	r.samples = make([][]time.Duration, len(r.sizes))
 	r.fill()
@@ -68,8 +69,8 @@ const (
 
 // Check reports whether p can be this host's profile of m: whether the best of a few runs of the
 // smallest and of the largest batch is neither slower than p nor far faster.
-func Check(e device.Executor, m *device.Model, s *device.Slot, p *profile.Profile) (bool, error) {
-	r := &run{e: e, m: m, s: s, random: rand.New(rand.NewPCG(0, 1))}
+func Check(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot, p *profile.Profile) (bool, error) {
+	r := &run{ctx: ctx, e: e, m: m, s: s, random: rand.New(rand.NewPCG(0, 1))}
 	r.fill()
 	for _, b := range []int{1, m.BatchMax} {
 		best := time.Duration(math.MaxInt64)
@@ -89,6 +90,7 @@ func Check(e device.Executor, m *device.Model, s *device.Slot, p *profile.Profil
 
 // run is one measurement under way.
 type run struct {
+	ctx     context.Context
 	e       device.Executor
 	m       *device.Model
 	s       *device.Slot
@@ -151,6 +153,9 @@ func (r *run) warmUp() error {
 func (r *run) over() bool { return r.o.Budget > 0 && time.Since(r.start) > r.o.Budget }
 
 func (r *run) time(batch int) (time.Duration, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
+	}
 	began := time.Now()
 	if err := r.e.Execute(device.Batch{Model: r.m, Slot: r.s, Rows: batch}); err != nil {
 		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)

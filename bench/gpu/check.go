@@ -70,6 +70,9 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 			}
 			report(k)
 		})
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted in case %d of %d, %q; %d checks before it failed: %w", i+1, len(cases), cases[i].Name, failed, ctx.Err())
+		}
 		if err != nil {
 			failed++
 			report(Checked{Case: cases[i].Name, Reason: err.Error()})

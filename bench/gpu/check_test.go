@@ -17,6 +17,21 @@ import (
 	"downbeat.dev/cuda/layers"
 )
 
+// A check that is interrupted says so; what it did not come to has not failed.
+func TestCheckThatIsInterrupted(t *testing.T) {
+	d, err := Emulated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err = Check(ctx, d, CheckConfig{Library: "/nowhere", Timeout: time.Minute}, Operators(), func(c Checked) { t.Errorf("%+v", c) })
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted in case 1 of") {
+		t.Error(err)
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // check runs cases on the emulated device, or on the GPU when one is required.
