@@ -1,7 +1,7 @@
 // Package cuda drives one GPU, or an emulated one, behind one API: streams, events, device memory,
 // pinned host memory, kernels, captured graphs, and submissions that carry a whole batch across cgo
 // at once. It does not know of models, requests or the network; layers and executor build models on
-// it, pipeline overlaps copies and compute, residency decides what stays in device memory.
+// it, residency decides what stays in device memory; backend/accel overlaps copies and compute.
 //
 // Words: a Device owns everything opened from it. A Submission is a list of commands (copy, fill,
 // launch, record, wait, graph) built in Go and enqueued by one call of Device.Submit. A Slab is host

@@ -59,8 +59,8 @@ func (d *Device) AllocHost(bytes int64) (*Slab, error) {
 	return d.pinned.get(bytes)
 }
 
-// AllocPageable returns a slab that is not pinned, to compare with.
-func (d *Device) AllocPageable(bytes int64) (*Slab, error) {
+// allocPageable returns a slab that is not pinned, to compare with.
+func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 	if err := d.usable("alloc host"); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (p *pinnedPool) get(bytes int64) (*Slab, error) {
 			return s, nil
 		}
 	}
-	s, err := p.dev.AllocPageable(bytes)
+	s, err := p.dev.allocPageable(bytes)
 	if err == nil {
 		p.stats.Fallbacks++
 	}

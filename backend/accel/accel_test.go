@@ -244,6 +244,35 @@ func TestStagesOverlap(t *testing.T) {
 	}
 }
 
+// TestEachCopyStartsWhenItsRowArrives has rows of a batch arrive one each millisecond, which is as long as a row's
+// copy takes: when the last has arrived only its own copy is left.
+func TestEachCopyStartsWhenItsRowArrives(t *testing.T) {
+	const ms = time.Millisecond
+	for _, early := range []bool{true, false} {
+		r := open(t, stages{4 * ms, 2 * ms, ms}.emulation(), true)
+		begin := r.dev.Now()
+		for i := range 4 {
+			r.dev.Advance(ms)
+			r.fill(0, i, byte(i))
+			if early {
+				r.Arrived(r.model, r.slots[0], i, i+1)
+			}
+		}
+		if err := r.execute(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		want := (4 + 4 + 2 + 1) * ms
+		if early {
+			want = (4 + 1 + 2 + 1) * ms
+		}
+		if took := (r.dev.Now() - begin).Round(ms / 10); took != want {
+			t.Errorf("early %v: took %v, want %v", early, took, want)
+		}
+		r.want(0, 3, 3)
+		r.close()
+	}
+}
+
 // TestTwoUnderWay draws batches of two sizes on four slots, some with early rows, with up to two under way: each
 // one's outputs are those of its own inputs, whatever the other does.
 func TestTwoUnderWay(t *testing.T) {

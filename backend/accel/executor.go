@@ -30,7 +30,10 @@ type Config struct {
 	Movable bool
 	Cold    bool          // there is nothing to warm up: Load runs no batch
 	Timeout time.Duration // of one batch, after which the device counts as lost, but 20 times its profile at least; 0: 10 s
-	Close   func()        // frees what the programs share, after all of them; may be nil
+	// Borrowed devices are left open by Close, and by New when it fails.
+	Borrowed bool
+	Pageable bool   // pin nothing, for comparison
+	Close    func() // frees what the programs share, after all of them; may be nil
 }
 
 // Executor runs models on one device, which it owns from New to Close. Load, Execute and Close belong to one
@@ -192,5 +195,8 @@ func (e *Executor) Close() error {
 	if e.dev.Err() != nil {
 		errs = nil // of a lost device nothing comes back in order
 	}
-	return errors.Join(append(errs, e.dev.Close())...)
+	if !e.cfg.Borrowed {
+		errs = append(errs, e.dev.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -67,11 +67,14 @@ func (e *Executor) place(slots []*device.Slot) error {
 
 func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 	at = &place{slot: s}
-	if at.pinned, err = e.dev.Register(s.Memory()); err != nil {
+	if !e.cfg.Pageable {
+		at.pinned, err = e.dev.Register(s.Memory())
+	}
+	if at.pinned == nil {
 		if e.dev.Err() != nil {
 			return at, err
 		}
-		e.unpinned++ // the limit on locked pages, or a page shared with a neighbour: slower, not wrong
+		e.unpinned++ // as asked; or the limit on locked pages, or a page shared with a neighbour: slower, not wrong
 	}
 	for _, ev := range []**cuda.Event{&at.ended, &at.brought, &at.computed, &at.done} {
 		if *ev, err = e.dev.NewEvent(); err != nil {

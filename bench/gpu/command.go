@@ -191,7 +191,7 @@ func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) (err 
 	return errors.Join(err, perr)
 }
 
-// pipelineGraph names the measurement of the pipeline among the graphs.
+// pipelineGraph names the measurement of batches under way at once among the graphs.
 const pipelineGraph = "resnet50-bytes"
 
 // lines opens the file of lines; what is written to it goes nowhere where there is none.
@@ -259,7 +259,7 @@ func (r report) table(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n", x.Graph, x.Precision, x.Batch, x.OursUS, x.P99US, torch, ratio, x.FloorUS, x.Floor, x.CPUUS, x.Allocs)
 	}
 	for _, x := range r.Throughput {
-		fmt.Fprintf(t, "pipeline of %d\tpinned %v\t%.0f images/s\tcopy-in bound %.0f\tcompute bound %.0f\tshare %.2f\tover pageable %.2f\t\n", x.Batch, x.Pinned, x.PerSecond, x.CopyIn, x.Compute, x.Share, x.Ratio)
+		fmt.Fprintf(t, "pipeline of %d\tpinned %v\t%.0f images/s\tcopy-in bound %.0f\tcompute bound %.0f\tshare %.2f\tone at a time %.0f\tover pageable %.2f\t\n", x.Batch, x.Pinned, x.PerSecond, x.CopyIn, x.Compute, x.Share, x.Alone, x.Ratio)
 	}
 	passed := 0
 	for _, x := range r.Checks {

@@ -16,7 +16,6 @@ import (
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
 	"downbeat.dev/cuda/layers"
-	"downbeat.dev/cuda/pipeline"
 )
 
 // Rates are what the hardware can do at most; the defaults are an H200's.
@@ -91,7 +90,7 @@ var Graphs = map[string]func() *onnx.Model{
 	trial:       func() *onnx.Model { return BERT(BERTConfig{2, 64, 2, 128, 32, 100}, 1) },
 }
 
-// trial is a small graph, to try the command with; the pipeline's images are small beside it.
+// trial is a small graph, to try the command with; the images of the throughput are small beside it.
 const trial = "trial"
 
 // Run measures one graph at every batch size, calling report for each row.
@@ -268,114 +267,4 @@ func (b *rig) once(n int, from *cuda.Event, limit time.Duration) (deviceUS, host
 	}
 	took, err := b.dev.Elapsed(from, b.done)
 	return float64(took) / 1e3, hostUS, err
-}
-
-// Throughput is what the three-stage pipeline reaches with 150 KiB images.
-type Throughput struct {
-	Batch     int     `json:"batch"`
-	Pinned    bool    `json:"pinned"`
-	Pageable  float64 `json:"pageable_images_per_second"` // the same without pinned memory
-	Ratio     float64 `json:"pinned_over_pageable"`
-	PerSecond float64 `json:"images_per_second"`
-	CopyIn    float64 `json:"copy_in_bound"` // images per second that the link alone would reach
-	Compute   float64 `json:"compute_bound"`
-	Share     float64 `json:"share"` // of the smaller of the two bounds
-}
-
-// Pipelined measures a ResNet-50 over 224 by 224 byte images with three batches under way. The bounds come
-// from the same batches with one slot, whose stages do not overlap.
-func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, batch int) (Throughput, error) {
-	out := Throughput{Batch: batch}
-	r, err := c.openRuntime(dev)
-	if err != nil {
-		return out, err
-	}
-	defer r.Close()
-	b, err := openRig(dev, r, m, batch, c.Precision)
-	if err != nil {
-		return out, err
-	}
-	defer func() { _ = b.close() }()
-	alone, err := c.pipelined(ctx, dev, b, batch, 1, false)
-	if err != nil {
-		return out, err
-	}
-	stages := alone.stages
-	out.CopyIn = float64(batch) / (stages[pipeline.StageIn] / 1e6)
-	out.Compute = float64(batch) / (stages[pipeline.StageCompute] / 1e6)
-	pageable, err := c.pipelined(ctx, dev, b, batch, 3, true)
-	if err != nil {
-		return out, err
-	}
-	full, err := c.pipelined(ctx, dev, b, batch, 3, false)
-	if err != nil {
-		return out, err
-	}
-	out.Pinned, out.Pageable, out.Ratio = full.pinned, pageable.perSecond, full.perSecond/pageable.perSecond
-	out.PerSecond = full.perSecond
-	out.Share = out.PerSecond / min(out.CopyIn, out.Compute)
-	return out, nil
-}
-
-type flow struct {
-	perSecond float64
-	stages    [3]float64 // microseconds, mean
-	pinned    bool
-}
-
-// pipelined pushes batches through a pipeline of slots.
-func (c Config) pipelined(ctx context.Context, dev *cuda.Device, b *rig, batch, slots int, pageable bool) (f flow, err error) {
-	size := func(i int) int64 { return b.memory[i].Bytes() / int64(b.plan.Batch) }
-	k := len(b.plan.Inputs)
-	var in, ends []int64
-	for i := range b.memory {
-		if i < k {
-			in = append(in, size(i))
-		} else {
-			ends = append(ends, size(i))
-		}
-	}
-	p, err := pipeline.Open(dev, pipeline.Config{Slots: slots, BatchMax: batch, Inputs: in, Outputs: ends, Pageable: pageable})
-	if err != nil {
-		return f, err
-	}
-	defer p.Close()
-	var under []*pipeline.Batch
-	finish := func() error {
-		last := under[0]
-		under = under[1:]
-		err := last.Wait(ctx)
-		if err == nil {
-			var times [3]time.Duration
-			times, err = last.StageTimes()
-			for i, t := range times {
-				f.stages[i] += float64(t) / 1e3 / float64(c.Rounds)
-			}
-		}
-		return errors.Join(err, b.model.Release(batch, nil), last.Free(ctx))
-	}
-	start := time.Now()
-	for range c.Rounds {
-		if len(under) == slots {
-			if err := finish(); err != nil {
-				return f, err
-			}
-		}
-		next, err := p.Begin(ctx)
-		if err != nil {
-			return f, err
-		}
-		f.pinned = next.Pinned()
-		if err := errors.Join(next.Arrived(0, batch), next.Submit(batch, b.model.Enqueue)); err != nil {
-			return f, err
-		}
-		under = append(under, next)
-	}
-	for len(under) > 0 {
-		if err := finish(); err != nil {
-			return f, err
-		}
-	}
-	f.perSecond = float64(batch*c.Rounds) / time.Since(start).Seconds()
-	return f, nil
 }

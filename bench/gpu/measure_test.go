@@ -41,7 +41,7 @@ func TestRunMeasuresEveryBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !tp.Pinned || tp.PerSecond <= 0 || tp.CopyIn <= 0 || tp.Ratio <= 0 || tp.Compute <= 0 {
+	if !tp.Pinned || tp.PerSecond <= 0 || tp.CopyIn <= 0 || tp.Ratio <= 0 || tp.Compute <= 0 || tp.Alone <= 0 || tp.Share <= 0 {
 		t.Errorf("throughput %+v", tp)
 	}
 	if err := d.Close(); err != nil {

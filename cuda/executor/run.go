@@ -13,7 +13,7 @@ import (
 )
 
 // Enqueue adds to s the commands on st that turn inputs into outputs for a batch of n. Its parameters are
-// brought to the device if they are not there; they stay until Release. It fits pipeline.Compute.
+// brought to the device if they are not there; they stay until Release. Other batches may be under way, their commands before these on st.
 func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
 	p, err := m.plan(n)
 	if err != nil {
