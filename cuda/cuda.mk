@@ -33,6 +33,7 @@ $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
 
 test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 test-gorgonia ## the real driver's code and the kernels, on the processor, against ONNX Runtime
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda ./cuda/executor
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 -run Contract ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
 	  $(GO) test -tags cuda -count=1 -timeout 20m -run 'Operators|Encoder|EveryOption' ./bench/gpu
 
@@ -50,6 +51,7 @@ gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network:
 	$(GO) build -tags cuda -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(GPU)/downbeat ./cmd/downbeat
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/cuda.test ./cuda
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/gpu.test ./bench/gpu
+	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/layered.test ./backend/layered
 	@cp $(ORT_LIB) cuda/gpu-check.sh $(GPU)/
 	@for f in $$(git ls-files models | grep -v '\.go$$' | grep -v testdata); do install -D $$f $(GPU)/$$f; done
 	@tar -C $(dir $(GPU)) -czf $(GPU).tar.gz gpu

@@ -59,6 +59,7 @@ export results layered
   $python -c 'import torch; print("torch", torch.__version__, "cudnn", torch.backends.cudnn.version())'; } 2>&1 | tee "$results/gpu.csv"
 
 part contract 60 ./cuda.test -test.run '^TestContract|^TestInventory$' -test.count 1
+part executor 60 ./layered.test -test.run '^TestContract$' -test.count 1
 part check-plain 100 bash -c 'check -small -tune=false -libraries none -match "$0"' "$match"
 part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count 1
 part check 120 bash -c 'check ${SMALL:+-small} $([ -d models ] && echo "-models models") -match "$0"' "$match"
