@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -132,23 +131,6 @@ func TestReadCSV(t *testing.T) {
 	} {
 		if _, err := ReadCSV(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one that says %s", text, err, want)
-		}
-	}
-}
-
-func TestJSONRoundTrip(t *testing.T) {
-	p, _ := New([]time.Duration{ms, 2 * ms, 2 * ms})
-	var b bytes.Buffer
-	if err := p.WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	q, err := ReadJSON(&b)
-	if err != nil || q.Max() != 3 || q.Exec(3) != 2*ms || q.Exec(9) != 2*ms {
-		t.Fatalf("%v, %v", q, err)
-	}
-	for _, text := range []string{"", "{}", `{"latency_ns":[2,1]}`, `{"latency":[1]}`, `{"latency_ns":[1e99]}`} {
-		if _, err := ReadJSON(strings.NewReader(text)); err == nil {
-			t.Errorf("%q accepted", text)
 		}
 	}
 }

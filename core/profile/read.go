@@ -2,7 +2,6 @@ package profile
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -111,33 +110,4 @@ func milliseconds(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("want 0 to %v milliseconds", int64(LatencyLimit/time.Millisecond))
 	}
 	return time.Duration(math.Round(v * 1e6)), nil
-}
-
-// file is the JSON form of a measured profile: latencies in nanoseconds, latency_ns[b-1] = ℓ(b).
-type file struct {
-	LatencyNS []int64 `json:"latency_ns"`
-}
-
-// ReadJSON reads {"latency_ns": [ℓ(1), ℓ(2), …]}; unknown fields are refused.
-func ReadJSON(r io.Reader) (*Profile, error) {
-	d := json.NewDecoder(io.LimitReader(r, 16<<20))
-	d.DisallowUnknownFields()
-	var f file
-	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("profile: read JSON: %w", err)
-	}
-	table := make([]time.Duration, len(f.LatencyNS))
-	for i, ns := range f.LatencyNS {
-		table[i] = time.Duration(ns)
-	}
-	return New(table)
-}
-
-// WriteJSON writes the form that ReadJSON reads.
-func (p *Profile) WriteJSON(w io.Writer) error {
-	f := file{LatencyNS: make([]int64, len(p.table))}
-	for i, d := range p.table {
-		f.LatencyNS[i] = int64(d)
-	}
-	return json.NewEncoder(w).Encode(f)
 }
