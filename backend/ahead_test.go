@@ -252,6 +252,27 @@ func TestAModelBesideTheGPUIsSaid(t *testing.T) {
 	}
 }
 
+// TestSlotsThatAreNotPinnedAreSaid has a device that pins nothing.
+func TestSlotsThatAreNotPinnedAreSaid(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	e, err := emu.Open(emu.Options{Plan: emu.Planned{Fault: emu.Fault{Op: "register", Device: cuda.Fault{Code: cuda.CodeOutOfMemory}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	b, err := New(Config{Models: []*device.Model{r.model}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executor: e, Core: -1}},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Stats()[0].Unpinned; n != slotsEach || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ulimit") {
+		t.Errorf("%d slots are not pinned, want %d; log %q", n, slotsEach, log.String())
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEachRowGoesToTheGPUAsItLands wants rows of 32 KiB or more to be forwarded one by one, before their chain
 // has ended.
 func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {

@@ -111,6 +111,12 @@ func (b *Backend) load() error {
 		}
 		b.models = append(b.models, m)
 	}
+	for _, g := range b.gpus {
+		if n := g.unpinned(); n > 0 {
+			b.log.Warn("memory that batches are copied from is not pinned: copies are slower and do not overlap; raise the limit on locked memory (ulimit -l)",
+				"gpu", g.name, "slots", n, "of", slotsEach)
+		}
+	}
 	if len(b.gpus) == 0 || len(b.models) == 0 {
 		return errors.Join(fmt.Errorf("backend has %d GPUs and %d models that it can serve; it needs one of each at least", len(b.gpus), len(b.models)), errors.Join(failed...))
 	}

@@ -65,6 +65,14 @@ func (g *gpu) noteAside(m *device.Model) {
 	}
 }
 
+// unpinned returns how many slots copies are slow from.
+func (g *gpu) unpinned() int {
+	if x, ok := g.executor.(device.Pinning); ok {
+		return x.Unpinned()
+	}
+	return 0
+}
+
 // bothAhead is both where each takes batches ahead: a GPU and the emulated one beside it.
 type bothAhead struct{ both }
 
@@ -74,6 +82,14 @@ func (e bothAhead) Aside(m *device.Model) error {
 		return x.Aside(m)
 	}
 	return nil
+}
+
+// Unpinned returns how many slots could not be pinned for the GPU.
+func (e bothAhead) Unpinned() int {
+	if x, ok := e.real.(device.Pinning); ok {
+		return x.Unpinned()
+	}
+	return 0
 }
 
 // Submit hands b to the executor of its model's kind.

@@ -17,6 +17,7 @@ var (
 	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were given back (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
 	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results whose frontend was gone.", gpuLabel, nil)
 	descAside   = prometheus.NewDesc("downbeat_gpu_fallback_models", "Models that run on the processor, in fp32, since the GPU's kernels do not support them.", gpuLabel, nil)
+	descSlots   = prometheus.NewDesc("downbeat_gpu_unpinned_slots", "Batches' memory that could not be pinned: copies from it are slower and do not overlap.", gpuLabel, nil)
 	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches: fetching their inputs, waiting for the GPU, executing.", []string{"gpu", "stage"}, nil)
 
 	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Model contents held, by place.", []string{"gpu", "place"}, nil)
@@ -25,13 +26,14 @@ var (
 	descEvictions = prometheus.NewDesc("downbeat_memory_evictions_total", "Contents evicted from the GPU, by where to.", []string{"gpu", "to"}, nil)
 	descFreed     = prometheus.NewDesc("downbeat_memory_freed_total", "Intermediates that ended with their batch.", gpuLabel, nil)
 	descMoved     = prometheus.NewDesc("downbeat_memory_moved_bytes_total", "Bytes of contents copied, by direction.", []string{"gpu", "direction"}, nil)
+	descUnpinned  = prometheus.NewDesc("downbeat_memory_unpinned_total", "Evictions to pinned memory that got pageable memory.", gpuLabel, nil)
 	descLoadTime  = prometheus.NewDesc("downbeat_memory_load_seconds_total", "Time that loads took on the GPU.", gpuLabel, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (b *Backend) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSeconds,
-		descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descLoadTime} {
+	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSlots, descSeconds,
+		descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descUnpinned, descLoadTime} {
 		out <- d
 	}
 }
@@ -54,6 +56,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 		counter(descRows, float64(s.Rows))
 		counter(descUnsent, float64(s.Unsent))
 		gauge(descAside, float64(s.Aside))
+		gauge(descSlots, float64(s.Unpinned))
 		counter(descSeconds, s.Fetch.Seconds(), "fetch")
 		counter(descSeconds, s.Wait.Seconds(), "wait")
 		counter(descSeconds, s.Busy.Seconds(), "execute")
@@ -73,6 +76,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 			counter(descFreed, float64(m.Freed))
 			counter(descMoved, float64(m.BytesIn), "in")
 			counter(descMoved, float64(m.BytesOut), "out")
+			counter(descUnpinned, float64(m.Unpinned))
 			counter(descLoadTime, m.LoadTime.Seconds())
 		}
 	}

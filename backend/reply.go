@@ -139,6 +139,7 @@ type Stats struct {
 	Busy, Fetch, Wait time.Duration // summed over batches
 	Failed            [sched.ReasonCount]uint64
 	Lost, Hung        bool
+	Unpinned          int           // slots that could not be pinned
 	Aside             int           // models that run on the processor, since the GPU's kernels do not support them
 	Memory            device.Memory // zero where the executor keeps no models
 }
@@ -149,7 +150,7 @@ func (b *Backend) Stats() []Stats {
 	for _, g := range b.gpus {
 		c := &g.counts
 		s := Stats{GPU: g.name, Batches: c.batches.Load(), Rows: c.rows.Load(), Unsent: c.unsent.Load(), Busy: time.Duration(c.busy.Load()),
-			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load(), Aside: g.aside}
+			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load(), Aside: g.aside, Unpinned: g.unpinned()}
 		for i := range c.failed {
 			s.Failed[i] = c.failed[i].Load()
 		}

@@ -465,7 +465,32 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 		}
 		r.want(i%3, 0, byte(i))
 	}
-	return join(first, e.Close())
+	return join(join(first, r.two()), e.Close())
+}
+
+// two has two batches under way, and offers again what was refused.
+func (r *rig) two() (first error) {
+	a, b := device.Batch{Model: r.model, Slot: r.slots[0], Rows: 1}, device.Batch{Model: r.model, Slot: r.slots[1], Rows: 1}
+	for i := range 2 {
+		r.fill(i, 0, byte(i))
+	}
+	submit := func(b device.Batch) bool {
+		err := r.Submit(b)
+		first = join(first, err)
+		return err == nil
+	}
+	for range 2 {
+		if submit(a) || submit(a) {
+			beside := submit(b)
+			first = join(first, r.Wait(a))
+			if beside || submit(b) {
+				first = join(first, r.Wait(b))
+			}
+		}
+		r.want(0, 0, 0)
+		r.want(1, 0, 1)
+	}
+	return first
 }
 
 func TestAHungDeviceIsLostAndCloses(t *testing.T) {

@@ -65,12 +65,18 @@ type Memory struct {
 	ToPinned, ToPageable       uint64 // evictions, by where to
 	Freed                      uint64 // intermediates that ended with their batch
 	BytesIn, BytesOut          uint64
+	Unpinned                   uint64        // evictions to pinned memory that got pageable memory
 	LoadTime                   time.Duration // that loads took on the GPU
 }
 
 // Choosy is an executor that leaves some models to another one. Aside says why m is among them, nil if it is not;
 // it may be called from any goroutine once m is loaded.
 type Choosy interface{ Aside(m *Model) error }
+
+// Pinning is an executor whose copies want pinned slots. Unpinned returns how many of those that it was given could
+// not be pinned, so that their copies are slower and do not overlap; it may be called from any goroutine once every
+// model is loaded.
+type Pinning interface{ Unpinned() int }
 
 // Resident is an executor that counts what it moves. Memory may be called from any goroutine.
 type Resident interface{ Memory() Memory }

@@ -130,7 +130,7 @@ func (e *Executor) note() {
 	e.memory = device.Memory{DeviceBytes: s.DeviceBytes, PinnedBytes: s.PinnedBytes, Hits: uint64(s.Hits),
 		LoadsPinned: uint64(s.LoadsPinned), LoadsPageable: uint64(s.LoadsPageable),
 		ToPinned: uint64(s.ToPinned), ToPageable: uint64(s.ToPageable), Freed: uint64(s.Freed),
-		BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), LoadTime: s.LoadTime}
+		BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), Unpinned: uint64(s.Fallback), LoadTime: s.LoadTime}
 }
 
 // Memory returns what the models' contents came to so far, as of the last batch.

@@ -127,6 +127,9 @@ func (f *Fallback) Abandon(m *device.Model, s *device.Slot) {
 	}
 }
 
+// Unpinned returns how many slots could not be pinned for the GPU.
+func (f *Fallback) Unpinned() int { return f.gpu.Unpinned() }
+
 // Memory returns what the GPU's executor moved.
 func (f *Fallback) Memory() device.Memory { return f.gpu.Memory() }
 
