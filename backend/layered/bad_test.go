@@ -144,6 +144,87 @@ func work(t *testing.T, e *Executor) (failed []error) {
 	return failed
 }
 
+// TestOutOfMemoryBesideABatch fails each allocation while batches of three models run two at a time on a device
+// that holds two of them. What is refused beside another batch passes when that one has ended, or when it is offered
+// again; answers are right, and nothing is left open.
+func TestOutOfMemoryBesideABatch(t *testing.T) {
+	for n := 0; ; n++ {
+		armed, calls, hit := false, 0, ""
+		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Fault: func(s cuda.Site) cuda.Fault {
+			switch s.Op {
+			case "copy in", "copy out", "copy", "launch", "fill":
+				return cuda.Fault{} // commands do not allocate
+			}
+			if armed {
+				calls++
+			}
+			if armed && calls == n+1 {
+				hit = s.Op
+				return cuda.Fault{Code: cuda.CodeOutOfMemory}
+			}
+			return cuda.Fault{}
+		}}, Config{DeviceBytes: 9 << 10, PinnedBytes: 4 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		models := []*device.Model{product(t, "a", 2, 1), product(t, "b", 3, 1), product(t, "c", 5, 1)}
+		slots := slotsFor(t, 3, models...)
+		for _, m := range models {
+			if err := e.Load(m, slots); err != nil {
+				t.Fatal(err)
+			}
+		}
+		armed = true
+		refused := pairs(t, e, models, slots)
+		if len(refused) > 1 || len(refused) == 0 && hit != "" && hit != "pin" { // pageable memory does
+			t.Errorf("call %d (%s): refused %v", n, hit, refused)
+		}
+		closeAll(t, fmt.Sprintf("call %d (%s)", n, hit), dev, e)
+		if hit == "" {
+			break
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+}
+
+// pairs runs batches of the models in turn, two at a time, and returns what was refused at first.
+func pairs(t *testing.T, e *Executor, models []*device.Model, slots []*device.Slot) (refused []error) {
+	factors := []float32{2, 3, 5}
+	var last device.Batch
+	land := func(k int) {
+		if err := e.Wait(last); err != nil {
+			t.Errorf("batch %d: %v", k, err)
+		}
+		if got, want := math.Float32frombits(binary.LittleEndian.Uint32(last.Slot.OutputRow(last.Model, 0, 0))), factors[k%3]*float32(k); got != want {
+			t.Errorf("batch %d: %v, want %v", k, got, want)
+		}
+	}
+	for k := range 9 {
+		b := device.Batch{Model: models[k%3], Slot: slots[k%3], Rows: 1}
+		x := make([]byte, b.Model.InBytes)
+		for i := 0; i < len(x); i += 4 {
+			binary.LittleEndian.PutUint32(x[i:], math.Float32bits(float32(k)))
+		}
+		devicetest.SetInput(b.Model, b.Slot, 0, x)
+		err := e.Submit(b)
+		if k > 0 {
+			land(k - 1)
+		}
+		if err != nil {
+			refused = append(refused, err)
+			err = e.Submit(b)
+		}
+		if err != nil {
+			t.Fatalf("batch %d, alone: %v", k, err)
+		}
+		last = b
+	}
+	land(8)
+	return refused
+}
+
 func TestWeightsThatDoNotFit(t *testing.T) {
 	dev, e, err := openOn(t, cuda.Emulation{Virtual: true}, Config{DeviceBytes: 10 << 10})
 	if err != nil {
