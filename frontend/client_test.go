@@ -368,6 +368,23 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// TestNewsOfOneModelKeepsTheOthers: a backend that goes takes only its own models along.
+func TestNewsOfOneModelKeepsTheOthers(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{Reconnect: time.Millisecond})
+	other := double
+	other.Name, other.ID = "other", 7
+	s.Return([]wire.ModelInfo{other})
+	other.Ready = false
+	s.Return([]wire.ModelInfo{other})
+	time.Sleep(5 * time.Millisecond) // more than Reconnect
+	if r, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); err != nil || r.Data[3] != 8 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if c.Ready() {
+		t.Error("ready, while a model that was just there has no backend")
+	}
+}
+
 func TestSchedulerStaysAway(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{Reconnect: 50 * time.Millisecond})
 	s.Hold()

@@ -17,11 +17,11 @@ var (
 // events are what the link tells; its calls come from one goroutine.
 type events struct{ c *Client }
 
-// Models takes a new announcement, and submits what waits for a model of it or for the session.
+// Models takes an announcement, of all models or of those that changed, and submits what waits for a model of it or for the session.
 func (e events) Models(infos []wire.ModelInfo) {
 	c := e.c
 	before := c.models.table.Load()
-	table, bad := newModelTable(infos, before, c.now())
+	table, bad := newModelTable(infos, before, c.now(), c.session.begins())
 	for _, err := range bad {
 		c.log.Warn("model left out", "err", err)
 	}
@@ -45,6 +45,13 @@ func (e events) Link(up bool, err error) {
 	if c.session.closed(c.now()) && !c.closed() {
 		c.log.Warn("scheduler lost, reconnecting", "err", err)
 	}
+}
+
+// begins tells whether nothing was announced yet since the session came up.
+func (s *session) begins() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.fresh
 }
 
 // opened notes an event and begins an epoch once the session is up and its models are known.

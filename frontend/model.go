@@ -18,7 +18,8 @@ type Model struct {
 	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies
 	OutputBytes int // of one request; -1 where an output is BYTES
 
-	lostAt int64 // 0: announced now; else when it was announced no more, on the client's clock
+	lostAt int64 // 0: announced in this session; else when a session began without it, on the client's clock
+	idleAt int64 // 0: ready; else since when it is not, on the client's clock
 }
 
 // sizeMax bounds what a model's tensors may add up to; a larger announcement is ignored.
@@ -87,32 +88,35 @@ func tensorsBytes(ts []wire.Tensor) (int, error) {
 
 type modelName struct{ name, version string }
 
-// modelTable is one announcement; it is replaced as a whole.
+// modelTable is what is known of the models; it is replaced as a whole.
 type modelTable struct {
 	byName map[modelName]*Model // version "" is the newest that is ready, or the newest
 	all    []*Model             // by name, then version
 }
 
-// newModelTable makes a table of an announcement. What the one before had and this one has not is
-// kept as lost: a scheduler that restarts hears of its backends' models one by one.
-func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64) (*modelTable, []error) {
+// newModelTable brings a table up to date with an announcement: of what changed, or the first one of
+// a session. What was known before a session and is not announced in it is kept as lost: a scheduler
+// that restarts hears of its backends' models one by one.
+func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64, first bool) (*modelTable, []error) {
 	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos))}
 	var bad []error
-	for _, info := range infos {
-		m := &Model{ModelInfo: info}
-		m.Inputs, m.Outputs = slices.Clone(info.Inputs), slices.Clone(info.Outputs)
+	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
+		m := &Model{ModelInfo: infos[i]}
+		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		var err, err2 error
 		m.InputBytes, err = tensorsBytes(m.Inputs)
 		m.OutputBytes, err2 = tensorsBytes(m.Outputs)
 		if err = cmp.Or(err, err2); err != nil {
-			bad = append(bad, fmt.Errorf("model %q version %q: %w", info.Name, info.Version, err))
+			bad = append(bad, fmt.Errorf("model %q version %q: %w", m.Name, m.Version, err))
 			continue
 		}
-		t.all = append(t.all, m)
-		t.byName[modelName{m.Name, m.Version}] = m
+		if !m.Ready {
+			m.idleAt = before.idleSince(m, now)
+		}
+		t.add(m)
 	}
 	if before != nil {
-		t.keep(before, now)
+		t.keep(before, now, first)
 	}
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
@@ -125,19 +129,38 @@ func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64) (*mode
 	return t, bad
 }
 
-func (t *modelTable) keep(before *modelTable, now int64) {
-	for _, m := range before.all {
-		if t.byName[modelName{m.Name, m.Version}] != nil {
-			continue
-		}
-		lost := *m
-		lost.Ready = false
-		if lost.lostAt == 0 {
-			lost.lostAt = max(now, 1)
-		}
-		t.all = append(t.all, &lost)
-		t.byName[modelName{m.Name, m.Version}] = &lost
+// add takes a model in, unless a later word about it is there.
+func (t *modelTable) add(m *Model) {
+	key := modelName{m.Name, m.Version}
+	if t.byName[key] == nil {
+		t.all = append(t.all, m)
+		t.byName[key] = m
 	}
+}
+
+// keep takes over what the announcement did not name.
+func (t *modelTable) keep(before *modelTable, now int64, first bool) {
+	for _, m := range before.all {
+		if first {
+			lost := *m
+			lost.Ready, lost.idleAt = false, before.idleSince(m, now)
+			if lost.lostAt == 0 {
+				lost.lostAt = max(now, 1)
+			}
+			m = &lost
+		}
+		t.add(m)
+	}
+}
+
+// idleSince is since when a model that is not ready now has not been.
+func (t *modelTable) idleSince(m *Model, now int64) int64 {
+	if t != nil {
+		if old := t.byName[modelName{m.Name, m.Version}]; old != nil && old.idleAt > 0 {
+			return old.idleAt
+		}
+	}
+	return max(now, 1)
 }
 
 // compareVersions orders 2 before 10; versions that are not numbers come first, as text.
@@ -155,7 +178,7 @@ func compareVersions(a, b string) int {
 	return 1
 }
 
-// models holds the last announcement. Written by the link's goroutine, read by everyone.
+// models holds what was announced. Written by the link's goroutine, read by everyone.
 type models struct{ table atomic.Pointer[modelTable] }
 
 // Models returns every model that the scheduler announced, by name, then version.
@@ -171,6 +194,31 @@ func (c *Client) Models() []*Model {
 		}
 	}
 	return all
+}
+
+// withdrawnAfter is when a model that nobody serves any more is no longer waited for.
+const withdrawnAfter = time.Minute
+
+// Ready tells whether the scheduler is connected and every model that it announces has a version
+// that a backend serves, one at least. A model that none has served for a minute counts as withdrawn:
+// an upgrade that ends with the old version's last backend leaves the frontend ready.
+func (c *Client) Ready() bool { return c.Connected() && allReady(c.Models(), c.now()) }
+
+func allReady(models []*Model, now int64) bool {
+	ready, awaited := map[string]bool{}, map[string]bool{}
+	for _, m := range models {
+		if m.Ready {
+			ready[m.Name] = true
+		} else if now-m.idleAt < int64(withdrawnAfter) {
+			awaited[m.Name] = true
+		}
+	}
+	for name := range awaited {
+		if !ready[name] {
+			return false
+		}
+	}
+	return len(ready) > 0
 }
 
 // Model finds a model; an empty version means the newest that is ready. Nil: not announced.

@@ -51,17 +51,9 @@ func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	writeFault(w, refusal(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.URL.Path+": not part of the API"))
 }
 
-// ready tells whether inferences can be answered: the scheduler is there and every announced model
-// has a backend, as the protocol defines it, until the gateway begins to close.
-func (g *Gateway) ready() bool {
-	all := g.client.Models()
-	for _, m := range all {
-		if !m.Ready {
-			return false
-		}
-	}
-	return len(all) > 0 && g.client.Connected() && !g.leaving.Load()
-}
+// ready tells whether inferences can be answered: the scheduler is there and every model has a
+// backend, as the protocol defines it, until the gateway begins to close.
+func (g *Gateway) ready() bool { return !g.leaving.Load() && g.client.Ready() }
 
 func (g *Gateway) restServer(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"name": serverName, "version": g.o.Version, "extensions": extensions})

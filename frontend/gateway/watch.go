@@ -200,7 +200,7 @@ const pageSeconds = 120
 
 // pageData is what the page shows now.
 func (g *Gateway) pageData() page.Data {
-	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Live: g.client.Stats().Live, Seconds: pageSeconds,
+	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.ready(), Live: g.client.Stats().Live, Seconds: pageSeconds,
 		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}}
 	now := time.Now()
 	for _, m := range g.client.Models() {

@@ -14,6 +14,7 @@ import (
 type Data struct {
 	Version   string  `json:"version"`
 	Connected bool    `json:"connected"`
+	Ready     bool    `json:"ready"`     // every model has a backend
 	Scheduler bool    `json:"scheduler"` // batches and GPUs are known
 	Live      int64   `json:"live"`      // requests under way in this gateway
 	Seconds   int     `json:"seconds"`   // length of the series

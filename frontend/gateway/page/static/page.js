@@ -170,9 +170,8 @@ function update(el, m, key, scheduler) {
 
 function draw(d) {
   $("version").textContent = d.version;
-  const ready = d.models.every((m) => m.ready);
-  $("state").textContent = !d.connected ? "no scheduler" : d.models.length === 0 ? "no models" : ready ? "serving" : "some models lack a backend";
-  $("state").className = "pill " + (!d.connected ? "bad" : ready && d.models.length ? "ok" : "");
+  $("state").textContent = !d.connected ? "no scheduler" : d.models.length === 0 ? "no models" : d.ready ? "serving" : "some models lack a backend";
+  $("state").className = "pill " + (!d.connected ? "bad" : d.ready ? "ok" : "");
   const good = sum(d.models.map((m) => sum(tail(m.good, 10)))), bad = sum(d.models.map((m) => sum(tail(m.bad, 10))));
   $("goodput").textContent = short(good / 10);
   $("bad").textContent = percent(bad, good + bad);
