@@ -1,0 +1,55 @@
+package frontend
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/wire"
+)
+
+func info(name, version string, ready bool) wire.ModelInfo {
+	return wire.ModelInfo{Name: name, Version: version, Ready: ready}
+}
+
+// TestAnnouncementsAddUp: within a session an announcement tells what changed; the first one of a
+// session takes away what it does not name; of two words about one model the later holds.
+func TestAnnouncementsAddUp(t *testing.T) {
+	table, _ := newModelTable([]wire.ModelInfo{info("a", "1", true), info("b", "1", true)}, nil, 10, true)
+	table, _ = newModelTable([]wire.ModelInfo{info("b", "1", true), info("b", "1", false)}, table, 20, false)
+	a, b := table.byName[modelName{"a", "1"}], table.byName[modelName{"b", "1"}]
+	if len(table.all) != 2 || !a.Ready || a.lostAt != 0 || b.Ready || b.idleAt != 20 || b.lostAt != 0 {
+		t.Errorf("after news of b: %+v, %+v", a, b)
+	}
+	table, _ = newModelTable([]wire.ModelInfo{info("b", "1", false)}, table, 30, true)
+	a, b = table.byName[modelName{"a", ""}], table.byName[modelName{"b", ""}]
+	if len(table.all) != 2 || a.Ready || a.lostAt != 30 || b.lostAt != 0 || b.idleAt != 20 {
+		t.Errorf("after a new session without a: %+v, %+v", a, b)
+	}
+	table, _ = newModelTable([]wire.ModelInfo{info("a", "1", true)}, table, 40, false)
+	if a = table.byName[modelName{"a", ""}]; !a.Ready || a.lostAt != 0 || a.idleAt != 0 {
+		t.Errorf("after its return: %+v", a)
+	}
+}
+
+// TestReadyByName: a model is awaited while a version may still come, and not for ever.
+func TestReadyByName(t *testing.T) {
+	minute := int64(time.Minute)
+	for name, tc := range map[string]struct {
+		infos []wire.ModelInfo
+		at    int64
+		want  bool
+	}{
+		"none":           {nil, 2, false},
+		"one":            {[]wire.ModelInfo{info("a", "1", true)}, 2, true},
+		"old version":    {[]wire.ModelInfo{info("a", "1", false), info("a", "2", true)}, 2, true},
+		"awaited":        {[]wire.ModelInfo{info("a", "1", true), info("b", "1", false)}, 2, false},
+		"withdrawn":      {[]wire.ModelInfo{info("a", "1", true), info("b", "1", false)}, 2 * minute, true},
+		"all withdrawn":  {[]wire.ModelInfo{info("b", "1", false)}, 2 * minute, false},
+		"nothing at all": {[]wire.ModelInfo{info("b", "1", false)}, 2, false},
+	} {
+		table, _ := newModelTable(tc.infos, nil, 1, true)
+		if got := allReady(table.all, tc.at); got != tc.want {
+			t.Errorf("%s: ready %v, want %v", name, got, tc.want)
+		}
+	}
+}
