@@ -3,6 +3,7 @@ package frontend_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,6 +68,47 @@ func TestSchedulerRestart(t *testing.T) {
 		t.Errorf("%d answered, %d without an output; %+v", n.answered.Load(), n.without.Load(), s)
 	}
 	t.Logf("%d answered, %d without an output, %d submitted again", n.answered.Load(), n.without.Load(), s.Resubmits)
+}
+
+// TestBackendLeavesWithItsModels: what other backends serve stays, with the real scheduler's
+// announcements.
+func TestBackendLeavesWithItsModels(t *testing.T) {
+	s, other := &stage.Stage{}, &stage.Stage{}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	renamed := strings.ReplaceAll(classifier, "classifier", "second")
+	if err := other.OpenBackend(map[string]string{"second": renamed}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	reconnect := time.Millisecond
+	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: reconnect, Grace: 5 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() bool { m := s.Client.Model("second", ""); return m != nil && m.Ready }
+	waitFor(t, 10*time.Second, ready)
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, 10*time.Second, func() bool { return !ready() })
+	time.Sleep(5 * reconnect)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := s.Client.InferCopy(ctx, "classifier", make([]byte, 16)); err != nil {
+		t.Error(err)
+	}
 }
 
 // ends counts how requests ended.
