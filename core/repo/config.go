@@ -365,7 +365,7 @@ func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 func (d *decoder) parameter(out map[string]value) func(value) error {
 	return func(v value) error {
 		var key string
-		var val value
+		val := value{at: v.at} // of a parameter without a value
 		err := d.decode(v.sub, "parameters", rules{
 			"key": {read: d.text(&key)},
 			"value": {read: func(v value) error {
