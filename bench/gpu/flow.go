@@ -134,12 +134,15 @@ func (c Config) flow(ctx context.Context, b *rig, batch, under int, pageable boo
 	if err := e.Load(m, slots); err != nil {
 		return 0, false, err
 	}
-	if _, err := push(ctx, e, m, slots, batch, min(c.Rounds, warmRounds)); err != nil {
+	if _, err := push(ctx, e, m, slots, batch, warmFlow); err != nil {
 		return 0, false, err
 	}
 	took, err := push(ctx, e, m, slots, batch, c.Rounds)
 	return float64(batch*c.Rounds) / took.Seconds(), e.Unpinned() == 0, err
 }
+
+// warmFlow is how many batches go first: each area's graph is captured, and the device's clocks are up from bounds.
+const warmFlow = 2
 
 // push sends batches through e with one less under way than there are slots.
 func push(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
