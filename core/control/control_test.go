@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -596,6 +598,38 @@ func TestDialGivesUpWithItsContext(t *testing.T) {
 	if _, err := DialFrontend(short, DialOptions{Addr: addr}, wire.FrontendHello{}, newCaller()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("nobody listens: %v", err)
 	}
+}
+
+// TestLogTellsWhoComesAndGoes: a backend that dies is news to whoever reads the scheduler's log.
+func TestLogTellsWhoComesAndGoes(t *testing.T) {
+	var log syncBuffer
+	h := open(t, ServerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	hello := backendHello("m")
+	hello.Name = "b7"
+	f, b := h.dialBoth(false, DialOptions{}, newCaller(), newRunner(func(wire.Item) {}), hello)
+	f.Close()
+	b.Close()
+	for _, want := range []string{`"frontend connected"`, `"backend connected"`, `"frontend left"`, `msg="backend left" `, "name=b7"} {
+		waitFor(t, want, func() bool { return strings.Contains(log.String(), want) })
+	}
+}
+
+// syncBuffer is a log that is read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 // TestPatientDialWaitsForTheScheduler: parts may start in any order, however long the first waits; a

@@ -299,6 +299,7 @@ func (c *session) open(r *wire.Reader, f wire.Frame, log *slog.Logger) error {
 		}
 		defer s.Close()
 		log.Info("frontend connected", "name", h.Name)
+		defer log.Info("frontend left", "name", h.Name)
 		return c.run(r, w, s.Number(), func(f wire.Frame) error { return c.frontendFrame(s, f) })
 	}
 	h, err := wire.DecodeBackendHello(f)
@@ -313,6 +314,7 @@ func (c *session) open(r *wire.Reader, f wire.Frame, log *slog.Logger) error {
 	}
 	defer s.Close()
 	log.Info("backend connected", "name", h.Name, "gpus", len(h.GPUs), "models", len(h.Models))
+	defer log.Info("backend left", "name", h.Name)
 	return c.run(r, w, 0, func(f wire.Frame) error { return c.backendFrame(s, f) })
 }
 
