@@ -499,8 +499,15 @@ func TestAHungDeviceIsLostAndCloses(t *testing.T) {
 		r := open(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: armed && s.Op == op} }}, true)
 		armed = true
 		r.Arrived(r.model, r.slots[0], 0, 1)
-		if err := r.execute(0, 2); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrHung) {
-			t.Errorf("%s: %v", op, err)
+		for s := range 2 {
+			if err := r.Submit(device.Batch{Model: r.model, Slot: r.slots[s], Rows: 2}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for s := range 2 {
+			if err := r.Wait(device.Batch{Model: r.model, Slot: r.slots[s], Rows: 2}); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrHung) {
+				t.Errorf("%s: batch %d: %v", op, s, err)
+			}
 		}
 		r.Abandon(r.model, r.slots[0])
 		if err := r.Close(); !errors.Is(err, cuda.ErrHung) {

@@ -87,9 +87,13 @@ func (e *Executor) Wait(b device.Batch) error {
 	if e.ended.After(began) {
 		began = e.ended
 	}
-	err := e.dev.WaitAbout(l.took[b.Rows-1]-time.Since(began), e.patience(b), at.done)
+	patience := e.patience(b)
+	if e.hung { // nothing behind the batch that hangs will end
+		patience = abandonMost
+	}
+	err := e.dev.WaitAbout(l.took[b.Rows-1]-time.Since(began), patience, at.done)
 	e.ended = time.Now()
-	if errors.Is(err, cuda.ErrHung) {
+	if e.hung = e.hung || errors.Is(err, cuda.ErrHung); errors.Is(err, cuda.ErrHung) {
 		return e.failed(b, err) // program and area stay in use: the device may still run it
 	}
 	e.mu.Lock()

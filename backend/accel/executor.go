@@ -51,6 +51,7 @@ type Executor struct {
 	slots    map[*device.Slot]*place
 	unpinned int       // slots whose copies go the slow way
 	ended    time.Time // when the last Wait returned; Wait's
+	hung     bool      // a Wait has given up; Wait's
 
 	mu    sync.Mutex // of Submit, and of Wait but for the waiting: programs belong to one goroutine at a time
 	sub   cuda.Submission

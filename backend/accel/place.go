@@ -141,13 +141,18 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	at.model, at.any = nil, false
 }
 
-// gather adds to s what brings b's inputs to base, on the stream in: early rows are there already, or are copied
-// there within the device; the others come from the slot. Compute waits for it.
+// gather adds to s what brings b's inputs to base: early rows are there already, or are copied there within the
+// device; the others come from the slot. Compute waits for it. While a batch is under way that happens on the stream
+// in, beside its compute; else there is nothing to be beside, and no event to pay for. e.mu is held.
 func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cuda.Address) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
+	in := e.compute
+	if e.under > 0 {
+		in = e.in
+	}
 	if at.any {
-		s.Wait(e.in, at.ended) // also for rows of no use: their copies must not come later
+		s.Wait(in, at.ended) // also for rows of no use: their copies must not come later
 	}
 	early := at.any && at.model == b.Model
 	for from := 0; from < b.Rows; {
@@ -161,15 +166,17 @@ func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cu
 			dst := base + cuda.Address(lo)
 			switch {
 			case !here:
-				s.CopyIn(e.in, dst, at.slot.Memory()[lo:hi])
+				s.CopyIn(in, dst, at.slot.Memory()[lo:hi])
 			case !e.cfg.Movable:
-				s.Copy(e.in, dst, at.memory.Address()+cuda.Address(lo), int64(hi-lo))
+				s.Copy(in, dst, at.memory.Address()+cuda.Address(lo), int64(hi-lo))
 			}
 		}
 		from = to
 	}
-	s.Record(e.in, at.brought)
-	s.Wait(e.compute, at.brought)
+	if in != e.compute {
+		s.Record(in, at.brought)
+		s.Wait(e.compute, at.brought)
+	}
 }
 
 // forget ends what is known of early rows: their batch was submitted, or will never be.
