@@ -221,6 +221,67 @@ func TestALostGPUGivesBackAllThatItHad(t *testing.T) {
 	}
 }
 
+// TestAPinnedExecutorRunsOneBatchAtATime has the next batch wait for its turn, where it is given back when the GPU
+// hangs, and forgotten when the link is lost, as what is due.
+func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 2, pinned: true})
+	all := map[uint64][]byte{}
+	var batches []wire.Execute
+	for i := range uint64(4) {
+		e, in := r.batch(i+1, 1+int(i)%2)
+		batches = append(batches, e)
+		for id := range in {
+			all[id] = in[id]
+		}
+	}
+	r.Execute(batches)
+	most := 0
+	until(func() bool {
+		g := r.gpus[0]
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		most = max(most, len(g.flying))
+		return len(g.due) == 0 && len(g.flying) == 0
+	})
+	if most != 1 {
+		t.Errorf("the executor had %d batches at a time", most)
+	}
+	for id, in := range all {
+		r.checkOutput(id, in)
+	}
+	running, in := r.batch(5, 1)
+	queued, _ := r.batch(6, 1)
+	r.Execute([]wire.Execute{running, queued})
+	r.waitFlying(1)
+	r.Link(false, errors.New("test"))
+	r.checkOutput(running.Items[0].ID, in[running.Items[0].ID])
+	r.drain()
+	r.Link(true, nil)
+	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
+	release := make(chan struct{})
+	r.emus[0].Inject(emu.Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
+	a, _ := r.batch(7, 1)
+	b, _ := r.batch(8, 1)
+	r.Execute([]wire.Execute{a, b})
+	r.checkGivenBack(7, a, sched.BackendLost)
+	r.checkGivenBack(8, b, sched.NoBackend)
+	r.emus[0].Inject(emu.Fault{})
+	close(release)
+	if !until(func() bool { return !r.Stats()[0].Hung }) {
+		t.Fatal("the GPU hangs for ever")
+	}
+	e, in := r.batch(9, 2)
+	r.Execute([]wire.Execute{e})
+	for id := range in {
+		r.checkOutput(id, in[id])
+	}
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	if _, told := r.front.answers[queued.Items[0].ID]; told || r.front.twice != 0 {
+		t.Errorf("what was forgotten was told: %v; %d requests were answered twice", told, r.front.twice)
+	}
+}
+
 // aside is an executor that leaves all models to another one.
 type aside struct{ *emu.Executor }
 

@@ -170,6 +170,7 @@ type rigOptions struct {
 	batchMax    int
 	pixels      int64 // of an input; 0: 40
 	plain       bool  // the image is the only input
+	pinned      bool  // to core 0: one batch runs at a time
 	front       rdma.Config
 	log         *slog.Logger
 }
@@ -188,10 +189,14 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta, inputs, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
 	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
+	core := -1
+	if o.pinned {
+		core = 0
+	}
 	for i := range max(o.gpus, 1) {
 		e := mustEmu(t)
 		r.emus = append(r.emus, e)
-		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executor: e, Core: -1})
+		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executor: e, Core: core})
 	}
 	if r.Backend, err = New(c); err != nil {
 		t.Fatal(err)
