@@ -146,7 +146,7 @@ func TestABatchInDoubtWaitsForTheGPU(t *testing.T) {
 	r.waitFlying(1)
 	for range 2 {
 		e, more := r.batch(r.ids+1, 1)
-		e.Items[0].Budget = int64(400 * time.Millisecond) // less than two of ℓ(1)
+		e.Items[0].Budget = us(400 * time.Millisecond) // less than two of ℓ(1)
 		r.Execute([]wire.Execute{e})
 		for id := range more {
 			defer r.checkReason(id, sched.DeadlineCannotBeMet)

@@ -59,7 +59,7 @@ func TestRowsFailAlone(t *testing.T) {
 	e.Items[0].Input.Key++             // was never offered
 	e.Items[2].Input.Length--          // not this model's input
 	e.Items[3].Frontend = 2            // never named
-	e.Items[5].Input.Offset += 1 << 40 // beyond the buffer
+	e.Items[5].Input.Offset += 1 << 30 // beyond the buffer
 	e.Items[7].Frontend = 3            // cannot be reached
 	r.Execute([]wire.Execute{e})
 	u := uint8(sched.InputUnavailable)
@@ -123,7 +123,7 @@ func TestStartsOnceFetched(t *testing.T) {
 func TestLateBatches(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 200 * time.Millisecond, batchMax: 4})
 	e, _ := r.batch(1, 2) // ℓ(2) = 400 ms: nobody can be served
-	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), int64(300*time.Millisecond), -1
+	e.Latest, e.Items[0].Budget, e.Items[1].Budget = -int64(5*time.Millisecond), us(300*time.Millisecond), 0
 	began := time.Now()
 	r.Execute([]wire.Execute{e})
 	for _, it := range e.Items {
@@ -133,7 +133,7 @@ func TestLateBatches(t *testing.T) {
 		t.Errorf("a batch that nobody can use was done after %v", at.Sub(began))
 	}
 	e, inputs := r.batch(2, 2) // late for one, not for the other
-	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), int64(300*time.Millisecond)
+	e.Latest, e.Items[0].Budget = -int64(5*time.Millisecond), us(300*time.Millisecond)
 	r.Execute([]wire.Execute{e})
 	for id, in := range inputs {
 		r.checkOutput(id, in)
@@ -347,7 +347,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		}
 		defer b.Free()
 		o := b.Offer()
-		e.Items[i].Input = wire.Descriptor{Key: o.Key, Offset: o.Offset, Length: o.Length}
+		e.Items[i].Input = wire.Descriptor{Key: o.Key, Offset: uint32(o.Offset), Length: o.Length}
 	}
 	batches := []wire.Execute{e, e, e} // two at the GPU, one behind them
 	run := func() {

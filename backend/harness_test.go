@@ -109,7 +109,7 @@ func (s *stub) offer(input []byte) wire.Descriptor {
 	s.t.Cleanup(b.Free)
 	copy(b.Bytes(), input)
 	r := b.Offer()
-	return wire.Descriptor{Key: r.Key, Offset: r.Offset, Length: r.Length}
+	return wire.Descriptor{Key: r.Key, Offset: uint32(r.Offset), Length: r.Length}
 }
 
 // schedule is the scheduler's end of the link: it keeps every Done.
@@ -241,7 +241,7 @@ func (r *rig) batch(id uint64, n int) (wire.Execute, map[uint64][]byte) {
 		r.ids++
 		in := r.input()
 		inputs[r.ids] = in
-		e.Items = append(e.Items, wire.Item{Frontend: 1, ID: r.ids, Budget: int64(5 * time.Second), Input: r.front.offer(in)})
+		e.Items = append(e.Items, wire.Item{Frontend: 1, ID: r.ids, Budget: us(5 * time.Second), Input: r.front.offer(in)})
 	}
 	return e, inputs
 }
@@ -331,3 +331,6 @@ func mustEmu(t testing.TB) *emu.Executor {
 	}
 	return e
 }
+
+// us is a budget as wire.Item has it.
+func us(d time.Duration) uint32 { return uint32(d / time.Microsecond) }

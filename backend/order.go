@@ -84,7 +84,7 @@ func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session ui
 	o.items, o.groups, o.reads, o.rowOf, o.failures = o.items[:0], o.groups[:0], o.reads[:0], o.rowOf[:0], o.failures[:0]
 	for _, it := range e.Items {
 		o.items = append(o.items, item{peer: b.peers.find(it.Frontend), id: it.ID, input: it.Input,
-			deadline: now + min(time.Duration(it.Budget), budgetMax)})
+			deadline: now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)})
 	}
 	o.planned.Store(false)
 	o.ahead.Store(false)
@@ -165,14 +165,14 @@ func (o *order) plan(first int) {
 		it.group = g
 		if o.model.Varies {
 			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // it takes that many
-			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote{Key: it.input.Key, Offset: it.input.Offset, Length: it.input.Length}})
+			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote{Key: it.input.Key, Offset: uint64(it.input.Offset), Length: it.input.Length}})
 			o.rowOf = append(o.rowOf, int32(i))
 			continue
 		}
 		for k := range o.model.Inputs {
 			t := &o.model.Inputs[k]
 			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),
-				Src: rdma.Remote{Key: it.input.Key, Offset: it.input.Offset + uint64(t.Offset), Length: uint32(t.Bytes)}})
+				Src: rdma.Remote{Key: it.input.Key, Offset: uint64(it.input.Offset) + uint64(t.Offset), Length: uint32(t.Bytes)}})
 			o.rowOf = append(o.rowOf, int32(i))
 		}
 	}

@@ -159,7 +159,7 @@ func TestEveryRequestIsAccountedFor(t *testing.T) {
 			case 1:
 				e.Items[i].Input.Length++
 			case 2:
-				e.Items[i].Budget = random.Int64N(int64(time.Millisecond))
+				e.Items[i].Budget = random.Uint32N(us(time.Millisecond))
 			}
 		}
 		all = append(all, sent{e, inputs})

@@ -95,7 +95,7 @@ func (b *Buffer) offer(later bool) wire.Descriptor {
 	} else {
 		b.remote = b.mem.Offer()
 	}
-	return wire.Descriptor{Key: b.remote.Key, Offset: b.remote.Offset, Length: uint32(b.size)}
+	return wire.Descriptor{Key: b.remote.Key, Offset: uint32(b.remote.Offset), Length: uint32(b.size)}
 }
 
 func (b *Buffer) publish() { b.mem.Publish(b.remote) }

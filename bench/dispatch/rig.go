@@ -171,12 +171,12 @@ func (r *rig) Execute(m []wire.Execute) {
 
 // ready returns when the batch could first have been granted, given an idle GPU: when its n-th
 // request had arrived and the time d − ℓ(n+1) had come, for the least such n, or when it was full.
-// Input.Offset holds each request's intended arrival.
+// Input.Key holds each request's intended arrival.
 func (r *rig) ready(x *wire.Execute) int64 {
-	head := int64(x.Items[0].Input.Offset) + slo
+	head := int64(x.Items[0].Input.Key) + slo
 	ready := int64(1) << 62
 	for k := range x.Items {
-		at := int64(x.Items[k].Input.Offset)
+		at := int64(x.Items[k].Input.Key)
 		if n := k + 1; n < batchMax {
 			at = max(at, head-r.exec[n+1])
 		}
@@ -228,7 +228,7 @@ func (c *core) run(rate float64, d time.Duration) {
 		for i := range k {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.model(), at+slo-now, uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.model(), at+slo-now, uint64(at)
 			c.id++
 		}
 		n += k

@@ -31,7 +31,7 @@ func (l *lone) Cut(error)                 {}
 func (l *lone) Execute(m []wire.Execute) {
 	now := int64(l.clock.Now())
 	// The engine may bring the deadline forward; by how much follows from what it says.
-	margin := m[0].Items[0].Budget - m[0].Latest - loneExec
+	margin := int64(m[0].Items[0].Budget)*1000 - m[0].Latest - loneExec
 	l.mu.Lock()
 	l.late = append(l.late, now-(l.at-margin))
 	l.mu.Unlock()

@@ -22,7 +22,7 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 		for i := range burst {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Offset = c.id, c.model(), at+slo-int64(v.now), uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.model(), at+slo-int64(v.now), uint64(at)
 			c.id++
 		}
 		c.sent += burst

@@ -341,7 +341,7 @@ func TestOtherVersionIsRefusedByName(t *testing.T) {
 	b, _ := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version})
 	b[5] = wire.Version + 1
 	got := converse(t, h.addr, b)
-	if !strings.Contains(got, "version 2") {
+	if !strings.Contains(got, "version 3") {
 		t.Errorf("answer %q", got)
 	}
 }

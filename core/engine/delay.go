@@ -53,6 +53,7 @@ type overrun struct {
 	p99   int64
 	taken sched.Time // when p99 was taken
 	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
+	most  int64      // of a margin: the larger of both, at most overrunMost
 }
 
 // What an overrun may take of a request's budget, and how often its percentile is taken anew.
@@ -68,11 +69,18 @@ func (o *overrun) add(now sched.Time, ns int64) {
 	o.delays.add(ns)
 	if o.n%overrunTurn == 0 && now.Sub(o.taken) >= overrunEvery {
 		o.taken = now
-		_, o.p99 = o.percentiles()
+		_, p99 := o.percentiles()
+		o.expect(p99, o.floor)
 	}
+}
+
+// expect sets the percentile and the floor.
+func (o *overrun) expect(p99, floor int64) {
+	o.p99, o.floor = p99, floor
+	o.most = min(max(p99, floor), overrunMost)
 }
 
 // margin is how many ns sooner than its deadline a request with that budget should be done.
 func (o *overrun) margin(budget sched.Duration) sched.Time {
-	return sched.Time(max(0, min(max(o.p99, o.floor), int64(budget)/overrunShare, overrunMost)))
+	return sched.Time(max(0, min(o.most, int64(budget)/overrunShare)))
 }

@@ -131,7 +131,7 @@ func New(o Options) (*Engine, error) {
 		so.Number, so.Rings = uint16(i+1), new(rings)
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax}
 		if !o.Manual { // virtual time wakes exactly
-			p.overrun.floor = overrunFloor
+			p.overrun.expect(0, overrunFloor)
 		}
 		p.wake.Store(int64(sched.Never))
 		p.loop.parts = append(p.loop.parts, p)

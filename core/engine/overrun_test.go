@@ -30,7 +30,7 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 	if m := o.margin(50e6); m != 0 {
 		t.Errorf("margin %d after batches that were on time, want 0", m)
 	}
-	o.floor = overrunFloor
+	o.expect(o.p99, overrunFloor)
 	if m := o.margin(50e6); m != overrunFloor {
 		t.Errorf("margin %d, want the floor", m)
 	}

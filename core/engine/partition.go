@@ -18,6 +18,7 @@ type partition struct {
 	latest   sched.Time       // of the turns that were here
 	s        *sched.Partition // mu guards this and all below
 	rows     []seats          // by the low bits of the session's number
+	near     uint32           // see ahead
 	live     int              // requests queued
 	liveMax  int
 	batches  []flight
@@ -44,7 +45,7 @@ type flight struct {
 	// What was sent, to be queued again when the backend is lost. The port reads items after the
 	// lock is released, so they are not written again before the batch is done.
 	items []wire.Item
-	flags []uint16 // priority, and above it the request's flags and moved
+	flags []uint16 // priority, and above it the request's flags and moved; none: all 0
 }
 
 const (
@@ -74,7 +75,7 @@ func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 // accept takes one request in or says why not.
 func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) sched.Reason {
 	place, mark := s.seat(m.ID)
-	if *place == mark {
+	if *place == mark && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
 		p.twins++
 		return twin
 	}
@@ -108,16 +109,16 @@ func (p *partition) count(model uint32, why sched.Reason) {
 	}
 }
 
-// end ends a request that has a seat, with an outcome.
+// end ends a request that was queued, with an outcome.
 func (p *partition) end(t *turn, r *sched.Request, why sched.Reason) {
 	if r.Flags&wasLost != 0 && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
 		why = sched.BackendLost
 	}
-	p.leave(r.Origin, uint64(r.ID))
+	p.leave(r.Origin, 1)
 	p.refuse(t, r, why)
 }
 
-// refuse ends a request that has none.
+// refuse ends a request that is not counted as queued.
 func (p *partition) refuse(t *turn, r *sched.Request, why sched.Reason) {
 	p.count(uint32(r.Model), why)
 	if int(r.Model) < len(p.models) {
@@ -179,7 +180,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	f.ends = b.Finish
 	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
 	n := b.Size()
-	f.items, f.flags = resize(f.items, n), resize(f.flags, n)
+	f.items, f.flags = resize(f.items, n), f.flags[:0]
 	p.load(f, 0, b.Requests)
 	p.load(f, len(b.Requests), b.More)
 	t.executes = append(t.executes, execute{b: g.b, m: wire.Execute{
@@ -191,26 +192,48 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	return true
 }
 
-// load writes requests into a flight, from item k on, and frees their seats.
+// load writes requests into a flight, from item k on.
 func (p *partition) load(f *flight, k int, all []sched.Request) {
-	items, flags := f.items[k:k+len(all)], f.flags[k:k+len(all)]
-	var row *seats
+	items := f.items[k : k+len(all)]
+	run := 0 // the first of those of one session
 	for i := range all {
 		// Field by field: a whole Item would be put together on the stack and copied from there,
 		// and the copy would wait for the stores.
 		r, m := &all[i], &items[i]
-		m.Frontend, m.ID, m.Budget = r.Origin, uint64(r.ID), int64(r.Due.Sub(f.sent))
+		m.ID, m.Frontend, m.Budget = uint64(r.ID), r.Origin, uint32(max(0, r.Due.Sub(f.sent))/microsecond)
 		m.Input.Key, m.Input.Offset, m.Input.Length = r.Key, r.Offset, r.Length
-		flags[i] = uint16(r.Priority) | uint16(r.Flags)<<8
-		if i == 0 || r.Origin != all[i-1].Origin {
-			row = p.seats(r.Origin)
+		if x := uint16(r.Priority) | uint16(r.Flags)<<8; x != 0 {
+			f.flag(k+i, x)
 		}
-		if row != nil {
-			row.leave(uint64(r.ID))
+		if r.Origin != all[run].Origin {
+			p.leave(all[run].Origin, i-run)
+			run = i
 		}
 	}
-	p.live -= len(all)
+	if len(all) > 0 {
+		p.leave(all[run].Origin, len(all)-run)
+	}
 }
+
+// flag adds flags to item k's.
+func (f *flight) flag(k int, x uint16) {
+	if len(f.flags) == 0 {
+		f.flags = resize(f.flags, len(f.items))
+		clear(f.flags)
+	}
+	f.flags[k] |= x
+}
+
+// flagged returns item k's flags.
+func (f *flight) flagged(k int) uint16 {
+	if len(f.flags) == 0 {
+		return 0
+	}
+	return f.flags[k]
+}
+
+// microsecond is the unit of budgets in a batch.
+const microsecond = 1000
 
 // resize returns s with n elements of any content.
 func resize[T any](s []T, n int) []T {
@@ -238,7 +261,7 @@ func (p *partition) land(place uint32) {
 	p.idle = append(p.idle, place)
 }
 
-// again queues a request that has a seat anew, or ends it.
+// again queues a request anew that is counted as queued, or ends it.
 func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
 	if e.frontend(r.Origin) == nil {
 		p.end(t, r, sched.Canceled)
@@ -261,8 +284,8 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	m := &f.items[k]
-	r := sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model), Due: f.sent + sched.Time(m.Budget),
-		Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length, Priority: sched.Priority(f.flags[k]), Flags: wasLost}
+	r := sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model), Due: f.sent + sched.Time(m.Budget)*microsecond,
+		Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length, Priority: sched.Priority(f.flagged(k)), Flags: wasLost}
 	s := p.seats(m.Frontend)
 	if s == nil {
 		p.refuse(t, &r, sched.Canceled) // its session is gone
@@ -270,11 +293,10 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	}
 	place, mark := s.seat(m.ID)
 	switch {
-	case *place != 0: // a later request sits there: its answer stands
+	case *place != mark: // a later request sat down there: its answer stands
 	case p.live == p.liveMax:
 		p.refuse(t, &r, sched.BackendLost)
 	default:
-		*place = mark
 		s.live++
 		p.live++
 		p.again(e, t, &r)
@@ -284,7 +306,7 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 // giveBack takes a request that its GPU did not answer and never will: others get it. One that ran gets one chance
 // more only, since it may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
-	if f.flags[k]&unrun != 0 || f.flags[k]>>8&wasLost == 0 {
+	if x := f.flagged(k); x&unrun != 0 || x>>8&wasLost == 0 {
 		p.reload(e, t, f, k)
 		return
 	}
@@ -310,12 +332,12 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 			continue
 		case sched.Reason(x.Reason) != sched.BackendLost && sched.Reason(x.Reason) != sched.NoBackend:
 			c.outcomes[x.Reason]++
-		case f.flags[k]&moved != 0:
+		case f.flagged(k)&moved != 0:
 			continue
 		default:
-			f.flags[k] |= moved
+			f.flag(k, moved)
 			if sched.Reason(x.Reason) == sched.NoBackend {
-				f.flags[k] |= unrun
+				f.flag(k, unrun)
 			}
 			back = true
 		}
@@ -332,7 +354,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
 	if back {
 		for k := range f.items {
-			if f.flags[k]&moved != 0 {
+			if f.flagged(k)&moved != 0 {
 				p.giveBack(e, t, f, k)
 			}
 		}

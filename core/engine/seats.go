@@ -6,14 +6,14 @@ import "math/bits"
 // a session submits to.
 const windowsMax = 1 << 28
 
-// seats are one session's places in one partition. A request sits where the low bits of its id say
-// while it is queued there, with a mark made of the other bits: so an id that comes twice is caught
-// and a cancel that is too late costs nothing, without a search and without a table of ids. Who sits
-// down on a seat that is taken takes it over: the frontend has ended the other request.
+// seats are one session's places in one partition. A request sits down where the low bits of its id
+// say, with a mark made of the other bits, and stays until another sits down there: the frontend has
+// ended the first one then. Only an id whose mark is there can be queued, so one that comes twice is
+// caught and most cancels that are too late cost nothing, without a table of ids.
 type seats struct {
 	number uint32 // the session's; 0: nobody's
 	shift  uint8
-	live   int // requests seated
+	live   int // requests queued
 	marks  []uint16
 }
 
@@ -23,7 +23,7 @@ func newSeats(number, window uint32) seats {
 
 // seat returns a request's place, 0 when nobody sits there, and the request's mark, never 0.
 func (s *seats) seat(id uint64) (place *uint16, mark uint16) {
-	return &s.marks[id&uint64(len(s.marks)-1)], uint16(id>>s.shift*0x9E3779B97F4A7C15>>48) | 1
+	return &s.marks[id&uint64(len(s.marks)-1)], uint16(id>>(s.shift&63)*0x9E3779B97F4A7C15>>48) | 1
 }
 
 // seats returns those of a session, nil when it has none here: it never submitted or is gone.
@@ -47,18 +47,10 @@ func (p *partition) seatsFor(f *Frontend) *seats {
 	return &p.rows[i]
 }
 
-// leave frees a request's seat, unless another has taken it.
-func (s *seats) leave(id uint64) {
-	s.live--
-	if place, mark := s.seat(id); *place == mark {
-		*place = 0
-	}
-}
-
-// leave frees a request's seat.
-func (p *partition) leave(front uint32, id uint64) {
-	p.live--
+// leave counts n of a session's requests as no longer queued.
+func (p *partition) leave(front uint32, n int) {
+	p.live -= n
 	if s := p.seats(front); s != nil {
-		s.leave(id)
+		s.live -= n
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -77,5 +78,62 @@ func TestBatchForAnEarlierGPU(t *testing.T) {
 	b.Epoch = after.epoch
 	if !p.send(s.e, turn, &b) {
 		t.Error("not sent to the GPU that it is for")
+	}
+}
+
+// TestMarksAlike: two ids with one place and one mark are two requests all the same, whether the first
+// is still queued, was sent, or has ended.
+func TestMarksAlike(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 1, slope, "m"))
+	f := s.frontend()
+	seats := newSeats(1, wire.WindowDefault)
+	one := uint64(5)
+	_, mark := seats.seat(one)
+	two := one
+	for m := mark + 1; m != mark; {
+		two += wire.WindowDefault
+		_, m = seats.seat(two)
+	}
+	f.ask(one, "m", 50*ms)
+	f.ask(two, "m", 50*ms)
+	f.Cancel([]wire.Cancel{{ID: one}})
+	s.ended(one, "canceled")
+	if st := s.e.Stats(); st.Queued != 1 || st.Twins != 0 {
+		t.Fatalf("%d queued and %d twins, want 1 and 0", st.Queued, st.Twins)
+	}
+	s.run(100 * ms)
+	s.ended(two, "output")
+	f.ask(one, "m", 50*ms)
+	f.ask(one, "m", 50*ms)
+	s.run(200 * ms)
+	s.ended(one, "canceled", "output")
+	if st := s.e.Stats(); st.Queued != 0 || st.Twins != 1 {
+		t.Fatalf("%d queued and %d twins at the end, want 0 and 1", st.Queued, st.Twins)
+	}
+}
+
+// TestManyModels: with more models than stay near, bursts are read ahead; unknown models, models without
+// a queue yet and those of other partitions do no harm.
+func TestManyModels(t *testing.T) {
+	s := newStage(t, Options{})
+	names := make([]string, aheadModels+1)
+	for i := range names {
+		names[i] = fmt.Sprint("m", i)
+	}
+	s.mustBackend(hello("b", 64, slope, names...))
+	f := s.frontend()
+	burst := make([]wire.Submit, 64)
+	for i := range burst {
+		burst[i] = wire.Submit{ID: uint64(i + 1), Model: uint32(i * 40), Budget: int64(500 * ms)}
+	}
+	f.Submit(burst)
+	s.run(600 * ms)
+	for i := range burst {
+		want := "output"
+		if i*40 > aheadModels {
+			want = "unknown_model"
+		}
+		s.ended(uint64(i+1), want)
 	}
 }

@@ -65,6 +65,9 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit, n uint32) {
 	p.enter(t)
 	s := p.seatsFor(f)
+	if len(p.models) >= aheadModels {
+		p.ahead(m)
+	}
 	for i := range m {
 		if n > 1 && m[i].Model%n != p.number {
 			continue
@@ -78,6 +81,19 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit, n u
 	}
 	p.collect(e, t)
 	p.mu.Unlock()
+}
+
+// aheadModels is how many models' first lines stay in a core's cache.
+const aheadModels = 2048
+
+// ahead brings what accept will need near. The sum keeps the reads from being left out.
+func (p *partition) ahead(m []wire.Submit) {
+	for i := range m {
+		p.near += p.s.Ahead(sched.ModelID(m[i].Model))
+	}
+	for i := range m {
+		p.near += p.s.Place(sched.ModelID(m[i].Model))
+	}
 }
 
 // Cancel withdraws requests. One that was still queued ends with the outcome Canceled; one that

@@ -10,7 +10,7 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	head := m.q.first()
 	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
-		m.state, m.calm = ripe, m.queueMax
+		m.state, m.q.calm = ripe, m.queueMax
 		p.timers.arm(at, head-Time(m.lead[1])+1)
 		p.offer(m, min(n, int(m.max)), true, now)
 		return
@@ -32,15 +32,15 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	if ripeAt < m.timer {
 		// Growth brings ripeAt forward; a timer set ahead of it stays right until then, and most
 		// requests need not look.
-		m.timer, m.calm = ripeAt, int32(n)
+		m.timer, m.q.calm = ripeAt, int32(n)
 		size := min(n+step+1, int(m.max))
 		if ahead := head - Time(m.lead[size]+m.margin); ahead > now && ahead < ripeAt {
-			m.timer, m.calm = ahead, int32(size-1)
+			m.timer, m.q.calm = ahead, int32(size-1)
 		}
 		if p.o.Prompt > 0 {
 			m.timer = min(m.timer, now.Add(p.lookAgain(now, m)))
 		}
-		m.calm = min(m.calm, m.queueMax)
+		m.q.calm = min(m.q.calm, m.queueMax)
 		p.timers.arm(at, m.timer)
 	}
 }
@@ -67,7 +67,7 @@ func (m *model) growth(now Time) float64 {
 func (p *Partition) settle(now Time, m *model, at int32) {
 	p.expire(now.Add(m.lead[1]), m)
 	had := m.state
-	m.state, m.calm = none, 0
+	m.state, m.q.calm = none, 0
 	if m.q.len() > 0 {
 		p.refresh(now, m, at)
 		return
@@ -88,7 +88,7 @@ func (p *Partition) expire(finish Time, m *model) {
 		}
 		p.drop(m.q.at(k), why)
 	}
-	m.q.pop(k, &m.tally)
+	m.q.pop(k, &m.ranked)
 	m.owe(0, k)
 	m.hurry(0, k)
 }
@@ -203,7 +203,7 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	for i := 0; i < skip; i++ {
 		p.drop(m.q.at(i), DeadlineCannotBeMet)
 	}
-	m.q.pop(skip, &m.tally)
+	m.q.pop(skip, &m.ranked)
 	head := m.q.at(0).Deadline
 	one, two := p.take(m, b)
 	m.owe(b, skip)
@@ -221,12 +221,12 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 
 // take removes the next b requests from a model's queue.
 func (p *Partition) take(m *model, b int) (one, two []Request) {
-	if m.tally.ranked == 0 || b == m.q.len() {
+	if m.ranked == 0 || b == m.q.len() {
 		one, two = m.q.front(b)
-		m.q.pop(b, &m.tally)
+		m.q.pop(b, &m.ranked)
 		return one, two
 	}
 	from := len(p.out.requests)
-	p.out.requests = m.q.choose(b, p.out.requests, &m.tally)
+	p.out.requests = m.q.choose(b, p.out.requests, &m.ranked)
 	return p.out.requests[from:len(p.out.requests):len(p.out.requests)], nil
 }

@@ -103,23 +103,15 @@ const (
 )
 
 // gaps counts a model's gaps between requests by octave: every fourth one, which tells as much.
-type gaps struct {
-	count [paceOctaves]uint32
-	sum   uint32
-}
+type gaps [paceOctaves]uint32
 
 // arrive notes a request that arrives now.
 func (m *model) arrive(now Time) {
-	if (m.arrivals()-m.seen)&3 == 0 {
-		m.gaps.count[octave(now.Sub(m.last))]++
-		m.gaps.sum++
+	if m.q.came()&3 == 0 {
+		m.gaps[octave(now.Sub(m.last))]++
 	}
 	m.last = now
 }
-
-// arrivals counts the requests that came so far, modulo 2³²: those popped, those queued and those
-// gone otherwise. The count itself costs a request nothing.
-func (m *model) arrivals() uint32 { return m.q.head + uint32(m.q.n) + m.tally.gone }
 
 // pace derives the hazards, gaps that ended in an octave over the time spent in it, times worth. Of
 // a model without an estimated rate the next request is expected at once: it defers.
@@ -127,7 +119,7 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 	longer := 0.0
 	for j := paceOctaves - 1; j >= 0; j-- {
 		_, width := bounds(j)
-		n := float64(g.count[j])
+		n := float64(g[j])
 		hazard := 1.0
 		if perNS > 0 {
 			hazard = worth * (n + gapsPrior*perNS*width) / (longer*width + n*width/2 + gapsPrior*width)
@@ -141,11 +133,9 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 	for j := 1; j < paceOctaves-1; j++ {
 		p[j] += p[j-1]
 	}
-	if g.sum > gapsMax {
-		g.sum = 0
-		for j := range g.count {
-			g.count[j] /= 2
-			g.sum += g.count[j]
+	if longer > gapsMax {
+		for j := range g {
+			g[j] /= 2
 		}
 	}
 	return p

@@ -82,22 +82,20 @@ const (
 // model is one model of a Partition. What every request reads comes first, in one cache line.
 type model struct {
 	q       queue
-	calm    int32    // with fewer requests queued, one more changes nothing but the queue
-	seen    uint32   // arrivals as of rate.at
 	last    Time     // the latest arrival
 	soonest Duration // lead[1]
 
-	tally    tally
+	gaps     gaps
 	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
 	timer    Time       // waiting: when it is set to; not later than the candidate becomes ripe
 	sub      uint32
 	queueMax int32
+	ranked   int32 // queued with a priority above 0
 	max      int32 // largest batch
 	state    uint8
 	live     bool
 	single   bool // it gains next to nothing by batching
 
-	gaps    gaps
 	pace    Pace
 	rate    rate
 	id      ModelID
@@ -111,7 +109,7 @@ type model struct {
 	offered int32    // waiting: the size that the ranker knows, 0: none
 	budget  Duration // what requests usually have on arrival, at most slo
 	margin  Duration // how long before its frontrun a candidate is ripe; see hurry
-	_       [16]byte // to a multiple of the line
+	_       [24]byte // to a multiple of the line
 }
 
 // Stats count what a Partition did since it was made.
@@ -215,7 +213,7 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 	for i := range m.q.len() {
 		p.drop(m.q.at(i), UnknownModel)
 	}
-	m.q.pop(m.q.len(), &m.tally)
+	m.q.pop(m.q.len(), &m.ranked)
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{Model: id, SubCluster: m.sub, Seq: m.seq, Gone: true})
 	p.timers.off(at)
@@ -242,7 +240,7 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 	p.gpus[subCluster] = int32(max(0, n))
 	for i := range p.models {
 		if m := &p.models[i]; n <= 0 && m.sub == subCluster {
-			m.calm = 0 // the next request is looked at
+			m.q.calm = 0 // the next request is looked at
 		}
 	}
 }
@@ -281,30 +279,46 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	if m == nil {
 		return nil, p.refuse(UnknownModel)
 	}
-	look := m.q.n >= m.calm
+	q := &m.q
+	if q.n >= m.q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
+		return p.admit(now, m, at, deadline, pr)
+	}
+	// Most requests: one more behind those queued, which changes nothing else.
+	m.arrive(now)
+	p.stats.Enqueued++
+	r := q.at(int(q.n))
+	q.n++
+	q.last = deadline
+	r.Deadline, r.Model, r.Priority = deadline, id, 0
+	return r, ReasonNone
+}
+
+// admit is the rest of Admit.
+func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, Reason) {
+	look := m.q.n >= m.q.calm
 	if look && (int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0) {
 		return nil, p.refuse(NoBackend)
 	}
 	m.arrive(now)
 	if deadline < now || deadline.Sub(now) < m.soonest {
-		m.tally.gone++
+		m.q.since--
 		if deadline <= now {
 			return nil, p.refuse(DeadlinePast)
 		}
 		return nil, p.refuse(DeadlineCannotBeMet)
 	}
 	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr) {
-		m.tally.gone++
+		m.q.since--
 		return nil, p.refuse(QueueFull)
 	}
 	p.stats.Enqueued++
 	if m.q.full() {
 		m.q.grow(p.o.Rings)
 	}
-	r, place := m.q.open(deadline, &m.tally)
-	r.Model, r.Priority = id, pr
+	r, place := m.q.open(deadline)
+	r.Model, r.Priority = m.id, pr
 	if pr > 0 {
-		m.tally.ranked++
+		m.ranked++
 	}
 	if place == 0 {
 		m.timer = Never // an earlier head: the timer is to be set anew
@@ -325,8 +339,14 @@ func (p *Partition) makeRoom(m *model, pr Priority) bool {
 		return false
 	}
 	p.drop(m.q.at(i), QueueFull)
-	m.q.remove(i, &m.tally)
+	m.q.remove(i, &m.ranked)
 	return true
+}
+
+// Holds reports whether a request is queued. It looks through the model's queue.
+func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
+	m, _ := p.find(id)
+	return m != nil && m.q.find(r, origin) >= 0
 }
 
 // Cancel withdraws a request. It returns true when the request was still queued: then it ends here
@@ -341,7 +361,7 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 	if i < 0 {
 		return false
 	}
-	m.q.remove(i, &m.tally)
+	m.q.remove(i, &m.ranked)
 	p.stats.Canceled++
 	p.settle(now, m, at)
 	return true
@@ -361,7 +381,7 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32, each func(*Re
 			each(r)
 			p.stats.Canceled++
 			if r.Priority > 0 {
-				m.tally.ranked--
+				m.ranked--
 			}
 			continue
 		}
@@ -369,7 +389,7 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32, each func(*Re
 		kept++
 	}
 	if gone := m.q.len() - kept; gone > 0 {
-		m.q.cut(gone, &m.tally)
+		m.q.cut(gone)
 		p.settle(now, m, at)
 	}
 }

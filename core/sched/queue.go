@@ -11,12 +11,10 @@ type queue struct {
 	head uint32    // counts on; its low bits are the place in buf
 	n    int32
 	last Time // deadline of the last request: the ring need not be read for it
-}
-
-// tally is the part of a queue that not every request touches.
-type tally struct {
-	ranked int32  // requests with a priority above 0
-	gone   uint32 // requests that left other than by pop, and those refused
+	// since makes head + n − since the requests that came since it was last set so, those gone or
+	// refused too.
+	since uint32
+	calm  int32 // with fewer requests queued, one more behind them changes nothing else
 }
 
 func (q *queue) len() int { return int(q.n) }
@@ -28,16 +26,19 @@ func (q *queue) at(i int) *Request {
 // first returns the earliest deadline; the queue must not be empty.
 func (q *queue) first() Time { return q.at(0).Deadline }
 
+// came counts the requests since since was set, modulo 2³². It costs a request nothing.
+func (q *queue) came() uint32 { return q.head + uint32(q.n) - q.since }
+
 // full says that the ring must grow before the next request.
 func (q *queue) full() bool { return int(q.n) == len(q.buf) }
 
 // open makes room for a request and returns its place; Deadline is set, the rest is the caller's
 // to write. The ring must not be full.
-func (q *queue) open(deadline Time, t *tally) (r *Request, place int) {
+func (q *queue) open(deadline Time) (r *Request, place int) {
 	i := int(q.n)
 	q.n++
 	if i > 0 && q.last > deadline {
-		i = q.squeeze(i, deadline, t)
+		i = q.squeeze(i, deadline)
 	} else {
 		q.last = deadline
 	}
@@ -47,11 +48,11 @@ func (q *queue) open(deadline Time, t *tally) (r *Request, place int) {
 }
 
 // squeeze makes room among the first n requests, before those with later deadlines.
-func (q *queue) squeeze(n int, deadline Time, t *tally) int {
+func (q *queue) squeeze(n int, deadline Time) int {
 	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
 	if p < n/2 {
 		q.head--
-		t.gone++ // arrivals counts places from head on
+		q.since-- // arrivals counts places from head on
 		q.forward(1, p)
 	} else {
 		q.back(p, n-p)
@@ -113,15 +114,15 @@ func (q *queue) grow(rings Rings) {
 }
 
 // pop removes the first k requests.
-func (q *queue) pop(k int, t *tally) {
-	for i := 0; t.ranked > 0 && i < k; i++ {
+func (q *queue) pop(k int, ranked *int32) {
+	for i := 0; *ranked > 0 && i < k; i++ {
 		if q.at(i).Priority > 0 {
-			t.ranked--
+			*ranked--
 		}
 	}
 	q.head += uint32(k)
 	if q.n -= int32(k); q.n == 0 {
-		t.gone += q.head // begin anew: what was used last is nearest
+		q.since -= q.head // begin anew: what was used last is nearest
 		q.head = 0
 	}
 	q.end()
@@ -135,13 +136,13 @@ func (q *queue) end() {
 }
 
 // remove takes out request i.
-func (q *queue) remove(i int, t *tally) {
+func (q *queue) remove(i int, ranked *int32) {
 	if q.at(i).Priority > 0 {
-		t.ranked--
+		*ranked--
 	}
 	if n := int(q.n); i >= n/2 {
 		q.forward(i+1, n-1-i)
-		q.cut(1, t)
+		q.cut(1)
 		return
 	}
 	q.back(0, i)
@@ -150,9 +151,9 @@ func (q *queue) remove(i int, t *tally) {
 }
 
 // cut removes the last k requests.
-func (q *queue) cut(k int, t *tally) {
+func (q *queue) cut(k int) {
 	q.n -= int32(k)
-	t.gone += uint32(k)
+	q.since -= uint32(k)
 	q.end()
 }
 
@@ -175,7 +176,7 @@ func (q *queue) front(b int) (one, two []Request) {
 
 // choose appends b requests to out and removes them: the head, which sets the batch's deadline, and
 // then the higher priorities, within one the earlier deadlines.
-func (q *queue) choose(b int, out []Request, t *tally) []Request {
+func (q *queue) choose(b int, out []Request, ranked *int32) []Request {
 	var count [256]int32
 	for i := 1; i < int(q.n); i++ {
 		count[q.at(i).Priority]++
@@ -194,21 +195,21 @@ func (q *queue) choose(b int, out []Request, t *tally) []Request {
 		if i == 0 || pr > least || pr == least && room >= 0 {
 			out = append(out, *r)
 			if pr > 0 {
-				t.ranked--
+				*ranked--
 			}
 			continue
 		}
 		*q.at(kept) = *r
 		kept++
 	}
-	q.cut(b, t)
+	q.cut(b)
 	return out
 }
 
 // mayPass says whether a window may slide past request i and drop it: not while one of a lower
 // priority is queued.
-func (q *queue) mayPass(i int, t *tally) bool {
-	return t.ranked == 0 || q.at(i).Priority <= q.at(q.lowest()).Priority
+func (q *queue) mayPass(i int, ranked *int32) bool {
+	return *ranked == 0 || q.at(i).Priority <= q.at(q.lowest()).Priority
 }
 
 // lowest returns the place of the request to give up first: of the lowest priority the one with

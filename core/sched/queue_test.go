@@ -13,7 +13,7 @@ func TestQueueAgainstASlice(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		m := &model{}
 		m.q.head = rng.Uint32() // it wraps
-		start := m.arrivals()
+		start := m.q.came()
 		var want []Request
 		came := uint32(0)
 		for range 400 {
@@ -24,7 +24,7 @@ func TestQueueAgainstASlice(t *testing.T) {
 				if m.q.full() {
 					m.q.grow(nil)
 				}
-				e, place := m.q.open(r.Deadline, &m.tally)
+				e, place := m.q.open(r.Deadline)
 				*e = r
 				i := 0
 				for i < len(want) && want[i].Deadline <= r.Deadline {
@@ -35,7 +35,7 @@ func TestQueueAgainstASlice(t *testing.T) {
 				}
 			case k < 8 && len(want) > 0:
 				i := rng.IntN(len(want))
-				m.q.remove(i, &m.tally)
+				m.q.remove(i, &m.ranked)
 				want = slices.Delete(want, i, i+1)
 			case k == 8 && len(want) > 0:
 				n := 1 + rng.IntN(min(len(want), 8))
@@ -43,15 +43,15 @@ func TestQueueAgainstASlice(t *testing.T) {
 				if got := slices.Concat(one, two); !slices.Equal(got, want[:n]) {
 					t.Fatalf("seed %d: front(%d) is %v, want %v", seed, n, got, want[:n])
 				}
-				m.q.pop(n, &m.tally)
+				m.q.pop(n, &m.ranked)
 				want = want[n:]
 			case len(want) > 0:
 				n := rng.IntN(len(want))
-				m.q.cut(n, &m.tally)
+				m.q.cut(n)
 				want = want[:len(want)-n]
 			}
-			if m.q.len() != len(want) || m.arrivals()-start != came {
-				t.Fatalf("seed %d: %d queued of %d that came, want %d of %d", seed, m.q.len(), m.arrivals()-start, len(want), came)
+			if m.q.len() != len(want) || m.q.came()-start != came {
+				t.Fatalf("seed %d: %d queued of %d that came, want %d of %d", seed, m.q.len(), m.q.came()-start, len(want), came)
 			}
 			for i := range want {
 				if *m.q.at(i) != want[i] {
@@ -74,11 +74,11 @@ func BenchmarkShortBudgets(b *testing.B) {
 			if m.q.full() {
 				m.q.grow(nil)
 			}
-			e, _ := m.q.open(now+Time(100*ms)/Time(k+1), &m.tally)
+			e, _ := m.q.open(now + Time(100*ms)/Time(k+1))
 			e.ID = RequestID(i)
 		}
 		if n := m.q.len() - 10_000; n > 0 {
-			m.q.pop(n, &m.tally)
+			m.q.pop(n, &m.ranked)
 		}
 	}
 }

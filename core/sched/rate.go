@@ -31,9 +31,9 @@ func (r *rate) update(now Time, m *model) {
 	}
 	if !r.fixed {
 		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
-		r.perNS += w * (float64(m.arrivals()-m.seen)/float64(dt) - r.perNS)
+		r.perNS += w * (float64(m.q.came())/float64(dt) - r.perNS)
 	}
-	m.seen, r.at = m.arrivals(), now
+	m.q.since, r.at = m.q.head+uint32(m.q.n), now
 	r.derive(m)
 }
 

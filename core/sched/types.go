@@ -47,10 +47,10 @@ type Request struct {
 	Priority Priority
 	Flags    uint8 // of the driver, as all that follows; carried along and not looked at here
 
-	Length      uint32
-	Key, Offset uint64
-	Due         Time
-	_           [8]byte
+	Length, Offset uint32
+	Key            uint64
+	Due            Time
+	_              [8]byte
 }
 
 // Reason says why a request ended without an output.

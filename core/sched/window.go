@@ -11,7 +11,7 @@ func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	if b >= m.q.len() || m.enough(b, g.Load) {
 		return 0, b
 	}
-	for h := 1; h < m.q.len() && m.q.mayPass(h-1, &m.tally); h++ {
+	for h := 1; h < m.q.len() && m.q.mayPass(h-1, &m.ranked); h++ {
 		n := p.fit(now, m, h, g.FreeAt)
 		if m.enough(n, g.Load) {
 			return h, n

@@ -174,7 +174,7 @@ func (b *back) accept(o *order) {
 	}
 	last := Time(0)
 	for i := range o.x.Items {
-		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)))
+		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
 		if !c.calm && c.chance(c.o.FailItem) {
 			o.bad = append(o.bad, wire.ItemFailure{Index: uint32(i), Reason: uint8(sched.InputUnavailable)})
 		}

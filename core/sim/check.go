@@ -150,7 +150,7 @@ func (k *checker) executed(o *order) {
 		} else if !q.queued {
 			k.fail("C1: batch %d holds request %d of frontend %d, which is not queued: %+v", o.x.Batch, x.ID, x.Frontend, *q)
 		}
-		if o.x.Start+int64(exec) > x.Budget {
+		if (o.x.Start+int64(exec))/1000 > int64(x.Budget) {
 			k.fail("C4: batch %d ends in %d, after the deadline in %d of request %d", o.x.Batch, o.x.Start+int64(exec), x.Budget, x.ID)
 		}
 		q.queued = false

@@ -4,7 +4,7 @@ import "fmt"
 
 const (
 	executeBytes = 36 // batch, gpu, model, start, latest, item count
-	itemBytes    = 40
+	itemBytes    = 16 + descriptorBytes
 	doneBytes    = 48 // batch, gpu, fetch, wait, exec, free in, failure count
 	failureBytes = 5
 )
@@ -48,9 +48,9 @@ func appendExecute(dst []byte, m *Execute) []byte {
 func putItem(b []byte, m *Item) {
 	_ = b[itemBytes-1]
 	le.PutUint64(b, m.ID)
-	le.PutUint64(b[8:], uint64(m.Budget))
-	le.PutUint32(b[16:], m.Frontend)
-	putDescriptor(b[20:], &m.Input)
+	le.PutUint32(b[8:], m.Frontend)
+	le.PutUint32(b[12:], m.Budget)
+	putDescriptor(b[16:], &m.Input)
 }
 
 // DecodeExecutes decodes f, using dst's memory and that of the items within its capacity.
@@ -94,8 +94,8 @@ func decodeExecute(b []byte, m *Execute) (int, error) {
 
 func getItem(b []byte, m *Item) {
 	_ = b[itemBytes-1]
-	m.ID, m.Budget, m.Frontend = le.Uint64(b), int64(le.Uint64(b[8:])), le.Uint32(b[16:])
-	getDescriptor(b[20:], &m.Input)
+	m.ID, m.Frontend, m.Budget = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
+	getDescriptor(b[16:], &m.Input)
 }
 
 // AppendDones appends frames carrying m.

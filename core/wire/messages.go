@@ -2,18 +2,18 @@
 // encoding: versioned, little-endian, length-limited, fuzzed, no allocation per message after
 // warm-up. Every frame is a fixed header (length, type, version) followed by the message.
 //
-// Times on the wire are remaining budgets in nanoseconds, never clock readings: each host has its
+// Times on the wire are remaining budgets, never clock readings: each host has its
 // own monotonic clock.
 package wire
 
 // Version is the protocol's version; a peer that speaks another is refused by name in the handshake.
-const Version = 2
+const Version = 3
 
 // Descriptor says where a request's input lies in its frontend's registered memory. It is opaque
 // to the scheduler; the rdma package makes and resolves it.
 type Descriptor struct {
 	Key    uint64 // remote key of the buffer; short-lived, scoped to what was offered
-	Offset uint64 // bytes from the buffer's start
+	Offset uint32 // bytes from the buffer's start
 	Length uint32 // bytes
 }
 
@@ -110,11 +110,12 @@ type Peer struct {
 	DataAddr string // empty: the frontend is gone
 }
 
-// Item is one request within Execute.
+// Item is one request within Execute. It takes half a cache line: a scheduler keeps those of all
+// batches under way.
 type Item struct {
-	Frontend uint32
 	ID       uint64 // the frontend's own request id
-	Budget   int64  // ns until the deadline, counted from sending
+	Frontend uint32
+	Budget   uint32 // µs until the deadline, counted from sending
 	Input    Descriptor
 }
 

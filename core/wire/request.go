@@ -9,12 +9,13 @@ var le = binary.LittleEndian
 
 // Sizes of the messages that have a fixed size.
 const (
-	submitBytes  = 41
-	cancelBytes  = 12
-	outcomeBytes = 9
-	pingBytes    = 8
-	pongBytes    = 16
-	welcomeBytes = 6
+	descriptorBytes = 16
+	submitBytes     = 21 + descriptorBytes
+	cancelBytes     = 12
+	outcomeBytes    = 9
+	pingBytes       = 8
+	pongBytes       = 16
+	welcomeBytes    = 6
 )
 
 // appendFixed appends frames that carry m, each message of size bytes as put writes it.
@@ -77,15 +78,15 @@ func expect(f Frame, t Type) error {
 }
 
 func putDescriptor(b []byte, d *Descriptor) {
-	_ = b[19]
+	_ = b[descriptorBytes-1]
 	le.PutUint64(b, d.Key)
-	le.PutUint64(b[8:], d.Offset)
-	le.PutUint32(b[16:], d.Length)
+	le.PutUint32(b[8:], d.Offset)
+	le.PutUint32(b[12:], d.Length)
 }
 
 func getDescriptor(b []byte, d *Descriptor) {
-	_ = b[19]
-	d.Key, d.Offset, d.Length = le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:])
+	_ = b[descriptorBytes-1]
+	d.Key, d.Offset, d.Length = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
 }
 
 // AppendSubmits appends frames carrying m.

@@ -176,7 +176,7 @@ func (s *System) serve(m wire.Submit) {
 		return
 	}
 	in := b.Bytes()[:m.Input.Length]
-	src := rdma.Remote{Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length}
+	src := rdma.Remote{Key: m.Input.Key, Offset: uint64(m.Input.Offset), Length: m.Input.Length}
 	s.peer.Read([]rdma.Read{{Dst: in, Src: src}}, func(err error) {
 		go func() { // done must not block, Send may
 			defer s.running.Done()
