@@ -243,7 +243,7 @@ func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
 		most = max(most, len(g.flying))
 		return len(g.due) == 0 && len(g.flying) == 0
 	})
-	if most != 1 {
+	if most > 1 {
 		t.Errorf("the executor had %d batches at a time", most)
 	}
 	for id, in := range all {

@@ -202,8 +202,11 @@ func (g *gpu) decided() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deciding = false
-	if more = len(g.due) > 0; more || g.closed {
+	switch more = len(g.due) > 0; {
+	case g.closed:
 		g.more.Broadcast()
+	case more:
+		g.more.Signal()
 	}
 	return more
 }
