@@ -38,7 +38,7 @@ type loop struct {
 const (
 	loopBuffer   = 256 << 10
 	yieldEvery   = 4 * time.Millisecond
-	pollsPerTurn = 8 // of the completion queue, to one look at the sockets
+	pollsPerTurn = 16 // of the completion queue, to one look at the sockets
 )
 
 func newLoop(n *Node) (*loop, error) {

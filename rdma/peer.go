@@ -84,7 +84,10 @@ func checkChain(chain []Read) error {
 
 // finish counts a chain that began at start and calls done.
 func (p *Peer) finish(start time.Duration, chain []Read, err error, done func(error)) {
-	now := p.node.now()
+	p.finishAt(p.node.now(), start, chain, err, done)
+}
+
+func (p *Peer) finishAt(now, start time.Duration, chain []Read, err error, done func(error)) {
 	p.read.Add(1)
 	if err != nil {
 		p.failed.Add(1)

@@ -311,6 +311,11 @@ int db_post(uintptr_t qp, const db_wr *in, int n) {
 	return ibv_post_send(p->qp, wr, &bad);
 }
 
+int db_post_poll(uintptr_t qp, const db_wr *wrs, int n, db_wc *out, int max) {
+	int rc = db_post(qp, wrs, n);
+	return rc != 0 ? -rc : db_poll((uintptr_t)((struct pair *)qp)->dev, out, max);
+}
+
 const uint8_t *db_received(uintptr_t dev, uint32_t number) {
 	return ((struct dev *)dev)->recv + (size_t)number * DB_RECV_BYTES;
 }

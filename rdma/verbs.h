@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define DB_VERBS_ABI 2
+#define DB_VERBS_ABI 3
 
 enum { DB_READ = 1, DB_SEND = 2, DB_BIND = 3 };
 enum { DB_SIGNALED = 1, DB_HEAD = 16 };
@@ -82,6 +82,8 @@ int db_pair(void *dev, int port, uint32_t send_depth, uint32_t scratch, db_pair_
 int db_break(void *qp); // for tests: moves it to the error state
 int db_connect(void *qp, int port, int gid_index, const db_end *mine, const db_end *theirs);
 int db_post(uintptr_t qp, const db_wr *wrs, int n);
+// db_post_poll is db_post, then db_poll of the queue pair's device: completions, or -errno.
+int db_post_poll(uintptr_t qp, const db_wr *wrs, int n, db_wc *out, int max);
 // db_receive gives a receive buffer back, by the number in its completion's id (without DB_RECV).
 int db_receive(uintptr_t dev, uint32_t number);
 const uint8_t *db_received(uintptr_t dev, uint32_t number);

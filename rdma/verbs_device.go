@@ -6,6 +6,8 @@ package rdma
 #cgo LDFLAGS: -ldl
 #cgo noescape db_post
 #cgo nocallback db_post
+#cgo noescape db_post_poll
+#cgo nocallback db_post_poll
 #cgo noescape db_poll
 #cgo nocallback db_poll
 #cgo nocallback db_arm
@@ -56,11 +58,17 @@ type verbsDevice struct {
 	doomed   []doomedPair          // to be given up by the loop
 	offers   map[*conn]*verbsPair  // made by a connector, not answered yet
 	serial   uint32
-	spare    []*[64]C.db_wc // owned by the loop
-	last     *verbsPair     // found by pair; owned by the loop
 
-	armed   bool          // an event was asked for and has not come; owned by the loop
-	typical time.Duration // of a chain, from posting; owned by the loop
+	// What follows is owned by the loop.
+	spare    []*[64]C.db_wc
+	last     *verbsPair   // found by pair
+	pumping  []*verbsPair // pairs to be pumped when poll is through
+	ahead    *[64]C.db_wc // completions that a post brought along
+	aheadLen int
+	depth    int // calls of poll under way
+
+	armed   bool          // an event was asked for and has not come
+	typical time.Duration // of a chain, from posting
 }
 
 // verbsRegion is a registered segment, found by the address of what lies in it.
@@ -326,48 +334,6 @@ func (d *verbsDevice) event() {
 	C.db_event(d.handle)
 	d.armed = false
 }
-
-// poll takes completions and ends what they complete. Only the loop calls it.
-func (d *verbsDevice) poll() int {
-	// A completion may end in another poll (drain), so the array is this call's own.
-	wcs := d.wcs()
-	defer d.give(wcs)
-	n := int(C.db_poll(C.uintptr_t(uintptr(d.handle)), &wcs[0], C.int(len(wcs))))
-	for i := range max(n, 0) {
-		wc := &wcs[i]
-		if wc.id&C.DB_RECV != 0 {
-			d.received(wc)
-			continue
-		}
-		p := d.pair(uint32(wc.id >> 32))
-		if p == nil {
-			continue // of a queue pair that is gone
-		}
-		p.completed(uint32(wc.id), uint32(wc.status))
-	}
-	return max(n, 0)
-}
-
-// pair finds a queue pair by its id: most often the one that it found before.
-func (d *verbsDevice) pair(id uint32) *verbsPair {
-	if d.last == nil || d.last.id != id {
-		d.mu.Lock()
-		d.last = d.pairs[id]
-		d.mu.Unlock()
-	}
-	return d.last
-}
-
-func (d *verbsDevice) wcs() *[64]C.db_wc {
-	if k := len(d.spare); k > 0 {
-		w := d.spare[k-1]
-		d.spare = d.spare[:k-1]
-		return w
-	}
-	return new([64]C.db_wc)
-}
-
-func (d *verbsDevice) give(w *[64]C.db_wc) { d.spare = append(d.spare, w) }
 
 // bury gives up the pairs that were doomed elsewhere. Only the loop calls it.
 func (d *verbsDevice) bury() {

@@ -43,10 +43,12 @@ type verbsPair struct {
 	progress time.Duration // node time of the last completion, or of a post after none was due
 	scratch  []byte        // entries land here; a ring, registered with its own key
 	lkey     uint32
-	next     int         // entry of scratch to use next
-	rechecks uint64      // chains whose entries were read once more
-	sends    []verbsSend // under way, oldest first; one per send buffer
-	sent     int         // buffers used so far: the next is sent % DB_SEND_COUNT
+	next     int           // entry of scratch to use next
+	turn     time.Duration // the node time that poll ends completions for: it will pump the pair; 0: it is not at it
+	ended    *verbsChain   // to be kept at the next completion; owned by the loop
+	rechecks uint64        // chains whose entries were read once more
+	sends    []verbsSend   // under way, oldest first; one per send buffer
+	sent     int           // buffers used so far: the next is sent % DB_SEND_COUNT
 	windows  map[int]*verbsWindow
 	binds    int // of windows, under way
 }
@@ -137,7 +139,7 @@ func (p *verbsPair) tick(now, limit time.Duration) {
 }
 
 // completed is called by the loop for a signaled work request of this pair.
-func (p *verbsPair) completed(id, status uint32) {
+func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 	if status != 0 {
 		p.mu.Lock()
 		draining := p.draining
@@ -147,9 +149,6 @@ func (p *verbsPair) completed(id, status uint32) {
 		}
 		return
 	}
-	p.mu.Lock()
-	p.moved()
-	p.mu.Unlock()
 	switch {
 	case id&windowEvent != 0:
 		p.bound(int(id &^ windowEvent))
@@ -158,7 +157,7 @@ func (p *verbsPair) completed(id, status uint32) {
 	case id&eachEvent != 0:
 		p.readLanded(int(id &^ eachEvent))
 	default:
-		p.readDone()
+		p.readDone(now)
 	}
 }
 
@@ -274,6 +273,7 @@ func (p *verbsPair) bound(index int) {
 		p.mu.Unlock()
 		return
 	}
+	p.moved()
 	p.binds--
 	p.dev.outstanding.Add(-1)
 	p.mu.Unlock()

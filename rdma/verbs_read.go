@@ -46,21 +46,23 @@ func (p *verbsPair) read(chain []Read, each func(int), done func(error)) bool {
 		}
 		return false
 	}
-	v := p.newChain(chain, each, done)
+	now := p.turn
+	if now == 0 {
+		now = p.conn.peer.node.now()
+	}
+	v := p.newChain(chain, each, done, now)
 	if v.need > cap(p.wrs) {
+		v.forget()
 		p.keep(v)
 		p.mu.Unlock()
 		return false
 	}
 	p.waiting = append(p.waiting, v)
-	ended, err := p.pump(v.start)
-	p.mu.Unlock()
-	for _, v := range ended {
-		p.finish(v)
+	if p.turn != 0 {
+		p.mu.Unlock()
+		return true
 	}
-	if err != nil {
-		p.doom(err.Error())
-	}
+	p.pumpLocked(now, false)
 	return true
 }
 
@@ -91,14 +93,14 @@ func (p *verbsPair) knows(segment int) bool {
 	return segment < len(p.segs) && p.segs[segment].slots > 0
 }
 
-func (p *verbsPair) newChain(chain []Read, each func(int), done func(error)) *verbsChain {
+func (p *verbsPair) newChain(chain []Read, each func(int), done func(error), now time.Duration) *verbsChain {
 	var v *verbsChain
 	if k := len(p.spare); k > 0 {
 		v, p.spare = p.spare[k-1], p.spare[:k-1]
 	} else {
 		v = &verbsChain{}
 	}
-	v.chain, v.each, v.done, v.start = append(v.chain[:0], chain...), each, done, p.conn.peer.node.now()
+	v.chain, v.each, v.done, v.start = append(v.chain[:0], chain...), each, done, now
 	v.bad, v.need, v.again = v.bad[:0], 0, false
 	for i := range chain {
 		g, r := &p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
@@ -115,8 +117,23 @@ func (p *verbsPair) newChain(chain []Read, each func(int), done func(error)) *ve
 	return v
 }
 
-// pump posts what waits, as far as the send queue has room. It returns chains with nothing to post.
-func (p *verbsPair) pump(now time.Duration) (ended []*verbsChain, err error) {
+// pumpLocked posts what waits, and ends chains with nothing to post. brings: see verbsDevice.post. p.mu
+// is held, and released.
+func (p *verbsPair) pumpLocked(now time.Duration, brings bool) {
+	ended, err := p.pump(now, brings)
+	p.mu.Unlock()
+	for _, v := range ended {
+		p.finish(v)
+	}
+	if err != nil {
+		p.doom(err.Error())
+	}
+}
+
+// pump posts what waits in one go, as far as the send queue has room. It returns chains with nothing
+// to post. now is at most the time. p.mu is held.
+func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, err error) {
+	p.wrs = p.wrs[:0]
 	for len(p.waiting) > 0 && p.waiting[0].need <= p.free {
 		v := p.waiting[0]
 		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
@@ -132,11 +149,11 @@ func (p *verbsPair) pump(now time.Duration) (ended []*verbsChain, err error) {
 		p.posted = append(p.posted, v)
 		p.free -= v.need
 		p.dev.outstanding.Add(1)
-		if err := check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], C.int(len(p.wrs))), "post"); err != nil {
-			return ended, err
-		}
 	}
-	return ended, nil
+	if len(p.wrs) > 0 {
+		err = p.dev.post(p, brings)
+	}
+	return ended, err
 }
 
 // entries is how many times a read's entry is read with its bytes.
@@ -150,9 +167,8 @@ func entries(r Remote) int {
 // refused tells whether read i of the chain has failed already.
 func (v *verbsChain) refused(i int) bool { return len(v.bad) > 0 && slices.Contains(v.bad, i) }
 
-// layOut makes the work requests of a chain.
+// layOut adds the work requests of a chain.
 func (p *verbsPair) layOut(v *verbsChain) {
-	p.wrs = p.wrs[:0]
 	v.entry, v.seen, v.early, v.parts = p.next, 0, len(v.bad), 0
 	for i := range v.chain {
 		r := &v.chain[i]
@@ -249,6 +265,7 @@ func (p *verbsPair) readLanded(i int) {
 		p.mu.Unlock()
 		return
 	}
+	p.moved()
 	v := p.posted[0]
 	from := v.seen
 	p.verify(v, i+1)
@@ -258,63 +275,76 @@ func (p *verbsPair) readLanded(i int) {
 }
 
 // readDone ends the oldest post of reads, and the chain unless its entries must be read once more.
-func (p *verbsPair) readDone() {
-	now := p.conn.peer.node.now()
+func (p *verbsPair) readDone(now time.Duration) {
 	p.mu.Lock()
 	if p.gone || len(p.posted) == 0 {
 		p.mu.Unlock()
 		return
 	}
+	p.moved()
+	if p.ended != nil {
+		p.keep(p.ended)
+		p.ended = nil
+	}
 	v := p.posted[0]
-	p.dev.parts.Add(int64(-v.parts))
+	if v.parts > 0 {
+		p.dev.parts.Add(int64(-v.parts))
+	}
 	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
 	p.free += v.need
 	p.dev.outstanding.Add(-1)
-	again, from := v.again, v.seen
+	first, from := !v.again, v.seen
 	p.verify(v, len(v.chain))
 	proven := v.again || now-v.posted < p.dev.proof || len(v.bad) == len(v.chain)
-	if proven {
-		p.dev.took(now - v.start)
-	} else {
+	if !proven {
 		v.again, v.need = true, len(v.chain)-len(v.bad)
 		p.waiting = slices.Insert(p.waiting, 0, v)
 		p.rechecks++
 	}
-	ended, err := p.pump(now)
+	if p.turn == 0 {
+		p.turn = now
+		p.dev.pumping = append(p.dev.pumping, p)
+	}
 	p.mu.Unlock()
 	p.conn.called()
-	if !again {
+	if first {
 		v.tell(from, len(v.chain))
 	}
 	if proven {
-		p.finish(v)
-	}
-	for _, v := range ended {
-		p.finish(v)
-	}
-	if err != nil {
-		p.doom(err.Error())
+		p.dev.took(now - v.start)
+		p.conn.peer.finishAt(now, v.start, v.chain, v.err(), v.done)
+		v.forget()
+		p.ended = v
 	}
 }
 
-// finish ends a chain and keeps its memory.
-func (p *verbsPair) finish(v *verbsChain) {
-	var err error
-	if len(v.bad) > 0 {
-		failed := slices.Clone(v.bad)
-		slices.Sort(failed)
-		err = &ChainError{Failed: failed, Err: ErrNotOffered}
+// err is what the chain ends with.
+func (v *verbsChain) err() error {
+	if len(v.bad) == 0 {
+		return nil
 	}
-	p.conn.peer.finish(v.start, v.chain, err, v.done)
+	failed := slices.Clone(v.bad)
+	slices.Sort(failed)
+	return &ChainError{Failed: failed, Err: ErrNotOffered}
+}
+
+// finish ends a chain of which nothing is under way, and keeps its memory.
+func (p *verbsPair) finish(v *verbsChain) {
+	p.conn.peer.finish(v.start, v.chain, v.err(), v.done)
+	v.forget()
 	p.mu.Lock()
 	p.keep(v)
 	p.mu.Unlock()
 }
 
-// keep keeps the memory of a chain for the next. p.mu is held.
-func (p *verbsPair) keep(v *verbsChain) {
+// forget lets go of what belongs to the reader.
+func (v *verbsChain) forget() {
 	clear(v.chain)
 	v.each, v.done = nil, nil
+}
+
+// keep keeps the memory of a chain for the next. p.mu is held.
+func (p *verbsPair) keep(v *verbsChain) {
 	if len(p.spare) < 16 {
 		p.spare = append(p.spare, v)
 	}

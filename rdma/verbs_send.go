@@ -74,6 +74,7 @@ const turns = 1 << 29 // a message's turn in its completion's id
 // took ends the oldest message, if that is what was completed.
 func (p *verbsPair) took(turn uint32) {
 	p.mu.Lock()
+	p.moved()
 	if !p.gone && len(p.sends) > 0 && uint32(p.sends[0].turn%turns) == turn {
 		p.sends = p.sends[:copy(p.sends, p.sends[1:])]
 		p.dev.outstanding.Add(-1)

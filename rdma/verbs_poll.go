@@ -1,0 +1,95 @@
+//go:build rdma && linux && cgo
+
+package rdma
+
+/*
+#include "verbs.h"
+*/
+import "C"
+
+import "time"
+
+// What is read from a peer while the loop ends a chain of that peer is posted when the loop is through
+// with what it took: all chains together, and completions come back with the post. So a read that is
+// posted by the end of another costs one crossing into C and one look at the clock; where the card is
+// quick (soft-RoCE carries out a read within the post) no further one to see its end.
+
+// poll takes completions and ends what they complete. Only the loop calls it.
+func (d *verbsDevice) poll() int {
+	// A completion may end in another poll (drain), so the array is this call's own.
+	wcs, n := d.ahead, d.aheadLen
+	if n > 0 {
+		d.ahead, d.aheadLen = nil, 0
+	} else {
+		wcs = d.wcs()
+		n = int(C.db_poll(C.uintptr_t(uintptr(d.handle)), &wcs[0], C.int(len(wcs))))
+	}
+	if n > 0 {
+		now := d.node.now()
+		d.depth++
+		for i := range n {
+			d.ended(now, &wcs[i])
+		}
+		if d.depth--; d.depth == 0 {
+			d.through(now)
+		}
+	}
+	d.spare = append(d.spare, wcs)
+	return max(n, 0)
+}
+
+func (d *verbsDevice) ended(now time.Duration, wc *C.db_wc) {
+	if wc.id&C.DB_RECV != 0 {
+		d.received(wc)
+		return
+	}
+	if p := d.pair(uint32(wc.id >> 32)); p != nil { // or it is gone
+		p.completed(now, uint32(wc.id), uint32(wc.status))
+	}
+}
+
+// through posts what was read from the peers whose chains ended at now.
+func (d *verbsDevice) through(now time.Duration) {
+	for i, p := range d.pumping {
+		d.pumping[i] = nil
+		p.mu.Lock()
+		p.turn = 0
+		p.pumpLocked(now, i == len(d.pumping)-1)
+	}
+	d.pumping = d.pumping[:0]
+}
+
+// post posts the pair's work requests; brings says that completions may come back with it. p.mu is held.
+func (d *verbsDevice) post(p *verbsPair, brings bool) error {
+	n := C.int(len(p.wrs))
+	if !brings || d.aheadLen > 0 {
+		return check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")
+	}
+	wcs := d.wcs()
+	got := C.db_post_poll(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n, &wcs[0], C.int(len(wcs)))
+	if got > 0 {
+		d.ahead, d.aheadLen = wcs, int(got)
+		return nil
+	}
+	d.spare = append(d.spare, wcs)
+	return check(-got, "post")
+}
+
+func (d *verbsDevice) wcs() *[64]C.db_wc {
+	if k := len(d.spare); k > 0 {
+		w := d.spare[k-1]
+		d.spare = d.spare[:k-1]
+		return w
+	}
+	return new([64]C.db_wc)
+}
+
+// pair finds a queue pair by its id: most often the one that it found before.
+func (d *verbsDevice) pair(id uint32) *verbsPair {
+	if d.last == nil || d.last.id != id {
+		d.mu.Lock()
+		d.last = d.pairs[id]
+		d.mu.Unlock()
+	}
+	return d.last
+}
