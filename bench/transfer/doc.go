@@ -39,6 +39,10 @@ type Row struct {
 	RefP9999  int64   `json:"ref_p9999_ns"`
 	RatioP50  float64 `json:"ratio_p50"`
 	RatioP99  float64 `json:"ratio_p99"`
+	// Medians over the rounds of the ratio to the reference's next round: less at the mercy of what else
+	// the host does.
+	RoundP50 float64 `json:"round_ratio_p50"`
+	RoundP99 float64 `json:"round_ratio_p99"`
 }
 
 const (

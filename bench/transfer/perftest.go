@@ -29,11 +29,21 @@ func startPerftest(ctx context.Context, c Config) (reference, error) {
 }
 
 func (p *perftest) title(op string) string {
-	if op == "incast" {
+	switch op {
+	case "incast":
 		return "ib_read_bw"
+	case entryRead:
+		return fmt.Sprintf("ib_read_lat -s %d", p.config.Bytes+entryBytes)
 	}
 	return "ib_read_lat"
 }
+
+// entryRead is a read of as many bytes as ours brings: its entry comes along (decision 0023). For a
+// payload that fills its packets exactly that is a packet more.
+const (
+	entryRead  = "read with entry"
+	entryBytes = 16
+)
 
 func (p *perftest) close() {}
 
@@ -52,7 +62,11 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	if err != nil {
 		return to, err
 	}
-	out, _, err := p.run("ib_read_lat", max(n, 20), "-U", "-C")
+	size := p.config.Bytes
+	if op == entryRead {
+		size += entryBytes
+	}
+	out, _, err := p.run("ib_read_lat", size, max(n, 20), "-U", "-C")
 	if err != nil {
 		return to, err
 	}
@@ -74,11 +88,11 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 // bandwidth is the time of one read among many, by the clock: a long run less a short one.
 func (p *perftest) bandwidth(n int) (time.Duration, error) {
 	short, more := 50, max(100, n*p.config.Peers)
-	_, less, err := p.run("ib_read_bw", short)
+	_, less, err := p.run("ib_read_bw", p.config.Bytes, short)
 	if err != nil {
 		return 0, err
 	}
-	_, whole, err := p.run("ib_read_bw", short+more)
+	_, whole, err := p.run("ib_read_bw", p.config.Bytes, short+more)
 	if err != nil {
 		return 0, err
 	}
@@ -87,8 +101,8 @@ func (p *perftest) bandwidth(n int) (time.Duration, error) {
 
 // run runs server and client and returns the client's output and time. perftest hangs now and then
 // when its processors stand still; then both are run again.
-func (p *perftest) run(tool string, n int, args ...string) (out []byte, took time.Duration, err error) {
-	args = append([]string{"-R", "-F", "-s", strconv.Itoa(p.config.Bytes), "-n", strconv.Itoa(n)}, args...)
+func (p *perftest) run(tool string, size, n int, args ...string) (out []byte, took time.Duration, err error) {
+	args = append([]string{"-R", "-F", "-s", strconv.Itoa(size), "-n", strconv.Itoa(n)}, args...)
 	for range 3 {
 		if out, took, err = p.once(tool, args); err == nil || p.ctx.Err() != nil {
 			break

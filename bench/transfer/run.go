@@ -15,12 +15,15 @@ import (
 	"downbeat.dev/rdma"
 )
 
-// ops are what is measured per provider, and what the reference calls it ("" where it has none).
-var ops = map[string][]struct{ name, ref string }{
-	"tcp":   {{"echo", "echo"}, {"read", ""}, {"incast", "incast"}},
-	"shm":   {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
-	"local": {{"echo", ""}, {"read", "fetch"}, {"incast", "incast"}},
-	"verbs": {{"echo", ""}, {"read", "read"}, {"incast", "incast"}},
+// ops are what is measured per provider, and what the references call it.
+var ops = map[string][]struct {
+	name string
+	refs []string
+}{
+	"tcp":   {{"echo", []string{"echo"}}, {"read", nil}, {"incast", []string{"incast"}}},
+	"shm":   {{"echo", nil}, {"read", []string{"fetch"}}, {"incast", []string{"incast"}}},
+	"local": {{"echo", nil}, {"read", []string{"fetch"}}, {"incast", []string{"incast"}}},
+	"verbs": {{"echo", nil}, {"read", []string{"read", entryRead}}, {"incast", []string{"incast"}}},
 }
 
 // Run measures every provider and returns its rows in order. notes gets a line for what was left out.
@@ -73,48 +76,78 @@ func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error
 		if len(c.Ops) > 0 && !slices.Contains(c.Ops, op.name) {
 			continue
 		}
-		row, err := c.alternate(p, ref, op.name, op.ref)
+		got, err := c.alternate(p, ref, Row{Provider: provider, Op: op.name}, op.refs)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op.name, err)
 		}
-		row.Provider = provider
-		rows = append(rows, row)
+		rows = append(rows, got...)
 	}
 	return rows, nil
 }
 
-func (c Config) alternate(p *probe, ref reference, op, refOp string) (Row, error) {
-	row := Row{Op: op, Bytes: c.Bytes, Peers: 1}
-	if op == "echo" {
+// alternate measures an op in rounds with its references, and makes a row with each.
+func (c Config) alternate(p *probe, ref reference, row Row, refs []string) ([]Row, error) {
+	row.Bytes, row.Peers = c.Bytes, 1
+	if row.Op == "echo" {
 		row.Bytes = echoBytes
 	}
-	if op == "incast" {
+	if row.Op == "incast" {
 		row.Peers = c.Peers
 	}
-	var ours, theirs []int64
-	for round := range c.Rounds + 1 { // the first warms up
-		if round == 1 {
-			ours, theirs = ours[:0], theirs[:0]
+	if ref == nil {
+		refs = nil
+	}
+	var ours [][]int64
+	theirs := make([][][]int64, len(refs))
+	for round := range c.Rounds + 1 {
+		got, err := p.measure(row.Op, c.Each, nil)
+		if err != nil {
+			return nil, err
 		}
-		var err error
-		if ours, err = p.measure(op, c.Each, ours); err != nil {
-			return row, err
+		if round > 0 { // the first warms up
+			ours = append(ours, got)
 		}
-		if ref == nil || refOp == "" {
-			continue
-		}
-		if theirs, err = ref.measure(refOp, c.Each, theirs); err != nil {
-			return row, err
+		for i, op := range refs {
+			got, err := ref.measure(op, c.Each, nil)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				theirs[i] = append(theirs[i], got)
+			}
 		}
 	}
-	row.P50, row.P99, row.P999, row.P9999 = percentiles(ours)
-	if len(theirs) > 0 {
-		row.Reference = ref.title(op)
-		row.RefP50, row.RefP99, row.RefP999, row.RefP9999 = percentiles(theirs)
-		row.RatioP50 = float64(row.P50) / float64(row.RefP50)
-		row.RatioP99 = float64(row.P99) / float64(row.RefP99)
+	row.P50, row.P99, row.P999, row.P9999 = percentiles(slices.Concat(ours...))
+	if len(refs) == 0 {
+		return []Row{row}, nil
 	}
-	return row, nil
+	var rows []Row
+	for i, op := range refs {
+		r := row
+		r.Reference = ref.title(op)
+		r.compare(ours, theirs[i])
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// compare fills in the reference's side.
+func (r *Row) compare(ours, theirs [][]int64) {
+	r.RefP50, r.RefP99, r.RefP999, r.RefP9999 = percentiles(slices.Concat(theirs...))
+	r.RatioP50 = float64(r.P50) / float64(r.RefP50)
+	r.RatioP99 = float64(r.P99) / float64(r.RefP99)
+	var p50, p99 []float64
+	for i := range ours {
+		a50, a99, _, _ := percentiles(ours[i])
+		b50, b99, _, _ := percentiles(theirs[i])
+		p50, p99 = append(p50, float64(a50)/float64(b50)), append(p99, float64(a99)/float64(b99))
+	}
+	r.RoundP50, r.RoundP99 = median(p50), median(p99)
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
 }
 
 func percentiles(v []int64) (p50, p99, p999, p9999 int64) {
@@ -133,7 +166,8 @@ type probe struct {
 	msg   []byte
 
 	op    string
-	began time.Time
+	epoch time.Time     // stamps count from it
+	began time.Duration // also the end of the measurement before, as in the references: one look at the clock each
 	turn  int
 	more  int          // measurements still to begin
 	to    []int64      // owned by whoever completes, until ended
@@ -143,7 +177,7 @@ type probe struct {
 }
 
 func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
-	p := &probe{ended: make(chan error, 64), msg: make([]byte, echoBytes)}
+	p := &probe{epoch: time.Now(), ended: make(chan error, 64), msg: make([]byte, echoBytes)}
 	p.done = p.complete
 	var err error
 	pool := int64(4 * c.Peers * c.Bytes)
@@ -175,6 +209,7 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 // measure appends n latencies of op in ns: from the first call to the last completion.
 func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
+	p.began = time.Since(p.epoch)
 	p.begin()
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -192,7 +227,6 @@ func (p *probe) begin() {
 	if p.op == "incast" {
 		p.left.Store(int32(len(p.peers)))
 	}
-	p.began = time.Now()
 	switch p.op {
 	case "echo":
 		if err := p.peers[0].Send(p.msg); err != nil {
@@ -217,7 +251,9 @@ func (p *probe) complete(err error) {
 	if p.left.Add(-1) != 0 {
 		return
 	}
-	p.to = append(p.to, int64(time.Since(p.began)))
+	now := time.Since(p.epoch)
+	p.to = append(p.to, int64(now-p.began))
+	p.began = now
 	if p.more == 0 {
 		p.ended <- nil
 		return
@@ -242,10 +278,10 @@ func WriteJSON(w io.Writer, rows []Row) error {
 // WriteTable prints the rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "provider\top\tbytes\tpeers\tp50 µs\tp99 µs\treference\tp50 µs\tp99 µs\tratio p50\tratio p99\t")
+	fmt.Fprintln(t, "provider\top\tbytes\tpeers\tp50 µs\tp99 µs\treference\tp50 µs\tp99 µs\tratio p50\tratio p99\tby round p50\tp99\t")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.1f\t%.1f\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", r.Provider, r.Op, r.Bytes, r.Peers,
-			float64(r.P50)/1e3, float64(r.P99)/1e3, r.Reference, float64(r.RefP50)/1e3, float64(r.RefP99)/1e3, r.RatioP50, r.RatioP99)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%.1f\t%.1f\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", r.Provider, r.Op, r.Bytes, r.Peers,
+			float64(r.P50)/1e3, float64(r.P99)/1e3, r.Reference, float64(r.RefP50)/1e3, float64(r.RefP99)/1e3, r.RatioP50, r.RatioP99, r.RoundP50, r.RoundP99)
 	}
 	return t.Flush()
 }
