@@ -171,17 +171,20 @@ const (
 // hurry moves the margin after requests got a batch or expired, for want of a GPU in time. Between
 // its frontrun and its head's last chance a batch of n has n slopes: where that is a millisecond, a
 // GPU must be free in that very one, and such a model alone would bound the load. So it asks
-// sooner, until the share that expires is hurryShare.
+// sooner, until the share that expires is hurryShare; but not where a batch of the target size has
+// long enough by itself.
 func (m *model) hurry(served, expired int) {
 	step := float64(m.slo) * hurryStep
 	m.margin += Duration(step * (float64(expired) - hurryShare*float64(served)))
-	m.margin = max(0, min(m.margin, m.slo*hurryMost/100))
+	t := m.rate.target
+	slopes := Duration(t) * (m.exec[t+1] - m.exec[t])
+	m.margin = max(0, min(m.margin, m.slo*hurryMost/100-slopes))
 }
 
 const (
 	hurryStep  = 0.01 // of the SLO, per request
 	hurryShare = 0.005
-	hurryMost  = 15 // percent of the SLO
+	hurryMost  = 15 // percent of the SLO, n slopes included
 )
 
 // start returns when a batch of b sent now starts on a GPU that is free at freeAt.

@@ -56,7 +56,7 @@ type Ranker struct {
 	idle    bitset
 	busy    heap // GPUs by freeAt
 	ripe    heap // models by Rank
-	waiting heap // models by when only growthScarce is left to forgo
+	waiting heap // models by when only growthBase is left to forgo
 	rivals  []rival
 	count   int   // GPUs present
 	demand  int64 // Σ of the rivals' demand
@@ -154,7 +154,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.ripe.set(id, c.Rank)
 	default:
 		r.ripe.remove(id)
-		r.waiting.set(id, c.Pace.early(c.Last, c.ExecAt, int(c.Size), growthScarce))
+		r.waiting.set(id, c.Pace.early(c.Last, c.ExecAt, int(c.Size), growthBase))
 	}
 }
 
@@ -278,8 +278,7 @@ func (r *Ranker) growthMax() float64 {
 	if u < tight || u < r.o.Prompt {
 		return r.o.growthMax(u)
 	}
-	base := growthBase + scarcity(u)*(growthScarce-growthBase)
-	return min(growthMost, base+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
+	return min(growthMost, growthBase+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
 }
 
 // growthMax is the most that a Ranker may allow at a load u, whatever idles. Below Prompt no
@@ -295,11 +294,10 @@ func (o *Options) growthMax(u float64) float64 {
 }
 
 const (
-	growthBase   = 0.2
-	growthScarce = 0.1 // instead, when the load is full: then growth is weighed by its worth
-	growthIdle   = 0.7 // per √N: the number of idle GPUs scatters with the root of their number
-	growthMost   = 1
-	tight        = 0.85
+	growthBase = 0.1
+	growthIdle = 0.7 // per √N: the number of idle GPUs scatters with the root of their number
+	growthMost = 1
+	tight      = 0.85
 )
 
 // load returns u, the demand per GPU.
