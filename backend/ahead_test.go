@@ -40,8 +40,8 @@ func (r *rig) spy() *spy {
 	return s
 }
 
-func (s *spy) Arrived(m *device.Model, slot *device.Slot, from, to int) {
-	s.Executor.Arrived(m, slot, from, to)
+func (s *spy) Arrived(m *device.Model, slot *device.Slot, k, from, to int) {
+	s.Executor.Arrived(m, slot, k, from, to)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.early[slot.Index] += to - from
@@ -334,11 +334,11 @@ func TestSlotsThatAreNotPinnedAreSaid(t *testing.T) {
 	}
 }
 
-// TestEachRowGoesToTheGPUAsItLands wants rows of 32 KiB or more to be forwarded one by one, before their chain
-// has ended.
+// TestEachRowGoesToTheGPUAsItLands wants inputs of 32 KiB or more to be forwarded one by one, before their chain
+// has ended, also where a short one stands beside them.
 func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {
-	for _, provider := range []string{"local", "tcp", "shm"} {
-		r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, pixels: 20_000, plain: true, front: rdma.Config{Providers: []string{provider}}})
+	for i, provider := range []string{"local", "tcp", "shm", "local"} {
+		r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, pixels: 20_000, plain: i < 3, front: rdma.Config{Providers: []string{provider}}})
 		s := r.spy()
 		e, inputs := r.batch(1, 8)
 		e.Items[5].Input.Key++

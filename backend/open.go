@@ -368,9 +368,9 @@ func (e both) Load(m *device.Model, slots []*device.Slot) error { return e.of(m)
 func (e both) Execute(b device.Batch) error { return e.of(b.Model).Execute(b) }
 
 // Arrived passes rows on to an executor that takes them early.
-func (e both) Arrived(m *device.Model, s *device.Slot, from, to int) {
+func (e both) Arrived(m *device.Model, s *device.Slot, k, from, to int) {
 	if x, ok := e.of(m).(device.Early); ok {
-		x.Arrived(m, s, from, to)
+		x.Arrived(m, s, k, from, to)
 	}
 }
 

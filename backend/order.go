@@ -52,8 +52,8 @@ type item struct {
 	deadline time.Duration
 	input    wire.Descriptor
 	group    *group // nil: never asked for, its descriptor makes no sense
-	landed   int    // how many of its reads were told of before their chain's end
-	told     bool   // the GPU has been told of it; this and lost are written before group.over
+	read     int32  // the first of its reads
+	told     bool   // the GPU has been told of some of it; this and lost are written before group.over
 	lost     bool   // its read failed
 	reason   sched.Reason
 	row      int32 // in run, if reason is none
@@ -162,7 +162,7 @@ func (o *order) plan(first int) {
 		if it.peer != g.peer || !o.model.Takes(int(it.input.Length)) {
 			continue
 		}
-		it.group = g
+		it.group, it.read = g, int32(len(o.reads))
 		if o.model.Varies {
 			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // it takes that many
 			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote{Key: it.input.Key, Offset: uint64(it.input.Offset), Length: it.input.Length}})
@@ -202,19 +202,16 @@ func (g *group) read(p *rdma.Peer, chain []rdma.Read, each func(int), done func(
 	p.ReadEach(chain, each, done)
 }
 
-// landed hears that reads[i] has landed, before its chain has ended, and forwards its row if that was the last of
-// it. Short reads are told of by the end only. The bytes may yet be disowned by the end: then the row is left
-// out, and what was copied of it is forgotten (gpu.gather).
+// landed hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are told of by
+// the end only, and copied with the batch. The bytes may yet be disowned by the end: then the row is left out, and
+// what was copied of it is forgotten (gpu.gather).
 func (g *group) landed(i int) {
 	o := g.o
-	row := int(o.rowOf[i])
+	row := o.rowOf[i]
 	it := &o.items[row]
-	if it.landed++; it.landed < len(o.model.Inputs) {
-		return
-	}
 	it.told = true
 	o.ahead.Store(true)
-	o.gpu.early.Arrived(o.model, o.slot, row, row+1)
+	o.gpu.early.Arrived(o.model, o.slot, i-int(it.read), int(row), int(row)+1)
 }
 
 // finish is the end of a group that was read in one chain, or could not be read at all.
@@ -243,8 +240,8 @@ func (g *group) end(from, to int, err error) {
 	}
 }
 
-// forward lets the GPU have the rows that the group has brought and that it was not told of yet, while others are
-// still on their way or the batch before runs.
+// forward lets the GPU have the rows that the group has brought and that it was told nothing of yet, while others
+// are still on their way or the batch before runs.
 func (g *group) forward() {
 	o, e := g.o, g.o.gpu.early
 	if e == nil {
@@ -260,7 +257,7 @@ func (g *group) forward() {
 			i++
 		}
 		o.ahead.Store(true)
-		e.Arrived(o.model, o.slot, from, i)
+		e.Arrived(o.model, o.slot, device.AllInputs, from, i)
 	}
 }
 

@@ -20,20 +20,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plusOne is a program whose only kernel adds one to every thousandth byte.
+// plusOne is a program whose only kernel joins the halves of a row and adds one to every thousandth byte.
 type plusOne struct {
 	kernel   cuda.Kernel
 	module   *cuda.Module
-	in, out  int
 	released int
 	fail     error
 }
 
 func (p *plusOne) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
-	var params [24]byte
-	binary.LittleEndian.PutUint64(params[0:], uint64(inputs[0]))
-	binary.LittleEndian.PutUint64(params[8:], uint64(outputs[0]))
-	binary.LittleEndian.PutUint64(params[16:], uint64(n*p.in))
+	var params [32]byte
+	for i, a := range []cuda.Address{inputs[0], inputs[1], outputs[0], cuda.Address(n)} {
+		binary.LittleEndian.PutUint64(params[8*i:], uint64(a))
+	}
 	s.Launch(st, p.kernel, cuda.Dim{X: 1, Y: 1, Z: 1}, cuda.Dim{X: 1, Y: 1, Z: 1}, 0, params[:])
 	return p.fail
 }
@@ -43,21 +42,28 @@ func (p *plusOne) Release(int) error { p.released++; return nil }
 func (p *plusOne) Close() error { p.module.Free(); return nil }
 
 func kernel(m *cuda.DeviceMemory, l cuda.Launch) {
-	le := binary.LittleEndian
-	n := int64(le.Uint64(l.Params[16:]))
-	in, out := m.Bytes(cuda.Address(le.Uint64(l.Params)), n), m.Bytes(cuda.Address(le.Uint64(l.Params[8:])), n)
-	copy(out, in)
-	for i := 0; i < len(in); i += stride {
+	word := func(i int) cuda.Address { return cuda.Address(binary.LittleEndian.Uint64(l.Params[8*i:])) }
+	n := int64(word(3))
+	a, b, out := m.Bytes(word(0), n*half), m.Bytes(word(1), n*half), m.Bytes(word(2), n*rowBytes)
+	for i := range n {
+		copy(out[i*rowBytes:], a[i*half:(i+1)*half])
+		copy(out[i*rowBytes+half:], b[i*half:(i+1)*half])
+	}
+	for i := 0; i < len(out); i += stride {
 		out[i]++
 	}
 }
 
 const stride = 1000 // of a row's bytes
 
-const rowBytes = 50_000
+// Bytes of an input and of an output.
+const (
+	half     = 40_000
+	rowBytes = 2 * half
+)
 
 func testModel(t testing.TB) *device.Model {
-	return devicetest.Emulated(t, "plus one", 4, time.Millisecond, 0, []wire.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{rowBytes}}},
+	return devicetest.Emulated(t, "plus one", 4, time.Millisecond, 0, []wire.Tensor{{Name: "a", Datatype: "UINT8", Shape: []int64{half}}, {Name: "b", Datatype: "UINT8", Shape: []int64{half}}},
 		[]wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{rowBytes}}})
 }
 
@@ -80,7 +86,6 @@ func config(p *plusOne, movable bool, timeout time.Duration, dev *cuda.Device) C
 			p.module.Free()
 			return nil, err
 		}
-		p.in = m.InBytes
 		return p, nil
 	}}
 }
@@ -117,7 +122,9 @@ func (r *rig) close() {
 }
 
 func (r *rig) fill(slot, row int, v byte) {
-	copy(r.slots[slot].InputRow(r.model, 0, row), bytes.Repeat([]byte{v}, rowBytes))
+	for k := range 2 {
+		copy(r.slots[slot].InputRow(r.model, k, row), bytes.Repeat([]byte{v}, half))
+	}
 }
 
 func (r *rig) execute(slot, rows int) error {
@@ -150,7 +157,7 @@ func TestEarlyRows(t *testing.T) {
 			}
 			for i := 0; i < rows; i += 1 + rng.IntN(2) {
 				if rng.IntN(3) > 0 {
-					r.Arrived(r.model, r.slots[slot], i, min(rows, i+1+rng.IntN(2)))
+					r.Arrived(r.model, r.slots[slot], rng.IntN(3)-1, i, min(rows, i+1+rng.IntN(2)))
 				}
 			}
 			if rng.IntN(4) == 0 {
@@ -169,7 +176,7 @@ func TestEarlyRows(t *testing.T) {
 			}
 			if round == 200 {
 				r.prog.fail = errors.New("does not fit")
-				r.Arrived(r.model, r.slots[0], 0, 2)
+				r.Arrived(r.model, r.slots[0], device.AllInputs, 0, 2)
 				if err := r.execute(0, 2); err == nil || errors.Is(err, device.ErrLost) {
 					t.Errorf("a program that refuses: %v", err)
 				}
@@ -198,7 +205,7 @@ func (c stages) flow(t *testing.T, movable, early bool, under int) (share float6
 		for i := range 4 {
 			r.fill(slot, i, byte(slot))
 			if early {
-				r.Arrived(r.model, r.slots[slot], i, i+1)
+				r.Arrived(r.model, r.slots[slot], device.AllInputs, i, i+1)
 			}
 		}
 	}
@@ -255,7 +262,7 @@ func TestEachCopyStartsWhenItsRowArrives(t *testing.T) {
 			r.dev.Advance(ms)
 			r.fill(0, i, byte(i))
 			if early {
-				r.Arrived(r.model, r.slots[0], i, i+1)
+				r.Arrived(r.model, r.slots[0], device.AllInputs, i, i+1)
 			}
 		}
 		if err := r.execute(0, 4); err != nil {
@@ -307,7 +314,7 @@ func TestTwoUnderWay(t *testing.T) {
 			for i := range f.Rows {
 				r.fill(k%4, i, f.v+byte(i))
 				if rng.IntN(2) == 0 {
-					r.Arrived(r.model, f.Slot, i, i+1)
+					r.Arrived(r.model, f.Slot, rng.IntN(3)-1, i, i+1)
 				}
 			}
 			if err := r.Submit(f.Batch); err != nil {
@@ -345,7 +352,7 @@ func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 			for s := range 2 {
 				r.fill(s, 0, byte(s))
 				r.fill(s, 1, byte(s))
-				r.Arrived(r.model, r.slots[s], 1, 2)
+				r.Arrived(r.model, r.slots[s], device.AllInputs, 1, 2)
 			}
 			if err := r.Submit(batch(0)); err != nil {
 				t.Fatal(err)
@@ -455,7 +462,7 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 	}
 	for i := range 4 {
 		r.fill(i%3, 0, byte(i))
-		r.Arrived(r.model, r.slots[i%3], 0, 1)
+		r.Arrived(r.model, r.slots[i%3], device.AllInputs, 0, 1)
 		err := r.execute(i%3, 2)
 		if err != nil {
 			if again := r.execute(i%3, 2); again != nil {
@@ -498,7 +505,7 @@ func TestAHungDeviceIsLostAndCloses(t *testing.T) {
 		armed := false
 		r := open(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: armed && s.Op == op} }}, true)
 		armed = true
-		r.Arrived(r.model, r.slots[0], 0, 1)
+		r.Arrived(r.model, r.slots[0], device.AllInputs, 0, 1)
 		for s := range 2 {
 			if err := r.Submit(device.Batch{Model: r.model, Slot: r.slots[s], Rows: 2}); err != nil {
 				t.Fatal(err)
@@ -533,7 +540,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("a batch of %d ran", rows)
 		}
 	}
-	r.Arrived(testModel(t), r.slots[0], 0, 1) // ignored
+	r.Arrived(testModel(t), r.slots[0], device.AllInputs, 0, 1) // ignored
 	r.Abandon(r.model, device.NewSlot(9, nil))
 }
 
@@ -541,12 +548,12 @@ func TestWarmPathAllocatesNothing(t *testing.T) {
 	r := open(t, cuda.Emulation{}, true)
 	defer r.close()
 	batch := func() {
-		r.Arrived(r.model, r.slots[0], 0, 2)
-		r.Arrived(r.model, r.slots[0], 2, 3)
+		r.Arrived(r.model, r.slots[0], device.AllInputs, 0, 2)
+		r.Arrived(r.model, r.slots[0], device.AllInputs, 2, 3)
 		if err := r.execute(0, 4); err != nil {
 			t.Fatal(err)
 		}
-		r.Arrived(r.model, r.slots[1], 0, 2)
+		r.Arrived(r.model, r.slots[1], device.AllInputs, 0, 2)
 		r.Abandon(r.model, r.slots[1])
 		two := [2]device.Batch{{Model: r.model, Slot: r.slots[0], Rows: 1}, {Model: r.model, Slot: r.slots[1], Rows: 2}}
 		if err := join(r.Submit(two[0]), r.Submit(two[1])); err != nil {

@@ -33,7 +33,7 @@ type place struct {
 
 	mu    sync.Mutex
 	model *device.Model // whose rows have arrived early; nil: nobody's
-	rows  []bool        // of model: copied, or on the way
+	rows  []bool        // of each input of model, all its rows: copied, or on the way
 	any   bool          // a copy was enqueued since the last batch or Abandon
 	ended *cuda.Event   // the last early copy
 	sub   cuda.Submission
@@ -94,8 +94,12 @@ func (at *place) close() {
 }
 
 // Arrived starts the copies of rows that are large enough for it to pay; device.Early says more.
-func (e *Executor) Arrived(m *device.Model, slot *device.Slot, from, to int) {
-	if (to-from)*m.InBytes < earlyBytes {
+func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) {
+	first, last, bytes := 0, len(m.Inputs)-1, m.InBytes
+	if k != device.AllInputs {
+		first, last, bytes = k, k, m.Inputs[k].Bytes
+	}
+	if (to-from)*bytes < earlyBytes {
 		return
 	}
 	at := e.slots[slot]
@@ -106,11 +110,11 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, from, to int) {
 	defer at.mu.Unlock()
 	if at.model != m {
 		at.model, at.any = m, false
-		at.rows = append(at.rows[:0], make([]bool, m.BatchMax)...)
+		at.rows = append(at.rows[:0], make([]bool, m.BatchMax*len(m.Inputs))...)
 	}
 	s := &at.sub
 	s.Reset()
-	for k := range m.Inputs {
+	for k := first; k <= last; k++ {
 		lo, hi := m.Inputs[k].Span(from, to)
 		s.CopyIn(e.early, at.memory.Address()+cuda.Address(lo), slot.Memory()[lo:hi])
 	}
@@ -122,8 +126,10 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, from, to int) {
 		_ = e.dev.Submit(s)
 		return
 	}
-	for i := from; i < to; i++ {
-		at.rows[i] = true
+	for k := first; k <= last; k++ {
+		for i := from; i < to; i++ {
+			at.rows[k*m.BatchMax+i] = true
+		}
 	}
 }
 
@@ -154,14 +160,13 @@ func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cu
 	if at.any {
 		s.Wait(in, at.ended) // also for rows of no use: their copies must not come later
 	}
-	early := at.any && at.model == b.Model
-	for from := 0; from < b.Rows; {
-		here := early && at.rows[from]
-		to := from + 1
-		for to < b.Rows && (early && at.rows[to]) == here {
-			to++
-		}
-		for k := range b.Model.Inputs {
+	for k := range b.Model.Inputs {
+		for from := 0; from < b.Rows; {
+			here := at.early(b.Model, k, from)
+			to := from + 1
+			for to < b.Rows && at.early(b.Model, k, to) == here {
+				to++
+			}
 			lo, hi := b.Model.Inputs[k].Span(from, to)
 			dst := base + cuda.Address(lo)
 			switch {
@@ -170,13 +175,18 @@ func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cu
 			case !e.cfg.Movable:
 				s.Copy(in, dst, at.memory.Address()+cuda.Address(lo), int64(hi-lo))
 			}
+			from = to
 		}
-		from = to
 	}
 	if in != e.compute {
 		s.Record(in, at.brought)
 		s.Wait(e.compute, at.brought)
 	}
+}
+
+// early tells whether input k of a row of m was copied, or is on the way. at.mu is held.
+func (at *place) early(m *device.Model, k, row int) bool {
+	return at.any && at.model == m && at.rows[k*m.BatchMax+row]
 }
 
 // forget ends what is known of early rows: their batch was submitted, or will never be.

@@ -45,13 +45,16 @@ type Ahead interface {
 	Wait(b Batch) error
 }
 
+// AllInputs stands for every input of a model.
+const AllInputs = -1
+
 // Early is an executor that can take rows to its GPU while others of their batch are still on their way.
 // Its methods may be called from any goroutine once every model is loaded, those of one slot, too. They allocate
 // nothing.
 type Early interface {
-	// Arrived tells that rows from…to−1 of a batch of m are complete in s. They stay as they are until the
-	// batch has been executed on s, or Abandon. It may do nothing.
-	Arrived(m *Model, s *Slot, from, to int)
+	// Arrived tells that input k (AllInputs: every one) of rows from…to−1 of a batch of m is complete in s. It stays
+	// as it is until the batch has been executed on s, or Abandon. It may do nothing.
+	Arrived(m *Model, s *Slot, k, from, to int)
 	// Abandon tells that the rows of m in s are about to change, or will not be executed there. When it returns
 	// nothing reads them any more. It may be called at any time but while a batch is under way on s.
 	Abandon(m *Model, s *Slot)

@@ -159,7 +159,7 @@ func TestBatchesEndOnTime(t *testing.T) {
 		rows := 1 + i%4
 		start := time.Now()
 		if i%3 == 0 {
-			e.Arrived(m, slots[0], 0, rows)
+			e.Arrived(m, slots[0], device.AllInputs, 0, rows)
 		}
 		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: rows}); err != nil {
 			t.Fatal(err)

@@ -363,7 +363,7 @@ func TestADeviceThatDisappears(t *testing.T) {
 			t.Fatal(err)
 		}
 		armed = true
-		e.Arrived(m, slots[0], 0, 1)
+		e.Arrived(m, slots[0], device.AllInputs, 0, 1)
 		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrDeviceLost) {
 			t.Errorf("%s: %v", op, err)
 		}

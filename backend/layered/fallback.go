@@ -114,9 +114,9 @@ func (f *Fallback) Close() error {
 }
 
 // Arrived tells the GPU of rows of models that run there.
-func (f *Fallback) Arrived(m *device.Model, s *device.Slot, from, to int) {
+func (f *Fallback) Arrived(m *device.Model, s *device.Slot, k, from, to int) {
 	if f.OnGPU(m) {
-		f.gpu.Arrived(m, s, from, to)
+		f.gpu.Arrived(m, s, k, from, to)
 	}
 }
 

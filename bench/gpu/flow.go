@@ -148,14 +148,14 @@ const warmFlow = 2
 func push(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
 	of := func(i int) device.Batch { return device.Batch{Model: m, Slot: slots[i%len(slots)], Rows: rows} }
 	start := time.Now()
-	e.Arrived(m, of(0).Slot, 0, rows)
+	e.Arrived(m, of(0).Slot, device.AllInputs, 0, rows)
 	for i := range batches + len(slots) - 2 {
 		if i < batches {
 			if err := errors.Join(ctx.Err(), e.Submit(of(i))); err != nil {
 				return 0, err
 			}
 			if i+1 < batches {
-				e.Arrived(m, of(i+1).Slot, 0, rows)
+				e.Arrived(m, of(i+1).Slot, device.AllInputs, 0, rows)
 			}
 		}
 		if last := i - len(slots) + 2; last >= 0 {
