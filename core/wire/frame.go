@@ -175,7 +175,7 @@ func (r *Reader) fill(n int) error {
 		return nil
 	}
 	if r.lo == r.hi && len(r.buf) > readerBytesKeep {
-		r.buf = make([]byte, readerBytes)
+		r.buf, r.lo, r.hi = make([]byte, readerBytes), 0, 0
 	}
 	if r.lo > 0 {
 		r.hi = copy(r.buf, r.buf[r.lo:r.hi])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
@@ -203,6 +204,43 @@ func TestReaderSplitsAndEnds(t *testing.T) {
 }
 
 // TestLargeLengthDoesNotAllocate sends a header that promises 16 MiB and then nothing.
+// TestReaderGoesOnAfterALargeFrame: the memory of a hello with thousands of models is given back, and
+// the next frame is read into what came instead.
+func TestReaderGoesOnAfterALargeFrame(t *testing.T) {
+	hello := BackendHello{Version: Version, Name: "b", GPUs: []string{"g"}}
+	for i := range ModelsMax {
+		hello.Models = append(hello.Models, BackendModel{Info: ModelInfo{Name: fmt.Sprint(strings.Repeat("m", 200), i), Version: "1"}, Profile: make([]int64, 16)})
+	}
+	stream, err := AppendBackendHello(nil, &hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stream) < readerBytesKeep {
+		t.Fatalf("the hello has %d bytes, no more than is kept anyway", len(stream))
+	}
+	for stamp := range int64(3) {
+		stream = AppendPing(stream, Ping{Stamp: stamp})
+	}
+	for name, source := range map[string]io.Reader{"whole": bytes.NewReader(stream), "in halves": iotest.HalfReader(bytes.NewReader(stream))} {
+		r := NewReader(source)
+		if f, err := r.Next(); err != nil || f.Type != TypeBackendHello {
+			t.Fatalf("%s: %v, %v", name, f.Type, err)
+		}
+		for stamp := range int64(3) {
+			f, err := r.Next()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if m, err := DecodePing(f); err != nil || m.Stamp != stamp {
+				t.Errorf("%s: %+v, %v; want stamp %d", name, m, err, stamp)
+			}
+		}
+		if _, err := r.Next(); err != io.EOF || len(r.buf) > readerBytesKeep {
+			t.Errorf("%s: at the end %v, %d bytes kept", name, err, len(r.buf))
+		}
+	}
+}
+
 func TestLargeLengthDoesNotAllocate(t *testing.T) {
 	b := AppendSubmits(nil, []Submit{{ID: 1}})
 	b[3], b[6], b[7] = 1, 1, 0 // 16 MiB and some
