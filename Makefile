@@ -15,10 +15,10 @@ comma   := ,
 SEEDS   ?= 10000
 SEED    ?= 1
 
-.PHONY: help run build test race fuzz bench lint sim models clean ort vet-tags nocgo staticcheck
+.PHONY: help run build test race fuzz bench lint sim models clean ort vet-tags nocgo
 
 help: ## list the targets
-	@grep -hE '^[a-z][a-zA-Z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z][a-zA-Z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 run: bin/downbeat ort ## serve the models, send load, print the result; the page stays up in a terminal
 	@bin/downbeat demo $(ARGS)
@@ -29,7 +29,7 @@ bin/downbeat: FORCE
 	@$(GO) build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o $@ ./cmd/downbeat
 FORCE:
 
-ort: ## fetch ONNX Runtime $(ORT) unless ORT_LIB names one
+ort: ## fetch ONNX Runtime and check its digest, unless ORT_LIB names one
 	@deploy/ort/fetch.sh
 
 test: ort lint ## everything that needs no hardware
