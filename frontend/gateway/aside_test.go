@@ -5,10 +5,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"downbeat.dev/core/wire"
 )
 
 // TestAside: anyone may ask for health, the rest is for who has the token.
@@ -50,6 +53,24 @@ func TestUnknownModelWithoutScheduler(t *testing.T) {
 	_, _, text := call(t, "GET", server.URL+"/metrics", nil)
 	if !strings.Contains(string(text), `downbeat_inference_request_failure_total{model="",reason="no_scheduler",version=""} 1`) {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestVersionsThatNobodyServesAreNotOffered: after an upgrade the old one is known, and gone.
+func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
+	server, s := rest(t, Options{})
+	i := slices.IndexFunc(testModels, func(m wire.ModelInfo) bool { return m.Name == "sum" })
+	old := testModels[i]
+	old.ID, old.Version, old.Ready = 99, "0", false
+	s.Return([]wire.ModelInfo{old})
+	if _, _, text := call(t, "GET", server.URL+"/v2/models/sum", nil); !strings.Contains(string(text), `"versions":["1"]`) {
+		t.Errorf("%s", text)
+	}
+	if _, _, text := call(t, "GET", server.URL+"/v2/models/idle", nil); !strings.Contains(string(text), `"versions":["1"]`) {
+		t.Errorf("a model that nobody serves: %s", text)
+	}
+	if code, _, text := call(t, "GET", server.URL+"/v2/models/sum/versions/7", nil); code != 404 || !strings.Contains(string(text), "served: [1]") {
+		t.Errorf("%d %s", code, text)
 	}
 }
 

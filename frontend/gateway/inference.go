@@ -106,12 +106,20 @@ func (g *Gateway) model(name, version string) (*frontend.Model, *fault) {
 // noScheduler labels calls that nobody could tell the model of.
 const noScheduler = "no_scheduler"
 
+// versions are those of a model that a backend serves, or all that are known if none does.
 func (g *Gateway) versions(name string) []string {
-	var all []string
+	var all, ready []string
 	for _, m := range g.client.Models() {
-		if m.Name == name {
-			all = append(all, m.Version)
+		if m.Name != name {
+			continue
 		}
+		all = append(all, m.Version)
+		if m.Ready {
+			ready = append(ready, m.Version)
+		}
+	}
+	if len(ready) > 0 {
+		return ready
 	}
 	return all
 }
