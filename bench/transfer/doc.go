@@ -48,4 +48,5 @@ type Row struct {
 const (
 	echoBytes = 64
 	patience  = 10 * time.Second // for any one step to end
+	roundMax  = time.Minute      // for a round's measurements
 )

@@ -165,6 +165,7 @@ type probe struct {
 	dst   []*rdma.Buffer
 	msg   []byte
 
+	one   bool // reads are from one peer, as perftest's
 	op    string
 	epoch time.Time     // stamps count from it
 	began time.Duration // also the end of the measurement before, as in the references: one look at the clock each
@@ -178,7 +179,7 @@ type probe struct {
 
 func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
 	p := &probe{epoch: time.Now(), ended: make(chan error, 64), msg: make([]byte, echoBytes)}
-	p.done = p.complete
+	p.done, p.one = p.complete, provider == "verbs"
 	var err error
 	pool := int64(4 * c.Peers * c.Bytes)
 	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
@@ -211,13 +212,13 @@ func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
 	p.begin()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(roundMax)
 	defer late.Stop()
 	select {
 	case err := <-p.ended:
 		return p.to, err
 	case <-late.C:
-		return to, fmt.Errorf("%d completions did not come within %v", n, patience)
+		return to, fmt.Errorf("%d completions did not come within %v", n, roundMax)
 	}
 }
 
@@ -233,7 +234,9 @@ func (p *probe) begin() {
 			p.ended <- err
 		}
 	case "read":
-		p.turn = (p.turn + 1) % len(p.peers)
+		if !p.one {
+			p.turn = (p.turn + 1) % len(p.peers)
+		}
 		p.peers[p.turn].Read(p.chain[p.turn], p.done)
 	case "incast":
 		for i, peer := range p.peers {

@@ -2,7 +2,7 @@
 # test.sh [hosts]: builds the tests with the tag rdma, boots a virtual machine, and runs there the
 # contract and then the tests between hosts (make test-rdma). hosts: the tests between hosts alone, with
 # two machines (make test-rdma-hosts). RUN and NETRUN choose tests, "none" leaves a part out; BENCH=1
-# measures beside perftest instead. The consoles are kept in CACHE.
+# measures beside perftest instead (OPS, SIZES, ROUNDS and EACH say what). The consoles are kept in CACHE.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 CACHE=${CACHE:-$PWD/.cache/rdma} GO=${GO:-go} ORT_LIB=${ORT_LIB:-$PWD/.cache/ort/1.27.0/libonnxruntime.so.1}
@@ -13,7 +13,7 @@ script=$CACHE/script-$what.sh
 "$GO" build -tags rdma -ldflags '-s -w' -o "$CACHE/downbeat" ./cmd/downbeat
 files=("$CACHE/downbeat")
 {
-  printf 'export FORMAT=%q ROUNDS=%q EACH=%q\n' "${FORMAT:-table}" "${ROUNDS:-4}" "${EACH:-30}"
+  printf 'export FORMAT=%q ROUNDS=%q EACH=%q OPS=%q SIZES=%q\n' "${FORMAT:-table}" "${ROUNDS:-4}" "${EACH:-30}" "${OPS:-}" "${SIZES:-}"
   printf 'RUN=%q\nNETRUN=%q\nSPAN=%q\n' "${RUN:-}" "${NETRUN:-}" "${SPAN:-}"
 } >"$script"
 if [ -n "${BENCH:-}" ]; then
