@@ -553,9 +553,11 @@ func (c *conn) readTLS() {
 		in := &c.in
 		if in.want() > 0 {
 			n, err = c.tls.Read(unsafe.Slice(in.iov[0].Base, in.iov[0].Len))
+			c.peer.node.enter()
 			err = errors.Join(err, c.got(n))
 		} else {
 			n, err = c.tls.Read(buf[:c.buffered(len(buf))])
+			c.peer.node.enter()
 			err = errors.Join(err, c.feed(buf[:n]))
 			c.mu.Lock()
 			c.flush()
@@ -565,8 +567,10 @@ func (c *conn) readTLS() {
 		if err != nil {
 			c.loop.remove(c)
 			c.drop(fmt.Errorf("%w: read: %w", ErrPeerLost, err))
+			c.peer.node.leave()
 			return
 		}
+		c.peer.node.leave()
 	}
 }
 

@@ -142,24 +142,11 @@ func (l *loop) run() {
 		if l.stop.Load() && l.size.Load() == 0 {
 			return
 		}
+		l.node.enter()
 		for i := range n {
-			e := &l.events[i]
-			if e.Fd == -2 {
-				l.node.verbs.event() // completions are polled for in wait
-				continue
-			}
-			if e.Fd < 0 {
-				var b [8]byte
-				unix.Read(l.wake, b[:])
-				if l.node.verbs != nil {
-					l.node.verbs.bury()
-				}
-				continue
-			}
-			if c := l.at(e.Fd); c != nil {
-				l.serve(c, e.Events)
-			}
+			l.act(&l.events[i])
 		}
+		l.node.leave()
 		now := l.node.now()
 		l.node.turn.Store(int64(now))
 		if l.called && !l.node.cfg.Inline || now-l.yielded >= yieldEvery {
@@ -174,6 +161,23 @@ func (l *loop) run() {
 		if now-l.ticked >= tickEvery {
 			l.ticked = now
 			l.tick(now)
+		}
+	}
+}
+
+func (l *loop) act(e *unix.EpollEvent) {
+	switch {
+	case e.Fd == -2:
+		l.node.verbs.event() // completions are polled for in wait
+	case e.Fd < 0:
+		var b [8]byte
+		unix.Read(l.wake, b[:])
+		if l.node.verbs != nil {
+			l.node.verbs.bury()
+		}
+	default:
+		if c := l.at(e.Fd); c != nil {
+			l.serve(c, e.Events)
 		}
 	}
 }
@@ -196,6 +200,8 @@ func (l *loop) serve(c *conn, events uint32) {
 }
 
 func (l *loop) tick(now time.Duration) {
+	l.node.enter()
+	defer l.node.leave()
 	l.mu.Lock()
 	n := len(l.conns)
 	l.mu.Unlock()
@@ -214,7 +220,9 @@ func (l *loop) wait() int {
 		n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
 		if k := int(n); k > 0 {
 			if l.node.verbs != nil {
+				l.node.enter()
 				l.node.verbs.poll()
+				l.node.leave()
 			}
 			return k
 		}
@@ -236,6 +244,8 @@ func (l *loop) wait() int {
 // way, then it asks for an event. It tells whether to go round once more before waiting.
 func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
+	l.node.enter()
+	defer l.node.leave()
 	took := false
 	for range pollsPerTurn {
 		if d.poll() > 0 {

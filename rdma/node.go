@@ -58,6 +58,7 @@ type Node struct {
 	verbs    *verbsDevice // nil without; set by Open
 	noVerbs  error        // why
 	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
+	callers  sync.Mutex   // see enter
 	wait     sync.WaitGroup
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
@@ -230,6 +231,21 @@ func (n *Node) startVerbs() error {
 		return n.noVerbs
 	}
 	return nil
+}
+
+// enter is called before what may end in done, Receive or Lost, and leave after it. With TLS and verbs
+// together two goroutines do so for one peer, its stream's reader and the loop; then one waits for the
+// other. Nobody waits elsewhere.
+func (n *Node) enter() {
+	if n.verbs != nil && n.cfg.TLS != nil {
+		n.callers.Lock()
+	}
+}
+
+func (n *Node) leave() {
+	if n.verbs != nil && n.cfg.TLS != nil {
+		n.callers.Unlock()
+	}
 }
 
 // spawn runs f beside the loops, unless the node is closing; Close waits for it.
