@@ -703,6 +703,24 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	}
 }
 
+// TestCloseWhileSessionsBegin: Close comes when it comes, also before a peer has said a word of TLS.
+func TestCloseWhileSessionsBegin(t *testing.T) {
+	h := open(t, ServerOptions{TLS: &tls.Config{}})
+	for range 20 {
+		conn, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	waitFor(t, "sessions", func() bool {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		return len(h.s.sessions) > 0
+	})
+	h.close()
+}
+
 func TestTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

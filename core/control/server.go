@@ -113,7 +113,7 @@ func tryAgain(err error) bool {
 }
 
 func (s *Server) accept(conn net.Conn) {
-	c := &session{s: s, conn: conn}
+	c := &session{s: s, raw: conn, conn: conn}
 	s.mu.Lock()
 	full := len(s.sessions) >= s.o.SessionsMax
 	if s.closed || full {
@@ -152,7 +152,7 @@ func (s *Server) Close() error {
 		ln.Close()
 	}
 	for c := range s.sessions {
-		c.conn.Close()
+		c.raw.Close()
 	}
 	var locals []io.Closer
 	for l := range s.locals {
@@ -204,7 +204,8 @@ func appendPings(b []byte, m []wire.Ping) []byte {
 // session is one TCP peer.
 type session struct {
 	s      *Server
-	conn   net.Conn
+	raw    net.Conn               // Close's, from any goroutine
+	conn   net.Conn               // serve's: raw, or TLS over it
 	w      atomic.Pointer[writer] // nil before the handshake's answer
 	delays atomic.Bool            // a backend: its pings are measured
 	submit []wire.Submit          // the reader's
@@ -214,7 +215,7 @@ type session struct {
 
 // serve runs the session to its end. Every error of a peer ends its session and nothing else.
 func (c *session) serve() {
-	defer c.conn.Close()
+	defer c.raw.Close()
 	log := c.s.log.With("peer", c.conn.RemoteAddr().String())
 	if c.s.o.TLS != nil {
 		c.conn = tls.Server(c.conn, c.s.o.TLS)
