@@ -10,7 +10,8 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	head := m.q.first()
 	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
-		m.state, m.q.calm = ripe, m.queueMax
+		m.state = ripe
+		p.calm(m, m.queueMax)
 		p.timers.arm(at, head-Time(m.lead[1])+1)
 		p.offer(m, min(n, int(m.max)), true, now)
 		return
@@ -32,16 +33,25 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	if ripeAt < m.timer {
 		// Growth brings ripeAt forward; a timer set ahead of it stays right until then, and most
 		// requests need not look.
-		m.timer, m.q.calm = ripeAt, int32(n)
+		m.timer = ripeAt
+		calm := n
 		size := min(n+step+1, int(m.max))
 		if ahead := head - Time(m.lead[size]+m.margin); ahead > now && ahead < ripeAt {
-			m.timer, m.q.calm = ahead, int32(size-1)
+			m.timer, calm = ahead, size-1
 		}
 		if p.o.Prompt > 0 {
 			m.timer = min(m.timer, now.Add(p.lookAgain(now, m)))
 		}
-		m.q.calm = min(m.q.calm, m.queueMax)
+		p.calm(m, int32(calm))
 		p.timers.arm(at, m.timer)
+	}
+}
+
+// calm lets requests join the queue unlooked at while it has fewer than n, and room; none does while no
+// GPU serves the model.
+func (p *Partition) calm(m *model, n int32) {
+	if m.q.calm = min(n, m.queueMax); p.deserted(m) {
+		m.q.calm = 0
 	}
 }
 
@@ -83,7 +93,7 @@ func (p *Partition) expire(finish Time, m *model) {
 	k := 0
 	for ; k < m.q.len() && m.q.at(k).Deadline < finish; k++ {
 		why := DeadlineCannotBeMet
-		if p.gpus[m.sub] == 0 {
+		if p.deserted(m) {
 			why = NoBackend
 		}
 		p.drop(m.q.at(k), why)

@@ -103,13 +103,23 @@ func (l *ledger) enqueued(r Request, why Reason) {
 	if why != ReasonNone {
 		return
 	}
-	if _, known := l.models[r.Model]; !known || r.Deadline < l.told {
+	if m, known := l.models[r.Model]; !known || r.Deadline < l.told || !l.served(m.SubCluster) {
 		l.t.Fatalf("at %d request %+v was taken in", l.told, r)
 	}
 	if len(l.live[r.ID]) > 0 {
 		l.twice[r.ID] = true
 	}
 	l.live[r.ID] = append(l.live[r.ID], r)
+}
+
+// served says whether a sub-cluster has a GPU.
+func (l *ledger) served(sub uint32) bool {
+	for _, g := range l.gpus {
+		if g.sub == sub {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *ledger) end(id RequestID) Request {

@@ -245,6 +245,11 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 	}
 }
 
+// deserted says whether no GPU serves the model.
+func (p *Partition) deserted(m *model) bool {
+	return int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0
+}
+
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
 func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 	now = p.clock(now)
@@ -296,7 +301,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 // admit is the rest of Admit.
 func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, Reason) {
 	look := m.q.n >= m.q.calm
-	if look && (int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0) {
+	if look && p.deserted(m) {
 		return nil, p.refuse(NoBackend)
 	}
 	m.arrive(now)
