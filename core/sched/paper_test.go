@@ -102,6 +102,37 @@ func TestSection43DeferringBeatsWorkConserving(t *testing.T) {
 	}
 }
 
+// TestSection43WeakBatchingLosesNothing: for BERT, which gains next to nothing by batching, deferring
+// serves at least 0.95 of what work-conserving dispatch does (figure 4c).
+func TestSection43WeakBatchingLosesNothing(t *testing.T) {
+	bert := func(load float64) *sim.World {
+		w := world(t, 16, 32, 50*time.Millisecond, sim.Poisson, 1)
+		for _, e := range profile.GTX1080Ti() {
+			if e.Name != "BERT" {
+				continue
+			}
+			e.SLO = 50 * time.Millisecond
+			p, err := e.Profile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range w.Models {
+				w.Models[i].Profile = p
+			}
+			rate := load * 32 * float64(p.Max()) / p.Exec(p.Max()).Seconds()
+			w.Arrivals = sim.NewUnit(1, sim.Poisson, sim.Even(16), rate*5.1+100).At(rate, span, nil)
+		}
+		return w
+	}
+	for _, load := range []float64{0.5, 0.9, 1.2} {
+		d, e := bert(load), bert(load)
+		deferring, eager := 1-bad(d.Run(sim.NewDownbeat(d))), 1-bad(e.Run(newEager(e)))
+		if deferring < 0.95*eager {
+			t.Errorf("load %.1f: deferring serves %.4f, work-conserving %.4f", load, deferring, eager)
+		}
+	}
+}
+
 // eager gives any idle GPU to the model with the earliest deadline, and drops what is past.
 type eager struct {
 	w    *sim.World
@@ -176,6 +207,98 @@ func TestSection44IdleTimeFollowsLoad(t *testing.T) {
 		if d := busy - load; d > 0.03 || d < -0.03 || bad(r) > 0.01 {
 			t.Errorf("load %.1f of the peak: busy %.3f, bad %.4f", load, busy, bad(r))
 		}
+	}
+}
+
+// TestSection45RankerIsTouchedPerBatch: a ranker hears of batches and not of requests: one candidate,
+// grant and answer for each; where GPUs are scarce also whenever a waiting batch grew by an eighth.
+func TestSection45RankerIsTouchedPerBatch(t *testing.T) {
+	for load, most := range map[float64]float64{0.5: 3.1, 0.8: 3.1, 1: 24} {
+		r := newCarried(t, 10, 24)
+		r.run(load * fig10Peak)
+		perBatch, size := float64(r.messages)/float64(r.batches), float64(r.requests)/float64(r.batches)
+		if perBatch > most || size < 40 {
+			t.Errorf("load %.1f: %.1f messages per batch of %.1f, want at most %.1f", load, perBatch, size, most)
+		}
+	}
+}
+
+// carried is both halves with every message between them counted.
+type carried struct {
+	p                           *sched.Partition
+	r                           *sched.Ranker
+	models                      int
+	ends                        []sched.Free
+	messages, batches, requests int
+}
+
+func newCarried(t *testing.T, models, gpus int) *carried {
+	t.Helper()
+	w := world(t, models, gpus, 100*time.Millisecond, sim.Poisson, 1)
+	c := &carried{p: sched.NewPartition(sched.Options{}), r: sched.NewRanker(0, sched.Options{}), models: models}
+	for i := range models {
+		if err := c.p.AddModel(0, sched.ModelID(i), sched.Model{Profile: w.Models[i].Profile, SLO: 100e6}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range gpus {
+		if err := c.r.AddGPU(0, sched.GPUID(i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.p.SetGPUs(0, 0, gpus)
+	return c
+}
+
+func (c *carried) run(rate float64) {
+	for i, a := range sim.NewUnit(1, sim.Poisson, sim.Even(c.models), rate*5.1+100).At(rate, span, nil) {
+		for now := sched.Time(0); now < a.At; {
+			now = min(a.At, c.p.NextWake(), c.r.NextWake())
+			for k := range c.ends {
+				now = min(now, c.ends[k].FreeAt)
+			}
+			kept := c.ends[:0]
+			for _, f := range c.ends {
+				if f.FreeAt <= now {
+					_ = c.r.Complete(now, f.Batch, f.GPU, f.FreeAt) // an unknown one is counted there
+					continue
+				}
+				kept = append(kept, f)
+			}
+			c.ends = kept
+			c.p.Advance(now)
+			c.carry(now)
+		}
+		c.p.Enqueue(a.At, sched.Request{ID: sched.RequestID(i), Model: sched.ModelID(a.Model), Deadline: a.At.Add(100e6)})
+		c.requests++
+		c.carry(a.At)
+	}
+}
+
+// carry takes messages from one half to the other until none is left.
+func (c *carried) carry(now sched.Time) {
+	for {
+		o := c.p.Outputs()
+		c.messages += len(o.Frees) + len(o.Candidates)
+		for _, f := range o.Frees {
+			c.r.Free(now, f)
+			if f.Batch != 0 {
+				c.batches++
+				c.ends = append(c.ends, f)
+			}
+		}
+		for _, x := range o.Candidates {
+			c.r.Candidate(now, x)
+		}
+		o.Reset()
+		grants := c.r.Advance(now)
+		if len(grants) == 0 {
+			return
+		}
+		for _, g := range grants {
+			c.p.Grant(now, g)
+		}
+		c.messages += len(grants)
 	}
 }
 
