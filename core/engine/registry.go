@@ -144,8 +144,8 @@ func (g *registry) addBackend(b *Backend) error {
 	}
 	c.backends = append(c.backends, b)
 	c.gpus += len(b.hello.GPUs)
+	g.setGPUs(c) // before frontends hear of it: they ask at once
 	g.settle()
-	g.setGPUs(c)
 	g.addGPUs(c, b)
 	return nil
 }
