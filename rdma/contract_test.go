@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -332,8 +333,8 @@ func TestNoTornReads(t *testing.T) {
 		src, dst := alloc(t, owner, 64<<10), alloc(t, reader, 64<<10)
 		defer src.Free()
 		defer dst.Free()
-		var live atomic.Uint64
-		var took atomic.Int64 // the last read's time: an offer lasts twice as long
+		var live, began, turns atomic.Uint64 // the offer's key; reads begun; offers ended
+		var took atomic.Int64                // ns of the last read
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -344,18 +345,31 @@ func TestNoTornReads(t *testing.T) {
 				default:
 				}
 				src.Withdraw()
-				for k := range src.Bytes() {
-					src.Bytes()[k] = byte(i)
+				b := src.Bytes()
+				for k := range b { // from the end: a copy that is under way is still to get there
+					b[len(b)-1-k] = byte(i)
 				}
 				live.Store(src.Offer().Key)
-				time.Sleep(time.Duration(2 * took.Load()))
+				// One read begins and ends under it, a later one is broken into, now sooner, now later.
+				for from := began.Load(); began.Load() < from+2; runtime.Gosched() {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+				turns.Add(1)
+				for at := time.Now(); time.Since(at) < time.Duration(took.Load())*time.Duration(i%16)/16; {
+				}
 			}
 		})
 		good := 0
-		for end := time.Now().Add(10 * time.Second); good < 200 && time.Now().Before(end); {
-			began := time.Now()
+		const rounds = 200
+		for turns.Load() < rounds {
+			began.Add(1)
+			at := time.Now()
 			err := wait(t, p, []Read{{dst.Bytes(), Remote{live.Load(), 0, 64 << 10}}})
-			took.Store(int64(time.Since(began)))
+			took.Store(int64(time.Since(at)))
 			if err == nil {
 				good++
 				if first := dst.Bytes()[0]; bytes.Count(dst.Bytes(), []byte{first}) != len(dst.Bytes()) {
@@ -367,8 +381,8 @@ func TestNoTornReads(t *testing.T) {
 		}
 		close(stop)
 		wg.Wait()
-		if good < 200 {
-			t.Fatalf("%d reads succeeded in 10 s", good)
+		if good < rounds {
+			t.Fatalf("%d reads succeeded under %d offers", good, rounds)
 		}
 	})
 }
