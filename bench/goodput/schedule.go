@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -46,6 +47,9 @@ func (r Replay) Run(w io.Writer) error {
 	if r.Ctrl < 0 || r.Data < 0 || r.Ctrl > 3600e9 || r.Data > 3600e9 {
 		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
 	}
+	if err := r.distinct(); err != nil {
+		return err
+	}
 	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
 	index := make(map[string]int32)
 	err := reading(r.Profiles, func(f io.Reader) error {
@@ -80,6 +84,20 @@ func (r Replay) Run(w io.Writer) error {
 		return err
 	}
 	return r.summary(w, world)
+}
+
+// distinct refuses to write over one of the other files.
+func (r Replay) distinct() error {
+	names := []string{"arrivals", "profiles", "batches", "outcomes"}
+	paths := []string{r.Arrivals, r.Profiles, r.Batches, r.Outcomes}
+	for i := 2; i < len(paths); i++ {
+		for k := range i {
+			if paths[i] != "" && filepath.Clean(paths[i]) == filepath.Clean(paths[k]) {
+				return fmt.Errorf("%s = %q: want another file than for %s", names[i], paths[i], names[k])
+			}
+		}
+	}
+	return nil
 }
 
 func reading(name string, read func(io.Reader) error) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -183,4 +184,32 @@ func FuzzReadArrivals(f *testing.F) {
 			last = a.At
 		}
 	})
+}
+
+// TestScheduleWritesOverNothing: no file is written over one that is read, nor over the other output.
+func TestScheduleWritesOverNothing(t *testing.T) {
+	r, text, err := replay(t, "0,a\n", profiles, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "busy 0.251 of 0.024 s"; !strings.Contains(text, want) { // ℓ(1) = 6 ms, till the end of the batch
+		t.Errorf("got %s, want %q in it", text, want)
+	}
+	for _, c := range []struct {
+		change func(*Replay)
+		want   string
+	}{
+		{func(r *Replay) { r.Outcomes = r.Batches }, "outcomes = "},
+		{func(r *Replay) { r.Batches = r.Arrivals }, "batches = "},
+		{func(r *Replay) { r.Outcomes = filepath.Dir(r.Profiles) + "/./profiles.csv" }, "outcomes = "},
+	} {
+		bad := r
+		c.change(&bad)
+		if err := bad.Run(io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %q in it", err, c.want)
+		}
+	}
+	if got := read(t, r.Arrivals); len(got) != 1 {
+		t.Errorf("arrivals: %v", got)
+	}
 }

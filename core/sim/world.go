@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
@@ -121,7 +122,7 @@ func (w *World) Run(s Server) *Result {
 			s.Wake(now)
 		}
 	}
-	w.Result.End = w.now
+	w.Result.End = max(w.now, slices.Max(w.free))
 	return &w.Result
 }
 
