@@ -113,7 +113,7 @@ func (s *backSession) close() {
 	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 	lost := c.check.backendCloses(s)
 	s.h.Close()
-	c.check.backendClosed(lost)
+	c.check.late(lost)
 }
 
 // Peers implements engine.BackendPort.
@@ -177,6 +177,9 @@ func (b *back) accept(o *order) {
 		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
 		if !c.calm && c.chance(c.o.FailItem) {
 			o.bad = append(o.bad, wire.ItemFailure{Index: uint32(i), Reason: uint8(sched.InputUnavailable)})
+		} else if !c.calm && c.chance(c.o.GiveBack) {
+			why := [...]sched.Reason{sched.BackendLost, sched.NoBackend}[c.rng.IntN(2)] // it ran, or not
+			o.bad = append(o.bad, wire.ItemFailure{Index: uint32(i), Reason: uint8(why)})
 		}
 	}
 	if begin.Add(Duration(table[n-1]-table[n-1]/8)) > last {
@@ -213,7 +216,7 @@ func (b *back) finish(o *order) {
 	c.after(c.delay(), func() {
 		for i := range o.x.Items {
 			x := &o.x.Items[i]
-			if s := c.check.sessions[x.Frontend]; s != nil && (c.calm || !c.chance(c.o.LoseOutput)) {
+			if s := c.check.sessions[x.Frontend]; s != nil && !givenBack(reasons[i]) && (c.calm || !c.chance(c.o.LoseOutput)) {
 				s.f.answer(x.ID, reasons[i], false)
 			}
 		}
@@ -231,12 +234,16 @@ func (b *back) report(o *order) {
 	m := wire.Done{Batch: o.x.Batch, GPU: o.x.GPU, Fetch: int64(o.fetch), Exec: int64(float64(o.exec) * b.tempo), FreeIn: int64(max(0, o.end.Sub(c.now))), Failures: o.bad}
 	s := o.s
 	c.send(&s.link, toEngine, "done", c.o.LoseDone, func() {
-		c.check.done(s, &m)
+		back := c.check.done(s, &m)
 		if !s.h.Done([]wire.Done{m}) {
 			c.check.fail("Done on an open session was refused")
 		}
+		c.check.late(back)
 	})
 }
+
+// givenBack says whether a request that failed so is for others to serve.
+func givenBack(why sched.Reason) bool { return why == sched.BackendLost || why == sched.NoBackend }
 
 // hang holds up everything that has not ended.
 func (b *back) hang(d Duration) {

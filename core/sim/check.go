@@ -16,6 +16,7 @@ type checker struct {
 	twins    uint64
 	maybe    uint64 // further twins, perhaps
 	served   uint64
+	bursts   int // submitted
 }
 
 // key is the life of one request id in one session.
@@ -46,20 +47,35 @@ func (s *session) key(id uint64) *key {
 	return &s.keys[id-1]
 }
 
+// place is an id's in the window.
+func (s *session) place(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
+
+// taken says whether another id may have taken the id's seat over: then a cancel need not find it, and it
+// need not come back from a lost backend.
+func (s *session) taken(id uint64) bool { return s.seats[s.place(id)] != id }
+
 // submits is told before the engine takes a Submit.
 func (k *checker) submits(s *session, m []wire.Submit) {
 	now := k.c.now
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
-		x := s.key(m[i].ID)
-		if x.queued {
+		x, taken := s.key(m[i].ID), s.taken(m[i].ID)
+		s.seats[s.place(m[i].ID)] = m[i].ID
+		by := now.Add(Duration(max(0, min(m[i].Budget, sched.SLOLimit))))
+		switch {
+		case x.queued && taken: // it is not known any more
+			x.spare++
+			x.by = max(x.by, by)
+			k.maybe++
+			continue
+		case x.queued:
 			k.twins++
 			continue
 		}
 		if x.spare > 0 {
 			k.maybe++
 		}
-		*x = key{queued: true, running: x.running, spare: x.spare, by: now.Add(Duration(max(0, min(m[i].Budget, sched.SLOLimit))))}
+		*x = key{queued: true, running: x.running, spare: x.spare, by: by}
 	}
 }
 
@@ -67,6 +83,23 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 func (k *checker) submitted(s *session, m []wire.Submit) {
 	for i := range m {
 		k.overdue(s, m[i].ID, 0)
+	}
+	if k.bursts%32 == 0 {
+		k.bounded()
+	}
+	k.bursts++
+}
+
+// bounded objects to more queued requests than the engine may hold.
+func (k *checker) bounded() {
+	st, o := k.c.e.Stats(), &k.c.o
+	if most := o.LiveMax * o.Partitions; st.Queued > most {
+		k.fail("C10: %d requests are queued, at most %d", st.Queued, most)
+	}
+	for i := range st.Models {
+		if m := &st.Models[i]; o.QueueMax > 0 && m.Queued > o.QueueMax {
+			k.fail("C10: %d requests of %s are queued, at most %d", m.Queued, m.Name, o.QueueMax)
+		}
 	}
 }
 
@@ -78,7 +111,7 @@ func (k *checker) overdue(s *session, id uint64, grace Duration) {
 }
 
 func (k *checker) canceled(s *session, id uint64) {
-	if s.key(id).queued {
+	if s.key(id).queued && !s.taken(id) {
 		k.fail("C1: request %d of frontend %d is queued after its Cancel", id, s.h.Number())
 	}
 }
@@ -183,15 +216,21 @@ func (k *checker) begins(o *order, at Time) {
 	}
 }
 
-// done is told before the engine takes a Done.
-func (k *checker) done(s *backSession, m *wire.Done) {
+// done is told before the engine takes a Done; it returns the batch when requests of it come back.
+func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
 	o := s.flights[m.Batch]
 	if o == nil {
 		k.strays++
-		return
+		return nil
 	}
 	k.ends(o)
+	for _, x := range m.Failures {
+		if givenBack(sched.Reason(x.Reason)) {
+			k.returns(&o.x.Items[x.Index])
+			back = []*order{o}
+		}
+	}
 	delete(s.flights, m.Batch)
 	k.served += uint64(len(o.x.Items) - len(m.Failures))
 	g := &s.gpus[o.x.GPU]
@@ -206,6 +245,22 @@ func (k *checker) done(s *backSession, m *wire.Done) {
 		}
 		break
 	}
+	return back
+}
+
+// returns is told of a request that is queued again.
+func (k *checker) returns(x *wire.Item) {
+	f := k.sessions[x.Frontend]
+	if f.shut {
+		return
+	}
+	q := f.key(x.ID)
+	q.lost = true
+	if q.queued || f.taken(x.ID) {
+		q.spare++
+		return
+	}
+	q.queued = true
 }
 
 // ends takes a batch's requests out of it.
@@ -225,22 +280,16 @@ func (k *checker) backendCloses(s *backSession) (lost []*order) {
 		k.ends(o)
 		lost = append(lost, o)
 		for i := range o.x.Items {
-			x := &o.x.Items[i]
-			if f := k.sessions[x.Frontend]; !f.shut {
-				q := f.key(x.ID)
-				if q.queued {
-					q.spare++
-				}
-				q.queued, q.lost = true, true
-			}
+			k.returns(&o.x.Items[i])
 		}
 	}
 	clear(s.flights)
 	return lost
 }
 
-// backendClosed is told when it has ended: what is late must have an outcome now.
-func (k *checker) backendClosed(lost []*order) {
+// late looks at batches that came back, when the engine has taken them: what is late must have an outcome
+// now.
+func (k *checker) late(lost []*order) {
 	for _, o := range lost {
 		for i := range o.x.Items {
 			if x := &o.x.Items[i]; !k.sessions[x.Frontend].shut {
@@ -262,10 +311,13 @@ func (k *checker) answered(f *front, id uint64, why sched.Reason, local bool) {
 
 // end looks at what is left when everything should have ended, and after all sessions have closed.
 func (k *checker) end() {
-	waiting := 0 // junk may have an hour's budget, and its Cancel may be lost
+	waiting, maybe := 0, 0 // junk may have an hour's budget, and its Cancel may be lost
 	for _, s := range k.sessions {
 		for i := range s.keys {
 			x := &s.keys[i]
+			if x.by > k.c.now && !s.shut {
+				maybe += x.spare
+			}
 			if x.queued && x.by > k.c.now {
 				waiting++
 			} else if x.queued || x.running != 0 {
@@ -290,7 +342,7 @@ func (k *checker) end() {
 			k.fail("C7: %s runs a batch when all have ended", g.Name)
 		}
 	}
-	if st.Queued != waiting || served != k.served || st.Strays != k.strays || st.Twins < k.twins || st.Twins > k.twins+k.maybe {
+	if st.Queued < waiting || st.Queued > waiting+maybe || served != k.served || st.Strays != k.strays || st.Twins < k.twins || st.Twins > k.twins+k.maybe {
 		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",
 			st.Queued, served, st.Strays, st.Twins, waiting, k.served, k.strays, k.twins)
 	}

@@ -23,7 +23,7 @@
 // On top of that single messages (Submit, Cancel, Execute, Done, Outcome, outputs) get lost, come
 // late or twice, although no link does that: the engine must survive a peer with such a bug. A lost
 // Execute or Done ends with the watchdog cutting the backend; a Submit that comes twice while the
-// first is in a batch is a request of its own; Done twice is a stray. A lost Submit, Outcome or
+// first is in a batch is a request of its own, and so is one whose seat another id has taken over; Done twice is a stray. A lost Submit, Outcome or
 // output is ended by its frontend, at the deadline and some grace.
 //
 // # Checkers
@@ -31,7 +31,7 @@
 // They watch the ports and never act:
 //
 //	C1 a request that was taken in ends once: an Execute or an Outcome only names requests that are
-//	   queued; a request comes back from a batch only when its backend is lost;
+//	   queued; a request comes back from a batch only when its backend is lost or gives it back;
 //	C2 a queued request ends by its deadline, a batch within its watchdog; at the end nothing is left;
 //	C3 a GPU's batches do not overlap in plan, and it holds at most three that are not done;
 //	C4 no batch is planned to start after its latest start, or to end after a deadline in it;
@@ -39,5 +39,6 @@
 //	C6 a caller is answered once, whatever arrives;
 //	C7 the engine's counters agree with what went through its ports, and return to zero;
 //	C8 without faults every output comes in time, and once faults are over every model serves again;
-//	C9 the same seed gives the same trace.
+//	C9 the same seed gives the same trace;
+//	C10 no more requests are queued than the options allow, of a model and in all.
 package sim

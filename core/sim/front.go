@@ -39,6 +39,8 @@ type session struct {
 	h    *engine.Frontend
 	keys []key // the checker's: what it knows of each id
 	shut bool  // the engine's side is closed
+	// The checker's: the id that was submitted last at each place of the window.
+	seats map[uint64]uint64
 }
 
 func (c *Cluster) newFront() *front {
@@ -54,9 +56,9 @@ func (f *front) connect() {
 		return
 	}
 	c := f.c
-	s := &session{f: f}
+	s := &session{f: f, seats: map[uint64]uint64{}}
 	s.up = true
-	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: 1 << 20}, s)
+	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
 		return
@@ -196,6 +198,9 @@ func (f *front) burst(n int) {
 	from, last := len(f.calls), c.now
 	var m []wire.Submit
 	for range n {
+		if f.full() {
+			break
+		}
 		if c.load.Float64() < c.o.Junk {
 			m = append(m, f.junk())
 			continue
@@ -220,6 +225,20 @@ func (f *front) burst(n int) {
 	}
 	f.submit(m)
 	f.expire(from, len(f.calls), last)
+}
+
+// full says whether the next id's place in the window is taken by a call that has not ended.
+func (f *front) full() bool {
+	before := len(f.calls) - int(f.c.window())
+	return before >= 0 && f.calls[before].live
+}
+
+// window is how many places a frontend's ids lie in.
+func (c *Cluster) window() uint32 {
+	if c.o.Window > 0 {
+		return c.o.Window
+	}
+	return 1 << 20
 }
 
 func (f *front) begin(x call) wire.Submit {

@@ -11,7 +11,8 @@ type Options struct {
 	Named              bool
 	Models, Frontends  int
 	Cores, Partitions  int
-	QueueMax, LiveMax  int // engine.Options QueueMax, RequestsMax
+	QueueMax, LiveMax  int    // engine.Options QueueMax, RequestsMax
+	Window             uint32 // that a frontend's ids lie in; 0: larger than any of them
 	Requests           int
 	Span               Duration // of arrivals; 0: for as long as Requests take, between 20 ms and 2 s
 	Load               float64  // offered, as a share of what the GPUs can do at good batches
@@ -34,13 +35,13 @@ type Options struct {
 	LoseSubmit, LoseCancel, LoseExecute, LoseDone, LoseOutcome, LoseOutput float64
 	Duplicate, Late                                                        float64
 	LateBy                                                                 Duration
-	FailItem                                                               float64
+	FailItem, GiveBack                                                     float64 // of a batch's requests
 	Hangs, Deaths, Breaks, Vanishes, Slowdowns                             int
 }
 
 // faulty says whether anything in the run may keep an output from coming in time.
 func (o *Options) faulty() bool {
-	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem
+	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns
 	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
 }
@@ -69,6 +70,7 @@ func Draw(seed uint64) Options {
 	o.Partitions = o.Cores * pick(1, 1, 2, 4)
 	o.QueueMax, o.LiveMax = pick(0, 0, 0, 8, 200), pick(1<<14, 1<<14, 1<<12, 16)
 	o.Requests = pick(20, 300, 1000, 3000, 6000)
+	o.Window = uint32(pick(0, 0, 0, 0, 1, 16, 256, 1024))
 	o.Load = []float64{0.1, 0.5, 0.8, 1, 2, 5}[r.IntN(6)]
 	o.Burst = pick(1, 1, 4, 64)
 	o.Delay, o.Vary = span(200_000), span(300_000)
@@ -118,6 +120,6 @@ func (o *Options) drawFaults(r *rand.Rand) {
 	o.LoseSubmit, o.LoseCancel, o.LoseOutcome, o.LoseOutput = some(0.5), some(1), some(0.5), some(0.5)
 	o.LoseExecute, o.LoseDone = some(0.3), some(0.3)
 	o.Duplicate, o.Late, o.LateBy = some(0.5), some(0.5), Duration(1e4+r.Float64()*r.Float64()*5e7)
-	o.FailItem = some(0.2)
+	o.FailItem, o.GiveBack = some(0.2), some(0.5)
 	o.Hangs, o.Deaths, o.Breaks, o.Vanishes, o.Slowdowns = count(6), count(8), count(10), count(4), count(6)
 }
