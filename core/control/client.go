@@ -202,12 +202,12 @@ func (d *dialer) again() (*writer, *wire.Reader) {
 		if d.ctx.Err() != nil {
 			return nil, nil
 		}
-		d.o.Logger.Error("scheduler refuses", "addr", d.o.Addr, "err", err, "again_in", backoffMax)
+		d.o.Logger.Error("scheduler refuses", "addr", d.o.Addr, "err", err, "again_in", refusedAgain)
 		d.events.Link(false, unavailable(err))
 		select {
 		case <-d.ctx.Done():
 			return nil, nil
-		case <-time.After(backoffMax):
+		case <-time.After(refusedAgain):
 		}
 	}
 }

@@ -82,8 +82,9 @@ const (
 	handshakeMax    = 5 * time.Second
 	pingEvery       = 100 * time.Millisecond
 	backoffMin      = 10 * time.Millisecond
-	backoffMax      = 2 * time.Second
-	dialMax         = 10 * time.Second // when the caller's context has no deadline
+	backoffMax      = 500 * time.Millisecond // an outage lasts that much longer for some
+	refusedAgain    = 2 * time.Second        // after a refusal that a retry is not likely to change
+	dialMax         = 10 * time.Second       // when the caller's context has no deadline
 	bufferBytesKeep = 256 << 10
 )
 
