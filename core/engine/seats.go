@@ -7,9 +7,10 @@ import "math/bits"
 const windowsMax = 1 << 28
 
 // seats are one session's places in one partition. A request sits down where the low bits of its id
-// say, with a mark made of the other bits, and stays until another sits down there: the frontend has
-// ended the first one then. Only an id whose mark is there can be queued, so one that comes twice is
-// caught and most cancels that are too late cost nothing, without a table of ids.
+// say, with a mark made of the other bits, and stays until another sits down there, also when it is
+// sent or ends: the frontend has ended the first one by then. Only an id whose mark is there can be
+// queued. So for a new one no queue is searched, one that comes twice is caught, and there is no table
+// of ids. A cancel searches, also for a request that was sent already.
 type seats struct {
 	number uint32 // the session's; 0: nobody's
 	shift  uint8

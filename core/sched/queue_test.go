@@ -1,9 +1,11 @@
 package sched
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestQueueAgainstASlice: whatever comes in and goes out, the ring holds what a sorted slice would, in
@@ -62,6 +64,27 @@ func TestQueueAgainstASlice(t *testing.T) {
 				t.Fatalf("seed %d: deadlines %d to %d, want %d to %d", seed, m.q.first(), m.q.last, want[0].Deadline, want[n-1].Deadline)
 			}
 		}
+	}
+}
+
+// BenchmarkLateCancel: a request that is not in a queue of n any more.
+func BenchmarkLateCancel(b *testing.B) {
+	for _, n := range []int{1000, 10_000, QueueMaxDefault} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := NewPartition(Options{})
+			if err := p.AddModel(0, 1, Model{Profile: line(b, time.Millisecond, 5*time.Millisecond, 8), SLO: 20 * ms}); err != nil {
+				b.Fatal(err)
+			}
+			p.SetGPUs(0, 0, 1)
+			for i := range n {
+				p.Enqueue(0, Request{ID: RequestID(i), Model: 1, Deadline: Time(20 * ms)})
+			}
+			for b.Loop() {
+				if p.Cancel(0, 1, RequestID(n), 0) {
+					b.Fatal("found")
+				}
+			}
+		})
 	}
 }
 
