@@ -58,6 +58,82 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 	}
 }
 
+// given is Rings that counts what it got back.
+type given struct{ taken, back int }
+
+func (g *given) Take(n int) []Request { g.taken += n; return make([]Request, n) }
+func (g *given) Give(buf []Request)   { g.back += len(buf) }
+
+// TestOverloadsMemoryIsGivenBack: a queue that grew long gives its memory back when its model has been
+// idle, so that models overloaded one after the other share it. A short one keeps it.
+func TestOverloadsMemoryIsGivenBack(t *testing.T) {
+	for n, want := range map[int]int{30_000: 0, 800: 1024} {
+		g := &given{}
+		p := NewPartition(Options{Rings: g})
+		if err := p.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 4), SLO: 20 * ms}); err != nil {
+			t.Fatal(err)
+		}
+		p.SetGPUs(0, 0, 1)
+		now := Time(0)
+		for range 3 {
+			for i := range n {
+				if why := p.Enqueue(now, Request{ID: RequestID(i), Model: 1, Deadline: now.Add(20 * ms)}); why != ReasonNone {
+					t.Fatal(why)
+				}
+			}
+			for end := now.Add(3000 * ms); now < end; now = min(max(now, p.NextWake()), end) {
+				p.Advance(now)
+				p.Outputs().Reset()
+			}
+			if kept := g.taken - g.back; p.Queued(1) != 0 || kept != want {
+				t.Errorf("after %d requests: %d queued, %d places kept, want none and %d", n, p.Queued(1), kept, want)
+			}
+		}
+	}
+}
+
+// TestTimeGoesBack: an earlier now counts as the latest one, whatever the call, and is counted.
+func TestTimeGoesBack(t *testing.T) {
+	s := New(Options{})
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 1), SLO: 20 * ms}))
+	must(s.AddGPU(0, 1, 0))
+	s.Advance(Time(10 * ms))
+	var early Time // what all calls are told
+	calls := []func(){
+		func() { s.Advance(early) },
+		func() {
+			if why := s.Enqueue(early, Request{ID: 1, Model: 1, Deadline: Time(9 * ms)}); why != DeadlinePast {
+				t.Errorf("a deadline that was past at the latest time: %v", why)
+			}
+		},
+		func() { s.Enqueue(early, Request{ID: 2, Model: 1, Deadline: Time(30 * ms)}) },
+		func() { s.Cancel(early, 1, 2, 0) },
+		func() { s.SetNetworkDelay(early, 0, 0) },
+		func() { must(s.AddModel(early, 2, Model{Profile: line(t, time.Millisecond, 0, 1), SLO: 20 * ms})) },
+		func() { s.RemoveModel(early, 2) },
+		func() { must(s.AddGPU(early, 2, 0)) },
+	}
+	for i, call := range calls {
+		p, r := s.Stats()
+		before := p.ClockBack + r.ClockBack
+		call()
+		if p, r = s.Stats(); p.ClockBack+r.ClockBack == before {
+			t.Errorf("call %d: time went back, and nothing counted it", i)
+		}
+		batches, _ := s.Actions()
+		for _, b := range batches {
+			if b.ExecAt < Time(10*ms) {
+				t.Errorf("call %d: batch %+v starts before the latest time", i, b)
+			}
+		}
+	}
+}
+
 // TestGrantOfAnotherSubCluster: a model that moved to another sub-cluster while a grant was under
 // way gives the GPU back; the new sub-cluster's profile need not hold there.
 func TestGrantOfAnotherSubCluster(t *testing.T) {

@@ -103,8 +103,10 @@ func (p *Partition) expire(finish Time, m *model) {
 	m.hurry(0, k)
 }
 
-// decay lets the estimated rate of a model without requests fall, and tells the ranker.
+// decay lets the estimated rate of a model without requests fall, and tells the ranker. What memory an
+// overload left with its queue goes to others.
 func (p *Partition) decay(now Time, m *model, at int32) {
+	m.q.shrink(p.o.Rings)
 	m.rate.update(now, m)
 	if m.rate.demand > 0 && !m.rate.fixed {
 		p.timers.arm(at, now.Add(p.lookAgain(now, m)))

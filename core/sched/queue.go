@@ -113,6 +113,20 @@ func (q *queue) grow(rings Rings) {
 	q.buf = buf
 }
 
+// shrink gives a large ring's memory back; the queue must be empty.
+func (q *queue) shrink(rings Rings) {
+	if len(q.buf) <= ringKept {
+		return
+	}
+	if rings != nil {
+		rings.Give(q.buf)
+	}
+	q.buf = nil
+}
+
+// ringKept is how long a ring an idle model may keep: 64 KiB.
+const ringKept = 1024
+
 // pop removes the first k requests.
 func (q *queue) pop(k int, ranked *int32) {
 	for i := 0; *ranked > 0 && i < k; i++ {
