@@ -84,7 +84,5 @@ func (l *loop) take() {
 		l.ends = l.ends[:copy(l.ends, l.ends[l.head:])]
 		l.head = 0
 	}
-	for i := range batches {
-		l.ends = append(l.ends, batches[i])
-	}
+	l.ends = append(l.ends, batches...)
 }

@@ -127,7 +127,7 @@ func (r *Ranker) SetNetworkDelay(ctrl, data Duration) {
 
 // Candidate records a model's newest candidate.
 func (r *Ranker) Candidate(now Time, c Candidate) {
-	now = r.clock(now)
+	r.clock(now)
 	if c.Model >= IDLimit {
 		r.stats.Stale++
 		return

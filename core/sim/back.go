@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -52,8 +51,6 @@ type order struct {
 	told        bool // Done has been sent
 	bad         []wire.ItemFailure
 }
-
-var errPeer = errors.New("the peer has gone")
 
 func (c *Cluster) newBack(i int) *back {
 	b := &back{c: c, index: i, tempo: c.drift(), slow: 1, freeAt: make([]Time, c.o.GPUs)}

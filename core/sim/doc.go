@@ -23,8 +23,8 @@
 // On top of that single messages (Submit, Cancel, Execute, Done, Outcome, outputs) get lost, come
 // late or twice, although no link does that: the engine must survive a peer with such a bug. A lost
 // Execute or Done ends with the watchdog cutting the backend; a Submit that comes twice while the
-// first is in a batch is a request of its own, and so is one whose seat another id has taken over; Done twice is a stray. A lost Submit, Outcome or
-// output is ended by its frontend, at the deadline and some grace.
+// first is in a batch, or whose seat another id has taken over, is a request of its own; Done twice is
+// a stray. A lost Submit, Outcome or output is ended by its frontend, at the deadline and some grace.
 //
 // # Checkers
 //
