@@ -58,13 +58,33 @@ type front struct {
 	models map[string]wire.ModelInfo
 }
 
+// unlocked checks that a port is called with no lock held (I2).
+func (s *stage) unlocked() {
+	for _, p := range s.e.parts {
+		if !p.mu.TryLock() {
+			s.t.Error("I2: a port is called with a partition's lock held")
+			return
+		}
+		p.mu.Unlock()
+	}
+	for _, r := range *s.e.rankers.Load() {
+		if !r.mu.TryLock() {
+			s.t.Error("I2: a port is called with a ranker's lock held")
+			return
+		}
+		r.mu.Unlock()
+	}
+}
+
 func (f *front) Models(m []wire.ModelInfo) {
+	f.s.unlocked()
 	for _, i := range m {
 		f.models[i.Name] = i
 	}
 }
 
 func (f *front) Outcomes(m []wire.Outcome) {
+	f.s.unlocked()
 	for _, o := range m {
 		f.s.ends[o.ID] = append(f.s.ends[o.ID], sched.Reason(o.Reason).String())
 	}
@@ -98,14 +118,19 @@ type emulated struct {
 }
 
 func (b *emulated) Peers(m []wire.Peer) {
+	b.s.unlocked()
 	for _, p := range m {
 		b.peers[p.Frontend] = p.DataAddr
 	}
 }
 
-func (b *emulated) Cut(error) { b.cut = true }
+func (b *emulated) Cut(error) {
+	b.s.unlocked()
+	b.cut = true
+}
 
 func (b *emulated) Execute(m []wire.Execute) {
+	b.s.unlocked()
 	for _, x := range m {
 		if n := len(x.Items); n == 0 || n > len(b.profile) {
 			b.s.t.Errorf("a batch of %d, at most %d", n, len(b.profile))
