@@ -48,6 +48,24 @@ func TestOverloadDrops(t *testing.T) {
 	}
 }
 
+// TestSampleFails: a run fails for a lagging generator, drops, allocations, and when nothing was sent, and
+// says which.
+func TestSampleFails(t *testing.T) {
+	for want, s := range map[string]Sample{
+		"nothing": {},
+		"lagged":  {Sent: 1000, LagMax: int64(lagLimit) + 1},
+		"dropped": {Sent: 1000, Dropped: 2},
+		"alloc":   {Sent: 1000, Mallocs: 2},
+	} {
+		if err := s.passes(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error that says %s", s, err, want)
+		}
+	}
+	if s := (Sample{Sent: 1000, LagMax: int64(lagLimit), Dropped: 1, Mallocs: 1}); s.passes() != nil {
+		t.Errorf("%+v: %v", s, s.passes())
+	}
+}
+
 // TestRequestsAllocateNothing is the engine's promise on its longest path: submit, dispatch,
 // execute, done.
 func TestRequestsAllocateNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -427,6 +428,41 @@ func TestStrayAndRepeatedDone(t *testing.T) {
 	}
 	if st := s.e.Stats(); st.Strays < 4 || st.Queued != 0 {
 		t.Errorf("strays %d, queued %d", st.Strays, st.Queued)
+	}
+}
+
+// TestDoneWithNonsense: a report with times that cannot be ends its batch, leaves the counters sound and
+// costs the GPU an hour at most; one that names another GPU is a stray.
+func TestDoneWithNonsense(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(hello("b", 2, slope, "m"))
+	b.hang = true
+	f := s.frontend()
+	f.ask(1, "m", 30*ms)
+	s.run(26 * ms)
+	x := &s.e.parts[0].batches[0]
+	m := wire.Done{Batch: s.e.parts[0].wireID(0), GPU: x.gpu.index ^ 1, Exec: math.MinInt64, FreeIn: math.MaxInt64, Fetch: math.MinInt64}
+	b.Done([]wire.Done{m})
+	m.GPU = 9
+	b.Done([]wire.Done{m})
+	if st := s.e.Stats(); st.Strays != 2 || st.Models[0].Served != 0 {
+		t.Errorf("strays %d, served %d, want 2 and 0", st.Strays, st.Models[0].Served)
+	}
+	m.GPU = x.gpu.index
+	b.Done([]wire.Done{m})
+	st := s.e.Stats()
+	if st.Models[0].Served != 1 || st.Ctrl < 0 || st.Data < 0 || st.GPUs[m.GPU].Busy != 0 || st.Recent[0].End > s.clock.now+3600_000*ms {
+		t.Errorf("stats %+v", st)
+	}
+	b.hang = false
+	s.run(s.clock.now + 3600_001*ms)
+	f.ask(2, "m", 30*ms)
+	f.ask(3, "m", 30*ms)
+	s.run(s.clock.now + 100*ms)
+	s.ended(2, "output")
+	s.ended(3, "output")
+	if l := s.e.Stats().Load[0]; l.Idle != 2 {
+		t.Errorf("%+v, want both GPUs idle", l)
 	}
 }
 

@@ -346,12 +346,12 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
 	p.overrun.add(t.now, int64(t.now.Sub(f.ends)))
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.items)))
-	freeAt := t.now.Add(sched.Duration(max(0, m.FreeIn)))
+	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
 	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
-	f.gpu.busy.Add(m.Exec)
+	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
-	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(m.Exec), End: freeAt})
+	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(exec), End: freeAt})
 	if back {
 		for k := range f.items {
 			if f.flagged(k)&moved != 0 {
@@ -365,6 +365,9 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	}
 	return true
 }
+
+// sane is a span that a backend reports: a backend's mistake must not cost more than an hour.
+func sane(ns int64) sched.Duration { return sched.Duration(max(0, min(ns, sched.SLOLimit))) }
 
 // lose takes back every batch of backend b that is under way.
 func (p *partition) lose(e *Engine, t *turn, b *Backend) {

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -55,6 +57,35 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 	}
 	if count != n || s.Queued(0) != 0 {
 		t.Fatalf("%d ended, %d are queued", count, s.Queued(0))
+	}
+}
+
+// TestAddModelNamesWhatIsWrong: field, value and range stand in the error.
+func TestAddModelNamesWhatIsWrong(t *testing.T) {
+	s := New(Options{})
+	good := Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 4), SLO: 20 * ms}
+	for want, change := range map[string]func(*ModelID, *Model){
+		"model 1048576: want an id below 1048576":                   func(id *ModelID, _ *Model) { *id = IDLimit },
+		"model 1: profile is missing":                               func(_ *ModelID, m *Model) { m.Profile = nil },
+		"model 1: sub-cluster 65536, want one below 65536":          func(_ *ModelID, m *Model) { m.SubCluster = SubClusterLimit },
+		"model 1: rate NaN, want 0 to 1e+09 requests/s":             func(_ *ModelID, m *Model) { m.Rate = math.NaN() },
+		"model 1: rate -1, want 0":                                  func(_ *ModelID, m *Model) { m.Rate = -1 },
+		"model 1: rate +Inf, want 0":                                func(_ *ModelID, m *Model) { m.Rate = math.Inf(1) },
+		"model 1: queue maximum -1, want 0 to 1073741824":           func(_ *ModelID, m *Model) { m.QueueMax = -1 },
+		"model 1: SLO 5999999 ns, want at least ℓ(1) = 6000000 ns":  func(_ *ModelID, m *Model) { m.SLO = 6*ms - 1 },
+		"model 1: SLO 3600000000001 ns, want at least ℓ(1) = 60000": func(_ *ModelID, m *Model) { m.SLO = SLOLimit + 1 },
+	} {
+		id, m := ModelID(1), good
+		change(&id, &m)
+		if err := s.AddModel(0, id, m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %s", err, want)
+		}
+	}
+	if err := s.AddGPU(0, 1, SubClusterLimit); err == nil || !strings.Contains(err.Error(), "gpu 1: sub-cluster 65536, want one below 65536") {
+		t.Errorf("error %v", err)
+	}
+	if err := s.AddModel(0, 1, good); err != nil {
+		t.Error(err)
 	}
 }
 
