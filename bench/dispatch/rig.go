@@ -287,9 +287,12 @@ type Sample struct {
 	Delays           []int64 // sorted
 }
 
-// measure warms up at rate and measures for d.
+// measure warms up at rate and measures for d. It comes to the rate from below: an overload before, at a
+// higher rate, leaves requests with hardly any budget and the smallest of batches behind, and a scheduler
+// that is late with these at the full rate stays late.
 func (r *rig) measure(rate float64, warm, d time.Duration, delays bool) Sample {
 	r.reset(delays)
+	r.run(rate/4, warm)
 	r.run(rate, warm)
 	runtime.GC()
 	r.reset(delays)
