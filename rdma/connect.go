@@ -126,7 +126,11 @@ func (n *Node) reach(addr string) (*Peer, error) {
 			p, err = n.reachTCP(addr, hostport)
 		}
 		if err == nil {
-			n.cfg.Logger.Info("peer connected", "addr", addr, "provider", p.Provider(), "why_not_better", errors.Join(reasons...))
+			log := n.cfg.Logger.With("addr", addr, "provider", p.Provider())
+			if len(reasons) > 0 {
+				log = log.With("why_not_better", errors.Join(reasons...))
+			}
+			log.Info("peer connected")
 			return p, nil
 		}
 		reasons = append(reasons, fmt.Errorf("%s: %w", provider, err))
@@ -240,9 +244,13 @@ func (n *Node) welcome(s net.Conn) error {
 	}
 	stop := context.AfterFunc(n.ctx, func() { s.SetDeadline(time.Unix(1, 0)) })
 	s.SetDeadline(time.Now().Add(n.cfg.Stall))
-	id, err := welcome(s, n.id, n.cfg.Token, n.room)
+	took := false
+	id, err := welcome(s, n.id, n.cfg.Token, func() bool { took = n.reserve(); return took })
 	stop()
 	if err != nil {
+		if took {
+			n.release()
+		}
 		s.Close()
 		return err
 	}
@@ -255,14 +263,26 @@ func (n *Node) welcome(s net.Conn) error {
 	return err
 }
 
-// room tells whether one more peer would be admitted.
-func (n *Node) room() bool {
+// reserve keeps a place for a peer that is told so before it is admitted: who is told yes is not refused
+// for the sake of one who came later.
+func (n *Node) reserve() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.closed && len(n.peers) < n.cfg.PeersMax
+	if n.closed || len(n.peers)+n.reserved >= n.cfg.PeersMax {
+		return false
+	}
+	n.reserved++
+	return true
 }
 
-// adopt turns a connection whose ends have proved themselves into a peer.
+// release gives a reserved place back.
+func (n *Node) release() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reserved--
+}
+
+// adopt turns a connection whose ends have proved themselves into a peer. An acceptor has reserved its place.
 func (n *Node) adopt(s net.Conn, addr string, id nodeID, dialer bool) (*Peer, error) {
 	p := newPeer(n, addr, id)
 	c := newConn(p)
@@ -281,6 +301,9 @@ func (n *Node) adopt(s net.Conn, addr string, id nodeID, dialer bool) (*Peer, er
 		fd, err := takeSocket(s)
 		s.Close()
 		if err != nil {
+			if !dialer {
+				n.release()
+			}
 			return nil, err
 		}
 		c.fd = fd
@@ -288,7 +311,7 @@ func (n *Node) adopt(s net.Conn, addr string, id nodeID, dialer bool) (*Peer, er
 	if c.unix {
 		newShmReader(c)
 	}
-	if !n.admit(p) {
+	if !n.admit(p, !dialer) {
 		c.abandon()
 		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax, or closing", ErrTooLarge, n.cfg.PeersMax)
 	}

@@ -26,10 +26,10 @@ const localSpare = 8 // message buffers kept, up to messageKept bytes each
 func join(from, to *Node, addr string) (*Peer, error) {
 	a, b := newPeer(from, addr, to.id), newPeer(to, from.Addr(), from.id)
 	a.twin, b.twin = &localLink{self: a, twin: b}, &localLink{self: b, twin: a}
-	if !to.admit(b) {
+	if !to.admit(b, false) {
 		return nil, statusError(greetBusy)
 	}
-	if !from.admit(a) {
+	if !from.admit(a, false) {
 		b.twin.cut(ErrClosed)
 		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax", ErrTooLarge, from.cfg.PeersMax)
 	}

@@ -65,10 +65,11 @@ type Node struct {
 
 	greeting atomic.Int32 // handshakes under way on the accepting side
 
-	mu     sync.Mutex // protects what follows
-	closed bool
-	peers  map[*Peer]struct{}
-	dials  map[string]*dial // by address, while the peer lives or is being dialled
+	mu       sync.Mutex // protects what follows
+	closed   bool
+	peers    map[*Peer]struct{}
+	reserved int              // places of peers that were told yes and are not among peers yet
+	dials    map[string]*dial // by address, while the peer lives or is being dialled
 }
 
 // dial is a peer being connected, or connected, at an address.
@@ -263,11 +264,15 @@ func (n *Node) spawn(f func()) bool {
 	return true
 }
 
-// admit adds a peer, unless there are too many or the node is closing.
-func (n *Node) admit(p *Peer) bool {
+// admit adds a peer, unless there are too many or the node is closing. reserved: it has a place, which it
+// gives back.
+func (n *Node) admit(p *Peer, reserved bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed || len(n.peers) >= n.cfg.PeersMax {
+	if reserved {
+		n.reserved--
+	}
+	if n.closed || len(n.peers)+n.reserved >= n.cfg.PeersMax {
 		return false
 	}
 	n.peers[p] = struct{}{}
