@@ -25,6 +25,7 @@ import (
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
+	"downbeat.dev/internal/logtest"
 	"downbeat.dev/rdma"
 )
 
@@ -238,31 +239,13 @@ func askTwice(c *frontend.Client, seed int) error {
 	return nil
 }
 
-// logs collects what a backend logs.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // TestServeRepository serves real and emulated models end to end over TCP sessions, and says what is
 // wrong with the others.
 func TestServeRepository(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
 	defer s.stop(t)
-	var log logs
+	var log logtest.Buffer
 	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Executors: 2, Library: library(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	defer stopBackend(t, b)
 	c := dial(t, s.addr, "emulated", "twice")
@@ -300,7 +283,7 @@ func TestServeWithoutLibrary(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
 	defer s.stop(t)
-	var log logs
+	var log logtest.Buffer
 	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Library: "/nowhere/libonnxruntime.so.1", Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	defer stopBackend(t, b)
 	c := dial(t, s.addr, "emulated")

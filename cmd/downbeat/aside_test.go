@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"downbeat.dev/core/control"
+	"downbeat.dev/internal/logtest"
 )
 
 // TestAsideOfABackend: alive and not ready while it looks for its scheduler, ready with it, and not
@@ -25,7 +24,7 @@ func TestAsideOfABackend(t *testing.T) {
 	c.Scheduler, c.LogLevel = ln.Addr().String(), "info"
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var log syncBuffer
+	var log logtest.Buffer
 	ended := make(chan error, 1)
 	go func() {
 		ended <- runParts(ctx, c, &log, "127.0.0.1:0", []part{func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) }})
@@ -69,22 +68,4 @@ func TestAsideOfABackend(t *testing.T) {
 		t.Error(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-}
-
-// syncBuffer is a log that another goroutine reads.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

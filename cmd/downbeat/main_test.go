@@ -207,10 +207,9 @@ func waitFor(t *testing.T, is func() bool) {
 	}
 }
 
-// TestServeLoadInfer runs the main job in one process: every request is accounted for.
-func TestServeLoadInfer(t *testing.T) {
-	p := served(t)
-	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: 100, Span: time.Second, Seed: 1}}
+// offer sends load to the parts as `downbeat load` does.
+func offer(t *testing.T, p *parts, f loadFlags) *load.Report {
+	t.Helper()
 	o, err := f.options(p.client)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +218,14 @@ func TestServeLoadInfer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := load.Run(t.Context(), target, o)
+	return load.Run(t.Context(), target, o)
+}
+
+// TestServeLoadInfer runs the main job in one process: every request is accounted for.
+func TestServeLoadInfer(t *testing.T) {
+	p := served(t)
+	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: 100, Span: time.Second, Seed: 1}}
+	r := offer(t, p, f)
 	if r.Sent() < 50 || r.Ended() != r.Sent() || p.batchMean("echo") < 1 {
 		t.Errorf("sent %d, ended %d, mean batch %v", r.Sent(), r.Ended(), p.batchMean("echo"))
 	}

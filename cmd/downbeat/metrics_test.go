@@ -77,15 +77,7 @@ func failOnce(t *testing.T, url string) {
 func TestMetricsFollowTheConventions(t *testing.T) {
 	p := served(t)
 	f := loadFlags{shape: load.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
-	o, err := f.options(p.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := p.newTarget(o, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	load.Run(t.Context(), target, o)
+	offer(t, p, f)
 	failOnce(t, p.pageURL())
 	waitFor(t, func() bool { // the scheduler's are looked at four times a second
 		answer, err := http.Get(p.pageURL() + "metrics")

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -24,6 +23,7 @@ import (
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -602,7 +602,7 @@ func TestDialGivesUpWithItsContext(t *testing.T) {
 
 // TestLogTellsWhoComesAndGoes: a backend that dies is news to whoever reads the scheduler's log.
 func TestLogTellsWhoComesAndGoes(t *testing.T) {
-	var log syncBuffer
+	var log logtest.Buffer
 	h := open(t, ServerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	hello := backendHello("m")
 	hello.Name = "b7"
@@ -612,24 +612,6 @@ func TestLogTellsWhoComesAndGoes(t *testing.T) {
 	for _, want := range []string{`"frontend connected"`, `"backend connected"`, `"frontend left"`, `msg="backend left" `, "name=b7"} {
 		waitFor(t, want, func() bool { return strings.Contains(log.String(), want) })
 	}
-}
-
-// syncBuffer is a log that is read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // TestPatientDialWaitsForTheScheduler: parts may start in any order, however long the first waits; a

@@ -285,7 +285,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 		return nil, p.refuse(UnknownModel)
 	}
 	q := &m.q
-	if q.n >= m.q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
+	if q.n >= q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
 		return p.admit(now, m, at, deadline, pr)
 	}
 	// Most requests: one more behind those queued, which changes nothing else.
