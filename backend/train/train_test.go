@@ -291,9 +291,6 @@ func TestRefusals(t *testing.T) {
 	if _, err := tr.Step(nil, nil, 0.1); err == nil {
 		t.Error("an empty batch was accepted")
 	}
-	if err := tr.SetWeights(nil); err == nil {
-		t.Error("no weights were accepted")
-	}
 	if _, err := pooled().Serving(nil); err == nil {
 		t.Error("serving without weights")
 	}

@@ -104,15 +104,6 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 // Weights returns the flat weight vector; valid and to be left unchanged until the next Step.
 func (t *Trainer) Weights() []float32 { return t.state[0][0].GetData() }
 
-// SetWeights replaces the weights, for example to go on with a trained model. Moments stay.
-func (t *Trainer) SetWeights(w []float32) error {
-	if len(w) != len(t.Weights()) {
-		return fmt.Errorf("net %s: %d weights: want %d", t.net.Name, len(w), len(t.Weights()))
-	}
-	copy(t.Weights(), w)
-	return nil
-}
-
 // Close frees everything.
 func (t *Trainer) Close() error { return t.run.close() }
 

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// Conditions are what a street is like. All of them may drift over time; see Drift.
+// Conditions are what a street is like.
 type Conditions struct {
 	Light      float64                // 0: moonless night, 1: noon
 	Fog        float64                // 0 to 1
@@ -87,31 +87,6 @@ func checkMix(name string, mix []float64) error {
 		return fmt.Errorf("%s: all 0: want at least one weight above 0", name)
 	}
 	return nil
-}
-
-// Drift moves conditions from one state to another and back, once per Period.
-type Drift struct {
-	From, To Conditions
-	Period   float64 // in the unit of At's argument, above 0
-}
-
-// At returns the conditions at time t: From at 0 and at every full period, To half-way between.
-func (d Drift) At(t float64) Conditions {
-	return Blend(d.From, d.To, (1-math.Cos(2*math.Pi*t/d.Period))/2)
-}
-
-// Blend mixes two conditions: a at w = 0, b at w = 1.
-func Blend(a, b Conditions, w float64) Conditions {
-	mix := func(x, y float64) float64 { return x + (y-x)*w }
-	c := Conditions{Light: mix(a.Light, b.Light), Fog: mix(a.Fog, b.Fog), Rain: mix(a.Rain, b.Rain), Snow: mix(a.Snow, b.Snow),
-		Occlusion: mix(a.Occlusion, b.Occlusion), Noise: mix(a.Noise, b.Noise), Density: mix(a.Density, b.Density)}
-	for i := range c.Kinds {
-		c.Kinds[i] = mix(a.Kinds[i], b.Kinds[i])
-	}
-	for i := range c.Activities {
-		c.Activities[i] = mix(a.Activities[i], b.Activities[i])
-	}
-	return c
 }
 
 // Seeded returns the generator of item n of the data set named by seed.

@@ -133,19 +133,6 @@ func TestClassMixIsFollowed(t *testing.T) {
 	}
 }
 
-func TestDrift(t *testing.T) {
-	d := Drift{From: Day(), To: Night(), Period: 10}
-	if d.At(0) != Day() || d.At(10) != Day() {
-		t.Error("a full period does not end where it began")
-	}
-	if got := d.At(5); math.Abs(got.Light-Night().Light) > 1e-9 {
-		t.Errorf("half-way: light %v", got.Light)
-	}
-	if err := d.At(3).Check(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestCheckNamesFieldAndRange(t *testing.T) {
 	for want, change := range map[string]func(*Conditions){
 		"light: 1.5: want 0 to 1":     func(c *Conditions) { c.Light = 1.5 },
