@@ -92,9 +92,6 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Data returns the data plane's counts.
-func (s *Service) Data() rdma.Stats { return s.node.Stats() }
-
 // Stop finishes what was accepted, until ctx ends at the latest, then disconnects and frees
 // everything. With a GPU that hangs it returns ctx's error and leaves the GPU's goroutine behind.
 func (s *Service) Stop(ctx context.Context) error {

@@ -157,20 +157,6 @@ func (a *Arena) join(i int) {
 	a.blocks = slices.Delete(a.blocks, i+1, i+2)
 }
 
-// Settle tells the arena that every stream has been waited for: free blocks need no events any more.
-func (a *Arena) Settle() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.blocks {
-		if !a.blocks[i].used {
-			a.blocks[i].last = nil
-		}
-	}
-	for i := len(a.blocks) - 2; i >= 0; i-- {
-		a.join(i)
-	}
-}
-
 // Stats returns the counts now.
 func (a *Arena) Stats() ArenaStats {
 	a.mu.Lock()

@@ -36,7 +36,6 @@ type Planned struct {
 // Executor is one emulated GPU. Inject may be called from any goroutine, the rest as accel.Executor says.
 type Executor struct {
 	*accel.Executor
-	dev     *cuda.Device
 	module  *cuda.Module
 	kernel  cuda.Kernel
 	plan    Planned
@@ -58,7 +57,6 @@ func Open(o Options) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("emulated GPU: %w", err)
 	}
-	e.dev = dev
 	if e.module, err = dev.LoadModule([]byte(kernelName)); err == nil {
 		e.kernel, err = e.module.Kernel(kernelName)
 	}

@@ -99,25 +99,6 @@ func (t *Tensor) Floats() ([]float32, error) {
 	return out, nil
 }
 
-// Ints returns the elements of an Int64 or Int32 tensor, copied.
-func (t *Tensor) Ints() ([]int64, error) {
-	if t.Type == Int32 && !t.External {
-		out := make([]int64, len(t.Raw)/4)
-		for i := range out {
-			out[i] = int64(int32(binary.LittleEndian.Uint32(t.Raw[4*i:])))
-		}
-		return out, nil
-	}
-	if err := t.want(Int64); err != nil {
-		return nil, err
-	}
-	out := make([]int64, len(t.Raw)/8)
-	for i := range out {
-		out[i] = int64(binary.LittleEndian.Uint64(t.Raw[8*i:]))
-	}
-	return out, nil
-}
-
 func (t *Tensor) want(typ DataType) error {
 	switch {
 	case t.Type != typ:

@@ -2,7 +2,6 @@ package train
 
 import (
 	"fmt"
-	"slices"
 
 	"downbeat.dev/backend/onnx"
 )
@@ -60,25 +59,6 @@ func (n Net) Serving(weights []float32) (*onnx.Model, error) {
 	y := n.forward(g, onnx.Batched())
 	n.Head.outputs(g, y)
 	return g.Model(opset)
-}
-
-// Weights reads the flat weight vector back from a graph that Serving wrote, so that training can go
-// on from it.
-func (n Net) Weights(m *onnx.Model) ([]float32, error) {
-	sketch, _ := n.sketch()
-	var flat []float32
-	for i, p := range sketch.params {
-		t := m.Graph.Initializer(fmt.Sprintf("w%d", i))
-		if t == nil || !slices.Equal(t.Dims, p.dims) {
-			return nil, fmt.Errorf("net %s: weights w%d: want an initialiser of dims %v", n.Name, i, p.dims)
-		}
-		w, err := t.Floats()
-		if err != nil {
-			return nil, fmt.Errorf("net %s: %w", n.Name, err)
-		}
-		flat = append(flat, w...)
-	}
-	return flat, nil
 }
 
 // training writes forward and backward pass and the optimiser's step for a fixed batch size.

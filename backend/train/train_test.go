@@ -259,25 +259,6 @@ func TestSameSeedSameWeights(t *testing.T) {
 	}
 }
 
-func TestWeightsComeBackFromTheFile(t *testing.T) {
-	n := classifier()
-	sketch, _ := n.sketch()
-	want := initial(sketch.params, 9)
-	m, err := n.Serving(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err = onnx.Unmarshal(m.Marshal()); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := n.Weights(m); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%d weights came back of %d, %v", len(got), len(want), err)
-	}
-	if _, err := pooled().Weights(m); err == nil || !strings.Contains(err.Error(), "net pooled: weights w0: want an initialiser of dims [6 3 3 3]") {
-		t.Errorf("another net's file: %v", err)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	needORT(t)
 	if _, err := New(pooled(), Options{}); err == nil {

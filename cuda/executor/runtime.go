@@ -57,9 +57,6 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
 }
 
-// Libraries names the libraries that products and convolutions may use, with versions; "" for none.
-func (r *Runtime) Libraries() string { return r.libraries.Names() }
-
 // Stats returns what the residency store moved.
 func (r *Runtime) Stats() residency.Stats { return r.store.Stats() }
 

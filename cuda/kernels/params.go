@@ -30,7 +30,6 @@ const (
 	Elu                    // x < 0 ? A(eˣ − 1) : x
 	Softplus               // log(1 + eˣ)
 	Square                 //
-	ActivationCount
 )
 
 // The operations of Binary.
@@ -42,7 +41,6 @@ const (
 	Pow
 	Min
 	Max
-	BinaryCount
 )
 
 // The operations of Reduce.
@@ -52,7 +50,6 @@ const (
 	ReduceMax
 	ReduceMin
 	ReduceL2
-	ReduceCount
 )
 
 // The modes of Pool.
@@ -220,9 +217,6 @@ type Attention struct {
 
 // AttentionSizeMax is the largest head of Attention.
 const AttentionSizeMax = 128
-
-// BinaryInt64 is Y = op(P, Q) on int64 with broadcasting, as Binary without an activation. Division truncates.
-type BinaryInt64 = Binary
 
 // Bytes returns the struct's bytes, for Submission.Launch.
 func Bytes[T any](p *T) []byte {
