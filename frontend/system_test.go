@@ -28,7 +28,7 @@ func TestSchedulerRestart(t *testing.T) {
 	if err := first.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
 		t.Fatal(err)
 	}
-	addr, err := first.Listen("127.0.0.1:0")
+	addr, err := first.Listen("127.0.0.2:0") // others of this host hardly take its port before the second has it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestBackendLeavesWithItsModels(t *testing.T) {
 	}
 	waitFor(t, 10*time.Second, func() bool { return !ready() })
 	time.Sleep(5 * reconnect)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if _, err := s.Client.InferCopy(ctx, "classifier", make([]byte, 16)); err != nil {
 		t.Error(err)
@@ -122,7 +122,7 @@ func (n *ends) ask(t *testing.T, c *frontend.Client, stop <-chan struct{}) {
 			return
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		_, err := c.InferCopy(ctx, "classifier", make([]byte, 16))
 		cancel()
 		var o *frontend.OutcomeError

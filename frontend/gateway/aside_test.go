@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"downbeat.dev/core/wire"
 )
@@ -77,6 +76,15 @@ func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
 // TestGatewayLeavesBeforeItCloses: one that is told to end is not ready, but answers who has not
 // noticed, and ends each connection with an answer.
 func TestGatewayLeavesBeforeItCloses(t *testing.T) {
+	for try := 1; !leaves(t); try++ {
+		if try == 10 {
+			t.Fatal("each time it had closed before a call came")
+		}
+	}
+}
+
+// leaves has a gateway leave; false: this host stood still for as long as that takes.
+func leaves(t *testing.T) bool {
 	c, _ := client(t, compute)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,10 +101,11 @@ func TestGatewayLeavesBeforeItCloses(t *testing.T) {
 		t.Fatalf("before: %d %v", code, h)
 	}
 	cancel()
-	for end := time.Now().Add(10 * time.Second); !g.leaving.Load() && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, g.leaving.Load)
 	w, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody))
+	if err != nil && <-ended == nil {
+		return false
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,4 +122,5 @@ func TestGatewayLeavesBeforeItCloses(t *testing.T) {
 	if _, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody)); err == nil {
 		t.Error("answered after Serve has returned")
 	}
+	return true
 }

@@ -36,13 +36,13 @@ func tensor(name, datatype string, shape ...int64) wire.Tensor {
 // testModels are: sum, two tensors in and their sum out; text, BYTES in and out; image, for
 // classification; and idle, which no backend serves.
 var testModels = []wire.ModelInfo{
-	{ID: 1, Name: "sum", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 1, Name: "sum", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("a", "FP32", 2), tensor("b", "FP32", 2)}, Outputs: []wire.Tensor{tensor("sum", "FP32", 2), tensor("big", "BOOL", 2)}},
-	{ID: 2, Name: "text", Version: "3", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 2, Name: "text", Version: "3", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("in", "BYTES", 1)}, Outputs: []wire.Tensor{tensor("out", "BYTES", 1)}},
-	{ID: 3, Name: "image", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 3, Name: "image", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("pixels", "UINT8", 3, 2, 2)}, Outputs: []wire.Tensor{tensor("scores", "INT32", 4)}},
-	{ID: 4, Name: "idle", Version: "1", SLO: int64(5 * time.Second), BatchMax: 8, Platform: "test",
+	{ID: 4, Name: "idle", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Platform: "test",
 		Inputs: []wire.Tensor{tensor("x", "INT64", 1)}, Outputs: []wire.Tensor{tensor("y", "INT64", 1)}},
 }
 
@@ -281,11 +281,11 @@ func TestRESTBinary(t *testing.T) {
 func TestRESTTimeoutAndDisconnect(t *testing.T) {
 	server, s := rest(t, Options{})
 	s.Hold()
-	code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(`{"parameters":{"timeout":20000,"priority":1},`+sumBody[1:]))
+	code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(`{"parameters":{"timeout":300000,"priority":1},`+sumBody[1:]))
 	if code != 504 || !strings.Contains(string(text), "deadline_cannot_be_met") {
 		t.Errorf("%d %s", code, text)
 	}
-	if m := s.Waiting(); len(m) != 1 || m[0].Priority != 255 || m[0].Budget > int64(20*time.Millisecond) {
+	if m := s.Waiting(); len(m) != 1 || m[0].Priority != 255 || m[0].Budget > int64(300*time.Millisecond) {
 		t.Errorf("submitted %+v", m)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -306,9 +306,9 @@ func TestRESTTimeoutAndDisconnect(t *testing.T) {
 
 func until(t testing.TB, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("waited 5 s in vain")
+			t.Fatal("waited 20 s in vain")
 		}
 	}
 }
@@ -318,7 +318,7 @@ func TestRESTSlowBody(t *testing.T) {
 	g := New(c, Options{})
 	defer g.grpc.Stop()
 	server := httptest.NewUnstartedServer(g.rest.Handler)
-	server.Config.ReadTimeout = 50 * time.Millisecond
+	server.Config.ReadTimeout = 500 * time.Millisecond // within which the header arrives
 	server.Start()
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())

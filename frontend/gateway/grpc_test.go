@@ -85,7 +85,7 @@ func TestGRPCInfer(t *testing.T) {
 	if !proto.Equal(r, want) {
 		t.Errorf("%v", protojson.Format(r))
 	}
-	typed := &oip.ModelInferRequest{ModelName: "image", ModelVersion: "1", Parameters: map[string]*oip.InferParameter{"timeout": whole(1e6), "priority": {ParameterChoice: &oip.InferParameter_Uint64Param{Uint64Param: 2}}},
+	typed := &oip.ModelInferRequest{ModelName: "image", ModelVersion: "1", Parameters: map[string]*oip.InferParameter{"timeout": whole(30e6), "priority": {ParameterChoice: &oip.InferParameter_Uint64Param{Uint64Param: 2}}},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "pixels", Datatype: "UINT8", Shape: []int64{3, 2, 2},
 			Contents: &oip.InferTensorContents{UintContents: []uint32{1, 9, 3, 255, 0, 0, 0, 0, 0, 0, 0, 0}}}},
 		Outputs: []*oip.ModelInferRequest_InferRequestedOutputTensor{{Name: "scores", Parameters: map[string]*oip.InferParameter{"classification": whole(1)}}}}
@@ -179,13 +179,16 @@ func TestGRPCRefuses(t *testing.T) {
 func TestGRPCDeadlineAndCancel(t *testing.T) {
 	conn, s := rpc(t, Options{})
 	c := oip.NewGRPCInferenceServiceClient(conn)
+	if _, err := c.ServerLive(context.Background(), &oip.ServerLiveRequest{}); err != nil { // connected before a deadline runs
+		t.Fatal(err)
+	}
 	s.Hold()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); status.Code(err) != codes.DeadlineExceeded {
 		t.Error(err)
 	}
-	if m := s.Waiting(); len(m) != 1 || m[0].Budget > int64(50*time.Millisecond) {
+	if m := s.Waiting(); len(m) != 1 || m[0].Budget > int64(300*time.Millisecond) {
 		t.Errorf("submitted %+v", m)
 	}
 	until(t, func() bool { return len(s.Canceled()) == 1 })

@@ -31,6 +31,7 @@ type System struct {
 	held     bool
 	waiting  []wire.Submit
 	submits  int
+	refused  int
 	canceled []uint64
 	running  sync.WaitGroup
 }
@@ -116,6 +117,13 @@ func (s *System) Submits() int {
 	return s.submits
 }
 
+// Refused counts the inputs that could not be read.
+func (s *System) Refused() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
 // Canceled lists the requests that the frontend withdrew.
 func (s *System) Canceled() []uint64 {
 	s.mu.Lock()
@@ -183,6 +191,9 @@ func (s *System) serve(m wire.Submit) {
 			defer b.Free()
 			if err != nil {
 				s.Outcome(m.ID, sched.InputUnavailable)
+				s.mu.Lock()
+				s.refused++
+				s.mu.Unlock()
 				return
 			}
 			s.mu.Lock()
