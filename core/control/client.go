@@ -101,11 +101,16 @@ func (d *dialer) start(ctx context.Context) error {
 // retry connects until it works, ctx ends, or a fatal refusal comes before ctx was ever open.
 func (d *dialer) retry(ctx context.Context) (net.Conn, *wire.Reader, error) {
 	wait := backoffMin
+	var why error // of the last attempt that ctx let end
 	for {
 		conn, r, err := d.connect(ctx)
 		if err == nil {
 			return conn, r, nil
 		}
+		if ctx.Err() != nil && why != nil {
+			return nil, nil, unavailable(fmt.Errorf("%s: %w", d.o.Addr, why))
+		}
+		why = err
 		var refused *RefusedError
 		if errors.As(err, &refused) && refused.Fatal || errors.Is(err, wire.ErrVersion) {
 			return nil, nil, err

@@ -45,6 +45,9 @@ func open(t *testing.T, o ServerOptions) *house {
 	return openOn(t, ln, o)
 }
 
+// rareAddr is for a port that is closed and opened again: hardly anybody else of this host binds there meanwhile.
+const rareAddr = "127.0.0.2:0"
+
 // openOn starts a scheduler that lets no request wait while a GPU idles.
 func openOn(t *testing.T, ln net.Listener, o ServerOptions) *house {
 	t.Helper()
@@ -323,7 +326,7 @@ func TestHandshakeRefusals(t *testing.T) {
 	}
 	bad := backendHello("m")
 	bad.Models[0].Profile = []int64{5, 4}
-	short, cancel := context.WithTimeout(context.Background(), time.Second)
+	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err = DialBackend(short, DialOptions{Addr: h.addr, Token: "secret"}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
 		t.Errorf("profile that falls: %v", err)
@@ -415,7 +418,7 @@ func TestSessionsLimit(t *testing.T) {
 		}
 		links = append(links, l)
 	}
-	short, cancel := context.WithTimeout(context.Background(), time.Second)
+	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err := DialFrontend(short, DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "2 sessions are open") {
@@ -542,7 +545,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 			}
 			defer back.Close()
 			defer front.Close()
-			m := []wire.Submit{{Budget: 1e9}}
+			m := []wire.Submit{{Budget: 60e9}} // one that was dropped would be waited for without end
 			turn := func() {
 				m[0].ID++
 				front.Submit(m)
@@ -559,7 +562,11 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 }
 
 func TestLinksReconnectAfterARestart(t *testing.T) {
-	h := open(t, ServerOptions{})
+	ln, err := Listen(rareAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openOn(t, ln, ServerOptions{})
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	f, _ := h.dialBoth(false, DialOptions{}, c, newRunner(a.add), backendHello("m"))
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
@@ -569,8 +576,7 @@ func TestLinksReconnectAfterARestart(t *testing.T) {
 		t.Errorf("submit while down: %v", err)
 	}
 	c.note(func() { clear(c.models) })
-	ln, err := Listen(h.addr)
-	if err != nil {
+	if ln, err = Listen(h.addr); err != nil {
 		t.Fatal(err)
 	}
 	h = openOn(t, ln, ServerOptions{})
@@ -587,7 +593,7 @@ func TestLinksReconnectAfterARestart(t *testing.T) {
 }
 
 func TestDialGivesUpWithItsContext(t *testing.T) {
-	ln, err := Listen("127.0.0.1:0")
+	ln, err := Listen(rareAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -617,7 +623,7 @@ func TestLogTellsWhoComesAndGoes(t *testing.T) {
 // TestPatientDialWaitsForTheScheduler: parts may start in any order, however long the first waits; a
 // no is still an error, and so is a caller that gives up.
 func TestPatientDialWaitsForTheScheduler(t *testing.T) {
-	ln, err := Listen("127.0.0.1:0")
+	ln, err := Listen(rareAddr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -665,8 +671,9 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	f, b := h.dialBoth(false, DialOptions{}, c, dead, backendHello("m"))
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
 	id := c.models["m"].ID
-	f.Submit([]wire.Submit{{ID: 1, Model: id, Budget: 15e8}, {ID: 2, Model: id, Budget: 60e6}})
+	f.Submit([]wire.Submit{{ID: 1, Model: id, Budget: 20e9}, {ID: 2, Model: id, Budget: 60e6}})
 	dead.until(t, "the batch sent", func() bool { return dead.took > 0 })
+	time.Sleep(80 * time.Millisecond) // request 2 cannot be met any more
 	alive := newRunner(a.add)
 	hello := backendHello("m")
 	hello.Name = "alive"
@@ -676,7 +683,6 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	}
 	defer l.Close()
 	alive.set(l)
-	time.Sleep(80 * time.Millisecond) // request 2 cannot be met any more
 	b.Close()
 	waitFor(t, "request 1 answered by the other backend", func() bool { return a.total() == 1 })
 	c.until(t, "request 2 ended", func() bool { return len(c.outcomes) == 1 })
