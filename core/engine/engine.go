@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,7 @@ type Engine struct {
 	clock Clock
 	log   *slog.Logger
 	parts []*partition
+	split split
 	loops []*Loop
 	turns sync.Pool
 
@@ -114,6 +116,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{o: o, clock: o.Clock, log: o.Logger, fronts: make([]atomic.Pointer[Frontend], FrontendsMax),
 		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
+	e.split = newSplit(o.Partitions)
 	e.turns.New = func() any { return new(turn) }
 	e.models.Store(new([]wire.ModelInfo))
 	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data), Prompt: o.Prompt}
@@ -171,8 +174,18 @@ func (e *Engine) Models() []wire.ModelInfo { return *e.models.Load() }
 // Now reads the engine's clock.
 func (e *Engine) Now() sched.Time { return e.clock.Now() }
 
-func (e *Engine) partition(m sched.ModelID) *partition {
-	return e.parts[uint32(m)%uint32(len(e.parts))]
+func (e *Engine) partition(m sched.ModelID) *partition { return e.parts[e.split.of(uint32(m))] }
+
+// split says in which of n partitions a model is: its id modulo n, by two multiplications, since every
+// request asks and a division takes as long as all else that Submit does with it. (Lemire, Kaser and Kurz,
+// "Faster remainder by direct computation", 2019.)
+type split struct{ n, inverse uint64 }
+
+func newSplit(n int) split { return split{uint64(n), ^uint64(0)/uint64(n) + 1} }
+
+func (s split) of(model uint32) uint32 {
+	r, _ := bits.Mul64(s.inverse*uint64(model), s.n)
+	return uint32(r)
 }
 
 func (e *Engine) ranker(sub uint32) *ranker { return (*e.rankers.Load())[sub] }

@@ -46,30 +46,30 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	}
 	t := e.begin(&f.spare)
 	if len(e.parts) == 1 {
-		e.parts[0].submit(e, t, f, m, 1)
+		e.parts[0].submit(e, t, f, m)
 	} else {
-		n := uint32(len(e.parts))
 		var todo uint64
 		for i := range m {
-			todo |= 1 << (m[i].Model % n)
+			todo |= 1 << (e.split.of(m[i].Model) & 63)
 		}
 		for ; todo != 0; todo &= todo - 1 {
-			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f, m, n)
+			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f, m)
 		}
 	}
 	e.finish(t)
 	return true
 }
 
-// submit takes those of m that belong to the partition of n.
-func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit, n uint32) {
+// submit takes those of m that belong to the partition.
+func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.enter(t)
 	s := p.seatsFor(f)
 	if len(p.models) >= aheadModels {
 		p.ahead(m)
 	}
+	all := len(e.parts) == 1
 	for i := range m {
-		if n > 1 && m[i].Model%n != p.number {
+		if !all && e.split.of(m[i].Model) != p.number {
 			continue
 		}
 		if why := p.accept(t.now, s, &m[i]); why != sched.ReasonNone && why != twin {
@@ -104,16 +104,15 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		return false
 	}
 	t := e.begin(&f.spare)
-	n := uint32(len(e.parts))
 	var todo uint64
 	for i := range m {
-		todo |= 1 << (m[i].Model % n)
+		todo |= 1 << e.split.of(m[i].Model)
 	}
 	for ; todo != 0; todo &= todo - 1 {
 		p := e.parts[bits.TrailingZeros64(todo)]
 		p.enter(t)
 		for i := range m {
-			if m[i].Model%n == p.number {
+			if e.split.of(m[i].Model) == p.number {
 				p.cancel(t, f.number, &m[i])
 			}
 		}

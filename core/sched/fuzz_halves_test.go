@@ -111,7 +111,7 @@ func (h *halves) step() {
 func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
 	r := h.rankers[g.sub]
 	for i := uint8(0); i < r.gpus[id].ahead; i++ {
-		if r.gpus[id].orders[i].id == b {
+		if r.order(id, i).id == b {
 			old := g.free
 			h.completed(b, id, at, r.Complete(h.now, b, id, at))
 			if r.gpus[id].state == granted { // whoever has the grant does not know yet

@@ -1,10 +1,9 @@
 package sched
 
-// heap is an indexed 4-ary min-heap of (key, id): ids are small and dense, each at most once.
-// Ties go to the smaller id, so the order is total.
+// heap is an indexed 4-ary min-heap of candidates by (key, model), each model at most once. Where one
+// stands is noted in its rival. Ties go to the smaller model, so the order is total.
 type heap struct {
 	item []heapItem
-	pos  []int32 // pos[id] = index+1 in item, 0: absent
 }
 
 type heapItem struct {
@@ -16,66 +15,59 @@ func (a heapItem) before(b heapItem) bool {
 	return a.key < b.key || a.key == b.key && a.id < b.id
 }
 
-// grow makes room for ids 0…n-1.
-func (h *heap) grow(n int) {
-	for len(h.pos) < n {
-		h.pos = append(h.pos, 0)
-	}
-}
-
 func (h *heap) len() int { return len(h.item) }
 
 // top returns the least item; the heap must not be empty.
 func (h *heap) top() heapItem { return h.item[0] }
 
 // set inserts id with key, or moves it to key.
-func (h *heap) set(id uint32, key Time) {
+func (h *heap) set(all []rival, id uint32, key Time) {
 	it := heapItem{key, id}
-	if p := h.pos[id]; p != 0 {
+	if p := all[id].pos; p != 0 {
 		i := int(p - 1)
 		if it.before(h.item[i]) {
-			h.up(i, it)
+			h.up(all, i, it)
 		} else {
-			h.down(i, it)
+			h.down(all, i, it)
 		}
 		return
 	}
 	h.item = append(h.item, it)
-	h.up(len(h.item)-1, it)
+	h.up(all, len(h.item)-1, it)
 }
 
 // remove takes id out; absent ids are ignored.
-func (h *heap) remove(id uint32) {
-	p := h.pos[id]
+func (h *heap) remove(all []rival, id uint32) {
+	p := all[id].pos
 	if p == 0 {
 		return
 	}
-	h.pos[id] = 0
+	all[id].pos = 0
 	n := len(h.item) - 1
 	last := h.item[n]
 	h.item = h.item[:n]
 	if i := int(p - 1); i < n {
 		if i > 0 && last.before(h.item[(i-1)>>2]) {
-			h.up(i, last)
+			h.up(all, i, last)
 		} else {
-			h.down(i, last)
+			h.down(all, i, last)
 		}
 	}
 }
 
-func (h *heap) up(i int, it heapItem) {
+func (h *heap) up(all []rival, i int, it heapItem) {
 	for i > 0 {
 		p := (i - 1) >> 2
 		if !it.before(h.item[p]) {
 			break
 		}
-		h.put(i, h.item[p])
+		h.put(all, i, h.item[p])
 		i = p
 	}
-	h.put(i, it)
+	h.put(all, i, it)
 }
 
-func (h *heap) down(i int, it heapItem) {
+func (h *heap) down(all []rival, i int, it heapItem) {
 	n := len(h.item)
 	for {
 		c := i<<2 + 1
@@ -91,13 +83,13 @@ func (h *heap) down(i int, it heapItem) {
 		if !h.item[best].before(it) {
 			break
 		}
-		h.put(i, h.item[best])
+		h.put(all, i, h.item[best])
 		i = best
 	}
-	h.put(i, it)
+	h.put(all, i, it)
 }
 
-func (h *heap) put(i int, it heapItem) {
+func (h *heap) put(all []rival, i int, it heapItem) {
 	h.item[i] = it
-	h.pos[it.id] = int32(i + 1)
+	all[it.id].pos = int32(i + 1)
 }

@@ -18,4 +18,9 @@ func TestModelLayout(t *testing.T) {
 	if n := reflect.TypeFor[Request]().Size(); n != 64 {
 		t.Errorf("a request has %d bytes, want 64", n)
 	}
+	for _, x := range []reflect.Type{reflect.TypeFor[gpu](), reflect.TypeFor[rival](), reflect.TypeFor[rest]()} {
+		if x.Size() != 64 {
+			t.Errorf("a %s has %d bytes, want 64: cores take turns with it", x.Name(), x.Size())
+		}
+	}
 }

@@ -10,7 +10,7 @@ import (
 const (
 	absent  uint8 = iota
 	idle          // in the idle set: free soon
-	busy          // in the busy heap until freeAt
+	busy          // on the agenda until freeAt
 	granted       // a partition decides what to do with it
 	stalled       // completions are missing; it gets nothing until one comes
 )
@@ -26,23 +26,34 @@ type order struct {
 	exec  Duration
 }
 
+// gpu is one line of memory: cores take turns with a Ranker.
 type gpu struct {
-	freeAt Time
-	epoch  uint32
-	state  uint8
-	ahead  uint8 // orders without a completion, oldest first
-	orders [aheadMax]order
+	freeAt     Time
+	epoch      uint32
+	next, prev int32 // in the agenda's slot: GPU+1, 0: none
+	slot       int32 // +1; 0: in none
+	state      uint8
+	ahead      uint8 // orders without a completion
+	first      order // the oldest of these; for the others see Ranker.later
+	_          [8]byte
 }
 
-// rival is a model's newest candidate as the Ranker knows it.
+// rival is a model's newest candidate as the Ranker knows it. A line of memory, since neighbours may
+// belong to different cores.
 type rival struct {
 	seq    uint32
 	size   uint32
-	known  bool
 	demand int64
-	execAt Time
-	last   Time
-	pace   Pace
+	pos    int32 // in ripe or in waiting +1; 0: in neither
+	ripe   bool  // which of them
+	known  bool
+	_      [38]byte
+}
+
+// rest is what is known of a candidate that waits.
+type rest struct {
+	execAt, last Time
+	pace         Pace
 }
 
 // Ranker holds the GPUs of one sub-cluster and the candidates that want one: Symphony's
@@ -53,16 +64,18 @@ type Ranker struct {
 	number  uint32
 	now     Time
 	gpus    []gpu
+	later   [][aheadMax - 1]order // by GPU: what was sent after the first
 	idle    bitset
-	busy    heap // GPUs by freeAt
 	ripe    heap // models by Rank
 	waiting heap // models by when only growthBase is left to forgo
 	rivals  []rival
-	count   int   // GPUs present
-	demand  int64 // Σ of the rivals' demand
+	rests   []rest // by model
+	count   int    // GPUs present
+	demand  int64  // Σ of the rivals' demand
 	grants  []Grant
 	spent   Duration // Σ of planned execution, corrected by completions
 	stats   RankerStats
+	busy    agenda
 }
 
 // RankerStats count what a Ranker did since it was made.
@@ -84,7 +97,9 @@ type Load struct {
 }
 
 // NewRanker returns the Ranker of a sub-cluster, without GPUs.
-func NewRanker(subCluster uint32, o Options) *Ranker { return &Ranker{o: o, number: subCluster} }
+func NewRanker(subCluster uint32, o Options) *Ranker {
+	return &Ranker{o: o, number: subCluster, busy: agenda{least: Never}}
+}
 
 // AddGPU makes a GPU known, free at now. The epoch, which Grant, Batch and Free carry, tells this life
 // of the id from others, also in other sub-clusters.
@@ -94,15 +109,14 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
 	}
 	for int(id) >= len(r.gpus) {
-		r.gpus = append(r.gpus, gpu{})
+		r.gpus, r.later = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{})
 	}
-	r.busy.grow(len(r.gpus))
 	r.idle.grow(len(r.gpus))
 	g := &r.gpus[id]
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	*g = gpu{freeAt: now, epoch: epoch, state: idle}
+	g.freeAt, g.epoch, g.state, g.ahead = now, epoch, idle, 0 // the agenda may still have it
 	r.idle.set(uint32(id))
 	r.count++
 	return nil
@@ -115,7 +129,6 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 		return
 	}
 	r.idle.clear(uint32(id))
-	r.busy.remove(uint32(id))
 	r.gpus[id].state = absent
 	r.count--
 }
@@ -133,28 +146,36 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		return
 	}
 	for int(c.Model) >= len(r.rivals) {
-		r.rivals = append(r.rivals, rival{})
+		r.rivals, r.rests = append(r.rivals, rival{}), append(r.rests, rest{})
 	}
-	r.ripe.grow(len(r.rivals))
-	r.waiting.grow(len(r.rivals))
-	v := &r.rivals[c.Model]
+	v, id := &r.rivals[c.Model], uint32(c.Model)
 	if v.known && int32(c.Seq-v.seq) <= 0 {
 		r.stats.Stale++
 		return
 	}
 	r.demand += c.Demand - v.demand
-	*v = rival{seq: c.Seq, size: c.Size, known: !c.Gone, demand: c.Demand, execAt: c.ExecAt, last: c.Last, pace: c.Pace}
-	id := uint32(c.Model)
+	v.seq, v.size, v.known, v.demand = c.Seq, c.Size, !c.Gone, c.Demand
+	if c.Size == 0 || c.Ripe != v.ripe {
+		r.withdraw(id, v)
+	}
 	switch {
 	case c.Size == 0:
-		r.ripe.remove(id)
-		r.waiting.remove(id)
 	case c.Ripe:
-		r.waiting.remove(id)
-		r.ripe.set(id, c.Rank)
+		v.ripe = true
+		r.ripe.set(r.rivals, id, c.Rank)
 	default:
-		r.ripe.remove(id)
-		r.waiting.set(id, c.Pace.early(c.Last, c.ExecAt, int(c.Size), growthBase))
+		v.ripe = false
+		r.rests[id] = rest{c.ExecAt, c.Last, c.Pace}
+		r.waiting.set(r.rivals, id, c.Pace.early(c.Last, c.ExecAt, int(c.Size), growthBase))
+	}
+}
+
+// withdraw takes a candidate out of its heap.
+func (r *Ranker) withdraw(id uint32, v *rival) {
+	if v.ripe {
+		r.ripe.remove(r.rivals, id)
+	} else {
+		r.waiting.remove(r.rivals, id)
 	}
 }
 
@@ -172,8 +193,8 @@ func (r *Ranker) Free(now Time, f Free) {
 		return
 	}
 	exec := f.FreeAt.Sub(f.Start)
-	g.orders[g.ahead] = order{f.Batch, f.Start, exec}
 	g.ahead++
+	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
 	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
 	r.spent += exec
 	r.place(now, f.GPU, g)
@@ -190,7 +211,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
 	}
 	k := uint8(0)
-	for k < g.ahead && g.orders[k].id != b {
+	for k < g.ahead && r.order(id, k).id != b {
 		k++
 	}
 	if k == g.ahead {
@@ -198,16 +219,17 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
 	}
 	freeAt = max(0, freeAt)
-	o := g.orders[k]
+	o := *r.order(id, k)
 	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
 		r.spent -= early
 	} else {
 		r.spent -= o.exec
 	}
-	copy(g.orders[:], g.orders[k+1:g.ahead])
 	g.ahead -= k + 1
-	for i := uint8(0); i < g.ahead; i++ {
-		freeAt = max(freeAt, g.orders[i].start).Add(g.orders[i].exec)
+	for i := range g.ahead {
+		o := r.order(id, i)
+		*o = *r.order(id, i+k+1)
+		freeAt = max(freeAt, o.start).Add(o.exec)
 	}
 	g.freeAt = freeAt
 	if g.state != granted {
@@ -227,16 +249,16 @@ func (r *Ranker) Advance(now Time) []Grant {
 		if !ok {
 			break
 		}
-		r.ripe.remove(m)
+		r.ripe.remove(r.rivals, m)
 		r.grant(ModelID(m), id, Grant{})
 	}
 	for r.waiting.len() > 0 && r.idle.n > 0 {
 		m := r.waiting.top().id
-		v, limit := &r.rivals[m], r.growthMax()
-		if v.pace.growth(now, v.last, v.execAt, int(v.size)) > limit {
+		v, limit := &r.rests[m], r.growthMax()
+		if v.pace.growth(now, v.last, v.execAt, int(r.rivals[m].size)) > limit {
 			break
 		}
-		r.waiting.remove(m)
+		r.waiting.remove(r.rivals, m)
 		r.stats.Early++
 		r.grant(ModelID(m), GPUID(r.idle.first()), Grant{Early: true, Growth: limit})
 	}
@@ -245,11 +267,9 @@ func (r *Ranker) Advance(now Time) []Grant {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (r *Ranker) NextWake() Time {
-	if r.busy.len() == 0 {
-		return Never
-	}
-	at := r.busy.top().key
+	at := r.busy.least
 	switch {
+	case at == Never:
 	case r.ripe.len() > 0:
 		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
 	case r.waiting.len() > 0:
@@ -311,15 +331,17 @@ func (r *Ranker) soon(now Time) Time { return now.Add(r.lead(1)) }
 
 // collect moves the GPUs that are free soon to the idle set.
 func (r *Ranker) collect(now Time) {
-	for r.busy.len() > 0 && r.busy.top().key <= r.soon(now) {
-		id := GPUID(r.busy.top().id)
+	for {
+		id, ok := r.busy.advance(r.gpus, r.soon(now))
+		if !ok {
+			return
+		}
 		r.place(now, id, &r.gpus[id])
 	}
 }
 
 // stall takes a GPU out until a completion comes.
 func (r *Ranker) stall(id GPUID) {
-	r.busy.remove(uint32(id))
 	r.gpus[id].state = stalled
 	r.stats.Stalled++
 }
@@ -330,8 +352,11 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 	if r.idle.n > 0 {
 		return GPUID(r.idle.first()), true
 	}
-	for r.busy.len() > 0 && r.busy.top().key <= now.Add(lead) {
-		id := GPUID(r.busy.top().id)
+	for r.busy.least <= now.Add(lead) {
+		id, at := r.busy.top(r.gpus)
+		if at > now.Add(lead) {
+			break
+		}
 		if r.gpus[id].ahead < aheadMax {
 			return id, true
 		}
@@ -343,7 +368,6 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	g := &r.gpus[id]
 	r.idle.clear(uint32(id))
-	r.busy.remove(uint32(id))
 	g.state = granted
 	r.stats.Grants++
 	how.Model, how.SubCluster, how.GPU = m, r.number, id
@@ -359,13 +383,20 @@ func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	case soon && g.ahead >= aheadMax:
 		r.stall(id)
 	case soon:
-		r.busy.remove(uint32(id))
 		g.state = idle
 		r.idle.set(uint32(id))
 	default:
 		g.state = busy
-		r.busy.set(uint32(id), g.freeAt)
+		r.busy.set(r.gpus, id)
 	}
+}
+
+// order returns the k-th oldest of a GPU's orders.
+func (r *Ranker) order(id GPUID, k uint8) *order {
+	if k == 0 {
+		return &r.gpus[id].first
+	}
+	return &r.later[id][k-1]
 }
 
 func (r *Ranker) gpu(id GPUID) *gpu {
