@@ -7,5 +7,6 @@
 // with Done. The GPUs are emulated: a batch is reported done when its profile says so. Arrivals
 // are open-loop: each has an intended time, and lag is how far the generator falls behind it.
 // Generator, emulated GPUs and engine share the core that is measured, and all of their time is
-// counted.
+// counted. Where the system allows, the process runs with real-time priority: a lag is ours then, not that
+// of a neighbour who had the core for a time slice.
 package dispatch

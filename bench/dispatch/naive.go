@@ -272,19 +272,23 @@ func (d *channels) stop() {
 	close(d.gpus)
 }
 
-// compare measures both naive dispatchers on the setting.
+// compare measures both naive dispatchers on the setting, and on as many cores as it says: goroutines would
+// take all there are.
 func compare(ctx context.Context, set Setting, o Options, progress func(string)) ([]Naive, error) {
 	all := []Naive{
 		{Name: "single mutex, time.AfterFunc, container/heap", dispatcher: newMutexed},
 		{Name: "channel and goroutine per model", dispatcher: newChannels},
 	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(set.Cores))
 	for i := range all {
 		n := &all[i]
+		time.Sleep(rest)
 		s := n.offer(set, 1e12, o.Each)
 		n.Pushed = float64(s.Sent) / o.Each.Seconds()
 		n.MissedPct = 100 * float64(s.Dropped) / float64(max(1, s.Sent))
 		n.AllocsPer = float64(s.Mallocs) / float64(max(1, s.Sent))
 		_, err := highest(ctx, 0.9*n.Pushed, o.Tries, func(rate float64) error {
+			time.Sleep(rest)
 			s := n.offer(set, rate, o.Each)
 			s.Mallocs = 0 // they may allocate
 			err := s.passes()

@@ -25,6 +25,7 @@ func WriteTable(w io.Writer, r Result) error {
 	for _, n := range r.Compare {
 		fmt.Fprintf(t, "%s\tholds %.2f M/s\tpushed %.2f M/s: %.1f %% missed, %.1f allocations per request\n", n.Name, n.RPS/1e6, n.Pushed/1e6, n.MissedPct, n.AllocsPer)
 	}
+	fmt.Fprintf(t, "real-time priority\t%v\n", r.RealTime)
 	fmt.Fprintf(t, "pass\t%v\n", r.Pass)
 	return t.Flush()
 }

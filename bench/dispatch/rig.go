@@ -33,7 +33,6 @@ const (
 type rig struct {
 	set   Setting
 	e     *engine.Engine
-	front *engine.Frontend
 	back  *engine.Backend
 	exec  [batchMax + 1]int64
 	cores []*core
@@ -45,8 +44,9 @@ type core struct {
 	r      *rig
 	number int
 	loop   *engine.Loop
-	draw   uint64 // state of the generator that draws models
-	first  uint64 // the core's models are first, first+step, …
+	front  *engine.Frontend // of its own, as the goroutine that reads a connection has
+	draw   uint64           // state of the generator that draws models
+	first  uint64           // the core's models are first, first+step, …
 	step   uint64
 	models uint64 // how many
 	id     uint64
@@ -130,8 +130,12 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	if r.back, err = e.OpenBackend(h, r); err != nil {
 		return nil, err
 	}
-	r.front, err = e.OpenFrontend(wire.FrontendHello{Name: "generator", Window: window}, r)
-	return r, err
+	for _, c := range r.cores {
+		if c.front, err = e.OpenFrontend(wire.FrontendHello{Name: fmt.Sprint("generator ", c.number), Window: window}, r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 // Models, Peers and Cut complete the ports.
@@ -232,7 +236,7 @@ func (c *core) run(rate float64, d time.Duration) {
 			c.id++
 		}
 		n += k
-		c.r.front.Submit(c.burst[:k])
+		c.front.Submit(c.burst[:k])
 		c.loop.Poll(sched.Time(now))
 		c.complete(now)
 	}

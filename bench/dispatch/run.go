@@ -30,6 +30,7 @@ type Result struct {
 	DroppedPct   float64 `json:"dropped_pct"`
 	LagMax       int64   `json:"lag_max_ns"`
 	Pass         bool    `json:"pass"`
+	RealTime     bool    `json:"real_time"` // no other process took time slices
 	BatchMean    float64 `json:"batch_mean"`
 	StepNs       float64 `json:"step_ns_per_req"` // CPU time per request with time virtual
 	TimerP50     int64   `json:"timer_p50_ns"`    // lateness of a loop's wake-ups
@@ -43,6 +44,22 @@ type Options struct {
 	Each    time.Duration // one run
 	Tries   int           // rates tried at most
 	Compare bool          // also the two naive dispatchers
+	Shared  bool          // leave the time slices that other processes take in
+}
+
+// begin makes the process real-time unless that is not wanted, or not allowed, or would not last for a run.
+func (o *Options) begin(progress func(string)) (end func(), ok bool) {
+	if o.Shared {
+		return func() {}, false
+	}
+	err := fmt.Errorf("runs of %v: at most %v", o.Each, busyMost/2)
+	if 2*o.Each <= busyMost { // a run and what comes before it
+		if end, err = realtime(); err == nil {
+			return end, true
+		}
+	}
+	progress(fmt.Sprintf("other processes' time slices count: %v", err))
+	return func() {}, false
 }
 
 // passes says whether a sample keeps to the limits, and if not, which it broke.
@@ -71,6 +88,9 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 		return res, err
 	}
 	res.StepNs = guess
+	end, rt := o.begin(progress)
+	defer end()
+	res.RealTime = rt
 	r, err := newRig(set, engine.Monotonic{})
 	if err != nil {
 		return res, err
@@ -80,6 +100,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	top := min(capacity, 1.3e9/guess*float64(set.Cores))
 	// The machine has moments of its own, so a rate may fail twice before a lower one is tried.
 	best, err := highest(ctx, top, o.Tries, func(rate float64) error {
+		time.Sleep(rest)
 		s := r.measure(rate, o.Each/2, o.Each, false)
 		err := s.passes()
 		progress(fmt.Sprintf("%5.1f M/s: %s", rate/1e6, verdict(err)))
@@ -94,6 +115,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	if err != nil {
 		return res, err
 	}
+	time.Sleep(rest)
 	s := r.measure(0.7*best, o.Each/2, o.Each, true)
 	if n := len(s.Delays); n > 0 {
 		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])

@@ -26,7 +26,7 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 			c.id++
 		}
 		c.sent += burst
-		r.front.Submit(c.burst[:])
+		c.front.Submit(c.burst[:])
 		c.loop.Poll(v.now)
 		c.complete(int64(v.now))
 	}

@@ -19,9 +19,10 @@ func benchDispatch() command {
 			models := fs.Int("models", 100, "models")
 			gpus := fs.Int("gpus", 10000, "GPUs")
 			cores := fs.Int("cores", 1, "cores, each with a generator, a loop and a partition")
-			each := fs.Duration("each", time.Second, "length of one run")
-			tries := fs.Int("tries", 14, "rates to try at most")
+			each := fs.Duration("each", 300*time.Millisecond, "length of one run; with more than 400ms other processes' time slices count")
+			tries := fs.Int("tries", 20, "rates to try at most")
 			compare := fs.Bool("compare", true, "also measure a single-mutex and a channel-per-model dispatcher")
+			shared := fs.Bool("shared", false, "no real-time priority: other processes' time slices count")
 			growth := fs.String("growth", "", "instead: measure the growth over models and GPUs, write growth.csv and growth.svg to this directory")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
@@ -38,7 +39,7 @@ func benchDispatch() command {
 				return writeGrowth(ctx, *growth, progress)
 			}
 			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores},
-				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare}, progress)
+				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare, Shared: *shared}, progress)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,23 @@
+package dispatch
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRealTimeEnds: afterwards the threads are as before.
+func TestRealTimeEnds(t *testing.T) {
+	end, err := realtime()
+	if err != nil {
+		t.Skip(err)
+	}
+	a, err := unix.SchedGetAttr(0, 0)
+	end()
+	if err != nil || a.Policy != unix.SCHED_FIFO {
+		t.Errorf("during: %+v, %v; want policy %d", a, err, unix.SCHED_FIFO)
+	}
+	if a, err = unix.SchedGetAttr(0, 0); err != nil || a.Policy != unix.SCHED_NORMAL {
+		t.Errorf("after: %+v, %v; want policy %d", a, err, unix.SCHED_NORMAL)
+	}
+}
