@@ -159,7 +159,7 @@ func TestBadExecutes(t *testing.T) {
 }
 
 func TestTooManyBatches(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 5 * time.Millisecond, batchMax: 1})
+	r := newRig(t, rigOptions{alpha: 100 * time.Millisecond, batchMax: 1}) // none ends before all have come
 	const n = ordersMax + 3
 	served, failed := 0, 0
 	var all []wire.Execute
@@ -187,11 +187,10 @@ func TestTooManyBatches(t *testing.T) {
 
 // TestFetchOverlapsExecution wants the next batch's inputs to be there before its turn.
 func TestFetchOverlapsExecution(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 20 * time.Millisecond, batchMax: 1})
+	r := newRig(t, rigOptions{alpha: 300 * time.Millisecond, batchMax: 1})
 	a, _ := r.batch(1, 1)
 	b, _ := r.batch(2, 1)
-	r.Execute([]wire.Execute{a})
-	r.Execute([]wire.Execute{b})
+	r.Execute([]wire.Execute{a, b})
 	d1, _ := r.sched.wait(1)
 	d2, _ := r.sched.wait(2)
 	if d2.Wait < d1.Exec/2 {
@@ -201,12 +200,19 @@ func TestFetchOverlapsExecution(t *testing.T) {
 
 func TestLinkLost(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: 50 * time.Millisecond, batchMax: 1})
+	lost := make(chan struct{})
+	r.spy().wait = func(n int) {
+		if n == 1 { // the first runs until then
+			<-lost
+		}
+	}
 	running, in := r.batch(1, 1)
 	ahead, behind := r.batch(2, 1)
 	queued, _ := r.batch(4, 1)
 	r.Execute([]wire.Execute{running, ahead, queued})
 	r.waitFlying(2)
 	r.Link(false, errors.New("test"))
+	close(lost)
 	id := running.Items[0].ID
 	r.checkOutput(id, in[id])
 	id = ahead.Items[0].ID

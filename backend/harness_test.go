@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 func tensor(name, datatype string, shape ...int64) wire.Tensor {
 	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
@@ -233,15 +233,15 @@ func (r *rig) input() []byte {
 	return p
 }
 
-// batch makes an Execute of n good requests with generous times, and their inputs by request id.
+// batch makes an Execute of n good requests with times that no host stands still for, and their inputs by request id.
 func (r *rig) batch(id uint64, n int) (wire.Execute, map[uint64][]byte) {
-	e := wire.Execute{Batch: id, Latest: int64(time.Second)}
+	e := wire.Execute{Batch: id, Latest: int64(20 * time.Second)}
 	inputs := map[uint64][]byte{}
 	for range n {
 		r.ids++
 		in := r.input()
 		inputs[r.ids] = in
-		e.Items = append(e.Items, wire.Item{Frontend: 1, ID: r.ids, Budget: us(5 * time.Second), Input: r.front.offer(in)})
+		e.Items = append(e.Items, wire.Item{Frontend: 1, ID: r.ids, Budget: us(20 * time.Second), Input: r.front.offer(in)})
 	}
 	return e, inputs
 }

@@ -319,7 +319,7 @@ func TestEmulateRealModels(t *testing.T) {
 // TestSchedulerRestarts keeps asking while the scheduler goes away and comes back on its port.
 func TestSchedulerRestarts(t *testing.T) {
 	dir := writeRepository(t)
-	s := startScheduler(t, "127.0.0.1:0")
+	s := startScheduler(t, "127.0.0.2:0")
 	b := startBackend(t, backend.Options{Scheduler: s.addr, Models: dir, Emulate: 2})
 	defer stopBackend(t, b)
 	c := dial(t, s.addr, "emulated")

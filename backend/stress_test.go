@@ -101,7 +101,6 @@ func TestStalledFrontend(t *testing.T) {
 		for _, i := range []int{0, 2} {
 			e.Items[i].Frontend, e.Items[i].Input = 2, slow.offer(inputs[e.Items[i].ID])
 		}
-		e.Latest = int64(100 * time.Millisecond)
 		return e, inputs
 	}
 	e, inputs := batch(1) // connects
@@ -113,6 +112,7 @@ func TestStalledFrontend(t *testing.T) {
 	}
 	v.turn(true)
 	e, inputs = batch(2)
+	e.Latest = int64(500 * time.Millisecond)
 	r.Execute([]wire.Execute{e})
 	u := uint8(sched.InputUnavailable)
 	r.checkFailures(2, wire.ItemFailure{Index: 0, Reason: u}, wire.ItemFailure{Index: 2, Reason: u})
@@ -127,10 +127,10 @@ func TestStalledFrontend(t *testing.T) {
 	}
 }
 
-// freePort returns an address that nobody listens on.
+// freePort returns an address that nobody listens on, where hardly anybody else of this host binds.
 func freePort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,17 +92,13 @@ func config(p *plusOne, movable bool, timeout time.Duration, dev *cuda.Device) C
 
 func open(t testing.TB, e cuda.Emulation, movable bool) *rig {
 	t.Helper()
-	timeout := 30 * time.Second // of a host that stands still
-	if e.Fault != nil {
-		timeout = 100 * time.Millisecond
-	}
 	e.Kernels = map[string]cuda.KernelFunc{"plus one": kernel}
 	dev, err := cuda.OpenEmulated(e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, model: testModel(t), prog: &plusOne{}}
-	if r.Executor, err = New(dev, config(r.prog, movable, timeout, dev)); err != nil {
+	if r.Executor, err = New(dev, config(r.prog, movable, 30*time.Second, dev)); err != nil {
 		t.Fatal(err)
 	}
 	r.slots = devicetest.Slots(t, 4, device.SlotBytes([]*device.Model{r.model}))
@@ -505,6 +501,7 @@ func TestAHungDeviceIsLostAndCloses(t *testing.T) {
 		armed := false
 		r := open(t, cuda.Emulation{Fault: func(s cuda.Site) cuda.Fault { return cuda.Fault{Hang: armed && s.Op == op} }}, true)
 		armed = true
+		r.cfg.Timeout = 100 * time.Millisecond
 		r.Arrived(r.model, r.slots[0], device.AllInputs, 0, 1)
 		for s := range 2 {
 			if err := r.Submit(device.Batch{Model: r.model, Slot: r.slots[s], Rows: 2}); err != nil {

@@ -69,13 +69,16 @@ func next(t *testing.T) *device.Model {
 	return model(t, g, 3, 2)
 }
 
-func open(t *testing.T, fault func(cuda.Site) cuda.Fault) *Executor {
+// patient is a timeout that no host stands still for.
+const patient = 30 * time.Second
+
+func open(t *testing.T, fault func(cuda.Site) cuda.Fault, timeout time.Duration) *Executor {
 	t.Helper()
 	d, err := cuda.OpenEmulated(cuda.Emulation{MemoryBytes: 8 << 20, Kernels: kernels.Reference(), Fault: fault})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(d, Config{Timeout: 200 * time.Millisecond})
+	e, err := New(d, Config{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func open(t *testing.T, fault func(cuda.Site) cuda.Fault) *Executor {
 func openAny(t *testing.T) *Executor {
 	t.Helper()
 	if os.Getenv("DOWNBEAT_REQUIRE_GPU") != "1" {
-		return open(t, nil)
+		return open(t, nil, patient)
 	}
 	d, err := cuda.Open(cuda.Config{})
 	if err != nil {
@@ -128,7 +131,7 @@ func TestUnsupportedOperatorsAreNamed(t *testing.T) {
 	g := onnx.NewBuilder("odd")
 	x := g.Input("x", onnx.Float, onnx.Batched(4))
 	g.Output("y", g.Node("Bernoulli", []string{g.Node("Einsum", []string{x})}), onnx.Float, onnx.Batched(4))
-	e := open(t, nil)
+	e := open(t, nil, patient)
 	defer e.Close()
 	m := model(t, g, 2, 4)
 	err := e.Load(m, devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m})))
@@ -145,7 +148,7 @@ func TestLostAndHungDevicesAreReported(t *testing.T) {
 				return fault
 			}
 			return cuda.Fault{}
-		})
+		}, 2*time.Second)
 		m := twice(t)
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
 		if err := e.Load(m, slots); err != nil {
@@ -176,7 +179,7 @@ func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 				return cuda.Fault{Code: cuda.CodeOutOfMemory}
 			}
 			return cuda.Fault{}
-		})
+		}, patient)
 		m := next(t)
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
 		armed = true
@@ -216,7 +219,7 @@ func TestUnsupportedModelsGoToTheOtherExecutor(t *testing.T) {
 	g.Output("y", g.Node("Einsum", []string{x}), onnx.Float, onnx.Batched(4))
 	odd, plain := model(t, g, 2, 4), twice(t)
 	o := &other{}
-	f := WithFallback(open(t, nil), o)
+	f := WithFallback(open(t, nil, patient), o)
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{odd, plain}))
 	for _, m := range []*device.Model{odd, plain} {
 		if err := f.Load(m, slots); err != nil {
@@ -261,7 +264,7 @@ func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
 // A model's parameter "precision" says how the GPU stores its numbers; requests stay FP32. Unknown ones are named.
 func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
 	for precision, wrong := range map[string]string{"fp16": "", "bf16": "", "fp32": "", "fp8": `precision "fp8": want fp32, fp16 or bf16`} {
-		e := open(t, nil)
+		e := open(t, nil, patient)
 		m := next(t)
 		m.Source.Config.Params = map[string]string{"precision": precision}
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))

@@ -63,7 +63,7 @@ func (stuck) Infer(ctx context.Context, model, seq int) error { <-ctx.Done(); re
 
 func TestLatencyCountsFromTheIntendedMoment(t *testing.T) {
 	// One place only: all but the first request find it taken, and are counted, not left out.
-	o := Options{Models: []Model{{"a", 50 * time.Millisecond}}, Plan: make([]Arrival, 20), InFlightMax: 1}
+	o := Options{Models: []Model{{"a", 500 * time.Millisecond}}, Plan: make([]Arrival, 20), InFlightMax: 1}
 	r := Run(t.Context(), stuck{}, o)
 	_, counts := r.Outcomes()
 	if counts[Limit] != 19 || counts[context.DeadlineExceeded.Error()] != 1 {

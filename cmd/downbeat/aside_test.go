@@ -15,7 +15,7 @@ import (
 // TestAsideOfABackend: alive and not ready while it looks for its scheduler, ready with it, and not
 // without.
 func TestAsideOfABackend(t *testing.T) {
-	ln, err := control.Listen("127.0.0.1:0")
+	ln, err := control.Listen("127.0.0.2:0") // where hardly anybody else of this host binds until the scheduler comes
 	if err != nil {
 		t.Fatal(err)
 	}
