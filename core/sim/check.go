@@ -26,6 +26,7 @@ type key struct {
 	running int  // batches under way that hold it: two after a Submit came twice
 	spare   int  // times it may be queued besides: lost in two batches, the second drops out only if the first is still queued
 	by      Time // its deadline as the engine knows it
+	again   bool // it is in the Submit that the engine is taking, and was queued before
 }
 
 // plan is a GPU as the engine must see it.
@@ -61,7 +62,7 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 	for i := range m {
 		x, taken := s.key(m[i].ID), s.taken(m[i].ID)
 		s.seats[s.place(m[i].ID)] = m[i].ID
-		by := now.Add(Duration(max(0, min(m[i].Budget, sched.SLOLimit))))
+		by := deadline(now, &m[i])
 		switch {
 		case x.queued && taken: // it is not known any more
 			x.spare++
@@ -69,7 +70,7 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 			k.maybe++
 			continue
 		case x.queued:
-			k.twins++
+			x.again = true
 			continue
 		}
 		if x.spare > 0 {
@@ -79,9 +80,23 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 	}
 }
 
+// deadline is a Submit's as the engine knows it.
+func deadline(now Time, m *wire.Submit) Time {
+	return now.Add(Duration(max(0, min(m.Budget, sched.SLOLimit))))
+}
+
 // submitted is told when the engine has taken it.
 func (k *checker) submitted(s *session, m []wire.Submit) {
 	for i := range m {
+		switch x := s.key(m[i].ID); {
+		case x.again && x.queued:
+			k.twins++
+		case x.again: // it ended meanwhile, before or after its twin was looked at
+			x.spare++
+			x.by = max(x.by, deadline(k.c.now, &m[i]))
+			k.maybe++
+		}
+		s.key(m[i].ID).again = false
 		k.overdue(s, m[i].ID, 0)
 	}
 	if k.bursts%32 == 0 {
@@ -123,6 +138,10 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 		return
 	}
 	x := s.key(m.ID)
+	if !x.queued && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
+		x.again = false
+		return
+	}
 	if !x.queued && x.spare > 0 {
 		x.spare--
 		return
