@@ -96,12 +96,18 @@ type modelTable struct {
 
 // newModelTable brings a table up to date with an announcement: of what changed, or the first one of
 // a session. What was known before a session and is not announced in it is kept as lost: a scheduler
-// that restarts hears of its backends' models one by one.
+// that restarts hears of its backends' models one by one. An id without a name says that its model is
+// forgotten; another one may have the id later.
 func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64, first bool) (*modelTable, []error) {
 	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos))}
+	gone := map[uint32]bool{}
 	var bad []error
 	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
 		m := &Model{ModelInfo: infos[i]}
+		if m.Name == "" {
+			gone[m.ID] = !first // the ids of other sessions mean nothing now
+			continue
+		}
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		var err, err2 error
 		m.InputBytes, err = tensorsBytes(m.Inputs)
@@ -116,7 +122,7 @@ func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64, first 
 		t.add(m)
 	}
 	if before != nil {
-		t.keep(before, now, first)
+		t.keep(before, gone, now, first)
 	}
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
@@ -138,9 +144,15 @@ func (t *modelTable) add(m *Model) {
 	}
 }
 
+// lostMax is how long a model that is announced no more is kept in the table.
+const lostMax = int64(time.Hour)
+
 // keep takes over what the announcement did not name.
-func (t *modelTable) keep(before *modelTable, now int64, first bool) {
+func (t *modelTable) keep(before *modelTable, gone map[uint32]bool, now int64, first bool) {
 	for _, m := range before.all {
+		if m.lostAt == 0 && gone[m.ID] || m.lostAt > 0 && now-m.lostAt > lostMax {
+			continue
+		}
 		if first {
 			lost := *m
 			lost.Ready, lost.idleAt = false, before.idleSince(m, now)

@@ -31,6 +31,29 @@ func TestAnnouncementsAddUp(t *testing.T) {
 	}
 }
 
+// TestForgottenModels: an id without a name takes away the model that had it in this session, and no
+// other; what was lost is not kept for ever.
+func TestForgottenModels(t *testing.T) {
+	numbered := func(name string, id uint32) wire.ModelInfo {
+		return wire.ModelInfo{Name: name, Version: "1", ID: id, Ready: true}
+	}
+	table, _ := newModelTable([]wire.ModelInfo{numbered("a", 0), numbered("b", 1)}, nil, 10, true)
+	table, _ = newModelTable([]wire.ModelInfo{{ID: 1}}, table, 20, false)
+	if len(table.all) != 1 || table.byName[modelName{"b", ""}] != nil || table.byName[modelName{"a", ""}] == nil {
+		t.Fatalf("b was forgotten: %+v", table.byName)
+	}
+	table, _ = newModelTable([]wire.ModelInfo{numbered("c", 1)}, table, 30, false)
+	table, _ = newModelTable([]wire.ModelInfo{numbered("d", 0)}, table, 40, true) // another scheduler's 0
+	table, _ = newModelTable([]wire.ModelInfo{{ID: 1}}, table, 50, false)
+	if a, c := table.byName[modelName{"a", "1"}], table.byName[modelName{"c", "1"}]; a == nil || c == nil || len(table.all) != 3 {
+		t.Fatalf("a and c may come back: %+v", table.byName)
+	}
+	table, _ = newModelTable(nil, table, 41+lostMax, false)
+	if len(table.all) != 1 || table.byName[modelName{"d", ""}] == nil {
+		t.Errorf("after an hour: %+v", table.byName)
+	}
+}
+
 // TestReadyByName: a model is awaited while a version may still come, and not for ever.
 func TestReadyByName(t *testing.T) {
 	minute := int64(time.Minute)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -24,6 +23,7 @@ type registry struct {
 	clusters []*cluster  // by sub-cluster number; 0 is nowhere
 	models   []*entry    // by model id
 	byName   map[string]uint32
+	vacant   []uint32 // ids of forgotten models, the longest forgotten first
 	gpuFree  []sched.GPUID
 	gpuNext  sched.GPUID
 	epoch    uint32         // of the GPU added latest
@@ -39,15 +39,6 @@ type cluster struct {
 	number   uint32
 	backends []*Backend
 	gpus     int
-}
-
-// entry is a model that some backend has or had.
-type entry struct {
-	info  wire.ModelInfo
-	home  uint32           // sub-cluster; 0: nobody serves it
-	table []int64          // the profile in force
-	slo   int64            // the SLO in force
-	prof  *profile.Profile // of table
 }
 
 func (g *registry) start(e *Engine) {
@@ -115,6 +106,7 @@ func (g *registry) removeFrontend(f *Frontend) {
 
 // addBackend checks a hello and takes the backend in.
 func (g *registry) addBackend(b *Backend) error {
+	g.forget()
 	tables, err := g.check(&b.hello)
 	if err != nil {
 		return err
@@ -160,8 +152,10 @@ func (g *registry) check(h *wire.BackendHello) ([][]int64, error) {
 		return nil, fmt.Errorf("backend hello: %d gpus more than the %d allowed in all", len(h.GPUs), GPUsMax)
 	case len(h.Models) == 0:
 		return nil, errors.New("backend hello: no models, want at least one")
-	case len(g.models)+len(h.Models) > ModelsMax:
-		return nil, fmt.Errorf("backend hello: more than the %d models allowed in all", ModelsMax)
+	}
+	if n := g.fresh(h); n > g.room() {
+		return nil, fmt.Errorf("backend hello: %d new models, but there is room for %d of the %d allowed; one that no backend has had for %v is forgotten",
+			n, g.room(), ModelsMax, time.Duration(keptMax))
 	}
 	seen := map[string]bool{}
 	tables := make([][]int64, len(h.Models))
@@ -187,28 +181,6 @@ func (g *registry) check(h *wire.BackendHello) ([][]int64, error) {
 	}
 	return tables, nil
 }
-
-func newProfile(ns []int64) (*profile.Profile, error) {
-	table := make([]time.Duration, len(ns))
-	for i, n := range ns {
-		table[i] = time.Duration(n)
-	}
-	return profile.New(table)
-}
-
-// slo returns the SLO in force for a model: the options', the backend's, or four times ℓ(1) and
-// at least 50 ms.
-func (g *registry) slo(m *wire.ModelInfo, table []int64) int64 {
-	if d := g.e.o.SLO[m.Name]; d > 0 {
-		return int64(d)
-	}
-	if m.SLO != 0 {
-		return m.SLO
-	}
-	return max(int64(50*time.Millisecond), 4*table[0])
-}
-
-func modelKey(m *wire.ModelInfo) string { return m.Name + "\x00" + m.Version }
 
 // clusterName is the sub-cluster that a hello asks for; without a name, that of its set of models.
 func clusterName(h *wire.BackendHello) string {
@@ -279,134 +251,6 @@ func sameTensors(a, b []wire.Tensor) bool {
 	})
 }
 
-// model returns the id of a model, a new one when the name and version are new.
-func (g *registry) model(m *wire.ModelInfo) uint32 {
-	key := modelKey(m)
-	if id, ok := g.byName[key]; ok {
-		if e := g.models[id]; e.home == 0 {
-			e.info.Inputs, e.info.Outputs, e.info.Platform = m.Inputs, m.Outputs, m.Platform
-		}
-		return id
-	}
-	id := uint32(len(g.models))
-	info := *m
-	info.ID, info.Ready = id, false
-	g.models = append(g.models, &entry{info: info})
-	g.byName[key] = id
-	return id
-}
-
-// settle gives every model its home, brings the partitions up to date and tells the frontends.
-func (g *registry) settle() {
-	var changed []wire.ModelInfo
-	for _, m := range g.models {
-		home := g.homeOf(m)
-		before := m.info
-		if home != nil {
-			table, slo := g.offer(m, home)
-			if m.home != home.number || m.slo != slo || !slices.Equal(m.table, table) {
-				m.home, m.table, m.slo = home.number, table, slo
-				g.apply(m)
-			}
-		} else if m.home != 0 {
-			m.home = 0
-			g.apply(m)
-		}
-		m.info.Ready, m.info.SLO, m.info.BatchMax = m.home != 0, m.slo, uint32(len(m.table))
-		if before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
-			changed = append(changed, m.info)
-		}
-	}
-	if len(changed) == 0 {
-		return
-	}
-	all := make([]wire.ModelInfo, len(g.models))
-	for i, m := range g.models {
-		all[i] = m.info
-	}
-	g.e.models.Store(&all)
-	for _, f := range g.fronts {
-		if f != nil {
-			f.port.Models(changed)
-		}
-	}
-}
-
-// homeOf returns where a model is to be served: where it is while that works, else where most
-// GPUs have it.
-func (g *registry) homeOf(m *entry) *cluster {
-	var best *cluster
-	for _, c := range g.clusters[1:] {
-		if !c.serves(m.info.ID) {
-			continue
-		}
-		if c.number == m.home {
-			return c
-		}
-		if best == nil || c.gpus > best.gpus {
-			best = c
-		}
-	}
-	return best
-}
-
-// serves says whether every backend of the sub-cluster, and at least one, has the model.
-func (c *cluster) serves(id uint32) bool {
-	for _, b := range c.backends {
-		if _, ok := b.runs(sched.ModelID(id)); !ok {
-			return false
-		}
-	}
-	return len(c.backends) > 0
-}
-
-// offer merges the profiles of a sub-cluster's backends: at every batch size the slowest, up to
-// the smallest largest batch, since any of its GPUs may get any batch.
-func (g *registry) offer(m *entry, c *cluster) (table []int64, slo int64) {
-	for _, b := range c.backends {
-		i, _ := b.runs(sched.ModelID(m.info.ID))
-		bm := &b.hello.Models[i]
-		if table == nil {
-			table, slo = slices.Clone(bm.Profile), g.slo(&bm.Info, bm.Profile)
-			continue
-		}
-		table = table[:min(len(table), len(bm.Profile))]
-		for k := range table {
-			table[k] = max(table[k], bm.Profile[k])
-		}
-	}
-	return table, max(slo, table[0])
-}
-
-// apply puts a model's home, profile and SLO in force in its partition.
-func (g *registry) apply(m *entry) {
-	err := g.profile(m)
-	if err == nil {
-		part := g.e.partition(sched.ModelID(m.info.ID))
-		t := g.e.begin(&g.spare)
-		part.enter(t)
-		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: m.prof, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
-		part.mu.Unlock()
-		g.e.finish(t)
-	}
-	if err != nil {
-		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
-	}
-}
-
-// profile makes a model's Profile, or takes that of another model with the same table: what decisions
-// read is then in the memory once.
-func (g *registry) profile(m *entry) (err error) {
-	for _, x := range g.models {
-		if x != m && x.prof != nil && slices.Equal(x.table, m.table) {
-			m.prof = x.prof
-			return nil
-		}
-	}
-	m.prof, err = newProfile(m.table)
-	return err
-}
-
 // setGPUs tells every partition how many GPUs a sub-cluster has.
 func (g *registry) setGPUs(c *cluster) {
 	for _, p := range g.e.parts {
@@ -457,6 +301,9 @@ func (g *registry) removeBackend(b *Backend) {
 	c.gpus -= len(b.gpus)
 	c.backends = slices.DeleteFunc(c.backends, func(x *Backend) bool { return x == b })
 	g.setGPUs(c)
+	for _, id := range b.ids {
+		g.models[id].since = now
+	}
 	g.settle()
 	for _, p := range g.e.parts {
 		t := g.e.begin(&g.spare)

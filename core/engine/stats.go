@@ -101,8 +101,8 @@ type Stats struct {
 // Stats takes a snapshot. It takes every lock once, one after the other.
 func (e *Engine) Stats() Stats {
 	s := Stats{Now: e.clock.Now()}
-	for i, m := range e.Models() {
-		s.Models = append(s.Models, ModelStats{ID: uint32(i), Name: m.Name, Version: m.Version, Ready: m.Ready})
+	for _, m := range e.Models() {
+		s.Models = append(s.Models, ModelStats{ID: m.ID, Name: m.Name, Version: m.Version, Ready: m.Ready})
 	}
 	for _, p := range e.parts {
 		p.mu.Lock()

@@ -57,7 +57,7 @@ type Tensor struct {
 // and whenever it changes.
 type ModelInfo struct {
 	ID       uint32
-	Name     string
+	Name     string // empty: the id stands for no model any more
 	Version  string
 	SLO      int64 // ns; the budget of a request that names none
 	BatchMax uint32

@@ -413,3 +413,19 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// TestMetricsOfForgottenModels: what the scheduler has forgotten is counted no more once another model is.
+func TestMetricsOfForgottenModels(t *testing.T) {
+	server, s := rest(t, Options{})
+	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody))
+	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)))
+	s.Return([]wire.ModelInfo{{ID: 1}})
+	if code, _, _ := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 404 {
+		t.Errorf("a forgotten model is answered with %d", code)
+	}
+	call(t, "GET", server.URL+"/v2/models/text/stats", nil)
+	_, _, text := call(t, "GET", server.URL+"/metrics", nil)
+	if strings.Contains(string(text), `model="sum"`) || !strings.Contains(string(text), `model="text"`) {
+		t.Errorf("%s", text)
+	}
+}

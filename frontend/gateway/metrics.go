@@ -23,8 +23,9 @@ type metrics struct {
 	exec     *prometheus.HistogramVec
 	slack    *prometheus.HistogramVec
 
+	client *frontend.Client
 	mu     sync.RWMutex
-	models map[modelKey]*modelMetrics // guarded by mu; only models that were announced, so it is bounded
+	models map[modelKey]*modelMetrics // guarded by mu; only models that are announced, so it is bounded: see prune
 }
 
 type modelKey struct{ name, version string }
@@ -63,6 +64,7 @@ func newMetrics(client *frontend.Client) *metrics {
 	}
 	m := &metrics{
 		registry: newRegistry(),
+		client:   client,
 		models:   map[modelKey]*modelMetrics{},
 		success:  counter("request_success_total", "Requests answered with an output."),
 		failure:  counter("request_failure_total", "Requests answered without an output, by reason.", "reason"),
@@ -96,12 +98,33 @@ func (m *metrics) of(name, version string) *modelMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mm = m.models[key]; mm == nil {
+		m.prune()
 		m.bad.WithLabelValues(lateReason, name, version) // so that a bad rate is 0, and not missing, before the first
 		mm = &modelMetrics{model: key, success: m.success.WithLabelValues(name, version), good: m.good.WithLabelValues(name, version),
 			duration: m.duration.WithLabelValues(name, version), exec: m.exec.WithLabelValues(name, version), slack: m.slack.WithLabelValues(name, version)}
 		m.models[key] = mm
 	}
 	return mm
+}
+
+// prune lets go of the models that the scheduler has forgotten, before another one is counted. mu is held.
+func (m *metrics) prune() {
+	if !m.client.Connected() {
+		return // what is not announced may come back with the scheduler
+	}
+	for key := range m.models {
+		if m.client.Model(key.name, key.version) != nil {
+			continue
+		}
+		delete(m.models, key)
+		of := prometheus.Labels{"model": key.name, "version": key.version}
+		for _, v := range []*prometheus.CounterVec{m.success, m.failure, m.good, m.bad} {
+			v.DeletePartialMatch(of)
+		}
+		for _, v := range []*prometheus.HistogramVec{m.duration, m.exec, m.slack} {
+			v.DeletePartialMatch(of)
+		}
+	}
 }
 
 // lateReason labels outputs that came after the deadline.
