@@ -299,13 +299,17 @@ func (c Config) CheckListener(field, addr string) error {
 	return nil
 }
 
-// Exposed names the listeners that other hosts can reach.
-func (c Config) Exposed() []string {
+// Exposed names the listeners that a command opens and other hosts can reach. metrics is the address
+// of its own for metrics; empty: none.
+func (c Config) Exposed(command, metrics string) []string {
 	var all []string
 	for _, l := range c.listeners() {
-		if !loopback(l.addr) {
+		if slices.Contains(readers[l.field], command) && !loopback(l.addr) {
 			all = append(all, l.field)
 		}
+	}
+	if metrics != "" && !loopback(metrics) {
+		all = append(all, "metrics")
 	}
 	return all
 }

@@ -27,7 +27,7 @@ func TestAsideOfABackend(t *testing.T) {
 	var log logtest.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- runParts(ctx, c, &log, "127.0.0.1:0", []part{func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) }})
+		ended <- runParts(ctx, "backend", c, &log, "127.0.0.1:0", []part{func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) }})
 	}()
 	url := ""
 	waitFor(t, func() bool {
@@ -68,4 +68,25 @@ func TestAsideOfABackend(t *testing.T) {
 		t.Error(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestWarnsOfWhatItOpens: of a configuration that all parts share, a part names the listeners of its own.
+func TestWarnsOfWhatItOpens(t *testing.T) {
+	c := config(t)
+	c.Listen, c.HTTP, c.Data, c.LogLevel = "0.0.0.0:7070", "0.0.0.0:8000", "0.0.0.0:0", "warn"
+	var log logtest.Buffer
+	p, err := newParts(c, &log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.warnExposed("backend", "")
+	if !strings.Contains(log.String(), "listeners=data\n") {
+		t.Errorf("a backend warns: %q", log.String())
+	}
+	said := log.String()
+	p.config.TLS = t.TempDir()
+	p.warnExposed("serve", "")
+	if log.String() != said {
+		t.Errorf("with tls: %q", log.String())
+	}
 }

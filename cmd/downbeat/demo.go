@@ -47,6 +47,7 @@ func runDemo(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	p.warnExposed("demo", "")
 	err = p.demo(ctx, span, rate)
 	return errors.Join(err, p.close())
 }

@@ -48,6 +48,7 @@ func runInfer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	p.warnExposed("infer", "")
 	if err = p.openClient(ctx); err == nil {
 		p.awaitModels(ctx)
 		err = inferOnce(ctx, p, rest[0], rest[1], timeout)

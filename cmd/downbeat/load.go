@@ -56,6 +56,7 @@ func runLoad(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	p.warnExposed("load", "")
 	if err := p.openClient(ctx); err != nil {
 		return errors.Join(err, p.close())
 	}

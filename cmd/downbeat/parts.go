@@ -56,10 +56,14 @@ func newParts(c deploy.Config, log io.Writer) (*parts, error) {
 	}
 	p := &parts{config: c, token: token, failed: make(chan error, 1),
 		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))}
-	if open := c.Exposed(); len(open) > 0 && c.TLS == "" {
+	return p, nil
+}
+
+// warnExposed says which listeners of a command other hosts can reach, where nothing is encrypted.
+func (p *parts) warnExposed(command, metrics string) {
+	if open := p.config.Exposed(command, metrics); len(open) > 0 && p.config.TLS == "" {
 		p.log.Warn("reachable from other hosts without tls: secret and tensors can be read on the way", "listeners", strings.Join(open, " "))
 	}
-	return p, nil
 }
 
 // drainMax is how long a stopping process lets accepted requests finish.

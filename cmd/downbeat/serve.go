@@ -55,17 +55,18 @@ func runCommand(name, summary, metrics string, extra func(*flag.FlagSet), open .
 			fmt.Print(c.YAML())
 			return nil
 		}
-		return runParts(ctx, c, os.Stderr, aside, open)
+		return runParts(ctx, name, c, os.Stderr, aside, open)
 	}}
 }
 
 // runParts opens the parts, waits for the end of ctx or for one that fails, and closes them.
-func runParts(ctx context.Context, c deploy.Config, log io.Writer, aside string, open []part) error {
+func runParts(ctx context.Context, name string, c deploy.Config, log io.Writer, aside string, open []part) error {
 	p, err := newParts(c, log)
 	if err != nil {
 		return err
 	}
 	p.patient = true
+	p.warnExposed(name, aside)
 	if err := p.openAside(aside); err != nil {
 		return errors.Join(err, p.close())
 	}
