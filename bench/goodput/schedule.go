@@ -38,7 +38,7 @@ type Replay struct {
 // `arrival_us,model` in order of time (microseconds, fractions allowed; one header line of these
 // names may come first), profiles lines `model,alpha_ms,beta_ms,slo_ms` after a header. Batches are
 // written as `batch,gpu,model,size,start_ns,end_ns,requests` (requests: zero-based arrival line
-// numbers joined by ';'), outcomes as `request,outcome,time_ns`, both with a header. Errors name
+// numbers, the header not counted, joined by ';'), outcomes as `request,outcome,time_ns`, both with a header. Errors name
 // the file, the line, the field and the value.
 func (r Replay) Run(w io.Writer) error {
 	if r.GPUs < 1 || r.GPUs > scheduleGPUs {
@@ -86,13 +86,20 @@ func (r Replay) Run(w io.Writer) error {
 	return r.summary(w, world)
 }
 
-// distinct refuses to write over one of the other files.
+// distinct refuses to write over one of the other files, by whatever name, and to standard output, which
+// the summary goes to.
 func (r Replay) distinct() error {
 	names := []string{"arrivals", "profiles", "batches", "outcomes"}
 	paths := []string{r.Arrivals, r.Profiles, r.Batches, r.Outcomes}
+	if r.Arrivals == stdin && r.Profiles == stdin {
+		return fmt.Errorf("arrivals and profiles = %q: want one of them from standard input, the other from a file", stdin)
+	}
 	for i := 2; i < len(paths); i++ {
+		if paths[i] == stdin {
+			return fmt.Errorf("%s = %q: want the name of a file", names[i], stdin)
+		}
 		for k := range i {
-			if paths[i] != "" && filepath.Clean(paths[i]) == filepath.Clean(paths[k]) {
+			if same(paths[i], paths[k]) {
 				return fmt.Errorf("%s = %q: want another file than for %s", names[i], paths[i], names[k])
 			}
 		}
@@ -100,13 +107,42 @@ func (r Replay) distinct() error {
 	return nil
 }
 
+// same tells whether two names stand for one file; what is no regular file, such as a null device, may
+// be written to twice.
+func same(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	ia, err := os.Stat(a)
+	if err == nil && !ia.Mode().IsRegular() {
+		return false
+	}
+	ib, errB := os.Stat(b)
+	if err == nil && errB == nil {
+		return os.SameFile(ia, ib)
+	}
+	a, err = filepath.Abs(a)
+	b, errB = filepath.Abs(b)
+	return err == nil && errB == nil && a == b
+}
+
+// stdin is standard input, as the name of a file.
+const stdin = "-"
+
 func reading(name string, read func(io.Reader) error) error {
+	if name == stdin {
+		return from("standard input", os.Stdin, read)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := read(f); err != nil {
+	return from(name, f, read)
+}
+
+func from(name string, r io.Reader, read func(io.Reader) error) error {
+	if err := read(r); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil

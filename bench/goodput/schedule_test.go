@@ -142,6 +142,7 @@ func TestScheduleNamesWhatIsWrong(t *testing.T) {
 		"header":      {"0,a\n", "a,1,2,3\n", 1, []string{"profiles.csv", "header", "model"}},
 		"profile":     {"0,a\n", "model,alpha_ms,beta_ms,slo_ms\na,x,2,20\n", 1, []string{"profiles.csv", "line 2", "alpha_ms", `"x"`}},
 		"short slo":   {"0,a\n", "model,alpha_ms,beta_ms,slo_ms\na,5,2,3\n", 1, []string{"profiles.csv", "line 2", "SLO"}},
+		"no profiles": {"0,a\n", "", 1, []string{"profiles.csv", "want a header", "alpha_ms"}},
 		"no models":   {"0,a\n", "model,alpha_ms,beta_ms,slo_ms\n", 1, []string{"profiles.csv", "no models"}},
 		"long a line": {"0," + strings.Repeat("a", lineMax+1), profiles, 1, []string{"arrivals.csv", "line 1", "too long"}},
 	} {
@@ -195,6 +196,10 @@ func TestScheduleWritesOverNothing(t *testing.T) {
 	if want := "busy 0.251 of 0.024 s"; !strings.Contains(text, want) { // ℓ(1) = 6 ms, till the end of the batch
 		t.Errorf("got %s, want %q in it", text, want)
 	}
+	link := filepath.Join(filepath.Dir(r.Arrivals), "link")
+	if err := os.Symlink(r.Arrivals, link); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		change func(*Replay)
 		want   string
@@ -202,6 +207,9 @@ func TestScheduleWritesOverNothing(t *testing.T) {
 		{func(r *Replay) { r.Outcomes = r.Batches }, "outcomes = "},
 		{func(r *Replay) { r.Batches = r.Arrivals }, "batches = "},
 		{func(r *Replay) { r.Outcomes = filepath.Dir(r.Profiles) + "/./profiles.csv" }, "outcomes = "},
+		{func(r *Replay) { r.Batches = link }, "batches = "},
+		{func(r *Replay) { r.Outcomes = "-" }, "outcomes = "},
+		{func(r *Replay) { r.Arrivals, r.Profiles = "-", "-" }, "arrivals and profiles = "},
 	} {
 		bad := r
 		c.change(&bad)
@@ -211,5 +219,28 @@ func TestScheduleWritesOverNothing(t *testing.T) {
 	}
 	if got := read(t, r.Arrivals); len(got) != 1 {
 		t.Errorf("arrivals: %v", got)
+	}
+	r.Batches, r.Outcomes = os.DevNull, os.DevNull // what is no file may stand for both
+	if err := r.Run(io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestScheduleReadsStandardInput: "-" stands for it.
+func TestScheduleReadsStandardInput(t *testing.T) {
+	r, want, err := replay(t, "0,a\n5,b\n", profiles, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(r.Arrivals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	defer func(was *os.File) { os.Stdin = was }(os.Stdin)
+	os.Stdin, r.Arrivals = f, "-"
+	var got strings.Builder
+	if err := r.Run(&got); err != nil || got.String() != want {
+		t.Errorf("%q, error %v; want %q", got.String(), err, want)
 	}
 }

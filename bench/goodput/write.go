@@ -126,10 +126,22 @@ func writeDelays(w io.Writer, rows []Row) error {
 	return err
 }
 
+// MakeDir makes a directory for WriteDir, and says so early when it could not be written to.
+func MakeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 // WriteDir writes goodput.csv and goodput.svg to a directory, which it makes, and the figures that
 // the rows hold: fig8, fig9, fig10 as CSV and SVG, fig11 and fig13 as SVG.
 func WriteDir(dir string, rows []Row) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return err
 	}
 	has := func(prefix string) bool {

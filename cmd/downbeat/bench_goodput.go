@@ -56,6 +56,11 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 	if err != nil {
 		return err
 	}
+	if out != "" { // before hours of work, not after
+		if err := goodput.MakeDir(out); err != nil {
+			return fmt.Errorf("-out %s: %w", out, err)
+		}
+	}
 	rows, err := goodput.Compare(ctx, settings, with, o, func(r goodput.Row) {
 		if format == "json" {
 			_ = goodput.WriteJSON(os.Stdout, []goodput.Row{r}) // a closed pipe ends the process
@@ -86,10 +91,10 @@ func benchSchedule() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench schedule", flag.ContinueOnError)
 			r := goodput.Replay{}
-			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time (required)")
-			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header (required)")
-			fs.StringVar(&r.Batches, "batches", "", "write batch,gpu,model,size,start_ns,end_ns,requests here (required)")
-			fs.StringVar(&r.Outcomes, "outcomes", "", "write request,outcome,time_ns here (required)")
+			fs.StringVar(&r.Arrivals, "arrivals", "", "lines arrival_us,model in order of time; a first line of these words does not count; -: standard input (required)")
+			fs.StringVar(&r.Profiles, "profiles", "", "CSV model,alpha_ms,beta_ms,slo_ms with a header; -: standard input (required)")
+			fs.StringVar(&r.Batches, "batches", "", "write batch,gpu,model,size,start_ns,end_ns,requests here; requests are lines of -arrivals, from 0 (required)")
+			fs.StringVar(&r.Outcomes, "outcomes", "", "write request,outcome,time_ns here: served, late or dropped (required)")
 			fs.IntVar(&r.GPUs, "gpus", 0, "GPUs (required)")
 			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
 			data := fs.Float64("data-us", 0, "delay per input in microseconds")
@@ -109,6 +114,9 @@ func benchSchedule() command {
 			one, err := goodput.Policies(*name)
 			if err != nil {
 				return err
+			}
+			if len(one) != 1 {
+				return fmt.Errorf("bench schedule: -policy %s: want one policy", *name)
 			}
 			r.Policy = one[0]
 			return r.Run(os.Stdout)

@@ -20,6 +20,8 @@ func TestBenchGoodputRefusesWhatItCannotDo(t *testing.T) {
 		{benchGoodput(), "-ctrl -1us", []string{"-ctrl -1µs", "want 0"}},
 		{benchGoodput(), "-o xml", []string{"xml", "json"}},
 		{benchGoodput(), "table4", []string{"table4", "flags only"}},
+		{benchGoodput(), "-out /dev/null/x", []string{"-out /dev/null/x"}},
+		{benchSchedule(), "-arrivals a -profiles p -batches b -outcomes o -gpus 1 -policy all", []string{"-policy all", "want one"}},
 		{benchSchedule(), "-gpus 1", []string{"-arrivals is missing"}},
 		{benchSchedule(), "-arrivals a -profiles p -batches b -outcomes o", []string{"gpus = 0", "want 1"}},
 		{benchSchedule(), "-arrivals a -profiles p -batches b -outcomes o -gpus 1 -ctrl-us -1", []string{"-ctrl-us -1", "want 0"}},

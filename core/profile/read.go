@@ -48,6 +48,9 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 	c.FieldsPerRecord = len(csvHeader)
 	c.TrimLeadingSpace = true
 	head, err := c.Read()
+	if err == io.EOF {
+		return nil, fmt.Errorf("profile: nothing there, want a header %s", strings.Join(csvHeader, ","))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("profile: read header: %w", err)
 	}
