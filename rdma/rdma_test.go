@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// patient is a Stall that no host stands still for: the default is for deployments.
+const patient = 15 * time.Second
+
 // carriers are the ways to connect two nodes that must all pass the contract.
 func carriers(t testing.TB) map[string]Config {
 	cs := map[string]Config{
@@ -42,7 +45,7 @@ func carriers(t testing.TB) map[string]Config {
 		"tls":   {Providers: []string{"tcp"}, TLS: selfSigned(t)},
 	}
 	for name, c := range cs {
-		c.Token = "a token"
+		c.Token, c.Stall = "a token", patient
 		cs[name] = c
 	}
 	addVerbs(cs)
