@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"downbeat.dev/bench/scene"
+	"downbeat.dev/models/scene"
 )
 
 // source draws training and test examples of a family.

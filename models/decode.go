@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"downbeat.dev/bench/scene"
+	"downbeat.dev/models/scene"
 )
 
 // Detection is one object that a detector found.

@@ -8,7 +8,7 @@ import (
 
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
-	"downbeat.dev/bench/scene"
+	"downbeat.dev/models/scene"
 )
 
 // Images that accuracy is measured on.

@@ -12,8 +12,8 @@ import (
 
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/models/scene"
 )
 
 // Options of Make.

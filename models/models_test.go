@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"downbeat.dev/backend/ort"
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/models/scene"
 )
 
 // TestRepositoryInTheTree checks the committed models: complete, consistent and small.

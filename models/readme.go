@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"downbeat.dev/backend/onnx"
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/models/scene"
 )
 
 const readmeHead = `# Models
 
 A Triton-compatible model repository of nine small networks, trained from scratch on street scenes
-that ` + "`bench/scene`" + ` renders. No data was downloaded, no Python ran.
+that ` + "`models/scene`" + ` renders. No data was downloaded, no Python ran.
 
 | model | input (UINT8) | outputs (FP32) | accuracy | clear day | wet night | MFLOP | weights | KiB |
 |---|---|---|---|---|---|---|---|---|

@@ -2,7 +2,7 @@ package models
 
 import (
 	"downbeat.dev/backend/train"
-	"downbeat.dev/bench/scene"
+	"downbeat.dev/models/scene"
 )
 
 // Recipe is how one model is made.

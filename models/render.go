@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/models/scene"
 )
 
 // Render writes n held-out pictures per family into dir, at the sizes that the models take, and

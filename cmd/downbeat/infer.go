@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
+	"downbeat.dev/models/scene"
 )
 
 func inferCommand() command {

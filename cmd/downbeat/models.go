@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
-	"downbeat.dev/bench/scene"
 	"downbeat.dev/models"
+	"downbeat.dev/models/scene"
 )
 
 // modelsCommand makes and checks the models in models/.

@@ -1,6 +1,6 @@
 // Package scene draws street scenes and knows what is in them: vehicles of six kinds, people doing
-// six things, scenery, light, weather and occlusion. It feeds training, load generation and drift
-// experiments with images whose truth is known exactly.
+// six things, scenery, light, weather and occlusion. It feeds training and load
+// generation with images whose truth is known exactly.
 //
 // A Scene is composed once, in metres and without pixels, and drawn by a Renderer through any view:
 // the whole street, or a crop around one object. It reads no file, keeps no state between scenes and
