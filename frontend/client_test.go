@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // double has a deadline that no host stands still for.
-var double = wire.ModelInfo{ID: 7, Name: "double", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+var double = wire.ModelInfo{ID: 7, Name: "double", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 	Inputs: []wire.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}, Outputs: []wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
 
 // doubled answers with every byte doubled.

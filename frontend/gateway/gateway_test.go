@@ -36,13 +36,13 @@ func tensor(name, datatype string, shape ...int64) wire.Tensor {
 // testModels are: sum, two tensors in and their sum out; text, BYTES in and out; image, for
 // classification; and idle, which no backend serves.
 var testModels = []wire.ModelInfo{
-	{ID: 1, Name: "sum", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 1, Name: "sum", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("a", "FP32", 2), tensor("b", "FP32", 2)}, Outputs: []wire.Tensor{tensor("sum", "FP32", 2), tensor("big", "BOOL", 2)}},
-	{ID: 2, Name: "text", Version: "3", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 2, Name: "text", Version: "3", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("in", "BYTES", 1)}, Outputs: []wire.Tensor{tensor("out", "BYTES", 1)}},
-	{ID: 3, Name: "image", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Ready: true, Platform: "test",
+	{ID: 3, Name: "image", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []wire.Tensor{tensor("pixels", "UINT8", 3, 2, 2)}, Outputs: []wire.Tensor{tensor("scores", "INT32", 4)}},
-	{ID: 4, Name: "idle", Version: "1", SLO: int64(30 * time.Second), BatchMax: 8, Platform: "test",
+	{ID: 4, Name: "idle", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Platform: "test",
 		Inputs: []wire.Tensor{tensor("x", "INT64", 1)}, Outputs: []wire.Tensor{tensor("y", "INT64", 1)}},
 }
 
