@@ -49,6 +49,7 @@ type core struct {
 	first  uint64           // the core's models are first, first+step, …
 	step   uint64
 	models uint64 // how many
+	drawn  uint64 // from how many of these it draws now
 	id     uint64
 	burst  [burst]wire.Submit
 	dones  []wire.Done
@@ -121,6 +122,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
 		// A model's partition is its id modulo the number of partitions: a core asks its own.
 		c.first, c.step, c.models = uint64(i), uint64(set.Cores), uint64((set.Models+set.Cores-1-i)/set.Cores)
+		c.drawn = c.models
 		r.cores = append(r.cores, c)
 	}
 	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
@@ -189,14 +191,16 @@ func (r *rig) ready(x *wire.Execute) int64 {
 	return ready
 }
 
-// run offers rate requests/s in all for d and returns when it is over.
-func (r *rig) run(rate float64, d time.Duration) {
+// run offers rate requests/s in all for d and returns when it is over. With wake the models' first requests
+// are spread over an SLO: models that start together send their batches together for long, in waves that
+// none of them has otherwise.
+func (r *rig) run(rate float64, d time.Duration, wake bool) {
 	var wg sync.WaitGroup
 	for _, c := range r.cores {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			c.run(rate/float64(len(r.cores)), d)
+			c.run(rate/float64(len(r.cores)), d, wake)
 		}()
 	}
 	wg.Wait()
@@ -206,7 +210,7 @@ func (r *rig) run(rate float64, d time.Duration) {
 // 10 ms, and on a machine whose cores all spin it comes back a tick of the kernel later.
 const yieldEvery = 2_000_000
 
-func (c *core) run(rate float64, d time.Duration) {
+func (c *core) run(rate float64, d time.Duration, wake bool) {
 	clock := c.r.clock
 	start := int64(clock.Now())
 	gap := 1e9 / rate
@@ -228,6 +232,9 @@ func (c *core) run(rate float64, d time.Duration) {
 		if lag := now - start - int64(float64(n)*gap); lag > c.lagMax {
 			c.lagMax = lag
 		}
+		if wake {
+			c.drawn = min(c.models, 1+uint64(float64(now-start)/min(slo, float64(d)/2)*float64(c.models)))
+		}
 		k := min(due, burst)
 		for i := range k {
 			at := start + int64(float64(n+i)*gap)
@@ -240,6 +247,7 @@ func (c *core) run(rate float64, d time.Duration) {
 		c.loop.Poll(sched.Time(now))
 		c.complete(now)
 	}
+	c.drawn = c.models
 	c.busy += time.Duration(int64(clock.Now()) - start)
 	c.sent += uint64(n)
 }
@@ -249,7 +257,7 @@ func (c *core) run(rate float64, d time.Duration) {
 func (c *core) model() uint32 {
 	c.draw += 0x9E3779B97F4A7C15
 	hi, lo := bits.Mul64(c.draw, 0xD6E8FEB86659FD93)
-	hi, _ = bits.Mul64(hi^lo, c.models)
+	hi, _ = bits.Mul64(hi^lo, c.drawn)
 	return uint32(hi*c.step + c.first)
 }
 
@@ -296,13 +304,13 @@ type Sample struct {
 // that is late with these at the full rate stays late.
 func (r *rig) measure(rate float64, warm, d time.Duration, delays bool) Sample {
 	r.reset(delays)
-	r.run(rate/4, warm)
-	r.run(rate, warm)
+	r.run(rate/4, warm, true)
+	r.run(rate, warm, false)
 	runtime.GC()
 	r.reset(delays)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r.run(rate, d)
+	r.run(rate, d, false)
 	runtime.ReadMemStats(&after)
 	s := Sample{Rate: rate, Mallocs: after.Mallocs - before.Mallocs}
 	for _, c := range r.cores {
