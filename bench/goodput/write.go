@@ -126,7 +126,7 @@ func writeDelays(w io.Writer, rows []Row) error {
 	return err
 }
 
-// MakeDir makes a directory for WriteDir, and says so early when it could not be written to.
+// MakeDir makes a directory for results, and says so early when nothing could be written to it.
 func MakeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

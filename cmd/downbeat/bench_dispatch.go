@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/dispatch"
+	"downbeat.dev/bench/goodput"
 )
 
 // benchDispatch measures the scheduler alone, as Symphony's figure 11 (left) does.
@@ -58,6 +59,9 @@ func benchDispatch() command {
 }
 
 func writeGrowth(ctx context.Context, dir string, progress func(string)) error {
+	if err := goodput.MakeDir(dir); err != nil { // before minutes of work, not after
+		return fmt.Errorf("-growth %s: %w", dir, err)
+	}
 	models, gpus, err := dispatch.Growth(ctx, progress)
 	if err != nil {
 		return err

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -33,8 +35,12 @@ func benchTransfer() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *peers < 1 || *peers > 64 || *size < 1 || *size > 64<<20 || *rounds < 1 || *each < 1 || !slices.Contains([]string{"table", "json", "csv"}, *format) {
-				return fmt.Errorf("bench transfer: want 1 to 64 peers, 1 to 67108864 bytes, rounds and each of at least 1, -o table, json or csv")
+			c := transfer.Config{
+				Providers: strings.Split(*provider, ","), Ops: strings.Split(*op, ","), Peers: *peers, Bytes: *size, Rounds: *rounds, Each: *each, Spin: *spin,
+				Listen: *listen, NetNS: *netns,
+			}
+			if err := checkTransfer(c, *format, *figure); err != nil {
+				return err
 			}
 			if *serve > 0 {
 				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *size)
@@ -43,10 +49,8 @@ func benchTransfer() command {
 			if err != nil {
 				return err
 			}
-			rows, err := transfer.Run(ctx, transfer.Config{
-				Providers: strings.Split(*provider, ","), Ops: strings.Split(*op, ","), Peers: *peers, Bytes: *size, Rounds: *rounds, Each: *each, Spin: *spin,
-				Listen: *listen, NetNS: *netns, Child: []string{exe, "bench", "transfer"},
-			}, os.Stderr)
+			c.Child = []string{exe, "bench", "transfer"}
+			rows, err := transfer.Run(ctx, c, os.Stderr)
 			if err != nil {
 				return err
 			}
@@ -63,4 +67,45 @@ func benchTransfer() command {
 				"table": transfer.WriteTable, "json": transfer.WriteJSON, "csv": transfer.WriteCSV}
 			return write[*format](os.Stdout, rows)
 		}}
+}
+
+// checkTransfer refuses, before the first of minutes, what no run could do.
+func checkTransfer(c transfer.Config, format, figure string) error {
+	for _, list := range []struct {
+		flag   string
+		values []string
+		want   []string
+	}{
+		{"provider", c.Providers, []string{"tcp", "shm", "local", "verbs"}},
+		{"op", c.Ops, []string{"echo", "read", "incast"}},
+		{"o", []string{format}, []string{"table", "json", "csv"}},
+	} {
+		for _, v := range list.values {
+			if !slices.Contains(list.want, v) {
+				return fmt.Errorf("-%s %q: want %s", list.flag, v, strings.Join(list.want, ", "))
+			}
+		}
+	}
+	for _, number := range []struct {
+		flag        string
+		value, most int
+	}{{"peers", c.Peers, 64}, {"bytes", c.Bytes, 64 << 20}, {"rounds", c.Rounds, 1e6}, {"each", c.Each, 1e6}} {
+		if number.value < 1 || number.value > number.most {
+			return fmt.Errorf("-%s %d: want 1 to %d", number.flag, number.value, number.most)
+		}
+	}
+	if c.Spin < 0 {
+		return fmt.Errorf("-spin %v: want 0 or more", c.Spin)
+	}
+	if figure == "" {
+		return nil
+	}
+	if !slices.Contains(c.Ops, "incast") {
+		return fmt.Errorf("-figure %s: it draws the incast, want incast among -op", figure)
+	}
+	f, err := os.OpenFile(figure, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("-figure: %w", err)
+	}
+	return f.Close()
 }

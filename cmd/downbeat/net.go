@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -27,7 +29,7 @@ func netCommand() command {
 				return err
 			}
 			if *length <= 0 || *length > time.Hour || *format != "table" && *format != "json" {
-				return fmt.Errorf("net: -for %v -o %s: want up to 1h, and table or json", *length, *format)
+				return fmt.Errorf("net: -for %v -o %s: want more than 0 and up to 1h, and table or json", *length, *format)
 			}
 			watched, err := numbers(*pids, 1<<22)
 			if err != nil {
@@ -63,10 +65,10 @@ func netCommand() command {
 			if *format == "json" {
 				return json.NewEncoder(os.Stdout).Encode(r)
 			}
-			fmt.Printf("%-28s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
-			fmt.Printf("%-28s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
-			fmt.Printf("%-28s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)
-			fmt.Printf("%-28s %10d\n", "retransmissions", r.Retransmits)
+			fmt.Printf("%-32s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
+			fmt.Printf("%-32s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
+			fmt.Printf("%-32s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)
+			fmt.Printf("%-32s %10d\n", "retransmissions", r.Retransmits)
 			fmt.Println(r.Verdict())
 			return nil
 		}}
