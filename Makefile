@@ -54,8 +54,9 @@ vet-tags: ## what the optional hardware adds must compile everywhere
 	@test -f /usr/include/infiniband/verbs.h || { echo "vet -tags rdma: skipped: no libibverbs-dev"; exit 0; }; \
 	  set -x; $(GO) vet -tags rdma ./rdma/...
 
-nocgo: ## the tree must build without a C compiler
+nocgo: ## the tree must build without a C compiler, and what is virtual elsewhere than on Linux
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/downbeat
+	CGO_ENABLED=0 GOOS=darwin $(GO) build -o /dev/null ./cmd/downbeat
 
 sim: ## SEEDS seeds of the simulator with faults, from SEED on
 	$(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)

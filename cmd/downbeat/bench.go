@@ -6,19 +6,6 @@ import (
 	"io"
 )
 
-// benches returns the benchmarks, each a command under "downbeat bench".
-func benches() []command {
-	return []command{
-		benchGoodput(),
-		benchSchedule(),
-		benchDispatch(),
-		benchTransfer(),
-		benchOverhead(),
-		benchGateway(),
-		benchGPU(),
-	}
-}
-
 func benchCommand() command {
 	return command{name: "bench", summary: "measure: goodput, schedule, dispatch, overhead, gateway, transfer, gpu",
 		run: func(ctx context.Context, args []string) error {

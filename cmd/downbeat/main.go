@@ -22,36 +22,10 @@ type command struct {
 	run     func(ctx context.Context, args []string) error
 }
 
-// commands returns every word that downbeat knows, in the order that help shows.
-func commands() []command {
-	return []command{
-		demoCommand(),
-		serveCommand(),
-		schedulerCommand(),
-		backendCommand(),
-		gatewayCommand(),
-		inferCommand(),
-		loadCommand(),
-		checkCommand(),
-		netCommand(),
-		profileCommand(),
-		modelsCommand(),
-		benchCommand(),
-		versionCommand(),
-	}
-}
-
 const usage = `downbeat serves DNN models to requests that carry deadlines.
 
 Usage: downbeat COMMAND [flags]        downbeat COMMAND --help
 
-`
-
-const footer = `
-Start here:
-  downbeat demo                        serve the models in models/, send load, print the result
-  downbeat serve                       scheduler, backend and gateway in one process
-  downbeat infer vehicle-s car.png     ask it about a picture
 `
 
 func main() {

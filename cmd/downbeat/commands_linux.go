@@ -1,0 +1,40 @@
+package main
+
+// commands returns every word that downbeat knows, in the order that help shows.
+func commands() []command {
+	return []command{
+		demoCommand(),
+		serveCommand(),
+		schedulerCommand(),
+		backendCommand(),
+		gatewayCommand(),
+		inferCommand(),
+		loadCommand(),
+		checkCommand(),
+		netCommand(),
+		profileCommand(),
+		modelsCommand(),
+		benchCommand(),
+		versionCommand(),
+	}
+}
+
+// benches returns the benchmarks, each a command under "downbeat bench".
+func benches() []command {
+	return []command{
+		benchGoodput(),
+		benchSchedule(),
+		benchDispatch(),
+		benchTransfer(),
+		benchOverhead(),
+		benchGateway(),
+		benchGPU(),
+	}
+}
+
+const footer = `
+Start here:
+  downbeat demo                        serve the models in models/, send load, print the result
+  downbeat serve                       scheduler, backend and gateway in one process
+  downbeat infer vehicle-s car.png     ask it about a picture
+`

@@ -1,0 +1,33 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// commands returns what works elsewhere than on Linux: benchmarks that need no data plane.
+func commands() []command {
+	all := []command{benchCommand(), versionCommand()}
+	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "load", "check", "net", "profile", "models"} {
+		all = append(all, onLinux(name))
+	}
+	return all
+}
+
+// benches returns the benchmarks, each a command under "downbeat bench".
+func benches() []command {
+	return []command{benchGoodput(), benchSchedule(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
+}
+
+func onLinux(name string) command {
+	return command{name, "(needs Linux)", func(context.Context, []string) error {
+		return fmt.Errorf("%s needs Linux: the data plane stands on epoll and memfd", name)
+	}}
+}
+
+const footer = `
+Start here:
+  downbeat bench goodput               the scheduler's decisions in virtual time, beside the published systems'
+`
