@@ -23,6 +23,7 @@ type loop struct {
 	events  [64]unix.EpollEvent
 	ticked  time.Duration
 	yielded time.Duration
+	longest time.Duration // wait in the kernel
 	hot     bool          // several sockets were ready at once
 	called  bool          // a done or Receive was called in this turn
 	idle    time.Duration // since when the completion queue has been empty; 0: it was not
@@ -38,6 +39,7 @@ type loop struct {
 const (
 	loopBuffer   = 256 << 10
 	yieldEvery   = 4 * time.Millisecond
+	keepEvery    = 5 * time.Millisecond
 	pollsPerTurn = 16 // of the completion queue, to one look at the sockets
 )
 
@@ -51,7 +53,14 @@ func newLoop(n *Node) (*loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &loop{node: n, ep: ep, wake: wake, buf: make([]byte, loopBuffer), done: make(chan struct{})}
+	l := &loop{node: n, ep: ep, wake: wake, buf: make([]byte, loopBuffer), done: make(chan struct{}), longest: tickEvery}
+	if runtime.GOMAXPROCS(0) > n.loopsFor() {
+		// Go's monitor takes the processor of a thread that waits for 10 ms, and is woken when the
+		// thread comes back without one; then it looks every 20 µs for some milliseconds. Eight peers
+		// whose monitors do so delay the first fetches after a pause. So a loop comes back sooner,
+		// unless it would keep the only processor from others.
+		l.longest = keepEvery
+	}
 	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}); err != nil {
 		unix.Close(ep)
 		unix.Close(wake)
@@ -231,8 +240,8 @@ func (l *loop) wait() int {
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0
 	}
-	timeout := max(1, int((tickEvery-(time.Duration(l.node.turn.Load())-l.ticked))/time.Millisecond))
-	k, err := unix.EpollWait(l.ep, l.events[:], timeout)
+	left := tickEvery - (time.Duration(l.node.turn.Load()) - l.ticked)
+	k, err := unix.EpollWait(l.ep, l.events[:], max(1, int(min(left, l.longest)/time.Millisecond)))
 	if err != nil {
 		return 0
 	}
