@@ -1,13 +1,10 @@
 package layers
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/kernels"
@@ -255,80 +252,6 @@ func (c *compiler) lower(n *Node) error {
 	return nil
 }
 
-// constants tells whether a node depends on constants only; a Shape does, its input's shape being known.
-func (c *compiler) constants(n *Node) bool {
-	for _, in := range n.Inputs {
-		if in != "" && !c.values[in].constant() {
-			return false
-		}
-	}
-	return true
-}
-
-// foldBytesMax bounds what a constant may grow to: a file of a few bytes must not take all memory.
-const foldBytesMax = 256 << 20
-
-// fold computes a node of constants with the Go kernels.
-func (c *compiler) fold(n *Node) error {
-	f := &compiler{g: c.g, batch: c.batch, plan: &Plan{}, values: map[string]*tensor{}, users: map[string][]int{},
-		ends: map[string]bool{}, params: map[string]int{}, node: n, layer: &Layer{}}
-	for _, in := range n.Inputs {
-		if in != "" {
-			t := *c.values[in]
-			t.buffer, t.other, t.stored = -1, nil, t.Type
-			f.values[in] = &t
-		}
-	}
-	if err := operators[n.Op].lower(f, n); err != nil {
-		return err
-	}
-	mem, base, err := f.fill()
-	if err != nil {
-		return err
-	}
-	reference := kernels.Reference()
-	for i := range f.layer.Steps {
-		s := &f.layer.Steps[i]
-		p := slices.Clone(s.Params)
-		s.Bind(p, base)
-		reference[s.Kernel](mem, cuda.Launch{Kernel: s.Kernel, Params: p})
-	}
-	for _, out := range n.Outputs {
-		t := f.values[out]
-		if t == nil {
-			continue
-		}
-		k, err := c.newTensor(out, t.Type, t.Dims)
-		if err != nil {
-			return err
-		}
-		k.stored = k.Type
-		if k.data = t.data; k.data == nil {
-			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
-		}
-		if t.constant() {
-			k.source = t.source
-		}
-	}
-	return nil
-}
-
-// fill gives every buffer of a folded node memory.
-func (c *compiler) fill() (*cuda.DeviceMemory, []cuda.Address, error) {
-	mem := cuda.NewDeviceMemory(foldBytesMax)
-	base := make([]cuda.Address, len(c.plan.Buffers))
-	for i, b := range c.plan.Buffers {
-		var err error
-		if base[i], err = mem.Alloc(b.Bytes); err != nil {
-			return nil, nil, fmt.Errorf("constant of %d bytes: %w", b.Bytes, err)
-		}
-		if b.Kind == Parameter {
-			copy(mem.Bytes(base[i], b.Bytes), c.plan.Params[b.Index].Data)
-		}
-	}
-	return mem, base, nil
-}
-
 // in returns input i of the node in the plain order, nil if it is left out.
 func (c *compiler) in(i int) *tensor {
 	t, err := c.plain(c.any(i))
@@ -344,89 +267,6 @@ func (c *compiler) any(i int) *tensor {
 		return nil
 	}
 	return c.values[c.node.Inputs[i]]
-}
-
-// at returns the ref of a tensor, making a constant a parameter; 0 for nil.
-func (c *compiler) at(t *tensor) uint64 {
-	if t == nil {
-		return 0
-	}
-	if t.buffer < 0 {
-		t.stored = c.precision.stored(t.Type)
-		if t.stored == t.Type {
-			t.buffer = c.param(t.source, t.data)
-		} else {
-			t.buffer = c.half(t.source, func() []float32 { return floatsOf(t.data) })
-		}
-	}
-	b := &c.plan.Buffers[t.buffer]
-	if b.Kind == Parameter && !slices.Contains(c.layer.Params, b.Index) {
-		c.layer.Params = append(c.layer.Params, b.Index)
-	}
-	c.layer.Bytes += t.bytes()
-	return ref(t.buffer, 0)
-}
-
-// param makes bytes a parameter. One that is not an initialiser as it stands is named by its contents, so
-// that plans for other batches agree (L3).
-func (c *compiler) param(source string, data []byte) int {
-	name := source
-	if name == "" {
-		sum := sha256.Sum256(data)
-		name = "derived/" + hex.EncodeToString(sum[:12])
-	}
-	if b, ok := c.params[name]; ok {
-		return b
-	}
-	c.plan.Params = append(c.plan.Params, Param{Name: name, Data: data})
-	b := c.buffer(Buffer{Kind: Parameter, Bytes: int64(len(data)), Index: len(c.plan.Params) - 1})
-	c.params[name] = b
-	return b
-}
-
-// half makes real numbers a parameter of the plan's precision. Where they have a name they are computed once
-// for all batches.
-func (c *compiler) half(source string, numbers func() []float32) int {
-	if source == "" {
-		return c.param("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
-	}
-	name := source + "/" + c.precision.String()
-	if b, ok := c.params[name]; ok {
-		return b
-	}
-	if c.g.derived[name] == nil {
-		c.g.derived[name] = bytesOf(kernels.Halves(c.precision.Real(), numbers()))
-	}
-	return c.param(name, c.g.derived[name])
-}
-
-// paramFloats makes computed floats a parameter and returns its ref.
-func (c *compiler) paramFloats(v []float32) uint64 {
-	return c.at(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
-}
-
-// derived makes numbers computed from constants a parameter of dims and returns its ref. They are computed
-// once for all batches where every constant is an initialiser.
-func (c *compiler) derived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
-	name := how
-	for _, t := range from {
-		if t != nil && t.source == "" {
-			return c.paramFloats(numbers())
-		}
-		if t != nil {
-			name += "/" + t.source
-		}
-	}
-	t := &tensor{Value: Value{Type: Float32, Dims: dims}, buffer: -1, source: name, stored: Float32}
-	if c.precision != FP32 {
-		t.stored, t.buffer = c.precision.stored(Float32), c.half(name, numbers)
-		return c.at(t)
-	}
-	if c.g.derived[name] == nil {
-		c.g.derived[name] = bytesOf(numbers())
-	}
-	t.data = c.g.derived[name]
-	return c.at(t)
 }
 
 // result makes the value of an output that a launch writes.
@@ -525,31 +365,4 @@ func (c *compiler) lastWrite(buffer int) int {
 		}
 	}
 	return -1
-}
-
-// floatsOf views little-endian bytes as floats.
-func floatsOf(b []byte) []float32 { return viewOf[float32](b) }
-
-func intsOf(b []byte) []int64 { return viewOf[int64](b) }
-
-func viewOf[T any](b []byte) []T {
-	var t T
-	size := int(unsafe.Sizeof(t))
-	n := len(b) / size
-	if n == 0 {
-		return nil
-	}
-	if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%unsafe.Alignof(t) != 0 { // bytes inside a file may lie anywhere
-		v := make([]T, n)
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), n*size), b)
-		return v
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
-}
-
-func bytesOf[T any](v []T) []byte {
-	if len(v) == 0 {
-		return []byte{}
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(v[0])))
 }
