@@ -44,7 +44,9 @@ func runDemo(ctx context.Context, args []string) error {
 	case span <= 0 || span > time.Hour || !(rate >= 0 && rate <= 1e6):
 		return fmt.Errorf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate)
 	}
-	quiet(&c)
+	if c.LogLevel == deploy.Default().LogLevel {
+		c.LogLevel = "warn"
+	}
 	p, err := newParts(c, os.Stderr)
 	if err != nil {
 		return err
@@ -54,12 +56,9 @@ func runDemo(ctx context.Context, args []string) error {
 	return errors.Join(err, p.close())
 }
 
-// quiet leaves the log to warnings, and takes free ports where the usual ones are in use.
-func quiet(c *deploy.Config) {
+// dodge takes free ports where the usual ones are in use.
+func dodge(c *deploy.Config) {
 	usual := deploy.Default()
-	if c.LogLevel == usual.LogLevel {
-		c.LogLevel = "warn"
-	}
 	for _, a := range []*string{&c.HTTP, &c.GRPC} {
 		if *a != usual.HTTP && *a != usual.GRPC {
 			continue
@@ -84,6 +83,7 @@ func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) erro
 		err = p.openClient(ctx)
 	}
 	if err == nil {
+		dodge(&p.config) // now: another demo may have begun since
 		err = p.openGateway(ctx)
 	}
 	if err != nil {
