@@ -98,6 +98,15 @@ func (s *Scheduler) Enqueue(now Time, r Request) Reason {
 	return why
 }
 
+// Join is Enqueue without its consequences, for requests that come in one moment, as in a burst of the
+// engine's: the first would else leave alone. Advance must follow before any other call.
+func (s *Scheduler) Join(now Time, r Request) Reason {
+	if s.drained {
+		s.reset()
+	}
+	return s.part.Enqueue(now, r)
+}
+
 // Cancel withdraws a request. True: it was queued.
 func (s *Scheduler) Cancel(now Time, m ModelID, r RequestID, origin uint32) bool {
 	s.reset()
@@ -121,9 +130,10 @@ func (s *Scheduler) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	return nil
 }
 
-// Advance acts on what is due by now.
+// Advance acts on what is due by now, and on what has joined.
 func (s *Scheduler) Advance(now Time) {
 	s.reset()
+	s.pump(now)
 	s.part.Advance(now)
 	s.pump(now)
 	for _, r := range s.rankers {

@@ -23,3 +23,22 @@ func TestWorldRunsTwice(t *testing.T) {
 		t.Errorf("first %+v, then %+v", first, again)
 	}
 }
+
+// TestOneMomentIsOneBurst: requests that come in one moment are all queued before any of them leaves, as
+// a frontend's burst is in the engine. Bursts that the GPUs just hold fill their batches.
+func TestOneMomentIsOneBurst(t *testing.T) {
+	p, err := profile.Linear(time.Millisecond, 5*time.Millisecond, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gpus, size, bursts = 8, 19, 100
+	w := &World{Models: []Model{{Profile: p, SLO: 25e6}}, GPUs: gpus}
+	for i := range bursts {
+		for range gpus * size {
+			w.Arrivals = append(w.Arrivals, Arrival{At: Time(i) * 25e6})
+		}
+	}
+	if r := w.Run(NewDownbeat(w)); r.Bad[0] != 0 {
+		t.Errorf("%d of %d missed in %d batches, want none in %d", r.Bad[0], r.Total[0], r.Batches, gpus*bursts)
+	}
+}
