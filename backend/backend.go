@@ -141,6 +141,9 @@ func (b *Backend) loadModel(m *device.Model) error {
 	if m.Profile == nil || m.Profile.Max() < m.BatchMax {
 		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
 	}
+	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < time.Duration(one) { // the scheduler would refuse all
+		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here", m.Name, m.Version, slo, one)
+	}
 	return nil
 }
 

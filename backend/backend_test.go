@@ -1,7 +1,9 @@
 package backend
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -331,6 +333,26 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestAModelThatIsTooSlowIsLeftOut: the scheduler would refuse the backend with all its models.
+func TestAModelThatIsTooSlowIsLeftOut(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: 2 * time.Millisecond, batchMax: 1})
+	slow, source := *r.model, *r.model.Source
+	source.SLO = time.Millisecond
+	slow.Source, slow.Name = &source, "slow"
+	var log bytes.Buffer
+	b, err := New(Config{Node: r.node, Models: []*device.Model{&slow, r.model}, GPUs: []GPU{{Executor: mustEmu(t), Core: -1}},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := b.Hello(); len(h.Models) != 1 || h.Models[0].Info.Name != "m" || !strings.Contains(log.String(), "SLO 1ms is shorter than ℓ(1) = 2ms") {
+		t.Errorf("%d models; log %s", len(h.Models), log.String())
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

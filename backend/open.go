@@ -295,8 +295,14 @@ func (o *Options) measure(ctx context.Context, e device.Executor, m *device.Mode
 	return o.quick(ctx, e, m, s)
 }
 
+// quickTries is how often a model is measured that seems too slow for its SLO: a moment of the host may make it so.
+const quickTries = 3
+
 func (o *Options) quick(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
 	r, err := measure.Quick(ctx, e, m, s)
+	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {
+		r, err = measure.Quick(ctx, e, m, s)
+	}
 	if err != nil {
 		return nil, err
 	}

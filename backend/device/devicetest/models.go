@@ -26,7 +26,7 @@ func Emulated(t testing.TB, name string, batchMax int, alpha, beta time.Duration
 	for _, x := range out {
 		c.Outputs = append(c.Outputs, repo.TensorConfig{Tensor: x})
 	}
-	m, err := device.NewModel(&repo.Model{Name: name, Version: "1", Platform: repo.PlatformEmulated, SLO: 100 * time.Millisecond,
+	m, err := device.NewModel(&repo.Model{Name: name, Version: "1", Platform: repo.PlatformEmulated, SLO: time.Minute,
 		BatchMax: batchMax, Batched: true, Inputs: in, Outputs: out, Config: c}, 0, SlotBytesMax)
 	if err != nil {
 		t.Fatal(err)
