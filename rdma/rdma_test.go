@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -156,3 +157,15 @@ func selfSigned(t testing.TB) *tls.Config {
 
 // textLogger logs to w; its writes come one after another.
 func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// A loop that keeps the only processor would make all others of the process wait for it.
+func TestLoopKeepsAProcessorOnlyWhereOthersAreLeft(t *testing.T) {
+	for processors, want := range map[int]time.Duration{1: tickEvery, 2: keepEvery} {
+		before := runtime.GOMAXPROCS(processors)
+		n := open(t, Config{})
+		runtime.GOMAXPROCS(before)
+		if got := n.loops[0].longest; len(n.loops) == 1 && got != want {
+			t.Errorf("with %d processors the loop waits up to %v, want %v", processors, got, want)
+		}
+	}
+}
