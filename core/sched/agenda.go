@@ -2,11 +2,12 @@ package sched
 
 import "math/bits"
 
-// agenda orders busy GPUs by when they are free: slots of 8 µs, a chain of GPUs in each. The links are in
-// the gpus, in the line that whoever calls touches anyway, since several cores take turns with a Ranker and
-// a heap's path would be fetched from another core each time. A GPU that is no longer busy, or busy for
-// longer, stays in its slot until the slot is looked at. One that is free beyond the last slot is parked
-// there.
+// agenda orders busy GPUs by when they are free: slots of 8 µs, in each a chain in order of time. The links
+// are in the gpus, in the line that whoever calls touches anyway, since several cores take turns with a
+// Ranker and a heap's path would be fetched from another core each time. A GPU that is no longer busy, or
+// busy for longer, stays where it is until it comes first. One that is free beyond the last slot is parked
+// there. Few GPUs are free within the same 8 µs, but for those that are at the very same time, as when many
+// get their batches at once: the latest of these comes first, and nothing is searched.
 type agenda struct {
 	least Time  // no busy GPU is free before
 	cur   int64 // number of the slot that holds the latest look
@@ -30,23 +31,32 @@ func (a *agenda) place(at Time) int64 {
 func (a *agenda) set(gpus []gpu, id GPUID) {
 	g := &gpus[id]
 	a.least = min(a.least, g.freeAt)
-	n := a.place(g.freeAt)
 	if g.slot != 0 {
-		if (int64(g.slot-1)-a.cur)&agendaMask <= n-a.cur {
-			return // it will be moved on when the slot is looked at
+		if g.at <= g.freeAt {
+			return // it moves on when it comes first
 		}
 		a.unlink(gpus, g)
 	}
-	a.link(gpus, id, g, int32(n&agendaMask))
+	a.link(gpus, id, g, a.place(g.freeAt))
 }
 
-func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, s int32) {
+// link puts a GPU into slot n.
+func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 	if a.slot == nil {
 		a.slot = make([]int32, agendaSlots)
 	}
-	g.slot, g.prev, g.next = s+1, 0, a.slot[s]
-	if g.next != 0 {
-		gpus[g.next-1].prev = int32(id) + 1
+	s := int32(n & agendaMask)
+	prev, next := int32(0), a.slot[s]
+	for next != 0 && gpus[next-1].at < g.freeAt {
+		prev, next = next, gpus[next-1].next
+	}
+	g.at, g.slot, g.prev, g.next = g.freeAt, s+1, prev, next
+	if next != 0 {
+		gpus[next-1].prev = int32(id) + 1
+	}
+	if prev != 0 {
+		gpus[prev-1].next = int32(id) + 1
+		return
 	}
 	a.slot[s] = int32(id) + 1
 	a.word[s>>6] |= 1 << (s & 63)
@@ -95,26 +105,20 @@ func (a *agenda) first() (int64, bool) {
 	return 0, false
 }
 
-// tidy takes from slot s the GPUs that are not busy, moves on those that are busy for longer, and returns
-// the one that is free first, of several that of the lowest number.
-func (a *agenda) tidy(gpus []gpu, n int64) (id GPUID, at Time) {
-	s := int32(n & agendaMask)
-	at = Never
-	for i := a.slot[s]; i != 0; {
-		g := &gpus[i-1]
-		next := g.next
-		switch to := a.place(g.freeAt); {
-		case g.state != busy:
-			a.unlink(gpus, g)
-		case to != n:
-			a.unlink(gpus, g)
-			a.link(gpus, GPUID(i-1), g, int32(to&agendaMask))
-		case g.freeAt < at || g.freeAt == at && GPUID(i-1) < id:
-			id, at = GPUID(i-1), g.freeAt
-		}
-		i = next
+// head returns the first GPU of slot n if it is busy and belongs there. If not it takes it out, or to where
+// it belongs, and returns false.
+func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
+	id := GPUID(a.slot[n&agendaMask] - 1)
+	g := &gpus[id]
+	to := a.place(g.freeAt)
+	if g.state == busy && g.at == g.freeAt && to == n {
+		return id, g, true
 	}
-	return id, at
+	a.unlink(gpus, g)
+	if g.state == busy {
+		a.link(gpus, id, g, to)
+	}
+	return id, g, false
 }
 
 // top returns the GPU that is free first and when, Never when none is busy.
@@ -125,15 +129,15 @@ func (a *agenda) top(gpus []gpu) (GPUID, Time) {
 			a.least = Never
 			return 0, Never
 		}
-		if id, at := a.tidy(gpus, n); at != Never {
-			a.least = at
-			return id, at
+		if id, g, ok := a.head(gpus, n); ok {
+			a.least = g.freeAt
+			return id, g.freeAt
 		}
 	}
 }
 
-// advance moves the agenda to now and returns a GPU that is free by then, which the caller must make idle
-// or stall before it asks again; false when there is none.
+// advance moves the agenda to now, takes a GPU out that is free by then, and returns it; false when there
+// is none.
 func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 	for to := int64(now) >> agendaShift; a.cur < to; {
 		n, ok := a.first()
@@ -142,7 +146,8 @@ func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 			break
 		}
 		a.cur = n
-		if id, at := a.tidy(gpus, n); at != Never {
+		if id, g, ok := a.head(gpus, n); ok {
+			a.unlink(gpus, g)
 			return id, true
 		}
 	}
@@ -150,5 +155,9 @@ func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 		return 0, false
 	}
 	id, at := a.top(gpus)
-	return id, at <= now
+	if at > now {
+		return 0, false
+	}
+	a.unlink(gpus, &gpus[id])
+	return id, true
 }

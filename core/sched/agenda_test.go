@@ -1,12 +1,13 @@
 package sched
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 )
 
 // TestAgendaAgainstASearch: whatever is set, changed and taken out, and however far off, the agenda gives
-// the GPU that is free first, of several that of the lowest number, and never says that none is due.
+// a GPU that is free first, and those that are due when they are.
 func TestAgendaAgainstASearch(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -26,7 +27,7 @@ func TestAgendaAgainstASearch(t *testing.T) {
 				g.state = idle
 			default:
 				now += Time(rng.Int64N(span/int64(len(gpus)) + 2))
-				for {
+				for last := Time(0); ; {
 					id, ok := a.advance(gpus, now)
 					if !ok {
 						break
@@ -34,23 +35,46 @@ func TestAgendaAgainstASearch(t *testing.T) {
 					if gpus[id].state != busy || gpus[id].freeAt > now {
 						t.Fatalf("at %d: gpu %d is given out: %+v", now, id, gpus[id])
 					}
+					if gpus[id].freeAt < last {
+						t.Fatalf("at %d: gpu %d, free at %d, comes after one at %d", now, id, gpus[id].freeAt, last)
+					}
+					last = gpus[id].freeAt
 					gpus[id].state = idle
 				}
 			}
-			want, at := GPUID(0), Never
+			at := Never
 			for i := range gpus {
-				if g := &gpus[i]; g.state == busy && g.freeAt < at {
-					want, at = GPUID(i), g.freeAt
+				if g := &gpus[i]; g.state == busy {
+					at = min(at, g.freeAt)
 				}
 			}
 			if a.least > at {
-				t.Fatalf("at %d: least is %d, gpu %d is free at %d", now, a.least, want, at)
+				t.Fatalf("at %d: least is %d, a gpu is free at %d", now, a.least, at)
 			}
 			if rng.IntN(4) == 0 {
-				if got, when := a.top(gpus); when != at || at != Never && got != want {
-					t.Fatalf("at %d: top is gpu %d at %d, want %d at %d", now, got, when, want, at)
+				if id, when := a.top(gpus); when != at || at != Never && (gpus[id].state != busy || gpus[id].freeAt != at) {
+					t.Fatalf("at %d: top is gpu %d at %d: %+v, want one at %d", now, id, when, gpus[id], at)
 				}
 			}
 		}
+	}
+}
+
+// BenchmarkAgendaAtOnce: GPUs that get their batches at once are free at once, and cost no more for it.
+func BenchmarkAgendaAtOnce(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint("gpus=", n), func(b *testing.B) {
+			gpus, a, now := make([]gpu, n), agenda{least: Never}, Time(0)
+			for k := 0; k < b.N; k += n {
+				now += 10_000_000
+				for id := range gpus {
+					gpus[id].state, gpus[id].freeAt = busy, now
+					a.set(gpus, GPUID(id))
+				}
+				for id, ok := a.advance(gpus, now); ok; id, ok = a.advance(gpus, now) {
+					gpus[id].state = idle
+				}
+			}
+		})
 	}
 }

@@ -29,13 +29,13 @@ type order struct {
 // gpu is one line of memory: cores take turns with a Ranker.
 type gpu struct {
 	freeAt     Time
-	epoch      uint32
+	at         Time  // freeAt as the agenda has it
 	next, prev int32 // in the agenda's slot: GPU+1, 0: none
 	slot       int32 // +1; 0: in none
+	epoch      uint32
 	state      uint8
 	ahead      uint8 // orders without a completion
 	first      order // the oldest of these; for the others see Ranker.later
-	_          [8]byte
 }
 
 // rival is a model's newest candidate as the Ranker knows it. A line of memory, since neighbours may
