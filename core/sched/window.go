@@ -5,23 +5,39 @@ import "sort"
 // pick chooses the next batch: b requests after dropping the first skip ones. Dropping from the
 // head alone (Symphony §4.3, Clipper) serves a stale head with a small batch, which leaves the
 // next head staler still. So when the batch that the head allows is less efficient than the load
-// requires, the window slides to the first one that is not.
+// requires, the window slides to the first one that is not. Where none is, as in an overload that comes in
+// bursts, it slides to the largest if that pays.
 func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 	b = p.fit(now, m, 0, g.FreeAt)
 	if b >= m.q.len() || m.enough(b, g.Load) {
 		return 0, b
 	}
+	best, most := 0, b
 	for h := 1; h < m.q.len() && m.q.mayPass(h-1, &m.ranked); h++ {
 		n := p.fit(now, m, h, g.FreeAt)
 		if m.enough(n, g.Load) {
 			return h, n
 		}
+		if n > most {
+			best, most = h, n
+		}
 		if n == m.q.len()-h {
 			break
 		}
 	}
+	if g.Load >= 1 && m.pays(b, most) {
+		return best, most
+	}
 	return 0, b
 }
+
+// pays says whether a batch of c is so much more efficient than one of b that the heads before it are worth
+// dropping: else each head would be served as late as the one before, and the overload at the lower pace.
+func (m *model) pays(b, c int) bool {
+	return b == 0 || float64(c)*float64(m.exec[b]) >= windowPays*float64(b)*float64(m.exec[c])
+}
+
+const windowPays = 1.4
 
 // enough says whether batches of b keep up with a load u: if every model runs at the share u of
 // its best efficiency T/ℓ(T), the GPUs just suffice for the demand u = Σ λ·ℓ(T)/T / N. A little
