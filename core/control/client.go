@@ -107,7 +107,7 @@ func (d *dialer) retry(ctx context.Context) (net.Conn, *wire.Reader, error) {
 		if err == nil {
 			return conn, r, nil
 		}
-		if ctx.Err() != nil && why != nil {
+		if over(ctx) && why != nil {
 			return nil, nil, unavailable(fmt.Errorf("%s: %w", d.o.Addr, why))
 		}
 		why = err
@@ -123,6 +123,12 @@ func (d *dialer) retry(ctx context.Context) (net.Conn, *wire.Reader, error) {
 		}
 		wait = min(2*wait, backoffMax)
 	}
+}
+
+// over tells whether ctx has ended, or is about to: a dial ends at its deadline, maybe before ctx itself.
+func over(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 // connect makes one connection and shakes hands on it.
