@@ -8,7 +8,7 @@ import (
 
 // delays keeps the latest samples of one delay.
 type delays struct {
-	ns [256]int64
+	ns [1024]int64
 	n  int
 }
 
@@ -17,39 +17,60 @@ func (d *delays) add(ns int64) {
 	d.n++
 }
 
-// percentiles returns the median and the 99th percentile, 0 without samples.
-func (d *delays) percentiles() (p50, p99 int64) {
+// percentiles returns the median and the 99.9th percentile, 0 without samples.
+func (d *delays) percentiles() (p50, p999 int64) {
 	n := min(d.n, len(d.ns))
 	if n == 0 {
 		return 0, 0
 	}
 	s := d.ns
 	slices.Sort(s[:n])
-	return s[n/2], s[min(n-1, n*99/100)]
+	return s[n/2], s[n*999/1000]
+}
+
+// bounds returns d_ctrl and d_data as backend b measures them. A round trip's tail is taken to
+// lie in one direction: d_ctrl = p99.9 − p50/2.
+func (b *Backend) bounds() (ctrl, data sched.Duration) {
+	b.mu.Lock()
+	t50, t999 := b.trips.percentiles()
+	_, f999 := b.fetch.percentiles()
+	b.mu.Unlock()
+	return sched.Duration(t999 - t50/2), sched.Duration(f999)
 }
 
 // Bounds on what a measurement may make of the network delays, so that a backend in trouble does
 // not stop everyone's batching.
 const (
-	ctrlMost = sched.Duration(5e6)
-	dataMost = sched.Duration(1e6)
+	ctrlMost   = sched.Duration(5e6)
+	dataMost   = sched.Duration(1e6)
+	delayShare = 4 // and of the tightest SLO, each takes at most a quarter, d_data for a whole batch
 )
 
-// bounds returns d_ctrl and d_data as backend b measures them. A round trip's tail is taken to
-// lie in one direction: d_ctrl = p99 − p50/2.
-func (b *Backend) bounds() (ctrl, data sched.Duration) {
-	b.mu.Lock()
-	t50, t99 := b.trips.percentiles()
-	_, f99 := b.fetch.percentiles()
-	b.mu.Unlock()
-	return min(sched.Duration(t99-t50/2), ctrlMost), min(sched.Duration(f99), dataMost)
+// delays returns d_ctrl and d_data as measured: every GPU of a sub-cluster may get any batch, so the
+// slowest peer counts.
+func (g *registry) delays() (ctrl, data sched.Duration) {
+	for _, c := range g.clusters {
+		for _, b := range c.backends {
+			bc, bd := b.bounds()
+			ctrl, data = max(ctrl, bc), max(data, bd)
+		}
+	}
+	ctrl, data = min(ctrl, ctrlMost), min(data, dataMost)
+	for _, m := range g.models {
+		if m.home != 0 {
+			most := sched.Duration(m.slo / delayShare)
+			ctrl, data = min(ctrl, most), min(data, most/sched.Duration(max(1, len(m.table))))
+		}
+	}
+	return ctrl, data
 }
 
 // overrun is by how much batches end later than planned, as the scheduler hears of it: slow
 // executions, late starts, and the way back. Deadlines are brought forward by its 99th percentile,
 // since a plan without slack misses whenever the host stumbles. Its partition's lock guards it.
 type overrun struct {
-	delays
+	ns    [256]int64
+	n     int
 	p99   int64
 	taken sched.Time // when p99 was taken
 	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
@@ -66,11 +87,13 @@ const (
 )
 
 func (o *overrun) add(now sched.Time, ns int64) {
-	o.delays.add(ns)
+	o.ns[o.n%len(o.ns)] = max(0, ns)
+	o.n++
 	if o.n%overrunTurn == 0 && now.Sub(o.taken) >= overrunEvery {
 		o.taken = now
-		_, p99 := o.percentiles()
-		o.expect(p99, o.floor)
+		s, n := o.ns, min(o.n, len(o.ns))
+		slices.Sort(s[:n])
+		o.expect(s[n*99/100], o.floor)
 	}
 }
 

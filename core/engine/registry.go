@@ -326,13 +326,7 @@ func (g *registry) measure(now sched.Time) {
 		return
 	}
 	g.measured = now
-	ctrl, data := sched.Duration(0), sched.Duration(0)
-	for _, c := range g.clusters {
-		for _, b := range c.backends {
-			bc, bd := b.bounds()
-			ctrl, data = max(ctrl, bc), max(data, bd)
-		}
-	}
+	ctrl, data := g.delays()
 	if g.e.o.Ctrl > 0 {
 		ctrl = sched.Duration(g.e.o.Ctrl)
 	}
