@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downbeat.dev/core/engine"
@@ -64,7 +65,8 @@ type core struct {
 	delays   []int64 // ready → grant of the batches sampled
 	sampling bool
 
-	done   int64 // number of the calendar slot reported last; the core's own
+	now    atomic.Int64 // as of the latest burst: the GPUs need it no better, and a clock takes as long as two requests
+	done   int64        // number of the calendar slot reported last; the core's own
 	lagMax int64
 	sent   uint64
 	busy   time.Duration // time not spent waiting for the next arrival
@@ -158,18 +160,17 @@ const sampleEvery = 8
 
 // Execute emulates the GPUs: it enters each batch in the calendar at its end.
 func (r *rig) Execute(m []wire.Execute) {
-	now := int64(r.clock.Now())
 	for i := range m {
 		x := &m[i]
 		c := r.cores[x.Batch>>56]
-		end := now + x.Start + r.exec[len(x.Items)]
+		end := c.now.Load() + x.Start + r.exec[len(x.Items)]
 		at := (end >> slotShift) & (slots - 1)
 		c.mu.Lock()
 		c.enter(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Items)]})
 		c.batches++
 		c.served += uint64(len(x.Items))
 		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
-			c.delays = append(c.delays, now-r.ready(x))
+			c.delays = append(c.delays, int64(r.clock.Now())-r.ready(x))
 		}
 		c.mu.Unlock()
 	}
@@ -217,6 +218,7 @@ func (c *core) run(rate float64, d time.Duration, wake bool) {
 	n := 0 // requests sent in this run
 	yield := start
 	for now := start; now < start+int64(d); now = int64(clock.Now()) {
+		c.now.Store(now)
 		if now > yield {
 			runtime.Gosched()
 			yield = now + yieldEvery

@@ -19,6 +19,7 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 	start := int64(v.now)
 	for n := 0; v.now < sched.Time(start+int64(d)); n += burst {
 		v.now = sched.Time(start + int64(float64(n+burst-1)*gap))
+		c.now.Store(int64(v.now))
 		for i := range burst {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
