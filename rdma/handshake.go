@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
 )
 
 // The handshake proves to both ends that the other holds the token, without sending it:
@@ -179,6 +181,9 @@ func tlsBinding(s io.ReadWriter) ([]byte, error) {
 		return nil, nil
 	}
 	if err := c.Handshake(); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return nil, lost(fmt.Errorf("tls: %w", err)) // it stalled or left: certificates were not the matter
+		}
 		return nil, fmt.Errorf("%w: tls: %w", ErrAuth, err)
 	}
 	state := c.ConnectionState()

@@ -15,7 +15,7 @@ var (
 	ErrTooLarge     = errors.New("rdma: larger than the limit")
 	ErrNoMemory     = errors.New("rdma: registered memory exhausted")
 	ErrVersion      = errors.New("rdma: peer speaks another version")
-	ErrAuth         = errors.New("rdma: wrong token")
+	ErrAuth         = errors.New("rdma: wrong token or certificate")
 	ErrProtocol     = errors.New("rdma: peer broke the protocol")
 	ErrInvalid      = errors.New("rdma: invalid argument")
 )
