@@ -20,11 +20,19 @@ const (
 // realtime makes this process's threads real-time ones: what else the machine runs then takes no time slices
 // from a run, which are longer than any lag allowed. It needs root or CAP_SYS_NICE.
 func realtime() (restore func(), err error) {
+	before, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return nil, err
+	}
+	if before.Policy != unix.SCHED_NORMAL && before.Policy != unix.SCHED_BATCH {
+		return func() {}, nil // somebody chose it
+	}
+	restore = func() { _ = schedule(&unix.SchedAttr{Policy: before.Policy, Nice: before.Nice}) }
 	if err := schedule(&unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}); err != nil {
-		_ = schedule(&unix.SchedAttr{Policy: unix.SCHED_NORMAL})
+		restore()
 		return nil, fmt.Errorf("real-time priority (root or CAP_SYS_NICE): %w", err)
 	}
-	return func() { _ = schedule(&unix.SchedAttr{Policy: unix.SCHED_NORMAL}) }, nil
+	return restore, nil
 }
 
 // schedule sets the policy of all threads. New ones inherit it; the second pass finds those that were

@@ -106,7 +106,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 	stop = func() { in.Close(); cmd.Wait() }
 	if err := json.NewDecoder(out).Decode(&e); err != nil {
 		stop()
-		return e, nil, fmt.Errorf("peer said nothing: %w", err)
+		return e, nil, fmt.Errorf("the peer did not start, it says above why: %w", err)
 	}
 	return e, stop, nil
 }
