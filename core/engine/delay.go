@@ -17,23 +17,26 @@ func (d *delays) add(ns int64) {
 	d.n++
 }
 
-// percentiles returns the median and the 99.9th percentile, 0 without samples.
-func (d *delays) percentiles() (p50, p999 int64) {
-	n := min(d.n, len(d.ns))
+// percentiles returns the median and the percentile of so many permille of the latest samples, 0 without any.
+func (d *delays) percentiles(latest, permille int) (p50, high int64) {
+	n := min(d.n, latest)
 	if n == 0 {
 		return 0, 0
 	}
-	s := d.ns
+	var s [len(d.ns)]int64
+	for i := range n {
+		s[i] = d.ns[(d.n-1-i)%len(d.ns)]
+	}
 	slices.Sort(s[:n])
-	return s[n/2], s[n*999/1000]
+	return s[n/2], s[n*permille/1000]
 }
 
 // bounds returns d_ctrl and d_data as backend b measures them. A round trip's tail is taken to
 // lie in one direction: d_ctrl = p99.9 − p50/2.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	b.mu.Lock()
-	t50, t999 := b.trips.percentiles()
-	_, f999 := b.fetch.percentiles()
+	t50, t999 := b.trips.percentiles(len(b.trips.ns), 999)
+	_, f999 := b.fetch.percentiles(len(b.fetch.ns), 999)
 	b.mu.Unlock()
 	return sched.Duration(t999 - t50/2), sched.Duration(f999)
 }
@@ -69,8 +72,7 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 // executions, late starts, and the way back. Deadlines are brought forward by its 99th percentile,
 // since a plan without slack misses whenever the host stumbles. Its partition's lock guards it.
 type overrun struct {
-	ns    [256]int64
-	n     int
+	delays
 	p99   int64
 	taken sched.Time // when p99 was taken
 	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
@@ -79,21 +81,20 @@ type overrun struct {
 
 // What an overrun may take of a request's budget, and how often its percentile is taken anew.
 const (
-	overrunShare = 4          // at most a quarter
-	overrunTurn  = 32         // batches,
-	overrunEvery = 10_000_000 // and not more often than this, ns: it sorts
-	overrunMost  = 1e9
-	overrunFloor = 500_000 // ns
+	overrunShare  = 4          // at most a quarter
+	overrunLatest = 256        // batches count
+	overrunTurn   = 32         // batches,
+	overrunEvery  = 10_000_000 // and not more often than this, ns: it sorts
+	overrunMost   = 1e9
+	overrunFloor  = 500_000 // ns
 )
 
 func (o *overrun) add(now sched.Time, ns int64) {
-	o.ns[o.n%len(o.ns)] = max(0, ns)
-	o.n++
+	o.delays.add(ns)
 	if o.n%overrunTurn == 0 && now.Sub(o.taken) >= overrunEvery {
 		o.taken = now
-		s, n := o.ns, min(o.n, len(o.ns))
-		slices.Sort(s[:n])
-		o.expect(s[n*99/100], o.floor)
+		_, p99 := o.percentiles(overrunLatest, 990)
+		o.expect(p99, o.floor)
 	}
 }
 
