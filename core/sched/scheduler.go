@@ -88,10 +88,7 @@ func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 
 // Enqueue takes a request in; ReasonNone means that it is queued, any other is its outcome.
 func (s *Scheduler) Enqueue(now Time, r Request) Reason {
-	if s.drained {
-		s.reset()
-	}
-	why := s.part.Enqueue(now, r)
+	why := s.Join(now, r)
 	if len(s.part.out.Candidates) > 0 {
 		s.pump(now)
 	}
@@ -99,11 +96,9 @@ func (s *Scheduler) Enqueue(now Time, r Request) Reason {
 }
 
 // Join is Enqueue without its consequences, for requests that come in one moment, as in a burst of the
-// engine's: the first would else leave alone. Advance must follow before any other call.
+// engine's: the first would else leave alone. Advance must follow at NextWake.
 func (s *Scheduler) Join(now Time, r Request) Reason {
-	if s.drained {
-		s.reset()
-	}
+	s.reset()
 	return s.part.Enqueue(now, r)
 }
 
@@ -146,6 +141,9 @@ func (s *Scheduler) Advance(now Time) {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (s *Scheduler) NextWake() Time {
+	if len(s.part.out.Candidates) > 0 {
+		return s.part.now // what has joined waits for it
+	}
 	at := s.part.NextWake()
 	for _, r := range s.rankers {
 		if r != nil {

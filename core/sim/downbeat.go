@@ -12,7 +12,6 @@ type Downbeat struct {
 	s    *sched.Scheduler
 	sent [][]sched.BatchID // per GPU, oldest first: the next may be sent in the moment the last ends
 	ids  []int32
-	came bool // requests have joined in this moment: all of them are queued before any leaves
 }
 
 // NewDownbeat puts the scheduler in charge of w.
@@ -30,13 +29,12 @@ func NewDownbeat(w *World) *Downbeat {
 // Scheduler returns the scheduler, for its signals.
 func (d *Downbeat) Scheduler() *sched.Scheduler { return d.s }
 
-// Arrive implements Server.
+// Arrive implements Server. Requests of one moment are all queued before any of them leaves.
 func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 	why := d.s.Join(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)})
 	if why != sched.ReasonNone {
 		d.w.Drop(r)
 	}
-	d.came = true
 }
 
 // Done implements Server.
@@ -49,18 +47,12 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 
 // Wake implements Server.
 func (d *Downbeat) Wake(now Time) {
-	d.came = false
 	d.s.Advance(now)
 	d.act()
 }
 
 // NextWake implements Server.
-func (d *Downbeat) NextWake() Time {
-	if d.came {
-		return d.w.Now()
-	}
-	return d.s.NextWake()
-}
+func (d *Downbeat) NextWake() Time { return d.s.NextWake() }
 
 func (d *Downbeat) act() {
 	batches, drops := d.s.Actions()
