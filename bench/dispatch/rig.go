@@ -159,16 +159,16 @@ func (r *rig) Outcomes(m []wire.Outcome) {
 const sampleEvery = 8
 
 // Execute emulates the GPUs: it enters each batch in the calendar at its end.
-func (r *rig) Execute(m []wire.Execute) {
+func (r *rig) Execute(m []engine.Order) {
 	for i := range m {
 		x := &m[i]
 		c := r.cores[x.Batch>>56]
-		end := c.now.Load() + x.Start + r.exec[len(x.Items)]
+		end := c.now.Load() + x.Start + r.exec[len(x.Requests)]
 		at := (end >> slotShift) & (slots - 1)
 		c.mu.Lock()
-		c.enter(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Items)]})
+		c.enter(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Requests)]})
 		c.batches++
-		c.served += uint64(len(x.Items))
+		c.served += uint64(len(x.Requests))
 		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
 			c.delays = append(c.delays, int64(r.clock.Now())-r.ready(x))
 		}
@@ -178,12 +178,12 @@ func (r *rig) Execute(m []wire.Execute) {
 
 // ready returns when the batch could first have been granted, given an idle GPU: when its n-th
 // request had arrived and the time d − ℓ(n+1) had come, for the least such n, or when it was full.
-// Input.Key holds each request's intended arrival.
-func (r *rig) ready(x *wire.Execute) int64 {
-	head := int64(x.Items[0].Input.Key) + slo
+// Key holds each request's intended arrival.
+func (r *rig) ready(x *engine.Order) int64 {
+	head := int64(x.Requests[0].Key) + slo
 	ready := int64(1) << 62
-	for k := range x.Items {
-		at := int64(x.Items[k].Input.Key)
+	for k := range x.Requests {
+		at := int64(x.Requests[k].Key)
 		if n := k + 1; n < batchMax {
 			at = max(at, head-r.exec[n+1])
 		}

@@ -20,7 +20,6 @@ type lone struct {
 	mu    sync.Mutex
 	late  []int64
 	sent  chan wire.Done
-	at    int64 // when the batch ought to leave
 }
 
 func (l *lone) Models([]wire.ModelInfo)   {}
@@ -28,12 +27,10 @@ func (l *lone) Outcomes(m []wire.Outcome) { l.sent <- wire.Done{} }
 func (l *lone) Peers([]wire.Peer)         {}
 func (l *lone) Cut(error)                 {}
 
-func (l *lone) Execute(m []wire.Execute) {
+func (l *lone) Execute(m []engine.Order) {
 	now := int64(l.clock.Now())
-	// The engine may bring the deadline forward; by how much follows from what it says.
-	margin := int64(m[0].Items[0].Budget)*1000 - m[0].Latest - loneExec
 	l.mu.Lock()
-	l.late = append(l.late, now-(l.at-margin))
+	l.late = append(l.late, now-(int64(m[0].Requests[0].Deadline)-loneExec2)) // the deadline as the engine plans it
 	l.mu.Unlock()
 	l.sent <- wire.Done{Batch: m[0].Batch, GPU: m[0].GPU}
 }
@@ -57,9 +54,6 @@ func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
 		return 0, 0, err
 	}
 	for i := range n {
-		l.mu.Lock()
-		l.at = int64(l.clock.Now()) + loneBudget - loneExec2
-		l.mu.Unlock()
 		f.Submit([]wire.Submit{{ID: uint64(i + 1), Budget: loneBudget}})
 		select {
 		case m := <-l.sent:

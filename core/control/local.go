@@ -210,20 +210,8 @@ func (l *localBackend) Peers(m []wire.Peer) {
 	l.box.put(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
 }
 
-func (l *localBackend) Execute(m []wire.Execute) {
-	l.box.put(len(m), func(b *backendMail) {
-		for i := range m {
-			n := len(b.executes)
-			if n < cap(b.executes) {
-				b.executes = b.executes[:n+1]
-			} else {
-				b.executes = append(b.executes, wire.Execute{})
-			}
-			items := b.executes[n].Items[:0]
-			b.executes[n] = m[i]
-			b.executes[n].Items = append(items, m[i].Items...)
-		}
-	})
+func (l *localBackend) Execute(m []engine.Order) {
+	l.box.put(len(m), func(b *backendMail) { b.executes = engine.AppendMessages(b.executes, m) })
 }
 
 func (l *localBackend) Cut(err error) { l.box.close(err) }

@@ -398,8 +398,16 @@ type frontendPort struct{ w *writer }
 func (p *frontendPort) Models(m []wire.ModelInfo) { sendErr(p.w, m, wire.AppendModels) }
 func (p *frontendPort) Outcomes(m []wire.Outcome) { send(p.w, m, wire.AppendOutcomes) }
 
-type backendPort struct{ w *writer }
+type backendPort struct {
+	w        *writer
+	executes []wire.Execute // scratch, under w's lock
+}
 
 func (p *backendPort) Peers(m []wire.Peer)      { sendErr(p.w, m, wire.AppendPeers) }
-func (p *backendPort) Execute(m []wire.Execute) { send(p.w, m, wire.AppendExecutes) }
+func (p *backendPort) Execute(m []engine.Order) { send(p.w, m, p.append) }
 func (p *backendPort) Cut(err error)            { p.w.close(err) }
+
+func (p *backendPort) append(dst []byte, m []engine.Order) []byte {
+	p.executes = engine.AppendMessages(p.executes[:0], m)
+	return wire.AppendExecutes(dst, p.executes)
+}

@@ -131,7 +131,7 @@ func New(o Options) (*Engine, error) {
 		e.loops = append(e.loops, l)
 	}
 	for i := range o.Partitions {
-		so.Number, so.Rings = uint16(i+1), new(rings)
+		so.Number, so.Memory = uint16(i+1), new(blocks).take
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax}
 		if !o.Manual { // virtual time wakes exactly
 			p.overrun.expect(0, overrunFloor)

@@ -14,23 +14,25 @@ type partition struct {
 	loop   *Loop
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 
-	mu       sync.Mutex
-	latest   sched.Time       // of the turns that were here
-	s        *sched.Partition // mu guards this and all below
-	rows     []seats          // by the low bits of the session's number
-	near     uint32           // see ahead
-	live     int              // requests queued
-	liveMax  int
-	batches  []flight
-	idle     []uint32 // unused places in batches
-	models   []modelCount
-	recent   ring
-	strays   uint64          // Done messages for batches that are not under way
-	unknown  uint64          // submissions for models that do not exist
-	twins    uint64          // submissions of ids that are live already
-	stranded []sched.Request // scratch of collect
-	resetM   uint32          // model being replaced +1: its requests are queued again
-	overrun  overrun
+	mu      sync.Mutex
+	latest  sched.Time       // of the turns that were here
+	s       *sched.Partition // mu guards this and all below
+	rows    []seats          // by the low bits of the session's number
+	near    uint32           // see ahead
+	live    int              // requests queued
+	liveMax int
+	batches []flight
+	idle    []uint32 // unused places in batches
+	models  []modelCount
+	recent  ring
+	strays  uint64            // Done messages for batches that are not under way
+	unknown uint64            // submissions for models that do not exist
+	twins   uint64            // submissions of ids that are live already
+	lost    [][]sched.Request // memory of lost batches: a turn may still read it, see reclaim
+	begun   uint64            // turns that took orders from here,
+	told    atomic.Uint64     // and those of them that have delivered theirs; not under mu
+	resetM  uint32            // model being replaced +1: its requests are queued again
+	overrun overrun
 }
 
 // flight is a batch under way.
@@ -42,16 +44,16 @@ type flight struct {
 	sent  sched.Time
 	ends  sched.Time // as planned
 	until sched.Time // the watchdog
-	// What was sent, to be queued again when the backend is lost. The port reads items after the
-	// lock is released, so they are not written again before the batch is done.
-	items []wire.Item
-	flags []uint16 // priority, and above it the request's flags and moved; none: all 0
+	// What was sent, to be queued again when the backend is lost, and the memory that it lies in. The port
+	// reads both after the lock is released, so they are not written again before the batch is done.
+	requests, piece []sched.Request
 }
 
+// A request's flags.
 const (
-	wasLost = 1 << 0  // in a request's flags: a backend was lost with it once
-	moved   = 1 << 9  // in a flight's: its backend gave it back, reload has had it
-	unrun   = 1 << 10 // with moved: before it ran
+	wasLost = 1 << 0 // a backend was lost with it once
+	moved   = 1 << 1 // in a flight: its backend gave it back, reload has had it
+	unrun   = 1 << 2 // with moved: before it ran
 )
 
 // A batch's number on the wire: partition, generation, place.
@@ -90,10 +92,9 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) sched.Reaso
 		p.count(m.Model, why)
 		return why
 	}
-	r.ID, r.Origin, r.Flags, r.Due = sched.RequestID(m.ID), s.number, 0, due
+	r.ID, r.Origin, r.Flags, r.Due = sched.RequestID(m.ID), s.number, 0, dueAt(due)
 	r.Key, r.Offset, r.Length = m.Input.Key, m.Input.Offset, m.Input.Length
 	*place = mark
-	s.live++
 	p.live++
 	return sched.ReasonNone
 }
@@ -114,7 +115,7 @@ func (p *partition) end(t *turn, r *sched.Request, why sched.Reason) {
 	if r.Flags&wasLost != 0 && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
 		why = sched.BackendLost
 	}
-	p.leave(r.Origin, 1)
+	p.live--
 	p.refuse(t, r, why)
 }
 
@@ -130,16 +131,15 @@ func (p *partition) refuse(t *turn, r *sched.Request, why sched.Reason) {
 // collect moves what the decisions put out into the turn, and notes when to look again. mu is held.
 func (p *partition) collect(e *Engine, t *turn) {
 	o := p.s.Outputs()
-	p.stranded = p.stranded[:0]
 	for i := range o.Batches {
-		if b := &o.Batches[i]; !p.send(e, t, b) {
-			p.stranded = append(append(p.stranded, b.Requests...), b.More...)
+		b := &o.Batches[i]
+		if p.send(e, t, b) {
+			continue
 		}
-	}
-	for i := range p.stranded { // last: a batch is valid until a request comes in
-		r := &p.stranded[i]
-		r.Flags |= wasLost
-		p.again(e, t, r)
+		for k := range b.Requests {
+			b.Requests[k].Flags |= wasLost
+			p.again(e, t, &b.Requests[k])
+		}
 	}
 	for i := 0; i < len(o.Drops); i++ {
 		d := &o.Drops[i]
@@ -179,68 +179,19 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.ends = b.Finish
 	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
-	n := b.Size()
-	f.items, f.flags = resize(f.items, n), f.flags[:0]
-	p.load(f, 0, b.Requests)
-	p.load(f, len(b.Requests), b.More)
-	t.executes = append(t.executes, execute{b: g.b, m: wire.Execute{
-		Batch: p.wireID(place), GPU: g.index, Model: model,
-		Start: int64(b.ExecAt.Sub(t.now)), Latest: int64(b.Latest.Sub(t.now)), Items: f.items,
-	}})
-	p.models[b.Model].batch(n)
+	f.requests, f.piece = b.Requests, b.Keep()
+	p.live -= len(f.requests)
+	t.orders = append(t.orders, order{b: g.b})
+	o := &t.orders[len(t.orders)-1].m
+	o.Batch, o.GPU, o.Model, o.Requests, o.sent = p.wireID(place), g.index, model, b.Requests, t.now
+	o.Start, o.Latest = int64(b.ExecAt.Sub(t.now)), int64(b.Latest.Sub(t.now))
+	if bit := uint64(1) << p.number; t.ordering&bit == 0 {
+		t.ordering |= bit
+		p.begun++
+	}
+	p.models[b.Model].batch(len(f.requests))
 	g.batch.Store(uint64(b.ID))
 	return true
-}
-
-// load writes requests into a flight, from item k on.
-func (p *partition) load(f *flight, k int, all []sched.Request) {
-	items := f.items[k : k+len(all)]
-	run := 0 // the first of those of one session
-	for i := range all {
-		// Field by field: a whole Item would be put together on the stack and copied from there,
-		// and the copy would wait for the stores.
-		r, m := &all[i], &items[i]
-		m.ID, m.Frontend, m.Budget = uint64(r.ID), r.Origin, uint32(max(0, r.Due.Sub(f.sent))/microsecond)
-		m.Input.Key, m.Input.Offset, m.Input.Length = r.Key, r.Offset, r.Length
-		if x := uint16(r.Priority) | uint16(r.Flags)<<8; x != 0 {
-			f.flag(k+i, x)
-		}
-		if r.Origin != all[run].Origin {
-			p.leave(all[run].Origin, i-run)
-			run = i
-		}
-	}
-	if len(all) > 0 {
-		p.leave(all[run].Origin, len(all)-run)
-	}
-}
-
-// flag adds flags to item k's.
-func (f *flight) flag(k int, x uint16) {
-	if len(f.flags) == 0 {
-		f.flags = resize(f.flags, len(f.items))
-		clear(f.flags)
-	}
-	f.flags[k] |= x
-}
-
-// flagged returns item k's flags.
-func (f *flight) flagged(k int) uint16 {
-	if len(f.flags) == 0 {
-		return 0
-	}
-	return f.flags[k]
-}
-
-// microsecond is the unit of budgets in a batch.
-const microsecond = 1000
-
-// resize returns s with n elements of any content.
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n, n+n/2)
-	}
-	return s[:n]
 }
 
 // place returns an unused place in batches.
@@ -257,7 +208,9 @@ func (p *partition) place() uint32 {
 
 // land frees the place of a flight.
 func (p *partition) land(place uint32) {
-	p.batches[place].gpu = nil
+	f := &p.batches[place]
+	p.s.Release(f.piece)
+	f.gpu, f.requests, f.piece = nil, nil, nil
 	p.idle = append(p.idle, place)
 }
 
@@ -267,7 +220,8 @@ func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
 		p.end(t, r, sched.Canceled)
 		return
 	}
-	r.Deadline = r.Due - p.overrun.margin(r.Due.Sub(t.now))
+	due := t.now - t.now%microsecond + sched.Time(left(r.Due, t.now))*microsecond
+	r.Deadline = due - p.overrun.margin(due.Sub(t.now))
 	if why := p.s.Enqueue(t.now, *r); why != sched.ReasonNone {
 		p.end(t, r, why)
 	}
@@ -275,7 +229,7 @@ func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
 
 // unload queues a flight's requests again.
 func (p *partition) unload(e *Engine, t *turn, f *flight) {
-	for k := range f.items {
+	for k := range f.requests {
 		p.reload(e, t, f, k)
 	}
 }
@@ -283,21 +237,19 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 // reload queues a flight's request k again.
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
-	m := &f.items[k]
-	r := sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model), Due: f.sent + sched.Time(m.Budget)*microsecond,
-		Key: m.Input.Key, Offset: m.Input.Offset, Length: m.Input.Length, Priority: sched.Priority(f.flagged(k)), Flags: wasLost}
-	s := p.seats(m.Frontend)
+	r := f.requests[k]
+	r.Flags = wasLost
+	s := p.seats(r.Origin)
 	if s == nil {
 		p.refuse(t, &r, sched.Canceled) // its session is gone
 		return
 	}
-	place, mark := s.seat(m.ID)
+	place, mark := s.seat(uint64(r.ID))
 	switch {
 	case *place != mark: // a later request sat down there: its answer stands
 	case p.live == p.liveMax:
 		p.refuse(t, &r, sched.BackendLost)
 	default:
-		s.live++
 		p.live++
 		p.again(e, t, &r)
 	}
@@ -306,14 +258,14 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 // giveBack takes a request that its GPU did not answer and never will: others get it. One that ran gets one chance
 // more only, since it may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
-	if x := f.flagged(k); x&unrun != 0 || x>>8&wasLost == 0 {
+	r := &f.requests[k]
+	if r.Flags&unrun != 0 || r.Flags&wasLost == 0 {
 		p.reload(e, t, f, k)
 		return
 	}
 	// No backend answers it, nor will another try.
-	m := &f.items[k]
 	p.models[f.model].sent--
-	p.refuse(t, &sched.Request{ID: sched.RequestID(m.ID), Origin: m.Frontend, Model: sched.ModelID(f.model)}, sched.BackendLost)
+	p.refuse(t, r, sched.BackendLost)
 }
 
 // done ends a batch that backend b reports. It reports whether the batch was under way.
@@ -328,33 +280,33 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	for _, x := range m.Failures {
 		k := int(x.Index)
 		switch {
-		case k >= len(f.items) || x.Reason == 0 || x.Reason >= uint8(sched.ReasonCount):
+		case k >= len(f.requests) || x.Reason == 0 || x.Reason >= uint8(sched.ReasonCount):
 			continue
 		case sched.Reason(x.Reason) != sched.BackendLost && sched.Reason(x.Reason) != sched.NoBackend:
 			c.outcomes[x.Reason]++
-		case f.flagged(k)&moved != 0:
+		case f.requests[k].Flags&moved != 0:
 			continue
 		default:
-			f.flag(k, moved)
+			f.requests[k].Flags |= moved
 			if sched.Reason(x.Reason) == sched.NoBackend {
-				f.flag(k, unrun)
+				f.requests[k].Flags |= unrun
 			}
 			back = true
 		}
 		failed++
 	}
-	c.served += uint64(len(f.items)) - min(failed, uint64(len(f.items)))
+	c.served += uint64(len(f.requests)) - min(failed, uint64(len(f.requests)))
 	p.overrun.add(t.now, int64(t.now.Sub(f.ends)))
-	t.fetches = append(t.fetches, m.Fetch/int64(len(f.items)))
+	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
 	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
 	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
-	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.items)), Start: freeAt - sched.Time(exec), End: freeAt})
+	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.requests)), Start: freeAt - sched.Time(exec), End: freeAt})
 	if back {
-		for k := range f.items {
-			if f.flagged(k)&moved != 0 {
+		for k := range f.requests {
+			if f.requests[k].Flags&moved != 0 {
 				p.giveBack(e, t, f, k)
 			}
 		}
@@ -377,13 +329,26 @@ func (p *partition) lose(e *Engine, t *turn, b *Backend) {
 			continue
 		}
 		p.unload(e, t, f)
-		f.items = nil // its port may still read them
+		p.lost = append(p.lost, f.piece)
+		f.piece = nil
 		p.land(uint32(k))
+	}
+}
+
+// reclaim takes back the memory of lost batches once every turn that took orders has delivered them: no
+// port reads it any more.
+func (p *partition) reclaim() {
+	if len(p.lost) > 0 && p.told.Load() == p.begun {
+		for _, piece := range p.lost {
+			p.s.Release(piece)
+		}
+		p.lost = nil
 	}
 }
 
 // watch finds batches whose backend is silent for too long.
 func (p *partition) watch(t *turn) {
+	p.reclaim()
 	for k := range p.batches {
 		f := &p.batches[k]
 		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
@@ -403,7 +368,7 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 		return 0
 	}
 	looked := 0
-	for m := from; m < len(p.models) && s.live > 0; m++ {
+	for m := from; m < len(p.models) && p.live > 0; m++ {
 		if looked > purgeStep {
 			return m
 		}
@@ -413,7 +378,6 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 			p.count(uint32(m), sched.Canceled)
 			p.models[m].ended++
 			p.live--
-			s.live--
 		})
 	}
 	*s = seats{}

@@ -1,6 +1,9 @@
 package engine
 
-import "downbeat.dev/core/wire"
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
 
 // FrontendPort is where a frontend's session takes the engine's messages. Calls come from any
 // goroutine, with no lock of the engine held; they must not block. Slices are valid during the call.
@@ -13,6 +16,63 @@ type FrontendPort interface {
 // BackendPort is where a backend's session takes the engine's messages, under the same rules.
 type BackendPort interface {
 	Peers([]wire.Peer)
-	Execute([]wire.Execute)
+	Execute([]Order)
 	Cut(err error) // the engine gives the backend up: end the session
+}
+
+// Order is a batch for one of a backend's GPUs, as wire.Execute says it.
+type Order struct {
+	Batch         uint64
+	GPU, Model    uint32          // indices into the hello's
+	Start, Latest int64           // ns from now
+	Requests      []sched.Request // where they were queued: nothing was copied, and nothing is to be changed
+	sent          sched.Time
+}
+
+// Message writes the order as a message, in m's memory as far as it goes.
+func (o *Order) Message(m *wire.Execute) {
+	m.Batch, m.GPU, m.Model, m.Start, m.Latest = o.Batch, o.GPU, o.Model, o.Start, o.Latest
+	m.Items = resize(m.Items, len(o.Requests))
+	for i := range o.Requests {
+		// Field by field: a whole Item would be put together on the stack and copied from there,
+		// and the copy would wait for the stores.
+		r, x := &o.Requests[i], &m.Items[i]
+		x.ID, x.Frontend, x.Budget = uint64(r.ID), r.Origin, uint32(left(r.Due, o.sent))
+		x.Input.Key, x.Input.Offset, x.Input.Length = r.Key, r.Offset, r.Length
+	}
+}
+
+// AppendMessages appends orders as messages. Those beyond dst's length lend their items' memory.
+func AppendMessages(dst []wire.Execute, orders []Order) []wire.Execute {
+	n := len(dst)
+	dst = resize(dst, n+len(orders))
+	for i := range orders {
+		orders[i].Message(&dst[n+i])
+	}
+	return dst
+}
+
+// A request's Due is its deadline in µs of the engine's clock, modulo 2³²: that is 71 minutes, and
+// budgets are at most an hour.
+func dueAt(t sched.Time) uint32 { return uint32(t / microsecond) }
+
+// left returns the µs from now until due, 0 when it is past.
+func left(due uint32, now sched.Time) int64 {
+	if d := due - dueAt(now); d <= dueLimit {
+		return int64(d)
+	}
+	return 0
+}
+
+const (
+	microsecond = 1000
+	dueLimit    = sched.SLOLimit/microsecond + 1
+)
+
+// resize returns s with n elements of any content; those that it keeps keep theirs.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		s = append(s[:cap(s)], make([]T, n-cap(s)+n/2)...)
+	}
+	return s[:n]
 }

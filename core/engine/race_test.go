@@ -52,16 +52,17 @@ func newPrompt(l *live) *prompt {
 func (p *prompt) Peers([]wire.Peer) {}
 func (p *prompt) Cut(error)         {}
 
-func (p *prompt) Execute(m []wire.Execute) {
+func (p *prompt) Execute(m []Order) {
 	for _, x := range m {
 		if p.mute.Load() {
 			continue
 		}
-		for _, i := range x.Items {
+		for i := range x.Requests {
+			id := uint64(x.Requests[i].ID)
 			if p.dies {
-				p.l.guest[i.ID].Store(true)
+				p.l.guest[id].Store(true)
 			}
-			p.l.end(i.ID)
+			p.l.end(id)
 		}
 		p.in <- wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: 1000}
 	}

@@ -14,7 +14,6 @@ const windowsMax = 1 << 28
 type seats struct {
 	number uint32 // the session's; 0: nobody's
 	shift  uint8
-	live   int // requests queued
 	marks  []uint16
 }
 
@@ -46,12 +45,4 @@ func (p *partition) seatsFor(f *Frontend) *seats {
 	}
 	p.rows[i] = newSeats(f.number, f.window)
 	return &p.rows[i]
-}
-
-// leave counts n of a session's requests as no longer queued.
-func (p *partition) leave(front uint32, n int) {
-	p.live -= n
-	if s := p.seats(front); s != nil {
-		s.live -= n
-	}
 }

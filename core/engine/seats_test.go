@@ -117,7 +117,7 @@ func TestMarksAlike(t *testing.T) {
 // a queue yet and those of other partitions do no harm.
 func TestManyModels(t *testing.T) {
 	s := newStage(t, Options{})
-	names := make([]string, aheadModels+1)
+	names := make([]string, 5001)
 	for i := range names {
 		names[i] = fmt.Sprint("m", i)
 	}
@@ -125,13 +125,13 @@ func TestManyModels(t *testing.T) {
 	f := s.frontend()
 	burst := make([]wire.Submit, 64)
 	for i := range burst {
-		burst[i] = wire.Submit{ID: uint64(i + 1), Model: uint32(i * 40), Budget: int64(500 * ms)}
+		burst[i] = wire.Submit{ID: uint64(i + 1), Model: uint32(i * 100), Budget: int64(500 * ms)}
 	}
 	f.Submit(burst)
 	s.run(600 * ms)
 	for i := range burst {
 		want := "output"
-		if i*40 > aheadModels {
+		if i*100 >= len(names) {
 			want = "unknown_model"
 		}
 		s.ended(uint64(i+1), want)
@@ -197,4 +197,31 @@ func TestCancelOfOneThatWasSent(t *testing.T) {
 			t.Errorf("taken over: %v: %d queued at the end", taken, st.Queued)
 		}
 	}
+}
+
+// TestLostBatchesMemoryComesBack: of a batch whose backend is lost the memory is used again, but not while
+// a turn that took orders may still show it to a port.
+func TestLostBatchesMemoryComesBack(t *testing.T) {
+	s := newStage(t, Options{Partitions: 1})
+	hung := s.mustBackend(hello("hung", 1, slope, "m"))
+	hung.hang = true
+	f := s.frontend()
+	f.ask(1, "m", 50*ms)
+	s.run(45 * ms)
+	p := s.e.parts[0]
+	p.begun++ // a turn that has not delivered yet
+	hung.Close()
+	if len(p.lost) != 1 {
+		t.Fatalf("%d pieces of memory lost, want 1", len(p.lost))
+	}
+	s.run(300 * ms)
+	if len(p.lost) != 1 {
+		t.Fatal("taken back while a port may read it")
+	}
+	p.told.Add(1)
+	s.run(600 * ms)
+	if len(p.lost) != 0 {
+		t.Error("not taken back")
+	}
+	s.ended(1, "backend_lost")
 }

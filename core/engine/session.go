@@ -64,7 +64,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.enter(t)
 	s := p.seatsFor(f)
-	if len(p.models) >= aheadModels {
+	if p.s.Far() {
 		p.ahead(m)
 	}
 	all := len(e.parts) == 1
@@ -83,16 +83,10 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.mu.Unlock()
 }
 
-// aheadModels is how many models' first lines stay in a core's cache.
-const aheadModels = 2048
-
 // ahead brings what accept will need near. The sum keeps the reads from being left out.
 func (p *partition) ahead(m []wire.Submit) {
 	for i := range m {
 		p.near += p.s.Ahead(sched.ModelID(m[i].Model))
-	}
-	for i := range m {
-		p.near += p.s.Place(sched.ModelID(m[i].Model))
 	}
 }
 

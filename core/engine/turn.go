@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"downbeat.dev/core/sched"
@@ -18,12 +19,13 @@ type turn struct {
 	completes  []completion
 	grants     []sched.Grant
 	outcomes   []outcome
-	executes   []execute
+	orders     []order
+	ordering   uint64     // the partitions that they are from
 	fetches    []int64    // fetch time per input of the batches done
 	cuts       []*Backend // backends whose watchdog rang
 
 	outs []wire.Outcome // scratch of deliver
-	exs  []wire.Execute
+	ords []Order
 }
 
 type outcome struct {
@@ -31,10 +33,10 @@ type outcome struct {
 	m     wire.Outcome
 }
 
-// execute is a batch on its way to a backend.
-type execute struct {
+// order is a batch on its way to a backend.
+type order struct {
 	b *Backend
-	m wire.Execute
+	m Order
 }
 
 type completion struct {
@@ -87,8 +89,8 @@ func (e *Engine) finish(t *turn) {
 		if len(t.outcomes) > 0 {
 			e.deliverOutcomes(t)
 		}
-		if len(t.executes) > 0 {
-			e.deliverExecutes(t)
+		if len(t.orders) > 0 {
+			e.deliverOrders(t)
 		}
 		if len(t.grants) == 0 {
 			break
@@ -198,22 +200,25 @@ func (e *Engine) deliverOutcomes(t *turn) {
 	t.outcomes = t.outcomes[:0]
 }
 
-// deliverExecutes orders the batches, each backend once.
-func (e *Engine) deliverExecutes(t *turn) {
-	for i := range t.executes {
-		b := t.executes[i].b
+// deliverOrders orders the batches, each backend once.
+func (e *Engine) deliverOrders(t *turn) {
+	for i := range t.orders {
+		b := t.orders[i].b
 		if b == nil {
 			continue // sent with an earlier one
 		}
-		t.exs = t.exs[:0]
-		for k := i; k < len(t.executes); k++ {
-			x := &t.executes[k]
+		t.ords = t.ords[:0]
+		for k := i; k < len(t.orders); k++ {
+			x := &t.orders[k]
 			if x.b == b {
-				t.exs = append(t.exs, x.m)
+				t.ords = append(t.ords, x.m)
 				x.b = nil
 			}
 		}
-		b.port.Execute(t.exs)
+		b.port.Execute(t.ords)
 	}
-	t.executes = t.executes[:0]
+	t.orders = t.orders[:0]
+	for ; t.ordering != 0; t.ordering &= t.ordering - 1 {
+		e.parts[bits.TrailingZeros64(t.ordering)].told.Add(1)
+	}
 }

@@ -30,7 +30,7 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 		why := s.Enqueue(0, Request{ID: RequestID(i), Deadline: Time(1000 * ms).Add(Duration(i))})
 		batches, drops := s.Actions()
 		for _, b := range batches {
-			sent += b.Size()
+			sent += len(b.Requests)
 		}
 		if len(drops) > 0 || why != ReasonNone && why != QueueFull {
 			t.Fatalf("request %d: %v, drops %v", i, why, drops)
@@ -89,18 +89,11 @@ func TestAddModelNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// given is Rings that counts what it got back.
-type given struct{ taken, back int }
-
-func (g *given) Take(n int) []Request { g.taken += n; return make([]Request, n) }
-func (g *given) Give(buf []Request)   { g.back += len(buf) }
-
 // TestOverloadsMemoryIsGivenBack: a queue that grew long gives its memory back when its model has been
 // idle, so that models overloaded one after the other share it. A short one keeps it.
 func TestOverloadsMemoryIsGivenBack(t *testing.T) {
 	for n, want := range map[int]int{30_000: 0, 800: 1024} {
-		g := &given{}
-		p := NewPartition(Options{Rings: g})
+		p := NewPartition(Options{})
 		if err := p.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 4), SLO: 20 * ms}); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +109,7 @@ func TestOverloadsMemoryIsGivenBack(t *testing.T) {
 				p.Advance(now)
 				p.Outputs().Reset()
 			}
-			if kept := g.taken - g.back; p.Queued(1) != 0 || kept != want {
+			if kept := len(p.models[0].q.buf); p.Queued(1) != 0 || kept != want {
 				t.Errorf("after %d requests: %d queued, %d places kept, want none and %d", n, p.Queued(1), kept, want)
 			}
 		}

@@ -106,7 +106,7 @@ func (p *Partition) expire(finish Time, m *model) {
 // decay lets the estimated rate of a model without requests fall, and tells the ranker. What memory an
 // overload left with its queue goes to others.
 func (p *Partition) decay(now Time, m *model, at int32) {
-	m.q.shrink(p.o.Rings)
+	m.q.shrink(&p.out.memory)
 	m.rate.update(now, m)
 	if m.rate.demand > 0 && !m.rate.fixed {
 		p.timers.arm(at, now.Add(p.lookAgain(now, m)))
@@ -220,28 +220,39 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	}
 	m.q.pop(skip, &m.ranked)
 	head := m.q.at(0).Deadline
-	one, two := p.take(m, b)
 	m.owe(b, skip)
 	m.hurry(b, 0)
 	p.batch++
 	p.stats.Batches++
 	p.stats.Batched += uint64(b)
 	start := p.start(now, b, g.FreeAt)
-	p.out.Batches = append(p.out.Batches, Batch{
-		ID: p.batch, Model: m.id, GPU: g.GPU, Epoch: g.Epoch, ExecAt: start, Latest: head - Time(m.exec[b]),
-		Finish: start.Add(m.exec[b]), Requests: one, More: two,
-	})
+	// In place: a literal would be put together on the stack, and copying it from there would wait for
+	// its stores, behind all those of take.
+	p.out.Batches = append(p.out.Batches, Batch{})
+	x := &p.out.Batches[len(p.out.Batches)-1]
+	x.ID, x.Model, x.GPU, x.Epoch = p.batch, m.id, g.GPU, g.Epoch
+	x.ExecAt, x.Latest, x.Finish = start, head-Time(m.exec[b]), start.Add(m.exec[b])
+	x.Requests, x.piece = p.take(m, b)
 	return b
 }
 
-// take removes the next b requests from a model's queue.
-func (p *Partition) take(m *model, b int) (one, two []Request) {
-	if m.ranked == 0 || b == m.q.len() {
-		one, two = m.q.front(b)
-		m.q.pop(b, &m.ranked)
-		return one, two
+// take removes the next b requests from a model's queue and returns them with the memory that they lie
+// in. As long as the queues stay in a core's cache they are copied out, since a queue that got another
+// piece would write to memory that is far. Beyond that the queue hands its own over.
+func (p *Partition) take(m *model, b int) (batch, piece []Request) {
+	q, mem := &m.q, &p.out.memory
+	if m.ranked > 0 && b < q.len() {
+		piece = mem.take(b)
+		return q.choose(b, piece[:0], &m.ranked), piece
 	}
-	from := len(p.out.requests)
-	p.out.requests = m.q.choose(b, p.out.requests, &m.ranked)
-	return p.out.requests[from:len(p.out.requests):len(p.out.requests)], nil
+	if !p.Far() || q.len() > 2*b || len(q.buf) > 4*max(b, pieceMin) {
+		piece = mem.take(b)
+		batch = piece[:copy(piece[:b], q.buf[q.head:])]
+		q.pop(b, &m.ranked)
+		return batch, piece
+	}
+	batch, piece = q.buf[q.head:][:b:b], q.buf
+	q.pop(b, &m.ranked)
+	q.move(mem.take(len(piece)))
+	return batch, piece
 }

@@ -44,6 +44,7 @@ func playHalves(t *testing.T, b []byte) uint64 {
 	h := &halves{ledger: newLedger(t), tape: tape{b}}
 	for i := range h.parts {
 		h.parts[i] = NewPartition(Options{Number: uint16(i)})
+		h.parts[i].near = i * nearModels
 	}
 	for i := range h.rankers {
 		h.rankers[i] = NewRanker(uint32(i), Options{})

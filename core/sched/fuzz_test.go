@@ -145,7 +145,7 @@ func (l *ledger) dropped(d Drop) {
 }
 
 func (l *ledger) batch(b Batch) {
-	n := b.Size()
+	n := len(b.Requests)
 	l.mix(3, int64(b.ID), int64(b.GPU), int64(b.ExecAt), int64(b.Finish), int64(n))
 	m, known := l.models[b.Model]
 	if !known || n == 0 || n > m.Profile.Max() || b.Finish != b.ExecAt.Add(Duration(m.Profile.Exec(n))) {
@@ -155,7 +155,7 @@ func (l *ledger) batch(b Batch) {
 		l.t.Fatalf("I3: at %d (delays %d, %d) batch %+v", l.told, l.ctrl, l.data, b)
 	}
 	for i := range n {
-		id := b.At(i).ID
+		id := b.Requests[i].ID
 		r := l.end(id)
 		if !l.twice[id] && (r.Model != b.Model || r.Deadline < b.Finish) {
 			l.t.Fatalf("I3: request %+v in batch %+v", r, b)
@@ -164,7 +164,7 @@ func (l *ledger) batch(b Batch) {
 	if len(l.sent) > 0 && b.ID == l.sent[len(l.sent)-1].ID {
 		l.t.Fatalf("batch id %d is used twice", b.ID)
 	}
-	b.Requests, b.More = nil, nil
+	b.Requests = nil
 	l.sent = append(l.sent, b)
 	g := l.gpus[b.GPU]
 	if g == nil {
@@ -278,6 +278,7 @@ type play struct {
 
 func playScheduler(t *testing.T, b []byte) uint64 {
 	p := &play{ledger: newLedger(t), tape: tape{b}, s: New(Options{Prompt: float64(len(b)%3) / 4})}
+	p.s.part.near = len(b) % 2 * nearModels
 	for sub := range uint32(fuzzSubs) {
 		p.addModel(ModelID(sub), Model{Profile: line(t, time.Duration(sub+1)*time.Millisecond/2, 2*time.Millisecond, 1+3*int(sub)), SLO: 20 * ms, SubCluster: sub})
 		p.addGPU(GPUID(sub), sub)

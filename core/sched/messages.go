@@ -43,16 +43,18 @@ type Free struct {
 type Outputs struct {
 	Candidates []Candidate
 	Frees      []Free
-	Batches    []Batch // their requests are valid until Reset or the next request that comes in
+	Batches    []Batch // their requests are valid until Reset
 	Drops      []Drop
-	requests   []Request
+	memory     memory
 }
 
 // Reset empties the outputs and keeps their memory.
 func (o *Outputs) Reset() {
+	for i := range o.Batches {
+		o.memory.give(o.Batches[i].piece)
+	}
 	o.Candidates = o.Candidates[:0]
 	o.Frees = o.Frees[:0]
 	o.Batches = o.Batches[:0]
 	o.Drops = o.Drops[:0]
-	o.requests = o.requests[:0]
 }

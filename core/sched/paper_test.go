@@ -82,7 +82,7 @@ func TestSection43DefersUntilSchedAt(t *testing.T) {
 			s.Advance(s.NextWake())
 			batches, _ = s.Actions()
 		}
-		if want := 50e6 - sched.Time(p.Exec(n+1)); batches[0].ExecAt != want || batches[0].Size() != n {
+		if want := 50e6 - sched.Time(p.Exec(n+1)); batches[0].ExecAt != want || len(batches[0].Requests) != n {
 			t.Errorf("%d requests: batch %+v, want it at %d", n, batches[0], want)
 		}
 	}

@@ -35,14 +35,9 @@ type Options struct {
 	// stumbles, while GPU time is plentiful. 0: always defer, which keeps the busy fraction
 	// proportional to load (§4.4).
 	Prompt float64
-	// Rings is where a Partition's queues get their memory; nil: the heap.
-	Rings Rings
-}
-
-// Rings hands out memory for queues: n requests of any content, n a power of two, and takes it back.
-type Rings interface {
-	Take(n int) []Request
-	Give([]Request)
+	// Memory is where a Partition gets memory for n requests, a power of two, of any content; it keeps
+	// what it got. nil: the heap.
+	Memory func(n int) []Request
 }
 
 // Model is what a Partition must know of a model.
@@ -132,6 +127,7 @@ type Partition struct {
 	timers *wheel
 	due    []int32
 	batch  BatchID
+	near   int // models whose queues stay in a core's cache
 	out    Outputs
 	stats  Stats
 }
@@ -139,7 +135,8 @@ type Partition struct {
 // NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
 // refused with NoBackend.
 func NewPartition(o Options) *Partition {
-	return &Partition{o: o, tables: map[*profile.Profile]*tables{}, timers: newWheel(0), batch: BatchID(o.Number) << 40}
+	return &Partition{o: o, tables: map[*profile.Profile]*tables{}, timers: newWheel(0), batch: BatchID(o.Number) << 40, near: nearModels,
+		out: Outputs{memory: memory{more: o.Memory}}}
 }
 
 // AddModel makes a model known. It refuses ids in use and models that no request could use.
@@ -318,7 +315,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	}
 	p.stats.Enqueued++
 	if m.q.full() {
-		m.q.grow(p.o.Rings)
+		m.q.room(&p.out.memory)
 	}
 	r, place := m.q.open(deadline)
 	r.Model, r.Priority = m.id, pr
@@ -441,6 +438,9 @@ func (p *Partition) Advance(now Time) {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (p *Partition) NextWake() Time { return p.timers.next() }
+
+// Release takes back what Batch.Keep gave.
+func (p *Partition) Release(piece []Request) { p.out.memory.give(piece) }
 
 // Outputs returns what is to be done since the last Reset.
 func (p *Partition) Outputs() *Outputs { return &p.out }

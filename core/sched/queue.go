@@ -2,15 +2,14 @@ package sched
 
 import "sort"
 
-// queue holds one model's requests in order of deadline, equal deadlines in order of arrival. It
-// is a ring of whole requests that grows by doubling: a batch lies side by side in memory. Requests
-// with the model's own SLO arrive in order and cost one line; one with a shorter budget moves those
-// behind it or those before it, whichever are fewer, in one go.
+// queue holds one model's requests in order of deadline, equal deadlines in order of arrival, side by side
+// in one piece of memory. Requests with the model's own SLO arrive in order; one with a shorter budget
+// moves those behind it or those before it, whichever are fewer, in one go.
 type queue struct {
-	buf  []Request // length is a power of two
-	head uint32    // counts on; its low bits are the place in buf
+	buf  []Request // those queued are the n from head on
+	head uint32
 	n    int32
-	last Time // deadline of the last request: the ring need not be read for it
+	last Time // deadline of the last request: the memory need not be read for it
 	// since makes head + n − since the requests that came since it was last set so, those gone or
 	// refused too.
 	since uint32
@@ -20,7 +19,7 @@ type queue struct {
 func (q *queue) len() int { return int(q.n) }
 
 func (q *queue) at(i int) *Request {
-	return &q.buf[(q.head+uint32(i))&uint32(len(q.buf)-1)]
+	return &q.buf[int(q.head)+i]
 }
 
 // first returns the earliest deadline; the queue must not be empty.
@@ -29,11 +28,11 @@ func (q *queue) first() Time { return q.at(0).Deadline }
 // came counts the requests since since was set, modulo 2³². It costs a request nothing.
 func (q *queue) came() uint32 { return q.head + uint32(q.n) - q.since }
 
-// full says that the ring must grow before the next request.
-func (q *queue) full() bool { return int(q.n) == len(q.buf) }
+// full says that room must be made before the next request.
+func (q *queue) full() bool { return int(q.head)+int(q.n) == len(q.buf) }
 
 // open makes room for a request and returns its place; Deadline is set, the rest is the caller's
-// to write. The ring must not be full.
+// to write. The queue must not be full.
 func (q *queue) open(deadline Time) (r *Request, place int) {
 	i := int(q.n)
 	q.n++
@@ -50,82 +49,51 @@ func (q *queue) open(deadline Time) (r *Request, place int) {
 // squeeze makes room among the first n requests, before those with later deadlines.
 func (q *queue) squeeze(n int, deadline Time) int {
 	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
-	if p < n/2 {
+	if p < n/2 && q.head > 0 {
 		q.head--
-		q.since-- // arrivals counts places from head on
-		q.forward(1, p)
+		q.since-- // came counts places from head on
+		q.shift(1, p, -1)
 	} else {
-		q.back(p, n-p)
+		q.shift(p, n-p, 1)
 	}
 	return p
 }
 
-// back moves the k requests from place i on to the next place each; that behind them is free.
-func (q *queue) back(i, k int) {
-	from, to := q.ends(i, k+1)
-	if from <= to {
-		copy(q.buf[from+1:to+1], q.buf[from:to])
+// shift moves the k requests from place i on by so many places.
+func (q *queue) shift(i, k, by int) {
+	from := int(q.head) + i
+	copy(q.buf[from+by:], q.buf[from:from+k])
+}
+
+// room makes room for a request behind the last.
+func (q *queue) room(mem *memory) {
+	if q.head > 0 && 2*int(q.n) <= len(q.buf) {
+		q.move(q.buf)
 		return
 	}
-	copy(q.buf[1:to+1], q.buf[:to])
-	last := len(q.buf) - 1
-	q.buf[0] = q.buf[last]
-	copy(q.buf[from+1:], q.buf[from:last])
+	old := q.buf
+	q.move(mem.take(2 * len(old)))
+	mem.give(old)
 }
 
-// forward moves the k requests from place i on to the place before each, which is free.
-func (q *queue) forward(i, k int) {
-	from, to := q.ends(i-1, k+1)
-	if from <= to {
-		copy(q.buf[from:to], q.buf[from+1:to+1])
-		return
-	}
-	last := len(q.buf) - 1
-	copy(q.buf[from:], q.buf[from+1:])
-	q.buf[last] = q.buf[0]
-	copy(q.buf[:to], q.buf[1:to+1])
-}
-
-// ends returns where in buf the first and the last of k places from i on lie.
-func (q *queue) ends(i, k int) (from, to int) {
-	mask := uint32(len(q.buf) - 1)
-	return int((q.head + uint32(i)) & mask), int((q.head + uint32(i+k-1)) & mask)
-}
-
-const ringMin = 16
-
-// grow doubles the ring with memory from rings, or the heap.
-func (q *queue) grow(rings Rings) {
-	n := max(ringMin, 2*len(q.buf))
-	var buf []Request
-	if rings != nil {
-		buf = rings.Take(n)
-	} else {
-		buf = make([]Request, n)
-	}
-	// Those that wrap around stay at the place that head's low bits name.
-	for i := range int(q.n) {
-		buf[(q.head+uint32(i))&uint32(len(buf)-1)] = *q.at(i)
-	}
-	if rings != nil && len(q.buf) > 0 {
-		rings.Give(q.buf)
-	}
+// move takes the queue to the front of a piece of memory, which may be its own.
+func (q *queue) move(buf []Request) {
+	copy(buf, q.buf[q.head:q.head+uint32(q.n)])
 	q.buf = buf
+	q.since -= q.head
+	q.head = 0
 }
 
-// shrink gives a large ring's memory back; the queue must be empty.
-func (q *queue) shrink(rings Rings) {
-	if len(q.buf) <= ringKept {
-		return
+// shrink gives a large piece of memory back; the queue must be empty.
+func (q *queue) shrink(mem *memory) {
+	if len(q.buf) > pieceKept {
+		mem.give(q.buf)
+		q.buf = nil
 	}
-	if rings != nil {
-		rings.Give(q.buf)
-	}
-	q.buf = nil
 }
 
-// ringKept is how long a ring an idle model may keep: 64 KiB.
-const ringKept = 1024
+// pieceKept is how large a piece an idle model may keep: 48 KiB.
+const pieceKept = 1024
 
 // pop removes the first k requests.
 func (q *queue) pop(k int, ranked *int32) {
@@ -136,8 +104,7 @@ func (q *queue) pop(k int, ranked *int32) {
 	}
 	q.head += uint32(k)
 	if q.n -= int32(k); q.n == 0 {
-		q.since -= q.head // begin anew: what was used last is nearest
-		q.head = 0
+		q.move(q.buf) // what was used last is nearest
 	}
 	q.end()
 }
@@ -155,11 +122,11 @@ func (q *queue) remove(i int, ranked *int32) {
 		*ranked--
 	}
 	if n := int(q.n); i >= n/2 {
-		q.forward(i+1, n-1-i)
+		q.shift(i+1, n-1-i, -1)
 		q.cut(1)
 		return
 	}
-	q.back(0, i)
+	q.shift(0, i, 1)
 	q.head++
 	q.n--
 }
@@ -179,13 +146,6 @@ func (q *queue) find(id RequestID, origin uint32) int {
 		}
 	}
 	return -1
-}
-
-// front returns the first b requests as they lie in the ring, in one piece or two.
-func (q *queue) front(b int) (one, two []Request) {
-	from := int(q.head) & (len(q.buf) - 1)
-	to := min(from+b, len(q.buf))
-	return q.buf[from:to:to], q.buf[: b-(to-from) : b-(to-from)]
 }
 
 // choose appends b requests to out and removes them: the head, which sets the batch's deadline, and

@@ -116,11 +116,11 @@ func (s *script) act() {
 	batches, drops := s.s.Actions()
 	for _, b := range batches {
 		var ids []RequestID
-		for i := range b.Size() {
-			ids = append(ids, b.At(i).ID)
+		for i := range b.Requests {
+			ids = append(ids, b.Requests[i].ID)
 		}
 		fmt.Fprintf(&s.out, "%v gpu%d batch %d: model %d n=%d [%v, %v) latest %v %v\n", time.Duration(s.now), b.GPU, b.ID, b.Model,
-			b.Size(), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), ids)
+			len(b.Requests), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), ids)
 	}
 	for _, x := range drops {
 		fmt.Fprintf(&s.out, "%v drop %d: %v\n", time.Duration(s.now), x.ID, x.Reason)

@@ -38,19 +38,18 @@ type BatchID uint64
 // Priority orders requests of one model when not all can be served: higher is kept longer.
 type Priority uint8
 
-// Request is one inference as the scheduler sees it: no tensor, no address. It takes one cache line.
+// Request is one inference as the scheduler sees it: no tensor, no address. What is the driver's is
+// carried along and not looked at here. It takes three quarters of a cache line.
 type Request struct {
-	ID       RequestID
-	Deadline Time // the latest useful end of its batch, on this node's clock
-	Model    ModelID
-	Origin   uint32 // whose ID it is
-	Priority Priority
-	Flags    uint8 // of the driver, as all that follows; carried along and not looked at here
-
-	Length, Offset uint32
-	Key            uint64
-	Due            Time
-	_              [8]byte
+	ID             RequestID
+	Deadline       Time   // the latest useful end of its batch, on this node's clock
+	Key            uint64 // the driver's
+	Offset, Length uint32 // the driver's
+	Due            uint32 // the driver's
+	Origin         uint32 // whose ID it is
+	Model          ModelID
+	Priority       Priority
+	Flags          uint8 // the driver's
 }
 
 // Reason says why a request ended without an output.
@@ -84,8 +83,8 @@ func (r Reason) String() string {
 	return "invalid"
 }
 
-// Batch is the order to run requests of one model on one GPU at ExecAt: those of Requests and then
-// those of More. They lie in the model's queue, a ring, and are valid until the next request comes in.
+// Batch is the order to run requests of one model on one GPU at ExecAt. They are valid until the
+// outputs are reset, unless Keep is called.
 type Batch struct {
 	ID       BatchID
 	Model    ModelID
@@ -93,20 +92,17 @@ type Batch struct {
 	Epoch    uint32 // the GPU's life: if another has the id now, the batch must not go to it
 	ExecAt   Time   // when the batch is to start on the GPU
 	Latest   Time   // a later start misses the earliest deadline in the batch
-	Finish   Time   // ExecAt + ℓ(Size())
+	Finish   Time   // ExecAt + ℓ(len(Requests))
 	Requests []Request
-	More     []Request
+	piece    []Request // where they lie
 }
 
-// Size returns how many requests the batch has.
-func (b *Batch) Size() int { return len(b.Requests) + len(b.More) }
-
-// At returns request i of the batch.
-func (b *Batch) At(i int) *Request {
-	if i < len(b.Requests) {
-		return &b.Requests[i]
-	}
-	return &b.More[i-len(b.Requests)]
+// Keep makes the requests and the memory that they lie in the driver's, until it gives what Keep
+// returns to Partition.Release.
+func (b *Batch) Keep() []Request {
+	piece := b.piece
+	b.piece = nil
+	return piece
 }
 
 // Drop tells that a request ended without an output.

@@ -137,11 +137,11 @@ func (s *backSession) Cut(error) {
 const cutMost Duration = 10e6
 
 // Execute implements engine.BackendPort.
-func (s *backSession) Execute(m []wire.Execute) {
+func (s *backSession) Execute(m []engine.Order) {
 	c := s.b.c
 	for i := range m {
-		o := &order{s: s, x: m[i], sent: c.now}
-		o.x.Items = slices.Clone(m[i].Items)
+		o := &order{s: s, sent: c.now}
+		m[i].Message(&o.x)
 		c.check.executed(o)
 		c.report.Batches++
 		c.send(&s.link, fromEngine, "execute", c.o.LoseExecute, func() { s.b.accept(o) })

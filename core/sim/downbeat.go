@@ -58,8 +58,8 @@ func (d *Downbeat) act() {
 	batches, drops := d.s.Actions()
 	for _, b := range batches {
 		d.ids = d.ids[:0]
-		for i := range b.Size() {
-			d.ids = append(d.ids, int32(b.At(i).ID))
+		for i := range b.Requests {
+			d.ids = append(d.ids, int32(b.Requests[i].ID))
 		}
 		d.sent[b.GPU] = append(d.sent[b.GPU], b.ID)
 		d.w.Start(b.ExecAt, int32(b.GPU), int32(b.Model), d.ids)
