@@ -38,7 +38,7 @@ type Options struct {
 	Partitions  int           // locks that models are spread over; 0: as Cores
 	RequestsMax int           // live requests per partition; 0: RequestsMaxDefault
 	QueueMax    int           // queued requests per model; 0: sched.QueueMaxDefault
-	Spin        time.Duration // how long before a wake-up a loop stops sleeping; 0: 60 µs; negative: none
+	Spin        time.Duration // how long before a wake-up a loop stops sleeping at least; 0: 60 µs; negative: none, ever
 	// Ctrl and Data bound the network delay (d_ctrl, d_data per input). 0: measured.
 	Ctrl, Data time.Duration
 	Prompt     float64                  // sched.Options.Prompt; 0: always defer

@@ -29,8 +29,8 @@ func (s *sleeper) close() { unix.Close(s.fd) }
 // precise asks the kernel not to group this thread's timers with others'. The thread must be locked.
 func (s *sleeper) precise() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
-// sleep returns after d or when woken. Only the loop calls it.
-func (s *sleeper) sleep(d time.Duration) {
+// sleep returns after d, and then true, or when woken. Only the loop calls it.
+func (s *sleeper) sleep(d time.Duration) (whole bool) {
 	ts := unix.NsecToTimespec(int64(d))
 	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	n, _, _ := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
@@ -38,6 +38,7 @@ func (s *sleeper) sleep(d time.Duration) {
 		var b [8]byte
 		_, _ = unix.Read(s.fd, b[:])
 	}
+	return n == 0
 }
 
 // wake ends a sleep, or the next one. Any goroutine may call it.

@@ -15,12 +15,14 @@ func (s *sleeper) open() error {
 func (s *sleeper) close()   {}
 func (s *sleeper) precise() {}
 
-func (s *sleeper) sleep(d time.Duration) {
+func (s *sleeper) sleep(d time.Duration) (whole bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-s.c:
+		return false
 	}
 }
 
