@@ -25,7 +25,7 @@ type Order struct {
 	Batch         uint64
 	GPU, Model    uint32          // indices into the hello's
 	Start, Latest int64           // ns from now
-	Requests      []sched.Request // where they were queued: nothing was copied, and nothing is to be changed
+	Requests      []sched.Request // the engine's: nothing is to be changed
 	sent          sched.Time
 }
 
