@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -32,7 +34,7 @@ type Order struct {
 // Message writes the order as a message, in m's memory as far as it goes.
 func (o *Order) Message(m *wire.Execute) {
 	m.Batch, m.GPU, m.Model, m.Start, m.Latest = o.Batch, o.GPU, o.Model, o.Start, o.Latest
-	m.Items = resize(m.Items, len(o.Requests))
+	m.Items = slices.Grow(m.Items[:0], len(o.Requests))[:len(o.Requests)]
 	for i := range o.Requests {
 		// Field by field: a whole Item would be put together on the stack and copied from there,
 		// and the copy would wait for the stores.
@@ -45,7 +47,7 @@ func (o *Order) Message(m *wire.Execute) {
 // AppendMessages appends orders as messages. Those beyond dst's length lend their items' memory.
 func AppendMessages(dst []wire.Execute, orders []Order) []wire.Execute {
 	n := len(dst)
-	dst = resize(dst, n+len(orders))
+	dst = slices.Grow(dst, len(orders))[:n+len(orders)]
 	for i := range orders {
 		orders[i].Message(&dst[n+i])
 	}
@@ -68,11 +70,3 @@ const (
 	microsecond = 1000
 	dueLimit    = sched.SLOLimit/microsecond + 1
 )
-
-// resize returns s with n elements of any content; those that it keeps keep theirs.
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		s = append(s[:cap(s)], make([]T, n-cap(s)+n/2)...)
-	}
-	return s[:n]
-}
