@@ -1,0 +1,98 @@
+package arrivals
+
+import (
+	"math"
+	"math/rand/v2"
+	"sort"
+	"time"
+)
+
+// Even returns equal shares for n models.
+func Even(n int) []float64 { return Zipf(n, 0) }
+
+// Zipf returns shares proportional to 1/rank^s.
+func Zipf(n int, s float64) []float64 {
+	out := make([]float64, n)
+	sum := 0.0
+	for i := range out {
+		out[i] = math.Pow(float64(i+1), -s)
+		sum += out[i]
+	}
+	for i := range out {
+		out[i] /= sum
+	}
+	return out
+}
+
+// Arrival is one request: when it comes, counted from the start, and which of the models it is for.
+type Arrival struct {
+	At    time.Duration
+	Model int32
+}
+
+// Unit is a workload at a total rate of one request per second: scaled by 1/rate it is the
+// workload at any rate, with the same order of requests.
+type Unit struct {
+	at    []float64 // seconds, ascending
+	model []int32
+	end   float64 // seconds: all arrivals before it are there
+}
+
+// NewUnit draws n requests in expectation. Each model is an independent renewal process with its
+// share of the rate.
+func NewUnit(seed uint64, g Gaps, share []float64, n float64) *Unit {
+	u := &Unit{end: n}
+	for m, s := range share {
+		rng := rand.New(rand.NewPCG(seed, uint64(m)))
+		mean := 1 / s
+		t := mean * rng.Float64() // a random phase, so that even arrivals do not march in step
+		if !math.IsInf(g.Shape, 1) {
+			t = mean * g.draw(rng)
+		}
+		for t < n {
+			u.at = append(u.at, t)
+			u.model = append(u.model, int32(m))
+			t += mean * g.draw(rng)
+		}
+	}
+	sort.Sort((*byTime)(u))
+	return u
+}
+
+// At returns the arrivals of the first span at a rate in requests/s, written over buf.
+func (u *Unit) At(rate float64, span time.Duration, buf []Arrival) []Arrival {
+	buf = buf[:0]
+	k := 1e9 / rate
+	for i, t := range u.at {
+		at := time.Duration(t * k)
+		if at >= span {
+			return buf
+		}
+		buf = append(buf, Arrival{at, u.model[i]})
+	}
+	if float64(span)/k > u.end {
+		panic("arrivals: the unit workload is too short for this rate and span")
+	}
+	return buf
+}
+
+type byTime Unit
+
+func (u *byTime) Len() int           { return len(u.at) }
+func (u *byTime) Less(i, j int) bool { return u.at[i] < u.at[j] }
+func (u *byTime) Swap(i, j int) {
+	u.at[i], u.at[j] = u.at[j], u.at[i]
+	u.model[i], u.model[j] = u.model[j], u.model[i]
+}
+
+// Count returns how many requests each of n models has before span, times scaled by k.
+func (u *Unit) Count(span time.Duration, k float64, n int) []int {
+	out := make([]int, n)
+	for i, t := range u.at {
+		if time.Duration(t*k) >= span {
+			break
+		}
+		out[u.model[i]]++
+	}
+	return out
+}

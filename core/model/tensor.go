@@ -1,0 +1,46 @@
+package model
+
+import "fmt"
+
+// Tensor describes one input or output of a model, without the batch dimension.
+type Tensor struct {
+	Name     string
+	Datatype Datatype
+	Shape    []int64  // without the batch dimension; none: a single element
+	Labels   []string // class names of an output, by index in its last dimension; nil: it has none
+}
+
+// TensorBytesMax bounds one row of one tensor, and so its number of elements.
+const TensorBytesMax = 1 << 30
+
+// Check says what is wrong with the datatype or the shape: every dimension must be above 0, and a row must not take
+// more than TensorBytesMax bytes.
+func (t *Tensor) Check() error {
+	if _, err := ParseDatatype(string(t.Datatype)); err != nil {
+		return fmt.Errorf("%q: %w", t.Name, err)
+	}
+
+	bytes := int64(max(t.Datatype.Size(), 1))
+	for _, n := range t.Shape {
+		if n < 1 || n > TensorBytesMax/bytes {
+			return fmt.Errorf("%q: shape %v of %s: want dimensions above 0 and at most %d bytes", t.Name, t.Shape, t.Datatype, TensorBytesMax)
+		}
+		bytes *= n
+	}
+	return nil
+}
+
+// Varies reports whether rows of the tensor differ in size.
+func (t *Tensor) Varies() bool { return t.Datatype == Bytes }
+
+// RowElements returns how many elements a row has. The tensor must have passed Check.
+func (t *Tensor) RowElements() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= int(d)
+	}
+	return n
+}
+
+// RowBytes returns how many bytes a row takes, 0 where rows vary. The tensor must have passed Check.
+func (t *Tensor) RowBytes() int { return t.RowElements() * t.Datatype.Size() }
