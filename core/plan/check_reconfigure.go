@@ -1,0 +1,77 @@
+package plan
+
+import "fmt"
+
+// CheckReconfiguration replays the steps from present to wanted and reports the first that is not
+// possible, that exceeds a GPU's memory, or that takes away the last offer of a wanted model which is not
+// among the gaps.
+func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration) error {
+	at := func(s Step) Residence { return present[s.Model][s.GPU] }
+	from := [...][]Residence{StepLoad: {Absent}, StepWarmUp: {Loaded}, StepOffer: {Warm}, StepWithdraw: {Offered}, StepUnload: {Loaded, Warm}}
+	to := [...]Residence{StepLoad: Loaded, StepWarmUp: Warm, StepOffer: Offered, StepWithdraw: Warm, StepUnload: Absent}
+	replay := make(Placement, len(present))
+	for m := range present {
+		replay[m] = append(replay[m], present[m]...)
+	}
+	present = replay
+
+	for i, s := range r.Steps {
+		possible := false
+		for _, residence := range from[s.Kind] {
+			possible = possible || at(s) == residence
+		}
+		if !possible || s.Number != i+1 {
+			return fmt.Errorf("step %d (number %d): %v model %d on GPU %d, where it is in state %d", i+1, s.Number, s.Kind, s.Model, s.GPU, at(s))
+		}
+		replay[s.Model][s.GPU] = to[s.Kind]
+
+		// V3, after every step: what is loaded, and room for the largest to run.
+		var used, peak int64
+		for m := range replay {
+			if replay[m][s.GPU] == Absent {
+				continue
+			}
+			used += f.Static[m]
+			if f.Dynamic[m] > peak {
+				peak = f.Dynamic[m]
+			}
+		}
+		if used+peak > f.Memory[s.GPU] {
+			return fmt.Errorf("step %d: %v model %d: %d bytes on GPU %d of %d", s.Number, s.Kind, s.Model, used+peak, s.GPU, f.Memory[s.GPU])
+		}
+		if s.Kind == StepWithdraw {
+			if err := checkCover(s, replay[s.Model], wanted[s.Model], r.Gaps); err != nil {
+				return err
+			}
+		}
+	}
+
+	// All that was wanted, and nothing else.
+	for m := range replay {
+		for g := range replay[m] {
+			if replay[m][g] != wanted[m][g] {
+				return fmt.Errorf("model %d on GPU %d ends in state %d, want %d", m, g, replay[m][g], wanted[m][g])
+			}
+		}
+	}
+	return nil
+}
+
+func checkCover(s Step, now, wanted []Residence, gaps []int32) error {
+	wantedSomewhere := false
+	for g := range now {
+		if now[g] == Offered {
+			return nil
+		}
+		wantedSomewhere = wantedSomewhere || wanted[g] == Offered
+	}
+	for _, m := range gaps {
+		if m == s.Model {
+			return nil
+		}
+	}
+	if wantedSomewhere {
+		return fmt.Errorf("step %d leaves model %d without a GPU", s.Number, s.Model)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// drawFeatures draws inputs of 32 dimensions that hang together, shifted in one direction.
+func drawFeatures(rng *rand.Rand, inputs int, shift, spread float64) Features {
+	const dim = 32
+	f := Features{Dim: dim}
+	for range inputs {
+		common := rng.NormFloat64()
+		for c := range dim {
+			x := spread * (0.5*common + rng.NormFloat64())
+			if c < 8 {
+				x += shift
+			}
+			f.Values = append(f.Values, float32(math.Abs(x))) // activations behind a ReLU, nearly
+		}
+	}
+	return f
+}
+
+func drawAnswers(rng *rand.Rand, labelled int, accuracy float64) Answers {
+	a := Answers{Labelled: labelled}
+	for range labelled {
+		if rng.Float64() < accuracy {
+			a.Right++
+		}
+	}
+	return a
+}
+
+// TestDriftAlarmsAtMostAsOftenAsAllowed has 1,000 periods without drift at a level of 5 %.
+func TestDriftAlarmsAtMostAsOftenAsAllowed(t *testing.T) {
+	alarms := 0
+	for period := range uint64(1000) {
+		rng := rand.New(rand.NewPCG(period, 70))
+		r, err := Drift(drawFeatures(rng, 30, 0, 1), drawFeatures(rng, 30, 0, 1), drawAnswers(rng, 400, 0.9), drawAnswers(rng, 100, 0.9), 0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Drifted {
+			alarms++
+		}
+	}
+	t.Logf("%.1f %% false alarms", float64(alarms)/10)
+	if alarms > 50 {
+		t.Errorf("%d false alarms in 1,000 periods, want at most 50", alarms)
+	}
+}
+
+// TestDriftIsDetected prints the power of both tests and of either, and holds the larger drifts of AdaInf's
+// figure 5 (up to 9 % for person, 15 % for vehicle) against 95 %.
+func TestDriftIsDetected(t *testing.T) {
+	const periods = 60
+	for _, c := range []struct {
+		inputs   int // of each side
+		shift    float64
+		labelled int // of the period; 1,000 of the old data
+		loss     float64
+		least    float64
+	}{
+		{0, 0, 300, 0, 0}, {0, 0, 300, 0.03, 0}, {0, 0, 300, 0.06, 0}, {0, 0, 300, 0.09, 0.95}, {0, 0, 300, 0.15, 0.95},
+		{0, 0, 100, 0.09, 0}, {0, 0, 100, 0.15, 0.95},
+		{60, 0.6, 0, 0, 0}, {60, 0.8, 0, 0, 0}, {60, 1, 0, 0, 0.9}, {60, 0.8, 100, 0.09, 0},
+	} {
+		found := 0
+		for period := range uint64(periods) {
+			rng := rand.New(rand.NewPCG(period, 71))
+			r, err := Drift(drawFeatures(rng, c.inputs, 0, 1), drawFeatures(rng, c.inputs, c.shift, 1), drawAnswers(rng, 1000, 0.92), drawAnswers(rng, c.labelled, 0.92-c.loss), 0.05)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Drifted {
+				found++
+			}
+		}
+		share := float64(found) / periods
+		t.Logf("%2d inputs shifted by %.1f, %3d labels that lose %2.0f %%: %3.0f %% detected", c.inputs, c.shift, c.labelled, 100*c.loss, 100*share)
+		if share < c.least {
+			t.Errorf("%+v: %.0f %% detected", c, 100*share)
+		}
+	}
+}
+
+func TestAnswerPIsFishers(t *testing.T) {
+	// The lady tasting tea: 3 of 4 right, by chance with 17/70; from the other side of the table.
+	if p := answerP(Answers{4, 3}, Answers{4, 1}); abs(p-17.0/70) > 1e-12 {
+		t.Errorf("%v, want 17/70", p)
+	}
+	if p := answerP(Answers{1000, 900}, Answers{1000, 900}); p < 0.5 {
+		t.Errorf("equal accuracies: %v", p)
+	}
+	// Newcombe 1998, example (a): 56/70 and 48/80: 0.0524 to 0.3339.
+	if loss, low, high := accuracyLoss(Answers{70, 56}, Answers{80, 48}); abs(loss-0.2) > 1e-12 || abs(low-0.0524) > 1e-4 || abs(high-0.3339) > 1e-4 {
+		t.Errorf("%v in %v to %v, want 0.2 in 0.0524 to 0.3339", loss, low, high)
+	}
+}
+
+func TestDriftRefuses(t *testing.T) {
+	one, none := Features{2, []float32{1, 2}}, Features{Dim: 2}
+	for want, call := range map[string]func() (DriftReport, error){
+		"level is NaN":       func() (DriftReport, error) { return Drift(one, one, Answers{}, Answers{}, math.NaN()) },
+		"recent answers":     func() (DriftReport, error) { return Drift(one, one, Answers{}, Answers{1, 2}, 0.05) },
+		"old features: numb": func() (DriftReport, error) { return Drift(Features{2, []float32{1}}, one, Answers{}, Answers{}, 0.05) },
+		"input 1, number 0 is NaN": func() (DriftReport, error) {
+			return Drift(one, Features{1, []float32{1, float32(math.NaN())}}, Answers{}, Answers{}, 0.05)
+		},
+		"recent features: dimension is 1": func() (DriftReport, error) { return Drift(one, Features{1, nil}, Answers{}, Answers{}, 0.05) },
+	} {
+		if _, err := call(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+	r, err := Drift(none, none, Answers{}, Answers{}, 0.05)
+	if err != nil || r.Drifted || r.ImpactLow != -1 || r.ImpactHigh != 1 {
+		t.Errorf("%+v, %v; want that nothing is known", r, err)
+	}
+}
+
+func TestTrainingGoesWhereItIsWorthMost(t *testing.T) {
+	const step, prior = 10 * time.Millisecond, 100 * time.Second
+	learners := []Learner{
+		{Rate: 100, Impact: 0.10, Step: step},                                                    // 100·100·0.0005/0.01
+		{Rate: 100, Impact: 0.05, Step: step},                                                    // half as much to gain
+		{Rate: 100, Impact: 0.10, Step: 2 * step},                                                // steps twice as long
+		{Rate: 100, Impact: 0.10, Step: step, Gains: make([]float64, 100)},                       // gains nothing any more
+		{Rate: 100, Impact: 0.10, Step: step, Drifts: []time.Duration{100 * time.Second, 200e9}}, // drifts often
+		{Rate: 100, Impact: 0.10},                                                                // cannot be trained
+		{Rate: math.NaN(), Impact: 0.10, Step: step},
+		{Rate: 100, Impact: -0.1, Step: step, Gains: []float64{math.NaN(), -1}},
+	}
+	v := ValueTraining(learners, 200*time.Second, prior)
+	if abs(v[0].Value-500) > 1e-9 || abs(v[1].Value-250) > 1e-9 || abs(v[2].Value-250) > 1e-9 || v[3].Value > 0.1 || abs(v[4].Value-500*2/3.0) > 1e-6 ||
+		v[5].Value != 0 || v[6].Value != 0 || v[7].Value != 0 {
+		t.Errorf("%+v", v)
+	}
+	for _, c := range []struct{ price, most, bought float64 }{{400, 0, 0}, {400, 0.1, 0.1}, {600, 0.1, 0}, {400, math.Inf(1), 1}} {
+		if bought := ShareTraining(v, c.price, c.most); bought != c.bought || v[0].Share != 1 || v[1].Share != 0 {
+			t.Errorf("at a price of %v, at most %v: %v bought, %+v", c.price, c.most, bought, v)
+		}
+	}
+	if bought := ShareTraining(nil, 0, 1); bought != 0 {
+		t.Errorf("nobody buys %v", bought)
+	}
+}

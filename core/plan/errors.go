@@ -1,0 +1,25 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+)
+
+// InfeasibleError says which constraint cannot be met, and by how much.
+type InfeasibleError struct {
+	Constraint      string // such as "memory of sub-cluster 3"
+	Needed, Allowed float64
+	Unit            string // of both, such as "bytes"
+}
+
+func (e *InfeasibleError) Error() string {
+	return fmt.Sprintf("plan: %s: %.6g %s needed, %.6g allowed: %.6g too much", e.Constraint, e.Needed, e.Unit, e.Allowed, e.Needed-e.Allowed)
+}
+
+// refuse names the field, the value and what is allowed.
+func refuse(field string, value any, want string) error {
+	return fmt.Errorf("plan: %s is %v, want %s", field, value, want)
+}
+
+// finite reports whether a number is neither NaN nor infinite and at least 0.
+func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }

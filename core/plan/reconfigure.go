@@ -1,0 +1,125 @@
+package plan
+
+import "fmt"
+
+// Residence is how far a model has come on a GPU.
+type Residence uint8
+
+// The residences, each further than the one before.
+const (
+	Absent  Residence = iota
+	Loaded            // in memory, never run
+	Warm              // has run, and its profile is confirmed
+	Offered           // the ranker may grant the GPU to it
+)
+
+// StepKind is one act on one model on one GPU.
+type StepKind uint8
+
+// The acts. StepLoad and StepUnload are each other's inverse, and so are StepOffer and StepWithdraw. Warming up needs none:
+// a warm model is a loaded one.
+const (
+	StepLoad     StepKind = iota // in an idle window; takes static memory from its beginning
+	StepWarmUp                   // and check the profile
+	StepOffer                    // beside whoever else has the model
+	StepWithdraw                 // no new batches; those under way end
+	StepUnload                   // once the last batch has landed
+)
+
+// String names an act as commands and metrics do.
+func (k StepKind) String() string {
+	return [...]string{"load", "warm up", "offer", "withdraw", "unload"}[k]
+}
+
+// Inverse returns the act that undoes one, and false for StepWarmUp, which nothing need undo.
+func (k StepKind) Inverse() (StepKind, bool) {
+	return [...]StepKind{StepUnload, StepWarmUp, StepWithdraw, StepOffer, StepLoad}[k], k != StepWarmUp
+}
+
+// Step is one numbered act of a reconfiguration.
+type Step struct {
+	Number     int // from 1
+	Kind       StepKind
+	Model, GPU int32
+}
+
+// Fleet is GPUs and models by number.
+type Fleet struct {
+	Memory          []int64 // by GPU, in bytes
+	Static, Dynamic []int64 // by model, in bytes
+}
+
+// Placement is a Residence by model and GPU.
+type Placement [][]Residence
+
+// Reconfiguration is the steps from one placement to another.
+type Reconfiguration struct {
+	Steps []Step
+	// Gaps are models that nobody offers for a while, since no GPU has room for both what it has and what
+	// it is to have. None where that can be avoided.
+	Gaps []int32
+}
+
+// Reconfigure returns steps from what is present to what is wanted (Symphony §4.1's epoch, UNIFIED S6):
+// present may be anything, wanted holds Absent and Offered. At every moment each GPU has room for the
+// static memory of what is loaded or loading and for the largest dynamic memory among them (V3), and every
+// model that is offered and wanted is offered somewhere, but for Gaps. A GPU that left holds nothing
+// and is wanted by none.
+//
+// A reconfiguration that was cut short is resumed by planning again from what is present then, and
+// rolled back by planning from there to what was present before. A model that a GPU fails to load is taken
+// out of wanted.
+func Reconfigure(f Fleet, present, wanted Placement) (Reconfiguration, error) {
+	if err := f.validate(present, wanted); err != nil {
+		return Reconfiguration{}, err
+	}
+	r := newReconfiguring(&f, present, wanted)
+	for {
+		step, ok := r.next()
+		if !ok {
+			return Reconfiguration{Steps: r.steps, Gaps: r.gaps}, nil
+		}
+		r.apply(step)
+	}
+}
+
+func (f *Fleet) validate(present, wanted Placement) error {
+	if len(f.Static) != len(f.Dynamic) || len(present) != len(f.Static) || len(wanted) != len(f.Static) {
+		return refuse("number of models", [4]int{len(f.Static), len(f.Dynamic), len(present), len(wanted)}, "the same for static and dynamic memory, present and wanted")
+	}
+	for m := range f.Static {
+		if f.Static[m] < 0 || f.Dynamic[m] < 0 || f.Static[m] > bytesMax || f.Dynamic[m] > bytesMax {
+			return refuse(fmt.Sprintf("model %d: memory", m), fmt.Sprintf("%d static, %d dynamic", f.Static[m], f.Dynamic[m]), "0 to 2⁴⁴ bytes")
+		}
+		if len(present[m]) != len(f.Memory) || len(wanted[m]) != len(f.Memory) {
+			return refuse(fmt.Sprintf("model %d: number of GPUs", m), [2]int{len(present[m]), len(wanted[m])}, fmt.Sprint(len(f.Memory)))
+		}
+		for g := range f.Memory {
+			if present[m][g] > Offered || wanted[m][g] != Absent && wanted[m][g] != Offered {
+				return refuse(fmt.Sprintf("model %d on GPU %d: residence", m, g), [2]Residence{present[m][g], wanted[m][g]}, "present Absent to Offered, wanted Absent or Offered")
+			}
+		}
+	}
+
+	for g := range f.Memory {
+		for name, placement := range [2]Placement{present, wanted} {
+			if need := f.needs(placement, g); need > f.Memory[g] {
+				what := [2]string{"present", "wanted"}[name]
+				return &InfeasibleError{fmt.Sprintf("memory of GPU %d for what is %s", g, what), float64(need), float64(f.Memory[g]), "bytes"}
+			}
+		}
+	}
+	return nil
+}
+
+// needs is the memory that a GPU needs in a placement.
+func (f *Fleet) needs(p Placement, gpu int) int64 {
+	var static, dynamic int64
+	for m := range p {
+		if p[m][gpu] != Absent {
+			static += f.Static[m]
+			dynamic = max(dynamic, f.Dynamic[m])
+		}
+	}
+	return static + dynamic
+}

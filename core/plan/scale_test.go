@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAdviceFollowsTheRules(t *testing.T) {
+	reasons := [4]int{}
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 20))
+		s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 60}
+		var at []time.Duration
+		var loads []Load
+		now, demand, gpus, ordered := time.Duration(0), 5.0, 8, 8
+		for step := range 1500 {
+			now += time.Duration(200+rng.IntN(800)) * time.Millisecond
+			if rng.IntN(100) == 0 {
+				demand = 40 * rng.Float64()
+			}
+			l := Load{Demand: demand * (0.9 + 0.2*rng.Float64()), GPUs: gpus, Ordered: ordered, Requests: rng.IntN(2000)}
+			if l.Demand > float64(gpus) {
+				l.Bad = int(float64(l.Requests) * (1 - float64(gpus)/l.Demand))
+			}
+			at, loads = append(at, now), append(loads, l)
+			a, err := s.Observe(now, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step%5 > 0 && a.Reason == ScaleHold {
+				reasons[ScaleHold]++
+			} else if err := CheckAdvice(s.Targets, s.Least, s.Most, at, loads, a); err != nil {
+				t.Fatalf("seed %d, %v: %v", seed, now, err)
+			} else {
+				reasons[a.Reason]++
+			}
+
+			// The cluster obeys: orders arrive late, releases at once.
+			if ordered = a.GPUs; gpus > ordered {
+				gpus = ordered
+			} else if rng.IntN(20) == 0 {
+				gpus = ordered
+			}
+		}
+	}
+	for r, n := range reasons {
+		if n == 0 {
+			t.Errorf("no advice for reason %v: the test tries too little", ScaleReason(r))
+		}
+	}
+}
+
+// TestScalerFollowsADayCheaply runs two hours of a load that goes up and down by three times in a fluid
+// cluster whose GPUs take 20 s to start: GPU time stays within a tenth of what somebody needs who knows the
+// load, and requests go bad only where the load has just jumped.
+func TestScalerFollowsADayCheaply(t *testing.T) {
+	const start = 20 * time.Second
+	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
+	gpus := 40
+	var arrive []time.Duration
+	used, clairvoyant, bad, all := 0.0, 0.0, 0.0, 0.0
+	load := func(now time.Duration) float64 {
+		return 60 - 30*math.Cos(2*math.Pi*now.Seconds()/7200) + math.Sin(now.Seconds()/7)
+	}
+	for now := time.Duration(0); now < 2*time.Hour; now += time.Second {
+		for len(arrive) > 0 && arrive[0] <= now {
+			arrive = arrive[1:]
+			gpus++
+		}
+		demand := load(now)
+		l := Load{Demand: demand, GPUs: gpus, Ordered: gpus + len(arrive), Requests: int(demand * 100)}
+		l.Bad = int(100 * max(0, demand-float64(gpus)))
+		a, err := s.Observe(now, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range a.GPUs - l.Ordered {
+			arrive = append(arrive, now+start)
+		}
+		if a.GPUs < l.Ordered {
+			gpus -= min(gpus-1, l.Ordered-a.GPUs)
+		}
+		used += float64(l.Ordered)
+		clairvoyant += float64(max(s.Targets.GPUsFor(demand), s.Targets.GPUsFor(load(now+start))))
+		bad, all = bad+float64(l.Bad), all+float64(l.Requests)
+	}
+	if used > 1.1*clairvoyant || bad > 0.001*all {
+		t.Errorf("%.3f of a clairvoyant's GPU time, %.3f %% bad; want at most 1.1 and 0.1 %%", used/clairvoyant, 100*bad/all)
+	}
+}
+
+func TestScalerRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*Scaler, *Load, *time.Duration){
+		"demand is NaN":            func(_ *Scaler, l *Load, _ *time.Duration) { l.Demand = math.NaN() },
+		"requests and bad":         func(_ *Scaler, l *Load, _ *time.Duration) { l.Bad = 11 },
+		"GPUs and ordered":         func(_ *Scaler, l *Load, _ *time.Duration) { l.Ordered = 1 },
+		"now is 1s":                func(_ *Scaler, _ *Load, now *time.Duration) { *now = time.Second },
+		"least and most GPUs":      func(s *Scaler, _ *Load, _ *time.Duration) { s.Most = 0 },
+		"targets is empty":         func(s *Scaler, _ *Load, _ *time.Duration) { s.Targets = nil },
+		"target 0: share is 1.5, ": func(s *Scaler, _ *Load, _ *time.Duration) { s.Targets = Targets{{1, 1.5}} },
+	} {
+		s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 10}
+		l, now := Load{Demand: 1, Requests: 10, GPUs: 2, Ordered: 2}, 3*time.Second
+		if _, err := s.Observe(2*time.Second, l); err != nil {
+			t.Fatal(err)
+		}
+		spoil(s, &l, &now)
+		if _, err := s.Observe(now, l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+
+	// No GPUs, no requests: no error, and no GPU unless there must be one.
+	s := &Scaler{Targets: DefaultTargets(), Most: 10}
+	if a, err := s.Observe(0, Load{}); err != nil || a.GPUs != 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+func TestDrainTakesTheHighest(t *testing.T) {
+	gpus, draining := []int32{1, 2, 5, 7, 9}, []bool{false, true, false, false, false}
+	for n, want := range [][]int32{nil, {2}, {2, 9}, {2, 9, 7}} {
+		if got := Drain(gpus, draining, n); !slices.Equal(got, want) {
+			t.Errorf("%d of %v: %v, want %v", n, gpus, got, want)
+		}
+	}
+	if got := Drain(gpus, draining, 9); len(got) != 5 {
+		t.Errorf("9 of 5: %v", got)
+	}
+}
+
+func TestTargetsAreLearned(t *testing.T) {
+	// The truth: up to a use of 0.9 all is well, above it a tenth of the excess goes bad.
+	truth := func(u float64) float64 { return max(0, u-0.9)/10 + 0.002*u }
+	if u := FindTarget(truth); truth(u) > 0.01 || truth(u+0.006) <= 0.01 {
+		t.Errorf("a trial finds %v", u)
+	}
+
+	targets := Targets{{8, 0.5}, {64, 0.99}}
+	for range 2000 {
+		targets.Correct(8, targets.At(8), 1.5*truth(targets.At(8)))
+		targets.Correct(64, targets.At(64), 1.5*truth(targets.At(64)))
+	}
+	for _, p := range targets {
+		if p.Share < 0.9 || p.Share > 0.96 {
+			t.Errorf("%d GPUs have learned %v", p.GPUs, p.Share)
+		}
+	}
+	before := slices.Clone(targets)
+	targets.Correct(8, math.NaN(), 0.5)
+	targets.Correct(8, 0.1, math.NaN())
+	targets.Correct(8, 0.3, 0)
+	if !slices.Equal(before, targets) {
+		t.Error("what proves nothing was learned from")
+	}
+}

@@ -1,0 +1,146 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// StageBudgets is an application's latency divided among its stages.
+type StageBudgets struct {
+	Budget []time.Duration // by stage: from when its request is ready to its result
+	// Offset is what lies behind a stage: its requests' deadline is the frame's less Offset, so that time
+	// which an earlier stage did not use is a later one's.
+	Offset []time.Duration
+	Batch  []int     // by stage: its target batch, 0 for one without a GPU
+	Cost   []float64 // by stage, in GPUs
+	Demand []float64 // by kind up to the highest used, in GPUs
+	Total  float64   // Σ Demand
+}
+
+// SplitLatency divides latency among the stages so that the frames of rate per second need least GPU time:
+// min Σ rate·fanout·c(B) with Σ (B + hop) ≤ latency on every path (UNIFIED U9). A stage's cost c(B) = ℓ(T)/T is a
+// staircase with a step for each target batch T, so budgets are chosen among T's: exactly for graphs that
+// series and parallel composition can build, to a two-thousandth of the latency. Other graphs are taken
+// level by level, and what slack that leaves is handed out afterwards.
+//
+// It fails with an InfeasibleError where even single requests take longer.
+func SplitLatency(a Application, rate float64, latency time.Duration) (StageBudgets, error) {
+	return splitFinely(a, rate, latency, 2048)
+}
+
+func splitFinely(a Application, rate float64, latency time.Duration, resolution int) (StageBudgets, error) {
+	if err := a.validate(); err != nil {
+		return StageBudgets{}, err
+	}
+	if !finite(rate) {
+		return StageBudgets{}, refuse("rate", rate, "a finite number of frames/s, 0 or more")
+	}
+	if latency <= 0 || latency > latencyMax {
+		return StageBudgets{}, refuse("latency", latency, "more than 0 and at most a day")
+	}
+	if err := a.refuteLatency(latency); err != nil {
+		return StageBudgets{}, err
+	}
+
+	// Each stage's ways, then the ways of ever larger parts, then the cheapest that is fast enough.
+	s := &splitting{app: &a, latency: latency, resolution: resolution}
+	leaves := make([]*front, len(a.Stages))
+	for j := range leaves {
+		leaves[j] = s.stageFront(j, rate)
+	}
+	root, exact := s.compose(leaves)
+	if exact {
+		budget := make([]time.Duration, len(a.Stages))
+		root.assign(root.within(latency), budget)
+		return a.describe(s.withoutHops(budget), rate), nil
+	}
+
+	// Not a series-parallel graph: from the levels, or from the shortest budgets where levels are longer
+	// than the latency or lead to worse.
+	budget := make([]time.Duration, len(a.Stages))
+	for _, f := range leaves {
+		f.assign(0, budget)
+	}
+	best := a.describe(s.handOutSlack(leaves, s.withoutHops(budget)), rate)
+	if len(root.points) > 0 {
+		budget := make([]time.Duration, len(a.Stages))
+		root.assign(root.within(latency), budget)
+		if other := a.describe(s.handOutSlack(leaves, s.withoutHops(budget)), rate); other.Total < best.Total {
+			best = other
+		}
+	}
+	return best, nil
+}
+
+// withoutHops takes the hop out of budgets that contain it.
+func (s *splitting) withoutHops(budget []time.Duration) []time.Duration {
+	for j := range budget {
+		budget[j] -= s.app.Hop
+	}
+	return budget
+}
+
+// refuteLatency compares the latency with single requests on the longest path.
+func (a *Application) refuteLatency(latency time.Duration) error {
+	least := make([]time.Duration, len(a.Stages))
+	for j, s := range a.Stages {
+		least[j] = s.Fixed
+		if s.Profile != nil {
+			least[j] = s.Profile.Exec(1)
+		}
+	}
+	until, _ := a.longest(least)
+	if need := slices.Max(until); need > latency {
+		return &InfeasibleError{"latency of single requests on the longest path", need.Seconds() * 1e3, latency.Seconds() * 1e3, "ms"}
+	}
+	return nil
+}
+
+// describe derives everything from the budgets.
+func (a *Application) describe(budget []time.Duration, rate float64) StageBudgets {
+	b := StageBudgets{Budget: budget, Batch: make([]int, len(budget)), Cost: make([]float64, len(budget))}
+	_, b.Offset = a.longest(budget)
+	for j, s := range a.Stages {
+		b.Offset[j] += a.Hop // to the client, or counted by the stage behind
+		if s.Profile == nil {
+			continue
+		}
+
+		// The batch is what the budget allows, not what the search had in mind: slack may allow more.
+		cost, batch := bestWithin(&s, rate, budget[j])
+		b.Batch[j] = batch
+		for len(b.Demand) <= s.Kind {
+			b.Demand = append(b.Demand, 0)
+		}
+		b.Cost[j] = rate * s.FanOut * cost
+		b.Demand[s.Kind] += b.Cost[j]
+		b.Total += b.Cost[j]
+	}
+	return b
+}
+
+// bestWithin is the cheapest batch that a budget allows, in GPU seconds per request. It is never larger
+// than the target batch T; on a profile that bends upwards it may be smaller.
+func bestWithin(s *Stage, rate float64, budget time.Duration) (cost float64, batch int) {
+	all := s.OthersRate + rate*s.FanOut
+	cost = math.Inf(1)
+	for b := 1; b <= s.Profile.Max(); b++ {
+		if gatherTime(all, b)+s.Profile.Exec(b) > budget {
+			break
+		}
+		if c := s.Profile.Exec(b).Seconds() / float64(b); c < cost {
+			cost, batch = c, b
+		}
+	}
+	return cost, batch
+}
+
+// gatherTime is how long a queue at a rate takes from its first request to its b-th.
+func gatherTime(rate float64, b int) time.Duration {
+	if b == 1 {
+		return 0
+	}
+	ns := float64(b-1) / max(rate, 1e-300) * 1e9
+	return time.Duration(min(math.Ceil(ns), 1<<62))
+}

@@ -1,0 +1,175 @@
+package plan
+
+import (
+	"slices"
+	"time"
+)
+
+// arc is a part of an application between two moments at which parts meet.
+type arc struct {
+	from, to int
+	front    *front // nil: nothing happens in between
+}
+
+const (
+	begins = 0 // the moment at which a frame comes
+	ends   = 1 // the moment at which all of it is done
+)
+
+// compose puts the stages together. Between moments, two arcs that begin and end together become one in
+// parallel, and two with a moment between them that no other arc meets become one in series (Valdes,
+// Tarjan and Lawler 1982). Where that does not end in a single arc the stages are taken level by level
+// instead: a path has at most one stage of each level, so what fits the levels fits the graph. compose
+// reports whether the result is exact.
+func (s *splitting) compose(leaves []*front) (root *front, exact bool) {
+	arcs, moments := s.app.arcs(leaves)
+	for {
+		n := len(arcs)
+		arcs = s.joinParallel(arcs)
+		arcs = s.joinSeries(arcs, moments)
+		if len(arcs) == 1 && arcs[0].from == begins && arcs[0].to == ends {
+			return arcs[0].front, true
+		}
+		if len(arcs) == n {
+			return s.byLevels(leaves), false
+		}
+	}
+}
+
+// arcs is the application as arcs between moments: one for each stage, and one for each result that goes
+// from a stage to another, unless all stages that end at a moment feed all that begin there.
+func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
+	n := len(a.Stages)
+	needs, feeds := make([][]int32, n), make([][]int32, n)
+	for j := range a.Stages {
+		needs[j] = slices.Clone(a.Stages[j].After)
+		slices.Sort(needs[j])
+		needs[j] = slices.Compact(needs[j])
+		for _, before := range needs[j] {
+			feeds[before] = append(feeds[before], int32(j))
+		}
+	}
+
+	// Every stage that feeds another one ends at a moment of its own, until it turns out to share one.
+	start, end := make([]int, n), make([]int, n)
+	moments = 2
+	for j := range n {
+		if len(feeds[j]) > 0 {
+			end[j] = moments
+			moments++
+		} else {
+			end[j] = ends
+		}
+	}
+	for j := range n {
+		if len(needs[j]) == 0 {
+			continue // starts when the frame begins
+		}
+
+		// All that feed this stage feed the same stages, and those need nobody else: one moment for all of them.
+		meets := true
+		for _, before := range needs[j] {
+			meets = meets && slices.Equal(feeds[before], feeds[needs[j][0]])
+		}
+		for _, beside := range feeds[needs[j][0]] {
+			meets = meets && slices.Equal(needs[beside], needs[j])
+		}
+		if meets { // all of needs[j] end at the moment of the first
+			start[j] = end[needs[j][0]]
+			for _, before := range needs[j] {
+				end[before] = start[j]
+			}
+			continue
+		}
+		start[j] = moments
+		moments++
+		for _, before := range needs[j] {
+			arcs = append(arcs, arc{end[before], start[j], nil})
+		}
+	}
+	for j := range n {
+		arcs = append(arcs, arc{start[j], end[j], leaves[j]})
+	}
+	return arcs, moments
+}
+
+// joinParallel makes one arc of those with the same ends.
+func (s *splitting) joinParallel(arcs []arc) []arc {
+	kept := arcs[:0]
+	for _, a := range arcs {
+		same := slices.IndexFunc(kept, func(b arc) bool { return b.from == a.from && b.to == a.to })
+		if same < 0 {
+			kept = append(kept, a)
+		} else {
+			kept[same].front = s.parallel(kept[same].front, a.front)
+		}
+	}
+	return kept
+}
+
+// joinSeries makes one arc of two around a moment that only they meet.
+func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
+	for moment := range moments {
+		if moment == begins || moment == ends {
+			continue
+		}
+		in, out, count := Nowhere, Nowhere, 0
+		for i, a := range arcs {
+			if a.to == moment {
+				in, count = i, count+1
+			}
+			if a.from == moment {
+				out, count = i, count+1
+			}
+		}
+		if count != 2 || in == Nowhere || out == Nowhere {
+			continue
+		}
+		arcs[in] = arc{arcs[in].from, arcs[out].to, s.series(arcs[in].front, arcs[out].front)}
+		arcs = slices.Delete(arcs, out, out+1)
+	}
+	return arcs
+}
+
+// byLevels is one level after another, the stages of each beside each other.
+func (s *splitting) byLevels(leaves []*front) *front {
+	level := make([]int, len(leaves))
+	var fronts []*front
+	for _, j := range s.app.order() {
+		for _, before := range s.app.Stages[j].After {
+			level[j] = max(level[j], level[before]+1)
+		}
+		for len(fronts) <= level[j] {
+			fronts = append(fronts, nil)
+		}
+		fronts[level[j]] = s.parallel(fronts[level[j]], leaves[j])
+	}
+
+	// Every level waits for the slowest of the one before, which the graph itself need not do.
+	var root *front
+	for _, f := range fronts {
+		root = s.series(root, f)
+	}
+	return root
+}
+
+// handOutSlack gives time that no path needs to the stage that saves most by it, until none saves
+// anything.
+func (s *splitting) handOutSlack(leaves []*front, budget []time.Duration) []time.Duration {
+	for {
+		until, after := s.app.longest(budget)
+		best, saving, longer := Nowhere, 0.0, time.Duration(0)
+		for j, f := range leaves {
+			// Slack is what the longest path through the stage leaves of the latency.
+			now := f.within(budget[j] + s.app.Hop)
+			then := f.within(budget[j] + s.app.Hop + s.latency - until[j] - after[j])
+			if save := f.points[now].cost - f.points[then].cost; save > saving {
+				best, saving, longer = j, save, f.points[then].budget-s.app.Hop
+			}
+		}
+		if best == Nowhere {
+			return budget
+		}
+		budget[best] = longer
+	}
+}
