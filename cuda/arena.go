@@ -55,16 +55,20 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes", bytes), Code: CodeInvalidValue}
 	}
 	bytes = (bytes + arenaAlign - 1) &^ (arenaAlign - 1)
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := a.fit(st, bytes)
+	i := a.fitBlock(st, bytes)
 	if i < 0 {
 		a.stats.Refused++
 		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes with %d of %d in use", bytes, a.stats.InUse, a.stats.Bytes), Code: CodeOutOfMemory}
 	}
-	if err := a.order(s, st, a.blocks[i].last); err != nil {
+
+	// The block may still be in use on the stream that had it last.
+	if err := a.orderAfter(s, st, a.blocks[i].last); err != nil {
 		return 0, err
 	}
+
 	b := &a.blocks[i]
 	if b.bytes > bytes {
 		rest := arenaBlock{offset: b.offset + bytes, bytes: b.bytes - bytes, last: b.last}
@@ -72,14 +76,15 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 		a.blocks = slices.Insert(a.blocks, i+1, rest)
 		b = &a.blocks[i]
 	}
+
 	b.used, b.last = true, st
 	a.stats.InUse += bytes
 	a.stats.HighWater = max(a.stats.HighWater, a.stats.InUse)
 	return a.mem.addr + Address(b.offset), nil
 }
 
-// fit returns the smallest free block that holds bytes: one that needs no event if there is any.
-func (a *Arena) fit(st *Stream, bytes int64) int {
+// fitBlock returns the smallest free block that holds bytes: one that needs no event if there is any.
+func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 	best, bestEasy := -1, false
 	for i := range a.blocks {
 		b := &a.blocks[i]
@@ -94,14 +99,15 @@ func (a *Arena) fit(st *Stream, bytes int64) int {
 	return best
 }
 
-// order puts st behind the last user of a block.
-func (a *Arena) order(s *Submission, st, last *Stream) error {
+// orderAfter puts st behind the last user of a block.
+func (a *Arena) orderAfter(s *Submission, st, last *Stream) error {
 	if last == nil || last == st {
 		if last == st && st != nil {
 			a.stats.SameStream++
 		}
 		return nil
 	}
+
 	ev, err := a.dev.NewEvent()
 	if err != nil {
 		return fmt.Errorf("arena alloc: %w", err)
@@ -109,6 +115,7 @@ func (a *Arena) order(s *Submission, st, last *Stream) error {
 	s.Record(last, ev)
 	s.Wait(st, ev)
 	a.events = append(a.events, ev) // kept until Close: s is not submitted yet
+
 	if len(a.events) > arenaEventsMax {
 		a.events[0].Free() // submitted long ago; a wait keeps the point it was given at submission
 		a.events = slices.Delete(a.events, 0, 1)
@@ -135,14 +142,14 @@ func (a *Arena) Free(addr Address, last *Stream) error {
 		a.blocks[i].last = last
 	}
 	a.stats.InUse -= a.blocks[i].bytes
-	a.join(i)
-	a.join(i - 1)
+	a.joinNext(i)
+	a.joinNext(i - 1)
 	return nil
 }
 
-// join merges block i with the next where both are free. A merged block of two streams would need two
+// joinNext merges block i with the next where both are free. A merged block of two streams would need two
 // events, so only blocks with the same last user, or none, are merged.
-func (a *Arena) join(i int) {
+func (a *Arena) joinNext(i int) {
 	if i < 0 || i+1 >= len(a.blocks) {
 		return
 	}

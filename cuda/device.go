@@ -60,11 +60,11 @@ func (d *Device) Live() Live {
 // MemoryInfo returns free and total bytes of device memory as the driver sees them, which includes
 // what other processes use.
 func (d *Device) MemoryInfo() (free, total int64, err error) {
-	if err := d.usable("memory info"); err != nil {
+	if err := d.checkUsable("memory info"); err != nil {
 		return 0, 0, err
 	}
 	free, total, c := d.drv.memory()
-	return free, total, d.check(c, "memory info")
+	return free, total, d.checkCode(c, "memory info")
 }
 
 // Err returns the sticky error, nil while the device is healthy.
@@ -75,8 +75,8 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// usable refuses calls after Close or a sticky code (I2).
-func (d *Device) usable(op string) error {
+// checkUsable refuses calls after Close or a sticky code (I2).
+func (d *Device) checkUsable(op string) error {
 	if d.closed.Load() {
 		return fmt.Errorf("%s: %w", op, ErrClosed)
 	}
@@ -86,8 +86,8 @@ func (d *Device) usable(op string) error {
 	return nil
 }
 
-// check remembers the first sticky code and returns the code as an error.
-func (d *Device) check(c Code, op string) error {
+// checkCode remembers the first sticky code and returns the code as an error.
+func (d *Device) checkCode(c Code, op string) error {
 	if c == CodeSuccess {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (d *Device) check(c Code, op string) error {
 // commands that were enqueued are gone from s and the others are still in it, so that a caller may
 // submit them again; after a sticky code there is no point in that.
 func (d *Device) Submit(s *Submission) error {
-	if err := d.usable("submit"); err != nil {
+	if err := d.checkUsable("submit"); err != nil {
 		return err
 	}
 	if len(s.commands) == 0 {
@@ -111,19 +111,19 @@ func (d *Device) Submit(s *Submission) error {
 	if c != CodeSuccess {
 		s.commands = s.commands[:copy(s.commands, s.commands[n:])]
 	}
-	return d.check(c, "submit")
+	return d.checkCode(c, "submit")
 }
 
 // Done tells whether the latest submitted Record of ev has completed; an event never recorded is done.
 func (d *Device) Done(ev *Event) (bool, error) {
-	if err := d.usable("query event"); err != nil {
+	if err := d.checkUsable("query event"); err != nil {
 		return false, err
 	}
 	c := d.drv.query(ev.handle)
 	if c == CodeNotReady {
 		return false, nil
 	}
-	return c == CodeSuccess, d.check(c, "query event")
+	return c == CodeSuccess, d.checkCode(c, "query event")
 }
 
 // Wait returns when ev is done, or with an error that wraps ErrHung and the context's error.
@@ -134,10 +134,10 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("wait for event: %w: %w", d.hung(), err)
+			return fmt.Errorf("wait for event: %w: %w", d.markHung(), err)
 		}
 		if !d.drv.pause(tries, 0) {
-			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.markHung())
 		}
 	}
 }
@@ -156,25 +156,25 @@ func (d *Device) WaitAbout(expected, limit time.Duration, ev *Event) error {
 		}
 		passed := time.Since(start)
 		if passed > limit {
-			return fmt.Errorf("wait for event for %v: %w", limit, d.hung())
+			return fmt.Errorf("wait for event for %v: %w", limit, d.markHung())
 		}
 		if !d.drv.pause(tries, min(expected, limit)-passed) {
-			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.hung())
+			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.markHung())
 		}
 	}
 }
 
 // Elapsed returns the device time between the completions of two recorded events.
 func (d *Device) Elapsed(from, to *Event) (time.Duration, error) {
-	if err := d.usable("elapsed"); err != nil {
+	if err := d.checkUsable("elapsed"); err != nil {
 		return 0, err
 	}
 	t, c := d.drv.elapsed(from.handle, to.handle)
-	return t, d.check(c, "elapsed")
+	return t, d.checkCode(c, "elapsed")
 }
 
-// hung returns ErrHung and remembers it.
-func (d *Device) hung() error {
+// markHung returns ErrHung and remembers it.
+func (d *Device) markHung() error {
 	d.suspect.Store(true)
 	return ErrHung
 }
@@ -186,15 +186,18 @@ func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
+
+	// A GPU that hangs never lets go of what is under way on it: closing is given a limit.
 	ended := make(chan Code, 1)
 	var leak error
 	go func() {
-		d.empty()
+		d.emptyPools()
 		if l := d.Live(); l != (Live{}) {
 			leak = fmt.Errorf("close device: still open: %+v", l)
 		}
 		ended <- d.drv.close()
 	}()
+
 	limit := time.NewTimer(closeMost)
 	defer limit.Stop()
 	select {
@@ -205,7 +208,7 @@ func (d *Device) Close() error {
 		if n := d.abandoned.Load(); n > 0 {
 			leak = errors.Join(leak, fmt.Errorf("close device: %w: memory of %d frees is left to the end of the process", ErrHung, n))
 		}
-		return errors.Join(leak, check(c, "close device"))
+		return errors.Join(leak, codeError(c, "close device"))
 	case <-limit.C:
 		if e, ok := d.drv.(*emulated); ok {
 			e.close() // lets go of the goroutine above; a GPU keeps it
@@ -214,8 +217,8 @@ func (d *Device) Close() error {
 	}
 }
 
-// empty frees what the pools keep.
-func (d *Device) empty() {
+// emptyPools frees what the pools keep.
+func (d *Device) emptyPools() {
 	d.mu.Lock()
 	for _, s := range d.streams {
 		d.drv.freeStream(s.handle)
@@ -227,5 +230,5 @@ func (d *Device) empty() {
 	}
 	d.streams, d.events = nil, nil
 	d.mu.Unlock()
-	d.pinned.trim()
+	d.pinned.trimIdle()
 }

@@ -81,15 +81,15 @@ func (g *gpu) freeDevice(p uint64) Code { return Code(C.gpu_free(g.dev, C.uint64
 
 func (g *gpu) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	var p unsafe.Pointer
-	c := Code(C.gpu_alloc_host(g.dev, C.int64_t(bytes), flag(pinned), &p))
+	c := Code(C.gpu_alloc_host(g.dev, C.int64_t(bytes), flagOf(pinned), &p))
 	return p, c
 }
 
 func (g *gpu) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
-	return Code(C.gpu_free_host(g.dev, p, flag(pinned)))
+	return Code(C.gpu_free_host(g.dev, p, flagOf(pinned)))
 }
 
-func flag(b bool) C.int32_t {
+func flagOf(b bool) C.int32_t {
 	if b {
 		return 1
 	}
@@ -102,14 +102,14 @@ func (g *gpu) registerHost(p unsafe.Pointer, bytes int64) Code {
 
 func (g *gpu) unregisterHost(p unsafe.Pointer) Code { return Code(C.gpu_unregister(g.dev, p)) }
 
-func (g *gpu) create(kind C.int32_t) (uint64, Code) {
+func (g *gpu) createHandle(kind C.int32_t) (uint64, Code) {
 	var h C.uint64_t
 	c := Code(C.gpu_create(g.dev, kind, &h))
 	return uint64(h), c
 }
 
-func (g *gpu) newStream() (uint64, Code) { return g.create(kindStream) }
-func (g *gpu) newEvent() (uint64, Code)  { return g.create(kindEvent) }
+func (g *gpu) newStream() (uint64, Code) { return g.createHandle(kindStream) }
+func (g *gpu) newEvent() (uint64, Code)  { return g.createHandle(kindEvent) }
 
 func (g *gpu) freeStream(h uint64) Code {
 	return Code(C.gpu_destroy(g.dev, kindStream, C.uint64_t(h)))
@@ -160,6 +160,6 @@ func (g *gpu) capture(stream uint64, commands []command, params []byte) (uint64,
 func (g *gpu) freeGraph(h uint64) Code { return Code(C.gpu_free_graph(g.dev, C.uint64_t(h))) }
 
 func (g *gpu) pause(tries int, left time.Duration) bool {
-	rest(tries, left)
+	restBetween(tries, left)
 	return true
 }

@@ -77,6 +77,7 @@ func (e Emulation) withDefaults() Emulation {
 			*p = v
 		}
 	}
+
 	if e.Name == "" {
 		e.Name = "emulated"
 	}
@@ -89,6 +90,7 @@ func (e Emulation) withDefaults() Emulation {
 	if e.CommandTime <= 0 {
 		e.CommandTime = 2 * time.Microsecond
 	}
+
 	set(&e.CopyInBandwidth, 25e9)
 	set(&e.CopyOutBandwidth, 25e9)
 	set(&e.DeviceBandwidth, 1e12)
@@ -155,8 +157,8 @@ func newEmulated(e Emulation) (*emulated, error) {
 	return m, nil
 }
 
-// at asks for a fault at a site; call under mu.
-func (m *emulated) at(op string) Fault {
+// faultAt asks for a fault at a site; call under mu.
+func (m *emulated) faultAt(op string) Fault {
 	if m.cfg.Fault == nil {
 		return Fault{}
 	}
@@ -169,8 +171,8 @@ func (m *emulated) at(op string) Fault {
 	return f
 }
 
-// enter is the common start of every setup call: it takes mu and reports the device's state or a fault.
-func (m *emulated) enter(op string) Code {
+// enterCall is the common start of every setup call: it takes mu and reports the device's state or a fault.
+func (m *emulated) enterCall(op string) Code {
 	m.mu.Lock()
 	if m.closed {
 		return CodeInvalidContext
@@ -178,10 +180,10 @@ func (m *emulated) enter(op string) Code {
 	if m.lost != CodeSuccess {
 		return m.lost
 	}
-	return m.at(op).Code
+	return m.faultAt(op).Code
 }
 
-func (m *emulated) handle() uint64 {
+func (m *emulated) newHandle() uint64 {
 	m.next++
 	return m.next
 }
@@ -191,7 +193,7 @@ func (m *emulated) properties() Properties {
 }
 
 func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
-	c := m.enter("alloc")
+	c := m.enterCall("alloc")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
@@ -212,7 +214,7 @@ func (m *emulated) free() int64 {
 }
 
 func (m *emulated) freeDevice(p uint64) Code {
-	m.settle()
+	m.settleEnded()
 	defer m.mu.Unlock()
 	return m.mem.free(p)
 }
@@ -228,7 +230,7 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	if pinned {
 		op = "pin"
 	}
-	c := m.enter(op)
+	c := m.enterCall(op)
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return nil, c
@@ -241,7 +243,7 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 
 func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
 	if pinned {
-		m.settle()
+		m.settleEnded()
 	} else {
 		m.mu.Lock()
 	}
@@ -251,7 +253,7 @@ func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
 }
 
 func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
-	c := m.enter("register")
+	c := m.enterCall("register")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return c
@@ -270,12 +272,12 @@ func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 func (m *emulated) unregisterHost(p unsafe.Pointer) Code { return m.freeHost(p, 0, true) }
 
 func (m *emulated) loadModule(image []byte) (uint64, Code) {
-	c := m.enter("load module")
+	c := m.enterCall("load module")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
 	}
-	h := m.handle()
+	h := m.newHandle()
 	m.modules[h] = true
 	return h, CodeSuccess
 }
@@ -288,7 +290,7 @@ func (m *emulated) freeModule(h uint64) Code {
 }
 
 func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
-	c := m.enter("kernel")
+	c := m.enterCall("kernel")
 	defer m.mu.Unlock()
 	switch {
 	case c != CodeSuccess:
@@ -298,24 +300,24 @@ func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
 	case m.cfg.Kernels[name] == nil:
 		return 0, CodeNotFound
 	}
-	h := m.handle()
+	h := m.newHandle()
 	m.kernels[h] = name
 	return h, CodeSuccess
 }
 
-// settle returns with mu held when what has ended by now is performed and no command hangs: the driver's
+// settleEnded returns with mu held when what has ended by now is performed and no command hangs: the driver's
 // calls that free memory wait for the device too, for ever if need be.
-func (m *emulated) settle() {
+func (m *emulated) settleEnded() {
 	if !m.cfg.Virtual {
 		m.catchUp()
 	}
 	m.mu.Lock()
-	for m.hangs() && !m.closed && m.lost == CodeSuccess {
+	for m.hangsNow() && !m.closed && m.lost == CodeSuccess {
 		m.freed.Wait()
 	}
 }
 
-func (m *emulated) hangs() bool {
+func (m *emulated) hangsNow() bool {
 	for i := range m.engines {
 		if m.engines[i].stream != nil && m.engines[i].hung {
 			return true

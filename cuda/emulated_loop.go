@@ -21,10 +21,10 @@ func (m *emulated) nextEnd() (engine int, end time.Duration) {
 	return engine, end
 }
 
-// finish ends the command on an engine and lets its stream go on; call under turn and mu.
-func (m *emulated) finish(engine int) {
+// finishCommand ends the command on an engine and lets its stream go on; call under turn and mu.
+func (m *emulated) finishCommand(engine int) {
 	e := &m.engines[engine]
-	if !e.performed && !m.perform(engine) {
+	if !e.performed && !m.performCopy(engine) {
 		return
 	}
 	s, end := e.stream, e.end
@@ -34,31 +34,35 @@ func (m *emulated) finish(engine int) {
 	s.busy, s.ready = false, end
 }
 
-// perform moves the bytes of an engine's command; false when that took the device. It is called under
+// performCopy moves the bytes of an engine's command; false when that took the device. It is called under
 // turn and mu, and lets go of mu meanwhile.
-func (m *emulated) perform(engine int) bool {
+func (m *emulated) performCopy(engine int) bool {
 	e := &m.engines[engine]
 	cmd := e.stream.queue[e.stream.head]
 	m.running = m.mem
-	launch := m.launch(&cmd)
+	launch := m.launchOf(&cmd)
 	fn := m.cfg.Kernels[launch.Kernel]
+
+	// Kernels take their time without the lock.
 	m.mu.Unlock()
 	from := time.Now()
-	c := move(&m.running, &cmd, launch, fn)
+	c := moveBytes(&m.running, &cmd, launch, fn)
 	took := time.Since(from)
 	m.mu.Lock()
+
 	if e.performed = c == CodeSuccess; !e.performed {
 		m.lost = c
 		return false
 	}
+
 	if !m.cfg.Virtual && cmd.op == opLaunch {
 		e.end = max(e.end, e.begin+took) // the Go form may take longer than the model says
 	}
 	return true
 }
 
-// move moves the bytes of one command.
-func move(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
+// moveBytes moves the bytes of one command.
+func moveBytes(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -68,6 +72,7 @@ func move(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
 			panic(r)
 		}
 	}()
+
 	n := int64(cmd.n)
 	switch cmd.op {
 	case opCopyIn:
@@ -87,34 +92,37 @@ func move(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
 	return CodeSuccess
 }
 
-// step moves to the next end not after until and performs it; false when there is none. In virtual time a
+// stepClock moves to the next end not after until and performs it; false when there is none. In virtual time a
 // command's effect is seen when it ends, so that a reader who does not wait finds stale bytes; in real
 // time the bytes move as soon as somebody looks, so that the end is not late by what moving takes.
-func (m *emulated) step(until time.Duration) bool {
-	m.thaw()
-	m.begin()
+func (m *emulated) stepClock(until time.Duration) bool {
+	m.thawHung()
+	m.beginReady()
 	if m.lost != CodeSuccess {
 		return false
 	}
+
 	if !m.cfg.Virtual {
 		for i := range m.engines {
 			if e := &m.engines[i]; e.stream != nil && !e.hung && !e.performed && e.begin <= until {
-				return m.perform(i)
+				return m.performCopy(i)
 			}
 		}
 	}
+
 	engine, end := m.nextEnd()
 	if engine < 0 || end > until {
 		return false
 	}
+
 	m.now = max(m.now, end)
-	m.finish(engine)
-	m.begin()
+	m.finishCommand(engine)
+	m.beginReady()
 	return true
 }
 
-// thaw ends the hangs that are to end.
-func (m *emulated) thaw() {
+// thawHung ends the hangs that are to end.
+func (m *emulated) thawHung() {
 	for i := range m.engines {
 		e := &m.engines[i]
 		if e.stream == nil || !e.hung || e.until == nil {
@@ -122,7 +130,7 @@ func (m *emulated) thaw() {
 		}
 		select {
 		case <-e.until:
-			e.hung, e.end = false, max(e.end, m.reading())
+			e.hung, e.end = false, max(e.end, m.readClock())
 			m.freed.Broadcast()
 		default:
 		}
@@ -138,7 +146,7 @@ func (m *emulated) catchUp() {
 	defer m.turn.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.step(m.reading()) {
+	for m.stepClock(m.readClock()) {
 	}
 }
 
@@ -146,7 +154,7 @@ func (m *emulated) catchUp() {
 // sleeps until then.
 func (m *emulated) pause(tries int, _ time.Duration) bool {
 	if !m.cfg.Virtual {
-		m.sleep(tries)
+		m.sleepToEnd(tries)
 		return true
 	}
 	m.turn.Lock()
@@ -154,7 +162,7 @@ func (m *emulated) pause(tries int, _ time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.lost
-	moved := m.step(never)
+	moved := m.stepClock(never)
 	return moved || m.lost != before || m.progressed()
 }
 
@@ -171,17 +179,18 @@ func (m *emulated) progressed() bool {
 // longest is how long a waiter sleeps without a look at its context and at faults.
 const longest = 5 * time.Millisecond
 
-// sleep waits for the next end, which cannot move forwards for what is submitted already. The last
+// sleepToEnd waits for the next end, which cannot move forwards for what is submitted already. The last
 // stretch is precise, the rest is cut so that the end of a context is seen.
-func (m *emulated) sleep(tries int) {
+func (m *emulated) sleepToEnd(tries int) {
 	m.mu.Lock()
 	engine, end := m.nextEnd()
-	wait := end - m.reading()
+	wait := end - m.readClock()
 	var t *pace.Timer
 	if n := len(m.timers); engine >= 0 && wait <= 2*longest && n > 0 {
 		t, m.timers = m.timers[n-1], m.timers[:n-1]
 	}
 	m.mu.Unlock()
+
 	switch {
 	case engine < 0: // a hang, or another goroutine performs the command
 		time.Sleep(min(time.Duration(tries)*10*time.Microsecond, longest))
@@ -196,6 +205,7 @@ func (m *emulated) sleep(tries int) {
 			return
 		}
 	}
+
 	t.Wait(m.start.Add(end))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +225,7 @@ func (d *Device) Advance(t time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	until := m.now + t
-	for m.step(until) {
+	for m.stepClock(until) {
 	}
 	m.now = until
 }

@@ -24,7 +24,7 @@ func NewDeviceMemory(bytes int64) *DeviceMemory { return &DeviceMemory{total: by
 // Alloc returns zeroed memory.
 func (m *DeviceMemory) Alloc(bytes int64) (Address, error) {
 	p, c := m.alloc(bytes)
-	return Address(p), check(c, "alloc")
+	return Address(p), codeError(c, "alloc")
 }
 
 const memoryGuard = 1 << 16 // unmapped bytes between blocks, so that overruns are seen
@@ -48,7 +48,7 @@ func alignedBytes(n int64) []byte {
 }
 
 func (m *DeviceMemory) free(addr uint64) Code {
-	i, ok := m.index(addr)
+	i, ok := m.indexOf(addr)
 	if !ok || m.blocks[i].addr != addr {
 		return CodeInvalidValue
 	}
@@ -57,8 +57,8 @@ func (m *DeviceMemory) free(addr uint64) Code {
 	return CodeSuccess
 }
 
-// index returns the last block that starts at or before addr. Addresses only grow, so blocks is sorted.
-func (m *DeviceMemory) index(addr uint64) (int, bool) {
+// indexOf returns the last block that starts at or before addr. Addresses only grow, so blocks is sorted.
+func (m *DeviceMemory) indexOf(addr uint64) (int, bool) {
 	i, exact := slices.BinarySearchFunc(m.blocks, addr, func(b memoryBlock, a uint64) int {
 		switch {
 		case b.addr < a:
@@ -87,7 +87,7 @@ func (m *DeviceMemory) Bytes(addr Address, n int64) []byte {
 }
 
 func (m *DeviceMemory) view(addr uint64, n int64) ([]byte, bool) {
-	i, ok := m.index(addr)
+	i, ok := m.indexOf(addr)
 	if !ok || n < 0 {
 		return nil, false
 	}
@@ -100,18 +100,20 @@ func (m *DeviceMemory) view(addr uint64, n int64) ([]byte, bool) {
 }
 
 // Float32s returns n floats at addr, which must be a multiple of 4.
-func (m *DeviceMemory) Float32s(addr Address, n int) []float32 { return elements[float32](m, addr, n) }
+func (m *DeviceMemory) Float32s(addr Address, n int) []float32 {
+	return elementsAt[float32](m, addr, n)
+}
 
 // Int32s returns n 32-bit integers at addr, which must be a multiple of 4.
-func (m *DeviceMemory) Int32s(addr Address, n int) []int32 { return elements[int32](m, addr, n) }
+func (m *DeviceMemory) Int32s(addr Address, n int) []int32 { return elementsAt[int32](m, addr, n) }
 
 // Int64s returns n 64-bit integers at addr, which must be a multiple of 8.
-func (m *DeviceMemory) Int64s(addr Address, n int) []int64 { return elements[int64](m, addr, n) }
+func (m *DeviceMemory) Int64s(addr Address, n int) []int64 { return elementsAt[int64](m, addr, n) }
 
 // Uint16s returns n 16-bit words (half floats) at addr, which must be a multiple of 2.
-func (m *DeviceMemory) Uint16s(addr Address, n int) []uint16 { return elements[uint16](m, addr, n) }
+func (m *DeviceMemory) Uint16s(addr Address, n int) []uint16 { return elementsAt[uint16](m, addr, n) }
 
-func elements[T any](m *DeviceMemory, addr Address, n int) []T {
+func elementsAt[T any](m *DeviceMemory, addr Address, n int) []T {
 	var t T
 	size := int64(unsafe.Sizeof(t))
 	if n == 0 {

@@ -24,8 +24,8 @@ type emStream struct {
 	freed  bool
 }
 
-// start is when the head of s can start at the earliest.
-func (s *emStream) start() time.Duration { return max(s.ready, s.queue[s.head].at) }
+// startTime is when the head of s can start at the earliest.
+func (s *emStream) startTime() time.Duration { return max(s.ready, s.queue[s.head].at) }
 
 type emCommand struct {
 	command
@@ -52,12 +52,12 @@ type emEngine struct {
 }
 
 func (m *emulated) newStream() (uint64, Code) {
-	c := m.enter("new stream")
+	c := m.enterCall("new stream")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
 	}
-	h := m.handle()
+	h := m.newHandle()
 	s := &emStream{}
 	m.streams[h] = s
 	m.order = append(m.order, s)
@@ -81,12 +81,12 @@ func (m *emulated) freeStream(h uint64) Code {
 }
 
 func (m *emulated) newEvent() (uint64, Code) {
-	c := m.enter("new event")
+	c := m.enterCall("new event")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
 	}
-	h := m.handle()
+	h := m.newHandle()
 	m.events[h] = &emEvent{}
 	return h, CodeSuccess
 }
@@ -132,26 +132,28 @@ func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
 }
 
 func (m *emulated) submit(commands []command, params []byte) (n int, c Code) {
-	c = m.enter("submit")
+	c = m.enterCall("submit")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
 	}
-	n, c = m.enqueue(m.reading(), commands, params, false)
-	m.begin()
+	n, c = m.enqueueCommands(m.readClock(), commands, params, false)
+	m.beginReady()
 	return n, c
 }
 
-// enqueue appends commands to their streams; call under mu. A graph is unfolded here.
-func (m *emulated) enqueue(at time.Duration, commands []command, params []byte, inGraph bool) (int, Code) {
+// enqueueCommands appends commands to their streams; call under mu. A graph is unfolded here.
+func (m *emulated) enqueueCommands(at time.Duration, commands []command, params []byte, inGraph bool) (int, Code) {
 	for i := range commands {
 		cmd := &commands[i]
 		s := m.streams[cmd.stream]
 		if s == nil {
 			return i, CodeInvalidHandle
 		}
+
 		q := emCommand{command: *cmd, at: at, seq: m.seq, inGraph: inGraph}
 		m.seq++
+
 		switch cmd.op {
 		case opGraph:
 			if c := m.enqueueGraph(at, cmd); c != CodeSuccess {
@@ -173,13 +175,14 @@ func (m *emulated) enqueue(at time.Duration, commands []command, params []byte, 
 			}
 			q.target = e.recorded
 		}
-		s.push(q)
+
+		s.pushCommand(q)
 	}
 	return len(commands), CodeSuccess
 }
 
-// push appends a command. Memory of commands that are through is used again.
-func (s *emStream) push(q emCommand) {
+// pushCommand appends a command. Memory of commands that are through is used again.
+func (s *emStream) pushCommand(q emCommand) {
 	switch {
 	case s.head == len(s.queue):
 		s.queue, s.head, s.params = s.queue[:0], 0, s.params[:0]
@@ -203,15 +206,15 @@ func (m *emulated) enqueueGraph(at time.Duration, cmd *command) Code {
 	if !ok {
 		return CodeInvalidHandle
 	}
-	if f := m.at("graph"); f.Code != CodeSuccess {
+	if f := m.faultAt("graph"); f.Code != CodeSuccess {
 		return f.Code
 	}
-	_, c := m.enqueue(at, g.commands, g.params, true)
+	_, c := m.enqueueCommands(at, g.commands, g.params, true)
 	return c
 }
 
 func (m *emulated) capture(stream uint64, commands []command, params []byte) (uint64, Code) {
-	c := m.enter("capture")
+	c := m.enterCall("capture")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return 0, c
@@ -224,7 +227,7 @@ func (m *emulated) capture(stream uint64, commands []command, params []byte) (ui
 			return 0, CodeNotSupported
 		}
 	}
-	h := m.handle()
+	h := m.newHandle()
 	m.graphs[h] = emGraph{commands: append([]command(nil), commands...), params: append([]byte(nil), params...)}
 	return h, CodeSuccess
 }
@@ -236,17 +239,17 @@ func (m *emulated) freeGraph(h uint64) Code {
 	return CodeSuccess
 }
 
-// reading returns the time now; call under mu.
-func (m *emulated) reading() time.Duration {
+// readClock returns the time now; call under mu.
+func (m *emulated) readClock() time.Duration {
 	if !m.cfg.Virtual {
 		m.now = max(m.now, time.Since(m.start))
 	}
 	return m.now
 }
 
-// begin starts every command that can start and handles those that need no engine; call under mu. A
+// beginReady starts every command that can start and handles those that need no engine; call under mu. A
 // command whose start lies behind the next end waits for it: what ends may let an earlier one through.
-func (m *emulated) begin() {
+func (m *emulated) beginReady() {
 	for again := true; again && m.lost == CodeSuccess; {
 		again = false
 		_, horizon := m.nextEnd()
@@ -263,13 +266,13 @@ func (m *emulated) begin() {
 			cmd := &s.queue[s.head]
 			engine := engineOf(cmd.op)
 			if engine < 0 {
-				again = m.mark(s, cmd) || again
+				again = m.markHead(s, cmd) || again
 				continue
 			}
 			// First ready, first served; ties by the order of submission.
 			b := best[engine]
-			if m.engines[engine].stream == nil && s.start() <= horizon &&
-				(b == nil || s.start() < b.start() || s.start() == b.start() && cmd.seq < b.queue[b.head].seq) {
+			if m.engines[engine].stream == nil && s.startTime() <= horizon &&
+				(b == nil || s.startTime() < b.startTime() || s.startTime() == b.startTime() && cmd.seq < b.queue[b.head].seq) {
 				best[engine] = s
 			}
 		}
@@ -278,7 +281,7 @@ func (m *emulated) begin() {
 		}
 		for engine, s := range best {
 			if s != nil {
-				m.run(engine, s)
+				m.runHead(engine, s)
 			}
 		}
 	}
@@ -296,13 +299,13 @@ func engineOf(op uint32) int {
 	return engineCompute
 }
 
-// mark performs a record or a wait at the head of s; false when the wait must go on.
-func (m *emulated) mark(s *emStream, cmd *emCommand) bool {
+// markHead performs a record or a wait at the head of s; false when the wait must go on.
+func (m *emulated) markHead(s *emStream, cmd *emCommand) bool {
 	e := m.events[cmd.a]
 	if e != nil && cmd.op == opWait && e.done < cmd.target {
 		return false
 	}
-	s.ready = s.start()
+	s.ready = s.startTime()
 	switch {
 	case e == nil:
 	case cmd.op == opWait:
@@ -316,45 +319,47 @@ func (m *emulated) mark(s *emStream, cmd *emCommand) bool {
 
 var opNames = [...]string{opCopyIn: "copy in", opCopyOut: "copy out", opCopy: "copy", opFill: "fill", opLaunch: "launch"}
 
-// run puts the head of s on an engine.
-func (m *emulated) run(engine int, s *emStream) {
+// runHead puts the head of s on an engine.
+func (m *emulated) runHead(engine int, s *emStream) {
 	cmd := &s.queue[s.head]
-	f := m.at(opNames[cmd.op])
+	f := m.faultAt(opNames[cmd.op])
 	if f.Code != CodeSuccess {
 		if m.lost == CodeSuccess {
 			m.lost = CodeLaunchFailed // a command's failure is seen later and takes the context, as in CUDA
 		}
 		return
 	}
-	begin := max(s.start(), m.engines[engine].end)
+	begin := max(s.startTime(), m.engines[engine].end)
 	s.busy = true
-	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.duration(cmd) + f.Slow, hung: f.Hang, until: f.Until}
+	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.durationOf(cmd) + f.Slow, hung: f.Hang, until: f.Until}
 }
 
-func (m *emulated) duration(cmd *emCommand) time.Duration {
+func (m *emulated) durationOf(cmd *emCommand) time.Duration {
 	over := m.cfg.CommandTime
 	if cmd.inGraph {
 		over /= 4
 	}
+
 	bytes := func(rate float64) time.Duration {
 		return over + time.Duration(float64(cmd.n)/rate*1e9)
 	}
+
 	switch cmd.op {
 	case opCopyIn:
-		return bytes(m.cfg.CopyInBandwidth / m.pageable(cmd.b, cmd.n))
+		return bytes(m.cfg.CopyInBandwidth / m.pageableFactor(cmd.b, cmd.n))
 	case opCopyOut:
-		return bytes(m.cfg.CopyOutBandwidth / m.pageable(cmd.a, cmd.n))
+		return bytes(m.cfg.CopyOutBandwidth / m.pageableFactor(cmd.a, cmd.n))
 	case opLaunch:
 		if m.cfg.KernelTime == nil {
 			return over + 10*time.Microsecond
 		}
-		return over + m.cfg.KernelTime(m.launch(cmd))
+		return over + m.cfg.KernelTime(m.launchOf(cmd))
 	}
 	return bytes(m.cfg.DeviceBandwidth)
 }
 
-// pageable returns how much slower the copy of host memory at p is.
-func (m *emulated) pageable(p, n uint64) float64 {
+// pageableFactor returns how much slower the copy of host memory at p is.
+func (m *emulated) pageableFactor(p, n uint64) float64 {
 	for start, b := range m.host {
 		if b.pinned && uint64(start) <= p && p+n <= uint64(start)+uint64(len(b.mem)) {
 			return 1
@@ -363,7 +368,7 @@ func (m *emulated) pageable(p, n uint64) float64 {
 	return m.cfg.PageableFactor
 }
 
-func (m *emulated) launch(cmd *emCommand) Launch {
+func (m *emulated) launchOf(cmd *emCommand) Launch {
 	return Launch{Kernel: m.kernels[cmd.a], Params: cmd.params,
 		Grid: Dim{cmd.grid[0], cmd.grid[1], cmd.grid[2]}, Block: Dim{cmd.block[0], cmd.block[1], cmd.block[2]}}
 }

@@ -100,8 +100,8 @@ var (
 	ErrHung         = errors.New("cuda: the device did not finish in time") // wraps the context's error
 )
 
-// check turns a code into an error; it allocates nothing on success.
-func check(c Code, op string) error {
+// codeError turns a code into an error; it allocates nothing on success.
+func codeError(c Code, op string) error {
 	if c == CodeSuccess {
 		return nil
 	}

@@ -25,4 +25,4 @@ type Instance struct {
 
 // Inventory lists the GPUs of this host without touching them. Without the tag cuda, or without
 // libnvidia-ml on the host, the error matches ErrNotSupported. It may be called by any goroutine.
-func Inventory() ([]GPU, error) { return inventory() }
+func Inventory() ([]GPU, error) { return listGPUs() }

@@ -11,10 +11,10 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// inventory must not call anything of nvml before Init has succeeded: without the library every other
+// listGPUs must not call anything of nvml before Init has succeeded: without the library every other
 // call, Shutdown too, ends the process. Functions that older drivers lack are looked up first for the
 // same reason.
-func inventory() ([]GPU, error) {
+func listGPUs() ([]GPU, error) {
 	switch rc := nvml.Init(); rc {
 	case nvml.SUCCESS:
 	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED:
@@ -23,27 +23,31 @@ func inventory() ([]GPU, error) {
 		return nil, fmt.Errorf("inventory: nvml code %d", rc) // nvml.ErrorString would be a call
 	}
 	defer nvml.Shutdown()
+
 	n, rc := nvml.DeviceGetCount()
 	if rc != nvml.SUCCESS {
 		return nil, fmt.Errorf("inventory: count: %s", nvml.ErrorString(rc))
 	}
+
 	driver, _ := nvml.SystemGetDriverVersion()
+
 	var all []GPU
 	for i := range n {
 		d, rc := nvml.DeviceGetHandleByIndex(i)
 		if rc != nvml.SUCCESS {
 			return nil, fmt.Errorf("inventory: GPU %d: %s", i, nvml.ErrorString(rc))
 		}
-		all = append(all, describe(i, driver, d))
+		all = append(all, describeGPU(i, driver, d))
 	}
 	return all, nil
 }
 
-// describe asks for everything; what a GPU or driver does not have stays zero.
-func describe(i int, driver string, d nvml.Device) GPU {
+// describeGPU asks for everything; what a GPU or driver does not have stays zero.
+func describeGPU(i int, driver string, d nvml.Device) GPU {
 	g := GPU{Index: i, Driver: driver}
 	g.Name, _ = d.GetName()
 	g.UUID, _ = d.GetUUID()
+
 	if m, rc := d.GetMemoryInfo(); rc == nvml.SUCCESS {
 		g.MemoryBytes, g.MemoryFree = int64(m.Total), int64(m.Free)
 	}
@@ -53,23 +57,27 @@ func describe(i int, driver string, d nvml.Device) GPU {
 	if mhz, rc := d.GetClockInfo(nvml.CLOCK_SM); rc == nvml.SUCCESS {
 		g.ClockMHz = int(mhz)
 	}
-	if has("nvmlDeviceGetMigMode") {
+
+	// Older drivers lack some calls, and a call that is not there ends the process.
+	if hasSymbol("nvmlDeviceGetMigMode") {
 		mode, _, rc := d.GetMigMode()
 		if g.MIG = rc == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE; g.MIG {
-			g.Instances = instances(d)
+			g.Instances = listInstances(d)
 		}
 	}
-	if has("nvmlDeviceGetComputeMode") {
+	if hasSymbol("nvmlDeviceGetComputeMode") {
 		mode, rc := d.GetComputeMode()
 		g.Exclusive = rc == nvml.SUCCESS && mode != nvml.COMPUTEMODE_DEFAULT
 	}
+
 	g.MPSDaemon = mpsDaemon()
-	if has("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
+	if hasSymbol("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
 		if p, rc := d.GetMPSComputeRunningProcesses(); rc == nvml.SUCCESS {
 			g.MPS = len(p)
 		}
 	}
-	if has("nvmlDeviceGetComputeRunningProcesses_v3") {
+
+	if hasSymbol("nvmlDeviceGetComputeRunningProcesses_v3") {
 		if all, rc := d.GetComputeRunningProcesses(); rc == nvml.SUCCESS {
 			g.Processes = len(slices.DeleteFunc(all, func(p nvml.ProcessInfo) bool { return int(p.Pid) == os.Getpid() }))
 		}
@@ -77,15 +85,17 @@ func describe(i int, driver string, d nvml.Device) GPU {
 	return g
 }
 
-// instances lists the parts of a GPU in MIG mode.
-func instances(d nvml.Device) (all []Instance) {
-	if !has("nvmlDeviceGetMaxMigDeviceCount") || !has("nvmlDeviceGetMigDeviceHandleByIndex") {
+// listInstances lists the parts of a GPU in MIG mode.
+func listInstances(d nvml.Device) (all []Instance) {
+	if !hasSymbol("nvmlDeviceGetMaxMigDeviceCount") || !hasSymbol("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return nil
 	}
+
 	n, rc := d.GetMaxMigDeviceCount()
 	if rc != nvml.SUCCESS {
 		return nil
 	}
+
 	for i := range min(n, 64) {
 		part, rc := d.GetMigDeviceHandleByIndex(i)
 		if rc != nvml.SUCCESS {
@@ -112,4 +122,4 @@ func mpsDaemon() bool {
 	return err == nil
 }
 
-func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
+func hasSymbol(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }

@@ -25,7 +25,7 @@ func (d *Device) OpenLibraries(folders string) (*Libraries, error) {
 	if !ok {
 		return &Libraries{}, nil
 	}
-	if err := d.usable("open libraries"); err != nil {
+	if err := d.checkUsable("open libraries"); err != nil {
 		return nil, err
 	}
 	path := C.CString(folders)
@@ -33,7 +33,7 @@ func (d *Device) OpenLibraries(folders string) (*Libraries, error) {
 	l := &Libraries{}
 	var names [256]C.char
 	if c := Code(C.library_open(g.dev, path, &l.state, &names[0], C.int32_t(len(names)))); c != CodeSuccess {
-		return nil, d.check(c, "open libraries")
+		return nil, d.checkCode(c, "open libraries")
 	}
 	l.names = C.GoString(&names[0])
 	return l, nil
@@ -56,7 +56,7 @@ func (l *Libraries) Product(p Product, workspace int64, most int) ([]Candidate, 
 	var found [candidatesMax]C.gpu_candidate
 	var n C.int32_t
 	c := Code(C.library_product(l.state, (*C.gpu_product)(unsafe.Pointer(&p)), C.int64_t(workspace), &found[0], C.int32_t(min(most, candidatesMax)), &n))
-	return candidates(found[:n]), check(c, "ask for a product")
+	return candidatesOf(found[:n]), codeError(c, "ask for a product")
 }
 
 // Convolution is Product for convolutions.
@@ -67,10 +67,10 @@ func (l *Libraries) Convolution(p Convolution, workspace int64, most int) ([]Can
 	var found [candidatesMax]C.gpu_candidate
 	var n C.int32_t
 	c := Code(C.library_convolution(l.state, (*C.gpu_convolution)(unsafe.Pointer(&p)), C.int64_t(workspace), &found[0], C.int32_t(min(most, candidatesMax)), &n))
-	return candidates(found[:n]), check(c, "ask for a convolution")
+	return candidatesOf(found[:n]), codeError(c, "ask for a convolution")
 }
 
-func candidates(found []C.gpu_candidate) (all []Candidate) {
+func candidatesOf(found []C.gpu_candidate) (all []Candidate) {
 	for _, f := range found {
 		all = append(all, Candidate{Kernel: Kernel{handle: uint64(uintptr(C.library_run)), call: true}, State: uint64(f.call),
 			Workspace: int64(f.workspace), Algorithm: int(f.algorithm)})

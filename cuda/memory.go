@@ -14,7 +14,7 @@ type Memory struct {
 
 // Alloc returns bytes of device memory, aligned to 256.
 func (d *Device) Alloc(bytes int64) (*Memory, error) {
-	if err := d.usable("alloc"); err != nil {
+	if err := d.checkUsable("alloc"); err != nil {
 		return nil, err
 	}
 	if bytes <= 0 {
@@ -22,7 +22,7 @@ func (d *Device) Alloc(bytes int64) (*Memory, error) {
 	}
 	p, c := d.drv.allocDevice(bytes)
 	if c != CodeSuccess {
-		return nil, d.check(c, fmt.Sprintf("alloc of %d bytes of device memory", bytes))
+		return nil, d.checkCode(c, fmt.Sprintf("alloc of %d bytes of device memory", bytes))
 	}
 	d.live.deviceBytes.Add(bytes)
 	d.live.deviceBlocks.Add(1)
@@ -40,7 +40,7 @@ func (m *Memory) Free() {
 	if m == nil || m.addr == 0 {
 		return
 	}
-	m.dev.release(release{device: uint64(m.addr)})
+	m.dev.releaseLater(release{device: uint64(m.addr)})
 	m.addr = 0
 	m.dev.live.deviceBytes.Add(-m.bytes)
 	m.dev.live.deviceBlocks.Add(-1)
@@ -54,7 +54,7 @@ type Registered struct {
 
 // Register pins mem, which must not lie on Go's heap: mapped or C memory.
 func (d *Device) Register(mem []byte) (*Registered, error) {
-	if err := d.usable("register"); err != nil {
+	if err := d.checkUsable("register"); err != nil {
 		return nil, err
 	}
 	if len(mem) == 0 {
@@ -62,7 +62,7 @@ func (d *Device) Register(mem []byte) (*Registered, error) {
 	}
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	if c := d.drv.registerHost(p, int64(len(mem))); c != CodeSuccess {
-		return nil, d.check(c, fmt.Sprintf("register %d bytes of host memory", len(mem)))
+		return nil, d.checkCode(c, fmt.Sprintf("register %d bytes of host memory", len(mem)))
 	}
 	d.live.registered.Add(1)
 	return &Registered{dev: d, p: p}, nil
@@ -73,7 +73,7 @@ func (r *Registered) Free() {
 	if r == nil || r.p == nil {
 		return
 	}
-	r.dev.release(release{host: r.p, registered: true})
+	r.dev.releaseLater(release{host: r.p, registered: true})
 	r.p = nil
 	r.dev.live.registered.Add(-1)
 }

@@ -4,4 +4,4 @@ package cuda
 
 import "time"
 
-func nap(d time.Duration) { time.Sleep(d) }
+func napInKernel(d time.Duration) { time.Sleep(d) }

@@ -6,7 +6,7 @@ func openDriver(int) (driver, error) {
 	return nil, &Error{Op: "open device (built without tag cuda)", Code: CodeNotSupported}
 }
 
-func inventory() ([]GPU, error) {
+func listGPUs() ([]GPU, error) {
 	return nil, &Error{Op: "inventory (built without tag cuda)", Code: CodeNotSupported}
 }
 

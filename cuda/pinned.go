@@ -27,7 +27,7 @@ func (s *Slab) Pinned() bool { return s.pinned }
 // Free gives the slab back to the pool; no copy may still use it. A second Free is ignored.
 func (s *Slab) Free() {
 	if s != nil {
-		s.dev.pinned.put(s)
+		s.dev.pinned.putSlab(s)
 	}
 }
 
@@ -50,18 +50,18 @@ func (d *Device) PinnedStats() PinnedStats {
 // AllocHost returns a slab of at least bytes: pinned if the bound allows, else pageable and counted.
 // After warm-up it allocates nothing.
 func (d *Device) AllocHost(bytes int64) (*Slab, error) {
-	if err := d.usable("alloc host"); err != nil {
+	if err := d.checkUsable("alloc host"); err != nil {
 		return nil, err
 	}
 	if bytes <= 0 || bytes > slabBytesMax {
 		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
 	}
-	return d.pinned.get(bytes)
+	return d.pinned.getSlab(bytes)
 }
 
 // allocPageable returns a slab that is not pinned, to compare with.
 func (d *Device) allocPageable(bytes int64) (*Slab, error) {
-	if err := d.usable("alloc host"); err != nil {
+	if err := d.checkUsable("alloc host"); err != nil {
 		return nil, err
 	}
 	if bytes <= 0 || bytes > slabBytesMax {
@@ -70,7 +70,7 @@ func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 	class := slabClass(bytes)
 	ptr, c := d.drv.allocHost(slabClassBytes(class), false)
 	if c != CodeSuccess {
-		return nil, d.check(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
+		return nil, d.checkCode(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
 	}
 	d.live.hostSlabs.Add(1)
 	return &Slab{dev: d, p: ptr, bytes: bytes, class: class}, nil
@@ -110,24 +110,28 @@ type pinnedPool struct {
 
 func (p *pinnedPool) init(d *Device, bytesMax int64) { p.dev, p.stats.Max = d, bytesMax }
 
-func (p *pinnedPool) get(bytes int64) (*Slab, error) {
+func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 	class := slabClass(bytes)
 	size := slabClassBytes(class)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if n := len(p.idle[class]); n > 0 {
 		s := p.idle[class][n-1]
 		p.idle[class] = p.idle[class][:n-1]
 		p.stats.Reused++
-		p.lend(s, bytes, size)
+		p.lendSlab(s, bytes, size)
 		return s, nil
 	}
-	if p.room(size) {
-		if s := p.pin(class, size); s != nil {
-			p.lend(s, bytes, size)
+
+	if p.makeRoom(size) {
+		if s := p.pinSlab(class, size); s != nil {
+			p.lendSlab(s, bytes, size)
 			return s, nil
 		}
 	}
+
+	// Pageable memory is slower to copy from, but no failure.
 	s, err := p.dev.allocPageable(bytes)
 	if err == nil {
 		p.stats.Fallbacks++
@@ -135,29 +139,29 @@ func (p *pinnedPool) get(bytes int64) (*Slab, error) {
 	return s, err
 }
 
-// room makes space for size under the bound by unpinning idle slabs of other classes.
-func (p *pinnedPool) room(size int64) bool {
+// makeRoom makes space for size under the bound by unpinning idle slabs of other classes.
+func (p *pinnedPool) makeRoom(size int64) bool {
 	for class := slabClasses - 1; class >= 0 && p.stats.Held+size > p.stats.Max; class-- {
 		for len(p.idle[class]) > 0 && p.stats.Held+size > p.stats.Max {
-			p.unpin(class)
+			p.unpinIdle(class)
 		}
 	}
 	return p.stats.Held+size <= p.stats.Max
 }
 
-// pin asks the driver; when it has none left, idle slabs are given up and it is asked once more.
-func (p *pinnedPool) pin(class int, size int64) *Slab {
+// pinSlab asks the driver; when it has none left, idle slabs are given up and it is asked once more.
+func (p *pinnedPool) pinSlab(class int, size int64) *Slab {
 	ptr, c := p.dev.drv.allocHost(size, true)
 	if c == CodeOutOfMemory {
 		for class := range p.idle {
 			for len(p.idle[class]) > 0 {
-				p.unpin(class)
+				p.unpinIdle(class)
 			}
 		}
 		ptr, c = p.dev.drv.allocHost(size, true)
 	}
 	if c != CodeSuccess {
-		p.dev.check(c, "pin host memory") // remembers a sticky code
+		p.dev.checkCode(c, "pin host memory") // remembers a sticky code
 		return nil
 	}
 	p.stats.Held += size
@@ -166,14 +170,14 @@ func (p *pinnedPool) pin(class int, size int64) *Slab {
 	return &Slab{dev: p.dev, p: ptr, class: class, pinned: true}
 }
 
-func (p *pinnedPool) lend(s *Slab, bytes, size int64) {
+func (p *pinnedPool) lendSlab(s *Slab, bytes, size int64) {
 	s.bytes, s.free = bytes, false
 	p.stats.InUse += size
 	p.stats.HighWater = max(p.stats.HighWater, p.stats.InUse)
 	p.dev.live.hostSlabs.Add(1)
 }
 
-func (p *pinnedPool) put(s *Slab) {
+func (p *pinnedPool) putSlab(s *Slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.free {
@@ -183,35 +187,35 @@ func (p *pinnedPool) put(s *Slab) {
 	p.dev.live.hostSlabs.Add(-1)
 	size := slabClassBytes(s.class)
 	if !s.pinned {
-		p.dev.release(release{host: s.p, bytes: size})
+		p.dev.releaseLater(release{host: s.p, bytes: size})
 		return
 	}
 	p.stats.InUse -= size
 	p.idle[s.class] = append(p.idle[s.class], s)
 	if p.dev.closed.Load() {
-		p.unpin(s.class)
+		p.unpinIdle(s.class)
 	}
 }
 
-// unpin gives the newest idle slab of a class back to the driver.
-func (p *pinnedPool) unpin(class int) {
+// unpinIdle gives the newest idle slab of a class back to the driver.
+func (p *pinnedPool) unpinIdle(class int) {
 	n := len(p.idle[class]) - 1
 	s := p.idle[class][n]
 	p.idle[class][n] = nil
 	p.idle[class] = p.idle[class][:n]
 	size := slabClassBytes(class)
-	p.dev.release(release{host: s.p, bytes: size, pinned: true})
+	p.dev.releaseLater(release{host: s.p, bytes: size, pinned: true})
 	p.stats.Held -= size
 	p.dev.live.pinnedBytes.Add(-size)
 }
 
-// trim gives every idle slab back.
-func (p *pinnedPool) trim() {
+// trimIdle gives every idle slab back.
+func (p *pinnedPool) trimIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for class := range p.idle {
 		for len(p.idle[class]) > 0 {
-			p.unpin(class)
+			p.unpinIdle(class)
 		}
 	}
 }

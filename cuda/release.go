@@ -21,7 +21,7 @@ type release struct {
 	pinned         bool
 }
 
-func (r release) perform(drv driver) {
+func (r release) performRelease(drv driver) {
 	switch {
 	case r.device != 0:
 		drv.freeDevice(r.device)
@@ -34,22 +34,26 @@ func (r release) perform(drv driver) {
 	}
 }
 
-// release frees. Once the device is known to hang the driver is given releaseMost; when it does not return,
+// releaseLater frees. Once the device is known to hang the driver is given releaseMost; when it does not return,
 // this memory and all that is freed later is left to the end of the process, and counted.
-func (d *Device) release(r release) {
+func (d *Device) releaseLater(r release) {
 	switch {
 	case d.stuck.Load():
 		d.abandoned.Add(1)
 		return
 	case !d.suspect.Load() || r.host != nil && !r.registered && !r.pinned:
-		r.perform(d.drv)
+		r.performRelease(d.drv)
 		return
 	}
+
+	// A driver whose GPU hangs may never return: the free is left to a goroutine, and the device is known to be
+	// stuck.
 	ended := make(chan struct{})
 	go func() {
-		r.perform(d.drv)
+		r.performRelease(d.drv)
 		close(ended)
 	}()
+
 	limit := time.NewTimer(releaseMost)
 	defer limit.Stop()
 	select {

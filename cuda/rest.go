@@ -10,15 +10,15 @@ const (
 	restGrowth = time.Microsecond
 )
 
-// rest passes the time between two queries of an event. A wait that knows when its batch should end sleeps
+// restBetween passes the time between two queries of an event. A wait that knows when its batch should end sleeps
 // once, until shortly before; then it asks often, and less often the longer it takes. A thread that waits
 // thus costs a core some tens of microseconds for each batch, and nothing while there is none
 // (docs/decisions/0065).
-func rest(tries int, left time.Duration) {
+func restBetween(tries int, left time.Duration) {
 	switch {
 	case left > 2*wakeLate:
-		nap(left - wakeLate)
+		napInKernel(left - wakeLate)
 	case tries >= spins:
-		nap(min(restLeast+time.Duration(tries-spins)*restGrowth, restMost))
+		napInKernel(min(restLeast+time.Duration(tries-spins)*restGrowth, restMost))
 	}
 }

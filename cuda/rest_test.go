@@ -25,7 +25,7 @@ func (c *clocked) query(uint64) Code {
 }
 
 func (c *clocked) pause(tries int, left time.Duration) bool {
-	rest(tries, left)
+	restBetween(tries, left)
 	return true
 }
 

@@ -23,7 +23,7 @@ const (
 
 // NewStream returns a stream from the pool, or a new one.
 func (d *Device) NewStream() (*Stream, error) {
-	if err := d.usable("new stream"); err != nil {
+	if err := d.checkUsable("new stream"); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
@@ -36,7 +36,7 @@ func (d *Device) NewStream() (*Stream, error) {
 	d.mu.Unlock()
 	h, c := d.drv.newStream()
 	if c != CodeSuccess {
-		return nil, d.check(c, "new stream")
+		return nil, d.checkCode(c, "new stream")
 	}
 	d.live.streams.Add(1)
 	return &Stream{dev: d, handle: h}, nil
@@ -60,7 +60,7 @@ func (s *Stream) Free() {
 
 // NewEvent returns an event from the pool, or a new one.
 func (d *Device) NewEvent() (*Event, error) {
-	if err := d.usable("new event"); err != nil {
+	if err := d.checkUsable("new event"); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
@@ -73,7 +73,7 @@ func (d *Device) NewEvent() (*Event, error) {
 	d.mu.Unlock()
 	h, c := d.drv.newEvent()
 	if c != CodeSuccess {
-		return nil, d.check(c, "new event")
+		return nil, d.checkCode(c, "new event")
 	}
 	d.live.events.Add(1)
 	return &Event{dev: d, handle: h}, nil
@@ -109,7 +109,7 @@ type Kernel struct {
 
 // LoadModule loads PTX or a cubin. The driver compiles PTX for the device at hand.
 func (d *Device) LoadModule(image []byte) (*Module, error) {
-	if err := d.usable("load module"); err != nil {
+	if err := d.checkUsable("load module"); err != nil {
 		return nil, err
 	}
 	if len(image) == 0 {
@@ -117,7 +117,7 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	}
 	h, c := d.drv.loadModule(image)
 	if c != CodeSuccess {
-		return nil, d.check(c, fmt.Sprintf("load module of %d bytes", len(image)))
+		return nil, d.checkCode(c, fmt.Sprintf("load module of %d bytes", len(image)))
 	}
 	d.live.modules.Add(1)
 	return &Module{dev: d, handle: h}, nil
@@ -125,12 +125,12 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 
 // Kernel finds a function by name.
 func (m *Module) Kernel(name string) (Kernel, error) {
-	if err := m.dev.usable("kernel"); err != nil {
+	if err := m.dev.checkUsable("kernel"); err != nil {
 		return Kernel{}, err
 	}
 	h, c := m.dev.drv.kernel(m.handle, name)
 	if c != CodeSuccess {
-		return Kernel{}, m.dev.check(c, "kernel "+name)
+		return Kernel{}, m.dev.checkCode(c, "kernel "+name)
 	}
 	return Kernel{handle: h}, nil
 }
@@ -140,7 +140,7 @@ func (m *Module) Free() {
 	if m == nil || m.handle == 0 {
 		return
 	}
-	m.dev.release(release{module: m.handle})
+	m.dev.releaseLater(release{module: m.handle})
 	m.handle = 0
 	m.dev.live.modules.Add(-1)
 }
@@ -155,7 +155,7 @@ type Graph struct {
 // event of st and that st waits for again before the end (a fork and a join). Addresses and
 // parameters are fixed at capture.
 func (d *Device) Capture(st *Stream, s *Submission) (*Graph, error) {
-	if err := d.usable("capture"); err != nil {
+	if err := d.checkUsable("capture"); err != nil {
 		return nil, err
 	}
 	if len(s.commands) == 0 {
@@ -163,7 +163,7 @@ func (d *Device) Capture(st *Stream, s *Submission) (*Graph, error) {
 	}
 	h, c := d.drv.capture(st.handle, s.commands, s.params)
 	if c != CodeSuccess {
-		return nil, d.check(c, fmt.Sprintf("capture %d commands", len(s.commands)))
+		return nil, d.checkCode(c, fmt.Sprintf("capture %d commands", len(s.commands)))
 	}
 	d.live.graphs.Add(1)
 	return &Graph{dev: d, handle: h}, nil

@@ -31,14 +31,16 @@ const partialWord, countersWord = 5, 6
 // countersName is the parameter that holds the counters of split products: zero between launches.
 const countersName = "counters"
 
-// choose turns p's steps into launches, each by the best option for it on this device.
-func (m *Model) choose(p *plan) error {
+// chooseLaunches turns p's steps into launches, each by the best option for it on this device.
+func (m *Model) chooseLaunches(p *plan) error {
 	taken := make([][]option, len(p.Layers))
 	var workspace int64
 	counters := false
+
 	for i := range p.Layers {
+		m.yieldRuntime(func() {}) // trials take their time on the device
 		for j := range p.Layers[i].Steps {
-			o, err := m.r.option(p.Plan, &p.Layers[i].Steps[j])
+			o, err := m.r.optionFor(p.Plan, &p.Layers[i].Steps[j])
 			if err != nil {
 				return fmt.Errorf("layer %q: %w", p.Layers[i].Name, err)
 			}
@@ -46,14 +48,16 @@ func (m *Model) choose(p *plan) error {
 			taken[i] = append(taken[i], o)
 		}
 	}
-	work, zeros, err := m.room(p, workspace, counters)
+
+	work, zeros, err := m.addRoom(p, workspace, counters)
 	if err != nil {
 		return err
 	}
+
 	p.launches = make([][]launch, len(p.Layers))
 	for i, options := range taken {
 		for k := range options {
-			options[k].place(work, zeros)
+			options[k].placeRoom(work, zeros)
 			if options[k].counters {
 				p.Layers[i].Params = append(p.Layers[i].Params, p.Buffers[zeros].Index)
 			}
@@ -70,7 +74,7 @@ type Choice struct {
 
 // Choices lists the launches of a batch size: kernels of this module, or cublasLt and cudnn.
 func (m *Model) Choices(batch int) (all []Choice, err error) {
-	p, err := m.plan(batch)
+	p, err := m.planFor(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +86,18 @@ func (m *Model) Choices(batch int) (all []Choice, err error) {
 	return all, nil
 }
 
-// room adds to the plan a workspace behind its activations, and counters; it returns their buffers.
-func (m *Model) room(p *plan, workspace int64, counters bool) (work, zeros int, err error) {
+// addRoom adds to the plan a workspace behind its activations, and counters; it returns their buffers.
+func (m *Model) addRoom(p *plan, workspace int64, counters bool) (work, zeros int, err error) {
 	if workspace > 0 {
 		p.Buffers = append(p.Buffers, layers.Buffer{Kind: layers.Activation, Bytes: workspace, Last: len(p.Layers) - 1, Offset: p.ActivationBytes})
 		work = len(p.Buffers) - 1
 		p.ActivationBytes += workspace
 	}
+
 	if !counters {
 		return work, 0, nil
 	}
+
 	data := make([]byte, 4*kernels.Counters)
 	if _, ok := m.params[countersName]; !ok {
 		id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + countersName, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
@@ -100,13 +106,14 @@ func (m *Model) room(p *plan, workspace int64, counters bool) (work, zeros int, 
 		}
 		m.params[countersName] = place{id, 0}
 	}
+
 	p.Params = append(p.Params, layers.Param{Name: countersName, Data: data})
 	p.Buffers = append(p.Buffers, layers.Buffer{Kind: layers.Parameter, Bytes: int64(len(data)), Index: len(p.Params) - 1})
 	return work, len(p.Buffers) - 1, nil
 }
 
-// place names the workspace and the counters in the launches that need them.
-func (o *option) place(work, zeros int) {
+// placeRoom names the workspace and the counters in the launches that need them.
+func (o *option) placeRoom(work, zeros int) {
 	for i := range o.launches {
 		l := &o.launches[i]
 		if o.workspace > 0 && l.Addresses > partialWord {
@@ -118,33 +125,37 @@ func (o *option) place(work, zeros int) {
 	}
 }
 
-// option returns the way to do a step: the one taken before for the same, else the best of those that there are.
-func (r *Runtime) option(p *layers.Plan, s *layers.Step) (option, error) {
-	all, err := r.options(s)
+// optionFor returns the way to do a step: the one taken before for the same, else the best of those that there are.
+func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
+	all, err := r.listOptions(s)
 	if err != nil {
 		return option{}, err
 	}
 	if len(all) == 1 {
 		return all[0], nil
 	}
+
+	// Steps of one shape take the same way, also in other models.
 	key := s.Shape()
 	for i := range all {
 		if all[i].label == r.chosen[key] {
 			return all[i], nil
 		}
 	}
+
 	best := 0
 	if r.cfg.Prefer != "" {
 		best = max(slices.IndexFunc(all, func(o option) bool { return strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
 	} else if r.cfg.Tune {
-		best = r.tune(p, s, all)
+		best = r.tuneStep(p, s, all)
 	}
+
 	r.chosen[key] = all[best].label
 	return all[best], nil
 }
 
-// options returns every way to do a step, the most promising first; the last is the kernel that it names.
-func (r *Runtime) options(s *layers.Step) (all []option, err error) {
+// listOptions returns every way to do a step, the most promising first; the last is the kernel that it names.
+func (r *Runtime) listOptions(s *layers.Step) (all []option, err error) {
 	if all, err = r.libraryOptions(s); err != nil {
 		return nil, err
 	}

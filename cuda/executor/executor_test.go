@@ -83,6 +83,10 @@ type rig struct {
 func open(t *testing.T, deviceBytes int64, capture bool) *rig {
 	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference()})
 	must(t, err)
+	return openOn(t, d, deviceBytes, capture)
+}
+
+func openOn(t *testing.T, d *cuda.Device, deviceBytes int64, capture bool) *rig {
 	r, err := executor.Open(d, executor.Config{DeviceBytes: deviceBytes, PinnedBytes: 8 << 10, Capture: capture})
 	must(t, err)
 	st, err := d.NewStream()
@@ -353,4 +357,42 @@ func TestEarlyExitInHalfPrecision(t *testing.T) {
 	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{BatchMax: 1, Precision: 9}); err == nil || !strings.Contains(err.Error(), "precision 9") {
 		t.Errorf("precision 9: %v", err)
 	}
+}
+
+// TestReplacedWeightsKeepTheirGraphs replaces a model's weights after its batches were captured: results are the new
+// weights', and no graph is captured anew.
+func TestReplacedWeightsKeepTheirGraphs(t *testing.T) {
+	captures := 0
+	d, err := cuda.OpenEmulated(cuda.Emulation{Virtual: true, Kernels: kernels.Reference(), Fault: func(s cuda.Site) cuda.Fault {
+		if s.Op == "capture" {
+			captures++
+		}
+		return cuda.Fault{}
+	}})
+	must(t, err)
+	r := openOn(t, d, 1<<20, true)
+	defer r.close()
+	m, err := r.r.Load(adder("a", 5, 1), executor.Options{BatchMax: 3})
+	must(t, err)
+	for n := 1; n <= 3; n++ {
+		r.enqueue(m, n, 5, 1, 7)
+	}
+	before := captures
+	if before != 3 {
+		t.Fatalf("%d captures for three batch sizes", before)
+	}
+
+	w, err := m.Weights(adder("b", 5, 40), m.Planned())
+	must(t, err)
+	must(t, m.Replace(w, nil))
+	for n := 1; n <= 3; n++ {
+		r.enqueue(m, n, 5, 40, 9)
+	}
+	if captures != before {
+		t.Errorf("%d graphs were captured anew", captures-before)
+	}
+	if _, err := m.Weights(adder("deeper", 6, 1), m.Planned()); !errors.Is(err, executor.ErrShape) {
+		t.Errorf("a graph of another depth: %v, want %v", err, executor.ErrShape)
+	}
+	must(t, m.Close())
 }

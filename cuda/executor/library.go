@@ -25,7 +25,10 @@ func (r *Runtime) libraryOptions(s *layers.Step) (all []option, err error) {
 	if r.libraries.Names() == "" {
 		return nil, nil
 	}
+
 	forms := kernels.LibraryOf(s.Kernel, s.Params)
+
+	// The libraries take long to answer: each shape is asked for once.
 	answers, ok := r.asked[s.Shape()]
 	for i := 0; !ok && i < len(forms); i++ {
 		var found []cuda.Candidate
@@ -39,7 +42,9 @@ func (r *Runtime) libraryOptions(s *layers.Step) (all []option, err error) {
 		}
 		answers = append(answers, asked{i, found})
 	}
+
 	r.asked[s.Shape()] = answers
+
 	for _, a := range answers {
 		for k := range a.found {
 			o, err := r.libraryOption(s.Kernel, &forms[a.form], &a.found[k])
@@ -57,26 +62,31 @@ func (r *Runtime) libraryOption(name string, f *kernels.Library, c *cuda.Candida
 	if f.Convolution != nil {
 		library = "cudnn"
 	}
+
 	operands := f.Operands
 	operands.State = c.State
 	step := layers.Step{Kernel: library, Grid: cuda.Dim{X: 1, Y: 1, Z: 1}, Block: cuda.Dim{X: 1, Y: 1, Z: 1},
 		Params: slices.Clone(kernels.Bytes(&operands)), Addresses: 6}
 	o = option{label: fmt.Sprintf("%s/%d", library, c.Algorithm), launches: []launch{{step, c.Kernel}}, workspace: c.Workspace}
+
+	// What the library cannot fuse runs as a kernel of our own behind it.
 	if f.Rest.Act == kernels.None {
 		return o, nil
 	}
+
 	grid, block := kernels.Elementwise(f.Rest.Count)
 	rest := layers.Step{Kernel: kernels.Named("unary", kernels.Real(name)), Grid: grid, Block: block, Params: slices.Clone(kernels.Bytes(&f.Rest)), Addresses: 2}
 	k, ok := r.kernels.Kernel(rest.Kernel)
 	if !ok {
 		return o, fmt.Errorf("no kernel %q", rest.Kernel)
 	}
+
 	o.launches = append(o.launches, launch{rest, k})
 	return o, nil
 }
 
-// forget frees what the libraries made.
-func (r *Runtime) forget() {
+// forgetLibraries frees what the libraries made.
+func (r *Runtime) forgetLibraries() {
 	for _, answers := range r.asked {
 		for _, a := range answers {
 			for i := range a.found {

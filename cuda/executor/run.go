@@ -15,22 +15,25 @@ import (
 // Enqueue adds to s the commands on st that turn inputs into outputs for a batch of n. Its parameters are
 // brought to the device if they are not there; they stay until Release. Other batches may be under way, their commands before these on st.
 func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outputs []cuda.Address) error {
-	p, err := m.plan(n)
+	p, err := m.planFor(n)
 	if err != nil {
 		return err
 	}
 	if len(inputs) != len(p.Inputs) || len(outputs) != len(p.Outputs) {
 		return fmt.Errorf("%d inputs and %d outputs: the model has %d and %d", len(inputs), len(outputs), len(p.Inputs), len(p.Outputs))
 	}
+
 	if err := m.r.store.Acquire(time.Since(m.r.start), p.contents, s, st); err != nil {
 		return fmt.Errorf("batch of %d: %w", n, err)
 	}
-	base := m.bases(p, inputs, outputs)
+
+	base := m.bufferBases(p, inputs, outputs)
 	if !m.r.cfg.Capture {
-		m.launch(s, st, p, base, 0, len(p.Layers))
+		m.addLaunches(s, st, p, base, 0, len(p.Layers))
 		return nil
 	}
-	g, err := m.capture(st, p, base, key{inputs[0], outputs[0]})
+
+	g, err := m.captureGraph(st, p, base, key{inputs[0], outputs[0]})
 	if err != nil {
 		return errors.Join(err, m.r.store.Release(p.contents, nil))
 	}
@@ -43,8 +46,8 @@ func (m *Model) Release(n int, done *cuda.Event) error {
 	return m.r.store.Release(m.plans[n-1].contents, done)
 }
 
-// bases returns the address of each buffer; the result is valid until the next call.
-func (m *Model) bases(p *plan, inputs, outputs []cuda.Address) []cuda.Address {
+// bufferBases returns the address of each buffer; the result is valid until the next call.
+func (m *Model) bufferBases(p *plan, inputs, outputs []cuda.Address) []cuda.Address {
 	m.scratch = m.scratch[:0]
 	for i := range p.Buffers {
 		var a cuda.Address
@@ -63,22 +66,23 @@ func (m *Model) bases(p *plan, inputs, outputs []cuda.Address) []cuda.Address {
 				a = m.r.store.Address(p.work) + cuda.Address(b.Offset)
 			}
 		}
+
 		m.scratch = append(m.scratch, a)
 	}
 	return m.scratch
 }
 
-// launch adds the launches of layers from to to−1.
-func (m *Model) launch(s *cuda.Submission, st *cuda.Stream, p *plan, base []cuda.Address, from, to int) {
+// addLaunches adds the launches of layers from to to−1.
+func (m *Model) addLaunches(s *cuda.Submission, st *cuda.Stream, p *plan, base []cuda.Address, from, to int) {
 	for i := from; i < to; i++ {
 		for j := range p.launches[i] {
-			p.launches[i][j].add(s, st, base, &m.bound)
+			p.launches[i][j].addTo(s, st, base, &m.bound)
 		}
 	}
 }
 
-// add adds one launch; bound is room for its parameters.
-func (l *launch) add(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, bound *[]byte) {
+// addTo adds one launch; bound is room for its parameters.
+func (l *launch) addTo(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, bound *[]byte) {
 	*bound = append((*bound)[:0], l.Params...)
 	l.Bind(*bound, base)
 	s.Launch(st, l.kernel, l.Grid, l.Block, l.Shared, *bound)
@@ -87,17 +91,17 @@ func (l *launch) add(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, b
 // graphsMax bounds the graphs of one plan: one for each slot that batches use in turn.
 const graphsMax = 16
 
-// capture returns the graph for these addresses, capturing it anew if any of them moved (E2).
-func (m *Model) capture(st *cuda.Stream, p *plan, base []cuda.Address, k key) (*cuda.Graph, error) {
+// captureGraph returns the graph for these addresses, capturing it anew if any of them moved (E2).
+func (m *Model) captureGraph(st *cuda.Stream, p *plan, base []cuda.Address, k key) (*cuda.Graph, error) {
 	c := p.captured[k]
 	if c != nil && slices.Equal(c.base, base) {
 		return c.graph, nil
 	}
 	if c != nil || len(p.captured) >= graphsMax {
-		forget(p, k)
+		forgetGraph(p, k)
 	}
 	var s cuda.Submission
-	m.launch(&s, st, p, base, 0, len(p.Layers))
+	m.addLaunches(&s, st, p, base, 0, len(p.Layers))
 	g, err := m.r.dev.Capture(st, &s)
 	if err != nil {
 		return nil, fmt.Errorf("capture a batch of %d: %w", p.Batch, err)
@@ -106,9 +110,9 @@ func (m *Model) capture(st *cuda.Stream, p *plan, base []cuda.Address, k key) (*
 	return g, nil
 }
 
-// forget frees the graph of k, or all of them when there are too many. The driver lets a graph that runs
+// forgetGraph frees the graph of k, or all of them when there are too many. The driver lets a graph that runs
 // finish before it is destroyed.
-func forget(p *plan, k key) {
+func forgetGraph(p *plan, k key) {
 	for other, c := range p.captured {
 		if other == k || len(p.captured) >= graphsMax {
 			c.graph.Free()
@@ -135,7 +139,7 @@ type Hook func(layer int, l *layers.Layer, took time.Duration) Action
 // (layers.Tensor.Layer) is below that are complete. A model whose parameters do not fit in device memory
 // at once runs too, loading each layer's in turn.
 func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs []cuda.Address, hook Hook) (ran int, err error) {
-	p, err := m.plan(n)
+	p, err := m.planFor(n)
 	if err != nil {
 		return 0, err
 	}
@@ -150,7 +154,7 @@ func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs
 		defer ev[i].Free()
 	}
 	r := run{m: m, p: p, st: st, inputs: inputs, outputs: outputs, from: ev[0], to: ev[1], hook: hook}
-	return r.all(ctx)
+	return r.runAll(ctx)
 }
 
 // run is one call of Run.
@@ -164,21 +168,22 @@ type run struct {
 	s               cuda.Submission
 }
 
-func (r *run) all(ctx context.Context) (ran int, err error) {
-	whole := r.acquire(r.p.contents)
+func (r *run) runAll(ctx context.Context) (ran int, err error) {
+	whole := r.acquireContents(r.p.contents)
 	switch {
 	case whole == nil:
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.contents, nil)) }()
 	case !errors.Is(whole, residency.ErrDoesNotFit):
 		return 0, whole
 	case r.p.hasWork: // the activations must stay; parameters come and go
-		if err := r.acquire([]residency.ID{r.p.work}); err != nil {
+		if err := r.acquireContents([]residency.ID{r.p.work}); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, r.m.r.store.Release([]residency.ID{r.p.work}, nil)) }()
 	}
+
 	for i := range r.p.Layers {
-		action, err := r.layer(ctx, i, whole != nil)
+		action, err := r.runLayer(ctx, i, whole != nil)
 		if err != nil {
 			return i, fmt.Errorf("layer %d %q: %w", i, r.p.Layers[i].Name, err)
 		}
@@ -189,29 +194,32 @@ func (r *run) all(ctx context.Context) (ran int, err error) {
 	return len(r.p.Layers), nil
 }
 
-func (r *run) acquire(ids []residency.ID) error {
+func (r *run) acquireContents(ids []residency.ID) error {
 	return r.m.r.store.Acquire(time.Since(r.m.r.start), ids, &r.s, r.st)
 }
 
-// layer runs one layer and its hook; alone tells that its parameters are there for this layer only.
-func (r *run) layer(ctx context.Context, i int, alone bool) (action Action, err error) {
+// runLayer runs one layer and its hook; alone tells that its parameters are there for this layer only.
+func (r *run) runLayer(ctx context.Context, i int, alone bool) (action Action, err error) {
 	if alone {
-		if err := r.acquire(r.p.byLayer[i]); err != nil {
+		if err := r.acquireContents(r.p.byLayer[i]); err != nil {
 			return Stop, err
 		}
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.byLayer[i], nil)) }()
 	}
+
 	r.s.Record(r.st, r.from)
-	r.m.launch(&r.s, r.st, r.p, r.m.bases(r.p, r.inputs, r.outputs), i, i+1)
+	r.m.addLaunches(&r.s, r.st, r.p, r.m.bufferBases(r.p, r.inputs, r.outputs), i, i+1)
 	r.s.Record(r.st, r.to)
 	err = r.m.r.dev.Submit(&r.s)
 	r.s.Reset()
 	if err == nil {
 		err = r.m.r.dev.Wait(ctx, r.to)
 	}
+
 	if err != nil || r.hook == nil {
 		return Continue, err
 	}
+
 	took, err := r.m.r.dev.Elapsed(r.from, r.to)
 	if err != nil {
 		return Stop, err

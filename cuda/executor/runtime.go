@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"downbeat.dev/cuda"
@@ -46,6 +47,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		set.Free()
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
+
 	libraries := &cuda.Libraries{}
 	if c.Libraries != "none" {
 		if libraries, err = dev.OpenLibraries(c.Libraries); err != nil {
@@ -54,6 +56,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 			return nil, fmt.Errorf("open executor: %w", err)
 		}
 	}
+
 	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
 }
 
@@ -62,7 +65,7 @@ func (r *Runtime) Stats() residency.Stats { return r.store.Stats() }
 
 // Close frees everything; models must be closed and nothing may run.
 func (r *Runtime) Close() {
-	r.forget()
+	r.forgetLibraries()
 	r.store.Close()
 	r.kernels.Free()
 }
@@ -78,6 +81,18 @@ type Model struct {
 	plans   []*plan          // by batch − 1; nil until first used
 	scratch []cuda.Address
 	bound   []byte
+	shared  sync.Locker // while the model is being loaded; nil: nobody waits for it
+}
+
+// yieldRuntime runs f, which touches nothing that models share, while others may use the Runtime.
+func (m *Model) yieldRuntime(f func()) {
+	if m.shared == nil {
+		f()
+		return
+	}
+	m.shared.Unlock()
+	defer m.shared.Lock()
+	f()
 }
 
 // place is where a parameter lies: in a content of the store, at an offset.
@@ -111,6 +126,9 @@ type Options struct {
 	BatchMax  int
 	SLO       time.Duration    // the model's, for the eviction score
 	Precision layers.Precision // how parameters and activations are stored
+	// Shared is held by Load's caller and guards the Runtime. Load gives it up now and then, so that batches of other
+	// models go on. nil: nobody else uses the Runtime meanwhile.
+	Shared sync.Locker
 }
 
 // Load makes a model ready: it compiles the largest and the smallest batch, so that whatever is wrong
@@ -125,9 +143,10 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	if err := r.kernels.Require(o.Precision.Real()); err != nil {
 		return nil, fmt.Errorf("load %q in %v: %w", g.Name, o.Precision, err)
 	}
-	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax)}
+	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax), shared: o.Shared}
+	defer func() { m.shared = nil }()
 	for _, n := range []int{o.BatchMax, 1} {
-		if _, err := m.plan(n); err != nil {
+		if _, err := m.planFor(n); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %q: %w", g.Name, err), m.Close())
 		}
 	}
@@ -136,41 +155,46 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 
 // Plan returns the plan for a batch size, compiling it if it was not used before.
 func (m *Model) Plan(batch int) (*layers.Plan, error) {
-	p, err := m.plan(batch)
+	p, err := m.planFor(batch)
 	if err != nil {
 		return nil, err
 	}
 	return p.Plan, nil
 }
 
-func (m *Model) plan(batch int) (*plan, error) {
+func (m *Model) planFor(batch int) (*plan, error) {
 	if batch < 1 || batch > m.max {
 		return nil, fmt.Errorf("batch of %d: must be 1 to %d", batch, m.max)
 	}
 	if p := m.plans[batch-1]; p != nil {
 		return p, nil
 	}
-	compiled, err := layers.Compile(m.graph, batch, m.real)
+
+	var compiled *layers.Plan
+	var err error
+	m.yieldRuntime(func() { compiled, err = layers.Compile(m.graph, batch, m.real) })
 	if err != nil {
 		return nil, err
 	}
+
 	p := &plan{Plan: compiled, captured: map[key]*captured{}}
-	if err := m.settle(p); err != nil {
+	if err := m.settleContents(p); err != nil {
 		return nil, err
 	}
 	m.plans[batch-1] = p
 	return p, nil
 }
 
-// settle makes p's parameters and activations known to the store: one content for each layer's.
-func (m *Model) settle(p *plan) error {
-	if err := m.choose(p); err != nil {
+// settleContents makes p's parameters and activations known to the store: one content for each layer's.
+func (m *Model) settleContents(p *plan) error {
+	if err := m.chooseLaunches(p); err != nil {
 		return err
 	}
+
 	seen := map[residency.ID]bool{}
 	for i := range p.Layers {
 		l := &p.Layers[i]
-		if err := m.pack(p.Plan, l); err != nil {
+		if err := m.packParameters(p.Plan, l); err != nil {
 			return err
 		}
 		var ids []residency.ID
@@ -184,9 +208,11 @@ func (m *Model) settle(p *plan) error {
 		}
 		p.byLayer = append(p.byLayer, ids)
 	}
+
 	for k := range p.Params {
 		p.params = append(p.params, m.params[p.Params[k].Name])
 	}
+
 	if p.ActivationBytes == 0 {
 		return nil
 	}
@@ -195,6 +221,7 @@ func (m *Model) settle(p *plan) error {
 	if err != nil {
 		return fmt.Errorf("activations of a batch of %d: %w", p.Batch, err)
 	}
+
 	p.work, p.hasWork = id, true
 	p.contents = append(p.contents, id)
 	return nil
@@ -202,8 +229,8 @@ func (m *Model) settle(p *plan) error {
 
 const paramAlign = 256
 
-// pack puts a layer's parameters that no other layer has into one content.
-func (m *Model) pack(p *layers.Plan, l *layers.Layer) error {
+// packParameters puts a layer's parameters that no other layer has into one content.
+func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 	var data []byte
 	fresh := map[string]int64{}
 	for _, k := range l.Params {
@@ -214,12 +241,15 @@ func (m *Model) pack(p *layers.Plan, l *layers.Layer) error {
 		if _, twice := fresh[param.Name]; twice {
 			continue
 		}
+
+		// Parameters that an earlier layer, or another batch size, has brought are there already.
 		for len(data)%paramAlign != 0 {
 			data = append(data, 0)
 		}
 		fresh[param.Name] = int64(len(data))
 		data = append(data, param.Data...)
 	}
+
 	if len(data) == 0 {
 		return nil
 	}
@@ -227,6 +257,7 @@ func (m *Model) pack(p *layers.Plan, l *layers.Layer) error {
 	if err != nil {
 		return fmt.Errorf("parameters of layer %q: %w", l.Name, err)
 	}
+
 	for name, off := range fresh {
 		m.params[name] = place{id, off}
 	}
@@ -243,6 +274,7 @@ func (m *Model) Close() error {
 			errs = append(errs, m.r.store.Remove(id))
 		}
 	}
+
 	for _, p := range m.plans {
 		if p == nil {
 			continue
@@ -254,6 +286,7 @@ func (m *Model) Close() error {
 			remove(p.work)
 		}
 	}
+
 	for _, at := range m.params {
 		remove(at.content)
 	}

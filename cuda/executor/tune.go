@@ -18,16 +18,16 @@ const (
 	tuneFill   = 0x3c            // operands: about 1 in binary16, 0.01 in the other types; never zeros, which run faster
 )
 
-// tune returns the index of the fastest option, 0 where none can be timed.
-func (r *Runtime) tune(p *layers.Plan, s *layers.Step, all []option) (best int) {
+// tuneStep returns the index of the fastest option, 0 where none can be timed.
+func (r *Runtime) tuneStep(p *layers.Plan, s *layers.Step, all []option) (best int) {
 	t := tuning{r: r}
-	defer t.close()
-	if t.open(p, s, all) != nil {
+	defer t.closeTuning()
+	if t.openTuning(p, s, all) != nil {
 		return 0
 	}
 	least := time.Duration(math.MaxInt64)
 	for i := range all {
-		if took, err := t.time(&all[i]); err == nil && took < least {
+		if took, err := t.timeOption(&all[i]); err == nil && took < least {
 			best, least = i, took
 		}
 		if r.dev.Err() != nil {
@@ -48,7 +48,7 @@ type tuning struct {
 	bound       []byte
 }
 
-func (t *tuning) open(p *layers.Plan, s *layers.Step, all []option) (err error) {
+func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err error) {
 	if t.st, err = t.r.dev.NewStream(); err != nil {
 		return err
 	}
@@ -58,30 +58,34 @@ func (t *tuning) open(p *layers.Plan, s *layers.Step, all []option) (err error) 
 	if t.to, err = t.r.dev.NewEvent(); err != nil {
 		return err
 	}
+
 	t.base = make([]cuda.Address, len(p.Buffers)+2)
 	t.work, t.zeros = len(p.Buffers), len(p.Buffers)+1
+
 	var sub cuda.Submission
 	for _, b := range s.Buffers() {
-		if err = t.alloc(&sub, b, p.Buffers[b].Bytes, tuneFill); err != nil {
+		if err = t.allocBuffer(&sub, b, p.Buffers[b].Bytes, tuneFill); err != nil {
 			return err
 		}
 	}
+
 	var workspace int64
 	for i := range all {
 		workspace = max(workspace, all[i].workspace)
 	}
 	if workspace > 0 {
-		if err = t.alloc(&sub, t.work, workspace, 0xff); err != nil {
+		if err = t.allocBuffer(&sub, t.work, workspace, 0xff); err != nil {
 			return err
 		}
 	}
-	if err = t.alloc(&sub, t.zeros, 4*kernels.Counters, 0); err != nil {
+
+	if err = t.allocBuffer(&sub, t.zeros, 4*kernels.Counters, 0); err != nil {
 		return err
 	}
 	return t.r.dev.Submit(&sub)
 }
 
-func (t *tuning) alloc(sub *cuda.Submission, buffer int, bytes int64, fill byte) error {
+func (t *tuning) allocBuffer(sub *cuda.Submission, buffer int, bytes int64, fill byte) error {
 	if t.base[buffer] != 0 {
 		return nil
 	}
@@ -95,18 +99,21 @@ func (t *tuning) alloc(sub *cuda.Submission, buffer int, bytes int64, fill byte)
 	return nil
 }
 
-// time runs an option once, then tuneRounds times between two events.
-func (t *tuning) time(o *option) (time.Duration, error) {
-	o.place(t.work, t.zeros)
+// timeOption runs an option once, then tuneRounds times between two events.
+func (t *tuning) timeOption(o *option) (time.Duration, error) {
+	o.placeRoom(t.work, t.zeros)
 	var sub cuda.Submission
+
+	// The first round warms up and does not count.
 	for i := range 1 + tuneRounds {
 		for k := range o.launches {
-			o.launches[k].add(&sub, t.st, t.base, &t.bound)
+			o.launches[k].addTo(&sub, t.st, t.base, &t.bound)
 		}
 		if i == 0 {
 			sub.Record(t.st, t.from)
 		}
 	}
+
 	sub.Record(t.st, t.to)
 	if err := t.r.dev.Submit(&sub); err != nil {
 		return 0, err
@@ -117,7 +124,7 @@ func (t *tuning) time(o *option) (time.Duration, error) {
 	return t.r.dev.Elapsed(t.from, t.to)
 }
 
-func (t *tuning) close() {
+func (t *tuning) closeTuning() {
 	for _, m := range t.memory {
 		m.Free()
 	}

@@ -72,7 +72,7 @@ func TestTensorOfTakesWhatItCanExpress(t *testing.T) {
 	if _, ok := TensorOf("conv", Bytes(&image)); ok {
 		t.Error("a convolution by groups was taken")
 	}
-	for _, v := range got.variants("_f16", 132, 226<<10) {
+	for _, v := range got.tileVariants("_f16", 132, 226<<10) {
 		if v.Grid.X == 0 || v.Grid.Y == 0 || len(v.Params) != 136 {
 			t.Errorf("%+v", v)
 		}

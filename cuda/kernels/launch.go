@@ -27,19 +27,19 @@ const (
 
 // Launch returns the grid and block of gemm.
 func (p *Gemm) Launch() (grid, block cuda.Dim) {
-	return cuda.Dim{X: tiles(p.N, tileN), Y: tiles(p.M, tileM), Z: depth(p.B1, p.B2)}, cuda.Dim{X: threads, Y: 1, Z: 1}
+	return cuda.Dim{X: countTiles(p.N, tileN), Y: countTiles(p.M, tileM), Z: gridDepth(p.B1, p.B2)}, cuda.Dim{X: threads, Y: 1, Z: 1}
 }
 
 // Launch returns the grid and block of conv: its product has K/Groups rows and OH·OW columns for each
 // image and group.
 func (p *Conv) Launch() (grid, block cuda.Dim) {
-	return cuda.Dim{X: tiles(p.OH*p.OW, tileN), Y: tiles(p.K/p.Groups, tileM), Z: depth(p.N, p.Groups)}, cuda.Dim{X: threads, Y: 1, Z: 1}
+	return cuda.Dim{X: countTiles(p.OH*p.OW, tileN), Y: countTiles(p.K/p.Groups, tileM), Z: gridDepth(p.N, p.Groups)}, cuda.Dim{X: threads, Y: 1, Z: 1}
 }
 
-func tiles(n, tile int32) uint32 { return uint32((n + tile - 1) / tile) }
+func countTiles(n, tile int32) uint32 { return uint32((n + tile - 1) / tile) }
 
-// depth is the third extent of a grid, which the hardware bounds; kernels loop over what is left.
-func depth(a, b int32) uint32 { return uint32(min(int64(a)*int64(b), 65535)) }
+// gridDepth is the third extent of a grid, which the hardware bounds; kernels loop over what is left.
+func gridDepth(a, b int32) uint32 { return uint32(min(int64(a)*int64(b), 65535)) }
 
 // columns is the inner extent from which on reduce gives each thread a row; csrc has the same number.
 const columns = 32

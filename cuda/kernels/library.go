@@ -18,31 +18,34 @@ func LibraryOf(name string, params []byte) (all []Library) {
 	real := Real(name)
 	switch name {
 	case Named("gemm", real):
-		p := from[Gemm](params)
-		if l, ok := p.product(real); ok {
+		p := paramsOf[Gemm](params)
+		if l, ok := p.asProduct(real); ok {
 			all = append(all, l)
 		}
-		if l, ok := p.pixels(real); ok {
+		if l, ok := p.asPixels(real); ok {
 			all = append(all, l)
 		}
+
+	// A convolution by one pixel is a product of matrices, which the product's library may run faster than the
+	// convolution's.
 	case Named("conv", real), Named("conv_depthwise", real):
-		p := from[Conv](params)
+		p := paramsOf[Conv](params)
 		if t, ok := TensorOf("conv", params); ok && t.Pointwise() {
 			g := Gemm{PA: p.X, PB: p.W, Bias: p.Bias, Residual: p.Residual, PC: p.Y, AM: p.C, AK: 1, BK: 1, BN: p.C, BiasN: 1,
 				M: t.M, N: p.K, K: p.C, B1: 1, B2: 1, Act: p.Act, Alpha: 1, Beta: 1, A: p.A, B: p.B}
-			if l, ok := g.product(real); ok {
+			if l, ok := g.asProduct(real); ok {
 				all = append(all, l)
 			}
 		}
-		if l, ok := p.library(real); ok {
+		if l, ok := p.asLibrary(real); ok {
 			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// split parts an activation into what a library fuses and what is left.
-func split(act Activation, a, b float32, real int32, gelu bool) (fused int32, rest Unary) {
+// splitActivation parts an activation into what a library fuses and what is left.
+func splitActivation(act Activation, a, b float32, real int32, gelu bool) (fused int32, rest Unary) {
 	switch {
 	case act == None:
 		return cuda.LibraryNone, rest
@@ -54,23 +57,27 @@ func split(act Activation, a, b float32, real int32, gelu bool) (fused int32, re
 	return cuda.LibraryNone, Unary{Act: act, A: a, B: b}
 }
 
-func one(p uint64) int32 {
+func oneIf(p uint64) int32 {
 	if p != 0 {
 		return 1
 	}
 	return 0
 }
 
-// product is a product whose rows or columns lie side by side and whose batches, if any, are evenly spaced.
-func (p *Gemm) product(real int32) (l Library, ok bool) {
-	d := cuda.Product{Type: libraryTypes[real], Bias: one(p.Bias), Residual: one(p.Residual), M: p.M, N: p.N, K: p.K, Batch: p.B1 * p.B2,
+// asProduct is a product whose rows or columns lie side by side and whose batches, if any, are evenly spaced.
+func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
+	d := cuda.Product{Type: libraryTypes[real], Bias: oneIf(p.Bias), Residual: oneIf(p.Residual), M: p.M, N: p.N, K: p.K, Batch: p.B1 * p.B2,
 		LDA: int64(p.AM), LDB: int64(p.BK), Alpha: p.Alpha}
+
 	if p.AK != 1 {
 		d.TransA, d.LDA = 1, int64(p.AK)
 	}
 	if p.BN != 1 {
 		d.TransB, d.LDB = 1, int64(p.BN)
 	}
+
+	// The library knows one stride from batch to batch. Two batch dimensions fit it where the outer is a whole number
+	// of the inner, or one is 1.
 	switch {
 	case p.B1 == 1:
 		d.StrideA, d.StrideB = p.A2, p.Bi2
@@ -83,40 +90,41 @@ func (p *Gemm) product(real int32) (l Library, ok bool) {
 	if ok || p.AK != 1 && p.AM != 1 || p.BN != 1 && p.BK != 1 || p.Bias != 0 && (p.Beta != 1 || p.BiasM != 0 || p.BiasN != 1) {
 		return l, false
 	}
-	d.Act, l.Rest = split(p.Act, p.A, p.B, real, true)
+
+	d.Act, l.Rest = splitActivation(p.Act, p.A, p.B, real, true)
 	l.Product, l.Operands = &d, cuda.Operands{A: p.PA, B: p.PB, Bias: p.Bias, Residual: p.Residual, D: p.PC}
-	return l.finish(int64(d.Batch) * int64(p.M) * int64(p.N)), true
+	return l.finishCall(int64(d.Batch) * int64(p.M) * int64(p.N)), true
 }
 
-// pixels is a convolution by one pixel, which is emitted as a product of the weights and each image.
-func (p *Gemm) pixels(real int32) (l Library, ok bool) {
+// asPixels is a convolution by one pixel, which is emitted as a product of the weights and each image.
+func (p *Gemm) asPixels(real int32) (l Library, ok bool) {
 	if p.B2 != 1 || p.A1 != 0 || p.AM != p.K || p.AK != 1 || p.BK != p.N || p.BN != 1 || p.Bi1 != int64(p.K)*int64(p.N) ||
 		p.Alpha != 1 || p.Bias != 0 && (p.BiasM != 1 || p.BiasN != 0 || p.Beta != 1) {
 		return l, false
 	}
 	c := Conv{X: p.PB, W: p.PA, Bias: p.Bias, Residual: p.Residual, Y: p.PC, N: p.B1, C: p.K, H: 1, Wd: p.N, K: p.M, OH: 1, OW: p.N, R: 1, S: 1,
 		StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Groups: 1, Act: p.Act, A: p.A, B: p.B}
-	return c.library(real)
+	return c.asLibrary(real)
 }
 
-// library is a convolution; the library adds a residual only together with a bias, and activates only then.
-func (p *Conv) library(real int32) (l Library, ok bool) {
+// asLibrary is a convolution; the library adds a residual only together with a bias, and activates only then.
+func (p *Conv) asLibrary(real int32) (l Library, ok bool) {
 	if p.Bias == 0 && p.Residual != 0 {
 		return l, false
 	}
-	d := cuda.Convolution{Type: libraryTypes[real], Bias: one(p.Bias), Residual: one(p.Residual), NHWC: p.NHWC, N: p.N, C: p.C, H: p.H, W: p.Wd,
+	d := cuda.Convolution{Type: libraryTypes[real], Bias: oneIf(p.Bias), Residual: oneIf(p.Residual), NHWC: p.NHWC, N: p.N, C: p.C, H: p.H, W: p.Wd,
 		K: p.K, OH: p.OH, OW: p.OW, R: p.R, S: p.S, StrideH: p.StrideH, StrideW: p.StrideW, PadH: p.PadH, PadW: p.PadW,
 		DilH: p.DilH, DilW: p.DilW, Groups: p.Groups}
 	if p.Bias != 0 {
-		d.Act, l.Rest = split(p.Act, p.A, p.B, real, false)
+		d.Act, l.Rest = splitActivation(p.Act, p.A, p.B, real, false)
 	} else {
 		l.Rest = Unary{Act: p.Act, A: p.A, B: p.B}
 	}
 	l.Convolution, l.Operands = &d, cuda.Operands{A: p.X, B: p.W, Bias: p.Bias, Residual: p.Residual, D: p.Y}
-	return l.finish(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW)), true
+	return l.finishCall(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW)), true
 }
 
-func (l Library) finish(count int64) Library {
+func (l Library) finishCall(count int64) Library {
 	l.Rest.X, l.Rest.Y, l.Rest.Count = l.Operands.D, l.Operands.D, count
 	return l
 }

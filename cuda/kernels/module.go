@@ -37,7 +37,7 @@ type Set struct {
 // Load puts the kernels for float32 on a device. An emulated device must have been opened with Reference.
 func Load(d *cuda.Device) (*Set, error) {
 	s := &Set{dev: d, byName: map[string]cuda.Kernel{}, ready: map[int32]bool{Float32: true}}
-	return s, s.load(ptx, names)
+	return s, s.loadImage(ptx, names)
 }
 
 // Require loads the kernels for a type of real numbers if they are not there: Float16 or BFloat16 bring
@@ -50,23 +50,28 @@ func (s *Set) Require(real int32) error {
 	if real == BFloat16 {
 		module = ptxBF16
 	}
+
 	var list []string
 	for name := range forms {
 		list = append(list, name+suffix)
 	}
-	if err := s.load(module, list); err != nil {
+
+	if err := s.loadImage(module, list); err != nil {
 		return err
 	}
+
+	// The tensor-core kernels serve both half precisions and are loaded with the first.
 	if s.Tensor() && !s.ready[Float16] && !s.ready[BFloat16] {
-		if err := s.load(ptxTensor, tensorNames()); err != nil {
+		if err := s.loadImage(ptxTensor, tensorNames()); err != nil {
 			return err
 		}
 	}
+
 	s.ready[real] = true
 	return nil
 }
 
-func (s *Set) load(image []byte, list []string) error {
+func (s *Set) loadImage(image []byte, list []string) error {
 	m, err := s.dev.LoadModule(image)
 	if err != nil {
 		s.Free()

@@ -15,24 +15,24 @@ type written struct {
 	v  []float32
 }
 
-// floats returns n real numbers.
-func (m *numbers) floats(p uint64, n int) []float32 {
+// readFloats returns n real numbers.
+func (m *numbers) readFloats(p uint64, n int) []float32 {
 	if m.real == Float32 {
 		return m.Float32s(cuda.Address(p), n)
 	}
-	return decode(m.real, m.Uint16s(cuda.Address(p), n))
+	return decodeHalf(m.real, m.Uint16s(cuda.Address(p), n))
 }
 
-// optional returns n real numbers, nil for the address 0.
-func (m *numbers) optional(p uint64, n int) []float32 {
+// readOptional returns n real numbers, nil for the address 0.
+func (m *numbers) readOptional(p uint64, n int) []float32 {
 	if p == 0 {
 		return nil
 	}
-	return m.floats(p, n)
+	return m.readFloats(p, n)
 }
 
-// result returns room for n real numbers that end puts at p.
-func (m *numbers) result(p uint64, n int) []float32 {
+// resultRoom returns room for n real numbers that end puts at p.
+func (m *numbers) resultRoom(p uint64, n int) []float32 {
 	if m.real == Float32 {
 		return m.Float32s(cuda.Address(p), n)
 	}
@@ -45,12 +45,12 @@ func (m *numbers) result(p uint64, n int) []float32 {
 // end stores the results.
 func (m *numbers) end() {
 	for _, w := range m.out {
-		encode(m.real, m.Uint16s(w.at, len(w.v)), w.v)
+		encodeHalf(m.real, m.Uint16s(w.at, len(w.v)), w.v)
 	}
 	clear(m.out)
 }
 
-func decode(real int32, from []uint16) []float32 {
+func decodeHalf(real int32, from []uint16) []float32 {
 	v := make([]float32, len(from))
 	for i, h := range from {
 		if real == Float16 {
@@ -62,7 +62,7 @@ func decode(real int32, from []uint16) []float32 {
 	return v
 }
 
-func encode(real int32, to []uint16, v []float32) {
+func encodeHalf(real int32, to []uint16, v []float32) {
 	for i, f := range v {
 		if real == Float16 {
 			to[i] = ToHalf(f)
@@ -75,6 +75,6 @@ func encode(real int32, to []uint16, v []float32) {
 // Halves returns v as binary16 or bfloat16 numbers.
 func Halves(real int32, v []float32) []uint16 {
 	to := make([]uint16, len(v))
-	encode(real, to, v)
+	encodeHalf(real, to, v)
 	return to
 }

@@ -223,8 +223,8 @@ func Bytes[T any](p *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
 }
 
-// from reads a kernel's struct out of a launch's parameters.
-func from[T any](params []byte) (t T) {
+// paramsOf reads a kernel's struct out of a launch's parameters.
+func paramsOf[T any](params []byte) (t T) {
 	if len(params) != int(unsafe.Sizeof(t)) {
 		panic("kernels: a launch with parameters of another kernel")
 	}

@@ -9,7 +9,7 @@ import (
 
 // Reference returns the Go forms by name, for cuda.Emulation.Kernels.
 func Reference() map[string]cuda.KernelFunc {
-	all := map[string]cuda.KernelFunc{"binary_int64": binaryInt64, "copy": copyStrided, "gather": gather, "cast": cast}
+	all := map[string]cuda.KernelFunc{"binary_int64": binaryInt64, "copy": copyStrided, "gather": runGather, "cast": runCast}
 	for name, form := range forms {
 		for _, real := range []int32{Float32, Float16, BFloat16} {
 			all[name+Suffix(real)] = func(m *cuda.DeviceMemory, l cuda.Launch) {
@@ -30,8 +30,8 @@ var spare = sync.Pool{New: func() any { return new(numbers) }}
 
 // forms are the kernels that there are for each type of real numbers.
 var forms = map[string]func(*numbers, cuda.Launch){
-	"conv": conv, "conv_depthwise": convDepthwise, "gemm": gemm, "pool": pool, "binary": binary, "where": where, "unary": unary,
-	"affine": affine, "softmax": softmax, "reduce": reduce, "argmax": argmax, "layernorm": layerNorm, "attention": attention,
+	"conv": runConv, "conv_depthwise": convDepthwise, "gemm": runGemm, "pool": runPool, "binary": runBinary, "where": runWhere, "unary": runUnary,
+	"affine": runAffine, "softmax": runSoftmax, "reduce": runReduce, "argmax": runArgmax, "layernorm": layerNorm, "attention": runAttention,
 }
 
 // Named is the kernel of that name for a type of real numbers; those that have none keep their name.
@@ -53,8 +53,8 @@ func Suffix(real int32) string {
 	return ""
 }
 
-// act applies an activation.
-func act(kind Activation, x, a, b float64) float64 {
+// applyActivation applies an activation.
+func applyActivation(kind Activation, x, a, b float64) float64 {
 	switch kind {
 	case Relu:
 		return keepNaN(x, max(x, 0))
@@ -124,7 +124,7 @@ func keepNaN(x, y float64) float64 {
 	return y
 }
 
-func convDepthwise(m *numbers, l cuda.Launch) { conv(m, l) }
+func convDepthwise(m *numbers, l cuda.Launch) { runConv(m, l) }
 
 // image says where the elements of images lie, in either layout.
 type image struct{ c, h, w, y, x, image int }
@@ -136,19 +136,22 @@ func imageOf(c, h, w int, nhwc int32) image {
 	return image{c: h * w, y: w, x: 1, image: c * h * w, h: h, w: w}
 }
 
-func conv(m *numbers, l cuda.Launch) {
-	p := from[Conv](l.Params)
+func runConv(m *numbers, l cuda.Launch) {
+	p := paramsOf[Conv](l.Params)
 	n, c, h, w, k := int(p.N), int(p.C), int(p.H), int(p.Wd), int(p.K)
 	oh, ow, r, s, groups := int(p.OH), int(p.OW), int(p.R), int(p.S), int(p.Groups)
 	cg, kg := c/groups, k/groups
-	x, wt := m.floats(p.X, n*c*h*w), m.floats(p.W, k*cg*r*s)
-	bias, res := m.optional(p.Bias, k), m.optional(p.Residual, n*k*oh*ow)
-	y := m.result(p.Y, n*k*oh*ow)
+	x, wt := m.readFloats(p.X, n*c*h*w), m.readFloats(p.W, k*cg*r*s)
+	bias, res := m.readOptional(p.Bias, k), m.readOptional(p.Residual, n*k*oh*ow)
+	y := m.resultRoom(p.Y, n*k*oh*ow)
+
 	in, out, weight := imageOf(c, h, w, p.NHWC), imageOf(k, oh, ow, p.NHWC), imageOf(cg, r, s, p.NHWC)
+
 	line := make([]float64, ow)
 	for i := range n * k * oh { // one output line at a time; its sums run over c, r, s
 		ni, ki, oi := i/(k*oh), i/oh%k, i%oh
 		clear(line)
+
 		for ci := range cg {
 			for ri := range r {
 				yi := oi*int(p.StrideH) - int(p.PadH) + ri*int(p.DilH)
@@ -162,6 +165,8 @@ func conv(m *numbers, l cuda.Launch) {
 				}
 			}
 		}
+
+		// The epilogue's order is the kernels': bias, residual, activation.
 		for j, v := range line {
 			at := ni*out.image + ki*out.c + oi*out.y + j*out.x
 			if bias != nil {
@@ -170,7 +175,7 @@ func conv(m *numbers, l cuda.Launch) {
 			if res != nil {
 				v += float64(res[at])
 			}
-			y[at] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
+			y[at] = float32(applyActivation(p.Act, v, float64(p.A), float64(p.B)))
 		}
 	}
 }
@@ -184,26 +189,30 @@ func convLine(line []float64, row []float32, pitch, n int, weight float64, strid
 	}
 }
 
-func gemm(m *numbers, l cuda.Launch) {
-	p := from[Gemm](l.Params)
+func runGemm(m *numbers, l cuda.Launch) {
+	p := paramsOf[Gemm](l.Params)
 	M, N, K, b1, b2 := int(p.M), int(p.N), int(p.K), int(p.B1), int(p.B2)
-	a := m.floats(p.PA, span(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
-	b := m.floats(p.PB, span(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
-	c := m.result(p.PC, b1*b2*M*N)
-	bias := m.optional(p.Bias, span(extent{int64(p.BiasM), M}, extent{int64(p.BiasN), N}))
-	res := m.optional(p.Residual, b1*b2*M*N)
+	a := m.readFloats(p.PA, spanOf(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
+	b := m.readFloats(p.PB, spanOf(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
+	c := m.resultRoom(p.PC, b1*b2*M*N)
+	bias := m.readOptional(p.Bias, spanOf(extent{int64(p.BiasM), M}, extent{int64(p.BiasN), N}))
+	res := m.readOptional(p.Residual, b1*b2*M*N)
+
 	line := make([]float64, N)
+
 	for i := range b1 * b2 * M {
 		bi, bj, mi := i/(b2*M), i/M%b2, i%M
 		ra := a[int64(bi)*p.A1+int64(bj)*p.A2+int64(mi)*int64(p.AM):]
 		rb := b[int64(bi)*p.Bi1+int64(bj)*p.Bi2:]
 		clear(line)
+
 		for k := range K {
 			av := float64(ra[k*int(p.AK)])
 			for n := range line {
 				line[n] += av * float64(rb[k*int(p.BK)+n*int(p.BN)])
 			}
 		}
+
 		for n, v := range line {
 			v *= float64(p.Alpha)
 			if bias != nil {
@@ -212,7 +221,7 @@ func gemm(m *numbers, l cuda.Launch) {
 			if res != nil {
 				v += float64(res[i*N+n])
 			}
-			c[i*N+n] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
+			c[i*N+n] = float32(applyActivation(p.Act, v, float64(p.A), float64(p.B)))
 		}
 	}
 }
@@ -223,8 +232,8 @@ type extent struct {
 	n      int
 }
 
-// span returns how many elements a view reaches over.
-func span(view ...extent) int {
+// spanOf returns how many elements a view reaches over.
+func spanOf(view ...extent) int {
 	last := int64(0)
 	for _, e := range view {
 		last += e.stride * int64(e.n-1)
@@ -232,15 +241,17 @@ func span(view ...extent) int {
 	return int(last) + 1
 }
 
-func pool(m *numbers, l cuda.Launch) {
-	p := from[Pool](l.Params)
+func runPool(m *numbers, l cuda.Launch) {
+	p := paramsOf[Pool](l.Params)
 	h, w, oh, ow, c := int(p.H), int(p.Wd), int(p.OH), int(p.OW), int(p.Channels)
-	x, y := m.floats(p.X, int(p.Planes)*h*w), m.result(p.Y, int(p.Planes)*oh*ow)
+	x, y := m.readFloats(p.X, int(p.Planes)*h*w), m.resultRoom(p.Y, int(p.Planes)*oh*ow)
 	in, out := imageOf(c, h, w, p.NHWC), imageOf(c, oh, ow, p.NHWC)
+
 	for i := range y {
 		ni, ci, oi, oj := i/(c*oh*ow), i/(oh*ow)%c, i/ow%oh, i%ow
 		plane := x[ni*in.image+ci*in.c:]
 		top, left := oi*int(p.StrideH)-int(p.PadH), oj*int(p.StrideW)-int(p.PadW)
+
 		best, sum, n := math.Inf(-1), 0.0, 0
 		for r := range int(p.R) {
 			for s := range int(p.S) {
@@ -252,29 +263,32 @@ func pool(m *numbers, l cuda.Launch) {
 				best, sum, n = max(best, v), sum+v, n+1
 			}
 		}
+
+		// The average divides by the pixels inside the image, or by the whole window where padding counts.
 		if p.Mode == PoolAverage {
 			best = sum / float64(max(n, 1))
 		} else if p.Mode == PoolAveragePadding {
 			best = sum / float64(p.R*p.S)
 		}
+
 		y[ni*out.image+ci*out.c+oi*out.y+oj*out.x] = float32(best)
 	}
 }
 
-func unary(m *numbers, l cuda.Launch) {
-	p := from[Unary](l.Params)
-	x, y := m.floats(p.X, int(p.Count)), m.result(p.Y, int(p.Count))
+func runUnary(m *numbers, l cuda.Launch) {
+	p := paramsOf[Unary](l.Params)
+	x, y := m.readFloats(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
 	for i := range y {
-		y[i] = float32(act(p.Act, float64(x[i]), float64(p.A), float64(p.B)))
+		y[i] = float32(applyActivation(p.Act, float64(x[i]), float64(p.A), float64(p.B)))
 	}
 }
 
-func affine(m *numbers, l cuda.Launch) {
-	p := from[Affine](l.Params)
-	x, y := m.floats(p.X, int(p.Count)), m.result(p.Y, int(p.Count))
-	scale, shift := m.floats(p.Scale, int(p.Channels)), m.floats(p.Shift, int(p.Channels))
+func runAffine(m *numbers, l cuda.Launch) {
+	p := paramsOf[Affine](l.Params)
+	x, y := m.readFloats(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
+	scale, shift := m.readFloats(p.Scale, int(p.Channels)), m.readFloats(p.Shift, int(p.Channels))
 	for i := range y {
 		c := i / int(p.Inner) % int(p.Channels)
-		y[i] = float32(act(p.Act, float64(x[i])*float64(scale[c])+float64(shift[c]), float64(p.A), float64(p.B)))
+		y[i] = float32(applyActivation(p.Act, float64(x[i])*float64(scale[c])+float64(shift[c]), float64(p.A), float64(p.B)))
 	}
 }

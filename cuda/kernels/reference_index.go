@@ -6,8 +6,8 @@ import (
 	"downbeat.dev/cuda"
 )
 
-// at turns a dense index into an offset by strides.
-func at(i int, dims, strides *[RankMax]int32) (off int) {
+// offsetAt turns a dense index into an offset by strides.
+func offsetAt(i int, dims, strides *[RankMax]int32) (off int) {
 	for d := RankMax - 1; d >= 0; d-- {
 		n := int(dims[d])
 		off += i % n * int(strides[d])
@@ -16,8 +16,8 @@ func at(i int, dims, strides *[RankMax]int32) (off int) {
 	return off
 }
 
-// reach returns how many elements strides reach over, none negative.
-func reach(dims, strides *[RankMax]int32) int {
+// reachOf returns how many elements strides reach over, none negative.
+func reachOf(dims, strides *[RankMax]int32) int {
 	last := 0
 	for d := range dims {
 		last += (int(dims[d]) - 1) * int(strides[d])
@@ -25,13 +25,13 @@ func reach(dims, strides *[RankMax]int32) int {
 	return last + 1
 }
 
-func binary(m *numbers, l cuda.Launch) {
-	p := from[Binary](l.Params)
-	a, b := m.floats(p.P, reach(&p.Dims, &p.PS)), m.floats(p.Q, reach(&p.Dims, &p.QS))
-	y := m.result(p.Y, int(p.Count))
+func runBinary(m *numbers, l cuda.Launch) {
+	p := paramsOf[Binary](l.Params)
+	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
+	y := m.resultRoom(p.Y, int(p.Count))
 	for i := range y {
-		v := binaryOp(p.Op, float64(a[at(i, &p.Dims, &p.PS)]), float64(b[at(i, &p.Dims, &p.QS)]))
-		y[i] = float32(act(p.Act, v, float64(p.A), float64(p.B)))
+		v := binaryOp(p.Op, float64(a[offsetAt(i, &p.Dims, &p.PS)]), float64(b[offsetAt(i, &p.Dims, &p.QS)]))
+		y[i] = float32(applyActivation(p.Act, v, float64(p.A), float64(p.B)))
 	}
 }
 
@@ -55,12 +55,13 @@ func binaryOp(op int32, a, b float64) float64 {
 }
 
 func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
-	p := from[Binary](l.Params)
-	a := m.Int64s(cuda.Address(p.P), reach(&p.Dims, &p.PS))
-	b := m.Int64s(cuda.Address(p.Q), reach(&p.Dims, &p.QS))
+	p := paramsOf[Binary](l.Params)
+	a := m.Int64s(cuda.Address(p.P), reachOf(&p.Dims, &p.PS))
+	b := m.Int64s(cuda.Address(p.Q), reachOf(&p.Dims, &p.QS))
 	y := m.Int64s(cuda.Address(p.Y), int(p.Count))
+
 	for i := range y {
-		u, v := a[at(i, &p.Dims, &p.PS)], b[at(i, &p.Dims, &p.QS)]
+		u, v := a[offsetAt(i, &p.Dims, &p.PS)], b[offsetAt(i, &p.Dims, &p.QS)]
 		switch p.Op {
 		case Add:
 			y[i] = u + v
@@ -82,35 +83,36 @@ func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
 	}
 }
 
-func where(m *numbers, l cuda.Launch) {
-	p := from[Where](l.Params)
-	c := m.Bytes(cuda.Address(p.Cond), int64(reach(&p.Dims, &p.CS)))
-	a, b := m.floats(p.P, reach(&p.Dims, &p.PS)), m.floats(p.Q, reach(&p.Dims, &p.QS))
-	y := m.result(p.Y, int(p.Count))
+func runWhere(m *numbers, l cuda.Launch) {
+	p := paramsOf[Where](l.Params)
+	c := m.Bytes(cuda.Address(p.Cond), int64(reachOf(&p.Dims, &p.CS)))
+	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
+	y := m.resultRoom(p.Y, int(p.Count))
 	for i := range y {
-		if c[at(i, &p.Dims, &p.CS)] != 0 {
-			y[i] = a[at(i, &p.Dims, &p.PS)]
+		if c[offsetAt(i, &p.Dims, &p.CS)] != 0 {
+			y[i] = a[offsetAt(i, &p.Dims, &p.PS)]
 		} else {
-			y[i] = b[at(i, &p.Dims, &p.QS)]
+			y[i] = b[offsetAt(i, &p.Dims, &p.QS)]
 		}
 	}
 }
 
 func copyStrided(m *cuda.DeviceMemory, l cuda.Launch) {
-	p := from[Copy](l.Params)
+	p := paramsOf[Copy](l.Params)
 	size := int64(p.Size)
 	for i := range int(p.Count) {
-		src := cuda.Address(int64(p.X) + int64(at(i, &p.Dims, &p.XS))*size)
-		dst := cuda.Address(int64(p.Y) + int64(at(i, &p.Dims, &p.YS))*size)
+		src := cuda.Address(int64(p.X) + int64(offsetAt(i, &p.Dims, &p.XS))*size)
+		dst := cuda.Address(int64(p.Y) + int64(offsetAt(i, &p.Dims, &p.YS))*size)
 		copy(m.Bytes(dst, size), m.Bytes(src, size))
 	}
 }
 
-func gather(m *cuda.DeviceMemory, l cuda.Launch) {
-	p := from[Gather](l.Params)
+func runGather(m *cuda.DeviceMemory, l cuda.Launch) {
+	p := paramsOf[Gather](l.Params)
 	slice := int64(p.Inner) * int64(p.Size)
 	x := m.Bytes(cuda.Address(p.X), int64(p.Outer)*int64(p.Len)*slice)
 	y := m.Bytes(cuda.Address(p.Y), int64(p.Outer)*int64(p.Picks)*slice)
+
 	for i := range int64(p.Outer) * int64(p.Picks) {
 		o, k := i/int64(p.Picks), i%int64(p.Picks)
 		var index int64
@@ -119,9 +121,13 @@ func gather(m *cuda.DeviceMemory, l cuda.Launch) {
 		} else {
 			index = int64(m.Int32s(cuda.Address(p.Index), int(p.Picks))[k])
 		}
+
+		// A negative index counts from the end. One outside of the axis gives NaN, for its own slice alone: an index
+		// comes from a request.
 		if index < 0 {
 			index += int64(p.Len)
 		}
+
 		dst := y[i*slice : (i+1)*slice]
 		if index < 0 || index >= int64(p.Len) {
 			for j := range dst {
@@ -129,18 +135,19 @@ func gather(m *cuda.DeviceMemory, l cuda.Launch) {
 			}
 			continue
 		}
+
 		from := (o*int64(p.Len) + index) * slice
 		copy(dst, x[from:from+slice])
 	}
 }
 
-func cast(m *cuda.DeviceMemory, l cuda.Launch) {
-	p := from[Cast](l.Params)
+func runCast(m *cuda.DeviceMemory, l cuda.Launch) {
+	p := paramsOf[Cast](l.Params)
 	n := int(p.Count)
-	reaches := reach(&p.Dims, &p.XS)
+	reaches := reachOf(&p.Dims, &p.XS)
 	for i := range n {
-		v := load(m, p.X, p.From, reaches, at(i, &p.Dims, &p.XS))
-		store(m, p.Y, p.To, n, i, v)
+		v := loadNumber(m, p.X, p.From, reaches, offsetAt(i, &p.Dims, &p.XS))
+		storeNumber(m, p.Y, p.To, n, i, v)
 	}
 }
 
@@ -151,7 +158,7 @@ type number struct {
 	integer bool
 }
 
-func load(m *cuda.DeviceMemory, p uint64, t int32, n, i int) number {
+func loadNumber(m *cuda.DeviceMemory, p uint64, t int32, n, i int) number {
 	a := cuda.Address(p)
 	switch t {
 	case Float32:
@@ -168,14 +175,16 @@ func load(m *cuda.DeviceMemory, p uint64, t int32, n, i int) number {
 	return number{i: int64(m.Bytes(a, int64(n))[i]), integer: true}
 }
 
-func store(m *cuda.DeviceMemory, p uint64, t int32, n, i int, v number) {
+func storeNumber(m *cuda.DeviceMemory, p uint64, t int32, n, i int, v number) {
 	a := cuda.Address(p)
+
 	f, k := v.f, v.i
 	if v.integer {
 		f = float64(v.i)
 	} else {
 		k = int64(v.f) // truncates, as C does
 	}
+
 	switch t {
 	case Float32:
 		m.Float32s(a, n)[i] = float32(f)

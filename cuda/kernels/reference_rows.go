@@ -16,19 +16,20 @@ type row struct {
 
 func (r row) get(i int) float64 { return float64(r.x[r.at+i*r.stride]) }
 
-// rows calls f with each row of p.X and the row's number, which is outer·inner.
-func rows(m *numbers, p *Rows, f func(i int, r row)) {
+// eachRow calls f with each row of p.X and the row's number, which is outer·inner.
+func eachRow(m *numbers, p *Rows, f func(i int, r row)) {
 	inner, n := int(p.Inner), int(p.Len)
-	x := m.floats(p.X, int(p.Outer)*n*inner)
+	x := m.readFloats(p.X, int(p.Outer)*n*inner)
 	for i := range int(p.Outer) * inner {
 		f(i, row{x: x, at: i/inner*n*inner + i%inner, stride: inner, n: n})
 	}
 }
 
-func softmax(m *numbers, l cuda.Launch) {
-	p := from[Rows](l.Params)
-	y := m.result(p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
-	rows(m, &p, func(_ int, r row) {
+func runSoftmax(m *numbers, l cuda.Launch) {
+	p := paramsOf[Rows](l.Params)
+	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Len)*int(p.Inner))
+	eachRow(m, &p, func(_ int, r row) {
+		// The largest is taken off first: exponents of large values would overflow.
 		top, sum := math.Inf(-1), 0.0
 		for i := range r.n {
 			top = max(top, r.get(i))
@@ -36,6 +37,7 @@ func softmax(m *numbers, l cuda.Launch) {
 		for i := range r.n {
 			sum += math.Exp(r.get(i) - top)
 		}
+
 		for i := range r.n {
 			v := r.get(i) - top - math.Log(sum)
 			if p.Op == 0 {
@@ -46,15 +48,16 @@ func softmax(m *numbers, l cuda.Launch) {
 	})
 }
 
-func reduce(m *numbers, l cuda.Launch) {
-	p := from[Rows](l.Params)
-	y := m.result(p.Y, int(p.Outer)*int(p.Inner))
-	rows(m, &p, func(i int, r row) {
+func runReduce(m *numbers, l cuda.Launch) {
+	p := paramsOf[Rows](l.Params)
+	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Inner))
+	eachRow(m, &p, func(i int, r row) {
 		sum, square, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for j := range r.n {
 			v := r.get(j)
 			sum, square, low, high = sum+v, square+v*v, min(low, v), max(high, v)
 		}
+
 		switch p.Op {
 		case ReduceMean:
 			sum /= float64(r.n)
@@ -65,14 +68,15 @@ func reduce(m *numbers, l cuda.Launch) {
 		case ReduceL2:
 			sum = math.Sqrt(square)
 		}
+
 		y[i] = float32(sum)
 	})
 }
 
-func argmax(m *numbers, l cuda.Launch) {
-	p := from[Rows](l.Params)
+func runArgmax(m *numbers, l cuda.Launch) {
+	p := paramsOf[Rows](l.Params)
 	y := m.Int64s(cuda.Address(p.Y), int(p.Outer)*int(p.Inner))
-	rows(m, &p, func(i int, r row) {
+	eachRow(m, &p, func(i int, r row) {
 		best := 0
 		for j := range r.n {
 			if r.get(j) > r.get(best) {
@@ -84,10 +88,11 @@ func argmax(m *numbers, l cuda.Launch) {
 }
 
 func layerNorm(m *numbers, l cuda.Launch) {
-	p := from[LayerNorm](l.Params)
+	p := paramsOf[LayerNorm](l.Params)
 	n, count := int(p.Len), int(p.Rows)*int(p.Len)
-	x, y := m.floats(p.X, count), m.result(p.Y, count)
-	gamma, beta, res := m.floats(p.Gamma, n), m.optional(p.Beta, n), m.optional(p.Residual, count)
+	x, y := m.readFloats(p.X, count), m.resultRoom(p.Y, count)
+	gamma, beta, res := m.readFloats(p.Gamma, n), m.readOptional(p.Beta, n), m.readOptional(p.Residual, count)
+
 	line := make([]float64, n)
 	for r := range int(p.Rows) {
 		mean, square := 0.0, 0.0
@@ -98,9 +103,11 @@ func layerNorm(m *numbers, l cuda.Launch) {
 			}
 			mean += line[i] / float64(n)
 		}
+
 		for _, v := range line {
 			square += (v - mean) * (v - mean) / float64(n)
 		}
+
 		for i, v := range line {
 			v = (v - mean) / math.Sqrt(square+float64(p.Epsilon)) * float64(gamma[i])
 			if beta != nil {
@@ -111,27 +118,33 @@ func layerNorm(m *numbers, l cuda.Launch) {
 	}
 }
 
-func attention(m *numbers, l cuda.Launch) {
-	p := from[Attention](l.Params)
+func runAttention(m *numbers, l cuda.Launch) {
+	p := paramsOf[Attention](l.Params)
 	b, h, rows, cols, size := int(p.Batch), int(p.Heads), int(p.Rows), int(p.Cols), int(p.Size)
+
 	reach := func(batch int64, head, row int32, n int) int {
-		return span(extent{batch, b}, extent{int64(head), h}, extent{int64(row), n}, extent{1, size})
+		return spanOf(extent{batch, b}, extent{int64(head), h}, extent{int64(row), n}, extent{1, size})
 	}
-	q, k := m.floats(p.Q, reach(p.QBatch, p.QHead, p.QRow, rows)), m.floats(p.K, reach(p.KBatch, p.KHead, p.KRow, cols))
-	v := m.floats(p.V, reach(p.VBatch, p.VHead, p.VRow, cols))
-	mask := m.optional(p.Mask, span(extent{p.MBatch, b}, extent{int64(p.MHead), h}, extent{int64(p.MRow), rows}, extent{int64(p.MCol), cols}))
-	y := m.result(p.Y, b*rows*h*size)
+
+	q, k := m.readFloats(p.Q, reach(p.QBatch, p.QHead, p.QRow, rows)), m.readFloats(p.K, reach(p.KBatch, p.KHead, p.KRow, cols))
+	v := m.readFloats(p.V, reach(p.VBatch, p.VHead, p.VRow, cols))
+	mask := m.readOptional(p.Mask, spanOf(extent{p.MBatch, b}, extent{int64(p.MHead), h}, extent{int64(p.MRow), rows}, extent{int64(p.MCol), cols}))
+	y := m.resultRoom(p.Y, b*rows*h*size)
+
 	score, out := make([]float64, cols), make([]float64, size)
 	for i := range b * h * rows {
 		bi, hi, r := i/(h*rows), i/rows%h, i%rows
 		line, top, sum := q[bi*int(p.QBatch)+hi*int(p.QHead)+r*int(p.QRow):], math.Inf(-1), 0.0
+
 		for c := range score {
-			score[c] = dot(line[:size], k[bi*int(p.KBatch)+hi*int(p.KHead)+c*int(p.KRow):]) * float64(p.Scale)
+			score[c] = dotProduct(line[:size], k[bi*int(p.KBatch)+hi*int(p.KHead)+c*int(p.KRow):]) * float64(p.Scale)
 			if mask != nil {
 				score[c] += float64(mask[bi*int(p.MBatch)+hi*int(p.MHead)+r*int(p.MRow)+c*int(p.MCol)])
 			}
 			top = max(top, score[c])
 		}
+
+		// As the kernel does, the sum of exponents divides the line at its end.
 		clear(out)
 		for c, s := range score {
 			e := math.Exp(s - top)
@@ -140,13 +153,14 @@ func attention(m *numbers, l cuda.Launch) {
 				out[j] += e * float64(x)
 			}
 		}
+
 		for j, x := range out {
 			y[((bi*rows+r)*h+hi)*size+j] = float32(x / sum)
 		}
 	}
 }
 
-func dot(a, b []float32) (sum float64) {
+func dotProduct(a, b []float32) (sum float64) {
 	for i, v := range a {
 		sum += float64(v) * float64(b[i])
 	}

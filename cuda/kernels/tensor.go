@@ -40,7 +40,7 @@ var tileList = []tile{
 // tensorDepth is how much of the depth a stage holds.
 const tensorDepth = 64
 
-func (t *tile) shared() uint32 { return uint32((t.rows + t.cols) * tensorDepth * 2 * t.stages) }
+func (t *tile) sharedBytes() uint32 { return uint32((t.rows + t.cols) * tensorDepth * 2 * t.stages) }
 
 var attentionSizes = map[int32]string{32: "attention_32", 64: "attention_64"}
 
@@ -78,14 +78,14 @@ func (s *Set) Variants(name string, params []byte) []Variant {
 	}
 	base := strings.TrimSuffix(name, Suffix(Real(name)))
 	if base == "attention" {
-		return attentionVariants(from[Attention](params), Suffix(Real(name)))
+		return attentionVariants(paramsOf[Attention](params), Suffix(Real(name)))
 	}
 	p, ok := TensorOf(base, params)
 	if !ok {
 		return nil
 	}
 	d := s.dev.Properties()
-	return p.variants(Suffix(Real(name)), int64(max(d.Multiprocessors, 1)), sharedMax(d))
+	return p.tileVariants(Suffix(Real(name)), int64(max(d.Multiprocessors, 1)), sharedMax(d))
 }
 
 // sharedMax is what a block can have of shared memory (CUDA C++ Programming Guide, table of technical
@@ -105,13 +105,13 @@ func sharedMax(p cuda.Properties) uint32 {
 func TensorOf(base string, params []byte) (t Tensor, ok bool) {
 	switch base {
 	case "conv":
-		p := from[Conv](params)
+		p := paramsOf[Conv](params)
 		t = Tensor{X: p.X, W: p.W, Bias: p.Bias, Residual: p.Residual, Y: p.Y, M: p.N * p.OH * p.OW, C: p.C, H: p.H, Wd: p.Wd,
 			K: p.K, OH: p.OH, OW: p.OW, R: p.R, S: p.S, StrideH: p.StrideH, StrideW: p.StrideW, PadH: p.PadH, PadW: p.PadW,
 			DilH: p.DilH, DilW: p.DilW, Act: p.Act, Splits: 1, Alpha: 1, A: p.A, B: p.B}
 		ok = p.NHWC == 1 && p.Groups == 1
 	case "gemm":
-		p := from[Gemm](params)
+		p := paramsOf[Gemm](params)
 		t = Tensor{X: p.PA, W: p.PB, Bias: p.Bias, Residual: p.Residual, Y: p.PC, M: p.M, C: p.K, H: 1, Wd: 1, K: p.N, OH: 1, OW: 1,
 			R: 1, S: 1, StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Act: p.Act, Splits: 1, Alpha: p.Alpha, A: p.A, B: p.B}
 		ok = p.B1*p.B2 == 1 && p.AK == 1 && p.AM == p.K && p.BK == 1 && p.BN == p.K &&
@@ -125,34 +125,42 @@ func (t *Tensor) Pointwise() bool {
 	return t.R == 1 && t.S == 1 && t.StrideH == 1 && t.StrideW == 1 && t.PadH == 0 && t.PadW == 0
 }
 
-// variants tries every tile, with as many splits as keep the multiprocessors busy.
-func (t Tensor) variants(suffix string, processors int64, shared uint32) []Variant {
+// tileVariants tries every tile, with as many splits as keep the multiprocessors busy.
+func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []Variant {
 	type choice struct {
 		v    Variant
 		cost float64
 	}
+
 	var all []choice
 	steps := int64((t.R*t.S*t.C + tensorDepth - 1) / tensorDepth)
 	for i := range tileList {
 		k := &tileList[i]
+
 		blocks := int64((t.M+k.rows-1)/k.rows) * int64((t.K+k.cols-1)/k.cols)
-		if k.shared() > shared || k.rows > 64 && k.rows/2 >= t.M || k.cols > 64 && k.cols/2 >= t.K {
+
+		// A tile that is half empty, or does not fit the shared memory, never wins.
+		if k.sharedBytes() > shared || k.rows > 64 && k.rows/2 >= t.M || k.cols > 64 && k.cols/2 >= t.K {
 			continue
 		}
+
+		// Splitting the sum over more blocks pays only while processors would idle.
 		for splits := int64(1); splits <= 16 && splits <= steps; splits *= 2 {
 			if splits > 1 && (blocks*splits > 2*processors || blocks > Counters || steps/splits < 2) {
 				break
 			}
+
 			p := t
 			p.Splits = int32(splits)
 			v := Variant{Name: k.name + suffix, Grid: cuda.Dim{X: uint32(blocks), Y: uint32(splits), Z: 1}, Block: cuda.Dim{X: threads, Y: 1, Z: 1},
-				Shared: k.shared(), Params: slices.Clone(Bytes(&p)), Addresses: 7}
+				Shared: k.sharedBytes(), Params: slices.Clone(Bytes(&p)), Addresses: 7}
 			if splits > 1 {
 				v.Workspace = splits * int64(t.M) * int64(t.K) * 4
 			}
-			all = append(all, choice{v, k.cost(blocks, splits, steps, processors)})
+			all = append(all, choice{v, k.estimateCost(blocks, splits, steps, processors)})
 		}
 	}
+
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Compare(a.cost, b.cost) })
 	out := make([]Variant, len(all))
 	for i := range all {
@@ -161,9 +169,9 @@ func (t Tensor) variants(suffix string, processors int64, shared uint32) []Varia
 	return out
 }
 
-// cost estimates nanoseconds on one multiprocessor, from its share of an H200's matrix rate through
+// estimateCost estimates nanoseconds on one multiprocessor, from its share of an H200's matrix rate through
 // mma.sync and of its second-level cache; it only orders what is tried.
-func (t *tile) cost(blocks, splits, steps, processors int64) float64 {
+func (t *tile) estimateCost(blocks, splits, steps, processors int64) float64 {
 	const flop, bytes, begin, join = 4500.0, 40.0, 1500.0, 2500.0 // per ns, per ns, ns, ns
 	step := max(float64(t.rows)*float64(t.cols)*tensorDepth*2/flop, float64(t.rows+t.cols)*tensorDepth*2/bytes)
 	waves := float64((blocks*splits + processors - 1) / processors)

@@ -24,7 +24,7 @@ type tensor struct {
 	other  *tensor // the same in the other order, once that was needed
 }
 
-func (t *tensor) constant() bool { return t.data != nil }
+func (t *tensor) isConstant() bool { return t.data != nil }
 
 func (t *tensor) elements() int {
 	n := 1
@@ -64,42 +64,46 @@ func Compile(g *Graph, batch int, precision Precision) (*Plan, error) {
 	if g.derived == nil {
 		g.derived = map[string][]byte{}
 	}
-	c := &compiler{g: rewrite(g), precision: precision, batch: batch, plan: &Plan{Batch: batch, Precision: precision}, values: map[string]*tensor{},
+	c := &compiler{g: rewriteGraph(g), precision: precision, batch: batch, plan: &Plan{Batch: batch, Precision: precision}, values: map[string]*tensor{},
 		users: map[string][]int{}, ends: map[string]bool{}, params: map[string]int{}, wide: map[string]*tensor{}}
 	c.done = make([]bool, len(c.g.Nodes))
-	if err := c.compile(); err != nil {
+	if err := c.compileGraph(); err != nil {
 		return nil, fmt.Errorf("compile %q: %w", g.Name, err)
 	}
 	return c.plan, nil
 }
 
-func (c *compiler) compile() error {
-	if err := c.supported(); err != nil {
+func (c *compiler) compileGraph() error {
+	if err := c.checkSupported(); err != nil {
 		return err
 	}
-	if err := c.declare(); err != nil {
+	if err := c.declareInputs(); err != nil {
 		return err
 	}
+
+	// Nodes that another one has taken in, such as an activation behind a convolution, are done already.
 	for i := range c.g.Nodes {
 		if c.done[i] {
 			continue
 		}
 		c.done[i] = true
 		n := &c.g.Nodes[i]
-		if err := c.lower(n); err != nil {
+		if err := c.lowerNode(n); err != nil {
 			return fmt.Errorf("node %q (%s): %w", n.Name, n.Op, err)
 		}
 	}
-	if err := c.finish(); err != nil {
+
+	if err := c.finishOutputs(); err != nil {
 		return err
 	}
-	c.plan.live()
-	c.plan.ActivationBytes = place(c.plan.Buffers)
+
+	c.plan.findLifetimes()
+	c.plan.ActivationBytes = placeActivations(c.plan.Buffers)
 	return nil
 }
 
-// supported names every operator that is missing at once, so that a user sees the whole list.
-func (c *compiler) supported() error {
+// checkSupported names every operator that is missing at once, so that a user sees the whole list.
+func (c *compiler) checkSupported() error {
 	var missing []string
 	for i := range c.g.Nodes {
 		if op := c.g.Nodes[i].Op; operators[op] == nil && !slices.Contains(missing, op) {
@@ -113,11 +117,11 @@ func (c *compiler) supported() error {
 	return nil
 }
 
-// declare enters constants and inputs, and counts users.
-func (c *compiler) declare() error {
+// declareInputs enters constants and inputs, and counts users.
+func (c *compiler) declareInputs() error {
 	for i := range c.g.Constants {
 		k := &c.g.Constants[i]
-		if err := k.check(); err != nil {
+		if err := k.checkData(); err != nil {
 			return err
 		}
 		data := k.Data
@@ -126,7 +130,9 @@ func (c *compiler) declare() error {
 		}
 		c.values[k.Name] = &tensor{Value: k.Value, data: data, source: k.Name, buffer: -1, stored: k.Type}
 	}
+
 	for i, in := range c.g.Inputs {
+		// The first dimension may be the batch; every other one must be a number, since buffers are laid out now.
 		dims := slices.Clone(in.Dims)
 		for d, n := range dims {
 			if n == -1 && d == 0 {
@@ -138,17 +144,20 @@ func (c *compiler) declare() error {
 		if (len(in.Dims) == 0 || in.Dims[0] != -1) && c.batch != 1 {
 			return fmt.Errorf("input %q: shape %v has no batch dimension: %w", in.Name, in.Dims, ErrUnsupported)
 		}
+
 		t, err := c.newTensor(in.Name, in.Type, dims)
 		if err != nil {
 			return err
 		}
 		t.stored = t.Type
-		t.buffer = c.buffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
+		t.buffer = c.addBuffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
 		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
-		if err := c.narrow(t); err != nil {
+		if err := c.narrowInput(t); err != nil {
 			return err
 		}
 	}
+
+	// What uses a value decides whether it can be fused into the step that makes it.
 	for i := range c.g.Nodes {
 		for _, in := range c.g.Nodes[i].Inputs {
 			c.users[in] = append(c.users[in], i)
@@ -173,20 +182,20 @@ func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, er
 	if c.values[name] != nil {
 		return nil, fmt.Errorf("value %q is defined twice", name)
 	}
-	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1, stored: c.precision.stored(typ)}
+	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1, stored: c.precision.storedType(typ)}
 	c.values[name] = t
 	return t, nil
 }
 
-// narrow replaces an input of real numbers by what the plan computes with, in a layer of its own.
-func (c *compiler) narrow(t *tensor) error {
-	if t.stored == c.precision.stored(t.Type) {
+// narrowInput replaces an input of real numbers by what the plan computes with, in a layer of its own.
+func (c *compiler) narrowInput(t *tensor) error {
+	if t.stored == c.precision.storedType(t.Type) {
 		return nil
 	}
-	y := &tensor{Value: t.Value, stored: c.precision.stored(t.Type), last: len(t.Dims) == 4}
-	y.buffer = c.buffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+	y := &tensor{Value: t.Value, stored: c.precision.storedType(t.Type), last: len(t.Dims) == 4}
+	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
 	c.layer = &Layer{Name: t.Name, Op: "Cast"}
-	if err := c.convert(t, y); err != nil {
+	if err := c.convertType(t, y); err != nil {
 		return err
 	}
 	c.plan.Layers = append(c.plan.Layers, *c.layer)
@@ -194,20 +203,20 @@ func (c *compiler) narrow(t *tensor) error {
 	return nil
 }
 
-// widen makes the outputs that the layer under way computes float32, in the same layer, so that an early
+// widenOutputs makes the outputs that the layer under way computes float32, in the same layer, so that an early
 // output is complete when its layer is.
-func (c *compiler) widen() error {
+func (c *compiler) widenOutputs() error {
 	if c.precision == FP32 {
 		return nil
 	}
 	for _, name := range c.g.Outputs {
 		t := c.values[name]
-		if t == nil || t.constant() || t.Type != Float32 || c.wide[name] != nil {
+		if t == nil || t.isConstant() || t.Type != Float32 || c.wide[name] != nil {
 			continue
 		}
 		y := &tensor{Value: t.Value, stored: Float32}
-		y.buffer = c.buffer(Buffer{Kind: Activation, Bytes: y.bytes()})
-		if err := c.convert(t, y); err != nil {
+		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+		if err := c.convertType(t, y); err != nil {
 			return err
 		}
 		c.wide[name] = y
@@ -215,19 +224,21 @@ func (c *compiler) widen() error {
 	return nil
 }
 
-func (c *compiler) buffer(b Buffer) int {
+func (c *compiler) addBuffer(b Buffer) int {
 	c.plan.Buffers = append(c.plan.Buffers, b)
 	return len(c.plan.Buffers) - 1
 }
 
-// lower turns a node into a layer, or computes it when it depends on constants only.
-func (c *compiler) lower(n *Node) error {
+// lowerNode turns a node into a layer, or computes it when it depends on constants only.
+func (c *compiler) lowerNode(n *Node) error {
 	op := operators[n.Op]
+
 	for _, in := range n.Inputs {
 		if in != "" && c.values[in] == nil {
 			return fmt.Errorf("input %q is not defined before it is used", in)
 		}
 	}
+
 	if len(n.Inputs) < op.inputs || len(n.Outputs) < 1 {
 		return fmt.Errorf("%d inputs and %d outputs: needs %d and 1", len(n.Inputs), len(n.Outputs), op.inputs)
 	}
@@ -236,51 +247,55 @@ func (c *compiler) lower(n *Node) error {
 			return fmt.Errorf("input %d is left out", i)
 		}
 	}
-	if c.constants(n) && n.Op != "Constant" {
-		return c.fold(n)
+
+	// What depends on constants alone is computed now, once.
+	if c.dependsOnConstants(n) && n.Op != "Constant" {
+		return c.foldNode(n)
 	}
+
 	c.node, c.layer = n, &Layer{Name: n.Name, Op: n.Op}
 	if err := op.lower(c, n); err != nil {
 		return err
 	}
-	if err := c.widen(); err != nil {
+	if err := c.widenOutputs(); err != nil {
 		return err
 	}
+
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
 	return nil
 }
 
-// in returns input i of the node in the plain order, nil if it is left out.
-func (c *compiler) in(i int) *tensor {
-	t, err := c.plain(c.any(i))
+// plainInput returns input i of the node in the plain order, nil if it is left out.
+func (c *compiler) plainInput(i int) *tensor {
+	t, err := c.plainOrder(c.anyInput(i))
 	if err != nil {
 		panic(err) // four dimensions or fewer can be joined
 	}
 	return t
 }
 
-// any returns input i of the node as it lies in memory, nil if it is left out.
-func (c *compiler) any(i int) *tensor {
+// anyInput returns input i of the node as it lies in memory, nil if it is left out.
+func (c *compiler) anyInput(i int) *tensor {
 	if i >= len(c.node.Inputs) || c.node.Inputs[i] == "" {
 		return nil
 	}
 	return c.values[c.node.Inputs[i]]
 }
 
-// result makes the value of an output that a launch writes.
-func (c *compiler) result(name string, typ DataType, dims []int) (*tensor, error) {
+// makeResult makes the value of an output that a launch writes.
+func (c *compiler) makeResult(name string, typ DataType, dims []int) (*tensor, error) {
 	t, err := c.newTensor(name, typ, dims)
 	if err != nil {
 		return nil, err
 	}
-	t.buffer = c.buffer(Buffer{Kind: Activation, Bytes: t.bytes()})
+	t.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.bytes()})
 	return t, nil
 }
 
-// alias makes the value of an output that has its input's bytes in another shape.
-func (c *compiler) alias(name string, of *tensor, dims []int) error {
+// aliasResult makes the value of an output that has its input's bytes in another shape.
+func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
 	t, err := c.newTensor(name, of.Type, dims)
 	if err != nil {
 		return err
@@ -289,33 +304,34 @@ func (c *compiler) alias(name string, of *tensor, dims []int) error {
 	return nil
 }
 
-// emit adds a launch; the first addresses words of the struct are refs.
-func emit[T any](c *compiler, kernel string, addresses int, grid, block cuda.Dim, p *T) {
+// emitLaunch adds a launch; the first addresses words of the struct are refs.
+func emitLaunch[T any](c *compiler, kernel string, addresses int, grid, block cuda.Dim, p *T) {
 	c.layer.Steps = append(c.layer.Steps, Step{Kernel: kernels.Named(kernel, c.precision.Real()), Grid: grid, Block: block,
 		Params: slices.Clone(kernels.Bytes(p)), Addresses: addresses})
 }
 
-// sole returns the only node that reads a value, nil when there are several, none, or it is an output.
-func (c *compiler) sole(name string) *Node {
+// soleUser returns the only node that reads a value, nil when there are several, none, or it is an output.
+func (c *compiler) soleUser(name string) *Node {
 	if u := c.users[name]; len(u) == 1 && !c.ends[name] && !c.done[u[0]] {
 		return &c.g.Nodes[u[0]]
 	}
 	return nil
 }
 
-// fused marks the sole user of name as part of the layer under way and returns its output's name.
-func (c *compiler) fused(name string) string {
+// fuseUser marks the sole user of name as part of the layer under way and returns its output's name.
+func (c *compiler) fuseUser(name string) string {
 	i := c.users[name][0]
 	c.done[i] = true
 	c.layer.Op += "+" + c.g.Nodes[i].Op
 	return c.g.Nodes[i].Outputs[0]
 }
 
-// finish makes the buffers of the graph's outputs outputs.
-func (c *compiler) finish() error {
+// finishOutputs makes the buffers of the graph's outputs outputs.
+func (c *compiler) finishOutputs() error {
 	if len(c.g.Outputs) == 0 {
 		return errors.New("no outputs")
 	}
+
 	for i, name := range c.g.Outputs {
 		t := c.values[name]
 		if t == nil {
@@ -324,15 +340,19 @@ func (c *compiler) finish() error {
 		if c.batched && (len(t.Dims) == 0 || t.Dims[0] != c.batch) {
 			return fmt.Errorf("output %q: shape %v does not begin with the batch of %d: %w", name, t.Dims, c.batch, ErrUnsupported)
 		}
+
 		if w := c.wide[name]; w != nil {
 			t = w
 		}
+
+		// An output is a buffer of its own, in the type that clients see: inputs, constants and views are copied.
 		if t.buffer < 0 || c.plan.Buffers[t.buffer].Kind != Activation || t.stored != t.Type || t.last {
 			var err error
 			if t, err = c.copyOutput(t); err != nil {
 				return err
 			}
 		}
+
 		b := &c.plan.Buffers[t.buffer]
 		b.Kind, b.Index = Output, i
 		c.plan.Outputs = append(c.plan.Outputs, Tensor{Value: Value{name, t.Type, t.Dims}, Layer: c.lastWrite(t.buffer)})
@@ -344,8 +364,8 @@ func (c *compiler) finish() error {
 func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
 	out := &tensor{Value: t.Value, stored: t.Type}
-	out.buffer = c.buffer(Buffer{Kind: Activation, Bytes: out.bytes()})
-	if err := c.convert(t, out); err != nil {
+	out.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: out.bytes()})
+	if err := c.convertType(t, out); err != nil {
 		return nil, err
 	}
 	c.plan.Layers = append(c.plan.Layers, *c.layer)
@@ -358,7 +378,7 @@ func (c *compiler) lastWrite(buffer int) int {
 	for l := range c.plan.Layers {
 		hit := false
 		for s := range c.plan.Layers[l].Steps {
-			c.plan.Layers[l].Steps[s].buffers(func(b int) { hit = hit || b == buffer })
+			c.plan.Layers[l].Steps[s].eachBuffer(func(b int) { hit = hit || b == buffer })
 		}
 		if hit {
 			return l

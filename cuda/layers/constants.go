@@ -13,10 +13,10 @@ import (
 
 // Constants: nodes that are computed while compiling, and the parameters that a plan's launches read.
 
-// constants tells whether a node depends on constants only; a Shape does, its input's shape being known.
-func (c *compiler) constants(n *Node) bool {
+// dependsOnConstants tells whether a node depends on constants only; a Shape does, its input's shape being known.
+func (c *compiler) dependsOnConstants(n *Node) bool {
 	for _, in := range n.Inputs {
-		if in != "" && !c.values[in].constant() {
+		if in != "" && !c.values[in].isConstant() {
 			return false
 		}
 	}
@@ -26,10 +26,11 @@ func (c *compiler) constants(n *Node) bool {
 // foldBytesMax bounds what a constant may grow to: a file of a few bytes must not take all memory.
 const foldBytesMax = 256 << 20
 
-// fold computes a node of constants with the Go kernels.
-func (c *compiler) fold(n *Node) error {
+// foldNode computes a node of constants with the Go kernels.
+func (c *compiler) foldNode(n *Node) error {
 	f := &compiler{g: c.g, batch: c.batch, plan: &Plan{}, values: map[string]*tensor{}, users: map[string][]int{},
 		ends: map[string]bool{}, params: map[string]int{}, node: n, layer: &Layer{}}
+
 	for _, in := range n.Inputs {
 		if in != "" {
 			t := *c.values[in]
@@ -37,13 +38,16 @@ func (c *compiler) fold(n *Node) error {
 			f.values[in] = &t
 		}
 	}
+
+	// The node is compiled by itself and run on the reference kernels, so that folding and running agree.
 	if err := operators[n.Op].lower(f, n); err != nil {
 		return err
 	}
-	mem, base, err := f.fill()
+	mem, base, err := f.fillBuffers()
 	if err != nil {
 		return err
 	}
+
 	reference := kernels.Reference()
 	for i := range f.layer.Steps {
 		s := &f.layer.Steps[i]
@@ -51,6 +55,7 @@ func (c *compiler) fold(n *Node) error {
 		s.Bind(p, base)
 		reference[s.Kernel](mem, cuda.Launch{Kernel: s.Kernel, Params: p})
 	}
+
 	for _, out := range n.Outputs {
 		t := f.values[out]
 		if t == nil {
@@ -61,18 +66,19 @@ func (c *compiler) fold(n *Node) error {
 			return err
 		}
 		k.stored = k.Type
+
 		if k.data = t.data; k.data == nil {
 			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
 		}
-		if t.constant() {
+		if t.isConstant() {
 			k.source = t.source
 		}
 	}
 	return nil
 }
 
-// fill gives every buffer of a folded node memory.
-func (c *compiler) fill() (*cuda.DeviceMemory, []cuda.Address, error) {
+// fillBuffers gives every buffer of a folded node memory.
+func (c *compiler) fillBuffers() (*cuda.DeviceMemory, []cuda.Address, error) {
 	mem := cuda.NewDeviceMemory(foldBytesMax)
 	base := make([]cuda.Address, len(c.plan.Buffers))
 	for i, b := range c.plan.Buffers {
@@ -87,17 +93,17 @@ func (c *compiler) fill() (*cuda.DeviceMemory, []cuda.Address, error) {
 	return mem, base, nil
 }
 
-// at returns the ref of a tensor, making a constant a parameter; 0 for nil.
-func (c *compiler) at(t *tensor) uint64 {
+// refOf returns the ref of a tensor, making a constant a parameter; 0 for nil.
+func (c *compiler) refOf(t *tensor) uint64 {
 	if t == nil {
 		return 0
 	}
 	if t.buffer < 0 {
-		t.stored = c.precision.stored(t.Type)
+		t.stored = c.precision.storedType(t.Type)
 		if t.stored == t.Type {
-			t.buffer = c.param(t.source, t.data)
+			t.buffer = c.addParam(t.source, t.data)
 		} else {
-			t.buffer = c.half(t.source, func() []float32 { return floatsOf(t.data) })
+			t.buffer = c.addHalfParam(t.source, func() []float32 { return floatsOf(t.data) })
 		}
 	}
 	b := &c.plan.Buffers[t.buffer]
@@ -105,12 +111,12 @@ func (c *compiler) at(t *tensor) uint64 {
 		c.layer.Params = append(c.layer.Params, b.Index)
 	}
 	c.layer.Bytes += t.bytes()
-	return ref(t.buffer, 0)
+	return makeRef(t.buffer, 0)
 }
 
-// param makes bytes a parameter. One that is not an initialiser as it stands is named by its contents, so
+// addParam makes bytes a parameter. One that is not an initialiser as it stands is named by its contents, so
 // that plans for other batches agree (L3).
-func (c *compiler) param(source string, data []byte) int {
+func (c *compiler) addParam(source string, data []byte) int {
 	name := source
 	if name == "" {
 		sum := sha256.Sum256(data)
@@ -120,16 +126,16 @@ func (c *compiler) param(source string, data []byte) int {
 		return b
 	}
 	c.plan.Params = append(c.plan.Params, Param{Name: name, Data: data})
-	b := c.buffer(Buffer{Kind: Parameter, Bytes: int64(len(data)), Index: len(c.plan.Params) - 1})
+	b := c.addBuffer(Buffer{Kind: Parameter, Bytes: int64(len(data)), Index: len(c.plan.Params) - 1})
 	c.params[name] = b
 	return b
 }
 
-// half makes real numbers a parameter of the plan's precision. Where they have a name they are computed once
+// addHalfParam makes real numbers a parameter of the plan's precision. Where they have a name they are computed once
 // for all batches.
-func (c *compiler) half(source string, numbers func() []float32) int {
+func (c *compiler) addHalfParam(source string, numbers func() []float32) int {
 	if source == "" {
-		return c.param("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
+		return c.addParam("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
 	}
 	name := source + "/" + c.precision.String()
 	if b, ok := c.params[name]; ok {
@@ -138,18 +144,19 @@ func (c *compiler) half(source string, numbers func() []float32) int {
 	if c.g.derived[name] == nil {
 		c.g.derived[name] = bytesOf(kernels.Halves(c.precision.Real(), numbers()))
 	}
-	return c.param(name, c.g.derived[name])
+	return c.addParam(name, c.g.derived[name])
 }
 
 // paramFloats makes computed floats a parameter and returns its ref.
 func (c *compiler) paramFloats(v []float32) uint64 {
-	return c.at(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
+	return c.refOf(&tensor{Value: Value{Type: Float32, Dims: []int{len(v)}}, data: bytesOf(v), buffer: -1})
 }
 
-// derived makes numbers computed from constants a parameter of dims and returns its ref. They are computed
+// addDerived makes numbers computed from constants a parameter of dims and returns its ref. They are computed
 // once for all batches where every constant is an initialiser.
-func (c *compiler) derived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
+func (c *compiler) addDerived(how string, dims []int, numbers func() []float32, from ...*tensor) uint64 {
 	name := how
+
 	for _, t := range from {
 		if t != nil && t.source == "" {
 			return c.paramFloats(numbers())
@@ -158,16 +165,19 @@ func (c *compiler) derived(how string, dims []int, numbers func() []float32, fro
 			name += "/" + t.source
 		}
 	}
+
+	// A name that says how it came about lets all batch sizes share one copy.
 	t := &tensor{Value: Value{Type: Float32, Dims: dims}, buffer: -1, source: name, stored: Float32}
 	if c.precision != FP32 {
-		t.stored, t.buffer = c.precision.stored(Float32), c.half(name, numbers)
-		return c.at(t)
+		t.stored, t.buffer = c.precision.storedType(Float32), c.addHalfParam(name, numbers)
+		return c.refOf(t)
 	}
+
 	if c.g.derived[name] == nil {
 		c.g.derived[name] = bytesOf(numbers())
 	}
 	t.data = c.g.derived[name]
-	return c.at(t)
+	return c.refOf(t)
 }
 
 // floatsOf views little-endian bytes as floats.

@@ -109,8 +109,8 @@ func Elements(dims []int) (int, error) {
 	return n, nil
 }
 
-// check refuses constants that are not what they say, and weights that are not numbers.
-func (c *Constant) check() error {
+// checkData refuses constants that are not what they say, and weights that are not numbers.
+func (c *Constant) checkData() error {
 	n, err := Elements(c.Dims)
 	if err != nil {
 		return fmt.Errorf("constant %q: %w", c.Name, err)
@@ -118,9 +118,12 @@ func (c *Constant) check() error {
 	if c.Type.Size() == 0 {
 		return fmt.Errorf("constant %q: %v: %w", c.Name, c.Type, ErrUnsupported)
 	}
+
 	if len(c.Data) != n*c.Type.Size() {
 		return fmt.Errorf("constant %q: %d bytes for %v of %v", c.Name, len(c.Data), c.Dims, c.Type)
 	}
+
+	// Weights that are not numbers would make every answer NaN, without an error anywhere.
 	if c.Type == Float32 {
 		for i, v := range floatsOf(c.Data) {
 			if math.IsNaN(float64(v)) {

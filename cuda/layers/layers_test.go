@@ -58,7 +58,7 @@ func TestPlacedBuffersDoNotOverlap(t *testing.T) {
 			b[i] = Buffer{Bytes: 1 + rng.Int64N(5000), First: first, Last: first + rng.IntN(8)}
 			sum += (b[i].Bytes + 255) &^ 255
 		}
-		total := place(b)
+		total := placeActivations(b)
 		if total > sum {
 			t.Fatalf("seed %d: %d bytes for %d", seed, total, sum)
 		}

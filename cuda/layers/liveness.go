@@ -7,23 +7,29 @@ import (
 
 const bufferAlign = 256
 
-// place gives every activation an offset such that two that live at the same time do not overlap (L1):
+// placeActivations gives every activation an offset such that two that live at the same time do not overlap (L1):
 // the largest first, each at the lowest place free for its lifetime. It returns the bytes needed.
-func place(buffers []Buffer) (total int64) {
+func placeActivations(buffers []Buffer) (total int64) {
 	var order []int
 	for i := range buffers {
 		if buffers[i].Kind == Activation && buffers[i].Last >= 0 {
 			order = append(order, i)
 		}
 	}
+
+	// Large buffers are placed first: small ones fit between them.
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(buffers[b].Bytes, buffers[a].Bytes), cmp.Compare(buffers[a].First, buffers[b].First), cmp.Compare(a, b))
 	})
+
 	var placed []int // by offset
 	for _, i := range order {
 		b := &buffers[i]
 		size := (b.Bytes + bufferAlign - 1) &^ (bufferAlign - 1)
+
 		at := int64(0)
+
+		// The first gap between buffers that live at the same time.
 		for _, j := range placed {
 			o := &buffers[j]
 			if o.First > b.Last || b.First > o.Last {
@@ -34,6 +40,7 @@ func place(buffers []Buffer) (total int64) {
 			}
 			at = max(at, o.Offset+(o.Bytes+bufferAlign-1)&^(bufferAlign-1))
 		}
+
 		b.Offset = at
 		total = max(total, at+size)
 		where, _ := slices.BinarySearchFunc(placed, at, func(j int, at int64) int { return cmp.Compare(buffers[j].Offset, at) })
@@ -42,14 +49,14 @@ func place(buffers []Buffer) (total int64) {
 	return total
 }
 
-// live finds each activation's first and last layer.
-func (p *Plan) live() {
+// findLifetimes finds each activation's first and last layer.
+func (p *Plan) findLifetimes() {
 	for i := range p.Buffers {
 		p.Buffers[i].First, p.Buffers[i].Last = len(p.Layers), -1
 	}
 	for l := range p.Layers {
 		for s := range p.Layers[l].Steps {
-			p.Layers[l].Steps[s].buffers(func(b int) {
+			p.Layers[l].Steps[s].eachBuffer(func(b int) {
 				p.Buffers[b].First = min(p.Buffers[b].First, l)
 				p.Buffers[b].Last = max(p.Buffers[b].Last, l)
 			})

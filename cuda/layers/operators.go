@@ -18,24 +18,25 @@ var operators map[string]*operator
 
 func init() {
 	operators = map[string]*operator{
-		"Conv": {2, conv}, "Gemm": {2, gemm}, "MatMul": {2, matMul}, "BatchNormalization": {5, batchNorm},
-		"MaxPool": {1, pool(kernels.PoolMax)}, "AveragePool": {1, pool(kernels.PoolAverage)},
+		"Conv": {2, lowerConv}, "Gemm": {2, lowerGemm}, "MatMul": {2, matMul}, "BatchNormalization": {5, batchNorm},
+		"MaxPool": {1, lowerPool(kernels.PoolMax)}, "AveragePool": {1, lowerPool(kernels.PoolAverage)},
 		"GlobalAveragePool": {1, globalPool(kernels.ReduceMean)}, "GlobalMaxPool": {1, globalPool(kernels.ReduceMax)},
-		"ReduceMean": {1, reduce(kernels.ReduceMean)}, "ReduceSum": {1, reduce(kernels.ReduceSum)},
-		"ReduceMax": {1, reduce(kernels.ReduceMax)}, "ReduceMin": {1, reduce(kernels.ReduceMin)},
-		"ReduceL2": {1, reduce(kernels.ReduceL2)}, "ArgMax": {1, argMax},
-		"Softmax": {1, softmax(0)}, "LogSoftmax": {1, softmax(1)}, "LayerNormalization": {2, layerNorm},
-		"Add": {2, binary(kernels.Add)}, "Sub": {2, binary(kernels.Sub)}, "Mul": {2, binary(kernels.Mul)},
-		"Div": {2, binary(kernels.Div)}, "Pow": {2, binary(kernels.Pow)}, "Min": {1, binary(kernels.Min)},
-		"Max": {1, binary(kernels.Max)}, "Sum": {1, binary(kernels.Add)}, "Where": {3, where},
-		"Identity": {1, view}, "Dropout": {1, view}, "Reshape": {1, reshape}, "Flatten": {1, flatten},
-		"Squeeze": {1, squeeze}, "Unsqueeze": {1, unsqueeze}, "Transpose": {1, transpose}, "Expand": {2, expand},
-		"Concat": {1, concat}, "Split": {1, split}, "Slice": {1, slice}, "Pad": {1, pad}, "Gather": {2, gather},
-		"Cast": {1, cast}, "Shape": {1, shape}, "Constant": {0, constant}, "ConstantOfShape": {1, constantOfShape},
-		"Range": {3, numbers}, opAttention: {2, attention}, opLinears: {3, linears},
+		"ReduceMean": {1, lowerReduce(kernels.ReduceMean)}, "ReduceSum": {1, lowerReduce(kernels.ReduceSum)},
+		"ReduceMax": {1, lowerReduce(kernels.ReduceMax)}, "ReduceMin": {1, lowerReduce(kernels.ReduceMin)},
+		"ReduceL2": {1, lowerReduce(kernels.ReduceL2)}, "ArgMax": {1, argMax},
+		"Softmax": {1, lowerSoftmax(0)}, "LogSoftmax": {1, lowerSoftmax(1)}, "LayerNormalization": {2, layerNorm},
+		"Add": {2, lowerBinary(kernels.Add)}, "Sub": {2, lowerBinary(kernels.Sub)}, "Mul": {2, lowerBinary(kernels.Mul)},
+		"Div": {2, lowerBinary(kernels.Div)}, "Pow": {2, lowerBinary(kernels.Pow)}, "Min": {1, lowerBinary(kernels.Min)},
+		"Max": {1, lowerBinary(kernels.Max)}, "Sum": {1, lowerBinary(kernels.Add)}, "Where": {3, lowerWhere},
+		"Identity": {1, lowerView}, "Dropout": {1, lowerView}, "Reshape": {1, lowerReshape}, "Flatten": {1, lowerFlatten},
+		"Squeeze": {1, lowerSqueeze}, "Unsqueeze": {1, lowerUnsqueeze}, "Transpose": {1, lowerTranspose}, "Expand": {2, lowerExpand},
+		"Concat": {1, lowerConcat}, "Split": {1, lowerSplit}, "Slice": {1, lowerSlice}, "Pad": {1, lowerPad}, "Gather": {2, lowerGather},
+		"Cast": {1, lowerCast}, "Shape": {1, lowerShape}, "Constant": {0, lowerConstant}, "ConstantOfShape": {1, constantOfShape},
+		"Range": {3, lowerRange}, opAttention: {2, lowerAttention}, opLinears: {3, lowerLinears},
 	}
+
 	for op := range activations {
-		operators[op] = &operator{1, unary}
+		operators[op] = &operator{1, lowerUnary}
 	}
 }
 
@@ -48,22 +49,22 @@ type activation struct {
 // activations are the operators that another launch can apply before it stores. Each takes its constants
 // from the node; false when they are not constants.
 var activations = map[string]func(c *compiler, n *Node) (activation, bool){
-	"Relu": fixed(kernels.Relu), "Sigmoid": fixed(kernels.Sigmoid), "Tanh": fixed(kernels.Tanh),
-	"HardSwish": fixed(kernels.HardSwish), "Erf": fixed(kernels.Erf), "Exp": fixed(kernels.Exp),
-	"Log": fixed(kernels.Log), "Sqrt": fixed(kernels.Sqrt), "Neg": fixed(kernels.Neg), "Abs": fixed(kernels.Abs),
-	"Reciprocal": fixed(kernels.Reciprocal), "Floor": fixed(kernels.Floor), "Ceil": fixed(kernels.Ceil),
-	"Softplus":    fixed(kernels.Softplus),
-	"LeakyRelu":   attrs(kernels.LeakyRelu, 0.01, 0),
-	"Elu":         attrs(kernels.Elu, 1, 0),
-	"HardSigmoid": attrs(kernels.HardSigmoid, 0.2, 0.5),
-	"Gelu":        gelu, "Clip": clip,
+	"Relu": fixedActivation(kernels.Relu), "Sigmoid": fixedActivation(kernels.Sigmoid), "Tanh": fixedActivation(kernels.Tanh),
+	"HardSwish": fixedActivation(kernels.HardSwish), "Erf": fixedActivation(kernels.Erf), "Exp": fixedActivation(kernels.Exp),
+	"Log": fixedActivation(kernels.Log), "Sqrt": fixedActivation(kernels.Sqrt), "Neg": fixedActivation(kernels.Neg), "Abs": fixedActivation(kernels.Abs),
+	"Reciprocal": fixedActivation(kernels.Reciprocal), "Floor": fixedActivation(kernels.Floor), "Ceil": fixedActivation(kernels.Ceil),
+	"Softplus":    fixedActivation(kernels.Softplus),
+	"LeakyRelu":   activationByAttrs(kernels.LeakyRelu, 0.01, 0),
+	"Elu":         activationByAttrs(kernels.Elu, 1, 0),
+	"HardSigmoid": activationByAttrs(kernels.HardSigmoid, 0.2, 0.5),
+	"Gelu":        geluOf, "Clip": clipOf,
 }
 
-func fixed(kind kernels.Activation) func(*compiler, *Node) (activation, bool) {
+func fixedActivation(kind kernels.Activation) func(*compiler, *Node) (activation, bool) {
 	return func(*compiler, *Node) (activation, bool) { return activation{kind: kind}, true }
 }
 
-func attrs(kind kernels.Activation, alpha, beta float32) func(*compiler, *Node) (activation, bool) {
+func activationByAttrs(kind kernels.Activation, alpha, beta float32) func(*compiler, *Node) (activation, bool) {
 	return func(_ *compiler, n *Node) (activation, bool) {
 		act := activation{kind, alpha, beta}
 		if a, ok := n.Attrs["alpha"]; ok {
@@ -76,7 +77,7 @@ func attrs(kind kernels.Activation, alpha, beta float32) func(*compiler, *Node) 
 	}
 }
 
-func gelu(_ *compiler, n *Node) (activation, bool) {
+func geluOf(_ *compiler, n *Node) (activation, bool) {
 	if n.Attrs["approximate"].Text == "tanh" {
 		return activation{kind: kernels.GeluTanh}, true
 	}
@@ -85,21 +86,24 @@ func gelu(_ *compiler, n *Node) (activation, bool) {
 
 const floatMax = 3.4028234663852886e38
 
-// clip has its bounds in attributes before operator set 11, in inputs after.
-func clip(c *compiler, n *Node) (activation, bool) {
+// clipOf has its bounds in attributes before operator set 11, in inputs after.
+func clipOf(c *compiler, n *Node) (activation, bool) {
 	act := activation{kernels.Clip, -floatMax, floatMax}
+
 	if a, ok := n.Attrs["min"]; ok {
 		act.a = a.Float
 	}
 	if b, ok := n.Attrs["max"]; ok {
 		act.b = b.Float
 	}
+
+	// Since opset 11 the bounds are inputs; they can be fused where they are constants.
 	for i, p := range []*float32{&act.a, &act.b} {
 		if i+1 >= len(n.Inputs) || n.Inputs[i+1] == "" {
 			continue
 		}
 		t := c.values[n.Inputs[i+1]]
-		if t == nil || !t.constant() || t.Type != Float32 || t.elements() != 1 {
+		if t == nil || !t.isConstant() || t.Type != Float32 || t.elements() != 1 {
 			return act, false
 		}
 		*p = floatsOf(t.data)[0]
@@ -107,93 +111,101 @@ func clip(c *compiler, n *Node) (activation, bool) {
 	return act, true
 }
 
-// tail fuses what follows name into the launch under way: a residual addition if add allows it, then an
+// fuseTail fuses what follows name into the launch under way: a residual addition if add allows it, then an
 // activation. It returns the name of the last value, whose tensor the launch must write.
-func (c *compiler) tail(name string, dims []int, add bool) (last string, residual *tensor, act activation) {
-	if n := c.sole(name); add && n != nil && n.Op == "Add" {
+func (c *compiler) fuseTail(name string, dims []int, add bool) (last string, residual *tensor, act activation) {
+	// An addition takes in the step before it where the other operand has the same shape: a residual connection.
+	if n := c.soleUser(name); add && n != nil && n.Op == "Add" {
 		other := n.Inputs[0]
 		if other == name {
 			other = n.Inputs[1]
 		}
-		if t := c.values[other]; t != nil && !t.constant() && t.Type == Float32 && slices.Equal(t.Dims, dims) {
+		if t := c.values[other]; t != nil && !t.isConstant() && t.Type == Float32 && slices.Equal(t.Dims, dims) {
 			residual = t
-			name = c.fused(name)
+			name = c.fuseUser(name)
 		}
 	}
-	n := c.sole(name)
+
+	n := c.soleUser(name)
 	if n == nil {
 		return name, residual, act
 	}
+
 	if find := activations[n.Op]; find != nil && n.Inputs[0] == name {
 		if a, ok := find(c, n); ok {
-			return c.fused(name), residual, a
+			return c.fuseUser(name), residual, a
 		}
 	}
 	return name, residual, act
 }
 
-// float refuses inputs of another type.
-func (c *compiler) float(inputs ...int) error {
+// requireFloat refuses inputs of another type.
+func (c *compiler) requireFloat(inputs ...int) error {
 	for _, i := range inputs {
-		if t := c.any(i); t != nil && t.Type != Float32 {
+		if t := c.anyInput(i); t != nil && t.Type != Float32 {
 			return fmt.Errorf("input %d is %v: %w", i, t.Type, ErrUnsupported)
 		}
 	}
 	return nil
 }
 
-func unary(c *compiler, n *Node) error {
-	if err := c.float(0); err != nil {
+func lowerUnary(c *compiler, n *Node) error {
+	if err := c.requireFloat(0); err != nil {
 		return err
 	}
 	act, ok := activations[n.Op](c, n)
 	if !ok {
 		return fmt.Errorf("bounds are not constants: %w", ErrUnsupported)
 	}
-	x, out := c.any(0), n.Outputs[0]
-	if m := c.sole(out); n.Op == "Sigmoid" && m != nil && m.Op == "Mul" { // x·sigmoid(x) is Swish
+	x, out := c.anyInput(0), n.Outputs[0]
+	if m := c.soleUser(out); n.Op == "Sigmoid" && m != nil && m.Op == "Mul" { // x·sigmoid(x) is Swish
 		if u := c.users[x.Name]; slices.Contains(m.Inputs, x.Name) && len(u) > 0 {
-			act, out = activation{kind: kernels.Swish}, c.fused(out)
+			act, out = activation{kind: kernels.Swish}, c.fuseUser(out)
 		}
 	}
-	return c.elementwise(x, out, act)
+	return c.emitElementwise(x, out, act)
 }
 
-func (c *compiler) elementwise(x *tensor, out string, act activation) error {
-	y, err := c.result(out, Float32, x.Dims)
+func (c *compiler) emitElementwise(x *tensor, out string, act activation) error {
+	y, err := c.makeResult(out, Float32, x.Dims)
 	if err != nil {
 		return err
 	}
 	y.last = x.last
-	p := kernels.Unary{X: c.at(x), Y: c.at(y), Count: int64(x.elements()), Act: act.kind, A: act.a, B: act.b}
+	p := kernels.Unary{X: c.refOf(x), Y: c.refOf(y), Count: int64(x.elements()), Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
-	emit(c, "unary", 2, grid, block, &p)
+	emitLaunch(c, "unary", 2, grid, block, &p)
 	return nil
 }
 
-// binary lowers an operator of two inputs, or of any number by chaining.
-func binary(op int32) func(*compiler, *Node) error {
+// lowerBinary lowers an operator of two inputs, or of any number by chaining.
+func lowerBinary(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		x := c.any(0)
+		x := c.anyInput(0)
+
 		if len(n.Inputs) == 1 {
-			x = c.in(0)
-			return c.alias(n.Outputs[0], x, x.Dims)
+			x = c.plainInput(0)
+			return c.aliasResult(n.Outputs[0], x, x.Dims)
 		}
+
+		// More than two operands are joined pairwise; only the last pair may take in an activation.
 		for i := 1; i < len(n.Inputs); i++ {
-			y := c.any(i)
+			y := c.anyInput(i)
 			if y == nil || y.Type != x.Type || x.Type != Float32 && (x.Type != Int64 || op == kernels.Pow) {
-				if op == kernels.Pow && y != nil && y.constant() && x.Type == Float32 {
+				if op == kernels.Pow && y != nil && y.isConstant() && x.Type == Float32 {
 					return fmt.Errorf("exponent is %v: %w", y.Type, ErrUnsupported)
 				}
 				return fmt.Errorf("input %d and the one before are not both float32 or int64: %w", i, ErrUnsupported)
 			}
+
 			last := i == len(n.Inputs)-1
 			name := n.Outputs[0]
 			if !last {
 				name = fmt.Sprintf("%s/%d", name, i)
 			}
+
 			var err error
-			if x, err = c.binary(op, x, y, name, last); err != nil {
+			if x, err = c.emitBinary(op, x, y, name, last); err != nil {
 				return err
 			}
 		}
@@ -201,70 +213,81 @@ func binary(op int32) func(*compiler, *Node) error {
 	}
 }
 
-func (c *compiler) binary(op int32, x, y *tensor, name string, last bool) (*tensor, error) {
-	dims, err := broadcast(x.Dims, y.Dims)
+func (c *compiler) emitBinary(op int32, x, y *tensor, name string, last bool) (*tensor, error) {
+	dims, err := broadcastShape(x.Dims, y.Dims)
 	if err != nil {
 		return nil, err
 	}
+
 	act := activation{}
 	if last && x.Type == Float32 {
-		name, _, act = c.tail(name, dims, false)
+		name, _, act = c.fuseTail(name, dims, false)
 	}
-	out, err := c.result(name, x.Type, dims)
+
+	out, err := c.makeResult(name, x.Type, dims)
 	if err != nil {
 		return nil, err
 	}
+
 	list := []*tensor{x, y}
-	imaged, order, views, err := c.shaped(dims, list)
+	imaged, order, views, err := c.shapeTogether(dims, list)
 	if err != nil {
 		return nil, err
 	}
+
 	x, y, out.last = list[0], list[1], imaged
-	d, s, err := join(order, views[0], views[1], dense(order))
+	d, s, err := joinDims(order, views[0], views[1], denseStrides(order))
 	if err != nil {
 		return nil, err
 	}
-	if op == kernels.Pow && y.constant() && y.elements() == 1 && floatsOf(y.data)[0] == 2 && act.kind == kernels.None {
-		p := kernels.Unary{X: c.at(x), Y: c.at(out), Count: int64(x.elements()), Act: kernels.Square}
+
+	// A square is far cheaper than a power, and layer normalisations written out are full of them.
+	if op == kernels.Pow && y.isConstant() && y.elements() == 1 && floatsOf(y.data)[0] == 2 && act.kind == kernels.None {
+		p := kernels.Unary{X: c.refOf(x), Y: c.refOf(out), Count: int64(x.elements()), Act: kernels.Square}
 		if slices.Equal(dims, x.Dims) {
 			grid, block := kernels.Elementwise(p.Count)
-			emit(c, "unary", 2, grid, block, &p)
+			emitLaunch(c, "unary", 2, grid, block, &p)
 			return out, nil
 		}
 	}
+
 	kernel := "binary"
 	if x.Type == Int64 {
 		kernel = "binary_int64"
 	}
-	p := kernels.Binary{P: c.at(x), Q: c.at(y), Y: c.at(out), Count: int64(out.elements()), Dims: d, PS: s[0], QS: s[1],
+
+	p := kernels.Binary{P: c.refOf(x), Q: c.refOf(y), Y: c.refOf(out), Count: int64(out.elements()), Dims: d, PS: s[0], QS: s[1],
 		Op: op, Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
-	emit(c, kernel, 3, grid, block, &p)
+	emitLaunch(c, kernel, 3, grid, block, &p)
 	return out, nil
 }
 
-func where(c *compiler, n *Node) error {
-	cond, x, y := c.in(0), c.in(1), c.in(2)
+func lowerWhere(c *compiler, n *Node) error {
+	cond, x, y := c.plainInput(0), c.plainInput(1), c.plainInput(2)
 	if cond.Type != Bool || x.Type != Float32 || y.Type != Float32 {
 		return fmt.Errorf("types %v, %v, %v: %w", cond.Type, x.Type, y.Type, ErrUnsupported)
 	}
-	dims, err := broadcast(x.Dims, y.Dims)
+
+	dims, err := broadcastShape(x.Dims, y.Dims)
 	if err == nil {
-		dims, err = broadcast(dims, cond.Dims)
+		dims, err = broadcastShape(dims, cond.Dims)
 	}
 	if err != nil {
 		return err
 	}
-	out, err := c.result(n.Outputs[0], Float32, dims)
+
+	out, err := c.makeResult(n.Outputs[0], Float32, dims)
 	if err != nil {
 		return err
 	}
-	d, s, err := join(dims, repeated(cond.Dims, dims), repeated(x.Dims, dims), repeated(y.Dims, dims), dense(dims))
+
+	d, s, err := joinDims(dims, repeatedStrides(cond.Dims, dims), repeatedStrides(x.Dims, dims), repeatedStrides(y.Dims, dims), denseStrides(dims))
 	if err != nil {
 		return err
 	}
-	p := kernels.Where{Cond: c.at(cond), P: c.at(x), Q: c.at(y), Y: c.at(out), Count: int64(out.elements()), Dims: d, CS: s[0], PS: s[1], QS: s[2]}
+	p := kernels.Where{Cond: c.refOf(cond), P: c.refOf(x), Q: c.refOf(y), Y: c.refOf(out), Count: int64(out.elements()), Dims: d, CS: s[0], PS: s[1], QS: s[2]}
 	grid, block := kernels.Elementwise(p.Count)
-	emit(c, "where", 4, grid, block, &p)
+	emitLaunch(c, "where", 4, grid, block, &p)
 	return nil
 }

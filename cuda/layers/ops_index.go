@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// dense returns the row-major strides of a shape, in elements.
-func dense(dims []int) []int {
+// denseStrides returns the row-major strides of a shape, in elements.
+func denseStrides(dims []int) []int {
 	s := make([]int, len(dims))
 	n := 1
 	for i := len(dims) - 1; i >= 0; i-- {
@@ -18,8 +18,8 @@ func dense(dims []int) []int {
 	return s
 }
 
-// broadcast returns the shape of two shapes together, by ONNX's (NumPy's) rule.
-func broadcast(a, b []int) ([]int, error) {
+// broadcastShape returns the shape of two shapes together, by ONNX's (NumPy's) rule.
+func broadcastShape(a, b []int) ([]int, error) {
 	n := max(len(a), len(b))
 	out := make([]int, n)
 	for i := range out {
@@ -42,9 +42,9 @@ func dimFromEnd(dims []int, k int) int {
 	return dims[len(dims)-k]
 }
 
-// repeated returns the strides of a tensor read with the shape out: 0 where it is repeated.
-func repeated(dims, out []int) []int {
-	s, d := make([]int, len(out)), dense(dims)
+// repeatedStrides returns the strides of a tensor read with the shape out: 0 where it is repeated.
+func repeatedStrides(dims, out []int) []int {
+	s, d := make([]int, len(out)), denseStrides(dims)
 	for i := range out {
 		if j := i - len(out) + len(dims); j >= 0 && dims[j] != 1 {
 			s[i] = d[j]
@@ -53,21 +53,25 @@ func repeated(dims, out []int) []int {
 	return s
 }
 
-// join merges neighbouring dimensions that every view walks as one, drops those of extent 1, and fills
+// joinDims merges neighbouring dimensions that every view walks as one, drops those of extent 1, and fills
 // up to the kernels' rank with ones in front.
-func join(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMax]int32, error) {
+func joinDims(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMax]int32, error) {
 	var out [kernels.RankMax]int32
 	strides := make([][kernels.RankMax]int32, len(views))
+
 	var d []int
 	v := make([][]int, len(views))
 	for i, n := range dims {
 		if n == 1 {
 			continue
 		}
+
+		// Two dimensions are one where every view steps over them evenly.
 		one := len(d) > 0
 		for k := range views {
 			one = one && v[k][len(d)-1] == views[k][i]*n
 		}
+
 		if one {
 			d[len(d)-1] *= n
 			for k := range views {
@@ -75,14 +79,18 @@ func join(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMa
 			}
 			continue
 		}
+
 		d = append(d, n)
 		for k := range views {
 			v[k] = append(v[k], views[k][i])
 		}
 	}
+
 	if len(d) > kernels.RankMax {
 		return out, nil, fmt.Errorf("%d dimensions that cannot be joined, at most %d: %w", len(d), kernels.RankMax, ErrUnsupported)
 	}
+
+	// Kernels take RankMax dimensions: leading ones are filled up.
 	pad := kernels.RankMax - len(d)
 	for i := range out {
 		out[i] = 1
@@ -98,7 +106,7 @@ func join(dims []int, views ...[]int) ([kernels.RankMax]int32, [][kernels.RankMa
 
 // copyTo emits a strided copy of a box of dims elements from x at xOff to y at yOff, in elements.
 func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) error {
-	d, s, err := join(dims, xs, ys)
+	d, s, err := joinDims(dims, xs, ys)
 	if err != nil {
 		return err
 	}
@@ -106,23 +114,25 @@ func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) erro
 	for _, n := range dims {
 		count *= int64(n)
 	}
-	from := c.at(x) // which says how a constant is stored
+	from := c.refOf(x) // which says how a constant is stored
 	size := x.stored.Size()
-	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.at(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
+	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.refOf(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
 	grid, block := kernels.Elementwise(count)
-	emit(c, "copy", 2, grid, block, &p)
+	emitLaunch(c, "copy", 2, grid, block, &p)
 	return nil
 }
 
-// ints returns a constant input as numbers; how says what it is for.
-func (c *compiler) ints(i int, how string) ([]int, error) {
-	t := c.in(i)
+// constantInts returns a constant input as numbers; how says what it is for.
+func (c *compiler) constantInts(i int, how string) ([]int, error) {
+	t := c.plainInput(i)
 	if t == nil {
 		return nil, nil
 	}
-	if !t.constant() {
+
+	if !t.isConstant() {
 		return nil, fmt.Errorf("%s %q is not a constant: %w", how, t.Name, ErrUnsupported)
 	}
+
 	var out []int
 	switch t.Type {
 	case Int64:
@@ -136,6 +146,8 @@ func (c *compiler) ints(i int, how string) ([]int, error) {
 	default:
 		return nil, fmt.Errorf("%s %q is %v", how, t.Name, t.Type)
 	}
+
+	// No dimensions is a shape, too: that of a scalar.
 	if out == nil {
 		out = []int{}
 	}
@@ -151,7 +163,7 @@ func (c *compiler) intsAttr(name string, input int) ([]int, error) {
 		}
 		return out, nil
 	}
-	return c.ints(input, name)
+	return c.constantInts(input, name)
 }
 
 func (c *compiler) intAttr(name string, otherwise int) int {
@@ -168,15 +180,15 @@ func (c *compiler) floatAttr(name string, otherwise float32) float32 {
 	return otherwise
 }
 
-// axis turns an axis that may count from the end into an index below rank.
-func axis(a, rank int) (int, error) {
+// axisIndex turns an axis that may count from the end into an index below rank.
+func axisIndex(a, rank int) (int, error) {
 	if a < -rank || a >= rank {
 		return 0, fmt.Errorf("axis %d of %d dimensions", a, rank)
 	}
 	return (a + rank) % rank, nil
 }
 
-func product(dims []int) int {
+func countElements(dims []int) int {
 	n := 1
 	for _, d := range dims {
 		n *= d
@@ -184,14 +196,18 @@ func product(dims []int) int {
 	return n
 }
 
-func view(c *compiler, n *Node) error { return c.alias(n.Outputs[0], c.in(0), c.in(0).Dims) }
+func lowerView(c *compiler, n *Node) error {
+	return c.aliasResult(n.Outputs[0], c.plainInput(0), c.plainInput(0).Dims)
+}
 
-func reshape(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerReshape(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	want, err := c.intsAttr("shape", 1)
 	if err != nil {
 		return err
 	}
+
+	// 0 keeps the input's dimension, one -1 takes what is left.
 	dims, free := slices.Clone(want), -1
 	for i, d := range dims {
 		switch {
@@ -206,6 +222,7 @@ func reshape(c *compiler, n *Node) error {
 			return fmt.Errorf("shape %v", want)
 		}
 	}
+
 	total, err := Elements(dims)
 	if err != nil {
 		return err
@@ -214,14 +231,15 @@ func reshape(c *compiler, n *Node) error {
 		dims[free] = x.elements() / total
 		total *= dims[free]
 	}
+
 	if total != x.elements() {
 		return fmt.Errorf("shape %v for the %d elements of %v", want, x.elements(), x.Dims)
 	}
-	return c.alias(n.Outputs[0], x, dims)
+	return c.aliasResult(n.Outputs[0], x, dims)
 }
 
-func flatten(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerFlatten(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	a := c.intAttr("axis", 1)
 	if a < 0 {
 		a += len(x.Dims)
@@ -229,18 +247,19 @@ func flatten(c *compiler, n *Node) error {
 	if a < 0 || a > len(x.Dims) {
 		return fmt.Errorf("axis %d of %v", a, x.Dims)
 	}
-	return c.alias(n.Outputs[0], x, []int{product(x.Dims[:a]), product(x.Dims[a:])})
+	return c.aliasResult(n.Outputs[0], x, []int{countElements(x.Dims[:a]), countElements(x.Dims[a:])})
 }
 
-func squeeze(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerSqueeze(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	axes, err := c.intsAttr("axes", 1)
 	if err != nil {
 		return err
 	}
+
 	drop := make([]bool, len(x.Dims))
 	for _, a := range axes {
-		i, err := axis(a, len(x.Dims))
+		i, err := axisIndex(a, len(x.Dims))
 		if err != nil {
 			return err
 		}
@@ -249,25 +268,28 @@ func squeeze(c *compiler, n *Node) error {
 		}
 		drop[i] = true
 	}
+
+	// Without axes every dimension of 1 goes.
 	dims := []int{}
 	for i, d := range x.Dims {
 		if !drop[i] && !(axes == nil && d == 1) {
 			dims = append(dims, d)
 		}
 	}
-	return c.alias(n.Outputs[0], x, dims)
+	return c.aliasResult(n.Outputs[0], x, dims)
 }
 
-func unsqueeze(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerUnsqueeze(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	axes, err := c.intsAttr("axes", 1)
 	if err != nil {
 		return err
 	}
+
 	rank := len(x.Dims) + len(axes)
 	fresh := make([]bool, rank)
 	for _, a := range axes {
-		i, err := axis(a, rank)
+		i, err := axisIndex(a, rank)
 		if err != nil {
 			return err
 		}
@@ -276,18 +298,20 @@ func unsqueeze(c *compiler, n *Node) error {
 		}
 		fresh[i] = true
 	}
+
 	dims, rest := make([]int, rank), x.Dims
 	for i := range dims {
 		if dims[i] = 1; !fresh[i] {
 			dims[i], rest = rest[0], rest[1:]
 		}
 	}
-	return c.alias(n.Outputs[0], x, dims)
+	return c.aliasResult(n.Outputs[0], x, dims)
 }
 
-func transpose(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerTranspose(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	rank := len(x.Dims)
+
 	perm := make([]int, 0, rank)
 	if a, ok := n.Attrs["perm"]; ok {
 		for _, p := range a.Ints {
@@ -298,11 +322,13 @@ func transpose(c *compiler, n *Node) error {
 			perm = append(perm, rank-1-i)
 		}
 	}
+
 	seen := make([]bool, rank)
-	dims, xs, from := make([]int, rank), make([]int, rank), dense(x.Dims)
+	dims, xs, from := make([]int, rank), make([]int, rank), denseStrides(x.Dims)
 	if len(perm) != rank {
 		return fmt.Errorf("permutation %v of %v", perm, x.Dims)
 	}
+
 	for i, p := range perm {
 		if p < 0 || p >= rank || seen[p] {
 			return fmt.Errorf("permutation %v of %v", perm, x.Dims)
@@ -310,39 +336,44 @@ func transpose(c *compiler, n *Node) error {
 		seen[p] = true
 		dims[i], xs[i] = x.Dims[p], from[p]
 	}
-	y, err := c.result(n.Outputs[0], x.Type, dims)
+
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
 	}
-	return c.copyTo(x, y, dims, xs, dense(dims), 0, 0)
+	return c.copyTo(x, y, dims, xs, denseStrides(dims), 0, 0)
 }
 
-func expand(c *compiler, n *Node) error {
-	x := c.in(0)
-	want, err := c.ints(1, "shape")
+func lowerExpand(c *compiler, n *Node) error {
+	x := c.plainInput(0)
+	want, err := c.constantInts(1, "shape")
 	if err != nil {
 		return err
 	}
-	dims, err := broadcast(x.Dims, want)
+	dims, err := broadcastShape(x.Dims, want)
 	if err != nil {
 		return err
 	}
-	y, err := c.result(n.Outputs[0], x.Type, dims)
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
 	}
-	return c.copyTo(x, y, dims, repeated(x.Dims, dims), dense(dims), 0, 0)
+	return c.copyTo(x, y, dims, repeatedStrides(x.Dims, dims), denseStrides(dims), 0, 0)
 }
 
-func concat(c *compiler, n *Node) error {
-	first, in := c.any(0), c.any
+func lowerConcat(c *compiler, n *Node) error {
+	first, in := c.anyInput(0), c.anyInput
+
+	// Channels stay last only if every input has them there.
 	if first != nil && !(first.last && c.allImages(n)) {
-		first, in = c.in(0), c.in
+		first, in = c.plainInput(0), c.plainInput
 	}
-	a, err := axis(c.intAttr("axis", 0), len(first.Dims))
+
+	a, err := axisIndex(c.intAttr("axis", 0), len(first.Dims))
 	if err != nil {
 		return err
 	}
+
 	dims := slices.Clone(first.Dims)
 	dims[a] = 0
 	for i := range n.Inputs {
@@ -357,18 +388,20 @@ func concat(c *compiler, n *Node) error {
 		}
 		dims[a] += x.Dims[a]
 	}
-	y, err := c.result(n.Outputs[0], first.Type, dims)
+
+	y, err := c.makeResult(n.Outputs[0], first.Type, dims)
 	if err != nil {
 		return err
 	}
 	y.last = first.last
-	ys, off := y.strides(), 0
+
+	ys, off := y.stridesOf(), 0
 	for i := range n.Inputs {
 		x := in(i)
 		if x.elements() == 0 {
 			continue
 		}
-		if err := c.copyTo(x, y, x.Dims, x.strides(), ys, 0, off*ys[a]); err != nil {
+		if err := c.copyTo(x, y, x.Dims, x.stridesOf(), ys, 0, off*ys[a]); err != nil {
 			return err
 		}
 		off += x.Dims[a]
@@ -379,19 +412,20 @@ func concat(c *compiler, n *Node) error {
 // allImages tells whether all inputs have channels last.
 func (c *compiler) allImages(n *Node) bool {
 	for i := range n.Inputs {
-		if t := c.any(i); t == nil || !t.last {
+		if t := c.anyInput(i); t == nil || !t.last {
 			return false
 		}
 	}
 	return true
 }
 
-func split(c *compiler, n *Node) error {
-	x := c.in(0)
-	a, err := axis(c.intAttr("axis", 0), len(x.Dims))
+func lowerSplit(c *compiler, n *Node) error {
+	x := c.plainInput(0)
+	a, err := axisIndex(c.intAttr("axis", 0), len(x.Dims))
 	if err != nil {
 		return err
 	}
+
 	sizes, err := c.intsAttr("split", 1)
 	if err != nil {
 		return err
@@ -402,6 +436,7 @@ func split(c *compiler, n *Node) error {
 			sizes = append(sizes, min(part, left))
 		}
 	}
+
 	total := 0
 	for _, s := range sizes {
 		total += s
@@ -409,15 +444,16 @@ func split(c *compiler, n *Node) error {
 	if len(sizes) != len(n.Outputs) || total != x.Dims[a] {
 		return fmt.Errorf("parts %v of %d for %d outputs", sizes, x.Dims[a], len(n.Outputs))
 	}
-	xs, off := dense(x.Dims), 0
+
+	xs, off := denseStrides(x.Dims), 0
 	for i, s := range sizes {
 		dims := slices.Clone(x.Dims)
 		dims[a] = s
-		y, err := c.result(n.Outputs[i], x.Type, dims)
+		y, err := c.makeResult(n.Outputs[i], x.Type, dims)
 		if err != nil {
 			return err
 		}
-		if err := c.copyTo(x, y, dims, xs, dense(dims), off*xs[a], 0); err != nil {
+		if err := c.copyTo(x, y, dims, xs, denseStrides(dims), off*xs[a], 0); err != nil {
 			return err
 		}
 		off += s

@@ -13,9 +13,10 @@ type window struct {
 	out                            [2]int
 }
 
-// window reads the attributes for an image of h by w; size is the kernel's extent.
-func (c *compiler) window(image, size []int) (g window, err error) {
+// readWindow reads the attributes for an image of h by w; size is the kernel's extent.
+func (c *compiler) readWindow(image, size []int) (g window, err error) {
 	rank := len(image)
+
 	attr := func(name string, otherwise int) []int {
 		a, ok := c.node.Attrs[name]
 		out := make([]int, 0, 2*rank)
@@ -27,26 +28,31 @@ func (c *compiler) window(image, size []int) (g window, err error) {
 		}
 		return out
 	}
+
 	stride, dil, pads := attr("strides", 1), attr("dilations", 1), attr("pads", 0)
 	if len(stride) < rank || len(dil) < rank || len(pads) < 2*rank {
 		return g, fmt.Errorf("strides %v, dilations %v, pads %v for %d dimensions", stride, dil, pads, rank)
 	}
+
+	// One-dimensional windows are two-dimensional ones of height 1.
 	for i := range 2 {
 		g.size[i], g.stride[i], g.dil[i], g.out[i] = 1, 1, 1, 1
 	}
+
 	for i := range rank {
 		k := i + 2 - rank
 		g.size[k], g.stride[k], g.dil[k], g.top[k], g.bottom[k] = size[i], stride[i], dil[i], pads[i], pads[rank+i]
-		if err := g.extent(k, image[i], c.node.Attrs["auto_pad"].Text, c.intAttr("ceil_mode", 0) != 0); err != nil {
+		if err := g.computeExtent(k, image[i], c.node.Attrs["auto_pad"].Text, c.intAttr("ceil_mode", 0) != 0); err != nil {
 			return g, err
 		}
 	}
 	return g, nil
 }
 
-// extent computes the output's extent along one dimension.
-func (g *window) extent(k, image int, auto string, ceil bool) error {
+// computeExtent computes the output's extent along one dimension.
+func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 	const most = 1 << 20
+
 	for _, v := range []int{g.size[k], g.stride[k], g.dil[k]} {
 		if v < 1 || v > most {
 			return fmt.Errorf("window size %d, stride %d, dilation %d: must be 1 to %d", g.size[k], g.stride[k], g.dil[k], most)
@@ -55,7 +61,10 @@ func (g *window) extent(k, image int, auto string, ceil bool) error {
 	if g.top[k] < 0 || g.top[k] > most || g.bottom[k] < 0 || g.bottom[k] > most {
 		return fmt.Errorf("padding %d and %d: must be 0 to %d", g.top[k], g.bottom[k], most)
 	}
+
 	span := (g.size[k]-1)*g.dil[k] + 1
+
+	// SAME pads so that the output is the input over the stride, with the odd pixel at the end or at the beginning.
 	switch auto {
 	case "", "NOTSET":
 	case "VALID":
@@ -69,6 +78,7 @@ func (g *window) extent(k, image int, auto string, ceil bool) error {
 	default:
 		return fmt.Errorf("auto_pad %q", auto)
 	}
+
 	room := image + g.top[k] + g.bottom[k] - span
 	if room < 0 {
 		return fmt.Errorf("a window of %d does not fit %d with padding %d and %d", span, image, g.top[k], g.bottom[k])
@@ -80,134 +90,157 @@ func (g *window) extent(k, image int, auto string, ceil bool) error {
 	return nil
 }
 
-// plane returns height and width of an image of one or two dimensions.
-func plane(image []int) (h, w int) {
+// planeOf returns height and width of an image of one or two dimensions.
+func planeOf(image []int) (h, w int) {
 	if len(image) == 1 {
 		return 1, image[0]
 	}
 	return image[0], image[1]
 }
 
-func conv(c *compiler, n *Node) error {
-	if err := c.float(0, 1, 2); err != nil {
+func lowerConv(c *compiler, n *Node) error {
+	if err := c.requireFloat(0, 1, 2); err != nil {
 		return err
 	}
-	x, w := c.any(0), c.in(1)
+
+	x, w := c.anyInput(0), c.plainInput(1)
 	groups := c.intAttr("group", 1)
 	rank := len(x.Dims) - 2
 	if rank < 1 || rank > 2 || len(w.Dims) != len(x.Dims) {
 		return fmt.Errorf("shapes %v and %v: 1 or 2 dimensions are supported: %w", x.Dims, w.Dims, ErrUnsupported)
 	}
+
 	k := w.Dims[0]
 	if groups < 1 || k%groups != 0 || x.Dims[1] != w.Dims[1]*groups {
 		return fmt.Errorf("%d groups of %v for %v", groups, w.Dims, x.Dims)
 	}
-	g, err := c.window(x.Dims[2:], w.Dims[2:])
+
+	g, err := c.readWindow(x.Dims[2:], w.Dims[2:])
 	if err != nil {
 		return err
 	}
 	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
-	if x, err = c.images(x); err != nil {
+
+	if x, err = c.channelsLast(x); err != nil {
 		return err
 	}
+
+	// What follows is taken into this step: a normalisation into weights and bias, an addition and an activation into
+	// the epilogue.
 	weights, bias, out, err := c.foldNorm(n, w)
 	if err != nil {
 		return err
 	}
-	out, residual, act := c.tail(out, dims, true)
-	if residual, err = c.images(residual); err != nil {
+	out, residual, act := c.fuseTail(out, dims, true)
+	if residual, err = c.channelsLast(residual); err != nil {
 		return err
 	}
-	y, err := c.result(out, Float32, dims)
+
+	y, err := c.makeResult(out, Float32, dims)
 	if err != nil {
 		return err
 	}
 	y.last = x.last
-	h, wd := plane(x.Dims[2:])
-	p := kernels.Conv{X: c.at(x), W: weights, Bias: bias, Residual: c.at(residual), Y: c.at(y),
+
+	h, wd := planeOf(x.Dims[2:])
+	p := kernels.Conv{X: c.refOf(x), W: weights, Bias: bias, Residual: c.refOf(residual), Y: c.refOf(y),
 		N: int32(x.Dims[0]), C: int32(x.Dims[1]), H: int32(h), Wd: int32(wd), K: int32(k), OH: int32(g.out[0]), OW: int32(g.out[1]),
 		R: int32(g.size[0]), S: int32(g.size[1]), StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]),
 		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
-		Act: act.kind, A: act.a, B: act.b, NHWC: lasts(y)}
-	c.layer.FLOP += 2 * int64(y.elements()) * int64(product(w.Dims[1:]))
-	if g.pointwise() && groups == 1 && !y.last {
-		c.pointwise(&p)
+		Act: act.kind, A: act.a, B: act.b, NHWC: lastFlag(y)}
+
+	c.layer.FLOP += 2 * int64(y.elements()) * int64(countElements(w.Dims[1:]))
+
+	if g.isPointwise() && groups == 1 && !y.last {
+		c.emitPointwise(&p)
 		return nil
 	}
+
 	if groups == x.Dims[1] && groups == k {
 		grid, block := kernels.Elementwise(int64(y.elements()))
-		emit(c, "conv_depthwise", 5, grid, block, &p)
+		emitLaunch(c, "conv_depthwise", 5, grid, block, &p)
 		return nil
 	}
+
 	grid, block := p.Launch()
-	emit(c, "conv", 5, grid, block, &p)
+	emitLaunch(c, "conv", 5, grid, block, &p)
 	return nil
 }
 
-// lasts is 1 for a tensor with channels last.
-func lasts(t *tensor) int32 {
+// lastFlag is 1 for a tensor with channels last.
+func lastFlag(t *tensor) int32 {
 	if t.last {
 		return 1
 	}
 	return 0
 }
 
-// pointwise tells whether every output pixel depends on the one input pixel at the same place.
-func (g *window) pointwise() bool {
+// isPointwise tells whether every output pixel depends on the one input pixel at the same place.
+func (g *window) isPointwise() bool {
 	return g.size == [2]int{1, 1} && g.stride == [2]int{1, 1} && g.top == [2]int{} && g.bottom == [2]int{}
 }
 
-// pointwise emits a convolution by one pixel as what it is: for each image the product of the weights [K, C]
+// emitPointwise emits a convolution by one pixel as what it is: for each image the product of the weights [K, C]
 // and the image [C, H·W], which spares the kernel the window's arithmetic.
-func (c *compiler) pointwise(v *kernels.Conv) {
+func (c *compiler) emitPointwise(v *kernels.Conv) {
 	pixels := v.H * v.Wd
 	p := kernels.Gemm{PA: v.W, PB: v.X, Bias: v.Bias, Residual: v.Residual, PC: v.Y, Bi1: int64(v.C) * int64(pixels),
 		AM: v.C, AK: 1, BK: pixels, BN: 1, BiasM: 1, M: v.K, N: pixels, K: v.C, B1: v.N, B2: 1,
 		Act: v.Act, Alpha: 1, Beta: 1, A: v.A, B: v.B}
 	grid, block := p.Launch()
-	emit(c, "gemm", 5, grid, block, &p)
+	emitLaunch(c, "gemm", 5, grid, block, &p)
 }
 
 // foldNorm returns weights and bias of a convolution, with a batch normalisation that alone follows taken in.
 func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out string, err error) {
-	b, out := c.in(2), n.Outputs[0]
+	b, out := c.plainInput(2), n.Outputs[0]
+
 	k := w.Dims[0]
 	if b != nil && b.elements() != k {
 		return 0, 0, "", fmt.Errorf("bias %v for %d channels", b.Dims, k)
 	}
-	norm := c.sole(out)
-	if norm == nil || norm.Op != "BatchNormalization" || !w.constant() || b != nil && !b.constant() {
+
+	// Without a normalisation behind it the weights go as they are, but for half precision, which wants them with
+	// channels last.
+	norm := c.soleUser(out)
+	if norm == nil || norm.Op != "BatchNormalization" || !w.isConstant() || b != nil && !b.isConstant() {
 		if c.precision == FP32 {
-			return c.at(w), c.at(b), out, nil
+			return c.refOf(w), c.refOf(b), out, nil
 		}
-		if !w.constant() {
+		if !w.isConstant() {
 			return 0, 0, "", fmt.Errorf("weights that are not constants in %v: %w", c.precision, ErrUnsupported)
 		}
-		return c.derived("images", w.Dims, func() []float32 { return filters(floatsOf(w.data), w.Dims) }, w), c.at(b), out, nil
+		return c.addDerived("images", w.Dims, func() []float32 { return orderFilters(floatsOf(w.data), w.Dims) }, w), c.refOf(b), out, nil
 	}
-	scale, shift, err := c.normal(norm)
+
+	scale, shift, err := c.normalScale(norm)
 	if err != nil {
 		return 0, 0, "", err
 	}
 	if len(scale) != k {
 		return 0, 0, "", fmt.Errorf("normalisation of %d channels for %d", len(scale), k)
 	}
+
 	from := []*tensor{w, b}
 	for _, in := range norm.Inputs[1:] {
 		from = append(from, c.values[in])
 	}
-	weights = c.derived("normal", w.Dims, func() []float32 {
+
+	// A normalisation is one factor and one shift for each channel: the factor goes into the weights, the shift into
+	// the bias.
+	weights = c.addDerived("normal", w.Dims, func() []float32 {
 		fw := slices.Clone(floatsOf(w.data))
 		each := len(fw) / k
 		for i := range fw {
 			fw[i] *= scale[i/each]
 		}
 		if c.precision != FP32 {
-			return filters(fw, w.Dims)
+			return orderFilters(fw, w.Dims)
 		}
 		return fw
 	}, from...)
-	bias = c.derived("shift", []int{k}, func() []float32 {
+
+	bias = c.addDerived("shift", []int{k}, func() []float32 {
 		if b != nil {
 			for i, v := range floatsOf(b.data) {
 				shift[i] += v * scale[i]
@@ -215,12 +248,12 @@ func (c *compiler) foldNorm(n *Node, w *tensor) (weights, bias uint64, out strin
 		}
 		return shift
 	}, from...)
-	return weights, bias, c.fused(out), nil
+	return weights, bias, c.fuseUser(out), nil
 }
 
-// filters brings weights [K,C,R,S] to the order [K,R,S,C].
-func filters(w []float32, dims []int) []float32 {
-	out, c, window := make([]float32, len(w)), dims[1], product(dims[2:])
+// orderFilters brings weights [K,C,R,S] to the order [K,R,S,C].
+func orderFilters(w []float32, dims []int) []float32 {
+	out, c, window := make([]float32, len(w)), dims[1], countElements(dims[2:])
 	for k := range dims[0] {
 		for i := range c {
 			for j := range window {
@@ -231,12 +264,13 @@ func filters(w []float32, dims []int) []float32 {
 	return out
 }
 
-func pool(mode int32) func(*compiler, *Node) error {
+func lowerPool(mode int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		if err := c.float(0); err != nil {
+		if err := c.requireFloat(0); err != nil {
 			return err
 		}
-		x := c.any(0)
+
+		x := c.anyInput(0)
 		rank := len(x.Dims) - 2
 		size := []int{}
 		for _, v := range n.Attrs["kernel_shape"].Ints {
@@ -245,42 +279,48 @@ func pool(mode int32) func(*compiler, *Node) error {
 		if rank < 1 || rank > 2 || len(size) != rank || len(n.Outputs) > 1 && n.Outputs[1] != "" {
 			return fmt.Errorf("kernel shape %v for %v with %d outputs: %w", size, x.Dims, len(n.Outputs), ErrUnsupported)
 		}
-		g, err := c.window(x.Dims[2:], size)
+
+		g, err := c.readWindow(x.Dims[2:], size)
 		if err != nil {
 			return err
 		}
+
 		m := mode
 		if mode == kernels.PoolAverage && c.intAttr("count_include_pad", 0) != 0 {
 			if m = kernels.PoolAveragePadding; c.intAttr("ceil_mode", 0) != 0 {
 				return fmt.Errorf("ceil_mode with count_include_pad: %w", ErrUnsupported)
 			}
 		}
-		y, err := c.result(n.Outputs[0], Float32, append([]int{x.Dims[0], x.Dims[1]}, g.out[2-rank:]...))
+
+		y, err := c.makeResult(n.Outputs[0], Float32, append([]int{x.Dims[0], x.Dims[1]}, g.out[2-rank:]...))
 		if err != nil {
 			return err
 		}
 		y.last = x.last
-		h, w := plane(x.Dims[2:])
-		p := kernels.Pool{X: c.at(x), Y: c.at(y), Planes: int32(x.Dims[0] * x.Dims[1]), H: int32(h), Wd: int32(w),
+
+		h, w := planeOf(x.Dims[2:])
+		p := kernels.Pool{X: c.refOf(x), Y: c.refOf(y), Planes: int32(x.Dims[0] * x.Dims[1]), H: int32(h), Wd: int32(w),
 			OH: int32(g.out[0]), OW: int32(g.out[1]), R: int32(g.size[0]), S: int32(g.size[1]),
 			StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]), PadH: int32(g.top[0]), PadW: int32(g.top[1]),
 			DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Mode: m,
-			Channels: int32(x.Dims[1]), NHWC: lasts(y)}
+			Channels: int32(x.Dims[1]), NHWC: lastFlag(y)}
 		grid, block := kernels.Elementwise(int64(y.elements()))
-		emit(c, "pool", 2, grid, block, &p)
+		emitLaunch(c, "pool", 2, grid, block, &p)
 		return nil
 	}
 }
 
-// gemm is ONNX's Gemm: Y = alpha·A·B + beta·C, A and B possibly transposed.
-func gemm(c *compiler, n *Node) error {
-	if err := c.float(0, 1, 2); err != nil {
+// lowerGemm is ONNX's Gemm: Y = alpha·A·B + beta·C, A and B possibly transposed.
+func lowerGemm(c *compiler, n *Node) error {
+	if err := c.requireFloat(0, 1, 2); err != nil {
 		return err
 	}
-	a, b, bias := c.in(0), c.in(1), c.in(2)
+	a, b, bias := c.plainInput(0), c.plainInput(1), c.plainInput(2)
 	if len(a.Dims) != 2 || len(b.Dims) != 2 {
 		return fmt.Errorf("shapes %v and %v: two dimensions each", a.Dims, b.Dims)
 	}
+
+	// A transposed operand is read with its strides swapped.
 	p := kernels.Gemm{B1: 1, B2: 1, Alpha: c.floatAttr("alpha", 1), Beta: c.floatAttr("beta", 1)}
 	m, k := a.Dims[0], a.Dims[1]
 	p.AM, p.AK = int32(k), 1
@@ -288,90 +328,98 @@ func gemm(c *compiler, n *Node) error {
 		m, k = k, m
 		p.AM, p.AK = 1, int32(m)
 	}
+
 	kb, nn := b.Dims[0], b.Dims[1]
 	p.BK, p.BN = int32(nn), 1
 	if c.intAttr("transB", 0) != 0 {
 		kb, nn = nn, kb
 		p.BK, p.BN = 1, int32(kb)
 	}
+
 	if k != kb {
 		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
 	}
 	p.M, p.N, p.K = int32(m), int32(nn), int32(k)
+
 	if bias != nil {
-		s := repeated(bias.Dims, []int{m, nn})
-		if got, err := broadcast(bias.Dims, []int{m, nn}); err != nil || !slices.Equal(got, []int{m, nn}) {
+		s := repeatedStrides(bias.Dims, []int{m, nn})
+		if got, err := broadcastShape(bias.Dims, []int{m, nn}); err != nil || !slices.Equal(got, []int{m, nn}) {
 			return fmt.Errorf("bias %v for [%d %d]", bias.Dims, m, nn)
 		}
 		p.BiasM, p.BiasN = int32(s[0]), int32(s[1])
 	}
-	return c.product(&p, a, b, bias, n.Outputs[0], []int{m, nn})
+	return c.emitProduct(&p, a, b, bias, n.Outputs[0], []int{m, nn})
 }
 
-// product emits a matrix product with what can be fused behind it.
-func (c *compiler) product(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
-	out, residual, act := c.tail(out, dims, true)
-	residual, err := c.plain(residual)
+// emitProduct emits a matrix product with what can be fused behind it.
+func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
+	out, residual, act := c.fuseTail(out, dims, true)
+	residual, err := c.plainOrder(residual)
 	if err != nil {
 		return err
 	}
-	y, err := c.result(out, Float32, dims)
+	y, err := c.makeResult(out, Float32, dims)
 	if err != nil {
 		return err
 	}
-	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.at(a), c.matrix(p, b), c.at(bias), c.at(residual), c.at(y)
+	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.refOf(a), c.matrixRef(p, b), c.refOf(bias), c.refOf(residual), c.refOf(y)
 	p.Act, p.A, p.B = act.kind, act.a, act.b
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(p.K)
 	grid, block := p.Launch()
-	emit(c, "gemm", 5, grid, block, p)
+	emitLaunch(c, "gemm", 5, grid, block, p)
 	return nil
 }
 
-// matrix returns the ref of the right side of a product. In half precision a constant lies by columns, the way
+// matrixRef returns the ref of the right side of a product. In half precision a constant lies by columns, the way
 // the kernels on tensor cores read it.
-func (c *compiler) matrix(p *kernels.Gemm, b *tensor) uint64 {
-	if c.precision == FP32 || !b.constant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
-		return c.at(b)
+func (c *compiler) matrixRef(p *kernels.Gemm, b *tensor) uint64 {
+	if c.precision == FP32 || !b.isConstant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
+		return c.refOf(b)
 	}
 	p.BK, p.BN = 1, p.K
-	return c.derived("columns", b.Dims, func() []float32 { return filters(floatsOf(b.data), []int{1, b.Dims[0], b.Dims[1]}) }, b)
+	return c.addDerived("columns", b.Dims, func() []float32 { return orderFilters(floatsOf(b.data), []int{1, b.Dims[0], b.Dims[1]}) }, b)
 }
 
 // matMul is NumPy's: leading dimensions are batches and broadcast.
 func matMul(c *compiler, n *Node) error {
-	if err := c.float(0, 1); err != nil {
+	if err := c.requireFloat(0, 1); err != nil {
 		return err
 	}
-	a, b := c.in(0), c.in(1)
+
+	a, b := c.plainInput(0), c.plainInput(1)
 	if len(a.Dims) < 2 || len(b.Dims) < 2 {
 		return fmt.Errorf("shapes %v and %v: at least two dimensions each: %w", a.Dims, b.Dims, ErrUnsupported)
 	}
+
 	m, k := a.Dims[len(a.Dims)-2], a.Dims[len(a.Dims)-1]
 	kb, nn := b.Dims[len(b.Dims)-2], b.Dims[len(b.Dims)-1]
 	if k != kb {
 		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
 	}
-	lead, err := broadcast(a.Dims[:len(a.Dims)-2], b.Dims[:len(b.Dims)-2])
+
+	lead, err := broadcastShape(a.Dims[:len(a.Dims)-2], b.Dims[:len(b.Dims)-2])
 	if err != nil {
 		return err
 	}
+
 	dims := append(slices.Clone(lead), m, nn)
 	p := kernels.Gemm{M: int32(m), N: int32(nn), K: int32(k), B1: 1, B2: 1, AM: int32(k), AK: 1, BK: int32(nn), BN: 1, Alpha: 1, Beta: 1}
 	if len(b.Dims) == 2 { // one matrix for all: the batches are rows
-		p.M = int32(product(a.Dims[:len(a.Dims)-1]))
-	} else if err := batches(&p, lead, a, b, m*k, k*nn); err != nil {
+		p.M = int32(countElements(a.Dims[:len(a.Dims)-1]))
+	} else if err := fitBatches(&p, lead, a, b, m*k, k*nn); err != nil {
 		return err
 	}
+
 	bias, out := c.matMulBias(n.Outputs[0], nn)
 	if bias != nil {
 		p.BiasN = 1
 	}
-	return c.product(&p, a, b, bias, out, dims)
+	return c.emitProduct(&p, a, b, bias, out, dims)
 }
 
 // matMulBias takes in an addition of a constant vector that alone follows.
 func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
-	n := c.sole(out)
+	n := c.soleUser(out)
 	if n == nil || n.Op != "Add" {
 		return nil, out
 	}
@@ -380,8 +428,8 @@ func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
 		other = n.Inputs[1]
 	}
 	t := c.values[other]
-	if t == nil || !t.constant() || t.Type != Float32 || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != nn || t.elements() != nn {
+	if t == nil || !t.isConstant() || t.Type != Float32 || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != nn || t.elements() != nn {
 		return nil, out
 	}
-	return t, c.fused(out)
+	return t, c.fuseUser(out)
 }

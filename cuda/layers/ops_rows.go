@@ -8,31 +8,34 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// along makes the struct of a kernel that works along dimensions a to b−1 of x.
-func along(c *compiler, x, y *tensor, a, b int, op int32) kernels.Rows {
-	return kernels.Rows{X: c.at(x), Y: c.at(y), Outer: int32(product(x.Dims[:a])), Len: int32(product(x.Dims[a:b])),
-		Inner: int32(product(x.Dims[b:])), Op: op}
+// rowsAlong makes the struct of a kernel that works along dimensions a to b−1 of x.
+func rowsAlong(c *compiler, x, y *tensor, a, b int, op int32) kernels.Rows {
+	return kernels.Rows{X: c.refOf(x), Y: c.refOf(y), Outer: int32(countElements(x.Dims[:a])), Len: int32(countElements(x.Dims[a:b])),
+		Inner: int32(countElements(x.Dims[b:])), Op: op}
 }
 
-func (c *compiler) rows(kernel string, p kernels.Rows) {
+func (c *compiler) emitRows(kernel string, p kernels.Rows) {
 	grid, block := kernels.PerRow(int64(p.Outer) * int64(p.Inner))
 	if kernel == "reduce" {
 		grid, block = p.Launch()
 	}
-	emit(c, kernel, 2, grid, block, &p)
+	emitLaunch(c, kernel, 2, grid, block, &p)
 }
 
-// softmax works along one axis; before operator set 13 along all from axis on.
-func softmax(log int32) func(*compiler, *Node) error {
+// lowerSoftmax works along one axis; before operator set 13 along all from axis on.
+func lowerSoftmax(log int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		if err := c.float(0); err != nil {
+		if err := c.requireFloat(0); err != nil {
 			return err
 		}
-		x, otherwise := c.in(0), -1
+
+		// Before opset 13 the axis parted the dimensions in two, and everything behind it was one row.
+		x, otherwise := c.plainInput(0), -1
 		if c.g.Opset < 13 {
 			otherwise = 1
 		}
-		a, err := axis(c.intAttr("axis", otherwise), len(x.Dims))
+
+		a, err := axisIndex(c.intAttr("axis", otherwise), len(x.Dims))
 		if err != nil {
 			return err
 		}
@@ -40,47 +43,53 @@ func softmax(log int32) func(*compiler, *Node) error {
 		if c.g.Opset < 13 {
 			b = len(x.Dims)
 		}
-		y, err := c.result(n.Outputs[0], Float32, x.Dims)
+
+		y, err := c.makeResult(n.Outputs[0], Float32, x.Dims)
 		if err != nil {
 			return err
 		}
-		c.rows("softmax", along(c, x, y, a, b, log))
+		c.emitRows("softmax", rowsAlong(c, x, y, a, b, log))
 		return nil
 	}
 }
 
-// reduce takes axes that lie side by side; others are brought together by a transposition.
-func reduce(op int32) func(*compiler, *Node) error {
+// lowerReduce takes axes that lie side by side; others are brought together by a transposition.
+func lowerReduce(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		if err := c.float(0); err != nil {
+		if err := c.requireFloat(0); err != nil {
 			return err
 		}
-		x := c.in(0)
+
+		x := c.plainInput(0)
 		axes, err := c.intsAttr("axes", 1)
 		if err != nil {
 			return err
 		}
+
+		// No axes means all of them, unless the node says that it means none.
 		if len(axes) == 0 {
 			if c.intAttr("noop_with_empty_axes", 0) != 0 {
-				return c.alias(n.Outputs[0], x, x.Dims)
+				return c.aliasResult(n.Outputs[0], x, x.Dims)
 			}
 			for i := range x.Dims {
 				axes = append(axes, i)
 			}
 		}
-		return c.reduce(x, n.Outputs[0], "reduce", Float32, op, axes, c.intAttr("keepdims", 1) != 0)
+
+		return c.emitReduce(x, n.Outputs[0], "reduce", Float32, op, axes, c.intAttr("keepdims", 1) != 0)
 	}
 }
 
-func (c *compiler) reduce(x *tensor, out, kernel string, typ DataType, op int32, axes []int, keep bool) error {
+func (c *compiler) emitReduce(x *tensor, out, kernel string, typ DataType, op int32, axes []int, keep bool) error {
 	gone := make([]bool, len(x.Dims))
 	for _, a := range axes {
-		i, err := axis(a, len(x.Dims))
+		i, err := axisIndex(a, len(x.Dims))
 		if err != nil {
 			return err
 		}
 		gone[i] = true
 	}
+
 	var dims, kept, dropped []int
 	for i, d := range x.Dims {
 		switch {
@@ -92,146 +101,163 @@ func (c *compiler) reduce(x *tensor, out, kernel string, typ DataType, op int32,
 			dropped = append(dropped, i)
 		}
 	}
-	y, err := c.result(out, typ, append([]int{}, dims...))
+
+	y, err := c.makeResult(out, typ, append([]int{}, dims...))
 	if err != nil {
 		return err
 	}
+
+	// The kernel reduces one run of dimensions.
 	a, b := len(x.Dims), len(x.Dims)
 	if len(dropped) > 0 {
 		a, b = dropped[0], dropped[len(dropped)-1]+1
 	}
 	if b-a != len(dropped) { // not side by side: the dropped ones go last
-		if x, err = c.permuted(x, out+"/side", append(kept, dropped...)); err != nil {
+		if x, err = c.permuteTensor(x, out+"/side", append(kept, dropped...)); err != nil {
 			return err
 		}
 		a, b = len(kept), len(x.Dims)
 	}
-	c.rows(kernel, along(c, x, y, a, b, op))
+
+	c.emitRows(kernel, rowsAlong(c, x, y, a, b, op))
 	return nil
 }
 
-func (c *compiler) permuted(x *tensor, name string, perm []int) (*tensor, error) {
-	from := dense(x.Dims)
+func (c *compiler) permuteTensor(x *tensor, name string, perm []int) (*tensor, error) {
+	from := denseStrides(x.Dims)
 	dims, xs := make([]int, len(perm)), make([]int, len(perm))
 	for i, p := range perm {
 		dims[i], xs[i] = x.Dims[p], from[p]
 	}
-	y, err := c.result(name, x.Type, dims)
+	y, err := c.makeResult(name, x.Type, dims)
 	if err != nil {
 		return nil, err
 	}
-	return y, c.copyTo(x, y, dims, xs, dense(dims), 0, 0)
+	return y, c.copyTo(x, y, dims, xs, denseStrides(dims), 0, 0)
 }
 
 func argMax(c *compiler, n *Node) error {
-	if err := c.float(0); err != nil {
+	if err := c.requireFloat(0); err != nil {
 		return err
 	}
 	if c.intAttr("select_last_index", 0) != 0 {
 		return fmt.Errorf("select_last_index: %w", ErrUnsupported)
 	}
-	return c.reduce(c.in(0), n.Outputs[0], "argmax", Int64, 0, []int{c.intAttr("axis", 0)}, c.intAttr("keepdims", 1) != 0)
+	return c.emitReduce(c.plainInput(0), n.Outputs[0], "argmax", Int64, 0, []int{c.intAttr("axis", 0)}, c.intAttr("keepdims", 1) != 0)
 }
 
 func globalPool(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
-		if err := c.float(0); err != nil {
+		if err := c.requireFloat(0); err != nil {
 			return err
 		}
-		x := c.any(0)
+
+		x := c.anyInput(0)
 		if len(x.Dims) < 3 {
 			return fmt.Errorf("shape %v has no image", x.Dims)
 		}
 		if x.last { // the image lies between the batch and the channels
 			dims := append([]int{x.Dims[0], x.Dims[1]}, slices.Repeat([]int{1}, len(x.Dims)-2)...)
-			y, err := c.result(n.Outputs[0], Float32, dims)
+			y, err := c.makeResult(n.Outputs[0], Float32, dims)
 			if err == nil {
-				c.rows("reduce", kernels.Rows{X: c.at(x), Y: c.at(y), Outer: int32(dims[0]), Len: int32(product(x.Dims[2:])), Inner: int32(dims[1]), Op: op})
+				c.emitRows("reduce", kernels.Rows{X: c.refOf(x), Y: c.refOf(y), Outer: int32(dims[0]), Len: int32(countElements(x.Dims[2:])), Inner: int32(dims[1]), Op: op})
 			}
 			return err
 		}
+
 		axes := []int{}
 		for i := 2; i < len(x.Dims); i++ {
 			axes = append(axes, i)
 		}
-		return c.reduce(x, n.Outputs[0], "reduce", Float32, op, axes, true)
+		return c.emitReduce(x, n.Outputs[0], "reduce", Float32, op, axes, true)
 	}
 }
 
 func layerNorm(c *compiler, n *Node) error {
-	if err := c.float(0, 1, 2); err != nil {
+	if err := c.requireFloat(0, 1, 2); err != nil {
 		return err
 	}
-	x, gamma, beta := c.in(0), c.in(1), c.in(2)
-	a, err := axis(c.intAttr("axis", -1), len(x.Dims))
+
+	x, gamma, beta := c.plainInput(0), c.plainInput(1), c.plainInput(2)
+	a, err := axisIndex(c.intAttr("axis", -1), len(x.Dims))
 	if err != nil {
 		return err
 	}
-	size := product(x.Dims[a:])
+
+	size := countElements(x.Dims[a:])
 	if gamma.elements() != size || beta != nil && beta.elements() != size {
 		return fmt.Errorf("scale %v for %v from axis %d", gamma.Dims, x.Dims, a)
 	}
 	if len(n.Outputs) > 1 {
 		return fmt.Errorf("mean and deviation as outputs: %w", ErrUnsupported)
 	}
-	y, err := c.result(n.Outputs[0], Float32, x.Dims)
+
+	y, err := c.makeResult(n.Outputs[0], Float32, x.Dims)
 	if err != nil {
 		return err
 	}
-	p := kernels.LayerNorm{X: c.at(x), Gamma: c.at(gamma), Beta: c.at(beta), Y: c.at(y),
-		Rows: int32(product(x.Dims[:a])), Len: int32(size), Epsilon: c.floatAttr("epsilon", 1e-5)}
+
+	p := kernels.LayerNorm{X: c.refOf(x), Gamma: c.refOf(gamma), Beta: c.refOf(beta), Y: c.refOf(y),
+		Rows: int32(countElements(x.Dims[:a])), Len: int32(size), Epsilon: c.floatAttr("epsilon", 1e-5)}
 	grid, block := kernels.PerRow(int64(p.Rows))
-	emit(c, "layernorm", 5, grid, block, &p)
+	emitLaunch(c, "layernorm", 5, grid, block, &p)
 	return nil
 }
 
 // batchNorm is scale and shift by channel once the statistics are constants. Convolutions take it in
 // themselves (see conv); this is what is left.
 func batchNorm(c *compiler, n *Node) error {
-	x := c.any(0)
-	scale, shift, err := c.normal(n)
+	x := c.anyInput(0)
+	scale, shift, err := c.normalScale(n)
 	if err != nil {
 		return err
 	}
 	if len(x.Dims) < 2 || x.Dims[1] != len(scale) || x.Type != Float32 {
 		return fmt.Errorf("%d channels for %v of %v", len(scale), x.Dims, x.Type)
 	}
-	out, _, act := c.tail(n.Outputs[0], x.Dims, false)
-	y, err := c.result(out, Float32, x.Dims)
+
+	out, _, act := c.fuseTail(n.Outputs[0], x.Dims, false)
+	y, err := c.makeResult(out, Float32, x.Dims)
 	if err != nil {
 		return err
 	}
 	y.last = x.last
-	inner := product(x.Dims[2:])
+
+	inner := countElements(x.Dims[2:])
 	if x.last {
 		inner = 1
 	}
-	p := kernels.Affine{X: c.at(x), Scale: c.paramFloats(scale), Shift: c.paramFloats(shift), Y: c.at(y), Count: int64(x.elements()),
+
+	p := kernels.Affine{X: c.refOf(x), Scale: c.paramFloats(scale), Shift: c.paramFloats(shift), Y: c.refOf(y), Count: int64(x.elements()),
 		Channels: int32(len(scale)), Inner: int32(inner), Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
-	emit(c, "affine", 4, grid, block, &p)
+	emitLaunch(c, "affine", 4, grid, block, &p)
 	return nil
 }
 
-// normal returns the scale and shift that a BatchNormalization node amounts to.
-func (c *compiler) normal(n *Node) (scale, shift []float32, err error) {
+// normalScale returns the scale and shift that a BatchNormalization node amounts to.
+func (c *compiler) normalScale(n *Node) (scale, shift []float32, err error) {
 	var in [4][]float32
 	for i := range in {
 		t := c.values[n.Inputs[i+1]]
-		if t == nil || !t.constant() || t.Type != Float32 {
+		if t == nil || !t.isConstant() || t.Type != Float32 {
 			return nil, nil, fmt.Errorf("input %d is not a float32 constant: %w", i+1, ErrUnsupported)
 		}
 		if in[i] = floatsOf(t.data); len(in[i]) != len(in[0]) {
 			return nil, nil, fmt.Errorf("input %d has %d elements, scale %d", i+1, len(in[i]), len(in[0]))
 		}
 	}
+
 	if a, ok := n.Attrs["training_mode"]; ok && a.Int != 0 {
 		return nil, nil, fmt.Errorf("training mode: %w", ErrUnsupported)
 	}
+
 	epsilon := float64(float32(1e-5))
 	if e, ok := n.Attrs["epsilon"]; ok {
 		epsilon = float64(e.Float)
 	}
+
+	// scale·(x − mean)/√(variance + ε) + shift as one factor and one shift.
 	scale, shift = slices.Clone(in[0]), slices.Clone(in[1])
 	for i := range scale {
 		s := float64(in[0][i]) / math.Sqrt(float64(in[3][i])+epsilon)

@@ -8,10 +8,10 @@ import (
 	"downbeat.dev/cuda/kernels"
 )
 
-// batches fits leading dimensions into the two batch dimensions of a product.
-func batches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) error {
-	as, bs := repeated(a.Dims[:len(a.Dims)-2], lead), repeated(b.Dims[:len(b.Dims)-2], lead)
-	d, s, err := join(lead, as, bs)
+// fitBatches fits leading dimensions into the two batch dimensions of a product.
+func fitBatches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) error {
+	as, bs := repeatedStrides(a.Dims[:len(a.Dims)-2], lead), repeatedStrides(b.Dims[:len(b.Dims)-2], lead)
+	d, s, err := joinDims(lead, as, bs)
 	if err != nil {
 		return err
 	}
@@ -27,9 +27,10 @@ func batches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) error 
 	return nil
 }
 
-// slice takes its bounds from inputs, before operator set 10 from attributes.
-func slice(c *compiler, n *Node) error {
-	x := c.in(0)
+// lowerSlice takes its bounds from inputs, before operator set 10 from attributes.
+func lowerSlice(c *compiler, n *Node) error {
+	x := c.plainInput(0)
+
 	var list [4][]int // starts, ends, axes, steps
 	for i, name := range []string{"starts", "ends", "axes", "steps"} {
 		var err error
@@ -38,7 +39,9 @@ func slice(c *compiler, n *Node) error {
 		}
 	}
 	starts, ends, axes, steps := list[0], list[1], list[2], list[3]
-	dims, xs, off := slices.Clone(x.Dims), dense(x.Dims), 0
+
+	dims, xs, off := slices.Clone(x.Dims), denseStrides(x.Dims), 0
+
 	for i, start := range starts {
 		at, step := i, 1
 		if axes != nil && i < len(axes) {
@@ -47,24 +50,27 @@ func slice(c *compiler, n *Node) error {
 		if i < len(steps) {
 			step = steps[i]
 		}
-		a, err := axis(at, len(dims))
+
+		a, err := axisIndex(at, len(dims))
 		if err != nil || i >= len(ends) || step == 0 || step == math.MinInt {
 			return fmt.Errorf("starts %v, ends %v, axes %v, steps %v of %v", starts, ends, axes, steps, x.Dims)
 		}
-		from, count := span(start, ends[i], step, x.Dims[a])
+
+		from, count := sliceSpan(start, ends[i], step, x.Dims[a])
 		off += from * xs[a]
 		xs[a] *= step
 		dims[a] = count
 	}
-	y, err := c.result(n.Outputs[0], x.Type, dims)
+
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
 	}
-	return c.copyTo(x, y, dims, xs, dense(dims), off, 0)
+	return c.copyTo(x, y, dims, xs, denseStrides(dims), off, 0)
 }
 
-// span returns where a slice of n elements begins and how many it takes, by NumPy's rules.
-func span(start, end, step, n int) (from, count int) {
+// sliceSpan returns where a slice of n elements begins and how many it takes, by NumPy's rules.
+func sliceSpan(start, end, step, n int) (from, count int) {
 	clamp := func(v, low, high int) int {
 		if v < 0 {
 			v = max(v, math.MinInt+n) + n
@@ -79,24 +85,27 @@ func span(start, end, step, n int) (from, count int) {
 	return from, max(0, (from-end-step-1)/-step)
 }
 
-// pad with a constant: the output is filled, then the input copied into it.
-func pad(c *compiler, n *Node) error {
-	x := c.in(0)
+// lowerPad with a constant: the output is filled, then the input copied into it.
+func lowerPad(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	pads, err := c.intsAttr("pads", 1)
 	if err != nil {
 		return err
 	}
+
 	mode := n.Attrs["mode"].Text
-	if len(pads) != 2*len(x.Dims) || x.Type != Float32 || mode != "" && mode != "constant" || c.in(3) != nil {
+	if len(pads) != 2*len(x.Dims) || x.Type != Float32 || mode != "" && mode != "constant" || c.plainInput(3) != nil {
 		return fmt.Errorf("mode %q, pads %v of %v of %v: %w", mode, pads, x.Dims, x.Type, ErrUnsupported)
 	}
+
 	value := c.floatAttr("value", 0)
-	if v := c.in(2); v != nil {
-		if !v.constant() || v.Type != Float32 || v.elements() != 1 {
+	if v := c.plainInput(2); v != nil {
+		if !v.isConstant() || v.Type != Float32 || v.elements() != 1 {
 			return fmt.Errorf("value is not a constant: %w", ErrUnsupported)
 		}
 		value = floatsOf(v.data)[0]
 	}
+
 	dims, off := slices.Clone(x.Dims), 0
 	for i := range dims {
 		before, after := pads[i], pads[len(dims)+i]
@@ -105,11 +114,14 @@ func pad(c *compiler, n *Node) error {
 		}
 		dims[i] += before + after
 	}
-	y, err := c.result(n.Outputs[0], Float32, dims)
+
+	y, err := c.makeResult(n.Outputs[0], Float32, dims)
 	if err != nil {
 		return err
 	}
-	ys := dense(dims)
+
+	// The whole result is filled with the value first, then the input is copied into its middle.
+	ys := denseStrides(dims)
 	for i := range dims {
 		off += pads[i] * ys[i]
 	}
@@ -117,35 +129,40 @@ func pad(c *compiler, n *Node) error {
 	if err := c.copyTo(fill, y, dims, make([]int, len(dims)), ys, 0, 0); err != nil {
 		return err
 	}
-	return c.copyTo(x, y, x.Dims, dense(x.Dims), ys, 0, off)
+	return c.copyTo(x, y, x.Dims, denseStrides(x.Dims), ys, 0, off)
 }
 
-func gather(c *compiler, n *Node) error {
-	x, index := c.in(0), c.in(1)
-	a, err := axis(c.intAttr("axis", 0), len(x.Dims))
+func lowerGather(c *compiler, n *Node) error {
+	x, index := c.plainInput(0), c.plainInput(1)
+	a, err := axisIndex(c.intAttr("axis", 0), len(x.Dims))
 	if err != nil {
 		return err
 	}
+
 	if index.Type != Int64 && index.Type != Int32 {
 		return fmt.Errorf("indices are %v", index.Type)
 	}
-	if index.constant() && index.Type == Int64 {
+
+	// Constant indices are checked here; those of requests by the kernel.
+	if index.isConstant() && index.Type == Int64 {
 		for _, v := range intsOf(index.data) {
 			if v < -int64(x.Dims[a]) || v >= int64(x.Dims[a]) {
 				return fmt.Errorf("index %d of %d", v, x.Dims[a])
 			}
 		}
 	}
+
 	dims := append(append(slices.Clone(x.Dims[:a]), index.Dims...), x.Dims[a+1:]...)
-	y, err := c.result(n.Outputs[0], x.Type, dims)
+	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
 	}
-	from := c.at(x) // which says how a constant is stored
-	p := kernels.Gather{X: from, Index: c.at(index), Y: c.at(y), Outer: int32(product(x.Dims[:a])), Len: int32(x.Dims[a]),
-		Inner: int32(product(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.stored.Size()), IndexSize: int32(index.Type.Size())}
+
+	from := c.refOf(x) // which says how a constant is stored
+	p := kernels.Gather{X: from, Index: c.refOf(index), Y: c.refOf(y), Outer: int32(countElements(x.Dims[:a])), Len: int32(x.Dims[a]),
+		Inner: int32(countElements(x.Dims[a+1:])), Picks: int32(index.elements()), Size: int32(x.stored.Size()), IndexSize: int32(index.Type.Size())}
 	grid, block := kernels.Elementwise(int64(y.elements()))
-	emit(c, "gather", 3, grid, block, &p)
+	emitLaunch(c, "gather", 3, grid, block, &p)
 	return nil
 }
 
@@ -155,24 +172,24 @@ var castTypes = map[int]DataType{1: Float32, 2: Uint8, 6: Int32, 7: Int64, 9: Bo
 var kernelTypes = map[DataType]int32{Float32: kernels.Float32, Int32: kernels.Int32, Int64: kernels.Int64, Bool: kernels.Bool, Uint8: kernels.Uint8,
 	float16: kernels.Float16, bfloat16: kernels.BFloat16}
 
-func cast(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerCast(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	to, ok := castTypes[c.intAttr("to", 0)]
 	if !ok {
 		return fmt.Errorf("to type %d: %w", c.intAttr("to", 0), ErrUnsupported)
 	}
 	if to == x.Type {
-		return c.alias(n.Outputs[0], x, x.Dims)
+		return c.aliasResult(n.Outputs[0], x, x.Dims)
 	}
-	y, err := c.result(n.Outputs[0], to, x.Dims)
+	y, err := c.makeResult(n.Outputs[0], to, x.Dims)
 	if err != nil {
 		return err
 	}
-	return c.convert(x, y)
+	return c.convertType(x, y)
 }
 
-// known makes the value of an output a constant.
-func (c *compiler) known(name string, typ DataType, dims []int, data []byte) error {
+// setKnown makes the value of an output a constant.
+func (c *compiler) setKnown(name string, typ DataType, dims []int, data []byte) error {
 	t, err := c.newTensor(name, typ, dims)
 	if err == nil {
 		t.data, t.stored = data, typ
@@ -180,52 +197,55 @@ func (c *compiler) known(name string, typ DataType, dims []int, data []byte) err
 	return err
 }
 
-func shape(c *compiler, n *Node) error {
-	x := c.in(0)
+func lowerShape(c *compiler, n *Node) error {
+	x := c.plainInput(0)
 	from, end := c.intAttr("start", 0), c.intAttr("end", len(x.Dims))
-	first, count := span(from, end, 1, len(x.Dims))
+	first, count := sliceSpan(from, end, 1, len(x.Dims))
 	var dims []int64
 	for _, d := range x.Dims[first : first+count] {
 		dims = append(dims, int64(d))
 	}
-	return c.known(n.Outputs[0], Int64, []int{len(dims)}, bytesOf(dims))
+	return c.setKnown(n.Outputs[0], Int64, []int{len(dims)}, bytesOf(dims))
 }
 
-func constant(c *compiler, n *Node) error {
+func lowerConstant(c *compiler, n *Node) error {
 	out := n.Outputs[0]
 	if a, ok := n.Attrs["value"]; ok && a.Tensor != nil {
-		if err := a.Tensor.check(); err != nil {
+		if err := a.Tensor.checkData(); err != nil {
 			return err
 		}
-		return c.known(out, a.Tensor.Type, a.Tensor.Dims, a.Tensor.Data)
+		return c.setKnown(out, a.Tensor.Type, a.Tensor.Dims, a.Tensor.Data)
 	}
+
 	if a, ok := n.Attrs["value_float"]; ok {
-		return c.known(out, Float32, nil, bytesOf([]float32{a.Float}))
+		return c.setKnown(out, Float32, nil, bytesOf([]float32{a.Float}))
 	}
 	if a, ok := n.Attrs["value_int"]; ok {
-		return c.known(out, Int64, nil, bytesOf([]int64{a.Int}))
+		return c.setKnown(out, Int64, nil, bytesOf([]int64{a.Int}))
 	}
 	if a, ok := n.Attrs["value_floats"]; ok {
-		return c.known(out, Float32, []int{len(a.Floats)}, bytesOf(a.Floats))
+		return c.setKnown(out, Float32, []int{len(a.Floats)}, bytesOf(a.Floats))
 	}
 	if a, ok := n.Attrs["value_ints"]; ok {
-		return c.known(out, Int64, []int{len(a.Ints)}, bytesOf(a.Ints))
+		return c.setKnown(out, Int64, []int{len(a.Ints)}, bytesOf(a.Ints))
 	}
 	return fmt.Errorf("no value: %w", ErrUnsupported)
 }
 
 func constantOfShape(c *compiler, n *Node) error {
-	dims, err := c.ints(0, "shape")
+	dims, err := c.constantInts(0, "shape")
 	if err != nil {
 		return err
 	}
+
 	typ, one := Float32, bytesOf([]float32{0})
 	if a := n.Attrs["value"]; a.Tensor != nil {
-		if err := a.Tensor.check(); err != nil {
+		if err := a.Tensor.checkData(); err != nil {
 			return err
 		}
 		typ, one = a.Tensor.Type, a.Tensor.Data
 	}
+
 	count, err := Elements(dims)
 	if err != nil {
 		return err
@@ -233,14 +253,14 @@ func constantOfShape(c *compiler, n *Node) error {
 	if len(one) != typ.Size() || count*typ.Size() > foldBytesMax {
 		return fmt.Errorf("%d elements of %v: %w", count, typ, ErrUnsupported)
 	}
-	return c.known(n.Outputs[0], typ, dims, slices.Repeat(one, count))
+	return c.setKnown(n.Outputs[0], typ, dims, slices.Repeat(one, count))
 }
 
-// numbers is ONNX's Range, of whole numbers.
-func numbers(c *compiler, n *Node) error {
+// lowerRange is ONNX's Range, of whole numbers.
+func lowerRange(c *compiler, n *Node) error {
 	var v [3]int
 	for i := range v {
-		list, err := c.ints(i, "bound")
+		list, err := c.constantInts(i, "bound")
 		if err != nil {
 			return err
 		}
@@ -249,11 +269,12 @@ func numbers(c *compiler, n *Node) error {
 		}
 		v[i] = list[0]
 	}
+
 	var out []int64
 	for at := v[0]; v[2] > 0 && at < v[1] || v[2] < 0 && at > v[1]; at += v[2] {
 		if out = append(out, int64(at)); len(out) > foldBytesMax/8 {
 			return fmt.Errorf("range from %d to %d by %d: %w", v[0], v[1], v[2], ErrUnsupported)
 		}
 	}
-	return c.known(n.Outputs[0], Int64, []int{len(out)}, bytesOf(out))
+	return c.setKnown(n.Outputs[0], Int64, []int{len(out)}, bytesOf(out))
 }

@@ -70,7 +70,7 @@ type Plan struct {
 // A ref names a byte of a buffer: (buffer + 1) << refShift | offset. Zero names nothing.
 const refShift = 40
 
-func ref(buffer int, offset int64) uint64 { return uint64(buffer+1)<<refShift | uint64(offset) }
+func makeRef(buffer int, offset int64) uint64 { return uint64(buffer+1)<<refShift | uint64(offset) }
 
 // Bind writes addresses over the refs of a launch: base gives each buffer's address. params must hold a
 // copy of s.Params.
@@ -85,7 +85,7 @@ func (s *Step) Bind(params []byte, base []cuda.Address) {
 }
 
 // Name makes address word i of the launch name the beginning of a buffer.
-func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:], ref(buffer, 0)) }
+func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:], makeRef(buffer, 0)) }
 
 // Shape is equal for steps that do the same with other addresses.
 func (s *Step) Shape() string {
@@ -98,12 +98,12 @@ func (s *Step) Shape() string {
 
 // Buffers returns the buffers that the launch names, each once for each time.
 func (s *Step) Buffers() (all []int) {
-	s.buffers(func(b int) { all = append(all, b) })
+	s.eachBuffer(func(b int) { all = append(all, b) })
 	return all
 }
 
-// buffers calls f for each buffer that the launch names.
-func (s *Step) buffers(f func(buffer int)) {
+// eachBuffer calls f for each buffer that the launch names.
+func (s *Step) eachBuffer(f func(buffer int)) {
 	for i := range s.Addresses {
 		if r := wire.LittleEndian.Uint64(s.Params[8*i:]); r != 0 {
 			f(int(r>>refShift - 1))

@@ -45,8 +45,8 @@ func (p Precision) Real() int32 {
 	return [...]int32{kernels.Float32, kernels.Float16, kernels.BFloat16}[p]
 }
 
-// stored is the element type that a value of type t has in memory.
-func (p Precision) stored(t DataType) DataType {
+// storedType is the element type that a value of type t has in memory.
+func (p Precision) storedType(t DataType) DataType {
 	if t != Float32 {
 		return t
 	}

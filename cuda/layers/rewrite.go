@@ -28,21 +28,26 @@ type rewriter struct {
 	instead map[int][]Node // by the last node of what they replace
 }
 
-func rewrite(g *Graph) *Graph {
+func rewriteGraph(g *Graph) *Graph {
 	r := &rewriter{nodes: g.Nodes, by: map[string]int{}, users: map[string][]int{}, ends: map[string]bool{}, scalars: map[string]float64{},
 		shapes: map[string][]int64{}, weights: map[string]*Constant{}, gone: make([]bool, len(g.Nodes)), instead: map[int][]Node{}}
-	r.index(g)
+
+	r.indexNodes(g)
 	for i := range r.nodes {
 		switch r.nodes[i].Op {
 		case "Erf":
-			r.gelu(i)
+			r.rewriteGelu(i)
 		case "Softmax":
-			r.attention(i, g.Opset)
+			r.rewriteAttention(i, g.Opset)
 		}
 	}
+
 	if len(r.instead) == 0 {
 		return g
 	}
+
+	// Nodes that a pattern was made of go; what replaces them stands where the last of them stood, so that the order
+	// holds.
 	out := *g
 	out.Nodes = nil
 	for i := range r.nodes {
@@ -54,7 +59,8 @@ func rewrite(g *Graph) *Graph {
 	return &out
 }
 
-func (r *rewriter) index(g *Graph) {
+func (r *rewriter) indexNodes(g *Graph) {
+	// Three uses of a constant: a scalar in a pattern, a shape to reshape to, weights that can be joined.
 	constant := func(name string, c *Constant) {
 		if n, err := Elements(c.Dims); err != nil || len(c.Data) != n*c.Type.Size() {
 			return
@@ -68,9 +74,11 @@ func (r *rewriter) index(g *Graph) {
 			r.weights[name] = c
 		}
 	}
+
 	for i := range g.Constants {
 		constant(g.Constants[i].Name, &g.Constants[i])
 	}
+
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		if t := n.Attrs["value"].Tensor; n.Op == "Constant" && t != nil && len(n.Outputs) == 1 {
@@ -84,13 +92,14 @@ func (r *rewriter) index(g *Graph) {
 			r.by[out] = i
 		}
 	}
+
 	for _, o := range g.Outputs {
 		r.ends[o] = true
 	}
 }
 
-// from returns the node that computes a value, if it is of that operator and nothing else reads the value.
-func (r *rewriter) from(value, op string) int {
+// soleProducer returns the node that computes a value, if it is of that operator and nothing else reads the value.
+func (r *rewriter) soleProducer(value, op string) int {
 	i, ok := r.by[value]
 	if !ok || r.nodes[i].Op != op || len(r.nodes[i].Outputs) != 1 || len(r.users[value]) != 1 || r.ends[value] || r.gone[i] {
 		return -1
@@ -98,8 +107,8 @@ func (r *rewriter) from(value, op string) int {
 	return i
 }
 
-// next returns the only node that reads node i's result, if it is of that operator.
-func (r *rewriter) next(i int, op string) int {
+// nextNode returns the only node that reads node i's result, if it is of that operator.
+func (r *rewriter) nextNode(i int, op string) int {
 	out := r.nodes[i].Outputs[0]
 	if u := r.users[out]; len(u) == 1 && !r.ends[out] && r.nodes[u[0]].Op == op && len(r.nodes[u[0]].Outputs) == 1 && !r.gone[u[0]] {
 		return u[0]
@@ -107,8 +116,8 @@ func (r *rewriter) next(i int, op string) int {
 	return -1
 }
 
-// beside returns the other of a node's two inputs.
-func (r *rewriter) beside(i int, value string) string {
+// otherInput returns the other of a node's two inputs.
+func (r *rewriter) otherInput(i int, value string) string {
 	in := r.nodes[i].Inputs
 	if len(in) != 2 {
 		return ""
@@ -119,8 +128,8 @@ func (r *rewriter) beside(i int, value string) string {
 	return in[0]
 }
 
-// scalar returns the constant that a node of two inputs has beside another value, and that value.
-func (r *rewriter) scalar(i int) (value string, c float64, ok bool) {
+// scalarBeside returns the constant that a node of two inputs has beside another value, and that value.
+func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 	in := r.nodes[i].Inputs
 	if len(in) != 2 {
 		return "", 0, false
@@ -132,9 +141,9 @@ func (r *rewriter) scalar(i int) (value string, c float64, ok bool) {
 	return in[1], c, ok && r.nodes[i].Op != "Div"
 }
 
-func near(a, b float64) bool { return math.Abs(a-b) < 1e-3*b }
+func isNear(a, b float64) bool { return math.Abs(a-b) < 1e-3*b }
 
-func (r *rewriter) replace(last int, fresh []Node, all ...int) {
+func (r *rewriter) replaceNodes(last int, fresh []Node, all ...int) {
 	for _, i := range all {
 		r.gone[i] = true
 	}
@@ -142,52 +151,60 @@ func (r *rewriter) replace(last int, fresh []Node, all ...int) {
 }
 
 // gelu: x·(erf(x/√2) + 1)·½ in either order.
-func (r *rewriter) gelu(erf int) {
+func (r *rewriter) rewriteGelu(erf int) {
+	// x / √2, or x · 1/√2 …
 	scale := -1
 	if len(r.nodes[erf].Inputs) == 1 {
-		scale = max(r.from(r.nodes[erf].Inputs[0], "Div"), r.from(r.nodes[erf].Inputs[0], "Mul"))
+		scale = max(r.soleProducer(r.nodes[erf].Inputs[0], "Div"), r.soleProducer(r.nodes[erf].Inputs[0], "Mul"))
 	}
 	if scale < 0 || len(r.nodes[erf].Outputs) != 1 {
 		return
 	}
-	x, c, ok := r.scalar(scale)
-	if want := map[string]float64{"Div": math.Sqrt2, "Mul": 1 / math.Sqrt2}[r.nodes[scale].Op]; !ok || !near(c, want) {
+
+	x, c, ok := r.scalarBeside(scale)
+	if want := map[string]float64{"Div": math.Sqrt2, "Mul": 1 / math.Sqrt2}[r.nodes[scale].Op]; !ok || !isNear(c, want) {
 		return
 	}
-	plus := r.next(erf, "Add")
-	if plus < 0 || r.scalars[r.beside(plus, r.nodes[erf].Outputs[0])] != 1 {
+
+	// … of which Erf + 1 …
+	plus := r.nextNode(erf, "Add")
+	if plus < 0 || r.scalars[r.otherInput(plus, r.nodes[erf].Outputs[0])] != 1 {
 		return
 	}
-	times := r.next(plus, "Mul")
+
+	times := r.nextNode(plus, "Mul")
 	if times < 0 {
 		return
 	}
-	last, all, other := times, []int{scale, erf, plus, times}, r.beside(times, r.nodes[plus].Outputs[0])
+
+	// … is multiplied by x and by a half, in either order.
+	last, all, other := times, []int{scale, erf, plus, times}, r.otherInput(times, r.nodes[plus].Outputs[0])
 	if other == x {
-		if last = r.next(times, "Mul"); last < 0 || r.scalars[r.beside(last, r.nodes[times].Outputs[0])] != 0.5 {
+		if last = r.nextNode(times, "Mul"); last < 0 || r.scalars[r.otherInput(last, r.nodes[times].Outputs[0])] != 0.5 {
 			return
 		}
 		all = append(all, last)
 	} else {
-		half := r.from(other, "Mul")
+		half := r.soleProducer(other, "Mul")
 		if half < 0 {
 			return
 		}
-		if v, c, ok := r.scalar(half); !ok || v != x || c != 0.5 {
+		if v, c, ok := r.scalarBeside(half); !ok || v != x || c != 0.5 {
 			return
 		}
 		all = append(all, half)
 	}
-	r.replace(last, []Node{{Name: r.nodes[last].Name, Op: "Gelu", Inputs: []string{x}, Outputs: r.nodes[last].Outputs}}, all...)
+
+	r.replaceNodes(last, []Node{{Name: r.nodes[last].Name, Op: "Gelu", Inputs: []string{x}, Outputs: r.nodes[last].Outputs}}, all...)
 }
 
-// heads follows a value back to what was parted into heads: x → Reshape [.,.,heads,size] → Transpose.
-func (r *rewriter) heads(value string, perm ...int64) (x string, heads, size int64, all []int) {
-	t := r.from(value, "Transpose")
+// followHeads follows a value back to what was parted into heads: x → Reshape [.,.,heads,size] → Transpose.
+func (r *rewriter) followHeads(value string, perm ...int64) (x string, heads, size int64, all []int) {
+	t := r.soleProducer(value, "Transpose")
 	if t < 0 || !slices.Equal(r.nodes[t].Attrs["perm"].Ints, perm) {
 		return "", 0, 0, nil
 	}
-	s := r.from(r.nodes[t].Inputs[0], "Reshape")
+	s := r.soleProducer(r.nodes[t].Inputs[0], "Reshape")
 	if s < 0 || len(r.nodes[s].Inputs) != 2 {
 		return "", 0, 0, nil
 	}
@@ -198,22 +215,25 @@ func (r *rewriter) heads(value string, perm ...int64) (x string, heads, size int
 	return r.nodes[s].Inputs[0], shape[2], shape[3], []int{t, s}
 }
 
-// scores follows softmax's input back: to the product, the mask if one is added, and the scale.
-func (r *rewriter) scores(value string) (product int, mask string, scale float64, all []int) {
+// followScores follows softmax's input back: to the product, the mask if one is added, and the scale.
+func (r *rewriter) followScores(value string) (product int, mask string, scale float64, all []int) {
 	scale = 1
-	if add := r.from(value, "Add"); add >= 0 {
+
+	// A mask may be added to the product, from either side.
+	if add := r.soleProducer(value, "Add"); add >= 0 {
 		for _, in := range r.nodes[add].Inputs {
-			if max(r.from(in, "Div"), r.from(in, "Mul"), r.from(in, "MatMul")) >= 0 {
-				if _, _, _, ok := r.scores(in); ok != nil {
-					value, mask = in, r.beside(add, in)
+			if max(r.soleProducer(in, "Div"), r.soleProducer(in, "Mul"), r.soleProducer(in, "MatMul")) >= 0 {
+				if _, _, _, ok := r.followScores(in); ok != nil {
+					value, mask = in, r.otherInput(add, in)
 					break
 				}
 			}
 		}
 		all = append(all, add)
 	}
-	if i := max(r.from(value, "Div"), r.from(value, "Mul")); i >= 0 {
-		v, c, ok := r.scalar(i)
+
+	if i := max(r.soleProducer(value, "Div"), r.soleProducer(value, "Mul")); i >= 0 {
+		v, c, ok := r.scalarBeside(i)
 		if !ok || c == 0 {
 			return -1, "", 0, nil
 		}
@@ -222,69 +242,86 @@ func (r *rewriter) scores(value string) (product int, mask string, scale float64
 		}
 		value, all = v, append(all, i)
 	}
-	if product = r.from(value, "MatMul"); product < 0 || len(r.nodes[product].Inputs) != 2 {
+
+	if product = r.soleProducer(value, "MatMul"); product < 0 || len(r.nodes[product].Inputs) != 2 {
 		return -1, "", 0, nil
 	}
 	return product, mask, scale, append(all, product)
 }
 
 // attention: softmax(Q·Kᵀ·scale + mask)·V of heads, back to [B,S,heads,size].
-func (r *rewriter) attention(softmax int, opset int64) {
+func (r *rewriter) rewriteAttention(softmax int, opset int64) {
 	n := &r.nodes[softmax]
 	a, ok := n.Attrs["axis"]
 	if len(n.Inputs) != 1 || len(n.Outputs) != 1 || ok && a.Int != -1 && a.Int != 3 || !ok && opset < 13 {
 		return
 	}
-	product, mask, scale, all := r.scores(n.Inputs[0])
+
+	product, mask, scale, all := r.followScores(n.Inputs[0])
 	if all == nil {
 		return
 	}
-	q, heads, size, qs := r.heads(r.nodes[product].Inputs[0], 0, 2, 1, 3)
-	k, kHeads, kSize, ks := r.heads(r.nodes[product].Inputs[1], 0, 2, 3, 1)
-	second := r.next(softmax, "MatMul")
+
+	// Q, K and V must come from the same kind of reshape and transposition, with as many heads of one size each.
+	q, heads, size, qs := r.followHeads(r.nodes[product].Inputs[0], 0, 2, 1, 3)
+	k, kHeads, kSize, ks := r.followHeads(r.nodes[product].Inputs[1], 0, 2, 3, 1)
+	second := r.nextNode(softmax, "MatMul")
 	if qs == nil || ks == nil || second < 0 || r.nodes[second].Inputs[0] != n.Outputs[0] {
 		return
 	}
-	v, vHeads, vSize, vs := r.heads(r.nodes[second].Inputs[1], 0, 2, 1, 3)
-	last := r.next(second, "Transpose")
+
+	v, vHeads, vSize, vs := r.followHeads(r.nodes[second].Inputs[1], 0, 2, 1, 3)
+	last := r.nextNode(second, "Transpose")
 	if vs == nil || last < 0 || !slices.Equal(r.nodes[last].Attrs["perm"].Ints, []int64{0, 2, 1, 3}) || heads != kHeads || heads != vHeads || size != kSize || size != vSize {
 		return
 	}
+
 	all = slices.Concat(all, qs, ks, vs, []int{softmax, second, last})
 	node := Node{Name: n.Name, Op: opAttention, Inputs: []string{q, k, v, mask}, Outputs: r.nodes[last].Outputs,
 		Attrs: map[string]Attr{"heads": {Int: heads}, "size": {Int: size}, "scale": {Float: float32(scale)}}}
+
 	fresh := []Node{node}
-	if linears, gone, ok := r.linears(node.Outputs[0]+"/joined", q, k, v); ok {
+
+	// Where all three are linear in one input, one product makes them.
+	if linears, gone, ok := r.joinLinears(node.Outputs[0]+"/joined", q, k, v); ok {
 		fresh[0].Inputs = []string{linears.Outputs[0], mask}
 		fresh, all = []Node{linears, fresh[0]}, append(all, gone...)
 	}
-	r.replace(last, fresh, all...)
+
+	r.replaceNodes(last, fresh, all...)
 }
 
-// linears joins values that are x·W + b of the same x with initialisers of the same shape.
-func (r *rewriter) linears(out string, values ...string) (n Node, all []int, ok bool) {
+// joinLinears joins values that are x·W + b of the same x with initialisers of the same shape.
+func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int, ok bool) {
 	n = Node{Name: out, Op: opLinears, Outputs: []string{out}, Inputs: []string{""}}
+
 	for _, v := range values {
-		add := r.from(v, "Add")
+		add := r.soleProducer(v, "Add")
 		if add < 0 || len(r.nodes[add].Inputs) != 2 {
 			return n, nil, false
 		}
-		p, b := r.from(r.nodes[add].Inputs[0], "MatMul"), r.nodes[add].Inputs[1]
+
+		// The bias may stand on either side of the addition.
+		p, b := r.soleProducer(r.nodes[add].Inputs[0], "MatMul"), r.nodes[add].Inputs[1]
 		if p < 0 {
-			p, b = r.from(r.nodes[add].Inputs[1], "MatMul"), r.nodes[add].Inputs[0]
+			p, b = r.soleProducer(r.nodes[add].Inputs[1], "MatMul"), r.nodes[add].Inputs[0]
 		}
 		if p < 0 || len(r.nodes[p].Inputs) != 2 {
 			return n, nil, false
 		}
+
 		x, w := r.nodes[p].Inputs[0], r.nodes[p].Inputs[1]
 		cw, cb := r.weights[w], r.weights[b]
 		if cw == nil || cb == nil || len(cw.Dims) != 2 || len(cb.Dims) != 1 || cb.Dims[0] != cw.Dims[1] || n.Inputs[0] != "" && n.Inputs[0] != x {
 			return n, nil, false
 		}
+
 		n.Inputs[0] = x
 		n.Inputs = append(n.Inputs, w, b)
 		all = append(all, add, p)
 	}
+
+	// Joined weights stand side by side and need one shape.
 	first := r.weights[n.Inputs[1]]
 	for i := 3; i < len(n.Inputs); i += 2 {
 		if !slices.Equal(r.weights[n.Inputs[i]].Dims, first.Dims) {

@@ -14,8 +14,8 @@ import "time"
 // late at the 90th percentile of a quiet machine, and short enough to cost a core little.
 const Margin = 50 * time.Microsecond
 
-// spin burns the rest of the way to t.
-func spin(t time.Time) {
+// spinUntil burns the rest of the way to t.
+func spinUntil(t time.Time) {
 	for time.Until(t) > 0 {
 	}
 }

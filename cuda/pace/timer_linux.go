@@ -44,7 +44,7 @@ func (t *Timer) Wait(until time.Time) bool {
 		}
 		left := time.Until(until) - Margin
 		if left <= 0 {
-			spin(until)
+			spinUntil(until)
 			return true
 		}
 		t.spec.Value = unix.NsecToTimespec(int64(left))

@@ -37,7 +37,7 @@ func (t *Timer) Wait(until time.Time) bool {
 	case <-t.stop:
 		return false
 	default:
-		spin(until)
+		spinUntil(until)
 		return true
 	}
 }

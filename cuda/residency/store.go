@@ -67,16 +67,19 @@ func Open(dev *cuda.Device, c Config) (*Store, error) {
 	if c.Alpha == 0 {
 		c.Alpha = 0.4
 	}
+
 	table, err := NewTable(c.DeviceBytes, c.PinnedBytes, c.Alpha)
 	if err != nil {
 		return nil, fmt.Errorf("open residency: %w", err)
 	}
+
 	s := &Store{dev: dev, table: table}
 	if s.arena, err = dev.NewArena(c.DeviceBytes); err == nil {
 		if s.load, err = dev.NewStream(); err == nil {
 			s.moved, err = dev.NewEvent()
 		}
 	}
+
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("open residency: %w", err)
@@ -86,7 +89,7 @@ func Open(dev *cuda.Device, c Config) (*Store, error) {
 
 // Add makes a content known. data are its bytes, which must stay unchanged until Remove; nil for intermediates.
 func (s *Store) Add(c Content, data []byte) (ID, error) {
-	if want := c.Bytes; !c.Kind.intermediate() && int64(len(data)) != want || c.Kind.intermediate() && data != nil {
+	if want := c.Bytes; !c.Kind.isIntermediate() && int64(len(data)) != want || c.Kind.isIntermediate() && data != nil {
 		return 0, fmt.Errorf("content %q: %d bytes of data for %d", c.Name, len(data), want)
 	}
 	c.Bytes = (c.Bytes + 255) &^ 255 // what the arena takes
@@ -94,66 +97,78 @@ func (s *Store) Add(c Content, data []byte) (ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.bodies = append(s.bodies, body{data: data})
+	if int(id) == len(s.bodies) {
+		s.bodies = append(s.bodies, body{})
+	}
+	s.bodies[id] = body{data: data}
 	return id, nil
 }
 
 // Acquire brings ids to the device and makes what follows on st in sub wait for them. They stay until
 // Release. now is the caller's clock. The addresses are given by Address. On an error nothing is in use.
 func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *cuda.Stream) error {
-	if err := s.collect(); err != nil {
+	if err := s.collectCopies(); err != nil {
 		return err
 	}
+
 	for _, id := range ids {
 		if s.table.Place(id) == Device {
 			s.stats.Hits++
 		}
 	}
+
 	moves, err := s.table.Acquire(now, ids, s.moves[:0])
 	s.moves = moves
 	if err != nil {
 		return err
 	}
+
 	if len(moves) > 0 || s.behind {
-		if err := s.perform(moves); err != nil {
-			s.undo(ids)
+		if err := s.performMoves(moves); err != nil {
+			s.undoUses(ids)
 			return err
 		}
 	}
+
 	if s.moving { // also for moves of a batch that was refused and never waited for them
 		sub.Wait(st, s.moved)
 	}
 	return nil
 }
 
-// perform carries out moves in one submission on the load stream; when nothing needs copying, as for
+// performMoves carries out moves in one submission on the load stream; when nothing needs copying, as for
 // intermediates, there is none.
-func (s *Store) perform(moves []Move) error {
-	s.begin()
-	timed, err := s.timed(moves)
+func (s *Store) performMoves(moves []Move) error {
+	s.beginScratch()
+	timed, err := s.startTiming(moves)
 	if err != nil {
 		return err
 	}
+
 	for _, m := range moves {
-		if err = s.move(m); err != nil {
+		if err = s.moveContent(m); err != nil {
 			break
 		}
 	}
+
 	if timed.to != nil {
 		s.scratch.Record(s.load, timed.to)
 	}
+
 	if s.scratch.Len() == 0 {
 		return err
 	}
+
+	// The event says that everything before it has been moved: batches wait for it on their own streams.
 	s.scratch.Record(s.load, s.moved)
-	err = errors.Join(err, s.flush())
+	err = errors.Join(err, s.flushScratch())
 	timed.loaded = timed.to != nil && err == nil
 	s.leaving = append(s.leaving, timed)
 	return err
 }
 
-// timed starts measuring if any of moves loads bytes.
-func (s *Store) timed(moves []Move) (d departure, err error) {
+// startTiming starts measuring if any of moves loads bytes.
+func (s *Store) startTiming(moves []Move) (d departure, err error) {
 	if !slices.ContainsFunc(moves, func(m Move) bool { return m.To == Device && m.From != Nowhere }) {
 		return d, nil
 	}
@@ -161,45 +176,46 @@ func (s *Store) timed(moves []Move) (d departure, err error) {
 		d.to, err = s.dev.NewEvent()
 	}
 	if err != nil {
-		d.free()
+		d.freeParts()
 		return departure{}, fmt.Errorf("move contents: %w", err)
 	}
 	s.scratch.Record(s.load, d.from)
 	return d, nil
 }
 
-// begin empties scratch, unless the device still owes it.
-func (s *Store) begin() {
+// beginScratch empties scratch, unless the device still owes it.
+func (s *Store) beginScratch() {
 	if !s.behind {
 		s.scratch.Reset()
 	}
 }
 
-// flush submits scratch. What the device refuses stays in scratch (see cuda.Device.Submit): the bodies
+// flushScratch submits scratch. What the device refuses stays in scratch (see cuda.Device.Submit): the bodies
 // say that it happened, and it will before anything else does.
-func (s *Store) flush() error {
+func (s *Store) flushScratch() error {
 	err := s.dev.Submit(&s.scratch)
 	s.behind, s.moving = err != nil, true
 	return err
 }
 
-func (s *Store) move(m Move) error {
+func (s *Store) moveContent(m Move) error {
 	b := &s.bodies[m.ID]
 	bytes := s.table.contents[m.ID].Bytes
 	switch {
 	case m.To == Device:
-		return s.bring(m, b, bytes)
+		return s.bringIn(m, b, bytes)
 	case m.From == Device:
-		return s.send(m, b, bytes)
+		return s.sendOff(m, b, bytes)
 	case m.From == Pinned && m.To == Pageable:
-		return s.demote(b)
+		return s.demoteContent(b)
 	}
 	return nil
 }
 
-// bring gives a content device memory and copies it in. Fragments may leave no piece that is large
+// bringIn gives a content device memory and copies it in. Fragments may leave no piece that is large
 // enough although the bytes suffice; then more goes.
-func (s *Store) bring(m Move, b *body, bytes int64) error {
+func (s *Store) bringIn(m Move, b *body, bytes int64) error {
+	// Where no hole of the arena is large enough, contents that nobody uses leave until one is.
 	for {
 		addr, err := s.arena.Alloc(&s.scratch, s.load, bytes)
 		if err == nil {
@@ -212,12 +228,14 @@ func (s *Store) bring(m Move, b *body, bytes int64) error {
 		}
 		s.stats.FragmentEvictions++
 		for _, e := range moves {
-			if err := s.move(e); err != nil {
+			if err := s.moveContent(e); err != nil {
 				return err
 			}
 		}
 	}
+
 	s.stats.Loads++
+
 	switch m.From {
 	case Pinned:
 		s.stats.LoadsPinned++
@@ -233,12 +251,14 @@ func (s *Store) bring(m Move, b *body, bytes int64) error {
 	return nil
 }
 
-// send takes a content off the device.
-func (s *Store) send(m Move, b *body, bytes int64) error {
+// sendOff takes a content off the device.
+func (s *Store) sendOff(m Move, b *body, bytes int64) error {
+	// What has an unchanged copy in pageable memory needs only its own length.
 	n := bytes
 	if b.data != nil && !b.owned {
 		n = int64(len(b.data))
 	}
+
 	switch m.To {
 	case Nowhere:
 		s.stats.Freed++
@@ -263,9 +283,11 @@ func (s *Store) send(m Move, b *body, bytes int64) error {
 		}
 		s.stats.ToPageable++
 	}
+
 	if m.To != Nowhere {
 		s.stats.Evictions[s.table.contents[m.ID].Kind]++
 	}
+
 	err := s.arena.Free(b.addr, s.load)
 	b.addr = 0
 	return err
@@ -276,26 +298,31 @@ func (s *Store) copyOut(dst []byte, src cuda.Address) {
 	s.stats.BytesOut += int64(len(dst))
 }
 
-// demote moves a content from pinned to pageable memory: its slab goes when no copy needs it. Bytes that
+// demoteContent moves a content from pinned to pageable memory: its slab goes when no copy needs it. Bytes that
 // exist nowhere else are copied, for which the copy that filled the slab must have ended.
-func (s *Store) demote(b *body) error {
+func (s *Store) demoteContent(b *body) error {
+	// A changed content exists in pinned memory alone: it must have arrived there before it can be copied on.
 	if b.dirty {
 		s.scratch.Record(s.load, s.moved)
-		if err := s.flush(); err != nil {
+		if err := s.flushScratch(); err != nil {
 			return fmt.Errorf("move out of pinned memory: %w", err)
 		}
-		s.begin()
+
+		s.beginScratch()
 		ctx, cancel := context.WithTimeout(context.Background(), demoteWait)
 		defer cancel()
 		if err := s.dev.Wait(ctx, s.moved); err != nil {
 			return fmt.Errorf("move out of pinned memory: %w", err)
 		}
+
 		if !b.owned {
 			b.data, b.owned = make([]byte, len(b.slab.Bytes())), true
 		}
 		copy(b.data, b.slab.Bytes())
 		b.dirty = false
 	}
+
+	// The slab is given back with the next moves that have ended.
 	s.leaving = append(s.leaving, departure{slab: b.slab})
 	b.slab = nil
 	return nil
@@ -303,9 +330,9 @@ func (s *Store) demote(b *body) error {
 
 const demoteWait = 5 * time.Second
 
-// undo takes back the uses after a failed move, and tells the table where every content really is.
-func (s *Store) undo(ids []ID) {
-	s.table.unuse(ids)
+// undoUses takes back the uses after a failed move, and tells the table where every content really is.
+func (s *Store) undoUses(ids []ID) {
+	s.table.endUses(ids)
 	for i := range s.bodies {
 		e, b := &s.table.contents[i], &s.bodies[i]
 		if !e.live {
@@ -317,10 +344,10 @@ func (s *Store) undo(ids []ID) {
 			place = Device
 		case b.slab != nil:
 			place = Pinned
-		case e.Kind.intermediate():
+		case e.Kind.isIntermediate():
 			place = Nowhere
 		}
-		s.table.put(e, place)
+		s.table.putEntry(e, place)
 	}
 }
 
@@ -334,12 +361,12 @@ func (s *Store) Changed(id ID) { s.bodies[id].dirty = true }
 // the event that follows them as done, nil when they have ended.
 func (s *Store) Release(ids []ID, done *cuda.Event) error {
 	s.moves = s.table.Release(ids, s.moves[:0])
-	s.begin()
+	s.beginScratch()
 	if done != nil {
 		s.scratch.Wait(s.load, done)
 	}
 	for _, m := range s.moves {
-		if err := s.move(m); err != nil {
+		if err := s.moveContent(m); err != nil {
 			return err
 		}
 	}
@@ -347,7 +374,48 @@ func (s *Store) Release(ids []ID, done *cuda.Event) error {
 		return nil
 	}
 	s.scratch.Record(s.load, s.moved)
-	return s.flush()
+	return s.flushScratch()
+}
+
+// Bytes returns how many bytes of data a content has, as Add was given them; of an intermediate, what it takes.
+func (s *Store) Bytes(id ID) int64 {
+	if data := s.bodies[id].data; data != nil && !s.bodies[id].owned {
+		return int64(len(data))
+	}
+	return s.table.contents[id].Bytes
+}
+
+// Replace gives a content other bytes, as many as it has, which must stay unchanged until Remove. A use that was
+// acquired before reads the old ones if after, where it is not nil, is recorded behind it; one that is acquired later
+// reads the new ones. The content stays where it is on the device, and its address with it.
+func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
+	if _, err := s.table.findEntry(id); err != nil {
+		return err
+	}
+	b := &s.bodies[id]
+	if int64(len(data)) != s.Bytes(id) {
+		return fmt.Errorf("content %q: %d bytes of data for %d", s.table.contents[id].Name, len(data), s.Bytes(id))
+	}
+
+	// An evicted copy is stale. Its slab may still be the end of a copy that is under way.
+	b.data, b.owned, b.dirty = data, false, false
+	if b.slab != nil {
+		s.leaving = append(s.leaving, departure{slab: b.slab})
+		b.slab = nil
+		s.table.putEntry(&s.table.contents[id], Pageable)
+	}
+	if b.addr == 0 {
+		return nil
+	}
+
+	s.beginScratch()
+	if after != nil {
+		s.scratch.Wait(s.load, after)
+	}
+	s.scratch.CopyIn(s.load, b.addr, data)
+	s.scratch.Record(s.load, s.moved)
+	s.stats.BytesIn += int64(len(data))
+	return s.flushScratch()
 }
 
 // Remove forgets a content that is not in use.
@@ -367,29 +435,33 @@ func (s *Store) Remove(id ID) error {
 	return err
 }
 
-// collect frees what copies needed once the latest move has ended. What the device still owes needs it too.
-func (s *Store) collect() error {
+// collectCopies frees what copies needed once the latest move has ended. What the device still owes needs it too.
+func (s *Store) collectCopies() error {
 	if s.behind {
 		return nil
 	}
+
 	done, err := s.dev.Done(s.moved)
 	if err != nil || !done {
 		return err
 	}
+
 	s.moving = false
+
 	for _, l := range s.leaving {
 		if l.loaded {
 			if t, err := s.dev.Elapsed(l.from, l.to); err == nil {
 				s.stats.LoadTime += t
 			}
 		}
-		l.free()
+		l.freeParts()
 	}
+
 	s.leaving = s.leaving[:0]
 	return nil
 }
 
-func (l departure) free() {
+func (l departure) freeParts() {
 	l.slab.Free()
 	l.from.Free()
 	l.to.Free()
@@ -397,7 +469,7 @@ func (l departure) free() {
 
 // Stats returns the counts now.
 func (s *Store) Stats() Stats {
-	_ = s.collect()
+	_ = s.collectCopies()
 	st := s.stats
 	st.DeviceBytes, st.PinnedBytes = s.table.Used()
 	return st
@@ -406,7 +478,7 @@ func (s *Store) Stats() Stats {
 // Close gives everything back; nothing may still run on the contents.
 func (s *Store) Close() {
 	for _, l := range s.leaving {
-		l.free()
+		l.freeParts()
 	}
 	s.leaving = nil
 	for i := range s.bodies {

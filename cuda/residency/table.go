@@ -44,7 +44,7 @@ const (
 	Pageable
 )
 
-// ID names a content of one Table; it is never reused.
+// ID names a content of one Table from Add to Remove; then it may name another.
 type ID uint32
 
 // Content is what a Table knows of a content.
@@ -70,6 +70,7 @@ type Table struct {
 	deviceMax, pinnedMax  int64
 	deviceUsed, pinnedUse int64
 	contents              []entry // by ID
+	vacant                []ID    // of contents that were removed
 	typeReuse             [kinds]time.Duration
 	typeSLO               [kinds]time.Duration
 	order                 []ID // scratch of one decision
@@ -106,15 +107,21 @@ func (t *Table) Add(c Content) (ID, error) {
 		return 0, fmt.Errorf("content %q: %d bytes of %d: %w", c.Name, c.Bytes, t.deviceMax, ErrDoesNotFit)
 	}
 	place := Pageable
-	if c.Kind.intermediate() {
+	if c.Kind.isIntermediate() {
 		place = Nowhere
 	}
-	t.contents = append(t.contents, entry{Content: c, live: true, place: place, reuse: t.typeReuse[c.Kind]})
+	if len(t.vacant) == 0 {
+		t.contents = append(t.contents, entry{})
+		t.vacant = append(t.vacant, ID(len(t.contents)-1))
+	}
+	id := t.vacant[len(t.vacant)-1]
+	t.vacant = t.vacant[:len(t.vacant)-1]
+	t.contents[id] = entry{Content: c, live: true, place: place, reuse: t.typeReuse[c.Kind]}
 	t.meanSLO(c.Kind)
-	return ID(len(t.contents) - 1), nil
+	return id, nil
 }
 
-func (k Kind) intermediate() bool { return k == Intermediates || k == RetrainIntermediates }
+func (k Kind) isIntermediate() bool { return k == Intermediates || k == RetrainIntermediates }
 
 func (t *Table) meanSLO(k Kind) {
 	var sum time.Duration
@@ -132,20 +139,21 @@ func (t *Table) meanSLO(k Kind) {
 
 // Remove forgets a content that is not in use; its place is free at once.
 func (t *Table) Remove(id ID) error {
-	e, err := t.get(id)
+	e, err := t.findEntry(id)
 	if err != nil {
 		return err
 	}
 	if e.users > 0 {
 		return fmt.Errorf("remove content %q: in use", e.Name)
 	}
-	t.put(e, Nowhere)
+	t.putEntry(e, Nowhere)
 	e.live = false
+	t.vacant = append(t.vacant, id)
 	t.meanSLO(e.Kind)
 	return nil
 }
 
-func (t *Table) get(id ID) (*entry, error) {
+func (t *Table) findEntry(id ID) (*entry, error) {
 	if int(id) >= len(t.contents) || !t.contents[id].live {
 		return nil, fmt.Errorf("content %d: not known", id)
 	}
@@ -154,7 +162,7 @@ func (t *Table) get(id ID) (*entry, error) {
 
 // Place returns where a content is, Nowhere for one that is not known.
 func (t *Table) Place(id ID) Place {
-	if e, err := t.get(id); err == nil {
+	if e, err := t.findEntry(id); err == nil {
 		return e.place
 	}
 	return Nowhere
@@ -162,17 +170,17 @@ func (t *Table) Place(id ID) Place {
 
 // Score returns S of a content; lower stays longer.
 func (t *Table) Score(id ID) time.Duration {
-	e, err := t.get(id)
+	e, err := t.findEntry(id)
 	if err != nil {
 		return 0
 	}
-	return t.score(e.reuse, e.SLO)
+	return t.scoreOf(e.reuse, e.SLO)
 }
 
 // TypeScore returns S of a data type, by its mean reuse time and mean SLO.
-func (t *Table) TypeScore(k Kind) time.Duration { return t.score(t.typeReuse[k], t.typeSLO[k]) }
+func (t *Table) TypeScore(k Kind) time.Duration { return t.scoreOf(t.typeReuse[k], t.typeSLO[k]) }
 
-func (t *Table) score(reuse, slo time.Duration) time.Duration {
+func (t *Table) scoreOf(reuse, slo time.Duration) time.Duration {
 	return time.Duration((1-t.alpha)*float64(reuse) + t.alpha*float64(slo))
 }
 
@@ -180,40 +188,44 @@ func (t *Table) score(reuse, slo time.Duration) time.Duration {
 // an error nothing is in use and nothing has moved. An id may be acquired by several batches at once.
 func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, error) {
 	var need int64
+
 	for i, id := range ids {
-		e, err := t.get(id)
+		e, err := t.findEntry(id)
 		if err != nil {
-			t.unuse(ids[:i])
+			t.endUses(ids[:i])
 			return moves, err
 		}
 		if e.users++; e.users == 1 && e.place != Device {
 			need += e.Bytes
 		}
 	}
-	if held := t.held(); held > t.deviceMax {
-		t.unuse(ids)
+
+	if held := t.heldBytes(); held > t.deviceMax {
+		t.endUses(ids)
 		return moves, fmt.Errorf("%d contents need %d bytes, with what else is in use %d of %d: %w", len(ids), need, held, t.deviceMax, ErrDoesNotFit)
 	}
+
 	moves = t.makeRoom(need, moves)
+
 	for _, id := range ids {
 		e := &t.contents[id]
 		if e.place != Device {
 			moves = append(moves, Move{id, e.place, Device})
-			t.put(e, Device)
+			t.putEntry(e, Device)
 		}
-		t.used(e, now)
+		t.learnUse(e, now)
 	}
 	return moves, nil
 }
 
-func (t *Table) unuse(ids []ID) {
+func (t *Table) endUses(ids []ID) {
 	for _, id := range ids {
 		t.contents[id].users--
 	}
 }
 
-// held returns the bytes of everything in use.
-func (t *Table) held() (n int64) {
+// heldBytes returns the bytes of everything in use.
+func (t *Table) heldBytes() (n int64) {
 	for i := range t.contents {
 		if e := &t.contents[i]; e.live && e.users > 0 {
 			n += e.Bytes
@@ -222,8 +234,8 @@ func (t *Table) held() (n int64) {
 	return n
 }
 
-// used learns the reuse time of a content and of its type: a moving mean over about eight uses.
-func (t *Table) used(e *entry, now time.Duration) {
+// learnUse learns the reuse time of a content and of its type: a moving mean over about eight uses.
+func (t *Table) learnUse(e *entry, now time.Duration) {
 	if e.seen && now > e.last {
 		e.reuse += (now - e.last - e.reuse) / 8
 		t.typeReuse[e.Kind] += (now - e.last - t.typeReuse[e.Kind]) / 64
@@ -234,13 +246,13 @@ func (t *Table) used(e *entry, now time.Duration) {
 // Release ends a use of ids. Intermediates that nobody uses any more are freed (§3.4.1).
 func (t *Table) Release(ids []ID, moves []Move) []Move {
 	for _, id := range ids {
-		e, err := t.get(id)
+		e, err := t.findEntry(id)
 		if err != nil || e.users == 0 {
 			panic(fmt.Sprintf("residency: release of content %d, which is not in use", id))
 		}
-		if e.users--; e.users == 0 && e.Kind.intermediate() {
+		if e.users--; e.users == 0 && e.Kind.isIntermediate() {
 			moves = append(moves, Move{id, e.place, Nowhere})
-			t.put(e, Nowhere)
+			t.putEntry(e, Nowhere)
 		}
 	}
 	return moves
@@ -249,11 +261,11 @@ func (t *Table) Release(ids []ID, moves []Move) []Move {
 // Evict makes one more content leave the device, whatever the bytes say: for a caller whose allocator
 // found no room because of fragments. False when everything is in use.
 func (t *Table) Evict(moves []Move) ([]Move, bool) {
-	t.victims()
+	t.orderVictims()
 	if len(t.order) == 0 {
 		return moves, false
 	}
-	return t.evict(t.order[0], moves), true
+	return t.evictContent(t.order[0], moves), true
 }
 
 // makeRoom evicts until need bytes are free. Acquire has made sure that it can.
@@ -261,18 +273,18 @@ func (t *Table) makeRoom(need int64, moves []Move) []Move {
 	if t.deviceUsed+need <= t.deviceMax {
 		return moves
 	}
-	t.victims()
+	t.orderVictims()
 	for _, id := range t.order {
 		if t.deviceUsed+need <= t.deviceMax {
 			break
 		}
-		moves = t.evict(id, moves)
+		moves = t.evictContent(id, moves)
 	}
-	return collapse(moves)
+	return collapseMoves(moves)
 }
 
-// collapse lets a content that is pinned and pushed on within one decision go to pageable memory at once.
-func collapse(moves []Move) []Move {
+// collapseMoves lets a content that is pinned and pushed on within one decision go to pageable memory at once.
+func collapseMoves(moves []Move) []Move {
 	for i := len(moves) - 1; i >= 0; i-- {
 		if moves[i].From != Pinned || moves[i].To != Pageable {
 			continue
@@ -286,8 +298,8 @@ func collapse(moves []Move) []Move {
 	return moves
 }
 
-// victims orders what may leave the device: by type first, then by score, then by ID (R3, R4).
-func (t *Table) victims() {
+// orderVictims orders what may leave the device: by type first, then by score, then by ID (R3, R4).
+func (t *Table) orderVictims() {
 	t.order = t.order[:0]
 	for i := range t.contents {
 		if e := &t.contents[i]; e.live && e.place == Device && e.users == 0 {
@@ -304,9 +316,9 @@ func (t *Table) victims() {
 	})
 }
 
-// evict moves one content out: to pinned memory if there is room, or by pushing contents with higher
+// evictContent moves one content out: to pinned memory if there is room, or by pushing contents with higher
 // scores on to pageable memory; else to pageable memory.
-func (t *Table) evict(id ID, moves []Move) []Move {
+func (t *Table) evictContent(id ID, moves []Move) []Move {
 	e := &t.contents[id]
 	to := Pageable
 	if t.pinnedUse+e.Bytes-t.pinnedAbove(t.Score(id)) <= t.pinnedMax {
@@ -314,11 +326,11 @@ func (t *Table) evict(id ID, moves []Move) []Move {
 		for t.pinnedUse+e.Bytes > t.pinnedMax {
 			worst := t.worstPinned()
 			moves = append(moves, Move{worst, Pinned, Pageable})
-			t.put(&t.contents[worst], Pageable)
+			t.putEntry(&t.contents[worst], Pageable)
 		}
 	}
 	moves = append(moves, Move{id, Device, to})
-	t.put(e, to)
+	t.putEntry(e, to)
 	return moves
 }
 
@@ -342,7 +354,7 @@ func (t *Table) worstPinned() ID {
 	return ID(worst)
 }
 
-func (t *Table) put(e *entry, to Place) {
+func (t *Table) putEntry(e *entry, to Place) {
 	switch e.place {
 	case Device:
 		t.deviceUsed -= e.Bytes

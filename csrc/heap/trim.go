@@ -1,0 +1,20 @@
+//go:build cgo
+
+package heap
+
+/*
+#include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+static void trim(void) {
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+*/
+import "C"
+
+// Trim gives free pages of C's heap back, where the C library can. It takes milliseconds and holds that heap's locks.
+func Trim() { C.trim() }
