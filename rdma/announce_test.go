@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"downbeat.dev/rdma/stream"
 )
 
 // Long messages that are announced come whole, once and in order, between short ones; nothing of them
@@ -88,14 +90,14 @@ func TestAnnouncedMessagesOfALostPeer(t *testing.T) {
 
 func TestAnnouncementsThatLie(t *testing.T) {
 	announce := func(number uint64, r Remote) []byte {
-		return appendRemote(frame{body: readBytes, kind: frameMessage, id: number | announced}.append(nil), r)
+		return stream.AppendRemote(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: number | announced}.Append(nil), r)
 	}
 	for name, b := range map[string][]byte{
-		"too large":      announce(0, Remote{5, 0, MessageMax + 1}),
-		"empty":          announce(0, Remote{5, 0, 0}),
-		"not a Remote":   append(frame{body: 3, kind: frameMessage, id: announced}.append(nil), "abc"...),
-		"taken unasked":  frame{kind: frameTaken, id: 3}.append(nil),
-		"more than fits": append(announce(0, Remote{5, 0, MessageMax}), append(announce(1, Remote{6, 0, MessageMax}), announce(2, Remote{7, 0, MessageMax})...)...),
+		"too large":      announce(0, remoteOf(5, 0, MessageMax+1)),
+		"empty":          announce(0, remoteOf(5, 0, 0)),
+		"not a Remote":   append(stream.Frame{Body: 3, Kind: stream.KindMessage, ID: announced}.Append(nil), "abc"...),
+		"taken unasked":  stream.Frame{Kind: stream.KindTaken, ID: 3}.Append(nil),
+		"more than fits": append(announce(0, remoteOf(5, 0, MessageMax)), append(announce(1, remoteOf(6, 0, MessageMax)), announce(2, remoteOf(7, 0, MessageMax))...)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, good := tcpNode(t, Config{})
@@ -111,13 +113,13 @@ func TestAnnouncementsThatLie(t *testing.T) {
 		ready := make(chan struct{})
 		p := connectTo(t, func(s net.Conn) {
 			<-ready
-			s.Write(announce(0, Remote{5, 0, 100}))
-			var b [headerBytes + readBytes]byte
+			s.Write(announce(0, remoteOf(5, 0, 100)))
+			var b [stream.HeaderBytes + stream.RemoteBytes]byte
 			for {
 				if _, err := s.Read(b[:]); err != nil {
 					return
 				}
-				s.Write(append(frame{body: 1, kind: frameData, count: 1, id: 1}.append(nil), statusNotOffered))
+				s.Write(append(stream.Frame{Body: 1, Kind: stream.KindData, Count: 1, ID: 1}.Append(nil), stream.StatusNotOffered))
 			}
 		}, time.Second)
 		p.node.announce.Store(true)

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"downbeat.dev/rdma/memory"
 )
 
 func TestReadWhatIsOffered(t *testing.T) {
@@ -26,7 +29,7 @@ func TestReadWhatIsOffered(t *testing.T) {
 					t.Fatalf("read of %d bytes over %s: %v, equal %v", size, p.Provider(), err, bytes.Equal(got, b.Bytes()))
 				}
 			}
-			part := Remote{Key: r.Key, Offset: uint64(size / 2), Length: uint32(size - size/2)}
+			part := Remote{Key: r.Key, Offset: uint32(size / 2), Length: uint32(size - size/2)}
 			if got, err := readInto(t, p, part); err != nil || !bytes.Equal(got, b.Bytes()[size/2:]) {
 				t.Fatalf("read of a part: %v", err)
 			}
@@ -75,13 +78,13 @@ func TestReadRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		bad := map[string]Remote{
-			"past the end":        {r.Key, 0, 1001},
-			"offset past the end": {r.Key, 1001, 1},
-			"offset overflows":    {r.Key, ^uint64(0), 2},
-			"no key":              {0, 0, 10},
-			"guessed key":         {r.Key ^ 1<<60, 0, 10},
-			"no such segment":     {r.Key | (segmentsMax-1)<<slotBits, 0, 10},
-			"no such slot":        {r.Key | (slotsMax - 1), 0, 10},
+			"past the end":        remoteOf(r.Key, 0, 1001),
+			"offset past the end": remoteOf(r.Key, 1001, 1),
+			"offset overflows":    remoteOf(r.Key, ^uint32(0), 2),
+			"no key":              remoteOf(0, 0, 10),
+			"guessed key":         remoteOf(r.Key^1<<60, 0, 10),
+			"no such segment":     remoteOf(memory.NoKey&^(memory.SlotsMax-1)|r.Key, 0, 10),
+			"no such slot":        remoteOf(r.Key|(memory.SlotsMax-1), 0, 10),
 		}
 		for name, remote := range bad {
 			if _, err := readInto(t, p, remote); !errors.Is(err, ErrNotOffered) {
@@ -116,7 +119,7 @@ func TestChainPartlyRefused(t *testing.T) {
 			b := alloc(t, owner, 1000)
 			fill(b.Bytes(), i)
 			bufs = append(bufs, b)
-			chain = append(chain, Read{dst.Bytes()[i*1000 : (i+1)*1000], b.Offer()})
+			chain = append(chain, readOf(dst.Bytes()[i*1000:(i+1)*1000], b.Offer()))
 		}
 		if err := wait(t, p, chain); err != nil {
 			t.Fatal(err)
@@ -145,7 +148,7 @@ func TestReadInvalid(t *testing.T) {
 		if err := wait(t, p, nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("empty chain: %v", err)
 		}
-		if err := wait(t, p, []Read{{make([]byte, 5), Remote{1, 0, 6}}}); !errors.Is(err, ErrInvalid) {
+		if err := wait(t, p, []Read{readOf(make([]byte, 5), remoteOf(1, 0, 6))}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("length differs: %v", err)
 		}
 		if err := wait(t, p, make([]Read, ChainMax+1)); !errors.Is(err, ErrTooLarge) {
@@ -263,7 +266,7 @@ func TestConcurrentUse(t *testing.T) {
 					}
 					if i%4 == 0 {
 						clear(dst.Bytes())
-						if err := wait(t, p, []Read{{dst.Bytes(), r}}); err != nil || !bytes.Equal(dst.Bytes(), src.Bytes()) {
+						if err := wait(t, p, []Read{readOf(dst.Bytes(), r)}); err != nil || !bytes.Equal(dst.Bytes(), src.Bytes()) {
 							t.Errorf("read: %v", err)
 						}
 					}
@@ -310,7 +313,7 @@ func TestMessagesBetweenReads(t *testing.T) {
 		defer dst.Free()
 		fill(src.Bytes(), 8)
 		r := src.Offer()
-		chain := []Read{{dst.Bytes()[:50<<10], r}, {dst.Bytes()[50<<10:], r}}
+		chain := []Read{readOf(dst.Bytes()[:50<<10], r), readOf(dst.Bytes()[50<<10:], r)}
 		for range 50 {
 			clear(dst.Bytes())
 			p.Send([]byte("go"))
@@ -368,7 +371,7 @@ func TestNoTornReads(t *testing.T) {
 		for turns.Load() < rounds {
 			began.Add(1)
 			at := time.Now()
-			err := wait(t, p, []Read{{dst.Bytes(), Remote{live.Load(), 0, 64 << 10}}})
+			err := wait(t, p, []Read{readOf(dst.Bytes(), remoteOf(live.Load(), 0, 64<<10))})
 			took.Store(int64(time.Since(at)))
 			if err == nil {
 				good++
@@ -408,7 +411,7 @@ func TestNoEarlyReads(t *testing.T) {
 				src.Publish(r)
 			}()
 			for end := time.Now().Add(10 * time.Second); ; {
-				err := wait(t, p, []Read{{dst.Bytes(), r}})
+				err := wait(t, p, []Read{readOf(dst.Bytes(), r)})
 				if err == nil {
 					break
 				}
@@ -420,8 +423,8 @@ func TestNoEarlyReads(t *testing.T) {
 			if bytes.Count(dst.Bytes(), []byte{byte(round)}) != len(dst.Bytes()) {
 				t.Fatalf("round %d: read before it was published", round)
 			}
-			part := Remote{r.Key, 1000, 63 << 10}
-			if err := wait(t, p, []Read{{dst.Bytes()[:63<<10], part}}); err != nil || dst.Bytes()[0] != byte(round) {
+			part := remoteOf(r.Key, 1000, 63<<10)
+			if err := wait(t, p, []Read{readOf(dst.Bytes()[:63<<10], part)}); err != nil || dst.Bytes()[0] != byte(round) {
 				t.Fatalf("a part: %v", err)
 			}
 		}
@@ -462,7 +465,7 @@ func TestEveryReadEndsWhenThePeerCloses(t *testing.T) {
 		all := make(chan struct{})
 		go func() {
 			for range n {
-				p.Read([]Read{{dst.Bytes(), r}}, func(err error) {
+				p.Read([]Read{readOf(dst.Bytes(), r)}, func(err error) {
 					if err == nil {
 						ok.Add(1)
 					}
@@ -486,7 +489,7 @@ func TestEveryReadEndsWhenThePeerCloses(t *testing.T) {
 		if err := p.Err(); !errors.Is(err, ErrPeerLost) {
 			t.Errorf("peer lost with %v", err)
 		}
-		if err := wait(t, p, []Read{{dst.Bytes(), r}}); !errors.Is(err, ErrPeerLost) {
+		if err := wait(t, p, []Read{readOf(dst.Bytes(), r)}); !errors.Is(err, ErrPeerLost) {
 			t.Errorf("read after loss: %v", err)
 		}
 		if err := p.Send([]byte("x")); !errors.Is(err, ErrPeerLost) {
@@ -499,6 +502,35 @@ func TestEveryReadEndsWhenThePeerCloses(t *testing.T) {
 		if s := reader.Stats(); s.BuffersLive != 0 || len(s.Peers) != 0 {
 			t.Errorf("left over: %+v", s)
 		}
+	})
+}
+
+// A process that dies unheard and starts again on its address is another node: whoever has the address of
+// the one before neither reaches it nor counts as its peer.
+func TestRestartedNodeIsAnother(t *testing.T) {
+	forAll(t, func(t *testing.T, c Config) {
+		reader, owner, before := pair(t, c)
+		addr := owner.Addr()
+		if err := owner.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-before.gone
+
+		heard := make(chan []byte, 1)
+		c.Listen, _, _ = strings.Cut(addr, "#")
+		c.Receive = func(_ *Peer, msg []byte) { heard <- bytes.Clone(msg) }
+		again := open(t, c)
+
+		if p, err := reader.Connect(t.Context(), addr); err == nil {
+			p.Send([]byte("for the one before"))
+			t.Errorf("the address of the node before leads to another one, which hears %q", <-heard)
+		} else if errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) {
+			t.Errorf("the wrong reason: %v", err)
+		}
+		if all := again.Stats().Peers; len(all) > 0 {
+			t.Errorf("peers of a node that nobody asked for: %+v", all)
+		}
+		connect(t, reader, again.Addr())
 	})
 }
 
@@ -580,7 +612,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 		src, dst := alloc(t, owner, 150<<10), alloc(t, reader, 150<<10)
 		defer src.Free()
 		defer dst.Free()
-		chain := []Read{{dst.Bytes(), src.Offer()}}
+		chain := []Read{readOf(dst.Bytes(), src.Offer())}
 		ch := make(chan error, 1)
 		done := func(err error) { ch <- err }
 		msg := make([]byte, 10000)

@@ -70,6 +70,7 @@ func (h *delays) read(now time.Duration) Delay {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turn(now)
+
 	var d Delay
 	for _, c := range h.counts {
 		d.Count += c
@@ -77,6 +78,8 @@ func (h *delays) read(now time.Duration) Delay {
 	if d.Count == 0 {
 		return d
 	}
+
+	// One walk finds all three: the buckets are in order, and the rank is passed in the one that holds the percentile.
 	var seen uint64
 	for b := range delayBuckets {
 		for w := range h.windows {

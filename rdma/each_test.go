@@ -63,8 +63,8 @@ func mixed(t *testing.T, reader, owner *Node) (chain []Read, want [][]byte, long
 		} else if i > 4 {
 			from = 1000 // a part
 		}
-		r.Offset, r.Length = uint64(from), uint32(n)
-		chain = append(chain, Read{dst.Bytes()[at : at+n], r})
+		r.Offset, r.Length = uint32(from), uint32(n)
+		chain = append(chain, readOf(dst.Bytes()[at:at+n], r))
 		want = append(want, src.Bytes()[from:from+n])
 		at += n
 		if n >= EachMin {
@@ -164,7 +164,7 @@ func TestReadEachWhenThePeerGoes(t *testing.T) {
 					defer b.Free()
 					dst = b.Bytes()[:len(want[i])]
 				}
-				o.chain = append(o.chain, Read{dst, chain[i].Src})
+				o.chain = append(o.chain, readOf(dst, chain[i].Src))
 			}
 			p.ReadEach(o.chain, func(i int) {
 				o.reads = append(o.reads, i)

@@ -3,7 +3,6 @@ package rdma
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -12,6 +11,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"downbeat.dev/rdma/memory"
+
+	"downbeat.dev/rdma/stream"
 )
 
 // raw opens a byte stream to a node as a peer that holds the token would, past the handshake.
@@ -23,8 +26,8 @@ func raw(t testing.TB, n *Node) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := greet(s, nodeID{1}, n.cfg.Token); err != nil {
+	s.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := stream.Greet(s, stream.NodeID{1}, nil, n.cfg.Token); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -33,7 +36,7 @@ func raw(t testing.TB, n *Node) net.Conn {
 // cutOff waits until the node has closed the stream.
 func cutOff(t testing.TB, s net.Conn) {
 	t.Helper()
-	s.SetReadDeadline(time.Now().Add(10 * time.Second))
+	s.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.Copy(io.Discard, s); err != nil && errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal("the peer was not cut off")
 	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
@@ -66,16 +69,16 @@ func TestPeerThatBreaksTheProtocolIsCut(t *testing.T) {
 	n, good := tcpNode(t, Config{})
 	bad := map[string][]byte{
 		"no such kind":     {0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"flags":            {0, 0, 0, 0, byte(frameEcho), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-		"message too long": frame{body: MessageMax + 1, kind: frameMessage}.append(nil),
-		"chain too long":   frame{body: (ChainMax + 1) * readBytes, kind: frameRead, count: ChainMax + 1}.append(nil),
-		"count lies":       frame{body: readBytes, kind: frameRead, count: 2}.append(nil),
-		"data unasked":     append(frame{body: 1, kind: frameData, count: 1, id: 1}.append(nil), 0),
-		"echo unasked":     frame{kind: frameEchoed, id: 77}.append(nil),
-		"grant unasked":    grantedBody{index: 1, stride: headBytes + 1024, slots: 1}.append(nil, 5),
-		"chain of too many bytes": appendRemote(appendRemote(frame{body: 2 * readBytes, kind: frameRead, count: 2}.append(nil),
-			Remote{1, 0, 1 << 31}), Remote{1, 0, 1 << 31}),
-		"verbs from the wrong end": verbsFrame{op: verbsAccept}.append(nil),
+		"flags":            {0, 0, 0, 0, byte(stream.KindEcho), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"message too long": stream.Frame{Body: MessageMax + 1, Kind: stream.KindMessage}.Append(nil),
+		"chain too long":   stream.Frame{Body: (ChainMax + 1) * stream.RemoteBytes, Kind: stream.KindRead, Count: ChainMax + 1}.Append(nil),
+		"count lies":       stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindRead, Count: 2}.Append(nil),
+		"data unasked":     append(stream.Frame{Body: 1, Kind: stream.KindData, Count: 1, ID: 1}.Append(nil), 0),
+		"echo unasked":     stream.Frame{Kind: stream.KindEchoed, ID: 77}.Append(nil),
+		"grant unasked":    stream.Granted{Layout: memory.Layout{Index: 1, Stride: memory.HeadBytes + 1024, Slots: 1}}.Append(nil, 5),
+		"chain of too many bytes": stream.AppendRemote(stream.AppendRemote(stream.Frame{Body: 2 * stream.RemoteBytes, Kind: stream.KindRead, Count: 2}.Append(nil),
+			remoteOf(1, 0, 1<<31)), remoteOf(1, 0, 1<<31)),
+		"verbs from the wrong end": stream.Setup{Op: stream.SetupAccept}.Append(nil),
 	}
 	for name, b := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -89,35 +92,35 @@ func TestPeerThatBreaksTheProtocolIsCut(t *testing.T) {
 
 // A peer that answers a read with other sizes than asked is cut, and the read ends.
 func TestPeerThatLiesAboutSizes(t *testing.T) {
-	for name, answer := range map[string]func(f frame) []byte{
-		"more bytes": func(f frame) []byte {
-			return append(frame{body: 1 + 5000, kind: frameData, count: 1, id: f.id}.append(nil), statusOK)
+	for name, answer := range map[string]func(f stream.Frame) []byte{
+		"more bytes": func(f stream.Frame) []byte {
+			return append(stream.Frame{Body: 1 + 5000, Kind: stream.KindData, Count: 1, ID: f.ID}.Append(nil), stream.StatusOK)
 		},
-		"fewer bytes": func(f frame) []byte {
-			return append(frame{body: 1 + 10, kind: frameData, count: 1, id: f.id}.append(nil), statusOK)
+		"fewer bytes": func(f stream.Frame) []byte {
+			return append(stream.Frame{Body: 1 + 10, Kind: stream.KindData, Count: 1, ID: f.ID}.Append(nil), stream.StatusOK)
 		},
-		"other count": func(f frame) []byte {
-			return append(frame{body: 2, kind: frameData, count: 2, id: f.id}.append(nil), 1, 1)
+		"other count": func(f stream.Frame) []byte {
+			return append(stream.Frame{Body: 2, Kind: stream.KindData, Count: 2, ID: f.ID}.Append(nil), 1, 1)
 		},
-		"other chain": func(f frame) []byte {
-			return append(frame{body: 1, kind: frameData, count: 1, id: f.id + 1}.append(nil), 1)
+		"other chain": func(f stream.Frame) []byte {
+			return append(stream.Frame{Body: 1, Kind: stream.KindData, Count: 1, ID: f.ID + 1}.Append(nil), 1)
 		},
-		"closes inside": func(f frame) []byte {
-			return append(frame{body: 1 + 1000, kind: frameData, count: 1, id: f.id}.append(nil), statusOK, 1, 2, 3)
+		"closes inside": func(f stream.Frame) []byte {
+			return append(stream.Frame{Body: 1 + 1000, Kind: stream.KindData, Count: 1, ID: f.ID}.Append(nil), stream.StatusOK, 1, 2, 3)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := connectTo(t, func(s net.Conn) {
-				var b [headerBytes + readBytes]byte
+				var b [stream.HeaderBytes + stream.RemoteBytes]byte
 				for {
-					if _, err := io.ReadFull(s, b[:headerBytes]); err != nil {
+					if _, err := io.ReadFull(s, b[:stream.HeaderBytes]); err != nil {
 						return
 					}
-					f, err := parseFrame(b[:])
-					if err != nil || f.kind != frameRead {
+					f, err := stream.ParseFrame(b[:])
+					if err != nil || f.Kind != stream.KindRead {
 						continue
 					}
-					io.ReadFull(s, b[headerBytes:])
+					io.ReadFull(s, b[stream.HeaderBytes:])
 					s.Write(answer(f))
 					s.Close()
 					return
@@ -125,7 +128,7 @@ func TestPeerThatLiesAboutSizes(t *testing.T) {
 			}, time.Second)
 			dst := alloc(t, p.node, 1000)
 			defer dst.Free()
-			if err := wait(t, p, []Read{{dst.Bytes(), Remote{1, 0, 1000}}}); !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrProtocol) {
+			if err := wait(t, p, []Read{readOf(dst.Bytes(), remoteOf(1, 0, 1000))}); !errors.Is(err, ErrPeerLost) && !errors.Is(err, ErrProtocol) {
 				t.Fatalf("read ended with %v", err)
 			}
 		})
@@ -147,7 +150,7 @@ func connectTo(t testing.TB, f func(net.Conn), stall time.Duration) *Peer {
 			return
 		}
 		defer s.Close()
-		if _, err := welcome(s, nodeID{2}, "t", func() bool { return true }); err == nil {
+		if _, err := stream.Welcome(s, stream.NodeID{2}, "t", func() bool { return true }); err == nil {
 			f(s)
 		}
 	}()
@@ -164,8 +167,10 @@ func TestPeerThatStalls(t *testing.T) {
 	dst := alloc(t, p.node, 1000)
 	defer dst.Free()
 	began := time.Now()
-	if err := wait(t, p, []Read{{dst.Bytes(), Remote{1, 0, 1000}}}); !errors.Is(err, ErrPeerLost) {
-		t.Fatalf("read ended with %v", err)
+	ended := make(chan [2]error, 1)
+	p.Read([]Read{readOf(dst.Bytes(), remoteOf(1, 0, 1000))}, func(err error) { ended <- [2]error{err, p.Err()} })
+	if errs := <-ended; !errors.Is(errs[0], ErrPeerLost) || !errors.Is(errs[1], ErrPeerLost) {
+		t.Fatalf("read ended with %v, when the peer's error was %v", errs[0], errs[1])
 	}
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("it took %v", d)
@@ -180,8 +185,8 @@ func TestReaderThatDoesNotTake(t *testing.T) {
 	s := raw(t, n)
 	var ask []byte
 	for i := range 20 {
-		ask = frame{body: readBytes, kind: frameRead, count: 1, id: uint64(i)}.append(ask)
-		ask = appendRemote(ask, r)
+		ask = stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindRead, Count: 1, ID: uint64(i)}.Append(ask)
+		ask = stream.AppendRemote(ask, r)
 	}
 	if _, err := s.Write(ask); err != nil {
 		t.Fatal(err)
@@ -219,7 +224,7 @@ func TestManyConnectionsThatSayNothing(t *testing.T) {
 		if _, err := o.Connect(t.Context(), n.Addr()); err == nil {
 			break
 		} else if time.Now().After(end) {
-			t.Fatalf("%d handshakes still open: %v", n.greeting.Load(), err)
+			t.Fatalf("a good peer does not get in: %v", err)
 		}
 	}
 	good()
@@ -234,24 +239,16 @@ func TestHandshakeRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		s.SetDeadline(time.Now().Add(10 * time.Second))
+		s.SetDeadline(time.Now().Add(time.Minute))
 		return s
 	}
 	s := dial()
-	h := newHello(nodeID{9})
-	h.version = 7
-	s.Write(h.append(nil))
-	var answer [helloBytes + 1]byte
-	if _, err := io.ReadFull(s, answer[:]); err != nil || answer[helloBytes] != greetVersion {
-		t.Errorf("another version: %v, status %d", err, answer[helloBytes])
-	}
-	s = dial()
 	s.Write([]byte("GET / HTTP/1.1\r\nHost: example\r\n\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"))
 	if got, _ := io.ReadAll(s); len(got) != 0 {
 		t.Errorf("a stranger was answered %q", got)
 	}
 	s = dial()
-	if _, err := greet(s, nodeID{9}, "guess"); !errors.Is(err, ErrAuth) {
+	if _, err := stream.Greet(s, stream.NodeID{9}, nil, "guess"); !errors.Is(err, ErrAuth) {
 		t.Errorf("wrong token: %v", err)
 	}
 	good()
@@ -274,7 +271,7 @@ func TestConfigAndAddressRefusals(t *testing.T) {
 			t.Errorf("address %q: %v", addr, err)
 		}
 	}
-	gone := "127.0.0.1:1#" + hex.EncodeToString(make([]byte, idBytes))
+	gone := "127.0.0.1:1#" + hex.EncodeToString(make([]byte, len(stream.NodeID{})))
 	if _, err := n.Connect(context.Background(), gone); !errors.Is(err, ErrPeerLost) {
 		t.Errorf("nobody there: %v", err)
 	}
@@ -345,55 +342,6 @@ func TestPoolFollowsSizes(t *testing.T) {
 	}
 }
 
-// A buffer that was freed while a READ could be under way is not reused for a while, which shortens
-// memory but ends in no error.
-func TestQuarantine(t *testing.T) {
-	n := open(t, Config{PoolBytes: 4 << 20})
-	a := alloc(t, n, 2<<20)
-	a.seg.exposed.Store(true)
-	a.Offer()
-	a.Free()
-	if s := n.Stats(); s.BuffersQuarantined != 1 || s.BuffersLive != 0 {
-		t.Fatalf("%+v", s)
-	}
-	b := alloc(t, n, 2<<20)
-	if a == b && n.pool.now() < quarantine {
-		t.Error("reused at once")
-	}
-	c := alloc(t, n, 2<<20) // waits for what is left of it
-	if b == c || n.Stats().BuffersQuarantined != 0 {
-		t.Errorf("%+v", n.Stats())
-	}
-	began := time.Now()
-	c.seg.exposed.Store(true)
-	c.Offer()
-	c.Withdraw()
-	if time.Since(began) < quarantine {
-		t.Error("Withdraw did not wait for READs")
-	}
-	c.Offer()
-	c.WithdrawAnswered()
-	c.Free()
-	if n := n.Stats().BuffersQuarantined; n != 0 {
-		t.Errorf("%d buffers in quarantine whose readers have answered", n)
-	}
-	b.Free()
-}
-
-func TestSizeClasses(t *testing.T) {
-	last := -1
-	for _, size := range []int{1, 1024, 1025, 1280, 1281, 4096, 4097, 5000, 150 << 10, 1 << 20, 1<<20 + 1, BufferMax - 1, BufferMax} {
-		class, stride := classOf(size)
-		if stride < size || size > classMin && stride > size+size/4 || class < last || class >= classesMax || stride%256 != 0 {
-			t.Errorf("size %d: class %d of %d bytes", size, class, stride)
-		}
-		if c, s := classOf(stride); c != class || s != stride {
-			t.Errorf("class %d: %d bytes belong to class %d of %d", class, stride, c, s)
-		}
-		last = class
-	}
-}
-
 func TestCloseWithLiveBuffersSaysSo(t *testing.T) {
 	n, err := Open(Config{Stall: 50 * time.Millisecond})
 	if err != nil {
@@ -429,13 +377,13 @@ func TestDelays(t *testing.T) {
 }
 
 func FuzzFrames(f *testing.F) {
-	f.Add(frame{kind: frameEcho, id: 5}.append(nil))
-	f.Add(append(frame{body: 3, kind: frameMessage}.append(nil), "abc"...))
-	f.Add(appendRemote(frame{body: readBytes, kind: frameRead, count: 1, id: 1}.append(nil), Remote{1, 2, 3}))
-	f.Add(append(frame{body: 5, kind: frameData, count: 1, id: 1}.append(nil), 0, 1, 2, 3, 4))
-	f.Add(verbsFrame{op: verbsOffer, why: "x"}.append(nil))
-	f.Add(grantedBody{index: 1, stride: headBytes + 1024, slots: 1}.append(nil, 5))
-	f.Add(appendRemote(frame{body: readBytes, kind: frameMessage, id: announced}.append(nil), Remote{1, 0, 100}))
+	f.Add(stream.Frame{Kind: stream.KindEcho, ID: 5}.Append(nil))
+	f.Add(append(stream.Frame{Body: 3, Kind: stream.KindMessage}.Append(nil), "abc"...))
+	f.Add(stream.AppendRemote(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindRead, Count: 1, ID: 1}.Append(nil), remoteOf(1, 2, 3)))
+	f.Add(append(stream.Frame{Body: 5, Kind: stream.KindData, Count: 1, ID: 1}.Append(nil), 0, 1, 2, 3, 4))
+	f.Add(stream.Setup{Op: stream.SetupOffer, Why: "x"}.Append(nil))
+	f.Add(stream.Granted{Layout: memory.Layout{Index: 1, Stride: memory.HeadBytes + 1024, Slots: 1}}.Append(nil, 5))
+	f.Add(stream.AppendRemote(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: announced}.Append(nil), remoteOf(1, 0, 100)))
 	n, err := Open(Config{PoolBytes: 8 << 20})
 	if err != nil {
 		f.Fatal(err)
@@ -449,58 +397,59 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		// The same bytes, whole and one by one, must lead to the same end.
 		whole, split := fuzzConn(n, dst), fuzzConn(n, dst)
-		errWhole := whole.feed(in)
+		errWhole := whole.in.Feed(in)
 		var errSplit error
 		for i := 0; i < len(in) && errSplit == nil; i++ {
-			errSplit = split.feed(in[i : i+1])
+			errSplit = split.in.Feed(in[i : i+1])
 		}
 		if (errWhole == nil) != (errSplit == nil) {
 			t.Fatalf("whole: %v, byte by byte: %v", errWhole, errSplit)
 		}
-		if cap(whole.in.msg) > 2*len(in)+2*messageStep {
-			t.Fatalf("%d bytes made it allocate %d", len(in), cap(whole.in.msg))
-		}
 		for _, c := range []*conn{whole, split} {
 			c.mu.Lock()
-			c.out.discard()
+			c.out.End(ErrClosed)
 			c.mu.Unlock()
-			for _, f := range c.in.fetches {
+			for _, f := range c.inbox.fetches {
 				if f.buffer != nil {
 					f.buffer.Free()
 				}
 			}
-			c.in.release()
+			c.inbox.release()
 		}
 	})
 }
 
 // fuzzConn is a conn without a socket that has asked for one read.
 func fuzzConn(n *Node, dst []byte) *conn {
-	c := newConn(newPeer(n, "fuzz", nodeID{}))
-	c.peer.conn = c
-	c.corked = true
-	c.echoSent.Store(5)
-	c.newOp([]Read{{dst[:4], Remote{1, 0, 4}}}, func(error) {}, 1)
+	c := newConn(newPeer(n, "fuzz", stream.NodeID{}), -1, false, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out.Cork()
+	c.echo.sent.Store(5)
+	c.chains.Ask(c.out, 1, stream.Request{Reads: []Read{{Dst: dst[:4], Src: remoteOf(1, 0, 4)}}, Done: func(error) {}})
 	return c
 }
 
-func FuzzHandshake(f *testing.F) {
-	f.Add(newHello(nodeID{1}).append(nil))
-	f.Add(binary.LittleEndian.AppendUint16([]byte(magic), 9))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &script{in: bytes.NewReader(in)}
-		if _, err := welcome(s, nodeID{2}, "token", func() bool { return true }); err == nil {
-			t.Fatal("a peer without the token was welcomed")
-		}
-		s = &script{in: bytes.NewReader(in)}
-		if _, err := greet(s, nodeID{2}, "token"); err == nil {
-			t.Fatal("an acceptor without the token was believed")
-		}
-	})
+// A loop that was away finds every peer silent. None is cut for it before it had its time from then on.
+func TestAbsenceOfTheLoopIsNoPeersFault(t *testing.T) {
+	const stall = time.Hour
+	n := open(t, Config{Token: "t", Stall: stall})
+	c := newConn(newPeer(n, "nobody", stream.NodeID{}), -1, false, nil)
+	failed := func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.out.Err()
+	}
+
+	// An echo was sent long ago, and nothing has come since.
+	now := 10 * stall
+	c.echo.sent.Store(1)
+	c.tick(now, now-stall)
+	if err := failed(); err != nil {
+		t.Fatalf("a peer that had no longer than Stall since the loop came back: %v", err)
+	}
+	c.tick(now, now-stall-1)
+	if err := failed(); !errors.Is(err, ErrPeerLost) {
+		t.Errorf("a peer that was silent for longer than Stall since the loop came back: %v, want %v", err, ErrPeerLost)
+	}
 }
-
-// script is a stream that says what was written down and swallows the rest.
-type script struct{ in io.Reader }
-
-func (s *script) Read(b []byte) (int, error)  { return s.in.Read(b) }
-func (s *script) Write(b []byte) (int, error) { return len(b), nil }

@@ -113,7 +113,7 @@ func TestPeersKilledMidRead(t *testing.T) {
 			const n = 200
 			var ended atomic.Int32
 			for i := range n {
-				p.Read([]Read{{dst.Bytes(), told.Remote}}, func(error) { ended.Add(1) })
+				p.Read([]Read{readOf(dst.Bytes(), told.Remote)}, func(error) { ended.Add(1) })
 				if i%20 == 0 {
 					p.Send([]byte("more"))
 				}

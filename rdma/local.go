@@ -3,13 +3,17 @@ package rdma
 import (
 	"fmt"
 	"sync"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // localLink joins two nodes of one process: a read is a copy, checked like any other; a message is
 // copied once and handed over on the sender's goroutine.
 type localLink struct {
-	self *Peer // this end
-	twin *Peer // how the other node knows us
+	self  *Peer // this end
+	twin  *Peer // how the other node knows us
+	other *localLink
 
 	mu      sync.Mutex // protects what follows: messages towards twin
 	queue   [][]byte
@@ -20,44 +24,62 @@ type localLink struct {
 	after   error // the twin is lost once the handing over ends
 }
 
-const localSpare = 8 // message buffers kept, up to messageKept bytes each
+const (
+	localSpare = 8       // message buffers kept
+	localKept  = 1 << 20 // bytes of each of them
+)
 
 // join makes the two ends.
 func join(from, to *Node, addr string) (*Peer, error) {
 	a, b := newPeer(from, addr, to.id), newPeer(to, from.Addr(), from.id)
-	a.twin, b.twin = &localLink{self: a, twin: b}, &localLink{self: b, twin: a}
+	here, there := &localLink{self: a, twin: b}, &localLink{self: b, twin: a}
+	here.other, there.other = there, here
+	a.link, b.link = here, there
+	// Both nodes must have room, and neither may be left with half a pair.
 	if !to.admit(b, false) {
-		return nil, statusError(greetBusy)
+		return nil, stream.ErrBusy
 	}
 	if !from.admit(a, false) {
-		b.twin.cut(ErrClosed)
+		there.cut(ErrClosed)
 		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax", ErrTooLarge, from.cfg.PeersMax)
 	}
 	return a, nil
 }
 
-func (l *localLink) read(chain []Read, each func(int), done func(error)) {
-	start := l.self.node.now()
-	var failed *ChainError
+func (l *localLink) name() string { return "local" }
+
+// Reads end within the call, and nothing is queued by reference.
+func (l *localLink) ping(done func(error)) { done(nil) }
+func (l *localLink) giveUp()               {}
+func (l *localLink) detach(*Buffer)        {}
+
+// owed is how many bytes of messages have not been handed over.
+func (l *localLink) owed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return 0
+	}
+	return l.bytes
+}
+
+func (l *localLink) read(r stream.Request) {
+	began := l.self.node.now()
 	pool := l.twin.node.pool
-	for i := range chain {
-		b := pool.find(chain[i].Src)
-		if b == nil {
-			if failed == nil {
-				failed = &ChainError{Err: ErrNotOffered}
-			}
-			failed.Failed = append(failed.Failed, i)
+	var refusals memory.Refusals
+
+	for i := range r.Reads {
+		pin, ok := pool.Find(r.Reads[i].Src)
+		if !ok {
+			refusals.Add(i)
 			continue
 		}
-		copy(chain[i].Dst, b.mem[chain[i].Src.Offset:])
-		b.unpin()
-		tell(each, chain, i)
+		copy(r.Reads[i].Dst, pin.Bytes(r.Reads[i].Src))
+		pin.Release()
+		memory.Tell(r.Each, r.Reads, i)
 	}
-	if failed != nil {
-		l.self.finish(start, chain, failed, done)
-		return
-	}
-	l.self.finish(start, chain, nil, done)
+
+	l.self.finish(began, r.Reads, refusals.Err(), r.Done)
 }
 
 // send queues a copy and hands over what is queued, unless somebody is at it: this sender
@@ -68,9 +90,12 @@ func (l *localLink) send(parts [][]byte, size int) error {
 	if l.closed != nil {
 		return l.closed
 	}
-	if l.bytes+size > queueMax && l.bytes > 0 {
-		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, l.bytes, queueMax)
+
+	if l.bytes+size > stream.QueueMax && l.bytes > 0 {
+		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, l.bytes, stream.QueueMax)
 	}
+
+	// The parts are the sender's again when it returns, and Receive may come later, on another's stack.
 	var b []byte
 	if k := len(l.spare); k > 0 {
 		b, l.spare = l.spare[k-1], l.spare[:k-1]
@@ -80,10 +105,13 @@ func (l *localLink) send(parts [][]byte, size int) error {
 	}
 	l.queue = append(l.queue, b)
 	l.bytes += size
+
+	// Whoever is handing messages over hands this one over, too: the order holds, and no two calls of Receive meet.
 	if l.handing {
 		return nil
 	}
 	l.handing = true
+
 	for i := 0; i < len(l.queue) && l.closed == nil; i++ {
 		b := l.queue[i]
 		l.queue[i] = nil
@@ -91,12 +119,15 @@ func (l *localLink) send(parts [][]byte, size int) error {
 		l.twin.receive(b)
 		l.mu.Lock()
 		l.bytes -= len(b)
-		if len(l.spare) < localSpare && cap(b) <= messageKept {
+		if len(l.spare) < localSpare && cap(b) <= localKept {
 			l.spare = append(l.spare, b[:0])
 		}
 	}
+
 	l.queue = l.queue[:0]
 	l.handing = false
+
+	// A link that was cut from within Receive is lost only now: nothing may come after Lost.
 	if after := l.after; after != nil {
 		l.mu.Unlock()
 		l.twin.lose(after)
@@ -107,7 +138,7 @@ func (l *localLink) send(parts [][]byte, size int) error {
 
 func (l *localLink) cut(err error) {
 	l.end(err)
-	l.twin.twin.end(fmt.Errorf("%w: the other end: %w", ErrPeerLost, err))
+	l.other.end(fmt.Errorf("%w: the other end: %w", ErrPeerLost, err))
 }
 
 func (l *localLink) end(err error) {
@@ -116,7 +147,7 @@ func (l *localLink) end(err error) {
 		l.closed = err
 	}
 	l.mu.Unlock()
-	towards := l.twin.twin
+	towards := l.other
 	towards.mu.Lock()
 	handing := towards.handing
 	if handing && towards.after == nil {

@@ -14,20 +14,25 @@ import (
 
 // loop serves the sockets of some of a node's peers: it reads, answers, completes, and writes what
 // a socket did not take at first. It uses epoll by itself rather than the Go runtime's poller: one
-// goroutine turns a batch of ready sockets into completions, without waking a goroutine per peer.
+// goroutine turns a batch of ready sockets into completions, without waking a goroutine per peer. Where it
+// waits is said in rest.go.
 type loop struct {
 	node    *Node
+	first   bool // of the node's: it looks after what concerns all peers
 	ep      int
 	wake    int // eventfd: stop
 	buf     []byte
 	events  [64]unix.EpollEvent
 	ticked  time.Duration
+	back    time.Duration // when the loop last came back from an absence: see tick
 	yielded time.Duration
-	longest time.Duration // wait in the kernel
 	hot     bool          // several sockets were ready at once
 	called  bool          // a done or Receive was called in this turn
 	idle    time.Duration // since when the completion queue has been empty; 0: it was not
+	rest    rest
 	done    chan struct{}
+
+	givingUp atomic.Bool // some conn's givingUp is set
 
 	mu    sync.Mutex // protects conns and free
 	conns []*conn    // index = epoll token
@@ -39,9 +44,22 @@ type loop struct {
 const (
 	loopBuffer   = 256 << 10
 	yieldEvery   = 4 * time.Millisecond
-	keepEvery    = 5 * time.Millisecond
-	pollsPerTurn = 16 // of the completion queue, to one look at the sockets
+	absentMin    = 4 * tickEvery // between two ticks: the loop was away
+	pollsPerTurn = 16            // of the completion queue, to one look at the sockets
 )
+
+// loopsFor is the number of loops of a node. With verbs there is one, because it alone polls the completion
+// queue.
+func (n *Node) loopsFor() int {
+	if n.verbs != nil {
+		return 1
+	}
+	return streamLoops()
+}
+
+// streamLoops is the number of loops of a node without verbs: they share the host with the models that it
+// serves.
+func streamLoops() int { return max(1, min(4, runtime.NumCPU()/8)) }
 
 func newLoop(n *Node) (*loop, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -53,19 +71,14 @@ func newLoop(n *Node) (*loop, error) {
 		unix.Close(ep)
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	l := &loop{node: n, ep: ep, wake: wake, buf: make([]byte, loopBuffer), done: make(chan struct{}), longest: tickEvery}
-	if runtime.GOMAXPROCS(0) > n.loopsFor() {
-		// Go's monitor takes the processor of a thread that waits for 10 ms, and is woken when the
-		// thread comes back without one; then it looks every 20 µs for some milliseconds. Eight peers
-		// whose monitors do so delay the first fetches after a pause. So a loop comes back sooner,
-		// unless it would keep the only processor from others.
-		l.longest = keepEvery
-	}
+
+	l := &loop{node: n, first: len(n.loops) == 0, ep: ep, wake: wake, buf: make([]byte, loopBuffer), done: make(chan struct{})}
 	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}); err != nil {
 		unix.Close(ep)
 		unix.Close(wake)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
+
 	if n.verbs != nil {
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, n.verbs.channel(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -2}); err != nil {
 			unix.Close(ep)
@@ -73,6 +86,8 @@ func newLoop(n *Node) (*loop, error) {
 			return nil, fmt.Errorf("epoll: %w", err)
 		}
 	}
+
+	l.rest.open(l)
 	go l.run()
 	return l, nil
 }
@@ -84,6 +99,8 @@ func (l *loop) add(c *conn) error {
 	if l.stop.Load() {
 		return ErrClosed
 	}
+
+	// The token of a socket is its place here; places are used again, so that the list stays short.
 	slot := len(l.conns)
 	if k := len(l.free); k > 0 {
 		slot, l.free = l.free[k-1], l.free[:k-1]
@@ -92,6 +109,7 @@ func (l *loop) add(c *conn) error {
 	}
 	c.loop, c.slot = l, slot
 	l.conns[slot] = c
+
 	if c.tls == nil {
 		if err := l.control(unix.EPOLL_CTL_ADD, c, false); err != nil {
 			l.conns[slot] = nil
@@ -99,6 +117,7 @@ func (l *loop) add(c *conn) error {
 			return err
 		}
 	}
+
 	l.size.Add(1)
 	return nil
 }
@@ -111,12 +130,8 @@ func (l *loop) control(op int, c *conn, write bool) error {
 	return unix.EpollCtl(l.ep, op, c.fd, &e)
 }
 
-// interest turns the notice of a writable socket on or off. conn.mu is held.
-func (l *loop) interest(c *conn, write bool) {
-	if err := l.control(unix.EPOLL_CTL_MOD, c, write); err != nil {
-		c.failLocked(fmt.Errorf("%w: epoll: %w", ErrPeerLost, err))
-	}
-}
+// notice turns the notice of a writable socket on or off. conn.mu is held.
+func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_CTL_MOD, c, write) }
 
 // remove forgets c; it is called by c's reader before drop.
 func (l *loop) remove(c *conn) {
@@ -144,20 +159,25 @@ func (l *loop) at(slot int32) *conn {
 
 func (l *loop) run() {
 	defer close(l.done)
-	defer unix.Close(l.ep)
+	defer l.rest.close()
 	defer unix.Close(l.wake)
 	for {
 		n := l.wait()
 		if l.stop.Load() && l.size.Load() == 0 {
 			return
 		}
+
 		l.node.enter()
 		for i := range n {
 			l.act(&l.events[i])
 		}
 		l.node.leave()
+
 		now := l.node.now()
 		l.node.turn.Store(int64(now))
+		if l.givingUp.Load() && l.givingUp.Swap(false) {
+			l.giveUp(now)
+		}
 		if l.called && !l.node.cfg.Inline || now-l.yielded >= yieldEvery {
 			// Let whom the completions woke run here: a wait in the kernel would keep this
 			// processor from them until another thread takes it. And yield now and then at any
@@ -167,9 +187,10 @@ func (l *loop) run() {
 			l.yielded = now
 		}
 		l.called = false
+
 		if now-l.ticked >= tickEvery {
-			l.ticked = now
 			l.tick(now)
+			l.ticked = now
 		}
 	}
 }
@@ -193,10 +214,10 @@ func (l *loop) act(e *unix.EpollEvent) {
 
 // serve acts on the events of one socket.
 func (l *loop) serve(c *conn, events uint32) {
+	// What waits leaves first: the reads that follow may queue more.
 	if events&unix.EPOLLOUT != 0 {
 		c.mu.Lock()
-		c.arm(false)
-		c.flush()
+		c.out.Writable()
 		c.mu.Unlock()
 	}
 	if events&^unix.EPOLLOUT == 0 {
@@ -208,16 +229,27 @@ func (l *loop) serve(c *conn, events uint32) {
 	}
 }
 
+// tick looks at every peer's progress.
 func (l *loop) tick(now time.Duration) {
 	l.node.enter()
 	defer l.node.leave()
+
+	// A process that was stopped, or got no processor, finds all its peers silent. Their silence counts from its
+	// return: what they sent meanwhile may not even be in the socket yet, if they share the host.
+	if now-l.ticked > absentMin {
+		l.back = now
+	}
+
 	l.mu.Lock()
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {
 		if c := l.at(int32(i)); c != nil {
-			c.tick(now)
+			c.tick(now, l.back)
 		}
+	}
+	if l.first {
+		l.node.cutHoarders()
 	}
 }
 
@@ -225,28 +257,30 @@ func (l *loop) tick(now time.Duration) {
 // not give up the processor that Go lent to this thread, so a busy loop never has to win it back.
 func (l *loop) wait() int {
 	if l.hot || l.node.verbs != nil {
-		base := uintptr(unsafe.Pointer(&l.events[0]))
-		n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
-		if k := int(n); k > 0 {
+		if n := l.pollSockets(); n > 0 {
 			if l.node.verbs != nil {
 				l.node.enter()
 				l.node.verbs.poll()
 				l.node.leave()
 			}
-			return k
+			return n
 		}
 	}
 	l.hot = false
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0
 	}
-	left := tickEvery - (time.Duration(l.node.turn.Load()) - l.ticked)
-	k, err := unix.EpollWait(l.ep, l.events[:], max(1, int(min(left, l.longest)/time.Millisecond)))
-	if err != nil {
-		return 0
-	}
-	l.hot = k > 1
-	return k
+
+	n := l.rest.wait(l)
+	l.hot = n > 1
+	return n
+}
+
+// pollSockets returns the number of events that are there now.
+func (l *loop) pollSockets() int {
+	base := uintptr(unsafe.Pointer(&l.events[0]))
+	n, _, _ := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.ep), base, uintptr(len(l.events)), 0, 0, 0)
+	return max(0, int(n))
 }
 
 // pollVerbs polls the completion queue: for a while after the last completion if reads are under
@@ -255,6 +289,8 @@ func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
 	l.node.enter()
 	defer l.node.leave()
+
+	// Completions come in bursts; but sockets must not wait for the end of one.
 	took := false
 	for range pollsPerTurn {
 		if d.poll() > 0 {
@@ -267,6 +303,8 @@ func (l *loop) pollVerbs() bool {
 		l.idle = 0
 		return true
 	}
+
+	// A short read completes sooner than this thread could sleep and be woken.
 	if d.busy() {
 		now := l.node.now()
 		if l.idle == 0 {
@@ -276,6 +314,8 @@ func (l *loop) pollVerbs() bool {
 			return true
 		}
 	}
+
+	// A completion that came before the device was armed raises no event: one more look finds it.
 	d.arm()
 	if d.poll() > 0 {
 		l.idle = 0

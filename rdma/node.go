@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,13 +11,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // Limits that a peer cannot make us pass.
 const (
-	ChainMax   = 1024     // reads of one chain
-	MessageMax = 64 << 20 // bytes of one message
-	BufferMax  = 64 << 20 // bytes of one buffer
+	ChainMax   = stream.ChainMax   // reads of one chain
+	MessageMax = stream.MessageMax // bytes of one message
+	BufferMax  = memory.BufferMax  // bytes of one buffer
 )
 
 // Config says how a node is opened. The zero value is usable on one host.
@@ -40,22 +42,25 @@ type Config struct {
 	// Lost tells that a peer has gone, once per peer, after its last Receive. Same rules. May be nil.
 	Lost   func(p *Peer, err error)
 	Logger *slog.Logger
+
+	owedMax int // bytes of copies that wait for all peers; the constant of that name when 0
 }
 
 // Node is one end of the data plane: a pool of registered memory and the peers that it knows.
 // All its methods may be called from any goroutine.
 type Node struct {
 	cfg      Config
-	id       nodeID
+	id       stream.NodeID
 	addr     string
 	began    time.Time
-	pool     *pool
+	pool     *memory.Pool
+	copied   atomic.Int64 // bytes kept for peers that were slow to take them: see detach
 	loops    []*loop
 	next     atomic.Uint32 // loop for the next peer
 	turn     atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
 	tcp      net.Listener
 	unix     net.Listener // nil without shm
-	verbs    *verbsDevice // nil without; set by Open
+	verbs    device       // nil without; set by Open
 	noVerbs  error        // why
 	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
 	callers  sync.Mutex   // see enter
@@ -63,7 +68,8 @@ type Node struct {
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
 
-	greeting atomic.Int32 // handshakes under way on the accepting side
+	watched   []*Peer   // of cutHoarders; the first loop's
+	greetings greetings // handshakes under way on the accepting side
 
 	mu       sync.Mutex // protects what follows
 	closed   bool
@@ -79,12 +85,10 @@ type dial struct {
 	err   error
 }
 
-const greetingMax = 128 // handshakes at a time; more connections are closed at once
-
 // nodes of this process by id, for the local provider.
 var nodes struct {
 	sync.Mutex
-	byID map[nodeID]*Node
+	byID map[stream.NodeID]*Node
 }
 
 // Open starts a node. The caller must Close it.
@@ -92,12 +96,12 @@ func Open(c Config) (*Node, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	var seed [32]byte
-	rand.Read(seed[:])
+
 	n := &Node{cfg: c, began: time.Now(), peers: map[*Peer]struct{}{}, dials: map[string]*dial{}}
-	n.pool = newPool(c.PoolBytes, seed, n.now, c.Logger)
+	n.pool = memory.NewPool(memory.Options{Bytes: c.PoolBytes, Now: n.now, Detach: n.detach, Log: c.Logger})
 	rand.Read(n.id[:])
 	n.ctx, n.end = context.WithCancel(context.Background())
+
 	if err := n.listen(); err != nil {
 		n.Close()
 		return nil, err
@@ -106,6 +110,7 @@ func Open(c Config) (*Node, error) {
 		n.Close()
 		return nil, err
 	}
+
 	for range n.loopsFor() {
 		l, err := newLoop(n)
 		if err != nil {
@@ -114,15 +119,18 @@ func Open(c Config) (*Node, error) {
 		}
 		n.loops = append(n.loops, l)
 	}
+
+	// Peers may come from here on: everything that serves them is there.
 	n.wait.Add(1)
 	go n.accept(n.tcp)
 	if n.unix != nil {
 		n.wait.Add(1)
 		go n.accept(n.unix)
 	}
+
 	nodes.Lock()
 	if nodes.byID == nil {
-		nodes.byID = map[nodeID]*Node{}
+		nodes.byID = map[stream.NodeID]*Node{}
 	}
 	nodes.byID[n.id] = n
 	nodes.Unlock()
@@ -137,7 +145,7 @@ func (n *Node) Addr() string { return n.addr }
 
 // Alloc returns a buffer of size bytes from a size-classed pool, or ErrNoMemory, or ErrTooLarge
 // over BufferMax. Its content is undefined. It allocates nothing after warm-up.
-func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.alloc(size, true) }
+func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.Alloc(size) }
 
 // Connect returns the peer at addr, over the best provider that both ends have. Peers are cached:
 // while one lives, Connect to the same address returns it at once; calls that meet share one dial.
@@ -147,6 +155,8 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 		n.mu.Unlock()
 		return nil, ErrClosed
 	}
+
+	// All callers for one address share one dial, which outlives any of them.
 	d := n.dials[addr]
 	if d == nil {
 		d = &dial{ready: make(chan struct{})}
@@ -158,6 +168,7 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 		}()
 	}
 	n.mu.Unlock()
+
 	select {
 	case <-d.ready:
 		return d.peer, d.err
@@ -168,6 +179,7 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 
 // dial connects and publishes the outcome; a failure is forgotten, so that the next Connect tries anew.
 func (n *Node) dial(d *dial, addr string) {
+	// The peer may be lost before its dial is published: then nobody shall find it in the cache.
 	p, err := n.reach(addr)
 	n.mu.Lock()
 	if err != nil {
@@ -184,18 +196,17 @@ func (n *Node) dial(d *dial, addr string) {
 
 // Stats returns counts and delays. It is not for the hot path.
 func (n *Node) Stats() Stats {
-	p := n.pool
-	p.mu.Lock()
-	s := Stats{BytesRegistered: p.mapped, BytesMax: p.bound}
-	p.mu.Unlock()
-	s.BuffersLive, s.OffersLive, s.BytesLive = p.live.Load(), p.offers.Load(), p.liveBytes.Load()
-	s.BuffersQuarantined = p.inLimbo.Load()
+	p := n.pool.Stats()
+	s := Stats{BuffersLive: p.Live, OffersLive: p.Offers, BytesLive: p.LiveBytes, BuffersQuarantined: p.Quarantined,
+		BytesRegistered: p.Mapped, BytesMax: p.Bound}
+
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
 	for peer := range n.peers {
 		peers = append(peers, peer)
 	}
 	n.mu.Unlock()
+
 	now := n.now()
 	for _, peer := range peers {
 		s.Peers = append(s.Peers, peer.stats(now))
@@ -304,9 +315,12 @@ func (n *Node) Close() error {
 		peers = append(peers, p)
 	}
 	n.mu.Unlock()
+
+	// No peer of this process finds the node any more; then nobody new comes in, then those who are there go.
 	nodes.Lock()
 	delete(nodes.byID, n.id)
 	nodes.Unlock()
+
 	n.end()
 	for _, ln := range []net.Listener{n.tcp, n.unix} {
 		if ln != nil {
@@ -314,17 +328,20 @@ func (n *Node) Close() error {
 		}
 	}
 	n.wait.Wait()
+
+	// A peer is gone when its last callback has returned: only then may memory go that it read into.
 	for _, p := range peers {
 		p.cut(fmt.Errorf("%w: node closed", ErrClosed))
 		<-p.gone
 	}
+
 	for _, l := range n.loops {
 		l.close()
 	}
 	if n.verbs != nil {
 		n.verbs.close()
 	}
-	return n.pool.close(n.cfg.Stall)
+	return n.pool.Close(n.cfg.Stall)
 }
 
 // complete fills in defaults and refuses what makes no sense.
@@ -332,6 +349,7 @@ func (c *Config) complete() error {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
 	}
+
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {
 		return fmt.Errorf("%w: Listen %q: want host:port", ErrInvalid, c.Listen)
@@ -339,6 +357,7 @@ func (c *Config) complete() error {
 	if c.Token == "" && !loopback(host) {
 		return fmt.Errorf("%w: Token is empty, which is allowed on a loopback address only; Listen is %q", ErrInvalid, c.Listen)
 	}
+
 	for _, p := range c.Providers {
 		if !slices.Contains(providerOrder, p) {
 			return fmt.Errorf("%w: Providers names %q; there are %v", ErrInvalid, p, providerOrder)
@@ -347,6 +366,7 @@ func (c *Config) complete() error {
 	if c.PoolBytes < 0 || c.PeersMax < 0 || c.Stall < 0 || c.Spin < 0 {
 		return fmt.Errorf("%w: PoolBytes %d, PeersMax %d, Stall %v, Spin %v: negative", ErrInvalid, c.PoolBytes, c.PeersMax, c.Stall, c.Spin)
 	}
+
 	if c.PoolBytes == 0 {
 		c.PoolBytes = 1 << 30
 	}
@@ -355,6 +375,9 @@ func (c *Config) complete() error {
 	}
 	if c.Stall == 0 {
 		c.Stall = 2 * time.Second
+	}
+	if c.owedMax == 0 {
+		c.owedMax = owedMax
 	}
 	if c.Spin == 0 {
 		c.Spin = 200 * time.Microsecond
@@ -372,5 +395,3 @@ func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
 }
-
-var errNoProvider = errors.New("no allowed provider reaches it")

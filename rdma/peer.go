@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // Peer is another node that this one is connected to. All its methods may be called from any
@@ -12,9 +15,8 @@ import (
 type Peer struct {
 	node *Node
 	addr string
-	id   nodeID
-	conn *conn      // over a byte stream, or
-	twin *localLink // within one process
+	id   stream.NodeID
+	link link // set before anybody else knows of the peer
 
 	echoes delays
 	chains delays
@@ -26,7 +28,7 @@ type Peer struct {
 	gone chan struct{} // closed once lost
 }
 
-func newPeer(n *Node, addr string, id nodeID) *Peer {
+func newPeer(n *Node, addr string, id stream.NodeID) *Peer {
 	return &Peer{node: n, addr: addr, id: id, gone: make(chan struct{})}
 }
 
@@ -38,7 +40,7 @@ func newPeer(n *Node, addr string, id nodeID) *Peer {
 func (p *Peer) Read(chain []Read, done func(error)) { p.ReadEach(chain, nil, done) }
 
 // EachMin is the length in bytes from which a read is worth a call of its own when it lands.
-const EachMin = 32 << 10
+const EachMin = memory.EachMin
 
 // ReadEach is Read that also tells of every read of at least EachMin bytes once it lies in its Dst:
 // each(i) is called at most once for chain[i], before done, on the goroutine that will call done, so no
@@ -47,19 +49,21 @@ const EachMin = 32 << 10
 // had, and has, its good bytes in Dst from the call of each on. A call is a hint: after a queue pair
 // broke, no more come for the chains that were under way.
 func (p *Peer) ReadEach(chain []Read, each func(i int), done func(error)) {
-	if err := checkChain(chain); err != nil {
-		done(err)
+	p.post(stream.Request{Reads: chain, Each: each, Done: done})
+}
+
+// post posts a chain that makes sense.
+func (p *Peer) post(r stream.Request) {
+	if err := checkChain(r.Reads); err != nil {
+		r.Done(err)
 		return
 	}
+	// A chain that comes too late is counted like those that the loss ended.
 	if err := p.Err(); err != nil {
-		p.finish(p.node.now(), chain, err, done)
+		p.finish(p.node.now(), r.Reads, err, r.Done)
 		return
 	}
-	if p.twin != nil {
-		p.twin.read(chain, each, done)
-	} else {
-		p.conn.read(chain, each, done)
-	}
+	p.link.read(r)
 }
 
 func checkChain(chain []Read) error {
@@ -76,8 +80,8 @@ func checkChain(chain []Read) error {
 		}
 		total += len(chain[i].Dst)
 	}
-	if total > chainBytesMax {
-		return fmt.Errorf("%w: chain of %d bytes; %d allowed", ErrTooLarge, total, chainBytesMax)
+	if total > stream.ChainBytesMax {
+		return fmt.Errorf("%w: chain of %d bytes; %d allowed", ErrTooLarge, total, stream.ChainBytesMax)
 	}
 	return nil
 }
@@ -117,26 +121,25 @@ func (p *Peer) Send(parts ...[]byte) error {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	// No interface here: parts would then be moved to the heap at every call.
-	var err error
-	if p.twin != nil {
-		err = p.twin.send(parts, size)
-	} else {
-		err = p.conn.send(frame{body: uint32(size), kind: frameMessage}, parts...)
-	}
+
+	// The compiler cannot see that a link keeps no parts: the list that it gets is lent, so that the caller's stays on
+	// the caller's stack.
+	list := partLists.Get().(*[][]byte)
+	*list = append((*list)[:0], parts...)
+	err := p.link.send(*list, size)
+	clear(*list)
+	partLists.Put(list)
+
 	if err == nil {
 		p.sent.Add(1)
 	}
 	return err
 }
 
+var partLists = sync.Pool{New: func() any { return new([][]byte) }}
+
 // Provider names what carries the reads now: "local", "verbs", "shm" or "tcp".
-func (p *Peer) Provider() string {
-	if p.twin != nil {
-		return "local"
-	}
-	return p.conn.name()
-}
+func (p *Peer) Provider() string { return p.link.name() }
 
 // Addr is the address that Connect was given, or where an accepted peer came from.
 func (p *Peer) Addr() string { return p.addr }
@@ -152,13 +155,7 @@ func (p *Peer) Err() error {
 // Close cuts the peer. Reads under way end with ErrClosed.
 func (p *Peer) Close() { p.cut(fmt.Errorf("%w: peer closed", ErrClosed)) }
 
-func (p *Peer) cut(err error) {
-	if p.twin != nil {
-		p.twin.cut(err)
-	} else {
-		p.conn.cut(err)
-	}
-}
+func (p *Peer) cut(err error) { p.link.cut(err) }
 
 // receive hands a message to the node's owner.
 func (p *Peer) receive(msg []byte) {
@@ -171,7 +168,7 @@ func (p *Peer) receive(msg []byte) {
 // lose is the end of a peer: nothing comes after it.
 func (p *Peer) lose(err error) {
 	p.once.Do(func() {
-		p.err.Store(&err)
+		p.err.CompareAndSwap(nil, &err)
 		p.node.forget(p)
 		if f := p.node.cfg.Lost; f != nil {
 			f(p, err)

@@ -1,11 +1,27 @@
 package rdma
 
 import (
-	"context"
-	"net"
+	"errors"
+	"fmt"
+	"slices"
 
-	"golang.org/x/sys/unix"
+	"downbeat.dev/rdma/memory"
 )
+
+// provider is a way to reach nodes.
+type provider interface {
+	// available says whether this host has it.
+	available() Availability
+	// reach connects n to the node at an address. ErrNotSupported and ErrPeerLost leave the node to another provider.
+	reach(n *Node, to address) (*Peer, error)
+}
+
+// providers are all there are, by name.
+var providers = map[string]provider{"local": localProvider{}, "shm": shmProvider{}, "verbs": verbsProvider{}, "tcp": tcpProvider{}}
+
+// providerOrder is the default preference, best first. Within one host a copy beats the detour over
+// a network card.
+var providerOrder = []string{"local", "shm", "verbs", "tcp"}
 
 // Availability says whether a provider can be used on this host, and why not.
 type Availability struct {
@@ -16,28 +32,170 @@ type Availability struct {
 
 // Providers says what this host offers, best first, and why not more.
 func Providers() []Availability {
-	return []Availability{
-		{Name: "local", OK: true, Reason: "between nodes of one process"},
-		verbsAvailable(),
-		shmAvailable(),
-		{Name: "tcp", OK: true, Reason: "always there"},
+	var all []Availability
+	for _, name := range providerOrder {
+		a := providers[name].available()
+		a.Name = name
+		all = append(all, a)
 	}
+	return all
 }
 
-func shmAvailable() Availability {
-	a := Availability{Name: "shm"}
-	fd, mem, err := mapMemfd(pageBytes, 0)
+// allows tells whether a node may use a provider. With TLS verbs must be named: they go around the encryption.
+func (n *Node) allows(name string) bool {
+	if len(n.cfg.Providers) > 0 {
+		return slices.Contains(n.cfg.Providers, name)
+	}
+	return name != "verbs" || n.cfg.TLS == nil
+}
+
+// order is the providers to try, best first.
+func (n *Node) order() []string {
+	if len(n.cfg.Providers) > 0 {
+		return n.cfg.Providers
+	}
+	return providerOrder
+}
+
+// reach tries the allowed providers in order. A provider that is not there is passed over; a peer
+// that answers and refuses ends the search.
+func (n *Node) reach(text string) (*Peer, error) {
+	to, err := parseAddress(text)
 	if err != nil {
-		a.Reason = err.Error()
-		return a
+		return nil, err
 	}
-	unix.Munmap(mem)
-	unix.Close(fd)
-	a.OK, a.Reason = true, "between processes of one user on one host"
-	return a
+
+	var reasons []error
+	for _, name := range n.order() {
+		if !n.allows(name) {
+			continue
+		}
+
+		p, err := providers[name].reach(n, to)
+		if err == nil {
+			log := n.cfg.Logger.With("addr", text, "provider", p.Provider())
+			if len(reasons) > 0 {
+				log = log.With("why_not_better", errors.Join(reasons...))
+			}
+			log.Info("peer connected")
+			return p, nil
+		}
+
+		// A wrong token or version is wrong over any provider.
+		reasons = append(reasons, fmt.Errorf("%s: %w", name, err))
+		if errors.Is(err, ErrAuth) || errors.Is(err, ErrVersion) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooLarge) {
+			break
+		}
+	}
+
+	if len(reasons) == 0 {
+		return nil, fmt.Errorf("%w: no allowed provider reaches it", ErrNotSupported)
+	}
+	return nil, errors.Join(reasons...)
 }
 
-func dialUnix(ctx context.Context, name string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", name)
+// localProvider joins nodes of one process.
+type localProvider struct{}
+
+func (localProvider) available() Availability {
+	return Availability{OK: true, Reason: "between nodes of one process"}
+}
+
+func (localProvider) reach(n *Node, to address) (*Peer, error) {
+	nodes.Lock()
+	other := nodes.byID[to.id]
+	nodes.Unlock()
+	if !to.known || other == nil || !other.allows("local") {
+		return nil, fmt.Errorf("%w: not in this process", ErrNotSupported)
+	}
+	// Within one process a token proves nothing, but a deployment with two tokens is wrong everywhere alike.
+	if other.cfg.Token != n.cfg.Token {
+		return nil, fmt.Errorf("%w: the acceptor does not hold it", ErrAuth)
+	}
+	return join(n, other, to.text)
+}
+
+// shmProvider joins processes of one user on one host: each maps the other's memory.
+type shmProvider struct{}
+
+func (shmProvider) available() Availability {
+	if err := memory.Sealable(); err != nil {
+		return Availability{Reason: err.Error()}
+	}
+	return Availability{OK: true, Reason: "between processes of one user on one host"}
+}
+
+func (shmProvider) reach(n *Node, to address) (*Peer, error) {
+	if !to.known {
+		return nil, fmt.Errorf("%w: the address names no node", ErrNotSupported)
+	}
+	s, err := dialUnix(n.ctx, socketName(to.id))
+	if err != nil {
+		return nil, fmt.Errorf("%w: not on this host: %w", ErrNotSupported, err)
+	}
+	if err := sameUser(s); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
+	}
+
+	if _, err := n.greet(s, &to.id); err != nil {
+		return nil, err
+	}
+	c, err := n.adopt(s, to.text, to.id, true)
+	if err != nil {
+		return nil, err
+	}
+	return c.peer, nil
+}
+
+// tcpProvider joins any two nodes, over TLS if the node is configured so.
+type tcpProvider struct{}
+
+func (tcpProvider) available() Availability {
+	return Availability{OK: true, Reason: "always there"}
+}
+
+func (tcpProvider) reach(n *Node, to address) (*Peer, error) {
+	c, err := n.connectTCP(to)
+	if err != nil {
+		return nil, err
+	}
+	return c.peer, nil
+}
+
+// verbsProvider joins nodes that have RDMA devices. It connects by TCP and moves reads to a queue pair. Where tcp is
+// allowed too, a peer that cannot have one stays a TCP peer.
+type verbsProvider struct{}
+
+func (verbsProvider) available() Availability { return verbsAvailable() }
+
+func (verbsProvider) reach(n *Node, to address) (*Peer, error) {
+	if n.verbs == nil {
+		return nil, n.noVerbs
+	}
+	c, err := n.connectTCP(to)
+	if err != nil {
+		return nil, err
+	}
+
+	// The connection stays: it carries what verbs cannot, and takes over when the pair breaks (decision 0022).
+	err = n.offerPair(c)
+	if err != nil && n.allows("tcp") {
+		n.cfg.Logger.Info("no verbs with a peer", "peer", to.text, "err", err)
+		return c.peer, nil
+	}
+	if err != nil {
+		c.peer.Close()
+		return nil, err
+	}
+	return c.peer, nil
+}
+
+// connectTCP connects to a node by TCP.
+func (n *Node) connectTCP(to address) (*conn, error) {
+	s, id, err := n.dialTCP(to.hostport, to.wanted())
+	if err != nil {
+		return nil, err
+	}
+	return n.adopt(s, to.text, id, true)
 }

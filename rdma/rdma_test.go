@@ -101,6 +101,17 @@ func alloc(t testing.TB, n *Node, size int) *Buffer {
 	return b
 }
 
+// connOf is the byte stream of a peer that has one.
+func connOf(p *Peer) *conn { return p.link.(*conn) }
+
+// remoteOf names length bytes from offset on of the buffer that is offered under key.
+func remoteOf(key uint64, offset, length uint32) Remote {
+	return Remote{Key: key, Offset: offset, Length: length}
+}
+
+// readOf is one read of a chain.
+func readOf(dst []byte, src Remote) Read { return Read{Dst: dst, Src: src} }
+
 // fill writes bytes that depend on their place and a seed.
 func fill(b []byte, seed int) {
 	for i := range b {
@@ -158,14 +169,44 @@ func selfSigned(t testing.TB) *tls.Config {
 // textLogger logs to w; its writes come one after another.
 func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// A loop that keeps the only processor would make all others of the process wait for it.
-func TestLoopKeepsAProcessorOnlyWhereOthersAreLeft(t *testing.T) {
-	for processors, want := range map[int]time.Duration{1: tickEvery, 2: keepEvery} {
-		before := runtime.GOMAXPROCS(processors)
-		n := open(t, Config{})
-		runtime.GOMAXPROCS(before)
-		if got := n.loops[0].longest; len(n.loops) == 1 && got != want {
-			t.Errorf("with %d processors the loop waits up to %v, want %v", processors, got, want)
+// Where the loops of a process would keep more than half of Go's processors they keep none: an idle loop then
+// waits as a goroutine does, and whoever else has something to do finds a processor.
+func TestIdleLoopsLeaveProcessorsToOthers(t *testing.T) {
+	defer processors.Store(processors.Load())
+	one := open(t, Config{Token: "t", Providers: []string{"tcp"}})
+	processors.Store(2 * int32(len(one.loops)))
+	if !keepsProcessor() {
+		t.Errorf("a node's %d loops keep none of %d processors", len(one.loops), processors.Load())
+	}
+	open(t, Config{Token: "t", Providers: []string{"tcp"}})
+	if keepsProcessor() {
+		t.Errorf("the loops of two nodes keep %d of %d processors", loopCount.Load(), processors.Load())
+	}
+
+	// A goroutine in Go's poller is "IO wait", one in the kernel "syscall".
+	for range 100 {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		waits := 0
+		for _, g := range bytes.Split(stacks, []byte("\n\n")) {
+			if bytes.Contains(g, []byte("(*rest).wait")) && bytes.Contains(g, []byte("[IO wait")) {
+				waits++
+			}
 		}
+		if waits == int(loopCount.Load()) {
+			return
+		}
+		time.Sleep(tickEvery / 5)
+	}
+	t.Error("idle loops do not wait in Go's poller")
+}
+
+// A loop that waits in Go's poller serves, ticks and ends like one that waits in the kernel.
+func TestLoopsThatKeepNoProcessor(t *testing.T) {
+	defer processors.Store(processors.Load())
+	processors.Store(0)
+	for name, test := range map[string]func(*testing.T){"reads": TestReadChain, "messages": TestMessages, "many at once": TestConcurrentUse,
+		"a peer that stalls": TestPeerThatStalls, "a peer that closes": TestEveryReadEndsWhenThePeerCloses, "no allocations": TestReadAllocatesNothing} {
+		t.Run(name, test)
 	}
 }

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,132 +9,88 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // shmReader reads a peer's memory on this host directly. The peer's frames travel over a Unix
 // socket; when a key names a segment that is not mapped yet, the chain goes over the socket and the
 // segment is asked for beside it. Its descriptor comes back with SCM_RIGHTS, once.
 //
-// What a mapped segment lets a peer see: everything in that segment, offered or not, until it
-// unmaps it. So it is bounded: only a process of the same user that holds the token gets one, only
-// segments in which it could name a live key, and it can never write. Nothing is shared that a
-// crashed peer could leave locked: keys are checked after the copy (see segment).
+// Who maps a segment sees all of it (memory.Mapped). So that is bounded: only a process of the same user that holds the
+// token gets one, and only segments in which it could name a live key.
 type shmReader struct {
 	conn *conn
-	segs atomic.Pointer[[]*shmSegment] // index = the peer's segment
+	segs atomic.Pointer[[]*memory.Mapped] // index = the peer's segment; nil where it is not mapped
 
 	mu     sync.Mutex // protects asked, changes of segs, closing
 	asked  map[int]bool
 	closed bool
 }
 
-// shmSegment is a peer's segment as mapped here, read-only.
-type shmSegment struct {
-	mem           []byte
-	stride, slots int
-	readers       atomic.Int64 // reads under way; negative once it is to be unmapped
-}
-
-const shmGone = int64(-1) << 40
-
-func newShmReader(c *conn) {
+func newShmReader(c *conn) *shmReader {
 	s := &shmReader{conn: c, asked: map[int]bool{}}
-	s.segs.Store(&[]*shmSegment{})
-	var d directReader = s
-	c.direct.Store(&d)
-}
-
-func (c *conn) shm() (*shmReader, bool) {
-	d := c.direct.Load()
-	if d == nil {
-		return nil, false
-	}
-	s, ok := (*d).(*shmReader)
-	return s, ok
+	s.segs.Store(&[]*memory.Mapped{})
+	return s
 }
 
 func (s *shmReader) name() string { return "shm" }
 
-func (s *shmReader) tick(now, limit time.Duration) {} // a copy ends by itself
+// What a copy within one host has no need of: it ends by itself, and messages have the socket.
+func (s *shmReader) send(uint64, [][]byte, int) bool   { return false }
+func (s *shmReader) broken(string)                     {}
+func (s *shmReader) giveUp(time.Duration)              {}
+func (s *shmReader) tick(time.Duration, time.Duration) {}
 
-// reachShm connects over the peer's Unix socket.
-func (n *Node) reachShm(addr string, id nodeID, known bool) (*Peer, error) {
-	if !known {
-		return nil, fmt.Errorf("%w: the address names no node", ErrNotSupported)
+// give sends a segment's descriptor.
+func (s *shmReader) give(seg *memory.Segment, key uint64) error {
+	s.conn.sendGranted(stream.Granted{Layout: seg.Layout()}, key, seg)
+	return nil
+}
+
+// granted takes a segment whose descriptor came.
+func (s *shmReader) granted(g stream.Granted) error {
+	fd, ok := s.conn.in.TakeFile()
+	if !ok {
+		return fmt.Errorf("%w: segment granted without its descriptor", ErrProtocol)
 	}
-	c, err := dialUnix(n.ctx, socketName(id))
-	if err != nil {
-		return nil, fmt.Errorf("%w: not on this host: %w", ErrNotSupported, err)
-	}
-	if err := sameUser(c); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
-	}
-	got, err := n.greet(c)
-	if err != nil {
-		return nil, err
-	}
-	if got != id {
-		c.Close()
-		return nil, fmt.Errorf("%w: another node answers for it", ErrNotSupported)
-	}
-	return n.adopt(c, addr, id, true)
+	defer unix.Close(fd)
+	return s.take(fd, g.Layout)
 }
 
 // read copies the chain if all its segments are mapped.
-func (s *shmReader) read(chain []Read, each func(int), done func(error)) bool {
+func (s *shmReader) read(r stream.Request) bool {
+	// A chain is read in one way or the other: with one segment unknown it goes over the socket as a whole.
 	segs := *s.segs.Load()
-	for i := range chain {
-		at := keySegment(chain[i].Src.Key)
-		if at >= len(segs) || segs[at] == nil {
-			s.ask(at, chain[i].Src.Key)
+	for i := range r.Reads {
+		src := r.Reads[i].Src
+		if at := src.Segment(); at >= len(segs) || segs[at] == nil {
+			s.ask(at, src.Key)
 			return false
 		}
 	}
-	p := s.conn.peer
-	start := p.node.now()
-	var failed *ChainError
-	for i := range chain {
-		m := segs[keySegment(chain[i].Src.Key)]
-		if m.readers.Add(1) < 0 { // closing: the stream ends the chain with the reason
-			m.leave()
-			return false
-		}
-		ok := m.copy(chain[i].Dst, chain[i].Src)
-		m.leave()
-		if !ok {
-			if failed == nil {
-				failed = &ChainError{Err: ErrNotOffered}
-			}
-			failed.Failed = append(failed.Failed, i)
-			continue
-		}
-		tell(each, chain, i)
-	}
-	if failed != nil {
-		p.finish(start, chain, failed, done)
-	} else {
-		p.finish(start, chain, nil, done)
-	}
-	return true
-}
 
-// copy takes the bytes of r, and tells whether they were offered all the while.
-func (m *shmSegment) copy(dst []byte, r Remote) bool {
-	slot := keySlot(r.Key)
-	if slot >= m.slots || r.Key == 0 {
-		return false
+	p := s.conn.peer
+	began := p.node.now()
+	var refusals memory.Refusals
+	for i := range r.Reads {
+		m := segs[r.Reads[i].Src.Segment()]
+		if !m.Enter() { // closing: the stream ends the chain with the reason
+			return false
+		}
+		ok := m.Copy(r.Reads[i].Dst, r.Reads[i].Src)
+		m.Leave()
+
+		if ok {
+			memory.Tell(r.Each, r.Reads, i)
+		} else {
+			refusals.Add(i)
+		}
 	}
-	key, length := entryAt(m.mem, slot, m.stride)
-	n := min(length.Load(), uint64(m.stride-headBytes))
-	if key.Load() != r.Key || r.Offset > n || uint64(r.Length) > n-r.Offset {
-		return false
-	}
-	at := slot*m.stride + headBytes + int(r.Offset)
-	copy(dst, m.mem[at:at+int(r.Length)])
-	var fence atomic.Uint64
-	fence.Add(1) // the copy's loads come before the check
-	return key.Load() == r.Key
+
+	p.finish(began, r.Reads, refusals.Err(), r.Done)
+	return true
 }
 
 // ask requests a segment once.
@@ -143,58 +100,39 @@ func (s *shmReader) ask(at int, key uint64) {
 	s.asked[at] = true
 	s.mu.Unlock()
 	if !known {
-		s.conn.control(frame{kind: frameSegment, id: key})
+		s.conn.control(stream.Frame{Kind: stream.KindSegment, ID: key})
 	}
 }
 
-// take maps a granted segment, having checked that its owner cannot shrink it or let others write.
-func (s *shmReader) take(fd int, g grantedBody) error {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&segmentSeals != segmentSeals {
-		return fmt.Errorf("%w: segment without seals", ErrProtocol)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("segment: %w", err)
-	}
-	size, index := int(st.Size), g.index
-	if need := roundUp(g.bytes(), pageBytes); size < need || size > max(need, roundUp(need, hugeBytes)) {
-		return fmt.Errorf("%w: segment %+v in %d bytes", ErrProtocol, g, size)
-	}
+// take maps a granted segment. One that this host cannot map is read over the socket.
+func (s *shmReader) take(fd int, l memory.Layout) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	segs := *s.segs.Load()
-	if !s.asked[index] || index < len(segs) && segs[index] != nil {
-		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, index)
+	if !s.asked[l.Index] || l.Index < len(segs) && segs[l.Index] != nil {
+		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, l.Index)
 	}
 	if s.closed {
 		return nil
 	}
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+
+	mapped, err := memory.Map(fd, l)
+	if errors.Is(err, ErrProtocol) {
+		return err
+	}
 	if err != nil {
 		s.conn.peer.node.cfg.Logger.Warn("segment not mapped: reads of it go over the socket", "err", err)
 		return nil
 	}
+
+	// Readers look segments up without the lock, so they are given a list of their own.
 	grown := slices.Clone(segs)
-	for len(grown) <= index {
+	for len(grown) <= l.Index {
 		grown = append(grown, nil)
 	}
-	grown[index] = &shmSegment{mem: mem, stride: g.stride, slots: g.slots}
+	grown[l.Index] = mapped
 	s.segs.Store(&grown)
 	return nil
-}
-
-// leave ends a read; the last one out unmaps a segment that is to go.
-func (m *shmSegment) leave() {
-	if m.readers.Add(-1) == shmGone {
-		m.unmap()
-	}
-}
-
-func (m *shmSegment) unmap() {
-	if m.readers.CompareAndSwap(shmGone, 2*shmGone) {
-		unix.Munmap(m.mem)
-	}
 }
 
 func (s *shmReader) close(error) {
@@ -202,12 +140,10 @@ func (s *shmReader) close(error) {
 	s.closed = true
 	segs := *s.segs.Load()
 	s.mu.Unlock()
+
 	for _, m := range segs {
 		if m != nil {
-			m.readers.Add(shmGone)
-			if m.readers.Load() == shmGone {
-				m.unmap()
-			}
+			m.Unmap()
 		}
 	}
 }

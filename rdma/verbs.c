@@ -335,8 +335,9 @@ int db_break(void *qp) {
 int db_pair_free(void *qp) {
 	struct pair *p = qp;
 	int rc = p->qp ? p_ibv_destroy_qp(p->qp) : 0;
+	if (rc != 0) return rc; // the card may still write to the scratch: it stays
 	if (p->mr) p_ibv_dereg_mr(p->mr);
 	free(p->scratch);
 	free(p);
-	return rc;
+	return 0;
 }

@@ -34,6 +34,8 @@ import (
 
 	"github.com/Mellanox/rdmamap"
 	"golang.org/x/sys/unix"
+
+	"downbeat.dev/rdma/memory"
 )
 
 // verbsDevice is a node's RDMA device: one protection domain, one completion queue polled by the
@@ -46,7 +48,7 @@ type verbsDevice struct {
 	handle unsafe.Pointer
 	info   C.db_info
 
-	proof time.Duration // proofMax; tests change it before they connect
+	proof time.Duration // memory.ProofMax; tests change it before they connect
 
 	outstanding atomic.Int64 // posted and not completed
 	parts       atomic.Int64 // reads of chains under way that complete by themselves
@@ -190,6 +192,7 @@ func chooseGID(device, netdev string, ip net.IP) (port, gid int, err error) {
 		if readSys(device, "ports", p.Name(), "link_layer") == "InfiniBand" {
 			return n, 0, nil
 		}
+
 		gids, _ := os.ReadDir(filepath.Join(sysfs, device, "ports", p.Name(), "gids"))
 		for _, g := range gids {
 			i, err := strconv.Atoi(g.Name())
@@ -207,6 +210,7 @@ func chooseGID(device, netdev string, ip net.IP) (port, gid int, err error) {
 			}
 		}
 	}
+
 	if best < 0 {
 		return 0, 0, fmt.Errorf("%w: device %s has no active port with a RoCE v2 GID for %s", ErrNotSupported, device, netdev)
 	}
@@ -214,7 +218,7 @@ func chooseGID(device, netdev string, ip net.IP) (port, gid int, err error) {
 }
 
 func verbsAvailable() Availability {
-	a := Availability{Name: "verbs"}
+	var a Availability
 	if err := loadVerbs(); err != nil {
 		a.Reason = err.Error()
 		return a
@@ -229,7 +233,7 @@ func verbsAvailable() Availability {
 }
 
 // openVerbs opens the device that belongs to the node's listening address.
-func openVerbs(n *Node) (*verbsDevice, error) {
+func openVerbs(n *Node) (device, error) {
 	if err := loadVerbs(); err != nil {
 		return nil, err
 	}
@@ -237,28 +241,33 @@ func openVerbs(n *Node) (*verbsDevice, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &verbsDevice{node: n, name: place.device, port: place.port, gid: place.gid, pairs: map[uint32]*verbsPair{}, offers: map[*conn]*verbsPair{},
-		byNumber: map[uint32]*verbsPair{}, proof: proofMax}
+		byNumber: map[uint32]*verbsPair{}, proof: memory.ProofMax}
 	d.regions.Store(&[]verbsRegion{})
+
 	name := C.CString(place.device)
 	defer C.free(unsafe.Pointer(name))
 	rc := C.db_open(name, C.int(place.port), C.int(place.gid), &d.handle, &d.info)
 	if err := checkMemory(rc, "open device "+place.device, C.DB_RECV_BYTES*C.DB_RECV_COUNT); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)
 	}
-	n.pool.pin, n.pool.unpin = d.register, d.forget
+
+	n.pool.RegisterWith(d)
 	return d, nil
 }
 
-// register makes a new segment known to the device. The pool's lock is held.
-func (d *verbsDevice) register(s *segment) error {
-	r := verbsRegion{base: uintptr(unsafe.Pointer(&s.mem[0])), size: uintptr(len(s.mem))}
+// Register makes a new segment known to the device. The pool's lock is held.
+func (d *verbsDevice) Register(s *memory.Segment) error {
+	mem := s.Memory()
+	r := verbsRegion{base: uintptr(unsafe.Pointer(&mem[0])), size: uintptr(len(mem))}
 	var lkey, rkey C.uint32_t
 	rc := C.db_register(d.handle, C.uint64_t(r.base), C.uint64_t(r.size), &r.mr, &lkey, &rkey)
-	if err := checkMemory(rc, "register memory", len(s.mem)); err != nil {
+	if err := checkMemory(rc, "register memory", len(mem)); err != nil {
 		return err
 	}
 	r.lkey, r.rkey = uint32(lkey), uint32(rkey)
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	grown := append(slices.Clone(*d.regions.Load()), r)
@@ -272,17 +281,18 @@ func (d *verbsDevice) register(s *segment) error {
 	return nil
 }
 
-// forget undoes register.
-func (d *verbsDevice) forget(s *segment) {
-	base := uintptr(unsafe.Pointer(&s.mem[0]))
+// Forget undoes Register.
+func (d *verbsDevice) Forget(s *memory.Segment) {
+	base := uintptr(unsafe.Pointer(&s.Memory()[0]))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.regions.Store(ptr(slices.DeleteFunc(slices.Clone(*d.regions.Load()), func(r verbsRegion) bool {
+	kept := slices.DeleteFunc(slices.Clone(*d.regions.Load()), func(r verbsRegion) bool {
 		if r.base == base {
 			C.db_deregister(r.mr)
 		}
 		return r.base == base
-	})))
+	})
+	d.regions.Store(&kept)
 }
 
 // region finds the registered segment that holds b, or nil.
@@ -290,8 +300,10 @@ func (d *verbsDevice) region(b []byte) *verbsRegion {
 	if len(b) == 0 {
 		return nil
 	}
+	// Of the segments that begin at or before b, the last is the only one that can hold it.
 	at := uintptr(unsafe.Pointer(&b[0]))
 	all := *d.regions.Load()
+
 	lo, hi := 0, len(all)
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -301,6 +313,7 @@ func (d *verbsDevice) region(b []byte) *verbsRegion {
 			hi = mid
 		}
 	}
+
 	if lo == 0 || at+uintptr(len(b)) > all[lo-1].base+all[lo-1].size {
 		return nil
 	}

@@ -20,11 +20,13 @@ import (
 
 // registrations tells what a node has registered with its device, and what the kernel counts in all.
 func registrations(n *Node) string {
-	if n.verbs == nil {
+	d, ok := n.verbs.(*verbsDevice)
+	if !ok {
 		return ""
 	}
-	n.verbs.mu.Lock()
-	defer n.verbs.mu.Unlock()
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	kernel, _ := exec.Command("rdma", "resource", "show").Output()
 	qps := regexp.MustCompile(`qp \d+`).Find(kernel)
 	mrs := regexp.MustCompile(`mr (\d+)`).FindSubmatch(kernel) // those of segments stay with the pool
@@ -32,8 +34,8 @@ func registrations(n *Node) string {
 	if len(mrs) > 0 {
 		others, _ = strconv.Atoi(string(mrs[1]))
 	}
-	return fmt.Sprintf("%d pairs, %d by number, %d offers, %d outstanding; kernel: %s, %d other mr", len(n.verbs.pairs), len(n.verbs.byNumber),
-		len(n.verbs.offers), n.verbs.outstanding.Load(), qps, others-len(*n.verbs.regions.Load()))
+	return fmt.Sprintf("%d pairs, %d by number, %d offers, %d outstanding; kernel: %s, %d other mr", len(d.pairs), len(d.byNumber),
+		len(d.offers), d.outstanding.Load(), qps, others-len(*d.regions.Load()))
 }
 
 const memlockEnv = "DOWNBEAT_RDMA_TEST_MEMLOCK" // RLIMIT_MEMLOCK of this process

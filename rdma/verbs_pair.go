@@ -14,6 +14,9 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // verbsPair is the queue pair to one peer. It reads the peer's segments one-sided: see verbs_read.go.
@@ -22,23 +25,24 @@ import (
 // device has type 2 memory windows, each peer gets a window per segment, bound to its queue pair:
 // its rkey is worth nothing to others. Otherwise the segment's own rkey is given out.
 type verbsPair struct {
-	conn *conn
-	dev  *verbsDevice
-	id   uint32
-	end  C.db_end
+	conn   *conn
+	direct direct // the pair itself, as the conn holds it
+	dev    *verbsDevice
+	id     uint32
+	end    C.db_end
 
 	mu       sync.Mutex // protects what follows
 	qp       unsafe.Pointer
 	ready    bool // connected
 	gone     bool
-	segs     []grantedBody // the peer's, by index; those with slots are known
+	segs     []stream.Granted // the peer's, by index; those with slots are known
 	asked    map[int]bool
 	posted   []*verbsChain // in the order of posting
 	waiting  []*verbsChain // no room in the send queue yet
 	spare    []*verbsChain
 	free     int // work requests that the send queue takes
 	wrs      []C.db_wr
-	one      C.db_wr       // of sendDirect
+	one      C.db_wr       // of send
 	draining bool          // fail has begun
 	progress time.Duration // node time of the last completion, or of a post after none was due
 	scratch  []byte        // entries land here; a ring, registered with its own key
@@ -57,7 +61,7 @@ type verbsWindow struct {
 	mw   unsafe.Pointer
 	rkey uint32
 	key  uint64 // to be answered when bound
-	seg  *segment
+	seg  *memory.Segment
 }
 
 const (
@@ -71,18 +75,23 @@ const (
 // newPair makes a queue pair in state INIT.
 func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p := &verbsPair{conn: c, dev: d, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
+	p.direct = p
 	depth := min(sendDepth, int(d.info.wr_max)-C.DB_SEND_COUNT)
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
 	var made C.db_pair_info
-	bytes := depth * entryBytes
+
+	bytes := depth * memory.EntryBytes
 	rc := C.db_pair(d.handle, C.int(d.port), C.uint32_t(depth), C.uint32_t(bytes), &made)
 	if err := checkMemory(rc, "create queue pair", bytes+C.DB_SEND_COUNT*C.DB_RECV_BYTES); err != nil {
 		return nil, err
 	}
+
+	// The scratch area holds the entries that READs bring, then the send buffers; both belong to this pair alone.
 	p.qp, p.lkey = made.qp, uint32(made.scratch_lkey)
 	p.scratch = unsafe.Slice((*byte)(made.scratch), bytes+C.DB_SEND_COUNT*C.DB_RECV_BYTES)
 	p.end = C.db_end{qpn: made.qpn, psn: C.uint32_t(rand.Uint32() & 0xffffff), lid: d.info.lid, mtu: d.info.mtu,
 		gid: d.info.gid, reads_in: d.info.reads_in, reads_out: d.info.reads_out}
+
 	d.mu.Lock()
 	d.serial++
 	p.id = d.serial
@@ -92,21 +101,23 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	return p, nil
 }
 
-func (p *verbsPair) frame(op verbsOp) verbsFrame {
-	v := verbsFrame{op: op, end: verbsEnd{qpn: uint32(p.end.qpn), psn: uint32(p.end.psn), lid: uint32(p.end.lid),
-		mtu: uint32(p.end.mtu), readsIn: uint32(p.end.reads_in), readsOut: uint32(p.end.reads_out)}}
-	for i := range v.end.gid {
-		v.end.gid[i] = byte(p.end.gid[i])
+// frame is the set-up frame that tells of this end.
+func (p *verbsPair) frame(op stream.SetupOp) stream.Setup {
+	s := stream.Setup{Op: op, End: stream.PairEnd{QPN: uint32(p.end.qpn), PSN: uint32(p.end.psn), LID: uint32(p.end.lid),
+		MTU: uint32(p.end.mtu), ReadsIn: uint32(p.end.reads_in), ReadsOut: uint32(p.end.reads_out)}}
+	for i := range s.End.GID {
+		s.End.GID[i] = byte(p.end.gid[i])
 	}
-	return v
+	return s
 }
 
-func (p *verbsPair) connect(e verbsEnd) error {
-	theirs := C.db_end{qpn: C.uint32_t(e.qpn), psn: C.uint32_t(e.psn), lid: C.uint32_t(e.lid), mtu: C.uint32_t(e.mtu),
-		reads_in: C.uint32_t(e.readsIn), reads_out: C.uint32_t(e.readsOut)}
-	for i := range e.gid {
-		theirs.gid[i] = C.uint8_t(e.gid[i])
+func (p *verbsPair) connect(e stream.PairEnd) error {
+	theirs := C.db_end{qpn: C.uint32_t(e.QPN), psn: C.uint32_t(e.PSN), lid: C.uint32_t(e.LID), mtu: C.uint32_t(e.MTU),
+		reads_in: C.uint32_t(e.ReadsIn), reads_out: C.uint32_t(e.ReadsOut)}
+	for i := range e.GID {
+		theirs.gid[i] = C.uint8_t(e.GID[i])
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
@@ -138,6 +149,17 @@ func (p *verbsPair) tick(now, limit time.Duration) {
 	}
 }
 
+// giveUp gives the pair up if a chain should have ended before now: until then it may write into the chain's Dst.
+func (p *verbsPair) giveUp(now time.Duration) {
+	overdue := func(v *verbsChain) bool { return v.by != 0 && v.by < now }
+	p.mu.Lock()
+	late := !p.gone && (slices.ContainsFunc(p.posted, overdue) || slices.ContainsFunc(p.waiting, overdue))
+	p.mu.Unlock()
+	if late {
+		p.fail("a read is overdue", true)
+	}
+}
+
 // completed is called by the loop for a signaled work request of this pair.
 func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 	if status != 0 {
@@ -149,6 +171,7 @@ func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 		}
 		return
 	}
+
 	switch {
 	case id&windowEvent != 0:
 		p.bound(int(id &^ windowEvent))
@@ -168,23 +191,29 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	if p.gone {
 		return nil, nil, false
 	}
+
+	// Messages that may not have arrived are kept: the byte stream sends them again.
 	for i := range p.sends {
 		unsent = append(unsent, slices.Clone(p.buffer(p.sends[i].turn)[:p.sends[i].bytes]))
 	}
 	p.dev.outstanding.Add(-int64(len(p.sends)))
 	p.sends = nil
 	p.gone = true
+
+	// Once the pair is destroyed nothing writes into anybody's Dst; until then chains must not end.
 	for _, w := range p.windows {
 		C.db_window_free(w.mw)
 	}
 	C.db_pair_free(p.qp)
 	p.scratch = nil
+
 	p.dev.outstanding.Add(-int64(len(p.posted) + p.binds))
 	for _, v := range p.posted {
 		p.dev.parts.Add(int64(-v.parts))
 	}
 	left = append(p.posted, p.waiting...)
 	p.posted, p.waiting = nil, nil
+
 	p.dev.mu.Lock()
 	delete(p.dev.pairs, p.id)
 	delete(p.dev.byNumber, uint32(p.end.qpn))
@@ -201,17 +230,20 @@ func (p *verbsPair) fail(why string, tell bool) {
 	if !first {
 		return
 	}
-	c.clearDirect(p)
+
+	p.leave()
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
 	if tell {
-		c.sendVerbs(verbsFrame{op: verbsBroken, why: why})
+		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
 	}
+
 	for _, msg := range unsent {
 		c.resend(msg)
 	}
 	for _, v := range left {
-		c.readStream(v.chain, nil, v.done, true)
+		c.readStream(stream.Request{Reads: v.chain, Done: v.done, By: v.by, Again: true})
 	}
+
 	c.offerAgain()
 }
 
@@ -223,43 +255,52 @@ func (p *verbsPair) close(err error) {
 	}
 }
 
-// grant gives the peer the right to read a segment: a window bound to its queue pair, or the
+// give gives the peer the right to read a segment: a window bound to its queue pair, or the
 // segment's own key where the device has no windows.
-func (d *verbsDevice) grant(c *conn, s *segment, key uint64) error {
-	p, ok := c.verbs()
-	region := d.region(s.mem)
-	if !ok || region == nil {
+func (p *verbsPair) give(s *memory.Segment, key uint64) error {
+	d := p.dev
+	region := d.region(s.Memory())
+	if region == nil {
 		return ErrNotSupported
 	}
+
 	p.mu.Lock()
 	if p.gone {
 		p.mu.Unlock()
 		return ErrClosed
 	}
+
+	// A device without memory windows grants the whole region, under the region's key.
 	if d.info.windows == 0 {
 		p.mu.Unlock()
-		c.sendGrant(s, key, region.rkey, uint64(region.base))
+		p.conn.sendGranted(stream.Granted{Layout: s.Layout(), Rkey: region.rkey, Base: uint64(region.base)}, key, nil)
 		return nil
 	}
+
 	defer p.mu.Unlock()
-	if p.windows[s.index] != nil {
-		return fmt.Errorf("%w: segment %d asked twice", ErrProtocol, s.index)
+	if p.windows[s.Layout().Index] != nil {
+		return fmt.Errorf("%w: segment %d asked twice", ErrProtocol, s.Layout().Index)
 	}
+
+	// A window is bound to this pair alone: its key is worth nothing to another peer.
 	w := &verbsWindow{key: key, seg: s}
 	if err := check(C.db_window(d.handle, &w.mw), "allocate memory window"); err != nil {
 		return err
 	}
+
 	var rkey C.uint32_t
-	id := C.uint64_t(p.id)<<32 | C.uint64_t(windowEvent) | C.uint64_t(s.index)
+	id := C.uint64_t(p.id)<<32 | C.uint64_t(windowEvent) | C.uint64_t(s.Layout().Index)
 	if err := check(C.db_bind(p.qp, w.mw, region.mr, C.uint64_t(region.base), C.uint64_t(region.size), id, &rkey), "bind memory window"); err != nil {
 		C.db_window_free(w.mw)
 		return err
 	}
+
 	w.rkey = uint32(rkey)
-	p.windows[s.index] = w
+	p.windows[s.Layout().Index] = w
 	if p.idle() {
 		p.moved()
 	}
+
 	p.binds++
 	d.outstanding.Add(1)
 	return nil
@@ -277,23 +318,20 @@ func (p *verbsPair) bound(index int) {
 	p.binds--
 	p.dev.outstanding.Add(-1)
 	p.mu.Unlock()
-	p.conn.sendGrant(w.seg, w.key, w.rkey, uint64(uintptr(unsafe.Pointer(&w.seg.mem[0]))))
+	base := uint64(uintptr(unsafe.Pointer(&w.seg.Memory()[0])))
+	p.conn.sendGranted(stream.Granted{Layout: w.seg.Layout(), Rkey: w.rkey, Base: base}, w.key, nil)
 }
 
 // granted takes a segment that the peer lets us read.
-func (d *verbsDevice) granted(c *conn, g grantedBody) error {
-	p, ok := c.verbs()
-	if !ok {
-		return nil // the pair broke meanwhile
-	}
+func (p *verbsPair) granted(g stream.Granted) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.asked[g.index] {
-		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, g.index)
+	if !p.asked[g.Index] {
+		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, g.Index)
 	}
-	for len(p.segs) <= g.index {
-		p.segs = append(p.segs, grantedBody{})
+	for len(p.segs) <= g.Index {
+		p.segs = append(p.segs, stream.Granted{})
 	}
-	p.segs[g.index] = g
+	p.segs[g.Index] = g
 	return nil
 }

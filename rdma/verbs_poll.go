@@ -24,6 +24,8 @@ func (d *verbsDevice) poll() int {
 		wcs = d.wcs()
 		n = int(C.db_poll(C.uintptr_t(uintptr(d.handle)), &wcs[0], C.int(len(wcs))))
 	}
+
+	// What completions end in may read again: such reads are posted once all of these have ended.
 	if n > 0 {
 		now := d.node.now()
 		d.depth++
@@ -61,6 +63,7 @@ func (d *verbsDevice) through(now time.Duration) {
 
 // post posts the pair's work requests; brings says that completions may come back with it. p.mu is held.
 func (d *verbsDevice) post(p *verbsPair, brings bool) error {
+	// Completions that a post brings are kept for the next poll; a second lot would have no place.
 	n := C.int(len(p.wrs))
 	if !brings || d.aheadLen > 0 {
 		return check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")

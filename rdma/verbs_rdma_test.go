@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"downbeat.dev/rdma/stream"
 )
 
 // addVerbs adds the contract's verbs carrier where DOWNBEAT_RDMA_ADDR names an address of a network
@@ -45,6 +47,12 @@ func verbsPeer(t *testing.T, c Config) (p *Peer, src *Buffer, r Remote) {
 	return p, src, r
 }
 
+// pairOf is the peer's queue pair, if reads go over one.
+func pairOf(p *Peer) (*verbsPair, bool) {
+	q, ok := (*connOf(p).direct.Load()).(*verbsPair)
+	return q, ok
+}
+
 // granted reads until the peer's segment is known, so that the next read goes over the queue pair.
 func granted(t *testing.T, p *Peer, r Remote) {
 	t.Helper()
@@ -52,9 +60,9 @@ func granted(t *testing.T, p *Peer, r Remote) {
 		if _, err := readInto(t, p, r); err != nil {
 			t.Fatal(err)
 		}
-		if q, ok := p.conn.verbs(); ok {
+		if q, ok := pairOf(p); ok {
 			q.mu.Lock()
-			known := q.knows(keySegment(r.Key))
+			known := q.knows(r.Segment())
 			q.mu.Unlock()
 			if known {
 				return
@@ -66,8 +74,8 @@ func granted(t *testing.T, p *Peer, r Remote) {
 	}
 }
 
-// provider waits until the peer's reads go over the one named.
-func provider(t *testing.T, p *Peer, want string) {
+// awaitProvider waits until the peer's reads go over the one named.
+func awaitProvider(t *testing.T, p *Peer, want string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); p.Provider() != want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -90,7 +98,7 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 			var posted atomic.Int32
 			go func() { // soft-RoCE carries out much of a read within the post
 				for i := range n {
-					p.Read([]Read{{dst[i].Bytes(), r}}, func(err error) { all <- err })
+					p.Read([]Read{readOf(dst[i].Bytes(), r)}, func(err error) { all <- err })
 					posted.Add(1)
 				}
 			}()
@@ -99,9 +107,9 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 			}
 			victim := p
 			if end == "owner" {
-				victim = onlyPeer(src.pool, t)
+				victim = onlyPeer(t, r)
 			}
-			q, ok := victim.conn.verbs()
+			q, ok := pairOf(victim)
 			if !ok {
 				t.Fatal("no queue pair to break")
 			}
@@ -125,7 +133,7 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 				dst[i].Free()
 			}
 			// The last read may have ended before the break: a pair that nobody uses is found broken by the next.
-			for end := time.Now().Add(20 * time.Second); p.conn.upgrades.Load() == 0; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(20 * time.Second); connOf(p).upgrade.again.Load() == 0; time.Sleep(time.Millisecond) {
 				if _, err := readInto(t, p, r); err != nil {
 					t.Fatal(err)
 				}
@@ -133,26 +141,36 @@ func TestVerbsQueuePairBreaksUnderLoad(t *testing.T) {
 					t.Fatal("the connector did not notice")
 				}
 			}
-			provider(t, p, "verbs")
+			awaitProvider(t, p, "verbs")
 			granted(t, p, r)
 		})
 	}
 }
 
-// onlyPeer is the single peer of the node that owns a pool.
-func onlyPeer(pool *pool, t *testing.T) *Peer {
+// onlyPeer is the single peer of the node that owns an offered buffer.
+func onlyPeer(t *testing.T, r Remote) *Peer {
+	t.Helper()
 	nodes.Lock()
 	defer nodes.Unlock()
 	for _, n := range nodes.byID {
-		if n.pool == pool {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			for p := range n.peers {
-				return p
-			}
+		if pin, ok := n.pool.Find(r); ok {
+			pin.Release()
+			return peerOf(t, n)
 		}
 	}
 	t.Fatal("no such node")
+	return nil
+}
+
+// peerOf is the single peer of a node.
+func peerOf(t *testing.T, n *Node) *Peer {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p := range n.peers {
+		return p
+	}
+	t.Fatal("the node has no peer")
 	return nil
 }
 
@@ -173,7 +191,7 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 			_, _ = src, r
 			owner := open(t, oc)
 			p = connect(t, p.node, owner.Addr())
-			provider(t, p, "verbs")
+			awaitProvider(t, p, "verbs")
 			for i := range n {
 				msg := make([]byte, messageSize(i))
 				binary.LittleEndian.PutUint32(msg, uint32(i))
@@ -183,9 +201,9 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 				if i == n/2 {
 					victim := p
 					if end == "receiver" {
-						victim = onlyPeer(owner.pool, t)
+						victim = peerOf(t, owner)
 					}
-					if q, ok := victim.conn.verbs(); ok {
+					if q, ok := pairOf(victim); ok {
 						if err := q.breakPair(); err != nil {
 							t.Error(err)
 						}
@@ -194,13 +212,13 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 			}
 			for end := time.Now().Add(20 * time.Second); next.Load() < n; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
-					rc := onlyPeer(owner.pool, t).conn
+					rc := connOf(peerOf(t, owner))
 					var sends int
-					if q, ok := p.conn.verbs(); ok {
+					if q, ok := pairOf(p); ok {
 						sends = len(q.sends)
 					}
 					t.Fatalf("%d of %d messages came; here next %d, held %d, fetches %d, over %s; there number %d, staged %d, sends %d, queued %d, over %s, err %v", next.Load(), n,
-						rc.in.next, len(rc.in.held), len(rc.in.fetches), rc.peer.Provider(), p.conn.number, len(p.conn.staged), sends, p.conn.out.bytes, p.Provider(), p.conn.err)
+						rc.inbox.next, len(rc.inbox.held), len(rc.inbox.fetches), rc.peer.Provider(), connOf(p).outbox.number, len(connOf(p).outbox.staged), sends, connOf(p).out.Bytes(), p.Provider(), p.Err())
 				}
 			}
 		})
@@ -213,18 +231,18 @@ func messageSize(i int) int { return 4 + i%7*100 + i%20/19*40<<10 }
 // the user's own queue pair, and the read then ends over TCP.
 func TestVerbsKeyOfAnotherPeer(t *testing.T) {
 	p, src, r := verbsPeer(t, verbsConfig())
-	other := connect(t, open(t, verbsConfig()), onlyPeer(src.pool, t).node.Addr())
+	other := connect(t, open(t, verbsConfig()), onlyPeer(t, r).node.Addr())
 	granted(t, other, r)
-	mine, _ := p.conn.verbs()
-	theirs, _ := other.conn.verbs()
+	mine, _ := pairOf(p)
+	theirs, _ := pairOf(other)
 	if mine.dev.info.windows == 0 {
 		t.Skip("the device has no type 2 memory windows")
 	}
-	at := keySegment(r.Key)
+	at := r.Segment()
 	theirs.mu.Lock()
 	g := theirs.segs[at]
-	same := g.rkey == mine.segs[at].rkey
-	g.rkey = mine.segs[at].rkey
+	same := g.Rkey == mine.segs[at].Rkey
+	g.Rkey = mine.segs[at].Rkey
 	theirs.segs[at] = g
 	theirs.mu.Unlock()
 	if same {
@@ -234,7 +252,7 @@ func TestVerbsKeyOfAnotherPeer(t *testing.T) {
 	if err != nil || !bytes.Equal(got, src.Bytes()) {
 		t.Fatalf("the read did not end well over TCP: %v", err)
 	}
-	provider(t, other, "tcp")
+	awaitProvider(t, other, "tcp")
 	if got, err := readInto(t, p, r); err != nil || !bytes.Equal(got, src.Bytes()) || p.Provider() != "verbs" {
 		t.Fatalf("the rightful peer was harmed: %v over %s", err, p.Provider())
 	}
@@ -243,7 +261,7 @@ func TestVerbsKeyOfAnotherPeer(t *testing.T) {
 func TestVerbsDstThatIsNotRegistered(t *testing.T) {
 	p, src, r := verbsPeer(t, verbsConfig())
 	dst := make([]byte, len(src.Bytes()))
-	if err := wait(t, p, []Read{{dst, r}}); err != nil || !bytes.Equal(dst, src.Bytes()) {
+	if err := wait(t, p, []Read{readOf(dst, r)}); err != nil || !bytes.Equal(dst, src.Bytes()) {
 		t.Fatal(err)
 	}
 	if p.Provider() != "verbs" {
@@ -271,13 +289,13 @@ func TestVerbsNotThere(t *testing.T) {
 // A peer whose GID leads nowhere: reads go over TCP after the queue pair's retries.
 func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	p, src, r := verbsPeer(t, verbsConfig())
-	q, _ := p.conn.verbs()
-	fresh, err := q.dev.newPair(p.conn)
+	q, _ := pairOf(p)
+	fresh, err := q.dev.newPair(connOf(p))
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := verbsEnd{qpn: 0x1234, psn: 1, mtu: 3, readsIn: 1, readsOut: 1}
-	copy(end.gid[10:], []byte{0xff, 0xff, 10, 77, 9, 9})
+	end := stream.PairEnd{QPN: 0x1234, PSN: 1, MTU: 3, ReadsIn: 1, ReadsOut: 1}
+	copy(end.GID[10:], []byte{0xff, 0xff, 10, 77, 9, 9})
 	q.mu.Lock()
 	fresh.segs = q.segs
 	q.mu.Unlock()
@@ -289,7 +307,7 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	dst := alloc(t, p.node, len(src.Bytes()))
 	defer dst.Free()
 	ch := make(chan error, 1)
-	if !fresh.read([]Read{{dst.Bytes(), r}}, nil, func(err error) { ch <- err }) {
+	if !fresh.read(stream.Request{Reads: []Read{readOf(dst.Bytes(), r)}, Done: func(err error) { ch <- err }}) {
 		t.Fatal("not posted")
 	}
 	select {
@@ -305,7 +323,7 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 // A chain that took long is proven by its entries, read once more.
 func TestVerbsSlowReadsAreProvenAgain(t *testing.T) {
 	reader, owner := open(t, verbsConfig()), open(t, verbsConfig())
-	reader.verbs.proof = 0
+	reader.verbs.(*verbsDevice).proof = 0
 	p := connect(t, reader, owner.Addr())
 	src, gone := alloc(t, owner, 50<<10), alloc(t, owner, 50<<10)
 	defer src.Free()
@@ -315,7 +333,7 @@ func TestVerbsSlowReadsAreProvenAgain(t *testing.T) {
 	dst := alloc(t, reader, 150<<10)
 	defer dst.Free()
 	b := dst.Bytes()
-	chain := []Read{{b[:50<<10], r}, {b[50<<10 : 100<<10], s}, {b[100<<10 : 140<<10], Remote{r.Key, 10 << 10, 40 << 10}}}
+	chain := []Read{readOf(b[:50<<10], r), readOf(b[50<<10:100<<10], s), readOf(b[100<<10:140<<10], remoteOf(r.Key, 10<<10, 40<<10))}
 	if err := wait(t, p, chain); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +346,7 @@ func TestVerbsSlowReadsAreProvenAgain(t *testing.T) {
 	if !bytes.Equal(chain[0].Dst, src.Bytes()) || !bytes.Equal(chain[2].Dst, src.Bytes()[10<<10:]) {
 		t.Error("bytes differ")
 	}
-	q, ok := p.conn.verbs()
+	q, ok := pairOf(p)
 	if !ok || q.rechecks != 2 && q.rechecks != 3 {
 		t.Errorf("%d chains were proven again over %s", q.rechecks, p.Provider())
 	}

@@ -12,12 +12,15 @@ import (
 	"slices"
 	"time"
 	"unsafe"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
 )
 
 // A chain is one post. A read from the start of a buffer is one READ, of the entry before the bytes
 // and the bytes; any other is one of the bytes and one of the entry. Under a late key the entry is
-// read first as well. An entry that is live proves the bytes if all of it took less than proofMax;
-// otherwise the entries are read once more, by a second post (see quarantine).
+// read first as well. An entry that is live proves the bytes if all of it took less than memory.ProofMax;
+// otherwise the entries are read once more, by a second post (see memory.ProofMax).
 
 // verbsChain is a chain under way.
 type verbsChain struct {
@@ -25,6 +28,7 @@ type verbsChain struct {
 	each   func(int) // may be nil
 	done   func(error)
 	start  time.Duration
+	by     time.Duration // see stream.Request
 	posted time.Duration // or a little before
 	seen   int           // reads whose entries were looked at since the post
 	entry  int           // in scratch: of the read to be looked at next
@@ -36,27 +40,31 @@ type verbsChain struct {
 }
 
 // read posts the chain, or queues it while the send queue is full.
-func (p *verbsPair) read(chain []Read, each func(int), done func(error)) bool {
+func (p *verbsPair) read(r stream.Request) bool {
 	p.mu.Lock()
-	ok, ask := p.reaches(chain)
+	ok, ask := p.reaches(r.Reads)
 	if !ok {
 		p.mu.Unlock()
 		if ask != 0 {
-			p.conn.control(frame{kind: frameSegment, id: ask})
+			p.conn.control(stream.Frame{Kind: stream.KindSegment, ID: ask})
 		}
 		return false
 	}
+
 	now := p.turn
 	if now == 0 {
 		now = p.conn.peer.node.now()
 	}
-	v := p.newChain(chain, each, done, now)
+	v := p.newChain(r, now)
+
 	if v.need > cap(p.wrs) {
 		v.forget()
 		p.keep(v)
 		p.mu.Unlock()
 		return false
 	}
+
+	// While poll ends this pair's chains, what they ask for is posted at its end, in one go.
 	p.waiting = append(p.waiting, v)
 	if p.turn != 0 {
 		p.mu.Unlock()
@@ -73,7 +81,7 @@ func (p *verbsPair) reaches(chain []Read) (ok bool, ask uint64) {
 		return false, 0
 	}
 	for i := range chain {
-		at := keySegment(chain[i].Src.Key)
+		at := chain[i].Src.Segment()
 		if !p.knows(at) {
 			if !p.asked[at] {
 				p.asked[at] = true
@@ -90,22 +98,23 @@ func (p *verbsPair) reaches(chain []Read) (ok bool, ask uint64) {
 
 // knows tells whether the peer's segment may be read. p.mu is held.
 func (p *verbsPair) knows(segment int) bool {
-	return segment < len(p.segs) && p.segs[segment].slots > 0
+	return segment < len(p.segs) && p.segs[segment].Slots > 0
 }
 
-func (p *verbsPair) newChain(chain []Read, each func(int), done func(error), now time.Duration) *verbsChain {
+func (p *verbsPair) newChain(r stream.Request, now time.Duration) *verbsChain {
 	var v *verbsChain
 	if k := len(p.spare); k > 0 {
 		v, p.spare = p.spare[k-1], p.spare[:k-1]
 	} else {
 		v = &verbsChain{}
 	}
-	v.chain, v.each, v.done, v.start = append(v.chain[:0], chain...), each, done, now
+
+	v.chain, v.each, v.done, v.start, v.by = append(v.chain[:0], r.Reads...), r.Each, r.Done, now, r.By
 	v.bad, v.need, v.again = v.bad[:0], 0, false
-	for i := range chain {
-		g, r := &p.segs[keySegment(chain[i].Src.Key)], chain[i].Src
-		room := uint64(g.stride - headBytes)
-		if keySlot(r.Key) >= g.slots || r.Offset > room || uint64(r.Length) > room-r.Offset {
+
+	for i := range v.chain {
+		g, r := &p.segs[v.chain[i].Src.Segment()], v.chain[i].Src
+		if !g.Within(r) {
 			v.bad = append(v.bad, i)
 			continue
 		}
@@ -114,6 +123,7 @@ func (p *verbsPair) newChain(chain []Read, each func(int), done func(error), now
 			v.need++
 		}
 	}
+
 	return v
 }
 
@@ -141,6 +151,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 			ended = append(ended, v)
 			continue
 		}
+
 		v.posted = now
 		p.layOut(v)
 		if p.idle() {
@@ -150,6 +161,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 		p.free -= v.need
 		p.dev.outstanding.Add(1)
 	}
+
 	if len(p.wrs) > 0 {
 		err = p.dev.post(p, brings)
 	}
@@ -158,7 +170,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 
 // entries is how many times a read's entry is read with its bytes.
 func entries(r Remote) int {
-	if r.Key&lateKey != 0 && r.Length > 0 {
+	if r.Late() && r.Length > 0 {
 		return 2
 	}
 	return 1
@@ -175,10 +187,13 @@ func (p *verbsPair) layOut(v *verbsChain) {
 		if v.refused(i) {
 			continue
 		}
+
 		if v.again || r.Src.Length == 0 {
 			p.request(r, true, false)
 			continue
 		}
+
+		// A late key was named before its bytes were there: its entry must be live before them, not only behind them.
 		if entries(r.Src) == 2 {
 			p.request(r, true, false)
 		}
@@ -188,12 +203,14 @@ func (p *verbsPair) layOut(v *verbsChain) {
 			p.request(r, false, true)
 			p.request(r, true, false)
 		}
+
 		if v.each != nil && r.Src.Length >= EachMin && p.dev.parts.Load() < partsMax {
 			p.signal(eachEvent | uint32(i))
 			p.dev.parts.Add(1)
 			v.parts++
 		}
 	}
+
 	p.signal(0)
 }
 
@@ -205,12 +222,12 @@ func (p *verbsPair) signal(event uint32) {
 
 // request adds one READ: of the entry, the bytes, or both where they lie together.
 func (p *verbsPair) request(r *Read, entry, data bool) {
-	g := &p.segs[keySegment(r.Src.Key)]
-	bytes := g.base + uint64(keySlot(r.Src.Key)*g.stride+headBytes) + r.Src.Offset
-	wr := C.db_wr{op: C.DB_READ, rkey: C.uint32_t(g.rkey), remote: C.uint64_t(bytes)}
+	g := &p.segs[r.Src.Segment()]
+	bytes := g.Base + uint64(g.Place(r.Src))
+	wr := C.db_wr{op: C.DB_READ, rkey: C.uint32_t(g.Rkey), remote: C.uint64_t(bytes)}
 	if entry {
-		wr.remote = C.uint64_t(bytes - r.Src.Offset - entryBytes)
-		wr.head, wr.head_lkey = C.uint64_t(uintptr(unsafe.Pointer(&p.scratch[p.next*entryBytes]))), C.uint32_t(p.lkey)
+		wr.remote = C.uint64_t(bytes - uint64(r.Src.Offset) - memory.EntryBytes)
+		wr.head, wr.head_lkey = C.uint64_t(uintptr(unsafe.Pointer(&p.scratch[p.next*memory.EntryBytes]))), C.uint32_t(p.lkey)
 		p.next = (p.next + 1) % cap(p.wrs)
 	}
 	if data {
@@ -228,17 +245,19 @@ func (p *verbsPair) verify(v *verbsChain, end int) {
 		if v.early > 0 && slices.Contains(v.bad[:v.early], i) {
 			continue
 		}
+
 		r := v.chain[i].Src
 		n, ok := entries(r), true
 		if v.again {
 			n = 1
 		}
 		for range n {
-			e := p.scratch[v.entry*entryBytes:]
+			e := p.scratch[v.entry*memory.EntryBytes:]
 			v.entry = (v.entry + 1) % cap(p.wrs)
 			key, length := binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:])
-			ok = ok && key == r.Key && key != 0 && r.Offset <= length && uint64(r.Length) <= length-r.Offset
+			ok = ok && key == r.Key && key != 0 && uint64(r.Offset)+uint64(r.Length) <= length
 		}
+
 		if !ok {
 			v.bad = append(v.bad, i)
 		}
@@ -253,7 +272,7 @@ func (v *verbsChain) tell(from, end int) {
 	}
 	for i := from; i < end; i++ {
 		if !v.refused(i) {
-			tell(v.each, v.chain, i)
+			memory.Tell(v.each, v.chain, i)
 		}
 	}
 }
@@ -270,7 +289,7 @@ func (p *verbsPair) readLanded(i int) {
 	from := v.seen
 	p.verify(v, i+1)
 	p.mu.Unlock()
-	p.conn.called()
+	p.conn.Calling()
 	v.tell(from, i+1)
 }
 
@@ -281,11 +300,13 @@ func (p *verbsPair) readDone(now time.Duration) {
 		p.mu.Unlock()
 		return
 	}
+
 	p.moved()
 	if p.ended != nil {
 		p.keep(p.ended)
 		p.ended = nil
 	}
+
 	v := p.posted[0]
 	if v.parts > 0 {
 		p.dev.parts.Add(int64(-v.parts))
@@ -293,23 +314,30 @@ func (p *verbsPair) readDone(now time.Duration) {
 	p.posted = p.posted[:copy(p.posted, p.posted[1:])]
 	p.free += v.need
 	p.dev.outstanding.Add(-1)
+
 	first, from := !v.again, v.seen
 	p.verify(v, len(v.chain))
+
+	// Entries prove a chain that was quick. Behind a slow one the memory may have been given to another offer meanwhile:
+	// a second look at the entries decides.
 	proven := v.again || now-v.posted < p.dev.proof || len(v.bad) == len(v.chain)
 	if !proven {
 		v.again, v.need = true, len(v.chain)-len(v.bad)
 		p.waiting = slices.Insert(p.waiting, 0, v)
 		p.rechecks++
 	}
+
 	if p.turn == 0 {
 		p.turn = now
 		p.dev.pumping = append(p.dev.pumping, p)
 	}
+
 	p.mu.Unlock()
-	p.conn.called()
+	p.conn.Calling()
 	if first {
 		v.tell(from, len(v.chain))
 	}
+
 	if proven {
 		p.dev.took(now - v.start)
 		p.conn.peer.finishAt(now, v.start, v.chain, v.err(), v.done)

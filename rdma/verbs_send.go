@@ -13,8 +13,8 @@ import (
 )
 
 // Messages up to verbsMessageMax go as one SEND: their number in the peer's order, then the bytes.
-// Longer ones are announced (announce.go). Those that find no free send buffer go over the byte stream
-// with their number, and the receiver puts all in order (conn.deliver). What was not taken when a pair breaks is sent
+// Longer ones are announced (outbox.go). Those that find no free send buffer go over the byte stream
+// with their number, and the receiver puts all in order (inbox). What was not taken when a pair breaks is sent
 // again over the byte stream; what had arrived after all is dropped there by its number.
 const verbsMessageMax = C.DB_RECV_BYTES - 8
 
@@ -32,11 +32,10 @@ func (p *verbsPair) buffer(i int) []byte {
 	return p.scratch[at : at+C.DB_RECV_BYTES]
 }
 
-// sendDirect sends a message over the peer's queue pair, or tells that it must go another way.
-// c.mu is held, so that numbers and posts have one order.
-func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
-	p, ok := c.verbs()
-	if !ok || size > verbsMessageMax {
+// send sends a message over the queue pair, or tells that it must go another way.
+// conn.mu is held, so that numbers and posts have one order.
+func (p *verbsPair) send(number uint64, parts [][]byte, size int) bool {
+	if size > verbsMessageMax {
 		return false
 	}
 	p.mu.Lock()
@@ -44,12 +43,15 @@ func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
 	if p.gone || !p.ready || len(p.sends) == C.DB_SEND_COUNT {
 		return false
 	}
+
+	// The parts are laid behind their number into the next send buffer, which the card reads from.
 	b := p.buffer(p.sent)
 	binary.LittleEndian.PutUint64(b, number)
 	n := 8
 	for _, part := range parts {
 		n += copy(b[n:], part)
 	}
+
 	wr := &p.one
 	*wr = C.db_wr{op: C.DB_SEND, flags: C.DB_SIGNALED, bytes: C.uint32_t(n), lkey: C.uint32_t(p.lkey),
 		local: C.uint64_t(uintptr(unsafe.Pointer(&b[0]))), id: C.uint64_t(p.id)<<32 | C.uint64_t(sendEvent) | C.uint64_t(p.sent%turns)}
@@ -60,6 +62,7 @@ func (c *conn) sendDirect(number uint64, parts [][]byte, size int) bool {
 		p.doom("message not posted")
 		return false
 	}
+
 	if p.idle() {
 		p.moved()
 	}
@@ -90,7 +93,7 @@ func (d *verbsDevice) received(wc *C.db_wc) {
 	d.mu.Unlock()
 	if p != nil && wc.status == 0 && wc.bytes >= 8 {
 		b := unsafe.Slice((*byte)(unsafe.Pointer(C.db_received(C.uintptr_t(uintptr(d.handle)), number))), int(wc.bytes))
-		if err := p.conn.deliver(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
+		if err := p.conn.inbox.deliver(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
 			p.conn.cut(err)
 		}
 	}

@@ -2,27 +2,21 @@
 
 package rdma
 
-import "fmt"
+import (
+	"fmt"
 
-// verbs returns the peer's queue pair, if reads go over one.
-func (c *conn) verbs() (*verbsPair, bool) {
-	d := c.direct.Load()
-	if d == nil {
-		return nil, false
-	}
-	p, ok := (*d).(*verbsPair)
-	return p, ok
-}
+	"downbeat.dev/rdma/stream"
+)
 
 // use lets reads go over a connected pair, unless the peer was dropped meanwhile.
 func (p *verbsPair) use() error {
-	var d directReader = p
 	p.conn.mu.Lock()
-	dropped := p.conn.dropped
+	dropped := p.conn.dropped()
 	if !dropped {
-		p.conn.direct.Store(&d)
+		p.conn.direct.Store(&p.direct)
 	}
 	p.conn.mu.Unlock()
+
 	if dropped {
 		p.close(ErrClosed)
 		return ErrClosed
@@ -30,11 +24,10 @@ func (p *verbsPair) use() error {
 	return nil
 }
 
-// clearDirect takes a broken pair out of use.
-func (c *conn) clearDirect(p *verbsPair) {
-	if d := c.direct.Load(); d != nil && *d == directReader(p) {
-		c.direct.CompareAndSwap(d, nil)
-	}
+// leave takes a broken pair out of use.
+func (p *verbsPair) leave() {
+	var d direct = streamOnly{fallen: true}
+	p.conn.direct.CompareAndSwap(&p.direct, &d)
 }
 
 // offer makes a queue pair and tells the peer of it.
@@ -46,7 +39,7 @@ func (d *verbsDevice) offer(c *conn) error {
 	d.mu.Lock()
 	d.offers[c] = p
 	d.mu.Unlock()
-	c.sendVerbs(p.frame(verbsOffer))
+	c.sendSetup(p.frame(stream.SetupOffer))
 	return nil
 }
 
@@ -60,14 +53,14 @@ func (d *verbsDevice) withdraw(c *conn) *verbsPair {
 }
 
 // accepted ends the connector's set-up.
-func (d *verbsDevice) accepted(c *conn, v verbsFrame) error {
+func (d *verbsDevice) accepted(c *conn, s stream.Setup) error {
 	p := d.withdraw(c)
 	if p == nil {
 		return fmt.Errorf("%w: queue pair accepted that was not offered", ErrProtocol)
 	}
-	if err := p.connect(v.end); err != nil {
+	if err := p.connect(s.End); err != nil {
 		p.close(err)
-		c.sendVerbs(verbsFrame{op: verbsBroken, why: err.Error()})
+		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: err.Error()})
 		return err
 	}
 	return p.use()
@@ -80,25 +73,21 @@ func (d *verbsDevice) refused(c *conn) {
 }
 
 // accept is the acceptor's side; it may take milliseconds and runs apart from the loop.
-func (d *verbsDevice) accept(c *conn, v verbsFrame) {
+func (d *verbsDevice) accept(c *conn, s stream.Setup) {
 	p, err := d.newPair(c)
 	if err == nil {
-		if err = p.connect(v.end); err != nil {
+		if err = p.connect(s.End); err != nil {
 			p.close(err)
 		} else {
 			err = p.use()
 		}
 	}
 	if err != nil {
-		c.sendVerbs(verbsFrame{op: verbsRefuse, why: err.Error()})
+		c.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: err.Error()})
 		return
 	}
-	c.sendVerbs(p.frame(verbsAccept))
+	c.sendSetup(p.frame(stream.SetupAccept))
 }
 
 // broken is the peer's word that its end of the pair failed.
-func (d *verbsDevice) broken(c *conn, why string) {
-	if p, ok := c.verbs(); ok {
-		p.fail("peer: "+why, false)
-	}
-}
+func (p *verbsPair) broken(why string) { p.fail("peer: "+why, false) }

@@ -43,7 +43,7 @@ func TestVerbsBesideTLS(t *testing.T) {
 	}
 	owner, reader := open(t, oc), open(t, rc)
 	p := connect(t, reader, owner.Addr())
-	provider(t, p, "verbs")
+	awaitProvider(t, p, "verbs")
 	src, dst := alloc(t, owner, 50<<10), alloc(t, reader, 50<<10)
 	defer src.Free()
 	defer dst.Free()
@@ -61,7 +61,7 @@ func TestVerbsBesideTLS(t *testing.T) {
 		if i%2 == 0 {
 			to = plain
 		}
-		p.ReadEach([]Read{{to, r}}, func(int) { in(0)() }, func(err error) {
+		p.ReadEach([]Read{readOf(to, r)}, func(int) { in(0)() }, func(err error) {
 			defer in(0)()
 			if err != nil {
 				t.Error(err)

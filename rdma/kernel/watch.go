@@ -48,10 +48,12 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("%w: memlock: %w", ErrNotPermitted, err)
 	}
+
 	w := &Watch{}
 	if err := loadDelayObjects(&w.objects, nil); err != nil {
 		return nil, fmt.Errorf("%w: load: %w", ErrNotPermitted, err)
 	}
+
 	if err := w.fill(ports, processes); err != nil {
 		w.Close()
 		return nil, err
@@ -82,11 +84,13 @@ func (w *Watch) attach() error {
 	if err != nil {
 		return err
 	}
+
 	l, err := link.AttachCgroup(link.CgroupOptions{Path: group, Attach: ebpf.AttachCGroupSockOps, Program: w.objects.TcpDelay})
 	if err != nil {
 		return fmt.Errorf("%w: attach to cgroup %s: %w", ErrNotPermitted, group, err)
 	}
 	w.links = append(w.links, l)
+
 	for name, program := range map[string]*ebpf.Program{"sched_wakeup": w.objects.ThreadWoken,
 		"sched_wakeup_new": w.objects.ThreadNew, "sched_switch": w.objects.ThreadSwitched} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
@@ -105,11 +109,14 @@ func (w *Watch) cgroup() (string, error) {
 		return "", err
 	}
 	defer f.Close()
+
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if v := strings.Fields(lines.Text()); len(v) > 2 && v[2] == "cgroup2" {
 			return v[1], nil
 		}
 	}
+
+	// None is mounted, as in a minimal system: one of our own does, and goes with the watch.
 	dir, err := os.MkdirTemp("", "downbeat-cgroup-")
 	if err != nil {
 		return "", err
@@ -118,6 +125,7 @@ func (w *Watch) cgroup() (string, error) {
 		os.Remove(dir)
 		return "", fmt.Errorf("%w: no cgroup v2, and it cannot be mounted: %w", ErrNotPermitted, err)
 	}
+
 	w.mounted = dir
 	return dir, nil
 }
@@ -162,16 +170,19 @@ func percentiles(counts []uint64) Delay {
 	for _, c := range counts {
 		d.Count += c
 	}
+
 	var seen uint64
 	for b, c := range counts {
 		if c == 0 {
 			continue
 		}
 		seen += c
+
 		bound := time.Duration(b)
 		if b >= 16 {
 			bound = time.Duration((uint64(b&7|8)+1)<<(b>>3-1) - 1)
 		}
+
 		if d.P50 == 0 && seen*2 >= d.Count {
 			d.P50 = bound
 		}

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 			go func() {
 				runtime.LockOSThread()
 				unix.SchedSetaffinity(0, &one)
+				//lint:ignore SA5002 it is to use up a processor
 				for {
 				}
 			}()

@@ -2,7 +2,6 @@ package nettest
 
 import (
 	"container/heap"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -10,9 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"downbeat.dev/bench/chaos/lan"
 )
 
 // harm is what a bad network does to packets, each way.
@@ -101,8 +99,8 @@ func newTunnel(t testing.TB, p *place) *tunnel {
 	x := &tunnel{end: make(chan struct{})}
 	x.harm.Store(&harm{})
 	var err error
-	if x.here, err = openTUN(p.link); err == nil {
-		x.there, err = openTUN(p.link + "x")
+	if x.here, err = lan.OpenTUN(p.link); err == nil {
+		x.there, err = lan.OpenTUN(p.link + "x")
 	}
 	if err != nil {
 		t.Skipf("test-net: skipped: no TUN devices here: %v", err)
@@ -118,26 +116,6 @@ func newTunnel(t testing.TB, p *place) *tunnel {
 		x.wait.Wait()
 	})
 	return x
-}
-
-// openTUN makes a device of layer 3.
-func openTUN(name string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	var req struct {
-		name  [unix.IFNAMSIZ]byte
-		flags uint16
-		_     [22]byte
-	}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	req.flags = unix.IFF_TUN | unix.IFF_NO_PI
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&req))); e != 0 {
-		unix.Close(fd)
-		return nil, fmt.Errorf("TUNSETIFF %s: %w", name, e)
-	}
-	return os.NewFile(uintptr(fd), name), nil // after the ioctl: the poller would see an error before
 }
 
 type packet struct {

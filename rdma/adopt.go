@@ -1,0 +1,107 @@
+package rdma
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"downbeat.dev/rdma/stream"
+)
+
+// adopt turns a connection whose ends have proved themselves into a peer with a link. An acceptor has reserved its place.
+func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*conn, error) {
+	c, err := n.takeOver(newPeer(n, addr, id), s)
+	if err != nil {
+		if !dialer {
+			n.release()
+		}
+		return nil, err
+	}
+
+	// From admission on the peer is known to Close, which waits for its end; from the loop's on it may call back.
+	c.dialer = dialer
+	if !n.admit(c.peer, !dialer) {
+		c.abandon()
+		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax, or closing", ErrTooLarge, n.cfg.PeersMax)
+	}
+	if err := n.loops[int(n.next.Add(1))%len(n.loops)].add(c); err != nil {
+		c.abandon()
+		c.peer.lose(err)
+		return nil, err
+	}
+
+	if c.tls != nil {
+		go c.out.RunTLS()
+		go c.readTLS()
+	}
+	return c, nil
+}
+
+// takeOver makes the link of a connection. TLS keeps Go's socket; any other is taken over by the loop's epoll.
+func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
+	local := false
+	switch s := s.(type) {
+	case *tls.Conn:
+		return newConn(p, -1, false, s), nil
+	case *net.TCPConn:
+		s.SetNoDelay(true)
+		s.SetKeepAlive(true)
+	case *net.UnixConn:
+		local = true
+	}
+
+	fd, err := takeSocket(s)
+	s.Close()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(p, fd, local, nil), nil
+}
+
+// takeSocket duplicates the descriptor of a Go connection, which the caller then closes.
+func takeSocket(s net.Conn) (int, error) {
+	raw, err := s.(interface {
+		SyscallConn() (syscall.RawConn, error)
+	}).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dupErr error
+	if err := raw.Control(func(old uintptr) {
+		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3)
+	}); err != nil {
+		return -1, err
+	}
+	if dupErr != nil {
+		return -1, fmt.Errorf("%w: %w", ErrNoMemory, dupErr)
+	}
+	return fd, unix.SetNonblock(fd, true)
+}
+
+// sameUser refuses a peer on this host that is another user: it would see whole segments.
+func sameUser(s net.Conn) error {
+	raw, err := s.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+
+	if uid := unix.Geteuid(); int(cred.Uid) != uid {
+		return fmt.Errorf("%w: peer is user %d, this process is user %d", ErrAuth, cred.Uid, uid)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+package rdma
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	echoEvery = 250 * time.Millisecond
+	tickEvery = 50 * time.Millisecond
+)
+
+// echo is a question to which the peer's loop answers at once. One is under way at a time.
+type echo struct {
+	sent atomic.Int64  // node time of the one under way, 0 when none: set by the loop, cleared by the reader
+	next time.Duration // owned by the loop
+}
+
+// due tells whether to ask at now, and notes that it is done.
+func (e *echo) due(now time.Duration) bool {
+	if now < e.next || !e.sent.CompareAndSwap(0, int64(now)) {
+		return false
+	}
+	e.next = now + echoEvery
+	return true
+}
+
+// since is when the echo under way was sent, 0 when there is none.
+func (e *echo) since() time.Duration { return time.Duration(e.sent.Load()) }
+
+// answered takes the answer to the echo of node time sent, and reports false if there was none.
+func (e *echo) answered(sent uint64) bool { return sent != 0 && e.sent.CompareAndSwap(int64(sent), 0) }

@@ -1,0 +1,81 @@
+package rdma
+
+import (
+	"fmt"
+	"time"
+
+	"downbeat.dev/rdma/stream"
+)
+
+// A read that is of no use any more is given up: its reader gets its memory back at once, and the bytes that the peer
+// still sends for it are dropped as they come. So a peer that is slow, or silent, holds none of the reader's memory,
+// and keeps its connection for when it is well again (decision 0044).
+
+// ReadWithin is ReadEach with a limit: some 50 ms after it has passed at the latest, a chain that has not ended
+// ends with ErrGivenUp, and its Dst bytes are the caller's again. A peer over TLS is cut instead, one over verbs
+// goes on over its byte stream. limit must be positive.
+func (p *Peer) ReadWithin(limit time.Duration, chain []Read, each func(i int), done func(error)) {
+	if limit <= 0 {
+		done(fmt.Errorf("%w: limit %v: must be positive", ErrInvalid, limit))
+		return
+	}
+	p.post(stream.Request{Reads: chain, Each: each, Done: done, By: p.node.now() + limit})
+}
+
+// GiveUp ends the peer's chains of ReadWithin that are under way, as their limit would, as soon as the node's loop
+// has taken in what has come.
+func (p *Peer) GiveUp() {
+	if p.Err() == nil {
+		p.link.giveUp()
+	}
+}
+
+func (c *conn) giveUp() {
+	c.givingUp.Store(true)
+	c.loop.givingUp.Store(true)
+	c.loop.wakeUp()
+}
+
+// wakeUp has the loop take a turn soon, unless it ends. Any goroutine may call it.
+func (l *loop) wakeUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stop.Load() { // or wake may be closed, and another file
+		l.kick()
+	}
+}
+
+// giveUp acts on calls of GiveUp.
+func (l *loop) giveUp(now time.Duration) {
+	l.node.enter()
+	defer l.node.leave()
+	l.mu.Lock()
+	n := len(l.conns)
+	l.mu.Unlock()
+	for i := range n {
+		if c := l.at(int32(i)); c != nil && c.givingUp.Swap(false) {
+			c.giveUpOverdue(never)
+		}
+	}
+}
+
+// never is later than every limit of a chain.
+const never = time.Duration(1<<63 - 1)
+
+// giveUpOverdue gives up the chains whose limit is before now. Only the loop calls it.
+func (c *conn) giveUpOverdue(now time.Duration) {
+	// Reads of a queue pair write into Dst until the pair is gone; its chains then go on over the byte stream.
+	(*c.direct.Load()).giveUp(now)
+
+	c.mu.Lock()
+	overdue := c.chains.Overdue(now)
+	if len(overdue) > 0 && c.tls != nil { // its own goroutine may be reading into Dst
+		c.out.Fail(fmt.Errorf("%w: a read is overdue", ErrPeerLost))
+		overdue = nil
+	}
+	c.mu.Unlock()
+
+	for _, chain := range overdue {
+		c.in.GiveUp(chain)
+	}
+}

@@ -1,0 +1,152 @@
+package rdma
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// greetings are the handshakes under way on a node's accepting side. Anybody who reaches the port may begin one,
+// so they are bounded, in all and per source address. Where there are too many, an older one gives way and
+// not the newest: a peer that holds the token is through within a round trip or two, and whoever holds connections
+// without a word loses them to it.
+type greetings struct {
+	mu  sync.Mutex
+	all []*greeting // oldest first
+
+	gaveWay, refused     int // since the log told of it
+	gaveWayTold, refTold time.Time
+}
+
+// greeting is one handshake. greetings.mu protects spoke and gone.
+type greeting struct {
+	conn  net.Conn
+	from  netip.Addr // zero for a Unix socket
+	spoke bool       // something came from it
+	gone  bool       // it ended, or gave way
+}
+
+const (
+	greetingsMax  = 128                    // at a time
+	greetingsEach = 32                     // of one source address
+	silentMax     = 200 * time.Millisecond // from a connection to its first byte
+	tellEvery     = time.Minute            // between two lines of the log that say the same
+)
+
+// begin counts a handshake over s, and ends an older one if there are too many.
+func (g *greetings) begin(s net.Conn, log *slog.Logger) *greeting {
+	next := &greeting{conn: s, from: sourceOf(s.RemoteAddr())}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	same := 0
+	for _, other := range g.all {
+		if other.from == next.from {
+			same++
+		}
+	}
+	switch {
+	case same >= greetingsEach:
+		g.giveWay(func(other *greeting) bool { return other.from == next.from }, log)
+	case len(g.all) >= greetingsMax:
+		g.giveWay(func(*greeting) bool { return true }, log)
+	}
+	g.all = append(g.all, next)
+	return next
+}
+
+// giveWay ends the oldest of the selected handshakes that has said nothing, or else the oldest. g.mu is held.
+func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
+	// Who has spoken may be a peer whose second message is on its way; who has not is most likely a stranger.
+	i := slices.IndexFunc(g.all, func(o *greeting) bool { return selected(o) && !o.spoke })
+	if i < 0 {
+		i = slices.IndexFunc(g.all, selected)
+	}
+	victim := g.all[i]
+	victim.gone = true
+	victim.conn.Close()
+	g.all = slices.Delete(g.all, i, i+1)
+
+	g.gaveWay++
+	if now := time.Now(); now.Sub(g.gaveWayTold) >= tellEvery {
+		log.Warn("connections that do not prove themselves crowd the data plane: older ones give way to newer ones",
+			"from", victim.from.String(), "gave_way", g.gaveWay, "at_a_time", greetingsMax, "per_address", greetingsEach)
+		g.gaveWay, g.gaveWayTold = 0, now
+	}
+}
+
+// end forgets a handshake that is over, and tells whether it had to give way.
+func (g *greetings) end(over *greeting) (gaveWay bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if over.gone {
+		return true
+	}
+	over.gone = true
+	i := slices.Index(g.all, over)
+	g.all = slices.Delete(g.all, i, i+1)
+	return false
+}
+
+// heard notes that something came over a connection.
+func (g *greetings) heard(from *greeting) {
+	g.mu.Lock()
+	from.spoke = true
+	g.mu.Unlock()
+}
+
+// logRefused tells of peers that were refused: of the first, and then once in a while how many.
+func (g *greetings) logRefused(log *slog.Logger, from string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refused++
+	if now := time.Now(); now.Sub(g.refTold) >= tellEvery {
+		log.Warn("peer refused", "from", from, "err", err, "refused", g.refused)
+		g.refused, g.refTold = 0, now
+	}
+}
+
+// sourceOf is the address that a connection is counted under: a host's, or of IPv6 its network's, since a host
+// has as many as it likes of those.
+func sourceOf(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if network, err := ip.Prefix(64); err == nil {
+			return network.Addr()
+		}
+	}
+	return ip
+}
+
+// awaitFirstByte returns once something has come over s, and leaves it there. It sets the deadline of the rest.
+func (n *Node) awaitFirstByte(s net.Conn, g *greeting) error {
+	raw, err := s.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return fmt.Errorf("%w: handshake: %w", ErrPeerLost, err)
+	}
+	// The byte is looked at and left: TLS, or the handshake, reads it.
+	began := time.Now()
+	s.SetDeadline(began.Add(min(silentMax, n.cfg.Stall)))
+	var first [1]byte
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN && err != unix.EINTR
+	})
+	if err != nil {
+		return fmt.Errorf("%w: silent for %v after it connected", ErrPeerLost, time.Since(began).Round(time.Millisecond))
+	}
+	n.greetings.heard(g)
+	s.SetDeadline(began.Add(n.cfg.Stall))
+	return nil
+}

@@ -1,0 +1,134 @@
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// silent opens connections to a node that never say a word, and keeps as many open until the test ends: for
+// each that the node closes there is a new one.
+func silent(t *testing.T, n *Node, many int) {
+	t.Helper()
+	hostport, _, _ := strings.Cut(n.Addr(), "#")
+	ctx, cancel := context.WithCancel(t.Context())
+	var held sync.WaitGroup
+	t.Cleanup(func() { cancel(); held.Wait() })
+	var first sync.WaitGroup
+	first.Add(many)
+	for range many {
+		held.Go(func() {
+			for once := first.Done; ctx.Err() == nil; once = func() {} {
+				s, err := net.Dial("tcp", hostport)
+				once()
+				if err != nil {
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				stop := context.AfterFunc(ctx, func() { s.Close() })
+				io.Copy(io.Discard, s)
+				stop()
+				s.Close()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	first.Wait()
+}
+
+// Strangers who hold more silent connections than a node has places for handshakes, and come back at once, do
+// not keep a peer with the token out. The log says once that there is a crowd.
+func TestSilentStrangersLockNobodyOut(t *testing.T) {
+	for name, c := range map[string]Config{
+		"tcp": {Token: "a token", Providers: []string{"tcp"}, Stall: patient},
+		"tls": {Token: "a token", Providers: []string{"tcp"}, Stall: patient, TLS: selfSigned(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log lockedBuffer
+			c.Logger = textLogger(&log)
+			n := open(t, c)
+			silent(t, n, 2*greetingsMax)
+
+			c.Logger = nil
+			good := open(t, c)
+			connect(t, good, n.Addr())
+			if k := strings.Count(log.String(), "give way"); k != 1 {
+				t.Errorf("the log tells of the crowd %d times", k)
+			}
+		})
+	}
+}
+
+// A connection that says nothing is closed long before Stall.
+func TestSilentConnectionIsClosed(t *testing.T) {
+	n := open(t, Config{Token: "a token", Providers: []string{"tcp"}, Stall: 10 * time.Minute})
+	hostport, _, _ := strings.Cut(n.Addr(), "#")
+	s, err := net.Dial("tcp", hostport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	cutOff(t, s)
+}
+
+// Of many handshakes the oldest silent one gives way, first of those from the same address.
+func TestWhoGivesWay(t *testing.T) {
+	var g greetings
+	log := textLogger(io.Discard)
+	begin := func(from string) *greeting {
+		here, there := net.Pipe()
+		t.Cleanup(func() { here.Close(); there.Close() })
+		return g.begin(addressed{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}, log)
+	}
+	honest := begin("10.0.0.1")
+	g.heard(honest)
+	var silent []*greeting
+	for range greetingsEach + 1 {
+		silent = append(silent, begin("10.0.0.2"))
+	}
+	if !silent[0].gone || silent[1].gone || honest.gone {
+		t.Error("the address that has too many does not lose its own oldest")
+	}
+	for i := range greetingsMax {
+		begin(net.IPv4(10, 1, byte(i>>8), byte(i)).String())
+	}
+	if !silent[1].gone || honest.gone || len(g.all) != greetingsMax {
+		t.Errorf("%d handshakes; the oldest silent one gave way: %v, one that spoke: %v", len(g.all), silent[1].gone, honest.gone)
+	}
+	if !g.end(silent[1]) || g.end(honest) {
+		t.Error("end does not tell who gave way")
+	}
+	if a, b := sourceOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::1")}), sourceOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::2")}); a != b {
+		t.Errorf("%v and %v of one network are two sources", a, b)
+	}
+}
+
+type addressed struct {
+	net.Conn
+	from net.Addr
+}
+
+func (a addressed) RemoteAddr() net.Addr { return a.from }
+
+// lockedBuffer is written by a node's goroutines while a test reads it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

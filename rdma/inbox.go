@@ -1,0 +1,191 @@
+package rdma
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"downbeat.dev/rdma/stream"
+)
+
+// heldMax bounds the bytes of messages that came before their turn: announced ones, and others.
+const heldMax = 2 * stream.QueueMax
+
+// inbox hands a conn's messages on in the order of their numbers. Over verbs, long ones take another way than short
+// ones and may come later. It belongs to the conn's reader.
+type inbox struct {
+	conn       *conn
+	next       uint64                 // number of the message to hand on next
+	held       map[uint64]heldMessage // came before their turn
+	heldBytes  int
+	fetches    []*fetch // announced messages on their way here
+	fetchFree  []*fetch
+	fetchBytes int
+}
+
+// heldMessage is a message that is here. One that was fetched has memory of its own, in buffer if
+// that is not nil.
+type heldMessage struct {
+	number  uint64
+	bytes   []byte
+	fetched bool
+	buffer  *Buffer
+}
+
+func (m heldMessage) free() {
+	if m.buffer != nil {
+		m.buffer.Free()
+	}
+}
+
+// deliver takes a message, or the announcement of one.
+func (in *inbox) deliver(number uint64, msg []byte) error {
+	if number&announced != 0 {
+		return in.fetch(number&^announced, msg)
+	}
+	return in.inTurn(heldMessage{number: number, bytes: msg})
+}
+
+// inTurn hands on a message that is here, or keeps it until those before it are. One that comes again is dropped.
+func (in *inbox) inTurn(m heldMessage) error {
+	if m.number > in.next {
+		return in.hold(m)
+	}
+	if m.number < in.next {
+		m.free()
+		return nil
+	}
+
+	// What was held and follows on this one goes with it, so that nothing waits for another message to come.
+	in.conn.Calling()
+	for {
+		in.next++
+		in.conn.peer.receive(m.bytes)
+		m.free()
+		if m.fetched {
+			in.conn.control(stream.Frame{Kind: stream.KindTaken, ID: m.number})
+		}
+
+		early, ok := in.held[in.next]
+		if !ok {
+			return nil
+		}
+		delete(in.held, in.next)
+		in.heldBytes -= len(early.bytes)
+		m = early
+	}
+}
+
+// hold keeps a message that overtook others until they have come. Only large ones, which are fetched, may be
+// overtaken.
+func (in *inbox) hold(m heldMessage) error {
+	if !in.conn.peer.node.announce.Load() || in.heldBytes+len(m.bytes) > heldMax || len(in.held) > announcedMax {
+		m.free()
+		return fmt.Errorf("%w: message %d, expected %d", ErrProtocol, m.number, in.next)
+	}
+	if in.held == nil {
+		in.held = map[uint64]heldMessage{}
+	}
+	if _, twice := in.held[m.number]; twice {
+		m.free()
+		return nil
+	}
+
+	// The bytes of a message that came in a frame are the reader's, and gone when it goes on.
+	if !m.fetched {
+		m.bytes = bytes.Clone(m.bytes)
+	}
+	in.held[m.number] = m
+	in.heldBytes += len(m.bytes)
+	return nil
+}
+
+// release gives back the messages that nobody will get any more.
+func (in *inbox) release() {
+	for _, m := range in.held {
+		m.free()
+	}
+	in.held, in.heldBytes = nil, 0
+}
+
+// fetch is an announced message on its way here.
+type fetch struct {
+	in     *inbox
+	number uint64
+	buffer *Buffer // nil where there was no registered memory for it
+	chain  [1]Read
+	done   func(error) // ended, made once
+}
+
+// fetch begins to read an announced message.
+func (in *inbox) fetch(number uint64, body []byte) error {
+	node := in.conn.peer.node
+	if !node.announce.Load() || len(body) != stream.RemoteBytes {
+		return fmt.Errorf("%w: message %d announced in %d bytes", ErrProtocol, number, len(body))
+	}
+	if number < in.next || in.expects(number) {
+		return nil // it was announced twice, by two ways
+	}
+
+	// An announcement costs its sender 20 bytes, so what is fetched at a time is bounded like what is queued.
+	r := stream.ParseRemote(body)
+	size := int(r.Length)
+	if size == 0 || size > MessageMax || in.fetchBytes+size > stream.QueueMax || len(in.fetches) >= stream.ChainsMax {
+		return fmt.Errorf("%w: message of %d bytes announced; %d messages of %d bytes are on their way", ErrProtocol, size, len(in.fetches), in.fetchBytes)
+	}
+
+	// Memory of the pool can be read into by the peer's device; any other is filled by the byte stream.
+	f := in.newFetch(number)
+	if b, err := node.pool.AllocNow(size); err == nil {
+		f.buffer = b
+		f.chain[0] = Read{Dst: b.Bytes(), Src: r}
+	} else {
+		f.chain[0] = Read{Dst: make([]byte, size), Src: r}
+	}
+
+	in.fetches = append(in.fetches, f)
+	in.fetchBytes += size
+	in.conn.read(stream.Request{Reads: f.chain[:], Done: f.done})
+	return nil
+}
+
+func (in *inbox) newFetch(number uint64) *fetch {
+	if k := len(in.fetchFree); k > 0 {
+		f := in.fetchFree[k-1]
+		in.fetchFree = in.fetchFree[:k-1]
+		f.number = number
+		return f
+	}
+	f := &fetch{in: in, number: number}
+	f.done = f.ended
+	return f
+}
+
+// expects tells whether a message is on its way here, or waits for its turn.
+func (in *inbox) expects(number uint64) bool {
+	_, early := in.held[number]
+	return early || slices.ContainsFunc(in.fetches, func(f *fetch) bool { return f.number == number })
+}
+
+// ended hands a message on that has been read. The conn's reader calls it.
+func (f *fetch) ended(err error) {
+	in, number, b, msg := f.in, f.number, f.buffer, f.chain[0].Dst
+	in.fetches = slices.DeleteFunc(in.fetches, func(g *fetch) bool { return g == f })
+	in.fetchBytes -= len(msg)
+	f.buffer, f.chain[0] = nil, Read{}
+	in.fetchFree = append(in.fetchFree, f)
+
+	if err == nil {
+		err = in.inTurn(heldMessage{number, msg, true, b})
+	} else if b != nil {
+		b.Free()
+	}
+	// A sender offers what it announces until it is taken: a refusal is a lie.
+	if errors.Is(err, ErrNotOffered) {
+		err = fmt.Errorf("%w: message %d announced and not offered", ErrProtocol, number)
+	}
+	if err != nil {
+		in.conn.cut(err)
+	}
+}

@@ -1,0 +1,40 @@
+package memory
+
+// Pin keeps the bytes of an offered buffer from being written or reused while they are being read. The zero Pin
+// holds nothing.
+type Pin struct{ buffer *Buffer }
+
+// Find pins the buffer of a remote. It reports false if the range was not offered under that key.
+func (p *Pool) Find(r Remote) (Pin, bool) {
+	segs := *p.segs.Load()
+	at, slot := r.Segment(), r.Slot()
+	if at >= len(segs) || segs[at] == nil || slot >= len(segs[at].bufs) || r.Key == 0 {
+		return Pin{}, false
+	}
+
+	// The pin comes before the look at the key: an owner that withdraws in between sees the reader, or the reader
+	// sees that the key is gone.
+	pin := Pin{&segs[at].bufs[slot]}
+	pin.buffer.readers.Add(1)
+	if pin.buffer.key.Load() != r.Key || uint64(r.Offset)+uint64(r.Length) > uint64(pin.buffer.size) {
+		pin.Release()
+		return Pin{}, false
+	}
+	return pin, true
+}
+
+// Bytes are those that r names; Find has found it.
+func (p Pin) Bytes(r Remote) []byte { return p.buffer.mem[r.Offset:][:r.Length] }
+
+// Holds tells whether the pin holds a buffer.
+func (p Pin) Holds() bool { return p.buffer != nil }
+
+// Is tells whether the pin holds b.
+func (p Pin) Is(b *Buffer) bool { return p.buffer == b }
+
+// Release ends the read. The pin's bytes must not be touched after it.
+func (p Pin) Release() {
+	if p.buffer.readers.Add(-1) == freeing {
+		p.buffer.reuse()
+	}
+}

@@ -1,0 +1,187 @@
+package rdma
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
+)
+
+// Where there are verbs, a message that is too long for one SEND is announced: its sender lays it into
+// a registered buffer, offers that and sends the offer in the message's place. The receiver reads it
+// like anything else that is offered (one-sided, and over the byte stream where that is not possible),
+// hands it on in its turn and says that it is taken. So long messages need no memory set aside per
+// peer, and no peer ever gets the right to write.
+const (
+	messageDirect = 16<<10 - 8      // bytes that one SEND carries beside its number
+	announced     = uint64(1) << 63 // in a message's number: its body is a Remote
+	announcedMax  = 1 << 15         // messages sent after one that the peer has not taken
+)
+
+// outbox numbers the messages of a conn, and keeps those that were announced until the peer has taken them. conn.mu
+// protects it.
+type outbox struct {
+	conn        *conn
+	number      uint64          // of the next message
+	staged      []stagedMessage // announced and not taken, in the order of their numbers
+	stagedBytes int
+	sentBytes   uint64                   // of messages, without announced ones
+	offer       [stream.RemoteBytes]byte // body of an announcement
+	parts       [1][]byte                // offer
+}
+
+// stagedMessage is an announced message that the peer has not taken yet.
+type stagedMessage struct {
+	number uint64
+	buffer *Buffer
+	sent   uint64 // outbox.sentBytes at its time
+}
+
+// send queues or writes one message. When nobody is writing, the caller writes straight from the parts; otherwise they
+// are copied, and leave with the writer's next call.
+func (c *conn) send(parts [][]byte, size int) error {
+	var staged *Buffer
+	if size > messageDirect && c.announces() {
+		staged = c.outbox.stage(parts, size)
+	}
+
+	// The long copy above needs no lock; from here on the message's place among the others is settled.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.out.Err()
+	if err == nil {
+		err = c.outbox.crowded(size)
+	}
+
+	switch {
+	case err != nil && staged != nil:
+		staged.Free()
+		return err
+	case err != nil:
+		return err
+	case staged != nil:
+		return c.outbox.announce(staged)
+	}
+	return c.outbox.post(parts, size)
+}
+
+// announces tells whether long messages to the peer are announced. (Tests have them announced
+// without verbs.)
+func (c *conn) announces() bool {
+	n := c.peer.node
+	return n.announce.Load() && (n.verbs == nil || c.name() == "verbs")
+}
+
+// post sends a message's bytes, directly where that is possible.
+func (o *outbox) post(parts [][]byte, size int) error {
+	c := o.conn
+	if (*c.direct.Load()).send(o.number, parts, size) {
+		o.number++
+		o.sentBytes += uint64(size)
+		return nil
+	}
+
+	// A single message may be larger than the bound: it is refused only behind others.
+	if waiting := c.out.Bytes(); waiting+stream.HeaderBytes+size > stream.QueueMax && waiting > 0 {
+		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, waiting, stream.QueueMax)
+	}
+	f := stream.Frame{Body: uint32(size), Kind: stream.KindMessage, ID: o.number}
+	o.number++
+	o.sentBytes += uint64(size)
+
+	// What is short, or must wait, is copied; the rest leaves from the caller's memory.
+	if c.out.Busy() || len(parts) > stream.PartsMax || stream.HeaderBytes+size <= stream.CopyMax {
+		c.out.Copy(f, parts...)
+		c.out.Flush()
+	} else {
+		c.out.WriteParts(f, parts)
+	}
+	return c.out.Err()
+}
+
+// resend queues a message that has its number already: the first 8 bytes of msg.
+func (c *conn) resend(msg []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out.Err() == nil {
+		c.out.Copy(stream.Frame{Body: uint32(len(msg) - 8), Kind: stream.KindMessage, ID: binary.LittleEndian.Uint64(msg)}, msg[8:])
+		c.out.Flush()
+	}
+}
+
+// stage copies a message into a buffer of its own, or returns nil where memory is short. It needs no lock.
+func (o *outbox) stage(parts [][]byte, size int) *Buffer {
+	b, err := o.conn.peer.node.pool.AllocNow(size)
+	if err != nil {
+		return nil
+	}
+	at := 0
+	for _, p := range parts {
+		at += copy(b.Bytes()[at:], p)
+	}
+	return b
+}
+
+// announce sends a staged message's offer. The outbox frees b.
+func (o *outbox) announce(b *Buffer) error {
+	size := len(b.Bytes())
+	if o.stagedBytes+size > stream.QueueMax && o.stagedBytes > 0 {
+		b.Free()
+		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, o.stagedBytes, stream.QueueMax)
+	}
+
+	number := o.number
+	o.number++
+	o.staged = append(o.staged, stagedMessage{number, b, o.sentBytes})
+	o.stagedBytes += size
+
+	// The offer goes in the message's place and under its number: the receiver hands the message on in its turn.
+	c := o.conn
+	o.parts[0] = stream.AppendRemote(o.offer[:0], b.Offer())
+	if !(*c.direct.Load()).send(number|announced, o.parts[:], stream.RemoteBytes) {
+		c.out.Copy(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: number | announced}, o.parts[0])
+		c.out.Flush()
+	}
+	return c.out.Err()
+}
+
+// crowded refuses a message of size bytes if too much was sent behind an announced message that the peer has not
+// taken: it must keep all that until then.
+func (o *outbox) crowded(size int) error {
+	if len(o.staged) == 0 {
+		return nil
+	}
+	first := o.staged[0]
+	if o.number-first.number < announcedMax && o.sentBytes-first.sent+uint64(size) <= stream.QueueMax {
+		return nil
+	}
+	return fmt.Errorf("%w: %d messages of %d bytes wait behind one that the peer has not taken", ErrNoMemory, o.number-first.number, o.sentBytes-first.sent)
+}
+
+// taken frees a message that the peer has read. It takes the lock itself.
+func (o *outbox) taken(number uint64) error {
+	o.conn.mu.Lock()
+	var b *Buffer
+	if i := slices.IndexFunc(o.staged, func(s stagedMessage) bool { return s.number == number }); i >= 0 {
+		b = o.staged[i].buffer
+		o.stagedBytes -= len(b.Bytes())
+		o.staged = slices.Delete(o.staged, i, i+1)
+	}
+	o.conn.mu.Unlock()
+
+	if b == nil {
+		return fmt.Errorf("%w: message %d taken that was not announced", ErrProtocol, number)
+	}
+	memory.FreeAnswered(b)
+	return nil
+}
+
+// release frees what the peer will not take any more.
+func (o *outbox) release() {
+	for _, s := range o.staged {
+		s.buffer.Free()
+	}
+	o.staged, o.stagedBytes = nil, 0
+}

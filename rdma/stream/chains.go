@@ -1,0 +1,172 @@
+package stream
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/rdma/memory"
+)
+
+// Ended is called when a chain has ended, without the lock: with the chain, when it began, and with what done is to get.
+type Ended func(began time.Duration, chain []memory.Read, err error, done func(error))
+
+// Chains are the chains of reads that the other end was asked for and has not answered, in the order in which they
+// were asked for: that is the order of the answers.
+type Chains struct {
+	mu      *sync.Mutex // the stream's
+	ended   Ended
+	pending atomic.Int32 // len(all) - head
+
+	all   []*Chain
+	head  int // of all: those before it have ended
+	reads int // of those under way
+	asked uint64
+	free  []*Chain
+}
+
+// Chain is one chain under way.
+type Chain struct {
+	id      uint64
+	bytes   int
+	reads   []memory.Read
+	each    func(int) // may be nil
+	done    func(error)
+	began   time.Duration
+	by      time.Duration // node time after which it is given up; 0: never
+	givenUp bool          // done was called; what comes for it is dropped
+	again   bool          // what each told of stays good in Dst
+}
+
+// Request says what a chain is and whom to tell of it.
+type Request struct {
+	Reads []memory.Read
+	Each  func(int) // told of each long read that has landed; may be nil
+	Done  func(error)
+	By    time.Duration // node time after which it is given up; 0: never
+	Again bool          // it was under way by another way, which broke: what that told of stays good in Dst
+}
+
+const (
+	chainsKept = 16 // ended ones that are kept for later
+	chainsGap  = 64 // ended ones at the front, before the others move up
+)
+
+// NewChains returns an empty table under a stream's lock; it needs no lock itself.
+func NewChains(mu *sync.Mutex, ended Ended) *Chains { return &Chains{mu: mu, ended: ended} }
+
+// Ask notes a chain at node time now and queues the frame that asks for it.
+func (c *Chains) Ask(w *Writer, now time.Duration, r Request) error {
+	if under := len(c.all) - c.head; under >= ChainsMax || c.reads+len(r.Reads) > ReadsMax {
+		return fmt.Errorf("%w: %d chains of %d reads under way to one peer", memory.ErrTooLarge, under, c.reads)
+	}
+	chain := c.add(now, r)
+
+	n := len(r.Reads)
+	b := w.Reserve(HeaderBytes + RemoteBytes*n)[:0]
+	b = Frame{Body: uint32(RemoteBytes * n), Kind: KindRead, Count: uint16(n), ID: chain.id}.Append(b)
+	for i := range r.Reads {
+		b = AppendRemote(b, r.Reads[i].Src)
+	}
+	w.Flush()
+	return nil
+}
+
+func (c *Chains) add(now time.Duration, r Request) *Chain {
+	var chain *Chain
+	if k := len(c.free); k > 0 {
+		chain, c.free = c.free[k-1], c.free[:k-1]
+	} else {
+		chain = &Chain{}
+	}
+
+	c.asked++
+	*chain = Chain{id: c.asked, reads: append(chain.reads[:0], r.Reads...), each: r.Each, done: r.Done, began: now, by: r.By, again: r.Again}
+	for i := range r.Reads {
+		chain.bytes += len(r.Reads[i].Dst)
+	}
+
+	// What has ended at the front goes once it is the larger half, so that the queue neither grows nor moves often.
+	if c.head > chainsGap && c.head*2 > len(c.all) {
+		c.all = c.all[:copy(c.all, c.all[c.head:])]
+		c.head = 0
+	}
+	c.all = append(c.all, chain)
+	c.reads += len(r.Reads)
+	c.pending.Add(1)
+	return chain
+}
+
+// Pending tells whether an answer is due. It needs no lock.
+func (c *Chains) Pending() bool { return c.pending.Load() != 0 }
+
+// Oldest is when the chain began whose answer is due, 0 if none is.
+func (c *Chains) Oldest() time.Duration {
+	if c.head == len(c.all) {
+		return 0
+	}
+	return c.all[c.head].began
+}
+
+// next returns the chain that the next data frame must answer, or nil. It is called without the lock.
+func (c *Chains) next() *Chain {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.head == len(c.all) {
+		return nil
+	}
+	return c.all[c.head]
+}
+
+// complete ends the chain whose answer was due. It is called without the lock.
+func (c *Chains) complete(chain *Chain, err error) {
+	// The chain leaves the table before its end is told of: whoever is told may ask for the next.
+	c.mu.Lock()
+	c.all[c.head] = nil
+	c.head++
+	if c.head == len(c.all) {
+		c.all, c.head = c.all[:0], 0
+	}
+	c.reads -= len(chain.reads)
+	c.pending.Add(-1)
+	c.mu.Unlock()
+
+	if !chain.givenUp {
+		c.ended(chain.began, chain.reads, err, chain.done)
+	}
+
+	// Only now may the chain serve another request: its reads were lent to the callback.
+	clear(chain.reads)
+	chain.each, chain.done = nil, nil
+	c.mu.Lock()
+	if len(c.free) < chainsKept {
+		c.free = append(c.free, chain)
+	}
+	c.mu.Unlock()
+}
+
+// Overdue returns the chains whose limit is before now. Each is to be given to Reader.GiveUp.
+func (c *Chains) Overdue(now time.Duration) (overdue []*Chain) {
+	for _, chain := range c.all[c.head:] {
+		if !chain.givenUp && chain.by != 0 && chain.by < now {
+			overdue = append(overdue, chain)
+		}
+	}
+	return overdue
+}
+
+// Take empties the table and returns what was under way: the stream has ended. Each is to be given to Abandon.
+func (c *Chains) Take() []*Chain {
+	left := c.all[c.head:]
+	c.all, c.head, c.reads = nil, 0, 0
+	c.pending.Store(0)
+	return left
+}
+
+// Abandon ends a chain that Take returned. It is called without the lock.
+func (c *Chains) Abandon(chain *Chain, err error) {
+	if !chain.givenUp {
+		c.ended(chain.began, chain.reads, err, chain.done)
+	}
+}

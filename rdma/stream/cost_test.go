@@ -1,0 +1,20 @@
+package stream
+
+import (
+	"bytes"
+	"testing"
+
+	"downbeat.dev/internal/memcost"
+)
+
+// FuzzHandshakeCost: a stranger's first bytes take next to no memory.
+func FuzzHandshakeCost(f *testing.F) {
+	f.Add(newHello(NodeID{1}).append(nil))
+	f.Add(bytes.Repeat([]byte{0xff}, 4096))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		memcost.Check(t, in, 64<<10, func() {
+			_, _ = Welcome(&script{in: bytes.NewReader(in)}, NodeID{2}, "token", func() bool { return true })
+			_, _ = Greet(&script{in: bytes.NewReader(in)}, NodeID{2}, nil, "token")
+		})
+	})
+}

@@ -1,0 +1,39 @@
+package stream
+
+import "golang.org/x/sys/unix"
+
+// filesMax is how many descriptors may wait to be taken.
+const filesMax = 4
+
+// files are descriptors that came beside bytes.
+type files struct{ fds []int }
+
+// keep notes the descriptors of a control message, and reports false if there are too many.
+func (f *files) keep(oob []byte) bool {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return false
+	}
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			f.fds = append(f.fds, fds...)
+		}
+	}
+	return len(f.fds) <= filesMax
+}
+
+func (f *files) take() (fd int, ok bool) {
+	if len(f.fds) == 0 {
+		return -1, false
+	}
+	fd = f.fds[0]
+	f.fds = f.fds[:copy(f.fds, f.fds[1:])]
+	return fd, true
+}
+
+func (f *files) close() {
+	for _, fd := range f.fds {
+		unix.Close(fd)
+	}
+	f.fds = nil
+}

@@ -1,0 +1,102 @@
+package stream
+
+import (
+	"fmt"
+
+	"downbeat.dev/rdma/memory"
+)
+
+// Status bytes of a data frame: one for each read.
+const (
+	StatusOK = iota
+	StatusNotOffered
+)
+
+// landing is where the bytes of the chain go that is being answered.
+type landing struct {
+	chain    *Chain
+	gaps     []gap
+	skip     int // bytes to drop: what is still to come of a chain that was given up
+	refusals memory.Refusals
+}
+
+// gap is what is still to come of read i.
+type gap struct {
+	b []byte
+	i int
+}
+
+// begin lays out where the bytes behind a data frame's statuses go.
+func (l *landing) begin(chain *Chain, f Frame, statuses []byte) error {
+	if chain == nil || chain.id != f.ID || len(chain.reads) != int(f.Count) {
+		return fmt.Errorf("%w: data that was not asked for", memory.ErrProtocol)
+	}
+
+	// The peer's statuses say which reads bring bytes; the length that it announced must be the sum of those.
+	l.chain, l.gaps, l.refusals = chain, l.gaps[:0], memory.Refusals{}
+	want := uint64(f.Count)
+	for i, s := range statuses {
+		if s != StatusOK {
+			l.refusals.Add(i)
+			continue
+		}
+		length := int(chain.reads[i].Src.Length)
+		want += uint64(length)
+		switch {
+		case chain.givenUp:
+			l.skip += length
+		case length > 0:
+			l.gaps = append(l.gaps, gap{chain.reads[i].Dst, i})
+		}
+	}
+
+	if uint64(f.Body) != want {
+		l.chain, l.gaps, l.skip = nil, l.gaps[:0], 0
+		return fmt.Errorf("%w: data of %d bytes for a chain of %d", memory.ErrProtocol, f.Body, want)
+	}
+	return nil
+}
+
+// full tells whether all bytes of the chain are there.
+func (l *landing) full() bool { return l.chain != nil && len(l.gaps) == 0 && l.skip == 0 }
+
+// end takes the chain that is full, and its error.
+func (l *landing) end() (*Chain, error) {
+	chain, err := l.chain, l.refusals.Err()
+	l.chain, l.refusals = nil, memory.Refusals{}
+	return chain, err
+}
+
+// fill accounts n bytes that landed in the gaps and calls told for every read that is whole.
+func (l *landing) fill(n int, told func(i int)) {
+	closed := 0
+	for n > 0 && closed < len(l.gaps) {
+		g := &l.gaps[closed]
+		k := min(n, len(g.b))
+		g.b = g.b[k:]
+		n -= k
+		if len(g.b) == 0 {
+			told(g.i)
+			closed++
+		}
+	}
+	l.gaps = l.gaps[:copy(l.gaps, l.gaps[closed:])]
+}
+
+// giveUp turns the gaps of a chain into bytes to be dropped.
+func (l *landing) giveUp(chain *Chain) {
+	if l.chain != chain {
+		return
+	}
+	for _, g := range l.gaps {
+		l.skip += len(g.b)
+	}
+	l.gaps = l.gaps[:0]
+}
+
+// want adds the gaps to a vector, as far as it has room.
+func (l *landing) want(v *vector) {
+	for i := 0; i < len(l.gaps) && !v.full(); i++ {
+		v.add(l.gaps[i].b)
+	}
+}

@@ -1,0 +1,103 @@
+package stream
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"downbeat.dev/rdma/memory"
+)
+
+// vector is the pieces of one write or read, in memory that the kernel may look at during a raw call.
+type vector struct {
+	pieces [runsMax]unix.Iovec
+	n      int
+	header unix.Msghdr
+	out    []byte   // a descriptor to send
+	in     [64]byte // descriptors that come
+}
+
+// reset empties the vector.
+func (v *vector) reset() {
+	clear(v.pieces[:v.n])
+	v.n = 0
+}
+
+// full tells whether no further piece fits.
+func (v *vector) full() bool { return v.n == runsMax }
+
+// add appends b, unless it is empty.
+func (v *vector) add(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	v.pieces[v.n] = unix.Iovec{Base: &b[0]}
+	v.pieces[v.n].SetLen(len(b))
+	v.n++
+}
+
+// size is the number of bytes of all pieces.
+func (v *vector) size() (bytes int) {
+	for i := range v.n {
+		bytes += int(v.pieces[i].Len)
+	}
+	return bytes
+}
+
+// gather fills the vector with the queue's first runs, at most bound bytes. A run with a file ends it.
+func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
+	v.reset()
+	for i := q.head; i < len(q.runs) && !v.full() && bound > 0; i++ {
+		r := &q.runs[i]
+		if r.file != nil && v.n > 0 {
+			break
+		}
+		b := r.b[:min(len(r.b), bound)]
+		v.add(b)
+		bound -= len(b)
+		if r.file != nil {
+			return r.file
+		}
+	}
+	return nil
+}
+
+// write writes the pieces without waiting, a file's descriptor beside them if there is one. It returns the bytes
+// written, or an errno. Go survives SIGPIPE on a socket.
+func (v *vector) write(fd int, file *memory.Segment) (int, unix.Errno) {
+	defer v.reset()
+	if file == nil {
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v.pieces[0])), uintptr(v.n))
+		return int(n), errno
+	}
+
+	v.header = unix.Msghdr{Iov: &v.pieces[0]}
+	v.header.SetIovlen(v.n)
+	v.out = append(v.out[:0], unix.UnixRights(file.File())...)
+	v.header.Control = &v.out[0]
+	v.header.SetControllen(len(v.out))
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.header)),
+		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0, 0)
+	return int(n), errno
+}
+
+// read reads into the pieces without waiting.
+func (v *vector) read(fd int) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.pieces[0])), uintptr(v.n))
+	return int(n), errno
+}
+
+// readFiles is read for a Unix socket: descriptors that come along are kept in f.
+func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
+	v.header = unix.Msghdr{Iov: &v.pieces[0], Control: &v.in[0]}
+	v.header.SetIovlen(v.n)
+	v.header.SetControllen(len(v.in))
+	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+	if errno == 0 && v.header.Controllen > 0 && !f.keep(v.in[:v.header.Controllen]) {
+		return 0, unix.EPROTO
+	}
+	return int(n), errno
+}
+
+// first is the first piece.
+func (v *vector) first() []byte { return unsafe.Slice(v.pieces[0].Base, v.pieces[0].Len) }

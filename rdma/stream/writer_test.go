@@ -1,0 +1,78 @@
+package stream
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downbeat.dev/rdma/memory"
+)
+
+// What a queue costs follows what is queued, also if it is never empty.
+func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
+	q := queue{copied: new(atomic.Int64)}
+	q.copyIn(make([]byte, 100))
+	for range 1000 {
+		q.copyIn(make([]byte, chunkBytes))
+		q.consume(chunkBytes)
+		if q.bytes != 100 || q.owned != 100 {
+			t.Fatalf("%d bytes are queued, %d owned, want 100", q.bytes, q.owned)
+		}
+	}
+	if len(q.chunks) > chunksKept {
+		t.Errorf("%d chunks are kept for 100 bytes", len(q.chunks))
+	}
+}
+
+// To cut a TLS peer that takes nothing does not wait for it: the loop does so, under the connection's lock.
+func TestCutOfATLSPeerWritesNothing(t *testing.T) {
+	here, there := net.Pipe() // whose writes wait for a reader
+	defer there.Close()
+	cfg := selfSigned(t)
+	server := tls.Server(there, cfg)
+	go server.Handshake()
+	client := cfg.Clone()
+	client.ServerName = "127.0.0.1"
+	s := tls.Client(here, client)
+	if err := s.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	w := NewWriter(Options{Mu: &mu, TLS: s, Now: new(atomic.Int64), Copied: new(atomic.Int64)})
+	mu.Lock()
+	w.Fail(memory.ErrClosed)
+	mu.Unlock()
+	there.SetReadDeadline(time.Now().Add(patient))
+	if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the peer reads %v, want nothing but the end", err)
+	}
+}
+
+func selfSigned(t testing.TB) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := x509.ParseCertificate(der)
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
+}
