@@ -2,6 +2,7 @@ package control
 
 import (
 	"testing"
+	"time"
 
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/wire"
@@ -43,7 +44,7 @@ func BenchmarkSubmitToExecute(b *testing.B) {
 			x := &echo{runner: *newRunner(nil), got: make(chan struct{}, 1)}
 			c := newCaller()
 			h := backendHello("m")
-			h.Models[0].Profile = []int64{1}
+			h.Models[0].Profile = []time.Duration{1}
 			var back BackendLink
 			var front FrontendLink
 			o := DialOptions{Addr: ln.Addr().String()}

@@ -7,8 +7,8 @@
 //
 // The client's first frame is its hello: protocol version and token lead it, so that the scheduler
 // refuses a stranger before it reads more. The answer is one Welcome or one Refusal. After that
-// either side sends what it has at any time. Whoever hears nothing for QuietMax gives the
-// connection up.
+// either side sends what it has at any time. The scheduler pings and the peer answers, ten times a
+// second; whoever hears nothing for QuietMax gives the connection up.
 //
 // # Concurrency
 //
@@ -24,14 +24,16 @@ import (
 	"log/slog"
 	"time"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
 // FrontendEvents is what a frontend is told. Calls come from one goroutine and must not block;
 // slices are valid during the call.
 type FrontendEvents interface {
-	Models([]wire.ModelInfo)
+	Models([]model.Info)
 	Outcomes([]wire.Outcome)
+	Answers([]wire.ModelAnswer)
 	Link(up bool, err error) // the session opened, or was lost (reconnecting by itself)
 }
 
@@ -41,6 +43,7 @@ type FrontendEvents interface {
 type FrontendLink interface {
 	Submit([]wire.Submit) error
 	Cancel(wire.Cancel) error
+	Command(wire.ModelCommand) error // ends with an answer, or with the session
 	Close() error
 }
 
@@ -48,6 +51,8 @@ type FrontendLink interface {
 type BackendEvents interface {
 	Peers([]wire.Peer)
 	Execute([]wire.Execute)
+	Place([]wire.Placement)
+	Command([]wire.ModelCommand)
 	Link(up bool, err error)
 }
 
@@ -55,6 +60,12 @@ type BackendEvents interface {
 // given to other backends; Done on a later session does not know them.
 type BackendLink interface {
 	Done([]wire.Done) error
+	Offer([]wire.Loadable) error         // models that the backend can load, new or changed since its hello
+	Report([]wire.PlacementReport) error // how models stand on its GPUs, at each change
+	Answer(wire.ModelAnswer) error
+	Unserved(wire.Unserved) error // the models that it does not serve, instead of the hello's
+	// Renew says what hello later sessions open with. A session that is open does not notice.
+	Renew(wire.BackendHello) error
 	Close() error
 }
 
@@ -70,34 +81,42 @@ var (
 type RefusedError struct {
 	Fatal bool
 	Text  string
+
+	version uint16 // of the protocol that it was said in
 }
 
 func (e *RefusedError) Error() string { return "the scheduler refused: " + e.Text }
 
 // Limits and periods.
 const (
-	WriteQueueMax   = 16 << 20 // bytes waiting for a peer before it is cut off
-	SessionsMax     = 10_000   // of one server
-	QuietMax        = 5 * time.Second
-	handshakeMax    = 5 * time.Second
-	pingEvery       = 100 * time.Millisecond
-	backoffMin      = 10 * time.Millisecond
-	backoffMax      = 500 * time.Millisecond // an outage lasts that much longer for some
-	refusedAgain    = 2 * time.Second        // after a refusal that a retry is not likely to change
-	dialMax         = 10 * time.Second       // when the caller's context has no deadline
-	bufferBytesKeep = 256 << 10
+	WriteQueueMax    = 16 << 20 // bytes waiting for a peer before it is cut off
+	SessionsMax      = 10_000   // of one server
+	QuietMax         = quietTicks * pingEvery
+	quietTicksBefore = 50 // with a scheduler of the version before, which pings frontends once a second
+	quietTicks       = 5  // a lost packet and its retransmission, after 200 ms, fit in
+	pingEvery        = 100 * time.Millisecond
+	writeMax         = 5 * time.Second // for what one write could not pass to the socket at once
+	handshakeMax     = 5 * time.Second
+	connectMax       = time.Second // after which the kernel would send a lost first packet again
+	backoffMin       = 10 * time.Millisecond
+	backoffMax       = 500 * time.Millisecond
+	backoffShare     = 8                // attempts are an eighth of the outage apart: it lasts that much longer at most
+	sessionMin       = time.Second      // a session that lasted less did not end an outage
+	refusedAgain     = 2 * time.Second  // after a refusal that a retry is not likely to change
+	dialMax          = 10 * time.Second // when the caller's context has no deadline
+	bufferBytesKeep  = 256 << 10
 )
 
-// DialOptions say where the scheduler is.
+// DialOptions say where the schedulers are.
 type DialOptions struct {
-	Addr    string       // host:port
+	Addr    string       // host:port, of each scheduler of the cluster, separated by commas
 	Token   string       // used when the hello names none
 	TLS     *tls.Config  // nil: plain TCP
 	Patient bool         // a scheduler that is not reached until ctx's deadline is no error: it is tried on until Close
 	Logger  *slog.Logger // nil: silent
 }
 
-func (o *DialOptions) check() error {
+func (o *DialOptions) checkOptions() error {
 	if o.Addr == "" {
 		return errors.New("scheduler address is empty: want host:port")
 	}
@@ -107,7 +126,7 @@ func (o *DialOptions) check() error {
 	return nil
 }
 
-func unavailable(err error) error {
+func unavailableError(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return ErrUnavailable
 	}

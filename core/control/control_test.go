@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -21,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"downbeat.dev/core/engine"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/internal/logtest"
 )
@@ -80,16 +81,17 @@ func (h *house) close() {
 // caller records what a frontend is told.
 type caller struct {
 	mu       sync.Mutex
-	models   map[string]wire.ModelInfo
-	outcomes map[uint64]sched.Reason
+	models   map[string]model.Info
+	outcomes map[uint64]model.Reason
 	twice    int
+	answers  []wire.ModelAnswer
 	ups      int
 	downs    int
 	changed  chan struct{}
 }
 
 func newCaller() *caller {
-	return &caller{models: map[string]wire.ModelInfo{}, outcomes: map[uint64]sched.Reason{}, changed: make(chan struct{}, 1)}
+	return &caller{models: map[string]model.Info{}, outcomes: map[uint64]model.Reason{}, changed: make(chan struct{}, 1)}
 }
 
 func (c *caller) note(f func()) {
@@ -102,12 +104,16 @@ func (c *caller) note(f func()) {
 	}
 }
 
-func (c *caller) Models(m []wire.ModelInfo) {
+func (c *caller) Models(m []model.Info) {
 	c.note(func() {
 		for _, i := range m {
 			c.models[i.Name] = i
 		}
 	})
+}
+
+func (c *caller) Answers(m []wire.ModelAnswer) {
+	c.note(func() { c.answers = append(c.answers, m...) })
 }
 
 func (c *caller) Outcomes(m []wire.Outcome) {
@@ -116,7 +122,7 @@ func (c *caller) Outcomes(m []wire.Outcome) {
 			if _, ok := c.outcomes[o.ID]; ok {
 				c.twice++
 			}
-			c.outcomes[o.ID] = sched.Reason(o.Reason)
+			c.outcomes[o.ID] = o.Reason
 		}
 	})
 }
@@ -160,11 +166,25 @@ type runner struct {
 	mute   bool // takes batches and says nothing
 	peers  map[uint32]string
 	dones  []wire.Done
+	asked  []wire.Placement
 	took   int
 }
 
 func newRunner(answer func(wire.Item)) *runner {
 	return &runner{caller: *newCaller(), linked: make(chan struct{}), answer: answer, peers: map[uint32]string{}}
+}
+
+func (r *runner) Command(m []wire.ModelCommand) {
+	for _, c := range m {
+		go func() {
+			<-r.linked
+			_ = r.link.Answer(wire.ModelAnswer{Number: c.Number, Code: wire.CommandFailed, Text: c.Model})
+		}()
+	}
+}
+
+func (r *runner) Place(m []wire.Placement) {
+	r.note(func() { r.asked = append(r.asked, m...) })
 }
 
 func (r *runner) Peers(m []wire.Peer) {
@@ -196,7 +216,7 @@ func (r *runner) set(l BackendLink) { r.link = l; close(r.linked) }
 func backendHello(models ...string) wire.BackendHello {
 	h := wire.BackendHello{Name: "b", GPUs: []string{"gpu0"}}
 	for _, m := range models {
-		h.Models = append(h.Models, wire.BackendModel{Info: wire.ModelInfo{Name: m, Version: "1", SLO: 100e6}, Profile: []int64{1e6, 1.2e6, 1.4e6, 1.6e6}})
+		h.Models = append(h.Models, wire.BackendModel{Info: model.Info{Name: m, Version: "1", SLO: 100e6}, Profile: []time.Duration{1e6, 1.2e6, 1.4e6, 1.6e6}})
 	}
 	return h
 }
@@ -279,11 +299,11 @@ func TestRequestsAreAnsweredOnce(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			got := snapshot(c)
-			if got[n+1] != sched.UnknownModel || got[n+2] != sched.DeadlinePast || len(got)+a.total() != n+2 || c.twice != 0 {
+			if got[n+1] != model.UnknownModel || got[n+2] != model.DeadlinePast || len(got)+a.total() != n+2 || c.twice != 0 {
 				t.Errorf("answers %d, outcomes %v", a.total(), got)
 			}
 			for i, why := range got { // a host that stalls for long may drop the last ones
-				if i <= n && why != sched.DeadlineCannotBeMet {
+				if i <= n && why != model.DeadlineCannotBeMet {
 					t.Errorf("request %d: %v", i, why)
 				}
 			}
@@ -307,10 +327,41 @@ func TestRequestsAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-func snapshot(c *caller) map[uint64]sched.Reason {
+// TestPlacementsAndReportsArrive carries the messages by which models are loaded while a backend serves.
+func TestPlacementsAndReportsArrive(t *testing.T) {
+	for name, local := range map[string]bool{"tcp": false, "process": true} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, ServerOptions{})
+			c, r := newCaller(), newRunner(func(wire.Item) {})
+			hello := backendHello("m", "later")
+			hello.Models[1].Loaded = []bool{false}
+			_, b := h.dialBoth(local, DialOptions{}, c, r, hello)
+			c.until(t, "model ready", func() bool { return c.models["m"].Ready })
+			want := wire.Placement{Number: 7, Op: wire.Load, Model: 1}
+			if err := h.e.Place("b", []wire.Placement{want}); err != nil {
+				t.Fatal(err)
+			}
+			r.until(t, "the placement", func() bool { return len(r.asked) == 1 && r.asked[0] == want })
+			if err := b.Report([]wire.PlacementReport{{Number: 7, Model: 1, State: wire.Loaded}}); err != nil {
+				t.Fatal(err)
+			}
+			c.until(t, "the model that was loaded", func() bool { return c.models["later"].Ready })
+
+			if err := b.Offer([]wire.Loadable{{Number: 2, Model: backendHello("new").Models[0]}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Report([]wire.PlacementReport{{Model: 2, State: wire.Loaded}}); err != nil {
+				t.Fatal(err)
+			}
+			c.until(t, "the model that is new", func() bool { return c.models["new"].Ready })
+		})
+	}
+}
+
+func snapshot(c *caller) map[uint64]model.Reason {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := map[uint64]sched.Reason{}
+	out := map[uint64]model.Reason{}
 	for k, v := range c.outcomes {
 		out[k] = v
 	}
@@ -325,14 +376,14 @@ func TestHandshakeRefusals(t *testing.T) {
 		t.Errorf("wrong token: %v", err)
 	}
 	bad := backendHello("m")
-	bad.Models[0].Profile = []int64{5, 4}
+	bad.Models[0].Profile = []time.Duration{5, 4}
 	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if _, err = DialBackend(short, DialOptions{Addr: h.addr, Token: "secret"}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
 		t.Errorf("profile that falls: %v", err)
 	}
-	if _, err = DialFrontend(ctx(t), DialOptions{}, wire.FrontendHello{}, newCaller()); err == nil {
-		t.Error("no address was accepted")
+	if _, err = DialFrontend(ctx(t), DialOptions{}, wire.FrontendHello{}, newCaller()); err == nil || !strings.Contains(err.Error(), "addr") {
+		t.Errorf("no address: %v, want an error that names it", err)
 	}
 	if _, err = DialFrontend(ctx(t), DialOptions{Addr: h.addr}, wire.FrontendHello{Name: strings.Repeat("x", 999)}, newCaller()); !errors.Is(err, wire.ErrLimit) {
 		t.Errorf("long name: %v", err)
@@ -344,7 +395,7 @@ func TestOtherVersionIsRefusedByName(t *testing.T) {
 	b, _ := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version})
 	b[5] = wire.Version + 1
 	got := converse(t, h.addr, b)
-	if !strings.Contains(got, "version 3") {
+	if !strings.Contains(got, fmt.Sprintf("this is version %d", wire.Version)) {
 		t.Errorf("answer %q", got)
 	}
 }
@@ -451,7 +502,7 @@ func TestSlowPeerIsCutOff(t *testing.T) {
 	w := newWriter(a, 1000)
 	var err error
 	for range 1000 {
-		if err = send(w, []wire.Outcome{{ID: 1}}, wire.AppendOutcomes); err != nil {
+		if err = sendAll(w, []wire.Outcome{{ID: 1}}, wire.AppendOutcomes); err != nil {
 			break
 		}
 	}
@@ -505,7 +556,7 @@ func TestFrontendVanishes(t *testing.T) {
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
 	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 60e9}})
 	waitFor(t, "the request queued", func() bool { return h.e.Stats().Queued == 1 })
-	f.(*frontendLink).w.Load().conn.Close()
+	f.(*frontendLink).leaderWriter().conn.Close()
 	r.until(t, "the backend told", func() bool {
 		for _, addr := range r.peers {
 			if addr == "" {
@@ -527,7 +578,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 			h := open(t, ServerOptions{})
 			x := &echo{runner: *newRunner(nil), got: make(chan struct{}, 1)}
 			hello := backendHello("m")
-			hello.Models[0].Profile = []int64{1}
+			hello.Models[0].Profile = []time.Duration{1}
 			var back BackendLink
 			var front FrontendLink
 			var err error
@@ -648,8 +699,8 @@ func TestPatientDialWaitsForTheScheduler(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(ctx(t))
 	cancel()
-	if _, err := dial(gone, o, newCaller()); err == nil {
-		t.Error("a caller that gave up got a link")
+	if _, err := dial(gone, o, newCaller()); !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that gave up: %v", err)
 	}
 	if ln, err = Listen(o.Addr); err != nil {
 		t.Fatal(err)
@@ -686,7 +737,7 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	b.Close()
 	waitFor(t, "request 1 answered by the other backend", func() bool { return a.total() == 1 })
 	c.until(t, "request 2 ended", func() bool { return len(c.outcomes) == 1 })
-	if why := snapshot(c)[2]; why != sched.BackendLost && why != sched.DeadlineCannotBeMet {
+	if why := snapshot(c)[2]; why != model.BackendLost && why != model.DeadlineCannotBeMet {
 		t.Errorf("request 2: %v", why)
 	}
 }
@@ -704,7 +755,7 @@ func TestCloseWhileSessionsBegin(t *testing.T) {
 	waitFor(t, "sessions", func() bool {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
-		return len(h.s.sessions) > 0
+		return len(h.s.handshakes.waiting) > 0
 	})
 	h.close()
 }

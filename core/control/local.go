@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -83,23 +84,25 @@ func (s *Server) Frontend(hello wire.FrontendHello, ev FrontendEvents) (Frontend
 	if err != nil {
 		return nil, &RefusedError{Text: err.Error()}
 	}
+
 	l.f = f
-	if !s.keep(l) {
+	if !s.keepSession(l) {
 		f.Close()
 		return nil, ErrClosed
 	}
+
 	go func() {
 		ev.Link(true, nil)
 		l.box.run(l.deliver, func(err error) {
 			f.Close()
-			ev.Link(false, unavailable(err))
+			ev.Link(false, unavailableError(err))
 		})
 	}()
 	return l, nil
 }
 
-// keep remembers an in-process session for Close.
-func (s *Server) keep(l io.Closer) bool {
+// keepSession remembers an in-process session for Close.
+func (s *Server) keepSession(l io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -109,15 +112,16 @@ func (s *Server) keep(l io.Closer) bool {
 	return true
 }
 
-func (s *Server) forget(l io.Closer) {
+func (s *Server) forgetSession(l io.Closer) {
 	s.mu.Lock()
 	delete(s.locals, l)
 	s.mu.Unlock()
 }
 
 type frontendMail struct {
-	models   []wire.ModelInfo
+	models   []model.Info
 	outcomes []wire.Outcome
+	answers  []wire.ModelAnswer
 }
 
 type localFrontend struct {
@@ -127,13 +131,17 @@ type localFrontend struct {
 	ev  FrontendEvents
 }
 
-// Models and Outcomes make it the engine's port.
-func (l *localFrontend) Models(m []wire.ModelInfo) {
+// Models, Outcomes and Answers make it the engine's port.
+func (l *localFrontend) Models(m []model.Info) {
 	l.box.put(len(m), func(b *frontendMail) { b.models = append(b.models, m...) })
 }
 
 func (l *localFrontend) Outcomes(m []wire.Outcome) {
 	l.box.put(len(m), func(b *frontendMail) { b.outcomes = append(b.outcomes, m...) })
+}
+
+func (l *localFrontend) Answers(m []wire.ModelAnswer) {
+	l.box.put(len(m), func(b *frontendMail) { b.answers = append(b.answers, m...) })
 }
 
 func (l *localFrontend) deliver(b *frontendMail) {
@@ -143,12 +151,22 @@ func (l *localFrontend) deliver(b *frontendMail) {
 	if len(b.outcomes) > 0 {
 		l.ev.Outcomes(b.outcomes)
 	}
+	if len(b.answers) > 0 { // after the models: who asked sees what has changed
+		l.ev.Answers(b.answers)
+	}
 	clear(b.models)
-	b.models, b.outcomes = b.models[:0], b.outcomes[:0]
+	b.models, b.outcomes, b.answers = b.models[:0], b.outcomes[:0], b.answers[:0]
 }
 
 func (l *localFrontend) Submit(m []wire.Submit) error {
 	if !l.f.Submit(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localFrontend) Command(c wire.ModelCommand) error {
+	if !l.f.Command([]wire.ModelCommand{c}) {
 		return ErrUnavailable
 	}
 	return nil
@@ -164,7 +182,7 @@ func (l *localFrontend) Cancel(c wire.Cancel) error {
 
 // Close ends the session and returns after its last event. An event must not call it.
 func (l *localFrontend) Close() error {
-	l.s.forget(l)
+	l.s.forgetSession(l)
 	l.box.close(ErrClosed)
 	<-l.box.ended
 	return nil
@@ -178,24 +196,28 @@ func (s *Server) Backend(hello wire.BackendHello, ev BackendEvents) (BackendLink
 	if err != nil {
 		return nil, &RefusedError{Text: err.Error()}
 	}
+
 	l.b = b
-	if !s.keep(l) {
+	if !s.keepSession(l) {
 		b.Close()
 		return nil, ErrClosed
 	}
+
 	go func() {
 		ev.Link(true, nil)
 		l.box.run(l.deliver, func(err error) {
 			b.Close()
-			ev.Link(false, unavailable(err))
+			ev.Link(false, unavailableError(err))
 		})
 	}()
 	return l, nil
 }
 
 type backendMail struct {
-	peers    []wire.Peer
-	executes []wire.Execute // those beyond the length keep their items' memory
+	placements []wire.Placement
+	commands   []wire.ModelCommand
+	peers      []wire.Peer
+	executes   []wire.Execute // those beyond the length keep their items' memory
 }
 
 type localBackend struct {
@@ -205,13 +227,21 @@ type localBackend struct {
 	ev  BackendEvents
 }
 
-// Peers, Execute and Cut make it the engine's port.
+// Peers, Execute, Place, Command and Cut make it the engine's port.
 func (l *localBackend) Peers(m []wire.Peer) {
 	l.box.put(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
 }
 
 func (l *localBackend) Execute(m []engine.Order) {
 	l.box.put(len(m), func(b *backendMail) { b.executes = engine.AppendMessages(b.executes, m) })
+}
+
+func (l *localBackend) Place(m []wire.Placement) {
+	l.box.put(len(m), func(b *backendMail) { b.placements = append(b.placements, m...) })
+}
+
+func (l *localBackend) Command(m []wire.ModelCommand) {
+	l.box.put(len(m), func(b *backendMail) { b.commands = append(b.commands, m...) })
 }
 
 func (l *localBackend) Cut(err error) { l.box.close(err) }
@@ -223,9 +253,46 @@ func (l *localBackend) deliver(b *backendMail) {
 	if len(b.executes) > 0 {
 		l.ev.Execute(b.executes)
 	}
+	if len(b.placements) > 0 {
+		l.ev.Place(b.placements)
+	}
+	if len(b.commands) > 0 {
+		l.ev.Command(b.commands)
+	}
 	clear(b.peers)
-	b.peers, b.executes = b.peers[:0], b.executes[:0]
+	b.placements, b.commands, b.peers, b.executes = b.placements[:0], b.commands[:0], b.peers[:0], b.executes[:0]
 }
+
+func (l *localBackend) Offer(m []wire.Loadable) error {
+	if !l.b.Offer(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localBackend) Report(m []wire.PlacementReport) error {
+	if !l.b.Report(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localBackend) Answer(a wire.ModelAnswer) error {
+	if !l.b.Answer([]wire.ModelAnswer{a}) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localBackend) Unserved(u wire.Unserved) error {
+	if !l.b.Unserved(u) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// Renew has nothing to do: a session within a process is the only one.
+func (l *localBackend) Renew(wire.BackendHello) error { return nil }
 
 func (l *localBackend) Done(m []wire.Done) error {
 	if !l.b.Done(m) {
@@ -236,7 +303,7 @@ func (l *localBackend) Done(m []wire.Done) error {
 
 // Close ends the session and returns after its last event. An event must not call it.
 func (l *localBackend) Close() error {
-	l.s.forget(l)
+	l.s.forgetSession(l)
 	l.box.close(ErrClosed)
 	<-l.box.ended
 	return nil

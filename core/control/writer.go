@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"downbeat.dev/core/wire"
 )
 
 // writer coalesces frames for one connection. Whoever finds the connection idle writes at once
@@ -13,11 +15,12 @@ import (
 // written by the flusher goroutine. Nobody but the flusher blocks. A peer that lets WriteQueueMax
 // bytes pile up is cut off.
 type writer struct {
-	conn  net.Conn
-	limit int
-	raw   syscall.RawConn // nil: only the flusher writes (TLS)
-	kick  chan struct{}   // capacity 1: the flusher has work, or the writer closed
-	done  chan struct{}   // closed when the flusher has returned
+	conn    net.Conn
+	limit   int
+	version uint16          // of what is written; 0: this protocol's
+	raw     syscall.RawConn // nil: only the flusher writes (TLS)
+	kick    chan struct{}   // capacity 1: the flusher has work, or the writer closed
+	done    chan struct{}   // closed when the flusher has returned
 
 	mu      sync.Mutex
 	corked  bool   // until the handshake's answer is in front
@@ -40,19 +43,21 @@ func newWriter(conn net.Conn, limit int) *writer {
 		w.left = w.left[max(0, n):]
 		return true
 	}
-	go w.flusher()
+	go w.flushRest()
 	return w
 }
 
-// send appends messages as enc writes them.
-func send[T any](w *writer, m []T, enc func([]byte, []T) []byte) error {
+// sendAll appends messages as enc writes them.
+func sendAll[T any](w *writer, m []T, enc func([]byte, []T) []byte) error {
 	w.mu.Lock()
 	if w.err != nil {
 		defer w.mu.Unlock()
 		return w.err
 	}
+	before := len(w.pending)
 	w.pending = enc(w.pending, m)
-	return w.flush()
+	w.translateFrom(before)
+	return w.flushPending()
 }
 
 // sendErr is send for messages that may be refused by the encoder.
@@ -67,56 +72,75 @@ func sendErr[T any](w *writer, m []T, enc func([]byte, []T) ([]byte, error)) err
 		w.mu.Unlock()
 		return err
 	}
+	before := len(w.pending)
 	w.pending = b
-	return w.flush()
+	w.translateFrom(before)
+	return w.flushPending()
 }
 
-// uncork puts first before everything that was sent so far and lets it go.
-func (w *writer) uncork(first []byte) error {
+// translateFrom has the frames that were appended speak the peer's version. mu is held.
+func (w *writer) translateFrom(from int) {
+	if w.version != 0 && w.version != wire.Version {
+		w.pending = append(w.pending[:from], wire.SetVersion(w.pending[from:], w.version)...)
+	}
+}
+
+// uncorkWith puts first before everything that was sent so far and lets it go.
+func (w *writer) uncorkWith(first []byte) error {
 	w.mu.Lock()
+	if w.version != 0 && w.version != wire.Version {
+		first = wire.SetVersion(first, w.version)
+	}
 	w.pending = append(append(make([]byte, 0, len(first)+len(w.pending)), first...), w.pending...)
 	w.corked = false
-	return w.flush()
+	return w.flushPending()
 }
 
-// flush is called with mu held and releases it.
-func (w *writer) flush() error {
+// flushPending is called with mu held and releases it.
+func (w *writer) flushPending() error {
 	if len(w.pending) > w.limit {
-		w.fail(fmt.Errorf("%w: %d bytes wait for it, at most %d", ErrSlowPeer, len(w.pending), w.limit))
+		w.failWith(fmt.Errorf("%w: %d bytes wait for it, at most %d", ErrSlowPeer, len(w.pending), w.limit))
 		err := w.err
 		w.mu.Unlock()
 		return err
 	}
+
 	if w.writing || w.corked {
 		w.mu.Unlock()
 		return nil
 	}
+
 	w.writing = true
 	for round := 0; len(w.pending) > 0; round++ {
 		if w.raw == nil || round == 4 {
-			w.wake() // writing stays true: the flusher goes on
+			w.wakeFlusher() // writing stays true: the flusher goes on
 			w.mu.Unlock()
 			return nil
 		}
-		w.swap()
+
+		// The lock is given up while the kernel takes the bytes: others queue meanwhile, and this goroutine writes
+		// for them, too.
+		w.swapPending()
 		w.mu.Unlock()
 		if err := w.raw.Write(w.try); err != nil {
 			w.left = w.out // closed: the flusher finds out why
 		}
+
 		w.mu.Lock()
 		if len(w.left) > 0 {
-			w.wake()
+			w.wakeFlusher()
 			w.mu.Unlock()
 			return nil
 		}
 	}
+
 	w.writing = false
 	w.mu.Unlock()
 	return nil
 }
 
-// swap takes what is pending out. mu is held, writing is ours.
-func (w *writer) swap() {
+// swapPending takes what is pending out. mu is held, writing is ours.
+func (w *writer) swapPending() {
 	spare := w.out[:0]
 	if cap(spare) > bufferBytesKeep {
 		spare = nil
@@ -125,15 +149,15 @@ func (w *writer) swap() {
 	w.left = w.out
 }
 
-func (w *writer) wake() {
+func (w *writer) wakeFlusher() {
 	select {
 	case w.kick <- struct{}{}:
 	default:
 	}
 }
 
-// flusher writes what is left over, blocking.
-func (w *writer) flusher() {
+// flushRest writes what is left over, blocking.
+func (w *writer) flushRest() {
 	defer close(w.done)
 	for range w.kick {
 		w.mu.Lock()
@@ -143,19 +167,22 @@ func (w *writer) flusher() {
 					w.writing = false
 					break
 				}
-				w.swap()
+				w.swapPending()
 			}
+
 			w.mu.Unlock()
-			err := w.conn.SetWriteDeadline(time.Now().Add(QuietMax))
+			err := w.conn.SetWriteDeadline(time.Now().Add(writeMax))
 			if err == nil {
 				_, err = w.conn.Write(w.left)
 			}
 			w.left = nil
+
 			w.mu.Lock()
 			if err != nil {
-				w.fail(err)
+				w.failWith(err)
 			}
 		}
+
 		closed := w.err != nil
 		w.mu.Unlock()
 		if closed {
@@ -164,24 +191,24 @@ func (w *writer) flusher() {
 	}
 }
 
-// fail records why the connection is given up and closes it. mu is held.
-func (w *writer) fail(err error) {
+// failWith records why the connection is given up and closes it. mu is held.
+func (w *writer) failWith(err error) {
 	if w.err == nil {
 		w.err = err
 		w.conn.Close()
-		w.wake()
+		w.wakeFlusher()
 	}
 }
 
-// close gives the connection up for the reason err.
-func (w *writer) close(err error) {
+// closeFor gives the connection up for the reason err.
+func (w *writer) closeFor(err error) {
 	w.mu.Lock()
-	w.fail(err)
+	w.failWith(err)
 	w.mu.Unlock()
 }
 
-// reason returns why the connection was given up, or instead when it was not.
-func (w *writer) reason(instead error) error {
+// closeReason returns why the connection was given up, or instead when it was not.
+func (w *writer) closeReason(instead error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -13,13 +14,25 @@ import (
 
 // entry is what a model id stands for: a model that some backend has or had, or none.
 type entry struct {
-	info  wire.ModelInfo   // without a name: the model was forgotten
+	info  model.Info       // without a name: the model was forgotten
 	since sched.Time       // when the latest backend that had it left, or when it was forgotten
-	home  uint32           // sub-cluster; 0: nobody serves it
-	table []int64          // the profile in force
+	homes []home           // the sub-clusters that serve it, in the order of their numbers; none: nobody does
+	last  *profile.Profile // of some home, the latest
 	slo   int64            // the SLO in force
+	news  bool             // the frontends have not been told of info
+
+	unrated bool   // it is in a family and says no accuracy, and it was logged
+	class   *class // it is a class of a family; nil: a model
+}
+
+// home is a sub-cluster that serves a model, with the profile in force there.
+type home struct {
+	sub   uint32
+	table []time.Duration
 	prof  *profile.Profile // of table
 }
+
+func (m *entry) served() bool { return len(m.homes) > 0 }
 
 const (
 	// keptMax is how long a model stays known that no backend has: its requests are refused as
@@ -31,12 +44,17 @@ const (
 	restMin = sched.Duration(time.Minute)
 )
 
-func modelKey(m *wire.ModelInfo) string { return m.Name + "\x00" + m.Version }
+func modelKey(m *model.Info) string { return m.Name + "\x00" + m.Version }
 
 // fresh is how many models of a hello are new.
 func (g *registry) fresh(h *wire.BackendHello) (n int) {
 	for i := range h.Models {
 		if _, known := g.byName[modelKey(&h.Models[i].Info)]; !known {
+			n++
+		}
+	}
+	for i := range h.Failed {
+		if _, known := g.byName[modelKey(&h.Failed[i])]; !known {
 			n++
 		}
 	}
@@ -59,12 +77,15 @@ func (g *registry) rested(id uint32, now sched.Time) bool {
 }
 
 // model returns the id of a model, a new one when the name and version are new.
-func (g *registry) model(m *wire.ModelInfo) uint32 {
+func (g *registry) model(m *model.Info) uint32 {
 	key := modelKey(m)
 	if id, ok := g.byName[key]; ok {
-		if e := g.models[id]; e.home == 0 {
-			e.info.Inputs, e.info.Outputs, e.info.Platform = m.Inputs, m.Outputs, m.Platform
+		// A backend that brings a model back may bring it changed; while others serve it, their word holds.
+		if e := g.models[id]; !e.served() {
+			e.describe(m)
+			e.info.Ready = false
 		}
+
 		return id
 	}
 	id := g.vacancy()
@@ -73,6 +94,13 @@ func (g *registry) model(m *wire.ModelInfo) uint32 {
 	g.models[id] = &entry{info: info}
 	g.byName[key] = id
 	return id
+}
+
+// describe takes a backend's description of the model, but for what the scheduler settles.
+func (m *entry) describe(i *model.Info) {
+	described := *i
+	described.ID, described.Ready, described.SLO, described.BatchMax = m.info.ID, m.info.Ready, m.info.SLO, m.info.BatchMax
+	m.info = described
 }
 
 // vacancy returns an id that names no model and that no message can name.
@@ -96,15 +124,23 @@ func (g *registry) vacancy() uint32 {
 // nor a backend that makes names up fill the catalogue for good.
 func (g *registry) forget() {
 	now := g.e.clock.Now()
-	var gone []wire.ModelInfo
+	var gone []model.Info
 	for _, m := range g.models {
 		id := m.info.ID
-		if m.info.Name == "" || m.home != 0 || now.Sub(m.since) < keptMax || g.had(id) {
+		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.had(id) {
 			continue
 		}
+		if m.class != nil && g.models[m.class.of.classes[0]].served() {
+			continue // only this class has no variants
+		}
+
 		g.withdraw(id)
-		delete(g.byName, modelKey(&m.info))
-		*m = entry{info: wire.ModelInfo{ID: id}, since: now}
+		if m.class != nil {
+			delete(g.families, m.class.of.name)
+		} else {
+			delete(g.byName, modelKey(&m.info))
+		}
+		*m = entry{info: model.Info{ID: id}, since: now}
 		g.vacant = append(g.vacant, id)
 		gone = append(gone, m.info)
 	}
@@ -113,9 +149,7 @@ func (g *registry) forget() {
 
 // had says whether some backend has a model, served or not.
 func (g *registry) had(id uint32) bool {
-	return slices.ContainsFunc(g.clusters, func(c *cluster) bool {
-		return slices.ContainsFunc(c.backends, func(b *Backend) bool { _, ok := b.runs(sched.ModelID(id)); return ok })
-	})
+	return slices.ContainsFunc(g.backends, func(b *Backend) bool { return slices.Contains(b.ids, id) || slices.Contains(b.failed, id) })
 }
 
 // withdraw takes a model from its partition. No request of it is left: what was queued ended when it
@@ -130,41 +164,61 @@ func (g *registry) withdraw(id uint32) {
 	g.e.finish(t)
 }
 
-// settle gives every model its home, brings the partitions up to date and tells the frontends.
+// settle gives every model its homes, brings the partitions up to date and tells the frontends.
 func (g *registry) settle() {
-	var changed []wire.ModelInfo
+	var changed []model.Info
 	for _, m := range g.models {
-		if m.info.Name == "" {
+		if m.info.Name == "" || m.class != nil {
 			continue
 		}
-		home := g.homeOf(m)
+
 		before := m.info
-		if home != nil {
-			table, slo := g.offer(m, home)
-			if m.home != home.number || m.slo != slo || !slices.Equal(m.table, table) {
-				m.home, m.table, m.slo = home.number, table, slo
-				g.apply(m)
-			}
-		} else if m.home != 0 {
-			m.home = 0
+		homes := g.homesOf(m)
+		slo := m.slo
+		if len(homes) > 0 {
+			slo = g.sloOf(m, homes)
+		}
+		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.same) {
+			m.homes, m.slo = homes, slo
 			g.apply(m)
 		}
-		m.info.Ready, m.info.SLO, m.info.BatchMax = m.home != 0, m.slo, uint32(len(m.table))
-		if before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
+
+		m.info.Ready, m.info.SLO, m.info.BatchMax = m.served(), m.slo, m.batchMax()
+		if m.info.Ready {
+			m.info.Reason = ""
+		}
+
+		if m.news || before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
+			m.news = false
 			changed = append(changed, m.info)
 		}
 	}
-	g.publish(changed)
+
+	g.publish(g.settleFamilies(changed))
+}
+
+// same says whether two homes are one, with one profile.
+func (h home) same(x home) bool { return h.sub == x.sub && slices.Equal(h.table, x.table) }
+
+// batchMax is the largest batch that some home allows; without a home it stays what it was.
+func (m *entry) batchMax() (most uint32) {
+	if !m.served() {
+		return m.info.BatchMax
+	}
+	for i := range m.homes {
+		most = max(most, uint32(len(m.homes[i].table)))
+	}
+	return most
 }
 
 // publish renews the catalogue and tells the frontends what changed.
-func (g *registry) publish(changed []wire.ModelInfo) {
+func (g *registry) publish(changed []model.Info) {
 	if len(changed) == 0 {
 		return
 	}
-	all := make([]wire.ModelInfo, 0, len(g.models))
+	all := make([]model.Info, 0, len(g.models))
 	for _, m := range g.models {
-		if m.info.Name != "" {
+		if m.info.Name != "" && !m.hidden() {
 			all = append(all, m.info)
 		}
 	}
@@ -176,97 +230,122 @@ func (g *registry) publish(changed []wire.ModelInfo) {
 	}
 }
 
-// homeOf returns where a model is to be served: where it is while that works, else where most
-// GPUs have it.
-func (g *registry) homeOf(m *entry) *cluster {
-	var best *cluster
+// homesOf returns where a model is served: in every sub-cluster that has it loaded, or in the HomesMax of them with
+// most GPUs.
+func (g *registry) homesOf(m *entry) (homes []home) {
 	for _, c := range g.clusters[1:] {
-		if !c.serves(m.info.ID) {
+		if len(c.gpus) == 0 {
 			continue
 		}
-		if c.number == m.home {
-			return c
-		}
-		if best == nil || c.gpus > best.gpus {
-			best = c
+		if table := c.table(m.info.ID); table != nil {
+			homes = append(homes, home{sub: c.number, table: table})
 		}
 	}
-	return best
+
+	return g.mostGPUs(homes)
 }
 
-// serves says whether every backend of the sub-cluster, and at least one, has the model.
-func (c *cluster) serves(id uint32) bool {
-	for _, b := range c.backends {
-		if _, ok := b.runs(sched.ModelID(id)); !ok {
-			return false
-		}
+// mostGPUs returns of more homes than a service may have those with most GPUs, in the order of their numbers.
+func (g *registry) mostGPUs(homes []home) []home {
+	if len(homes) > sched.HomesMax {
+		slices.SortStableFunc(homes, func(a, b home) int { return len(g.clusters[b.sub].gpus) - len(g.clusters[a.sub].gpus) })
+		homes = homes[:sched.HomesMax]
 	}
-	return len(c.backends) > 0
+	slices.SortFunc(homes, func(a, b home) int { return int(a.sub) - int(b.sub) })
+	return homes
 }
 
-// offer merges the profiles of a sub-cluster's backends: at every batch size the slowest, up to
-// the smallest largest batch, since any of its GPUs may get any batch.
-func (g *registry) offer(m *entry, c *cluster) (table []int64, slo int64) {
-	for _, b := range c.backends {
-		i, _ := b.runs(sched.ModelID(m.info.ID))
-		bm := &b.hello.Models[i]
-		if table == nil {
-			table, slo = slices.Clone(bm.Profile), g.slo(&bm.Info, bm.Profile)
-			continue
-		}
-		table = table[:min(len(table), len(bm.Profile))]
-		for k := range table {
-			table[k] = max(table[k], bm.Profile[k])
-		}
-	}
-	return table, max(slo, table[0])
+// sloOf returns the SLO of a model that is served: what a backend in its first home says.
+func (g *registry) sloOf(m *entry, homes []home) int64 {
+	u := g.clusters[homes[0].sub].gpus[0]
+	n, _ := u.runs(sched.ModelID(m.info.ID))
+	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
+	return max(slo, int64(homes[0].table[0]))
 }
 
-// apply puts a model's home, profile and SLO in force in its partition.
+// apply puts a model's homes, profiles and SLO in force in its partition.
 func (g *registry) apply(m *entry) {
-	err := g.profile(m)
+	s, err := g.service(m)
 	if err == nil {
-		part := g.e.partition(sched.ModelID(m.info.ID))
-		t := g.e.begin(&g.spare)
-		part.enter(t)
-		err = part.reset(g.e, t, m.info.ID, sched.Model{Profile: m.prof, SLO: sched.Duration(m.slo), SubCluster: m.home, QueueMax: g.e.o.QueueMax})
-		part.mu.Unlock()
-		g.e.finish(t)
+		err = g.put(m, s, nil)
 	}
 	if err != nil {
 		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
 	}
 }
 
-// profile makes a model's Profile, or takes that of another model with the same table: what decisions
-// read is then in the memory once.
-func (g *registry) profile(m *entry) (err error) {
-	for _, x := range g.models {
-		if x != m && x.prof != nil && slices.Equal(x.table, m.table) {
-			m.prof = x.prof
-			return nil
-		}
+// put puts a service in force in its partition; members are the models that its variants are, where it is a family.
+func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
+	var variants []uint32
+	for _, v := range members {
+		variants = append(variants, v.info.ID)
 	}
-	m.prof, err = newProfile(m.table)
+
+	part := g.e.partition(sched.ModelID(m.info.ID))
+	t := g.e.begin(&g.spare)
+	part.enter(t)
+	err := part.setService(g.e, t, m.info.ID, s, variants)
+	part.mu.Unlock()
+	g.e.finish(t)
 	return err
 }
 
-func newProfile(ns []int64) (*profile.Profile, error) {
-	table := make([]time.Duration, len(ns))
-	for i, n := range ns {
-		table[i] = time.Duration(n)
+// hidden says whether frontends are told of an entry only as one of another's floors.
+func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] != m.info.ID }
+
+// service describes a model to its partition. One that nobody serves is in sub-cluster 0, which never has GPUs, with
+// the profile that it had.
+func (g *registry) service(m *entry) (s sched.Service, err error) {
+	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
+	v := sched.Variant{}
+	for i := range m.homes {
+		h := &m.homes[i]
+		if h.prof, err = g.profile(h.table); err != nil {
+			return s, err
+		}
+		m.last = h.prof
+		s.Homes, v.Profiles = append(s.Homes, h.sub), append(v.Profiles, h.prof)
+	}
+	if len(m.homes) == 0 {
+		s.Homes, v.Profiles = []uint32{0}, []*profile.Profile{m.last}
+	}
+	s.Variants = []sched.Variant{v}
+	return s, nil
+}
+
+// queueMax is how many requests of a model may be queued: its own limit, where it is lower than the options'.
+func (g *registry) queueMax(m *entry) int {
+	own, all := int(m.info.QueueMax), g.e.o.QueueMax
+	if own > 0 && (all == 0 || own < all) {
+		return own
+	}
+	return all
+}
+
+// profile makes the Profile of a table, or takes that of another home with the same table: what decisions read is then
+// in the memory once.
+func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
+	for _, x := range g.models {
+		if x.last != nil && x.last.Has(table) {
+			return x.last, nil
+		}
+		for k := range x.homes {
+			if p := x.homes[k].prof; p != nil && p.Has(table) {
+				return p, nil
+			}
+		}
 	}
 	return profile.New(table)
 }
 
 // slo returns the SLO in force for a model: the options', the backend's, or four times ℓ(1) and
 // at least 50 ms.
-func (g *registry) slo(m *wire.ModelInfo, table []int64) int64 {
+func (g *registry) slo(m *model.Info, table []time.Duration) int64 {
 	if d := g.e.o.SLO[m.Name]; d > 0 {
 		return int64(d)
 	}
 	if m.SLO != 0 {
 		return m.SLO
 	}
-	return max(int64(50*time.Millisecond), 4*table[0])
+	return max(int64(50*time.Millisecond), 4*int64(table[0]))
 }

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -68,7 +70,7 @@ func TestModelsAreForgotten(t *testing.T) {
 		t.Fatalf("the third model got id %d, want %d", got, id)
 	}
 	for _, m := range s.e.Stats().Models {
-		if m.Name == "third" && (m.ID != id || m.Accepted+m.Served+m.Batches+m.Outcomes[sched.UnknownModel] != 0) {
+		if m.Name == "third" && (m.ID != id || m.Accepted+m.Served+m.Batches+m.Outcomes[model.UnknownModel] != 0) {
 			t.Errorf("a new model begins with %+v", m)
 		}
 	}
@@ -119,13 +121,14 @@ func TestNamesMadeUp(t *testing.T) {
 			t.Fatalf("hello %d: %v", k, err)
 		}
 	}
-	if err := visit(1); err == nil {
-		t.Fatal("over the limit")
+	const noRoom = "1 new models, but there is room for 0"
+	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
+		t.Fatalf("over the limit: %v, want %s", err, noRoom)
 	}
 	s.come("made7") // it is known
 	s.run(sched.Time(keptMax) + 100*ms)
-	if err := visit(1); err == nil {
-		t.Fatal("the ids did not rest")
+	if err := visit(1); err == nil || !strings.Contains(err.Error(), noRoom) {
+		t.Fatalf("the ids did not rest: %v, want %s", err, noRoom)
 	}
 	s.run(sched.Time(keptMax+restMin) + 200*ms)
 	if err := visit(step); err != nil {

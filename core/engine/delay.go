@@ -49,20 +49,17 @@ const (
 	delayShare = 4 // and of the tightest SLO, each takes at most a quarter, d_data for a whole batch
 )
 
-// delays returns d_ctrl and d_data as measured: every GPU of a sub-cluster may get any batch, so the
-// slowest peer counts.
+// delays returns d_ctrl and d_data as measured; the slowest peer counts for all.
 func (g *registry) delays() (ctrl, data sched.Duration) {
-	for _, c := range g.clusters {
-		for _, b := range c.backends {
-			bc, bd := b.bounds()
-			ctrl, data = max(ctrl, bc), max(data, bd)
-		}
+	for _, b := range g.backends {
+		bc, bd := b.bounds()
+		ctrl, data = max(ctrl, bc), max(data, bd)
 	}
 	ctrl, data = min(ctrl, ctrlMost), min(data, dataMost)
 	for _, m := range g.models {
-		if m.home != 0 {
+		if m.served() {
 			most := sched.Duration(m.slo / delayShare)
-			ctrl, data = min(ctrl, most), min(data, most/sched.Duration(max(1, len(m.table))))
+			ctrl, data = min(ctrl, most), min(data, most/sched.Duration(max(1, m.batchMax())))
 		}
 	}
 	return ctrl, data
@@ -70,7 +67,8 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 
 // overrun is by how much batches end later than planned, as the scheduler hears of it: slow
 // executions, late starts, and the way back. Deadlines are brought forward by its 99th percentile,
-// since a plan without slack misses whenever the host stumbles. Its partition's lock guards it.
+// since a plan without slack misses whenever the host stumbles. Each sub-cluster has its own, so that a backend
+// that is slow takes nothing from models that it does not serve. Its partition's lock guards it.
 type overrun struct {
 	delays
 	p99   int64
@@ -102,6 +100,49 @@ func (o *overrun) add(now sched.Time, ns int64) {
 func (o *overrun) expect(p99, floor int64) {
 	o.p99, o.floor = p99, floor
 	o.most = min(max(p99, floor), overrunMost)
+}
+
+// overrunOf returns the overrun of a model's sub-cluster, and of several the one that is expected latest: nobody knows
+// yet where a request will be served.
+func (p *partition) overrunOf(model uint32) *overrun {
+	if int(model) >= len(p.homes) {
+		return p.overruns[0]
+	}
+	at := p.homes[model]
+	if at < severalHomes {
+		return p.overrunKnown(at)
+	}
+
+	latest := p.overruns[0]
+	for k, sub := range p.several[model] {
+		if o := p.overrunKnown(sub); k == 0 || o.most > latest.most {
+			latest = o
+		}
+	}
+	return latest
+}
+
+// severalHomes stands in partition.homes for a model whose sub-clusters are in partition.several.
+const severalHomes = sched.SubClusterLimit
+
+// overrunKnown returns the overrun of a sub-cluster, the first one when it has none.
+func (p *partition) overrunKnown(sub uint32) *overrun {
+	if int(sub) < len(p.overruns) && p.overruns[sub] != nil {
+		return p.overruns[sub]
+	}
+	return p.overruns[0]
+}
+
+// overrunIn returns the overrun of a sub-cluster, a new one when it has none.
+func (p *partition) overrunIn(sub uint32) *overrun {
+	for int(sub) >= len(p.overruns) {
+		p.overruns = append(p.overruns, nil)
+	}
+	if p.overruns[sub] == nil {
+		p.overruns[sub] = &overrun{}
+		p.overruns[sub].expect(0, p.overruns[0].floor)
+	}
+	return p.overruns[sub]
 }
 
 // margin is how many ns sooner than its deadline a request with that budget should be done.

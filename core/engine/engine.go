@@ -1,17 +1,19 @@
 package engine
 
 import (
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
-	"downbeat.dev/core/wire"
 )
 
 // Limits and periods.
@@ -23,7 +25,6 @@ const (
 	RequestsMaxDefault = 1 << 20 // live requests per partition
 
 	houseEvery = 100 * time.Millisecond // watchdogs, delays
-	watchMin   = sched.Duration(2 * time.Second)
 )
 
 // Errors that sessions end in or are refused with.
@@ -43,6 +44,7 @@ type Options struct {
 	Ctrl, Data time.Duration
 	Prompt     float64                  // sched.Options.Prompt; 0: always defer
 	SLO        map[string]time.Duration // by model name, over what backends say
+	Floors     map[string]float64       // by family: the least accuracy that may answer; 0: any
 	Clock      Clock                    // nil: Monotonic
 	Logger     *slog.Logger             // nil: silent
 	// Manual runs no goroutine: the caller polls with Poll and NextWake, from one goroutine. For
@@ -69,6 +71,7 @@ func (o *Options) check() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+
 	switch {
 	case o.Cores < 1 || o.Cores > PartitionsMax:
 		return fmt.Errorf("engine: %d cores, want 1 to %d", o.Cores, PartitionsMax)
@@ -83,7 +86,7 @@ func (o *Options) check() error {
 	case o.QueueMax < 0:
 		return fmt.Errorf("engine: queue maximum %d, want 0 (default) or more", o.QueueMax)
 	}
-	return nil
+	return checkFloors(o.Floors)
 }
 
 // Engine is the scheduler of one process. Its methods may be called from any goroutine.
@@ -96,10 +99,10 @@ type Engine struct {
 	loops []*Loop
 	turns sync.Pool
 
-	rankers atomic.Pointer[[]*ranker]        // by sub-cluster; the registry appends
-	fronts  []atomic.Pointer[Frontend]       // by the number's low bits
-	gpus    []atomic.Pointer[gpu]            // by GPUID
-	models  atomic.Pointer[[]wire.ModelInfo] // by model id; the registry replaces
+	rankers atomic.Pointer[[]*ranker]    // by sub-cluster; the registry appends
+	fronts  []atomic.Pointer[Frontend]   // by the number's low bits
+	gpus    []atomic.Pointer[gpu]        // by GPUID
+	models  atomic.Pointer[[]model.Info] // by model id; the registry replaces
 	reg     registry
 
 	commands chan func()
@@ -118,7 +121,7 @@ func New(o Options) (*Engine, error) {
 		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
 	e.split = newSplit(o.Partitions)
 	e.turns.New = func() any { return new(turn) }
-	e.models.Store(new([]wire.ModelInfo))
+	e.models.Store(new([]model.Info))
 	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data), Prompt: o.Prompt}
 	// Sub-cluster 0 never has GPUs: models that nobody serves are there.
 	e.rankers.Store(&[]*ranker{{s: sched.NewRanker(0, so)}})
@@ -132,9 +135,12 @@ func New(o Options) (*Engine, error) {
 	}
 	for i := range o.Partitions {
 		so.Number, so.Memory = uint16(i+1), new(blocks).take
-		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax}
+		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
 		if !o.Manual { // virtual time wakes exactly
-			p.overrun.expect(0, overrunFloor)
+			var seed [32]byte
+			_, _ = crand.Read(seed[:]) // never fails
+			p.gens = rand.NewChaCha8(seed)
+			p.overruns[0].expect(0, overrunFloor)
 		}
 		p.wake.Store(int64(sched.Never))
 		p.loop.parts = append(p.loop.parts, p)
@@ -169,7 +175,7 @@ func (e *Engine) Close() error {
 }
 
 // Models returns the catalogue. The caller must not change it.
-func (e *Engine) Models() []wire.ModelInfo { return *e.models.Load() }
+func (e *Engine) Models() []model.Info { return *e.models.Load() }
 
 // Now reads the engine's clock.
 func (e *Engine) Now() sched.Time { return e.clock.Now() }

@@ -6,11 +6,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -55,8 +58,9 @@ func newStage(t testing.TB, o Options) *stage {
 // front is a frontend that notes how requests end.
 type front struct {
 	*Frontend
-	s      *stage
-	models map[string]wire.ModelInfo
+	s       *stage
+	answers []wire.ModelAnswer
+	models  map[string]model.Info
 }
 
 // unlocked checks that a port is called with no lock held (I2).
@@ -77,17 +81,19 @@ func (s *stage) unlocked() {
 	}
 }
 
-func (f *front) Models(m []wire.ModelInfo) {
+func (f *front) Models(m []model.Info) {
 	f.s.unlocked()
 	for _, i := range m {
 		f.models[i.Name] = i
 	}
 }
 
+func (f *front) Answers(m []wire.ModelAnswer) { f.answers = append(f.answers, m...) }
+
 func (f *front) Outcomes(m []wire.Outcome) {
 	f.s.unlocked()
 	for _, o := range m {
-		f.s.ends[o.ID] = append(f.s.ends[o.ID], sched.Reason(o.Reason).String())
+		f.s.ends[o.ID] = append(f.s.ends[o.ID], o.Reason.String())
 	}
 }
 
@@ -95,7 +101,7 @@ func (s *stage) frontend() *front { return s.windowed(0) }
 
 // windowed is a frontend whose ids lie in a window of that many places; 0: the default.
 func (s *stage) windowed(window uint32) *front {
-	f := &front{s: s, models: map[string]wire.ModelInfo{}}
+	f := &front{s: s, models: map[string]model.Info{}}
 	h, err := s.e.OpenFrontend(wire.FrontendHello{Name: "f", DataAddr: "f", Window: window}, f)
 	if err != nil {
 		s.t.Fatal(err)
@@ -107,16 +113,26 @@ func (s *stage) windowed(window uint32) *front {
 // emulated is a backend whose batches take what the profile says, on virtual time.
 type emulated struct {
 	*Backend
-	s       *stage
-	profile []int64
-	hang    bool
-	lose    func() bool  // asked for each item: the GPU gives it back; nil: it does not
-	reason  sched.Reason // with lose; 0: BackendLost
-	cut     bool
-	batches [][]uint64
-	peers   map[uint32]string
-	running map[uint32]sched.Time // until when each GPU is busy
+	s         *stage
+	profile   []time.Duration
+	hang      bool
+	lose      func() bool  // asked for each item: the GPU gives it back; nil: it does not
+	reason    model.Reason // with lose; 0: BackendLost
+	untold    bool         // with lose: it tells nobody but the scheduler
+	quick     bool         // its batches take no time
+	strict    bool         // a batch that would start after its latest does not run
+	tables    bool         // each model takes what its own profile says
+	cut       bool
+	batches   [][]uint64
+	answers   map[uint64]uint32 // by request: the answer that its batch names
+	asked     []wire.Placement
+	commanded []wire.ModelCommand
+	peers     map[uint32]string
+	running   map[uint32]sched.Time // until when each GPU is busy
 }
+
+func (b *emulated) Command(m []wire.ModelCommand) { b.commanded = append(b.commanded, m...) }
+func (b *emulated) Place(m []wire.Placement)      { b.asked = append(b.asked, m...) }
 
 func (b *emulated) Peers(m []wire.Peer) {
 	b.s.unlocked()
@@ -147,37 +163,53 @@ func (b *emulated) Execute(m []Order) {
 				b.s.t.Errorf("item of frontend %d, which was not announced", i.Frontend)
 			}
 			ids = append(ids, i.ID)
+			b.answers[i.ID] = x.Answer
 		}
 		b.batches = append(b.batches, ids)
 		if b.hang {
 			continue
 		}
 		start := max(b.s.clock.now+sched.Time(x.Start), b.running[x.GPU])
-		end := start + sched.Time(b.profile[len(x.Items)-1])
+		profile := b.profile
+		if b.tables {
+			profile = b.hello.Models[x.Model].Profile
+		}
+		end := start + sched.Time(profile[len(x.Items)-1])
+		if b.quick {
+			end = start + 1
+		}
 		b.running[x.GPU] = end
 		done := wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}
+		if b.strict && start > b.s.clock.now+sched.Time(x.Latest) {
+			end, b.running[x.GPU], done.Exec = start, start, 0
+			for k := range x.Items {
+				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: model.DeadlineCannotBeMet, Untold: true})
+			}
+		}
 		for k := range x.Items {
 			if b.lose != nil && b.lose() {
-				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: uint8(cmp.Or(b.reason, sched.BackendLost))})
-				done.FreeIn = int64(20 * ms)
+				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: cmp.Or(b.reason, model.BackendLost), Untold: b.untold})
+				if !b.untold {
+					done.FreeIn = int64(20 * ms)
+				}
 			}
 		}
 		b.s.events = append(b.s.events, event{at: end, b: b, x: x, m: done})
 	}
 }
 
-func hello(name string, gpus int, profile []int64, models ...string) wire.BackendHello {
+func hello(name string, gpus int, profile []time.Duration, models ...string) wire.BackendHello {
 	h := wire.BackendHello{Name: name, GPUs: make([]string, gpus)}
 	for _, m := range models {
-		h.Models = append(h.Models, wire.BackendModel{Info: wire.ModelInfo{Name: m, Version: "1", SLO: 50e6}, Profile: profile})
+		h.Models = append(h.Models, wire.BackendModel{Info: model.Info{Name: m, Version: "1", SLO: 50e6}, Profile: profile})
 	}
 	return h
 }
 
-var slope = []int64{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}
+var slope = []time.Duration{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}
 
 func (s *stage) backend(h wire.BackendHello) (*emulated, error) {
-	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, running: map[uint32]sched.Time{}}
+	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, running: map[uint32]sched.Time{}, answers: map[uint64]uint32{}}
 	x, err := s.e.OpenBackend(h, b)
 	b.Backend = x
 	return b, err
@@ -217,7 +249,7 @@ func (s *stage) run(to sched.Time) {
 		}
 		for k, i := range ev.x.Items {
 			if !slices.ContainsFunc(ev.m.Failures, func(f wire.ItemFailure) bool {
-				return int(f.Index) == k && (f.Reason == uint8(sched.BackendLost) || f.Reason == uint8(sched.NoBackend))
+				return int(f.Index) == k && (f.Untold || f.Reason == model.BackendLost || f.Reason == model.NoBackend)
 			}) {
 				s.ends[i.ID] = append(s.ends[i.ID], "output")
 			}
@@ -239,7 +271,7 @@ func (f *front) ask(id uint64, model string, budget sched.Time) {
 }
 
 func TestOutcomes(t *testing.T) {
-	s := newStage(t, Options{QueueMax: 4, RequestsMax: 6})
+	s := newStage(t, Options{QueueMax: 8, RequestsMax: 6})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
 	f := s.frontend()
 	if !f.models["m"].Ready || f.models["m"].BatchMax != 8 || f.models["m"].SLO != 50e6 {
@@ -257,10 +289,10 @@ func TestOutcomes(t *testing.T) {
 	s.ended(3, "deadline_past")
 	s.ended(4, "deadline_cannot_be_met")
 	s.ended(5, "unknown_model")
-	for i := uint64(10); i < 16; i++ {
+	for i := uint64(10); i < 17; i++ {
 		f.ask(i, "m", 50*ms)
 	}
-	s.ended(15, "queue_full")
+	s.ended(16, "queue_full")
 	f.Cancel([]wire.Cancel{{ID: 10}, {ID: 999}})
 	s.ended(10, "canceled")
 	b.Close()
@@ -271,7 +303,7 @@ func TestOutcomes(t *testing.T) {
 		t.Error("a model without a backend is ready")
 	}
 	st := s.e.Stats()
-	if st.Twins != 1 || st.Unknown != 1 || st.Queued != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 {
+	if st.Twins != 1 || st.Unknown != 1 || st.Queued != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 || st.Models[0].Ran[1].Batches != 1 || st.Models[0].Ran[1].Exec <= 0 {
 		t.Errorf("stats %+v", st)
 	}
 }
@@ -345,7 +377,7 @@ func TestRequestsOfALostGPUMove(t *testing.T) {
 		}
 	}
 	st := s.e.Stats()
-	if m := st.Models[0]; tries > 2 || st.Queued != 0 || m.Served != 2 || m.Outcomes[sched.BackendLost] != 3 {
+	if m := st.Models[0]; tries > 2 || st.Queued != 0 || m.Served != 2 || m.Outcomes[model.BackendLost] != 3 {
 		t.Errorf("request 5 was tried %d times; %d queued, %d served, outcomes %v", tries, st.Queued, m.Served, m.Outcomes)
 	}
 }
@@ -355,7 +387,7 @@ func TestWhatNeverRanMovesFreely(t *testing.T) {
 	s := newStage(t, Options{Prompt: 1})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
 	asked := 0
-	b.lose, b.reason = func() bool { asked++; return asked <= 5 }, sched.NoBackend
+	b.lose, b.reason = func() bool { asked++; return asked <= 5 }, model.NoBackend
 	f := s.frontend()
 	f.ask(1, "m", 1000*ms)
 	s.run(1500 * ms)
@@ -371,7 +403,7 @@ func TestWatchdogCutsAHungBackend(t *testing.T) {
 	hung.hang = true
 	f := s.frontend()
 	f.ask(1, "m", 30*ms)
-	s.run(4000 * ms)
+	s.run(sched.Time(limits.Engine(0)) + 1000*ms)
 	if !hung.cut {
 		t.Fatal("the watchdog did not ring")
 	}
@@ -473,9 +505,9 @@ func TestFailuresAreCounted(t *testing.T) {
 	f.ask(1, "m", 30*ms)
 	f.ask(2, "m", 30*ms)
 	s.run(24 * ms)
-	s.events[0].m.Failures = []wire.ItemFailure{{Index: 1, Reason: uint8(sched.InputUnavailable)}, {Index: 99, Reason: 1}, {Index: 0, Reason: 200}}
+	s.events[0].m.Failures = []wire.ItemFailure{{Index: 1, Reason: model.InputUnavailable}, {Index: 99, Reason: 1}, {Index: 0, Reason: 200}}
 	s.run(60 * ms)
-	if m := s.e.Stats().Models[0]; m.Served != 1 || m.Outcomes[sched.InputUnavailable] != 1 {
+	if m := s.e.Stats().Models[0]; m.Served != 1 || m.Outcomes[model.InputUnavailable] != 1 {
 		t.Errorf("served %d, outcomes %v", m.Served, m.Outcomes)
 	}
 }
@@ -483,57 +515,63 @@ func TestFailuresAreCounted(t *testing.T) {
 func TestHelloRefusals(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("b", 1, slope, "m", "n"))
-	for name, change := range map[string]func(*wire.BackendHello){
-		"no gpus":        func(h *wire.BackendHello) { h.GPUs = nil },
-		"no models":      func(h *wire.BackendHello) { h.Models = nil },
-		"empty name":     func(h *wire.BackendHello) { h.Models[0].Info.Name = "" },
-		"twice":          func(h *wire.BackendHello) { h.Models = append(h.Models, h.Models[0]) },
-		"falling":        func(h *wire.BackendHello) { h.Models[0].Profile = []int64{2e6, 1e6} },
-		"no profile":     func(h *wire.BackendHello) { h.Models[0].Profile = nil },
-		"negative":       func(h *wire.BackendHello) { h.Models[0].Profile = []int64{-1} },
-		"slo":            func(h *wire.BackendHello) { h.Models[0].Info.SLO = 1e6 },
-		"slo negative":   func(h *wire.BackendHello) { h.Models[0].Info.SLO = -1 },
-		"other tensors":  func(h *wire.BackendHello) { h.Models[0].Info.Inputs = []wire.Tensor{{Name: "x"}} },
-		"lacks a model":  func(h *wire.BackendHello) { h.Models = h.Models[:1]; h.SubCluster = "named" },
-		"too many gpus":  func(h *wire.BackendHello) { h.GPUs = make([]string, GPUsMax+1) },
-		"too many known": func(h *wire.BackendHello) { h.Models = make([]wire.BackendModel, ModelsMax) },
+	for want, change := range map[string]func(*wire.BackendHello){
+		"no gpus, want at least one":               func(h *wire.BackendHello) { h.GPUs = nil },
+		"no models, want at least one":             func(h *wire.BackendHello) { h.Models = nil },
+		`model 0: name ""`:                         func(h *wire.BackendHello) { h.Models[0].Info.Name = "" },
+		`model 2: name "m"`:                        func(h *wire.BackendHello) { h.Models = append(h.Models, h.Models[0]) },
+		"ℓ(2) = 1ms is less than ℓ(1) = 2ms":       func(h *wire.BackendHello) { h.Models[0].Profile = []time.Duration{2e6, 1e6} },
+		"empty table":                              func(h *wire.BackendHello) { h.Models[0].Profile = nil },
+		"ℓ(1) = -1ns":                              func(h *wire.BackendHello) { h.Models[0].Profile = []time.Duration{-1} },
+		"SLO 1ms is shorter than ℓ(1) = 5ms":       func(h *wire.BackendHello) { h.Models[0].Info.SLO = 1e6 },
+		"SLO -1ns is shorter":                      func(h *wire.BackendHello) { h.Models[0].Info.SLO = -1 },
+		"its inputs or outputs differ":             func(h *wire.BackendHello) { h.Models[0].Info.Inputs = []model.Tensor{{Name: "x"}} },
+		"131073 gpus more than the 131072 allowed": func(h *wire.BackendHello) { h.GPUs = make([]string, GPUsMax+1) },
+		"65536 new models":                         func(h *wire.BackendHello) { h.Models = make([]wire.BackendModel, ModelsMax) },
 	} {
-		if name == "lacks a model" {
-			full := hello("full", 1, slope, "x", "y")
-			full.SubCluster = "named"
-			s.mustBackend(full)
-		}
 		h := hello("bad", 1, slope, "m", "n")
 		change(&h)
 		b := &emulated{s: s, peers: map[uint32]string{}}
-		if _, err := s.e.OpenBackend(h, b); err == nil {
-			t.Errorf("%s: accepted", name)
-		} else {
-			t.Logf("%s: %v", name, err)
+		if _, err := s.e.OpenBackend(h, b); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %s", err, want)
 		}
 	}
 }
 
-// TestMergedProfiles: a model's profile in a sub-cluster is the slowest at each size, cut to the
-// smallest maximum, and follows who is there.
-func TestMergedProfiles(t *testing.T) {
+// TestAlikeProfilesAreMerged: GPUs with profiles that differ little are one sub-cluster, planned as the slowest; those of
+// another kind are another one. Either way the queue survives whoever comes and goes.
+func TestAlikeProfilesAreMerged(t *testing.T) {
 	s := newStage(t, Options{})
-	fast := hello("fast", 1, []int64{1e6, 2e6, 3e6, 4e6}, "m")
-	slow := hello("slow", 1, []int64{2e6, 3e6}, "m")
-	s.mustBackend(fast)
+	s.mustBackend(hello("fast", 1, []time.Duration{1e6, 2e6, 3e6, 4e6}, "m"))
 	f := s.frontend()
 	if f.models["m"].BatchMax != 4 {
 		t.Errorf("alone: %+v", f.models["m"])
 	}
 	f.ask(1, "m", 50*ms)
 	f.ask(2, "m", 50*ms)
-	b := s.mustBackend(slow) // the queue survives the new profile
-	if f.models["m"].BatchMax != 2 || fmt.Sprint(s.e.reg.models[0].table) != "[2000000 3000000]" {
-		t.Errorf("merged: %+v %v", f.models["m"], s.e.reg.models[0].table)
+
+	homes := func() string {
+		text := ""
+		for _, h := range s.e.reg.models[0].homes {
+			text += fmt.Sprintf("%d%v", h.sub, h.table)
+		}
+		return text
+	}
+	b := s.mustBackend(hello("nearly as fast", 1, []time.Duration{1.1e6, 2e6, 3e6, 4.2e6}, "m"))
+	if got := homes(); got != "1[1.1ms 2ms 3ms 4.2ms]" {
+		t.Errorf("merged: %s", got)
+	}
+	c := s.mustBackend(hello("slow", 1, []time.Duration{2e6, 3e6}, "m"))
+	if got := homes(); got != "1[1.1ms 2ms 3ms 4.2ms]2[2ms 3ms]" || f.models["m"].BatchMax != 4 {
+		t.Errorf("two kinds: %s %+v", got, f.models["m"])
 	}
 	b.Close()
-	if f.models["m"].BatchMax != 4 {
-		t.Errorf("alone again: %+v", f.models["m"])
+	if got := homes(); got != "1[1ms 2ms 3ms 4ms]2[2ms 3ms]" {
+		t.Errorf("without the second: %s", got)
+	}
+	c.Close()
+	if got := homes(); got != "1[1ms 2ms 3ms 4ms]" {
+		t.Errorf("alone again: %s", got)
 	}
 	s.run(100 * ms)
 	s.ended(1, "output")
@@ -541,14 +579,14 @@ func TestMergedProfiles(t *testing.T) {
 }
 
 // TestSubClusters: backends without a sub-cluster's name join those with the same models; a model
-// that several sub-clusters have is served in one and moves when that one goes.
+// that several sub-clusters have is served by all, and its queue goes on when one leaves.
 func TestSubClusters(t *testing.T) {
 	s := newStage(t, Options{Partitions: 3})
 	ab := s.mustBackend(hello("ab", 2, slope, "a", "b"))
 	bc := s.mustBackend(hello("bc", 1, slope, "b", "c"))
 	f := s.frontend()
-	if ab.sub == bc.sub || !f.models["a"].Ready || !f.models["b"].Ready || !f.models["c"].Ready {
-		t.Fatalf("sub-clusters %d, %d, models %+v", ab.sub, bc.sub, f.models)
+	if ab.gpus[0].sub == bc.gpus[0].sub || ab.gpus[0].sub != ab.gpus[1].sub || !f.models["a"].Ready || !f.models["b"].Ready || !f.models["c"].Ready {
+		t.Fatalf("sub-clusters %d, %d, models %+v", ab.gpus[0].sub, bc.gpus[0].sub, f.models)
 	}
 	f.ask(1, "b", 40*ms)
 	ab.Close()
@@ -586,7 +624,7 @@ func storm(t *testing.T, rng *rand.Rand) {
 				b.hang = rng.IntN(5) == 0
 				if rng.IntN(3) == 0 {
 					b.lose = func() bool { return rng.IntN(4) == 0 }
-					b.reason = []sched.Reason{sched.BackendLost, sched.NoBackend}[rng.IntN(2)]
+					b.reason = []model.Reason{model.BackendLost, model.NoBackend}[rng.IntN(2)]
 				}
 				backends = append(backends, b)
 			}
@@ -622,7 +660,7 @@ func storm(t *testing.T, rng *rand.Rand) {
 	s.run(s.clock.now + 200*ms)
 	for id, f := range owner {
 		// One whose seat was taken over, and then its backend was lost, ends unheard: its frontend has ended it.
-		if n := len(s.ends[id]); n > 1 || n == 0 && !f.closed.Load() && id+uint64(window) >= uint64(len(owner)) {
+		if n := len(s.ends[id]); n > 1 || n == 0 && !f.closed.Load() && id+uint64(window) > uint64(len(owner)) {
 			t.Fatalf("request %d ended %v", id, s.ends[id])
 		}
 	}

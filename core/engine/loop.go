@@ -53,6 +53,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 			l.e.finish(t)
 		}
 	}
+
 	for _, r := range *l.rankers.Load() {
 		if sched.Time(r.wake.Load()) <= now {
 			worked = true

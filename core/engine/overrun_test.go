@@ -44,14 +44,14 @@ func TestCancelAfterOverruns(t *testing.T) {
 	f := s.frontend()
 	p := s.e.parts[0]
 	for i := range overrunTurn {
-		p.overrun.add(sched.Time(100+i)*ms, 3e6)
+		p.overrunIn(1).add(sched.Time(100+i)*ms, 3e6)
 	}
 	f.ask(1, "m", 50*ms)
 	for i := range 8 * overrunTurn {
-		p.overrun.add(sched.Time(1000+i)*ms, 1e6)
+		p.overrunIn(1).add(sched.Time(1000+i)*ms, 1e6)
 	}
-	if p.overrun.p99 != 1e6 {
-		t.Fatalf("p99 %d", p.overrun.p99)
+	if p.overrunIn(1).p99 != 1e6 {
+		t.Fatalf("p99 %d", p.overrunIn(1).p99)
 	}
 	f.Cancel([]wire.Cancel{{ID: 1}})
 	s.ended(1, "canceled")

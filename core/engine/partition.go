@@ -1,9 +1,14 @@
 package engine
 
 import (
+	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -14,25 +19,29 @@ type partition struct {
 	loop   *Loop
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
 
-	mu      sync.Mutex
-	latest  sched.Time       // of the turns that were here
-	s       *sched.Partition // mu guards this and all below
-	rows    []seats          // by the low bits of the session's number
-	near    uint32           // see ahead
-	live    int              // requests queued
-	liveMax int
-	batches []flight
-	idle    []uint32 // unused places in batches
-	models  []modelCount
-	recent  ring
-	strays  uint64            // Done messages for batches that are not under way
-	unknown uint64            // submissions for models that do not exist
-	twins   uint64            // submissions of ids that are live already
-	lost    [][]sched.Request // memory of lost batches: a turn may still read it, see reclaim
-	begun   uint64            // turns that took orders from here,
-	told    atomic.Uint64     // and those of them that have delivered theirs; not under mu
-	resetM  uint32            // model being replaced +1: its requests are queued again
-	overrun overrun
+	mu       sync.Mutex
+	latest   sched.Time       // of the turns that were here
+	s        *sched.Partition // mu guards this and all below
+	rows     []seats          // by the low bits of the session's number
+	near     uint32           // see ahead
+	live     int              // requests queued
+	liveMax  int
+	batches  []flight
+	idle     []uint32 // unused places in batches
+	models   []modelCount
+	recent   ring
+	strays   uint64              // Done messages for batches that are not under way
+	unknown  uint64              // submissions for models that do not exist
+	twins    uint64              // submissions of ids that are live already
+	lost     [][]sched.Request   // memory of lost batches: a turn may still read it, see reclaim
+	begun    uint64              // turns that took orders from here,
+	told     atomic.Uint64       // and those of them that have delivered theirs; not under mu
+	gens     *rand.ChaCha8       // nil in virtual time: there batches are numbered alike in each run
+	watched  sched.Time          // when the watchdog looked last
+	homes    []uint32            // by model: its sub-cluster, or severalHomes
+	several  map[uint32][]uint32 // by model: its sub-clusters, where there are several
+	families map[uint32]*answers // by model id, of families
+	overruns []*overrun          // by sub-cluster; nil: as the first, which has no samples
 }
 
 // flight is a batch under way.
@@ -42,8 +51,9 @@ type flight struct {
 	model uint32
 	gpu   *gpu // nil: the place is unused
 	sent  sched.Time
-	ends  sched.Time // as planned
-	until sched.Time // the watchdog
+	ends  sched.Time     // as planned
+	exec  sched.Duration // as planned
+	until sched.Time     // the watchdog
 	// What was sent, to be queued again when the backend is lost, and the memory that it lies in. The port
 	// reads both after the lock is released, so they are not written again before the batch is done.
 	requests, piece []sched.Request
@@ -51,10 +61,24 @@ type flight struct {
 
 // A request's flags.
 const (
-	wasLost = 1 << 0 // a backend was lost with it once
+	wasLost = 1 << 0 // a backend was lost with it once, or failed it
 	moved   = 1 << 1 // in a flight: its backend gave it back, reload has had it
 	unrun   = 1 << 2 // with moved: before it ran
+	broke   = 1 << 3 // it failed with ExecutionFailed
+	unread  = 1 << 4 // it failed with InputUnavailable
+	told    = 1 << 5 // with moved: its frontend was told
 )
+
+// whyLost is why a request that was given to others ends when these cannot serve it in time.
+func whyLost(r *sched.Request) model.Reason {
+	switch {
+	case r.Flags&broke != 0:
+		return model.ExecutionFailed
+	case r.Flags&unread != 0:
+		return model.InputUnavailable
+	}
+	return model.BackendLost
+}
 
 // A batch's number on the wire: partition, generation, place.
 func (p *partition) wireID(place uint32) uint64 {
@@ -75,34 +99,38 @@ func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 }
 
 // accept takes one request in or says why not.
-func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) sched.Reason {
+func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reason {
 	place, mark := s.seat(m.ID)
 	if *place == mark && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
 		p.twins++
 		return twin
 	}
+
 	if p.live == p.liveMax {
-		p.count(m.Model, sched.QueueFull)
-		return sched.QueueFull
+		p.count(m.Model, model.QueueFull)
+		return model.QueueFull
 	}
+
+	// The scheduler plans for a deadline that leaves room for batches that end late.
 	budget := sched.Duration(min(m.Budget, sched.SLOLimit))
 	due := now.Add(budget)
-	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrun.margin(budget), sched.Priority(m.Priority))
+	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrunOf(m.Model).margin(budget), sched.Priority(m.Priority))
 	if r == nil {
 		p.count(m.Model, why)
 		return why
 	}
+
 	r.ID, r.Origin, r.Flags, r.Due = sched.RequestID(m.ID), s.number, 0, dueAt(due)
-	r.Key, r.Offset, r.Length = m.Input.Key, m.Input.Offset, m.Input.Length
+	r.Input = m.Input
 	*place = mark
 	p.live++
-	return sched.ReasonNone
+	return model.ReasonNone
 }
 
 // twin is accept's answer for an id that is queued already: the first request's answer stands.
-const twin = sched.ReasonCount
+const twin = model.ReasonCount
 
-func (p *partition) count(model uint32, why sched.Reason) {
+func (p *partition) count(model uint32, why model.Reason) {
 	if int(model) < len(p.models) {
 		p.models[model].outcomes[why]++
 	} else {
@@ -111,26 +139,27 @@ func (p *partition) count(model uint32, why sched.Reason) {
 }
 
 // end ends a request that was queued, with an outcome.
-func (p *partition) end(t *turn, r *sched.Request, why sched.Reason) {
-	if r.Flags&wasLost != 0 && (why == sched.DeadlineCannotBeMet || why == sched.NoBackend || why == sched.DeadlinePast) {
-		why = sched.BackendLost
+func (p *partition) end(t *turn, r *sched.Request, why model.Reason) {
+	if r.Flags&wasLost != 0 && (why == model.DeadlineCannotBeMet || why == model.NoBackend || why == model.DeadlinePast) {
+		why = whyLost(r)
 	}
 	p.live--
 	p.refuse(t, r, why)
 }
 
 // refuse ends a request that is not counted as queued.
-func (p *partition) refuse(t *turn, r *sched.Request, why sched.Reason) {
+func (p *partition) refuse(t *turn, r *sched.Request, why model.Reason) {
 	p.count(uint32(r.Model), why)
 	if int(r.Model) < len(p.models) {
 		p.models[r.Model].ended++
 	}
-	t.outcomes = append(t.outcomes, outcome{r.Origin, wire.Outcome{ID: uint64(r.ID), Reason: uint8(why)}})
+	t.outcomes = append(t.outcomes, outcome{r.Origin, wire.Outcome{ID: uint64(r.ID), Reason: why}})
 }
 
 // collect moves what the decisions put out into the turn, and notes when to look again. mu is held.
 func (p *partition) collect(e *Engine, t *turn) {
 	o := p.s.Outputs()
+
 	for i := range o.Batches {
 		b := &o.Batches[i]
 		if p.send(e, t, b) {
@@ -141,13 +170,12 @@ func (p *partition) collect(e *Engine, t *turn) {
 			p.again(e, t, &b.Requests[k])
 		}
 	}
+
 	for i := 0; i < len(o.Drops); i++ {
 		d := &o.Drops[i]
-		if d.Reason == sched.UnknownModel && uint32(d.Model)+1 == p.resetM {
-			continue // reset queues it again
-		}
 		p.end(t, &d.Request, d.Reason)
 	}
+
 	t.candidates = append(t.candidates, o.Candidates...)
 	t.frees = append(t.frees, o.Frees...)
 	o.Reset()
@@ -165,31 +193,39 @@ func (p *partition) rearm(now sched.Time) {
 
 // send puts a batch under way, unless its GPU has gone meanwhile.
 func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
+	// The GPU may have gone, or have been given back under another number, since it was granted.
 	g := e.gpu(b.GPU)
-	var model uint32
+	var model, answer uint32
 	ok := g != nil && g.epoch == b.Epoch && !g.b.dead.Load()
 	if ok {
-		model, ok = g.b.runs(b.Model)
+		model, answer, ok = p.answerOf(g, b)
 	}
 	if !ok {
 		return false
 	}
+
 	place := p.place()
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
-	f.ends = b.Finish
-	f.until = b.Finish.Add(max(watchMin, 8*b.Finish.Sub(b.ExecAt)))
+	f.ends, f.exec = b.Finish, b.Finish.Sub(b.ExecAt)
+	f.until = b.Finish.Add(sched.Duration(limits.Engine(time.Duration(b.Finish.Sub(b.ExecAt)))))
 	f.requests, f.piece = b.Requests, b.Keep()
 	p.live -= len(f.requests)
+
 	t.orders = append(t.orders, order{b: g.b})
 	o := &t.orders[len(t.orders)-1].m
-	o.Batch, o.GPU, o.Model, o.Requests, o.sent = p.wireID(place), g.index, model, b.Requests, t.now
+	o.Batch, o.GPU, o.Model, o.Answer, o.Requests, o.sent = p.wireID(place), g.index, model, answer, b.Requests, t.now
 	o.Start, o.Latest = int64(b.ExecAt.Sub(t.now)), int64(b.Latest.Sub(t.now))
+
 	if bit := uint64(1) << p.number; t.ordering&bit == 0 {
 		t.ordering |= bit
 		p.begun++
 	}
+
 	p.models[b.Model].batch(len(f.requests))
+	if answer != 0 {
+		p.families[uint32(b.Model)].count(b.Variant, len(f.requests))
+	}
 	g.batch.Store(uint64(b.ID))
 	return true
 }
@@ -202,8 +238,17 @@ func (p *partition) place() uint32 {
 	}
 	i := p.idle[len(p.idle)-1]
 	p.idle = p.idle[:len(p.idle)-1]
-	p.batches[i].gen++
+	p.batches[i].gen += p.nextGen()
 	return i
+}
+
+// nextGen is by how much a place's generation grows. In real time it cannot be guessed: a backend that reports a
+// batch before it gets it would give memory back that its port still reads.
+func (p *partition) nextGen() uint32 {
+	if p.gens == nil {
+		return 1
+	}
+	return 1 + uint32(p.gens.Uint64()%(1<<24-1)) // modulo 2²⁴ never the one before
 }
 
 // land frees the place of a flight.
@@ -217,12 +262,12 @@ func (p *partition) land(place uint32) {
 // again queues a request anew that is counted as queued, or ends it.
 func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
 	if e.frontend(r.Origin) == nil {
-		p.end(t, r, sched.Canceled)
+		p.end(t, r, model.Canceled)
 		return
 	}
 	due := t.now - t.now%microsecond + sched.Time(left(r.Due, t.now))*microsecond
-	r.Deadline = due - p.overrun.margin(due.Sub(t.now))
-	if why := p.s.Enqueue(t.now, *r); why != sched.ReasonNone {
+	r.Deadline = due - p.overrunOf(uint32(r.Model)).margin(due.Sub(t.now))
+	if why := p.s.Enqueue(t.now, *r); why != model.ReasonNone {
 		p.end(t, r, why)
 	}
 }
@@ -238,17 +283,17 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	r := f.requests[k]
-	r.Flags = wasLost
+	r.Flags = wasLost | r.Flags&(broke|unread)
 	s := p.seats(r.Origin)
 	if s == nil {
-		p.refuse(t, &r, sched.Canceled) // its session is gone
+		p.refuse(t, &r, model.Canceled) // its session is gone
 		return
 	}
 	place, mark := s.seat(uint64(r.ID))
 	switch {
 	case *place != mark: // a later request sat down there: its answer stands
 	case p.live == p.liveMax:
-		p.refuse(t, &r, sched.BackendLost)
+		p.refuse(t, &r, whyLost(&r))
 	default:
 		p.live++
 		p.again(e, t, &r)
@@ -265,7 +310,7 @@ func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	}
 	// No backend answers it, nor will another try.
 	p.models[f.model].sent--
-	p.refuse(t, r, sched.BackendLost)
+	p.refuse(t, r, whyLost(r))
 }
 
 // done ends a batch that backend b reports. It reports whether the batch was under way.
@@ -275,47 +320,80 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		p.strays++
 		return false
 	}
+
 	c := &p.models[f.model]
-	failed, back := uint64(0), false
-	for _, x := range m.Failures {
-		k := int(x.Index)
-		switch {
-		case k >= len(f.requests) || x.Reason == 0 || x.Reason >= uint8(sched.ReasonCount):
-			continue
-		case sched.Reason(x.Reason) != sched.BackendLost && sched.Reason(x.Reason) != sched.NoBackend:
-			c.outcomes[x.Reason]++
-		case f.requests[k].Flags&moved != 0:
-			continue
-		default:
-			f.requests[k].Flags |= moved
-			if sched.Reason(x.Reason) == sched.NoBackend {
-				f.requests[k].Flags |= unrun
-			}
-			back = true
-		}
-		failed++
+	failed, broken, back := p.noteFailures(t, f, m)
+	c.served += uint64(len(f.requests) - failed)
+
+	if !f.gpu.sick.Load() { // a GPU that is sick says nothing of the others' jitter
+		p.overrunIn(f.gpu.sub).add(t.now, int64(t.now.Sub(f.ends)))
 	}
-	c.served += uint64(len(f.requests)) - min(failed, uint64(len(f.requests)))
-	p.overrun.add(t.now, int64(t.now.Sub(f.ends)))
+
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
 	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
-	t.completes = append(t.completes, completion{sub: f.gpu.sub, gpu: f.gpu.id, batch: f.id, freeAt: freeAt})
+	c.countRun(len(f.requests), int64(exec))
+	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
+		failed: broken == len(f.requests), slow: isSlow(exec, f.exec),
+		unrun: exec == 0 && broken < len(f.requests)})
+
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
 	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.requests)), Start: freeAt - sched.Time(exec), End: freeAt})
+
+	// What the backend gave back is queued again before its memory goes.
 	if back {
 		for k := range f.requests {
-			if f.requests[k].Flags&moved != 0 {
+			if f.requests[k].Flags&(moved|told) == moved {
 				p.giveBack(e, t, f, k)
 			}
 		}
 	}
+
 	p.land(place)
 	if back {
 		p.collect(e, t)
 	}
 	return true
+}
+
+// noteFailures counts the requests of a flight that got no output, and marks those that others may serve or that
+// the frontend has yet to be told of. It returns how many got none, how many of these for a reason that may be the
+// GPU's or its backend's, and whether some are for others to serve.
+func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, broken int, back bool) {
+	for _, x := range m.Failures {
+		k, why := int(x.Index), x.Reason
+		if k >= len(f.requests) || why == model.ReasonNone || why >= model.ReasonCount || f.requests[k].Flags&moved != 0 {
+			continue
+		}
+
+		failed++
+		// What a backend cannot read from a frontend, and leaves to others, says nothing of its GPUs.
+		if why == model.ExecutionFailed || why == model.InputUnavailable && !x.Untold {
+			broken++
+		}
+		r := &f.requests[k]
+		switch {
+		case why == model.BackendLost:
+			r.Flags |= moved
+		case why == model.NoBackend:
+			r.Flags |= moved | unrun
+		case !x.Untold:
+			p.count(f.model, why)
+			continue
+		case why == model.ExecutionFailed:
+			r.Flags |= moved | broke
+		case why == model.InputUnavailable:
+			r.Flags |= moved | unread
+		default: // others would do no better
+			r.Flags |= moved | told
+			p.models[f.model].sent--
+			p.refuse(t, r, why)
+			continue
+		}
+		back = true
+	}
+	return min(failed, len(f.requests)), broken, back
 }
 
 // sane is a span that a backend reports: a backend's mistake must not cost more than an hour.
@@ -346,11 +424,21 @@ func (p *partition) reclaim() {
 	}
 }
 
-// watch finds batches whose backend is silent for too long.
+// absentMin is how long after the latest look the watchdog takes the time since then to be its own absence: the
+// process was stopped, or its host.
+const absentMin = 5 * sched.Duration(houseEvery)
+
+// watch finds batches whose backend is silent for too long. Time in which nobody here listened does not count.
 func (p *partition) watch(t *turn) {
 	p.reclaim()
+	absent := t.now.Sub(p.watched)
+	p.watched = t.now
+	if absent < absentMin {
+		absent = 0
+	}
 	for k := range p.batches {
 		f := &p.batches[k]
+		f.until = f.until.Add(absent)
 		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
 			t.cuts = append(t.cuts, f.gpu.b)
 		}
@@ -367,19 +455,17 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 	if s == nil {
 		return 0
 	}
+
+	// The lock is given back after some steps: a session of a hundred thousand requests must not stop the others.
 	looked := 0
 	for m := from; m < len(p.models) && p.live > 0; m++ {
 		if looked > purgeStep {
 			return m
 		}
-		id := sched.ModelID(m)
-		looked += 16 + p.s.Queued(id)
-		p.s.CancelAll(t.now, id, front, func(*sched.Request) {
-			p.count(uint32(m), sched.Canceled)
-			p.models[m].ended++
-			p.live--
-		})
+		p.s.CancelAll(t.now, sched.ModelID(m), front)
+		looked += 16 + min(p.s.Queued(sched.ModelID(m)), purgeStep/16)
 	}
+
 	*s = seats{}
 	return 0
 }
@@ -392,30 +478,30 @@ func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
 	}
 	r := sched.Request{ID: sched.RequestID(m.ID), Origin: front, Model: sched.ModelID(m.Model)}
 	if place, mark := s.seat(m.ID); *place == mark && p.s.Cancel(t.now, r.Model, r.ID, front) {
-		p.end(t, &r, sched.Canceled)
+		p.end(t, &r, model.Canceled)
 	}
 }
 
-// reset replaces a model, keeping its queued requests. m nil removes nothing but refuses new ones.
-func (p *partition) reset(e *Engine, t *turn, id uint32, m sched.Model) error {
+// setService makes a model known or changes it, or a family with the ids of the models that its variants are; what is queued and what was learned of it stay.
+func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, variants []uint32) error {
 	for int(id) >= len(p.models) {
-		p.models = append(p.models, modelCount{})
+		p.models, p.homes = append(p.models, modelCount{}), append(p.homes, 0)
 	}
-	p.resetM = id + 1
-	p.s.RemoveModel(t.now, sched.ModelID(id))
-	err := p.s.AddModel(t.now, sched.ModelID(id), m)
-	drops := p.s.Outputs().Drops
-	for i := range drops {
-		r := drops[i].Request
-		switch {
-		case uint32(r.Model) != id || drops[i].Reason != sched.UnknownModel:
-		case err != nil:
-			p.end(t, &r, sched.UnknownModel)
-		default:
-			p.again(e, t, &r)
+
+	p.homes[id] = s.Homes[0]
+	delete(p.several, id)
+	if len(s.Homes) > 1 {
+		if p.several == nil {
+			p.several = map[uint32][]uint32{}
 		}
+		p.homes[id], p.several[id] = severalHomes, s.Homes
+	}
+
+	p.setVariants(id, variants)
+	err := p.s.ChangeService(t.now, sched.ModelID(id), s)
+	if errors.Is(err, sched.ErrUnknown) {
+		err = p.s.AddService(t.now, sched.ModelID(id), s)
 	}
 	p.collect(e, t)
-	p.resetM = 0
 	return err
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -11,14 +12,17 @@ import (
 // goroutine, with no lock of the engine held; they must not block. Slices are valid during the call.
 // A call that was under way when the session closed may still come shortly after Close.
 type FrontendPort interface {
-	Models([]wire.ModelInfo)
+	Models([]model.Info)
 	Outcomes([]wire.Outcome)
+	Answers([]wire.ModelAnswer)
 }
 
 // BackendPort is where a backend's session takes the engine's messages, under the same rules.
 type BackendPort interface {
 	Peers([]wire.Peer)
 	Execute([]Order)
+	Place([]wire.Placement)
+	Command([]wire.ModelCommand)
 	Cut(err error) // the engine gives the backend up: end the session
 }
 
@@ -26,6 +30,7 @@ type BackendPort interface {
 type Order struct {
 	Batch         uint64
 	GPU, Model    uint32          // indices into the hello's
+	Answer        uint32          // wire.Execute.Answer
 	Start, Latest int64           // ns from now
 	Requests      []sched.Request // the engine's: nothing is to be changed
 	sent          sched.Time
@@ -33,14 +38,14 @@ type Order struct {
 
 // Message writes the order as a message, in m's memory as far as it goes.
 func (o *Order) Message(m *wire.Execute) {
-	m.Batch, m.GPU, m.Model, m.Start, m.Latest = o.Batch, o.GPU, o.Model, o.Start, o.Latest
+	m.Batch, m.GPU, m.Model, m.Answer, m.Start, m.Latest = o.Batch, o.GPU, o.Model, o.Answer, o.Start, o.Latest
 	m.Items = slices.Grow(m.Items[:0], len(o.Requests))[:len(o.Requests)]
 	for i := range o.Requests {
 		// Field by field: a whole Item would be put together on the stack and copied from there,
 		// and the copy would wait for the stores.
 		r, x := &o.Requests[i], &m.Items[i]
 		x.ID, x.Frontend, x.Budget = uint64(r.ID), r.Origin, uint32(left(r.Due, o.sent))
-		x.Input.Key, x.Input.Offset, x.Input.Length = r.Key, r.Offset, r.Length
+		x.Input = r.Input
 	}
 }
 

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -17,7 +19,9 @@ type live struct {
 	models atomic.Int32
 }
 
-func (l *live) Models(m []wire.ModelInfo) { l.models.Add(int32(len(m))) }
+func (l *live) Models(m []model.Info) { l.models.Add(int32(len(m))) }
+
+func (l *live) Answers([]wire.ModelAnswer) {}
 
 func (l *live) Outcomes(m []wire.Outcome) {
 	for _, o := range m {
@@ -49,6 +53,9 @@ func newPrompt(l *live) *prompt {
 	return &prompt{l: l, in: make(chan wire.Done, 4096), gone: make(chan struct{})}
 }
 
+func (p *prompt) Place([]wire.Placement)      {}
+func (p *prompt) Command([]wire.ModelCommand) {}
+
 func (p *prompt) Peers([]wire.Peer) {}
 func (p *prompt) Cut(error)         {}
 
@@ -69,7 +76,7 @@ func (p *prompt) Execute(m []Order) {
 }
 
 func (p *prompt) open(t *testing.T, e *Engine, name string, models []string) (b *Backend, done func()) {
-	b, err := e.OpenBackend(hello(name, 2, []int64{100_000, 110_000, 120_000, 130_000}, models...), p)
+	b, err := e.OpenBackend(hello(name, 2, []time.Duration{100_000, 110_000, 120_000, 130_000}, models...), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,19 +217,19 @@ func TestLoopsSleep(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for name, o := range map[string]Options{
-		"cores":      {Cores: -1},
-		"many cores": {Cores: 1000},
-		"partitions": {Cores: 4, Partitions: 2},
-		"requests":   {RequestsMax: -1},
-		"delay":      {Ctrl: -1},
-		"queue":      {QueueMax: -1},
+	for want, o := range map[string]Options{
+		"-1 cores, want 1 to 64":             {Cores: -1},
+		"1000 cores, want 1 to 64":           {Cores: 1000},
+		"2 partitions, want 4 (cores) to 64": {Cores: 4, Partitions: 2},
+		"-1 requests, want 1 to":             {RequestsMax: -1},
+		"network delays -1ns and 0s":         {Ctrl: -1},
+		"queue maximum -1":                   {QueueMax: -1},
 	} {
 		if e, err := New(o); err == nil {
 			e.Close()
-			t.Errorf("%s: accepted", name)
-		} else {
-			t.Log(err)
+			t.Errorf("accepted, want an error that says %s", want)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %s", err, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -39,7 +40,7 @@ func TestSeatIsTakenOver(t *testing.T) {
 func TestWindow(t *testing.T) {
 	s := newStage(t, Options{})
 	open := func(window uint32) error {
-		_, err := s.e.OpenFrontend(wire.FrontendHello{Name: "f", Window: window}, &front{s: s, models: map[string]wire.ModelInfo{}})
+		_, err := s.e.OpenFrontend(wire.FrontendHello{Name: "f", Window: window}, &front{s: s, models: map[string]model.Info{}})
 		return err
 	}
 	for _, w := range []uint32{3, 1<<16 + 1, wire.WindowMax * 2, 1 << 31, ^uint32(0)} {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -44,6 +45,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	if f.closed.Load() || e.closed.Load() {
 		return false
 	}
+
 	t := e.begin(&f.spare)
 	if len(e.parts) == 1 {
 		e.parts[0].submit(e, t, f, m)
@@ -56,6 +58,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 			e.parts[bits.TrailingZeros64(todo)].submit(e, t, f, m)
 		}
 	}
+
 	e.finish(t)
 	return true
 }
@@ -67,18 +70,21 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	if p.s.Far() {
 		p.ahead(m)
 	}
+
 	all := len(e.parts) == 1
 	for i := range m {
 		if !all && e.split.of(m[i].Model) != p.number {
 			continue
 		}
-		if why := p.accept(t.now, s, &m[i]); why != sched.ReasonNone && why != twin {
-			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: uint8(why)}})
+		if why := p.accept(t.now, s, &m[i]); why != model.ReasonNone && why != twin {
+			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
 		}
 	}
+
 	if sched.Time(p.wake.Load()) <= t.now {
 		p.s.Advance(t.now)
 	}
+
 	p.collect(e, t)
 	p.mu.Unlock()
 }
@@ -97,11 +103,13 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 	if f.closed.Load() || e.closed.Load() {
 		return false
 	}
+
 	t := e.begin(&f.spare)
 	var todo uint64
 	for i := range m {
 		todo |= 1 << e.split.of(m[i].Model)
 	}
+
 	for ; todo != 0; todo &= todo - 1 {
 		p := e.parts[bits.TrailingZeros64(todo)]
 		p.enter(t)
@@ -113,6 +121,7 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 		p.collect(e, t)
 		p.mu.Unlock()
 	}
+
 	e.finish(t)
 	return true
 }
@@ -139,13 +148,13 @@ func (f *Frontend) Close() {
 
 // Backend is a backend's session. Its methods may be called from any goroutine.
 type Backend struct {
-	e     *Engine
-	hello wire.BackendHello
-	port  BackendPort
-	sub   uint32
-	gpus  []*gpu
-	ids   []uint32 // ids[i] is the model id of hello.Models[i]
-	index []uint32 // index[ModelID] = place in hello.Models + 1; 0: it has not got the model
+	e      *Engine
+	hello  wire.BackendHello
+	name   string // the hello's, or one made of it that no other backend has
+	port   BackendPort
+	gpus   []*gpu   // the registry's, as are hello.Models and what follows
+	ids    []uint32 // by number in hello.Models: the model's id; noModel: no GPU has it loaded, or it cannot be served
+	failed []uint32 // the model ids of hello.Failed that nobody served when it came
 
 	dead   atomic.Bool // gone or going: no batch may be put under way on it
 	hung   atomic.Bool // its watchdog rang
@@ -178,6 +187,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 		return false
 	}
 	t := e.begin(&b.spare)
+
 	n := uint32(len(e.parts))
 	var todo uint64
 	for i := range m {
@@ -185,6 +195,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 			todo |= 1 << p
 		}
 	}
+
 	for ; todo != 0; todo &= todo - 1 {
 		p := e.parts[bits.TrailingZeros64(todo)]
 		p.enter(t)
@@ -195,12 +206,14 @@ func (b *Backend) Done(m []wire.Done) bool {
 		}
 		p.mu.Unlock()
 	}
+
 	b.mu.Lock()
 	for _, ns := range t.fetches {
 		b.fetch.add(ns)
 	}
 	b.mu.Unlock()
 	t.fetches = t.fetches[:0]
+
 	e.finish(t)
 	return true
 }
@@ -220,10 +233,5 @@ func (b *Backend) Close() {
 	_ = b.e.manage(func() { b.e.reg.removeBackend(b) })
 }
 
-// runs returns the place in the hello of a model, and whether the backend has it.
-func (b *Backend) runs(m sched.ModelID) (uint32, bool) {
-	if int(m) >= len(b.index) || b.index[m] == 0 {
-		return 0, false
-	}
-	return b.index[m] - 1, true
-}
+// noModel is no model's id.
+const noModel = ^uint32(0)

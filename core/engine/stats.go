@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 )
 
@@ -11,9 +12,16 @@ type modelCount struct {
 	sent     uint64 // requests in batches sent, less those taken back
 	ended    uint64 // requests that ended by an outcome after they were taken in
 	served   uint64
-	outcomes [sched.ReasonCount]uint64
+	outcomes [model.ReasonCount]uint64
 	batches  uint64
-	sizes    []uint64 // sizes[b] batches of b requests
+	sizes    []uint64   // sizes[b] batches of b requests
+	ran      []RanStats // ran[b] batches of b requests that are done
+}
+
+// RanStats are the batches of one size that have run.
+type RanStats struct {
+	Batches uint64
+	Exec    int64 // ns on the GPU, as reported, all of them together
 }
 
 func (c *modelCount) batch(size int) {
@@ -23,6 +31,15 @@ func (c *modelCount) batch(size int) {
 	c.batches++
 	c.sent += uint64(size)
 	c.sizes[size]++
+}
+
+// countRun notes that a batch of size requests took exec ns.
+func (c *modelCount) countRun(size int, exec int64) {
+	for size >= len(c.ran) {
+		c.ran = append(c.ran, RanStats{})
+	}
+	c.ran[size].Batches++
+	c.ran[size].Exec += exec
 }
 
 // Ran is a batch that has run, for timelines.
@@ -59,10 +76,13 @@ type ModelStats struct {
 	Ready         bool
 	Accepted      uint64                    // requests taken in
 	Served        uint64                    // requests in batches done, less their failures
-	Outcomes      [sched.ReasonCount]uint64 // requests that ended without an output
+	Outcomes      [model.ReasonCount]uint64 // requests that ended without an output
 	Batches       uint64
-	Sizes         []uint64 // Sizes[b] batches of b requests were sent
-	Queued        int      // now
+	Sizes         []uint64   // Sizes[b] batches of b requests were sent
+	Ran           []RanStats // Ran[b]: those of b requests that are done
+	Queued        int        // now
+	// Variants are, of a family, the requests in batches by the id of the model that they were for.
+	Variants map[uint32]uint64
 }
 
 // GPUStats are the counters of one GPU since it joined.
@@ -73,12 +93,14 @@ type GPUStats struct {
 	Busy       int64 // ns of execution reported
 	Batches    uint64
 	Running    bool // a batch is under way
+	Held       bool // it is held back, or was and has not run a sound batch since
 }
 
 // LoadStats is the demand on one sub-cluster, for autoscaling.
 type LoadStats struct {
 	SubCluster string
 	GPUs, Idle int
+	Models     int     // that it serves; 0: its GPUs are nobody's
 	Demand     float64 // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full
 }
 
@@ -101,18 +123,20 @@ type Stats struct {
 // Stats takes a snapshot. It takes every lock once, one after the other.
 func (e *Engine) Stats() Stats {
 	s := Stats{Now: e.clock.Now()}
-	for _, m := range e.Models() {
+	infos := e.Models()
+	for _, m := range infos {
 		s.Models = append(s.Models, ModelStats{ID: m.ID, Name: m.Name, Version: m.Version, Ready: m.Ready})
 	}
+
 	for _, p := range e.parts {
 		p.mu.Lock()
 		for i := range s.Models {
-			if id := s.Models[i].ID; e.partition(sched.ModelID(id)) == p && int(id) < len(p.models) {
-				c := &p.models[id]
-				m := &s.Models[i]
-				m.Served, m.Outcomes, m.Batches = c.served, c.outcomes, c.batches
-				m.Sizes, m.Queued = slices.Clone(c.sizes), p.s.Queued(sched.ModelID(id))
-				m.Accepted = c.sent + c.ended + uint64(m.Queued)
+			m := &s.Models[i]
+			p.addCounts(e, m, m.ID)
+			for _, f := range infos[i].Floors {
+				if f.ID != m.ID {
+					p.addCounts(e, m, f.ID) // a class of the family
+				}
 			}
 		}
 		s.Recent = p.recent.appendTo(s.Recent)
@@ -122,9 +146,45 @@ func (e *Engine) Stats() Stats {
 		s.Twins += p.twins
 		p.mu.Unlock()
 	}
+
 	slices.SortStableFunc(s.Recent, func(a, b Ran) int { return int(a.End - b.End) })
 	_ = e.manage(func() { e.reg.stats(&s) })
 	return s
+}
+
+// addCounts adds what was counted of a service, if it is one of the partition. mu is held.
+func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
+	if e.partition(sched.ModelID(id)) != p || int(id) >= len(p.models) {
+		return
+	}
+	c, queued := &p.models[id], p.s.Queued(sched.ModelID(id))
+	m.Served, m.Batches, m.Queued = m.Served+c.served, m.Batches+c.batches, m.Queued+queued
+	m.Accepted += c.sent + c.ended + uint64(queued)
+	for why, n := range c.outcomes {
+		m.Outcomes[why] += n
+	}
+
+	for size, n := range c.sizes {
+		for size >= len(m.Sizes) {
+			m.Sizes = append(m.Sizes, 0)
+		}
+		m.Sizes[size] += n
+	}
+	for size, ran := range c.ran {
+		for size >= len(m.Ran) {
+			m.Ran = append(m.Ran, RanStats{})
+		}
+		m.Ran[size].Batches += ran.Batches
+		m.Ran[size].Exec += ran.Exec
+	}
+	if p.families[id] != nil {
+		for variant, n := range p.families[id].requests {
+			if m.Variants == nil {
+				m.Variants = map[uint32]uint64{}
+			}
+			m.Variants[variant] += n
+		}
+	}
 }
 
 func (g *registry) stats(s *Stats) {
@@ -134,24 +194,15 @@ func (g *registry) stats(s *Stats) {
 			s.Frontends++
 		}
 	}
+
 	for _, c := range g.clusters[1:] {
-		if len(c.backends) == 0 {
+		if len(c.gpus) == 0 {
 			continue
 		}
-		name := c.name
-		if name[0] == 0 {
-			name = "" // made up from the models
+		for _, u := range c.gpus {
+			s.GPUs = append(s.GPUs, GPUStats{ID: uint32(u.id), Name: u.b.name + "/" + u.name, SubCluster: c.label,
+				Busy: u.busy.Load(), Batches: u.batches.Load(), Running: u.batch.Load() != 0, Held: u.sick.Load()})
 		}
-		for _, b := range c.backends {
-			for _, u := range b.gpus {
-				s.GPUs = append(s.GPUs, GPUStats{ID: uint32(u.id), Name: b.hello.Name + "/" + u.name, SubCluster: name,
-					Busy: u.busy.Load(), Batches: u.batches.Load(), Running: u.batch.Load() != 0})
-			}
-		}
-		r := g.e.ranker(c.number)
-		r.mu.Lock()
-		l := r.s.Load()
-		r.mu.Unlock()
-		s.Load = append(s.Load, LoadStats{SubCluster: name, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand})
+		s.Load = append(s.Load, g.loadStats(c))
 	}
 }

@@ -23,6 +23,8 @@ type turn struct {
 	ordering   uint64     // the partitions that they are from
 	fetches    []int64    // fetch time per input of the batches done
 	cuts       []*Backend // backends whose watchdog rang
+	sickened   []*gpu     // held back from now on
+	recovered  []*gpu     // no longer
 
 	outs []wire.Outcome // scratch of deliver
 	ords []Order
@@ -40,10 +42,11 @@ type order struct {
 }
 
 type completion struct {
-	sub    uint32
-	gpu    sched.GPUID
-	batch  sched.BatchID
-	freeAt sched.Time
+	g            *gpu
+	batch        sched.BatchID
+	freeAt       sched.Time
+	failed, slow bool // every request of it failed; it took much longer than planned
+	unrun        bool // its requests ended before it ran, for a reason that is not the GPU's
 }
 
 // spare keeps the latest turn of one session or loop for its next visit, so that a visit neither
@@ -101,6 +104,9 @@ func (e *Engine) finish(t *turn) {
 		}
 		e.grant(t)
 	}
+	if len(t.sickened)+len(t.recovered) > 0 {
+		e.logHealth(t)
+	}
 	for _, b := range t.cuts {
 		b.port.Cut(errHung)
 	}
@@ -116,15 +122,18 @@ func (e *Engine) rank(t *turn) {
 	for len(t.completes)+len(t.frees)+len(t.candidates) > 0 {
 		r := e.ranker(t.sub())
 		r.enter(t)
+
 		keptC := t.completes[:0]
 		for _, c := range t.completes {
-			if c.sub != r.number {
+			if c.g.sub != r.number {
 				keptC = append(keptC, c)
 				continue
 			}
-			_ = r.s.Complete(t.now, c.batch, c.gpu, c.freeAt) // an error is counted there
+			r.judge(t, &c)                                     // before: a trial that ends leaves its GPU free
+			_ = r.s.Complete(t.now, c.batch, c.g.id, c.freeAt) // it counts errors: a later batch's completion came first
 		}
 		t.completes = keptC
+
 		keptF := t.frees[:0]
 		for i := range t.frees {
 			if t.frees[i].SubCluster != r.number {
@@ -134,6 +143,7 @@ func (e *Engine) rank(t *turn) {
 			r.s.Free(t.now, t.frees[i])
 		}
 		t.frees = keptF
+
 		kept := t.candidates[:0]
 		for i := range t.candidates {
 			if t.candidates[i].SubCluster != r.number {
@@ -143,6 +153,7 @@ func (e *Engine) rank(t *turn) {
 			r.s.Candidate(t.now, t.candidates[i])
 		}
 		t.candidates = kept
+
 		r.advance(e, t)
 		r.mu.Unlock()
 	}
@@ -152,7 +163,7 @@ func (e *Engine) rank(t *turn) {
 func (t *turn) sub() uint32 {
 	switch {
 	case len(t.completes) > 0:
-		return t.completes[0].sub
+		return t.completes[0].g.sub
 	case len(t.frees) > 0:
 		return t.frees[0].SubCluster
 	}
@@ -207,6 +218,7 @@ func (e *Engine) deliverOrders(t *turn) {
 		if b == nil {
 			continue // sent with an earlier one
 		}
+
 		t.ords = t.ords[:0]
 		for k := i; k < len(t.orders); k++ {
 			x := &t.orders[k]
@@ -217,6 +229,7 @@ func (e *Engine) deliverOrders(t *turn) {
 		}
 		b.port.Execute(t.ords)
 	}
+
 	t.orders = t.orders[:0]
 	for ; t.ordering != 0; t.ordering &= t.ordering - 1 {
 		e.parts[bits.TrailingZeros64(t.ordering)].told.Add(1)

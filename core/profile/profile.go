@@ -8,6 +8,7 @@ package profile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"time"
 )
@@ -33,6 +34,7 @@ func New(table []time.Duration) (*Profile, error) {
 	if len(table) > BatchLimit {
 		return nil, fmt.Errorf("profile: %d batch sizes, want at most %d", len(table), BatchLimit)
 	}
+
 	for i, d := range table {
 		if d <= 0 || d > LatencyLimit {
 			return nil, fmt.Errorf("profile: ℓ(%d) = %v, want more than 0 and at most %v", i+1, d, LatencyLimit)
@@ -41,7 +43,8 @@ func New(table []time.Duration) (*Profile, error) {
 			return nil, fmt.Errorf("profile: ℓ(%d) = %v is less than ℓ(%d) = %v, want a table that does not decrease", i+1, d, i, table[i-1])
 		}
 	}
-	p := &Profile{table: append([]time.Duration(nil), table...)}
+
+	p := &Profile{table: slices.Clone(table)}
 	if n := len(table); n > 1 {
 		p.slope = table[n-1] - table[n-2]
 	} else {
@@ -60,10 +63,12 @@ func Linear(alpha, beta time.Duration, batchMax int) (*Profile, error) {
 	case batchMax < 1 || batchMax > BatchLimit:
 		return nil, fmt.Errorf("profile: batch maximum %d, want 1 to %d", batchMax, BatchLimit)
 	}
+
 	table := make([]time.Duration, batchMax)
 	for i := range table {
 		table[i] = alpha*time.Duration(i+1) + beta
 	}
+
 	p, err := New(table)
 	if err != nil {
 		return nil, err
@@ -71,6 +76,12 @@ func Linear(alpha, beta time.Duration, batchMax int) (*Profile, error) {
 	p.slope = alpha
 	return p, nil
 }
+
+// Table returns a copy of ℓ(1)…ℓ(n); n is at most Max.
+func (p *Profile) Table(n int) []time.Duration { return slices.Clone(p.table[:n]) }
+
+// Has says whether the profile was built from a table.
+func (p *Profile) Has(table []time.Duration) bool { return slices.Equal(p.table, table) }
 
 // Max returns the largest batch of the table.
 func (p *Profile) Max() int { return len(p.table) }
@@ -106,6 +117,7 @@ func Fit(size []int, latency []time.Duration) (Line, error) {
 	if len(size) != len(latency) {
 		return Line{}, fmt.Errorf("profile: %d sizes and %d latencies, want as many", len(size), len(latency))
 	}
+
 	var n, sx, sy, sxx, sxy float64
 	for i, b := range size {
 		if b < 1 || latency[i] <= 0 {
@@ -114,18 +126,23 @@ func Fit(size []int, latency []time.Duration) (Line, error) {
 		x, y := float64(b), float64(latency[i])
 		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
+
 	den := n*sxx - sx*sx
 	if n < 2 || den <= 0 {
 		return Line{}, fmt.Errorf("profile: %d measurements of one size, want at least two sizes", len(size))
 	}
+
 	alpha := (n*sxy - sx*sy) / den
 	beta := (sy - alpha*sx) / n
+
+	// A line that begins below 0 is fitted again through the origin.
 	if beta < 0 {
 		alpha, beta = sxy/sxx, 0
 	}
 	if alpha <= 0 {
 		return Line{}, fmt.Errorf("profile: latency falls with the batch size (slope %v), want one that grows", time.Duration(alpha))
 	}
+
 	l := Line{Alpha: time.Duration(math.Round(alpha)), Beta: time.Duration(math.Round(beta))}
 	l.R2 = r2(size, latency, alpha, beta, sy/n)
 	return l, nil

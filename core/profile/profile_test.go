@@ -42,13 +42,13 @@ func TestLinearMatchesFormula(t *testing.T) {
 			t.Errorf("BatchMax(%v) = %d, want %d", d, got, want)
 		}
 	}
-	for _, bad := range []func() (*Profile, error){
-		func() (*Profile, error) { return Linear(0, ms, 1) },
-		func() (*Profile, error) { return Linear(ms, -1, 1) },
-		func() (*Profile, error) { return Linear(ms, ms, 0) },
+	for want, bad := range map[string]func() (*Profile, error){
+		"alpha = 0s":      func() (*Profile, error) { return Linear(0, ms, 1) },
+		"beta = -1ns":     func() (*Profile, error) { return Linear(ms, -1, 1) },
+		"batch maximum 0": func() (*Profile, error) { return Linear(ms, ms, 0) },
 	} {
-		if _, err := bad(); err == nil {
-			t.Error("bad line accepted")
+		if _, err := bad(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %s", err, want)
 		}
 	}
 }
@@ -67,14 +67,19 @@ func TestFitRecoversLine(t *testing.T) {
 	if l.Alpha != 1053*time.Microsecond || l.Beta != 5072*time.Microsecond || math.Abs(l.R2-1) > 1e-9 {
 		t.Errorf("Fit = %+v, want α 1.053 ms, β 5.072 ms, R² 1", l)
 	}
-	if _, err := Fit([]int{4, 4}, []time.Duration{ms, ms}); err == nil {
-		t.Error("one size accepted")
-	}
-	if _, err := Fit([]int{1, 2}, []time.Duration{2 * ms, ms}); err == nil {
-		t.Error("falling line accepted")
-	}
-	if _, err := Fit([]int{0, 2}, []time.Duration{ms, ms}); err == nil {
-		t.Error("size 0 accepted")
+	for want, c := range map[string]struct {
+		sizes     []int
+		latencies []time.Duration
+	}{
+		"2 measurements of one size":    {[]int{4, 4}, []time.Duration{ms, ms}},
+		"falls with the batch size":     {[]int{1, 2}, []time.Duration{2 * ms, ms}},
+		"measurement 0: size 0":         {[]int{0, 2}, []time.Duration{ms, ms}},
+		"2 sizes and 1 latencies":       {[]int{1, 2}, []time.Duration{ms}},
+		"measurement 1: size 2 latency": {[]int{1, 2}, []time.Duration{ms, 0}},
+	} {
+		if _, err := Fit(c.sizes, c.latencies); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %s", err, want)
+		}
 	}
 	if l, err := Fit([]int{1, 2}, []time.Duration{ms, 3 * ms}); err != nil || l.Beta != 0 || l.Alpha <= 0 {
 		t.Errorf("negative β: %+v, %v; want β 0", l, err)

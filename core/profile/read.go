@@ -47,6 +47,7 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 	c := csv.NewReader(r)
 	c.FieldsPerRecord = len(csvHeader)
 	c.TrimLeadingSpace = true
+
 	head, err := c.Read()
 	if err == io.EOF {
 		return nil, fmt.Errorf("profile: nothing there, want a header %s", strings.Join(csvHeader, ","))
@@ -54,11 +55,13 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("profile: read header: %w", err)
 	}
+
 	for i, want := range csvHeader {
 		if got := strings.TrimSpace(strings.TrimPrefix(head[i], "\ufeff")); got != want {
 			return nil, fmt.Errorf("profile: header field %d is %q, want %q", i+1, got, want)
 		}
 	}
+
 	seen := make(map[string]bool)
 	var out []Entry
 	for {
@@ -69,17 +72,20 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("profile: %w", err)
 		}
+
 		line, _ := c.FieldPos(0)
 		e, err := parseEntry(rec)
 		if err != nil {
 			return nil, fmt.Errorf("profile: line %d: %w", line, err)
 		}
+
 		if seen[e.Name] {
 			return nil, fmt.Errorf("profile: line %d: model %q appears twice", line, e.Name)
 		}
 		if len(out) == entriesMax {
 			return nil, fmt.Errorf("profile: more than %d models", entriesMax)
 		}
+
 		seen[e.Name] = true
 		out = append(out, e)
 	}

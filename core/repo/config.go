@@ -1,24 +1,30 @@
 package repo
 
 import (
-	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
 // Limits on a model's configuration.
 const (
 	BatchMaxLimit = 4096    // largest max_batch_size
 	tensorsMax    = 64      // inputs or outputs of a model
+	groupsMax     = 256     // instance groups of a model
 	rankMax       = 16      // dims of a tensor
 	elementsMax   = 1 << 28 // product of a tensor's dims
 	sloMax        = time.Hour
+	bytesMaxLimit = 8 << 20                // parameter bytes_max
 	DefaultSLO    = 100 * time.Millisecond // of a model without slo_ms
 )
+
+// DefaultBytesMax is the room that a row of a model without bytes_max has for its BYTES elements and their lengths.
+const DefaultBytesMax = 64 << 10
 
 // Platforms that a backend of ours runs.
 const (
@@ -36,15 +42,33 @@ type Config struct {
 	Instances []InstanceGroup
 	Versions  VersionPolicy
 	Batching  DynamicBatching
+	Warmups   []Warmup
 	ModelFile string            // default_model_filename, "model.onnx" if left out
 	SLO       time.Duration     // parameter slo_ms, DefaultSLO if left out
+	SLOBinds  bool              // parameter slo_binds: no deadline is later than the SLO allows
+	BytesMax  int               // parameter bytes_max, DefaultBytesMax if left out
 	Emulated  Linear            // parameters alpha_ms and beta_ms of an emulated model
+	Family    string            // parameter family
+	Variant   string            // parameter variant
+	Accuracy  float64           // parameter accuracy, 0…1; 0: not given
 	Params    map[string]string // all parameters as written
+	Agents    []Agent           // model_repository_agents; Open checks their checksums
+	Warnings  []string          // a sentence for each field that was read and is not honoured, with its place
+	text      string            // that it was read from
+}
+
+// wireText is the text that clients who ask for the configuration are to see; empty where a message cannot
+// carry it.
+func (c *Config) wireText() string {
+	if len(c.text) > model.ConfigBytesMax || !utf8.ValidString(c.text) {
+		return ""
+	}
+	return c.text
 }
 
 // TensorConfig is one ModelInput or ModelOutput.
 type TensorConfig struct {
-	wire.Tensor           // as clients see it, without the batch dimension
+	model.Tensor          // as clients see it, without the batch dimension
 	Reshape       []int64 // what the graph wants instead of Shape; nil: the same
 	LabelFilename string  // outputs only
 }
@@ -55,13 +79,6 @@ type InstanceGroup struct {
 	Kind  string // KIND_AUTO, KIND_CPU, KIND_GPU or KIND_MODEL
 	Count int
 	GPUs  []int
-}
-
-// DynamicBatching is Triton's batching advice. Downbeat's scheduler decides by deadlines and ignores
-// it; it is read so that errors in it are seen.
-type DynamicBatching struct {
-	PreferredBatch []int
-	MaxQueueDelay  time.Duration
 }
 
 // VersionPolicy says which versions of a model are served.
@@ -77,157 +94,237 @@ type Linear struct{ Alpha, Beta time.Duration }
 // Exec returns ℓ(b).
 func (l Linear) Exec(b int) time.Duration { return l.Alpha*time.Duration(b) + l.Beta }
 
-var datatypes = map[string]string{
-	"TYPE_BOOL": "BOOL", "TYPE_UINT8": "UINT8", "TYPE_UINT16": "UINT16", "TYPE_UINT32": "UINT32",
-	"TYPE_UINT64": "UINT64", "TYPE_INT8": "INT8", "TYPE_INT16": "INT16", "TYPE_INT32": "INT32",
-	"TYPE_INT64": "INT64", "TYPE_FP16": "FP16", "TYPE_FP32": "FP32", "TYPE_FP64": "FP64",
-	"TYPE_STRING": "BYTES", "TYPE_BF16": "BF16",
-}
+// ParseConfig reads a config.pbtxt that describes its model in full. file is only used in errors, which are
+// *SyntaxError.
+func ParseConfig(file string, text []byte) (*Config, error) { return parseConfig(file, text, nil) }
 
-// ParseConfig reads a config.pbtxt. file is only used in errors, which are *SyntaxError.
-func ParseConfig(file string, text []byte) (*Config, error) {
+// parseConfig is ParseConfig for a configuration that complete, if given, fills in where it names no inputs or outputs.
+// Of a model that names no platform complete means that it is ONNX.
+func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bool) error) (*Config, error) {
 	root, err := parseText(file, text)
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{file: file}
-	c := &Config{ModelFile: "model.onnx", SLO: DefaultSLO, Params: map[string]string{}}
+
+	c := &Config{ModelFile: "model.onnx", SLO: DefaultSLO, BytesMax: DefaultBytesMax, Params: map[string]string{}, text: string(text)}
+	d := &decoder{file: file, warnings: &c.Warnings}
 	var backend string
 	params := map[string]value{}
-	err = d.decode(root, "", rules{
-		"name":                   {read: d.text(&c.Name)},
-		"platform":               {read: d.text(&c.Platform)},
-		"backend":                {read: d.text(&backend)},
-		"max_batch_size":         {read: d.integer(&c.BatchMax, 0, BatchMaxLimit)},
-		"input":                  {read: d.tensor(&c.Inputs, "input"), repeated: true},
-		"output":                 {read: d.tensor(&c.Outputs, "output"), repeated: true},
-		"instance_group":         {read: d.instanceGroup(&c.Instances), repeated: true},
-		"version_policy":         {read: d.versionPolicy(&c.Versions)},
-		"dynamic_batching":       {read: d.dynamicBatching(&c.Batching)},
-		"default_model_filename": {read: d.fileName(&c.ModelFile)},
-		"parameters":             {read: d.parameter(params), repeated: true},
-		"sequence_batching":      {read: d.refuse("stateful models are not supported")},
-		"ensemble_scheduling":    {read: d.refuse("ensembles are not supported; call the models one by one")},
-		"runtime":                ignored, "batch_input": ignored, "batch_output": ignored, "optimization": ignored,
-		"cc_model_filenames": ignored, "metric_tags": ignored, "model_warmup": ignored, "model_operations": ignored,
-		"model_transaction_policy": ignored, "model_repository_agents": ignored, "response_cache": ignored, "model_metrics": ignored,
+
+	err = d.decodeFields(root, "", rules{
+		"name":                     {read: d.readText(&c.Name)},
+		"platform":                 {read: d.readText(&c.Platform)},
+		"backend":                  {read: d.readText(&backend)},
+		"max_batch_size":           {read: d.readInteger(&c.BatchMax, 0, BatchMaxLimit)},
+		"input":                    {read: d.readTensor(&c.Inputs, "input"), repeated: true},
+		"output":                   {read: d.readTensor(&c.Outputs, "output"), repeated: true},
+		"instance_group":           {read: d.instanceGroup(&c.Instances), repeated: true},
+		"version_policy":           {read: d.versionPolicy(&c.Versions)},
+		"dynamic_batching":         {read: d.dynamicBatching(&c.Batching)},
+		"default_model_filename":   {read: d.fileName(&c.ModelFile)},
+		"parameters":               {read: d.readParameter(params), repeated: true},
+		"model_warmup":             {read: d.readWarmup(&c.Warmups), repeated: true},
+		"sequence_batching":        {read: d.refuseField("stateful models are not supported")},
+		"ensemble_scheduling":      {read: d.refuseField("an ensemble is an application: want platform \"ensemble\"")},
+		"model_repository_agents":  {read: d.readAgents(&c.Agents)},
+		"batch_input":              {read: d.refuseField("no backend here makes additional inputs of a batch")},
+		"batch_output":             {read: d.refuseField("no backend here scatters outputs of a batch")},
+		"model_operations":         {read: d.refuseField("libraries of custom operators are not loaded")},
+		"model_transaction_policy": {read: d.transactionPolicy()},
+		"response_cache":           {read: d.responseCache()},
+		"runtime":                  d.ignoredField("models run in the backend's own process"),
+		"optimization":             d.ignoredField("the backend chooses optimisations and accelerators"),
+		"cc_model_filenames":       d.ignoredField("the file is default_model_filename on every device"),
+		"metric_tags":              d.ignoredField("metrics are labelled by model and version"),
+		"model_metrics":            d.ignoredField("histograms have fixed buckets"),
 	})
+
 	if err != nil {
 		return nil, err
 	}
-	return c, d.finish(root, c, backend, params)
+	if err := d.settlePlatform(root, c, backend, complete != nil); err != nil {
+		return nil, err
+	}
+
+	if _, batchSaid := root.findField("max_batch_size"); complete != nil && c.Platform == PlatformONNX && c.needsGraph() {
+		if err := complete(c, batchSaid); err != nil {
+			return nil, err
+		}
+	}
+	return c, d.finishConfig(root, c, params)
 }
 
-// finish checks what spans several fields and fills in what was left out.
-func (d *decoder) finish(root *message, c *Config, backend string, params map[string]value) error {
+// finishConfig checks what spans several fields and fills in what was left out.
+func (d *decoder) finishConfig(root *message, c *Config, params map[string]value) error {
 	for k, v := range params {
 		c.Params[k] = v.text
 	}
-	if err := d.platform(root, c, backend); err != nil {
+	d.warnParameters(params)
+
+	if err := d.readMillis(params, "slo_ms", &c.SLO, sloMax); err != nil {
 		return err
 	}
-	if err := d.millis(params, "slo_ms", &c.SLO, sloMax); err != nil {
-		return err
+
+	if _, own := params["slo_ms"]; !own && c.Batching.Timeout > 0 {
+		c.SLO, c.SLOBinds = c.Batching.Timeout, true
 	}
 	if c.SLO <= 0 {
-		return d.fail(params["slo_ms"], "parameters.slo_ms", "want milliseconds above 0")
+		return d.failAt(params["slo_ms"], "parameters.slo_ms", "want milliseconds above 0")
 	}
+
+	if v, ok := params["slo_binds"]; ok {
+		if v.text != "true" && v.text != "false" {
+			return d.failAt(v, "parameters.slo_binds", "want \"true\" or \"false\"")
+		}
+		c.SLOBinds = v.text == "true"
+	}
+
+	if err := d.readFamily(c, params); err != nil {
+		return err
+	}
+
+	if v, ok := params["bytes_max"]; ok {
+		n, err := strconv.Atoi(v.text)
+		if err != nil || n < 1 || n > bytesMaxLimit {
+			return d.failAt(v, "parameters.bytes_max", "want bytes from 1 to %d", bytesMaxLimit)
+		}
+		c.BytesMax = n
+	}
+
 	if len(c.Inputs) == 0 || len(c.Outputs) == 0 {
 		what := map[bool]string{true: "input", false: "output"}[len(c.Inputs) == 0]
-		return d.fail(value{at: root.at}, what, "the model names no %s; want at least one with name, data_type and dims", what)
+		return d.failAt(value{at: root.at}, what, "the model names no %s; want at least one with name, data_type and dims", what)
 	}
+
 	for _, b := range c.Batching.PreferredBatch {
 		if b > max(c.BatchMax, 1) {
-			v, _ := root.find("dynamic_batching")
-			return d.fail(v, "dynamic_batching.preferred_batch_size", "%d is above max_batch_size %d", b, c.BatchMax)
+			v, _ := root.findField("dynamic_batching")
+			return d.failAt(v, "dynamic_batching.preferred_batch_size", "%d is above max_batch_size %d", b, c.BatchMax)
 		}
+	}
+
+	if err := d.checkWarmups(root, c); err != nil {
+		return err
 	}
 	if c.Platform != PlatformEmulated {
 		return nil
 	}
-	return d.emulated(root, c, params)
+	return d.readEmulated(root, c, params)
 }
 
-// platform settles c.Platform from platform or backend; Triton accepts either.
-func (d *decoder) platform(root *message, c *Config, backend string) error {
-	v, ok := root.find("platform")
-	field := "platform"
-	if !ok || c.Platform == "" {
-		if v, ok = root.find("backend"); !ok {
-			return d.fail(value{at: root.at}, "platform", "the model names none; want %q or %q", PlatformONNX, PlatformEmulated)
+// platforms are what runs each backend of Triton's that there is here.
+var platforms = map[string]string{"onnxruntime": PlatformONNX, "emulated": PlatformEmulated}
+
+// settlePlatform settles c.Platform from platform or backend; Triton accepts either, and both if they agree. A model that
+// names neither is ONNX if its file may say what it is.
+func (d *decoder) settlePlatform(root *message, c *Config, backend string, completed bool) error {
+	v, named := root.findField("platform")
+	b, backed := root.findField("backend")
+	switch {
+	case (!named || c.Platform == "") && backed:
+		if c.Platform = platforms[backend]; c.Platform == "" {
+			return d.failAt(b, "backend", "want platform %q (backend %q) or %q", PlatformONNX, "onnxruntime", PlatformEmulated)
 		}
-		field = "backend"
-		c.Platform = map[string]string{"onnxruntime": PlatformONNX, "emulated": PlatformEmulated}[backend]
-	}
-	if c.Platform != PlatformONNX && c.Platform != PlatformEmulated {
-		return d.fail(v, field, "want platform %q (backend %q) or %q", PlatformONNX, "onnxruntime", PlatformEmulated)
+	case (!named || c.Platform == "") && completed:
+		c.Platform = PlatformONNX
+	case !named || c.Platform == "":
+		return d.failAt(value{at: root.at}, "platform", "the model names none; want %q or %q", PlatformONNX, PlatformEmulated)
+	case c.Platform != PlatformONNX && c.Platform != PlatformEmulated:
+		return d.failAt(v, "platform", "want platform %q (backend %q) or %q", PlatformONNX, "onnxruntime", PlatformEmulated)
+	case backed && backend != "" && platforms[backend] != c.Platform:
+		return d.failAt(b, "backend", "platform is %q; want its backend, %q, or none", c.Platform, map[string]string{PlatformONNX: "onnxruntime", PlatformEmulated: "emulated"}[c.Platform])
 	}
 	return nil
 }
 
-func (d *decoder) emulated(root *message, c *Config, params map[string]value) error {
+func (d *decoder) readEmulated(root *message, c *Config, params map[string]value) error {
 	for _, key := range []string{"alpha_ms", "beta_ms"} {
 		if _, ok := params[key]; !ok {
-			return d.fail(value{at: root.at}, "parameters", "an emulated model needs %s, the milliseconds of ℓ(b) = alpha_ms·b + beta_ms", key)
+			return d.failAt(value{at: root.at}, "parameters", "an emulated model needs %s, the milliseconds of ℓ(b) = alpha_ms·b + beta_ms", key)
 		}
 	}
-	if err := d.millis(params, "alpha_ms", &c.Emulated.Alpha, sloMax); err != nil {
+	if err := d.readMillis(params, "alpha_ms", &c.Emulated.Alpha, sloMax); err != nil {
 		return err
 	}
-	if err := d.millis(params, "beta_ms", &c.Emulated.Beta, sloMax); err != nil {
+	if err := d.readMillis(params, "beta_ms", &c.Emulated.Beta, sloMax); err != nil {
 		return err
 	}
 	if c.Emulated.Exec(1) <= 0 {
-		return d.fail(params["beta_ms"], "parameters.beta_ms", "alpha_ms and beta_ms are both 0; a batch must take some time")
+		return d.failAt(params["beta_ms"], "parameters.beta_ms", "alpha_ms and beta_ms are both 0; a batch must take some time")
 	}
 	return nil
 }
 
-// millis reads a parameter of milliseconds between 0 and most, if it is there.
-func (d *decoder) millis(params map[string]value, key string, out *time.Duration, most time.Duration) error {
+// readFamily reads what says that a model is a variant of a family: any of its variants may answer a request for it.
+func (d *decoder) readFamily(c *Config, params map[string]value) error {
+	for key, out := range map[string]*string{"family": &c.Family, "variant": &c.Variant} {
+		v := params[key]
+		if *out = v.text; len(v.text) > 256 {
+			return d.failAt(v, "parameters."+key, "want at most 256 bytes")
+		}
+	}
+	v, ok := params["accuracy"]
+	if !ok {
+		return nil
+	}
+
+	accuracy, err := strconv.ParseFloat(v.text, 64)
+	if err != nil || !(accuracy >= 0 && accuracy <= 1) {
+		return d.failAt(v, "parameters.accuracy", "want a number from 0 to 1")
+	}
+	c.Accuracy = accuracy
+	return nil
+}
+
+// readMillis reads a parameter of milliseconds between 0 and most, if it is there.
+func (d *decoder) readMillis(params map[string]value, key string, out *time.Duration, most time.Duration) error {
 	v, ok := params[key]
 	if !ok {
 		return nil
 	}
 	ms, err := parseFloat(v.text)
 	if err != nil || !(ms >= 0 && ms <= float64(most/time.Millisecond)) {
-		return d.fail(v, "parameters."+key, "want a number of milliseconds from 0 to %d", most/time.Millisecond)
+		return d.failAt(v, "parameters."+key, "want a number of milliseconds from 0 to %d", most/time.Millisecond)
 	}
 	*out = time.Duration(math.Round(ms * float64(time.Millisecond)))
 	return nil
 }
 
-func (d *decoder) tensor(out *[]TensorConfig, what string) func(value) error {
+func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error {
 	return func(v value) error {
 		if len(*out) == tensorsMax {
-			return d.fail(v, what, "a model may have at most %d", tensorsMax)
+			return d.failAt(v, what, "a model may have at most %d", tensorsMax)
 		}
 		var t TensorConfig
 		var reshaped bool
+
 		r := rules{
-			"name":                    {read: d.text(&t.Name)},
-			"data_type":               {read: d.datatype(&t.Datatype)},
-			"dims":                    {read: d.dim(&t.Shape, what+".dims"), repeated: true},
-			"reshape":                 {read: d.reshape(&t.Reshape, &reshaped, what)},
+			"name":                    {read: d.readText(&t.Name)},
+			"data_type":               {read: d.readDatatype(&t.Datatype)},
+			"dims":                    {read: d.readDim(&t.Shape, what+".dims"), repeated: true},
+			"reshape":                 {read: d.readReshape(&t.Reshape, &reshaped, what)},
 			"is_shape_tensor":         {read: d.mustBeFalse("shape tensors are not supported")},
 			"is_non_linear_format_io": {read: d.mustBeFalse("only linear formats are supported")},
 		}
+
 		if what == "input" {
-			r["format"] = rule{read: d.enum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
+			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
 			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
 			r["optional"] = rule{read: d.mustBeFalse("optional inputs are not supported")}
 		} else {
 			r["label_filename"] = rule{read: d.fileName(&t.LabelFilename)}
 		}
-		if err := d.decode(v.sub, what, r, v); err != nil {
+
+		if err := d.decodeFields(v.sub, what, r, v); err != nil {
 			return err
 		}
 		if err := d.checkTensor(v, what, t, reshaped); err != nil {
 			return err
 		}
+
 		for _, o := range *out {
 			if o.Name == t.Name {
-				return d.fail(v, what+".name", "%q is there twice", t.Name)
+				return d.failAt(v, what+".name", "%q is there twice", t.Name)
 			}
 		}
 		*out = append(*out, t)
@@ -238,91 +335,106 @@ func (d *decoder) tensor(out *[]TensorConfig, what string) func(value) error {
 func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped bool) error {
 	switch {
 	case t.Name == "":
-		return d.fail(value{at: v.at}, what+".name", "an %s needs a name", what)
+		return d.failAt(value{at: v.at}, what+".name", "an %s needs a name", what)
 	case t.Datatype == "":
-		return d.fail(value{at: v.at}, what+".data_type", "%q needs a data_type, such as TYPE_FP32", t.Name)
+		return d.failAt(value{at: v.at}, what+".data_type", "%q needs a data_type, such as TYPE_FP32", t.Name)
 	case len(t.Shape) == 0:
-		return d.fail(value{at: v.at}, what+".dims", "%q needs dims, without the batch dimension", t.Name)
-	case elements(t.Shape) > elementsMax:
-		return d.fail(value{at: v.at}, what+".dims", "%q has more than %d elements", t.Name, elementsMax)
-	case reshaped && elements(t.Shape) != elements(t.Reshape):
-		return d.fail(value{at: v.at}, what+".reshape", "%v has %d elements, dims %v have %d", t.Reshape, elements(t.Reshape), t.Shape, elements(t.Shape))
+		return d.failAt(value{at: v.at}, what+".dims", "%q needs dims, without the batch dimension", t.Name)
+	case countElements(t.Shape) > elementsMax:
+		return d.failAt(value{at: v.at}, what+".dims", "%q has more than %d elements", t.Name, elementsMax)
+	case reshaped && countElements(t.Shape) != countElements(t.Reshape):
+		return d.failAt(value{at: v.at}, what+".reshape", "%v has %d elements, dims %v have %d", t.Reshape, countElements(t.Reshape), t.Shape, countElements(t.Shape))
 	}
 	return nil
 }
 
-// elements multiplies dims, stopping above elementsMax so that it cannot overflow.
-func elements(shape []int64) int64 {
+// countElements multiplies dims, stopping above elementsMax so that it cannot overflow.
+func countElements(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
-		if n *= s; n > elementsMax {
+		if n *= max(s, 1); n > elementsMax {
 			return elementsMax + 1
 		}
 	}
 	return n
 }
 
-func (d *decoder) datatype(out *string) func(value) error {
+func (d *decoder) readDatatype(out *model.Datatype) func(value) error {
 	return func(v value) error {
-		t, ok := datatypes[v.text]
-		if v.sub != nil || v.kind != tokenName || !ok {
-			return d.fail(v, "data_type", "want one of %s", strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
+		var names []string
+		for _, t := range model.Datatypes() {
+			name := configDatatype(t)
+			if v.sub == nil && v.kind == tokenName && v.text == name {
+				*out = t
+				return nil
+			}
+			names = append(names, name)
 		}
-		*out = t
-		return nil
+
+		slices.Sort(names)
+		return d.failAt(v, "data_type", "want one of %s", strings.Join(names, ", "))
 	}
 }
 
-func (d *decoder) dim(out *[]int64, field string) func(value) error {
+// configDatatype is a datatype's name in config.pbtxt, where BYTES are a string.
+func configDatatype(t model.Datatype) string {
+	if t == model.Bytes {
+		return "TYPE_STRING"
+	}
+	return "TYPE_" + string(t)
+}
+
+func (d *decoder) readDim(out *[]int64, field string) func(value) error {
 	return func(v value) error {
 		n, err := d.int64(v)
 		switch {
-		case err == nil && n == -1:
-			return d.fail(v, field, "variable dimensions are not supported; want a fixed size from 1 to %d", elementsMax)
-		case err != nil || n < 1 || n > elementsMax:
-			return d.fail(v, field, "want an integer from 1 to %d", elementsMax)
+		case err == nil && n == -1 && !d.variable:
+			return d.failAt(v, field, "variable dimensions are not supported; want a fixed size from 1 to %d", elementsMax)
+		case err != nil || n < 1 && n != -1 || n > elementsMax:
+			return d.failAt(v, field, "want an integer from 1 to %d", elementsMax)
 		case len(*out) == rankMax:
-			return d.fail(v, field, "a tensor may have at most %d dims", rankMax)
+			return d.failAt(v, field, "a tensor may have at most %d dims", rankMax)
 		}
 		*out = append(*out, n)
 		return nil
 	}
 }
 
-func (d *decoder) reshape(out *[]int64, reshaped *bool, what string) func(value) error {
+func (d *decoder) readReshape(out *[]int64, reshaped *bool, what string) func(value) error {
 	return func(v value) error {
 		*reshaped, *out = true, []int64{}
-		return d.decode(v.sub, what+".reshape", rules{
-			"shape": {read: d.dim(out, what+".reshape.shape"), repeated: true},
+		return d.decodeFields(v.sub, what+".reshape", rules{
+			"shape": {read: d.readDim(out, what+".reshape.shape"), repeated: true},
 		}, v)
 	}
 }
 
 func (d *decoder) instanceGroup(out *[]InstanceGroup) func(value) error {
 	return func(v value) error {
-		g := InstanceGroup{Kind: "KIND_AUTO", Count: 1}
-		err := d.decode(v.sub, "instance_group", rules{
-			"name":         {read: d.text(&g.Name)},
-			"kind":         {read: d.enum(&g.Kind, "KIND_AUTO", "KIND_CPU", "KIND_GPU", "KIND_MODEL")},
-			"count":        {read: d.integer(&g.Count, 1, 1024)},
-			"gpus":         {read: d.integers(&g.GPUs, 0, 1023), repeated: true},
-			"rate_limiter": ignored, "secondary_devices": ignored, "profile": ignored, "passive": ignored, "host_policy": ignored,
-		}, v)
-		*out = append(*out, g)
-		return err
-	}
-}
+		if len(*out) == groupsMax {
+			return d.failAt(v, "instance_group", "a model may have at most %d", groupsMax)
+		}
 
-func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
-	return func(v value) error {
-		var delay int
-		err := d.decode(v.sub, "dynamic_batching", rules{
-			"preferred_batch_size":         {read: d.integers(&out.PreferredBatch, 1, BatchMaxLimit), repeated: true},
-			"max_queue_delay_microseconds": {read: d.integer(&delay, 0, int(sloMax/time.Microsecond))},
-			"preserve_ordering":            ignored, "priority_levels": ignored, "default_priority_level": ignored,
-			"default_queue_policy": ignored, "priority_queue_policy": ignored,
+		g := InstanceGroup{Kind: "KIND_AUTO", Count: 1}
+		err := d.decodeFields(v.sub, "instance_group", rules{
+			"name":              {read: d.readText(&g.Name)},
+			"kind":              {read: d.readEnum(&g.Kind, "KIND_AUTO", "KIND_CPU", "KIND_GPU", "KIND_MODEL")},
+			"count":             {read: d.readInteger(&g.Count, 1, 1024)},
+			"gpus":              {read: d.readIntegers(&g.GPUs, 0, 1023), repeated: true},
+			"rate_limiter":      d.ignoredField("the scheduler shares the GPUs among models by their deadlines"),
+			"secondary_devices": d.ignoredField("there is none"),
+			"profile":           d.ignoredField("it chooses among TensorRT's"),
+			"passive":           d.ignoredField("every executor takes batches"),
+			"host_policy":       d.ignoredField("-cores of a backend pins its executors"),
 		}, v)
-		out.MaxQueueDelay = time.Duration(delay) * time.Microsecond
+
+		if g.Count > 1 {
+			d.warnUnused(v, "instance_group.count", "every executor of a backend runs every model; -executors says how many there are")
+		}
+		if len(g.GPUs) > 0 {
+			d.warnUnused(v, "instance_group.gpus", "every GPU of a backend runs every model")
+		}
+		*out = append(*out, g)
 		return err
 	}
 }
@@ -330,31 +442,33 @@ func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
 func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 	return func(v value) error {
 		var chosen int
+
 		one := func(read func(value) error) func(value) error {
 			return func(v value) error {
 				if chosen++; chosen > 1 {
-					return d.fail(v, "version_policy", "want only one of latest, all, specific")
+					return d.failAt(v, "version_policy", "want only one of latest, all, specific")
 				}
 				return read(v)
 			}
 		}
-		return d.decode(v.sub, "version_policy", rules{
+
+		return d.decodeFields(v.sub, "version_policy", rules{
 			"latest": {read: one(func(v value) error {
 				out.Latest = 1
-				return d.decode(v.sub, "version_policy.latest", rules{"num_versions": {read: d.integer(&out.Latest, 1, 1024)}}, v)
+				return d.decodeFields(v.sub, "version_policy.latest", rules{"num_versions": {read: d.readInteger(&out.Latest, 1, 1024)}}, v)
 			})},
 			"all": {read: one(func(v value) error {
 				out.All = true
-				return d.decode(v.sub, "version_policy.all", rules{}, v)
+				return d.decodeFields(v.sub, "version_policy.all", rules{}, v)
 			})},
 			"specific": {read: one(func(v value) error {
 				var list []int
-				err := d.decode(v.sub, "version_policy.specific", rules{"versions": {read: d.integers(&list, 1, math.MaxInt64), repeated: true}}, v)
+				err := d.decodeFields(v.sub, "version_policy.specific", rules{"versions": {read: d.readIntegers(&list, 1, math.MaxInt64), repeated: true}}, v)
 				for _, n := range list {
 					out.Specific = append(out.Specific, int64(n))
 				}
 				if err == nil && len(list) == 0 {
-					return d.fail(v, "version_policy.specific", "names no versions")
+					return d.failAt(v, "version_policy.specific", "names no versions")
 				}
 				return err
 			})},
@@ -362,25 +476,27 @@ func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 	}
 }
 
-func (d *decoder) parameter(out map[string]value) func(value) error {
+func (d *decoder) readParameter(out map[string]value) func(value) error {
 	return func(v value) error {
 		var key string
 		val := value{at: v.at} // of a parameter without a value
-		err := d.decode(v.sub, "parameters", rules{
-			"key": {read: d.text(&key)},
+
+		err := d.decodeFields(v.sub, "parameters", rules{
+			"key": {read: d.readText(&key)},
 			"value": {read: func(v value) error {
 				val.at = v.at
-				return d.decode(v.sub, "parameters.value", rules{"string_value": {read: func(v value) error {
+				return d.decodeFields(v.sub, "parameters.value", rules{"string_value": {read: func(v value) error {
 					val = v
-					return d.text(new(string))(v)
+					return d.readText(new(string))(v)
 				}}}, v)
 			}},
 		}, v)
 		if err != nil {
 			return err
 		}
+
 		if _, twice := out[key]; twice || key == "" {
-			return d.fail(v, "parameters.key", "%q is empty or there twice", key)
+			return d.failAt(v, "parameters.key", "%q is empty or there twice", key)
 		}
 		out[key] = val
 		return nil

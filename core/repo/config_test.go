@@ -26,7 +26,9 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 
 parameters { key: "slo_ms" value: { string_value: "62.5" } }
 parameters { key: "note" value: { string_value: "tab\tA\x41\101\u0041" } }
 optimization { execution_accelerators { cpu_execution_accelerator : [ { name : "openvino" } ] } }
-model_warmup [ { name: "w" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: -1 zero_data: true } } } ]
+model_warmup [ { name: "w" batch_size: 4 count: 2
+  inputs { key: "scale" value { data_type: TYPE_FP32 dims: 1 random_data: true } }
+  inputs { key: "image" value { data_type: TYPE_UINT8 dims: [ 96, 96, 3 ] zero_data: true } } } ]
 `
 
 func TestParseConfigReadsWhatTritonWrites(t *testing.T) {
@@ -51,6 +53,9 @@ func TestParseConfigReadsWhatTritonWrites(t *testing.T) {
 	}
 	if !reflect.DeepEqual(c.Versions.Specific, []int64{1, 3}) || !reflect.DeepEqual(c.Batching.PreferredBatch, []int{4, 8}) || c.Batching.MaxQueueDelay != 100*time.Microsecond {
 		t.Errorf("policy %+v, batching %+v", c.Versions, c.Batching)
+	}
+	if w := c.Warmups[0]; len(c.Warmups) != 1 || w.Batch != 4 || w.Runs != 2 || len(w.Inputs) != 2 || !w.Inputs[0].Random || w.Inputs[1].Name != "image" {
+		t.Errorf("warm-up: %+v", c.Warmups)
 	}
 	if c.Params["note"] != "tab\tAAAA" {
 		t.Errorf("escapes: %q", c.Params["note"])
@@ -85,10 +90,16 @@ func TestParseConfigNamesPlaceFieldValueAndWhatIsAllowed(t *testing.T) {
 		{"slo NaN", p + "parameters { key: \"slo_ms\" value { string_value: \"NaN\" } }" + tail, "parameters.slo_ms: \"NaN\": want"},
 		{"two policies", p + "version_policy { all {} latest {} }" + tail, "want only one of latest, all, specific"},
 		{"preferred above max", p + "max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }" + tail, "8 is above max_batch_size 4"},
-		{"ensemble", p + "ensemble_scheduling { }" + tail, "ensembles are not supported"},
+		{"ensemble", p + "ensemble_scheduling { }" + tail, "an ensemble is an application"},
 		{"label path", p + "output { label_filename: \"../x\" }", "want a file name within"},
 		{"reshape", p + "input { name: \"x\" data_type: TYPE_FP32 dims: 4 reshape { shape: 3 } }", "has 3 elements, dims [4] have 4"},
 		{"emulated without alpha", "platform: \"emulated\"" + tail, "an emulated model needs alpha_ms"},
+		{"warm-up of no input", p + "model_warmup { inputs { key: \"z\" value { data_type: TYPE_FP32 dims: 4 zero_data: true } } }" + tail, `model_warmup.inputs: "z": the model has no such input`},
+		{"warm-up dims", p + "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 3 zero_data: true } } }" + tail, `"x": FP32 [3]: want the input's data_type and dims, FP32 [4]`},
+		{"warm-up without content", p + "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 4 } } }" + tail, `"x": want one of zero_data, random_data and input_data_file`},
+		{"warm-up without inputs", p + "model_warmup { name: \"w\" }" + tail, `"w" has 0 inputs; want all 1 of the model`},
+		{"warm-up path", p + "model_warmup { inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 4 input_data_file: \"../x\" } } }" + tail, "want a file name within"},
+		{"warm-up batch", p + "max_batch_size: 2 model_warmup { batch_size: 3 inputs { key: \"x\" value { data_type: TYPE_FP32 dims: 4 zero_data: true } } }" + tail, "3 is above max_batch_size 2"},
 		{"scalar for message", p + "input: 3", "c:2:8: input: 3: want a message in braces"},
 		{"open brace", p + "input {", "the file ends before \"}\" that closes the message opened at 2:7"},
 		{"open string", p + "name: \"abc\n\"", "c:2:7: the string is not closed"},

@@ -9,33 +9,49 @@ import (
 	"strings"
 )
 
-// rule says how a field is read. A nil read accepts the field and ignores it.
+// rule says how a field is read. A nil read accepts the field and warns why it is not honoured.
 type rule struct {
 	read     func(value) error
+	why      string
 	repeated bool
 }
 
 type rules map[string]rule
 
-// ignored is a field that Triton has and Downbeat does not act on.
-var ignored = rule{repeated: true}
-
 // decoder turns parsed messages into our structs; it makes every error carry its place.
-type decoder struct{ file string }
+type decoder struct {
+	file     string
+	warnings *[]string
+	variable bool // dimensions of -1 are allowed
+}
 
-func (d *decoder) fail(v value, field, format string, args ...any) error {
+// warningsMax bounds the warnings of one file.
+const warningsMax = 64
+
+// warnUnused notes a field that is read and not honoured, once.
+func (d *decoder) warnUnused(v value, field, why string) {
+	text := fmt.Sprintf("%s:%d:%d: %s: read but not honoured: %s", d.file, v.at.line, v.at.column, field, why)
+	if len(*d.warnings) < warningsMax && !slices.Contains(*d.warnings, text) {
+		*d.warnings = append(*d.warnings, text)
+	}
+}
+
+// ignoredField is a field that Triton has and that is not honoured here, with the reason.
+func (d *decoder) ignoredField(why string) rule { return rule{why: why, repeated: true} }
+
+func (d *decoder) failAt(v value, field, format string, args ...any) error {
 	e := &SyntaxError{File: d.file, Line: v.at.line, Column: v.at.column, Field: field, Problem: fmt.Sprintf(format, args...)}
 	if v.sub == nil && (v.kind != tokenEnd) {
-		e.Value = v.show()
+		e.Value = v.showShort()
 	}
 	return e
 }
 
-// decode applies rules to a message's fields. where is the message's own path for errors; parent is
+// decodeFields applies rules to a message's fields. where is the message's own path for errors; parent is
 // given for nested messages, whose value may turn out to be a scalar.
-func (d *decoder) decode(m *message, where string, known rules, parent ...value) error {
+func (d *decoder) decodeFields(m *message, where string, known rules, parent ...value) error {
 	if m == nil {
-		return d.fail(parent[0], where, "want a message in braces")
+		return d.failAt(parent[0], where, "want a message in braces")
 	}
 	seen := map[string]bool{}
 	for _, f := range m.fields {
@@ -43,33 +59,41 @@ func (d *decoder) decode(m *message, where string, known rules, parent ...value)
 		if where != "" {
 			path = where + "." + f.name
 		}
+
 		r, ok := known[f.name]
 		switch {
 		case !ok:
-			return d.fail(value{at: f.at}, path, "unknown field; want one of %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return d.failAt(value{at: f.at}, path, "unknown field; want one of %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		case seen[f.name] && !r.repeated:
-			return d.fail(value{at: f.at}, path, "is there twice; want it once")
+			return d.failAt(value{at: f.at}, path, "is there twice; want it once")
 		}
-		seen[f.name] = true
+
+		// A field that is not honoured is named once, however often it stands there.
 		if r.read == nil {
+			if !seen[f.name] {
+				d.warnUnused(value{at: f.at}, path, r.why)
+			}
+			seen[f.name] = true
 			continue
 		}
+
+		seen[f.name] = true
 		if err := r.read(f.value); err != nil {
-			return named(err, path)
+			return nameField(err, path)
 		}
 	}
 	return nil
 }
 
-// named gives an error its field's path where the reader did not know it.
-func named(err error, path string) error {
+// nameField gives an error its field's path where the reader did not know it.
+func nameField(err error, path string) error {
 	if e, ok := err.(*SyntaxError); ok && e.Field == "" {
 		e.Field = path
 	}
 	return err
 }
 
-func (m *message) find(name string) (value, bool) {
+func (m *message) findField(name string) (value, bool) {
 	for _, f := range m.fields {
 		if f.name == name {
 			return f.value, true
@@ -78,10 +102,10 @@ func (m *message) find(name string) (value, bool) {
 	return value{}, false
 }
 
-func (d *decoder) text(out *string) func(value) error {
+func (d *decoder) readText(out *string) func(value) error {
 	return func(v value) error {
 		if v.sub != nil || v.kind != tokenString {
-			return d.fail(v, "", "want a string in quotes")
+			return d.failAt(v, "", "want a string in quotes")
 		}
 		*out = v.text
 		return nil
@@ -91,11 +115,11 @@ func (d *decoder) text(out *string) func(value) error {
 // fileName reads a name that must stay within its directory.
 func (d *decoder) fileName(out *string) func(value) error {
 	return func(v value) error {
-		if err := d.text(out)(v); err != nil {
+		if err := d.readText(out)(v); err != nil {
 			return err
 		}
 		if !filepath.IsLocal(*out) || strings.ContainsRune(*out, 0) {
-			return d.fail(v, "", "want a file name within the model's directory")
+			return d.failAt(v, "", "want a file name within the model's directory")
 		}
 		return nil
 	}
@@ -109,11 +133,11 @@ func (d *decoder) int64(v value) (int64, error) {
 	return strconv.ParseInt(v.text, 0, 64)
 }
 
-func (d *decoder) integer(out *int, least, most int) func(value) error {
+func (d *decoder) readInteger(out *int, least, most int) func(value) error {
 	return func(v value) error {
 		n, err := d.int64(v)
 		if err != nil || n < int64(least) || n > int64(most) {
-			return d.fail(v, "", "want an integer from %d to %d", least, most)
+			return d.failAt(v, "", "want an integer from %d to %d", least, most)
 		}
 		*out = int(n)
 		return nil
@@ -122,24 +146,24 @@ func (d *decoder) integer(out *int, least, most int) func(value) error {
 
 const listMax = 4096
 
-func (d *decoder) integers(out *[]int, least, most int) func(value) error {
+func (d *decoder) readIntegers(out *[]int, least, most int) func(value) error {
 	return func(v value) error {
 		var n int
-		if err := d.integer(&n, least, most)(v); err != nil {
+		if err := d.readInteger(&n, least, most)(v); err != nil {
 			return err
 		}
 		if len(*out) == listMax {
-			return d.fail(v, "", "the list has more than %d entries", listMax)
+			return d.failAt(v, "", "the list has more than %d entries", listMax)
 		}
 		*out = append(*out, n)
 		return nil
 	}
 }
 
-func (d *decoder) enum(out *string, allowed ...string) func(value) error {
+func (d *decoder) readEnum(out *string, allowed ...string) func(value) error {
 	return func(v value) error {
 		if v.sub != nil || v.kind != tokenName || !slices.Contains(allowed, v.text) {
-			return d.fail(v, "", "want one of %s", strings.Join(allowed, ", "))
+			return d.failAt(v, "", "want one of %s", strings.Join(allowed, ", "))
 		}
 		*out = v.text
 		return nil
@@ -152,14 +176,14 @@ func (d *decoder) mustBeFalse(why string) func(value) error {
 		case "false", "False", "f", "0":
 			return nil
 		case "true", "True", "t", "1":
-			return d.fail(v, "", "%s", why)
+			return d.failAt(v, "", "%s", why)
 		}
-		return d.fail(v, "", "want true or false")
+		return d.failAt(v, "", "want true or false")
 	}
 }
 
-func (d *decoder) refuse(why string) func(value) error {
-	return func(v value) error { return d.fail(v, "", "%s", why) }
+func (d *decoder) refuseField(why string) func(value) error {
+	return func(v value) error { return d.failAt(v, "", "%s", why) }
 }
 
 // parseFloat reads a decimal number; text protobuf's trailing f and inf or nan are refused.

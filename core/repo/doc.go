@@ -4,8 +4,9 @@
 //	<dir>/<model>/<version>/model.onnx    the graph; the version is a positive integer
 //	<dir>/<model>/<version>/profile.json  measured ℓ(b), one entry per host kind (ours)
 //	<dir>/<model>/<labels>.txt            class names, if an output names a label_filename
+//	<dir>/<application>/application.yaml  a graph of models and hooks (ours); an ensemble's config.pbtxt is one, too
 //
-// It parses and checks; it runs no model, looks into no ONNX file and watches no directory.
+// It parses and checks; it runs no model and watches no directory, and leaves looking into ONNX files to Options.Graph.
 //
 // Beyond Triton's platforms a model may say `platform: "emulated"`: it has no file, takes
 // alpha_ms·b + beta_ms for a batch of b and answers a pattern of its input.

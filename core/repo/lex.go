@@ -22,17 +22,17 @@ type token struct {
 	at   pos
 }
 
-// is says whether t is the given symbol; a string or name of the same text is not.
-func (t token) is(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
+// isSymbol says whether t is the given symbol; a string or name of the same text is not.
+func (t token) isSymbol(symbol string) bool { return t.kind == tokenSymbol && t.text == symbol }
 
-func (t token) show() string {
+func (t token) showText() string {
 	switch t.kind {
 	case tokenEnd:
 		return "the end of the file"
 	case tokenString:
-		return strconv.Quote(shorten(t.text))
+		return strconv.Quote(shortenText(t.text))
 	}
-	return fmt.Sprintf("'%s'", shorten(t.text))
+	return fmt.Sprintf("'%s'", shortenText(t.text))
 }
 
 // lexer cuts text protobuf into tokens and knows where it is.
@@ -43,19 +43,19 @@ type lexer struct {
 	at   pos
 }
 
-func (l *lexer) fail(at pos, format string, args ...any) error {
+func (l *lexer) failAt(at pos, format string, args ...any) error {
 	return &SyntaxError{File: l.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
 }
 
-// peek returns the byte at the cursor, 0 at the end.
-func (l *lexer) peek() byte {
+// peekByte returns the byte at the cursor, 0 at the end.
+func (l *lexer) peekByte() byte {
 	if l.i < len(l.text) {
 		return l.text[l.i]
 	}
 	return 0
 }
 
-func (l *lexer) advance() {
+func (l *lexer) advanceByte() {
 	if l.text[l.i] == '\n' {
 		l.at = pos{l.at.line + 1, 1}
 	} else {
@@ -68,10 +68,10 @@ func (l *lexer) skipBlank() {
 	for l.i < len(l.text) {
 		switch l.text[l.i] {
 		case ' ', '\t', '\r', '\n', '\v', '\f':
-			l.advance()
+			l.advanceByte()
 		case '#':
 			for l.i < len(l.text) && l.text[l.i] != '\n' {
-				l.advance()
+				l.advanceByte()
 			}
 		default:
 			return
@@ -79,46 +79,48 @@ func (l *lexer) skipBlank() {
 	}
 }
 
-func (l *lexer) next() (token, error) {
+func (l *lexer) nextToken() (token, error) {
 	l.skipBlank()
 	at := l.at
 	if l.i >= len(l.text) {
 		return token{kind: tokenEnd, at: at}, nil
 	}
-	c := l.peek()
+
+	c := l.peekByte()
 	switch {
 	case isLetter(c):
-		return token{tokenName, l.while(isNameByte), at}, nil
+		return token{tokenName, l.takeWhile(isNameByte), at}, nil
 	case isDigit(c) || c == '.':
-		return l.number(at, "")
+		return l.readNumber(at, "")
 	case c == '-':
-		l.advance()
+		l.advanceByte()
 		l.skipBlank()
-		if isLetter(l.peek()) { // -inf, -nan
-			return token{tokenNumber, "-" + l.while(isNameByte), at}, nil
+		if isLetter(l.peekByte()) { // -inf, -nan
+			return token{tokenNumber, "-" + l.takeWhile(isNameByte), at}, nil
 		}
-		return l.number(at, "-")
+		return l.readNumber(at, "-")
 	case c == '"' || c == '\'':
-		return l.quoted(at, c)
+		return l.readQuoted(at, c)
 	case isSymbol(c):
-		l.advance()
+		l.advanceByte()
 		return token{tokenSymbol, string(c), at}, nil
 	}
+
 	r, _ := utf8.DecodeRune(l.text[l.i:])
-	return token{}, l.fail(at, "unexpected character %q", r)
+	return token{}, l.failAt(at, "unexpected character %q", r)
 }
 
-func (l *lexer) while(ok func(byte) bool) string {
+func (l *lexer) takeWhile(ok func(byte) bool) string {
 	start := l.i
 	for l.i < len(l.text) && ok(l.text[l.i]) {
-		l.advance()
+		l.advanceByte()
 	}
 	return string(l.text[start:l.i])
 }
 
-// number reads digits, letters and dots together and, after an exponent, its sign; the decoder of
+// readNumber reads digits, letters and dots together and, after an exponent, its sign; the decoder of
 // the field judges what it means.
-func (l *lexer) number(at pos, sign string) (token, error) {
+func (l *lexer) readNumber(at pos, sign string) (token, error) {
 	start := l.i
 	for l.i < len(l.text) {
 		c := l.text[l.i]
@@ -126,29 +128,30 @@ func (l *lexer) number(at pos, sign string) (token, error) {
 		if !isNameByte(c) && c != '.' && !exponent {
 			break
 		}
-		l.advance()
+		l.advanceByte()
 	}
 	if l.i == start {
-		return token{}, l.fail(at, "'-' is not followed by a number")
+		return token{}, l.failAt(at, "'-' is not followed by a number")
 	}
 	return token{tokenNumber, sign + string(l.text[start:l.i]), at}, nil
 }
 
-// quoted reads a string in either quote with C escapes.
-func (l *lexer) quoted(at pos, quote byte) (token, error) {
-	l.advance()
+// readQuoted reads a string in either quote with C escapes.
+func (l *lexer) readQuoted(at pos, quote byte) (token, error) {
+	l.advanceByte()
 	var out []byte
 	for {
-		if l.i >= len(l.text) || l.peek() == '\n' {
-			return token{}, l.fail(at, "the string is not closed before the end of its line")
+		if l.i >= len(l.text) || l.peekByte() == '\n' {
+			return token{}, l.failAt(at, "the string is not closed before the end of its line")
 		}
-		c := l.peek()
-		l.advance()
+
+		c := l.peekByte()
+		l.advanceByte()
 		switch c {
 		case quote:
 			return token{tokenString, string(out), at}, nil
 		case '\\':
-			b, err := l.escape()
+			b, err := l.readEscape()
 			if err != nil {
 				return token{}, err
 			}
@@ -159,50 +162,53 @@ func (l *lexer) quoted(at pos, quote byte) (token, error) {
 	}
 }
 
-// escape reads what follows a backslash.
-func (l *lexer) escape() ([]byte, error) {
-	at, c := l.at, l.peek()
+// readEscape reads what follows a backslash.
+func (l *lexer) readEscape() ([]byte, error) {
+	at, c := l.at, l.peekByte()
 	if l.i >= len(l.text) {
-		return nil, l.fail(at, "the file ends in an escape")
+		return nil, l.failAt(at, "the file ends in an escape")
 	}
+
 	switch {
 	case c >= '0' && c <= '7':
-		return l.codepoint(at, 3, 8, false)
+		return l.readCodepoint(at, 3, 8, false)
 	case c == 'x' || c == 'X':
-		l.advance()
-		return l.codepoint(at, 2, 16, false)
+		l.advanceByte()
+		return l.readCodepoint(at, 2, 16, false)
 	case c == 'u' || c == 'U':
-		l.advance()
-		return l.codepoint(at, map[byte]int{'u': 4, 'U': 8}[c], 16, true)
+		l.advanceByte()
+		return l.readCodepoint(at, map[byte]int{'u': 4, 'U': 8}[c], 16, true)
 	}
+
 	simple := map[byte]byte{'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v', '?': '?', '\\': '\\', '\'': '\'', '"': '"'}
 	b, ok := simple[c]
 	if !ok {
-		return nil, l.fail(at, "unknown escape '\\%c'", c)
+		return nil, l.failAt(at, "unknown escape '\\%c'", c)
 	}
-	l.advance()
+	l.advanceByte()
 	return []byte{b}, nil
 }
 
-// codepoint reads up to digits digits of the base and yields a byte, or UTF-8 where unicode.
-func (l *lexer) codepoint(at pos, digits, base int, unicode bool) ([]byte, error) {
+// readCodepoint reads up to digits digits of the base and yields a byte, or UTF-8 where unicode.
+func (l *lexer) readCodepoint(at pos, digits, base int, unicode bool) ([]byte, error) {
 	start := l.i
 	for l.i < len(l.text) && l.i-start < digits {
 		if _, err := strconv.ParseUint(string(l.text[l.i]), base, 8); err != nil {
 			break
 		}
-		l.advance()
+		l.advanceByte()
 	}
+
 	n, err := strconv.ParseUint(string(l.text[start:l.i]), base, 32)
 	switch {
 	case err != nil || unicode && l.i-start != digits:
-		return nil, l.fail(at, "the escape has too few digits")
+		return nil, l.failAt(at, "the escape has too few digits")
 	case unicode && !utf8.ValidRune(rune(n)):
-		return nil, l.fail(at, "the escape is not a Unicode character")
+		return nil, l.failAt(at, "the escape is not a Unicode character")
 	case unicode:
 		return utf8.AppendRune(nil, rune(n)), nil
 	case n > 0xff:
-		return nil, l.fail(at, "the escape is beyond one byte")
+		return nil, l.failAt(at, "the escape is beyond one byte")
 	}
 	return []byte{byte(n)}, nil
 }

@@ -26,37 +26,62 @@ const (
 
 // Profile is ℓ(b) of one model version as measured on one kind of host.
 type Profile struct {
-	Host        string  `json:"host"`        // the host kind, the key: for example "cpu/Xeon-8375C/ort-1.27.0"
-	Description string  `json:"description"` // for people: processor or GPU, threads, library versions
-	TableNS     []int64 `json:"table_ns"`    // ns; TableNS[b-1] = ℓ(b)
-	AlphaNS     float64 `json:"alpha_ns"`    // fitted ns per request
-	BetaNS      float64 `json:"beta_ns"`     // fitted ns per batch
-	R2          float64 `json:"r2"`          // of the fit, 1 is perfect
-	Repeats     int     `json:"repeats"`     // measurements per batch size
-	Measured    string  `json:"measured"`    // RFC 3339
+	Host        string          `json:"host"`        // the host kind, the key: for example "cpu/Xeon-8375C/ort-1.27.0"
+	Description string          `json:"description"` // for people: processor or GPU, threads, library versions
+	TableNS     []time.Duration `json:"table_ns"`    // in ns; TableNS[b-1] = ℓ(b)
+	AlphaNS     float64         `json:"alpha_ns"`    // fitted ns per request
+	BetaNS      float64         `json:"beta_ns"`     // fitted ns per batch
+	R2          float64         `json:"r2"`          // of the fit, 1 is perfect
+	Repeats     int             `json:"repeats"`     // measurements per batch size
+	Measured    string          `json:"measured"`    // RFC 3339
 }
 
 // profiles is the content of a profile.json.
 type profiles struct {
-	Format   int       `json:"format"`
-	Profiles []Profile `json:"profiles"`
+	Format   int         `json:"format"`
+	Profiles profileList `json:"profiles"`
+}
+
+// profileList is decoded one by one, so that a file of empty profiles does not take many times its bytes.
+type profileList []Profile
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *profileList) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return errors.Join(errors.New("profiles: want a list"), err)
+	}
+
+	for dec.More() {
+		if len(*l) == hostsMax {
+			return fmt.Errorf("profiles: more than %d entries", hostsMax)
+		}
+		var p Profile
+		if err := dec.Decode(&p); err != nil {
+			return fmt.Errorf("profiles[%d]: %w", len(*l), err)
+		}
+		*l = append(*l, p)
+	}
+	return nil
 }
 
 // Check says what is wrong with p, naming the field, the value and what is allowed.
 func (p Profile) Check() error {
 	switch {
 	case p.Host == "" || len(p.Host) > 256:
-		return fmt.Errorf("host: %q: want 1 to 256 bytes", shorten(p.Host))
+		return fmt.Errorf("host: %q: want 1 to 256 bytes", shortenText(p.Host))
 	case len(p.TableNS) == 0 || len(p.TableNS) > BatchMaxLimit:
 		return fmt.Errorf("table_ns: %d entries: want 1 to %d", len(p.TableNS), BatchMaxLimit)
 	}
-	table := make([]time.Duration, len(p.TableNS))
-	for i, t := range p.TableNS {
-		table[i] = time.Duration(t)
-	}
-	if _, err := profile.New(table); err != nil {
+
+	if _, err := profile.New(p.TableNS); err != nil {
 		return fmt.Errorf("table_ns: %w", err)
 	}
+
 	for i, v := range []float64{p.AlphaNS, p.BetaNS, p.R2} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("%s: %v: want a finite number", []string{"alpha_ns", "beta_ns", "r2"}[i], v)
@@ -84,12 +109,11 @@ func parseProfiles(path string, text []byte) ([]Profile, error) {
 	if err := dec.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%s: byte %d: %w", path, dec.InputOffset(), err)
 	}
+
 	if file.Format != profileFormat {
 		return nil, fmt.Errorf("%s: format: %d: want %d", path, file.Format, profileFormat)
 	}
-	if len(file.Profiles) > hostsMax {
-		return nil, fmt.Errorf("%s: profiles: %d entries: want at most %d", path, len(file.Profiles), hostsMax)
-	}
+
 	for i, p := range file.Profiles {
 		if err := p.Check(); err != nil {
 			return nil, fmt.Errorf("%s: profiles[%d].%w", path, i, err)
@@ -107,15 +131,18 @@ func (m *Model) SetProfile(p Profile) error {
 	if m.VersionDir == "" {
 		return fmt.Errorf("profile of %s version %s: the model has no directory for this version", m.Name, m.Version)
 	}
+
 	path := filepath.Join(m.VersionDir, profileFile)
 	all, err := readProfiles(path)
 	if err != nil {
 		return fmt.Errorf("%w; repair or remove the file first", err)
 	}
+
 	all = slices.DeleteFunc(all, func(o Profile) bool { return o.Host == p.Host })
 	if len(all) >= hostsMax {
 		return fmt.Errorf("%s: holds %d host kinds already; remove one first", path, len(all))
 	}
+
 	all = append(all, p)
 	text, err := json.MarshalIndent(profiles{Format: profileFormat, Profiles: all}, "", " ")
 	if err != nil {
@@ -143,15 +170,18 @@ func (m *Model) Profile(host string) (Profile, bool) {
 func WriteFile(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, explain(err))
+		return fmt.Errorf("write %s: %w", path, explainError(err))
 	}
+
+	// The file appears whole or not at all: it is written beside its place and then renamed.
 	defer func() {
 		if err != nil {
 			f.Close()
 			os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w; the file was left as it was", path, explain(err))
+			err = fmt.Errorf("write %s: %w; the file was left as it was", path, explainError(err))
 		}
 	}()
+
 	if _, err = f.Write(content); err != nil {
 		return err
 	}
@@ -164,11 +194,12 @@ func WriteFile(path string, content []byte) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
+
 	return os.Rename(f.Name(), path)
 }
 
-// explain adds what to do about a full disk.
-func explain(err error) error {
+// explainError adds what to do about a full disk.
+func explainError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("the disk is full, free some space: %w", err)
 	}

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/app"
+	"downbeat.dev/core/model"
 )
 
 const (
@@ -25,6 +27,8 @@ type Repository struct {
 	Dir    string
 	Models []Model // by name, then by version, oldest first
 	Errors []ModelError
+	// Applications are what directories with an application.yaml or an ensemble hold, by name. Graphs joins them with the models.
+	Applications []app.Application
 }
 
 // ModelError is a model that was left out and why.
@@ -47,23 +51,25 @@ type Model struct {
 	SLO        time.Duration
 	BatchMax   int  // at least 1
 	Batched    bool // the graph's tensors have a leading batch dimension; if not, BatchMax is 1
-	Inputs     []wire.Tensor
-	Outputs    []wire.Tensor
+	Inputs     []model.Tensor
+	Outputs    []model.Tensor
 	ONNXPath   string // "" for an emulated model
 	VersionDir string // <dir>/<model>/<version>; "" for an emulated model without one
 	Profiles   []Profile
-	Labels     map[string][]string // class names by output name, line by line of its label file
-	Config     *Config             // all that was read, shared between versions
+	BytesMax   int      // room for a row's BYTES elements, with their lengths; 0: DefaultBytesMax
+	Samples    []Sample // of model_warmup, to warm up and to measure with
+	Config     *Config  // all that was read, shared between versions
+	Stamp      Stamp    // of its files when it was read
 }
 
 // Table returns an emulated model's ℓ(1)…ℓ(BatchMax) in ns, nil for a real one.
-func (m *Model) Table() []int64 {
+func (m *Model) Table() []time.Duration {
 	if m.Platform != PlatformEmulated {
 		return nil
 	}
-	t := make([]int64, m.BatchMax)
+	t := make([]time.Duration, m.BatchMax)
 	for i := range t {
-		t[i] = int64(m.Config.Emulated.Exec(i + 1))
+		t[i] = m.Config.Emulated.Exec(i + 1)
 	}
 	return t
 }
@@ -82,31 +88,75 @@ func (t TensorConfig) graphShape() []int64 {
 }
 
 // Info describes m to frontends. ID and Ready are the scheduler's to fill in.
-func (m *Model) Info() wire.ModelInfo {
-	return wire.ModelInfo{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
-		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform}
+func (m *Model) Info() model.Info {
+	return model.Info{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
+		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform, Unbatched: !m.Batched, SLOBinds: m.Config.SLOBinds, Priority: m.Config.Batching.Priority(),
+		QueueMax: uint32(m.Config.Batching.QueueMax), Config: m.Config.wireText(),
+		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: m.Config.Accuracy}
 }
 
-// Open reads the repository in dir. It fails only if dir itself cannot be read; what is wrong with
-// single models is in Errors.
-func Open(dir string) (*Repository, error) {
+// SameTensors tells whether clients and graph see the inputs and outputs of o as those of m.
+func (m *Model) SameTensors(o *Model) bool {
+	same := func(x, y model.Tensor) bool {
+		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
+	}
+	return m.Platform == o.Platform && m.Batched == o.Batched && slices.EqualFunc(m.Inputs, o.Inputs, same) && slices.EqualFunc(m.Outputs, o.Outputs, same)
+}
+
+// SameSettings tells whether the configurations of m and o say the same, the class names among it.
+func (m *Model) SameSettings(o *Model) bool {
+	switch {
+	case m.Config == nil || o.Config == nil:
+		return m.Config == o.Config
+	case m.Config.text != o.Config.text:
+		return false
+	}
+	return slices.EqualFunc(m.Outputs, o.Outputs, func(x, y model.Tensor) bool { return slices.Equal(x.Labels, y.Labels) })
+}
+
+// Labels returns the class names of an output, by index; nil if it has none.
+func (m *Model) Labels(output string) []string {
+	for i := range m.Outputs {
+		if m.Outputs[i].Name == output {
+			return m.Outputs[i].Labels
+		}
+	}
+	return nil
+}
+
+// Open reads the repository in dir, whose models are described in full. It fails only if dir itself cannot be read; what
+// is wrong with single models is in Errors.
+func Open(dir string) (*Repository, error) { return OpenWith(dir, Options{}) }
+
+// OpenWith is Open with options.
+func OpenWith(dir string, o Options) (*Repository, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open model repository: %w", err)
 	}
+
 	r := &Repository{Dir: dir}
 	for _, e := range entries {
 		name := e.Name()
-		if strings.HasPrefix(name, ".") || !isDir(filepath.Join(dir, name)) {
-			continue
+		if strings.HasPrefix(name, ".") || !isModel(filepath.Join(dir, name)) {
+			continue // something else, such as test data
 		}
-		if _, err := os.Stat(filepath.Join(dir, name, "config.pbtxt")); errors.Is(err, fs.ErrNotExist) && !hasVersions(filepath.Join(dir, name)) {
-			continue // a directory of something else, such as test data
-		}
-		if len(r.Models)+len(r.Errors) >= modelsMax {
+
+		if len(r.Models)+len(r.Errors)+len(r.Applications) >= modelsMax {
 			return nil, fmt.Errorf("open model repository: %s has more than %d models", dir, modelsMax)
 		}
-		models, err := openModel(filepath.Join(dir, name), name)
+
+		a, found, err := openApplication(filepath.Join(dir, name), name)
+		if err != nil {
+			r.Errors = append(r.Errors, ModelError{Model: name, Err: err})
+			continue
+		}
+		if found {
+			r.Applications = append(r.Applications, a)
+			continue
+		}
+
+		models, err := openModel(filepath.Join(dir, name), name, o)
 		if err != nil {
 			r.Errors = append(r.Errors, ModelError{Model: name, Err: err})
 			continue
@@ -132,9 +182,9 @@ func (r *Repository) Find(name, version string) (*Model, error) {
 	case found != nil:
 		return found, nil
 	case len(versions) > 0:
-		return nil, fmt.Errorf("model %q has no version %q; it has %s", name, shorten(version), strings.Join(versions, ", "))
+		return nil, fmt.Errorf("model %q has no version %q; it has %s", name, shortenText(version), strings.Join(versions, ", "))
 	}
-	return nil, fmt.Errorf("no model %q; there are %s", shorten(name), strings.Join(r.Names(), ", "))
+	return nil, fmt.Errorf("no model %q; there are %s", shortenText(name), strings.Join(r.Names(), ", "))
 }
 
 // Names returns the models' names, each once, sorted.
@@ -146,23 +196,28 @@ func (r *Repository) Names() []string {
 	return slices.Compact(names)
 }
 
-func openModel(dir, name string) ([]Model, error) {
+func openModel(dir, name string, o Options) ([]Model, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
+
 	path := filepath.Join(dir, "config.pbtxt")
-	text, err := readLimited(path, configBytesMax)
-	if err != nil {
-		return nil, err
-	}
-	c, err := ParseConfig(path, text)
+	c, err := readConfig(path, o)
 	if err != nil {
 		return nil, err
 	}
 	if c.Name != "" && c.Name != name {
 		return nil, fmt.Errorf("%s: name: %q: want the directory's name %q, or none", path, c.Name, name)
 	}
-	labels, err := readLabels(dir, c)
+
+	if err := checkSums(dir, c.Agents); err != nil {
+		return nil, err
+	}
+	if err := readLabels(dir, c); err != nil {
+		return nil, err
+	}
+
+	samples, err := readSamples(dir, c)
 	if err != nil {
 		return nil, err
 	}
@@ -170,27 +225,48 @@ func openModel(dir, name string) ([]Model, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var models []Model
 	for _, v := range versions {
 		m, err := openVersion(dir, name, v, c)
 		if err != nil {
 			return nil, err
 		}
-		m.Labels = labels
+		m.Samples = samples
 		models = append(models, m)
 	}
 	return models, nil
 }
 
+// readConfig reads a config.pbtxt, or what the graph says where there is none and the options allow it.
+func readConfig(path string, o Options) (*Config, error) {
+	text, err := readLimited(path, configBytesMax)
+	if o.Config != "" {
+		text, err = []byte(o.Config), nil
+	}
+	if o.Graph == nil {
+		if err != nil {
+			return nil, err
+		}
+		return ParseConfig(path, text)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parseConfig(path, text, func(c *Config, batchSaid bool) error { return c.completeFromFile(filepath.Dir(path), batchSaid, o) })
+}
+
 func openVersion(dir, name string, version int64, c *Config) (Model, error) {
 	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
-		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, Config: c}
+		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c}
 	for _, t := range c.Inputs {
 		m.Inputs = append(m.Inputs, t.Tensor)
 	}
 	for _, t := range c.Outputs {
 		m.Outputs = append(m.Outputs, t.Tensor)
 	}
+
+	m.Stamp = stampOf(dir, m.Version)
 	if d := filepath.Join(dir, m.Version); isDir(d) {
 		m.VersionDir = d
 	}
@@ -245,8 +321,7 @@ func listVersions(dir string) ([]int64, error) {
 	}
 	var all []int64
 	for _, e := range entries {
-		v, err := strconv.ParseInt(e.Name(), 10, 64)
-		if err == nil && v > 0 && strconv.FormatInt(v, 10) == e.Name() && isDir(filepath.Join(dir, e.Name())) {
+		if v, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && isVersion(e.Name()) && isDir(filepath.Join(dir, e.Name())) {
 			all = append(all, v)
 		}
 	}
@@ -254,23 +329,59 @@ func listVersions(dir string) ([]int64, error) {
 	return all, nil
 }
 
+// hasFile says whether one of some files may be there.
+func hasFile(dir string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// isVersion tells whether a name is a version's: a positive integer, written without zeros in front.
+func isVersion(name string) bool {
+	v, err := strconv.ParseInt(name, 10, 64)
+	return err == nil && v > 0 && strconv.FormatInt(v, 10) == name
+}
+
 func hasVersions(dir string) bool {
 	v, err := listVersions(dir)
 	return err == nil && len(v) > 0
 }
 
-// readLabels reads the label file of every output that names one.
-func readLabels(dir string, c *Config) (map[string][]string, error) {
-	labels := map[string][]string{}
-	for _, o := range c.Outputs {
+// readLabels reads the label file of every output that names one: a class per line.
+func readLabels(dir string, c *Config) error {
+	for i := range c.Outputs {
+		o := &c.Outputs[i]
 		if o.LabelFilename == "" {
 			continue
 		}
+
 		text, err := readLimited(filepath.Join(dir, o.LabelFilename), labelBytesMax)
-		if err != nil {
-			return nil, fmt.Errorf("output.label_filename of %q: %w", o.Name, err)
+		if err == nil {
+			o.Labels, err = splitLabels(string(text))
 		}
-		labels[o.Name] = strings.Split(strings.TrimRight(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n"), "\n")
+		if err != nil {
+			return fmt.Errorf("output.label_filename of %q: %w", o.Name, err)
+		}
+	}
+	return nil
+}
+
+// splitLabels returns the lines of a label file. Frontends are told of all of them, so that they must be
+// what a message can carry.
+func splitLabels(text string) ([]string, error) {
+	labels := strings.Split(strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
+	if len(labels) > model.LabelsMax {
+		return nil, fmt.Errorf("%d labels: want at most %d", len(labels), model.LabelsMax)
+	}
+
+	for i, label := range labels {
+		switch {
+		case !utf8.ValidString(label):
+			return nil, fmt.Errorf("line %d: %q: want UTF-8", i+1, shortenText(label))
+		case len(label) > model.LabelBytesMax:
+			return nil, fmt.Errorf("line %d: a label of %d bytes: want at most %d", i+1, len(label), model.LabelBytesMax)
+		}
 	}
 	return labels, nil
 }
@@ -281,7 +392,7 @@ func checkName(name string) error {
 		return !(r < 0x80 && (isNameByte(byte(r)) || r == '-' || r == '.'))
 	})
 	if name == "" || len(name) > nameMax || bad >= 0 {
-		return fmt.Errorf("name: %q: want 1 to %d letters, digits, '-', '_' or '.'", shorten(name), nameMax)
+		return fmt.Errorf("name: %q: want 1 to %d letters, digits, '-', '_' or '.'", shortenText(name), nameMax)
 	}
 	return nil
 }

@@ -74,10 +74,10 @@ func TestOpenReturnsTheGoodAndNamesTheBad(t *testing.T) {
 		t.Errorf("no error for %v", wants)
 	}
 	m, err := r.Find("f", "")
-	if err != nil || m.Version != "3" || !reflect.DeepEqual(m.Labels["z"], []string{"car", "van"}) {
+	if err != nil || m.Version != "3" || !reflect.DeepEqual(m.Labels("z"), []string{"car", "van"}) {
 		t.Errorf("find f: %+v, %v", m, err)
 	}
-	if m, _ := r.Find("i", "1"); !reflect.DeepEqual(m.Table(), []int64{3e6, 4e6, 5e6}) {
+	if m, _ := r.Find("i", "1"); !reflect.DeepEqual(m.Table(), []time.Duration{3e6, 4e6, 5e6}) {
 		t.Errorf("emulated table %v", m.Table())
 	}
 	if _, err := r.Find("f", "2"); err == nil || !strings.Contains(err.Error(), "it has 1, 3") {
@@ -107,7 +107,7 @@ func open1(t *testing.T, dir string) *Model {
 	return m
 }
 
-func profileOf(host string, table ...int64) Profile {
+func profileOf(host string, table ...time.Duration) Profile {
 	return Profile{Host: host, Description: "d", TableNS: table, AlphaNS: 1, BetaNS: 2, R2: 0.99, Repeats: 10, Measured: time.Unix(0, 0).UTC().Format(time.RFC3339)}
 }
 

@@ -10,6 +10,7 @@ import (
 const (
 	configBytesMax = 1 << 20
 	nestingMax     = 32
+	fieldsMax      = 1 << 13 // values, of all messages together
 )
 
 // pos is a place in a text file, both counted from 1; columns count bytes.
@@ -59,18 +60,18 @@ type value struct {
 	text string // a string's content, or a number or identifier as written
 }
 
-// show renders a value for an error, shortened.
-func (v value) show() string {
+// showShort renders a value for an error, shortened.
+func (v value) showShort() string {
 	switch {
 	case v.sub != nil:
 		return "{…}"
 	case v.kind == tokenString:
-		return strconv.Quote(shorten(v.text))
+		return strconv.Quote(shortenText(v.text))
 	}
-	return shorten(v.text)
+	return shortenText(v.text)
 }
 
-func shorten(s string) string {
+func shortenText(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "…"
 	}
@@ -79,8 +80,9 @@ func shorten(s string) string {
 
 // textParser turns tokens into messages. One use per file.
 type textParser struct {
-	lex lexer
-	tok token
+	lex    lexer
+	tok    token
+	fields int // so far
 }
 
 // parseText parses a whole file as one message.
@@ -90,25 +92,25 @@ func parseText(file string, text []byte) (*message, error) {
 			Problem: fmt.Sprintf("the file has %d bytes; at most %d are allowed", len(text), configBytesMax)}
 	}
 	p := &textParser{lex: lexer{file: file, text: text, at: pos{1, 1}}}
-	if err := p.next(); err != nil {
+	if err := p.nextToken(); err != nil {
 		return nil, err
 	}
-	return p.message(pos{1, 1}, "", 0)
+	return p.readMessage(pos{1, 1}, "", 0)
 }
 
-func (p *textParser) next() (err error) {
-	p.tok, err = p.lex.next()
+func (p *textParser) nextToken() (err error) {
+	p.tok, err = p.lex.nextToken()
 	return err
 }
 
-func (p *textParser) fail(at pos, format string, args ...any) error {
-	return p.lex.fail(at, format, args...)
+func (p *textParser) failAt(at pos, format string, args ...any) error {
+	return p.lex.failAt(at, format, args...)
 }
 
-// message reads fields until the closing symbol, which it consumes; "" stands for the file's end.
-func (p *textParser) message(at pos, closing string, depth int) (*message, error) {
+// readMessage reads fields until the closing symbol, which it consumes; "" stands for the file's end.
+func (p *textParser) readMessage(at pos, closing string, depth int) (*message, error) {
 	if depth > nestingMax {
-		return nil, p.fail(at, "messages nest deeper than %d", nestingMax)
+		return nil, p.failAt(at, "messages nest deeper than %d", nestingMax)
 	}
 	m := &message{at: at}
 	for {
@@ -116,95 +118,108 @@ func (p *textParser) message(at pos, closing string, depth int) (*message, error
 		case p.tok.kind == tokenEnd && closing == "":
 			return m, nil
 		case p.tok.kind == tokenEnd:
-			return nil, p.fail(p.tok.at, "the file ends before %q that closes the message opened at %d:%d", closing, at.line, at.column)
-		case p.tok.is(closing) && closing != "":
-			return m, p.next()
+			return nil, p.failAt(p.tok.at, "the file ends before %q that closes the message opened at %d:%d", closing, at.line, at.column)
+		case p.tok.isSymbol(closing) && closing != "":
+			return m, p.nextToken()
 		case p.tok.kind != tokenName:
-			return nil, p.fail(p.tok.at, "found %s; want a field name", p.tok.show())
+			return nil, p.failAt(p.tok.at, "found %s; want a field name", p.tok.showText())
 		}
-		if err := p.field(m, depth); err != nil {
+		if err := p.readField(m, depth); err != nil {
 			return nil, err
 		}
-		if p.tok.is(",") || p.tok.is(";") {
-			if err := p.next(); err != nil {
+		if p.tok.isSymbol(",") || p.tok.isSymbol(";") {
+			if err := p.nextToken(); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// field reads `name: scalar`, `name: [..]`, `name {..}` or `name: {..}` into m.
-func (p *textParser) field(m *message, depth int) error {
+// readField reads `name: scalar`, `name: [..]`, `name {..}` or `name: {..}` into m.
+func (p *textParser) readField(m *message, depth int) error {
 	name, at := p.tok.text, p.tok.at
-	if err := p.next(); err != nil {
+	if err := p.nextToken(); err != nil {
 		return err
 	}
-	colon := p.tok.is(":")
+	colon := p.tok.isSymbol(":")
 	if colon {
-		if err := p.next(); err != nil {
+		if err := p.nextToken(); err != nil {
 			return err
 		}
 	}
-	if p.tok.is("[") {
-		return p.list(m, name, at, colon, depth)
+	if p.tok.isSymbol("[") {
+		return p.readList(m, name, at, colon, depth)
 	}
-	v, err := p.value(name, colon, depth)
+	v, err := p.readValue(name, colon, depth)
 	if err != nil {
 		return err
 	}
-	m.fields = append(m.fields, field{name: name, at: at, value: v})
+	return p.addField(m, field{name: name, at: at, value: v})
+}
+
+// addField appends a field to m. An empty message of two bytes takes a hundred times as much memory, so fields are counted.
+func (p *textParser) addField(m *message, f field) error {
+	if p.fields++; p.fields > fieldsMax {
+		return p.failAt(f.at, "the file has more than %d fields", fieldsMax)
+	}
+	m.fields = append(m.fields, f)
 	return nil
 }
 
-func (p *textParser) list(m *message, name string, at pos, colon bool, depth int) error {
+func (p *textParser) readList(m *message, name string, at pos, colon bool, depth int) error {
 	open := p.tok.at
-	if err := p.next(); err != nil {
+	if err := p.nextToken(); err != nil {
 		return err
 	}
-	for first := true; !p.tok.is("]"); first = false {
+	for first := true; !p.tok.isSymbol("]"); first = false {
 		if !first {
-			if !p.tok.is(",") {
-				return p.fail(p.tok.at, "found %s in the list of %s opened at %d:%d; want ',' or ']'", p.tok.show(), name, open.line, open.column)
+			if !p.tok.isSymbol(",") {
+				return p.failAt(p.tok.at, "found %s in the list of %s opened at %d:%d; want ',' or ']'", p.tok.showText(), name, open.line, open.column)
 			}
-			if err := p.next(); err != nil {
+			if err := p.nextToken(); err != nil {
 				return err
 			}
 		}
-		v, err := p.value(name, colon, depth)
+		v, err := p.readValue(name, colon, depth)
 		if err != nil {
 			return err
 		}
-		m.fields = append(m.fields, field{name: name, at: at, value: v})
+		if err := p.addField(m, field{name: name, at: at, value: v}); err != nil {
+			return err
+		}
 	}
-	return p.next()
+	return p.nextToken()
 }
 
-// value reads one scalar or message. Scalars need the colon, messages may go without.
-func (p *textParser) value(name string, colon bool, depth int) (value, error) {
+// readValue reads one scalar or message. Scalars need the colon, messages may go without.
+func (p *textParser) readValue(name string, colon bool, depth int) (value, error) {
 	t := p.tok
-	if t.is("{") || t.is("<") {
-		closing := map[string]string{"{": "}", "<": ">"}[t.text]
-		if err := p.next(); err != nil {
+	if t.isSymbol("{") || t.isSymbol("<") {
+		closing := "}"
+		if t.isSymbol("<") {
+			closing = ">"
+		}
+		if err := p.nextToken(); err != nil {
 			return value{}, err
 		}
-		sub, err := p.message(t.at, closing, depth+1)
+		sub, err := p.readMessage(t.at, closing, depth+1)
 		return value{at: t.at, sub: sub}, err
 	}
 	if !colon {
-		return value{}, p.fail(t.at, "found %s after %s; want ':' or '{'", t.show(), name)
+		return value{}, p.failAt(t.at, "found %s after %s; want ':' or '{'", t.showText(), name)
 	}
 	switch t.kind {
 	case tokenName, tokenNumber:
-		return value{at: t.at, kind: t.kind, text: t.text}, p.next()
+		return value{at: t.at, kind: t.kind, text: t.text}, p.nextToken()
 	case tokenString:
 		var b strings.Builder
 		for p.tok.kind == tokenString { // adjacent strings join
 			b.WriteString(p.tok.text)
-			if err := p.next(); err != nil {
+			if err := p.nextToken(); err != nil {
 				return value{}, err
 			}
 		}
 		return value{at: t.at, kind: tokenString, text: b.String()}, nil
 	}
-	return value{}, p.fail(t.at, "found %s; want a value for %s", t.show(), name)
+	return value{}, p.failAt(t.at, "found %s; want a value for %s", t.showText(), name)
 }

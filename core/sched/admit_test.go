@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	vocabulary "downbeat.dev/core/model"
 )
 
 // TestShortWayIsTheLongOne: Admit's short way does what admit does, and a queue that hands its memory over
@@ -91,7 +93,7 @@ func (d *twins) step() {
 		d.both(func(p *Partition) { p.RemoveModel(d.now, id) })
 		d.addModel(id)
 	case k == 59:
-		d.both(func(p *Partition) { p.CancelAll(d.now, id, 7, func(*Request) {}) })
+		d.both(func(p *Partition) { p.CancelAll(d.now, id, 7) })
 	}
 }
 
@@ -119,10 +121,10 @@ func (d *twins) request(id ModelID) {
 	if r.Model == id && m.q.n < m.q.calm && r.Deadline >= m.q.last && r.Deadline.Sub(max(now, d.a.now)) >= m.soonest && r.Priority == 0 && !m.q.full() {
 		d.short++
 	}
-	why, other := d.a.Enqueue(now, r), ReasonNone
+	why, other := d.a.Enqueue(now, r), vocabulary.ReasonNone
 	if m, at := d.b.find(r.Model); m == nil {
 		d.b.clock(now)
-		other = d.b.refuse(UnknownModel)
+		other = d.b.refuse(vocabulary.UnknownModel)
 	} else {
 		var e *Request
 		if e, other = d.b.admit(d.b.clock(now), m, at, r.Deadline, r.Priority); e != nil {

@@ -45,11 +45,14 @@ func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 	if a.slot == nil {
 		a.slot = make([]int32, agendaSlots)
 	}
+
+	// A slot's GPUs stand in order of time; the slot begins at the first.
 	s := int32(n & agendaMask)
 	prev, next := int32(0), a.slot[s]
 	for next != 0 && gpus[next-1].at < g.freeAt {
 		prev, next = next, gpus[next-1].next
 	}
+
 	g.at, g.slot, g.prev, g.next = g.freeAt, s+1, prev, next
 	if next != 0 {
 		gpus[next-1].prev = int32(id) + 1
@@ -58,6 +61,7 @@ func (a *agenda) link(gpus []gpu, id GPUID, g *gpu, n int64) {
 		gpus[prev-1].next = int32(id) + 1
 		return
 	}
+
 	a.slot[s] = int32(id) + 1
 	a.word[s>>6] |= 1 << (s & 63)
 	a.sum[s>>12] |= 1 << (s >> 6 & 63)
@@ -151,6 +155,8 @@ func (a *agenda) advance(gpus []gpu, now Time) (GPUID, bool) {
 			return id, true
 		}
 	}
+
+	// Within the present slot the moment decides.
 	if a.least > now {
 		return 0, false
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	vocabulary "downbeat.dev/core/model"
 )
 
 // TestMillionRequestsWithoutGPU: a model without a GPU refuses requests; a million that were
@@ -18,8 +20,8 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if why := s.Enqueue(0, Request{ID: RequestID(i), Deadline: Time(1000 * ms)}); why != NoBackend {
-			t.Fatalf("request %d: %v, want %v", i, why, NoBackend)
+		if why := s.Enqueue(0, Request{ID: RequestID(i), Deadline: Time(1000 * ms)}); why != vocabulary.NoBackend {
+			t.Fatalf("request %d: %v, want %v", i, why, vocabulary.NoBackend)
 		}
 	}
 	if err := s.AddGPU(0, 0, 0); err != nil {
@@ -32,10 +34,10 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 		for _, b := range batches {
 			sent += len(b.Requests)
 		}
-		if len(drops) > 0 || why != ReasonNone && why != QueueFull {
+		if len(drops) > 0 || why != vocabulary.ReasonNone && why != vocabulary.QueueFull {
 			t.Fatalf("request %d: %v, drops %v", i, why, drops)
 		}
-		if why == QueueFull {
+		if why == vocabulary.QueueFull {
 			refused++
 		}
 	}
@@ -48,7 +50,7 @@ func TestMillionRequestsWithoutGPU(t *testing.T) {
 		s.Advance(at)
 		_, drops := s.Actions()
 		for _, d := range drops {
-			if d.Reason != NoBackend || ended[d.ID] {
+			if d.Reason != vocabulary.NoBackend || ended[d.ID] {
 				t.Fatalf("drop %+v, ended before: %v", d, ended[d.ID])
 			}
 			ended[d.ID] = true
@@ -101,7 +103,7 @@ func TestOverloadsMemoryIsGivenBack(t *testing.T) {
 		now := Time(0)
 		for range 3 {
 			for i := range n {
-				if why := p.Enqueue(now, Request{ID: RequestID(i), Model: 1, Deadline: now.Add(20 * ms)}); why != ReasonNone {
+				if why := p.Enqueue(now, Request{ID: RequestID(i), Model: 1, Deadline: now.Add(20 * ms)}); why != vocabulary.ReasonNone {
 					t.Fatal(why)
 				}
 			}
@@ -131,7 +133,7 @@ func TestTimeGoesBack(t *testing.T) {
 	calls := []func(){
 		func() { s.Advance(early) },
 		func() {
-			if why := s.Enqueue(early, Request{ID: 1, Model: 1, Deadline: Time(9 * ms)}); why != DeadlinePast {
+			if why := s.Enqueue(early, Request{ID: 1, Model: 1, Deadline: Time(9 * ms)}); why != vocabulary.DeadlinePast {
 				t.Errorf("a deadline that was past at the latest time: %v", why)
 			}
 		},
@@ -174,7 +176,7 @@ func TestGrantOfAnotherSubCluster(t *testing.T) {
 	p.RemoveModel(0, 7)
 	m.SubCluster = 2
 	must(p.AddModel(0, 7, m))
-	if why := p.Enqueue(0, Request{ID: 1, Model: 7, Deadline: Time(20 * ms)}); why != ReasonNone {
+	if why := p.Enqueue(0, Request{ID: 1, Model: 7, Deadline: Time(20 * ms)}); why != vocabulary.ReasonNone {
 		t.Fatal(why)
 	}
 	p.Outputs().Reset()

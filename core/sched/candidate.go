@@ -1,18 +1,27 @@
 package sched
 
-import "math"
+import (
+	"math"
+
+	vocabulary "downbeat.dev/core/model"
+)
 
 // refresh looks at a model with something queued whose head is not past: it becomes ripe or the
 // timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
 func (p *Partition) refresh(now Time, m *model, at int32) {
+	if m.family != nil && len(m.family.homes) > 1 {
+		p.refreshHomes(now, m, at)
+		return
+	}
+
 	n := m.q.len()
 	head := m.q.first()
 	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
 		m.state = ripe
 		p.calm(m, m.queueMax)
-		p.timers.arm(at, head-Time(m.lead[1])+1)
+		p.timers.arm(at, head-Time(m.soonest)+1)
 		p.offer(m, min(n, int(m.max)), true, now)
 		return
 	}
@@ -68,14 +77,17 @@ func (m *model) ripeAt(now Time) Time {
 }
 
 // growth returns the share by which the candidate is expected to grow until it is ripe.
-func (m *model) growth(now Time) float64 {
-	return m.pace.growth(now, m.last, m.ripeAt(now), m.q.len())
+func (m *model) growth(now Time) float64 { return m.growthUntil(now, m.ripeAt(now)) }
+
+// growthUntil is the same until another time.
+func (m *model) growthUntil(now, until Time) float64 {
+	return m.pace.growth(now, m.last, until, m.q.len())
 }
 
 // settle drops the heads that no batch can meet, and then brings candidate and timer up to date
 // whatever was the state.
 func (p *Partition) settle(now Time, m *model, at int32) {
-	p.expire(now.Add(m.lead[1]), m)
+	p.expire(now.Add(m.soonest), m)
 	had := m.state
 	m.state, m.q.calm = none, 0
 	if m.q.len() > 0 {
@@ -83,7 +95,7 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 		return
 	}
 	if had != none {
-		p.offer(m, 0, false, 0)
+		p.withdraw(m)
 	}
 	p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 }
@@ -92,13 +104,13 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 func (p *Partition) expire(finish Time, m *model) {
 	k := 0
 	for ; k < m.q.len() && m.q.at(k).Deadline < finish; k++ {
-		why := DeadlineCannotBeMet
+		why := vocabulary.DeadlineCannotBeMet
 		if p.deserted(m) {
-			why = NoBackend
+			why = vocabulary.NoBackend
 		}
 		p.drop(m.q.at(k), why)
 	}
-	m.q.pop(k, &m.ranked)
+	m.q.pop(k, &m.ranks)
 	m.owe(0, k)
 	m.hurry(0, k)
 }
@@ -111,7 +123,7 @@ func (p *Partition) decay(now Time, m *model, at int32) {
 	if m.rate.demand > 0 && !m.rate.fixed {
 		p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 	}
-	p.offer(m, 0, false, 0)
+	p.withdraw(m)
 }
 
 // lookAgain returns when a model that waits or has nothing queued is looked at the next time, though
@@ -135,7 +147,7 @@ func (p *Partition) demand(m *model) int64 {
 	if !p.silent(p.now, m) {
 		return m.rate.demand
 	}
-	t := m.rate.target
+	t := m.target
 	return min(m.rate.demand, int64(1e6*float64(m.exec[t])/float64(t)/float64(p.now.Sub(m.last))))
 }
 
@@ -144,10 +156,26 @@ const silence Duration = 20_000_000
 
 func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	m.seq++
+	demand := p.demand(m)
+	least := demand
+	if m.family != nil {
+		least = m.family.homes[0].leastDemand(demand)
+	}
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
-		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: p.demand(m),
+		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: demand, Least: least,
 	})
+}
+
+// withdraw tells every Ranker that may know of the model that it has nothing queued, and its demand.
+func (p *Partition) withdraw(m *model) {
+	if m.family == nil || len(m.family.homes) == 1 {
+		p.offer(m, 0, false, 0)
+		return
+	}
+	for k := range m.family.homes {
+		p.offerTo(m, &m.family.homes[k], 0, false, 0)
+	}
 }
 
 // rank orders ripe candidates. A batch that waits past its frontrun loses one request for every
@@ -155,8 +183,11 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 // one would do all the waiting. The debt evens out who suffers, and among equals the model served
 // longest ago comes first. Where batching gains nothing that would be unfair to the model that has a
 // burst: there the oldest head comes first, and the debt hardly counts.
-func (m *model) rank(n int) Time {
-	slope := Time(math.Sqrt(slopeUnit * float64(m.exec[n+1]-m.exec[n])))
+func (m *model) rank(n int) Time { return m.rankIn(&m.execution, n) }
+
+// rankIn is rank with an execution that may not be the intended one.
+func (m *model) rankIn(x *execution, n int) Time {
+	slope := Time(math.Sqrt(slopeUnit * float64(x.exec[n+1]-x.exec[n])))
 	if m.single && n > 0 {
 		return (m.q.first()-Time(m.slo))/2 + slope + Time(m.debt/16)
 	}
@@ -188,7 +219,7 @@ const (
 func (m *model) hurry(served, expired int) {
 	step := float64(m.slo) * hurryStep
 	m.margin += Duration(step * (float64(expired) - hurryShare*float64(served)))
-	t := m.rate.target
+	t := m.target
 	slopes := Duration(t) * (m.exec[t+1] - m.exec[t])
 	m.margin = max(0, min(m.margin, m.slo*hurryMost/100-slopes))
 }
@@ -208,19 +239,32 @@ func (p *Partition) start(now Time, b int, freeAt Time) Time {
 // granted GPU is the first to be free, so what it cannot meet alone is dropped. Then pick chooses
 // the batch; requests before it are dropped. An early grant that would forgo more growth than it
 // allows is declined.
-func (p *Partition) form(now Time, m *model, g Grant) int {
+func (p *Partition) form(now Time, m *model, g Grant) bool {
 	p.expire(p.start(now, 1, g.FreeAt).Add(m.exec[1]), m)
 	if m.q.len() == 0 || g.Early && m.growth(now) > g.Growth {
-		return 0
+		return false
 	}
+
 	m.sample()
-	skip, b := p.pick(now, m, g)
-	for i := 0; i < skip; i++ {
-		p.drop(m.q.at(i), DeadlineCannotBeMet)
+	skip, b := p.pick(now, m, &m.execution, 0, g.FreeAt, g.Load)
+	p.dropHeads(m, skip)
+	p.emit(now, m, &m.execution, g, 0, b, skip)
+	return true
+}
+
+// dropHeads drops the requests that a window slid past.
+func (p *Partition) dropHeads(m *model, n int) {
+	for i := range n {
+		p.drop(m.q.at(i), vocabulary.DeadlineCannotBeMet)
 	}
-	m.q.pop(skip, &m.ranked)
-	head := m.q.at(0).Deadline
-	m.owe(b, skip)
+	m.q.pop(n, &m.ranks)
+}
+
+// emit takes b requests from place first on out of the queue and orders their execution as x on the granted
+// GPU; skipped are those that were dropped for them.
+func (p *Partition) emit(now Time, m *model, x *execution, g Grant, first, b, skipped int) {
+	head := m.q.at(first).Deadline
+	m.owe(b, skipped)
 	m.hurry(b, 0)
 	p.batch++
 	p.stats.Batches++
@@ -229,11 +273,15 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 	// In place: a literal would be put together on the stack, and copying it from there would wait for
 	// its stores, behind all those of take.
 	p.out.Batches = append(p.out.Batches, Batch{})
-	x := &p.out.Batches[len(p.out.Batches)-1]
-	x.ID, x.Model, x.GPU, x.Epoch = p.batch, m.id, g.GPU, g.Epoch
-	x.ExecAt, x.Latest, x.Finish = start, head-Time(m.exec[b]), start.Add(m.exec[b])
-	x.Requests, x.piece = p.take(m, b)
-	return b
+	o := &p.out.Batches[len(p.out.Batches)-1]
+	o.ID, o.Model, o.Variant, o.GPU, o.Epoch = p.batch, m.id, x.variant, g.GPU, g.Epoch
+	o.ExecAt, o.Latest, o.Finish = start, head-Time(x.exec[b]), start.Add(x.exec[b])
+	if first == 0 {
+		o.Requests, o.piece = p.take(m, b)
+		return
+	}
+	o.piece = p.out.memory.take(b)
+	o.Requests = m.q.takeFrom(first, b, o.piece[:0], &m.ranks)
 }
 
 // take removes the next b requests from a model's queue and returns them with the memory that they lie
@@ -241,18 +289,18 @@ func (p *Partition) form(now Time, m *model, g Grant) int {
 // piece would write to memory that is far. Beyond that the queue hands its own over.
 func (p *Partition) take(m *model, b int) (batch, piece []Request) {
 	q, mem := &m.q, &p.out.memory
-	if m.ranked > 0 && b < q.len() {
+	if b < q.len() && !m.ranks.uniform(q.len()) {
 		piece = mem.take(b)
-		return q.choose(b, piece[:0], &m.ranked), piece
+		return q.choose(b, piece[:0], &m.ranks), piece
 	}
 	if !p.Far() || q.len() > 2*b || len(q.buf) > 4*max(b, pieceMin) {
 		piece = mem.take(b)
 		batch = piece[:copy(piece[:b], q.buf[q.head:])]
-		q.pop(b, &m.ranked)
+		q.pop(b, &m.ranks)
 		return batch, piece
 	}
 	batch, piece = q.buf[q.head:][:b:b], q.buf
-	q.pop(b, &m.ranked)
+	q.pop(b, &m.ranks)
 	q.move(mem.take(len(piece)))
 	return batch, piece
 }

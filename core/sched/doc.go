@@ -13,8 +13,8 @@
 //	Grant      Ranker → Partition   a GPU for the model's candidate
 //	Free       Partition → Ranker   the answer to exactly one Grant: what the GPU does now, and until when
 //
-// A Candidate replaces the model's earlier ones; a Seq that is not newer is ignored. A Partition
-// decides anew when a Grant arrives, so a Grant for a candidate that has changed or gone is
+// A Candidate replaces the model's earlier ones; a Seq that is not newer is ignored, so Candidates may arrive
+// in any order. A Partition decides anew when a Grant arrives, so a Grant for a candidate that has changed or gone is
 // harmless: the GPU comes back unused. A Free or Complete that speaks of a GPU removed meanwhile is
 // ignored by its Epoch. Scheduler composes both halves in one goroutine.
 //
@@ -26,7 +26,8 @@
 //	I4 no batch is larger than its profile's Max, none is empty;
 //	I5 every Grant is answered by exactly one Free;
 //	I6 a queue holds at most QueueMax requests, outputs hold what one burst produced;
-//	I7 the same calls give the same outputs.
+//	I7 the same calls give the same outputs;
+//	I8 once its messages have arrived, in whatever order, a Ranker knows each model's newest Candidate.
 //
 // # Concurrency
 //

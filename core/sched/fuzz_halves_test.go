@@ -6,15 +6,16 @@ import (
 )
 
 // FuzzHalves drives Partitions and Rankers whose messages wait in mailboxes, as long as the tape
-// says: grants answer candidates that have changed or gone, GPUs leave with grants under way. The
-// messages from one to another arrive in order.
+// says, and arrive in any order, as the turns of several goroutines carry them: grants answer candidates
+// that have changed or gone, GPUs leave with grants under way. When all have arrived, each Ranker knows
+// the newest candidate of each model.
 func FuzzHalves(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4096 {
 			return
 		}
-		if first, second := playHalves(t, b), playHalves(t, b); first != second {
+		if first, second := playHalves(t, b, false), playHalves(t, b, false); first != second {
 			t.Fatalf("I7: the same calls gave other outputs")
 		}
 	})
@@ -36,21 +37,24 @@ type halves struct {
 	rankers [fuzzSubs]*Ranker
 	out     [fuzzParts][fuzzSubs][]letter
 	grants  [fuzzSubs][fuzzParts][]Grant
-	count   [fuzzSubs]int // GPUs
+	newest  [fuzzSubs]map[ModelID]Candidate // sent to each Ranker
+	count   [fuzzSubs]int                   // GPUs
 	epoch   uint32
 }
 
-func playHalves(t *testing.T, b []byte) uint64 {
+func playHalves(t *testing.T, b []byte, families bool) uint64 {
 	h := &halves{ledger: newLedger(t), tape: tape{b}}
+	h.families = families
 	for i := range h.parts {
 		h.parts[i] = NewPartition(Options{Number: uint16(i)})
 		h.parts[i].near = i * nearModels
 	}
 	for i := range h.rankers {
 		h.rankers[i] = NewRanker(uint32(i), Options{})
+		h.newest[i] = map[ModelID]Candidate{}
 		h.addGPU(GPUID(i), uint32(i))
 		m := Model{Profile: line(t, time.Millisecond, 2*time.Millisecond, 1+3*i), SLO: 20 * ms, SubCluster: uint32(i)}
-		h.added(ModelID(i), m, h.part(ModelID(i)).AddModel(0, ModelID(i), m))
+		h.added(ModelID(i), m.service(), h.part(ModelID(i)).AddModel(0, ModelID(i), m))
 		h.collect(h.part(ModelID(i)))
 	}
 	for h.more() {
@@ -79,9 +83,9 @@ func (h *halves) step() {
 	case 10, 11:
 		h.rank(uint32(h.n(fuzzSubs)))
 	case 12, 13:
-		h.deliver(h.n(fuzzParts), h.n(fuzzSubs))
+		h.deliver(h.n(fuzzParts), h.n(fuzzSubs), h.byte())
 	case 14, 15:
-		h.grant(h.n(fuzzSubs), h.n(fuzzParts))
+		h.grant(h.n(fuzzSubs), h.n(fuzzParts), h.byte())
 	case 16:
 		b, id, at := h.completion(&h.tape)
 		if g := h.gpus[id]; g != nil {
@@ -97,13 +101,22 @@ func (h *halves) step() {
 			h.setGPUs(sub, -1)
 		}
 	case 19:
-		id, m := h.model(&h.tape)
+		id, m := h.service(&h.tape)
 		p := h.part(id)
-		if _, known := h.models[id]; known && h.byte() > 128 {
+		if h.families {
+			p.SetPrice(uint32(h.n(fuzzSubs)), float64(h.byte()))
+		}
+		_, known := h.models[id]
+		switch how := h.byte(); {
+		case known && how > 192:
+			h.changed(id, m, p.ChangeService(h.now, id, m))
+			h.collect(p)
+			return
+		case known && how > 128:
 			p.RemoveModel(h.now, id)
 			delete(h.models, id)
 		}
-		h.added(id, m, p.AddModel(h.now, id, m))
+		h.added(id, m, p.AddService(h.now, id, m))
 		h.collect(p)
 	}
 }
@@ -157,6 +170,7 @@ func (h *halves) collect(p *Partition) {
 	}
 	for _, c := range o.Candidates {
 		h.out[n][c.SubCluster] = append(h.out[n][c.SubCluster], letter{candidate: c})
+		h.newest[c.SubCluster][c.Model] = c
 	}
 	o.Reset()
 }
@@ -167,14 +181,22 @@ func (h *halves) current(f Free) bool {
 	return g != nil && g.sub == f.SubCluster && h.rankers[f.SubCluster].gpus[f.GPU].epoch == f.Epoch
 }
 
-// deliver hands a Ranker the oldest message of a Partition.
-func (h *halves) deliver(part, sub int) bool {
+// takeOut removes one of the messages in a mailbox: the oldest one for 0.
+func takeOut[M any](box *[]M, which int) M {
+	k := which % len(*box)
+	m := (*box)[k]
+	*box = append((*box)[:k], (*box)[k+1:]...)
+	return m
+}
+
+// deliver hands a Ranker one of the messages of a Partition.
+func (h *halves) deliver(part, sub, which int) bool {
 	box := &h.out[part][sub]
 	if len(*box) == 0 {
 		return false
 	}
-	m := (*box)[0]
-	*box = (*box)[1:]
+
+	m := takeOut(box, which)
 	if m.isFree {
 		h.rankers[sub].Free(h.now, m.free)
 	} else {
@@ -191,14 +213,14 @@ func (h *halves) rank(sub uint32) {
 	}
 }
 
-// grant hands a Partition the oldest Grant of a Ranker; exactly one Free answers it.
-func (h *halves) grant(sub, part int) bool {
+// grant hands a Partition one of the Grants of a Ranker; exactly one Free answers it.
+func (h *halves) grant(sub, part, which int) bool {
 	box := &h.grants[sub][part]
 	if len(*box) == 0 {
 		return false
 	}
-	g := (*box)[0]
-	*box = (*box)[1:]
+
+	g := takeOut(box, which)
 	p := h.parts[part]
 	p.Grant(h.now, g)
 	if f := p.Outputs().Frees; len(f) != 1 || f[0].GPU != g.GPU || f[0].Epoch != g.Epoch || f[0].Model != g.Model || f[0].SubCluster != g.SubCluster {
@@ -224,6 +246,7 @@ func (h *halves) setGPUs(sub uint32, more int) {
 	h.count[sub] += more
 	for _, p := range h.parts {
 		p.SetGPUs(h.now, sub, h.count[sub])
+		h.collect(p)
 	}
 }
 
@@ -268,26 +291,42 @@ func (h *halves) drain() {
 			h.t.Fatalf("I1: request %d never ended: %+v", id, all)
 		}
 	}
-	for _, r := range h.rankers {
+	for sub, r := range h.rankers {
 		for id := range r.gpus {
 			if r.gpus[id].state == granted {
 				h.t.Fatalf("I5: gpu %d is granted, but nobody has it", id)
 			}
 		}
+		h.checkNewest(sub)
 	}
 }
 
-// settle delivers all messages; false: there were none.
+// checkNewest compares what a Ranker knows with what was sent to it.
+func (h *halves) checkNewest(sub int) {
+	for id := range ModelID(fuzzModels + 1) {
+		c, sent := h.newest[sub][id]
+		if !sent {
+			continue
+		}
+
+		v := h.rankers[sub].rivals[id]
+		if v.seq != c.Seq || v.known == c.Gone || v.size != c.Size {
+			h.t.Fatalf("I8: of model %d ranker %d was sent %+v and knows %+v", id, sub, c, v)
+		}
+	}
+}
+
+// settle delivers all messages, the later ones first; false: there were none.
 func (h *halves) settle() (worked bool) {
 	for sub := range h.rankers {
 		for part := range h.parts {
-			for h.deliver(part, sub) {
+			for n := len(h.out[part][sub]); h.deliver(part, sub, n-1); n-- {
 				worked = true
 			}
 		}
 		h.rank(uint32(sub))
 		for part := range h.parts {
-			for h.grant(sub, part) {
+			for n := len(h.grants[sub][part]); h.grant(sub, part, n-1); n-- {
 				worked = true
 			}
 		}

@@ -2,9 +2,12 @@ package sched
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
+	vocabulary "downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
 
@@ -41,7 +44,8 @@ type ledger struct {
 	ctrl, data Duration
 	live       map[RequestID][]Request
 	twice      map[RequestID]bool // ids that were live more than once: the plan cannot be told apart
-	models     map[ModelID]Model
+	models     map[ModelID]Service
+	families   bool // services are families as often as models
 	gpus       map[GPUID]*fuzzGPU
 	sent       []Batch // all of them, without requests
 	nextID     RequestID
@@ -55,7 +59,7 @@ type fuzzGPU struct {
 }
 
 func newLedger(t *testing.T) *ledger {
-	return &ledger{t: t, live: map[RequestID][]Request{}, twice: map[RequestID]bool{}, models: map[ModelID]Model{}, gpus: map[GPUID]*fuzzGPU{}}
+	return &ledger{t: t, live: map[RequestID][]Request{}, twice: map[RequestID]bool{}, models: map[ModelID]Service{}, gpus: map[GPUID]*fuzzGPU{}}
 }
 
 // tell moves the clock to now and returns it.
@@ -98,12 +102,12 @@ func (l *ledger) request(t *tape, now Time) Request {
 	return r
 }
 
-func (l *ledger) enqueued(r Request, why Reason) {
+func (l *ledger) enqueued(r Request, why vocabulary.Reason) {
 	l.mix(1, int64(r.ID), int64(why))
-	if why != ReasonNone {
+	if why != vocabulary.ReasonNone {
 		return
 	}
-	if m, known := l.models[r.Model]; !known || r.Deadline < l.told || !l.served(m.SubCluster) {
+	if m, known := l.models[r.Model]; !known || r.Deadline < l.told || !slices.ContainsFunc(m.Homes, l.served) {
 		l.t.Fatalf("at %d request %+v was taken in", l.told, r)
 	}
 	if len(l.live[r.ID]) > 0 {
@@ -138,7 +142,7 @@ func (l *ledger) end(id RequestID) Request {
 
 func (l *ledger) dropped(d Drop) {
 	l.mix(2, int64(d.ID), int64(d.Reason))
-	if d.Reason == ReasonNone || d.Reason >= ReasonCount {
+	if d.Reason == vocabulary.ReasonNone || d.Reason >= vocabulary.ReasonCount {
 		l.t.Fatalf("drop %+v has no reason", d)
 	}
 	l.end(d.ID)
@@ -148,8 +152,11 @@ func (l *ledger) batch(b Batch) {
 	n := len(b.Requests)
 	l.mix(3, int64(b.ID), int64(b.GPU), int64(b.ExecAt), int64(b.Finish), int64(n))
 	m, known := l.models[b.Model]
-	if !known || n == 0 || n > m.Profile.Max() || b.Finish != b.ExecAt.Add(Duration(m.Profile.Exec(n))) {
-		l.t.Fatalf("I4: batch %+v", b)
+	if !known || n == 0 || int(b.Variant) >= len(m.Variants) || !l.executes(&m, b, n) {
+		l.t.Fatalf("I4: batch %+v of %+v", b, m)
+	}
+	if a := m.Variants[b.Variant].Accuracy; a < m.Floor {
+		l.t.Fatalf("V1: batch %+v has an accuracy of %v, the floor is %v", b, a, m.Floor)
 	}
 	if b.ExecAt > b.Latest || b.ExecAt < l.told.Add(l.ctrl+Duration(n)*l.data) {
 		l.t.Fatalf("I3: at %d (delays %d, %d) batch %+v", l.told, l.ctrl, l.data, b)
@@ -170,13 +177,93 @@ func (l *ledger) batch(b Batch) {
 	if g == nil {
 		return // it has gone meanwhile; the driver sees that
 	}
-	if b.ExecAt < g.free || g.sub != m.SubCluster {
-		l.t.Fatalf("I2: gpu %d of %d is busy until %d: batch %+v of a model of %d", b.GPU, g.sub, g.free, b, m.SubCluster)
+	if b.ExecAt < g.free || !slices.Contains(m.Homes, g.sub) {
+		l.t.Fatalf("I2: gpu %d of %d is busy until %d: batch %+v of a model of %v", b.GPU, g.sub, g.free, b, m.Homes)
 	}
 	g.free = b.Finish
 	if g.ahead = append(g.ahead, b); len(g.ahead) > aheadMax {
 		l.t.Fatalf("gpu %d holds %d batches that have not completed", b.GPU, len(g.ahead))
 	}
+}
+
+// executes says whether a batch of n takes as long as its variant does in the home of its GPU; where the GPU has gone,
+// in any home.
+func (l *ledger) executes(s *Service, b Batch, n int) bool {
+	for k, sub := range s.Homes {
+		p := s.Variants[b.Variant].Profiles[k]
+		if g := l.gpus[b.GPU]; p == nil || g != nil && g.sub != sub {
+			continue
+		}
+		if n <= p.Max() && b.Finish == b.ExecAt.Add(Duration(p.Exec(n))) {
+			return true
+		}
+	}
+	return false
+}
+
+// service draws a model, or a family with variants in one to three homes, some of them bad.
+func (l *ledger) service(t *tape) (ModelID, Service) {
+	id, m := l.model(t)
+	s := m.service()
+	if !l.families || t.n(4) == 0 {
+		return id, s
+	}
+
+	s.Homes, s.Variants = nil, nil
+	first := t.n(fuzzSubs)
+	for k := range 1 + t.n(fuzzSubs) {
+		s.Homes = append(s.Homes, uint32((first+k)%fuzzSubs))
+	}
+	for range 1 + t.n(4) {
+		v := Variant{Accuracy: float64(t.n(11)) / 10}
+		for range s.Homes {
+			if t.n(6) == 0 {
+				v.Profiles = append(v.Profiles, nil)
+				continue
+			}
+			p, err := profile.Linear(time.Duration(t.n(20)+1)*100*time.Microsecond, time.Duration(t.n(50)+1)*100*time.Microsecond, t.n(12)+1)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			v.Profiles = append(v.Profiles, p)
+		}
+		s.Variants = append(s.Variants, v)
+	}
+	switch t.n(30) {
+	case 1:
+		s.Homes[len(s.Homes)-1] = s.Homes[0] // twice, if there is another
+	case 2:
+		s.Variants[0].Accuracy = 1.5
+	case 3:
+		s.Floor = math.NaN()
+	case 4:
+		s.Variants[0].Profiles = nil
+	case 5, 6, 7, 8, 9, 10:
+		s.Floor = float64(t.n(11)) / 10
+	}
+	return id, s
+}
+
+// sensible says whether a service must be accepted.
+func sensible(id ModelID, s Service) bool {
+	if id >= IDLimit || !(s.Rate >= 0) || s.QueueMax < 0 || !(s.Floor >= 0) {
+		return false
+	}
+	for k, sub := range s.Homes {
+		if sub >= SubClusterLimit || slices.Contains(s.Homes[:k], sub) {
+			return false
+		}
+	}
+	usable := false
+	for _, v := range s.Variants {
+		if v.Accuracy > 1 || len(v.Profiles) != len(s.Homes) {
+			return false
+		}
+		for _, p := range v.Profiles {
+			usable = usable || p != nil && v.Accuracy >= s.Floor && s.SLO >= Duration(p.Exec(1))
+		}
+	}
+	return usable
 }
 
 // completion draws a Complete: mostly of a batch that a GPU has, some of one never sent.
@@ -243,12 +330,22 @@ func (l *ledger) model(t *tape) (ModelID, Model) {
 }
 
 // added compares the answer to AddModel with what it must be.
-func (l *ledger) added(id ModelID, m Model, err error) {
+func (l *ledger) added(id ModelID, m Service, err error) {
 	_, known := l.models[id]
-	bad := known || m.Profile == nil || id >= IDLimit || m.SubCluster >= SubClusterLimit || m.Rate < 0 || m.QueueMax < 0 ||
-		m.SLO < Duration(m.Profile.Exec(1))
+	l.described(id, m, known, err)
+}
+
+// changed compares the answer to ChangeModel with what it must be.
+func (l *ledger) changed(id ModelID, m Service, err error) {
+	_, known := l.models[id]
+	l.described(id, m, !known, err)
+}
+
+// described notes a model that was described anew, unless that had to fail.
+func (l *ledger) described(id ModelID, m Service, bad bool, err error) {
+	bad = bad || !sensible(id, m)
 	if bad != (err != nil) {
-		l.t.Fatalf("AddModel(%d, %+v) (known: %v): %v", id, m, known, err)
+		l.t.Fatalf("model %d: %+v (to be refused: %v): %v", id, m, bad, err)
 	}
 	if err == nil {
 		l.models[id] = m
@@ -262,8 +359,25 @@ func FuzzScheduler(f *testing.F) {
 		if len(b) > 4096 {
 			return
 		}
-		first, second := playScheduler(t, b), playScheduler(t, b)
+		first, second := playScheduler(t, b, false), playScheduler(t, b, false)
 		if first != second {
+			t.Fatalf("I7: the same calls gave other outputs")
+		}
+	})
+}
+
+// FuzzFamilies does the same where services are families with variants in several sub-clusters, and checks that no
+// batch is below its requests' floor (V1).
+func FuzzFamilies(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4096 {
+			return
+		}
+		if first, second := playScheduler(t, b, true), playScheduler(t, b, true); first != second {
+			t.Fatalf("I7: the same calls gave other outputs")
+		}
+		if first, second := playHalves(t, b, true), playHalves(t, b, true); first != second {
 			t.Fatalf("I7: the same calls gave other outputs")
 		}
 	})
@@ -276,11 +390,12 @@ type play struct {
 	s *Scheduler
 }
 
-func playScheduler(t *testing.T, b []byte) uint64 {
+func playScheduler(t *testing.T, b []byte, families bool) uint64 {
 	p := &play{ledger: newLedger(t), tape: tape{b}, s: New(Options{Prompt: float64(len(b)%3) / 4})}
-	p.s.part.near = len(b) % 2 * nearModels
+	p.s.part.near, p.families = len(b)%2*nearModels, families
 	for sub := range uint32(fuzzSubs) {
-		p.addModel(ModelID(sub), Model{Profile: line(t, time.Duration(sub+1)*time.Millisecond/2, 2*time.Millisecond, 1+3*int(sub)), SLO: 20 * ms, SubCluster: sub})
+		m := Model{Profile: line(t, time.Duration(sub+1)*time.Millisecond/2, 2*time.Millisecond, 1+3*int(sub)), SLO: 20 * ms, SubCluster: sub}
+		p.addService(ModelID(sub), m.service())
 		p.addGPU(GPUID(sub), sub)
 	}
 	for p.more() {
@@ -322,8 +437,15 @@ func (p *play) step() {
 		delete(p.gpus, id)
 		p.take(func() { p.s.RemoveGPU(now, id) })
 	case 21:
-		id, m := p.model(&p.tape)
-		p.addModel(id, m)
+		id, m := p.service(&p.tape)
+		if p.families {
+			p.s.SetPrice(uint32(p.n(fuzzSubs)), float64(p.byte()))
+		}
+		if p.byte() > 128 {
+			p.take(func() { p.changed(id, m, p.s.ChangeService(now, id, m)) })
+			return
+		}
+		p.addService(id, m)
 	case 22:
 		id := ModelID(p.n(fuzzModels + 1))
 		p.take(func() { p.s.RemoveModel(now, id) })
@@ -348,8 +470,8 @@ func (p *play) addGPU(id GPUID, sub uint32) {
 	})
 }
 
-func (p *play) addModel(id ModelID, m Model) {
-	p.take(func() { p.added(id, m, p.s.AddModel(p.now, id, m)) })
+func (p *play) addService(id ModelID, m Service) {
+	p.take(func() { p.added(id, m, p.s.AddService(p.now, id, m)) })
 }
 
 func (p *play) cancel(now Time) {

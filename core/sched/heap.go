@@ -74,12 +74,14 @@ func (h *heap) down(all []rival, i int, it heapItem) {
 		if c >= n {
 			break
 		}
+
 		best := c
 		for k := c + 1; k < c+4 && k < n; k++ {
 			if h.item[k].before(h.item[best]) {
 				best = k
 			}
 		}
+
 		if !h.item[best].before(it) {
 			break
 		}

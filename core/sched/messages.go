@@ -4,15 +4,16 @@ package sched
 type Candidate struct {
 	Model      ModelID
 	SubCluster uint32
-	Seq        uint32 // grows with each candidate of the model, wraps; older ones are ignored
+	Seq        uint64 // grows with each candidate of the model id, also when the model is replaced; older ones are ignored
 	Size       uint32 // requests that a batch could take now; 0: the model has none
-	Gone       bool   // the model was removed; its Seq starts anew if it comes back
+	Gone       bool   // the model was removed, or has moved to another sub-cluster
 	Ripe       bool   // waiting longer gains nothing: a GPU is wanted now
 	ExecAt     Time   // when the candidate becomes ripe by itself
 	Rank       Time   // ripe candidates are served in this order
 	Last       Time   // the model's latest arrival
 	Pace       Pace   // how soon the next arrival is to be expected
 	Demand     int64  // λ·ℓ(T)/T in millionths of a GPU, at the estimated rate
+	Least      int64  // the same with the variant that takes least GPU time; Demand where there is one only
 }
 
 // Grant gives a GPU to a model. Ranker → Partition. It must be answered by one Free.
@@ -24,6 +25,7 @@ type Grant struct {
 	Early      bool    // the candidate was not ripe
 	Growth     float64 // when Early: the growth that may be forgone; above it the GPU is given back
 	Load       float64 // u = Σ demand / GPUs of the sub-cluster
+	Least      float64 // u if every service used the variant that takes least GPU time
 	FreeAt     Time    // when the GPU is free; it may be a little ahead
 }
 

@@ -119,20 +119,25 @@ func (g *gaps) pace(perNS, worth float64) (p Pace) {
 	longer := 0.0
 	for j := paceOctaves - 1; j >= 0; j-- {
 		_, width := bounds(j)
+
 		n := float64(g[j])
 		hazard := 1.0
 		if perNS > 0 {
 			hazard = worth * (n + gapsPrior*perNS*width) / (longer*width + n*width/2 + gapsPrior*width)
 		}
+
 		if j == paceOctaves-1 {
 			width = 1 // of the last octave the hazard itself is kept
 		}
 		p[j] = float32(hazard * width)
 		longer += n
 	}
+
 	for j := 1; j < paceOctaves-1; j++ {
 		p[j] += p[j-1]
 	}
+
+	// Old gaps count half, so that the pace follows what changes.
 	if longer > gapsMax {
 		for j := range g {
 			g[j] /= 2

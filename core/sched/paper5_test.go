@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
 )
@@ -20,11 +21,11 @@ func table4(t *testing.T, alpha, beta, slo time.Duration, rate float64) (r *sim.
 		t.Fatal(err)
 	}
 	w := &sim.World{GPUs: 8, Models: []sim.Model{{Profile: p, SLO: sim.Duration(slo)}}}
-	w.Arrivals = sim.NewUnit(1, sim.Poisson, sim.Even(1), rate*5.1+100).At(rate, span, nil)
+	w.Arrivals = arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), rate*5.1+100).At(rate, span, nil)
 	var waits []int
 	w.Trace = func(_, _ int32, start, _ sim.Time, requests []int32) {
 		for _, k := range requests {
-			waits = append(waits, int(start-w.Arrivals[k].At))
+			waits = append(waits, int(start)-int(w.Arrivals[k].At))
 		}
 	}
 	r = w.Run(sim.NewDownbeat(w))
@@ -64,7 +65,7 @@ func TestSection523QueueingDelay(t *testing.T) {
 // TestSection54GPUsScale: twice the GPUs serve twice the load (figure 11, right).
 func TestSection54GPUsScale(t *testing.T) {
 	for gpus := 16; gpus <= 64; gpus *= 2 {
-		w := world(t, 20, gpus, 100*time.Millisecond, sim.Poisson, 800*float64(gpus))
+		w := world(t, 20, gpus, 100*time.Millisecond, arrivals.Poisson, 800*float64(gpus))
 		if b := bad(w.Run(sim.NewDownbeat(w))); b > 0.01 {
 			t.Errorf("%d GPUs: %.2f %% bad at 800 r/s a GPU", gpus, 100*b)
 		}
@@ -75,7 +76,7 @@ func TestSection54GPUsScale(t *testing.T) {
 // (5 ms) do, and the more the tighter the SLO (figure 13).
 func TestSection55NetworkDelay(t *testing.T) {
 	served := func(slo time.Duration, rate float64, delay sim.Duration) float64 {
-		w := world(t, 20, 32, slo, sim.Poisson, rate)
+		w := world(t, 20, 32, slo, arrivals.Poisson, rate)
 		w.Ctrl = delay
 		return 1 - bad(w.Run(sim.NewDownbeat(w)))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/sim"
@@ -18,7 +19,7 @@ import (
 
 const span = 5e9
 
-func world(t *testing.T, models, gpus int, slo time.Duration, gaps sim.Gaps, rate float64) *sim.World {
+func world(t *testing.T, models, gpus int, slo time.Duration, gaps arrivals.Gaps, rate float64) *sim.World {
 	t.Helper()
 	e := profile.Entry{Name: "ResNet50", Alpha: 1053 * time.Microsecond, Beta: 5072 * time.Microsecond, SLO: slo} // table 4
 	p, err := e.Profile()
@@ -29,7 +30,7 @@ func world(t *testing.T, models, gpus int, slo time.Duration, gaps sim.Gaps, rat
 	for range models {
 		w.Models = append(w.Models, sim.Model{Profile: p, SLO: sim.Duration(slo)})
 	}
-	w.Arrivals = sim.NewUnit(1, gaps, sim.Even(models), rate*5.1+100).At(rate, span, nil)
+	w.Arrivals = arrivals.NewUnit(1, gaps, arrivals.Even(models), rate*5.1+100).At(rate, span, nil)
 	return w
 }
 
@@ -45,13 +46,13 @@ func bad(r *sim.Result) float64 {
 // largest b with (1+1/N)·ℓ(b) ≤ SLO and the throughput near N·b/ℓ(b) (equations 2 and 3).
 func TestSection42StaggeredExecution(t *testing.T) {
 	const gpus, slo, b = 8, 25 * time.Millisecond, 16
-	w := world(t, 1, gpus, slo, sim.Gaps{Shape: 1e6}, 1)
+	w := world(t, 1, gpus, slo, arrivals.Gaps{Shape: 1e6}, 1)
 	ell := w.Models[0].Profile.Exec(b)
 	if (ell*9)/8 > slo || (w.Models[0].Profile.Exec(b+1)*9)/8 <= slo {
 		t.Fatalf("table 4's staggered batch is not %d", b)
 	}
 	bound := gpus * b / ell.Seconds() // 5,839 r/s
-	w = world(t, 1, gpus, slo, sim.Gaps{Shape: 1e6}, 0.95*bound)
+	w = world(t, 1, gpus, slo, arrivals.Gaps{Shape: 1e6}, 0.95*bound)
 	r := w.Run(sim.NewDownbeat(w))
 	mean := float64(len(w.Arrivals)) / float64(r.Batches)
 	if bad(r) > 0.01 || mean < 0.8*b {
@@ -92,11 +93,11 @@ func TestSection43DefersUntilSchedAt(t *testing.T) {
 // tight SLO, deferring serves a load at which taking every idle GPU at once loses at least 14 % of
 // the requests (figure 4b).
 func TestSection43DeferringBeatsWorkConserving(t *testing.T) {
-	w := world(t, 20, 32, 15*time.Millisecond, sim.Poisson, 12000)
+	w := world(t, 20, 32, 15*time.Millisecond, arrivals.Poisson, 12000)
 	if b := bad(w.Run(sim.NewDownbeat(w))); b > 0.01 {
 		t.Errorf("deferring: %.2f %% bad at 12,000 r/s, want ≤ 1 %%", 100*b)
 	}
-	w = world(t, 20, 32, 15*time.Millisecond, sim.Poisson, 12000)
+	w = world(t, 20, 32, 15*time.Millisecond, arrivals.Poisson, 12000)
 	if b := bad(w.Run(newEager(w))); b < 0.14 {
 		t.Errorf("work-conserving: %.2f %% bad at 12,000 r/s: the test shows nothing", 100*b)
 	}
@@ -106,7 +107,7 @@ func TestSection43DeferringBeatsWorkConserving(t *testing.T) {
 // serves at least 0.95 of what work-conserving dispatch does (figure 4c).
 func TestSection43WeakBatchingLosesNothing(t *testing.T) {
 	bert := func(load float64) *sim.World {
-		w := world(t, 16, 32, 50*time.Millisecond, sim.Poisson, 1)
+		w := world(t, 16, 32, 50*time.Millisecond, arrivals.Poisson, 1)
 		for _, e := range profile.GTX1080Ti() {
 			if e.Name != "BERT" {
 				continue
@@ -120,7 +121,7 @@ func TestSection43WeakBatchingLosesNothing(t *testing.T) {
 				w.Models[i].Profile = p
 			}
 			rate := load * 32 * float64(p.Max()) / p.Exec(p.Max()).Seconds()
-			w.Arrivals = sim.NewUnit(1, sim.Poisson, sim.Even(16), rate*5.1+100).At(rate, span, nil)
+			w.Arrivals = arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(16), rate*5.1+100).At(rate, span, nil)
 		}
 		return w
 	}
@@ -180,7 +181,7 @@ func (e *eager) run(now sim.Time) {
 
 // fig10 is §5.3's workload: 10 models, 100 ms, 24 GPUs; its peak goodput is near 21,100 r/s.
 func fig10(t *testing.T, rate float64) *sim.Result {
-	w := world(t, 10, 24, 100*time.Millisecond, sim.Poisson, rate)
+	w := world(t, 10, 24, 100*time.Millisecond, arrivals.Poisson, rate)
 	return w.Run(sim.NewDownbeat(w))
 }
 
@@ -234,7 +235,7 @@ type carried struct {
 
 func newCarried(t *testing.T, models, gpus int) *carried {
 	t.Helper()
-	w := world(t, models, gpus, 100*time.Millisecond, sim.Poisson, 1)
+	w := world(t, models, gpus, 100*time.Millisecond, arrivals.Poisson, 1)
 	c := &carried{p: sched.NewPartition(sched.Options{}), r: sched.NewRanker(0, sched.Options{}), models: models}
 	for i := range models {
 		if err := c.p.AddModel(0, sched.ModelID(i), sched.Model{Profile: w.Models[i].Profile, SLO: 100e6}); err != nil {
@@ -251,9 +252,10 @@ func newCarried(t *testing.T, models, gpus int) *carried {
 }
 
 func (c *carried) run(rate float64) {
-	for i, a := range sim.NewUnit(1, sim.Poisson, sim.Even(c.models), rate*5.1+100).At(rate, span, nil) {
-		for now := sched.Time(0); now < a.At; {
-			now = min(a.At, c.p.NextWake(), c.r.NextWake())
+	for i, a := range arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(c.models), rate*5.1+100).At(rate, span, nil) {
+		at := sched.Time(a.At)
+		for now := sched.Time(0); now < at; {
+			now = min(at, c.p.NextWake(), c.r.NextWake())
 			for k := range c.ends {
 				now = min(now, c.ends[k].FreeAt)
 			}
@@ -269,9 +271,9 @@ func (c *carried) run(rate float64) {
 			c.p.Advance(now)
 			c.carry(now)
 		}
-		c.p.Enqueue(a.At, sched.Request{ID: sched.RequestID(i), Model: sched.ModelID(a.Model), Deadline: a.At.Add(100e6)})
+		c.p.Enqueue(at, sched.Request{ID: sched.RequestID(i), Model: sched.ModelID(a.Model), Deadline: at.Add(100e6)})
 		c.requests++
-		c.carry(a.At)
+		c.carry(at)
 	}
 }
 
@@ -308,7 +310,8 @@ func TestPurity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := map[string]bool{"errors": true, "fmt": true, "math": true, "math/bits": true, "sort": true, "downbeat.dev/core/profile": true}
+	allowed := map[string]bool{"cmp": true, "errors": true, "fmt": true, "math": true, "math/bits": true, "slices": true, "sort": true,
+		"downbeat.dev/core/model": true, "downbeat.dev/core/profile": true}
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
 			continue

@@ -2,8 +2,8 @@ package sched
 
 import (
 	"errors"
-	"fmt"
 
+	vocabulary "downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
 
@@ -40,33 +40,6 @@ type Options struct {
 	Memory func(n int) []Request
 }
 
-// Model is what a Partition must know of a model.
-type Model struct {
-	Profile    *profile.Profile
-	SLO        Duration // the usual budget of a request; deadlines are the requests' own
-	SubCluster uint32   // whose GPUs serve it
-	QueueMax   int      // 0: QueueMaxDefault
-	Rate       float64  // the arrival rate in requests/s when it is known; 0: estimated online
-}
-
-func (m *Model) check(id ModelID) error {
-	switch {
-	case id >= IDLimit:
-		return fmt.Errorf("sched: model %d: want an id below %d", id, IDLimit)
-	case m.Profile == nil:
-		return fmt.Errorf("sched: model %d: profile is missing", id)
-	case m.SubCluster >= SubClusterLimit:
-		return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, m.SubCluster, SubClusterLimit)
-	case !(m.Rate >= 0 && m.Rate <= RateLimit):
-		return fmt.Errorf("sched: model %d: rate %v, want 0 to %v requests/s", id, m.Rate, float64(RateLimit))
-	case m.QueueMax < 0 || m.QueueMax > 1<<30:
-		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 to %d", id, m.QueueMax, 1<<30)
-	case m.SLO < Duration(m.Profile.Exec(1)) || m.SLO > SLOLimit:
-		return fmt.Errorf("sched: model %d: SLO %d ns, want at least ℓ(1) = %d ns and at most an hour", id, m.SLO, m.Profile.Exec(1))
-	}
-	return nil
-}
-
 // The states of a model's candidate.
 const (
 	none    uint8 = iota // nothing queued
@@ -78,15 +51,14 @@ const (
 type model struct {
 	q       queue
 	last    Time     // the latest arrival
-	soonest Duration // lead[1]
+	soonest Duration // lead[1] of the quickest way to answer
 
-	gaps     gaps
-	lead     []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
-	timer    Time       // waiting: when it is set to; not later than the candidate becomes ripe
+	gaps gaps
+	execution
+	timer    Time // waiting: when it is set to; not later than the candidate becomes ripe
 	sub      uint32
 	queueMax int32
-	ranked   int32 // queued with a priority above 0
-	max      int32 // largest batch
+	offered  int32 // waiting: the size that the ranker knows, 0: none
 	state    uint8
 	live     bool
 	single   bool // it gains next to nothing by batching
@@ -94,24 +66,35 @@ type model struct {
 	pace    Pace
 	rate    rate
 	id      ModelID
-	seq     uint32
-	debt    Duration   // falls with drops and rises with requests served; see owe
-	grantAt Time       // the latest batch
-	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
+	seq     uint64   // of the latest candidate
+	debt    Duration // falls with drops and rises with requests served; see owe
+	grantAt Time     // the latest batch
 	slo     Duration
-	prof    *profile.Profile
 	load    float64  // u as of the latest grant
-	offered int32    // waiting: the size that the ranker knows, 0: none
 	budget  Duration // what requests usually have on arrival, at most slo
 	margin  Duration // how long before its frontrun a candidate is ripe; see hurry
-	_       [24]byte // to a multiple of the line
+	ranks   ranks
+	family  *family // nil: one variant in one sub-cluster, which execution is
+}
+
+// execution is how batches of one variant execute on the GPUs of one sub-cluster. A model has that of the
+// variant that it intends to use next where it intends to use it; which one that is changes with its rate
+// and with prices, and a grant may name another.
+type execution struct {
+	lead    []Duration // lead[b] = Ctrl + b·Data + ℓ(b)
+	exec    []Duration // exec[b] = ℓ(b), 0 ≤ b ≤ max+1; exec[0] = 0
+	target  int        // T: the batch that a queue reaches at its own frontrun
+	max     int32      // largest batch: the profile's, or what may queue
+	variant uint16
+	prof    *profile.Profile
 }
 
 // Stats count what a Partition did since it was made.
 type Stats struct {
 	Enqueued, Batches, Batched, Canceled uint64
-	Dropped                              [ReasonCount]uint64 // drops and rejections by reason
-	ClockBack                            uint64              // calls whose now was before an earlier one; now was taken as that
+	Dropped                              [vocabulary.ReasonCount]uint64 // drops and rejections by reason
+	ClockBack                            uint64                         // calls whose now was before an earlier one; now was taken as that
+	Searched                             uint64                         // requests that were looked at for one that was wanted
 }
 
 // Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks
@@ -120,12 +103,15 @@ type Partition struct {
 	o      Options
 	now    Time
 	models []model
-	free   []int32 // unused places in models
-	index  []int32 // index[ModelID] = place+1, 0: unknown
-	gpus   []int32 // gpus[sub-cluster] = GPUs there
+	free   []int32   // unused places in models
+	index  []int32   // index[ModelID] = place+1, 0: unknown
+	seqs   []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
+	gpus   []int32   // gpus[sub-cluster] = GPUs there
+	prices []float64 // prices[sub-cluster] = value of a GPU second there
 	tables map[*profile.Profile]*tables
 	timers *wheel
 	due    []int32
+	sweeps []sweep // the first is under way
 	batch  BatchID
 	near   int // models whose queues stay in a core's cache
 	out    Outputs
@@ -139,104 +125,27 @@ func NewPartition(o Options) *Partition {
 		out: Outputs{memory: memory{more: o.Memory}}}
 }
 
-// AddModel makes a model known. It refuses ids in use and models that no request could use.
-func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
-	now = p.clock(now)
-	if err := m.check(id); err != nil {
-		return err
-	}
-	for int(id) >= len(p.index) {
-		p.index = append(p.index, 0)
-	}
-	if p.index[id] != 0 {
-		return fmt.Errorf("sched: model %d: %w", id, ErrKnown)
-	}
-	if n := len(p.free); n == 0 {
-		p.models = append(p.models, model{})
-		p.free = append(p.free, int32(len(p.models)-1))
-		p.timers.grow(len(p.models))
-	}
-	at := p.free[len(p.free)-1]
-	p.free = p.free[:len(p.free)-1]
-	p.index[id] = at + 1
-	d := &p.models[at]
-	*d = model{id: id, sub: m.SubCluster, live: true, max: int32(m.Profile.Max()), queueMax: int32(m.QueueMax),
-		slo: m.SLO, budget: m.SLO, prof: m.Profile, q: queue{buf: d.q.buf}}
-	if d.queueMax == 0 {
-		d.queueMax = QueueMaxDefault
-	}
-	p.read(d)
-	d.last, d.grantAt = now, now
-	d.rate.start(now, d, m.Rate)
-	return nil
-}
-
-// tables are what a profile says, in the form that decisions read. Models that share a Profile share
-// them, and so do requests' trips to memory.
-type tables struct {
-	exec, lead []Duration
-	models     int
-}
-
-// read gives a model its profile's tables.
-func (p *Partition) read(m *model) {
-	t := p.tables[m.prof]
-	if t == nil {
-		t = &tables{exec: make([]Duration, m.max+2), lead: make([]Duration, m.max+2)}
-		for b := 1; b < len(t.exec); b++ {
-			t.exec[b] = Duration(m.prof.Exec(b))
-		}
-		p.tables[m.prof] = t
-	}
-	t.models++
-	m.exec, m.lead = t.exec, t.lead
-	m.leads(p.o)
-}
-
-func (m *model) leads(o Options) {
-	for b := range m.lead {
-		m.lead[b] = m.exec[b] + o.Ctrl + Duration(b)*o.Data
-	}
-	m.soonest = m.lead[1]
-}
-
-// RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
-func (p *Partition) RemoveModel(now Time, id ModelID) {
-	p.clock(now)
-	m, at := p.find(id)
-	if m == nil {
-		return
-	}
-	for i := range m.q.len() {
-		p.drop(m.q.at(i), UnknownModel)
-	}
-	m.q.pop(m.q.len(), &m.ranked)
-	m.seq++
-	p.out.Candidates = append(p.out.Candidates, Candidate{Model: id, SubCluster: m.sub, Seq: m.seq, Gone: true})
-	p.timers.off(at)
-	if t := p.tables[m.prof]; t.models > 1 {
-		t.models--
-	} else {
-		delete(p.tables, m.prof)
-	}
-	m.live = false
-	p.index[id] = 0
-	p.free = append(p.free, at)
-}
-
 // SetGPUs tells how many GPUs a sub-cluster has. With none, new requests are refused with
 // NoBackend; those queued stay until they can no longer be served.
 func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
-	p.clock(now)
+	now = p.clock(now)
 	if subCluster >= SubClusterLimit {
 		return
 	}
+
 	for int(subCluster) >= len(p.gpus) {
 		p.gpus = append(p.gpus, 0)
 	}
+	before := p.gpus[subCluster]
 	p.gpus[subCluster] = int32(max(0, n))
+
 	for i := range p.models {
-		if m := &p.models[i]; n <= 0 && m.sub == subCluster {
+		m := &p.models[i]
+		switch {
+		case !m.live:
+		case m.family != nil && (before == 0) != (n <= 0):
+			p.reconsiderHomes(now, m, int32(i), subCluster)
+		case n <= 0 && m.sub == subCluster:
 			m.q.calm = 0 // the next request is looked at
 		}
 	}
@@ -244,8 +153,14 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 
 // deserted says whether no GPU serves the model.
 func (p *Partition) deserted(m *model) bool {
-	return int(m.sub) >= len(p.gpus) || p.gpus[m.sub] == 0
+	if m.family != nil {
+		return !m.family.served()
+	}
+	return !p.staffed(m.sub)
 }
+
+// staffed says whether a sub-cluster has GPUs.
+func (p *Partition) staffed(sub uint32) bool { return int(sub) < len(p.gpus) && p.gpus[sub] > 0 }
 
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
 func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
@@ -253,7 +168,7 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 	p.o.Ctrl, p.o.Data = max(0, ctrl), max(0, data)
 	for i := range p.models {
 		if m := &p.models[i]; m.live {
-			m.leads(p.o)
+			m.renewLeads(p.o)
 			if m.state != none {
 				m.state = none
 				p.refresh(now, m, int32(i))
@@ -264,7 +179,7 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 
 // Enqueue takes a request in; ReasonNone means that it is queued. Any other reason is its
 // outcome: it is not reported again as a Drop.
-func (p *Partition) Enqueue(now Time, r Request) Reason {
+func (p *Partition) Enqueue(now Time, r Request) vocabulary.Reason {
 	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
 	if e != nil {
 		*e = r
@@ -275,11 +190,11 @@ func (p *Partition) Enqueue(now Time, r Request) Reason {
 // Admit is Enqueue for a driver in a hurry: it returns where the request stands in its queue, for
 // the driver to write the fields that are not arguments. Those hold anything before; the place is
 // valid until the next call. nil: the request is refused.
-func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Request, Reason) {
+func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Request, vocabulary.Reason) {
 	now = p.clock(now)
 	m, at := p.find(id)
 	if m == nil {
-		return nil, p.refuse(UnknownModel)
+		return nil, p.refuse(vocabulary.UnknownModel)
 	}
 	q := &m.q
 	if q.n >= q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
@@ -292,106 +207,123 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	q.n++
 	q.last = deadline
 	r.Deadline, r.Model, r.Priority = deadline, id, 0
-	return r, ReasonNone
+	return r, vocabulary.ReasonNone
 }
 
 // admit is the rest of Admit.
-func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, Reason) {
+func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priority) (*Request, vocabulary.Reason) {
+	// While the queue is calm a request joins unlooked at: nothing that is decided here could have changed.
 	look := m.q.n >= m.q.calm
 	if look && p.deserted(m) {
-		return nil, p.refuse(NoBackend)
+		return nil, p.refuse(vocabulary.NoBackend)
 	}
+
 	m.arrive(now)
+
 	if deadline < now || deadline.Sub(now) < m.soonest {
 		m.q.since--
 		if deadline <= now {
-			return nil, p.refuse(DeadlinePast)
+			return nil, p.refuse(vocabulary.DeadlinePast)
 		}
-		return nil, p.refuse(DeadlineCannotBeMet)
+		return nil, p.refuse(vocabulary.DeadlineCannotBeMet)
 	}
-	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr) {
+
+	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr, deadline) {
 		m.q.since--
-		return nil, p.refuse(QueueFull)
+		return nil, p.refuse(vocabulary.QueueFull)
 	}
+
 	p.stats.Enqueued++
 	if m.q.full() {
 		m.q.room(&p.out.memory)
 	}
 	r, place := m.q.open(deadline)
 	r.Model, r.Priority = m.id, pr
-	if pr > 0 {
-		m.ranked++
+	m.ranks.add(pr)
+	if place < int(m.ranks.swept) {
+		m.ranks.swept++
 	}
+
 	if place == 0 {
 		m.timer = Never // an earlier head: the timer is to be set anew
 		p.refresh(now, m, at)
 	} else if look && m.state != ripe {
 		p.refresh(now, m, at)
 	}
-	return r, ReasonNone
+	return r, vocabulary.ReasonNone
 }
 
-// makeRoom gives up a queued request of a lower priority than pr.
-func (p *Partition) makeRoom(m *model, pr Priority) bool {
-	if pr == 0 {
+// makeRoom gives up a queued request for one that matters more, or would be served sooner.
+func (p *Partition) makeRoom(m *model, pr Priority, deadline Time) bool {
+	i := m.q.victim(pr, deadline, &m.ranks)
+	if i < 0 {
 		return false
 	}
-	i := m.q.lowest()
-	if m.q.at(i).Priority >= pr {
-		return false
-	}
-	p.drop(m.q.at(i), QueueFull)
-	m.q.remove(i, &m.ranked)
+	p.drop(m.q.at(i), vocabulary.QueueFull)
+	m.q.remove(i, &m.ranks)
 	return true
 }
 
-// Holds reports whether a request is queued. It looks through the model's queue.
+// Holds reports whether a request is queued, or may be: it looks at the searchMax earliest deadlines.
 func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
 	m, _ := p.find(id)
-	return m != nil && m.q.find(r, origin) >= 0
+	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax)
 }
 
-// Cancel withdraws a request. It returns true when the request was still queued: then it ends here
-// and no output speaks of it. It looks through the model's queue.
+// search returns the place of a request, -1 when it is not among the searchMax earliest deadlines.
+func (p *Partition) search(m *model, r RequestID, origin uint32) int {
+	i := m.q.find(r, origin)
+	if i < 0 {
+		p.stats.Searched += uint64(min(m.q.len(), searchMax))
+	} else {
+		p.stats.Searched += uint64(i) + 1
+	}
+	return i
+}
+
+// Cancel withdraws a request. It returns true when that is done: then the request ends here and no output speaks of
+// it. In a long queue a request that is not among the first is withdrawn by and by: it ends as a drop with
+// Canceled, or in a batch if it was taken sooner.
 func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) bool {
 	now = p.clock(now)
 	m, at := p.find(id)
 	if m == nil {
 		return false
 	}
-	i := m.q.find(r, origin)
+
+	i := p.search(m, r, origin)
 	if i < 0 {
+		if m.q.len() > searchMax {
+			p.sweepFor(m, withdrawal{id: r, origin: origin})
+		}
 		return false
 	}
-	m.q.remove(i, &m.ranked)
+	m.q.remove(i, &m.ranks)
 	p.stats.Canceled++
 	p.settle(now, m, at)
 	return true
 }
 
-// CancelAll withdraws an origin's requests for a model, calling each with those that were queued.
-func (p *Partition) CancelAll(now Time, id ModelID, origin uint32, each func(*Request)) {
+// CancelAll withdraws an origin's requests for a model: each ends as a drop with Canceled, in a long queue by and by.
+func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 	now = p.clock(now)
 	m, at := p.find(id)
 	if m == nil {
 		return
 	}
-	kept := 0
-	for i := range m.q.len() {
-		r := m.q.at(i)
-		if r.Origin == origin {
-			each(r)
-			p.stats.Canceled++
-			if r.Priority > 0 {
-				m.ranked--
-			}
-			continue
-		}
-		*m.q.at(kept) = *r
-		kept++
+	if m.q.len() > searchMax {
+		p.sweepFor(m, withdrawal{origin: origin, all: true})
+		return
 	}
-	if gone := m.q.len() - kept; gone > 0 {
-		m.q.cut(gone)
+
+	p.stats.Searched += uint64(m.q.len())
+	removed := m.q.filter(0, m.q.len(), &m.ranks, func(r *Request) bool {
+		if r.Origin == origin {
+			p.drop(r, vocabulary.Canceled)
+		}
+		return r.Origin == origin
+	})
+	if removed > 0 {
 		p.settle(now, m, at)
 	}
 }
@@ -402,16 +334,21 @@ func (p *Partition) Grant(now Time, g Grant) {
 	now = p.clock(now)
 	f := Free{Model: g.Model, SubCluster: g.SubCluster, GPU: g.GPU, Epoch: g.Epoch, FreeAt: g.FreeAt}
 	m, at := p.find(g.Model)
-	if m == nil || m.sub != g.SubCluster { // gone, or back in another sub-cluster
+	var h *home
+	if m != nil && m.family != nil {
+		h = m.family.homeIn(g.SubCluster)
+	}
+	if m == nil || h == nil && (m.family != nil || m.sub != g.SubCluster) { // gone, or back in another sub-cluster
 		p.out.Frees = append(p.out.Frees, f)
 		return
 	}
+
 	m.rate.update(now, m)
 	m.load = g.Load
-	if b := p.form(now, m, g); b > 0 {
+	if h == nil && p.form(now, m, g) || h != nil && p.formVariant(now, m, h, g) {
 		m.grantAt = now
-		start := p.start(now, b, g.FreeAt)
-		f.Batch, f.Start, f.FreeAt = p.batch, start, start.Add(m.exec[b])
+		b := &p.out.Batches[len(p.out.Batches)-1]
+		f.Batch, f.Start, f.FreeAt = b.ID, b.ExecAt, b.Finish
 	}
 	p.out.Frees = append(p.out.Frees, f)
 	m.state = none
@@ -421,6 +358,8 @@ func (p *Partition) Grant(now Time, g Grant) {
 // Advance acts on the timers due by now.
 func (p *Partition) Advance(now Time) {
 	now = p.clock(now)
+	p.stepSweep(now)
+
 	p.due = p.timers.advance(now, p.due[:0])
 	for _, at := range p.due {
 		m := &p.models[at]
@@ -429,6 +368,10 @@ func (p *Partition) Advance(now Time) {
 			p.decay(now, m, at)
 		case waiting:
 			m.timer = Never
+			if m.family != nil && m.q.first() < now.Add(m.soonest) {
+				p.settle(now, m, at) // no home was asked for a GPU in time
+				continue
+			}
 			p.refresh(now, m, at)
 		case ripe:
 			p.settle(now, m, at)
@@ -437,7 +380,12 @@ func (p *Partition) Advance(now Time) {
 }
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
-func (p *Partition) NextWake() Time { return p.timers.next() }
+func (p *Partition) NextWake() Time {
+	if len(p.sweeps) > 0 {
+		return p.now
+	}
+	return p.timers.next()
+}
 
 // Release takes back what Batch.Keep gave.
 func (p *Partition) Release(piece []Request) { p.out.memory.give(piece) }
@@ -474,12 +422,12 @@ func (p *Partition) clock(now Time) Time {
 	return now
 }
 
-func (p *Partition) refuse(why Reason) Reason {
+func (p *Partition) refuse(why vocabulary.Reason) vocabulary.Reason {
 	p.stats.Dropped[why]++
 	return why
 }
 
-func (p *Partition) drop(r *Request, why Reason) {
+func (p *Partition) drop(r *Request, why vocabulary.Reason) {
 	p.stats.Dropped[why]++
 	p.out.Drops = append(p.out.Drops, Drop{*r, why})
 }

@@ -3,6 +3,8 @@ package sched
 import (
 	"testing"
 	"time"
+
+	vocabulary "downbeat.dev/core/model"
 )
 
 // TestPromptStartsAtOnceWhileDemandIsLow: with Prompt set a lone request runs at once on an idle
@@ -20,7 +22,7 @@ func TestPromptStartsAtOnceWhileDemandIsLow(t *testing.T) {
 		}
 		must(s.AddModel(0, 1, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 16), SLO: 100 * ms, Rate: 10}))
 		must(s.AddGPU(0, 1, 0))
-		if why := s.Enqueue(0, Request{ID: 1, Model: 1, Deadline: Time(100 * ms)}); why != ReasonNone {
+		if why := s.Enqueue(0, Request{ID: 1, Model: 1, Deadline: Time(100 * ms)}); why != vocabulary.ReasonNone {
 			t.Fatal(why)
 		}
 		batches, _ := s.Actions()

@@ -96,17 +96,30 @@ func (q *queue) shrink(mem *memory) {
 const pieceKept = 1024
 
 // pop removes the first k requests.
-func (q *queue) pop(k int, ranked *int32) {
-	for i := 0; *ranked > 0 && i < k; i++ {
-		if q.at(i).Priority > 0 {
-			*ranked--
-		}
+func (q *queue) pop(k int, r *ranks) {
+	r.swept -= int32(k)
+	for i := 0; r.n > 0 && i < k; i++ {
+		r.sub(q.at(i).Priority)
 	}
 	q.head += uint32(k)
 	if q.n -= int32(k); q.n == 0 {
 		q.move(q.buf) // what was used last is nearest
 	}
 	q.end()
+}
+
+// takeFrom appends the b requests from place i on to out and removes them; those before stay.
+func (q *queue) takeFrom(i, b int, out []Request, r *ranks) []Request {
+	for k := i; k < i+b; k++ {
+		out = append(out, *q.at(k))
+		r.sub(q.at(k).Priority)
+	}
+	q.shift(0, i, b)
+	q.head += uint32(b)
+	q.n -= int32(b)
+	r.swept -= int32(b)
+	q.end()
+	return out
 }
 
 // end notes the last deadline anew.
@@ -117,10 +130,9 @@ func (q *queue) end() {
 }
 
 // remove takes out request i.
-func (q *queue) remove(i int, ranked *int32) {
-	if q.at(i).Priority > 0 {
-		*ranked--
-	}
+func (q *queue) remove(i int, r *ranks) {
+	r.sub(q.at(i).Priority)
+	r.swept-- // a sweep looks at one request twice rather than past one
 	if n := int(q.n); i >= n/2 {
 		q.shift(i+1, n-1-i, -1)
 		q.cut(1)
@@ -138,62 +150,43 @@ func (q *queue) cut(k int) {
 	q.end()
 }
 
-// find returns the place of a request, -1 when it is not queued.
+// filter removes those of the requests from place from up to place to that gone says are, and returns how many.
+func (q *queue) filter(from, to int, r *ranks, gone func(*Request) bool) (removed int) {
+	kept := from
+	for i := from; i < to; i++ {
+		x := q.at(i)
+		if gone(x) {
+			r.sub(x.Priority)
+			continue
+		}
+		if kept < i {
+			*q.at(kept) = *x
+		}
+		kept++
+	}
+	if removed = to - kept; removed == 0 {
+		return 0
+	}
+	r.swept -= int32(removed)
+
+	// Those before close the gap or those behind, whichever are fewer.
+	if behind := int(q.n) - to; behind <= kept {
+		q.shift(to, behind, -removed)
+		q.cut(removed)
+		return removed
+	}
+	q.shift(0, kept, removed)
+	q.head += uint32(removed)
+	q.n -= int32(removed)
+	return removed
+}
+
+// find returns the place of a request, -1 when it is not among the first searchMax.
 func (q *queue) find(id RequestID, origin uint32) int {
-	for i := range int(q.n) {
+	for i := range min(int(q.n), searchMax) {
 		if r := q.at(i); r.ID == id && r.Origin == origin {
 			return i
 		}
 	}
 	return -1
-}
-
-// choose appends b requests to out and removes them: the head, which sets the batch's deadline, and
-// then the higher priorities, within one the earlier deadlines.
-func (q *queue) choose(b int, out []Request, ranked *int32) []Request {
-	var count [256]int32
-	for i := 1; i < int(q.n); i++ {
-		count[q.at(i).Priority]++
-	}
-	least, room := 255, int32(b-1) // of priority least room requests still fit, above all do
-	for ; least > 0 && count[least] <= room; least-- {
-		room -= count[least]
-	}
-	kept := 0
-	for i := range int(q.n) {
-		r := q.at(i)
-		pr := int(r.Priority)
-		if pr == least && i > 0 {
-			room--
-		}
-		if i == 0 || pr > least || pr == least && room >= 0 {
-			out = append(out, *r)
-			if pr > 0 {
-				*ranked--
-			}
-			continue
-		}
-		*q.at(kept) = *r
-		kept++
-	}
-	q.cut(b)
-	return out
-}
-
-// mayPass says whether a window may slide past request i and drop it: not while one of a lower
-// priority is queued.
-func (q *queue) mayPass(i int, ranked *int32) bool {
-	return *ranked == 0 || q.at(i).Priority <= q.at(q.lowest()).Priority
-}
-
-// lowest returns the place of the request to give up first: of the lowest priority the one with
-// the latest deadline.
-func (q *queue) lowest() int {
-	best := int(q.n) - 1
-	for i := best; i >= 0 && q.at(best).Priority > 0; i-- {
-		if q.at(i).Priority < q.at(best).Priority {
-			best = i
-		}
-	}
-	return best
 }

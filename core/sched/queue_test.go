@@ -38,11 +38,11 @@ func TestQueueAgainstASlice(t *testing.T) {
 				}
 			case k < 8 && len(want) > 0:
 				i := rng.IntN(len(want))
-				m.q.remove(i, &m.ranked)
+				m.q.remove(i, &m.ranks)
 				want = slices.Delete(want, i, i+1)
 			case k == 8 && len(want) > 0:
 				n := 1 + rng.IntN(min(len(want), 8))
-				m.q.pop(n, &m.ranked)
+				m.q.pop(n, &m.ranks)
 				want = want[n:]
 			case len(want) > 0:
 				n := rng.IntN(len(want))
@@ -99,7 +99,7 @@ func BenchmarkShortBudgets(b *testing.B) {
 			e.ID = RequestID(i)
 		}
 		if n := m.q.len() - 10_000; n > 0 {
-			m.q.pop(n, &m.ranked)
+			m.q.pop(n, &m.ranks)
 		}
 	}
 }

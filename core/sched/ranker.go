@@ -35,19 +35,21 @@ type gpu struct {
 	epoch      uint32
 	state      uint8
 	ahead      uint8 // orders without a completion
+	held       bool  // it gets nothing before Ranker.holds says so
 	first      order // the oldest of these; for the others see Ranker.later
 }
 
 // rival is a model's newest candidate as the Ranker knows it. A line of memory, since neighbours may
 // belong to different cores.
 type rival struct {
-	seq    uint32
-	size   uint32
+	seq    uint64
 	demand int64
+	least  int64
+	size   uint32
 	pos    int32 // in ripe or in waiting +1; 0: in neither
 	ripe   bool  // which of them
 	known  bool
-	_      [38]byte
+	_      [30]byte
 }
 
 // rest is what is known of a candidate that waits.
@@ -65,13 +67,16 @@ type Ranker struct {
 	now     Time
 	gpus    []gpu
 	later   [][aheadMax - 1]order // by GPU: what was sent after the first
+	holds   []Time                // by GPU: until when it is held, if it is
 	idle    bitset
 	ripe    heap // models by Rank
 	waiting heap // models by when only growthBase is left to forgo
 	rivals  []rival
 	rests   []rest // by model
 	count   int    // GPUs present
+	held    int    // of these, held back
 	demand  int64  // Σ of the rivals' demand
+	least   int64  // Σ of the least that it could be
 	grants  []Grant
 	spent   Duration // Σ of planned execution, corrected by completions
 	stats   RankerStats
@@ -109,14 +114,14 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
 	}
 	for int(id) >= len(r.gpus) {
-		r.gpus, r.later = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{})
+		r.gpus, r.later, r.holds = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{}), append(r.holds, 0)
 	}
 	r.idle.grow(len(r.gpus))
 	g := &r.gpus[id]
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	g.freeAt, g.epoch, g.state, g.ahead = now, epoch, idle, 0 // the agenda may still have it
+	g.freeAt, g.epoch, g.state, g.ahead, g.held = now, epoch, idle, 0, false // the agenda may still have it
 	r.idle.set(uint32(id))
 	r.count++
 	return nil
@@ -130,7 +135,34 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 	}
 	r.idle.clear(uint32(id))
 	r.gpus[id].state = absent
+	r.release(&r.gpus[id])
 	r.count--
+}
+
+// Hold keeps a GPU from getting batches until a time; what it has stays. The load is shared by the others
+// meanwhile. A later call replaces an earlier one.
+func (r *Ranker) Hold(now Time, id GPUID, until Time) {
+	now = r.clock(now)
+	g := r.gpu(id)
+	if g == nil {
+		return
+	}
+	if !g.held {
+		g.held = true
+		r.held++
+	}
+	r.holds[id] = until
+	if g.state != granted {
+		r.place(now, id, g)
+	}
+}
+
+// release ends a hold.
+func (r *Ranker) release(g *gpu) {
+	if g.held {
+		g.held = false
+		r.held--
+	}
 }
 
 // SetNetworkDelay replaces d_ctrl and d_data. Negative values count as 0.
@@ -145,16 +177,20 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		r.stats.Stale++
 		return
 	}
+
 	for int(c.Model) >= len(r.rivals) {
 		r.rivals, r.rests = append(r.rivals, rival{}), append(r.rests, rest{})
 	}
 	v, id := &r.rivals[c.Model], uint32(c.Model)
-	if v.known && int32(c.Seq-v.seq) <= 0 {
+	if c.Seq <= v.seq { // also of a model that is gone: what was said before that is old
 		r.stats.Stale++
 		return
 	}
+
 	r.demand += c.Demand - v.demand
-	v.seq, v.size, v.known, v.demand = c.Seq, c.Size, !c.Gone, c.Demand
+	r.least += c.Least - v.least
+	v.seq, v.size, v.known, v.demand, v.least = c.Seq, c.Size, !c.Gone, c.Demand, c.Least
+
 	if c.Size == 0 || c.Ripe != v.ripe {
 		r.withdraw(id, v)
 	}
@@ -210,6 +246,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		r.stats.Stale++
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
 	}
+
 	k := uint8(0)
 	for k < g.ahead && r.order(id, k).id != b {
 		k++
@@ -218,19 +255,25 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		r.stats.Stale++
 		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
 	}
+
 	freeAt = max(0, freeAt)
+
+	// The GPU was busy for less than planned if it is free before the plan's end.
 	o := *r.order(id, k)
 	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
 		r.spent -= early
 	} else {
 		r.spent -= o.exec
 	}
+
+	// Batches before this one have ended, too: their reports are late, or lost.
 	g.ahead -= k + 1
 	for i := range g.ahead {
 		o := r.order(id, i)
 		*o = *r.order(id, i+k+1)
 		freeAt = max(freeAt, o.start).Add(o.exec)
 	}
+
 	g.freeAt = freeAt
 	if g.state != granted {
 		r.place(now, id, g)
@@ -243,6 +286,8 @@ func (r *Ranker) Advance(now Time) []Grant {
 	now = r.clock(now)
 	r.grants = r.grants[:0]
 	r.collect(now)
+
+	// Ripe candidates first, in their order, as long as a GPU is free in time for them.
 	for r.ripe.len() > 0 {
 		m := r.ripe.top().id
 		id, ok := r.pickGPU(now, r.lead(r.rivals[m].size))
@@ -252,6 +297,8 @@ func (r *Ranker) Advance(now Time) []Grant {
 		r.ripe.remove(r.rivals, m)
 		r.grant(ModelID(m), id, Grant{})
 	}
+
+	// What is left idle goes to waiting candidates that hardly grow any more.
 	for r.waiting.len() > 0 && r.idle.n > 0 {
 		m := r.waiting.top().id
 		v, limit := &r.rests[m], r.growthMax()
@@ -320,8 +367,12 @@ const (
 	tight      = 0.85
 )
 
-// load returns u, the demand per GPU.
-func (r *Ranker) load() float64 { return float64(r.demand) / 1e6 / float64(max(1, r.count)) }
+// load returns u, the demand per GPU that is not held back: with one of two held back, the other one has to form the
+// batches of an overload, not those of two GPUs.
+func (r *Ranker) load() float64 { return float64(r.demand) / 1e6 / float64(max(1, r.count-r.held)) }
+
+// leastLoad returns what u would be if every service used the variant that takes least GPU time.
+func (r *Ranker) leastLoad() float64 { return float64(r.least) / 1e6 / float64(max(1, r.count)) }
 
 func (r *Ranker) lead(size uint32) Duration { return r.o.Ctrl + Duration(size)*r.o.Data }
 
@@ -371,13 +422,21 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	g.state = granted
 	r.stats.Grants++
 	how.Model, how.SubCluster, how.GPU = m, r.number, id
-	how.Epoch, how.Load, how.FreeAt = g.epoch, r.load(), g.freeAt
+	how.Epoch, how.Load, how.Least, how.FreeAt = g.epoch, r.load(), r.leastLoad(), g.freeAt
 	r.grants = append(r.grants, how)
 }
 
 // place puts a GPU where its state belongs after freeAt or its orders changed.
 func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	r.idle.clear(uint32(id))
+
+	if g.held {
+		g.freeAt = max(g.freeAt, r.holds[id])
+		if now >= r.holds[id] {
+			r.release(g)
+		}
+	}
+
 	soon := g.freeAt <= r.soon(now)
 	switch {
 	case soon && g.ahead >= aheadMax:

@@ -8,7 +8,6 @@ type rate struct {
 	at     Time // the latest update
 	perNS  float64
 	fixed  bool  // the rate was given
-	target int   // T: the batch that a queue reaches at its own frontrun
 	demand int64 // λ·ℓ(T)/T in millionths of a GPU
 }
 
@@ -37,10 +36,17 @@ func (r *rate) update(now Time, m *model) {
 	r.derive(m)
 }
 
+// derive brings up to date what follows from the rate. Of a family that is also which variant it intends
+// to use.
 func (r *rate) derive(m *model) {
-	r.target = m.target(r.perNS)
-	r.demand = int64(r.perNS * float64(m.exec[r.target]) / float64(r.target) * 1e6)
-	m.pace = m.gaps.pace(r.perNS, m.worth(r.target))
+	if m.family != nil {
+		m.family.choose(m)
+	} else {
+		m.target = m.targetAt(r.perNS, m.budget)
+	}
+
+	r.demand = int64(r.perNS * float64(m.exec[m.target]) / float64(m.target) * 1e6)
+	m.pace = m.gaps.pace(r.perNS, m.worth(m.target))
 }
 
 // sample follows the budgets that requests arrive with. They are shorter than the SLO by whatever
@@ -54,15 +60,15 @@ func (m *model) sample() {
 // budgetShare is the part of a sample's difference that budget moves by.
 const budgetShare = 8
 
-// target returns the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ the usual budget, at least 1.
-func (m *model) target(perNS float64) int {
+// targetAt returns T: the largest b with (b−1)/λ + ℓ(b) + delay(b) ≤ the usual budget, at least 1.
+func (x *execution) targetAt(perNS float64, budget Duration) int {
 	if perNS <= 0 {
 		return 1
 	}
-	lo, hi := 1, int(m.max)
+	lo, hi := 1, int(x.max)
 	for lo < hi {
 		b := (lo + hi + 1) / 2
-		if float64(b-1)/perNS+float64(m.lead[b]) <= float64(m.budget) {
+		if float64(b-1)/perNS+float64(x.lead[b]) <= float64(budget) {
 			lo = b
 		} else {
 			hi = b - 1

@@ -1,6 +1,10 @@
 package sched
 
-import "fmt"
+import (
+	"fmt"
+
+	vocabulary "downbeat.dev/core/model"
+)
 
 // Scheduler composes one Partition and the Rankers of its sub-clusters in one goroutine: for the
 // simulator, small deployments and tests. Every call takes now; Actions are drained after each
@@ -24,6 +28,32 @@ func (s *Scheduler) AddModel(now Time, id ModelID, m Model) error {
 	return s.part.AddModel(now, id, m)
 }
 
+// ChangeModel gives a known model another profile, SLO, sub-cluster, queue maximum or rate: see
+// Partition.ChangeModel.
+func (s *Scheduler) ChangeModel(now Time, id ModelID, m Model) error {
+	s.reset()
+	err := s.part.ChangeModel(now, id, m)
+	s.pump(now)
+	return err
+}
+
+// AddService makes a service known.
+func (s *Scheduler) AddService(now Time, id ModelID, v Service) error {
+	s.reset()
+	return s.part.AddService(now, id, v)
+}
+
+// ChangeService gives a known service other variants, homes or limits: see Partition.ChangeService.
+func (s *Scheduler) ChangeService(now Time, id ModelID, v Service) error {
+	s.reset()
+	err := s.part.ChangeService(now, id, v)
+	s.pump(now)
+	return err
+}
+
+// SetPrice says what a second of a sub-cluster's GPUs is worth: see Partition.SetPrice.
+func (s *Scheduler) SetPrice(subCluster uint32, price float64) { s.part.SetPrice(subCluster, price) }
+
 // RemoveModel forgets a model; its queued requests are dropped with UnknownModel.
 func (s *Scheduler) RemoveModel(now Time, id ModelID) {
 	s.reset()
@@ -40,6 +70,7 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 	if id < IDLimit && int(id) < len(s.where) && s.where[id] != 0 {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
+
 	for int(subCluster) >= len(s.rankers) {
 		s.rankers = append(s.rankers, nil)
 	}
@@ -48,14 +79,17 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 		r = NewRanker(subCluster, s.o)
 		s.rankers[subCluster] = r
 	}
+
 	if err := r.AddGPU(now, id, s.epoch+1); err != nil {
 		return err
 	}
+
 	s.epoch++
 	for int(id) >= len(s.where) {
 		s.where = append(s.where, 0)
 	}
 	s.where[id] = subCluster + 1
+
 	s.part.SetGPUs(now, subCluster, r.GPUs())
 	s.rank(now, r)
 	s.pump(now)
@@ -74,6 +108,14 @@ func (s *Scheduler) RemoveGPU(now Time, id GPUID) {
 	s.where[id] = 0
 }
 
+// HoldGPU keeps a GPU from getting batches until a time: see Ranker.Hold.
+func (s *Scheduler) HoldGPU(now Time, id GPUID, until Time) {
+	s.reset()
+	if r := s.ranker(id); r != nil {
+		r.Hold(now, id, until)
+	}
+}
+
 // SetNetworkDelay replaces d_ctrl and d_data.
 func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 	s.reset()
@@ -87,7 +129,7 @@ func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 }
 
 // Enqueue takes a request in; ReasonNone means that it is queued, any other is its outcome.
-func (s *Scheduler) Enqueue(now Time, r Request) Reason {
+func (s *Scheduler) Enqueue(now Time, r Request) vocabulary.Reason {
 	why := s.Join(now, r)
 	if len(s.part.out.Candidates) > 0 {
 		s.pump(now)
@@ -97,7 +139,7 @@ func (s *Scheduler) Enqueue(now Time, r Request) Reason {
 
 // Join is Enqueue without its consequences, for requests that come in one moment, as in a burst of the
 // engine's: the first would else leave alone. Advance must follow at NextWake.
-func (s *Scheduler) Join(now Time, r Request) Reason {
+func (s *Scheduler) Join(now Time, r Request) vocabulary.Reason {
 	s.reset()
 	return s.part.Enqueue(now, r)
 }
@@ -212,6 +254,7 @@ func (s *Scheduler) pump(now Time) {
 				s.tell(r)
 			}
 		}
+
 		for _, c := range o.Candidates {
 			if int(c.SubCluster) < len(s.rankers) && s.rankers[c.SubCluster] != nil {
 				s.rankers[c.SubCluster].Candidate(now, c)
@@ -219,6 +262,7 @@ func (s *Scheduler) pump(now Time) {
 			}
 		}
 		o.Frees, o.Candidates = o.Frees[:0], o.Candidates[:0]
+
 		for _, r := range s.told {
 			s.rank(now, r)
 		}
@@ -237,3 +281,6 @@ func (s *Scheduler) rank(now Time, r *Ranker) {
 		s.part.Grant(now, g)
 	}
 }
+
+// Bid fills in what a service wants of GPU time: see Partition.Bid.
+func (s *Scheduler) Bid(id ModelID, b *Bid) bool { return s.part.Bid(id, b) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	vocabulary "downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
 
@@ -63,7 +64,7 @@ func (c *checker) take(now Time, s *Scheduler) {
 		c.running = append(c.running, b)
 	}
 	for _, d := range drops {
-		if _, ok := c.live[d.ID]; !ok || d.Reason == ReasonNone {
+		if _, ok := c.live[d.ID]; !ok || d.Reason == vocabulary.ReasonNone {
 			c.t.Fatalf("I1: drop %+v", d)
 		}
 		delete(c.live, d.ID)
@@ -107,7 +108,7 @@ func drive(t testing.TB, s *Scheduler, c *checker, models int, slo Duration, per
 			id++
 			r := Request{ID: id, Model: ModelID(rng.IntN(models)), Deadline: now.Add(slo)}
 			c.live[id] = r
-			if why := s.Enqueue(now, r); why != ReasonNone {
+			if why := s.Enqueue(now, r); why != vocabulary.ReasonNone {
 				delete(c.live, id)
 				c.dropped++
 			}

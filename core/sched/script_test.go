@@ -2,11 +2,14 @@ package sched
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	vocabulary "downbeat.dev/core/model"
 )
 
 // TestScripts runs the scenarios of testdata: one rule each, named by what happens. Rewrite them
@@ -14,6 +17,9 @@ import (
 //
 //	new [ctrl=D] [data=D] [prompt=F]
 //	model id=N alpha=D beta=D max=N slo=D [queue=N] [rate=R] [sub=N]
+//	family id=N slo=D [homes=(N,…)] [floor=F] [rate=N] [change]   a line for each variant: accuracy, then alpha beta max of each
+//	                        home, or - where it does not run; change: the service is known already
+//	price sub=N price=F
 //	gpu id=N [sub=N] | gpu-gone id=N | model-gone id=N
 //	req at=D id=N[-M] model=N [deadline=D] [priority=N]   the deadline defaults to at+SLO
 //	cancel at=D id=N model=N deadline=D
@@ -27,11 +33,12 @@ func TestScripts(t *testing.T) {
 }
 
 type script struct {
-	t   *testing.T
-	s   *Scheduler
-	slo map[uint64]Duration
-	now Time
-	out strings.Builder
+	t        *testing.T
+	s        *Scheduler
+	slo      map[uint64]Duration
+	families map[ModelID]bool // whose batches name their variant
+	now      Time
+	out      strings.Builder
 }
 
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -40,8 +47,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "new":
 		s.s, s.slo, s.now = New(Options{Ctrl: s.span(d, "ctrl", 0), Data: s.span(d, "data", 0), Prompt: s.share(d, "prompt")}), map[uint64]Duration{}, 0
+		s.families = map[ModelID]bool{}
 	case "model":
 		s.model(d)
+	case "family":
+		s.family(d)
+	case "price":
+		s.s.SetPrice(uint32(s.num(d, "sub", 0)), s.share(d, "price"))
 	case "gpu":
 		s.result(s.s.AddGPU(s.now, GPUID(s.num(d, "id", 0)), uint32(s.num(d, "sub", 0))))
 	case "gpu-gone":
@@ -77,6 +89,60 @@ func (s *script) model(d *datadriven.TestData) {
 		Rate: float64(s.num(d, "rate", 0)), SubCluster: uint32(s.num(d, "sub", 0))}))
 }
 
+func (s *script) family(d *datadriven.TestData) {
+	id := s.num(d, "id", 1)
+	v := Service{SLO: s.span(d, "slo", 0), Floor: s.share(d, "floor"), Rate: float64(s.num(d, "rate", 0)), Homes: []uint32{0}}
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "homes" {
+			v.Homes = nil
+			for i := range arg.Vals {
+				n, err := strconv.Atoi(arg.Vals[i])
+				if err != nil {
+					d.Fatalf(s.t, "homes: %v", err)
+				}
+				v.Homes = append(v.Homes, uint32(n))
+			}
+		}
+	}
+	for _, text := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+		v.Variants = append(v.Variants, s.variant(d, strings.Fields(text)))
+	}
+
+	s.slo[id], s.families[ModelID(id)] = v.SLO, true
+	if d.HasArg("change") {
+		s.result(s.s.ChangeService(s.now, ModelID(id), v))
+		return
+	}
+	s.result(s.s.AddService(s.now, ModelID(id), v))
+}
+
+func (s *script) variant(d *datadriven.TestData, words []string) (v Variant) {
+	if _, err := fmt.Sscan(words[0], &v.Accuracy); err != nil {
+		d.Fatalf(s.t, "accuracy: %v", err)
+	}
+	for i := 1; i < len(words); i++ {
+		if words[i] == "-" {
+			v.Profiles = append(v.Profiles, nil)
+			continue
+		}
+		alpha, err := time.ParseDuration(words[i])
+		if err != nil {
+			d.Fatalf(s.t, "alpha: %v", err)
+		}
+		beta, err := time.ParseDuration(words[i+1])
+		if err != nil {
+			d.Fatalf(s.t, "beta: %v", err)
+		}
+		most, err := strconv.Atoi(words[i+2])
+		if err != nil {
+			d.Fatalf(s.t, "max: %v", err)
+		}
+		v.Profiles = append(v.Profiles, line(s.t, alpha, beta, most))
+		i += 2
+	}
+	return v
+}
+
 func (s *script) request(d *datadriven.TestData) {
 	s.now = Time(s.span(d, "at", Duration(s.now)))
 	var ids string
@@ -89,7 +155,7 @@ func (s *script) request(d *datadriven.TestData) {
 	for id := lo; id <= hi; id++ {
 		r := Request{ID: RequestID(id), Model: ModelID(m), Priority: Priority(s.num(d, "priority", 0))}
 		r.Deadline = Time(s.span(d, "deadline", Duration(s.now.Add(s.slo[m]))))
-		if why := s.s.Enqueue(s.now, r); why != ReasonNone {
+		if why := s.s.Enqueue(s.now, r); why != vocabulary.ReasonNone {
 			fmt.Fprintf(&s.out, "%v refuse %d: %v\n", time.Duration(s.now), id, why)
 		}
 		s.act()
@@ -119,7 +185,11 @@ func (s *script) act() {
 		for i := range b.Requests {
 			ids = append(ids, b.Requests[i].ID)
 		}
-		fmt.Fprintf(&s.out, "%v gpu%d batch %d: model %d n=%d [%v, %v) latest %v %v\n", time.Duration(s.now), b.GPU, b.ID, b.Model,
+		what := fmt.Sprintf("model %d", b.Model)
+		if s.families[b.Model] {
+			what += fmt.Sprintf(" variant %d", b.Variant)
+		}
+		fmt.Fprintf(&s.out, "%v gpu%d batch %d: %s n=%d [%v, %v) latest %v %v\n", time.Duration(s.now), b.GPU, b.ID, what,
 			len(b.Requests), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), ids)
 	}
 	for _, x := range drops {

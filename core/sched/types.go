@@ -1,6 +1,10 @@
 package sched
 
-import "math"
+import (
+	"math"
+
+	vocabulary "downbeat.dev/core/model"
+)
 
 // Time is nanoseconds on this node's monotonic clock; never wall time.
 type Time int64
@@ -41,46 +45,14 @@ type Priority uint8
 // Request is one inference as the scheduler sees it: no tensor, no address. What is the driver's is
 // carried along and not looked at here. It takes three quarters of a cache line.
 type Request struct {
-	ID             RequestID
-	Deadline       Time   // the latest useful end of its batch, on this node's clock
-	Key            uint64 // the driver's
-	Offset, Length uint32 // the driver's
-	Due            uint32 // the driver's
-	Origin         uint32 // whose ID it is
-	Model          ModelID
-	Priority       Priority
-	Flags          uint8 // the driver's
-}
-
-// Reason says why a request ended without an output.
-type Reason uint8
-
-// The reasons. Their names appear in metrics, on the wire and in errors.
-const (
-	ReasonNone          Reason = iota
-	DeadlineCannotBeMet        // dropped: no batch can meet it any more
-	QueueFull                  // rejected: the model's queue is at its limit
-	UnknownModel               // rejected: no such model, or it was unloaded
-	DeadlinePast               // rejected: the deadline had passed on arrival
-	Canceled                   // the caller gave up
-	NoBackend                  // unavailable: no GPU serves this model
-	BackendLost                // unavailable: the backend died holding the batch and no time was left
-	ExecutionFailed            // the model failed on this batch
-	InputUnavailable           // the input could not be fetched from the frontend
-	ReasonCount
-)
-
-var reasonNames = [ReasonCount]string{
-	"none", "deadline_cannot_be_met", "queue_full", "unknown_model", "deadline_past", "canceled",
-	"no_backend", "backend_lost", "execution_failed", "input_unavailable",
-}
-
-// String returns the reason's name in snake case, as metrics label it.
-func (r Reason) String() string {
-	if r < ReasonCount {
-		return reasonNames[r]
-	}
-	return "invalid"
+	ID       RequestID
+	Deadline Time                  // the latest useful end of its batch, on this node's clock
+	Input    vocabulary.Descriptor // the driver's
+	Due      uint32                // the driver's
+	Origin   uint32                // whose ID it is
+	Model    ModelID
+	Priority Priority
+	Flags    uint8 // the driver's
 }
 
 // Batch is the order to run requests of one model on one GPU at ExecAt. They are valid until the
@@ -88,6 +60,7 @@ func (r Reason) String() string {
 type Batch struct {
 	ID       BatchID
 	Model    ModelID
+	Variant  uint16 // which of the service's variants is to answer
 	GPU      GPUID
 	Epoch    uint32 // the GPU's life: if another has the id now, the batch must not go to it
 	ExecAt   Time   // when the batch is to start on the GPU
@@ -108,5 +81,5 @@ func (b *Batch) Keep() []Request {
 // Drop tells that a request ended without an output.
 type Drop struct {
 	Request
-	Reason Reason
+	Reason vocabulary.Reason
 }

@@ -136,14 +136,18 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 	if to < from {
 		return due
 	}
+
 	nothing := w.next() > now
 	w.cur = to
 	if nothing {
 		return due // and the slots passed are empty
 	}
+
 	last := min(to, from+wheelSlots-1)
 	for n := from; n <= last; n++ {
 		s := int32(n & wheelMask)
+
+		// 64 empty slots are passed at once.
 		if w.bits[s>>6] == 0 && n&63 == 0 && n+63 <= last {
 			n += 63
 			continue

@@ -7,15 +7,25 @@ import "sort"
 // next head staler still. So when the batch that the head allows is less efficient than the load
 // requires, the window slides to the first one that is not. Where none is, as in an overload that comes in
 // bursts, it slides to the largest if that pays.
-func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
-	b = p.fit(now, m, 0, g.FreeAt)
-	if b >= m.q.len() || m.enough(b, g.Load) {
-		return 0, b
+//
+// x is how it executes, load what it must keep up with; requests before place from are not looked at.
+func (p *Partition) pick(now Time, m *model, x *execution, from int, freeAt Time, load float64) (first, b int) {
+	b = p.fit(now, m, x, from, freeAt)
+	if b >= m.q.len()-from || x.enough(b, load) {
+		return from, b
 	}
-	best, most := 0, b
-	for h := 1; h < m.q.len() && m.q.mayPass(h-1, &m.ranked); h++ {
-		n := p.fit(now, m, h, g.FreeAt)
-		if m.enough(n, g.Load) {
+
+	best, most, passed := from, b, from
+	for h, n := from, b; ; {
+		// With the heads up to the next one that allows a batch of n+1, a batch has n.
+		h = p.firstAllowing(now, m, x, h+1, n+1, freeAt)
+		if h >= m.q.len()-n {
+			break // all that is left is in the batch
+		}
+		if passed = m.q.passable(passed, h, &m.ranks); passed < h {
+			break
+		}
+		if n = p.fit(now, m, x, h, freeAt); x.enough(n, load) {
 			return h, n
 		}
 		if n > most {
@@ -25,16 +35,16 @@ func (p *Partition) pick(now Time, m *model, g Grant) (skip, b int) {
 			break
 		}
 	}
-	if g.Load >= 1 && m.pays(b, most) {
+	if load >= 1 && x.pays(b, most) {
 		return best, most
 	}
-	return 0, b
+	return from, b
 }
 
 // pays says whether a batch of c is so much more efficient than one of b that the heads before it are worth
 // dropping: else each head would be served as late as the one before, and the overload at the lower pace.
-func (m *model) pays(b, c int) bool {
-	return b == 0 || float64(c)*float64(m.exec[b]) >= windowPays*float64(b)*float64(m.exec[c])
+func (x *execution) pays(b, c int) bool {
+	return b == 0 || float64(c)*float64(x.exec[b]) >= windowPays*float64(b)*float64(x.exec[c])
 }
 
 const windowPays = 1.4
@@ -42,18 +52,26 @@ const windowPays = 1.4
 // enough says whether batches of b keep up with a load u: if every model runs at the share u of
 // its best efficiency T/ℓ(T), the GPUs just suffice for the demand u = Σ λ·ℓ(T)/T / N. A little
 // less is asked for, because the estimates of λ scatter.
-func (m *model) enough(b int, load float64) bool {
-	t := m.rate.target
+func (x *execution) enough(b int, load float64) bool {
+	t := x.target
 	if b >= t {
 		return true
 	}
-	return float64(b)*float64(m.exec[t]) >= min(1, 0.98*load)*float64(t)*float64(m.exec[b])
+	return float64(b)*float64(x.exec[t]) >= min(1, 0.98*load)*float64(t)*float64(x.exec[b])
 }
 
 // fit returns the largest batch starting with request h that meets h's deadline.
-func (p *Partition) fit(now Time, m *model, h int, freeAt Time) int {
-	n := min(m.q.len()-h, int(m.max))
+func (p *Partition) fit(now Time, m *model, x *execution, h int, freeAt Time) int {
+	n := min(m.q.len()-h, int(x.max))
 	d := m.q.at(h).Deadline
 	soon, gpu := d.Sub(now), d.Sub(freeAt)
-	return sort.Search(n, func(i int) bool { return m.lead[i+1] > soon || m.exec[i+1] > gpu })
+	return sort.Search(n, func(i int) bool { return x.lead[i+1] > soon || x.exec[i+1] > gpu })
+}
+
+// firstAllowing returns the first request from place h on whose deadline a batch of b meets.
+func (p *Partition) firstAllowing(now Time, m *model, x *execution, h, b int, freeAt Time) int {
+	return h + sort.Search(m.q.len()-h, func(i int) bool {
+		d := m.q.at(h + i).Deadline
+		return x.lead[b] <= d.Sub(now) && x.exec[b] <= d.Sub(freeAt)
+	})
 }

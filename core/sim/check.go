@@ -2,21 +2,28 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
 
 // checker follows what goes through the engine's ports and remembers the first objection.
 type checker struct {
-	c        *Cluster
-	err      error
+	c      *Cluster
+	err    error
+	bursts int // submitted
+}
+
+// book is what the checker knows of one scheduler's life.
+type book struct {
 	sessions map[uint32]*session // by number on the wire
 	strays   uint64
 	twins    uint64
 	maybe    uint64 // further twins, perhaps
 	served   uint64
-	bursts   int // submitted
 }
 
 // key is the life of one request id in one session.
@@ -63,18 +70,25 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 		x, taken := s.key(m[i].ID), s.taken(m[i].ID)
 		s.seats[s.place(m[i].ID)] = m[i].ID
 		by := deadline(now, &m[i])
+
 		switch {
 		case x.queued && taken: // it is not known any more
 			x.spare++
 			x.by = max(x.by, by)
-			k.maybe++
+			s.sch.book.maybe++
 			continue
 		case x.queued:
 			x.again = true
 			continue
+		case x.by != 0 && s.sch.queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
+			x.spare++
+			x.by = max(x.by, by)
+			s.sch.book.maybe++
+			continue
 		}
+
 		if x.spare > 0 {
-			k.maybe++
+			s.sch.book.maybe++
 		}
 		*x = key{queued: true, running: x.running, spare: x.spare, by: by}
 	}
@@ -90,24 +104,24 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
 		case x.again && x.queued:
-			k.twins++
+			s.sch.book.twins++
 		case x.again: // it ended meanwhile, before or after its twin was looked at
 			x.spare++
 			x.by = max(x.by, deadline(k.c.now, &m[i]))
-			k.maybe++
+			s.sch.book.maybe++
 		}
 		s.key(m[i].ID).again = false
-		k.overdue(s, m[i].ID, 0)
+		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
 	}
 	if k.bursts%32 == 0 {
-		k.bounded()
+		k.bounded(s.sch)
 	}
 	k.bursts++
 }
 
 // bounded objects to more queued requests than the engine may hold.
-func (k *checker) bounded() {
-	st, o := k.c.e.Stats(), &k.c.o
+func (k *checker) bounded(sch *scheduler) {
+	st, o := sch.e.Stats(), &k.c.o
 	if most := o.LiveMax * o.Partitions; st.Queued > most {
 		k.fail("C10: %d requests are queued, at most %d", st.Queued, most)
 	}
@@ -120,34 +134,55 @@ func (k *checker) bounded() {
 
 // overdue objects to a request that is queued after its deadline.
 func (k *checker) overdue(s *session, id uint64, grace Duration) {
-	if x := s.key(id); x.queued && x.by.Add(grace) < k.c.now {
-		k.fail("C2: request %d of frontend %d is queued after its deadline %d", id, s.h.Number(), x.by)
+	if x := s.key(id); x.queued && max(x.by, s.sch.resumed).Add(grace) < k.c.now {
+		k.fail("C2: request %d of frontend %d is queued after its deadline %d: %+v", id, s.h.Number(), x.by, *x)
 	}
 }
 
-func (k *checker) canceled(s *session, id uint64) {
-	if s.key(id).queued && !s.taken(id) {
-		k.fail("C1: request %d of frontend %d is queued after its Cancel", id, s.h.Number())
+// canceled is told when the engine has taken a Cancel. A queue that is longer than searchMost is searched by and by,
+// and what is found in it too late may run.
+func (k *checker) canceled(s *session, m *wire.Cancel) {
+	if !s.key(m.ID).queued || s.taken(m.ID) {
+		return
+	}
+	if s.sch.queued(m.Model) <= searchMost {
+		k.fail("C1: request %d of frontend %d is queued after its Cancel", m.ID, s.h.Number())
 	}
 }
+
+// queued is how many requests of a model are queued.
+func (s *scheduler) queued(id uint32) int {
+	st := s.e.Stats()
+	if i := slices.IndexFunc(st.Models, func(m engine.ModelStats) bool { return m.ID == id }); i >= 0 {
+		return st.Models[i].Queued
+	}
+	return 0
+}
+
+// searchMost is how many requests of a model a Cancel looks at, at most.
+const searchMost = 256
 
 func (k *checker) outcome(s *session, m *wire.Outcome) {
 	k.c.note("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
-	if m.Reason == 0 || m.Reason >= uint8(sched.ReasonCount) || m.ID == 0 || s.shut {
+	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.shut {
 		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
 		return
 	}
+
+	k.c.report.Told[m.Reason]++
 	x := s.key(m.ID)
 	if !x.queued && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
 		x.again = false
 		return
 	}
+
 	if !x.queued && x.spare > 0 {
 		x.spare--
 		return
 	}
+
 	if !x.queued {
-		k.fail("C1: request %d of frontend %d ended as %v, but is not queued: %+v", m.ID, s.f.index, reasonOf(m.Reason), *x)
+		k.fail("C1: request %d of frontend %d ended as %v, but is not queued: %+v", m.ID, s.f.index, m.Reason, *x)
 	}
 	if !x.lost {
 		k.overdue(s, m.ID, k.c.o.PollLate)
@@ -178,30 +213,35 @@ func (k *checker) executed(o *order) {
 		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, o.x)
 		return
 	}
+
 	table := s.b.hello.Models[o.x.Model].Profile
 	if n == 0 || n > len(table) {
 		k.fail("C5: a batch of %d, the profile's maximum is %d", n, len(table))
 		return
 	}
+
 	exec := Duration(table[n-1])
 	if o.x.Start < 0 || o.x.Start > o.x.Latest {
 		k.fail("C4: batch %d is to start in %d, its latest start is in %d", o.x.Batch, o.x.Start, o.x.Latest)
 	}
+
 	s.flights[o.x.Batch] = o
 	k.planned(o, exec)
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
-		f := k.sessions[x.Frontend]
+		f := s.fronts[x.Frontend]
 		if f == nil || f.shut || !s.peers[x.Frontend] && f.up {
 			k.fail("C1: batch %d holds request %d of frontend %d, which has gone or was not announced", o.x.Batch, x.ID, x.Frontend)
 			return
 		}
+
 		q := f.key(x.ID)
 		if !q.queued && q.spare > 0 {
 			q.spare--
 		} else if !q.queued {
 			k.fail("C1: batch %d holds request %d of frontend %d, which is not queued: %+v", o.x.Batch, x.ID, x.Frontend, *q)
 		}
+
 		if (o.x.Start+int64(exec))/1000 > int64(x.Budget) {
 			k.fail("C4: batch %d ends in %d, after the deadline in %d of request %d", o.x.Batch, o.x.Start+int64(exec), x.Budget, x.ID)
 		}
@@ -240,18 +280,22 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
 	o := s.flights[m.Batch]
 	if o == nil {
-		k.strays++
+		s.sch.book.strays++
 		return nil
 	}
+
 	k.ends(o)
 	for _, x := range m.Failures {
-		if givenBack(sched.Reason(x.Reason)) {
-			k.returns(&o.x.Items[x.Index])
+		k.c.report.Told[x.Reason]++
+		if comesBack(x) {
+			k.returns(s, &o.x.Items[x.Index])
 			back = []*order{o}
 		}
 	}
+
 	delete(s.flights, m.Batch)
-	k.served += uint64(len(o.x.Items) - len(m.Failures))
+	s.sch.book.served += uint64(len(o.x.Items) - len(m.Failures))
+
 	g := &s.gpus[o.x.GPU]
 	for i := range g.orders {
 		if g.orders[i] != o {
@@ -268,8 +312,8 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 }
 
 // returns is told of a request that is queued again.
-func (k *checker) returns(x *wire.Item) {
-	f := k.sessions[x.Frontend]
+func (k *checker) returns(s *backSession, x *wire.Item) {
+	f := s.fronts[x.Frontend]
 	if f.shut {
 		return
 	}
@@ -284,12 +328,14 @@ func (k *checker) returns(x *wire.Item) {
 
 // ends takes a batch's requests out of it.
 func (k *checker) ends(o *order) {
-	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate); k.c.now > last && k.c.o.Unlike == 0 {
+	// A scheduler that was paused blames nobody for the time that it was away.
+	away := max(0, o.s.sch.resumed.Sub(o.sent))
+	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
 		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
 	}
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
-		k.sessions[x.Frontend].key(x.ID).running--
+		o.s.fronts[x.Frontend].key(x.ID).running--
 	}
 }
 
@@ -299,7 +345,7 @@ func (k *checker) backendCloses(s *backSession) (lost []*order) {
 		k.ends(o)
 		lost = append(lost, o)
 		for i := range o.x.Items {
-			k.returns(&o.x.Items[i])
+			k.returns(s, &o.x.Items[i])
 		}
 	}
 	clear(s.flights)
@@ -311,27 +357,75 @@ func (k *checker) backendCloses(s *backSession) (lost []*order) {
 func (k *checker) late(lost []*order) {
 	for _, o := range lost {
 		for i := range o.x.Items {
-			if x := &o.x.Items[i]; !k.sessions[x.Frontend].shut {
-				k.overdue(k.sessions[x.Frontend], x.ID, 0)
+			if x := &o.x.Items[i]; !o.s.fronts[x.Frontend].shut {
+				k.overdue(o.s.fronts[x.Frontend], x.ID, 0)
 			}
 		}
 	}
 }
 
 // answered is told of every end of a call.
-func (k *checker) answered(f *front, id uint64, why sched.Reason, local bool) {
+func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
 	if k.c.o.faulty() {
 		return
 	}
-	if late := k.c.now > f.calls[id-1].deadline; why == sched.ReasonNone && late || local && why != sched.Canceled {
+	if late := k.c.now > f.calls[id-1].deadline; why == model.ReasonNone && late || local && why != model.Canceled {
 		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, f.calls[id-1].deadline)
 	}
 }
 
+// obeyed is told when a backend takes an order.
+func (k *checker) obeyed(b *back, o *order) {
+	if o.epoch < b.epoch && !b.old {
+		k.fail("C11: backend %d takes an order of epoch %d after one of epoch %d", b.index, o.epoch, b.epoch)
+	}
+	b.epoch = o.epoch
+}
+
 // end looks at what is left when everything should have ended, and after all sessions have closed.
 func (k *checker) end() {
+	for _, f := range k.c.fronts {
+		for i := range f.calls {
+			if f.calls[i].live && !f.gone {
+				k.fail("C2: call %d of frontend %d never ended", i+1, f.index)
+			}
+		}
+	}
+
+	for _, s := range k.c.schedulers {
+		k.endOf(s)
+		k.c.report.Strays += int(s.book.strays)
+		k.c.report.Twins += int(s.book.twins)
+	}
+
+	// When all have left, nothing may be left of them.
+	for _, b := range k.c.backs {
+		for _, s := range b.sessions {
+			if s != nil { // one of the version before has none with a standby
+				s.close()
+			}
+		}
+	}
+	for _, f := range k.c.fronts {
+		for _, s := range f.sessions {
+			if s != nil { // it came and went while that scheduler was away
+				s.close()
+			}
+		}
+	}
+
+	for _, s := range k.c.schedulers {
+		if st := s.e.Stats(); st.Frontends != 0 || len(st.GPUs) != 0 || st.Queued != 0 {
+			k.fail("C7: %d frontends, %d gpus and %d requests when all have gone", st.Frontends, len(st.GPUs), st.Queued)
+		}
+	}
+}
+
+// endOf compares what a scheduler counts with what went through its ports.
+func (k *checker) endOf(sch *scheduler) {
+	book := &sch.book
 	waiting, maybe := 0, 0 // junk may have an hour's budget, and its Cancel may be lost
-	for _, s := range k.sessions {
+	for _, s := range book.sessions {
 		for i := range s.keys {
 			x := &s.keys[i]
 			if x.by > k.c.now && !s.shut {
@@ -344,35 +438,22 @@ func (k *checker) end() {
 			}
 		}
 	}
-	for _, f := range k.c.fronts {
-		for i := range f.calls {
-			if f.calls[i].live && !f.gone {
-				k.fail("C2: call %d of frontend %d never ended", i+1, f.index)
-			}
-		}
-	}
-	st := k.c.e.Stats()
+
+	st := sch.e.Stats()
 	served := uint64(0)
 	for i := range st.Models {
 		served += st.Models[i].Served
 	}
+
 	for _, g := range st.GPUs {
 		if g.Running {
 			k.fail("C7: %s runs a batch when all have ended", g.Name)
 		}
 	}
-	if st.Queued < waiting || st.Queued > waiting+maybe || served != k.served || st.Strays != k.strays || st.Twins < k.twins || st.Twins > k.twins+k.maybe {
+
+	if st.Queued < waiting || st.Queued > waiting+maybe || served != book.served || st.Strays != book.strays ||
+		st.Twins < book.twins || st.Twins > book.twins+book.maybe {
 		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",
-			st.Queued, served, st.Strays, st.Twins, waiting, k.served, k.strays, k.twins)
-	}
-	k.c.report.Strays, k.c.report.Twins = int(k.strays), int(k.twins)
-	for _, b := range k.c.backs {
-		b.s.close()
-	}
-	for _, f := range k.c.fronts {
-		f.s.close()
-	}
-	if st = k.c.e.Stats(); st.Frontends != 0 || len(st.GPUs) != 0 || st.Queued != 0 {
-		k.fail("C7: %d frontends, %d gpus and %d requests when all have gone", st.Frontends, len(st.GPUs), st.Queued)
+			st.Queued, served, st.Strays, st.Twins, waiting, book.served, book.strays, book.twins)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"downbeat.dev/core/engine"
+	"downbeat.dev/core/lead"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 )
 
@@ -16,7 +17,6 @@ type Cluster struct {
 	rng    *rand.Rand
 	load   *rand.Rand // what arrives; so that it does not depend on what happens
 	now    Time
-	e      *engine.Engine
 	q      events
 	models []clusterModel
 	skew   float64
@@ -25,9 +25,12 @@ type Cluster struct {
 	calm   bool // faults are over
 	trace  trace
 	check  checker
+	report Report
 
-	wake, polled Time // what the engine asked for, and when it gets it
-	report       Report
+	schedulers []*scheduler
+	record     lead.Record // of the election's store
+	revision   uint64
+	epochs     int // that began
 }
 
 // Report is what came out of a run.
@@ -35,9 +38,10 @@ type Report struct {
 	Calls, Good, Late, Ended, Local int // of callers: outputs in time and late, outcomes, given up
 	Span                            Duration
 	Batches, Strays, Twins          int
-	Lost, Doubled                   int // messages
-	Cuts                            int // by the watchdog
-	Reasons                         [sched.ReasonCount]int
+	Cuts                            int                    // by the watchdog
+	Reasons                         [model.ReasonCount]int // of calls
+	Told                            [model.ReasonCount]int // by schedulers and backends, also of what makes no sense
+	Faults                          [FaultCount]int
 	Work                            float64 // GPU time that the good ones take at good batches, ns
 	Hash                            uint64
 	Events                          int
@@ -56,8 +60,10 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: seed %d: %w", o.Seed, err)
 	}
-	defer c.e.Close()
 	c.act()
+	for _, s := range c.schedulers {
+		_ = s.e.Close() // it cannot fail with Options.Manual
+	}
 	c.report.Hash, c.report.Events = c.trace.hash, c.trace.n
 	if err := c.check.err; err != nil {
 		return &c.report, fmt.Errorf("sim: seed %d: %w\noptions %+v\nthe latest events:\n%v", o.Seed, err, o, &c.trace)
@@ -66,19 +72,25 @@ func Run(o Options) (*Report, error) {
 }
 
 func newCluster(o Options) (*Cluster, error) {
-	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
-	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6, wake: sched.Never, polled: sched.Never}
-	c.check.c, c.check.sessions = c, map[uint32]*session{}
-	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: o.Cores, Partitions: o.Partitions, QueueMax: o.QueueMax,
-		RequestsMax: o.LiveMax, Ctrl: time.Duration(o.Ctrl), Data: time.Duration(o.Data), Prompt: o.Prompt})
-	if err != nil {
-		return nil, err
+	o = o.filled()
+	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
+	c.check.c = c
+	for i := range max(1, o.Schedulers) {
+		c.schedulers = append(c.schedulers, &scheduler{c: c, index: i})
 	}
-	c.e = e
+
+	for _, s := range c.schedulers {
+		if err := s.start(); err != nil {
+			return nil, err
+		}
+	}
+
 	c.skew = 1 + 2*c.rng.Float64()
+
 	for i := range o.Models {
 		c.models = append(c.models, c.drawModel(i))
 	}
+
 	for i := range o.Backends {
 		c.backs = append(c.backs, c.newBack(i))
 	}
@@ -88,11 +100,12 @@ func newCluster(o Options) (*Cluster, error) {
 // act is the whole run: arrivals with faults, recovery, a probe of every model, and the end.
 func (c *Cluster) act() {
 	for _, b := range c.backs {
-		b.connect()
+		b.connectAll()
 	}
 	for range c.o.Frontends {
 		c.newFront()
 	}
+
 	span := Duration(float64(c.o.Requests) / c.rate() * 1e9)
 	span = min(max(span, 20e6), 2e9)
 	if c.o.Span > 0 {
@@ -100,12 +113,19 @@ func (c *Cluster) act() {
 	}
 	c.report.Span = span
 	end := c.now.Add(span)
+
 	for _, f := range c.fronts {
 		c.arrivals(f, c.rate()/float64(c.o.Frontends), end)
 	}
+
 	c.faults(span)
 	c.ping(end)
+	if len(c.schedulers) > 1 {
+		c.snapshot()
+	}
 	c.run(end)
+
+	// Recovery: no more faults, and every model is served again.
 	c.heal()
 	c.run(c.now.Add(c.patience()))
 	c.probe()
@@ -114,13 +134,11 @@ func (c *Cluster) act() {
 	}
 }
 
-// run lets events happen until a time, polling the engine when it is due.
+// run lets events happen until a time, polling each engine when it is due.
 func (c *Cluster) run(until Time) {
 	for c.check.err == nil {
-		if wake := c.e.NextWake(); wake != c.wake {
-			c.arm(wake)
-		}
-		at := min(c.q.next(), c.polled)
+		s := c.nextPoll()
+		at := min(c.q.next(), s.pollAt())
 		if at > until {
 			c.now = until
 			return
@@ -128,43 +146,72 @@ func (c *Cluster) run(until Time) {
 		if at > c.now {
 			c.now = at
 		}
-		if c.q.next() <= c.now && (c.polled > c.now || c.rng.IntN(2) == 0) {
+
+		// The engine and the world take turns at one moment by a coin, so that seeds try both orders.
+		if c.q.next() <= c.now && (s.pollAt() > c.now || c.rng.IntN(2) == 0) {
 			c.q.pop()()
 			continue
 		}
-		c.poll()
+		s.poll()
 	}
+}
+
+// nextPoll returns the scheduler whose engine is due first.
+func (c *Cluster) nextPoll() *scheduler {
+	first := c.schedulers[0]
+	for _, s := range c.schedulers {
+		if s.dead {
+			continue
+		}
+		if wake := s.e.NextWake(); wake != s.wake {
+			s.arm(wake)
+		}
+		if s.pollAt() < first.pollAt() {
+			first = s
+		}
+	}
+	return first
+}
+
+// pollAt is when the engine gets its turn.
+func (s *scheduler) pollAt() Time {
+	if s.dead {
+		return sched.Never
+	}
+	return max(s.polled, s.paused)
 }
 
 // arm notes that the engine wants to be polled at wake, and draws by how much that will be late. A
 // wake-up that was due before does not become later.
-func (c *Cluster) arm(wake Time) {
+func (s *scheduler) arm(wake Time) {
+	c := s.c
 	at := max(c.now, wake)
 	if wake != sched.Never && c.o.PollLate > 0 && !c.calm {
 		at = at.Add(Duration(c.rng.Int64N(int64(c.o.PollLate))))
 	}
-	if wake <= c.polled && c.polled != sched.Never {
-		at = min(at, c.polled)
+	if wake <= s.polled && s.polled != sched.Never {
+		at = min(at, s.polled)
 	}
-	c.wake, c.polled = wake, at
+	s.wake, s.polled = wake, at
 }
 
 // poll gives the engine its turns until it asks for a later one, as its loops do.
-func (c *Cluster) poll() {
-	for spins := 0; spins == 0 || c.e.NextWake() <= c.now; spins++ {
+func (s *scheduler) poll() {
+	c := s.c
+	for spins := 0; spins == 0 || s.e.NextWake() <= c.now; spins++ {
 		if c.o.ShufflePolls {
-			loops := c.e.Loops()
+			loops := s.e.Loops()
 			for _, i := range c.rng.Perm(len(loops)) {
 				loops[i].Poll(c.now)
 			}
 		}
-		c.e.Poll(c.now)
+		s.e.Poll(c.now)
 		if spins == 100 {
-			c.check.fail("C2: the engine was polled %d times at %d and still asks for %d", spins, c.now, c.e.NextWake())
+			c.check.fail("C2: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.e.NextWake())
 			return
 		}
 	}
-	c.wake, c.polled = sched.Never, sched.Never
+	s.wake, s.polled = sched.Never, sched.Never
 }
 
 func (c *Cluster) at(t Time, do func()) { c.q.push(t, do) }
@@ -184,7 +231,7 @@ func (c *Cluster) within(lo, hi Duration) Duration {
 
 // drift is how much faster a clock runs.
 func (c *Cluster) drift() float64 {
-	if c.o.Drift == 0 {
+	if c.calm || c.o.Drift == 0 {
 		return 1
 	}
 	return 1 + c.o.Drift*(2*c.rng.Float64()-1)
@@ -193,7 +240,7 @@ func (c *Cluster) drift() float64 {
 // clusterModel is a model as its backends profile it, before their differences.
 type clusterModel struct {
 	name  string
-	table []int64
+	table []time.Duration
 	slo   Duration
 	cost  float64 // GPU time of a request, ns, in a batch that takes half of the SLO
 }
@@ -202,9 +249,9 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	r := c.rng
 	alpha, beta := 0.05e6+5e6*r.Float64()*r.Float64(), 0.2e6+20e6*r.Float64()*r.Float64()
 	n := []int{1, 2, 8, 16, 32, 64}[r.IntN(6)]
-	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]int64, n)}
+	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, n)}
 	for b := range m.table {
-		m.table[b] = int64(alpha*float64(b+1) + beta)
+		m.table[b] = time.Duration(alpha*float64(b+1) + beta)
 	}
 	slack := 2 + 10*r.Float64()
 	if c.o.Tight {

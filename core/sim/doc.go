@@ -12,6 +12,12 @@
 // few (a swarm). Run returns an error with the seed, the options and the latest events as soon as
 // a checker objects.
 //
+// # Schedulers that stand by
+//
+// Several schedulers elect a leader with the production code of core/lead, over a store in memory; peers obey the
+// one that control.Obeyed names. Schedulers die, pause, lose the store and are cut off from peers. Fault lists all
+// that can go wrong; a Report counts each.
+//
 // # What a lost message means
 //
 // Sessions run over reliable, ordered links. So a message is lost together with its link: from the
@@ -40,5 +46,7 @@
 //	C7 the engine's counters agree with what went through its ports, and return to zero;
 //	C8 without faults every output comes in time, and once faults are over every model serves again;
 //	C9 the same seed gives the same trace;
-//	C10 no more requests are queued than the options allow, of a model and in all.
+//	C10 no more requests are queued than the options allow, of a model and in all;
+//	C11 no backend takes an order of an epoch older than one that it has obeyed; what a peer of the version
+//	    before says and hears passes that version's encoding.
 package sim

@@ -2,39 +2,102 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
+	"downbeat.dev/core/engine"
+	vocabulary "downbeat.dev/core/model"
+	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 )
 
-// Downbeat is core/sched as a Server of a World.
+// Downbeat is core/sched as a Server of a World. Where the World has families, the prices of its kinds of GPUs are
+// renewed every PricePeriod, as core/engine does.
 type Downbeat struct {
 	w    *World
 	s    *sched.Scheduler
 	sent [][]sched.BatchID // per GPU, oldest first: the next may be sent in the moment the last ends
 	ids  []int32
+
+	pricer   *engine.Pricer // nil: every model is by itself
+	renewAt  Time
+	gpus     []int      // by kind
+	busy     []Duration // by kind: GPU time given out until the latest renewal
+	homes    []engine.PricedHome
+	bid      sched.Bid
+	recently recent
 }
 
-// NewDownbeat puts the scheduler in charge of w.
+// PricePeriod is how often prices are renewed.
+const PricePeriod Duration = 100e6
+
+// NewDownbeat puts the scheduler in charge of w. Each kind of w's GPUs is a sub-cluster.
 func NewDownbeat(w *World) *Downbeat {
-	d := &Downbeat{w: w, s: sched.New(sched.Options{Ctrl: w.Ctrl, Data: w.Data}), sent: make([][]sched.BatchID, w.GPUs)}
-	for i, m := range w.Models {
-		must(d.s.AddModel(0, sched.ModelID(i), sched.Model{Profile: m.Profile, SLO: m.SLO, Rate: m.Rate}))
-	}
+	d := &Downbeat{w: w, s: sched.New(sched.Options{Ctrl: w.Ctrl, Data: w.Data}), sent: make([][]sched.BatchID, w.GPUs), renewAt: sched.Never}
+
 	for g := range w.GPUs {
-		must(d.s.AddGPU(0, sched.GPUID(g), 0))
+		for len(d.gpus) <= w.Kind(int32(g)) {
+			d.gpus, d.busy = append(d.gpus, 0), append(d.busy, 0)
+		}
+		d.gpus[w.Kind(int32(g))]++
+	}
+
+	for i := range w.Models {
+		m := &w.Models[i]
+		if m.Variants == nil {
+			must(d.s.AddModel(0, sched.ModelID(i), sched.Model{Profile: m.Profile, SLO: m.SLO, Rate: m.Rate}))
+			continue
+		}
+		must(d.s.AddService(0, sched.ModelID(i), m.service(len(d.gpus))))
+		if d.pricer == nil {
+			d.pricer, d.renewAt = engine.NewPricer(), 0
+		}
+	}
+
+	for g := range w.GPUs {
+		must(d.s.AddGPU(0, sched.GPUID(g), uint32(w.Kind(int32(g)))))
 	}
 	return d
+}
+
+// service is a family as core/sched knows it, with a home for each kind of GPUs. Variants that are too slow for
+// the SLO are left out.
+func (m *Model) service(kinds int) sched.Service {
+	s := sched.Service{SLO: m.SLO, Rate: m.Rate, Floor: m.Floor}
+	for k := range kinds {
+		s.Homes = append(s.Homes, uint32(k))
+	}
+	for i := range m.Variants {
+		v := sched.Variant{Accuracy: m.Variants[i].Accuracy, Profiles: make([]*profile.Profile, kinds)}
+		for k := range kinds {
+			if p := m.Variants[i].Profiles[k]; p != nil && Duration(p.Exec(1)) <= m.SLO {
+				v.Profiles[k] = p
+			}
+		}
+		s.Variants = append(s.Variants, v)
+	}
+	return s
 }
 
 // Scheduler returns the scheduler, for its signals.
 func (d *Downbeat) Scheduler() *sched.Scheduler { return d.s }
 
+// Prices returns what GPU time costs by kind, as of the latest renewal; nil in a World without families.
+func (d *Downbeat) Prices() []engine.PricedHome { return d.homes }
+
 // Arrive implements Server. Requests of one moment are all queued before any of them leaves.
 func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 	why := d.s.Join(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)})
-	if why != sched.ReasonNone {
+	if why != vocabulary.ReasonNone {
+		d.recently.bad++
 		d.w.Drop(r)
 	}
+}
+
+// Cancel takes a request out of its queue; false: it runs, or has ended. The caller ends it.
+func (d *Downbeat) Cancel(now Time, r, model int32) bool {
+	ok := d.s.Cancel(now, sched.ModelID(model), sched.RequestID(r), 0)
+	d.act()
+	return ok
 }
 
 // Done implements Server.
@@ -47,23 +110,76 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 
 // Wake implements Server.
 func (d *Downbeat) Wake(now Time) {
+	if now >= d.renewAt {
+		d.renewPrices()
+		d.renewAt = now.Add(PricePeriod)
+	}
 	d.s.Advance(now)
 	d.act()
 }
 
 // NextWake implements Server.
-func (d *Downbeat) NextWake() Time { return d.s.NextWake() }
+func (d *Downbeat) NextWake() Time { return min(d.renewAt, d.s.NextWake()) }
+
+// renewPrices sells the GPUs' time to the models.
+func (d *Downbeat) renewPrices() {
+	d.recently.fade()
+	d.homes = d.homes[:0]
+
+	for k, n := range d.gpus {
+		if n > 0 {
+			busy := d.s.Load(uint32(k)).Busy
+			d.homes = append(d.homes, engine.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.badShare(),
+				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
+			d.busy[k] = busy
+		}
+	}
+
+	must(d.pricer.Begin(d.homes))
+	for i := range d.w.Models {
+		d.s.Bid(sched.ModelID(i), &d.bid)
+		d.pricer.Add(&d.bid)
+	}
+	homes, err := d.pricer.Renew(time.Duration(PricePeriod))
+	must(err)
+	d.homes = append(d.homes[:0], homes...)
+
+	for _, h := range d.homes {
+		d.s.SetPrice(h.SubCluster, h.Price)
+	}
+}
+
+// recent counts the requests that ended in about the last second.
+type recent struct{ good, bad float64 }
+
+// fade lets a price period pass.
+func (r *recent) fade() {
+	const keep = 1 - float64(PricePeriod)/1e9
+	r.good *= keep
+	r.bad *= keep
+}
+
+func (r *recent) badShare() float64 { return r.bad / max(1, r.good+r.bad) }
 
 func (d *Downbeat) act() {
 	batches, drops := d.s.Actions()
-	for _, b := range batches {
+	for i := range batches {
+		b := &batches[i]
 		d.ids = d.ids[:0]
 		for i := range b.Requests {
 			d.ids = append(d.ids, int32(b.Requests[i].ID))
 		}
+
 		d.sent[b.GPU] = append(d.sent[b.GPU], b.ID)
-		d.w.Start(b.ExecAt, int32(b.GPU), int32(b.Model), d.ids)
+		d.recently.good += float64(len(b.Requests))
+		if d.w.Models[b.Model].Variants == nil {
+			d.w.Start(b.ExecAt, int32(b.GPU), int32(b.Model), d.ids)
+		} else {
+			d.w.StartVariant(b.ExecAt, int32(b.GPU), int32(b.Model), int32(b.Variant), d.ids)
+		}
 	}
+
+	d.recently.bad += float64(len(drops))
 	for _, x := range drops {
 		d.w.Drop(int32(x.ID))
 	}

@@ -43,6 +43,7 @@ func (q *events) pop() func() {
 	it := h[n]
 	h[n] = event{}
 	h = h[:n]
+
 	for i := 0; n > 0; {
 		c, end := 4*i+1, min(4*i+5, n)
 		if c >= n {
@@ -61,6 +62,7 @@ func (q *events) pop() func() {
 		h[i] = h[c]
 		i = c
 	}
+
 	q.heap = h
 	return top
 }

@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/wire"
 )
 
@@ -14,45 +14,178 @@ func (c *Cluster) faults(span Duration) {
 			c.after(c.within(0, span), do)
 		}
 	}
-	back := func() *back { return c.backs[c.rng.IntN(len(c.backs))] }
-	some(c.o.Hangs, func() {
-		d := c.within(0, 200e6)
-		if c.rng.IntN(3) == 0 {
-			d = 10e9 // until the watchdog rings
-		}
-		back().hang(d)
-	})
-	some(c.o.Deaths, func() { back().die(c.within(0, 500e6)) })
-	some(c.o.Breaks, func() {
-		if b := back(); c.rng.IntN(2) == 0 && b.s.up {
-			b.s.breakLink(c.within(0, 300e6))
-			return
-		}
-		if f := c.fronts[c.rng.IntN(len(c.fronts))]; f.s.up {
-			f.s.breakLink()
-		}
-	})
+	some(c.o.Hangs, c.hangSome)
+	some(c.o.Deaths, func() { c.someBack().die(c.within(0, 500e6)) })
+	some(c.o.Breaks, c.breakSome)
+
 	some(c.o.Vanishes, func() {
-		if f := c.fronts[c.rng.IntN(len(c.fronts))]; !f.gone {
+		if f := c.someFront(); !f.gone {
 			f.vanish()
 		}
 	})
-	some(c.o.Slowdowns, func() {
-		b := back()
-		b.slow = 1 + 9*c.rng.Float64()
-		c.note("slow", int64(b.index), int64(b.slow*100), 0)
-		c.after(c.within(0, span), func() { b.slow = 1 })
+	some(c.o.Slowdowns, func() { c.slowSome(span) })
+	some(c.o.BrokenGPUs, func() {
+		b := c.someBack()
+		g := c.rng.IntN(len(b.broken))
+		c.happens(BrokenGPU, int64(b.index), int64(g))
+		b.broken[g] = true
 	})
+
+	some(c.o.DarkFronts, func() {
+		f := c.someFront()
+		c.happens(DarkFrontend, int64(f.index), 0)
+		f.dark = c.now.Add(c.within(0, span))
+	})
+	some(c.o.Darks, func() { c.darkenSome(c.within(0, 800e6)) })
+	some(c.o.SlowLinks, func() { c.slowLink(span) })
+
+	some(c.o.LeaderDeaths, func() { c.someScheduler().die(c.within(0, 2e9)) })
+	some(c.o.LeaderPauses, func() { c.someScheduler().pause(c.within(0, 2e9)) })
+
+	some(c.o.StoreCuts, func() {
+		s := c.someScheduler()
+		c.happens(StoreCut, int64(s.index), 0)
+		s.storeCut = c.now.Add(c.within(0, 8e9))
+	})
+	some(c.o.Isolations, func() { c.isolate(c.someScheduler()) })
+}
+
+func (c *Cluster) someBack() *back   { return c.backs[c.rng.IntN(len(c.backs))] }
+func (c *Cluster) someFront() *front { return c.fronts[c.rng.IntN(len(c.fronts))] }
+
+// someScheduler is the leader as often as not.
+func (c *Cluster) someScheduler() *scheduler {
+	if c.rng.IntN(2) == 0 {
+		for _, s := range c.schedulers {
+			if s.leads && !s.dead {
+				return s
+			}
+		}
+	}
+	return c.schedulers[c.rng.IntN(len(c.schedulers))]
+}
+
+func (c *Cluster) hangSome() {
+	b := c.someBack()
+	d, f := c.within(0, 200e6), Hang
+	if c.rng.IntN(3) == 0 {
+		d, f = 30e9, LongHang // until the watchdog rings
+	}
+	if !b.dead && b.hung <= c.now {
+		c.happens(f, int64(b.index), int64(d))
+		b.hang(d)
+	}
+}
+
+// breakSome breaks a backend's link, or a frontend's.
+func (c *Cluster) breakSome() {
+	k := c.rng.IntN(len(c.schedulers))
+	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
+		c.happens(BackendLinkBreaks, int64(b.index), int64(k))
+		b.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 300e6))
+		return
+	}
+	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
+		c.happens(FrontendLinkBreaks, int64(f.index), int64(k))
+		f.sessions[k].breakLink(c.within(0, 200e6), c.within(0, 200e6))
+	}
+}
+
+func (c *Cluster) slowSome(span Duration) {
+	b := c.someBack()
+	b.slow = 1 + 9*c.rng.Float64()
+	c.happens(Slowdown, int64(b.index), int64(b.slow*100))
+	c.after(c.within(0, span), func() { b.slow = 1 })
+}
+
+// darkenSome keeps everything from arriving over a link for a while.
+func (c *Cluster) darkenSome(d Duration) {
+	k, both := c.rng.IntN(len(c.schedulers)), c.rng.IntN(2) == 0
+	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
+		s := b.sessions[k]
+		c.darken(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
+		return
+	}
+	if f := c.someFront(); f.sessions[k] != nil && f.sessions[k].up {
+		s := f.sessions[k]
+		c.darken(&s.link, d, both, func() { s.breakLink(c.within(0, 50e6), c.within(0, 50e6)) })
+	}
+}
+
+// slowLink has everything take longer over the links of one peer for a while.
+func (c *Cluster) slowLink(span Duration) {
+	extra, until := c.within(0, 20e6), c.now.Add(c.within(0, span))
+	c.happens(SlowLink, int64(extra), int64(until))
+	slow := func(l *link) { l.slow, l.slowUntil = extra, until }
+
+	if c.rng.IntN(2) == 0 {
+		for _, s := range c.someBack().sessions {
+			if s != nil {
+				slow(&s.link)
+			}
+		}
+		return
+	}
+
+	for _, s := range c.someFront().sessions {
+		if s != nil {
+			slow(&s.link)
+		}
+	}
+}
+
+// pause stops a scheduler's process for a while. Who hears nothing of it gives it up.
+func (s *scheduler) pause(d Duration) {
+	c := s.c
+	if s.dead || s.paused > c.now {
+		return
+	}
+	c.happens(LeaderPauses, int64(s.index), int64(d))
+	s.paused = c.now.Add(d)
+	s.resumed = s.paused
+	if d > silenceMost {
+		c.after(silenceMost, func() { s.deafen(func() bool { return true }, 0) })
+	}
+}
+
+// deafen breaks a scheduler's links with the peers that which says, who connect anew after wait at the earliest. The
+// engine notices when it can.
+func (s *scheduler) deafen(which func() bool, wait Duration) {
+	c := s.c
+	notice := max(0, s.paused.Sub(c.now))
+	for _, f := range c.fronts {
+		if x := f.sessions[s.index]; x != nil && x.up && which() {
+			f.barred[s.index] = c.now.Add(wait)
+			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
+		}
+	}
+
+	for _, b := range c.backs {
+		if x := b.sessions[s.index]; x != nil && x.up && which() {
+			b.barred[s.index] = c.now.Add(wait)
+			x.breakLink(notice+c.within(0, 50e6), c.within(0, 50e6))
+		}
+	}
+}
+
+// isolate keeps a scheduler from some of its peers for a while, or from all.
+func (c *Cluster) isolate(s *scheduler) {
+	share, d := []float64{0.3, 0.7, 1}[c.rng.IntN(3)], c.within(0, 3e9)
+	c.happens(Isolation, int64(s.index), int64(share*100))
+	c.after(silenceMost, func() { s.deafen(func() bool { return c.rng.Float64() < share }, d) })
 }
 
 // vanish ends a frontend without a word; another one starts.
 func (f *front) vanish() {
 	c := f.c
-	c.note("vanishes", int64(f.index), 0, 0)
+	c.happens(FrontendVanishes, int64(f.index), 0)
 	f.gone = true
-	s := f.s
-	s.up = false
-	c.after(c.within(0, 200e6), s.close)
+	for _, s := range f.sessions {
+		if s != nil {
+			s.up = false
+			c.after(c.within(0, 200e6), s.close)
+		}
+	}
 	c.newFront()
 }
 
@@ -63,8 +196,10 @@ func (c *Cluster) ping(end Time) {
 			return
 		}
 		for _, b := range c.backs {
-			if b.s.up {
-				b.s.h.RoundTrip(int64(c.delay() + c.delay()))
+			for _, s := range b.sessions {
+				if s != nil && s.up && s.sch.paused <= c.now && max(s.dark[toEngine], s.dark[fromEngine]) <= c.now {
+					s.h.RoundTrip(int64(c.delay(&s.link) + c.delay(&s.link)))
+				}
 			}
 		}
 		c.ping(end)
@@ -75,35 +210,53 @@ func (c *Cluster) ping(end Time) {
 func (c *Cluster) heal() {
 	c.calm = true
 	c.note("faults are over", 0, 0, 0)
+	for _, s := range c.schedulers {
+		s.paused, s.resumed, s.storeCut = min(s.paused, c.now), min(s.resumed, c.now), 0
+		s.revive()
+	}
+
 	for _, b := range c.backs {
 		if b.hung > c.now {
 			b.die(0)
 		}
+
 		b.revive()
 		b.slow = 1
-		b.connect()
+		clear(b.broken)
+		clear(b.barred)
+		b.connectAll()
 	}
+
 	for _, f := range c.fronts {
-		f.connect()
+		f.dark = 0
+		clear(f.barred)
+		f.connectAll()
 	}
 }
 
 // patience is how long after the faults' end everything has ended: the longest watchdog, and what
-// follows when it rings.
+// follows when it rings; where schedulers stand by, an election.
 func (c *Cluster) patience() Duration {
-	most := int64(0)
+	most := time.Duration(0)
 	for _, b := range c.backs {
 		for i := range b.hello.Models {
 			t := b.hello.Models[i].Profile
 			most = max(most, t[len(t)-1])
 		}
 	}
-	return watchdog(Duration(most)) + 1e9
+	d := watchdog(Duration(most)) + 1e9
+	if len(c.schedulers) > 1 {
+		d += electionMost
+	}
+	return d
 }
+
+// electionMost is how long an election takes at most: a lease that expires, and who notices it last.
+const electionMost Duration = 8e9
 
 // watchdog is how long after its planned end a batch may be missing until its backend is cut.
 func watchdog(exec Duration) Duration {
-	return max(2e9, 8*exec) + 100e6 + cutMost
+	return Duration(limits.Engine(time.Duration(exec))) + 100e6 + cutMost
 }
 
 // probesMax bounds how many models are asked for at the end.
@@ -111,21 +264,27 @@ const probesMax = 8
 
 // probe asks for one request of each of some models, one after the other: all must be served.
 func (c *Cluster) probe() {
-	f := &front{c: c, index: len(c.fronts), tempo: 1, ids: make([]uint32, len(c.models))}
-	c.fronts = append(c.fronts, f)
-	f.connect()
+	if c.check.err != nil {
+		return
+	}
+	f := c.newFront()
+	c.run(c.now.Add(4 * retryEvery))
+
 	for range min(probesMax, len(c.models)) {
 		k := c.rng.IntN(len(c.models))
-		if f.ids[k] == 0 || c.check.err != nil {
-			c.check.fail("C8: model %d is not in the catalogue", k)
+		s := f.session()
+		if c.check.err != nil || s == nil || s.ids[k] == 0 {
+			c.check.fail("C8: model %d is not in the catalogue of a leader (%v)", k, s != nil)
 			return
 		}
+
 		x := call{deadline: c.now.Add(2*c.models[k].slo + 50e6), model: k, live: true}
 		f.calls = append(f.calls, x)
 		id := uint64(len(f.calls))
 		served := c.report.Good
-		f.submit([]wire.Submit{f.message(id)})
+		f.submit(s, []wire.Submit{f.message(s, id)})
 		f.expire(len(f.calls)-1, len(f.calls), x.deadline)
+
 		c.run(x.deadline.Add(2 * grace))
 		if c.report.Good != served+1 {
 			c.check.fail("C8: a request for model %d was not served when all faults were over", k)
@@ -134,6 +293,3 @@ func (c *Cluster) probe() {
 		c.report.Good--
 	}
 }
-
-// reasonOf names an outcome's reason for messages.
-func reasonOf(r uint8) string { return sched.Reason(r).String() }

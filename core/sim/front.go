@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"downbeat.dev/core/engine"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -14,13 +14,13 @@ const grace Duration = 20e6
 
 // front is a frontend: it outlives its sessions.
 type front struct {
-	c     *Cluster
-	index int
-	tempo float64 // its clock's
-	s     *session
-	calls []call // by id−1
-	ids   []uint32
-	gone  bool
+	peer
+	index    int
+	tempo    float64    // its clock's
+	sessions []*session // by scheduler: the latest
+	calls    []call     // by id−1
+	gone     bool
+	dark     Time // until then no backend reaches it
 }
 
 // call is one request as its caller sees it.
@@ -35,57 +35,122 @@ type call struct {
 // session is a frontend's session with the engine: its FrontendPort.
 type session struct {
 	link
-	f    *front
-	h    *engine.Frontend
-	keys []key // the checker's: what it knows of each id
-	shut bool  // the engine's side is closed
+	f     *front
+	h     *engine.Frontend
+	ids   []uint32 // of the models, by number; one more than the engine's
+	heard uint64   // epoch that the frontend has told the scheduler
+	keys  []key    // the checker's: what it knows of each id
+	shut  bool     // the engine's side is closed
 	// The checker's: the id that was submitted last at each place of the window.
 	seats map[uint64]uint64
 }
 
 func (c *Cluster) newFront() *front {
-	f := &front{c: c, index: len(c.fronts), tempo: c.drift(), ids: make([]uint32, len(c.models))}
+	f := &front{peer: newPeer(c), index: len(c.fronts), tempo: c.drift(), sessions: make([]*session, len(c.schedulers))}
+	f.switched, f.follows = f.submitAgain, f.tellFollow
+	if f.old {
+		c.happens(OldPeer, int64(f.index), 0)
+	}
 	c.fronts = append(c.fronts, f)
-	f.connect()
+	f.connectAll()
 	return f
 }
 
-// connect opens a session and submits what is still waited for.
-func (f *front) connect() {
-	if f.gone || f.s != nil && f.s.up {
+func (f *front) connectAll() {
+	for _, s := range f.c.schedulers {
+		f.connect(s)
+	}
+}
+
+// connect opens a session with a scheduler, sooner or later.
+func (f *front) connect(sch *scheduler) {
+	c, i := f.c, sch.index
+	if f.gone || f.sessions[i] != nil && f.sessions[i].up {
 		return
 	}
-	c := f.c
-	s := &session{f: f, seats: map[uint64]uint64{}}
-	s.up = true
-	h, err := c.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
+	if !f.mayOpen(sch) {
+		c.after(retryEvery, func() { f.connect(sch) })
+		return
+	}
+
+	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, len(c.models)), link: link{sch: sch, life: sch.life, up: true}}
+	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
 		return
 	}
-	s.h, f.s = h, s
-	c.check.sessions[h.Number()] = s
-	c.note("frontend", int64(f.index), int64(h.Number()), 0)
+
+	s.h, f.sessions[i] = h, s
+	sch.book.sessions[h.Number()] = s
+	c.note("frontend", int64(f.index), int64(h.Number()), int64(i))
+
+	f.opened(i)
+	s.tellLead()
+}
+
+// session is the one with the scheduler that is obeyed; nil: there is none.
+func (f *front) session() *session {
+	if f.obeyed < 0 {
+		return nil
+	}
+	return f.sessions[f.obeyed]
+}
+
+// submitAgain submits to the scheduler that is obeyed now what has no answer and still has budget.
+func (f *front) submitAgain() {
+	s := f.session()
+	if s == nil {
+		return
+	}
+
 	var again []wire.Submit
 	for i := range f.calls {
-		if x := &f.calls[i]; x.live && x.deadline > c.now {
-			again = append(again, f.message(uint64(i+1)))
+		if x := &f.calls[i]; x.live && x.deadline > f.c.now && s.ids[x.model] != 0 {
+			again = append(again, f.message(s, uint64(i+1)))
 		}
 	}
 	if len(again) > 0 {
-		f.submit(again)
+		f.submit(s, again)
+	}
+}
+
+// tellLead tells the frontend who leads.
+func (s *session) tellLead() {
+	if sch := s.sch; sch.candidate != nil && !s.f.old {
+		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
+		s.f.c.tell(&s.link, fromEngine, func() { s.f.led(sch.index, m) })
+	}
+}
+
+// tellFollow tells a scheduler whom the frontend obeys.
+func (f *front) tellFollow(i int, m wire.Follow) {
+	if s := f.sessions[i]; s != nil && s.sch.candidate != nil && !f.old {
+		f.c.tell(&s.link, toEngine, func() {
+			s.heard = m.Epoch
+			s.sch.step()
+		})
 	}
 }
 
 // breakLink cuts the connection; both ends notice later, and the frontend connects anew.
-func (s *session) breakLink() {
+func (s *session) breakLink(engine, peer Duration) {
 	c := s.f.c
 	s.up = false
-	c.note("frontend's link breaks", int64(s.f.index), int64(s.h.Number()), 0)
-	c.after(c.within(0, 200e6), func() {
-		s.close()
+	c.note("frontend's link breaks", int64(s.f.index), int64(s.h.Number()), int64(s.sch.index))
+	c.after(engine, s.close)
+	s.drop(peer)
+}
+
+// drop lets the frontend notice after a while that the connection is gone; then it connects anew.
+func (s *session) drop(after Duration) {
+	f := s.f
+	s.up = false
+	f.c.after(after, func() {
+		if f.sessions[s.sch.index] == s && !f.gone {
+			f.lost(s.sch.index)
+			f.connect(s.sch)
+		}
 	})
-	c.after(c.within(0, 200e6), s.f.connect)
 }
 
 // close ends the session on the engine's side.
@@ -94,16 +159,18 @@ func (s *session) close() {
 		return
 	}
 	s.up = false
-	s.h.Close()
+	if !s.orphaned() {
+		s.h.Close()
+	}
 	s.f.c.check.frontendClosed(s)
 }
 
 // Models implements engine.FrontendPort.
-func (s *session) Models(m []wire.ModelInfo) {
+func (s *session) Models(m []model.Info) {
 	for i := range m {
 		var k int
-		if _, err := fmt.Sscanf(m[i].Name, "m%d", &k); err == nil && k < len(s.f.ids) {
-			s.f.ids[k] = m[i].ID + 1
+		if _, err := fmt.Sscanf(m[i].Name, "m%d", &k); err == nil && k < len(s.ids) {
+			s.ids[k] = m[i].ID + 1
 		}
 	}
 }
@@ -115,26 +182,37 @@ func (s *session) Outcomes(m []wire.Outcome) {
 		c.check.outcome(s, &m[i])
 	}
 	all := slices.Clone(m)
-	c.send(&s.link, fromEngine, "outcome", c.o.LoseOutcome, func() {
+	if s.f.old {
+		all = c.recodeOutcomes(all)
+	}
+	c.send(&s.link, fromEngine, LostOutcome, c.o.LoseOutcome, func() {
+		if s.f.session() != s {
+			return // a scheduler that is not obeyed is not heard
+		}
 		for i := range all {
-			s.f.answer(all[i].ID, sched.Reason(all[i].Reason), false)
+			s.f.answer(all[i].ID, all[i].Reason, false)
 		}
 	})
 }
 
+// Answers implements engine.FrontendPort; no simulated frontend commands anything.
+func (s *session) Answers([]wire.ModelAnswer) {}
+
 // answer ends a call, unless it has ended.
-func (f *front) answer(id uint64, why sched.Reason, local bool) {
+func (f *front) answer(id uint64, why model.Reason, local bool) {
 	c := f.c
 	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
 		return
 	}
+
 	x := &f.calls[id-1]
 	x.live = false
 	c.note("answer", int64(f.index), int64(id), int64(why))
+
 	switch {
 	case local:
 		c.report.Local++
-	case why != sched.ReasonNone:
+	case why != model.ReasonNone:
 		c.report.Ended++
 		c.report.Reasons[why]++
 	case c.now > x.deadline:
@@ -143,21 +221,24 @@ func (f *front) answer(id uint64, why sched.Reason, local bool) {
 		c.report.Good++
 		c.report.Work += c.models[x.model].cost
 	}
+
 	c.check.answered(f, id, why, local)
 }
 
 // message is the Submit of a call, as it would be sent now. The deadline that the engine is told
 // is sooner by the ways there and back.
-func (f *front) message(id uint64) wire.Submit {
+func (f *front) message(s *session, id uint64) wire.Submit {
 	x := &f.calls[id-1]
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
-	return wire.Submit{ID: id, Model: f.ids[x.model] - 1, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
-		Input: wire.Descriptor{Key: id, Length: 1}}
+	return wire.Submit{ID: id, Model: s.ids[x.model] - 1, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
+		Input: model.Descriptor{Key: id, Length: 1}}
 }
 
-func (f *front) submit(m []wire.Submit) {
-	s := f.s
-	f.c.send(&s.link, toEngine, "submit", f.c.o.LoseSubmit, func() {
+func (f *front) submit(s *session, m []wire.Submit) {
+	if f.old {
+		m = f.c.recodeSubmits(m)
+	}
+	f.c.send(&s.link, toEngine, LostSubmit, f.c.o.LoseSubmit, func() {
 		f.c.check.submits(s, m)
 		if !s.h.Submit(m) {
 			f.c.check.fail("Submit on an open session was refused")
@@ -167,16 +248,19 @@ func (f *front) submit(m []wire.Submit) {
 }
 
 func (f *front) cancel(id uint64) {
-	s := f.s
-	f.c.send(&s.link, toEngine, "cancel", f.c.o.LoseCancel, func() {
+	s := f.session()
+	if s == nil {
+		return
+	}
+	f.c.send(&s.link, toEngine, LostCancel, f.c.o.LoseCancel, func() {
 		f.c.note("cancel", int64(f.index), int64(id), 0)
 		x := &f.calls[id-1]
-		m := wire.Cancel{ID: id, Model: f.ids[x.model] - 1}
+		m := wire.Cancel{ID: id, Model: s.ids[x.model] - 1}
 		if x.deadline == 0 {
 			m.Model = x.junk
 		}
 		s.h.Cancel([]wire.Cancel{m, {ID: id + 1e9, Model: m.Model}})
-		f.c.check.canceled(s, id)
+		f.c.check.canceled(s, &m)
 	})
 }
 
@@ -194,37 +278,48 @@ func (c *Cluster) arrivals(f *front, rate float64, end Time) {
 
 // burst makes n calls and submits them at once.
 func (f *front) burst(n int) {
-	c := f.c
+	c, s := f.c, f.session()
 	from, last := len(f.calls), c.now
+
 	var m []wire.Submit
 	for range n {
 		if f.full() {
 			break
 		}
+
 		if c.load.Float64() < c.o.Junk {
 			m = append(m, f.junk())
 			continue
 		}
+
 		k := c.pickModel()
-		if f.ids[k] == 0 {
+		if s != nil && s.ids[k] == 0 {
 			continue
 		}
+
 		budget := c.models[k].slo
 		if c.load.Float64() < c.o.ShortBudgets {
 			budget = Duration(c.load.Int64N(int64(2 * budget)))
 		}
+
 		x := call{deadline: c.now.Add(budget), model: k, live: true}
 		if c.o.Priorities && c.load.IntN(4) == 0 {
 			x.priority = uint8(c.load.IntN(256))
 		}
-		m = append(m, f.begin(x))
+		id := f.begin(x)
+		if s != nil {
+			m = append(m, f.message(s, id))
+		}
 		last = max(last, x.deadline)
 	}
-	if len(m) == 0 {
-		return
+
+	if len(m) > 0 && s != nil {
+		f.submit(s, m)
 	}
-	f.submit(m)
-	f.expire(from, len(f.calls), last)
+
+	if len(f.calls) > from {
+		f.expire(from, len(f.calls), last)
+	}
 }
 
 // full says whether the next id's place in the window is taken by a call that has not ended.
@@ -238,10 +333,11 @@ func (c *Cluster) window() uint32 {
 	if c.o.Window > 0 {
 		return c.o.Window
 	}
-	return 1 << 20
+	return 1 << 14
 }
 
-func (f *front) begin(x call) wire.Submit {
+// begin counts a call and returns its id.
+func (f *front) begin(x call) uint64 {
 	c := f.c
 	f.calls = append(f.calls, x)
 	id := uint64(len(f.calls))
@@ -249,12 +345,12 @@ func (f *front) begin(x call) wire.Submit {
 	if c.chance(c.o.Cancels) {
 		c.after(c.within(0, x.deadline.Sub(c.now)), func() {
 			if f.calls[id-1].live {
-				f.answer(id, sched.Canceled, true)
+				f.answer(id, model.Canceled, true)
 				f.cancel(id)
 			}
 		})
 	}
-	return f.message(id)
+	return id
 }
 
 // expire ends calls that nobody answered, when the last of them has had its grace.
@@ -263,7 +359,7 @@ func (f *front) expire(from, to int, last Time) {
 	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
 		for i := from; i < to; i++ {
 			if f.calls[i].live {
-				f.answer(uint64(i+1), sched.DeadlineCannotBeMet, true)
+				f.answer(uint64(i+1), model.DeadlineCannotBeMet, true)
 				f.cancel(uint64(i + 1))
 			} else if f.calls[i].deadline == 0 { // junk
 				f.cancel(uint64(i + 1))

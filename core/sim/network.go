@@ -2,9 +2,17 @@ package sim
 
 // link is one session's connection. Messages of one direction arrive in order.
 type link struct {
-	up       bool
-	to, from Time // when the latest message arrives at the engine, at the peer
+	sch       *scheduler
+	life      int // of the scheduler that it is with
+	up        bool
+	last      [2]Time // by direction: when the latest message arrives
+	dark      [2]Time // by direction: until when nothing arrives; what is sent meanwhile comes then
+	slow      Duration
+	slowUntil Time
 }
+
+// orphaned says whether the scheduler has died that the session was with: nothing can be told to its engine.
+func (l *link) orphaned() bool { return l.sch.dead || l.sch.life != l.life }
 
 // Directions of a link.
 const (
@@ -12,44 +20,91 @@ const (
 	fromEngine
 )
 
-// send carries a message over a link: deliver runs when it arrives, if the link is still there.
-func (c *Cluster) send(l *link, dir int, what string, lose float64, deliver func()) {
+// silenceMost is how long a link may be silent before both ends give it up, as package control does.
+const silenceMost Duration = 500e6
+
+// send carries a message over a link: deliver runs when it arrives, if the link is still there. f says what its loss
+// is called.
+func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) {
 	if !l.up {
 		return
 	}
+
 	if !c.calm && c.chance(lose) {
-		c.report.Lost++
-		c.note("lost "+what, 0, 0, 0)
+		c.happens(f, 0, 0)
 		return
 	}
-	last := &l.to
-	if dir == fromEngine {
-		last = &l.from
-	}
-	*last = max(*last, c.now.Add(c.delay()))
-	arrive := func() {
-		if l.up {
-			deliver()
-		}
-	}
-	c.at(*last, arrive)
+
+	// Messages of one link arrive in order.
+	arrives := max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
+	l.last[dir] = arrives
+	c.arrive(l, dir, arrives, deliver)
+
 	if !c.calm && c.chance(c.o.Duplicate) {
-		c.report.Doubled++
-		c.note("doubled "+what, 0, 0, 0)
-		c.at(last.Add(c.within(0, c.o.LateBy)), arrive)
+		c.happens(Doubled, int64(f), 0)
+		c.arrive(l, dir, arrives.Add(c.within(0, c.o.LateBy)), deliver)
 	}
 }
 
+// tell carries a message that says who leads or who follows. Such messages are not lost on a link that lives: what a
+// peer knows of leaders must not hang on one message, and no message of the protocol repeats it.
+func (c *Cluster) tell(l *link, dir int, deliver func()) {
+	if l.up {
+		l.last[dir] = max(l.last[dir], l.dark[dir], c.now.Add(c.delay(l)))
+		c.arrive(l, dir, l.last[dir], deliver)
+	}
+}
+
+// arrive delivers a message, to a scheduler that is paused once it goes on.
+func (c *Cluster) arrive(l *link, dir int, at Time, deliver func()) {
+	c.at(at, func() {
+		switch {
+		case !l.up:
+		case dir == toEngine && l.sch.paused > c.now:
+			c.arrive(l, dir, l.sch.paused, deliver)
+		default:
+			deliver()
+		}
+	})
+}
+
 // delay draws how long a message takes.
-func (c *Cluster) delay() Duration {
+func (c *Cluster) delay(l *link) Duration {
 	if c.calm {
 		return 0
 	}
+
 	d := c.within(c.o.Delay, c.o.Delay+c.o.Vary)
 	if c.chance(c.o.Late) {
+		c.report.Faults[Delayed]++
 		d += c.within(0, c.o.LateBy)
 	}
+	if l.slowUntil > c.now {
+		d += c.within(0, l.slow)
+	}
 	return d
+}
+
+// darken keeps everything from arriving over a link for a while, in one direction or both. Who hears nothing for too
+// long gives the link up: cut is called then.
+func (c *Cluster) darken(l *link, d Duration, both bool, cut func()) {
+	dir := c.rng.IntN(2)
+	for k := range l.dark {
+		if both || k == dir {
+			l.dark[k] = max(l.dark[k], c.now.Add(d))
+		}
+	}
+
+	if d <= silenceMost {
+		c.happens(DarkLink, int64(d), int64(dir))
+		return
+	}
+	c.happens(SilentLink, int64(d), int64(dir))
+	c.after(silenceMost, func() {
+		if l.up {
+			cut()
+		}
+	})
 }
 
 func (c *Cluster) note(what string, a, b, d int64) { c.trace.note(c.now, what, a, b, d) }

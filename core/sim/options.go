@@ -10,6 +10,7 @@ type Options struct {
 	Clusters           int // sub-clusters that backends and models are spread over
 	Named              bool
 	Models, Frontends  int
+	Schedulers         int // 0 and 1: it is alone, and there is no election
 	Cores, Partitions  int
 	QueueMax, LiveMax  int    // engine.Options QueueMax, RequestsMax
 	Window             uint32 // that a frontend's ids lie in; 0: larger than any of them
@@ -36,14 +37,34 @@ type Options struct {
 	Duplicate, Late                                                        float64
 	LateBy                                                                 Duration
 	FailItem, GiveBack                                                     float64 // of a batch's requests
-	Hangs, Deaths, Breaks, Vanishes, Slowdowns                             int
+	Untold                                                                 float64 // of failures: the scheduler answers
+	Skew                                                                   float64 // share of peers of the version before
+	Hangs, Deaths, Breaks, Vanishes, Slowdowns, BrokenGPUs                 int
+	Darks, SlowLinks, DarkFronts                                           int
+	LeaderDeaths, LeaderPauses, StoreCuts, Isolations                      int // of several schedulers
 }
 
 // faulty says whether anything in the run may keep an output from coming in time.
 func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
-	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns
+	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
+		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations
 	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
+}
+
+// filled returns the options with the least that a run needs where they say nothing.
+func (o Options) filled() Options {
+	for _, n := range []*int{&o.Clusters, &o.GPUs, &o.Frontends, &o.Cores, &o.Partitions, &o.Requests, &o.Burst, &o.Schedulers} {
+		*n = max(1, *n)
+	}
+	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
+	if o.Load <= 0 {
+		o.Load = 0.5
+	}
+	if o.LiveMax <= 0 {
+		o.LiveMax = 1 << 14
+	}
+	return o
 }
 
 // Calm returns the options without faults, bad input, and what makes a run hard to compare: exact
@@ -61,6 +82,7 @@ func Draw(seed uint64) Options {
 	upTo := func(most float64) float64 { return most * r.Float64() * r.Float64() }
 	span := func(most Duration) Duration { return Duration(upTo(float64(most))) }
 	coin := func(in int) bool { return r.IntN(in) == 0 }
+
 	o := Options{Seed: seed, Eager: !coin(4), Named: coin(2), Cores: pick(1, 1, 2, 4), Tight: coin(4), Priorities: coin(3)}
 	o.Clusters = pick(1, 1, 1, 2, 4)
 	o.Backends = max(o.Clusters, pick(1, 2, 4, 8))
@@ -69,10 +91,12 @@ func Draw(seed uint64) Options {
 	o.Frontends = pick(1, 2, 5)
 	o.Partitions = o.Cores * pick(1, 1, 2, 4)
 	o.QueueMax, o.LiveMax = pick(0, 0, 0, 8, 200), pick(1<<14, 1<<14, 1<<12, 16)
+
 	o.Requests = pick(20, 300, 1000, 3000, 6000)
 	o.Window = uint32(pick(0, 0, 0, 0, 1, 16, 256, 1024))
 	o.Load = []float64{0.1, 0.5, 0.8, 1, 2, 5}[r.IntN(6)]
 	o.Burst = pick(1, 1, 4, 64)
+
 	o.Delay, o.Vary = span(200_000), span(300_000)
 	switch r.IntN(3) {
 	case 0:
@@ -80,9 +104,16 @@ func Draw(seed uint64) Options {
 	case 1:
 		o.Delay, o.Vary = 0, 0
 	}
+
 	if coin(4) {
 		o.Prompt = r.Float64()
 	}
+
+	o.Schedulers = pick(1, 1, 2, 3)
+	if coin(4) {
+		o.Skew = r.Float64()
+	}
+
 	o.drawTrouble(r)
 	if !coin(3) {
 		o.drawFaults(r)
@@ -122,4 +153,9 @@ func (o *Options) drawFaults(r *rand.Rand) {
 	o.Duplicate, o.Late, o.LateBy = some(0.5), some(0.5), Duration(1e4+r.Float64()*r.Float64()*5e7)
 	o.FailItem, o.GiveBack = some(0.2), some(0.5)
 	o.Hangs, o.Deaths, o.Breaks, o.Vanishes, o.Slowdowns = count(6), count(8), count(10), count(4), count(6)
+	o.Untold, o.BrokenGPUs = r.Float64(), count(3)
+	o.Darks, o.SlowLinks, o.DarkFronts = count(10), count(8), count(6)
+	if o.Schedulers > 1 {
+		o.LeaderDeaths, o.LeaderPauses, o.StoreCuts, o.Isolations = count(4), count(4), count(4), count(6)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 )
 
@@ -16,7 +17,7 @@ func TestFlatTopWithShorterBudgets(t *testing.T) {
 	}
 	good := func(less Duration) int {
 		w := &World{Models: []Model{{Name: "m", Profile: p, SLO: 8_885_000}}, GPUs: 4}
-		w.Arrivals = NewUnit(1, Poisson, Even(1), 36_000).At(32_000, 1e9, nil)
+		w.Arrivals = arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), 36_000).At(32_000, 1e9, nil)
 		s := NewDownbeat(w)
 		w.Models[0].SLO -= less
 		r := w.Run(s)

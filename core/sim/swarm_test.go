@@ -2,23 +2,33 @@ package sim
 
 import (
 	"flag"
+	"os"
+	"regexp"
 	"testing"
+
+	"downbeat.dev/core/model"
 )
 
 var (
-	seeds = flag.Int("seeds", 60, "how many seeds TestSwarm runs")
-	seed  = flag.Uint64("seed", 1, "the first seed of TestSwarm")
+	seeds  = flag.Int("seeds", seedsSampled, "how many seeds TestSwarm runs")
+	seed   = flag.Uint64("seed", 1, "the first seed of TestSwarm")
+	script = flag.String("script", "", "a file with a script that TestScript runs")
 )
 
+// seedsSampled is how many seeds a plain test run takes, from 1: enough for every fault and every reason.
+const seedsSampled = 120
+
 // TestSwarm runs clusters whose sizes, loads and faults are drawn from consecutive seeds. A seed
-// that fails replays with -seed=N -seeds=1.
+// that fails replays with -seed=N -seeds=1; it is shrunk to a script, which replays with -run Script -script FILE.
 func TestSwarm(t *testing.T) {
 	t.Logf("seeds %d to %d", *seed, *seed+uint64(*seeds)-1)
 	var sum Report
 	for n := *seed; n < *seed+uint64(*seeds); n++ {
 		r, err := Run(Draw(n))
 		if err != nil {
-			t.Fatalf("%v\nreplay: go test ./core/sim -run Swarm -seeds=1 -seed=%d", err, n)
+			small := Shrink(Draw(n), 500, func(o Options) bool { _, other := Run(o); return other != nil && checkerOf(other) == checkerOf(err) })
+			_, why := Run(small)
+			t.Fatalf("%v\nreplay: go test ./core/sim -run Swarm -seeds=1 -seed=%d\nas a short script, which fails with %v:\n%s", err, n, why, small.Script())
 		}
 		sum.add(r)
 		if n%16 != 0 {
@@ -29,6 +39,59 @@ func TestSwarm(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", sum)
+
+	if *seed == 1 && *seeds >= seedsSampled {
+		sum.checkCoverage(t)
+	}
+}
+
+// TestSeedsThatFailed runs seeds far from those that are sampled which found a defect.
+func TestSeedsThatFailed(t *testing.T) {
+	for n, what := range map[uint64]string{
+		5033:   "a home's next GPU was too late for all that was queued, and was granted again and again in one turn",
+		502336: "the same",
+	} {
+		if _, err := Run(Draw(n)); err != nil {
+			t.Errorf("seed %d (%s): %v", n, what, err)
+		}
+	}
+}
+
+// checkerOf returns which checker objected.
+func checkerOf(err error) string { return regexp.MustCompile(`C\d+:`).FindString(err.Error()) }
+
+// checkCoverage fails if some fault or some reason was never seen: then the swarm says nothing of it.
+func (r *Report) checkCoverage(t *testing.T) {
+	for f := range FaultCount {
+		if r.Faults[f] == 0 {
+			t.Errorf("no seed has a %v", f)
+		}
+	}
+	for why := model.ReasonNone + 1; why < model.ReasonCount; why++ {
+		if r.Told[why] == 0 && why != model.FloorTooHigh { // models of a Cluster are families of one
+			t.Errorf("no request ended with %v", why)
+		}
+	}
+}
+
+// TestScript runs the script that -script names.
+func TestScript(t *testing.T) {
+	if *script == "" {
+		t.Skip("-script names no file")
+	}
+	text, err := os.ReadFile(*script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := ParseScript(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(o)
+	t.Logf("%+v", r)
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func (r *Report) add(x *Report) {
@@ -40,11 +103,13 @@ func (r *Report) add(x *Report) {
 	r.Batches += x.Batches
 	r.Strays += x.Strays
 	r.Twins += x.Twins
-	r.Lost += x.Lost
-	r.Doubled += x.Doubled
 	r.Cuts += x.Cuts
 	r.Events += x.Events
+	for i := range r.Faults {
+		r.Faults[i] += x.Faults[i]
+	}
 	for i := range r.Reasons {
 		r.Reasons[i] += x.Reasons[i]
+		r.Told[i] += x.Told[i]
 	}
 }

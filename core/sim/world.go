@@ -3,7 +3,9 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 )
@@ -14,19 +16,25 @@ type (
 	Duration = sched.Duration
 )
 
-// Model is a model of a World.
+// Model is what requests of a World ask for: one model, or a family of which any variant may answer.
 type Model struct {
 	Name    string
-	Profile *profile.Profile
+	Profile *profile.Profile // of a model without variants, on every GPU
 	SLO     Duration
 	// Rate is the true arrival rate in requests/s, for policies that are told; 0: not known.
 	Rate float64
+	// Variants are the members of a family; nil: the model itself answers.
+	Variants []Variant
+	// Floor is the least accuracy that is an answer, 0 to 1, of a family.
+	Floor float64
 }
 
-// Arrival is one request: its place in the list is its number.
-type Arrival struct {
-	At    Time
-	Model int32
+// Variant is one accuracy level of a family.
+type Variant struct {
+	Name     string
+	Accuracy float64 // 0 to 1
+	// Profiles are ℓ(b) by the GPU's kind; nil: the variant does not run on that kind.
+	Profiles []*profile.Profile
 }
 
 // Server is a scheduling policy that a World drives. The calls come in order of time; at one time
@@ -42,19 +50,28 @@ type Server interface {
 	NextWake() Time
 }
 
-// World is a cluster of equal GPUs that execute exactly as profiled, with a Server deciding.
+// World is a cluster of GPUs that execute exactly as profiled, with a Server deciding. GPUs are of
+// one kind, or of the kinds that Kinds names.
 type World struct {
 	Models     []Model
 	GPUs       int
-	Ctrl, Data Duration // a batch of b sent now starts Ctrl + b·Data later at the earliest
-	Arrivals   []Arrival
+	Kinds      []uint8            // by GPU: the index of its profile in Variant.Profiles; nil: 0 for all
+	Ctrl, Data Duration           // a batch of b sent now starts Ctrl + b·Data later at the earliest
+	Arrivals   []arrivals.Arrival // request r is Arrivals[r]
 	// Spare is how many bad requests each model may still have; Run gives up when one is used up.
 	// nil: never.
 	Spare []int
+	// Rates are requests/s by model, for plans that are told: what stages will Add stands in no Arrivals. nil: count those.
+	Rates []float64
 	// Trace is told of every batch, when set: requests are valid during the call.
 	Trace func(gpu, model int32, start, finish Time, requests []int32)
+	// Answered is told of every batch that a family's variant answers, when set: requests are valid
+	// during the call.
+	Answered func(gpu, model, variant int32, start, finish Time, requests []int32)
 	// Ended is told of every request's end, when set. Dropped requests end when dropped.
 	Ended func(r int32, o Outcome, at Time)
+	// Turn is called once at every moment at which something happened, when set; it may Add requests and Cancel them.
+	Turn func(now Time)
 
 	Result Result
 	events finishes
@@ -62,6 +79,9 @@ type World struct {
 	open   []bool // per request: not ended
 	left   int    // requests that have not ended
 	now    Time
+	added  finishes // requests of Add that have not arrived
+	due    []Time   // by request: its deadline; requests before the first Add have their model's SLO
+	begun  int      // requests that Run began with
 }
 
 // Outcome is how a request ended.
@@ -88,7 +108,8 @@ type Result struct {
 }
 
 // Run drives s over all arrivals until every request has ended. It panics when s breaks a rule of
-// the World: runs two batches on a GPU at once, an unknown or ended request, a batch too large.
+// the World: runs two batches on a GPU at once, an unknown or ended request, a batch too large, a variant below its
+// family's floor (V1).
 // Each Run begins at time zero with idle GPUs and needs a new Server.
 func (w *World) Run(s Server) *Result {
 	w.Result = Result{Total: make([]int, len(w.Models)), Bad: make([]int, len(w.Models))}
@@ -96,34 +117,67 @@ func (w *World) Run(s Server) *Result {
 	w.open = make([]bool, len(w.Arrivals))
 	w.left = len(w.Arrivals)
 	w.events, w.now = w.events[:0], 0
+	w.begun = len(w.Arrivals) - len(w.due)
+
 	next := 0
 	for w.left > 0 && !w.Result.Aborted {
 		at := sched.Never
-		if next < len(w.Arrivals) {
-			at = w.Arrivals[next].At
+		if next < w.begun {
+			at = Time(w.Arrivals[next].At)
 		}
+		at = min(at, w.added.next())
+
 		wake := s.NextWake()
 		now := max(w.now, min(at, wake, w.events.next()))
 		if now == sched.Never {
 			panic(fmt.Sprintf("sim: %d requests never ended", w.left))
 		}
 		w.now = now
+
 		for w.events.next() <= now {
 			s.Done(now, w.events.pop())
 		}
-		for next < len(w.Arrivals) && w.Arrivals[next].At <= now {
-			m := w.Arrivals[next].Model
-			w.Result.Total[m]++
-			w.open[next] = true
-			s.Arrive(now, int32(next), m)
+
+		for next < w.begun && Time(w.Arrivals[next].At) <= now {
+			w.arrive(s, int32(next))
 			next++
 		}
+		for w.added.next() <= now {
+			w.arrive(s, w.added.pop())
+		}
+
+		if w.Turn != nil {
+			w.Turn(now)
+		}
+
 		if s.NextWake() <= now {
 			s.Wake(now)
 		}
 	}
 	w.Result.End = max(w.now, slices.Max(w.free))
 	return &w.Result
+}
+
+// arrive tells the server of a request.
+func (w *World) arrive(s Server, r int32) {
+	m := w.Arrivals[r].Model
+	w.Result.Total[m]++
+	w.open[r] = true
+	s.Arrive(w.now, r, m)
+}
+
+// Add makes a request that arrives at a time, with a deadline of its own, and returns its number. It may be called before
+// Run, and within Ended and Turn: stages of an application make the requests of those behind them.
+func (w *World) Add(at Time, model int32, deadline Time) int32 {
+	r := int32(len(w.Arrivals))
+	w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: model})
+	w.due = append(w.due, deadline)
+	w.added.push(at, r)
+	if w.open != nil {
+		w.open = append(w.open, false)
+		w.left++
+	}
+	return r
 }
 
 // Now returns the virtual time.
@@ -134,16 +188,58 @@ func (w *World) FreeAt(gpu int32) Time { return w.free[gpu] }
 
 // Deadline returns request r's deadline.
 func (w *World) Deadline(r int32) Time {
+	if k := int(r) - (len(w.Arrivals) - len(w.due)); k >= 0 {
+		return w.due[k]
+	}
 	a := w.Arrivals[r]
-	return a.At + Time(w.Models[a.Model].SLO)
+	return Time(a.At).Add(w.Models[a.Model].SLO)
 }
 
 // Lead returns how long before its start a batch of b must be sent.
 func (w *World) Lead(b int) Duration { return w.Ctrl + Duration(b)*w.Data }
 
-// Start runs a batch on a GPU at the time at, which must respect Lead and the GPU's last batch.
+// Kind returns the kind of a GPU.
+func (w *World) Kind(gpu int32) int {
+	if w.Kinds == nil {
+		return 0
+	}
+	return int(w.Kinds[gpu])
+}
+
+// Start runs a batch of a model without variants on a GPU at the time at, which must respect Lead
+// and the GPU's last batch.
 func (w *World) Start(at Time, gpu, model int32, requests []int32) {
-	p := w.Models[model].Profile
+	finish := w.run(at, gpu, w.Models[model].Profile, requests)
+	if w.Trace != nil {
+		w.Trace(gpu, model, at, finish, requests)
+	}
+}
+
+// StartVariant is Start for a family: its variant answers, which must run on the GPU's kind.
+func (w *World) StartVariant(at Time, gpu, model, variant int32, requests []int32) {
+	v := &w.Models[model].Variants[variant]
+	if v.Accuracy < w.Models[model].Floor {
+		panic(fmt.Sprintf("sim: V1: variant %s has an accuracy of %v, below the floor of %v", v.Name, v.Accuracy, w.Models[model].Floor))
+	}
+	p := v.Profiles[w.Kind(gpu)]
+	if p == nil {
+		panic(fmt.Sprintf("sim: variant %s does not run on kind %d", v.Name, w.Kind(gpu)))
+	}
+	finish := w.run(at, gpu, p, requests)
+	if w.Answered != nil {
+		w.Answered(gpu, model, variant, at, finish, requests)
+	}
+}
+
+// Load makes a GPU load a model for d after its last batch: it serves nothing until then, and Done
+// tells of the end.
+func (w *World) Load(gpu int32, d Duration) {
+	w.free[gpu] = max(w.free[gpu], w.now).Add(d)
+	w.events.push(w.free[gpu], gpu)
+}
+
+// run executes a batch as profiled, ends its requests and returns when it finishes.
+func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Time {
 	b := len(requests)
 	if b == 0 || b > p.Max() {
 		panic(fmt.Sprintf("sim: batch of %d, want 1 to %d", b, p.Max()))
@@ -151,16 +247,19 @@ func (w *World) Start(at Time, gpu, model int32, requests []int32) {
 	if at < w.free[gpu] || at < w.now.Add(w.Lead(b)) {
 		panic(fmt.Sprintf("sim: gpu %d is free at %d, now %d: batch at %d", gpu, w.free[gpu], w.now, at))
 	}
+
 	exec := Duration(p.Exec(b))
 	finish := at.Add(exec)
 	w.free[gpu] = finish
 	w.events.push(finish, gpu)
+
 	w.Result.Busy += exec
 	w.Result.Batches++
 	for len(w.Result.SizeSum) <= b {
 		w.Result.SizeSum = append(w.Result.SizeSum, 0)
 	}
 	w.Result.SizeSum[b] += b
+
 	for _, r := range requests {
 		o := Served
 		if w.Deadline(r) < finish {
@@ -168,9 +267,7 @@ func (w *World) Start(at Time, gpu, model int32, requests []int32) {
 		}
 		w.end(r, o, finish)
 	}
-	if w.Trace != nil {
-		w.Trace(gpu, model, at, finish, requests)
-	}
+	return finish
 }
 
 // Drop ends a request unserved.
@@ -229,6 +326,7 @@ func (f *finishes) pop() int32 {
 	n := len(h) - 1
 	it := h[n]
 	h = h[:n]
+
 	for i := 0; n > 0; {
 		c := 2*i + 1
 		if c+1 < n && h[c+1].before(h[c]) {
@@ -241,6 +339,7 @@ func (f *finishes) pop() int32 {
 		h[i] = h[c]
 		i = c
 	}
+
 	*f = h
 	return top
 }

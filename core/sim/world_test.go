@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 )
 
@@ -14,7 +15,7 @@ func TestWorldRunsTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &World{Models: []Model{{Profile: p, SLO: 25e6}}, GPUs: 2, Arrivals: NewUnit(1, Poisson, Even(1), 3000).At(1500, 1e9, nil)}
+	w := &World{Models: []Model{{Profile: p, SLO: 25e6}}, GPUs: 2, Arrivals: arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), 3000).At(1500, 1e9, nil)}
 	first := *w.Run(NewDownbeat(w))
 	if first.Batches == 0 || first.Bad[0] == 0 {
 		t.Fatalf("%+v: want batches and an overload", first)
@@ -35,7 +36,7 @@ func TestOneMomentIsOneBurst(t *testing.T) {
 	w := &World{Models: []Model{{Profile: p, SLO: 25e6}}, GPUs: gpus}
 	for i := range bursts {
 		for range gpus * size {
-			w.Arrivals = append(w.Arrivals, Arrival{At: Time(i) * 25e6})
+			w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(i) * 25e6})
 		}
 	}
 	if r := w.Run(NewDownbeat(w)); r.Bad[0] != 0 {
@@ -58,7 +59,7 @@ func TestBurstsAtAnOverload(t *testing.T) {
 		due := 0.0
 		for at := Time(0); at < 10e9; at += tick {
 			for due += rate * float64(tick) / 1e9; due >= 1; due-- {
-				w.Arrivals = append(w.Arrivals, Arrival{At: at})
+				w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at)})
 			}
 		}
 		r := w.Run(NewDownbeat(w))

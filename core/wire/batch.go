@@ -1,12 +1,19 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+
+	"downbeat.dev/core/model"
+)
 
 const (
 	executeBytes = 36 // batch, gpu, model, start, latest, item count
 	itemBytes    = 16 + descriptorBytes
 	doneBytes    = 48 // batch, gpu, fetch, wait, exec, free in, failure count
 	failureBytes = 5
+	// The model's index takes the low bits of its field, since a backend has at most ModelsMax, and Answer the others:
+	// a batch that a peer of an earlier version may get has the bytes that it had there.
+	answerShift = 12
 )
 
 // AppendExecutes appends frames carrying m. No batch may have more than ProfileMax items.
@@ -28,15 +35,17 @@ func appendExecute(dst []byte, m *Execute) []byte {
 	if len(m.Items) > ProfileMax {
 		panic(fmt.Sprintf("wire: a batch of %d requests, at most %d", len(m.Items), ProfileMax))
 	}
+
 	at := len(dst)
 	dst = grow(dst, executeBytes+len(m.Items)*itemBytes)
 	b := dst[at:]
 	le.PutUint64(b, m.Batch)
 	le.PutUint32(b[8:], m.GPU)
-	le.PutUint32(b[12:], m.Model)
+	le.PutUint32(b[12:], m.Model|m.Answer<<answerShift)
 	le.PutUint64(b[16:], uint64(m.Start))
 	le.PutUint64(b[24:], uint64(m.Latest))
 	le.PutUint32(b[32:], uint32(len(m.Items)))
+
 	b = b[executeBytes:]
 	for i := range m.Items {
 		putItem(b[:itemBytes:itemBytes], &m.Items[i])
@@ -74,8 +83,10 @@ func decodeExecute(b []byte, m *Execute) (int, error) {
 	if len(b) < executeBytes {
 		return 0, fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(b), executeBytes)
 	}
-	m.Batch, m.GPU, m.Model = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
+	m.Batch, m.GPU = le.Uint64(b), le.Uint32(b[8:])
+	m.Model, m.Answer = le.Uint32(b[12:])&(1<<answerShift-1), le.Uint32(b[12:])>>answerShift
 	m.Start, m.Latest = int64(le.Uint64(b[16:])), int64(le.Uint64(b[24:]))
+
 	n := le.Uint32(b[32:])
 	b = b[executeBytes:]
 	if n > ProfileMax {
@@ -84,6 +95,7 @@ func decodeExecute(b []byte, m *Execute) (int, error) {
 	if len(b) < int(n)*itemBytes {
 		return 0, fmt.Errorf("%w: %d items do not fit into %d bytes", ErrMalformed, n, len(b))
 	}
+
 	m.Items = resize(m.Items, int(n))
 	for i := range m.Items {
 		getItem(b[:itemBytes:itemBytes], &m.Items[i])
@@ -113,10 +125,14 @@ func AppendDones(dst []byte, m []Done) []byte {
 	return dst
 }
 
+// failureUntold is the bit of a failure's reason that says Untold.
+const failureUntold = 1 << 7
+
 func appendDone(dst []byte, m *Done) []byte {
 	if len(m.Failures) > ProfileMax {
 		panic(fmt.Sprintf("wire: a batch with %d failures, at most %d", len(m.Failures), ProfileMax))
 	}
+
 	at := len(dst)
 	dst = grow(dst, doneBytes+len(m.Failures)*failureBytes)
 	b := dst[at:]
@@ -127,10 +143,14 @@ func appendDone(dst []byte, m *Done) []byte {
 	le.PutUint64(b[28:], uint64(m.Exec))
 	le.PutUint64(b[36:], uint64(m.FreeIn))
 	le.PutUint32(b[44:], uint32(len(m.Failures)))
+
 	b = b[doneBytes:]
 	for _, f := range m.Failures {
 		le.PutUint32(b, f.Index)
-		b[4] = f.Reason
+		b[4] = byte(f.Reason)
+		if f.Untold {
+			b[4] |= failureUntold
+		}
 		b = b[failureBytes:]
 	}
 	return dst
@@ -160,6 +180,7 @@ func decodeDone(b []byte, m *Done) (int, error) {
 	m.Batch, m.GPU = le.Uint64(b), le.Uint32(b[8:])
 	m.Fetch, m.Wait = int64(le.Uint64(b[12:])), int64(le.Uint64(b[20:]))
 	m.Exec, m.FreeIn = int64(le.Uint64(b[28:])), int64(le.Uint64(b[36:]))
+
 	n := le.Uint32(b[44:])
 	b = b[doneBytes:]
 	if n > ProfileMax {
@@ -168,9 +189,10 @@ func decodeDone(b []byte, m *Done) (int, error) {
 	if len(b) < int(n)*failureBytes {
 		return 0, fmt.Errorf("%w: %d failures do not fit into %d bytes", ErrMalformed, n, len(b))
 	}
+
 	m.Failures = resize(m.Failures, int(n))
 	for i := range m.Failures {
-		m.Failures[i] = ItemFailure{Index: le.Uint32(b), Reason: b[4]}
+		m.Failures[i] = ItemFailure{Index: le.Uint32(b), Reason: model.Reason(b[4] &^ failureUntold), Untold: b[4]&failureUntold != 0}
 		b = b[failureBytes:]
 	}
 	return doneBytes + int(n)*failureBytes, nil

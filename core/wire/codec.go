@@ -2,19 +2,60 @@ package wire
 
 import (
 	"fmt"
+	"math"
 	"unicode/utf8"
 )
 
 // encoder writes one frame of messages that vary in size. The first error sticks.
 type encoder struct {
-	b   []byte
-	at  int // where the frame's header starts
-	t   Type
-	err error
+	b       []byte
+	at      int // where the frame's header starts
+	t       Type
+	version uint16 // that the frame is for
+	err     error
 }
 
-func begin(dst []byte, t Type) encoder {
-	return encoder{b: grow(dst, HeaderBytes), at: len(dst), t: t}
+func begin(dst []byte, t Type) encoder { return beginAs(dst, t, Version) }
+
+// beginAs begins a frame for a peer that knows no later version.
+func beginAs(dst []byte, t Type, version uint16) encoder {
+	return encoder{b: grow(dst, HeaderBytes), at: len(dst), t: t, version: version}
+}
+
+// appendVaried appends frames that carry m, messages of which put writes each in as many bytes as it takes. A frame
+// ends when it is long, or full.
+func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*encoder, *T)) ([]byte, error) {
+	for len(m) > 0 {
+		e := beginAs(dst, t, version)
+		n := 0
+		for n < len(m) && n < MessagesMax && len(e.b)-e.at < frameBytesSoft {
+			put(&e, &m[n])
+			n++
+		}
+
+		var err error
+		if dst, err = e.end(n); err != nil {
+			return dst, err
+		}
+		m = m[n:]
+	}
+	return dst, nil
+}
+
+// decodeVaried appends to dst the messages of f, as get reads each.
+func decodeVaried[T any](dst []T, f Frame, t Type, get func(*decoder, *T)) ([]T, error) {
+	d := open(f, t, false)
+	if d.err != nil {
+		return dst, d.err
+	}
+	for range f.Count {
+		var m T
+		if get(&d, &m); d.err != nil {
+			break
+		}
+		dst = append(dst, m)
+	}
+	return dst, d.close()
 }
 
 // end writes the header for count messages. On an error dst is as it was before begin.
@@ -26,6 +67,7 @@ func (e *encoder) end(count int) ([]byte, error) {
 		return e.b[:e.at], fmt.Errorf("encode %v: %w", e.t, e.err)
 	}
 	putHeader(e.b[e.at:], e.t, count)
+	e.b[e.at+5] = byte(e.version)
 	return e.b, nil
 }
 
@@ -39,6 +81,16 @@ func (e *encoder) bool(v bool) {
 	} else {
 		e.b = append(e.b, 0)
 	}
+}
+
+// share reads a number from 0 to 1.
+func (d *decoder) share(what string) float64 {
+	v := math.Float64frombits(d.u64())
+	if !(v >= 0 && v <= 1) {
+		d.fail(fmt.Errorf("%w: %s is %v, 0 to 1 is allowed", ErrMalformed, what, v))
+		return 0
+	}
+	return v
 }
 
 // text writes a u16 length and the bytes.
@@ -76,13 +128,17 @@ func (e *encoder) fail(err error) {
 
 // decoder reads one frame's body. The first error sticks and every later read returns zero.
 type decoder struct {
-	b   []byte
-	t   Type
-	err error
+	b       []byte
+	t       Type
+	version uint8 // of the frame; 0: this protocol's
+	err     error
 }
 
+// since tells whether the frame's version has what came with a version.
+func (d *decoder) since(version uint8) bool { return d.version == 0 || d.version >= version }
+
 func open(f Frame, t Type, one bool) decoder {
-	d := decoder{b: f.Body, t: t, err: expect(f, t)}
+	d := decoder{b: f.Body, t: t, version: f.Version, err: expect(f, t)}
 	if d.err == nil && one && f.Count != 1 {
 		d.fail(fmt.Errorf("%w: %d messages, one is allowed", ErrMalformed, f.Count))
 	}

@@ -25,12 +25,25 @@ const (
 	TypeDone
 	TypePing
 	TypePong
+	TypeLead
+	TypeFollow
+	TypeStandbyHello
+	TypeLearned
+	TypePlacement
+	TypePlacementReport
+	TypeLoadable
+	TypeModelCommand
+	TypeModelAnswer
+	TypeUnserved
 	typeEnd
 )
 
 var typeNames = [typeEnd]string{
 	"", "frontend hello", "backend hello", "welcome", "refusal", "submit", "cancel", "outcome",
 	"models", "peers", "execute", "done", "ping", "pong",
+	"lead", "follow", "standby hello", "learned",
+	"placement", "placement report", "loadable",
+	"model command", "model answer", "unserved models",
 }
 
 // String returns the type's name for errors.
@@ -72,13 +85,17 @@ var sizeMin = [typeEnd]int{
 	TypeSubmit: submitBytes, TypeCancel: cancelBytes, TypeOutcome: outcomeBytes,
 	TypeModels: modelBytesMin, TypePeers: peerBytesMin, TypeExecute: executeBytes, TypeDone: doneBytes,
 	TypePing: pingBytes, TypePong: pongBytes,
+	TypeLead: leadBytes, TypeFollow: followBytes, TypeStandbyHello: 6, TypeLearned: learnedBytesMin,
+	TypePlacement: placementBytes, TypePlacementReport: placementReportBytesMin, TypeLoadable: loadableBytesMin,
+	TypeModelCommand: commandBytesMin, TypeModelAnswer: answerBytesMin, TypeUnserved: unservedBytesMin,
 }
 
 // Frame is one decoded header and the bytes that follow it: Count messages of one type.
 type Frame struct {
-	Type  Type
-	Count int
-	Body  []byte
+	Type    Type
+	Count   int
+	Body    []byte
+	Version uint8 // that the peer's header said
 }
 
 // The header: u32 body length, u8 type, u8 version, u16 count.
@@ -94,17 +111,21 @@ func ParseHeader(b []byte) (t Type, count, length int, err error) {
 	if len(b) < HeaderBytes {
 		return 0, 0, 0, fmt.Errorf("%w: header of %d bytes, %d needed", ErrMalformed, len(b), HeaderBytes)
 	}
+
 	n := binary.LittleEndian.Uint32(b)
 	t, count = Type(b[4]), int(binary.LittleEndian.Uint16(b[6:]))
-	if b[5] != Version {
-		return t, 0, 0, fmt.Errorf("%w: the peer speaks version %d, this is version %d", ErrVersion, b[5], Version)
+	if b[5] < VersionMin || b[5] > Version {
+		return t, 0, 0, fmt.Errorf("%w: the peer speaks version %d, this is version %d and knows %d", ErrVersion, b[5], Version, VersionMin)
 	}
+
 	if t == 0 || t >= typeEnd {
 		return t, 0, 0, fmt.Errorf("%w: unknown %v (1 to %d are known)", ErrMalformed, t, uint8(typeEnd)-1)
 	}
+
 	if n > FrameBytesMax {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes, at most %d", ErrLimit, t, n, FrameBytesMax)
 	}
+
 	if count == 0 || count*sizeMin[t] > int(n) {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes cannot hold its %d messages", ErrMalformed, t, n, count)
 	}
@@ -140,7 +161,7 @@ func (r *Reader) Next() (Frame, error) {
 	if err := r.fill(HeaderBytes + length); err != nil {
 		return Frame{}, unexpected(err)
 	}
-	f := Frame{Type: t, Count: count, Body: r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+length : r.lo+HeaderBytes+length]}
+	f := Frame{Type: t, Count: count, Version: r.buf[r.lo+5], Body: r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+length : r.lo+HeaderBytes+length]}
 	r.lo += HeaderBytes + length
 	return f, nil
 }
@@ -174,13 +195,17 @@ func (r *Reader) fill(n int) error {
 	if r.hi-r.lo >= n {
 		return nil
 	}
+
+	// After a large frame the buffer goes back to its usual size.
 	if r.lo == r.hi && len(r.buf) > readerBytesKeep {
 		r.buf, r.lo, r.hi = make([]byte, readerBytes), 0, 0
 	}
+
 	if r.lo > 0 {
 		r.hi = copy(r.buf, r.buf[r.lo:r.hi])
 		r.lo = 0
 	}
+
 	for empty := 0; r.hi < n; {
 		if r.hi == len(r.buf) {
 			r.buf = append(r.buf, make([]byte, max(readerBytes, len(r.buf)))...)
@@ -190,12 +215,14 @@ func (r *Reader) fill(n int) error {
 		if r.hi >= n {
 			return nil
 		}
+
 		if err != nil {
 			if errors.Is(err, io.EOF) && r.hi > 0 {
 				return io.ErrUnexpectedEOF
 			}
 			return err
 		}
+
 		if got > 0 {
 			empty = 0
 		} else if empty++; empty > 100 {

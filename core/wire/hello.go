@@ -1,10 +1,17 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"downbeat.dev/core/model"
+)
 
 const (
-	peerBytesMin  = 6
-	modelBytesMin = 4 + 8 + 4 + 1 + 3*2 + 2
+	peerBytesMin   = 6
+	tensorBytesMin = 2 + 2 + 1 + 2
+	modelBytesMin  = 4 + 8 + 4 + 1 + 3*2 + 1 + 4 + 2 + 2
 )
 
 // AppendFrontendHello appends a frame carrying h. The version and the token come first, so that a
@@ -43,25 +50,50 @@ func PeekHello(body []byte) (version uint16, token string, err error) {
 
 // AppendBackendHello appends a frame carrying h.
 func AppendBackendHello(dst []byte, h *BackendHello) ([]byte, error) {
-	e := begin(dst, TypeBackendHello)
+	return appendBackendHello(dst, h, Version)
+}
+
+func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, error) {
+	e := beginAs(dst, TypeBackendHello, version)
 	e.u16(h.Version)
 	e.text("token", h.Token, TokenBytesMax)
 	e.text("name", h.Name, NameBytesMax)
 	e.text("sub-cluster", h.SubCluster, NameBytesMax)
+
 	e.count("gpus", len(h.GPUs), GPUsMax)
 	for _, g := range h.GPUs {
 		e.text("gpu name", g, NameBytesMax)
 	}
-	e.count("models", len(h.Models), ModelsMax)
-	for i := range h.Models {
-		m := &h.Models[i]
-		e.model(&m.Info)
-		e.count("profile of "+m.Info.Name, len(m.Profile), ProfileMax)
-		for _, ns := range m.Profile {
-			e.u64(uint64(ns))
+
+	models := h.Models
+	if version < 5 { // such a peer sends batches of all that it is told of
+		models = models[:h.loadedEverywhere()]
+	}
+
+	e.count("models", len(models), ModelsMax)
+	for i := range models {
+		e.backendModel(&models[i])
+	}
+
+	if version >= 5 {
+		for i := range models {
+			e.loaded(models[i].Loaded)
+		}
+		e.count("models that are not served", len(h.Failed), ModelsMax)
+		for i := range h.Failed {
+			e.model(&h.Failed[i])
 		}
 	}
 	return e.end(1)
+}
+
+// loadedEverywhere is how many of the first models every GPU has.
+func (h *BackendHello) loadedEverywhere() int {
+	n := slices.IndexFunc(h.Models, func(m BackendModel) bool { return slices.Contains(m.Loaded, false) })
+	if n < 0 {
+		return len(h.Models)
+	}
+	return n
 }
 
 // DecodeBackendHello decodes a frame that carries one BackendHello.
@@ -71,23 +103,30 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 	h.Token = d.text("token", TokenBytesMax)
 	h.Name = d.text("name", NameBytesMax)
 	h.SubCluster = d.text("sub-cluster", NameBytesMax)
+
 	if n := d.count("gpus", GPUsMax, 2); n > 0 {
 		h.GPUs = make([]string, n)
 	}
 	for i := range h.GPUs {
 		h.GPUs[i] = d.text("gpu name", NameBytesMax)
 	}
+
 	if n := d.count("models", ModelsMax, modelBytesMin+2); n > 0 {
 		h.Models = make([]BackendModel, n)
 	}
 	for i := range h.Models {
-		m := &h.Models[i]
-		d.model(&m.Info)
-		if n := d.count("profile", ProfileMax, 8); n > 0 {
-			m.Profile = make([]int64, n)
+		d.backendModel(&h.Models[i])
+	}
+
+	if d.since(5) {
+		for i := range h.Models {
+			h.Models[i].Loaded = d.loaded()
 		}
-		for k := range m.Profile {
-			m.Profile[k] = int64(d.u64())
+		if n := d.count("models that are not served", ModelsMax, modelBytesMin); n > 0 {
+			h.Failed = make([]model.Info, n)
+		}
+		for i := range h.Failed {
+			d.model(&h.Failed[i])
 		}
 	}
 	return h, d.close()
@@ -129,78 +168,36 @@ func DecodeRefusal(f Frame) (m Refusal, err error) {
 }
 
 // AppendModels appends frames carrying m.
-func AppendModels(dst []byte, m []ModelInfo) ([]byte, error) {
-	for len(m) > 0 {
-		e := begin(dst, TypeModels)
-		n := 0
-		for n < len(m) && n < MessagesMax && len(e.b)-e.at < frameBytesSoft {
-			e.model(&m[n])
-			n++
-		}
-		var err error
-		if dst, err = e.end(n); err != nil {
-			return dst, err
-		}
-		m = m[n:]
+func AppendModels(dst []byte, m []model.Info) ([]byte, error) { return appendModels(dst, m, Version) }
+
+func appendModels(dst []byte, m []model.Info, version uint16) ([]byte, error) {
+	if version < 6 { // such a peer would take a family for a model without a version
+		m = slices.DeleteFunc(slices.Clone(m), func(i model.Info) bool { return i.IsFamily() })
 	}
-	return dst, nil
+	return appendVaried(dst, TypeModels, version, m, (*encoder).model)
 }
 
 // DecodeModels decodes f into fresh memory: catalogues are rare.
-func DecodeModels(f Frame) ([]ModelInfo, error) {
-	d := open(f, TypeModels, false)
-	if d.err != nil {
-		return nil, d.err
-	}
-	var out []ModelInfo
-	for range f.Count {
-		var m ModelInfo
-		d.model(&m)
-		if d.err != nil {
-			break
-		}
-		out = append(out, m)
-	}
-	return out, d.close()
+func DecodeModels(f Frame) ([]model.Info, error) {
+	return decodeVaried(nil, f, TypeModels, (*decoder).model)
 }
 
 // AppendPeers appends frames carrying m.
 func AppendPeers(dst []byte, m []Peer) ([]byte, error) {
-	for len(m) > 0 {
-		e := begin(dst, TypePeers)
-		n := 0
-		for n < len(m) && n < MessagesMax && len(e.b)-e.at < frameBytesSoft {
-			e.u32(m[n].Frontend)
-			e.text("data address", m[n].DataAddr, AddrBytesMax)
-			n++
-		}
-		var err error
-		if dst, err = e.end(n); err != nil {
-			return dst, err
-		}
-		m = m[n:]
-	}
-	return dst, nil
+	return appendVaried(dst, TypePeers, Version, m, func(e *encoder, p *Peer) {
+		e.u32(p.Frontend)
+		e.text("data address", p.DataAddr, AddrBytesMax)
+	})
 }
 
 // DecodePeers decodes f, using dst's memory for the slice; addresses are fresh strings.
 func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
-	d := open(f, TypePeers, false)
-	if d.err != nil {
-		return dst[:0], d.err
-	}
-	dst = dst[:0]
-	for range f.Count {
-		p := Peer{Frontend: d.u32(), DataAddr: d.text("data address", AddrBytesMax)}
-		if d.err != nil {
-			break
-		}
-		dst = append(dst, p)
-	}
-	return dst, d.close()
+	return decodeVaried(dst[:0], f, TypePeers, func(d *decoder, p *Peer) {
+		p.Frontend, p.DataAddr = d.u32(), d.text("data address", AddrBytesMax)
+	})
 }
 
-func (e *encoder) model(m *ModelInfo) {
+func (e *encoder) model(m *model.Info) {
 	e.u32(m.ID)
 	e.u64(uint64(m.SLO))
 	e.u32(m.BatchMax)
@@ -208,48 +205,121 @@ func (e *encoder) model(m *ModelInfo) {
 	e.text("model name", m.Name, NameBytesMax)
 	e.text("model version", m.Version, NameBytesMax)
 	e.text("platform", m.Platform, NameBytesMax)
+	e.bool(m.Unbatched)
+	e.u32(m.InputMax)
+	e.text("configuration of "+m.Name, m.Config, model.ConfigBytesMax)
 	e.tensors("inputs of "+m.Name, m.Inputs)
 	e.tensors("outputs of "+m.Name, m.Outputs)
+
+	if e.version >= 5 {
+		e.bool(m.SLOBinds)
+		e.small("priority of "+m.Name, int(m.Priority), 255)
+		e.u32(m.QueueMax)
+		e.text("reason of "+m.Name, m.Reason, model.LabelBytesMax)
+	}
+	if e.version >= 6 {
+		e.familyOf(m)
+	}
 }
 
-func (d *decoder) model(m *ModelInfo) {
+// familyOf writes what a model is within a family, or what a family consists of.
+func (e *encoder) familyOf(m *model.Info) {
+	e.text("family of "+m.Name, m.Family, NameBytesMax)
+	e.text("variant of "+m.Name, m.Variant, NameBytesMax)
+	e.u64(math.Float64bits(m.Accuracy))
+	e.u64(m.Static)
+	e.u64(m.Dynamic)
+	e.small("variants of "+m.Name, len(m.Variants), model.VariantsMax)
+	for _, id := range m.Variants {
+		e.u32(id)
+	}
+	e.small("floors of "+m.Name, len(m.Floors), model.FloorsMax)
+	for _, f := range m.Floors {
+		e.u64(math.Float64bits(f.Accuracy))
+		e.u32(f.ID)
+	}
+}
+
+func (d *decoder) familyOf(m *model.Info) {
+	m.Family, m.Variant = d.text("family", NameBytesMax), d.text("variant", NameBytesMax)
+	m.Accuracy = d.share("accuracy")
+	m.Static, m.Dynamic = d.u64(), d.u64()
+	if n := d.small("variants", model.VariantsMax, 4); n > 0 {
+		m.Variants = make([]uint32, n)
+	}
+	for i := range m.Variants {
+		m.Variants[i] = d.u32()
+	}
+	if n := d.small("floors", model.FloorsMax, 12); n > 0 {
+		m.Floors = make([]model.Floor, n)
+	}
+	for i := range m.Floors {
+		m.Floors[i] = model.Floor{Accuracy: d.share("floor"), ID: d.u32()}
+	}
+}
+
+func (d *decoder) model(m *model.Info) {
 	m.ID, m.SLO, m.BatchMax = d.u32(), int64(d.u64()), d.u32()
 	m.Ready = d.bool("ready")
 	m.Name = d.text("model name", NameBytesMax)
 	m.Version = d.text("model version", NameBytesMax)
 	m.Platform = d.text("platform", NameBytesMax)
+	m.Unbatched = d.bool("unbatched")
+	m.InputMax = d.u32()
+	m.Config = d.text("configuration", model.ConfigBytesMax)
 	m.Inputs = d.tensors("inputs")
 	m.Outputs = d.tensors("outputs")
+	if d.since(5) {
+		m.SLOBinds = d.bool("SLO binds")
+		m.Priority = d.u8()
+		m.QueueMax = d.u32()
+		m.Reason = d.text("reason", model.LabelBytesMax)
+	}
+	if d.since(6) {
+		d.familyOf(m)
+	}
 }
 
-func (e *encoder) tensors(what string, ts []Tensor) {
+func (e *encoder) tensors(what string, ts []model.Tensor) {
 	e.small(what, len(ts), TensorsMax)
 	for i := range ts {
 		t := &ts[i]
 		e.text("tensor name", t.Name, NameBytesMax)
-		e.text("datatype", t.Datatype, NameBytesMax)
+		e.text("datatype", string(t.Datatype), NameBytesMax)
 		e.small(fmt.Sprintf("dimensions of tensor %q", t.Name), len(t.Shape), RankMax)
 		for _, n := range t.Shape {
 			e.u64(uint64(n))
 		}
+
+		e.count(fmt.Sprintf("labels of tensor %q", t.Name), len(t.Labels), model.LabelsMax)
+		for _, label := range t.Labels {
+			e.text("label", label, model.LabelBytesMax)
+		}
 	}
 }
 
-func (d *decoder) tensors(what string) []Tensor {
-	n := d.small(what, TensorsMax, 5)
+func (d *decoder) tensors(what string) []model.Tensor {
+	n := d.small(what, TensorsMax, tensorBytesMin)
 	if n == 0 {
 		return nil
 	}
-	ts := make([]Tensor, n)
+	ts := make([]model.Tensor, n)
 	for i := range ts {
 		t := &ts[i]
 		t.Name = d.text("tensor name", NameBytesMax)
-		t.Datatype = d.text("datatype", NameBytesMax)
+		t.Datatype = model.Datatype(d.text("datatype", NameBytesMax))
 		if r := d.small("dimensions", RankMax, 8); r > 0 {
 			t.Shape = make([]int64, r)
 		}
 		for k := range t.Shape {
 			t.Shape[k] = int64(d.u64())
+		}
+
+		if n := d.count("labels", model.LabelsMax, 2); n > 0 {
+			t.Labels = make([]string, n)
+		}
+		for k := range t.Labels {
+			t.Labels[k] = d.text("label", model.LabelBytesMax)
 		}
 	}
 	return ts

@@ -6,16 +6,18 @@
 // own monotonic clock.
 package wire
 
-// Version is the protocol's version; a peer that speaks another is refused by name in the handshake.
-const Version = 3
+import (
+	"time"
 
-// Descriptor says where a request's input lies in its frontend's registered memory. It is opaque
-// to the scheduler; the rdma package makes and resolves it.
-type Descriptor struct {
-	Key    uint64 // remote key of the buffer; short-lived, scoped to what was offered
-	Offset uint32 // bytes from the buffer's start
-	Length uint32 // bytes
-}
+	"downbeat.dev/core/model"
+)
+
+// Version is the protocol's version. A peer may speak VersionMin, so that a cluster can be upgraded part by
+// part; one that speaks another is refused by name in the handshake.
+const (
+	Version    = 6
+	VersionMin = 4
+)
 
 // The window of a frontend's session: how many places it has for live requests.
 const (
@@ -28,10 +30,10 @@ type Submit struct {
 	// ID is chosen by the frontend. Its low bits, modulo the session's Window, name one of as many
 	// places: no two live requests of a session may share one.
 	ID       uint64
-	Model    uint32 // from ModelInfo
+	Model    uint32 // from model.Info
 	Priority uint8
 	Budget   int64 // ns until the deadline, counted from sending
-	Input    Descriptor
+	Input    model.Descriptor
 }
 
 // Cancel withdraws a request that may still be queued. Frontend → scheduler.
@@ -43,28 +45,7 @@ type Cancel struct {
 // Outcome ends a request without an output. Scheduler → frontend.
 type Outcome struct {
 	ID     uint64
-	Reason uint8 // sched.Reason
-}
-
-// Tensor describes one input or output of a model, without the batch dimension.
-type Tensor struct {
-	Name     string
-	Datatype string  // Open Inference Protocol names: FP32, UINT8, …
-	Shape    []int64 // without the batch dimension
-}
-
-// ModelInfo tells a frontend of a model that it may ask for. Scheduler → frontend, on connecting
-// and whenever it changes.
-type ModelInfo struct {
-	ID       uint32
-	Name     string // empty: the id stands for no model any more
-	Version  string
-	SLO      int64 // ns; the budget of a request that names none
-	BatchMax uint32
-	Inputs   []Tensor
-	Outputs  []Tensor
-	Ready    bool // some backend serves it now
-	Platform string
+	Reason model.Reason
 }
 
 // Welcome accepts a session. Scheduler → frontend or backend.
@@ -88,13 +69,14 @@ type FrontendHello struct {
 	Window   uint32 // places for live requests, a power of two up to WindowMax; 0: WindowDefault
 }
 
-// BackendModel is a model that a backend can run, with its measured profile on that backend.
+// BackendModel is a model that a backend can run or load, with its measured profile on that backend.
 type BackendModel struct {
-	Info    ModelInfo // ID unset: the scheduler numbers models by name and version
-	Profile []int64   // ns; Profile[b-1] = ℓ(b)
+	Info    model.Info      // ID unset: the scheduler numbers models by name and version
+	Profile []time.Duration // Profile[b-1] = ℓ(b). Empty: not known before it is loaded
+	Loaded  []bool          // by GPU: it takes batches of the model now; nil: every GPU does. Since protocol 5
 }
 
-// BackendHello opens a backend's session. Every GPU of a backend can run all its models.
+// BackendHello opens a backend's session.
 type BackendHello struct {
 	Version    uint16
 	Name       string
@@ -102,6 +84,7 @@ type BackendHello struct {
 	SubCluster string
 	GPUs       []string // display names; index = the GPU's number on this backend
 	Models     []BackendModel
+	Failed     []model.Info // models that it should serve and cannot, with a Reason each; since protocol 5
 }
 
 // Peer tells a backend how to reach a frontend. Sent before the first Execute that names it.
@@ -116,7 +99,7 @@ type Item struct {
 	ID       uint64 // the frontend's own request id
 	Frontend uint32
 	Budget   uint32 // µs until the deadline, counted from sending
-	Input    Descriptor
+	Input    model.Descriptor
 }
 
 // Execute orders a batch. Scheduler → backend.
@@ -124,6 +107,7 @@ type Execute struct {
 	Batch  uint64
 	GPU    uint32 // index into BackendHello.GPUs
 	Model  uint32 // index into BackendHello.Models
+	Answer uint32 // since protocol 6: model.Info.ID + 1 of the variant of a family that this is; 0: it was asked for by itself
 	Start  int64  // ns from sending until the batch is to start
 	Latest int64  // ns from sending until a start is too late
 	Items  []Item
@@ -133,7 +117,8 @@ type Execute struct {
 // while it ran, NoBackend that it was before: nobody was told, and the scheduler gives the request to others.
 type ItemFailure struct {
 	Index  uint32
-	Reason uint8 // sched.Reason
+	Reason model.Reason // below 128
+	Untold bool         // the frontend was not told: the scheduler gives the request to others once, or tells
 }
 
 // Done reports a finished batch with what was measured. Backend → scheduler. Outputs went straight

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"downbeat.dev/core/model"
 )
 
 var le = binary.LittleEndian
@@ -77,14 +79,14 @@ func expect(f Frame, t Type) error {
 	return nil
 }
 
-func putDescriptor(b []byte, d *Descriptor) {
+func putDescriptor(b []byte, d *model.Descriptor) {
 	_ = b[descriptorBytes-1]
 	le.PutUint64(b, d.Key)
 	le.PutUint32(b[8:], d.Offset)
 	le.PutUint32(b[12:], d.Length)
 }
 
-func getDescriptor(b []byte, d *Descriptor) {
+func getDescriptor(b []byte, d *model.Descriptor) {
 	_ = b[descriptorBytes-1]
 	d.Key, d.Offset, d.Length = le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
 }
@@ -135,13 +137,13 @@ func getCancel(b []byte, m *Cancel) { m.ID, m.Model = le.Uint64(b), le.Uint32(b[
 func AppendOutcomes(dst []byte, m []Outcome) []byte {
 	return appendFixed(dst, TypeOutcome, m, outcomeBytes, func(b []byte, m *Outcome) {
 		le.PutUint64(b, m.ID)
-		b[8] = m.Reason
+		b[8] = byte(m.Reason)
 	})
 }
 
 // DecodeOutcomes decodes f, using dst's memory.
 func DecodeOutcomes(dst []Outcome, f Frame) ([]Outcome, error) {
-	return decodeFixed(dst, f, TypeOutcome, outcomeBytes, func(b []byte, m *Outcome) { m.ID, m.Reason = le.Uint64(b), b[8] })
+	return decodeFixed(dst, f, TypeOutcome, outcomeBytes, func(b []byte, m *Outcome) { m.ID, m.Reason = le.Uint64(b), model.Reason(b[8]) })
 }
 
 // AppendPing appends one Ping.

@@ -1,19 +1,24 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+
+	"downbeat.dev/core/model"
+)
 
 // ResultHeaderBytes is the size of a ResultHeader.
 const ResultHeaderBytes = 24
 
 // ResultHeader leads every message that a backend sends to a frontend on the data plane. With
-// Reason 0 the model's outputs follow, Output bytes in all, in the order of ModelInfo.Outputs.
+// ReasonNone the model's outputs follow, Output bytes in all, in the order of model.Info.Outputs.
 //
-// Layout, little-endian: u64 id, u8 reason, u8[3] zero, u32 output bytes, u64 execution ns.
+// Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns.
 type ResultHeader struct {
-	ID     uint64 // the frontend's own request id
-	Reason uint8  // sched.Reason; 0: the outputs follow
-	Output uint32 // bytes that follow
-	Exec   int64  // ns that the batch took on the GPU
+	ID     uint64       // the frontend's own request id
+	Reason model.Reason // ReasonNone: the outputs follow
+	Output uint32       // bytes that follow
+	Exec   int64        // ns that the batch took on the GPU
+	Answer uint32       // since protocol 6: which variant of a family it was, as Execute says it; 0: what was asked for
 }
 
 // Append appends the header's 24 bytes.
@@ -22,7 +27,7 @@ func (h ResultHeader) Append(dst []byte) []byte {
 	dst = grow(dst, ResultHeaderBytes)
 	b := dst[at:]
 	le.PutUint64(b, h.ID)
-	le.PutUint32(b[8:], uint32(h.Reason))
+	le.PutUint32(b[8:], uint32(h.Reason)|h.Answer<<8)
 	le.PutUint32(b[12:], h.Output)
 	le.PutUint64(b[16:], uint64(h.Exec))
 	return dst
@@ -34,10 +39,8 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 	if len(msg) < ResultHeaderBytes {
 		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
 	}
-	h := ResultHeader{ID: le.Uint64(msg), Reason: msg[8], Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:]))}
-	if msg[9]|msg[10]|msg[11] != 0 {
-		return h, nil, fmt.Errorf("%w: result %d has non-zero reserved bytes", ErrMalformed, h.ID)
-	}
+	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8]), Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
+		Answer: le.Uint32(msg[8:]) >> 8}
 	if uint64(h.Output) != uint64(len(msg)-ResultHeaderBytes) {
 		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(msg)-ResultHeaderBytes)
 	}

@@ -1,0 +1,198 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+)
+
+// What bounds an application.
+const (
+	StagesMax  = 64        // stages
+	TensorsMax = 256       // tensors of a frame, of all stages together
+	FanOutMax  = 1024      // elements of a list
+	LatencyMax = time.Hour // of a frame
+	nameMax    = 128       // bytes of a name
+)
+
+// Application is a graph of stages under one deadline, as it was declared.
+type Application struct {
+	Name    string
+	Latency time.Duration // of a frame that comes without a deadline
+	Inputs  []Tensor      // of a frame; a dimension of -1 is what the stages that take it say
+	Outputs []Output      // of a frame
+	Stages  []Stage       // in any order
+	// BatchMax is what an ensemble's configuration names as max_batch_size, 0 for none. Every row is a frame.
+	BatchMax int
+	Text     string // an ensemble's config.pbtxt, for clients who ask for it
+}
+
+// Tensor is what flows between stages. Its Name is unique in its application.
+type Tensor struct {
+	model.Tensor
+	// Most makes it a list of at most so many elements, each of Shape; 0: it is a single tensor.
+	Most int
+	Mean float64 // elements of a list that are expected of a frame
+}
+
+// Output is one tensor of an application's answer.
+type Output struct {
+	Name string // as clients see it
+	Of   string // the tensor
+	// Declared is what the application says of it; no datatype: it says nothing.
+	Declared model.Tensor
+}
+
+// Flow is a tensor that a stage takes or gives.
+type Flow struct {
+	Port   string // the model's name for it, or the hook's
+	Tensor string // the application's
+}
+
+// Stage is one step of an application for each of its frames.
+type Stage struct {
+	Name    string
+	Model   string // a model or a family; empty: Hook is called
+	Version string // empty: the newest
+	Hook    string
+	With    map[string]string // the hook's settings
+	// Each names the list for each of whose elements the model is asked once; empty: it is asked once for a frame.
+	Each     string
+	Optional bool          // without it, and without what needs it, a frame's answer is still one
+	Takes    []Flow        // by Port
+	Gives    []Flow        // by Port
+	Declares []Tensor      // what a hook gives, one for each of Gives; of a model nil
+	Fixed    time.Duration // that a hook takes
+}
+
+// refuse is an error that names the application, the field, its value and what is allowed.
+func (a *Application) refuse(field string, value any, want string) error {
+	if text, ok := value.(string); ok {
+		value = fmt.Sprintf("%.60q", text)
+	}
+	return fmt.Errorf("application %q: %s: %v: want %s", a.Name, field, value, want)
+}
+
+// refuse is an error about one stage.
+func (s *Stage) refuse(a *Application, field string, value any, want string) error {
+	return a.refuse(fmt.Sprintf("stage %q: %s", s.Name, field), value, want)
+}
+
+// CheckNames refuses what is wrong with an application by itself, whatever models there are.
+func (a *Application) CheckNames() error {
+	switch {
+	case !isName(a.Name):
+		return a.refuse("name", a.Name, nameRule)
+	case a.Latency <= 0 || a.Latency > LatencyMax:
+		return a.refuse("latency", a.Latency, fmt.Sprintf("more than 0 and at most %v", LatencyMax))
+	case len(a.Stages) < 1 || len(a.Stages) > StagesMax:
+		return a.refuse("stages", len(a.Stages), fmt.Sprintf("1 to %d", StagesMax))
+	case len(a.Inputs) < 1:
+		return a.refuse("inputs", len(a.Inputs), "one or more")
+	case len(a.Outputs) < 1:
+		return a.refuse("outputs", len(a.Outputs), "one or more")
+	}
+
+	for i := range a.Inputs {
+		if err := checkInput(&a.Inputs[i].Tensor); err != nil {
+			return fmt.Errorf("application %q: input %w", a.Name, err)
+		}
+	}
+	if err := a.checkStages(); err != nil {
+		return err
+	}
+
+	outputs := map[string]bool{}
+	for _, o := range a.Outputs {
+		if !isName(o.Name) || outputs[o.Name] {
+			return a.refuse("output", o.Name, nameRule+", that no other output has")
+		}
+		outputs[o.Name] = true
+	}
+	return nil
+}
+
+// checkInput is a tensor's Check for one whose dimensions may be open.
+func checkInput(t *model.Tensor) error {
+	closed := *t
+	closed.Shape = slices.Clone(t.Shape)
+	for i, n := range closed.Shape {
+		if n == -1 {
+			closed.Shape[i] = 1
+		}
+	}
+	return closed.Check()
+}
+
+// checkStages refuses stages whose names do not tell them apart, and what is wrong with one by itself.
+func (a *Application) checkStages() error {
+	stages := map[string]bool{}
+	for j := range a.Stages {
+		s := &a.Stages[j]
+		if !isName(s.Name) {
+			return a.refuse(fmt.Sprintf("stage %d: name", j), s.Name, nameRule)
+		}
+		if stages[s.Name] {
+			return a.refuse(fmt.Sprintf("stage %d: name", j), s.Name, "a name that no other stage has")
+		}
+		stages[s.Name] = true
+		if err := a.checkStage(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStage refuses what is wrong with a stage by itself.
+func (a *Application) checkStage(s *Stage) error {
+	switch {
+	case (s.Model == "") == (s.Hook == ""):
+		return s.refuse(a, "model and hook", [2]string{s.Model, s.Hook}, "exactly one of both")
+	case s.Hook != "" && s.Each != "":
+		return s.refuse(a, "each", s.Each, "none: a hook takes whole lists")
+	case s.Model != "" && (s.Fixed != 0 || len(s.With) > 0):
+		return s.refuse(a, "fixed time and settings", fmt.Sprint(s.Fixed, s.With), "none: they are a hook's")
+	case s.Fixed < 0 || s.Fixed > LatencyMax:
+		return s.refuse(a, "fixed time", s.Fixed, fmt.Sprintf("0 to %v", LatencyMax))
+	case len(s.Takes) == 0:
+		return s.refuse(a, "inputs", 0, "one or more")
+	case len(s.Gives) == 0:
+		return s.refuse(a, "outputs", 0, "one or more")
+	case s.Hook != "" && len(s.Declares) != len(s.Gives):
+		return s.refuse(a, "outputs", fmt.Sprintf("%d of %d declared", len(s.Declares), len(s.Gives)), "a datatype and a shape for each")
+	}
+
+	for i := range s.Declares {
+		t := &s.Declares[i]
+		field := fmt.Sprintf("output %q: ", t.Name)
+		if err := t.Check(); err != nil {
+			return fmt.Errorf("application %q: stage %q: output %w", a.Name, s.Name, err)
+		}
+		switch {
+		case t.Varies():
+			return s.refuse(a, field+"datatype", string(t.Datatype), "one of fixed size")
+		case t.Most < 0 || t.Most > FanOutMax:
+			return s.refuse(a, field+"most", t.Most, fmt.Sprintf("1 to %d elements, or none for a single tensor", FanOutMax))
+		case !(t.Mean >= 0 && t.Mean <= float64(t.Most)):
+			return s.refuse(a, field+"mean", t.Mean, fmt.Sprintf("0 to %d elements, its most", t.Most))
+		case t.RowBytes()*max(t.Most, 1) > model.TensorBytesMax:
+			return s.refuse(a, field+"size", t.RowBytes()*max(t.Most, 1), fmt.Sprintf("at most %d bytes", model.TensorBytesMax))
+		}
+	}
+	return nil
+}
+
+const nameRule = "1 to 128 letters, digits, '-', '_', '.' or ':'"
+
+// isName keeps names to what is safe in URLs, metrics, pictures and errors.
+func isName(name string) bool {
+	for _, c := range []byte(name) {
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' && c != ':' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= nameMax
+}

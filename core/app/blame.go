@@ -1,0 +1,59 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"downbeat.dev/core/model"
+)
+
+// blame says why stages could not be placed: somebody takes what nobody gives, or they wait for each other.
+func (r *resolving) blame(waiting []*Stage) error {
+	giver := map[string]*Stage{}
+	for _, s := range waiting {
+		for _, f := range s.Gives {
+			giver[f.Tensor] = s
+		}
+	}
+	for _, s := range waiting {
+		for _, f := range s.Takes {
+			if _, ok := r.source[f.Tensor]; !ok && giver[f.Tensor] == nil {
+				return s.refuse(r.g.Application, "input", f.Tensor, "a tensor that the frame or a stage gives")
+			}
+		}
+	}
+
+	// From any of them back to whom it waits for, until one comes again: that is the cycle.
+	var way []string
+	for s := waiting[0]; ; {
+		if at := slices.Index(way, s.Name); at >= 0 {
+			way = append(way[at:], s.Name)
+			slices.Reverse(way)
+			return r.g.refuse("stages", "a cycle: "+strings.Join(way, " → "), "none: no stage may need its own results")
+		}
+		way = append(way, s.Name)
+		for _, f := range s.Takes {
+			if _, ok := r.source[f.Tensor]; !ok {
+				s = giver[f.Tensor]
+				break
+			}
+		}
+	}
+}
+
+func portNames(flows []Flow) string {
+	var names []string
+	for _, f := range flows {
+		names = append(names, f.Port)
+	}
+	return strings.Join(names, ", ")
+}
+
+func tensorNames(all []model.Tensor) string {
+	var names []string
+	for _, t := range all {
+		names = append(names, fmt.Sprintf("%q", t.Name))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,348 @@
+package control
+
+import (
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// sessionKind is who a session's peer is. It is a strangerSession until the hello says more.
+type sessionKind uint32
+
+const (
+	strangerSession sessionKind = iota
+	frontendSession
+	backendSession
+	standbySession
+)
+
+// session is one TCP peer.
+type session struct {
+	s     *Server
+	raw   net.Conn      // Close's, from any goroutine
+	conn  net.Conn      // serve's: raw, or TLS over it
+	ended chan struct{} // closed when serve has returned
+
+	version  uint16                 // of the protocol that it speaks; set before it is a session
+	gpus     int                    // a backend's; under the server's lock, as is follows
+	follows  *wire.Follow           // nil: the peer has not told
+	followed uint64                 // the latest epoch whose leader the peer had a link with
+	name     string                 // serve's: the hello's
+	kind     atomic.Uint32          // a sessionKind
+	w        atomic.Pointer[writer] // nil before the handshake's answer
+	alive    silence                // the pinger's, but for what it heard
+	arrival                         // of the handshake
+
+	submit []wire.Submit // the reader's
+	cancel []wire.Cancel
+	done   []wire.Done
+}
+
+// serveConnection runs the session to its end. Every error of a peer ends its session and nothing else.
+func (c *session) serveConnection() {
+	defer c.raw.Close()
+	log := c.s.log.With("peer", c.conn.RemoteAddr().String())
+	if c.s.o.TLS != nil {
+		c.conn = tls.Server(c.conn, c.s.o.TLS)
+	}
+
+	c.conn.SetDeadline(time.Now().Add(handshakeMax))
+	r := wire.NewReader(c.conn)
+	hello, err := c.readHello(r)
+	if err == nil {
+		err = c.openEngine(r, hello, log)
+	}
+
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		log.Debug("session ended", "err", err)
+	case sessionKind(c.kind.Load()) == strangerSession:
+		log.Warn("handshake failed", "err", err)
+	case errors.Is(err, errRefused):
+		log.Warn("peer refused", "name", c.name, "err", err)
+	default:
+		log.Warn("session ended", "name", c.name, "err", err)
+	}
+}
+
+// checkAlive sends the peer a ping and gives the connection up when the peer has been silent for too
+// long. The pinger calls it every pingEvery.
+func (c *session) checkAlive() {
+	w := c.w.Load()
+	if w == nil {
+		return // handshakes have a time limit of their own
+	}
+	if c.alive.tickLasts() {
+		w.closeFor(fmt.Errorf("%w: nothing heard for %v", ErrQuiet, QuietMax))
+		return
+	}
+	sendAll(w, []wire.Ping{{Stamp: time.Since(epoch).Nanoseconds()}}, appendPings)
+}
+
+// readHello reads the hello, or refuses it.
+func (c *session) readHello(r *wire.Reader) (wire.Frame, error) {
+	t, b, err := r.Peek(wire.HelloPeekBytes)
+	if errors.Is(err, wire.ErrVersion) {
+		return wire.Frame{}, c.refuseHello(true, err)
+	}
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
+		c.conn = plain.Conn // in the open, as the peer speaks
+		return wire.Frame{}, c.refuseHello(true, errPlain)
+	}
+	if err != nil {
+		return wire.Frame{}, fmt.Errorf("handshake: %w", err)
+	}
+	if t != wire.TypeFrontendHello && t != wire.TypeBackendHello && t != wire.TypeStandbyHello {
+		return wire.Frame{}, c.refuseHello(true, fmt.Errorf("%w: the first frame is %v, want a hello", wire.ErrMalformed, t))
+	}
+	version, token, err := wire.PeekHello(b)
+	if err != nil {
+		return wire.Frame{}, c.refuseHello(true, err)
+	}
+	if version < wire.VersionMin || version > wire.Version {
+		return wire.Frame{}, c.refuseHello(true, fmt.Errorf("%w: the hello says version %d, this is version %d and knows %d", wire.ErrVersion, version, wire.Version, wire.VersionMin))
+	}
+	c.version = version
+	if err := c.s.admitToken(token); err != nil {
+		return wire.Frame{}, c.refuseHello(true, err)
+	}
+
+	// Only now does the peer count as a session, and may its hello be large.
+	if err := c.s.establishSession(c); err != nil {
+		return wire.Frame{}, c.refuseHello(false, err)
+	}
+	f, err := r.Next()
+	if err != nil {
+		return f, fmt.Errorf("handshake: %w", err)
+	}
+	return f, nil
+}
+
+var errPlain = errors.New("the scheduler speaks TLS and the peer does not: give the peer the certificate of the scheduler's authority")
+
+var errToken = errors.New("wrong token: give the peer the scheduler's token")
+
+func (s *Server) admitToken(token string) error {
+	if s.o.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.o.Token)) != 1 {
+		return errToken
+	}
+	return nil
+}
+
+// refuseHello sends the no and returns why.
+func (c *session) refuseHello(fatal bool, why error) error {
+	c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	no := wire.AppendRefusal(nil, wire.Refusal{Fatal: fatal, Text: why.Error()})
+	if c.version != 0 {
+		no = wire.SetVersion(no, c.version)
+	}
+	c.conn.Write(no)
+	return fmt.Errorf("%w: %w", errRefused, why)
+}
+
+var errRefused = errors.New("refused")
+
+// openEngine opens the engine's session for the hello and reads until the connection ends.
+func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) error {
+	if _, leads := c.s.Leads(); !leads && c.version < leadVersion {
+		return c.refuseHello(false, errStandby)
+	}
+
+	if f.Type == wire.TypeStandbyHello {
+		return c.runStandby(f, r.Next)
+	}
+
+	if f.Type == wire.TypeFrontendHello {
+		h, err := wire.DecodeFrontendHello(f)
+		if err != nil {
+			return c.refuseHello(true, err)
+		}
+		c.kind.Store(uint32(frontendSession))
+		c.name = h.Name
+
+		w := c.corkedWriter()
+		port := &frontendPort{w: w}
+		s, err := c.s.e.OpenFrontend(h, port)
+		if err != nil {
+			return c.dropHello(w, err)
+		}
+
+		defer s.Close()
+		log.Info("frontend connected", "name", h.Name)
+		defer log.Info("frontend left", "name", h.Name)
+		return c.runFrames(r.Next, w, s.Number(), func(f wire.Frame) error { return c.frontendFrame(s, f) })
+	}
+
+	h, err := wire.DecodeBackendHello(f)
+	if err != nil {
+		return c.refuseHello(true, err)
+	}
+	c.kind.Store(uint32(backendSession))
+	c.name = h.Name
+
+	w := c.corkedWriter()
+	s, err := c.s.e.OpenBackend(h, &backendPort{w: w})
+	if err != nil {
+		return c.dropHello(w, err)
+	}
+
+	defer s.Close()
+	c.s.mu.Lock()
+	c.gpus = len(h.GPUs)
+	c.s.mu.Unlock()
+
+	log.Info("backend connected", "name", h.Name, "gpus", len(h.GPUs), "models", len(h.Models))
+	defer log.Info("backend left", "name", h.Name)
+	return c.runFrames(r.Next, w, 0, func(f wire.Frame) error { return c.backendFrame(s, f) })
+}
+
+// corkedWriter returns a writer that holds everything back until the welcome leads it.
+func (c *session) corkedWriter() *writer {
+	w := newWriter(c.conn, c.s.o.WriteQueueMax)
+	w.corked, w.version = true, c.version
+	return w
+}
+
+// dropHello refuses a hello that the engine did not take.
+func (c *session) dropHello(w *writer, why error) error {
+	err := c.refuseHello(false, why)
+	w.closeFor(err)
+	<-w.done
+	return err
+}
+
+func (c *session) runFrames(next func() (wire.Frame, error), w *writer, number uint32, frame func(wire.Frame) error) error {
+	defer func() { <-w.done }()
+	c.conn.SetDeadline(time.Time{})
+	if err := c.sendWelcome(w, number); err != nil {
+		return err
+	}
+	for {
+		f, err := next()
+		if err == nil {
+			c.alive.heard.Add(1)
+			err = frame(f)
+		}
+		if err != nil {
+			w.closeFor(err)
+			return w.closeReason(err)
+		}
+	}
+}
+
+// sendWelcome lets out what the engine had to say already, behind the answer to the hello and the news of
+// who leads. From then on the session is told of changes: under the lock, so that none is missed.
+func (c *session) sendWelcome(w *writer, number uint32) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	first := wire.AppendWelcome(nil, wire.Welcome{Version: c.version, Session: number})
+	if c.version >= leadVersion {
+		first = wire.AppendLead(first, c.s.leadMessage())
+	}
+	c.w.Store(w)
+	return w.uncorkWith(first)
+}
+
+func (c *session) frontendFrame(s *engine.Frontend, f wire.Frame) (err error) {
+	switch f.Type {
+	case wire.TypeSubmit:
+		if c.submit, err = wire.DecodeSubmits(c.submit, f); err == nil {
+			s.Submit(c.submit)
+		}
+	case wire.TypeCancel:
+		if c.cancel, err = wire.DecodeCancels(c.cancel, f); err == nil {
+			s.Cancel(c.cancel)
+		}
+
+	case wire.TypeModelCommand:
+		var m []wire.ModelCommand
+		if m, err = wire.DecodeModelCommands(f); err == nil {
+			s.Command(m)
+		}
+	case wire.TypePong:
+		_, err = wire.DecodePong(f)
+	case wire.TypeFollow:
+		err = c.noteFollowed(f)
+	default:
+		err = fmt.Errorf("%w: %v frame from a frontend", wire.ErrMalformed, f.Type)
+	}
+	return err
+}
+
+func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
+	switch f.Type {
+	case wire.TypeDone:
+		if c.done, err = wire.DecodeDones(c.done, f); err == nil {
+			s.Done(c.done)
+		}
+	case wire.TypeLoadable:
+		var m []wire.Loadable
+		if m, err = wire.DecodeLoadables(f); err == nil && !s.Offer(m) {
+			err = fmt.Errorf("%w: %v frame that makes no sense", wire.ErrMalformed, f.Type)
+		}
+	case wire.TypePlacementReport:
+		var m []wire.PlacementReport
+		if m, err = wire.DecodePlacementReports(f); err == nil && !s.Report(m) {
+			err = fmt.Errorf("%w: %v frame that makes no sense", wire.ErrMalformed, f.Type)
+		}
+
+	case wire.TypeModelAnswer:
+		var m []wire.ModelAnswer
+		if m, err = wire.DecodeModelAnswers(f); err == nil {
+			s.Answer(m)
+		}
+	case wire.TypeUnserved:
+		var u wire.Unserved
+		if u, err = wire.DecodeUnserved(f); err == nil && !s.Unserved(u) {
+			err = fmt.Errorf("%w: %v frame that makes no sense", wire.ErrMalformed, f.Type)
+		}
+	case wire.TypePong:
+		var m wire.Pong
+		if m, err = wire.DecodePong(f); err == nil {
+			s.RoundTrip(time.Since(epoch).Nanoseconds() - m.Stamp - m.Hold)
+		}
+	case wire.TypeFollow:
+		err = c.noteFollowed(f)
+	default:
+		err = fmt.Errorf("%w: %v frame from a backend", wire.ErrMalformed, f.Type)
+	}
+	return err
+}
+
+// frontendPort sends the engine's messages to a frontend over TCP. A send that fails has cut the
+// connection; the reader ends the session.
+type frontendPort struct{ w *writer }
+
+func (p *frontendPort) Models(m []model.Info)        { sendErr(p.w, m, wire.AppendModels) }
+func (p *frontendPort) Outcomes(m []wire.Outcome)    { sendAll(p.w, m, wire.AppendOutcomes) }
+func (p *frontendPort) Answers(m []wire.ModelAnswer) { sendErr(p.w, m, wire.AppendModelAnswers) }
+
+type backendPort struct {
+	w        *writer
+	executes []wire.Execute // scratch, under w's lock
+}
+
+func (p *backendPort) Peers(m []wire.Peer)      { sendErr(p.w, m, wire.AppendPeers) }
+func (p *backendPort) Execute(m []engine.Order) { sendAll(p.w, m, p.append) }
+func (p *backendPort) Place(m []wire.Placement) {
+	if p.w.version == 0 || p.w.version >= leadVersion {
+		sendAll(p.w, m, wire.AppendPlacements)
+	}
+}
+func (p *backendPort) Command(m []wire.ModelCommand) { sendErr(p.w, m, wire.AppendModelCommands) }
+func (p *backendPort) Cut(err error)                 { p.w.closeFor(err) }
+
+func (p *backendPort) append(dst []byte, m []engine.Order) []byte {
+	p.executes = engine.AppendMessages(p.executes[:0], m)
+	return wire.AppendExecutes(dst, p.executes)
+}

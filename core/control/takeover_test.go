@@ -1,0 +1,329 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
+)
+
+// pair is two schedulers of one cluster with a frontend and a backend that know both.
+type pair struct {
+	t    *testing.T
+	s    [2]*house
+	log  [2]*logtest.Buffer
+	addr string
+	c    *caller
+	r    *runner
+	a    *answered
+	f    FrontendLink
+}
+
+// openPair has the first scheduler lead in epoch 1. through may put something between the peers and a
+// scheduler; nil: nothing.
+func openPair(t *testing.T, through func(i int, addr string) string) *pair {
+	t.Helper()
+	p := &pair{t: t, c: newCaller(), a: &answered{n: map[uint64]int{}}}
+	var addrs []string
+	for i := range p.s {
+		p.log[i] = new(logtest.Buffer)
+		p.s[i] = open(t, ServerOptions{Standby: true, Logger: slog.New(slog.NewTextHandler(p.log[i], nil))})
+		addr := p.s[i].addr
+		if through != nil {
+			addr = through(i, addr)
+		}
+		addrs = append(addrs, addr)
+	}
+	p.s[0].s.Lead(1)
+	p.s[1].s.StandBy(1)
+	p.addr = strings.Join(addrs, ",")
+
+	p.r = newRunner(p.a.add)
+	b, err := DialBackend(ctx(t), DialOptions{Addr: p.addr}, backendHello("m"), p.r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.r.set(b)
+	t.Cleanup(func() { b.Close() })
+	if p.f, err = DialFrontend(ctx(t), DialOptions{Addr: p.addr}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, p.c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.f.Close() })
+	p.c.until(t, "the leader's model is ready", func() bool { return p.c.models["m"].Ready })
+	p.view(1, "the standby hears that the leader is well", func(v View) bool { return v.Epoch == 1 && v.Alive == 1 })
+	return p
+}
+
+func (p *pair) view(i int, what string, ok func(View) bool) {
+	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("%+v", p.s[i].s.View())
+		}
+	}()
+	waitFor(p.t, what, func() bool { return ok(p.s[i].s.View()) })
+}
+
+// ask submits a request to whoever leads and waits for its answer.
+func (p *pair) ask(id uint64) {
+	p.t.Helper()
+	before := p.a.total()
+	p.c.mu.Lock()
+	model := p.c.models["m"].ID
+	p.c.mu.Unlock()
+	if err := p.f.Submit([]wire.Submit{{ID: id, Model: model, Budget: 60e9}}); err != nil {
+		p.t.Fatal(err)
+	}
+	waitFor(p.t, "an answer", func() bool { return p.a.total() == before+1 })
+}
+
+// TestStandbyIsWarm: when the leader's process ends, the standby hears so of the GPUs, and from the moment
+// that it leads it serves, with all that it needs to know.
+func TestStandbyIsWarm(t *testing.T) {
+	p := openPair(t, nil)
+	p.ask(1)
+	p.s[0].close()
+	p.view(1, "the standby hears that the leader is lost", func(v View) bool { return v.Epoch == 1 && v.Lost == 1 && v.GPUs == 1 })
+	p.c.until(t, "the frontend has lost the leader", func() bool { return p.c.downs == 1 })
+
+	p.c.note(func() { clear(p.c.models) })
+	p.s[1].s.Lead(2)
+	p.c.until(t, "the new leader's model is ready", func() bool { return p.c.ups == 2 && p.c.models["m"].Ready })
+	p.ask(2)
+	p.view(1, "the backend follows the new leader", func(v View) bool { return v.Epoch == 2 && v.Alive == 1 && v.Lost == 0 })
+}
+
+// TestOldLeaderOrdersNothing: while the old leader still believes that it leads, and has its links, its
+// orders are not obeyed; once it hears of the new epoch it stands by and can lead again.
+func TestOldLeaderOrdersNothing(t *testing.T) {
+	p := openPair(t, nil)
+	p.ask(1)
+	p.s[1].s.Lead(2)
+	p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups == 2 })
+	p.ask(2)
+
+	// A peer that only knows the old leader has it order batches.
+	old := newCaller()
+	f, err := DialFrontend(ctx(t), DialOptions{Addr: p.s[0].addr}, wire.FrontendHello{Name: "left behind"}, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	old.until(t, "the old leader announces its model", func() bool { return old.models["m"].Ready })
+	before := p.a.total()
+	f.Submit([]wire.Submit{{ID: 1, Model: old.models["m"].ID, Budget: 100e6}})
+	p.view(0, "the old leader hears of the new epoch", func(v View) bool { return v.Epoch == 2 })
+	waitFor(t, "the order is sent", func() bool {
+		m := p.s[0].e.Stats().Models
+		return len(m) == 1 && m[0].Batches > 0
+	})
+	for id := range uint64(20) { // the new leader's orders pass meanwhile
+		p.ask(100 + id)
+	}
+	if n := p.a.total() - before; n != 20 {
+		t.Errorf("%d answers to 20 requests: the old leader's order was obeyed", n)
+	}
+
+	p.s[0].s.StandBy(2)
+	p.view(0, "the old leader stands by, with its backend", func(v View) bool { return v.Epoch == 2 && v.Alive == 1 })
+	p.s[0].s.Lead(3)
+	p.c.until(t, "the frontend follows epoch 3", func() bool { return p.c.ups == 3 })
+	p.ask(3)
+}
+
+// cutter passes bytes between peers and a scheduler until it is told to pass none in one direction.
+type cutter struct {
+	ln net.Listener
+	to string
+
+	mu    sync.Mutex
+	conns []net.Conn
+	up    bool // bytes to the scheduler are held back
+	down  bool // bytes from the scheduler are
+}
+
+func openCutter(t *testing.T, to string) *cutter {
+	t.Helper()
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{ln: ln, to: to}
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			c.mu.Lock()
+			c.conns = append(c.conns, in, out)
+			c.mu.Unlock()
+			wait.Go(func() { c.pass(in, out, &c.up) })
+			wait.Go(func() { c.pass(out, in, &c.down) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		c.mu.Lock()
+		for _, conn := range c.conns {
+			conn.Close()
+		}
+		c.mu.Unlock()
+		wait.Wait()
+	})
+	return c
+}
+
+func (c *cutter) pass(from, to net.Conn, held *bool) {
+	defer from.Close()
+	defer to.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		drop := *held
+		c.mu.Unlock()
+		if !drop { // a dark network: what is sent arrives nowhere, and nobody is told
+			to.Write(b[:n])
+		}
+	}
+}
+
+func (c *cutter) cut(up, down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.up, c.down = up, down
+}
+
+// TestSilentLeaderIsLost: a leader whose network goes dark, in both directions or one, is lost to its
+// peers without any connection being closed, and what comes after serves.
+func TestSilentLeaderIsLost(t *testing.T) {
+	for name, cut := range map[string]struct{ up, down bool }{"both ways": {true, true}, "to the leader": {true, false}, "from the leader": {false, true}} {
+		t.Run(name, func(t *testing.T) {
+			var dark *cutter
+			p := openPair(t, func(i int, addr string) string {
+				if i == 1 {
+					return addr
+				}
+				dark = openCutter(t, addr)
+				return dark.ln.Addr().String()
+			})
+			p.ask(1)
+			dark.cut(cut.up, cut.down)
+			p.view(1, "the standby hears that the leader is lost", func(v View) bool { return v.Lost == 1 })
+			p.s[1].s.Lead(2)
+			p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups >= 2 && p.c.models["m"].Ready })
+			p.ask(2)
+
+			// The network is whole again: the old leader is told, and orders nothing.
+			dark.cut(false, false)
+			p.view(0, "the old leader hears of the new epoch", func(v View) bool { return v.Epoch == 2 })
+			p.ask(3)
+		})
+	}
+}
+
+// TestEarlierPeersNeedTheLeader: a frontend of the version before is served by a leader and told to come
+// again by a standby.
+func TestEarlierPeersNeedTheLeader(t *testing.T) {
+	h := open(t, ServerOptions{Standby: true})
+	hello, err := wire.AppendFrontendHello(nil, &wire.FrontendHello{Version: wire.Version, Name: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire.SetHelloVersion(hello, wire.VersionMin)
+	ask := func() (wire.Frame, net.Conn) {
+		conn, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.Write(hello)
+		f, err := wire.NewReader(conn).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f, conn
+	}
+
+	f, _ := ask()
+	if m, err := wire.DecodeRefusal(f); err != nil || m.Fatal || f.Version != wire.VersionMin || !strings.Contains(m.Text, "stands by") {
+		t.Errorf("a standby: %+v (version %d), %v", m, f.Version, err)
+	}
+	h.s.Lead(1)
+	f, _ = ask()
+	if m, err := wire.DecodeWelcome(f); err != nil || m.Version != wire.VersionMin || f.Version != wire.VersionMin {
+		t.Errorf("a leader: %+v (version %d), %v", m, f.Version, err)
+	}
+}
+
+// TestStandbyLearns: what the leader has measured reaches who stands by, once a second, and who is not the
+// leader does not teach.
+func TestStandbyLearns(t *testing.T) {
+	p := openPair(t, nil)
+	for id := range uint64(50) {
+		p.ask(id + 1)
+	}
+	type told struct {
+		leads bool
+		gpus  uint32
+	}
+	var mu sync.Mutex
+	var rates []wire.Learned
+	var lead told
+	stop := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- DialStandby(contextUntil(stop), DialOptions{Addr: p.addr}, "s",
+			func(all []wire.Learned) { mu.Lock(); rates = all; mu.Unlock() },
+			func(l wire.Lead) {
+				if l.Leads {
+					mu.Lock()
+					lead = told{l.Leads, l.GPUs}
+					mu.Unlock()
+				}
+			})
+	}()
+	waitFor(t, "the rate is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(rates) == 1 && rates[0].Model == "m" && rates[0].Rate > 0 && lead == told{true, 1}
+	})
+	close(stop)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+
+	p.s[1].e.Learn(rates)
+	if got := p.s[1].e.Learned(); len(got) != 1 || got[0].Rate != rates[0].Rate {
+		t.Errorf("the standby has learned %+v, want %+v", got, rates)
+	}
+	for i := range p.log {
+		if text := p.log[i].String(); strings.Contains(text, "malformed") {
+			t.Errorf("scheduler %d: %s", i, text)
+		}
+	}
+}
+
+// contextUntil ends when stop is closed.
+func contextUntil(stop <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { <-stop; cancel() }()
+	return ctx
+}

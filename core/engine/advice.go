@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// What the registry tells an operator: which names metrics have, and what of the cluster is not as it
+// should be although everything runs.
+
+// nameBackend gives a backend a name that no other one has, since its GPUs are told apart by it.
+func (g *registry) nameBackend(b *Backend) {
+	taken := func(name string) bool {
+		return slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.name == name })
+	}
+	b.name = b.hello.Name
+	for n := 2; taken(b.name); n++ {
+		b.name = fmt.Sprintf("%s#%d", b.hello.Name, n)
+	}
+	if b.name != b.hello.Name {
+		g.e.log.Warn("two backends have one name; give each its own", "name", b.hello.Name, "called", b.name)
+	}
+}
+
+// gpuName tells a backend's GPUs apart where its hello does not.
+func gpuName(h *wire.BackendHello, i int) string {
+	name := h.GPUs[i]
+	if slices.Index(h.GPUs, name) < i {
+		return fmt.Sprintf("%s#%d", name, i)
+	}
+	return name
+}
+
+// adviseUnused logs the sub-clusters whose GPUs serve no model, once each time that it becomes so.
+func (g *registry) adviseUnused() {
+	used := make([]bool, len(g.clusters))
+	for _, m := range g.models {
+		for i := range m.homes {
+			used[m.homes[i].sub] = true
+		}
+	}
+
+	for _, c := range g.clusters[1:] {
+		unused := len(c.gpus) > 0 && !used[c.number]
+		if unused && !c.unused {
+			var names []string
+			for _, u := range c.gpus {
+				names = append(names, u.b.name)
+			}
+			g.e.log.Warn("these GPUs serve no model: they have none loaded, or only models that many sub-clusters with more GPUs have",
+				"subcluster", c.label, "gpus", len(c.gpus), "backends", slices.Compact(names), "homes_max", sched.HomesMax)
+		}
+		c.unused = unused
+	}
+}
+
+// loadStats tells how a sub-cluster fares.
+func (g *registry) loadStats(c *cluster) LoadStats {
+	r := g.e.ranker(c.number)
+	r.mu.Lock()
+	l := r.s.Load()
+	r.mu.Unlock()
+
+	models := 0
+	for _, m := range g.models {
+		if slices.ContainsFunc(m.homes, func(h home) bool { return h.sub == c.number }) {
+			models++
+		}
+	}
+	return LoadStats{SubCluster: c.label, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand, Models: models}
+}

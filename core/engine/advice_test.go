@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
+)
+
+// TestStatsNamesAreUnique: what metrics are labelled by names one thing each, also where two backends
+// have one name, or several sub-clusters none.
+func TestStatsNamesAreUnique(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("b", 2, slope, "x"))
+	twin := s.mustBackend(hello("b", 1, slope, "x"))
+	s.mustBackend(hello("c", 1, slope, "x", "y"))
+
+	check := func(gpus, clusters int) {
+		t.Helper()
+		seen := map[string]bool{}
+		st := s.e.Stats()
+		for _, g := range st.GPUs {
+			seen["gpu "+g.Name] = true
+		}
+		for _, l := range st.Load {
+			seen["sub-cluster "+l.SubCluster] = true
+		}
+		if len(st.GPUs) != gpus || len(st.Load) != clusters || len(seen) != gpus+clusters {
+			t.Errorf("%d GPUs and %d sub-clusters have the names %v", len(st.GPUs), len(st.Load), seen)
+		}
+	}
+	check(4, 2)
+	twin.Close()
+	s.mustBackend(hello("b", 1, slope, "x"))
+	check(4, 2)
+}
+
+// TestOperatorIsAdvised: GPUs that serve nothing are said once each time that it becomes so; one whose models others
+// have, too, serves like they do.
+func TestOperatorIsAdvised(t *testing.T) {
+	var log logtest.Buffer
+	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	said := func() int { return strings.Count(log.String(), "serve no model") }
+
+	s.mustBackend(hello("old", 1, slope, "x"))
+	s.mustBackend(hello("upgraded", 1, slope, "x", "x2"))
+	rival := hello("rival", 1, slope, "x")
+	rival.SubCluster = "elsewhere"
+	s.mustBackend(rival)
+	if said() > 0 {
+		t.Errorf("all is well: %s", log.String())
+	}
+
+	empty := hello("empty", 2, slope, "x")
+	empty.Models[0].Loaded = []bool{false, false}
+	b := s.mustBackend(empty)
+	s.mustBackend(hello("another", 1, slope, "x"))
+	if said() != 1 || !strings.Contains(log.String(), "backends=[empty]") {
+		t.Errorf("GPUs that serve nothing were said %d times: %s", said(), log.String())
+	}
+	b.Report([]wire.PlacementReport{{GPU: 0, Model: 0, State: wire.Loaded}, {GPU: 1, Model: 0, State: wire.Loaded}})
+	b.Report([]wire.PlacementReport{{GPU: 1, Model: 0, State: wire.Unloaded}})
+	if said() != 2 {
+		t.Errorf("GPUs that serve nothing again were said %d times: %s", said(), log.String())
+	}
+}

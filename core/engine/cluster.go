@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// cluster is a sub-cluster: GPUs that are planned as one pool, since each of them may get any batch of it. So they have
+// the same models loaded, with profiles that are alike, and were not told apart by a name. Which GPUs are in which
+// sub-cluster follows from what backends say; it changes when models are loaded and unloaded.
+type cluster struct {
+	name   string // as the hellos of its backends have it
+	label  string // in metrics: no other sub-cluster has it
+	number uint32
+	models []uint32 // ids of what its GPUs have loaded, ascending
+	gpus   []*gpu
+	unused bool // its GPUs serve no model, and it was said
+}
+
+// alikeMost is how many times as long a batch may take on one GPU of a sub-cluster as on another: all are planned as
+// the slowest. Repeated measurements of one host differ by a tenth.
+const alikeMost = 1.15
+
+// placeGPUs puts each GPU of a backend into the sub-cluster that fits what it has loaded, and brings services up to
+// date. Services know a new home before the old one loses its GPUs, so that no request finds none.
+func (g *registry) placeGPUs(b *Backend) {
+	var left, joined []*gpu
+	var loaded []uint32
+	var table *[]uint32 // of the GPUs that have these loaded
+	for i := range b.hello.GPUs {
+		old := b.gpus[i]
+		if ids := g.loadedOn(b, i); table == nil || !slices.Equal(ids, loaded) {
+			loaded, table = ids, g.numbersOf(b, i)
+		}
+
+		c := g.clusterFor(b, old, loaded, *table)
+		if c == nil || old != nil && old.sub == c.number {
+			if old != nil {
+				old.models.Store(table)
+			}
+			continue
+		}
+
+		u := g.newGPU(b, i, c, old)
+		u.models.Store(table)
+		if old != nil {
+			left = append(left, old)
+			g.clusters[old.sub].remove(old)
+		}
+		b.gpus[i] = u
+		c.gpus = append(c.gpus, u)
+		joined = append(joined, u)
+	}
+
+	g.countGPUs(joined) // before frontends hear of models: they ask at once
+	g.settle()
+	for _, u := range left {
+		g.retire(u)
+	}
+	g.addGPUs(joined)
+	g.countGPUs(left)
+	g.adviseUnused()
+}
+
+// loadedOn returns the ids of the models that a backend's GPU has loaded, ascending.
+func (g *registry) loadedOn(b *Backend, gpu int) (ids []uint32) {
+	for n, id := range b.ids {
+		if id != noModel && isLoaded(&b.hello.Models[n], gpu) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// numbersOf returns, by model id, the number +1 of the model in the hello; 0 for what the GPU has not loaded.
+func (g *registry) numbersOf(b *Backend, gpu int) *[]uint32 {
+	table := make([]uint32, len(g.models))
+	for n, id := range b.ids {
+		if id != noModel && isLoaded(&b.hello.Models[n], gpu) {
+			table[id] = uint32(n) + 1
+		}
+	}
+	return &table
+}
+
+// isLoaded says whether a GPU has a model of its backend's hello loaded.
+func isLoaded(m *wire.BackendModel, gpu int) bool { return len(m.Loaded) == 0 || m.Loaded[gpu] }
+
+// loadedSomewhere says whether some GPU has a model of its backend's hello loaded.
+func loadedSomewhere(m *wire.BackendModel) bool {
+	return len(m.Loaded) == 0 || slices.Contains(m.Loaded, true)
+}
+
+// clusterFor returns the sub-cluster for a GPU that has these models loaded: the one where it is, while that fits, or
+// another, or a new one. nil: there is no number for one more.
+func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *cluster {
+	if old != nil && g.clusters[old.sub].fits(b, loaded, numbers) {
+		return g.clusters[old.sub]
+	}
+	var empty *cluster
+	for _, c := range g.clusters[1:] {
+		if len(c.gpus) == 0 {
+			empty = c
+		} else if c.fits(b, loaded, numbers) {
+			return c
+		}
+	}
+
+	if empty == nil {
+		if empty = g.newCluster(); empty == nil {
+			g.e.log.Error("GPU not placed: there are too many sub-clusters", "backend", b.name, "limit", sched.SubClusterLimit)
+			return nil
+		}
+	}
+	empty.name, empty.models = b.hello.SubCluster, loaded
+	empty.label = g.freeLabel(empty)
+	return empty
+}
+
+// fits says whether a GPU of a backend with these models loaded can be planned as the GPUs of a sub-cluster.
+func (c *cluster) fits(b *Backend, loaded, numbers []uint32) bool {
+	if c.name != b.hello.SubCluster || !slices.Equal(c.models, loaded) {
+		return false
+	}
+	other := slices.IndexFunc(c.gpus, func(u *gpu) bool { return u.b != b })
+	if other < 0 {
+		return true
+	}
+	for _, id := range loaded {
+		if !alike(b.hello.Models[numbers[id]-1].Profile, c.gpus[other].profile(id)) {
+			return false
+		}
+	}
+	return true
+}
+
+// alike says whether two profiles can be planned as one.
+func alike(a, b []time.Duration) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k := range a {
+		if float64(max(a[k], b[k])) > alikeMost*float64(min(a[k], b[k])) {
+			return false
+		}
+	}
+	return true
+}
+
+// newCluster makes a sub-cluster and its ranker; nil when there is no number left.
+func (g *registry) newCluster() *cluster {
+	if len(g.clusters) == sched.SubClusterLimit {
+		return nil
+	}
+	c := &cluster{number: uint32(len(g.clusters))}
+	g.clusters = append(g.clusters, c)
+	l := g.e.loops[int(c.number)%len(g.e.loops)]
+	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data, Prompt: g.e.o.Prompt})}
+	r.wake.Store(int64(sched.Never))
+
+	// Readers take the list without a lock: it is replaced, never changed.
+	all := append(slices.Clone(*g.e.rankers.Load()), r)
+	g.e.rankers.Store(&all)
+	mine := append(slices.Clone(*l.rankers.Load()), r)
+	l.rankers.Store(&mine)
+	return c
+}
+
+// freeLabel returns a label for a sub-cluster that no other one with GPUs has.
+func (g *registry) freeLabel(c *cluster) string {
+	label := c.name
+	if label == "" {
+		label = fmt.Sprintf("unnamed-%d", c.number)
+	}
+	taken := func() bool {
+		return slices.ContainsFunc(g.clusters, func(x *cluster) bool { return x != c && len(x.gpus) > 0 && x.label == label })
+	}
+	for n := 2; taken(); n++ {
+		label = fmt.Sprintf("%s-%d", c.name, n)
+	}
+	return label
+}
+
+// table is the profile of a model in a sub-cluster: at every batch size the slowest GPU's, since any of them may get
+// any batch; nil where it is not loaded.
+func (c *cluster) table(id uint32) (table []time.Duration) {
+	if _, has := slices.BinarySearch(c.models, id); !has {
+		return nil
+	}
+	var last *Backend
+	for _, u := range c.gpus {
+		if u.b == last {
+			continue
+		}
+		last = u.b
+
+		own := u.profile(id)
+		if table == nil {
+			table = slices.Clone(own)
+			continue
+		}
+		table = table[:min(len(table), len(own))]
+		for k := range table {
+			table[k] = max(table[k], own[k])
+		}
+	}
+	return table
+}
+
+func (c *cluster) remove(u *gpu) {
+	c.gpus = slices.DeleteFunc(c.gpus, func(x *gpu) bool { return x == u })
+}
+
+// newGPU returns a GPU as it is from now on in a sub-cluster. One that was in another keeps its number and counters, and
+// gets another epoch: batches that were granted there do not go to it.
+func (g *registry) newGPU(b *Backend, i int, c *cluster, old *gpu) *gpu {
+	g.epoch++
+	u := &gpu{index: uint32(i), epoch: g.epoch, sub: c.number, b: b, name: gpuName(&b.hello, i)}
+	if old != nil {
+		u.id, u.gpuCounts = old.id, old.gpuCounts
+		u.sick.Store(false)
+		return u
+	}
+
+	u.gpuCounts = &gpuCounts{}
+	if n := len(g.gpuFree); n > 0 {
+		u.id, g.gpuFree = g.gpuFree[n-1], g.gpuFree[:n-1]
+	} else {
+		u.id = g.gpuNext
+		g.gpuNext++
+	}
+	return u
+}
+
+// countGPUs tells every partition how many GPUs the sub-clusters of these have.
+func (g *registry) countGPUs(gpus []*gpu) {
+	var told []uint32
+	for _, u := range gpus {
+		if slices.Contains(told, u.sub) {
+			continue
+		}
+		told = append(told, u.sub)
+		for _, p := range g.e.parts {
+			t := g.e.begin(&g.spare)
+			p.enter(t)
+			p.s.SetGPUs(t.now, u.sub, len(g.clusters[u.sub].gpus))
+			p.collect(g.e, t)
+			p.mu.Unlock()
+			g.e.finish(t)
+		}
+	}
+}
+
+// retire takes a GPU out of its ranker.
+func (g *registry) retire(u *gpu) {
+	r := g.e.ranker(u.sub)
+	r.mu.Lock()
+	r.s.RemoveGPU(g.e.clock.Now(), u.id)
+	r.dropHealth(&u.health)
+	r.mu.Unlock()
+}
+
+// addGPUs lets rankers grant GPUs. One that still runs what it got in another sub-cluster is held until that has ended.
+func (g *registry) addGPUs(gpus []*gpu) {
+	for _, u := range gpus {
+		g.e.gpus[u.id].Store(u)
+	}
+
+	for _, u := range gpus {
+		until := g.e.busyUntil(u)
+		r := g.e.ranker(u.sub)
+		t := g.e.begin(&g.spare)
+		r.enter(t)
+
+		if err := r.s.AddGPU(t.now, u.id, u.epoch); err != nil {
+			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
+		} else {
+			r.countState(&u.health, true, true)
+			if until > t.now {
+				r.s.Hold(t.now, u.id, until)
+			}
+		}
+		r.advance(g.e, t)
+		r.mu.Unlock()
+		g.e.finish(t)
+	}
+}
+
+// busyUntil returns when the latest batch is planned to end that is under way on a GPU, in whatever sub-cluster it was.
+func (e *Engine) busyUntil(u *gpu) (until sched.Time) {
+	for _, p := range e.parts {
+		p.mu.Lock()
+		for k := range p.batches {
+			if f := &p.batches[k]; f.gpu != nil && f.gpu.b == u.b && f.gpu.index == u.index {
+				until = max(until, f.ends)
+			}
+		}
+		p.mu.Unlock()
+	}
+	return until
+}
+
+func sameTensors(a, b []model.Tensor) bool {
+	return slices.EqualFunc(a, b, func(x, y model.Tensor) bool {
+		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
+	})
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// A frontend's command goes to every backend, and its answer back once all of them have answered or left. The registry
+// only carries: which models a backend has, and why, is the backend's to know.
+
+const (
+	commandVersion = 5    // of the protocol, from which backends take commands
+	commandsMax    = 1024 // under way at a time
+)
+
+// command is one that backends are at work on.
+type command struct {
+	frontend uint32 // session
+	number   uint64 // the frontend's
+	waiting  []*Backend
+	answers  []wire.ModelAnswer
+}
+
+// Command takes a frontend's commands. Each ends with an answer at the port. It returns false when the session is closed.
+func (f *Frontend) Command(m []wire.ModelCommand) bool {
+	if f.closed.Load() {
+		return false
+	}
+	return f.e.manage(func() {
+		for i := range m {
+			f.e.reg.command(f, m[i])
+		}
+	}) == nil
+}
+
+// Answer takes a backend's answers to commands. Those that nobody waits for are ignored.
+func (b *Backend) Answer(m []wire.ModelAnswer) bool {
+	return b.e.manage(func() {
+		for i := range m {
+			b.e.reg.answered(b, m[i])
+		}
+	}) == nil
+}
+
+// Unserved takes the models that the backend does not serve, which replaces what it said before. It returns false when
+// the session is closed, or what it says makes no sense.
+func (b *Backend) Unserved(u wire.Unserved) bool {
+	ok := false
+	err := b.e.manage(func() { ok = b.e.reg.unserved(b, u.Models) })
+	return ok && err == nil
+}
+
+// command sends a command to every backend.
+func (g *registry) command(f *Frontend, c wire.ModelCommand) {
+	asked := &command{frontend: f.number, number: c.Number}
+	if len(g.commands) >= commandsMax {
+		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused, Text: fmt.Sprintf("%d commands are under way already", commandsMax)})
+		g.endCommand(asked)
+		return
+	}
+
+	g.lastCommand++
+	c.Number, c.Frontend = g.lastCommand, f.number
+	g.commands[c.Number] = asked
+	for _, b := range g.backends {
+		if b.hello.Version < commandVersion {
+			asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused,
+				Text: fmt.Sprintf("backend %s speaks version %d of the protocol: want %d", b.name, b.hello.Version, commandVersion)})
+			continue
+		}
+		asked.waiting = append(asked.waiting, b)
+	}
+
+	if len(asked.waiting) == 0 && len(asked.answers) == 0 {
+		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandLost, Text: "no backend is connected"})
+	}
+	for _, b := range slices.Clone(asked.waiting) {
+		b.port.Command([]wire.ModelCommand{c})
+	}
+	g.settleCommand(c.Number, asked)
+}
+
+// answered notes one backend's answer.
+func (g *registry) answered(b *Backend, a wire.ModelAnswer) {
+	asked := g.commands[a.Number]
+	if asked == nil || !slices.Contains(asked.waiting, b) {
+		return
+	}
+	asked.waiting = slices.DeleteFunc(asked.waiting, func(x *Backend) bool { return x == b })
+	asked.answers = append(asked.answers, a)
+	g.settleCommand(a.Number, asked)
+}
+
+// abandonCommands ends what a backend that left was asked for.
+func (g *registry) abandonCommands(b *Backend) {
+	for number := range g.commands {
+		g.answered(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
+	}
+}
+
+// settleCommand ends a command that no backend is at work on any more.
+func (g *registry) settleCommand(number uint64, asked *command) {
+	if len(asked.waiting) == 0 {
+		delete(g.commands, number)
+		g.endCommand(asked)
+	}
+}
+
+// endCommand tells the frontend the worst answer, with the texts of all that are as bad. A model that one backend does
+// not know is not missed where another one did what was asked.
+func (g *registry) endCommand(asked *command) {
+	severity := func(c wire.AnswerCode) int {
+		return slices.Index([]wire.AnswerCode{wire.CommandUnknown, wire.CommandDone, wire.CommandRefused, wire.CommandLost, wire.CommandFailed}, c)
+	}
+	worst := slices.MaxFunc(asked.answers, func(x, y wire.ModelAnswer) int { return cmp.Compare(severity(x.Code), severity(y.Code)) })
+
+	var texts []string
+	for _, a := range asked.answers {
+		if a.Code == worst.Code && a.Text != "" && !slices.Contains(texts, a.Text) {
+			texts = append(texts, a.Text)
+		}
+	}
+	if f := g.e.frontend(asked.frontend); f != nil {
+		f.port.Answers([]wire.ModelAnswer{{Number: asked.number, Code: worst.Code, Text: strings.Join(texts, "; ")}})
+	}
+}
+
+// unserved takes a backend's word on the models that it does not serve.
+func (g *registry) unserved(b *Backend, models []model.Info) bool {
+	if b.dead.Load() || slices.ContainsFunc(models, func(m model.Info) bool { return m.Name == "" || m.Reason == "" }) {
+		return false
+	}
+
+	before := b.failed
+	b.hello.Failed, b.failed = models, nil
+	if g.fresh(&wire.BackendHello{Failed: models}) > g.room() {
+		g.e.log.Error("models that are not served are not listed: too many", "backend", b.name, "models", len(models))
+		b.hello.Failed = nil
+	}
+	g.noteFailed(b)
+
+	// What no backend speaks of any more is forgotten at once: nobody has ever served it under this name.
+	for _, id := range before {
+		if m := g.models[id]; !m.served() && !g.had(id) {
+			m.since = g.e.clock.Now().Add(-keptMax)
+		}
+	}
+	g.forget()
+	g.settle()
+	return true
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"testing"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// TestACommandEndsOnceAllBackendsHaveAnswered: with the worst answer, whatever the order, also when one backend is lost.
+func TestACommandEndsOnceAllBackendsHaveAnswered(t *testing.T) {
+	s := newStage(t, Options{})
+	f := s.frontend()
+	ask := func(name string) {
+		t.Helper()
+		f.answers = nil
+		if !f.Command([]wire.ModelCommand{{Number: 77, Op: wire.LoadModel, Model: name}}) {
+			t.Fatal("a command was refused")
+		}
+	}
+	want := func(code wire.AnswerCode, text string) {
+		t.Helper()
+		if len(f.answers) != 1 || f.answers[0] != (wire.ModelAnswer{Number: 77, Code: code, Text: text}) {
+			t.Errorf("answers %+v, want one: %d %q", f.answers, code, text)
+		}
+	}
+
+	ask("m")
+	want(wire.CommandLost, "no backend is connected")
+
+	one, two := s.mustBackend(current(hello("one", 1, slope, "m"))), s.mustBackend(current(hello("two", 1, slope, "m")))
+	answer := func(b *emulated, code wire.AnswerCode, text string) {
+		c := b.commanded[len(b.commanded)-1]
+		b.Answer([]wire.ModelAnswer{{Number: c.Number, Code: code, Text: text}})
+	}
+	ask("m")
+	if len(f.answers) != 0 || len(one.commanded) != 1 || one.commanded[0].Frontend != f.Number() || one.commanded[0].Model != "m" {
+		t.Fatalf("answers %+v, commanded %+v", f.answers, one.commanded)
+	}
+	answer(two, wire.CommandUnknown, "no such model")
+	answer(two, wire.CommandFailed, "twice")
+	answer(one, wire.CommandDone, "")
+	want(wire.CommandDone, "")
+
+	ask("m")
+	answer(one, wire.CommandFailed, "corrupt")
+	answer(two, wire.CommandFailed, "corrupt")
+	want(wire.CommandFailed, "corrupt")
+
+	ask("m")
+	answer(one, wire.CommandDone, "")
+	two.Close()
+	want(wire.CommandLost, "backend two was lost")
+}
+
+// current is a hello of the protocol's present version.
+func current(h wire.BackendHello) wire.BackendHello {
+	h.Version = wire.Version
+	return h
+}
+
+// TestUnservedModelsComeAndGo: what a backend says of models that it does not serve replaces what it said before.
+func TestUnservedModelsComeAndGo(t *testing.T) {
+	s := newStage(t, Options{})
+	h := current(hello("b", 1, slope, "m"))
+	b := s.mustBackend(h)
+	f := s.frontend()
+	say := func(models ...model.Info) bool { return b.Unserved(wire.Unserved{Models: models}) }
+
+	if !say(model.Info{Name: "idle", Reason: model.Unloaded}, model.Info{Name: "bad", Reason: "corrupt"}) {
+		t.Fatal("refused")
+	}
+	if f.models["idle"].Reason != model.Unloaded || f.models["bad"].Reason != "corrupt" || !f.models["m"].Ready {
+		t.Errorf("models %+v", f.models)
+	}
+	if !say(model.Info{Name: "idle", Reason: "corrupt, too"}, model.Info{Name: "m", Version: h.Models[0].Info.Version, Reason: "not true"}) {
+		t.Fatal("refused")
+	}
+	if f.models["idle"].Reason != "corrupt, too" || !f.models["m"].Ready || f.models["m"].Reason != "" {
+		t.Errorf("models %+v", f.models)
+	}
+	for _, m := range s.e.Models() {
+		if m.Name == "bad" {
+			t.Error("a model that nobody speaks of is known still")
+		}
+	}
+	if say(model.Info{Name: "x"}) || say(model.Info{Reason: "x"}) {
+		t.Error("a model without a name or a reason was taken")
+	}
+}
+
+// TestAServedModelIsDescribedAnew: labels and limits follow the files while requests are served.
+func TestAServedModelIsDescribedAnew(t *testing.T) {
+	s := newStage(t, Options{})
+	h := current(hello("b", 1, slope, "m"))
+	b := s.mustBackend(h)
+	f := s.frontend()
+	changed := h.Models[0]
+	changed.Info.QueueMax, changed.Info.Config = 3, "new"
+	if !b.Offer([]wire.Loadable{{Number: 0, Model: changed}}) {
+		t.Fatal("an offer was refused")
+	}
+	if m := f.models["m"]; !m.Ready || m.Config != "new" || m.QueueMax != 3 || m.SLO == 0 || m.BatchMax == 0 {
+		t.Errorf("%+v", m)
+	}
+	for i := range uint64(20) {
+		f.ask(i+1, "m", 100*ms)
+	}
+	s.run(s.clock.now + 200*ms)
+	full := 0
+	for _, why := range s.ends {
+		if why[0] == model.QueueFull.String() {
+			full++
+		}
+	}
+	if full == 0 {
+		t.Error("20 requests at once: all were queued, although the limit is 3 now")
+	}
+}

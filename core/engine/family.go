@@ -1,0 +1,305 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/sched"
+)
+
+// family is models of which any may answer, some better and some faster. What is asked for is one of its classes: a
+// service with a queue of its own whose answers are at least so accurate. The first class takes every variant that the
+// options allow, and is announced under the family's name; the others are named by the announcement's floors.
+type family struct {
+	name    string
+	classes []uint32 // ids of the services, by ascending floor
+	why     string   // it is not served, as it was said; empty: it may be
+}
+
+// class is what a family's entry has beside what models have.
+type class struct {
+	of      *family
+	members []*entry      // by variant, the most accurate first
+	service sched.Service // in force
+}
+
+// settleFamilies gives families their variants and homes after models have theirs, and appends what frontends are to
+// be told.
+func (g *registry) settleFamilies(changed []model.Info) []model.Info {
+	members := map[string][]*entry{}
+	for _, m := range g.models {
+		if name := m.info.Family; name != "" && m.class == nil && m.served() {
+			members[name] = append(members[name], m)
+		}
+	}
+
+	var names []string
+	for name := range members {
+		if g.families[name] == nil {
+			names = append(names, name)
+		}
+	}
+	for name := range g.families {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+
+	for _, name := range names {
+		f, all := g.families[name], members[name]
+		all, err := g.variants(name, all)
+		if f == nil {
+			f = &family{name: name}
+			g.families[name] = f
+		}
+
+		why := ""
+		if err != nil {
+			why, all = err.Error(), nil
+		}
+		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && all[0].info.Accuracy < floor {
+			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
+		}
+		if why != f.why && why != "" {
+			g.e.log.Error("family not served", "family", name, "err", why)
+		}
+		f.why = why
+		changed = g.settleFamily(f, all, changed)
+	}
+	return changed
+}
+
+// variants returns the models that may answer for a family, the most accurate first, or why it cannot be served.
+func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
+	if slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name }) {
+		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)
+	}
+
+	var known []*entry
+	for _, m := range all {
+		switch {
+		case m.info.Accuracy > 0:
+			known = append(known, m)
+		case !m.unrated:
+			m.unrated = true
+			g.e.log.Warn("model is no variant of its family: it says no accuracy", "model", m.info.Name, "version", m.info.Version, "family", name)
+		}
+	}
+	if len(known) == 0 {
+		return nil, nil
+	}
+
+	slices.SortStableFunc(known, func(a, b *entry) int {
+		return cmp.Or(-cmp.Compare(a.info.Accuracy, b.info.Accuracy), cmp.Compare(a.info.Name, b.info.Name), -compareVersions(a.info.Version, b.info.Version))
+	})
+	first := &known[0].info
+	for _, m := range known[1:] {
+		if !sameTensors(first.Inputs, m.info.Inputs) || !sameTensors(first.Outputs, m.info.Outputs) {
+			return nil, fmt.Errorf("family %q: %s version %s and %s version %s have different inputs or outputs", name,
+				first.Name, first.Version, m.info.Name, m.info.Version)
+		}
+	}
+	return known[:min(len(known), sched.VariantsMax)], nil
+}
+
+// compareVersions orders 2 before 10; versions that are not numbers come first, as text.
+func compareVersions(a, b string) int {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Compare(x, y)
+	case errX != nil && errY != nil:
+		return cmp.Compare(a, b)
+	case errX != nil:
+		return -1
+	}
+	return 1
+}
+
+// settleFamily puts the variants of a family in force.
+func (g *registry) settleFamily(f *family, members []*entry, changed []model.Info) []model.Info {
+	floors := g.floorsOf(f, members)
+	for len(f.classes) < len(floors) && g.room() > 0 {
+		id := g.vacancy()
+		g.models[id] = &entry{info: model.Info{ID: id, Name: f.name, Family: f.name}, since: g.e.clock.Now(), class: &class{of: f}}
+		f.classes = append(f.classes, id)
+	}
+
+	var announced []model.Floor
+	for k, id := range f.classes {
+		m := g.models[id]
+		if k >= len(floors) {
+			g.settleClass(m, nil, 0)
+			continue
+		}
+		g.settleClass(m, members, floors[k])
+		if m.served() {
+			announced = append(announced, model.Floor{Accuracy: floors[k], ID: id})
+		}
+	}
+	if len(f.classes) == 0 {
+		return changed
+	}
+
+	// Frontends are told of the first class, with the others as its floors.
+	m := g.models[f.classes[0]]
+	info := m.info
+	if info.Ready = m.served(); info.Ready {
+		first := &m.class.members[0].info
+		info.Inputs, info.Outputs, info.Platform, info.Unbatched, info.InputMax = first.Inputs, first.Outputs, first.Platform, first.Unbatched, first.InputMax
+		info.SLOBinds, info.Priority, info.QueueMax = first.SLOBinds, first.Priority, first.QueueMax
+		info.Accuracy, info.SLO, info.BatchMax, info.Floors, info.Variants = first.Accuracy, m.slo, m.batchMax(), announced, nil
+		for _, v := range m.class.members {
+			if v.info.Accuracy >= m.class.service.Floor {
+				info.Variants = append(info.Variants, v.info.ID)
+			}
+		}
+	}
+	info.Reason = f.why
+	if sameFamily(&m.info, &info) || len(info.Variants) == 0 {
+		return changed
+	}
+	m.info = info
+	return append(changed, info)
+}
+
+// sameFamily says whether two announcements of a family are alike in what changes.
+func sameFamily(a, b *model.Info) bool {
+	return a.Ready == b.Ready && a.SLO == b.SLO && a.BatchMax == b.BatchMax && a.Accuracy == b.Accuracy && a.Reason == b.Reason &&
+		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && sameTensors(a.Inputs, b.Inputs) && sameTensors(a.Outputs, b.Outputs)
+}
+
+// floorsOf returns the floors of a family's classes, ascending: one that all variants keep, and up to three others at
+// variants' accuracies. Of more accuracies some are passed over, since a class with a higher floor serves, too.
+func (g *registry) floorsOf(f *family, members []*entry) (floors []float64) {
+	least := g.e.o.Floors[f.name]
+	for _, m := range slices.Backward(members) {
+		if a := m.info.Accuracy; a >= least && (len(floors) == 0 || a > floors[len(floors)-1]) {
+			floors = append(floors, a)
+		}
+	}
+	if n := len(floors); n > model.FloorsMax {
+		for k := range model.FloorsMax {
+			floors[k] = floors[k*(n-1)/(model.FloorsMax-1)]
+		}
+		floors = floors[:model.FloorsMax]
+	}
+	return floors
+}
+
+// settleClass puts the variants, homes and floor of one class in force.
+func (g *registry) settleClass(m *entry, members []*entry, floor float64) {
+	s, homes := g.classService(m, members, floor)
+	if slices.EqualFunc(s.Variants, m.class.service.Variants, sameVariant) && slices.Equal(s.Homes, m.class.service.Homes) &&
+		s.Floor == m.class.service.Floor && s.SLO == m.class.service.SLO && s.QueueMax == m.class.service.QueueMax {
+		m.homes = homes
+		return
+	}
+	if len(s.Variants) == 0 {
+		return // it never was served
+	}
+
+	if len(homes) == 0 {
+		m.since = g.e.clock.Now()
+	} else {
+		m.class.members = members
+	}
+	m.homes, m.slo, m.class.service = homes, int64(s.SLO), s
+	if err := g.put(m, s, m.class.members); err != nil {
+		g.e.log.Error("family not served", "family", m.info.Name, "floor", floor, "err", err)
+	}
+}
+
+func sameVariant(a, b sched.Variant) bool {
+	return a.Accuracy == b.Accuracy && slices.Equal(a.Profiles, b.Profiles)
+}
+
+// classService describes a class to its partition. Without variants it stays what it was in sub-cluster 0, which never
+// has GPUs.
+func (g *registry) classService(m *entry, members []*entry, floor float64) (s sched.Service, homes []home) {
+	if len(members) == 0 {
+		s = m.class.service
+		s.Homes, s.Variants = []uint32{0}, slices.Clone(s.Variants)
+		for i := range s.Variants {
+			v := &s.Variants[i]
+			any := slices.IndexFunc(v.Profiles, func(p *profile.Profile) bool { return p != nil })
+			v.Profiles = []*profile.Profile{nil}
+			if any >= 0 {
+				v.Profiles[0] = m.class.service.Variants[i].Profiles[any]
+			}
+		}
+		return s, nil
+	}
+
+	s = sched.Service{Floor: floor, SLO: sched.Duration(members[0].slo), QueueMax: g.queueMax(members[0])}
+	homes = g.homesOfAll(members, floor)
+	for i := range homes {
+		s.Homes = append(s.Homes, homes[i].sub)
+	}
+	for i, v := range members {
+		x := sched.Variant{Accuracy: v.info.Accuracy, Profiles: make([]*profile.Profile, len(homes))}
+		for k := range homes {
+			if h := v.homeIn(homes[k].sub); h != nil && !g.outdated(members, i, homes[k].sub) {
+				x.Profiles[k] = h.prof
+				if v.info.Accuracy >= floor {
+					s.SLO = max(s.SLO, sched.Duration(h.prof.Exec(1)))
+				}
+			}
+		}
+		s.Variants = append(s.Variants, x)
+	}
+	return s, homes
+}
+
+// homesOfAll returns the sub-clusters where some member is accurate enough, each with its largest table.
+func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
+	for _, m := range members {
+		if m.info.Accuracy < floor {
+			continue
+		}
+		for _, h := range m.homes {
+			k := slices.IndexFunc(homes, func(x home) bool { return x.sub == h.sub })
+			switch {
+			case k < 0:
+				homes = append(homes, home{sub: h.sub, table: h.table})
+			case len(h.table) > len(homes[k].table):
+				homes[k].table = h.table
+			}
+		}
+	}
+	return g.mostGPUs(homes)
+}
+
+// outdated says whether a sub-cluster has a newer version of member i.
+func (g *registry) outdated(members []*entry, i int, sub uint32) bool {
+	old := &members[i].info
+	return slices.ContainsFunc(members, func(m *entry) bool {
+		return m.info.Name == old.Name && compareVersions(m.info.Version, old.Version) > 0 && m.homeIn(sub) != nil
+	})
+}
+
+// homeIn returns the home of a model in a sub-cluster, nil where it has none.
+func (m *entry) homeIn(sub uint32) *home {
+	for i := range m.homes {
+		if m.homes[i].sub == sub {
+			return &m.homes[i]
+		}
+	}
+	return nil
+}
+
+// checkFloors refuses floors that are no accuracies.
+func checkFloors(floors map[string]float64) error {
+	var bad []error
+	for name, floor := range floors {
+		if !(floor >= 0 && floor <= 1) {
+			bad = append(bad, fmt.Errorf("engine: accuracy floor of family %q: %v, want 0 to 1", name, floor))
+		}
+	}
+	return errors.Join(bad...)
+}

@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
+)
+
+// scaled is slope, so many times as slow.
+func scaled(by float64) (table []time.Duration) {
+	for _, d := range slope {
+		table = append(table, time.Duration(by*float64(d)))
+	}
+	return table
+}
+
+// family is a hello of a backend with variants v-s, v-m and v-l, the better the slower.
+func familyHello(name string, gpus int) wire.BackendHello {
+	h := hello(name, gpus, slope)
+	for _, v := range []struct {
+		name     string
+		accuracy float64
+		by       float64
+	}{{"s", 0.8, 0.25}, {"m", 0.9, 0.5}, {"l", 0.95, 1}} {
+		h.Models = append(h.Models, wire.BackendModel{Profile: scaled(v.by),
+			Info: model.Info{Name: "v-" + v.name, Version: "1", SLO: 50e6, Family: "v", Variant: v.name, Accuracy: v.accuracy}})
+	}
+	return h
+}
+
+// TestFamilyIsAnsweredByItsVariants: whoever asks for the family gets the best variant that the load leaves time for,
+// and whoever asks for a variant gets that one.
+func TestFamilyIsAnsweredByItsVariants(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(familyHello("b", 1))
+	b.tables = true
+	f := s.frontend()
+	v := f.models["v"]
+	if !v.Ready || v.Version != "" || v.Accuracy != 0.95 || len(v.Variants) != 3 || len(v.Floors) != 3 || v.SLO != 50e6 {
+		t.Fatalf("%+v", v)
+	}
+	for i, want := range []float64{0.8, 0.9, 0.95} {
+		if v.Floors[i].Accuracy != want {
+			t.Errorf("floor %d is %v, want %v", i, v.Floors[i].Accuracy, want)
+		}
+	}
+
+	f.ask(1, "v", 50*ms)
+	s.run(s.clock.now + 100*ms)
+	s.ended(1, "output")
+	if got := b.answers[1]; got != f.models["v-l"].ID+1 {
+		t.Errorf("an idle GPU answered with %d, want v-l, %d", got, f.models["v-l"].ID+1)
+	}
+	f.ask(2, "v-s", 50*ms)
+	s.run(s.clock.now + 100*ms)
+	s.ended(2, "output")
+	if got := b.answers[2]; got != 0 {
+		t.Errorf("a model that was asked for by itself is named, as %d", got)
+	}
+
+	// v-l does 667 requests/s, v-s four times as many.
+	first := uint64(10)
+	last := s.steadily(f, "v", first, ms/2, 2000*ms)
+	s.run(s.clock.now + 200*ms)
+	if n := s.served(first+1, last); float64(n) < 0.99*float64(last-first) {
+		t.Errorf("%d of %d requests were served at three times what v-l does", n, last-first)
+	}
+}
+
+// TestFloorsAreKept: requests with a floor are answered by variants that reach it, whatever the load.
+func TestFloorsAreKept(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(familyHello("b", 2))
+	b.tables = true
+	f := s.frontend()
+	floors := f.models["v"].Floors
+	accuracy := map[uint32]float64{0: 0}
+	for _, m := range f.models {
+		accuracy[m.ID+1] = m.Accuracy
+	}
+	for id := uint64(1); id <= 3000; id++ {
+		f.Submit([]wire.Submit{{ID: id, Model: floors[id%3].ID, Budget: 50e6}})
+		s.run(s.clock.now + ms)
+	}
+	s.run(s.clock.now + 200*ms)
+
+	served := [3]int{}
+	for id := uint64(1); id <= 3000; id++ {
+		if len(s.ends[id]) != 1 {
+			t.Fatalf("request %d ended %v", id, s.ends[id])
+		}
+		if s.ends[id][0] != "output" {
+			continue
+		}
+		served[id%3]++
+		if got := accuracy[b.answers[id]]; got < floors[id%3].Accuracy {
+			t.Fatalf("request %d with floor %v was answered at %v", id, floors[id%3].Accuracy, got)
+		}
+	}
+	if slices.Min(served[:]) < 900 {
+		t.Errorf("of 1,000 requests of each floor %v were served", served)
+	}
+}
+
+// TestFamiliesThatCannotBeServed are refused with the reason; their models are served by themselves.
+func TestFamiliesThatCannotBeServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*wire.BackendHello)
+		floor  float64
+		want   string
+	}{
+		"unequal tensors":        {func(h *wire.BackendHello) { h.Models[1].Info.Inputs = []model.Tensor{{Name: "x"}} }, 0, "v-l version 1 and v-m version 1 have different"},
+		"a model with its name":  {func(h *wire.BackendHello) { h.Models[0].Info.Name = "v" }, 0, "a model has that name"},
+		"a floor nobody reaches": {func(*wire.BackendHello) {}, 0.99, "the best variant has 0.95"},
+		"an accuracy missing":    {func(h *wire.BackendHello) { h.Models[2].Info.Accuracy = 0 }, 0, "it says no accuracy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logtest.Buffer
+			s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Floors: map[string]float64{"v": c.floor}})
+			h := familyHello("b", 1)
+			c.change(&h)
+			b := s.mustBackend(h)
+			b.tables = true
+			f := s.frontend()
+			if strings.Count(log.String(), c.want) != 1 {
+				t.Errorf("the log says %q, want %q once", log.String(), c.want)
+			}
+			if v := f.models["v"]; v.IsFamily() && v.Ready != (name == "an accuracy missing") {
+				t.Errorf("%+v", v)
+			}
+			f.ask(1, "v-m", 50*ms)
+			s.run(s.clock.now + 100*ms)
+			s.ended(1, "output")
+		})
+	}
+	if _, err := New(Options{Manual: true, Floors: map[string]float64{"v": 2}}); err == nil || !strings.Contains(err.Error(), `"v": 2`) {
+		t.Errorf("a floor of 2: %v", err)
+	}
+}
+
+// TestFamilyFollowsItsVariants: variants on different backends, loaded and unloaded, with an accuracy that changes; the
+// family's queue goes on, and it is refused once no variant is left.
+func TestFamilyFollowsItsVariants(t *testing.T) {
+	s := newStage(t, Options{Partitions: 2})
+	all := familyHello("all", 2)
+	b := s.mustBackend(all)
+	b.tables = true
+	small := familyHello("small", 1)
+	small.Models = small.Models[:1]
+	s.mustBackend(small).tables = true
+	f := s.frontend()
+
+	last := s.steadily(f, "v", 0, ms, 500*ms)
+	l := uint32(2)
+	b.Report([]wire.PlacementReport{{GPU: 0, Model: l, State: wire.Unloading}, {GPU: 1, Model: l, State: wire.Unloading}})
+	if v := f.models["v"]; v.Accuracy != 0.9 || len(v.Variants) != 2 || len(v.Floors) != 2 {
+		t.Errorf("without v-l: %+v", v)
+	}
+	last = s.steadily(f, "v", last, ms, 500*ms)
+	m := all.Models[1]
+	m.Info.Accuracy = 0.91
+	b.Offer([]wire.Loadable{{Number: 1, Model: m}})
+	if v := f.models["v"]; v.Accuracy != 0.91 || f.models["v-m"].Accuracy != 0.91 {
+		t.Errorf("a better v-m: %+v, %+v", v, f.models["v-m"])
+	}
+	last = s.steadily(f, "v", last, ms, 500*ms)
+	b.Close()
+	last = s.steadily(f, "v", last, 2*ms, 500*ms)
+	s.run(s.clock.now + 100*ms)
+	if n := s.served(1, last); float64(n) < 0.99*float64(last) {
+		t.Errorf("%d of %d requests were served", n, last)
+	}
+
+	for _, x := range slices.Clone(s.e.reg.backends) {
+		x.Close()
+	}
+	if f.models["v"].Ready {
+		t.Error("a family without variants is ready")
+	}
+	f.ask(last+1, "v", 50*ms)
+	s.ended(last+1, "no_backend")
+	s.run(s.clock.now + sched.Time(keptMax) + 200*ms)
+	s.come("x")
+	if names := fmt.Sprint(s.names()); strings.Contains(names, "v:") || len(s.e.reg.families) != 0 {
+		t.Errorf("after an hour %s, families %v", names, s.e.reg.families)
+	}
+}

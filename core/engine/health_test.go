@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+)
+
+// offerFor asks for a model at a steady rate for a while, and returns how many requests there were and how many of
+// them got an output.
+func (s *stage) offerFor(f *front, model string, first uint64, every, budget, span sched.Time) (asked, served int) {
+	end := s.clock.now + span
+	id := first
+	for ; s.clock.now < end; id++ {
+		f.ask(id, model, budget)
+		s.run(s.clock.now + every)
+	}
+	s.run(s.clock.now + budget + 10*ms)
+	for k := first; k < id; k++ {
+		asked++
+		if e := s.ends[k]; len(e) == 1 && e[0] == "output" {
+			served++
+		}
+	}
+	return asked, served
+}
+
+// TestFailingGPUIsHeldBack: a GPU that fails every batch at once would swallow the load, since it is always free. It
+// is held back, and the others carry what they can.
+func TestFailingGPUIsHeldBack(t *testing.T) {
+	for _, gpus := range []int{2, 3} {
+		var log bytes.Buffer
+		s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		sick := s.mustBackend(hello("sick", 1, slope, "m"))
+		sick.lose, sick.reason, sick.untold, sick.quick = func() bool { return true }, model.ExecutionFailed, true, true
+		for k := range gpus - 1 {
+			s.mustBackend(hello(fmt.Sprint("good", k), 1, slope, "m"))
+		}
+		f := s.frontend()
+
+		// Two thirds of what the others can serve in batches of eight: all of it must be served.
+		every := sched.Time(slope[7]) / 8 * 3 / 2 / sched.Time(gpus-1)
+		asked, served := s.offerFor(f, "m", 1, every, 60*ms, 10_000*ms)
+		t.Logf("%d GPUs, one of which fails each batch: %d of %d served", gpus, served, asked)
+		if served*100 < asked*98 {
+			t.Errorf("%d GPUs, one of which fails each batch: %d of %d served", gpus, served, asked)
+		}
+		if n := strings.Count(log.String(), "\n"); n != 1 {
+			t.Errorf("%d lines in the log, want one:\n%s", n, log.String())
+		}
+		held := 0
+		for _, g := range s.e.Stats().GPUs {
+			if g.Held {
+				held++
+			}
+		}
+		if held != 1 {
+			t.Errorf("%d GPUs are held back, want 1", held)
+		}
+
+		sick.lose, sick.quick = nil, false // mended
+		s.offerFor(f, "m", 1<<20, every, 60*ms, 21_000*ms)
+		if st := s.e.Stats(); st.GPUs[0].Held || !strings.Contains(log.String(), "serves again") {
+			t.Errorf("after its mending the GPU is still held back: %+v\n%s", st.GPUs[0], log.String())
+		}
+	}
+}
+
+// TestFailingGPUIsOutlierAmongSlowOnes: on a busy host a batch may take longer than planned on every GPU that works.
+// That does not excuse the one whose batches fail.
+func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
+	var r ranker
+	var sick, slow health
+	r.countState(&sick, true, true)
+	r.countState(&slow, true, false)
+	sick.failed = failedMost
+	r.countState(&sick, false, false)
+	if !r.isOutlier(&sick) {
+		t.Error("a GPU fails while another one works, and it is not an outlier")
+	}
+
+	slow.failed = failedMost
+	r.countState(&slow, false, false)
+	if r.isOutlier(&sick) {
+		t.Error("all GPUs fail, and one of them is an outlier")
+	}
+}
+
+// TestSlowGPUIsHeldBack: a GPU that takes ten times what its profile says leaves the rotation; where all do, the
+// profile is wrong and none does. Batches that pass their deadlines behind a slow one and do not run change nothing.
+func TestSlowGPUIsHeldBack(t *testing.T) {
+	slow := make([]time.Duration, len(slope))
+	for i := range slow {
+		slow[i] = 10 * slope[i]
+	}
+	for _, c := range []struct{ all, strict bool }{{false, false}, {false, true}, {true, false}} {
+		all := c.all
+		s := newStage(t, Options{})
+		for k := range 3 {
+			b := s.mustBackend(hello("b", 1, slope, "m"))
+			if b.strict = c.strict; k == 0 || all {
+				b.profile = slow
+			}
+		}
+		f := s.frontend()
+		asked, served := s.offerFor(f, "m", 1, sched.Time(slope[7])/8*3/4, 60*ms, 10_000*ms)
+		held := 0
+		for _, g := range s.e.Stats().GPUs {
+			if g.Held {
+				held++
+			}
+		}
+		t.Logf("all slow: %v: %d of %d answered, %d GPUs held back", all, served, asked, held)
+		if !all && (held != 1 || served*100 < asked*98) || all && held != 0 {
+			t.Errorf("all slow: %v: %d of %d answered, %d GPUs held back", all, served, asked, held)
+		}
+	}
+}
+
+// TestOverrunIsASubClustersOwn: a backend that is slower than its profile takes no budget from models of another
+// sub-cluster.
+func TestOverrunIsASubClustersOwn(t *testing.T) {
+	s := newStage(t, Options{})
+	h := hello("healthy", 1, []time.Duration{40e6}, "a")
+	h.SubCluster = "A"
+	s.mustBackend(h)
+	h = hello("other", 1, []time.Duration{15e6}, "b")
+	h.SubCluster = "B"
+	s.mustBackend(h).profile = []time.Duration{30e6}
+	f := s.frontend()
+	s.offerFor(f, "b", 1000, 60*ms, 50*ms, 36_000*ms)
+
+	asked, served := s.offerFor(f, "a", 1, 100*ms, 50*ms, 10_000*ms) // ℓ(1) is 40 of 50 ms, the GPU idle
+	if served != asked {
+		t.Errorf("%d of %d requests of the healthy sub-cluster were served", served, asked)
+	}
+}
+
+// TestUntoldFailures: what a backend could not tell its frontend the scheduler does, with the true reason; a request
+// whose batch failed has another chance while its budget lasts.
+func TestUntoldFailures(t *testing.T) {
+	for _, c := range []struct {
+		why    model.Reason
+		others bool // another GPU may serve it
+		budget sched.Time
+		want   string
+	}{
+		{model.ExecutionFailed, true, 300 * ms, "output"},
+		{model.InputUnavailable, true, 300 * ms, "output"},
+		{model.ExecutionFailed, true, 8 * ms, "execution_failed"}, // no time is left
+		{model.ExecutionFailed, false, 300 * ms, "execution_failed"},
+		{model.InputUnavailable, false, 300 * ms, "input_unavailable"},
+		{model.DeadlineCannotBeMet, true, 300 * ms, "deadline_cannot_be_met"},
+	} {
+		s := newStage(t, Options{Prompt: 1})
+		sick := s.mustBackend(hello("sick", 1, slope, "m"))
+		tries := 0
+		sick.lose = func() bool { tries++; return !c.others || tries == 1 }
+		sick.reason, sick.untold = c.why, true
+		f := s.frontend()
+		f.ask(1, "m", c.budget)
+		s.run(400 * ms)
+		s.ended(1, c.want)
+		if tries > 2 {
+			t.Errorf("%v: %d tries", c.why, tries)
+		}
+		if st := s.e.Stats(); st.Queued != 0 || st.Models[0].Accepted != 1 {
+			t.Errorf("%v: %d queued, %d accepted", c.why, st.Queued, st.Models[0].Accepted)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// Learned returns what the engine has measured of each model that it serves, for a scheduler that stands by.
+// It takes partitions' locks one at a time.
+func (e *Engine) Learned() []wire.Learned {
+	var all []wire.Learned
+	for _, m := range e.Models() {
+		if !m.Ready {
+			continue
+		}
+		p := e.partition(sched.ModelID(m.ID))
+		p.mu.Lock()
+		l, late := p.s.Learned(sched.ModelID(m.ID)), p.overrunOf(m.ID).most
+		p.mu.Unlock()
+		if l.Rate > 0 {
+			all = append(all, wire.Learned{Model: m.Name, Version: m.Version, Rate: l.Rate, Margin: int64(l.Margin), Overrun: late})
+		}
+	}
+	return all
+}
+
+// Learn takes over what another engine has measured, for models of which this one serves no request.
+func (e *Engine) Learn(all []wire.Learned) {
+	type key struct{ name, version string }
+	ids := map[key]sched.ModelID{}
+	for _, m := range e.Models() {
+		ids[key{m.Name, m.Version}] = sched.ModelID(m.ID)
+	}
+	now := e.clock.Now()
+	for _, l := range all {
+		id, known := ids[key{l.Model, l.Version}]
+		if !known {
+			continue
+		}
+		p := e.partition(id)
+		p.mu.Lock()
+		p.s.Learn(now, id, sched.Learned{Rate: l.Rate, Margin: sched.Duration(l.Margin)})
+		p.learnOverrun(uint32(id), l.Overrun)
+		p.mu.Unlock()
+	}
+}
+
+// learnOverrun has the batches of a model's sub-clusters be expected as late as another engine has seen them, until
+// this one has seen some itself. The lock is held.
+func (p *partition) learnOverrun(model uint32, late int64) {
+	if int(model) >= len(p.homes) {
+		return
+	}
+	homes := []uint32{p.homes[model]}
+	if homes[0] == severalHomes {
+		homes = p.several[model]
+	}
+	for _, sub := range homes {
+		if sub == 0 {
+			continue
+		}
+		if o := p.overrunIn(sub); o.n == 0 {
+			o.expect(max(0, late), o.floor)
+		}
+	}
+}

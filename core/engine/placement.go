@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/wire"
+)
+
+// What is loaded where changes while a backend serves. A GPU changes its sub-cluster with what it has loaded.
+
+// Place asks the backend of a name to load, update or unload models. The reports come later; Backends tells the state.
+func (e *Engine) Place(backend string, m []wire.Placement) error {
+	var b *Backend
+	if err := e.manage(func() { b = e.reg.backend(backend) }); err != nil {
+		return err
+	}
+	if b == nil {
+		return fmt.Errorf("place models: backend %q: not connected", backend)
+	}
+	b.port.Place(m)
+	return nil
+}
+
+// Offer takes models that the backend can load, new or changed. It returns false when the session is closed, or what
+// it says makes no sense.
+func (b *Backend) Offer(m []wire.Loadable) bool {
+	ok := true
+	err := b.e.manage(func() {
+		for i := range m {
+			ok = ok && b.e.reg.offered(b, &m[i])
+		}
+	})
+	return ok && err == nil
+}
+
+// Report takes how models stand on the backend's GPUs, under the same rules.
+func (b *Backend) Report(m []wire.PlacementReport) bool {
+	ok := true
+	err := b.e.manage(func() {
+		for i := range m {
+			ok = ok && b.e.reg.placed(b, &m[i])
+		}
+	})
+	return ok && err == nil
+}
+
+// backend returns the backend of a name, or nil.
+func (g *registry) backend(name string) *Backend {
+	if i := slices.IndexFunc(g.backends, func(b *Backend) bool { return b.name == name }); i >= 0 {
+		return g.backends[i]
+	}
+	return nil
+}
+
+// offered notes a model that a backend can load.
+func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
+	n := int(l.Number)
+	switch {
+	case b.dead.Load():
+		return false
+	case n > len(b.hello.Models) || n >= wire.ModelsMax || l.Model.Info.Name == "":
+		return false
+	case n == len(b.hello.Models):
+		b.hello.Models = append(b.hello.Models, wire.BackendModel{Loaded: make([]bool, len(b.hello.GPUs))})
+		b.ids = append(b.ids, noModel)
+	}
+
+	m := &b.hello.Models[n]
+	m.Info, m.Profile = l.Model.Info, l.Model.Profile
+	if len(m.Profile) > 0 {
+		if _, err := profile.New(m.Profile); err != nil {
+			return false
+		}
+	}
+
+	// What clients are told of a model that is served, such as its labels or its SLO, follows its files.
+	if id, known := g.byName[modelKey(&m.Info)]; known && g.models[id].served() && g.sameAsServed(m) {
+		e := g.models[id]
+		if e.info.QueueMax != m.Info.QueueMax {
+			e.homes = slices.Clone(e.homes)
+			e.homes[0].table = nil // has settle put the limit in force
+		}
+		e.describe(&m.Info)
+		e.news = true
+	}
+
+	if b.ids[n] != noModel { // it is loaded as it was: what is said of it now holds
+		g.drop(b, n)
+		g.takeUp(b, n)
+		g.placeGPUs(b)
+	}
+	return true
+}
+
+// placed notes how a model stands on a GPU.
+func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
+	if b.dead.Load() || int(r.Model) >= len(b.hello.Models) || int(r.GPU) >= len(b.hello.GPUs) {
+		return false
+	}
+	m := &b.hello.Models[r.Model]
+	if m.Loaded == nil {
+		m.Loaded = slices.Repeat([]bool{true}, len(b.hello.GPUs))
+	}
+	switch r.State {
+	case wire.LoadFailed:
+		g.e.log.Warn("model not loaded", "backend", b.name, "gpu", b.hello.GPUs[r.GPU], "model", m.Info.Name, "version", m.Info.Version, "err", r.Text)
+		return true
+	case wire.Loaded:
+		m.Loaded[r.GPU] = true
+	default:
+		m.Loaded[r.GPU] = false
+	}
+
+	switch somewhere := loadedSomewhere(m); {
+	case somewhere && b.ids[r.Model] == noModel:
+		g.takeUp(b, int(r.Model))
+	case !somewhere && b.ids[r.Model] != noModel:
+		g.drop(b, int(r.Model))
+	}
+	g.placeGPUs(b)
+	return true
+}
+
+// takeUp lets a backend's GPUs get batches of a model that they have loaded, or logs why not.
+func (g *registry) takeUp(b *Backend, n int) {
+	m := &b.hello.Models[n]
+	table, err := g.checkModel(m)
+	id, known := g.byName[modelKey(&m.Info)]
+	switch {
+	case err != nil:
+	case !known && g.room() < 1:
+		err = fmt.Errorf("there is no room for another of the %d models allowed", ModelsMax)
+	case !g.sameAsServed(m):
+		err = errors.New("its inputs or outputs differ from those that other backends serve; give it another version")
+	}
+	if err != nil {
+		g.e.log.Error("model not served", "backend", b.name, "model", m.Info.Name, "version", m.Info.Version, "err", err)
+		return
+	}
+
+	m.Profile = table
+	if known {
+		b.failed = slices.DeleteFunc(b.failed, func(x uint32) bool { return x == id })
+	}
+	b.ids[n] = g.model(&m.Info)
+	if e := g.models[b.ids[n]]; e.info.Accuracy != m.Info.Accuracy {
+		e.info.Accuracy, e.news = m.Info.Accuracy, true // it may change while others serve the model
+	}
+}
+
+// drop keeps batches of a model from a backend's GPUs from now on. Those under way end as they would.
+func (g *registry) drop(b *Backend, n int) {
+	g.models[b.ids[n]].since = g.e.clock.Now()
+	b.ids[n] = noModel
+}
+
+// sameAsServed says whether a backend's model takes and gives what those do that serve it.
+func (g *registry) sameAsServed(m *wire.BackendModel) bool {
+	id, known := g.byName[modelKey(&m.Info)]
+	if !known || !g.models[id].served() {
+		return true
+	}
+	old := &g.models[id].info
+	return sameTensors(old.Inputs, m.Info.Inputs) && sameTensors(old.Outputs, m.Info.Outputs)
+}

@@ -1,0 +1,178 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// quiet is a frontend that needs no answers: outputs are counted by the engine, when a batch is done.
+type quiet struct{}
+
+func (quiet) Models([]model.Info)        {}
+func (quiet) Outcomes(m []wire.Outcome)  {}
+func (quiet) Answers([]wire.ModelAnswer) {}
+
+// instant is a backend that reports each batch at once, from a goroutine of its own.
+type instant struct{ in chan wire.Done }
+
+func (p *instant) Place([]wire.Placement)      {}
+func (p *instant) Command([]wire.ModelCommand) {}
+
+func (p *instant) Peers([]wire.Peer) {}
+func (p *instant) Cut(error)         {}
+func (p *instant) Execute(m []Order) {
+	for _, x := range m {
+		select {
+		case p.in <- wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: 1000}:
+		default: // the backend is gone
+		}
+	}
+}
+
+// openInstant opens a session of an instant backend; what it returns closes it.
+func openInstant(t *testing.T, e *Engine, name string, profile []time.Duration, models []string) (leave func()) {
+	p := &instant{in: make(chan wire.Done, 1<<12)}
+	b, err := e.OpenBackend(hello(name, 2, profile, models...), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	gone := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		for {
+			select {
+			case m := <-p.in:
+				b.Done([]wire.Done{m})
+			case <-gone:
+				return
+			}
+		}
+	})
+	return func() { b.Close(); close(gone); reporting.Wait() }
+}
+
+// loadModels keeps callers busy with bursts for all models in turn; what it returns ends them and tells how many
+// requests they offered.
+func loadModels(t *testing.T, e *Engine, callers, models int) (end func() uint64) {
+	var halt atomic.Bool
+	var offered atomic.Uint64
+	var busy sync.WaitGroup
+	for c := range callers {
+		f, err := e.OpenFrontend(wire.FrontendHello{}, quiet{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy.Go(func() {
+			defer f.Close()
+			for id := uint64(1); !halt.Load(); {
+				var m []wire.Submit
+				for range 8 {
+					m = append(m, wire.Submit{ID: id, Model: uint32((id + uint64(c)) % uint64(models)), Budget: 20e6})
+					id++
+				}
+				f.Submit(m)
+				offered.Add(uint64(len(m)))
+				if id%64 == 1 {
+					time.Sleep(50 * time.Microsecond)
+				}
+			}
+		})
+	}
+	return func() uint64 { halt.Store(true); busy.Wait(); return offered.Load() }
+}
+
+// TestEveryModelIsServedAfterChanges: under load models change their profiles, or lose their only backend and get it
+// back, sixty times. Candidates of many goroutines overtake each other meanwhile. Afterwards each model must be
+// served; what counts is outputs, since a request that is dropped has ended, too.
+func TestEveryModelIsServedAfterChanges(t *testing.T) {
+	const count, changes, asked = 40, 60, 10
+	steady := []time.Duration{20_000, 22_000, 24_000, 26_000}
+	guest := []time.Duration{30_000, 32_000, 34_000, 36_000}
+	var models []string
+	for i := range count {
+		models = append(models, fmt.Sprint("m", i))
+	}
+
+	for how, change := range map[string]func(e *Engine, leave *func()){
+		"another profile comes and goes": func(e *Engine, _ *func()) {
+			openInstant(t, e, "guest", guest, models)()
+		},
+		"the only backend reconnects": func(e *Engine, leave *func()) {
+			(*leave)()
+			*leave = openInstant(t, e, "steady", steady, models)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			e, err := New(Options{Prompt: 1}) // an idle GPU is used at once: no output hangs on a timer of a busy host
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			leave := openInstant(t, e, "steady", steady, models)
+			began := time.Now()
+			end := loadModels(t, e, 6, count)
+			for range changes {
+				time.Sleep(20 * time.Millisecond)
+				change(e, &leave)
+			}
+			took := time.Since(began)
+			t.Logf("%.0f requests/s were offered", float64(end())/took.Seconds())
+
+			expectServed(t, e, count, asked)
+			leave()
+		})
+	}
+}
+
+// expectServed asks each model for so many outputs, one at a time on idle GPUs and with time enough for a host that
+// does other things, too.
+func expectServed(t *testing.T, e *Engine, models, each int) {
+	t.Helper()
+	f, err := e.OpenFrontend(wire.FrontendHello{}, quiet{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+
+	awaitIdle(e)
+	before := e.Stats()
+	served := func(m int) uint64 { return e.Stats().Models[m].Served - before.Models[m].Served }
+
+	// A round ends when the model that is served last has its output: an idle engine may yet be about to count one.
+	for k := range each {
+		for m := range models {
+			f.Submit([]wire.Submit{{ID: uint64(k*models + m + 1), Model: uint32(m), Budget: 2e9}})
+		}
+		for m := range models {
+			for limit := time.Now().Add(10 * time.Second); served(m) <= uint64(k) && time.Now().Before(limit); {
+				time.Sleep(time.Millisecond)
+			}
+			if n := served(m); n <= uint64(k) {
+				t.Fatalf("of model %s %d of %d requests were served on idle GPUs; others ended as %v", before.Models[m].Name, n, k+1, e.Stats().Models[m].Outcomes)
+			}
+		}
+	}
+}
+
+// awaitIdle waits until nothing is queued and every batch is done, or a minute.
+func awaitIdle(e *Engine) {
+	idle := func() bool {
+		s := e.Stats()
+		for _, g := range s.GPUs {
+			if g.Running {
+				return false
+			}
+		}
+		return s.Queued == 0
+	}
+	for limit := time.Now().Add(time.Minute); !idle() && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// TestScripts runs the scripts under testdata/scripts on virtual time. After each command stand the batches that were
+// ordered since, the requests that ended and how, and the backends that were given up. The commands:
+//
+//	engine [queue=N] [requests=N] [partitions=N] [prompt]    begins anew; limits are engine.Options', prompt defers nothing
+//	backend NAME gpus=N models=(m,…)                ℓ(1) = 5 ms, a ms more for each request, 8 at most
+//	frontend NAME
+//	submit NAME id=N[-M] model=m budget=D [priority=N]
+//	cancel NAME id=N model=m
+//	hang NAME          batches that come from now on never end
+//	fail NAME reason=R [untold]   every request of every batch ends so; without a reason they work again
+//	close NAME         ends a backend's or a frontend's session
+//	advance D          lets that much time pass
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
+		s := &scripted{t: t}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+// scripted is a stage that a script drives.
+type scripted struct {
+	*stage
+	t       *testing.T
+	backs   map[string]*emulated
+	fronts  map[string]*front
+	batches map[string]int // by backend: told
+	cut     map[string]bool
+	ends    map[uint64]int // by request: told
+}
+
+func (s *scripted) run(t *testing.T, d *datadriven.TestData) string {
+	s.t = t
+	switch {
+	case d.Cmd == "engine":
+		s.begin(d)
+	case s.stage == nil:
+		d.Fatalf(t, "want engine first")
+	case d.Cmd == "advance":
+		s.stage.run(s.clock.now + s.span(d, d.CmdArgs[0].Key))
+	default:
+		if refused := s.command(d, d.CmdArgs[0].Key); refused != nil {
+			return fmt.Sprintln("refused:", refused)
+		}
+	}
+	return s.news()
+}
+
+func (s *scripted) begin(d *datadriven.TestData) {
+	o := Options{QueueMax: s.num(d, "queue", 0), RequestsMax: s.num(d, "requests", 0), Partitions: s.num(d, "partitions", 1)}
+	if d.HasArg("prompt") {
+		o.Prompt = 1
+	}
+	s.stage = newStage(s.t, o)
+	s.backs, s.fronts = map[string]*emulated{}, map[string]*front{}
+	s.batches, s.cut, s.ends = map[string]int{}, map[string]bool{}, map[uint64]int{}
+}
+
+// command does what is done to a backend or a frontend.
+func (s *scripted) command(d *datadriven.TestData, name string) error {
+	switch d.Cmd {
+	case "backend":
+		var models []string
+		for _, arg := range d.CmdArgs {
+			if arg.Key == "models" {
+				models = arg.Vals
+			}
+		}
+		b, err := s.backend(hello(name, s.num(d, "gpus", 1), slope, models...))
+		if err == nil {
+			s.backs[name] = b
+		}
+		return err
+	case "frontend":
+		s.fronts[name] = s.frontend()
+	case "submit":
+		s.submit(d, s.front(d, name))
+	case "cancel":
+		f := s.front(d, name)
+		f.Cancel([]wire.Cancel{{ID: uint64(s.num(d, "id", 0)), Model: f.models[s.word(d, "model")].ID}})
+	case "hang":
+		s.back(d, name).hang = true
+	case "fail":
+		s.fail(d, s.back(d, name))
+	case "close":
+		if f := s.fronts[name]; f != nil {
+			f.Close()
+		} else {
+			s.back(d, name).Close()
+		}
+	default:
+		d.Fatalf(s.t, "unknown command %s", d.Cmd)
+	}
+	return nil
+}
+
+func (s *scripted) submit(d *datadriven.TestData, f *front) {
+	first, last, ranged := strings.Cut(s.word(d, "id"), "-")
+	from, err := strconv.Atoi(first)
+	to := from
+	if err == nil && ranged {
+		to, err = strconv.Atoi(last)
+	}
+	if err != nil {
+		d.Fatalf(s.t, "id: %v", err)
+	}
+
+	m, known := f.models[s.word(d, "model")]
+	if !known {
+		m.ID = 1 << 20
+	}
+	var all []wire.Submit
+	for id := from; id <= to; id++ {
+		all = append(all, wire.Submit{ID: uint64(id), Model: m.ID, Budget: int64(s.span(d, s.word(d, "budget"))), Priority: uint8(s.num(d, "priority", 0))})
+	}
+	f.Submit(all)
+}
+
+func (s *scripted) fail(d *datadriven.TestData, b *emulated) {
+	b.lose = nil
+	if !d.HasArg("reason") {
+		return
+	}
+	word := s.word(d, "reason")
+	for why := range model.ReasonCount {
+		if why.String() == word {
+			b.reason, b.lose, b.untold = why, func() bool { return true }, d.HasArg("untold")
+			return
+		}
+	}
+	d.Fatalf(s.t, "unknown reason %s", word)
+}
+
+// news tells what happened since it was asked last.
+func (s *scripted) news() string {
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(s.backs)) {
+		b := s.backs[name]
+		for _, ids := range b.batches[s.batches[name]:] {
+			fmt.Fprintf(&out, "%s runs %v\n", name, ids)
+		}
+		s.batches[name] = len(b.batches)
+		if b.cut && !s.cut[name] {
+			s.cut[name] = true
+			fmt.Fprintf(&out, "%s is given up\n", name)
+		}
+	}
+
+	for _, id := range slices.Sorted(maps.Keys(s.stage.ends)) {
+		for _, how := range s.stage.ends[id][s.ends[id]:] {
+			fmt.Fprintf(&out, "%d: %s\n", id, how)
+		}
+		s.ends[id] = len(s.stage.ends[id])
+	}
+	if out.Len() == 0 {
+		return "nothing\n"
+	}
+	return out.String()
+}
+
+func (s *scripted) front(d *datadriven.TestData, name string) *front {
+	if f := s.fronts[name]; f != nil {
+		return f
+	}
+	d.Fatalf(s.t, "no frontend %s", name)
+	return nil
+}
+
+func (s *scripted) back(d *datadriven.TestData, name string) *emulated {
+	if b := s.backs[name]; b != nil {
+		return b
+	}
+	d.Fatalf(s.t, "no backend %s", name)
+	return nil
+}
+
+func (s *scripted) word(d *datadriven.TestData, key string) (v string) {
+	d.ScanArgs(s.t, key, &v)
+	return v
+}
+
+func (s *scripted) num(d *datadriven.TestData, key string, def int) int {
+	if d.HasArg(key) {
+		d.ScanArgs(s.t, key, &def)
+	}
+	return def
+}
+
+func (s *scripted) span(d *datadriven.TestData, text string) sched.Time {
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(s.t, "%v", err)
+	}
+	return sched.Time(v)
+}

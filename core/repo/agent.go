@@ -1,0 +1,115 @@
+package repo
+
+import (
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Agent is one of model_repository_agents: "checksum", whose parameters name files and what they must hash to.
+type Agent struct {
+	Name string
+	Sums []Checksum
+}
+
+// Checksum is what a file of the model's directory must hash to.
+type Checksum struct {
+	Kind string // MD5 or SHA256
+	Path string // below the model's directory
+	Sum  string // hexadecimal
+}
+
+var hashes = map[string]func() hash.Hash{"MD5": md5.New, "SHA256": sha256.New}
+
+const checksumsMax = 1024
+
+func (d *decoder) readAgents(out *[]Agent) func(value) error {
+	return func(v value) error {
+		return d.decodeFields(v.sub, "model_repository_agents", rules{"agents": {read: d.readAgent(out), repeated: true}}, v)
+	}
+}
+
+func (d *decoder) readAgent(out *[]Agent) func(value) error {
+	return func(v value) error {
+		var a Agent
+		err := d.decodeFields(v.sub, "model_repository_agents.agents", rules{
+			"name":       {read: d.readText(&a.Name)},
+			"parameters": {read: d.readChecksum(&a.Sums), repeated: true},
+		}, v)
+		switch {
+		case err != nil:
+			return err
+		case a.Name != "checksum":
+			return d.failAt(value{at: v.at}, "model_repository_agents.agents.name", "%q: want \"checksum\", the only agent there is", shortenText(a.Name))
+		}
+		*out = append(*out, a)
+		return nil
+	}
+}
+
+// readChecksum reads a parameter of the agent: its key is "MD5:file", as in Triton, or "SHA256:file", its value the sum.
+func (d *decoder) readChecksum(out *[]Checksum) func(value) error {
+	return func(v value) error {
+		var key string
+		var s Checksum
+		err := d.decodeFields(v.sub, "model_repository_agents.agents.parameters", rules{"key": {read: d.readText(&key)}, "value": {read: d.readText(&s.Sum)}}, v)
+		if err != nil {
+			return err
+		}
+
+		s.Kind, s.Path, _ = strings.Cut(key, ":")
+		sum, err := hex.DecodeString(s.Sum)
+		switch made := hashes[s.Kind]; {
+		case made == nil || !filepath.IsLocal(s.Path):
+			return d.failAt(value{at: v.at}, "model_repository_agents.agents.parameters.key", "%q: want one of %s, a colon and a file within the model's directory",
+				shortenText(key), strings.Join(slices.Sorted(maps.Keys(hashes)), ", "))
+		case err != nil || len(sum) != made().Size():
+			return d.failAt(value{at: v.at}, "model_repository_agents.agents.parameters.value", "%q: want the %d hexadecimal digits of an %s sum", shortenText(s.Sum), 2*made().Size(), s.Kind)
+		case len(*out) == checksumsMax:
+			return d.failAt(value{at: v.at}, "model_repository_agents.agents.parameters", "more than %d", checksumsMax)
+		}
+		*out = append(*out, s)
+		return nil
+	}
+}
+
+// checkSums holds the files of a model against the checksums of its agents.
+func checkSums(dir string, agents []Agent) error {
+	for _, a := range agents {
+		for _, s := range a.Sums {
+			if err := s.checkFile(dir); err != nil {
+				return fmt.Errorf("model_repository_agents: %s of %s: %w", s.Kind, s.Path, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s Checksum) checkFile(dir string) error {
+	f, err := os.Open(filepath.Join(dir, s.Path))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.New("not a regular file")
+	}
+
+	h := hashes[s.Kind]()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, s.Sum) {
+		return fmt.Errorf("the file has %s, config.pbtxt says %s", got, s.Sum)
+	}
+	return nil
+}

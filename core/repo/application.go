@@ -1,0 +1,276 @@
+package repo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/profile"
+)
+
+const (
+	applicationFile     = "application.yaml"
+	applicationBytesMax = 1 << 20
+	settingsMax         = 64 // of a hook
+)
+
+// applicationYAML is an application.yaml as it is written.
+type applicationYAML struct {
+	Name      string
+	LatencyMS float64 `yaml:"latency_ms"`
+	Inputs    []tensorYAML
+	Outputs   []struct{ Name, Of string }
+	Stages    []stageYAML
+}
+
+type stageYAML struct {
+	Name, Model, Version, Hook, Each string
+	Optional                         bool
+	FixedMS                          float64 `yaml:"fixed_ms"`
+	With                             map[string]string
+	Inputs                           map[string]string // by the name that the model or the hook has for it
+	Outputs                          map[string]string // of a model, likewise
+	Gives                            []tensorYAML      // of a hook
+}
+
+type tensorYAML struct {
+	Name, Datatype string
+	Shape          []int64
+	Most           int
+	Mean           float64
+}
+
+// ParseApplication reads an application.yaml; file is only used in errors. Its stages fit each other by name; whether they
+// fit the models is Repository.Graphs' to say. An application without a name has the one given.
+func ParseApplication(file, name string, text []byte) (app.Application, error) {
+	a, err := parseApplication(name, text)
+	if err == nil {
+		err = a.CheckNames()
+	}
+	if err != nil {
+		return app.Application{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return a, nil
+}
+
+func parseApplication(name string, text []byte) (a app.Application, err error) {
+	if len(text) > applicationBytesMax {
+		return a, fmt.Errorf("%d bytes: want at most %d", len(text), applicationBytesMax)
+	}
+
+	// A misspelt field must not be taken for one that was left out.
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	var y applicationYAML
+	if err := d.Decode(&y); err != nil {
+		return a, err
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return a, errors.New("more than one document: want one application in a file")
+	}
+	if y.Name != "" && y.Name != name {
+		return a, fmt.Errorf("name: %q: want the directory's name %q, or none", shortenText(y.Name), name)
+	}
+
+	// The rest is the application's to check: names, limits, what fits what.
+	a.Name = name
+	if a.Latency, err = millisYAML("latency_ms", y.LatencyMS); err != nil {
+		return a, err
+	}
+	for _, t := range y.Inputs {
+		a.Inputs = append(a.Inputs, t.asTensor())
+	}
+	for _, o := range y.Outputs {
+		a.Outputs = append(a.Outputs, app.Output{Name: o.Name, Of: o.Of})
+	}
+	if len(y.Stages) > app.StagesMax {
+		return a, fmt.Errorf("stages: %d: want at most %d", len(y.Stages), app.StagesMax)
+	}
+	for i := range y.Stages {
+		s, err := y.Stages[i].asStage()
+		if err != nil {
+			return a, fmt.Errorf("stage %q: %w", shortenText(y.Stages[i].Name), err)
+		}
+		a.Stages = append(a.Stages, s)
+	}
+	return a, nil
+}
+
+// asStage checks what only a file can have wrong.
+func (y *stageYAML) asStage() (app.Stage, error) {
+	s := app.Stage{Name: y.Name, Model: y.Model, Version: y.Version, Hook: y.Hook, With: y.With, Each: y.Each, Optional: y.Optional,
+		Takes: sortFlows(y.Inputs), Gives: sortFlows(y.Outputs)}
+	switch {
+	case y.Hook != "" && len(y.Outputs) > 0:
+		return s, errors.New("outputs: want gives, a list of tensors: nobody else says what a hook gives")
+	case y.Hook == "" && len(y.Gives) > 0:
+		return s, errors.New("gives: want outputs, the names of the model's outputs: the model says the rest")
+	case len(y.With) > settingsMax:
+		return s, fmt.Errorf("with: %d settings: want at most %d", len(y.With), settingsMax)
+	}
+
+	for _, t := range y.Gives {
+		s.Gives = append(s.Gives, app.Flow{Port: t.Name, Tensor: t.Name})
+		s.Declares = append(s.Declares, t.asTensor())
+	}
+	var err error
+	s.Fixed, err = millisYAML("fixed_ms", y.FixedMS)
+	return s, err
+}
+
+func (t *tensorYAML) asTensor() app.Tensor {
+	mean := t.Mean
+	if mean == 0 {
+		mean = float64(t.Most)
+	}
+	return app.Tensor{Tensor: model.Tensor{Name: t.Name, Datatype: model.Datatype(t.Datatype), Shape: t.Shape}, Most: t.Most, Mean: mean}
+}
+
+// sortFlows brings a mapping into an order that is always the same.
+func sortFlows(byPort map[string]string) (all []app.Flow) {
+	for _, port := range slices.Sorted(maps.Keys(byPort)) {
+		all = append(all, app.Flow{Port: port, Tensor: byPort[port]})
+	}
+	return all
+}
+
+// millisYAML reads milliseconds; what is too small or too large in its place is the application's to say.
+func millisYAML(field string, ms float64) (time.Duration, error) {
+	if most := float64(app.LatencyMax / time.Millisecond); !(ms >= 0 && ms <= most) {
+		return 0, fmt.Errorf("%s: %v: want milliseconds from 0 to %v", field, ms, most)
+	}
+	return time.Duration(ms * float64(time.Millisecond)), nil
+}
+
+// openApplication reads the application in a directory; found is false where there is a model, or nothing.
+func openApplication(dir, name string) (a app.Application, found bool, err error) {
+	if err := checkName(name); err != nil {
+		return a, false, nil // the model's error says so
+	}
+	path := filepath.Join(dir, applicationFile)
+	text, err := readLimited(path, applicationBytesMax)
+	if err == nil {
+		a, err = ParseApplication(path, name, text)
+		return a, true, err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return a, true, err
+	}
+
+	path = filepath.Join(dir, "config.pbtxt")
+	if text, err = readLimited(path, configBytesMax); err != nil || !isEnsemble(text) {
+		return a, false, nil
+	}
+	a, err = ParseEnsemble(path, name, text)
+	return a, true, err
+}
+
+// Graphs checks the applications against the models. An application that does not fit is left out, with the reason.
+func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
+	for _, a := range r.Applications {
+		g, err := app.Resolve(a, r.signatureOf)
+		if err != nil {
+			refused = append(refused, ModelError{Model: a.Name, Err: err})
+			continue
+		}
+		graphs = append(graphs, g)
+	}
+	return graphs, refused
+}
+
+// Profile returns ℓ(b) of a model, or of a family's fastest variant, on the host where a single request is fastest; nil
+// if none was measured.
+func (r *Repository) Profile(name, version string) *profile.Profile {
+	members := r.membersOf(name)
+	if m, err := r.Find(name, version); err == nil {
+		members = []*Model{m}
+	}
+
+	var best *profile.Profile
+	for _, m := range members {
+		tables := [][]time.Duration{m.Table()}
+		for _, p := range m.Profiles {
+			tables = append(tables, p.TableNS)
+		}
+		for _, t := range tables {
+			p, err := profile.New(t)
+			if err == nil && (best == nil || p.Exec(1) < best.Exec(1)) {
+				best = p
+			}
+		}
+	}
+	return best
+}
+
+// signatureOf is what an application needs to know of a model, or of a family.
+func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
+	members := r.membersOf(name)
+	if m, err := r.Find(name, version); err == nil {
+		members = []*Model{m}
+	} else if len(members) == 0 || version != "" {
+		return app.Signature{}, err
+	}
+
+	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO}
+	for i, m := range members {
+		if least := m.leastTime(); i == 0 || least < s.Least {
+			s.Least = least
+		}
+	}
+	return s, nil
+}
+
+// membersOf are the models of a family.
+func (r *Repository) membersOf(family string) (all []*Model) {
+	for i := range r.Models {
+		if m := &r.Models[i]; family != "" && m.Config.Family == family {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// leastTime is what a single request takes on the host where it is fastest, 0 if it was never measured.
+func (m *Model) leastTime() time.Duration {
+	if m.Platform == PlatformEmulated {
+		return m.Config.Emulated.Exec(1)
+	}
+
+	least := time.Duration(0)
+	for _, p := range m.Profiles {
+		if t := p.TableNS[0]; least == 0 || t < least {
+			least = t
+		}
+	}
+	return least
+}
+
+// applicationNames returns the names of all applications.
+func (r *Repository) applicationNames() (names []string) {
+	for i := range r.Applications {
+		names = append(names, r.Applications[i].Name)
+	}
+	return names
+}
+
+// isEnsemble tells an ensemble of models from a model, as far as a text that may be broken says.
+func isEnsemble(text []byte) bool {
+	root, err := parseText("", text)
+	if err != nil {
+		return false
+	}
+	platform, _ := root.findField("platform")
+	_, scheduled := root.findField("ensemble_scheduling")
+	return scheduled || strings.EqualFold(platform.text, platformEnsemble)
+}

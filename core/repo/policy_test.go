@@ -1,0 +1,167 @@
+package repo
+
+import (
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEveryFieldIsHonouredRefusedOrWarnedOf: nothing of Triton's configuration is accepted in silence.
+func TestEveryFieldIsHonouredRefusedOrWarnedOf(t *testing.T) {
+	const p = "platform: \"onnxruntime_onnx\" max_batch_size: 8"
+	for text, want := range map[string]string{
+		`instance_group { count: 2 }`:                                                                     "instance_group.count: read but not honoured: every executor",
+		`instance_group { gpus: [0] }`:                                                                    "instance_group.gpus",
+		`instance_group { rate_limiter { priority: 2 } }`:                                                 "instance_group.rate_limiter",
+		`instance_group { passive: true }`:                                                                "instance_group.passive",
+		`instance_group { host_policy: "x" }`:                                                             "instance_group.host_policy",
+		`optimization { }`:                                                                                "optimization",
+		`runtime: "x"`:                                                                                    "runtime",
+		`cc_model_filenames { key: "8.0" value: "x" }`:                                                    "cc_model_filenames",
+		`metric_tags { key: "a" value: "b" }`:                                                             "metric_tags",
+		`model_metrics { }`:                                                                               "model_metrics",
+		`response_cache { enable: true }`:                                                                 "response_cache.enable",
+		`dynamic_batching { preferred_batch_size: [4] }`:                                                  "dynamic_batching.preferred_batch_size",
+		`dynamic_batching { max_queue_delay_microseconds: 1 }`:                                            "dynamic_batching.max_queue_delay_microseconds",
+		`dynamic_batching { preserve_ordering: true }`:                                                    "dynamic_batching.preserve_ordering",
+		`dynamic_batching { priority_levels: 300 default_priority_level: 2 }`:                             "dynamic_batching.priority_levels",
+		`dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 2 } } }`:               "dynamic_batching.priority_queue_policy",
+		`dynamic_batching { default_queue_policy { timeout_action: DELAY } }`:                             "default_queue_policy.timeout_action",
+		`dynamic_batching { default_queue_policy { allow_timeout_override: false } }`:                     "default_queue_policy.allow_timeout_override",
+		`parameters { key: "intra_op_thread_count" value { string_value: "4" } }`:                         "parameters.intra_op_thread_count",
+		`parameters { key: "session.use_device_allocator_for_initializers" value { string_value: "1" } }`: "parameters.session.use_device",
+	} {
+		c, err := ParseConfig("c", []byte(p+"\n"+text+tail))
+		if err != nil || len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "c:2:") || !strings.Contains(c.Warnings[0], want) {
+			t.Errorf("%s: %v, warnings %q; want one with %s", text, err, c.Warnings, want)
+		}
+	}
+
+	for text, want := range map[string]string{
+		`batch_input { kind: BATCH_ELEMENT_COUNT }`:                                                          "batch_input: no backend here makes additional inputs",
+		`batch_output { }`:                                                                                   "batch_output",
+		`model_operations { op_library_filename: "x.so" }`:                                                   "model_operations: libraries of custom operators are not loaded",
+		`model_transaction_policy { decoupled: true }`:                                                       "decoupled models are not supported",
+		`model_repository_agents { agents { name: "aws" } }`:                                                 `"aws": want "checksum"`,
+		`backend: "python"`:                                                                                  `backend: "python": platform is "onnxruntime_onnx"; want its backend`,
+		`dynamic_batching { priority_levels: 3 }`:                                                            "default_priority_level: 0: want 1 to priority_levels, 3",
+		`dynamic_batching { default_priority_level: 3 }`:                                                     "want priority_levels as well",
+		`parameters { key: "slo_binds" value { string_value: "yes" } }`:                                      `want "true" or "false"`,
+		`parameters { key: "bytes_max" value { string_value: "99999999" } }`:                                 "want bytes from 1 to",
+		`model_repository_agents { agents { name: "checksum" parameters { key: "CRC:x" value: "00" } } }`:    "want one of MD5, SHA256",
+		`model_repository_agents { agents { name: "checksum" parameters { key: "MD5:../x" value: "00" } } }`: "want one of MD5, SHA256",
+		`model_repository_agents { agents { name: "checksum" parameters { key: "MD5:x" value: "00" } } }`:    "want the 32 hexadecimal digits",
+	} {
+		if _, err := ParseConfig("c", []byte(p+"\n"+text+tail)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestQueuePolicyBecomesDeadlines: what Triton's queue policy says of time and places holds as SLO and queue limit.
+func TestQueuePolicyBecomesDeadlines(t *testing.T) {
+	const policy = `platform: "onnxruntime_onnx" max_batch_size: 8 dynamic_batching { priority_levels: 4 default_priority_level: 3
+default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 30000 allow_timeout_override: true max_queue_size: 16 } }`
+	c, err := ParseConfig("c", []byte(policy+tail))
+	if err != nil || len(c.Warnings) > 0 {
+		t.Fatalf("%v %q", err, c.Warnings)
+	}
+	if c.SLO != 30*time.Millisecond || !c.SLOBinds || c.Batching.QueueMax != 16 || c.Batching.Priority() != 253 {
+		t.Errorf("%+v, priority %d", c, c.Batching.Priority())
+	}
+	c, err = ParseConfig("c", []byte(policy+tail+`parameters { key: "slo_ms" value { string_value: "50" } }`))
+	if err != nil || c.SLO != 50*time.Millisecond || c.SLOBinds {
+		t.Errorf("an SLO of its own: %+v, %v", c, err)
+	}
+}
+
+func TestChecksums(t *testing.T) {
+	sum := md5.Sum([]byte("graph"))
+	config := `platform: "onnxruntime_onnx" model_repository_agents { agents { name: "checksum" parameters { key: "MD5:1/model.onnx" value: "` + hex.EncodeToString(sum[:]) + `" } } }` + tail
+	dir := write(t, map[string]string{"good/config.pbtxt": config, "good/1/model.onnx": "graph", "bad/config.pbtxt": config, "bad/1/model.onnx": "grapf"})
+	r, err := Open(dir)
+	if err != nil || len(r.Models) != 1 || r.Models[0].Name != "good" || len(r.Errors) != 1 || !strings.Contains(r.Errors[0].Error(), "MD5 of 1/model.onnx: the file has") {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// TestGraphsCompleteConfigurations: what config.pbtxt leaves out is in the file, unless the repository is strict.
+func TestGraphsCompleteConfigurations(t *testing.T) {
+	graphs := map[string]Graph{
+		"batched": {Inputs: []GraphTensor{{"x", "FP32", []int64{-1, 4}}}, Outputs: []GraphTensor{{"y", "INT64", []int64{-1, 2, 2}}}},
+		"fixed":   {Inputs: []GraphTensor{{"x", "FP32", []int64{4}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{-1}}}},
+		"whole":   {Inputs: []GraphTensor{{"x", "FP32", []int64{3, 4}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{3}}}},
+		"strange": {Inputs: []GraphTensor{{"x", "", []int64{3}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{3}}}},
+	}
+	o := Options{Graph: func(path string) (Graph, error) {
+		text, err := os.ReadFile(path)
+		return graphs[string(text)], err
+	}}
+	dir := write(t, map[string]string{
+		"alone/1/model.onnx": "batched", "whole/1/model.onnx": "whole", "fixed/1/model.onnx": "fixed", "strange/1/model.onnx": "strange",
+		"slo/1/model.onnx": "batched", "slo/config.pbtxt": `parameters { key: "slo_ms" value { string_value: "7" } }`,
+		"half/1/model.onnx": "batched", "half/config.pbtxt": `max_batch_size: 3 input { name: "x" data_type: TYPE_FP32 dims: 4 }`,
+	})
+	r, err := OpenWith(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"alone": "16 true [4] INT64 [2 2]", "whole": "1 false [3 4] FP32 [3]", "slo": "16 true [4] INT64 [2 2]", "half": "3 true [4] INT64 [2 2]",
+	} {
+		m, err := r.Find(name, "")
+		if err != nil {
+			t.Errorf("%s: %v; %v", name, err, r.Errors)
+			continue
+		}
+		if got := describe(m); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if m, err := r.Find("slo", ""); err != nil || m.SLO != 7*time.Millisecond {
+		t.Errorf("%+v %v", m, err)
+	}
+	text := errorTexts(r)
+	for _, want := range []string{`output "y": dimensions [-1]: variable dimensions beyond the batch's are not supported`, `input "x": its type is not one of the protocol's`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("errors %s, want %s", text, want)
+		}
+	}
+
+	if r, err = Open(dir); err != nil || len(r.Models) != 0 {
+		t.Errorf("strict: %+v %v", r, err)
+	}
+}
+
+// TestSeveralRepositories are one, but for a model that two of them have.
+func TestSeveralRepositories(t *testing.T) {
+	const config = "platform: \"onnxruntime_onnx\"" + tail
+	a := write(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "x", "both/config.pbtxt": config, "both/1/model.onnx": "x"})
+	b := write(t, map[string]string{"k/config.pbtxt": config, "k/1/model.onnx": "x", "both/config.pbtxt": "nonsense"})
+	r, err := OpenAll([]string{a, b}, Options{})
+	if err != nil || strings.Join(r.Names(), " ") != "k m" || !strings.Contains(errorTexts(r), "is in "+a+" and in "+b) {
+		t.Errorf("%v %v %v", r.Names(), errorTexts(r), err)
+	}
+	if _, err := OpenAll([]string{a, filepath.Join(b, "none")}, Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a repository that is not there: %v, want one that says so", err)
+	}
+}
+
+func describe(m *Model) string {
+	return fmt.Sprint(m.BatchMax, " ", m.Batched, " ", m.Inputs[0].Shape, " ", m.Outputs[0].Datatype, " ", m.Outputs[0].Shape)
+}
+
+func errorTexts(r *Repository) string {
+	text := ""
+	for _, e := range r.Errors {
+		text += e.Error() + "\n"
+	}
+	return text
+}

@@ -1,0 +1,43 @@
+package sched
+
+// Bid is what a service wants of GPU time now: the rate of its requests, and the ways to answer one. Prices are
+// made of all services' bids (core/plan) and come back by SetPrice.
+type Bid struct {
+	Rate   float64 // requests/s
+	Offers []Offer
+}
+
+// Offer is one way to answer a request: a variant in a home.
+type Offer struct {
+	SubCluster uint32
+	Variant    uint16
+	Accuracy   float64 // 0…1
+	Cost       float64 // GPU seconds per request, in batches of the size that the rate and the budget allow
+}
+
+// Bid fills in what a service wants; false for an unknown one. Homes without GPUs offer nothing, and of
+// variants that the usual request leaves no time for only the quickest counts. It keeps the memory of b.Offers.
+func (p *Partition) Bid(id ModelID, b *Bid) bool {
+	m, _ := p.find(id)
+	if m == nil {
+		return false
+	}
+
+	b.Rate, b.Offers = m.rate.perNS*1e9, b.Offers[:0]
+	if m.family == nil {
+		if p.staffed(m.sub) {
+			cost := float64(m.exec[m.target]) / float64(m.target) / 1e9
+			b.Offers = append(b.Offers, Offer{SubCluster: m.sub, Variant: m.variant, Cost: cost})
+		}
+		return true
+	}
+	for k := range m.family.homes {
+		h := &m.family.homes[k]
+		for i := range h.residents {
+			if r := &h.residents[i]; h.staffed && (r.lead[1] <= m.budget || i == 0) {
+				b.Offers = append(b.Offers, Offer{h.sub, r.variant, r.accuracy, r.cost})
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,142 @@
+package sched
+
+import (
+	vocabulary "downbeat.dev/core/model"
+	"downbeat.dev/core/profile"
+)
+
+// Model is what a Partition must know of a model.
+type Model struct {
+	Profile    *profile.Profile
+	SLO        Duration // the usual budget of a request; deadlines are the requests' own
+	SubCluster uint32   // whose GPUs serve it
+	QueueMax   int      // 0: QueueMaxDefault
+	Rate       float64  // the arrival rate in requests/s when it is known; 0: estimated online
+}
+
+// AddModel makes a model known. It refuses ids in use and models that no request could use.
+func (p *Partition) AddModel(now Time, id ModelID, m Model) error {
+	return p.AddService(now, id, m.service())
+}
+
+// ChangeModel gives a known model another profile, SLO, sub-cluster, queue maximum or rate: see ChangeService.
+func (p *Partition) ChangeModel(now Time, id ModelID, m Model) error {
+	return p.ChangeService(now, id, m.service())
+}
+
+// relearn fits what was learned to another profile and SLO, and to a rate that is given, 0: estimated.
+func (m *model) relearn(now Time, perSecond float64) {
+	m.budget = max(m.soonest, min(m.budget, m.slo))
+	m.debt = max(-m.slo, min(m.debt, m.slo))
+	if perSecond > 0 || m.rate.fixed {
+		m.rate.start(now, m, perSecond)
+	} else {
+		m.rate.derive(m)
+	}
+	m.hurry(0, 0)
+}
+
+// truncate ends the requests that a model's queue may no longer hold.
+func (p *Partition) truncate(m *model) {
+	keep, why := int(m.queueMax), vocabulary.QueueFull
+	if p.deserted(m) {
+		keep, why = 0, vocabulary.NoBackend
+	}
+	for m.q.len() > keep {
+		last := m.q.len() - 1
+		p.drop(m.q.at(last), why)
+		m.q.remove(last, &m.ranks)
+	}
+}
+
+// leave withdraws a model's candidate from a Ranker for good.
+func (p *Partition) leave(m *model, sub uint32) {
+	m.seq++
+	p.out.Candidates = append(p.out.Candidates, Candidate{Model: m.id, SubCluster: sub, Seq: m.seq, Gone: true})
+}
+
+// tables are what a profile says, in the form that decisions read. Models that share a Profile share
+// them, and so do requests' trips to memory.
+type tables struct {
+	exec, lead []Duration
+	users      int
+}
+
+// tablesOf returns a profile's tables for one more user.
+func (p *Partition) tablesOf(prof *profile.Profile) *tables {
+	t := p.tables[prof]
+	if t == nil {
+		n := prof.Max() + 2
+		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n)}
+		for b := 1; b < len(t.exec); b++ {
+			t.exec[b] = Duration(prof.Exec(b))
+		}
+		p.tables[prof] = t
+		renewLeads(t.lead, t.exec, p.o)
+	}
+	t.users++
+	return t
+}
+
+// renewLeads derives how long before its end a batch must be sent.
+func renewLeads(lead, exec []Duration, o Options) {
+	for b := range lead {
+		lead[b] = exec[b] + o.Ctrl + Duration(b)*o.Data
+	}
+}
+
+// renewLeads does so for all that may serve a model.
+func (m *model) renewLeads(o Options) {
+	renewLeads(m.lead, m.exec, o)
+	if m.family != nil {
+		for k := range m.family.homes {
+			for i := range m.family.homes[k].residents {
+				x := &m.family.homes[k].residents[i].execution
+				renewLeads(x.lead, x.exec, o)
+			}
+		}
+	}
+	m.renewSoonest()
+}
+
+// forgetTables lets go of the tables of a model's profiles.
+func (p *Partition) forgetTables(m *model) {
+	if m.family == nil {
+		p.forgetTable(m.prof)
+		return
+	}
+	for k := range m.family.homes {
+		for i := range m.family.homes[k].residents {
+			p.forgetTable(m.family.homes[k].residents[i].prof)
+		}
+	}
+}
+
+func (p *Partition) forgetTable(prof *profile.Profile) {
+	if t := p.tables[prof]; t.users > 1 {
+		t.users--
+	} else {
+		delete(p.tables, prof)
+	}
+}
+
+// RemoveModel forgets a model or service; its queued requests are dropped with UnknownModel.
+func (p *Partition) RemoveModel(now Time, id ModelID) {
+	p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return
+	}
+	for i := range m.q.len() {
+		p.drop(m.q.at(i), vocabulary.UnknownModel)
+	}
+	m.q.pop(m.q.len(), &m.ranks)
+	for _, sub := range m.homesNow(nil) {
+		p.leave(m, sub)
+	}
+	p.timers.off(at)
+	p.forgetTables(m)
+	m.live = false
+	p.index[id], p.seqs[id] = 0, m.seq
+	p.free = append(p.free, at)
+}

@@ -1,0 +1,259 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"downbeat.dev/core/profile"
+)
+
+// Limits of a Service.
+const (
+	VariantsMax = 64
+	HomesMax    = 16
+)
+
+// Service is what requests ask for: a family of variants of which any may answer, or a model by itself, which
+// is a family of one. Each ModelID stands for one Service with one queue. Requests of one family that
+// allow other variants, because they ask for one by name or for more accuracy, are another Service.
+type Service struct {
+	Variants []Variant // 1 to VariantsMax
+	Homes    []uint32  // the sub-clusters whose GPUs serve it, 1 to HomesMax; the first where it does not matter
+	Floor    float64   // least accuracy that is an answer: other variants are never used
+	SLO      Duration  // the usual budget of a request; deadlines are the requests' own
+	QueueMax int       // 0: QueueMaxDefault
+	Rate     float64   // the arrival rate in requests/s when it is known; 0: estimated online
+}
+
+// Variant is one way to answer. Batch.Variant is its index in Service.Variants.
+type Variant struct {
+	Accuracy float64            // 0…1
+	Profiles []*profile.Profile // by home; nil: it does not run there
+}
+
+// service returns a model as a family of one, in one home.
+func (m *Model) service() Service {
+	return Service{
+		Variants: []Variant{{Profiles: []*profile.Profile{m.Profile}}}, Homes: []uint32{m.SubCluster},
+		SLO: m.SLO, QueueMax: m.QueueMax, Rate: m.Rate,
+	}
+}
+
+// check refuses what makes no sense, naming the field at fault.
+func (s *Service) check(id ModelID) error {
+	if id >= IDLimit {
+		return fmt.Errorf("sched: model %d: want an id below %d", id, IDLimit)
+	}
+	if err := s.checkHomes(id); err != nil {
+		return err
+	}
+	quickest, err := s.checkVariants(id)
+	if err != nil {
+		return err
+	}
+
+	switch {
+	case !(s.Rate >= 0 && s.Rate <= RateLimit):
+		return fmt.Errorf("sched: model %d: rate %v, want 0 to %v requests/s", id, s.Rate, float64(RateLimit))
+	case s.QueueMax < 0 || s.QueueMax > 1<<30:
+		return fmt.Errorf("sched: model %d: queue maximum %d, want 0 to %d", id, s.QueueMax, 1<<30)
+	case s.SLO < quickest || s.SLO > SLOLimit:
+		return fmt.Errorf("sched: model %d: SLO %d ns, want at least ℓ(1) = %d ns and at most an hour", id, s.SLO, quickest)
+	}
+	return nil
+}
+
+func (s *Service) checkHomes(id ModelID) error {
+	if len(s.Homes) < 1 || len(s.Homes) > HomesMax {
+		return fmt.Errorf("sched: model %d: %d homes, want 1 to %d", id, len(s.Homes), HomesMax)
+	}
+	for k, sub := range s.Homes {
+		if sub >= SubClusterLimit {
+			return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, sub, SubClusterLimit)
+		}
+		if slices.Contains(s.Homes[:k], sub) {
+			return fmt.Errorf("sched: model %d: home %d is given twice", id, sub)
+		}
+	}
+	return nil
+}
+
+// checkVariants returns the least ℓ(1) of the variants that may answer.
+func (s *Service) checkVariants(id ModelID) (quickest Duration, err error) {
+	if len(s.Variants) < 1 || len(s.Variants) > VariantsMax {
+		return 0, fmt.Errorf("sched: model %d: %d variants, want 1 to %d", id, len(s.Variants), VariantsMax)
+	}
+	if !(s.Floor >= 0 && s.Floor <= 1) {
+		return 0, fmt.Errorf("sched: model %d: accuracy floor %v, want 0 to 1", id, s.Floor)
+	}
+
+	best := 0.0
+	for i := range s.Variants {
+		v := &s.Variants[i]
+		if !(v.Accuracy >= 0 && v.Accuracy <= 1) {
+			return 0, fmt.Errorf("sched: model %d: variant %d: accuracy %v, want 0 to 1", id, i, v.Accuracy)
+		}
+		if len(v.Profiles) != len(s.Homes) {
+			return 0, fmt.Errorf("sched: model %d: variant %d: %d profiles, want one for each of %d homes", id, i, len(v.Profiles), len(s.Homes))
+		}
+		for _, p := range v.Profiles {
+			if p == nil {
+				continue
+			}
+			best = max(best, v.Accuracy)
+			if exec := Duration(p.Exec(1)); v.Accuracy >= s.Floor && (quickest == 0 || exec < quickest) {
+				quickest = exec
+			}
+		}
+	}
+
+	switch {
+	case quickest > 0:
+		return quickest, nil
+	case best > 0 && best < s.Floor:
+		return 0, fmt.Errorf("sched: model %d: accuracy floor %v, want at most %v, the best there is", id, s.Floor, best)
+	}
+	return 0, fmt.Errorf("sched: model %d: profile is missing", id)
+}
+
+// AddService makes a service known. It refuses ids in use and services that no request could use.
+func (p *Partition) AddService(now Time, id ModelID, s Service) error {
+	now = p.clock(now)
+	if err := s.check(id); err != nil {
+		return err
+	}
+	for int(id) >= len(p.index) {
+		p.index, p.seqs = append(p.index, 0), append(p.seqs, 0)
+	}
+	if p.index[id] != 0 {
+		return fmt.Errorf("sched: model %d: %w", id, ErrKnown)
+	}
+
+	if n := len(p.free); n == 0 {
+		p.models = append(p.models, model{})
+		p.free = append(p.free, int32(len(p.models)-1))
+		p.timers.grow(len(p.models))
+	}
+	at := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	p.index[id] = at + 1
+
+	d := &p.models[at]
+	*d = model{id: id, seq: p.seqs[id], live: true, budget: s.SLO, q: queue{buf: d.q.buf}}
+	p.describe(d, &s)
+	d.last, d.grantAt = now, now
+	d.rate.start(now, d, s.Rate)
+	return nil
+}
+
+// ChangeService gives a known service other variants, profiles, homes, SLO, floor, queue maximum or rate. What is
+// queued stays, and so does what was learned: arrival rate, gaps, usual budget, debt and margin. Requests that
+// no variant can serve in time any more are dropped; those that no longer fit the queue end with
+// QueueFull, the latest deadlines first; and without a GPU in any home all end with NoBackend. An error
+// changes nothing.
+func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
+	now = p.clock(now)
+	if err := s.check(id); err != nil {
+		return err
+	}
+	d, at := p.find(id)
+	if d == nil {
+		return fmt.Errorf("sched: model %d: %w", id, ErrUnknown)
+	}
+
+	before := d.homesNow(nil)
+	old := *d
+	p.describe(d, &s)
+	p.forgetTables(&old)
+	stayed := p.leaveHomes(d, before)
+	if !stayed {
+		d.load = 0 // the load of GPUs that are no longer its own
+	}
+	d.relearn(now, s.Rate)
+
+	p.truncate(d)
+	p.settle(now, d, at)
+	if d.q.len() == 0 && (!stayed || d.family != nil) {
+		p.withdraw(d) // new Rankers hear of its demand
+	}
+	return nil
+}
+
+// homesNow appends the sub-clusters that serve a model.
+func (m *model) homesNow(subs []uint32) []uint32 {
+	if m.family == nil {
+		return append(subs, m.sub)
+	}
+	for k := range m.family.homes {
+		subs = append(subs, m.family.homes[k].sub)
+	}
+	return subs
+}
+
+// leaveHomes says to the Rankers of those of a model's former homes that are its homes no longer that it is gone. It
+// returns whether none is.
+func (p *Partition) leaveHomes(m *model, former []uint32) bool {
+	stayed := true
+	now := m.homesNow(nil)
+	for _, sub := range former {
+		if !slices.Contains(now, sub) {
+			p.leave(m, sub)
+			stayed = false
+		}
+	}
+	return stayed
+}
+
+// describe writes down what the driver says of a service. What a family's homes served before is kept.
+func (p *Partition) describe(d *model, s *Service) {
+	d.slo, d.queueMax = s.SLO, int32(s.QueueMax)
+	if d.queueMax == 0 {
+		d.queueMax = QueueMaxDefault
+	}
+
+	f := &family{part: p, ripeSince: Never}
+	for k, sub := range s.Homes {
+		h := home{sub: sub, residents: p.residentsOf(d, s, k)}
+		if len(h.residents) == 0 {
+			continue
+		}
+		if d.family != nil {
+			if old := d.family.homeIn(sub); old != nil {
+				h.served = old.served
+			}
+		}
+		h.told = 1 // its Ranker may know a candidate
+		f.homes = append(f.homes, h)
+	}
+
+	first := &f.homes[0]
+	d.family, d.sub, d.execution = f, first.sub, first.residents[0].execution
+	d.soonest = d.lead[1]
+	for k := range f.homes {
+		d.soonest = min(d.soonest, f.homes[k].residents[0].lead[1])
+	}
+	if len(f.homes) == 1 && len(first.residents) == 1 {
+		d.family = nil
+	}
+}
+
+// residentsOf returns the variants that may answer in the k-th home, the quickest first and the lighter in accuracy
+// first among equals.
+func (p *Partition) residentsOf(d *model, s *Service, k int) (all []resident) {
+	for i := range s.Variants {
+		v := &s.Variants[i]
+		if v.Profiles[k] == nil || v.Accuracy < s.Floor {
+			continue
+		}
+		t := p.tablesOf(v.Profiles[k])
+		all = append(all, resident{accuracy: v.Accuracy, execution: execution{
+			lead: t.lead, exec: t.exec, target: 1, variant: uint16(i), prof: v.Profiles[k],
+			max: min(int32(v.Profiles[k].Max()), d.queueMax), // a batch that may not queue is not waited for
+		}})
+	}
+	slices.SortStableFunc(all, func(a, b resident) int {
+		return cmp.Or(cmp.Compare(a.exec[1], b.exec[1]), cmp.Compare(a.accuracy, b.accuracy))
+	})
+	return all
+}

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/profile"
+)
+
+// size is a variant as lines by kind: ℓ(b) = alpha·b + beta.
+type size struct {
+	name     string
+	accuracy float64
+	lines    [][2]time.Duration
+}
+
+func us(n float64) time.Duration { return time.Duration(n * 1e3) }
+
+// drawFamily makes a family of World models.
+func drawFamily(t *testing.T, name string, slo Duration, sizes ...size) Model {
+	m := Model{Name: name, SLO: slo}
+	for _, s := range sizes {
+		v := Variant{Name: s.name, Accuracy: s.accuracy}
+		for _, l := range s.lines {
+			p, err := profile.Linear(l[0], l[1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Profiles = append(v.Profiles, p)
+		}
+		m.Variants = append(m.Variants, v)
+	}
+	return m
+}
+
+// answers counts what a World's requests got.
+type answers struct {
+	requests, accuracy []float64 // by second of the batch's start: requests, and the sum of their accuracies
+	byKind             [2]int
+}
+
+func watchAnswers(w *World) *answers {
+	a := &answers{}
+	w.Answered = func(gpu, model, variant int32, start, finish Time, requests []int32) {
+		second := int(start / 1e9)
+		for len(a.requests) <= second {
+			a.requests, a.accuracy = append(a.requests, 0), append(a.accuracy, 0)
+		}
+		a.requests[second] += float64(len(requests))
+		a.accuracy[second] += w.Models[model].Variants[variant].Accuracy * float64(len(requests))
+		a.byKind[w.Kind(gpu)] += len(requests)
+	}
+	return a
+}
+
+// mean returns the mean accuracy of the answers of some seconds.
+func (a *answers) mean(from, to int) float64 {
+	requests, accuracy := 0.0, 0.0
+	for i := from; i < min(to, len(a.requests)); i++ {
+		requests, accuracy = requests+a.requests[i], accuracy+a.accuracy[i]
+	}
+	return accuracy / requests
+}
+
+// sizes are three variants of which the lightest carries seven times the load of the heaviest.
+func sizes(slowness ...float64) (all []size) {
+	for _, s := range []struct{ accuracy, alpha, beta float64 }{{0.80, 200, 1000}, {0.90, 500, 2500}, {0.95, 1053, 5072}} {
+		v := size{accuracy: s.accuracy}
+		for _, f := range slowness {
+			v.lines = append(v.lines, [2]time.Duration{us(f * s.alpha), us(f * s.beta)})
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// TestAccuracyFallsBeforeRequestsDrop: eight GPUs carry 6,000 requests/s with the most accurate variant and some 34,000
+// with the lightest. In between nothing is dropped, and accuracy falls no further than it must (UNIFIED U10).
+func TestAccuracyFallsBeforeRequestsDrop(t *testing.T) {
+	family := drawFamily(t, "vehicle", 50e6, sizes(1)...)
+	for _, c := range []struct{ rate, accuracy float64 }{
+		{1000, 0.95}, {5000, 0.9499}, {6000, 0.948}, {8000, 0.928}, {12000, 0.905}, {15000, 0.888}, {20000, 0.85}, {30000, 0.81},
+	} {
+		w := &World{Models: []Model{family}, GPUs: 8, Arrivals: arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), c.rate*5).At(c.rate, 5e9, nil)}
+		a := watchAnswers(w)
+		r := w.Run(NewDownbeat(w))
+
+		bad, accuracy := float64(r.Bad[0])/float64(r.Total[0]), a.mean(0, 5)
+		t.Logf("%6.0f requests/s: %.5f bad, accuracy %.4f, batches of %.1f", c.rate, bad, accuracy, float64(r.Total[0])/float64(r.Batches))
+		if bad > 0.0005 || accuracy < c.accuracy-1e-9 {
+			t.Errorf("%.0f requests/s: %.5f bad and an accuracy of %.4f, want at most 0.0005 and at least %.4f", c.rate, bad, accuracy, c.accuracy)
+		}
+	}
+}
+
+// TestAccuracyComesBack: a load five times as high for some seconds drops less than half a percent in its first second
+// and nothing afterwards; when it is over, answers are as accurate as before.
+func TestAccuracyComesBack(t *testing.T) {
+	w := &World{Models: []Model{drawFamily(t, "vehicle", 50e6, sizes(1)...)}, GPUs: 8}
+	add := func(rate float64, from, span time.Duration) {
+		for _, a := range arrivals.NewUnit(uint64(rate), arrivals.Poisson, arrivals.Even(1), rate*float64(span)/1e9).At(rate, span, nil) {
+			w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: from + a.At})
+		}
+	}
+	add(4000, 0, 4e9)
+	add(20000, 4e9, 4e9)
+	add(4000, 8e9, 6e9)
+	a := watchAnswers(w)
+	bad := make([]int, 20)
+	w.Ended = func(r int32, o Outcome, at Time) {
+		if o != Served {
+			bad[w.Arrivals[r].At/1e9]++
+		}
+	}
+	w.Run(NewDownbeat(w))
+
+	t.Logf("accuracy %.4f, under load %.4f, afterwards %.4f; bad by second %v", a.mean(1, 4), a.mean(5, 8), a.mean(12, 14), bad)
+	for second, n := range bad {
+		if second != 4 && n > 0 || n > 100 {
+			t.Errorf("second %d: %d of its requests were not served in time", second, n)
+		}
+	}
+	if a.mean(1, 4) < 0.95-1e-9 || a.mean(12, 14) < 0.95-1e-9 || a.mean(5, 8) < 0.845 {
+		t.Errorf("accuracy %.4f, under load %.4f, afterwards %.4f; want 0.95, at least 0.845, and 0.95", a.mean(1, 4), a.mean(5, 8), a.mean(12, 14))
+	}
+}
+
+// TestSlowKindHelpsWhereItIsWanted: GPUs three to six times as slow get nothing while the fast ones do, and take their
+// part when these do not.
+func TestSlowKindHelpsWhereItIsWanted(t *testing.T) {
+	var models []Model
+	for i := range 4 {
+		models = append(models, drawFamily(t, "f", 100e6, sizes(1, 3+float64(i))...))
+	}
+	for _, c := range []struct{ rate, accuracy, slow float64 }{{500, 0.95, 0}, {2000, 0.95, 0}, {8000, 0.885, 0.3}, {15000, 0.83, 0.3}} {
+		w := &World{Models: models, GPUs: 12, Kinds: []uint8{0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
+			Arrivals: arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(4), c.rate*5).At(c.rate, 5e9, nil)}
+		a := watchAnswers(w)
+		r := w.Run(NewDownbeat(w))
+
+		bad := r.Bad[0] + r.Bad[1] + r.Bad[2] + r.Bad[3]
+		slow := float64(a.byKind[1]) / float64(len(w.Arrivals))
+		t.Logf("%6.0f requests/s: %d bad, accuracy %.4f, %.3f of them on the slow kind", c.rate, bad, a.mean(0, 5), slow)
+		if float64(bad) > 0.001*float64(len(w.Arrivals)) || a.mean(0, 5) < c.accuracy-1e-9 || slow < c.slow || c.slow == 0 && slow > 0 {
+			t.Errorf("%.0f requests/s: %d bad, accuracy %.4f, %.3f on the slow kind; want accuracy %.4f and %.3f", c.rate, bad, a.mean(0, 5), slow, c.accuracy, c.slow)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Stage is one step of a session's frames.
+type Stage struct {
+	Model  int32 // of the World; Hook: none is asked
+	FanOut int   // requests of a frame
+	Fixed  Duration
+	After  []int32  // stages before it, each with a smaller index
+	Offset Duration // its requests' deadline is the frame's less Offset
+}
+
+// Hook is the model of a stage that asks none and takes Fixed.
+const Hook int32 = -1
+
+// Session is a stream of frames through an application's stages.
+type Session struct {
+	Stages      []Stage
+	Latency     Duration
+	Period      Duration
+	First, Last Time // its first frame, and the end of its frames
+}
+
+// Frames drives sessions through a World: a stage's requests are made when the stages before it have ended, and a frame
+// that loses one takes its others out of their queues.
+type Frames struct {
+	hop      Duration // from a stage to the next, and to the client
+	done     func(session int, begun, ended Time, inTime bool)
+	w        *World
+	canceler Canceler
+	sessions []Session
+	frames   []frame
+	owner    []owner // by request
+	cancel   []int32 // frames that failed in this turn
+}
+
+// owner says whose a request is.
+type owner struct {
+	frame int32
+	stage int32
+}
+
+// frame is one frame under way.
+type frame struct {
+	session int32
+	begun   Time
+	ended   bool
+	left    []int32 // by stage: requests that have not ended; -1: the stage has not begun
+	until   []Time  // by stage: the latest end of its requests
+	open    int     // stages that have not ended
+	made    []int32 // its requests
+}
+
+// NewFrames makes the frames of all sessions and puts them in w, which must have no Arrivals; w's Ended and Turn are taken.
+// Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
+// stages that ask nobody.
+func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
+	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
+	w.Ended, w.Turn = f.requestEnded, f.turn
+	for k := range sessions {
+		s := &sessions[k]
+		for at := s.First; at < s.Last; at = at.Add(s.Period) {
+			i := int32(len(f.frames))
+			f.frames = append(f.frames, frame{session: int32(k), begun: at, open: len(s.Stages), left: make([]int32, len(s.Stages)), until: make([]Time, len(s.Stages))})
+			for j := range s.Stages {
+				f.frames[i].left[j] = -1
+			}
+		}
+	}
+
+	// A frame's first stages begin with it.
+	for i := range f.frames {
+		for j := range f.stages(int32(i)) {
+			if len(f.stages(int32(i))[j].After) == 0 {
+				f.begin(int32(i), int32(j), f.frames[i].begun)
+			}
+		}
+	}
+	return f
+}
+
+// Canceler takes requests out of its queues; *Downbeat is one.
+type Canceler interface {
+	Cancel(now Time, r, model int32) bool
+}
+
+// CancelBy says who takes the siblings of what was dropped out of the queues; without it they stay there.
+func (f *Frames) CancelBy(c Canceler) { f.canceler = c }
+
+func (f *Frames) stages(i int32) []Stage { return f.sessions[f.frames[i].session].Stages }
+
+// begin makes the requests of a stage; one that asks nobody ends by itself.
+func (f *Frames) begin(i, j int32, at Time) {
+	fr, s := &f.frames[i], &f.stages(i)[j]
+	fr.until[j] = at
+	if s.Model == Hook || s.FanOut == 0 {
+		fr.left[j] = 0
+		f.stageEnded(i, j, at.Add(s.Fixed))
+		return
+	}
+
+	fr.left[j] = int32(s.FanOut)
+	deadline := fr.begun.Add(f.sessions[fr.session].Latency - s.Offset)
+	for range s.FanOut {
+		r := f.w.Add(at, s.Model, deadline)
+		if int(r) != len(f.owner) {
+			panic("sim: frames share their World with other requests")
+		}
+		f.owner = append(f.owner, owner{i, j})
+		fr.made = append(fr.made, r)
+	}
+}
+
+// requestEnded is the World's Ended.
+func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
+	own := f.owner[r]
+	fr := &f.frames[own.frame]
+	fr.left[own.stage]--
+	fr.until[own.stage] = max(fr.until[own.stage], at)
+	switch {
+	case fr.ended:
+	case o == Dropped:
+		f.endFrame(own.frame, at, false)
+		f.cancel = append(f.cancel, own.frame)
+	case fr.left[own.stage] == 0:
+		f.stageEnded(own.frame, own.stage, fr.until[own.stage])
+	}
+}
+
+// stageEnded begins the stages that only waited for this one, or ends the frame.
+func (f *Frames) stageEnded(i, j int32, at Time) {
+	fr := &f.frames[i]
+	fr.until[j] = at
+	if fr.open--; fr.open == 0 {
+		end := slices.Max(fr.until).Add(f.hop)
+		f.endFrame(i, end, end <= fr.begun.Add(f.sessions[fr.session].Latency))
+		return
+	}
+	stages := f.stages(i)
+	for k := j + 1; int(k) < len(stages); k++ {
+		if fr.left[k] < 0 && slices.Contains(stages[k].After, j) {
+			if ready, from := f.ready(fr, &stages[k]); ready {
+				f.begin(i, k, from.Add(f.hop))
+			}
+		}
+	}
+}
+
+// ready reports whether all that a stage waits for has ended, and when.
+func (f *Frames) ready(fr *frame, s *Stage) (ready bool, from Time) {
+	for _, before := range s.After {
+		if fr.left[before] != 0 {
+			return false, 0
+		}
+		from = max(from, fr.until[before])
+	}
+	return true, from
+}
+
+func (f *Frames) endFrame(i int32, at Time, inTime bool) {
+	fr := &f.frames[i]
+	if fr.ended {
+		panic(fmt.Sprintf("sim: frame %d ended twice", i))
+	}
+	fr.ended = true
+	f.done(int(fr.session), fr.begun, at, inTime)
+}
+
+// turn is the World's Turn: siblings of what was dropped leave their queues. Within the scheduler's own turn they could not.
+func (f *Frames) turn(now Time) {
+	for len(f.cancel) > 0 && f.canceler != nil {
+		failed := f.cancel
+		f.cancel = nil
+		for _, i := range failed {
+			for _, r := range f.frames[i].made {
+				if f.w.open[r] && f.canceler.Cancel(now, r, f.w.Arrivals[r].Model) {
+					f.w.Drop(r)
+				}
+			}
+		}
+	}
+}
+
+// Check holds V4 after a run: every frame ended once, with all its stages accounted for.
+func (f *Frames) Check() error {
+	for i := range f.frames {
+		fr := &f.frames[i]
+		if !fr.ended {
+			return fmt.Errorf("frame %d of session %d never ended", i, fr.session)
+		}
+		for j, left := range fr.left {
+			if left > 0 {
+				return fmt.Errorf("frame %d of session %d: %d requests of stage %d never ended", i, fr.session, left, j)
+			}
+		}
+	}
+	return nil
+}

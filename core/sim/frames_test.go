@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// drawFrames draws a World of some models with sessions through random graphs of them, from light load to twice what the
+// GPUs carry.
+func drawFrames(t *testing.T, seed uint64) (*World, []Session) {
+	rng := rand.New(rand.NewPCG(seed, 15))
+	w := &World{GPUs: 1 + rng.IntN(4), Ctrl: Duration(rng.IntN(200e3)), Data: Duration(rng.IntN(20e3))}
+	for range 1 + rng.IntN(4) {
+		p, err := profile.Linear(time.Duration(1e5+rng.IntN(3e6)), time.Duration(rng.IntN(8e6)), 1+rng.IntN(16))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Models = append(w.Models, Model{Profile: p, SLO: Duration(100e6 + rng.IntN(3e8))})
+	}
+
+	var sessions []Session
+	for range 1 + rng.IntN(12) {
+		s := Session{Latency: Duration(40e6 + rng.IntN(4e8)), Period: Duration(1e9 / (1 + rng.Float64()*40)), First: Time(rng.IntN(1e8)), Last: Time(1e9)}
+		for j := range 1 + rng.IntN(6) {
+			stage := Stage{Model: int32(rng.IntN(len(w.Models)+1)) - 1, FanOut: rng.IntN(5), Fixed: Duration(rng.IntN(3e6)), Offset: Duration(rng.Int64N(int64(s.Latency) / 4))}
+			for before := range j {
+				if rng.IntN(2) == 0 {
+					stage.After = append(stage.After, int32(before))
+				}
+			}
+			s.Stages = append(s.Stages, stage)
+		}
+		sessions = append(sessions, s)
+	}
+	return w, sessions
+}
+
+// runFrames runs a seed and returns how its frames ended, each counted once.
+func runFrames(t *testing.T, seed uint64) (good, bad int, end Time) {
+	w, sessions := drawFrames(t, seed)
+	f := NewFrames(w, 300e3, sessions, func(_ int, _, _ Time, inTime bool) {
+		if inTime {
+			good++
+		} else {
+			bad++
+		}
+	})
+	d := NewDownbeat(w)
+	f.CancelBy(d)
+	w.Run(d)
+	if err := f.Check(); err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+	}
+
+	// What was asked is what was answered: each request has an end of its own.
+	total := 0
+	for _, n := range w.Result.Total {
+		total += n
+	}
+	if total != len(f.owner) || good+bad != len(f.frames) {
+		t.Errorf("seed %d: %d requests of %d, %d frames of %d", seed, total, len(f.owner), good+bad, len(f.frames))
+	}
+	return good, bad, w.Result.End
+}
+
+// TestEveryFrameEndsOnce holds V4 over seeds, and that a seed replays.
+func TestEveryFrameEndsOnce(t *testing.T) {
+	allGood, allBad := 0, 0
+	for seed := range uint64(300) {
+		good, bad, end := runFrames(t, seed)
+		allGood, allBad = allGood+good, allBad+bad
+		if seed%10 == 0 {
+			if g, b, e := runFrames(t, seed); g != good || b != bad || e != end {
+				t.Errorf("seed %d: %d, %d, %d and then %d, %d, %d", seed, good, bad, end, g, b, e)
+			}
+		}
+	}
+	t.Logf("%d frames in time, %d not", allGood, allBad)
+	if allGood < 1000 || allBad < 1000 {
+		t.Errorf("%d frames in time, %d not: the seeds try too little", allGood, allBad)
+	}
+}

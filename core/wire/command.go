@@ -1,0 +1,145 @@
+package wire
+
+import (
+	"fmt"
+
+	"downbeat.dev/core/model"
+)
+
+// The messages by which a client of a gateway controls what backends have loaded. They came with version 5. A frontend's
+// command goes to every backend; the scheduler sends the frontend one answer once all of them have answered.
+
+// CommandOp is what a ModelCommand asks for.
+type CommandOp uint8
+
+// The operations.
+const (
+	LoadModel   CommandOp = 1 + iota // the versions that the policy serves, as the files are now; others are unloaded
+	UnloadModel                      // every version
+	AddShape                         // one more shape of a model whose dimensions are variable
+	commandOpEnd
+)
+
+// String names the operation.
+func (o CommandOp) String() string {
+	if o > 0 && o < commandOpEnd {
+		return [commandOpEnd]string{"", "load", "unload", "add shape"}[o]
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+// ModelCommand asks backends to change what they have loaded. Frontend → scheduler → backends.
+type ModelCommand struct {
+	Number   uint64 // the sender's; the answer repeats it
+	Op       CommandOp
+	Frontend uint32 // whose memory Payload names; set by the scheduler
+	Model    string
+	Version  string // of AddShape
+	Shape    string // of AddShape
+	// Payload is where the frontend has what takes the place of the repository's files, as texts (model.AppendText):
+	// the config.pbtxt, then the path and the content of each file. No bytes: the repository's files are meant.
+	Payload model.Descriptor
+}
+
+// AnswerCode is how a command ended.
+type AnswerCode uint8
+
+// The codes. Of the answers of several backends the worst holds; Unknown is the worst only if all say it.
+const (
+	CommandDone    AnswerCode = iota
+	CommandUnknown            // there is no such model
+	CommandRefused            // the backend's mode of model control does not allow it, or too many commands wait
+	CommandFailed             // the model could not be read or loaded; what was loaded before is still served
+	CommandLost               // a backend was lost, or none is connected
+	answerCodeEnd
+)
+
+// ModelAnswer ends a command. Backend → scheduler → frontend.
+type ModelAnswer struct {
+	Number uint64
+	Code   AnswerCode
+	Text   string // why; empty if it was done
+}
+
+const (
+	commandBytesMin  = 8 + 1 + 4 + 3*2 + 16
+	answerBytesMin   = 8 + 1 + 2
+	unservedBytesMin = 2
+)
+
+// AppendModelCommands appends frames carrying m.
+func AppendModelCommands(dst []byte, m []ModelCommand) ([]byte, error) {
+	return appendVaried(dst, TypeModelCommand, Version, m, func(e *encoder, c *ModelCommand) {
+		e.u64(c.Number)
+		e.b = append(e.b, byte(c.Op))
+		e.u32(c.Frontend)
+		e.text("model name", c.Model, NameBytesMax)
+		e.text("model version", c.Version, NameBytesMax)
+		e.text("shape", c.Shape, TextBytesMax)
+		e.u64(c.Payload.Key)
+		e.u32(c.Payload.Offset)
+		e.u32(c.Payload.Length)
+	})
+}
+
+// DecodeModelCommands decodes f into fresh memory: commands are rare.
+func DecodeModelCommands(f Frame) ([]ModelCommand, error) {
+	return decodeVaried(nil, f, TypeModelCommand, func(d *decoder, c *ModelCommand) {
+		c.Number, c.Op, c.Frontend = d.u64(), CommandOp(d.u8()), d.u32()
+		if d.err == nil && (c.Op == 0 || c.Op >= commandOpEnd) {
+			d.fail(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, c.Op, commandOpEnd-1))
+		}
+		c.Model = d.text("model name", NameBytesMax)
+		c.Version = d.text("model version", NameBytesMax)
+		c.Shape = d.text("shape", TextBytesMax)
+		c.Payload.Key, c.Payload.Offset, c.Payload.Length = d.u64(), d.u32(), d.u32()
+	})
+}
+
+// AppendModelAnswers appends frames carrying m; texts are cut to TextBytesMax.
+func AppendModelAnswers(dst []byte, m []ModelAnswer) ([]byte, error) {
+	return appendVaried(dst, TypeModelAnswer, Version, m, func(e *encoder, a *ModelAnswer) {
+		e.u64(a.Number)
+		e.b = append(e.b, byte(a.Code))
+		e.text("why a command failed", cutText(a.Text), TextBytesMax)
+	})
+}
+
+// DecodeModelAnswers decodes f into fresh memory.
+func DecodeModelAnswers(f Frame) ([]ModelAnswer, error) {
+	return decodeVaried(nil, f, TypeModelAnswer, func(d *decoder, a *ModelAnswer) {
+		a.Number, a.Code = d.u64(), AnswerCode(d.u8())
+		if d.err == nil && a.Code >= answerCodeEnd {
+			d.fail(fmt.Errorf("%w: answer %d, want 0 to %d", ErrMalformed, a.Code, answerCodeEnd-1))
+		}
+		a.Text = d.text("why a command failed", TextBytesMax)
+	})
+}
+
+// Unserved are the models of a backend's repository that it does not serve now, each with its Reason: it takes the place
+// of BackendHello.Failed and of earlier ones. Backend → scheduler.
+type Unserved struct{ Models []model.Info }
+
+// AppendUnserved appends a frame carrying u.
+func AppendUnserved(dst []byte, u Unserved) ([]byte, error) { return appendUnserved(dst, u, Version) }
+
+func appendUnserved(dst []byte, u Unserved, version uint16) ([]byte, error) {
+	e := beginAs(dst, TypeUnserved, version)
+	e.count("models that are not served", len(u.Models), ModelsMax)
+	for i := range u.Models {
+		e.model(&u.Models[i])
+	}
+	return e.end(1)
+}
+
+// DecodeUnserved decodes a frame that carries one Unserved.
+func DecodeUnserved(f Frame) (u Unserved, err error) {
+	d := open(f, TypeUnserved, true)
+	if n := d.count("models that are not served", ModelsMax, modelBytesMin); n > 0 {
+		u.Models = make([]model.Info, n)
+	}
+	for i := range u.Models {
+		d.model(&u.Models[i])
+	}
+	return u, d.close()
+}

@@ -1,0 +1,108 @@
+package wire
+
+import (
+	"bytes"
+	"testing"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/internal/memcost"
+)
+
+// costFixed is what a stream may take beside memcost.PerByte for each of its bytes: the Reader's buffer as it grows for
+// the first frames, and errors.
+const costFixed = 256 << 10
+
+// FuzzFramesCost: no stream takes more memory than its bytes allow, whatever its headers promise.
+func FuzzFramesCost(f *testing.F) {
+	for _, s := range samples(f) {
+		f.Add(s.bytes)
+	}
+
+	// Headers that promise the most, with little or nothing behind them.
+	for t := TypeFrontendHello; t <= TypeUnserved; t++ {
+		for _, body := range []int{0, 1, 64, 4096} {
+			b := make([]byte, HeaderBytes+body)
+			putHeader(b, t, MessagesMax)
+			f.Add(b)
+		}
+	}
+	manyNames := &BackendHello{Version: Version, Name: "b", GPUs: make([]string, GPUsMax)}
+	for range 64 {
+		manyNames.Models = append(manyNames.Models, BackendModel{Info: model.Info{Inputs: make([]model.Tensor, TensorsMax)}})
+	}
+	if b, err := AppendBackendHello(nil, manyNames); err == nil {
+		f.Add(b)
+	}
+
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		memcost.Check(t, stream, costFixed, func() {
+			r := NewReader(bytes.NewReader(stream))
+			for {
+				fr, err := r.Next()
+				if err != nil {
+					return
+				}
+				decode(fr)
+			}
+		})
+	})
+}
+
+// decode decodes a frame into fresh memory, whatever it carries.
+func decode(f Frame) {
+	switch f.Type {
+	case TypeFrontendHello:
+		_, _ = DecodeFrontendHello(f)
+	case TypeBackendHello:
+		_, _ = DecodeBackendHello(f)
+	case TypeStandbyHello:
+		_, _ = DecodeStandbyHello(f)
+	case TypeWelcome:
+		_, _ = DecodeWelcome(f)
+	case TypeRefusal:
+		_, _ = DecodeRefusal(f)
+	case TypeSubmit:
+		_, _ = DecodeSubmits(nil, f)
+	case TypeCancel:
+		_, _ = DecodeCancels(nil, f)
+	case TypeOutcome:
+		_, _ = DecodeOutcomes(nil, f)
+	case TypeModels:
+		_, _ = DecodeModels(f)
+	case TypePeers:
+		_, _ = DecodePeers(nil, f)
+	case TypeExecute:
+		_, _ = DecodeExecutes(nil, f)
+	case TypeDone:
+		_, _ = DecodeDones(nil, f)
+	case TypePing:
+		_, _ = DecodePing(f)
+	case TypePong:
+		_, _ = DecodePong(f)
+	case TypeLead:
+		_, _ = DecodeLead(f)
+	case TypeFollow:
+		_, _ = DecodeFollow(f)
+	case TypeLearned:
+		_, _ = DecodeLearned(f)
+	case TypePlacement:
+		_, _ = DecodePlacements(f)
+	case TypePlacementReport:
+		_, _ = DecodePlacementReports(f)
+	case TypeLoadable:
+		_, _ = DecodeLoadables(f)
+	case TypeModelCommand:
+		_, _ = DecodeModelCommands(f)
+	case TypeModelAnswer:
+		_, _ = DecodeModelAnswers(f)
+	case TypeUnserved:
+		_, _ = DecodeUnserved(f)
+	}
+}
+
+// TestDecodeKnowsEveryType: a type that is added to the protocol must be added to the fuzz target, too.
+func TestDecodeKnowsEveryType(t *testing.T) {
+	if TypeUnserved+1 != typeEnd {
+		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypeUnserved)
+	}
+}

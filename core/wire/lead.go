@@ -1,0 +1,217 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+)
+
+// The messages by which schedulers of one cluster, and their peers, agree on who leads. They came with
+// version 5; a peer of version 4 has one scheduler and takes it for the leader.
+
+// Lead tells whether a scheduler leads, and in which epoch. Scheduler → anyone, first after the Welcome
+// and whenever it changes.
+type Lead struct {
+	Epoch uint64 // of the leader that the scheduler knows of; a higher one is obeyed, a lower one is not
+	Leads bool   // the scheduler itself leads
+	GPUs  uint32 // that are connected to the scheduler
+}
+
+// Follow tells whom a peer obeys. Frontend or backend → each of its schedulers, when it changes.
+type Follow struct {
+	Epoch uint64 // the highest that the peer has heard of
+	Alive bool   // its link to that epoch's leader is open
+}
+
+// StandbyHello opens the session of a standby with the leader, which tells it what was learned.
+type StandbyHello struct {
+	Version uint16
+	Token   string
+	Name    string
+}
+
+// Learned is what a scheduler has measured of a model. Leader → standby, every second.
+type Learned struct {
+	Model, Version string
+	Rate           float64 // arrivals a second
+	Margin         int64   // ns by which the scheduler begins its batches before it must
+	Overrun        int64   // ns by which batches of the model's GPUs end later than planned
+}
+
+const (
+	leadBytes       = 8 + 1 + 4
+	followBytes     = 8 + 1
+	learnedBytesMin = 2 + 2 + 3*8
+)
+
+// AppendLead appends one Lead.
+func AppendLead(dst []byte, m Lead) []byte {
+	at := len(dst)
+	dst = grow(dst, HeaderBytes+leadBytes)
+	putHeader(dst[at:], TypeLead, 1)
+	b := dst[at+HeaderBytes:]
+	le.PutUint64(b, m.Epoch)
+	b[8] = flagOf(m.Leads)
+	le.PutUint32(b[9:], m.GPUs)
+	return dst
+}
+
+// DecodeLead decodes a frame that carries one Lead.
+func DecodeLead(f Frame) (Lead, error) {
+	if err := expectOne(f, TypeLead, leadBytes); err != nil {
+		return Lead{}, err
+	}
+	leads, err := flag(f.Body[8], "leads")
+	return Lead{Epoch: le.Uint64(f.Body), Leads: leads, GPUs: le.Uint32(f.Body[9:])}, err
+}
+
+// AppendFollow appends one Follow.
+func AppendFollow(dst []byte, m Follow) []byte {
+	at := len(dst)
+	dst = grow(dst, HeaderBytes+followBytes)
+	putHeader(dst[at:], TypeFollow, 1)
+	le.PutUint64(dst[at+HeaderBytes:], m.Epoch)
+	dst[at+HeaderBytes+8] = flagOf(m.Alive)
+	return dst
+}
+
+// DecodeFollow decodes a frame that carries one Follow.
+func DecodeFollow(f Frame) (Follow, error) {
+	if err := expectOne(f, TypeFollow, followBytes); err != nil {
+		return Follow{}, err
+	}
+	alive, err := flag(f.Body[8], "alive")
+	return Follow{Epoch: le.Uint64(f.Body), Alive: alive}, err
+}
+
+func flagOf(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+func flag(b byte, what string) (bool, error) {
+	if b > 1 {
+		return false, fmt.Errorf("%w: %s is %d, want 0 or 1", ErrMalformed, what, b)
+	}
+	return b == 1, nil
+}
+
+// AppendStandbyHello appends a frame carrying h, version and token first as in every hello.
+func AppendStandbyHello(dst []byte, h *StandbyHello) ([]byte, error) {
+	e := begin(dst, TypeStandbyHello)
+	e.u16(h.Version)
+	e.text("token", h.Token, TokenBytesMax)
+	e.text("name", h.Name, NameBytesMax)
+	return e.end(1)
+}
+
+// DecodeStandbyHello decodes a frame that carries one StandbyHello.
+func DecodeStandbyHello(f Frame) (h StandbyHello, err error) {
+	d := open(f, TypeStandbyHello, true)
+	h.Version = d.u16()
+	h.Token = d.text("token", TokenBytesMax)
+	h.Name = d.text("name", NameBytesMax)
+	return h, d.close()
+}
+
+// AppendLearned appends frames carrying m.
+func AppendLearned(dst []byte, m []Learned) ([]byte, error) {
+	return appendVaried(dst, TypeLearned, Version, m, func(e *encoder, l *Learned) {
+		e.text("model name", l.Model, NameBytesMax)
+		e.text("model version", l.Version, NameBytesMax)
+		e.u64(math.Float64bits(l.Rate))
+		e.u64(uint64(l.Margin))
+		e.u64(uint64(l.Overrun))
+	})
+}
+
+// DecodeLearned decodes f. A rate that is no number, or negative, is refused.
+func DecodeLearned(f Frame) ([]Learned, error) {
+	d := open(f, TypeLearned, false)
+	if d.err != nil {
+		return nil, d.err
+	}
+	out := make([]Learned, 0, f.Count)
+	for range f.Count {
+		m := Learned{Model: d.text("model name", NameBytesMax), Version: d.text("model version", NameBytesMax), Rate: math.Float64frombits(d.u64()),
+			Margin: int64(d.u64()), Overrun: int64(d.u64())}
+		if d.err != nil {
+			break
+		}
+		if !(m.Rate >= 0 && m.Rate <= math.MaxFloat64) {
+			return nil, fmt.Errorf("%w: rate of model %.20q is %v, want 0 or more", ErrMalformed, m.Model, m.Rate)
+		}
+		out = append(out, m)
+	}
+	return out, d.close()
+}
+
+// SetVersion has frames speak an earlier version, for a peer that knows no later one. They must be whole. It returns them,
+// in the same memory unless a message has got fields since.
+func SetVersion(frames []byte, version uint16) []byte {
+	out, copied := frames, false
+	for at := 0; at < len(frames); {
+		frame := frames[at : at+HeaderBytes+int(le.Uint32(frames[at:]))]
+		t := Type(frame[4])
+		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved); grown && !copied {
+			out, copied = append([]byte(nil), frames[:at]...), true
+		}
+		at += len(frame)
+
+		frame[5] = byte(version)
+		switch {
+		case copied && t == TypeModels:
+			out = downgradeModels(out, frame, version)
+		case copied && t == TypeBackendHello:
+			out = downgradeBackendHello(out, frame, version)
+		case copied && t == TypeUnserved:
+			out = downgradeUnserved(out, frame, version)
+		case copied && t == TypeLoadable:
+			out = downgradeLoadables(out, frame, version)
+		case copied:
+			out = append(out, frame...)
+		}
+	}
+	return out
+}
+
+// downgradeModels appends a frame of this protocol's models for an earlier version. What it decodes was encoded here.
+func downgradeModels(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeModels, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
+	if m, err := DecodeModels(f); err == nil {
+		dst, _ = appendModels(dst, m, version)
+	}
+	return dst
+}
+
+func downgradeBackendHello(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeBackendHello, Count: 1, Version: Version, Body: frame[HeaderBytes:]}
+	if h, err := DecodeBackendHello(f); err == nil {
+		dst, _ = appendBackendHello(dst, &h, version)
+	}
+	return dst
+}
+
+func downgradeUnserved(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeUnserved, Count: 1, Version: Version, Body: frame[HeaderBytes:]}
+	if u, err := DecodeUnserved(f); err == nil {
+		dst, _ = appendUnserved(dst, u, version)
+	}
+	return dst
+}
+
+func downgradeLoadables(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypeLoadable, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
+	if m, err := DecodeLoadables(f); err == nil {
+		dst, _ = appendLoadables(dst, m, version)
+	}
+	return dst
+}
+
+// SetHelloVersion does the same for a hello, whose body says the version, too.
+func SetHelloVersion(hello []byte, version uint16) []byte {
+	hello = SetVersion(hello, version)
+	le.PutUint16(hello[HeaderBytes:], version)
+	return hello
+}
