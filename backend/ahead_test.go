@@ -3,6 +3,7 @@ package backend
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -12,8 +13,8 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
 	"downbeat.dev/rdma"
@@ -36,8 +37,17 @@ type spy struct {
 func (r *rig) spy() *spy {
 	s := &spy{Executor: r.emus[0], early: map[int]int{}}
 	g := r.gpus[0]
-	g.executor, g.early, g.ahead = s, s, s
+	g.executors = []device.Executor{s}
+	route := *g.routeOf(0)
+	route.executor, route.can = s, s.Capabilities()
+	g.setRoute(0, &route)
 	return s
+}
+
+func (s *spy) Capabilities() device.Capabilities {
+	c := s.Executor.Capabilities()
+	c.Early = s
+	return c
 }
 
 func (s *spy) Arrived(m *device.Model, slot *device.Slot, k, from, to int) {
@@ -149,7 +159,7 @@ func TestABatchInDoubtWaitsForTheGPU(t *testing.T) {
 		e.Items[0].Budget = us(1200 * time.Millisecond) // less than two of ℓ(1)
 		r.Execute([]wire.Execute{e})
 		for id := range more {
-			defer r.checkReason(id, sched.DeadlineCannotBeMet)
+			defer r.checkReason(id, model.DeadlineCannotBeMet)
 		}
 	}
 	<-early
@@ -198,7 +208,7 @@ func TestABatchThatIsRefusedFailsAlone(t *testing.T) {
 		e, in := r.batch(i+1, 1)
 		r.Execute([]wire.Execute{e})
 		if id := e.Items[0].ID; i == 1 {
-			defer r.checkReason(id, sched.ExecutionFailed)
+			defer r.checkUntold(e, model.ExecutionFailed)
 		} else {
 			defer r.checkOutput(id, in[id])
 		}
@@ -217,7 +227,7 @@ func TestALostGPUGivesBackAllThatItHad(t *testing.T) {
 	r.waitFlying(2)
 	r.emus[0].Inject(emu.Fault{Op: "copy out", Device: cuda.Fault{Code: cuda.CodeIllegalAddress}})
 	for i, e := range all {
-		r.checkGivenBack(e.Batch, e, []sched.Reason{sched.BackendLost, sched.BackendLost, sched.NoBackend}[i])
+		r.checkGivenBack(e.Batch, e, []model.Reason{model.BackendLost, model.BackendLost, model.NoBackend}[i])
 	}
 }
 
@@ -264,8 +274,8 @@ func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
 	a, _ := r.batch(7, 1)
 	b, _ := r.batch(8, 1)
 	r.Execute([]wire.Execute{a, b})
-	r.checkGivenBack(7, a, sched.BackendLost)
-	r.checkGivenBack(8, b, sched.NoBackend)
+	r.checkGivenBack(7, a, model.BackendLost)
+	r.checkGivenBack(8, b, model.NoBackend)
 	r.emus[0].Inject(emu.Fault{})
 	close(release)
 	if !until(func() bool { return !r.Stats()[0].Hung }) {
@@ -283,10 +293,17 @@ func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
 	}
 }
 
-// aside is an executor that leaves all models to another one.
-type aside struct{ *emu.Executor }
+// picky is an executor that leaves all models to another one.
+type picky struct{ *emu.Executor }
 
-func (aside) Aside(*device.Model) error { return errors.New("operator Einsum is not supported") }
+func (picky) Load(*device.Model) (device.Footprint, error) {
+	return device.Footprint{}, fmt.Errorf("operator Einsum: %w", device.ErrUnsupported)
+}
+
+// host is an executor on the processor.
+type host struct{ *emu.Executor }
+
+func (host) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }
 
 // TestAModelBesideTheGPUIsSaid wants the log to say which precision was asked for, and why another is served.
 func TestAModelBesideTheGPUIsSaid(t *testing.T) {
@@ -296,7 +313,7 @@ func TestAModelBesideTheGPUIsSaid(t *testing.T) {
 	source.Config = &repo.Config{Params: map[string]string{"precision": "fp16"}}
 	m.Source = &source
 	var log bytes.Buffer
-	b, err := New(Config{Models: []*device.Model{&m}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executor: aside{mustEmu(t)}, Core: -1}},
+	b, err := New(Config{Models: []*device.Model{&m}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executors: []device.Executor{picky{mustEmu(t)}, host{mustEmu(t)}}, Core: -1}},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -322,12 +339,12 @@ func TestSlotsThatAreNotPinnedAreSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	b, err := New(Config{Models: []*device.Model{r.model}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executor: e, Core: -1}},
+	b, err := New(Config{Models: []*device.Model{r.model}, Node: r.node, GPUs: []GPU{{Name: "gpu 0", Executors: []device.Executor{e}, Core: -1}},
 		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := b.Stats()[0].Unpinned; n != slotsEach || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ulimit") {
+	if n := b.Stats()[0].Memory.Unpinned; n != slotsEach || !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "ulimit") {
 		t.Errorf("%d slots are not pinned, want %d; log %q", n, slotsEach, log.String())
 	}
 	if err := b.Close(); err != nil {
@@ -346,7 +363,7 @@ func TestEachRowGoesToTheGPUAsItLands(t *testing.T) {
 		r.Execute([]wire.Execute{e})
 		for id, in := range inputs {
 			if id == e.Items[5].ID {
-				r.checkReason(id, sched.InputUnavailable)
+				r.checkReason(id, model.InputUnavailable)
 				continue
 			}
 			r.checkOutput(id, in)
@@ -385,7 +402,7 @@ func TestRowsGoToTheGPUWhileTheBatchBeforeRuns(t *testing.T) {
 	}
 	for id, in := range in2 {
 		if id == second.Items[2].ID {
-			r.checkReason(id, sched.InputUnavailable)
+			r.checkReason(id, model.InputUnavailable)
 			continue
 		}
 		r.checkOutput(id, in)

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/measure"
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
-	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -31,40 +32,60 @@ type Config struct {
 	SubCluster string
 	Token      string // of the scheduler
 	Models     []*device.Model
+	Failed     []model.Info    // models that cannot be served, with the reason each
+	Loadable   []*device.Model // that are not loaded at start; the scheduler may ask for them
 	GPUs       []GPU
 	Node       *rdma.Node // the data plane
-	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. May be nil.
-	Measure func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error)
+	// Find reads a model from the repository: the versions that its policy serves, or the one that is asked for. May be nil.
+	Find func(ctx context.Context, name, version string) ([]*device.Model, error)
+	// MayBeEmpty lets a backend start that has nothing to serve yet.
+	MayBeEmpty bool
+	repository *repository // what commands are about; nil: they are refused
+	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. Other models may be served between two
+	// calls of run. May be nil.
+	Measure func(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error)
 	Logger  *slog.Logger
 }
 
-// GPU is one executor of a backend.
+// GPU is one GPU, emulated GPU or core of a backend.
 type GPU struct {
-	Name     string // shown by the scheduler
-	Executor device.Executor
-	Core     int // pin the executor's thread to this core; -1: do not pin
+	Name string // shown by the scheduler
+	// Executors run the models of this GPU, each model on the first that supports it. The first also says whether
+	// batches are submitted ahead.
+	Executors []device.Executor
+	Core      int // pin the executors' thread to this core; -1: do not pin
 }
 
 // Backend fetches, executes and replies. It implements control.BackendEvents.
 type Backend struct {
-	config   Config
-	log      *slog.Logger
-	node     *rdma.Node
-	models   []*device.Model
-	gpus     []*gpu
-	peers    peers
-	epoch    time.Time
-	session  atomic.Uint64 // counts links lost: what an earlier one sent is not started any more
-	live     atomic.Int64  // orders that are not recycled
-	draining atomic.Bool
-	up       atomic.Bool   // the scheduler is connected
-	linked   chan struct{} // closed once link is set
-	link     control.BackendLink
-	stop     chan struct{} // ends the watchdog
-	cancel   context.CancelFunc
-	wait     sync.WaitGroup
-	closing  sync.Once
-	refused  []wire.ItemFailure // the link's goroutine's
+	config     Config
+	log        *slog.Logger
+	node       *rdma.Node
+	gpus       []*gpu
+	peers      peers
+	epoch      time.Time
+	session    atomic.Uint64 // counts links lost: what an earlier one sent is not started any more
+	live       atomic.Int64  // orders that are not recycled
+	draining   atomic.Bool
+	up         atomic.Bool   // the scheduler is connected
+	linked     chan struct{} // closed once link is set
+	link       control.BackendLink
+	stop       chan struct{} // ends the watchdog
+	cancel     context.CancelFunc
+	wait       sync.WaitGroup
+	closing    sync.Once
+	refused    []wire.ItemFailure  // the link's goroutine's
+	placing    chan struct{}       // holds a token while a model is being loaded or unloaded
+	placements chan wire.Placement // that wait
+	commands   chan struct{}       // holds a token for each command under way
+
+	mu      sync.Mutex
+	models  []entry             // by number; guarded by mu, entries are replaced and never changed
+	greeted []wire.BackendModel // what the hello said; guarded by mu
+
+	// Since models were loaded or unloaded by command, or by polling:
+	unserved []model.Info // what the scheduler was told of models that are not served; guarded by mu
+	renewed  bool         // later sessions open with another hello; guarded by mu
 }
 
 // New loads every model on every GPU and starts their goroutines. A model that cannot be loaded or
@@ -74,96 +95,103 @@ func New(c Config) (*Backend, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
-		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel}
+		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
+		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, ctx: ctx}
-	if err := b.load(); err != nil {
+
+	if err := b.loadAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	for _, g := range b.gpus {
-		g.start()
+		g.startLoops()
 	}
-	b.wait.Add(1)
+
+	b.wait.Add(2)
 	go b.watchdog()
+	go b.carryOut(ctx)
 	return b, nil
 }
 
-// load makes the GPUs and loads every model on each of them. A model that fails is left out.
-func (b *Backend) load() error {
+// loadAll makes the GPUs and loads every model on each of them. A model that fails is left out.
+func (b *Backend) loadAll(ctx context.Context) error {
 	size := device.SlotBytes(b.config.Models)
 	for i, o := range b.config.GPUs {
 		g := newGPU(b, i, o)
 		b.gpus = append(b.gpus, g)
-		if err := g.allocate(size); err != nil {
+		if err := g.allocateSlots(size); err != nil {
 			return err
 		}
 	}
+	if len(b.gpus) == 0 {
+		return errors.New("backend has no GPUs; it needs one at least")
+	}
+
 	var failed []error
 	for _, m := range b.config.Models {
-		switch err := b.loadModel(m); {
+		before := b.modelEntries()
+		switch err := b.loadEverywhere(ctx, b.numberOf(m), m); {
 		case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded): // told to stop while measuring
 			return err
 		case err != nil:
 			b.log.Error("model left out", "model", m.Name, "version", m.Version, "err", err)
 			failed = append(failed, err)
-			continue
+			b.config.Failed = append(b.config.Failed, failedModel(m.Name, m.Version, err))
+			b.noteFailure(m.Name, m.Version, err)
+			b.mu.Lock()
+			b.models = before
+			b.mu.Unlock()
 		}
-		b.models = append(b.models, m)
 	}
+	for _, m := range b.config.Loadable {
+		b.numberOf(m)
+	}
+	if len(b.modelEntries()) == 0 && !b.config.MayBeEmpty {
+		return errors.Join(fmt.Errorf("backend has %d GPUs and no model that it can serve; it needs one at least", len(b.gpus)), errors.Join(failed...))
+	}
+	b.sayUnpinned()
+	return nil
+}
+
+// sayUnpinned warns of slots that the GPUs' copies are slow from.
+func (b *Backend) sayUnpinned() {
 	for _, g := range b.gpus {
-		if n := g.unpinned(); n > 0 {
+		if n := g.sumMemory().Unpinned; n > 0 {
 			b.log.Warn("memory that batches are copied from is not pinned: copies are slower and do not overlap; raise the limit on locked memory (ulimit -l)",
 				"gpu", g.name, "slots", n, "of", slotsEach)
 		}
 	}
-	if len(b.gpus) == 0 || len(b.models) == 0 {
-		return errors.Join(fmt.Errorf("backend has %d GPUs and %d models that it can serve; it needs one of each at least", len(b.gpus), len(b.models)), errors.Join(failed...))
-	}
-	return nil
-}
-
-// loadModel loads m on every GPU, and measures it on the first if it has no profile.
-func (b *Backend) loadModel(m *device.Model) error {
-	for _, g := range b.gpus {
-		if err := g.executor.Load(m, g.slots); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
-		}
-		g.noteAside(m)
-		if g == b.gpus[0] && b.config.Measure != nil {
-			p, err := b.config.Measure(g.executor, m, g.slots[0])
-			if err != nil {
-				return fmt.Errorf("%s: %w", g.name, err)
-			}
-			m.Profile = p
-		}
-	}
-	if m.Profile == nil || m.Profile.Max() < m.BatchMax {
-		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
-	}
-	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < time.Duration(one) { // the scheduler would refuse all
-		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here", m.Name, m.Version, slo, one)
-	}
-	return nil
 }
 
 // now is the backend's clock.
 func (b *Backend) now() time.Duration { return time.Since(b.epoch) }
 
-// Hello returns what the scheduler is told on connecting.
-func (b *Backend) Hello() wire.BackendHello {
-	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster}
-	for _, g := range b.gpus {
-		h.GPUs = append(h.GPUs, g.name)
-	}
-	for _, m := range b.models {
-		bm := wire.BackendModel{Info: m.Info()}
-		for n := 1; n <= m.BatchMax; n++ {
-			bm.Profile = append(bm.Profile, int64(m.Profile.Exec(n)))
+// labelBytesMost is what the class names of all models may take: half of the one frame that a hello is.
+const labelBytesMost = wire.FrameBytesMax / 2
+
+// limitLabels leaves out the class names that do not fit into a hello: classification then answers with
+// indices alone, where a hello too long would leave every model unserved.
+func (b *Backend) limitLabels(models []wire.BackendModel) {
+	total := 0
+	for i := range models {
+		info := &models[i].Info
+		for k, t := range info.Outputs {
+			size := 0
+			for _, label := range t.Labels {
+				size += 2 + len(label)
+			}
+
+			if total += size; total > labelBytesMost {
+				b.log.Warn("class names left out: those of all models together are too long", "model", info.Name, "output", t.Name,
+					"bytes", size, "most", labelBytesMost)
+				info.Outputs = slices.Clone(info.Outputs) // the repository keeps its own
+				info.Outputs[k].Labels = nil
+				total -= size
+			}
 		}
-		h.Models = append(h.Models, bm)
 	}
-	return h
 }
 
 // Attach sets the link that Done goes to, once, after it was opened with Hello and the backend as
@@ -171,10 +199,21 @@ func (b *Backend) Hello() wire.BackendHello {
 func (b *Backend) Attach(l control.BackendLink) {
 	b.link = l
 	close(b.linked)
+	b.tellChanges()
 }
 
-// tell sends a Done. Batches can end before the caller of DialBackend has attached the link.
-func (b *Backend) tell(d []wire.Done) {
+// linkNow returns the link if it has been attached, else nil.
+func (b *Backend) linkNow() control.BackendLink {
+	select {
+	case <-b.linked:
+		return b.link
+	default:
+		return nil
+	}
+}
+
+// tellDone sends a Done. Batches can end before the caller of DialBackend has attached the link.
+func (b *Backend) tellDone(d []wire.Done) {
 	select {
 	case <-b.linked:
 	case <-b.stop:
@@ -188,18 +227,19 @@ func (b *Backend) tell(d []wire.Done) {
 // Ready tells whether batches can come and be run: the scheduler is connected, a GPU answers, and
 // nothing is being drained. It may be called from any goroutine.
 func (b *Backend) Ready() bool {
-	return b.up.Load() && !b.draining.Load() && slices.ContainsFunc(b.gpus, func(g *gpu) bool { return !g.sick() })
+	return b.up.Load() && !b.draining.Load() && slices.ContainsFunc(b.gpus, func(g *gpu) bool { return !g.isSick() && g.inRow.Load() < failingMin })
 }
 
 // Link takes the link's state.
 func (b *Backend) Link(up bool, err error) {
 	b.up.Store(up)
 	if up {
-		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.models))
+		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.modelEntries()))
+		b.tellChanges()
 		return
 	}
 	b.session.Add(1)
-	b.peers.forget()
+	b.peers.forgetPeers()
 	if errors.Is(err, control.ErrClosed) { // by ourselves
 		b.log.Info("scheduler left")
 		return
@@ -208,57 +248,66 @@ func (b *Backend) Link(up bool, err error) {
 }
 
 // Peers takes the frontends' addresses.
-func (b *Backend) Peers(p []wire.Peer) { b.peers.tell(p) }
+func (b *Backend) Peers(p []wire.Peer) { b.peers.tellPeers(p) }
 
 // Execute takes batches.
 func (b *Backend) Execute(batches []wire.Execute) {
 	now, session := b.now(), b.session.Load()
 	for i := range batches {
 		e := &batches[i]
-		if err := b.check(e); err != nil {
+		if err := b.checkOrder(e); err != nil {
 			b.log.Error("batch refused", "batch", e.Batch, "err", err)
-			b.refuse(e, sched.ExecutionFailed, 0)
+			b.refuseBatch(e, model.ExecutionFailed, 0)
 			continue
 		}
 		g := b.gpus[e.GPU]
-		b.live.Add(1)
-		switch {
-		case g.sick():
-			b.live.Add(-1)
-			b.refuse(e, sched.NoBackend, g.pause())
-		case !g.accept(e, now, session):
-			b.live.Add(-1)
-			b.refuse(e, sched.ExecutionFailed, g.pause())
+		if g.isSick() {
+			b.refuseBatch(e, model.NoBackend, g.pauseTime())
+			continue
 		}
+
+		b.live.Add(1)
+		err := g.acceptBatch(e, now, session)
+		if err == nil {
+			continue
+		}
+		b.live.Add(-1)
+		if errors.Is(err, errNotLoaded) { // it was when the scheduler sent this: others have it, or will
+			b.refuseBatch(e, model.NoBackend, 0)
+			continue
+		}
+		b.refuseBatch(e, model.ExecutionFailed, g.pauseTime())
 	}
 }
 
-func (b *Backend) check(e *wire.Execute) error {
-	switch {
-	case int(e.GPU) >= len(b.gpus):
+func (b *Backend) checkOrder(e *wire.Execute) error {
+	if int(e.GPU) >= len(b.gpus) {
 		return fmt.Errorf("gpu: %d: this backend has %d", e.GPU, len(b.gpus))
-	case int(e.Model) >= len(b.models):
-		return fmt.Errorf("model: %d: this backend has %d", e.Model, len(b.models))
-	case len(e.Items) == 0 || len(e.Items) > b.models[e.Model].BatchMax:
-		return fmt.Errorf("items: %d: model %s runs 1 to %d", len(e.Items), b.models[e.Model].Name, b.models[e.Model].BatchMax)
+	}
+	r := b.gpus[e.GPU].routeOf(e.Model)
+	switch all := b.modelEntries(); {
+	case int(e.Model) >= len(all):
+		return fmt.Errorf("model: %d: this backend has %d", e.Model, len(all))
+	case r != nil && (len(e.Items) == 0 || len(e.Items) > r.model.BatchMax):
+		return fmt.Errorf("items: %d: model %s runs 1 to %d", len(e.Items), r.model.Name, r.model.BatchMax)
 	}
 	return nil
 }
 
-// refuse fails a batch that was not accepted, or gives it back (NoBackend), which frontends are not told.
+// refuseBatch fails a batch that was not accepted, or gives it back (NoBackend), which frontends are not told.
 // The link's goroutine only.
-func (b *Backend) refuse(e *wire.Execute, reason sched.Reason, pause time.Duration) {
+func (b *Backend) refuseBatch(e *wire.Execute, reason model.Reason, pause time.Duration) {
 	b.refused = b.refused[:0]
 	for i, it := range e.Items {
-		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: uint8(reason)})
-		if p := b.peers.find(it.Frontend); p != nil && !givenBack(reason) {
-			h := wire.ResultHeader{ID: it.ID, Reason: uint8(reason)}
-			if p.conn.Load() != nil || !p.owe(h) {
-				_ = p.send([][]byte{h.Append(nil)}) // Done tells it too
+		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: reason})
+		if p := b.peers.findPeer(it.Frontend); p != nil && !givenBack(reason) {
+			h := wire.ResultHeader{ID: it.ID, Reason: reason}
+			if p.conn.Load() != nil || !p.oweReason(h) {
+				_ = p.sendMessage([][]byte{h.Append(nil)}) // Done tells it too
 			}
 		}
 	}
-	b.tell([]wire.Done{{Batch: e.Batch, GPU: e.GPU, FreeIn: int64(pause), Failures: b.refused}})
+	b.tellDone([]wire.Done{{Batch: e.Batch, GPU: e.GPU, FreeIn: int64(pause), Failures: b.refused}})
 }
 
 // Drain finishes what was accepted while the scheduler is told to send no more, and returns when
@@ -288,21 +337,27 @@ func (b *Backend) Close() error {
 	b.closing.Do(func() {
 		b.cancel()
 		for _, g := range b.gpus {
-			g.stop()
+			g.stopLoops()
 		}
 		close(b.stop)
+
 		b.wait.Wait()
 		b.peers.wait.Wait()
 		for b.live.Load() > 0 { // reads that a frontend still answers; the data plane bounds them
 			time.Sleep(time.Millisecond)
 		}
+
 		for _, g := range b.gpus {
+			for _, e := range g.executors {
+				errs = append(errs, e.Close())
+			}
 			for _, buf := range g.buffers {
 				buf.Free()
 			}
 		}
-		for _, o := range b.config.GPUs {
-			errs = append(errs, o.Executor.Close())
+
+		for _, o := range b.config.GPUs[len(b.gpus):] { // load has not come to them
+			errs = append(errs, closeExecutors(o.Executors))
 		}
 	})
 	return errors.Join(errs...)

@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/model"
 )
-
-// aheadMax is how many batches an executor has at a time that takes them ahead: one runs, one is behind it. Rows
-// and order of what it has are settled, so there are no more than it takes to keep the GPU busy.
-const aheadMax = 2
 
 // serveAhead is one of the goroutines of a GPU that takes a batch while another runs. Each goes with an order
 // from its turn to its reply; one at a time decides about the next.
@@ -19,36 +16,43 @@ func (g *gpu) serveAhead() {
 	defer g.wait.Done()
 	patience := time.NewTimer(time.Hour)
 	defer patience.Stop()
+
 	r := newReplier(g)
-	for o := g.take(); o != nil; o = g.take() {
-		g.turn(o)
+	for o := g.takeOrder(); o != nil; o = g.takeOrder() {
+		g.awaitTurn(o)
+
 		var err error
-		runs := g.collect(o, patience) && g.allow(o)
+		runs := g.collectInputs(o, patience) && g.mayBegin(o)
 		if runs {
-			err = g.submit(o)
+			err = g.submitOrder(o)
 		}
-		g.decided()
+		g.endDeciding()
+
 		if runs && err == nil {
 			<-o.lead
-			err = g.ahead.Wait(o.work())
+			err = o.route.executor.Wait(o.asBatch())
+			if err != nil && o.route.can.OnHost { // it runs here, whatever the GPU does meanwhile
+				err = g.isolateRows(o, err)
+			}
 		}
-		if runs && g.land(o, err) {
-			o.release()
+
+		if runs && g.landOrder(o, err) {
+			o.releaseClaim()
 			continue
 		}
-		r.reply(o)
+		r.replyTo(o)
 	}
 }
 
-// turn waits until it is time to decide about an order. While a batch runs that is when all its reads have ended
+// awaitTurn waits until it is time to decide about an order. While a batch runs that is when all its reads have ended
 // and its deadlines leave that one the time that it may take; else what it has and whether it can run is better
 // decided when the GPU is free.
-func (g *gpu) turn(o *order) {
-	for !g.sick() {
+func (g *gpu) awaitTurn(o *order) {
+	for !g.isSick() {
 		g.mu.Lock()
 		n, free := len(g.flying), g.freeAt
 		g.mu.Unlock()
-		if n == 0 || n < aheadMax && o.fetched.Load() != 0 && max(free, g.backend.now())+usually(o.model, len(o.items)) <= o.lastDeadline() {
+		if n == 0 || n < limits.Ahead && o.fetched.Load() != 0 && max(free, g.backend.now())+usualTime(o.model, len(o.items)) <= o.lastDeadline() {
 			return
 		}
 		select {
@@ -58,81 +62,90 @@ func (g *gpu) turn(o *order) {
 	}
 }
 
-// submit hands an order to the executor, or when that has no room beside the others, once they have ended.
-func (g *gpu) submit(o *order) error {
-	g.launch(o)
-	err := g.ahead.Submit(o.work())
+// submitOrder hands an order to the executor, or when that has no room beside the others, once they have ended.
+func (g *gpu) submitOrder(o *order) error {
+	g.noteLaunch(o)
+	err := o.route.executor.Submit(o.asBatch())
 	if errors.Is(err, device.ErrBusy) {
 		<-o.lead
 		o.lead <- struct{}{} // for Wait
-		err = g.ahead.Submit(o.work())
+		err = o.route.executor.Submit(o.asBatch())
 	}
 	return err
 }
 
-// execute runs the batch. It reports whether the watchdog answered it meanwhile.
-func (g *gpu) execute(o *order) (answered bool) {
-	g.launch(o)
-	return g.land(o, g.executor.Execute(o.work()))
+// executeOrder runs the batch. It reports whether the watchdog answered it meanwhile.
+func (g *gpu) executeOrder(o *order) (answered bool) {
+	g.noteLaunch(o)
+	err := device.Execute(o.route.executor, o.asBatch())
+	if err != nil {
+		err = g.isolateRows(o, err)
+	}
+	return g.landOrder(o, err)
 }
 
-// work is the order as the executor takes it.
-func (o *order) work() device.Batch { return device.Batch{Model: o.model, Slot: o.run, Rows: o.rows} }
+// asBatch is the order as the executor takes it.
+func (o *order) asBatch() device.Batch {
+	return device.Batch{Model: o.model, Slot: o.run, Rows: o.rows}
+}
 
-// launch notes that an order is about to be the executor's.
-func (g *gpu) launch(o *order) {
+// noteLaunch notes that an order is about to be the executor's.
+func (g *gpu) noteLaunch(o *order) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flying = append(g.flying, o)
 	now := g.backend.now()
 	g.freeAt = max(g.freeAt, now) + o.model.Profile.Exec(o.rows)
 	if len(g.flying) == 1 {
-		g.lead(now)
+		g.leadFlying(now)
 	}
 }
 
-// lead begins the time of the first of flying. g.mu is held.
-func (g *gpu) lead(now time.Duration) {
+// leadFlying begins the time of the first of flying. g.mu is held.
+func (g *gpu) leadFlying(now time.Duration) {
 	o := g.flying[0]
 	l := o.model.Profile.Exec(o.rows)
-	g.dueBy = now + max(hangMin, hangFactor*l)
+	g.dueBy = now + limits.Backend(l)
 	if len(g.flying) == 1 {
 		g.freeAt = now + l
 	}
 	o.lead <- struct{}{}
 }
 
-// off notes that an order is not the executor's any more. It reports whether the watchdog answered it
+// noteOff notes that an order is not the executor's any more. It reports whether the watchdog answered it
 // meanwhile; if so the caller still holds one claim on it.
-func (g *gpu) off(o *order, now time.Duration) (answered bool) {
+func (g *gpu) noteOff(o *order, now time.Duration) (answered bool) {
 	g.mu.Lock()
 	i := slices.Index(g.flying, o)
 	g.flying = slices.Delete(g.flying, i, i+1)
 	if answered = o.answered; !answered {
 		o.began = max(o.began, g.landed) // behind another it began when that one had ended
 	}
+
 	switch {
 	case i > 0: // refused, while the one before runs
 		g.freeAt -= o.model.Profile.Exec(o.rows)
 	case len(g.flying) > 0:
-		g.lead(now)
+		g.leadFlying(now)
 		fallthrough
 	default:
 		g.landed = now
 	}
+
 	g.mu.Unlock()
-	token(g.freed)
+	putToken(g.freed)
 	return answered
 }
 
-// land ends an execution with its result. It reports whether the watchdog answered the order meanwhile.
-func (g *gpu) land(o *order, err error) (answered bool) {
+// landOrder ends an execution with its result. It reports whether the watchdog answered the order meanwhile.
+func (g *gpu) landOrder(o *order, err error) (answered bool) {
 	b, now := g.backend, g.backend.now()
 	lost := errors.Is(err, device.ErrLost)
 	if lost && !g.lost.Swap(true) { // before the watchdog's verdict goes: nothing may be sent here in between
 		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
 	}
-	answered = g.off(o, now)
+
+	answered = g.noteOff(o, now)
 	if answered {
 		if g.hung.Swap(false) && !lost {
 			b.log.Warn("GPU answers again", "gpu", g.name)
@@ -141,25 +154,56 @@ func (g *gpu) land(o *order, err error) (answered bool) {
 		o.ended = now
 		g.counts.busy.Add(int64(now - o.began))
 	}
+
+	g.noteResult(o, err)
 	if err == nil {
+		if o.bad != nil && !answered {
+			o.failBad()
+		}
 		if o.model.Varies && !answered {
 			o.failUnanswered()
 		}
 		return answered
 	}
-	b.log.Error("batch failed", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "err", err)
-	reason := sched.ExecutionFailed
+
+	reason := model.ExecutionFailed
 	if lost {
-		reason = sched.BackendLost
+		reason = model.BackendLost
 	}
+
 	if !answered {
-		o.fail(reason)
+		o.broken = reason == model.ExecutionFailed
+		o.failRest(reason)
 	}
 	return answered
 }
 
-// token puts a token into c, which has room for one, if there is none.
-func token(c chan struct{}) {
+// failingMin is how many batches in a row must fail before their GPU counts as failing.
+const failingMin = 8
+
+// noteResult counts batches that fail in a row, and says so at first, now and then, and when they end.
+func (g *gpu) noteResult(o *order, err error) {
+	if err == nil && g.inRow.Load() == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		if n := g.inRow.Swap(0); n >= failingMin {
+			g.backend.log.Info("GPU runs batches again", "gpu", g.name, "failed", n)
+		}
+		return
+	}
+	n := g.inRow.Add(1)
+	g.unsaid++
+	if n == failingMin || time.Since(g.failSaid) > sayEvery {
+		g.backend.log.Error("batches fail", "gpu", g.name, "model", o.model.Name, "rows", o.rows, "in_a_row", n, "since_last_line", g.unsaid, "err", err)
+		g.failSaid, g.unsaid = time.Now(), 0
+	}
+}
+
+// putToken puts a token into c, which has room for one, if there is none.
+func putToken(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -8,61 +9,68 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
 
 const (
-	ordersMax  = 8                    // batches of one GPU at a time; the scheduler sends at most 3
-	slotsEach  = 4                    // one running, one behind it, one being fetched, one being sent
-	startMax   = time.Minute          // no start is further ahead
-	budgetMax  = time.Hour            // of a request; longer ones count as this
-	fetchGrace = 2 * time.Millisecond // beyond the latest start, before missing rows are given up
+	ordersMax  = limits.Orders
+	slotsEach  = limits.Slots
+	startMax   = time.Minute           // no start is further ahead
+	budgetMax  = time.Hour             // of a request; longer ones count as this
+	fetchGrace = 2 * time.Millisecond  // beyond the latest start, before missing rows are given up
+	readMin    = 10 * time.Millisecond // that a read has, even where all deadlines are past
 )
 
-// gpu is one executor with its slots, orders and goroutines.
+// gpu is one GPU or core with its executors, slots, orders and goroutines.
 type gpu struct {
-	backend  *Backend
-	number   uint32
-	name     string
-	core     int // to pin to, -1: none
-	executor device.Executor
-	early    device.Early  // the executor, if it takes rows ahead of their batch; else nil
-	ahead    device.Ahead  // the executor, if it takes a batch while another runs; else nil
-	sending  chan *order   // executed while more was due; without ahead only
-	freed    chan struct{} // a token when the executor has one batch less
-	wait     sync.WaitGroup
-	lost     atomic.Bool // the executor said so
-	hung     atomic.Bool // a batch does not end
+	backend   *Backend
+	number    uint32
+	name      string
+	core      int                      // to pin to, -1: none
+	executors []device.Executor        // a model runs on the first that supports it
+	ahead     bool                     // batches are submitted while others run
+	routes    atomic.Pointer[[]*route] // by the model's number; nil: not loaded here. Replaced by placements
+	sending   chan *order              // executed while more was due; without ahead only
+	freed     chan struct{}            // a token when the executors have one batch less
+	slotFreed chan struct{}            // a token when a slot is free
+	wait      sync.WaitGroup
+	lost      atomic.Bool  // an executor said so
+	hung      atomic.Bool  // a batch does not end
+	inRow     atomic.Int64 // batches that have failed since the last that did not
+
+	// One placement at a time has these.
+	slotBytes int                           // that every slot has at least
+	buffers   map[*device.Slot]*rdma.Buffer // the slots' memory
 
 	mu       sync.Mutex
-	more     sync.Cond      // of due, deciding and closed
+	more     sync.Cond      // of due, deciding, closed and steps
 	slots    []*device.Slot // free
 	orders   []*order       // free
 	line     []*order       // waiting for a slot, oldest first
 	due      []*order       // accepted and not begun, in the scheduler's order
-	deciding bool           // somebody has taken the first of due and not handed it to the executor yet
+	deciding bool           // somebody has taken the first of due and not handed it to an executor yet, or is alone
+	steps    int            // who wait to be alone
 	closed   bool
-	flying   []*order       // handed to the executor, oldest first
-	dueBy    time.Duration  // when the first of flying counts as hanging
-	freeAt   time.Duration  // when the last of flying should have ended
-	landed   time.Duration  // when a batch has last ended
-	buffers  []*rdma.Buffer // the slots' memory
-
-	aside int // models that its kernels do not support; set before anything runs
+	flying   []*order      // handed to an executor, oldest first
+	dueBy    time.Duration // when the first of flying counts as hanging
+	freeAt   time.Duration // when the last of flying should have ended
+	landed   time.Duration // when a batch has last ended
+	failSaid time.Time     // the last log line about batches that fail
+	unsaid   int           // such batches since
 
 	counts counts
 }
 
 func newGPU(b *Backend, number int, o GPU) *gpu {
-	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executor: o.Executor,
-		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1)}
+	g := &gpu{backend: b, number: uint32(number), name: o.Name, core: o.Core, executors: o.Executors,
+		sending: make(chan *order, ordersMax), freed: make(chan struct{}, 1), slotFreed: make(chan struct{}, 1), buffers: map[*device.Slot]*rdma.Buffer{}}
 	g.more.L = &g.mu
-	g.early, _ = o.Executor.(device.Early)
-	if o.Core < 0 { // what is pinned runs its batches on the one goroutine that is
-		g.ahead, _ = o.Executor.(device.Ahead)
-	}
+	g.routes.Store(new([]*route))
+	// What is pinned runs its batches on the one goroutine that is.
+	g.ahead = o.Core < 0 && len(o.Executors) > 0 && o.Executors[0].Capabilities().Ahead
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
@@ -71,9 +79,9 @@ func newGPU(b *Backend, number int, o GPU) *gpu {
 	return g
 }
 
-// start starts the goroutines.
-func (g *gpu) start() {
-	if g.ahead == nil {
+// startLoops starts the goroutines.
+func (g *gpu) startLoops() {
+	if !g.ahead {
 		g.wait.Add(2)
 		go g.serveAll()
 		go g.replyAll()
@@ -85,8 +93,8 @@ func (g *gpu) start() {
 	}
 }
 
-// stop lets the goroutines end when what was accepted has ended, and waits for them.
-func (g *gpu) stop() {
+// stopLoops lets the goroutines end when what was accepted has ended, and waits for them.
+func (g *gpu) stopLoops() {
 	g.mu.Lock()
 	g.closed = true
 	g.more.Broadcast()
@@ -94,44 +102,63 @@ func (g *gpu) stop() {
 	g.wait.Wait()
 }
 
-// allocate makes the slots of memory that the data plane can read into.
-func (g *gpu) allocate(size int) error {
-	for i := range slotsEach {
-		buf, err := g.backend.node.Alloc(device.PagedBytes(size))
-		if err != nil {
-			return fmt.Errorf("%s: slot %d of %d bytes: %w", g.name, i, size, err)
-		}
-		g.buffers = append(g.buffers, buf)
-		g.slots = append(g.slots, device.NewSlot(i, device.Pages(buf.Bytes())))
+// acceptBatch takes a batch over and starts to fetch it, if a slot is free. The link's goroutine only. It returns why not:
+// its model is not loaded here (any more), or the GPU has too many orders.
+func (g *gpu) acceptBatch(e *wire.Execute, now time.Duration, session uint64) error {
+	o, err := g.newOrderFor(e, now, session)
+	if err == nil {
+		g.startOrder(o)
 	}
-	return nil
+	return err
 }
 
-// accept takes a batch over and starts to fetch it, if a slot is free. The link's goroutine only.
-func (g *gpu) accept(e *wire.Execute, now time.Duration, session uint64) bool {
+// newOrderFor takes a batch over.
+func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*order, error) {
+	r := g.routeOf(e.Model)
+	if r == nil {
+		return nil, errNotLoaded
+	}
+
 	g.mu.Lock()
 	n := len(g.orders)
-	if n == 0 {
+	switch {
+	case r.leaving != nil:
 		g.mu.Unlock()
-		return false
+		return nil, errNotLoaded
+	case n == 0:
+		g.mu.Unlock()
+		return nil, errOrders
 	}
+	r.live++
 	o := g.orders[n-1]
 	g.orders = g.orders[:n-1]
 	g.mu.Unlock()
-	o.reset(g.backend, e, now, session)
+
+	o.resetTo(g.backend, r, e, now, session)
+	return o, nil
+}
+
+// startOrder fetches an order's inputs as soon as there is a slot, and has the GPU run it.
+func (g *gpu) startOrder(o *order) {
 	g.mu.Lock()
 	g.line = append(g.line, o)
 	next := g.nextFetch()
 	g.mu.Unlock()
 	if next != nil {
-		next.fetch()
+		next.fetchInputs()
 	}
+
 	g.mu.Lock()
 	g.due = append(g.due, o) // last, so that the GPU wakes up to rows that are there
 	g.more.Signal()
 	g.mu.Unlock()
-	return true
 }
+
+// Why an order is not accepted.
+var (
+	errNotLoaded = errors.New("the model is not loaded on this GPU")
+	errOrders    = fmt.Errorf("the GPU has %d batches", ordersMax)
+)
 
 // nextFetch gives the first order in line a slot, if there are both. g.mu is held.
 func (g *gpu) nextFetch() *order {
@@ -146,8 +173,8 @@ func (g *gpu) nextFetch() *order {
 	return o
 }
 
-// free gives slots back and starts the fetches that waited for them.
-func (g *gpu) free(a, b *device.Slot) {
+// freeSlots gives slots back and starts the fetches that waited for them.
+func (g *gpu) freeSlots(a, b *device.Slot) {
 	g.mu.Lock()
 	if a != nil {
 		g.slots = append(g.slots, a)
@@ -158,26 +185,28 @@ func (g *gpu) free(a, b *device.Slot) {
 	first, second := g.nextFetch(), g.nextFetch()
 	g.mu.Unlock()
 	if first != nil {
-		first.fetch()
+		first.fetchInputs()
 	}
 	if second != nil {
-		second.fetch()
+		second.fetchInputs()
 	}
+	putToken(g.slotFreed)
 }
 
-// recycle takes back an order that nobody holds any more.
-func (g *gpu) recycle(o *order) {
-	o.recall()
+// recycleOrder takes back an order that nobody holds any more.
+func (g *gpu) recycleOrder(o *order) {
+	o.recallRows()
 	slot, run := o.slot, o.run
 	g.mu.Lock()
+	o.route.leaveRoute()
 	g.orders = append(g.orders, o)
 	g.mu.Unlock()
-	g.free(slot, run)
+	g.freeSlots(slot, run)
 	g.backend.live.Add(-1)
 }
 
-// take returns the next order to decide about, once nobody else decides; nil at the end.
-func (g *gpu) take() *order {
+// takeOrder returns the next order to decide about, once nobody else decides; nil at the end.
+func (g *gpu) takeOrder() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for len(g.due) == 0 || g.deciding {
@@ -187,23 +216,23 @@ func (g *gpu) take() *order {
 		g.more.Wait()
 	}
 	g.deciding = true
-	return g.first()
+	return g.takeFirst()
 }
 
-// first takes the first of due. g.mu is held.
-func (g *gpu) first() *order {
+// takeFirst takes the first of due. g.mu is held.
+func (g *gpu) takeFirst() *order {
 	o := g.due[0]
 	g.due = append(g.due[:0], g.due[1:]...)
 	return o
 }
 
-// decided lets somebody else take the next order. It reports whether there is one.
-func (g *gpu) decided() (more bool) {
+// endDeciding lets somebody else take the next order. It reports whether there is one.
+func (g *gpu) endDeciding() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deciding = false
 	switch more = len(g.due) > 0; {
-	case g.closed:
+	case g.closed || g.steps > 0:
 		g.more.Broadcast()
 	case more:
 		g.more.Signal()
@@ -216,20 +245,24 @@ func (g *gpu) serveAll() {
 	defer g.wait.Done()
 	if g.core >= 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := pin(g.core); err != nil {
+		if err := pinThread(g.core); err != nil {
 			g.backend.log.Warn("executor is not pinned", "gpu", g.name, "core", g.core, "err", err)
 		}
 	}
+
 	patience := time.NewTimer(time.Hour)
 	defer patience.Stop()
 	r := newReplier(g)
-	for o := g.take(); o != nil; o = g.take() {
-		answered := g.collect(o, patience) && g.allow(o) && g.execute(o)
-		switch more := g.decided(); {
+
+	for o := g.takeOrder(); o != nil; o = g.takeOrder() {
+		answered := g.collectInputs(o, patience) && g.mayBegin(o) && g.executeOrder(o)
+
+		// With more to run, another goroutine sends the outputs; with nothing more this one does.
+		switch more := g.endDeciding(); {
 		case answered:
-			o.release()
+			o.releaseClaim()
 		case !more:
-			r.reply(o)
+			r.replyTo(o)
 		default:
 			g.sending <- o // has room for every order there is
 		}
@@ -237,73 +270,83 @@ func (g *gpu) serveAll() {
 	close(g.sending)
 }
 
-// collect waits for the inputs of an order and puts them together. It reports whether any request is left.
-func (g *gpu) collect(o *order, patience *time.Timer) bool {
+// collectInputs waits for the inputs of an order and puts them together. It reports whether any request is left.
+func (g *gpu) collectInputs(o *order, patience *time.Timer) bool {
 	switch {
 	case o.session != g.backend.session.Load():
-		o.fail(sched.BackendLost)
-	case g.sick():
-		o.fail(sched.NoBackend)
+		o.failRest(model.BackendLost)
+	case g.isSick():
+		o.failRest(model.NoBackend)
 	default:
-		g.await(o, patience)
-		return g.gather(o)
+		g.awaitRows(o, patience)
+		return g.gatherRows(o)
 	}
 	g.cancelFetch(o)
 	return false
 }
 
-// allow says whether an order may begin now: the GPU is well, the link that sent it is there, and somebody can
+// mayBegin says whether an order may begin now: the GPU is well, the link that sent it is there, and somebody can
 // use what comes out. A batch begins as soon as its inputs are there, even before Start: its rows are final, so
 // the GPU could only idle until then, and what the fetch took less than the scheduler allowed for goes to the
 // deadlines (decision 0040).
-func (g *gpu) allow(o *order) bool {
+func (g *gpu) mayBegin(o *order) bool {
 	b := g.backend
 	o.began = b.now()
 	switch {
 	case o.session != b.session.Load():
-		o.fail(sched.BackendLost)
-	case g.sick():
-		o.fail(sched.NoBackend)
-	case o.began+usually(o.model, o.rows) > o.lastDeadline():
-		o.fail(sched.DeadlineCannotBeMet)
+		o.failRest(model.BackendLost)
+	case g.isSick():
+		o.failRest(model.NoBackend)
+	case o.began+usualTime(o.model, o.rows) > o.lastDeadline():
+		o.failRest(model.DeadlineCannotBeMet)
 	default:
 		return true
 	}
 	return false
 }
 
-// usually is what a batch takes as a rule: ℓ(b) is a high percentile, and a result that is late by
+// usualTime is what a batch takes as a rule: ℓ(b) is a high percentile, and a result that is late by
 // less than a scheduler's or a timer's jitter is still of use to its caller.
-func usually(m *device.Model, rows int) time.Duration {
+func usualTime(m *device.Model, rows int) time.Duration {
 	l := m.Profile.Exec(rows)
 	return l - l/8
 }
 
-// await returns when every row is there or has failed, or when to wait longer is of no use.
-func (g *gpu) await(o *order, patience *time.Timer) {
-	if o.fetched.Load() != 0 {
-		return
-	}
-	end := max(o.latest, o.start) + fetchGrace
-	for {
-		patience.Reset(end - g.backend.now())
+// awaitRows returns when every row is there or has failed, or when to wait longer is of no use. What does not come until
+// the batch should start is not waited for until it must: a frontend whose reads are overdue then is suspect, and its
+// rows fail.
+func (g *gpu) awaitRows(o *order, patience *time.Timer) {
+	limit, last := max(o.latest, o.start)+fetchGrace, o.lastDeadline()-o.model.Profile.Exec(1)
+	for o.fetched.Load() == 0 {
+		wake := min(limit, max(o.start, o.overdueAt()))
+		if !o.planned.Load() {
+			wake = min(limit, g.backend.now()+slotTries)
+		}
+		patience.Reset(wake - g.backend.now())
 		select {
 		case <-o.ready:
 			return
 		case <-patience.C:
 		}
-		last := o.lastDeadline() - o.model.Profile.Exec(1)
-		if o.anyRow() || g.backend.now() >= last {
-			return
+
+		now := g.backend.now()
+		if now >= o.start {
+			o.doubtOverdue(now)
 		}
-		end = last
+		switch {
+		case now < limit:
+		case o.anyRow() || now >= last:
+			return
+		default:
+			limit = last
+		}
 	}
 }
 
 // anyRow reports whether some row has arrived.
 func (o *order) anyRow() bool {
 	for i := range o.items {
-		if o.there(&o.items[i]) {
+		if o.isThere(&o.items[i]) {
 			return true
 		}
 	}
@@ -323,49 +366,56 @@ func (g *gpu) cancelFetch(o *order) bool {
 		}
 	}
 	g.mu.Unlock()
+
 	if waits {
-		o.arrived() // instead of fetch, which will not come
+		o.noteArrived() // instead of fetch, which will not come
 		return true
 	}
+
+	// Reads that are under way are given up; what has landed already stays.
 	if o.planned.Load() {
 		for _, gr := range o.groups {
 			if !gr.over.Load() {
-				gr.peer.withdraw(gr)
+				gr.source.withdrawGroup(gr)
 			}
 		}
 	}
 	return o.fetched.Load() != 0
 }
 
-// gather sees that the rows of the batch lie together, leaving out those that could not be fetched.
+// gatherRows sees that the rows of the batch lie together, leaving out those that could not be fetched.
 // It reports whether any row is left.
-func (g *gpu) gather(o *order) bool {
+func (g *gpu) gatherRows(o *order) bool {
 	over := o.fetched.Load() != 0 || g.cancelFetch(o)
 	missing := 0
+
 	for i := range o.items {
 		it := &o.items[i]
-		if it.row = int32(i); !o.there(it) {
-			it.reason = sched.InputUnavailable
+		if it.row = int32(i); !o.isThere(it) {
+			it.reason = model.InputUnavailable
 			missing++
 		}
 	}
+
 	o.run, o.rows = o.slot, len(o.items)-missing
 	if missing == 0 || o.rows == 0 {
 		return o.rows > 0
 	}
-	if !over { // the slot may still be written to: run elsewhere
-		if o.run = g.takeSlot(); o.run == nil {
-			o.fail(sched.InputUnavailable)
-			return false
-		}
+
+	// Rows are closed up in the slot that they landed in, unless something may still be written there.
+	if !over && !g.findRoom(o) {
+		o.failRest(model.InputUnavailable)
+		return false
 	}
+
 	if o.run == o.slot {
-		o.recall()
+		o.recallRows()
 	}
+
 	to := 0
 	for i := range o.items {
 		it := &o.items[i]
-		if it.reason != sched.ReasonNone {
+		if it.reason != model.ReasonNone {
 			continue
 		}
 		if o.run != o.slot || to != i {
@@ -375,6 +425,23 @@ func (g *gpu) gather(o *order) bool {
 		to++
 	}
 	return true
+}
+
+// findRoom sees that a batch some of whose rows are late can run: in another slot, since its own may still be written
+// to, or if there is none, in its own once the late reads have been given up.
+func (g *gpu) findRoom(o *order) bool {
+	if o.run = g.takeSlot(); o.run != nil {
+		return true
+	}
+	o.doubtLate()
+	patience := time.NewTimer(o.lastDeadline() - g.backend.now())
+	defer patience.Stop()
+	select {
+	case <-o.ready:
+		o.run = o.slot
+	case <-patience.C:
+	}
+	return o.run != nil
 }
 
 func (g *gpu) takeSlot() *device.Slot {
@@ -393,11 +460,11 @@ func (g *gpu) takeSlot() *device.Slot {
 func (o *order) failUnanswered() {
 	for i := range o.items {
 		it := &o.items[i]
-		if it.reason != sched.ReasonNone {
+		if it.reason != model.ReasonNone {
 			continue
 		}
 		if _, ok := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))); !ok {
-			it.reason = sched.ExecutionFailed
+			it.reason = model.ExecutionFailed
 		}
 	}
 }

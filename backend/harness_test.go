@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/emu"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
 // answer is a result message as a frontend got it.
@@ -100,7 +100,7 @@ func (s *stub) wait(id uint64) answer {
 }
 
 // offer puts an input where the backend can read it. It is freed when the test ends.
-func (s *stub) offer(input []byte) wire.Descriptor {
+func (s *stub) offer(input []byte) model.Descriptor {
 	s.t.Helper()
 	b, err := s.node.Alloc(len(input))
 	if err != nil {
@@ -109,15 +109,19 @@ func (s *stub) offer(input []byte) wire.Descriptor {
 	s.t.Cleanup(b.Free)
 	copy(b.Bytes(), input)
 	r := b.Offer()
-	return wire.Descriptor{Key: r.Key, Offset: uint32(r.Offset), Length: r.Length}
+	return model.Descriptor{Key: r.Key, Offset: uint32(r.Offset), Length: r.Length}
 }
 
 // schedule is the scheduler's end of the link: it keeps every Done.
 type schedule struct {
-	mu    sync.Mutex
-	dones map[uint64]wire.Done // guarded by mu
-	at    map[uint64]time.Time // guarded by mu
-	t     testing.TB
+	mu       sync.Mutex
+	dones    map[uint64]wire.Done   // guarded by mu
+	at       map[uint64]time.Time   // guarded by mu
+	offers   []wire.Loadable        // guarded by mu
+	reports  []wire.PlacementReport // guarded by mu
+	answers  []wire.ModelAnswer     // guarded by mu
+	unserved []model.Info           // guarded by mu
+	t        testing.TB
 }
 
 func (s *schedule) Done(d []wire.Done) error {
@@ -130,6 +134,36 @@ func (s *schedule) Done(d []wire.Done) error {
 		x.Failures = append([]wire.ItemFailure(nil), x.Failures...)
 		s.dones[x.Batch], s.at[x.Batch] = x, time.Now()
 	}
+	return nil
+}
+
+func (s *schedule) Offer(m []wire.Loadable) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offers = append(s.offers, m...)
+	return nil
+}
+
+func (s *schedule) Answer(a wire.ModelAnswer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, a)
+	return nil
+}
+
+func (s *schedule) Unserved(u wire.Unserved) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unserved = u.Models
+	return nil
+}
+
+func (s *schedule) Renew(wire.BackendHello) error { return nil }
+
+func (s *schedule) Report(m []wire.PlacementReport) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports = append(s.reports, m...)
 	return nil
 }
 
@@ -183,11 +217,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs := []wire.Tensor{tensor("image", "UINT8", max(o.pixels, 40), 3), tensor("flag", "BOOL", 1)}
+	inputs := []model.Tensor{tensor("image", "UINT8", max(o.pixels, 40), 3), tensor("flag", "BOOL", 1)}
 	if o.plain {
 		inputs = inputs[:1]
 	}
-	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta, inputs, []wire.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
+	r.model = devicetest.Emulated(t, "m", max(o.batchMax, 1), o.alpha, o.beta, inputs, []model.Tensor{tensor("scores", "FP32", 10), tensor("class", "INT64", 1)})
 	c := Config{Name: "test", Models: []*device.Model{r.model}, Node: node, Logger: o.log}
 	core := -1
 	if o.pinned {
@@ -196,13 +230,13 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	for i := range max(o.gpus, 1) {
 		e := mustEmu(t)
 		r.emus = append(r.emus, e)
-		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executor: e, Core: core})
+		c.GPUs = append(c.GPUs, GPU{Name: "emulated " + string(rune('0'+i)), Executors: []device.Executor{e}, Core: core})
 	}
 	if r.Backend, err = New(c); err != nil {
 		t.Fatal(err)
 	}
 	for i, e := range r.emus {
-		if n := e.Unpinned(); n != 0 {
+		if n := e.Memory().Unpinned; n != 0 {
 			t.Errorf("%d slots of GPU %d are not pinned", n, i)
 		}
 	}
@@ -217,6 +251,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			t.Errorf("close node: %v", err)
 		}
 	})
+	r.Hello()
 	r.Attach(r.sched)
 	r.Link(true, nil)
 	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
@@ -251,7 +286,7 @@ func (r *rig) checkOutput(id uint64, input []byte) {
 	r.t.Helper()
 	a := r.front.wait(id)
 	if a.Reason != 0 {
-		r.t.Fatalf("request %d: reason %v, want an output", id, sched.Reason(a.Reason))
+		r.t.Fatalf("request %d: reason %v, want an output", id, a.Reason)
 	}
 	if want := emu.Pattern(r.model, input); !bytes.Equal(a.output, want) {
 		r.t.Fatalf("request %d: output % x, want % x", id, a.output[:16], want[:16])
@@ -262,10 +297,10 @@ func (r *rig) checkOutput(id uint64, input []byte) {
 }
 
 // checkReason wants a request to have ended without an output.
-func (r *rig) checkReason(id uint64, want sched.Reason) {
+func (r *rig) checkReason(id uint64, want model.Reason) {
 	r.t.Helper()
-	if a := r.front.wait(id); sched.Reason(a.Reason) != want || len(a.output) != 0 {
-		r.t.Fatalf("request %d: reason %v with %d bytes, want %v", id, sched.Reason(a.Reason), len(a.output), want)
+	if a := r.front.wait(id); a.Reason != want || len(a.output) != 0 {
+		r.t.Fatalf("request %d: reason %v with %d bytes, want %v", id, a.Reason, len(a.output), want)
 	}
 }
 
@@ -284,18 +319,36 @@ func (r *rig) checkFailures(batch uint64, want ...wire.ItemFailure) wire.Done {
 	return d
 }
 
+// checkUntold wants a batch's requests to be left to the scheduler: Done names each, and no frontend is told.
+func (r *rig) checkUntold(e wire.Execute, why model.Reason) {
+	r.t.Helper()
+	var want []wire.ItemFailure
+	for i := range e.Items {
+		want = append(want, wire.ItemFailure{Index: uint32(i), Reason: why, Untold: true})
+	}
+	r.checkFailures(e.Batch, want...)
+
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	for _, it := range e.Items {
+		if a, told := r.front.answers[it.ID]; told {
+			r.t.Errorf("request %d: its frontend was told %v", it.ID, a.Reason)
+		}
+	}
+}
+
 // checkGivenBack wants a batch to be left to others: Done says so, its frontend is told nothing, and the
 // scheduler is kept away from the GPU.
-func (r *rig) checkGivenBack(batch uint64, e wire.Execute, why sched.Reason) {
+func (r *rig) checkGivenBack(batch uint64, e wire.Execute, why model.Reason) {
 	r.t.Helper()
-	d := r.checkFailures(batch, wire.ItemFailure{Reason: uint8(why)})
+	d := r.checkFailures(batch, wire.ItemFailure{Reason: why})
 	if d.FreeIn <= 0 {
 		r.t.Errorf("done %+v, want the scheduler to be kept away", d)
 	}
 	r.front.mu.Lock()
 	defer r.front.mu.Unlock()
 	if a, told := r.front.answers[e.Items[0].ID]; told {
-		r.t.Errorf("request %d was told %v, its scheduler gives it to others", e.Items[0].ID, sched.Reason(a.Reason))
+		r.t.Errorf("request %d was told %v, its scheduler gives it to others", e.Items[0].ID, a.Reason)
 	}
 }
 

@@ -4,23 +4,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 )
 
 // The backend's own metrics, made when they are asked for. What the scheduler sees of its GPUs is named
 // downbeat_backend_….
 var (
 	gpuLabel    = []string{"gpu"}
-	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs.", gpuLabel, nil)
+	descUp      = prometheus.NewDesc("downbeat_gpu_up", "1 while the GPU answers, 0 when it is lost or hangs, or its latest batches have all failed.", gpuLabel, nil)
 	descBatches = prometheus.NewDesc("downbeat_gpu_batches_total", "Batches executed.", gpuLabel, nil)
 	descRows    = prometheus.NewDesc("downbeat_gpu_rows_total", "Requests executed.", gpuLabel, nil)
 	descFailed  = prometheus.NewDesc("downbeat_gpu_failed_total", "Requests that ended without an output, or were given back (backend_lost), by reason.", []string{"gpu", "reason"}, nil)
 	descUnsent  = prometheus.NewDesc("downbeat_gpu_unsent_total", "Results whose frontend was gone.", gpuLabel, nil)
 	descAside   = prometheus.NewDesc("downbeat_gpu_fallback_models", "Models that run on the processor, in fp32, since the GPU's kernels do not support them.", gpuLabel, nil)
+	descLoaded  = prometheus.NewDesc("downbeat_gpu_loaded_models", "Models that the GPU takes batches of.", gpuLabel, nil)
 	descSlots   = prometheus.NewDesc("downbeat_gpu_unpinned_slots", "Batches' memory that could not be pinned: copies from it are slower and do not overlap.", gpuLabel, nil)
 	descSeconds = prometheus.NewDesc("downbeat_gpu_batch_seconds_total", "Time of batches: fetching their inputs, waiting for the GPU, executing.", []string{"gpu", "stage"}, nil)
 
-	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Model contents held, by place.", []string{"gpu", "place"}, nil)
+	descSuspects = prometheus.NewDesc("downbeat_frontends_suspect", "Frontends whose inputs are overdue and are not asked for until they answer.", nil, nil)
+	descDoubts   = prometheus.NewDesc("downbeat_frontend_suspicions_total", "Times that a frontend became suspect.", nil, nil)
+
+	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Memory held: by model contents on the device and in pinned memory, and by slots on the device.", []string{"gpu", "place"}, nil)
 	descHits      = prometheus.NewDesc("downbeat_memory_hits_total", "Contents that were on the GPU when a batch needed them.", gpuLabel, nil)
 	descLoads     = prometheus.NewDesc("downbeat_memory_loads_total", "Contents that were not, by where they were.", []string{"gpu", "from"}, nil)
 	descEvictions = prometheus.NewDesc("downbeat_memory_evictions_total", "Contents evicted from the GPU, by where to.", []string{"gpu", "to"}, nil)
@@ -32,14 +36,17 @@ var (
 
 // Describe implements prometheus.Collector.
 func (b *Backend) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSlots, descSeconds,
-		descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descUnpinned, descLoadTime} {
+	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSlots, descLoaded, descSeconds,
+		descSuspects, descDoubts, descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descUnpinned, descLoadTime} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector. It may be called from any goroutine until Close.
 func (b *Backend) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(descSuspects, prometheus.GaugeValue, float64(b.peers.suspects.Load()))
+	out <- prometheus.MustNewConstMetric(descDoubts, prometheus.CounterValue, float64(b.peers.doubts.Load()))
+
 	for _, s := range b.Stats() {
 		counter := func(d *prometheus.Desc, v float64, label ...string) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.GPU}, label...)...)
@@ -47,27 +54,33 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 		gauge := func(d *prometheus.Desc, v float64, label ...string) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.GPU}, label...)...)
 		}
+
 		up := 1.0
-		if s.Lost || s.Hung {
+		if s.Lost || s.Hung || s.Failing {
 			up = 0
 		}
 		gauge(descUp, up)
+
 		counter(descBatches, float64(s.Batches))
 		counter(descRows, float64(s.Rows))
 		counter(descUnsent, float64(s.Unsent))
 		gauge(descAside, float64(s.Aside))
-		gauge(descSlots, float64(s.Unpinned))
+		gauge(descSlots, float64(s.Memory.Unpinned))
+		gauge(descLoaded, float64(s.Loaded))
 		counter(descSeconds, s.Fetch.Seconds(), "fetch")
 		counter(descSeconds, s.Wait.Seconds(), "wait")
 		counter(descSeconds, s.Busy.Seconds(), "execute")
+
 		for r, n := range s.Failed {
 			if r > 0 {
-				counter(descFailed, float64(n), sched.Reason(r).String())
+				counter(descFailed, float64(n), model.Reason(r).String())
 			}
 		}
+
 		if m := s.Memory; m != (device.Memory{}) {
 			gauge(descHeld, float64(m.DeviceBytes), "device")
 			gauge(descHeld, float64(m.PinnedBytes), "pinned")
+			gauge(descHeld, float64(m.SlotBytes), "slots")
 			counter(descHits, float64(m.Hits))
 			counter(descLoads, float64(m.LoadsPinned), "pinned")
 			counter(descLoads, float64(m.LoadsPageable), "pageable")
@@ -76,7 +89,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 			counter(descFreed, float64(m.Freed))
 			counter(descMoved, float64(m.BytesIn), "in")
 			counter(descMoved, float64(m.BytesOut), "out")
-			counter(descUnpinned, float64(m.Unpinned))
+			counter(descUnpinned, float64(m.Pageable))
 			counter(descLoadTime, m.LoadTime.Seconds())
 		}
 	}

@@ -11,17 +11,19 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
 	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/measure"
+	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/ort"
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
 	"downbeat.dev/rdma"
@@ -37,15 +39,19 @@ const executorsMax = 1024
 type Options struct {
 	Name       string // shown by the scheduler; the host's name when empty
 	SubCluster string
-	Scheduler  string      // host:port; unused if Link is set
-	Token      string      // the secret that all parts share
-	TLS        *tls.Config // for the session with the scheduler
-	Link       Opener      // opens the session; nil: control.DialBackend to Scheduler
-	Models     string      // the model repository; "models" when empty
-	Executors  int         // ONNX Runtime executors, one core each; 0: one per two cores
-	Cores      []int       // pin one executor to each of these cores, instead of Executors
-	Emulate    int         // emulated GPUs for all models, instead of ONNX Runtime; 0: none
-	Faults     string      // what goes wrong on the emulated GPUs; see emu.ParseFaults
+	Scheduler  string        // host:port; unused if Link is set
+	Token      string        // the secret that all parts share
+	TLS        *tls.Config   // for the session with the scheduler
+	Link       Opener        // opens the session; nil: control.DialBackend to Scheduler
+	Models     string        // the model repository, several with commas between them; "models" when empty
+	Control    string        // ControlNone, ControlExplicit or ControlPoll; empty: ControlNone
+	Load       []string      // with ControlExplicit: the models to load at start; "*" stands for all
+	PollEvery  time.Duration // with ControlPoll; 0: 15 s
+	Strict     bool          // models must be described in full by their config.pbtxt; else their files complete it
+	Executors  int           // ONNX Runtime executors, one core each; 0: one per two cores
+	Cores      []int         // pin one executor to each of these cores, instead of Executors
+	Emulate    int           // emulated GPUs for all models, instead of ONNX Runtime; 0: none
+	Faults     string        // what goes wrong on the emulated GPUs; see emu.ParseFaults
 	faults     []emu.Planned
 	kind       string      // what profiles of this host are stored under
 	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
@@ -68,19 +74,25 @@ type Service struct {
 // scheduler that is not there is waited for until ctx ends (ten seconds without a deadline). The
 // caller must Stop it.
 func Start(ctx context.Context, o Options) (*Service, error) {
-	if err := o.complete(); err != nil {
+	if err := o.fillDefaults(); err != nil {
 		return nil, err
 	}
-	c, err := o.assemble(ctx)
+	seen, err := repo.Scan(o.modelDirectories()) // before anything is read: what changes meanwhile counts as changed
 	if err != nil {
 		return nil, err
 	}
+	c, err := o.assembleConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+
 	data := o.Data
 	data.Token, data.Logger = cmp.Or(data.Token, o.Token), cmp.Or(data.Logger, o.Logger)
 	data.PoolBytes = max(1<<30, 4*int64(device.SlotBytes(c.Models))*slotsEach*int64(len(c.GPUs)))
 	if c.Node, err = rdma.Open(data); err != nil {
-		return nil, errors.Join(fmt.Errorf("open data plane: %w", err), closeExecutors(c.GPUs))
+		return nil, errors.Join(fmt.Errorf("open data plane: %w", err), closeGPUs(c.GPUs))
 	}
+
 	s := &Service{node: c.Node}
 	if s.Backend, err = New(c); err != nil {
 		return nil, errors.Join(err, c.Node.Close())
@@ -88,7 +100,12 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if s.link, err = o.Link(ctx, s.Hello(), s.Backend); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
 	}
+
 	s.Attach(s.link)
+	if o.Control == ControlPoll {
+		s.wait.Add(1)
+		go s.pollRepository(s.peers.ctx, seen)
+	}
 	return s, nil
 }
 
@@ -98,7 +115,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	drained := s.Drain(ctx)
 	err := s.link.Close()
 	s.logStats()
-	if drained != nil && s.hangs() {
+	if drained != nil && s.anyHangs() {
 		return errors.Join(drained, err)
 	}
 	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
@@ -110,14 +127,14 @@ func (b *Backend) logStats() {
 		args := []any{"gpu", g.GPU, "batches", g.Batches, "rows", g.Rows, "busy", g.Busy.Round(time.Millisecond), "unsent", g.Unsent}
 		for r, n := range g.Failed {
 			if n > 0 {
-				args = append(args, sched.Reason(r).String(), n)
+				args = append(args, model.Reason(r).String(), n)
 			}
 		}
 		b.log.Info("served", args...)
 	}
 }
 
-func (b *Backend) hangs() bool {
+func (b *Backend) anyHangs() bool {
 	for _, g := range b.gpus {
 		if g.hung.Load() {
 			return true
@@ -126,7 +143,7 @@ func (b *Backend) hangs() bool {
 	return false
 }
 
-func (o *Options) complete() error {
+func (o *Options) fillDefaults() error {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
 		o.Name = cmp.Or(o.Name, "backend")
@@ -134,17 +151,22 @@ func (o *Options) complete() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	o.Models = cmp.Or(o.Models, "models")
+	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
 	if o.Link == nil {
 		o.Link = func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
 			return control.DialBackend(ctx, control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}, hello, ev)
 		}
 	}
+
 	switch {
 	case len(o.Name) > wire.NameBytesMax:
 		return fmt.Errorf("name: %.20q… has %d bytes: want at most %d", o.Name, len(o.Name), wire.NameBytesMax)
 	case len(o.SubCluster) > wire.NameBytesMax:
 		return fmt.Errorf("sub-cluster: %.20q… has %d bytes: want at most %d", o.SubCluster, len(o.SubCluster), wire.NameBytesMax)
+	case !slices.Contains([]string{ControlNone, ControlExplicit, ControlPoll}, o.Control):
+		return fmt.Errorf("control: %q: want %s, %s or %s", o.Control, ControlNone, ControlExplicit, ControlPoll)
+	case len(o.Load) > 0 && o.Control != ControlExplicit:
+		return fmt.Errorf("load: %v: only with control %q", o.Load, ControlExplicit)
 	case o.Executors < 0 || o.Executors > executorsMax:
 		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
 	case o.Emulate < 0 || o.Emulate > executorsMax:
@@ -154,6 +176,7 @@ func (o *Options) complete() error {
 	case len(o.Cores) > executorsMax:
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
 	}
+
 	var err error
 	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
 		return err
@@ -163,6 +186,7 @@ func (o *Options) complete() error {
 			return err
 		}
 	}
+
 	if len(o.Cores) > 0 {
 		o.Executors = len(o.Cores)
 	}
@@ -172,24 +196,30 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// assemble reads the repository and makes the executors.
-func (o *Options) assemble(ctx context.Context) (Config, error) {
+// assembleConfig reads the repository and makes the executors.
+func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	c := Config{Name: o.Name, SubCluster: o.SubCluster, Token: o.Token, Logger: o.Logger}
-	r, err := repo.Open(o.Models)
+	r, err := openRepository(o.Models, o.Strict)
 	if err != nil {
 		return c, err
 	}
+
 	for _, e := range r.Errors {
 		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
+		c.Failed = append(c.Failed, failedModel(e.Model, "", e.Err))
 	}
-	library, missing := o.library(r)
+	o.warnOfConfigs(r)
+
+	o.leaveUnloaded(r, &c)
+	library, missing := o.loadLibrary(r)
 	if o.GPUs || library != nil {
 		if o.kind, _, err = hostKind(o.GPUs, library); err != nil {
 			return c, err
 		}
 	}
+
 	for i := range r.Models {
-		m, err := o.layout(ctx, &r.Models[i], library)
+		m, err := o.layoutModel(ctx, &r.Models[i], library)
 		switch {
 		case err == nil:
 			c.Models = append(c.Models, m)
@@ -198,9 +228,13 @@ func (o *Options) assemble(ctx context.Context) (Config, error) {
 			return c, err
 		default:
 			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
+			c.Failed = append(c.Failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
 		}
 	}
+
+	c.MayBeEmpty = o.Control != ControlNone
 	switch {
+	case len(c.Models) == 0 && c.MayBeEmpty:
 	case len(c.Models) == 0 && missing != nil:
 		return c, fmt.Errorf("no model of %s can be served: %w", o.Models, missing)
 	case len(c.Models) == 0:
@@ -208,24 +242,98 @@ func (o *Options) assemble(ctx context.Context) (Config, error) {
 	case missing != nil:
 		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
 	}
-	c.Measure = func(e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
-		return o.measure(ctx, e, m, s)
+
+	c.Measure = o.measureProfile
+	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
+		overrides: map[string]*override{}, reasons: map[versionKey]string{}}
+	for _, f := range c.Failed {
+		if f.Reason != model.Unloaded {
+			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
+		}
 	}
-	c.GPUs, err = o.executors(library)
+	c.Find = c.repository.find
+	c.GPUs, err = o.makeExecutors(library)
 	return c, err
 }
 
-// library loads ONNX Runtime if a model of the repository needs it. Without it, emulated models are
+// modelDirectories are the repositories that Models names.
+func (o *Options) modelDirectories() []string { return strings.Split(o.Models, ",") }
+
+// openRepository reads the repositories that a list with commas names.
+func openRepository(list string, strict bool) (*repo.Repository, error) {
+	o := repo.Options{Graph: onnx.Signature}
+	if strict {
+		o.Graph = nil
+	}
+	return repo.OpenAll(strings.Split(list, ","), o)
+}
+
+// leaveUnloaded takes the models from r that are not to be loaded at start.
+func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
+	if o.Control != ControlExplicit || slices.Contains(o.Load, "*") {
+		return
+	}
+	wanted := func(name string) bool { return slices.Contains(o.Load, name) }
+
+	all := r.Names()
+	c.Failed = slices.DeleteFunc(c.Failed, func(m model.Info) bool { return !wanted(m.Name) })
+	for _, e := range r.Errors {
+		all = append(all, e.Model)
+	}
+	for _, name := range all {
+		if !wanted(name) {
+			c.Failed = append(c.Failed, model.Info{Name: name, Reason: model.Unloaded})
+		}
+	}
+	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
+
+	for _, name := range o.Load {
+		if !slices.Contains(all, name) {
+			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
+			c.Failed = append(c.Failed, failedModel(name, "", repo.ErrNotFound))
+		}
+	}
+}
+
+// warnOfConfigs tells of every field of a model's configuration that is read and not honoured, once a model.
+func (o *Options) warnOfConfigs(r *repo.Repository) {
+	for i := range r.Models {
+		if i > 0 && r.Models[i].Config == r.Models[i-1].Config {
+			continue // another version
+		}
+		o.warnOf(&r.Models[i])
+	}
+}
+
+func (o *Options) warnOf(m *repo.Model) {
+	for _, w := range m.Config.Warnings {
+		o.Logger.Warn("model configuration", "model", m.Name, "field", w)
+	}
+}
+
+// cutReason cuts a reason to what the repository's index may say.
+func cutReason(why string) string {
+	reason := strings.ToValidUTF8(why, "?")
+	for len(reason) > model.LabelBytesMax {
+		reason = strings.ToValidUTF8(reason[:model.LabelBytesMax-len("…")], "") + "…"
+	}
+	return reason
+}
+
+// loadLibrary loads ONNX Runtime if a model of the repository needs it. Without it, emulated models are
 // served, and real ones that are to be emulated by a stored profile.
-func (o *Options) library(r *repo.Repository) (*ort.Runtime, error) {
+func (o *Options) loadLibrary(r *repo.Repository) (*ort.Runtime, error) {
+	if o.Control != ControlNone { // models of any platform may come
+		return ort.Open(o.Library)
+	}
 	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {
 		return nil, nil
 	}
 	return ort.Open(o.Library)
 }
 
-// layout prepares one model for the executors that there are.
-func (o *Options) layout(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+// layoutModel prepares one model for the executors that there are.
+func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
 	switch {
 	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:
 		return o.layoutEmulated(ctx, m, library)
@@ -237,7 +345,7 @@ func (o *Options) layout(ctx context.Context, m *repo.Model, library *ort.Runtim
 		return nil, err
 	}
 	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
-		d.Profile, err = emu.FromTable(p.TableNS)
+		d.Profile, err = profile.New(p.TableNS)
 	}
 	return d, err
 }
@@ -264,22 +372,25 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 		}
 		return d, err
 	}
+
+	// A real model without a profile is emulated by what this host takes for it.
 	if library == nil {
 		return nil, fmt.Errorf("%w (%w)", err, ort.ErrMissing)
 	}
+
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return nil, err
 	}
 	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
-		d.Profile, err = o.quick(ctx, e, d, s)
+		d.Profile, err = o.measureQuick(ctx, measure.On(e), d, s)
 		return err
 	})
 }
 
-// measure returns the profile that a model was laid out with if it holds on this host, else a quick
+// measureProfile returns the profile that a model was laid out with if it holds on this host, else a quick
 // one.
-func (o *Options) measure(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -287,21 +398,21 @@ func (o *Options) measure(ctx context.Context, e device.Executor, m *device.Mode
 		return m.Profile, nil
 	}
 	if m.Profile != nil {
-		if ok, err := measure.Check(ctx, e, m, s, m.Profile); ok || err != nil {
+		if ok, err := measure.Check(ctx, run, m, s, m.Profile); ok || err != nil {
 			return m.Profile, err
 		}
 		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
 	}
-	return o.quick(ctx, e, m, s)
+	return o.measureQuick(ctx, run, m, s)
 }
 
 // quickTries is how often a model is measured that seems too slow for its SLO: a moment of the host may make it so.
 const quickTries = 3
 
-func (o *Options) quick(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*profile.Profile, error) {
-	r, err := measure.Quick(ctx, e, m, s)
+func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	r, err := measure.Quick(ctx, run, m, s)
 	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {
-		r, err = measure.Quick(ctx, e, m, s)
+		r, err = measure.Quick(ctx, run, m, s)
 	}
 	if err != nil {
 		return nil, err
@@ -311,8 +422,8 @@ func (o *Options) quick(ctx context.Context, e device.Executor, m *device.Model,
 	return r.Profile()
 }
 
-// executors makes one executor per core or emulated GPU. Every one runs every model.
-func (o *Options) executors(library *ort.Runtime) ([]GPU, error) {
+// makeExecutors makes the executors of each core, GPU or emulated GPU. Every one can run every model.
+func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 	if o.GPUs {
 		return o.onGPUs(library)
 	}
@@ -322,75 +433,56 @@ func (o *Options) executors(library *ort.Runtime) ([]GPU, error) {
 		n = o.Emulate
 	}
 	for i := range n {
-		options := emu.Options{Device: fmt.Sprintf("emulated %d", i)}
-		if o.Emulate > 0 {
-			options.Plan = o.faults[i]
-		}
-		emulated, err := emu.Open(options)
+		g, err := o.openHost(i, library)
 		if err != nil {
-			return nil, errors.Join(err, closeExecutors(all))
-		}
-		g := GPU{Name: fmt.Sprintf("emulated %d", i), Executor: emulated, Core: -1}
-		if o.Emulate == 0 {
-			g.Name = fmt.Sprintf("cpu %d", i)
-			if len(o.Cores) > 0 {
-				g.Core = o.Cores[i]
-				g.Name = fmt.Sprintf("core %d", g.Core)
-			}
-			if library != nil {
-				g.Executor = both{real: library.Executor(), emulated: emulated}
-			}
+			return nil, errors.Join(err, closeGPUs(all))
 		}
 		all = append(all, g)
 	}
 	return all, nil
 }
 
-func closeExecutors(all []GPU) error {
+// openHost makes an emulated GPU for all models, or a core that runs real ones on ONNX Runtime.
+func (o *Options) openHost(i int, library *ort.Runtime) (GPU, error) {
+	name := fmt.Sprintf("emulated %d", i)
+	options := emu.Options{Device: name}
+	g := GPU{Name: name, Core: -1}
+
+	switch {
+	case o.Emulate > 0:
+		options.Plan = o.faults[i]
+	case len(o.Cores) > 0:
+		g.Core = o.Cores[i]
+		g.Name = fmt.Sprintf("core %d", g.Core)
+	default:
+		g.Name = fmt.Sprintf("cpu %d", i)
+	}
+
+	if o.Emulate == 0 && library != nil {
+		g.Executors = append(g.Executors, library.Executor())
+		options.Beside = true
+	}
+
+	emulated, err := emu.Open(options)
+	if err != nil {
+		return g, errors.Join(err, closeExecutors(g.Executors))
+	}
+	g.Executors = append(g.Executors, emulated)
+	return g, nil
+}
+
+func closeGPUs(all []GPU) error {
 	var errs []error
 	for _, g := range all {
-		errs = append(errs, g.Executor.Close())
+		errs = append(errs, closeExecutors(g.Executors))
 	}
 	return errors.Join(errs...)
 }
 
-// both runs real models on ONNX Runtime and emulated ones on the same core's emulated GPU.
-type both struct{ real, emulated device.Executor }
-
-func (e both) of(m *device.Model) device.Executor {
-	if m.Source.Platform == repo.PlatformEmulated {
-		return e.emulated
+func closeExecutors(all []device.Executor) error {
+	var errs []error
+	for _, e := range all {
+		errs = append(errs, e.Close())
 	}
-	return e.real
+	return errors.Join(errs...)
 }
-
-// Load makes m ready on the executor of its kind.
-func (e both) Load(m *device.Model, slots []*device.Slot) error { return e.of(m).Load(m, slots) }
-
-// Execute runs b on the executor of its model's kind.
-func (e both) Execute(b device.Batch) error { return e.of(b.Model).Execute(b) }
-
-// Arrived passes rows on to an executor that takes them early.
-func (e both) Arrived(m *device.Model, s *device.Slot, k, from, to int) {
-	if x, ok := e.of(m).(device.Early); ok {
-		x.Arrived(m, s, k, from, to)
-	}
-}
-
-// Abandon tells an executor that took rows early.
-func (e both) Abandon(m *device.Model, s *device.Slot) {
-	if x, ok := e.of(m).(device.Early); ok {
-		x.Abandon(m, s)
-	}
-}
-
-// Memory returns what the real executor moves, if it moves anything.
-func (e both) Memory() device.Memory {
-	if x, ok := e.real.(device.Resident); ok {
-		return x.Memory()
-	}
-	return device.Memory{}
-}
-
-// Close closes both.
-func (e both) Close() error { return errors.Join(e.real.Close(), e.emulated.Close()) }

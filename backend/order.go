@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -15,16 +15,20 @@ import (
 type order struct {
 	gpu     *gpu
 	batch   uint64
+	answer  uint32 // wire.Execute.Answer
 	session uint64 // of the link that sent it; Done is for that one only
-	model   *device.Model
+	route   *route
+	model   *device.Model // the route's
 	items   []item
 	came    time.Duration
 	start   time.Duration // what the scheduler counts on; the batch may begin earlier
 	latest  time.Duration // a later start misses the earliest deadline
+	useful  time.Duration // the last deadline of all its requests: a read that ends later is of no use
+	posted  time.Duration // when its reads were; valid once planned
 
 	slot   *device.Slot // inputs land here; nil while waiting in line
 	run    *device.Slot // the batch runs here: slot, or another if rows had to be moved
-	groups []*group     // one per frontend; those beyond the length keep their memory
+	groups []*group     // one per source; those beyond the length keep their memory
 	reads  []rdma.Read  // of all groups
 	rowOf  []int32      // reads[i] is part of items[rowOf[i]]
 
@@ -42,27 +46,31 @@ type order struct {
 	rows     int // of run, after rows that failed were left out
 	began    time.Duration
 	ended    time.Duration
+	bad      []bool // by row of run: it failed alone; nil where the batch did not fail
+	broken   bool   // the executor refused it as a whole: another GPU may run it
 	failures []wire.ItemFailure
 }
 
 // item is one request of an order.
 type item struct {
-	peer     *peer
+	source   *peer // the node in whose memory its input lies
+	reply    *peer // the node that its answer goes to
 	id       uint64
 	deadline time.Duration
-	input    wire.Descriptor
+	input    model.Descriptor
 	group    *group // nil: never asked for, its descriptor makes no sense
 	read     int32  // the first of its reads
 	told     bool   // the GPU has been told of some of it; this and lost are written before group.over
 	lost     bool   // its read failed
-	reason   sched.Reason
+	silent   bool   // its read failed since the frontend did not deliver; a frontend that refuses a key answers
+	reason   model.Reason
 	row      int32 // in run, if reason is none
 }
 
-// group is what an order reads from one frontend.
+// group is what an order reads from one node.
 type group struct {
 	o        *order
-	peer     *peer
+	source   *peer
 	from, to int // in o.reads
 	chains   atomic.Int32
 	over     atomic.Bool // all reads have ended
@@ -74,24 +82,35 @@ func newOrder(g *gpu) *order {
 	return &order{gpu: g, ready: make(chan struct{}, 1), lead: make(chan struct{}, 1)}
 }
 
-// reset takes over an Execute that Backend.check has passed.
-func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session uint64) {
-	o.batch, o.session, o.model = e.Batch, session, b.models[e.Model]
+// resetTo takes over an Execute that Backend.check has passed.
+func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration, session uint64) {
+	o.batch, o.answer, o.session, o.route, o.model = e.Batch, e.Answer, session, r, r.model
+
 	o.came = now
 	o.start = now + min(time.Duration(e.Start), startMax)
 	o.latest = now + min(time.Duration(e.Latest), startMax)
+
 	o.slot, o.run, o.rows, o.began, o.ended = nil, nil, 0, 0, 0
 	o.items, o.groups, o.reads, o.rowOf, o.failures = o.items[:0], o.groups[:0], o.reads[:0], o.rowOf[:0], o.failures[:0]
+	o.useful = now
+
 	for _, it := range e.Items {
-		o.items = append(o.items, item{peer: b.peers.find(it.Frontend), id: it.ID, input: it.Input,
-			deadline: now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)})
+		deadline := now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)
+
+		// The protocol names one node for both so far: the frontend that sent the request.
+		frontend := b.peers.findPeer(it.Frontend)
+		o.items = append(o.items, item{source: frontend, reply: frontend, id: it.ID, input: it.Input, deadline: deadline})
+		o.useful = max(o.useful, deadline)
 	}
+
 	o.planned.Store(false)
 	o.ahead.Store(false)
 	o.pending.Store(1)
 	o.claims.Store(2)
 	o.fetched.Store(0)
-	o.answered = false
+	o.answered, o.broken, o.bad = false, false, nil
+
+	// A signal of the order's last use would be taken for one of this.
 	for _, c := range []chan struct{}{o.ready, o.lead} {
 		select {
 		case <-c:
@@ -104,122 +123,131 @@ func (o *order) reset(b *Backend, e *wire.Execute, now time.Duration, session ui
 func (o *order) lastDeadline() time.Duration {
 	last := time.Duration(0)
 	for i := range o.items {
-		if o.items[i].reason == sched.ReasonNone {
+		if o.items[i].reason == model.ReasonNone {
 			last = max(last, o.items[i].deadline)
 		}
 	}
 	return last
 }
 
-// fail ends the requests that have no reason yet.
-func (o *order) fail(r sched.Reason) {
+// failRest ends the requests that have no reason yet.
+func (o *order) failRest(r model.Reason) {
 	for i := range o.items {
-		if o.items[i].reason == sched.ReasonNone {
+		if o.items[i].reason == model.ReasonNone {
 			o.items[i].reason = r
 		}
 	}
 }
 
-// fetch posts the reads into o.slot. Called once, by whoever gave the order its slot.
-func (o *order) fetch() {
+// fetchInputs posts the reads into o.slot. Called once, by whoever gave the order its slot.
+func (o *order) fetchInputs() {
 	for i := range o.items {
 		it := &o.items[i]
-		if it.peer == nil || !o.model.Takes(int(it.input.Length)) {
+		if it.source == nil || !o.model.Takes(int(it.input.Length)) {
 			continue
 		}
 		if it.group == nil {
-			o.plan(i)
+			o.planGroup(i)
 		}
 	}
+	o.posted = o.gpu.backend.now()
 	o.planned.Store(true)
 	for _, g := range o.groups {
 		o.pending.Add(1)
-		g.peer.read(g)
+		g.source.readGroup(g)
 	}
-	o.arrived()
+	o.noteArrived()
 }
 
-// there reports whether the whole row of an item has arrived.
-func (o *order) there(it *item) bool {
+// isThere reports whether the whole row of an item has arrived.
+func (o *order) isThere(it *item) bool {
 	return o.planned.Load() && it.group != nil && it.group.over.Load() && !it.lost
 }
 
-// plan makes the group of items[first]'s frontend.
-func (o *order) plan(first int) {
+// planGroup makes the group of the source of items[first].
+func (o *order) planGroup(first int) {
 	n := len(o.groups)
+
 	if n < cap(o.groups) && o.groups[:n+1][n] != nil {
 		o.groups = o.groups[:n+1]
 	} else {
 		g := &group{o: o}
-		g.done, g.each = g.finish, func(i int) { g.landed(g.from + i) }
+		g.done, g.each = g.finishOne, func(i int) { g.noteLanded(g.from + i) }
 		o.groups = append(o.groups, g)
 	}
+
 	g := o.groups[n]
-	g.peer, g.from = o.items[first].peer, len(o.reads)
+	g.source, g.from = o.items[first].source, len(o.reads)
 	g.over.Store(false)
+
 	for i := first; i < len(o.items); i++ {
 		it := &o.items[i]
-		if it.peer != g.peer || !o.model.Takes(int(it.input.Length)) {
+		if it.source != g.source || !o.model.Takes(int(it.input.Length)) {
 			continue
 		}
 		it.group, it.read = g, int32(len(o.reads))
+
 		if o.model.Varies {
 			dst, _ := device.SetPacked(o.slot.InputRow(o.model, 0, i), int(it.input.Length)) // it takes that many
-			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote{Key: it.input.Key, Offset: uint64(it.input.Offset), Length: it.input.Length}})
+			o.reads = append(o.reads, rdma.Read{Dst: dst, Src: rdma.Remote(it.input)})
 			o.rowOf = append(o.rowOf, int32(i))
 			continue
 		}
+
 		for k := range o.model.Inputs {
 			t := &o.model.Inputs[k]
 			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),
-				Src: rdma.Remote{Key: it.input.Key, Offset: uint64(it.input.Offset) + uint64(t.Offset), Length: uint32(t.Bytes)}})
+				Src: rdma.Remote(it.input.Part(t.Offset, t.Bytes))})
 			o.rowOf = append(o.rowOf, int32(i))
 		}
 	}
+
 	g.to = len(o.reads)
 }
 
-// post reads the group's chains from p.
-func (g *group) post(p *rdma.Peer) {
+// postChains reads the group's chains from p.
+func (g *group) postChains(p *rdma.Peer) {
 	if g.to-g.from <= rdma.ChainMax {
 		g.chains.Store(1)
-		g.read(p, g.o.reads[g.from:g.to], g.each, g.done)
+		g.readChain(p, g.o.reads[g.from:g.to], g.each, g.done)
 		return
 	}
 	n := (g.to - g.from + rdma.ChainMax - 1) / rdma.ChainMax
 	g.chains.Store(int32(n))
 	for from := g.from; from < g.to; from += rdma.ChainMax {
 		to := min(from+rdma.ChainMax, g.to)
-		g.read(p, g.o.reads[from:to], func(i int) { g.landed(from + i) }, func(err error) { g.end(from, to, err) })
+		g.readChain(p, g.o.reads[from:to], func(i int) { g.noteLanded(from + i) }, func(err error) { g.endReads(from, to, err) })
 	}
 }
 
-// read posts one chain; who cannot take rows early is told of its end only.
-func (g *group) read(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
-	if g.o.gpu.early == nil {
+// readChain posts one chain; who cannot take rows early is told of its end only.
+func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
+	if g.o.route.can.Early == nil {
 		each = nil
 	}
-	p.ReadEach(chain, each, done)
+	p.ReadWithin(max(g.o.useful-g.o.posted, readMin), chain, each, done)
 }
 
-// landed hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are told of by
+// noteLanded hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are told of by
 // the end only, and copied with the batch. The bytes may yet be disowned by the end: then the row is left out, and
 // what was copied of it is forgotten (gpu.gather).
-func (g *group) landed(i int) {
+func (g *group) noteLanded(i int) {
 	o := g.o
 	row := o.rowOf[i]
 	it := &o.items[row]
 	it.told = true
 	o.ahead.Store(true)
-	o.gpu.early.Arrived(o.model, o.slot, i-int(it.read), int(row), int(row)+1)
+	o.route.can.Early.Arrived(o.model, o.slot, i-int(it.read), int(row), int(row)+1)
 }
 
-// finish is the end of a group that was read in one chain, or could not be read at all.
-func (g *group) finish(err error) { g.end(g.from, g.to, err) }
+// finishOne is the end of a group that was read in one chain, or could not be read at all.
+func (g *group) finishOne(err error) { g.endReads(g.from, g.to, err) }
 
-// end notes what of reads[from:to] failed. Called by the data plane, once per chain.
-func (g *group) end(from, to int, err error) {
+// endReads notes what of reads[from:to] failed. Called by the data plane, once per chain.
+func (g *group) endReads(from, to int, err error) {
 	o := g.o
+
+	// A chain names the reads that failed, unless the peer was lost: then all did.
 	if err != nil {
 		var c *rdma.ChainError
 		if errors.As(err, &c) {
@@ -228,22 +256,24 @@ func (g *group) end(from, to int, err error) {
 			}
 		} else {
 			for _, i := range o.rowOf[from:to] {
-				o.items[i].lost = true
+				o.items[i].lost, o.items[i].silent = true, true
 			}
-			g.peer.failed(err)
+			g.source.dropLost(err)
 		}
 	}
+
+	g.noteEnd(err)
 	if g.chains.Add(-1) == 0 {
-		g.forward()
+		g.forwardRows()
 		g.over.Store(true)
-		o.arrived()
+		o.noteArrived()
 	}
 }
 
-// forward lets the GPU have the rows that the group has brought and that it was told nothing of yet, while others
+// forwardRows lets the GPU have the rows that the group has brought and that it was told nothing of yet, while others
 // are still on their way or the batch before runs.
-func (g *group) forward() {
-	o, e := g.o, g.o.gpu.early
+func (g *group) forwardRows() {
+	o, e := g.o, g.o.route.can.Early
 	if e == nil {
 		return
 	}
@@ -261,26 +291,26 @@ func (g *group) forward() {
 	}
 }
 
-// recall makes the slot's rows free to change: the GPU reads none of them any more.
-func (o *order) recall() {
+// recallRows makes the slot's rows free to change: the GPU reads none of them any more.
+func (o *order) recallRows() {
 	if o.ahead.Load() {
-		o.gpu.early.Abandon(o.model, o.slot)
+		o.route.can.Early.Abandon(o.model, o.slot)
 	}
 }
 
-// arrived takes one off pending; the last one wakes the GPU.
-func (o *order) arrived() {
+// noteArrived takes one off pending; the last one wakes the GPU.
+func (o *order) noteArrived() {
 	if o.pending.Add(-1) != 0 {
 		return
 	}
 	o.fetched.Store(int64(o.gpu.backend.now()))
 	o.ready <- struct{}{}
-	o.release()
+	o.releaseClaim()
 }
 
-// release gives up one of the two claims.
-func (o *order) release() {
+// releaseClaim gives up one of the two claims.
+func (o *order) releaseClaim() {
 	if o.claims.Add(-1) == 0 {
-		o.gpu.recycle(o)
+		o.gpu.recycleOrder(o)
 	}
 }

@@ -17,84 +17,120 @@ import (
 const (
 	connectMax   = 2 * time.Second        // for connecting to a frontend
 	connectPause = 100 * time.Millisecond // between attempts that fail; reads fail at once meanwhile
+	refusedEvery = time.Minute            // log lines about a frontend that cannot be reached
 	waitingMax   = 1024                   // groups that wait for one frontend's connection
 	owedMax      = 1 << 14                // reasons that do
 )
 
 var errNoConnection = errors.New("frontend not connected")
 
-// peers are the frontends that the scheduler has named in this session.
+// peers are the nodes that the scheduler has named since the link was opened: frontends so far.
 type peers struct {
 	node *rdma.Node
 	log  *slog.Logger
 	byID map[uint32]*peer // the link's goroutine's
 	ctx  context.Context  // ends all connecting
-	wait sync.WaitGroup   // connecting goroutines
+	wait sync.WaitGroup   // connecting and probing goroutines
+
+	suspects atomic.Int64  // frontends that are suspect now
+	doubts   atomic.Uint64 // times that one became so
 }
 
-// peer is one frontend. Orders keep it while they run, whatever the scheduler says next.
+// peer is a node that inputs are read from or answers go to: a frontend, or another backend. Orders keep it while they
+// run, whatever the scheduler says next.
 type peer struct {
 	all  *peers
 	addr string
 	conn atomic.Pointer[rdma.Peer] // nil while not connected
 
-	mu         sync.Mutex
+	suspect atomic.Bool  // nothing is read from it until it answers: see doubt
+	left    atomic.Bool  // the scheduler names it no more
+	usual   atomic.Int64 // ns that reads of it take, when they are long
+
+	mu         sync.Mutex    // guards what follows
+	trusted    time.Time     // when it was last suspect and answered
+	pause      time.Duration // before the first probe, when it last became suspect
+	said       time.Time     // the last log line about that
+	doubts     int           // times since
+	badRows    int           // requests that failed alone since the last log line about them
+	badSaid    time.Time     // that line
+	refusals   int           // attempts to connect that failed since the last one that did not
+	warned     time.Time     // the last log line about these
 	connecting bool
 	tried      time.Time // the last attempt's end, if it failed
 	waiting    []*group
 	owed       []wire.ResultHeader // reasons to tell once connected
 }
 
-// find returns a frontend, nil if the scheduler never named it. The link's goroutine only.
-func (p *peers) find(id uint32) *peer { return p.byID[id] }
+// findPeer returns a frontend, nil if the scheduler never named it. The link's goroutine only.
+func (p *peers) findPeer(id uint32) *peer { return p.byID[id] }
 
-// forget starts a session. The link's goroutine only.
-func (p *peers) forget() { clear(p.byID) }
+// forgetPeers starts a session. The link's goroutine only.
+func (p *peers) forgetPeers() {
+	for _, f := range p.byID {
+		f.left.Store(true)
+	}
+	clear(p.byID)
+}
 
-// tell takes the scheduler's news of frontends. The link's goroutine only.
-func (p *peers) tell(news []wire.Peer) {
+// tellPeers takes the scheduler's news of frontends. The link's goroutine only.
+func (p *peers) tellPeers(news []wire.Peer) {
 	for _, n := range news {
-		if n.DataAddr == "" {
+		old := p.byID[n.Frontend]
+		if old != nil && old.addr == n.DataAddr {
+			continue
+		}
+
+		if old != nil {
+			old.left.Store(true)
 			delete(p.byID, n.Frontend)
+		}
+
+		if n.DataAddr == "" {
 			continue
 		}
-		if f := p.byID[n.Frontend]; f != nil && f.addr == n.DataAddr {
-			continue
-		}
+
 		f := &peer{all: p, addr: n.DataAddr}
 		p.byID[n.Frontend] = f
 		f.mu.Lock()
-		f.connect()
+		f.startConnecting()
 		f.mu.Unlock()
 	}
 }
 
-// read posts a group's reads, now or as soon as the frontend is connected.
-func (f *peer) read(g *group) {
-	if c := f.conn.Load(); c != nil {
-		g.post(c)
+// readGroup posts a group's reads, now or as soon as the frontend is connected. Of a suspect one it reads nothing.
+func (f *peer) readGroup(g *group) {
+	if f.suspect.Load() {
+		g.refuseReads(errSuspect)
 		return
 	}
+
+	if c := f.conn.Load(); c != nil {
+		g.postChains(c)
+		return
+	}
+
 	f.mu.Lock()
 	c := f.conn.Load() // connect sets it under mu
 	switch {
 	case c != nil:
 	case !f.connecting && time.Since(f.tried) < connectPause, len(f.waiting) >= waitingMax, f.all.ctx.Err() != nil:
 		f.mu.Unlock()
-		g.refuse()
+		g.refuseReads(errNoConnection)
 		return
 	default:
 		f.waiting = append(f.waiting, g)
-		f.connect()
+		f.startConnecting()
 	}
 	f.mu.Unlock()
+
 	if c != nil {
-		g.post(c)
+		g.postChains(c)
 	}
 }
 
-// withdraw ends a group that still waits for the connection; one that is being read goes on.
-func (f *peer) withdraw(g *group) {
+// withdrawGroup ends a group that still waits for the connection; one that is being read goes on.
+func (f *peer) withdrawGroup(g *group) {
 	f.mu.Lock()
 	i := slices.Index(f.waiting, g)
 	if i >= 0 {
@@ -102,18 +138,18 @@ func (f *peer) withdraw(g *group) {
 	}
 	f.mu.Unlock()
 	if i >= 0 {
-		g.refuse()
+		g.refuseReads(errNoConnection)
 	}
 }
 
-// refuse ends a group without reading.
-func (g *group) refuse() {
+// refuseReads ends a group without reading.
+func (g *group) refuseReads(why error) {
 	g.chains.Store(1)
-	g.finish(errNoConnection)
+	g.finishOne(why)
 }
 
-// connect starts an attempt unless one is under way. f.mu is held.
-func (f *peer) connect() {
+// startConnecting starts an attempt unless one is under way. f.mu is held.
+func (f *peer) startConnecting() {
 	if f.connecting {
 		return
 	}
@@ -124,32 +160,37 @@ func (f *peer) connect() {
 		ctx, cancel := context.WithTimeout(f.all.ctx, connectMax)
 		defer cancel()
 		c, err := f.all.node.Connect(ctx, f.addr)
-		if err != nil && f.all.ctx.Err() == nil {
-			f.all.log.Warn("frontend cannot be reached", "addr", f.addr, "err", err)
+		if err != nil {
+			f.notReached(err)
 		}
-		f.connected(c, err)
+		f.noteConnected(c, err)
 	}()
 }
 
-// connected ends an attempt: what waited is read, or fails.
-func (f *peer) connected(c *rdma.Peer, err error) {
+// noteConnected ends an attempt: what waited is read, or fails.
+func (f *peer) noteConnected(c *rdma.Peer, err error) {
 	f.mu.Lock()
 	f.connecting = false
+
 	if err != nil {
 		f.tried = time.Now()
 	} else {
+		f.refusals = 0
 		f.conn.Store(c)
 	}
+
 	waiting, owed := f.waiting, f.owed
 	f.waiting, f.owed = nil, nil
 	f.mu.Unlock()
+
 	for _, g := range waiting {
 		if err != nil {
-			g.refuse()
+			g.refuseReads(errNoConnection)
 		} else {
-			g.post(c)
+			g.postChains(c)
 		}
 	}
+
 	for _, h := range owed {
 		if err == nil {
 			_ = c.Send(h.Append(nil)) // a lost frontend ends its requests itself
@@ -157,9 +198,23 @@ func (f *peer) connected(c *rdma.Peer, err error) {
 	}
 }
 
-// owe tells a reason as soon as the frontend is connected. It reports false if no connection is
+// notReached notes an attempt to connect that failed, and says so at first and now and then.
+func (f *peer) notReached(err error) {
+	if f.all.ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusals++
+	if f.refusals == 1 || time.Since(f.warned) > refusedEvery {
+		f.warned = time.Now()
+		f.all.log.Warn("frontend cannot be reached: its requests fail here", "addr", f.addr, "attempts", f.refusals, "err", err)
+	}
+}
+
+// oweReason tells a reason as soon as the frontend is connected. It reports false if no connection is
 // under way.
-func (f *peer) owe(h wire.ResultHeader) bool {
+func (f *peer) oweReason(h wire.ResultHeader) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.connecting || f.conn.Load() != nil || len(f.owed) >= owedMax {
@@ -169,22 +224,22 @@ func (f *peer) owe(h wire.ResultHeader) bool {
 	return true
 }
 
-// failed drops a connection that was lost, so that the next read connects anew.
-func (f *peer) failed(err error) {
+// dropLost drops a connection that was lost, so that the next read connects anew.
+func (f *peer) dropLost(err error) {
 	if c := f.conn.Load(); c != nil && c.Err() != nil {
 		f.conn.CompareAndSwap(c, nil)
 		f.all.log.Debug("frontend lost", "addr", f.addr, "err", err)
 	}
 }
 
-// send sends a message to the frontend, if it is connected.
-func (f *peer) send(parts [][]byte) error {
+// sendMessage sends a message to the frontend, if it is connected.
+func (f *peer) sendMessage(parts [][]byte) error {
 	c := f.conn.Load()
 	if c == nil {
 		return errNoConnection
 	}
 	if err := c.Send(parts...); err != nil {
-		f.failed(err)
+		f.dropLost(err)
 		return fmt.Errorf("send to %s: %w", f.addr, err)
 	}
 	return nil

@@ -6,8 +6,8 @@ import "errors"
 
 var errPin = errors.New("cores: pinning is not supported on this system")
 
-// pin binds the calling thread to a core.
-func pin(int) error { return errPin }
+// pinThread binds the calling thread to a core.
+func pinThread(int) error { return errPin }
 
 // checkCore says whether this process may run on a core.
 func checkCore(int) error { return errPin }

@@ -33,29 +33,35 @@ type ProfileOptions struct {
 // model, and stores the profiles with the repository. It goes on after a model that fails and
 // returns all errors.
 func MeasureModels(ctx context.Context, o ProfileOptions) error {
-	r, err := repo.Open(o.Models)
+	r, err := openRepository(o.Models, false)
 	if err != nil {
 		return err
 	}
+
 	var library *ort.Runtime
 	if !o.GPU {
 		if library, err = ort.Open(o.Library); err != nil {
 			return err
 		}
 	}
+
 	kind, about, err := hostKind(o.GPU, library)
 	if err != nil {
 		return err
 	}
-	models, errs := o.choose(r)
+
+	models, errs := o.chooseModels(r)
 	fmt.Fprintf(o.Out, "host kind %s (%s), seed %d\n", kind, about, o.Seed)
+
+	// Measurements are of one thread on one core, as an executor's batches are.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if o.Core >= 0 {
-		if err := pin(o.Core); err != nil {
+		if err := pinThread(o.Core); err != nil {
 			return fmt.Errorf("core: %d: %w", o.Core, err)
 		}
 	}
+
 	for _, m := range models {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
@@ -67,10 +73,11 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	return errors.Join(errs...)
 }
 
-// choose picks the models that were asked for, with an error for each that cannot be measured.
-func (o ProfileOptions) choose(r *repo.Repository) ([]*repo.Model, []error) {
+// chooseModels picks the models that were asked for, with an error for each that cannot be measured.
+func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error) {
 	var models []*repo.Model
 	var errs []error
+
 	for _, name := range o.Only {
 		m, err := r.Find(name, "")
 		switch {
@@ -82,9 +89,11 @@ func (o ProfileOptions) choose(r *repo.Repository) ([]*repo.Model, []error) {
 			models = append(models, m)
 		}
 	}
+
 	if len(o.Only) > 0 {
 		return models, errs
 	}
+
 	for _, e := range r.Errors {
 		errs = append(errs, e)
 	}
@@ -93,6 +102,7 @@ func (o ProfileOptions) choose(r *repo.Repository) ([]*repo.Model, []error) {
 			models = append(models, &r.Models[i])
 		}
 	}
+
 	if len(models) == 0 {
 		errs = append(errs, fmt.Errorf("%s has no real model to measure", o.Models))
 	}
@@ -104,18 +114,21 @@ func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort
 	if err != nil {
 		return err
 	}
+
 	var res *measure.Result
 	err = o.loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
-		res, err = measure.Run(ctx, e, d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
+		res, err = measure.Run(ctx, measure.On(e), d, s, measure.Options{Rounds: o.Rounds, Seed: o.Seed})
 		return err
 	})
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintf(o.Out, "\n%s version %s, batches up to %d, measured in %v\n", m.Name, m.Version, d.BatchMax, res.Elapsed.Round(time.Millisecond))
 	if err := res.Print(o.Out); err != nil || o.Dry {
 		return err
 	}
+
 	if err := m.SetProfile(res.Stored(kind, about, time.Now())); err != nil {
 		return fmt.Errorf("store the profile: %w", err)
 	}
@@ -127,7 +140,7 @@ func (o ProfileOptions) loaded(m *device.Model, library *ort.Runtime, f func(dev
 	if !o.GPU {
 		return loaded(m, library, f)
 	}
-	return loadedOn(func() (device.Executor, error) { return layered.Open(0, layered.Config{}, nil) }, m, f)
+	return loadedOn(func() (device.Executor, error) { return layered.Open(0, layered.Config{}) }, m, f)
 }
 
 // loaded runs f with m loaded on ONNX Runtime.
@@ -142,19 +155,31 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
+
 	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
 	if err != nil {
 		return err
 	}
 	defer memory.Free()
+
 	e, err := open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it may be pinned
+
 	slot := device.NewSlot(0, device.Pages(memory.Bytes()))
-	if err := e.Load(m, []*device.Slot{slot}); err != nil {
+	if err := e.AddSlot(slot); err != nil {
 		return err
 	}
+	if _, err := e.Load(m); err != nil {
+		return err
+	}
+
+	run := func(b device.Batch) error { return device.Execute(e, b) }
+	if err := device.WarmUp(m, slot, e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
+		return err
+	}
+
 	return f(e, slot)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -26,55 +26,66 @@ func (g *gpu) replyAll() {
 	defer g.wait.Done()
 	r := newReplier(g)
 	for o := range g.sending {
-		r.reply(o)
+		r.replyTo(o)
 	}
 }
 
-// reply sends every output and reason of o, then Done, and gives up its claim on o. Once the session
-// is lost only outputs are sent: what failed here may be served elsewhere. Of a GPU that is lost only
-// Done tells: the scheduler gives its requests to others.
-func (r *replier) reply(o *order) {
+// replyTo sends every output and reason of o, then Done, and gives up its claim on o. Once the session
+// is lost only outputs are sent: what failed here may be served elsewhere. Of a GPU that is lost, or whose batch
+// failed as a whole, only Done tells: the scheduler gives its requests to others.
+func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
-	c.note(o)
+	c.noteOrder(o)
+
 	for i := range o.items {
 		it := &o.items[i]
-		if it.reason == sched.ReasonNone {
-			r.send(it.peer, r.output(o, it))
+		if it.reason == model.ReasonNone {
+			r.sendResult(it.reply, r.outputMessage(o, it))
 			continue
 		}
+
 		c.failed[it.reason].Add(1)
-		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: uint8(it.reason)})
-		if live && it.peer != nil && !givenBack(it.reason) {
-			h := wire.ResultHeader{ID: it.id, Reason: uint8(it.reason)}
-			if it.peer.conn.Load() == nil && it.peer.owe(h) {
+		untold := isUnreached(it) || o.broken && it.reason == model.ExecutionFailed
+		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: it.reason, Untold: untold})
+
+		if live && it.reply != nil && !untold && !givenBack(it.reason) {
+			h := wire.ResultHeader{ID: it.id, Reason: it.reason}
+			if it.reply.conn.Load() == nil && it.reply.oweReason(h) {
 				continue
 			}
 			r.header = h.Append(r.header[:0])
 			r.parts = append(r.parts[:0], r.header)
-			r.send(it.peer, r.parts)
+			r.sendResult(it.reply, r.parts)
 		}
 	}
+
 	if live {
-		r.finish(o)
+		r.finishOrder(o)
 	}
-	o.release()
+	o.releaseClaim()
 }
 
 // givenBack says whether others get a request with that reason: its GPU was lost or hangs while the batch ran
 // (BackendLost), or before (NoBackend).
-func givenBack(r sched.Reason) bool { return r == sched.BackendLost || r == sched.NoBackend }
+func givenBack(r model.Reason) bool { return r == model.BackendLost || r == model.NoBackend }
 
-func (r *replier) send(p *peer, parts [][]byte) {
-	if err := p.send(parts); err != nil {
+// isUnreached says whether a request failed because this backend cannot read from where its input lies, or not now. Then the
+// scheduler tells the frontend: another backend may be better placed, and the way from here may lead nowhere.
+func isUnreached(it *item) bool {
+	return it.reason == model.InputUnavailable && (it.silent || it.source == nil || it.source.suspect.Load() || it.source.conn.Load() == nil)
+}
+
+func (r *replier) sendResult(p *peer, parts [][]byte) {
+	if err := p.sendMessage(parts); err != nil {
 		r.gpu.counts.unsent.Add(1)
 		r.gpu.backend.log.Debug("result not sent", "err", err)
 	}
 }
 
-// output makes the message of a row that was executed.
-func (r *replier) output(o *order, it *item) [][]byte {
-	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began)}
+// outputMessage makes the message of a row that was executed.
+func (r *replier) outputMessage(o *order, it *item) [][]byte {
+	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began), Answer: o.answer}
 	if o.model.Varies {
 		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // there: gpu.execute has looked
 		h.Output = uint32(len(out))
@@ -90,18 +101,18 @@ func (r *replier) output(o *order, it *item) [][]byte {
 	return r.parts
 }
 
-// finish tells the scheduler.
-func (r *replier) finish(o *order) {
+// finishOrder tells the scheduler.
+func (r *replier) finishOrder(o *order) {
 	fetched := max(time.Duration(o.fetched.Load()), o.came)
-	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(fetched - o.came), Failures: o.failures, FreeIn: int64(r.gpu.pause())}
+	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(fetched - o.came), Failures: o.failures, FreeIn: int64(r.gpu.pauseTime())}
 	if o.ended > 0 {
 		r.done[0].Wait, r.done[0].Exec = int64(max(o.began-fetched, 0)), int64(o.ended-o.began)
 	}
-	r.gpu.backend.tell(r.done[:])
+	r.gpu.backend.tellDone(r.done[:])
 }
 
-// pause is how long the scheduler should send the GPU nothing.
-func (g *gpu) pause() time.Duration {
+// pauseTime is how long the scheduler should send the GPU nothing.
+func (g *gpu) pauseTime() time.Duration {
 	switch {
 	case g.backend.draining.Load():
 		return drainPause
@@ -117,10 +128,10 @@ func (g *gpu) pause() time.Duration {
 type counts struct {
 	batches, rows, unsent atomic.Uint64
 	busy, fetch, wait     atomic.Int64 // ns
-	failed                [sched.ReasonCount]atomic.Uint64
+	failed                [model.ReasonCount]atomic.Uint64
 }
 
-func (c *counts) note(o *order) {
+func (c *counts) noteOrder(o *order) {
 	if o.ended == 0 {
 		return
 	}
@@ -137,11 +148,12 @@ type Stats struct {
 	Batches, Rows     uint64
 	Unsent            uint64        // results whose frontend was gone
 	Busy, Fetch, Wait time.Duration // summed over batches
-	Failed            [sched.ReasonCount]uint64
+	Failed            [model.ReasonCount]uint64
 	Lost, Hung        bool
-	Unpinned          int           // slots that could not be pinned
+	Failing           bool          // its latest batches have all failed
 	Aside             int           // models that run on the processor, since the GPU's kernels do not support them
-	Memory            device.Memory // zero where the executor keeps no models
+	Loaded            int           // models that it takes batches of
+	Memory            device.Memory // of all its executors
 }
 
 // Stats returns one entry per GPU.
@@ -150,14 +162,31 @@ func (b *Backend) Stats() []Stats {
 	for _, g := range b.gpus {
 		c := &g.counts
 		s := Stats{GPU: g.name, Batches: c.batches.Load(), Rows: c.rows.Load(), Unsent: c.unsent.Load(), Busy: time.Duration(c.busy.Load()),
-			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load(), Aside: g.aside, Unpinned: g.unpinned()}
+			Fetch: time.Duration(c.fetch.Load()), Wait: time.Duration(c.wait.Load()), Lost: g.lost.Load(), Hung: g.hung.Load(), Failing: g.inRow.Load() >= failingMin}
+
 		for i := range c.failed {
 			s.Failed[i] = c.failed[i].Load()
 		}
-		if m, ok := g.executor.(device.Resident); ok {
-			s.Memory = m.Memory()
+
+		s.Memory = g.sumMemory()
+		for _, r := range *g.routes.Load() {
+			if r != nil {
+				s.Loaded++
+				if r.isAside() {
+					s.Aside++
+				}
+			}
 		}
+
 		all = append(all, s)
 	}
 	return all
+}
+
+// sumMemory adds up what the GPU's executors hold and have moved.
+func (g *gpu) sumMemory() (sum device.Memory) {
+	for _, e := range g.executors {
+		sum.Add(e.Memory())
+	}
+	return sum
 }

@@ -3,19 +3,17 @@ package backend
 import (
 	"time"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 )
 
 const (
-	hangFactor = 20                     // a batch that takes so many times its profile
-	hangMin    = time.Second            // and at least this makes its GPU a hanging one
-	hangCheck  = 100 * time.Millisecond // how often to look
-	hungPause  = 2 * time.Second        // how long the scheduler is told to leave a hanging GPU alone
-	lostPause  = time.Hour              // and a lost one
+	hangCheck = 100 * time.Millisecond // how often to look for batches that are over limits.Backend
+	hungPause = 2 * time.Second        // how long the scheduler is told to leave a hanging GPU alone
+	lostPause = time.Hour              // and a lost one
 )
 
-// sick reports whether batches sent to the GPU would fail.
-func (g *gpu) sick() bool { return g.lost.Load() || g.hung.Load() }
+// isSick reports whether batches sent to the GPU would fail.
+func (g *gpu) isSick() bool { return g.lost.Load() || g.hung.Load() }
 
 // watchdog gives back what a hanging GPU holds, until stop is closed. One goroutine per backend.
 func (b *Backend) watchdog() {
@@ -33,35 +31,38 @@ func (b *Backend) watchdog() {
 		case <-t.C:
 		}
 		for i, g := range b.gpus {
-			g.rescue(repliers[i])
+			g.rescueOrders(repliers[i])
 		}
 	}
 }
 
-// rescue answers for a GPU that hangs: what the executor has may have run (BackendLost), what is due has not.
-func (g *gpu) rescue(r *replier) {
-	for o := g.overdue(); o != nil; o = g.overdue() {
+// rescueOrders answers for a GPU that hangs: what the executor has may have run (BackendLost), what is due has not.
+func (g *gpu) rescueOrders(r *replier) {
+	for o := g.takeOverdue(); o != nil; o = g.takeOverdue() {
 		g.backend.log.Error("GPU hangs: others get its requests until it answers again", "gpu", g.name, "model", o.model.Name,
 			"rows", o.rows, "profile", o.model.Profile.Exec(o.rows))
-		o.fail(sched.BackendLost)
-		r.reply(o)
+		o.failRest(model.BackendLost)
+		r.replyTo(o)
 	}
+
+	// Until the GPU answers, what comes for it goes back at once.
 	for g.hung.Load() {
 		g.mu.Lock()
 		if len(g.due) == 0 {
 			g.mu.Unlock()
 			return
 		}
-		o := g.first()
+		o := g.takeFirst()
 		g.mu.Unlock()
+
 		g.cancelFetch(o)
-		o.fail(sched.NoBackend)
-		r.reply(o)
+		o.failRest(model.NoBackend)
+		r.replyTo(o)
 	}
 }
 
-// overdue takes over the answer to an order that the executor of a hanging GPU has; nil if there is none.
-func (g *gpu) overdue() *order {
+// takeOverdue takes over the answer to an order that the executor of a hanging GPU has; nil if there is none.
+func (g *gpu) takeOverdue() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.flying) == 0 || g.backend.now() <= g.dueBy {
@@ -72,7 +73,7 @@ func (g *gpu) overdue() *order {
 			o.answered = true
 			o.claims.Add(1) // the goroutine that waits for the executor still holds the slot
 			g.hung.Store(true)
-			token(g.freed)
+			putToken(g.freed)
 			return o
 		}
 	}

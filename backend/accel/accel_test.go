@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/residency"
 )
@@ -39,6 +41,10 @@ func (p *plusOne) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, ou
 
 func (p *plusOne) Release(int) error { p.released++; return nil }
 
+func (p *plusOne) Update(*repo.Model) (func(*cuda.Event) error, error) { return nil, device.ErrShape }
+
+func (p *plusOne) Footprint() device.Footprint { return device.Footprint{} }
+
 func (p *plusOne) Close() error { p.module.Free(); return nil }
 
 func kernel(m *cuda.DeviceMemory, l cuda.Launch) {
@@ -63,8 +69,8 @@ const (
 )
 
 func testModel(t testing.TB) *device.Model {
-	return devicetest.Emulated(t, "plus one", 4, time.Millisecond, 0, []wire.Tensor{{Name: "a", Datatype: "UINT8", Shape: []int64{half}}, {Name: "b", Datatype: "UINT8", Shape: []int64{half}}},
-		[]wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{rowBytes}}})
+	return devicetest.Emulated(t, "plus one", 4, time.Millisecond, 0, []model.Tensor{{Name: "a", Datatype: "UINT8", Shape: []int64{half}}, {Name: "b", Datatype: "UINT8", Shape: []int64{half}}},
+		[]model.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{rowBytes}}})
 }
 
 // rig is an executor with a model loaded on four slots.
@@ -77,7 +83,7 @@ type rig struct {
 }
 
 func config(p *plusOne, movable bool, timeout time.Duration, dev *cuda.Device) Config {
-	return Config{Movable: movable, Timeout: timeout, Compile: func(m *device.Model) (Program, error) {
+	return Config{Movable: movable, Timeout: timeout, Compile: func(*device.Model, sync.Locker) (Program, error) {
 		var err error
 		if p.module, err = dev.LoadModule([]byte("x")); err != nil {
 			return nil, err
@@ -102,7 +108,7 @@ func open(t testing.TB, e cuda.Emulation, movable bool) *rig {
 		t.Fatal(err)
 	}
 	r.slots = devicetest.Slots(t, 4, device.SlotBytes([]*device.Model{r.model}))
-	if err := r.Load(r.model, r.slots); err != nil {
+	if err := devicetest.Load(r, r.model, r.slots); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -124,7 +130,7 @@ func (r *rig) fill(slot, row int, v byte) {
 }
 
 func (r *rig) execute(slot, rows int) error {
-	return r.Execute(device.Batch{Model: r.model, Slot: r.slots[slot], Rows: rows})
+	return device.Execute(r, device.Batch{Model: r.model, Slot: r.slots[slot], Rows: rows})
 }
 
 func (r *rig) want(slot, row int, v byte) {
@@ -450,9 +456,9 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 	}
 	r := &rig{Executor: e, t: t, model: testModel(t), prog: p}
 	r.slots = devicetest.Slots(t, 4, device.SlotBytes([]*device.Model{r.model}))
-	first := e.Load(r.model, r.slots)
+	first := devicetest.Load(e, r.model, r.slots)
 	if first != nil {
-		if err := e.Load(r.model, r.slots); err != nil {
+		if err := devicetest.Load(e, r.model, r.slots); err != nil {
 			first = fmt.Errorf("load again: %v", err)
 		}
 	}
@@ -464,11 +470,11 @@ func life(t *testing.T, dev *cuda.Device, movable bool) error {
 			if again := r.execute(i%3, 2); again != nil {
 				err = fmt.Errorf("again: %v", again)
 			}
-			first = join(first, err)
+			first = joinErrors(first, err)
 		}
 		r.want(i%3, 0, byte(i))
 	}
-	return join(join(first, r.two()), e.Close())
+	return joinErrors(joinErrors(first, r.two()), e.Close())
 }
 
 // two has two batches under way, and offers again what was refused.
@@ -479,15 +485,16 @@ func (r *rig) two() (first error) {
 	}
 	submit := func(b device.Batch) bool {
 		err := r.Submit(b)
-		first = join(first, err)
+		first = joinErrors(first, err)
 		return err == nil
 	}
 	for range 2 {
+		//lint:ignore SA4000 the second try may succeed where the first has failed
 		if submit(a) || submit(a) {
 			beside := submit(b)
-			first = join(first, r.Wait(a))
+			first = joinErrors(first, r.Wait(a))
 			if beside || submit(b) {
-				first = join(first, r.Wait(b))
+				first = joinErrors(first, r.Wait(b))
 			}
 		}
 		r.want(0, 0, 0)
@@ -523,13 +530,13 @@ func TestAHungDeviceIsLostAndCloses(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	r := open(t, cuda.Emulation{Virtual: true}, false)
 	defer r.close()
-	if err := r.Load(r.model, r.slots); err == nil {
+	if err := devicetest.Load(r, r.model, r.slots); err == nil {
 		t.Error("loaded twice")
 	}
-	if err := r.Execute(device.Batch{Model: testModel(t), Slot: r.slots[0], Rows: 1}); err == nil {
+	if err := device.Execute(r, device.Batch{Model: testModel(t), Slot: r.slots[0], Rows: 1}); err == nil {
 		t.Error("an unknown model ran")
 	}
-	if err := r.Execute(device.Batch{Model: r.model, Slot: device.NewSlot(9, nil), Rows: 1}); err == nil {
+	if err := device.Execute(r, device.Batch{Model: r.model, Slot: device.NewSlot(9, nil), Rows: 1}); err == nil {
 		t.Error("an unknown slot was used")
 	}
 	for _, rows := range []int{0, 5, -1} {
@@ -553,10 +560,10 @@ func TestWarmPathAllocatesNothing(t *testing.T) {
 		r.Arrived(r.model, r.slots[1], device.AllInputs, 0, 2)
 		r.Abandon(r.model, r.slots[1])
 		two := [2]device.Batch{{Model: r.model, Slot: r.slots[0], Rows: 1}, {Model: r.model, Slot: r.slots[1], Rows: 2}}
-		if err := join(r.Submit(two[0]), r.Submit(two[1])); err != nil {
+		if err := joinErrors(r.Submit(two[0]), r.Submit(two[1])); err != nil {
 			t.Fatal(err)
 		}
-		if err := join(r.Wait(two[0]), r.Wait(two[1])); err != nil {
+		if err := joinErrors(r.Wait(two[0]), r.Wait(two[1])); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,10 +2,10 @@
 // layered and the emulated executors share. What it computes is a Program's business.
 //
 // A batch is one submission: copies in, the program's commands, copies out, each on a stream of its own behind
-// an event of the one before. So the next batch can be submitted while one runs (device.Ahead): its copies in go on
+// an event of the one before. So the next batch can be submitted while one runs (Capabilities.Ahead): its copies in go on
 // beside that one's compute, and its compute beside that one's copies out. Slots are registered with the device, so
 // the data plane writes into pinned memory. Rows that arrive ahead of their batch are copied at once on a fourth
-// stream, into the slot's own device memory (device.Early). The streams wait for each other, the host never does.
+// stream, into the slot's own device memory (Capabilities.Early). The streams wait for each other, the host never does.
 //
 // Programs that are not movable find their tensors in one of two areas; a batch has its area, its slot and its
 // program until Wait has seen its outputs leave, so no event guards memory.

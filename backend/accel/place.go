@@ -30,6 +30,7 @@ type place struct {
 	done     *cuda.Event // and in the slot
 	since    time.Time   // when it was submitted
 	area     *area
+	runs     *loaded // its program
 
 	mu    sync.Mutex
 	model *device.Model // whose rows have arrived early; nil: nobody's
@@ -39,50 +40,118 @@ type place struct {
 	sub   cuda.Submission
 }
 
-// place makes room on the device for slots that it does not know.
-func (e *Executor) place(slots []*device.Slot) error {
-	for _, s := range slots {
-		if e.slots[s] != nil {
-			continue
+// AddSlot pins s and makes room for it on the device.
+func (e *Executor) AddSlot(s *device.Slot) error {
+	e.tables.Lock()
+	defer e.tables.Unlock()
+	if e.slots[s] != nil {
+		return nil
+	}
+	for m := range e.models {
+		if err := s.Fits(m); err != nil {
+			return err
 		}
-		at, err := e.newPlace(s)
-		for i := 0; err == nil && !e.cfg.Movable && i < depth; i++ {
-			if e.areas[i].memory == nil {
-				e.areas[i].memory, err = e.dev.Alloc(int64(len(s.Memory())))
-			}
-		}
-		if err != nil {
-			at.close()
-			return fmt.Errorf("slot %d: %w", s.Index, err)
-		}
+	}
+
+	at, err := e.newPlace(s)
+	if err == nil {
 		e.slots[s] = at
-	}
-	for _, s := range slots {
-		if a := e.areas[0].memory; a != nil && a.Bytes() < int64(len(s.Memory())) {
-			return fmt.Errorf("slot %d has %d bytes, the first had %d: all must be alike", s.Index, len(s.Memory()), a.Bytes())
+		if err = e.fitAreas(); err == nil {
+			return nil
 		}
 	}
-	return nil
+	delete(e.slots, s)
+	e.closePlace(at)
+	return fmt.Errorf("slot %d: %w", s.Index, err)
 }
 
+// DropSlot frees what s has on the device.
+func (e *Executor) DropSlot(s *device.Slot) error {
+	e.tables.Lock()
+	defer e.tables.Unlock()
+	at := e.slots[s]
+	if at == nil {
+		return nil
+	}
+	delete(e.slots, s)
+	e.closePlace(at)
+	return e.fitAreas()
+}
+
+// newPlace makes a slot's place. tables is held.
 func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 	at = &place{slot: s}
 	if !e.cfg.Pageable {
 		at.pinned, err = e.dev.Register(s.Memory())
 	}
 	if at.pinned == nil {
+		e.unpinned++ // as asked; or the limit on locked pages, or a page shared with a neighbour: slower, not wrong
 		if e.dev.Err() != nil {
 			return at, err
 		}
-		e.unpinned++ // as asked; or the limit on locked pages, or a page shared with a neighbour: slower, not wrong
 	}
+
 	for _, ev := range []**cuda.Event{&at.ended, &at.brought, &at.computed, &at.done} {
 		if *ev, err = e.dev.NewEvent(); err != nil {
 			return at, err
 		}
 	}
-	at.memory, err = e.dev.Alloc(int64(len(s.Memory())))
+	if at.memory, err = e.dev.Alloc(int64(len(s.Memory()))); err == nil {
+		e.held += at.memory.Bytes()
+	}
 	return at, err
+}
+
+// closePlace frees a place, complete or not. tables is held.
+func (e *Executor) closePlace(at *place) {
+	if at.pinned == nil {
+		e.unpinned--
+	}
+	if at.memory != nil {
+		e.held -= at.memory.Bytes()
+	}
+	at.close()
+}
+
+// fitAreas makes the areas as large as the largest slot. Graphs that hold the old addresses are captured anew when
+// their batch sizes run next. tables is held, and no batch is under way.
+func (e *Executor) fitAreas() error {
+	if e.cfg.Movable {
+		return nil
+	}
+	size := int64(0)
+	for s := range e.slots {
+		size = max(size, int64(len(s.Memory())))
+	}
+	if m := e.areas[0].memory; m != nil && m.Bytes() == size {
+		return nil
+	}
+
+	e.freeAreas()
+	for i := range e.areas {
+		if size == 0 {
+			break
+		}
+		m, err := e.dev.Alloc(size)
+		if err != nil {
+			e.freeAreas()
+			return err
+		}
+		e.areas[i].memory = m
+		e.held += m.Bytes()
+	}
+	return nil
+}
+
+func (e *Executor) freeAreas() {
+	for i := range e.areas {
+		a := &e.areas[i]
+		if a.memory != nil {
+			e.held -= a.memory.Bytes()
+			a.memory.Free()
+			a.memory = nil
+		}
+	}
 }
 
 func (at *place) close() {
@@ -102,16 +171,21 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 	if (to-from)*bytes < earlyBytes {
 		return
 	}
-	at := e.slots[slot]
-	if at == nil || e.models[m] == nil {
+
+	e.tables.RLock()
+	at, known := e.slots[slot], e.models[m] != nil
+	e.tables.RUnlock()
+	if at == nil || !known {
 		return
 	}
+
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.model != m {
 		at.model, at.any = m, false
 		at.rows = append(at.rows[:0], make([]bool, m.BatchMax*len(m.Inputs))...)
 	}
+
 	s := &at.sub
 	s.Reset()
 	for k := first; k <= last; k++ {
@@ -120,12 +194,14 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 	}
 	s.Record(e.early, at.ended)
 	at.any = true
+
 	if e.dev.Submit(s) != nil { // some may be under way: the batch copies them again, behind this record
 		s.Reset()
 		s.Record(e.early, at.ended)
 		_ = e.dev.Submit(s)
 		return
 	}
+
 	for k := first; k <= last; k++ {
 		for i := from; i < to; i++ {
 			at.rows[k*m.BatchMax+i] = true
@@ -135,7 +211,9 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 
 // Abandon forgets what has arrived and waits until nothing reads the slot.
 func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
+	e.tables.RLock()
 	at := e.slots[slot]
+	e.tables.RUnlock()
 	if at == nil {
 		return
 	}
@@ -147,24 +225,30 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	at.model, at.any = nil, false
 }
 
-// gather adds to s what brings b's inputs to base: early rows are there already, or are copied there within the
+// gatherInputs adds to s what brings b's inputs to base: early rows are there already, or are copied there within the
 // device; the others come from the slot. Compute waits for it. While a batch is under way that happens on the stream
 // in, beside its compute; else there is nothing to be beside, and no event to pay for. e.mu is held.
-func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cuda.Address) {
+func (at *place) gatherInputs(e *Executor, s *cuda.Submission, b device.Batch, base cuda.Address) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
+
+	// With a batch under way inputs come in beside it; otherwise there is nothing to come beside, and one stream
+	// saves an event.
 	in := e.compute
 	if e.under > 0 {
 		in = e.in
 	}
+
 	if at.any {
 		s.Wait(in, at.ended) // also for rows of no use: their copies must not come later
 	}
+
+	// Rows that are here already are moved, the others copied, each in runs as long as they are alike.
 	for k := range b.Model.Inputs {
 		for from := 0; from < b.Rows; {
-			here := at.early(b.Model, k, from)
+			here := at.isEarly(b.Model, k, from)
 			to := from + 1
-			for to < b.Rows && at.early(b.Model, k, to) == here {
+			for to < b.Rows && at.isEarly(b.Model, k, to) == here {
 				to++
 			}
 			lo, hi := b.Model.Inputs[k].Span(from, to)
@@ -178,19 +262,20 @@ func (at *place) gather(e *Executor, s *cuda.Submission, b device.Batch, base cu
 			from = to
 		}
 	}
+
 	if in != e.compute {
 		s.Record(in, at.brought)
 		s.Wait(e.compute, at.brought)
 	}
 }
 
-// early tells whether input k of a row of m was copied, or is on the way. at.mu is held.
-func (at *place) early(m *device.Model, k, row int) bool {
+// isEarly tells whether input k of a row of m was copied, or is on the way. at.mu is held.
+func (at *place) isEarly(m *device.Model, k, row int) bool {
 	return at.any && at.model == m && at.rows[k*m.BatchMax+row]
 }
 
-// forget ends what is known of early rows: their batch was submitted, or will never be.
-func (at *place) forget() {
+// forgetEarly ends what is known of early rows: their batch was submitted, or will never be.
+func (at *place) forgetEarly() {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.model, at.any = nil, false

@@ -9,16 +9,16 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 )
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
-func source(batchMax int, in, out wire.Tensor) *repo.Model {
-	return &repo.Model{Name: "m", Version: "1", BatchMax: batchMax, Batched: true, Inputs: []wire.Tensor{in}, Outputs: []wire.Tensor{out},
+func source(batchMax int, in, out model.Tensor) *repo.Model {
+	return &repo.Model{Name: "m", Version: "1", BatchMax: batchMax, Batched: true, Inputs: []model.Tensor{in}, Outputs: []model.Tensor{out},
 		Config: &repo.Config{Inputs: []repo.TensorConfig{{Tensor: in}}, Outputs: []repo.TensorConfig{{Tensor: out}}}}
 }
 
@@ -26,8 +26,8 @@ func source(batchMax int, in, out wire.Tensor) *repo.Model {
 // of a slot belongs to two of them.
 func TestLayout(t *testing.T) {
 	m := devicetest.Emulated(t, "m", 5, time.Millisecond, 0,
-		[]wire.Tensor{tensor("a", "UINT8", 3, 7), tensor("b", "FP16", 5), tensor("c", "BOOL", 1)},
-		[]wire.Tensor{tensor("x", "FP32", 2, 3), tensor("y", "INT64", 1)})
+		[]model.Tensor{tensor("a", "UINT8", 3, 7), tensor("b", "FP16", 5), tensor("c", "BOOL", 1)},
+		[]model.Tensor{tensor("x", "FP32", 2, 3), tensor("y", "INT64", 1)})
 	if m.InBytes != 21+10+1 || m.OutBytes != 24+8 || m.Inputs[2].Offset != 31 || m.Outputs[1].Offset != 24 {
 		t.Fatalf("payloads of %d and %d bytes: %+v %+v", m.InBytes, m.OutBytes, m.Inputs, m.Outputs)
 	}
@@ -62,7 +62,7 @@ func TestLayout(t *testing.T) {
 }
 
 func TestCopyRow(t *testing.T) {
-	m := devicetest.Emulated(t, "m", 2, time.Millisecond, 0, []wire.Tensor{tensor("a", "UINT8", 3), tensor("b", "UINT8", 2)}, []wire.Tensor{tensor("x", "FP32", 1)})
+	m := devicetest.Emulated(t, "m", 2, time.Millisecond, 0, []model.Tensor{tensor("a", "UINT8", 3), tensor("b", "UINT8", 2)}, []model.Tensor{tensor("x", "FP32", 1)})
 	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
 	devicetest.SetInput(m, slots[0], 1, []byte("abcde"))
 	slots[1].CopyRow(m, 0, slots[0], 1)
@@ -122,7 +122,7 @@ func TestPackedRows(t *testing.T) {
 func TestNewModelRefuses(t *testing.T) {
 	good := tensor("x", "FP32", 1)
 	for want, m := range map[string]*repo.Model{
-		`input "text": datatype TEXT`:      source(1, tensor("text", "TEXT", 1), good),
+		`input "text": datatype "TEXT"`:    source(1, tensor("text", "TEXT", 1), good),
 		`output "y": shape [0 3]`:          source(1, good, tensor("y", "FP32", 0, 3)),
 		`input "huge": shape [4294967296`:  source(1, tensor("huge", "FP32", 1<<32, 1<<32), good),
 		"one row takes 2000064 bytes, the": source(4, tensor("large", "UINT8", 2_000_000), good),

@@ -14,8 +14,7 @@
 //	    reads and outputs leave from there: nobody copies.
 //	D2  Tensors begin at multiples of Align within their slot.
 //	D3  A slot is owned by one batch from its first read until its last output has been sent.
-//	D4  An executor touches the first Rows rows of a batch only, and only from Submit to the end of Wait, or during
-//	    Execute.
+//	D4  An executor touches the first Rows rows of a batch only, and only from Submit to the end of Wait.
 //
-// Models and slots are immutable after they were made. An Executor belongs to one goroutine.
+// Models and slots are immutable after they were made, but for a model's Samples, which the warm-up may guess.
 package device

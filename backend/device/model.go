@@ -1,26 +1,24 @@
 package device
 
 import (
+	"cmp"
 	"fmt"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 )
 
 // Align is where tensors may begin within a slot: a cache line, and what vector units want.
 const Align = 64
 
-// tensorBytesMax bounds one row of one tensor; the repository's limit on elements is close to it.
-const tensorBytesMax = 1 << 30
-
 // Tensor is one input or output of a model and where its rows lie.
 type Tensor struct {
-	wire.Tensor         // as clients see it, without the batch dimension
-	Graph       []int64 // the shape that the graph has, without the batch dimension
-	Bytes       int     // of one row; 0: BYTES, whose size varies
-	Offset      int     // of this tensor within a row's payload
-	base        int     // of row 0 within a slot
+	model.Tensor         // as clients see it, without the batch dimension
+	Graph        []int64 // the shape that the graph has, without the batch dimension
+	Bytes        int     // of one row; 0: BYTES, whose size varies
+	Offset       int     // of this tensor within a row's payload
+	base         int     // of row 0 within a slot
 }
 
 // Span returns where rows from…to−1 lie within a slot: bytes lo to hi.
@@ -40,73 +38,76 @@ type Model struct {
 	// InParts and OutParts name; see Packed.
 	Varies            bool
 	InParts, OutParts []Tensor
-	Profile           *profile.Profile // ℓ(b) on this host; nil until measured
-	Source            *repo.Model      // where it was read
-	bytes             int              // of a slot
-}
-
-var elementBytes = map[string]int{
-	"BYTES": 0, "BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2,
-	"UINT32": 4, "INT32": 4, "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8,
+	// Samples are rows to warm up and to measure with: the repository's, or for a model with BYTES inputs the
+	// guess that the first executor to load it could run. Empty: zeros and random numbers do.
+	Samples []repo.Sample
+	Profile *profile.Profile // ℓ(b) on this host; nil until measured
+	Source  *repo.Model      // where it was read
+	bytes   int              // of a slot
 }
 
 // NewModel lays out a model of the repository. batchMax lowers the model's own limit, if it is above
 // 0, and slotBytes lowers it further so that a slot of the model is not larger.
 func NewModel(m *repo.Model, batchMax, slotBytes int) (*Model, error) {
-	d := &Model{Name: m.Name, Version: m.Version, Batched: m.Batched, BatchMax: m.BatchMax, Source: m}
+	d := &Model{Name: m.Name, Version: m.Version, Batched: m.Batched, BatchMax: m.BatchMax, Samples: m.Samples, Source: m}
 	if batchMax > 0 {
 		d.BatchMax = min(d.BatchMax, batchMax)
 	}
-	var err error
-	if d.Inputs, d.InBytes, err = tensors(m.Inputs, m.GraphInput); err != nil {
+
+	in, err := model.NewLayout(m.Inputs)
+	if err != nil {
 		return nil, fmt.Errorf("model %s version %s: input %w", m.Name, m.Version, err)
 	}
-	if d.Outputs, d.OutBytes, err = tensors(m.Outputs, m.GraphOutput); err != nil {
+	out, err := model.NewLayout(m.Outputs)
+	if err != nil {
 		return nil, fmt.Errorf("model %s version %s: output %w", m.Name, m.Version, err)
 	}
-	if varies(m.Inputs) || varies(m.Outputs) {
+	d.Inputs, d.InBytes = placeTensors(m.Inputs, in, m.GraphInput), in.Bytes
+	d.Outputs, d.OutBytes = placeTensors(m.Outputs, out, m.GraphOutput), out.Bytes
+
+	if in.Varies || out.Varies {
 		d.Varies, d.InParts, d.OutParts = true, d.Inputs, d.Outputs
-		d.Inputs, d.InBytes = pack(d.InBytes)
-		d.Outputs, d.OutBytes = pack(d.OutBytes)
+		d.Inputs, d.InBytes = packRow(in.Bytes + rowRoom(in, m.BytesMax))
+		d.Outputs, d.OutBytes = packRow(out.Bytes + rowRoom(out, m.BytesMax))
 	}
-	for d.BatchMax > 1 && d.layout() > slotBytes {
+	for d.BatchMax > 1 && d.layoutSlots() > slotBytes {
 		d.BatchMax = max(1, min(d.BatchMax-1, slotBytes/(d.InBytes+d.OutBytes)))
 	}
-	if d.layout() > slotBytes {
+	if d.layoutSlots() > slotBytes {
 		return nil, fmt.Errorf("model %s version %s: one row takes %d bytes, the limit is %d", m.Name, m.Version, d.bytes, slotBytes)
 	}
 	return d, nil
 }
 
 // Info describes d to frontends: the repository's description with the batch limit of this backend.
-func (d *Model) Info() wire.ModelInfo {
+func (d *Model) Info() model.Info {
 	i := d.Source.Info()
 	i.BatchMax = uint32(d.BatchMax)
+	if d.Varies {
+		i.InputMax = uint32(d.InBytes)
+	}
 	return i
 }
 
-func tensors(in []wire.Tensor, graph func(int) []int64) ([]Tensor, int, error) {
-	var out []Tensor
-	total := 0
-	for i, t := range in {
-		size, ok := elementBytes[t.Datatype]
-		if !ok {
-			return nil, 0, fmt.Errorf("%q: datatype %s: want one of the protocol's, such as FP32, INT64 or BYTES", t.Name, t.Datatype)
-		}
-		for _, n := range t.Shape {
-			if n < 1 || n > int64(tensorBytesMax/max(size, 1)) {
-				return nil, 0, fmt.Errorf("%q: shape %v: want dimensions above 0 and at most %d bytes", t.Name, t.Shape, tensorBytesMax)
-			}
-			size *= int(n)
-		}
-		out = append(out, Tensor{Tensor: t, Graph: graph(i), Bytes: size, Offset: total})
-		total += size
+// rowRoom is what a row needs for the elements of BYTES tensors, and their lengths.
+func rowRoom(l model.Layout, bytesMax int) int {
+	if !l.Varies {
+		return 0
 	}
-	return out, total, nil
+	return cmp.Or(bytesMax, repo.DefaultBytesMax)
 }
 
-// layout places the tensors for BatchMax rows and returns the slot's size.
-func (d *Model) layout() int {
+// placeTensors adds to what clients see of tensors where they lie in a payload, and the graph's shapes.
+func placeTensors(all []model.Tensor, l model.Layout, graph func(int) []int64) []Tensor {
+	var out []Tensor
+	for i, t := range all {
+		out = append(out, Tensor{Tensor: t, Graph: graph(i), Bytes: t.RowBytes(), Offset: l.Offsets[i]})
+	}
+	return out
+}
+
+// layoutSlots places the tensors for BatchMax rows and returns the slot's size.
+func (d *Model) layoutSlots() int {
 	at := 0
 	for _, list := range [][]Tensor{d.Inputs, d.Outputs} {
 		for k := range list {
@@ -126,3 +127,6 @@ func SlotBytes(models []*Model) int {
 	}
 	return size
 }
+
+// Bytes returns how large a slot must be that holds a batch of d.
+func (d *Model) Bytes() int { return d.bytes }

@@ -4,34 +4,21 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
 // Models with a BYTES tensor have payloads of varying size. A row's inputs lie in one packed tensor,
-// and so do its outputs: a little-endian length of 4 bytes and the payload, in room for packedMax
-// bytes of elements. A length that does not fit the room marks a row that has no output.
-
-// packedMax is the room for all BYTES elements of a row's inputs, and of its outputs.
-const packedMax = 64 << 10
+// and so do its outputs: a little-endian length of 4 bytes and the payload, in room for the
+// elements that the model's configuration allows (bytes_max). A length that does not fit the room marks a row that has no output.
 
 const (
 	lengthBytes = 4
 	noOutput    = ^uint32(0)
 )
 
-func varies(ts []wire.Tensor) bool {
-	for _, t := range ts {
-		if t.Datatype == "BYTES" {
-			return true
-		}
-	}
-	return false
-}
-
-// pack returns the tensor that holds all of a row's, of which fixed bytes do not vary.
-func pack(fixed int) ([]Tensor, int) {
-	size := fixed + packedMax
-	return []Tensor{{Tensor: wire.Tensor{Name: "packed", Datatype: "BYTES", Shape: []int64{1}}, Bytes: lengthBytes + size}}, size
+// packRow returns the tensor that holds all of a row's, which take size bytes at most, and that size.
+func packRow(size int) ([]Tensor, int) {
+	return []Tensor{{Tensor: model.Tensor{Name: "packed", Datatype: model.Bytes, Shape: []int64{1}}, Bytes: lengthBytes + size}}, size
 }
 
 // Takes reports whether a payload of n bytes can be a row's inputs.

@@ -43,18 +43,18 @@ func (s *Slot) Fits(m *Model) error {
 }
 
 // Input returns the first n rows of m's k-th input.
-func (s *Slot) Input(m *Model, k, n int) []byte { return s.rows(&m.Inputs[k], 0, n) }
+func (s *Slot) Input(m *Model, k, n int) []byte { return s.rowBytes(&m.Inputs[k], 0, n) }
 
 // Output returns the first n rows of m's k-th output.
-func (s *Slot) Output(m *Model, k, n int) []byte { return s.rows(&m.Outputs[k], 0, n) }
+func (s *Slot) Output(m *Model, k, n int) []byte { return s.rowBytes(&m.Outputs[k], 0, n) }
 
 // InputRow returns row i of m's k-th input.
-func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rows(&m.Inputs[k], i, i+1) }
+func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Inputs[k], i, i+1) }
 
 // OutputRow returns row i of m's k-th output.
-func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rows(&m.Outputs[k], i, i+1) }
+func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Outputs[k], i, i+1) }
 
-func (s *Slot) rows(t *Tensor, from, to int) []byte {
+func (s *Slot) rowBytes(t *Tensor, from, to int) []byte {
 	lo, hi := t.Span(from, to)
 	return s.memory[lo:hi:hi]
 }

@@ -6,24 +6,24 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
 // BenchmarkExecute is what emulating a batch costs beside ℓ(b), which is a nanosecond here.
 func BenchmarkExecute(b *testing.B) {
-	m := devicetest.Emulated(b, "m", 1, time.Nanosecond, 0, []wire.Tensor{tensor("x", "UINT8", 16)}, []wire.Tensor{tensor("y", "UINT8", 64)})
+	m := devicetest.Emulated(b, "m", 1, time.Nanosecond, 0, []model.Tensor{tensor("x", "UINT8", 16)}, []model.Tensor{tensor("y", "UINT8", 64)})
 	e, err := New()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.Close()
 	slots := devicetest.Slots(b, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}

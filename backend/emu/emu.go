@@ -4,11 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda"
 )
 
@@ -17,7 +20,6 @@ const (
 	memoryBytes = 80 << 30 // a bound, not a reservation
 	bandwidth   = 25e9     // of copies in either direction
 	commandTime = time.Nanosecond
-	timeout     = 5 * time.Second // of a batch, if ℓ(b) is shorter
 	kernelName  = "model"
 )
 
@@ -25,6 +27,7 @@ const (
 type Options struct {
 	Device string  // its name; "emulated" when empty
 	Plan   Planned // what goes wrong some time
+	Beside bool    // another executor runs real models: only emulated ones are taken
 }
 
 // Planned is a fault from some batch on. The zero value plans nothing.
@@ -36,6 +39,7 @@ type Planned struct {
 // Executor is one emulated GPU. Inject may be called from any goroutine, the rest as accel.Executor says.
 type Executor struct {
 	*accel.Executor
+	beside  bool
 	module  *cuda.Module
 	kernel  cuda.Kernel
 	plan    Planned
@@ -49,11 +53,11 @@ func New() (*Executor, error) { return Open(Options{}) }
 
 // Open returns an emulated GPU. The caller must Close it.
 func Open(o Options) (*Executor, error) {
-	e := &Executor{plan: o.Plan}
+	e := &Executor{plan: o.Plan, beside: o.Beside}
 	e.fault.Store(&Fault{})
 	e.models.Store(new([]*program))
 	dev, err := cuda.OpenEmulated(cuda.Emulation{Name: o.Device, MemoryBytes: memoryBytes, CopyInBandwidth: bandwidth, CopyOutBandwidth: bandwidth,
-		CommandTime: commandTime, KernelTime: e.kernelTime, Kernels: map[string]cuda.KernelFunc{kernelName: e.run}, Fault: e.goWrong})
+		CommandTime: commandTime, KernelTime: e.kernelTime, Kernels: map[string]cuda.KernelFunc{kernelName: e.runKernel}, Fault: e.goWrong})
 	if err != nil {
 		return nil, fmt.Errorf("emulated GPU: %w", err)
 	}
@@ -67,22 +71,14 @@ func Open(o Options) (*Executor, error) {
 	if e.plan.After == 0 {
 		e.Inject(e.plan.Fault)
 	}
-	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Timeout: timeout, Close: e.module.Free})
+	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Close: e.module.Free})
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// Execute runs b; device.Executor says more.
-func (e *Executor) Execute(b device.Batch) error {
-	if err := e.Submit(b); err != nil {
-		return err
-	}
-	return e.Wait(b)
-}
-
-// Submit begins to run b; device.Ahead says more.
+// Submit begins to run b; device.Executor says more.
 func (e *Executor) Submit(b device.Batch) error {
 	if p := &e.plan; p.After > 0 {
 		if e.batches++; e.batches > p.After {
@@ -107,23 +103,34 @@ type program struct {
 // copies take, which is a part of ℓ(b).
 type params [24]byte
 
-func (p *params) set(number uint32, rows int, base cuda.Address, copies time.Duration) {
+func (p *params) setParams(number uint32, rows int, base cuda.Address, copies time.Duration) {
 	binary.LittleEndian.PutUint32(p[0:], number)
 	binary.LittleEndian.PutUint32(p[4:], uint32(rows))
 	binary.LittleEndian.PutUint64(p[8:], uint64(base))
 	binary.LittleEndian.PutUint64(p[16:], uint64(copies))
 }
 
-func (e *Executor) compile(m *device.Model) (accel.Program, error) {
+func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program, error) {
+	if e.beside && m.Source.Platform != repo.PlatformEmulated {
+		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
+	}
 	if m.Profile == nil {
 		return nil, errors.New("the model has no profile to emulate it by; give alpha_ms and beta_ms, or measure it with: downbeat profile")
 	}
-	old := *e.models.Load()
 	if m.Varies {
 		return nil, errors.New("BYTES tensors: an emulated GPU answers tensors of a fixed size only")
 	}
-	p := &program{e: e, model: m, number: uint32(len(old)), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
-	all := append(old[:len(old):len(old)], p)
+
+	// Numbers of programs that were closed are given away again. Kernels may be reading the table meanwhile.
+	programs.Lock()
+	defer programs.Unlock()
+	all := slices.Clone(*e.models.Load())
+	number := slices.Index(all, nil)
+	if number < 0 {
+		number, all = len(all), append(all, nil)
+	}
+	p := &program{e: e, model: m, number: uint32(number), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
+	all[number] = p
 	e.models.Store(&all)
 	return p, nil
 }
@@ -133,7 +140,7 @@ func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ 
 	in, _ := s.CopyBytes()
 	bytes := in + int64(n)*int64(p.model.OutBytes)
 	copies := time.Duration(float64(bytes)/bandwidth*1e9) + time.Duration(s.Len()+len(p.out))*commandTime
-	p.params.set(p.number, n, inputs[0], copies)
+	p.params.setParams(p.number, n, inputs[0], copies)
 	s.Launch(st, p.e.kernel, cuda.Dim{X: 1, Y: 1, Z: 1}, cuda.Dim{X: 1, Y: 1, Z: 1}, 0, p.params[:])
 	return nil
 }
@@ -141,10 +148,26 @@ func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ 
 // Release has nothing to give back.
 func (p *program) Release(int) error { return nil }
 
-// Close has nothing to free: the number stays taken.
-func (p *program) Close() error { return nil }
+// Update has no weights to replace: what an emulated model answers depends on its inputs alone.
+func (p *program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
+	if err := p.model.CheckUpdate(weights); err != nil {
+		return nil, err
+	}
+	return func(*cuda.Event) error { return nil }, nil
+}
 
-func (e *Executor) launched(l cuda.Launch) (p *program, rows int, base cuda.Address, copies time.Duration) {
+// Footprint is nothing: an emulated model has no weights.
+func (p *program) Footprint() device.Footprint { return device.Footprint{} }
+
+// Close gives the number back.
+func (p *program) Close() error {
+	all := slices.Clone(*p.e.models.Load())
+	all[p.number] = nil
+	p.e.models.Store(&all)
+	return nil
+}
+
+func (e *Executor) launchParams(l cuda.Launch) (p *program, rows int, base cuda.Address, copies time.Duration) {
 	le := binary.LittleEndian
 	all := *e.models.Load()
 	return all[le.Uint32(l.Params)], int(le.Uint32(l.Params[4:])), cuda.Address(le.Uint64(l.Params[8:])), time.Duration(le.Uint64(l.Params[16:]))
@@ -152,7 +175,7 @@ func (e *Executor) launched(l cuda.Launch) (p *program, rows int, base cuda.Addr
 
 // kernelTime is what the copies leave of ℓ(rows).
 func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
-	p, rows, _, copies := e.launched(l)
+	p, rows, _, copies := e.launchParams(l)
 	took := p.model.Profile.Exec(rows)
 	if slow := e.fault.Load().Slow; slow > 0 {
 		took = time.Duration(float64(took) * slow)
@@ -160,9 +183,9 @@ func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
 	return max(took-copies, 0)
 }
 
-// run is the kernel: it answers each row's pattern. The device runs one kernel at a time.
-func (e *Executor) run(mem *cuda.DeviceMemory, l cuda.Launch) {
-	p, rows, base, _ := e.launched(l)
+// runKernel is the kernel: it answers each row's pattern. The device runs one kernel at a time.
+func (e *Executor) runKernel(mem *cuda.DeviceMemory, l cuda.Launch) {
+	p, rows, base, _ := e.launchParams(l)
 	m := p.model
 	view := func(views [][]byte, list []device.Tensor) {
 		for k := range list {
@@ -173,9 +196,9 @@ func (e *Executor) run(mem *cuda.DeviceMemory, l cuda.Launch) {
 	view(p.in, m.Inputs)
 	view(p.out, m.Outputs)
 	for i := range rows {
-		h := seed(m, func(k int) []byte { return p.in[k][i*m.Inputs[k].Bytes:][:m.Inputs[k].Bytes] })
+		h := hashInputs(m, func(k int) []byte { return p.in[k][i*m.Inputs[k].Bytes:][:m.Inputs[k].Bytes] })
 		for k := range m.Outputs {
-			fill(p.out[k][i*m.Outputs[k].Bytes:][:m.Outputs[k].Bytes], m.Outputs[k].Datatype, h+uint32(k))
+			fillPattern(p.out[k][i*m.Outputs[k].Bytes:][:m.Outputs[k].Bytes], m.Outputs[k].Datatype, h+uint32(k))
 		}
 	}
 }

@@ -14,26 +14,26 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 	"downbeat.dev/cuda"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
 func testModels(t testing.TB) []*device.Model {
-	var all []wire.Tensor
-	for _, d := range []string{"FP32", "FP16", "BF16", "FP64", "BOOL", "UINT8", "INT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"} {
-		all = append(all, tensor("out_"+d, d, 3, 5))
+	var all []model.Tensor
+	for _, d := range []model.Datatype{"FP32", "FP16", "BF16", "FP64", "BOOL", "UINT8", "INT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64"} {
+		all = append(all, tensor("out_"+string(d), d, 3, 5))
 	}
 	return []*device.Model{
 		devicetest.Emulated(t, "image", 8, 10*time.Microsecond, 20*time.Microsecond,
-			[]wire.Tensor{tensor("image", "UINT8", 16, 16, 3)}, []wire.Tensor{tensor("scores", "FP32", 10)}),
+			[]model.Tensor{tensor("image", "UINT8", 16, 16, 3)}, []model.Tensor{tensor("scores", "FP32", 10)}),
 		devicetest.Emulated(t, "every-datatype", 3, 10*time.Microsecond, 0,
-			[]wire.Tensor{tensor("a", "FP32", 7), tensor("b", "BOOL", 1)}, all),
+			[]model.Tensor{tensor("a", "FP32", 7), tensor("b", "BOOL", 1)}, all),
 	}
 }
 
@@ -46,15 +46,19 @@ func openEmulated(t *testing.T) device.Executor {
 }
 
 func TestContract(t *testing.T) {
-	devicetest.Contract(t, devicetest.Case{Open: openEmulated, Models: testModels(t), Want: Pattern})
+	all := testModels(t)
+	unmeasured := *all[0]
+	unmeasured.Profile = nil
+	devicetest.Contract(t, devicetest.Case{Open: openEmulated, Models: all, Want: Pattern, Corrupt: &unmeasured,
+		Weights: all[0].Source, Updated: func(input []byte) []byte { return Pattern(all[0], input) }, Other: all[1].Source})
 }
 
 func TestExecuteTakesTheProfile(t *testing.T) {
-	m := devicetest.Emulated(t, "m", 4, time.Millisecond, 2*time.Millisecond, []wire.Tensor{tensor("x", "FP32", 1)}, []wire.Tensor{tensor("y", "FP32", 1)})
+	m := devicetest.Emulated(t, "m", 4, time.Millisecond, 2*time.Millisecond, []model.Tensor{tensor("x", "FP32", 1)}, []model.Tensor{tensor("y", "FP32", 1)})
 	e := openEmulated(t).(*Executor)
 	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -64,7 +68,7 @@ func TestExecuteTakesTheProfile(t *testing.T) {
 	}{{1, 0, 3 * time.Millisecond}, {4, 0, 6 * time.Millisecond}, {2, 2.5, 10 * time.Millisecond}} {
 		e.Inject(Fault{Slow: c.slow})
 		start := time.Now()
-		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: c.rows}); err != nil {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: c.rows}); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took < c.want {
@@ -77,18 +81,18 @@ func TestFaults(t *testing.T) {
 	m := testModels(t)[0]
 	e := openEmulated(t).(*Executor)
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	b := device.Batch{Model: m, Slot: slots[0], Rows: 1}
 	e.Inject(Failing)
-	if err := e.Execute(b); err == nil || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "launch out of resources") {
+	if err := device.Execute(e, b); err == nil || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "launch out of resources") {
 		t.Errorf("got %v, want the injected error", err)
 	}
 	release := make(chan struct{})
 	e.Inject(Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
 	done := make(chan error, 1)
-	go func() { done <- e.Execute(b) }()
+	go func() { done <- device.Execute(e, b) }()
 	select {
 	case err := <-done:
 		t.Fatalf("a hanging batch ended: %v", err)
@@ -100,11 +104,11 @@ func TestFaults(t *testing.T) {
 		t.Errorf("after the hang: %v", err)
 	}
 	e.Inject(Lost)
-	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
+	if err := device.Execute(e, b); !errors.Is(err, device.ErrLost) {
 		t.Errorf("got %v, want device.ErrLost", err)
 	}
 	e.Inject(Fault{})
-	if err := e.Execute(b); !errors.Is(err, device.ErrLost) {
+	if err := device.Execute(e, b); !errors.Is(err, device.ErrLost) {
 		t.Errorf("a lost device answers %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -124,11 +128,11 @@ func TestPlannedFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Load(m, slots); (err != nil) != (i == 2) || err != nil && !errors.Is(err, cuda.ErrOutOfMemory) {
+		if err := devicetest.Load(e, m, slots); (err != nil) != (i == 2) || err != nil && !errors.Is(err, cuda.ErrOutOfMemory) {
 			t.Errorf("GPU %d: load: %v", i, err)
 		}
 		for n := 0; n < 3 && i < 2; n++ {
-			err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1})
+			err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1})
 			if errors.Is(err, device.ErrLost) != (i == 1 && n == 2) {
 				t.Errorf("GPU %d, batch %d: %v", i, n, err)
 			}
@@ -147,11 +151,11 @@ func TestPlannedFaults(t *testing.T) {
 // Batches end when their profile says, within what this host's timers do: the median of many is within a
 // fifth of a millisecond even on a busy one, and none is early.
 func TestBatchesEndOnTime(t *testing.T) {
-	m := devicetest.Emulated(t, "m", 4, 500*time.Microsecond, 0, []wire.Tensor{tensor("x", "UINT8", 100_000)}, []wire.Tensor{tensor("y", "FP32", 1000)})
+	m := devicetest.Emulated(t, "m", 4, 500*time.Microsecond, 0, []model.Tensor{tensor("x", "UINT8", 100_000)}, []model.Tensor{tensor("y", "FP32", 1000)})
 	e := openEmulated(t).(*Executor)
 	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	var late []time.Duration
@@ -161,7 +165,7 @@ func TestBatchesEndOnTime(t *testing.T) {
 		if i%3 == 0 {
 			e.Arrived(m, slots[0], device.AllInputs, 0, rows)
 		}
-		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: rows}); err != nil {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: rows}); err != nil {
 			t.Fatal(err)
 		}
 		late = append(late, time.Since(start)-m.Profile.Exec(rows))
@@ -178,7 +182,7 @@ func TestLoadWithoutProfile(t *testing.T) {
 	m.Profile = nil
 	e := openEmulated(t)
 	defer e.Close()
-	if err := e.Load(m, nil); err == nil || !strings.Contains(err.Error(), "no profile") {
+	if _, err := e.Load(m); err == nil || !strings.Contains(err.Error(), "no profile") {
 		t.Error("a model without a profile was loaded")
 	}
 }
@@ -204,7 +208,7 @@ func TestPatternIsValidNumbers(t *testing.T) {
 
 func TestHalf(t *testing.T) {
 	for n, want := range map[uint32]uint16{0: 0, 1: 0x3c00, 2: 0x4000, 3: 0x4200, 999: 0x63ce} {
-		if got := half(n); got != want {
+		if got := halfBits(n); got != want {
 			t.Errorf("half(%d) = %#04x, want %#04x", n, got, want)
 		}
 	}

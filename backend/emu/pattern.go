@@ -5,13 +5,14 @@ import (
 	"math"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 )
 
 // seedBytes is how much of each end of a row's inputs decides about its outputs.
 const seedBytes = 32
 
-// seed hashes (FNV-1a) both ends of every input of a row.
-func seed(m *device.Model, row func(k int) []byte) uint32 {
+// hashInputs hashes (FNV-1a) both ends of every input of a row.
+func hashInputs(m *device.Model, row func(k int) []byte) uint32 {
 	h := uint32(2166136261)
 	for k := range m.Inputs {
 		in := row(k)
@@ -26,39 +27,39 @@ func seed(m *device.Model, row func(k int) []byte) uint32 {
 
 // Pattern returns the output payload of a row whose input payload is in: what a batch answers.
 func Pattern(m *device.Model, in []byte) []byte {
-	h := seed(m, func(k int) []byte { return in[m.Inputs[k].Offset:][:m.Inputs[k].Bytes] })
+	h := hashInputs(m, func(k int) []byte { return in[m.Inputs[k].Offset:][:m.Inputs[k].Bytes] })
 	out := make([]byte, m.OutBytes)
 	for k, t := range m.Outputs {
-		fill(out[t.Offset:][:t.Bytes], t.Datatype, h+uint32(k))
+		fillPattern(out[t.Offset:][:t.Bytes], t.Datatype, h+uint32(k))
 	}
 	return out
 }
 
-// fill writes small whole numbers that are valid in every datatype: element j is (h+j) mod 1000 in
+// fillPattern writes small whole numbers that are valid in every datatype: element j is (h+j) mod 1000 in
 // 16 bits and more, mod 100 in 8 bits, and its lowest bit as a BOOL.
-func fill(out []byte, datatype string, h uint32) {
+func fillPattern(out []byte, datatype model.Datatype, h uint32) {
 	switch datatype {
-	case "FP32":
+	case model.FP32:
 		for j := 0; j+4 <= len(out); j += 4 {
 			binary.LittleEndian.PutUint32(out[j:], math.Float32bits(float32((h+uint32(j/4))%1000)))
 		}
-	case "FP64":
+	case model.FP64:
 		for j := 0; j+8 <= len(out); j += 8 {
-			put(out[j:], math.Float64bits(float64((h+uint32(j/8))%1000)), 8)
+			putBytes(out[j:], math.Float64bits(float64((h+uint32(j/8))%1000)), 8)
 		}
-	case "FP16":
+	case model.FP16:
 		for j := 0; j+2 <= len(out); j += 2 {
-			put(out[j:], uint64(half((h+uint32(j/2))%1000)), 2)
+			putBytes(out[j:], uint64(halfBits((h+uint32(j/2))%1000)), 2)
 		}
-	case "BF16":
+	case model.BF16:
 		for j := 0; j+2 <= len(out); j += 2 {
-			put(out[j:], uint64(math.Float32bits(float32((h+uint32(j/2))%100))>>16), 2)
+			putBytes(out[j:], uint64(math.Float32bits(float32((h+uint32(j/2))%100))>>16), 2)
 		}
-	case "BOOL":
+	case model.Bool:
 		for j := range out {
 			out[j] = byte(h+uint32(j)) & 1
 		}
-	case "INT8", "UINT8":
+	case model.Int8, model.Uint8:
 		for j := range out {
 			out[j] = byte((h + uint32(j)) % 100)
 		}
@@ -67,28 +68,28 @@ func fill(out []byte, datatype string, h uint32) {
 	}
 }
 
-func fillInts(out []byte, datatype string, h uint32) {
+func fillInts(out []byte, datatype model.Datatype, h uint32) {
 	size := 4
 	switch datatype {
-	case "INT16", "UINT16":
+	case model.Int16, model.Uint16:
 		size = 2
-	case "INT64", "UINT64":
+	case model.Int64, model.Uint64:
 		size = 8
 	}
 	for j := 0; j+size <= len(out); j += size {
-		put(out[j:], uint64((h+uint32(j/size))%1000), size)
+		putBytes(out[j:], uint64((h+uint32(j/size))%1000), size)
 	}
 }
 
-// put writes the low size bytes of v, little-endian.
-func put(b []byte, v uint64, size int) {
+// putBytes writes the low size bytes of v, little-endian.
+func putBytes(b []byte, v uint64, size int) {
 	for i := range size {
 		b[i] = byte(v >> (8 * i))
 	}
 }
 
-// half returns the IEEE 754 half-precision bits of a whole number below 2048, which it holds exactly.
-func half(n uint32) uint16 {
+// halfBits returns the IEEE 754 half-precision bits of a whole number below 2048, which it holds exactly.
+func halfBits(n uint32) uint16 {
 	if n == 0 {
 		return 0
 	}

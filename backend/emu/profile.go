@@ -2,7 +2,6 @@ package emu
 
 import (
 	"fmt"
-	"time"
 
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
@@ -20,14 +19,5 @@ func Profile(m *repo.Model) (*profile.Profile, error) {
 	if len(table) == 0 {
 		return nil, fmt.Errorf("model %s version %s has no profile to emulate it by; measure it with: downbeat profile", m.Name, m.Version)
 	}
-	return FromTable(table)
-}
-
-// FromTable builds a profile from ns per batch size.
-func FromTable(ns []int64) (*profile.Profile, error) {
-	t := make([]time.Duration, len(ns))
-	for i, n := range ns {
-		t[i] = time.Duration(n)
-	}
-	return profile.New(t)
+	return profile.New(table)
 }

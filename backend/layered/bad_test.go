@@ -30,7 +30,7 @@ func product(t *testing.T, name string, v float32, depth int) *device.Model {
 		x = g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 32, 32))})
 	}
 	g.Output("y", x, onnx.Float, onnx.Batched(32))
-	return model(t, g, 2, 32)
+	return writeModel(t, g, 2, 32)
 }
 
 func slotsFor(t *testing.T, n int, models ...*device.Model) []*device.Slot {
@@ -45,7 +45,7 @@ func run(t *testing.T, e *Executor, m *device.Model, s *device.Slot, x float32) 
 		binary.LittleEndian.PutUint32(payload[i:], math.Float32bits(x))
 	}
 	devicetest.SetInput(m, s, 0, payload)
-	err := e.Execute(device.Batch{Model: m, Slot: s, Rows: 1})
+	err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: 1})
 	return math.Float32frombits(binary.LittleEndian.Uint32(s.OutputRow(m, 0, 0))), err
 }
 
@@ -120,9 +120,9 @@ func work(t *testing.T, e *Executor) (failed []error) {
 	a, b := product(t, "a", 2, 1), product(t, "b", 3, 1)
 	slots := slotsFor(t, 2, a, b)
 	for _, m := range []*device.Model{a, b} {
-		if err := e.Load(m, slots); err != nil {
+		if err := devicetest.Load(e, m, slots); err != nil {
 			failed = append(failed, err)
-			if err := e.Load(m, slots); err != nil {
+			if err := devicetest.Load(e, m, slots); err != nil {
 				t.Errorf("load %s again: %v", m.Name, err)
 			}
 		}
@@ -170,7 +170,7 @@ func TestOutOfMemoryBesideABatch(t *testing.T) {
 		models := []*device.Model{product(t, "a", 2, 1), product(t, "b", 3, 1), product(t, "c", 5, 1)}
 		slots := slotsFor(t, 3, models...)
 		for _, m := range models {
-			if err := e.Load(m, slots); err != nil {
+			if err := devicetest.Load(e, m, slots); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,14 +236,14 @@ func TestWeightsThatDoNotFit(t *testing.T) {
 	w := make([]float32, 32*128)
 	x = g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 32, 128))})
 	g.Output("y", g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("", w, 128, 32))}), onnx.Float, onnx.Batched(32))
-	wide := model(t, g, 2, 32) // 16 KiB in one layer
+	wide := writeModel(t, g, 2, 32) // 16 KiB in one layer
 	slots := slotsFor(t, 1, small, deep, wide)
 	for _, m := range []*device.Model{deep, wide} {
-		if err := e.Load(m, slots); !errors.Is(err, residency.ErrDoesNotFit) || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "10240") {
+		if err := devicetest.Load(e, m, slots); !errors.Is(err, residency.ErrDoesNotFit) || errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "10240") {
 			t.Errorf("%s: %v", m.Name, err)
 		}
 	}
-	if err := e.Load(small, slots); err != nil {
+	if err := devicetest.Load(e, small, slots); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := run(t, e, small, slots[0], 7); got != 14 || err != nil {
@@ -262,7 +262,7 @@ func TestModelsThatDoNotFitTogetherTakeTurns(t *testing.T) {
 	a, b := product(t, "a", 2, 1), product(t, "b", 3, 1) // 4 KiB each
 	slots := slotsFor(t, 2, a, b)
 	for _, m := range []*device.Model{a, b} {
-		if err := e.Load(m, slots); err != nil {
+		if err := devicetest.Load(e, m, slots); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,10 +295,10 @@ func TestNaNWeights(t *testing.T) {
 	}
 	bad, good := product(t, "bad", float32(math.NaN()), 1), product(t, "good", 5, 1)
 	slots := slotsFor(t, 1, bad, good)
-	if err := e.Load(bad, slots); err == nil || !strings.Contains(err.Error(), "element 0 is not a number") {
+	if err := devicetest.Load(e, bad, slots); err == nil || !strings.Contains(err.Error(), "element 0 is not a number") {
 		t.Errorf("NaN weights: %v", err)
 	}
-	if err := e.Load(good, slots); err != nil {
+	if err := devicetest.Load(e, good, slots); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := run(t, e, good, slots[0], 2); err != nil || got != 10 {
@@ -326,11 +326,11 @@ func TestTwoProcessesShareADevice(t *testing.T) {
 	a := product(t, "a", 2, 1)
 	taken.Store(1 << 20) // the other takes the rest
 	slots := slotsFor(t, 2, a)
-	if err := e.Load(a, slots); !errors.Is(err, cuda.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
+	if err := devicetest.Load(e, a, slots); !errors.Is(err, cuda.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
 		t.Errorf("load: %v", err)
 	}
 	taken.Store(512 << 10)
-	if err := e.Load(a, slots); err != nil {
+	if err := devicetest.Load(e, a, slots); err != nil {
 		t.Errorf("after the other has given memory back: %v", err)
 	}
 	taken.Store(1 << 20) // what we hold stays ours
@@ -357,17 +357,17 @@ func TestADeviceThatDisappears(t *testing.T) {
 		g := onnx.NewBuilder("large")
 		x := g.Input("x", onnx.Float, onnx.Batched(10_000))
 		g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, onnx.Batched(10_000))
-		m := model(t, g, 2, 10_000)
+		m := writeModel(t, g, 2, 10_000)
 		slots := slotsFor(t, 1, m)
-		if err := e.Load(m, slots); err != nil {
+		if err := devicetest.Load(e, m, slots); err != nil {
 			t.Fatal(err)
 		}
 		armed = true
 		e.Arrived(m, slots[0], device.AllInputs, 0, 1)
-		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrDeviceLost) {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) || !errors.Is(err, cuda.ErrDeviceLost) {
 			t.Errorf("%s: %v", op, err)
 		}
-		if err := e.Load(product(t, "other", 1, 1), slots); err == nil {
+		if _, err := e.Load(product(t, "other", 1, 1)); err == nil {
 			t.Errorf("%s: a lost device loads models", op)
 		}
 		closeAll(t, op, dev, e)

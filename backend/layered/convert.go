@@ -21,14 +21,14 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 	}
 	g := &layers.Graph{Name: m.Graph.Name, Opset: m.Opset()}
 	for i := range m.Graph.Initializers {
-		c, err := constant(&m.Graph.Initializers[i])
+		c, err := toConstant(&m.Graph.Initializers[i])
 		if err != nil {
 			return nil, err
 		}
 		g.Constants = append(g.Constants, *c)
 	}
 	for _, v := range m.Graph.FeedInputs() {
-		in, err := input(v)
+		in, err := toInput(v)
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +38,7 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 		g.Outputs = append(g.Outputs, v.Name)
 	}
 	for i := range m.Graph.Nodes {
-		n, err := node(&m.Graph.Nodes[i])
+		n, err := toNode(&m.Graph.Nodes[i])
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 	return g, nil
 }
 
-func constant(t *onnx.Tensor) (*layers.Constant, error) {
+func toConstant(t *onnx.Tensor) (*layers.Constant, error) {
 	typ, ok := types[t.Type]
 	if !ok {
 		return nil, fmt.Errorf("constant %q is %v: %w", t.Name, t.Type, layers.ErrUnsupported)
@@ -62,7 +62,7 @@ func constant(t *onnx.Tensor) (*layers.Constant, error) {
 	return c, nil
 }
 
-func input(v onnx.Value) (layers.Value, error) {
+func toInput(v onnx.Value) (layers.Value, error) {
 	typ, ok := types[v.Type]
 	if !ok {
 		return layers.Value{}, fmt.Errorf("input %q is %v: %w", v.Name, v.Type, layers.ErrUnsupported)
@@ -74,7 +74,7 @@ func input(v onnx.Value) (layers.Value, error) {
 	return in, nil
 }
 
-func node(n *onnx.Node) (layers.Node, error) {
+func toNode(n *onnx.Node) (layers.Node, error) {
 	out := layers.Node{Name: n.Name, Op: n.Op, Inputs: n.Inputs, Outputs: n.Outputs, Attrs: map[string]layers.Attr{}}
 	if n.Domain != "" && n.Domain != "ai.onnx" {
 		out.Op = n.Domain + "." + n.Op // another set's operator of the same name is another operator
@@ -83,7 +83,7 @@ func node(n *onnx.Node) (layers.Node, error) {
 		a := &n.Attrs[i]
 		attr := layers.Attr{Int: a.I, Float: a.F, Ints: a.Ints, Floats: a.Floats, Text: string(a.S)}
 		if a.T != nil {
-			t, err := constant(a.T)
+			t, err := toConstant(a.T)
 			if err != nil {
 				return out, fmt.Errorf("node %q (%s): attribute %s: %w", n.Name, n.Op, a.Name, err)
 			}

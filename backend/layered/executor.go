@@ -3,12 +3,14 @@ package layered
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
 	"downbeat.dev/cuda/layers"
@@ -18,7 +20,7 @@ import (
 type Config struct {
 	DeviceBytes int64         // for parameters and activations of all models; 0: four fifths of what is free
 	PinnedBytes int64         // for evicted parameters; 0: 256 MiB
-	Timeout     time.Duration // of one batch, after which the GPU counts as lost; 0: 10 s
+	Timeout     time.Duration // of one batch, after which the GPU counts as lost; 0: limits.Device
 }
 
 const deviceBytesMin = 1 << 10
@@ -39,7 +41,7 @@ func New(dev *cuda.Device, c Config) (*Executor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open layered executor: %w", err), dev.Close())
 	}
-	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Timeout: c.Timeout, Close: e.runtime.Close})
+	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Timeout: c.Timeout, Close: e.runtime.Close, Held: e.heldMemory})
 	return e, err
 }
 
@@ -67,44 +69,104 @@ func (e *Executor) open(dev *cuda.Device, c Config) error {
 // program is an executor.Model that tells what its batches moved.
 type program struct {
 	*executor.Model
-	e *Executor
+	e      *Executor
+	model  *device.Model
+	shared sync.Locker // guards the runtime
 }
 
 // Release ends a batch that has ended on the device.
 func (p program) Release(n int) error {
 	err := p.Model.Release(n, nil)
-	p.e.note()
+	p.e.noteMemory()
 	return err
 }
 
-func (e *Executor) compile(m *device.Model) (accel.Program, error) {
-	file, err := onnx.Read(m.Source.ONNXPath)
+// Footprint returns what the parameters take, and the activations of the largest batch.
+func (p program) Footprint() device.Footprint {
+	p.shared.Lock()
+	defer p.shared.Unlock()
+	static, dynamic := p.Model.Footprint()
+	return device.Footprint{Static: static, Dynamic: dynamic}
+}
+
+// Update reads the weights' file and compiles it for the batch sizes that are in use.
+func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
+	if err := p.model.CheckUpdate(weights); err != nil {
+		return nil, err
+	}
+	g, err := readGraph(weights, p.model)
 	if err != nil {
 		return nil, err
 	}
-	if err := file.Graph.Match(m.Source); err != nil {
+	p.shared.Lock()
+	batches := p.Planned()
+	p.shared.Unlock()
+
+	w, err := p.Weights(g, batches)
+	if errors.Is(err, executor.ErrShape) {
+		err = fmt.Errorf("%w: %w", device.ErrShape, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func(after *cuda.Event) error { return p.Replace(w, after) }, nil
+}
+
+// Close forgets the model, and notes what that has freed.
+func (p program) Close() error {
+	err := p.Model.Close()
+	p.e.noteMemory()
+	return err
+}
+
+func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, error) {
+	if m.Source.ONNXPath == "" {
+		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
+	}
+	g, err := readGraph(m.Source, m)
+	if err != nil {
+		return nil, markUnsupported(err)
+	}
+	precision, err := layers.ParsePrecision(m.Source.Config.Params["precision"])
+	if err != nil {
+		return nil, fmt.Errorf("parameters: %w", err)
+	}
+
+	shared.Lock()
+	defer shared.Unlock()
+	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Shared: shared})
+	if err != nil {
+		return nil, markUnsupported(err)
+	}
+	return program{l, e, m, shared}, nil
+}
+
+// markUnsupported says in the backend's words that the kernels do not support a model.
+func markUnsupported(err error) error {
+	if errors.Is(err, layers.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", device.ErrUnsupported, err)
+	}
+	return err
+}
+
+// readGraph reads source's file and puts its graph's inputs and outputs in m's order.
+func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, error) {
+	file, err := onnx.Read(source.ONNXPath)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Graph.Match(source); err != nil {
 		return nil, err
 	}
 	g, err := Graph(file)
 	if err != nil {
 		return nil, err
 	}
-	if err := order(g, m); err != nil {
-		return nil, err
-	}
-	precision, err := layers.ParsePrecision(m.Source.Config.Params["precision"])
-	if err != nil {
-		return nil, fmt.Errorf("parameters: %w", err)
-	}
-	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision})
-	if err != nil {
-		return nil, err
-	}
-	return program{l, e}, nil
+	return g, orderTensors(g, m)
 }
 
-// order puts the graph's inputs and outputs in the model's order.
-func order(g *layers.Graph, m *device.Model) error {
+// orderTensors puts the graph's inputs and outputs in the model's order.
+func orderTensors(g *layers.Graph, m *device.Model) error {
 	byName := map[string]layers.Value{}
 	for _, v := range g.Inputs {
 		byName[v.Name] = v
@@ -122,20 +184,55 @@ func order(g *layers.Graph, m *device.Model) error {
 	return nil
 }
 
-// note takes over the store's counts, which belong to this goroutine.
-func (e *Executor) note() {
+// noteMemory takes over the store's counts; the programs' lock is held.
+func (e *Executor) noteMemory() {
 	s := e.runtime.Stats()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.memory = device.Memory{DeviceBytes: s.DeviceBytes, PinnedBytes: s.PinnedBytes, Hits: uint64(s.Hits),
 		LoadsPinned: uint64(s.LoadsPinned), LoadsPageable: uint64(s.LoadsPageable),
 		ToPinned: uint64(s.ToPinned), ToPageable: uint64(s.ToPageable), Freed: uint64(s.Freed),
-		BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), Unpinned: uint64(s.Fallback), LoadTime: s.LoadTime}
+		BytesIn: uint64(s.BytesIn), BytesOut: uint64(s.BytesOut), Pageable: uint64(s.Fallback), LoadTime: s.LoadTime}
 }
 
-// Memory returns what the models' contents came to so far, as of the last batch.
-func (e *Executor) Memory() device.Memory {
+// heldMemory returns what the models' contents came to so far, as of the last batch.
+func (e *Executor) heldMemory() device.Memory {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.memory
+}
+
+// Open opens GPU index. The error matches cuda.ErrNotSupported on a host or in a build without a GPU.
+func Open(index int, c Config) (*Executor, error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return nil, err
+	}
+	return New(dev, c)
+}
+
+// Name returns the GPU's name, for logs and for profiles, which hold on GPUs of that name.
+func (e *Executor) Name() string { return e.Device().Properties().Name }
+
+// Kind names what a profile of GPU index is good for, and describes the GPU.
+func Kind(index int) (kind, about string, err error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return "", "", err
+	}
+	p := dev.Properties()
+	about = fmt.Sprintf("%s, %d MiB, driver %d.%d", p.Name, p.MemoryBytes>>20, p.DriverVersion/1000, p.DriverVersion%1000/10)
+	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), about, dev.Close()
+}
+
+// Libraries names what products and convolutions may use beside our kernels on GPU index; "" for nothing.
+func Libraries(index int) (string, error) {
+	dev, err := cuda.Open(cuda.Config{Index: index})
+	if err != nil {
+		return "", err
+	}
+	l, err := dev.OpenLibraries("")
+	names := l.Names()
+	l.Close()
+	return names, errors.Join(err, dev.Close())
 }

@@ -17,8 +17,8 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/kernels"
 	"downbeat.dev/cuda/layers"
@@ -26,12 +26,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
-// model stores a graph of one input and one output row of FP32 and lays it out.
-func model(t *testing.T, g *onnx.Builder, batchMax int, width int64) *device.Model {
+// writeModel stores a graph of one input and one output row of FP32 and lays it out.
+func writeModel(t *testing.T, g *onnx.Builder, batchMax int, width int64) *device.Model {
 	t.Helper()
 	m, err := g.Model(13)
 	if err != nil {
@@ -41,7 +41,7 @@ func model(t *testing.T, g *onnx.Builder, batchMax int, width int64) *device.Mod
 	if err := os.WriteFile(path, m.Marshal(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	in, out := []wire.Tensor{tensor("x", "FP32", width)}, []wire.Tensor{tensor("y", "FP32", width)}
+	in, out := []model.Tensor{tensor("x", "FP32", width)}, []model.Tensor{tensor("y", "FP32", width)}
 	c := &repo.Config{Name: m.Graph.Name, Platform: repo.PlatformONNX, BatchMax: batchMax,
 		Inputs: []repo.TensorConfig{{Tensor: in[0]}}, Outputs: []repo.TensorConfig{{Tensor: out[0]}}}
 	d, err := device.NewModel(&repo.Model{Name: c.Name, Version: "1", Platform: repo.PlatformONNX, BatchMax: batchMax, Batched: true,
@@ -57,16 +57,28 @@ func twice(t *testing.T) *device.Model {
 	g := onnx.NewBuilder("twice")
 	x := g.Input("x", onnx.Float, onnx.Batched(4))
 	g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, onnx.Batched(4))
-	return model(t, g, 5, 4)
+	return writeModel(t, g, 5, 4)
 }
 
-func next(t *testing.T) *device.Model {
+func next(t *testing.T) *device.Model { return times(t, 2) }
+
+// corrupt is a model whose file is none.
+func corrupt(t *testing.T) *device.Model {
+	m := twice(t)
+	if err := os.WriteFile(m.Source.ONNXPath, []byte("no model"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// times is y = x·w + 1 with weights that multiply by factor.
+func times(t *testing.T, factor float32) *device.Model {
 	g := onnx.NewBuilder("next")
 	x := g.Input("x", onnx.Float, onnx.Batched(2))
-	w := g.Const(onnx.FloatTensor("", []float32{2, 0, 0, 2}, 2, 2))
+	w := g.Const(onnx.FloatTensor("", []float32{factor, 0, 0, factor}, 2, 2))
 	y := g.Node("MatMul", []string{x, w})
 	g.Output("y", g.Node("Add", []string{y, g.Const(onnx.FloatTensor("", []float32{1, 1}, 2))}), onnx.Float, onnx.Batched(2))
-	return model(t, g, 3, 2)
+	return writeModel(t, g, 3, 2)
 }
 
 // patient is a timeout that no host stands still for.
@@ -103,10 +115,25 @@ func openAny(t *testing.T) *Executor {
 }
 
 func TestContract(t *testing.T) {
-	a, b := twice(t), next(t)
+	a, b := next(t), twice(t)
+	odd := onnx.NewBuilder("odd")
+	odd.Output("y", odd.Node("Einsum", []string{odd.Input("x", onnx.Float, onnx.Batched(4))}), onnx.Float, onnx.Batched(4))
+	affine := func(input []byte, factor, shift float32) []byte {
+		out := bytes.Clone(input)
+		for i := 0; i < len(out); i += 4 {
+			v := factor*math.Float32frombits(binary.LittleEndian.Uint32(out[i:])) + shift
+			binary.LittleEndian.PutUint32(out[i:], math.Float32bits(v))
+		}
+		return out
+	}
 	devicetest.Contract(t, devicetest.Case{
-		Open:   func(t *testing.T) device.Executor { return openAny(t) },
-		Models: []*device.Model{a, b},
+		Open:    func(t *testing.T) device.Executor { return openAny(t) },
+		Models:  []*device.Model{a, b},
+		Weights: times(t, 4).Source,
+		Updated: func(input []byte) []byte { return affine(input, 4, 1) },
+		Other:   b.Source,
+		Corrupt: corrupt(t),
+		Foreign: writeModel(t, odd, 2, 4),
 		Input: func(_ *device.Model, r *rand.Rand, payload []byte) bool {
 			for i := 0; i < len(payload); i += 4 {
 				binary.LittleEndian.PutUint32(payload[i:], math.Float32bits(r.Float32()))
@@ -114,15 +141,10 @@ func TestContract(t *testing.T) {
 			return true
 		},
 		Want: func(m *device.Model, input []byte) []byte {
-			out := bytes.Clone(input)
-			for i := 0; i < len(out); i += 4 {
-				v := 2 * math.Float32frombits(binary.LittleEndian.Uint32(out[i:]))
-				if m == b {
-					v++
-				}
-				binary.LittleEndian.PutUint32(out[i:], math.Float32bits(v))
+			if m == b {
+				return affine(input, 2, 0)
 			}
-			return out
+			return affine(input, 2, 1)
 		},
 	})
 }
@@ -133,9 +155,9 @@ func TestUnsupportedOperatorsAreNamed(t *testing.T) {
 	g.Output("y", g.Node("Bernoulli", []string{g.Node("Einsum", []string{x})}), onnx.Float, onnx.Batched(4))
 	e := open(t, nil, patient)
 	defer e.Close()
-	m := model(t, g, 2, 4)
-	err := e.Load(m, devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m})))
-	if !errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), "Bernoulli, Einsum") {
+	m := writeModel(t, g, 2, 4)
+	_, err := e.Load(m)
+	if !errors.Is(err, device.ErrUnsupported) || !errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), "Bernoulli, Einsum") {
 		t.Errorf("load: %v", err)
 	}
 }
@@ -151,11 +173,11 @@ func TestLostAndHungDevicesAreReported(t *testing.T) {
 		}, 2*time.Second)
 		m := twice(t)
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-		if err := e.Load(m, slots); err != nil {
+		if err := devicetest.Load(e, m, slots); err != nil {
 			t.Fatal(err)
 		}
 		armed = true
-		if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 2}); !errors.Is(err, device.ErrLost) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err := e.Close()
@@ -183,17 +205,17 @@ func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 		m := next(t)
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
 		armed = true
-		err := e.Load(m, slots)
+		err := devicetest.Load(e, m, slots)
 		armed = false
 		if hit == "register" {
-			if err != nil || e.Unpinned() != 1 {
-				t.Errorf("a slot that cannot be pinned: %v, %d unpinned", err, e.Unpinned())
+			if err != nil || e.Memory().Unpinned != 1 {
+				t.Errorf("a slot that cannot be pinned: %v, %d unpinned", err, e.Memory().Unpinned)
 			}
 		} else if hit != "" && !errors.Is(err, cuda.ErrOutOfMemory) {
 			t.Errorf("site %d %s: %v", n, hit, err)
 		}
 		if err != nil {
-			if err := e.Load(m, slots); err != nil {
+			if err := devicetest.Load(e, m, slots); err != nil {
 				t.Errorf("site %d %s: second load: %v", n, hit, err)
 			}
 		}
@@ -206,58 +228,10 @@ func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 	}
 }
 
-// other is an executor that takes everything and counts.
-type other struct{ loaded, executed, closed int }
-
-func (o *other) Load(*device.Model, []*device.Slot) error { o.loaded++; return nil }
-func (o *other) Execute(device.Batch) error               { o.executed++; return nil }
-func (o *other) Close() error                             { o.closed++; return nil }
-
-func TestUnsupportedModelsGoToTheOtherExecutor(t *testing.T) {
-	g := onnx.NewBuilder("odd")
-	x := g.Input("x", onnx.Float, onnx.Batched(4))
-	g.Output("y", g.Node("Einsum", []string{x}), onnx.Float, onnx.Batched(4))
-	odd, plain := model(t, g, 2, 4), twice(t)
-	o := &other{}
-	f := WithFallback(open(t, nil, patient), o)
-	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{odd, plain}))
-	for _, m := range []*device.Model{odd, plain} {
-		if err := f.Load(m, slots); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
-			t.Error(err)
-		}
-	}
-	if o.loaded != 1 || o.executed != 1 || f.OnGPU(odd) || !f.OnGPU(plain) {
-		t.Errorf("%+v, odd on GPU %v, plain %v", o, f.OnGPU(odd), f.OnGPU(plain))
-	}
-	if err := f.Aside(odd); !errors.Is(err, layers.ErrUnsupported) || f.Aside(plain) != nil {
-		t.Errorf("aside: %v and %v", err, f.Aside(plain))
-	}
-	if err := f.Submit(device.Batch{Model: odd, Slot: slots[0], Rows: 1}); err != nil || o.executed != 1 {
-		t.Errorf("submit: %v, executed %d times before the wait", err, o.executed)
-	}
-	if err := f.Wait(device.Batch{Model: odd, Slot: slots[0], Rows: 1}); err != nil || o.executed != 2 {
-		t.Errorf("wait: %v, executed %d times", err, o.executed)
-	}
-	if err := f.Load(plain, slots); err == nil || o.loaded != 1 {
-		t.Errorf("an error that is not about support went to the other executor: %v", err)
-	}
-	if err := f.Close(); err != nil || o.closed != 1 {
-		t.Errorf("close: %v, %+v", err, o)
-	}
-}
-
 func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
-	o := &other{}
-	f, err := Open(4095, Config{}, o)
-	if err == nil {
-		f.Close()
+	if e, err := Open(4095, Config{}); err == nil {
+		e.Close()
 		t.Fatal("GPU 4095 was opened")
-	}
-	if o.closed != 0 {
-		t.Error("the other executor was closed")
 	}
 }
 
@@ -268,7 +242,7 @@ func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
 		m := next(t)
 		m.Source.Config.Params = map[string]string{"precision": precision}
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-		err := e.Load(m, slots)
+		err := devicetest.Load(e, m, slots)
 		if wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), wrong) {
 				t.Errorf("%s: %v", precision, err)
@@ -280,7 +254,7 @@ func TestPrecisionIsAParameterOfTheModel(t *testing.T) {
 			for i := 0; i < len(in); i += 4 {
 				binary.LittleEndian.PutUint32(in[i:], math.Float32bits(1.5))
 			}
-			if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+			if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
 				t.Error(err)
 			}
 			if y := math.Float32frombits(binary.LittleEndian.Uint32(slots[0].Output(m, 0, 1))); y != 4 {

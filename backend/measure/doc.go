@@ -51,9 +51,7 @@ func (r *Result) Profile() (*profile.Profile, error) { return profile.New(r.Tabl
 func (r *Result) Stored(host, description string, now time.Time) repo.Profile {
 	p := repo.Profile{Host: host, Description: description, AlphaNS: float64(r.Line.Alpha), BetaNS: float64(r.Line.Beta), R2: r.Line.R2,
 		Measured: now.UTC().Format(time.RFC3339)}
-	for _, d := range r.Table {
-		p.TableNS = append(p.TableNS, int64(d))
-	}
+	p.TableNS = slices.Clone(r.Table)
 	for _, s := range r.Sizes {
 		p.Repeats = max(p.Repeats, s.Samples)
 	}
@@ -63,16 +61,16 @@ func (r *Result) Stored(host, description string, now time.Time) repo.Profile {
 // HostKind names what a profile of this host is good for: the processor and the library that runs
 // on it, for example "cpu/Xeon-8375C/ort-1.27.0".
 func HostKind(ortVersion string) string {
-	return "cpu/" + processor() + "/ort-" + ortVersion
+	return "cpu/" + findProcessor() + "/ort-" + ortVersion
 }
 
 // Describe says more about the host, for people.
 func Describe(ortVersion string) string {
-	return fmt.Sprintf("%s, %d cores, one thread per executor, ONNX Runtime %s, %s/%s", processor(), runtime.NumCPU(), ortVersion, runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s, %d cores, one thread per executor, ONNX Runtime %s, %s/%s", findProcessor(), runtime.NumCPU(), ortVersion, runtime.GOOS, runtime.GOARCH)
 }
 
-// processor returns the processor's name in one word, as precise as the kernel tells it.
-func processor() string {
+// findProcessor returns the processor's name in one word, as precise as the kernel tells it.
+func findProcessor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
 		return runtime.GOARCH

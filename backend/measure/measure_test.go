@@ -13,16 +13,16 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func model(t *testing.T, batchMax int, alpha, beta time.Duration) *device.Model {
-	return devicetest.Emulated(t, "m", batchMax, alpha, beta, []wire.Tensor{{Name: "x", Datatype: "FP32", Shape: []int64{8}}},
-		[]wire.Tensor{{Name: "y", Datatype: "FP32", Shape: []int64{2}}})
+func emulatedModel(t *testing.T, batchMax int, alpha, beta time.Duration) *device.Model {
+	return devicetest.Emulated(t, "m", batchMax, alpha, beta, []model.Tensor{{Name: "x", Datatype: "FP32", Shape: []int64{8}}},
+		[]model.Tensor{{Name: "y", Datatype: "FP32", Shape: []int64{2}}})
 }
 
 // open returns an emulated GPU with m loaded on a slot.
@@ -33,7 +33,7 @@ func open(t *testing.T, m *device.Model) (*emu.Executor, *device.Slot) {
 		t.Fatal(err)
 	}
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	return e, slots[0]
@@ -41,11 +41,11 @@ func open(t *testing.T, m *device.Model) (*emu.Executor, *device.Slot) {
 
 // TestRun measures an emulated GPU: it is never faster than its profile, and hardly slower.
 func TestRun(t *testing.T) {
-	m := model(t, 6, 300*time.Microsecond, time.Millisecond)
+	m := emulatedModel(t, 6, 300*time.Microsecond, time.Millisecond)
 	e, slot := open(t, m)
 	defer e.Close()
 	rounds := 0
-	r, err := Run(context.Background(), e, m, slot, Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
+	r, err := Run(context.Background(), On(e), m, slot, Options{Rounds: 5, Progress: func(int, int) { rounds++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +66,10 @@ func TestRun(t *testing.T) {
 }
 
 func TestQuickKeepsItsBudget(t *testing.T) {
-	m := model(t, 8, 10*time.Millisecond, 0) // 150 ms per sparse round
+	m := emulatedModel(t, 8, 10*time.Millisecond, 0) // 150 ms per sparse round
 	e, slot := open(t, m)
 	defer e.Close()
-	r, err := Quick(context.Background(), e, m, slot)
+	r, err := Quick(context.Background(), On(e), m, slot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +82,11 @@ func TestQuickKeepsItsBudget(t *testing.T) {
 }
 
 func TestRunReportsFailure(t *testing.T) {
-	m := model(t, 2, time.Millisecond, 0)
+	m := emulatedModel(t, 2, time.Millisecond, 0)
 	e, slot := open(t, m)
 	defer e.Close()
 	e.Inject(emu.Failing)
-	if _, err := Run(context.Background(), e, m, slot, Options{}); !errors.As(err, new(*cuda.Error)) {
+	if _, err := Run(context.Background(), On(e), m, slot, Options{}); !errors.As(err, new(*cuda.Error)) {
 		t.Errorf("error %v, want the executor's", err)
 	}
 }
@@ -97,7 +97,7 @@ func TestSizes(t *testing.T) {
 		sparse bool
 		want   []int
 	}{{1, true, []int{1}}, {1, false, []int{1}}, {2, true, []int{1, 2}}, {6, true, []int{1, 2, 4, 6}}, {8, true, []int{1, 2, 4, 8}}, {4, false, []int{1, 2, 3, 4}}} {
-		got := sizes(c.max, c.sparse)
+		got := batchSizes(c.max, c.sparse)
 		if len(got) != len(c.want) {
 			t.Fatalf("sizes(%d, %v) = %v, want %v", c.max, c.sparse, got, c.want)
 		}
@@ -128,7 +128,7 @@ func TestTable(t *testing.T) {
 		"goes on by a slope": {[]int{1, 2}, us(10, 30), 4, us(10, 30, 40, 50)},
 		"one size":           {[]int{1}, us(5), 1, us(5)},
 	} {
-		got := table(c.at, c.high, line, c.max)
+		got := fillTable(c.at, c.high, line, c.max)
 		for i := range c.want {
 			if len(got) != len(c.want) || got[i] != c.want[i] {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -144,7 +144,7 @@ func TestIsotonic(t *testing.T) {
 		{[]time.Duration{1, 4, 2, 5}, []time.Duration{1, 3, 3, 5}}, {[]time.Duration{9, 6, 3}, []time.Duration{6, 6, 6}},
 		{[]time.Duration{2, 8, 7, 3, 20}, []time.Duration{2, 6, 6, 6, 20}},
 	} {
-		if got := isotonic(c.in); !slices.Equal(got, c.want) {
+		if got := isotonicFit(c.in); !slices.Equal(got, c.want) {
 			t.Errorf("isotonic(%v) = %v, want %v", c.in, got, c.want)
 		}
 	}
@@ -153,7 +153,7 @@ func TestIsotonic(t *testing.T) {
 // TestStallsDoNotCount gives the smallest batch one stall among few samples.
 func TestStallsDoNotCount(t *testing.T) {
 	samples := [][]time.Duration{{100, 110, 50_000, 105, 120}, {200, 210, 220, 205, 215}}
-	r := summarize([]int{1, 2}, samples, 2)
+	r := summarizeSamples([]int{1, 2}, samples, 2)
 	if r.Table[0] != 120 || r.Table[1] != 220 || r.Sizes[0].P99 != 50_000 {
 		t.Errorf("%+v", r)
 	}
@@ -170,7 +170,7 @@ func TestSummarizeFitsAndPrints(t *testing.T) {
 			samples[i] = append(samples[i], d)
 		}
 	}
-	r := summarize([]int{1, 2, 3, 4}, samples, 4)
+	r := summarizeSamples([]int{1, 2, 3, 4}, samples, 4)
 	if r.Line.Alpha != time.Millisecond || r.Line.Beta != 2*time.Millisecond || r.Line.R2 < 0.9999 || r.Sizes[2].Residual != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -211,27 +211,27 @@ type stopping struct {
 	stop func()
 }
 
-func (s *stopping) Execute(b device.Batch) error {
+func (s *stopping) Submit(b device.Batch) error {
 	if s.n--; s.n == 0 {
 		s.stop()
 	}
-	return s.Executor.Execute(b)
+	return s.Executor.Submit(b)
 }
 
 // TestMeasuringStopsBetweenBatches wants no batch after the end of the context.
 func TestMeasuringStopsBetweenBatches(t *testing.T) {
-	m := model(t, 4, 10*time.Microsecond, 0)
+	m := emulatedModel(t, 4, 10*time.Microsecond, 0)
 	e, slot := open(t, m)
 	defer e.Close()
 	for name, f := range map[string]func(context.Context, device.Executor) error{
 		"run": func(ctx context.Context, e device.Executor) error {
-			_, err := Run(ctx, e, m, slot, Options{})
+			_, err := Run(ctx, On(e), m, slot, Options{})
 			return err
 		},
 		"check": func(ctx context.Context, e device.Executor) error {
 			p, err := profile.Linear(10*time.Microsecond, time.Microsecond, 4)
 			if err == nil {
-				_, err = Check(ctx, e, m, slot, p)
+				_, err = Check(ctx, On(e), m, slot, p)
 			}
 			return err
 		},
@@ -247,7 +247,7 @@ func TestMeasuringStopsBetweenBatches(t *testing.T) {
 
 // TestCheck compares an emulated GPU with profiles that it does and does not have.
 func TestCheck(t *testing.T) {
-	m := model(t, 4, 500*time.Microsecond, 2*time.Millisecond)
+	m := emulatedModel(t, 4, 500*time.Microsecond, 2*time.Millisecond)
 	e, slot := open(t, m)
 	defer e.Close()
 	for name, c := range map[string]struct {
@@ -262,9 +262,9 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok, err := Check(context.Background(), e, m, slot, p)
+		ok, err := Check(context.Background(), On(e), m, slot, p)
 		for try := 1; c.want && !ok && err == nil && try < 50; try++ { // a busy host is slower than any profile
-			ok, err = Check(context.Background(), e, m, slot, p)
+			ok, err = Check(context.Background(), On(e), m, slot, p)
 		}
 		if err != nil || ok != c.want {
 			t.Errorf("%s: %v %v, want %v", name, ok, err, c.want)

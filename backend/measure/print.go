@@ -13,7 +13,7 @@ func (r *Result) Print(w io.Writer) error {
 	fmt.Fprintf(t, "batch\tsamples\tp50 ms\tp99 ms\tℓ(b) ms\tper row ms\tresidual ms\t\n")
 	for _, s := range r.Sizes {
 		l := r.Table[s.Batch-1]
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%+.3f\t\n", s.Batch, s.Samples, ms(s.P50), ms(s.P99), ms(l), ms(l/time.Duration(s.Batch)), millis(s.Residual))
+		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%+.3f\t\n", s.Batch, s.Samples, formatMillis(s.P50), formatMillis(s.P99), formatMillis(l), formatMillis(l/time.Duration(s.Batch)), inMillis(s.Residual))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -23,10 +23,10 @@ func (r *Result) Print(w io.Writer) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "ℓ(b) = α·b + β: α = %s ms, β = %s ms, R² = %.4f (ℓ(b) is the p%.0f without stalls, made non-decreasing)\n",
-		ms(r.Line.Alpha), ms(r.Line.Beta), r.Line.R2, 100*Percentile)
+		formatMillis(r.Line.Alpha), formatMillis(r.Line.Beta), r.Line.R2, 100*Percentile)
 	return err
 }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.3f", millis(d)) }
+func formatMillis(d time.Duration) string { return fmt.Sprintf("%.3f", inMillis(d)) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
 
@@ -28,26 +29,40 @@ const (
 	defaultRound = 40
 )
 
+// Timer runs a batch with nothing else under way, and says how long it took.
+type Timer func(device.Batch) (time.Duration, error)
+
+// On returns a Timer for an executor that nobody else uses.
+func On(e device.Runner) Timer {
+	return func(b device.Batch) (time.Duration, error) {
+		began := time.Now()
+		err := device.Execute(e, b)
+		return time.Since(began), err
+	}
+}
+
 // Quick measures what a second allows, or until ctx ends.
-func Quick(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot) (*Result, error) {
+func Quick(ctx context.Context, e Timer, m *device.Model, s *device.Slot) (*Result, error) {
 	return Run(ctx, e, m, s, Options{Rounds: quickRounds, Budget: quickBudget, Sparse: true})
 }
 
-// Run measures m, which e has loaded on s. Between two batches it ends with ctx.
-func Run(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot, o Options) (*Result, error) {
+// Run measures m, which e runs on s. Between two batches it ends with ctx.
+func Run(ctx context.Context, e Timer, m *device.Model, s *device.Slot, o Options) (*Result, error) {
 	if o.Rounds <= 0 {
 		o.Rounds = defaultRound
 	}
 	start := time.Now()
 	r := &run{ctx: ctx, e: e, m: m, s: s, o: o, start: start, random: rand.New(rand.NewPCG(o.Seed, 1))}
-	r.sizes = sizes(m.BatchMax, o.Sparse)
+	r.sizes = batchSizes(m.BatchMax, o.Sparse)
 	r.samples = make([][]time.Duration, len(r.sizes))
-	r.fill()
+	if err := r.fillInputs(); err != nil {
+		return nil, err
+	}
 	if err := r.warmUp(); err != nil {
 		return nil, err
 	}
 	for round := range o.Rounds {
-		if over, err := r.round(round); over || err != nil {
+		if over, err := r.sampleRound(round); over || err != nil {
 			if err != nil {
 				return nil, err
 			}
@@ -57,7 +72,7 @@ func Run(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot
 			o.Progress(round+1, o.Rounds)
 		}
 	}
-	res := summarize(r.sizes, r.samples, m.BatchMax)
+	res := summarizeSamples(r.sizes, r.samples, m.BatchMax)
 	res.Elapsed = time.Since(start)
 	return res, nil
 }
@@ -69,13 +84,15 @@ const (
 
 // Check reports whether p can be this host's profile of m: whether the best of a few runs of the
 // smallest and of the largest batch is neither slower than p nor far faster.
-func Check(ctx context.Context, e device.Executor, m *device.Model, s *device.Slot, p *profile.Profile) (bool, error) {
+func Check(ctx context.Context, e Timer, m *device.Model, s *device.Slot, p *profile.Profile) (bool, error) {
 	r := &run{ctx: ctx, e: e, m: m, s: s, random: rand.New(rand.NewPCG(0, 1))}
-	r.fill()
+	if err := r.fillInputs(); err != nil {
+		return false, err
+	}
 	for _, b := range []int{1, m.BatchMax} {
 		best := time.Duration(math.MaxInt64)
 		for range checkRuns {
-			d, err := r.time(b)
+			d, err := r.timeBatch(b)
 			if err != nil {
 				return false, err
 			}
@@ -91,7 +108,7 @@ func Check(ctx context.Context, e device.Executor, m *device.Model, s *device.Sl
 // run is one measurement under way.
 type run struct {
 	ctx     context.Context
-	e       device.Executor
+	e       Timer
 	m       *device.Model
 	s       *device.Slot
 	o       Options
@@ -101,8 +118,8 @@ type run struct {
 	samples [][]time.Duration // by index into sizes
 }
 
-// sizes returns the batch sizes to measure, ascending.
-func sizes(batchMax int, sparse bool) []int {
+// batchSizes returns the batch sizes to measure, ascending.
+func batchSizes(batchMax int, sparse bool) []int {
 	var all []int
 	for b := 1; b < batchMax; {
 		all = append(all, b)
@@ -115,18 +132,21 @@ func sizes(batchMax int, sparse bool) []int {
 	return append(all, batchMax)
 }
 
-// fill puts plausible inputs into the slot: numbers that every datatype takes, not all equal, since
-// some kernels are faster on zeros.
-func (r *run) fill() {
+// fillInputs puts the model's samples into the slot, or else plausible inputs: numbers that every datatype takes, not all
+// equal, since some kernels are faster on zeros.
+func (r *run) fillInputs() error {
+	if len(r.m.Samples) > 0 {
+		return r.m.Fill(r.s)
+	}
 	for k, t := range r.m.Inputs {
 		in := r.s.Input(r.m, k, r.m.BatchMax)
 		switch t.Datatype {
-		case "FP32":
+		case model.FP32:
 			for i := 0; i+4 <= len(in); i += 4 {
 				bits := math.Float32bits(r.random.Float32())
 				in[i], in[i+1], in[i+2], in[i+3] = byte(bits), byte(bits>>8), byte(bits>>16), byte(bits>>24)
 			}
-		case "UINT8":
+		case model.Uint8:
 			for i := range in {
 				in[i] = byte(r.random.Uint32())
 			}
@@ -134,15 +154,16 @@ func (r *run) fill() {
 			clear(in)
 		}
 	}
+	return nil
 }
 
 func (r *run) warmUp() error {
 	for range warmUps {
 		for _, b := range []int{r.m.BatchMax, 1} {
-			if _, err := r.time(b); err != nil {
+			if _, err := r.timeBatch(b); err != nil {
 				return err
 			}
-			if r.over() {
+			if r.isOver() {
 				return nil
 			}
 		}
@@ -150,37 +171,37 @@ func (r *run) warmUp() error {
 	return nil
 }
 
-func (r *run) over() bool { return r.o.Budget > 0 && time.Since(r.start) > r.o.Budget }
+func (r *run) isOver() bool { return r.o.Budget > 0 && time.Since(r.start) > r.o.Budget }
 
-func (r *run) time(batch int) (time.Duration, error) {
+func (r *run) timeBatch(batch int) (time.Duration, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
 	}
-	began := time.Now()
-	if err := r.e.Execute(device.Batch{Model: r.m, Slot: r.s, Rows: batch}); err != nil {
+	took, err := r.e(device.Batch{Model: r.m, Slot: r.s, Rows: batch})
+	if err != nil {
 		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
 	}
-	return time.Since(began), nil
+	return took, nil
 }
 
-// round takes a sample of every size, and reports whether the budget is used up. The first round
+// sampleRound takes a sample of every size, and reports whether the budget is used up. The first round
 // goes up from 1 and is cut short only between sizes beyond the second.
-func (r *run) round(n int) (over bool, err error) {
+func (r *run) sampleRound(n int) (over bool, err error) {
 	order := make([]int, len(r.sizes))
 	for i := range order {
 		order[i] = i
 	}
 	if n > 0 {
-		if r.over() {
+		if r.isOver() {
 			return true, nil
 		}
 		r.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	}
 	for _, i := range order {
-		if n == 0 && i >= 2 && r.over() {
+		if n == 0 && i >= 2 && r.isOver() {
 			return true, nil
 		}
-		d, err := r.time(r.sizes[i])
+		d, err := r.timeBatch(r.sizes[i])
 		if err != nil {
 			return false, err
 		}
@@ -189,8 +210,8 @@ func (r *run) round(n int) (over bool, err error) {
 	return false, nil
 }
 
-// summarize turns samples into a Result. Sizes without samples are filled in by the line.
-func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
+// summarizeSamples turns samples into a Result. Sizes without samples are filled in by the line.
+func summarizeSamples(sizes []int, samples [][]time.Duration, batchMax int) *Result {
 	res := &Result{}
 	var at []int
 	var high []time.Duration
@@ -199,7 +220,7 @@ func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
 			continue
 		}
 		s := slices.Sorted(slices.Values(samples[i]))
-		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: rank(s, 0.50), P99: rank(s, 0.99), High: rank(withoutStalls(s), Percentile)})
+		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: nearestRank(s, 0.50), P99: nearestRank(s, 0.99), High: nearestRank(withoutStalls(s), Percentile)})
 		at, high = append(at, b), append(high, res.Sizes[len(res.Sizes)-1].High)
 	}
 	if line, err := profile.Fit(at, high); err == nil {
@@ -209,7 +230,7 @@ func summarize(sizes []int, samples [][]time.Duration, batchMax int) *Result {
 		s := &res.Sizes[i]
 		s.Residual = s.High - res.Line.Alpha*time.Duration(s.Batch) - res.Line.Beta
 	}
-	res.Table = table(at, isotonic(high), res.Line, batchMax)
+	res.Table = fillTable(at, isotonicFit(high), res.Line, batchMax)
 	return res
 }
 
@@ -219,14 +240,14 @@ const stallFactor = 3
 // withoutStalls cuts sorted samples where the host stood still. One of them among few samples would
 // otherwise be ℓ of its batch size and, since the table does not decrease, of all larger ones.
 func withoutStalls(sorted []time.Duration) []time.Duration {
-	limit := stallFactor * rank(sorted, 0.50)
+	limit := stallFactor * nearestRank(sorted, 0.50)
 	n, _ := slices.BinarySearch(sorted, limit+1)
 	return sorted[:n]
 }
 
-// isotonic returns the non-decreasing values nearest to v in least squares: neighbours that decrease
+// isotonicFit returns the non-decreasing values nearest to v in least squares: neighbours that decrease
 // are replaced by their mean, over and over (pool adjacent violators; Ayer et al. 1955).
-func isotonic(v []time.Duration) []time.Duration {
+func isotonicFit(v []time.Duration) []time.Duration {
 	type pool struct {
 		sum time.Duration
 		n   int
@@ -251,14 +272,14 @@ func isotonic(v []time.Duration) []time.Duration {
 	return out
 }
 
-// rank returns the nearest-rank percentile of sorted samples.
-func rank(sorted []time.Duration, p float64) time.Duration {
+// nearestRank returns the nearest-rank percentile of sorted samples.
+func nearestRank(sorted []time.Duration, p float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
 }
 
-// table interpolates between what was measured, goes on by the line's slope beyond it, and never
+// fillTable interpolates between what was measured, goes on by the line's slope beyond it, and never
 // decreases.
-func table(at []int, high []time.Duration, line profile.Line, batchMax int) []time.Duration {
+func fillTable(at []int, high []time.Duration, line profile.Line, batchMax int) []time.Duration {
 	out := make([]time.Duration, batchMax)
 	for k, last := 0, len(at)-1; k <= last; k++ {
 		out[at[k]-1] = max(high[k], 1)

@@ -30,7 +30,7 @@ func (b *Builder) Output(name, value string, t DataType, dims []Dim) {
 // Const adds an initialiser and returns its name; an unnamed one gets a fresh name.
 func (b *Builder) Const(t Tensor) string {
 	if t.Name == "" {
-		t.Name = b.fresh("c")
+		t.Name = b.freshName("c")
 	}
 	b.graph.Initializers = append(b.graph.Initializers, t)
 	return t.Name
@@ -45,7 +45,7 @@ func (b *Builder) Shape(v ...int64) string { return b.Const(IntTensor("", v, int
 // Node adds a node with one output and returns that output's name. Attributes come from the
 // functions Int, Ints, FloatAttr and Text.
 func (b *Builder) Node(op string, inputs []string, attrs ...Attr) string {
-	out := b.fresh(op)
+	out := b.freshName(op)
 	b.NodeTo(op, []string{out}, inputs, attrs...)
 	return out
 }
@@ -56,7 +56,7 @@ func (b *Builder) NodeTo(op string, outputs, inputs []string, attrs ...Attr) {
 		Name: op + "_" + strconv.Itoa(len(b.graph.Nodes)), Op: op, Inputs: inputs, Outputs: outputs, Attrs: attrs})
 }
 
-func (b *Builder) fresh(prefix string) string {
+func (b *Builder) freshName(prefix string) string {
 	b.unique++
 	return prefix + "." + strconv.Itoa(b.unique)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -16,6 +17,11 @@ const (
 	FileBytesMax = 1<<31 - 1 // protobuf's own
 	partsMax     = 1 << 18   // nodes, attributes, tensors, values, dims and strings of one model
 	nestingMax   = 16        // graphs within attributes
+
+	// Parts may be empty: two bytes of a file that become a tensor of a hundred. So what all of them take is bounded,
+	// in bytes for each byte of the file and besides. Growing slices take about 2.5 times as much.
+	partsPerByte = 20
+	partsFixed   = 64 << 10
 )
 
 // Read reads a model file. The error names the file and says what is wrong with it.
@@ -25,6 +31,8 @@ func Read(path string) (*Model, error) {
 		return nil, err
 	}
 	defer f.Close()
+
+	// The size is known before memory is taken for it.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -32,10 +40,12 @@ func Read(path string) (*Model, error) {
 	if !info.Mode().IsRegular() || info.Size() > FileBytesMax {
 		return nil, fmt.Errorf("%s: want a regular file of at most %d bytes", path, FileBytesMax)
 	}
+
 	b := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, b); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+
 	m, err := Unmarshal(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -45,17 +55,18 @@ func Read(path string) (*Model, error) {
 
 // Unmarshal decodes a ModelProto. The model keeps parts of b: do not write to b afterwards.
 func Unmarshal(b []byte) (*Model, error) {
-	d := &decoder{left: partsMax}
-	m, err := d.model(b)
+	d := &decoder{left: partsMax, room: partsPerByte*len(b) + partsFixed}
+	m, err := d.decodeModel(b)
 	if err != nil {
 		return nil, fmt.Errorf("not a valid ONNX model: %w", err)
 	}
 	return m, nil
 }
 
-// decoder counts down the parts that one model may still have.
+// decoder counts down the parts that one model may still have, and what they may take.
 type decoder struct {
 	left    int
+	room    int // bytes
 	nesting int
 }
 
@@ -69,14 +80,15 @@ type wireField struct {
 
 var errKind = errors.New("a field has the wrong wire type")
 
-// each calls f for every field of a message.
-func (d *decoder) each(b []byte, f func(wireField) error) error {
+// eachField calls f for every field of a message.
+func (d *decoder) eachField(b []byte, f func(wireField) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
 		b = b[n:]
+
 		w := wireField{number: number, kind: kind}
 		switch kind {
 		case protowire.VarintType:
@@ -92,9 +104,11 @@ func (d *decoder) each(b []byte, f func(wireField) error) error {
 		default:
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
+
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
+
 		b = b[n:]
 		if err := f(w); err != nil {
 			return err
@@ -103,8 +117,8 @@ func (d *decoder) each(b []byte, f func(wireField) error) error {
 	return nil
 }
 
-// part takes the content of a sub-message or string and charges it to the limit.
-func (d *decoder) part(w wireField) ([]byte, error) {
+// takePart takes the content of a sub-message or string and charges it to the limit.
+func (d *decoder) takePart(w wireField) ([]byte, error) {
 	if w.kind != protowire.BytesType {
 		return nil, fmt.Errorf("field %d: %w", w.number, errKind)
 	}
@@ -116,7 +130,7 @@ func (d *decoder) part(w wireField) ([]byte, error) {
 
 // setText, setInt: scalar fields.
 func (d *decoder) setText(out *string, w wireField) error {
-	b, err := d.part(w)
+	b, err := d.takePart(w)
 	*out = string(b)
 	return err
 }
@@ -160,29 +174,31 @@ func appendFixed(out []byte, w wireField, size int) ([]byte, error) {
 	return out, fmt.Errorf("field %d: %w", w.number, errKind)
 }
 
-func (d *decoder) model(b []byte) (*Model, error) {
+func (d *decoder) decodeModel(b []byte) (*Model, error) {
 	m := &Model{}
-	err := d.each(b, func(w wireField) (err error) {
+
+	err := d.eachField(b, func(w wireField) (err error) {
 		switch w.number {
 		case 1:
 			return d.setInt(&m.IRVersion, w)
 		case 2:
 			return d.setText(&m.Producer, w)
 		case 7:
-			if b, err = d.part(w); err == nil {
-				m.Graph, err = d.graph(b)
+			if b, err = d.takePart(w); err == nil {
+				m.Graph, err = d.decodeGraph(b)
 			}
 			return err
 		case 8:
-			if b, err = d.part(w); err == nil {
+			if b, err = d.takePart(w); err == nil {
 				var o Opset
-				o, err = d.opset(b)
+				o, err = d.decodeOpset(b)
 				m.Opsets = append(m.Opsets, o)
 			}
 			return err
 		}
 		return nil
 	})
+
 	switch {
 	case err != nil:
 		return nil, err
@@ -194,8 +210,8 @@ func (d *decoder) model(b []byte) (*Model, error) {
 	return m, nil
 }
 
-func (d *decoder) opset(b []byte) (o Opset, err error) {
-	err = d.each(b, func(w wireField) error {
+func (d *decoder) decodeOpset(b []byte) (o Opset, err error) {
+	err = d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
 			return d.setText(&o.Domain, w)
@@ -207,73 +223,92 @@ func (d *decoder) opset(b []byte) (o Opset, err error) {
 	return o, err
 }
 
-func (d *decoder) graph(b []byte) (*Graph, error) {
+func (d *decoder) decodeGraph(b []byte) (*Graph, error) {
+	// Graphs hold nodes whose attributes hold graphs: a file of some bytes could nest without end.
 	if d.nesting++; d.nesting > nestingMax {
 		return nil, fmt.Errorf("graphs nest deeper than %d", nestingMax)
 	}
 	defer func() { d.nesting-- }()
+
 	g := &Graph{}
-	err := d.each(b, func(w wireField) error {
+	if err := d.chargeBytes(unsafe.Sizeof(*g)); err != nil {
+		return nil, err
+	}
+	err := d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
-			return add(d, &g.Nodes, w, d.node)
+			return addPart(d, &g.Nodes, w, d.decodeNode)
 		case 2:
 			return d.setText(&g.Name, w)
 		case 5:
-			return add(d, &g.Initializers, w, d.tensor)
+			return addPart(d, &g.Initializers, w, d.decodeTensor)
 		case 11:
-			return add(d, &g.Inputs, w, d.value)
+			return addPart(d, &g.Inputs, w, d.decodeValue)
 		case 12:
-			return add(d, &g.Outputs, w, d.value)
+			return addPart(d, &g.Outputs, w, d.decodeValue)
 		case 13:
-			return add(d, &g.Values, w, d.value)
+			return addPart(d, &g.Values, w, d.decodeValue)
 		}
 		return nil
 	})
 	return g, err
 }
 
-// add decodes one sub-message of a repeated field.
-func add[T any](d *decoder, out *[]T, w wireField, decode func([]byte) (T, error)) error {
-	b, err := d.part(w)
+// addPart decodes one sub-message of a repeated field.
+func addPart[T any](d *decoder, out *[]T, w wireField, decode func([]byte) (T, error)) error {
+	b, err := d.takePart(w)
 	if err != nil {
 		return err
 	}
 	v, err := decode(b)
+	if err != nil {
+		return err
+	}
+
 	*out = append(*out, v)
-	return err
+	return d.chargeBytes(unsafe.Sizeof(v))
 }
 
-func (d *decoder) text(b []byte) (string, error)  { return string(b), nil }
-func (d *decoder) bytes(b []byte) ([]byte, error) { return b, nil }
+// chargeBytes takes the bytes of one part off the room that is left.
+func (d *decoder) chargeBytes(bytes uintptr) error {
+	if d.room -= int(bytes); d.room < 0 {
+		return errors.New("its parts are too many for its bytes: most of them are empty")
+	}
+	return nil
+}
 
-func (d *decoder) node(b []byte) (n Node, err error) {
-	err = d.each(b, func(w wireField) error {
+func (d *decoder) takeText(b []byte) (string, error)  { return string(b), nil }
+func (d *decoder) takeBytes(b []byte) ([]byte, error) { return b, nil }
+
+func (d *decoder) decodeNode(b []byte) (n Node, err error) {
+	err = d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
-			return add(d, &n.Inputs, w, d.text)
+			return addPart(d, &n.Inputs, w, d.takeText)
 		case 2:
-			return add(d, &n.Outputs, w, d.text)
+			return addPart(d, &n.Outputs, w, d.takeText)
 		case 3:
 			return d.setText(&n.Name, w)
 		case 4:
 			return d.setText(&n.Op, w)
 		case 5:
-			return add(d, &n.Attrs, w, d.attr)
+			return addPart(d, &n.Attrs, w, d.decodeAttr)
 		case 7:
 			return d.setText(&n.Domain, w)
 		}
 		return nil
 	})
+
 	if err == nil && n.Op == "" {
 		err = fmt.Errorf("node %q: op_type is empty", n.Name)
 	}
 	return n, err
 }
 
-func (d *decoder) attr(b []byte) (a Attr, err error) {
+func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 	var kind int64
-	err = d.each(b, func(w wireField) (err error) {
+
+	err = d.eachField(b, func(w wireField) (err error) {
 		switch w.number {
 		case 1:
 			return d.setText(&a.Name, w)
@@ -285,15 +320,15 @@ func (d *decoder) attr(b []byte) (a Attr, err error) {
 		case 3:
 			return d.setInt(&a.I, w)
 		case 4:
-			a.S, err = d.part(w)
+			a.S, err = d.takePart(w)
 		case 5:
 			var t []Tensor
-			if err = add(d, &t, w, d.tensor); err == nil {
+			if err = addPart(d, &t, w, d.decodeTensor); err == nil {
 				a.T = &t[0]
 			}
 		case 6:
 			var g []*Graph
-			if err = add(d, &g, w, d.graph); err == nil {
+			if err = addPart(d, &g, w, d.decodeGraph); err == nil {
 				a.G = g[0]
 			}
 		case 20:
@@ -305,6 +340,8 @@ func (d *decoder) attr(b []byte) (a Attr, err error) {
 		}
 		return err
 	})
+
+	// Files from before attributes had a type are told by which value is there.
 	a.Kind = AttrKind(kind)
 	if err == nil && a.Kind == AttrUndefined && a.Ref == "" {
 		a.Kind = a.guessKind()
@@ -312,6 +349,7 @@ func (d *decoder) attr(b []byte) (a Attr, err error) {
 	if err == nil && (a.Kind == AttrTensor && a.T == nil || a.Kind == AttrGraph && a.G == nil) {
 		err = errors.New("the value is missing")
 	}
+
 	if err != nil {
 		err = fmt.Errorf("attribute %q: %w", a.Name, err)
 	}
@@ -328,14 +366,15 @@ func (d *decoder) attrList(a *Attr, w wireField) (err error) {
 				a.Floats = append(a.Floats, math.Float32frombits(binary.LittleEndian.Uint32(raw[i:])))
 			}
 		}
+
 	case 8:
 		a.Ints, err = appendInts(a.Ints, w)
 	case 9:
-		err = add(d, &a.Strings, w, d.bytes)
+		err = addPart(d, &a.Strings, w, d.takeBytes)
 	case 10:
-		err = add(d, &a.Tensors, w, d.tensor)
+		err = addPart(d, &a.Tensors, w, d.decodeTensor)
 	case 11:
-		err = add(d, &a.Graphs, w, d.graph)
+		err = addPart(d, &a.Graphs, w, d.decodeGraph)
 	}
 	return err
 }
@@ -361,21 +400,21 @@ func (a *Attr) guessKind() AttrKind {
 	return AttrInt
 }
 
-func (d *decoder) value(b []byte) (v Value, err error) {
-	err = d.each(b, func(w wireField) error {
+func (d *decoder) decodeValue(b []byte) (v Value, err error) {
+	err = d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
 			return d.setText(&v.Name, w)
 		case 2:
-			b, err := d.part(w)
+			b, err := d.takePart(w)
 			if err != nil {
 				return err
 			}
-			return d.each(b, func(w wireField) error {
+			return d.eachField(b, func(w wireField) error {
 				if w.number != 1 { // sequences, maps and the like stay Undefined
 					return nil
 				}
-				b, err := d.part(w)
+				b, err := d.takePart(w)
 				if err != nil {
 					return err
 				}
@@ -384,37 +423,39 @@ func (d *decoder) value(b []byte) (v Value, err error) {
 		}
 		return nil
 	})
+
 	return v, err
 }
 
 func (d *decoder) tensorType(v *Value, b []byte) error {
-	return d.each(b, func(w wireField) error {
+	return d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
 			var t int64
 			err := d.setInt(&t, w)
 			v.Type = DataType(t)
 			return err
+
 		case 2:
-			b, err := d.part(w)
+			b, err := d.takePart(w)
 			if err != nil {
 				return err
 			}
 			v.Dims = []Dim{}
-			return d.each(b, func(w wireField) error {
+			return d.eachField(b, func(w wireField) error {
 				if w.number != 1 {
 					return nil
 				}
-				return add(d, &v.Dims, w, d.dim)
+				return addPart(d, &v.Dims, w, d.decodeDim)
 			})
 		}
 		return nil
 	})
 }
 
-func (d *decoder) dim(b []byte) (Dim, error) {
+func (d *decoder) decodeDim(b []byte) (Dim, error) {
 	v := Dim{Size: -1}
-	err := d.each(b, func(w wireField) error {
+	err := d.eachField(b, func(w wireField) error {
 		switch w.number {
 		case 1:
 			v.Name = ""

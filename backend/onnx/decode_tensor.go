@@ -14,10 +14,11 @@ type typed struct {
 	uint64s []int64
 }
 
-func (d *decoder) tensor(b []byte) (Tensor, error) {
+func (d *decoder) decodeTensor(b []byte) (Tensor, error) {
 	var t Tensor
 	var data typed
-	err := d.each(b, func(w wireField) (err error) {
+
+	err := d.eachField(b, func(w wireField) (err error) {
 		var n int64
 		switch w.number {
 		case 1:
@@ -30,13 +31,13 @@ func (d *decoder) tensor(b []byte) (Tensor, error) {
 		case 5:
 			data.int32s, err = appendInts(data.int32s, w)
 		case 6:
-			err = add(d, &t.Strings, w, d.bytes)
+			err = addPart(d, &t.Strings, w, d.takeBytes)
 		case 7:
 			data.int64s, err = appendInts(data.int64s, w)
 		case 8:
 			err = d.setText(&t.Name, w)
 		case 9:
-			t.Raw, err = d.part(w)
+			t.Raw, err = d.takePart(w)
 		case 10:
 			data.doubles, err = appendFixed(data.doubles, w, 8)
 		case 11:
@@ -47,8 +48,9 @@ func (d *decoder) tensor(b []byte) (Tensor, error) {
 		}
 		return err
 	})
+
 	if err == nil {
-		err = t.settle(&data)
+		err = t.settleData(&data)
 	}
 	if err != nil {
 		err = fmt.Errorf("tensor %q: %w", t.Name, err)
@@ -56,9 +58,10 @@ func (d *decoder) tensor(b []byte) (Tensor, error) {
 	return t, err
 }
 
-// settle brings typed data into Raw and checks O2.
-func (t *Tensor) settle(data *typed) error {
+// settleData brings typed data into Raw and checks O2.
+func (t *Tensor) settleData(data *typed) error {
 	n := t.Len()
+
 	switch {
 	case n < 0:
 		return fmt.Errorf("dims %v: want sizes of at least 0 and a product of at most %d", t.Dims, int64(elementsMax))
@@ -74,37 +77,40 @@ func (t *Tensor) settle(data *typed) error {
 		}
 		return nil
 	}
+
+	// A tensor's numbers stand in its raw bytes or in the list of their type; from here on they are raw bytes.
 	t.Strings = nil
 	if len(t.Raw) == 0 {
-		t.Raw = data.raw(t.Type)
+		t.Raw = data.layRaw(t.Type)
 	}
+
 	if want := t.Type.Bytes(n); int64(len(t.Raw)) != want {
 		return fmt.Errorf("%d bytes of data: want %d for dims %v of %v", len(t.Raw), want, t.Dims, t.Type)
 	}
 	return nil
 }
 
-// raw lays typed data out as raw_data would: TensorProto says which field serves which type.
-func (data *typed) raw(t DataType) []byte {
+// layRaw lays typed data out as raw_data would: TensorProto says which field serves which type.
+func (data *typed) layRaw(t DataType) []byte {
 	switch t {
 	case Float, Complex64:
 		return data.floats
 	case Double, Complex128:
 		return data.doubles
 	case Int64:
-		return pack(data.int64s, 8)
+		return packInts(data.int64s, 8)
 	case Uint64:
-		return pack(data.uint64s, 8)
+		return packInts(data.uint64s, 8)
 	case Uint32:
-		return pack(data.uint64s, 4)
+		return packInts(data.uint64s, 4)
 	case Uint4, Int4, Float4: // two to a byte already
-		return pack(data.int32s, 1)
+		return packInts(data.int32s, 1)
 	}
-	return pack(data.int32s, t.Bytes(1))
+	return packInts(data.int32s, t.Bytes(1))
 }
 
-// pack writes the low size bytes of each number.
-func pack(list []int64, size int64) []byte {
+// packInts writes the low size bytes of each number.
+func packInts(list []int64, size int64) []byte {
 	out := make([]byte, 0, int64(len(list))*size)
 	for _, v := range list {
 		switch size {

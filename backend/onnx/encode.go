@@ -121,6 +121,7 @@ func (a *Attr) marshal() []byte {
 			b = appendPart(b, 11, g.marshal())
 		}
 	}
+
 	return appendText(appendInt(b, 20, int64(a.Kind)), 21, a.Ref)
 }
 
@@ -145,6 +146,7 @@ func (v *Value) marshal() []byte {
 	if v.Type == Undefined {
 		return b
 	}
+
 	tensor := appendInt(nil, 1, int64(v.Type))
 	if v.Dims != nil {
 		var shape []byte
@@ -159,5 +161,6 @@ func (v *Value) marshal() []byte {
 		}
 		tensor = appendPart(tensor, 2, shape)
 	}
+
 	return appendPart(b, 2, appendPart(nil, 1, tensor))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
 )
 
@@ -13,32 +14,36 @@ import (
 func (g *Graph) Match(m *repo.Model) error {
 	feed := g.FeedInputs()
 	if len(feed) != len(m.Inputs) {
-		return fmt.Errorf("config.pbtxt of %s names %d inputs, the graph wants %d: %s", m.Name, len(m.Inputs), len(feed), names(feed))
+		return fmt.Errorf("config.pbtxt of %s names %d inputs, the graph wants %d: %s", m.Name, len(m.Inputs), len(feed), namesOf(feed))
 	}
 	for i, t := range m.Inputs {
-		if err := match("input", feed, t.Name, t.Datatype, m.GraphInput(i), m.Batched); err != nil {
+		if err := matchTensor("input", feed, t.Name, t.Datatype, m.GraphInput(i), m.Batched); err != nil {
 			return fmt.Errorf("config.pbtxt of %s: %w", m.Name, err)
 		}
 	}
 	for i, t := range m.Outputs {
-		if err := match("output", g.Outputs, t.Name, t.Datatype, m.GraphOutput(i), m.Batched); err != nil {
+		if err := matchTensor("output", g.Outputs, t.Name, t.Datatype, m.GraphOutput(i), m.Batched); err != nil {
 			return fmt.Errorf("config.pbtxt of %s: %w", m.Name, err)
 		}
 	}
 	return nil
 }
 
-func match(what string, list []Value, name, datatype string, shape []int64, batched bool) error {
+func matchTensor(what string, list []Value, name string, datatype model.Datatype, shape []int64, batched bool) error {
 	for _, v := range list {
 		if v.Name != name {
 			continue
 		}
-		if v.Type != Undefined && v.Type.String() != datatype {
+
+		if v.Type != Undefined && v.Type.String() != string(datatype) {
 			return fmt.Errorf("%s %q: data_type %s: the graph has %v", what, name, datatype, v.Type)
 		}
+
+		// A graph that says nothing of its shape fits any.
 		if v.Dims == nil {
 			return nil
 		}
+
 		dims := v.Dims
 		if batched {
 			if len(dims) == 0 || dims[0].Size >= 0 {
@@ -46,6 +51,7 @@ func match(what string, list []Value, name, datatype string, shape []int64, batc
 			}
 			dims = dims[1:]
 		}
+
 		fits := len(dims) == len(shape)
 		for i := range shape {
 			fits = fits && (dims[i].Size < 0 || dims[i].Size == shape[i])
@@ -55,10 +61,10 @@ func match(what string, list []Value, name, datatype string, shape []int64, batc
 		}
 		return nil
 	}
-	return fmt.Errorf("%s %q: the graph has none of that name, but %s", what, name, names(list))
+	return fmt.Errorf("%s %q: the graph has none of that name, but %s", what, name, namesOf(list))
 }
 
-func names(list []Value) string {
+func namesOf(list []Value) string {
 	var s []string
 	for _, v := range list {
 		s = append(s, v.Name)

@@ -190,10 +190,12 @@ func Batched(sizes ...int64) []Dim {
 }
 
 // Check says whether g is well formed: every name is defined once and before its use, outputs exist.
-func (g *Graph) Check() error { return g.check(nil) }
+func (g *Graph) Check() error { return g.checkNames(nil) }
 
-func (g *Graph) check(outer map[string]bool) error {
+func (g *Graph) checkNames(outer map[string]bool) error {
 	known := make(map[string]bool, len(outer)+len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
+
+	// A graph within a node sees the values around it.
 	for name := range outer {
 		known[name] = true
 	}
@@ -203,6 +205,7 @@ func (g *Graph) check(outer map[string]bool) error {
 	for _, t := range g.Initializers {
 		known[t.Name] = true
 	}
+
 	made := map[string]bool{}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
@@ -211,16 +214,18 @@ func (g *Graph) check(outer map[string]bool) error {
 				return fmt.Errorf("node %d (%s %q): input %q: want a graph input, an initialiser or an earlier node's output", i, n.Op, n.Name, in)
 			}
 		}
+
 		for _, a := range n.Attrs {
 			for _, sub := range append([]*Graph{a.G}, a.Graphs...) {
 				if sub == nil {
 					continue
 				}
-				if err := sub.check(known); err != nil {
+				if err := sub.checkNames(known); err != nil {
 					return fmt.Errorf("node %d (%s %q): attribute %s: %w", i, n.Op, n.Name, a.Name, err)
 				}
 			}
 		}
+
 		for _, out := range n.Outputs {
 			if out != "" && made[out] {
 				return fmt.Errorf("node %d (%s %q): output %q: is made twice", i, n.Op, n.Name, out)
@@ -228,6 +233,7 @@ func (g *Graph) check(outer map[string]bool) error {
 			known[out], made[out] = true, true
 		}
 	}
+
 	for _, v := range g.Outputs {
 		if !known[v.Name] {
 			return fmt.Errorf("output %q: no node makes it", v.Name)

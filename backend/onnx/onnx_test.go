@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -123,7 +123,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"type", modelWith(appendInt(nil, 2, 99)), "data_type 99: want 1 to 23"},
 		{"no operator", appendPart(appendPart(nil, 7, appendPart(nil, 1, nil)), 8, nil), "op_type is empty"},
 		{"wrong wire type", appendInt(nil, 7, 3), "wrong wire type"},
-		{"too many parts", appendPart(appendPart(nil, 7, bytes.Repeat([]byte{0x5a, 0}, partsMax+1)), 8, nil), "more than 262144 parts"},
+		{"too many parts", appendPart(appendPart(nil, 7, appendPart(nil, 1, bytes.Repeat([]byte{0x0a, 0}, partsMax+1))), 8, nil), "more than 262144 parts"},
+		{"empty parts", appendPart(appendPart(nil, 7, bytes.Repeat([]byte{0x5a, 0}, 1<<14)), 8, nil), "too many for its bytes"},
 	} {
 		if _, err := Unmarshal(c.file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want …%s…", c.name, err, c.want)
@@ -160,7 +161,7 @@ func TestCheck(t *testing.T) {
 
 func TestMatch(t *testing.T) {
 	tensor := func(name, typ string, shape ...int64) repo.TensorConfig {
-		return repo.TensorConfig{Tensor: wire.Tensor{Name: name, Datatype: typ, Shape: shape}}
+		return repo.TensorConfig{Tensor: model.Tensor{Name: name, Datatype: model.Datatype(typ), Shape: shape}}
 	}
 	g := Graph{Inputs: []Value{{Name: "x", Type: Float, Dims: Batched(3, 4)}, {Name: "w", Type: Float}},
 		Initializers: []Tensor{FloatTensor("w", []float32{1})}, Outputs: []Value{{Name: "y", Type: Int64, Dims: Batched(2)}}}
@@ -176,7 +177,7 @@ func TestMatch(t *testing.T) {
 		m := &repo.Model{Name: "m", Batched: true}
 		change(&in, &out, m)
 		m.Config = &repo.Config{Inputs: []repo.TensorConfig{in}, Outputs: []repo.TensorConfig{out}}
-		m.Inputs, m.Outputs = []wire.Tensor{in.Tensor}, []wire.Tensor{out.Tensor}
+		m.Inputs, m.Outputs = []model.Tensor{in.Tensor}, []model.Tensor{out.Tensor}
 		err := g.Match(m)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("got %v, want …%s…", err, want)

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+
+	"downbeat.dev/core/model"
 )
 
 // DataType is ONNX's TensorProto.DataType.
@@ -52,6 +55,22 @@ func (t DataType) String() string {
 	return fmt.Sprintf("type %d", int32(t))
 }
 
+// TypeOf returns ONNX's number of a datatype, Undefined if it has none.
+func TypeOf(t model.Datatype) DataType {
+	if i := slices.Index(typeNames[:], string(t)); i > 0 {
+		return DataType(i)
+	}
+	return Undefined
+}
+
+// Datatype returns the datatype of that name, empty if the Open Inference Protocol has none.
+func (t DataType) Datatype() model.Datatype {
+	if d := model.Datatype(t.String()); d.Known() {
+		return d
+	}
+	return ""
+}
+
 // Bytes returns how many bytes n packed elements take; 0 for strings and unknown types.
 func (t DataType) Bytes(n int64) int64 {
 	if t < 0 || int(t) >= len(typeBits) {
@@ -89,7 +108,7 @@ func (t *Tensor) Len() int64 {
 
 // Floats returns the elements of a Float tensor, copied.
 func (t *Tensor) Floats() ([]float32, error) {
-	if err := t.want(Float); err != nil {
+	if err := t.wantType(Float); err != nil {
 		return nil, err
 	}
 	out := make([]float32, len(t.Raw)/4)
@@ -99,7 +118,7 @@ func (t *Tensor) Floats() ([]float32, error) {
 	return out, nil
 }
 
-func (t *Tensor) want(typ DataType) error {
+func (t *Tensor) wantType(typ DataType) error {
 	switch {
 	case t.Type != typ:
 		return fmt.Errorf("tensor %q: type %v: want %v", t.Name, t.Type, typ)

@@ -53,6 +53,6 @@ func Library() string {
 	return libraryName
 }
 
-func missing(library string, err error) error {
+func missingLibrary(library string, err error) error {
 	return fmt.Errorf("%w (%s: %w): run deploy/ort/fetch.sh, or set ORT_LIB to an installed libonnxruntime.so; emulated models are served without it", ErrMissing, library, err)
 }

@@ -5,161 +5,285 @@ package ort
 import (
 	"errors"
 	"fmt"
-	"time"
+	"sync"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/csrc/heap"
 )
 
-// Executor runs batches on the calling thread. It belongs to one goroutine.
+// Executor runs batches on the thread that waits for them. It is a device.Executor.
 type Executor struct {
 	runtime *Runtime
-	models  map[*device.Model]*loaded
+
+	mu     sync.RWMutex
+	slots  []*device.Slot            // guarded by mu
+	models map[*device.Model]*loaded // guarded by mu
 }
 
-// loaded is a model bound to every slot.
+// loaded is a session bound to every slot.
 type loaded struct {
 	session *session
-	slots   [][]*onnx.IoBinding // [slot][rows-1]
-	values  []onnx.Value        // what the bindings refer to
-	packed  *packed             // nil: every tensor has a fixed size and is bound where it lies in the slots
+	slots   map[*device.Slot]*bound
+	packed  *packed      // nil: every tensor has a fixed size and is bound where it lies in the slots
+	running sync.RWMutex // read-held by a batch; whoever frees the session takes it
 }
 
-// Load opens m's session, if no executor of the runtime has, binds it to every slot at every batch
-// size and runs each size once.
-func (e *Executor) Load(m *device.Model, slots []*device.Slot) error {
-	if e.models[m] != nil {
-		return fmt.Errorf("load %s: loaded already", m.Name)
-	}
-	for _, s := range slots {
-		if err := s.Fits(m); err != nil {
-			return err
+// bound is a session's bindings to the memory of one slot, or to a packed model's own.
+type bound struct {
+	rows   []*onnx.IoBinding // by rows−1
+	values []onnx.Value      // what the bindings refer to
+}
+
+// Capabilities says that batches run one at a time on the processor.
+func (e *Executor) Capabilities() device.Capabilities {
+	return device.Capabilities{Passes: 1, OnHost: true}
+}
+
+// Memory is nothing that the runtime could tell.
+func (e *Executor) Memory() device.Memory { return device.Memory{} }
+
+// AddSlot binds every loaded model to s.
+func (e *Executor) AddSlot(s *device.Slot) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, other := range e.slots {
+		if other == s {
+			return nil
 		}
 	}
-	sess, err := e.runtime.acquire(m)
-	if err != nil {
-		return fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
-	}
-	l := &loaded{session: sess}
-	if m.Varies {
-		l.packed, err = l.bindPacked(m)
-		slots = nil
-	}
-	for _, s := range slots {
-		bindings := make([]*onnx.IoBinding, m.BatchMax)
-		l.slots = append(l.slots, bindings)
-		for n := 1; n <= m.BatchMax && err == nil; n++ {
-			bindings[n-1], err = l.bind(m, s, n)
+
+	var err error
+	for m, l := range e.models {
+		if err = l.addSlot(m, s); err != nil {
+			err = fmt.Errorf("slot %d: model %s version %s: %w", s.Index, m.Name, m.Version, err)
+			break
 		}
 	}
-	if err == nil {
-		err = e.warmUp(m, l, slots)
-	}
+
+	e.slots = append(e.slots, s)
 	if err != nil {
-		return errors.Join(fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err), e.free(l))
+		return errors.Join(err, e.dropSlot(s))
 	}
-	e.models[m] = l
 	return nil
 }
 
-// bind wraps the first n rows of every tensor of the slot and binds them.
-func (l *loaded) bind(m *device.Model, s *device.Slot, n int) (*onnx.IoBinding, error) {
+// DropSlot frees every loaded model's bindings to s.
+func (e *Executor) DropSlot(s *device.Slot) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dropSlot(s)
+}
+
+func (e *Executor) dropSlot(s *device.Slot) error {
+	var errs []error
+	for _, l := range e.models {
+		errs = append(errs, l.slots[s].freeBindings())
+		delete(l.slots, s)
+	}
+	for i := range e.slots {
+		if e.slots[i] == s {
+			e.slots = append(e.slots[:i], e.slots[i+1:]...)
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Load opens m's session, if no executor of the runtime has, and binds it to every slot at every batch size.
+func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
+	e.mu.RLock()
+	known := e.models[m] != nil
+	e.mu.RUnlock()
+	if known {
+		return device.Footprint{}, fmt.Errorf("load %s: loaded already", m.Name)
+	}
+	if m.Source.ONNXPath == "" {
+		return device.Footprint{}, fmt.Errorf("model %s has no ONNX file (platform %s): %w", m.Name, m.Source.Platform, device.ErrUnsupported)
+	}
+
+	l, err := e.openSession(m, m.Source.ONNXPath)
+	if err != nil {
+		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
+	}
+	e.mu.Lock()
+	e.models[m] = l
+	e.mu.Unlock()
+	return device.Footprint{Static: l.session.bytes, Warm: !e.runtime.warmsFirst(l.session)}, nil
+}
+
+// Update opens another session for m and lets the batches that come have it; those under way end with the old one.
+func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
+	e.mu.RLock()
+	old := e.models[m]
+	e.mu.RUnlock()
+	if old == nil {
+		return fmt.Errorf("update %s: not loaded", m.Name)
+	}
+	if err := m.CheckUpdate(weights); err != nil {
+		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+	}
+	l, err := e.openSession(m, weights.ONNXPath)
+	if err != nil {
+		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
+	}
+
+	e.mu.Lock()
+	e.models[m] = l
+	e.mu.Unlock()
+	return e.freeLoaded(old)
+}
+
+// Unload frees m's bindings, and its session if no other executor uses it, and returns the memory to the system.
+func (e *Executor) Unload(m *device.Model) error {
+	e.mu.Lock()
+	l := e.models[m]
+	delete(e.models, m)
+	e.mu.Unlock()
+	if l == nil {
+		return fmt.Errorf("unload %s: not loaded", m.Name)
+	}
+	return e.freeLoaded(l)
+}
+
+// openSession opens the session of a file for m and binds it.
+func (e *Executor) openSession(m *device.Model, path string) (*loaded, error) {
+	e.mu.RLock()
+	slots := append([]*device.Slot(nil), e.slots...)
+	e.mu.RUnlock()
+
+	opened, err := e.runtime.acquireSession(m, path)
+	if err != nil {
+		return nil, err
+	}
+
+	l := &loaded{session: opened, slots: map[*device.Slot]*bound{}}
+	if m.Varies {
+		l.packed, err = l.bindPacked(m)
+	}
+	for i := 0; i < len(slots) && err == nil; i++ {
+		err = l.addSlot(m, slots[i])
+	}
+
+	if err != nil {
+		return nil, errors.Join(err, e.freeLoaded(l))
+	}
+	return l, nil
+}
+
+// addSlot binds the session to the first n rows of every tensor of s, for each n. What a packed model runs on is its own.
+func (l *loaded) addSlot(m *device.Model, s *device.Slot) error {
+	if err := s.Fits(m); err != nil || m.Varies {
+		return err
+	}
+	b := &bound{}
+	l.slots[s] = b
+	for n := 1; n <= m.BatchMax; n++ {
+		if err := l.bindRows(b, m, s, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loaded) bindRows(to *bound, m *device.Model, s *device.Slot, n int) error {
 	b, err := l.session.CreateIoBinding()
 	if err != nil {
-		return nil, fmt.Errorf("create binding: %w", err)
+		return fmt.Errorf("create binding: %w", err)
 	}
+	to.rows = append(to.rows, b)
 	for k := range m.Inputs {
-		if err := l.bindTensor(b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
-			return b, fmt.Errorf("bind input %q: %w", m.Inputs[k].Name, err)
+		if err := to.bindTensor(b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
+			return fmt.Errorf("bind input %q: %w", m.Inputs[k].Name, err)
 		}
 	}
 	for k := range m.Outputs {
-		if err := l.bindTensor(b.BindOutput, m, &m.Outputs[k], s.Output(m, k, n), n); err != nil {
-			return b, fmt.Errorf("bind output %q: %w", m.Outputs[k].Name, err)
+		if err := to.bindTensor(b.BindOutput, m, &m.Outputs[k], s.Output(m, k, n), n); err != nil {
+			return fmt.Errorf("bind output %q: %w", m.Outputs[k].Name, err)
 		}
 	}
-	return b, nil
+	return nil
 }
 
-func (l *loaded) bindTensor(bind func(string, onnx.Value) error, m *device.Model, t *device.Tensor, memory []byte, n int) error {
+func (to *bound) bindTensor(bind func(string, onnx.Value) error, m *device.Model, t *device.Tensor, memory []byte, n int) error {
 	var shape onnx.Shape
 	if m.Batched {
 		shape = append(shape, int64(n))
 	}
-	v, err := onnx.NewCustomDataTensor(append(shape, t.Graph...), memory, datatypes[t.Datatype])
+	v, err := onnx.NewCustomDataTensor(append(shape, t.Graph...), memory, elementType(t.Datatype))
 	if err != nil {
 		return err
 	}
-	l.values = append(l.values, v)
+	to.values = append(to.values, v)
 	return bind(t.Name, v)
 }
 
-// warmUpMax bounds the warm-up of a slow model: the largest and the smallest batch, and as many sizes
-// between them as fit.
-const warmUpMax = 3 * time.Second
-
-// warmUp runs every batch size once, the largest first, so that the first real batch finds its
-// kernels, memory patterns and arena ready. Executors that share the session need only the ends.
-func (e *Executor) warmUp(m *device.Model, l *loaded, slots []*device.Slot) error {
-	if len(slots) == 0 {
-		return l.warmUpPacked(m)
+// freeBindings ends the bindings, before what they refer to. A nil bound has none.
+func (to *bound) freeBindings() error {
+	if to == nil {
+		return nil
 	}
-	for k := range m.Inputs {
-		clear(slots[0].Input(m, k, m.BatchMax))
+	var errs []error
+	for _, b := range to.rows {
+		errs = append(errs, b.Destroy())
 	}
-	first := e.runtime.warms(l.session)
-	start := time.Now()
-	for i := range m.BatchMax {
-		n := m.BatchMax - i
-		if ends := n == 1 || n == m.BatchMax; !ends && (!first || time.Since(start) > warmUpMax) {
-			continue
-		}
-		if err := l.session.RunWithBinding(l.slots[0][n-1]); err != nil {
-			return fmt.Errorf("run a batch of %d on zeros: %w", n, err)
-		}
+	for _, v := range to.values {
+		errs = append(errs, v.Destroy())
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// Execute runs b on the calling thread.
-func (e *Executor) Execute(b device.Batch) error {
+// Submit has nothing to do: Wait runs the batch, on its caller's thread.
+func (e *Executor) Submit(device.Batch) error { return nil }
+
+// Wait runs b.
+func (e *Executor) Wait(b device.Batch) error {
+	e.mu.RLock()
 	l := e.models[b.Model]
 	if l == nil {
+		e.mu.RUnlock()
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
+	l.running.RLock()
+	defer l.running.RUnlock()
+	to := l.slots[b.Slot]
+	e.mu.RUnlock()
+
 	if l.packed != nil {
 		return l.executePacked(b)
 	}
-	if err := l.session.RunWithBinding(l.slots[b.Slot.Index][b.Rows-1]); err != nil {
+	if to == nil {
+		return fmt.Errorf("execute %s: slot %d was not added", b.Model.Name, b.Slot.Index)
+	}
+	if err := l.session.RunWithBinding(to.rows[b.Rows-1]); err != nil {
 		return fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, err)
 	}
 	return nil
 }
 
-func (e *Executor) free(l *loaded) error {
+// freeLoaded ends what no batch can find any more, once the last has ended.
+func (e *Executor) freeLoaded(l *loaded) error {
+	l.running.Lock()
+	defer l.running.Unlock()
 	var errs []error
-	for _, bindings := range l.slots {
-		for _, b := range bindings {
-			if b != nil {
-				errs = append(errs, b.Destroy())
-			}
-		}
-	}
-	for _, v := range l.values {
-		errs = append(errs, v.Destroy())
+	for _, to := range l.slots {
+		errs = append(errs, to.freeBindings())
 	}
 	if l.packed != nil {
-		errs = append(errs, l.packed.free())
+		errs = append(errs, l.packed.freePacked())
 	}
-	return errors.Join(append(errs, e.runtime.release(l.session))...)
+	errs = append(errs, e.runtime.releaseSession(l.session))
+	heap.Trim()
+	return errors.Join(errs...)
 }
 
 // Close frees the bindings, and the sessions that no other executor uses.
 func (e *Executor) Close() error {
 	var errs []error
 	for m, l := range e.models {
-		errs = append(errs, e.free(l))
+		errs = append(errs, e.freeLoaded(l))
 		delete(e.models, m)
 	}
 	return errors.Join(errs...)

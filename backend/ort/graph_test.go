@@ -10,8 +10,8 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 )
 
 var onnxTypes = map[string]onnx.DataType{
@@ -19,7 +19,7 @@ var onnxTypes = map[string]onnx.DataType{
 }
 
 // writeModel stores a graph and returns a model of the repository that points to it.
-func writeModel(t testing.TB, name string, batchMax int, g *onnx.Builder, in, out []wire.Tensor) *repo.Model {
+func writeModel(t testing.TB, name string, batchMax int, g *onnx.Builder, in, out []model.Tensor) *repo.Model {
 	t.Helper()
 	m, err := g.Model(13)
 	if err != nil {
@@ -62,19 +62,20 @@ func layout(t testing.TB, m *repo.Model) *device.Model {
 	return d
 }
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
 // identity copies one input of every datatype to an output.
 func identity(t testing.TB, batchMax int) *repo.Model {
 	g := onnx.NewBuilder("identity")
-	var in, out []wire.Tensor
-	for i, d := range []string{"FP32", "FP16", "INT32", "INT64", "UINT8", "BOOL"} {
+	var in, out []model.Tensor
+	for i, t := range []model.Datatype{"FP32", "FP16", "INT32", "INT64", "UINT8", "BOOL"} {
+		d := string(t)
 		x := g.Input("in_"+d, onnxTypes[d], onnx.Batched(int64(i+1), 3))
 		g.Output("out_"+d, g.Node("Identity", []string{x}), onnxTypes[d], onnx.Batched(int64(i+1), 3))
-		in = append(in, tensor("in_"+d, d, int64(i+1), 3))
-		out = append(out, tensor("out_"+d, d, int64(i+1), 3))
+		in = append(in, tensor("in_"+d, t, int64(i+1), 3))
+		out = append(out, tensor("out_"+d, t, int64(i+1), 3))
 	}
 	return writeModel(t, "identity", batchMax, g, in, out)
 }
@@ -84,5 +85,17 @@ func twice(t testing.TB, batchMax int, dims []onnx.Dim) *repo.Model {
 	g := onnx.NewBuilder("twice")
 	x := g.Input("x", onnx.Float, dims)
 	g.Output("y", g.Node("Add", []string{x, x}), onnx.Float, dims)
-	return writeModel(t, "twice", batchMax, g, []wire.Tensor{tensor("x", "FP32", 4)}, []wire.Tensor{tensor("y", "FP32", 4)})
+	return writeModel(t, "twice", batchMax, g, []model.Tensor{tensor("x", "FP32", 4)}, []model.Tensor{tensor("y", "FP32", 4)})
+}
+
+// times is y = x·w on FP32 rows of 4, with weights that multiply by factor.
+func times(t testing.TB, batchMax int, factor float32) *repo.Model {
+	g := onnx.NewBuilder("times")
+	w := make([]float32, 16)
+	for i := range 4 {
+		w[5*i] = factor
+	}
+	x := g.Input("x", onnx.Float, onnx.Batched(4))
+	g.Output("y", g.Node("MatMul", []string{x, g.Const(onnx.FloatTensor("w", w, 4, 4))}), onnx.Float, onnx.Batched(4))
+	return writeModel(t, "times", batchMax, g, []model.Tensor{tensor("x", "FP32", 4)}, []model.Tensor{tensor("y", "FP32", 4)})
 }

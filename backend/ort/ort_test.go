@@ -18,8 +18,8 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,10 +46,27 @@ func putFloat(b []byte, f float32) { binary.LittleEndian.PutUint32(b, math.Float
 
 func TestContract(t *testing.T) {
 	r := openRuntime(t)
-	identity, twice := layout(t, identity(t, 8)), layout(t, twice(t, 5, onnx.Batched(4)))
+	identity, twice := layout(t, identity(t, 8)), layout(t, times(t, 5, 2))
+	scaled := func(in []byte, factor float32) []byte {
+		out := append([]byte(nil), in...)
+		for i := 0; i < len(in); i += 4 {
+			putFloat(out[i:], factor*float(in[i:]))
+		}
+		return out
+	}
+	broken, emulated := *layout(t, times(t, 5, 2)), *identity
+	if err := os.WriteFile(broken.Source.ONNXPath, []byte("no model"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	emulated.Source = &repo.Model{Name: "emulated", Platform: repo.PlatformEmulated}
 	devicetest.Contract(t, devicetest.Case{
-		Open:   func(*testing.T) device.Executor { return r.Executor() },
-		Models: []*device.Model{identity, twice},
+		Open:    func(*testing.T) device.Executor { return r.Executor() },
+		Models:  []*device.Model{twice, identity},
+		Weights: times(t, 5, 3),
+		Updated: func(in []byte) []byte { return scaled(in, 3) },
+		Other:   identity.Source,
+		Corrupt: &broken,
+		Foreign: &emulated,
 		Input: func(m *device.Model, r *rand.Rand, payload []byte) bool {
 			if m == twice {
 				for i := 0; i < len(payload); i += 4 {
@@ -67,13 +84,10 @@ func TestContract(t *testing.T) {
 			return true
 		},
 		Want: func(m *device.Model, in []byte) []byte {
-			out := append([]byte(nil), in...)
 			if m == twice {
-				for i := 0; i < len(in); i += 4 {
-					putFloat(out[i:], 2*float(in[i:]))
-				}
+				return scaled(in, 2)
 			}
-			return out
+			return in
 		},
 	})
 	if n := len(r.sessions); n != 0 {
@@ -86,7 +100,7 @@ func TestExecutorsShareASession(t *testing.T) {
 	m := layout(t, twice(t, 4, onnx.Batched(4)))
 	a, b := r.Executor(), r.Executor()
 	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
-	if err := errors.Join(a.Load(m, slots), b.Load(m, slots)); err != nil {
+	if err := errors.Join(devicetest.Load(a, m, slots), devicetest.Load(b, m, slots)); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.sessions); n != 1 {
@@ -96,7 +110,7 @@ func TestExecutorsShareASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	devicetest.SetInput(m, slots[1], 0, make([]byte, m.InBytes))
-	if err := b.Execute(device.Batch{Model: m, Slot: slots[1], Rows: 1}); err != nil {
+	if err := device.Execute(b, device.Batch{Model: m, Slot: slots[1], Rows: 1}); err != nil {
 		t.Errorf("after the other executor was closed: %v", err)
 	}
 	if err := b.Close(); err != nil {
@@ -110,13 +124,13 @@ func TestModelWithoutBatchDimension(t *testing.T) {
 	e := r.Executor()
 	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	payload := make([]byte, m.InBytes)
 	putFloat(payload[8:], 21)
 	devicetest.SetInput(m, slots[0], 0, payload)
-	if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+	if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := float(devicetest.Output(m, slots[0], 0)[8:]); got != 42 {
@@ -142,7 +156,7 @@ func TestBadModels(t *testing.T) {
 	two := onnx.NewBuilder("two")
 	a, b := two.Input("a", onnx.Float, onnx.Batched(1)), two.Input("b", onnx.Float, onnx.Batched(1))
 	two.Output("y", two.Node("Add", []string{a, b}), onnx.Float, onnx.Batched(1))
-	extra := writeModel(t, "two", 4, two, []wire.Tensor{tensor("a", "FP32", 1)}, []wire.Tensor{tensor("y", "FP32", 1)})
+	extra := writeModel(t, "two", 4, two, []model.Tensor{tensor("a", "FP32", 1)}, []model.Tensor{tensor("y", "FP32", 1)})
 	for name, c := range map[string]struct {
 		model *repo.Model
 		want  string
@@ -160,11 +174,11 @@ func TestBadModels(t *testing.T) {
 			e := r.Executor()
 			defer e.Close()
 			slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-			err := e.Load(m, slots)
+			err := devicetest.Load(e, m, slots)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
-			if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 1}); err == nil {
+			if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err == nil {
 				t.Error("a model that was refused was executed")
 			}
 		})
@@ -189,7 +203,7 @@ func TestParallel(t *testing.T) {
 	for range 2 {
 		e := r.Executor()
 		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-		if err := e.Load(m, slots); err != nil {
+		if err := devicetest.Load(e, m, slots); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -199,7 +213,7 @@ func TestParallel(t *testing.T) {
 				payload := make([]byte, m.InBytes)
 				putFloat(payload, float32(i))
 				devicetest.SetInput(m, slots[0], i%8, payload)
-				if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 8}); err != nil {
+				if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 8}); err != nil {
 					done <- err
 					return
 				}

@@ -3,24 +3,25 @@
 package ort
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
+	"unsafe"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 )
 
 // packed runs a model with BYTES tensors: rows are unpacked into tensors of its own, and packed again.
 type packed struct {
-	memory   []byte // of the tensors of a fixed size: mapped, since C keeps pointers to it
-	in, out  []part
-	bindings []*onnx.IoBinding // [rows-1]
-	bad      []bool            // rows of the batch at work that have no output
-	ran      [][]string        // of the batch at work, by output
+	bound          // to the tensors below
+	memory  []byte // of the tensors of a fixed size: mapped, since C keeps pointers to it
+	in, out []part
+	bad     []bool     // rows of the batch at work that have no output
+	ran     [][]string // of the batch at work, by output
 }
 
 // part is one tensor of a packed model.
@@ -29,21 +30,26 @@ type part struct {
 	elements int                  // of a row
 	rows     []byte               // in packed.memory, of a tensor of a fixed size
 	texts    []*onnx.StringTensor // of a BYTES tensor, [rows-1]
-	next     []string             // of the batch at work, an input's
+
+	// Of an input of the batch at work: the elements' bytes one after another, and how many each has.
+	data    []byte
+	lengths []uint32
 }
 
 func (l *loaded) bindPacked(m *device.Model) (*packed, error) {
-	p := &packed{bindings: make([]*onnx.IoBinding, m.BatchMax), bad: make([]bool, m.BatchMax), ran: make([][]string, len(m.OutParts))}
+	p := &packed{bad: make([]bool, m.BatchMax), ran: make([][]string, len(m.OutParts))}
 	size := 0
 	for _, list := range [][]device.Tensor{m.InParts, m.OutParts} {
 		for i := range list {
 			size += (list[i].Bytes*m.BatchMax + device.Align - 1) &^ (device.Align - 1)
 		}
 	}
+
 	var err error
 	if p.memory, err = syscall.Mmap(-1, 0, max(size, 1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE); err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", size, err)
 	}
+
 	at := 0
 	place := func(list []device.Tensor) (parts []part) {
 		for i := range list {
@@ -57,37 +63,40 @@ func (l *loaded) bindPacked(m *device.Model) (*packed, error) {
 		}
 		return parts
 	}
+
 	p.in, p.out = place(m.InParts), place(m.OutParts)
 	for n := 1; n <= m.BatchMax && err == nil; n++ {
-		p.bindings[n-1], err = l.bindParts(m, p, n)
+		err = l.bindParts(m, p, n)
 	}
+
 	if err != nil {
-		return nil, errors.Join(err, p.free())
+		return nil, errors.Join(err, p.freePacked())
 	}
 	return p, nil
 }
 
-func (l *loaded) bindParts(m *device.Model, p *packed, n int) (*onnx.IoBinding, error) {
+func (l *loaded) bindParts(m *device.Model, p *packed, n int) error {
 	b, err := l.session.CreateIoBinding()
 	if err != nil {
-		return nil, fmt.Errorf("create binding: %w", err)
+		return fmt.Errorf("create binding: %w", err)
 	}
+	p.rows = append(p.rows, b)
 	for _, side := range []struct {
 		bind  func(string, onnx.Value) error
 		parts []part
 	}{{b.BindInput, p.in}, {b.BindOutput, p.out}} {
 		for i := range side.parts {
-			if err := l.bindPart(side.bind, m, &side.parts[i], n); err != nil {
-				return b, fmt.Errorf("bind %q: %w", side.parts[i].Name, err)
+			if err := p.bindPart(side.bind, m, &side.parts[i], n); err != nil {
+				return fmt.Errorf("bind %q: %w", side.parts[i].Name, err)
 			}
 		}
 	}
-	return b, nil
+	return nil
 }
 
-func (l *loaded) bindPart(bind func(string, onnx.Value) error, m *device.Model, x *part, n int) error {
-	if x.Datatype != "BYTES" {
-		return l.bindTensor(bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
+func (p *packed) bindPart(bind func(string, onnx.Value) error, m *device.Model, x *part, n int) error {
+	if x.Datatype != model.Bytes {
+		return p.bindTensor(bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
 	}
 	var shape onnx.Shape
 	if m.Batched {
@@ -97,76 +106,99 @@ func (l *loaded) bindPart(bind func(string, onnx.Value) error, m *device.Model, 
 	if err != nil {
 		return err
 	}
-	x.texts[n-1], l.values = t, append(l.values, t)
+	x.texts[n-1], p.values = t, append(p.values, t)
 	return bind(x.Name, t)
 }
 
-func (p *packed) free() error {
-	var errs []error
-	for _, b := range p.bindings {
-		if b != nil {
-			errs = append(errs, b.Destroy())
-		}
-	}
-	return errors.Join(append(errs, syscall.Munmap(p.memory))...)
+// freePacked ends the bindings and unmaps the memory that they refer to.
+func (p *packed) freePacked() error {
+	return errors.Join(p.bound.freeBindings(), syscall.Munmap(p.memory))
 }
 
-// warmUpPacked runs the smallest and the largest batch, of empty elements.
-func (l *loaded) warmUpPacked(m *device.Model) error {
-	if l.packed == nil {
-		return nil
-	}
-	for _, n := range []int{m.BatchMax, 1} {
-		for i := range l.packed.in {
-			l.packed.in[i].next = make([]string, n*l.packed.in[i].elements)
-		}
-		if err := l.runPacked(n); err != nil {
-			return fmt.Errorf("run a batch of %d on empty elements: %w", n, err)
-		}
-	}
-	return nil
-}
-
-// executePacked runs b. Rows that make no sense are run as empty elements and marked.
+// executePacked runs b. Rows that make no sense are run as empty elements and marked. A batch that fails is run again row
+// by row, since the text of one request, no number where one must be, say, must not fail the others'.
 func (l *loaded) executePacked(b device.Batch) error {
 	p := l.packed
-	for i := range p.in {
-		p.in[i].next = p.in[i].next[:0]
+	p.startBatch()
+	for row := range b.Rows {
+		p.bad[row] = !p.unpackRow(b, row, row)
+	}
+
+	switch err := l.runPacked(b.Rows); {
+	case err != nil && b.Rows == 1:
+		return fmt.Errorf("run %s, batch of 1: %w", b.Model.Name, err)
+	case err != nil:
+		return l.executeApart(b, err)
 	}
 	for row := range b.Rows {
-		payload, ok := device.Packed(b.Slot.InputRow(b.Model, 0, row))
-		p.bad[row] = !ok || !p.unpack(payload, row)
-		if p.bad[row] {
-			p.blank(row)
-		}
-	}
-	if err := l.runPacked(b.Rows); err != nil {
-		return fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, err)
-	}
-	for row := range b.Rows {
-		out := b.Slot.OutputRow(b.Model, 0, row)
-		if p.bad[row] || !p.pack(out, row) {
-			device.SetNoOutput(out)
-		}
+		p.packRow(b, row, row)
 	}
 	return nil
+}
+
+// executeApart runs the rows of a batch one by one, and marks those that fail; why is what failed the batch. If all fail
+// it is the model that does.
+func (l *loaded) executeApart(b device.Batch, why error) error {
+	p := l.packed
+	ran := false
+	for row := range b.Rows {
+		p.startBatch()
+		p.bad[0] = !p.unpackRow(b, row, 0)
+		if l.runPacked(1) != nil {
+			device.SetNoOutput(b.Slot.OutputRow(b.Model, 0, row))
+			continue
+		}
+		p.packRow(b, row, 0)
+		ran = true
+	}
+	if !ran {
+		return fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, why)
+	}
+	return nil
+}
+
+// startBatch forgets the elements of the batch before.
+func (p *packed) startBatch() {
+	for i := range p.in {
+		p.in[i].data, p.in[i].lengths = p.in[i].data[:0], p.in[i].lengths[:0]
+	}
+}
+
+// unpackRow brings row of the slot to row at of the tensors, empty if it makes no sense, and tells whether it does.
+func (p *packed) unpackRow(b device.Batch, row, at int) bool {
+	payload, ok := device.Packed(b.Slot.InputRow(b.Model, 0, row))
+	if ok && p.readRow(payload, at) {
+		return true
+	}
+	p.blankRow(at)
+	return false
+}
+
+// packRow brings row at of the tensors to row of the slot, or marks it.
+func (p *packed) packRow(b device.Batch, row, at int) {
+	out := b.Slot.OutputRow(b.Model, 0, row)
+	if p.bad[at] || !p.writeRow(out, at) {
+		device.SetNoOutput(out)
+	}
 }
 
 // runPacked runs the n rows that lie in the tensors of a fixed size and in next.
 func (l *loaded) runPacked(n int) error {
 	p := l.packed
 	for i := range p.in {
-		if x := &p.in[i]; x.Datatype == "BYTES" {
-			if err := x.texts[n-1].SetContents(x.next); err != nil {
+		if x := &p.in[i]; x.Datatype == model.Bytes {
+			if err := l.session.strings.Fill(tensorPointer(x.texts[n-1]), x.data, x.lengths); err != nil {
 				return fmt.Errorf("input %q: %w", x.Name, err)
 			}
 		}
 	}
-	if err := l.session.RunWithBinding(p.bindings[n-1]); err != nil {
+
+	if err := l.session.RunWithBinding(p.rows[n-1]); err != nil {
 		return err
 	}
+
 	for i := range p.out {
-		if x := &p.out[i]; x.Datatype == "BYTES" {
+		if x := &p.out[i]; x.Datatype == model.Bytes {
 			var err error
 			if p.ran[i], err = x.texts[n-1].GetContents(); err != nil {
 				return fmt.Errorf("output %q: %w", x.Name, err)
@@ -176,12 +208,16 @@ func (l *loaded) runPacked(n int) error {
 	return nil
 }
 
-// unpack brings a payload to the row of every input. False: it makes no sense. The binding hands
-// strings to C, so that an element with a zero byte would be cut: it makes none either.
-func (p *packed) unpack(payload []byte, row int) bool {
+// tensorPointer is the OrtValue of a tensor: the one field of what the binding calls its internals.
+func tensorPointer(t *onnx.StringTensor) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(t.GetInternals()))
+}
+
+// readRow brings a payload to the row of every input. False: it makes no sense.
+func (p *packed) readRow(payload []byte, row int) bool {
 	for i := range p.in {
 		x := &p.in[i]
-		if x.Datatype != "BYTES" {
+		if x.Datatype != model.Bytes {
 			if len(payload) < x.Bytes {
 				return false
 			}
@@ -189,65 +225,67 @@ func (p *packed) unpack(payload []byte, row int) bool {
 			payload = payload[x.Bytes:]
 			continue
 		}
+
+		// A text's length is believed only as far as there are bytes for it.
 		for range x.elements {
 			if len(payload) < 4 || uint64(binary.LittleEndian.Uint32(payload)) > uint64(len(payload)-4) {
 				return false
 			}
 			n := int(binary.LittleEndian.Uint32(payload))
-			text := payload[4:][:n]
-			if bytes.IndexByte(text, 0) >= 0 {
-				return false
-			}
-			x.next = append(x.next, string(text))
+			x.data, x.lengths = append(x.data, payload[4:][:n]...), append(x.lengths, uint32(n))
 			payload = payload[4+n:]
 		}
 	}
 	return len(payload) == 0
 }
 
-// blank makes every input's row empty, whatever unpack has left of it.
-func (p *packed) blank(row int) {
+// blankRow makes every input's row empty, whatever unpack has left of it.
+func (p *packed) blankRow(row int) {
 	for i := range p.in {
 		x := &p.in[i]
-		if x.Datatype != "BYTES" {
+		if x.Datatype != model.Bytes {
 			clear(x.rows[row*x.Bytes:][:x.Bytes])
 			continue
 		}
-		x.next = x.next[:min(len(x.next), row*x.elements)]
-		for len(x.next) < (row+1)*x.elements {
-			x.next = append(x.next, "")
+		for len(x.lengths) > row*x.elements {
+			last := len(x.lengths) - 1
+			x.data = x.data[:len(x.data)-int(x.lengths[last])]
+			x.lengths = x.lengths[:last]
 		}
+		x.lengths = append(x.lengths, make([]uint32, x.elements)...)
 	}
 }
 
-// pack brings the row of every output to a payload. False: there is no room for it.
-func (p *packed) pack(out []byte, row int) bool {
+// writeRow brings the row of every output to a payload. False: there is no room for it.
+func (p *packed) writeRow(out []byte, row int) bool {
 	size := 0
 	for i := range p.out {
 		x := &p.out[i]
 		size += x.Bytes
-		for _, s := range p.texts(i, row) {
+		for _, s := range p.rowTexts(i, row) {
 			size += 4 + len(s)
 		}
 	}
+
 	to, err := device.SetPacked(out, size)
 	if err != nil {
 		return false
 	}
 	to = to[:0]
+
 	for i := range p.out {
 		x := &p.out[i]
 		to = append(to, x.rows[row*x.Bytes:][:x.Bytes]...)
-		for _, s := range p.texts(i, row) {
+		for _, s := range p.rowTexts(i, row) {
 			to = append(binary.LittleEndian.AppendUint32(to, uint32(len(s))), s...)
 		}
 	}
 	return true
 }
 
-// texts are the elements of a row of output i; none of a tensor of a fixed size.
-func (p *packed) texts(i, row int) []string {
-	if p.out[i].Datatype != "BYTES" {
+// rowTexts are the elements of a row of output i; none of a tensor of a fixed size.
+func (p *packed) rowTexts(i, row int) []string {
+	if p.out[i].Datatype != model.Bytes {
 		return nil
 	}
 	n := p.out[i].elements

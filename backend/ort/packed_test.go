@@ -4,13 +4,15 @@ package ort
 
 import (
 	"encoding/binary"
+	"math"
 	"strings"
 	"testing"
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/onnx"
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
 )
 
 // words takes two words and three numbers. It gives the words twice over, each word's place in a
@@ -21,8 +23,8 @@ func words(t testing.TB, batchMax int) *device.Model {
 	count := g.Input("count", onnx.Int32, onnx.Batched(3))
 	g.Output("twice", g.Node("Concat", []string{text, text}, onnx.Int("axis", 1)), onnx.String, onnx.Batched(4))
 	g.Output("copy", g.Node("Identity", []string{count}), onnx.Int32, onnx.Batched(3))
-	in := []wire.Tensor{tensor("text", "BYTES", 2), tensor("count", "INT32", 3)}
-	out := []wire.Tensor{tensor("twice", "BYTES", 4), tensor("copy", "INT32", 3)}
+	in := []model.Tensor{tensor("text", "BYTES", 2), tensor("count", "INT32", 3)}
+	out := []model.Tensor{tensor("twice", "BYTES", 4), tensor("copy", "INT32", 3)}
 	return layout(t, writeModel(t, "words", batchMax, g, in, out))
 }
 
@@ -39,7 +41,7 @@ func TestBytes(t *testing.T) {
 	e := openRuntime(t).Executor()
 	defer e.Close()
 	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	const none = "\x00no output"
@@ -51,12 +53,13 @@ func TestBytes(t *testing.T) {
 		"bad rows harm no other": {
 			{"", none},
 			{payload("aaaaaaaaaaaa", "a", "b"), payload("aaaaaaaaaaaa", "a", "b", "a", "b")},
-			{payload("aaaaaaaaaaaa", "zero\x00byte", "b"), none},
+			{payload("aaaaaaaaaaaa", "a"), none},
 			{payload("aaaaaaaaaaaa", "c", "d"), payload("aaaaaaaaaaaa", "c", "d", "c", "d")},
 		},
 		"cut":      {{payload("aaaaaaaaaaa", "a", "b"), none}, {"\xff\xff\xff\xffabc", none}},
 		"tail":     {{payload("aaaaaaaaaaaaa", "a", "b"), none}},
 		"no room":  {{payload("aaaaaaaaaaaa", large, ""), none}},
+		"zeros":    {{payload("aaaaaaaaaaaa", "zero\x00byte", "\x00"), payload("aaaaaaaaaaaa", "zero\x00byte", "\x00", "zero\x00byte", "\x00")}},
 		"not UTF8": {{payload("aaaaaaaaaaaa", "\xff", "b"), payload("aaaaaaaaaaaa", "\xff", "b", "\xff", "b")}},
 	} {
 		s := slots[1]
@@ -67,7 +70,7 @@ func TestBytes(t *testing.T) {
 			}
 			copy(row, c[0])
 		}
-		if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: len(batch)}); err != nil {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: len(batch)}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for i, c := range batch {
@@ -85,7 +88,7 @@ func TestBytesToNumbers(t *testing.T) {
 	text := g.Input("text", onnx.String, onnx.Batched(1))
 	keys := onnx.Attr{Name: "keys_strings", Kind: onnx.AttrStrings, Strings: [][]byte{[]byte("no"), []byte("yes")}}
 	g.Output("label", g.Node("LabelEncoder", []string{text}, keys, onnx.Ints("values_int64s", 10, 11), onnx.Int("default_int64", -1)), onnx.Int64, onnx.Batched(1))
-	r := writeModel(t, "label", 8, g, []wire.Tensor{tensor("text", "BYTES", 1)}, []wire.Tensor{tensor("label", "INT64", 1)})
+	r := writeModel(t, "label", 8, g, []model.Tensor{tensor("text", "BYTES", 1)}, []model.Tensor{tensor("label", "INT64", 1)})
 	rewrite(t, r.ONNXPath, func(m *onnx.Model) {
 		m.Opsets = append(m.Opsets, onnx.Opset{Domain: "ai.onnx.ml", Version: 2})
 		m.Graph.Nodes[0].Domain = "ai.onnx.ml"
@@ -94,19 +97,101 @@ func TestBytesToNumbers(t *testing.T) {
 	e := openRuntime(t).Executor()
 	defer e.Close()
 	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
-	if err := e.Load(m, slots); err != nil {
+	if err := devicetest.Load(e, m, slots); err != nil {
 		t.Fatal(err)
 	}
 	for i, s := range []string{"yes", "perhaps", "no"} {
 		row, _ := device.SetPacked(slots[0].InputRow(m, 0, i), 4+len(s))
 		copy(row, payload("", s))
 	}
-	if err := e.Execute(device.Batch{Model: m, Slot: slots[0], Rows: 3}); err != nil {
+	if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int64{11, -1, 10} {
 		if got, ok := device.Packed(slots[0].OutputRow(m, 0, i)); !ok || len(got) != 8 || int64(binary.LittleEndian.Uint64(got)) != want {
 			t.Errorf("row %d: %v %v, want %d", i, got, ok, want)
 		}
+	}
+}
+
+// numbers is a model whose texts must be numbers.
+func numbers(t testing.TB, batchMax int) *repo.Model {
+	g := onnx.NewBuilder("numbers")
+	text := g.Input("text", onnx.String, onnx.Batched(2))
+	g.Output("number", g.Node("Cast", []string{text}, onnx.Int("to", int64(onnx.Float))), onnx.Float, onnx.Batched(2))
+	return writeModel(t, "numbers", batchMax, g, []model.Tensor{tensor("text", "BYTES", 2)}, []model.Tensor{tensor("number", "FP32", 2)})
+}
+
+// TestTextsThatMustBeNumbers: a model of them is warmed up without being told how, and a text that is none fails its own
+// row alone.
+func TestTextsThatMustBeNumbers(t *testing.T) {
+	m := layout(t, numbers(t, 4))
+	e := openRuntime(t).Executor()
+	defer e.Close()
+	slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+	if err := devicetest.Load(e, m, slots); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Samples) != 1 || m.Samples[0].Name != `"0"` {
+		t.Fatalf("samples %+v", m.Samples)
+	}
+
+	for i, s := range []string{payload("", "1", "-2.5"), payload("", "3", "none"), payload("", "4", "5")} {
+		if err := m.WriteRow(slots[0], i, []byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]float32{{1, -2.5}, nil, {4, 5}} {
+		got, ok := device.Packed(slots[0].OutputRow(m, 0, i))
+		if ok != (want != nil) {
+			t.Errorf("row %d: has an output: %v", i, ok)
+		}
+		for k, f := range want {
+			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*k:])); v != f {
+				t.Errorf("row %d: %v, want %v", i, v, f)
+			}
+		}
+	}
+
+	// One row alone, or all of a batch, fail as a batch.
+	for i := range 2 {
+		if err := m.WriteRow(slots[0], i, []byte(payload("", "x", "y"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rows := 1; rows <= 2; rows++ {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: rows}); err == nil {
+			t.Errorf("%d rows without a number: no error", rows)
+		}
+	}
+}
+
+// TestWarmUpSamples: what the repository gives is what runs, and a sample that fails leaves the model loaded.
+func TestWarmUpSamples(t *testing.T) {
+	r := numbers(t, 4)
+	for text, works := range map[string]bool{"7": true, "seven": false} {
+		r.Samples = []repo.Sample{{Name: "s", Row: []byte(payload("", text, text)), Batch: 3, Runs: 2}}
+		m := layout(t, r)
+		e := openRuntime(t).Executor()
+		slots := devicetest.Slots(t, 1, device.SlotBytes([]*device.Model{m}))
+		if _, err := e.Load(m); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.AddSlot(slots[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := device.WarmUp(m, slots[0], 1, false, func(b device.Batch) error { return device.Execute(e, b) }); (err == nil) != works {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := m.WriteRow(slots[0], 0, []byte(payload("", "1", "2"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := device.Execute(e, device.Batch{Model: m, Slot: slots[0], Rows: 1}); err != nil {
+			t.Errorf("%q: the model is not loaded: %v", text, err)
+		}
+		e.Close()
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/csrc/ortstring"
 )
 
 // environment is ONNX Runtime's one environment per process. The binding keeps it in globals, so we
@@ -22,16 +24,34 @@ var environment struct {
 // Runtime holds the sessions that its executors share. Its methods may be called from any goroutine.
 type Runtime struct {
 	library  string
+	strings  *ortstring.API
 	mu       sync.Mutex
-	sessions map[string]*session // by path; guarded by mu
+	sessions map[file]*session // guarded by mu
+}
+
+// file is a model's file as it was when it was read: one that was replaced since is another.
+type file struct {
+	path     string
+	bytes    int64
+	modified time.Time
+}
+
+// statFile returns what the file at path is now.
+func statFile(path string) (file, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return file{}, err
+	}
+	return file{path: path, bytes: info.Size(), modified: info.ModTime()}, nil
 }
 
 // session is a loaded graph.
 type session struct {
 	*onnx.DynamicAdvancedSession
-	path   string
-	users  int  // executors; guarded by Runtime.mu
-	warmed bool // some executor runs, or ran, every batch size; guarded by Runtime.mu
+	file
+	strings *ortstring.API
+	users   int  // executors; guarded by Runtime.mu
+	warmed  bool // some executor runs, or ran, every batch size; guarded by Runtime.mu
 }
 
 // Open loads ONNX Runtime from library, or from where Library says if it is empty. A process loads
@@ -42,23 +62,30 @@ func Open(library string) (*Runtime, error) {
 	}
 	environment.Lock()
 	defer environment.Unlock()
+
+	// ONNX Runtime can be loaded once in a process.
 	switch environment.library {
 	case library:
 	case "":
 		if library != libraryName {
 			if _, err := os.Stat(library); err != nil {
-				return nil, missing(library, err)
+				return nil, missingLibrary(library, err)
 			}
 		}
 		onnx.SetSharedLibraryPath(library)
 		if err := onnx.InitializeEnvironment(); err != nil {
-			return nil, missing(library, err)
+			return nil, missingLibrary(library, err)
 		}
 		environment.library = library
 	default:
 		return nil, fmt.Errorf("open ONNX Runtime %s: this process runs %s already", library, environment.library)
 	}
-	return &Runtime{library: library, sessions: map[string]*session{}}, nil
+
+	strings, err := ortstring.Open(library)
+	if err != nil {
+		return nil, missingLibrary(library, err)
+	}
+	return &Runtime{library: library, strings: strings, sessions: map[file]*session{}}, nil
 }
 
 // Version returns the version of the loaded library, such as "1.27.0".
@@ -69,8 +96,8 @@ func (r *Runtime) Executor() *Executor {
 	return &Executor{runtime: r, models: map[*device.Model]*loaded{}}
 }
 
-// options returns what every session is opened with. The caller must Destroy them.
-func options(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
+// sessionOptions returns what every session is opened with. The caller must Destroy them.
+func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
 	o, err := onnx.NewSessionOptions()
 	if err != nil {
 		return nil, err
@@ -80,7 +107,7 @@ func options(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
 		func() error { return o.SetInterOpNumThreads(1) },
 		func() error { return o.SetExecutionMode(onnx.ExecutionModeSequential) },
 		func() error { return o.SetGraphOptimizationLevel(level) },
-		func() error { return o.SetLogSeverityLevel(onnx.LoggingLevelError) },
+		func() error { return o.SetLogSeverityLevel(onnx.LoggingLevelFatal) },
 	} {
 		if err := set(); err != nil {
 			o.Destroy()
@@ -90,37 +117,41 @@ func options(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, error) {
 	return o, nil
 }
 
-// acquire returns m's session, opening and checking it for the first user.
-func (r *Runtime) acquire(m *device.Model) (*session, error) {
-	path := m.Source.ONNXPath
-	if path == "" {
-		return nil, fmt.Errorf("model %s has no ONNX file (platform %s)", m.Name, m.Source.Platform)
+// acquireSession returns the session of the file at path, opening it and checking it against m for the first user.
+func (r *Runtime) acquireSession(m *device.Model, path string) (*session, error) {
+	f, err := statFile(path)
+	if err != nil {
+		return nil, err
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.sessions[path]
+	s := r.sessions[f]
 	if s == nil {
 		if err := checkGraph(path, m); err != nil {
 			return nil, err
 		}
-		o, err := options(onnx.GraphOptimizationLevelEnableAll)
+
+		o, err := sessionOptions(onnx.GraphOptimizationLevelEnableAll)
 		if err != nil {
 			return nil, fmt.Errorf("set session options: %w", err)
 		}
 		defer o.Destroy()
+
 		opened, err := onnx.NewDynamicAdvancedSession(path, nil, nil, o)
 		if err != nil {
 			return nil, fmt.Errorf("load %s: %w", path, err)
 		}
-		s = &session{DynamicAdvancedSession: opened, path: path}
-		r.sessions[path] = s
+		s = &session{DynamicAdvancedSession: opened, file: f, strings: r.strings}
+		r.sessions[f] = s
 	}
+
 	s.users++
 	return s, nil
 }
 
-// warms reports, once per session, that the caller is to run every batch size.
-func (r *Runtime) warms(s *session) bool {
+// warmsFirst reports, once per session, that the caller is to run every batch size.
+func (r *Runtime) warmsFirst(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := !s.warmed
@@ -128,13 +159,13 @@ func (r *Runtime) warms(s *session) bool {
 	return first
 }
 
-// release gives a session back; the last user frees it.
-func (r *Runtime) release(s *session) error {
+// releaseSession gives a session back; the last user frees it.
+func (r *Runtime) releaseSession(s *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.users--; s.users > 0 {
 		return nil
 	}
-	delete(r.sessions, s.path)
+	delete(r.sessions, s.file)
 	return s.Destroy()
 }

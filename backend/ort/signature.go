@@ -9,31 +9,23 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"downbeat.dev/backend/device"
+	graph "downbeat.dev/backend/onnx"
+	"downbeat.dev/core/model"
 )
 
-var datatypes = map[string]onnx.TensorElementDataType{
-	"BOOL": onnx.TensorElementDataTypeBool, "UINT8": onnx.TensorElementDataTypeUint8,
-	"INT8": onnx.TensorElementDataTypeInt8, "UINT16": onnx.TensorElementDataTypeUint16,
-	"INT16": onnx.TensorElementDataTypeInt16, "UINT32": onnx.TensorElementDataTypeUint32,
-	"INT32": onnx.TensorElementDataTypeInt32, "UINT64": onnx.TensorElementDataTypeUint64,
-	"INT64": onnx.TensorElementDataTypeInt64, "FP16": onnx.TensorElementDataTypeFloat16,
-	"BF16": onnx.TensorElementDataTypeBFloat16, "FP32": onnx.TensorElementDataTypeFloat,
-	"FP64": onnx.TensorElementDataTypeDouble, "BYTES": onnx.TensorElementDataTypeString,
+// ONNX Runtime numbers element types as ONNX does, so that there is one table of them.
+
+// elementType is ONNX Runtime's number of a datatype.
+func elementType(t model.Datatype) onnx.TensorElementDataType {
+	return onnx.TensorElementDataType(graph.TypeOf(t))
 }
 
-// datatypeName is the Open Inference Protocol's name of an ONNX datatype.
-func datatypeName(t onnx.TensorElementDataType) string {
-	for name, d := range datatypes {
-		if d == t {
-			return name
-		}
-	}
-	return strings.ToLower(strings.TrimPrefix(t.String(), "ONNX_TENSOR_ELEMENT_DATA_TYPE_"))
-}
+// datatypeName is the name of an element type: the Open Inference Protocol's, if it has one.
+func datatypeName(t onnx.TensorElementDataType) string { return graph.DataType(t).String() }
 
 // checkGraph compares the graph's signature with the configuration's.
 func checkGraph(path string, m *device.Model) error {
-	o, err := options(onnx.GraphOptimizationLevelDisableAll)
+	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
 		return fmt.Errorf("set session options: %w", err)
 	}
@@ -42,25 +34,28 @@ func checkGraph(path string, m *device.Model) error {
 	if err != nil {
 		return fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
 	}
+
 	wantIn, wantOut := m.Inputs, m.Outputs
 	if m.Varies {
 		wantIn, wantOut = m.InParts, m.OutParts
 	}
+
 	if err := checkTensors(m, "input", wantIn, inputs); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := checkTensors(m, "output", wantOut, outputs); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	for _, in := range inputs {
-		if find(wantIn, in.Name) == nil {
+		if findTensor(wantIn, in.Name) == nil {
 			return fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
 		}
 	}
 	return nil
 }
 
-func find(list []device.Tensor, name string) *device.Tensor {
+func findTensor(list []device.Tensor, name string) *device.Tensor {
 	for i := range list {
 		if list[i].Name == name {
 			return &list[i]
@@ -80,9 +75,11 @@ func checkTensors(m *device.Model, kind string, want []device.Tensor, graph []on
 				got = &graph[j]
 			}
 		}
+
 		if got == nil {
 			return fmt.Errorf("config.pbtxt names %s %q, the graph has %s", kind, t.Name, strings.Join(names, ", "))
 		}
+
 		if err := checkTensor(m, t, got); err != nil {
 			return fmt.Errorf("%s %q: %w", kind, t.Name, err)
 		}
@@ -94,9 +91,10 @@ func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) e
 	if got.OrtValueType != onnx.ONNXTypeTensor {
 		return fmt.Errorf("the graph has %v there, only dense tensors are supported", got.OrtValueType)
 	}
-	if d, ok := datatypes[t.Datatype]; !ok || d != got.DataType {
+	if want := elementType(t.Datatype); want != got.DataType {
 		return fmt.Errorf("data_type is %s in config.pbtxt, the graph has %s", t.Datatype, datatypeName(got.DataType))
 	}
+
 	dims := []int64(got.Dimensions)
 	if m.Batched {
 		if len(dims) == 0 {
@@ -107,6 +105,7 @@ func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) e
 		}
 		dims = dims[1:]
 	}
+
 	same := len(dims) == len(t.Graph)
 	for i := 0; same && i < len(dims); i++ {
 		same = dims[i] < 0 || dims[i] == t.Graph[i]

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/repo"
 )
 
 var errNoCgo = errors.New("this binary was built without cgo")
@@ -21,7 +22,7 @@ func Open(library string) (*Runtime, error) {
 	if library == "" {
 		library = Library()
 	}
-	return nil, missing(library, errNoCgo)
+	return nil, missingLibrary(library, errNoCgo)
 }
 
 // Version returns "none".
@@ -30,11 +31,36 @@ func (r *Runtime) Version() string { return "none" }
 // Executor returns an executor that refuses everything.
 func (r *Runtime) Executor() *Executor { return &Executor{} }
 
-// Load refuses.
-func (e *Executor) Load(*device.Model, []*device.Slot) error { return missing(libraryName, errNoCgo) }
+// Capabilities says nothing of use.
+func (e *Executor) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }
 
-// Execute refuses.
-func (e *Executor) Execute(device.Batch) error { return missing(libraryName, errNoCgo) }
+// AddSlot does nothing.
+func (e *Executor) AddSlot(*device.Slot) error { return nil }
+
+// DropSlot does nothing.
+func (e *Executor) DropSlot(*device.Slot) error { return nil }
+
+// Load refuses.
+func (e *Executor) Load(*device.Model) (device.Footprint, error) {
+	return device.Footprint{}, missingLibrary(libraryName, errNoCgo)
+}
+
+// Update refuses.
+func (e *Executor) Update(*device.Model, *repo.Model) error {
+	return missingLibrary(libraryName, errNoCgo)
+}
+
+// Unload refuses.
+func (e *Executor) Unload(*device.Model) error { return missingLibrary(libraryName, errNoCgo) }
+
+// Submit refuses.
+func (e *Executor) Submit(device.Batch) error { return missingLibrary(libraryName, errNoCgo) }
+
+// Wait refuses.
+func (e *Executor) Wait(device.Batch) error { return missingLibrary(libraryName, errNoCgo) }
+
+// Memory is nothing.
+func (e *Executor) Memory() device.Memory { return device.Memory{} }
 
 // Close does nothing.
 func (e *Executor) Close() error { return nil }

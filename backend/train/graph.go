@@ -37,8 +37,8 @@ type graph struct {
 	flops   int64    // per image: 2 per multiply-accumulate
 }
 
-// size returns the length of the flat vector.
-func (g *graph) size() int64 {
+// vectorSize returns the length of the flat vector.
+func (g *graph) vectorSize() int64 {
 	if len(g.params) == 0 {
 		return 0
 	}
@@ -46,13 +46,13 @@ func (g *graph) size() int64 {
 	return last.offset + last.size
 }
 
-// param allots a weight tensor and returns its number and its name in the graph.
-func (g *graph) param(deviation float64, fill float32, dims ...int64) (int, string) {
+// allotParam allots a weight tensor and returns its number and its name in the graph.
+func (g *graph) allotParam(deviation float64, fill float32, dims ...int64) (int, string) {
 	size := int64(1)
 	for _, d := range dims {
 		size *= d
 	}
-	p := param{dims: dims, offset: g.size(), size: size, deviation: deviation, fill: fill}
+	p := param{dims: dims, offset: g.vectorSize(), size: size, deviation: deviation, fill: fill}
 	i := len(g.params)
 	g.params = append(g.params, p)
 	switch {
@@ -64,8 +64,8 @@ func (g *graph) param(deviation float64, fill float32, dims ...int64) (int, stri
 	return i, fmt.Sprintf("w%d", i)
 }
 
-// initial draws starting weights.
-func initial(params []param, seed uint64) []float32 {
+// initialWeights draws starting weights.
+func initialWeights(params []param, seed uint64) []float32 {
 	r := rand.New(rand.NewPCG(seed, 0x646f776e62656174))
 	var out []float32
 	for _, p := range params {
@@ -80,11 +80,11 @@ func initial(params []param, seed uint64) []float32 {
 	return out
 }
 
-// he is He et al.'s initial deviation for layers that end in a ReLU.
-func he(fanIn int64) float64 { return math.Sqrt(2 / float64(fanIn)) }
+// heDeviation is He et al.'s initial deviation for layers that end in a ReLU.
+func heDeviation(fanIn int64) float64 { return math.Sqrt(2 / float64(fanIn)) }
 
-// cut splits the flat input vector into pieces shaped like params.
-func (g *graph) cut(flat string, params []param) {
+// cutVector splits the flat input vector into pieces shaped like params.
+func (g *graph) cutVector(flat string, params []param) {
 	sizes := make([]int64, len(params))
 	pieces := make([]string, len(params))
 	for i, p := range params {
@@ -97,8 +97,8 @@ func (g *graph) cut(flat string, params []param) {
 	g.grads = make([]string, len(params))
 }
 
-// join concatenates the gradients into one vector in the order of the parameters.
-func (g *graph) join() string {
+// joinGradients concatenates the gradients into one vector in the order of the parameters.
+func (g *graph) joinGradients() string {
 	flat := make([]string, len(g.grads))
 	for i, name := range g.grads {
 		flat[i] = g.Node("Reshape", []string{name, g.Shape(-1)})
@@ -106,8 +106,8 @@ func (g *graph) join() string {
 	return g.Node("Concat", flat, onnx.Int("axis", 0))
 }
 
-// image adds the UINT8 input [batch h w 3] and brings it to about zero mean and unit deviation.
-func (g *graph) image(batch []onnx.Dim, h, w int64) value {
+// addImage adds the UINT8 input [batch h w 3] and brings it to about zero mean and unit deviation.
+func (g *graph) addImage(batch []onnx.Dim, h, w int64) value {
 	in := g.Input("image", onnx.Uint8, append(batch, onnx.Fixed(h, w, 3)...))
 	x := g.Node("Cast", []string{in}, onnx.Int("to", int64(onnx.Float)))
 	x = g.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2))

@@ -21,7 +21,7 @@ func (h Classes) target(value) []int64 { return []int64{h.N} }
 func (h Classes) loss(g *graph, y value, target string, batch int64) (loss, dy string) {
 	logp := g.Node("LogSoftmax", []string{y.name}, onnx.Int("axis", 1))
 	inv := g.Scalar(1 / float32(batch))
-	loss = g.Node("Mul", []string{g.Node("Neg", []string{sum(g, g.Node("Mul", []string{target, logp}))}), inv})
+	loss = g.Node("Mul", []string{g.Node("Neg", []string{sumOf(g, g.Node("Mul", []string{target, logp}))}), inv})
 	dy = g.Node("Mul", []string{g.Node("Sub", []string{g.Node("Exp", []string{logp}), target}), inv})
 	return loss, dy
 }
@@ -79,13 +79,13 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 	box := mul(mask, mul(clip, sub(d, mul(clip, g.Scalar(0.5)))))
 	dBox := mul(mul(mask, clip), g.Scalar(boxWeight))
 
-	total := g.Node("Sub", []string{sum(g, object), mul(sum(g, class), g.Scalar(classWeight))})
-	total = g.Node("Add", []string{total, mul(sum(g, box), g.Scalar(boxWeight))})
+	total := g.Node("Sub", []string{sumOf(g, object), mul(sumOf(g, class), g.Scalar(classWeight))})
+	total = g.Node("Add", []string{total, mul(sumOf(g, box), g.Scalar(boxWeight))})
 	dy = g.Node("Concat", []string{dObject, dClass, dBox}, onnx.Int("axis", 1))
 	return mul(total, inv), mul(dy, inv)
 }
 
-func sum(g *graph, x string) string {
+func sumOf(g *graph, x string) string {
 	return g.Node("ReduceSum", []string{x}, onnx.Int("keepdims", 0))
 }
 

@@ -25,14 +25,14 @@ type Conv struct {
 
 func (l *Conv) forward(g *graph, x value) value {
 	p := (l.K - 1) / 2
-	deviation := he(x.c * l.K * l.K)
+	deviation := heDeviation(x.c * l.K * l.K)
 	if l.Linear {
 		deviation *= 0.5
 	}
 	l.x = x
-	l.w, l.wName = g.param(deviation, 0, l.Out, x.c, l.K, l.K)
+	l.w, l.wName = g.allotParam(deviation, 0, l.Out, x.c, l.K, l.K)
 	var bias string
-	l.bias, bias = g.param(0, 0, l.Out)
+	l.bias, bias = g.allotParam(0, 0, l.Out)
 	y := g.Node("Conv", []string{x.name, l.wName, bias}, onnx.Ints("kernel_shape", l.K, l.K),
 		onnx.Ints("strides", l.Stride, l.Stride), onnx.Ints("pads", p, p, p, p))
 	if !l.Linear {
@@ -46,7 +46,7 @@ func (l *Conv) forward(g *graph, x value) value {
 func (l *Conv) backward(g *graph, dy string, first bool) string {
 	p := (l.K - 1) / 2
 	if !l.Linear {
-		dy = gate(g, l.y.name, dy)
+		dy = gateGradient(g, l.y.name, dy)
 	}
 	g.grads[l.bias] = g.Node("ReduceSum", []string{dy, g.Shape(0, 2, 3)}, onnx.Int("keepdims", 0))
 	// dW[o,i] = Σ_batch x[·,i] ⋆ dy[·,o]: a convolution with batch and channels swapped, whose kernel
@@ -66,8 +66,8 @@ func (l *Conv) backward(g *graph, dy string, first bool) string {
 		onnx.Ints("strides", l.Stride, l.Stride), onnx.Ints("pads", p, p, p, p), onnx.Ints("output_padding", outH, outW))
 }
 
-// gate passes the gradient where the ReLU's output y is above 0.
-func gate(g *graph, y, dy string) string {
+// gateGradient passes the gradient where the ReLU's output y is above 0.
+func gateGradient(g *graph, y, dy string) string {
 	open := g.Node("Greater", []string{y, g.Scalar(0)})
 	return g.Node("Mul", []string{dy, g.Node("Cast", []string{open}, onnx.Int("to", int64(onnx.Float)))})
 }
@@ -90,7 +90,7 @@ func (l *Residual) forward(g *graph, x value) value {
 }
 
 func (l *Residual) backward(g *graph, dy string, _ bool) string {
-	dy = gate(g, l.y.name, dy)
+	dy = gateGradient(g, l.y.name, dy)
 	df := dy
 	for i := len(l.Body) - 1; i >= 0; i-- {
 		df = l.Body[i].backward(g, df, false)
@@ -123,13 +123,13 @@ type Dense struct {
 
 func (l *Dense) forward(g *graph, x value) value {
 	l.x = x
-	deviation := he(x.c)
+	deviation := heDeviation(x.c)
 	if l.Linear {
 		deviation *= 0.5
 	}
-	l.w, l.wName = g.param(deviation, 0, x.c, l.Out)
+	l.w, l.wName = g.allotParam(deviation, 0, x.c, l.Out)
 	var bias string
-	l.bias, bias = g.param(0, 0, l.Out)
+	l.bias, bias = g.allotParam(0, 0, l.Out)
 	y := g.Node("Gemm", []string{x.name, l.wName, bias})
 	if !l.Linear {
 		y = g.Node("Relu", []string{y})
@@ -141,7 +141,7 @@ func (l *Dense) forward(g *graph, x value) value {
 
 func (l *Dense) backward(g *graph, dy string, first bool) string {
 	if !l.Linear {
-		dy = gate(g, l.y.name, dy)
+		dy = gateGradient(g, l.y.name, dy)
 	}
 	g.grads[l.bias] = g.Node("ReduceSum", []string{dy, g.Shape(0)}, onnx.Int("keepdims", 0))
 	g.grads[l.w] = g.Node("Gemm", []string{l.x.name, dy}, onnx.Int("transA", 1))

@@ -22,18 +22,18 @@ type Cost struct {
 
 // Cost counts without running anything.
 func (n Net) Cost() Cost {
-	g, _ := n.sketch()
-	return Cost{FLOP: g.flops, Weights: g.size()}
+	g, _ := n.sketchForward()
+	return Cost{FLOP: g.flops, Weights: g.vectorSize()}
 }
 
-// sketch writes the forward pass only to learn its parameters and shapes.
-func (n Net) sketch() (*graph, value) {
+// sketchForward writes the forward pass only to learn its parameters and shapes.
+func (n Net) sketchForward() (*graph, value) {
 	g := &graph{Builder: onnx.NewBuilder(n.Name)}
 	return g, n.forward(g, onnx.Batched())
 }
 
 func (n Net) forward(g *graph, batch []onnx.Dim) value {
-	y := g.image(batch, n.H, n.W)
+	y := g.addImage(batch, n.H, n.W)
 	for _, l := range n.Body {
 		y = l.forward(g, y)
 	}
@@ -42,7 +42,7 @@ func (n Net) forward(g *graph, batch []onnx.Dim) value {
 
 // TargetLen returns the number of floats in one image's training target.
 func (n Net) TargetLen() int {
-	_, y := n.sketch()
+	_, y := n.sketchForward()
 	size := int64(1)
 	for _, d := range n.Head.target(y) {
 		size *= d
@@ -61,23 +61,29 @@ func (n Net) Serving(weights []float32) (*onnx.Model, error) {
 	return g.Model(opset)
 }
 
-// training writes forward and backward pass and the optimiser's step for a fixed batch size.
+// buildTraining writes forward and backward pass and the optimiser's step for a fixed batch size.
 // Inputs: image, target, weights, moment1, moment2, rate. Outputs: loss and the new three vectors,
 // or, to check gradients, "gradient" instead of the vectors.
-func (n Net) training(batch int64, step stepRule, gradientOnly bool) (*onnx.Model, []param, error) {
-	sketch, _ := n.sketch()
+func (n Net) buildTraining(batch int64, step stepRule, gradientOnly bool) (*onnx.Model, []param, error) {
+	sketch, _ := n.sketchForward()
 	g := &graph{Builder: onnx.NewBuilder(n.Name + ".training")}
-	size := sketch.size()
+	size := sketch.vectorSize()
 	flat := g.Input("weights", onnx.Float, onnx.Fixed(size))
-	g.cut(flat, sketch.params)
+
+	g.cutVector(flat, sketch.params)
 	y := n.forward(g, onnx.Fixed(batch))
 	target := g.Input("target", onnx.Float, onnx.Fixed(append([]int64{batch}, n.Head.target(y)...)...))
+
+	// Backwards, layer by layer; the first one needs no gradient of its input.
 	loss, dy := n.Head.loss(g, y, target, batch)
 	for i := len(n.Body) - 1; i >= 0; i-- {
 		dy = n.Body[i].backward(g, dy, i == 0)
 	}
+
 	g.Output("loss", g.Node("Reshape", []string{loss, g.Shape(1)}), onnx.Float, onnx.Fixed(1))
-	grad := g.join()
+	grad := g.joinGradients()
+
+	// Without a step the graph answers with the gradient, for its check against differences.
 	if gradientOnly {
 		g.Output("gradient", grad, onnx.Float, onnx.Fixed(size))
 	} else {
@@ -89,6 +95,7 @@ func (n Net) training(batch int64, step stepRule, gradientOnly bool) (*onnx.Mode
 			g.Output(vectors[i]+".new", v, onnx.Float, onnx.Fixed(size))
 		}
 	}
+
 	m, err := g.Model(opset)
 	return m, sketch.params, err
 }

@@ -23,15 +23,15 @@ const (
 // stepRule writes one update and returns the new weights and moments.
 type stepRule func(g *graph, w, grad, m1, m2, rate string) (string, string, string)
 
-func (o Optimiser) rule() stepRule {
+func (o Optimiser) stepRuleOf() stepRule {
 	if o == Momentum {
 		return momentumStep
 	}
 	return adamStep
 }
 
-// rate corrects Adam's learning rate for its moments' start at 0. t counts from 1.
-func (o Optimiser) rate(lr float64, t int) float64 {
+// correctedRate corrects Adam's learning rate for its moments' start at 0. t counts from 1.
+func (o Optimiser) correctedRate(lr float64, t int) float64 {
 	if o == Momentum {
 		return lr
 	}
@@ -39,8 +39,8 @@ func (o Optimiser) rate(lr float64, t int) float64 {
 }
 
 func adamStep(g *graph, w, grad, m1, m2, rate string) (string, string, string) {
-	m1 = lerp(g, m1, grad, beta1)
-	m2 = lerp(g, m2, g.Node("Mul", []string{grad, grad}), beta2)
+	m1 = interpolate(g, m1, grad, beta1)
+	m2 = interpolate(g, m2, g.Node("Mul", []string{grad, grad}), beta2)
 	root := g.Node("Add", []string{g.Node("Sqrt", []string{m2}), g.Scalar(epsilon)})
 	step := g.Node("Add", []string{g.Node("Div", []string{m1, root}), g.Node("Mul", []string{w, g.Scalar(decay)})})
 	return g.Node("Sub", []string{w, g.Node("Mul", []string{step, rate})}), m1, m2
@@ -51,14 +51,14 @@ func momentumStep(g *graph, w, grad, m1, m2, rate string) (string, string, strin
 	return g.Node("Sub", []string{w, g.Node("Mul", []string{m1, rate})}), m1, m2
 }
 
-// lerp returns keep·old + (1−keep)·new.
-func lerp(g *graph, old, new string, keep float32) string {
+// interpolate returns keep·old + (1−keep)·new.
+func interpolate(g *graph, old, new string, keep float32) string {
 	return g.Node("Add", []string{g.Node("Mul", []string{old, g.Scalar(keep)}), g.Node("Mul", []string{new, g.Scalar(1 - keep)})})
 }
 
 // clipNorm shortens the gradient to length normMax.
 func clipNorm(g *graph, grad string) string {
-	norm := g.Node("Sqrt", []string{sum(g, g.Node("Mul", []string{grad, grad}))})
+	norm := g.Node("Sqrt", []string{sumOf(g, g.Node("Mul", []string{grad, grad}))})
 	ratio := g.Node("Div", []string{g.Scalar(normMax), g.Node("Max", []string{norm, g.Scalar(normMax)})})
 	return g.Node("Mul", []string{grad, ratio})
 }

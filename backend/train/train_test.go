@@ -73,7 +73,7 @@ func batch(n Net, size int, r *rand.Rand) ([]byte, []float32) {
 // gradient returns a function that evaluates loss and gradient at given weights.
 func gradient(t *testing.T, n Net, size int) (func(w []float32) (float64, []float32), []param) {
 	t.Helper()
-	m, params, err := n.training(int64(size), nil, true)
+	m, params, err := n.buildTraining(int64(size), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,17 +85,17 @@ func gradient(t *testing.T, n Net, size int) (func(w []float32) (float64, []floa
 	total := params[len(params)-1].offset + params[len(params)-1].size
 	images, targets := batch(n, size, rand.New(rand.NewPCG(1, 1)))
 	make1 := func(dims ...int64) *ortgo.Tensor[float32] {
-		x, err := tensor[float32](run, dims...)
+		x, err := newTensor[float32](run, dims...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	image, err := tensor[uint8](run, int64(size), n.H, n.W, 3)
+	image, err := newTensor[uint8](run, int64(size), n.H, n.W, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, y := n.sketch()
+	_, y := n.sketchForward()
 	target := make1(append([]int64{int64(size)}, n.Head.target(y)...)...)
 	weights, loss, grad := make1(total), make1(1), make1(total)
 	copy(image.GetData(), images)
@@ -116,7 +116,7 @@ func TestGradientsAgainstDifferences(t *testing.T) {
 	needORT(t)
 	for _, n := range []Net{classifier(), pooled(), detector()} {
 		at, params := gradient(t, n, 3)
-		w := initial(params, 7)
+		w := initialWeights(params, 7)
 		_, grad := at(w)
 		r := rand.New(rand.NewPCG(2, 2))
 		for i, p := range params {

@@ -30,7 +30,7 @@ func New(net Net, o Options) (*Trainer, error) {
 	if o.Batch < 1 || o.Batch > 4096 {
 		return nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
 	}
-	m, params, err := net.training(int64(o.Batch), o.Optimiser.rule(), false)
+	m, params, err := net.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -39,32 +39,36 @@ func New(net Net, o Options) (*Trainer, error) {
 		return nil, fmt.Errorf("training graph of %s: %w", net.Name, err)
 	}
 	t := &Trainer{net: net, options: o, run: run}
-	if err := t.allocate(params); err != nil {
+	if err := t.allocateState(params); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *Trainer) allocate(params []param) (err error) {
+func (t *Trainer) allocateState(params []param) (err error) {
 	b := int64(t.options.Batch)
-	if t.image, err = tensor[uint8](t.run, b, t.net.H, t.net.W, 3); err != nil {
+	if t.image, err = newTensor[uint8](t.run, b, t.net.H, t.net.W, 3); err != nil {
 		return err
 	}
-	_, y := t.net.sketch()
-	if t.target, err = tensor[float32](t.run, append([]int64{b}, t.net.Head.target(y)...)...); err != nil {
+
+	_, y := t.net.sketchForward()
+	if t.target, err = newTensor[float32](t.run, append([]int64{b}, t.net.Head.target(y)...)...); err != nil {
 		return err
 	}
-	if t.rate, err = tensor[float32](t.run, 1); err != nil {
+	if t.rate, err = newTensor[float32](t.run, 1); err != nil {
 		return err
 	}
-	if t.loss, err = tensor[float32](t.run, 1); err != nil {
+	if t.loss, err = newTensor[float32](t.run, 1); err != nil {
 		return err
 	}
-	weights := initial(params, t.options.Seed)
+
+	weights := initialWeights(params, t.options.Seed)
+
+	// Two sets of weights and moments: a step reads one and writes the other.
 	for i := range t.state {
 		for j := range t.state[i] {
-			if t.state[i][j], err = tensor[float32](t.run, int64(len(weights))); err != nil {
+			if t.state[i][j], err = newTensor[float32](t.run, int64(len(weights))); err != nil {
 				return err
 			}
 		}
@@ -80,19 +84,23 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 		return 0, fmt.Errorf("step: %d image bytes and %d target floats: want %d and %d",
 			len(images), len(targets), len(t.image.GetData()), len(t.target.GetData()))
 	}
+
 	copy(t.image.GetData(), images)
 	copy(t.target.GetData(), targets)
 	t.step++
-	t.rate.GetData()[0] = float32(t.options.Optimiser.rate(lr, t.step))
+	t.rate.GetData()[0] = float32(t.options.Optimiser.correctedRate(lr, t.step))
+
 	now, next := &t.state[0], &t.state[1]
 	in := map[string]ortgo.Value{"image": t.image, "target": t.target, "rate": t.rate}
 	out := map[string]ortgo.Value{"loss": t.loss}
 	for i, name := range vectors {
 		in[name], out[name+".new"] = now[i], next[i]
 	}
+
 	if err := t.run.run(in, out); err != nil {
 		return 0, fmt.Errorf("step %d of %s: %w", t.step, t.net.Name, err)
 	}
+
 	t.state[0], t.state[1] = t.state[1], t.state[0]
 	loss := t.loss.GetData()[0]
 	if loss != loss {
@@ -121,13 +129,15 @@ func NewPredictor(library string, m *onnx.Model, batch int) (*Predictor, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	p := &Predictor{run: run, out: map[string]ortgo.Value{}, data: map[string][]float32{}}
-	if p.image, err = tensor[uint8](run, sizes(m.Graph.Inputs[0].Dims, batch)...); err != nil {
+	if p.image, err = newTensor[uint8](run, sizesOf(m.Graph.Inputs[0].Dims, batch)...); err != nil {
 		run.close()
 		return nil, err
 	}
+
 	for _, o := range m.Graph.Outputs {
-		t, err := tensor[float32](run, sizes(o.Dims, batch)...)
+		t, err := newTensor[float32](run, sizesOf(o.Dims, batch)...)
 		if err != nil {
 			run.close()
 			return nil, err
@@ -137,7 +147,7 @@ func NewPredictor(library string, m *onnx.Model, batch int) (*Predictor, error) 
 	return p, nil
 }
 
-func sizes(dims []onnx.Dim, batch int) []int64 {
+func sizesOf(dims []onnx.Dim, batch int) []int64 {
 	out := []int64{int64(batch)}
 	for _, d := range dims[1:] {
 		out = append(out, d.Size)
@@ -169,6 +179,7 @@ func newRunner(library string, m *onnx.Model) (*runner, error) {
 	if _, err := ort.Open(library); err != nil {
 		return nil, err
 	}
+
 	r := &runner{}
 	for _, v := range m.Graph.FeedInputs() {
 		r.inputs = append(r.inputs, v.Name)
@@ -176,20 +187,24 @@ func newRunner(library string, m *onnx.Model) (*runner, error) {
 	for _, v := range m.Graph.Outputs {
 		r.outputs = append(r.outputs, v.Name)
 	}
+
 	o, err := ortgo.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	defer o.Destroy()
+
+	// One thread, so that two runs of one seed add in the same order.
 	if err := errors.Join(o.SetIntraOpNumThreads(1), o.SetInterOpNumThreads(1), o.SetLogSeverityLevel(ortgo.LoggingLevelError)); err != nil {
 		return nil, err
 	}
+
 	r.session, err = ortgo.NewDynamicAdvancedSessionWithONNXData(m.Marshal(), r.inputs, r.outputs, o)
 	return r, err
 }
 
-// tensor makes a zeroed tensor that lives until the runner is closed.
-func tensor[T ortgo.TensorData](r *runner, dims ...int64) (*ortgo.Tensor[T], error) {
+// newTensor makes a zeroed tensor that lives until the runner is closed.
+func newTensor[T ortgo.TensorData](r *runner, dims ...int64) (*ortgo.Tensor[T], error) {
 	n := int64(1)
 	for _, d := range dims {
 		n *= d

@@ -10,14 +10,21 @@ import (
 	"testing"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/repo"
 )
 
 // Case is what an executor under test brings.
 type Case struct {
 	Open   func(t *testing.T) device.Executor                       // a fresh one; the contract closes it
-	Models []*device.Model                                          // loadable by it, all together
+	Models []*device.Model                                          // loadable by it, all together; two at least
 	Want   func(m *device.Model, input []byte) []byte               // output payload of one row's input payload
 	Input  func(m *device.Model, r *rand.Rand, payload []byte) bool // fills a valid input payload; nil or false: random bytes
+	// Weights are other ones for Models[0], and Updated the output that it then has.
+	Weights *repo.Model
+	Updated func(input []byte) []byte
+	Other   *repo.Model   // of other shapes, which cannot replace Models[0]'s weights
+	Corrupt *device.Model // cannot be loaded
+	Foreign *device.Model // is for another executor; nil: there is no such model
 }
 
 const slotCount = 3
@@ -25,13 +32,18 @@ const slotCount = 3
 // Contract runs the executor contract.
 func Contract(t *testing.T, c Case) {
 	t.Run("EveryBatchSizeOnEverySlot", c.everyBatchSize)
-	t.Run("RowsBeyondTheBatchAreUntouched", c.untouched)
-	t.Run("ExecuteAllocatesNothing", c.allocations)
+	t.Run("RowsBeyondTheBatchAreUntouched", c.checkUntouched)
+	t.Run("ExecuteAllocatesNothing", c.checkAllocations)
 	t.Run("SlotsTooSmallAreRefused", c.tooSmall)
-	t.Run("TwoUnderWay", c.ahead)
+	t.Run("TwoUnderWay", c.checkAhead)
+	t.Run("LoadAndUnloadUnderLoad", c.loadUnderLoad)
+	t.Run("UpdateUnderLoad", c.updateUnderLoad)
+	t.Run("LoadThatFailsLeavesOthersAlone", c.loadFails)
+	t.Run("WhatIsUnloadedIsGone", c.checkUnload)
+	t.Run("SlotsChange", c.slotsChange)
 }
 
-func (c Case) load(t *testing.T) (device.Executor, []*device.Slot) {
+func (c Case) loadAll(t *testing.T) (device.Executor, []*device.Slot) {
 	t.Helper()
 	slots := Slots(t, slotCount, device.SlotBytes(c.Models))
 	e := c.Open(t)
@@ -41,15 +53,15 @@ func (c Case) load(t *testing.T) (device.Executor, []*device.Slot) {
 		}
 	})
 	for _, m := range c.Models {
-		if err := e.Load(m, slots); err != nil {
+		if err := Load(e, m, slots); err != nil {
 			t.Fatalf("load: %v", err)
 		}
 	}
 	return e, slots
 }
 
-// fill puts a fresh payload into row i and returns it.
-func (c Case) fill(m *device.Model, s *device.Slot, i int, r *rand.Rand) []byte {
+// fillRow puts a fresh payload into row i and returns it.
+func (c Case) fillRow(m *device.Model, s *device.Slot, i int, r *rand.Rand) []byte {
 	payload := make([]byte, m.InBytes)
 	if c.Input == nil || !c.Input(m, r, payload) {
 		for j := range payload {
@@ -61,7 +73,7 @@ func (c Case) fill(m *device.Model, s *device.Slot, i int, r *rand.Rand) []byte 
 }
 
 func (c Case) everyBatchSize(t *testing.T) {
-	e, slots := c.load(t)
+	e, slots := c.loadAll(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := 1; ; n++ {
 		ran := false
@@ -73,14 +85,14 @@ func (c Case) everyBatchSize(t *testing.T) {
 			s := slots[n%len(slots)]
 			var inputs [][]byte
 			for i := range n {
-				inputs = append(inputs, c.fill(m, s, i, r))
+				inputs = append(inputs, c.fillRow(m, s, i, r))
 			}
-			if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
+			if err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
 				t.Fatalf("execute %s, %d rows: %v", m.Name, n, err)
 			}
 			for i := range n {
 				if got, want := Output(m, s, i), c.Want(m, inputs[i]); !bytes.Equal(got, want) {
-					t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", m.Name, n, s.Index, i, head(got), head(want))
+					t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", m.Name, n, s.Index, i, headOf(got), headOf(want))
 				}
 			}
 		}
@@ -90,8 +102,8 @@ func (c Case) everyBatchSize(t *testing.T) {
 	}
 }
 
-func (c Case) untouched(t *testing.T) {
-	e, slots := c.load(t)
+func (c Case) checkUntouched(t *testing.T) {
+	e, slots := c.loadAll(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, m := range c.Models {
 		if m.BatchMax < 2 {
@@ -99,7 +111,7 @@ func (c Case) untouched(t *testing.T) {
 		}
 		n, s := m.BatchMax/2, slots[0]
 		for i := range n {
-			c.fill(m, s, i, r)
+			c.fillRow(m, s, i, r)
 		}
 		for k := range m.Outputs {
 			b := s.Output(m, k, m.BatchMax)
@@ -107,7 +119,7 @@ func (c Case) untouched(t *testing.T) {
 				b[j] = 0xa5
 			}
 		}
-		if err := e.Execute(device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
+		if err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
 			t.Fatalf("execute %s: %v", m.Name, err)
 		}
 		for i := n; i < m.BatchMax; i++ {
@@ -118,15 +130,15 @@ func (c Case) untouched(t *testing.T) {
 	}
 }
 
-func (c Case) allocations(t *testing.T) {
-	e, slots := c.load(t)
+func (c Case) checkAllocations(t *testing.T) {
+	e, slots := c.loadAll(t)
 	for _, m := range c.Models {
 		for i := range m.BatchMax {
-			c.fill(m, slots[0], i, rand.New(rand.NewPCG(5, 6)))
+			c.fillRow(m, slots[0], i, rand.New(rand.NewPCG(5, 6)))
 		}
 		b := device.Batch{Model: m, Slot: slots[0], Rows: m.BatchMax}
 		if a := testing.AllocsPerRun(20, func() {
-			if err := e.Execute(b); err != nil {
+			if err := device.Execute(e, b); err != nil {
 				t.Fatal(err)
 			}
 		}); a != 0 {
@@ -135,11 +147,10 @@ func (c Case) allocations(t *testing.T) {
 	}
 }
 
-// ahead submits each batch behind one of another model or size, where the executor takes them so.
-func (c Case) ahead(t *testing.T) {
-	x, slots := c.load(t)
-	e, ok := x.(device.Ahead)
-	if !ok {
+// checkAhead submits each batch behind one of another model or size, where the executor takes them so.
+func (c Case) checkAhead(t *testing.T) {
+	e, slots := c.loadAll(t)
+	if !e.Capabilities().Ahead {
 		t.Skip("takes one batch at a time")
 	}
 	r := rand.New(rand.NewPCG(7, 8))
@@ -151,7 +162,7 @@ func (c Case) ahead(t *testing.T) {
 		}
 		for i := range last.Rows {
 			if got, want := Output(last.Model, last.Slot, i), c.Want(last.Model, inputs[i]); !bytes.Equal(got, want) {
-				t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", last.Model.Name, last.Rows, last.Slot.Index, i, head(got), head(want))
+				t.Fatalf("%s, %d rows, slot %d: row %d is % x, want % x", last.Model.Name, last.Rows, last.Slot.Index, i, headOf(got), headOf(want))
 			}
 		}
 	}
@@ -160,7 +171,7 @@ func (c Case) ahead(t *testing.T) {
 		b := device.Batch{Model: m, Slot: slots[k%len(slots)], Rows: 1 + r.IntN(m.BatchMax)}
 		var in [][]byte
 		for i := range b.Rows {
-			in = append(in, c.fill(m, b.Slot, i, r))
+			in = append(in, c.fillRow(m, b.Slot, i, r))
 		}
 		err := e.Submit(b)
 		if last.Model != nil {
@@ -178,12 +189,11 @@ func (c Case) ahead(t *testing.T) {
 }
 
 func (c Case) tooSmall(t *testing.T) {
-	e, _ := c.load(t)
-	m := *c.Models[0]
-	small := Slots(t, 1, device.Align)
-	if err := e.Load(&m, small); err == nil || !strings.Contains(err.Error(), "bytes") {
+	e := c.Open(t)
+	defer e.Close()
+	if err := Load(e, c.Models[0], Slots(t, 1, device.Align)); err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("load on slots of %d bytes: %v, want an error that says how many bytes are needed", device.Align, err)
 	}
 }
 
-func head(b []byte) []byte { return b[:min(16, len(b))] }
+func headOf(b []byte) []byte { return b[:min(16, len(b))] }

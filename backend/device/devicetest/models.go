@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 )
 
 // SlotBytesMax is the limit that test models are laid out under.
 const SlotBytesMax = 64 << 20
 
 // Emulated describes an emulated model: ℓ(b) = alpha·b + beta.
-func Emulated(t testing.TB, name string, batchMax int, alpha, beta time.Duration, in, out []wire.Tensor) *device.Model {
+func Emulated(t testing.TB, name string, batchMax int, alpha, beta time.Duration, in, out []model.Tensor) *device.Model {
 	t.Helper()
 	c := &repo.Config{Name: name, Platform: repo.PlatformEmulated, BatchMax: batchMax, Emulated: repo.Linear{Alpha: alpha, Beta: beta}}
 	for _, x := range in {

@@ -1,0 +1,220 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Commands of clients, which come through a gateway and the scheduler. Each is carried out on a goroutine of its own, one
+// at a time changes anything.
+
+const (
+	commandsMax  = 64               // under way at a time
+	overrideMost = 10 * time.Second // to fetch a command's files
+)
+
+// Command takes commands from the scheduler. Link's goroutine.
+func (b *Backend) Command(list []wire.ModelCommand) {
+	for _, c := range list {
+		from := b.peers.findPeer(c.Frontend)
+		select {
+		case b.commands <- struct{}{}:
+		default:
+			b.answerCommand(c, refusedCommand("%d commands are under way already", commandsMax))
+			continue
+		}
+
+		b.wait.Add(1)
+		go func() {
+			defer b.wait.Done()
+			err := b.carryCommand(b.peers.ctx, c, from)
+			<-b.commands
+			if err != nil {
+				b.log.Error("command failed", "op", c.Op, "model", c.Model, "err", err)
+			}
+			b.answerCommand(c, err)
+		}()
+	}
+}
+
+// refusal is why a command is not carried out, whatever the model.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+func refusedCommand(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// answerCommand tells how a command ended.
+func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
+	a := wire.ModelAnswer{Number: c.Number}
+	var no *refusal
+	switch {
+	case err == nil:
+	case errors.As(err, &no):
+		a.Code, a.Text = wire.CommandRefused, err.Error()
+	case errors.Is(err, repo.ErrNotFound):
+		a.Code, a.Text = wire.CommandUnknown, err.Error()
+	default:
+		a.Code, a.Text = wire.CommandFailed, err.Error()
+	}
+	if l := b.linkNow(); l != nil {
+		if err := l.Answer(a); err != nil {
+			b.log.Debug("answer not sent", "err", err)
+		}
+	}
+}
+
+// carryCommand does what a command asks for.
+func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *peer) error {
+	r := b.config.repository
+	if r == nil || r.control != ControlExplicit {
+		mode := ControlNone
+		if r != nil {
+			mode = r.control
+		}
+		return refusedCommand("explicit model load / unload is not allowed: model_control is %q, want %q", mode, ControlExplicit)
+	}
+
+	switch c.Op {
+	case wire.LoadModel:
+		o, err := b.fetchOverride(ctx, c, from)
+		if err != nil {
+			return err
+		}
+		return b.loadOverridden(ctx, c.Model, o)
+	case wire.UnloadModel:
+		return b.unloadForgotten(ctx, c.Model)
+	}
+	return refusedCommand("command %v: not known here", c.Op)
+}
+
+// loadOverridden loads a model as an override says, or as its own files do if that is nil. After an error what was
+// loaded is served on, and loaded again as it was when asked for.
+func (b *Backend) loadOverridden(ctx context.Context, name string, o *override) error {
+	if err := b.beginPlacing(ctx); err != nil {
+		return errors.Join(err, o.discard())
+	}
+	defer b.endPlacing()
+
+	r := b.config.repository
+	before := r.replace(name, o)
+	r.forget(name)
+	err := b.loadNewest(ctx, name, "")
+	stale := before
+	if err != nil {
+		r.replace(name, before)
+		stale = o
+	}
+	b.tellUnserved()
+	return errors.Join(err, stale.discard())
+}
+
+// unloadForgotten unloads a model and what a command had put in the place of its files.
+func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
+	if err := b.beginPlacing(ctx); err != nil {
+		return err
+	}
+	defer b.endPlacing()
+
+	r := b.config.repository
+	err := b.unloadVersions(ctx, name, "")
+	if errors.Is(err, errNotLoaded) {
+		err = nil
+	}
+	if err == nil {
+		r.forget(name)
+		err = r.replace(name, nil).discard()
+	}
+	b.tellUnserved()
+	return err
+}
+
+// fetchOverride reads what a command names in the memory of its frontend. Without a payload it is nil.
+func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *peer) (*override, error) {
+	n := int(c.Payload.Length)
+	if n == 0 {
+		return nil, nil
+	}
+	if from == nil {
+		return nil, errors.New("the frontend that has the files is not known")
+	}
+
+	buffer, err := b.node.Alloc(n)
+	if err != nil {
+		return nil, fmt.Errorf("fetch files of %d bytes: %w", n, err)
+	}
+	defer buffer.Free()
+	ctx, cancel := context.WithTimeout(ctx, overrideMost)
+	defer cancel()
+	conn, err := from.awaitConnection(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fetch files: %w", err)
+	}
+
+	done := make(chan error, 1)
+	conn.ReadWithin(overrideMost, []rdma.Read{{Dst: buffer.Bytes()[:n], Src: rdma.Remote(c.Payload)}}, nil, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		return nil, fmt.Errorf("fetch files: %w", err)
+	}
+	return newOverride(c.Model, buffer.Bytes()[:n])
+}
+
+// awaitConnection returns the frontend's connection once it is there.
+func (f *peer) awaitConnection(ctx context.Context) (*rdma.Peer, error) {
+	t := time.NewTicker(time.Millisecond)
+	defer t.Stop()
+	for {
+		if c := f.conn.Load(); c != nil {
+			return c, nil
+		}
+		f.mu.Lock()
+		if time.Since(f.tried) > connectPause {
+			f.startConnecting()
+		}
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNoConnection, ctx.Err())
+		case <-t.C:
+		}
+	}
+}
+
+// tellUnserved tells which models of the repository are not served, and renews what later sessions open with.
+func (b *Backend) tellUnserved() {
+	r, l := b.config.repository, b.linkNow()
+	if r == nil || l == nil {
+		return
+	}
+	list := r.unserved(b.modelEntries(), b.loadedEverywhere)
+	b.mu.Lock()
+	b.unserved, b.renewed = list[:min(len(list), wire.ModelsMax)], true
+	list = b.unserved
+	b.mu.Unlock()
+
+	if err := errors.Join(l.Unserved(wire.Unserved{Models: list}), l.Renew(b.Hello())); err != nil {
+		b.log.Debug("models that are not served not told", "err", err)
+	}
+}
+
+// loadedEverywhere tells whether every GPU takes batches of a model.
+func (b *Backend) loadedEverywhere(number uint32) bool {
+	for _, g := range b.gpus {
+		if g.routeOf(number) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// failedModel describes a model that cannot be served, for the repository's index.
+func failedModel(name, version string, why error) model.Info {
+	return model.Info{Name: name, Version: version, Reason: cutReason(why.Error())}
+}

@@ -1,0 +1,87 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/core/repo"
+)
+
+// warmUpMax bounds the warm-up of a slow model: the largest and the smallest batch, and as many sizes
+// between them as fit.
+const warmUpMax = 3 * time.Second
+
+// WarmUp runs m, which is loaded, on its samples in s, or on zeros if it has none, so that the first real batch finds
+// all prepared. run executes one batch. passes is as Capabilities says; with ends only the largest and the smallest
+// batch run. For a model with BYTES inputs and no samples the first guess that runs becomes its sample.
+func WarmUp(m *Model, s *Slot, passes int, ends bool, run func(Batch) error) error {
+	w := warmUp{model: m, slot: s, passes: passes, ends: ends, run: run, began: time.Now()}
+	if passes == 0 {
+		return nil
+	}
+	if len(m.Samples) > 0 || !m.Varies {
+		return w.runAll()
+	}
+
+	var failed error
+	for _, guess := range m.Guesses() {
+		m.Samples = []repo.Sample{guess}
+		err := w.runAll()
+		if err == nil {
+			return nil
+		}
+		failed = errors.Join(failed, fmt.Errorf("elements %s: %w", guess.Name, err))
+	}
+	m.Samples = nil
+	return fmt.Errorf("%w; model_warmup in config.pbtxt can give inputs that the model takes", failed)
+}
+
+// warmUp is one call of WarmUp.
+type warmUp struct {
+	model  *Model
+	slot   *Slot
+	passes int
+	ends   bool
+	run    func(Batch) error
+	began  time.Time
+}
+
+// runAll runs the batch sizes, the largest first, since it needs the most memory, then each sample as it asks for.
+func (w *warmUp) runAll() error {
+	m := w.model
+	if err := m.Fill(w.slot); err != nil {
+		return err
+	}
+	for n := m.BatchMax; n >= 1; n-- {
+		end := n == 1 || n == m.BatchMax
+		if !end && (w.ends || m.Varies || time.Since(w.began) > warmUpMax) {
+			continue
+		}
+		if err := w.runSize(n, w.passes); err != nil {
+			return fmt.Errorf("warm up with a batch of %d: %w", n, err)
+		}
+	}
+
+	for _, sample := range m.Samples {
+		n := min(sample.Batch, m.BatchMax)
+		for i := range n {
+			if err := m.WriteRow(w.slot, i, sample.Row); err != nil {
+				return fmt.Errorf("model_warmup %q: %w", sample.Name, err)
+			}
+		}
+		if err := w.runSize(n, sample.Runs); err != nil {
+			return fmt.Errorf("model_warmup %q: %w", sample.Name, err)
+		}
+	}
+	return nil
+}
+
+func (w *warmUp) runSize(rows, times int) error {
+	for range times {
+		if err := w.run(Batch{Model: w.model, Slot: w.slot, Rows: rows}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

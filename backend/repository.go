@@ -1,0 +1,252 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+)
+
+// Modes of Options.Control: who says which models of the repository are loaded, as in Triton.
+const (
+	ControlNone     = "none"     // all at start, and no change
+	ControlExplicit = "explicit" // those of Options.Load at start, then what clients' commands say
+	ControlPoll     = "poll"     // all, and what changes in the repository
+)
+
+// pollEvery is how often a polled repository is looked at where Options says nothing, as in Triton.
+const pollEvery = 15 * time.Second
+
+// repository finds a backend's models: in the directories of its options, or where a command has put files in their
+// place.
+type repository struct {
+	dirs    []string
+	control string
+	every   time.Duration // between two polls
+	options *Options
+	library *ort.Runtime // nil: there is none
+
+	mu        sync.Mutex
+	overrides map[string]*override  // guarded by mu
+	reasons   map[versionKey]string // why the last load of a model, or of one version of it, failed; guarded by mu
+}
+
+// versionKey names a version of a model; without a version, what all have in common.
+type versionKey struct{ name, version string }
+
+// override is what takes the place of a model's files.
+type override struct {
+	config string
+	files  string // a directory that stands for the repository; empty: only the configuration is another one
+}
+
+// discard removes the override's files, which nothing reads any more.
+func (o *override) discard() error {
+	if o == nil || o.files == "" {
+		return nil
+	}
+	return os.RemoveAll(o.files)
+}
+
+// Limits of a command's files.
+const (
+	overrideFilesMax = 1024
+	overridePathMax  = 512
+)
+
+// newOverride writes a command's files below a directory of its own. The texts are the configuration, then paths and
+// contents in turn.
+func newOverride(name string, packed []byte) (*override, error) {
+	if name == "" || !filepath.IsLocal(name) || strings.ContainsAny(name, "/\\") { // it becomes a directory's
+		return nil, fmt.Errorf("model %.40q: want a name without slashes", name)
+	}
+	config, rest, ok := model.NextText(packed)
+	if !ok {
+		return nil, errors.New("override: it is cut")
+	}
+	o := &override{config: string(config)}
+	if len(rest) == 0 {
+		return o, nil
+	}
+	if o.config == "" {
+		return nil, errors.New("files of a model are given without its config: want both")
+	}
+
+	var err error
+	if o.files, err = os.MkdirTemp("", "downbeat-model-*"); err != nil {
+		return nil, err
+	}
+	if err := o.write(name, rest); err != nil {
+		return nil, errors.Join(err, o.discard())
+	}
+	return o, nil
+}
+
+// write writes the files and, to make a model's directory of it, the configuration.
+func (o *override) write(name string, rest []byte) error {
+	dir := filepath.Join(o.files, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(o.config), 0o600); err != nil {
+		return err
+	}
+
+	for n := 0; len(rest) > 0; n++ {
+		path, more, ok := model.NextText(rest)
+		content, after, whole := model.NextText(more)
+		switch p := string(path); {
+		case !ok || !whole:
+			return errors.New("override: it is cut")
+		case n == overrideFilesMax:
+			return fmt.Errorf("file: more than %d of them", overrideFilesMax)
+		case len(p) > overridePathMax || !filepath.IsLocal(p) || strings.ContainsAny(p, "\\\x00"):
+			return fmt.Errorf("file %.40q: want a path below the model's directory, such as 1/model.onnx", p)
+		}
+		rest = after
+
+		to := filepath.Join(dir, string(path))
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace puts an override in force for the finds that come, nil for none, and returns the one before.
+func (r *repository) replace(name string, o *override) (before *override) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before = r.overrides[name]
+	if o == nil {
+		delete(r.overrides, name)
+	} else {
+		r.overrides[name] = o
+	}
+	return before
+}
+
+// note keeps why a load failed.
+func (r *repository) note(name, version string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reasons[versionKey{name, version}] = why.Error()
+}
+
+// forget forgets why loads of a model failed.
+func (r *repository) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.reasons, func(k versionKey, _ string) bool { return k.name == name })
+}
+
+// find reads a model anew and lays it out. An empty version means those that its policy serves.
+func (r *repository) find(ctx context.Context, name, version string) ([]*device.Model, error) {
+	r.mu.Lock()
+	o := r.overrides[name]
+	r.mu.Unlock()
+
+	dirs, how := r.dirs, repo.Options{Graph: onnx.Signature}
+	if r.options.Strict {
+		how.Graph = nil
+	}
+	if o != nil {
+		how.Config = o.config
+		if o.files != "" {
+			dirs = []string{o.files}
+		}
+	}
+
+	models, err := repo.OpenModel(dirs, name, how)
+	if err != nil {
+		return nil, err
+	}
+	var found []*device.Model
+	for i := range models {
+		m := &models[i]
+		if version != "" && m.Version != version {
+			continue
+		}
+		if i == 0 {
+			r.options.warnOf(m)
+		}
+		d, err := r.options.layoutModel(ctx, m, r.library)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, d)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("model %s has no version %q: %w", name, version, repo.ErrNotFound)
+	}
+	return found, nil
+}
+
+// names are the models that there are, the overridden ones among them.
+func (r *repository) names() []string {
+	all, err := repo.Names(r.dirs)
+	if err != nil {
+		r.options.Logger.Error("model repository not read", "err", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range maps.Keys(r.overrides) {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// unserved lists the models of the repository that no GPU takes batches of, each with its reason. known are those that
+// have been loaded, or should have been.
+func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (all []model.Info) {
+	r.mu.Lock()
+	reasons := maps.Clone(r.reasons)
+	r.mu.Unlock()
+	reason := func(k versionKey) string {
+		if why := reasons[k]; why != "" {
+			return cutReason(why)
+		}
+		return model.Unloaded
+	}
+
+	listed, served := map[string]bool{}, map[string]bool{} // models with a version in the list, and with one that is loaded
+	names := r.names()
+	for i, e := range known {
+		k := versionKey{e.model.Name, e.model.Version}
+		if loaded(uint32(i)) {
+			served[k.name] = true
+		} else {
+			listed[k.name] = true
+			all = append(all, model.Info{Name: k.name, Version: k.version, Reason: reason(k)})
+		}
+	}
+
+	for k := range reasons {
+		if k.version == "" {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !served[name] && (!listed[name] || reasons[versionKey{name, ""}] != "") {
+			all = append(all, model.Info{Name: name, Reason: reason(versionKey{name, ""})})
+		}
+	}
+	return all
+}

@@ -1,0 +1,217 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/device"
+)
+
+// route is a model as one GPU runs it: the executor there that has it loaded.
+type route struct {
+	model     *device.Model
+	executor  device.Executor
+	can       device.Capabilities
+	footprint device.Footprint
+	aside     error         // why the GPU's own executor does not run it; nil: it does
+	unwarmed  error         // why its warm-up did not run; nil: it did
+	loadTime  time.Duration // that its executor took to load it
+	warmTime  time.Duration // and that its warm-up took
+
+	live    int           // orders accepted and not recycled; guarded by gpu.mu
+	leaving chan struct{} // not nil: no order is accepted any more; closed when live is 0; guarded by gpu.mu
+}
+
+// routeOf returns the route of a model by its number, nil if it is not loaded.
+func (g *gpu) routeOf(model uint32) *route {
+	if all := *g.routes.Load(); int(model) < len(all) {
+		return all[model]
+	}
+	return nil
+}
+
+// setRoute puts a route in force, or with nil none, for the orders that come from now on. One placement at a time.
+func (g *gpu) setRoute(model uint32, r *route) {
+	all := slices.Clone(*g.routes.Load())
+	for int(model) >= len(all) {
+		all = append(all, nil)
+	}
+	all[model] = r
+	g.routes.Store(&all)
+}
+
+// loadRoute loads a model on the first of the GPU's executors that supports it, and warms it up between the batches of
+// others. Nothing is left of a load that fails.
+func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
+	if err := g.growSlots(ctx, m.Bytes()); err != nil {
+		return nil, fmt.Errorf("%s: %w", g.name, err)
+	}
+	began := time.Now()
+	r, err := g.chooseExecutor(m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", g.name, err)
+	}
+	r.loadTime = time.Since(began)
+
+	began = time.Now()
+	if err := g.warmUp(ctx, r); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", g.name, err), r.executor.Unload(m))
+	}
+	r.warmTime = time.Since(began)
+	g.noteAside(r)
+	return r, nil
+}
+
+// chooseExecutor loads m on the first executor that supports it. What fails for another reason fails for good: a
+// model that does not fit, or a GPU that is lost, is not for the processor to make up for.
+func (g *gpu) chooseExecutor(m *device.Model) (*route, error) {
+	var refusals error
+	for _, e := range g.executors {
+		f, err := e.Load(m)
+		switch {
+		case err == nil:
+			return &route{model: m, executor: e, can: e.Capabilities(), footprint: f, aside: refusals}, nil
+		case !errors.Is(err, device.ErrUnsupported):
+			return nil, errors.Join(refusals, err)
+		}
+		refusals = errors.Join(refusals, err)
+	}
+	return nil, refusals
+}
+
+// warmUp runs the route's batch sizes. A model that runs on neither its samples nor a guess is served all the same;
+// one of numbers must take zeros.
+func (g *gpu) warmUp(ctx context.Context, r *route) error {
+	s, err := g.borrowSlot(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.freeSlots(s, nil)
+
+	m := r.model
+	err = device.WarmUp(m, s, r.can.Passes, r.footprint.Warm, func(b device.Batch) error {
+		_, err := g.timeAlone(ctx, r, b)
+		return err
+	})
+	if err == nil || ctx.Err() != nil || errors.Is(err, device.ErrLost) || !m.Varies && len(m.Samples) == 0 {
+		return err
+	}
+	g.backend.log.Warn("warm-up failed: the first batches may be slow", "model", m.Name, "version", m.Version, "gpu", g.name, "err", err)
+	r.unwarmed = err
+	return nil
+}
+
+// timeAlone runs a batch with nothing else under way on the GPU.
+func (g *gpu) timeAlone(ctx context.Context, r *route, b device.Batch) (took time.Duration, err error) {
+	err = g.runAlone(ctx, func() error {
+		began := time.Now()
+		err := device.Execute(r.executor, b)
+		took = time.Since(began)
+		return err
+	})
+	return took, err
+}
+
+// stepPatience is how long a step of a load waits for a moment in which no batch is due.
+const stepPatience = 20 * time.Millisecond
+
+// errAlone is what alone returns without having run anything.
+var errAlone = errors.New("the GPU is lost or hangs")
+
+// runAlone runs f between two batches: nothing is under way on the GPU's executors meanwhile. A step comes when no batch
+// is due, or else after the batch under way, so that a busy GPU is loaded, too.
+func (g *gpu) runAlone(ctx context.Context, f func() error) error {
+	asked := time.Now()
+	stop := context.AfterFunc(ctx, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.more.Broadcast()
+	})
+	defer stop()
+
+	g.mu.Lock()
+	g.steps++
+	for ctx.Err() == nil && (g.deciding || len(g.due) > 0 && time.Since(asked) < stepPatience && !g.isSick()) {
+		g.more.Wait()
+	}
+	g.steps--
+	if err := ctx.Err(); err != nil {
+		g.more.Broadcast()
+		g.mu.Unlock()
+		return err
+	}
+	g.deciding = true
+	g.mu.Unlock()
+	defer g.endDeciding()
+
+	for {
+		g.mu.Lock()
+		n := len(g.flying)
+		g.mu.Unlock()
+		switch {
+		case g.isSick():
+			return errAlone
+		case n == 0:
+			return f()
+		}
+		<-g.freed // by whoever is flying, or the watchdog
+	}
+}
+
+// closeRoute ends a route: orders that come are given back, and when those that were accepted have ended, its executor
+// forgets the model. If ctx ends before, the route is in force again.
+func (g *gpu) closeRoute(ctx context.Context, model uint32, r *route) error {
+	if err := g.drainRoute(ctx, r); err != nil {
+		return err
+	}
+	if g.routeOf(model) == r {
+		g.setRoute(model, nil)
+	}
+	if err := r.executor.Unload(r.model); err != nil {
+		return fmt.Errorf("%s: %w", g.name, err)
+	}
+	return nil
+}
+
+// drainRoute lets the route accept no more and waits until its orders have ended.
+func (g *gpu) drainRoute(ctx context.Context, r *route) error {
+	ended := make(chan struct{})
+	g.mu.Lock()
+	r.leaving = ended
+	if r.live == 0 {
+		close(ended)
+	}
+	g.mu.Unlock()
+
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.leaving = nil
+	return fmt.Errorf("%s: %d batches of %s are still under way: %w", g.name, r.live, r.model.Name, ctx.Err())
+}
+
+// leaveRoute takes an order off its route. g.mu is held.
+func (r *route) leaveRoute() {
+	if r.live--; r.live == 0 && r.leaving != nil {
+		close(r.leaving)
+	}
+}
+
+// noteAside says that a real model runs elsewhere than on the GPU, and in which precision.
+func (g *gpu) noteAside(r *route) {
+	if m := r.model; r.isAside() {
+		g.backend.log.Warn("the GPU's kernels do not support the model: it runs on the processor", "gpu", g.name, "model", m.Name,
+			"version", m.Version, "precision", "fp32", "asked", cmp.Or(m.Source.Config.Params["precision"], "fp32"), "err", r.aside)
+	}
+}
+
+// isAside says whether the model runs on the processor beside a GPU.
+func (r *route) isAside() bool { return r.aside != nil && r.can.OnHost }

@@ -1,0 +1,141 @@
+package backend
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
+	"downbeat.dev/internal/sicklink"
+	"downbeat.dev/rdma"
+)
+
+// sickRig is a rig with a second frontend, number 2, behind a path that the test makes ill.
+type sickRig struct {
+	*rig
+	sick *stub
+	path *sicklink.Link
+}
+
+func newSickRig(t *testing.T, o rigOptions) sickRig {
+	t.Helper()
+	own := sicklink.FreeAddr(t)
+	s := sickRig{path: sicklink.Open(t, own)}
+	s.sick = newStub(t, rdma.Config{Listen: own, Advertise: s.path.Addr(), Providers: []string{"tcp"}, Stall: time.Hour})
+	s.rig = newRig(t, o)
+	s.Peers([]wire.Peer{{Frontend: 2, DataAddr: s.sick.node.Addr()}})
+	return s
+}
+
+// mixed makes a batch of one row of each frontend, with times that only a host that stands still would miss.
+func (s sickRig) mixed(batch uint64) (e wire.Execute, well, sick uint64, in, sickIn []byte) {
+	s.ids += 2
+	well, sick, in, sickIn = s.ids, s.ids+1<<40, s.input(), s.input()
+	e = wire.Execute{Batch: batch, Latest: int64(14 * time.Second)}
+	for _, it := range []wire.Item{{Frontend: 2, ID: sick, Input: s.sick.offer(sickIn)}, {Frontend: 1, ID: well, Input: s.front.offer(in)}} {
+		it.Budget = us(16 * time.Second)
+		e.Items = append(e.Items, it)
+	}
+	return e, well, sick, in, sickIn
+}
+
+// freeSlots waits until GPU 0 has all its slots back.
+func (s sickRig) freeSlots() {
+	s.t.Helper()
+	g := s.gpus[0]
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		n := len(g.slots)
+		g.mu.Unlock()
+		if n == slotsEach {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("%d of %d slots are free", n, slotsEach)
+		}
+	}
+}
+
+// TestLargeInputsMayTakeTheirTime wants reads that a sound network needs some time for not to be overdue before that,
+// whatever the budget; small ones are as before.
+func TestLargeInputsMayTakeTheirTime(t *testing.T) {
+	f := &peer{}
+	f.conn.Store(&rdma.Peer{})
+	for _, c := range []struct {
+		bytes, rows int
+		budget      time.Duration
+		least, most time.Duration
+	}{
+		{8 << 20, 1, 300 * time.Millisecond, 160 * time.Millisecond, 180 * time.Millisecond},
+		{8 << 20, 2, 300 * time.Millisecond, 320 * time.Millisecond, 360 * time.Millisecond},
+		{64 << 10, 1, 20 * time.Millisecond, overdueMin, overdueMin},
+		{64, 16, 800 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		o := &order{model: &device.Model{InBytes: c.bytes, Inputs: make([]device.Tensor, 1)}, came: time.Hour, useful: time.Hour + c.budget}
+		if got := o.overdueAfter(&group{o: o, source: f, to: c.rows}); got < c.least || got > c.most {
+			t.Errorf("%d rows of %d bytes with %v: overdue after %v, want %v to %v", c.rows, c.bytes, c.budget, got, c.least, c.most)
+		}
+	}
+}
+
+// A frontend behind a path that is slow, dark, or cut in one direction costs the others nothing: their rows of the
+// batches that it is in run, long before these must start, and no slot is kept. Of its own requests Done says why
+// they failed, and leaves it to the scheduler to give them to others or to tell it.
+// When it is well it is served again.
+func TestASickFrontendCostsOthersNothing(t *testing.T) {
+	for name, rates := range map[string][2]int{
+		"slow":                 {sicklink.Well, 2 << 10},
+		"dark":                 {sicklink.Dark, sicklink.Dark},
+		"asks do not arrive":   {sicklink.Dark, sicklink.Well},
+		"bytes do not arrive":  {sicklink.Well, sicklink.Dark},
+		"one byte at a time":   {sicklink.Well, 2},
+		"well, then it is not": {sicklink.Well, sicklink.Well},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			var lines logtest.Buffer
+			s := newSickRig(t, rigOptions{alpha: time.Millisecond, beta: time.Millisecond, batchMax: 4, pixels: 20000, plain: true, log: slog.New(slog.NewTextHandler(&lines, nil))})
+			first, well, sick, in, sickIn := s.mixed(1)
+			s.Execute([]wire.Execute{first})
+			s.checkOutput(well, in)
+			if a := s.sick.wait(sick); a.Reason != 0 || !bytes.Equal(a.output, emu.Pattern(s.model, sickIn)) {
+				t.Fatalf("while its path is well: %v", a.Reason)
+			}
+
+			s.path.Set(rates[0], rates[1])
+			ill := rates != [2]int{sicklink.Well, sicklink.Well}
+			for batch := uint64(2); batch < 30; batch++ {
+				e, well, _, in, _ := s.mixed(batch)
+				s.Execute([]wire.Execute{e})
+				s.checkOutput(well, in)
+				if ill {
+					s.checkFailures(batch, wire.ItemFailure{Index: 0, Reason: model.InputUnavailable, Untold: true})
+				}
+			}
+			s.freeSlots()
+			if n := strings.Count(lines.String(), "does not deliver inputs"); ill && n != 1 {
+				t.Errorf("said %d times, want once:\n%s", n, lines.String())
+			}
+
+			s.path.Set(sicklink.Well, sicklink.Well)
+			for batch, end := uint64(100), time.Now().Add(patience); ; batch++ {
+				e, well, _, in, _ := s.mixed(batch)
+				s.Execute([]wire.Execute{e})
+				s.checkOutput(well, in)
+				if d, _ := s.sched.wait(batch); len(d.Failures) == 0 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("it is well and not served again")
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package backend
+
+import (
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// What the scheduler is told of models: the hello says what is loaded and what can be, then each change follows. A
+// session opens with the hello of the start, so what has changed since is told again when one opens.
+
+// Hello returns what the scheduler is told on connecting.
+func (b *Backend) Hello() wire.BackendHello {
+	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster}
+	for _, g := range b.gpus {
+		h.GPUs = append(h.GPUs, g.name)
+	}
+	for i := range b.modelEntries() {
+		h.Models = append(h.Models, b.describeModel(uint32(i)))
+	}
+	b.limitLabels(h.Models)
+
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.Failed = b.config.Failed[:min(len(b.config.Failed), wire.ModelsMax)]
+	if b.renewed {
+		h.Failed = withoutModels(b.unserved, h.Models)
+	}
+	b.greeted = h.Models
+	return h
+}
+
+// withoutModels leaves out of failed what is among the models that a hello describes: it names each once.
+func withoutModels(failed []model.Info, models []wire.BackendModel) (all []model.Info) {
+	for _, f := range failed {
+		if !slices.ContainsFunc(models, func(m wire.BackendModel) bool { return m.Info.Name == f.Name && m.Info.Version == f.Version }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// describeModel returns a model as the scheduler knows it.
+func (b *Backend) describeModel(model uint32) wire.BackendModel {
+	m := b.modelEntries()[model].model
+	d := wire.BackendModel{Info: m.Info(), Loaded: make([]bool, len(b.gpus))}
+	if m.Profile != nil && m.Profile.Max() >= m.BatchMax {
+		d.Profile = m.Profile.Table(m.BatchMax)
+	}
+	for i, g := range b.gpus {
+		if r := g.routeOf(model); r != nil {
+			d.Loaded[i] = true
+			d.Info.Static, d.Info.Dynamic = max(d.Info.Static, uint64(r.footprint.Static)), max(d.Info.Dynamic, uint64(r.footprint.Dynamic))
+		}
+	}
+	return d
+}
+
+// tellLoadable tells of a model that is new, or has another profile or other shapes.
+func (b *Backend) tellLoadable(model uint32) {
+	d := b.describeModel(model)
+	b.limitLabels([]wire.BackendModel{d})
+	if l := b.linkNow(); l != nil {
+		if err := l.Offer([]wire.Loadable{{Number: model, Model: d}}); err != nil {
+			b.log.Debug("loadable model not sent", "err", err)
+		}
+	}
+}
+
+// tellLoaded tells that a GPU takes batches of a model, and what loading it took there.
+func (b *Backend) tellLoaded(c change, r *route, load, warmUp time.Duration) {
+	b.tellState(c, wire.PlacementReport{State: wire.Loaded, Load: int64(load), WarmUp: int64(warmUp),
+		Static: uint64(r.footprint.Static), Dynamic: uint64(r.footprint.Dynamic)})
+}
+
+// tellFailed tells that a placement failed, and returns why.
+func (b *Backend) tellFailed(c change, why error) error {
+	text := why.Error()
+	b.tellState(c, wire.PlacementReport{State: wire.LoadFailed, Text: text[:min(len(text), wire.TextBytesMax)]})
+	return why
+}
+
+// tellState sends a report about one model on one GPU.
+func (b *Backend) tellState(c change, r wire.PlacementReport) {
+	r.Number, r.GPU, r.Model = c.number, c.gpu.number, c.model
+	b.sendReport(r)
+}
+
+func (b *Backend) sendReport(r wire.PlacementReport) {
+	if l := b.linkNow(); l != nil {
+		if err := l.Report([]wire.PlacementReport{r}); err != nil {
+			b.log.Debug("report not sent", "err", err)
+		}
+	}
+}
+
+// tellChanges tells a session that has just opened what is otherwise than its hello said.
+func (b *Backend) tellChanges() {
+	b.mu.Lock()
+	greeted, unserved, renewed := b.greeted, b.unserved, b.renewed
+	b.mu.Unlock()
+	if renewed {
+		if err := b.link.Unserved(wire.Unserved{Models: unserved}); err != nil {
+			b.log.Debug("models that are not served not told", "err", err)
+		}
+	}
+
+	for i := range b.modelEntries() {
+		known := i < len(greeted)
+		if d := b.describeModel(uint32(i)); !known || renewed || !slices.Equal(greeted[i].Profile, d.Profile) || greeted[i].Info.BatchMax != d.Info.BatchMax || greeted[i].Info.Accuracy != d.Info.Accuracy {
+			b.tellLoadable(uint32(i))
+		}
+
+		for k, g := range b.gpus {
+			said, r := known && greeted[i].Loaded[k], g.routeOf(uint32(i))
+			switch c := (change{gpu: g, model: uint32(i)}); { // with several hellos it is not known which one the session opened with
+			case r != nil && (!said || renewed):
+				b.tellLoaded(c, r, r.loadTime, r.warmTime)
+			case r == nil && (said || renewed):
+				b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
+			}
+		}
+	}
+}
