@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
@@ -30,8 +31,9 @@ func (l *instant) Submit(all []wire.Submit) error {
 	return nil
 }
 
-func (*instant) Cancel(wire.Cancel) error { return nil }
-func (*instant) Close() error             { return nil }
+func (*instant) Cancel(wire.Cancel) error        { return nil }
+func (*instant) Command(wire.ModelCommand) error { return nil }
+func (*instant) Close() error                    { return nil }
 
 func dialInstant(tb testing.TB) *frontend.Client {
 	node, err := rdma.Open(rdma.Config{})
@@ -41,7 +43,7 @@ func dialInstant(tb testing.TB) *frontend.Client {
 	c, err := frontend.Dial(context.Background(), frontend.Options{Link: func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 		peer, err := node.Connect(ctx, hello.DataAddr)
 		ev.Link(true, nil)
-		ev.Models([]wire.ModelInfo{double})
+		ev.Models([]model.Info{double})
 		return &instant{peer: peer}, err
 	}})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 	"downbeat.dev/rdma"
 )
 
@@ -18,6 +18,7 @@ type Buffer struct {
 	remote rdma.Remote // of the last request
 	size   int
 	of     *memory
+	model  *Model      // whose input it is, if NewInput made it
 	busy   atomic.Bool // a request has it
 }
 
@@ -28,8 +29,8 @@ type memory struct {
 	users atomic.Int64
 }
 
-// use adds a user; false when the last has gone.
-func (m *memory) use() bool {
+// addUser adds a user; false when the last has gone.
+func (m *memory) addUser() bool {
 	for {
 		n := m.users.Load()
 		if n == 0 {
@@ -41,7 +42,7 @@ func (m *memory) use() bool {
 	}
 }
 
-func (m *memory) drop() error {
+func (m *memory) dropUser() error {
 	if m.users.Add(-1) > 0 {
 		return nil
 	}
@@ -55,12 +56,12 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)
 	}
-	if !c.memory.use() {
+	if !c.memory.addUser() {
 		return nil, ErrClosed
 	}
 	mem, err := c.node.Alloc(max(n, 1))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.drop())
+		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.dropUser())
 	}
 	return &Buffer{mem: mem, size: n, of: &c.memory}, nil
 }
@@ -84,25 +85,25 @@ func (b *Buffer) Free() {
 	if b.mem != nil {
 		b.mem.Free()
 		b.mem = nil
-		_ = b.of.drop() // what the data plane's end was is Close's to tell, unless Close came before
+		_ = b.of.dropUser() // what the data plane's end was is Close's to tell, unless Close came before
 	}
 }
 
-// offer lets backends read the buffer, or names what publish will let them read, and says where.
-func (b *Buffer) offer(later bool) wire.Descriptor {
+// offerInput lets backends read the buffer, or names what publish will let them read, and says where.
+func (b *Buffer) offerInput(later bool) model.Descriptor {
 	if later {
 		b.remote = b.mem.Reserve()
 	} else {
 		b.remote = b.mem.Offer()
 	}
-	return wire.Descriptor{Key: b.remote.Key, Offset: uint32(b.remote.Offset), Length: uint32(b.size)}
+	return model.Descriptor(b.remote).Part(0, b.size)
 }
 
-func (b *Buffer) publish() { b.mem.Publish(b.remote) }
+func (b *Buffer) publishKey() { b.mem.Publish(b.remote) }
 
-// withdraw ends the offer and waits until no backend reads, which takes as long as one read. Where
+// withdrawOffer ends the offer and waits until no backend reads, which takes as long as one read. Where
 // the only backend that was told has answered, there is no read that the data plane cannot see.
-func (b *Buffer) withdraw(answered bool) {
+func (b *Buffer) withdrawOffer(answered bool) {
 	if answered {
 		b.mem.WithdrawAnswered()
 	} else {
@@ -113,7 +114,7 @@ func (b *Buffer) withdraw(answered bool) {
 // resultPool keeps the buffers that outputs are copied to, by size class of powers of two.
 type resultPool struct{ classes [32]sync.Pool }
 
-func (p *resultPool) get(n int) *[]byte {
+func (p *resultPool) getMemory(n int) *[]byte {
 	class := bits.Len(uint(max(n, 64) - 1))
 	if s, ok := p.classes[class].Get().(*[]byte); ok {
 		return s
@@ -122,4 +123,4 @@ func (p *resultPool) get(n int) *[]byte {
 	return &s
 }
 
-func (p *resultPool) put(s *[]byte) { p.classes[bits.Len(uint(len(*s)-1))].Put(s) }
+func (p *resultPool) putMemory(s *[]byte) { p.classes[bits.Len(uint(len(*s)-1))].Put(s) }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/control"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -33,8 +33,8 @@ type Options struct {
 	// Margin is how much earlier than the deadline the scheduler is to aim, for the output's way back
 	// and the caller's waking; at most a tenth of the budget. Measured when 0.
 	Margin time.Duration
-	// Reconnect is how long requests wait for a lost scheduler to come back; after it, and until it
-	// is back, they end at once with ErrUnavailable. 1 s when 0.
+	// Reconnect is how long requests wait for a lost scheduler to come back, as long as they have
+	// budget left; after it, and until it is back, they end at once with ErrUnavailable. 5 s when 0.
 	Reconnect time.Duration
 	Logger    *slog.Logger
 }
@@ -44,25 +44,27 @@ type Opener func(ctx context.Context, hello wire.FrontendHello, ev control.Front
 
 // Client is a frontend's end of the system. Its methods may be called from any goroutine.
 type Client struct {
-	o       Options
-	log     *slog.Logger
-	memory  memory
-	node    *rdma.Node // memory's
-	link    atomic.Pointer[linkBox]
-	models  models
-	pending pending
-	results resultPool
-	session session
-	base    time.Time
-	stats   counters
-	margin  atomic.Int64 // ns; written by the sweep
-	left    atomic.Int64 // requests that no session has, as of the last look
+	o        Options
+	log      *slog.Logger
+	memory   memory
+	node     *rdma.Node // memory's
+	link     atomic.Pointer[linkBox]
+	models   models
+	pending  pending
+	results  resultPool
+	session  session
+	commands commands
+	base     time.Time
+	stats    counters
+	margin   atomic.Int64 // ns; written by the sweep
+	left     atomic.Int64 // requests that no session has, as of the last look
 
-	wake    chan struct{} // cap 1: the sweep has something to watch
-	ready   chan struct{} // closed at the first announcement of models
-	closing chan struct{}
-	once    sync.Once
-	done    sync.WaitGroup
+	wake      chan struct{} // cap 1: the sweep has something to watch
+	ready     chan struct{} // closed at the first announcement of models
+	announced notice        // models, or that the scheduler was lost
+	closing   chan struct{}
+	once      sync.Once
+	done      sync.WaitGroup
 }
 
 // linkBox makes a link storable: events may come before the Opener has returned it.
@@ -103,27 +105,33 @@ type Stats struct {
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := newClient(o)
 	data := c.o.Data
-	data.Receive = func(_ *rdma.Peer, msg []byte) { c.receive(msg) }
+	data.Receive = func(_ *rdma.Peer, msg []byte) { c.receiveResult(msg) }
 	if data.Token == "" {
 		data.Token = c.o.Token
 	}
 	if data.Logger == nil {
 		data.Logger = c.log
 	}
+
 	node, err := rdma.Open(data)
 	if err != nil {
 		return nil, fmt.Errorf("open data plane: %w", err)
 	}
 	c.node, c.memory.node = node, node
 	c.memory.users.Store(1)
-	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr(), Window: c.pending.window()}
+
+	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr(), Window: c.pending.idWindow()}
 	link, err := c.o.Link(ctx, hello, events{c})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.drop())
+		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.dropUser())
 	}
+
 	c.link.Store(&linkBox{link})
 	c.done.Add(1)
-	go c.sweep()
+	go c.sweepCalls()
+
+	// The first catalogue is waited for, so that a caller may ask for a model at once; but not for long: a scheduler
+	// without models sends none.
 	select {
 	case <-c.ready:
 	case <-time.After(firstModels):
@@ -144,19 +152,22 @@ func newClient(o Options) *Client {
 		o.Grace = 20 * time.Millisecond
 	}
 	if o.Reconnect <= 0 {
-		o.Reconnect = time.Second
+		o.Reconnect = 5 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	c := &Client{o: o, log: o.Logger, base: time.Now(), wake: make(chan struct{}, 1),
 		ready: make(chan struct{}), closing: make(chan struct{})}
+
 	if c.o.Link == nil {
 		c.o.Link = func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 			d := control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}
 			return control.DialFrontend(ctx, d, hello, ev)
 		}
 	}
+
 	c.margin.Store(max(int64(o.Margin), marginMin))
 	c.pending.init(min(o.LiveMax, liveMost))
 	return c
@@ -180,13 +191,13 @@ func (c *Client) Close() error {
 		}
 		c.done.Wait()
 		for end := time.Now().Add(closeMax); c.pending.live.Load() > 0; time.Sleep(100 * time.Microsecond) {
-			c.fail(func(*call) bool { return true }, sched.Canceled, ErrClosed) // again: a call may be on its way to live
+			c.failCalls(func(*call) bool { return true }, model.Canceled, ErrClosed) // again: a call may be on its way to live
 			if time.Now().After(end) {
 				err = errors.Join(err, fmt.Errorf("%d requests are still in their Prepare hooks", c.pending.live.Load()))
 				break
 			}
 		}
-		err = errors.Join(err, c.memory.drop())
+		err = errors.Join(err, c.memory.dropUser())
 	})
 	return err
 }

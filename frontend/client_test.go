@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/internal/echo"
@@ -23,22 +23,22 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // double has a deadline that no host stands still for.
-var double = wire.ModelInfo{ID: 7, Name: "double", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
-	Inputs: []wire.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}, Outputs: []wire.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
+var double = model.Info{ID: 7, Name: "double", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
+	Inputs: []model.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{4}}}, Outputs: []model.Tensor{{Name: "y", Datatype: "UINT8", Shape: []int64{4}}}}
 
 // doubled answers with every byte doubled.
-func doubled(_ wire.Submit, in []byte) ([]byte, sched.Reason) {
+func doubled(_ wire.Submit, in []byte) ([]byte, model.Reason) {
 	out := make([]byte, len(in))
 	for i, v := range in {
 		out[i] = 2 * v
 	}
-	return out, sched.ReasonNone
+	return out, model.ReasonNone
 }
 
-func open(t testing.TB, answer echo.Answer, o frontend.Options, models ...wire.ModelInfo) (*frontend.Client, *echo.System) {
+func open(t testing.TB, answer echo.Answer, o frontend.Options, models ...model.Info) (*frontend.Client, *echo.System) {
 	t.Helper()
 	if len(models) == 0 {
-		models = []wire.ModelInfo{double}
+		models = []model.Info{double}
 	}
 	s, err := echo.New(models, answer)
 	if err != nil {
@@ -95,6 +95,42 @@ func TestInfer(t *testing.T) {
 	}
 }
 
+// TestSLOBinds: a model may say that no caller's deadline is later than its SLO allows; an earlier one holds.
+func TestSLOBinds(t *testing.T) {
+	for _, c := range []struct {
+		binds       bool
+		asked       time.Duration // 0: no deadline
+		least, most time.Duration // of the budget that the scheduler sees
+	}{
+		{true, 0, 9 * time.Minute, 10 * time.Minute},
+		{true, time.Hour, 9 * time.Minute, 10 * time.Minute},
+		{true, 5 * time.Minute, 4 * time.Minute, 5 * time.Minute},
+		{false, time.Hour, 59 * time.Minute, time.Hour},
+	} {
+		var budget atomic.Int64
+		m := double
+		m.SLOBinds = c.binds
+		client, _ := open(t, func(s wire.Submit, in []byte) ([]byte, model.Reason) {
+			budget.Store(s.Budget)
+			return doubled(s, in)
+		}, frontend.Options{}, m)
+
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if c.asked > 0 {
+			ctx, cancel = context.WithTimeout(ctx, c.asked)
+		}
+		r, err := client.Infer(ctx, "double", input(t, client, 1, 2, 3, 4))
+		cancel()
+		if got := time.Duration(budget.Load()); err != nil || got < c.least || got > c.most {
+			t.Errorf("binds %v, asked for %v: budget %v, %v", c.binds, c.asked, got, err)
+		}
+		if most := c.most; r.Slack > most {
+			t.Errorf("binds %v, asked for %v: slack %v", c.binds, c.asked, r.Slack)
+		}
+		r.Release()
+	}
+}
+
 func TestInferManyCallers(t *testing.T) {
 	c, _ := open(t, doubled, frontend.Options{})
 	var wait sync.WaitGroup
@@ -128,15 +164,15 @@ func TestInferManyCallers(t *testing.T) {
 
 func TestOutcomes(t *testing.T) {
 	var reason atomic.Uint32
-	c, s := open(t, func(wire.Submit, []byte) ([]byte, sched.Reason) { return nil, sched.Reason(reason.Load()) }, frontend.Options{})
+	c, s := open(t, func(wire.Submit, []byte) ([]byte, model.Reason) { return nil, model.Reason(reason.Load()) }, frontend.Options{})
 	b := input(t, c, 0, 0, 0, 0)
 	for _, want := range []struct {
-		reason sched.Reason
+		reason model.Reason
 		kind   error
 	}{
-		{sched.DeadlineCannotBeMet, frontend.ErrDropped}, {sched.QueueFull, frontend.ErrRejected}, {sched.DeadlinePast, frontend.ErrRejected},
-		{sched.UnknownModel, frontend.ErrRejected}, {sched.NoBackend, frontend.ErrUnavailable}, {sched.BackendLost, frontend.ErrUnavailable},
-		{sched.ExecutionFailed, frontend.ErrFailed}, {sched.InputUnavailable, frontend.ErrFailed}, {sched.Canceled, frontend.ErrCanceled},
+		{model.DeadlineCannotBeMet, frontend.ErrDropped}, {model.QueueFull, frontend.ErrRejected}, {model.DeadlinePast, frontend.ErrRejected},
+		{model.UnknownModel, frontend.ErrRejected}, {model.NoBackend, frontend.ErrUnavailable}, {model.BackendLost, frontend.ErrUnavailable},
+		{model.ExecutionFailed, frontend.ErrFailed}, {model.InputUnavailable, frontend.ErrFailed}, {model.Canceled, frontend.ErrCanceled},
 	} {
 		reason.Store(uint32(want.reason))
 		_, err := c.Infer(context.Background(), "double", b)
@@ -144,7 +180,7 @@ func TestOutcomes(t *testing.T) {
 		if !errors.Is(err, want.kind) || !errors.As(err, &o) || o.Reason != want.reason || o.Local || o.Budget < time.Second || o.Elapsed <= 0 {
 			t.Errorf("%v: %v", want.reason, err)
 		}
-		if got := errors.Is(err, context.DeadlineExceeded); got != (want.reason == sched.DeadlineCannotBeMet || want.reason == sched.DeadlinePast) {
+		if got := errors.Is(err, context.DeadlineExceeded); got != (want.reason == model.DeadlineCannotBeMet || want.reason == model.DeadlinePast) {
 			t.Errorf("%v: is a deadline: %v", want.reason, got)
 		}
 	}
@@ -278,7 +314,7 @@ func TestNobodyWaitsForever(t *testing.T) {
 func TestLateAnswer(t *testing.T) {
 	quick := double
 	quick.SLO = int64(time.Millisecond)
-	c, _ := open(t, func(m wire.Submit, in []byte) ([]byte, sched.Reason) {
+	c, _ := open(t, func(m wire.Submit, in []byte) ([]byte, model.Reason) {
 		time.Sleep(5 * time.Millisecond)
 		return doubled(m, in)
 	}, frontend.Options{Grace: 5 * time.Second}, quick)
@@ -306,7 +342,7 @@ func TestStrayAnswers(t *testing.T) {
 		if err := s.Send(stray, []byte{0, 0, 0, 0}); err != nil {
 			t.Fatal(err)
 		}
-		s.Outcome(stray, sched.QueueFull)
+		s.Outcome(stray, model.QueueFull)
 	}
 	s.Serve()
 	if err := <-ended; err != nil {
@@ -319,7 +355,7 @@ func TestStrayAnswers(t *testing.T) {
 }
 
 func TestWrongOutputSize(t *testing.T) {
-	c, _ := open(t, func(wire.Submit, []byte) ([]byte, sched.Reason) { return []byte{1}, 0 }, frontend.Options{})
+	c, _ := open(t, func(wire.Submit, []byte) ([]byte, model.Reason) { return []byte{1}, 0 }, frontend.Options{})
 	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); !errors.Is(err, frontend.ErrFailed) {
 		t.Error(err)
 	}
@@ -355,7 +391,7 @@ func TestReconnect(t *testing.T) {
 	}
 	moved := double
 	moved.ID = 3 // the new scheduler numbers models otherwise
-	s.Return([]wire.ModelInfo{moved})
+	s.Return([]model.Info{moved})
 	wait(t, func() bool { return len(s.Waiting()) == 20 })
 	for _, m := range s.Waiting() {
 		if m.Model != 3 || m.Budget >= double.SLO || m.Budget <= 0 {
@@ -376,9 +412,9 @@ func TestNewsOfOneModelKeepsTheOthers(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{Reconnect: time.Millisecond})
 	other := double
 	other.Name, other.ID = "other", 7
-	s.Return([]wire.ModelInfo{other})
+	s.Return([]model.Info{other})
 	other.Ready = false
-	s.Return([]wire.ModelInfo{other})
+	s.Return([]model.Info{other})
 	time.Sleep(5 * time.Millisecond) // more than Reconnect
 	if r, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); err != nil || r.Data[3] != 8 {
 		t.Errorf("%v, %v", r, err)
@@ -481,24 +517,24 @@ func TestMargin(t *testing.T) {
 func TestDoAll(t *testing.T) {
 	c, _ := open(t, doubled, frontend.Options{})
 	const n = 40
-	requests, results, errs := make([]frontend.Request, n), make([]frontend.Result, n), make([]error, n)
-	for i := range requests {
-		requests[i] = frontend.Request{Model: "double", Input: input(t, c, byte(i), 0, 0, 0)}
+	calls := make([]frontend.Call, n)
+	for i := range calls {
+		calls[i].Request = frontend.Request{Model: "double", Input: input(t, c, byte(i), 0, 0, 0)}
 	}
-	requests[7].Model, requests[9].Input = "nope", requests[8].Input
-	c.DoAll(context.Background(), requests, results, errs)
-	if !errors.Is(errs[9], frontend.ErrInvalid) {
-		t.Errorf("one buffer for two requests: %v", errs[9])
+	calls[7].Model, calls[9].Input = "nope", calls[8].Input
+	c.DoAll(context.Background(), calls)
+	if !errors.Is(calls[9].Err, frontend.ErrInvalid) {
+		t.Errorf("one buffer for two requests: %v", calls[9].Err)
 	}
-	for i := range requests {
-		if bad := i == 7 || i == 9; (errs[i] != nil) != bad || !bad && results[i].Data[0] != byte(2*i) {
-			t.Errorf("%d: %v %v", i, results[i].Data, errs[i])
+	for i := range calls {
+		if bad := i == 7 || i == 9; (calls[i].Err != nil) != bad || !bad && calls[i].Result.Data[0] != byte(2*i) {
+			t.Errorf("%d: %v %v", i, calls[i].Result.Data, calls[i].Err)
 		}
 	}
 }
 
 func TestCloseEndsRequests(t *testing.T) {
-	s, err := echo.New([]wire.ModelInfo{double}, doubled)
+	s, err := echo.New([]model.Info{double}, doubled)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -529,7 +565,7 @@ func TestCloseEndsRequests(t *testing.T) {
 }
 
 func TestNewestVersion(t *testing.T) {
-	v := func(version string, ready bool) wire.ModelInfo {
+	v := func(version string, ready bool) model.Info {
 		m := double
 		m.Version, m.Ready = version, ready
 		return m

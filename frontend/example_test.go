@@ -2,11 +2,9 @@ package frontend_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log"
-	"math"
 	"time"
 
 	"downbeat.dev/bench/stage"
@@ -40,13 +38,13 @@ func Example() {
 	client, done := connect()
 	defer done()
 
-	in, err := client.Buffer(client.Model("classifier", "").InputBytes)
+	in, err := client.NewInput("classifier")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer in.Free()
-	for i, f := range []float32{0.1, 0.2, 0.3, 0.4} {
-		binary.LittleEndian.PutUint32(in.Bytes()[4*i:], math.Float32bits(f))
+	if err := in.Tensor("features").SetFloat32s([]float32{0.1, 0.2, 0.3, 0.4}); err != nil {
+		log.Fatal(err)
 	}
 
 	result, err := client.Infer(context.Background(), "classifier", in)
@@ -54,8 +52,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer result.Release() // result.Slack tells how early it was
-	fmt.Println(len(result.Data), "bytes")
-	// Output: 8 bytes
+	scores, err := result.Output("scores").Float32s()
+	fmt.Println(len(scores), "scores", err)
+	// Output: 2 scores <nil>
 }
 
 // What a request that cannot be served ends in.

@@ -2,9 +2,10 @@ package frontend
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -18,15 +19,16 @@ var (
 type events struct{ c *Client }
 
 // Models takes an announcement, of all models or of those that changed, and submits what waits for a model of it or for the session.
-func (e events) Models(infos []wire.ModelInfo) {
+func (e events) Models(infos []model.Info) {
 	c := e.c
 	before := c.models.table.Load()
-	table, bad := newModelTable(infos, before, c.now(), c.session.begins())
+	table, bad := newModelTable(infos, before, c.now(), c.session.isFresh())
 	for _, err := range bad {
 		c.log.Warn("model left out", "err", err)
 	}
 	c.models.table.Store(table)
-	c.session.opened(c.now(), func() { c.session.fresh = true })
+	c.session.noteOpened(c.now(), func() { c.session.fresh = true })
+	c.announced.tellChange()
 	c.resubmitAll()
 	if before == nil {
 		close(c.ready)
@@ -37,25 +39,28 @@ func (e events) Models(infos []wire.ModelInfo) {
 func (e events) Link(up bool, err error) {
 	c := e.c
 	if up {
-		c.session.opened(c.now(), func() { c.session.up = true })
+		c.session.noteOpened(c.now(), func() { c.session.up = true })
 		c.log.Info("scheduler connected")
 		c.resubmitAll()
 		return
 	}
-	if c.session.closed(c.now()) && !c.closed() {
+	lost := c.session.noteClosed(c.now())
+	c.announced.tellChange()
+	c.loseCommands()
+	if lost && !c.closed() {
 		c.log.Warn("scheduler lost, reconnecting", "err", err)
 	}
 }
 
-// begins tells whether nothing was announced yet since the session came up.
-func (s *session) begins() bool {
+// isFresh tells whether nothing was announced yet since the session came up.
+func (s *session) isFresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.fresh
 }
 
-// opened notes an event and begins an epoch once the session is up and its models are known.
-func (s *session) opened(now int64, note func()) {
+// noteOpened notes an event and begins an epoch once the session is up and its models are known.
+func (s *session) noteOpened(now int64, note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	note()
@@ -66,8 +71,8 @@ func (s *session) opened(now int64, note func()) {
 	}
 }
 
-// closed notes that the session was lost; false: it was not open.
-func (s *session) closed(now int64) bool {
+// noteClosed notes that the session was lost; false: it was not open.
+func (s *session) noteClosed(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.up, s.fresh = false, false
@@ -86,7 +91,7 @@ func (c *Client) resubmitAll() {
 	}
 	n := 0
 	for i := range c.pending.shards {
-		n += c.resubmit(&c.pending.shards[i], epoch)
+		n += c.resubmitShard(&c.pending.shards[i], epoch)
 	}
 	c.left.Store(1) // have the sweep look for those whose model has not come back
 	if n > 0 {
@@ -94,8 +99,8 @@ func (c *Client) resubmitAll() {
 	}
 }
 
-// resubmit submits a shard's requests of earlier epochs, with the budget that is left.
-func (c *Client) resubmit(s *shard, epoch uint64) int {
+// resubmitShard submits a shard's requests of earlier epochs, with the budget that is left.
+func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 	now := c.now()
 	var again []wire.Submit
 	s.mu.Lock()
@@ -103,18 +108,26 @@ func (c *Client) resubmit(s *shard, epoch uint64) int {
 		if p.state != live || p.epoch >= epoch || p.target <= now {
 			continue
 		}
+
 		m := c.Model(p.model.Name, p.model.Version)
 		if m == nil || m.lostAt > 0 {
 			continue // it may come yet; else the sweep ends the request
 		}
-		p.epoch = epoch
+
+		service, err := m.serviceFor(p.floor)
+		if err != nil {
+			continue
+		}
+		p.epoch, p.service = epoch, service
 		p.resubmits++
-		again = append(again, wire.Submit{ID: p.id(), Model: m.ID, Priority: p.priority, Budget: p.target - now, Input: p.input})
+		again = append(again, wire.Submit{ID: p.id(), Model: service, Priority: p.priority, Budget: p.target - now, Input: p.input})
 	}
 	s.mu.Unlock()
+
 	if len(again) == 0 {
 		return 0
 	}
+
 	c.stats.resubmits.Add(uint64(len(again)))
 	if err := c.link.Load().Submit(again); err != nil {
 		c.log.Warn("resubmit", "requests", len(again), "err", err) // the next session tries again
@@ -126,29 +139,29 @@ func (c *Client) resubmit(s *shard, epoch uint64) int {
 func (e events) Outcomes(all []wire.Outcome) {
 	now := e.c.now()
 	for _, o := range all {
-		e.c.outcome(o.ID, reasonOf(o.Reason), now)
+		e.c.endByOutcome(o.ID, reasonOf(o.Reason), now)
 	}
 }
 
-// reasonOf reads a reason from the wire; what a newer peer may send counts as a failure.
-func reasonOf(r uint8) sched.Reason {
-	if r == uint8(sched.ReasonNone) || r >= uint8(sched.ReasonCount) {
-		return sched.ExecutionFailed
+// reasonOf returns the reason that a message gave; what a newer peer may send counts as a failure.
+func reasonOf(r model.Reason) model.Reason {
+	if r == model.ReasonNone || r >= model.ReasonCount {
+		return model.ExecutionFailed
 	}
-	return sched.Reason(r)
+	return r
 }
 
 // resubmitsMax bounds how often a backend may find a hooked request's input missing.
 const resubmitsMax = 4
 
-// outcome ends one request, unless its input was missing because its hook was still at work.
-func (c *Client) outcome(id uint64, reason sched.Reason, now int64) {
-	p := c.pending.find(id)
+// endByOutcome ends one request, unless its input was missing because its hook was still at work.
+func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
+	p := c.pending.findCall(id)
 	if p == nil {
 		c.stats.strays.Add(1)
 		return
 	}
-	if reason == sched.InputUnavailable && p.hooked && p.resubmits < resubmitsMax {
+	if reason == model.InputUnavailable && p.hooked && p.resubmits < resubmitsMax {
 		if p.again = p.filling; p.again {
 			p.shard.mu.Unlock()
 		} else {
@@ -156,43 +169,48 @@ func (c *Client) outcome(id uint64, reason sched.Reason, now int64) {
 		}
 		return
 	}
-	p.shard.take(p)
+	p.shard.takeCall(p)
 	p.shard.mu.Unlock()
-	p.finish(reason, now)
+	p.finishCall(reason, now)
 }
 
-// receive takes a result message from a backend and copies the output once, to where the caller
+// receiveResult takes a result message from a backend and copies the output once, to where the caller
 // gets it. It runs on the data plane's loop.
-func (c *Client) receive(msg []byte) {
+func (c *Client) receiveResult(msg []byte) {
 	h, out, err := wire.DecodeResult(msg)
 	if err != nil {
 		c.stats.strays.Add(1)
 		c.log.Debug("result refused", "err", err)
 		return
 	}
+
 	if h.Reason != 0 {
-		c.outcome(h.ID, reasonOf(h.Reason), c.now())
+		c.endByOutcome(h.ID, reasonOf(h.Reason), c.now())
 		return
 	}
-	p := c.pending.claim(h.ID)
+
+	p := c.pending.claimCall(h.ID)
 	if p == nil {
 		c.stats.strays.Add(1)
 		return
 	}
+
 	if want := p.model.OutputBytes; want >= 0 && want != len(out) {
 		c.log.Warn("result of a wrong size", "model", p.model.Name, "bytes", len(out), "want", want)
-		p.finish(sched.ExecutionFailed, c.now())
+		p.finishCall(model.ExecutionFailed, c.now())
 		return
 	}
+
 	if p.dst != nil && len(out) <= len(p.dst) {
 		p.out = p.dst[:len(out)]
 	} else {
-		p.store = c.results.get(len(out))
+		p.store = c.results.getMemory(len(out))
 		p.out = (*p.store)[:len(out)]
 	}
+
 	copy(p.out, out)
-	p.exec = h.Exec
-	p.finish(sched.ReasonNone, c.now())
+	p.exec, p.answer = h.Exec, h.Answer
+	p.finishCall(model.ReasonNone, c.now())
 }
 
 // The margin covers an output's way back and the caller's waking, which the scheduler cannot see:
@@ -204,8 +222,8 @@ const (
 	marginEvery = 512 // ticks between two looks at what was measured
 )
 
-// measure sets the margin to what a message there and back takes at p99, over the slowest peer.
-func (c *Client) measure() {
+// measureMargin sets the margin to what a message there and back takes at p99, over the slowest peer.
+func (c *Client) measureMargin() {
 	if c.o.Margin > 0 {
 		return
 	}
@@ -216,16 +234,19 @@ func (c *Client) measure() {
 	c.margin.Store(min(margin, marginMax))
 }
 
-// sweep ends what nobody else ended (I1). It is awake only while requests are live.
-func (c *Client) sweep() {
+// sweepCalls ends what nobody else ended (I1). It is awake only while requests are live.
+func (c *Client) sweepCalls() {
 	defer c.done.Done()
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	var buf []*call
+
 	for n := 0; ; n++ {
 		if n%marginEvery == marginEvery/8 {
-			c.measure()
+			c.measureMargin()
 		}
+
+		// With nothing live there is nothing to expire: the sweep sleeps until a request comes.
 		if c.pending.live.Load() == 0 {
 			t.Stop()
 			select {
@@ -235,25 +256,31 @@ func (c *Client) sweep() {
 				t.Reset(tick)
 			}
 		}
+
 		select {
 		case <-c.closing:
 			return
 		case <-t.C:
-			buf = c.expire(buf[:0])
+			buf = c.expireCalls(buf[:0])
 		}
 	}
 }
 
-// expire ends the requests whose time is over, and those that a lost scheduler left behind.
-func (c *Client) expire(buf []*call) []*call {
+// expireCalls ends the requests whose time is over, and those that a lost scheduler left behind.
+func (c *Client) expireCalls(buf []*call) []*call {
 	now := c.now()
 	for i := range c.pending.shards {
-		buf = c.pending.shards[i].expired(now, buf)
+		buf = c.pending.shards[i].claimExpired(now, buf)
 	}
 	for _, p := range buf {
 		p.local = true
-		c.cancel(p.id(), p.model)
-		p.finish(sched.DeadlineCannotBeMet, now)
+		c.cancelRequest(p.id(), p.service)
+
+		reason := model.DeadlineCannotBeMet
+		if p.cause = c.whyUnheard(p); p.cause != nil {
+			reason = model.NoBackend
+		}
+		p.finishCall(reason, now)
 	}
 	if now-c.session.changed.Load() > int64(c.o.Reconnect) {
 		c.endLeft(now)
@@ -261,27 +288,47 @@ func (c *Client) expire(buf []*call) []*call {
 	return buf
 }
 
+// silentMax is for how long a scheduler may say nothing before an expired request's end is its fault.
+const silentMax = 200 * time.Millisecond
+
+// whyUnheard returns why no scheduler can have answered a request that has expired; nil where one could.
+// An application that is told of an outage can turn elsewhere; one that is told of its deadline sheds load.
+func (c *Client) whyUnheard(p *call) error {
+	if !c.session.open.Load() {
+		return errNoScheduler
+	}
+	if p.epoch < c.session.epoch.Load() {
+		return errModelLost // it still waited for its model in this session
+	}
+	if link, ok := c.link.Load().FrontendLink.(interface{ Silent() time.Duration }); ok {
+		if d := link.Silent(); d >= silentMax {
+			return fmt.Errorf("the scheduler has not been heard for %v", d)
+		}
+	}
+	return nil
+}
+
 // endLeft ends the requests that no open session has, once it has had its time.
 func (c *Client) endLeft(now int64) {
 	epoch, open := c.session.epoch.Load(), c.session.open.Load()
 	if !open {
-		c.fail(func(*call) bool { return true }, sched.NoBackend, errNoScheduler)
+		c.failCalls(func(*call) bool { return true }, model.NoBackend, errNoScheduler)
 		return
 	}
 	if c.left.Load() > 0 {
 		c.left.Store(0)
-		c.fail(func(p *call) bool {
+		c.failCalls(func(p *call) bool {
 			old := p.epoch < epoch && now-p.start > int64(c.o.Reconnect)
 			if p.epoch < epoch && !old {
 				c.left.Add(1)
 			}
 			return old
-		}, sched.NoBackend, errModelLost)
+		}, model.NoBackend, errModelLost)
 	}
 }
 
-// fail ends the live requests that which selects; it is asked under the shard's lock.
-func (c *Client) fail(which func(*call) bool, reason sched.Reason, cause error) {
+// failCalls ends the live requests that which selects; it is asked under the shard's lock.
+func (c *Client) failCalls(which func(*call) bool, reason model.Reason, cause error) {
 	now := c.now()
 	for i := range c.pending.shards {
 		s := &c.pending.shards[i]
@@ -289,21 +336,21 @@ func (c *Client) fail(which func(*call) bool, reason sched.Reason, cause error) 
 		s.mu.Lock()
 		for _, p := range s.slots {
 			if p.state == live && which(p) {
-				s.take(p)
+				s.takeCall(p)
 				ended = append(ended, p)
 			}
 		}
 		s.mu.Unlock()
 		for _, p := range ended {
 			p.local, p.cause = true, cause
-			p.finish(reason, now)
+			p.finishCall(reason, now)
 		}
 	}
 }
 
-// cancel tells the scheduler, if it is there, that nobody waits for a request any more.
-func (c *Client) cancel(id uint64, m *Model) {
+// cancelRequest tells the scheduler, if it is there, that nobody waits for a request any more.
+func (c *Client) cancelRequest(id uint64, service uint32) {
 	if link := c.link.Load(); link != nil && c.Connected() {
-		_ = link.Cancel(wire.Cancel{ID: id, Model: m.ID}) // a lost session has forgotten the request anyway
+		_ = link.Cancel(wire.Cancel{ID: id, Model: service}) // a lost session has forgotten the request anyway
 	}
 }

@@ -3,18 +3,17 @@ package frontend
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
 // Model is a model that the scheduler serves, as it was last announced. It is read-only and shared.
 type Model struct {
-	wire.ModelInfo
+	model.Info
 	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies
 	OutputBytes int // of one request; -1 where an output is BYTES
 
@@ -22,74 +21,23 @@ type Model struct {
 	idleAt int64 // 0: ready; else since when it is not, on the client's clock
 }
 
-// sizeMax bounds what a model's tensors may add up to; a larger announcement is ignored.
-const sizeMax = math.MaxInt32
-
 // Deadline is the model's SLO: the budget of a request whose context has no deadline.
 func (m *Model) Deadline() time.Duration { return time.Duration(m.SLO) }
 
-// ElementSize returns the bytes of one element of an Open Inference Protocol datatype; 0 for BYTES.
-// ok is false for a name that is not one of them.
-func ElementSize(datatype string) (size int, ok bool) {
-	switch datatype {
-	case "BOOL", "UINT8", "INT8":
-		return 1, true
-	case "UINT16", "INT16", "FP16", "BF16":
-		return 2, true
-	case "UINT32", "INT32", "FP32":
-		return 4, true
-	case "UINT64", "INT64", "FP64":
-		return 8, true
-	case "BYTES":
-		return 0, true
+// payloadBytes is what the tensors of one request take, −1 if that varies.
+func payloadBytes(tensors []model.Tensor) (int, error) {
+	l, err := model.NewLayout(tensors)
+	if l.Varies {
+		return -1, err
 	}
-	return 0, false
-}
-
-// TensorBytes returns the bytes of one request's share of a tensor, or -1 for BYTES.
-func TensorBytes(t wire.Tensor) (int, error) {
-	size, ok := ElementSize(t.Datatype)
-	if !ok {
-		return 0, fmt.Errorf("tensor %q: datatype %q is not one of the protocol's", t.Name, t.Datatype)
-	}
-	elements := int64(1)
-	for _, d := range t.Shape {
-		if d < 0 || d > 0 && elements > sizeMax/d {
-			return 0, fmt.Errorf("tensor %q: shape %v: dimensions must be 0 or more and hold at most %d elements", t.Name, t.Shape, sizeMax)
-		}
-		elements *= d
-	}
-	if size == 0 {
-		return -1, nil
-	}
-	if elements > sizeMax/int64(size) {
-		return 0, fmt.Errorf("tensor %q: shape %v of %s is larger than %d bytes", t.Name, t.Shape, t.Datatype, sizeMax)
-	}
-	return int(elements) * size, nil
-}
-
-func tensorsBytes(ts []wire.Tensor) (int, error) {
-	sum := 0
-	for _, t := range ts {
-		n, err := TensorBytes(t)
-		switch {
-		case err != nil:
-			return 0, err
-		case n < 0 || sum < 0:
-			sum = -1
-		case sum > sizeMax-n:
-			return 0, fmt.Errorf("tensors larger than %d bytes in all", sizeMax)
-		default:
-			sum += n
-		}
-	}
-	return sum, nil
+	return l.Bytes, err
 }
 
 type modelName struct{ name, version string }
 
 // modelTable is what is known of the models; it is replaced as a whole.
 type modelTable struct {
+	byID   map[uint32]*Model    // as announced since it opened
 	byName map[modelName]*Model // version "" is the newest that is ready, or the newest
 	all    []*Model             // by name, then version
 }
@@ -98,36 +46,42 @@ type modelTable struct {
 // a session. What was known before a session and is not announced in it is kept as lost: a scheduler
 // that restarts hears of its backends' models one by one. An id without a name says that its model is
 // forgotten; another one may have the id later.
-func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64, first bool) (*modelTable, []error) {
-	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos))}
+func newModelTable(infos []model.Info, before *modelTable, now int64, first bool) (*modelTable, []error) {
+	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos)), byID: make(map[uint32]*Model, len(infos))}
 	gone := map[uint32]bool{}
 	var bad []error
 	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
-		m := &Model{ModelInfo: infos[i]}
+		m := &Model{Info: infos[i]}
+
 		if m.Name == "" {
 			gone[m.ID] = !first // the ids of other sessions mean nothing now
 			continue
 		}
+
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		var err, err2 error
-		m.InputBytes, err = tensorsBytes(m.Inputs)
-		m.OutputBytes, err2 = tensorsBytes(m.Outputs)
+		m.InputBytes, err = payloadBytes(m.Inputs)
+		m.OutputBytes, err2 = payloadBytes(m.Outputs)
 		if err = cmp.Or(err, err2); err != nil {
 			bad = append(bad, fmt.Errorf("model %q version %q: %w", m.Name, m.Version, err))
 			continue
 		}
+
 		if !m.Ready {
 			m.idleAt = before.idleSince(m, now)
 		}
-		t.add(m)
+		t.addModel(m)
 	}
 	if before != nil {
-		t.keep(before, gone, now, first)
+		t.keepKnown(before, gone, now, first)
 	}
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
 	})
 	for _, m := range t.all {
+		if m.lostAt == 0 {
+			t.byID[m.ID] = m
+		}
 		if old := t.byName[modelName{m.Name, ""}]; old == nil || m.Ready || !old.Ready {
 			t.byName[modelName{m.Name, ""}] = m
 		}
@@ -135,8 +89,8 @@ func newModelTable(infos []wire.ModelInfo, before *modelTable, now int64, first 
 	return t, bad
 }
 
-// add takes a model in, unless a later word about it is there.
-func (t *modelTable) add(m *Model) {
+// addModel takes a model in, unless a later word about it is there.
+func (t *modelTable) addModel(m *Model) {
 	key := modelName{m.Name, m.Version}
 	if t.byName[key] == nil {
 		t.all = append(t.all, m)
@@ -147,8 +101,8 @@ func (t *modelTable) add(m *Model) {
 // lostMax is how long a model that is announced no more is kept in the table.
 const lostMax = int64(time.Hour)
 
-// keep takes over what the announcement did not name.
-func (t *modelTable) keep(before *modelTable, gone map[uint32]bool, now int64, first bool) {
+// keepKnown takes over what the announcement did not name.
+func (t *modelTable) keepKnown(before *modelTable, gone map[uint32]bool, now int64, first bool) {
 	for _, m := range before.all {
 		if m.lostAt == 0 && gone[m.ID] || m.lostAt > 0 && now-m.lostAt > lostMax {
 			continue
@@ -161,7 +115,7 @@ func (t *modelTable) keep(before *modelTable, gone map[uint32]bool, now int64, f
 			}
 			m = &lost
 		}
-		t.add(m)
+		t.addModel(m)
 	}
 }
 
@@ -201,7 +155,7 @@ func (c *Client) Models() []*Model {
 	}
 	all := make([]*Model, 0, len(t.all))
 	for _, m := range t.all {
-		if !c.forgotten(m) {
+		if !c.isForgotten(m) {
 			all = append(all, m)
 		}
 	}
@@ -213,15 +167,19 @@ const withdrawnAfter = time.Minute
 
 // Ready tells whether the scheduler is connected and every model that it announces has a version
 // that a backend serves, one at least. A model that none has served for a minute counts as withdrawn:
-// an upgrade that ends with the old version's last backend leaves the frontend ready.
+// an upgrade that ends with the old version's last backend leaves the frontend ready. So does one that a backend said it
+// cannot serve (Reason); and where backends load models only when told to, none need be loaded.
 func (c *Client) Ready() bool { return c.Connected() && allReady(c.Models(), c.now()) }
 
 func allReady(models []*Model, now int64) bool {
 	ready, awaited := map[string]bool{}, map[string]bool{}
+	unloaded := false
 	for _, m := range models {
 		if m.Ready {
 			ready[m.Name] = true
-		} else if now-m.idleAt < int64(withdrawnAfter) {
+		} else if m.Reason == model.Unloaded {
+			unloaded = true
+		} else if m.Reason == "" && now-m.idleAt < int64(withdrawnAfter) {
 			awaited[m.Name] = true
 		}
 	}
@@ -230,17 +188,25 @@ func allReady(models []*Model, now int64) bool {
 			return false
 		}
 	}
-	return len(ready) > 0
+	return len(ready) > 0 || unloaded
 }
 
 // Model finds a model; an empty version means the newest that is ready. Nil: not announced.
 func (c *Client) Model(name, version string) *Model {
 	if t := c.models.table.Load(); t != nil {
-		if m := t.byName[modelName{name, version}]; m != nil && !c.forgotten(m) {
+		if m := t.byName[modelName{name, version}]; m != nil && !c.isForgotten(m) {
 			return m
 		}
 	}
 	return nil
+}
+
+// refuseUnknown is the outcome of a request for a model that is not announced.
+func (c *Client) refuseUnknown(r *Request) error {
+	if !c.Connected() {
+		return &OutcomeError{Reason: model.NoBackend, Model: r.Model, Local: true, Cause: errNoScheduler}
+	}
+	return &OutcomeError{Reason: model.UnknownModel, Model: r.Model, Local: true, Cause: c.whyUnknown(r)}
 }
 
 // whyUnknown tells what of a request's model is not announced.
@@ -251,7 +217,42 @@ func (c *Client) whyUnknown(r *Request) error {
 	return fmt.Errorf("not among the %d models that are announced", len(c.Models()))
 }
 
-// forgotten tells whether a model that is announced no more has had its time to come back.
-func (c *Client) forgotten(m *Model) bool {
+// serviceFor returns what a request with a floor on accuracy asks the scheduler for.
+func (m *Model) serviceFor(floor float64) (id uint32, err error) {
+	best := m.Accuracy
+	switch {
+	case floor == 0:
+		return m.ID, nil
+	case !(floor > 0 && floor <= 1):
+		return 0, fmt.Errorf("%w: model %q: accuracy floor %v: must be from 0 to 1", ErrInvalid, m.Name, floor)
+	case !m.IsFamily() && floor <= best:
+		return m.ID, nil
+	}
+	for _, f := range m.Floors {
+		if floor <= f.Accuracy {
+			return f.ID, nil
+		}
+		best = f.Accuracy
+	}
+
+	cause := fmt.Errorf("accuracy floor %v: the best that is served has %v", floor, best)
+	if best == 0 {
+		cause = fmt.Errorf("accuracy floor %v: the model says no accuracy", floor)
+	}
+	return 0, &OutcomeError{Reason: model.FloorTooHigh, Model: m.Name, Local: true, Cause: cause}
+}
+
+// answeredBy returns the model that answered a call.
+func (c *Client) answeredBy(p *call) *Model {
+	if p.answer > 0 {
+		if m := c.models.table.Load().byID[p.answer-1]; m != nil {
+			return m
+		}
+	}
+	return p.model
+}
+
+// isForgotten tells whether a model that is announced no more has had its time to come back.
+func (c *Client) isForgotten(m *Model) bool {
 	return m.lostAt > 0 && c.now()-m.lostAt > int64(c.o.Reconnect)
 }

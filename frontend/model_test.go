@@ -4,28 +4,28 @@ import (
 	"testing"
 	"time"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
-func info(name, version string, ready bool) wire.ModelInfo {
-	return wire.ModelInfo{Name: name, Version: version, Ready: ready}
+func info(name, version string, ready bool) model.Info {
+	return model.Info{Name: name, Version: version, Ready: ready}
 }
 
 // TestAnnouncementsAddUp: within a session an announcement tells what changed; the first one of a
 // session takes away what it does not name; of two words about one model the later holds.
 func TestAnnouncementsAddUp(t *testing.T) {
-	table, _ := newModelTable([]wire.ModelInfo{info("a", "1", true), info("b", "1", true)}, nil, 10, true)
-	table, _ = newModelTable([]wire.ModelInfo{info("b", "1", true), info("b", "1", false)}, table, 20, false)
+	table, _ := newModelTable([]model.Info{info("a", "1", true), info("b", "1", true)}, nil, 10, true)
+	table, _ = newModelTable([]model.Info{info("b", "1", true), info("b", "1", false)}, table, 20, false)
 	a, b := table.byName[modelName{"a", "1"}], table.byName[modelName{"b", "1"}]
 	if len(table.all) != 2 || !a.Ready || a.lostAt != 0 || b.Ready || b.idleAt != 20 || b.lostAt != 0 {
 		t.Errorf("after news of b: %+v, %+v", a, b)
 	}
-	table, _ = newModelTable([]wire.ModelInfo{info("b", "1", false)}, table, 30, true)
+	table, _ = newModelTable([]model.Info{info("b", "1", false)}, table, 30, true)
 	a, b = table.byName[modelName{"a", ""}], table.byName[modelName{"b", ""}]
 	if len(table.all) != 2 || a.Ready || a.lostAt != 30 || b.lostAt != 0 || b.idleAt != 20 {
 		t.Errorf("after a new session without a: %+v, %+v", a, b)
 	}
-	table, _ = newModelTable([]wire.ModelInfo{info("a", "1", true)}, table, 40, false)
+	table, _ = newModelTable([]model.Info{info("a", "1", true)}, table, 40, false)
 	if a = table.byName[modelName{"a", ""}]; !a.Ready || a.lostAt != 0 || a.idleAt != 0 {
 		t.Errorf("after its return: %+v", a)
 	}
@@ -34,17 +34,17 @@ func TestAnnouncementsAddUp(t *testing.T) {
 // TestForgottenModels: an id without a name takes away the model that had it in this session, and no
 // other; what was lost is not kept for ever.
 func TestForgottenModels(t *testing.T) {
-	numbered := func(name string, id uint32) wire.ModelInfo {
-		return wire.ModelInfo{Name: name, Version: "1", ID: id, Ready: true}
+	numbered := func(name string, id uint32) model.Info {
+		return model.Info{Name: name, Version: "1", ID: id, Ready: true}
 	}
-	table, _ := newModelTable([]wire.ModelInfo{numbered("a", 0), numbered("b", 1)}, nil, 10, true)
-	table, _ = newModelTable([]wire.ModelInfo{{ID: 1}}, table, 20, false)
+	table, _ := newModelTable([]model.Info{numbered("a", 0), numbered("b", 1)}, nil, 10, true)
+	table, _ = newModelTable([]model.Info{{ID: 1}}, table, 20, false)
 	if len(table.all) != 1 || table.byName[modelName{"b", ""}] != nil || table.byName[modelName{"a", ""}] == nil {
 		t.Fatalf("b was forgotten: %+v", table.byName)
 	}
-	table, _ = newModelTable([]wire.ModelInfo{numbered("c", 1)}, table, 30, false)
-	table, _ = newModelTable([]wire.ModelInfo{numbered("d", 0)}, table, 40, true) // another scheduler's 0
-	table, _ = newModelTable([]wire.ModelInfo{{ID: 1}}, table, 50, false)
+	table, _ = newModelTable([]model.Info{numbered("c", 1)}, table, 30, false)
+	table, _ = newModelTable([]model.Info{numbered("d", 0)}, table, 40, true) // another scheduler's 0
+	table, _ = newModelTable([]model.Info{{ID: 1}}, table, 50, false)
 	if a, c := table.byName[modelName{"a", "1"}], table.byName[modelName{"c", "1"}]; a == nil || c == nil || len(table.all) != 3 {
 		t.Fatalf("a and c may come back: %+v", table.byName)
 	}
@@ -58,17 +58,17 @@ func TestForgottenModels(t *testing.T) {
 func TestReadyByName(t *testing.T) {
 	minute := int64(time.Minute)
 	for name, tc := range map[string]struct {
-		infos []wire.ModelInfo
+		infos []model.Info
 		at    int64
 		want  bool
 	}{
 		"none":           {nil, 2, false},
-		"one":            {[]wire.ModelInfo{info("a", "1", true)}, 2, true},
-		"old version":    {[]wire.ModelInfo{info("a", "1", false), info("a", "2", true)}, 2, true},
-		"awaited":        {[]wire.ModelInfo{info("a", "1", true), info("b", "1", false)}, 2, false},
-		"withdrawn":      {[]wire.ModelInfo{info("a", "1", true), info("b", "1", false)}, 2 * minute, true},
-		"all withdrawn":  {[]wire.ModelInfo{info("b", "1", false)}, 2 * minute, false},
-		"nothing at all": {[]wire.ModelInfo{info("b", "1", false)}, 2, false},
+		"one":            {[]model.Info{info("a", "1", true)}, 2, true},
+		"old version":    {[]model.Info{info("a", "1", false), info("a", "2", true)}, 2, true},
+		"awaited":        {[]model.Info{info("a", "1", true), info("b", "1", false)}, 2, false},
+		"withdrawn":      {[]model.Info{info("a", "1", true), info("b", "1", false)}, 2 * minute, true},
+		"all withdrawn":  {[]model.Info{info("b", "1", false)}, 2 * minute, false},
+		"nothing at all": {[]model.Info{info("b", "1", false)}, 2, false},
 	} {
 		table, _ := newModelTable(tc.infos, nil, 1, true)
 		if got := allReady(table.all, tc.at); got != tc.want {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 )
 
 // The kinds of outcomes. An *OutcomeError matches one of them with errors.Is.
 var (
 	ErrDropped     = errors.New("dropped")     // no batch could meet the deadline
-	ErrRejected    = errors.New("rejected")    // refused on arrival: queue full, unknown model, deadline past
+	ErrRejected    = errors.New("rejected")    // refused on arrival: queue full, unknown model, deadline past, no answer accurate enough
 	ErrUnavailable = errors.New("unavailable") // no backend or no scheduler could be asked
 	ErrCanceled    = errors.New("canceled")    // the caller's context ended
 	ErrFailed      = errors.New("failed")      // the model failed, or its input could not be had
@@ -26,7 +26,7 @@ var ErrInvalid = errors.New("invalid request")
 
 // OutcomeError says why a request got no output, with the numbers that explain it.
 type OutcomeError struct {
-	Reason  sched.Reason
+	Reason  model.Reason
 	Model   string
 	Budget  time.Duration // from the call to the deadline; 0 where it was refused before one was set
 	Elapsed time.Duration // from the call to the outcome
@@ -40,7 +40,7 @@ func (e *OutcomeError) Error() string {
 	if e.Local {
 		where = " (decided by the frontend)"
 	}
-	text := fmt.Sprintf("model %q: %v: %s%s", e.Model, kind(e.Reason), e.Reason, where)
+	text := fmt.Sprintf("model %q: %v: %s%s", e.Model, kindOf(e.Reason), e.Reason, where)
 	if e.Budget != 0 {
 		text += fmt.Sprintf(": budget %v, ended after %v", e.Budget.Round(time.Microsecond), e.Elapsed.Round(time.Microsecond))
 	}
@@ -52,23 +52,23 @@ func (e *OutcomeError) Error() string {
 
 // Is matches the kind; a request that ended by its deadline also matches context.DeadlineExceeded.
 func (e *OutcomeError) Is(target error) bool {
-	return target == kind(e.Reason) ||
-		target == context.DeadlineExceeded && (e.Reason == sched.DeadlineCannotBeMet || e.Reason == sched.DeadlinePast)
+	return target == kindOf(e.Reason) ||
+		target == context.DeadlineExceeded && (e.Reason == model.DeadlineCannotBeMet || e.Reason == model.DeadlinePast)
 }
 
 // Unwrap returns the cause, if there is one.
 func (e *OutcomeError) Unwrap() error { return e.Cause }
 
-// kind sorts a reason into one of the five kinds.
-func kind(r sched.Reason) error {
+// kindOf sorts a reason into one of the five kinds.
+func kindOf(r model.Reason) error {
 	switch r {
-	case sched.DeadlineCannotBeMet:
+	case model.DeadlineCannotBeMet:
 		return ErrDropped
-	case sched.QueueFull, sched.UnknownModel, sched.DeadlinePast:
+	case model.QueueFull, model.UnknownModel, model.DeadlinePast, model.FloorTooHigh:
 		return ErrRejected
-	case sched.NoBackend, sched.BackendLost:
+	case model.NoBackend, model.BackendLost:
 		return ErrUnavailable
-	case sched.Canceled:
+	case model.Canceled:
 		return ErrCanceled
 	}
 	return ErrFailed

@@ -1,11 +1,13 @@
 package frontend
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -47,7 +49,9 @@ type call struct {
 
 	// Written by the caller while the slot is its own; read-only from live to done.
 	model    *Model
-	input    wire.Descriptor
+	service  uint32  // what the scheduler is asked for: the model, or the class of a family that keeps the floor
+	floor    float64 // on accuracy
+	input    model.Descriptor
 	priority uint8
 	start    int64 // on the client's clock, ns
 	deadline int64
@@ -55,9 +59,10 @@ type call struct {
 	dst      []byte // the caller's buffer for the output; nil: a pooled one
 
 	// Written by whoever claimed, read by the caller after done.
-	reason sched.Reason
+	reason model.Reason
 	local  bool
 	cause  error
+	answer uint32 // wire.ResultHeader.Answer
 	out    []byte
 	store  *[]byte // where out lies if it is pooled
 	exec   int64
@@ -83,18 +88,27 @@ type shard struct {
 }
 
 // pending is the table of live requests.
+//
+// Its ids must differ from those of a process that died on the same address: answers to that one's requests
+// may still be on their way, from a scheduler and backends that have not heard of its death. So the first
+// generation of every slot is a number drawn at random when the table is made. Within a slot generations
+// count up, so that no id comes back before 2^36 others.
 type pending struct {
 	shards [shardCount]shard
+	first  uint64 // generation before the first of each slot
 	live   atomic.Int64
 	max    int64
 	each   int // slots of a shard at most, a power of two; together they suffice for max
 }
 
-// window returns how many places the ids name modulo it: wire.FrontendHello.Window.
-func (p *pending) window() uint32 { return uint32(p.each) * shardCount }
+// idWindow returns how many places the ids name modulo it: wire.FrontendHello.Window.
+func (p *pending) idWindow() uint32 { return uint32(p.each) * shardCount }
 
 func (p *pending) init(max int) {
 	p.max = int64(max)
+	var seed [8]byte
+	rand.Read(seed[:])
+	p.first = binary.LittleEndian.Uint64(seed[:]) & generations
 	for p.each = 1; p.each*shardCount < max; {
 		p.each *= 2
 	}
@@ -107,26 +121,26 @@ func (p *pending) init(max int) {
 	}
 }
 
-// take reserves a slot for the caller; nil when max requests are live. first tells that none was.
-func (p *pending) take(pick uint32) (c *call, first bool) {
+// takeSlot reserves a slot for the caller; nil when max requests are live. first tells that none was.
+func (p *pending) takeSlot(pick uint32) (c *call, first bool) {
 	n := p.live.Add(1)
 	if n > p.max {
 		p.live.Add(-1)
 		return nil, false
 	}
-	return p.slot(pick), n == 1
+	return p.freeSlot(pick), n == 1
 }
 
-// slot finds a free slot, in the shard picked if it has one. There is one: fewer than max are live.
-func (p *pending) slot(pick uint32) *call {
+// freeSlot finds a free slot, in the shard picked if it has one. There is one: fewer than max are live.
+func (p *pending) freeSlot(pick uint32) *call {
 	for ; ; pick++ {
-		if c := p.shards[pick%shardCount].slot(p.each); c != nil {
+		if c := p.shards[pick%shardCount].freeSlot(p.each, p.first); c != nil {
 			return c
 		}
 	}
 }
 
-func (s *shard) slot(most int) *call {
+func (s *shard) freeSlot(most int, gen uint64) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.free); n > 0 {
@@ -137,26 +151,26 @@ func (s *shard) slot(most int) *call {
 	if len(s.slots) == most {
 		return nil
 	}
-	c := &call{shard: s, index: int32(len(s.slots)), done: make(chan struct{}, 1), next: nowhere, prev: nowhere}
+	c := &call{shard: s, gen: gen, index: int32(len(s.slots)), done: make(chan struct{}, 1), next: nowhere, prev: nowhere}
 	s.slots = append(s.slots, c)
 	s.free = append(s.free, 0)[:len(s.free)] // room for the slot's return
 	return c
 }
 
-// arm makes a taken slot live.
-func (p *pending) arm(c *call, epoch uint64) uint64 {
+// armCall makes a taken slot live.
+func (p *pending) armCall(c *call, epoch uint64) uint64 {
 	s := c.shard
 	s.mu.Lock()
 	c.gen = (c.gen + 1) & generations
 	c.state, c.epoch, c.again, c.resubmits = live, epoch, false, 0
-	s.link(c)
+	s.linkCall(c)
 	id := c.id()
 	s.mu.Unlock()
 	return id
 }
 
-// release gives a slot back. The caller must have received its end, or have claimed it.
-func (p *pending) release(c *call) {
+// releaseSlot gives a slot back. The caller must have received its end, or have claimed it.
+func (p *pending) releaseSlot(c *call) {
 	c.model, c.dst, c.out, c.store, c.cause = nil, nil, nil, nil, nil
 	s := c.shard
 	s.mu.Lock()
@@ -166,8 +180,8 @@ func (p *pending) release(c *call) {
 	p.live.Add(-1)
 }
 
-// find returns the call of an id if its request is live (I2). The shard is left locked if so.
-func (p *pending) find(id uint64) *call {
+// findCall returns the call of an id if its request is live (I2). The shard is left locked if so.
+func (p *pending) findCall(id uint64) *call {
 	s := &p.shards[id%shardCount]
 	index := id >> shardBits & (1<<slotBits - 1)
 	s.mu.Lock()
@@ -180,26 +194,26 @@ func (p *pending) find(id uint64) *call {
 	return nil
 }
 
-// claim takes the right to end the request of an id: it returns nil if someone else has it.
-func (p *pending) claim(id uint64) *call {
-	c := p.find(id)
+// claimCall takes the right to end the request of an id: it returns nil if someone else has it.
+func (p *pending) claimCall(id uint64) *call {
+	c := p.findCall(id)
 	if c == nil {
 		return nil
 	}
-	c.shard.take(c)
+	c.shard.takeCall(c)
 	c.shard.mu.Unlock()
 	return c
 }
 
-// take claims a live call. The shard is locked.
-func (s *shard) take(c *call) {
-	s.unlink(c)
+// takeCall claims a live call. The shard is locked.
+func (s *shard) takeCall(c *call) {
+	s.unlinkCall(c)
 	c.state = claimed
 }
 
 func bucketOf(expire int64) int64 { return expire / int64(tick) % wheelSize }
 
-func (s *shard) link(c *call) {
+func (s *shard) linkCall(c *call) {
 	head := &s.wheel[bucketOf(c.expire)]
 	c.prev, c.next = nowhere, *head
 	if *head != nowhere {
@@ -208,7 +222,7 @@ func (s *shard) link(c *call) {
 	*head = c.index
 }
 
-func (s *shard) unlink(c *call) {
+func (s *shard) unlinkCall(c *call) {
 	if c.prev != nowhere {
 		s.slots[c.prev].next = c.next
 	} else {
@@ -220,8 +234,8 @@ func (s *shard) unlink(c *call) {
 	c.prev, c.next = nowhere, nowhere
 }
 
-// expired claims the calls whose time is over and appends them to out.
-func (s *shard) expired(now int64, out []*call) []*call {
+// claimExpired claims the calls whose time is over and appends them to out.
+func (s *shard) claimExpired(now int64, out []*call) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := now / int64(tick)
@@ -230,7 +244,7 @@ func (s *shard) expired(now int64, out []*call) []*call {
 			c := s.slots[i]
 			i = c.next
 			if c.expire <= now {
-				s.take(c)
+				s.takeCall(c)
 				out = append(out, c)
 			}
 		}
@@ -239,8 +253,8 @@ func (s *shard) expired(now int64, out []*call) []*call {
 	return out
 }
 
-// finish wakes the caller of a claimed call.
-func (c *call) finish(reason sched.Reason, now int64) {
+// finishCall wakes the caller of a claimed call.
+func (c *call) finishCall(reason model.Reason, now int64) {
 	c.reason, c.end = reason, now
 	c.done <- struct{}{}
 }

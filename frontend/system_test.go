@@ -111,6 +111,62 @@ func TestBackendLeavesWithItsModels(t *testing.T) {
 	}
 }
 
+// TestUnlikeBackendsShareAModel: two real backends over TCP, of other repositories and other GPUs. Both serve the model
+// that both have, each its own, and when one leaves the other goes on.
+func TestUnlikeBackendsShareAModel(t *testing.T) {
+	s, other := &stage.Stage{}, &stage.Stage{}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.OpenScheduler(engine.Options{Prompt: 0.3}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	single := strings.ReplaceAll(classifier, "max_batch_size: 16", "max_batch_size: 1") // so that one GPU cannot take all
+	slow := strings.ReplaceAll(single, `string_value: "1"`, `string_value: "3"`)
+	if err := s.OpenBackend(map[string]string{"classifier": single}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	own := strings.ReplaceAll(slow, "classifier", "second")
+	if err := other.OpenBackend(map[string]string{"classifier": slow, "second": own}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Grace: 5 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+
+	var n ends
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() { n.ask(t, s.Client, stop) })
+	}
+	waitFor(t, 30*time.Second, func() bool {
+		st := s.Engine.Stats()
+		return len(st.Load) == 2 && len(st.GPUs) == 2 && st.GPUs[0].Batches >= 50 && st.GPUs[1].Batches >= 50
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := s.Client.InferCopy(ctx, "second", make([]byte, 16)); err != nil {
+		t.Error(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	answered := n.answered.Load()
+	waitFor(t, 30*time.Second, func() bool { return n.answered.Load() >= answered+100 })
+	close(stop)
+	wait.Wait()
+	if st := s.Client.Stats(); st.Live != 0 || st.Requests != st.Answers+st.Outcomes {
+		t.Errorf("%+v", st)
+	}
+}
+
 // ends counts how requests ended.
 type ends struct{ answered, without atomic.Int64 }
 

@@ -19,15 +19,20 @@ func Check(ctx context.Context, out io.Writer, dir string, n int, library string
 	if err != nil {
 		return err
 	}
+
 	bad := len(r.Errors)
 	if bad+len(r.Models) == 0 {
 		return fmt.Errorf("check %s: no model in it", dir)
 	}
+
 	t := tabwriter.NewWriter(out, 2, 2, 2, ' ', 0)
 	fmt.Fprintln(t, "model\tversion\tplatform\tSLO\tclaimed\tmeasured\tverdict")
+
+	// Models that could not even be read stand first, so that the table names every directory.
 	for _, e := range r.Errors {
 		fmt.Fprintf(t, "%s\t\t\t\t\t\t%v\n", e.Model, e.Err)
 	}
+
 	for i := range r.Models {
 		m := &r.Models[i]
 		measured, err := checkModel(ctx, m, n, library)
@@ -41,6 +46,7 @@ func Check(ctx context.Context, out io.Writer, dir string, n int, library string
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\t%s\n", m.Name, m.Version, m.Platform, m.SLO, m.Config.Params["accuracy"], measured, verdict)
 	}
+
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -54,6 +60,8 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 	if m.Platform != repo.PlatformONNX {
 		return "", nil
 	}
+
+	// The file is checked as a graph by itself and against config.pbtxt before anything runs on it.
 	g, err := onnx.Read(m.ONNXPath)
 	if err != nil {
 		return "", err
@@ -64,15 +72,20 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 	if err := g.Graph.Match(m); err != nil {
 		return "", err
 	}
+
+	// A model that was not made here has no scenes to be judged by.
 	r, ok := Find(m.Name)
 	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
 	if !ok || err != nil || n < 0 {
 		return "", nil // not one of ours
 	}
+
 	a, err := r.Evaluate(ctx, g, Exam{Seed: seed, Images: n, Library: library})
 	if err != nil {
 		return "", err
 	}
+
+	// Half a tenth of slack: the exam draws other scenes than the claim was measured on.
 	claimed, err := strconv.ParseFloat(m.Config.Params["accuracy"], 64)
 	if err == nil && a < claimed-0.05 {
 		err = fmt.Errorf("accuracy %.4f: config.pbtxt claims %.4f", a, claimed)

@@ -7,8 +7,8 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// config writes the model's config.pbtxt.
-func (r Recipe) config(accuracy float64, seed uint64) string {
+// writeConfig writes the model's config.pbtxt.
+func (r Recipe) writeConfig(accuracy float64, seed uint64) string {
 	h, w := r.Size()
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %q\nplatform: %q\nmax_batch_size: %d\n", r.Name(), repo.PlatformONNX, BatchMax)

@@ -35,21 +35,25 @@ func NewPainter() *Painter { return &Painter{r: scene.NewRenderer(), small: &sce
 func trainingSeed(seed uint64) uint64 { return 2 * seed }
 func heldOutSeed(seed uint64) uint64  { return 2*seed + 1 }
 
-// crop draws an object as a detector would cut it out: not quite centred, at its own resolution.
-func (p *Painter) crop(g *rand.Rand, s *scene.Scene, i int, m *scene.Image) {
+// cropObject draws an object as a detector would cut it out: not quite centred, at its own resolution.
+func (p *Painter) cropObject(g *rand.Rand, s *scene.Scene, i int, m *scene.Image) {
 	aspect := float64(m.W) / float64(m.H)
 	shift := func() float64 { return 0.16 * (g.Float64() - 0.5) }
 	view := s.Around(i, aspect, 1.02+0.3*g.Float64(), shift(), shift())
+
+	// Half of the crops are drawn smaller and scaled up, as those of far objects are.
 	sharp := 1.0
 	if g.IntN(2) == 0 {
 		sharp = 0.4 + 0.6*g.Float64()
 	}
+
 	h := max(int(float64(m.H)*sharp), 8)
 	w := int(math.Round(float64(h) * aspect))
 	if h >= m.H {
 		p.r.Draw(s, view, m, nil)
 		return
 	}
+
 	if n := w * h * 3; cap(p.small.Pix) < n {
 		p.small.Pix = make([]byte, n)
 	}
@@ -58,10 +62,10 @@ func (p *Painter) crop(g *rand.Rand, s *scene.Scene, i int, m *scene.Image) {
 	m.Resample(p.small, scene.Rect{X1: float64(w), Y1: float64(h)})
 }
 
-// one draws a crop of the given object.
-func (p *Painter) one(g *rand.Rand, c scene.Conditions, k scene.Kind, a scene.Activity, pixels []byte, h, w int) {
+// drawCrop draws a crop of the given object.
+func (p *Painter) drawCrop(g *rand.Rand, c scene.Conditions, k scene.Kind, a scene.Activity, pixels []byte, h, w int) {
 	s, i := scene.ComposeOne(g, c, k, a)
-	p.crop(g, s, i, &scene.Image{W: w, H: h, Pix: pixels})
+	p.cropObject(g, s, i, &scene.Image{W: w, H: h, Pix: pixels})
 }
 
 func oneHot(target []float32, class int) {
@@ -100,7 +104,7 @@ func (vehicleCrops) labels() []string {
 
 func (v vehicleCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
 	class := g.IntN(scene.VehicleClasses)
-	p.one(g, c, scene.Vehicle(class), scene.Cycling, pixels, vehicleHeight, vehicleWidth)
+	p.drawCrop(g, c, scene.Vehicle(class), scene.Cycling, pixels, vehicleHeight, vehicleWidth)
 	oneHot(target, class)
 	return Truth{Class: class}
 }
@@ -123,7 +127,7 @@ func (activityCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels [
 	if a == scene.Cycling {
 		kind = scene.Bicycle
 	}
-	p.one(g, c, kind, a, pixels, activityHeight, activityWidth)
+	p.drawCrop(g, c, kind, a, pixels, activityHeight, activityWidth)
 	oneHot(target, int(a))
 	return Truth{Class: int(a)}
 }
@@ -155,26 +159,34 @@ func (streets) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte,
 func gridTarget(objects []scene.Object, target []float32) {
 	const plane = cells * cells
 	clear(target)
+
+	// A cell without an object counts as background, with full weight.
 	weight := target[(5+kinds)*plane:]
 	for i := range weight {
 		weight[i] = 1
 	}
+
 	for _, o := range objects {
 		b := o.Box
 		cx, cy := (b.X0+b.X1)/2/cellSize, (b.Y0+b.Y1)/2/cellSize
 		x, y := min(int(cx), cells-1), min(int(cy), cells-1)
 		i := y*cells + x
+
+		// An object that is hardly seen is neither an object nor background: its cell does not count.
 		if !o.Clear() {
 			if target[i] == 0 {
 				weight[i] = 0
 			}
 			continue
 		}
+
+		// The latest object of a cell replaces an earlier one.
 		for k := range kinds {
 			target[int(1+k)*plane+i] = 0
 		}
 		target[i], weight[i] = 1, 1
 		target[(1+int(o.Kind))*plane+i] = 1
+
 		box := target[int(1+kinds)*plane:]
 		box[i] = float32(cx) - float32(x)
 		box[plane+i] = float32(cy) - float32(y)

@@ -23,6 +23,7 @@ func Decode(scores, boxes []float32, classes int, threshold float32, width, heig
 	if classes < 1 || len(scores)%classes != 0 || len(boxes)*classes != len(scores)*4 {
 		return nil, fmt.Errorf("decode: %d scores and %d box values for %d classes: want n·classes and n·4", len(scores), len(boxes), classes)
 	}
+
 	var found []Detection
 	for i := 0; i < len(scores)/classes; i++ {
 		b := boxes[4*i : 4*i+4]
@@ -33,17 +34,19 @@ func Decode(scores, boxes []float32, classes int, threshold float32, width, heig
 			}
 		}
 	}
+
+	// The best detection of an object suppresses those that cover it.
 	slices.SortStableFunc(found, func(a, b Detection) int { return cmp.Compare(b.Score, a.Score) })
 	kept := found[:0]
 	for _, d := range found {
-		if !covered(kept, d) {
+		if !isCovered(kept, d) {
 			kept = append(kept, d)
 		}
 	}
 	return kept, nil
 }
 
-func covered(kept []Detection, d Detection) bool {
+func isCovered(kept []Detection, d Detection) bool {
 	for _, k := range kept {
 		if k.Class == d.Class && k.Box.IoU(d.Box) > 0.5 {
 			return true

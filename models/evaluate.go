@@ -32,20 +32,26 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 	if n == 0 {
 		n = map[bool]int{true: heldOutStreets, false: heldOutCrops}[r.Family == "detector"]
 	}
+
 	p, err := train.NewPredictor(e.Library, m, BatchMax)
 	if err != nil {
 		return 0, fmt.Errorf("evaluate %s: %w", r.Name(), err)
 	}
 	defer p.Close()
+
 	h, w := r.Size()
 	paint := NewPainter()
 	images := make([]byte, BatchMax*h*w*3)
+
+	// Predictors run full batches alone, so the exam is rounded up to one.
 	n = (n + BatchMax - 1) / BatchMax * BatchMax
 	right, score := 0, &precision{}
+
 	for at := 0; at < n; at += BatchMax {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
+
 		var truths [BatchMax]Truth
 		for i := range BatchMax {
 			pixels := images[i*h*w*3 : (i+1)*h*w*3]
@@ -53,10 +59,12 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 				return 0, err
 			}
 		}
+
 		out, err := p.Predict(images)
 		if err != nil {
 			return 0, fmt.Errorf("evaluate %s: %w", r.Name(), err)
 		}
+
 		for i, t := range truths {
 			scores := out["scores"][i*len(out["scores"])/BatchMax : (i+1)*len(out["scores"])/BatchMax]
 			if r.Family != "detector" {
@@ -65,16 +73,18 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 				}
 				continue
 			}
+
 			boxes := out["boxes"][i*len(out["boxes"])/BatchMax : (i+1)*len(out["boxes"])/BatchMax]
 			found, err := Decode(scores, boxes, int(kinds), 0.02, float64(w), float64(h))
 			if err != nil {
 				return 0, err
 			}
-			score.add(found, t.Objects)
+			score.addImage(found, t.Objects)
 		}
 	}
+
 	if r.Family == "detector" {
-		return score.mean(), nil
+		return score.meanPrecision(), nil
 	}
 	return float64(right) / float64(n), nil
 }
@@ -90,15 +100,18 @@ type hit struct {
 	right bool
 }
 
-// add compares one image's detections, best first, with its objects. Objects that are not Clear
+// addImage compares one image's detections, best first, with its objects. Objects that are not Clear
 // need not be found, and finding them is no mistake.
-func (p *precision) add(found []Detection, objects []scene.Object) {
+func (p *precision) addImage(found []Detection, objects []scene.Object) {
 	taken := make([]bool, len(objects))
+
 	for _, o := range objects {
 		if o.Clear() {
 			p.count[o.Kind]++
 		}
 	}
+
+	// Detections come with the best score first, so each takes the object that it fits best.
 	for _, d := range found {
 		best, at := 0.5, -1
 		for i, o := range objects {
@@ -106,26 +119,31 @@ func (p *precision) add(found []Detection, objects []scene.Object) {
 				best, at = iou, i
 			}
 		}
+
 		if at >= 0 {
 			taken[at] = true
 			if !objects[at].Clear() {
 				continue
 			}
 		}
+
+		// What covers an object that is hardly seen counts neither as a hit nor as a mistake.
 		p.hits[d.Class] = append(p.hits[d.Class], hit{d.Score, at >= 0})
 	}
 }
 
-// mean is the area under the precision-recall curve, made monotone, averaged over the kinds.
-func (p *precision) mean() float64 {
+// meanPrecision is the area under the precision-recall curve, made monotone, averaged over the kinds.
+func (p *precision) meanPrecision() float64 {
 	var sum float64
 	n := 0
+
 	for k, hits := range p.hits {
 		if p.count[k] == 0 {
 			continue
 		}
 		n++
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+
 		right := 0
 		at := make([]float64, len(hits)) // precision after each detection
 		for i, h := range hits {
@@ -134,15 +152,19 @@ func (p *precision) mean() float64 {
 			}
 			at[i] = float64(right) / float64(i+1)
 		}
+
+		// Precision never rises with recall in the curve that is averaged: each point takes the best to its right.
 		for i := len(at) - 2; i >= 0; i-- {
 			at[i] = max(at[i], at[i+1])
 		}
+
 		for i, h := range hits {
 			if h.right {
 				sum += at[i] / float64(p.count[k])
 			}
 		}
 	}
+
 	if n == 0 {
 		return 0
 	}

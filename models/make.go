@@ -30,13 +30,14 @@ type Options struct {
 
 // Make trains the chosen models and writes them, and README.md over all, into the repository.
 func Make(ctx context.Context, o Options) error {
-	chosen, err := choose(o.Only)
+	chosen, err := chooseRecipes(o.Only)
 	if err != nil {
 		return err
 	}
 	if !(o.Effort > 0 && o.Effort <= 100) {
 		return fmt.Errorf("effort: %v: want above 0 to 100", o.Effort)
 	}
+
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan Recipe, len(chosen))
@@ -44,26 +45,31 @@ func Make(ctx context.Context, o Options) error {
 		queue <- chosen[i]
 	}
 	close(queue)
+
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards o.Report
+
+	// Recipes report from several goroutines, the caller's function expects one.
 	report := o.Report
 	o.Report = func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
 		report(line)
 	}
+
 	for range max(o.Parallel, 1) {
 		wg.Go(func() {
 			for r := range queue {
 				if ctx.Err() != nil {
 					return
 				}
-				if err := r.make(ctx, o); err != nil {
+				if err := r.makeModel(ctx, o); err != nil {
 					cancel(fmt.Errorf("make %s: %w", r.Name(), err))
 				}
 			}
 		})
 	}
+
 	wg.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -71,7 +77,7 @@ func Make(ctx context.Context, o Options) error {
 	return WriteReadme(ctx, o.Dir, o.HeldOut, o.Library)
 }
 
-func choose(only string) ([]Recipe, error) {
+func chooseRecipes(only string) ([]Recipe, error) {
 	if only == "" {
 		return Recipes(), nil
 	}
@@ -90,44 +96,51 @@ func choose(only string) ([]Recipe, error) {
 	return chosen, nil
 }
 
-// make trains, measures and writes one model.
-func (r Recipe) make(ctx context.Context, o Options) error {
+// makeModel trains, measures and writes one model.
+func (r Recipe) makeModel(ctx context.Context, o Options) error {
 	start := time.Now()
-	weights, err := r.train(ctx, o)
+	weights, err := r.trainWeights(ctx, o)
 	if err != nil {
 		return err
 	}
+
 	m, err := r.net().Serving(weights)
 	if err != nil {
 		return err
 	}
+
+	// What is judged is what is written: the graph is read back from its file's bytes.
 	file := m.Marshal()
 	if m, err = onnx.Unmarshal(file); err != nil {
 		return err
 	}
+
 	accuracy, err := r.Evaluate(ctx, m, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
 	if err != nil {
 		return err
 	}
-	if err := r.write(o.Dir, file, accuracy, o.Seed); err != nil {
+
+	if err := r.writeVersion(o.Dir, file, accuracy, o.Seed); err != nil {
 		return err
 	}
 	o.Report(fmt.Sprintf("%-11s accuracy %.4f, %d bytes, %v", r.Name(), accuracy, len(file), time.Since(start).Round(time.Second)))
 	return nil
 }
 
-// train runs the recipe's steps: a short warm-up, then a rate that falls to 0 along a cosine.
-func (r Recipe) train(ctx context.Context, o Options) ([]float32, error) {
+// trainWeights runs the recipe's steps: a short warm-up, then a rate that falls to 0 along a cosine.
+func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) {
 	net := r.net()
 	t, err := train.New(net, train.Options{Batch: r.Batch, Seed: o.Seed, Library: o.Library})
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
+
 	steps := max(int(float64(r.Steps)*o.Effort), 1)
 	paint, size := NewPainter(), int(net.H*net.W)*3
 	images, targets := make([]byte, r.Batch*size), make([]float32, r.Batch*net.TargetLen())
 	var mean float64
+
 	for i := range steps {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -136,11 +149,14 @@ func (r Recipe) train(ctx context.Context, o Options) ([]float32, error) {
 			g := scene.Seeded(trainingSeed(o.Seed), uint64(i*r.Batch+k))
 			r.data.draw(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
 		}
+
+		// The rate warms up over a hundred steps, then falls along a cosine.
 		rate := r.Rate * min(float64(i+1)/100, 1) * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
 		loss, err := t.Step(images, targets, rate)
 		if err != nil {
 			return nil, err
 		}
+
 		mean += (float64(loss) - mean) / float64(min(i+1, 100))
 		if (i+1)%500 == 0 || i+1 == steps {
 			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", r.Name(), i+1, steps, mean))
@@ -149,8 +165,8 @@ func (r Recipe) train(ctx context.Context, o Options) ([]float32, error) {
 	return append([]float32(nil), t.Weights()...), nil
 }
 
-// write stores version 1 of the model.
-func (r Recipe) write(dir string, file []byte, accuracy float64, seed uint64) error {
+// writeVersion stores version 1 of the model.
+func (r Recipe) writeVersion(dir string, file []byte, accuracy float64, seed uint64) error {
 	dir = filepath.Join(dir, r.Name())
 	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o755); err != nil {
 		return err
@@ -161,5 +177,5 @@ func (r Recipe) write(dir string, file []byte, accuracy float64, seed uint64) er
 	if err := repo.WriteFile(filepath.Join(dir, "labels.txt"), []byte(strings.Join(r.data.labels(), "\n")+"\n")); err != nil {
 		return err
 	}
-	return repo.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(r.config(accuracy, seed)))
+	return repo.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(r.writeConfig(accuracy, seed)))
 }

@@ -37,7 +37,7 @@ func TestRepositoryInTheTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		size += info.Size()
-		if got := m.Labels["scores"]; strings.Join(got, " ") != strings.Join(recipe.Labels(), " ") {
+		if got := m.Labels("scores"); strings.Join(got, " ") != strings.Join(recipe.Labels(), " ") {
 			t.Errorf("%s: labels %v, want %v", m.Name, got, recipe.Labels())
 		}
 	}
@@ -80,7 +80,9 @@ func TestMakeIsReproducible(t *testing.T) {
 		if err != nil || !strings.Contains(string(readme), "| vehicle-s | image 32×48×3 | scores 6 |") {
 			t.Errorf("README.md: %v\n%s", err, readme)
 		}
-		if err := Check(t.Context(), &bytes.Buffer{}, dir, -1, ""); err != nil {
+		var said bytes.Buffer
+		if err := Check(t.Context(), &said, dir, -1, ""); err != nil {
+			t.Log(said.String())
 			t.Error(err)
 		}
 	}
@@ -143,9 +145,9 @@ func TestPerfectAnswersScoreOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.add(found, truth.Objects)
+		p.addImage(found, truth.Objects)
 	}
-	if m := p.mean(); m < 0.97 || m > 1+1e-9 {
+	if m := p.meanPrecision(); m < 0.97 || m > 1+1e-9 {
 		t.Errorf("mean average precision %v of perfect answers", m)
 	}
 }
@@ -170,8 +172,8 @@ func TestPrecisionCountsMistakes(t *testing.T) {
 		{"wrong kind", []Detection{{int(scene.Bus), 0.9, box}}, 0},
 	} {
 		p := &precision{}
-		p.add(c.found, []scene.Object{object, hidden})
-		if got := p.mean(); math.Abs(got-c.want) > 1e-9 {
+		p.addImage(c.found, []scene.Object{object, hidden})
+		if got := p.meanPrecision(); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

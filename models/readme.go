@@ -44,15 +44,17 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	if err != nil {
 		return err
 	}
+
 	var b strings.Builder
 	b.WriteString(readmeHead)
 	seed, rows := "1", 0
+
 	for _, recipe := range Recipes() {
 		m, err := r.Find(recipe.Name(), "")
 		if err != nil {
 			continue // not made yet
 		}
-		row, err := recipe.row(ctx, m, n, library)
+		row, err := recipe.tableRow(ctx, m, n, library)
 		if err != nil {
 			return err
 		}
@@ -60,6 +62,7 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 		rows++
 		seed = m.Config.Params["seed"]
 	}
+
 	if rows == 0 {
 		return fmt.Errorf("readme of %s: none of the models made here is in it", dir)
 	}
@@ -67,8 +70,8 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	return repo.WriteFile(dir+"/README.md", []byte(b.String()))
 }
 
-// row is a model's line of the table.
-func (r Recipe) row(ctx context.Context, m *repo.Model, n int, library string) (string, error) {
+// tableRow is a model's line of the table.
+func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library string) (string, error) {
 	g, err := onnx.Read(m.ONNXPath)
 	if err != nil {
 		return "", err
@@ -77,6 +80,8 @@ func (r Recipe) row(ctx context.Context, m *repo.Model, n int, library string) (
 	if err != nil {
 		return "", fmt.Errorf("model %s: parameter seed: %w", m.Name, err)
 	}
+
+	// Day and night show how much drift costs each variant.
 	day, night := scene.Day(), scene.Night()
 	var measured [3]float64
 	for i, c := range []*scene.Conditions{nil, &day, &night} {
@@ -84,12 +89,13 @@ func (r Recipe) row(ctx context.Context, m *repo.Model, n int, library string) (
 			return "", err
 		}
 	}
+
 	cost := r.Cost()
-	return fmt.Sprintf("| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %d | %d |\n", r.Name(), tensors(m.Config.Inputs), tensors(m.Config.Outputs),
+	return fmt.Sprintf("| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %d | %d |\n", r.Name(), describeTensors(m.Config.Inputs), describeTensors(m.Config.Outputs),
 		measured[0], measured[1], measured[2], float64(cost.FLOP)/1e6, cost.Weights, (len(g.Marshal())+1023)/1024), nil
 }
 
-func tensors(list []repo.TensorConfig) string {
+func describeTensors(list []repo.TensorConfig) string {
 	var s []string
 	for _, t := range list {
 		s = append(s, t.Name+" "+strings.ReplaceAll(strings.Trim(fmt.Sprint(t.Shape), "[]"), " ", "×"))

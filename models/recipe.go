@@ -73,28 +73,28 @@ func Recipes() []Recipe {
 
 func conv(out, stride int64) train.Layer { return &train.Conv{Out: out, K: 3, Stride: stride} }
 
-func residual(channels int64) train.Layer {
+func residualBlock(channels int64) train.Layer {
 	return &train.Residual{Body: []train.Layer{conv(channels, 1), &train.Conv{Out: channels, K: 3, Stride: 1, Linear: true}}}
 }
 
-func detector(name string, body ...train.Layer) train.Net {
+func detectorNet(name string, body ...train.Layer) train.Net {
 	body = append(body, &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true})
 	return train.Net{Name: name, H: detectorSize, W: detectorSize, Body: body, Head: train.Grid{N: kinds}}
 }
 
 func detectorS() train.Net {
-	return detector("detector-s", conv(8, 2), conv(16, 2), conv(32, 2), conv(32, 1), conv(32, 1))
+	return detectorNet("detector-s", conv(8, 2), conv(16, 2), conv(32, 2), conv(32, 1), conv(32, 1))
 }
 
 func detectorM() train.Net {
-	return detector("detector-m", conv(12, 2), conv(24, 2), conv(48, 2), conv(64, 1), conv(64, 1), conv(64, 1))
+	return detectorNet("detector-m", conv(12, 2), conv(24, 2), conv(48, 2), conv(64, 1), conv(64, 1), conv(64, 1))
 }
 
 func detectorL() train.Net {
-	return detector("detector-l", conv(16, 2), conv(32, 2), residual(32), conv(64, 2), residual(64), residual(64), conv(96, 1))
+	return detectorNet("detector-l", conv(16, 2), conv(32, 2), residualBlock(32), conv(64, 2), residualBlock(64), residualBlock(64), conv(96, 1))
 }
 
-func classifier(name string, h, w, classes int64, body ...train.Layer) train.Net {
+func classifierNet(name string, h, w, classes int64, body ...train.Layer) train.Net {
 	body = append(body, &train.Flatten{}, &train.Dense{Out: classes, Linear: true})
 	return train.Net{Name: name, H: h, W: w, Body: body, Head: train.Classes{N: classes}}
 }
@@ -102,26 +102,26 @@ func classifier(name string, h, w, classes int64, body ...train.Layer) train.Net
 // The classifiers flatten what is left of the image instead of averaging it: where a limb or a window
 // is tells more than that there is one.
 
-func small(name string, h, w, classes int64) train.Net {
-	return classifier(name, h, w, classes, conv(12, 2), conv(24, 2), conv(32, 2), conv(48, 2))
+func smallNet(name string, h, w, classes int64) train.Net {
+	return classifierNet(name, h, w, classes, conv(12, 2), conv(24, 2), conv(32, 2), conv(48, 2))
 }
 
-func medium(name string, h, w, classes int64) train.Net {
-	return classifier(name, h, w, classes, conv(16, 2), conv(32, 2), conv(64, 2), conv(64, 1), conv(64, 2))
+func mediumNet(name string, h, w, classes int64) train.Net {
+	return classifierNet(name, h, w, classes, conv(16, 2), conv(32, 2), conv(64, 2), conv(64, 1), conv(64, 2))
 }
 
-func large(name string, h, w, classes int64) train.Net {
-	return classifier(name, h, w, classes, conv(24, 2), conv(48, 2), residual(48), conv(96, 2), residual(96), conv(64, 2))
+func largeNet(name string, h, w, classes int64) train.Net {
+	return classifierNet(name, h, w, classes, conv(24, 2), conv(48, 2), residualBlock(48), conv(96, 2), residualBlock(96), conv(64, 2))
 }
 
 // vehicleS is smaller than small: vehicles are easier to tell apart than what people do.
 func vehicleS() train.Net {
-	return classifier("vehicle-s", vehicleHeight, vehicleWidth, vehicles, conv(8, 2), conv(12, 2), conv(16, 2), conv(24, 2))
+	return classifierNet("vehicle-s", vehicleHeight, vehicleWidth, vehicles, conv(8, 2), conv(12, 2), conv(16, 2), conv(24, 2))
 }
 
-func vehicleM() train.Net { return medium("vehicle-m", vehicleHeight, vehicleWidth, vehicles) }
-func vehicleL() train.Net { return large("vehicle-l", vehicleHeight, vehicleWidth, vehicles) }
+func vehicleM() train.Net { return mediumNet("vehicle-m", vehicleHeight, vehicleWidth, vehicles) }
+func vehicleL() train.Net { return largeNet("vehicle-l", vehicleHeight, vehicleWidth, vehicles) }
 
-func activityS() train.Net { return small("activity-s", activityHeight, activityWidth, activities) }
-func activityM() train.Net { return medium("activity-m", activityHeight, activityWidth, activities) }
-func activityL() train.Net { return large("activity-l", activityHeight, activityWidth, activities) }
+func activityS() train.Net { return smallNet("activity-s", activityHeight, activityWidth, activities) }
+func activityM() train.Net { return mediumNet("activity-m", activityHeight, activityWidth, activities) }
+func activityL() train.Net { return largeNet("activity-l", activityHeight, activityWidth, activities) }

@@ -17,18 +17,21 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+
 	var paths []string
 	paint := NewPainter()
 	for _, r := range Recipes() {
 		if r.Variant != "s" {
 			continue
 		}
+
 		h, w := r.Size()
 		m := scene.NewImage(w, h)
 		for i := range n {
 			if ctx.Err() != nil {
 				return paths, ctx.Err()
 			}
+
 			t, err := r.Draw(paint, seed, uint64(i), c, m.Pix)
 			if err != nil {
 				return nil, err
@@ -37,6 +40,7 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 			if r.Family != "detector" {
 				name = fmt.Sprintf("%s-%d-%s.png", r.Family, i, r.Labels()[t.Class])
 			}
+
 			var b bytes.Buffer
 			if err := m.WritePNG(&b); err != nil {
 				return nil, err

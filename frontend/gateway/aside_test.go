@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 )
 
 // TestAside: anyone may ask for health, the rest is for who has the token.
@@ -58,10 +58,10 @@ func TestUnknownModelWithoutScheduler(t *testing.T) {
 // TestVersionsThatNobodyServesAreNotOffered: after an upgrade the old one is known, and gone.
 func TestVersionsThatNobodyServesAreNotOffered(t *testing.T) {
 	server, s := rest(t, Options{})
-	i := slices.IndexFunc(testModels, func(m wire.ModelInfo) bool { return m.Name == "sum" })
+	i := slices.IndexFunc(testModels, func(m model.Info) bool { return m.Name == "sum" })
 	old := testModels[i]
 	old.ID, old.Version, old.Ready = 99, "0", false
-	s.Return([]wire.ModelInfo{old})
+	s.Return([]model.Info{old})
 	if _, _, text := call(t, "GET", server.URL+"/v2/models/sum", nil); !strings.Contains(string(text), `"versions":["1"]`) {
 		t.Errorf("%s", text)
 	}
@@ -113,7 +113,7 @@ func leaves(t *testing.T) bool {
 	if w.StatusCode != 200 || !w.Close {
 		t.Errorf("while leaving: %d, connection ends: %v", w.StatusCode, w.Close)
 	}
-	if g.ready() {
+	if g.isReady() {
 		t.Error("ready while leaving")
 	}
 	if err := <-ended; err != nil {

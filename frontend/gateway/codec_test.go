@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -44,19 +45,22 @@ func FuzzInferMessage(f *testing.F) {
 	f.Add([]byte{0x2a, 0x02, 0x1a, 0x00})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, want := new(inferMessage), new(oip.ModelInferRequest)
-		err := m.decode(text)
+		err := m.decodeMessage(text)
 		if proto.Unmarshal(text, want) != nil {
+			return
+		}
+		if errors.Is(err, errLimit) {
 			return
 		}
 		if err != nil {
 			t.Fatalf("%x: %v", text, err)
 		}
-		_ = m.settle()
+		_ = m.resolveContents()
 		if m.name != want.ModelName || m.version != want.ModelVersion || m.id != want.Id || len(m.inputs) != len(want.Inputs) || len(m.outputs) != len(want.Outputs) || len(m.raws) != len(want.RawInputContents) {
 			t.Fatalf("%x: %+v, want %v", text, m, want)
 		}
 		for i, in := range want.Inputs {
-			if m.inputs[i].name != in.Name || m.inputs[i].datatype != in.Datatype || len(m.inputs[i].shape) != len(in.Shape) {
+			if m.inputs[i].name != in.Name || string(m.inputs[i].datatype) != in.Datatype || len(m.inputs[i].shape) != len(in.Shape) {
 				t.Fatalf("%x: input %d: %+v, want %v", text, i, m.inputs[i], in)
 			}
 		}
@@ -75,7 +79,7 @@ func FuzzRESTBody(f *testing.F) {
 	f.Add([]byte(`{"parameters":{"timeout":5,"binary_data_output":true},"inputs":[{"data":["x"],"datatype":"BYTES","shape":[1]}],"outputs":[{"name":"sum","parameters":{"classification":1}}]}`), 0)
 	models := make([]*frontend.Model, len(testModels))
 	for i, info := range testModels {
-		models[i] = &frontend.Model{ModelInfo: info}
+		models[i] = &frontend.Model{Info: info}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, head int) {
 		if head <= 0 || head > len(body) {
@@ -83,7 +87,7 @@ func FuzzRESTBody(f *testing.F) {
 		}
 		for _, m := range models {
 			in := &inference{model: m}
-			if in.parse(body[:head], body[head:]) != nil || in.arrange() != nil || in.choose() != nil {
+			if in.parseRequest(body[:head], body[head:]) != nil || in.arrangeInputs() != nil || in.chooseOutputs() != nil {
 				continue
 			}
 			if in.rows < 1 || in.rows > rowsMax || len(in.inputs) != len(m.Inputs) || len(in.outputs) == 0 {

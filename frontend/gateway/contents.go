@@ -2,26 +2,28 @@ package gateway
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"downbeat.dev/core/model"
 )
 
 // contentsField names the field of InferTensorContents that holds a datatype's elements.
-func contentsField(datatype string) (protowire.Number, string) {
+func contentsField(datatype model.Datatype) (protowire.Number, string) {
 	switch datatype {
-	case "BOOL":
+	case model.Bool:
 		return 1, "bool_contents"
-	case "INT8", "INT16", "INT32":
+	case model.Int8, model.Int16, model.Int32:
 		return 2, "int_contents"
-	case "INT64":
+	case model.Int64:
 		return 3, "int64_contents"
-	case "UINT8", "UINT16", "UINT32":
+	case model.Uint8, model.Uint16, model.Uint32:
 		return 4, "uint_contents"
-	case "UINT64":
+	case model.Uint64:
 		return 5, "uint64_contents"
-	case "FP32":
+	case model.FP32:
 		return 6, "fp32_contents"
-	case "FP64":
+	case model.FP64:
 		return 7, "fp64_contents"
-	case "BYTES":
+	case model.Bytes:
 		return 8, "bytes_contents"
 	}
 	return 0, ""
@@ -31,16 +33,17 @@ func contentsField(datatype string) (protowire.Number, string) {
 func typedContents(t *input, msg []byte) ([]byte, *fault) {
 	want, field := contentsField(t.datatype)
 	if want == 0 {
-		return nil, invalid("input %q: datatype %q has no typed contents: use raw_input_contents", t.name, t.datatype)
+		return nil, invalidFault("input %q: datatype %q has no typed contents: use raw_input_contents", t.name, t.datatype)
 	}
+
 	var raw []byte
 	var fail *fault
-	err := fields(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
+	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
 		case fail != nil:
 		case num != want:
-			fail = invalid("input %q: contents: %s elements lie in %s, and another field is set", t.name, t.datatype, field)
-		case t.datatype == "BYTES" && typ == protowire.BytesType:
+			fail = invalidFault("input %q: contents: %s elements lie in %s, and another field is set", t.name, t.datatype, field)
+		case t.datatype == model.Bytes && typ == protowire.BytesType:
 			raw = append(le.AppendUint32(raw, uint32(len(b))), b...)
 		case typ == protowire.BytesType:
 			raw, fail = appendPacked(raw, b, t)
@@ -49,21 +52,22 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 		}
 		return nil
 	})
+
 	if err != nil && fail == nil {
-		fail = invalid("input %q: contents: %v", t.name, err)
+		fail = invalidFault("input %q: contents: %v", t.name, err)
 	}
 	return raw, fail
 }
 
 // appendPacked appends a packed field's elements. Floats are already in their raw form.
 func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
-	if t.datatype == "FP32" || t.datatype == "FP64" {
+	if t.datatype == model.FP32 || t.datatype == model.FP64 {
 		return append(raw, b...), nil
 	}
 	for len(b) > 0 {
 		n, k := protowire.ConsumeVarint(b)
 		if k < 0 {
-			return raw, invalid("input %q: contents: %v", t.name, protowire.ParseError(k))
+			return raw, invalidFault("input %q: contents: %v", t.name, protowire.ParseError(k))
 		}
 		var f *fault
 		if raw, f = appendVarint(raw, n, t); f != nil {
@@ -76,16 +80,16 @@ func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
 
 func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 	switch t.datatype {
-	case "FP32":
+	case model.FP32:
 		return le.AppendUint32(raw, uint32(n)), nil
-	case "FP64", "UINT64":
+	case model.FP64, model.Uint64:
 		return le.AppendUint64(raw, n), nil
-	case "BYTES":
-		return raw, invalid("input %q: contents: bytes_contents holds a number", t.name)
+	case model.Bytes:
+		return raw, invalidFault("input %q: contents: bytes_contents holds a number", t.name)
 	}
 	out, ok := appendInteger(raw, int64(n), t.datatype)
 	if !ok {
-		return raw, invalid("input %q: contents: %d is not a value of %s", t.name, int64(n), t.datatype)
+		return raw, invalidFault("input %q: contents: %d is not a value of %s", t.name, int64(n), t.datatype)
 	}
 	return out, nil
 }
@@ -95,13 +99,13 @@ func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 type inferReply struct {
 	*inferMessage
 	answer answer
+	call   *rpcCall // nil: not of a gRPC connection
 }
 
-// release ends the reply and the message.
-func (r *inferReply) release() {
-	r.answer.release()
-	r.answer = answer{}
-	r.inferMessage.release()
+// releaseReply ends the reply and the message.
+func (r *inferReply) releaseReply() {
+	r.answer.releaseOutputs()
+	r.inferMessage.releaseMessage()
 }
 
 const tagBytes = 1 // every field number of the response is below 16
@@ -130,7 +134,7 @@ func shapeSize(shape []int64) int {
 
 func (r *inferReply) outputSize(i int) int {
 	shape, datatype := r.shapeOf(i)
-	n := stringSize(r.outputs[i].name) + stringSize(datatype)
+	n := stringSize(r.outputs[i].name) + stringSize(string(datatype))
 	if len(shape) > 0 {
 		n += tagBytes + protowire.SizeBytes(shapeSize(shape))
 	}
@@ -141,6 +145,9 @@ func (r *inferReply) outputSize(i int) int {
 func (r *inferReply) measure() int {
 	in := &r.inference
 	n := stringSize(in.model.Name) + stringSize(in.model.Version) + stringSize(in.id)
+	if v := r.answer.variant(in); v != nil {
+		n += len(appendVariantProto(nil, v))
+	}
 	for i := range in.outputs {
 		n += tagBytes + protowire.SizeBytes(r.outputSize(i))
 		n += tagBytes + protowire.SizeBytes(len(r.answer.raw[i]))
@@ -153,12 +160,17 @@ func (r *inferReply) append(b []byte) []byte {
 	b = appendString(b, 1, in.model.Name)
 	b = appendString(b, 2, in.model.Version)
 	b = appendString(b, 3, in.id)
+	if v := r.answer.variant(in); v != nil {
+		b = appendVariantProto(b, v)
+	}
+
 	for i, o := range in.outputs {
 		b = protowire.AppendTag(b, 5, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(r.outputSize(i)))
 		shape, datatype := in.shapeOf(i)
 		b = appendString(b, 1, o.name)
-		b = appendString(b, 2, datatype)
+		b = appendString(b, 2, string(datatype))
+
 		if len(shape) > 0 {
 			b = protowire.AppendTag(b, 3, protowire.BytesType)
 			b = protowire.AppendVarint(b, uint64(shapeSize(shape)))
@@ -167,9 +179,32 @@ func (r *inferReply) append(b []byte) []byte {
 			}
 		}
 	}
+
 	for _, raw := range r.answer.raw {
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
 		b = protowire.AppendBytes(b, raw)
 	}
 	return b
+}
+
+// streamReply is a ModelStreamInferResponse with a response in it. Every request of a stream has one answer,
+// which is its last: clients of models that may have more wait for this word.
+type streamReply struct{ *inferReply }
+
+// finalResponse is ModelInferResponse's parameter triton_final_response, true, encoded.
+var finalResponse = func() []byte {
+	isTrue := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
+	entry := appendString(nil, 1, "triton_final_response")
+	entry = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), isTrue)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), entry)
+}()
+
+func (r streamReply) responseSize() int { return r.inferReply.measure() + len(finalResponse) }
+
+func (r streamReply) measure() int { return tagBytes + protowire.SizeBytes(r.responseSize()) }
+
+func (r streamReply) append(b []byte) []byte {
+	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(r.responseSize()))
+	return append(r.inferReply.append(b), finalResponse...)
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
 )
@@ -18,10 +19,12 @@ import (
 type fault struct {
 	http   int
 	code   codes.Code
-	reason string // how metrics label it: a sched.Reason, or invalid_argument, not_found …
+	reason string // how metrics label it: a model.Reason, or invalid_argument, not_found …
 	text   string
 
-	counted bool // the requests behind it are in the metrics
+	counted bool          // the requests behind it are in the metrics
+	budget  time.Duration // of the request that ended so
+	retry   bool          // the same call may succeed in a while, although its status does not say so
 }
 
 func (f *fault) Error() string { return f.text }
@@ -32,26 +35,27 @@ func (f *fault) GRPCStatus() *status.Status { return status.New(f.code, f.text) 
 // httpCanceled is what the log of a client that went away shows; nobody reads the answer.
 const httpCanceled = 499
 
-func refusal(status int, code codes.Code, reason, text string) *fault {
+func refusalFault(status int, code codes.Code, reason, text string) *fault {
 	return &fault{http: status, code: code, reason: reason, text: text}
 }
 
-func invalid(format string, args ...any) *fault {
-	return refusal(http.StatusBadRequest, codes.InvalidArgument, "invalid_argument", fmt.Sprintf(format, args...))
+func invalidFault(format string, args ...any) *fault {
+	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "invalid_argument", fmt.Sprintf(format, args...))
 }
 
 func notFound(format string, args ...any) *fault {
-	return refusal(http.StatusNotFound, codes.NotFound, "unknown_model", fmt.Sprintf(format, args...))
+	return refusalFault(http.StatusNotFound, codes.NotFound, "unknown_model", fmt.Sprintf(format, args...))
 }
 
 func tooLarge(format string, args ...any) *fault {
-	return refusal(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "too_large", fmt.Sprintf(format, args...))
+	return refusalFault(http.StatusRequestEntityTooLarge, codes.ResourceExhausted, "too_large", fmt.Sprintf(format, args...))
 }
 
 // faultOf tells what the end of a request means to a client.
 func faultOf(err error) *fault {
 	var f *fault
 	var o *frontend.OutcomeError
+
 	switch {
 	case err == nil:
 		return nil
@@ -60,29 +64,32 @@ func faultOf(err error) *fault {
 	case errors.As(err, &o):
 		return outcomeFault(o)
 	case errors.Is(err, frontend.ErrInvalid):
-		return invalid("%v", err)
+		return invalidFault("%v", err)
 	case errors.Is(err, rdma.ErrNoMemory):
-		return refusal(http.StatusTooManyRequests, codes.ResourceExhausted, "no_memory", err.Error())
+		return refusalFault(http.StatusTooManyRequests, codes.ResourceExhausted, "no_memory", err.Error())
 	case errors.Is(err, rdma.ErrTooLarge):
 		return tooLarge("%v", err)
 	case errors.Is(err, frontend.ErrClosed):
-		return refusal(http.StatusServiceUnavailable, codes.Unavailable, "closed", err.Error())
+		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "closed", err.Error())
 	}
-	return refusal(http.StatusInternalServerError, codes.Internal, "internal", err.Error())
+	return refusalFault(http.StatusInternalServerError, codes.Internal, "internal", err.Error())
 }
 
 func outcomeFault(o *frontend.OutcomeError) *fault {
-	f := &fault{reason: o.Reason.String(), text: o.Error()}
+	f := &fault{reason: o.Reason.String(), text: o.Error(), budget: o.Budget}
+
 	switch o.Reason {
-	case sched.DeadlineCannotBeMet, sched.DeadlinePast:
+	case model.DeadlineCannotBeMet, model.DeadlinePast:
 		f.http, f.code = http.StatusGatewayTimeout, codes.DeadlineExceeded
-	case sched.QueueFull:
+	case model.FloorTooHigh:
+		f.http, f.code = http.StatusUnprocessableEntity, codes.FailedPrecondition
+	case model.QueueFull:
 		f.http, f.code = http.StatusTooManyRequests, codes.ResourceExhausted
-	case sched.UnknownModel:
+	case model.UnknownModel:
 		f.http, f.code = http.StatusNotFound, codes.NotFound
-	case sched.NoBackend, sched.BackendLost:
+	case model.NoBackend, model.BackendLost:
 		f.http, f.code = http.StatusServiceUnavailable, codes.Unavailable
-	case sched.Canceled:
+	case model.Canceled:
 		f.http, f.code = httpCanceled, codes.Canceled
 		if errors.Is(o.Cause, context.DeadlineExceeded) {
 			f.http, f.code = http.StatusGatewayTimeout, codes.DeadlineExceeded
@@ -90,5 +97,6 @@ func outcomeFault(o *frontend.OutcomeError) *fault {
 	default:
 		f.http, f.code = http.StatusInternalServerError, codes.Internal
 	}
+
 	return f
 }

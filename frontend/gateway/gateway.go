@@ -2,36 +2,53 @@ package gateway
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/page"
 )
 
 // Options say how a gateway serves.
 type Options struct {
-	Version string      // of the server, as metadata reports it
-	Token   string      // callers must send it as "Authorization: Bearer TOKEN"; empty: anyone may call
+	Name    string // of the server, as metadata reports it; "downbeat" when empty
+	Version string // of the server, as metadata reports it
+	Token   string // callers must send it as "Authorization: Bearer TOKEN"; empty: anyone may call
+	// Clients, if set, are who may call the API, by tokens of their own; Token then opens only what operators need: metrics,
+	// the page and the log's settings.
+	Clients *clients.Set
 	TLS     *tls.Config // of both listeners; nil: plain
-	BodyMax int64       // bytes of a request or a response; 64 MiB when 0
+	// Access gets a line for every inference call: model, request id, trace, rows, time and outcome. Nil: none is written.
+	Access *slog.Logger
+	// Tracer gets a span for every inference call, and one for each stage of it. Nil: none is made.
+	Tracer trace.Tracer
+	// TraceRate, if set, is what the trace settings extension changes; else it is refused.
+	TraceRate TraceRate
+	// LogLevel, if set, is what the log settings extension changes; else it is refused.
+	LogLevel *slog.LevelVar
+	// StrictReadiness makes the gateway unready while a model of some backend cannot be served.
+	StrictReadiness bool
+	// ClientMemory lets clients of this host register shared memory objects of the gateway's user and keep tensors in them.
+	ClientMemory bool
+	BodyMax      int64 // bytes of a request or a response; when 0, 64 MiB or half of MemoryMax, whichever is less
+	// MemoryMax bounds the bytes of all requests and responses under way; 0: a quarter of what the process may use, by
+	// GOMEMLIMIT, its cgroup or the host's memory.
+	MemoryMax int64
 	// Scheduler, where it runs in this process, lets metrics and page show batches and GPUs; else nil.
 	Scheduler Scheduler
+	// Applications, if set, are served beside the client's models.
+	Applications Applications
 	// Metrics of other parts of this process, shown beside the gateway's own.
 	Metrics []prometheus.Collector
 	Logger  *slog.Logger
@@ -47,46 +64,75 @@ type Gateway struct {
 	rest    *http.Server
 	grpc    *grpc.Server
 	closing chan struct{}
-	bodies  atomic.Int64 // bytes of the REST bodies under way
+	memory  memory       // of all messages under way
+	regions regions      // of clients' shared memory
 	leaving atomic.Bool  // not ready any more, still serving
 	late    atomic.Int64 // REST calls since leaving
+
+	health      healthState
+	traces      traceSettings
+	connections *connections
+	arrivals    transfers // gRPC messages that are being read
+	waiting     transfers // streams of inferences that wait for their next message
+	replies     transfers // gRPC replies that have not been taken yet
+	times       times
 }
+
+// times bound what a message's way may take.
+type times struct{ body, answer time.Duration }
 
 // Timeouts of REST connections. A request's own deadline is its business, not these.
 const (
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 60 * time.Second
+	answerTimeout = 60 * time.Second
+	writeTimeout  = bodyTimeout + answerTimeout // from a request's header on; an inference's starts with its answer
 	idleTimeout   = 2 * time.Minute
 )
 
 // New returns a gateway over a client, which stays the caller's to close, after the gateway.
 func New(client *frontend.Client, o Options) *Gateway {
+	if o.MemoryMax <= 0 {
+		o.MemoryMax = processMemory() / memoryShare
+	}
 	if o.BodyMax <= 0 {
-		o.BodyMax = 64 << 20
+		o.BodyMax = min(64<<20, o.MemoryMax/2) // a gRPC message in pieces is copied once
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Name == "" {
+		o.Name = "downbeat"
+	}
 	if o.Version == "" {
 		o.Version = "devel"
 	}
-	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client), closing: make(chan struct{})}
+
+	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), closing: make(chan struct{}),
+		connections: newConnections(defaultConnectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
+	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
+	g.regions.off = !o.ClientMemory
+	g.health.strict = o.StrictReadiness
+	g.traces.rate = o.TraceRate
+
 	mux := http.NewServeMux()
-	g.routes(mux)
+	g.registerRoutes(mux)
 	g.metrics.registry.MustRegister(o.Metrics...)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g.metrics.registry, promhttp.HandlerOpts{}))
+	if o.Clients != nil {
+		g.metrics.registry.MustRegister(o.Clients)
+	}
+	mux.Handle("GET /metrics", metricsOf(g.metrics.registry))
 	page.Routes(mux, g.pageData)
+
 	if o.Scheduler != nil {
 		g.watch = newWatch(o.Scheduler, g.metrics.registry)
 	}
-	g.rest = &http.Server{Handler: g.parting(authorized(o.Token, mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 64 << 10, ConnContext: withConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+
 	options := []grpc.ServerOption{}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
-	}
-	if o.Token != "" {
-		options = append(options, grpc.ChainUnaryInterceptor(g.unaryAuth), grpc.ChainStreamInterceptor(g.streamAuth))
 	}
 	g.grpc = g.newGRPC(options...)
 	return g
@@ -97,32 +143,50 @@ func New(client *frontend.Client, o Options) *Gateway {
 func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	ended := make(chan error, 2)
 	running := 0
+
+	swept := make(chan struct{})
+	go func() { g.sweepTransfers(sweepEvery); close(swept) }()
+	defer func() { <-swept }()
+
 	if g.watch != nil {
 		watched := make(chan struct{})
-		go func() { g.watch.run(g.closing); close(watched) }()
+		go func() { g.watch.runLooks(g.closing); close(watched) }()
 		defer func() { <-watched }()
 	}
+
+	if g.o.Clients != nil {
+		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+		watched := make(chan struct{})
+		go func() { g.o.Clients.Watch(watching, clients.WatchEvery); close(watched) }()
+		defer func() { stop(); <-watched }()
+	}
+
 	if rest != nil {
+		rest = g.connections.boundListener(rest)
 		if g.o.TLS != nil {
 			rest = tls.NewListener(rest, g.o.TLS)
 		}
 		running++
 		go func() { ended <- g.rest.Serve(rest) }()
 	}
+
 	if rpc != nil {
 		running++
+		rpc = g.connections.boundListener(rpc)
 		go func() { ended <- g.grpc.Serve(rpc) }()
 	}
+
 	var err error
 	if running > 0 {
 		select {
 		case <-ctx.Done():
-			g.leave()
+			g.leaveSlowly()
 		case err = <-ended:
 			running--
 		}
 	}
-	g.stop()
+
+	g.stopServing()
 	for ; running > 0; running-- {
 		err = errors.Join(err, ignoreClosed(<-ended))
 	}
@@ -144,9 +208,9 @@ const (
 	leaveQuiet = 100 * time.Millisecond
 )
 
-// leave waits until callers have taken notice: balancers see that the gateway is not ready, and a
+// leaveSlowly waits until callers have taken notice: balancers see that the gateway is not ready, and a
 // connection ends with its next answer, where closing it would race with the next call.
-func (g *Gateway) leave() {
+func (g *Gateway) leaveSlowly() {
 	g.leaving.Store(true)
 	for end, before := time.Now().Add(leaveMax), int64(-1); time.Now().Before(end); {
 		now := g.late.Load()
@@ -158,8 +222,8 @@ func (g *Gateway) leave() {
 	}
 }
 
-// parting tells the callers of a gateway that leaves to connect elsewhere.
-func (g *Gateway) parting(next http.Handler) http.Handler {
+// tellParting tells the callers of a gateway that leaves to connect elsewhere.
+func (g *Gateway) tellParting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.leaving.Load() {
 			g.late.Add(1)
@@ -169,9 +233,11 @@ func (g *Gateway) parting(next http.Handler) http.Handler {
 	})
 }
 
-// stop refuses new calls and lets those under way end.
-func (g *Gateway) stop() {
+// stopServing refuses new calls and lets those under way end.
+func (g *Gateway) stopServing() {
+	defer g.regions.unregisterRegion("")
 	close(g.closing)
+
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	stopped := make(chan struct{})
@@ -179,63 +245,15 @@ func (g *Gateway) stop() {
 		g.grpc.GracefulStop()
 		close(stopped)
 	}()
+
 	if g.rest.Shutdown(ctx) != nil {
 		g.rest.Close()
 	}
+
 	select {
 	case <-stopped:
 	case <-ctx.Done():
 		g.grpc.Stop()
 		<-stopped
 	}
-}
-
-// authorized lets a request through that carries the token. Liveness is no secret.
-func authorized(token string, next http.Handler) http.Handler {
-	if token == "" {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v2/health/live" && r.URL.Path != "/v2/health/ready" && !bears(r.Header.Get("Authorization"), token) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeFault(w, refusal(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", errToken))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-const errToken = `header authorization: must be "Bearer" and the token that the gateway was given`
-
-func bears(header, token string) bool {
-	sent, ok := strings.CutPrefix(header, "Bearer ")
-	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
-}
-
-func (g *Gateway) authContext(ctx context.Context) error {
-	md, _ := metadata.FromIncomingContext(ctx)
-	for _, h := range md.Get("authorization") {
-		if bears(h, g.o.Token) {
-			return nil
-		}
-	}
-	return status.Error(codes.Unauthenticated, errToken)
-}
-
-func (g *Gateway) unaryAuth(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.") {
-		if err := g.authContext(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return next(ctx, r)
-}
-
-func (g *Gateway) streamAuth(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.") {
-		if err := g.authContext(stream.Context()); err != nil {
-			return err
-		}
-	}
-	return next(srv, stream)
 }

@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/internal/echo"
@@ -29,31 +29,40 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
 }
 
-func tensor(name, datatype string, shape ...int64) wire.Tensor {
-	return wire.Tensor{Name: name, Datatype: datatype, Shape: shape}
+func tensor(name string, datatype model.Datatype, shape ...int64) model.Tensor {
+	return model.Tensor{Name: name, Datatype: datatype, Shape: shape}
 }
 
 // testModels are: sum, two tensors in and their sum out; text, BYTES in and out; image, for
-// classification; and idle, which no backend serves.
-var testModels = []wire.ModelInfo{
+// classification; idle, which no backend serves; and whole, whose tensors have no batch dimension.
+var testModels = []model.Info{
 	{ID: 1, Name: "sum", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
-		Inputs: []wire.Tensor{tensor("a", "FP32", 2), tensor("b", "FP32", 2)}, Outputs: []wire.Tensor{tensor("sum", "FP32", 2), tensor("big", "BOOL", 2)}},
+		Inputs: []model.Tensor{tensor("a", "FP32", 2), tensor("b", "FP32", 2)}, Outputs: []model.Tensor{tensor("sum", "FP32", 2), tensor("big", "BOOL", 2)}},
 	{ID: 2, Name: "text", Version: "3", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
-		Inputs: []wire.Tensor{tensor("in", "BYTES", 1)}, Outputs: []wire.Tensor{tensor("out", "BYTES", 1)}},
+		Inputs: []model.Tensor{tensor("in", "BYTES", 1)}, Outputs: []model.Tensor{tensor("out", "BYTES", 1)}},
 	{ID: 3, Name: "image", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Ready: true, Platform: "test",
-		Inputs: []wire.Tensor{tensor("pixels", "UINT8", 3, 2, 2)}, Outputs: []wire.Tensor{tensor("scores", "INT32", 4)}},
+		Inputs: []model.Tensor{tensor("pixels", "UINT8", 3, 2, 2)}, Outputs: []model.Tensor{{Name: "scores", Datatype: "INT32", Shape: []int64{4}, Labels: []string{"cat", "dog", ""}}}},
 	{ID: 4, Name: "idle", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 8, Platform: "test",
-		Inputs: []wire.Tensor{tensor("x", "INT64", 1)}, Outputs: []wire.Tensor{tensor("y", "INT64", 1)}},
+		Inputs: []model.Tensor{tensor("x", "INT64", 1)}, Outputs: []model.Tensor{tensor("y", "INT64", 1)}},
+	{ID: 5, Name: "whole", Version: "1", SLO: int64(10 * time.Minute), BatchMax: 1, Ready: true, Platform: "onnxruntime_onnx", Unbatched: true,
+		Inputs: []model.Tensor{tensor("in", "FP32", 2, 3)}, Outputs: []model.Tensor{tensor("out", "FP32", 6)}, Config: wholeConfig},
 }
 
+const wholeConfig = `name: "whole" backend: "onnxruntime" max_batch_size: 0
+input [ { name: "in" data_type: TYPE_FP32 dims: [ 2, 3 ] } ]
+output [ { name: "out" data_type: TYPE_FP32 dims: [ 6 ] reshape { shape: [ 2, 3 ] } label_filename: "l.txt" } ]
+version_policy { specific { versions: [ 1 ] } }
+parameters { key: "slo_ms" value { string_value: "600000" } }
+instance_group [ { kind: KIND_CPU count: 2 } ]`
+
 // compute is the backend of testModels. A first number of -1 … -9 is answered with that reason.
-func compute(s wire.Submit, in []byte) ([]byte, sched.Reason) {
+func compute(s wire.Submit, in []byte) ([]byte, model.Reason) {
 	f := func(i int) float32 { return math.Float32frombits(le.Uint32(in[4*i:])) }
 	var out []byte
 	switch s.Model {
 	case 1:
 		if r := -f(0); r >= 1 && r <= 9 {
-			return nil, sched.Reason(r)
+			return nil, model.Reason(r)
 		}
 		x, y := f(0)+f(2), f(1)+f(3)
 		out = le.AppendUint32(le.AppendUint32(nil, math.Float32bits(x)), math.Float32bits(y))
@@ -69,9 +78,11 @@ func compute(s wire.Submit, in []byte) ([]byte, sched.Reason) {
 			out = le.AppendUint32(out, uint32(int32(in[i])-10))
 		}
 	case 4:
-		return nil, sched.NoBackend
+		return nil, model.NoBackend
+	case 5:
+		out = slices.Clone(in)
 	}
-	return out, sched.ReasonNone
+	return out, model.ReasonNone
 }
 
 func client(t testing.TB, answer echo.Answer) (*frontend.Client, *echo.System) {
@@ -138,8 +149,8 @@ func TestREST(t *testing.T) {
 		{"server with a slash", "GET", "/v2/", "", 200, `"binary_tensor_data"`},
 		{"model", "GET", "/v2/models/sum", "", 200, `"inputs":[{"name":"a","datatype":"FP32","shape":[-1,2]},{"name":"b"`},
 		{"model version", "GET", "/v2/models/sum/versions/1", "", 200, `"versions":["1"]`},
-		{"no version", "GET", "/v2/models/sum/versions/2", "", 404, `version \"2\" is not served; served: [1]`},
-		{"no model", "GET", "/v2/models/nope", "", 404, `model \"nope\" is not served`},
+		{"no version", "GET", "/v2/models/sum/versions/2", "", 404, `Request for unknown model: 'sum' version '2' is not found; served: [1]`},
+		{"no model", "GET", "/v2/models/nope", "", 404, `Request for unknown model: 'nope' is not found`},
 		{"model ready", "GET", "/v2/models/sum/ready", "", 200, `{"name":"sum","ready":true}`},
 		{"model not ready", "GET", "/v2/models/idle/ready", "", 503, `"ready":false`},
 		{"model version ready", "GET", "/v2/models/sum/versions/1/ready", "", 200, `"ready":true`},
@@ -154,7 +165,7 @@ func TestREST(t *testing.T) {
 			`"outputs":[{"name":"big","datatype":"BOOL","shape":[3,2],"data":[false,false,false,false,false,true]},{"name":"sum","datatype":"FP32","shape":[3,2],"data":[1,2,3,4,5,600]}]`},
 		{"no batch dimension", "POST", "/v2/models/text/infer", `{"inputs":[{"name":"in","datatype":"BYTES","shape":[1],"data":["h\u00e9"]}]}`, 200, `"shape":[1],"data":["\u003ché\u003e"]`},
 		{"text rows", "POST", "/v2/models/text/infer", `{"inputs":[{"name":"in","datatype":"BYTES","shape":[2,1],"data":[["x"],[""]]}]}`, 200, `"shape":[2,1],"data":["\u003cx\u003e","\u003c\u003e"]`},
-		{"classes", "POST", "/v2/models/image/infer", `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,3,2,2],"data":[1,9,3,7,0,0,0,0,0,0,0,0]}],"outputs":[{"name":"scores","parameters":{"classification":2}}]}`, 200, `"datatype":"BYTES","shape":[1,2],"data":["-1.000000:1","-3.000000:3"]`},
+		{"classes", "POST", "/v2/models/image/infer", `{"inputs":[{"name":"pixels","datatype":"UINT8","shape":[1,3,2,2],"data":[1,9,3,7,0,0,0,0,0,0,0,0]}],"outputs":[{"name":"scores","parameters":{"classification":2}}]}`, 200, `"datatype":"BYTES","shape":[1,2],"data":["-1.000000:1:dog","-3.000000:3"]`},
 		{"no backend", "POST", "/v2/models/idle/infer", `{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[1]}]}`, 503, "no_backend"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -190,28 +201,30 @@ func TestRESTRefuses(t *testing.T) {
 		{"name", in(`{"name":"z","shape":[1,2],"datatype":"FP32","data":[1,2]}`), 400, `input "z": no such input; the model has "a", "b"`},
 		{"twice", in(`{"name":"b","shape":[1,2],"datatype":"FP32","data":[1,2]}`), 400, `input "b": given twice`},
 		{"datatype", in(`{"name":"a","shape":[1,2],"datatype":"FP64","data":[1,2]}`), 400, `datatype "FP64": must be FP32`},
-		{"no datatype", in(`{"name":"a","shape":[1,2],"data":[1,2]}`), 400, `is not a value of`},
+		{"no datatype", in(`{"name":"a","shape":[1,2],"data":[1,2]}`), 400, `input "a": datatype: is missing`},
 		{"shape", in(`{"name":"a","shape":[1,3],"datatype":"FP32","data":[1,2,3]}`), 400, `shape [1 3]: must be [-1 2]`},
 		{"negative shape", in(`{"name":"a","shape":[-1,2],"datatype":"FP32","data":[1,2]}`), 400, `dimensions must be 0 or more`},
 		{"fractional shape", in(`{"name":"a","shape":[1.5,2],"datatype":"FP32","data":[1,2]}`), 400, `whole number`},
-		{"huge shape", in(`{"name":"a","shape":[9223372036854775807,2],"datatype":"FP32","data":[1,2]}`), 400, `rows: must be within 1 and 1024`},
+		{"huge shape", in(`{"name":"a","shape":[9223372036854775807,2],"datatype":"FP32","data":[1,2]}`), 400, `9223372036854775807 rows: must be within 1 and 1024`},
 		{"no rows", in(`{"name":"a","shape":[0,2],"datatype":"FP32","data":[]}`), 400, `0 rows: must be within 1 and 1024`},
 		{"rows differ", in(`{"name":"a","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]}`), 400, `the other inputs have`},
 		{"no data", in(`{"name":"a","shape":[1,2],"datatype":"FP32"}`), 400, `input "a": has no data`},
 		{"short data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1]}`), 400, `4 bytes of data: shape [1 2] of FP32 takes 8`},
 		{"long data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2,3]}`), 400, `12 bytes of data`},
-		{"bad number", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,NaN]}`), 400, `a number must be`},
+		{"bad number", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,Nan]}`), 400, `a number must be`},
 		{"large number", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,1e60]}`), 400, `1e60 is not a value of FP32`},
 		{"binary and data", in(`{"name":"a","shape":[1,2],"datatype":"FP32","data":[1,2],"parameters":{"binary_data_size":8}}`), 400, `give one`},
 		{"binary missing", in(`{"name":"a","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}`), 400, `only 0 bytes of binary data are left`},
-		{"zero timeout", with(`"timeout":0`), 400, "parameter timeout: 0 µs: must be within 1 and 3600000000"},
+		{"negative timeout", with(`"timeout":-5`), 400, "parameter timeout: -5 µs: must be within 0 (none) and 3600000000"},
 		{"negative timeout", with(`"timeout":-5`), 400, "parameter timeout: -5 µs"},
-		{"absurd timeout", with(`"timeout":99999999999999`), 400, "must be within 1 and 3600000000"},
+		{"absurd timeout", with(`"timeout":99999999999999`), 400, "must be within 0 (none) and 3600000000"},
 		{"NaN timeout", with(`"timeout":NaN`), 400, "parameter timeout: must be a whole number"},
 		{"fractional timeout", with(`"timeout":1.5`), 400, "parameter timeout: must be a whole number"},
 		{"text timeout", with(`"timeout":"5"`), 400, "parameter timeout: must be a whole number"},
-		{"priority", with(`"priority":256`), 400, "parameter priority: 256: must be within 0 and 255"},
-		{"sequence", with(`"sequence_id":4`), 400, "sequences are not supported"},
+		{"priority", with(`"priority":-1`), 400, "parameter priority: -1: must be 0 or more"},
+		{"sequence", with(`"sequence_id":4`), 400, "parameter sequence_id: 4: sequences are not supported"},
+		{"text sequence", with(`"sequence_id":"s"`), 400, `parameter sequence_id: "s": sequences are not supported`},
+		{"sequence start", with(`"sequence_start":true`), 400, "parameter sequence_start: true: sequences are not supported"},
 		{"output", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"nope"}]}`, 400, `output "nope": no such output; the model has "sum", "big"`},
 		{"output twice", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"sum"},{"name":"sum"}]}`, 400, `requested twice`},
 		{"classes", sumBody[:len(sumBody)-1] + `,"outputs":[{"name":"sum","parameters":{"classification":-1}}]}`, 400, `parameter classification: -1`},
@@ -326,7 +339,7 @@ func TestRESTSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+	_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
 	answer, _ := io.ReadAll(conn)
 	if !bytes.Contains(answer, []byte("408 Request Timeout")) || !bytes.Contains(answer, []byte("did not arrive in time")) {
 		t.Errorf("%s", answer)
@@ -340,23 +353,27 @@ func TestRESTIdleBodies(t *testing.T) {
 	defer g.grpc.Stop()
 	server := httptest.NewServer(g.rest.Handler)
 	defer server.Close()
-	for range 2*bodiesMax/int(g.o.BodyMax) + 1 {
+	const idle = 40
+	for range idle {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: "+strconv.FormatInt(g.o.BodyMax, 10)+"\r\n\r\n{")
+		_, _ = io.WriteString(conn, "POST /v2/models/sum/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: "+strconv.FormatInt(g.o.BodyMax, 10)+"\r\n\r\n{")
 	}
-	until(t, func() bool { return g.bodies.Load() == 2*bodiesMax/g.o.BodyMax+1 })
+	until(t, func() bool { return g.memory.used.Load() >= idle })
+	if used := g.memory.used.Load(); used > idle*scratchMax {
+		t.Errorf("%d promised bodies count as %d bytes", idle, used)
+	}
 	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
-	g.bodies.Add(bodiesMax + g.o.BodyMax) // as if they had sent
-	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 429 || !bytes.Contains(text, []byte("bodies under way")) {
+	g.memory.used.Add(g.memory.max) // as if they had sent
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 429 || !bytes.Contains(text, []byte("messages under way")) {
 		t.Errorf("%d %s", code, text)
 	}
-	g.bodies.Add(-bodiesMax - g.o.BodyMax)
+	g.memory.used.Add(-g.memory.max)
 	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
@@ -395,6 +412,7 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`downbeat_inference_request_success_total{model="sum",version="1"} 1`,
 		`downbeat_inference_good_total{model="sum",version="1"} 1`,
+		`downbeat_inference_slo_total{model="sum",result="met",version="1"} 1`, `downbeat_inference_slo_total{model="sum",result="missed",version="1"} 1`,
 		`downbeat_inference_request_failure_total{model="sum",reason="queue_full",version="1"} 1`,
 		`downbeat_inference_bad_total{model="sum",reason="queue_full",version="1"} 1`,
 		`downbeat_inference_request_failure_total{model="sum",reason="invalid_argument",version=""} 1`,
@@ -419,7 +437,7 @@ func TestMetricsOfForgottenModels(t *testing.T) {
 	server, s := rest(t, Options{})
 	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody))
 	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)))
-	s.Return([]wire.ModelInfo{{ID: 1}})
+	s.Return([]model.Info{{ID: 1}})
 	if code, _, _ := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody)); code != 404 {
 		t.Errorf("a forgotten model is answered with %d", code)
 	}

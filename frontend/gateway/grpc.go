@@ -7,11 +7,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -24,9 +27,12 @@ type grpcServer struct {
 
 // newGRPC makes the server with its services registered.
 func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
-	options = append(options, grpc.ForceServerCodecV2(newLeanCodec()), grpc.MaxRecvMsgSize(int(g.o.BodyMax)),
-		grpc.MaxSendMsgSize(int(g.o.BodyMax)), grpc.MaxConcurrentStreams(streamsMax), grpc.ConnectionTimeout(10*time.Second),
-		grpc.NumStreamWorkers(streamGoroutines))
+	options = append(options, grpc.ForceServerCodecV2(newLeanCodec(g)), grpc.MaxRecvMsgSize(int(g.o.BodyMax)),
+		grpc.MaxSendMsgSize(int(g.o.BodyMax)), grpc.MaxConcurrentStreams(streamsMax), grpc.ConnectionTimeout(headerTimeout),
+		grpc.NumStreamWorkers(streamGoroutines), experimental.BufferPool(&g.memory),
+		grpc.InTapHandle(g.admitCall), grpc.StreamInterceptor(g.watchArrivals),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
 	s := grpc.NewServer(options...)
 	desc := oip.GRPCInferenceService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
@@ -35,8 +41,9 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 			desc.Methods[i].Handler = modelInfer
 		}
 	}
+	desc, healthDesc := asStreams(desc), asStreams(healthpb.Health_ServiceDesc)
 	s.RegisterService(&desc, &grpcServer{g: g})
-	healthpb.RegisterHealthServer(s, &health{g: g})
+	s.RegisterService(&healthDesc, &health{g: g})
 	reflection.Register(s)
 	return s
 }
@@ -46,56 +53,71 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 const streamGoroutines = 64
 
 // streamsMax bounds the calls under way on one connection.
-const streamsMax = 10_000
+const streamsMax = 1_000
+
+// A gRPC connection without calls is told to end after grpcIdle; one that says nothing is asked after
+// pingAfter whether its client lives, and closed if no answer comes within pingTimeout.
+const (
+	grpcIdle    = 5 * time.Minute
+	pingAfter   = 30 * time.Second
+	pingTimeout = 10 * time.Second
+)
 
 // modelInfer is the ModelInfer method over our own messages.
-func modelInfer(srv any, ctx context.Context, decode func(any) error, around grpc.UnaryServerInterceptor) (any, error) {
+func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	g := srv.(*grpcServer).g
 	m := messages.Get().(*inferMessage)
+	m.memory, m.reply.call = &g.memory, callOf(ctx)
 	if err := decode(m); err != nil {
-		m.release()
-		return nil, status.Errorf(codes.InvalidArgument, "request: %v", err)
+		m.releaseMessage()
+		return nil, err
 	}
-	s := srv.(*grpcServer)
-	call := func(ctx context.Context, _ any) (any, error) {
-		r, f := s.g.grpcInfer(ctx, m)
-		if f != nil {
-			return nil, f.GRPCStatus().Err()
-		}
-		return r, nil
+	r, f := g.grpcInfer(ctx, m)
+	if f != nil {
+		return nil, f.GRPCStatus().Err()
 	}
-	if around == nil {
-		return call(ctx, m)
-	}
-	info := &grpc.UnaryServerInfo{Server: srv, FullMethod: oip.GRPCInferenceService_ModelInfer_FullMethodName}
-	return around(ctx, m, info, call)
+	return r, nil
 }
 
 // grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
+	if g.o.Tracer != nil {
+		ctx = g.startSpan(ctx, &m.inference, callerOf(ctx))
+	}
 	r, f := g.grpcServe(ctx, m)
+	m.inference.endSpan(m.name, f)
+	g.logCall(ctx, "grpc", m.name, &m.inference, g.traceparentOf(ctx), f)
 	if f != nil {
-		g.metrics.fault(m.name, f)
-		m.release()
+		g.metrics.countFault(m.name, f)
+		m.releaseMessage()
 	}
 	return r, f
 }
 
 func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
+	if m.fault != nil {
+		return nil, m.fault
+	}
+
 	var f *fault
 	in := &m.inference
-	if in.model, f = g.model(m.name, m.version); f != nil {
+	if in.model, f = g.resolveModel(ctx, m.name, m.version); f != nil {
 		return nil, f
 	}
-	if f = m.settle(); f != nil {
+
+	in.regions = &g.regions
+	if f = m.resolveContents(); f != nil {
 		return nil, f
 	}
-	if f = in.arrange(); f != nil {
+
+	if f = in.arrangeInputs(); f != nil {
 		return nil, f
 	}
-	if f = in.choose(); f != nil {
+	if f = in.chooseOutputs(); f != nil {
 		return nil, f
 	}
-	a, f := g.run(ctx, in)
+
+	a, f := g.runCall(ctx, in)
 	if f != nil {
 		return nil, f
 	}
@@ -108,32 +130,36 @@ func (s *grpcServer) ServerLive(context.Context, *oip.ServerLiveRequest) (*oip.S
 }
 
 func (s *grpcServer) ServerReady(context.Context, *oip.ServerReadyRequest) (*oip.ServerReadyResponse, error) {
-	return &oip.ServerReadyResponse{Ready: s.g.ready()}, nil
+	return &oip.ServerReadyResponse{Ready: s.g.isReady()}, nil
 }
 
 // ModelReady answers false for a model that is not there, as Triton does.
-func (s *grpcServer) ModelReady(_ context.Context, r *oip.ModelReadyRequest) (*oip.ModelReadyResponse, error) {
-	m := s.g.client.Model(r.Name, r.Version)
+func (s *grpcServer) ModelReady(ctx context.Context, r *oip.ModelReadyRequest) (*oip.ModelReadyResponse, error) {
+	c := clientOf(ctx)
+	if f := clientFault(c, c.CheckModel(r.Name)); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+	m := s.g.findModel(r.Name, r.Version)
 	return &oip.ModelReadyResponse{Ready: m != nil && m.Ready && s.g.client.Connected()}, nil
 }
 
 func (s *grpcServer) ServerMetadata(context.Context, *oip.ServerMetadataRequest) (*oip.ServerMetadataResponse, error) {
-	return &oip.ServerMetadataResponse{Name: serverName, Version: s.g.o.Version, Extensions: extensions}, nil
+	return &oip.ServerMetadataResponse{Name: s.g.o.Name, Version: s.g.o.Version, Extensions: s.g.listExtensions()}, nil
 }
 
-func (s *grpcServer) ModelMetadata(_ context.Context, r *oip.ModelMetadataRequest) (*oip.ModelMetadataResponse, error) {
-	m, f := s.g.model(r.Name, r.Version)
+func (s *grpcServer) ModelMetadata(ctx context.Context, r *oip.ModelMetadataRequest) (*oip.ModelMetadataResponse, error) {
+	m, f := s.g.resolveModel(ctx, r.Name, r.Version)
 	if f != nil {
 		return nil, f.GRPCStatus().Err()
 	}
-	return &oip.ModelMetadataResponse{Name: m.Name, Versions: s.g.versions(m.Name), Platform: m.Platform,
-		Inputs: tensorMetadata(m.Inputs), Outputs: tensorMetadata(m.Outputs)}, nil
+	return &oip.ModelMetadataResponse{Name: m.Name, Versions: s.g.listVersions(m.Name), Platform: m.Platform,
+		Inputs: tensorMetadata(m, m.Inputs), Outputs: tensorMetadata(m, m.Outputs)}, nil
 }
 
-func tensorMetadata(ts []wire.Tensor) []*oip.ModelMetadataResponse_TensorMetadata {
+func tensorMetadata(m *frontend.Model, ts []model.Tensor) []*oip.ModelMetadataResponse_TensorMetadata {
 	all := make([]*oip.ModelMetadataResponse_TensorMetadata, len(ts))
 	for i, t := range ts {
-		all[i] = &oip.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: t.Datatype, Shape: batchShape(t.Shape, -1)}
+		all[i] = &oip.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: string(t.Datatype), Shape: modelShape(m, &t)}
 	}
 	return all
 }
@@ -144,19 +170,19 @@ type health struct {
 	g *Gateway
 }
 
-func (h *health) status(service string) (*healthpb.HealthCheckResponse, error) {
+func (h *health) statusOf(service string) (*healthpb.HealthCheckResponse, error) {
 	if service != "" && service != oip.GRPCInferenceService_ServiceDesc.ServiceName {
 		return nil, status.Errorf(codes.NotFound, "service %q: must be empty or %q", service, oip.GRPCInferenceService_ServiceDesc.ServiceName)
 	}
 	r := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
-	if h.g.ready() {
+	if h.g.isReady() {
 		r.Status = healthpb.HealthCheckResponse_SERVING
 	}
 	return r, nil
 }
 
 func (h *health) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	return h.status(r.Service)
+	return h.statusOf(r.Service)
 }
 
 // Watch looks every half second and sends what changed.
@@ -165,16 +191,18 @@ func (h *health) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_Wa
 	defer t.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
-		now, err := h.status(r.Service)
+		now, err := h.statusOf(r.Service)
 		if err != nil {
 			now = &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}
 		}
+
 		if now.Status != last {
 			if err := stream.Send(now); err != nil {
 				return err
 			}
 			last = now.Status
 		}
+
 		select {
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 	"downbeat.dev/frontend/internal/echo"
 )
@@ -33,8 +34,19 @@ import (
 // rpc returns a connection to a gateway over the test models.
 func rpc(t testing.TB, o Options) (*grpc.ClientConn, *echo.System) {
 	t.Helper()
+	return rpcWith(t, func(*frontend.Client) Options { return o })
+}
+
+// rpcWith is rpc with options that depend on the client.
+func rpcWith(t testing.TB, options func(*frontend.Client) Options) (*grpc.ClientConn, *echo.System) {
+	t.Helper()
 	c, s := client(t, compute)
-	g := New(c, o)
+	return connectTo(t, New(c, options(c))), s
+}
+
+// connectTo serves a gateway over gRPC and connects to it.
+func connectTo(t testing.TB, g *Gateway) *grpc.ClientConn {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +65,7 @@ func rpc(t testing.TB, o Options) (*grpc.ClientConn, *echo.System) {
 			t.Error(err)
 		}
 	})
-	return conn, s
+	return conn
 }
 
 func floats(v ...float32) (b []byte) {
@@ -127,9 +139,9 @@ func TestGRPCRefuses(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		{"model", change(func(r *oip.ModelInferRequest) { r.ModelName = "nope" }), codes.NotFound, `model "nope" is not served`},
-		{"version", change(func(r *oip.ModelInferRequest) { r.ModelVersion = "4" }), codes.NotFound, `version "4" is not served`},
-		{"raw count", change(func(r *oip.ModelInferRequest) { r.RawInputContents = r.RawInputContents[:1] }), codes.InvalidArgument, "raw_input_contents: 1 tensors: must be one per input, 2"},
+		{"model", change(func(r *oip.ModelInferRequest) { r.ModelName = "nope" }), codes.NotFound, `Request for unknown model: 'nope' is not found`},
+		{"version", change(func(r *oip.ModelInferRequest) { r.ModelVersion = "4" }), codes.NotFound, `Request for unknown model: 'sum' version '4' is not found`},
+		{"raw count", change(func(r *oip.ModelInferRequest) { r.RawInputContents = r.RawInputContents[:1] }), codes.InvalidArgument, "raw_input_contents: 1 tensors: must be one per input, 2 ("},
 		{"raw size", sumRequest(one, floats(1)), codes.InvalidArgument, `input "b": shape [0 2]: 0 rows`},
 		{"both", change(func(r *oip.ModelInferRequest) {
 			r.Inputs[0].Contents = &oip.InferTensorContents{Fp32Contents: []float32{1}}
@@ -145,7 +157,7 @@ func TestGRPCRefuses(t *testing.T) {
 			r.Parameters = map[string]*oip.InferParameter{"timeout": {ParameterChoice: &oip.InferParameter_StringParam{StringParam: "1"}}}
 		}), codes.InvalidArgument, "parameter timeout: must be an int64_param"},
 		{"priority", change(func(r *oip.ModelInferRequest) {
-			r.Parameters = map[string]*oip.InferParameter{"priority": {ParameterChoice: &oip.InferParameter_Uint64Param{Uint64Param: 1 << 63}}}
+			r.Parameters = map[string]*oip.InferParameter{"priority": whole(-1)}
 		}), codes.InvalidArgument, "parameter priority"},
 		{"output", change(func(r *oip.ModelInferRequest) {
 			r.Outputs = []*oip.ModelInferRequest_InferRequestedOutputTensor{{Name: "z"}}
@@ -231,7 +243,7 @@ func TestGRPCMetadata(t *testing.T) {
 	if r, err := c.ModelConfig(ctx, &oip.ModelConfigRequest{Name: "image"}); err != nil || r.Config.Input[0].DataType != oip.DataType_TYPE_UINT8 || r.Config.Input[0].Format != oip.ModelInput_FORMAT_NCHW {
 		t.Error(r, err)
 	}
-	if r, err := c.RepositoryIndex(ctx, &oip.RepositoryIndexRequest{Ready: true}); err != nil || len(r.Models) != 3 {
+	if r, err := c.RepositoryIndex(ctx, &oip.RepositoryIndexRequest{Ready: true}); err != nil || len(r.Models) != 4 {
 		t.Error(r, err)
 	}
 	if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); err != nil {
@@ -359,8 +371,9 @@ func TestPublishedNumbers(t *testing.T) {
 		"ModelInferResponse":                           "model_name=1 model_version=2 id=3 parameters=4 outputs=5 raw_output_contents=6",
 		"ModelInferResponse.InferOutputTensor":         "name=1 datatype=2 shape=3 parameters=4 contents=5",
 		"ModelStreamInferResponse":                     "error_message=1 infer_response=2",
+		"InferStatistics":                              "success=1 fail=2 queue=3 compute_input=4 compute_infer=5 compute_output=6 cache_hit=7 cache_miss=8",
 		"RepositoryIndexResponse.ModelIndex":           "name=1 version=2 state=3 reason=4",
-		"ModelStatistics":                              "name=1 version=2 last_inference=3 inference_count=4 execution_count=5 inference_stats=6 batch_stats=7",
+		"ModelStatistics":                              "name=1 version=2 last_inference=3 inference_count=4 execution_count=5 inference_stats=6 batch_stats=7 memory_usage=8 response_stats=9",
 	}
 	for name, want := range published {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("inference." + name))

@@ -1,15 +1,16 @@
 package gateway
 
 import (
-	"math"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 )
 
@@ -17,6 +18,7 @@ import (
 const (
 	rowsMax     = 1024
 	tensorsMax  = 256
+	dimsMax     = 16
 	timeoutMax  = time.Hour
 	classesMax  = 1 << 16
 	priorityMax = 255
@@ -28,12 +30,34 @@ type inference struct {
 	id       string
 	timeout  time.Duration // 0: none was given
 	priority uint8
+	floor    float64 // on accuracy; 0: none was given
 	rows     int
 	batched  bool // shapes carry the batch dimension, so the outputs' do too
 	inputs   []input
 	outputs  []output
 	binary   bool // REST: outputs that do not say otherwise are binary
+	text     bool // REST: outputs that are not binary are written as JSON
 	room     room
+
+	span    trace.Span // of the call; nil: nobody traces
+	regions *regions   // that inputs and outputs may lie in
+	memory  *memory    // counts what the call takes; nil: nobody does
+	taken   int64      // bytes that memory counts for it until reset
+}
+
+// takeBytes counts n bytes for the call.
+func (in *inference) takeBytes(n int64) *fault {
+	if !in.memory.takeBytes(n) {
+		return errMemory
+	}
+	in.taken += n
+	return nil
+}
+
+// giveBytes counts n bytes of the call no more.
+func (in *inference) giveBytes(n int64) {
+	in.memory.giveBytes(n)
+	in.taken -= n
 }
 
 // room is what serving a call needs besides; it is used again with the inference.
@@ -41,28 +65,43 @@ type room struct {
 	ordered  []input
 	at, ends []int
 	starts   []int
-	requests []frontend.Request
-	results  []frontend.Result
-	errs     []error
+	calls    []frontend.Call
 	raw      [][]byte
 	shapes   []int64
+	regions  []*region // that the call uses
 }
 
-// reset forgets a call but keeps its memory.
-func (in *inference) reset() {
+// resetCall forgets a call but keeps its memory.
+func (in *inference) resetCall() {
+	in.giveBytes(in.taken)
 	r := &in.room
+	for _, region := range r.regions {
+		region.releaseRegion()
+	}
+	clear(r.regions)
+	r.regions = r.regions[:0]
 	clear(in.inputs)
 	clear(in.outputs)
 	clear(r.ordered)
-	clear(r.requests)
-	clear(r.results)
-	clear(r.errs)
+	clear(r.calls)
 	clear(r.raw)
 	*in = inference{inputs: in.inputs[:0], outputs: in.outputs[:0], room: *r}
 }
 
-// sized returns s with n zero elements, in the same memory if it is large enough.
-func sized[T any](s []T, n int) []T {
+// keptRows and keptTensors bound the arrays that a pooled call keeps: some 10 KiB.
+const (
+	keptRows    = 64
+	keptTensors = 32
+)
+
+// isLarge tells whether a call's arrays have grown too large to be kept for the next call.
+func (in *inference) isLarge() bool {
+	r := &in.room
+	return cap(r.calls) > keptRows || max(cap(in.inputs), cap(in.outputs), cap(r.ordered), cap(r.raw)) > keptTensors
+}
+
+// sizedZero returns s with n zero elements, in the same memory if it is large enough.
+func sizedZero[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
@@ -74,10 +113,19 @@ func sized[T any](s []T, n int) []T {
 // input is one tensor of a call, as the client described it.
 type input struct {
 	name     string
-	datatype string
+	datatype model.Datatype
 	shape    []int64
 	raw      []byte // elements of all rows, row-major, little-endian
-	given    bool   // raw was set
+	given    bool   // raw was set, or place
+	place    place  // where a client's shared memory has the elements instead of raw
+}
+
+// bytes is how many bytes of elements an input has.
+func (t *input) bytes() int {
+	if t.place.of != nil {
+		return int(t.place.size)
+	}
+	return len(t.raw)
 }
 
 // output is one tensor that the client asked for.
@@ -85,31 +133,52 @@ type output struct {
 	name    string
 	index   int // in the model's outputs
 	binary  bool
-	chosen  bool // binary was said for this output
-	classes int  // top classes instead of the tensor; 0: the tensor
+	chosen  bool  // binary was said for this output
+	classes int   // top classes instead of the tensor; 0: the tensor
+	place   place // where the client's shared memory has room for it; unnamed: in the answer
 }
 
-// model finds a model by the name and version that a client gave.
-func (g *Gateway) model(name, version string) (*frontend.Model, *fault) {
-	if m := g.client.Model(name, version); m != nil {
+// resolveModel finds a model by the name and version that a client gave.
+func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*frontend.Model, *fault) {
+	// Before anything is looked up: whether a model is there is told to those only who may use it.
+	c := clientOf(ctx)
+	if f := clientFault(c, c.CheckModel(name)); f != nil {
+		return nil, f
+	}
+
+	if m := g.findModel(name, version); m != nil {
+		if m.Reason == model.Unloaded {
+			return nil, notFound("Request for unknown model: %s has no available versions: it is unloaded", singleQuoted(name))
+		}
+		if m.Reason != "" {
+			return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "unknown_model",
+				"Request for unknown model: "+singleQuoted(name)+" has no available versions: "+m.Reason)
+		}
 		return m, nil
 	}
-	if version != "" && g.client.Model(name, "") != nil {
-		return nil, notFound("model %q: version %q is not served; served: %v", name, version, g.versions(name))
+	if version != "" && g.findModel(name, "") != nil {
+		return nil, notFound("Request for unknown model: %s version %s is not found; served: %v", singleQuoted(name), singleQuoted(version), g.listVersions(name))
 	}
 	if !g.client.Connected() {
-		return nil, refusal(http.StatusServiceUnavailable, codes.Unavailable, noScheduler, "the scheduler is not connected")
+		return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, noScheduler, "the scheduler is not connected")
 	}
-	return nil, notFound("model %q is not served; GET /v2/repository/index or RepositoryIndex lists the models", name)
+	return nil, notFound("Request for unknown model: %s is not found; GET /v2/repository/index or RepositoryIndex lists the models", singleQuoted(name))
+}
+
+// singleQuoted quotes a client's text as Triton does in the errors that its clients compare, with what is
+// not printable escaped.
+func singleQuoted(text string) string {
+	q := strconv.Quote(text)
+	return "'" + q[1:len(q)-1] + "'"
 }
 
 // noScheduler labels calls that nobody could tell the model of.
 const noScheduler = "no_scheduler"
 
-// versions are those of a model that a backend serves, or all that are known if none does.
-func (g *Gateway) versions(name string) []string {
+// listVersions are those of a model that a backend serves, or all that are known if none does.
+func (g *Gateway) listVersions(name string) []string {
 	var all, ready []string
-	for _, m := range g.client.Models() {
+	for _, m := range g.listModels() {
 		if m.Name != name {
 			continue
 		}
@@ -124,102 +193,106 @@ func (g *Gateway) versions(name string) []string {
 	return all
 }
 
-// arrange brings the inputs to the model's order and checks names, datatypes, shapes and sizes.
-func (in *inference) arrange() *fault {
+// arrangeInputs brings the inputs to the model's order and checks names, datatypes, shapes and sizes.
+func (in *inference) arrangeInputs() *fault {
 	want := in.model.Inputs
 	if len(in.inputs) != len(want) {
-		return invalid("model %q: inputs: %d tensors: must be %d: %s", in.model.Name, len(in.inputs), len(want), names(want))
+		return invalidFault("model %q: inputs: %d tensors: must be %d: %s", in.model.Name, len(in.inputs), len(want), namesOf(want))
 	}
-	ordered := sized(in.room.ordered, len(want))
+
+	// Inputs come in any order; the payload has the model's.
+	ordered := sizedZero(in.room.ordered, len(want))
 	in.rows = -1
 	for i := range in.inputs {
 		t := &in.inputs[i]
-		k := slices.IndexFunc(want, func(w wire.Tensor) bool { return w.Name == t.name })
+		if f := in.findInput(t); f != nil {
+			return f
+		}
+		k := slices.IndexFunc(want, func(w model.Tensor) bool { return w.Name == t.name })
 		if k < 0 {
-			return invalid("model %q: input %q: no such input; the model has %s", in.model.Name, t.name, names(want))
+			return invalidFault("model %q: input %q: no such input; the model has %s", in.model.Name, t.name, namesOf(want))
 		}
 		if ordered[k].given {
-			return invalid("model %q: input %q: given twice", in.model.Name, t.name)
+			return invalidFault("model %q: input %q: given twice", in.model.Name, t.name)
 		}
-		if f := in.fit(t, want[k]); f != nil {
+		if f := in.fitInput(t, want[k]); f != nil {
 			return f
 		}
 		ordered[k] = *t
 	}
+
 	in.inputs, in.room.ordered = ordered, in.inputs
 	return nil
 }
 
-// fit checks one input against the model's description of it.
-func (in *inference) fit(t *input, want wire.Tensor) *fault {
-	if t.datatype != want.Datatype {
-		return invalid("model %q: input %q: datatype %q: must be %s", in.model.Name, t.name, t.datatype, want.Datatype)
+// fitInput checks one input against the model's description of it.
+func (in *inference) fitInput(t *input, want model.Tensor) *fault {
+	if t.datatype != "" && t.datatype != want.Datatype {
+		return invalidFault("model %q: input %q: datatype %q: must be %s", in.model.Name, t.name, t.datatype, want.Datatype)
 	}
+
 	rows, batched := rowsOf(t.shape, want.Shape)
 	switch {
+	case t.datatype == "":
+		return invalidFault("model %q: input %q: datatype: is missing: must be %s", in.model.Name, t.name, want.Datatype)
 	case rows < 0:
-		return invalid("model %q: input %q: shape %v: must be %v", in.model.Name, t.name, t.shape, batchShape(want.Shape, -1))
+		return invalidFault("model %q: input %q: shape %v: must be %v", in.model.Name, t.name, t.shape, modelShape(in.model, &want))
 	case rows < 1 || rows > rowsMax:
-		return invalid("model %q: input %q: shape %v: %d rows: must be within 1 and %d", in.model.Name, t.name, t.shape, rows, rowsMax)
-	case in.rows >= 0 && rows != in.rows:
-		return invalid("model %q: input %q: shape %v: %d rows: the other inputs have %d", in.model.Name, t.name, t.shape, rows, in.rows)
+		return invalidFault("model %q: input %q: shape %v: %d rows: must be within 1 and %d", in.model.Name, t.name, t.shape, rows, rowsMax)
+	case in.rows >= 0 && int(rows) != in.rows:
+		return invalidFault("model %q: input %q: shape %v: %d rows: the other inputs have %d", in.model.Name, t.name, t.shape, rows, in.rows)
 	}
-	in.rows, in.batched = rows, in.batched || batched
+
+	in.rows, in.batched = int(rows), in.batched || batched
 	if !t.given {
-		return invalid("model %q: input %q: has no data", in.model.Name, t.name)
+		return invalidFault("model %q: input %q: has no data", in.model.Name, t.name)
 	}
 	return in.fitData(t, want)
 }
 
 // fitData checks that an input's bytes are what its shape and datatype make.
-func (in *inference) fitData(t *input, want wire.Tensor) *fault {
-	size, err := frontend.TensorBytes(want)
-	if err != nil {
-		return invalid("model %q: %v", in.model.Name, err)
-	}
-	if size >= 0 {
-		if len(t.raw) != size*in.rows {
-			return invalid("model %q: input %q: %d bytes of data: shape %v of %s takes %d", in.model.Name, t.name, len(t.raw), t.shape, t.datatype, size*in.rows)
+func (in *inference) fitData(t *input, want model.Tensor) *fault {
+	if !want.Varies() {
+		if size := want.RowBytes(); t.bytes() != size*in.rows {
+			return invalidFault("model %q: input %q: %d bytes of data: shape %v of %s takes %d", in.model.Name, t.name, t.bytes(), t.shape, t.datatype, size*in.rows)
 		}
 		return nil
 	}
-	n := in.rows * count(want.Shape)
-	if got := elements(t.raw); got != n {
-		if got < 0 {
-			return invalid("model %q: input %q: BYTES data is cut: each element must be a 4-byte little-endian length and that many bytes", in.model.Name, t.name)
-		}
-		return invalid("model %q: input %q: %d elements of data: shape %v takes %d", in.model.Name, t.name, got, t.shape, n)
+
+	got, ok := model.CountTexts(t.raw)
+	if !ok {
+		return invalidFault("model %q: input %q: BYTES data is cut: each element must be a 4-byte little-endian length and that many bytes", in.model.Name, t.name)
+	}
+	if n := in.rows * want.RowElements(); got != n {
+		return invalidFault("model %q: input %q: %d elements of data: shape %v takes %d", in.model.Name, t.name, got, t.shape, n)
 	}
 	return nil
 }
 
 // rowsOf reads a client's shape: the model's with a batch dimension in front, or the model's own,
 // which is one row. -1: neither.
-func rowsOf(shape, want []int64) (rows int, batched bool) {
+func rowsOf(shape, want []int64) (rows int64, batched bool) {
 	switch {
 	case len(shape) == len(want)+1 && slices.Equal(shape[1:], want):
-		if shape[0] < 0 || shape[0] > math.MaxInt32 {
-			return math.MaxInt32, true
-		}
-		return int(shape[0]), true
+		return max(shape[0], 0), true // a negative number of rows is refused as none
 	case slices.Equal(shape, want):
 		return 1, false
 	}
 	return -1, false
 }
 
-func count(shape []int64) int {
-	n := 1
-	for _, d := range shape {
-		n *= int(d) // bounded when the model was announced
+// modelShape is a tensor's shape as metadata tells it: with a batch dimension of any size, if the model has one.
+func modelShape(m *frontend.Model, t *model.Tensor) []int64 {
+	if m.Unbatched {
+		return t.Shape
 	}
-	return n
+	return batchShape(t.Shape, -1)
 }
 
 // batchShape is the model's shape with n rows in front.
 func batchShape(shape []int64, n int64) []int64 { return append([]int64{n}, shape...) }
 
-func names(ts []wire.Tensor) string {
+func namesOf(ts []model.Tensor) string {
 	text := ""
 	for i, t := range ts {
 		if i > 0 {
@@ -230,65 +303,79 @@ func names(ts []wire.Tensor) string {
 	return text
 }
 
-// choose resolves the requested outputs; none requested means all.
-func (in *inference) choose() *fault {
+// chooseOutputs resolves the requested outputs; none requested means all.
+func (in *inference) chooseOutputs() *fault {
 	have := in.model.Outputs
+
+	// Without a list every output is asked for.
 	if len(in.outputs) == 0 {
-		in.outputs = sized(in.outputs, len(have))
+		in.outputs = sizedZero(in.outputs, len(have))
 		for k := range have {
 			in.outputs[k] = output{name: have[k].Name, index: k, binary: in.binary}
 		}
 		return nil
 	}
+
 	for i := range in.outputs {
 		o := &in.outputs[i]
-		o.index = slices.IndexFunc(have, func(t wire.Tensor) bool { return t.Name == o.name })
+		o.index = slices.IndexFunc(have, func(t model.Tensor) bool { return t.Name == o.name })
 		if o.index < 0 {
-			return invalid("model %q: output %q: no such output; the model has %s", in.model.Name, o.name, names(have))
+			return invalidFault("model %q: output %q: no such output; the model has %s", in.model.Name, o.name, namesOf(have))
 		}
+
 		if !o.chosen {
 			o.binary = in.binary
 		}
-		if o.classes > 0 && have[o.index].Datatype == "BYTES" {
-			return invalid("model %q: output %q: classification: a BYTES tensor has no classes", in.model.Name, o.name)
+		if o.classes > 0 && have[o.index].Varies() {
+			return invalidFault("model %q: output %q: classification: a BYTES tensor has no classes", in.model.Name, o.name)
 		}
+
+		if f := in.findOutput(o, &have[o.index]); f != nil {
+			return f
+		}
+
 		for _, other := range in.outputs[:i] {
 			if other.name == o.name {
-				return invalid("model %q: output %q: requested twice", in.model.Name, o.name)
+				return invalidFault("model %q: output %q: requested twice", in.model.Name, o.name)
 			}
 		}
 	}
 	return nil
 }
 
-// parameter takes a request parameter. Those that belong to extensions that we have not are
+// takeParameter takes a request parameter. Those that belong to extensions that we have not are
 // refused only where ignoring them would give a wrong answer.
-func (in *inference) parameter(name string, value int64) *fault {
+func (in *inference) takeParameter(name string, value int64) *fault {
 	switch name {
 	case "timeout":
-		if value < 1 || value > timeoutMax.Microseconds() {
-			return invalid("parameter timeout: %d µs: must be within 1 and %d", value, timeoutMax.Microseconds())
+		if value < 0 || value > timeoutMax.Microseconds() {
+			return invalidFault("parameter timeout: %d µs: must be within 0 (none) and %d", value, timeoutMax.Microseconds())
 		}
 		in.timeout = time.Duration(value) * time.Microsecond
 	case "priority":
-		if value < 0 || value > priorityMax {
-			return invalid("parameter priority: %d: must be within 0 and %d (1 is the highest, 0 leaves it open)", value, priorityMax)
+		if value < 0 {
+			return invalidFault("parameter priority: %d: must be 0 or more (1 is the highest, 0 leaves it open)", value)
 		}
 		if value > 0 {
-			in.priority = uint8(priorityMax + 1 - value)
-		}
-	case "sequence_id":
-		if value != 0 {
-			return invalid("parameter sequence_id: %d: sequences are not supported: must be absent or 0", value)
+			in.priority = uint8(priorityMax + 1 - min(value, priorityMax)) // lower ones than 255 count as 255
 		}
 	}
 	return nil
 }
 
-// classification sets how many classes an output is asked for.
-func (o *output) classification(n int64) *fault {
+// refuseSequence refuses what makes a call part of a sequence, given as the parameter's JSON text.
+func refuseSequence(name, value string) *fault {
+	switch value {
+	case "0", `""`, "false":
+		return nil
+	}
+	return invalidFault("parameter %s: %.40s: sequences are not supported: must be absent, 0, empty or false", name, value)
+}
+
+// setClasses sets how many classes an output is asked for.
+func (o *output) setClasses(n int64) *fault {
 	if n < 0 || n > classesMax {
-		return invalid("output %q: parameter classification: %d: must be within 0 and %d", o.name, n, classesMax)
+		return invalidFault("output %q: parameter classification: %d: must be within 0 and %d", o.name, n, classesMax)
 	}
 	o.classes = int(n)
 	return nil

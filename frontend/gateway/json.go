@@ -16,16 +16,19 @@ type jsonScanner struct {
 	text []byte
 	pos  int
 	err  error
+	// nonFinite lets NaN, Infinity and -Infinity stand for numbers. JSON does not have them, but Python's
+	// json writes them, and with it Triton's client.
+	nonFinite bool
 }
 
-func (s *jsonScanner) fail(format string, args ...any) {
+func (s *jsonScanner) failAt(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf("JSON at byte %d: %s", s.pos, fmt.Sprintf(format, args...))
 	}
 }
 
-// peek skips white space and returns the next byte, or 0 at the end.
-func (s *jsonScanner) peek() byte {
+// peekByte skips white space and returns the next byte, or 0 at the end.
+func (s *jsonScanner) peekByte() byte {
 	for s.pos < len(s.text) {
 		switch c := s.text[s.pos]; c {
 		case ' ', '\t', '\n', '\r':
@@ -37,99 +40,105 @@ func (s *jsonScanner) peek() byte {
 	return 0
 }
 
-func (s *jsonScanner) expect(c byte) bool {
-	if got := s.peek(); got != c || s.pos >= len(s.text) {
-		s.fail("%s where %q must be", s.seen(), c)
+func (s *jsonScanner) expectByte(c byte) bool {
+	if got := s.peekByte(); got != c || s.pos >= len(s.text) {
+		s.failAt("%s where %q must be", s.describeNext(), c)
 		return false
 	}
 	s.pos++
 	return true
 }
 
-// seen describes the next byte for an error.
-func (s *jsonScanner) seen() string {
+// describeNext describes the next byte for an error.
+func (s *jsonScanner) describeNext() string {
 	if s.pos >= len(s.text) {
 		return "the text ends"
 	}
 	return fmt.Sprintf("%q", s.text[s.pos])
 }
 
-// object calls field for each member; field must consume the value.
-func (s *jsonScanner) object(field func(key string)) {
-	if !s.expect('{') {
+// eachField calls field for each member; field must consume the value.
+func (s *jsonScanner) eachField(field func(key string)) {
+	if !s.expectByte('{') {
 		return
 	}
-	if s.peek() == '}' {
+	if s.peekByte() == '}' {
 		s.pos++
 		return
 	}
+
 	for s.err == nil {
-		s.peek()
-		key := s.str()
-		if s.err != nil || !s.expect(':') {
+		s.peekByte()
+		key := s.readString()
+		if s.err != nil || !s.expectByte(':') {
 			return
 		}
+
 		field(key)
 		if s.err != nil {
 			return
 		}
-		if s.peek() == ',' {
+
+		if s.peekByte() == ',' {
 			s.pos++
 			continue
 		}
-		s.expect('}')
+		s.expectByte('}')
 		return
 	}
 }
 
-// members is object, but for members that are null: clients write one where they mean nothing.
-func (s *jsonScanner) members(field func(key string)) {
-	s.object(func(key string) {
-		if s.peek() == 'n' {
-			s.literal("null")
+// eachMember is object, but for members that are null: clients write one where they mean nothing.
+func (s *jsonScanner) eachMember(field func(key string)) {
+	s.eachField(func(key string) {
+		if s.peekByte() == 'n' {
+			s.skipLiteral("null")
 			return
 		}
 		field(key)
 	})
 }
 
-// array calls element for each element; element must consume it.
-func (s *jsonScanner) array(element func()) {
-	if !s.expect('[') {
+// eachElement calls element for each element; element must consume it.
+func (s *jsonScanner) eachElement(element func()) {
+	if !s.expectByte('[') {
 		return
 	}
-	if s.peek() == ']' {
+	if s.peekByte() == ']' {
 		s.pos++
 		return
 	}
+
 	for s.err == nil {
 		element()
 		if s.err != nil {
 			return
 		}
-		if s.peek() == ',' {
+
+		if s.peekByte() == ',' {
 			s.pos++
 			continue
 		}
-		s.expect(']')
+		s.expectByte(']')
 		return
 	}
 }
 
-// str reads a string and returns it unquoted.
-func (s *jsonScanner) str() string {
+// readString reads a string and returns it unquoted.
+func (s *jsonScanner) readString() string {
 	raw := s.rawString()
 	if s.err != nil {
 		return ""
 	}
-	return string(unquote(raw))
+	return string(unquoteText(raw))
 }
 
 // rawString reads a string and returns what lies between the quotes, escapes and all.
 func (s *jsonScanner) rawString() []byte {
-	if !s.expect('"') {
+	if !s.expectByte('"') {
 		return nil
 	}
+
 	start := s.pos
 	for s.pos < len(s.text) {
 		switch c := s.text[s.pos]; {
@@ -138,42 +147,45 @@ func (s *jsonScanner) rawString() []byte {
 			s.pos++
 			return raw
 		case c == '\\':
-			if !s.escape() {
+			if !s.skipEscape() {
 				return nil
 			}
 		case c < ' ':
-			s.fail("control character %#02x in a string", c)
+			s.failAt("control character %#02x in a string", c)
 			return nil
 		default:
 			s.pos++
 		}
 	}
-	s.fail("the text ends within a string")
+
+	s.failAt("the text ends within a string")
 	return nil
 }
 
-// escape steps over one backslash escape.
-func (s *jsonScanner) escape() bool {
+// skipEscape steps over one backslash escape.
+func (s *jsonScanner) skipEscape() bool {
 	s.pos++
 	if s.pos >= len(s.text) {
-		s.fail("the text ends within a string")
+		s.failAt("the text ends within a string")
 		return false
 	}
+
 	switch c := s.text[s.pos]; c {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		s.pos++
 	case 'u':
 		for i := 1; i <= 4; i++ {
 			if s.pos+i >= len(s.text) || hexDigit(s.text[s.pos+i]) < 0 {
-				s.fail(`\u must be followed by four hexadecimal digits`)
+				s.failAt(`\u must be followed by four hexadecimal digits`)
 				return false
 			}
 		}
 		s.pos += 5
 	default:
-		s.fail(`escape \%c is not one of JSON's`, c)
+		s.failAt(`escape \%c is not one of JSON's`, c)
 		return false
 	}
+
 	return true
 }
 
@@ -189,40 +201,45 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// number reads a number by JSON's grammar and returns its text.
-func (s *jsonScanner) number() []byte {
-	s.peek()
+// readNumber reads a number by JSON's grammar and returns its text.
+func (s *jsonScanner) readNumber() []byte {
+	s.peekByte()
 	start := s.pos
 	if s.pos < len(s.text) && s.text[s.pos] == '-' {
 		s.pos++
 	}
-	whole := s.digits()
+
+	// A leading zero stands alone in JSON.
+	whole := s.skipDigits()
 	if whole == 0 || whole > 1 && s.text[s.pos-whole] == '0' {
 		s.pos = start
-		s.fail("%s where a number must be", s.seen())
+		s.failAt("%s where a number must be", s.describeNext())
 		return nil
 	}
+
 	if s.pos < len(s.text) && s.text[s.pos] == '.' {
 		s.pos++
-		if s.digits() == 0 {
-			s.fail("%s where a digit must be", s.seen())
+		if s.skipDigits() == 0 {
+			s.failAt("%s where a digit must be", s.describeNext())
 			return nil
 		}
 	}
+
 	if s.pos < len(s.text) && s.text[s.pos]|0x20 == 'e' {
 		s.pos++
 		if s.pos < len(s.text) && (s.text[s.pos] == '+' || s.text[s.pos] == '-') {
 			s.pos++
 		}
-		if s.digits() == 0 {
-			s.fail("%s where a digit must be", s.seen())
+		if s.skipDigits() == 0 {
+			s.failAt("%s where a digit must be", s.describeNext())
 			return nil
 		}
 	}
+
 	return s.text[start:s.pos]
 }
 
-func (s *jsonScanner) digits() int {
+func (s *jsonScanner) skipDigits() int {
 	start := s.pos
 	for s.pos < len(s.text) && s.text[s.pos]-'0' <= 9 {
 		s.pos++
@@ -230,42 +247,42 @@ func (s *jsonScanner) digits() int {
 	return s.pos - start
 }
 
-// integer reads a number that must be a whole one within int64.
-func (s *jsonScanner) integer() int64 {
-	text := s.number()
+// readInteger reads a number that must be a whole one within int64.
+func (s *jsonScanner) readInteger() int64 {
+	text := s.readNumber()
 	if s.err != nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(view(text), 10, 64)
+	n, err := strconv.ParseInt(viewText(text), 10, 64)
 	if err != nil {
-		s.fail("%s where a whole number within 64 bits must be", text)
+		s.failAt("%s where a whole number within 64 bits must be", text)
 	}
 	return n
 }
 
-// literal steps over true, false or null.
-func (s *jsonScanner) literal(word string) {
-	s.peek()
+// skipLiteral steps over true, false or null.
+func (s *jsonScanner) skipLiteral(word string) {
+	s.peekByte()
 	if len(s.text)-s.pos < len(word) || string(s.text[s.pos:s.pos+len(word)]) != word {
-		s.fail("%s where %s must be", s.seen(), word)
+		s.failAt("%s where %s must be", s.describeNext(), word)
 		return
 	}
 	s.pos += len(word)
 }
 
-// boolean reads true or false.
-func (s *jsonScanner) boolean() bool {
-	if s.peek() == 't' {
-		s.literal("true")
+// readBoolean reads true or false.
+func (s *jsonScanner) readBoolean() bool {
+	if s.peekByte() == 't' {
+		s.skipLiteral("true")
 		return s.err == nil
 	}
-	s.literal("false")
+	s.skipLiteral("false")
 	return false
 }
 
-// skip steps over one value of any kind, checking its grammar, and returns its text.
-func (s *jsonScanner) skip() []byte {
-	s.peek()
+// skipAny steps over one value of any kind, checking its grammar, and returns its text.
+func (s *jsonScanner) skipAny() []byte {
+	s.peekByte()
 	start := s.pos
 	s.skipValue(0)
 	if s.err != nil {
@@ -276,47 +293,66 @@ func (s *jsonScanner) skip() []byte {
 
 func (s *jsonScanner) skipValue(depth int) {
 	if depth > jsonDepthMax {
-		s.fail("nested deeper than %d", jsonDepthMax)
+		s.failAt("nested deeper than %d", jsonDepthMax)
 		return
 	}
-	switch s.peek() {
+
+	switch s.peekByte() {
 	case '{':
-		s.object(func(string) { s.skipValue(depth + 1) })
+		s.eachField(func(string) { s.skipValue(depth + 1) })
 	case '[':
-		s.array(func() { s.skipValue(depth + 1) })
+		s.eachElement(func() { s.skipValue(depth + 1) })
 	case '"':
 		s.rawString()
 	case 't':
-		s.literal("true")
+		s.skipLiteral("true")
 	case 'f':
-		s.literal("false")
+		s.skipLiteral("false")
 	case 'n':
-		s.literal("null")
+		s.skipLiteral("null")
 	default:
-		s.number()
+		if s.nonFinite && s.nonFiniteWord() != "" {
+			return
+		}
+		s.readNumber()
 	}
 }
 
-// end checks that nothing but white space follows.
-func (s *jsonScanner) end() {
-	if s.err == nil && (s.peek() != 0 || s.pos < len(s.text)) {
-		s.fail("%s after the end of the object", s.seen())
+// nonFiniteWord steps over a bare NaN, Infinity or -Infinity and returns it; "" if there is none.
+func (s *jsonScanner) nonFiniteWord() string {
+	s.peekByte()
+	for _, word := range [...]string{"NaN", "Infinity", "-Infinity"} {
+		if rest := s.text[s.pos:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
+			s.pos += len(word)
+			return word
+		}
+	}
+	return ""
+}
+
+// expectEnd checks that nothing but white space follows.
+func (s *jsonScanner) expectEnd() {
+	if s.err == nil && (s.peekByte() != 0 || s.pos < len(s.text)) {
+		s.failAt("%s after the end of the object", s.describeNext())
 	}
 }
 
-// view reads bytes as a string without copying; the string must not outlive them.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// viewText reads bytes as a string without copying; the string must not outlive them.
+func viewText(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// unquote resolves escapes. What it gets has passed rawString; text without escapes is returned
+// unquoteText resolves escapes. What it gets has passed rawString; text without escapes is returned
 // as it is.
-func unquote(raw []byte) []byte {
+func unquoteText(raw []byte) []byte {
 	first := 0
 	for first < len(raw) && raw[first] != '\\' {
 		first++
 	}
+
+	// Most strings have no escape and stay where they are.
 	if first == len(raw) {
 		return raw
 	}
+
 	out := append(make([]byte, 0, len(raw)), raw[:first]...)
 	for i := first; i < len(raw); {
 		if raw[i] != '\\' {
@@ -330,13 +366,13 @@ func unquote(raw []byte) []byte {
 			i += n
 			continue
 		}
-		out = append(out, escaped(raw[i+1]))
+		out = append(out, escapedByte(raw[i+1]))
 		i += 2
 	}
 	return out
 }
 
-func escaped(c byte) byte {
+func escapedByte(c byte) byte {
 	switch c {
 	case 'b':
 		return '\b'
@@ -379,6 +415,7 @@ func hex4(b []byte) rune {
 func appendQuoted(dst []byte, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
+
 	for len(text) > 0 {
 		c := text[0]
 		switch {

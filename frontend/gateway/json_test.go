@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"downbeat.dev/core/model"
 )
 
 // FuzzJSON holds the scanner against encoding/json: what one takes, the other takes.
@@ -14,8 +16,8 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s := &jsonScanner{text: text}
-		s.skip()
-		s.end()
+		s.skipAny()
+		s.expectEnd()
 		ok := json.Valid(text)
 		if s.err == nil && !ok {
 			t.Fatalf("%q: taken, but it is not JSON", text)
@@ -36,8 +38,8 @@ func FuzzJSONString(f *testing.F) {
 			return // we keep the bytes, encoding/json replaces them
 		}
 		s := &jsonScanner{text: text}
-		got := s.str()
-		s.end()
+		got := s.readString()
+		s.expectEnd()
 		var want string
 		if err := json.Unmarshal(text, &want); err != nil {
 			if s.err == nil {
@@ -69,7 +71,8 @@ func FuzzTensorJSON(f *testing.F) {
 	f.Add([]byte("[true,0]"), "BOOL")
 	f.Add([]byte("[65504,-1e-8]"), "FP16")
 	f.Add([]byte("[18446744073709551615]"), "UINT64")
-	f.Fuzz(func(t *testing.T, text []byte, datatype string) {
+	f.Fuzz(func(t *testing.T, text []byte, name string) {
+		datatype := model.Datatype(name)
 		s := &jsonScanner{text: text}
 		raw := s.tensorData(nil, datatype, 1<<16, 0)
 		if s.err != nil || datatype == "BYTES" && strings.ContainsRune(string(raw), '\ufffd') {
@@ -77,7 +80,7 @@ func FuzzTensorJSON(f *testing.F) {
 		}
 		again := &jsonScanner{text: appendTensor(nil, raw, datatype)}
 		back := again.tensorData(nil, datatype, 1<<17, 0)
-		again.end()
+		again.expectEnd()
 		if again.err != nil {
 			t.Fatalf("%s %q prints as %q: %v", datatype, text, again.text, again.err)
 		}

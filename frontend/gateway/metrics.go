@@ -18,12 +18,14 @@ type metrics struct {
 	success  *prometheus.CounterVec
 	failure  *prometheus.CounterVec
 	good     *prometheus.CounterVec
+	slo      *prometheus.CounterVec
 	bad      *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	exec     *prometheus.HistogramVec
 	slack    *prometheus.HistogramVec
 
 	client *frontend.Client
+	beside Applications // nil: none
 	mu     sync.RWMutex
 	models map[modelKey]*modelMetrics // guarded by mu; only models that are announced, so it is bounded: see prune
 }
@@ -33,6 +35,7 @@ type modelKey struct{ name, version string }
 // modelMetrics are one model's, resolved once.
 type modelMetrics struct {
 	success, good         prometheus.Counter
+	sloMet, sloMissed     prometheus.Counter
 	duration, exec, slack prometheus.Observer
 	model                 modelKey
 	series                series
@@ -54,7 +57,7 @@ var (
 	slackBuckets    = []float64{-0.1, -0.05, -0.02, -0.01, -0.005, -0.002, -0.001, 0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}
 )
 
-func newMetrics(client *frontend.Client) *metrics {
+func newMetrics(client *frontend.Client, beside Applications) *metrics {
 	labels := []string{"model", "version"}
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "downbeat_inference_" + name, Help: help}, append(more, labels...))
@@ -62,19 +65,23 @@ func newMetrics(client *frontend.Client) *metrics {
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_" + name, Help: help, Buckets: buckets}, labels)
 	}
+
 	m := &metrics{
 		registry: newRegistry(),
 		client:   client,
+		beside:   beside,
 		models:   map[modelKey]*modelMetrics{},
 		success:  counter("request_success_total", "Requests answered with an output."),
 		failure:  counter("request_failure_total", "Requests answered without an output, by reason.", "reason"),
 		good:     counter("good_total", "Requests answered within their deadline: their rate is the goodput."),
+		slo:      counter("slo_total", "Requests by whether an output came within the model's SLO of their arrival (met) or not (missed), whatever deadline they named.", "result"),
 		bad:      counter("bad_total", "Requests dropped, rejected, failed or late, by reason.", "reason"),
 		duration: histogram("request_duration_seconds", "From a request's arrival at the gateway to its output.", durationBuckets),
 		exec:     histogram("compute_infer_duration_seconds", "That the request's batch took on the GPU.", execBuckets),
 		slack:    histogram("deadline_slack_seconds", "From a request's output to its deadline; negative: late.", slackBuckets),
 	}
-	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.duration, m.exec, m.slack,
+
+	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.slo, m.duration, m.exec, m.slack,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
 			func() float64 { return float64(client.Stats().Live) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
@@ -87,7 +94,7 @@ func newMetrics(client *frontend.Client) *metrics {
 	return m
 }
 
-func (m *metrics) of(name, version string) *modelMetrics {
+func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	key := modelKey{name, version}
 	m.mu.RLock()
 	mm := m.models[key]
@@ -95,30 +102,32 @@ func (m *metrics) of(name, version string) *modelMetrics {
 	if mm != nil {
 		return mm
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mm = m.models[key]; mm == nil {
-		m.prune()
+		m.pruneForgotten()
 		m.bad.WithLabelValues(lateReason, name, version) // so that a bad rate is 0, and not missing, before the first
 		mm = &modelMetrics{model: key, success: m.success.WithLabelValues(name, version), good: m.good.WithLabelValues(name, version),
+			sloMet: m.slo.WithLabelValues("met", name, version), sloMissed: m.slo.WithLabelValues("missed", name, version),
 			duration: m.duration.WithLabelValues(name, version), exec: m.exec.WithLabelValues(name, version), slack: m.slack.WithLabelValues(name, version)}
 		m.models[key] = mm
 	}
 	return mm
 }
 
-// prune lets go of the models that the scheduler has forgotten, before another one is counted. mu is held.
-func (m *metrics) prune() {
+// pruneForgotten lets go of the models that the scheduler has forgotten, before another one is counted. mu is held.
+func (m *metrics) pruneForgotten() {
 	if !m.client.Connected() {
 		return // what is not announced may come back with the scheduler
 	}
 	for key := range m.models {
-		if m.client.Model(key.name, key.version) != nil {
+		if m.client.Model(key.name, key.version) != nil || m.beside != nil && m.beside.Model(key.name, key.version) != nil {
 			continue
 		}
 		delete(m.models, key)
 		of := prometheus.Labels{"model": key.name, "version": key.version}
-		for _, v := range []*prometheus.CounterVec{m.success, m.failure, m.good, m.bad} {
+		for _, v := range []*prometheus.CounterVec{m.success, m.failure, m.good, m.bad, m.slo} {
 			v.DeletePartialMatch(of)
 		}
 		for _, v := range []*prometheus.HistogramVec{m.duration, m.exec, m.slack} {
@@ -130,16 +139,17 @@ func (m *metrics) prune() {
 // lateReason labels outputs that came after the deadline.
 const lateReason = "late"
 
-// end counts rows requests that began at a time and ended in a result or an error.
-func (m *metrics) end(model *frontend.Model, rows int, began time.Time, r *frontend.Result, err error) {
-	mm := m.of(model.Name, model.Version)
+// countEnd counts rows requests that began at a time and ended in a result or an error.
+func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *frontend.Result, err error) {
+	mm := m.metricsOf(model.Name, model.Version)
 	now := time.Now()
 	elapsed := now.Sub(began)
 	if err != nil {
 		reason := faultOf(err).reason
 		m.failure.WithLabelValues(reason, model.Name, model.Version).Add(float64(rows))
 		m.bad.WithLabelValues(reason, model.Name, model.Version).Add(float64(rows))
-		mm.series.add(now, rows, 0, reason)
+		mm.sloMissed.Add(float64(rows))
+		mm.series.addEnds(now, rows, 0, reason)
 		mm.mu.Lock()
 		mm.sums.failures += uint64(rows)
 		mm.sums.failureNS += uint64(rows) * uint64(elapsed)
@@ -150,6 +160,12 @@ func (m *metrics) end(model *frontend.Model, rows int, began time.Time, r *front
 	mm.duration.Observe(elapsed.Seconds())
 	mm.exec.Observe(r.Exec.Seconds())
 	mm.slack.Observe(r.Slack.Seconds())
+	if elapsed <= model.Deadline() {
+		mm.sloMet.Inc()
+	} else {
+		mm.sloMissed.Inc()
+	}
+
 	reason := ""
 	if r.Slack >= 0 {
 		mm.good.Inc()
@@ -157,7 +173,7 @@ func (m *metrics) end(model *frontend.Model, rows int, began time.Time, r *front
 		reason = lateReason
 		m.bad.WithLabelValues(lateReason, model.Name, model.Version).Inc()
 	}
-	mm.series.add(now, 1, elapsed, reason)
+	mm.series.addEnds(now, 1, elapsed, reason)
 	mm.mu.Lock()
 	mm.sums.successes++
 	mm.sums.successNS += uint64(elapsed)
@@ -167,20 +183,21 @@ func (m *metrics) end(model *frontend.Model, rows int, began time.Time, r *front
 	mm.mu.Unlock()
 }
 
-// fault counts a call that never became a request. A name that is no model's is not made a label.
-func (m *metrics) fault(name string, f *fault) {
+// countFault counts a call that never became a request. A name that is no model's is not made a label.
+func (m *metrics) countFault(name string, f *fault) {
 	if f.counted {
 		return
 	}
-	if f.reason == "unknown_model" || f.reason == noScheduler {
+	switch f.reason {
+	case "unknown_model", noScheduler, "forbidden", "unauthenticated":
 		name = ""
 	}
 	m.failure.WithLabelValues(f.reason, strings.Clone(name), "").Inc() // name may lie in a call's buffer
 }
 
-// statistics reports a model as Triton's statistics extension does.
-func (m *metrics) statistics(model *frontend.Model) *oip.ModelStatistics {
-	mm := m.of(model.Name, model.Version)
+// reportStatistics reports a model as Triton's statistics extension does.
+func (m *metrics) reportStatistics(model *frontend.Model) *oip.ModelStatistics {
+	mm := m.metricsOf(model.Name, model.Version)
 	mm.mu.Lock()
 	s := mm.sums
 	mm.mu.Unlock()
@@ -188,5 +205,6 @@ func (m *metrics) statistics(model *frontend.Model) *oip.ModelStatistics {
 	return &oip.ModelStatistics{Name: model.Name, Version: model.Version, LastInference: s.lastMS, InferenceCount: s.successes,
 		InferenceStats: &oip.InferStatistics{
 			Success: duration(s.successes, s.successNS), Fail: duration(s.failures, s.failureNS), Queue: duration(s.successes, s.queueNS),
-			ComputeInput: duration(s.successes, 0), ComputeInfer: duration(s.successes, s.execNS), ComputeOutput: duration(s.successes, 0)}}
+			ComputeInput: duration(s.successes, 0), ComputeInfer: duration(s.successes, s.execNS), ComputeOutput: duration(s.successes, 0),
+			CacheHit: duration(0, 0), CacheMiss: duration(0, 0)}}
 }

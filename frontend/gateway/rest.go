@@ -7,31 +7,46 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 )
 
-// Names that server metadata reports.
-const serverName = "downbeat"
-
 // extensions are the published extensions of the protocol that this gateway speaks.
-var extensions = []string{"binary_tensor_data", "classification", "model_configuration", "model_repository",
-	"parameters", "schedule_policy", "statistics"}
+var extensions = []string{"binary_tensor_data", "classification", "generate", "logging", "model_configuration", "model_repository",
+	"parameters", "schedule_policy", "statistics", "trace"}
 
-// routes registers the REST API. The page's and the metrics' routes are added by New.
-func (g *Gateway) routes(mux *http.ServeMux) {
+// listExtensions are those that this deployment allows.
+func (g *Gateway) listExtensions() []string {
+	if g.regions.off {
+		return extensions
+	}
+	return append([]string{"system_shared_memory"}, extensions...)
+}
+
+// registerRoutes registers the REST API. The page's and the metrics' routes are added by New.
+func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2", g.restServer)
 	mux.HandleFunc("GET /v2/{$}", g.restServer)
-	healthRoutes(mux, g.ready)
+	healthRoutes(mux, g.isReady, g.isServing)
 	mux.HandleFunc("GET /v2/models/stats", g.restStats)
 	mux.HandleFunc("POST /v2/repository/index", g.restIndex)
 	mux.HandleFunc("GET /v2/repository/index", g.restIndex)
+
 	for _, path := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
 		mux.HandleFunc("GET "+path, g.restModel)
 		mux.HandleFunc("GET "+path+"/ready", g.restModelReady)
 		mux.HandleFunc("GET "+path+"/config", g.restConfig)
 		mux.HandleFunc("GET "+path+"/stats", g.restStats)
 		mux.HandleFunc("POST "+path+"/infer", g.restInfer)
+		g.generateRoutes(mux, path)
 	}
+
+	g.memoryRoutes(mux)
+	g.controlRoutes(mux)
+	g.traceRoutes(mux)
+	mux.HandleFunc("GET /v2/logging", g.restLogging)
+	mux.HandleFunc("POST /v2/logging", g.restLogging)
+
 	for _, path := range []string{"/v2", "/v2/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { refusePath(mux, w, r) })
 	}
@@ -44,25 +59,21 @@ func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		other.Method = method
 		if _, route := mux.Handler(&other); strings.HasPrefix(route, method) {
 			w.Header().Set("Allow", method)
-			writeFault(w, refusal(http.StatusMethodNotAllowed, codes.Unimplemented, "unknown_path", "method "+r.Method+" of "+r.URL.Path+": must be "+method))
+			writeFault(w, refusalFault(http.StatusMethodNotAllowed, codes.Unimplemented, "unknown_path", "method "+r.Method+" of "+r.URL.Path+": must be "+method))
 			return
 		}
 	}
-	writeFault(w, refusal(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.URL.Path+": not part of the API"))
+	writeFault(w, refusalFault(http.StatusNotFound, codes.Unimplemented, "unknown_path", "path "+r.URL.Path+": not part of the API"))
 }
 
-// ready tells whether inferences can be answered: the scheduler is there and every model has a
-// backend, as the protocol defines it, until the gateway begins to close.
-func (g *Gateway) ready() bool { return !g.leaving.Load() && g.client.Ready() }
-
 func (g *Gateway) restServer(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"name": serverName, "version": g.o.Version, "extensions": extensions})
+	writeJSON(w, http.StatusOK, map[string]any{"name": g.o.Name, "version": g.o.Version, "extensions": g.listExtensions()})
 }
 
 type restTensor struct {
-	Name     string  `json:"name"`
-	Datatype string  `json:"datatype"`
-	Shape    []int64 `json:"shape"`
+	Name     string         `json:"name"`
+	Datatype model.Datatype `json:"datatype"`
+	Shape    []int64        `json:"shape"`
 }
 
 func restTensors(m *frontend.Model, outputs bool) []restTensor {
@@ -72,23 +83,23 @@ func restTensors(m *frontend.Model, outputs bool) []restTensor {
 	}
 	all := make([]restTensor, len(ts))
 	for i, t := range ts {
-		all[i] = restTensor{t.Name, t.Datatype, batchShape(t.Shape, -1)}
+		all[i] = restTensor{t.Name, t.Datatype, modelShape(m, &t)}
 	}
 	return all
 }
 
 func (g *Gateway) restModel(w http.ResponseWriter, r *http.Request) {
-	m, f := g.model(r.PathValue("model"), r.PathValue("version"))
+	m, f := g.resolveModel(r.Context(), r.PathValue("model"), r.PathValue("version"))
 	if f != nil {
 		writeFault(w, f)
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"name": m.Name, "versions": g.versions(m.Name), "platform": m.Platform,
+	writeJSON(w, http.StatusOK, map[string]any{"name": m.Name, "versions": g.listVersions(m.Name), "platform": m.Platform,
 		"inputs": restTensors(m, false), "outputs": restTensors(m, true)})
 }
 
 func (g *Gateway) restModelReady(w http.ResponseWriter, r *http.Request) {
-	m, f := g.model(r.PathValue("model"), r.PathValue("version"))
+	m, f := g.resolveModel(r.Context(), r.PathValue("model"), r.PathValue("version"))
 	if f != nil {
 		writeFault(w, f)
 		return
@@ -116,7 +127,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 }
 
 func writeFault(w http.ResponseWriter, f *fault) {
-	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable {
+	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable || f.retry {
 		w.Header().Set("Retry-After", "1")
 	}
 	writeJSON(w, f.http, map[string]string{"error": f.text})

@@ -3,14 +3,19 @@ package gateway
 import (
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc/codes"
+
+	"downbeat.dev/core/model"
 )
 
 // headerLength is the header of the binary tensor extension: how long the JSON in front is.
@@ -21,13 +26,10 @@ type scratch struct{ b []byte }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// bodiesMax bounds what the bodies of all REST calls under way may take, beyond one of any size.
-const bodiesMax = 1 << 30
-
 // scratchMax is the largest buffer worth keeping.
 const scratchMax = 4 << 20
 
-func (s *scratch) put() {
+func (s *scratch) putBack() {
 	if cap(s.b) <= scratchMax {
 		s.b = s.b[:0]
 		scratches.Put(s)
@@ -37,81 +39,85 @@ func (s *scratch) put() {
 // inferences keeps the memory of REST calls.
 var inferences = sync.Pool{New: func() any { return new(inference) }}
 
+func (in *inference) putBack() {
+	in.resetCall()
+	if !in.isLarge() {
+		inferences.Put(in)
+	}
+}
+
 func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 	body := scratches.Get().(*scratch)
-	defer body.put()
-	reply := scratches.Get().(*scratch)
-	defer reply.put()
+	defer body.putBack()
 	in := inferences.Get().(*inference)
-	defer func() { in.reset(); inferences.Put(in) }()
-	a, f := g.restServe(w, r, in, body)
+	defer in.putBack()
+	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
+	in.tellSpan(ctx, w.Header())
+	a, f := g.restServe(ctx, w, r, in, body)
+	in.endSpan(r.PathValue("model"), f)
+	g.logCall(r.Context(), "rest", r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
 	if f != nil {
-		g.metrics.fault(r.PathValue("model"), f)
+		g.metrics.countFault(r.PathValue("model"), f)
 		writeFault(w, f)
 		return
 	}
-	defer a.release()
-	head, binary := in.appendResponse(reply.b[:0], a)
-	reply.b = head
-	h := w.Header()
-	size := len(head)
-	if binary {
-		for i, o := range in.outputs {
-			if o.binary {
-				size += len(a.raw[i])
-			}
-		}
-		h.Set("Content-Type", "application/octet-stream")
-		h.Set(headerLength, strconv.Itoa(len(head)))
-	} else {
-		h.Set("Content-Type", "application/json")
-	}
-	h.Set("Content-Length", strconv.Itoa(size))
-	_, _ = w.Write(head) // a client that went away needs no answer
-	for i, o := range in.outputs {
-		if o.binary {
-			_, _ = w.Write(a.raw[i])
-		}
-	}
+	defer a.releaseOutputs()
+	g.writeAnswer(w, in, a)
 }
 
 // restServe reads, checks and runs one REST call.
-func (g *Gateway) restServe(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
-	if in.model, f = g.model(r.PathValue("model"), r.PathValue("version")); f != nil {
+func (g *Gateway) restServe(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
+	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
 		return a, f
 	}
-	f = g.readBody(w, r, body)
-	defer func(n int) { g.bodies.Add(-int64(n)) }(len(body.b))
-	if f != nil {
+
+	// A client that has used up what it may is refused before its body takes memory.
+	client := clientOf(ctx)
+	if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
 		return a, f
 	}
+
+	in.memory, in.regions, in.text = &g.memory, &g.regions, true
+	if f = g.readBody(w, r, in, body); f != nil {
+		return a, f
+	}
+
+	// With the header, its number of bytes is JSON and the rest is binary; a header of 0 says that all is one tensor.
 	head := len(body.b)
-	if text := r.Header.Get(headerLength); text != "" {
+	text := r.Header.Get(headerLength)
+	if text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > head {
-			return a, invalid("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, head)
+			return a, invalidFault("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, head)
 		}
 		head = n
 	}
-	if f := in.parse(body.b[:head], body.b[head:]); f != nil {
+
+	if head == 0 && text != "" {
+		f = in.takeRaw(body.b)
+	} else {
+		f = in.parseRequest(body.b[:head], body.b[head:])
+	}
+	if f != nil {
 		return a, f
 	}
-	if f := in.arrange(); f != nil {
+
+	if f := in.arrangeInputs(); f != nil {
 		return a, f
 	}
-	if f := in.choose(); f != nil {
+	if f := in.chooseOutputs(); f != nil {
 		return a, f
 	}
-	return g.run(r.Context(), in)
+	return g.runCall(ctx, in)
 }
 
-// readBody reads a body, unpacked if it came packed. What it has read counts among the bodies under
-// way, also after a fault.
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, body *scratch) *fault {
+// readBody reads a body, unpacked if it came packed. Its memory counts as the call's.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) *fault {
 	limit := g.o.BodyMax
 	if r.ContentLength > limit {
 		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
 	}
+
 	var from io.Reader = http.MaxBytesReader(w, r.Body, limit)
 	most := int(limit) + 1
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
@@ -120,16 +126,17 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, body *scratch
 			most = int(r.ContentLength) + 1
 		}
 	case "gzip", "deflate":
-		unpacked, err := unpacker(from, encoding)
+		unpacked, err := unpackFrom(from, encoding)
 		if err != nil {
-			return invalid("body: Content-Encoding %s: %v", encoding, err)
+			return invalidFault("body: Content-Encoding %s: %v", encoding, err)
 		}
 		defer unpacked.Close()
 		from = io.LimitReader(unpacked, limit+1)
 	default:
-		return refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
+		return refusalFault(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
 	}
-	if err := g.readAll(from, body, most); err != nil {
+
+	if err := in.readAll(from, body, most); err != nil {
 		return bodyFault(err, limit)
 	}
 	if int64(len(body.b)) > limit {
@@ -138,7 +145,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, body *scratch
 	return nil
 }
 
-func unpacker(from io.Reader, encoding string) (io.ReadCloser, error) {
+func unpackFrom(from io.Reader, encoding string) (io.ReadCloser, error) {
 	if encoding == "gzip" {
 		return gzip.NewReader(from)
 	}
@@ -147,186 +154,262 @@ func unpacker(from io.Reader, encoding string) (io.ReadCloser, error) {
 
 func bodyFault(err error, limit int64) *fault {
 	var large *http.MaxBytesError
+	var f *fault
 	switch {
-	case errors.Is(err, errBodies):
-		return refusal(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_bodies", "body: "+err.Error()+", "+strconv.Itoa(bodiesMax)+" bytes")
+	case errors.As(err, &f):
+		return f
 	case errors.As(err, &large):
 		return tooLarge("body: larger than %d bytes, the limit", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return refusal(http.StatusRequestTimeout, codes.DeadlineExceeded, "slow_body", "body: did not arrive in time")
+		return refusalFault(http.StatusRequestTimeout, codes.DeadlineExceeded, "slow_body", "body: did not arrive in time")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid("body: ends before its Content-Length")
+		return invalidFault("body: ends before its Content-Length")
 	}
-	return invalid("body: %v", err)
+	return invalidFault("body: %v", err)
 }
 
-// bodyStart is the memory that a body gets at first: a length that was only promised takes none.
-const bodyStart = 64 << 10
-
-var errBodies = errors.New("the bodies under way take all the memory that bodies may take")
+// bodyStart is the memory that a body gets at first, and bodyGrowth how many times what has arrived it gets at
+// most: a length that was only promised takes none.
+const (
+	bodyStart  = 64 << 10
+	bodyGrowth = 4
+)
 
 // readAll is io.ReadAll into a buffer that is kept, which grows up to most as bytes arrive.
-func (g *Gateway) readAll(from io.Reader, body *scratch, most int) error {
+func (in *inference) readAll(from io.Reader, body *scratch, most int) error {
 	b := body.b[:0]
 	defer func() { body.b = b }()
+	if f := in.takeBytes(int64(cap(b))); f != nil {
+		return f
+	}
+
 	for {
 		if len(b) == cap(b) {
-			b = append(make([]byte, 0, max(min(max(2*cap(b), bodyStart), most), cap(b)+1)), b...)
+			size := max(min(max(bodyGrowth*cap(b), bodyStart), most), cap(b)+1)
+			if f := in.takeBytes(int64(size)); f != nil {
+				return f
+			}
+			outgrown := cap(b)
+			b = append(make([]byte, 0, size), b...)
+			in.giveBytes(int64(outgrown))
 		}
+
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		switch over := g.bodies.Add(int64(n)) > bodiesMax+g.o.BodyMax; {
-		case over:
-			return errBodies
-		case err == io.EOF:
+		if err == io.EOF {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// parse reads an inference request object, with the binary tensors that follow it. What it keeps
+// parseRequest reads an inference request object, with the binary tensors that follow it. What it keeps
 // points into text and tail.
-func (in *inference) parse(text, tail []byte) *fault {
+func (in *inference) parseRequest(text, tail []byte) *fault {
 	var fail *fault
 	keep := func(f *fault) {
 		if fail == nil {
 			fail = f
 		}
 	}
+
 	s := &jsonScanner{text: text}
-	s.members(func(key string) {
+	s.eachMember(func(key string) {
 		switch key {
 		case "id":
-			in.id = s.str()
+			in.id = s.readString()
 		case "parameters":
 			keep(in.parseParameters(s))
 		case "inputs":
-			s.array(func() { tail = in.parseInput(s, tail, keep) })
+			s.eachElement(func() { tail = in.parseInput(s, tail, keep) })
 		case "outputs":
-			s.array(func() { keep(in.parseOutput(s)) })
+			s.eachElement(func() { keep(in.parseOutput(s)) })
 		default:
-			s.skip()
+			s.skipAny()
 		}
 		if fail != nil {
-			s.fail("refused")
+			s.failAt("refused")
 		}
 	})
-	s.end()
+
+	s.expectEnd()
 	switch {
 	case fail != nil:
 		return fail
 	case s.err != nil:
-		return invalid("body: %v", s.err)
+		return invalidFault("body: %v", s.err)
 	case len(tail) > 0:
-		return invalid("body: %d bytes of binary data are left over: the inputs' binary_data_size must add up to all of it", len(tail))
+		return invalidFault("body: %d bytes of binary data are left over: the inputs' binary_data_size must add up to all of it", len(tail))
 	}
+	return nil
+}
+
+// takeRaw reads a raw binary request: no JSON, the body is one row of the model's only input, and every
+// output is answered as binary. The body of a BYTES input is its one element, without a length in front.
+func (in *inference) takeRaw(body []byte) *fault {
+	want := in.model.Inputs
+	if len(want) != 1 {
+		return invalidFault("model %q: header %s: 0: a raw binary request needs a model with one input, this one has %d", in.model.Name, headerLength, len(want))
+	}
+	t := input{name: want[0].Name, datatype: want[0].Datatype, shape: want[0].Shape, raw: body, given: true}
+	if !in.model.Unbatched {
+		t.shape = batchShape(t.shape, 1)
+	}
+
+	if t.datatype == model.Bytes {
+		if n := want[0].RowElements(); n != 1 {
+			return invalidFault("model %q: input %q: a raw binary request holds one BYTES element, shape %v takes %d", in.model.Name, t.name, want[0].Shape, n)
+		}
+		if f := in.takeBytes(int64(len(body))); f != nil {
+			return f
+		}
+		t.raw = append(le.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
+	}
+	in.inputs, in.binary = append(in.inputs, t), true
 	return nil
 }
 
 func (in *inference) parseParameters(s *jsonScanner) *fault {
 	var fail *fault
-	s.members(func(key string) {
+	s.eachMember(func(key string) {
 		switch key {
-		case "timeout", "priority", "sequence_id":
-			if n := s.integer(); s.err == nil && fail == nil {
-				fail = in.parameter(key, n)
+		case "sequence_id", "sequence_start", "sequence_end":
+			if f := refuseSequence(key, viewText(s.skipAny())); s.err == nil && fail == nil {
+				fail = f
+			}
+		case "timeout", "priority":
+			if n := s.readInteger(); s.err == nil && fail == nil {
+				fail = in.takeParameter(key, n)
 			} else if fail == nil {
-				fail = invalid("parameter %s: must be a whole number: %v", key, s.err)
+				fail = invalidFault("parameter %s: must be a whole number: %v", key, s.err)
+			}
+		case "accuracy_floor":
+			text := s.readNumber()
+			floor, err := strconv.ParseFloat(viewText(text), 64)
+			if f := in.takeFloor(floor); s.err == nil && fail == nil && (f != nil || err != nil) {
+				fail = f
 			}
 		case "binary_data_output":
-			in.binary = s.boolean()
+			in.binary = s.readBoolean()
 		default:
-			s.skip()
+			s.skipAny()
 		}
 	})
+
 	return fail
 }
 
 // parseInput reads one input; its data is parsed once the datatype is known.
 func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) []byte {
 	if len(in.inputs) >= tensorsMax {
-		keep(invalid("inputs: more than %d tensors", tensorsMax))
-		s.fail("refused")
+		keep(invalidFault("inputs: more than %d tensors", tensorsMax))
+		s.failAt("refused")
 		return tail
 	}
+
 	var t input
 	var data []byte
 	size := int64(-1)
-	s.members(func(key string) {
+
+	s.eachMember(func(key string) {
 		switch key {
 		case "name":
-			t.name = s.str()
+			t.name = s.readString()
 		case "datatype":
-			t.datatype = s.str()
+			t.datatype = model.Datatype(s.readString())
 		case "shape":
-			t.shape = s.shape()
+			t.shape = s.readShape()
 		case "data":
-			data = s.skip()
+			s.nonFinite = true
+			data = s.skipAny()
+			s.nonFinite = false
 		case "parameters":
-			s.members(func(key string) {
-				if key == "binary_data_size" {
-					size = s.integer()
-				} else {
-					s.skip()
+			s.eachMember(func(key string) {
+				switch {
+				case key == "binary_data_size":
+					size = s.readInteger()
+				case isMemoryParameter(key):
+					keep(t.place.parseJSON(s, key))
+				default:
+					s.skipAny()
 				}
 			})
 		default:
-			s.skip()
+			s.skipAny()
 		}
 	})
+
 	if s.err != nil {
 		return tail
 	}
+
+	// Binary data lies behind the JSON in the order of the inputs: each takes its part of what is left.
 	switch {
 	case size >= 0 && data != nil:
-		keep(invalid("input %q: has data and binary_data_size: give one", t.name))
+		keep(invalidFault("input %q: has data and binary_data_size: give one", t.name))
 	case size > int64(len(tail)):
-		keep(invalid("input %q: parameter binary_data_size: %d: only %d bytes of binary data are left", t.name, size, len(tail)))
+		keep(invalidFault("input %q: parameter binary_data_size: %d: only %d bytes of binary data are left", t.name, size, len(tail)))
 	case size >= 0:
 		t.raw, t.given = tail[:size], true
 		tail = tail[size:]
 	case data != nil:
-		keep(t.parseData(data))
+		keep(in.parseData(&t, data))
 	}
+
 	in.inputs = append(in.inputs, t)
 	return tail
 }
 
 // parseData parses an input's JSON data into raw elements.
-func (t *input) parseData(data []byte) *fault {
-	s := &jsonScanner{text: data}
+func (in *inference) parseData(t *input, data []byte) *fault {
+	if t.datatype == "" {
+		return invalidFault("input %q: datatype: is missing: must be one of the protocol's, such as FP32", t.name)
+	}
 	limit := 4*len(data) + 8 // every element takes a digit and a comma, and at most 8 bytes
-	t.raw, t.given = s.tensorData(make([]byte, 0, min(limit, sizeHint(t))), t.datatype, limit, 0), true
+	if hint := sizeHint(t); hint > 0 {
+		limit = min(limit, hint+hintSlack)
+	}
+	if f := in.takeBytes(int64(limit)); f != nil {
+		return f
+	}
+	s := &jsonScanner{text: data, nonFinite: true}
+	t.raw, t.given = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true
 	if s.err != nil {
-		return invalid("input %q: %v", t.name, s.err)
+		return invalidFault("input %q: %v", t.name, s.err)
 	}
 	return nil
 }
 
-// sizeHint guesses the bytes of a tensor from its shape; a wrong shape is found later.
+// hintSlack lets data that is a little too long be parsed, so that the error can say by how much.
+const hintSlack = 1024
+
+// sizeHint is the bytes of a tensor by its shape; 0 where the shape does not tell.
 func sizeHint(t *input) int {
-	n := 8
-	for _, d := range t.shape {
-		if d < 0 || d > 1<<20 || n > 1<<26 {
-			return 64
-		}
-		n *= int(max(d, 1))
+	size := t.datatype.Size()
+	if size == 0 {
+		return 0
 	}
-	return n
+	for _, d := range t.shape {
+		if d < 0 || d > 1<<20 || size > 1<<26 {
+			return 0
+		}
+		size *= int(d)
+	}
+	return size
 }
 
-func (s *jsonScanner) shape() []int64 {
+func (s *jsonScanner) readShape() []int64 {
 	var shape []int64
-	s.array(func() {
-		n := s.integer()
-		if len(shape) >= 16 {
-			s.fail("shape: more than 16 dimensions")
+	s.eachElement(func() {
+		n := s.readInteger()
+		if len(shape) >= dimsMax {
+			s.failAt("shape: more than %d dimensions", dimsMax)
 			return
 		}
 		if s.err == nil && n < 0 {
-			s.fail("shape: %d: dimensions must be 0 or more", n)
+			s.failAt("shape: %d: dimensions must be 0 or more", n)
 		}
 		shape = append(shape, n)
 	})
@@ -334,70 +417,44 @@ func (s *jsonScanner) shape() []int64 {
 }
 
 func (in *inference) parseOutput(s *jsonScanner) *fault {
+	if len(in.outputs) >= tensorsMax {
+		s.failAt("refused")
+		return invalidFault("outputs: more than %d tensors", tensorsMax)
+	}
+
 	var o output
 	var fail *fault
 	classes := int64(0)
-	s.members(func(key string) {
+
+	s.eachMember(func(key string) {
 		switch key {
 		case "name":
-			o.name = s.str()
+			o.name = s.readString()
 		case "parameters":
-			s.members(func(key string) {
+			s.eachMember(func(key string) {
 				switch key {
 				case "binary_data":
-					o.binary, o.chosen = s.boolean(), true
+					o.binary, o.chosen = s.readBoolean(), true
 				case "classification":
-					classes = s.integer()
+					classes = s.readInteger()
 				default:
-					s.skip()
+					if !isMemoryParameter(key) {
+						s.skipAny()
+					} else if f := o.place.parseJSON(s, key); fail == nil {
+						fail = f
+					}
 				}
 			})
 		default:
-			s.skip()
+			s.skipAny()
 		}
 	})
-	if len(in.outputs) >= tensorsMax {
-		return invalid("outputs: more than %d tensors", tensorsMax)
+
+	if f := o.setClasses(classes); fail == nil {
+		fail = f
 	}
-	fail = o.classification(classes)
 	in.outputs = append(in.outputs, o)
 	return fail
-}
-
-// appendResponse appends the inference response object and tells whether binary tensors follow it.
-func (in *inference) appendResponse(b []byte, a answer) (out []byte, binary bool) {
-	b = append(b, `{"model_name":`...)
-	b = appendQuoted(b, []byte(in.model.Name))
-	b = append(b, `,"model_version":`...)
-	b = appendQuoted(b, []byte(in.model.Version))
-	if in.id != "" {
-		b = append(b, `,"id":`...)
-		b = appendQuoted(b, []byte(in.id))
-	}
-	b = append(b, `,"outputs":[`...)
-	for i, o := range in.outputs {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		shape, datatype := in.shapeOf(i)
-		b = append(b, `{"name":`...)
-		b = appendQuoted(b, []byte(o.name))
-		b = append(b, `,"datatype":"`...)
-		b = append(b, datatype...)
-		b = append(b, `","shape":`...)
-		b = appendShape(b, shape)
-		if o.binary {
-			b = append(b, `,"parameters":{"binary_data_size":`...)
-			b = strconv.AppendInt(b, int64(len(a.raw[i])), 10)
-			b = append(b, '}')
-			binary = true
-		} else {
-			b = append(b, `,"data":`...)
-			b = appendTensor(b, a.raw[i], datatype)
-		}
-		b = append(b, '}')
-	}
-	return append(b, "]}"...), binary
 }
 
 func appendShape(b []byte, shape []int64) []byte {

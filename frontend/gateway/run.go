@@ -11,66 +11,102 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 )
 
 // answer is a call's outputs until release: raw[i] belongs to inference.outputs[i].
 type answer struct {
-	raw     [][]byte
-	results []frontend.Result
+	raw   [][]byte
+	calls []frontend.Call
 }
 
-// release gives the outputs' memory back.
-func (a *answer) release() {
-	for i := range a.results {
-		a.results[i].Release()
+// releaseOutputs gives the outputs' memory back.
+func (a *answer) releaseOutputs() {
+	for i := range a.calls {
+		a.calls[i].Result.Release()
 	}
 }
 
-// run serves a call: its rows become requests, and their outputs are gathered.
-func (g *Gateway) run(ctx context.Context, in *inference) (answer, *fault) {
-	began := time.Now()
+// runCall serves a call: its rows become requests, and their outputs are gathered.
+func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
+	began := startOf(ctx)
+	client := clientOf(ctx)
+	f := clientFault(client, client.Admit(in.rows, time.Now()))
+	if f != nil {
+		return answer{}, f
+	}
+	defer client.Done(in.rows)
+
 	if in.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, in.timeout)
+		ctx, cancel = context.WithDeadline(ctx, began.Add(in.timeout))
 		defer cancel()
 	}
+
+	if f := in.reserveAnswer(g.o.BodyMax, in.text); f != nil {
+		return answer{}, f
+	}
+
+	if in.priority == 0 {
+		in.priority = in.model.Priority
+	}
+
 	r := &in.room
-	r.requests, r.results, r.errs = sized(r.requests, in.rows), sized(r.results, in.rows), sized(r.errs, in.rows)
+	r.calls = sizedZero(r.calls, in.rows)
 	defer in.freeInputs()
-	if err := g.fill(in); err != nil {
-		g.metrics.end(in.model, in.rows, began, nil, err)
-		return answer{}, counted(err)
+
+	if err := g.fillBuffers(in); err != nil {
+		g.metrics.countEnd(in.model, in.rows, began, nil, err)
+		return answer{}, countedFault(err)
 	}
-	g.infer(ctx, r.requests, r.results, r.errs)
-	a := answer{results: r.results}
-	for i := range r.errs {
-		g.metrics.end(in.model, 1, began, &r.results[i], r.errs[i])
+
+	submitted := time.Now()
+	g.inferRows(ctx, in.model, r.calls)
+	if r.calls[0].Err == nil {
+		g.traceStages(ctx, in, submitted, &r.calls[0].Result)
 	}
-	if i := slices.IndexFunc(r.errs, func(err error) bool { return err != nil }); i >= 0 {
-		a.release()
-		return answer{}, counted(r.errs[i])
+
+	a := answer{calls: r.calls}
+	for i := range r.calls {
+		g.metrics.countEnd(in.model, 1, began, &r.calls[i].Result, r.calls[i].Err)
 	}
-	if f := a.gather(in); f != nil {
-		a.release()
+	if i := slices.IndexFunc(r.calls, func(c frontend.Call) bool { return c.Err != nil }); i >= 0 {
+		a.releaseOutputs()
+		return answer{}, countedFault(r.calls[i].Err).forModel(in.model)
+	}
+
+	f = a.gatherOutputs(in)
+	if f == nil {
+		f = a.placeOutputs(in)
+	}
+	if f != nil {
+		a.releaseOutputs()
 		return answer{}, f
 	}
 	return a, nil
 }
 
 func (in *inference) freeInputs() {
-	for i := range in.room.requests {
-		if b := in.room.requests[i].Input; b != nil {
+	for i := range in.room.calls {
+		if b := in.room.calls[i].Input; b != nil {
 			b.Free()
 		}
 	}
 }
 
-// counted is the fault of requests that the metrics have.
-func counted(err error) *fault {
+// countedFault is the fault of requests that the metrics have.
+func countedFault(err error) *fault {
 	f := *faultOf(err)
 	f.counted = true
 	return &f
+}
+
+// forModel tells of a request for m that was dropped whether it can be worth repeating: with a budget as long as
+// the model's SLO it was load that came between, with a shorter one the budget may never do.
+func (f *fault) forModel(m *frontend.Model) *fault {
+	f.retry = f.reason == model.DeadlineCannotBeMet.String() && f.budget >= m.Deadline()
+	return f
 }
 
 // Do is the client's Do for an application in the gateway's process: its requests are counted in
@@ -79,39 +115,58 @@ func (g *Gateway) Do(ctx context.Context, r frontend.Request) (frontend.Result, 
 	began := time.Now()
 	result, err := g.client.Do(ctx, r)
 	if m := g.client.Model(r.Model, r.Version); m != nil {
-		g.metrics.end(m, 1, began, &result, err)
+		g.metrics.countEnd(m, 1, began, &result, err)
 	}
 	return result, err
 }
 
-// infer asks for all rows; one needs no bookkeeping.
-func (g *Gateway) infer(ctx context.Context, requests []frontend.Request, results []frontend.Result, errs []error) {
-	if len(requests) == 1 {
-		results[0], errs[0] = g.client.Do(ctx, requests[0])
+// inferRows asks for all rows; one needs no bookkeeping.
+func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []frontend.Call) {
+	if m.Platform == platformApplication {
+		g.runFrames(ctx, calls)
 		return
 	}
-	g.client.DoAll(ctx, requests, results, errs)
+	if len(calls) == 1 {
+		calls[0].Result, calls[0].Err = g.client.Do(ctx, calls[0].Request)
+		return
+	}
+	g.client.DoAll(ctx, calls)
 }
 
-// fill copies each row of the inputs to a registered buffer: the only copy that the gateway makes.
-func (g *Gateway) fill(in *inference) error {
+// fillBuffers copies each row of the inputs to a registered buffer: the only copy that the gateway makes.
+func (g *Gateway) fillBuffers(in *inference) error {
 	r := &in.room
-	r.at, r.ends = sized(r.at, len(in.inputs)), sized(r.ends, len(in.inputs))
+	r.at, r.ends = sizedZero(r.at, len(in.inputs)), sizedZero(r.ends, len(in.inputs))
 	at, ends := r.at, r.ends // how far each input has been used
-	for row := range r.requests {
+	for row := range r.calls {
 		n := 0
 		for k := range in.inputs {
 			ends[k] = at[k] + in.rowBytes(k, at[k])
 			n += ends[k] - at[k]
 		}
+
+		if most := in.model.InputMax; most > 0 && n > int(most) {
+			return invalidFault("model %q: inputs: row %d has %d bytes, the lengths of BYTES elements included: must be at most %d (parameter bytes_max of the model's configuration)",
+				in.model.Name, row, n, most)
+		}
+
 		b, err := g.client.Buffer(n)
 		if err != nil {
 			return err
 		}
-		r.requests[row] = frontend.Request{Model: in.model.Name, Version: in.model.Version, Input: b, Priority: in.priority}
+		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.model.Version, Input: b, Priority: in.priority, AccuracyFloor: in.floor}
+
 		dst := b.Bytes()[:0]
 		for k := range in.inputs {
-			dst = append(dst, in.inputs[k].raw[at[k]:ends[k]]...)
+			if t := &in.inputs[k]; t.place.of != nil {
+				part := dst[len(dst):][:ends[k]-at[k]]
+				if err := t.place.of.readAt(part, t.place.offset+int64(at[k])); err != nil {
+					return err
+				}
+				dst = dst[:len(dst)+len(part)]
+			} else {
+				dst = append(dst, t.raw[at[k]:ends[k]]...)
+			}
 			at[k] = ends[k]
 		}
 	}
@@ -120,29 +175,31 @@ func (g *Gateway) fill(in *inference) error {
 
 // rowBytes is the size of the row of input k that begins at byte at.
 func (in *inference) rowBytes(k, at int) int {
-	raw, want := in.inputs[k].raw, in.model.Inputs[k]
-	if want.Datatype != "BYTES" {
-		return len(raw) / in.rows
+	t, want := &in.inputs[k], in.model.Inputs[k]
+	if !want.Varies() {
+		return t.bytes() / in.rows
 	}
-	return bytesPrefix(raw[at:], count(want.Shape))
+	return model.TextsBytes(t.raw[at:], want.RowElements())
 }
 
-// gather finds each requested output in the rows' results. A single row is not copied.
-func (a *answer) gather(in *inference) *fault {
+// gatherOutputs finds each requested output in the rows' results. A single row is not copied.
+func (a *answer) gatherOutputs(in *inference) *fault {
 	r := &in.room
-	r.raw, r.starts = sized(r.raw, len(in.outputs)), sized(r.starts, len(in.model.Outputs)+1)
+	r.raw, r.starts = sizedZero(r.raw, len(in.outputs)), sizedZero(r.starts, len(in.model.Outputs)+1)
 	a.raw = r.raw
 	starts := r.starts
-	for row := range a.results {
-		data := a.results[row].Data
-		if !split(in.model, data, starts) {
-			return refusal(http.StatusInternalServerError, codes.Internal, "execution_failed", "model "+strconv.Quote(in.model.Name)+": the backend's output has a wrong size")
+
+	for row := range a.calls {
+		data := a.calls[row].Result.Data
+		if !splitOutputs(in.model, data, starts) {
+			return refusalFault(http.StatusInternalServerError, codes.Internal, "execution_failed", "model "+strconv.Quote(in.model.Name)+": the backend's output has a wrong size")
 		}
+
 		for i, o := range in.outputs {
 			part := data[starts[o.index]:starts[o.index+1]]
 			switch {
 			case o.classes > 0:
-				a.raw[i] = appendClasses(a.raw[i], part, in.model.Outputs[o.index].Datatype, o.classes)
+				a.raw[i] = appendClasses(a.raw[i], part, &in.model.Outputs[o.index], o.classes)
 			case in.rows == 1:
 				a.raw[i] = part
 			default:
@@ -153,16 +210,16 @@ func (a *answer) gather(in *inference) *fault {
 	return nil
 }
 
-// split finds where each output of a result begins; starts gets one entry more than outputs.
-func split(m *frontend.Model, data []byte, starts []int) bool {
+// splitOutputs finds where each output of a result begins; starts gets one entry more than outputs.
+func splitOutputs(m *frontend.Model, data []byte, starts []int) bool {
 	at := 0
 	for i, t := range m.Outputs {
 		starts[i] = at
-		n, err := frontend.TensorBytes(t)
-		if err == nil && n < 0 {
-			n = bytesPrefix(data[at:], count(t.Shape))
+		n := t.RowBytes()
+		if t.Varies() {
+			n = model.TextsBytes(data[at:], t.RowElements())
 		}
-		if err != nil || n < 0 || n > len(data)-at {
+		if n < 0 || n > len(data)-at {
 			return false
 		}
 		at += n
@@ -172,7 +229,7 @@ func split(m *frontend.Model, data []byte, starts []int) bool {
 }
 
 // shapeOf is the shape of output i of a call, valid until the next call of it, and its datatype.
-func (in *inference) shapeOf(i int) ([]int64, string) {
+func (in *inference) shapeOf(i int) ([]int64, model.Datatype) {
 	o := in.outputs[i]
 	t := in.model.Outputs[o.index]
 	shape := in.room.shapes[:0]
@@ -180,32 +237,39 @@ func (in *inference) shapeOf(i int) ([]int64, string) {
 		shape = append(shape, int64(in.rows))
 	}
 	if o.classes > 0 {
-		in.room.shapes = append(shape, int64(min(o.classes, count(t.Shape))))
-		return in.room.shapes, "BYTES"
+		in.room.shapes = append(shape, int64(min(o.classes, t.RowElements())))
+		return in.room.shapes, model.Bytes
 	}
 	in.room.shapes = append(shape, t.Shape...)
 	return in.room.shapes, t.Datatype
 }
 
 // appendClasses appends a row's n highest values as Triton's classification extension prints them:
-// "value:index", in BYTES form. NaN sorts last.
-func appendClasses(dst, raw []byte, datatype string, n int) []byte {
-	size, _ := frontend.ElementSize(datatype)
+// "value:index", or "value:index:label" where the output has labels, in BYTES form. NaN sorts last.
+func appendClasses(dst, raw []byte, t *model.Tensor, n int) []byte {
+	datatype := t.Datatype
+	size := datatype.Size()
 	order := make([]int, len(raw)/size)
 	for i := range order {
 		order[i] = i
 	}
+
+	// What is not a number comes last.
 	at := func(i int) float64 {
-		v := value(raw[i*size:(i+1)*size], datatype)
+		v := valueOf(raw[i*size:(i+1)*size], datatype)
 		if math.IsNaN(v) {
 			return math.Inf(-1)
 		}
 		return v
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at(b), at(a)) })
 	for _, i := range order[:min(n, len(order))] {
-		text := strconv.AppendFloat(nil, value(raw[i*size:(i+1)*size], datatype), 'f', 6, 64)
+		text := strconv.AppendFloat(nil, valueOf(raw[i*size:(i+1)*size], datatype), 'f', 6, 64)
 		text = strconv.AppendInt(append(text, ':'), int64(i), 10)
+		if i < len(t.Labels) {
+			text = append(append(text, ':'), t.Labels[i]...)
+		}
 		dst = append(le.AppendUint32(dst, uint32(len(text))), text...)
 	}
 	return dst

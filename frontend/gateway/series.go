@@ -26,16 +26,19 @@ type cell struct {
 	latencies [latencyBuckets]uint32
 }
 
-// add counts n requests that ended now; reason is empty for a good one. elapsed is 0 where there
+// addEnds counts n requests that ended now; reason is empty for a good one. elapsed is 0 where there
 // was no output.
-func (s *series) add(now time.Time, n int, elapsed time.Duration, reason string) {
+func (s *series) addEnds(now time.Time, n int, elapsed time.Duration, reason string) {
 	second := now.Unix()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// The ring holds seriesSeconds: a cell of an earlier round begins anew.
 	c := &s.cells[second%seriesSeconds]
 	if c.second != second {
 		*c = cell{second: second}
 	}
+
 	if reason == "" {
 		c.good += uint32(n)
 	} else {
@@ -44,6 +47,7 @@ func (s *series) add(now time.Time, n int, elapsed time.Duration, reason string)
 		}
 		c.bad[reason] += uint32(n)
 	}
+
 	if elapsed > 0 {
 		c.latencies[latencyBucket(elapsed)] += uint32(n)
 	}
@@ -66,8 +70,8 @@ func latencyOf(bucket int) time.Duration {
 	return time.Duration(float64(uint64(1)<<exp)*(1+float64(quarter+1)/4)) * time.Microsecond
 }
 
-// quantile reads the q-quantile out of counts; 0 if there are none.
-func quantile(counts *[latencyBuckets]uint32, q float64) time.Duration {
+// quantileOf reads the q-quantile out of counts; 0 if there are none.
+func quantileOf(counts *[latencyBuckets]uint32, q float64) time.Duration {
 	var all uint64
 	for _, n := range counts {
 		all += uint64(n)
@@ -82,17 +86,19 @@ func quantile(counts *[latencyBuckets]uint32, q float64) time.Duration {
 	return 0
 }
 
-// window copies the cells of the last n whole seconds before now, oldest first.
-func (s *series) window(now time.Time, n int) []cell {
+// lastSeconds copies the cells of the last n whole seconds before now, oldest first.
+func (s *series) lastSeconds(now time.Time, n int) []cell {
 	out := make([]cell, n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for i := range out {
 		second := now.Unix() - int64(n) + int64(i)
 		c := s.cells[second%seriesSeconds]
 		if c.second != second {
 			c = cell{second: second}
 		}
+
 		if c.bad != nil {
 			bad := make(map[string]uint32, len(c.bad))
 			for r, k := range c.bad {

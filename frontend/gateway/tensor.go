@@ -5,33 +5,34 @@ import (
 	"math"
 	"strconv"
 
-	"downbeat.dev/frontend"
+	"downbeat.dev/core/model"
 )
 
 var le = binary.LittleEndian
 
 // appendNumber appends one JSON number as a little-endian element of the datatype.
-func appendNumber(dst, text []byte, datatype string) ([]byte, bool) {
+func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 	switch datatype {
-	case "FP32":
-		f, err := strconv.ParseFloat(view(text), 32)
+	case model.FP32:
+		f, err := strconv.ParseFloat(viewText(text), 32)
 		return le.AppendUint32(dst, math.Float32bits(float32(f))), err == nil
-	case "FP64":
-		f, err := strconv.ParseFloat(view(text), 64)
+	case model.FP64:
+		f, err := strconv.ParseFloat(viewText(text), 64)
 		return le.AppendUint64(dst, math.Float64bits(f)), err == nil
-	case "FP16":
-		f, err := strconv.ParseFloat(view(text), 64)
+	case model.FP16:
+		f, err := strconv.ParseFloat(viewText(text), 64)
 		h := toHalf(f)
 		return le.AppendUint16(dst, h), err == nil && h&0x7c00 != 0x7c00
-	case "BF16":
-		f, err := strconv.ParseFloat(view(text), 32)
+	case model.BF16:
+		f, err := strconv.ParseFloat(viewText(text), 32)
 		b := toBrain(float32(f))
 		return le.AppendUint16(dst, b), err == nil && b&0x7f80 != 0x7f80
-	case "UINT64":
-		n, err := strconv.ParseUint(view(text), 10, 64)
+	case model.Uint64:
+		n, err := strconv.ParseUint(viewText(text), 10, 64)
 		return le.AppendUint64(dst, n), err == nil
 	}
-	n, err := strconv.ParseInt(view(text), 10, 64)
+
+	n, err := strconv.ParseInt(viewText(text), 10, 64)
 	if err != nil {
 		return dst, false
 	}
@@ -39,23 +40,23 @@ func appendNumber(dst, text []byte, datatype string) ([]byte, bool) {
 }
 
 // appendInteger appends n as an element of an integer datatype; false if it does not fit.
-func appendInteger(dst []byte, n int64, datatype string) ([]byte, bool) {
+func appendInteger(dst []byte, n int64, datatype model.Datatype) ([]byte, bool) {
 	switch datatype {
-	case "INT64":
+	case model.Int64:
 		return le.AppendUint64(dst, uint64(n)), true
-	case "INT32":
+	case model.Int32:
 		return le.AppendUint32(dst, uint32(n)), n == int64(int32(n))
-	case "UINT32":
+	case model.Uint32:
 		return le.AppendUint32(dst, uint32(n)), n == int64(uint32(n))
-	case "INT16":
+	case model.Int16:
 		return le.AppendUint16(dst, uint16(n)), n == int64(int16(n))
-	case "UINT16":
+	case model.Uint16:
 		return le.AppendUint16(dst, uint16(n)), n == int64(uint16(n))
-	case "INT8":
+	case model.Int8:
 		return append(dst, byte(n)), n == int64(int8(n))
-	case "UINT8":
+	case model.Uint8:
 		return append(dst, byte(n)), n == int64(uint8(n))
-	case "BOOL":
+	case model.Bool:
 		return append(dst, byte(n)), n == 0 || n == 1
 	}
 	return dst, false
@@ -63,101 +64,176 @@ func appendInteger(dst []byte, n int64, datatype string) ([]byte, bool) {
 
 // tensorData parses a JSON tensor, nested by its shape or flat, into raw elements. It stops with an
 // error after max bytes.
-func (s *jsonScanner) tensorData(dst []byte, datatype string, limit, depth int) []byte {
+func (s *jsonScanner) tensorData(dst []byte, datatype model.Datatype, limit, depth int) []byte {
 	if depth > jsonDepthMax {
-		s.fail("data: nested deeper than %d", jsonDepthMax)
+		s.failAt("data: nested deeper than %d", jsonDepthMax)
 		return dst
 	}
-	s.array(func() {
-		if s.peek() == '[' {
+	s.eachElement(func() {
+		if s.peekByte() == '[' {
 			dst = s.tensorData(dst, datatype, limit, depth+1)
 			return
 		}
-		dst = s.element(dst, datatype)
+		dst = s.readElement(dst, datatype)
 		if len(dst) > limit {
-			s.fail("data: more elements than the shape holds")
+			s.failAt("data: more elements than the shape holds")
 		}
 	})
 	return dst
 }
 
-// element parses one JSON value as an element of the datatype.
-func (s *jsonScanner) element(dst []byte, datatype string) []byte {
-	if datatype == "BYTES" {
+// readElement parses one JSON value as an element of the datatype.
+func (s *jsonScanner) readElement(dst []byte, datatype model.Datatype) []byte {
+	if datatype == model.Bytes {
 		text := s.rawString()
 		if s.err != nil {
 			return dst
 		}
-		text = unquote(text)
+		text = unquoteText(text)
 		return append(le.AppendUint32(dst, uint32(len(text))), text...)
 	}
-	if c := s.peek(); datatype == "BOOL" && (c == 't' || c == 'f') {
-		if s.boolean() {
+
+	if c := s.peekByte(); datatype == model.Bool && (c == 't' || c == 'f') {
+		if s.readBoolean() {
 			return append(dst, 1)
 		}
 		return append(dst, 0)
 	}
+
+	if datatype.Float() {
+		if word := s.nonFiniteFloat(); word != "" {
+			return appendNonFinite(dst, word, datatype)
+		}
+	}
+
 	at := s.pos
-	text := s.number()
+	text := s.readNumber()
 	if s.err != nil {
 		return dst
 	}
 	out, ok := appendNumber(dst, text, datatype)
 	if !ok {
 		s.pos = at
-		s.fail("data: %.40s is not a value of %s", text, datatype)
+		s.failAt("data: %.40s is not a value of %s", text, datatype)
 		return dst
 	}
 	return out
 }
 
-// appendTensor appends raw elements as a flat JSON array. JSON has no infinities: elements that are
-// not finite become null, as in JavaScript.
-func appendTensor(dst, raw []byte, datatype string) []byte {
-	dst = append(dst, '[')
-	size, _ := frontend.ElementSize(datatype)
-	for first := true; len(raw) > 0; first = false {
+// nonFiniteFloat reads NaN, Infinity or -Infinity, bare or as a string; "" if the next value is neither.
+func (s *jsonScanner) nonFiniteFloat() string {
+	if c := s.peekByte(); c != '"' {
+		if !s.nonFinite {
+			return ""
+		}
+		return s.nonFiniteWord()
+	}
+
+	at := s.pos
+	switch word := s.readString(); word {
+	case "NaN", "Infinity", "-Infinity":
+		return word
+	}
+	s.pos = at
+	return ""
+}
+
+// appendNonFinite appends NaN or an infinity as an element of a float datatype.
+func appendNonFinite(dst []byte, word string, datatype model.Datatype) []byte {
+	f, _ := strconv.ParseFloat(word, 64) // knows all three
+	switch datatype {
+	case model.FP32:
+		return le.AppendUint32(dst, math.Float32bits(float32(f)))
+	case model.FP64:
+		return le.AppendUint64(dst, math.Float64bits(f))
+	case model.FP16:
+		return le.AppendUint16(dst, toHalf(f))
+	}
+	return le.AppendUint16(dst, toBrain(float32(f)))
+}
+
+// appendTensor appends raw elements as a flat JSON array. JSON has no numbers that are not finite: they become the
+// strings "NaN", "Infinity" and "-Infinity", as in proto3's JSON. The protocol's schema allows strings in data, and
+// numpy reads them as the numbers that they name.
+func appendTensor(dst, raw []byte, datatype model.Datatype) []byte {
+	dst, _ = appendElements(append(dst, '['), raw, datatype, math.MaxInt)
+	return append(dst, ']')
+}
+
+// appendElements appends raw elements with commas between them until the text has limit bytes or more, and
+// returns the elements that are left.
+func appendElements(dst, raw []byte, datatype model.Datatype, limit int) (text, rest []byte) {
+	size := datatype.Size()
+	for first := true; len(raw) > 0 && len(dst) < limit; first = false {
 		if !first {
 			dst = append(dst, ',')
 		}
 		if size == 0 {
-			n := int(le.Uint32(raw))
-			dst = appendQuoted(dst, raw[4:4+n])
-			raw = raw[4+n:]
+			text, rest, ok := model.NextText(raw)
+			if !ok {
+				return dst, nil
+			}
+			dst, raw = appendQuoted(dst, text), rest
 			continue
 		}
 		dst = appendElement(dst, raw[:size], datatype)
 		raw = raw[size:]
 	}
-	return append(dst, ']')
+	return dst, raw
 }
 
-func appendElement(dst, e []byte, datatype string) []byte {
+// elementText is the most that one element and its comma take as JSON; 0 for BYTES, which have no bound.
+func elementText(datatype model.Datatype) int {
 	switch datatype {
-	case "FP32":
-		return appendFloat(dst, float64(math.Float32frombits(le.Uint32(e))), 32)
-	case "FP64":
-		return appendFloat(dst, math.Float64frombits(le.Uint64(e)), 64)
-	case "FP16":
-		return appendFloat(dst, fromHalf(le.Uint16(e)), 32)
-	case "BF16":
-		return appendFloat(dst, float64(math.Float32frombits(uint32(le.Uint16(e))<<16)), 32)
-	case "BOOL":
-		return strconv.AppendBool(dst, e[0] != 0)
-	case "UINT8", "UINT16", "UINT32", "UINT64":
-		return strconv.AppendUint(dst, unsigned(e), 10)
+	case model.Bool:
+		return len("false,")
+	case model.Uint8, model.Int8:
+		return len("-128,")
+	case model.Uint16, model.Int16:
+		return len("-32768,")
+	case model.Uint32, model.Int32:
+		return len("-2147483648,")
+	case model.Uint64, model.Int64:
+		return len("-9223372036854775808,")
+	case model.FP16, model.BF16, model.FP32:
+		return len("-1.17549435e-38,")
+	case model.FP64:
+		return len("-2.2250738585072014e-308,")
 	}
-	return strconv.AppendInt(dst, signed(e), 10)
+	return 0
+}
+
+func appendElement(dst, e []byte, datatype model.Datatype) []byte {
+	switch datatype {
+	case model.FP32:
+		return appendFloat(dst, float64(math.Float32frombits(le.Uint32(e))), 32)
+	case model.FP64:
+		return appendFloat(dst, math.Float64frombits(le.Uint64(e)), 64)
+	case model.FP16:
+		return appendFloat(dst, fromHalf(le.Uint16(e)), 32)
+	case model.BF16:
+		return appendFloat(dst, float64(math.Float32frombits(uint32(le.Uint16(e))<<16)), 32)
+	case model.Bool:
+		return strconv.AppendBool(dst, e[0] != 0)
+	case model.Uint8, model.Uint16, model.Uint32, model.Uint64:
+		return strconv.AppendUint(dst, unsignedOf(e), 10)
+	}
+	return strconv.AppendInt(dst, signedOf(e), 10)
 }
 
 func appendFloat(dst []byte, f float64, bits int) []byte {
-	if math.IsInf(f, 0) || math.IsNaN(f) {
-		return append(dst, "null"...)
+	switch {
+	case math.IsNaN(f):
+		return append(dst, `"NaN"`...)
+	case math.IsInf(f, 1):
+		return append(dst, `"Infinity"`...)
+	case math.IsInf(f, -1):
+		return append(dst, `"-Infinity"`...)
 	}
 	return strconv.AppendFloat(dst, f, 'g', -1, bits)
 }
 
-func unsigned(e []byte) uint64 {
+func unsignedOf(e []byte) uint64 {
 	switch len(e) {
 	case 1:
 		return uint64(e[0])
@@ -169,7 +245,7 @@ func unsigned(e []byte) uint64 {
 	return le.Uint64(e)
 }
 
-func signed(e []byte) int64 {
+func signedOf(e []byte) int64 {
 	switch len(e) {
 	case 1:
 		return int64(int8(e[0]))
@@ -181,47 +257,21 @@ func signed(e []byte) int64 {
 	return int64(le.Uint64(e))
 }
 
-// value reads an element as a number, for classification.
-func value(e []byte, datatype string) float64 {
+// valueOf reads an element as a number, for classification.
+func valueOf(e []byte, datatype model.Datatype) float64 {
 	switch datatype {
-	case "FP32":
+	case model.FP32:
 		return float64(math.Float32frombits(le.Uint32(e)))
-	case "FP64":
+	case model.FP64:
 		return math.Float64frombits(le.Uint64(e))
-	case "FP16":
+	case model.FP16:
 		return fromHalf(le.Uint16(e))
-	case "BF16":
+	case model.BF16:
 		return float64(math.Float32frombits(uint32(le.Uint16(e)) << 16))
-	case "BOOL", "UINT8", "UINT16", "UINT32", "UINT64":
-		return float64(unsigned(e))
+	case model.Bool, model.Uint8, model.Uint16, model.Uint32, model.Uint64:
+		return float64(unsignedOf(e))
 	}
-	return float64(signed(e))
-}
-
-// elements counts the elements of a BYTES tensor's raw form; -1 if it is cut or has a tail.
-func elements(raw []byte) int {
-	n := 0
-	for len(raw) > 0 {
-		if len(raw) < 4 || uint64(le.Uint32(raw)) > uint64(len(raw)-4) {
-			return -1
-		}
-		raw = raw[4+le.Uint32(raw):]
-		n++
-	}
-	return n
-}
-
-// bytesPrefix returns how many bytes the first n elements of a BYTES tensor take, or -1.
-func bytesPrefix(raw []byte, n int) int {
-	at := 0
-	for range n {
-		rest := raw[at:]
-		if len(rest) < 4 || uint64(le.Uint32(rest)) > uint64(len(rest)-4) {
-			return -1
-		}
-		at += 4 + int(le.Uint32(rest))
-	}
-	return at
+	return float64(signedOf(e))
 }
 
 // toHalf rounds to the nearest IEEE 754 binary16, ties to even.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"math"
 	"testing"
+
+	"downbeat.dev/core/model"
 )
 
 func TestHalfRoundTrip(t *testing.T) {
@@ -27,7 +29,10 @@ func TestHalfRoundTrip(t *testing.T) {
 }
 
 func TestTensorJSONRoundTrip(t *testing.T) {
-	for _, c := range []struct{ datatype, in, out string }{
+	for _, c := range []struct {
+		datatype model.Datatype
+		in, out  string
+	}{
 		{"FP32", "[1, -2.5, [3e2, 0.1]]", "[1,-2.5,300,0.1]"},
 		{"FP64", "[0.1, 1e300]", "[0.1,1e+300]"},
 		{"FP16", "[1, 65504, 0.5]", "[1,65504,0.5]"},
@@ -46,7 +51,7 @@ func TestTensorJSONRoundTrip(t *testing.T) {
 	} {
 		s := &jsonScanner{text: []byte(c.in)}
 		raw := s.tensorData(nil, c.datatype, 1<<20, 0)
-		s.end()
+		s.expectEnd()
 		if s.err != nil {
 			t.Errorf("%s %s: %v", c.datatype, c.in, s.err)
 			continue
@@ -58,14 +63,17 @@ func TestTensorJSONRoundTrip(t *testing.T) {
 }
 
 func TestTensorJSONRefuses(t *testing.T) {
-	for _, c := range []struct{ datatype, in string }{
+	for _, c := range []struct {
+		datatype model.Datatype
+		in       string
+	}{
 		{"INT8", "[128]"}, {"UINT8", "[-1]"}, {"UINT8", "[256]"}, {"INT32", "[1.5]"}, {"INT64", "[9223372036854775808]"},
 		{"UINT64", "[-1]"}, {"FP32", "[1e39]"}, {"FP16", "[65520]"}, {"BOOL", "[2]"}, {"BOOL", "[null]"}, {"FP32", "[NaN]"},
 		{"FP32", `["1"]`}, {"BYTES", "[1]"}, {"FP32", "[1,]"}, {"FP32", "[01]"}, {"FP32", "[1"}, {"FP32", "1"}, {"FP32", "[+1]"},
 	} {
 		s := &jsonScanner{text: []byte(c.in)}
 		s.tensorData(nil, c.datatype, 1<<20, 0)
-		s.end()
+		s.expectEnd()
 		if s.err == nil {
 			t.Errorf("%s %s: no error", c.datatype, c.in)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"downbeat.dev/core/engine"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend/gateway/oip"
 	"downbeat.dev/frontend/gateway/page"
 )
@@ -33,7 +33,7 @@ type watch struct {
 	last   engine.Stats
 	before []engine.GPUStats // of the look before, for busy fractions
 	busy   map[uint32]float64
-	at     sched.Time
+	at     time.Duration // of the scheduler's clock, when busy was measured
 }
 
 func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
@@ -41,12 +41,12 @@ func newWatch(s Scheduler, registry *prometheus.Registry) *watch {
 		depth: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_queue_depth",
 			Help: "Requests queued per model, looked at four times a second.", Buckets: prometheus.ExponentialBuckets(1, 2, 16)}, []string{"model", "version"})}
 	registry.MustRegister(w.depth, w)
-	w.look()
+	w.lookOnce()
 	return w
 }
 
-// run looks until closing is closed.
-func (w *watch) run(closing <-chan struct{}) {
+// runLooks looks until closing is closed.
+func (w *watch) runLooks(closing <-chan struct{}) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	for {
@@ -54,26 +54,42 @@ func (w *watch) run(closing <-chan struct{}) {
 		case <-closing:
 			return
 		case <-t.C:
-			w.look()
+			w.lookOnce()
 		}
 	}
 }
 
-func (w *watch) look() {
+func (w *watch) lookOnce() {
 	s := w.scheduler.Stats()
 	for _, m := range s.Models {
 		w.depth.WithLabelValues(m.Name, m.Version).Observe(float64(m.Queued))
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.forgetSeries(s)
 	w.last = s
-	if passed := s.Now.Sub(w.at); passed >= sched.Duration(time.Second) || w.at == 0 {
+	if passed := time.Duration(s.Now) - w.at; passed >= time.Second || w.at == 0 {
 		w.measureBusy(s, passed)
 	}
 }
 
+// forgetSeries ends the series of models that the scheduler knew at the look before and knows no more. The lock is held.
+func (w *watch) forgetSeries(now engine.Stats) {
+	type version struct{ name, version string }
+	known := make(map[version]bool, len(now.Models))
+	for _, m := range now.Models {
+		known[version{m.Name, m.Version}] = true
+	}
+	for _, m := range w.last.Models {
+		if !known[version{m.Name, m.Version}] {
+			w.depth.DeleteLabelValues(m.Name, m.Version)
+		}
+	}
+}
+
 // measureBusy sets each GPU's busy fraction since the last time. The lock is held.
-func (w *watch) measureBusy(s engine.Stats, passed sched.Duration) {
+func (w *watch) measureBusy(s engine.Stats, passed time.Duration) {
 	before := map[uint32]int64{}
 	for _, g := range w.before {
 		before[g.ID] = g.Busy
@@ -84,7 +100,7 @@ func (w *watch) measureBusy(s engine.Stats, passed sched.Duration) {
 			w.busy[g.ID] = min(1, max(0, float64(g.Busy-b)/float64(passed)))
 		}
 	}
-	w.before, w.at = s.GPUs, s.Now
+	w.before, w.at = s.GPUs, time.Duration(s.Now)
 }
 
 // The scheduler's metrics, made when they are asked for.
@@ -97,11 +113,12 @@ var (
 	descBusy    = prometheus.NewDesc("downbeat_backend_busy_ratio", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
+	descModels  = prometheus.NewDesc("downbeat_scheduler_models", "Models that the sub-cluster serves; 0: its GPUs are of no use.", []string{"subcluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (w *watch) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand} {
+	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand, descModels} {
 		out <- d
 	}
 }
@@ -115,22 +132,26 @@ func (w *watch) Collect(out chan<- prometheus.Metric) {
 		busy[id] = f
 	}
 	w.mu.Unlock()
+
 	for _, m := range s.Models {
 		out <- sizeHistogram(m)
 		out <- prometheus.MustNewConstMetric(descCount, prometheus.CounterValue, float64(m.Served), m.Name, m.Version)
 		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
 		for r, n := range m.Outcomes {
 			if n > 0 {
-				out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), sched.Reason(r).String(), m.Name, m.Version)
+				out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), model.Reason(r).String(), m.Name, m.Version)
 			}
 		}
 	}
+
 	for _, g := range s.GPUs {
 		out <- prometheus.MustNewConstMetric(descBusy, prometheus.GaugeValue, busy[g.ID], g.Name, g.SubCluster)
 		out <- prometheus.MustNewConstMetric(descBusySum, prometheus.CounterValue, float64(g.Busy)/1e9, g.Name, g.SubCluster)
 	}
+
 	for _, l := range s.Load {
 		out <- prometheus.MustNewConstMetric(descDemand, prometheus.GaugeValue, l.Demand, l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descModels, prometheus.GaugeValue, float64(l.Models), l.SubCluster)
 	}
 }
 
@@ -153,31 +174,36 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(descBatch, count, sum, buckets, m.Name, m.Version)
 }
 
-// batches fills in what Triton's statistics tell of batches; their times are not kept by size.
-func (w *watch) batches(s *oip.ModelStatistics, model uint32) {
+// fillBatches fills in what Triton's statistics tell of batches.
+func (w *watch) fillBatches(s *oip.ModelStatistics, model uint32) {
 	for _, m := range w.scheduler.Stats().Models {
 		if m.ID != model || m.Name != s.Name {
 			continue
 		}
 		s.ExecutionCount = m.Batches
-		for size, n := range m.Sizes {
-			if n > 0 {
-				s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInfer: &oip.StatisticDuration{Count: n}})
+		for size, ran := range m.Ran {
+			if ran.Batches > 0 {
+				// Inputs are fetched and outputs sent beside the batches; there is no time of their own to tell.
+				beside := &oip.StatisticDuration{Count: ran.Batches}
+				s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInput: beside,
+					ComputeInfer: &oip.StatisticDuration{Count: ran.Batches, Ns: uint64(ran.Exec)}, ComputeOutput: beside})
 			}
 		}
 	}
 }
 
-// show fills in what the page shows of the scheduler.
-func (w *watch) show(d *page.Data) {
+// fillPage fills in what the page shows of the scheduler.
+func (w *watch) fillPage(d *page.Data) {
 	now := w.scheduler.Stats()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d.Scheduler = true
 	d.Window = float64(timeline.Milliseconds())
+
 	for _, g := range now.GPUs {
 		d.GPUs = append(d.GPUs, page.GPU{ID: g.ID, Name: g.Name, Busy: w.busy[g.ID]})
 	}
+
 	for i := range d.Models {
 		m := &d.Models[i]
 		for _, s := range now.Models {
@@ -186,11 +212,13 @@ func (w *watch) show(d *page.Data) {
 			}
 		}
 	}
-	ms := func(t sched.Time) float64 { return float64(now.Now.Sub(t)/1000) / 1000 }
+
+	ago := func(t int64) time.Duration { return time.Duration(int64(now.Now) - t) }
+	ms := func(t int64) float64 { return float64(ago(t).Microseconds()) / 1000 }
 	recent := now.Recent
 	for i := max(0, len(recent)-batchesMax); i < len(recent); i++ {
-		if r := recent[i]; now.Now.Sub(r.End) < sched.Duration(timeline) {
-			d.Batches = append(d.Batches, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(r.Start), End: ms(r.End)})
+		if r := recent[i]; ago(int64(r.End)) < timeline {
+			d.Batches = append(d.Batches, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(int64(r.Start)), End: ms(int64(r.End))})
 		}
 	}
 }
@@ -200,12 +228,14 @@ const pageSeconds = 120
 
 // pageData is what the page shows now.
 func (g *Gateway) pageData() page.Data {
-	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.ready(), Live: g.client.Stats().Live, Seconds: pageSeconds,
+	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.isReady(), Live: g.client.Stats().Live, Seconds: pageSeconds,
 		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}}
+
 	now := time.Now()
-	for _, m := range g.client.Models() {
+	for _, m := range g.listModels() {
 		p := page.Model{Name: m.Name, Version: m.Version, ID: m.ID, Ready: m.Ready, SLO: float64(m.SLO) / 1e6, Reasons: map[string]uint32{}}
-		cells := g.metrics.of(m.Name, m.Version).series.window(now, pageSeconds)
+		cells := g.metrics.metricsOf(m.Name, m.Version).series.lastSeconds(now, pageSeconds)
+
 		var lately [latencyBuckets]uint32
 		for i := range cells {
 			c := &cells[i]
@@ -215,18 +245,20 @@ func (g *Gateway) pageData() page.Data {
 				p.Reasons[reason] += n
 			}
 			p.Good, p.Bad = append(p.Good, c.good), append(p.Bad, bad)
-			p.P99 = append(p.P99, float64(quantile(&c.latencies, 0.99).Microseconds())/1e3)
+			p.P99 = append(p.P99, float64(quantileOf(&c.latencies, 0.99).Microseconds())/1e3)
 			if i >= pageSeconds-10 {
 				for b, n := range c.latencies {
 					lately[b] += n
 				}
 			}
 		}
-		p.P50 = float64(quantile(&lately, 0.5).Microseconds()) / 1e3
+
+		p.P50 = float64(quantileOf(&lately, 0.5).Microseconds()) / 1e3
 		d.Models = append(d.Models, p)
 	}
+
 	if g.watch != nil {
-		g.watch.show(&d)
+		g.watch.fillPage(&d)
 	}
 	return d
 }

@@ -7,13 +7,13 @@ type Rect struct{ X0, Y0, X1, Y1 float64 }
 
 func (r Rect) area() float64 { return max(r.X1-r.X0, 0) * max(r.Y1-r.Y0, 0) }
 
-func (r Rect) clip(o Rect) Rect {
+func (r Rect) clipTo(o Rect) Rect {
 	return Rect{max(r.X0, o.X0), max(r.Y0, o.Y0), min(r.X1, o.X1), min(r.Y1, o.Y1)}
 }
 
 // IoU is the area of the intersection over the area of the union.
 func (r Rect) IoU(o Rect) float64 {
-	in := r.clip(o).area()
+	in := r.clipTo(o).area()
 	if in == 0 {
 		return 0
 	}
@@ -25,11 +25,11 @@ type point struct{ x, y float64 }
 // rgb is linear enough for our purpose; 0 to 1.
 type rgb [3]float32
 
-func (c rgb) mix(d rgb, w float32) rgb {
+func (c rgb) mixWith(d rgb, w float32) rgb {
 	return rgb{c[0] + (d[0]-c[0])*w, c[1] + (d[1]-c[1])*w, c[2] + (d[2]-c[2])*w}
 }
 
-func (c rgb) scale(f float32) rgb { return rgb{c[0] * f, c[1] * f, c[2] * f} }
+func (c rgb) scaleBy(f float32) rgb { return rgb{c[0] * f, c[1] * f, c[2] * f} }
 
 // canvas paints antialiased shapes, given in street coordinates, onto pixels. With no pixels it
 // only measures.
@@ -45,42 +45,45 @@ type canvas struct {
 	tint    func(rgb) rgb
 }
 
-// begin starts an object: its id for owner, and a fresh extent.
-func (c *canvas) begin(id uint8) {
+// beginObject starts an object: its id for owner, and a fresh extent.
+func (c *canvas) beginObject(id uint8) {
 	c.id = id
 	c.extent = Rect{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
 }
 
-// paint blends col over the pixels within bounds by the coverage that the signed distance tells
+// paintShape blends col over the pixels within bounds by the coverage that the signed distance tells
 // (in pixels, negative inside).
-func (c *canvas) paint(bounds Rect, col rgb, alpha float32, distance func(x, y float64) float64) {
-	c.grow(bounds)
-	x0, y0, x1, y1 := c.pixels(bounds)
+func (c *canvas) paintShape(bounds Rect, col rgb, alpha float32, distance func(x, y float64) float64) {
+	c.growExtent(bounds)
+	x0, y0, x1, y1 := c.pixelRange(bounds)
 	if x0 >= x1 || y0 >= y1 {
 		return
 	}
+
 	if c.tint != nil {
 		col = c.tint(col)
 	}
+
 	inv := 1 / c.scale
 	for y := y0; y < y1; y++ {
 		wy := c.view.Y0 + (float64(y)+0.5)*inv
 		for x := x0; x < x1; x++ {
+			// A pixel on the border is covered by as much as it lies inside.
 			cover := 0.5 - distance(c.view.X0+(float64(x)+0.5)*inv, wy)*c.scale
 			if cover <= 0 {
 				continue
 			}
-			c.blend(y*c.w+x, col, alpha*float32(min(cover, 1)))
+			c.blendPixel(y*c.w+x, col, alpha*float32(min(cover, 1)))
 		}
 	}
 }
 
-func (c *canvas) grow(b Rect) {
+func (c *canvas) growExtent(b Rect) {
 	c.extent = Rect{min(c.extent.X0, b.X0), min(c.extent.Y0, b.Y0), max(c.extent.X1, b.X1), max(c.extent.Y1, b.Y1)}
 }
 
-// pixels returns the pixel range that bounds may touch.
-func (c *canvas) pixels(b Rect) (x0, y0, x1, y1 int) {
+// pixelRange returns the pixel range that bounds may touch.
+func (c *canvas) pixelRange(b Rect) (x0, y0, x1, y1 int) {
 	x0 = max(int((b.X0-c.view.X0)*c.scale-1), 0)
 	y0 = max(int((b.Y0-c.view.Y0)*c.scale-1), 0)
 	x1 = min(int((b.X1-c.view.X0)*c.scale+2), c.w)
@@ -88,7 +91,7 @@ func (c *canvas) pixels(b Rect) (x0, y0, x1, y1 int) {
 	return x0, y0, x1, y1
 }
 
-func (c *canvas) blend(i int, col rgb, a float32) {
+func (c *canvas) blendPixel(i int, col rgb, a float32) {
 	p := c.pix[i*3 : i*3+3 : i*3+3]
 	p[0] += (col[0] - p[0]) * a
 	p[1] += (col[1] - p[1]) * a
@@ -98,63 +101,69 @@ func (c *canvas) blend(i int, col rgb, a float32) {
 	}
 }
 
-// rect paints an upright rectangle.
-func (c *canvas) rect(r Rect, col rgb, alpha float32) {
+// paintRect paints an upright rectangle.
+func (c *canvas) paintRect(r Rect, col rgb, alpha float32) {
 	cx, cy := (r.X0+r.X1)/2, (r.Y0+r.Y1)/2
 	hx, hy := (r.X1-r.X0)/2, (r.Y1-r.Y0)/2
-	c.paint(r, col, alpha, func(x, y float64) float64 {
+	c.paintShape(r, col, alpha, func(x, y float64) float64 {
 		return max(math.Abs(x-cx)-hx, math.Abs(y-cy)-hy)
 	})
 }
 
-// ellipse paints a filled ellipse.
-func (c *canvas) ellipse(cx, cy, rx, ry float64, col rgb, alpha float32) {
-	c.paint(Rect{cx - rx, cy - ry, cx + rx, cy + ry}, col, alpha, func(x, y float64) float64 {
+// paintEllipse paints a filled ellipse.
+func (c *canvas) paintEllipse(cx, cy, rx, ry float64, col rgb, alpha float32) {
+	c.paintShape(Rect{cx - rx, cy - ry, cx + rx, cy + ry}, col, alpha, func(x, y float64) float64 {
 		u, v := (x-cx)/rx, (y-cy)/ry
 		return (math.Sqrt(u*u+v*v) - 1) * min(rx, ry)
 	})
 }
 
-// ring paints a circle's line of the given half width.
-func (c *canvas) ring(cx, cy, r, half float64, col rgb) {
-	c.paint(Rect{cx - r - half, cy - r - half, cx + r + half, cy + r + half}, col, 1, func(x, y float64) float64 {
+// paintRing paints a circle's line of the given half width.
+func (c *canvas) paintRing(cx, cy, r, half float64, col rgb) {
+	c.paintShape(Rect{cx - r - half, cy - r - half, cx + r + half, cy + r + half}, col, 1, func(x, y float64) float64 {
 		return math.Abs(math.Sqrt((x-cx)*(x-cx)+(y-cy)*(y-cy))-r) - half
 	})
 }
 
-// capsule paints a thick line with round ends.
-func (c *canvas) capsule(a, b point, r float64, col rgb) {
+// paintCapsule paints a thick line with round ends.
+func (c *canvas) paintCapsule(a, b point, r float64, col rgb) {
 	dx, dy := b.x-a.x, b.y-a.y
 	inv := 1 / max(dx*dx+dy*dy, 1e-12)
-	c.paint(Rect{min(a.x, b.x) - r, min(a.y, b.y) - r, max(a.x, b.x) + r, max(a.y, b.y) + r}, col, 1, func(x, y float64) float64 {
+	c.paintShape(Rect{min(a.x, b.x) - r, min(a.y, b.y) - r, max(a.x, b.x) + r, max(a.y, b.y) + r}, col, 1, func(x, y float64) float64 {
 		t := min(max(((x-a.x)*dx+(y-a.y)*dy)*inv, 0), 1)
 		ex, ey := x-a.x-t*dx, y-a.y-t*dy
 		return math.Sqrt(ex*ex+ey*ey) - r
 	})
 }
 
-// polygon paints a convex polygon whose corners may go round either way.
-func (c *canvas) polygon(pts []point, col rgb, alpha float32) {
+// paintPolygon paints a convex polygon whose corners may go round either way.
+func (c *canvas) paintPolygon(pts []point, col rgb, alpha float32) {
 	b := Rect{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
 	var turn float64
 	var edges [12]struct{ x, y, nx, ny float64 }
+
 	for i, p := range pts {
 		q := pts[(i+1)%len(pts)]
 		b = Rect{min(b.X0, p.x), min(b.Y0, p.y), max(b.X1, p.x), max(b.Y1, p.y)}
 		turn += p.x*q.y - q.x*p.y
 	}
+
+	// Normals point outwards whichever way the corners go round.
 	side := 1.0
 	if turn < 0 {
 		side = -1
 	}
+
 	for i, p := range pts {
 		q := pts[(i+1)%len(pts)]
 		dx, dy := q.x-p.x, q.y-p.y
 		l := side / max(math.Sqrt(dx*dx+dy*dy), 1e-9)
 		edges[i].x, edges[i].y, edges[i].nx, edges[i].ny = p.x, p.y, dy*l, -dx*l
 	}
+
+	// The distance to a convex polygon is the largest to any of its edges.
 	n := len(pts)
-	c.paint(b, col, alpha, func(x, y float64) float64 {
+	c.paintShape(b, col, alpha, func(x, y float64) float64 {
 		d := math.Inf(-1)
 		for i := range edges[:n] {
 			e := &edges[i]

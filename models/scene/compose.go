@@ -53,7 +53,7 @@ const (
 	itemsMax  = 40
 )
 
-func (s *Scene) metre(y float64) float64 {
+func (s *Scene) pixelsPerMetre(y float64) float64 {
 	return metreFar + (metreNear-metreFar)*max(y-s.horizon, 0)/(1-s.horizon)
 }
 
@@ -61,19 +61,19 @@ func (s *Scene) metre(y float64) float64 {
 // c.Occlusion's poles and bushes.
 func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	s := newScene(r, c, aspect)
-	for n := poisson(r, c.Density); n > 0 && len(s.items) < itemsMax; n-- {
-		kind := Kind(pick(r, c.Kinds[:]))
+	for n := drawPoisson(r, c.Density); n > 0 && len(s.items) < itemsMax; n-- {
+		kind := Kind(drawWeighted(r, c.Kinds[:]))
 		for try := range 12 { // look for a place that is not taken, further and further away
 			it := s.newItem(r, kind, drawActivity(r, kind, c))
-			it.settle(r, s, 0.12+0.84*r.Float64()*(1-0.06*float64(try)))
-			if s.free(it.box) {
+			it.settleAt(r, s, 0.12+0.84*r.Float64()*(1-0.06*float64(try)))
+			if s.isFree(it.box) {
 				s.items = append(s.items, it)
 				break
 			}
 		}
 	}
-	s.sort()
-	for n := poisson(r, 3*c.Occlusion); n > 0; n-- {
+	s.sortByDepth()
+	for n := drawPoisson(r, 3*c.Occlusion); n > 0; n-- {
 		s.front = append(s.front, newBush(r, r.Float64()*aspect, 0.9+0.15*r.Float64(), 0.5+r.Float64()))
 	}
 	return s
@@ -85,22 +85,26 @@ func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Scene, i int) {
 	s = newScene(r, c, 1)
 	main := s.newItem(r, kind, activity)
-	main.settle(r, s, 0.2+0.7*r.Float64())
+	main.settleAt(r, s, 0.2+0.7*r.Float64())
 	s.items = append(s.items, main)
+
 	for range r.IntN(3) {
-		kind := Kind(pick(r, c.Kinds[:]))
+		kind := Kind(drawWeighted(r, c.Kinds[:]))
 		it := s.newItem(r, kind, drawActivity(r, kind, c))
-		it.settle(r, s, 0.1+0.6*r.Float64())
-		if s.free(it.box) {
+		it.settleAt(r, s, 0.1+0.6*r.Float64())
+		if s.isFree(it.box) {
 			s.items = append(s.items, it)
 		}
 	}
-	s.sort()
+
+	s.sortByDepth()
 	for i = range s.items {
 		if s.items[i].box == main.box {
 			break
 		}
 	}
+
+	// Something in front hides a part of the main object.
 	if r.Float64() < c.Occlusion {
 		b := main.box
 		x := b.X0 + (b.X1-b.X0)*r.Float64()
@@ -145,7 +149,7 @@ func newScene(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	}
 	for x := -0.1; x < aspect; {
 		w := 0.15 + 0.3*r.Float64()
-		h := house{col: drab(r), rows: 2 + r.IntN(3), cols: 2 + r.IntN(3), lit: r.Uint64()}
+		h := house{col: drabColour(r), rows: 2 + r.IntN(3), cols: 2 + r.IntN(3), lit: r.Uint64()}
 		top := s.horizon * (0.1 + 0.8*r.Float64())
 		h.isTree = r.IntN(4) == 0
 		h.rect = Rect{x, top, x + w, s.horizon + 0.04}
@@ -156,7 +160,7 @@ func newScene(r *rand.Rand, c Conditions, aspect float64) *Scene {
 }
 
 func (s *Scene) newItem(r *rand.Rand, kind Kind, activity Activity) item {
-	l := look{body: paintColour(r), second: paintColour(r), dark: drab(r).scale(0.35), phase: 2 * math.Pi * r.Float64(),
+	l := look{body: paintColour(r), second: paintColour(r), dark: drabColour(r).scaleBy(0.35), phase: 2 * math.Pi * r.Float64(),
 		size: 0.92 + 0.16*r.Float64(), shape: r.Float64(), detail: r.Uint32()}
 	tone := 0.35 + 0.6*float32(r.Float64())
 	l.skin = rgb{0.95 * tone, 0.76 * tone, 0.62 * tone}
@@ -170,14 +174,14 @@ func (s *Scene) newItem(r *rand.Rand, kind Kind, activity Activity) item {
 	return item{kind: kind, activity: activity, place: p, look: l}
 }
 
-// settle puts the item at the depth (0: horizon, 1: lower border), moving it away from where it
+// settleAt puts the item at the depth (0: horizon, 1: lower border), moving it away from where it
 // would be wider than the street.
-func (it *item) settle(r *rand.Rand, s *Scene, depth float64) {
+func (it *item) settleAt(r *rand.Rand, s *Scene, depth float64) {
 	for range 8 {
 		it.place.y = s.horizon + depth*(1-s.horizon)
-		it.place.metre = s.metre(it.place.y)
+		it.place.metre = s.pixelsPerMetre(it.place.y)
 		it.place.x = 0
-		it.measure()
+		it.measureBox()
 		if it.box.X1-it.box.X0 < 0.7*s.Aspect || depth < 0.15 {
 			break
 		}
@@ -186,21 +190,21 @@ func (it *item) settle(r *rand.Rand, s *Scene, depth float64) {
 	half := (it.box.X1 - it.box.X0) / 2
 	span := s.Aspect - 1.2*half // up to a fifth of it may lie outside
 	it.place.x = 0.6*half + span*r.Float64()
-	it.measure()
+	it.measureBox()
 }
 
-func (it *item) measure() {
+func (it *item) measureBox() {
 	var c canvas
 	c.scale = 1
-	c.begin(1)
-	c.item(it)
+	c.beginObject(1)
+	c.drawItem(it)
 	it.box = c.extent
 }
 
-// free says whether a box leaves enough of the others and of itself to be seen.
-func (s *Scene) free(b Rect) bool {
+// isFree says whether a box leaves enough of the others and of itself to be seen.
+func (s *Scene) isFree(b Rect) bool {
 	for _, o := range s.items {
-		in := b.clip(o.box).area()
+		in := b.clipTo(o.box).area()
 		if in > (0.1+0.4*s.Cond.Occlusion)*min(b.area(), o.box.area()) {
 			return false
 		}
@@ -208,8 +212,8 @@ func (s *Scene) free(b Rect) bool {
 	return true
 }
 
-// sort brings the items into painting order.
-func (s *Scene) sort() {
+// sortByDepth brings the items into painting order.
+func (s *Scene) sortByDepth() {
 	sort.SliceStable(s.items, func(i, j int) bool { return s.items[i].place.y < s.items[j].place.y })
 }
 
@@ -219,11 +223,11 @@ func drawActivity(r *rand.Rand, k Kind, c Conditions) Activity {
 	}
 	w := c.Activities
 	w[Cycling] = 0
-	return Activity(pick(r, w[:]))
+	return Activity(drawWeighted(r, w[:]))
 }
 
 func newBush(r *rand.Rand, x, y, size float64) bush {
-	b := bush{kind: r.IntN(3), x: x, y: y, size: size, col: drab(r).scale(0.7)}
+	b := bush{kind: r.IntN(3), x: x, y: y, size: size, col: drabColour(r).scaleBy(0.7)}
 	if b.kind == 2 {
 		g := 0.25 + 0.25*float32(r.Float64())
 		b.col = rgb{g * 0.55, g, g * 0.4}
@@ -238,16 +242,16 @@ func paintColour(r *rand.Rand) rgb {
 	}
 	c := rgb{float32(r.Float64()), float32(r.Float64()), float32(r.Float64())}
 	most := max(c[0], c[1], c[2], 0.05)
-	return c.scale((0.35 + 0.6*float32(r.Float64())) / most)
+	return c.scaleBy((0.35 + 0.6*float32(r.Float64())) / most)
 }
 
-func drab(r *rand.Rand) rgb {
+func drabColour(r *rand.Rand) rgb {
 	g := 0.35 + 0.4*float32(r.Float64())
 	return rgb{g * (0.9 + 0.25*float32(r.Float64())), g * (0.9 + 0.1*float32(r.Float64())), g * (0.75 + 0.2*float32(r.Float64()))}
 }
 
-// poisson draws a count of the given mean, below about 20.
-func poisson(r *rand.Rand, mean float64) int {
+// drawPoisson draws a count of the given mean, below about 20.
+func drawPoisson(r *rand.Rand, mean float64) int {
 	n, p, limit := 0, r.Float64(), math.Exp(-mean)
 	for p > limit && n < itemsMax {
 		n++

@@ -92,8 +92,8 @@ func checkMix(name string, mix []float64) error {
 // Seeded returns the generator of item n of the data set named by seed.
 func Seeded(seed, n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
 
-// pick draws an index by weight.
-func pick(r *rand.Rand, weights []float64) int {
+// drawWeighted draws an index by weight.
+func drawWeighted(r *rand.Rand, weights []float64) int {
 	var sum float64
 	for _, w := range weights {
 		sum += w

@@ -48,9 +48,9 @@ func (m *Image) Resample(src *Image, view Rect) {
 	sx, sy := (view.X1-view.X0)/float64(m.W), (view.Y1-view.Y0)/float64(m.H)
 	for y := range m.H {
 		fy := view.Y0 + (float64(y)+0.5)*sy - 0.5
-		y0, wy := split(fy, src.H)
+		y0, wy := splitCoordinate(fy, src.H)
 		for x := range m.W {
-			x0, wx := split(view.X0+(float64(x)+0.5)*sx-0.5, src.W)
+			x0, wx := splitCoordinate(view.X0+(float64(x)+0.5)*sx-0.5, src.W)
 			x1, y1 := min(x0+1, src.W-1), min(y0+1, src.H-1)
 			a, b := src.Pix[(y0*src.W+x0)*3:], src.Pix[(y0*src.W+x1)*3:]
 			c, d := src.Pix[(y1*src.W+x0)*3:], src.Pix[(y1*src.W+x1)*3:]
@@ -64,8 +64,8 @@ func (m *Image) Resample(src *Image, view Rect) {
 	}
 }
 
-// split clamps a coordinate into [0, n-1] and returns its whole and fractional parts.
-func split(f float64, n int) (int, float64) {
+// splitCoordinate clamps a coordinate into [0, n-1] and returns its whole and fractional parts.
+func splitCoordinate(f float64, n int) (int, float64) {
 	f = min(max(f, 0), float64(n-1))
 	return int(f), f - float64(int(f))
 }

@@ -15,13 +15,13 @@ func (p place) at(u, v float64) point {
 	return point{p.x + p.forward*u*p.metre*p.squash, p.y - v*p.metre}
 }
 
-// rect maps a rectangle with corners (u0, v0), (u1, v1).
-func (p place) rect(u0, v0, u1, v1 float64) Rect {
+// mapRect maps a rectangle with corners (u0, v0), (u1, v1).
+func (p place) mapRect(u0, v0, u1, v1 float64) Rect {
 	a, b := p.at(u0, v0), p.at(u1, v1)
 	return Rect{min(a.x, b.x), min(a.y, b.y), max(a.x, b.x), max(a.y, b.y)}
 }
 
-func (p place) points(uv ...float64) []point {
+func (p place) mapPoints(uv ...float64) []point {
 	pts := make([]point, 0, 8)
 	for i := 0; i+1 < len(uv); i += 2 {
 		pts = append(pts, p.at(uv[i], uv[i+1]))
@@ -29,8 +29,8 @@ func (p place) points(uv ...float64) []point {
 	return pts
 }
 
-// limb walks from a joint by a length in a direction: angle 0 hangs down, positive swings forward.
-func (p place) limb(from point, length, angle float64) point {
+// walkLimb walks from a joint by a length in a direction: angle 0 hangs down, positive swings forward.
+func (p place) walkLimb(from point, length, angle float64) point {
 	return point{from.x + p.forward*math.Sin(angle)*length*p.metre, from.y + math.Cos(angle)*length*p.metre}
 }
 
@@ -61,10 +61,11 @@ const (
 	torso    = 0.56
 )
 
-// angles poses a person of 1.75 m.
-func angles(a Activity, l look) bodyAngles {
+// poseBody poses a person of 1.75 m.
+func poseBody(a Activity, l look) bodyAngles {
 	s, c := math.Sin(l.phase), math.Cos(l.phase)
 	b := bodyAngles{hipHeight: thigh + shin}
+
 	switch a {
 	case Walking:
 		swing := 0.42 + 0.1*l.shape
@@ -110,64 +111,70 @@ func angles(a Activity, l look) bodyAngles {
 			b.arm, b.elbow = [2]float64{-0.4, -0.35}, [2]float64{0.9, 0.9}
 		}
 	}
+
 	return b
 }
 
-// person draws somebody; for Cycling the bicycle is drawn by its own function first.
-func (c *canvas) person(p place, a Activity, l look) {
+// drawPerson draws somebody; for Cycling the bicycle is drawn by its own function first.
+func (c *canvas) drawPerson(p place, a Activity, l look) {
 	p.squash = 1
 	p.metre *= l.size
 	if a == Sitting {
-		c.bench(p, l)
+		c.drawBench(p, l)
 	}
-	c.figure(p, angles(a, l), l)
+	c.drawFigure(p, poseBody(a, l), l)
 }
 
-// figure draws a body in the given pose.
-func (c *canvas) figure(p place, b bodyAngles, l look) {
+// drawFigure draws a body in the given pose.
+func (c *canvas) drawFigure(p place, b bodyAngles, l look) {
 	hip := p.at(b.hipForward, b.hipHeight)
-	neck := p.limb(hip, torso, math.Pi-b.lean)
-	head := p.limb(neck, 0.17, math.Pi-b.lean*0.6)
+	neck := p.walkLimb(hip, torso, math.Pi-b.lean)
+
+	head := p.walkLimb(neck, 0.17, math.Pi-b.lean*0.6)
 	m := p.metre
 	wide := 0.9 + 0.3*l.shape
+
 	limbs := func(i int, shade float32) {
-		knee := p.limb(hip, thigh, b.hip[i])
-		foot := p.limb(knee, shin, b.hip[i]-b.knee[i])
-		c.capsule(hip, knee, 0.085*m*wide, l.second.scale(shade))
-		c.capsule(knee, foot, 0.065*m*wide, l.second.scale(shade))
+		knee := p.walkLimb(hip, thigh, b.hip[i])
+		foot := p.walkLimb(knee, shin, b.hip[i]-b.knee[i])
+		c.paintCapsule(hip, knee, 0.085*m*wide, l.second.scaleBy(shade))
+		c.paintCapsule(knee, foot, 0.065*m*wide, l.second.scaleBy(shade))
 		toe := point{foot.x + p.forward*0.12*m, foot.y}
-		c.capsule(foot, toe, 0.045*m, l.dark)
+		c.paintCapsule(foot, toe, 0.045*m, l.dark)
 	}
+
 	arm := func(i int, shade float32) {
-		shoulder := p.limb(neck, 0.06, -b.lean)
-		elbow := p.limb(shoulder, upperArm, b.arm[i])
-		hand := p.limb(elbow, foreArm, b.arm[i]+b.elbow[i])
-		c.capsule(shoulder, elbow, 0.06*m*wide, l.body.scale(shade))
-		fore := l.body.scale(shade)
+		shoulder := p.walkLimb(neck, 0.06, -b.lean)
+		elbow := p.walkLimb(shoulder, upperArm, b.arm[i])
+		hand := p.walkLimb(elbow, foreArm, b.arm[i]+b.elbow[i])
+		c.paintCapsule(shoulder, elbow, 0.06*m*wide, l.body.scaleBy(shade))
+		fore := l.body.scaleBy(shade)
 		if l.detail&4 != 0 { // short sleeves
-			fore = l.skin.scale(shade)
+			fore = l.skin.scaleBy(shade)
 		}
-		c.capsule(elbow, hand, 0.048*m, fore)
-		c.ellipse(hand.x, hand.y, 0.05*m, 0.05*m, l.skin, 1)
+		c.paintCapsule(elbow, hand, 0.048*m, fore)
+		c.paintEllipse(hand.x, hand.y, 0.05*m, 0.05*m, l.skin, 1)
 	}
+
+	// The limbs of the far side come first and darker, then the body, then the near side.
 	limbs(1, 0.7)
 	arm(1, 0.7)
 	limbs(0, 1)
-	c.capsule(hip, neck, 0.135*m*wide, l.body)
-	c.ellipse(head.x, head.y, 0.105*m, 0.125*m, l.skin, 1)
-	c.ellipse(head.x-p.forward*0.02*m, head.y-0.05*m, 0.11*m, 0.08*m, l.dark, 1)
+	c.paintCapsule(hip, neck, 0.135*m*wide, l.body)
+	c.paintEllipse(head.x, head.y, 0.105*m, 0.125*m, l.skin, 1)
+	c.paintEllipse(head.x-p.forward*0.02*m, head.y-0.05*m, 0.11*m, 0.08*m, l.dark, 1)
 	arm(0, 0.88)
 }
 
-func (c *canvas) bench(p place, l look) {
+func (c *canvas) drawBench(p place, l look) {
 	wood := rgb{0.45, 0.3, 0.18}
 	if l.detail&8 != 0 {
 		wood = rgb{0.5, 0.52, 0.55}
 	}
-	c.rect(p.rect(-0.45, 0.36, 0.3, 0.44), wood, 1)
+	c.paintRect(p.mapRect(-0.45, 0.36, 0.3, 0.44), wood, 1)
 	if l.detail&16 != 0 {
-		c.rect(p.rect(-0.45, 0.44, -0.38, 0.9), wood.scale(0.9), 1)
+		c.paintRect(p.mapRect(-0.45, 0.44, -0.38, 0.9), wood.scaleBy(0.9), 1)
 	}
-	c.rect(p.rect(-0.42, 0, -0.36, 0.38), wood.scale(0.7), 1)
-	c.rect(p.rect(0.2, 0, 0.26, 0.38), wood.scale(0.7), 1)
+	c.paintRect(p.mapRect(-0.42, 0, -0.36, 0.38), wood.scaleBy(0.7), 1)
+	c.paintRect(p.mapRect(0.2, 0, 0.26, 0.38), wood.scaleBy(0.7), 1)
 }

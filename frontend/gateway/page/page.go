@@ -72,9 +72,11 @@ func Routes(mux *http.ServeMux, data func() Data) {
 		w.Header().Set("Cache-Control", "no-cache")
 		serve.ServeHTTP(w, r)
 	}
+
 	for _, path := range []string{"GET /{$}", "GET /page.js", "GET /page.css"} {
 		mux.HandleFunc(path, show)
 	}
+
 	mux.HandleFunc("GET /v2/downbeat/page", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := json.Marshal(data())
 		if err != nil {

@@ -10,22 +10,23 @@ import (
 	"sync"
 
 	"downbeat.dev/core/control"
-	"downbeat.dev/core/sched"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
 
 // Answer makes the output of an input, or a reason why there is none.
-type Answer func(s wire.Submit, in []byte) ([]byte, sched.Reason)
+type Answer func(s wire.Submit, in []byte) ([]byte, model.Reason)
 
 // System is one frontend's scheduler and backend. Its methods may be called by any goroutine.
 type System struct {
 	node   *rdma.Node
-	models []wire.ModelInfo
+	models []model.Info
 
 	mu       sync.Mutex // guards what follows
 	answer   Answer
 	events   control.FrontendEvents
+	addr     string // the frontend's data plane
 	peer     *rdma.Peer
 	up       bool
 	held     bool
@@ -37,7 +38,7 @@ type System struct {
 }
 
 // New returns a system that serves the models with answer.
-func New(models []wire.ModelInfo, answer Answer) (*System, error) {
+func New(models []model.Info, answer Answer) (*System, error) {
 	node, err := rdma.Open(rdma.Config{})
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (s *System) Open(ctx context.Context, hello wire.FrontendHello, ev control.
 		return nil, err
 	}
 	s.mu.Lock()
-	s.events, s.peer, s.up = ev, peer, true
+	s.events, s.addr, s.peer, s.up = ev, hello.DataAddr, peer, true
 	s.mu.Unlock()
 	ev.Link(true, nil)
 	ev.Models(s.models)
@@ -74,7 +75,7 @@ func (s *System) Lose() {
 }
 
 // Return opens the session again and announces models, then more with each later call.
-func (s *System) Return(models []wire.ModelInfo) {
+func (s *System) Return(models []model.Info) {
 	s.mu.Lock()
 	was := s.up
 	s.up = true
@@ -131,15 +132,34 @@ func (s *System) Canceled() []uint64 {
 	return append([]uint64(nil), s.canceled...)
 }
 
-// Send sends an output for any id, asked for or not.
+// Send sends an output for any id, asked for or not. Like a backend it connects anew where the frontend was
+// lost, and never hears that the frontend has ended.
 func (s *System) Send(id uint64, out []byte) error {
+	peer, err := s.connected()
+	if err != nil {
+		return err
+	}
 	h := wire.ResultHeader{ID: id, Output: uint32(len(out)), Exec: 1000}
-	return s.peer.Send(h.Append(nil), out)
+	return peer.Send(h.Append(nil), out)
+}
+
+// connected returns the frontend as a peer that is not known to be lost.
+func (s *System) connected() (*rdma.Peer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer.Err() == nil {
+		return s.peer, nil
+	}
+	peer, err := s.node.Connect(context.Background(), s.addr)
+	if err == nil {
+		s.peer = peer
+	}
+	return peer, err
 }
 
 // Outcome ends any request, submitted or not.
-func (s *System) Outcome(id uint64, reason sched.Reason) {
-	s.events.Outcomes([]wire.Outcome{{ID: id, Reason: uint8(reason)}})
+func (s *System) Outcome(id uint64, reason model.Reason) {
+	s.events.Outcomes([]wire.Outcome{{ID: id, Reason: reason}})
 }
 
 type link struct{ s *System }
@@ -151,12 +171,14 @@ func (l link) Submit(all []wire.Submit) error {
 		s.mu.Unlock()
 		return control.ErrUnavailable
 	}
+
 	s.submits += len(all)
 	held := s.held
 	if held {
 		s.waiting = append(s.waiting, all...)
 	}
 	s.mu.Unlock()
+
 	if !held {
 		for _, m := range all {
 			s.serve(m)
@@ -172,6 +194,12 @@ func (l link) Cancel(c wire.Cancel) error {
 	return nil
 }
 
+// Command is answered as backends of the mode none would.
+func (l link) Command(c wire.ModelCommand) error {
+	l.s.events.Answers([]wire.ModelAnswer{{Number: c.Number, Code: wire.CommandRefused, Text: "echo: models are not controlled"}})
+	return nil
+}
+
 func (l link) Close() error { return nil }
 
 // serve reads one input and answers it.
@@ -180,27 +208,29 @@ func (s *System) serve(m wire.Submit) {
 	b, err := s.node.Alloc(int(max(m.Input.Length, 1)))
 	if err != nil {
 		s.running.Done()
-		s.Outcome(m.ID, sched.InputUnavailable)
+		s.Outcome(m.ID, model.InputUnavailable)
 		return
 	}
+
 	in := b.Bytes()[:m.Input.Length]
-	src := rdma.Remote{Key: m.Input.Key, Offset: uint64(m.Input.Offset), Length: m.Input.Length}
+	src := rdma.Remote(m.Input)
 	s.peer.Read([]rdma.Read{{Dst: in, Src: src}}, func(err error) {
 		go func() { // done must not block, Send may
 			defer s.running.Done()
 			defer b.Free()
 			if err != nil {
-				s.Outcome(m.ID, sched.InputUnavailable)
+				s.Outcome(m.ID, model.InputUnavailable)
 				s.mu.Lock()
 				s.refused++
 				s.mu.Unlock()
 				return
 			}
+
 			s.mu.Lock()
 			answer := s.answer
 			s.mu.Unlock()
 			out, reason := answer(m, in)
-			if reason != sched.ReasonNone {
+			if reason != model.ReasonNone {
 				s.Outcome(m.ID, reason)
 				return
 			}

@@ -1,0 +1,179 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	graph "downbeat.dev/core/app"
+	"downbeat.dev/frontend"
+)
+
+// ErrInvalid marks frames and sessions that cannot be right.
+var ErrInvalid = errors.New("invalid frame")
+
+// ErrHook marks frames whose hook failed.
+var ErrHook = errors.New("hook failed")
+
+// Client is what an App asks; *frontend.Client is one.
+type Client interface {
+	Buffer(n int) (*frontend.Buffer, error)
+	DoWhole(ctx context.Context, calls []frontend.Call) error
+	Model(name, version string) *frontend.Model
+}
+
+// Options say how an App runs its application.
+type Options struct {
+	// Hooks are the Go functions that stages may call, beside those of this package.
+	Hooks map[string]NewHook
+	// Offsets is what lies behind each step, for a frame of the application's latency; other latencies scale it. Nil:
+	// by the SLOs of the models.
+	Offsets []time.Duration
+	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
+	StreamsMax int
+}
+
+// App is an application ready to run.
+type App struct {
+	graph   *graph.Graph
+	client  Client
+	steps   []step
+	offsets []time.Duration
+	streams streams
+	frames  sync.Pool // of *run
+	stats   stats
+}
+
+// step is what running a step needs beside the graph.
+type step struct {
+	*graph.Step
+	hook    Hook
+	buffers buffers
+	feeds   []int // steps that need this one, each once
+	counts  stepCounts
+}
+
+// New makes an application ready: its hooks must be known, and accept their settings. Models may come and go later.
+func New(client Client, g *graph.Graph, o Options) (*App, error) {
+	a := &App{graph: g, client: client, steps: make([]step, len(g.Steps)), offsets: o.Offsets}
+	a.streams.most = cmp.Or(o.StreamsMax, streamsMax)
+	if a.offsets == nil {
+		a.offsets = g.Offsets(g.Latency)
+	}
+	if len(a.offsets) != len(g.Steps) {
+		return nil, fmt.Errorf("application %q: %d offsets: want one for each of %d steps", g.Name, len(a.offsets), len(g.Steps))
+	}
+
+	for j := range g.Steps {
+		s := &a.steps[j]
+		s.Step = &g.Steps[j]
+		for _, before := range s.After {
+			a.steps[before].feeds = append(a.steps[before].feeds, j)
+		}
+		if s.Model != "" {
+			continue
+		}
+
+		make, err := findHook(o.Hooks, s.Hook)
+		if err == nil {
+			s.hook, err = make(s.Step)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("application %q: stage %q: hook %q: %w", g.Name, s.Name, s.Hook, err)
+		}
+	}
+	return a, nil
+}
+
+// Graph returns what the App runs.
+func (a *App) Graph() *graph.Graph { return a.graph }
+
+// Close closes every session and gives buffers back. Frames under way end as they would have.
+func (a *App) Close() {
+	a.streams.closeAll()
+	for j := range a.steps {
+		a.steps[j].buffers.close()
+	}
+}
+
+// buffers keeps registered memory of a step from frame to frame.
+type buffers struct {
+	mu     sync.Mutex
+	free   []*frontend.Buffer
+	closed bool
+}
+
+// buffersKept bounds what a step keeps.
+const buffersKept = 64
+
+// take returns a buffer of n bytes.
+func (b *buffers) take(client Client, n int) (*frontend.Buffer, error) {
+	b.mu.Lock()
+	if k := len(b.free) - 1; k >= 0 {
+		kept := b.free[k]
+		b.free = b.free[:k]
+		b.mu.Unlock()
+		if kept.Resize(n) == nil {
+			return kept, nil
+		}
+		kept.Free() // inputs of this step vary in size
+		return client.Buffer(n)
+	}
+	b.mu.Unlock()
+	return client.Buffer(n)
+}
+
+func (b *buffers) give(buffer *frontend.Buffer) {
+	b.mu.Lock()
+	keep := !b.closed && len(b.free) < buffersKept
+	if keep {
+		b.free = append(b.free, buffer)
+	}
+	b.mu.Unlock()
+	if !keep {
+		buffer.Free()
+	}
+}
+
+func (b *buffers) close() {
+	b.mu.Lock()
+	all := b.free
+	b.free, b.closed = nil, true
+	b.mu.Unlock()
+	for _, buffer := range all {
+		buffer.Free()
+	}
+}
+
+// stats is what an App counts; each is written by any goroutine.
+type stats struct{ begun, answered, failed atomic.Uint64 }
+
+type stepCounts struct{ answered, failed, canceled, skipped, requests atomic.Uint64 }
+
+// Stats is what an App counts since New.
+type Stats struct {
+	Frames, Answered, Failed uint64 // Frames that ended are Answered + Failed
+	Steps                    []StepStats
+}
+
+// StepStats counts how a step ended in frames that ended.
+type StepStats struct {
+	Name                                string
+	Answered, Failed, Canceled, Skipped uint64 // frames
+	Requests                            uint64
+}
+
+// Stats returns counts. It is not for the hot path.
+func (a *App) Stats() Stats {
+	s := Stats{Frames: a.stats.begun.Load(), Answered: a.stats.answered.Load(), Failed: a.stats.failed.Load()}
+	for j := range a.steps {
+		c := &a.steps[j].counts
+		s.Steps = append(s.Steps, StepStats{Name: a.steps[j].Name, Answered: c.answered.Load(), Failed: c.failed.Load(),
+			Canceled: c.canceled.Load(), Skipped: c.skipped.Load(), Requests: c.requests.Load()})
+	}
+	return s
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	graph "downbeat.dev/core/app"
+)
+
+// Value is a tensor of one frame: the elements of a list, or one. Elements are row-major, little-endian.
+type Value [][]byte
+
+// Call is one call of a hook, for one frame.
+type Call struct {
+	In  []Value // in the order of the step's Inputs; they must not be written to, nor kept after the call
+	Out []Value // to be filled in, in the order of the step's Outputs
+	// State is what the hook left here at the session's last frame. Calls of one session come one after another; of
+	// frames without a session it is lost.
+	State any
+}
+
+// Hook is a stage that runs in the frontend. It is called by many goroutines at once.
+type Hook func(ctx context.Context, c *Call) error
+
+// NewHook makes the hook of a step, and refuses inputs, outputs and settings (With) that it cannot work with.
+type NewHook func(s *graph.Step) (Hook, error)
+
+// builtin are the hooks that every App has.
+var builtin = map[string]NewHook{"crop": newCrop}
+
+func findHook(own map[string]NewHook, name string) (NewHook, error) {
+	if h := own[name]; h != nil {
+		return h, nil
+	}
+	if h := builtin[name]; h != nil {
+		return h, nil
+	}
+	names := append(slices.Collect(maps.Keys(own)), slices.Collect(maps.Keys(builtin))...)
+	slices.Sort(names)
+	return nil, fmt.Errorf("not known: want one of %s", strings.Join(slices.Compact(names), ", "))
+}
+
+// callHook runs a step's hook and holds what it gives against what it declared.
+func (r *run) callHook(ctx context.Context, j int) (err error) {
+	s := &r.app.steps[j]
+	c := Call{In: make([]Value, len(s.In)), Out: make([]Value, len(s.Outputs))}
+	for i, at := range s.In {
+		c.In[i] = r.values[at]
+	}
+	if r.stream != nil {
+		state := &r.stream.states[j]
+		state.mu.Lock()
+		defer state.mu.Unlock()
+		c.State = state.value
+		defer func() { state.value = c.State }()
+	}
+
+	// A fault of one hook is one frame's.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: panic: %v", ErrHook, p)
+		}
+	}()
+	if err := s.hook(ctx, &c); err != nil {
+		return fmt.Errorf("%w: %w", ErrHook, err)
+	}
+
+	for i := range c.Out {
+		declared := &s.Declares[i]
+		if err := checkValue(declared, c.Out[i]); err != nil {
+			return fmt.Errorf("%w: output %q: %w", ErrHook, declared.Name, err)
+		}
+		if at := s.Out[i]; at != graph.Single {
+			r.values[at] = c.Out[i]
+		}
+	}
+	return nil
+}
+
+// checkValue compares what a hook gave with what it declared.
+func checkValue(t *graph.Tensor, v Value) error {
+	if t.Most == 0 && len(v) != 1 {
+		return fmt.Errorf("%d elements: want 1", len(v))
+	}
+	if len(v) > max(t.Most, 1) {
+		return fmt.Errorf("%d elements: want at most %d", len(v), t.Most)
+	}
+	for i, element := range v {
+		if len(element) != t.RowBytes() {
+			return fmt.Errorf("element %d: %d bytes: want %d", i, len(element), t.RowBytes())
+		}
+	}
+	return nil
+}

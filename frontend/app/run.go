@@ -1,0 +1,241 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	graph "downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+)
+
+// Frame is what one run of an application begins with.
+type Frame struct {
+	Inputs   [][]byte // in the order of the application's inputs; not written to until Run returns
+	Priority uint8    // of all its requests
+}
+
+// Answer is what a frame ends with. Release gives its memory back.
+type Answer struct {
+	Outputs []Value // in the order of the application's outputs
+	Missing []bool  // by output: an optional stage left it out
+	Elapsed time.Duration
+	Slack   time.Duration // from the end to the deadline
+	run     *run
+}
+
+// Release gives the memory of the outputs back. They must not be used after; a second Release does nothing.
+func (a *Answer) Release() {
+	if a.run != nil {
+		a.run.recycle()
+		a.run, a.Outputs = nil, nil
+	}
+}
+
+// run is one frame under way.
+type run struct {
+	app      *App
+	stream   *Stream // nil: none
+	priority uint8
+	deadline time.Time
+	scale    float64 // of the offsets
+	cancel   context.CancelCauseFunc
+	wait     sync.WaitGroup
+
+	// A value and its absence are written by the step that gives it, and read by those that need it, which start after.
+	values  []Value
+	missing []bool
+
+	mu      sync.Mutex // guards what follows
+	needs   []int      // by step: those it still waits for
+	results []frontend.Result
+	err     error
+}
+
+// Run answers one frame. The deadline is ctx's, or the application's latency from now. The error names the stage that had
+// none: it wraps ErrInvalid, ErrHook, or is the request's *frontend.OutcomeError.
+func (a *App) Run(ctx context.Context, f Frame) (*Answer, error) {
+	return a.runFrame(ctx, f, a.graph.Latency, nil)
+}
+
+func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stream *Stream) (*Answer, error) {
+	if err := a.checkFrame(f); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	r := a.takeRun()
+	r.stream, r.priority, r.deadline = stream, f.Priority, begun.Add(latency)
+	if d, ok := ctx.Deadline(); ok && (stream == nil || d.Before(r.deadline)) {
+		r.deadline = d
+	}
+	// Offsets belong to a latency: a frame with less of it has less for every stage.
+	r.scale = min(1, r.deadline.Sub(begun).Seconds()/a.graph.Latency.Seconds())
+	for i, in := range f.Inputs {
+		r.values[i] = Value{in}
+	}
+
+	a.stats.begun.Add(1)
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	r.start(ctx)
+	r.wait.Wait()
+	r.cancel(nil)
+
+	if r.err != nil {
+		a.stats.failed.Add(1)
+		err := r.err
+		r.recycle()
+		return nil, fmt.Errorf("application %q: %w", a.graph.Name, err)
+	}
+	a.stats.answered.Add(1)
+	return r.answer(begun), nil
+}
+
+// checkFrame compares a frame with the application's inputs.
+func (a *App) checkFrame(f Frame) error {
+	want := a.graph.Inputs
+	if len(f.Inputs) != len(want) {
+		return fmt.Errorf("%w: application %q: %d inputs: want %d", ErrInvalid, a.graph.Name, len(f.Inputs), len(want))
+	}
+	for i := range want {
+		t := &want[i]
+		if t.Varies() {
+			if n, ok := model.CountTexts(f.Inputs[i]); !ok || n != t.RowElements() {
+				return fmt.Errorf("%w: application %q: input %q: %d whole texts: want %d", ErrInvalid, a.graph.Name, t.Name, n, t.RowElements())
+			}
+		} else if len(f.Inputs[i]) != t.RowBytes() {
+			return fmt.Errorf("%w: application %q: input %q: %d bytes: want %d", ErrInvalid, a.graph.Name, t.Name, len(f.Inputs[i]), t.RowBytes())
+		}
+	}
+	return nil
+}
+
+// takeRun returns a run in which nothing has happened yet.
+func (a *App) takeRun() *run {
+	r, ok := a.frames.Get().(*run)
+	if !ok {
+		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps))}
+	}
+	for j := range a.steps {
+		r.needs[j] = len(a.steps[j].After)
+	}
+	return r
+}
+
+// recycle gives the results back, and the run to another frame.
+func (r *run) recycle() {
+	for i := range r.results {
+		r.results[i].Release()
+	}
+	clear(r.values)
+	clear(r.missing)
+	clear(r.results)
+	r.results, r.err, r.stream, r.cancel = r.results[:0], nil, nil, nil
+	r.app.frames.Put(r)
+}
+
+// answer gathers the outputs.
+func (r *run) answer(begun time.Time) *Answer {
+	g := r.app.graph
+	end := time.Now()
+	a := &Answer{Outputs: make([]Value, len(g.Answer)), Missing: make([]bool, len(g.Answer)), Elapsed: end.Sub(begun), Slack: r.deadline.Sub(end), run: r}
+	for i, at := range g.Answer {
+		a.Outputs[i], a.Missing[i] = r.values[at], r.missing[at]
+	}
+	return a
+}
+
+// start runs the steps that need nobody; each goes on with those that wait for it.
+func (r *run) start(ctx context.Context) {
+	var first []int
+	for j := range r.app.steps {
+		if len(r.app.steps[j].After) == 0 {
+			first = append(first, j)
+		}
+	}
+	r.wait.Add(len(r.app.steps))
+	r.proceed(ctx, first)
+}
+
+// proceed runs steps that have all they need: the first on this goroutine, since most graphs are chains.
+func (r *run) proceed(ctx context.Context, ready []int) {
+	for len(ready) > 0 {
+		for _, j := range ready[1:] {
+			go r.proceed(ctx, []int{j})
+		}
+		j := ready[0]
+		r.end(j, r.runStep(ctx, j))
+		ready = r.release(j)
+		r.wait.Done()
+	}
+}
+
+// release returns the steps for which j was the last that they waited for.
+func (r *run) release(j int) (ready []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range r.app.steps[j].feeds {
+		if r.needs[k]--; r.needs[k] == 0 {
+			ready = append(ready, k)
+		}
+	}
+	return ready
+}
+
+// errSkipped is the end of a step that had nothing to work on.
+var errSkipped = errors.New("skipped")
+
+// runStep runs a step whose needs have ended, one way or another.
+func (r *run) runStep(ctx context.Context, j int) error {
+	s := &r.app.steps[j]
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, at := range s.In {
+		if r.missing[at] {
+			return errSkipped // the step is optional, or it would not have been allowed to need this
+		}
+	}
+
+	until := r.deadline.Add(-time.Duration(float64(r.app.offsets[j]) * r.scale))
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if s.hook != nil {
+		return r.callHook(ctx, j)
+	}
+	return r.ask(ctx, j)
+}
+
+// end counts how a step ended. One that failed ends the frame, unless it is optional.
+func (r *run) end(j int, err error) {
+	s := &r.app.steps[j]
+	if err == nil {
+		s.counts.answered.Add(1)
+		return
+	}
+	for _, at := range s.Out {
+		if at != graph.Single {
+			r.values[at], r.missing[at] = nil, true
+		}
+	}
+	if errors.Is(err, errSkipped) {
+		s.counts.skipped.Add(1)
+		return
+	}
+
+	// What a failure cancels did not fail.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.err != nil:
+		s.counts.canceled.Add(1)
+	case s.Optional:
+		s.counts.failed.Add(1)
+	default:
+		s.counts.failed.Add(1)
+		r.err = fmt.Errorf("stage %q: %w", s.Name, err)
+		r.cancel(r.err)
+	}
+}

@@ -1,0 +1,221 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	graph "downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+)
+
+// Platform is that of an application where models are shown.
+const Platform = "ensemble"
+
+// textsMax is the room that the texts of one frame have.
+const textsMax = 64 << 10
+
+// Set is applications as a gateway serves them: like models, with one payload for all inputs and one for all outputs. A
+// list is as long as it can be, filled up with zeros; the output NAME_count, INT32, says how many elements are there, also of
+// outputs that may be missing.
+type Set struct{ all []*served }
+
+// served is one application of a Set.
+type served struct {
+	app     *App
+	ready   *frontend.Model // what is told of it while all its models are ready
+	unready *frontend.Model // and else
+	counted []bool          // by output: a count follows
+}
+
+// NewSet describes applications as models. Their names must differ.
+func NewSet(apps ...*App) (*Set, error) {
+	s := &Set{}
+	for _, a := range apps {
+		if s.find(a.graph.Name) != nil {
+			return nil, fmt.Errorf("application %q is there twice", a.graph.Name)
+		}
+		one, err := describe(a)
+		if err != nil {
+			return nil, fmt.Errorf("application %q: %w", a.graph.Name, err)
+		}
+		s.all = append(s.all, one)
+	}
+	slices.SortFunc(s.all, func(a, b *served) int { return cmp.Compare(a.app.graph.Name, b.app.graph.Name) })
+	return s, nil
+}
+
+func describe(a *App) (*served, error) {
+	g := a.graph
+	s := &served{app: a, counted: make([]bool, len(g.Outputs))}
+	info := model.Info{ID: math.MaxUint32, Name: g.Name, Version: "1", SLO: int64(g.Latency), BatchMax: uint32(max(g.BatchMax, 1)),
+		Platform: Platform, Unbatched: g.BatchMax == 0, Config: g.Text}
+	for i := range g.Inputs {
+		info.Inputs = append(info.Inputs, g.Inputs[i].Tensor)
+	}
+
+	// What clients are told has fixed shapes, also where frames differ.
+	for i, o := range g.Outputs {
+		at := g.Answer[i]
+		t := g.Tensors[at].Tensor
+		t.Name = o.Name
+		if g.Lists[at] != graph.Single {
+			t.Shape = append([]int64{int64(g.Elements(at))}, t.Shape...)
+		}
+		info.Outputs = append(info.Outputs, t)
+		if s.counted[i] = g.Lists[at] != graph.Single || g.Maybe[at]; s.counted[i] {
+			info.Outputs = append(info.Outputs, model.Tensor{Name: o.Name + "_count", Datatype: model.Int32, Shape: []int64{1}})
+		}
+	}
+	for i := range info.Outputs {
+		if name := info.Outputs[i].Name; slices.ContainsFunc(info.Outputs[:i], func(t model.Tensor) bool { return t.Name == name }) {
+			return nil, fmt.Errorf("output %q is there twice, once as a count", name)
+		}
+	}
+
+	in, err := model.NewLayout(info.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	out, err := model.NewLayout(info.Outputs)
+	if err != nil {
+		return nil, err
+	}
+
+	m := frontend.Model{Info: info, InputBytes: in.Bytes, OutputBytes: out.Bytes}
+	if in.Varies {
+		m.InputBytes, m.InputMax = -1, uint32(in.Bytes+textsMax)
+	}
+	if out.Varies {
+		m.OutputBytes = -1
+	}
+	ready := m
+	ready.Ready = true
+	s.ready, s.unready = &ready, &m
+	return s, nil
+}
+
+func (s *Set) find(name string) *served {
+	for _, one := range s.all {
+		if one.app.graph.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
+// model is what is told of an application now.
+func (s *served) model() *frontend.Model {
+	for j := range s.app.steps {
+		step := &s.app.steps[j]
+		if step.Model == "" {
+			continue
+		}
+		if m := s.app.client.Model(step.Model, step.Version); m == nil || !m.Ready {
+			return s.unready
+		}
+	}
+	return s.ready
+}
+
+// Model describes an application; nil if there is none of that name and version.
+func (s *Set) Model(name, version string) *frontend.Model {
+	if one := s.find(name); one != nil && (version == "" || version == one.ready.Version) {
+		return one.model()
+	}
+	return nil
+}
+
+// Models describes all of them, by name.
+func (s *Set) Models() (all []*frontend.Model) {
+	for _, one := range s.all {
+		all = append(all, one.model())
+	}
+	return all
+}
+
+// Do runs an application for one request. The error is an *frontend.OutcomeError that names the stage, or wraps
+// frontend.ErrInvalid.
+func (s *Set) Do(ctx context.Context, r frontend.Request) (frontend.Result, error) {
+	one := s.find(r.Model)
+	if one == nil || r.Input == nil {
+		return frontend.Result{}, fmt.Errorf("%w: application %q with an input: none is there", frontend.ErrInvalid, r.Model)
+	}
+	frame := Frame{Priority: r.Priority}
+	rest := r.Input.Bytes()
+	for i := range one.ready.Inputs {
+		n := one.ready.Inputs[i].RowBytes()
+		if one.ready.Inputs[i].Varies() {
+			n = model.TextsBytes(rest, one.ready.Inputs[i].RowElements())
+		}
+		if n < 0 || n > len(rest) {
+			return frontend.Result{}, fmt.Errorf("%w: application %q: input of %d bytes: ends within %q", frontend.ErrInvalid, r.Model, len(r.Input.Bytes()), one.ready.Inputs[i].Name)
+		}
+		frame.Inputs = append(frame.Inputs, rest[:n:n])
+		rest = rest[n:]
+	}
+
+	begun := time.Now()
+	answer, err := one.app.Run(ctx, frame)
+	if err != nil {
+		return frontend.Result{}, one.outcome(ctx, err, begun)
+	}
+	defer answer.Release()
+	return frontend.Result{Data: one.pack(answer), Elapsed: answer.Elapsed, Slack: answer.Slack}, nil
+}
+
+// outcome is why a frame has no answer, as of a model of the application's name.
+func (s *served) outcome(ctx context.Context, err error, begun time.Time) error {
+	if errors.Is(err, ErrInvalid) {
+		return fmt.Errorf("%w: %w", frontend.ErrInvalid, err)
+	}
+	budget := s.app.graph.Latency
+	if d, ok := ctx.Deadline(); ok {
+		budget = d.Sub(begun)
+	}
+
+	o := &frontend.OutcomeError{Reason: model.ExecutionFailed, Model: s.ready.Name, Budget: budget, Elapsed: time.Since(begun), Cause: err}
+	var of *frontend.OutcomeError
+	switch {
+	case errors.As(err, &of):
+		o.Reason, o.Local = of.Reason, of.Local
+	case errors.Is(err, context.DeadlineExceeded):
+		o.Reason, o.Local = model.DeadlineCannotBeMet, true
+	case errors.Is(err, context.Canceled):
+		o.Reason, o.Local = model.Canceled, true
+	}
+	return o
+}
+
+// pack lays the outputs behind each other.
+func (s *served) pack(a *Answer) []byte {
+	out := make([]byte, 0, max(s.ready.OutputBytes, 0))
+	k := 0
+	for i, v := range a.Outputs {
+		t := &s.ready.Outputs[k]
+		begin := len(out)
+		for _, element := range v {
+			out = append(out, element...)
+		}
+
+		// An element that is not there is zeros; a text that is not, a length of 0.
+		size := t.RowBytes()
+		if t.Varies() {
+			elements, _ := model.CountTexts(out[begin:])
+			size = len(out) - begin + (t.RowElements()-elements)*model.TextLengthBytes
+		}
+		out = append(out, make([]byte, size-(len(out)-begin))...)
+		k++
+		if s.counted[i] {
+			out = binary.LittleEndian.AppendUint32(out, uint32(len(v)))
+			k++
+		}
+	}
+	return out
+}

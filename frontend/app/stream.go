@@ -1,0 +1,174 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	graph "downbeat.dev/core/app"
+)
+
+// Session is what a stream of frames is promised.
+type Session struct {
+	Rate    float64       // frames/s; more are refused
+	Latency time.Duration // of each frame; 0: the application's
+	Floor   float64       // least accuracy that is an answer, 0 to 1
+	Lease   time.Duration // without a frame for so long the session is closed; 0: DefaultLease
+	// Offsets is what lies behind each step at this latency, as admission found it; nil: the application's, scaled.
+	Offsets []time.Duration
+}
+
+// DefaultLease is how long a session without frames stays open.
+const DefaultLease = 30 * time.Second
+
+const (
+	streamsMax = 1024
+	rateMax    = 1e6
+	// burstFrames is how many frames may come before their time: networks bunch them up.
+	burstFrames = 3
+)
+
+// The ends of frames that were not run.
+var (
+	ErrClosed   = errors.New("session closed")
+	ErrTooFast  = errors.New("more frames than the session's rate")
+	ErrSessions = errors.New("too many sessions")
+)
+
+// Stream is an open session.
+type Stream struct {
+	app     *App
+	session Session
+	states  []hookState // by step
+	lease   *time.Timer
+
+	mu     sync.Mutex // guards what follows
+	due    time.Time  // of the next frame
+	closed bool
+}
+
+// hookState is what a step's hook keeps from frame to frame; its lock keeps the frames in turn.
+type hookState struct {
+	mu    sync.Mutex
+	value any
+}
+
+// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid or ErrSessions.
+func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
+	if s.Latency == 0 {
+		s.Latency = a.graph.Latency
+	}
+	if s.Lease == 0 {
+		s.Lease = DefaultLease
+	}
+
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case !(s.Rate > 0 && s.Rate <= rateMax):
+		return nil, fmt.Errorf("%w: session: rate %v: want more than 0 and at most %v frames/s", ErrInvalid, s.Rate, float64(rateMax))
+	case s.Latency < 0 || s.Latency > graph.LatencyMax:
+		return nil, fmt.Errorf("%w: session: latency %v: want more than 0 and at most %v", ErrInvalid, s.Latency, graph.LatencyMax)
+	case !(s.Floor >= 0 && s.Floor <= 1):
+		return nil, fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
+	case s.Lease < 0:
+		return nil, fmt.Errorf("%w: session: lease %v: want more than 0", ErrInvalid, s.Lease)
+	}
+
+	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps))}
+	if !a.streams.add(stream) {
+		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
+	}
+	stream.mu.Lock()
+	stream.lease = time.AfterFunc(s.Lease, stream.Close)
+	stream.mu.Unlock()
+	return stream, nil
+}
+
+// Session returns what was promised.
+func (s *Stream) Session() Session { return s.session }
+
+// Run answers a frame of the session, within its latency or ctx's deadline, whichever is earlier. Besides Run's errors
+// it may return ErrClosed or ErrTooFast.
+func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
+	if err := s.admitFrame(time.Now()); err != nil {
+		return nil, err
+	}
+	return s.app.runFrame(ctx, f, s.session.Latency, s)
+}
+
+// admitFrame keeps the session's rate: a frame is due one period after the one before, and may come a few periods early.
+func (s *Stream) admitFrame(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.lease.Reset(s.session.Lease)
+	period := time.Duration(float64(time.Second) / s.session.Rate)
+	if now.Before(s.due.Add(-burstFrames * period)) {
+		return ErrTooFast
+	}
+	if s.due.Before(now) {
+		s.due = now
+	}
+	s.due = s.due.Add(period)
+	return nil
+}
+
+// Close ends the session; its frames under way end as they would have. A second Close does nothing.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.lease.Stop()
+	s.mu.Unlock()
+	if first {
+		s.app.streams.remove(s)
+	}
+}
+
+// streams are the sessions that are open.
+type streams struct {
+	most int
+	mu   sync.Mutex
+	open map[*Stream]struct{}
+}
+
+func (s *streams) add(stream *Stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) >= s.most {
+		return false
+	}
+	if s.open == nil {
+		s.open = map[*Stream]struct{}{}
+	}
+	s.open[stream] = struct{}{}
+	return true
+}
+
+func (s *streams) remove(stream *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, stream)
+}
+
+func (s *streams) closeAll() {
+	s.mu.Lock()
+	all := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for stream := range all {
+		stream.Close()
+	}
+}
+
+// Sessions returns how many sessions are open.
+func (a *App) Sessions() int {
+	a.streams.mu.Lock()
+	defer a.streams.mu.Unlock()
+	return len(a.streams.open)
+}

@@ -1,0 +1,71 @@
+package frontend
+
+import "context"
+
+// Call is a request and what it came to.
+type Call struct {
+	Request
+	Result Result // counts where Err is nil
+	Err    error
+}
+
+// DoAll begins all requests in one burst and waits for each. Each needs a Buffer of its own.
+func (c *Client) DoAll(ctx context.Context, calls []Call) {
+	begun := make([]*call, len(calls))
+	for i := range calls {
+		begun[i], calls[i].Err = c.beginCall(ctx, &calls[i].Request)
+	}
+
+	for i, p := range begun {
+		if p == nil {
+			continue
+		}
+		if calls[i].Prepare != nil {
+			c.prepareInput(p, &calls[i].Request)
+		}
+		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
+	}
+}
+
+// DoWhole is DoAll for calls that are worth nothing without each other: as soon as it sees one end without an output it
+// cancels those that it still waits for, gives back the outputs that it has, and returns that one's error.
+func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
+	if len(calls) == 1 {
+		calls[0].Result, calls[0].Err = c.Do(ctx, calls[0].Request)
+		return calls[0].Err
+	}
+
+	begun := make([]*call, len(calls))
+	var failed error
+	for i := range calls {
+		if failed == nil {
+			begun[i], failed = c.beginCall(ctx, &calls[i].Request)
+			calls[i].Err = failed
+		}
+	}
+
+	// Each call that has begun must be waited for, if only to see it cancelled.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for i, p := range begun {
+		if p == nil {
+			continue
+		}
+		if failed != nil {
+			cancel(failed)
+		} else if calls[i].Prepare != nil {
+			c.prepareInput(p, &calls[i].Request)
+		}
+		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
+		if failed == nil {
+			failed = calls[i].Err
+		}
+	}
+
+	for i := range calls {
+		if failed != nil {
+			calls[i].Result.Release()
+		}
+	}
+	return failed
+}

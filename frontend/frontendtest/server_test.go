@@ -1,0 +1,104 @@
+//go:build linux
+
+package frontendtest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/frontendtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var pair = []frontend.TensorInfo{{Name: "x", Datatype: "FP32", Shape: []int64{2}}}
+
+// double doubles its input, and refuses a negative one.
+var double = frontendtest.Model{Name: "double", Inputs: pair, Outputs: []frontend.TensorInfo{{Name: "y", Datatype: "FP32", Shape: []int64{2}}},
+	Answer: func(r frontendtest.Row) error {
+		x, err := r.Input("x").Float32s()
+		if err != nil {
+			return err
+		}
+		if x[0] < 0 {
+			return errors.New("negative")
+		}
+		return r.Output("y").SetFloat32s([]float32{2 * x[0], 2 * x[1]})
+	}}
+
+func ask(ctx context.Context, c *frontend.Client, model string, x ...float32) ([]float32, error) {
+	in, err := c.NewInput(model)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Free()
+	if err := in.Tensor("x").SetFloat32s(x); err != nil {
+		return nil, err
+	}
+	r, err := c.Infer(ctx, model, in)
+	if err != nil {
+		return nil, err
+	}
+	return r.Output("y").Float32s()
+}
+
+// TestServerAnswersByFunction, and a function's error fails that request.
+func TestServerAnswersByFunction(t *testing.T) {
+	c := frontendtest.Start(t, double).Client(t)
+	if _, err := c.AwaitModel(t.Context(), "double"); err != nil {
+		t.Fatal(err)
+	}
+	if y, err := ask(t.Context(), c, "double", 1, 2.5); err != nil || y[0] != 2 || y[1] != 5 {
+		t.Errorf("%v, %v", y, err)
+	}
+	if _, err := ask(t.Context(), c, "double", -1, 0); !errors.Is(err, frontend.ErrFailed) {
+		t.Errorf("a function that fails: %v", err)
+	}
+}
+
+// TestServerKeepsDeadlines: the scheduler is the one that serves, so that what cannot be met is dropped.
+func TestServerKeepsDeadlines(t *testing.T) {
+	slow := double
+	slow.Name, slow.Takes = "slow", 20*time.Second
+	c := frontendtest.Start(t, slow).Client(t)
+	if _, err := c.AwaitModel(t.Context(), "slow"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // half of what the model takes
+	defer cancel()
+	if _, err := ask(ctx, c, "slow", 1, 2); !errors.Is(err, frontend.ErrDropped) && !errors.Is(err, frontend.ErrRejected) {
+		t.Errorf("a deadline that cannot be met: %v", err)
+	}
+}
+
+// failed is a testing.TB that notes how a test failed.
+type failed struct {
+	testing.TB
+	said string
+}
+
+func (f *failed) Fatalf(format string, args ...any) { f.said = errors.New(format).Error(); panic(f) }
+
+// TestModelsAreChecked as a repository's are.
+func TestModelsAreChecked(t *testing.T) {
+	for name, m := range map[string]frontendtest.Model{
+		"no name": {},
+		"BYTES":   {Name: "words", Inputs: []frontend.TensorInfo{{Name: "w", Datatype: "BYTES", Shape: []int64{1}}}, Outputs: pair},
+		"a shape": {Name: "none", Inputs: []frontend.TensorInfo{{Name: "x", Datatype: "FP32", Shape: []int64{0}}}, Outputs: pair},
+	} {
+		f := &failed{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			frontendtest.Start(f, m)
+		}()
+		if !strings.HasPrefix(f.said, "frontendtest: ") {
+			t.Errorf("%s: the test did not fail: %q", name, f.said)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// logCall writes a line of the access log for an inference call that ended: which call it was, by its request id and its
+// trace, and what became of it. trace is the call's traceparent header (W3C Trace Context), if it had one.
+func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *inference, trace string, f *fault) {
+	if g.o.Access == nil {
+		return
+	}
+	line := []slog.Attr{slog.String("protocol", protocol), slog.String("model", strings.Clone(model)), // both lie in the call's buffer
+		slog.String("id", strings.Clone(in.id)), slog.Int("rows", max(in.rows, 0)), slog.Duration("took", time.Since(startOf(ctx)))}
+	if in.model != nil {
+		line = append(line, slog.String("version", in.model.Version))
+	}
+	if id, ok := traceID(trace); ok {
+		line = append(line, slog.String("trace", id))
+	}
+
+	if c := clientOf(ctx); c != nil {
+		line = append(line, slog.String("client", c.Name))
+	}
+
+	outcome := "ok"
+	if f != nil {
+		outcome = f.reason
+		line = append(line, slog.Int("status", f.http), slog.String("err", f.text))
+	}
+	line = append(line, slog.String("outcome", outcome))
+	g.o.Access.LogAttrs(ctx, slog.LevelInfo, "call", line...)
+}
+
+// traceID is the trace of a traceparent: version, trace id, span id and flags in hexadecimal, with dashes between them.
+func traceID(traceparent string) (string, bool) {
+	parts := strings.Split(traceparent, "-")
+	if len(parts) < 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 || parts[1] == strings.Repeat("0", 32) {
+		return "", false
+	}
+	for _, c := range []byte(parts[1]) {
+		if hexDigit(c) < 0 {
+			return "", false
+		}
+	}
+	return strings.Clone(parts[1]), true
+}
+
+// traceparentOf is the header of a gRPC call.
+func (g *Gateway) traceparentOf(ctx context.Context) string {
+	if g.o.Access == nil {
+		return ""
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	if all := md.Get("traceparent"); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}

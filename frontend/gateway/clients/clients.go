@@ -1,0 +1,300 @@
+// Package clients knows the clients of a gateway by tokens of their own, says what each may do, and counts what it
+// does. A file names them, and is read again when it changes (decision 0056).
+package clients
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why a client is refused.
+var (
+	ErrRevoked  = errors.New("the token is no client's any more")
+	ErrModel    = errors.New("the client may not use this model")
+	ErrRate     = errors.New("the client's requests per second are used up")
+	ErrInFlight = errors.New("the client has as many requests under way as it may have")
+)
+
+// Set is the clients that a file names. Its methods are safe for concurrent use.
+type Set struct {
+	path         string
+	clusterToken string
+	log          *slog.Logger
+	salt         [sha256.Size]byte
+	unknown      atomic.Uint64 // calls whose token is nobody's
+	table        atomic.Pointer[table]
+
+	mu   sync.Mutex // guards what follows, and reading the file
+	seen string     // what the file was when it was looked at last
+}
+
+// table is the clients of one state of the file.
+type table struct {
+	byDigest map[digest]*Client
+	inOrder  []*Client
+}
+
+// digest stands for a token: its hash with the set's salt. A caller cannot choose digests that share a beginning with a
+// client's, so the time that a look into a map takes tells nothing of a token.
+type digest [sha256.Size]byte
+
+// Client is who sent a token. A nil Client is a caller where no clients are told apart: it may do everything.
+type Client struct {
+	Name   string
+	digest digest
+	limits atomic.Pointer[limits] // nil: the file names this token no more
+	usage  *usage
+}
+
+// usage is what a client of one name does, whatever its token and limits are.
+type usage struct {
+	mu       sync.Mutex // guards what follows
+	paidFor  time.Time  // until when what was admitted uses up the rate
+	inFlight int64
+
+	admitted, overRate, overInFlight, otherModel atomic.Uint64 // requests; the last: calls
+}
+
+// Open reads a file of clients. clusterToken must be no client's; log is told of every later state of the file.
+func Open(path, clusterToken string, log *slog.Logger) (*Set, error) {
+	s := &Set{path: path, clusterToken: clusterToken, log: log}
+	if _, err := rand.Read(s.salt[:]); err != nil {
+		return nil, err
+	}
+	if _, err := s.reload(); err != nil {
+		return nil, fmt.Errorf("client_tokens_file %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// WatchEvery is how often Watch looks at the file.
+const WatchEvery = time.Second
+
+// Watch reads the file again whenever it has changed, until ctx ends. What cannot be used leaves the clients as they
+// are, and is logged once.
+func (s *Set) Watch(ctx context.Context, every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+
+		changed, err := s.reload()
+		if err != nil {
+			s.log.Error("the file of clients cannot be used; the one before stays in force", "file", s.path, "err", err)
+		} else if changed {
+			s.log.Info("the file of clients was read again", "file", s.path, "clients", len(s.table.Load().inOrder))
+		}
+	}
+}
+
+// reload reads the file and takes it over if it has changed since the last look. An error is told once for a state of
+// the file.
+func (s *Set) reload() (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	// Contents are compared, not times: a mounted secret changes by a link, and a file may change twice in a clock's tick.
+	text, err := readFile(s.path)
+	state := fmt.Sprintf("%x", sha256.Sum256(text))
+	if err != nil {
+		state = err.Error()
+	}
+	if state == s.seen {
+		return false, nil
+	}
+	s.seen = state
+	if err != nil {
+		return false, err
+	}
+
+	entries, err := parseClients(text, s.clusterToken)
+	if err != nil {
+		return false, err
+	}
+	s.replaceTable(entries)
+	return true, nil
+}
+
+// replaceTable puts entries in force. mu is held.
+func (s *Set) replaceTable(entries []entry) {
+	old := s.table.Load()
+	usages := map[string]*usage{}
+	if old != nil {
+		for _, c := range old.inOrder {
+			usages[c.Name] = c.usage
+		}
+	}
+
+	// Who keeps name and token stays the same client, since its streams go on; who keeps its name keeps what it has used.
+	next := &table{byDigest: make(map[digest]*Client, len(entries))}
+	for i := range entries {
+		e := &entries[i]
+		d := s.digestOf(e.token)
+		var c *Client
+		if old != nil {
+			c = old.byDigest[d]
+		}
+		if c == nil || c.Name != e.name {
+			c = &Client{Name: e.name, digest: d, usage: usages[e.name]}
+			if c.usage == nil {
+				c.usage = new(usage)
+			}
+		}
+		c.limits.Store(&e.limits)
+		next.byDigest[d] = c
+		next.inOrder = append(next.inOrder, c)
+	}
+	s.table.Store(next)
+
+	// Only now: a client that stays must never be without limits.
+	if old != nil {
+		for d, c := range old.byDigest {
+			if next.byDigest[d] != c {
+				c.limits.Store(nil)
+			}
+		}
+	}
+}
+
+func (s *Set) digestOf(token string) digest {
+	var room [sha256.Size + tokenMax]byte // on the stack
+	return sha256.Sum256(append(append(room[:0], s.salt[:]...), token...))
+}
+
+// Find is the client that a token belongs to; nil: nobody's.
+func (s *Set) Find(token string) *Client {
+	if len(token) <= tokenMax {
+		d := s.digestOf(token)
+		if c := s.table.Load().byDigest[d]; c != nil && subtle.ConstantTimeCompare(c.digest[:], d[:]) == 1 {
+			return c
+		}
+	}
+	s.unknown.Add(1)
+	return nil
+}
+
+// CheckModel returns why the client may not use a model; nil: it may.
+func (c *Client) CheckModel(model string) error {
+	if c == nil {
+		return nil
+	}
+	l := c.limits.Load()
+	if l == nil {
+		return ErrRevoked
+	}
+	if !l.allowsModel(model) {
+		c.usage.otherModel.Add(1)
+		return ErrModel
+	}
+	return nil
+}
+
+// Allows is CheckModel for lists of models, which counts nothing.
+func (c *Client) Allows(model string) bool {
+	if c == nil {
+		return true
+	}
+	l := c.limits.Load()
+	return l != nil && l.allowsModel(model)
+}
+
+// CheckLimits returns why not even one request would be admitted now. Callers ask before they read a request that may
+// be long.
+func (c *Client) CheckLimits(now time.Time) error { return c.takeRequests(0, now) }
+
+// Admit counts n requests as under way until Done; an error says why they are refused.
+func (c *Client) Admit(n int, now time.Time) error { return c.takeRequests(int64(n), now) }
+
+// burst is how much of its rate a client may use at once.
+const burst = time.Second
+
+// takeRequests admits n requests; none: it looks whether one would be admitted.
+func (c *Client) takeRequests(n int64, now time.Time) error {
+	if c == nil {
+		return nil
+	}
+	l := c.limits.Load()
+	if l == nil {
+		return ErrRevoked
+	}
+
+	u := c.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if l.inFlight > 0 && u.inFlight+max(n, 1) > l.inFlight {
+		u.overInFlight.Add(uint64(max(n, 1)))
+		return ErrInFlight
+	}
+
+	// The generic cell rate algorithm (ITU-T I.371). A call of more requests than a burst is admitted when the burst
+	// is whole, and paid for afterwards: refused, it could never be served.
+	if l.rate > 0 {
+		if u.paidFor.Before(now) {
+			u.paidFor = now
+		}
+		each := time.Duration(float64(time.Second) / l.rate)
+		if ahead := u.paidFor.Sub(now); ahead > 0 && ahead+each*time.Duration(max(n, 1)) > max(burst, each) {
+			u.overRate.Add(uint64(max(n, 1)))
+			return ErrRate
+		}
+		u.paidFor = u.paidFor.Add(time.Duration(float64(n) * float64(time.Second) / l.rate))
+	}
+
+	u.inFlight += n
+	u.admitted.Add(uint64(n))
+	return nil
+}
+
+// Done ends n requests that were admitted.
+func (c *Client) Done(n int) {
+	if c == nil {
+		return
+	}
+	c.usage.mu.Lock()
+	c.usage.inFlight -= int64(n)
+	c.usage.mu.Unlock()
+}
+
+var (
+	descRequests = prometheus.NewDesc("downbeat_client_requests_total",
+		"Requests of a client: admitted, or refused for its rate, its requests in flight or (calls) a model.", []string{"client", "result"}, nil)
+	descInFlight = prometheus.NewDesc("downbeat_client_in_flight_requests", "Requests of a client under way.", []string{"client"}, nil)
+	descUnknown  = prometheus.NewDesc("downbeat_client_unknown_total", "Calls whose token is no client's, or that have none.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s *Set) Describe(out chan<- *prometheus.Desc) {
+	out <- descRequests
+	out <- descInFlight
+	out <- descUnknown
+}
+
+// Collect implements prometheus.Collector. Only clients that the file names have series, so their number is bounded.
+func (s *Set) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(descUnknown, prometheus.CounterValue, float64(s.unknown.Load()))
+	for _, c := range s.table.Load().inOrder {
+		u := c.usage
+		for result, n := range map[string]*atomic.Uint64{"admitted": &u.admitted, "rate": &u.overRate, "in_flight": &u.overInFlight, "model": &u.otherModel} {
+			out <- prometheus.MustNewConstMetric(descRequests, prometheus.CounterValue, float64(n.Load()), c.Name, result)
+		}
+
+		u.mu.Lock()
+		inFlight := u.inFlight
+		u.mu.Unlock()
+		out <- prometheus.MustNewConstMetric(descInFlight, prometheus.GaugeValue, float64(inFlight), c.Name)
+	}
+}

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// modelConfig is a model's configuration in force: what its config.pbtxt says, completed by what serving it has
+// settled. Fields that only other backends than ours have are left out.
+func modelConfig(m *frontend.Model) *oip.ModelConfig {
+	c := new(oip.ModelConfig)
+	if err := (prototext.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(m.Config), c); err != nil {
+		c = new(oip.ModelConfig) // the repository reads more than prototext; what follows is true nonetheless
+	}
+
+	c.Name, c.Platform, c.MaxBatchSize = m.Name, m.Platform, 0
+	if !m.Unbatched {
+		c.MaxBatchSize = int32(min(m.BatchMax, rowsMax))
+	}
+	if c.Backend == "" {
+		c.Backend = backendNames[m.Platform]
+	}
+	if c.VersionPolicy == nil {
+		c.VersionPolicy = &oip.ModelVersionPolicy{PolicyChoice: &oip.ModelVersionPolicy_Latest_{Latest: &oip.ModelVersionPolicy_Latest{NumVersions: 1}}}
+	}
+
+	// The scheduler always batches; clients ask the configuration whether it does.
+	if c.SchedulingChoice == nil && c.MaxBatchSize > 1 {
+		c.SchedulingChoice = &oip.ModelConfig_DynamicBatching{DynamicBatching: new(oip.ModelDynamicBatching)}
+	}
+
+	c.Input = configInputs(c.Input, m.Inputs)
+	c.Output = configOutputs(c.Output, m.Outputs)
+	return c
+}
+
+// backendNames are Triton's names of what runs a platform.
+var backendNames = map[string]string{"onnxruntime_onnx": "onnxruntime", "emulated": "emulated"}
+
+// configInputs describes a model's inputs, with what the file says of them besides.
+func configInputs(file []*oip.ModelInput, ts []model.Tensor) []*oip.ModelInput {
+	said := map[string]*oip.ModelInput{}
+	for _, in := range file {
+		said[in.Name] = in
+	}
+
+	all := make([]*oip.ModelInput, len(ts))
+	for i, t := range ts {
+		if all[i] = said[t.Name]; all[i] == nil {
+			all[i] = &oip.ModelInput{Name: t.Name}
+		}
+		all[i].DataType, all[i].Dims = dataType(t.Datatype), t.Shape
+		if all[i].Format == oip.ModelInput_FORMAT_NONE {
+			all[i].Format = imageFormat(t)
+		}
+	}
+	return all
+}
+
+// configOutputs is configInputs for outputs.
+func configOutputs(file []*oip.ModelOutput, ts []model.Tensor) []*oip.ModelOutput {
+	said := map[string]*oip.ModelOutput{}
+	for _, out := range file {
+		said[out.Name] = out
+	}
+
+	all := make([]*oip.ModelOutput, len(ts))
+	for i, t := range ts {
+		if all[i] = said[t.Name]; all[i] == nil {
+			all[i] = &oip.ModelOutput{Name: t.Name}
+		}
+		all[i].DataType, all[i].Dims = dataType(t.Datatype), t.Shape
+	}
+	return all
+}
+
+// dataType is a datatype's number in the protocol, 0 if it has none.
+func dataType(t model.Datatype) oip.DataType {
+	return oip.DataType(1 + slices.Index(model.Datatypes(), t))
+}
+
+// imageFormat guesses an image tensor's layout from where its one or three channels are.
+func imageFormat(t model.Tensor) oip.ModelInput_Format {
+	channels := func(d int64) bool { return d == 1 || d == 3 }
+	switch {
+	case len(t.Shape) != 3:
+	case channels(t.Shape[0]):
+		return oip.ModelInput_FORMAT_NCHW
+	case channels(t.Shape[2]):
+		return oip.ModelInput_FORMAT_NHWC
+	}
+	return oip.ModelInput_FORMAT_NONE
+}

@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// connectionLimits bound a gateway's connections, REST and gRPC together. A stranger is a connection that has
+// not shown a token yet, where one is demanded.
+type connectionLimits struct {
+	all, perAddress                   int
+	strangers, strangersPerAddress    int
+	strangerBytes, strangerBytesPerMS int // what a stranger may send at once, and for each millisecond that passes
+}
+
+var defaultConnectionLimits = connectionLimits{all: 16_384, perAddress: 8_192, strangers: 2_048, strangersPerAddress: 512,
+	strangerBytes: 64 << 10, strangerBytesPerMS: 1}
+
+// connections are those that a gateway has open. At a limit the one that has been silent longest gives way
+// to the one that comes.
+type connections struct {
+	limits  connectionLimits
+	trusted bool // no token is demanded: nobody is a stranger
+	epoch   time.Time
+
+	mu        sync.Mutex // guards what follows
+	known     map[*connection]struct{}
+	strangers map[*connection]struct{}
+	addresses map[netip.Addr]*addressCount
+}
+
+// addressCount counts the connections of one address.
+type addressCount struct{ known, strangers int }
+
+func newConnections(l connectionLimits, trusted bool) *connections {
+	return &connections{limits: l, trusted: trusted, epoch: time.Now(), known: map[*connection]struct{}{},
+		strangers: map[*connection]struct{}{}, addresses: map[netip.Addr]*addressCount{}}
+}
+
+// connection is one of them.
+type connection struct {
+	net.Conn
+	of      *connections
+	address netip.Addr
+	known   atomic.Bool  // has shown a token, or need not
+	heard   atomic.Int64 // when bytes went either way last, in ns since the epoch
+	first   atomic.Int64 // when the first byte of the REST call under way came, in ns since the epoch; 0: none has
+	closed  bool         // guarded by of.mu
+
+	sent   int64 // what a stranger has sent beyond its allowance; its one reader's
+	atLast int64 // when sent was brought up to date, in ns since the epoch
+}
+
+// remoteAddress is a peer's address that leads to its connection, through TLS and gRPC.
+type remoteAddress struct {
+	net.Addr
+	connection *connection
+}
+
+// connectionOf finds the connection behind an address; nil if it is not one of ours.
+func connectionOf(a net.Addr) *connection {
+	if r, ok := a.(remoteAddress); ok {
+		return r.connection
+	}
+	return nil
+}
+
+type connectionKey struct{}
+
+// withConnection is a REST server's ConnContext.
+func withConnection(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, connectionOf(c.RemoteAddr()))
+}
+
+// boundListener bounds the connections that a listener accepts.
+func (t *connections) boundListener(l net.Listener) net.Listener { return boundedListener{l, t} }
+
+// trustCaller makes the connection of a REST call known.
+func trustCaller(r *http.Request) {
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	c.trustConnection()
+}
+
+type boundedListener struct {
+	net.Listener
+	connections *connections
+}
+
+func (l boundedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.connections.admitConnection(c), nil
+}
+
+// admitConnection takes a connection in; the one that has been silent longest is closed for it if it must be.
+func (t *connections) admitConnection(s net.Conn) *connection {
+	c := &connection{Conn: s, of: t}
+	if a, err := netip.ParseAddrPort(s.RemoteAddr().String()); err == nil {
+		c.address = a.Addr().Unmap()
+	}
+	c.known.Store(t.trusted)
+	c.heard.Store(t.now())
+
+	t.mu.Lock()
+	victim := t.listConnection(c)
+	t.mu.Unlock()
+	if victim != nil {
+		victim.Close()
+	}
+	return c
+}
+
+// now is the time since the epoch, in ns.
+func (t *connections) now() int64 { return int64(time.Since(t.epoch)) }
+
+// listConnection counts a connection among its kind and returns the one that must give way, or nil. The lock is held.
+func (t *connections) listConnection(c *connection) (victim *connection) {
+	count := t.addresses[c.address]
+	if count == nil {
+		count = new(addressCount)
+		t.addresses[c.address] = count
+	}
+
+	// Strangers and callers who have shown a token have bounds of their own, so that the first never displace the
+	// others.
+	kind, ofAddress, all, perAddress := t.strangers, &count.strangers, t.limits.strangers, t.limits.strangersPerAddress
+	if c.known.Load() {
+		kind, ofAddress, all, perAddress = t.known, &count.known, t.limits.all, t.limits.perAddress
+	}
+
+	switch {
+	case *ofAddress >= perAddress:
+		victim = longestSilent(kind, func(o *connection) bool { return o.address == c.address })
+	case len(kind) >= all:
+		victim = longestSilent(kind, func(*connection) bool { return true })
+	}
+
+	kind[c] = struct{}{}
+	*ofAddress++
+	return victim
+}
+
+// longestSilent is the connection that no byte went over for the longest time.
+func longestSilent(among map[*connection]struct{}, counts func(*connection) bool) (oldest *connection) {
+	for c := range among {
+		if counts(c) && (oldest == nil || c.heard.Load() < oldest.heard.Load()) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// unlistConnection counts a connection no more. The lock is held.
+func (t *connections) unlistConnection(c *connection) {
+	count := t.addresses[c.address]
+	if c.known.Load() {
+		delete(t.known, c)
+		count.known--
+	} else {
+		delete(t.strangers, c)
+		count.strangers--
+	}
+	if *count == (addressCount{}) {
+		delete(t.addresses, c.address)
+	}
+}
+
+// trustConnection makes a stranger known: it has shown a token. A nil connection is nobody's.
+func (c *connection) trustConnection() {
+	if c == nil || c.known.Load() {
+		return
+	}
+	t := c.of
+	var victim *connection
+	t.mu.Lock()
+	if !c.closed && !c.known.Load() {
+		t.unlistConnection(c)
+		c.known.Store(true)
+		victim = t.listConnection(c)
+	}
+	t.mu.Unlock()
+	if victim != nil {
+		victim.Close()
+	}
+}
+
+var errStranger = errors.New("a connection without a token has sent more than one may")
+
+// Read implements net.Conn. A stranger's bytes are bounded, whatever they are: what it begins and does not
+// end is held in memory.
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	now := c.of.now()
+	c.heard.Store(now)
+	if n > 0 {
+		c.first.CompareAndSwap(0, now)
+	}
+	if c.known.Load() {
+		return n, err
+	}
+
+	l := c.of.limits
+	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.strangerBytesPerMS)) + int64(n)
+	c.atLast = now
+	if c.sent > int64(l.strangerBytes) {
+		return 0, errStranger // the server that reads ends the connection
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *connection) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.heard.Store(c.of.now())
+	return n, err
+}
+
+// RemoteAddr implements net.Conn.
+func (c *connection) RemoteAddr() net.Addr { return remoteAddress{c.Conn.RemoteAddr(), c} }
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		c.of.unlistConnection(c)
+	}
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,214 @@
+package gateway
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// The load and unload calls of the model repository extension. Whether they are allowed is the backends' to say: it goes
+// with their mode of model control.
+
+// loadMax is how long a client may wait for a model to be loaded or unloaded; the backends go on after it.
+const loadMax = 10 * time.Minute
+
+// filePrefix is before the name of a file in the parameters of a load.
+const filePrefix = "file:"
+
+// loadModel has a model loaded. overrides are what takes the place of its files.
+func (g *Gateway) loadModel(ctx context.Context, name string, o frontend.Override) *fault {
+	ctx, cancel := context.WithTimeout(ctx, loadMax)
+	defer cancel()
+	return commandFault("load", name, g.client.LoadModel(ctx, name, o))
+}
+
+// unloadModel has a model unloaded.
+func (g *Gateway) unloadModel(ctx context.Context, name string) *fault {
+	ctx, cancel := context.WithTimeout(ctx, loadMax)
+	defer cancel()
+	return commandFault("unload", name, g.client.UnloadModel(ctx, name))
+}
+
+// commandFault tells what the end of a command means to a client. Triton's clients compare how the text begins.
+func commandFault(op, name string, err error) *fault {
+	if err == nil {
+		return nil
+	}
+	begin := "failed to " + op + " " + singleQuoted(name) + ", "
+	var c *frontend.CommandError
+	switch {
+	case errors.As(err, &c):
+	case errors.Is(err, context.DeadlineExceeded):
+		return refusalFault(http.StatusGatewayTimeout, codes.DeadlineExceeded, "model_control", begin+"it takes longer than the call may: the backends go on with it")
+	case errors.Is(err, context.Canceled):
+		return refusalFault(httpCanceled, codes.Canceled, "model_control", begin+"the caller left: the backends go on with it")
+	default:
+		return faultOf(err)
+	}
+
+	switch c.Code {
+	case wire.CommandUnknown:
+		return refusalFault(http.StatusNotFound, codes.NotFound, "model_control", begin+"failed to poll from model repository: "+c.Text)
+	case wire.CommandRefused:
+		return refusalFault(http.StatusBadRequest, codes.FailedPrecondition, "model_control", c.Text)
+	case wire.CommandLost:
+		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "model_control", begin+c.Text)
+	}
+	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+c.Text)
+}
+
+// isControl tells whether a path loads or unloads models, which operators may.
+func isControl(path string) bool {
+	return strings.HasPrefix(path, "/v2/repository/") && (strings.HasSuffix(path, "/load") || strings.HasSuffix(path, "/unload"))
+}
+
+// controlRoutes registers the calls; a repository may be named, as Triton's clients may, and does not matter.
+func (g *Gateway) controlRoutes(mux *http.ServeMux) {
+	for _, path := range []string{"/v2/repository/models/{model}", "/v2/repository/{repository}/models/{model}"} {
+		mux.HandleFunc("POST "+path+"/load", g.restLoad)
+		mux.HandleFunc("POST "+path+"/unload", g.restUnload)
+	}
+}
+
+func (g *Gateway) restLoad(w http.ResponseWriter, r *http.Request) {
+	var o frontend.Override
+	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
+		switch path, isFile := strings.CutPrefix(key, filePrefix); {
+		case key == "config":
+			text, err := configText([]byte(s.readString()))
+			if s.err == nil && err != nil {
+				return invalidFault("parameter config: %v", err)
+			}
+			o.Config = text
+		case isFile:
+			content, err := base64.StdEncoding.DecodeString(s.readString())
+			if s.err == nil && err != nil {
+				return invalidFault("parameter %.40s: want base64: %v", key, err)
+			}
+			addFile(&o, path, content)
+
+		default:
+			return invalidFault("parameter %.40s: want config, or file:<version>/<file-name>", key)
+		}
+		return nil
+	})
+
+	if f == nil {
+		f = g.loadModel(r.Context(), r.PathValue("model"), o)
+	}
+	writeControl(w, f)
+}
+
+func (g *Gateway) restUnload(w http.ResponseWriter, r *http.Request) {
+	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
+		if key != "unload_dependents" {
+			return invalidFault("parameter %.40s: want unload_dependents", key)
+		}
+		s.readBoolean() // no model depends on another one
+		return nil
+	})
+	if f == nil {
+		f = g.unloadModel(r.Context(), r.PathValue("model"))
+	}
+	writeControl(w, f)
+}
+
+// writeControl answers as Triton does, with no body where it was done.
+func writeControl(w http.ResponseWriter, f *fault) {
+	if f != nil {
+		writeFault(w, f)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+// controlBody reads the parameters in the body of a call; none need be there.
+func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter func(s *jsonScanner, key string) *fault) *fault {
+	body := scratches.Get().(*scratch)
+	defer body.putBack()
+	in := inferences.Get().(*inference)
+	defer in.putBack()
+	in.memory = &g.memory
+	if f := g.readBody(w, r, in, body); f != nil {
+		return f
+	}
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(loadMax + answerTimeout)); err != nil {
+		return faultOf(err)
+	}
+	if len(body.b) == 0 {
+		return nil
+	}
+
+	var fail *fault
+	s := &jsonScanner{text: body.b}
+	s.eachMember(func(key string) {
+		if key != "parameters" {
+			s.skipAny()
+			return
+		}
+		s.eachMember(func(key string) {
+			if f := parameter(s, strings.Clone(key)); f != nil && fail == nil {
+				fail = f
+				s.failAt("refused")
+			}
+		})
+	})
+	s.expectEnd()
+	switch {
+	case fail != nil:
+		return fail
+	case s.err != nil:
+		return invalidFault("body: %v", s.err)
+	}
+	return nil
+}
+
+// RepositoryModelLoad loads a model.
+func (s *grpcServer) RepositoryModelLoad(ctx context.Context, r *oip.RepositoryModelLoadRequest) (*oip.RepositoryModelLoadResponse, error) {
+	var o frontend.Override
+
+	// Which member of the parameter is set says what it is.
+	for key, v := range r.Parameters {
+		path, isFile := strings.CutPrefix(key, filePrefix)
+		switch v := v.GetParameterChoice().(type) {
+		case *oip.ModelRepositoryParameter_StringParam:
+			if key == "config" {
+				text, err := configText([]byte(v.StringParam))
+				if err != nil {
+					return nil, invalidFault("parameter config: %v", err).GRPCStatus().Err()
+				}
+				o.Config = text
+				continue
+			}
+
+		case *oip.ModelRepositoryParameter_BytesParam:
+			if isFile {
+				addFile(&o, path, v.BytesParam)
+				continue
+			}
+		}
+		return nil, invalidFault("parameter %s: want config, as string_param, or file:<version>/<file-name>, as bytes_param", strconv.Quote(key[:min(len(key), 40)])).GRPCStatus().Err()
+	}
+	if f := s.g.loadModel(ctx, strings.Clone(r.ModelName), o); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+	return &oip.RepositoryModelLoadResponse{}, nil
+}
+
+// RepositoryModelUnload unloads a model.
+func (s *grpcServer) RepositoryModelUnload(ctx context.Context, r *oip.RepositoryModelUnloadRequest) (*oip.RepositoryModelUnloadResponse, error) {
+	if f := s.g.unloadModel(ctx, strings.Clone(r.ModelName)); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+	return &oip.RepositoryModelUnloadResponse{}, nil
+}

@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"downbeat.dev/core/model"
+)
+
+// The generate extension: one row of a model as a plain JSON object, with a key for each input, and one for each output in
+// the answer. Every model here answers a request once, so that generate_stream is a stream of one event.
+
+// generateRoutes registers the extension's calls below a model's path.
+func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
+	mux.HandleFunc("POST "+path+"/generate", func(w http.ResponseWriter, r *http.Request) { g.restGenerate(w, r, false) })
+	mux.HandleFunc("POST "+path+"/generate_stream", func(w http.ResponseWriter, r *http.Request) { g.restGenerate(w, r, true) })
+}
+
+func (g *Gateway) restGenerate(w http.ResponseWriter, r *http.Request, stream bool) {
+	body := scratches.Get().(*scratch)
+	defer body.putBack()
+	in := inferences.Get().(*inference)
+	defer in.putBack()
+	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
+	in.tellSpan(ctx, w.Header())
+
+	a, f := g.generateText(ctx, w, r, in, body)
+	in.endSpan(r.PathValue("model"), f)
+	g.logCall(r.Context(), "generate", r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
+	if f != nil {
+		g.metrics.countFault(r.PathValue("model"), f)
+		writeFault(w, f)
+		return
+	}
+	defer a.releaseOutputs()
+	g.writeGenerated(w, in, a, stream)
+}
+
+// generateText reads, checks and runs one call.
+func (g *Gateway) generateText(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
+	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
+		return a, f
+	}
+	client := clientOf(ctx)
+	if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
+		return a, f
+	}
+
+	in.memory, in.regions, in.text = &g.memory, &g.regions, true
+	if f = g.readBody(w, r, in, body); f != nil {
+		return a, f
+	}
+	if f = in.parseGenerate(body.b); f != nil {
+		return a, f
+	}
+	if f = in.arrangeInputs(); f != nil {
+		return a, f
+	}
+	if f = in.chooseOutputs(); f != nil {
+		return a, f
+	}
+	return g.runCall(ctx, in)
+}
+
+// parseGenerate reads the object: keys that name inputs are their data, the id is the request's, and parameters may hold
+// inputs, too, beside timeout and priority. Other keys belong to other models and mean nothing to this one.
+func (in *inference) parseGenerate(text []byte) *fault {
+	var fail *fault
+	keep := func(s *jsonScanner, f *fault) {
+		if f != nil && fail == nil {
+			fail = f
+			s.failAt("refused")
+		}
+	}
+
+	s := &jsonScanner{text: text}
+	s.eachMember(func(key string) {
+		switch {
+		case in.hasInput(key):
+			keep(s, in.parseGenerated(s, key))
+		case key == "id":
+			in.id = s.readString()
+		case key == "parameters":
+			s.eachMember(func(key string) { keep(s, in.parseGenerateParameter(s, key)) })
+		default:
+			s.skipAny()
+		}
+	})
+
+	s.expectEnd()
+	switch {
+	case fail != nil:
+		return fail
+	case s.err != nil:
+		return invalidFault("body: %v", s.err)
+	}
+	return nil
+}
+
+func (in *inference) parseGenerateParameter(s *jsonScanner, key string) *fault {
+	switch key {
+	case "timeout", "priority":
+		n := s.readInteger()
+		if s.err != nil {
+			return invalidFault("parameter %s: must be a whole number: %v", key, s.err)
+		}
+		return in.takeParameter(key, n)
+	case "sequence_id", "sequence_start", "sequence_end":
+		return refuseSequence(key, viewText(s.skipAny()))
+	}
+
+	if in.hasInput(key) {
+		return in.parseGenerated(s, key)
+	}
+	s.skipAny()
+	return nil
+}
+
+func (in *inference) hasInput(name string) bool {
+	return slices.ContainsFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
+}
+
+// parseGenerated takes a value, one element or an array of all of a row's, as an input.
+func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
+	if len(in.inputs) >= tensorsMax {
+		return invalidFault("inputs: more than %d tensors", tensorsMax)
+	}
+	s.nonFinite = true
+	data := s.skipAny()
+	s.nonFinite = false
+	if s.err != nil {
+		return nil // the caller tells
+	}
+
+	k := slices.IndexFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
+	want := &in.model.Inputs[k]
+	t := input{name: want.Name, datatype: want.Datatype, shape: want.Shape}
+	if !in.model.Unbatched {
+		t.shape = batchShape(t.shape, 1)
+	}
+	if data[0] != '[' { // a single element
+		data = append(append([]byte{'['}, data...), ']')
+	}
+	if f := in.parseData(&t, data); f != nil {
+		return f
+	}
+	in.inputs = append(in.inputs, t)
+	return nil
+}
+
+// writeGenerated writes the outputs by name, one element as a value and more as an array. In a stream the object is an
+// event of it.
+func (g *Gateway) writeGenerated(to http.ResponseWriter, in *inference, a answer, stream bool) {
+	buffer := scratches.Get().(*scratch)
+	defer buffer.putBack()
+	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0]}
+	w.Header().Set("Content-Type", "application/json")
+	if stream {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.text = append(w.text, "data: "...)
+	}
+
+	w.text = append(w.text, `{"model_name":`...)
+	w.text = appendQuoted(w.text, []byte(in.model.Name))
+	w.text = append(w.text, `,"model_version":`...)
+	w.text = appendQuoted(w.text, []byte(in.model.Version))
+	if in.id != "" {
+		w.text = append(w.text, `,"id":`...)
+		w.text = appendQuoted(w.text, []byte(in.id))
+	}
+
+	for i, o := range in.outputs {
+		_, datatype := in.shapeOf(i)
+		w.text = append(w.text, ',')
+		w.text = append(appendQuoted(w.text, []byte(o.name)), ':')
+		if t := &in.model.Outputs[o.index]; t.RowElements() == 1 {
+			w.text, _ = appendElements(w.text, a.raw[i], datatype, math.MaxInt)
+		} else {
+			w.writeElements(a.raw[i], datatype)
+		}
+	}
+
+	w.text = append(w.text, '}')
+	if stream {
+		w.text = append(w.text, "\n\n"...)
+	}
+	w.writeBytes(w.text)
+	buffer.b = w.text
+}

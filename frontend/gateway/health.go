@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+)
+
+// healthEvery is how long an answer about health holds: anyone may ask, and each look goes over all models.
+const healthEvery = 250 * time.Millisecond
+
+// healthState is what the last look found.
+type healthState struct {
+	mu       sync.Mutex
+	at       time.Time
+	allReady bool // the scheduler is connected, and every announced model has a backend
+	oneReady bool // the scheduler is connected, and some model has a backend
+	strict   bool // allReady needs every model that a backend should serve, one that cannot be served, too
+}
+
+// lookAt returns what is known of health, at most healthEvery old.
+func (h *healthState) lookAt(c *frontend.Client, now time.Time) (allReady, oneReady bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at.IsZero() || now.Sub(h.at) >= healthEvery {
+		h.at = now
+		failed := slices.ContainsFunc(c.Models(), func(m *frontend.Model) bool { return !m.Ready && m.Reason != "" && m.Reason != model.Unloaded })
+		h.allReady = c.Ready() && !(h.strict && failed)
+		h.oneReady = c.Connected() && slices.ContainsFunc(c.Models(), func(m *frontend.Model) bool { return m.Ready })
+	}
+	return h.allReady, h.oneReady
+}
+
+// isReady tells whether inferences can be answered: the scheduler is there and every model has a
+// backend, as the protocol defines it, until the gateway begins to close.
+func (g *Gateway) isReady() bool {
+	all, _ := g.health.lookAt(g.client, time.Now())
+	return all && !g.leaving.Load()
+}
+
+// isServing tells whether some inference can be answered: what a balancer should ask.
+func (g *Gateway) isServing() bool {
+	_, one := g.health.lookAt(g.client, time.Now())
+	return one && !g.leaving.Load()
+}

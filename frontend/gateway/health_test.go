@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
+)
+
+// One model of two has no backend: the protocol's readiness says so, and the balancer's probe keeps the gateway. It needs no token.
+func TestProbeWantsOneModel(t *testing.T) {
+	one := model.Info{ID: 1, Name: "there", Version: "1", SLO: int64(time.Second), BatchMax: 1, Ready: true, Platform: "test",
+		Inputs: []model.Tensor{tensor("x", "UINT8", 1)}, Outputs: []model.Tensor{tensor("y", "UINT8", 1)}}
+	gone := one
+	gone.ID, gone.Name, gone.Ready = 2, "gone", false
+	for _, c := range []struct {
+		name           string
+		models         []model.Info
+		ready, serving int
+	}{
+		{"one of two", []model.Info{one, gone}, http.StatusServiceUnavailable, http.StatusOK},
+		{"none", []model.Info{gone}, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+		{"all", []model.Info{one}, http.StatusOK, http.StatusOK},
+	} {
+		s, err := echo.New(c.models, func(wire.Submit, []byte) ([]byte, model.Reason) { return nil, model.NoBackend })
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close(); s.Close() })
+		g, rest, _ := servingClient(t, client, Options{Token: "secret"}, nil)
+		for path, want := range map[string]int{"/v2/health/ready": c.ready, probePath: c.serving} {
+			if code, _, text := call(t, "GET", "http://"+rest+path, nil); code != want {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, path, code, text, want)
+			}
+		}
+
+		g.leaving.Store(true)
+		if code, _, _ := call(t, "GET", "http://"+rest+probePath, nil); code != http.StatusServiceUnavailable {
+			t.Errorf("%s: a gateway that leaves answers its probe with %d", c.name, code)
+		}
+	}
+}
+
+// Health is looked at so often and no more, however often it is asked for.
+func TestHealthIsKeptForAWhile(t *testing.T) {
+	c, _ := client(t, compute)
+	var h healthState
+	now := time.Now()
+	h.lookAt(c, now)
+	h.allReady = !h.allReady // only a look can set it right
+	wrong := h.allReady
+	if got, _ := h.lookAt(c, now.Add(healthEvery-1)); got != wrong {
+		t.Error("looked again within the time")
+	}
+	if got, _ := h.lookAt(c, now.Add(healthEvery)); got == wrong {
+		t.Error("did not look again after the time")
+	}
+}
+
+// changingScheduler tells of the models it is given.
+type changingScheduler struct{ stats engine.Stats }
+
+func (s *changingScheduler) Stats() engine.Stats { return s.stats }
+
+// The series of models that the scheduler has forgotten end.
+func TestSeriesOfForgottenModelsEnd(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := &changingScheduler{}
+	w := newWatch(s, registry)
+	for i := range 100 {
+		s.stats.Models = []engine.ModelStats{{ID: uint32(i), Name: fmt.Sprint("model", i), Version: "1"}}
+		w.lookOnce()
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if len(f.Metric) > 1 {
+			t.Errorf("%s has series of %d models; the scheduler knows one", f.GetName(), len(f.Metric))
+		}
+	}
+}

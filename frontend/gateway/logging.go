@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// The log settings extension. Triton's settings are one level here: errors alone, and warnings, and news (log_info), and
+// details (log_verbose_level above 0).
+
+// logSettings are what the extension tells.
+func (g *Gateway) logSettings() map[string]any {
+	level := slog.LevelInfo
+	if g.o.LogLevel != nil {
+		level = g.o.LogLevel.Level()
+	}
+	verbose := 0
+	if level <= slog.LevelDebug {
+		verbose = 1
+	}
+	return map[string]any{"log_file": "", "log_format": "default", "log_verbose_level": verbose,
+		"log_info": level <= slog.LevelInfo, "log_warning": level <= slog.LevelWarn, "log_error": level <= slog.LevelError}
+}
+
+// setLog changes settings; those that are not named stay as they are. Values are bool, int64 or string.
+func (g *Gateway) setLog(changes map[string]any) *fault {
+	if len(changes) == 0 {
+		return nil
+	}
+	if g.o.LogLevel == nil {
+		return invalidFault("log settings: they cannot be changed here")
+	}
+
+	now := g.logSettings()
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		value := changes[name]
+		switch name {
+		case "log_info", "log_warning", "log_error":
+			on, ok := value.(bool)
+			if !ok {
+				return invalidFault("log setting %s: %v: must be true or false", name, value)
+			}
+			now[name] = on
+		case "log_verbose_level":
+			n, ok := value.(int64)
+			if !ok || n < 0 {
+				return invalidFault("log setting %s: %v: must be a whole number, 0 or more", name, value)
+			}
+			now[name] = int(min(n, 1))
+		default:
+			if value != now[name] {
+				return invalidFault("log setting %s: %.40v: cannot be changed; log_info, log_warning, log_error and log_verbose_level can", name, value)
+			}
+		}
+	}
+	g.o.LogLevel.Set(levelOf(now))
+	return nil
+}
+
+// levelOf is the level that settings come to.
+func levelOf(settings map[string]any) slog.Level {
+	switch {
+	case settings["log_verbose_level"] != 0:
+		return slog.LevelDebug
+	case settings["log_info"] == true:
+		return slog.LevelInfo
+	case settings["log_warning"] == true:
+		return slog.LevelWarn
+	case settings["log_error"] == true:
+		return slog.LevelError
+	}
+	return slog.LevelError + 4 // nothing is written
+}
+
+// loggingBodyMax bounds the body of a change of settings.
+const loggingBodyMax = 4 << 10
+
+func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, loggingBodyMax))
+	if err != nil {
+		writeFault(w, bodyFault(err, loggingBodyMax))
+		return
+	}
+
+	changes := map[string]any{}
+	if len(text) > 0 {
+		s := &jsonScanner{text: text}
+		s.eachMember(func(key string) {
+			switch c := s.peekByte(); {
+			case c == 't' || c == 'f':
+				changes[key] = s.readBoolean()
+			case c == '"':
+				changes[key] = s.readString()
+			default:
+				changes[key] = s.readInteger()
+			}
+		})
+		if s.expectEnd(); s.err != nil {
+			writeFault(w, invalidFault("body: %v", s.err))
+			return
+		}
+	}
+	if f := g.setLog(changes); f != nil {
+		writeFault(w, f)
+		return
+	}
+	writeJSON(w, http.StatusOK, g.logSettings())
+}
+
+// LogSettings tells the settings, and changes those that it is given.
+func (s *grpcServer) LogSettings(_ context.Context, r *oip.LogSettingsRequest) (*oip.LogSettingsResponse, error) {
+	changes := map[string]any{}
+	for key, v := range r.Settings {
+		switch v := v.GetParameterChoice().(type) {
+		case *oip.LogSettingsRequest_SettingValue_BoolParam:
+			changes[key] = v.BoolParam
+		case *oip.LogSettingsRequest_SettingValue_Uint32Param:
+			changes[key] = int64(v.Uint32Param)
+		case *oip.LogSettingsRequest_SettingValue_StringParam:
+			changes[key] = strings.Clone(v.StringParam)
+		}
+	}
+	if f := s.g.setLog(changes); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+
+	told := map[string]*oip.LogSettingsResponse_SettingValue{}
+	for key, value := range s.g.logSettings() {
+		switch value := value.(type) {
+		case bool:
+			told[key] = &oip.LogSettingsResponse_SettingValue{ParameterChoice: &oip.LogSettingsResponse_SettingValue_BoolParam{BoolParam: value}}
+		case int:
+			told[key] = &oip.LogSettingsResponse_SettingValue{ParameterChoice: &oip.LogSettingsResponse_SettingValue_Uint32Param{Uint32Param: uint32(value)}}
+		case string:
+			told[key] = &oip.LogSettingsResponse_SettingValue{ParameterChoice: &oip.LogSettingsResponse_SettingValue_StringParam{StringParam: value}}
+		}
+	}
+	return &oip.LogSettingsResponse{Settings: told}, nil
+}

@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// memory bounds the bytes of all messages under way, REST and gRPC together: requests as they came and as
+// they were parsed, and answers until they have been sent. It is also the pool that gRPC takes its buffers
+// from. Any goroutine may call its methods; a nil memory has no bound.
+type memory struct {
+	max  int64
+	used atomic.Int64
+	over func() // called when a buffer was taken beyond max; must not block; nil: nothing
+
+	pools [len(pooledSizes)]sync.Pool
+}
+
+// memoryShare is the part of the process's memory that messages may take. A message also lies in registered
+// memory, and garbage may be as large as what lives.
+const memoryShare = 4
+
+// takeBytes counts n bytes more, unless that is beyond the bound.
+func (m *memory) takeBytes(n int64) bool {
+	if m == nil {
+		return true
+	}
+	if m.used.Add(n) > m.max {
+		m.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// giveBytes counts n bytes less.
+func (m *memory) giveBytes(n int64) {
+	if m != nil {
+		m.used.Add(-n)
+	}
+}
+
+// isFull tells whether nothing more may come.
+func (m *memory) isFull() bool { return m.used.Load() >= m.max }
+
+// pooled is a buffer of the pool. Its data comes first: gRPC gives back a pointer to that field.
+type pooled struct {
+	data    []byte
+	counted *atomic.Int64 // bytes that memory counts for it
+}
+
+// pooledSizes are the capacities that are kept, from one HTTP/2 frame up. Larger buffers are made each time.
+var pooledSizes = [...]int{4 << 10, 16 << 10, 64 << 10, 1 << 20}
+
+// poolOf returns the pool of buffers of at least n bytes; -1: none.
+func poolOf(n int) int {
+	for i, size := range pooledSizes {
+		if n <= size {
+			return i
+		}
+	}
+	return -1
+}
+
+// Get implements mem.BufferPool. It cannot refuse: beyond the bound it calls over, which ends calls.
+func (m *memory) Get(n int) *[]byte {
+	var b *pooled
+	if i := poolOf(n); i < 0 {
+		b = newPooled(m, n)
+	} else if b, _ = m.pools[i].Get().(*pooled); b == nil {
+		b = newPooled(m, pooledSizes[i])
+	}
+	b.data = b.data[:n]
+
+	size := int64(cap(b.data))
+	b.counted.Store(size)
+	if m.used.Add(size) > m.max && m.over != nil {
+		m.over()
+	}
+	return &b.data
+}
+
+// newPooled makes a buffer. gRPC forgets buffers of streams that break without putting them back, so what a
+// buffer still counts is given back when the garbage collector finds it.
+func newPooled(m *memory, n int) *pooled {
+	b := &pooled{data: make([]byte, n), counted: new(atomic.Int64)}
+	runtime.AddCleanup(b, func(counted *atomic.Int64) { m.giveBytes(counted.Swap(0)) }, b.counted)
+	return b
+}
+
+// Put implements mem.BufferPool; what it gets is of Get.
+func (m *memory) Put(data *[]byte) {
+	b := (*pooled)(unsafe.Pointer(data))
+	m.giveBytes(b.counted.Swap(0))
+	b.data = b.data[:cap(b.data)]
+	for i, size := range pooledSizes {
+		if len(b.data) == size {
+			m.pools[i].Put(b)
+			return
+		}
+	}
+}
+
+// processMemory is what this process may use: the least of GOMEMLIMIT, its cgroup's limit and the host's memory.
+func processMemory() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	var host unix.Sysinfo_t
+	if unix.Sysinfo(&host) == nil {
+		limit = min(limit, int64(uint64(host.Totalram)*uint64(host.Unit)))
+	}
+	return min(limit, cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"))
+}
+
+// cgroupMemory is the memory limit of a process's cgroup, version 2 or 1, whichever is the least on the way
+// from its own group to the mount. In a container the mount often is the group itself.
+func cgroupMemory(groups, mount string) int64 {
+	limit := int64(math.MaxInt64)
+	text, _ := os.ReadFile(groups)
+	for line := range strings.Lines(string(text)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+
+		root, file := mount, "memory.max"
+		switch controllers {
+		case "":
+		case "memory":
+			root, file = mount+"/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+
+		// A group is bound by the limits of those around it, too.
+		for ; ; path = path[:strings.LastIndexByte(path, '/')] {
+			limit = min(limit, readLimit(root+path+"/"+file))
+			if !strings.Contains(path, "/") {
+				break
+			}
+		}
+	}
+	return limit
+}
+
+// readLimit reads a cgroup's limit; without one it is the largest number.
+func readLimit(file string) int64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return math.MaxInt64
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n <= 0 { // "max"
+		return math.MaxInt64
+	}
+	return n
+}

@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// memoryRoutes registers the shared memory extensions. CUDA's may be asked about and undone, since Triton's clients do
+// that before anything else, but not used.
+func (g *Gateway) memoryRoutes(mux *http.ServeMux) {
+	const system, cuda = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
+	for _, region := range []string{"", "/region/{region}"} {
+		mux.HandleFunc("GET "+system+region+"/status", g.restMemoryStatus)
+		mux.HandleFunc("POST "+system+region+"/unregister", g.restMemoryUnregister)
+		mux.HandleFunc("GET "+cuda+region+"/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, []any{}) })
+		mux.HandleFunc("POST "+cuda+region+"/unregister", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, struct{}{}) })
+	}
+	mux.HandleFunc("POST "+system+"/region/{region}/register", g.restMemoryRegister)
+	mux.HandleFunc("POST "+cuda+"/region/{region}/register", func(w http.ResponseWriter, _ *http.Request) { writeFault(w, errCUDA()) })
+}
+
+func errCUDA() *fault {
+	return refusalFault(http.StatusBadRequest, codes.Unimplemented, "invalid_argument",
+		"CUDA shared memory is not supported: inputs are fetched to the GPU that the scheduler chooses; register system shared memory")
+}
+
+type restRegion struct {
+	Name   string `json:"name"`
+	Key    string `json:"key"`
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"byte_size"`
+}
+
+func (g *Gateway) restMemoryStatus(w http.ResponseWriter, r *http.Request) {
+	found, f := g.regions.listRegions(r.PathValue("region"))
+	if f != nil {
+		writeFault(w, f)
+		return
+	}
+	all := make([]restRegion, len(found))
+	for i, region := range found {
+		all[i] = restRegion{region.name, region.key, region.offset, region.size}
+	}
+	writeJSON(w, http.StatusOK, all)
+}
+
+func (g *Gateway) restMemoryUnregister(w http.ResponseWriter, r *http.Request) {
+	g.regions.unregisterRegion(r.PathValue("region"))
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// registerBodyMax bounds the body of a register request, an object with three fields.
+const registerBodyMax = 4 << 10
+
+func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, registerBodyMax))
+	if err != nil {
+		writeFault(w, bodyFault(err, registerBodyMax))
+		return
+	}
+
+	var key string
+	var offset, size int64
+	s := &jsonScanner{text: text}
+	s.eachMember(func(field string) {
+		switch field {
+		case "key":
+			key = s.readString()
+		case "offset":
+			offset = s.readInteger()
+		case "byte_size":
+			size = s.readInteger()
+		default:
+			s.skipAny()
+		}
+	})
+	s.expectEnd()
+
+	f := invalidFault("body: offset %d and byte_size %d: must not be negative", offset, size)
+	switch {
+	case s.err != nil:
+		f = invalidFault("body: %v", s.err)
+	case offset >= 0 && size >= 0:
+		f = g.regions.registerRegion(r.PathValue("region"), key, uint64(offset), uint64(size))
+	}
+	if f != nil {
+		writeFault(w, f)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// SystemSharedMemoryStatus tells of the registered regions.
+func (s *grpcServer) SystemSharedMemoryStatus(_ context.Context, r *oip.SystemSharedMemoryStatusRequest) (*oip.SystemSharedMemoryStatusResponse, error) {
+	found, f := s.g.regions.listRegions(r.Name)
+	if f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+	all := map[string]*oip.SystemSharedMemoryStatusResponse_RegionStatus{}
+	for _, region := range found {
+		all[region.name] = &oip.SystemSharedMemoryStatusResponse_RegionStatus{Name: region.name, Key: region.key,
+			Offset: uint64(region.offset), ByteSize: uint64(region.size)}
+	}
+	return &oip.SystemSharedMemoryStatusResponse{Regions: all}, nil
+}
+
+// SystemSharedMemoryRegister makes a region known.
+func (s *grpcServer) SystemSharedMemoryRegister(_ context.Context, r *oip.SystemSharedMemoryRegisterRequest) (*oip.SystemSharedMemoryRegisterResponse, error) {
+	if f := s.g.regions.registerRegion(r.Name, r.Key, r.Offset, r.ByteSize); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
+	return new(oip.SystemSharedMemoryRegisterResponse), nil
+}
+
+// SystemSharedMemoryUnregister forgets a region or all of them.
+func (s *grpcServer) SystemSharedMemoryUnregister(_ context.Context, r *oip.SystemSharedMemoryUnregisterRequest) (*oip.SystemSharedMemoryUnregisterResponse, error) {
+	s.g.regions.unregisterRegion(r.Name)
+	return new(oip.SystemSharedMemoryUnregisterResponse), nil
+}
+
+// CudaSharedMemoryStatus tells of no region.
+func (s *grpcServer) CudaSharedMemoryStatus(context.Context, *oip.CudaSharedMemoryStatusRequest) (*oip.CudaSharedMemoryStatusResponse, error) {
+	return new(oip.CudaSharedMemoryStatusResponse), nil
+}
+
+// CudaSharedMemoryRegister refuses.
+func (s *grpcServer) CudaSharedMemoryRegister(context.Context, *oip.CudaSharedMemoryRegisterRequest) (*oip.CudaSharedMemoryRegisterResponse, error) {
+	return nil, errCUDA().GRPCStatus().Err()
+}
+
+// CudaSharedMemoryUnregister has nothing to forget.
+func (s *grpcServer) CudaSharedMemoryUnregister(context.Context, *oip.CudaSharedMemoryUnregisterRequest) (*oip.CudaSharedMemoryUnregisterResponse, error) {
+	return new(oip.CudaSharedMemoryUnregisterResponse), nil
+}

@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"downbeat.dev/core/model"
+)
+
+// pieceBytes is how much of an answer is written at a time: an answer in JSON is never whole in memory unless
+// binary tensors follow it, which want its length in front.
+const pieceBytes = 64 << 10
+
+// answerStall is how long a client may take none of an answer; what it may take for all of it is times.answer.
+const answerStall = 10 * time.Second
+
+// answerWriter writes one REST answer, piece by piece, to a client that may not take it.
+type answerWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	until   time.Time // all of it must have been taken
+	text    []byte    // JSON that has not been written yet
+	whole   bool      // the JSON's length must be known before any of it is written
+	begun   bool
+	err     error // the client went away or takes nothing: the rest is not written
+}
+
+// writeAnswer writes an inference response object, and binary tensors after it.
+func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
+	buffer := scratches.Get().(*scratch)
+	defer buffer.putBack()
+	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0],
+		whole: slices.ContainsFunc(in.outputs, func(o output) bool { return o.binary && o.place.of == nil })}
+	w.Header().Set("Content-Type", "application/json")
+	w.writeResponse(in, a)
+	buffer.b = w.text
+
+	size := len(w.text)
+	for i, o := range in.outputs {
+		if o.binary {
+			size += len(a.raw[i])
+		}
+	}
+	if w.whole {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set(headerLength, strconv.Itoa(len(w.text)))
+	}
+	if !w.begun {
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+	}
+
+	w.writeBytes(w.text)
+	for i, o := range in.outputs {
+		if o.binary {
+			w.writeBytes(a.raw[i])
+		}
+	}
+}
+
+// writeBytes writes bytes in pieces, each of which the client must take in time.
+func (w *answerWriter) writeBytes(b []byte) {
+	w.begun = true
+	for len(b) > 0 && w.err == nil {
+		piece := b[:min(len(b), pieceBytes)]
+		b = b[len(piece):]
+		deadline := time.Now().Add(answerStall)
+		if deadline.After(w.until) {
+			deadline = w.until
+		}
+		_ = w.control.SetWriteDeadline(deadline) // a recorder has none
+		_, w.err = w.Write(piece)
+	}
+}
+
+// flushText writes the text so far if it is long enough and may be written.
+func (w *answerWriter) flushText() {
+	if !w.whole && len(w.text) >= pieceBytes {
+		w.writeBytes(w.text)
+		w.text = w.text[:0]
+	}
+}
+
+// writeResponse writes the inference response object, but for a last piece that stays in w.text.
+func (w *answerWriter) writeResponse(in *inference, a answer) {
+	b := append(w.text, `{"model_name":`...)
+	b = appendQuoted(b, []byte(in.model.Name))
+	b = append(b, `,"model_version":`...)
+	b = appendQuoted(b, []byte(in.model.Version))
+	if in.id != "" {
+		b = append(b, `,"id":`...)
+		b = appendQuoted(b, []byte(in.id))
+	}
+	if v := a.variant(in); v != nil {
+		b = appendVariantJSON(b, v)
+	}
+	w.text = append(b, `,"outputs":[`...)
+	for i := range in.outputs {
+		if i > 0 {
+			w.text = append(w.text, ',')
+		}
+		w.writeOutput(in, a, i)
+	}
+	w.text = append(w.text, "]}"...)
+}
+
+// writeOutput writes the object of one output.
+func (w *answerWriter) writeOutput(in *inference, a answer, i int) {
+	o := in.outputs[i]
+	shape, datatype := in.shapeOf(i)
+	b := append(w.text, `{"name":`...)
+	b = appendQuoted(b, []byte(o.name))
+	b = append(b, `,"datatype":"`...)
+	b = append(b, datatype...)
+	b = append(b, `","shape":`...)
+	b = appendShape(b, shape)
+
+	if o.place.of != nil {
+		w.text = append(o.place.appendParameters(b), '}')
+		return
+	}
+
+	if o.binary {
+		b = append(b, `,"parameters":{"binary_data_size":`...)
+		b = strconv.AppendInt(b, int64(len(a.raw[i])), 10)
+		w.text = append(b, "}}"...)
+		return
+	}
+
+	w.text = append(b, `,"data":`...)
+	w.writeElements(a.raw[i], datatype)
+	w.text = append(w.text, '}')
+}
+
+// writeElements writes raw elements as a flat JSON array.
+func (w *answerWriter) writeElements(raw []byte, datatype model.Datatype) {
+	limit := pieceBytes
+	if w.whole {
+		limit = math.MaxInt
+	}
+	w.text = append(w.text, '[')
+	for first := true; len(raw) > 0 && w.err == nil; first = false {
+		if !first {
+			w.text = append(w.text, ',')
+		}
+		w.text, raw = appendElements(w.text, raw, datatype, limit)
+		w.flushText()
+	}
+	w.text = append(w.text, ']')
+}
+
+// reserveAnswer counts what a call's answer will take, before anything runs. It refuses an answer larger than bodyMax; text tells
+// that outputs which are not binary are written as JSON. BYTES outputs have no size before they are there.
+func (in *inference) reserveAnswer(bodyMax int64, text bool) *fault {
+	row := rowSize(in.model.Outputs)
+	var chosen, json int64 // bytes of a row's outputs that are asked for in the message: raw and written
+	var placed int64       // bytes of those that go to shared memory
+	whole := false
+	for _, o := range in.outputs {
+		t := in.model.Outputs[o.index]
+		raw := rowSize(in.model.Outputs[o.index : o.index+1])
+		if o.classes > 0 {
+			raw = int64(min(o.classes, t.RowElements())) * classText
+		}
+		if o.place.of != nil {
+			placed += raw
+			continue
+		}
+		chosen += raw
+		switch {
+		case text && !o.binary && o.classes == 0:
+			json += int64(t.RowElements() * elementText(t.Datatype))
+		default:
+			json += raw
+			whole = whole || o.binary
+		}
+	}
+	rows := int64(in.rows)
+	if largest := rows * max(chosen, json); largest > bodyMax {
+		return tooLarge("model %q: outputs of %d rows: up to %d bytes: must be at most %d: ask for fewer rows or outputs, or for binary ones", in.model.Name, rows, largest, bodyMax)
+	}
+
+	need := rows * row
+	if rows > 1 {
+		need += rows * (chosen + placed) // gathered from the rows' results
+	}
+	if whole {
+		need += rows * (json - chosen)
+	}
+	return in.takeBytes(max(need, 0))
+}
+
+// classText is about what one class takes: a length, a value and an index.
+const classText = 32
+
+// rowSize is the bytes of one row of tensors, as far as they are known.
+func rowSize(tensors []model.Tensor) (n int64) {
+	for i := range tensors {
+		n += int64(tensors[i].RowBytes())
+	}
+	return n
+}

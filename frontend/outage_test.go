@@ -1,0 +1,71 @@
+package frontend_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
+)
+
+// TestOutagesHaveTheirReason: a request that expires while no scheduler is there, or while it says
+// nothing, tells so; it was not dropped for its deadline.
+func TestOutagesHaveTheirReason(t *testing.T) {
+	c, s := open(t, doubled, frontend.Options{Reconnect: time.Minute})
+	short := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
+		defer cancel()
+		_, err := c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+		return err
+	}
+
+	s.Hold()
+	if err := short(); !errors.Is(err, frontend.ErrDropped) {
+		t.Errorf("the scheduler is there: %v", err)
+	}
+	s.Lose()
+	if err := short(); !errors.Is(err, frontend.ErrUnavailable) || !strings.Contains(err.Error(), "not connected") {
+		t.Errorf("the scheduler is lost: %v", err)
+	}
+}
+
+// mutedLink is a link whose scheduler can be silent.
+type mutedLink struct {
+	control.FrontendLink
+	silent atomic.Int64
+}
+
+func (l *mutedLink) Silent() time.Duration { return time.Duration(l.silent.Load()) }
+
+func TestSilentSchedulerIsTheReason(t *testing.T) {
+	s, err := echo.New([]model.Info{double}, doubled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	link := new(mutedLink)
+	c, err := frontend.Dial(context.Background(), frontend.Options{Link: func(ctx context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+		link.FrontendLink, err = s.Open(ctx, h, ev)
+		return link, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	s.Hold()
+	link.silent.Store(int64(300 * time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
+	defer cancel()
+	_, err = c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+	if !errors.Is(err, frontend.ErrUnavailable) || !strings.Contains(err.Error(), "not been heard for 300ms") {
+		t.Errorf("got %v, want it to tell of the silence", err)
+	}
+}

@@ -1,0 +1,48 @@
+package frontend_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+	"downbeat.dev/internal/sicklink"
+	"downbeat.dev/rdma"
+)
+
+// Infer returns when its context ends, although a backend is still taking the input over a path that is slow, or
+// dark, for longer than the test. The buffer is the caller's from then on.
+func TestInferReturnsAtItsDeadlineWhateverAReaderDoes(t *testing.T) {
+	big := double
+	big.Inputs = []model.Tensor{{Name: "x", Datatype: "UINT8", Shape: []int64{16 << 20}}}
+	for name, rate := range map[string]int{"slow": 100 << 10, "dark": sicklink.Dark} {
+		t.Run(name, func(t *testing.T) {
+			own := sicklink.FreeAddr(t)
+			path := sicklink.Open(t, own)
+			const never = time.Hour // for the data plane to cut a silent peer
+			c, s := open(t, doubled, frontend.Options{Data: rdma.Config{Listen: own, Advertise: path.Addr(), Providers: []string{"tcp"}, Stall: never}}, big)
+			b := input(t, c, make([]byte, 16<<20)...)
+			path.Set(sicklink.Well, rate)
+
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { _, err := c.Infer(ctx, "double", b); ended <- err }()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("an output for an input that cannot have been read")
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("Infer with 300 ms has not returned after 20 s")
+			}
+
+			clear(b.Bytes())
+			path.Set(sicklink.Well, sicklink.Well) // or the backend of the test reads for minutes
+			for s.Submits() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}

@@ -1,0 +1,359 @@
+package frontend
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"downbeat.dev/core/model"
+)
+
+// Names of the vocabulary (package core/model) that signatures of this package use.
+type (
+	Datatype   = model.Datatype // of a tensor's elements, as the Open Inference Protocol names it
+	TensorInfo = model.Tensor   // name, datatype, shape and labels of a model's tensor
+	Reason     = model.Reason   // why a request got no output
+)
+
+var le = binary.LittleEndian
+
+// Tensor is one input of a Buffer that NewInput made, or one output of a Result, where it lies: its elements are read and
+// set as Go's numbers and strings. It is valid as long as the Buffer or the Result is its owner's. Errors name the
+// tensor, what was given and what is allowed, and wrap ErrInvalid.
+type Tensor struct {
+	info  *TensorInfo // nil: err says why
+	err   error
+	data  []byte
+	input *Buffer // nil: an output
+	index int     // in the model's inputs
+	loose bool    // TensorOf made it
+}
+
+// NewInput returns a Buffer for one request to a model, in its newest version that is ready. The tensors of fixed size are
+// of undefined content until they are set, those of BYTES have empty elements. Its methods' errors are Buffer's; a model
+// that the scheduler does not announce ends in an *OutcomeError.
+func (c *Client) NewInput(name string) (*Buffer, error) {
+	m := c.Model(name, "")
+	if m == nil {
+		return nil, c.refuseUnknown(&Request{Model: name})
+	}
+
+	size := 0
+	for i := range m.Inputs {
+		if t := &m.Inputs[i]; t.Varies() {
+			size += t.RowElements() * model.TextLengthBytes
+		} else {
+			size += t.RowBytes()
+		}
+	}
+	b, err := c.Buffer(size)
+	if err != nil {
+		return nil, err
+	}
+
+	b.model = m
+	if m.InputBytes < 0 {
+		clear(b.Bytes()) // texts of no length
+	}
+	return b, nil
+}
+
+// Tensor returns the input of a name, of a Buffer that NewInput made. A name that the model does not have is told by the
+// methods of the Tensor.
+func (b *Buffer) Tensor(name string) Tensor {
+	if b.model == nil {
+		return Tensor{err: fmt.Errorf("%w: input %q: the buffer was not made by NewInput for a model", ErrInvalid, name)}
+	}
+	t := findTensor(b.model, "input", b.model.Inputs, b.Bytes(), name)
+	t.input = b
+	return t
+}
+
+// Output returns the output of a name. A name that the model does not have is told by the methods of the Tensor.
+func (r *Result) Output(name string) Tensor {
+	if r.model == nil {
+		return Tensor{err: fmt.Errorf("%w: output %q: the request got no output", ErrInvalid, name)}
+	}
+	return findTensor(r.model, "output", r.model.Outputs, r.Data, name)
+}
+
+// findTensor finds a tensor by its name, and its bytes in a payload.
+func findTensor(m *Model, kind string, tensors []TensorInfo, payload []byte, name string) Tensor {
+	i := slices.IndexFunc(tensors, func(t TensorInfo) bool { return t.Name == name })
+	if i < 0 {
+		return Tensor{err: fmt.Errorf("%w: model %q: %s %q: no such tensor; the model has %s", ErrInvalid, m.Name, kind, name, tensorNames(tensors))}
+	}
+	start, end, ok := locateTensor(tensors, payload, i)
+	if !ok {
+		return Tensor{err: fmt.Errorf("%w: model %q: %s %q: %d bytes do not hold it", ErrInvalid, m.Name, kind, name, len(payload))}
+	}
+	return Tensor{info: &tensors[i], data: payload[start:end:end], index: i}
+}
+
+// locateTensor returns where a tensor begins and ends in a payload: one lies behind the other, and the elements of a BYTES
+// tensor say how long they are.
+func locateTensor(tensors []TensorInfo, payload []byte, index int) (start, end int, ok bool) {
+	for i := range tensors[:index+1] {
+		t := &tensors[i]
+		n := t.RowBytes()
+		if t.Varies() {
+			n = model.TextsBytes(payload[end:], t.RowElements())
+		}
+		if n < 0 || n > len(payload)-end {
+			return 0, 0, false
+		}
+		start, end = end, end+n
+	}
+	return start, end, true
+}
+
+func tensorNames(tensors []TensorInfo) string {
+	text := ""
+	for i := range tensors {
+		if i > 0 {
+			text += ", "
+		}
+		text += strconv.Quote(tensors[i].Name)
+	}
+	return text
+}
+
+// Err says why there is no such tensor; nil: there is.
+func (t Tensor) Err() error { return t.err }
+
+// Info returns the model's description of the tensor, which is shared and read-only; nil with an Err.
+func (t Tensor) Info() *TensorInfo { return t.info }
+
+// Bytes returns the elements as they travel: little-endian, row-major; those of a BYTES tensor each with its length of 4
+// bytes before it. Nil with an Err. Bytes of an input of fixed size may be written to.
+func (t Tensor) Bytes() []byte { return t.data }
+
+// expectDatatype checks that the tensor is there and of one of the datatypes.
+func (t Tensor) expectDatatype(goType string, allowed ...Datatype) error {
+	if t.err != nil {
+		return t.err
+	}
+	if !slices.Contains(allowed, t.info.Datatype) {
+		return fmt.Errorf("%w: tensor %q: %s for %s: want one of %v", ErrInvalid, t.info.Name, goType, t.info.Datatype, allowed)
+	}
+	return nil
+}
+
+// expectInput is expect for setting n elements.
+func (t Tensor) expectInput(goType string, n int, allowed ...Datatype) error {
+	if err := t.expectDatatype(goType, allowed...); err != nil {
+		return err
+	}
+	if t.input == nil && !t.loose {
+		return fmt.Errorf("%w: tensor %q: an output cannot be set", ErrInvalid, t.info.Name)
+	}
+	if want := t.info.RowElements(); n != want {
+		return fmt.Errorf("%w: tensor %q: %d elements: shape %v takes %d", ErrInvalid, t.info.Name, n, t.info.Shape, want)
+	}
+	return nil
+}
+
+// integers are the datatypes that SetInt64s and Int64s take.
+var integers = []Datatype{model.Bool, model.Uint8, model.Uint16, model.Uint32, model.Uint64, model.Int8, model.Int16, model.Int32, model.Int64}
+
+// SetFloat32s sets the elements of an FP32 input.
+func (t Tensor) SetFloat32s(values []float32) error {
+	if err := t.expectInput("[]float32", len(values), model.FP32); err != nil {
+		return err
+	}
+	for i, v := range values {
+		le.PutUint32(t.data[4*i:], math.Float32bits(v))
+	}
+	return nil
+}
+
+// Float32s returns the elements of an FP32 tensor, in a slice of their own.
+func (t Tensor) Float32s() ([]float32, error) {
+	if err := t.expectDatatype("[]float32", model.FP32); err != nil {
+		return nil, err
+	}
+	values := make([]float32, len(t.data)/4)
+	for i := range values {
+		values[i] = math.Float32frombits(le.Uint32(t.data[4*i:]))
+	}
+	return values, nil
+}
+
+// SetInt64s sets the elements of an input of integers of any width, or of BOOL. Each must be within the datatype's range;
+// none is set else.
+func (t Tensor) SetInt64s(values []int64) error {
+	if err := t.expectInput("[]int64", len(values), integers...); err != nil {
+		return err
+	}
+	least, most := integerRange(t.info.Datatype)
+	for i, v := range values {
+		if v < least || v > most {
+			return fmt.Errorf("%w: tensor %q: element %d: %d: %s is within %d and %d here", ErrInvalid, t.info.Name, i, v, t.info.Datatype, least, most)
+		}
+	}
+
+	size := t.info.Datatype.Size()
+	var wide [8]byte
+	for i, v := range values {
+		le.PutUint64(wide[:], uint64(v))
+		copy(t.data[i*size:], wide[:size])
+	}
+	return nil
+}
+
+// integerRange is what an int64 may be to be an element of the datatype.
+func integerRange(t Datatype) (least, most int64) {
+	bits := 8 * t.Size()
+	switch t {
+	case model.Bool:
+		return 0, 1
+	case model.Uint64:
+		return 0, math.MaxInt64
+	case model.Uint8, model.Uint16, model.Uint32:
+		return 0, 1<<bits - 1
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1
+}
+
+// Int64s returns the elements of a tensor of integers of any width, or of BOOL, in a slice of their own. A UINT64 above
+// the largest int64 is an error.
+func (t Tensor) Int64s() ([]int64, error) {
+	if err := t.expectDatatype("[]int64", integers...); err != nil {
+		return nil, err
+	}
+
+	size := t.info.Datatype.Size()
+	least, _ := integerRange(t.info.Datatype)
+	unused := 64 - 8*size
+	values := make([]int64, len(t.data)/size)
+	for i := range values {
+		var wide [8]byte
+		copy(wide[:], t.data[i*size:(i+1)*size])
+		values[i] = int64(le.Uint64(wide[:]))
+		if least < 0 {
+			values[i] = values[i] << unused >> unused // the sign fills what is unused
+		} else if values[i] < 0 {
+			return nil, fmt.Errorf("%w: tensor %q: element %d: %d: want at most %d", ErrInvalid, t.info.Name, i, uint64(values[i]), int64(math.MaxInt64))
+		}
+	}
+	return values, nil
+}
+
+// SetStrings sets the elements of a BYTES input. What lies behind them moves, into a larger buffer if it must, so
+// slices of Bytes that were taken before are not the input's any more.
+func (t Tensor) SetStrings(values []string) error {
+	if err := t.expectInput("[]string", len(values), model.Bytes); err != nil {
+		return err
+	}
+	size := 0
+	for _, v := range values {
+		size += model.TextLengthBytes + len(v)
+	}
+	room, err := t.resizeTo(size)
+	if err != nil {
+		return err
+	}
+	room = room[:0]
+	for _, v := range values {
+		room = model.AppendText(room, v)
+	}
+	return nil
+}
+
+// Strings returns the elements of a BYTES tensor.
+func (t Tensor) Strings() ([]string, error) {
+	if err := t.expectDatatype("[]string", model.Bytes); err != nil {
+		return nil, err
+	}
+	values := make([]string, 0, t.info.RowElements())
+	for rest := t.data; len(rest) > 0; {
+		var text []byte
+		text, rest, _ = model.NextText(rest) // whole: findTensor has counted them
+		values = append(values, string(text))
+	}
+	return values, nil
+}
+
+// SetBytes sets an input from its elements as Bytes returns them. They must not lie in the same Buffer.
+func (t Tensor) SetBytes(raw []byte) error {
+	switch {
+	case t.err != nil:
+		return t.err
+	case t.input == nil && !t.loose:
+		return fmt.Errorf("%w: tensor %q: an output cannot be set", ErrInvalid, t.info.Name)
+	case !t.info.Varies() && len(raw) != len(t.data):
+		return fmt.Errorf("%w: tensor %q: %d bytes: shape %v of %s takes %d", ErrInvalid, t.info.Name, len(raw), t.info.Shape, t.info.Datatype, len(t.data))
+	case !t.info.Varies():
+		copy(t.data, raw)
+		return nil
+	}
+
+	if n, whole := model.CountTexts(raw); !whole || n != t.info.RowElements() {
+		return fmt.Errorf("%w: tensor %q: %d whole elements in %d bytes: shape %v takes %d and nothing more", ErrInvalid, t.info.Name, n, len(raw), t.info.Shape, t.info.RowElements())
+	}
+	room, err := t.resizeTo(len(raw))
+	if err != nil {
+		return err
+	}
+	copy(room, raw)
+	return nil
+}
+
+// resizeTo makes room for elements of n bytes in place of the present ones.
+func (t Tensor) resizeTo(n int) ([]byte, error) {
+	switch {
+	case t.input != nil:
+		return t.input.resizeTensor(t.index, n)
+	case n != len(t.data):
+		return nil, fmt.Errorf("%w: tensor %q: elements of %d bytes in place of %d", ErrInvalid, t.info.Name, n, len(t.data))
+	}
+	return t.data, nil
+}
+
+// resizeTensor makes room for a tensor of n bytes in place of the present one, and moves what lies behind it.
+func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
+	start, end, ok := locateTensor(b.model.Inputs, b.Bytes(), index)
+	if !ok {
+		return nil, fmt.Errorf("%w: model %q: the input's %d bytes are not its tensors", ErrInvalid, b.model.Name, b.size)
+	}
+
+	size := b.size - (end - start) + n
+	if size <= len(b.mem.Bytes()) {
+		before := b.Bytes()
+		b.size = size
+		copy(b.Bytes()[start+n:], before[end:])
+		return b.Bytes()[start:][:n:n], nil
+	}
+
+	// Backends read a request's buffer where it lies; only one that no request has may be replaced.
+	if b.busy.Load() {
+		return nil, errors.Join(ErrInvalid, errors.New("input: a request has this Buffer: set its tensors before"))
+	}
+	larger, err := b.of.node.Alloc(size + size/2)
+	if err != nil {
+		return nil, fmt.Errorf("buffer of %d bytes: %w", size, err)
+	}
+	copy(larger.Bytes(), b.Bytes()[:start])
+	copy(larger.Bytes()[start+n:], b.Bytes()[end:])
+	b.mem.Free()
+	b.mem, b.size = larger, size
+	return b.Bytes()[start:][:n:n], nil
+}
+
+// TensorOf returns a tensor over bytes of one's own, to read elements and to set them: those of a BYTES tensor must take as
+// many bytes as before. A wrong number of bytes is told by its methods, and that there is no info. Most programs need only NewInput and Output.
+func TensorOf(info *TensorInfo, data []byte) Tensor {
+	if info == nil {
+		return Tensor{err: fmt.Errorf("%w: the model has no such tensor", ErrInvalid)}
+	}
+	if n, whole := model.CountTexts(data); info.Varies() && (!whole || n != info.RowElements()) {
+		return Tensor{err: fmt.Errorf("%w: tensor %q: %d bytes are not the elements of shape %v", ErrInvalid, info.Name, len(data), info.Shape)}
+	}
+	if !info.Varies() && len(data) != info.RowBytes() {
+		return Tensor{err: fmt.Errorf("%w: tensor %q: %d bytes: shape %v of %s takes %d", ErrInvalid, info.Name, len(data), info.Shape, info.Datatype, info.RowBytes())}
+	}
+	return Tensor{info: info, data: data, loose: true}
+}
