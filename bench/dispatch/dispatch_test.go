@@ -23,9 +23,9 @@ func TestEveryRequestIsServed(t *testing.T) {
 	}
 	defer r.close()
 	rate := 0.5 * 64 * batchMax / float64(r.exec[batchMax]) * 1e9
-	r.step(v, rate, time.Second)
-	r.reset(false)
-	r.step(v, rate, 2*time.Second)
+	r.stepVirtual(v, rate, time.Second)
+	r.resetCounts(false)
+	r.stepVirtual(v, rate, 2*time.Second)
 	c := r.cores[0]
 	if c.dropped != 0 || float64(c.served) < 0.95*float64(c.sent) || float64(c.served)/float64(c.batches) < 0.9*batchMax {
 		t.Errorf("sent %d served %d dropped %d batches %d", c.sent, c.served, c.dropped, c.batches)
@@ -40,10 +40,10 @@ func TestOverloadDrops(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
-	r.step(v, 2*8*batchMax/float64(r.exec[batchMax])*1e9, time.Second)
+	r.stepVirtual(v, 2*8*batchMax/float64(r.exec[batchMax])*1e9, time.Second)
 	c := r.cores[0]
 	s := Sample{Sent: c.sent, Dropped: c.dropped}
-	if s.passes() == nil || float64(c.dropped) < 0.3*float64(c.sent) {
+	if s.checkLimits() == nil || float64(c.dropped) < 0.3*float64(c.sent) {
 		t.Errorf("twice the capacity: sent %d dropped %d", c.sent, c.dropped)
 	}
 }
@@ -57,12 +57,12 @@ func TestSampleFails(t *testing.T) {
 		"dropped": {Sent: 1000, Dropped: 2},
 		"alloc":   {Sent: 1000, Mallocs: 2},
 	} {
-		if err := s.passes(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.checkLimits(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error that says %s", s, err, want)
 		}
 	}
-	if s := (Sample{Sent: 1000, LagMax: int64(lagLimit), Dropped: 1, Mallocs: 1}); s.passes() != nil {
-		t.Errorf("%+v: %v", s, s.passes())
+	if s := (Sample{Sent: 1000, LagMax: int64(lagLimit), Dropped: 1, Mallocs: 1}); s.checkLimits() != nil {
+		t.Errorf("%+v: %v", s, s.checkLimits())
 	}
 }
 
@@ -75,8 +75,8 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
-	r.step(v, 200e3, 2*time.Second)
-	if n := testing.AllocsPerRun(20, func() { r.step(v, 200e3, 50*time.Millisecond) }); n > 0 { // 10,000 requests
+	r.stepVirtual(v, 200e3, 2*time.Second)
+	if n := testing.AllocsPerRun(20, func() { r.stepVirtual(v, 200e3, 50*time.Millisecond) }); n > 0 { // 10,000 requests
 		t.Errorf("%v allocations per 10,000 requests", n)
 	}
 }
@@ -90,7 +90,7 @@ func TestRealTime(t *testing.T) {
 		}
 		var s Sample
 		for try := 0; try < 10 && (s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0); try++ { // as below
-			s = r.measure(50e3, 100*time.Millisecond, 200*time.Millisecond, true)
+			s = r.measureRate(50e3, 100*time.Millisecond, 200*time.Millisecond, true)
 		}
 		if s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0 {
 			t.Errorf("%d cores: %+v", cores, s)
@@ -101,7 +101,7 @@ func TestRealTime(t *testing.T) {
 
 func TestHighest(t *testing.T) {
 	broken := errors.New("too fast")
-	best, err := highest(context.Background(), 100, 12, func(rate float64) error {
+	best, err := highestRate(context.Background(), 100, 12, func(rate float64) error {
 		if rate > 60 {
 			return broken
 		}
@@ -115,9 +115,9 @@ func TestHighest(t *testing.T) {
 func TestNaiveServesAtALowRate(t *testing.T) {
 	for _, n := range []Naive{{dispatcher: newMutexed}, {dispatcher: newChannels}} {
 		good := func(s Sample) bool { return s.Sent >= 300 && s.Dropped <= s.Sent/2 }
-		s := n.offer(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
+		s := n.offerRate(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
 		for try := 1; !good(s) && try < 10; try++ { // a machine with neighbours stops for longer than an SLO
-			s = n.offer(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
+			s = n.offerRate(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
 		}
 		if !good(s) {
 			t.Errorf("sent %d dropped %d", s.Sent, s.Dropped)
@@ -168,11 +168,11 @@ func BenchmarkStep(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer r.close()
-			r.step(v, 20e6, 300*time.Millisecond)
-			r.reset(false)
+			r.stepVirtual(v, 20e6, 300*time.Millisecond)
+			r.resetCounts(false)
 			b.ReportAllocs()
 			b.ResetTimer()
-			r.step(v, 20e6, time.Duration(float64(b.N)/20e6*1e9))
+			r.stepVirtual(v, 20e6, time.Duration(float64(b.N)/20e6*1e9))
 			c := r.cores[0]
 			b.ReportMetric(float64(c.dropped)/float64(c.sent)*100, "dropped-%")
 			b.ReportMetric(float64(c.served)/float64(max(1, c.batches)), "requests/batch")

@@ -23,14 +23,14 @@ type Point struct {
 // models at half of what the GPUs hold; batches are full in both.
 func Growth(ctx context.Context, progress func(string)) (models, gpus []Point, err error) {
 	for _, m := range []int{10, 100, 1000, 10000} {
-		p, err := point(ctx, Setting{m, 10000, 1}, progress)
+		p, err := measurePoint(ctx, Setting{m, 10000, 1}, progress)
 		if err != nil {
 			return nil, nil, err
 		}
 		models = append(models, p)
 	}
 	for _, g := range []int{8, 64, 512, 4096, 10000} {
-		p, err := point(ctx, Setting{10, g, 1}, progress)
+		p, err := measurePoint(ctx, Setting{10, g, 1}, progress)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -39,40 +39,46 @@ func Growth(ctx context.Context, progress func(string)) (models, gpus []Point, e
 	return models, gpus, nil
 }
 
-func point(ctx context.Context, set Setting, progress func(string)) (Point, error) {
+func measurePoint(ctx context.Context, set Setting, progress func(string)) (Point, error) {
 	p := Point{Setting: set}
 	if err := ctx.Err(); err != nil {
 		return p, err
 	}
+
 	debug.FreeOSMemory()
-	before := resident()
+	before := residentBytes()
 	v := &virtual{now: 1}
 	r, err := newRig(set, v)
 	if err != nil {
 		return p, err
 	}
 	defer r.close()
+
 	capacity := float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	rate := min(20e6, 0.5*capacity)
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
-	r.step(v, rate, span)
+
+	// The first pass touches all memory; what it costs is not counted.
+	r.stepVirtual(v, rate, span)
 	p.NsPerReq = math.Inf(1)
+
 	for range 3 { // the least of three: the rest is the neighbours' use of caches
-		r.reset(false)
+		r.resetCounts(false)
 		start := cpuTime()
-		r.step(v, rate, span)
+		r.stepVirtual(v, rate, span)
 		c := r.cores[0]
 		p.NsPerReq = min(p.NsPerReq, float64(cpuTime()-start)/float64(c.sent))
 		p.Batch = float64(c.served) / float64(max(1, c.batches))
 	}
-	p.MiB = float64(resident()-before) / (1 << 20)
+
+	p.MiB = float64(residentBytes()-before) / (1 << 20)
 	progress(fmt.Sprintf("%6d models %6d gpus: %6.1f ns/request %7.1f MiB batch %.1f", set.Models, set.GPUs, p.NsPerReq, p.MiB, p.Batch))
 	return p, nil
 }
 
-// resident returns the process's resident bytes, 0 where /proc does not tell.
-func resident() int64 {
+// residentBytes returns the process's resident bytes, 0 where /proc does not tell.
+func residentBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0
@@ -106,18 +112,22 @@ func WriteGrowthSVG(w io.Writer, models, gpus []Point) error {
 	for _, p := range append(append([]Point(nil), models...), gpus...) {
 		most = max(most, p.NsPerReq)
 	}
+
 	most = math.Ceil(most/20) * 20
 	x := func(n int) float64 { return left + (width-left-20)*math.Log10(float64(n))/4.1 }
 	y := func(ns float64) float64 { return bottom - (bottom-top)*ns/most }
+
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, width, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="18">CPU time per request, ns (no worse than logarithmic: no steeper than a straight line)</text>`, left)
+
 	for ns := 0.0; ns <= most; ns += 20 {
 		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.0f" y2="%.0f" stroke="#ddd"/><text x="%d" y="%.0f" text-anchor="end">%.0f</text>`, left, width-20, y(ns), y(ns), left-6, y(ns)+4, ns)
 	}
 	for _, n := range []int{1, 10, 100, 1000, 10000} {
 		fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="middle">%d</text>`, x(n), bottom+16, n)
 	}
+
 	line := func(points []Point, size func(Point) int, color, label string, at int) {
 		var path []string
 		for _, p := range points {
@@ -126,6 +136,7 @@ func WriteGrowthSVG(w io.Writer, models, gpus []Point) error {
 		}
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/><text x="%d" y="%d" fill="%s">%s</text>`, strings.Join(path, " "), color, left+20, at, color, label)
 	}
+
 	line(models, func(p Point) int { return p.Models }, "#1f77b4", "models, at 10,000 GPUs", top+20)
 	line(gpus, func(p Point) int { return p.GPUs }, "#d62728", "GPUs, at 10 models", top+38)
 	b.WriteString("</svg>\n")

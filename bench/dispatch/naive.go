@@ -103,30 +103,35 @@ func (d *mutexed) enqueue(model uint32, deadline int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := &d.models[model]
+
 	now := int64(clock.Now())
 	r := &request{deadline: deadline, answer: make(chan bool, 1)}
-	r.timer = time.AfterFunc(time.Duration(deadline-execOf(1)-now), func() { d.expire(m, r) })
+	r.timer = time.AfterFunc(time.Duration(deadline-execOf(1)-now), func() { d.expireRequest(m, r) })
 	heap.Push(&m.queue, r)
+
+	// The batch leaves when it is full, or when one more request would be too late for the oldest.
 	if len(m.queue) >= batchMax {
-		d.send(m)
+		d.sendBatch(m)
 		return
 	}
+
 	wait := time.Duration(m.queue[0].deadline - execOf(len(m.queue)+1) - now)
 	if m.timer != nil {
 		m.timer.Reset(wait)
 		return
 	}
+
 	m.timer = time.AfterFunc(wait, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if len(m.queue) > 0 && !d.closed {
-			d.send(m)
+			d.sendBatch(m)
 		}
 	})
 }
 
-// expire ends a request that is still queued when it can no longer be met.
-func (d *mutexed) expire(m *mutexModel, r *request) {
+// expireRequest ends a request that is still queued when it can no longer be met.
+func (d *mutexed) expireRequest(m *mutexModel, r *request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.at >= 0 {
@@ -136,8 +141,8 @@ func (d *mutexed) expire(m *mutexModel, r *request) {
 	}
 }
 
-// send forms a batch from the head of the queue. mu is held.
-func (d *mutexed) send(m *mutexModel) {
+// sendBatch forms a batch from the head of the queue. mu is held.
+func (d *mutexed) sendBatch(m *mutexModel) {
 	start := max(int64(clock.Now()), d.gpus[0])
 	var batch []*request
 	for len(m.queue) > 0 && len(batch) < batchMax && m.queue[0].deadline >= start+execOf(len(batch)+1) {
@@ -152,11 +157,11 @@ func (d *mutexed) send(m *mutexModel) {
 		return // the head's own timer ends it
 	}
 	d.gpus[0] = start + execOf(len(batch))
-	time.AfterFunc(time.Duration(d.gpus[0]-int64(clock.Now())), func() { finish(batch) })
+	time.AfterFunc(time.Duration(d.gpus[0]-int64(clock.Now())), func() { finishBatch(batch) })
 	heap.Fix(&d.gpus, 0)
 }
 
-func finish(batch []*request) {
+func finishBatch(batch []*request) {
 	for _, r := range batch {
 		r.answer <- true
 	}
@@ -205,17 +210,19 @@ func newChannels(set Setting) naive {
 	for i := range d.models {
 		d.models[i] = make(chan *request, 2*batchMax)
 		d.done.Add(1)
-		go d.serve(d.models[i])
+		go d.serveModel(d.models[i])
 	}
 	return d
 }
 
-func (d *channels) serve(in chan *request) {
+func (d *channels) serveModel(in chan *request) {
 	defer d.done.Done()
 	var queue []*request // in order of arrival, which is that of the deadlines here
+
 	reply := make(chan int64)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+
 	for {
 		select {
 		case r, ok := <-in:
@@ -229,17 +236,21 @@ func (d *channels) serve(in chan *request) {
 			}
 		case <-timer.C:
 		}
+
 		if len(queue) > 0 {
-			queue = d.send(queue, reply)
+			queue = d.sendBatch(queue, reply)
 		}
 	}
 }
 
-// send gives the head of the queue to a GPU and returns the rest.
-func (d *channels) send(queue []*request, reply chan int64) []*request {
+// sendBatch gives the head of the queue to a GPU and returns the rest.
+func (d *channels) sendBatch(queue []*request, reply chan int64) []*request {
 	d.gpus <- reply
 	free := <-reply
+
 	start := max(int64(clock.Now()), free)
+
+	// Heads that even a batch of one cannot meet are lost; then as many follow as the oldest left allows.
 	lost, n := 0, 0
 	for lost < len(queue) && queue[lost].deadline < start+execOf(1) {
 		queue[lost].answer <- false
@@ -248,12 +259,14 @@ func (d *channels) send(queue []*request, reply chan int64) []*request {
 	for lost+n < len(queue) && n < batchMax && queue[lost].deadline >= start+execOf(n+1) {
 		n++
 	}
+
 	d.lost.Add(uint64(lost))
 	if n > 0 {
 		free = start + execOf(n)
 		batch := append([]*request(nil), queue[lost:lost+n]...)
-		time.AfterFunc(time.Duration(free-int64(clock.Now())), func() { finish(batch) })
+		time.AfterFunc(time.Duration(free-int64(clock.Now())), func() { finishBatch(batch) })
 	}
+
 	d.taken <- free
 	return queue[:copy(queue, queue[lost+n:])]
 }
@@ -272,32 +285,38 @@ func (d *channels) stop() {
 	close(d.gpus)
 }
 
-// compare measures both naive dispatchers on the setting, and on as many cores as it says: goroutines would
+// compareNaive measures both naive dispatchers on the setting, and on as many cores as it says: goroutines would
 // take all there are.
-func compare(ctx context.Context, set Setting, o Options, progress func(string)) ([]Naive, error) {
+func compareNaive(ctx context.Context, set Setting, o Options, progress func(string)) ([]Naive, error) {
 	all := []Naive{
 		{Name: "single mutex, time.AfterFunc, container/heap", dispatcher: newMutexed},
 		{Name: "channel and goroutine per model", dispatcher: newChannels},
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(set.Cores))
+
 	for i := range all {
 		n := &all[i]
 		time.Sleep(rest)
-		s := n.offer(set, 1e12, o.Each)
+
+		// As fast as it takes them, to know where to search …
+		s := n.offerRate(set, 1e12, o.Each)
 		n.Pushed = float64(s.Sent) / o.Each.Seconds()
 		n.MissedPct = 100 * float64(s.Dropped) / float64(max(1, s.Sent))
 		n.AllocsPer = float64(s.Mallocs) / float64(max(1, s.Sent))
-		_, err := highest(ctx, 0.9*n.Pushed, o.Tries, func(rate float64) error {
+
+		// … then the highest rate at which it keeps its deadlines.
+		_, err := highestRate(ctx, 0.9*n.Pushed, o.Tries, func(rate float64) error {
 			time.Sleep(rest)
-			s := n.offer(set, rate, o.Each)
+			s := n.offerRate(set, rate, o.Each)
 			s.Mallocs = 0 // they may allocate
-			err := s.passes()
-			progress(fmt.Sprintf("%s: %5.2f M/s: %s", n.Name, rate/1e6, verdict(err)))
+			err := s.checkLimits()
+			progress(fmt.Sprintf("%s: %5.2f M/s: %s", n.Name, rate/1e6, verdictOf(err)))
 			if err == nil {
 				n.RPS = max(n.RPS, rate)
 			}
 			return err
 		})
+
 		if err != nil {
 			return nil, err
 		}
@@ -305,14 +324,16 @@ func compare(ctx context.Context, set Setting, o Options, progress func(string))
 	return all, nil
 }
 
-// offer runs a fresh dispatcher at a rate for d, with as many generators as the setting has cores.
-func (n *Naive) offer(set Setting, rate float64, d time.Duration) Sample {
+// offerRate runs a fresh dispatcher at a rate for d, with as many generators as the setting has cores.
+func (n *Naive) offerRate(set Setting, rate float64, d time.Duration) Sample {
 	x := n.dispatcher(set)
 	var sent atomic.Uint64
 	var lag atomic.Int64
+
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+
 	var wg sync.WaitGroup
 	for i := range set.Cores {
 		wg.Add(1)
@@ -321,6 +342,8 @@ func (n *Naive) offer(set Setting, rate float64, d time.Duration) Sample {
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			start, gap := int64(clock.Now()), 1e9/rate*float64(set.Cores)
 			k := 0
+
+			// A rate of 1e12 stands for as many as it takes: there is no schedule to be late for.
 			for now := start; now < start+int64(d); now = int64(clock.Now()) {
 				due := min(int(float64(now-start)/gap)-k, burst)
 				if due > 0 && rate < 1e12 {
@@ -331,9 +354,11 @@ func (n *Naive) offer(set Setting, rate float64, d time.Duration) Sample {
 				if rate >= 1e12 {
 					due = burst
 				}
+
 				if due <= 0 {
 					runtime.Gosched() // the dispatcher's goroutines need the core
 				}
+
 				for range max(0, due) {
 					at := start + int64(float64(k)*gap)
 					if rate >= 1e12 {
@@ -346,6 +371,7 @@ func (n *Naive) offer(set Setting, rate float64, d time.Duration) Sample {
 			sent.Add(uint64(k))
 		}()
 	}
+
 	wg.Wait()
 	runtime.ReadMemStats(&after)
 	s := Sample{Rate: rate, Sent: sent.Load(), Dropped: x.missed(), LagMax: lag.Load(), Mallocs: after.Mallocs - before.Mallocs}

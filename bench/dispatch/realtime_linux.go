@@ -17,9 +17,9 @@ const (
 	rest     = 100 * time.Millisecond
 )
 
-// realtime makes this process's threads real-time ones: what else the machine runs then takes no time slices
+// makeRealtime makes this process's threads real-time ones: what else the machine runs then takes no time slices
 // from a run, which are longer than any lag allowed. It needs root or CAP_SYS_NICE.
-func realtime() (restore func(), err error) {
+func makeRealtime() (restore func(), err error) {
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		return nil, err
@@ -27,17 +27,17 @@ func realtime() (restore func(), err error) {
 	if before.Policy != unix.SCHED_NORMAL && before.Policy != unix.SCHED_BATCH {
 		return func() {}, nil // somebody chose it
 	}
-	restore = func() { _ = schedule(&unix.SchedAttr{Policy: before.Policy, Nice: before.Nice}) }
-	if err := schedule(&unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}); err != nil {
+	restore = func() { _ = setPolicy(&unix.SchedAttr{Policy: before.Policy, Nice: before.Nice}) }
+	if err := setPolicy(&unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}); err != nil {
 		restore()
 		return nil, fmt.Errorf("real-time priority (root or CAP_SYS_NICE): %w", err)
 	}
 	return restore, nil
 }
 
-// schedule sets the policy of all threads. New ones inherit it; the second pass finds those that were
+// setPolicy sets the policy of all threads. New ones inherit it; the second pass finds those that were
 // started by a thread which the first had not come to.
-func schedule(a *unix.SchedAttr) error {
+func setPolicy(a *unix.SchedAttr) error {
 	a.Size = unix.SizeofSchedAttr
 	for range 2 {
 		all, err := os.ReadDir("/proc/self/task")

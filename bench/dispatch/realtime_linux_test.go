@@ -12,7 +12,7 @@ func TestRealTimeEnds(t *testing.T) {
 	if err != nil || before.Policy != unix.SCHED_NORMAL {
 		t.Skip("policy", before, err)
 	}
-	end, err := realtime()
+	end, err := makeRealtime()
 	if err != nil {
 		t.Skip(err)
 	}

@@ -12,4 +12,4 @@ const (
 	rest     = 0
 )
 
-func realtime() (restore func(), err error) { return nil, errors.ErrUnsupported }
+func makeRealtime() (restore func(), err error) { return nil, errors.ErrUnsupported }

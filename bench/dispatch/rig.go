@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -78,8 +79,8 @@ type running struct {
 	next int32
 }
 
-// enter puts a batch into the calendar. mu is held.
-func (c *core) enter(at int64, m wire.Done) {
+// enterBatch puts a batch into the calendar. mu is held.
+func (c *core) enterBatch(at int64, m wire.Done) {
 	if c.unused == 0 {
 		c.running = append(c.running, running{})
 		c.unused = int32(len(c.running))
@@ -91,8 +92,8 @@ func (c *core) enter(at int64, m wire.Done) {
 	c.calendar[at] = i
 }
 
-// leave moves the batches of a slot to dones. mu is held.
-func (c *core) leave(at int64) {
+// leaveSlot moves the batches of a slot to dones. mu is held.
+func (c *core) leaveSlot(at int64) {
 	c.dones = c.dones[:0]
 	for i := c.calendar[at]; i != 0; {
 		x := &c.running[i-1]
@@ -115,10 +116,10 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 		return nil, err
 	}
 	r.e = e
-	profile := make([]int64, batchMax)
+	profile := make([]time.Duration, batchMax)
 	for b := range profile {
-		profile[b] = alpha*int64(b+1) + beta
-		r.exec[b+1] = profile[b]
+		profile[b] = time.Duration(alpha*int64(b+1) + beta)
+		r.exec[b+1] = int64(profile[b])
 	}
 	for i := range set.Cores {
 		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
@@ -129,7 +130,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	}
 	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
 	for i := range set.Models {
-		h.Models = append(h.Models, wire.BackendModel{Profile: profile, Info: wire.ModelInfo{Name: fmt.Sprint("m", i), SLO: slo}})
+		h.Models = append(h.Models, wire.BackendModel{Profile: profile, Info: model.Info{Name: fmt.Sprint("m", i), SLO: slo}})
 	}
 	if r.back, err = e.OpenBackend(h, r); err != nil {
 		return nil, err
@@ -143,9 +144,16 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 }
 
 // Models, Peers and Cut complete the ports.
-func (r *rig) Models([]wire.ModelInfo) {}
-func (r *rig) Peers([]wire.Peer)       {}
-func (r *rig) Cut(error)               {}
+func (r *rig) Models([]model.Info)    {}
+func (r *rig) Place([]wire.Placement) {}
+
+// Command implements engine.BackendPort.
+func (r *rig) Command([]wire.ModelCommand) {}
+
+// Answers implements engine.FrontendPort.
+func (r *rig) Answers([]wire.ModelAnswer) {}
+func (r *rig) Peers([]wire.Peer)          {}
+func (r *rig) Cut(error)                  {}
 
 // Outcomes counts requests that ended without an output; the id's top bits name the core.
 func (r *rig) Outcomes(m []wire.Outcome) {
@@ -166,24 +174,24 @@ func (r *rig) Execute(m []engine.Order) {
 		end := c.now.Load() + x.Start + r.exec[len(x.Requests)]
 		at := (end >> slotShift) & (slots - 1)
 		c.mu.Lock()
-		c.enter(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Requests)]})
+		c.enterBatch(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Requests)]})
 		c.batches++
 		c.served += uint64(len(x.Requests))
 		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
-			c.delays = append(c.delays, int64(r.clock.Now())-r.ready(x))
+			c.delays = append(c.delays, int64(r.clock.Now())-r.readyAt(x))
 		}
 		c.mu.Unlock()
 	}
 }
 
-// ready returns when the batch could first have been granted, given an idle GPU: when its n-th
+// readyAt returns when the batch could first have been granted, given an idle GPU: when its n-th
 // request had arrived and the time d − ℓ(n+1) had come, for the least such n, or when it was full.
-// Key holds each request's intended arrival.
-func (r *rig) ready(x *engine.Order) int64 {
-	head := int64(x.Requests[0].Key) + slo
+// Input.Key holds each request's intended arrival.
+func (r *rig) readyAt(x *engine.Order) int64 {
+	head := int64(x.Requests[0].Input.Key) + slo
 	ready := int64(1) << 62
 	for k := range x.Requests {
-		at := int64(x.Requests[k].Key)
+		at := int64(x.Requests[k].Input.Key)
 		if n := k + 1; n < batchMax {
 			at = max(at, head-r.exec[n+1])
 		}
@@ -192,16 +200,16 @@ func (r *rig) ready(x *engine.Order) int64 {
 	return ready
 }
 
-// run offers rate requests/s in all for d and returns when it is over. With wake the models' first requests
+// runLoad offers rate requests/s in all for d and returns when it is over. With wake the models' first requests
 // are spread over an SLO: models that start together send their batches together for long, in waves that
 // none of them has otherwise.
-func (r *rig) run(rate float64, d time.Duration, wake bool) {
+func (r *rig) runLoad(rate float64, d time.Duration, wake bool) {
 	var wg sync.WaitGroup
 	for _, c := range r.cores {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			c.run(rate/float64(len(r.cores)), d, wake)
+			c.runCore(rate/float64(len(r.cores)), d, wake)
 		}()
 	}
 	wg.Wait()
@@ -211,65 +219,76 @@ func (r *rig) run(rate float64, d time.Duration, wake bool) {
 // 10 ms, and on a machine whose cores all spin it comes back a tick of the kernel later.
 const yieldEvery = 2_000_000
 
-func (c *core) run(rate float64, d time.Duration, wake bool) {
+func (c *core) runCore(rate float64, d time.Duration, wake bool) {
 	clock := c.r.clock
 	start := int64(clock.Now())
 	gap := 1e9 / rate
+
 	n := 0 // requests sent in this run
 	yield := start
 	for now := start; now < start+int64(d); now = int64(clock.Now()) {
 		c.now.Store(now)
+
 		if now > yield {
 			runtime.Gosched()
 			yield = now + yieldEvery
 		}
+
+		// With nothing due the core does what its neighbours would: it ends batches and lets the loop look at its
+		// timers.
 		due := int(float64(now-start)/gap) - n
 		if due <= 0 {
-			c.complete(now)
+			c.completeDue(now)
 			if !c.loop.Poll(sched.Time(now)) {
 				c.busy -= time.Duration(int64(clock.Now()) - now)
 			}
 			continue
 		}
+
 		if lag := now - start - int64(float64(n)*gap); lag > c.lagMax {
 			c.lagMax = lag
 		}
+
+		// Models wake one after the other, so that the engine does not meet all of them in one moment.
 		if wake {
 			c.drawn = min(c.models, 1+uint64(float64(now-start)/min(slo, float64(d)/2)*float64(c.models)))
 		}
+
 		k := min(due, burst)
 		for i := range k {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.model(), at+slo-now, uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.nextModel(), at+slo-now, uint64(at)
 			c.id++
 		}
+
 		n += k
 		c.front.Submit(c.burst[:k])
 		c.loop.Poll(sched.Time(now))
-		c.complete(now)
+		c.completeDue(now)
 	}
+
 	c.drawn = c.models
 	c.busy += time.Duration(int64(clock.Now()) - start)
 	c.sent += uint64(n)
 }
 
-// model draws the model of the next request, all alike: a Weyl sequence, scrambled by one
+// nextModel draws the model of the next request, all alike: a Weyl sequence, scrambled by one
 // multiplication, costs less than a table that has to stay in the cache.
-func (c *core) model() uint32 {
+func (c *core) nextModel() uint32 {
 	c.draw += 0x9E3779B97F4A7C15
 	hi, lo := bits.Mul64(c.draw, 0xD6E8FEB86659FD93)
 	hi, _ = bits.Mul64(hi^lo, c.drawn)
 	return uint32(hi*c.step + c.first)
 }
 
-// complete reports the batches whose calendar slots have passed.
-func (c *core) complete(now int64) {
+// completeDue reports the batches whose calendar slots have passed.
+func (c *core) completeDue(now int64) {
 	for last := now>>slotShift - 1; c.done < last; {
 		c.done = max(c.done+1, last-slots+1)
 		at := c.done & (slots - 1)
 		c.mu.Lock()
-		c.leave(at)
+		c.leaveSlot(at)
 		c.mu.Unlock()
 		if len(c.dones) > 0 {
 			c.r.back.Done(c.dones)
@@ -277,8 +296,8 @@ func (c *core) complete(now int64) {
 	}
 }
 
-// reset forgets what was counted so far.
-func (r *rig) reset(sampling bool) {
+// resetCounts forgets what was counted so far.
+func (r *rig) resetCounts(sampling bool) {
 	for _, c := range r.cores {
 		c.mu.Lock()
 		c.batches, c.served, c.dropped, c.sent, c.lagMax, c.busy = 0, 0, 0, 0, 0, 0
@@ -301,19 +320,23 @@ type Sample struct {
 	Delays           []int64 // sorted
 }
 
-// measure warms up at rate and measures for d. It comes to the rate from below: an overload before, at a
+// measureRate warms up at rate and measures for d. It comes to the rate from below: an overload before, at a
 // higher rate, leaves requests with hardly any budget and the smallest of batches behind, and a scheduler
 // that is late with these at the full rate stays late.
-func (r *rig) measure(rate float64, warm, d time.Duration, delays bool) Sample {
-	r.reset(delays)
-	r.run(rate/4, warm, true)
-	r.run(rate, warm, false)
+func (r *rig) measureRate(rate float64, warm, d time.Duration, delays bool) Sample {
+	r.resetCounts(delays)
+	r.runLoad(rate/4, warm, true)
+	r.runLoad(rate, warm, false)
+
+	// What the warm-up left behind is collected now, not while it is measured.
 	runtime.GC()
-	r.reset(delays)
+	r.resetCounts(delays)
+
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r.run(rate, d, false)
+	r.runLoad(rate, d, false)
 	runtime.ReadMemStats(&after)
+
 	s := Sample{Rate: rate, Mallocs: after.Mallocs - before.Mallocs}
 	for _, c := range r.cores {
 		c.mu.Lock()
@@ -325,6 +348,7 @@ func (r *rig) measure(rate float64, warm, d time.Duration, delays bool) Sample {
 		s.Delays = append(s.Delays, c.delays...)
 		c.mu.Unlock()
 	}
+
 	slices.Sort(s.Delays)
 	return s
 }

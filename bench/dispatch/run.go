@@ -47,14 +47,14 @@ type Options struct {
 	Shared  bool          // leave the time slices that other processes take in
 }
 
-// begin makes the process real-time unless that is not wanted, or not allowed, or would not last for a run.
-func (o *Options) begin(progress func(string)) (end func(), ok bool) {
+// beginRealtime makes the process real-time unless that is not wanted, or not allowed, or would not last for a run.
+func (o *Options) beginRealtime(progress func(string)) (end func(), ok bool) {
 	if o.Shared {
 		return func() {}, false
 	}
 	err := fmt.Errorf("runs of %v: at most %v", o.Each, busyMost/2)
 	if 2*o.Each <= busyMost { // a run and what comes before it
-		if end, err = realtime(); err == nil {
+		if end, err = makeRealtime(); err == nil {
 			return end, true
 		}
 	}
@@ -62,8 +62,8 @@ func (o *Options) begin(progress func(string)) (end func(), ok bool) {
 	return func() {}, false
 }
 
-// passes says whether a sample keeps to the limits, and if not, which it broke.
-func (s *Sample) passes() error {
+// checkLimits says whether a sample keeps to the limits, and if not, which it broke.
+func (s *Sample) checkLimits() error {
 	switch {
 	case s.Sent == 0:
 		return errors.New("nothing was sent")
@@ -80,7 +80,7 @@ func (s *Sample) passes() error {
 // Run finds the highest rate that one setting holds. progress gets a line per rate tried.
 func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Result, error) {
 	res := Result{Models: set.Models, GPUs: set.GPUs, Cores: set.Cores}
-	if err := set.check(); err != nil {
+	if err := set.checkSetting(); err != nil {
 		return res, err
 	}
 	guess, err := virtualCost(Setting{set.Models, set.GPUs, 1})
@@ -88,7 +88,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 		return res, err
 	}
 	res.StepNs = guess
-	end, rt := o.begin(progress)
+	end, rt := o.beginRealtime(progress)
 	defer end()
 	res.RealTime = rt
 	r, err := newRig(set, engine.Monotonic{})
@@ -99,13 +99,13 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	top := min(capacity, 1.3e9/guess*float64(set.Cores))
 	// The machine has moments of its own, so a rate may fail twice before a lower one is tried.
-	best, err := highest(ctx, top, o.Tries, func(rate float64) error {
+	best, err := highestRate(ctx, top, o.Tries, func(rate float64) error {
 		time.Sleep(rest)
-		s := r.measure(rate, o.Each/2, o.Each, false)
-		err := s.passes()
-		progress(fmt.Sprintf("%5.1f M/s: %s", rate/1e6, verdict(err)))
+		s := r.measureRate(rate, o.Each/2, o.Each, false)
+		err := s.checkLimits()
+		progress(fmt.Sprintf("%5.1f M/s: %s", rate/1e6, verdictOf(err)))
 		if err == nil || res.RPS == 0 {
-			res.fill(&s)
+			res.fillFrom(&s)
 		}
 		if err == nil {
 			res.RPS, res.Pass = rate, true
@@ -116,7 +116,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 		return res, err
 	}
 	time.Sleep(rest)
-	s := r.measure(0.7*best, o.Each/2, o.Each, true)
+	s := r.measureRate(0.7*best, o.Each/2, o.Each, true)
 	if n := len(s.Delays); n > 0 {
 		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])
 	}
@@ -126,19 +126,19 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 		return res, err
 	}
 	if o.Compare {
-		res.Compare, err = compare(ctx, set, o, progress)
+		res.Compare, err = compareNaive(ctx, set, o, progress)
 	}
 	return res, err
 }
 
-func verdict(err error) string {
+func verdictOf(err error) string {
 	if err == nil {
 		return "holds"
 	}
 	return err.Error()
 }
 
-func (r *Result) fill(s *Sample) {
+func (r *Result) fillFrom(s *Sample) {
 	r.NsPerReq = float64(s.Busy.Nanoseconds()) / float64(s.Sent)
 	r.AllocsPerReq = float64(int(1000*float64(s.Mallocs)/float64(s.Sent))) / 1000
 	r.DroppedPct = 100 * float64(s.Dropped) / float64(s.Sent)
@@ -146,7 +146,7 @@ func (r *Result) fill(s *Sample) {
 	r.BatchMean = float64(s.Sent-s.Dropped) / float64(max(1, s.Batches))
 }
 
-func (s Setting) check() error {
+func (s Setting) checkSetting() error {
 	switch {
 	case s.Models < 1 || s.Models > engine.ModelsMax:
 		return fmt.Errorf("%d models, want 1 to %d", s.Models, engine.ModelsMax)
@@ -158,33 +158,41 @@ func (s Setting) check() error {
 	return nil
 }
 
-// highest looks for the highest rate that holds: down from top by steps until one does, then up
+// highestRate looks for the highest rate that holds: down from top by steps until one does, then up
 // between it and the last that did not.
-func highest(ctx context.Context, top float64, tries int, hold func(float64) error) (float64, error) {
+func highestRate(ctx context.Context, top float64, tries int, hold func(float64) error) (float64, error) {
 	best, failed := 0.0, 0.0
 	rate := top
+
 	for range tries {
 		if err := ctx.Err(); err != nil {
 			return best, err
 		}
+
+		// A rate that fails once is tried again: a neighbour may have taken the core.
 		err := hold(rate)
 		if err != nil {
 			err = hold(rate)
 		}
+
 		if err == nil {
 			best = rate
 		} else {
 			failed = rate
 		}
+
+		// Known to 4 %.
 		if best > 0 && (failed == 0 || failed/best < 1.04) {
 			break
 		}
+
 		if best == 0 {
 			rate *= 0.88
 		} else {
 			rate = (best + failed) / 2
 		}
 	}
+
 	if best == 0 {
 		return rate, nil
 	}
@@ -202,9 +210,9 @@ func virtualCost(set Setting) (float64, error) {
 	rate := min(20e6, 0.7*float64(set.GPUs)*batchMax/float64(r.exec[batchMax])*1e9)
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
-	r.step(v, rate, span)
-	r.reset(false)
+	r.stepVirtual(v, rate, span)
+	r.resetCounts(false)
 	start := cpuTime()
-	r.step(v, rate, span)
+	r.stepVirtual(v, rate, span)
 	return float64(cpuTime()-start) / float64(r.cores[0].sent), nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
 
@@ -22,10 +23,13 @@ type lone struct {
 	sent  chan wire.Done
 }
 
-func (l *lone) Models([]wire.ModelInfo)   {}
-func (l *lone) Outcomes(m []wire.Outcome) { l.sent <- wire.Done{} }
-func (l *lone) Peers([]wire.Peer)         {}
-func (l *lone) Cut(error)                 {}
+func (l *lone) Models([]model.Info)         {}
+func (l *lone) Outcomes(m []wire.Outcome)   { l.sent <- wire.Done{} }
+func (l *lone) Place([]wire.Placement)      {}
+func (l *lone) Command([]wire.ModelCommand) {}
+func (l *lone) Answers([]wire.ModelAnswer)  {}
+func (l *lone) Peers([]wire.Peer)           {}
+func (l *lone) Cut(error)                   {}
 
 func (l *lone) Execute(m []engine.Order) {
 	now := int64(l.clock.Now())
@@ -46,16 +50,19 @@ func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
 		return 0, 0, err
 	}
 	defer e.Close()
+
 	l := &lone{sent: make(chan wire.Done, 4)}
 	b, err := e.OpenBackend(wire.BackendHello{Name: "lone", GPUs: []string{"0"}, Models: []wire.BackendModel{
-		{Info: wire.ModelInfo{Name: "m", SLO: 50e6}, Profile: []int64{loneExec, loneExec2}}}}, l)
+		{Info: model.Info{Name: "m", SLO: 50e6}, Profile: []time.Duration{loneExec, loneExec2}}}}, l)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	f, err := e.OpenFrontend(wire.FrontendHello{Name: "lone"}, l)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for i := range timerWarm + n {
 		f.Submit([]wire.Submit{{ID: uint64(i + 1), Budget: loneBudget}})
 		select {
@@ -66,6 +73,7 @@ func timerError(ctx context.Context, n int) (p50, p99 int64, err error) {
 		case <-time.After(time.Second):
 		}
 	}
+
 	l.late = l.late[min(timerWarm, len(l.late)):]
 	slices.Sort(l.late)
 	if len(l.late) == 0 {

@@ -11,9 +11,9 @@ type virtual struct{ now sched.Time }
 
 func (v *virtual) Now() sched.Time { return v.now }
 
-// step offers requests at rate for d of virtual time: the cost of the decisions at any load,
+// stepVirtual offers requests at rate for d of virtual time: the cost of the decisions at any load,
 // whether or not this machine keeps up with it. One core, one thread.
-func (r *rig) step(v *virtual, rate float64, d time.Duration) {
+func (r *rig) stepVirtual(v *virtual, rate float64, d time.Duration) {
 	c := r.cores[0]
 	gap := 1e9 / rate
 	start := int64(v.now)
@@ -23,12 +23,12 @@ func (r *rig) step(v *virtual, rate float64, d time.Duration) {
 		for i := range burst {
 			at := start + int64(float64(n+i)*gap)
 			m := &c.burst[i]
-			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.model(), at+slo-int64(v.now), uint64(at)
+			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.nextModel(), at+slo-int64(v.now), uint64(at)
 			c.id++
 		}
 		c.sent += burst
 		c.front.Submit(c.burst[:])
 		c.loop.Poll(v.now)
-		c.complete(int64(v.now))
+		c.completeDue(int64(v.now))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -18,8 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"downbeat.dev"
 	"downbeat.dev/bench/stage"
-	"downbeat.dev/frontend/gateway"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -31,6 +33,15 @@ type Config struct {
 	Each    time.Duration // length of a round
 	Input   int           // bytes of a request's tensor
 	Output  int           // bytes of a response's tensor
+	Shared  bool          // tensors in shared memory, beside the same tensors in messages to the same gateway
+}
+
+// rivalName names what rows compare the gateway with.
+func (c Config) rivalName() string {
+	if c.Shared {
+		return "in messages"
+	}
+	return "bare"
 }
 
 // Row is one protocol's result.
@@ -60,40 +71,76 @@ type side struct {
 
 // Run measures REST, then gRPC.
 func Run(ctx context.Context, c Config) ([]Row, error) {
-	s, err := stage.Open(ctx, model(c.Input, c.Output), 1)
+	dir, err := stage.WriteRepository(modelFiles(c.Input, c.Output))
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+
+	serve := downbeat.Default()
+	serve.Roles |= downbeat.Gateway
+	serve.Models, serve.Emulate, serve.HTTP, serve.GRPC, serve.Protocol.ClientSHM = dir, 1, "127.0.0.1:0", "127.0.0.1:0", c.Shared
+	serve.TuneClient = func(o *frontend.Options) { o.Grace = 10 * time.Second } // late outputs count, too
+	s, err := downbeat.Start(ctx, serve)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	g := gateway.New(s.Client, gateway.Options{})
+	rest, rpc := s.Config().HTTP, s.Config().GRPC
+	if c.Shared {
+		return c.runShared(ctx, rest, rpc)
+	}
+
 	var servers running
-	defer servers.stop()
-	rest, rpc, err := servers.serve(func(ctx context.Context, rest, rpc net.Listener) error { return g.Serve(ctx, rest, rpc) })
+	defer servers.stopAll()
+	bareREST, bareRPC, err := servers.servePair(c.serveBare)
 	if err != nil {
 		return nil, err
 	}
-	bareREST, bareRPC, err := servers.serve(c.bare)
+	return c.comparePairs(ctx, []pair{
+		{"REST, binary tensors", c.restCallers, c.restCallers, rest, bareREST},
+		{"gRPC", c.grpcCallers, c.grpcCallers, rpc, bareRPC},
+	})
+}
+
+// runShared measures tensors in a region of one gateway beside tensors in messages to it.
+func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) {
+	region, err := c.shareRegion(rest)
 	if err != nil {
 		return nil, err
 	}
+	defer region.closeRegion()
+	return c.comparePairs(ctx, []pair{
+		{"REST, shared memory", region.restCallers, c.restCallers, rest, rest},
+		{"gRPC, shared memory", region.grpcCallers, c.grpcCallers, rpc, rpc},
+	})
+}
+
+// connect makes the callers of one side; the function that it returns ends them.
+type connect func(addr string) ([]caller, func(), error)
+
+// pair is one line of the result: two ways to call, and where.
+type pair struct {
+	name       string
+	ours, bare connect
+	addr, to   string
+}
+
+func (c Config) comparePairs(ctx context.Context, pairs []pair) ([]Row, error) {
 	var rows []Row
-	for _, p := range []struct {
-		name       string
-		connect    func(addr string) ([]caller, func(), error)
-		addr, bare string
-	}{
-		{"REST, binary tensors", c.restCallers, rest, bareREST},
-		{"gRPC", c.grpcCallers, rpc, bareRPC},
-	} {
-		ours, done, err := p.connect(p.addr)
+	for _, p := range pairs {
+		ours, done, err := p.ours(p.addr)
 		if err != nil {
 			return rows, err
 		}
-		bare, done2, err := p.connect(p.bare)
+
+		bare, done2, err := p.bare(p.to)
 		if err != nil {
+			done()
 			return rows, err
 		}
-		row, err := c.alternate(ctx, p.name, &side{callers: ours}, &side{callers: bare})
+
+		row, err := c.alternateRounds(ctx, p.name, &side{callers: ours}, &side{callers: bare})
 		done()
 		done2()
 		if err != nil {
@@ -104,16 +151,16 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	return rows, nil
 }
 
-// alternate runs rounds of both in turn; the first of each warms up.
-func (c Config) alternate(ctx context.Context, name string, ours, bare *side) (Row, error) {
+// alternateRounds runs rounds of both in turn; the first of each warms up.
+func (c Config) alternateRounds(ctx context.Context, name string, ours, bare *side) (Row, error) {
 	for round := range c.Rounds + 1 {
 		for _, s := range []*side{ours, bare} {
-			if err := s.round(ctx, c.Each, round > 0); err != nil {
+			if err := s.runRound(ctx, c.Each, round > 0); err != nil {
 				return Row{}, fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}
-	return Row{Protocol: name, Rate: median(ours.rates), BareRate: median(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
+	return Row{Protocol: name, Rate: medianOf(ours.rates), BareRate: medianOf(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
 		CPU: ours.cpu / time.Duration(ours.n), BareCPU: bare.cpu / time.Duration(bare.n), Errors: ours.errors}, nil
 }
 
@@ -126,13 +173,15 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// round lets every caller call for a while.
-func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
+// runRound lets every caller call for a while.
+func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	n, failed := 0, 0
 	var last error
+
 	began, used := time.Now(), cpuTime()
+
 	for _, call := range s.callers {
 		wait.Go(func() {
 			var delays []time.Duration
@@ -147,6 +196,7 @@ func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
 				}
 				delays = append(delays, time.Since(t))
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			n += len(delays)
@@ -159,10 +209,12 @@ func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
 			}
 		})
 	}
+
 	wait.Wait()
 	if n == 0 {
 		return errors.Join(errors.New("no request was answered"), last, ctx.Err())
 	}
+
 	if count {
 		s.rates = append(s.rates, float64(n)/time.Since(began).Seconds())
 		s.errors += failed
@@ -172,7 +224,7 @@ func (s *side) round(ctx context.Context, d time.Duration, count bool) error {
 	return ctx.Err()
 }
 
-func median(all []float64) float64 {
+func medianOf(all []float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]
 }
@@ -183,9 +235,9 @@ func p99(all []time.Duration) time.Duration {
 }
 
 // WriteTable prints rows for people.
-func WriteTable(out io.Writer, rows []Row) error {
+func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "protocol\tgateway r/s\tp99\tbare r/s\tbare p99\tgateway / bare\tCPU\tbare CPU\terrors\t")
+	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t\n", c.rivalName())
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t\n", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), float64(r.CPU.Nanoseconds())/1e3, float64(r.BareCPU.Nanoseconds())/1e3, r.Errors)
 	}
@@ -198,8 +250,8 @@ type running struct {
 	wait    sync.WaitGroup
 }
 
-// serve starts a pair of servers on loopback and returns where.
-func (r *running) serve(f func(ctx context.Context, rest, rpc net.Listener) error) (rest, rpc string, err error) {
+// servePair starts a pair of servers on loopback and returns where.
+func (r *running) servePair(f func(ctx context.Context, rest, rpc net.Listener) error) (rest, rpc string, err error) {
 	a, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", "", err
@@ -215,27 +267,27 @@ func (r *running) serve(f func(ctx context.Context, rest, rpc net.Listener) erro
 	return a.Addr().String(), b.Addr().String(), nil
 }
 
-func (r *running) stop() {
+func (r *running) stopAll() {
 	for _, cancel := range r.cancels {
 		cancel()
 	}
 	r.wait.Wait()
 }
 
-// model takes a nanosecond and is not batched, so that nothing is waited for.
-func model(in, out int) map[string]string {
+// modelFiles takes a nanosecond and is not batched, so that nothing is waited for.
+func modelFiles(in, out int) map[string]string {
 	return map[string]string{"noop": fmt.Sprintf(`platform: "emulated" max_batch_size: 1
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
 parameters { key: "alpha_ms" value { string_value: "0.000001" } } parameters { key: "beta_ms" value { string_value: "0" } }
 parameters { key: "slo_ms" value { string_value: "10000" } }`, in, out)}
 }
 
-func (c Config) request() *oip.ModelInferRequest {
+func (c Config) makeRequest() *oip.ModelInferRequest {
 	return &oip.ModelInferRequest{ModelName: "noop", RawInputContents: [][]byte{make([]byte, c.Input)},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(c.Input)}}}}
 }
 
-func (c Config) response() *oip.ModelInferResponse {
+func (c Config) makeResponse() *oip.ModelInferResponse {
 	return &oip.ModelInferResponse{ModelName: "noop", ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
 		Outputs: []*oip.ModelInferResponse_InferOutputTensor{{Name: "y", Datatype: "UINT8", Shape: []int64{1, int64(c.Output)}}}}
 }
@@ -254,6 +306,6 @@ var _ oip.GRPCInferenceServiceServer = (*bareGRPC)(nil)
 
 func (c Config) bareServer() *grpc.Server {
 	s := grpc.NewServer()
-	oip.RegisterGRPCInferenceServiceServer(s, &bareGRPC{response: c.response()})
+	oip.RegisterGRPCInferenceServiceServer(s, &bareGRPC{response: c.makeResponse()})
 	return s
 }

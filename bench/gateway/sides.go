@@ -29,8 +29,8 @@ func (c Config) restAnswer() ([]byte, int) {
 	return append([]byte(head), make([]byte, c.Output)...), len(head)
 }
 
-// bare serves what reads a request and writes the answer.
-func (c Config) bare(ctx context.Context, rest, rpc net.Listener) error {
+// serveBare serves what reads a request and writes the answer.
+func (c Config) serveBare(ctx context.Context, rest, rpc net.Listener) error {
 	answer, head := c.restAnswer()
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -51,8 +51,27 @@ func (c Config) bare(ctx context.Context, rest, rpc net.Listener) error {
 
 // grpcCallers share c.Conns connections.
 func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
-	var conns []*grpc.ClientConn
-	done := func() {
+	conns, done, err := c.dialAll(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	var all []caller
+	for i := range c.Callers {
+		client, request := oip.NewGRPCInferenceServiceClient(conns[i%c.Conns]), c.makeRequest()
+		all = append(all, func(ctx context.Context) error {
+			r, err := client.ModelInfer(ctx, request)
+			if err == nil && (len(r.RawOutputContents) != 1 || len(r.RawOutputContents[0]) != c.Output) {
+				err = fmt.Errorf("answer %v", r)
+			}
+			return err
+		})
+	}
+	return all, done, nil
+}
+
+// dialAll makes c.Conns connections, which done closes.
+func (c Config) dialAll(addr string) (conns []*grpc.ClientConn, done func(), err error) {
+	done = func() {
 		for _, conn := range conns {
 			conn.Close()
 		}
@@ -65,36 +84,29 @@ func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
 		}
 		conns = append(conns, conn)
 	}
-	var all []caller
-	for i := range c.Callers {
-		client, request := oip.NewGRPCInferenceServiceClient(conns[i%c.Conns]), c.request()
-		all = append(all, func(ctx context.Context) error {
-			r, err := client.ModelInfer(ctx, request)
-			if err == nil && (len(r.RawOutputContents) != 1 || len(r.RawOutputContents[0]) != c.Output) {
-				err = fmt.Errorf("answer %v", r)
-			}
-			return err
-		})
-	}
-	return all, done, nil
+	return conns, done, nil
 }
 
 // restCallers keep a connection each.
 func (c Config) restCallers(addr string) ([]caller, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: c.Callers, DisableCompression: true}
 	client := &http.Client{Transport: transport}
+
 	body, head := c.restBody()
 	answer, _ := c.restAnswer()
 	url := "http://" + addr + "/v2/models/noop/infer"
+
 	var all []caller
 	for range c.Callers {
 		text := make([]byte, len(answer)+1)
+
 		all = append(all, func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 			if err != nil {
 				return err
 			}
 			r.Header.Set(headerLength, strconv.Itoa(head))
+
 			w, err := client.Do(r)
 			if err != nil {
 				return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 
 	"downbeat.dev/bench/policy"
 	"downbeat.dev/core/sim"
@@ -24,20 +23,24 @@ func Beside(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	load, err := Prepare(s, o, besideRates[len(besideRates)-1])
 	if err != nil {
 		return err
 	}
+
 	policies := []Policy{
 		{"deferred", func(w *sim.World) sim.Server { return sim.NewDownbeat(w) }},
 		{"eager", policy.NewEager},
 	}
+
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "offered r/s\t")
 	for _, p := range policies {
 		fmt.Fprintf(t, "%s goodput\tbad %%\tmean batch\t", p.Name)
 	}
 	fmt.Fprintln(t)
+
 	for _, rate := range besideRates {
 		fmt.Fprintf(t, "%.0f\t", rate)
 		for _, p := range policies {
@@ -50,9 +53,11 @@ func Beside(ctx context.Context, w io.Writer) error {
 		}
 		fmt.Fprintln(t)
 	}
+
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
 	_, err = fmt.Fprintf(w, "%d GPUs in virtual time, %s, ℓ(b) = %v·b + %v, every answer due within %v\n",
 		s.GPUs, s.Models[0].Name, s.Models[0].Alpha, s.Models[0].Beta, s.Models[0].SLO)
 	return err
@@ -64,7 +69,7 @@ func (s *Sum) Good(o Options) float64 {
 	for m := range s.Total {
 		n += s.Total[m] - s.Bad[m]
 	}
-	return float64(n) / (time.Duration(o.Span).Seconds() * float64(o.Seeds))
+	return float64(n) / (o.Span.Seconds() * float64(o.Seeds))
 }
 
 // BatchMean returns the mean size of a batch.

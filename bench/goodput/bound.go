@@ -23,14 +23,14 @@ func (w *Workload) Bound() float64 {
 	b := newBound(w)
 	lo, hi := 0.0, w.Capacity()*1.02
 	for step := 0.12; lo == 0; step *= 2 {
-		if mid := hi * (1 - min(step, 0.9)); b.fits(mid) {
+		if mid := hi * (1 - min(step, 0.9)); b.fitsRate(mid) {
 			lo = mid
 		} else {
 			hi = mid
 		}
 	}
 	for hi-lo > hi*boundPrecision {
-		if mid := (lo + hi) / 2; b.fits(mid) {
+		if mid := (lo + hi) / 2; b.fitsRate(mid) {
 			lo = mid
 		} else {
 			hi = mid
@@ -62,56 +62,66 @@ func newBound(w *Workload) *bound {
 	return b
 }
 
-// fits says whether the relaxed problem has a solution at a rate.
-func (b *bound) fits(rate float64) bool {
-	span := seconds(b.w.o.Span)
+// fitsRate says whether the relaxed problem has a solution at a rate.
+func (b *bound) fitsRate(rate float64) bool {
+	span := b.w.o.Span.Seconds()
 	slo := 0.0
 	cost := make([]float64, len(b.at))
 	var wg sync.WaitGroup
+
 	turn := make(chan int, len(b.at))
 	for m := range b.at {
 		turn <- m
 		slo = max(slo, b.w.Models[m].SLO.Seconds())
 	}
 	close(turn)
+
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for m := range turn {
-				cost[m] = b.cost(m, rate, span)
+				cost[m] = b.leastCost(m, rate, span)
 			}
 		})
 	}
+
 	wg.Wait()
 	sum := 0.0
 	for _, c := range cost {
 		sum += c
 	}
+
 	return sum <= float64(b.w.GPUs)*(span+slo)*float64(len(b.w.units))
 }
 
-// cost is a lower bound on the GPU seconds that a model takes at a rate, all seeds together.
-func (b *bound) cost(m int, rate, span float64) float64 {
+// leastCost is a lower bound on the GPU seconds that a model takes at a rate, all seeds together.
+func (b *bound) leastCost(m int, rate, span float64) float64 {
 	total := 0
 	for _, at := range b.at[m] {
 		total += sort.SearchFloat64s(at, span*rate)
 	}
+
 	spare := int(float64(total) * b.w.o.BadMax)
 	e := b.w.Models[m]
+
+	// The best price of a drop moves little from one rate to the next: a narrow search near the last one does.
 	lo, hi, steps := 0.0, (e.Alpha + e.Beta).Seconds(), 8
 	if b.mu[m] > 0 {
 		lo, hi, steps = b.mu[m]*0.8, min(hi, b.mu[m]*1.25), 3
 	}
+
 	best := 0.0
 	for range steps {
 		mu := (lo + hi) / 2
 		sum, dropped := 0.0, 0
 		for _, at := range b.at[m] {
-			f, d := b.cheapest(m, at, rate, span, mu)
+			f, d := b.cheapestAt(m, at, rate, span, mu)
 			sum, dropped = sum+f, dropped+d
 		}
+
 		if v := sum - mu*float64(spare); v > best {
 			best, b.mu[m] = v, mu
 		}
+
 		if dropped > spare {
 			lo = mu
 		} else {
@@ -121,41 +131,52 @@ func (b *bound) cost(m int, rate, span float64) float64 {
 	return best
 }
 
-// cheapest is the least of GPU seconds + mu·drops over all ways to cut one seed's requests of a
+// cheapestAt is the least of GPU seconds + mu·drops over all ways to cut one seed's requests of a
 // model into batches. f(i) = min(f(i−1) + mu, min over feasible j of f(j) + ℓ(i−j)); ℓ is linear,
 // so the inner minimum is a sliding window's over f(j) − α·j.
-func (b *bound) cheapest(m int, at []float64, rate, span, mu float64) (cost float64, drops int) {
+func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost float64, drops int) {
 	e := b.w.Models[m]
 	alpha, beta, slo := e.Alpha.Seconds(), e.Beta.Seconds(), e.SLO.Seconds()
 	data, ctrl := seconds(b.w.o.Data), seconds(b.w.o.Ctrl+b.w.Ctrl)
+
 	ring := make([]cut, 1<<bits.Len(uint(e.SLO/e.Alpha)+2)) // no batch within the SLO is larger
 	mask := len(ring) - 1
 	head, tail, first := 0, 0, 0
 	f, d := 0.0, 0
 	period := 1 / rate
 	slack := slo - ctrl - beta + 1e-12
+
 	for i, t := range at {
 		now := t * period
 		if now >= span {
 			break
 		}
+
+		// The deque holds where a batch that ends here may begin, cheapest first.
 		g := f - alpha*float64(i)
 		for tail > head && ring[(tail-1)&mask].g >= g {
 			tail--
 		}
+
+		// Batches that begin before first are too late for the request that they begin with.
 		for first <= i && now-at[first]*period+(alpha+data)*float64(i+1-first) > slack {
 			first++
 		}
 		for tail > head && ring[head&mask].j < first {
 			head++
 		}
+
+		// Either this request is dropped at the price mu …
 		f += mu
 		d++
+
 		if first > i {
 			continue // not even alone
 		}
 		ring[tail&mask] = cut{i, d - 1, g}
 		tail++
+
+		// … or it ends the cheapest batch that can still hold it.
 		c := &ring[head&mask]
 		if v := c.g + alpha*float64(i+1) + beta; v < f {
 			f, d = v, c.drops

@@ -35,6 +35,10 @@ type Row struct {
 	delays []float64 // queueing delay in ms at 0, 1, … 100 %
 }
 
+// QueueingMS returns the percentiles 0 to 100 of the time from arrival to start in ms, where the setting asks for
+// details and r comes from Compare; else nil.
+func (r Row) QueueingMS() []float64 { return r.delays }
+
 // Point is a policy at a multiple of its goodput.
 type Point struct {
 	Load    float64 `json:"load"`
@@ -52,16 +56,18 @@ func Policies(list string) ([]Policy, error) {
 	for _, p := range every {
 		names = append(names, p.Name)
 	}
+
 	var out []Policy
 	for _, name := range strings.Split(list, ",") {
 		name = strings.TrimSpace(name)
 		hit := false
 		for _, p := range every {
-			if name == "all" || p.Name == name || strings.HasPrefix(p.Name, name+"-") && !exact(names, name) {
+			if name == "all" || p.Name == name || strings.HasPrefix(p.Name, name+"-") && !isExact(names, name) {
 				hit = true
 				out = append(out, Policy{p.Name, p.New})
 			}
 		}
+
 		if !hit {
 			return nil, fmt.Errorf("policy %q: want all, or one of %s", name, strings.Join(names, ", "))
 		}
@@ -69,7 +75,7 @@ func Policies(list string) ([]Policy, error) {
 	return out, nil
 }
 
-func exact(names []string, name string) bool {
+func isExact(names []string, name string) bool {
 	for _, n := range names {
 		if n == name {
 			return true
@@ -79,10 +85,16 @@ func exact(names []string, name string) bool {
 }
 
 // Compare finds every policy's goodput in every setting, tells progress of each row as it is
-// found, and returns them in order. It ends early with ctx's error.
-func Compare(ctx context.Context, settings []Setting, policies []Policy, o Options, progress func(Row)) ([]Row, error) {
+// found, and returns them in order. Rows of an earlier run that was like this one are taken from done
+// and not told of. It ends early with ctx's error.
+func Compare(ctx context.Context, settings []Setting, policies []Policy, o Options, done []Row, progress func(Row)) ([]Row, error) {
 	var rows []Row
 	for _, s := range settings {
+		if earlier := rowsOf(done, s, policies, o); len(earlier) == len(policies) {
+			rows = append(rows, earlier...)
+			continue
+		}
+
 		// The longest workload is the one at the highest load of a sweep.
 		most := s.Capacity() * 1.05
 		for _, l := range s.Loads {
@@ -95,7 +107,12 @@ func Compare(ctx context.Context, settings []Setting, policies []Policy, o Optio
 		w.ctx = ctx
 		limit := w.Bound()
 		for _, p := range policies {
-			r := w.row(p)
+			if earlier := rowsOf(done, s, []Policy{p}, o); len(earlier) > 0 {
+				rows = append(rows, earlier[0])
+				continue
+			}
+
+			r := w.measureRow(p)
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -107,13 +124,37 @@ func Compare(ctx context.Context, settings []Setting, policies []Policy, o Optio
 	return rows, nil
 }
 
-// row measures one policy.
-func (w *Workload) row(p Policy) Row {
-	r := Row{Setting: w.Name, Policy: p.Name, Seeds: w.o.Seeds, SeedBase: w.o.SeedBase, SpanS: seconds(w.o.Span), Rates: "estimated",
-		CtrlUS: float64(w.o.Ctrl+w.Ctrl) / 1e3, DataUS: float64(w.o.Data) / 1e3}
-	if w.o.Known {
+// rowsOf returns the rows of policies in a setting that were measured with the same options.
+func rowsOf(done []Row, s Setting, policies []Policy, o Options) []Row {
+	var out []Row
+	for _, p := range policies {
+		want := newRow(s, p, o)
+		for _, r := range done {
+			if r.Setting == want.Setting && r.Policy == want.Policy && r.Seeds == want.Seeds && r.SeedBase == want.SeedBase &&
+				r.SpanS == want.SpanS && r.Rates == want.Rates && r.CtrlUS == want.CtrlUS && r.DataUS == want.DataUS {
+				out = append(out, r)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// newRow says what is measured and how.
+func newRow(s Setting, p Policy, o Options) Row {
+	r := Row{Setting: s.Name, Policy: p.Name, Seeds: o.Seeds, SeedBase: o.SeedBase, SpanS: o.Span.Seconds(), Rates: "estimated",
+		CtrlUS: float64(o.Ctrl+s.Ctrl) / 1e3, DataUS: float64(o.Data) / 1e3}
+	if o.Known {
 		r.Rates = "known"
 	}
+	return r
+}
+
+// measureRow measures one policy.
+func (w *Workload) measureRow(p Policy) Row {
+	r := newRow(w.Setting, p, w.o)
+
+	// Published numbers are of the paper's system, whatever its policy is called here.
 	family, _, _ := strings.Cut(p.Name, "-")
 	if family == "downbeat" {
 		family = "symphony"
@@ -121,22 +162,25 @@ func (w *Workload) row(p Policy) Row {
 	if v, ok := w.Published[family]; ok {
 		r.Published = &v
 	}
+
 	r.Goodput = w.Search(p, w.Capacity()*0.9)
 	if r.Goodput <= 0 {
 		return r
 	}
+
 	sum := w.Run(p, r.Goodput)
 	worst, _ := sum.BadShare()
 	r.BadPct, r.Busy, r.Batch, r.sizes = 100*worst, sum.Busy, sum.BatchMean(), sum.SizeSum
 	if w.Detail {
-		r.delays = w.delays(p, r.Goodput)
+		r.delays = w.delayPercentiles(p, r.Goodput)
 	}
-	w.sweep(p, &r)
+
+	w.sweepLoads(p, &r)
 	return r
 }
 
-// sweep runs the setting's multiples of the goodput.
-func (w *Workload) sweep(p Policy, r *Row) {
+// sweepLoads runs the setting's multiples of the goodput.
+func (w *Workload) sweepLoads(p Policy, r *Row) {
 	best := r.Goodput
 	for _, l := range w.Loads {
 		sum := w.Run(p, l*r.Goodput)
@@ -144,6 +188,8 @@ func (w *Workload) sweep(p Policy, r *Row) {
 		pt := Point{Load: l, Offered: l * r.Goodput, Good: sum.Good(w.o), BadPct: 100 * bad, Busy: sum.Busy}
 		best = max(best, pt.Good)
 		r.Points = append(r.Points, pt)
+
+		// Below its goodput a scheduler is to keep GPUs busy in proportion to the load …
 		if l <= 1 {
 			gap := math.Abs(pt.Busy - l)
 			if r.BusyGap == nil || gap > *r.BusyGap {
@@ -151,28 +197,32 @@ func (w *Workload) sweep(p Policy, r *Row) {
 			}
 		}
 	}
+
+	// … and beyond it to lose nothing of it.
 	if n := len(r.Points); n > 0 && r.Points[n-1].Load > 1 {
 		top := r.Points[n-1].Good / best
 		r.FlatTop = &top
 	}
 }
 
-// delays returns the percentiles 0…100 of the time from arrival to the start of the batch, in ms,
+// delayPercentiles returns the percentiles 0…100 of the time from arrival to the start of the batch, in ms,
 // of the requests that ran.
-func (w *Workload) delays(p Policy, rate float64) []float64 {
+func (w *Workload) delayPercentiles(p Policy, rate float64) []float64 {
 	var all []float64
 	for i := range w.units {
 		world := w.World(i, rate, nil)
 		world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
 			for _, r := range requests {
-				all = append(all, float64(start.Sub(world.Arrivals[r].At))/1e6)
+				all = append(all, float64(start.Sub(sim.Time(world.Arrivals[r].At)))/1e6)
 			}
 		}
 		world.Run(p.New(world))
 	}
+
 	if len(all) == 0 {
 		return nil
 	}
+
 	sort.Float64s(all)
 	out := make([]float64, 101)
 	for q := range out {

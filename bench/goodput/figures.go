@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"downbeat.dev/bench/chart"
 )
 
 // drawGoodput shows every policy's goodput as a share of the setting's bound.
@@ -12,9 +14,10 @@ func drawGoodput(w io.Writer, rows []Row) error {
 	color := make(map[string]string)
 	var policies, settings []string
 	line := make(map[string]int)
+
 	for _, r := range rows {
 		if color[r.Policy] == "" {
-			color[r.Policy] = shades[len(policies)%len(shades)]
+			color[r.Policy] = chart.Shades[len(policies)%len(chart.Shades)]
 			policies = append(policies, r.Policy)
 		}
 		if _, ok := line[r.Setting]; !ok {
@@ -22,24 +25,30 @@ func drawGoodput(w io.Writer, rows []Row) error {
 			settings = append(settings, r.Setting)
 		}
 	}
+
 	x := func(share float64) float64 { return left + (wide-left-30)*share }
 	y := func(setting string) float64 { return float64(top + high*line[setting] + 14) }
 	bottom := top + high*len(settings) + 8
+
 	var b strings.Builder
-	open(&b, wide, bottom+34)
+	chart.Open(&b, wide, bottom+34)
 	for i, p := range policies {
 		at := 12 + i%6*147
 		up := 18 + 18*(i/6)
-		fmt.Fprintf(&b, `<circle cx="%d" cy="%d" r="4.5" fill="%s"/><text x="%d" y="%d">%s</text>`, at, up-4, color[p], at+9, up, escape(p))
+		fmt.Fprintf(&b, `<circle cx="%d" cy="%d" r="4.5" fill="%s"/><text x="%d" y="%d">%s</text>`, at, up-4, color[p], at+9, up, chart.Escape(p))
 	}
+
 	for v := 0; v <= 10; v++ {
 		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#e4e4e4"/><text x="%.1f" y="%d" text-anchor="middle">%.1f</text>`,
 			x(float64(v)/10), x(float64(v)/10), top, bottom, x(float64(v)/10), bottom+14, float64(v)/10)
 	}
 	fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">goodput as a share of what no schedule exceeds (diamond: published)</text>`, x(0.5), bottom+29)
+
 	for _, s := range settings {
-		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text><line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#f0f0f0"/>`, left-8, y(s)+4, escape(s), left, wide-30, y(s), y(s))
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text><line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#f0f0f0"/>`, left-8, y(s)+4, chart.Escape(s), left, wide-30, y(s), y(s))
 	}
+
+	// Ours is drawn last, over the others.
 	for i := range rows {
 		r := rows[len(rows)-1-i]
 		if r.Bound <= 0 {
@@ -50,7 +59,8 @@ func drawGoodput(w io.Writer, rows []Row) error {
 			size = 5.5
 		}
 		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="%.1f" fill="%s" fill-opacity="0.85"><title>%s %s: %.0f r/s</title></circle>`,
-			x(r.Goodput/r.Bound), y(r.Setting), size, color[r.Policy], escape(r.Setting), escape(r.Policy), r.Goodput)
+			x(r.Goodput/r.Bound), y(r.Setting), size, color[r.Policy], chart.Escape(r.Setting), chart.Escape(r.Policy), r.Goodput)
+
 		if r.Published != nil {
 			c, d := x(*r.Published/r.Bound), y(r.Setting)
 			stroke := color[r.Policy]
@@ -60,30 +70,32 @@ func drawGoodput(w io.Writer, rows []Row) error {
 			fmt.Fprintf(&b, `<path d="M%.1f %.1f l5 -5 l5 5 l-5 5 z" fill="none" stroke="%s" stroke-width="1.5"/>`, c-5, d, stroke)
 		}
 	}
-	return finish(w, &b)
+	return chart.Finish(w, &b)
 }
 
 // bySetting makes one panel per setting that has a line in it.
-func bySetting(rows []Row, base panel, curve func(Row) (line, bool)) []panel {
-	var out []panel
+func bySetting(rows []Row, base chart.Panel, curve func(Row) (chart.Line, bool)) []chart.Panel {
+	var out []chart.Panel
 	at := make(map[string]int)
 	for _, r := range rows {
 		l, ok := curve(r)
 		if !ok {
 			continue
 		}
-		l.name = r.Policy
+		l.Name = r.Policy
+
 		k, seen := at[r.Setting]
 		if !seen {
 			k = len(out)
 			at[r.Setting] = k
 			p := base
-			p.title = r.Setting + ": " + base.title
+			p.Title = r.Setting + ": " + base.Title
 			out = append(out, p)
 		}
-		out[k].lines = append(out[k].lines, l)
-		for _, v := range l.x {
-			out[k].xMax = max(out[k].xMax, v)
+
+		out[k].Lines = append(out[k].Lines, l)
+		for _, v := range l.X {
+			out[k].XMax = max(out[k].XMax, v)
 		}
 	}
 	return out
@@ -91,12 +103,12 @@ func bySetting(rows []Row, base panel, curve func(Row) (line, bool)) []panel {
 
 // drawSizes is figure 8: the share of requests in batches of at most a size.
 func drawSizes(w io.Writer, rows []Row) error {
-	return draw(w, bySetting(rows, panel{title: "batch size", xLabel: "batch size", yLabel: "share of requests up to it", yMax: 1},
-		func(r Row) (line, bool) {
-			l, sum := line{}, 0.0
-			for b, s := range r.shares() {
+	return chart.Draw(w, bySetting(rows, chart.Panel{Title: "batch size", XLabel: "batch size", YLabel: "share of requests up to it", YMax: 1},
+		func(r Row) (chart.Line, bool) {
+			l, sum := chart.Line{}, 0.0
+			for b, s := range r.BatchShares() {
 				sum += s
-				l.x, l.y = append(l.x, float64(b)), append(l.y, sum)
+				l.X, l.Y = append(l.X, float64(b)), append(l.Y, sum)
 			}
 			return l, r.delays != nil
 		}))
@@ -104,11 +116,11 @@ func drawSizes(w io.Writer, rows []Row) error {
 
 // drawDelays is figure 9: queueing delays.
 func drawDelays(w io.Writer, rows []Row) error {
-	return draw(w, bySetting(rows, panel{title: "queueing delay", xLabel: "ms from arrival to start", yLabel: "share of served requests", yMax: 1},
-		func(r Row) (line, bool) {
-			l := line{x: r.delays}
+	return chart.Draw(w, bySetting(rows, chart.Panel{Title: "queueing delay", XLabel: "ms from arrival to start", YLabel: "share of served requests", YMax: 1},
+		func(r Row) (chart.Line, bool) {
+			l := chart.Line{X: r.delays}
 			for q := range r.delays {
-				l.y = append(l.y, float64(q)/100)
+				l.Y = append(l.Y, float64(q)/100)
 			}
 			return l, r.delays != nil
 		}))
@@ -116,54 +128,54 @@ func drawDelays(w io.Writer, rows []Row) error {
 
 // drawSweep is figure 10: goodput beyond the highest load, and busy GPUs below it.
 func drawSweep(w io.Writer, rows []Row) error {
-	var out []panel
+	var out []chart.Panel
 	for _, r := range rows {
 		if len(r.Points) == 0 || r.Goodput <= 0 {
 			continue
 		}
 		over := r.FlatTop != nil
-		p := panel{title: r.Setting, xLabel: "offered load over the policy's goodput", yLabel: "busy share of the GPUs", xMax: 1, yMax: 1}
-		ideal := line{name: "ideal", x: []float64{0, 1}, y: []float64{0, 1}, dashed: true}
+		p := chart.Panel{Title: r.Setting, XLabel: "offered load over the policy's goodput", YLabel: "busy share of the GPUs", XMax: 1, YMax: 1}
+		ideal := chart.Line{Name: "ideal", X: []float64{0, 1}, Y: []float64{0, 1}, Dashed: true}
 		if over {
-			p.yLabel, p.xMax, p.yMax = "goodput over its best", 2, 1.1
-			ideal.x, ideal.y = []float64{0, 1, 2}, []float64{0, 1, 1}
+			p.YLabel, p.XMax, p.YMax = "goodput over its best", 2, 1.1
+			ideal.X, ideal.Y = []float64{0, 1, 2}, []float64{0, 1, 1}
 		}
+
 		k := len(out) - 1
-		if k < 0 || out[k].title != p.title {
-			p.lines = append(p.lines, ideal)
+		if k < 0 || out[k].Title != p.Title {
+			p.Lines = append(p.Lines, ideal)
 			out = append(out, p)
 			k++
 		}
-		l := line{name: r.Policy}
+
+		l := chart.Line{Name: r.Policy}
 		for _, pt := range r.Points {
 			v := pt.Busy
 			if over {
 				v = pt.Good / r.Goodput
 			}
-			l.x, l.y = append(l.x, pt.Load), append(l.y, v)
+			l.X, l.Y = append(l.X, pt.Load), append(l.Y, v)
 		}
-		out[k].lines = append(out[k].lines, l)
+		out[k].Lines = append(out[k].Lines, l)
 	}
-	return draw(w, out)
+	return chart.Draw(w, out)
 }
 
 // drawGPUs is figure 11 (right): goodput over the number of GPUs.
 func drawGPUs(w io.Writer, rows []Row) error {
-	p := panel{title: "goodput over GPUs", xLabel: "GPUs", yLabel: "goodput, r/s"}
-	at := make(map[string]int)
+	p := chart.Panel{Title: "goodput over GPUs", XLabel: "GPUs", YLabel: "goodput, r/s"}
 	for _, r := range rows {
 		var gpus float64
 		if n, _ := fmt.Sscanf(r.Setting, "fig11-gpus-%g", &gpus); n == 1 {
-			p.add(at, r.Policy, gpus, r.Goodput)
+			p.Add(r.Policy, gpus, r.Goodput)
 		}
 	}
-	return draw(w, []panel{p})
+	return chart.Draw(w, []chart.Panel{p})
 }
 
 // drawNetwork is figure 13: what network latency costs, one panel per policy.
 func drawNetwork(w io.Writer, rows []Row) error {
-	var out []panel
-	var lines map[string]int
+	var out []chart.Panel
 	base := make(map[string]float64)
 	for _, r := range rows {
 		var slo int
@@ -171,6 +183,8 @@ func drawNetwork(w io.Writer, rows []Row) error {
 		if n, _ := fmt.Sscanf(r.Setting, "fig13-%dms-%gus", &slo, &us); n != 2 {
 			continue
 		}
+
+		// Rows come by latency within a policy and an SLO, so that the one at 0 is first.
 		key := fmt.Sprint(r.Policy, slo)
 		if us == 0 {
 			base[key] = r.Goodput
@@ -178,30 +192,15 @@ func drawNetwork(w io.Writer, rows []Row) error {
 		if base[key] == 0 {
 			continue
 		}
+
 		k := 0
-		for k < len(out) && out[k].title != r.Policy {
+		for k < len(out) && out[k].Title != r.Policy {
 			k++
 		}
 		if k == len(out) {
-			out = append(out, panel{title: r.Policy, xLabel: "network latency, ms", yLabel: "goodput over that at 0", yMax: 1.05})
+			out = append(out, chart.Panel{Title: r.Policy, XLabel: "network latency, ms", YLabel: "goodput over that at 0", YMax: 1.05})
 		}
-		lines = make(map[string]int)
-		for i, l := range out[k].lines {
-			lines[l.name] = i
-		}
-		out[k].add(lines, fmt.Sprintf("SLO %d ms", slo), us/1000, r.Goodput/base[key])
+		out[k].Add(fmt.Sprintf("SLO %d ms", slo), us/1000, r.Goodput/base[key])
 	}
-	return draw(w, out)
-}
-
-// add puts a point on the line of a name; at maps names to lines.
-func (p *panel) add(at map[string]int, name string, x, y float64) {
-	k, ok := at[name]
-	if !ok {
-		k = len(p.lines)
-		at[name] = k
-		p.lines = append(p.lines, line{name: name})
-	}
-	p.lines[k].x, p.lines[k].y = append(p.lines[k].x, x), append(p.lines[k].y, y)
-	p.xMax, p.yMax = max(p.xMax, x), max(p.yMax, y)
+	return chart.Draw(w, out)
 }

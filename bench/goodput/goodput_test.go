@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"downbeat.dev/core/sim"
+	"downbeat.dev/core/arrivals"
 )
 
 // small is enough to tell a regression from noise, and fast.
@@ -80,11 +80,11 @@ func TestBoundIsExactWhereItIsKnown(t *testing.T) {
 	b := newBound(w)
 	w.o.Ctrl = 0
 	// Three at once: one batch. One far later: another. μ high: nothing is dropped.
-	cost, drops := b.cheapest(0, []float64{1, 1, 1, 2}, 1, 10, 1)
+	cost, drops := b.cheapestAt(0, []float64{1, 1, 1, 2}, 1, 10, 1)
 	if want := 4*1.053e-3 + 2*5.072e-3; drops != 0 || cost < want-1e-9 || cost > want+1e-9 {
 		t.Errorf("cost %v with %d drops, want %v and none", cost, drops, want)
 	}
-	if cost, drops := b.cheapest(0, []float64{1, 1, 1, 2}, 1, 10, 0.003); drops != 1 || cost < 3*1.053e-3+5.072e-3+0.003-1e-9 {
+	if cost, drops := b.cheapestAt(0, []float64{1, 1, 1, 2}, 1, 10, 0.003); drops != 1 || cost < 3*1.053e-3+5.072e-3+0.003-1e-9 {
 		t.Errorf("cost %v with %d drops at a price of 3 ms, want the lone request dropped", cost, drops)
 	}
 }
@@ -143,11 +143,11 @@ func TestFilesHoldWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := 0
-	rows, err := Compare(context.Background(), settings, policies, o, func(Row) { told++ })
+	rows, err := Compare(context.Background(), settings, policies, o, nil, func(Row) { told++ })
 	if err != nil || told != len(rows) || len(rows) != 2*len(settings) {
 		t.Fatalf("%d rows, told of %d, error %v; want %d", len(rows), told, err, 2*len(settings))
 	}
-	again, err := Compare(context.Background(), settings, policies, o, func(Row) {})
+	again, err := Compare(context.Background(), settings, policies, o, nil, func(Row) {})
 	if err != nil || !reflect.DeepEqual(rows, again) {
 		t.Errorf("a second comparison differs (error %v)", err)
 	}
@@ -245,10 +245,10 @@ func TestCompareEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Compare(ctx, s, p, small(), func(Row) { t.Error("told of a row") }); !errors.Is(err, context.Canceled) {
+	if _, err := Compare(ctx, s, p, small(), nil, func(Row) { t.Error("told of a row") }); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want canceled", err)
 	}
-	if _, err := Prepare(Setting{Models: copies(resNet50, 1, 1*ms), Share: sim.Even(1), GPUs: 1}, small(), 10); err == nil {
+	if _, err := Prepare(Setting{Models: copyModels(resNet50, 1, 1*ms), Share: arrivals.Even(1), GPUs: 1}, small(), 10); err == nil {
 		t.Error("an SLO shorter than ℓ(1) was accepted")
 	}
 }

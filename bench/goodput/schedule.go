@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
 )
@@ -47,12 +49,14 @@ func (r Replay) Run(w io.Writer) error {
 	if r.Ctrl < 0 || r.Data < 0 || r.Ctrl > 3600e9 || r.Data > 3600e9 {
 		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
 	}
-	if err := r.distinct(); err != nil {
+	if err := r.checkDistinct(); err != nil {
 		return err
 	}
+
 	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
 	index := make(map[string]int32)
-	err := reading(r.Profiles, func(f io.Reader) error {
+
+	err := readFile(r.Profiles, func(f io.Reader) error {
 		entries, err := profile.ReadCSV(f)
 		if err != nil {
 			return err
@@ -73,22 +77,24 @@ func (r Replay) Run(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = reading(r.Arrivals, func(f io.Reader) (err error) {
+
+	err = readFile(r.Arrivals, func(f io.Reader) (err error) {
 		world.Arrivals, err = readArrivals(f, index)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.run(world); err != nil {
+
+	if err := r.runWorld(world); err != nil {
 		return err
 	}
-	return r.summary(w, world)
+	return r.printSummary(w, world)
 }
 
-// distinct refuses to write over one of the other files, by whatever name, and to standard output, which
+// checkDistinct refuses to write over one of the other files, by whatever name, and to standard output, which
 // the summary goes to.
-func (r Replay) distinct() error {
+func (r Replay) checkDistinct() error {
 	names := []string{"arrivals", "profiles", "batches", "outcomes"}
 	paths := []string{r.Arrivals, r.Profiles, r.Batches, r.Outcomes}
 	if r.Arrivals == stdin && r.Profiles == stdin {
@@ -99,7 +105,7 @@ func (r Replay) distinct() error {
 			return fmt.Errorf("%s = %q: want the name of a file", names[i], stdin)
 		}
 		for k := range i {
-			if same(paths[i], paths[k]) {
+			if sameFile(paths[i], paths[k]) {
 				return fmt.Errorf("%s = %q: want another file than for %s", names[i], paths[i], names[k])
 			}
 		}
@@ -107,9 +113,9 @@ func (r Replay) distinct() error {
 	return nil
 }
 
-// same tells whether two names stand for one file; what is no regular file, such as a null device, may
+// sameFile tells whether two names stand for one file; what is no regular file, such as a null device, may
 // be written to twice.
-func same(a, b string) bool {
+func sameFile(a, b string) bool {
 	if a == "" || b == "" {
 		return false
 	}
@@ -129,19 +135,19 @@ func same(a, b string) bool {
 // stdin is standard input, as the name of a file.
 const stdin = "-"
 
-func reading(name string, read func(io.Reader) error) error {
+func readFile(name string, read func(io.Reader) error) error {
 	if name == stdin {
-		return from("standard input", os.Stdin, read)
+		return readFrom("standard input", os.Stdin, read)
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return from(name, f, read)
+	return readFrom(name, f, read)
 }
 
-func from(name string, r io.Reader, read func(io.Reader) error) error {
+func readFrom(name string, r io.Reader, read func(io.Reader) error) error {
 	if err := read(r); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -149,11 +155,12 @@ func from(name string, r io.Reader, read func(io.Reader) error) error {
 }
 
 // readArrivals parses lines `arrival_us,model`.
-func readArrivals(r io.Reader, index map[string]int32) ([]sim.Arrival, error) {
+func readArrivals(r io.Reader, index map[string]int32) ([]arrivals.Arrival, error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, 4096), lineMax)
-	var out []sim.Arrival
+	var out []arrivals.Arrival
 	n := 0
+
 	for ; s.Scan(); n++ {
 		text := strings.TrimSpace(s.Text())
 		if n == 0 {
@@ -162,16 +169,19 @@ func readArrivals(r io.Reader, index map[string]int32) ([]sim.Arrival, error) {
 				continue
 			}
 		}
+
 		a, err := parseArrival(text, index)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n+1, err)
 		}
+
 		if k := len(out); k > 0 && a.At < out[k-1].At {
 			return nil, fmt.Errorf("line %d: arrival_us = %q: want lines in order of time, the line before has %g", n+1, strings.SplitN(text, ",", 2)[0], float64(out[k-1].At)/1e3)
 		}
 		if len(out) == arrivalsMax {
 			return nil, fmt.Errorf("line %d: want at most %d arrivals", n+1, arrivalsMax)
 		}
+
 		out = append(out, a)
 	}
 	if err := s.Err(); err != nil {
@@ -180,21 +190,21 @@ func readArrivals(r io.Reader, index map[string]int32) ([]sim.Arrival, error) {
 	return out, nil
 }
 
-func parseArrival(text string, index map[string]int32) (sim.Arrival, error) {
+func parseArrival(text string, index map[string]int32) (arrivals.Arrival, error) {
 	fields := strings.Split(text, ",")
 	if len(fields) != 2 {
-		return sim.Arrival{}, fmt.Errorf("%q has %d fields, want 2: arrival_us,model", text, len(fields))
+		return arrivals.Arrival{}, fmt.Errorf("%q has %d fields, want 2: arrival_us,model", text, len(fields))
 	}
 	at, name := strings.TrimSpace(fields[0]), strings.TrimSpace(fields[1])
 	us, err := strconv.ParseFloat(at, 64)
 	if err != nil || math.IsNaN(us) || us < 0 || us > arrivalMaxUS {
-		return sim.Arrival{}, fmt.Errorf("arrival_us = %q: want microseconds from 0 to %.0f", at, float64(arrivalMaxUS))
+		return arrivals.Arrival{}, fmt.Errorf("arrival_us = %q: want microseconds from 0 to %.0f", at, float64(arrivalMaxUS))
 	}
 	m, ok := index[name]
 	if !ok {
-		return sim.Arrival{}, fmt.Errorf("model = %q: want a model of the profiles: %s", name, modelNames(index))
+		return arrivals.Arrival{}, fmt.Errorf("model = %q: want a model of the profiles: %s", name, modelNames(index))
 	}
-	return sim.Arrival{At: sim.Time(math.Round(us * 1e3)), Model: m}, nil
+	return arrivals.Arrival{At: time.Duration(math.Round(us * 1e3)), Model: m}, nil
 }
 
 // modelNames lists some of the models, in the order of the file.
@@ -211,8 +221,8 @@ func modelNames(index map[string]int32) string {
 	return strings.Join(names, ", ")
 }
 
-// run drives the world and writes both files.
-func (r Replay) run(world *sim.World) (err error) {
+// runWorld drives the world and writes both files.
+func (r Replay) runWorld(world *sim.World) (err error) {
 	batches, err := os.Create(r.Batches)
 	if err != nil {
 		return err
@@ -223,13 +233,15 @@ func (r Replay) run(world *sim.World) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, outcomes.Close()) }()
+
 	b, o := bufio.NewWriterSize(batches, 1<<20), bufio.NewWriterSize(outcomes, 1<<20)
 	b.WriteString("batch,gpu,model,size,start_ns,end_ns,requests\n")
 	o.WriteString("request,outcome,time_ns\n")
+
 	n := 0
 	var buf []byte
 	world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
-		buf = fmt.Appendf(buf[:0], "%d,%d,%s,%d,%d,%d,", n, gpu, quote(world.Models[model].Name), len(requests), start, finish)
+		buf = fmt.Appendf(buf[:0], "%d,%d,%s,%d,%d,%d,", n, gpu, quoteField(world.Models[model].Name), len(requests), start, finish)
 		for i, id := range requests {
 			if i > 0 {
 				buf = append(buf, ';')
@@ -239,8 +251,10 @@ func (r Replay) run(world *sim.World) (err error) {
 		b.Write(append(buf, '\n'))
 		n++
 	}
+
 	how, when := make([]sim.Outcome, len(world.Arrivals)), make([]sim.Time, len(world.Arrivals))
 	world.Ended = func(id int32, out sim.Outcome, at sim.Time) { how[id], when[id] = out, at }
+
 	world.Run(r.Policy.New(world))
 	for id := range how {
 		fmt.Fprintf(o, "%d,%s,%d\n", id, how[id], when[id])
@@ -248,19 +262,20 @@ func (r Replay) run(world *sim.World) (err error) {
 	return errors.Join(b.Flush(), o.Flush()) // a failed write stays with its Writer until Flush
 }
 
-// quote writes a name as a CSV field.
-func quote(name string) string {
+// quoteField writes a name as a CSV field.
+func quoteField(name string) string {
 	if strings.ContainsAny(name, "\",\n\r") {
 		return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 	}
 	return name
 }
 
-// summary prints one row per model that has requests, and the whole.
-func (r Replay) summary(w io.Writer, world *sim.World) error {
+// printSummary prints one row per model that has requests, and the whole.
+func (r Replay) printSummary(w io.Writer, world *sim.World) error {
 	res := &world.Result
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "model\trequests\tserved in time\tbad %\t")
+
 	total, bad := 0, 0
 	for m, n := range res.Total {
 		if n > 0 {
@@ -272,6 +287,7 @@ func (r Replay) summary(w io.Writer, world *sim.World) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
 	ran := 0
 	for _, n := range res.SizeSum {
 		ran += n

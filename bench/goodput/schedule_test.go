@@ -10,8 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"downbeat.dev/core/sim"
+	"time"
 )
 
 const profiles = "model,alpha_ms,beta_ms,slo_ms\na,1,5,25\nb,2,3,40\n"
@@ -177,10 +176,10 @@ func FuzzReadArrivals(f *testing.F) {
 		if err != nil {
 			return
 		}
-		last := sim.Time(0)
+		last := time.Duration(0)
 		for _, a := range got {
 			if a.At < last || a.Model < 0 || a.Model > 1 {
-				t.Fatalf("%v after %d", a, last)
+				t.Fatalf("%v after %v", a, last)
 			}
 			last = a.At
 		}

@@ -6,14 +6,15 @@ import (
 	"sync"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/sim"
 )
 
 // Options of a search.
 type Options struct {
-	Seeds      int          // how many, pooled: SeedBase+1 … SeedBase+Seeds
-	SeedBase   uint64       // 0, unless other arrivals are wanted than the policy was tuned on
-	Span       sim.Duration // simulated time per run
+	Seeds      int           // how many, pooled: SeedBase+1 … SeedBase+Seeds
+	SeedBase   uint64        // 0, unless other arrivals are wanted than the policy was tuned on
+	Span       time.Duration // simulated time per run
 	Ctrl, Data sim.Duration
 	Known      bool    // tell policies the true rates
 	Precision  float64 // of the goodput, relative
@@ -29,7 +30,7 @@ func DefaultOptions() Options {
 type Workload struct {
 	Setting
 	models []sim.Model
-	units  []*sim.Unit
+	units  []*arrivals.Unit
 	o      Options
 	bufs   sync.Pool
 	ctx    context.Context // searches end early when it does; nil: never
@@ -37,7 +38,7 @@ type Workload struct {
 
 // Prepare draws the arrivals of all seeds, for rates up to rateMax.
 func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
-	w := &Workload{Setting: s, o: o, units: make([]*sim.Unit, o.Seeds)}
+	w := &Workload{Setting: s, o: o, units: make([]*arrivals.Unit, o.Seeds)}
 	for _, e := range s.Models {
 		p, err := e.Profile()
 		if err != nil {
@@ -48,7 +49,7 @@ func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
 	var wg sync.WaitGroup
 	for i := range w.units {
 		wg.Go(func() {
-			w.units[i] = sim.NewUnit(w.o.SeedBase+uint64(i+1), s.Gaps, s.Share, rateMax*time.Duration(o.Span).Seconds()*1.001+50/minShare(s.Share))
+			w.units[i] = arrivals.NewUnit(w.o.SeedBase+uint64(i+1), s.Gaps, s.Share, rateMax*o.Span.Seconds()*1.001+50/minShare(s.Share))
 		})
 	}
 	wg.Wait()
@@ -64,7 +65,7 @@ func minShare(share []float64) float64 {
 }
 
 // World returns seed i's world at a rate, i from 0.
-func (w *Workload) World(i int, rate float64, buf []sim.Arrival) *sim.World {
+func (w *Workload) World(i int, rate float64, buf []arrivals.Arrival) *sim.World {
 	models := append([]sim.Model(nil), w.models...)
 	if w.o.Known {
 		for k := range models {
@@ -98,17 +99,20 @@ func (s *Sum) BadShare() (worst, mean float64) {
 // Run runs all seeds at one rate and pools them.
 func (w *Workload) Run(policy Policy, rate float64) *Sum {
 	sum := &Sum{Total: make([]int, len(w.models)), Bad: make([]int, len(w.models))}
-	w.each(policy, rate, nil, func(world *sim.World) {
+	w.eachSeed(policy, rate, nil, func(world *sim.World) {
 		r := &world.Result
 		for m := range r.Total {
 			sum.Total[m] += r.Total[m]
 			sum.Bad[m] += r.Bad[m]
 		}
+
+		// GPUs may be busy beyond the last arrival; that time counts as theirs, too.
 		end := sim.Time(w.o.Span)
 		for g := range w.GPUs {
 			end = max(end, world.FreeAt(int32(g)))
 		}
 		sum.Busy += float64(r.Busy) / (float64(w.GPUs) * float64(end) * float64(w.o.Seeds))
+
 		sum.Batches += r.Batches
 		for len(sum.SizeSum) < len(r.SizeSum) {
 			sum.SizeSum = append(sum.SizeSum, 0)
@@ -126,25 +130,29 @@ type Policy struct {
 	New  func(*sim.World) sim.Server
 }
 
-// each runs the seeds over the cores; take is called under a lock. spare bounds the bad requests
+// eachSeed runs the seeds over the cores; take is called under a lock. spare bounds the bad requests
 // per model, all seeds together; each stops early when one is used up, and then returns false.
-func (w *Workload) each(policy Policy, rate float64, spare []int, take func(*sim.World)) bool {
+func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(*sim.World)) bool {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	ok := true
+
 	turn := make(chan int, w.o.Seeds)
 	for i := range w.o.Seeds {
 		turn <- i
 	}
 	close(turn)
+
 	for range min(w.o.Seeds, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for i := range turn {
-				buf, _ := w.bufs.Get().(*[]sim.Arrival)
+				buf, _ := w.bufs.Get().(*[]arrivals.Arrival)
 				if buf == nil {
-					buf = new([]sim.Arrival)
+					buf = new([]arrivals.Arrival)
 				}
 				world := w.World(i, rate, *buf)
+
+				// One seed that misses decides the rate: the others need not run.
 				mu.Lock()
 				world.Spare = append([]int(nil), spare...)
 				stop := !ok || w.ctx != nil && w.ctx.Err() != nil
@@ -153,6 +161,7 @@ func (w *Workload) each(policy Policy, rate float64, spare []int, take func(*sim
 				if stop {
 					return
 				}
+
 				r := world.Run(policy.New(world))
 				mu.Lock()
 				for m := range spare {
@@ -163,28 +172,30 @@ func (w *Workload) each(policy Policy, rate float64, spare []int, take func(*sim
 					take(world)
 				}
 				mu.Unlock()
+
 				*buf = world.Arrivals
 				w.bufs.Put(buf)
 			}
 		})
 	}
+
 	wg.Wait()
 	return ok
 }
 
-// good says whether every model keeps its requests within the SLO at a rate.
-func (w *Workload) good(policy Policy, rate float64) bool {
+// isGood says whether every model keeps its requests within the SLO at a rate.
+func (w *Workload) isGood(policy Policy, rate float64) bool {
 	spare := make([]int, len(w.models))
 	k := 1e9 / rate
 	for _, u := range w.units {
-		for m, n := range u.Count(sim.Time(w.o.Span), k, len(w.models)) {
+		for m, n := range u.Count(w.o.Span, k, len(w.models)) {
 			spare[m] += n
 		}
 	}
 	for m := range spare {
 		spare[m] = int(float64(spare[m]) * w.o.BadMax)
 	}
-	return w.each(policy, rate, spare, nil)
+	return w.eachSeed(policy, rate, spare, nil)
 }
 
 // Search returns the highest rate, by bisection, at which every model keeps at least 1−BadMax of
@@ -193,25 +204,28 @@ func (w *Workload) good(policy Policy, rate float64) bool {
 func (w *Workload) Search(policy Policy, guess float64) float64 {
 	hi := w.Capacity() * 1.02
 	lo := 0.0
+
+	// Steps that grow threefold bracket the goodput around the guess; most guesses are within a percent.
 	if guess > 0 {
 		for k := 0.01; ; k *= 3 {
 			r := guess * (1 + k)
-			if r >= hi || !w.good(policy, r) {
+			if r >= hi || !w.isGood(policy, r) {
 				hi = min(hi, r)
 				break
 			}
 			lo = r
 		}
 		for k := 0.01; lo == 0 && guess*(1-k) > 0; k *= 3 {
-			if r := guess * (1 - k); w.good(policy, r) {
+			if r := guess * (1 - k); w.isGood(policy, r) {
 				lo = r
 			} else {
 				hi = r
 			}
 		}
 	}
+
 	for hi-lo > hi*w.o.Precision && hi > w.Capacity()/500 {
-		if mid := (lo + hi) / 2; w.good(policy, mid) {
+		if mid := (lo + hi) / 2; w.isGood(policy, mid) {
 			lo = mid
 		} else {
 			hi = mid

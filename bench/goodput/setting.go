@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
 )
@@ -16,7 +17,7 @@ type Setting struct {
 	Models []profile.Entry
 	Share  []float64 // of the rate, per model
 	GPUs   int
-	Gaps   sim.Gaps
+	Gaps   arrivals.Gaps
 	Ctrl   sim.Duration // network delay of this setting, on top of Options'
 	// Published are the requests/s that Symphony's paper prints, by the name of its system.
 	Published map[string]float64
@@ -30,8 +31,8 @@ var (
 	incepResV2 = profile.Entry{Name: "InceptionResNetV2", Alpha: 5090 * time.Microsecond, Beta: 18368 * time.Microsecond}
 )
 
-// copies returns n models with one profile and SLO.
-func copies(e profile.Entry, n int, slo time.Duration) []profile.Entry {
+// copyModels returns n models with one profile and SLO.
+func copyModels(e profile.Entry, n int, slo time.Duration) []profile.Entry {
 	out := make([]profile.Entry, n)
 	for i := range out {
 		out[i] = e
@@ -43,7 +44,7 @@ func copies(e profile.Entry, n int, slo time.Duration) []profile.Entry {
 	return out
 }
 
-func ratio(zoo []profile.Entry, keep func(float64) bool) []profile.Entry {
+func keepRatio(zoo []profile.Entry, keep func(float64) bool) []profile.Entry {
 	var out []profile.Entry
 	for _, e := range zoo {
 		if keep(e.Ratio()) {
@@ -53,8 +54,8 @@ func ratio(zoo []profile.Entry, keep func(float64) bool) []profile.Entry {
 	return out
 }
 
-func even(name string, models []profile.Entry, gpus int, g sim.Gaps) Setting {
-	return Setting{Name: name, Models: models, Share: sim.Even(len(models)), GPUs: gpus, Gaps: g}
+func evenSetting(name string, models []profile.Entry, gpus int, g arrivals.Gaps) Setting {
+	return Setting{Name: name, Models: models, Share: arrivals.Even(len(models)), GPUs: gpus, Gaps: g}
 }
 
 // Settings returns every setting, in the order of the paper's tables and figures.
@@ -69,9 +70,9 @@ func Settings() []Setting {
 const ms = time.Millisecond
 
 func table4() []Setting {
-	a := even("table4-resnet50", copies(resNet50, 1, 25*ms), 8, sim.Poisson)
+	a := evenSetting("table4-resnet50", copyModels(resNet50, 1, 25*ms), 8, arrivals.Poisson)
 	a.Published = map[string]float64{"symphony": 5169, "clockwork": 2036, "nexus": 3965}
-	b := even("table4-inceptionresnet", copies(incepResV2, 1, 70*ms), 8, sim.Poisson)
+	b := evenSetting("table4-inceptionresnet", copyModels(incepResV2, 1, 70*ms), 8, arrivals.Poisson)
 	b.Published = map[string]float64{"symphony": 907, "clockwork": 482, "nexus": 590}
 	a.Detail, b.Detail = true, true
 	return []Setting{a, b}
@@ -84,16 +85,17 @@ func fig4() []Setting {
 	shapes := []float64{0.1, 0.3, 1}
 	zoo := profile.GTX1080Ti()
 	for _, k := range shapes {
-		out = append(out, even(fmt.Sprintf("fig4-mixed-gamma%g", k), zoo, 2*len(zoo), sim.Gaps{Shape: k}))
+		out = append(out, evenSetting(fmt.Sprintf("fig4-mixed-gamma%g", k), zoo, 2*len(zoo), arrivals.Gaps{Shape: k}))
 	}
+
 	for _, e := range zoo {
 		if e.Name != "DenseNet121" && e.Name != "BERT" {
 			continue
 		}
 		for _, slo := range []int{30, 50} {
 			for _, k := range shapes {
-				out = append(out, even(fmt.Sprintf("fig4-%s-%dms-gamma%g", strings.ToLower(e.Name), slo, k),
-					copies(e, 16, time.Duration(slo)*ms), 32, sim.Gaps{Shape: k}))
+				out = append(out, evenSetting(fmt.Sprintf("fig4-%s-%dms-gamma%g", strings.ToLower(e.Name), slo, k),
+					copyModels(e, 16, time.Duration(slo)*ms), 32, arrivals.Gaps{Shape: k}))
 			}
 		}
 	}
@@ -107,9 +109,9 @@ func fig6() []Setting {
 		zoo  []profile.Entry
 	}{{"1080ti", profile.GTX1080Ti()}, {"a100", profile.A100()}} {
 		out = append(out,
-			even("fig6-"+z.name+"-all", z.zoo, 64, sim.Poisson),
-			even("fig6-"+z.name+"-gt2", ratio(z.zoo, func(r float64) bool { return r > 2 }), 64, sim.Poisson),
-			even("fig6-"+z.name+"-lt2", ratio(z.zoo, func(r float64) bool { return r < 2 }), 64, sim.Poisson))
+			evenSetting("fig6-"+z.name+"-all", z.zoo, 64, arrivals.Poisson),
+			evenSetting("fig6-"+z.name+"-gt2", keepRatio(z.zoo, func(r float64) bool { return r > 2 }), 64, arrivals.Poisson),
+			evenSetting("fig6-"+z.name+"-lt2", keepRatio(z.zoo, func(r float64) bool { return r < 2 }), 64, arrivals.Poisson))
 	}
 	return out
 }
@@ -121,8 +123,8 @@ func fig7() []Setting {
 	var out []Setting
 	for _, gaps := range []struct {
 		name string
-		g    sim.Gaps
-	}{{"poisson", sim.Poisson}, {"gamma", sim.Gaps{Shape: 0.05}}} {
+		g    arrivals.Gaps
+	}{{"poisson", arrivals.Poisson}, {"gamma", arrivals.Gaps{Shape: 0.05}}} {
 		for _, pop := range []struct {
 			name string
 			s    float64
@@ -130,7 +132,7 @@ func fig7() []Setting {
 			for _, slo := range Fig7SLOs {
 				out = append(out, Setting{
 					Name:   fmt.Sprintf("fig7-%s-%s-%dms", gaps.name, pop.name, slo),
-					Models: copies(resNet50, 20, time.Duration(slo)*ms), Share: sim.Zipf(20, pop.s), GPUs: 32, Gaps: gaps.g,
+					Models: copyModels(resNet50, 20, time.Duration(slo)*ms), Share: arrivals.Zipf(20, pop.s), GPUs: 32, Gaps: gaps.g,
 				})
 			}
 		}
@@ -140,7 +142,7 @@ func fig7() []Setting {
 
 // fig10 is §5.3's: ten ResNet models, 100 ms, 24 GPUs, above and below the highest load.
 func fig10() []Setting {
-	a := even("fig10-stability", copies(resNet50, 10, 100*ms), 24, sim.Poisson)
+	a := evenSetting("fig10-stability", copyModels(resNet50, 10, 100*ms), 24, arrivals.Poisson)
 	b := a
 	b.Name = "fig10-utilization"
 	a.Loads = []float64{0.9, 1, 1.1, 1.25, 1.5, 1.75, 2}
@@ -151,7 +153,7 @@ func fig10() []Setting {
 func fig11() []Setting {
 	var out []Setting
 	for _, n := range []int{8, 16, 32, 64, 128} {
-		out = append(out, even(fmt.Sprintf("fig11-gpus-%d", n), copies(resNet50, 20, 100*ms), n, sim.Poisson))
+		out = append(out, evenSetting(fmt.Sprintf("fig11-gpus-%d", n), copyModels(resNet50, 20, 100*ms), n, arrivals.Poisson))
 	}
 	return out
 }
@@ -161,7 +163,7 @@ func fig13() []Setting {
 	var out []Setting
 	for _, slo := range []int{20, 25, 50, 100} {
 		for _, us := range []int{0, 50, 100, 500, 1000, 2000, 5000} {
-			s := even(fmt.Sprintf("fig13-%dms-%dus", slo, us), copies(resNet50, 20, time.Duration(slo)*ms), 32, sim.Poisson)
+			s := evenSetting(fmt.Sprintf("fig13-%dms-%dus", slo, us), copyModels(resNet50, 20, time.Duration(slo)*ms), 32, arrivals.Poisson)
 			s.Ctrl = sim.Duration(us) * 1000
 			out = append(out, s)
 		}
@@ -201,26 +203,30 @@ func One(name string) (Setting, error) {
 
 // Select returns the settings that a comma-separated list names: "all", a setting's name, or the
 // part of names before a dash ("fig7", "fig7-gamma"). fig8 and fig9 are what table 4's settings
-// report in detail.
+// report in detail. "all" leaves out the grid, which takes hours.
 func Select(list string) ([]Setting, error) {
-	every := Settings()
+	papers := Settings()
+	every := append(papers, gridSettings()...)
 	taken := make([]bool, len(every))
 	for _, name := range strings.Split(list, ",") {
 		name = strings.TrimSpace(name)
 		as := name
+
 		if name == "fig8" || name == "fig9" {
 			as = "table4"
 		}
+
 		hit := false
 		for i, s := range every {
-			if name == "all" || s.Name == as || strings.HasPrefix(s.Name, as+"-") {
+			if name == "all" && i < len(papers) || s.Name == as || strings.HasPrefix(s.Name, as+"-") {
 				hit, taken[i] = true, true
 			}
 		}
 		if !hit {
-			return nil, fmt.Errorf("setting %q: want all, or a name or its first parts, of %s", name, strings.Join(families(every), ", "))
+			return nil, fmt.Errorf("setting %q: want all, or a name or its first parts, of %s", name, strings.Join(append(familyNames(papers), "grid-…"), ", "))
 		}
 	}
+
 	var out []Setting
 	for i, s := range every {
 		if taken[i] {
@@ -230,8 +236,8 @@ func Select(list string) ([]Setting, error) {
 	return out, nil
 }
 
-// families lists the settings with the last part of long groups left out.
-func families(every []Setting) []string {
+// familyNames lists the settings with the last part of long groups left out.
+func familyNames(every []Setting) []string {
 	var out []string
 	seen := make(map[string]bool)
 	for _, s := range every {

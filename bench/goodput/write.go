@@ -22,6 +22,23 @@ func WriteJSON(w io.Writer, rows []Row) error {
 	return nil
 }
 
+// ReadJSON reads what WriteJSON wrote. Batch sizes and delays of figures 8 and 9 are not in it.
+func ReadJSON(r io.Reader) ([]Row, error) {
+	var rows []Row
+	for d := json.NewDecoder(r); ; {
+		var row Row
+		switch err := d.Decode(&row); {
+		case errors.Is(err, io.EOF):
+			return rows, nil
+		case err != nil:
+			return nil, fmt.Errorf("row %d: %w", len(rows)+1, err)
+		case row.Setting == "" || row.Policy == "":
+			return nil, fmt.Errorf("row %d: want a setting and a policy", len(rows)+1)
+		}
+		rows = append(rows, row)
+	}
+}
+
 // WriteTable prints rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -91,7 +108,7 @@ func writeSizes(w io.Writer, rows []Row) error {
 		if r.delays == nil {
 			continue
 		}
-		for size, share := range r.shares() {
+		for size, share := range r.BatchShares() {
 			if share > 0 {
 				fmt.Fprintf(&b, "%s,%s,%d,%.5f\n", r.Setting, r.Policy, size, share)
 			}
@@ -101,7 +118,8 @@ func writeSizes(w io.Writer, rows []Row) error {
 	return err
 }
 
-func (r Row) shares() []float64 {
+// BatchShares returns by size the share of the requests that ran in a batch of it; r must come from Compare.
+func (r Row) BatchShares() []float64 {
 	sum := 0
 	for _, n := range r.sizes {
 		sum += n
@@ -139,11 +157,13 @@ func MakeDir(dir string) error {
 }
 
 // WriteDir writes goodput.csv and goodput.svg to a directory, which it makes, and the figures that
-// the rows hold: fig8, fig9, fig10 as CSV and SVG, fig11 and fig13 as SVG.
+// the rows hold: fig8, fig9, fig10 as CSV and SVG, fig11 and fig13 as SVG, and of a grid's cells the ratio
+// to the best rival.
 func WriteDir(dir string, rows []Row) error {
 	if err := MakeDir(dir); err != nil {
 		return err
 	}
+
 	has := func(prefix string) bool {
 		for _, r := range rows {
 			if strings.HasPrefix(r.Setting, prefix) {
@@ -152,16 +172,19 @@ func WriteDir(dir string, rows []Row) error {
 		}
 		return false
 	}
+
 	type output struct {
 		name  string
 		when  bool
 		write func(io.Writer, []Row) error
 	}
+
 	for _, o := range []output{
 		{"goodput.csv", true, WriteCSV}, {"goodput.svg", true, drawGoodput},
 		{"fig8.csv", has("table4"), writeSizes}, {"fig8.svg", has("table4"), drawSizes},
 		{"fig9.csv", has("table4"), writeDelays}, {"fig9.svg", has("table4"), drawDelays},
 		{"fig10.csv", has("fig10"), writeSweep}, {"fig10.svg", has("fig10"), drawSweep},
+		{"grid.csv", has("grid-"), writeRatios}, {"grid.svg", has("grid-"), drawRatios},
 		{"fig11.svg", has("fig11"), drawGPUs}, {"fig13.svg", has("fig13"), drawNetwork},
 	} {
 		if !o.when {

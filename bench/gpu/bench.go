@@ -38,13 +38,13 @@ func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int,
 		return nil, err
 	}
 	b := &rig{dev: dev}
-	if err := b.open(r, g, executor.Options{BatchMax: batchMax, Precision: precision}); err != nil {
+	if err := b.openRig(r, g, executor.Options{BatchMax: batchMax, Precision: precision}); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
 }
 
-func (b *rig) open(r *executor.Runtime, g *layers.Graph, o executor.Options) (err error) {
+func (b *rig) openRig(r *executor.Runtime, g *layers.Graph, o executor.Options) (err error) {
 	if b.model, err = r.Load(g, o); err != nil {
 		return err
 	}
@@ -57,30 +57,33 @@ func (b *rig) open(r *executor.Runtime, g *layers.Graph, o executor.Options) (er
 	if b.done, err = b.dev.NewEvent(); err != nil {
 		return err
 	}
-	if b.inputs, err = b.allocate(b.plan.Inputs); err != nil {
+	if b.inputs, err = b.allocateTensors(b.plan.Inputs); err != nil {
 		return err
 	}
-	b.outputs, err = b.allocate(b.plan.Outputs)
+	b.outputs, err = b.allocateTensors(b.plan.Outputs)
 	return err
 }
 
-func (b *rig) allocate(tensors []layers.Tensor) (at []cuda.Address, err error) {
+func (b *rig) allocateTensors(tensors []layers.Tensor) (at []cuda.Address, err error) {
 	for _, t := range tensors {
 		n, err := layers.Elements(t.Dims)
 		if err != nil {
 			return nil, err
 		}
+
 		bytes := int64(n * t.Type.Size())
 		m, err := b.dev.Alloc(bytes)
 		if err != nil {
 			return nil, err
 		}
 		b.memory = append(b.memory, m)
+
 		h, err := b.dev.AllocHost(bytes)
 		if err != nil {
 			return nil, err
 		}
 		b.host = append(b.host, h)
+
 		at = append(at, m.Address())
 	}
 	return at, nil
@@ -101,16 +104,17 @@ func (b *rig) close() (err error) {
 	return err
 }
 
-// random fills the inputs with a batch of n and returns them.
-func (b *rig) random(rng *rand.Rand, n int, intMax int64) [][]byte {
+// randomInputs fills the inputs with a batch of n and returns them.
+func (b *rig) randomInputs(rng *rand.Rand, n int, intMax int64) [][]byte {
 	var all [][]byte
 	for i, t := range b.plan.Inputs {
 		h := b.host[i].Bytes()
 		h = h[:len(h)/b.plan.Batch*n]
+
 		switch t.Type {
 		case layers.Float32:
 			for j := 0; j < len(h); j += 4 {
-				binary.LittleEndian.PutUint32(h[j:], math.Float32bits(b.rounded(float32(rng.NormFloat64()))))
+				binary.LittleEndian.PutUint32(h[j:], math.Float32bits(b.roundTo(float32(rng.NormFloat64()))))
 			}
 		case layers.Int64:
 			for j := 0; j < len(h); j += 8 {
@@ -121,14 +125,15 @@ func (b *rig) random(rng *rand.Rand, n int, intMax int64) [][]byte {
 				h[j] = byte(rng.Int64N(max(intMax, 2)))
 			}
 		}
+
 		all = append(all, h)
 	}
 	return all
 }
 
-// rounded returns what f is in the model's precision: an input that has to be rounded is another input, and a
+// roundTo returns what f is in the model's precision: an input that has to be rounded is another input, and a
 // floor of it another number.
-func (b *rig) rounded(f float32) float32 {
+func (b *rig) roundTo(f float32) float32 {
 	switch b.plan.Precision {
 	case layers.FP16:
 		return kernels.FromHalf(kernels.ToHalf(f))
@@ -138,41 +143,48 @@ func (b *rig) rounded(f float32) float32 {
 	return f
 }
 
-// run computes a batch of n with poisoned outputs and returns the outputs as numbers; by layers when hook is set.
-func (b *rig) run(ctx context.Context, n int, byLayer bool) ([][]float64, error) {
+// runBatch computes a batch of n with poisoned outputs and returns the outputs as numbers; by layers when hook is set.
+func (b *rig) runBatch(ctx context.Context, n int, byLayer bool) ([][]float64, error) {
 	b.sub.Reset()
 	k := len(b.plan.Inputs)
+
 	for i := range b.plan.Inputs {
 		h := b.host[i].Bytes()
 		b.sub.CopyIn(b.stream, b.inputs[i], h[:len(h)/b.plan.Batch*n])
 	}
+
+	// Outputs begin as NaN, so that what a kernel leaves out shows.
 	for i := range b.plan.Outputs {
 		b.sub.Fill(b.stream, b.outputs[i], 0xff, b.memory[k+i].Bytes())
 	}
-	if err := b.compute(ctx, n, byLayer); err != nil {
+
+	if err := b.computeBatch(ctx, n, byLayer); err != nil {
 		return nil, err
 	}
+
 	var values [][]float64
 	for i, t := range b.plan.Outputs {
 		h := b.host[k+i].Bytes()
 		h = h[:len(h)/b.plan.Batch*n]
 		clear(h)
+
 		b.sub.Reset()
 		b.sub.CopyOut(b.stream, h, b.outputs[i])
 		b.sub.Record(b.stream, b.done)
 		if err := errors.Join(b.dev.Submit(&b.sub), b.dev.Wait(ctx, b.done)); err != nil {
 			return nil, err
 		}
+
 		if t.Type == layers.Int64 {
-			values = append(values, widen(numbers[int64](h)))
+			values = append(values, widenNumbers(numbersOf[int64](h)))
 		} else {
-			values = append(values, widen(numbers[float32](h)))
+			values = append(values, widenNumbers(numbersOf[float32](h)))
 		}
 	}
 	return values, nil
 }
 
-func (b *rig) compute(ctx context.Context, n int, byLayer bool) error {
+func (b *rig) computeBatch(ctx context.Context, n int, byLayer bool) error {
 	if byLayer {
 		if err := b.dev.Submit(&b.sub); err != nil {
 			return err
@@ -188,12 +200,12 @@ func (b *rig) compute(ctx context.Context, n int, byLayer bool) error {
 	return errors.Join(err, b.model.Release(n, nil))
 }
 
-func numbers[T any](b []byte) []T {
+func numbersOf[T any](b []byte) []T {
 	var t T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(t)))
 }
 
-func widen[T float32 | int64](v []T) []float64 {
+func widenNumbers[T float32 | int64](v []T) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {
 		out[i] = float64(v[i])
@@ -201,10 +213,10 @@ func widen[T float32 | int64](v []T) []float64 {
 	return out
 }
 
-// distance returns how far got is from want: the worst element's error against its own size plus the tensor's
+// distanceTo returns how far got is from want: the worst element's error against its own size plus the tensor's
 // root mean square, so that elements near zero do not decide; and the norm of the difference over the norm.
 // NaN where only one side has it.
-func distance(got, want []float64) (worst, norm float64, err error) {
+func distanceTo(got, want []float64) (worst, norm float64, err error) {
 	if len(got) != len(want) {
 		return 0, 0, fmt.Errorf("%d elements, reference has %d", len(got), len(want))
 	}

@@ -14,12 +14,12 @@ type Case struct {
 	IntMax  int64 // integer inputs are drawn from 0 to IntMax−1; 0 takes 2
 }
 
-// op is a small graph: f gets a builder and its input of the given dims and returns the result.
-func op(name string, dims []int64, f func(n *net, x string) string) Case {
+// opCase is a small graph: f gets a builder and its input of the given dims and returns the result.
+func opCase(name string, dims []int64, f func(n *net, x string) string) Case {
 	n := newNet(name, 9)
 	x := n.Input("x", onnx.Float, onnx.Batched(dims...))
 	n.Output("y", f(n, x), onnx.Float, nil)
-	return Case{Name: name, Model: n.model(13), Batches: []int{1, 3}}
+	return Case{Name: name, Model: n.buildModel(13), Batches: []int{1, 3}}
 }
 
 // Operators returns a case for every operator, in the forms that differ.
@@ -34,109 +34,117 @@ func Operators() []Case {
 
 func elementwiseCases() (all []Case) {
 	for _, name := range []string{"Relu", "Sigmoid", "Tanh", "HardSwish", "Erf", "Exp", "Neg", "Abs", "Floor", "Ceil", "Softplus", "LeakyRelu", "Elu", "HardSigmoid"} {
-		c := op(name, []int64{5, 77}, func(n *net, x string) string { return n.Node(name, []string{x}) })
+		c := opCase(name, []int64{5, 77}, func(n *net, x string) string { return n.Node(name, []string{x}) })
 		if name == "HardSwish" { // since operator set 14
 			c.Model.Opsets[0].Version = 14
 		}
 		all = append(all, c)
 	}
+
+	// Defined above 0 alone.
 	for _, name := range []string{"Log", "Sqrt", "Reciprocal"} {
-		all = append(all, op(name, []int64{33}, func(n *net, x string) string {
+		all = append(all, opCase(name, []int64{33}, func(n *net, x string) string {
 			return n.Node(name, []string{n.Node("Add", []string{n.Node("Abs", []string{x}), n.Scalar(0.5)})})
 		}))
 	}
-	all = append(all, op("Clip", []int64{99}, func(n *net, x string) string { return n.act(x, "Relu6") }),
-		op("Swish", []int64{99}, func(n *net, x string) string {
+
+	all = append(all, opCase("Clip", []int64{99}, func(n *net, x string) string { return n.addActivation(x, "Relu6") }),
+		opCase("Swish", []int64{99}, func(n *net, x string) string {
 			return n.Node("Mul", []string{n.Node("Sigmoid", []string{x}), x})
 		}))
+
 	for _, name := range []string{"Add", "Sub", "Mul", "Div", "Min", "Max"} {
-		all = append(all, op(name+" broadcast", []int64{4, 1, 6}, func(n *net, x string) string {
-			return n.Node(name, []string{x, n.Node("Reshape", []string{n.around(2, 1, 30), n.Shape(5, 6)})})
-		}), op(name+" channel", []int64{4, 3, 2}, func(n *net, x string) string {
-			return n.Node("Relu", []string{n.Node(name, []string{n.Node("Reshape", []string{n.around(2, 1, 4), n.Shape(1, 4, 1, 1)}), x})})
+		all = append(all, opCase(name+" broadcast", []int64{4, 1, 6}, func(n *net, x string) string {
+			return n.Node(name, []string{x, n.Node("Reshape", []string{n.addAround(2, 1, 30), n.Shape(5, 6)})})
+		}), opCase(name+" channel", []int64{4, 3, 2}, func(n *net, x string) string {
+			return n.Node("Relu", []string{n.Node(name, []string{n.Node("Reshape", []string{n.addAround(2, 1, 4), n.Shape(1, 4, 1, 1)}), x})})
 		}))
 	}
-	return append(all, op("Pow", []int64{40}, func(n *net, x string) string { return n.Node("Pow", []string{x, n.Scalar(2)}) }),
-		op("Pow 3", []int64{40}, func(n *net, x string) string { return n.Node("Pow", []string{x, n.Scalar(3)}) }),
-		op("Sum of three", []int64{8}, func(n *net, x string) string { return n.Node("Sum", []string{x, x, n.around(1, 1, 8)}) }))
+
+	return append(all, opCase("Pow", []int64{40}, func(n *net, x string) string { return n.Node("Pow", []string{x, n.Scalar(2)}) }),
+		opCase("Pow 3", []int64{40}, func(n *net, x string) string { return n.Node("Pow", []string{x, n.Scalar(3)}) }),
+		opCase("Sum of three", []int64{8}, func(n *net, x string) string { return n.Node("Sum", []string{x, x, n.addAround(1, 1, 8)}) }))
 }
 
 func convCases() (all []Case) {
 	for _, c := range []struct{ in, out, k, stride, groups int64 }{{3, 8, 3, 1, 1}, {8, 70, 1, 1, 1}, {6, 8, 3, 2, 2}, {16, 16, 3, 1, 16}, {8, 16, 5, 2, 4}, {12, 12, 5, 2, 12}, {70, 66, 3, 1, 1}} {
 		name := fmt.Sprintf("Conv %d to %d, %d by %d, stride %d, %d groups", c.in, c.out, c.k, c.k, c.stride, c.groups)
-		all = append(all, op(name, []int64{c.in, 9, 11}, func(n *net, x string) string { return n.conv(x, c.in, c.out, c.k, c.stride, c.groups, "Relu") }))
+		all = append(all, opCase(name, []int64{c.in, 9, 11}, func(n *net, x string) string { return n.addConv(x, c.in, c.out, c.k, c.stride, c.groups, "Relu") }))
 	}
-	all = append(all, op("Conv one dimension, dilated, with bias", []int64{4, 20}, func(n *net, x string) string {
-		return n.Node("Conv", []string{x, n.weights(12, 6, 4, 3), n.around(0, 1, 6)}, onnx.Ints("dilations", 2), onnx.Ints("pads", 1, 3))
-	}), op("Conv with residual", []int64{8, 6, 6}, func(n *net, x string) string {
-		return n.Node("Relu", []string{n.Node("Add", []string{x, n.conv(x, 8, 8, 3, 1, 1, "")})})
-	}), op("Conv same padding", []int64{2, 7, 8}, func(n *net, x string) string {
-		return n.Node("Conv", []string{x, n.weights(18, 4, 2, 4, 3)}, onnx.Text("auto_pad", "SAME_UPPER"), onnx.Ints("strides", 2, 2))
-	}), op("BatchNormalization", []int64{5, 4, 4}, func(n *net, x string) string {
-		return n.Node("BatchNormalization", []string{x, n.around(1, 0.5, 5), n.around(0, 0.5, 5), n.around(0, 0.5, 5), n.around(1, 0.5, 5)})
+
+	all = append(all, opCase("Conv one dimension, dilated, with bias", []int64{4, 20}, func(n *net, x string) string {
+		return n.Node("Conv", []string{x, n.addWeights(12, 6, 4, 3), n.addAround(0, 1, 6)}, onnx.Ints("dilations", 2), onnx.Ints("pads", 1, 3))
+	}), opCase("Conv with residual", []int64{8, 6, 6}, func(n *net, x string) string {
+		return n.Node("Relu", []string{n.Node("Add", []string{x, n.addConv(x, 8, 8, 3, 1, 1, "")})})
+	}), opCase("Conv same padding", []int64{2, 7, 8}, func(n *net, x string) string {
+		return n.Node("Conv", []string{x, n.addWeights(18, 4, 2, 4, 3)}, onnx.Text("auto_pad", "SAME_UPPER"), onnx.Ints("strides", 2, 2))
+	}), opCase("BatchNormalization", []int64{5, 4, 4}, func(n *net, x string) string {
+		return n.Node("BatchNormalization", []string{x, n.addAround(1, 0.5, 5), n.addAround(0, 0.5, 5), n.addAround(0, 0.5, 5), n.addAround(1, 0.5, 5)})
 	}))
+
 	for _, p := range []string{"MaxPool", "AveragePool"} {
 		for ceil := range int64(2) {
-			all = append(all, op(fmt.Sprintf("%s ceil %d", p, ceil), []int64{3, 10, 11}, func(n *net, x string) string {
+			all = append(all, opCase(fmt.Sprintf("%s ceil %d", p, ceil), []int64{3, 10, 11}, func(n *net, x string) string {
 				return n.Node(p, []string{x}, onnx.Ints("kernel_shape", 3, 2), onnx.Ints("strides", 2, 2), onnx.Ints("pads", 1, 0, 1, 1), onnx.Int("ceil_mode", ceil))
 			}))
 		}
 	}
-	return append(all, op("AveragePool with padding", []int64{3, 8, 8}, func(n *net, x string) string {
+
+	return append(all, opCase("AveragePool with padding", []int64{3, 8, 8}, func(n *net, x string) string {
 		return n.Node("AveragePool", []string{x}, onnx.Ints("kernel_shape", 3, 3), onnx.Ints("pads", 1, 1, 1, 1), onnx.Int("count_include_pad", 1))
-	}), op("GlobalAveragePool", []int64{6, 7, 5}, func(n *net, x string) string { return n.Node("GlobalAveragePool", []string{x}) }),
-		op("GlobalMaxPool", []int64{6, 7, 5}, func(n *net, x string) string { return n.Node("GlobalMaxPool", []string{x}) }))
+	}), opCase("GlobalAveragePool", []int64{6, 7, 5}, func(n *net, x string) string { return n.Node("GlobalAveragePool", []string{x}) }),
+		opCase("GlobalMaxPool", []int64{6, 7, 5}, func(n *net, x string) string { return n.Node("GlobalMaxPool", []string{x}) }))
 }
 
 func productCases() (all []Case) {
 	for trans := range int64(2) {
-		all = append(all, op(fmt.Sprintf("Gemm transB %d", trans), []int64{70}, func(n *net, x string) string {
+		all = append(all, opCase(fmt.Sprintf("Gemm transB %d", trans), []int64{70}, func(n *net, x string) string {
 			dims := [][]int64{{70, 65}, {65, 70}}[trans]
-			return n.Node("Gemm", []string{x, n.weights(70, dims...), n.around(0, 1, 65)}, onnx.Int("transB", trans), onnx.FloatAttr("alpha", 0.5), onnx.FloatAttr("beta", 2))
+			return n.Node("Gemm", []string{x, n.addWeights(70, dims...), n.addAround(0, 1, 65)}, onnx.Int("transB", trans), onnx.FloatAttr("alpha", 0.5), onnx.FloatAttr("beta", 2))
 		}))
 	}
-	return append(all, op("MatMul with bias and Gelu", []int64{9, 20}, func(n *net, x string) string {
-		y := n.linear(x, 20, 67)
+	return append(all, opCase("MatMul with bias and Gelu", []int64{9, 20}, func(n *net, x string) string {
+		y := n.addLinear(x, 20, 67)
 		e := n.Node("Add", []string{n.Node("Erf", []string{n.Node("Div", []string{y, n.Scalar(1.4142135)})}), n.Scalar(1)})
 		return n.Node("Mul", []string{n.Node("Mul", []string{y, e}), n.Scalar(0.5)})
-	}), op("MatMul with residual", []int64{9, 20}, func(n *net, x string) string {
-		return n.Node("Add", []string{x, n.linear(x, 20, 20)})
-	}), op("MatMul of batches", []int64{4, 9, 20}, func(n *net, x string) string {
+	}), opCase("MatMul with residual", []int64{9, 20}, func(n *net, x string) string {
+		return n.Node("Add", []string{x, n.addLinear(x, 20, 20)})
+	}), opCase("MatMul of batches", []int64{4, 9, 20}, func(n *net, x string) string {
 		return n.Node("MatMul", []string{x, n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 1, 3, 2))})
-	}), op("MatMul with a repeated batch", []int64{4, 6, 5}, func(n *net, x string) string {
-		return n.Node("MatMul", []string{x, n.weights(5, 4, 5, 7)})
+	}), opCase("MatMul with a repeated batch", []int64{4, 6, 5}, func(n *net, x string) string {
+		return n.Node("MatMul", []string{x, n.addWeights(5, 4, 5, 7)})
 	}))
 }
 
 func indexCases() []Case {
 	all := []Case{
-		op("Transpose", []int64{3, 4, 5}, func(n *net, x string) string { return n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)) }),
-		op("Concat", []int64{3, 4}, func(n *net, x string) string {
+		opCase("Transpose", []int64{3, 4, 5}, func(n *net, x string) string { return n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)) }),
+		opCase("Concat", []int64{3, 4}, func(n *net, x string) string {
 			return n.Node("Concat", []string{x, n.Node("Relu", []string{x}), x}, onnx.Int("axis", 2))
 		}),
-		op("Slice", []int64{6, 9}, func(n *net, x string) string {
+		opCase("Slice", []int64{6, 9}, func(n *net, x string) string {
 			return n.Node("Slice", []string{x, n.Shape(-1, 1), n.Shape(-6, 9), n.Shape(1, 2), n.Shape(-2, 3)})
 		}),
-		op("Split", []int64{7, 4}, func(n *net, x string) string {
+		opCase("Split", []int64{7, 4}, func(n *net, x string) string {
 			n.NodeTo("Split", []string{"a", "b", "c"}, []string{x, n.Shape(2, 1, 4)}, onnx.Int("axis", 1))
 			return n.Node("Concat", []string{"c", "a", "b"}, onnx.Int("axis", 1))
 		}),
-		op("Pad", []int64{3, 4}, func(n *net, x string) string {
+		opCase("Pad", []int64{3, 4}, func(n *net, x string) string {
 			return n.Node("Pad", []string{x, n.Shape(0, 1, 2, 0, 0, 3), n.Scalar(-7)})
 		}),
-		op("Expand", []int64{1, 4}, func(n *net, x string) string { return n.Node("Expand", []string{x, n.Shape(1, 5, 1)}) }),
-		op("Gather constant", []int64{5, 4}, func(n *net, x string) string {
+		opCase("Expand", []int64{1, 4}, func(n *net, x string) string { return n.Node("Expand", []string{x, n.Shape(1, 5, 1)}) }),
+		opCase("Gather constant", []int64{5, 4}, func(n *net, x string) string {
 			return n.Node("Gather", []string{x, n.Shape(3, -1, 0)}, onnx.Int("axis", 1))
 		}),
-		op("Reshape by computed shape", []int64{4, 6}, func(n *net, x string) string {
+		opCase("Reshape by computed shape", []int64{4, 6}, func(n *net, x string) string {
 			s := n.Node("Gather", []string{n.Node("Shape", []string{x}), n.Shape(0)})
 			s = n.Node("Concat", []string{s, n.Node("Mul", []string{n.Shape(2), n.Shape(4)}), n.Shape(-1)}, onnx.Int("axis", 0))
 			return n.Node("Reshape", []string{x, s})
 		}),
-		op("Squeeze and Unsqueeze", []int64{1, 4}, func(n *net, x string) string {
+		opCase("Squeeze and Unsqueeze", []int64{1, 4}, func(n *net, x string) string {
 			return n.Node("Unsqueeze", []string{n.Node("Squeeze", []string{x, n.Shape(1)}), n.Shape(1, 3)})
 		}),
-		op("Where of a constant", []int64{4}, func(n *net, x string) string {
+		opCase("Where of a constant", []int64{4}, func(n *net, x string) string {
 			c := n.Const(onnx.Tensor{Type: onnx.Bool, Dims: []int64{4}, Raw: []byte{1, 0, 0, 1}})
 			return n.Node("Where", []string{c, x, n.Scalar(-3)})
 		}),
@@ -149,50 +157,53 @@ func castCases() []Case {
 	x := n.Input("x", onnx.Uint8, onnx.Batched(6, 5, 3))
 	y := n.Node("Div", []string{n.Node("Cast", []string{x}, onnx.Int("to", 1)), n.Scalar(255)})
 	n.Output("y", n.Node("Transpose", []string{y}, onnx.Ints("perm", 0, 3, 1, 2)), onnx.Float, nil)
-	images := Case{Name: "Cast of images", Model: n.model(13), Batches: []int{1, 2}, IntMax: 256}
+	images := Case{Name: "Cast of images", Model: n.buildModel(13), Batches: []int{1, 2}, IntMax: 256}
 	n = newNet("Gather of embeddings", 4)
 	ids := n.Input("ids", onnx.Int64, onnx.Batched(7))
-	n.Output("y", n.Node("Gather", []string{n.weights(1, 11, 6), ids}), onnx.Float, nil)
-	embeddings := Case{Name: "Gather of embeddings", Model: n.model(13), Batches: []int{1, 4}, IntMax: 11}
+	n.Output("y", n.Node("Gather", []string{n.addWeights(1, 11, 6), ids}), onnx.Float, nil)
+	embeddings := Case{Name: "Gather of embeddings", Model: n.buildModel(13), Batches: []int{1, 4}, IntMax: 11}
 	return []Case{images, embeddings}
 }
 
 func rowCases() (all []Case) {
 	for _, name := range []string{"Softmax", "LogSoftmax"} {
 		for _, a := range []int64{-1, 1} {
-			all = append(all, op(fmt.Sprintf("%s axis %d", name, a), []int64{7, 300}, func(n *net, x string) string {
+			all = append(all, opCase(fmt.Sprintf("%s axis %d", name, a), []int64{7, 300}, func(n *net, x string) string {
 				return n.Node(name, []string{x}, onnx.Int("axis", a))
 			}))
 		}
 	}
+
 	for _, name := range []string{"ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"} {
 		for _, axes := range [][]int64{{-1}, {1, 3}, {2}} {
-			all = append(all, op(fmt.Sprintf("%s over %v", name, axes), []int64{3, 4, 5}, func(n *net, x string) string {
+			all = append(all, opCase(fmt.Sprintf("%s over %v", name, axes), []int64{3, 4, 5}, func(n *net, x string) string {
 				return n.Node(name, []string{x}, onnx.Ints("axes", axes...), onnx.Int("keepdims", int64(len(axes)%2)))
 			}))
 		}
 	}
-	norm := op("LayerNormalization", []int64{6, 80}, func(n *net, x string) string { return n.norm(x, 80) })
+
+	norm := opCase("LayerNormalization", []int64{6, 80}, func(n *net, x string) string { return n.addNorm(x, 80) })
 	norm.Model.Opsets[0].Version = 17
 	arg := newNet("ArgMax", 5)
 	x := arg.Input("x", onnx.Float, onnx.Batched(6, 40))
 	arg.Output("y", arg.Node("ArgMax", []string{x}, onnx.Int("axis", 2), onnx.Int("keepdims", 0)), onnx.Int64, nil)
-	return append(all, op("ReduceSum", []int64{3, 4}, func(n *net, x string) string {
+
+	return append(all, opCase("ReduceSum", []int64{3, 4}, func(n *net, x string) string {
 		return n.Node("ReduceSum", []string{x, n.Shape(1)}, onnx.Int("keepdims", 0))
-	}), norm, Case{Name: "ArgMax", Model: arg.model(13), Batches: []int{1, 3}})
+	}), norm, Case{Name: "ArgMax", Model: arg.buildModel(13), Batches: []int{1, 3}})
 }
 
 // optionCases are products and convolutions whose depth is split, and that fill tiles whole and in part.
 func optionCases() (all []Case) {
 	for _, d := range [][3]int64{{40, 264, 136}, {130, 72, 24}} {
-		all = append(all, op(fmt.Sprintf("MatMul %v with residual and Relu", d), []int64{d[0], d[1]}, func(n *net, x string) string {
-			y := n.linear(x, d[1], d[2])
-			return n.Node("Relu", []string{n.Node("Add", []string{y, n.linear(x, d[1], d[2])})})
+		all = append(all, opCase(fmt.Sprintf("MatMul %v with residual and Relu", d), []int64{d[0], d[1]}, func(n *net, x string) string {
+			y := n.addLinear(x, d[1], d[2])
+			return n.Node("Relu", []string{n.Node("Add", []string{y, n.addLinear(x, d[1], d[2])})})
 		}))
 	}
-	return append(all, op("Conv deep", []int64{136, 4, 5}, func(n *net, x string) string {
-		return n.conv(n.conv(x, 136, 72, 3, 1, 1, "Relu"), 72, 130, 1, 1, 1, "Relu6")
-	}), op("Conv of images", []int64{3, 21, 22}, func(n *net, x string) string { return n.conv(x, 3, 64, 7, 2, 1, "Relu") }))
+	return append(all, opCase("Conv deep", []int64{136, 4, 5}, func(n *net, x string) string {
+		return n.addConv(n.addConv(x, 136, 72, 3, 1, 1, "Relu"), 72, 130, 1, 1, 1, "Relu6")
+	}), opCase("Conv of images", []int64{3, 21, 22}, func(n *net, x string) string { return n.addConv(x, 3, 64, 7, 2, 1, "Relu") }))
 }
 
 // attentionCases are encoders whose heads and lengths do not fill the kernels' tiles.

@@ -20,14 +20,16 @@ const (
 	ceilingRounds = 8
 )
 
-func ceilings(ctx context.Context, dev *cuda.Device) (*Ceilings, error) {
+func measureCeilings(ctx context.Context, dev *cuda.Device) (*Ceilings, error) {
 	t := copies{dev: dev}
 	defer t.close()
-	if err := t.open(); err != nil {
+	if err := t.openCopies(); err != nil {
 		return nil, err
 	}
+
 	a, b := t.memory[0].Address(), t.memory[1].Address()
 	var out Ceilings
+
 	for _, k := range []struct {
 		to    *float64
 		bytes float64
@@ -38,7 +40,7 @@ func ceilings(ctx context.Context, dev *cuda.Device) (*Ceilings, error) {
 		{&out.InPageable, ceilingBytes, func(s *cuda.Submission) { s.CopyIn(t.st, a, t.pageable) }},
 		{&out.Out, ceilingBytes, func(s *cuda.Submission) { s.CopyOut(t.st, t.pinned.Bytes()[:ceilingBytes], a) }},
 	} {
-		ns, err := t.time(ctx, k.add)
+		ns, err := t.timeCopies(ctx, k.add)
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +58,7 @@ type copies struct {
 	pageable []byte
 }
 
-func (t *copies) open() (err error) {
+func (t *copies) openCopies() (err error) {
 	if t.st, err = t.dev.NewStream(); err != nil {
 		return err
 	}
@@ -76,8 +78,8 @@ func (t *copies) open() (err error) {
 	return err
 }
 
-// time returns the nanoseconds of ceilingRounds copies, after one that is not counted.
-func (t *copies) time(ctx context.Context, add func(s *cuda.Submission)) (float64, error) {
+// timeCopies returns the nanoseconds of ceilingRounds copies, after one that is not counted.
+func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (float64, error) {
 	var s cuda.Submission
 	add(&s)
 	s.Record(t.st, t.from)

@@ -57,19 +57,22 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 	if err != nil {
 		return err
 	}
+
 	r, err := executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 8<<30), PinnedBytes: 64 << 20, Capture: c.Capture, Prefer: c.Prefer, Tune: c.Tune, Libraries: c.Libraries})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+
 	failed := 0
 	for i := range cases {
-		err := c.one(ctx, dev, r, &cases[i], func(k Checked) {
+		err := c.checkCase(ctx, dev, r, &cases[i], func(k Checked) {
 			if !k.Passed {
 				failed++
 			}
 			report(k)
 		})
+
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted in case %d of %d, %q; %d checks before it failed: %w", i+1, len(cases), cases[i].Name, failed, ctx.Err())
 		}
@@ -77,17 +80,20 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 			failed++
 			report(Checked{Case: cases[i].Name, Reason: err.Error()})
 		}
+
+		// After an error of the device nothing that follows says anything.
 		if dev.Err() != nil {
 			return fmt.Errorf("check %q: %w", cases[i].Name, dev.Err())
 		}
 	}
+
 	if failed > 0 {
 		return fmt.Errorf("%d checks failed", failed)
 	}
 	return nil
 }
 
-func (c CheckConfig) one(ctx context.Context, dev *cuda.Device, r *executor.Runtime, k *Case, report func(Checked)) (err error) {
+func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executor.Runtime, k *Case, report func(Checked)) (err error) {
 	ref, err := openReference(c.Library, k.Model)
 	if err != nil {
 		return err
@@ -98,29 +104,31 @@ func (c CheckConfig) one(ctx context.Context, dev *cuda.Device, r *executor.Runt
 		precisions = []layers.Precision{layers.FP32}
 	}
 	for _, p := range precisions {
-		if err := c.in(ctx, dev, r, ref, k, p, report); err != nil {
+		if err := c.checkPrecision(ctx, dev, r, ref, k, p, report); err != nil {
 			return fmt.Errorf("%v: %w", p, err)
 		}
 	}
 	return nil
 }
 
-// in checks one case in one precision.
-func (c CheckConfig) in(ctx context.Context, dev *cuda.Device, r *executor.Runtime, ref *reference, k *Case, p layers.Precision, report func(Checked)) error {
+// checkPrecision checks one case in one precision.
+func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *executor.Runtime, ref *reference, k *Case, p layers.Precision, report func(Checked)) error {
 	b, err := openRig(dev, r, k.Model, k.Batches[len(k.Batches)-1], p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+
 	rng := rand.New(rand.NewPCG(c.Seed, 77))
 	ways := []bool{false, true}
 	if p != layers.FP32 {
 		ways = ways[:1] // layer by layer is the same for all
 	}
+
 	for _, n := range k.Batches {
 		for _, byLayer := range ways {
 			limit, cancel := context.WithTimeout(ctx, c.Timeout)
-			out, err := c.compare(limit, b, ref, rng, k, Checked{Case: k.Name, Precision: p.String(), Batch: n, ByLayer: byLayer, Passed: true}, ErrorMax(p))
+			out, err := c.compareOutputs(limit, b, ref, rng, k, Checked{Case: k.Name, Precision: p.String(), Batch: n, ByLayer: byLayer, Passed: true}, ErrorMax(p))
 			cancel()
 			if err != nil {
 				return err
@@ -135,29 +143,35 @@ func (c CheckConfig) in(ctx context.Context, dev *cuda.Device, r *executor.Runti
 // batch scatters by a third, and the limit is meant for the arithmetic, not for the luckless draw.
 const draws = 4
 
-func (c CheckConfig) compare(ctx context.Context, b *rig, ref *reference, rng *rand.Rand, k *Case, out Checked, most float64) (Checked, error) {
+func (c CheckConfig) compareOutputs(ctx context.Context, b *rig, ref *reference, rng *rand.Rand, k *Case, out Checked, most float64) (Checked, error) {
 	half, n := b.plan.Precision != layers.FP32, 1
 	if half {
 		n = draws
 	}
+
 	var got, want [][]float64 // by output, of all draws
 	for range n {
-		inputs := b.random(rng, out.Batch, k.IntMax)
-		w, err := ref.run(out.Batch, inputs)
+		inputs := b.randomInputs(rng, out.Batch, k.IntMax)
+		w, err := ref.runReference(out.Batch, inputs)
 		if err != nil {
 			return out, err
 		}
-		g, err := b.run(ctx, out.Batch, out.ByLayer)
+
+		g, err := b.runBatch(ctx, out.Batch, out.ByLayer)
 		if err != nil {
 			return out, fmt.Errorf("batch of %d: %w", out.Batch, err)
 		}
-		got, want = join(got, g), join(want, w)
+		got, want = joinValues(got, g), joinValues(want, w)
 	}
+
 	for i := range want {
-		d, norm, err := distance(got[i], want[i])
+		d, norm, err := distanceTo(got[i], want[i])
 		if err != nil {
 			return out, fmt.Errorf("output %d: %w", i, err)
 		}
+
+		// Half precision is judged by the norm of the error over several draws: single elements near 0 have no
+		// relative error to speak of.
 		if half {
 			d = norm
 		}
@@ -169,8 +183,8 @@ func (c CheckConfig) compare(ctx context.Context, b *rig, ref *reference, rng *r
 	return out, nil
 }
 
-// join appends each output's values to those of the draws before.
-func join(all, more [][]float64) [][]float64 {
+// joinValues appends each output's values to those of the draws before.
+func joinValues(all, more [][]float64) [][]float64 {
 	if all == nil {
 		return more
 	}

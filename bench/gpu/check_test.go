@@ -126,7 +126,7 @@ func checkNetworks(t *testing.T, cases func() []Case, capture bool) {
 // Every kind of model that we ship, and the largest, run layer by layer, and agrees.
 func TestShippedModelsAgreeWithONNXRuntime(t *testing.T) {
 	checkNetworks(t, func() []Case {
-		cases, err := files(filepath.Join("..", "..", "models"))
+		cases, err := fileCases(filepath.Join("..", "..", "models"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,8 @@ type Options struct {
 	Lines      string   // a file that gets each row as a line of JSON when it is there
 }
 
-// precisions parses o.Precisions.
-func (o Options) precisions() (all []layers.Precision, err error) {
+// parsePrecisions parses o.Precisions.
+func (o Options) parsePrecisions() (all []layers.Precision, err error) {
 	if len(o.Precisions) == 0 {
 		return []layers.Precision{layers.FP32, layers.FP16, layers.BF16}, nil
 	}
@@ -72,11 +72,12 @@ type report struct {
 // Command runs what o says and writes the result to w. Without a GPU the error matches
 // cuda.ErrNotSupported.
 func Command(ctx context.Context, o Options, w io.Writer) (err error) {
-	dev, err := o.open()
+	dev, err := o.openDevice()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+
 	if o.Libraries != "none" {
 		l, err := dev.OpenLibraries(o.Libraries)
 		if err != nil {
@@ -85,24 +86,27 @@ func Command(ctx context.Context, o Options, w io.Writer) (err error) {
 		defer l.Close()
 		o.found = l.Names()
 	}
+
 	r := report{Device: dev.Properties(), Rates: H200, Libraries: o.found}
 	if r.GPUs, err = cuda.Inventory(); err != nil && !errors.Is(err, cuda.ErrNotSupported) {
 		return err
 	}
+
 	if o.Check {
-		err = o.check(ctx, dev, &r)
+		err = o.checkAll(ctx, dev, &r)
 	} else {
-		err = o.measure(ctx, dev, &r)
+		err = o.measureAll(ctx, dev, &r)
 	}
+
 	if o.JSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return errors.Join(err, e.Encode(r))
 	}
-	return errors.Join(err, r.table(w))
+	return errors.Join(err, r.writeTable(w))
 }
 
-func (o Options) open() (*cuda.Device, error) {
+func (o Options) openDevice() (*cuda.Device, error) {
 	if o.Emulated {
 		return Emulated()
 	}
@@ -113,32 +117,35 @@ func (o Options) open() (*cuda.Device, error) {
 	return d, nil
 }
 
-func (o Options) check(ctx context.Context, dev *cuda.Device, r *report) error {
+func (o Options) checkAll(ctx context.Context, dev *cuda.Device, r *report) error {
 	cases := append(Operators(), Networks()...)
 	if !o.Emulated && !o.Small {
 		cases = append(cases, FullNetworks()...)
 	}
+
 	if o.Models != "" {
-		more, err := files(o.Models)
+		more, err := fileCases(o.Models)
 		if err != nil {
 			return err
 		}
 		cases = append(cases, more...)
 	}
+
 	match, err := regexp.Compile(o.Match)
 	if err != nil {
 		return fmt.Errorf("cases to match: %w", err)
 	}
 	cases = slices.DeleteFunc(cases, func(k Case) bool { return !match.MatchString(k.Name) })
+
 	c := CheckConfig{Library: o.Library, Seed: o.Seed, Capture: true, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries}
-	if c.Precisions, err = o.precisions(); err != nil {
+	if c.Precisions, err = o.parsePrecisions(); err != nil {
 		return err
 	}
 	return Check(ctx, dev, c, cases, func(k Checked) { r.Checks = append(r.Checks, k) })
 }
 
-// files makes a case of every ONNX file below a folder.
-func files(folder string) (all []Case, err error) {
+// fileCases makes a case of every ONNX file below a folder.
+func fileCases(folder string) (all []Case, err error) {
 	err = filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".onnx" {
 			return err
@@ -154,35 +161,41 @@ func files(folder string) (all []Case, err error) {
 	return all, err
 }
 
-func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) (err error) {
+func (o Options) measureAll(ctx context.Context, dev *cuda.Device, r *report) (err error) {
 	c := Config{Batches: o.Batches, Rounds: o.Rounds, Rates: H200, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries, Layers: o.Layers}
+
 	if o.Python != "" {
 		var stop func()
 		c.Torch, stop = Torch(o.Python)
 		defer stop()
 	}
-	lines, err := o.lines()
+
+	lines, err := o.openLines()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, lines.Close()) }()
 	out := json.NewEncoder(lines)
-	if r.Ceilings, err = ceilings(ctx, dev); err != nil {
+
+	if r.Ceilings, err = measureCeilings(ctx, dev); err != nil {
 		return err
 	}
-	err = errors.Join(out.Encode(r.Ceilings), o.each(ctx, dev, c, func(row Row) {
+
+	err = errors.Join(out.Encode(r.Ceilings), o.eachGraph(ctx, dev, c, func(row Row) {
 		r.Rows = append(r.Rows, row)
 		_ = out.Encode(row)
 	}))
+
 	if o.Emulated || len(o.Graphs) > 0 && !slices.Contains(o.Graphs, pipelineGraph) || ctx.Err() != nil {
 		return err
 	}
-	precisions, _ := o.precisions()
+	precisions, _ := o.parsePrecisions()
 	c.Precision = precisions[len(precisions)-1]
 	size := int64(224)
 	if slices.Contains(o.Graphs, trial) {
 		size = 32
 	}
+
 	t, perr := Pipelined(ctx, dev, c, ResNet50Bytes(size, 1), slices.Max(o.Batches))
 	if perr == nil {
 		r.Throughput = append(r.Throughput, t)
@@ -194,8 +207,8 @@ func (o Options) measure(ctx context.Context, dev *cuda.Device, r *report) (err 
 // pipelineGraph names the measurement of batches under way at once among the graphs.
 const pipelineGraph = "resnet50-bytes"
 
-// lines opens the file of lines; what is written to it goes nowhere where there is none.
-func (o Options) lines() (io.WriteCloser, error) {
+// openLines opens the file of lines; what is written to it goes nowhere where there is none.
+func (o Options) openLines() (io.WriteCloser, error) {
 	if o.Lines == "" {
 		return discard{io.Discard}, nil
 	}
@@ -206,16 +219,18 @@ type discard struct{ io.Writer }
 
 func (discard) Close() error { return nil }
 
-// each measures every graph in every precision. One that fails does not keep the others from it.
-func (o Options) each(ctx context.Context, dev *cuda.Device, c Config, report func(Row)) error {
+// eachGraph measures every graph in every precision. One that fails does not keep the others from it.
+func (o Options) eachGraph(ctx context.Context, dev *cuda.Device, c Config, report func(Row)) error {
 	names := o.Graphs
 	if len(names) == 0 {
 		names = slices.DeleteFunc(slices.Sorted(maps.Keys(Graphs)), func(name string) bool { return name == trial })
 	}
-	precisions, err := o.precisions()
+
+	precisions, err := o.parsePrecisions()
 	if err != nil {
 		return err
 	}
+
 	var errs []error
 	for _, name := range names {
 		build := Graphs[name]
@@ -225,12 +240,14 @@ func (o Options) each(ctx context.Context, dev *cuda.Device, c Config, report fu
 		if build == nil {
 			return fmt.Errorf("graph %q: want resnet50, mobilenet, bert-base or %s", name, pipelineGraph)
 		}
+
 		m := build()
 		for _, c.Precision = range precisions {
 			err := Run(ctx, dev, c, name, m, report)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s in %v: %w", name, c.Precision, err))
 			}
+
 			if dev.Err() != nil || ctx.Err() != nil {
 				return errors.Join(errs...)
 			}
@@ -239,15 +256,17 @@ func (o Options) each(ctx context.Context, dev *cuda.Device, c Config, report fu
 	return errors.Join(errs...)
 }
 
-func (r report) table(w io.Writer) error {
+func (r report) writeTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "device %s, %d MiB, compute %d.%d, driver %d\n", r.Device.Name, r.Device.MemoryBytes>>20, r.Device.ComputeMajor, r.Device.ComputeMinor, r.Device.DriverVersion)
 	if r.Libraries != "" {
 		fmt.Fprintf(w, "libraries %s\n", r.Libraries)
 	}
+
 	if c := r.Ceilings; c != nil {
 		fmt.Fprintf(w, "device copies %.0f GB/s, copies in %.1f GB/s pinned and %.1f pageable, out %.1f\n", c.Device, c.In, c.InPageable, c.Out)
 	}
+
 	if len(r.Rows) > 0 {
 		fmt.Fprintln(t, "graph\tprecision\tbatch\tours_us\tp99_us\ttorch_us\tratio\tfloor_us\tover floor\tcpu_us\tallocs\t")
 	}
@@ -258,9 +277,11 @@ func (r report) table(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%.1f\t%.1f\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t\n", x.Graph, x.Precision, x.Batch, x.OursUS, x.P99US, torch, ratio, x.FloorUS, x.Floor, x.CPUUS, x.Allocs)
 	}
+
 	for _, x := range r.Throughput {
 		fmt.Fprintf(t, "pipeline of %d\tpinned %v\t%.0f images/s\tcopy-in bound %.0f\tcompute bound %.0f\tshare %.2f\tone at a time %.0f\tover pageable %.2f\t\n", x.Batch, x.Pinned, x.PerSecond, x.CopyIn, x.Compute, x.Share, x.Alone, x.Ratio)
 	}
+
 	passed := 0
 	for _, x := range r.Checks {
 		if x.Passed {
@@ -269,6 +290,7 @@ func (r report) table(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "FAILED\t%s\t%s\tbatch %d\tby layer %v\t%s\t\n", x.Case, x.Precision, x.Batch, x.ByLayer, x.Reason)
 	}
+
 	if len(r.Checks) > 0 {
 		fmt.Fprintf(t, "%d of %d checks passed\t\n", passed, len(r.Checks))
 	}

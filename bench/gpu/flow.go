@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
 	"downbeat.dev/cuda/layers"
@@ -36,6 +37,7 @@ type Throughput struct {
 // rows arrive meanwhile. The bounds are its copies in and its batches alone, by the device's clock.
 func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, batch int) (out Throughput, err error) {
 	out.Batch = batch
+
 	r, err := c.openRuntime(dev)
 	if err != nil {
 		return out, err
@@ -46,31 +48,34 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 		return out, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if out.CopyIn, out.Compute, err = c.bounds(ctx, b, batch); err != nil {
+
+	if out.CopyIn, out.Compute, err = c.measureBounds(ctx, b, batch); err != nil {
 		return out, err
 	}
-	if out.Alone, _, err = c.flow(ctx, b, batch, 1, false); err != nil {
+	if out.Alone, _, err = c.measureFlow(ctx, b, batch, 1, false); err != nil {
 		return out, err
 	}
-	if out.Pageable, _, err = c.flow(ctx, b, batch, 2, true); err != nil {
+	if out.Pageable, _, err = c.measureFlow(ctx, b, batch, 2, true); err != nil {
 		return out, err
 	}
-	if out.PerSecond, out.Pinned, err = c.flow(ctx, b, batch, 2, false); err != nil {
+	if out.PerSecond, out.Pinned, err = c.measureFlow(ctx, b, batch, 2, false); err != nil {
 		return out, err
 	}
+
 	out.Ratio = out.PerSecond / out.Pageable
 	out.Share = out.PerSecond / min(out.CopyIn, out.Compute)
 	return out, nil
 }
 
-// bounds returns the rows per second of copies in alone, and of compute alone, by the median batch.
-func (c Config) bounds(ctx context.Context, b *rig, batch int) (copyIn, compute float64, err error) {
+// measureBounds returns the rows per second of copies in alone, and of compute alone, by the median batch.
+func (c Config) measureBounds(ctx context.Context, b *rig, batch int) (copyIn, compute float64, err error) {
 	from, err := b.dev.NewEvent()
 	if err != nil {
 		return 0, 0, err
 	}
 	defer from.Free()
 	var in, run []float64
+
 	for range c.Rounds {
 		b.sub.Reset()
 		b.sub.Record(b.stream, from)
@@ -81,16 +86,19 @@ func (c Config) bounds(ctx context.Context, b *rig, batch int) (copyIn, compute 
 		if err := errors.Join(b.dev.Submit(&b.sub), b.dev.WaitFor(c.Timeout, b.done)); err != nil {
 			return 0, 0, err
 		}
+
 		took, err := b.dev.Elapsed(from, b.done)
 		if err != nil {
 			return 0, 0, err
 		}
-		us, _, err := b.once(batch, from, c.Timeout)
+
+		us, _, err := b.runOnce(batch, from, c.Timeout)
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return 0, 0, err
 		}
 		in, run = append(in, float64(took)/1e3), append(run, us)
 	}
+
 	slices.Sort(in)
 	slices.Sort(run)
 	return float64(batch) / in[len(in)/2] * 1e6, float64(batch) / run[len(run)/2] * 1e6, nil
@@ -101,21 +109,30 @@ type program struct{ *executor.Model }
 
 func (p program) Release(n int) error { return p.Model.Release(n, nil) }
 
+// Footprint is the rig's to know.
+func (p program) Footprint() device.Footprint { return device.Footprint{} }
+
+// Update is not asked for.
+func (p program) Update(*repo.Model) (func(*cuda.Event) error, error) { return nil, device.ErrShape }
+
 // Close leaves the model to the rig.
 func (p program) Close() error { return nil }
 
-// flow returns the rows per second of batches of which so many are under way at once, the next one's rows having
+// measureFlow returns the rows per second of batches of which so many are under way at once, the next one's rows having
 // arrived, and whether all slots were pinned.
-func (c Config) flow(ctx context.Context, b *rig, batch, under int, pageable bool) (perSecond float64, pinned bool, err error) {
-	m, err := b.layout(batch)
+func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pageable bool) (perSecond float64, pinned bool, err error) {
+	m, err := b.layoutModel(batch)
 	if err != nil {
 		return 0, false, err
 	}
+
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
+
+	// One slot more than batches under way: the next batch's rows arrive while the others run.
 	var slots []*device.Slot
 	for i := range under + 1 {
 		memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
@@ -125,30 +142,39 @@ func (c Config) flow(ctx context.Context, b *rig, batch, under int, pageable boo
 		defer memory.Free()
 		slots = append(slots, device.NewSlot(i, device.Pages(memory.Bytes())))
 	}
-	e, err := accel.New(b.dev, accel.Config{Compile: func(*device.Model) (accel.Program, error) { return program{b.model}, nil },
+
+	e, err := accel.New(b.dev, accel.Config{Compile: func(*device.Model, sync.Locker) (accel.Program, error) { return program{b.model}, nil },
 		Cold: true, Timeout: c.Timeout, Borrowed: true, Pageable: pageable})
 	if err != nil {
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }() // before the memory goes: it is pinned
-	if err := e.Load(m, slots); err != nil {
+
+	for _, s := range slots {
+		if err := e.AddSlot(s); err != nil {
+			return 0, false, err
+		}
+	}
+	if _, err := e.Load(m); err != nil {
 		return 0, false, err
 	}
-	if _, err := push(ctx, e, m, slots, batch, warmFlow); err != nil {
+	if _, err := pushBatches(ctx, e, m, slots, batch, warmFlow); err != nil {
 		return 0, false, err
 	}
-	took, err := push(ctx, e, m, slots, batch, c.Rounds)
-	return float64(batch*c.Rounds) / took.Seconds(), e.Unpinned() == 0, err
+
+	took, err := pushBatches(ctx, e, m, slots, batch, c.Rounds)
+	return float64(batch*c.Rounds) / took.Seconds(), e.Memory().Unpinned == 0, err
 }
 
 // warmFlow is how many batches go first: each area's graph is captured, and the device's clocks are up from bounds.
 const warmFlow = 2
 
-// push sends batches through e with one less under way than there are slots.
-func push(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
+// pushBatches sends batches through e with one less under way than there are slots.
+func pushBatches(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
 	of := func(i int) device.Batch { return device.Batch{Model: m, Slot: slots[i%len(slots)], Rows: rows} }
 	start := time.Now()
 	e.Arrived(m, of(0).Slot, device.AllInputs, 0, rows)
+
 	for i := range batches + len(slots) - 2 {
 		if i < batches {
 			if err := errors.Join(ctx.Err(), e.Submit(of(i))); err != nil {
@@ -158,6 +184,8 @@ func push(ctx context.Context, e *accel.Executor, m *device.Model, slots []*devi
 				e.Arrived(m, of(i+1).Slot, device.AllInputs, 0, rows)
 			}
 		}
+
+		// As many batches are under way as there are slots but one.
 		if last := i - len(slots) + 2; last >= 0 {
 			if err := e.Wait(of(last)); err != nil {
 				return 0, err
@@ -167,13 +195,13 @@ func push(ctx context.Context, e *accel.Executor, m *device.Model, slots []*devi
 	return time.Since(start), nil
 }
 
-var datatypes = map[layers.DataType]string{layers.Float32: "FP32", layers.Int32: "INT32", layers.Int64: "INT64", layers.Uint8: "UINT8", layers.Bool: "BOOL"}
+var datatypes = map[layers.DataType]model.Datatype{layers.Float32: "FP32", layers.Int32: "INT32", layers.Int64: "INT64", layers.Uint8: "UINT8", layers.Bool: "BOOL"}
 
-// layout is the rig's graph as a backend's model.
-func (b *rig) layout(batchMax int) (*device.Model, error) {
-	all := func(list []layers.Tensor) (out []wire.Tensor, configs []repo.TensorConfig) {
+// layoutModel is the rig's graph as a backend's model.
+func (b *rig) layoutModel(batchMax int) (*device.Model, error) {
+	all := func(list []layers.Tensor) (out []model.Tensor, configs []repo.TensorConfig) {
 		for i, t := range list {
-			w := wire.Tensor{Name: fmt.Sprint(i), Datatype: datatypes[t.Type]}
+			w := model.Tensor{Name: fmt.Sprint(i), Datatype: datatypes[t.Type]}
 			for _, d := range t.Dims[1:] {
 				w.Shape = append(w.Shape, int64(d))
 			}

@@ -18,8 +18,8 @@ func newNet(name string, seed uint64) *net {
 	return &net{onnx.NewBuilder(name), rand.New(rand.NewPCG(seed, 42))}
 }
 
-// weights are normal with a deviation that keeps activations near one.
-func (n *net) weights(fan int, dims ...int64) string {
+// addWeights are normal with a deviation that keeps activations near one.
+func (n *net) addWeights(fan int, dims ...int64) string {
 	count := int64(1)
 	for _, d := range dims {
 		count *= d
@@ -32,8 +32,8 @@ func (n *net) weights(fan int, dims ...int64) string {
 	return n.Const(onnx.FloatTensor("", v, dims...))
 }
 
-// around are numbers near mean.
-func (n *net) around(mean, spread float64, dims ...int64) string {
+// addAround are numbers near mean.
+func (n *net) addAround(mean, spread float64, dims ...int64) string {
 	v := make([]float32, dims[0])
 	for i := range v {
 		v[i] = float32(mean + spread*(2*n.rng.Float64()-1))
@@ -41,17 +41,17 @@ func (n *net) around(mean, spread float64, dims ...int64) string {
 	return n.Const(onnx.FloatTensor("", v, dims...))
 }
 
-// conv is a convolution over k×k with same padding, normalisation and an activation ("" for none).
-func (n *net) conv(x string, in, out, k, stride, groups int64, act string) string {
+// addConv is a convolution over k×k with same padding, normalisation and an activation ("" for none).
+func (n *net) addConv(x string, in, out, k, stride, groups int64, act string) string {
 	p := (k - 1) / 2
-	y := n.Node("Conv", []string{x, n.weights(int(in/groups*k*k), out, in/groups, k, k)},
+	y := n.Node("Conv", []string{x, n.addWeights(int(in/groups*k*k), out, in/groups, k, k)},
 		onnx.Ints("kernel_shape", k, k), onnx.Ints("strides", stride, stride), onnx.Ints("pads", p, p, p, p), onnx.Int("group", groups))
-	y = n.Node("BatchNormalization", []string{y, n.around(1, 0.2, out), n.around(0, 0.2, out), n.around(0, 0.2, out), n.around(1, 0.2, out)},
+	y = n.Node("BatchNormalization", []string{y, n.addAround(1, 0.2, out), n.addAround(0, 0.2, out), n.addAround(0, 0.2, out), n.addAround(1, 0.2, out)},
 		onnx.FloatAttr("epsilon", 1e-5))
-	return n.act(y, act)
+	return n.addActivation(y, act)
 }
 
-func (n *net) act(x, act string) string {
+func (n *net) addActivation(x, act string) string {
 	switch act {
 	case "":
 		return x
@@ -61,7 +61,7 @@ func (n *net) act(x, act string) string {
 	return n.Node(act, []string{x})
 }
 
-func (n *net) model(opset int64) *onnx.Model {
+func (n *net) buildModel(opset int64) *onnx.Model {
 	m, err := n.Model(opset)
 	if err != nil {
 		panic(fmt.Sprintf("graph of this package: %v", err)) // a mistake in this file
@@ -69,11 +69,11 @@ func (n *net) model(opset int64) *onnx.Model {
 	return m
 }
 
-// head is global pooling and a classifier of classes.
-func (n *net) head(x string, width, classes int64) {
+// addHead is global pooling and a classifier of classes.
+func (n *net) addHead(x string, width, classes int64) {
 	x = n.Node("GlobalAveragePool", []string{x})
 	x = n.Node("Flatten", []string{x}, onnx.Int("axis", 1))
-	x = n.Node("Gemm", []string{x, n.weights(int(width), classes, width), n.around(0, 0.1, classes)}, onnx.Int("transB", 1))
+	x = n.Node("Gemm", []string{x, n.addWeights(int(width), classes, width), n.addAround(0, 0.1, classes)}, onnx.Int("transB", 1))
 	n.Output("logits", x, onnx.Float, onnx.Batched(classes))
 }
 
@@ -93,8 +93,9 @@ func ResNet50Bytes(size int64, seed uint64) *onnx.Model {
 }
 
 func (n *net) resNet50(x string) *onnx.Model {
-	x = n.conv(x, 3, 64, 7, 2, 1, "Relu")
+	x = n.addConv(x, 3, 64, 7, 2, 1, "Relu")
 	x = n.Node("MaxPool", []string{x}, onnx.Ints("kernel_shape", 3, 3), onnx.Ints("strides", 2, 2), onnx.Ints("pads", 1, 1, 1, 1))
+
 	in := int64(64)
 	for stage, blocks := range []int{3, 4, 6, 3} {
 		mid := int64(64) << stage
@@ -103,47 +104,55 @@ func (n *net) resNet50(x string) *onnx.Model {
 			if b == 0 && stage > 0 {
 				stride = 2
 			}
-			y := n.conv(x, in, mid, 1, 1, 1, "Relu")
-			y = n.conv(y, mid, mid, 3, stride, 1, "Relu")
-			y = n.conv(y, mid, 4*mid, 1, 1, 1, "")
+
+			// A block of 1×1, 3×3 and 1×1; its first one changes the shortcut's size.
+			y := n.addConv(x, in, mid, 1, 1, 1, "Relu")
+			y = n.addConv(y, mid, mid, 3, stride, 1, "Relu")
+			y = n.addConv(y, mid, 4*mid, 1, 1, 1, "")
 			if b == 0 {
-				x = n.conv(x, in, 4*mid, 1, stride, 1, "")
+				x = n.addConv(x, in, 4*mid, 1, stride, 1, "")
 			}
 			x = n.Node("Relu", []string{n.Node("Add", []string{y, x})})
 			in = 4 * mid
 		}
 	}
-	n.head(x, in, 1000)
-	return n.model(13)
+
+	n.addHead(x, in, 1000)
+	return n.buildModel(13)
 }
 
 // MobileNet is the graph of MobileNetV2 with random weights, for images of size by size.
 func MobileNet(size int64, seed uint64) *onnx.Model {
 	n := newNet("mobilenet", seed)
 	x := n.Input("image", onnx.Float, onnx.Batched(3, size, size))
-	x = n.conv(x, 3, 32, 3, 2, 1, "Relu6")
+	x = n.addConv(x, 3, 32, 3, 2, 1, "Relu6")
 	in := int64(32)
+
+	// Expansion, channels, repeats and stride, as the paper's table 2 lists them.
 	for _, s := range [][4]int64{{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}} {
 		for b := range s[2] {
 			stride := int64(1)
 			if b == 0 {
 				stride = s[3]
 			}
+
 			mid, y := in*s[0], x
 			if s[0] > 1 {
-				y = n.conv(y, in, mid, 1, 1, 1, "Relu6")
+				y = n.addConv(y, in, mid, 1, 1, 1, "Relu6")
 			}
-			y = n.conv(y, mid, mid, 3, stride, mid, "Relu6")
-			y = n.conv(y, mid, s[1], 1, 1, 1, "")
+			y = n.addConv(y, mid, mid, 3, stride, mid, "Relu6")
+			y = n.addConv(y, mid, s[1], 1, 1, 1, "")
+
 			if stride == 1 && in == s[1] {
 				y = n.Node("Add", []string{x, y})
 			}
 			x, in = y, s[1]
 		}
 	}
-	x = n.conv(x, in, 1280, 1, 1, 1, "Relu6")
-	n.head(x, 1280, 1000)
-	return n.model(13)
+
+	x = n.addConv(x, in, 1280, 1, 1, 1, "Relu6")
+	n.addHead(x, 1280, 1000)
+	return n.buildModel(13)
 }
 
 // BERTConfig are the sizes of a BERT-shaped encoder.
@@ -160,31 +169,31 @@ func BERT(c BERTConfig, seed uint64) *onnx.Model {
 	m := n.Node("Cast", []string{mask}, onnx.Int("to", 1))
 	m = n.Node("Unsqueeze", []string{m, n.Shape(1, 2)})
 	m = n.Node("Mul", []string{n.Node("Sub", []string{n.Scalar(1), m}), n.Scalar(-10000)})
-	x := n.Node("Gather", []string{n.weights(1, c.Vocabulary, c.Hidden), ids})
-	pos := n.weights(1, 512, c.Hidden)
+	x := n.Node("Gather", []string{n.addWeights(1, c.Vocabulary, c.Hidden), ids})
+	pos := n.addWeights(1, 512, c.Hidden)
 	x = n.Node("Add", []string{x, n.Node("Slice", []string{pos, n.Shape(0), n.Shape(c.Sequence), n.Shape(0)})})
-	x = n.norm(x, c.Hidden)
+	x = n.addNorm(x, c.Hidden)
 	for range c.Layers {
-		x = n.encoder(x, m, c)
+		x = n.addEncoder(x, m, c)
 	}
 	first := n.Node("Gather", []string{x, n.Const(onnx.IntTensor("", []int64{0}))}, onnx.Int("axis", 1))
-	pooled := n.Node("Tanh", []string{n.linear(first, c.Hidden, c.Hidden)})
+	pooled := n.Node("Tanh", []string{n.addLinear(first, c.Hidden, c.Hidden)})
 	n.Output("pooled", pooled, onnx.Float, onnx.Batched(c.Hidden))
-	return n.model(17)
+	return n.buildModel(17)
 }
 
-func (n *net) norm(x string, width int64) string {
-	return n.Node("LayerNormalization", []string{x, n.around(1, 0.2, width), n.around(0, 0.2, width)}, onnx.Int("axis", -1), onnx.FloatAttr("epsilon", 1e-12))
+func (n *net) addNorm(x string, width int64) string {
+	return n.Node("LayerNormalization", []string{x, n.addAround(1, 0.2, width), n.addAround(0, 0.2, width)}, onnx.Int("axis", -1), onnx.FloatAttr("epsilon", 1e-12))
 }
 
-func (n *net) linear(x string, in, out int64) string {
-	return n.Node("Add", []string{n.Node("MatMul", []string{x, n.weights(int(in), in, out)}), n.around(0, 0.1, out)})
+func (n *net) addLinear(x string, in, out int64) string {
+	return n.Node("Add", []string{n.Node("MatMul", []string{x, n.addWeights(int(in), in, out)}), n.addAround(0, 0.1, out)})
 }
 
-func (n *net) encoder(x, mask string, c BERTConfig) string {
+func (n *net) addEncoder(x, mask string, c BERTConfig) string {
 	size := c.Hidden / c.Heads
 	heads := func(y string, perm ...int64) string {
-		y = n.Node("Reshape", []string{n.linear(y, c.Hidden, c.Hidden), n.Shape(0, 0, c.Heads, size)})
+		y = n.Node("Reshape", []string{n.addLinear(y, c.Hidden, c.Hidden), n.Shape(0, 0, c.Heads, size)})
 		return n.Node("Transpose", []string{y}, onnx.Ints("perm", perm...))
 	}
 	q, k, v := heads(x, 0, 2, 1, 3), heads(x, 0, 2, 3, 1), heads(x, 0, 2, 1, 3)
@@ -192,9 +201,9 @@ func (n *net) encoder(x, mask string, c BERTConfig) string {
 	s = n.Node("Softmax", []string{n.Node("Add", []string{s, mask})}, onnx.Int("axis", -1))
 	y := n.Node("Transpose", []string{n.Node("MatMul", []string{s, v})}, onnx.Ints("perm", 0, 2, 1, 3))
 	y = n.Node("Reshape", []string{y, n.Shape(0, 0, c.Hidden)})
-	x = n.norm(n.Node("Add", []string{n.linear(y, c.Hidden, c.Hidden), x}), c.Hidden)
-	y = n.linear(x, c.Hidden, c.Inner)
+	x = n.addNorm(n.Node("Add", []string{n.addLinear(y, c.Hidden, c.Hidden), x}), c.Hidden)
+	y = n.addLinear(x, c.Hidden, c.Inner)
 	e := n.Node("Add", []string{n.Node("Erf", []string{n.Node("Div", []string{y, n.Scalar(math.Sqrt2)})}), n.Scalar(1)})
 	y = n.Node("Mul", []string{n.Node("Mul", []string{y, e}), n.Scalar(0.5)})
-	return n.norm(n.Node("Add", []string{n.linear(y, c.Inner, c.Hidden), x}), c.Hidden)
+	return n.addNorm(n.Node("Add", []string{n.addLinear(y, c.Inner, c.Hidden), x}), c.Hidden)
 }

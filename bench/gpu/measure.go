@@ -29,8 +29,8 @@ type Rates struct {
 // its data sheet's.
 var H200 = Rates{Memory: 4.3e12, FLOP: 66.9e12, Matrix: 790e12}
 
-// of returns the arithmetic rate of a precision.
-func (r Rates) of(p layers.Precision) float64 {
+// rateOf returns the arithmetic rate of a precision.
+func (r Rates) rateOf(p layers.Precision) float64 {
 	if p == layers.FP32 {
 		return r.FLOP
 	}
@@ -100,22 +100,26 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 		return err
 	}
 	defer r.Close()
+
 	b, err := openRig(dev, r, m, slices.Max(c.Batches), c.Precision)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, n := range c.Batches {
-		b.random(rng, n, 2)
-		if _, err := b.run(ctx, n, false); err != nil {
+		b.randomInputs(rng, n, 2)
+		if _, err := b.runBatch(ctx, n, false); err != nil {
 			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
 		}
-		row, err := c.measure(ctx, b, n)
+
+		row, err := c.measureBatch(ctx, b, n)
 		if err != nil {
 			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
 		}
 		row.Graph = graph
+
 		if c.Torch != nil {
 			us, ok, err := c.Torch(ctx, graph, row.Precision, n)
 			if err != nil {
@@ -139,26 +143,29 @@ func (c Config) openRuntime(dev *cuda.Device) (*executor.Runtime, error) {
 	return executor.Open(dev, executor.Config{DeviceBytes: min(free/2, 16<<30), PinnedBytes: 64 << 20, Capture: true, Tune: c.Tune, Libraries: c.Libraries})
 }
 
-func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
+func (c Config) measureBatch(ctx context.Context, b *rig, n int) (Row, error) {
 	row := Row{Precision: c.Precision.String(), Batch: n}
 	from, err := b.dev.NewEvent()
 	if err != nil {
 		return row, err
 	}
 	defer from.Free()
+
 	times, host := make([]float64, c.Rounds), make([]float64, c.Rounds)
 	var before, after runtime.MemStats
 	warm := min(c.Rounds, warmRounds)
 	var spent float64
 	done := 0
 	for i := -warm; i < c.Rounds && (spent < rowLimitUS || done < roundsMin); i++ {
+		// Allocations are counted from the end of the warm-up.
 		if i == 0 {
 			runtime.ReadMemStats(&before)
 		}
-		took, cpu, err := b.once(n, from, c.Timeout)
+		took, cpu, err := b.runOnce(n, from, c.Timeout)
 		if err != nil {
 			return row, err
 		}
+
 		if i >= 0 {
 			times[i], host[i] = took, cpu
 			done, spent = i+1, spent+took
@@ -167,31 +174,37 @@ func (c Config) measure(ctx context.Context, b *rig, n int) (Row, error) {
 			return row, ctx.Err()
 		}
 	}
+
 	runtime.ReadMemStats(&after)
 	times, host = times[:done], host[:done]
 	choices, err := b.model.Choices(n)
 	if err != nil {
 		return row, err
 	}
-	row.Kernels = tally(choices)
+
+	row.Kernels = tallyKernels(choices)
 	if c.Layers {
-		if row.LayerTimes, err = c.layers(ctx, b, n, choices); err != nil {
+		if row.LayerTimes, err = c.timeLayers(ctx, b, n, choices); err != nil {
 			return row, err
 		}
 	}
+
 	plan, err := b.model.Plan(n)
 	if err != nil {
 		return row, err
 	}
+
+	// The floor: what must cross the memory, or be computed, whichever takes longer.
 	bytes := float64(plan.ParamBytes())
 	for i := range b.memory {
 		bytes += float64(b.memory[i].Bytes()) / float64(b.plan.Batch) * float64(n)
 	}
+
 	slices.Sort(times)
 	slices.Sort(host)
 	row.OursUS, row.P99US, row.CPUUS = times[len(times)/2], times[len(times)*99/100], host[len(host)/2]
 	row.Allocs = float64(after.Mallocs-before.Mallocs) / float64(done)
-	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.of(c.Precision)) * 1e6
+	row.FloorUS = max(bytes/c.Rates.Memory, float64(plan.FLOP())/c.Rates.rateOf(c.Precision)) * 1e6
 	row.Floor, row.Layers = row.OursUS/row.FloorUS, len(plan.Layers)
 	return row, nil
 }
@@ -203,8 +216,8 @@ const (
 	rowLimitUS = 2e6
 )
 
-// tally counts launches by kernel.
-func tally(choices []executor.Choice) string {
+// tallyKernels counts launches by kernel.
+func tallyKernels(choices []executor.Choice) string {
 	count := map[string]int{}
 	for _, c := range choices {
 		count[c.Kernel]++
@@ -216,8 +229,8 @@ func tally(choices []executor.Choice) string {
 	return strings.Join(all, " ")
 }
 
-// layers times each layer of a batch by itself.
-func (c Config) layers(ctx context.Context, b *rig, n int, choices []executor.Choice) ([]LayerTime, error) {
+// timeLayers times each layer of a batch by itself.
+func (c Config) timeLayers(ctx context.Context, b *rig, n int, choices []executor.Choice) ([]LayerTime, error) {
 	plan, err := b.model.Plan(n)
 	if err != nil {
 		return nil, err
@@ -225,15 +238,18 @@ func (c Config) layers(ctx context.Context, b *rig, n int, choices []executor.Ch
 	all := make([]LayerTime, len(plan.Layers))
 	for i := range all {
 		l := &plan.Layers[i]
-		floor := max(float64(l.Bytes)/c.Rates.Memory, float64(l.FLOP)/c.Rates.of(c.Precision)) * 1e6
+		floor := max(float64(l.Bytes)/c.Rates.Memory, float64(l.FLOP)/c.Rates.rateOf(c.Precision)) * 1e6
+
 		var its []executor.Choice
 		for _, k := range choices {
 			if k.Layer == l.Name && k.Op == l.Op {
 				its = append(its, k)
 			}
 		}
-		all[i] = LayerTime{Layer: l.Name, Op: l.Op, Kernels: tally(its), FloorUS: floor, US: math.Inf(1)}
+		all[i] = LayerTime{Layer: l.Name, Op: l.Op, Kernels: tallyKernels(its), FloorUS: floor, US: math.Inf(1)}
 	}
+
+	// The least of five runs: a layer is too short to be timed by one.
 	for range 5 {
 		_, err := b.model.Run(ctx, b.stream, n, b.inputs, b.outputs, func(i int, _ *layers.Layer, took time.Duration) executor.Action {
 			all[i].US = min(all[i].US, float64(took)/1e3)
@@ -246,18 +262,21 @@ func (c Config) layers(ctx context.Context, b *rig, n int, choices []executor.Ch
 	return all, nil
 }
 
-// once runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.
-func (b *rig) once(n int, from *cuda.Event, limit time.Duration) (deviceUS, hostUS float64, err error) {
+// runOnce runs a batch whose tensors are on the device and returns its device time and the host's time to enqueue it.
+func (b *rig) runOnce(n int, from *cuda.Event, limit time.Duration) (deviceUS, hostUS float64, err error) {
 	start := time.Now()
 	b.sub.Reset()
 	b.sub.Record(b.stream, from)
 	if err := b.model.Enqueue(&b.sub, b.stream, n, b.inputs, b.outputs); err != nil {
 		return 0, 0, err
 	}
+
 	b.sub.Record(b.stream, b.done)
 	if err := b.dev.Submit(&b.sub); err != nil {
 		return 0, 0, err
 	}
+
+	// Host time ends with the submission: what follows is waiting.
 	hostUS = float64(time.Since(start)) / 1e3
 	if err := b.dev.WaitFor(limit, b.done); err != nil {
 		return 0, 0, err
@@ -265,6 +284,7 @@ func (b *rig) once(n int, from *cuda.Event, limit time.Duration) (deviceUS, host
 	if err := b.model.Release(n, nil); err != nil {
 		return 0, 0, err
 	}
+
 	took, err := b.dev.Elapsed(from, b.done)
 	return float64(took) / 1e3, hostUS, err
 }

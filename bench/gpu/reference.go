@@ -42,10 +42,11 @@ var referenceTypes = map[onnx.DataType]ort.TensorElementDataType{
 	onnx.Int32: ort.TensorElementDataTypeInt32, onnx.Bool: ort.TensorElementDataTypeBool,
 }
 
-// run feeds whole tensors of a batch and returns the outputs as numbers.
-func (r *reference) run(batch int, inputs [][]byte) ([][]float64, error) {
+// runReference feeds whole tensors of a batch and returns the outputs as numbers.
+func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error) {
 	in := make([]ort.Value, len(inputs))
 	out := make([]ort.Value, len(r.model.Graph.Outputs))
+
 	defer func() {
 		for _, v := range append(in, out...) {
 			if v != nil {
@@ -53,6 +54,7 @@ func (r *reference) run(batch int, inputs [][]byte) ([][]float64, error) {
 			}
 		}
 	}()
+
 	for i, v := range r.model.Graph.FeedInputs() {
 		shape := ort.Shape{int64(batch)}
 		for _, d := range v.Dims[1:] {
@@ -64,16 +66,18 @@ func (r *reference) run(batch int, inputs [][]byte) ([][]float64, error) {
 		}
 		in[i] = t
 	}
+
 	if err := r.session.Run(in, out); err != nil {
 		return nil, fmt.Errorf("run reference: %w", err)
 	}
+
 	var values [][]float64
 	for i, v := range out {
 		switch t := v.(type) {
 		case *ort.Tensor[float32]:
-			values = append(values, widen(t.GetData()))
+			values = append(values, widenNumbers(t.GetData()))
 		case *ort.Tensor[int64]:
-			values = append(values, widen(t.GetData()))
+			values = append(values, widenNumbers(t.GetData()))
 		default:
 			return nil, fmt.Errorf("reference output %d is %T", i, v)
 		}

@@ -14,6 +14,6 @@ type reference struct{}
 
 func openReference(string, *onnx.Model) (*reference, error) { return nil, errNoReference }
 
-func (*reference) run(int, [][]byte) ([][]float64, error) { return nil, errNoReference }
+func (*reference) runReference(int, [][]byte) ([][]float64, error) { return nil, errNoReference }
 
 func (*reference) close() error { return nil }

@@ -21,7 +21,7 @@ var torchScript string
 // asked and ended by stop. Where python has no torch, or torch no GPU, ok is false from then on.
 func Torch(python string) (measure TorchFunc, stop func()) {
 	t := &torch{python: python}
-	return t.measure, t.stop
+	return t.measureTorch, t.stopTorch
 }
 
 const (
@@ -38,23 +38,27 @@ type torch struct {
 	absent    bool
 }
 
-func (t *torch) measure(ctx context.Context, graph, precision string, batch int) (float64, bool, error) {
+func (t *torch) measureTorch(ctx context.Context, graph, precision string, batch int) (float64, bool, error) {
 	if t.cmd == nil && !t.absent {
-		if err := t.start(); err != nil {
+		if err := t.startTorch(); err != nil {
 			return 0, false, err
 		}
 	}
 	if t.absent {
 		return 0, false, nil
 	}
+
+	// The other process may hang: it is killed after its limit, and when the caller gives up.
 	kill := time.AfterFunc(torchLimit, func() { _ = t.cmd.Process.Kill() })
 	defer kill.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = t.cmd.Process.Kill() })
 	defer stop()
+
 	fmt.Fprintln(t.in, graph, precision, batch)
 	if !t.out.Scan() {
-		return 0, false, t.ended()
+		return 0, false, t.endReason()
 	}
+
 	line := strings.TrimSpace(t.out.Text())
 	us, err := strconv.ParseFloat(line, 64)
 	if err != nil {
@@ -63,7 +67,7 @@ func (t *torch) measure(ctx context.Context, graph, precision string, batch int)
 	return us, true, nil
 }
 
-func (t *torch) start() (err error) {
+func (t *torch) startTorch() (err error) {
 	t.cmd = exec.Command(t.python, "-c", torchScript)
 	t.cmd.Stderr = &t.complaint
 	if t.in, err = t.cmd.StdinPipe(); err != nil {
@@ -83,18 +87,18 @@ func (t *torch) start() (err error) {
 	return err
 }
 
-// ended says why the process has no answer; nothing where there is no torch.
-func (t *torch) ended() error {
+// endReason says why the process has no answer; nothing where there is no torch.
+func (t *torch) endReason() error {
 	err := t.cmd.Wait()
 	status := t.cmd.ProcessState.ExitCode()
 	t.cmd = nil
 	if t.absent = status == noTorch; t.absent {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %s", t.python, err, tail(t.complaint.String()))
+	return fmt.Errorf("%s: %w: %s", t.python, err, tailOf(t.complaint.String()))
 }
 
-func (t *torch) stop() {
+func (t *torch) stopTorch() {
 	if t.cmd != nil {
 		_ = t.in.Close()
 		_ = t.cmd.Wait()
@@ -102,4 +106,4 @@ func (t *torch) stop() {
 	}
 }
 
-func tail(s string) string { return s[max(0, len(s)-500):] }
+func tailOf(s string) string { return s[max(0, len(s)-500):] }

@@ -47,7 +47,7 @@ func NewClient(c *frontend.Client, names []string, seed uint64) (*Client, error)
 		}
 		p := &prepared{model: m}
 		p.recipe, p.known = models.Find(name)
-		if err := p.fill(painter, seed); err != nil {
+		if err := p.fillInputs(painter, seed); err != nil {
 			return nil, fmt.Errorf("model %q: %w", name, err)
 		}
 		t.models = append(t.models, p)
@@ -55,20 +55,24 @@ func NewClient(c *frontend.Client, names []string, seed uint64) (*Client, error)
 	return t, nil
 }
 
-// fill draws or makes up the inputs.
-func (p *prepared) fill(painter *models.Painter, seed uint64) error {
+// fillInputs draws or makes up the inputs.
+func (p *prepared) fillInputs(painter *models.Painter, seed uint64) error {
 	if p.model.InputBytes < 0 {
 		return errors.New("its inputs have no fixed size; load cannot make them up")
 	}
+
+	// A model of this tree gets rendered scenes, so that its answers can be judged; any other gets random bytes.
 	if p.known {
 		h, w := p.recipe.Size()
 		p.known = p.model.InputBytes == h*w*3 && len(p.model.Inputs) == 1
 	}
+
 	random := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	for i := range inputsEach {
 		in, class := make([]byte, p.model.InputBytes), -1
 		if !p.known {
 			random.Read(in) // never fails
+
 		} else {
 			truth, err := p.recipe.Draw(painter, seed, uint64(i), nil, in)
 			if err != nil {
@@ -87,22 +91,26 @@ func (p *prepared) fill(painter *models.Painter, seed uint64) error {
 func (t *Client) Infer(ctx context.Context, model, seq int) error {
 	p := t.models[model]
 	i := seq % len(p.inputs)
+
 	b, err := t.client.Buffer(len(p.inputs[i]))
 	if err != nil {
 		return err
 	}
 	defer b.Free()
 	copy(b.Bytes(), p.inputs[i])
+
 	r, err := t.Do(ctx, frontend.Request{Model: p.model.Name, Input: b})
 	if err != nil {
 		return err
 	}
+
 	if p.class[i] >= 0 {
 		p.judged.Add(1)
-		if class, _ := models.Best(floats(r.Data)); class == p.class[i] {
+		if class, _ := models.Best(readFloats(r.Data)); class == p.class[i] {
 			p.right.Add(1)
 		}
 	}
+
 	r.Release()
 	return nil
 }
@@ -116,8 +124,8 @@ func (t *Client) Right() (right, judged int64) {
 	return right, judged
 }
 
-// floats reads little-endian FP32.
-func floats(b []byte) []float32 {
+// readFloats reads little-endian FP32.
+func readFloats(b []byte) []float32 {
 	out := make([]float32, len(b)/4)
 	for i := range out {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))

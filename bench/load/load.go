@@ -8,13 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// Arrival is one request of a plan: when to send it, counted from the start, and for which model.
-type Arrival struct {
-	At    time.Duration
-	Model int // index into Options.Models
-}
+	"downbeat.dev/core/arrivals"
+)
 
 // Model is what the generator needs to know of a model.
 type Model struct {
@@ -31,7 +27,7 @@ type Target interface {
 // Options say what to send.
 type Options struct {
 	Models   []Model
-	Plan     []Arrival // in order of At
+	Plan     []arrivals.Arrival // in order of At; Model is the index in Models
 	Classify func(error) string
 	// InFlightMax bounds the goroutines; a request that finds no place is counted as "generator
 	// limit", never silently left out. 0: 100,000.
@@ -46,8 +42,8 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 	if o.InFlightMax == 0 {
 		o.InFlightMax = 100_000
 	}
-	r := newReport(o.Models, o.Classify)
-	stop := r.follow(o.Progress)
+	r := newReport(o.Models, o.Plan, o.Classify)
+	stop := r.followProgress(o.Progress)
 	defer stop()
 
 	places := make(chan struct{}, o.InFlightMax)
@@ -58,19 +54,19 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 		if !sleepUntil(ctx, due) {
 			break
 		}
-		r.lag(time.Since(due))
+		r.noteLag(time.Since(due))
 		r.sent.Add(1)
 		select {
 		case places <- struct{}{}:
 		default:
-			r.end(a.Model, due, 0, errLimit)
+			r.countEnd(int(a.Model), due, 0, errLimit)
 			continue
 		}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			defer func() { <-places }()
-			r.one(ctx, target, a, seq, due)
+			r.sendOne(ctx, target, a, seq, due)
 		}()
 	}
 	r.elapsed = time.Since(r.start)
@@ -78,13 +74,13 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 	return r
 }
 
-// one sends a request and counts how it ended.
-func (r *Report) one(ctx context.Context, target Target, a Arrival, seq int, due time.Time) {
+// sendOne sends a request and counts how it ended.
+func (r *Report) sendOne(ctx context.Context, target Target, a arrivals.Arrival, seq int, due time.Time) {
 	slo := r.Models[a.Model].SLO
 	rctx, cancel := context.WithDeadline(ctx, due.Add(slo))
-	err := target.Infer(rctx, a.Model, seq)
+	err := target.Infer(rctx, int(a.Model), seq)
 	cancel()
-	r.end(a.Model, due, slo, err)
+	r.countEnd(int(a.Model), due, slo, err)
 }
 
 // sleepUntil returns false when ctx ended first.
@@ -103,11 +99,12 @@ func sleepUntil(ctx context.Context, due time.Time) bool {
 	}
 }
 
-// follow reports progress until the returned function is called.
-func (r *Report) follow(progress func(time.Duration, int64, int64, int64)) (stop func()) {
+// followProgress reports progress until the returned function is called.
+func (r *Report) followProgress(progress func(time.Duration, int64, int64, int64)) (stop func()) {
 	if progress == nil {
 		return func() {}
 	}
+
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -123,6 +120,7 @@ func (r *Report) follow(progress func(time.Duration, int64, int64, int64)) (stop
 			}
 		}
 	}()
+
 	return func() { close(done); <-ended }
 }
 
@@ -132,7 +130,7 @@ type counters struct {
 	lagMax               atomic.Int64
 }
 
-func (c *counters) lag(d time.Duration) {
+func (c *counters) noteLag(d time.Duration) {
 	for {
 		old := c.lagMax.Load()
 		if int64(d) <= old || c.lagMax.CompareAndSwap(old, int64(d)) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/core/arrivals"
 )
 
 var errDropped = errors.New("dropped")
@@ -25,10 +27,10 @@ func (slowThird) Infer(ctx context.Context, model, seq int) error {
 	return nil
 }
 
-func plan(n int) []Arrival {
-	p := make([]Arrival, n)
+func plan(n int) []arrivals.Arrival {
+	p := make([]arrivals.Arrival, n)
 	for i := range p {
-		p[i] = Arrival{At: time.Duration(i) * 100 * time.Microsecond, Model: i % 2}
+		p[i] = arrivals.Arrival{At: time.Duration(i) * 100 * time.Microsecond, Model: int32(i % 2)}
 	}
 	return p
 }
@@ -63,7 +65,7 @@ func (stuck) Infer(ctx context.Context, model, seq int) error { <-ctx.Done(); re
 
 func TestLatencyCountsFromTheIntendedMoment(t *testing.T) {
 	// One place only: all but the first request find it taken, and are counted, not left out.
-	o := Options{Models: []Model{{"a", 500 * time.Millisecond}}, Plan: make([]Arrival, 20), InFlightMax: 1}
+	o := Options{Models: []Model{{"a", 500 * time.Millisecond}}, Plan: make([]arrivals.Arrival, 20), InFlightMax: 1}
 	r := Run(t.Context(), stuck{}, o)
 	_, counts := r.Outcomes()
 	if counts[Limit] != 19 || counts[context.DeadlineExceeded.Error()] != 1 {
@@ -74,7 +76,7 @@ func TestLatencyCountsFromTheIntendedMoment(t *testing.T) {
 func TestCancelStopsSending(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	o := Options{Models: []Model{{"a", time.Second}}, Plan: []Arrival{{At: time.Hour}}}
+	o := Options{Models: []Model{{"a", time.Second}}, Plan: []arrivals.Arrival{{At: time.Hour}}}
 	if r := Run(ctx, stuck{}, o); r.Sent() != 0 || r.BadPercent() != 0 {
 		t.Errorf("sent %d after cancel", r.Sent())
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"downbeat.dev/core/arrivals"
 )
 
 var errLimit = errors.New("the generator holds too many requests")
@@ -27,6 +29,7 @@ type Report struct {
 	Models []Model
 	Rows   []Row
 	counters
+	timeline *Timeline
 	classify func(error) string
 	start    time.Time
 	elapsed  time.Duration
@@ -41,19 +44,19 @@ type Row struct {
 	Good     int64
 }
 
-func newReport(models []Model, classify func(error) string) *Report {
+func newReport(models []Model, plan []arrivals.Arrival, classify func(error) string) *Report {
 	if classify == nil {
 		classify = func(err error) string { return err.Error() }
 	}
-	r := &Report{Models: models, Rows: make([]Row, len(models)), classify: classify}
+	r := &Report{Models: models, Rows: make([]Row, len(models)), timeline: newTimeline(plan), classify: classify}
 	for i := range r.Rows {
 		r.Rows[i] = Row{Outcomes: map[string]int64{}, Latency: hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)}
 	}
 	return r
 }
 
-// end counts one request.
-func (r *Report) end(model int, due time.Time, slo time.Duration, err error) {
+// countEnd counts one request.
+func (r *Report) countEnd(model int, due time.Time, slo time.Duration, err error) {
 	took := time.Since(due)
 	name := Served
 	switch {
@@ -76,11 +79,19 @@ func (r *Report) end(model int, due time.Time, slo time.Duration, err error) {
 		row.Good++
 	}
 	row.mu.Unlock()
+
+	if err != nil {
+		took = -1
+	}
+	r.timeline.add(due.Sub(r.start), took, name == Served)
 	r.answered.Add(1)
 	if name == Served {
 		r.good.Add(1)
 	}
 }
+
+// Timeline is what became of the requests over time.
+func (r *Report) Timeline() *Timeline { return r.timeline }
 
 // Sent and Ended are equal when every request was accounted for.
 func (r *Report) Sent() int64  { return r.sent.Load() }
@@ -134,12 +145,14 @@ func (r *Report) Outcomes() (names []string, counts map[string]int64) {
 func (r *Report) Table(w io.Writer, batchMean func(model string) float64) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(tw, "model\toffered r/s\tgoodput r/s\tbad %\tp50 ms\tp99 ms\tp99.9 ms\tbatch\t")
+
 	secs := r.elapsed.Seconds()
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		if row.Offered == 0 {
 			continue
 		}
+
 		ms := func(p float64) float64 { return float64(row.Latency.ValueAtQuantile(p)) / 1000 }
 		batch := "–"
 		if batchMean != nil {
@@ -147,10 +160,12 @@ func (r *Report) Table(w io.Writer, batchMean func(model string) float64) {
 				batch = fmt.Sprintf("%.1f", m)
 			}
 		}
+
 		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\t\n", r.Models[i].Name, float64(row.Offered)/secs,
 			float64(row.Good)/secs, 100*float64(row.Offered-row.Good)/float64(row.Offered), ms(50), ms(99), ms(99.9), batch)
 	}
 	tw.Flush()
+
 	names, counts := r.Outcomes()
 	var parts []string
 	for _, n := range names {

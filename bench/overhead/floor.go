@@ -18,22 +18,25 @@ import (
 // about as large.
 const hopBytes = wire.ResultHeaderBytes + outputBytes
 
-// hop accepts one connection, and passes each message that it reads on to next, after it has fetched
+// runHop accepts one connection, and passes each message that it reads on to next, after it has fetched
 // some bytes from there; 0: none.
-func hop(next string, fetch int) (string, error) {
+func runHop(next string, fetch int) (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
+
 	to, err := net.DialTimeout("tcp", next, patience)
 	if err != nil {
 		return "", err
 	}
+
 	go func() {
 		from, err := ln.Accept()
 		if err != nil {
 			return
 		}
+
 		msg, fetched := make([]byte, hopBytes), make([]byte, fetch)
 		for {
 			if _, err := io.ReadFull(from, msg); err != nil {
@@ -42,6 +45,8 @@ func hop(next string, fetch int) (string, error) {
 			if _, err := to.Write(msg); err != nil {
 				return
 			}
+
+			// On the way to the last hop the message waits for the payload that it describes, as a batch does.
 			if fetch == 0 {
 				continue
 			}
@@ -56,21 +61,23 @@ func hop(next string, fetch int) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// floor starts the hops and returns one closed-loop message around them.
-func (c Config) floor(ctx context.Context, kids *children, fetch int) (func() error, error) {
+// startFloor starts the hops and returns one closed-loop message around them.
+func (c Config) startFloor(ctx context.Context, kids *children, fetch int) (func() error, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	defer ln.Close()
-	last, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", ln.Addr().String(), "-bytes", fmt.Sprint(fetch))
+
+	last, err := kids.startChild(ctx, c.Child, "-serve", "hop", "-scheduler", ln.Addr().String(), "-bytes", fmt.Sprint(fetch))
 	if err != nil {
 		return nil, err
 	}
-	first, err := kids.start(ctx, c.Child, "-serve", "hop", "-scheduler", last, "-bytes", "0")
+	first, err := kids.startChild(ctx, c.Child, "-serve", "hop", "-scheduler", last, "-bytes", "0")
 	if err != nil {
 		return nil, err
 	}
+
 	if err := ln.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
@@ -78,11 +85,13 @@ func (c Config) floor(ctx context.Context, kids *children, fetch int) (func() er
 	if err != nil {
 		return nil, err
 	}
+
 	to, err := net.DialTimeout("tcp", first, patience)
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { back.Close(); to.Close() })
+
 	buf, input := make([]byte, hopBytes), make([]byte, fetch)
 	return func() error {
 		if _, err := to.Write(buf); err != nil {

@@ -46,7 +46,7 @@ const (
 )
 
 // model takes a nanosecond and is never batched.
-func model(bytes int) map[string]string {
+func modelFiles(bytes int) map[string]string {
 	return map[string]string{"noop": fmt.Sprintf(`platform: "emulated" max_batch_size: 1
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
 parameters { key: "alpha_ms" value { string_value: "0.000001" } } parameters { key: "beta_ms" value { string_value: "0" } }
@@ -67,22 +67,22 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 }
 
 func (c Config) oneProcess(ctx context.Context) (Row, error) {
-	s, err := stage.Open(ctx, model(c.Bytes), 1)
+	s, err := stage.Open(ctx, modelFiles(c.Bytes), 1)
 	if err != nil {
 		return Row{}, err
 	}
 	defer s.Close()
-	ping, done, err := c.request(s.Client)
+	ping, done, err := c.startRequest(s.Client)
 	if err != nil {
 		return Row{}, err
 	}
 	defer done()
-	ours, _, err := c.alternate(ping, nil)
-	return row("all in one process", ours, nil), err
+	ours, _, err := c.alternateRounds(ping, nil)
+	return makeRow("all in one process", ours, nil), err
 }
 
-// request returns one closed-loop request.
-func (c Config) request(client *frontend.Client) (ping func() error, done func(), err error) {
+// startRequest returns one closed-loop request.
+func (c Config) startRequest(client *frontend.Client) (ping func() error, done func(), err error) {
 	in, err := client.Buffer(c.Bytes)
 	if err != nil {
 		return nil, nil, err
@@ -97,27 +97,33 @@ func (c Config) request(client *frontend.Client) (ping func() error, done func()
 func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var kids children
-	defer func() { cancel(); kids.wait() }()
-	scheduler, err := kids.start(ctx, c.Child, "-serve", "scheduler")
+	defer func() { cancel(); kids.waitAll() }()
+
+	scheduler, err := kids.startChild(ctx, c.Child, "-serve", "scheduler")
 	if err != nil {
 		return Row{}, err
 	}
-	if _, err := kids.start(ctx, c.Child, "-serve", "backend", "-scheduler", scheduler, "-bytes", fmt.Sprint(c.Bytes), "-provider", c.Provider); err != nil {
+	if _, err := kids.startChild(ctx, c.Child, "-serve", "backend", "-scheduler", scheduler, "-bytes", fmt.Sprint(c.Bytes), "-provider", c.Provider); err != nil {
 		return Row{}, err
 	}
+
 	s := &stage.Stage{}
 	defer func() { _ = s.Close() }()
-	if err := s.OpenFrontend(ctx, frontend.Options{Scheduler: scheduler, Data: data(c.Provider)}); err != nil {
+	if err := s.OpenFrontend(ctx, frontend.Options{Scheduler: scheduler, Data: dataConfig(c.Provider)}); err != nil {
 		return Row{}, err
 	}
-	ping, done, err := c.request(s.Client)
+
+	ping, done, err := c.startRequest(s.Client)
 	if err != nil {
 		return Row{}, err
 	}
 	defer done()
+
 	if err := ping(); err != nil { // now the backend has connected
 		return Row{}, err
 	}
+
+	// What a provider moves without the peer's processor needs no second round trip in the floor either.
 	name, fetch := "three processes", c.Bytes
 	if p := s.Client.Stats().Data.Peers; len(p) > 0 {
 		name += ", " + p[0].Provider
@@ -125,26 +131,29 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 			fetch = 0
 		}
 	}
-	floor, err := c.floor(ctx, &kids, fetch)
+
+	floor, err := c.startFloor(ctx, &kids, fetch)
 	if err != nil {
 		return Row{}, err
 	}
-	ours, theirs, err := c.alternate(ping, floor)
-	return row(name, ours, theirs), err
+	ours, theirs, err := c.alternateRounds(ping, floor)
+	return makeRow(name, ours, theirs), err
 }
 
-// alternate runs rounds of both in turn; the first round of each warms up and does not count.
-func (c Config) alternate(ours, floor func() error) (a, b []time.Duration, err error) {
+// alternateRounds runs rounds of both in turn; the first round of each warms up and does not count.
+func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration, err error) {
 	for round := range c.Rounds + 1 {
 		for i, f := range []func() error{ours, floor} {
 			if f == nil {
 				continue
 			}
+
 			for range c.Each {
 				began := time.Now()
 				if err := f(); err != nil {
 					return nil, nil, err
 				}
+
 				took := time.Since(began)
 				switch {
 				case round == 0:
@@ -159,11 +168,11 @@ func (c Config) alternate(ours, floor func() error) (a, b []time.Duration, err e
 	return a, b, nil
 }
 
-func row(name string, ours, floor []time.Duration) Row {
-	return Row{Setup: name, P50: quantile(ours, .5), P99: quantile(ours, .99), FloorP50: quantile(floor, .5), Floor9: quantile(floor, .99)}
+func makeRow(name string, ours, floor []time.Duration) Row {
+	return Row{Setup: name, P50: quantileOf(ours, .5), P99: quantileOf(ours, .99), FloorP50: quantileOf(floor, .5), Floor9: quantileOf(floor, .99)}
 }
 
-func quantile(all []time.Duration, q float64) time.Duration {
+func quantileOf(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
@@ -191,7 +200,7 @@ func WriteTable(out io.Writer, rows []Row) error {
 	return w.Flush()
 }
 
-func data(provider string) rdma.Config {
+func dataConfig(provider string) rdma.Config {
 	c := rdma.Config{}
 	if provider != "" {
 		c.Providers = []string{provider}
@@ -205,30 +214,36 @@ type hello struct{ Addr string }
 // children are the processes of a run.
 type children struct{ all []*exec.Cmd }
 
-// start runs a child and returns the address that it tells.
-func (k *children) start(ctx context.Context, child []string, args ...string) (string, error) {
+// startChild runs a child and returns the address that it tells.
+func (k *children) startChild(ctx context.Context, child []string, args ...string) (string, error) {
 	if len(child) == 0 {
 		return "", errors.New("no command to run children with")
 	}
+
 	cmd := exec.CommandContext(ctx, child[0], append(slices.Clone(child[1:]), args...)...)
 	in, err := cmd.StdinPipe() // a child lives until its stdin ends
 	if err != nil {
 		return "", err
 	}
+
 	cmd.Cancel = in.Close
 	cmd.WaitDelay = patience
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", err
 	}
+
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
 	k.all = append(k.all, cmd)
+
+	// The child says its address in its first line.
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
 		return "", fmt.Errorf("child %v: %w", args, err)
 	}
+
 	var h hello
 	if err := json.Unmarshal(line, &h); err != nil {
 		return "", fmt.Errorf("child %v says %q: %w", args, line, err)
@@ -236,7 +251,7 @@ func (k *children) start(ctx context.Context, child []string, args ...string) (s
 	return h.Addr, nil
 }
 
-func (k *children) wait() {
+func (k *children) waitAll() {
 	for _, cmd := range k.all {
 		_ = cmd.Wait() // it was told to end
 	}
@@ -246,6 +261,7 @@ func (k *children) wait() {
 func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) error {
 	s := &stage.Stage{}
 	defer func() { _ = s.Close() }()
+
 	var addr string
 	switch what {
 	case "scheduler":
@@ -258,11 +274,11 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		}
 		addr = a.String()
 	case "backend":
-		if err := s.OpenBackend(model(bytes), 1, data(provider), stage.Dial(next)); err != nil {
+		if err := s.OpenBackend(modelFiles(bytes), 1, dataConfig(provider), stage.Dial(next)); err != nil {
 			return err
 		}
 	case "hop":
-		a, err := hop(next, bytes)
+		a, err := runHop(next, bytes)
 		if err != nil {
 			return err
 		}
@@ -270,6 +286,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 	default:
 		return fmt.Errorf("-serve %q: must be scheduler, backend or hop", what)
 	}
+
 	line, err := json.Marshal(hello{addr})
 	if err != nil {
 		return err
@@ -277,6 +294,8 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 	if _, err := fmt.Fprintf(out, "%s\n", line); err != nil {
 		return err
 	}
+
+	// It serves until whoever started it closes its input.
 	_, err = io.Copy(io.Discard, in)
 	return err
 }

@@ -22,6 +22,7 @@ func All() []Named {
 	nexus := func(frontends int) func(*sim.World) sim.Server {
 		return func(w *sim.World) sim.Server { return NewNexus(w, frontends) }
 	}
+
 	return []Named{
 		{"downbeat", func(w *sim.World) sim.Server { return sim.NewDownbeat(w) }},
 		{"symphony-printed", symphony(Printed)},

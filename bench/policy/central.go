@@ -32,30 +32,34 @@ func newCentral(w *sim.World) *central {
 
 func (c *central) Arrive(now sched.Time, r int32, m int32) {
 	c.queues[m].push(r)
-	c.serve(now)
+	c.serveFree(now)
 }
 
 func (c *central) Done(now sched.Time, gpu int32) {}
 
-func (c *central) Wake(now sched.Time) { c.serve(now) }
+func (c *central) Wake(now sched.Time) { c.serveFree(now) }
 
 func (c *central) NextWake() sched.Time { return c.wake }
 
-// serve gives batches to GPUs until none is free soon or nothing is queued.
-func (c *central) serve(now sched.Time) {
+// serveFree gives batches to GPUs until none is free soon or nothing is queued.
+func (c *central) serveFree(now sched.Time) {
 	for {
-		gpu := c.first()
+		gpu := c.firstFree()
 		f := c.w.FreeAt(gpu)
+
+		// The batch must leave before the GPU is free, by what the network and the policy need.
 		c.wake = f - sched.Time(c.leadMax+c.ahead)
 		if c.wake > now {
 			return
 		}
+
 		f = max(f, now)
 		m, skip, b := c.pick(now, f)
 		if b == 0 {
 			c.wake = sched.Never
 			return
 		}
+
 		c.wake = f - sched.Time(c.w.Lead(b)+c.ahead)
 		if c.wake > now {
 			return
@@ -64,8 +68,8 @@ func (c *central) serve(now sched.Time) {
 	}
 }
 
-// first returns the GPU that is free first.
-func (c *central) first() int32 {
+// firstFree returns the GPU that is free first.
+func (c *central) firstFree() int32 {
 	best := c.gpus[0]
 	for _, g := range c.gpus[1:] {
 		if c.w.FreeAt(best) <= c.w.Now() {
@@ -78,9 +82,9 @@ func (c *central) first() int32 {
 	return best
 }
 
-// prune drops model m's heads that even a batch of one cannot meet; false: nothing is left.
-func (c *central) prune(now, freeAt sched.Time, m int32) bool {
+// pruneHeads drops model m's heads that even a batch of one cannot meet; false: nothing is left.
+func (c *central) pruneHeads(now, freeAt sched.Time, m int32) bool {
 	q := &c.queues[m]
-	q.dropBefore(c.w, max(now.Add(c.w.Lead(1)), freeAt).Add(exec(c.w, m, 1)))
+	q.dropBefore(c.w, max(now.Add(c.w.Lead(1)), freeAt).Add(execTime(c.w, m, 1)))
 	return q.len() > 0
 }

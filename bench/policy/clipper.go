@@ -20,20 +20,22 @@ const (
 // before the batch (Symphony §4.3 ascribes pruning to Clipper), and a size that was not filled does
 // not grow.
 func NewClipper(w *sim.World) sim.Server {
-	p := newPartitioned(w, 1, plan(w))
+	p := newPartitioned(w, 1, planNodes(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)
-			if d.queues[k].len() > 0 && p.prune(now, freeAt, d, k) {
+			if d.queues[k].len() > 0 && p.pruneHeads(now, freeAt, d, k) {
 				return k, 0, min(d.queues[k].len(), int(d.cap[k])), 0
 			}
 		}
 		return 0, 0, 0, sched.Never
 	}
+
+	// Additive increase while batches fill their limit, multiplicative decrease when one is late.
 	p.sent = func(d *device, k, skip, b int, start sched.Time) {
 		m := d.sessions[k].model
 		switch {
-		case start.Add(exec(w, m, b)) > w.Deadline(d.queues[k].at(skip)):
+		case start.Add(execTime(w, m, b)) > w.Deadline(d.queues[k].at(skip)):
 			d.cap[k] = max(1, d.cap[k]*clipperLess)
 		case b == int(d.cap[k]):
 			d.cap[k] = min(float64(w.Models[m].Profile.Max()), d.cap[k]+clipperMore)

@@ -65,7 +65,7 @@ func (q *fifo) fit(w *sim.World, m int32, h int, now, freeAt sim.Time) int {
 	return lo
 }
 
-// exec returns ℓ(b) of model m.
-func exec(w *sim.World, m int32, b int) sim.Duration {
+// execTime returns ℓ(b) of model m.
+func execTime(w *sim.World, m int32, b int) sim.Duration {
 	return sim.Duration(w.Models[m].Profile.Exec(b))
 }

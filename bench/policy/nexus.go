@@ -14,11 +14,11 @@ import (
 // Best form: the plan knows the true rates, has the most headroom that the GPUs allow and leaves
 // models alone on GPUs where packing gains little; a batch grows beyond the plan when that meets its head's deadline and the GPU serves one model only.
 func NewNexus(w *sim.World, frontends int) sim.Server {
-	p := newPartitioned(w, frontends, plan(w))
+	p := newPartitioned(w, frontends, planNodes(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)
-			if d.queues[k].len() == 0 || !p.prune(now, freeAt, d, k) {
+			if d.queues[k].len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
 				continue
 			}
 			return k, 0, p.earlyDrop(now, freeAt, d, k), 0

@@ -21,10 +21,10 @@ type node struct {
 	sessions []session
 }
 
-func (n node) busy(w *sim.World) float64 {
+func (n node) busyShare(w *sim.World) float64 {
 	sum := 0.0
 	for _, s := range n.sessions {
-		sum += float64(exec(w, s.model, s.batch)) / 1e9
+		sum += float64(execTime(w, s.model, s.batch)) / 1e9
 	}
 	return sum / n.duty
 }
@@ -32,6 +32,9 @@ func (n node) busy(w *sim.World) float64 {
 // meanRates returns each model's rate over the whole workload: static plans are given what no
 // online system knows, the truth of the epoch to come.
 func meanRates(w *sim.World) []float64 {
+	if w.Rates != nil {
+		return w.Rates
+	}
 	out := make([]float64, len(w.Models))
 	if len(w.Arrivals) == 0 {
 		return out
@@ -46,10 +49,10 @@ func meanRates(w *sim.World) []float64 {
 	return out
 }
 
-// pack is Nexus's squishy bin packing (Shen et al., SOSP '19, §6.1, algorithm 1) of the models at
+// packModels is Nexus's squishy bin packing (Shen et al., SOSP '19, §6.1, algorithm 1) of the models at
 // the given rates: GPUs saturated by one model first, then the residues, largest occupancy first,
 // each merged where the common duty cycle wastes least.
-func pack(w *sim.World, rates []float64) []node {
+func packModels(w *sim.World, rates []float64) []node {
 	var full, rest []node
 	for i, r := range rates {
 		m := int32(i)
@@ -57,31 +60,40 @@ func pack(w *sim.World, rates []float64) []node {
 		if r <= 0 {
 			r = 1e-3 // a model without requests is hosted all the same
 		}
-		b := coordinated(w, m)
-		l := seconds(w, m, b)
+
+		// As many whole GPUs as its rate fills …
+		b := coordinatedBatch(w, m)
+		l := execSeconds(w, m, b)
 		for ; r >= float64(b)/l; r -= float64(b) / l {
 			full = append(full, node{l, []session{{m, b, float64(b) / l}}})
 		}
+
 		if r <= 1e-9 {
 			continue
 		}
+
+		// … and for the rest a share of one, with the largest batch that gathers and runs within the SLO.
 		b = 1
-		for b < w.Models[i].Profile.Max() && seconds(w, m, b+1)+float64(b+1)/r <= slo {
+		for b < w.Models[i].Profile.Max() && execSeconds(w, m, b+1)+float64(b+1)/r <= slo {
 			b++
 		}
-		duty := max(min(float64(b)/r, slo-seconds(w, m, b)), seconds(w, m, b))
+
+		duty := max(min(float64(b)/r, slo-execSeconds(w, m, b)), execSeconds(w, m, b))
 		rest = append(rest, node{duty, []session{{m, b, r}}})
 	}
-	sort.SliceStable(rest, func(i, k int) bool { return rest[i].busy(w) > rest[k].busy(w) })
+
+	// The busiest go first, each to the GPU that it fills best.
+	sort.SliceStable(rest, func(i, k int) bool { return rest[i].busyShare(w) > rest[k].busyShare(w) })
 	var nodes []node
 	for _, r := range rest {
 		best, at := -1.0, 0
 		var into node
 		for k, n := range nodes {
-			if merged, ok := merge(w, n, r); ok && merged.busy(w) > best {
-				best, at, into = merged.busy(w), k, merged
+			if merged, ok := mergeNodes(w, n, r); ok && merged.busyShare(w) > best {
+				best, at, into = merged.busyShare(w), k, merged
 			}
 		}
+
 		if best < 0 {
 			nodes = append(nodes, r)
 		} else {
@@ -91,8 +103,8 @@ func pack(w *sim.World, rates []float64) []node {
 	return append(full, nodes...)
 }
 
-// merge puts two nodes on one GPU at the shorter duty cycle; false: they do not fit.
-func merge(w *sim.World, a, b node) (node, bool) {
+// mergeNodes puts two nodes on one GPU at the shorter duty cycle; false: they do not fit.
+func mergeNodes(w *sim.World, a, b node) (node, bool) {
 	out := node{duty: min(a.duty, b.duty)}
 	busy := 0.0
 	for _, s := range append(append([]session(nil), a.sessions...), b.sessions...) {
@@ -100,7 +112,7 @@ func merge(w *sim.World, a, b node) (node, bool) {
 		if s.batch > w.Models[s.model].Profile.Max() {
 			return out, false
 		}
-		l := seconds(w, s.model, s.batch)
+		l := execSeconds(w, s.model, s.batch)
 		if out.duty+l > float64(w.Models[s.model].SLO)/1e9 {
 			return out, false
 		}
@@ -110,48 +122,50 @@ func merge(w *sim.World, a, b node) (node, bool) {
 	return out, busy <= out.duty
 }
 
-// coordinated is the largest b with 2ℓ(b) ≤ SLO (Symphony §4.2, equation 1), 1 at least.
-func coordinated(w *sim.World, m int32) int {
+// coordinatedBatch is the largest b with 2ℓ(b) ≤ SLO (Symphony §4.2, equation 1), 1 at least.
+func coordinatedBatch(w *sim.World, m int32) int {
 	b := 1
-	for b < w.Models[m].Profile.Max() && 2*exec(w, m, b+1)+w.Lead(b+1) <= w.Models[m].SLO {
+	for b < w.Models[m].Profile.Max() && 2*execTime(w, m, b+1)+w.Lead(b+1) <= w.Models[m].SLO {
 		b++
 	}
 	return b
 }
 
-func seconds(w *sim.World, m int32, b int) float64 { return float64(exec(w, m, b)) / 1e9 }
+func execSeconds(w *sim.World, m int32, b int) float64 { return float64(execTime(w, m, b)) / 1e9 }
 
-// owned is plan for batching that cannot share a GPU: each model on GPUs of its own where there are
+// ownGPUs is plan for batching that cannot share a GPU: each model on GPUs of its own where there are
 // enough.
-func owned(w *sim.World) []node {
-	if own, _ := alone(w); own != nil {
+func ownGPUs(w *sim.World) []node {
+	if own, _ := giveOwn(w); own != nil {
 		return own
 	}
-	return plan(w)
+	return planNodes(w)
 }
 
-// plan places the models for the epoch: packed with the most headroom that the GPUs allow, or each
+// planNodes places the models for the epoch: packed with the most headroom that the GPUs allow, or each
 // model on GPUs of its own where that has nearly as much, since turns on a shared GPU disturb.
-func plan(w *sim.World) []node {
-	packed, most := spread(w)
-	own, least := alone(w)
+func planNodes(w *sim.World) []node {
+	packed, most := spreadNodes(w)
+	own, least := giveOwn(w)
 	if own != nil && least >= 0.85*most {
 		return own
 	}
 	return packed
 }
 
-// spread packs with the most headroom that the GPUs allow, the same for every model, and splits
+// spreadNodes packs with the most headroom that the GPUs allow, the same for every model, and splits
 // the busiest nodes over the GPUs that are left. It returns the headroom.
-func spread(w *sim.World) ([]node, float64) {
+func spreadNodes(w *sim.World) ([]node, float64) {
 	rates := meanRates(w)
 	at := func(f float64) []node {
 		scaled := make([]float64, len(rates))
 		for i, r := range rates {
 			scaled[i] = r * f
 		}
-		return pack(w, scaled)
+		return packModels(w, scaled)
 	}
+
+	// The highest multiple of all rates that the GPUs hold.
 	lo, hi := 0.0, 64.0
 	var best []node
 	for range 40 {
@@ -162,16 +176,20 @@ func spread(w *sim.World) ([]node, float64) {
 			hi = mid
 		}
 	}
+
 	if best == nil {
-		best = crowd(w, at(1e-6))
+		best = crowdNodes(w, at(1e-6))
 	}
+
+	// GPUs that are left take half of the one that has most to do.
 	for len(best) < w.GPUs {
 		k := 0
 		for i, n := range best {
-			if load(n) > load(best[k]) {
+			if loadOf(n) > loadOf(best[k]) {
 				k = i
 			}
 		}
+
 		half := node{best[k].duty, append([]session(nil), best[k].sessions...)}
 		for i := range half.sessions {
 			half.sessions[i].rate /= 2
@@ -182,18 +200,21 @@ func spread(w *sim.World) ([]node, float64) {
 	return best, lo
 }
 
-// alone gives each model GPUs of its own, one after another to the model with most load per GPU,
+// giveOwn gives each model GPUs of its own, one after another to the model with most load per GPU,
 // and returns the least headroom; nil with fewer GPUs than models.
-func alone(w *sim.World) ([]node, float64) {
+func giveOwn(w *sim.World) ([]node, float64) {
 	if w.GPUs < len(w.Models) {
 		return nil, 0
 	}
+
 	rates := meanRates(w)
 	share, need := make([]int, len(rates)), make([]float64, len(rates))
 	for i, r := range rates {
-		b := coordinated(w, int32(i))
-		share[i], need[i] = 1, r*seconds(w, int32(i), b)/float64(b)
+		b := coordinatedBatch(w, int32(i))
+		share[i], need[i] = 1, r*execSeconds(w, int32(i), b)/float64(b)
 	}
+
+	// The next GPU goes to the model with the most work for each of its own.
 	for range w.GPUs - len(rates) {
 		best := 0
 		for i := range need {
@@ -203,20 +224,21 @@ func alone(w *sim.World) ([]node, float64) {
 		}
 		share[best]++
 	}
+
 	var out []node
 	least := math.Inf(1)
 	for i, n := range share {
 		least = min(least, float64(n)/max(need[i], 1e-9))
-		b := coordinated(w, int32(i))
+		b := coordinatedBatch(w, int32(i))
 		for range n {
-			out = append(out, node{seconds(w, int32(i), b), []session{{int32(i), b, max(rates[i], 1e-3) / float64(n)}}})
+			out = append(out, node{execSeconds(w, int32(i), b), []session{{int32(i), b, max(rates[i], 1e-3) / float64(n)}}})
 		}
 	}
 	return out, least
 }
 
-// load orders nodes for splitting: what they are given over what they can.
-func load(n node) float64 {
+// loadOf orders nodes for splitting: what they are given over what they can.
+func loadOf(n node) float64 {
 	sum := 0.0
 	for _, s := range n.sessions {
 		sum += s.rate / float64(s.batch)
@@ -224,8 +246,8 @@ func load(n node) float64 {
 	return sum * n.duty
 }
 
-// crowd folds nodes onto the GPUs there are, when even one turn per model does not fit.
-func crowd(w *sim.World, nodes []node) []node {
+// crowdNodes folds nodes onto the GPUs there are, when even one turn per model does not fit.
+func crowdNodes(w *sim.World, nodes []node) []node {
 	out := make([]node, min(w.GPUs, len(nodes)))
 	for i, n := range nodes {
 		k := i % len(out)
@@ -277,7 +299,7 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 			d.cap[k] = 1
 			r := route{device: i, session: k, rate: s.rate, credit: make([]float64, frontends)}
 			for f := range r.credit { // frontends start their rounds at different places
-				r.credit[f] = s.rate * float64(scatter(uint64(i*frontends+f))%1000) / 1000
+				r.credit[f] = s.rate * float64(scatterBits(uint64(i*frontends+f))%1000) / 1000
 			}
 			p.routes[s.model] = append(p.routes[s.model], r)
 		}
@@ -289,8 +311,8 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 	return p
 }
 
-// scatter is splitmix64: which frontend a request comes to must not follow its order.
-func scatter(x uint64) uint64 {
+// scatterBits is splitmix64: which frontend a request comes to must not follow its order.
+func scatterBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -299,8 +321,13 @@ func scatter(x uint64) uint64 {
 
 // Arrive routes by smooth weighted round-robin.
 func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
-	f := scatter(uint64(r)) % p.frontends
 	routes := p.routes[m]
+	if len(routes) == 0 { // the plan has found no GPU with room for it
+		p.w.Drop(r)
+		return
+	}
+
+	f := scatterBits(uint64(r)) % p.frontends
 	best, sum := 0, 0.0
 	for i := range routes {
 		routes[i].credit[f] += routes[i].rate
@@ -313,7 +340,7 @@ func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
 	d := &p.devices[routes[best].device]
 	d.queues[routes[best].session].push(r)
 	d.queued++
-	p.serve(now, d)
+	p.serveDevice(now, d)
 }
 
 func (p *partitioned) Done(now sched.Time, gpu int32) {}
@@ -323,7 +350,7 @@ func (p *partitioned) NextWake() sched.Time { return p.wake }
 func (p *partitioned) Wake(now sched.Time) {
 	for i := range p.devices {
 		if p.devices[i].wake <= now {
-			p.serve(now, &p.devices[i])
+			p.serveDevice(now, &p.devices[i])
 		}
 	}
 	p.wake = sched.Never
@@ -332,34 +359,38 @@ func (p *partitioned) Wake(now sched.Time) {
 	}
 }
 
-// serve lets a device decide; afterwards its wake is set, and the policy's is not later.
-func (p *partitioned) serve(now sched.Time, d *device) {
-	for p.turn(now, d) {
+// serveDevice lets a device decide; afterwards its wake is set, and the policy's is not later.
+func (p *partitioned) serveDevice(now sched.Time, d *device) {
+	for p.startBatch(now, d) {
 	}
 	p.wake = min(p.wake, d.wake)
 }
 
-// turn starts at most one batch; false: the device waits until its wake.
-func (p *partitioned) turn(now sched.Time, d *device) bool {
+// startBatch starts at most one batch; false: the device waits until its wake.
+func (p *partitioned) startBatch(now sched.Time, d *device) bool {
 	d.wake = sched.Never
 	if d.queued == 0 {
 		return false
 	}
+
 	f := p.w.FreeAt(d.gpu)
 	if at := f - sched.Time(p.leadMax); at > now {
 		d.wake = at
 		return false
 	}
+
 	f = max(f, now)
 	k, skip, b, wake := p.next(now, f, d)
 	if b == 0 {
 		d.wake = wake
 		return false
 	}
+
 	if at := f - sched.Time(p.w.Lead(b)); at > now {
 		d.wake = at
 		return false
 	}
+
 	start := max(f, now.Add(p.w.Lead(b)))
 	if p.sent != nil {
 		p.sent(d, k, skip, b, start)
@@ -370,11 +401,11 @@ func (p *partitioned) turn(now sched.Time, d *device) bool {
 	return true
 }
 
-// prune drops session k's heads that a batch of one cannot meet; false: nothing is left.
-func (p *partitioned) prune(now, freeAt sched.Time, d *device, k int) bool {
+// pruneHeads drops session k's heads that a batch of one cannot meet; false: nothing is left.
+func (p *partitioned) pruneHeads(now, freeAt sched.Time, d *device, k int) bool {
 	q, m := &d.queues[k], d.sessions[k].model
 	n := q.len()
-	q.dropBefore(p.w, max(now.Add(p.w.Lead(1)), freeAt).Add(exec(p.w, m, 1)))
+	q.dropBefore(p.w, max(now.Add(p.w.Lead(1)), freeAt).Add(execTime(p.w, m, 1)))
 	d.queued -= n - q.len()
 	return q.len() > 0
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/sim"
@@ -37,8 +38,8 @@ func world(t *testing.T, seed uint64) *sim.World {
 	rate := float64(w.GPUs) / need * (0.2 + 2.8*rng.Float64())
 	shape := []float64{0.05, 0.3, 1, math.Inf(1)}[rng.IntN(4)]
 	span := 2 * time.Second
-	u := sim.NewUnit(seed, sim.Gaps{Shape: shape}, sim.Zipf(n, 0.9*float64(rng.IntN(2))), rate*span.Seconds()*1.01+50*float64(n*n))
-	w.Arrivals = u.At(rate, sim.Duration(span), nil)
+	u := arrivals.NewUnit(seed, arrivals.Gaps{Shape: shape}, arrivals.Zipf(n, 0.9*float64(rng.IntN(2))), rate*span.Seconds()*1.01+50*float64(n*n))
+	w.Arrivals = u.At(rate, span, nil)
 	return w
 }
 
@@ -85,7 +86,7 @@ func share(t *testing.T, rate float64, make func(*sim.World) sim.Server) float64
 		t.Fatal(err)
 	}
 	w := &sim.World{GPUs: 8, Models: []sim.Model{{Profile: p, SLO: 25e6}}}
-	w.Arrivals = sim.NewUnit(1, sim.Poisson, sim.Even(1), rate*11).At(rate, 10e9, nil)
+	w.Arrivals = arrivals.NewUnit(1, arrivals.Poisson, arrivals.Even(1), rate*11).At(rate, 10e9, nil)
 	r := w.Run(make(w))
 	return float64(r.Bad[0]) / float64(r.Total[0])
 }
@@ -112,5 +113,21 @@ func TestOrderThatThePapersAgreeOn(t *testing.T) {
 		if a, b := share(t, c.rate, by[c.less]), share(t, c.rate, by[c.worse]); a >= b {
 			t.Errorf("at %.0f r/s: %s has %.2f %% bad and %s %.2f %%, want fewer", c.rate, c.less, 100*a, c.worse, 100*b)
 		}
+	}
+}
+
+// TestModelsWithoutAPlaceAreDropped: where a static plan has no GPU for a model, its requests end unserved.
+func TestModelsWithoutAPlaceAreDropped(t *testing.T) {
+	e := profile.Entry{Name: "m", Alpha: 2 * time.Millisecond, Beta: 5 * time.Millisecond, SLO: 20 * time.Millisecond}
+	p, err := e.Profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &sim.World{GPUs: 1, Models: make([]sim.Model, 2), Arrivals: []arrivals.Arrival{{At: time.Second, Model: 1}}}
+	for i := range w.Models {
+		w.Models[i] = sim.Model{Name: "m", Profile: p, SLO: sim.Duration(e.SLO)}
+	}
+	if bad := w.Run(newPartitioned(w, 1, []node{{0.02, []session{{0, 1, 50}}}})).Bad[1]; bad != 1 {
+		t.Errorf("%d of 1 requests of a model without a place are bad", bad)
 	}
 }

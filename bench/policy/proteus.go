@@ -13,16 +13,19 @@ import (
 // queue holds more than its head's deadline allows, the paper does not say whom to give up: here
 // the largest batch that can run in time goes first, which gave more than the prefix did.
 func NewProteus(w *sim.World) sim.Server {
-	p := newPartitioned(w, 1, owned(w))
+	p := newPartitioned(w, 1, ownGPUs(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		best, skip, size, due := 0, 0, 0, sched.Never
 		for k := range d.sessions {
-			if d.queues[k].len() == 0 || !p.prune(now, freeAt, d, k) {
+			if d.queues[k].len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
 				continue
 			}
+
 			q, m := &d.queues[k], d.sessions[k].model
-			h, b := largest(w, q, m, now, freeAt)
-			at := w.Deadline(q.at(h)) - sched.Time(exec(w, m, b+1)+w.Lead(b+1))
+			h, b := largestBatch(w, q, m, now, freeAt)
+
+			// It waits until the moment after which one request more would be too late.
+			at := w.Deadline(q.at(h)) - sched.Time(execTime(w, m, b+1)+w.Lead(b+1))
 			if b == w.Models[m].Profile.Max() {
 				at = now
 			}
@@ -30,6 +33,7 @@ func NewProteus(w *sim.World) sim.Server {
 				best, skip, size, due = k, h, b, at
 			}
 		}
+
 		if due > now {
 			return 0, 0, 0, due
 		}

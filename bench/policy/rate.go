@@ -10,14 +10,14 @@ type estimator struct {
 	at    sched.Time
 }
 
-func (e *estimator) given(rate float64) {
+func (e *estimator) setRate(rate float64) {
 	if rate > 0 {
 		e.rate, e.fixed = rate, true
 	}
 }
 
-// arrive counts a request; true when the estimate changed.
-func (e *estimator) arrive(now sched.Time) bool {
+// countArrival counts a request; true when the estimate changed.
+func (e *estimator) countArrival(now sched.Time) bool {
 	e.n++
 	dt := now.Sub(e.at)
 	if e.fixed || dt < 50e6 {

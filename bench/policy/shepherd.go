@@ -29,7 +29,7 @@ func (g *groups) NextWake() sched.Time {
 func (g *groups) Wake(now sched.Time) {
 	for _, c := range g.all {
 		if c.wake <= now {
-			c.serve(now)
+			c.serveFree(now)
 		}
 	}
 }
@@ -45,22 +45,24 @@ func (g *groups) Wake(now sched.Time) {
 // it was given to the end, and what a preempted batch has used is lost either way.
 func NewShepherd(w *sim.World) sim.Server {
 	g := &groups{of: make([]*central, len(w.Models))}
-	for _, set := range herd(w) {
+	for _, set := range planGroups(w) {
 		c := newCentral(w)
 		c.gpus = set.gpus
+
 		c.pick = func(now, freeAt sched.Time) (int32, int, int) {
 			best, skip, size, first := int32(0), 0, 0, sched.Never
 			for _, m := range set.models {
-				if c.queues[m].len() == 0 || !c.prune(now, freeAt, m) {
+				if c.queues[m].len() == 0 || !c.pruneHeads(now, freeAt, m) {
 					continue
 				}
-				h, b := largest(w, &c.queues[m], m, now, freeAt)
+				h, b := largestBatch(w, &c.queues[m], m, now, freeAt)
 				if d := w.Deadline(c.queues[m].at(h)); b > size || b == size && d < first {
 					best, skip, size, first = m, h, b, d
 				}
 			}
 			return best, skip, size
 		}
+
 		g.all = append(g.all, c)
 		for _, m := range set.models {
 			g.of[m] = c
@@ -69,8 +71,8 @@ func NewShepherd(w *sim.World) sim.Server {
 	return g
 }
 
-// largest finds the largest batch of a queue that can run in time, the first of that size.
-func largest(w *sim.World, q *fifo, m int32, now, freeAt sched.Time) (skip, b int) {
+// largestBatch finds the largest batch of a queue that can run in time, the first of that size.
+func largestBatch(w *sim.World, q *fifo, m int32, now, freeAt sched.Time) (skip, b int) {
 	for h := 0; q.len()-h > b && b < w.Models[m].Profile.Max(); h++ {
 		if n := q.fit(w, m, h, now, freeAt); n > b {
 			skip, b = h, n
@@ -86,13 +88,15 @@ type herdSet struct {
 	load   float64 // GPUs needed at the planned batches
 }
 
-// herd plans the groups: by the power of two of the largest batch, merged until there is a GPU for
+// planGroups plans the groups: by the power of two of the largest batch, merged until there is a GPU for
 // each, GPUs by largest remainder.
-func herd(w *sim.World) []herdSet {
+func planGroups(w *sim.World) []herdSet {
 	sets := make([]herdSet, 0, 20)
 	slot := make(map[int]int)
 	for m, r := range meanRates(w) {
-		b := coordinated(w, int32(m))
+		b := coordinatedBatch(w, int32(m))
+
+		// Models of like largest batch, by powers of two, share a group.
 		key := bits.Len(uint(w.Models[m].Profile.Max()))
 		k, ok := slot[key]
 		if !ok {
@@ -100,9 +104,11 @@ func herd(w *sim.World) []herdSet {
 			slot[key] = k
 			sets = append(sets, herdSet{})
 		}
+
 		sets[k].models = append(sets[k].models, int32(m))
-		sets[k].load += r * seconds(w, int32(m), b) / float64(b)
+		sets[k].load += r * execSeconds(w, int32(m), b) / float64(b)
 	}
+
 	sort.SliceStable(sets, func(i, k int) bool { return sets[i].load > sets[k].load })
 	for len(sets) > w.GPUs {
 		last := sets[len(sets)-1]
@@ -110,6 +116,7 @@ func herd(w *sim.World) []herdSet {
 		to := &sets[len(sets)-1]
 		to.models, to.load = append(to.models, last.models...), to.load+last.load
 	}
+
 	total := 0.0
 	for _, s := range sets {
 		total += s.load
@@ -118,6 +125,7 @@ func herd(w *sim.World) []herdSet {
 	for i := range share {
 		share[i] = 1
 	}
+
 	for range w.GPUs - len(sets) { // the next GPU to who has most load per GPU
 		best := 0
 		for i := range sets {
@@ -127,6 +135,7 @@ func herd(w *sim.World) []herdSet {
 		}
 		share[best]++
 	}
+
 	gpu := int32(0)
 	for i := range sets {
 		for range share[i] {

@@ -52,25 +52,25 @@ func NewSymphony(w *sim.World, f Form) sim.Server {
 	for i := range s.models {
 		m := &s.models[i]
 		m.timer, m.drop = sched.Never, sched.Never
-		m.estimator.given(w.Models[i].Rate)
-		s.derive(int32(i))
+		m.estimator.setRate(w.Models[i].Rate)
+		s.deriveBatch(int32(i))
 	}
 	s.wake = sched.Never
 	return s
 }
 
-func (s *symphony) derive(m int32) {
+func (s *symphony) deriveBatch(m int32) {
 	d := &s.models[m]
 	p := s.w.Models[m].Profile
-	d.target = staggered(s.w, m, d.estimator.rate)
+	d.target = staggeredBatch(s.w, m, d.estimator.rate)
 	d.betaLam = (2*p.Exec(1) - p.Exec(2)).Seconds() * d.estimator.rate
 }
 
-// staggered returns the largest b with (b−1)/λ + ℓ(b) ≤ SLO.
-func staggered(w *sim.World, m int32, rate float64) int {
+// staggeredBatch returns the largest b with (b−1)/λ + ℓ(b) ≤ SLO.
+func staggeredBatch(w *sim.World, m int32, rate float64) int {
 	b := 1
 	for rate > 0 && b < w.Models[m].Profile.Max() &&
-		float64(b)/rate*1e9+float64(exec(w, m, b+1)+w.Lead(b+1)) <= float64(w.Models[m].SLO) {
+		float64(b)/rate*1e9+float64(execTime(w, m, b+1)+w.Lead(b+1)) <= float64(w.Models[m].SLO) {
 		b++
 	}
 	return b
@@ -78,13 +78,13 @@ func staggered(w *sim.World, m int32, rate float64) int {
 
 func (s *symphony) Arrive(now sched.Time, r int32, m int32) {
 	d := &s.models[m]
-	if d.estimator.arrive(now) {
-		s.derive(m)
+	if d.estimator.countArrival(now) {
+		s.deriveBatch(m)
 	}
 	d.q.push(r)
-	s.update(now, m, 0)
-	s.inform(m)
-	s.arm(now)
+	s.updateCandidate(now, m, 0)
+	s.informCandidate(m)
+	s.armTimer(now)
 }
 
 func (s *symphony) Done(now sched.Time, gpu int32) {}
@@ -96,8 +96,8 @@ func (s *symphony) Wake(now sched.Time) {
 		m := int32(i)
 		d := &s.models[i]
 		if d.drop <= now {
-			s.update(now, m, 0)
-			s.inform(m)
+			s.updateCandidate(now, m, 0)
+			s.informCandidate(m)
 		}
 		if d.timer <= now {
 			s.onModelTimer(now, m)
@@ -106,13 +106,13 @@ func (s *symphony) Wake(now sched.Time) {
 	for s.inMC > 0 && s.gpuTimer() <= now {
 		s.onGPUTimer(now)
 	}
-	s.arm(now)
+	s.armTimer(now)
 }
 
-// update is update_candidate: prune, then set exec_at and invalid_after.
-func (s *symphony) update(now sched.Time, m int32, freeAt sched.Time) {
+// updateCandidate is update_candidate: prune, then set exec_at and invalid_after.
+func (s *symphony) updateCandidate(now sched.Time, m int32, freeAt sched.Time) {
 	d := &s.models[m]
-	one := max(now.Add(s.w.Lead(1)), freeAt).Add(exec(s.w, m, 1))
+	one := max(now.Add(s.w.Lead(1)), freeAt).Add(execTime(s.w, m, 1))
 	d.q.dropBefore(s.w, one)
 	d.bs, d.drop = 0, sched.Never
 	if d.q.len() == 0 {
@@ -120,18 +120,18 @@ func (s *symphony) update(now sched.Time, m int32, freeAt sched.Time) {
 	}
 	d.bs = d.q.fit(s.w, m, 0, now, freeAt)
 	dl := s.w.Deadline(d.q.at(0))
-	d.drop = dl - sched.Time(exec(s.w, m, 1)+s.w.Lead(1)) + 1
+	d.drop = dl - sched.Time(execTime(s.w, m, 1)+s.w.Lead(1)) + 1
 	earliest := max(now.Add(s.w.Lead(d.bs)), freeAt)
-	frontrun := dl - sched.Time(exec(s.w, m, d.bs+1))
+	frontrun := dl - sched.Time(execTime(s.w, m, d.bs+1))
 	d.execAt = max(earliest, frontrun)
 	if s.form == Text && float64(d.bs) > d.betaLam {
 		d.execAt = earliest
 	}
-	d.invalid = dl - sched.Time(exec(s.w, m, d.bs))
+	d.invalid = dl - sched.Time(execTime(s.w, m, d.bs))
 }
 
-// inform is inform_candidate.
-func (s *symphony) inform(m int32) {
+// informCandidate is inform_candidate.
+func (s *symphony) informCandidate(m int32) {
 	d := &s.models[m]
 	if d.mc {
 		d.mc = false
@@ -147,7 +147,7 @@ func (s *symphony) onModelTimer(now sched.Time, m int32) {
 	d := &s.models[m]
 	d.timer = sched.Never
 	if s.gpus[s.first] <= d.execAt {
-		s.grant(now, m)
+		s.grantGPU(now, m)
 		return
 	}
 	d.mc = true
@@ -177,7 +177,7 @@ func (s *symphony) onGPUTimer(now sched.Time) {
 		if s.gpus[s.first] > d.invalid {
 			// Printed appendix C removes it here; so that no request is forgotten until the next
 			// one arrives, the candidate is made anew from what can still be met.
-			s.update(now, int32(i), s.gpus[s.first])
+			s.updateCandidate(now, int32(i), s.gpus[s.first])
 			if d.bs == 0 {
 				d.mc = false
 				s.inMC--
@@ -189,30 +189,34 @@ func (s *symphony) onGPUTimer(now sched.Time) {
 		}
 	}
 	if best >= 0 {
-		s.grant(now, int32(best))
+		s.grantGPU(now, int32(best))
 	}
 }
 
-// grant is granted_gpu for the GPU that is free first.
-func (s *symphony) grant(now sched.Time, m int32) {
+// grantGPU is granted_gpu for the GPU that is free first.
+func (s *symphony) grantGPU(now sched.Time, m int32) {
 	d := &s.models[m]
 	if d.mc {
 		d.mc = false
 		s.inMC--
 	}
+
 	gpu := s.first
-	s.update(now, m, s.gpus[gpu])
+	s.updateCandidate(now, m, s.gpus[gpu])
 	if s.form == Windowed || s.form == Relaxed {
-		s.slide(now, m, gpu)
+		s.slideWindow(now, m, gpu)
 	}
+
 	if d.bs > 0 {
 		at := max(now.Add(s.w.Lead(d.bs)), s.gpus[gpu])
 		if s.form != Text {
 			at = max(at, min(d.execAt, d.invalid))
 		}
+
 		n := d.bs
 		s.w.Start(at, int32(gpu), m, d.q.take(n))
-		s.gpus[gpu] = at.Add(exec(s.w, m, n))
+		s.gpus[gpu] = at.Add(execTime(s.w, m, n))
+
 		s.first = 0
 		for i, t := range s.gpus {
 			if t < s.gpus[s.first] {
@@ -220,11 +224,12 @@ func (s *symphony) grant(now sched.Time, m int32) {
 			}
 		}
 	}
-	s.update(now, m, 0)
-	s.inform(m)
+
+	s.updateCandidate(now, m, 0)
+	s.informCandidate(m)
 }
 
-func (s *symphony) slide(now sched.Time, m int32, gpu int) {
+func (s *symphony) slideWindow(now sched.Time, m int32, gpu int) {
 	d := &s.models[m]
 	enough := d.target
 	if s.form == Relaxed {
@@ -238,14 +243,14 @@ func (s *symphony) slide(now sched.Time, m int32, gpu int) {
 			for range h {
 				s.w.Drop(d.q.take(1)[0])
 			}
-			s.update(now, m, s.gpus[gpu])
+			s.updateCandidate(now, m, s.gpus[gpu])
 			return
 		}
 	}
 }
 
-// arm sets the next wake-up over all timers.
-func (s *symphony) arm(now sched.Time) {
+// armTimer sets the next wake-up over all timers.
+func (s *symphony) armTimer(now sched.Time) {
 	s.wake = sched.Never
 	for i := range s.models {
 		s.wake = min(s.wake, s.models[i].timer, s.models[i].drop)

@@ -95,8 +95,10 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 	}
 	s.Client = c
 	s.onClose(c.Close)
+
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	for {
 		all := c.Models()
 		ready := len(all) > 0
@@ -106,6 +108,7 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 		if ready {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("models are not ready: %w", ctx.Err())
@@ -114,21 +117,29 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 	}
 }
 
+// WriteRepository writes config.pbtxt texts as a model repository, which the caller removes.
+func WriteRepository(texts map[string]string) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "downbeat-stage-"); err != nil {
+		return "", err
+	}
+	for name, text := range texts {
+		err = errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755),
+			os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644))
+		if err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
+}
+
 // Models reads config.pbtxt texts as the backends' models.
 func Models(texts map[string]string) ([]*device.Model, error) {
-	dir, err := os.MkdirTemp("", "downbeat-stage-")
+	dir, err := WriteRepository(texts)
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for name, text := range texts {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644); err != nil {
-			return nil, err
-		}
-	}
+
 	r, err := repo.Open(dir)
 	if err != nil {
 		return nil, err
@@ -136,6 +147,7 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 	if len(r.Errors) > 0 {
 		return nil, fmt.Errorf("models: %v", r.Errors)
 	}
+
 	var all []*device.Model
 	for i := range r.Models {
 		m := &r.Models[i]
@@ -167,24 +179,28 @@ func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config,
 	if err != nil {
 		return err
 	}
+
 	node, err := rdma.Open(data)
 	if err != nil {
 		return err
 	}
 	s.onClose(node.Close)
+
 	c := backend.Config{Name: "emulated", Models: models, Node: node}
 	for i := range gpus {
 		x, err := emu.New()
 		if err != nil {
 			return err
 		}
-		c.GPUs = append(c.GPUs, backend.GPU{Name: fmt.Sprintf("gpu%d", i), Executor: x, Core: -1})
+		c.GPUs = append(c.GPUs, backend.GPU{Name: fmt.Sprintf("gpu%d", i), Executors: []device.Executor{x}, Core: -1})
 	}
+
 	b, err := backend.New(c)
 	if err != nil {
 		return err
 	}
 	s.onClose(b.Close)
+
 	link, err := open(b.Hello(), b)
 	if err != nil {
 		return err

@@ -53,14 +53,17 @@ func WriteFigure(w io.Writer, rows []Row) error {
 			}
 		}
 	}
+
 	if high == 0 {
 		return fmt.Errorf("no incast to draw")
 	}
 	low, high = math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+
 	y := func(ns int64) float64 {
 		return figureLow - (math.Log10(float64(ns))-low)/max(1, high-low)*(figureLow-40)
 	}
 	x := func(i int) int { return figureLeft + 40 + i*140 }
+
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", figureWide, figureHigh)
 	fmt.Fprintf(w, `<text x="%d" y="20">Incast latency by percentile (Symphony, figure 12)</text>`+"\n", figureLeft)
 	for d := low; d <= high; d++ {
@@ -68,17 +71,21 @@ func WriteFigure(w io.Writer, rows []Row) error {
 		fmt.Fprintf(w, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/><text x="5" y="%.1f">%g µs</text>`+"\n",
 			figureLeft, figureWide-10, at, at, at+4, math.Pow(10, d-3))
 	}
+
 	for i, t := range tail {
 		fmt.Fprintf(w, `<text x="%d" y="%d">p%s</text>`+"\n", x(i)-12, figureLow+20, t.name)
 	}
+
 	colours := []string{"#0b6e4f", "#c1440e", "#1f4e9e", "#7b2d8b"}
 	line := 0
 	for _, r := range rows {
 		if r.Op != "incast" {
 			continue
 		}
+
 		colour := colours[line%len(colours)]
 		fmt.Fprintf(w, `<text x="%d" y="%d" fill="%s">%s (dashed: %s)</text>`+"\n", figureLeft+line*180, figureLow+45, colour, r.Provider, r.Reference)
+
 		for _, reference := range []bool{false, true} {
 			points := ""
 			for i, t := range tail {
@@ -90,6 +97,7 @@ func WriteFigure(w io.Writer, rows []Row) error {
 					points += fmt.Sprintf("%d,%.1f ", x(i), y(v))
 				}
 			}
+
 			dash := ""
 			if reference {
 				dash = ` stroke-dasharray="4 4"`
@@ -98,6 +106,7 @@ func WriteFigure(w io.Writer, rows []Row) error {
 		}
 		line++
 	}
+
 	_, err := fmt.Fprintln(w, "</svg>")
 	return err
 }

@@ -28,18 +28,23 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 			return err
 		}
 		defer n.Close()
+
 		b, err := n.Alloc(bytes)
 		if err != nil {
 			return err
 		}
 		defer b.Free()
+
 		for k := range b.Bytes() {
 			b.Bytes()[k] = byte(i)
 		}
+
 		if err := enc.Encode(endpoint{n.Addr(), b.Offer()}); err != nil {
 			return err
 		}
 	}
+
+	// The nodes are read from until whoever started them closes the input.
 	_, err := io.Copy(io.Discard, in)
 	return err
 }
@@ -69,12 +74,14 @@ func startPeers(ctx context.Context, c Config, provider string) (*peers, error) 
 	if provider == "local" {
 		return localPeers(c)
 	}
+
 	var children []func()
 	p := &peers{stop: func() {
 		for _, stop := range children {
 			stop()
 		}
 	}}
+
 	for range c.Peers {
 		end, stop, err := startPeer(ctx, c, provider)
 		if err != nil {
@@ -84,6 +91,7 @@ func startPeers(ctx context.Context, c Config, provider string) (*peers, error) 
 		children = append(children, stop)
 		p.ends = append(p.ends, end)
 	}
+
 	return p, nil
 }
 
@@ -91,6 +99,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 	args := append(append([]string{}, c.Child[1:]...), "-serve", "1", "-provider", provider,
 		"-listen", c.Listen, "-bytes", fmt.Sprint(c.Bytes))
 	cmd := inNetNS(ctx, c.NetNS, c.Child[0], args...)
+
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return e, nil, err
@@ -100,10 +109,12 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 		return e, nil, err
 	}
 	cmd.Stderr = os.Stderr
+
 	if err := cmd.Start(); err != nil {
 		return e, nil, fmt.Errorf("start peer: %w", err)
 	}
 	stop = func() { in.Close(); cmd.Wait() }
+
 	if err := json.NewDecoder(out).Decode(&e); err != nil {
 		stop()
 		return e, nil, fmt.Errorf("the peer did not start, it says above why: %w", err)
@@ -122,11 +133,13 @@ func localPeers(c Config) (*peers, error) {
 	in, stopIn := io.Pipe()
 	out, write := io.Pipe()
 	done := make(chan error, 1)
+
 	go func() {
 		err := Serve(in, write, "local", c.Listen, c.Peers, c.Bytes)
 		write.CloseWithError(err)
 		done <- err
 	}()
+
 	p := &peers{stop: func() { stopIn.Close(); <-done }}
 	dec := json.NewDecoder(out)
 	for range c.Peers {

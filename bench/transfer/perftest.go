@@ -51,7 +51,7 @@ func (p *perftest) close() {}
 // bandwidth of ib_read_bw.
 func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	if op == "incast" {
-		each, err := p.bandwidth(n)
+		each, err := p.measureBandwidth(n)
 		for range n {
 			to = append(to, int64(each)*int64(p.config.Peers))
 		}
@@ -66,7 +66,7 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	if op == entryRead {
 		size += entryBytes
 	}
-	out, _, err := p.run("ib_read_lat", size, max(n, 20), "-U", "-C")
+	out, _, err := p.runPair("ib_read_lat", size, max(n, 20), "-U", "-C")
 	if err != nil {
 		return to, err
 	}
@@ -85,40 +85,42 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	return to, nil
 }
 
-// bandwidth is the time of one read among many, by the clock: a long run less a short one.
-func (p *perftest) bandwidth(n int) (time.Duration, error) {
+// measureBandwidth is the time of one read among many, by the clock: a long run less a short one.
+func (p *perftest) measureBandwidth(n int) (time.Duration, error) {
 	short, more := 50, max(100, n*p.config.Peers)
-	_, less, err := p.run("ib_read_bw", p.config.Bytes, short)
+	_, less, err := p.runPair("ib_read_bw", p.config.Bytes, short)
 	if err != nil {
 		return 0, err
 	}
-	_, whole, err := p.run("ib_read_bw", p.config.Bytes, short+more)
+	_, whole, err := p.runPair("ib_read_bw", p.config.Bytes, short+more)
 	if err != nil {
 		return 0, err
 	}
 	return max(0, whole-less) / time.Duration(more), nil
 }
 
-// run runs server and client and returns the client's output and time. perftest hangs now and then
+// runPair runs server and client and returns the client's output and time. perftest hangs now and then
 // when its processors stand still; then both are run again.
-func (p *perftest) run(tool string, size, n int, args ...string) (out []byte, took time.Duration, err error) {
+func (p *perftest) runPair(tool string, size, n int, args ...string) (out []byte, took time.Duration, err error) {
 	args = append([]string{"-R", "-F", "-s", strconv.Itoa(size), "-n", strconv.Itoa(n)}, args...)
 	for range 3 {
-		if out, took, err = p.once(tool, args); err == nil || p.ctx.Err() != nil {
+		if out, took, err = p.runOnce(tool, args); err == nil || p.ctx.Err() != nil {
 			break
 		}
 	}
 	return out, took, err
 }
 
-func (p *perftest) once(tool string, args []string) (out []byte, took time.Duration, err error) {
+func (p *perftest) runOnce(tool string, args []string) (out []byte, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
 	defer cancel()
+
 	server := exec.CommandContext(ctx, tool, args...)
 	if err := server.Start(); err != nil {
 		return nil, 0, err
 	}
 	defer server.Wait()
+
 	for range 20 { // until the server listens
 		if ctx.Err() != nil {
 			break
@@ -129,6 +131,7 @@ func (p *perftest) once(tool string, args []string) (out []byte, took time.Durat
 			return out, time.Since(began), nil
 		}
 	}
+
 	cancel()
 	return nil, 0, fmt.Errorf("%s: %w: %s", tool, err, out)
 }

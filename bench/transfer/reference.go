@@ -59,12 +59,13 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 	if bin == "" {
 		return nil, errNoReference
 	}
+
 	r := &cReference{}
 	var args []string
 	switch provider {
 	case "tcp":
 		r.name = "c-epoll"
-		ports, err := r.serve(ctx, c, bin)
+		ports, err := r.serveC(ctx, c, bin)
 		if err != nil {
 			r.close()
 			return nil, err
@@ -76,7 +77,8 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 	default:
 		return nil, fmt.Errorf("%w for %s", errNoReference, provider)
 	}
-	in, out, err := r.start(exec.CommandContext(ctx, bin, args...))
+
+	in, out, err := r.startC(exec.CommandContext(ctx, bin, args...))
 	if err != nil {
 		r.close()
 		return nil, err
@@ -85,8 +87,8 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 	return r, nil
 }
 
-func (r *cReference) serve(ctx context.Context, c Config, bin string) ([]string, error) {
-	_, out, err := r.start(inNetNS(ctx, c.NetNS, bin, "serve", fmt.Sprint(c.Peers), fmt.Sprint(c.Bytes), c.Listen))
+func (r *cReference) serveC(ctx context.Context, c Config, bin string) ([]string, error) {
+	_, out, err := r.startC(inNetNS(ctx, c.NetNS, bin, "serve", fmt.Sprint(c.Peers), fmt.Sprint(c.Bytes), c.Listen))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +99,7 @@ func (r *cReference) serve(ctx context.Context, c Config, bin string) ([]string,
 	return strings.Fields(line), nil
 }
 
-func (r *cReference) start(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
+func (r *cReference) startC(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err

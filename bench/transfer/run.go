@@ -33,18 +33,21 @@ func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+
 	bin, err := buildReference(ctx, dir)
 	if errors.Is(err, errNoReference) {
 		fmt.Fprintln(notes, "transfer:", err)
 	} else if err != nil {
 		return nil, err
 	}
+
 	var rows []Row
 	for _, provider := range c.Providers {
 		if _, known := ops[provider]; !known {
 			return nil, fmt.Errorf("provider %q: there are tcp, shm, local, verbs", provider)
 		}
-		got, err := c.measure(ctx, bin, provider)
+
+		got, err := c.measureProvider(ctx, bin, provider)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", provider, err)
 		}
@@ -53,30 +56,33 @@ func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 	return rows, nil
 }
 
-// measure runs one provider's ops, each in rounds that alternate with its reference.
-func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error) {
+// measureProvider runs one provider's ops, each in rounds that alternate with its reference.
+func (c Config) measureProvider(ctx context.Context, bin, provider string) ([]Row, error) {
 	peers, err := startPeers(ctx, c, provider)
 	if err != nil {
 		return nil, err
 	}
 	defer peers.stop()
+
 	p, err := newProbe(ctx, c, provider, peers.ends)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
+
 	ref, err := startReference(ctx, c, bin, provider)
 	if err == nil {
 		defer ref.close()
 	} else if !errors.Is(err, errNoReference) {
 		return nil, err
 	}
+
 	var rows []Row
 	for _, op := range ops[provider] {
 		if len(c.Ops) > 0 && !slices.Contains(c.Ops, op.name) {
 			continue
 		}
-		got, err := c.alternate(p, ref, Row{Provider: provider, Op: op.name}, op.refs)
+		got, err := c.alternateRounds(p, ref, Row{Provider: provider, Op: op.name}, op.refs)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op.name, err)
 		}
@@ -85,8 +91,8 @@ func (c Config) measure(ctx context.Context, bin, provider string) ([]Row, error
 	return rows, nil
 }
 
-// alternate measures an op in rounds with its references, and makes a row with each.
-func (c Config) alternate(p *probe, ref reference, row Row, refs []string) ([]Row, error) {
+// alternateRounds measures an op in rounds with its references, and makes a row with each.
+func (c Config) alternateRounds(p *probe, ref reference, row Row, refs []string) ([]Row, error) {
 	row.Bytes, row.Peers = c.Bytes, 1
 	if row.Op == "echo" {
 		row.Bytes = echoBytes
@@ -94,11 +100,15 @@ func (c Config) alternate(p *probe, ref reference, row Row, refs []string) ([]Ro
 	if row.Op == "incast" {
 		row.Peers = c.Peers
 	}
+
 	if ref == nil {
 		refs = nil
 	}
+
 	var ours [][]int64
 	theirs := make([][][]int64, len(refs))
+
+	// Ours and the references take turns within a round, so that a disturbance of the machine meets all of them.
 	for round := range c.Rounds + 1 {
 		got, err := p.measure(row.Op, c.Each, nil)
 		if err != nil {
@@ -107,6 +117,7 @@ func (c Config) alternate(p *probe, ref reference, row Row, refs []string) ([]Ro
 		if round > 0 { // the first warms up
 			ours = append(ours, got)
 		}
+
 		for i, op := range refs {
 			got, err := ref.measure(op, c.Each, nil)
 			if err != nil {
@@ -117,40 +128,42 @@ func (c Config) alternate(p *probe, ref reference, row Row, refs []string) ([]Ro
 			}
 		}
 	}
-	row.P50, row.P99, row.P999, row.P9999 = percentiles(slices.Concat(ours...))
+
+	row.P50, row.P99, row.P999, row.P9999 = percentilesOf(slices.Concat(ours...))
 	if len(refs) == 0 {
 		return []Row{row}, nil
 	}
+
 	var rows []Row
 	for i, op := range refs {
 		r := row
 		r.Reference = ref.title(op)
-		r.compare(ours, theirs[i])
+		r.compareWith(ours, theirs[i])
 		rows = append(rows, r)
 	}
 	return rows, nil
 }
 
-// compare fills in the reference's side.
-func (r *Row) compare(ours, theirs [][]int64) {
-	r.RefP50, r.RefP99, r.RefP999, r.RefP9999 = percentiles(slices.Concat(theirs...))
+// compareWith fills in the reference's side.
+func (r *Row) compareWith(ours, theirs [][]int64) {
+	r.RefP50, r.RefP99, r.RefP999, r.RefP9999 = percentilesOf(slices.Concat(theirs...))
 	r.RatioP50 = float64(r.P50) / float64(r.RefP50)
 	r.RatioP99 = float64(r.P99) / float64(r.RefP99)
 	var p50, p99 []float64
 	for i := range ours {
-		a50, a99, _, _ := percentiles(ours[i])
-		b50, b99, _, _ := percentiles(theirs[i])
+		a50, a99, _, _ := percentilesOf(ours[i])
+		b50, b99, _, _ := percentilesOf(theirs[i])
 		p50, p99 = append(p50, float64(a50)/float64(b50)), append(p99, float64(a99)/float64(b99))
 	}
-	r.RoundP50, r.RoundP99 = median(p50), median(p99)
+	r.RoundP50, r.RoundP99 = medianOf(p50), medianOf(p99)
 }
 
-func median(v []float64) float64 {
+func medianOf(v []float64) float64 {
 	slices.Sort(v)
 	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
 }
 
-func percentiles(v []int64) (p50, p99, p999, p9999 int64) {
+func percentilesOf(v []int64) (p50, p99, p999, p9999 int64) {
 	slices.Sort(v)
 	at := func(perMyriad int) int64 { return v[min(len(v)-1, len(v)*perMyriad/10000)] }
 	return at(5000), at(9900), at(9990), at(9999)
@@ -179,7 +192,8 @@ type probe struct {
 
 func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (*probe, error) {
 	p := &probe{epoch: time.Now(), ended: make(chan error, 64), msg: make([]byte, echoBytes)}
-	p.done, p.one = p.complete, provider == "verbs"
+	p.done, p.one = p.completeCall, provider == "verbs"
+
 	var err error
 	pool := int64(4 * c.Peers * c.Bytes)
 	p.node, err = rdma.Open(nodeConfig(provider, c.Listen, pool, c.Spin, func(*rdma.Peer, []byte) { p.done(nil) }))
@@ -189,17 +203,20 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	if err != nil {
 		return nil, err
 	}
+
 	for _, e := range ends {
 		peer, err := p.node.Connect(ctx, e.Addr)
 		if err != nil {
 			p.close()
 			return nil, err
 		}
+
 		b, err := p.node.Alloc(c.Bytes)
 		if err != nil {
 			p.close()
 			return nil, err
 		}
+
 		p.peers = append(p.peers, peer)
 		p.dst = append(p.dst, b)
 		p.chain = append(p.chain, []rdma.Read{{Dst: b.Bytes(), Src: e.Remote}})
@@ -211,7 +228,7 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
-	p.begin()
+	p.beginCall()
 	late := time.NewTimer(roundMax)
 	defer late.Stop()
 	select {
@@ -222,18 +239,20 @@ func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
 	}
 }
 
-func (p *probe) begin() {
+func (p *probe) beginCall() {
 	p.more--
 	p.left.Store(1)
 	if p.op == "incast" {
 		p.left.Store(int32(len(p.peers)))
 	}
+
 	switch p.op {
 	case "echo":
 		if err := p.peers[0].Send(p.msg); err != nil {
 			p.ended <- err
 		}
 	case "read":
+		// A verbs reference reads from one peer; ours does the same beside it, and goes round all peers elsewhere.
 		if !p.one {
 			p.turn = (p.turn + 1) % len(p.peers)
 		}
@@ -245,8 +264,8 @@ func (p *probe) begin() {
 	}
 }
 
-// complete is called for each completion: by a loop, or within Read.
-func (p *probe) complete(err error) {
+// completeCall is called for each completion: by a loop, or within Read.
+func (p *probe) completeCall(err error) {
 	if err != nil {
 		p.ended <- err
 		return
@@ -261,7 +280,7 @@ func (p *probe) complete(err error) {
 		p.ended <- nil
 		return
 	}
-	p.begin()
+	p.beginCall()
 }
 
 func (p *probe) close() {

@@ -1,0 +1,68 @@
+package accuracy
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"downbeat.dev/bench/chart"
+	"downbeat.dev/bench/family"
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/core/arrivals"
+)
+
+const (
+	batchingRate = 500 // requests/s of figure 6, which the paper does not say
+	batchingSpan = 120 * time.Second
+)
+
+// publishedRatio is what §6.4 says of the rules' violations over Proteus's, on Poisson and Gamma arrivals.
+var publishedRatio = map[string]string{"fixed-nexus": "2 to 3", "fixed-clipper": "3.8 to 4"}
+
+// drawBatching is figure 6: violations of three batching rules on one fixed allocation, and of ours, under even,
+// Poisson and very bursty arrivals at one rate.
+func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
+	d := &Drawing{Header: []string{"data", "arrivals", "policy", "violation_ratio", "over_proteus", "published_over_proteus", "effective_accuracy"}}
+	arrivals := []struct {
+		name string
+		gaps arrivals.Gaps
+	}{{"uniform", arrivals.Gaps{Shape: math.Inf(1)}}, {"poisson", arrivals.Poisson}, {"gamma-0.05", arrivals.Gaps{Shape: 0.05}}}
+
+	for _, s := range in.byZoo() {
+		p := chart.Panel{Title: s.Zoo.Name + ": 0 uniform, 1 Poisson, 2 Gamma 0.05", XLabel: "arrivals", YLabel: "violation ratio"}
+		for x, a := range arrivals {
+			s.Trace = family.MakeGaps(a.name, a.gaps, batchingRate, batchingSpan, in.Seed)
+			c, err := in.compare(ctx, s, "fixed-proteus,fixed-nexus,fixed-clipper,downbeat")
+			if err != nil {
+				return nil, err
+			}
+			reference := c.Results[0].ViolationRatio
+			for _, r := range c.Results {
+				published, over := "", ""
+				if reference > 0 {
+					over = figure.Number(r.ViolationRatio / reference)
+				}
+				if x > 0 {
+					published = publishedRatio[r.Policy]
+				}
+				d.add(s.Zoo.Name, a.name, r.Policy, r.ViolationRatio, over, published, r.EffectiveAccuracy)
+				p.Add(r.Policy, float64(x), r.ViolationRatio)
+			}
+		}
+		d.Panels = append(d.Panels, p)
+	}
+	return d, nil
+}
+
+// byZoo returns the first setting of each zoo.
+func (in *Inputs) byZoo() []Setting {
+	var out []Setting
+	seen := make(map[string]bool)
+	for _, s := range in.Settings {
+		if !seen[s.Zoo.Name] {
+			out = append(out, s)
+		}
+		seen[s.Zoo.Name] = true
+	}
+	return out
+}

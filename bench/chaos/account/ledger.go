@@ -1,0 +1,210 @@
+package account
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Grace is how long after its deadline a request may end.
+const Grace = 20 * time.Millisecond
+
+// request is one line of the ledger.
+type request struct {
+	sent, until, ended int64
+	caller             int
+	size               int
+	times              int  // that it ended
+	good, wrong        bool // with the right output in time; with another input's output
+	reason             string
+}
+
+// Ledger holds every request of one experiment. Its methods may be called by any goroutine.
+type Ledger struct {
+	mu       sync.Mutex
+	requests map[uint64]*request
+	unknown  int          // ends of requests that nobody sent
+	killed   map[int]bool // callers whose open requests ended with them
+	excused  map[int]bool // callers that were stopped for a while: how late they end things is not counted
+	noise    map[int]int64
+}
+
+// NewLedger returns an empty ledger.
+func NewLedger() *Ledger {
+	return &Ledger{requests: map[uint64]*request{}, killed: map[int]bool{}, excused: map[int]bool{}, noise: map[int]int64{}}
+}
+
+// Note enters one record of a caller.
+func (l *Ledger) Note(caller int, r Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch r.Kind {
+	case Sent:
+		if l.requests[r.ID] != nil {
+			l.unknown++ // two requests of one id cannot be told apart
+			return
+		}
+		l.requests[r.ID] = &request{sent: r.At, until: r.Until, caller: caller, size: r.Size}
+	case Output, Ended:
+		l.noteEnd(r)
+	case Noise:
+		l.noise[caller] = max(l.noise[caller], r.Until)
+	}
+}
+
+func (l *Ledger) noteEnd(r Record) {
+	q := l.requests[r.ID]
+	if q == nil {
+		l.unknown++
+		return
+	}
+	q.times++
+	q.ended = r.At
+	if r.Kind == Ended {
+		q.reason = string(r.Text)
+		return
+	}
+	q.wrong = !bytes.Equal(r.Text, Expected(r.ID, q.size))
+	q.good = !q.wrong && q.ended <= q.until+int64(Grace)
+	q.reason = "late"
+}
+
+// Killed says that a caller was killed: what it had not ended ended with it.
+func (l *Ledger) Killed(caller int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.killed[caller] = true
+}
+
+// Excuse says that a caller was stopped for a while: when its requests end says nothing from now on.
+func (l *Ledger) Excuse(caller int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.excused[caller] = true
+}
+
+// Sum is what a ledger says at the end.
+type Sum struct {
+	Sent        int
+	Good        int
+	Wrong       int // ended with the output of another input
+	Unaccounted int // never ended although the caller lived, ended twice, or were never sent
+	WithCaller  int // open when their caller was killed
+	Reasons     map[string]int
+	LateMax     time.Duration // longest that a request ended after its deadline
+	NoiseMax    time.Duration // longest that a timer of a caller's process was late
+}
+
+// Sum adds up all requests. Call it when every caller has left or was killed.
+func (l *Ledger) Sum() Sum {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Sum{Sent: len(l.requests), Unaccounted: l.unknown, Reasons: map[string]int{}}
+	for _, q := range l.requests {
+		switch {
+		case q.times == 0 && l.killed[q.caller]:
+			s.WithCaller++
+			continue
+		case q.times != 1:
+			s.Unaccounted++
+			continue
+		}
+		if !l.excused[q.caller] {
+			s.LateMax = max(s.LateMax, time.Duration(q.ended-q.until))
+		}
+		switch {
+		case q.wrong:
+			s.Wrong++
+		case q.good:
+			s.Good++
+		default:
+			s.Reasons[q.reason]++
+		}
+	}
+	for caller, n := range l.noise {
+		if !l.excused[caller] {
+			s.NoiseMax = max(s.NoiseMax, time.Duration(n))
+		}
+	}
+	return s
+}
+
+// Share is a part of requests that ended well.
+type Share struct{ Good, Sent int }
+
+// Percent of the requests that ended well; 0 where none were sent.
+func (s Share) Percent() float64 {
+	if s.Sent == 0 {
+		return 0
+	}
+	return 100 * float64(s.Good) / float64(s.Sent)
+}
+
+func (s Share) String() string {
+	return fmt.Sprintf("%d of %d good (%.1f %%)", s.Good, s.Sent, s.Percent())
+}
+
+// Between counts the requests that one caller sent from one moment to another. Those that its death ended do not
+// count.
+func (l *Ledger) Between(caller int, from, to int64) Share {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var s Share
+	for _, q := range l.requests {
+		if q.caller != caller || q.sent < from || q.sent >= to || q.times == 0 && l.killed[caller] {
+			continue
+		}
+		s.Sent++
+		if q.good {
+			s.Good++
+		}
+	}
+	return s
+}
+
+// Reasons counts how the requests ended that a caller sent between two moments and that got no right output.
+func (l *Ledger) Reasons(caller int, from, to int64) map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]int{}
+	for _, q := range l.requests {
+		if q.caller == caller && q.sent >= from && q.sent < to && !q.good && q.times > 0 {
+			all[q.reason]++
+		}
+	}
+	return all
+}
+
+// runOfGood is how many requests in a row must end well for goodput to be back.
+const runOfGood = 10
+
+// Recovery is how long after a moment a caller's goodput was back: until it sent the first of ten requests in a
+// row that all ended well. ok is false where there were no ten.
+func (l *Ledger) Recovery(caller int, from int64) (d time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var later []*request
+	for _, q := range l.requests {
+		if q.caller == caller && q.sent >= from {
+			later = append(later, q)
+		}
+	}
+	slices.SortFunc(later, func(a, b *request) int { return int(a.sent - b.sent) })
+
+	run := 0
+	for i, q := range later {
+		if run++; !q.good {
+			run = 0
+		}
+		if run == runOfGood {
+			first := later[i-runOfGood+1]
+			if i == runOfGood-1 {
+				return 0, true // it never was away
+			}
+			return time.Duration(first.sent - from), true
+		}
+	}
+	return 0, false
+}

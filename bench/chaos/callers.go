@@ -1,0 +1,140 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"downbeat.dev/bench/chaos/account"
+)
+
+// Caller is a process that sends requests, and its book.
+type Caller struct {
+	world   *World
+	number  int // in the ledger
+	host    int
+	process *process
+	ready   chan struct{}
+	left    bool // killed, or asked to leave
+}
+
+// Load is what a caller sends.
+type Load struct {
+	Model  Model
+	Rate   float64 // requests a second
+	Budget time.Duration
+}
+
+// StartCaller adds host i of the callers and starts one there.
+func (w *World) StartCaller(i int, l Load) *Caller {
+	w.addHost(callerHost + i)
+	c := w.startCaller(i, l)
+	c.awaitReady()
+	return c
+}
+
+// startCaller starts a caller on host i of the callers, which is there, and does not wait for it.
+func (w *World) startCaller(i int, l Load) *Caller {
+	number := len(w.callers) + 1
+	config, err := json.Marshal(CallerConfig{Scheduler: w.schedulers(), Data: net.JoinHostPort(w.address(callerHost+i), dataPort),
+		Token: secret, Model: l.Model.Name, Rate: l.Rate, Bytes: l.Model.Bytes, Budget: l.Budget, FirstID: uint64(number) << 40, Seed: w.seed})
+	check(err)
+	r, out := io.Pipe()
+	p, err := startProcess(fmt.Sprint("caller ", i), w.command(callerHost+i, append(w.caller[:len(w.caller):len(w.caller)], string(config))...), out)
+	check(err)
+	c := &Caller{world: w, number: number, host: callerHost + i, process: p, ready: make(chan struct{})}
+	w.callers = append(w.callers, c)
+	w.reading.Go(func() { c.read(bufio.NewReader(r)) })
+	go func() { <-p.ended; out.Close() }()
+	return c
+}
+
+// read enters the caller's book into the ledger.
+func (c *Caller) read(r *bufio.Reader) {
+	for {
+		record, err := account.Read(r)
+		if err != nil {
+			return
+		}
+		if record.Kind == account.Ready {
+			close(c.ready)
+		}
+		c.world.Ledger.Note(c.number, record)
+	}
+}
+
+func (c *Caller) awaitReady() {
+	select {
+	case <-c.ready:
+	case <-c.process.ended:
+		check(fmt.Errorf("%s ended at once: %s", c.process.name, lastLines(c.process.log.String(), 5)))
+	case <-time.After(patience):
+		check(fmt.Errorf("%s is not ready after %v: %s", c.process.name, patience, lastLines(c.process.log.String(), 5)))
+	}
+}
+
+// tell sends a command to the caller's process.
+func (c *Caller) tell(format string, args ...any) {
+	_, err := fmt.Fprintf(c.process.stdin, format+"\n", args...)
+	check(err)
+}
+
+// Rate changes how many requests it sends a second.
+func (c *Caller) Rate(r float64) { c.tell("rate %g", r) }
+
+// Burst has it send so many requests at one moment.
+func (c *Caller) Burst(n int) { c.tell("burst %d", n) }
+
+// Kill ends the process. What was open then ended with its caller.
+func (c *Caller) Kill() {
+	c.left = true
+	c.world.Ledger.Killed(c.number)
+	c.process.kill()
+}
+
+// Pause stops the process for a while. How late its requests end is its own doing then.
+func (c *Caller) Pause(d time.Duration) {
+	c.world.Ledger.Excuse(c.number)
+	c.process.signal(syscall.SIGSTOP)
+	time.Sleep(d)
+	c.process.signal(syscall.SIGCONT)
+}
+
+// Leave has the caller end once everything that it sent has ended.
+func (c *Caller) Leave() error {
+	if c.left {
+		return nil
+	}
+	c.left = true
+	_ = c.process.stdin.Close()
+	select {
+	case <-c.process.ended:
+	case <-time.After(patience):
+		c.process.kill()
+		return fmt.Errorf("%s did not end within %v: requests of it never ended", c.process.name, patience)
+	}
+	if code := c.process.cmd.ProcessState.ExitCode(); code != 0 {
+		return errors.Join(fmt.Errorf("%s ended with code %d", c.process.name, code), errors.New(lastLines(c.process.log.String(), 3)))
+	}
+	return nil
+}
+
+// between is what became of the requests that it sent between two moments.
+func (c *Caller) between(from, to int64) account.Share {
+	return c.world.Ledger.Between(c.number, from, to)
+}
+
+// fallSilent has callers ask for nothing more, and gives what is under way the time to end.
+func fallSilent(last time.Duration, callers ...*Caller) {
+	for _, c := range callers {
+		c.Rate(0)
+	}
+	time.Sleep(last)
+}

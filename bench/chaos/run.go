@@ -1,0 +1,155 @@
+//go:build linux
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"downbeat.dev/bench/chaos/account"
+)
+
+// Options say what to run.
+type Options struct {
+	Binary   string         // bin/downbeat
+	Caller   []string       // the command line of a caller's process; its configuration follows
+	Only     *regexp.Regexp // names of experiments; nil: all, or those of the short form
+	Short    bool
+	Repeats  int
+	Seed     uint64
+	Limit    time.Duration // no experiment begins after it; 0: none
+	Loopback bool          // no hosts of their own; Run sets it where there can be none
+	Progress io.Writer     // nil: none
+	Logs     string        // directory for the logs of all processes; empty: they are not kept
+}
+
+// lateSlack is how much later than grace a request may end where timers of this machine are exact; beside it, what
+// the caller's own timers were late, and twice that for the goroutines behind.
+const lateSlack = 50 * time.Millisecond
+
+// Result is what the trials of one experiment say together. Times are milliseconds.
+type Result struct {
+	Experiment  string         `json:"experiment"`
+	Promise     string         `json:"promise"`
+	Repeats     int            `json:"repeats"`
+	Seed        uint64         `json:"seed"`
+	Sent        int            `json:"sent"`
+	Good        int            `json:"good"`
+	Unaccounted int            `json:"unaccounted"`
+	Wrong       int            `json:"wrong"`
+	LateMax     float64        `json:"late_max_ms"`
+	NoiseMax    float64        `json:"noise_max_ms"` // how late the callers' own timers were
+	Recover     *float64       `json:"recover_p99_ms"`
+	Measures    []Sample       `json:"measures"`
+	Reasons     map[string]int `json:"reasons"`
+	Missed      []string       `json:"missed"` // bars
+	Skipped     string         `json:"skipped,omitempty"`
+	Broken      string         `json:"broken,omitempty"` // what kept a trial from being one
+}
+
+// Sample is a measure over all trials.
+type Sample struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
+	Median float64   `json:"median"`
+	Bar    float64   `json:"bar"`
+	AtMost bool      `json:"at_most"`
+}
+
+// Run runs the experiments that o names, one after another, and tells each result as it is there.
+func Run(ctx context.Context, o Options, tell func(Result)) error {
+	why := usable()
+	o.Loopback = o.Loopback || why != nil
+	start := time.Now()
+	some := false
+	for _, e := range Experiments() {
+		if o.Only != nil && !o.Only.MatchString(e.Name) || o.Only == nil && (e.Long || o.Short && !e.Short) {
+			continue
+		}
+		some = true
+		r := Result{Experiment: e.Name, Promise: e.Promise, Seed: o.Seed, Reasons: map[string]int{}}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case e.Packets && o.Loopback:
+			r.Skipped = fmt.Sprint("no hosts of their own: ", why)
+		case o.Limit > 0 && time.Since(start) > o.Limit:
+			r.Skipped = "the time limit was reached"
+		default:
+			r.runAll(ctx, e, o)
+		}
+		tell(r)
+	}
+	if !some {
+		return fmt.Errorf("no experiment is called %v", o.Only)
+	}
+	return nil
+}
+
+// runAll runs the trials of one experiment and sums them up.
+func (r *Result) runAll(ctx context.Context, e Experiment, o Options) {
+	var trials []Trial
+	for i := range o.Repeats {
+		if ctx.Err() != nil {
+			break
+		}
+		t, err := runTrial(e, o, o.Seed+uint64(i))
+		if err != nil {
+			r.Broken = err.Error()
+			continue
+		}
+		trials = append(trials, t)
+		if o.Progress != nil {
+			fmt.Fprintf(o.Progress, "%s, seed %d: %+v %+v\n", e.Name, t.Seed, t.Sum, t.Observation)
+		}
+	}
+	r.addUp(trials)
+}
+
+// addUp judges: what may never be counts in every trial, measures by their median.
+func (r *Result) addUp(trials []Trial) {
+	var recoveries []time.Duration
+	r.Repeats = len(trials)
+	for _, t := range trials {
+		s := t.Sum
+		r.Sent, r.Good, r.Unaccounted, r.Wrong = r.Sent+s.Sent, r.Good+s.Good, r.Unaccounted+s.Unaccounted, r.Wrong+s.Wrong
+		r.LateMax, r.NoiseMax = max(r.LateMax, milliseconds(s.LateMax)), max(r.NoiseMax, milliseconds(s.NoiseMax))
+		for reason, n := range s.Reasons {
+			r.Reasons[reason] += n
+		}
+		if s.LateMax > account.Grace+lateSlack+3*s.NoiseMax {
+			r.Missed = append(r.Missed, fmt.Sprintf("ended %v after its deadline, timers were %v late", s.LateMax, s.NoiseMax))
+		}
+		recoveries = append(recoveries, t.Observation.Recoveries...)
+		for i, m := range t.Observation.Measures {
+			if i == len(r.Measures) {
+				r.Measures = append(r.Measures, Sample{Name: m.Name, Bar: m.Bar, AtMost: m.AtMost})
+			}
+			r.Measures[i].Values = append(r.Measures[i].Values, m.Value)
+		}
+	}
+
+	if r.Unaccounted > 0 {
+		r.Missed = append(r.Missed, fmt.Sprintf("%d unaccounted", r.Unaccounted))
+	}
+	if r.Wrong > 0 {
+		r.Missed = append(r.Missed, fmt.Sprintf("%d wrong", r.Wrong))
+	}
+	for i := range r.Measures {
+		m := &r.Measures[i]
+		m.Median = percentile(append([]float64(nil), m.Values...), 50)
+		if bar := (Measure{m.Name, m.Median, m.Bar, m.AtMost}); !bar.met(m.Median) {
+			r.Missed = append(r.Missed, fmt.Sprintf("%s: %.4g, bar %.4g", m.Name, m.Median, m.Bar))
+		}
+	}
+	if len(recoveries) > 0 {
+		p99 := milliseconds(percentile(recoveries, 99))
+		r.Recover = &p99
+	}
+}
+
+// Passed tells whether every bar was kept.
+func (r Result) Passed() bool { return len(r.Missed) == 0 && r.Broken == "" }

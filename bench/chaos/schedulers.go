@@ -1,0 +1,227 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"downbeat.dev/bench/chaos/lan"
+)
+
+// schedulerExperiments: the scheduler dies, hangs, is cut off, or hands over to one that stands by.
+func schedulerExperiments() []Experiment {
+	return []Experiment{
+		{Name: "scheduler-terminated", Promise: "SIGTERM of the scheduler loses nothing that has budget left", Run: func(w *World) Observation { return restartScheduler(w, syscall.SIGTERM) }},
+		{Name: "scheduler-killed", Promise: "a killed scheduler loses nothing that has budget left", Run: func(w *World) Observation { return restartScheduler(w, syscall.SIGKILL) }},
+		{Name: "scheduler-paused", Promise: "a paused scheduler blames nobody for its absence", Run: pauseScheduler},
+		{Name: "scheduler-gone", Promise: "an outage is told as one", Run: schedulerGone},
+		{Name: "scheduler-frontend-cut", Packets: true, Promise: "silence is seen in 500 ms, and goodput is back with the link", Run: func(w *World) Observation { return cutScheduler(w, callerHost) }},
+		{Name: "scheduler-backend-cut", Packets: true, Promise: "a backend that is cut off costs what it holds", Run: func(w *World) Observation { return cutScheduler(w, backendHost) }},
+		{Name: "scheduler-thundering", Promise: "all come back at once", Run: thunder},
+		{Name: "leader-killed", Short: true, Promise: "a standby takes over within 100 ms, and no request is lost that outlasts it", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGKILL, 6) }},
+		{Name: "leader-terminated", Promise: "a leader that is told to stop loses nothing", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGTERM, 4) }},
+		{Name: "leader-paused", Promise: "a leader that hangs is succeeded, and wakes up as a standby", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGSTOP, 3) }},
+		{Name: "leader-cut-off", Packets: true, Promise: "a leader that nobody hears is succeeded", Run: cutLeader},
+	}
+}
+
+// restartScheduler ends the scheduler ten times; it is away for 0.2 s each time (finding G).
+func restartScheduler(w *World, how syscall.Signal) Observation {
+	m := light(64)
+	all := w.StartSchedulers(1)
+	w.StartBackends(2, w.Repository("models", m))
+	c := w.StartCaller(0, Load{m, 200, 3 * time.Second})
+	first := now()
+	for range 8 {
+		time.Sleep(time.Duration(600+w.Random.IntN(300)) * time.Millisecond)
+		w.replace(all, 0, how, 200*time.Millisecond, func() *process { return w.StartScheduler(0) })
+	}
+	time.Sleep(time.Second)
+	fallSilent(3*time.Second, c)
+	var o Observation
+	o.Measures = []Measure{atMost("lost", o.lost(c, first), 0)}
+	return o
+}
+
+func pauseScheduler(w *World) Observation {
+	m := light(64)
+	scheduler := w.StartSchedulers(1)[0]
+	w.StartBackends(2, w.Repository("models", m))
+	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
+	time.Sleep(time.Second)
+	scheduler.signal(syscall.SIGSTOP)
+	time.Sleep(4500 * time.Millisecond)
+	scheduler.signal(syscall.SIGCONT)
+	from := now()
+	time.Sleep(2500 * time.Millisecond)
+	fallSilent(200*time.Millisecond, c)
+	var o Observation
+	back := o.recovered(c, from)
+	blamed := strings.Count(scheduler.log.String(), "not reported done in time")
+	o.Measures = []Measure{atMost("backends blamed", float64(blamed), 0), atMost("back, ms", milliseconds(back), 1000)}
+	return o
+}
+
+// schedulerGone counts requests that ended without the outage as their cause (finding I).
+func schedulerGone(w *World) Observation {
+	m := light(64)
+	scheduler := w.StartSchedulers(1)[0]
+	w.StartBackends(1, w.Repository("models", m))
+	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
+	time.Sleep(500 * time.Millisecond)
+	scheduler.kill()
+	from := now()
+	time.Sleep(2 * time.Second)
+	fallSilent(200*time.Millisecond, c)
+	silent := 0
+	for reason, n := range w.Ledger.Reasons(c.number, from, now()) {
+		if !strings.HasSuffix(reason, "/explained") {
+			silent += n
+		}
+	}
+	return Observation{Measures: []Measure{atMost("without the cause", float64(silent), 0)}}
+}
+
+// cutScheduler cuts a host off from the scheduler for 4 s (finding J).
+func cutScheduler(w *World, host int) Observation {
+	m := light(64)
+	w.StartSchedulers(1)
+	w.StartBackends(2, w.Repository("models", m))
+	sick := w.StartCaller(0, Load{m, 150, 100 * time.Millisecond})
+	other := w.StartCaller(1, Load{m, 150, 100 * time.Millisecond})
+	time.Sleep(time.Second)
+	from := now()
+	w.harm(host, schedulerHost, lan.Harm{Cut: true})
+	time.Sleep(4 * time.Second)
+	w.harm(host, schedulerHost, lan.Harm{})
+	healed := now()
+	time.Sleep(4 * time.Second)
+	fallSilent(200*time.Millisecond, sick, other)
+	var o Observation
+	o.Measures = []Measure{
+		atMost("back after healing, ms", milliseconds(o.recovered(sick, healed)), 1000),
+		atLeast("others' good %", other.between(from, now()).Percent(), healthyBar)}
+	return o
+}
+
+// thunder has twelve callers come back at the same moment.
+func thunder(w *World) Observation {
+	m := light(64)
+	all := w.StartSchedulers(1)
+	w.StartBackends(2, w.Repository("models", m))
+	for i := range 12 {
+		w.StartCaller(i, Load{m, 15, 100 * time.Millisecond})
+	}
+	time.Sleep(500 * time.Millisecond)
+	all[0].kill()
+	time.Sleep(300 * time.Millisecond)
+	w.StartScheduler(0)
+	from := now()
+	time.Sleep(4 * time.Second)
+	var o Observation
+	fallSilent(200*time.Millisecond, w.callers...)
+	for _, c := range w.callers {
+		o.recovered(c, from)
+	}
+	o.Measures = []Measure{atMost("slowest back, ms", milliseconds(slices.Max(o.Recoveries)), 1500)}
+	return o
+}
+
+// leader is the scheduler that has said last that it leads; -1: none.
+func leader(all []*process) int {
+	found, highest := -1, 0
+	for i, p := range all {
+		text := p.log.String()
+		if at := strings.LastIndex(text, "this scheduler leads"); at >= 0 {
+			epoch := 0
+			if _, err := fmt.Sscanf(text[at:], "this scheduler leads\" epoch=%d", &epoch); err == nil && epoch > highest {
+				found, highest = i, epoch
+			}
+		}
+	}
+	return found
+}
+
+func awaitLeader(all []*process, not int) int {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if l := leader(all); l >= 0 && l != not {
+			return l
+		}
+	}
+	check(fmt.Errorf("no scheduler leads within %v", patience))
+	return -1
+}
+
+// startCluster is three schedulers, two backends, and two callers: one whose budgets outlast a change, one that
+// shows when goodput is back.
+func startCluster(w *World) (all []*process, lasting, quick *Caller) {
+	m := light(64)
+	all = w.StartSchedulers(3)
+	w.StartBackends(2, w.Repository("models", m))
+	awaitLeader(all, -1)
+	lasting = w.StartCaller(0, Load{m, 150, 2 * time.Second})
+	quick = w.StartCaller(1, Load{m, 250, 60 * time.Millisecond})
+	time.Sleep(time.Second)
+	return all, lasting, quick
+}
+
+// endLeaders kills, ends or stops the leader, again and again.
+func endLeaders(w *World, how syscall.Signal, times int) Observation {
+	all, lasting, quick := startCluster(w)
+	var o Observation
+	var ended []int64
+	for range times {
+		time.Sleep(time.Duration(900+w.Random.IntN(300)) * time.Millisecond)
+		old := leader(all)
+		ended = append(ended, now())
+		all[old].signal(how)
+		awaitLeader(all, old)
+		time.Sleep(500 * time.Millisecond)
+		if how == syscall.SIGSTOP {
+			time.Sleep(2 * time.Second)
+			all[old].signal(syscall.SIGCONT)
+			time.Sleep(500 * time.Millisecond)
+		} else {
+			<-all[old].ended
+			all[old] = w.StartScheduler(old)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	fallSilent(2500*time.Millisecond, lasting, quick)
+	for _, at := range ended {
+		o.recovered(quick, at)
+	}
+	bar := 100.0
+	if how == syscall.SIGSTOP {
+		bar = 800 // silence is seen after 500 ms
+	}
+	o.Measures = []Measure{atMost("lost of those that outlast it", o.lost(lasting, 0), 0),
+		atMost("slowest back, ms", milliseconds(slices.Max(o.Recoveries)), bar)}
+	return o
+}
+
+// cutLeader cuts the leader off from backends and callers, not from where the leader is elected.
+func cutLeader(w *World) Observation {
+	all, lasting, quick := startCluster(w)
+	old := leader(all)
+	from := now()
+	harmLeader := func(h lan.Harm) {
+		for _, host := range []int{backendHost, backendHost + 1, callerHost, callerHost + 1} {
+			w.harm(schedulerHost+old, host, h)
+		}
+	}
+	harmLeader(lan.Harm{Cut: true})
+	awaitLeader(all, old)
+	time.Sleep(2 * time.Second)
+	harmLeader(lan.Harm{})
+	time.Sleep(time.Second)
+	fallSilent(2200*time.Millisecond, lasting, quick)
+	var o Observation
+	back := o.recovered(quick, from)
+	o.Measures = []Measure{atMost("lost of those that outlast it", o.lost(lasting, 0), 0), atMost("back, ms", milliseconds(back), 1000)}
+	return o
+}

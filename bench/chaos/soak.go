@@ -1,0 +1,103 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// soakExperiments: faults again and again, and nothing may grow. The first is a minute's part of the second.
+func soakExperiments() []Experiment {
+	return []Experiment{
+		{Name: "soak-30s", Promise: "memory, descriptors and goroutines are flat", Run: func(w *World) Observation { return soak(w, 30*time.Second) }},
+		{Name: "soak-1h", Long: true, Promise: "memory, descriptors and goroutines are flat for an hour", Run: func(w *World) Observation { return soak(w, time.Hour) }},
+	}
+}
+
+// usage is what one process takes.
+type usage struct{ memory, descriptors, goroutines float64 } // memory in MiB
+
+var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
+
+// sample reads what a part takes; goroutines come from its metrics.
+func (w *World) sample(p *process, host int) usage {
+	var u usage
+	pid := p.cmd.Process.Pid
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err == nil {
+		fields := strings.Fields(string(text))
+		pages, _ := strconv.ParseFloat(fields[1], 64) // the kernel's own numbers
+		u.memory = pages * float64(os.Getpagesize()) / (1 << 20)
+	}
+	if all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
+		u.descriptors = float64(len(all))
+	}
+	if _, text, err := w.get(host, metricsPort, "/metrics"); err == nil {
+		if found := goroutinesLine.FindStringSubmatch(text); found != nil {
+			u.goroutines, _ = strconv.ParseFloat(found[1], 64) // digits
+		}
+	}
+	return u
+}
+
+// soak harms a deployment every second or so. The scheduler and backend 0 are never killed, so they show what the
+// others' ends leave behind: both are sampled after a warm-up and at the end, when all is as it was then.
+func soak(w *World, span time.Duration) Observation {
+	m := light(64)
+	models := w.Repository("models", m)
+	scheduler := w.StartSchedulers(1)[0]
+	backends := w.StartBackends(3, models)
+	steady := w.StartCaller(0, Load{m, 150, 300 * time.Millisecond})
+	w.addHost(callerHost + 1)
+	faults := 0
+	until := func(end time.Time) {
+		for ; time.Now().Before(end); faults++ {
+			w.soakFault(backends, models, m, steady)
+		}
+	}
+	start := time.Now()
+	until(start.Add(max(span/4, 8*time.Second)))
+	time.Sleep(1500 * time.Millisecond)
+	before := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+	until(start.Add(span))
+	time.Sleep(1500 * time.Millisecond)
+	after := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+	fallSilent(500*time.Millisecond, steady)
+
+	o := Observation{Measures: []Measure{atLeast("steady good %", steady.between(0, now()).Percent(), 98), atLeast("faults", float64(faults), span.Seconds()/4)}}
+	for i, name := range []string{"scheduler", "backend"} {
+		a, b := before[i], after[i]
+		o.Measures = append(o.Measures, atMost(name+" MiB more", b.memory-a.memory, 16), atMost(name+" descriptors more", b.descriptors-a.descriptors, 2),
+			atMost(name+" goroutines more", b.goroutines-a.goroutines, 4), atLeast(name+" goroutines", b.goroutines, 1))
+	}
+	return o
+}
+
+// soakFault does one harm that the seed draws.
+func (w *World) soakFault(backends []*process, models string, m Model, steady *Caller) {
+	i := 1 + w.Random.IntN(len(backends)-1)
+	switch w.Random.IntN(4) {
+	case 0:
+		backends[i].kill()
+		time.Sleep(200 * time.Millisecond)
+		backends[i] = w.StartBackend(i, models)
+	case 1:
+		check(backends[i].stop(patience))
+		backends[i] = w.StartBackend(i, models)
+	case 2:
+		backends[i].signal(syscall.SIGSTOP)
+		time.Sleep(300 * time.Millisecond)
+		backends[i].signal(syscall.SIGCONT)
+	case 3:
+		c := w.startCaller(1, Load{m, 100, 100 * time.Millisecond})
+		c.awaitReady()
+		time.Sleep(300 * time.Millisecond)
+		c.Kill()
+	}
+	time.Sleep(time.Duration(200+w.Random.IntN(400)) * time.Millisecond)
+}

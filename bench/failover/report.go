@@ -1,0 +1,124 @@
+package failover
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what the kills cost. Times are in milliseconds.
+type Report struct {
+	Experiment string  `json:"experiment"`
+	Kills      int     `json:"kills"`
+	Rate       float64 `json:"rate"` // requests/s asked for
+	Sent       int     `json:"sent"`
+	Bad        int     `json:"bad"`  // requests with the SLO that got no output in time
+	Lost       int     `json:"lost"` // requests with the longer budget that got no output in time
+
+	Reasons map[string]int `json:"reasons"` // of those that are bad or lost
+
+	// Leads is from a kill until a standby has said that it leads.
+	LeadsP50 float64 `json:"leads_p50_ms"`
+	LeadsP99 float64 `json:"leads_p99_ms"`
+	// Recover is from a kill to the sending of the last bad request before a quarter of a second without any;
+	// 0: it cost none.
+	RecoverP50 float64 `json:"recover_p50_ms"`
+	RecoverP99 float64 `json:"recover_p99_ms"`
+	// RecoverAll has a value for each kill.
+	RecoverAll []float64 `json:"recover_ms"`
+	// Gap is the longest time without a good answer within a second of a kill, GapQuiet of a second without.
+	GapP50      float64 `json:"gap_p50_ms"`
+	GapP99      float64 `json:"gap_p99_ms"`
+	GapQuietP50 float64 `json:"gap_quiet_p50_ms"`
+	GapQuietP99 float64 `json:"gap_quiet_p99_ms"`
+}
+
+// around is how much of the time after a kill, and before it, is looked at.
+const around = time.Second
+
+func newReport(c Config, kills []kill, sent []request) *Report {
+	r := &Report{Experiment: "failover", Kills: len(kills), Rate: c.Share * c.clusterCapacity(), Sent: len(sent), Reasons: map[string]int{}}
+	var ends []time.Duration // of good answers
+	for _, q := range sent {
+		if !q.good {
+			r.Reasons[q.why]++
+		}
+		switch {
+		case q.good:
+			ends = append(ends, q.ended)
+		case q.outlast:
+			r.Lost++
+		default:
+			r.Bad++
+		}
+	}
+	slices.Sort(ends)
+	slices.SortFunc(sent, func(a, b request) int { return cmp.Compare(a.at, b.at) })
+
+	var led, recovered, gaps, quiet []float64
+	for i := range kills {
+		kill, until := kills[i].at, time.Duration(1<<62)
+		if i+1 < len(kills) {
+			until = kills[i+1].at - c.SLO // later ones may be the next kill's
+		}
+		led = append(led, milliseconds(kills[i].led))
+		recovered = append(recovered, lastBad(sent, kill, until))
+		gaps = append(gaps, longestGap(ends, kill, kill+around))
+		if before := kill - around; i == 0 || before > kills[i-1].at+around {
+			quiet = append(quiet, longestGap(ends, before, kill))
+		}
+	}
+	r.LeadsP50, r.LeadsP99 = percentileOf(led, 50), percentileOf(led, 99)
+	r.RecoverAll = recovered
+	r.RecoverP50, r.RecoverP99 = percentileOf(recovered, 50), percentileOf(recovered, 99)
+	r.GapP50, r.GapP99 = percentileOf(gaps, 50), percentileOf(gaps, 99)
+	r.GapQuietP50, r.GapQuietP99 = percentileOf(quiet, 50), percentileOf(quiet, 99)
+	return r
+}
+
+// calm is how long no request may be bad for a kill's consequences to be over.
+const calm = 250 * time.Millisecond
+
+// lastBad is how long after a kill the last request was sent that it cost.
+func lastBad(sent []request, kill, until time.Duration) float64 {
+	last := kill
+	for _, q := range sent {
+		if !q.good && !q.outlast && q.at > kill && q.at < until && q.at <= last+calm {
+			last = q.at
+		}
+	}
+	return milliseconds(last - kill)
+}
+
+// longestGap is the longest time without a good answer of which some lies between from and to.
+func longestGap(ends []time.Duration, from, to time.Duration) float64 {
+	i, _ := slices.BinarySearch(ends, from)
+	longest := time.Duration(0)
+	for i = max(1, i); i < len(ends) && ends[i-1] < to; i++ {
+		longest = max(longest, ends[i]-ends[i-1])
+	}
+	return milliseconds(longest)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// WriteTable writes the report for people.
+func (r *Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "kills\t%d\n", r.Kills)
+	fmt.Fprintf(t, "sent\t%d\tat %.0f a second\n", r.Sent, r.Rate)
+	fmt.Fprintf(t, "lost\t%d\tof those whose budget outlasts a change of leader\n", r.Lost)
+	fmt.Fprintf(t, "bad\t%d\tof those with the SLO\n", r.Bad)
+	for _, why := range slices.Sorted(maps.Keys(r.Reasons)) {
+		fmt.Fprintf(t, "  %s\t%d\n", why, r.Reasons[why])
+	}
+	fmt.Fprintf(t, "standby leads\t%.1f ms p50\t%.1f ms p99\n", r.LeadsP50, r.LeadsP99)
+	fmt.Fprintf(t, "goodput back\t%.1f ms p50\t%.1f ms p99\n", r.RecoverP50, r.RecoverP99)
+	fmt.Fprintf(t, "gap in answers\t%.1f ms p50\t%.1f ms p99\n", r.GapP50, r.GapP99)
+	fmt.Fprintf(t, "gap without a kill\t%.1f ms p50\t%.1f ms p99\n", r.GapQuietP50, r.GapQuietP99)
+	return t.Flush()
+}

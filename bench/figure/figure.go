@@ -1,0 +1,113 @@
+// Package figure writes figures of papers: the numbers as CSV, the picture as SVG, what the paper says beside what
+// was found, and the page that lists them all. It measures nothing.
+package figure
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"downbeat.dev/bench/chart"
+)
+
+// Drawing is a figure's numbers, under a header, its picture, and what it says of the paper's claims.
+type Drawing struct {
+	Header  []string
+	Records [][]string
+	Panels  []chart.Panel // none: no picture
+	Claims  []Claim
+}
+
+// Claim is a published result beside ours.
+type Claim struct {
+	What, Published, Ours string
+	Verdict               Verdict
+	Why                   string // of anything but Holds; may be empty
+}
+
+// Verdict says whether a published result was found again.
+type Verdict string
+
+// The verdicts.
+const (
+	Holds    Verdict = "holds"
+	Differs  Verdict = "differs"
+	Beside   Verdict = "beside"    // ours has other inputs: it stands beside the paper's, and neither proves nor refutes it
+	NoNumber Verdict = "no number" // the paper prints none, only a direction or a curve
+)
+
+// Judge is Holds or Differs.
+func Judge(holds bool) Verdict {
+	if holds {
+		return Holds
+	}
+	return Differs
+}
+
+// Add appends a record; floats keep six digits behind the point.
+func (d *Drawing) Add(fields ...any) {
+	var record []string
+	for _, f := range fields {
+		if x, ok := f.(float64); ok {
+			record = append(record, Number(x))
+		} else {
+			record = append(record, fmt.Sprint(f))
+		}
+	}
+	d.Records = append(d.Records, record)
+}
+
+// Number prints a number with six digits behind the point at most.
+func Number(x float64) string {
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', 6, 64), 64)
+	return strconv.FormatFloat(rounded, 'g', -1, 64)
+}
+
+// judged returns the claims without the reasons of those that hold: a figure states its reason before it is judged.
+func (d *Drawing) judged() []Claim {
+	out := slices.Clone(d.Claims)
+	for i := range out {
+		if out[i].Verdict == Holds {
+			out[i].Why = ""
+		}
+	}
+	return out
+}
+
+// Write writes DIR/ID.csv, DIR/ID.svg where there are panels, and puts the claims into DIR/claims.csv in place of
+// those that the figure had there. It makes the directory.
+func (d *Drawing) Write(dir, id string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := writeTable(filepath.Join(dir, id+".csv"), append([][]string{d.Header}, d.Records...)); err != nil {
+		return err
+	}
+	if len(d.Claims) > 0 {
+		if err := replaceClaims(dir, id, d.judged()); err != nil {
+			return err
+		}
+	}
+	if len(d.Panels) == 0 {
+		return nil
+	}
+
+	picture, err := os.Create(filepath.Join(dir, id+".svg"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(chart.Draw(picture, d.Panels), picture.Close())
+}
+
+func writeTable(path string, records [][]string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	c := csv.NewWriter(f)
+	return errors.Join(c.WriteAll(records), c.Error(), f.Close())
+}

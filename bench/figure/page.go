@@ -1,0 +1,89 @@
+package figure
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Entry is one figure of a paper in the page that lists them.
+type Entry struct {
+	ID, Title string
+	// Command makes the figure; Dir is where it lies, from the root of the repository.
+	Command, Dir string
+	// Where says what the figure runs in: virtual time, processes on this host, hardware.
+	Where string
+}
+
+// Paper is what a page has of one paper.
+type Paper struct {
+	Name, Title string
+	Entries     []Entry
+	Notes       []string // what cannot be had, or must be known of the paper, one sentence each
+}
+
+// WritePage lists the figures of papers with their claims, which it reads from below root. Figures that have not
+// been made are listed with their command alone.
+func WritePage(w io.Writer, root string, papers []Paper) error {
+	var b strings.Builder
+	b.WriteString("# Figures of the papers\n\nMade by `downbeat bench figures`, which runs all that run in virtual time and writes this page. One command makes one CSV and one picture; what the\n" +
+		"paper prints stands beside what we found. Where a claim does not reproduce, the reason stands beside it, as far as we know it.\n")
+	for _, p := range papers {
+		if err := writePaper(&b, root, p); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writePaper(b *strings.Builder, root string, p Paper) error {
+	fmt.Fprintf(b, "\n## %s\n\n| figure | shows | runs in | command | results |\n|---|---|---|---|---|\n", p.Title)
+	for _, e := range p.Entries {
+		fmt.Fprintf(b, "| %s | %s | %s | `%s` | %s |\n", e.ID, e.Title, e.Where, e.Command, links(root, e))
+	}
+
+	// A directory has one file of claims, read once.
+	claims := map[string]map[string][]Claim{}
+	fmt.Fprintf(b, "\n| figure | claim | published | ours | |\n|---|---|---|---|---|\n")
+	for _, e := range p.Entries {
+		if claims[e.Dir] == nil {
+			read, err := ReadClaims(filepath.Join(root, e.Dir))
+			if err != nil {
+				return err
+			}
+			claims[e.Dir] = read
+		}
+		for _, c := range claims[e.Dir][e.ID] {
+			verdict := string(c.Verdict)
+			if c.Why != "" {
+				verdict += ": " + c.Why
+			}
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", e.ID, c.What, c.Published, c.Ours, verdict)
+		}
+	}
+
+	if len(p.Notes) > 0 {
+		b.WriteString("\n")
+	}
+	for _, n := range p.Notes {
+		b.WriteString("- " + n + "\n")
+	}
+	return nil
+}
+
+// links names the files that are there, as seen from docs.
+func links(root string, e Entry) string {
+	var out []string
+	for _, name := range []string{e.ID + ".csv", e.ID + ".svg"} {
+		if _, err := os.Stat(filepath.Join(root, e.Dir, name)); err == nil {
+			out = append(out, fmt.Sprintf("[%s](../%s/%s)", filepath.Ext(name)[1:], e.Dir, name))
+		}
+	}
+	if len(out) == 0 {
+		return "not made"
+	}
+	return strings.Join(out, ", ")
+}

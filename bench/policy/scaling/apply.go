@@ -1,0 +1,123 @@
+package scaling
+
+import "downbeat.dev/core/sched"
+
+// apply makes the hosts host what a plan says, with as few changes as its counts allow. A device that
+// changes its variant loads for the load time after its running batch; what was bound to it and cannot
+// wait for that is bound to others.
+func (p *hosted) apply(now sched.Time, plan []placement) {
+	kept := p.keepMatching(plan)
+	changed := p.fillOthers(plan, kept)
+
+	for i := range p.hosts {
+		p.hosts[i].weight, p.hosts[i].credit = 0, 0
+	}
+	for _, x := range plan {
+		for i := range p.hosts {
+			if h := &p.hosts[i]; h.kind == x.kind && h.family == x.family && h.variant == x.variant {
+				h.weight += max(x.rate, 1e-6) / float64(x.devices)
+			}
+		}
+	}
+	if p.uniform {
+		for i := range p.hosts {
+			p.hosts[i].weight = 1
+		}
+	}
+	p.reload(now, changed)
+}
+
+// keepMatching returns, by host, whether it already hosts what the plan wants; wanted counts go down.
+func (p *hosted) keepMatching(plan []placement) []bool {
+	kept := make([]bool, len(p.hosts))
+	for i := range plan {
+		need := plan[i].devices
+		for k := range p.hosts {
+			h := &p.hosts[k]
+			if need > 0 && !kept[k] && h.kind == plan[i].kind && h.family == plan[i].family && h.variant == plan[i].variant {
+				kept[k] = true
+				need--
+			}
+		}
+	}
+	return kept
+}
+
+// fillOthers gives the hosts that are not kept what the plan still lacks, those of the same family first,
+// and returns the hosts that changed with the family that they had. A host that the plan has nothing
+// for keeps what it has.
+func (p *hosted) fillOthers(plan []placement, kept []bool) map[int]int32 {
+	changed := make(map[int]int32)
+	for _, sameFamily := range []bool{true, false} {
+		for _, x := range plan {
+			need := x.devices - p.hosting(x, kept)
+			for k := range p.hosts {
+				h := &p.hosts[k]
+				if need <= 0 || kept[k] || h.kind != x.kind || sameFamily && h.family != x.family {
+					continue
+				}
+				changed[k] = h.family
+				h.family, h.variant = x.family, x.variant
+				kept[k] = true
+				need--
+			}
+		}
+	}
+	return changed
+}
+
+// hosting counts the kept hosts that host what a placement wants.
+func (p *hosted) hosting(x placement, kept []bool) int {
+	n := 0
+	for k := range p.hosts {
+		if h := &p.hosts[k]; kept[k] && h.kind == x.kind && h.family == x.family && h.variant == x.variant {
+			n++
+		}
+	}
+	return n
+}
+
+// reload loads the new variants and binds requests anew that were bound to the changed hosts.
+func (p *hosted) reload(now sched.Time, changed map[int]int32) {
+	type bound struct{ r, family int32 }
+	var moved []bound
+	for k := range p.hosts { // in order of devices, whatever the map's is
+		before, ok := changed[k]
+		if !ok {
+			continue
+		}
+		h := &p.hosts[k]
+		m := &p.w.Models[h.family]
+		h.profile = m.Variants[h.variant].Profiles[h.kind]
+		h.planned, h.size, h.wake = max(1, halfBatch(m.SLO, h.profile)), 1, sched.Never
+		if p.loadTime > 0 && p.tick > 0 { // the first placement is loaded before time begins
+			p.w.Load(h.device, p.loadTime)
+			h.readyAt = p.w.FreeAt(h.device)
+		}
+		if h.family != before || p.loadTime > 0 {
+			for h.queue.len() > 0 {
+				moved = append(moved, bound{h.queue.take(1)[0], before})
+			}
+		}
+	}
+
+	for _, b := range moved {
+		if h := p.route(now, b.family); h != nil {
+			h.insert(p, b.r)
+		} else {
+			p.w.Drop(b.r)
+		}
+	}
+	for k := range p.hosts {
+		p.serve(now, &p.hosts[k])
+	}
+}
+
+// insert queues a request that was bound elsewhere, in order of deadline.
+func (h *host) insert(p *hosted, r int32) {
+	h.queue.push(r)
+	q := h.queue.requests
+	for i := len(q) - 1; i > h.queue.head && p.w.Deadline(q[i-1]) > p.w.Deadline(r); i-- {
+		q[i], q[i-1] = q[i-1], q[i]
+	}
+}

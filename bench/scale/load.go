@@ -1,0 +1,152 @@
+// Package scale runs clusters that grow and shrink with a changing load, in virtual time: the scheduler that serves, an
+// autoscaler that watches it, and GPUs that obey after a while (Symphony §4.4 and figure 14).
+package scale
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"time"
+
+	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/profile"
+)
+
+// Workload is models whose rates change: each has a daily wave of its own phase, pressed into the span, and now and
+// then twice its rate for some minutes. The paper's rates come from 150 hours of videos that are not public.
+type Workload struct {
+	Models   []profile.Entry
+	Span     time.Duration
+	profiles []*profile.Profile
+	waves    []wave
+}
+
+// wave is the rate of one model.
+type wave struct {
+	mean, depth, phase, turns float64
+	bursts                    []burst
+}
+
+// burst multiplies a rate from its beginning to its end, with edges of ten seconds.
+type burst struct{ begin, end, factor float64 }
+
+const burstEdge = 10 // seconds
+
+// NewWorkload draws the rates of models whose mean demand together is about a share of gpus.
+func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Duration, seed uint64) (*Workload, error) {
+	if len(models) == 0 || gpus < 1 || !(share > 0 && share <= 1) || span < time.Minute || span > 6*time.Hour {
+		return nil, fmt.Errorf("%d models, %d GPUs, share %v, span %v: want some models and GPUs, a share up to 1, a span of 1m to 6h", len(models), gpus, share, span)
+	}
+	w := &Workload{Models: models, Span: span}
+	rng := rand.New(rand.NewPCG(seed, 14))
+	for _, e := range models {
+		p, err := e.Profile()
+		if err != nil {
+			return nil, err
+		}
+		w.profiles = append(w.profiles, p)
+	}
+
+	// Equal rates; their level is set by the demand that they come to.
+	each := 1.0
+	for range 3 {
+		demand := 0.0
+		for m, e := range models {
+			c, _, err := plan.Cost(w.profiles[m], e.SLO, each)
+			if err != nil {
+				return nil, err
+			}
+			demand += each * c
+		}
+		each *= share * float64(gpus) / demand
+	}
+	for range models {
+		v := wave{mean: each, depth: 0.3 + 0.4*rng.Float64(), phase: rng.Float64(), turns: 1 + float64(rng.IntN(3))}
+		for range rng.IntN(3) {
+			begin := rng.Float64() * span.Seconds()
+			v.bursts = append(v.bursts, burst{begin, begin + 30 + 120*rng.Float64(), 1.5 + rng.Float64()})
+		}
+		w.waves = append(w.waves, v)
+	}
+	return w, nil
+}
+
+// Spread takes n entries from all over a zoo, so that they differ in how they batch and in their SLOs.
+func Spread(zoo []profile.Entry, n int) []profile.Entry {
+	var out []profile.Entry
+	for i := range n {
+		out = append(out, zoo[i*len(zoo)/n])
+	}
+	return out
+}
+
+// Rate is a model's rate at a moment, in requests/s.
+func (w *Workload) Rate(model int, at time.Duration) float64 {
+	v, t := &w.waves[model], at.Seconds()
+	rate := v.mean * (1 + v.depth*math.Sin(2*math.Pi*(v.phase+v.turns*t/w.Span.Seconds())))
+	for _, b := range v.bursts {
+		// How far into its plateau the burst is, from either side.
+		in := min(t-b.begin, b.end-t) / burstEdge
+		rate *= 1 + (b.factor-1)*min(1, max(0, in))
+	}
+	return rate
+}
+
+// Demand is the GPUs that the rates at a moment need at u* = 1.
+func (w *Workload) Demand(at time.Duration) float64 {
+	sum := 0.0
+	for m, e := range w.Models {
+		rate := w.Rate(m, at)
+		c, _, err := plan.Cost(w.profiles[m], e.SLO, rate)
+		if err != nil {
+			panic(err) // NewWorkload has asked for it
+		}
+		sum += rate * c
+	}
+	return sum
+}
+
+// Arrivals draws the requests: a Poisson process for each model whose rate changes every tenth of a second.
+func (w *Workload) Arrivals(seed uint64) []arrivals.Arrival {
+	const step = 100 * time.Millisecond
+	var out []arrivals.Arrival
+	for m := range w.Models {
+		rng := rand.New(rand.NewPCG(seed, uint64(1000+m)))
+
+		// A request comes whenever the expectation has grown by an exponential number.
+		left := rng.ExpFloat64()
+		for at := time.Duration(0); at < w.Span; at += step {
+			rate := w.Rate(m, at)
+			most := rate * step.Seconds()
+			for done := 0.0; ; left = rng.ExpFloat64() {
+				if done+left > most {
+					left -= most - done
+					break
+				}
+				done += left
+				when := at + time.Duration(done/rate*float64(time.Second))
+				out = append(out, arrivals.Arrival{At: min(when, w.Span-1), Model: int32(m)})
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].At < out[j].At })
+	return out
+}
+
+// Clairvoyant returns by second the fewest GPUs that carry the rates of that second and of those until the next
+// change can be made, as somebody knows who is told the rates and has GPUs at once.
+func (w *Workload) Clairvoyant(targets plan.Targets, period time.Duration) []int {
+	seconds := int(w.Span / time.Second)
+	demand := make([]float64, seconds+int(period/time.Second)+1)
+	for s := range demand {
+		demand[s] = w.Demand(min(time.Duration(s)*time.Second, w.Span))
+	}
+	out := make([]int, seconds)
+	for s := range out {
+		out[s] = targets.GPUsFor(slices.Max(demand[s : s+int(period/time.Second)+1]))
+	}
+	return out
+}

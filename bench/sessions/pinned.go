@@ -1,0 +1,162 @@
+package sessions
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// step is a module of a frame that is ready for its worker.
+type step struct {
+	at     time.Duration
+	order  int // among steps of a time
+	frame  int
+	module int
+}
+
+type steps []step
+
+func (s steps) Len() int { return len(s) }
+func (s steps) Less(i, j int) bool {
+	return s[i].at < s[j].at || s[i].at == s[j].at && s[i].order < s[j].order
+}
+func (s steps) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s *steps) Push(x any)   { *s = append(*s, x.(step)) }
+func (s *steps) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
+}
+
+// pinnedFrame is one frame on its way over its session's workers.
+type pinnedFrame struct {
+	x     *placement
+	place segment
+	begun time.Duration
+	until []time.Duration // by module; −1: not ended
+	left  int
+}
+
+// runPinned serves placements: every request runs alone, in order of arrival at its worker, and nothing is dropped. Late
+// frames are not finished. What a GPU gains by running several at a time is in the profiles.
+func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Duration) {
+	t = newTally(len(all))
+	free := make([]time.Duration, len(p.left))
+	var frames []pinnedFrame
+	var queue steps
+	order := 0
+	push := func(at time.Duration, frame, module int) {
+		order++
+		heap.Push(&queue, step{at, order, frame, module})
+	}
+
+	// Every frame of every session begins with the modules that need no other.
+	for _, x := range all {
+		s := p.w.Streams[x.stream]
+		a := &p.w.Apps[s.App]
+		period := time.Duration(1e9 / s.FPS)
+		for at := s.From + phase(seed, x.stream, period); at < s.Until; at += period {
+			f := pinnedFrame{x: x, place: x.at(at), begun: at, until: slices.Repeat([]time.Duration{-1}, len(a.Modules)), left: len(a.Modules)}
+			frames = append(frames, f)
+			for m := range a.Modules {
+				if len(a.Modules[m].After) == 0 {
+					push(at+a.Modules[m].CPU, len(frames)-1, m)
+				}
+			}
+		}
+	}
+
+	for len(queue) > 0 {
+		next := heap.Pop(&queue).(step)
+		f := &frames[next.frame]
+		a := &p.w.Apps[p.w.Streams[f.x.stream].App]
+
+		worker := f.place.worker[next.module]
+		work := time.Duration(a.Modules[next.module].FanOut) * p.exec(a, next.module, f.place.quality)
+		end := max(next.at, free[worker]) + work
+		free[worker] = end
+		busy += work
+
+		f.until[next.module] = end
+		if f.left--; f.left == 0 {
+			t.end(f.x.stream, end-f.begun <= a.Latency, false)
+			t.accuracy, t.answers = t.accuracy+a.Qualities[f.place.quality].Accuracy, t.answers+1
+			continue
+		}
+		p.followers(a, f, next.module, func(at time.Duration, module int) { push(at, next.frame, module) })
+	}
+	return t, busy
+}
+
+// followers are the modules for which one was the last that they needed.
+func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(at time.Duration, module int)) {
+	for m := range a.Modules {
+		if !slices.Contains(a.Modules[m].After, int32(module)) {
+			continue
+		}
+		at, ready := time.Duration(0), true
+		for _, before := range a.Modules[m].After {
+			ready = ready && f.until[before] >= 0
+			at = max(at, f.until[before]+p.pass(a, f.place.worker, int(before), m))
+		}
+		if ready {
+			begin(at+a.Modules[m].CPU, m)
+		}
+	}
+}
+
+// at is what held at a time.
+func (x *placement) at(now time.Duration) segment {
+	k := 0
+	for k+1 < len(x.since) && x.since[k+1].from <= now {
+		k++
+	}
+	return x.since[k]
+}
+
+// serve admits the workload's streams and runs those that were placed.
+func (p *rim) serve(name string, seed uint64) Result {
+	w := *p.w
+	p.w = &w
+
+	refused, longest := 0, time.Duration(0)
+	var in []int
+	for i := range w.Streams {
+		now := time.Duration(0)
+		if w.UntilFull {
+			now = time.Duration(len(in)) * joinEvery
+		}
+		began := time.Now()
+		ok := p.admit(i, now)
+		longest = max(longest, time.Since(began))
+		if ok {
+			in = append(in, i)
+			continue
+		}
+		refused++
+		if w.UntilFull {
+			break
+		}
+	}
+
+	// Those that were let in, numbered anew.
+	all := slices.Clone(p.placed)
+	slices.SortFunc(all, func(a, b *placement) int { return a.stream - b.stream })
+	var streams []Stream
+	for k, i := range in {
+		streams = append(streams, w.Streams[i])
+		all[k].stream = k
+	}
+	w.Streams = streams
+	w.schedule(len(streams))
+	if w.UntilFull {
+		for k := len(streams) - 1; k >= 0; k-- {
+			p.leave(k, w.Streams[k].Until)
+		}
+	}
+
+	t, busy := p.runPinned(all, seed)
+	r := t.result(&w, name, busy)
+	r.Refused, r.AdmitMS, r.BatchMean = refused, longest.Seconds()*1e3, 1
+	return r
+}

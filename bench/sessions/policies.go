@@ -1,0 +1,102 @@
+package sessions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// temporalLoss is what running one request at a time on a GPU costs beside running several: the middle of the published
+// 8 to 99 % (F10b), where actdet has 36 to 40.
+const temporalLoss = 1.38
+
+// Policy is a way to serve sessions.
+type Policy struct {
+	Name    string
+	Summary string
+	run     func(w *Workload, seed uint64) (Result, error)
+}
+
+// Policies are all of them: Downbeat first, then Rim, its ablations, and the systems that it compares with.
+func Policies() []Policy {
+	placed := func(name, summary string, r rule) Policy {
+		if r.temporal == 0 {
+			r.temporal = 1
+		}
+		return Policy{name, summary, func(w *Workload, seed uint64) (Result, error) {
+			if r.force {
+				w.limitTo(admittedByRim(w))
+			}
+			return newRim(w, r).serve(name, seed), nil
+		}}
+	}
+	ours := func(name, summary string, c central) Policy {
+		return Policy{name, summary, func(w *Workload, seed uint64) (Result, error) {
+			c := c
+			if c.server != nil {
+				w.limitTo(admittedByRim(w))
+			}
+			c.w, c.seed = w, seed
+			return c.serve(name)
+		}}
+	}
+
+	const all, fit = "all", "best-fit"
+	return []Policy{
+		ours("downbeat", "one queue per module, qualities by price, admission by demand and trial", central{adapt: true}),
+		ours("downbeat-high", "the same, best qualities only", central{}),
+		placed("rim", "best fit, cross-worker, demotion (Rim §3.3, §3.4, §4.3)", rule{qualities: all, choose: fit, cross: true}),
+		placed("rim-high", "best qualities only", rule{qualities: "high", choose: fit, cross: true}),
+		placed("rim-low", "lowest qualities only", rule{qualities: "low", choose: fit, cross: true}),
+		placed("rim-rr", "workers in turn", rule{qualities: all, choose: "round-robin", force: true}),
+		placed("rim-memory", "the worker with most memory left", rule{qualities: all, choose: "memory", force: true}),
+		placed("rim-utilization", "the worker that is used least", rule{qualities: all, choose: "utilization", force: true}),
+		placed("rim-nc", "no session over several workers", rule{qualities: all, choose: fit}),
+		placed("rim-ncdrop", "the same, and nobody is refused", rule{qualities: all, choose: fit, force: true}),
+		placed("rim-temporal", "one request at a time on a GPU", rule{qualities: all, choose: fit, cross: true, temporal: temporalLoss}),
+		ours("nexus", "static shares of the latency, models packed onto GPUs (Shen et al.)", central{server: nexus}),
+		ours("clipper", "static shares, adaptive batches (Crankshaw et al.)", central{server: clipper}),
+	}
+}
+
+// admittedByRim is how many of a workload's sessions Rim lets in before it refuses one: what is asked of those that refuse
+// nobody.
+func admittedByRim(w *Workload) int {
+	if !w.UntilFull {
+		return len(w.Streams)
+	}
+	p := newRim(w, rule{qualities: "all", choose: "best-fit", cross: true, temporal: 1})
+	for i := range w.Streams {
+		if !p.admit(i, 0) {
+			return i
+		}
+	}
+	return len(w.Streams)
+}
+
+// Select returns the policies of a list with commas, or all.
+func Select(list string) ([]Policy, error) {
+	all := Policies()
+	if list == "all" {
+		return all, nil
+	}
+	var names []string
+	for _, p := range all {
+		names = append(names, p.Name)
+	}
+	var chosen []Policy
+	for _, name := range strings.Split(list, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, fmt.Errorf("policy %q: want all, or some of %s", name, strings.Join(names, ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// Run serves a workload. The same seed gives the same result, but for AdmitMS, which is measured.
+func (p Policy) Run(w Workload, seed uint64) (Result, error) {
+	w.Streams = slices.Clone(w.Streams)
+	return p.run(&w, seed)
+}

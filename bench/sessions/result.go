@@ -1,0 +1,111 @@
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Result is what one policy made of one workload.
+type Result struct {
+	Workload     string  `json:"workload"`
+	Policy       string  `json:"policy"`
+	Workers      int     `json:"workers"`
+	Sessions     int     `json:"sessions"` // admitted
+	Refused      int     `json:"refused"`
+	FinishPct    float64 `json:"finish_pct"`     // frames in time, of all admitted sessions' frames
+	FinishPctMin float64 `json:"finish_pct_min"` // of the session that fared worst
+	LatePct      float64 `json:"late_pct"`       // frames that ended after their latency; the rest of the bad were dropped
+	Utilization  float64 `json:"utilization"`    // of the GPUs over the whole run
+	Accuracy     float64 `json:"accuracy"`       // mean of the answers
+	BatchMean    float64 `json:"batch_mean"`     // of a request
+	AdmitMS      float64 `json:"admit_ms"`       // the longest admission, in real time; 0: there was none
+	ByApp        []Share `json:"by_app"`
+}
+
+// Share is how an application's sessions fared.
+type Share struct {
+	App       string  `json:"app"`
+	Sessions  int     `json:"sessions"`
+	FinishPct float64 `json:"finish_pct"`
+}
+
+// count gathers how frames ended.
+type count struct{ frames, good, late int }
+
+// tally is a run's frames by session.
+type tally struct {
+	by       []count
+	accuracy float64 // Σ over answers
+	answers  float64
+}
+
+func newTally(sessions int) *tally { return &tally{by: make([]count, sessions)} }
+
+// end counts one frame.
+func (t *tally) end(session int, inTime, dropped bool) {
+	c := &t.by[session]
+	c.frames++
+	if inTime {
+		c.good++
+	} else if !dropped {
+		c.late++
+	}
+}
+
+// result makes percentages of a tally.
+func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
+	r := Result{Workload: w.Name, Policy: policy, Workers: w.Workers, Sessions: len(t.by), FinishPctMin: 100,
+		Utilization: busy.Seconds() / w.Span.Seconds() / float64(w.Workers)}
+
+	var all count
+	apps := make([]count, len(w.Apps))
+	sessions := make([]int, len(w.Apps))
+	for i, c := range t.by {
+		all.frames, all.good, all.late = all.frames+c.frames, all.good+c.good, all.late+c.late
+		r.FinishPctMin = min(r.FinishPctMin, share(c.good, c.frames))
+		of := &apps[w.Streams[i].App]
+		of.frames, of.good = of.frames+c.frames, of.good+c.good
+		sessions[w.Streams[i].App]++
+	}
+
+	r.FinishPct, r.LatePct = share(all.good, all.frames), share(all.late, all.frames)
+	if t.answers > 0 {
+		r.Accuracy = t.accuracy / t.answers
+	}
+	for k := range apps {
+		if sessions[k] > 0 {
+			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], share(apps[k].good, apps[k].frames)})
+		}
+	}
+	return r
+}
+
+// share is a percentage; of nothing it is all.
+func share(part, all int) float64 {
+	if all == 0 {
+		return 100
+	}
+	return 100 * float64(part) / float64(all)
+}
+
+// WriteTable prints results for people.
+func WriteTable(w io.Writer, all []Result) {
+	fmt.Fprintf(w, "%-8s %-18s %8s %9s %8s %9s %9s %7s %7s %9s %6s %9s\n", "workload", "policy", "workers", "sessions", "refused", "finish %", "worst %", "late %", "busy %", "accuracy", "batch", "admit ms")
+	for _, r := range all {
+		fmt.Fprintf(w, "%-8s %-18s %8d %9d %8d %9.2f %9.2f %7.2f %7.2f %9.3f %6.2f %9.2f\n", r.Workload, r.Policy, r.Workers, r.Sessions, r.Refused,
+			r.FinishPct, r.FinishPctMin, r.LatePct, 100*r.Utilization, r.Accuracy, r.BatchMean, r.AdmitMS)
+	}
+}
+
+// WriteJSON writes a line for each result.
+func WriteJSON(w io.Writer, all []Result) error {
+	e := json.NewEncoder(w)
+	for _, r := range all {
+		if err := e.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package sessions
+
+import (
+	"slices"
+	"time"
+)
+
+// rule says how Rim, or one of its ablations, places a session.
+type rule struct {
+	qualities string // "all", "high" or "low"
+	choose    string // "best-fit", "round-robin", "memory" or "utilization"
+	cross     bool   // a session may be spread over workers (R5)
+	force     bool   // nobody is refused: a session that fits nowhere is placed all the same
+	temporal  float64
+}
+
+// crossMax is the serialization above which a module stays with the one before it (R5).
+const crossMax = 100 * time.Millisecond
+
+// placement is a session's place: a quality, and a worker for each module.
+type placement struct {
+	stream  int
+	quality int
+	worker  []int
+	demoted int // when, in order of events; 0: never
+	since   []segment
+}
+
+// segment is what holds from a time on.
+type segment struct {
+	from    time.Duration
+	quality int
+	worker  []int
+}
+
+// rim places sessions by their shares of workers (R3 to R9).
+type rim struct {
+	w      *Workload
+	rule   rule
+	left   []float64 // by worker: what is not given away
+	memory []int     // by worker: MB
+	placed []*placement
+	events int
+	turn   int
+}
+
+func newRim(w *Workload, r rule) *rim {
+	p := &rim{w: w, rule: r, left: make([]float64, w.Workers), memory: make([]int, w.Workers)}
+	for i := range p.left {
+		p.left[i] = 1
+	}
+	return p
+}
+
+// demand is the share of a worker that a module takes: f/F of the module alone.
+func (p *rim) demand(s Stream, module, quality int) float64 {
+	a := &p.w.Apps[s.App]
+	return s.FPS * float64(a.Modules[module].FanOut) * p.exec(a, module, quality).Seconds()
+}
+
+// exec is a request's time on a worker that runs nothing else. Without sharing in space it is longer.
+func (p *rim) exec(a *Application, module, quality int) time.Duration {
+	return time.Duration(float64(a.exec(module, quality)) * p.rule.temporal)
+}
+
+// qualities are those that a session may have, best first.
+func (p *rim) qualities(s Stream) []int {
+	n := len(p.w.Apps[s.App].Qualities)
+	switch p.rule.qualities {
+	case "high":
+		return []int{0}
+	case "low":
+		return []int{n - 1}
+	}
+	all := make([]int, n)
+	for q := range all {
+		all[q] = q
+	}
+	return all
+}
+
+// admit places a stream at the best quality that fits, demoting others if none does; false: it is refused.
+func (p *rim) admit(stream int, now time.Duration) bool {
+	p.events++
+	qualities := p.qualities(p.w.Streams[stream])
+
+	for _, q := range qualities {
+		if p.place(stream, q, now) {
+			return true
+		}
+	}
+	if p.rule.force {
+		return p.forcePlace(stream, qualities[len(qualities)-1], now)
+	}
+	if p.rule.qualities != "all" {
+		return false
+	}
+	return p.demoteFor(stream, qualities[len(qualities)-1], now)
+}
+
+// demoteFor demotes the sessions that were not demoted for longest until the newcomer fits at its lowest (R8 of §4.3). If
+// it never does, everybody gets back what they had.
+func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
+	order := slices.Clone(p.placed)
+	slices.SortStableFunc(order, func(a, b *placement) int { return a.demoted - b.demoted })
+
+	var before []placement
+	var changed []*placement
+	for _, x := range order {
+		lowest := len(p.w.Apps[p.w.Streams[x.stream].App].Qualities) - 1
+		if x.quality == lowest {
+			continue
+		}
+		before, changed = append(before, *x), append(changed, x)
+
+		p.give(x, 1)
+		x.quality++
+		x.demoted = p.events
+		p.give(x, -1)
+		if p.place(stream, quality, now) {
+			for _, x := range changed {
+				x.since = append(x.since, segment{now, x.quality, x.worker})
+			}
+			return true
+		}
+	}
+
+	for i, x := range changed {
+		p.give(x, 1)
+		*x = before[i]
+		p.give(x, -1)
+	}
+	return false
+}
+
+// leave takes a session away, and promotes those that were demoted last ago for longest, where that fits.
+func (p *rim) leave(stream int, now time.Duration) {
+	p.events++
+	i := slices.IndexFunc(p.placed, func(x *placement) bool { return x.stream == stream })
+	p.give(p.placed[i], 1)
+	p.placed = slices.Delete(p.placed, i, i+1)
+	if p.rule.qualities != "all" {
+		return
+	}
+
+	order := slices.Clone(p.placed)
+	slices.SortStableFunc(order, func(a, b *placement) int { return a.demoted - b.demoted })
+	for _, x := range order {
+		if x.quality == 0 {
+			continue
+		}
+		p.give(x, 1)
+		x.quality--
+		if !p.fits(x) {
+			x.quality++
+		} else {
+			x.since = append(x.since, segment{now, x.quality, x.worker})
+		}
+		p.give(x, -1)
+	}
+}
+
+// give returns a placement's shares, or takes them (−1).
+func (p *rim) give(x *placement, sign float64) {
+	s := p.w.Streams[x.stream]
+	for m, worker := range x.worker {
+		p.left[worker] += sign * p.demand(s, m, x.quality)
+		p.memory[worker] -= int(sign) * p.w.Apps[s.App].Modules[m].MemoryMB
+	}
+}
+
+// fits reports whether a placement's shares are left.
+func (p *rim) fits(x *placement) bool {
+	need := make([]float64, len(p.left))
+	for m, worker := range x.worker {
+		need[worker] += p.demand(p.w.Streams[x.stream], m, x.quality)
+	}
+	for i := range need {
+		if need[i] > p.left[i]+1e-9 {
+			return false
+		}
+	}
+	return true
+}
+
+// place puts a stream on one worker, or on several.
+func (p *rim) place(stream, quality int, now time.Duration) bool {
+	s := p.w.Streams[stream]
+	modules := len(p.w.Apps[s.App].Modules)
+	whole := 0.0
+	for m := range modules {
+		whole += p.demand(s, m, quality)
+	}
+
+	x := &placement{stream: stream, quality: quality, worker: make([]int, modules), demoted: 0}
+	if best := p.chooseWorker(whole, nil); best >= 0 {
+		for m := range x.worker {
+			x.worker[m] = best
+		}
+		return p.settle(x, now)
+	}
+	if !p.rule.cross {
+		return false
+	}
+
+	// Module by module, those that are dear to part together.
+	need := make([]float64, len(p.left))
+	for m := 0; m < modules; {
+		end, sum := m+1, p.demand(s, m, quality)
+		for end < modules && p.w.Apps[s.App].Modules[end-1].Serialize > crossMax {
+			sum += p.demand(s, end, quality)
+			end++
+		}
+
+		best := p.chooseWorker(sum, need)
+		if best < 0 {
+			return false
+		}
+		need[best] += sum
+		for ; m < end; m++ {
+			x.worker[m] = best
+		}
+	}
+	return p.settle(x, now)
+}
+
+// settle keeps a placement whose frames can be in time.
+func (p *rim) settle(x *placement, now time.Duration) bool {
+	if p.latency(x) > p.w.Apps[p.w.Streams[x.stream].App].Latency {
+		return false
+	}
+	x.since = []segment{{now, x.quality, x.worker}}
+	p.give(x, -1)
+	p.placed = append(p.placed, x)
+	return true
+}
+
+// forcePlace puts a stream on the worker that the rule names, for best fit the one with most left, whether it fits or not.
+func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
+	best := p.chooseWorker(0, nil)
+	for i := range p.left {
+		if p.rule.choose == "best-fit" && p.left[i] > p.left[best] {
+			best = i
+		}
+	}
+	x := &placement{stream: stream, quality: quality, worker: slices.Repeat([]int{best}, len(p.w.Apps[p.w.Streams[stream].App].Modules))}
+	x.since = []segment{{now, x.quality, x.worker}}
+	p.give(x, -1)
+	p.placed = append(p.placed, x)
+	return true
+}
+
+// chooseWorker is the worker for a share by the rule; taken is what the stream has of it already. −1: there is none.
+func (p *rim) chooseWorker(need float64, taken []float64) int {
+	left := func(i int) float64 {
+		if taken == nil {
+			return p.left[i]
+		}
+		return p.left[i] - taken[i]
+	}
+
+	// All but best fit look at something else than what is left, so that they overload workers while others idle.
+
+	best := -1
+	switch p.rule.choose {
+	case "round-robin":
+		p.turn++
+		return p.turn % len(p.left)
+	case "memory":
+		for i := range p.left {
+			if best < 0 || p.memory[i] < p.memory[best] {
+				best = i
+			}
+		}
+	case "utilization":
+		for i := range p.left {
+			if best < 0 || p.left[i] > p.left[best] {
+				best = i
+			}
+		}
+	default:
+		for i := range p.left {
+			if (left(i)+1e-9 >= need || need == 0) && (best < 0 || left(i) < left(best)) {
+				best = i
+			}
+		}
+	}
+	return best
+}
+
+// latency is what a frame takes where nobody is in its way.
+func (p *rim) latency(x *placement) time.Duration {
+	a := &p.w.Apps[p.w.Streams[x.stream].App]
+	until := make([]time.Duration, len(a.Modules))
+	for m := range a.Modules {
+		for _, before := range a.Modules[m].After {
+			until[m] = max(until[m], until[before]+p.pass(a, x.worker, int(before), m))
+		}
+		until[m] += a.Modules[m].CPU + time.Duration(a.Modules[m].FanOut)*p.exec(a, m, x.quality)
+	}
+	return slices.Max(until)
+}
+
+// pass is what a result takes from a module to the next.
+func (p *rim) pass(a *Application, worker []int, from, to int) time.Duration {
+	if worker[from] == worker[to] {
+		return 0
+	}
+	return a.Modules[from].Serialize
+}

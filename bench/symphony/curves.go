@@ -1,0 +1,275 @@
+package symphony
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/chart"
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/core/arrivals"
+)
+
+// drawSLOs is figure 7.
+func drawSLOs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "fig7", "downbeat,symphony-printed,clockwork,clockwork-bare,nexus-1")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: goodputHeader}
+	addGoodput(d, rows)
+
+	for _, group := range []string{"poisson-even", "poisson-zipf", "gamma-even", "gamma-zipf"} {
+		p := chart.Panel{Title: group, XLabel: "SLO, ms", YLabel: "goodput, r/s"}
+		for _, r := range rows {
+			var slo float64
+			if n, _ := fmt.Sscanf(strings.TrimPrefix(r.Setting, "fig7-"+group+"-"), "%gms", &slo); n == 1 {
+				p.Add(r.Policy, slo, r.Goodput)
+			}
+		}
+		d.Panels = append(d.Panels, p)
+
+		tight, loose := "fig7-"+group+"-15ms", "fig7-"+group+"-100ms"
+		ratios := func(setting string) string {
+			ours := find(rows, setting, "downbeat")
+			return fmt.Sprintf("%.2f× Clockwork, %.2f× Nexus", over(ours, find(rows, setting, "clockwork")), over(ours, find(rows, setting, "nexus-1")))
+		}
+		d.Claims = append(d.Claims, figure.Claim{What: group + ": ahead at tight SLOs, alike at loose ones", Published: "no numbers",
+			Ours: "at 15 ms " + ratios(tight) + "; at 100 ms " + ratios(loose) + " (0: the other keeps no model's SLO at any load)", Verdict: figure.NoNumber})
+	}
+	return d, nil
+}
+
+// drawAnalytic is table 4.
+func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "table4", paperPolicies)
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: goodputHeader, Panels: []chart.Panel{bars("table 4", rows)}}
+	addGoodput(d, rows)
+
+	for _, setting := range settingsOf(rows) {
+		for _, name := range []string{"downbeat", "clockwork", "nexus-1"} {
+			r := find(rows, setting, name)
+			if r.Published == nil {
+				continue
+			}
+			// A baseline should be what the paper's is; ours should not be less than the paper's system.
+			printed, holds := "", abs(r.Goodput / *r.Published - 1) < 0.1
+			if name == "downbeat" {
+				holds = r.Goodput >= *r.Published
+				printed = fmt.Sprintf("; the printed policy %.0f", find(rows, setting, "symphony-printed").Goodput)
+			}
+			d.Claims = append(d.Claims, figure.Claim{What: setting + ", " + name + ", r/s", Published: fmt.Sprintf("%.0f", *r.Published),
+				Ours: fmt.Sprintf("%.0f%s; bound %.0f", r.Goodput, printed, r.Bound), Verdict: figure.Judge(holds),
+				Why: "baselines here are in their best form"})
+		}
+	}
+	return d, nil
+}
+
+// drawBatches is figure 8.
+func drawBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "table4", "downbeat,symphony-printed,clockwork,nexus-1")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: []string{"setting", "policy", "batch", "share_of_requests"}}
+
+	// The middle is the batch that half of the requests do not exceed.
+	for _, setting := range settingsOf(rows) {
+		p := chart.Panel{Title: setting, XLabel: "batch size", YLabel: "share of requests up to it", YMax: 1}
+		var middles []string
+		for _, r := range rows {
+			if r.Setting != setting {
+				continue
+			}
+			sum, middle := 0.0, 0
+			for b, share := range r.BatchShares() {
+				if share > 0 {
+					d.Add(setting, r.Policy, b, share)
+				}
+				if sum < 0.5 && sum+share >= 0.5 {
+					middle = b
+				}
+				sum += share
+				p.Add(r.Policy, float64(b), sum)
+			}
+			middles = append(middles, fmt.Sprintf("%s %d", r.Policy, middle))
+		}
+		d.Panels = append(d.Panels, p)
+		d.Claims = append(d.Claims, figure.Claim{What: setting + ": the batch that half of the requests exceed", Published: map[bool]string{true: "Symphony 14, Nexus 6", false: "Symphony 8, Nexus 3"}[strings.Contains(setting, "resnet50")],
+			Ours: strings.Join(middles, ", "), Verdict: figure.Beside, Why: "each at its own goodput; the paper says most, not half"})
+	}
+	return d, nil
+}
+
+// drawDelays is figure 9.
+func drawDelays(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "table4", "downbeat,symphony-printed,clockwork,nexus-1")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: []string{"setting", "policy", "percentile", "queueing_ms"}}
+
+	for _, setting := range settingsOf(rows) {
+		p := chart.Panel{Title: setting, XLabel: "ms from arrival to start", YLabel: "share of served requests", YMax: 1}
+		middle := map[string]float64{}
+		longest := map[string]float64{}
+		for _, r := range rows {
+			delays := r.QueueingMS()
+			if r.Setting != setting || delays == nil {
+				continue
+			}
+			for q, ms := range delays {
+				d.Add(setting, r.Policy, q, ms)
+				p.Add(r.Policy, ms, float64(q)/100)
+			}
+			middle[r.Policy], longest[r.Policy] = delays[50], delays[100]
+		}
+		d.Panels = append(d.Panels, p)
+
+		// Against the better of the two that the paper compares.
+		shorter := min(middle["nexus-1"], middle["clockwork"]) / max(middle["downbeat"], 1e-9)
+		d.Claims = append(d.Claims,
+			figure.Claim{What: setting + ": queueing shorter than the others'", Published: "2× to 3×", Ours: fmt.Sprintf("%.1f× at the median", shorter), Verdict: figure.Judge(shorter >= 2)},
+			figure.Claim{What: setting + ": the longest queueing, Symphony and Nexus", Published: "Nexus SLO/2, Symphony less", Ours: fmt.Sprintf("%.1f and %.1f ms", longest["downbeat"], longest["nexus-1"]),
+				Verdict: figure.Judge(longest["downbeat"] < longest["nexus-1"]), Why: "deferring uses the whole budget where it gains a batch"})
+	}
+	return d, nil
+}
+
+// drawStability is figure 10.
+func drawStability(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "fig10", "downbeat,symphony-printed,symphony-windowed,clockwork,nexus-1,eager")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: []string{"setting", "policy", "load", "offered_rps", "good_rps", "bad_pct", "busy"}}
+	beyond := chart.Panel{Title: "beyond the highest load", XLabel: "offered load over the policy's goodput", YLabel: "goodput over its own", XMax: 2, YMax: 1.1}
+	below := chart.Panel{Title: "below it", XLabel: "offered load over the policy's goodput", YLabel: "busy share of the GPUs", XMax: 1, YMax: 1}
+	for _, r := range rows {
+		for _, pt := range r.Points {
+			d.Add(r.Setting, r.Policy, pt.Load, pt.Offered, pt.Good, pt.BadPct, pt.Busy)
+			if strings.Contains(r.Setting, "stability") {
+				beyond.Add(r.Policy, pt.Load, pt.Good/r.Goodput)
+			} else {
+				below.Add(r.Policy, pt.Load, pt.Busy)
+			}
+		}
+	}
+	d.Panels = []chart.Panel{beyond, below}
+
+	flat := func(policy string) float64 {
+		if top := find(rows, "fig10-stability", policy).FlatTop; top != nil {
+			return *top
+		}
+		return 0
+	}
+	gap := func(policy string) float64 {
+		if g := find(rows, "fig10-utilization", policy).BusyGap; g != nil {
+			return *g
+		}
+		return 1
+	}
+	d.Claims = []figure.Claim{
+		{What: "flat at twice the load: Symphony and Nexus, not Clockwork", Published: "no numbers", Ours: fmt.Sprintf("%.3f of the best (as printed %.3f, windowed %.3f), Nexus %.3f, Clockwork %.3f",
+			flat("downbeat"), flat("symphony-printed"), flat("symphony-windowed"), flat("nexus-1"), flat("clockwork")), Verdict: figure.NoNumber,
+			Why: "the pseudocode as printed is not flat: it wants a window that slides over the queue"},
+		{What: "busy in proportion to the load: Symphony alone", Published: "no numbers", Ours: fmt.Sprintf("within %.3f (as printed %.3f), Nexus %.3f, Clockwork %.3f",
+			gap("downbeat"), gap("symphony-printed"), gap("nexus-1"), gap("clockwork")), Verdict: figure.NoNumber},
+	}
+	return d, nil
+}
+
+// drawGPUs is figure 11 (right), carried on to 10,000 GPUs: the more of them, the shorter the run.
+func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	policies, err := goodput.Policies("downbeat,symphony-printed,clockwork")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: append([]string{"gpus", "per_gpu_rps"}, goodputHeader...)}
+	p := chart.Panel{Title: "goodput per GPU", XLabel: "GPUs, powers of two", YLabel: "goodput, r/s and GPU"}
+	first, last := 0.0, 0.0
+	for _, gpus := range []int{8, 16, 32, 64, 128, 512, 2048, 10000} {
+		short, with := *in, policies
+		if gpus > 128 {
+			short.Goodput.Seeds, short.Goodput.Span = 1, time.Second*time.Duration(max(1, 1024/gpus))
+			with = policies[:1]
+		}
+		// The profile of table 4's ResNet50.
+		e := entry("ResNet50", 100*time.Millisecond)
+		e.Alpha, e.Beta = 1053*time.Microsecond, 5072*time.Microsecond
+		rows, err := short.compare(ctx, []goodput.Setting{alike(fmt.Sprintf("gpus-%d", gpus), e, 20, gpus, arrivals.Poisson)}, with)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			each := r.Goodput / float64(gpus)
+			d.Add(gpus, each, r.Setting, r.Policy, r.Goodput, r.Bound, "", r.Busy, r.Batch, r.Seeds, r.SpanS)
+			p.Add(r.Policy, log2(gpus), each)
+		}
+		if gpus == 32 {
+			first = rows[0].Goodput / 32
+		}
+		last = rows[0].Goodput / float64(gpus)
+	}
+	d.Panels = []chart.Panel{p}
+	d.Claims = []figure.Claim{{What: "goodput grows linearly with GPUs", Published: "no numbers", Ours: fmt.Sprintf("%.0f r/s and GPU at 32, %.0f at 10,000", first, last),
+		Verdict: figure.NoNumber, Why: "in virtual time; what the scheduler itself can do per second is figure 11 (left)"}}
+	return d, nil
+}
+
+func log2(n int) float64 {
+	x := 0.0
+	for ; n > 1; n /= 2 {
+		x++
+	}
+	return x
+}
+
+// drawNetwork is figure 13.
+func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := in.compareNamed(ctx, "fig13", "downbeat,symphony-printed")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: append([]string{"slo_ms", "latency_us"}, goodputHeader...)}
+	within := chart.Panel{Title: "as RDMA's", XLabel: "network latency, ms", YLabel: "goodput over that at 0", YMax: 1.05, YMin: 0.6}
+	beyond := chart.Panel{Title: "as TCP's tail", XLabel: "network latency, ms", YLabel: "goodput over that at 0", YMax: 1.05, YMin: 0.6}
+
+	// Rows come by latency within an SLO, so that the one at 0 is first.
+	base := map[string]float64{}
+	losses := map[string]float64{}
+	for _, r := range rows {
+		var slo int
+		var us float64
+		if n, _ := fmt.Sscanf(r.Setting, "fig13-%dms-%gus", &slo, &us); n != 2 {
+			continue
+		}
+		d.Add(slo, us, r.Setting, r.Policy, r.Goodput, r.Bound, "", r.Busy, r.Batch, r.Seeds, r.SpanS)
+		if r.Policy != "downbeat" {
+			continue
+		}
+		name := fmt.Sprintf("SLO %d ms", slo)
+		if us == 0 {
+			base[name] = r.Goodput
+		}
+		share := r.Goodput / base[name]
+		if us <= 100 {
+			within.Add(name, us/1000, share)
+		}
+		beyond.Add(name, us/1000, share)
+		losses[fmt.Sprintf("%d %g", slo, us)] = 1 - share
+	}
+	d.Panels = []chart.Panel{within, beyond}
+	d.Claims = []figure.Claim{
+		{What: "RDMA's latency costs little", Published: "marginally", Ours: fmt.Sprintf("%.1f %% at 20 ms and 100 µs", 100*losses["20 100"]), Verdict: figure.Judge(losses["20 100"] < 0.02)},
+		{What: "TCP's tail costs much, most at tight SLOs", Published: "significantly", Ours: fmt.Sprintf("%.0f %% at 20 ms and 5 ms, %.0f %% at 100 ms", 100*losses["20 5000"], 100*losses["100 5000"]),
+			Verdict: figure.Judge(losses["20 5000"] > 0.1 && losses["20 5000"] > losses["100 5000"])},
+	}
+	return d, nil
+}

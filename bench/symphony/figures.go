@@ -1,0 +1,163 @@
+// Package symphony makes the figures and tables of Symphony's paper, each with one call: what can be had in virtual
+// time is exact and the same on every machine. It measures nothing that needs hardware.
+package symphony
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/goodput"
+)
+
+// Inputs say how long figures are simulated.
+type Inputs struct {
+	Goodput goodput.Options // of every search for a goodput
+	Cells   int             // of figure 4's 7,560
+	Span    time.Duration   // of figure 14's changing workload
+	GPUs    int             // of figure 14's cluster; the paper has 512
+	Limit   time.Duration   // of figure 15's random solver and of its MILP
+	// Progress is told of every step; may be nil.
+	Progress func(string)
+}
+
+// DefaultInputs fit all figures into about half an hour of two cores.
+func DefaultInputs() Inputs {
+	o := goodput.DefaultOptions()
+	o.Seeds, o.Span, o.Precision = 2, 15*time.Second, 0.002
+	return Inputs{Goodput: o, Cells: 252, Span: 30 * time.Minute, GPUs: 512, Limit: time.Second}
+}
+
+// Validate reports an input that is out of its range.
+func (in *Inputs) Validate() error {
+	switch {
+	case in.Goodput.Seeds < 1 || in.Goodput.Seeds > 1000:
+		return fmt.Errorf("seeds %d: want 1 to 1000", in.Goodput.Seeds)
+	case in.Goodput.Span < time.Second || in.Goodput.Span > time.Hour:
+		return fmt.Errorf("span %v: want 1s to 1h", in.Goodput.Span)
+	case in.Cells < 1 || in.Cells > len(table3()):
+		return fmt.Errorf("cells %d: want 1 to %d", in.Cells, len(table3()))
+	case in.Span < time.Minute || in.Span > 6*time.Hour:
+		return fmt.Errorf("workload of %v: want 1m to 6h", in.Span)
+	case in.GPUs < 1 || in.GPUs > 10_000:
+		return fmt.Errorf("gpus %d: want 1 to 10000", in.GPUs)
+	case in.Limit < 10*time.Millisecond || in.Limit > time.Hour:
+		return fmt.Errorf("limit %v: want 10ms to 1h", in.Limit)
+	}
+	return nil
+}
+
+func (in *Inputs) say(format string, args ...any) {
+	if in.Progress != nil {
+		in.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Figure is a figure or table of the paper, or a result that it has in a sentence.
+type Figure struct {
+	ID, Title string
+	Draw      func(context.Context, *Inputs) (*figure.Drawing, error)
+}
+
+// Figures are all that run in virtual time, in the paper's order, then the results in sentences.
+var Figures []Figure
+
+func init() {
+	Figures = []Figure{
+		// §3, what motivates the design.
+		{"t1", "ℓ(b) = αb + β and memory of six models", drawProfiles},
+		{"t2", "uncoordinated round robin makes arrivals burstier", drawRoundRobin},
+		{"f1", "goodput of Nexus over the number of frontends", drawFrontends},
+
+		// §4 and §5, what it reaches.
+		{"f4", "goodput of deferring over dispatching at once", drawDeferral},
+		{"f6", "goodput of the mixed zoos on two kinds of GPU", drawZoos},
+		{"f7", "goodput over the SLO, popularity and burstiness", drawSLOs},
+		{"t4", "analytic and simulated goodput of one model on 8 GPUs", drawAnalytic},
+		{"f8", "batch sizes at that load", drawBatches},
+		{"f9", "queueing delays at that load", drawDelays},
+		{"f10", "goodput beyond the highest load, busy GPUs below it", drawStability},
+		{"f11", "goodput over the number of GPUs (right)", drawGPUs},
+		{"f13", "goodput over the network's latency", drawNetwork},
+		{"f14", "a workload that changes; 512 GPUs unless said", drawChanging},
+		{"f15", "imbalance of models over sub-clusters", drawImbalance},
+
+		// What stands in sentences.
+		{"s1", "GPUs for a new model, §4.2", drawSizes},
+		{"s2", "400 models in 4 parts within the solver's time, §A.1", drawSolver},
+		{"s3", "the largest factor over another system, abstract and §5.1", drawFactor},
+	}
+}
+
+// FindFigure returns the figure of an ID.
+func FindFigure(id string) (Figure, error) {
+	var ids []string
+	for _, f := range Figures {
+		if f.ID == strings.ToLower(id) {
+			return f, nil
+		}
+		ids = append(ids, f.ID)
+	}
+	return Figure{}, fmt.Errorf("%q: want of %s", id, strings.Join(ids, ", "))
+}
+
+// Write makes a figure and writes it to a directory.
+func (f Figure) Write(ctx context.Context, in *Inputs, dir string) error {
+	d, err := f.Draw(ctx, in)
+	if err != nil {
+		return fmt.Errorf("figure %s: %w", f.ID, err)
+	}
+	return d.Write(dir, f.ID)
+}
+
+// compare finds the goodput of policies in settings.
+func (in *Inputs) compare(ctx context.Context, settings []goodput.Setting, policies []goodput.Policy) ([]goodput.Row, error) {
+	return goodput.Compare(ctx, settings, policies, in.Goodput, nil, func(r goodput.Row) { in.say("%s %s: %.0f r/s", r.Setting, r.Policy, r.Goodput) })
+}
+
+// compareNamed is compare by the names that `bench goodput` has for settings and policies.
+func (in *Inputs) compareNamed(ctx context.Context, settings, policies string) ([]goodput.Row, error) {
+	s, err := goodput.Select(settings)
+	if err != nil {
+		return nil, err
+	}
+	p, err := goodput.Policies(policies)
+	if err != nil {
+		return nil, err
+	}
+	return in.compare(ctx, s, p)
+}
+
+// find returns the row of a policy in a setting; a row that is not there is empty.
+func find(rows []goodput.Row, setting, policy string) goodput.Row {
+	for _, r := range rows {
+		if r.Setting == setting && r.Policy == policy {
+			return r
+		}
+	}
+	return goodput.Row{}
+}
+
+// over is a ratio of goodputs; 0 where there is none to divide by.
+func over(a, b goodput.Row) float64 {
+	if b.Goodput == 0 {
+		return 0
+	}
+	return a.Goodput / b.Goodput
+}
+
+// goodputHeader is the header of addGoodput's records.
+var goodputHeader = []string{"setting", "policy", "goodput_rps", "bound_rps", "published_rps", "busy", "batch_mean", "seeds", "span_s"}
+
+// addGoodput adds a record for each row.
+func addGoodput(d *figure.Drawing, rows []goodput.Row) {
+	for _, r := range rows {
+		published := ""
+		if r.Published != nil {
+			published = figure.Number(*r.Published)
+		}
+		d.Add(r.Setting, r.Policy, r.Goodput, r.Bound, published, r.Busy, r.Batch, r.Seeds, r.SpanS)
+	}
+}
