@@ -15,7 +15,7 @@ comma   := ,
 SEEDS   ?= 10000
 SEED    ?= 1
 
-.PHONY: help run build test race fuzz bench lint sim models clean ort vet-tags nocgo
+.PHONY: release staticcheck help run build test conformance race fuzz chaos bench lint sim models clean ort highs vet-tags nocgo chart chart-manifest apiserver
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-zA-Z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -32,8 +32,24 @@ FORCE:
 ort: ## fetch ONNX Runtime and check its digest, unless ORT_LIB names one
 	@deploy/ort/fetch.sh
 
+highs: ## fetch the solver that plans are compared with, and check its digest
+	@deploy/highs/fetch.sh
+
+# A release is named by its tag. Static binaries use no C: they run schedulers, gateways, clients, tools and emulated GPUs
+# anywhere, but have neither ONNX Runtime nor verbs, which need "make build" on the host.
+RELEASE := out/release/downbeat-$(VERSION)
+release: ## static binaries for linux amd64 and arm64 with checksums, in out/release, named by the tag
+	rm -rf out/release && mkdir -p out/release
+	@set -e; for arch in amd64 arm64; do \
+	  echo "$(RELEASE)-linux-$$arch"; \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(RELEASE)-linux-$$arch ./cmd/downbeat; done
+	cd out/release && sha256sum downbeat-* > SHA256SUMS && sha256sum -c SHA256SUMS
+
 test: ort lint ## everything that needs no hardware
 	$(GO) test $(PKGS)
+
+conformance: ort ## the protocol's pages and Triton's extensions, point by point, also over real models
+	$(GO) test -count=1 -v -run Conformance ./frontend/gateway ./cmd/downbeat
 
 race: ort ## the tests under the race detector, shuffled
 	$(GO) test -race -shuffle=on $(PKGS)
@@ -53,6 +69,23 @@ lint: ## gofmt, vet, and the tree's own rules
 	$(GO) vet ./...
 	$(GO) test ./internal/lint
 
+chart: ## the Helm chart against Helm's own code, its queries against Prometheus's parser (fetches both)
+	cd deploy/kubernetes/check && $(GO) test -count=1 ./...
+
+apiserver: ## build a real kube-apiserver, for the tests that speak to one (6 minutes of one core)
+	@deploy/kubernetes/apiserver/build.sh
+
+chart-manifest: ## write deploy/kubernetes/downbeat.yaml anew: what the chart makes of its own values
+	cd deploy/kubernetes/check && $(GO) test -count=1 -run Manifest . -update
+
+# What staticcheck would say of names and comments is the lint's business.
+STATIC = $(GO) tool staticcheck -checks 'SA*,S1*'
+staticcheck: ## mistakes, by staticcheck, under every build tag
+	$(STATIC) ./...
+	$(STATIC) -tags cuda ./backend/... ./cuda/...
+	@test -f /usr/include/infiniband/verbs.h || { echo "staticcheck -tags rdma: skipped: no libibverbs-dev"; exit 0; }; \
+	  set -x; $(STATIC) -tags rdma ./rdma/...
+
 vet-tags: ## what the optional hardware adds must compile everywhere
 	$(GO) vet -tags cuda ./...
 	@test -f /usr/include/infiniband/verbs.h || { echo "vet -tags rdma: skipped: no libibverbs-dev"; exit 0; }; \
@@ -64,6 +97,9 @@ nocgo: ## the tree must build without a C compiler, and what is virtual elsewher
 
 sim: ## SEEDS seeds of the simulator with faults, from SEED on
 	$(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)
+
+chaos: bin/downbeat ## kill, stop, starve and cut off parts of a deployment for a minute, and count every request (root for all of it)
+	bin/downbeat chaos -short $(ARGS)
 
 bench: bin/downbeat ## the short form of every benchmark that needs no hardware
 	bin/downbeat bench goodput --setting table4

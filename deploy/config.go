@@ -1,5 +1,5 @@
-// Package deploy holds what a deployment sets: one YAML file plus flags, fifteen knobs in all,
-// checked before anything starts. It starts nothing itself.
+// Package deploy holds what a deployment sets: one YAML file plus flags, fifteen knobs and
+// sections on the cluster, the protocol and the repository, checked before anything starts. It starts nothing itself.
 package deploy
 
 import (
@@ -22,7 +22,7 @@ import (
 // differently live beside the code that uses them.
 type Config struct {
 	Listen    string  `yaml:"listen"`     // scheduler: where frontends and backends connect
-	Scheduler string  `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to
+	Scheduler string  `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to, or all of the cluster, separated by commas
 	HTTP      string  `yaml:"http"`       // gateway: REST, metrics and the page
 	GRPC      string  `yaml:"grpc"`       // gateway: gRPC
 	Data      string  `yaml:"data"`       // data plane listener of frontends and backends
@@ -36,6 +36,12 @@ type Config struct {
 	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
 	QueueMax  int     `yaml:"queue_max"`  // requests queued per model before new ones are rejected
 	LogLevel  string  `yaml:"log_level"`  // debug, info, warn or error
+
+	Cluster  Cluster  `yaml:"cluster"`  // what holds several hosts together
+	Protocol Protocol `yaml:"protocol"` // what clients of the gateway see beyond its plain calls
+
+	Repository Repository `yaml:"repository"` // which models a backend loads, and when
+	Accuracy   Accuracy   `yaml:"accuracy"`   // of families of models
 }
 
 // Default returns the configuration of one machine on loopback.
@@ -51,6 +57,9 @@ func Default() Config {
 		Prompt:    0.3,
 		QueueMax:  100_000,
 		LogLevel:  "info",
+		Protocol:  DefaultProtocol(),
+
+		Repository: DefaultRepository(),
 	}
 }
 
@@ -67,20 +76,21 @@ func Load(path string) (Config, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllString(err.Error(), `$1: no such key; the keys are `+strings.Join(keys(), ", ")))
+		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllString(err.Error(), `$1: no such key; the keys are `+strings.Join(configKeys(), ", ")))
 	}
 	return c, nil
 }
 
 // unknownKey is how package yaml says it.
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.Config`)
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(?:Config|Cluster|Protocol|Repository)`)
 
-// keys are what a file may hold, in the order of Config.
-func keys() []string {
+// configKeys are what a file may hold, in the order of Config.
+func configKeys() []string {
 	var all []string
 	for line := range strings.Lines(Config{}.YAML()) {
-		key, _, _ := strings.Cut(line, ":")
-		all = append(all, key)
+		if key, _, _ := strings.Cut(line, ":"); !strings.HasPrefix(key, " ") { // not within a section
+			all = append(all, key)
+		}
 	}
 	return all
 }
@@ -105,7 +115,7 @@ func readBounded(path string) ([]byte, error) {
 // deceives. All read token-file, tls and log-level; the file may hold every knob for any command.
 var readers = map[string][]string{
 	"listen":    {"serve", "scheduler"},
-	"scheduler": {"backend", "gateway", "infer", "load"},
+	"scheduler": {"scheduler", "backend", "gateway", "infer", "load"},
 	"http":      {"demo", "serve", "gateway"},
 	"grpc":      {"demo", "serve", "gateway"},
 	"data":      {"demo", "serve", "backend", "gateway", "infer", "load"},
@@ -121,7 +131,7 @@ var readers = map[string][]string{
 // flags registers a flag for each knob, with the present value as the default.
 func (c *Config) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "scheduler `address` that frontends and backends connect to")
-	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to")
+	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to; several, separated by commas, where some stand by")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "gateway `address` for REST, /metrics and the page")
 	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "gateway `address` for gRPC")
 	fs.StringVar(&c.Data, "data", c.Data, "data plane listen `address`")
@@ -135,6 +145,10 @@ func (c *Config) flags(fs *flag.FlagSet) {
 	fs.Float64Var(&c.Prompt, "prompt", c.Prompt, "`share` of the GPUs in demand below which batches start at once; 0: always defer")
 	fs.IntVar(&c.QueueMax, "queue-max", c.QueueMax, "requests queued per model before new ones are rejected")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
+	c.Cluster.flags(fs)
+	c.Protocol.flags(fs)
+	c.Repository.flags(fs)
+	c.Accuracy.flags(fs)
 }
 
 // Parse reads flags over the file that -config names (or the defaults), and checks the result.
@@ -145,21 +159,32 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	if err != nil {
 		return Config{}, nil, err
 	}
+
 	c := Default()
 	if path != "" {
 		if c, err = Load(path); err != nil {
 			return c, nil, err
 		}
 	}
+
 	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
 	fs.String("config", path, "YAML `file`; flags win over it")
+
+	// A command has the flags of the fields that it reads; any other is refused by name.
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	c.flags(all)
 	all.VisitAll(func(f *flag.Flag) {
-		if by, some := readers[f.Name]; !some || slices.Contains(by, command) {
+		by, some := readers[f.Name]
+		for _, section := range []map[string][]string{clusterReaders, protocolReaders, repositoryReaders, accuracyReaders} {
+			if of, has := section[f.Name]; has {
+				by, some = of, true
+			}
+		}
+		if !some || slices.Contains(by, command) {
 			fs.Var(f.Value, f.Name, f.Usage)
 		}
 	})
+
 	if extra != nil {
 		extra(fs)
 	}
@@ -190,13 +215,13 @@ func ParseFlags(fs *flag.FlagSet, args []string) error {
 		}
 		_, _ = os.Stdout.WriteString(text) // a closed pipe ends the process
 	case err != nil:
-		err = UsageError(fmt.Sprintf("%v%s; %s -h lists the flags", err, allowed(fs, err.Error()), fs.Name()))
+		err = UsageError(fmt.Sprintf("%v%s; %s -h lists the flags", err, allowedText(fs, err.Error()), fs.Name()))
 	}
 	return err
 }
 
-// allowed says what the flag that an error of package flag names takes.
-func allowed(fs *flag.FlagSet, text string) string {
+// allowedText says what the flag that an error of package flag names takes.
+func allowedText(fs *flag.FlagSet, text string) string {
 	want := ""
 	fs.VisitAll(func(f *flag.Flag) {
 		if !strings.Contains(text, " for flag -"+f.Name+":") {
@@ -242,17 +267,23 @@ func (c Config) Check() error {
 	var errs []error
 	bad := func(field string, value any, allowed string) {
 		errs = append(errs, fmt.Errorf("config: %s: %v is not allowed: %s", field, value, allowed))
+
+		// Everything that is wrong is said at once.
 	}
-	errs = append(errs, checkAddress("scheduler", c.Scheduler))
+	for addr := range strings.SplitSeq(c.Scheduler, ",") {
+		errs = append(errs, checkAddress("scheduler", strings.TrimSpace(addr)))
+	}
 	for _, l := range c.listeners() {
 		errs = append(errs, c.CheckListener(l.field, l.addr))
 	}
+
 	if allowed := []string{"auto", "verbs", "shm", "tcp"}; !slices.Contains(allowed, c.Provider) {
 		bad("provider", fmt.Sprintf("%q", c.Provider), "want one of "+strings.Join(allowed, ", "))
 	}
 	if allowed := []string{"debug", "info", "warn", "error"}; !slices.Contains(allowed, c.LogLevel) {
 		bad("log_level", fmt.Sprintf("%q", c.LogLevel), "want one of "+strings.Join(allowed, ", "))
 	}
+
 	if c.Models == "" {
 		bad("models", `""`, "want a directory")
 	}
@@ -268,7 +299,8 @@ func (c Config) Check() error {
 	if !(c.Prompt >= 0 && c.Prompt <= 1) {
 		bad("prompt", c.Prompt, "want 0 to 1")
 	}
-	return errors.Join(errs...)
+
+	return errors.Join(slices.Concat(errs, c.Cluster.check(), c.Protocol.check(), c.Repository.check(), c.Accuracy.check())...)
 }
 
 type listener struct{ field, addr string }
@@ -293,28 +325,28 @@ func (c Config) CheckListener(field, addr string) error {
 	if err := checkAddress(field, addr); err != nil {
 		return err
 	}
-	if !loopback(addr) && c.TokenFile == "" {
+	if !isLoopback(addr) && c.TokenFile == "" {
 		return fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", field, addr)
 	}
 	return nil
 }
 
-// Exposed names the listeners that a command opens and other hosts can reach. metrics is the address
-// of its own for metrics; empty: none.
-func (c Config) Exposed(command, metrics string) []string {
+// Exposed names those of the listeners called fields that other hosts can reach. metrics is the address of its own for
+// metrics; empty: none.
+func (c Config) Exposed(fields []string, metrics string) []string {
 	var all []string
 	for _, l := range c.listeners() {
-		if slices.Contains(readers[l.field], command) && !loopback(l.addr) {
+		if slices.Contains(fields, l.field) && l.addr != "" && !isLoopback(l.addr) {
 			all = append(all, l.field)
 		}
 	}
-	if metrics != "" && !loopback(metrics) {
+	if metrics != "" && !isLoopback(metrics) {
 		all = append(all, "metrics")
 	}
 	return all
 }
 
-func loopback(addr string) bool {
+func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())

@@ -2,12 +2,19 @@ package deploy
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"flag"
+	"math/big"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, text string) string {
@@ -37,8 +44,11 @@ func TestKnobsAreFew(t *testing.T) {
 	c.flags(fs)
 	flags := 0
 	fs.VisitAll(func(*flag.Flag) { flags++ })
-	if fields := reflect.TypeFor[Config]().NumField(); fields > 15 || flags != fields {
-		t.Errorf("%d fields and %d flags; want as many flags as fields, at most 15", fields, flags)
+	knobs := reflect.TypeFor[Config]().NumField() - 4
+	cluster, protocol := reflect.TypeFor[Cluster]().NumField(), reflect.TypeFor[Protocol]().NumField()
+	repository := reflect.TypeFor[Repository]().NumField() + reflect.TypeFor[Accuracy]().NumField()
+	if knobs > 15 || cluster > 5 || protocol > 10 || repository > 5 || flags != knobs+cluster+protocol+repository {
+		t.Errorf("%d knobs, %d of the cluster, %d of the protocol, %d of the repository and %d flags; want as many flags as knobs, at most 15, 5, 10 and 5", knobs, cluster, protocol, repository, flags)
 	}
 }
 
@@ -102,13 +112,12 @@ func TestDocumentedConfigIsAllowed(t *testing.T) {
 	if err := c.Check(); err != nil || c.TLS == "" {
 		t.Errorf("%v, tls: %q", err, c.TLS)
 	}
-	for command, want := range map[string]string{"serve": "listen http grpc data metrics", "scheduler": "listen metrics", "demo": "http grpc data metrics",
-		"backend": "data metrics", "gateway": "http grpc data metrics", "load": "data metrics"} {
-		if got := strings.Join(c.Exposed(command, "0.0.0.0:8002"), " "); got != want {
-			t.Errorf("%s opens %q to other hosts, want %q", command, got, want)
+	for fields, want := range map[string]string{"listen http grpc data": "listen http grpc data metrics", "listen": "listen metrics", "data": "data metrics"} {
+		if got := strings.Join(c.Exposed(strings.Fields(fields), "0.0.0.0:8002"), " "); got != want {
+			t.Errorf("%s: %q are open to other hosts, want %q", fields, got, want)
 		}
 	}
-	if got := c.Exposed("scheduler", "127.0.0.1:8002"); len(got) != 1 {
+	if got := c.Exposed([]string{"listen"}, "127.0.0.1:8002"); len(got) != 1 {
 		t.Errorf("metrics on loopback: %q", got)
 	}
 }
@@ -170,5 +179,46 @@ func TestTLSFiles(t *testing.T) {
 	}
 	if _, err := c.PeerTLS(); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTLSName: one certificate serves parts whose hosts are not known beforehand.
+func TestTLSName(t *testing.T) {
+	c := Default()
+	c.TLS, c.Cluster.TLSName = t.TempDir(), "downbeat"
+	writeCertificate(t, c.TLS)
+	s, err := c.PeerTLS()
+	if err != nil || s.ServerName != "downbeat" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, bad := range []string{"a b", "host:7070", strings.Repeat("x", 300)} {
+		c.Cluster.TLSName = bad
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), "tls_name") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// writeCertificate makes an authority that is its own only host.
+func writeCertificate(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"downbeat"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for name, text := range map[string][]byte{"ca.crt": cert, "tls.crt": cert, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -13,13 +13,12 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 	"downbeat.dev/models"
 )
 
-func tensors(ts []wire.Tensor) string {
+func tensors(ts []model.Tensor) string {
 	var out []string
 	for _, t := range ts {
 		out = append(out, fmt.Sprintf("%s %s %v", t.Name, t.Datatype, t.Shape))
@@ -27,15 +26,11 @@ func tensors(ts []wire.Tensor) string {
 	return strings.Join(out, ", ")
 }
 
-// labels are the class names that the repository has for the model's scores, if it is at hand.
-func labels(dir, name string) []string {
-	r, err := repo.Open(dir)
-	if err != nil {
-		return nil
-	}
-	for i := range r.Models {
-		if r.Models[i].Name == name {
-			return r.Models[i].Labels["scores"]
+// scoreLabels are the class names that the model's repository has for its scores; nil: none.
+func scoreLabels(m *frontend.Model) []string {
+	for _, t := range m.Outputs {
+		if t.Name == "scores" {
+			return t.Labels
 		}
 	}
 	return nil
@@ -52,6 +47,7 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 	for i := range values {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
+
 	switch classes := len(labels); {
 	case classes > 0 && len(values) == classes:
 		order := make([]int, classes)
@@ -59,6 +55,7 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 			order[i] = i
 		}
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
+
 		for _, i := range order[:min(3, classes)] {
 			fmt.Fprintf(tw, "%s\t%.1f %%\n", labels[i], 100*values[i])
 		}
@@ -71,7 +68,7 @@ func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 		for _, d := range found {
 			fmt.Fprintf(tw, "%s\t%.1f %%\tx %.2f–%.2f\ty %.2f–%.2f\n", labels[d.Class], 100*d.Score, d.Box.X0, d.Box.X1, d.Box.Y0, d.Box.Y1)
 		}
-	case len(m.Outputs) == 1 && m.Outputs[0].Datatype == "FP32":
+	case len(m.Outputs) == 1 && m.Outputs[0].Datatype == model.FP32:
 		text, _ := json.Marshal(values) // finite or not, a slice of floats at worst prints as null
 		fmt.Fprintf(tw, "%s\t%s\n", m.Outputs[0].Name, text)
 	default:

@@ -3,32 +3,30 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"downbeat.dev"
 	"downbeat.dev/backend"
 )
 
 // backendCommand runs a backend alone, connected to a scheduler over TCP.
 func backendCommand() command {
 	var name, subCluster, cores, faults string
-	return runCommand("backend", "a backend alone: executors of this host, for a scheduler", "",
+	return runCommand("backend", "a backend alone: executors of this host, for a scheduler", "", downbeat.Backend,
 		func(fs *flag.FlagSet) {
 			fs.StringVar(&name, "name", "", "how the scheduler calls this backend (default this host's `name`)")
 			fs.StringVar(&subCluster, "sub-cluster", "", "`name` of the sub-cluster that this backend belongs to")
 			fs.StringVar(&cores, "cores", "", "pin one executor to each core of this `list`, such as 2,3, instead of -executors")
 			fs.StringVar(&faults, "fault", "", "a `list` of what goes wrong on emulated GPUs, such as 0:lost@1000: GPU, alloc, fail, hang, lost, slow or sticky, after how many batches")
 		},
-		func(ctx context.Context, p *parts) error {
+		func(c *downbeat.Config) error {
 			list, err := coreList(cores)
-			if err != nil {
-				return err
-			}
-			return p.openBackend(ctx, func(o *backend.Options) { o.Name, o.SubCluster, o.Cores, o.Faults = name, subCluster, list, faults })
+			c.TuneBackend = func(o *backend.Options) { o.Name, o.SubCluster, o.Cores, o.Faults = name, subCluster, list, faults }
+			return err
 		})
 }
 

@@ -26,6 +26,7 @@ func benchDispatch() command {
 			shared := fs.Bool("shared", false, "no real-time priority: other processes' time slices count")
 			growth := fs.String("growth", "", "instead: measure the growth over models and GPUs, write growth.csv and growth.svg to this directory")
 			format := fs.String("o", "table", "output: table or json")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -35,19 +36,23 @@ func benchDispatch() command {
 			if *each < 10*time.Millisecond || *each > time.Minute || *tries < 1 {
 				return fmt.Errorf("-each %v -tries %d: want 10ms to 1m, and at least one", *each, *tries)
 			}
+
 			progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
 			if *growth != "" {
 				return writeGrowth(ctx, *growth, progress)
 			}
+
 			r, err := dispatch.Run(ctx, dispatch.Setting{Models: *models, GPUs: *gpus, Cores: *cores},
 				dispatch.Options{Each: *each, Tries: *tries, Compare: *compare, Shared: *shared}, progress)
 			if err != nil {
 				return err
 			}
+
 			write := dispatch.WriteTable
 			if *format == "json" {
 				write = dispatch.WriteJSON
 			}
+
 			if err := write(os.Stdout, r); err != nil {
 				return err
 			}
@@ -66,6 +71,7 @@ func writeGrowth(ctx context.Context, dir string, progress func(string)) error {
 	if err != nil {
 		return err
 	}
+
 	csv, err := os.Create(filepath.Join(dir, "growth.csv"))
 	if err != nil {
 		return err
@@ -74,6 +80,7 @@ func writeGrowth(ctx context.Context, dir string, progress func(string)) error {
 	if err := dispatch.WriteGrowthCSV(csv, models, gpus); err != nil {
 		return err
 	}
+
 	svg, err := os.Create(filepath.Join(dir, "growth.svg"))
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,20 +23,23 @@ func benchGoodput() command {
 			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
 			fs.Uint64Var(&o.SeedBase, "seed-base", 0, "the first seed is this + 1; results elsewhere use 0")
 			fs.BoolVar(&o.Known, "known-rates", false, "tell policies the true arrival rates instead of letting them estimate")
-			span := fs.Duration("span", time.Duration(o.Span), "simulated time per seed")
+			span := fs.Duration("span", o.Span, "simulated time per seed")
 			ctrl := fs.Duration("ctrl", 0, "delay of a control message (the paper's d_ctrl), reported with 100µs")
 			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
 			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
+			file := fs.String("rows", "", "append each row to this file as a line of JSON, and run none that it holds: a run that was interrupted goes on")
 			format := fs.String("o", "table", "output: table, json or csv")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			o.Span, o.Ctrl, o.Data = sim.Duration(*span), sim.Duration(*ctrl), sim.Duration(*data)
-			return runGoodput(ctx, *setting, *policies, *format, *out, o)
+
+			o.Span, o.Ctrl, o.Data = *span, sim.Duration(*ctrl), sim.Duration(*data)
+			return runGoodput(ctx, *setting, *policies, *format, *out, *file, o)
 		}}
 }
 
-func runGoodput(ctx context.Context, setting, policies, format, out string, o goodput.Options) error {
+func runGoodput(ctx context.Context, setting, policies, format, out, file string, o goodput.Options) error {
 	switch {
 	case format != "table" && format != "json" && format != "csv":
 		return fmt.Errorf("-o %s: want table, json or csv", format)
@@ -44,10 +48,11 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 	case o.SeedBase > 1<<62:
 		return fmt.Errorf("-seed-base %d: want at most %d", o.SeedBase, uint64(1)<<62)
 	case o.Span < 1e9 || o.Span > 3600e9:
-		return fmt.Errorf("-span %v: want 1s to 1h", time.Duration(o.Span))
+		return fmt.Errorf("-span %v: want 1s to 1h", o.Span)
 	case o.Ctrl < 0 || o.Ctrl > 1e9 || o.Data < 0 || o.Data > 1e9:
 		return fmt.Errorf("-ctrl %v -data %v: want 0 to 1s", time.Duration(o.Ctrl), time.Duration(o.Data))
 	}
+
 	settings, err := goodput.Select(setting)
 	if err != nil {
 		return err
@@ -61,21 +66,35 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 			return fmt.Errorf("-out %s: %w", out, err)
 		}
 	}
-	rows, err := goodput.Compare(ctx, settings, with, o, func(r goodput.Row) {
+
+	kept, done, err := openRows(file)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+
+	// A run takes minutes to hours: each row is told as it comes.
+	var lost error // of the kept rows
+	rows, err := goodput.Compare(ctx, settings, with, o, done, func(r goodput.Row) {
+		if kept != nil {
+			lost = errors.Join(lost, goodput.WriteJSON(kept, []goodput.Row{r}))
+		}
 		if format == "json" {
 			_ = goodput.WriteJSON(os.Stdout, []goodput.Row{r}) // a closed pipe ends the process
 			return
 		}
 		fmt.Fprintf(os.Stderr, "%s %s: %.0f r/s\n", r.Setting, r.Policy, r.Goodput)
 	})
-	if err != nil {
+	if err := errors.Join(err, lost); err != nil {
 		return err
 	}
+
 	if out != "" {
 		if err := goodput.WriteDir(out, rows); err != nil {
 			return err
 		}
 	}
+
 	switch format {
 	case "table":
 		return goodput.WriteTable(os.Stdout, rows)
@@ -83,6 +102,23 @@ func runGoodput(ctx context.Context, setting, policies, format, out string, o go
 		return goodput.WriteCSV(os.Stdout, rows)
 	}
 	return nil
+}
+
+// openRows opens a file that rows are kept in and returns those that it holds; no name means no file.
+func openRows(name string) (*os.File, []goodput.Row, error) {
+	if name == "" {
+		return nil, nil, nil
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	rows, err := goodput.ReadJSON(f)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("-rows %s: %w", name, err), f.Close())
+	}
+	return f, rows, nil
 }
 
 // benchSchedule runs anyone's workload once, so that an outsider can check the schedule.
@@ -99,6 +135,7 @@ func benchSchedule() command {
 			ctrl := fs.Float64("ctrl-us", 0, "delay of a control message in microseconds")
 			data := fs.Float64("data-us", 0, "delay per input in microseconds")
 			name := fs.String("policy", "downbeat", "the policy that schedules")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -110,6 +147,7 @@ func benchSchedule() command {
 			if !(*ctrl >= 0 && *ctrl <= 1e6) || !(*data >= 0 && *data <= 1e6) {
 				return fmt.Errorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
 			}
+
 			r.Ctrl, r.Data = sim.Duration(*ctrl*1e3), sim.Duration(*data*1e3)
 			one, err := goodput.Policies(*name)
 			if err != nil {

@@ -36,12 +36,14 @@ func benchGPU() command {
 			graphs := fs.String("graphs", "", "comma-separated: resnet50, mobilenet, bert-base, and resnet50-bytes for the pipeline (default all)")
 			batches := fs.String("batches", "1,2,4,8,16,32,64", "comma-separated batch sizes")
 			format := fs.String("o", "table", "output: table or json")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 			if *format != "table" && *format != "json" || o.Rounds < 1 {
 				return fmt.Errorf("bench gpu: want -o table or json, and rounds of at least 1")
 			}
+
 			o.JSON = *format == "json"
 			o.Precisions = strings.Split(*precisions, ",")
 			if *graphs != "" {
@@ -54,6 +56,7 @@ func benchGPU() command {
 				}
 				o.Batches = append(o.Batches, n)
 			}
+
 			return gpu.Command(ctx, o, os.Stdout)
 		}}
 }

@@ -19,22 +19,26 @@ func benchOverhead() command {
 			fs := flag.NewFlagSet("downbeat bench overhead", flag.ContinueOnError)
 			rounds := fs.Int("rounds", 60, "rounds, alternating with the floor; short, so that neighbours disturb both alike")
 			each := fs.Int("each", 200, "requests per round")
+			requests := fs.Int("requests", 320, "requests of each run through a door of a whole serve: REST, gRPC and library, with GOMAXPROCS 1, 2 and 4")
 			bytes := fs.Int("bytes", 4096, "input bytes of a request")
 			provider := fs.String("provider", "", "data plane between the processes: shm, tcp or verbs; empty: the best there is")
 			serve := fs.String("serve", "", "internal: be the scheduler, the backend or a hop, until stdin ends")
 			next := fs.String("scheduler", "", "internal: where the scheduler, or the next hop, is")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *rounds < 1 || *each < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
-				return fmt.Errorf("bench overhead: want rounds and each of at least 1, bytes 1 to 67108864")
+			if min(*rounds, *each, *requests) < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
+				return fmt.Errorf("bench overhead: want rounds, each and requests of at least 1, bytes 1 to 67108864")
 			}
 			if !slices.Contains([]string{"", "shm", "tcp", "verbs"}, *provider) {
 				return fmt.Errorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
 			}
+
 			if *serve != "" {
 				return overhead.Serve(os.Stdin, os.Stdout, *serve, *next, *provider, *bytes)
 			}
+
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -43,6 +47,15 @@ func benchOverhead() command {
 			if err != nil {
 				return err
 			}
-			return overhead.WriteTable(os.Stdout, rows)
+			if err := overhead.WriteTable(os.Stdout, rows); err != nil {
+				return err
+			}
+
+			whole, err := overhead.RunServe(ctx, overhead.ServeConfig{Command: []string{exe, "serve"}, Processors: []int{1, 2, 4}, Requests: *requests})
+			if err != nil {
+				return err
+			}
+			fmt.Println()
+			return overhead.WriteServeTable(os.Stdout, whole)
 		}}
 }

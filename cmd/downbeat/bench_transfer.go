@@ -32,9 +32,11 @@ func benchTransfer() command {
 			figure := fs.String("figure", "", "draw the incast by percentile (Symphony, figure 12) into this SVG file")
 			spin := fs.Duration("spin", 0, "verbs: longest polling for a completion; perftest polls without end")
 			serve := fs.Int("serve", 0, "internal: be the peers, until stdin ends")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
 			c := transfer.Config{
 				Providers: strings.Split(*provider, ","), Ops: strings.Split(*op, ","), Peers: *peers, Bytes: *size, Rounds: *rounds, Each: *each, Spin: *spin,
 				Listen: *listen, NetNS: *netns,
@@ -42,9 +44,11 @@ func benchTransfer() command {
 			if err := checkTransfer(c, *format, *figure); err != nil {
 				return err
 			}
+
 			if *serve > 0 {
 				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *size)
 			}
+
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -54,6 +58,7 @@ func benchTransfer() command {
 			if err != nil {
 				return err
 			}
+
 			if *figure != "" {
 				var svg bytes.Buffer
 				if err := transfer.WriteFigure(&svg, rows); err != nil {
@@ -63,6 +68,7 @@ func benchTransfer() command {
 					return err
 				}
 			}
+
 			write := map[string]func(io.Writer, []transfer.Row) error{
 				"table": transfer.WriteTable, "json": transfer.WriteJSON, "csv": transfer.WriteCSV}
 			return write[*format](os.Stdout, rows)
@@ -86,6 +92,7 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 			}
 		}
 	}
+
 	for _, number := range []struct {
 		flag        string
 		value, most int
@@ -94,15 +101,19 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 			return fmt.Errorf("-%s %d: want 1 to %d", number.flag, number.value, number.most)
 		}
 	}
+
 	if c.Spin < 0 {
 		return fmt.Errorf("-spin %v: want 0 or more", c.Spin)
 	}
 	if figure == "" {
 		return nil
 	}
+
 	if !slices.Contains(c.Ops, "incast") {
 		return fmt.Errorf("-figure %s: it draws the incast, want incast among -op", figure)
 	}
+
+	// The file is made before minutes of work, not after.
 	f, err := os.OpenFile(figure, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return fmt.Errorf("-figure: %w", err)

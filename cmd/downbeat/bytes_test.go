@@ -51,26 +51,11 @@ func TestBytesEndToEnd(t *testing.T) {
 	}
 	c := config(t)
 	c.Emulate, c.Models = 0, wordsRepository(t)
-	p, err := newParts(c, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := p.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	err = errors.Join(p.openScheduler(""), p.openBackend(t.Context(), nil))
-	if err == nil {
-		err = errors.Join(p.openClient(t.Context()), p.openGateway(t.Context()))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := servedWith(t, c)
 	ask := func(data string) string {
 		t.Helper()
 		body := `{"inputs":[{"name":"text","datatype":"BYTES","shape":[2,2],"data":` + data + `}]}`
-		w, err := http.Post("http://"+p.config.HTTP+"/v2/models/words/infer", "application/json", strings.NewReader(body))
+		w, err := http.Post("http://"+s.Config().HTTP+"/v2/models/words/infer", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,18 +69,21 @@ func TestBytesEndToEnd(t *testing.T) {
 	if got := ask(`["a","bc","","größer"]`); !strings.HasPrefix(got, "200") || !strings.Contains(got, `"shape":[2,4],"data":["a","bc","a","bc","","größer","","größer"]`) {
 		t.Error(got)
 	}
-	if got := ask(`["zero\u0000byte","a","b","c"]`); !strings.HasPrefix(got, "500") || !strings.Contains(got, "execution_failed") {
+	if got := ask(`["zero\u0000byte","a","\u0000","c"]`); !strings.HasPrefix(got, "200") || !strings.Contains(got, `"data":["zero\u0000byte","a","zero\u0000byte","a","\u0000","c","\u0000","c"]`) {
+		t.Error(got)
+	}
+	if got := ask(`["a","b","c","` + strings.Repeat("x", 70_000) + `"]`); !strings.HasPrefix(got, "400") || !strings.Contains(got, "row 1 has 70009 bytes, the lengths of BYTES elements included: must be at most 65536 (parameter bytes_max") {
 		t.Error(got)
 	}
 	var in []byte
 	for _, s := range []string{"Takt", "stock"} {
 		in = append(binary.LittleEndian.AppendUint32(in, uint32(len(s))), s...)
 	}
-	r, err := p.client.InferCopy(t.Context(), "words", in)
+	r, err := s.Client().InferCopy(t.Context(), "words", in)
 	if err != nil || string(r.Data) != string(in)+string(in) {
 		t.Errorf("%q %v", r.Data, err)
 	}
-	if _, err := p.client.InferCopy(t.Context(), "words", make([]byte, 1<<20)); !errors.Is(err, frontend.ErrFailed) {
+	if _, err := s.Client().InferCopy(t.Context(), "words", make([]byte, 1<<20)); !errors.Is(err, frontend.ErrInvalid) {
 		t.Errorf("more than a row's room: %v", err)
 	}
 }

@@ -14,13 +14,18 @@ import (
 	"downbeat.dev/deploy/host"
 )
 
-// checkCommand says what this host offers and what to change.
+// checkCommand says what this host offers and what to change, or whether applications fit their models.
 func checkCommand() command {
-	return command{"check", "what this host offers: GPUs, RDMA, memory locks, ONNX Runtime; what to change",
+	return command{"check", "what this host offers: GPUs, RDMA, memory locks, ONNX Runtime; what to change; with -models: whether applications fit",
 		func(_ context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat check", flag.ContinueOnError)
+			a := applicationCheck{dirs: "", draw: "", rate: 10}
+			a.register(fs)
 			if err := parse(fs, args); err != nil {
 				return err
+			}
+			if a.dirs != "" {
+				return a.run(os.Stdout)
 			}
 			fmt.Printf("downbeat %s\n\n", buildVersion())
 			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))

@@ -12,8 +12,10 @@ func commands() []command {
 		loadCommand(),
 		checkCommand(),
 		netCommand(),
+		chaosCommand(),
 		profileCommand(),
 		modelsCommand(),
+		planCommand(),
 		benchCommand(),
 		versionCommand(),
 	}
@@ -24,10 +26,17 @@ func benches() []command {
 	return []command{
 		benchGoodput(),
 		benchSchedule(),
+		benchPlan(),
+		benchAccuracy(),
+		benchFigure(),
+		benchFigures(),
+		benchScale(),
+		benchSessions(),
 		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),
 		benchGateway(),
+		benchFailover(),
 		benchGPU(),
 	}
 }

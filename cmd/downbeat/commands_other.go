@@ -9,7 +9,7 @@ import (
 
 // commands returns what works elsewhere than on Linux: benchmarks that need no data plane.
 func commands() []command {
-	all := []command{benchCommand(), versionCommand()}
+	all := []command{planCommand(), benchCommand(), versionCommand()}
 	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "load", "check", "net", "profile", "models"} {
 		all = append(all, onLinux(name))
 	}
@@ -18,7 +18,7 @@ func commands() []command {
 
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
-	return []command{benchGoodput(), benchSchedule(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
+	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchSessions(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
 }
 
 func onLinux(name string) command {

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
+	"downbeat.dev"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/load"
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/deploy"
 )
 
@@ -36,6 +37,7 @@ func runDemo(ctx context.Context, args []string) error {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
 		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: as much as short probes show that the machine holds")
 	})
+
 	switch {
 	case err != nil:
 		return err
@@ -44,96 +46,76 @@ func runDemo(ctx context.Context, args []string) error {
 	case span <= 0 || span > time.Hour || !(rate >= 0 && rate <= 1e6):
 		return fmt.Errorf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate)
 	}
+
+	// The page and the printed table tell; what is normal need not be logged beside them.
 	if c.LogLevel == deploy.Default().LogLevel {
 		c.LogLevel = "warn"
 	}
-	p, err := newParts(c, os.Stderr)
-	if err != nil {
-		return err
-	}
-	p.warnExposed("demo", "")
-	err = p.demo(ctx, span, rate)
-	return errors.Join(err, p.close())
-}
 
-// dodge takes free ports where the usual ones are in use.
-func dodge(c *deploy.Config) {
-	usual := deploy.Default()
-	for _, a := range []*string{&c.HTTP, &c.GRPC} {
-		if *a != usual.HTTP && *a != usual.GRPC {
-			continue
-		}
-		ln, err := net.Listen("tcp", *a)
-		if err != nil {
-			*a = "127.0.0.1:0"
-			continue
-		}
-		ln.Close()
-	}
-}
-
-func (p *parts) demo(ctx context.Context, span time.Duration, rate float64) error {
-	fmt.Printf("downbeat %s: scheduler, backend and gateway in this process, models from %s\n", buildVersion(), p.config.Models)
+	fmt.Printf("downbeat %s: scheduler, backend and gateway in this process, models from %s\n", buildVersion(), c.Models)
 	began := time.Now()
-	err := p.openScheduler("")
-	if err == nil {
-		err = p.openBackend(ctx, nil)
-	}
-	if err == nil {
-		err = p.openClient(ctx)
-	}
-	if err == nil {
-		dodge(&p.config) // now: another demo may have begun since
-		err = p.openGateway(ctx)
-	}
+	c.Listen = ""
+	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
+		FreePorts: true, Log: os.Stderr, Version: buildVersion()})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), p.pageURL())
-	f := loadFlags{shape: load.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 1}}
+	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), s.PageURL())
+	return errors.Join(showLoad(ctx, s, span, rate), s.Close())
+}
+
+// showLoad sends load to the system and prints what came of it.
+func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate float64) error {
+	var err error
+	f := loadFlags{shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 1}}
 	if rate == 0 {
-		if f.shape.Rate, err = p.probe(ctx, f); err != nil {
+		if f.shape.Rate, err = findRate(ctx, s, f); err != nil {
 			return err
 		}
 	}
-	o, err := f.options(p.client)
+
+	o, err := f.options(s.Client())
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d models, %.0f requests/s of rendered street scenes, Poisson, for %v:\n", len(o.Models), f.shape.Rate, span)
-	r, err := p.sendLoad(ctx, o, f.shape.Seed)
+	r, err := sendLoad(ctx, s, o, f.shape.Seed)
 	if err != nil {
 		return err
 	}
-	r.Table(os.Stdout, p.batchMean)
+
+	r.Table(os.Stdout, func(model string) float64 { return batchMean(s, model) })
 	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
 	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err
 	}
+
+	// Without a terminal nobody would end it: the demonstration ends by itself.
 	watched := terminal(os.Stdout)
 	if watched && ctx.Err() == nil {
-		fmt.Printf("\nstill serving: page %s, gRPC %s; Ctrl-C ends\n", p.pageURL(), p.config.GRPC)
+		fmt.Printf("\nstill serving: page %s, gRPC %s; Ctrl-C ends\n", s.PageURL(), s.Config().GRPC)
 	}
+
 	fmt.Printf("demo: goodput=%.1f bad=%.2f p99=%.1f\n", r.Goodput(), r.BadPercent(), float64(r.Percentile(99).Microseconds())/1000)
 	if watched {
-		return p.wait(ctx)
+		return s.Wait(ctx)
 	}
 	return nil
 }
 
-// probe finds a rate that the machine holds: each probe runs at a lower rate than the one before.
-func (p *parts) probe(ctx context.Context, f loadFlags) (float64, error) {
-	f.shape.Rate, f.shape.Span = p.sustainable(demoShare), probeSpan
+// findRate finds a rate that the machine holds: each probe runs at a lower rate than the one before.
+func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, error) {
+	f.shape.Rate, f.shape.Span = sustainable(s, demoShare), probeSpan
 	for range probesMost {
-		o, err := f.options(p.client)
+		o, err := f.options(s.Client())
 		if err != nil {
 			return 0, err
 		}
-		target, err := p.newTarget(o, f.shape.Seed)
+		target, err := newTarget(s, o, f.shape.Seed)
 		if err != nil {
 			return 0, err
 		}
-		target.Do = p.client.Do // not to be seen on the page
+		target.Do = s.Client().Do // not to be seen on the page
 		if load.Run(ctx, target, o).BadPercent() <= probeBad {
 			break
 		}
@@ -144,8 +126,8 @@ func (p *parts) probe(ctx context.Context, f loadFlags) (float64, error) {
 
 // sustainable is the total rate, spread evenly over the models, that takes a share of the backend's
 // executors when nothing is batched.
-func (p *parts) sustainable(share float64) float64 {
-	hello := p.backend.Hello()
+func sustainable(s *downbeat.System, share float64) float64 {
+	hello := s.Backend().Hello()
 	var each float64 // seconds of executor time that one request of each model takes
 	for _, m := range hello.Models {
 		each += time.Duration(m.Profile[0]).Seconds()
@@ -157,8 +139,8 @@ func (p *parts) sustainable(share float64) float64 {
 }
 
 // batchMean is the mean batch size of a model since the scheduler started.
-func (p *parts) batchMean(model string) float64 {
-	for _, m := range p.engine.Stats().Models {
+func batchMean(s *downbeat.System, model string) float64 {
+	for _, m := range s.Scheduler().Stats().Models {
 		if m.Name != model || m.Batches == 0 {
 			continue
 		}

@@ -36,10 +36,20 @@ var examples = map[string][]string{
 	},
 	"downbeat load": {
 		"downbeat load -rate 100 -duration 30s",
+		"downbeat load -trace arrivals.csv -report load.html",
 		"downbeat load -model vehicle-s,detector-m -arrivals gamma:0.5 -popularity zipf:0.9 -slo 50ms",
 	},
 	"downbeat net": {
 		"downbeat net -ports 7070,7071 -for 30s",
+	},
+	"downbeat chaos": {
+		"downbeat chaos -short                     a minute of the worst, as make chaos does",
+		"downbeat chaos -only frontend-dark -repeats 3 -seed 7 -o json",
+		"downbeat chaos -only soak-1h",
+	},
+	"downbeat check": {
+		"downbeat check",
+		"downbeat check -models models -rate 48 -draw out   applications: budgets, costs and pictures",
 	},
 	"downbeat profile": {
 		"downbeat profile -dry-run vehicle-s",
@@ -48,7 +58,16 @@ var examples = map[string][]string{
 	"downbeat models train":   {"downbeat models train -only vehicle-s -dir out/models"},
 	"downbeat models check":   {"downbeat models check -images 500"},
 	"downbeat models render":  {"downbeat models render -n 4 -conditions night"},
+	"downbeat bench sessions": {"downbeat bench sessions -workload f9 -policy all", "downbeat bench sessions -workload W-1,W-2,W-3 -workers 10 -policy downbeat,rim -o json"},
+	"downbeat bench accuracy": {"downbeat bench accuracy -trace bursty", "downbeat bench accuracy -trace DIR -profiles DIR -policy all -slo-scale 2 -o json"},
 	"downbeat bench goodput":  {"downbeat bench goodput -setting table4", "downbeat bench goodput -setting fig6-a100-all -policy all -o json"},
+	"downbeat bench figure":   {"downbeat bench figure symphony t2", "downbeat bench figure proteus f5 -out out/f5"},
+	"downbeat bench figures":  {"downbeat bench figures -only t1,t2,s1"},
+	"downbeat bench scale":    {"downbeat bench scale -gpus 64 -span 10m -o json"},
+	"downbeat plan size": {
+		"downbeat plan size -rate ResNet50=3000,BERT=200 -slo 50ms -svg size.svg",
+		"downbeat plan size -kind a100 -rate classify=20000 -slo 60ms -family classify=ResNet152:0.783+ResNet50:0.761+MobileNetV2:0.718 -accuracy 0.77",
+	},
 	"downbeat bench schedule": {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
 	"downbeat bench dispatch": {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
 	"downbeat bench transfer": {"downbeat bench transfer -provider tcp -op read -o json"},
@@ -69,7 +88,7 @@ func wantsHelp(args []string) bool {
 
 // explain says what a command is for, before its flags. One with words of its own explains those.
 func explain(w io.Writer, path string, c command) {
-	if c.name == "models" || c.name == "bench" {
+	if c.name == "models" || c.name == "bench" || c.name == "plan" {
 		return
 	}
 	full := path + " " + c.name

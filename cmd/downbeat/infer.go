@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev"
+	"downbeat.dev/core/model"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
 	"downbeat.dev/models/scene"
@@ -35,6 +37,7 @@ func runInfer(ctx context.Context, args []string) error {
 			fs.PrintDefaults()
 		}
 	})
+
 	switch {
 	case err != nil:
 		return err
@@ -43,35 +46,34 @@ func runInfer(ctx context.Context, args []string) error {
 	case timeout < 0 || timeout > time.Hour:
 		return fmt.Errorf("infer: timeout: %v: want 0 to 1h", timeout)
 	}
+
 	if c.LogLevel == deploy.Default().LogLevel {
 		c.LogLevel = "warn" // one answer, not a service
 	}
-	p, err := newParts(c, os.Stderr)
+
+	s, err := startClient(ctx, c)
 	if err != nil {
 		return err
 	}
-	p.warnExposed("infer", "")
-	if err = p.openClient(ctx); err == nil {
-		p.awaitModels(ctx)
-		err = inferOnce(ctx, p, rest[0], rest[1], timeout)
-	}
-	return errors.Join(err, p.close())
+	awaitModels(ctx, s)
+	err = inferOnce(ctx, s.Client(), rest[0], rest[1], timeout)
+	return errors.Join(err, s.Close())
 }
 
 // modelsMax is how long a command waits for models: backends measure before they announce any.
 const modelsMax = 10 * time.Second
 
 // awaitModels returns once a model is ready, or when it has been waited for in vain.
-func (p *parts) awaitModels(ctx context.Context) {
+func awaitModels(ctx context.Context, s *downbeat.System) {
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for begin, told := time.Now(), false; time.Since(begin) < modelsMax; {
-		if slices.ContainsFunc(p.client.Models(), func(m *frontend.Model) bool { return m.Ready }) {
+		if slices.ContainsFunc(s.Client().Models(), func(m *frontend.Model) bool { return m.Ready }) {
 			return
 		}
 		if !told && time.Since(begin) > time.Second/2 {
 			told = true
-			p.log.Warn("waiting for a backend: the scheduler has no model that is ready")
+			s.Log().Warn("waiting for a backend: the scheduler has no model that is ready")
 		}
 		select {
 		case <-ctx.Done():
@@ -81,26 +83,30 @@ func (p *parts) awaitModels(ctx context.Context) {
 	}
 }
 
-func inferOnce(ctx context.Context, p *parts, name, file string, timeout time.Duration) error {
-	m := p.client.Model(name, "")
+func inferOnce(ctx context.Context, c *frontend.Client, name, file string, timeout time.Duration) error {
+	m := c.Model(name, "")
 	if m == nil {
-		return fmt.Errorf("infer: model %q: not served here; %s", name, modelNames(p.client))
+		return fmt.Errorf("infer: model %q: not served here; %s", name, modelNames(c))
 	}
+
 	in, err := readInput(m, file)
 	if err != nil {
 		return err
 	}
+
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	r, err := p.client.InferCopy(ctx, name, in)
+
+	r, err := c.InferCopy(ctx, name, in)
 	if err != nil {
 		return err
 	}
 	defer r.Release()
-	printAnswer(os.Stdout, m, labels(p.config.Models, name), r.Data)
+
+	printAnswer(os.Stdout, m, scoreLabels(m), r.Data)
 	fmt.Printf("answered in %.2f ms, %.2f ms of it on the executor\n", float64(r.Elapsed.Microseconds())/1000, float64(r.Exec.Microseconds())/1000)
 	return nil
 }
@@ -127,10 +133,12 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 		defer f.Close()
 		from = f
 	}
+
 	raw, err := io.ReadAll(io.LimitReader(from, 64<<20))
 	if err != nil {
 		return nil, err
 	}
+
 	picture, format, err := image.Decode(strings.NewReader(string(raw)))
 	if err != nil { // not a picture: the tensors' bytes as they are
 		if m.InputBytes >= 0 && len(raw) != m.InputBytes {
@@ -138,7 +146,8 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 		}
 		return raw, nil
 	}
-	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != "UINT8" || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
+
+	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != model.Uint8 || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
 		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, tensors(m.Inputs))
 	}
 	return scene.FromImage(picture, int(m.Inputs[0].Shape[1]), int(m.Inputs[0].Shape[0])).Pix, nil

@@ -11,16 +11,21 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
+	"downbeat.dev"
 	"downbeat.dev/bench/load"
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
 )
 
 // loadFlags are what load asks beyond the configuration.
 type loadFlags struct {
-	shape  load.Shape
+	shape  arrivals.Shape
 	models string
 	trace  string
+	report string
 	slo    time.Duration
 }
 
@@ -38,8 +43,10 @@ func runLoad(ctx context.Context, args []string) error {
 		fs.StringVar(&f.shape.Popularity, "popularity", "even", "`distribution` over the models: even, or zipf:EXPONENT")
 		fs.Uint64Var(&f.shape.Seed, "seed", 1, "names the arrivals and the inputs")
 		fs.StringVar(&f.trace, "trace", "", "`file` of lines arrival_us,model instead of drawn arrivals")
+		fs.StringVar(&f.report, "report", "", "write a page with plots to this `file`, such as load.html")
 		fs.DurationVar(&f.slo, "slo", 0, "deadline of each request; 0: the model's SLO")
 	})
+
 	switch {
 	case err != nil:
 		return err
@@ -51,29 +58,61 @@ func runLoad(ctx context.Context, args []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+
 	if c.LogLevel == deploy.Default().LogLevel {
 		c.LogLevel = "warn" // the report is what matters
 	}
-	p, err := newParts(c, os.Stderr)
+
+	if f.report != "" { // before minutes of load, not after
+		if err := os.WriteFile(f.report, nil, 0o644); err != nil {
+			return fmt.Errorf("load: report: %w", err)
+		}
+	}
+
+	s, err := startClient(ctx, c)
 	if err != nil {
 		return err
 	}
-	p.warnExposed("load", "")
-	if err := p.openClient(ctx); err != nil {
-		return errors.Join(err, p.close())
-	}
-	p.awaitModels(ctx)
-	o, err := f.options(p.client)
+	awaitModels(ctx, s)
+	o, err := f.options(s.Client())
 	if err != nil {
-		return errors.Join(err, p.close())
+		return errors.Join(err, s.Close())
 	}
-	r, err := p.sendLoad(ctx, o, f.shape.Seed)
+	r, err := sendLoad(ctx, s, o, f.shape.Seed)
 	if err != nil {
-		return errors.Join(err, p.close())
+		return errors.Join(err, s.Close())
 	}
 	r.Table(os.Stdout, nil)
 	fmt.Printf("load: goodput=%.1f bad=%.2f p99=%.1f\n", r.Goodput(), r.BadPercent(), float64(r.Percentile(99).Microseconds())/1000)
-	return p.close()
+	return errors.Join(f.writeReport(r, c.Scheduler), s.Close())
+}
+
+// writeReport writes the page that -report asks for, with what a second run needs to send the same.
+func (f *loadFlags) writeReport(r *load.Report, scheduler string) error {
+	if f.report == "" {
+		return nil
+	}
+	file, err := os.Create(f.report)
+	if err != nil {
+		return fmt.Errorf("load: report: %w", err)
+	}
+
+	facts := []string{"scheduler", scheduler, "seed", fmt.Sprint(f.shape.Seed)}
+	if f.trace != "" {
+		facts = append(facts, "trace", f.trace)
+	} else {
+		facts = append(facts, "arrivals", f.shape.Arrivals, "popularity", f.shape.Popularity, "rate", fmt.Sprintf("%g requests/s", f.shape.Rate), "duration", f.shape.Span.String())
+	}
+	facts = append(facts, "version", buildVersion(), "at", time.Now().UTC().Format(time.RFC3339))
+	if err := errors.Join(r.WritePage(file, facts...), file.Close()); err != nil {
+		return fmt.Errorf("load: report %s: %w", f.report, err)
+	}
+	return nil
+}
+
+// startClient starts a client of a scheduler elsewhere.
+func startClient(ctx context.Context, c deploy.Config) (*downbeat.System, error) {
+	return downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Client, Log: os.Stderr})
 }
 
 // check finds what no scheduler needs to be asked for.
@@ -100,19 +139,22 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 			}
 		}
 	}
+
 	if f.trace != "" {
 		file, err := os.Open(f.trace)
 		if err != nil {
 			return o, err
 		}
 		defer file.Close()
-		if o.Plan, names, err = load.ReadTrace(file); err != nil {
+		if o.Plan, names, err = arrivals.ReadTrace(file); err != nil {
 			return o, fmt.Errorf("trace %s: %w", f.trace, err)
 		}
 	}
+
 	if len(names) == 0 {
 		return o, errors.New("load: the scheduler has no model that is ready")
 	}
+
 	for _, name := range names {
 		m := client.Model(name, "")
 		if m == nil {
@@ -124,6 +166,7 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 		}
 		o.Models = append(o.Models, load.Model{Name: name, SLO: slo})
 	}
+
 	if f.trace != "" {
 		return o, nil
 	}
@@ -132,31 +175,36 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	return o, err
 }
 
+// terminal tells whether a person is watching f.
+func terminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
 // newTarget prepares inputs for the plan's models. The gateway of this process, if there is one,
 // sees the requests.
-func (p *parts) newTarget(o load.Options, seed uint64) (*load.Client, error) {
+func newTarget(s *downbeat.System, o load.Options, seed uint64) (*load.Client, error) {
 	names := make([]string, len(o.Models))
 	for i, m := range o.Models {
 		names[i] = m.Name
 	}
-	t, err := load.NewClient(p.client, names, seed)
-	if err == nil && p.gateway != nil {
-		t.Do = p.gateway.Do
+	t, err := load.NewClient(s.Client(), names, seed)
+	if err == nil && s.Gateway() != nil {
+		t.Do = s.Gateway().Do
 	}
 	return t, err
 }
 
 // sendLoad runs a plan through the frontend library, with progress on stderr when somebody watches.
-func (p *parts) sendLoad(ctx context.Context, o load.Options, seed uint64) (*load.Report, error) {
-	target, err := p.newTarget(o, seed)
+func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint64) (*load.Report, error) {
+	target, err := newTarget(s, o, seed)
 	if err != nil {
 		return nil, err
 	}
+
 	o.Classify = load.Classify
 	span := time.Second
 	if n := len(o.Plan); n > 0 {
 		span = o.Plan[n-1].At.Round(time.Second)
 	}
+
 	watched := terminal(os.Stderr)
 	o.Progress = func(at time.Duration, sent, ended, good int64) {
 		line := fmt.Sprintf("%3.0f of %.0f s: sent %d, ended %d, in time %d", at.Seconds(), span.Seconds(), sent, ended, good)
@@ -167,10 +215,12 @@ func (p *parts) sendLoad(ctx context.Context, o load.Options, seed uint64) (*loa
 			fmt.Fprintln(os.Stderr, line)
 		}
 	}
+
 	r := load.Run(ctx, target, o)
 	if watched {
 		fmt.Fprint(os.Stderr, "\r\033[K")
 	}
+
 	if right, judged := target.Right(); judged > 0 {
 		fmt.Printf("%.1f %% of %d classifications were right\n", 100*float64(right)/float64(judged), judged)
 	}

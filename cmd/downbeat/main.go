@@ -59,6 +59,7 @@ func exitCode(ctx context.Context, err error) int {
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted:", err)
 		return 130
 	}
+
 	fmt.Fprintln(os.Stderr, "downbeat:", err)
 	return 1
 }
@@ -72,6 +73,8 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 		help(os.Stderr)
 		return errUsage
 	}
+
+	// A command is asked for help in three ways; they become its -h.
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
 		if len(args) == 1 {
@@ -82,6 +85,7 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 	case "-version", "--version":
 		args = []string{"version"}
 	}
+
 	for _, c := range all {
 		if c.name == args[0] {
 			if wantsHelp(args[1:]) {
@@ -90,6 +94,7 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 			return c.run(ctx, args[1:])
 		}
 	}
+
 	fmt.Fprintf(os.Stderr, "%s: unknown command %q; the commands are:\n", path, args[0])
 	list(os.Stderr, all)
 	return errUsage

@@ -7,13 +7,14 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"downbeat.dev/bench/load"
+	"downbeat.dev/core/arrivals"
 )
 
 // checkMetrics: what a whole process exports reads as Prometheus's text, is named by its
@@ -40,6 +41,7 @@ func checkMetrics(t *testing.T, url string) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllSubmatch(text, -1) {
 		families[string(m[1])] = string(m[2])
 	}
+	checkQueries(t, text)
 	page, err := os.ReadFile("../../docs/METRICS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -61,28 +63,41 @@ func checkMetrics(t *testing.T, url string) {
 	}
 }
 
+// clientToken is the token of the test's one client.
+const clientToken = "0123456789abcdef"
+
 // failOnce makes one request end without an output, so that its counters are there.
 func failOnce(t *testing.T, url string) {
 	t.Helper()
 	body := `{"parameters":{"timeout":400},"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[0,0,0,0]}]}`
-	answer, err := http.Post(url+"v2/models/echo/infer", "application/json", strings.NewReader(body))
+	r, err := http.NewRequest("POST", url+"v2/models/echo/infer", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+clientToken)
+	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		t.Error("a request with a budget of 400 µs was answered")
+	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusUnauthorized {
+		t.Errorf("a request with a budget of 400 µs: %s", answer.Status)
 	}
 }
 
 // TestMetricsFollowTheConventions looks at everything that one process exports.
 func TestMetricsFollowTheConventions(t *testing.T) {
-	p := served(t)
-	f := loadFlags{shape: load.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
+	c := config(t)
+	c.Protocol.ClientTokensFile = filepath.Join(t.TempDir(), "clients.yaml")
+	if err := os.WriteFile(c.Protocol.ClientTokensFile, []byte("clients: [{name: test, token: "+clientToken+"}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := servedWith(t, c)
+	f := loadFlags{shape: arrivals.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
 	offer(t, p, f)
-	failOnce(t, p.pageURL())
 	waitFor(t, func() bool { // the scheduler's are looked at four times a second
-		answer, err := http.Get(p.pageURL() + "metrics")
+		failOnce(t, p.PageURL()) // again: on a loaded host a request may end before the scheduler hears of it
+		answer, err := http.Get(p.PageURL() + "metrics")
 		if err != nil {
 			return false
 		}
@@ -90,5 +105,5 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 		text, _ := io.ReadAll(answer.Body)
 		return bytes.Contains(text, []byte("downbeat_scheduler_unserved_total{"))
 	})
-	checkMetrics(t, p.pageURL()+"metrics")
+	checkMetrics(t, p.PageURL()+"metrics")
 }

@@ -88,9 +88,11 @@ func renderModels(ctx context.Context, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	if *n < 1 || *n > 10_000 {
 		return fmt.Errorf("models render: -n %d: want 1 to 10000", *n)
 	}
+
 	var c *scene.Conditions
 	switch *when {
 	case "mixed":
@@ -100,6 +102,7 @@ func renderModels(ctx context.Context, args []string) error {
 	default:
 		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
 	}
+
 	paths, err := models.Render(ctx, *dir, *seed, *n, c)
 	for _, p := range paths {
 		fmt.Println(p)

@@ -28,9 +28,11 @@ func netCommand() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
 			if *length <= 0 || *length > time.Hour || *format != "table" && *format != "json" {
 				return fmt.Errorf("net: -for %v -o %s: want more than 0 and up to 1h, and table or json", *length, *format)
 			}
+
 			watched, err := numbers(*pids, 1<<22)
 			if err != nil {
 				return fmt.Errorf("-pids: %w", err)
@@ -38,6 +40,7 @@ func netCommand() command {
 			if len(watched) == 0 {
 				watched = kernel.Processes("downbeat")
 			}
+
 			list, err := numbers(*ports, 1<<16-1)
 			if err != nil {
 				return fmt.Errorf("-ports: %w", err)
@@ -46,6 +49,7 @@ func netCommand() command {
 			for i, p := range list {
 				narrow[i] = uint16(p)
 			}
+
 			w, err := kernel.Open(narrow, watched)
 			if errors.Is(err, kernel.ErrNotPermitted) {
 				return fmt.Errorf("%w (without it, the delays that frontends and backends report are those of their own echoes)", err)
@@ -54,17 +58,21 @@ func netCommand() command {
 				return err
 			}
 			defer w.Close()
+
 			select {
 			case <-time.After(*length):
 			case <-ctx.Done():
 			}
+
 			r, err := w.Read()
 			if err != nil {
 				return err
 			}
+
 			if *format == "json" {
 				return json.NewEncoder(os.Stdout).Encode(r)
 			}
+
 			fmt.Printf("%-32s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
 			fmt.Printf("%-32s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
 			fmt.Printf("%-32s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)

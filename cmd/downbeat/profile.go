@@ -23,6 +23,7 @@ func runProfile(ctx context.Context, args []string) error {
 		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
 		fs.PrintDefaults()
 	}
+
 	o := backend.ProfileOptions{Out: os.Stdout}
 	fs.StringVar(&o.Models, "models", "models", "model repository `directory`")
 	fs.IntVar(&o.Rounds, "rounds", 40, "samples per batch size")
@@ -30,6 +31,7 @@ func runProfile(ctx context.Context, args []string) error {
 	fs.IntVar(&o.Core, "core", -1, "pin to this `core`; -1: do not pin")
 	fs.Uint64Var(&o.Seed, "seed", 1, "names the order in which batch sizes are measured")
 	fs.BoolVar(&o.Dry, "dry-run", false, "print and store nothing")
+
 	if err := deploy.ParseFlags(fs, args); err != nil {
 		return err
 	}
@@ -39,6 +41,7 @@ func runProfile(ctx context.Context, args []string) error {
 	if o.Core < -1 {
 		return fmt.Errorf("profile: core: %d: want a core's number, or -1 (do not pin)", o.Core)
 	}
+
 	o.Only = fs.Args()
 	return backend.MeasureModels(ctx, o)
 }

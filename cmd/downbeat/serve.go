@@ -7,78 +7,66 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 
+	"downbeat.dev"
 	"downbeat.dev/deploy"
 )
 
-// part opens one room of a deployment in this process.
-type part func(context.Context, *parts) error
-
 func serveCommand() command {
-	return runCommand("serve", "scheduler, backend and gateway in one process", "", nil,
-		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) },
-		func(ctx context.Context, p *parts) error { return p.openBackend(ctx, nil) },
-		func(ctx context.Context, p *parts) error { return p.openClient(ctx) },
-		func(ctx context.Context, p *parts) error { return p.openGateway(ctx) })
+	return runCommand("serve", "scheduler, backend and gateway in one process", "", downbeat.Scheduler|downbeat.Backend|downbeat.Gateway, nil, nil)
 }
 
 func schedulerCommand() command {
-	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to", "127.0.0.1:8002", nil,
-		func(_ context.Context, p *parts) error { return p.openScheduler(p.config.Listen) })
+	return runCommand("scheduler", "the scheduler alone, for backends and gateways to connect to", "127.0.0.1:8002", downbeat.Scheduler, nil, joinElection)
 }
 
 func gatewayCommand() command {
-	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", "", nil,
-		func(ctx context.Context, p *parts) error { return p.openClient(ctx) },
-		func(ctx context.Context, p *parts) error { return p.openGateway(ctx) })
+	return runCommand("gateway", "a gateway alone: REST and gRPC, for a scheduler", "", downbeat.Gateway, nil, nil)
 }
 
-// runCommand is a command that opens parts and runs until it is told to stop, with metrics on an
-// address of their own (the default; a flag sets it). extra registers flags of its own; nil: none.
-func runCommand(name, summary, metrics string, extra func(*flag.FlagSet), open ...part) command {
+// runCommand is a command that starts the parts of some roles and runs until it is told to stop, with metrics on an
+// address of their own (the default; a flag sets it). extra registers flags of its own, and complete puts them in the
+// configuration; nil: there are none.
+func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*flag.FlagSet), complete func(*downbeat.Config) error) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
-		printConfig, aside := false, ""
-		c, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
+		printConfig, c := false, downbeat.Config{Roles: roles, Patient: true, Log: os.Stderr, Version: buildVersion()}
+		knobs, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
-			fs.StringVar(&aside, "metrics", metrics, "`address` for /metrics, /v2/health and /debug/pprof alone; empty: none")
+			fs.StringVar(&c.Metrics, "metrics", metrics, "`address` for /metrics, /v2/health and /debug/pprof alone; empty: none")
 			if extra != nil {
 				extra(fs)
 			}
 		})
+
 		if err != nil {
 			return err
 		}
 		if len(rest) > 0 {
 			return deploy.UsageError(fmt.Sprintf("%s: unexpected %q: only flags are allowed", name, rest[0]))
 		}
+
+		c.Config = knobs
 		if printConfig {
 			fmt.Print(c.YAML())
 			return nil
 		}
-		return runParts(ctx, name, c, os.Stderr, aside, open)
+		if complete != nil {
+			if err := complete(&c); err != nil {
+				return err
+			}
+		}
+		return runSystem(ctx, c)
 	}}
 }
 
-// runParts opens the parts, waits for the end of ctx or for one that fails, and closes them.
-func runParts(ctx context.Context, name string, c deploy.Config, log io.Writer, aside string, open []part) error {
-	p, err := newParts(c, log)
+// runSystem starts what the configuration says, waits for the end of ctx or for a part that fails, and closes it.
+func runSystem(ctx context.Context, c downbeat.Config) error {
+	s, err := downbeat.Start(ctx, c)
 	if err != nil {
 		return err
 	}
-	p.patient = true
-	p.warnExposed(name, aside)
-	if err := p.openAside(aside); err != nil {
-		return errors.Join(err, p.close())
-	}
-	for _, f := range open {
-		if err := f(ctx, p); err != nil {
-			return errors.Join(err, p.close())
-		}
-	}
-	p.settle()
-	err = p.wait(ctx)
-	p.log.Info("stopping", "drain_max", drainMax)
-	return errors.Join(err, p.close())
+	err = s.Wait(ctx)
+	s.Log().Info("stopping", "drain_max", downbeat.DrainMax)
+	return errors.Join(err, s.Close())
 }

@@ -38,10 +38,10 @@ type Finding struct {
 
 // Kernel returns the findings that need only the kernel's own files. root is "/" but in tests.
 func Kernel(root string) []Finding {
-	return []Finding{cores(), memlock(), hugePages(root), governor(root), timerSlack()}
+	return []Finding{findCores(), findMemlock(), hugePages(root), findGovernor(root), timerSlack()}
 }
 
-func cores() Finding {
+func findCores() Finding {
 	f := Finding{What: "cores", Found: fmt.Sprintf("%d usable, Go runs on %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))}
 	if runtime.NumCPU() < 4 {
 		f.Verdict, f.Change = Slower, "give the scheduler and each executor a core of its own (4 or more in all)"
@@ -49,7 +49,7 @@ func cores() Finding {
 	return f
 }
 
-func memlock() Finding {
+func findMemlock() Finding {
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim); err != nil {
 		return Finding{What: "memlock", Verdict: Absent, Found: err.Error()}
@@ -69,15 +69,15 @@ func hugePages(root string) Finding {
 	if err != nil {
 		return Finding{What: "huge pages", Verdict: Absent, Found: err.Error()}
 	}
-	free := meminfo(string(text), "HugePages_Free")
-	f := Finding{What: "huge pages", Found: fmt.Sprintf("%d free of %d kB each", free, meminfo(string(text), "Hugepagesize"))}
+	free := readMeminfo(string(text), "HugePages_Free")
+	f := Finding{What: "huge pages", Found: fmt.Sprintf("%d free of %d kB each", free, readMeminfo(string(text), "Hugepagesize"))}
 	if free == 0 {
 		f.Verdict, f.Change = Slower, "reserve some: sysctl vm.nr_hugepages=512"
 	}
 	return f
 }
 
-func meminfo(text, key string) int {
+func readMeminfo(text, key string) int {
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(line, ":"); ok && name == key {
 			n, _ := strconv.Atoi(strings.Fields(value + " 0")[0])
@@ -87,7 +87,7 @@ func meminfo(text, key string) int {
 	return 0
 }
 
-func governor(root string) Finding {
+func findGovernor(root string) Finding {
 	text, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
 	if err != nil {
 		return Finding{What: "CPU governor", Found: "not visible (a virtual machine, usually)"}

@@ -70,7 +70,7 @@ func TestUnreadableFilesAreFindingsNotErrors(t *testing.T) {
 
 func TestGPUsSayWhatIsInTheWay(t *testing.T) {
 	plain := cuda.GPU{Name: "X", MemoryFree: 4 << 30, MemoryBytes: 16 << 30, Driver: "580.1"}
-	if f := gpu(plain); f.Verdict != Good || f.Change != "" || !strings.HasPrefix(f.Found, "X, 4096 of 16384 MiB free, driver 580.1") {
+	if f := describeGPU(plain); f.Verdict != Good || f.Change != "" || !strings.HasPrefix(f.Found, "X, 4096 of 16384 MiB free, driver 580.1") {
 		t.Errorf("%+v", f)
 	}
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestGPUsSayWhatIsInTheWay(t *testing.T) {
 	} {
 		g := plain
 		c.change(&g)
-		if f := gpu(g); f.Verdict != Slower || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Change, c.advice) {
+		if f := describeGPU(g); f.Verdict != Slower || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Change, c.advice) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

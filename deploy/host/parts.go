@@ -22,11 +22,11 @@ func Parts() []Finding {
 		}
 		all = append(all, f)
 	}
-	return append(append(all, gpus()...), runtimeLibrary(ort.Library()))
+	return append(append(all, findGPUs()...), runtimeLibrary(ort.Library()))
 }
 
-// gpus lists what the driver's management library sees.
-func gpus() []Finding {
+// findGPUs lists what the driver's management library sees.
+func findGPUs() []Finding {
 	list, err := cuda.Inventory()
 	if err != nil {
 		return []Finding{{What: "GPUs", Verdict: Absent, Found: err.Error()}}
@@ -36,13 +36,13 @@ func gpus() []Finding {
 	}
 	var all []Finding
 	for _, g := range list {
-		all = append(all, gpu(g))
+		all = append(all, describeGPU(g))
 	}
 	return all
 }
 
-// gpu says what a GPU is and what keeps Downbeat from having it to itself.
-func gpu(g cuda.GPU) Finding {
+// describeGPU says what a GPU is and what keeps Downbeat from having it to itself.
+func describeGPU(g cuda.GPU) Finding {
 	f := Finding{What: fmt.Sprintf("GPU %d", g.Index), Found: fmt.Sprintf("%s, %d of %d MiB free, driver %s", g.Name, g.MemoryFree>>20, g.MemoryBytes>>20, g.Driver)}
 	if !cuda.Supported() {
 		f.Found += ", but this binary was built without the tag cuda"

@@ -26,6 +26,7 @@ func TestReadmeSaysWhatWasMeasured(t *testing.T) {
 		"dispatch":     {"bench/results/dispatch/README.md", `(?m)^\| 100 \| ([\d.]+) \|`, "| requests dispatched"},
 		"overhead":     {"bench/results/overhead/2-cores.txt", `three processes, shm +(\d+)\.`, "| one request through"},
 		"overhead's":   {"bench/results/overhead/2-cores.txt", `three processes, shm +\S+ µs +\S+ µs +(\d+)\.`, "| one request through"},
+		"serve":        {"bench/results/overhead/serve-2-cores.txt", `(?m)^ +2 +REST +([\d.]+) ms`, "| a REST call of an idle"},
 		"gateway":      {"bench/results/gateway/2-cores.txt", `gRPC +(\d\d)\d\d\d `, "| gRPC gateway"},
 		"the data way": {"bench/results/transfer/README.md", `loopback \| tcp \| incast \| 153600 × 8 \| ([\d.]+) /`, "| 8 × 150 KB"},
 	} {

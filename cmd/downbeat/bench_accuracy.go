@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/accuracy"
+	"downbeat.dev/bench/family"
+	"downbeat.dev/bench/policy/scaling"
+)
+
+// accuracyInputs are the flags that say what families there are, and what is asked of them.
+type accuracyInputs struct {
+	traces, profiles, devices string
+	data, rule, column        string
+	seed                      uint64
+	setting                   accuracy.Setting
+}
+
+func (in *accuracyInputs) register(fs *flag.FlagSet) {
+	in.setting = accuracy.DefaultSetting()
+	fs.StringVar(&in.traces, "trace", "diurnal", "traces, comma-separated: directories with a file FAMILY.txt of lines arrival_ms,1,slo_ms, or made ones: diurnal, bursty, figure4")
+	fs.StringVar(&in.profiles, "profiles", "made", "directory with aggregate_profiled.csv and model_variants/FAMILY as Proteus published them, or made")
+	fs.StringVar(&in.devices, "devices", "cpu=20,1080ti=10,v100=10", "devices by kind")
+	fs.StringVar(&in.data, "data", "published", "profiles as published, or repaired where the public ones are wrong (docs/decisions/0090), comma-separated")
+	fs.StringVar(&in.rule, "slo-rule", string(in.setting.Rule), "what an SLO of scale 1 is: artifact (the public simulator's table), cpu (fastest variant on a CPU), trace (half of what the trace says)")
+	fs.StringVar(&in.column, "latency", "median", "which latency of the profiles counts: median or mean")
+	fs.IntVar(&in.setting.SizeMax, "batch-max", in.setting.SizeMax, "largest batch")
+	fs.Float64Var(&in.setting.Gap, "gap", in.setting.Gap, "relative gap to the optimum at which the baselines' programs count as solved")
+	fs.Uint64Var(&in.seed, "seed", 1, "seed of made traces")
+}
+
+// load checks the flags and reads the inputs: one setting per trace and data.
+func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
+	s := in.setting
+	var err error
+	if s.Devices, err = accuracy.ParseDevices(in.devices); err != nil {
+		return nil, fmt.Errorf("-devices: %w", err)
+	}
+	if s.Rule = family.Rule(in.rule); !slices.Contains(family.Rules, s.Rule) {
+		return nil, fmt.Errorf("-slo-rule %q: want artifact, cpu or trace", in.rule)
+	}
+	if s.SizeMax < 1 || s.SizeMax > 1024 {
+		return nil, fmt.Errorf("-batch-max %d: want 1 to 1024", s.SizeMax)
+	}
+	if !(s.Gap >= 0 && s.Gap <= 0.5) {
+		return nil, fmt.Errorf("-gap %v: want 0 to 0.5", s.Gap)
+	}
+	zoos, err := in.readZoos()
+	if err != nil {
+		return nil, err
+	}
+
+	var out []accuracy.Setting
+	for _, name := range strings.Split(in.traces, ",") {
+		if s.Trace, err = in.readTrace(name); err != nil {
+			return nil, fmt.Errorf("-trace %s: %w", name, err)
+		}
+		for _, zoo := range zoos {
+			s.Zoo = zoo
+			if _, err := s.World(); err != nil {
+				return nil, err
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// readTrace reads a directory, or makes a trace of a shape's name.
+func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
+	info, err := os.Stat(name)
+	if err == nil && info.IsDir() {
+		return family.ReadTrace(os.DirFS(name), filepath.Base(filepath.Clean(name)))
+	}
+	shape, err := family.FindShape(name)
+	if err != nil {
+		return nil, fmt.Errorf("no such directory, and no shape %w", err)
+	}
+	return family.Make(shape, in.seed), nil
+}
+
+// readZoos reads or makes the profiles: as they are, repaired, or both.
+func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
+	zoo := family.MakeZoo()
+	if in.profiles != "made" {
+		column := map[string]family.Column{"median": family.ColumnMedian, "mean": family.ColumnMean}[in.column]
+		if column == "" {
+			return nil, fmt.Errorf("-latency %q: want median or mean", in.column)
+		}
+		var err error
+		if zoo, err = family.ReadZoo(os.DirFS(in.profiles), column); err != nil {
+			return nil, fmt.Errorf("-profiles %s: %w", in.profiles, err)
+		}
+	}
+
+	var out []*family.Zoo
+	for _, data := range strings.Split(in.data, ",") {
+		switch {
+		case data == "published":
+			out = append(out, zoo)
+		case data == "repaired" && in.profiles != "made":
+			out = append(out, zoo.Repair())
+		case data == "repaired": // made profiles have nothing to repair
+		default:
+			return nil, fmt.Errorf("-data %q: want published, repaired or both", data)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, zoo)
+	}
+	return out, nil
+}
+
+// benchAccuracy runs policies that scale accuracy over traces of families.
+func benchAccuracy() command {
+	return command{name: "accuracy", summary: "families of model variants under load, in virtual time: accuracy and violations beside Proteus and others",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("downbeat bench accuracy", flag.ContinueOnError)
+			var in accuracyInputs
+			in.register(fs)
+			fs.Float64Var(&in.setting.Scale, "slo-scale", in.setting.Scale, "factor on every SLO")
+			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (policies that host one per device)")
+			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", "policies, comma-separated, or all")
+			format := fs.String("o", "table", "output: table, json or csv")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			in.setting.LoadTime = *load
+			return runAccuracy(ctx, &in, *policies, *format)
+		}}
+}
+
+func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format string) error {
+	switch {
+	case format != "table" && format != "json" && format != "csv":
+		return fmt.Errorf("-o %q: want table, json or csv", format)
+	case !(in.setting.Scale >= 0.1 && in.setting.Scale <= 100):
+		return fmt.Errorf("-slo-scale %v: want 0.1 to 100", in.setting.Scale)
+	case in.setting.LoadTime < 0 || in.setting.LoadTime > time.Minute:
+		return fmt.Errorf("-load-time %v: want 0 to 1m", in.setting.LoadTime)
+	}
+	with, err := scaling.Select(policies)
+	if err != nil {
+		return fmt.Errorf("-policy: %w", err)
+	}
+	settings, err := in.load()
+	if err != nil {
+		return err
+	}
+
+	var rows []accuracy.Row
+	for _, s := range settings {
+		fmt.Fprintf(os.Stderr, "%s (%d requests, %v), %s profiles, seed %d\n", s.Trace.Name, len(s.Trace.Arrivals), s.Trace.Span(), s.Zoo.Name, in.seed)
+		_, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
+			rows = append(rows, r)
+			if format == "json" {
+				_ = accuracy.WriteJSON(os.Stdout, r) // a closed pipe ends the process
+				return
+			}
+			fmt.Fprintf(os.Stderr, "  %s: accuracy %.4f, violations %.5f\n", r.Policy, r.EffectiveAccuracy, r.ViolationRatio)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	switch format {
+	case "table":
+		return accuracy.WriteTable(os.Stdout, rows)
+	case "csv":
+		return accuracy.WriteCSV(os.Stdout, rows)
+	}
+	return nil
+}

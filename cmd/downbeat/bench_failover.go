@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"downbeat.dev/bench/failover"
+)
+
+// benchFailover measures what the end of a leading scheduler costs.
+func benchFailover() command {
+	return command{name: "failover", summary: "kill -9 of the leading scheduler, again and again: when goodput is back, what is lost",
+		run: func(ctx context.Context, args []string) error {
+			var c failover.Config
+			fs := flag.NewFlagSet("downbeat bench failover", flag.ContinueOnError)
+			fs.IntVar(&c.Kills, "kills", 50, "leaders to kill")
+			fs.Float64Var(&c.Share, "share", 0.5, "`part` of the GPUs' capacity to ask for")
+			fs.DurationVar(&c.SLO, "slo", 100*time.Millisecond, "deadline of the requests that goodput is counted of")
+			fs.DurationVar(&c.Outlast, "outlast", time.Second, "deadline of a tenth of the requests, of which none may be lost")
+			fs.DurationVar(&c.Pause, "pause", 2*time.Second, "between a change of leader and the next kill")
+			fs.StringVar(&c.Election, "election", "", "`URL` of the election, as scheduler takes it; empty: a file")
+			fs.Uint64Var(&c.Seed, "seed", 1, "names the arrivals")
+			format := fs.String("o", "table", "output: table or json")
+
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return fmt.Errorf("-o %s: want table or json", *format)
+			}
+			if err := c.Check(); err != nil {
+				return fmt.Errorf("bench failover: %w", err)
+			}
+
+			// The parts are this very binary, started again.
+			var err error
+			if c.Child, err = os.Executable(); err != nil {
+				return err
+			}
+
+			r, err := failover.Run(ctx, c)
+			if err != nil {
+				return fmt.Errorf("bench failover: %w", err)
+			}
+
+			if *format == "json" {
+				return json.NewEncoder(os.Stdout).Encode(r)
+			}
+			return r.WriteTable(os.Stdout)
+		}}
+}

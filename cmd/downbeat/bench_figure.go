@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"downbeat.dev/bench/accuracy"
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/symphony"
+	"downbeat.dev/deploy"
+)
+
+// benchFigure makes one figure of a paper: a CSV and a picture, with the published numbers beside ours.
+func benchFigure() command {
+	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, published numbers beside ours: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …",
+		run: func(ctx context.Context, args []string) error {
+			var names [2]string // paper and figure, before the flags
+			for i := range names {
+				if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+					names[i], args = args[0], args[1:]
+				}
+			}
+
+			switch names[0] {
+			case "symphony":
+				return figureOfSymphony(ctx, names[1], args)
+			case "rim":
+				return figureOfRim(ctx, names[1], args)
+			case "proteus", "":
+				return figureOfProteus(ctx, names, args)
+			}
+			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID or bench figure rim ID", names[0]))
+		}}
+}
+
+// figureOfProteus reads the flags of its traces and profiles.
+func figureOfProteus(ctx context.Context, names [2]string, args []string) error {
+	fs := flag.NewFlagSet("downbeat bench figure", flag.ContinueOnError)
+	var in accuracyInputs
+	in.register(fs)
+	if err := errors.Join(fs.Set("trace", "figure4,bursty"), fs.Set("data", "published,repaired")); err != nil {
+		return err
+	}
+	out := fs.String("out", "out/proteus", "directory for ID.csv and ID.svg")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+
+	if names[0] == "" {
+		return deploy.UsageError(`paper "": want bench figure symphony ID or bench figure proteus ID`)
+	}
+	figure, err := accuracy.FindFigure(names[1])
+	if err != nil {
+		return deploy.UsageError("figure " + err.Error())
+	}
+	return runFigure(ctx, figure, &in, *out)
+}
+
+func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, out string) error {
+	if err := goodput.MakeDir(out); err != nil {
+		return fmt.Errorf("-out %s: %w", out, err)
+	}
+	settings, err := in.load()
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(os.Stderr, "proteus %s: %s, seed %d\n", figure.ID, figure.Title, in.seed)
+	inputs := &accuracy.Inputs{Settings: settings, Seed: in.seed, Progress: func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }}
+	return figure.Write(ctx, inputs, out)
+}
+
+// symphonyInputs adds the flags of Symphony's figures.
+func symphonyInputs(fs *flag.FlagSet) *symphony.Inputs {
+	in := symphony.DefaultInputs()
+	in.Progress = func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }
+	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "seeds of a search for a goodput, pooled; bench/results/goodput has 5")
+	fs.DurationVar(&in.Goodput.Span, "span", in.Goodput.Span, "simulated time per seed; bench/results/goodput has 30s")
+	fs.IntVar(&in.Cells, "cells", in.Cells, "of figure 4's 7560 cells")
+	fs.IntVar(&in.GPUs, "gpus", in.GPUs, "of figure 14's cluster")
+	fs.DurationVar(&in.Span, "workload", in.Span, "simulated time of figure 14")
+	fs.DurationVar(&in.Limit, "limit", in.Limit, "time of figure 15's random solver and of the MILP")
+	return &in
+}
+
+func figureOfSymphony(ctx context.Context, id string, args []string) error {
+	fs := flag.NewFlagSet("downbeat bench figure symphony", flag.ContinueOnError)
+	in := symphonyInputs(fs)
+	out := fs.String("out", "out/symphony", "directory for ID.csv, ID.svg and claims.csv")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	figure, err := symphony.FindFigure(id)
+	if err != nil {
+		return deploy.UsageError("figure " + err.Error())
+	}
+	if err := in.Validate(); err != nil {
+		return deploy.UsageError("bench figure symphony: " + err.Error())
+	}
+	if err := goodput.MakeDir(*out); err != nil {
+		return fmt.Errorf("-out %s: %w", *out, err)
+	}
+
+	fmt.Fprintf(os.Stderr, "symphony %s: %s\n", figure.ID, figure.Title)
+	return figure.Write(ctx, in, *out)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"downbeat.dev/bench/plans"
+)
+
+// benchPlan assigns models to sub-clusters, beside the paper's program solved by HiGHS and its random
+// baseline.
+func benchPlan() command {
+	return command{name: "plan", summary: "models to sub-clusters: balance, time and moves, beside HiGHS and random partitions",
+		run: func(ctx context.Context, args []string) error {
+			o := plans.DefaultAssignOptions()
+			fs := flag.NewFlagSet("downbeat bench plan", flag.ContinueOnError)
+			sizes := fs.String("sizes", "12x3,20x3,60x3,400x4,800x20,10000x100", "models x parts, comma-separated")
+			solvers := fs.String("solver", strings.Join(o.Solvers, ","), "solvers, comma-separated: local, random, highs (up to 2,000 binaries)")
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "instances of each size")
+			fs.DurationVar(&o.Limit, "limit", o.Limit, "time limit of random and highs")
+			fs.BoolVar(&o.Drift, "drift", o.Drift, "also the epoch after: rates drift, 5 % may move")
+			format := fs.String("o", "table", "output: table or json")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return fmt.Errorf("-o %s: want table or json", *format)
+			}
+			var err error
+			if o.Sizes, err = plans.ParseSizes(*sizes); err != nil {
+				return err
+			}
+			o.Solvers = strings.Split(*solvers, ",")
+			if err := o.Validate(); err != nil {
+				return err
+			}
+
+			var rows []plans.AssignRow
+			err = plans.RunAssign(ctx, o, func(r plans.AssignRow) {
+				if *format == "json" {
+					_ = plans.WriteAssignJSON(os.Stdout, []plans.AssignRow{r})
+				}
+				rows = append(rows, r)
+			})
+			if *format == "table" {
+				return errors.Join(err, plans.WriteAssignTable(os.Stdout, rows))
+			}
+			return err
+		}}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"downbeat.dev/bench/scale"
+	"downbeat.dev/deploy"
+)
+
+// benchScale lets autoscalers follow a changing load.
+func benchScale() command {
+	return command{name: "scale", summary: "a cluster that grows and shrinks with its load, in virtual time: GPU-seconds and bad requests of autoscalers",
+		run: func(ctx context.Context, args []string) error {
+			o := scale.DefaultOptions()
+			fs := flag.NewFlagSet("downbeat bench scale", flag.ContinueOnError)
+			fs.IntVar(&o.GPUs, "gpus", o.GPUs, "that the cluster may have")
+			fs.IntVar(&o.Models, "models", o.Models, "of the 1080 Ti zoo")
+			fs.Float64Var(&o.Share, "share", o.Share, "of the GPUs that the load needs on average")
+			fs.DurationVar(&o.Span, "span", o.Span, "simulated time")
+			fs.DurationVar(&o.Start, "start", o.Start, "from a GPU's order to its first batch")
+			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of rates and arrivals")
+			policies := fs.String("policy", "all", "autoscalers, comma-separated: downbeat, paper, clairvoyant, static, or all")
+			format := fs.String("o", "table", "output: table or json")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return fmt.Errorf("-o %s: want table or json", *format)
+			}
+			with, err := scale.Select(*policies)
+			if err != nil {
+				return deploy.UsageError("-" + err.Error())
+			}
+			if err := o.Validate(); err != nil {
+				return deploy.UsageError("bench scale: " + err.Error())
+			}
+
+			_, rows, err := scale.Run(ctx, o, with, func(r scale.Row) {
+				if *format == "json" {
+					_ = scale.WriteJSON(os.Stdout, r) // a closed pipe ends the process
+				}
+			})
+			if err != nil || *format == "json" {
+				return err
+			}
+			return scale.WriteTable(os.Stdout, rows)
+		}}
+}

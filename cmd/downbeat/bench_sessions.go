@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/sessions"
+	"downbeat.dev/deploy"
+)
+
+// benchSessions serves sessions of Rim's applications in virtual time.
+func benchSessions() command {
+	return command{name: "sessions", summary: "streams of frames through DAGs in virtual time: finish rate and how many fit, beside Rim and its rivals",
+		run: func(ctx context.Context, args []string) error {
+			fs := flag.NewFlagSet("downbeat bench sessions", flag.ContinueOnError)
+			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, or a JSON `FILE`")
+			policies := fs.String("policy", "downbeat,rim,nexus,clipper", "policies, comma-separated, or all")
+			count := fs.Int("workers", 0, "GPUs, one each; 0: as the workload says")
+			seed := fs.Uint64("seed", 1, "of phases, and of f9's sessions")
+			format := fs.String("o", "table", "output: table or json")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			}
+			if *count < 0 || *count > 1000 {
+				return deploy.UsageError(fmt.Sprintf("-workers %d: want 0 to 1000", *count))
+			}
+			chosen, err := sessions.Select(*policies)
+			if err != nil {
+				return deploy.UsageError("-" + err.Error())
+			}
+			return runSessions(ctx, strings.Split(*workloads, ","), chosen, *count, *seed, *format == "json")
+		}}
+}
+
+func runSessions(ctx context.Context, workloads []string, policies []sessions.Policy, workers int, seed uint64, asJSON bool) error {
+	var all []sessions.Result
+	for _, name := range workloads {
+		w, err := sessions.FindWorkload(name, seed)
+		if err != nil && strings.ContainsAny(name, "./") {
+			w, err = sessions.ReadWorkload(name)
+		}
+		if err != nil {
+			return deploy.UsageError(err.Error())
+		}
+		if workers > 0 {
+			w.Workers = workers
+		}
+
+		for _, p := range policies {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			r, err := p.Run(w, seed)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", name, p.Name, err)
+			}
+			all = append(all, r)
+		}
+	}
+
+	if asJSON {
+		return sessions.WriteJSON(os.Stdout, all)
+	}
+	sessions.WriteTable(os.Stdout, all)
+	return nil
+}
+
+// figureOfRim makes one figure of Rim's paper.
+func figureOfRim(ctx context.Context, id string, args []string) error {
+	fs := flag.NewFlagSet("downbeat bench figure rim", flag.ContinueOnError)
+	seed := fs.Uint64("seed", 1, "of phases, and of f9's sessions")
+	out := fs.String("out", "out/rim", "directory for ID.csv, ID.svg and claims.csv")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	figure, err := sessions.FindFigure(id)
+	if err != nil {
+		return deploy.UsageError("figure " + err.Error())
+	}
+	if err := goodput.MakeDir(*out); err != nil {
+		return fmt.Errorf("-out %s: %w", *out, err)
+	}
+
+	fmt.Fprintf(os.Stderr, "rim %s: %s, seed %d\n", figure.ID, figure.Title, *seed)
+	return figure.Write(ctx, *seed, *out)
+}

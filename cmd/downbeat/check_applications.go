@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/deploy"
+)
+
+// applicationCheck holds applications against the models of their repository.
+type applicationCheck struct {
+	dirs, draw string
+	rate       float64
+	hop        time.Duration
+}
+
+func (c *applicationCheck) register(fs *flag.FlagSet) {
+	fs.StringVar(&c.dirs, "models", "", "check the applications of these model `repositories` (with commas) instead of the host")
+	fs.StringVar(&c.draw, "draw", "", "`directory` for a picture of each application, NAME.svg")
+	fs.Float64Var(&c.rate, "rate", c.rate, "frames per second that budgets and costs are for")
+	fs.DurationVar(&c.hop, "hop", 500*time.Microsecond, "from a stage to the next")
+}
+
+// run prints a table of each application's stages; the error names those that do not fit.
+func (c *applicationCheck) run(w io.Writer) error {
+	if !(c.rate > 0 && c.rate <= 1e6) || c.hop < 0 || c.hop > time.Second {
+		return deploy.UsageError(fmt.Sprintf("check: -rate %v, -hop %v: want more than 0 to 1000000 and 0 to 1s", c.rate, c.hop))
+	}
+	r, err := repo.OpenAll(strings.Split(c.dirs, ","), repo.Options{})
+	if err != nil {
+		return err
+	}
+
+	// What is wrong with one hides no other.
+	graphs, refused := r.Graphs()
+	var failed error
+	for _, e := range append(r.Errors, refused...) {
+		failed = errors.Join(failed, e)
+	}
+	for _, g := range graphs {
+		failed = errors.Join(failed, c.report(w, r, g))
+	}
+	fmt.Fprintf(w, "%d models, %d applications\n", len(r.Names()), len(graphs))
+	return failed
+}
+
+// report prints one application and draws it.
+func (c *applicationCheck) report(w io.Writer, r *repo.Repository, g *app.Graph) error {
+	budgets, err := g.Split(func(step int) *profile.Profile { return r.Profile(g.Steps[step].Model, g.Steps[step].Version) }, c.rate, c.hop)
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintf(w, "%s: %v, %.3g frames/s take %.3g GPUs\n  %s\n  %s\n", g.Name, g.Latency, c.rate, budgets.Total, inputsOf(g.Inputs), outputsOf(g))
+	fmt.Fprintf(w, "  %-20s %-24s %10s %12s %6s %10s\n", "stage", "asks", "per frame", "budget", "batch", "GPUs")
+	for j := range g.Steps {
+		s := &g.Steps[j]
+		asks := s.Model
+		if asks == "" {
+			asks = "hook " + s.Hook
+		}
+		fmt.Fprintf(w, "  %-20s %-24s %10.3g %12v %6d %10.4f\n", s.Name, asks, g.FanOut(j), budgets.Budget[j].Round(10*time.Microsecond), budgets.Batch[j], budgets.Cost[j])
+	}
+	fmt.Fprintln(w)
+	return c.drawGraph(g, budgets)
+}
+
+func (c *applicationCheck) drawGraph(g *app.Graph, budgets plan.StageBudgets) error {
+	if c.draw == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.draw, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(c.draw, g.Name+".svg"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(g.Draw(f, budgets, math.Round(c.rate*1000)/1000), f.Close())
+}
+
+func inputsOf(all []app.Tensor) string {
+	var text []string
+	for _, t := range all {
+		text = append(text, describeTensor(&t.Tensor, 0))
+	}
+	return "takes " + strings.Join(text, ", ")
+}
+
+func outputsOf(g *app.Graph) string {
+	var text []string
+	for i, o := range g.Outputs {
+		t := g.Tensors[g.Answer[i]].Tensor
+		most := 0
+		if g.Lists[g.Answer[i]] != app.Single {
+			most = g.Elements(g.Answer[i])
+		}
+		t.Name = o.Name
+		text = append(text, describeTensor(&t, most))
+	}
+	return "gives " + strings.Join(text, ", ")
+}
+
+// describeTensor is a tensor in a line, with a list's length in front.
+func describeTensor(t *model.Tensor, most int) string {
+	text := fmt.Sprintf("%s %s%v", t.Name, t.Datatype, t.Shape)
+	if most > 0 {
+		text = fmt.Sprintf("%s (up to %d)", text, most)
+	}
+	return text
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+)
+
+// planCommand has the commands that plan instead of serving.
+func planCommand() command {
+	return command{name: "plan", summary: "plan: size",
+		run: func(ctx context.Context, args []string) error {
+			return choose(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
+				fmt.Fprintln(w, "Usage: downbeat plan WHAT [flags]")
+				list(w, planners())
+			})
+		}}
+}
+
+func planners() []command { return []command{planSize()} }

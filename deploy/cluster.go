@@ -1,0 +1,83 @@
+package deploy
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Cluster is the section of what holds the parts on several hosts together.
+type Cluster struct {
+	Election string `yaml:"election"` // scheduler: where those of the cluster agree on who leads; empty: this one leads
+	TLSName  string `yaml:"tls_name"` // a name in every part's certificate, which others check; empty: the host that they dial
+}
+
+// flags registers a flag for each knob of the section.
+func (c *Cluster) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Election, "election", c.Election, "`URL` where schedulers agree on who leads: etcd://HOST:PORT,.../NAME, etcds:// (TLS), kubernetes://NAMESPACE/LEASE or file:///PATH; empty: this one leads")
+	fs.StringVar(&c.TLSName, "tls-name", c.TLSName, "`name` in every part's certificate; empty: each has the host that others dial")
+}
+
+// check returns what is wrong with the section.
+func (c Cluster) check() (errs []error) {
+	if _, err := c.ElectionURL(); err != nil {
+		errs = append(errs, fmt.Errorf("config: cluster.election: %.100q is not allowed: %w", c.Election, err))
+	}
+	if len(c.TLSName) > 253 || strings.ContainsAny(c.TLSName, " /:") {
+		errs = append(errs, fmt.Errorf("config: cluster.tls_name: %.20q is not allowed: want a host name of at most 253 characters, without a port", c.TLSName))
+	}
+	return errs
+}
+
+// clusterReaders is readers for the section.
+var clusterReaders = map[string][]string{
+	"election": {"scheduler"},
+}
+
+// ElectionURL returns where schedulers agree on who leads; nil: there is no election.
+func (c Cluster) ElectionURL() (*Election, error) {
+	if c.Election == "" {
+		return nil, nil
+	}
+
+	scheme, rest, _ := strings.Cut(c.Election, "://")
+	switch scheme {
+	case "file":
+		u, err := url.Parse(c.Election)
+		if err != nil || u.Host != "" || len(u.Path) < 2 {
+			return nil, errors.New("want file:///PATH with an absolute path")
+		}
+		return &Election{Kind: scheme, Name: u.Path}, nil
+	case "kubernetes":
+		namespace, name, _ := strings.Cut(rest, "/")
+		if namespace == "" || name == "" || strings.Contains(name, "/") {
+			return nil, errors.New("want kubernetes://NAMESPACE/LEASE")
+		}
+		return &Election{Kind: scheme, Namespace: namespace, Name: name}, nil
+	case "etcd", "etcds":
+		hosts, name, _ := strings.Cut(rest, "/")
+		e := &Election{Kind: scheme, Name: name}
+		for host := range strings.SplitSeq(hosts, ",") {
+			if err := checkAddress("election", host); err != nil {
+				return nil, fmt.Errorf("%q: want host:port of each member of etcd", host)
+			}
+			e.Endpoints = append(e.Endpoints, host)
+		}
+		if name == "" {
+			return nil, errors.New("want the cluster's name after the hosts, as in etcd://HOST:2379/NAME")
+		}
+		return e, nil
+	}
+
+	return nil, errors.New("want etcd://HOST:PORT,.../NAME, etcds://HOST:PORT,.../NAME, kubernetes://NAMESPACE/LEASE or file:///PATH")
+}
+
+// Election says where schedulers agree on who leads.
+type Election struct {
+	Kind      string   // etcd, etcds (over TLS), kubernetes or file
+	Endpoints []string // of etcd
+	Namespace string   // of kubernetes
+	Name      string   // the cluster's, the lease's, or a path
+}

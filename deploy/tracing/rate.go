@@ -1,0 +1,37 @@
+package tracing
+
+import (
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Rate is the share of the requests without a trace of their own that are traced. It may change at any time, from any
+// goroutine.
+type Rate struct{ now atomic.Pointer[ratio] }
+
+type ratio struct {
+	trace.Sampler
+	share float64
+}
+
+// NewRate returns a rate of a share from 0 to 1.
+func NewRate(share float64) *Rate {
+	r := new(Rate)
+	r.SetRate(share)
+	return r
+}
+
+// Rate returns the share.
+func (r *Rate) Rate() float64 { return r.now.Load().share }
+
+// SetRate replaces the share, for the requests that come.
+func (r *Rate) SetRate(share float64) { r.now.Store(&ratio{trace.TraceIDRatioBased(share), share}) }
+
+// ShouldSample implements trace.Sampler.
+func (r *Rate) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
+	return r.now.Load().ShouldSample(p)
+}
+
+// Description implements trace.Sampler.
+func (r *Rate) Description() string { return "a share that may change" }

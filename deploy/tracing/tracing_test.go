@@ -1,0 +1,75 @@
+package tracing
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestSpansReachTheCollector: a collector gets what was traced, by OTLP, under the service's name.
+func TestSpansReachTheCollector(t *testing.T) {
+	got := make(chan *collector.ExportTraceServiceRequest, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		m := new(collector.ExportTraceServiceRequest)
+		if err := proto.Unmarshal(body, m); err != nil || r.URL.Path != "/v1/traces" {
+			t.Errorf("%s: %v", r.URL.Path, err)
+		}
+		got <- m
+	}))
+	defer server.Close()
+
+	p, err := Open(t.Context(), server.URL, NewRate(1), "downbeat", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := p.Tracer("test").Start(t.Context(), "ModelInfer")
+	span.End()
+	if err := p.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	m := <-got
+	if name := m.ResourceSpans[0].Resource.Attributes[0].Value.GetStringValue(); name != "downbeat" {
+		t.Errorf("service %q", name)
+	}
+	if s := m.ResourceSpans[0].ScopeSpans[0].Spans; len(s) != 1 || s[0].Name != "ModelInfer" {
+		t.Errorf("spans %v", s)
+	}
+}
+
+// TestSampling: with a rate of 0 only requests whose caller traces them are; with a collector that is away nobody waits.
+func TestSampling(t *testing.T) {
+	p, err := Open(t.Context(), "http://127.0.0.1:1", NewRate(0), "downbeat", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	defer p.Shutdown(ctx)
+	if _, span := p.Tracer("test").Start(t.Context(), "mine"); span.IsRecording() {
+		t.Error("a rate of 0 traces")
+	}
+	parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
+	if _, span := p.Tracer("test").Start(trace.ContextWithSpanContext(t.Context(), parent), "theirs"); !span.IsRecording() || span.SpanContext().TraceID() != parent.TraceID() {
+		t.Error("a caller's trace is not followed")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		endpoint string
+		rate     float64
+		ok       bool
+	}{{"", 0.01, true}, {"http://localhost:4318", 1, true}, {"https://collector/otlp", 0, true}, {"localhost:4318", 1, false}, {"ftp://x", 1, false}, {"", -1, false}, {"", 2, false}} {
+		if err := Check(c.endpoint, c.rate); (err == nil) != c.ok {
+			t.Errorf("%q %v: %v", c.endpoint, c.rate, err)
+		}
+	}
+}

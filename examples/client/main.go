@@ -1,0 +1,74 @@
+// Command client asks a scheduler elsewhere ("downbeat serve -models examples/models -emulate 1" on this host) for some inferences at once, and says what
+// each ended in.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"downbeat.dev/frontend"
+)
+
+func main() {
+	scheduler := flag.String("scheduler", "127.0.0.1:7070", "address of the scheduler")
+	model := flag.String("model", "classifier", "model to ask")
+	deadline := flag.Duration("deadline", 50*time.Millisecond, "deadline of each request")
+	n := flag.Int("n", 8, "requests")
+	flag.Parse()
+	if err := run(*scheduler, *model, *deadline, *n); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(scheduler, model string, deadline time.Duration, n int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	client, err := frontend.Dial(ctx, frontend.Options{Scheduler: scheduler, Name: "example"})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := client.AwaitModel(ctx, model); err != nil {
+		return err
+	}
+
+	// One registered buffer for each request under way; a program keeps them for later requests.
+	calls := make([]frontend.Call, n)
+	for i := range calls {
+		input, err := client.NewInput(model)
+		if err != nil {
+			return err
+		}
+		defer input.Free()
+		clear(input.Bytes())
+		calls[i].Request = frontend.Request{Model: model, Input: input}
+	}
+
+	ctx, cancel = context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	client.DoAll(ctx, calls)
+	for i := range calls {
+		fmt.Println(i, describe(&calls[i]))
+		calls[i].Result.Release()
+	}
+	return nil
+}
+
+// describe says what a request ended in, as a program would decide by it.
+func describe(c *frontend.Call) string {
+	switch {
+	case c.Err == nil:
+		return fmt.Sprintf("answered after %v", c.Result.Elapsed.Round(time.Microsecond))
+	case errors.Is(c.Err, frontend.ErrDropped):
+		return "too late: no batch could meet the deadline"
+	case errors.Is(c.Err, frontend.ErrRejected):
+		return "refused on arrival: shed load"
+	case errors.Is(c.Err, frontend.ErrUnavailable):
+		return "nobody could be asked: try elsewhere"
+	}
+	return c.Err.Error()
+}

@@ -1,0 +1,82 @@
+// Command preprocess prepares its input while the request already queues: the scheduler waits for a batch to gather
+// anyway, and the time of preprocessing is hidden in that wait. Its server runs in the same process.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"downbeat.dev"
+	"downbeat.dev/frontend"
+)
+
+func main() {
+	models := flag.String("models", "../models", "model repository")
+	name := flag.String("model", "classifier", "model to ask")
+	flag.Parse()
+	if err := run(*models, *name); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(models, name string) error {
+	config := downbeat.Default()
+	config.Models, config.Emulate = models, 1
+	config.Prompt = 0 // batches always wait for more requests, as under load
+	system, err := downbeat.Start(context.Background(), config)
+	if err != nil {
+		return err
+	}
+	defer system.Close()
+
+	before, err := ask(system.Client(), name, false)
+	if err != nil {
+		return err
+	}
+	beside, err := ask(system.Client(), name, true)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("decoded before the request was submitted: %v in all\n", before.Round(time.Millisecond))
+	fmt.Printf("decoded while the request was queued:     %v in all\n", beside.Round(time.Millisecond))
+	return nil
+}
+
+// ask sends one request and returns the time from the image's arrival to the output.
+func ask(client *frontend.Client, name string, overlap bool) (time.Duration, error) {
+	input, err := client.NewInput(name)
+	if err != nil {
+		return 0, err
+	}
+	defer input.Free()
+
+	arrived := time.Now()
+	request := frontend.Request{Model: name, Input: input}
+	if overlap {
+		request.Prepare = decode
+	} else if err := decode(input.Bytes()); err != nil {
+		return 0, err
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	result, err := client.Do(ctx, request)
+	if err != nil {
+		return 0, err
+	}
+	defer result.Release()
+	return time.Since(arrived), nil
+}
+
+// decode stands for what a program does to an image: 20 ms of work.
+func decode(pixels []byte) error {
+	for begin := time.Now(); time.Since(begin) < 20*time.Millisecond; {
+		for i := range pixels {
+			pixels[i]++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package lint
+
+import (
+	"bytes"
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// What the tree has reached (docs/decisions/0100): a change may improve a count and then moves its bound, but not
+// worsen it. The aim is 4 lines of comment and 6 blank lines per hundred lines of code in bodies, and 100 walls.
+const (
+	proseCommentsMin = 1.0
+	proseBlanksMin   = 5.0
+	proseWallsMax    = 90
+	wallLines        = 18 // a body of so many lines without a comment or a blank line is a wall
+)
+
+// prose counts how bodies of functions read.
+type prose struct {
+	code, comments, blanks int
+	walls                  []string
+}
+
+// add counts the lines of one body, without its braces.
+func (p *prose) add(name string, body [][]byte) {
+	comments, blanks := 0, 0
+	for _, line := range body {
+		switch line = bytes.TrimSpace(line); {
+		case len(line) == 0:
+			blanks++
+		case bytes.HasPrefix(line, []byte("//")):
+			comments++
+		}
+	}
+
+	p.comments += comments
+	p.blanks += blanks
+	p.code += len(body) - comments - blanks
+	if len(body) >= wallLines && comments+blanks == 0 {
+		p.walls = append(p.walls, name)
+	}
+}
+
+func TestProse(t *testing.T) {
+	var p prose
+	for _, s := range sources(t) {
+		if s.test || s.generated {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("../..", s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.Split(text, []byte("\n"))
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			first, last := fset.Position(f.Body.Lbrace).Line, fset.Position(f.Body.Rbrace).Line
+			if last-first > 1 {
+				p.add(s.path+" "+f.Name.Name, lines[first:last-1])
+			}
+		}
+	}
+
+	comments, blanks := 100*float64(p.comments)/float64(p.code), 100*float64(p.blanks)/float64(p.code)
+	t.Logf("per hundred lines of code in bodies: %.2f of comment, %.2f blank; %d walls: %v", comments, blanks, len(p.walls), p.walls)
+	if comments < proseCommentsMin || blanks < proseBlanksMin || len(p.walls) > proseWallsMax {
+		t.Errorf("want at least %.2f lines of comment, %.2f blank and at most %d walls; run with -v, which lists them", proseCommentsMin, proseBlanksMin, proseWallsMax)
+	}
+}
+
+var pageLink = regexp.MustCompile(`\]\((\d{4}-[a-z0-9-]+\.md)\)`)
+
+// The index of decisions names every page once, and nothing else.
+func TestDecisionsAreIndexed(t *testing.T) {
+	index, err := os.ReadFile("../../docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]int{}
+	for _, m := range pageLink.FindAllSubmatch(index, -1) {
+		named[string(m[1])]++
+	}
+	pages, err := filepath.Glob("../../docs/decisions/[0-9]*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages of decisions: %v", err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); named[name] != 1 {
+			t.Errorf("docs/decisions/README.md names %s %d times, want once", name, named[name])
+		}
+		delete(named, filepath.Base(page))
+	}
+	for name := range named {
+		t.Errorf("docs/decisions/README.md names %s, which is not there", name)
+	}
+}

@@ -1,0 +1,267 @@
+//go:build linux
+
+package downbeat
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/deploy"
+	"downbeat.dev/deploy/loglimit"
+	"downbeat.dev/internal/logtest"
+)
+
+// echoModel is an emulated model that takes little time.
+const echoModel = `name: "echo"
+platform: "emulated"
+max_batch_size: 16
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+parameters { key: "alpha_ms" value { string_value: "0.1" } }
+parameters { key: "beta_ms" value { string_value: "0.5" } }
+parameters { key: "slo_ms" value { string_value: "5000" } }
+`
+
+// emulated is a system on free ports with two emulated GPUs.
+func emulated(t *testing.T, roles Role) Config {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "models")
+	if err := os.MkdirAll(filepath.Join(dir, "echo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "echo", "config.pbtxt"), []byte(echoModel), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	c.Roles, c.Models, c.Emulate, c.HTTP, c.GRPC = roles, dir, 2, "127.0.0.1:0", "127.0.0.1:0"
+	return c
+}
+
+func start(t *testing.T, c Config) *System {
+	t.Helper()
+	s, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// waitFor waits until what happens by itself has happened.
+func waitFor(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not happen within a minute")
+		}
+	}
+}
+
+// TestSystemInOneProcess: what doc.go shows first. Afterwards Go has its processors back.
+func TestSystemInOneProcess(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	s, err := Start(t.Context(), emulated(t, Default().Roles))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Client().InferCopy(t.Context(), "echo", make([]byte, 16))
+	if err != nil || len(r.Data) != 16 {
+		t.Errorf("%d bytes, %v", len(r.Data), err)
+	}
+	if s.Gateway() != nil || s.Config().Listen != "" || s.PageURL() != "" {
+		t.Error("parts run that nobody asked for")
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := runtime.GOMAXPROCS(0); after != before {
+		t.Errorf("GOMAXPROCS was %d and is %d", before, after)
+	}
+}
+
+// TestSystemsOfOneRoleEach: the same call starts the parts of a cluster, which find each other by address.
+func TestSystemsOfOneRoleEach(t *testing.T) {
+	c := emulated(t, Scheduler)
+	c.Listen = "127.0.0.1:0"
+	c.Scheduler = start(t, c).Config().Listen
+
+	for _, role := range []Role{Backend, Gateway} {
+		c.Roles = role
+		s := start(t, c)
+		if role != Gateway {
+			continue
+		}
+
+		waitFor(t, func() bool { m := s.Client().Model("echo", ""); return m != nil && m.Ready })
+		answer, err := http.Post("http://"+s.Config().HTTP+"/v2/models/echo/infer", "application/json",
+			strings.NewReader(`{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("status %d", answer.StatusCode)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestStartSaysWhatIsWrong, and leaves nothing running.
+func TestStartSaysWhatIsWrong(t *testing.T) {
+	taken := start(t, emulated(t, Scheduler|Gateway))
+	for want, change := range map[string]func(*Config){
+		"roles: 0 is not allowed": func(c *Config) { c.Roles = 0 },
+		"provider":                func(c *Config) { c.Provider = "pigeon" },
+		"in use":                  func(c *Config) { c.Roles, c.HTTP = Scheduler|Gateway, taken.Config().HTTP },
+		"set token_file":          func(c *Config) { c.Metrics = "0.0.0.0:0" },
+	} {
+		c := emulated(t, Scheduler)
+		change(&c)
+		if s, err := Start(t.Context(), c); err == nil || s != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error about %q", err, want)
+		}
+	}
+}
+
+// TestFreePorts: a gateway that may dodges a default port that another has; it never leaves one that was named.
+func TestFreePorts(t *testing.T) {
+	ln, err := net.Listen("tcp", Default().HTTP)
+	if err != nil {
+		t.Skip(err) // somebody else has it, and may leave it any time
+	}
+	defer ln.Close()
+	c := emulated(t, Scheduler|Gateway)
+	c.HTTP, c.FreePorts = Default().HTTP, true
+	if got := start(t, c).Config().HTTP; got == Default().HTTP {
+		t.Errorf("listens on %s, which is taken", got)
+	}
+}
+
+// TestMetricsOfABackend: alive and not ready while it looks for its scheduler, ready with it, and not without.
+func TestMetricsOfABackend(t *testing.T) {
+	ln, err := control.Listen("127.0.0.2:0") // where hardly anybody else of this host binds until the scheduler comes
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+
+	var log logtest.Buffer
+	c := emulated(t, Backend)
+	c.Scheduler, c.Patient, c.Metrics, c.Log = ln.Addr().String(), true, "127.0.0.1:0", &log
+	b := start(t, c)
+	status := func(path string) int {
+		answer, err := http.Get("http://" + b.Config().Metrics + path)
+		if err != nil {
+			return 0
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if live, ready := status("/v2/health/live"), status("/v2/health/ready"); live != 200 || ready != 503 {
+		t.Errorf("without a scheduler: live %d, ready %d", live, ready)
+	}
+	waitFor(t, func() bool { return strings.Contains(log.String(), "waiting for the scheduler") })
+
+	c = emulated(t, Scheduler)
+	c.Listen, c.Log = ln.Addr().String(), io.Discard
+	s, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return status("/v2/health/ready") == 200 })
+	if code := status("/metrics"); code != 200 {
+		t.Errorf("metrics: %d", code)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	waitFor(t, func() bool { return status("/v2/health/ready") == 503 })
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestWarnsOfWhatItOpens: of a configuration that all parts share, a part names the listeners of its own.
+func TestWarnsOfWhatItOpens(t *testing.T) {
+	var log logtest.Buffer
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := emulated(t, Backend)
+	c.Listen, c.HTTP, c.Data, c.TokenFile, c.LogLevel, c.Log = "0.0.0.0:7070", "0.0.0.0:8000", "0.0.0.0:0", secret, "warn", &log
+	s, err := newSystem(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.warnExposed()
+	if !strings.Contains(log.String(), "listeners=data\n") {
+		t.Errorf("a backend warns: %q", log.String())
+	}
+	said := log.String()
+	s.config.TLS = t.TempDir()
+	s.warnExposed()
+	if log.String() != said {
+		t.Errorf("with tls: %q", log.String())
+	}
+}
+
+// fullListener is a listener of a process without a descriptor left; then it is closed.
+type fullListener struct {
+	net.Listener
+	left int
+}
+
+func (l *fullListener) Accept() (net.Conn, error) {
+	if l.left == 0 {
+		return nil, net.ErrClosed
+	}
+	l.left--
+	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+}
+
+// TestGatewayOutOfDescriptorsSaysSo: in a few lines, though it tries again all the time.
+func TestGatewayOutOfDescriptorsSaysSo(t *testing.T) {
+	var log logtest.Buffer
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	l := loggedListener{&fullListener{ln, 1000}, slog.New(loglimit.New(slog.NewTextHandler(&log, nil)))}
+	for err = io.EOF; err != net.ErrClosed; {
+		_, err = l.Accept()
+	}
+	if n := strings.Count(log.String(), "too many open files"); n == 0 || n > 10 {
+		t.Errorf("said %d times: %s", n, log.String())
+	}
+}
+
+// TestLoadedFileIsInForce: a file's knobs are the configuration's.
+func TestLoadedFileIsInForce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "downbeat.yaml")
+	if err := os.WriteFile(path, []byte("models: elsewhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil || c.Models != "elsewhere" || c.Listen != deploy.Default().Listen || c.Roles != Default().Roles {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := Load(path + "s"); err == nil {
+		t.Error("a file that is not there")
+	}
+}
