@@ -32,7 +32,7 @@ func isSlow(exec, planned sched.Duration) bool {
 }
 
 // judge follows the health of a GPU that has completed a batch, and holds one back that is sick, unless the others
-// of its sub-cluster are no better: then it is the requests, the models or the profile that are wrong. mu is held.
+// that serve the model are no better: then it is the requests, the models or the profile that are wrong. mu is held.
 func (r *ranker) judge(t *turn, c *completion) {
 	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones.
 	h := &c.g.health
@@ -53,7 +53,7 @@ func (r *ranker) judge(t *turn, c *completion) {
 		}
 		return
 	}
-	if t.now < h.until || !r.isOutlier(h) {
+	if t.now < h.until || !r.isOutlier(h, c.elsewhere) {
 		return
 	}
 	r.hold(t, c.g)
@@ -70,7 +70,7 @@ func streak(n uint16, again bool) uint16 {
 // countState notes whether a GPU works, and whether it is sound.
 func (r *ranker) countState(h *health, works, sound bool) {
 	if h.works != works {
-		r.working += change(works)
+		r.working.Add(int32(change(works)))
 	}
 	if h.sound != sound {
 		r.sound += change(sound)
@@ -87,12 +87,13 @@ func change(counted bool) int {
 }
 
 // isOutlier says whether a GPU has been sick for long enough while others are better: one of them that works, slow as
-// it may be, where it fails; half of them, where it is slow, since profiles are wrong more often than GPUs.
-func (r *ranker) isOutlier(h *health) bool {
+// it may be, where it fails; half of them, where it is slow, since profiles are wrong more often than GPUs. The one
+// that works may be elsewhere: in another sub-cluster that serves the model.
+func (r *ranker) isOutlier(h *health, elsewhere bool) bool {
 	again := h.holds > 0 // one more batch tells
 	switch {
 	case h.failed >= failedMost || again && h.failed > 0:
-		return r.working > 0
+		return elsewhere || r.working.Load() > 0
 	case h.slow >= slowMost || again && h.slow > 0:
 		return 2*r.sound >= r.s.GPUs()
 	}

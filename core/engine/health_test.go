@@ -72,6 +72,28 @@ func TestFailingGPUIsHeldBack(t *testing.T) {
 	}
 }
 
+// TestFailingGPUAloneInItsSubClusterIsHeldBack: where profiles tell two backends apart, each is a sub-cluster of its
+// own. The one that fails is compared with the other, since both serve the model.
+func TestFailingGPUAloneInItsSubClusterIsHeldBack(t *testing.T) {
+	double := make([]time.Duration, len(slope))
+	for i := range slope {
+		double[i] = 2 * slope[i]
+	}
+	for _, c := range []struct{ sick, well []time.Duration }{{slope, double}, {double, slope}} {
+		s := newStage(t, Options{})
+		sick := s.mustBackend(hello("sick", 1, c.sick, "m"))
+		sick.lose, sick.reason, sick.untold, sick.quick = func() bool { return true }, model.ExecutionFailed, true, true
+		s.mustBackend(hello("well", 1, c.well, "m"))
+
+		// Half of what the sound one can serve in batches of eight.
+		asked, served := s.offerFor(s.frontend(), "m", 1, sched.Time(c.well[7])/4, 120*ms, 5_000*ms)
+		t.Logf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
+		if asked-served > 4*2*failedMost { // two tries of each, four times, before it is held
+			t.Errorf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
+		}
+	}
+}
+
 // TestFailingGPUIsOutlierAmongSlowOnes: on a busy host a batch may take longer than planned on every GPU that works.
 // That does not excuse the one whose batches fail.
 func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
@@ -81,13 +103,13 @@ func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	r.countState(&slow, true, false)
 	sick.failed = failedMost
 	r.countState(&sick, false, false)
-	if !r.isOutlier(&sick) {
+	if !r.isOutlier(&sick, false) {
 		t.Error("a GPU fails while another one works, and it is not an outlier")
 	}
 
 	slow.failed = failedMost
 	r.countState(&slow, false, false)
-	if r.isOutlier(&sick) {
+	if r.isOutlier(&sick, false) {
 		t.Error("all GPUs fail, and one of them is an outlier")
 	}
 }

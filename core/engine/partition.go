@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -313,6 +314,13 @@ func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	p.refuse(t, r, whyLost(r))
 }
 
+// worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's.
+func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
+	return slices.ContainsFunc(p.several[f.model], func(sub uint32) bool {
+		return sub != f.gpu.sub && e.ranker(sub).working.Load() > 0
+	})
+}
+
 // done ends a batch that backend b reports. It reports whether the batch was under way.
 func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	f, place := p.flightOf(b, m)
@@ -334,7 +342,8 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	c.countRun(len(f.requests), int64(exec))
 	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
 		failed: broken == len(f.requests), slow: isSlow(exec, f.exec),
-		unrun: exec == 0 && broken < len(f.requests)})
+		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f),
+		unrun:     exec == 0 && broken < len(f.requests)})
 
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)

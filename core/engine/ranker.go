@@ -17,7 +17,7 @@ type ranker struct {
 	mu      sync.Mutex
 	latest  sched.Time    // of the turns that were here
 	s       *sched.Ranker // mu guards all
-	working int           // GPUs whose latest batch did not fail
+	working atomic.Int32  // GPUs whose latest batch did not fail; written under mu
 	sound   int           // those of them whose latest batch was not slow either
 	tried   int           // GPUs that are held back, or run a batch after that to show that they are sound
 }

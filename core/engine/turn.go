@@ -46,6 +46,7 @@ type completion struct {
 	batch        sched.BatchID
 	freeAt       sched.Time
 	failed, slow bool // every request of it failed; it took much longer than planned
+	elsewhere    bool // it failed, and a GPU that works serves its model in another sub-cluster
 	unrun        bool // its requests ended before it ran, for a reason that is not the GPU's
 }
 
