@@ -73,9 +73,9 @@ type TensorConfig struct {
 	LabelFilename string  // outputs only
 }
 
-// InstanceGroup is Triton's wish for executors of a model. Backends may read it as advice.
+// InstanceGroup is Triton's wish for executors of a model. It is read so that errors in it are seen; a backend's options
+// say what there is.
 type InstanceGroup struct {
-	Name  string
 	Kind  string // KIND_AUTO, KIND_CPU, KIND_GPU or KIND_MODEL
 	Count int
 	GPUs  []int
@@ -417,7 +417,7 @@ func (d *decoder) instanceGroup(out *[]InstanceGroup) func(value) error {
 
 		g := InstanceGroup{Kind: "KIND_AUTO", Count: 1}
 		err := d.decodeFields(v.sub, "instance_group", rules{
-			"name":              {read: d.readText(&g.Name)},
+			"name":              d.ignoredField("executors are named by their GPU or core"),
 			"kind":              {read: d.readEnum(&g.Kind, "KIND_AUTO", "KIND_CPU", "KIND_GPU", "KIND_MODEL")},
 			"count":             {read: d.readInteger(&g.Count, 1, 1024)},
 			"gpus":              {read: d.readIntegers(&g.GPUs, 0, 1023), repeated: true},
@@ -433,6 +433,9 @@ func (d *decoder) instanceGroup(out *[]InstanceGroup) func(value) error {
 		}
 		if len(g.GPUs) > 0 {
 			d.warnUnused(v, "instance_group.gpus", "every GPU of a backend runs every model")
+		}
+		if g.Kind != "KIND_AUTO" {
+			d.warnUnused(v, "instance_group.kind", "the backend's options say whether GPUs or the processor run models")
 		}
 		*out = append(*out, g)
 		return err

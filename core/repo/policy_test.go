@@ -13,58 +13,6 @@ import (
 	"time"
 )
 
-// TestEveryFieldIsHonouredRefusedOrWarnedOf: nothing of Triton's configuration is accepted in silence.
-func TestEveryFieldIsHonouredRefusedOrWarnedOf(t *testing.T) {
-	const p = "platform: \"onnxruntime_onnx\" max_batch_size: 8"
-	for text, want := range map[string]string{
-		`instance_group { count: 2 }`:                                                                     "instance_group.count: read but not honoured: every executor",
-		`instance_group { gpus: [0] }`:                                                                    "instance_group.gpus",
-		`instance_group { rate_limiter { priority: 2 } }`:                                                 "instance_group.rate_limiter",
-		`instance_group { passive: true }`:                                                                "instance_group.passive",
-		`instance_group { host_policy: "x" }`:                                                             "instance_group.host_policy",
-		`optimization { }`:                                                                                "optimization",
-		`runtime: "x"`:                                                                                    "runtime",
-		`cc_model_filenames { key: "8.0" value: "x" }`:                                                    "cc_model_filenames",
-		`metric_tags { key: "a" value: "b" }`:                                                             "metric_tags",
-		`model_metrics { }`:                                                                               "model_metrics",
-		`response_cache { enable: true }`:                                                                 "response_cache.enable",
-		`dynamic_batching { preferred_batch_size: [4] }`:                                                  "dynamic_batching.preferred_batch_size",
-		`dynamic_batching { max_queue_delay_microseconds: 1 }`:                                            "dynamic_batching.max_queue_delay_microseconds",
-		`dynamic_batching { preserve_ordering: true }`:                                                    "dynamic_batching.preserve_ordering",
-		`dynamic_batching { priority_levels: 300 default_priority_level: 2 }`:                             "dynamic_batching.priority_levels",
-		`dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 2 } } }`:               "dynamic_batching.priority_queue_policy",
-		`dynamic_batching { default_queue_policy { timeout_action: DELAY } }`:                             "default_queue_policy.timeout_action",
-		`dynamic_batching { default_queue_policy { allow_timeout_override: false } }`:                     "default_queue_policy.allow_timeout_override",
-		`parameters { key: "intra_op_thread_count" value { string_value: "4" } }`:                         "parameters.intra_op_thread_count",
-		`parameters { key: "session.use_device_allocator_for_initializers" value { string_value: "1" } }`: "parameters.session.use_device",
-	} {
-		c, err := ParseConfig("c", []byte(p+"\n"+text+tail))
-		if err != nil || len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], "c:2:") || !strings.Contains(c.Warnings[0], want) {
-			t.Errorf("%s: %v, warnings %q; want one with %s", text, err, c.Warnings, want)
-		}
-	}
-
-	for text, want := range map[string]string{
-		`batch_input { kind: BATCH_ELEMENT_COUNT }`:                                                          "batch_input: no backend here makes additional inputs",
-		`batch_output { }`:                                                                                   "batch_output",
-		`model_operations { op_library_filename: "x.so" }`:                                                   "model_operations: libraries of custom operators are not loaded",
-		`model_transaction_policy { decoupled: true }`:                                                       "decoupled models are not supported",
-		`model_repository_agents { agents { name: "aws" } }`:                                                 `"aws": want "checksum"`,
-		`backend: "python"`:                                                                                  `backend: "python": platform is "onnxruntime_onnx"; want its backend`,
-		`dynamic_batching { priority_levels: 3 }`:                                                            "default_priority_level: 0: want 1 to priority_levels, 3",
-		`dynamic_batching { default_priority_level: 3 }`:                                                     "want priority_levels as well",
-		`parameters { key: "slo_binds" value { string_value: "yes" } }`:                                      `want "true" or "false"`,
-		`parameters { key: "bytes_max" value { string_value: "99999999" } }`:                                 "want bytes from 1 to",
-		`model_repository_agents { agents { name: "checksum" parameters { key: "CRC:x" value: "00" } } }`:    "want one of MD5, SHA256",
-		`model_repository_agents { agents { name: "checksum" parameters { key: "MD5:../x" value: "00" } } }`: "want one of MD5, SHA256",
-		`model_repository_agents { agents { name: "checksum" parameters { key: "MD5:x" value: "00" } } }`:    "want the 32 hexadecimal digits",
-	} {
-		if _, err := ParseConfig("c", []byte(p+"\n"+text+tail)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}
-
 // TestQueuePolicyBecomesDeadlines: what Triton's queue policy says of time and places holds as SLO and queue limit.
 func TestQueuePolicyBecomesDeadlines(t *testing.T) {
 	const policy = `platform: "onnxruntime_onnx" max_batch_size: 8 dynamic_batching { priority_levels: 4 default_priority_level: 3
