@@ -50,6 +50,8 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	if err != nil {
 		return fmt.Errorf("caller: %w", err)
 	}
+
+	// A request for a model that no backend serves yet is refused, which would count against the trial.
 	for m := client.Model(c.Model, ""); m == nil || !m.Ready; m = client.Model(c.Model, "") {
 		if dialed.Err() != nil {
 			return errors.Join(fmt.Errorf("caller: model %q is not ready after %v", c.Model, readyMax), client.Close())
@@ -60,17 +62,23 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	call := &caller{config: c, client: client, books: account.NewWriter(books), stop: make(chan struct{}),
 		kept: make(chan *frontend.Buffer, buffersKept)}
 	call.setRate(c.Rate)
+
+	// The parent waits for this record before it counts the caller as part of the trial.
 	call.books.Write(account.Record{Kind: account.Ready, At: account.Now()})
 	var background sync.WaitGroup
 	background.Go(call.flush)
 	background.Go(call.measureNoise)
 	background.Go(call.send)
+
+	// Commands end when the parent closes stdin. What is under way then still has the time of its deadline.
 	err = call.obey(commands)
 	close(call.stop)
 	background.Wait()
 	call.open.Wait()
 
 	call.books.Write(account.Record{Kind: account.Left, At: account.Now()})
+
+	// Every request has ended, so nobody puts a buffer back any more.
 	close(call.kept)
 	for b := range call.kept {
 		b.Free()
@@ -95,12 +103,15 @@ func (c *caller) setRate(r float64) { c.rate.Store(&r) }
 // obey does what commands say, until their end.
 func (c *caller) obey(commands io.Reader) error {
 	lines := bufio.NewScanner(commands)
+
+	// Both commands carry exactly one number, so a line without one is refused before its word is read.
 	for lines.Scan() {
 		word, number, _ := strings.Cut(lines.Text(), " ")
 		var value float64
 		if _, err := fmt.Sscan(number, &value); err != nil {
 			return fmt.Errorf("caller: %q: want rate R or burst N", lines.Text())
 		}
+
 		switch word {
 		case "rate":
 			c.setRate(value)
@@ -125,6 +136,8 @@ func (c *caller) send() {
 			return
 		default:
 		}
+
+		// Without a rate the schedule stands still: time spent silent is not made up for later.
 		rate := *c.rate.Load()
 		if rate <= 0 {
 			time.Sleep(noiseEvery)
@@ -132,6 +145,7 @@ func (c *caller) send() {
 			continue
 		}
 
+		// Arrivals are a Poisson process, open loop: a slow answer delays no later request.
 		next = next.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
 		if late := time.Since(next); late > time.Second {
 			next = next.Add(late) // a process that was stopped does not make up for it
@@ -149,13 +163,18 @@ func (c *caller) ask() {
 		fmt.Fprintln(os.Stderr, "caller: no buffer:", err)
 		return // nothing was sent
 	}
+
+	// The bytes follow from the id, so the ledger tells a foreign output from the right one.
 	account.Input(id, in.Bytes())
 
+	// The record of the send goes into the book first: a request that never ends is found by it.
 	now := account.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.Budget)
 	defer cancel()
 	c.books.Write(account.Record{Kind: account.Sent, ID: id, At: now, Until: now + int64(c.config.Budget), Size: c.config.Bytes})
 	r, err := c.client.Do(ctx, frontend.Request{Model: c.config.Model, Input: in})
+
+	// The clock is read before the book's lock is taken, so that the lock makes no request late.
 	end := account.Record{Kind: account.Output, ID: id, At: account.Now(), Text: r.Data}
 	if err != nil {
 		end.Kind, end.Text = account.Ended, []byte(outcomeWord(err))
@@ -163,6 +182,7 @@ func (c *caller) ask() {
 	c.books.Write(end)
 	r.Release()
 
+	// The client registers memory for each new buffer; a kept one costs nothing on the next request.
 	select {
 	case c.kept <- in:
 	default:
@@ -185,10 +205,13 @@ func outcomeWord(err error) string {
 	if !errors.As(err, &o) {
 		return err.Error()[:min(60, len(err.Error()))]
 	}
+
 	word := o.Reason.String()
 	if o.Local {
 		word += "/local"
 	}
+
+	// A deadline that passed is what the reason says already; any other cause names the fault.
 	if o.Cause != nil && !errors.Is(o.Cause, context.DeadlineExceeded) {
 		word += "/explained"
 	}
@@ -218,6 +241,8 @@ func (c *caller) measureNoise() {
 			return
 		case <-time.After(noiseEvery):
 		}
+
+		// Only a new maximum is written, which keeps the book short.
 		if late := account.Now() - before - int64(noiseEvery); late > last {
 			last = late
 			c.books.Write(account.Record{Kind: account.Noise, At: before, Until: late})

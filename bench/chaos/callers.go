@@ -43,13 +43,17 @@ func (w *World) StartCaller(i int, l Load) *Caller {
 // startCaller starts a caller on host i of the callers, which is there, and does not wait for it.
 func (w *World) startCaller(i int, l Load) *Caller {
 	number := len(w.callers) + 1
+
+	// Ids carry the caller's number in their high bits, so that callers never share one.
 	config, err := json.Marshal(CallerConfig{Scheduler: w.schedulers(), Data: net.JoinHostPort(w.address(callerHost+i), dataPort),
 		Token: secret, Model: l.Model.Name, Rate: l.Rate, Bytes: l.Model.Bytes, Budget: l.Budget, FirstID: uint64(number) << 40, Seed: w.seed})
 	check(err)
+	// The pipe is the caller's book. It closes with the process, which ends the reader's goroutine.
 	r, out := io.Pipe()
 	p, err := startProcess(fmt.Sprint("caller ", i), w.command(callerHost+i, append(w.caller[:len(w.caller):len(w.caller)], string(config))...), out)
 	check(err)
 	c := &Caller{world: w, number: number, host: callerHost + i, process: p, ready: make(chan struct{})}
+
 	w.callers = append(w.callers, c)
 	w.reading.Go(func() { c.read(bufio.NewReader(r)) })
 	go func() { <-p.ended; out.Close() }()
@@ -113,6 +117,8 @@ func (c *Caller) Leave() error {
 		return nil
 	}
 	c.left = true
+
+	// The end of stdin is the command to leave.
 	_ = c.process.stdin.Close()
 	select {
 	case <-c.process.ended:
@@ -120,6 +126,8 @@ func (c *Caller) Leave() error {
 		c.process.kill()
 		return fmt.Errorf("%s did not end within %v: requests of it never ended", c.process.name, patience)
 	}
+
+	// A caller that crashed may have lost records, so its book cannot be trusted.
 	if code := c.process.cmd.ProcessState.ExitCode(); code != 0 {
 		return errors.Join(fmt.Errorf("%s ended with code %d", c.process.name, code), errors.New(lastLines(c.process.log.String(), 3)))
 	}

@@ -54,6 +54,7 @@ func (o *Observation) lost(c *Caller, from int64) float64 {
 	if o.Lost == nil {
 		o.Lost = map[string]int{}
 	}
+
 	n := 0
 	for why, times := range c.world.Ledger.Reasons(c.number, from, now()) {
 		o.Lost[why] += times
@@ -85,6 +86,9 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 	if err != nil {
 		return t, err
 	}
+
+	// A failure breaks off this trial only; any other panic is a bug and goes on. The world closes in both
+	// cases, for its defer came first.
 	defer func() { err = errors.Join(err, w.close()) }()
 	defer func() {
 		switch r := recover().(type) {
@@ -98,6 +102,8 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 
 	t.Seed = seed
 	t.Observation = e.Run(w)
+
+	// The ledger is complete only once every caller has left and its pipe is read to the end.
 	if err := w.settle(); err != nil {
 		return t, err
 	}
@@ -117,6 +123,7 @@ func usable() error {
 // percentile returns the value below which p percent of the values lie: the nearest rank. Values are sorted.
 func percentile[T cmp.Ordered](values []T, p float64) T {
 	slices.Sort(values)
+	// 0.999999 rounds up, and leaves an exact rank alone that floating point made a little too large.
 	rank := int(float64(len(values))*p/100 + 0.999999)
 	return values[max(0, min(len(values)-1, rank-1))]
 }

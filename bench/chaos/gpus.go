@@ -13,6 +13,7 @@ import (
 // gpuExperiments: what goes wrong on one GPU must cost what that GPU carries and no more (findings D and P).
 func gpuExperiments() []Experiment {
 	var all []Experiment
+	// Each fault begins after 100 batches, when the GPU has proved sound.
 	for _, f := range []struct {
 		kind     string
 		backends int
@@ -22,6 +23,7 @@ func gpuExperiments() []Experiment {
 		all = append(all, Experiment{Name: fmt.Sprintf("gpu-%s-1-of-%d", f.kind[:len(f.kind)-4], f.backends), Packets: false, Short: f.short,
 			Promise: "requests of a GPU that fails go to others", Run: func(w *World) Observation { return failingGPU(w, f.kind, f.backends, f.lostMax) }})
 	}
+
 	for _, n := range []int{2, 3} {
 		all = append(all, Experiment{Name: fmt.Sprintf("gpu-fail-full-load-1-of-%d", n), Promise: "a GPU that fails at once takes nothing of what the others can carry", Run: func(w *World) Observation { return failingAtFullLoad(w, n) }})
 	}
@@ -44,10 +46,12 @@ func failingGPU(w *World, fault string, backends int, lostMax float64) Observati
 		}
 	}
 	rate := 200 * float64(backends-1) // half of what the others carry
+
 	c := w.StartCaller(0, Load{m, rate, 100 * time.Millisecond})
 	from := now()
 	time.Sleep(8 * time.Second)
 	fallSilent(300*time.Millisecond, c)
+
 	share := c.between(from, now())
 	var o Observation
 	o.Measures = []Measure{atMost("lost", o.lost(c, from), lostMax), atLeast("good %", share.Percent(), 99)}
@@ -65,6 +69,8 @@ func failingAtFullLoad(w *World, n int) Observation {
 		w.addHost(backendHost + i)
 		w.StartBackend(i, models)
 	}
+
+	// The load is a fifth more than the sound GPUs carry, so every lost GPU millisecond shows in goodput.
 	c := w.StartCaller(0, Load{m, 520 * float64(n-1), 100 * time.Millisecond})
 
 	var alone, beside float64
@@ -73,19 +79,23 @@ func failingAtFullLoad(w *World, n int) Observation {
 		from := now()
 		time.Sleep(3 * time.Second)
 		to := now()
+		// Requests sent last have 100 ms; the rest lets their answers arrive before they are counted.
 		time.Sleep(150 * time.Millisecond)
 		return float64(c.between(from, to).Good)
 	}
 	for round := range 2 {
 		alone += measure()
 		sick := w.StartBackend(0, models, "-fault", "0:fail@100")
+		// The log says it once of each sick GPU, so by the end of a round there is one line more.
 		for end := time.Now().Add(patience); strings.Count(scheduler.log.String(), "GPU is held back") <= round && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		beside += measure()
 		sick.kill()
+		// The scheduler forgets the dead backend before the next round measures without it.
 		time.Sleep(time.Second)
 	}
+
 	c.Rate(0)
 	return Observation{Measures: []Measure{
 		atLeast("of the sound ones' capacity %", 100*beside/alone, 98),
@@ -100,8 +110,11 @@ func slowGPU(w *World) Observation {
 	w.addHost(backendHost + 1)
 	w.StartBackend(0, models, "-fault", "0:slow@20")
 	w.StartBackend(1, models)
+
 	c := w.StartCaller(0, Load{m, 250, 100 * time.Millisecond})
 	time.Sleep(4 * time.Second)
+
+	// The first 4 s belong to the detection of the slow GPU.
 	from := now()
 	time.Sleep(6 * time.Second)
 	fallSilent(200*time.Millisecond, c)
@@ -114,13 +127,19 @@ func unreachableData(w *World) Observation {
 	w.StartSchedulers(1)
 	w.addHost(callerHost)
 	w.addHost(backendHost)
+
+	// The cut comes before the backend starts: its data links never stand, whatever the first handshakes do.
 	w.harm(callerHost, backendHost, lan.Harm{Cut: true})
+
 	models := w.Repository("models", m)
 	w.StartBackend(0, models)
 	w.addHost(backendHost + 1)
 	w.StartBackend(1, models)
+
 	c := w.startCaller(0, Load{m, 250, 100 * time.Millisecond})
 	c.awaitReady()
+
+	// A batch that cannot fetch costs its requests; 2 s are for the scheduler to stop using the backend.
 	from := now()
 	time.Sleep(2 * time.Second)
 	settled := now()

@@ -37,6 +37,7 @@ func toBackends(h lan.Harm, backends ...int) func(*World, int, bool) {
 
 // linkExperiments: one caller's data links are sick, and the healthy one must not feel it (finding B).
 func linkExperiments() []Experiment {
+	// The link dies in one direction only, so one side still hears the other.
 	cutOneWay := func(in bool) func(*World, int, bool) {
 		return func(w *World, host int, sick bool) {
 			from, to := host, backendHost
@@ -46,6 +47,7 @@ func linkExperiments() []Experiment {
 			w.lan.Set(from, to, lan.Harm{Cut: sick})
 		}
 	}
+
 	var all []Experiment
 	for _, s := range []sickness{
 		{"slow-200k-64KiB", 64 << 10, 40, false, toBackends(lan.Harm{Rate: 200_000}, 0, 1)},
@@ -62,6 +64,7 @@ func linkExperiments() []Experiment {
 		all = append(all, Experiment{Name: "frontend-" + s.name, Packets: true, Short: s.short,
 			Promise: "one frontend behind a sick link takes nothing from the others", Run: s.run})
 	}
+
 	return append(all,
 		Experiment{Name: "frontend-hangs-overloaded", Packets: true, Promise: "a frontend that hangs with a queue takes nothing from the others",
 			Run: func(w *World) Observation { return overloadedEnd(w, false) }},
@@ -71,6 +74,7 @@ func linkExperiments() []Experiment {
 
 func (s sickness) run(w *World) Observation {
 	m := light(s.bytes)
+
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 	sick := w.StartCaller(0, Load{m, s.rate, 100 * time.Millisecond})
@@ -88,6 +92,7 @@ func (s sickness) run(w *World) Observation {
 
 	var o Observation
 	o.recovered(sick, to)
+
 	o.Measures = []Measure{
 		atLeast("healthy good %", healthy.between(from, to).Percent(), healthyBar),
 		atLeast("before %", healthy.between(from-int64(time.Second), from).Percent(), 0),
@@ -101,6 +106,7 @@ func overloadedEnd(w *World, kill bool) Observation {
 	m := light(64)
 	m.SLO = 500 * time.Millisecond
 	w.StartSchedulers(1)
+
 	w.StartBackends(2, w.Repository("models", m))
 	sick := w.StartCaller(0, Load{m, 1700, 500 * time.Millisecond})
 	healthy := w.StartCaller(1, Load{m, 200, 500 * time.Millisecond})
@@ -110,6 +116,7 @@ func overloadedEnd(w *World, kill bool) Observation {
 	if kill {
 		sick.Kill()
 	} else {
+		// A stopped process answers late by design, which the ledger must not blame on the product.
 		w.Ledger.Excuse(sick.number)
 		sick.process.signal(syscall.SIGSTOP)
 	}
@@ -135,17 +142,23 @@ func slowReads(rate int) Experiment {
 			m := light(8 << 20)
 			m.BatchMax, m.SLO = 2, 500*time.Millisecond
 			w.StartSchedulers(1)
+
 			w.StartBackends(1, w.Repository("models", m))
 			caller := w.StartCaller(0, Load{m, 2, 500 * time.Millisecond})
 			time.Sleep(time.Second)
+
+			// The input of 8 MiB cannot cross at this rate within 500 ms; then nothing crosses at all.
 			w.harm(caller.host, backendHost, lan.Harm{Rate: rate})
 			time.Sleep(4 * time.Second)
 			w.harm(caller.host, backendHost, lan.Harm{Cut: true})
 			time.Sleep(2 * time.Second)
+
 			w.harm(caller.host, backendHost, lan.Harm{})
 			healed := now()
 			time.Sleep(3 * time.Second)
 			fallSilent(time.Second, caller)
+
+			// The first second after healing belongs to the links' own recovery.
 			return Observation{Measures: []Measure{atLeast("good after healing %", caller.between(healed+int64(time.Second), now()).Percent(), 80)}}
 		}}
 }

@@ -25,10 +25,13 @@ func loadExperiments() []Experiment {
 
 func nothingWrong(w *World) Observation {
 	m := light(64)
+
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 300, 100 * time.Millisecond})
 	time.Sleep(time.Second)
+
+	// The first second is left out: links form and batch sizes settle in it.
 	from := now()
 	time.Sleep(4 * time.Second)
 	fallSilent(200*time.Millisecond, c)
@@ -39,36 +42,45 @@ func nothingWrong(w *World) Observation {
 // answers at a little more than that. The two take turns, for the machine has other work.
 func overload(w *World) Observation {
 	const capacity = 432
+
 	m := light(64)
 	w.StartSchedulers(1)
 	w.StartBackends(1, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, capacity, 200 * time.Millisecond})
+
 	goodAt := func(times float64) (good float64) {
 		c.Rate(times * capacity)
 		time.Sleep(time.Second)
 		from := now()
 		time.Sleep(3 * time.Second)
 		to := now()
+		// A request has 200 ms; those sent last must have ended before they are counted.
 		time.Sleep(250 * time.Millisecond)
 		return float64(c.between(from, to).Good)
 	}
+
 	var little, much float64
 	for range 2 {
 		little += goodAt(1.2)
 		much += goodAt(5)
 	}
+
 	fallSilent(300*time.Millisecond, c)
 	return Observation{Measures: []Measure{atLeast("at 5 times as % of at 1.2", 100*much/little, 97), atLeast("good/s at 5 times", much/6, 0)}}
 }
 
 func burst(w *World) Observation {
 	m := light(64)
+
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 100, time.Second})
 	time.Sleep(time.Second)
+
+	// With 1 s of budget some requests of the burst are served and the rest are dropped, each with an answer.
 	c.Burst(20000)
 	time.Sleep(2500 * time.Millisecond)
+
 	from := now()
 	time.Sleep(time.Second)
 	fallSilent(1200*time.Millisecond, c)
@@ -82,6 +94,8 @@ func badNetwork(w *World, h lan.Harm, budget time.Duration, bar float64) Observa
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 200, budget})
 	time.Sleep(time.Second)
+
+	// Every pair of hosts is harmed, so no way around the bad network exists.
 	hosts := []int{schedulerHost, backendHost, backendHost + 1, c.host}
 	for i, a := range hosts {
 		for _, b := range hosts[i+1:] {
@@ -89,6 +103,7 @@ func badNetwork(w *World, h lan.Harm, budget time.Duration, bar float64) Observa
 		}
 	}
 	time.Sleep(1500 * time.Millisecond) // the scheduler learns of it
+
 	from := now()
 	time.Sleep(5 * time.Second)
 	fallSilent(600*time.Millisecond, c)

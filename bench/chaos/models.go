@@ -46,6 +46,7 @@ func (w *World) Repository(name string, models ...Model) string {
 		for _, v := range versions {
 			check(os.MkdirAll(filepath.Join(dir, m.Name, fmt.Sprint(v)), 0o755))
 		}
+
 		text := fmt.Sprintf(modelText, m.Name, m.BatchMax, m.Bytes, milliseconds(m.PerItem), milliseconds(m.Fixed), milliseconds(m.SLO))
 		check(os.WriteFile(filepath.Join(dir, m.Name, "config.pbtxt"), []byte(text), 0o644))
 	}

@@ -36,6 +36,8 @@ const logMax = 4 << 20
 func (l *textLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// A process that writes without end must not take the accountant's memory with it.
 	if l.text.Len() > logMax {
 		l.over += len(b)
 		return len(b), nil
@@ -58,6 +60,7 @@ func startProcess(name string, args []string, out io.Writer) (*process, error) {
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
+
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -115,5 +118,6 @@ func (p *process) awaitLine(text string, patience time.Duration) error {
 
 func lastLines(text string, n int) string {
 	lines := strings.SplitAfter(text, "\n")
+
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }

@@ -26,22 +26,29 @@ func upgrade(w *World) Observation {
 	m := light(64)
 	other := light(128)
 	before := w.Repository("before", m, other)
+
+	// The new version changes the repository's model list, not the model that is asked for.
 	other.Versions = []int{1, 2}
 	after := w.Repository("after", m, other)
+
 	w.StartSchedulers(1)
 	all := w.StartBackends(4, before)
 	c := w.StartCaller(0, Load{m, 800, 100 * time.Millisecond})
 	time.Sleep(time.Second)
+
 	from := now()
 	failed := 0
 	for i := range all {
 		check(all[i].stop(patience))
 		all[i] = w.StartBackend(i, after)
 		time.Sleep(700 * time.Millisecond)
+
+		// Metrics describe a cluster of two versions here, which must not break the page.
 		if status, _, err := w.get(schedulerHost, metricsPort, "/metrics"); status != 200 || err != nil {
 			failed++
 		}
 	}
+
 	fallSilent(200*time.Millisecond, c)
 	return Observation{Measures: []Measure{atLeast("good %", c.between(from, now()).Percent(), 99), atMost("/metrics that failed", float64(failed), 0)}}
 }
@@ -50,17 +57,24 @@ func brokenModel(w *World) Observation {
 	m, other := light(64), light(128)
 	models := w.Repository("models", m, other)
 	broken := w.Repository("broken", m, other)
+
+	// An unclosed quote is a syntax error: the model cannot be read at all.
 	check(os.WriteFile(filepath.Join(broken, other.Name, "config.pbtxt"), []byte(`max_batch_size: "many`), 0o644))
+
 	w.StartSchedulers(1)
 	all := w.StartBackends(2, models)
 	c := w.StartCaller(0, Load{m, 500, 100 * time.Millisecond})
 	time.Sleep(time.Second)
+
+	// The healthy host keeps serving; the other comes back with the broken repository.
 	check(all[0].stop(patience))
 	all[0] = w.StartBackend(0, broken)
 	time.Sleep(time.Second)
+
 	from := now()
 	time.Sleep(3 * time.Second)
 	fallSilent(200*time.Millisecond, c)
+
 	status, _, _ := w.get(schedulerHost, metricsPort, "/metrics")
 	named := 0
 	if strings.Contains(all[0].log.String(), other.Name) {
@@ -73,7 +87,10 @@ func brokenModel(w *World) Observation {
 func sameNames(w *World) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
+
 	w.StartSchedulers(1)
+
+	// Two backends of one name must not give the metrics page the same series twice.
 	for i := range 2 {
 		w.addHost(backendHost + i)
 		w.StartBackend(i, models, "-name", "same")
@@ -93,15 +110,18 @@ func fullDisk(w *World) Observation {
 	check(unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"))
 	defer func() { check(unix.Unmount(dir, unix.MNT_DETACH)) }()
 	models := w.Repository("disk/models", m)
+
 	w.StartSchedulers(1)
 	backend := w.StartBackends(1, models)[0]
 	c := w.StartCaller(0, Load{m, 100, 100 * time.Millisecond})
+
 	fill, err := os.Create(filepath.Join(dir, "fill"))
 	check(err)
 	defer fill.Close()
 	for block := make([]byte, 4096); err == nil; _, err = fill.Write(block) {
 	}
 
+	// The backend has to start again although nothing can be written beside its models.
 	check(backend.stop(patience))
 	w.StartBackend(0, models)
 	from := now()

@@ -23,17 +23,21 @@ func restartExperiments() []Experiment {
 	}
 }
 
-// restartUnheard: a host loses power and another process starts on its address, five times (finding A).
+// restartUnheard: a host loses power and another process starts on its address, four times (finding A).
 func restartUnheard(w *World) Observation {
+	// A batch takes 400 ms or more, so that results are under way whenever the host dies.
 	m := Model{Name: "long", Bytes: 64, PerItem: time.Millisecond, Fixed: 400 * time.Millisecond, BatchMax: 16, SLO: 3 * time.Second}
 	w.StartSchedulers(1)
 	w.StartBackends(1, w.Repository("models", m))
 	l := Load{m, 25, 3 * time.Second}
 	c := w.StartCaller(0, l)
+
 	var o Observation
 	lost := 0
 	for range 4 {
 		time.Sleep(time.Duration(600+w.Random.IntN(400)) * time.Millisecond)
+
+		// Both links are cut before the kill: the peers hear neither a FIN nor a reset, as in a power cut.
 		w.harm(c.host, schedulerHost, lan.Harm{Cut: true})
 		w.harm(c.host, backendHost, lan.Harm{Cut: true})
 		c.Kill()
@@ -42,6 +46,7 @@ func restartUnheard(w *World) Observation {
 		w.harm(c.host, schedulerHost, lan.Harm{})
 		w.harm(c.host, backendHost, lan.Harm{})
 
+		// The new process has the old address. An answer for its predecessor would be a foreign one here.
 		c = w.startCaller(0, l)
 		c.awaitReady()
 		c.Burst(30)
@@ -58,8 +63,10 @@ func killBackends(w *World, kills int) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
 	w.StartSchedulers(1)
+
 	all := w.StartBackends(2, models)
 	c := w.StartCaller(0, Load{m, 300, 100 * time.Millisecond})
+
 	var o Observation
 	first := now()
 	for range kills {
@@ -70,6 +77,8 @@ func killBackends(w *World, kills int) Observation {
 		o.recovered(c, from)
 	}
 	fallSilent(200*time.Millisecond, c)
+
+	// The bar is one full batch: requests that were still queued have another backend.
 	o.Measures = []Measure{atMost("lost per kill", o.lost(c, first)/float64(kills), 16)}
 	return o
 }
@@ -89,13 +98,16 @@ func terminateBackends(w *World) Observation {
 	m := light(64)
 	models := w.Repository("models", m)
 	w.StartSchedulers(1)
+
 	all := w.StartBackends(2, models)
 	c := w.StartCaller(0, Load{m, 250, 150 * time.Millisecond})
+
 	first := now()
 	for i := range 4 {
 		time.Sleep(500 * time.Millisecond)
 		w.replace(all, i%2, syscall.SIGTERM, 0, func() *process { return w.StartBackend(i%2, models) })
 	}
+
 	fallSilent(300*time.Millisecond, c)
 	var o Observation
 	o.Measures = []Measure{atMost("lost", o.lost(c, first), 0)}
@@ -107,13 +119,17 @@ func pauseBackend(w *World) Observation {
 	w.StartSchedulers(1)
 	all := w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 250, 100 * time.Millisecond})
+
 	time.Sleep(time.Second)
 	from := now()
+
+	// The kernel keeps a stopped process's connections open, so only silence tells that it hangs.
 	all[0].signal(syscall.SIGSTOP)
 	time.Sleep(4 * time.Second)
 	all[0].signal(syscall.SIGCONT)
 	time.Sleep(time.Second)
 	fallSilent(200*time.Millisecond, c)
+
 	var o Observation
 	o.recovered(c, from)
 	o.Measures = []Measure{atMost("lost", o.lost(c, from), 40)}
@@ -124,6 +140,7 @@ func killFrontends(w *World) Observation {
 	m := light(64)
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
+
 	steady := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	w.addHost(callerHost + 1)
 	from := now()
@@ -131,9 +148,12 @@ func killFrontends(w *World) Observation {
 		c := w.startCaller(1, Load{m, 200, 100 * time.Millisecond})
 		c.awaitReady()
 		time.Sleep(time.Duration(200+w.Random.IntN(200)) * time.Millisecond)
+
+		// The burst leaves requests queued that nobody waits for any more.
 		c.Burst(20)
 		c.Kill()
 	}
+
 	fallSilent(200*time.Millisecond, steady)
 	return Observation{Measures: []Measure{atLeast("steady good %", steady.between(from, now()).Percent(), 99)}}
 }
@@ -142,9 +162,11 @@ func pauseFrontend(w *World) Observation {
 	m := light(64)
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
+
 	steady := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	sick := w.StartCaller(1, Load{m, 100, 100 * time.Millisecond})
 	time.Sleep(time.Second)
+
 	from := now()
 	sick.Pause(5 * time.Second)
 	to := now()
@@ -175,6 +197,7 @@ func powerCut(w *World) Observation {
 			ready <- w.startBackend(part, models)
 		}
 	}
+
 	from := now()
 	for range 3 {
 		if p := <-ready; p.name != fmt.Sprint("scheduler ", 0) {
@@ -182,6 +205,7 @@ func powerCut(w *World) Observation {
 		}
 	}
 	time.Sleep(2 * time.Second)
+
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
 	o.Measures = []Measure{atMost("back after the last start, ms", milliseconds(o.recovered(c, from)), 1000)}

@@ -61,14 +61,18 @@ type Sample struct {
 
 // Run runs the experiments that o names, one after another, and tells each result as it is there.
 func Run(ctx context.Context, o Options, tell func(Result)) error {
+	// Experiments that harm packets need network namespaces; where there are none, they are skipped with this
+	// reason.
 	why := usable()
 	o.Loopback = o.Loopback || why != nil
+
 	start := time.Now()
 	some := false
 	for _, e := range Experiments() {
 		if o.Only != nil && !o.Only.MatchString(e.Name) || o.Only == nil && (e.Long || o.Short && !e.Short) {
 			continue
 		}
+
 		some = true
 		r := Result{Experiment: e.Name, Promise: e.Promise, Seed: o.Seed, Reasons: map[string]int{}}
 		switch {
@@ -83,6 +87,8 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 		}
 		tell(r)
 	}
+
+	// A misspelled name would otherwise pass as a run without failures.
 	if !some {
 		return fmt.Errorf("no experiment is called %v", o.Only)
 	}
@@ -112,6 +118,7 @@ func (r *Result) runAll(ctx context.Context, e Experiment, o Options) {
 // addUp judges: what may never be counts in every trial, measures by their median.
 func (r *Result) addUp(trials []Trial) {
 	var recoveries []time.Duration
+
 	r.Repeats = len(trials)
 	for _, t := range trials {
 		s := t.Sum
@@ -120,10 +127,13 @@ func (r *Result) addUp(trials []Trial) {
 		for reason, n := range s.Reasons {
 			r.Reasons[reason] += n
 		}
+		// Timers that were late here delay a request and the goroutines behind it: see lateSlack.
 		if s.LateMax > account.Grace+lateSlack+3*s.NoiseMax {
 			r.Missed = append(r.Missed, fmt.Sprintf("ended %v after its deadline, timers were %v late", s.LateMax, s.NoiseMax))
 		}
+
 		recoveries = append(recoveries, t.Observation.Recoveries...)
+		// Every trial of an experiment measures the same things in the same order.
 		for i, m := range t.Observation.Measures {
 			if i == len(r.Measures) {
 				r.Measures = append(r.Measures, Sample{Name: m.Name, Bar: m.Bar, AtMost: m.AtMost})
@@ -132,12 +142,14 @@ func (r *Result) addUp(trials []Trial) {
 		}
 	}
 
+	// Safety has no median: one unaccounted or wrong answer in any trial misses the bar.
 	if r.Unaccounted > 0 {
 		r.Missed = append(r.Missed, fmt.Sprintf("%d unaccounted", r.Unaccounted))
 	}
 	if r.Wrong > 0 {
 		r.Missed = append(r.Missed, fmt.Sprintf("%d wrong", r.Wrong))
 	}
+	// Performance is judged by the median, since single trials share the machine with other work.
 	for i := range r.Measures {
 		m := &r.Measures[i]
 		m.Median = percentile(append([]float64(nil), m.Values...), 50)
@@ -145,6 +157,7 @@ func (r *Result) addUp(trials []Trial) {
 			r.Missed = append(r.Missed, fmt.Sprintf("%s: %.4g, bar %.4g", m.Name, m.Median, m.Bar))
 		}
 	}
+
 	if len(recoveries) > 0 {
 		p99 := milliseconds(percentile(recoveries, 99))
 		r.Recover = &p99

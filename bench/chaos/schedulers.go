@@ -29,12 +29,15 @@ func schedulerExperiments() []Experiment {
 	}
 }
 
-// restartScheduler ends the scheduler ten times; it is away for 0.2 s each time (finding G).
+// restartScheduler ends the scheduler eight times; it is away for 0.2 s each time (finding G).
 func restartScheduler(w *World, how syscall.Signal) Observation {
 	m := light(64)
 	all := w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
+
+	// Budgets of 3 s outlast every absence of 0.2 s, so nothing may be lost.
 	c := w.StartCaller(0, Load{m, 200, 3 * time.Second})
+
 	first := now()
 	for range 8 {
 		time.Sleep(time.Duration(600+w.Random.IntN(300)) * time.Millisecond)
@@ -42,6 +45,7 @@ func restartScheduler(w *World, how syscall.Signal) Observation {
 	}
 	time.Sleep(time.Second)
 	fallSilent(3*time.Second, c)
+
 	var o Observation
 	o.Measures = []Measure{atMost("lost", o.lost(c, first), 0)}
 	return o
@@ -52,15 +56,21 @@ func pauseScheduler(w *World) Observation {
 	scheduler := w.StartSchedulers(1)[0]
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
+
 	time.Sleep(time.Second)
 	scheduler.signal(syscall.SIGSTOP)
 	time.Sleep(4500 * time.Millisecond)
 	scheduler.signal(syscall.SIGCONT)
+
+	// The clock starts with the scheduler's return: what it missed meanwhile is its own absence.
 	from := now()
 	time.Sleep(2500 * time.Millisecond)
 	fallSilent(200*time.Millisecond, c)
+
 	var o Observation
 	back := o.recovered(c, from)
+
+	// The scheduler must not take its own pause for the backends' silence.
 	blamed := strings.Count(scheduler.log.String(), "not reported done in time")
 	o.Measures = []Measure{atMost("backends blamed", float64(blamed), 0), atMost("back, ms", milliseconds(back), 1000)}
 	return o
@@ -73,10 +83,13 @@ func schedulerGone(w *World) Observation {
 	w.StartBackends(1, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	time.Sleep(500 * time.Millisecond)
+
 	scheduler.kill()
 	from := now()
+
 	time.Sleep(2 * time.Second)
 	fallSilent(200*time.Millisecond, c)
+
 	silent := 0
 	for reason, n := range w.Ledger.Reasons(c.number, from, now()) {
 		if !strings.HasSuffix(reason, "/explained") {
@@ -89,18 +102,22 @@ func schedulerGone(w *World) Observation {
 // cutScheduler cuts a host off from the scheduler for 4 s (finding J).
 func cutScheduler(w *World, host int) Observation {
 	m := light(64)
+
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 	sick := w.StartCaller(0, Load{m, 150, 100 * time.Millisecond})
 	other := w.StartCaller(1, Load{m, 150, 100 * time.Millisecond})
 	time.Sleep(time.Second)
+
 	from := now()
 	w.harm(host, schedulerHost, lan.Harm{Cut: true})
 	time.Sleep(4 * time.Second)
 	w.harm(host, schedulerHost, lan.Harm{})
+
 	healed := now()
 	time.Sleep(4 * time.Second)
 	fallSilent(200*time.Millisecond, sick, other)
+
 	var o Observation
 	o.Measures = []Measure{
 		atMost("back after healing, ms", milliseconds(o.recovered(sick, healed)), 1000),
@@ -113,15 +130,19 @@ func thunder(w *World) Observation {
 	m := light(64)
 	all := w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
+
 	for i := range 12 {
 		w.StartCaller(i, Load{m, 15, 100 * time.Millisecond})
 	}
 	time.Sleep(500 * time.Millisecond)
+
+	// Every caller loses its session at the same instant and dials again.
 	all[0].kill()
 	time.Sleep(300 * time.Millisecond)
 	w.StartScheduler(0)
 	from := now()
 	time.Sleep(4 * time.Second)
+
 	var o Observation
 	fallSilent(200*time.Millisecond, w.callers...)
 	for _, c := range w.callers {
@@ -133,6 +154,7 @@ func thunder(w *World) Observation {
 
 // leader is the scheduler that has said last that it leads; -1: none.
 func leader(all []*process) int {
+	// Epochs only grow, so of all that once led, the highest epoch leads now.
 	found, highest := -1, 0
 	for i, p := range all {
 		text := p.log.String()
@@ -163,6 +185,7 @@ func startCluster(w *World) (all []*process, lasting, quick *Caller) {
 	all = w.StartSchedulers(3)
 	w.StartBackends(2, w.Repository("models", m))
 	awaitLeader(all, -1)
+
 	lasting = w.StartCaller(0, Load{m, 150, 2 * time.Second})
 	quick = w.StartCaller(1, Load{m, 250, 60 * time.Millisecond})
 	time.Sleep(time.Second)
@@ -172,6 +195,7 @@ func startCluster(w *World) (all []*process, lasting, quick *Caller) {
 // endLeaders kills, ends or stops the leader, again and again.
 func endLeaders(w *World, how syscall.Signal, times int) Observation {
 	all, lasting, quick := startCluster(w)
+
 	var o Observation
 	var ended []int64
 	for range times {
@@ -180,8 +204,11 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 		ended = append(ended, now())
 		all[old].signal(how)
 		awaitLeader(all, old)
+
+		// The new leader needs some requests to decide about before the old one returns.
 		time.Sleep(500 * time.Millisecond)
 		if how == syscall.SIGSTOP {
+			// The old leader wakes in an epoch that is over, and must stand by.
 			time.Sleep(2 * time.Second)
 			all[old].signal(syscall.SIGCONT)
 			time.Sleep(500 * time.Millisecond)
@@ -190,11 +217,14 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 			all[old] = w.StartScheduler(old)
 		}
 	}
+
 	time.Sleep(500 * time.Millisecond)
 	fallSilent(2500*time.Millisecond, lasting, quick)
 	for _, at := range ended {
 		o.recovered(quick, at)
 	}
+
+	// A leader that dies closes its connections, which peers see at once.
 	bar := 100.0
 	if how == syscall.SIGSTOP {
 		bar = 800 // silence is seen after 500 ms
@@ -208,18 +238,24 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 func cutLeader(w *World) Observation {
 	all, lasting, quick := startCluster(w)
 	old := leader(all)
+
 	from := now()
 	harmLeader := func(h lan.Harm) {
 		for _, host := range []int{backendHost, backendHost + 1, callerHost, callerHost + 1} {
 			w.harm(schedulerHost+old, host, h)
 		}
 	}
+
+	// The old leader still reaches the election's record. It is succeeded because most GPUs tell that they
+	// have lost it.
 	harmLeader(lan.Harm{Cut: true})
 	awaitLeader(all, old)
 	time.Sleep(2 * time.Second)
 	harmLeader(lan.Harm{})
+
 	time.Sleep(time.Second)
 	fallSilent(2200*time.Millisecond, lasting, quick)
+
 	var o Observation
 	back := o.recovered(quick, from)
 	o.Measures = []Measure{atMost("lost of those that outlast it", o.lost(lasting, 0), 0), atMost("back, ms", milliseconds(back), 1000)}

@@ -37,6 +37,7 @@ func (w *World) sample(p *process, host int) usage {
 	if all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
 		u.descriptors = float64(len(all))
 	}
+
 	if _, text, err := w.get(host, metricsPort, "/metrics"); err == nil {
 		if found := goroutinesLine.FindStringSubmatch(text); found != nil {
 			u.goroutines, _ = strconv.ParseFloat(found[1], 64) // digits
@@ -53,20 +54,26 @@ func soak(w *World, span time.Duration) Observation {
 	scheduler := w.StartSchedulers(1)[0]
 	backends := w.StartBackends(3, models)
 	steady := w.StartCaller(0, Load{m, 150, 300 * time.Millisecond})
+
 	w.addHost(callerHost + 1)
 	faults := 0
+
 	until := func(end time.Time) {
 		for ; time.Now().Before(end); faults++ {
 			w.soakFault(backends, models, m, steady)
 		}
 	}
+
+	// What is filled once (pools, caches) is filled before the first sample.
 	start := time.Now()
 	until(start.Add(max(span/4, 8*time.Second)))
 	time.Sleep(1500 * time.Millisecond)
 	before := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+
 	until(start.Add(span))
 	time.Sleep(1500 * time.Millisecond)
 	after := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+
 	fallSilent(500*time.Millisecond, steady)
 
 	o := Observation{Measures: []Measure{atLeast("steady good %", steady.between(0, now()).Percent(), 98), atLeast("faults", float64(faults), span.Seconds()/4)}}
@@ -80,7 +87,9 @@ func soak(w *World, span time.Duration) Observation {
 
 // soakFault does one harm that the seed draws.
 func (w *World) soakFault(backends []*process, models string, m Model, steady *Caller) {
+	// Backend 0 stays alive: it is the one whose usage is compared.
 	i := 1 + w.Random.IntN(len(backends)-1)
+
 	switch w.Random.IntN(4) {
 	case 0:
 		backends[i].kill()

@@ -57,10 +57,14 @@ func (c *crowd) hold(says []byte) {
 		return
 	}
 	defer s.Close()
+
 	c.open.Add(1)
 	c.opened.Add(1)
 	defer c.open.Add(-1)
+
 	_, _ = s.Write(says) // it may be closed already
+
+	// A read blocks for good where the other end keeps the connection; only Close ends it.
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -69,6 +73,7 @@ func (c *crowd) hold(says []byte) {
 		case <-ended:
 		}
 	}()
+
 	buf := make([]byte, 512)
 	for err == nil {
 		_, err = s.Read(buf)
@@ -85,6 +90,7 @@ func silence() []byte { return nil }
 
 // raiseDescriptors lets this process hold a crowd.
 func raiseDescriptors() {
+	// The default soft limit of 1,024 descriptors is too small for a crowd; root may go up to the hard one.
 	var limit unix.Rlimit
 	check(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	limit.Cur = limit.Max
@@ -98,13 +104,17 @@ func silentData(w *World) Observation {
 	w.StartSchedulers(1)
 	backend := w.StartBackends(1, models)[0]
 	c := w.StartCaller(0, Load{m, 150, 100 * time.Millisecond})
+
+	// The strangers come first, so that the backend's dial finds the port crowded.
 	mob := startCrowd(net.JoinHostPort(w.address(c.host), dataPort), 300, true, silence)
 	defer mob.end()
 	time.Sleep(time.Second)
+
 	backend.kill()
 	w.StartBackend(0, models)
 	from := now()
 	time.Sleep(4 * time.Second)
+
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
 	o.Measures = []Measure{atMost("back after the backend, ms", milliseconds(o.recovered(c, from)), 2500),
@@ -113,14 +123,16 @@ func silentData(w *World) Observation {
 	return o
 }
 
-// silentEverywhere holds 5,000 connections to each port of every part.
+// silentEverywhere holds 5,000 silent connections, 1,000 to each of five ports.
 func silentEverywhere(w *World) Observation {
 	raiseDescriptors()
+
 	m := light(64)
 	w.StartSchedulers(1)
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	w.startGateway()
+
 	var mobs []*crowd
 	for _, a := range []string{w.lists[0], w.port(backendHost, dataPort), w.port(c.host, dataPort), w.port(gatewayHost, httpPort), w.port(gatewayHost, grpcPort)} {
 		mobs = append(mobs, startCrowd(a, 1000, false, silence))
@@ -128,9 +140,12 @@ func silentEverywhere(w *World) Observation {
 	}
 	from := now() // the storm of handshakes is this machine's affair
 	time.Sleep(12 * time.Second)
+
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
 	o.Measures = []Measure{atLeast("good %", c.between(from, now()).Percent(), 98)}
+
+	// A port closes whoever says nothing; a crowd that still stands shows a missing limit.
 	for i, mob := range mobs {
 		o.Measures = append(o.Measures, atMost([]string{"session", "backend", "frontend", "REST", "gRPC"}[i]+" still open", float64(mob.open.Load()), 0))
 		mob.end()
@@ -145,6 +160,7 @@ func garbage(w *World) Observation {
 	w.StartBackends(2, w.Repository("models", m))
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	w.startGateway()
+
 	noise := func() []byte {
 		b := make([]byte, 300)
 		for i := range b {
@@ -152,12 +168,14 @@ func garbage(w *World) Observation {
 		}
 		return b
 	}
+
 	from := now()
 	for _, a := range []string{w.lists[0], w.port(backendHost, dataPort), w.port(c.host, dataPort), w.port(gatewayHost, httpPort), w.port(gatewayHost, grpcPort)} {
 		mob := startCrowd(a, 300, false, noise)
 		time.Sleep(time.Second)
 		mob.end()
 	}
+
 	fallSilent(200*time.Millisecond, c)
 	return Observation{Measures: []Measure{atLeast("good %", c.between(from, now()).Percent(), 98)}}
 }
@@ -170,16 +188,22 @@ func fewDescriptors(w *World) Observation {
 	w.lists = []string{w.port(schedulerHost, sessionPort)}
 	scheduler := w.startLimited(schedulerHost, 64, "scheduler 0", "scheduler", "-listen", w.lists[0], "-metrics", "")
 	check(scheduler.awaitLine("scheduler listens", patience))
+
 	w.StartBackends(2, models)
 	c := w.StartCaller(0, Load{m, 200, 100 * time.Millisecond})
 	mob := startCrowd(w.lists[0], 200, true, silence)
+
+	// The crowd takes every descriptor that the scheduler has left; sessions that stand must not suffer.
 	from := now()
 	time.Sleep(3 * time.Second)
+
+	// A backend that starts now has to wait until the crowd goes.
 	w.addHost(backendHost + 2)
 	late := w.startBackend(2, models)
 	time.Sleep(2 * time.Second)
 	mob.end()
 	check(late.awaitLine("scheduler connected", patience))
+
 	fallSilent(200*time.Millisecond, c)
 	said := strings.Count(scheduler.log.String(), "\n")
 	return Observation{Measures: []Measure{atLeast("good %", c.between(from, now()).Percent(), 98), atMost("lines in the scheduler's log", float64(said), 60)}}
@@ -192,6 +216,7 @@ func (w *World) startGateway() *process {
 	w.addHost(gatewayHost)
 	p := w.startPart(gatewayHost, "gateway", "gateway", "-scheduler", w.schedulers(), "-data", w.port(gatewayHost, dataPort), "-provider", "tcp",
 		"-http", w.port(gatewayHost, httpPort), "-grpc", w.port(gatewayHost, grpcPort))
+
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		status, _, err := w.get(gatewayHost, httpPort, "/v2/health/ready")
 		if status == 200 {

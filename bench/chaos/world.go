@@ -125,11 +125,13 @@ func (w *World) startPart(host int, name string, args ...string) *process {
 func (w *World) startLimited(host, descriptors int, name string, args ...string) *process {
 	args = append([]string{w.binary}, append(args, "-token-file", w.tokenFile())...)
 	if descriptors > 0 {
+		// A shell sets the bound: os/exec has no setting for a child's limits.
 		args = append([]string{"bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, descriptors), "bash"}, args...)
 	}
 	p, err := startProcess(name, w.command(host, args...), io.Discard)
 	check(err)
 	w.mu.Lock()
+
 	defer w.mu.Unlock()
 	w.parts = append(w.parts, p)
 	return p
@@ -138,6 +140,7 @@ func (w *World) startLimited(host, descriptors int, name string, args ...string)
 // StartSchedulers starts n schedulers on hosts of their own; more than one elect a leader through a file.
 func (w *World) StartSchedulers(n int) []*process {
 	for i := range n {
+		// Every part is told all addresses, so they are complete before the first one starts.
 		w.addHost(schedulerHost + i)
 		w.lists = append(w.lists, net.JoinHostPort(w.address(schedulerHost+i), sessionPort))
 	}
@@ -152,6 +155,7 @@ func (w *World) StartSchedulers(n int) []*process {
 func (w *World) StartScheduler(i int) *process {
 	args := []string{"scheduler", "-listen", w.lists[i], "-metrics", net.JoinHostPort(w.address(schedulerHost+i), metricsPort)}
 	if len(w.lists) > 1 {
+		// One scheduler needs no election; several elect through a file, which all of them can reach.
 		args = append(args, "-scheduler", w.schedulers(), "-election", "file://"+filepath.Join(w.dir, "leader"))
 	}
 	p := w.startPart(schedulerHost+i, fmt.Sprint("scheduler ", i), args...)
@@ -176,10 +180,12 @@ func (w *World) startBackend(i int, models string, extra ...string) *process {
 // StartBackends adds hosts for n backends and starts them.
 func (w *World) StartBackends(n int, models string) []*process {
 	all := make([]*process, n)
+
 	for i := range n {
 		w.addHost(backendHost + i)
 		all[i] = w.startBackend(i, models)
 	}
+	// They start side by side; waiting in turn would take their sum.
 	for _, p := range all {
 		check(p.awaitLine("scheduler connected", patience))
 	}
@@ -195,7 +201,9 @@ func (w *World) get(host int, port, path string) (status int, body string, err e
 	if err != nil {
 		return 0, "", err
 	}
+
 	request.Header.Set("Authorization", "Bearer "+secret)
+
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Do(request)
 	if err != nil {
@@ -209,6 +217,7 @@ func (w *World) get(host int, port, path string) (status int, body string, err e
 // settle lets every caller leave, and waits for the last of their records.
 func (w *World) settle() error {
 	var err error
+	// A record may still lie in a caller's pipe after the process has gone.
 	for _, c := range w.callers {
 		err = errors.Join(err, c.Leave())
 	}
@@ -225,6 +234,8 @@ func (w *World) close() error {
 		c.process.kill()
 	}
 	w.reading.Wait()
+
+	// Logs are written before the directory goes, and after the last writer has.
 	err := w.writeLogs()
 	if w.lan != nil {
 		err = errors.Join(err, w.lan.Close())

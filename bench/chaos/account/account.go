@@ -19,6 +19,7 @@ const OutputBytes = 4 * outputFloats
 
 // Input fills in with the bytes of request id. No two ids have the same first eight bytes.
 func Input(id uint64, in []byte) {
+	// A word is computed once for the eight bytes that it fills.
 	var word [8]byte
 	for i := range in {
 		if i%8 == 0 {
@@ -50,6 +51,8 @@ func Expected(id uint64, size int) []byte {
 			hash = (hash ^ uint32(byte(word>>(8*(i%8))))) * 16777619
 		}
 	}
+
+	// A short input's two ends overlap, and the overlap is hashed twice, as the emulated GPU does.
 	add(0, min(edgeBytes, size))
 	add(max(0, size-edgeBytes), size)
 

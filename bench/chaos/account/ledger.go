@@ -40,6 +40,7 @@ func NewLedger() *Ledger {
 func (l *Ledger) Note(caller int, r Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	switch r.Kind {
 	case Sent:
 		if l.requests[r.ID] != nil {
@@ -60,12 +61,15 @@ func (l *Ledger) noteEnd(r Record) {
 		l.unknown++
 		return
 	}
+
 	q.times++
 	q.ended = r.At
 	if r.Kind == Ended {
 		q.reason = string(r.Text)
 		return
 	}
+
+	// A right output after deadline and grace is no good answer, but it is not a wrong one either.
 	q.wrong = !bytes.Equal(r.Text, Expected(r.ID, q.size))
 	q.good = !q.wrong && q.ended <= q.until+int64(Grace)
 	q.reason = "late"
@@ -101,7 +105,9 @@ type Sum struct {
 func (l *Ledger) Sum() Sum {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	s := Sum{Sent: len(l.requests), Unaccounted: l.unknown, Reasons: map[string]int{}}
+	// A killed caller could not write how its requests ended; every other request ends exactly once.
 	for _, q := range l.requests {
 		switch {
 		case q.times == 0 && l.killed[q.caller]:
@@ -111,6 +117,7 @@ func (l *Ledger) Sum() Sum {
 			s.Unaccounted++
 			continue
 		}
+
 		if !l.excused[q.caller] {
 			s.LateMax = max(s.LateMax, time.Duration(q.ended-q.until))
 		}
@@ -123,6 +130,7 @@ func (l *Ledger) Sum() Sum {
 			s.Reasons[q.reason]++
 		}
 	}
+
 	for caller, n := range l.noise {
 		if !l.excused[caller] {
 			s.NoiseMax = max(s.NoiseMax, time.Duration(n))
@@ -151,6 +159,7 @@ func (s Share) String() string {
 func (l *Ledger) Between(caller int, from, to int64) Share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var s Share
 	for _, q := range l.requests {
 		if q.caller != caller || q.sent < from || q.sent >= to || q.times == 0 && l.killed[caller] {
@@ -168,6 +177,7 @@ func (l *Ledger) Between(caller int, from, to int64) Share {
 func (l *Ledger) Reasons(caller int, from, to int64) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	all := map[string]int{}
 	for _, q := range l.requests {
 		if q.caller == caller && q.sent >= from && q.sent < to && !q.good && q.times > 0 {
@@ -185,12 +195,15 @@ const runOfGood = 10
 func (l *Ledger) Recovery(caller int, from int64) (d time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var later []*request
 	for _, q := range l.requests {
 		if q.caller == caller && q.sent >= from {
 			later = append(later, q)
 		}
 	}
+
+	// The map has no order, and a run in a row is one in the order of sending.
 	slices.SortFunc(later, func(a, b *request) int { return int(a.sent - b.sent) })
 
 	run := 0

@@ -90,6 +90,8 @@ func Read(r *bufio.Reader) (Record, error) {
 	rec := Record{Kind: Kind(head[0]), ID: binary.LittleEndian.Uint64(head[1:]), At: int64(binary.LittleEndian.Uint64(head[9:])),
 		Until: int64(binary.LittleEndian.Uint64(head[17:])), Size: int(binary.LittleEndian.Uint32(head[25:]))}
 	n := binary.LittleEndian.Uint32(head[29:])
+
+	// A corrupt length must not make the reader allocate gigabytes.
 	if n > textMax {
 		return Record{}, fmt.Errorf("record of kind %q: text of %d bytes, want at most %d", head[0], n, textMax)
 	}

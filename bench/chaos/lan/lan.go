@@ -46,8 +46,11 @@ func Open(seed uint64) (*Network, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
+
 	removeLeft()
 	pid := os.Getpid()
+
+	// Subnet and namespaces carry the process's id, so that two runs on one machine do not collide.
 	n := &Network{id: fmt.Sprintf("dbchaos%d", pid), subnet: [3]byte{10, byte(100 + pid/256%100), byte(pid)}, seed: seed}
 	if err := n.addHost(1, ""); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -58,6 +61,8 @@ func Open(seed uint64) (*Network, error) {
 // removeLeft removes namespaces of runs that were killed.
 func removeLeft() {
 	all, _ := filepath.Glob("/var/run/netns/dbchaos*")
+	// A namespace outlives its process. It is removed only where that process is gone: another run may be at
+	// work.
 	for _, path := range all {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "dbchaos"), "-")
 		if _, err := os.Stat("/proc/" + pid); os.IsNotExist(err) {
@@ -115,11 +120,14 @@ func (n *Network) addHost(i int, ns string) error {
 	if err != nil {
 		return err
 	}
+
+	// The device moves into its namespace before it gets an address, because moving flushes addresses.
 	device, in := name, []string{}
 	if ns != "" {
 		device, in = "eth0", []string{"-n", ns}
 		err = runIP("link", "set", name, "netns", ns, "name", device)
 	}
+	// A queue of 10,000 packets: losses shall come from the switch's harm alone, not from the device.
 	for _, args := range [][]string{{"addr", "add", n.Address(i) + "/24", "dev", device}, {"link", "set", device, "up", "txqueuelen", "10000"}, {"link", "set", "lo", "up"}} {
 		if err == nil {
 			err = runIP(append(in[:len(in):len(in)], args...)...)
@@ -141,6 +149,8 @@ func OpenTUN(name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no TUN devices: %w", err)
 	}
+
+	// The kernel's struct ifreq: 16 bytes of name, then a union of 24 that begins with the flags.
 	var request struct {
 		name  [unix.IFNAMSIZ]byte
 		flags uint16
@@ -148,6 +158,7 @@ func OpenTUN(name string) (*os.File, error) {
 	}
 	copy(request.name[:unix.IFNAMSIZ-1], name)
 	request.flags = unix.IFF_TUN | unix.IFF_NO_PI
+
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&request))); errno != 0 {
 		unix.Close(fd)
 		return nil, fmt.Errorf("TUNSETIFF %s: %w", name, errno)
@@ -158,11 +169,14 @@ func OpenTUN(name string) (*os.File, error) {
 // Close removes all hosts.
 func (n *Network) Close() error {
 	var err error
+	// Slot 0 is no host: the last byte of an address is never 0 here.
 	for i := range n.hosts {
 		if i > 0 {
 			err = errors.Join(err, n.Remove(i))
 		}
 	}
+
+	// Ways end after the hosts, for no port feeds them any more.
 	for from := range n.ways {
 		for to := range n.ways[from] {
 			if w := n.ways[from][to].Swap(nil); w != nil {
@@ -186,6 +200,8 @@ func (n *Network) forward(i int, p *port) {
 		if !ok {
 			continue // multicast, IPv6, or another network
 		}
+
+		// Most ways are sound: their packets pass without a copy or a lock.
 		if w := n.ways[i][to].Load(); w != nil {
 			w.take(buf[:size])
 		} else {

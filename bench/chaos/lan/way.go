@@ -49,6 +49,8 @@ func (n *Network) Set(from, to int, h Harm) {
 		w.changed = sync.NewCond(&w.mu)
 		n.running.Go(w.run)
 	}
+
+	// The new harm holds before the old way ends, so no packet finds the way sound in between.
 	if old := n.ways[from][to].Swap(w); old != nil {
 		old.close()
 	}
@@ -65,8 +67,11 @@ func (w *way) take(packet []byte) {
 	if w.harm.Cut {
 		return
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
+	// A full queue loses packets only where a rate makes it: otherwise the queue is as long as the delay.
 	if w.harm.Loss > 0 && w.random.Float64() < w.harm.Loss || w.backlog+len(packet) > backlogMax && w.harm.Rate > 0 {
 		return
 	}
@@ -76,6 +81,7 @@ func (w *way) take(packet []byte) {
 	}
 
 	for range copies {
+		// A packet leaves when those before it have left; an idle way starts afresh.
 		now := time.Now()
 		if w.free.Before(now) {
 			w.free = now
@@ -100,9 +106,11 @@ func (w *way) run() {
 		if len(w.queue) == 0 {
 			return
 		}
+
 		next := w.queue[0]
 		w.queue = w.queue[1:]
 
+		// Nobody may wait for the lock while this packet waits for its moment.
 		w.mu.Unlock()
 		time.Sleep(time.Until(next.due))
 		w.deliver(next.bytes)
@@ -115,7 +123,9 @@ func (w *way) run() {
 func (w *way) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.closed = true
+	// At a low rate the backlog could take minutes to drain.
 	if w.harm.Rate > 0 {
 		w.queue, w.backlog = nil, 0
 	}
