@@ -116,6 +116,7 @@ func (a *Application) CheckNames() error {
 
 // checkInput is a tensor's Check for one whose dimensions may be open.
 func checkInput(t *model.Tensor) error {
+	// Every other rule holds for open dimensions, too, so 1 stands in for them.
 	closed := *t
 	closed.Shape = slices.Clone(t.Shape)
 	for i, n := range closed.Shape {
@@ -137,6 +138,7 @@ func (a *Application) checkStages() error {
 		if stages[s.Name] {
 			return a.refuse(fmt.Sprintf("stage %d: name", j), s.Name, "a name that no other stage has")
 		}
+
 		stages[s.Name] = true
 		if err := a.checkStage(s); err != nil {
 			return err
@@ -164,12 +166,15 @@ func (a *Application) checkStage(s *Stage) error {
 		return s.refuse(a, "outputs", fmt.Sprintf("%d of %d declared", len(s.Declares), len(s.Gives)), "a datatype and a shape for each")
 	}
 
+	// A hook's tensors are known from its declaration alone, so they are bounded here; a model's were when it
+	// was read.
 	for i := range s.Declares {
 		t := &s.Declares[i]
 		field := fmt.Sprintf("output %q: ", t.Name)
 		if err := t.Check(); err != nil {
 			return fmt.Errorf("application %q: stage %q: output %w", a.Name, s.Name, err)
 		}
+
 		switch {
 		case t.Varies():
 			return s.refuse(a, field+"datatype", string(t.Datatype), "one of fixed size")

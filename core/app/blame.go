@@ -16,6 +16,8 @@ func (r *resolving) blame(waiting []*Stage) error {
 			giver[f.Tensor] = s
 		}
 	}
+
+	// A missing tensor is told before a cycle: it is the simpler mistake, and it may be the cycle's cause.
 	for _, s := range waiting {
 		for _, f := range s.Takes {
 			if _, ok := r.source[f.Tensor]; !ok && giver[f.Tensor] == nil {
@@ -26,12 +28,14 @@ func (r *resolving) blame(waiting []*Stage) error {
 
 	// From any of them back to whom it waits for, until one comes again: that is the cycle.
 	var way []string
+	// Each of them waits for another one that waits, so the walk must come back to one that it has seen.
 	for s := waiting[0]; ; {
 		if at := slices.Index(way, s.Name); at >= 0 {
 			way = append(way[at:], s.Name)
 			slices.Reverse(way)
 			return r.g.refuse("stages", "a cycle: "+strings.Join(way, " → "), "none: no stage may need its own results")
 		}
+
 		way = append(way, s.Name)
 		for _, f := range s.Takes {
 			if _, ok := r.source[f.Tensor]; !ok {

@@ -30,6 +30,7 @@ func (g *Graph) Draw(w io.Writer, budgets plan.StageBudgets, rate float64) error
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`, wide, high, wide, high)
 	b.WriteString(`<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto"><path d="M0 0L8 4L0 8z" fill="#555"/></marker></defs>`)
 	b.WriteString(`<rect width="100%" height="100%" fill="white"/>`)
+
 	title := fmt.Sprintf("%s: %v", g.Name, g.Latency)
 	if len(budgets.Budget) > 0 {
 		title += fmt.Sprintf(", %.3g GPUs for %.3g frames/s", budgets.Total, rate)
@@ -48,6 +49,7 @@ func (g *Graph) Draw(w io.Writer, budgets plan.StageBudgets, rate float64) error
 				fromX+boxWide+gapWide/2, fromY+boxHigh/2, x-gapWide/2, y+boxHigh/2, x-1, y+boxHigh/2)
 		}
 	}
+
 	for j := range g.Steps {
 		x, y := place(j)
 		g.drawStep(&b, j, x, y, budgets)
@@ -62,6 +64,7 @@ func (g *Graph) arrange() (column, row []int, columns, rows int) {
 	column, row = make([]int, len(g.Steps)), make([]int, len(g.Steps))
 	filled := make([]int, len(g.Steps))
 	for j := range g.Steps {
+		// Steps come after those that they need, so their columns are settled by now.
 		for _, before := range g.Steps[j].After {
 			column[j] = max(column[j], column[before]+1)
 		}
@@ -80,6 +83,7 @@ func (g *Graph) drawStep(b *strings.Builder, j, x, y int, budgets plan.StageBudg
 	if s.Model == "" {
 		fill, border, what = "#f4efe4", "#8c6d46", "hook "+s.Hook
 	}
+
 	dash := ""
 	if s.Optional {
 		dash = ` stroke-dasharray="5,4"`
@@ -97,6 +101,7 @@ func (g *Graph) drawStep(b *strings.Builder, j, x, y int, budgets plan.StageBudg
 	case s.Fixed > 0:
 		lines = append(lines, rounded(s.Fixed)+" on a processor")
 	}
+
 	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="bold">%s</text>`, x+10, y+19, escape(s.Name))
 	for i, line := range lines {
 		fmt.Fprintf(b, `<text x="%d" y="%d">%s</text>`, x+10, y+38+17*i, escape(line))
@@ -111,6 +116,7 @@ func escape(s string) string {
 	if len(s) > 200 {
 		s = s[:200]
 	}
+
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
 	return b.String()

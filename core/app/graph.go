@@ -98,6 +98,7 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 	if len(waiting) > 0 {
 		return nil, r.blame(waiting)
 	}
+
 	if err := r.answer(); err != nil {
 		return nil, err
 	}
@@ -130,6 +131,7 @@ func (r *resolving) add(t Tensor, list int, maybe bool) error {
 	}
 	r.source[t.Name] = at
 	g.Tensors, g.Lists, g.Maybe = append(g.Tensors, t), append(g.Lists, list), append(g.Maybe, maybe)
+	// A step is appended once its inputs are joined; for a frame's inputs there is none, and that is Single.
 	r.giver = append(r.giver, int32(len(g.Steps))-1)
 	return nil
 }
@@ -157,14 +159,19 @@ func (r *resolving) place(s *Stage, models Catalog) error {
 	}
 
 	maybe := s.Optional
+
 	for _, f := range s.Takes {
 		at := r.source[f.Tensor]
 		if before := r.giver[at]; before != Single && !slices.Contains(step.After, before) {
 			step.After = append(step.After, before)
 		}
+
+		// An optional stage may end without a result, which a stage that must run cannot do without.
 		if g.Maybe[at] && !s.Optional {
 			return s.refuse(g.Application, "input", f.Tensor, "what no optional stage gives, or the stage to be optional, too")
 		}
+
+		// A batch row is one request: elements of another list have no row of this step's to go to.
 		if list := g.Lists[at]; s.Model != "" && list != Single && list != step.List {
 			return s.refuse(g.Application, "input", f.Tensor, "a single tensor, or the list that the stage runs for each of")
 		}
@@ -196,6 +203,7 @@ func (r *resolving) placeHook(step *Step) error {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) {
 			return step.refuse(r.g.Application, "input", f.Port, "each name once")
 		}
+
 		at := r.source[f.Tensor]
 		if slices.Contains(r.g.Tensors[at].Shape, -1) {
 			return step.refuse(r.g.Application, "input", f.Tensor, "a tensor of fixed size")
@@ -203,6 +211,7 @@ func (r *resolving) placeHook(step *Step) error {
 		step.In = append(step.In, at)
 		step.Inputs = append(step.Inputs, named(r.g.Tensors[at].Tensor, f.Port))
 	}
+
 	for i, t := range step.Declares {
 		step.Outputs = append(step.Outputs, named(t.Tensor, step.Gives[i].Port))
 	}
@@ -217,6 +226,7 @@ func (r *resolving) placeModel(step *Step) error {
 		if i < 0 {
 			return step.refuse(g.Application, "inputs", portNames(step.Takes), fmt.Sprintf("also %q, which model %q needs", want.Name, step.Model))
 		}
+
 		at := r.source[step.Takes[i].Tensor]
 		if err := g.fit(at, &want); err != nil {
 			return fmt.Errorf("application %q: stage %q: input %q: %w", g.Name, step.Name, want.Name, err)
@@ -224,6 +234,7 @@ func (r *resolving) placeModel(step *Step) error {
 		step.In = append(step.In, at)
 	}
 
+	// What the stage names beyond the model's tensors is a misspelling, and would be lost silently.
 	for i, f := range step.Takes {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) || !hasTensor(step.Inputs, f.Port) {
 			return step.refuse(g.Application, "input", f.Port, fmt.Sprintf("each of model %q's inputs once: %s", step.Model, tensorNames(step.Inputs)))
@@ -245,11 +256,13 @@ func (r *resolving) give(step *Step, maybe bool) error {
 			step.Out = append(step.Out, Single)
 			continue
 		}
+
 		t := Tensor{Tensor: named(have, step.Gives[i].Tensor)}
 		if step.Declares != nil {
 			t = step.Declares[k]
 			t.Name = step.Gives[i].Tensor
 		}
+
 		step.Out = append(step.Out, len(r.g.Tensors))
 		if err := r.add(t, step.List, maybe); err != nil {
 			return err
@@ -294,6 +307,8 @@ func (g *Graph) fit(at int, want *model.Tensor) error {
 	if !fits {
 		return fmt.Errorf("tensor %q is %s %v: want %s %v", have.Name, have.Datatype, have.Shape, want.Datatype, want.Shape)
 	}
+
+	// The shape's array may be the caller's, so it is copied before it is filled in.
 	if slices.Contains(have.Shape, -1) {
 		have.Shape = slices.Clone(have.Shape)
 		for i, n := range want.Shape {

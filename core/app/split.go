@@ -19,10 +19,13 @@ func (g *Graph) Plan(profiles Profiles, othersRate []float64, hop time.Duration)
 	a := plan.Application{Stages: make([]plan.Stage, len(g.Steps)), Hop: hop}
 	for j := range g.Steps {
 		s := &g.Steps[j]
+
 		a.Stages[j] = plan.Stage{After: s.After, FanOut: g.FanOut(j), Fixed: s.Fixed}
 		if s.Model == "" {
 			continue
 		}
+
+		// Without a profile a single request's time is the best that is known, whatever the batch.
 		if a.Stages[j].Profile = profiles(j); a.Stages[j].Profile == nil {
 			a.Stages[j].Fixed = s.Least
 		}
@@ -68,6 +71,7 @@ func (g *Graph) Offsets(latency time.Duration) []time.Duration {
 			behind[before] = max(behind[before], behind[j]+need[j])
 		}
 	}
+
 	offsets := make([]time.Duration, len(g.Steps))
 	for j := range offsets {
 		if all > 0 {
@@ -83,6 +87,7 @@ func (g *Graph) checkLatency() error {
 	from := make([]int32, len(g.Steps))
 	worst := 0
 
+	// The longest path ends at each step behind its latest predecessor.
 	for j := range g.Steps {
 		from[j] = Single
 		for _, before := range g.Steps[j].After {
@@ -90,6 +95,7 @@ func (g *Graph) checkLatency() error {
 				until[j], from[j] = until[before], before
 			}
 		}
+
 		until[j] += g.Steps[j].Fixed + g.Steps[j].Least
 		if until[j] > until[worst] {
 			worst = j

@@ -83,6 +83,8 @@ func (c *Candidate) HearGPUs(n int) { c.gpus.Store(int64(n)) }
 func (c *Candidate) Run(ctx context.Context) {
 	t := time.NewTicker(Tick)
 	defer t.Stop()
+
+	// A candidate looks at once: a cluster that has no leader yet should not wait for a tick.
 	c.Step(ctx, true)
 	for {
 		select {
@@ -124,12 +126,17 @@ func (c *Candidate) Step(ctx context.Context, ticked bool) {
 // mayTake tells whether there is no leader any more.
 func (c *Candidate) mayTake(v control.View) bool {
 	all := max(v.GPUs, int(c.gpus.Load()))
+
+	// Peers of an earlier epoch may not have heard of the present leader, so that what they have lost says
+	// nothing of it.
 	if v.Epoch >= c.record.Epoch && 2*v.Lost > all {
 		return true
 	}
 	if 2*v.Alive > v.GPUs {
 		return false // a leader that only the store has lost goes on
 	}
+
+	// Nobody tells of the leader, neither good nor bad: then only the record's age is left to judge by.
 	return c.revision == "" || c.ticks >= expireTicks
 }
 
@@ -137,26 +144,32 @@ func (c *Candidate) mayTake(v control.View) bool {
 func (c *Candidate) readRecord(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
 	defer cancel()
+
 	record, revision, err := c.Store.Get(ctx)
 	if c.logFailure(ctx, err) {
 		return
 	}
+
 	if !c.known || revision != c.revision {
 		c.ticks = 0
 		if record.Epoch > c.record.Epoch {
 			c.Scheduler.StandBy(record.Epoch)
 		}
 	}
+
 	c.record, c.revision, c.known = record, revision, true
 }
 
 // takeLead makes this scheduler the leader, unless another one was faster.
 func (c *Candidate) takeLead(ctx context.Context, v control.View) {
+	// The record may have changed since the last tick; whoever took it meanwhile is not displaced.
 	before := c.record.Epoch
 	c.readRecord(ctx)
 	if c.record.Epoch != before {
 		return // somebody leads anew
 	}
+
+	// An epoch above both the record's and the peers' is obeyed by all of them.
 	c.swapRecord(ctx, max(c.record.Epoch, v.Epoch)+1)
 }
 
@@ -164,8 +177,11 @@ func (c *Candidate) takeLead(ctx context.Context, v control.View) {
 func (c *Candidate) swapRecord(ctx context.Context, epoch uint64) {
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
 	defer cancel()
+
 	to := Record{Epoch: epoch, Holder: c.Name}
 	revision, err := c.Store.Swap(ctx, c.revision, to)
+
+	// Another candidate was faster. What is known is stale, and nothing is taken before the next look.
 	if errors.Is(err, ErrChanged) {
 		c.known = false
 		return
@@ -173,6 +189,7 @@ func (c *Candidate) swapRecord(ctx context.Context, epoch uint64) {
 	if c.logFailure(ctx, err) {
 		return
 	}
+
 	c.record, c.revision, c.known = to, revision, true
 	c.leads, c.epoch, c.ticks = true, epoch, 0
 	c.Scheduler.Lead(epoch)
@@ -183,6 +200,7 @@ func (c *Candidate) renewRecord(ctx context.Context) {
 	c.ticks = 0
 	ctx, cancel := context.WithTimeout(ctx, storeMax)
 	defer cancel()
+
 	record, revision, err := c.Store.Get(ctx)
 	if c.logFailure(ctx, err) {
 		return // whoever cannot reach the store either takes nothing

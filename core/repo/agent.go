@@ -68,6 +68,8 @@ func (d *decoder) readChecksum(out *[]Checksum) func(value) error {
 
 		s.Kind, s.Path, _ = strings.Cut(key, ":")
 		sum, err := hex.DecodeString(s.Sum)
+
+		// A path out of the model's directory would let a repository probe any file of the host.
 		switch made := hashes[s.Kind]; {
 		case made == nil || !filepath.IsLocal(s.Path):
 			return d.failAt(value{at: v.at}, "model_repository_agents.agents.parameters.key", "%q: want one of %s, a colon and a file within the model's directory",
@@ -100,6 +102,7 @@ func (s Checksum) checkFile(dir string) error {
 		return err
 	}
 	defer f.Close()
+
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.New("not a regular file")
 	}
@@ -108,6 +111,7 @@ func (s Checksum) checkFile(dir string) error {
 	if _, err := io.Copy(h, f); err != nil {
 		return err
 	}
+
 	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, s.Sum) {
 		return fmt.Errorf("the file has %s, config.pbtxt says %s", got, s.Sum)
 	}

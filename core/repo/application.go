@@ -88,12 +88,15 @@ func parseApplication(name string, text []byte) (a app.Application, err error) {
 	if a.Latency, err = millisYAML("latency_ms", y.LatencyMS); err != nil {
 		return a, err
 	}
+
 	for _, t := range y.Inputs {
 		a.Inputs = append(a.Inputs, t.asTensor())
 	}
 	for _, o := range y.Outputs {
 		a.Outputs = append(a.Outputs, app.Output{Name: o.Name, Of: o.Of})
 	}
+
+	// The count is checked before the stages are built, so that a long file does not become a long list first.
 	if len(y.Stages) > app.StagesMax {
 		return a, fmt.Errorf("stages: %d: want at most %d", len(y.Stages), app.StagesMax)
 	}
@@ -124,12 +127,14 @@ func (y *stageYAML) asStage() (app.Stage, error) {
 		s.Gives = append(s.Gives, app.Flow{Port: t.Name, Tensor: t.Name})
 		s.Declares = append(s.Declares, t.asTensor())
 	}
+
 	var err error
 	s.Fixed, err = millisYAML("fixed_ms", y.FixedMS)
 	return s, err
 }
 
 func (t *tensorYAML) asTensor() app.Tensor {
+	// A list of which nothing is known is planned for at its longest.
 	mean := t.Mean
 	if mean == 0 {
 		mean = float64(t.Most)
@@ -158,6 +163,8 @@ func openApplication(dir, name string) (a app.Application, found bool, err error
 	if err := checkName(name); err != nil {
 		return a, false, nil // the model's error says so
 	}
+
+	// An application.yaml goes before a config.pbtxt: whoever wrote it meant an application.
 	path := filepath.Join(dir, applicationFile)
 	text, err := readLimited(path, applicationBytesMax)
 	if err == nil {
@@ -192,6 +199,7 @@ func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
 // Profile returns ℓ(b) of a model, or of a family's fastest variant, on the host where a single request is fastest; nil
 // if none was measured.
 func (r *Repository) Profile(name, version string) *profile.Profile {
+	// A model's own name goes before a family of the same name.
 	members := r.membersOf(name)
 	if m, err := r.Find(name, version); err == nil {
 		members = []*Model{m}

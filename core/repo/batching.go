@@ -47,6 +47,7 @@ func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
 		}
 
 		out.MaxQueueDelay = time.Duration(delay) * time.Microsecond
+
 		if len(out.PreferredBatch) > 0 {
 			d.warnUnused(v, "dynamic_batching.preferred_batch_size", "a batch grows as long as the deadlines of its requests leave")
 		}
@@ -56,6 +57,8 @@ func (d *decoder) dynamicBatching(out *DynamicBatching) func(value) error {
 		if out.Levels > levelMax {
 			d.warnUnused(v, "dynamic_batching.priority_levels", fmt.Sprintf("levels beyond %d count as %d", levelMax, levelMax))
 		}
+
+		// Levels are checked as Triton does: without priority_levels a default level means nothing.
 		switch {
 		case out.Levels > 0 && (out.DefaultLevel < 1 || out.DefaultLevel > out.Levels):
 			return d.failAt(value{at: v.at}, "dynamic_batching.default_priority_level", "%d: want 1 to priority_levels, %d", out.DefaultLevel, out.Levels)
@@ -98,6 +101,7 @@ func (d *decoder) queuePolicy(out *DynamicBatching) func(value) error {
 			"allow_timeout_override":       {read: d.readOverride()},
 			"max_queue_size":               {read: d.readInteger(&out.QueueMax, 0, math.MaxInt32)},
 		}, v)
+
 		if action == "DELAY" {
 			d.warnUnused(v, where+".timeout_action", "a request that can no longer meet its deadline is dropped")
 		}

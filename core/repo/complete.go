@@ -33,6 +33,7 @@ func OpenAll(dirs []string, o Options) (*Repository, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Models that could not be read count as well: a broken copy must not hide behind a good one.
 		for _, name := range r.everyName() {
 			if other, known := where[name]; known && !twice[name] {
 				twice[name] = true
@@ -44,6 +45,7 @@ func OpenAll(dirs []string, o Options) (*Repository, error) {
 		all.Applications = append(all.Applications, r.Applications...)
 	}
 
+	// The models of each repository came sorted; the lists of several are brought into one order.
 	all.Models = slices.DeleteFunc(all.Models, func(m Model) bool { return twice[m.Name] })
 	all.Applications = slices.DeleteFunc(all.Applications, func(a app.Application) bool { return twice[a.Name] })
 	slices.SortStableFunc(all.Applications, func(a, b app.Application) int { return strings.Compare(a.Name, b.Name) })
@@ -88,6 +90,8 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 	if len(all) == 0 {
 		return fmt.Errorf("%s: has no version; want a directory named by a positive integer with %s in it", dir, c.ModelFile)
 	}
+
+	// The newest version speaks for all: versions of a model share one configuration.
 	path := filepath.Join(dir, strconv.FormatInt(all[len(all)-1], 10), c.ModelFile)
 	g, err := o.Graph(path)
 	if err != nil {
@@ -97,6 +101,7 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 	if !batchSaid && g.isBatched() && c.unbatchedTensors() {
 		c.BatchMax = CompletedBatchMax
 	}
+
 	if len(c.Inputs) == 0 {
 		if c.Inputs, err = c.fromGraph("input", g.Inputs); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
@@ -133,6 +138,7 @@ func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, err
 	var all []TensorConfig
 	for _, t := range list {
 		dims := t.Dims
+		// The batch dimension comes first in the graph and is not part of what clients see.
 		if c.BatchMax > 0 {
 			if len(dims) == 0 {
 				return nil, fmt.Errorf("%s %q: max_batch_size is %d, and it has no dimensions", what, t.Name, c.BatchMax)

@@ -146,6 +146,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 		return nil, err
 	}
 
+	// The graph is asked last: only what the text leaves out is read from the model's file.
 	if _, batchSaid := root.findField("max_batch_size"); complete != nil && c.Platform == PlatformONNX && c.needsGraph() {
 		if err := complete(c, batchSaid); err != nil {
 			return nil, err
@@ -165,6 +166,7 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		return err
 	}
 
+	// The queue policy's timeout is the next best statement of how long a request may wait.
 	if _, own := params["slo_ms"]; !own && c.Batching.Timeout > 0 {
 		c.SLO, c.SLOBinds = c.Batching.Timeout, true
 	}
@@ -191,6 +193,7 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 		c.BytesMax = n
 	}
 
+	// By now the graph has been asked, so what is missing nobody knows.
 	if len(c.Inputs) == 0 || len(c.Outputs) == 0 {
 		what := map[bool]string{true: "input", false: "output"}[len(c.Inputs) == 0]
 		return d.failAt(value{at: root.at}, what, "the model names no %s; want at least one with name, data_type and dims", what)
@@ -269,6 +272,8 @@ func (d *decoder) readFamily(c *Config, params map[string]value) error {
 	}
 
 	accuracy, err := strconv.ParseFloat(v.text, 64)
+
+	// The bounds are written so that NaN fails them.
 	if err != nil || !(accuracy >= 0 && accuracy <= 1) {
 		return d.failAt(v, "parameters.accuracy", "want a number from 0 to 1")
 	}
@@ -282,7 +287,10 @@ func (d *decoder) readMillis(params map[string]value, key string, out *time.Dura
 	if !ok {
 		return nil
 	}
+
 	ms, err := parseFloat(v.text)
+
+	// The bounds are written so that NaN fails them.
 	if err != nil || !(ms >= 0 && ms <= float64(most/time.Millisecond)) {
 		return d.failAt(v, "parameters."+key, "want a number of milliseconds from 0 to %d", most/time.Millisecond)
 	}
@@ -307,6 +315,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 			"is_non_linear_format_io": {read: d.mustBeFalse("only linear formats are supported")},
 		}
 
+		// Triton gives inputs and outputs different fields; a field of the other kind is an unknown one.
 		if what == "input" {
 			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
 			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
@@ -352,6 +361,7 @@ func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped boo
 func countElements(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
+		// Two factors of at most elementsMax, 2^28, cannot overflow 64 bits.
 		if n *= max(s, 1); n > elementsMax {
 			return elementsMax + 1
 		}
@@ -402,6 +412,7 @@ func (d *decoder) readDim(out *[]int64, field string) func(value) error {
 
 func (d *decoder) readReshape(out *[]int64, reshaped *bool, what string) func(value) error {
 	return func(v value) error {
+		// An empty shape is a reshape, too: to a scalar. Nil would say that there is none.
 		*reshaped, *out = true, []int64{}
 		return d.decodeFields(v.sub, what+".reshape", rules{
 			"shape": {read: d.readDim(out, what+".reshape.shape"), repeated: true},
@@ -466,6 +477,7 @@ func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 			})},
 			"specific": {read: one(func(v value) error {
 				var list []int
+
 				err := d.decodeFields(v.sub, "version_policy.specific", rules{"versions": {read: d.readIntegers(&list, 1, math.MaxInt64), repeated: true}}, v)
 				for _, n := range list {
 					out.Specific = append(out.Specific, int64(n))

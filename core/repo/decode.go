@@ -41,6 +41,7 @@ func (d *decoder) ignoredField(why string) rule { return rule{why: why, repeated
 
 func (d *decoder) failAt(v value, field, format string, args ...any) error {
 	e := &SyntaxError{File: d.file, Line: v.at.line, Column: v.at.column, Field: field, Problem: fmt.Sprintf(format, args...)}
+
 	if v.sub == nil && (v.kind != tokenEnd) {
 		e.Value = v.showShort()
 	}
@@ -53,7 +54,9 @@ func (d *decoder) decodeFields(m *message, where string, known rules, parent ...
 	if m == nil {
 		return d.failAt(parent[0], where, "want a message in braces")
 	}
+
 	seen := map[string]bool{}
+
 	for _, f := range m.fields {
 		path := f.name
 		if where != "" {
@@ -127,6 +130,7 @@ func (d *decoder) fileName(out *string) func(value) error {
 
 // int64 reads an integer: decimal, octal with a leading 0, or hexadecimal with 0x.
 func (d *decoder) int64(v value) (int64, error) {
+	// Go reads underscores in numbers, text protobuf does not.
 	if v.sub != nil || v.kind != tokenNumber || strings.Contains(v.text, "_") {
 		return 0, strconv.ErrSyntax
 	}

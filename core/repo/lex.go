@@ -124,12 +124,14 @@ func (l *lexer) readNumber(at pos, sign string) (token, error) {
 	start := l.i
 	for l.i < len(l.text) {
 		c := l.text[l.i]
+		// In 0x1e-3 the e is a digit, and the minus is no part of the number.
 		exponent := (c == '-' || c == '+') && l.i > start && (l.text[l.i-1] == 'e' || l.text[l.i-1] == 'E') && !isHex(l.text[start:l.i])
 		if !isNameByte(c) && c != '.' && !exponent {
 			break
 		}
 		l.advanceByte()
 	}
+
 	if l.i == start {
 		return token{}, l.failAt(at, "'-' is not followed by a number")
 	}
@@ -139,6 +141,7 @@ func (l *lexer) readNumber(at pos, sign string) (token, error) {
 // readQuoted reads a string in either quote with C escapes.
 func (l *lexer) readQuoted(at pos, quote byte) (token, error) {
 	l.advanceByte()
+
 	var out []byte
 	for {
 		if l.i >= len(l.text) || l.peekByte() == '\n' {
@@ -193,6 +196,7 @@ func (l *lexer) readEscape() ([]byte, error) {
 func (l *lexer) readCodepoint(at pos, digits, base int, unicode bool) ([]byte, error) {
 	start := l.i
 	for l.i < len(l.text) && l.i-start < digits {
+		// One digit at a time: an octal or hexadecimal escape may be shorter than its most digits.
 		if _, err := strconv.ParseUint(string(l.text[l.i]), base, 8); err != nil {
 			break
 		}

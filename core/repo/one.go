@@ -26,6 +26,7 @@ func OpenModel(dirs []string, name string, o Options) ([]Model, error) {
 			found = append(found, path)
 		}
 	}
+
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("model %q: %w in %s", name, ErrNotFound, strings.Join(dirs, ", "))
@@ -74,9 +75,11 @@ func Scan(dirs []string) (map[string]Stamp, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	all := make(map[string]Stamp, len(names))
 	for _, name := range names {
 		var stamp Stamp
+		// The sum over all repositories also changes when a model moves from one to another.
 		for _, dir := range dirs {
 			stamp += stampOf(filepath.Join(dir, name), "")
 		}
@@ -94,6 +97,8 @@ func stampOf(dir, version string) Stamp {
 			return nil
 		}
 		if e.IsDir() {
+			// Versions do not touch each other: a new one must not look like a change of those that are
+			// loaded.
 			if version != "" && path != dir && filepath.Dir(path) == dir && e.Name() != version && isVersion(e.Name()) {
 				return fs.SkipDir
 			}

@@ -50,6 +50,7 @@ func (l *profileList) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
 	}
+
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
@@ -60,10 +61,12 @@ func (l *profileList) UnmarshalJSON(text []byte) error {
 		if len(*l) == hostsMax {
 			return fmt.Errorf("profiles: more than %d entries", hostsMax)
 		}
+
 		var p Profile
 		if err := dec.Decode(&p); err != nil {
 			return fmt.Errorf("profiles[%d]: %w", len(*l), err)
 		}
+
 		*l = append(*l, p)
 	}
 	return nil
@@ -104,6 +107,8 @@ func readProfiles(path string) ([]Profile, error) {
 
 func parseProfiles(path string, text []byte) ([]Profile, error) {
 	var file profiles
+
+	// A misspelled field would otherwise read as a profile without it.
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&file); err != nil {
@@ -188,6 +193,7 @@ func WriteFile(path string, content []byte) (err error) {
 	if err = f.Chmod(0o644); err != nil {
 		return err
 	}
+	// The bytes reach the disk before the name does: a crash must not leave an empty file under it.
 	if err = f.Sync(); err != nil {
 		return err
 	}
@@ -213,9 +219,12 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	// A pipe or a device may have no end.
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
+
+	// One byte more than the limit tells a file that is too long from one that fits.
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)

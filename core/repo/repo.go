@@ -67,6 +67,7 @@ func (m *Model) Table() []time.Duration {
 	if m.Platform != PlatformEmulated {
 		return nil
 	}
+
 	t := make([]time.Duration, m.BatchMax)
 	for i := range t {
 		t[i] = m.Config.Emulated.Exec(i + 1)
@@ -170,14 +171,17 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 func (r *Repository) Find(name, version string) (*Model, error) {
 	var found *Model
 	var versions []string
+
 	for i := range r.Models {
 		if m := &r.Models[i]; m.Name == name {
 			versions = append(versions, m.Version)
+			// Versions stand oldest first, so the last match is the newest.
 			if version == "" || m.Version == version {
 				found = m
 			}
 		}
 	}
+
 	switch {
 	case found != nil:
 		return found, nil
@@ -210,6 +214,7 @@ func openModel(dir, name string, o Options) ([]Model, error) {
 		return nil, fmt.Errorf("%s: name: %q: want the directory's name %q, or none", path, c.Name, name)
 	}
 
+	// Labels, samples and versions are read only once the checksums hold.
 	if err := checkSums(dir, c.Agents); err != nil {
 		return nil, err
 	}
@@ -244,12 +249,15 @@ func readConfig(path string, o Options) (*Config, error) {
 	if o.Config != "" {
 		text, err = []byte(o.Config), nil
 	}
+
 	if o.Graph == nil {
 		if err != nil {
 			return nil, err
 		}
 		return ParseConfig(path, text)
 	}
+
+	// With a graph to ask, a missing configuration is no error; one that cannot be read is.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -259,6 +267,7 @@ func readConfig(path string, o Options) (*Config, error) {
 func openVersion(dir, name string, version int64, c *Config) (Model, error) {
 	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
 		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c}
+
 	for _, t := range c.Inputs {
 		m.Inputs = append(m.Inputs, t.Tensor)
 	}
@@ -273,6 +282,7 @@ func openVersion(dir, name string, version int64, c *Config) (Model, error) {
 	if c.Platform == PlatformEmulated {
 		return m, nil
 	}
+
 	m.ONNXPath = filepath.Join(m.VersionDir, c.ModelFile)
 	info, err := os.Stat(m.ONNXPath)
 	switch {
@@ -291,12 +301,15 @@ func chooseVersions(dir string, c *Config) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// An emulated model runs no file, so it needs no directory for a version.
 	if len(all) == 0 && c.Platform == PlatformEmulated {
 		all = []int64{1}
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: has no version; want a directory named by a positive integer with %s in it", dir, c.ModelFile)
 	}
+
 	p := c.Versions
 	switch {
 	case p.All:
@@ -307,6 +320,7 @@ func chooseVersions(dir string, c *Config) ([]int64, error) {
 				return nil, fmt.Errorf("%s: version_policy.specific: version %d is not there; there are %v", dir, v, all)
 			}
 		}
+
 		s := slices.Clone(p.Specific)
 		slices.Sort(s)
 		return slices.Compact(s), nil
@@ -319,6 +333,7 @@ func listVersions(dir string) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var all []int64
 	for _, e := range entries {
 		if v, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && isVersion(e.Name()) && isDir(filepath.Join(dir, e.Name())) {
@@ -370,6 +385,7 @@ func readLabels(dir string, c *Config) error {
 // splitLabels returns the lines of a label file. Frontends are told of all of them, so that they must be
 // what a message can carry.
 func splitLabels(text string) ([]string, error) {
+	// Editors end files with a newline, and some end lines with two bytes; neither makes a label.
 	labels := strings.Split(strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
 	if len(labels) > model.LabelsMax {
 		return nil, fmt.Errorf("%d labels: want at most %d", len(labels), model.LabelsMax)
@@ -391,6 +407,7 @@ func checkName(name string) error {
 	bad := strings.IndexFunc(name, func(r rune) bool {
 		return !(r < 0x80 && (isNameByte(byte(r)) || r == '-' || r == '.'))
 	})
+
 	if name == "" || len(name) > nameMax || bad >= 0 {
 		return fmt.Errorf("name: %q: want 1 to %d letters, digits, '-', '_' or '.'", shortenText(name), nameMax)
 	}

@@ -91,6 +91,7 @@ func parseText(file string, text []byte) (*message, error) {
 		return nil, &SyntaxError{File: file, Line: 1, Column: 1,
 			Problem: fmt.Sprintf("the file has %d bytes; at most %d are allowed", len(text), configBytesMax)}
 	}
+
 	p := &textParser{lex: lexer{file: file, text: text, at: pos{1, 1}}}
 	if err := p.nextToken(); err != nil {
 		return nil, err
@@ -112,6 +113,7 @@ func (p *textParser) readMessage(at pos, closing string, depth int) (*message, e
 	if depth > nestingMax {
 		return nil, p.failAt(at, "messages nest deeper than %d", nestingMax)
 	}
+
 	m := &message{at: at}
 	for {
 		switch {
@@ -124,9 +126,12 @@ func (p *textParser) readMessage(at pos, closing string, depth int) (*message, e
 		case p.tok.kind != tokenName:
 			return nil, p.failAt(p.tok.at, "found %s; want a field name", p.tok.showText())
 		}
+
 		if err := p.readField(m, depth); err != nil {
 			return nil, err
 		}
+
+		// Text protobuf allows a comma or a semicolon after any field.
 		if p.tok.isSymbol(",") || p.tok.isSymbol(";") {
 			if err := p.nextToken(); err != nil {
 				return nil, err
@@ -141,15 +146,18 @@ func (p *textParser) readField(m *message, depth int) error {
 	if err := p.nextToken(); err != nil {
 		return err
 	}
+
 	colon := p.tok.isSymbol(":")
 	if colon {
 		if err := p.nextToken(); err != nil {
 			return err
 		}
 	}
+
 	if p.tok.isSymbol("[") {
 		return p.readList(m, name, at, colon, depth)
 	}
+
 	v, err := p.readValue(name, colon, depth)
 	if err != nil {
 		return err
@@ -171,6 +179,7 @@ func (p *textParser) readList(m *message, name string, at pos, colon bool, depth
 	if err := p.nextToken(); err != nil {
 		return err
 	}
+
 	for first := true; !p.tok.isSymbol("]"); first = false {
 		if !first {
 			if !p.tok.isSymbol(",") {
@@ -180,10 +189,14 @@ func (p *textParser) readList(m *message, name string, at pos, colon bool, depth
 				return err
 			}
 		}
+
 		v, err := p.readValue(name, colon, depth)
 		if err != nil {
 			return err
 		}
+
+		// A list's elements are fields of one name, which is how repeated fields are written without brackets,
+		// too.
 		if err := p.addField(m, field{name: name, at: at, value: v}); err != nil {
 			return err
 		}
@@ -205,9 +218,11 @@ func (p *textParser) readValue(name string, colon bool, depth int) (value, error
 		sub, err := p.readMessage(t.at, closing, depth+1)
 		return value{at: t.at, sub: sub}, err
 	}
+
 	if !colon {
 		return value{}, p.failAt(t.at, "found %s after %s; want ':' or '{'", t.showText(), name)
 	}
+
 	switch t.kind {
 	case tokenName, tokenNumber:
 		return value{at: t.at, kind: t.kind, text: t.text}, p.nextToken()

@@ -65,7 +65,10 @@ func (d *decoder) readWarmup(out *[]Warmup) func(value) error {
 func (d *decoder) warmupInput(out *[]WarmupInput) func(value) error {
 	return func(v value) error {
 		in := WarmupInput{at: value{at: v.at}}
+
 		chosen := 0
+
+		// Content is one of three fields; chosen counts those that are set.
 		flag := func(on func()) func(value) error {
 			return func(v value) error {
 				switch v.text {
@@ -79,6 +82,7 @@ func (d *decoder) warmupInput(out *[]WarmupInput) func(value) error {
 				return nil
 			}
 		}
+
 		content := rules{
 			"data_type":   {read: d.readDatatype(&in.Datatype)},
 			"dims":        {read: d.readDim(&in.Shape, "model_warmup.inputs.value.dims"), repeated: true},
@@ -89,10 +93,12 @@ func (d *decoder) warmupInput(out *[]WarmupInput) func(value) error {
 				return d.fileName(&in.File)(v)
 			}},
 		}
+
 		err := d.decodeFields(v.sub, "model_warmup.inputs", rules{
 			"key":   {read: d.readText(&in.Name)},
 			"value": {read: func(v value) error { return d.decodeFields(v.sub, "model_warmup.inputs.value", content, v) }},
 		}, v)
+
 		switch {
 		case err != nil:
 			return err
@@ -123,6 +129,7 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 				return d.failAt(in.at, "model_warmup.inputs", "%q: %s %v: want the input's data_type and dims, %s %v", in.Name, in.Datatype, in.Shape, t.Datatype, t.Shape)
 			}
 		}
+
 		if len(w.Inputs) != len(c.Inputs) {
 			v, _ := root.findField("model_warmup")
 			return d.failAt(value{at: v.at}, "model_warmup.inputs", "%q has %d inputs; want all %d of the model", w.Name, len(w.Inputs), len(c.Inputs))
@@ -135,6 +142,7 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 func readSamples(dir string, c *Config) ([]Sample, error) {
 	random := rand.New(rand.NewPCG(1, 1)) // the same rows at every start
 	var all []Sample
+
 	for _, w := range c.Warmups {
 		s := Sample{Name: w.Name, Batch: max(w.Batch, 1), Runs: max(w.Runs, 1)}
 		for _, t := range c.Inputs {
@@ -144,6 +152,7 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 			if err != nil {
 				return nil, fmt.Errorf("model_warmup %q: input %q: %w", w.Name, t.Name, err)
 			}
+
 			s.Row = append(s.Row, content...)
 		}
 		all = append(all, s)
@@ -210,6 +219,7 @@ func randomTexts(n int, filled bool, random *rand.Rand) []byte {
 // and booleans.
 func fillRandom(row []byte, datatype model.Datatype, random *rand.Rand) {
 	size := datatype.Size()
+
 	for at := 0; at < len(row); at += size {
 		element := row[at : at+size]
 		switch datatype {
@@ -222,6 +232,8 @@ func fillRandom(row []byte, datatype model.Datatype, random *rand.Rand) {
 		case model.BF16:
 			binary.LittleEndian.PutUint16(element, uint16(0x3f00|random.IntN(1<<7))) // in [0.5, 1)
 		default:
+			// The first byte of a little-endian integer: 0 or 1, which is a valid index and a valid boolean as
+			// well.
 			element[0] = byte(random.IntN(2))
 		}
 	}

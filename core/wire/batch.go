@@ -21,6 +21,8 @@ func AppendExecutes(dst []byte, m []Execute) []byte {
 	for len(m) > 0 {
 		at, n := len(dst), 0
 		dst = grow(dst, HeaderBytes)
+
+		// A frame stays near a megabyte: a reader awaits it whole before its first batch starts.
 		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
 			dst = appendExecute(dst, &m[n])
 			n++
@@ -39,6 +41,7 @@ func appendExecute(dst []byte, m *Execute) []byte {
 	at := len(dst)
 	dst = grow(dst, executeBytes+len(m.Items)*itemBytes)
 	b := dst[at:]
+
 	le.PutUint64(b, m.Batch)
 	le.PutUint32(b[8:], m.GPU)
 	le.PutUint32(b[12:], m.Model|m.Answer<<answerShift)
@@ -67,6 +70,7 @@ func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
 	if err := expect(f, TypeExecute); err != nil {
 		return dst[:0], err
 	}
+
 	dst = resize(dst, f.Count)
 	b := f.Body
 	for i := range dst {
@@ -83,12 +87,15 @@ func decodeExecute(b []byte, m *Execute) (int, error) {
 	if len(b) < executeBytes {
 		return 0, fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(b), executeBytes)
 	}
+
 	m.Batch, m.GPU = le.Uint64(b), le.Uint32(b[8:])
 	m.Model, m.Answer = le.Uint32(b[12:])&(1<<answerShift-1), le.Uint32(b[12:])>>answerShift
 	m.Start, m.Latest = int64(le.Uint64(b[16:])), int64(le.Uint64(b[24:]))
 
 	n := le.Uint32(b[32:])
 	b = b[executeBytes:]
+
+	// The count comes from a peer: memory is only taken for items whose bytes have arrived.
 	if n > ProfileMax {
 		return 0, fmt.Errorf("%w: %d items, at most %d", ErrLimit, n, ProfileMax)
 	}
@@ -115,6 +122,7 @@ func AppendDones(dst []byte, m []Done) []byte {
 	for len(m) > 0 {
 		at, n := len(dst), 0
 		dst = grow(dst, HeaderBytes)
+
 		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
 			dst = appendDone(dst, &m[n])
 			n++
@@ -136,6 +144,7 @@ func appendDone(dst []byte, m *Done) []byte {
 	at := len(dst)
 	dst = grow(dst, doneBytes+len(m.Failures)*failureBytes)
 	b := dst[at:]
+
 	le.PutUint64(b, m.Batch)
 	le.PutUint32(b[8:], m.GPU)
 	le.PutUint64(b[12:], uint64(m.Fetch))
@@ -161,6 +170,7 @@ func DecodeDones(dst []Done, f Frame) ([]Done, error) {
 	if err := expect(f, TypeDone); err != nil {
 		return dst[:0], err
 	}
+
 	dst = resize(dst, f.Count)
 	b := f.Body
 	for i := range dst {
@@ -177,12 +187,14 @@ func decodeDone(b []byte, m *Done) (int, error) {
 	if len(b) < doneBytes {
 		return 0, fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(b), doneBytes)
 	}
+
 	m.Batch, m.GPU = le.Uint64(b), le.Uint32(b[8:])
 	m.Fetch, m.Wait = int64(le.Uint64(b[12:])), int64(le.Uint64(b[20:]))
 	m.Exec, m.FreeIn = int64(le.Uint64(b[28:])), int64(le.Uint64(b[36:]))
 
 	n := le.Uint32(b[44:])
 	b = b[doneBytes:]
+
 	if n > ProfileMax {
 		return 0, fmt.Errorf("%w: %d failures, at most %d", ErrLimit, n, ProfileMax)
 	}

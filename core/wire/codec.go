@@ -44,10 +44,12 @@ func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*en
 
 // decodeVaried appends to dst the messages of f, as get reads each.
 func decodeVaried[T any](dst []T, f Frame, t Type, get func(*decoder, *T)) ([]T, error) {
+	// A varied message's size is not known before it is read, so dst grows message by message.
 	d := open(f, t, false)
 	if d.err != nil {
 		return dst, d.err
 	}
+
 	for range f.Count {
 		var m T
 		if get(&d, &m); d.err != nil {
@@ -66,7 +68,9 @@ func (e *encoder) end(count int) ([]byte, error) {
 	if e.err != nil {
 		return e.b[:e.at], fmt.Errorf("encode %v: %w", e.t, e.err)
 	}
+
 	putHeader(e.b[e.at:], e.t, count)
+	// putHeader writes this protocol's version; the peer may know an earlier one only.
 	e.b[e.at+5] = byte(e.version)
 	return e.b, nil
 }
@@ -95,10 +99,12 @@ func (d *decoder) share(what string) float64 {
 
 // text writes a u16 length and the bytes.
 func (e *encoder) text(what, s string, most int) {
+	// gRPC and JSON, which hand names on, take UTF-8 only.
 	if !utf8.ValidString(s) {
 		e.fail(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
 		return
 	}
+
 	e.count(what, len(s), most)
 	e.b = append(e.b, s...)
 }
@@ -163,6 +169,7 @@ func (d *decoder) take(n int) []byte {
 		d.fail(fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(d.b), n))
 		return nil
 	}
+
 	b := d.b[:n]
 	d.b = d.b[n:]
 	return b
@@ -206,6 +213,7 @@ func (d *decoder) bool(what string) bool {
 
 func (d *decoder) text(what string, most int) string {
 	n := d.count(what, most, 1)
+
 	b := d.take(n)
 	if !utf8.Valid(b) {
 		d.fail(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
@@ -228,10 +236,13 @@ func (d *decoder) check(what string, n, most, size int) int {
 	if d.err != nil {
 		return 0
 	}
+
 	if n > most {
 		d.fail(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
 		return 0
 	}
+
+	// The elements cannot be there in full, so the caller must not allocate for them.
 	if n*size > len(d.b) {
 		d.fail(fmt.Errorf("%w: %s: %d do not fit into %d bytes", ErrMalformed, what, n, len(d.b)))
 		return 0

@@ -86,9 +86,11 @@ func AppendModelCommands(dst []byte, m []ModelCommand) ([]byte, error) {
 func DecodeModelCommands(f Frame) ([]ModelCommand, error) {
 	return decodeVaried(nil, f, TypeModelCommand, func(d *decoder, c *ModelCommand) {
 		c.Number, c.Op, c.Frontend = d.u64(), CommandOp(d.u8()), d.u32()
+		// After an earlier error every read is 0, which would look like an unknown operation.
 		if d.err == nil && (c.Op == 0 || c.Op >= commandOpEnd) {
 			d.fail(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, c.Op, commandOpEnd-1))
 		}
+
 		c.Model = d.text("model name", NameBytesMax)
 		c.Version = d.text("model version", NameBytesMax)
 		c.Shape = d.text("shape", TextBytesMax)
@@ -109,6 +111,7 @@ func AppendModelAnswers(dst []byte, m []ModelAnswer) ([]byte, error) {
 func DecodeModelAnswers(f Frame) ([]ModelAnswer, error) {
 	return decodeVaried(nil, f, TypeModelAnswer, func(d *decoder, a *ModelAnswer) {
 		a.Number, a.Code = d.u64(), AnswerCode(d.u8())
+
 		if d.err == nil && a.Code >= answerCodeEnd {
 			d.fail(fmt.Errorf("%w: answer %d, want 0 to %d", ErrMalformed, a.Code, answerCodeEnd-1))
 		}
@@ -135,9 +138,12 @@ func appendUnserved(dst []byte, u Unserved, version uint16) ([]byte, error) {
 // DecodeUnserved decodes a frame that carries one Unserved.
 func DecodeUnserved(f Frame) (u Unserved, err error) {
 	d := open(f, TypeUnserved, true)
+
+	// The count was checked against the bytes that are left, so a short frame cannot ask for much memory.
 	if n := d.count("models that are not served", ModelsMax, modelBytesMin); n > 0 {
 		u.Models = make([]model.Info, n)
 	}
+
 	for i := range u.Models {
 		d.model(&u.Models[i])
 	}

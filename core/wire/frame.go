@@ -114,6 +114,7 @@ func ParseHeader(b []byte) (t Type, count, length int, err error) {
 
 	n := binary.LittleEndian.Uint32(b)
 	t, count = Type(b[4]), int(binary.LittleEndian.Uint16(b[6:]))
+
 	if b[5] < VersionMin || b[5] > Version {
 		return t, 0, 0, fmt.Errorf("%w: the peer speaks version %d, this is version %d and knows %d", ErrVersion, b[5], Version, VersionMin)
 	}
@@ -126,6 +127,7 @@ func ParseHeader(b []byte) (t Type, count, length int, err error) {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes, at most %d", ErrLimit, t, n, FrameBytesMax)
 	}
 
+	// Every message takes some bytes. A count above that would have decoders allocate for nothing.
 	if count == 0 || count*sizeMin[t] > int(n) {
 		return t, 0, 0, fmt.Errorf("%w: %v frame of %d bytes cannot hold its %d messages", ErrMalformed, t, n, count)
 	}
@@ -154,13 +156,17 @@ func (r *Reader) Next() (Frame, error) {
 	if err := r.fill(HeaderBytes); err != nil {
 		return Frame{}, err
 	}
+
 	t, count, length, err := ParseHeader(r.buf[r.lo:r.hi])
 	if err != nil {
 		return Frame{}, err
 	}
+
 	if err := r.fill(HeaderBytes + length); err != nil {
 		return Frame{}, unexpected(err)
 	}
+
+	// The body's capacity ends with it, so that an append to it cannot write into the next frame.
 	f := Frame{Type: t, Count: count, Version: r.buf[r.lo+5], Body: r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+length : r.lo+HeaderBytes+length]}
 	r.lo += HeaderBytes + length
 	return f, nil
@@ -172,10 +178,12 @@ func (r *Reader) Peek(n int) (Type, []byte, error) {
 	if err := r.fill(HeaderBytes); err != nil {
 		return 0, nil, err
 	}
+
 	t, _, length, err := ParseHeader(r.buf[r.lo:r.hi])
 	if err != nil {
 		return t, nil, err
 	}
+
 	n = min(n, length)
 	if err := r.fill(HeaderBytes + n); err != nil {
 		return t, nil, unexpected(err)
@@ -201,15 +209,18 @@ func (r *Reader) fill(n int) error {
 		r.buf, r.lo, r.hi = make([]byte, readerBytes), 0, 0
 	}
 
+	// What is unread moves to the front, so that the whole frame lies in one piece.
 	if r.lo > 0 {
 		r.hi = copy(r.buf, r.buf[r.lo:r.hi])
 		r.lo = 0
 	}
 
 	for empty := 0; r.hi < n; {
+		// The buffer doubles only when it is full of what has come: a header alone reserves nothing.
 		if r.hi == len(r.buf) {
 			r.buf = append(r.buf, make([]byte, max(readerBytes, len(r.buf)))...)
 		}
+
 		got, err := r.src.Read(r.buf[r.hi:])
 		r.hi += got
 		if r.hi >= n {
@@ -223,6 +234,7 @@ func (r *Reader) fill(n int) error {
 			return err
 		}
 
+		// A source may return nothing now and then, but not for ever.
 		if got > 0 {
 			empty = 0
 		} else if empty++; empty > 100 {

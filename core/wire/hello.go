@@ -42,6 +42,7 @@ const HelloPeekBytes = 2 + 2 + TokenBytesMax
 
 // PeekHello reads the version and the token from the start of a hello's body.
 func PeekHello(body []byte) (version uint16, token string, err error) {
+	// Nothing else is decoded before the token is compared.
 	d := decoder{b: body}
 	version = d.u16()
 	token = d.text("token", TokenBytesMax)
@@ -89,6 +90,7 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 
 // loadedEverywhere is how many of the first models every GPU has.
 func (h *BackendHello) loadedEverywhere() int {
+	// A peer of version 4 knows models by their place in the list, so only a first part can be told.
 	n := slices.IndexFunc(h.Models, func(m BackendModel) bool { return slices.Contains(m.Loaded, false) })
 	if n < 0 {
 		return len(h.Models)
@@ -107,6 +109,7 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 	if n := d.count("gpus", GPUsMax, 2); n > 0 {
 		h.GPUs = make([]string, n)
 	}
+
 	for i := range h.GPUs {
 		h.GPUs[i] = d.text("gpu name", NameBytesMax)
 	}
@@ -244,12 +247,14 @@ func (d *decoder) familyOf(m *model.Info) {
 	m.Family, m.Variant = d.text("family", NameBytesMax), d.text("variant", NameBytesMax)
 	m.Accuracy = d.share("accuracy")
 	m.Static, m.Dynamic = d.u64(), d.u64()
+
 	if n := d.small("variants", model.VariantsMax, 4); n > 0 {
 		m.Variants = make([]uint32, n)
 	}
 	for i := range m.Variants {
 		m.Variants[i] = d.u32()
 	}
+
 	if n := d.small("floors", model.FloorsMax, 12); n > 0 {
 		m.Floors = make([]model.Floor, n)
 	}
@@ -269,6 +274,7 @@ func (d *decoder) model(m *model.Info) {
 	m.Config = d.text("configuration", model.ConfigBytesMax)
 	m.Inputs = d.tensors("inputs")
 	m.Outputs = d.tensors("outputs")
+
 	if d.since(5) {
 		m.SLOBinds = d.bool("SLO binds")
 		m.Priority = d.u8()
@@ -303,11 +309,13 @@ func (d *decoder) tensors(what string) []model.Tensor {
 	if n == 0 {
 		return nil
 	}
+
 	ts := make([]model.Tensor, n)
 	for i := range ts {
 		t := &ts[i]
 		t.Name = d.text("tensor name", NameBytesMax)
 		t.Datatype = model.Datatype(d.text("datatype", NameBytesMax))
+
 		if r := d.small("dimensions", RankMax, 8); r > 0 {
 			t.Shape = make([]int64, r)
 		}

@@ -132,6 +132,8 @@ func DecodeLearned(f Frame) ([]Learned, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
+
+	// The header's check bounds Count by the frame's bytes.
 	out := make([]Learned, 0, f.Count)
 	for range f.Count {
 		m := Learned{Model: d.text("model name", NameBytesMax), Version: d.text("model version", NameBytesMax), Rate: math.Float64frombits(d.u64()),
@@ -139,6 +141,8 @@ func DecodeLearned(f Frame) ([]Learned, error) {
 		if d.err != nil {
 			break
 		}
+
+		// A standby plans with the rate when it takes over, and a NaN spoils every sum that it enters.
 		if !(m.Rate >= 0 && m.Rate <= math.MaxFloat64) {
 			return nil, fmt.Errorf("%w: rate of model %.20q is %v, want 0 or more", ErrMalformed, m.Model, m.Rate)
 		}
@@ -154,9 +158,11 @@ func SetVersion(frames []byte, version uint16) []byte {
 	for at := 0; at < len(frames); {
 		frame := frames[at : at+HeaderBytes+int(le.Uint32(frames[at:]))]
 		t := Type(frame[4])
+		// Most messages are the same in every version: only the header's byte changes, in place.
 		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved); grown && !copied {
 			out, copied = append([]byte(nil), frames[:at]...), true
 		}
+
 		at += len(frame)
 
 		frame[5] = byte(version)

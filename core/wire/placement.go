@@ -189,7 +189,9 @@ func cutText(s string) string {
 	if len(s) <= TextBytesMax {
 		return s
 	}
+
 	n := TextBytesMax
+	// Bytes 10xxxxxx continue a rune; the cut must not leave half of one, which no peer would accept.
 	for n > 0 && s[n]&0xc0 == 0x80 {
 		n--
 	}

@@ -27,6 +27,7 @@ func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T
 		at := len(dst)
 		dst = grow(dst, HeaderBytes+n*size)
 		putHeader(dst[at:], t, n)
+
 		b := dst[at+HeaderBytes:]
 		for i := range m[:n] {
 			put(b[:size:size], &m[i])
@@ -54,6 +55,7 @@ func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)
 	if len(f.Body) != f.Count*size {
 		return dst, fmt.Errorf("%w: %d %v messages take %d bytes, the frame has %d", ErrMalformed, f.Count, t, f.Count*size, len(f.Body))
 	}
+
 	dst = resize(dst, f.Count)
 	b := f.Body
 	for i := range dst {

@@ -27,6 +27,7 @@ func (h ResultHeader) Append(dst []byte) []byte {
 	dst = grow(dst, ResultHeaderBytes)
 	b := dst[at:]
 	le.PutUint64(b, h.ID)
+	// Reason and answer share a word: a frontend of an earlier protocol reads the first byte only.
 	le.PutUint32(b[8:], uint32(h.Reason)|h.Answer<<8)
 	le.PutUint32(b[12:], h.Output)
 	le.PutUint64(b[16:], uint64(h.Exec))
@@ -39,6 +40,7 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 	if len(msg) < ResultHeaderBytes {
 		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
 	}
+
 	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8]), Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
 		Answer: le.Uint32(msg[8:]) >> 8}
 	if uint64(h.Output) != uint64(len(msg)-ResultHeaderBytes) {

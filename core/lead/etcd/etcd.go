@@ -38,9 +38,11 @@ func (s *Store) Get(ctx context.Context) (lead.Record, lead.Revision, error) {
 	if err != nil {
 		return r, "", fmt.Errorf("election: etcd: %w", err)
 	}
+
 	if len(got.Kvs) == 0 {
 		return r, "", nil
 	}
+
 	if err := json.Unmarshal(got.Kvs[0].Value, &r); err != nil {
 		return r, "", fmt.Errorf("election: etcd key %s: %w", s.key, err)
 	}
@@ -58,10 +60,13 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 			return "", fmt.Errorf("election: revision %q: %w", old, err)
 		}
 	}
+
 	value, err := json.Marshal(to)
 	if err != nil {
 		return "", err
 	}
+
+	// Compare and put are one transaction. Of two candidates that read the same revision only one succeeds.
 	done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.key), "=", at)).Then(clientv3.OpPut(s.key, string(value))).Commit()
 	if err != nil {
 		return "", fmt.Errorf("election: etcd: %w", err)

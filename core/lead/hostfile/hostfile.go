@@ -33,6 +33,7 @@ func Open(path string) (*Store, error) {
 // Get implements lead.Store.
 func (s *Store) Get(context.Context) (lead.Record, lead.Revision, error) {
 	var r lead.Record
+
 	text, err := os.ReadFile(s.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, "", nil
@@ -40,6 +41,7 @@ func (s *Store) Get(context.Context) (lead.Record, lead.Revision, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}
+
 	if err != nil {
 		return r, "", fmt.Errorf("election %s: %w", s.path, err)
 	}
@@ -60,6 +62,8 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 		return "", fmt.Errorf("election: %w", err)
 	}
 	defer lock.Close() // and unlock
+
+	// The lock orders schedulers of this host; it goes with the descriptor if the process dies.
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("election %s: lock: %w", s.path, err)
 	}
@@ -69,10 +73,13 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 	} else if now != old {
 		return "", lead.ErrChanged
 	}
+
 	text, err := json.Marshal(to)
 	if err != nil {
 		return "", err
 	}
+
+	// A reader sees the old record or the new one, since a rename replaces the file at once.
 	if err := os.WriteFile(s.path+".new", text, 0o600); err != nil {
 		return "", fmt.Errorf("election: %w", err)
 	}

@@ -59,10 +59,12 @@ func openAccount(server, account, namespace, name string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("election: kubernetes: service account: %w", err)
 	}
+
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("election: kubernetes: %s: no PEM certificate in it", filepath.Join(account, "ca.crt"))
 	}
+
 	t := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}
 	return &Store{client: &http.Client{Transport: t}, namespace: namespace, name: name, tokenFile: filepath.Join(account, "token"),
 		leases: server + "/apis/coordination.k8s.io/v1/namespaces/" + url.PathEscape(namespace) + "/leases"}, nil
@@ -94,10 +96,12 @@ const renewTimeFormat = "2006-01-02T15:04:05.000000Z07:00"
 // Get implements lead.Store.
 func (s *Store) Get(ctx context.Context) (lead.Record, lead.Revision, error) {
 	var r lead.Record
+
 	l, status, err := s.callServer(ctx, http.MethodGet, s.leases+"/"+url.PathEscape(s.name), nil)
 	if err != nil || status == http.StatusNotFound {
 		return r, "", err
 	}
+
 	if r, err = recordOf(l); err != nil {
 		return r, "", fmt.Errorf("election: kubernetes: lease %s/%s: %w", s.namespace, s.name, err)
 	}
@@ -107,6 +111,8 @@ func (s *Store) Get(ctx context.Context) (lead.Record, lead.Revision, error) {
 // recordOf reads a Lease. One that somebody made by hand, without annotations, is nobody's.
 func recordOf(l *lease) (r lead.Record, err error) {
 	r.Holder = l.Spec.HolderIdentity
+
+	// Annotations are text, and a person may have edited them.
 	for key, to := range map[string]*uint64{epochKey: &r.Epoch, beatKey: &r.Beat} {
 		if text, there := l.Metadata.Annotations[key]; there {
 			if *to, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -123,6 +129,8 @@ func (s *Store) Swap(ctx context.Context, old lead.Revision, to lead.Record) (le
 		Metadata: metadata{Name: s.name, Namespace: s.namespace, ResourceVersion: string(old), Annotations: map[string]string{
 			epochKey: strconv.FormatUint(to.Epoch, 10), beatKey: strconv.FormatUint(to.Beat, 10)}},
 		Spec: spec{HolderIdentity: to.Holder, RenewTime: time.Now().UTC().Format(renewTimeFormat)}}
+
+	// POST makes the object and fails where it is already; PUT replaces the version that it names.
 	method, at := http.MethodPut, s.leases+"/"+url.PathEscape(s.name)
 	if old == "" {
 		method, at = http.MethodPost, s.leases
@@ -144,10 +152,12 @@ func (s *Store) callServer(ctx context.Context, method, at string, body *lease) 
 	fail := func(err error) (*lease, int, error) {
 		return nil, 0, fmt.Errorf("election: kubernetes: %w", err)
 	}
+
 	token, err := os.ReadFile(s.tokenFile)
 	if err != nil {
 		return fail(err)
 	}
+
 	var sent io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -156,6 +166,7 @@ func (s *Store) callServer(ctx context.Context, method, at string, body *lease) 
 		}
 		sent = bytes.NewReader(text)
 	}
+
 	r, err := http.NewRequestWithContext(ctx, method, at, sent)
 	if err != nil {
 		return fail(err)
@@ -169,10 +180,12 @@ func (s *Store) callServer(ctx context.Context, method, at string, body *lease) 
 		return fail(err)
 	}
 	defer answer.Body.Close()
+
 	text, err := io.ReadAll(io.LimitReader(answer.Body, answerMax))
 	if err != nil {
 		return fail(err)
 	}
+
 	switch answer.StatusCode {
 	case http.StatusOK, http.StatusCreated:
 	case http.StatusNotFound, http.StatusConflict:
@@ -182,6 +195,7 @@ func (s *Store) callServer(ctx context.Context, method, at string, body *lease) 
 		_ = json.Unmarshal(text, &why) // the status says enough where it is no JSON
 		return fail(fmt.Errorf("%s %s: %s %s", method, at, answer.Status, why.Message))
 	}
+
 	var l lease
 	if err := json.Unmarshal(text, &l); err != nil {
 		return fail(err)
