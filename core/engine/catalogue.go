@@ -21,6 +21,7 @@ type entry struct {
 	slo   int64            // the SLO in force
 	news  bool             // the frontends have not been told of info
 
+	chooses bool   // it has several variants or homes to choose from
 	unrated bool   // it is in a family and says no accuracy, and it was logged
 	class   *class // it is a class of a family; nil: a model
 }
@@ -195,6 +196,7 @@ func (g *registry) settle() {
 	}
 
 	g.publish(g.settleFamilies(changed))
+	g.listBidders()
 }
 
 // same says whether two homes are one, with one profile.
@@ -281,6 +283,7 @@ func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
 		variants = append(variants, v.info.ID)
 	}
 
+	m.chooses = m.served() && waysOf(&s) > 1
 	part := g.e.partition(sched.ModelID(m.info.ID))
 	t := g.e.begin(&g.spare)
 	part.enter(t)
@@ -288,6 +291,20 @@ func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
 	part.mu.Unlock()
 	g.e.finish(t)
 	return err
+}
+
+// waysOf is how many ways there are to answer for a service: variants that keep its floor, by home.
+func waysOf(s *sched.Service) (n int) {
+	for i := range s.Variants {
+		if v := &s.Variants[i]; v.Accuracy >= s.Floor {
+			for _, p := range v.Profiles {
+				if p != nil {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // hidden says whether frontends are told of an entry only as one of another's floors.

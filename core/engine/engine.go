@@ -24,7 +24,7 @@ const (
 	ModelsMax          = 1 << 16
 	RequestsMaxDefault = 1 << 20 // live requests per partition
 
-	houseEvery = 100 * time.Millisecond // watchdogs, delays
+	houseEvery = 100 * time.Millisecond // watchdogs, delays, prices
 )
 
 // Errors that sessions end in or are refused with.
@@ -244,7 +244,7 @@ func (e *Engine) keepHouse() {
 	}
 }
 
-// keep does what is due every houseEvery: watchdogs and network delays.
+// keep does what is due every houseEvery: watchdogs, network delays and prices.
 func (e *Engine) keep(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
@@ -254,6 +254,7 @@ func (e *Engine) keep(now sched.Time) {
 		e.finish(t)
 	}
 	e.reg.measure(now)
+	e.reg.pricing.renew(now)
 }
 
 // Poll runs everything that is due, in an order that depends on nothing else; it reports whether

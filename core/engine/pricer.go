@@ -27,6 +27,7 @@ type Pricer struct {
 type PricedHome struct {
 	SubCluster uint32
 	GPUs       int
+	Others     float64 // demand in GPUs of the models that choose neither variant nor home
 	BadShare   float64 // of its requests in the last second
 	BusyShare  float64 // of its GPUs' time since the last renewal, what was given out
 	Price      float64 // of a GPU second, in units of accuracy per request
@@ -52,7 +53,10 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 			p.place = append(p.place, 0)
 		}
 		p.place[h.SubCluster] = int32(i) + 1
-		p.market.Capacity = append(p.market.Capacity, p.targets.At(h.GPUs)*float64(h.GPUs))
+
+		// What has no choice comes first, but never leaves nothing: an answer of a family is worth as much.
+		capacity := p.targets.At(h.GPUs) * float64(h.GPUs)
+		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others, capacityLeast*capacity))
 	}
 	p.bids = 0
 	return nil
@@ -99,6 +103,9 @@ func (p *Pricer) Add(bid *sched.Bid) {
 // leastPrice is what a GPU second costs where nothing else wants it; core/sched counts so, too. With it a price tells
 // which of two kinds that answer alike is used first.
 const leastPrice = 0.01
+
+// capacityLeast is the share of a sub-cluster's capacity that services with a choice bid for, whatever the others take.
+const capacityLeast = 0.05
 
 // Renew computes the prices, elapsed after the last renewal. The result is valid until the next call.
 func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {

@@ -33,6 +33,7 @@ type registry struct {
 	measured sched.Time
 	spare    spare
 	windows  int // of the sessions, together
+	pricing  pricing
 
 	commands    map[uint64]*command // by the number that backends know
 	lastCommand uint64
@@ -43,6 +44,7 @@ func (g *registry) start(e *Engine) {
 	g.byName, g.commands = map[string]uint32{}, map[uint64]*command{}
 	g.families = map[string]*family{}
 	g.clusters = []*cluster{{}}
+	g.pricing.e = e
 	g.fronts = []*Frontend{nil} // slot 0 is unused: number 0 means nobody
 	g.gens = []uint32{0}
 	g.ctrl, g.data = sched.Duration(e.o.Ctrl), sched.Duration(e.o.Data)

@@ -15,6 +15,22 @@ type Offer struct {
 	Cost       float64 // GPU seconds per request, in batches of the size that the rate and the budget allow
 }
 
+// DemandOf returns the part of Load.Demand, in GPUs, that one service makes up.
+func (r *Ranker) DemandOf(id ModelID) float64 {
+	if int(id) >= len(r.rivals) {
+		return 0
+	}
+	return float64(r.rivals[id].demand) / 1e6
+}
+
+// RateOf returns the estimated arrival rate of a service's requests per second; 0 for an unknown one.
+func (p *Partition) RateOf(id ModelID) float64 {
+	if m, _ := p.find(id); m != nil {
+		return m.rate.perNS * 1e9
+	}
+	return 0
+}
+
 // Bid fills in what a service wants; false for an unknown one. Homes without GPUs offer nothing, and of
 // variants that the usual request leaves no time for only the quickest counts. It keeps the memory of b.Offers.
 func (p *Partition) Bid(id ModelID, b *Bid) bool {

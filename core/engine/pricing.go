@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/sched"
+)
+
+// pricing renews the prices of GPU time every houseEvery (UNIFIED U3), as long as some service can choose between
+// variants or homes. What has no choice is not looked at, so that neither many models nor many hours cost anything. The
+// registry owns it.
+type pricing struct {
+	e       *Engine
+	pricer  *Pricer
+	bidders []bidder // by partition, then by id
+	subs    []pricedSub
+	crowded bool // more sub-clusters than can have a price, and it was logged
+
+	homes []PricedHome // of the latest renewal
+	at    sched.Time   // of the latest renewal
+	due   sched.Time   // not before: see restShare
+}
+
+// bidder is a service with a choice.
+type bidder struct {
+	id        uint32
+	sent, bad uint64 // as of the latest renewal
+	bid       sched.Bid
+}
+
+// pricedSub is a sub-cluster that such services have homes in.
+type pricedSub struct {
+	number    uint32
+	busy      sched.Duration // GPU time given out until the latest renewal
+	good, bad float64        // requests that ended in about the last second
+}
+
+const (
+	// restShare is how many times as long as it took a renewal is followed by none: prices take a fiftieth of a core
+	// at most, however many services have a choice.
+	restShare = 50
+	// rateLeast is from how many requests per second a service bids; what less take counts as that of services without
+	// a choice.
+	rateLeast = 0.1
+	// bidsAtOnce is how many services bid with their partition's lock held.
+	bidsAtOnce = 64
+	// countedFor is the time constant of good and bad.
+	countedFor = time.Second
+)
+
+// listBidders takes up the services that have a choice now. What was counted of those that had one before is kept.
+func (g *registry) listBidders() {
+	var ids []uint32
+	for _, m := range g.models {
+		if m.chooses && m.served() {
+			ids = append(ids, m.info.ID)
+		}
+	}
+	slices.SortStableFunc(ids, func(a, b uint32) int { return int(g.e.split.of(a)) - int(g.e.split.of(b)) })
+
+	x := &g.pricing
+	known := make(map[uint32]bidder, len(x.bidders))
+	for _, b := range x.bidders {
+		known[b.id] = b
+	}
+	x.bidders = x.bidders[:0]
+	used := make([]bool, len(g.clusters))
+	for _, id := range ids {
+		b, ok := known[id]
+		if !ok {
+			b = bidder{id: id}
+			p := x.e.partition(sched.ModelID(id))
+			p.mu.Lock()
+			b.sent, b.bad = p.ends(id)
+			p.mu.Unlock()
+		}
+		x.bidders = append(x.bidders, b)
+		for _, h := range g.models[id].homes {
+			used[h.sub] = true
+		}
+	}
+	x.listSubs(g, used)
+}
+
+// listSubs takes up the sub-clusters that are used, or those of them with most GPUs.
+func (x *pricing) listSubs(g *registry, used []bool) {
+	former := x.subs
+	x.subs = nil
+	for n, u := range used {
+		if !u {
+			continue
+		}
+		s := pricedSub{number: uint32(n)}
+		if k := slices.IndexFunc(former, func(f pricedSub) bool { return f.number == s.number }); k >= 0 {
+			s = former[k]
+		}
+		x.subs = append(x.subs, s)
+	}
+
+	crowded := len(x.subs) > plan.KindsMax
+	if crowded && !x.crowded {
+		g.e.log.Warn("only the sub-clusters with most GPUs have a price", "subclusters", len(x.subs), "priced", plan.KindsMax)
+	}
+	x.crowded = crowded
+	if crowded {
+		slices.SortStableFunc(x.subs, func(a, b pricedSub) int { return len(g.clusters[b.number].gpus) - len(g.clusters[a.number].gpus) })
+		x.subs = x.subs[:plan.KindsMax]
+		slices.SortFunc(x.subs, func(a, b pricedSub) int { return int(a.number) - int(b.number) })
+	}
+}
+
+// renew puts new prices in force. Locks are taken one at a time.
+func (x *pricing) renew(now sched.Time) {
+	if len(x.bidders) == 0 || now < x.due {
+		return
+	}
+	if x.pricer == nil {
+		x.pricer = NewPricer()
+	}
+	elapsed := min(time.Duration(now.Sub(x.at)), countedFor) // of a process that was stopped nothing is known
+	x.at = now
+
+	x.collectBids(elapsed)
+	x.lookAtHomes(elapsed)
+	err := x.pricer.Begin(x.homes)
+	if err == nil {
+		for i := range x.bidders {
+			x.pricer.Add(&x.bidders[i].bid)
+		}
+		var homes []PricedHome
+		homes, err = x.pricer.Renew(elapsed)
+		x.homes = append(x.homes[:0], homes...)
+	}
+	if err != nil {
+		x.e.log.Error("prices not renewed", "err", err) // none of the numbers comes from outside
+		return
+	}
+
+	for _, p := range x.e.parts {
+		p.mu.Lock()
+		for k := range x.homes {
+			p.s.SetPrice(x.homes[k].SubCluster, x.homes[k].Price)
+		}
+		p.mu.Unlock()
+	}
+	x.due = now.Add(restShare * x.e.clock.Now().Sub(now))
+}
+
+// collectBids asks every service what it wants, and counts how its requests ended since the last renewal.
+func (x *pricing) collectBids(elapsed time.Duration) {
+	keep := max(0, 1-float64(elapsed)/float64(countedFor))
+	for k := range x.subs {
+		x.subs[k].good *= keep
+		x.subs[k].bad *= keep
+	}
+
+	for i := 0; i < len(x.bidders); {
+		p := x.e.partition(sched.ModelID(x.bidders[i].id))
+		p.mu.Lock()
+		for n := 0; n < bidsAtOnce && i < len(x.bidders) && x.e.partition(sched.ModelID(x.bidders[i].id)) == p; n++ {
+			b := &x.bidders[i]
+			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
+			if p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
+				p.s.Bid(sched.ModelID(b.id), &b.bid)
+			}
+			sent, bad := p.ends(b.id)
+			x.count(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
+			b.sent, b.bad = sent, bad
+			i++
+		}
+		p.mu.Unlock()
+	}
+}
+
+// ends returns how many requests of a service got a batch, and how many ended because there was none in time.
+// mu is held.
+func (p *partition) ends(id uint32) (sent, bad uint64) {
+	if int(id) >= len(p.models) {
+		return 0, 0
+	}
+	c := &p.models[id]
+	return c.sent, c.outcomes[model.DeadlineCannotBeMet] + c.outcomes[model.QueueFull]
+}
+
+// count adds requests that ended to every home that could have served them.
+func (x *pricing) count(bid *sched.Bid, good, bad float64) {
+	last := -1
+	for i := range bid.Offers {
+		sub := bid.Offers[i].SubCluster
+		if int(sub) == last {
+			continue // offers of one home follow one another
+		}
+		last = int(sub)
+		if k := slices.IndexFunc(x.subs, func(s pricedSub) bool { return s.number == sub }); k >= 0 {
+			x.subs[k].good += max(0, good) // batches may have been taken back
+			x.subs[k].bad += max(0, bad)
+		}
+	}
+}
+
+// lookAtHomes describes the sub-clusters that have GPUs to the pricer.
+func (x *pricing) lookAtHomes(elapsed time.Duration) {
+	x.homes = x.homes[:0]
+	for k := range x.subs {
+		s := &x.subs[k]
+		r := x.e.ranker(s.number)
+		r.mu.Lock()
+		load := r.s.Load()
+		own := 0.0
+		for i := range x.bidders {
+			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
+				own += r.s.DemandOf(sched.ModelID(b.id))
+			}
+		}
+		r.mu.Unlock()
+
+		busy := load.Busy - s.busy
+		s.busy = load.Busy
+		if load.GPUs == 0 {
+			continue
+		}
+		h := PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: max(0, load.Demand-own), BadShare: s.bad / max(1, s.good+s.bad)}
+		if elapsed > 0 {
+			h.BusyShare = float64(busy) / float64(load.GPUs) / float64(elapsed)
+		}
+		x.homes = append(x.homes, h)
+	}
+}

@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/logtest"
+)
+
+// accuracyOf is the mean accuracy of the answers to requests from first to last, and how many of them got none.
+func (s *stage) accuracyOf(f *front, b *emulated, first, last uint64) (mean float64, lost int) {
+	accuracy := map[uint32]float64{}
+	for _, m := range f.models {
+		accuracy[m.ID+1] = m.Accuracy
+	}
+	for id := first; id <= last; id++ {
+		if len(s.ends[id]) == 1 && s.ends[id][0] == "output" {
+			mean += accuracy[b.answers[id]]
+		} else {
+			lost++
+		}
+	}
+	return mean / float64(max(1, last+1-first-uint64(lost))), lost
+}
+
+// TestAccuracyFallsBeforeRequestsAreDropped: a load of up to four times what the best variant does lowers accuracy step
+// by step and drops nothing, and accuracy is back when the load is gone.
+func TestAccuracyFallsBeforeRequestsAreDropped(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(familyHello("b", 1))
+	b.tables = true
+	f := s.frontend()
+
+	last := uint64(0)
+	for _, x := range []struct {
+		every, span sched.Time
+		least, most float64 // accuracy in the last two seconds
+	}{
+		{5 * ms, 2000 * ms, 0.949, 0.95},
+		{ms, 4000 * ms, 0.9, 0.92},
+		{ms * 2 / 5, 4000 * ms, 0.8, 0.82},
+		{5 * ms, 8000 * ms, 0.949, 0.95},
+	} {
+		first := last
+		middle := s.steadily(f, "v", first, x.every, x.span-2000*ms)
+		last = s.steadily(f, "v", middle, x.every, 2000*ms)
+		s.run(s.clock.now + 60*ms)
+		_, before := s.accuracyOf(f, b, first+1, middle)
+		mean, lost := s.accuracyOf(f, b, middle+1, last)
+		if mean < x.least || mean > x.most || before+lost > 0 {
+			t.Errorf("a request every %v: accuracy %.3f, want %v to %v; %d were not answered", time.Duration(x.every), mean, x.least, x.most, before+lost)
+		}
+	}
+}
+
+// TestPricesFollowDemand: of two kinds of GPUs each has a price, the faster one the higher; models without a choice take
+// their part of the time first; and what all have left costs next to nothing.
+func TestPricesFollowDemand(t *testing.T) {
+	s := newStage(t, Options{Partitions: 2})
+	fast := familyHello("fast", 1)
+	fast.Models = append(fast.Models, wire.BackendModel{Info: model.Info{Name: "plain", Version: "1", SLO: 50e6}, Profile: slope})
+	slow := familyHello("slow", 1)
+	for i := range slow.Models {
+		slow.Models[i].Profile = scaled(2 * []float64{0.25, 0.5, 1}[i])
+	}
+	for _, h := range []wire.BackendHello{fast, slow} {
+		s.mustBackend(h).tables = true
+	}
+	f := s.frontend()
+	price := func(span, every, plain sched.Time) (fast, slow float64) {
+		id := uint64(s.clock.now) * 2
+		for n := sched.Time(1); n*every <= span; n++ {
+			f.ask(id, "v", 50*ms)
+			if plain > 0 && n%plain == 0 {
+				f.ask(id+1, "plain", 50*ms)
+			}
+			id += 2
+			s.run(s.clock.now + every)
+		}
+		homes := s.e.reg.pricing.homes
+		return homes[0].Price, homes[1].Price
+	}
+
+	if a, b := price(1000*ms, 20*ms, 0); a != leastPrice || b != leastPrice {
+		t.Errorf("with time left over prices are %v and %v, want %v", a, b, leastPrice)
+	}
+	a, b := price(6000*ms, ms, 0)
+	if !(a > b && b > leastPrice) {
+		t.Errorf("under load prices are %v and %v, want the faster kind's to be higher", a, b)
+	}
+	beside, _ := price(6000*ms, ms, 3)
+	if beside <= a {
+		t.Errorf("beside another model the price is %v, want more than %v", beside, a)
+	}
+}
+
+// TestNobodyPaysForPricesWithoutAChoice: without a service that has one nothing is renewed, and that is so again when the
+// last one is gone.
+func TestNobodyPaysForPricesWithoutAChoice(t *testing.T) {
+	s := newStage(t, Options{Partitions: 2})
+	s.mustBackend(hello("plain", 1, slope, "a", "b"))
+	s.run(s.clock.now + 1000*ms)
+	if x := &s.e.reg.pricing; len(x.bidders) != 0 || x.pricer != nil {
+		t.Fatalf("two models in one home bid: %+v", x.bidders)
+	}
+
+	b := s.mustBackend(familyHello("b", 1))
+	s.run(s.clock.now + 1000*ms)
+	x := &s.e.reg.pricing
+	if len(x.bidders) != 2 || len(x.homes) != 1 || x.homes[0].Price != leastPrice {
+		t.Fatalf("%d classes of the family have a choice, want 2; prices are %+v", len(x.bidders), x.homes)
+	}
+	b.Close()
+	at := x.at
+	s.run(s.clock.now + 1000*ms)
+	if len(x.bidders) != 0 || x.at != at {
+		t.Errorf("without the family %v bid, the latest at %v", x.bidders, x.at)
+	}
+}
+
+// BenchmarkRenewPrices renews the prices of 1,000 families of 5 variants on 3 kinds of GPUs while their load moves.
+func BenchmarkRenewPrices(b *testing.B) {
+	s := newStage(b, Options{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for k := range 3 {
+		h := hello(fmt.Sprint("b", k), 100, slope)
+		for q := range 1000 {
+			for v := range 5 {
+				by := float64(v+1) / 5 * (1 + float64(k)/3) * (0.5 + rng.Float64())
+				accuracy := 0.7 + 0.05*float64(v) + 0.05*float64(q)/1000
+				h.Models = append(h.Models, wire.BackendModel{Profile: scaled(by),
+					Info: model.Info{Name: fmt.Sprint(q, "-", v), Version: "1", SLO: 50e6, Family: fmt.Sprint(q), Accuracy: accuracy}})
+			}
+		}
+		s.mustBackend(h)
+	}
+
+	f := s.frontend()
+	id := uint64(0)
+	for round := range 20 {
+		for q := range 1000 {
+			for range 1 + (q+round)%5 {
+				id++
+				f.ask(id, fmt.Sprint(q), 50*ms)
+			}
+		}
+		s.run(s.clock.now + 10*ms)
+	}
+
+	x := &s.e.reg.pricing
+	b.ReportAllocs()
+	for b.Loop() {
+		s.clock.now += sched.Time(houseEvery)
+		x.renew(s.clock.now)
+	}
+	if len(x.homes) != 3 {
+		b.Fatal(x.homes)
+	}
+}
+
+// TestSubClustersBeyondTheMarket: of more sub-clusters than a market takes those with most GPUs have a price, which is
+// said once.
+func TestSubClustersBeyondTheMarket(t *testing.T) {
+	var log logtest.Buffer
+	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for k := range plan.KindsMax + 2 {
+		h := familyHello(fmt.Sprint("b", k), 2)
+		if k == 3 || k == 5 {
+			h.GPUs = h.GPUs[:1]
+		}
+		for i := range h.Models {
+			h.Models[i].Profile = scaled(math.Pow(1.2, float64(k)) * []float64{0.25, 0.5, 1}[i])
+		}
+		s.mustBackend(h).tables = true
+	}
+	f := s.frontend()
+	last := s.steadily(f, "v", 0, ms, 500*ms)
+	s.run(s.clock.now + 60*ms)
+
+	x := &s.e.reg.pricing
+	if len(x.homes) != plan.KindsMax || slices.ContainsFunc(x.homes, func(h PricedHome) bool { return h.GPUs != 2 }) {
+		t.Errorf("prices of %+v", x.homes)
+	}
+	if n := strings.Count(log.String(), "only the sub-clusters with most GPUs have a price"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+	if n := s.served(1, last); n != int(last) {
+		t.Errorf("%d of %d requests were served", n, last)
+	}
+}
