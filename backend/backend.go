@@ -212,14 +212,24 @@ func (b *Backend) linkNow() control.BackendLink {
 	}
 }
 
-// tellDone sends a Done. Batches can end before the caller of DialBackend has attached the link.
-func (b *Backend) tellDone(d []wire.Done) {
+// awaitLink returns the link once it has been attached: what the scheduler asks for can end before the caller of
+// DialBackend has attached it. It returns nil when the backend is closed first.
+func (b *Backend) awaitLink() control.BackendLink {
 	select {
 	case <-b.linked:
+		return b.link
 	case <-b.stop:
+		return nil
+	}
+}
+
+// tellDone sends a Done.
+func (b *Backend) tellDone(d []wire.Done) {
+	l := b.awaitLink()
+	if l == nil {
 		return
 	}
-	if err := b.link.Done(d); err != nil {
+	if err := l.Done(d); err != nil {
 		b.log.Debug("done not sent", "err", err)
 	}
 }

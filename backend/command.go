@@ -34,6 +34,9 @@ func (b *Backend) Command(list []wire.ModelCommand) {
 		b.wait.Add(1)
 		go func() {
 			defer b.wait.Done()
+			if b.awaitLink() == nil { // before: the scheduler must hear what changes, and of the change before its end
+				return
+			}
 			err := b.carryCommand(b.peers.ctx, c, from)
 			<-b.commands
 			if err != nil {

@@ -320,6 +320,9 @@ const placementsMax = 256
 // carryOut is the goroutine that carries placements out.
 func (b *Backend) carryOut(ctx context.Context) {
 	defer b.wait.Done()
+	if b.awaitLink() == nil {
+		return
+	}
 	for {
 		select {
 		case <-b.stop:

@@ -329,6 +329,10 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 	}
 	dir, listen := writeRepository(t, file{"echo/config.pbtxt", emulated("1")}, file{"late/config.pbtxt", emulated("1")}), freeAddress(t)
 	scheduler := startProcess(t, "", "scheduler", "-listen", listen, "-metrics", "")
+	bothConnect := func() { // a command goes to the backends that are there
+		t.Helper()
+		waitFor(t, func() bool { return strings.Count(scheduler.log.String(), "backend connected") == 2 })
+	}
 	for _, name := range []string{"one", "two"} {
 		startProcess(t, "", "backend", "-scheduler", listen, "-models", dir, "-emulate", "1", "-name", name, "-model-control", "explicit", "-load-models", "echo")
 	}
@@ -346,6 +350,7 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 		r.Release()
 		return err
 	}
+	bothConnect()
 	if err := infer("late"); err == nil {
 		t.Error("a model that is not loaded answers")
 	}
@@ -363,8 +368,9 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 	}
 
 	scheduler.end(syscall.SIGKILL)
-	startProcess(t, "", "scheduler", "-listen", listen, "-metrics", "")
+	scheduler = startProcess(t, "", "scheduler", "-listen", listen, "-metrics", "")
 	waitFor(t, func() bool { return c.Connected() && serves("echo") && serves("late") })
+	bothConnect()
 	if err := infer("late"); err != nil {
 		t.Errorf("after the scheduler's restart: %v", err)
 	}

@@ -1,0 +1,44 @@
+package backend
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/device/devicetest"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// TestCommandBeforeAttachIsAnswered: the session is open, and a command may come, before the caller of DialBackend has
+// attached the link. Its answer waits for that.
+func TestCommandBeforeAttachIsAnswered(t *testing.T) {
+	node, err := rdma.Open(rdma.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	b, err := New(Config{Name: "test", Models: []*device.Model{devicetest.Emulated(t, "m", 1, time.Millisecond, 0, []model.Tensor{tensor("in", "UINT8", 1)}, []model.Tensor{tensor("out", "UINT8", 1)})}, Node: node, GPUs: []GPU{{Name: "emulated", Executors: []device.Executor{mustEmu(t)}, Core: -1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+
+	b.Command([]wire.ModelCommand{{Number: 7, Op: wire.LoadModel, Model: "m"}})
+	time.Sleep(10 * time.Millisecond) // as long as a link's caller may take; an answer without a link would be lost by now
+	scheduler := &schedule{t: t, dones: map[uint64]wire.Done{}, at: map[uint64]time.Time{}}
+	b.Attach(scheduler)
+
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		scheduler.mu.Lock()
+		answers := scheduler.answers
+		scheduler.mu.Unlock()
+		if len(answers) == 1 && answers[0].Number == 7 && answers[0].Code == wire.CommandRefused {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("answers %+v, want one to command 7: refused", answers)
+		}
+	}
+}
