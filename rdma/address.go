@@ -28,6 +28,7 @@ func (a address) wanted() *stream.NodeID {
 
 // parseAddress takes an address apart.
 func parseAddress(text string) (address, error) {
+	// An id behind # names one run of a node (decision 0024); without one whoever listens there is meant.
 	hostport, id, known := strings.Cut(text, "#")
 	a := address{text: text, hostport: hostport, known: known}
 	if known {
@@ -37,6 +38,7 @@ func parseAddress(text string) (address, error) {
 		}
 		copy(a.id[:], b)
 	}
+
 	if _, _, err := net.SplitHostPort(hostport); err != nil {
 		return a, fmt.Errorf("%w: address %q: %w", ErrInvalid, text, err)
 	}
@@ -55,6 +57,8 @@ func dialUnix(ctx context.Context, name string) (net.Conn, error) {
 // advertised is what peers dial: where the node listens, or what Config.Advertise says.
 func (n *Node) advertised() string {
 	host, port, _ := net.SplitHostPort(n.tcp.Addr().String())
+
+	// A node that listens everywhere has no address of its own to tell.
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = outward()
 	}

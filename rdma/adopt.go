@@ -69,6 +69,8 @@ func takeSocket(s net.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+
+	// The copy leaves Go's poller: the loop's epoll must be the only one that waits for the socket.
 	fd := -1
 	var dupErr error
 	if err := raw.Control(func(old uintptr) {

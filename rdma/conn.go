@@ -69,6 +69,7 @@ func (c *conn) read(r stream.Request) {
 func (c *conn) readStream(r stream.Request) {
 	now := c.peer.node.now()
 	c.mu.Lock()
+
 	err := c.out.Err()
 	if err == nil {
 		err = c.chains.Ask(c.out, now, r)
@@ -151,6 +152,8 @@ func (c *conn) abandon() {
 func (c *conn) control(f stream.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
+	// A peer that asks and does not read would have its answers pile up here without end.
 	if waiting := c.out.Bytes(); waiting > stream.QueueMax {
 		c.out.Fail(fmt.Errorf("%w: %d bytes wait for the peer", ErrTooLarge, waiting))
 	}
@@ -183,6 +186,7 @@ func (c *conn) tick(now, back time.Duration) {
 		c.cut(fmt.Errorf("%w: no progress for %v", ErrPeerLost, limit))
 		return
 	}
+
 	if c.echo.due(now) {
 		c.control(stream.Frame{Kind: stream.KindEcho, ID: uint64(now)})
 	}

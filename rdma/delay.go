@@ -26,6 +26,7 @@ const (
 func delayBucket(d time.Duration) int {
 	v := uint64(max(d, 1))
 	k := bits.Len64(v) - 1
+	// Below 2^4 each value has a bucket of its own.
 	if k <= delaySteps {
 		return int(v)
 	}

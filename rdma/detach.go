@@ -13,6 +13,7 @@ const copiedMax = 64 << 20
 func (n *Node) detach(b *Buffer) {
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
+
 	for p := range n.peers {
 		peers = append(peers, p)
 	}

@@ -48,6 +48,7 @@ func (n *Node) dialOnce(hostport string, wanted *stream.NodeID) (net.Conn, strea
 	if err != nil {
 		return nil, stream.NodeID{}, fmt.Errorf("%w: %w", ErrPeerLost, err)
 	}
+
 	if n.cfg.TLS != nil {
 		cfg := n.cfg.TLS.Clone()
 		if cfg.ServerName == "" {
@@ -55,6 +56,7 @@ func (n *Node) dialOnce(hostport string, wanted *stream.NodeID) (net.Conn, strea
 		}
 		s = tls.Client(s, cfg)
 	}
+
 	id, err := n.greet(s, wanted)
 	return s, id, err
 }

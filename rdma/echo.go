@@ -18,6 +18,7 @@ type echo struct {
 
 // due tells whether to ask at now, and notes that it is done.
 func (e *echo) due(now time.Duration) bool {
+	// One echo at a time: its id is when it was sent, so an answer needs no table.
 	if now < e.next || !e.sent.CompareAndSwap(0, int64(now)) {
 		return false
 	}

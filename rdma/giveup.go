@@ -50,6 +50,9 @@ func (l *loop) giveUp(now time.Duration) {
 	l.node.enter()
 	defer l.node.leave()
 	l.mu.Lock()
+
+	// The list may grow meanwhile; whoever comes later finds givingUp set again, and has the loop take another
+	// turn.
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {

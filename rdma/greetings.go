@@ -47,6 +47,7 @@ func (g *greetings) begin(s net.Conn, log *slog.Logger) *greeting {
 	defer g.mu.Unlock()
 
 	same := 0
+
 	for _, other := range g.all {
 		if other.from == next.from {
 			same++
@@ -69,6 +70,7 @@ func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
 	if i < 0 {
 		i = slices.IndexFunc(g.all, selected)
 	}
+
 	victim := g.all[i]
 	victim.gone = true
 	victim.conn.Close()
@@ -138,6 +140,7 @@ func (n *Node) awaitFirstByte(s net.Conn, g *greeting) error {
 	// The byte is looked at and left: TLS, or the handshake, reads it.
 	began := time.Now()
 	s.SetDeadline(began.Add(min(silentMax, n.cfg.Stall)))
+
 	var first [1]byte
 	err = raw.Read(func(fd uintptr) bool {
 		_, _, err := unix.Recvfrom(int(fd), first[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)

@@ -147,6 +147,9 @@ func (l *localLink) end(err error) {
 		l.closed = err
 	}
 	l.mu.Unlock()
+
+	// The messages towards this end may be under way on another stack: who hands them over then tells of the
+	// loss, last.
 	towards := l.other
 	towards.mu.Lock()
 	handing := towards.handing

@@ -66,6 +66,7 @@ func newLoop(n *Node) (*loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
+
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		unix.Close(ep)
@@ -137,6 +138,7 @@ func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_C
 func (l *loop) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.conns[c.slot] != c {
 		return
 	}
@@ -201,6 +203,7 @@ func (l *loop) act(e *unix.EpollEvent) {
 		l.node.verbs.event() // completions are polled for in wait
 	case e.Fd < 0:
 		var b [8]byte
+		// The count is of no interest: what woke the loop is looked for in its place.
 		unix.Read(l.wake, b[:])
 		if l.node.verbs != nil {
 			l.node.verbs.bury()
@@ -266,6 +269,7 @@ func (l *loop) wait() int {
 			return n
 		}
 	}
+
 	l.hot = false
 	if l.node.verbs != nil && l.pollVerbs() {
 		return 0

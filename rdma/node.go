@@ -128,6 +128,7 @@ func Open(c Config) (*Node, error) {
 		go n.accept(n.unix)
 	}
 
+	// From here on nodes of this process join without a socket.
 	nodes.Lock()
 	if nodes.byID == nil {
 		nodes.byID = map[stream.NodeID]*Node{}
@@ -200,6 +201,7 @@ func (n *Node) Stats() Stats {
 	s := Stats{BuffersLive: p.Live, OffersLive: p.Offers, BytesLive: p.LiveBytes, BuffersQuarantined: p.Quarantined,
 		BytesRegistered: p.Mapped, BytesMax: p.Bound}
 
+	// The peers are asked without the node's lock: each has locks of its own.
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
 	for peer := range n.peers {
@@ -229,6 +231,7 @@ func compare(a, b string) int {
 // its absence is an error.
 func (n *Node) startVerbs() error {
 	n.noVerbs = fmt.Errorf("%w: not among Config.Providers, or TLS is on", ErrNotSupported)
+
 	if !n.allows("verbs") {
 		return nil
 	}
@@ -237,8 +240,10 @@ func (n *Node) startVerbs() error {
 		n.announce.Store(true)
 		return nil
 	}
+
 	n.verbs = nil
 	n.cfg.Logger.Info("no verbs", "why", n.noVerbs)
+
 	if len(n.cfg.Providers) == 1 {
 		return n.noVerbs
 	}
@@ -294,6 +299,7 @@ func (n *Node) admit(p *Peer, reserved bool) bool {
 func (n *Node) forget(p *Peer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	delete(n.peers, p)
 	if d := n.dials[p.addr]; d != nil && d.peer == p {
 		delete(n.dials, p.addr)

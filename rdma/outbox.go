@@ -87,6 +87,7 @@ func (o *outbox) post(parts [][]byte, size int) error {
 	if waiting := c.out.Bytes(); waiting+stream.HeaderBytes+size > stream.QueueMax && waiting > 0 {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, waiting, stream.QueueMax)
 	}
+
 	f := stream.Frame{Body: uint32(size), Kind: stream.KindMessage, ID: o.number}
 	o.number++
 	o.sentBytes += uint64(size)
@@ -117,6 +118,7 @@ func (o *outbox) stage(parts [][]byte, size int) *Buffer {
 	if err != nil {
 		return nil
 	}
+
 	at := 0
 	for _, p := range parts {
 		at += copy(b.Bytes()[at:], p)
@@ -153,6 +155,7 @@ func (o *outbox) crowded(size int) error {
 	if len(o.staged) == 0 {
 		return nil
 	}
+
 	first := o.staged[0]
 	if o.number-first.number < announcedMax && o.sentBytes-first.sent+uint64(size) <= stream.QueueMax {
 		return nil

@@ -73,6 +73,7 @@ func checkChain(chain []Read) error {
 	if len(chain) > ChainMax {
 		return fmt.Errorf("%w: chain of %d reads; %d allowed", ErrTooLarge, len(chain), ChainMax)
 	}
+
 	total := 0
 	for i := range chain {
 		if len(chain[i].Dst) != int(chain[i].Src.Length) {

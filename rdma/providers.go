@@ -105,6 +105,7 @@ func (localProvider) reach(n *Node, to address) (*Peer, error) {
 	nodes.Lock()
 	other := nodes.byID[to.id]
 	nodes.Unlock()
+
 	if !to.known || other == nil || !other.allows("local") {
 		return nil, fmt.Errorf("%w: not in this process", ErrNotSupported)
 	}
@@ -129,10 +130,13 @@ func (shmProvider) reach(n *Node, to address) (*Peer, error) {
 	if !to.known {
 		return nil, fmt.Errorf("%w: the address names no node", ErrNotSupported)
 	}
+	// An abstract socket is not seen from outside, so a dial that succeeds proves the same host.
 	s, err := dialUnix(n.ctx, socketName(to.id))
 	if err != nil {
 		return nil, fmt.Errorf("%w: not on this host: %w", ErrNotSupported, err)
 	}
+
+	// Another user may listen under the name; it would get to see what is sent, so it is not greeted.
 	if err := sameUser(s); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("%w: %w", ErrNotSupported, err)

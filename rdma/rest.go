@@ -74,10 +74,12 @@ func (r *rest) wait(l *loop) int {
 		return n
 	}
 
+	// A new deadline costs a timer; it is set once per tick and not once per wait.
 	if r.until != due {
 		r.until = due
 		r.file.SetReadDeadline(l.node.began.Add(due))
 	}
+
 	r.found = 0
 	_ = r.raw.Read(r.look) // an error is the deadline: it is time to tick
 	return r.found

@@ -96,6 +96,7 @@ func (c *conn) roomFor(reads, small int) error {
 	if c.out.Runs()+reads > stream.ReadsMax {
 		return fmt.Errorf("%w: more than %d reads asked and not taken", ErrTooLarge, stream.ReadsMax)
 	}
+
 	if owned := c.out.Owned(); owned+small > stream.OwnedMax {
 		return fmt.Errorf("%w: %d bytes of short reads asked, %d bytes not taken", ErrTooLarge, small, owned)
 	}

@@ -28,6 +28,7 @@ func (n *Node) cutHoarders() {
 	for _, p := range peers {
 		total += p.link.owed()
 	}
+
 	for total > n.cfg.owedMax {
 		most, bytes := (*Peer)(nil), 0
 		for _, p := range peers {

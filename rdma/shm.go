@@ -108,10 +108,14 @@ func (s *shmReader) ask(at int, key uint64) {
 func (s *shmReader) take(fd int, l memory.Layout) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// A peer sends a descriptor only for a segment that was asked for, and once: another one could replace
+	// what is read from.
 	segs := *s.segs.Load()
 	if !s.asked[l.Index] || l.Index < len(segs) && segs[l.Index] != nil {
 		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, l.Index)
 	}
+
 	if s.closed {
 		return nil
 	}

@@ -102,6 +102,7 @@ func checkMemory(rc C.int, op string, need int) error {
 	if unix.Errno(rc) != unix.ENOMEM {
 		return err
 	}
+
 	var lim unix.Rlimit
 	unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim)
 	if lim.Cur == unix.RLIM_INFINITY {
@@ -133,6 +134,7 @@ func placeFor(ip net.IP) (verbsPlace, error) {
 	if err != nil {
 		return verbsPlace{}, err
 	}
+
 	device, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
 	if err != nil {
 		device, err = deviceByGID(netdev) // soft-RoCE is not tied to its interface in sysfs otherwise
@@ -140,6 +142,7 @@ func placeFor(ip net.IP) (verbsPlace, error) {
 	if err != nil {
 		return verbsPlace{}, fmt.Errorf("%w: network interface %s (%s) has no RDMA device", ErrNotSupported, netdev, ip)
 	}
+
 	port, gid, err := chooseGID(device, netdev, ip)
 	return verbsPlace{device, port, gid}, err
 }
@@ -149,6 +152,7 @@ func interfaceOf(ip net.IP) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for _, i := range all {
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
@@ -223,6 +227,7 @@ func verbsAvailable() Availability {
 		a.Reason = err.Error()
 		return a
 	}
+
 	devices := rdmamap.GetRdmaDeviceList()
 	if len(devices) == 0 {
 		a.Reason = "no RDMA device in " + sysfs
@@ -261,6 +266,7 @@ func openVerbs(n *Node) (device, error) {
 func (d *verbsDevice) Register(s *memory.Segment) error {
 	mem := s.Memory()
 	r := verbsRegion{base: uintptr(unsafe.Pointer(&mem[0])), size: uintptr(len(mem))}
+
 	var lkey, rkey C.uint32_t
 	rc := C.db_register(d.handle, C.uint64_t(r.base), C.uint64_t(r.size), &r.mr, &lkey, &rkey)
 	if err := checkMemory(rc, "register memory", len(mem)); err != nil {
@@ -284,6 +290,7 @@ func (d *verbsDevice) Register(s *memory.Segment) error {
 // Forget undoes Register.
 func (d *verbsDevice) Forget(s *memory.Segment) {
 	base := uintptr(unsafe.Pointer(&s.Memory()[0]))
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	kept := slices.DeleteFunc(slices.Clone(*d.regions.Load()), func(r verbsRegion) bool {
@@ -325,6 +332,7 @@ func (d *verbsDevice) busy() bool   { return d.outstanding.Load() > 0 }
 
 // spin is how long polling is worth it: twice what a chain takes, if that is short.
 func (d *verbsDevice) spin() time.Duration {
+	// Chains that take longer than the limit are awaited by event, after a short spin.
 	limit := d.node.cfg.Spin
 	if d.typical > limit {
 		return limit / 8

@@ -76,8 +76,11 @@ const (
 func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 	p := &verbsPair{conn: c, dev: d, asked: map[int]bool{}, windows: map[int]*verbsWindow{}}
 	p.direct = p
+
+	// Send buffers have work requests of their own, so that messages never wait for reads.
 	depth := min(sendDepth, int(d.info.wr_max)-C.DB_SEND_COUNT)
 	p.free, p.wrs = depth, make([]C.db_wr, 0, depth)
+
 	var made C.db_pair_info
 
 	bytes := depth * memory.EntryBytes
@@ -318,6 +321,7 @@ func (p *verbsPair) bound(index int) {
 	p.binds--
 	p.dev.outstanding.Add(-1)
 	p.mu.Unlock()
+
 	base := uint64(uintptr(unsafe.Pointer(&w.seg.Memory()[0])))
 	p.conn.sendGranted(stream.Granted{Layout: w.seg.Layout(), Rkey: w.rkey, Base: base}, w.key, nil)
 }
@@ -329,6 +333,7 @@ func (p *verbsPair) granted(g stream.Granted) error {
 	if !p.asked[g.Index] {
 		return fmt.Errorf("%w: segment %d was not asked for", ErrProtocol, g.Index)
 	}
+
 	for len(p.segs) <= g.Index {
 		p.segs = append(p.segs, stream.Granted{})
 	}

@@ -68,6 +68,7 @@ func (d *verbsDevice) post(p *verbsPair, brings bool) error {
 	if !brings || d.aheadLen > 0 {
 		return check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")
 	}
+
 	wcs := d.wcs()
 	got := C.db_post_poll(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n, &wcs[0], C.int(len(wcs)))
 	if got > 0 {

@@ -57,6 +57,7 @@ func (p *verbsPair) read(r stream.Request) bool {
 	}
 	v := p.newChain(r, now)
 
+	// A chain that could never be posted at once goes over the stream.
 	if v.need > cap(p.wrs) {
 		v.forget()
 		p.keep(v)
@@ -80,6 +81,7 @@ func (p *verbsPair) reaches(chain []Read) (ok bool, ask uint64) {
 	if p.gone || !p.ready {
 		return false, 0
 	}
+
 	for i := range chain {
 		at := chain[i].Src.Segment()
 		if !p.knows(at) {
@@ -147,6 +149,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 	for len(p.waiting) > 0 && p.waiting[0].need <= p.free {
 		v := p.waiting[0]
 		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
+
 		if v.need == 0 {
 			ended = append(ended, v)
 			continue
@@ -224,6 +227,7 @@ func (p *verbsPair) signal(event uint32) {
 func (p *verbsPair) request(r *Read, entry, data bool) {
 	g := &p.segs[r.Src.Segment()]
 	bytes := g.Base + uint64(g.Place(r.Src))
+
 	wr := C.db_wr{op: C.DB_READ, rkey: C.uint32_t(g.Rkey), remote: C.uint64_t(bytes)}
 	if entry {
 		wr.remote = C.uint64_t(bytes - uint64(r.Src.Offset) - memory.EntryBytes)
@@ -285,6 +289,7 @@ func (p *verbsPair) readLanded(i int) {
 		return
 	}
 	p.moved()
+
 	v := p.posted[0]
 	from := v.seen
 	p.verify(v, i+1)

@@ -110,6 +110,7 @@ func (p *verbsPair) drain() {
 	p.draining = true
 	C.db_break(p.qp)
 	p.mu.Unlock()
+	// Completions of other pairs come in between and are ended as well: the queue is one for all.
 	for p.dev.poll() > 0 {
 	}
 }

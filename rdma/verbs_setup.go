@@ -36,6 +36,8 @@ func (d *verbsDevice) offer(c *conn) error {
 	if err != nil {
 		return err
 	}
+
+	// The offer is noted before the peer hears of it: the answer may come at once.
 	d.mu.Lock()
 	d.offers[c] = p
 	d.mu.Unlock()
@@ -75,6 +77,7 @@ func (d *verbsDevice) refused(c *conn) {
 // accept is the acceptor's side; it may take milliseconds and runs apart from the loop.
 func (d *verbsDevice) accept(c *conn, s stream.Setup) {
 	p, err := d.newPair(c)
+
 	if err == nil {
 		if err = p.connect(s.End); err != nil {
 			p.close(err)
@@ -82,6 +85,7 @@ func (d *verbsDevice) accept(c *conn, s stream.Setup) {
 			err = p.use()
 		}
 	}
+
 	if err != nil {
 		c.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: err.Error()})
 		return

@@ -16,6 +16,7 @@ func Processes(name string) []int {
 		if err != nil || strings.TrimSpace(string(b)) != name {
 			continue
 		}
+
 		if id, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && id != os.Getpid() {
 			ids = append(ids, id)
 		}

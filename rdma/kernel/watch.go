@@ -71,6 +71,7 @@ func (w *Watch) fill(ports []uint16, processes []int) error {
 			return fmt.Errorf("watch port %d: %w", p, err)
 		}
 	}
+
 	for _, p := range processes {
 		if err := w.objects.Processes.Put(uint32(p), uint8(1)); err != nil {
 			return fmt.Errorf("watch process %d: %w", p, err)
@@ -91,6 +92,7 @@ func (w *Watch) attach() error {
 	}
 	w.links = append(w.links, l)
 
+	// A thread's wait begins where it is woken, or new, and ends where it is switched to.
 	for name, program := range map[string]*ebpf.Program{"sched_wakeup": w.objects.ThreadWoken,
 		"sched_wakeup_new": w.objects.ThreadNew, "sched_switch": w.objects.ThreadSwitched} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
@@ -145,6 +147,7 @@ func (w *Watch) Read() (Report, error) {
 	if err != nil {
 		return r, err
 	}
+
 	r.RTT, r.Wait, r.Retransmits = percentiles(rtts), percentiles(waits), counters[0]
 	return r, nil
 }
@@ -202,6 +205,7 @@ func (w *Watch) Close() error {
 	for _, l := range w.links {
 		errs = append(errs, l.Close())
 	}
+
 	errs = append(errs, w.objects.Close())
 	if w.mounted != "" {
 		errs = append(errs, unix.Unmount(w.mounted, unix.MNT_DETACH), os.Remove(w.mounted))

@@ -61,6 +61,7 @@ func (c *Chains) Ask(w *Writer, now time.Duration, r Request) error {
 	if under := len(c.all) - c.head; under >= ChainsMax || c.reads+len(r.Reads) > ReadsMax {
 		return fmt.Errorf("%w: %d chains of %d reads under way to one peer", memory.ErrTooLarge, under, c.reads)
 	}
+
 	chain := c.add(now, r)
 
 	n := len(r.Reads)

@@ -27,6 +27,7 @@ func (c *collector) tail(atLeast int) []byte {
 		copy(grown, c.msg)
 		c.msg = grown
 	}
+
 	free := c.msg[len(c.msg):cap(c.msg)]
 	return free[:min(len(free), c.left)]
 }

@@ -14,6 +14,8 @@ func (f *files) keep(oob []byte) bool {
 	if err != nil {
 		return false
 	}
+
+	// Every descriptor is kept first, also where there are too many: what is not kept could never be closed.
 	for i := range messages {
 		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
 			f.fds = append(f.fds, fds...)
@@ -26,6 +28,7 @@ func (f *files) take() (fd int, ok bool) {
 	if len(f.fds) == 0 {
 		return -1, false
 	}
+
 	fd = f.fds[0]
 	f.fds = f.fds[:copy(f.fds, f.fds[1:])]
 	return fd, true

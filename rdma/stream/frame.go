@@ -69,9 +69,13 @@ func ParseFrame(b []byte) (Frame, error) {
 		Count: binary.LittleEndian.Uint16(b[6:]),
 		ID:    binary.LittleEndian.Uint64(b[8:]),
 	}
+
 	if f.Kind == 0 || f.Kind >= kindsEnd || b[5] != 0 {
 		return f, fmt.Errorf("%w: frame kind %d, flags %d", memory.ErrProtocol, b[4], b[5])
 	}
+
+	// Memory is taken by these lengths later on, so a header outside its kind's bounds ends the connection
+	// here.
 	low, high, counted := f.bounds()
 	if f.Body < low || f.Body > high || (f.Count != 0) != counted || f.Count > ChainMax {
 		return f, fmt.Errorf("%w: frame kind %d with %d bytes and count %d; %d to %d bytes allowed",

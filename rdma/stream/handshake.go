@@ -80,6 +80,7 @@ func parseHello(b []byte) (hello, error) {
 
 // proof is one end's HMAC over what both said.
 func proof(token, who string, connector, acceptor hello, binding []byte) []byte {
+	// Both hellos hold a fresh nonce, so a proof that was seen once is worth nothing in another connection.
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(who))
 	m.Write(connector.append(nil))
@@ -114,6 +115,7 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	if _, err := s.Write(mine.append(nil)); err != nil {
 		return NodeID{}, lost(err)
 	}
+
 	var b [helloBytes + 1]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
 		return NodeID{}, lost(err)
@@ -136,6 +138,7 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	if _, err := s.Write(proof(token, "connector", mine, theirs, binding)); err != nil {
 		return NodeID{}, lost(err)
 	}
+
 	var answer [1 + macBytes]byte
 	if _, err := io.ReadFull(s, answer[:]); err != nil {
 		return NodeID{}, lost(err)
@@ -164,6 +167,7 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	if errors.Is(err, memory.ErrProtocol) {
 		return NodeID{}, err // not one of ours: no answer
 	}
+
 	mine := newHello(id)
 	if err != nil {
 		// As long as the answer of version 2, so that a peer of that version can tell.
@@ -191,6 +195,7 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	default:
 		copy(answer[1:], proof(token, "acceptor", theirs, mine, binding))
 	}
+
 	if _, err := s.Write(answer); err != nil {
 		return NodeID{}, lost(err)
 	}
@@ -205,12 +210,14 @@ func tlsBinding(s io.ReadWriter) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	if err := c.Handshake(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 			return nil, lost(fmt.Errorf("tls: %w", err)) // it stalled or left: certificates were not the matter
 		}
 		return nil, fmt.Errorf("%w: tls: %w", ErrAuth, err)
 	}
+
 	state := c.ConnectionState()
 	return state.ExportKeyingMaterial("EXPORTER-downbeat-rdma", nil, macBytes)
 }

@@ -40,8 +40,11 @@ func (l *landing) begin(chain *Chain, f Frame, statuses []byte) error {
 			l.refusals.Add(i)
 			continue
 		}
+
 		length := int(chain.reads[i].Src.Length)
 		want += uint64(length)
+
+		// A chain that was given up has lent nothing any more: its bytes are counted and dropped.
 		switch {
 		case chain.givenUp:
 			l.skip += length
@@ -69,6 +72,7 @@ func (l *landing) end() (*Chain, error) {
 
 // fill accounts n bytes that landed in the gaps and calls told for every read that is whole.
 func (l *landing) fill(n int, told func(i int)) {
+	// The stream brings the reads' bytes in the order of the chain, so gaps close from the front.
 	closed := 0
 	for n > 0 && closed < len(l.gaps) {
 		g := &l.gaps[closed]
@@ -80,6 +84,7 @@ func (l *landing) fill(n int, told func(i int)) {
 			closed++
 		}
 	}
+
 	l.gaps = l.gaps[:copy(l.gaps, l.gaps[closed:])]
 }
 
@@ -88,6 +93,7 @@ func (l *landing) giveUp(chain *Chain) {
 	if l.chain != chain {
 		return
 	}
+
 	for _, g := range l.gaps {
 		l.skip += len(g.b)
 	}

@@ -95,6 +95,7 @@ func (q *queue) copyIn(b []byte) {
 
 // refer queues bytes of an offered buffer; pin is released when they are written or given up.
 func (q *queue) refer(b []byte, pin memory.Pin) {
+	// A small reply is cheaper to copy than to refer to, and its buffer is the owner's again at once.
 	if len(b) <= CopyMax {
 		q.copyIn(b)
 		pin.Release()
@@ -124,16 +125,21 @@ func (q *queue) waiting() int { return len(q.runs) - q.head }
 // consume marks n bytes as written.
 func (q *queue) consume(n int) {
 	q.bytes -= n
+
 	for n > 0 {
 		r := &q.runs[q.head]
+
+		// A descriptor leaves with the first byte of its run, whatever else of the run is still to come.
 		r.file = nil
 		if !r.pin.Holds() {
 			q.owned -= min(n, len(r.b))
 		}
+
 		if n < len(r.b) {
 			r.b = r.b[n:]
 			return
 		}
+
 		n -= len(r.b)
 		q.drop()
 	}
@@ -155,6 +161,8 @@ func (q *queue) drop() {
 
 	*r = run{}
 	q.head++
+
+	// The written runs at the front go when they are the larger half, so that no run moves often.
 	if q.head >= 256 && q.head*2 >= len(q.runs) {
 		q.runs = q.runs[:copy(q.runs, q.runs[q.head:])]
 		q.head = 0
@@ -164,6 +172,7 @@ func (q *queue) drop() {
 // rewind makes an emptied queue ready for reuse.
 func (q *queue) rewind() {
 	q.runs, q.head = q.runs[:0], 0
+
 	for i, c := range q.chunks {
 		if len(q.spare) < chunksKept {
 			q.spare = append(q.spare, c[:0])
@@ -190,6 +199,8 @@ func (q *queue) detach(b *memory.Buffer, limit int64) bool {
 		if !r.pin.Is(b) {
 			continue
 		}
+
+		// The sum is raised before it is compared: two streams that detach at once cannot both pass the bound.
 		if q.copied.Add(int64(len(r.b))) > limit {
 			q.copied.Add(-int64(len(r.b)))
 			return false

@@ -93,6 +93,7 @@ func (r *Reader) takeFrame(b []byte) (int, error) {
 
 	// A message may be long: it is handed on in place where it is whole, and else collected, but not in rest.
 	f, err := ParseFrame(whole)
+
 	if err != nil {
 		return 0, err
 	}
@@ -132,6 +133,7 @@ func (r *Reader) dispatch(f Frame, body []byte) error {
 	if f.Kind != KindData {
 		return r.sink.TakeFrame(f, body)
 	}
+
 	if err := r.landing.begin(r.chains.next(), f, body); err != nil {
 		return err
 	}
@@ -184,6 +186,7 @@ func (r *Reader) complete() {
 	if !r.landing.full() {
 		return
 	}
+
 	chain, err := r.landing.end()
 	// Nobody is told of the end of a chain that was given up: that was told of then.
 	if !chain.givenUp {
@@ -196,6 +199,8 @@ func (r *Reader) complete() {
 func (r *Reader) GiveUp(chain *Chain) {
 	r.landing.giveUp(chain)
 	chain.givenUp = true
+
+	// The reader's memory is its own again: nothing may write there when the bytes come.
 	for i := range chain.reads {
 		chain.reads[i].Dst = nil
 	}

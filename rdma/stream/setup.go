@@ -37,6 +37,7 @@ const whyMax = SetupBytes - 8 - 40
 func (v Setup) Append(b []byte) []byte {
 	why := v.Why[:min(len(v.Why), whyMax)]
 	b = Frame{Body: SetupBytes, Kind: KindVerbs}.Append(b)
+
 	b = append(b, byte(v.Op), byte(len(why)), 0, 0, 0, 0, 0, 0)
 	b = append(b, v.End.GID[:]...)
 	for _, x := range []uint32{v.End.QPN, v.End.PSN, v.End.LID, v.End.MTU, v.End.ReadsIn, v.End.ReadsOut} {
@@ -52,10 +53,14 @@ func ParseSetup(b []byte) (Setup, error) {
 	if v.Op < SetupOffer || v.Op > SetupBroken || int(b[1]) > whyMax {
 		return v, fmt.Errorf("%w: verbs set-up %d with %d bytes of reason", memory.ErrProtocol, b[0], b[1])
 	}
+
 	copy(v.End.GID[:], b[8:])
 	for i, x := range []*uint32{&v.End.QPN, &v.End.PSN, &v.End.LID, &v.End.MTU, &v.End.ReadsIn, &v.End.ReadsOut} {
 		*x = binary.LittleEndian.Uint32(b[24+4*i:])
 	}
+
+	// What a card takes are 24 bits of numbers, 16 of a LID and five sizes of packets; the driver is not asked
+	// for more.
 	if v.End.QPN>>24 != 0 || v.End.PSN>>24 != 0 || v.End.LID>>16 != 0 || v.End.MTU > 5 {
 		return v, fmt.Errorf("%w: queue pair %+v", memory.ErrProtocol, v.End)
 	}
@@ -86,6 +91,7 @@ func ParseGranted(b []byte) (Granted, error) {
 	for i := range v {
 		v[i] = int(binary.LittleEndian.Uint32(b[4*i:]))
 	}
+
 	g := Granted{Layout: memory.Layout{Index: v[0], Stride: v[1], Slots: v[2]},
 		Rkey: uint32(binary.LittleEndian.Uint64(b[16:])), Base: binary.LittleEndian.Uint64(b[24:])}
 	return g, g.Check()

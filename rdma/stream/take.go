@@ -63,6 +63,7 @@ func (r *Reader) buffered(all int) int {
 	if !r.chains.Pending() || r.landing.skip > 0 {
 		return all
 	}
+
 	oldest := r.chains.next()
 	if oldest == nil || oldest.bytes <= CopyMax {
 		return all
@@ -76,6 +77,7 @@ func (r *Reader) due(head int) *Chain {
 	if !r.chains.Pending() || len(r.rest) > 0 || r.landing.skip > 0 {
 		return nil
 	}
+
 	oldest := r.chains.next()
 	if oldest == nil || oldest.again || oldest.givenUp || oldest.bytes <= CopyMax || head != HeaderBytes+len(oldest.reads) {
 		return nil
@@ -102,6 +104,7 @@ func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
 	if head == 0 {
 		return r.landed(n)
 	}
+
 	if n <= head {
 		return r.Feed(buf[:n])
 	}

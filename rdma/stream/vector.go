@@ -47,14 +47,18 @@ func (v *vector) size() (bytes int) {
 // gather fills the vector with the queue's first runs, at most bound bytes. A run with a file ends it.
 func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
 	v.reset()
+
 	for i := q.head; i < len(q.runs) && !v.full() && bound > 0; i++ {
 		r := &q.runs[i]
 		if r.file != nil && v.n > 0 {
 			break
 		}
+
 		b := r.b[:min(len(r.b), bound)]
 		v.add(b)
 		bound -= len(b)
+
+		// A descriptor arrives beside the bytes of its call, so nothing may follow it in the same one.
 		if r.file != nil {
 			return r.file
 		}
@@ -92,7 +96,10 @@ func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
 	v.header = unix.Msghdr{Iov: &v.pieces[0], Control: &v.in[0]}
 	v.header.SetIovlen(v.n)
 	v.header.SetControllen(len(v.in))
+
 	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+
+	// A peer that sends descriptors nobody asked for would use up this process's own.
 	if errno == 0 && v.header.Controllen > 0 && !f.keep(v.in[:v.header.Controllen]) {
 		return 0, unix.EPROTO
 	}

@@ -117,6 +117,7 @@ func (w *Writer) arm(on bool) {
 	if w.armed == on || w.ended || w.o.TLS != nil {
 		return
 	}
+
 	w.armed = on
 	if on {
 		w.wrote = w.now()
@@ -206,6 +207,7 @@ func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 
 // putBack makes what WriteParts could not write the first in the queue: the last rest bytes, behind done ones.
 func (w *Writer) putBack(parts [][]byte, done, rest int) {
+	// The parts are their owner's again when WriteParts returns, so what is left of them is copied.
 	left := append(make([]byte, 0, rest), w.head[min(done, HeaderBytes):]...)
 	done -= min(done, HeaderBytes)
 	for _, p := range parts {
@@ -261,6 +263,7 @@ func (w *Writer) closeIfEnded() {
 	if !w.ended || w.writing || w.closed {
 		return
 	}
+
 	w.closed = true
 	w.queue.discard()
 	if w.o.TLS != nil {

@@ -10,9 +10,12 @@ func (w *Writer) wakeTLS() {
 	if w.closed {
 		return
 	}
+
+	// A writer that was idle has made no progress because there was nothing to do.
 	if !w.writing {
 		w.wrote = w.now()
 	}
+
 	select {
 	case w.kick <- struct{}{}:
 	default:
@@ -36,6 +39,7 @@ func (w *Writer) RunTLS() {
 // writeTLS writes one piece of the queue.
 func (w *Writer) writeTLS(own []byte) {
 	part := own[:copy(own, w.queue.runs[w.queue.head].b)]
+
 	w.writing = true
 	w.o.Mu.Unlock()
 	n, err := w.o.TLS.Write(part)
