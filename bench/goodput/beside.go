@@ -47,6 +47,7 @@ func Beside(ctx context.Context, w io.Writer) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			sum := load.Run(p, rate)
 			_, bad := sum.BadShare()
 			fmt.Fprintf(t, "%.0f\t%.2f\t%.1f\t", sum.Good(o), 100*bad, sum.BatchMean())

@@ -22,6 +22,7 @@ import (
 func (w *Workload) Bound() float64 {
 	b := newBound(w)
 	lo, hi := 0.0, w.Capacity()*1.02
+	// A rate that fits is looked for from the top down, in steps that double.
 	for step := 0.12; lo == 0; step *= 2 {
 		if mid := hi * (1 - min(step, 0.9)); b.fitsRate(mid) {
 			lo = mid
@@ -53,7 +54,11 @@ func newBound(w *Workload) *bound {
 	for m := range b.at {
 		b.at[m] = make([][]float64, len(w.units))
 	}
+
 	most := w.Capacity() * 1.02
+
+	// Arrivals at another rate are the same ones, stretched: drawn once for the highest rate, kept for a rate
+	// of one.
 	for i, u := range w.units {
 		for _, a := range u.At(most, w.o.Span, nil) {
 			b.at[a.Model][i] = append(b.at[a.Model][i], float64(a.At)/1e9*most)
@@ -76,6 +81,7 @@ func (b *bound) fitsRate(rate float64) bool {
 	}
 	close(turn)
 
+	// Models are independent of each other in the relaxed problem, so each core takes one after another.
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for m := range turn {
@@ -85,11 +91,13 @@ func (b *bound) fitsRate(rate float64) bool {
 	}
 
 	wg.Wait()
+
 	sum := 0.0
 	for _, c := range cost {
 		sum += c
 	}
 
+	// Batches of the last arrivals may run up to one SLO beyond the span.
 	return sum <= float64(b.w.GPUs)*(span+slo)*float64(len(b.w.units))
 }
 
@@ -118,10 +126,12 @@ func (b *bound) leastCost(m int, rate, span float64) float64 {
 			sum, dropped = sum+f, dropped+d
 		}
 
+		// Every price gives a valid bound; the highest of them is the tightest.
 		if v := sum - mu*float64(spare); v > best {
 			best, b.mu[m] = v, mu
 		}
 
+		// More drops than allowed: dropping must cost more.
 		if dropped > spare {
 			lo = mu
 		} else {
@@ -143,6 +153,7 @@ func (b *bound) cheapestAt(m int, at []float64, rate, span, mu float64) (cost fl
 	mask := len(ring) - 1
 	head, tail, first := 0, 0, 0
 	f, d := 0.0, 0
+
 	period := 1 / rate
 	slack := slo - ctrl - beta + 1e-12
 

@@ -62,6 +62,7 @@ func Policies(list string) ([]Policy, error) {
 		name = strings.TrimSpace(name)
 		hit := false
 		for _, p := range every {
+			// A name that is a policy's own does not stand for the family of the same prefix as well.
 			if name == "all" || p.Name == name || strings.HasPrefix(p.Name, name+"-") && !isExact(names, name) {
 				hit = true
 				out = append(out, Policy{p.Name, p.New})
@@ -104,6 +105,7 @@ func Compare(ctx context.Context, settings []Setting, policies []Policy, o Optio
 		if err != nil {
 			return nil, err
 		}
+
 		w.ctx = ctx
 		limit := w.Bound()
 		for _, p := range policies {
@@ -129,6 +131,7 @@ func rowsOf(done []Row, s Setting, policies []Policy, o Options) []Row {
 	var out []Row
 	for _, p := range policies {
 		want := newRow(s, p, o)
+		// Everything that changes a result is compared; a row of other options is measured again.
 		for _, r := range done {
 			if r.Setting == want.Setting && r.Policy == want.Policy && r.Seeds == want.Seeds && r.SeedBase == want.SeedBase &&
 				r.SpanS == want.SpanS && r.Rates == want.Rates && r.CtrlUS == want.CtrlUS && r.DataUS == want.DataUS {
@@ -159,10 +162,12 @@ func (w *Workload) measureRow(p Policy) Row {
 	if family == "downbeat" {
 		family = "symphony"
 	}
+
 	if v, ok := w.Published[family]; ok {
 		r.Published = &v
 	}
 
+	// A guess near what good policies reach shortens the search.
 	r.Goodput = w.Search(p, w.Capacity()*0.9)
 	if r.Goodput <= 0 {
 		return r

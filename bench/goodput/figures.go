@@ -133,6 +133,7 @@ func drawSweep(w io.Writer, rows []Row) error {
 		if len(r.Points) == 0 || r.Goodput <= 0 {
 			continue
 		}
+
 		over := r.FlatTop != nil
 		p := chart.Panel{Title: r.Setting, XLabel: "offered load over the policy's goodput", YLabel: "busy share of the GPUs", XMax: 1, YMax: 1}
 		ideal := chart.Line{Name: "ideal", X: []float64{0, 1}, Y: []float64{0, 1}, Dashed: true}

@@ -26,6 +26,7 @@ func gridSettings() []Setting {
 		for half := range 2 {
 			for g := range gridGPUs {
 				for b := range gridGammas {
+					// The second half follows other squares with neighbouring levels exchanged: it meets other pairs than the first.
 					popularity, scale := latinSquare(1, g, b), latinSquare(2, g, b)
 					if half == 1 {
 						popularity, scale = latinSquare(2, g, b)^1, latinSquare(3, g, b)^1
@@ -46,6 +47,7 @@ func gridCell(zoo string, gpus int, gamma, zipf, scale float64) Setting {
 	if zoo == "a100" {
 		models = profile.A100()
 	}
+
 	for i := range models {
 		models[i].SLO = time.Duration(float64(models[i].SLO) * scale)
 	}
@@ -59,6 +61,7 @@ func gridCell(zoo string, gpus int, gamma, zipf, scale float64) Setting {
 // latinSquare returns row + factor·column in the field of four elements: squares of different factors are
 // orthogonal.
 func latinSquare(factor, row, column int) int {
+	// Addition in the field of four is exclusive or; its multiplication needs a table.
 	products := [4][4]int{{0, 0, 0, 0}, {0, 1, 2, 3}, {0, 2, 3, 1}, {0, 3, 1, 2}}
 	return row ^ products[factor][column]
 }

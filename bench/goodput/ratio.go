@@ -28,6 +28,7 @@ func (c comparison) bestRatio() float64 {
 func compareBest(rows []Row) []comparison {
 	var out []comparison
 	for _, r := range rows {
+		// Rows of a setting follow each other, ours first; every later row is a rival.
 		k := slices.IndexFunc(out, func(c comparison) bool { return c.setting == r.Setting })
 		switch {
 		case k < 0:
@@ -36,6 +37,7 @@ func compareBest(rows []Row) []comparison {
 			out[k].best, out[k].rival = r.Policy, r.Goodput
 		}
 	}
+
 	slices.SortStableFunc(out, func(a, b comparison) int { return cmp.Compare(a.bestRatio(), b.bestRatio()) })
 	return out
 }

@@ -56,6 +56,7 @@ func (r Replay) Run(w io.Writer) error {
 	world := &sim.World{GPUs: r.GPUs, Ctrl: r.Ctrl, Data: r.Data}
 	index := make(map[string]int32)
 
+	// Profiles come first: arrivals name their models.
 	err := readFile(r.Profiles, func(f io.Reader) error {
 		entries, err := profile.ReadCSV(f)
 		if err != nil {
@@ -127,6 +128,8 @@ func sameFile(a, b string) bool {
 	if err == nil && errB == nil {
 		return os.SameFile(ia, ib)
 	}
+
+	// At least one of them is not there yet, so only their names can be compared.
 	a, err = filepath.Abs(a)
 	b, errB = filepath.Abs(b)
 	return err == nil && errB == nil && a == b
@@ -164,6 +167,7 @@ func readArrivals(r io.Reader, index map[string]int32) ([]arrivals.Arrival, erro
 	for ; s.Scan(); n++ {
 		text := strings.TrimSpace(s.Text())
 		if n == 0 {
+			// Spreadsheets begin a file with a byte order mark.
 			text = strings.TrimPrefix(text, "\ufeff")
 			if text == "arrival_us,model" {
 				continue
@@ -175,6 +179,7 @@ func readArrivals(r io.Reader, index map[string]int32) ([]arrivals.Arrival, erro
 			return nil, fmt.Errorf("line %d: %w", n+1, err)
 		}
 
+		// The simulator plays arrivals in the order of the file.
 		if k := len(out); k > 0 && a.At < out[k-1].At {
 			return nil, fmt.Errorf("line %d: arrival_us = %q: want lines in order of time, the line before has %g", n+1, strings.SplitN(text, ",", 2)[0], float64(out[k-1].At)/1e3)
 		}
@@ -195,11 +200,13 @@ func parseArrival(text string, index map[string]int32) (arrivals.Arrival, error)
 	if len(fields) != 2 {
 		return arrivals.Arrival{}, fmt.Errorf("%q has %d fields, want 2: arrival_us,model", text, len(fields))
 	}
+
 	at, name := strings.TrimSpace(fields[0]), strings.TrimSpace(fields[1])
 	us, err := strconv.ParseFloat(at, 64)
 	if err != nil || math.IsNaN(us) || us < 0 || us > arrivalMaxUS {
 		return arrivals.Arrival{}, fmt.Errorf("arrival_us = %q: want microseconds from 0 to %.0f", at, float64(arrivalMaxUS))
 	}
+
 	m, ok := index[name]
 	if !ok {
 		return arrivals.Arrival{}, fmt.Errorf("model = %q: want a model of the profiles: %s", name, modelNames(index))
@@ -239,6 +246,7 @@ func (r Replay) runWorld(world *sim.World) (err error) {
 	o.WriteString("request,outcome,time_ns\n")
 
 	n := 0
+	// One buffer for all lines: a workload may have a hundred million requests.
 	var buf []byte
 	world.Trace = func(gpu, model int32, start, finish sim.Time, requests []int32) {
 		buf = fmt.Appendf(buf[:0], "%d,%d,%s,%d,%d,%d,", n, gpu, quoteField(world.Models[model].Name), len(requests), start, finish)

@@ -46,9 +46,12 @@ func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
 		}
 		w.models = append(w.models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO)})
 	}
+
 	var wg sync.WaitGroup
 	for i := range w.units {
 		wg.Go(func() {
+			// More than the expected number, and room for the rarest model: a draw that is too short cannot
+			// serve the rate.
 			w.units[i] = arrivals.NewUnit(w.o.SeedBase+uint64(i+1), s.Gaps, s.Share, rateMax*o.Span.Seconds()*1.001+50/minShare(s.Share))
 		})
 	}
@@ -72,6 +75,7 @@ func (w *Workload) World(i int, rate float64, buf []arrivals.Arrival) *sim.World
 			models[k].Rate = rate * w.Share[k]
 		}
 	}
+
 	return &sim.World{Models: models, GPUs: w.GPUs, Ctrl: w.o.Ctrl + w.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
 }
 
@@ -173,6 +177,7 @@ func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(
 				}
 				mu.Unlock()
 
+				// The arrivals' memory serves the next world: they are the largest part of it.
 				*buf = world.Arrivals
 				w.bufs.Put(buf)
 			}
@@ -185,6 +190,7 @@ func (w *Workload) eachSeed(policy Policy, rate float64, spare []int, take func(
 
 // isGood says whether every model keeps its requests within the SLO at a rate.
 func (w *Workload) isGood(policy Policy, rate float64) bool {
+	// What a model may lose is known before a run from its number of requests, so a bad rate ends early.
 	spare := make([]int, len(w.models))
 	k := 1e9 / rate
 	for _, u := range w.units {

@@ -120,6 +120,7 @@ func fig6() []Setting {
 var Fig7SLOs = []int{15, 20, 25, 30, 50, 100}
 
 func fig7() []Setting {
+	// The figure's four curves: Poisson or bursty arrivals, even or Zipf popularity.
 	var out []Setting
 	for _, gaps := range []struct {
 		name string
@@ -180,6 +181,7 @@ func (s Setting) Capacity() float64 {
 		if err != nil {
 			panic(err)
 		}
+
 		best := math.Inf(1)
 		for b := 1; b <= p.Max(); b++ {
 			best = min(best, p.Exec(b).Seconds()/float64(b))

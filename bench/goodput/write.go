@@ -50,6 +50,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 			name = ""
 		}
 		last = r.Setting
+
 		published := "–"
 		if r.Published != nil {
 			published = fmt.Sprintf("%.0f", *r.Published)

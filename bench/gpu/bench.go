@@ -90,6 +90,7 @@ func (b *rig) allocateTensors(tensors []layers.Tensor) (at []cuda.Address, err e
 }
 
 func (b *rig) close() (err error) {
+	// Free of a nil slab, event or stream does nothing, so a rig that opened in part closes as well.
 	for _, h := range b.host {
 		h.Free()
 	}
@@ -109,6 +110,8 @@ func (b *rig) randomInputs(rng *rand.Rand, n int, intMax int64) [][]byte {
 	var all [][]byte
 	for i, t := range b.plan.Inputs {
 		h := b.host[i].Bytes()
+
+		// Memory is the largest batch's; a smaller batch takes its first rows.
 		h = h[:len(h)/b.plan.Batch*n]
 
 		switch t.Type {
@@ -166,6 +169,8 @@ func (b *rig) runBatch(ctx context.Context, n int, byLayer bool) ([][]float64, e
 	for i, t := range b.plan.Outputs {
 		h := b.host[k+i].Bytes()
 		h = h[:len(h)/b.plan.Batch*n]
+		// Host memory is cleared as well: a copy that does not happen must not leave the right answer of the
+		// batch before.
 		clear(h)
 
 		b.sub.Reset()
@@ -192,6 +197,8 @@ func (b *rig) computeBatch(ctx context.Context, n int, byLayer bool) error {
 		_, err := b.model.Run(ctx, b.stream, n, b.inputs, b.outputs, nil)
 		return err
 	}
+
+	// As one submission: the graph's launches and the event leave together, as a backend sends them.
 	if err := b.model.Enqueue(&b.sub, b.stream, n, b.inputs, b.outputs); err != nil {
 		return err
 	}
@@ -201,6 +208,7 @@ func (b *rig) computeBatch(ctx context.Context, n int, byLayer bool) error {
 }
 
 func numbersOf[T any](b []byte) []T {
+	// Pinned memory is aligned for every type, so its bytes are read as numbers in place.
 	var t T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(t)))
 }
@@ -220,6 +228,7 @@ func distanceTo(got, want []float64) (worst, norm float64, err error) {
 	if len(got) != len(want) {
 		return 0, 0, fmt.Errorf("%d elements, reference has %d", len(got), len(want))
 	}
+
 	square, off := 0.0, 0.0
 	for i, w := range want {
 		if math.IsNaN(got[i]) != math.IsNaN(w) {
@@ -228,6 +237,7 @@ func distanceTo(got, want []float64) (worst, norm float64, err error) {
 		square += w * w
 		off += (got[i] - w) * (got[i] - w)
 	}
+
 	rms := math.Sqrt(square / float64(max(len(want), 1)))
 	for i, w := range want {
 		worst = max(worst, math.Abs(got[i]-w)/(math.Abs(w)+rms+1e-30))

@@ -53,6 +53,7 @@ func elementwiseCases() (all []Case) {
 			return n.Node("Mul", []string{n.Node("Sigmoid", []string{x}), x})
 		}))
 
+	// Both operands are stretched, and in the second case the constant stands first.
 	for _, name := range []string{"Add", "Sub", "Mul", "Div", "Min", "Max"} {
 		all = append(all, opCase(name+" broadcast", []int64{4, 1, 6}, func(n *net, x string) string {
 			return n.Node(name, []string{x, n.Node("Reshape", []string{n.addAround(2, 1, 30), n.Shape(5, 6)})})
@@ -67,6 +68,7 @@ func elementwiseCases() (all []Case) {
 }
 
 func convCases() (all []Case) {
+	// Odd sizes leave tiles filled in part; as many groups as channels make a convolution depthwise.
 	for _, c := range []struct{ in, out, k, stride, groups int64 }{{3, 8, 3, 1, 1}, {8, 70, 1, 1, 1}, {6, 8, 3, 2, 2}, {16, 16, 3, 1, 16}, {8, 16, 5, 2, 4}, {12, 12, 5, 2, 12}, {70, 66, 3, 1, 1}} {
 		name := fmt.Sprintf("Conv %d to %d, %d by %d, stride %d, %d groups", c.in, c.out, c.k, c.k, c.stride, c.groups)
 		all = append(all, opCase(name, []int64{c.in, 9, 11}, func(n *net, x string) string { return n.addConv(x, c.in, c.out, c.k, c.stride, c.groups, "Relu") }))
@@ -97,12 +99,14 @@ func convCases() (all []Case) {
 }
 
 func productCases() (all []Case) {
+	// The same numbers under both layouts of the weight: a kernel that ignores transB shows.
 	for trans := range int64(2) {
 		all = append(all, opCase(fmt.Sprintf("Gemm transB %d", trans), []int64{70}, func(n *net, x string) string {
 			dims := [][]int64{{70, 65}, {65, 70}}[trans]
 			return n.Node("Gemm", []string{x, n.addWeights(70, dims...), n.addAround(0, 1, 65)}, onnx.Int("transB", trans), onnx.FloatAttr("alpha", 0.5), onnx.FloatAttr("beta", 2))
 		}))
 	}
+
 	return append(all, opCase("MatMul with bias and Gelu", []int64{9, 20}, func(n *net, x string) string {
 		y := n.addLinear(x, 20, 67)
 		e := n.Node("Add", []string{n.Node("Erf", []string{n.Node("Div", []string{y, n.Scalar(1.4142135)})}), n.Scalar(1)})
@@ -117,6 +121,7 @@ func productCases() (all []Case) {
 }
 
 func indexCases() []Case {
+	// Operators that move elements or compute shapes: negative and reversed indices, shapes known only from other tensors.
 	all := []Case{
 		opCase("Transpose", []int64{3, 4, 5}, func(n *net, x string) string { return n.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2)) }),
 		opCase("Concat", []int64{3, 4}, func(n *net, x string) string {
@@ -158,6 +163,7 @@ func castCases() []Case {
 	y := n.Node("Div", []string{n.Node("Cast", []string{x}, onnx.Int("to", 1)), n.Scalar(255)})
 	n.Output("y", n.Node("Transpose", []string{y}, onnx.Ints("perm", 0, 3, 1, 2)), onnx.Float, nil)
 	images := Case{Name: "Cast of images", Model: n.buildModel(13), Batches: []int{1, 2}, IntMax: 256}
+
 	n = newNet("Gather of embeddings", 4)
 	ids := n.Input("ids", onnx.Int64, onnx.Batched(7))
 	n.Output("y", n.Node("Gather", []string{n.addWeights(1, 11, 6), ids}), onnx.Float, nil)
@@ -184,6 +190,7 @@ func rowCases() (all []Case) {
 
 	norm := opCase("LayerNormalization", []int64{6, 80}, func(n *net, x string) string { return n.addNorm(x, 80) })
 	norm.Model.Opsets[0].Version = 17
+
 	arg := newNet("ArgMax", 5)
 	x := arg.Input("x", onnx.Float, onnx.Batched(6, 40))
 	arg.Output("y", arg.Node("ArgMax", []string{x}, onnx.Int("axis", 2), onnx.Int("keepdims", 0)), onnx.Int64, nil)

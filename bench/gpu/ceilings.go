@@ -30,6 +30,7 @@ func measureCeilings(ctx context.Context, dev *cuda.Device) (*Ceilings, error) {
 	a, b := t.memory[0].Address(), t.memory[1].Address()
 	var out Ceilings
 
+	// A copy within the device reads and writes each byte, so it counts twice.
 	for _, k := range []struct {
 		to    *float64
 		bytes float64
@@ -81,6 +82,8 @@ func (t *copies) openCopies() (err error) {
 // timeCopies returns the nanoseconds of ceilingRounds copies, after one that is not counted.
 func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (float64, error) {
 	var s cuda.Submission
+
+	// The first copy takes the clocks up and touches the pages; it lies before the first event.
 	add(&s)
 	s.Record(t.st, t.from)
 	for range ceilingRounds {
@@ -90,6 +93,8 @@ func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (
 	if err := errors.Join(t.dev.Submit(&s), t.dev.Wait(ctx, t.to)); err != nil {
 		return 0, err
 	}
+
+	// The device's own clock leaves out what submitting and waiting take on the host.
 	took, err := t.dev.Elapsed(t.from, t.to)
 	return float64(max(took, 1)), err
 }

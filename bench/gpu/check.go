@@ -99,6 +99,7 @@ func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executo
 		return err
 	}
 	defer func() { err = errors.Join(err, ref.close()) }()
+
 	precisions := c.Precisions
 	if len(precisions) == 0 {
 		precisions = []layers.Precision{layers.FP32}
@@ -120,6 +121,7 @@ func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *ex
 	defer func() { err = errors.Join(err, b.close()) }()
 
 	rng := rand.New(rand.NewPCG(c.Seed, 77))
+
 	ways := []bool{false, true}
 	if p != layers.FP32 {
 		ways = ways[:1] // layer by layer is the same for all

@@ -98,6 +98,7 @@ func Command(ctx context.Context, o Options, w io.Writer) (err error) {
 		err = o.measureAll(ctx, dev, &r)
 	}
 
+	// The result is written even after an error: rows that were measured cost minutes.
 	if o.JSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -118,6 +119,7 @@ func (o Options) openDevice() (*cuda.Device, error) {
 }
 
 func (o Options) checkAll(ctx context.Context, dev *cuda.Device, r *report) error {
+	// Networks of full size are too large for the emulated device, which computes in Go.
 	cases := append(Operators(), Networks()...)
 	if !o.Emulated && !o.Small {
 		cases = append(cases, FullNetworks()...)
@@ -154,6 +156,7 @@ func fileCases(folder string) (all []Case, err error) {
 		if err != nil {
 			return err
 		}
+
 		rel, _ := filepath.Rel(folder, path)
 		all = append(all, Case{Name: rel, Model: m, Batches: []int{4, 16}, IntMax: 256}) // a row of three classes says little of a norm
 		return nil
@@ -189,6 +192,7 @@ func (o Options) measureAll(ctx context.Context, dev *cuda.Device, r *report) (e
 	if o.Emulated || len(o.Graphs) > 0 && !slices.Contains(o.Graphs, pipelineGraph) || ctx.Err() != nil {
 		return err
 	}
+
 	precisions, _ := o.parsePrecisions()
 	c.Precision = precisions[len(precisions)-1]
 	size := int64(224)

@@ -43,12 +43,14 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 		return out, err
 	}
 	defer r.Close()
+
 	b, err := openRig(dev, r, m, batch, c.Precision)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 
+	// The bounds come first: the clocks that they take up are those of the runs that follow.
 	if out.CopyIn, out.Compute, err = c.measureBounds(ctx, b, batch); err != nil {
 		return out, err
 	}
@@ -76,6 +78,7 @@ func (c Config) measureBounds(ctx context.Context, b *rig, batch int) (copyIn, c
 	defer from.Free()
 	var in, run []float64
 
+	// Copies and batches take turns, so that a clock that drifts meets both.
 	for range c.Rounds {
 		b.sub.Reset()
 		b.sub.Record(b.stream, from)
@@ -143,6 +146,7 @@ func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pagea
 		slots = append(slots, device.NewSlot(i, device.Pages(memory.Bytes())))
 	}
 
+	// Cold: the graphs are captured by the first batches, which warmFlow lets pass.
 	e, err := accel.New(b.dev, accel.Config{Compile: func(*device.Model, sync.Locker) (accel.Program, error) { return program{b.model}, nil },
 		Cold: true, Timeout: c.Timeout, Borrowed: true, Pageable: pageable})
 	if err != nil {
@@ -155,6 +159,7 @@ func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pagea
 			return 0, false, err
 		}
 	}
+
 	if _, err := e.Load(m); err != nil {
 		return 0, false, err
 	}
@@ -172,7 +177,9 @@ const warmFlow = 2
 // pushBatches sends batches through e with one less under way than there are slots.
 func pushBatches(ctx context.Context, e *accel.Executor, m *device.Model, slots []*device.Slot, rows, batches int) (time.Duration, error) {
 	of := func(i int) device.Batch { return device.Batch{Model: m, Slot: slots[i%len(slots)], Rows: rows} }
+
 	start := time.Now()
+	// The first batch's rows are there before anything runs, as they would be behind another batch.
 	e.Arrived(m, of(0).Slot, device.AllInputs, 0, rows)
 
 	for i := range batches + len(slots) - 2 {
@@ -199,6 +206,7 @@ var datatypes = map[layers.DataType]model.Datatype{layers.Float32: "FP32", layer
 
 // layoutModel is the rig's graph as a backend's model.
 func (b *rig) layoutModel(batchMax int) (*device.Model, error) {
+	// Without the batch dimension, which a backend adds by itself.
 	all := func(list []layers.Tensor) (out []model.Tensor, configs []repo.TensorConfig) {
 		for i, t := range list {
 			w := model.Tensor{Name: fmt.Sprint(i), Datatype: datatypes[t.Type]}
@@ -209,6 +217,7 @@ func (b *rig) layoutModel(batchMax int) (*device.Model, error) {
 		}
 		return out, configs
 	}
+
 	m := &repo.Model{Name: "measured", Version: "1", Platform: repo.PlatformONNX, BatchMax: batchMax, Batched: true, Config: &repo.Config{}}
 	m.Inputs, m.Config.Inputs = all(b.plan.Inputs)
 	m.Outputs, m.Config.Outputs = all(b.plan.Outputs)

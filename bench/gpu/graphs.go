@@ -24,6 +24,7 @@ func (n *net) addWeights(fan int, dims ...int64) string {
 	for _, d := range dims {
 		count *= d
 	}
+
 	v := make([]float32, count)
 	scale := math.Sqrt(1.5 / float64(fan))
 	for i := range v {
@@ -46,6 +47,7 @@ func (n *net) addConv(x string, in, out, k, stride, groups int64, act string) st
 	p := (k - 1) / 2
 	y := n.Node("Conv", []string{x, n.addWeights(int(in/groups*k*k), out, in/groups, k, k)},
 		onnx.Ints("kernel_shape", k, k), onnx.Ints("strides", stride, stride), onnx.Ints("pads", p, p, p, p), onnx.Int("group", groups))
+
 	y = n.Node("BatchNormalization", []string{y, n.addAround(1, 0.2, out), n.addAround(0, 0.2, out), n.addAround(0, 0.2, out), n.addAround(1, 0.2, out)},
 		onnx.FloatAttr("epsilon", 1e-5))
 	return n.addActivation(y, act)
@@ -166,9 +168,12 @@ func BERT(c BERTConfig, seed uint64) *onnx.Model {
 	n := newNet("bert", seed)
 	ids := n.Input("input_ids", onnx.Int64, onnx.Batched(c.Sequence))
 	mask := n.Input("attention_mask", onnx.Int64, onnx.Batched(c.Sequence))
+
+	// The mask becomes an addend: 0 where a token counts, −10,000 where it does not, which softmax makes 0.
 	m := n.Node("Cast", []string{mask}, onnx.Int("to", 1))
 	m = n.Node("Unsqueeze", []string{m, n.Shape(1, 2)})
 	m = n.Node("Mul", []string{n.Node("Sub", []string{n.Scalar(1), m}), n.Scalar(-10000)})
+
 	x := n.Node("Gather", []string{n.addWeights(1, c.Vocabulary, c.Hidden), ids})
 	pos := n.addWeights(1, 512, c.Hidden)
 	x = n.Node("Add", []string{x, n.Node("Slice", []string{pos, n.Shape(0), n.Shape(c.Sequence), n.Shape(0)})})
@@ -176,6 +181,8 @@ func BERT(c BERTConfig, seed uint64) *onnx.Model {
 	for range c.Layers {
 		x = n.addEncoder(x, m, c)
 	}
+
+	// Only the first token's row goes on to the pooled output, as BERT's classifiers take it.
 	first := n.Node("Gather", []string{x, n.Const(onnx.IntTensor("", []int64{0}))}, onnx.Int("axis", 1))
 	pooled := n.Node("Tanh", []string{n.addLinear(first, c.Hidden, c.Hidden)})
 	n.Output("pooled", pooled, onnx.Float, onnx.Batched(c.Hidden))
@@ -196,13 +203,18 @@ func (n *net) addEncoder(x, mask string, c BERTConfig) string {
 		y = n.Node("Reshape", []string{n.addLinear(y, c.Hidden, c.Hidden), n.Shape(0, 0, c.Heads, size)})
 		return n.Node("Transpose", []string{y}, onnx.Ints("perm", perm...))
 	}
+
+	// K comes transposed from heads, so that Q·K needs no further step.
 	q, k, v := heads(x, 0, 2, 1, 3), heads(x, 0, 2, 3, 1), heads(x, 0, 2, 1, 3)
 	s := n.Node("Div", []string{n.Node("MatMul", []string{q, k}), n.Scalar(float32(math.Sqrt(float64(size))))})
 	s = n.Node("Softmax", []string{n.Node("Add", []string{s, mask})}, onnx.Int("axis", -1))
 	y := n.Node("Transpose", []string{n.Node("MatMul", []string{s, v})}, onnx.Ints("perm", 0, 2, 1, 3))
 	y = n.Node("Reshape", []string{y, n.Shape(0, 0, c.Hidden)})
 	x = n.addNorm(n.Node("Add", []string{n.addLinear(y, c.Hidden, c.Hidden), x}), c.Hidden)
+
 	y = n.addLinear(x, c.Hidden, c.Inner)
+
+	// GELU by the error function, spelled out as exporters write it.
 	e := n.Node("Add", []string{n.Node("Erf", []string{n.Node("Div", []string{y, n.Scalar(math.Sqrt2)})}), n.Scalar(1)})
 	y = n.Node("Mul", []string{n.Node("Mul", []string{y, e}), n.Scalar(0.5)})
 	return n.addNorm(n.Node("Add", []string{n.addLinear(y, c.Inner, c.Hidden), x}), c.Hidden)

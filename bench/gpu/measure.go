@@ -110,6 +110,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, n := range c.Batches {
 		b.randomInputs(rng, n, 2)
+		// A run by runBatch puts the inputs on the device and proves that the graph works before it is timed.
 		if _, err := b.runBatch(ctx, n, false); err != nil {
 			return fmt.Errorf("%s, batch of %d: %w", graph, n, err)
 		}

@@ -23,6 +23,7 @@ func openReference(library string, m *onnx.Model) (*reference, error) {
 	if _, err := loader.Open(library); err != nil {
 		return nil, err
 	}
+
 	var in, out []string
 	for _, v := range m.Graph.FeedInputs() {
 		in = append(in, v.Name)
@@ -30,6 +31,7 @@ func openReference(library string, m *onnx.Model) (*reference, error) {
 	for _, v := range m.Graph.Outputs {
 		out = append(out, v.Name)
 	}
+
 	s, err := ort.NewDynamicAdvancedSessionWithONNXData(m.Marshal(), in, out, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open reference: %w", err)

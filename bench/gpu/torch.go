@@ -99,6 +99,7 @@ func (t *torch) endReason() error {
 }
 
 func (t *torch) stopTorch() {
+	// The end of its input ends the script.
 	if t.cmd != nil {
 		_ = t.in.Close()
 		_ = t.cmd.Wait()
