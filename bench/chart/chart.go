@@ -34,6 +34,7 @@ func (p *Panel) Add(name string, x, y float64) {
 		k = len(p.Lines)
 		p.Lines = append(p.Lines, Line{Name: name})
 	}
+
 	l := &p.Lines[k]
 	l.X, l.Y = append(l.X, x), append(l.Y, y)
 	p.XMax, p.YMax = max(p.XMax, x), max(p.YMax, y)
@@ -51,6 +52,7 @@ const (
 
 // Draw writes panels in rows of two with one legend below.
 func Draw(w io.Writer, panels []Panel) error {
+	// A name has one colour in all panels; the ideal line is grey and takes none of the shades.
 	color := map[string]string{"ideal": "#888888"}
 	var names []string
 	for _, p := range panels {
@@ -61,19 +63,24 @@ func Draw(w io.Writer, panels []Panel) error {
 			}
 		}
 	}
+
+	// The ideal stands in the legend where the first panel has it.
 	names = append(names, "ideal")
 	if len(panels) == 0 || len(panels[0].Lines) == 0 || panels[0].Lines[0].Name != "ideal" {
 		names = names[:len(names)-1]
 	}
+
 	rows := (len(panels) + 1) / 2
 	wide := panelWide * min(2, max(1, len(panels)))
 	perRow := max(1, (wide-20)/legendWide)
 	high := rows*panelHigh + 20*((len(names)+perRow-1)/perRow) + 16
+
 	var b strings.Builder
 	Open(&b, wide, high)
 	for i, p := range panels {
 		p.drawPanel(&b, float64(i%2*panelWide), float64(i/2*panelHigh), color)
 	}
+
 	for i, n := range names {
 		x, y := 20+i%perRow*legendWide, rows*panelHigh+14+20*(i/perRow)
 		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s" stroke-width="3"/><text x="%d" y="%d">%s</text>`, x, x+18, y, y, color[n], x+24, y+4, Escape(n))
@@ -100,8 +107,10 @@ func (f frame) y(v float64) float64 {
 // drawPanel draws a panel whose upper left corner is at (ox, oy).
 func (p Panel) drawPanel(b *strings.Builder, ox, oy float64, color map[string]string) {
 	f := frame{&p, ox + panelLeft, ox + panelWide - 16, oy + panelTop, oy + panelHigh - panelBottom}
+
 	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" font-weight="bold">%s</text>`, f.left, oy+18, Escape(p.Title))
 	f.drawAxes(b, ox)
+
 	for i := range p.Lines {
 		l := p.Lines[len(p.Lines)-1-i] // the first on top
 		f.drawLine(b, l, color[l.Name])
@@ -110,6 +119,7 @@ func (p Panel) drawPanel(b *strings.Builder, ox, oy float64, color map[string]st
 
 // drawAxes draws grid, numbers and labels.
 func (f frame) drawAxes(b *strings.Builder, ox float64) {
+	// The slack lets a line at the very end of the range be drawn although sums of steps miss it by rounding.
 	slack := 0.0001 * (f.YMax - f.YMin)
 	for d, v := gridStep(f.YMax-f.YMin), 0.0; ; v += d {
 		at := math.Ceil(f.YMin/d-1e-9)*d + v
@@ -118,6 +128,7 @@ func (f frame) drawAxes(b *strings.Builder, ox float64) {
 		}
 		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#e4e4e4"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`, f.left, f.right, f.y(at), f.y(at), f.left-6, f.y(at)+4, shortNumber(at))
 	}
+
 	for d, v := gridStep(f.XMax-f.XMin), 0.0; ; v += d {
 		at := math.Ceil(f.XMin/d-1e-9)*d + v
 		if at > f.XMax+0.0001*(f.XMax-f.XMin) {
@@ -125,6 +136,7 @@ func (f frame) drawAxes(b *strings.Builder, ox float64) {
 		}
 		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#999"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, f.x(at), f.x(at), f.bottom, f.bottom+4, f.x(at), f.bottom+17, shortNumber(at))
 	}
+
 	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#999"/>`, f.left, f.right, f.bottom, f.bottom)
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, (f.left+f.right)/2, f.bottom+34, Escape(f.XLabel))
 	fmt.Fprintf(b, `<text transform="translate(%.1f,%.1f) rotate(-90)" text-anchor="middle">%s</text>`, ox+14, (f.bottom+f.top)/2, Escape(f.YLabel))
@@ -140,10 +152,12 @@ func (f frame) drawLine(b *strings.Builder, l Line, color string) {
 		fmt.Fprintf(b, `<path d="%s" stroke="%s" stroke-width="3" stroke-linecap="round" stroke-opacity="0.6"/>`, at.String(), color)
 		return
 	}
+
 	var at []string
 	for k := range l.X {
 		at = append(at, fmt.Sprintf("%.1f,%.1f", f.x(l.X[k]), f.y(l.Y[k])))
 	}
+
 	dash := ""
 	if l.Dashed {
 		dash = ` stroke-dasharray="5,4"`

@@ -45,6 +45,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 		return p, err
 	}
 
+	// Memory is counted as a difference, so what the points before left behind goes first.
 	debug.FreeOSMemory()
 	before := residentBytes()
 	v := &virtual{now: 1}

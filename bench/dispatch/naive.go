@@ -143,9 +143,11 @@ func (d *mutexed) expireRequest(m *mutexModel, r *request) {
 
 // sendBatch forms a batch from the head of the queue. mu is held.
 func (d *mutexed) sendBatch(m *mutexModel) {
+	// The first GPU to become free takes the batch: the heap has it on top.
 	start := max(int64(clock.Now()), d.gpus[0])
 	var batch []*request
 	for len(m.queue) > 0 && len(batch) < batchMax && m.queue[0].deadline >= start+execOf(len(batch)+1) {
+		// One more request makes the batch longer for all of it, and the first has the earliest deadline.
 		if len(batch) > 0 && batch[0].deadline < start+execOf(len(batch)+1) {
 			break
 		}
@@ -156,8 +158,10 @@ func (d *mutexed) sendBatch(m *mutexModel) {
 	if len(batch) == 0 {
 		return // the head's own timer ends it
 	}
+
 	d.gpus[0] = start + execOf(len(batch))
 	time.AfterFunc(time.Duration(d.gpus[0]-int64(clock.Now())), func() { finishBatch(batch) })
+
 	heap.Fix(&d.gpus, 0)
 }
 
@@ -177,6 +181,7 @@ func (d *mutexed) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
+
 	for i := range d.models {
 		m := &d.models[i]
 		if m.timer != nil {
@@ -199,14 +204,17 @@ type channels struct {
 
 func newChannels(set Setting) naive {
 	d := &channels{models: make([]chan *request, set.Models), gpus: make(chan chan int64), taken: make(chan int64)}
+
 	free := make(gpuHeap, set.GPUs)
 	go func() {
+		// One model at a time holds the answer: no other can take the same GPU before it says until when.
 		for reply := range d.gpus {
 			reply <- free[0]
 			free[0] = <-d.taken
 			heap.Fix(&free, 0)
 		}
 	}()
+
 	for i := range d.models {
 		d.models[i] = make(chan *request, 2*batchMax)
 		d.done.Add(1)
@@ -278,6 +286,7 @@ func (d *channels) enqueue(model uint32, deadline int64) {
 func (d *channels) missed() uint64 { return d.lost.Load() }
 
 func (d *channels) stop() {
+	// Models end first, since they send to the GPUs' goroutine.
 	for _, c := range d.models {
 		close(c)
 	}

@@ -27,6 +27,7 @@ func makeRealtime() (restore func(), err error) {
 	if before.Policy != unix.SCHED_NORMAL && before.Policy != unix.SCHED_BATCH {
 		return func() {}, nil // somebody chose it
 	}
+
 	restore = func() { _ = setPolicy(&unix.SchedAttr{Policy: before.Policy, Nice: before.Nice}) }
 	if err := setPolicy(&unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}); err != nil {
 		restore()
@@ -44,11 +45,14 @@ func setPolicy(a *unix.SchedAttr) error {
 		if err != nil {
 			return err
 		}
+
 		for _, t := range all {
 			id, err := strconv.Atoi(t.Name())
 			if err != nil {
 				continue
 			}
+
+			// A thread may end between the listing and the call.
 			if err := unix.SchedSetAttr(id, a, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}

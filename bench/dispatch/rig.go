@@ -85,7 +85,9 @@ func (c *core) enterBatch(at int64, m wire.Done) {
 		c.running = append(c.running, running{})
 		c.unused = int32(len(c.running))
 	}
+
 	i := c.unused
+	// Places are numbered from 1: 0 ends a chain, and an empty slot needs no filling.
 	x := &c.running[i-1]
 	c.unused = x.next
 	x.done, x.next = m, c.calendar[at]
@@ -116,11 +118,13 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 		return nil, err
 	}
 	r.e = e
+
 	profile := make([]time.Duration, batchMax)
 	for b := range profile {
 		profile[b] = time.Duration(alpha*int64(b+1) + beta)
 		r.exec[b+1] = int64(profile[b])
 	}
+
 	for i := range set.Cores {
 		c := &core{r: r, number: i, loop: e.Loops()[i], id: uint64(i) << 48}
 		// A model's partition is its id modulo the number of partitions: a core asks its own.
@@ -128,6 +132,7 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 		c.drawn = c.models
 		r.cores = append(r.cores, c)
 	}
+
 	h := wire.BackendHello{Name: "emulated", GPUs: make([]string, set.GPUs)}
 	for i := range set.Models {
 		h.Models = append(h.Models, wire.BackendModel{Profile: profile, Info: model.Info{Name: fmt.Sprint("m", i), SLO: slo}})
@@ -135,6 +140,8 @@ func newRig(set Setting, clock engine.Clock) (*rig, error) {
 	if r.back, err = e.OpenBackend(h, r); err != nil {
 		return nil, err
 	}
+
+	// Frontends open last: the models come with the backend.
 	for _, c := range r.cores {
 		if c.front, err = e.OpenFrontend(wire.FrontendHello{Name: fmt.Sprint("generator ", c.number), Window: window}, r); err != nil {
 			return nil, err
@@ -170,6 +177,7 @@ const sampleEvery = 8
 func (r *rig) Execute(m []engine.Order) {
 	for i := range m {
 		x := &m[i]
+		// The batch's number carries its partition in the top byte, and partitions are the cores' own.
 		c := r.cores[x.Batch>>56]
 		end := c.now.Load() + x.Start + r.exec[len(x.Requests)]
 		at := (end >> slotShift) & (slots - 1)
@@ -177,6 +185,7 @@ func (r *rig) Execute(m []engine.Order) {
 		c.enterBatch(at, wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: r.exec[len(x.Requests)]})
 		c.batches++
 		c.served += uint64(len(x.Requests))
+
 		if c.sampling && c.batches%sampleEvery == 0 && len(c.delays) < cap(c.delays) {
 			c.delays = append(c.delays, int64(r.clock.Now())-r.readyAt(x))
 		}
@@ -285,6 +294,8 @@ func (c *core) nextModel() uint32 {
 // completeDue reports the batches whose calendar slots have passed.
 func (c *core) completeDue(now int64) {
 	for last := now>>slotShift - 1; c.done < last; {
+		// After a pause longer than the calendar only its last round is looked through: older slots are the
+		// same places.
 		c.done = max(c.done+1, last-slots+1)
 		at := c.done & (slots - 1)
 		c.mu.Lock()

@@ -83,19 +83,24 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	if err := set.checkSetting(); err != nil {
 		return res, err
 	}
+
+	// The virtual cost bounds the search from above: real time adds waiting to the same decisions.
 	guess, err := virtualCost(Setting{set.Models, set.GPUs, 1})
 	if err != nil {
 		return res, err
 	}
 	res.StepNs = guess
+
 	end, rt := o.beginRealtime(progress)
 	defer end()
 	res.RealTime = rt
+
 	r, err := newRig(set, engine.Monotonic{})
 	if err != nil {
 		return res, err
 	}
 	defer r.close()
+
 	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	top := min(capacity, 1.3e9/guess*float64(set.Cores))
 	// The machine has moments of its own, so a rate may fail twice before a lower one is tried.
@@ -115,11 +120,15 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	if err != nil {
 		return res, err
 	}
+
+	// Delays are measured at 70 %: at the highest rate they would show the queue and not the scheduler.
 	time.Sleep(rest)
 	s := r.measureRate(0.7*best, o.Each/2, o.Each, true)
 	if n := len(s.Delays); n > 0 {
 		res.GrantP50, res.GrantP99 = max(0, s.Delays[n/2]), max(0, s.Delays[n*99/100])
 	}
+
+	// The rig's threads poll without rest, so they must be gone before timers are measured.
 	r.close()
 	runtime.GC()
 	if res.TimerP50, res.TimerP99, err = timerError(ctx, 400); err != nil {
@@ -207,9 +216,12 @@ func virtualCost(set Setting) (float64, error) {
 		return 0, err
 	}
 	defer r.close()
+
 	rate := min(20e6, 0.7*float64(set.GPUs)*batchMax/float64(r.exec[batchMax])*1e9)
 	const requests = 4e6
 	span := time.Duration(requests / rate * 1e9)
+
+	// The first pass grows every pool; the second is what counts.
 	r.stepVirtual(v, rate, span)
 	r.resetCounts(false)
 	start := cpuTime()

@@ -32,6 +32,7 @@ func (l *lone) Peers([]wire.Peer)           {}
 func (l *lone) Cut(error)                   {}
 
 func (l *lone) Execute(m []engine.Order) {
+	// The clock comes before the lock: a wait for it is not the timer's.
 	now := int64(l.clock.Now())
 	l.mu.Lock()
 	l.late = append(l.late, now-(int64(m[0].Requests[0].Deadline)-loneExec2)) // the deadline as the engine plans it

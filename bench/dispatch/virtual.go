@@ -18,6 +18,7 @@ func (r *rig) stepVirtual(v *virtual, rate float64, d time.Duration) {
 	gap := 1e9 / rate
 	start := int64(v.now)
 	for n := 0; v.now < sched.Time(start+int64(d)); n += burst {
+		// The clock stands at the burst's last arrival: a frontend submits what has come, not what will come.
 		v.now = sched.Time(start + int64(float64(n+burst-1)*gap))
 		c.now.Store(int64(v.now))
 		for i := range burst {
@@ -26,6 +27,7 @@ func (r *rig) stepVirtual(v *virtual, rate float64, d time.Duration) {
 			m.ID, m.Model, m.Budget, m.Input.Key = c.id, c.nextModel(), at+slo-int64(v.now), uint64(at)
 			c.id++
 		}
+
 		c.sent += burst
 		c.front.Submit(c.burst[:])
 		c.loop.Poll(v.now)

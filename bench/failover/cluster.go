@@ -41,6 +41,7 @@ func startPart(binary string, args ...string) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
@@ -62,13 +63,17 @@ func (p *part) watchLog(log io.Reader) {
 }
 
 func (p *part) killPart() {
+	// A crash: SIGKILL leaves no time to hand over, to say goodbye or to give the lease back.
 	_ = p.cmd.Process.Signal(os.Kill)
+
+	// The log is read to its end before Wait closes the pipe.
 	p.read.Wait()
 	_ = p.cmd.Wait()
 }
 
 func startCluster(c Config, dir string) (*cluster, error) {
 	cl := &cluster{c: c, schedulers: make([]*part, schedulerCount)}
+
 	var err error
 	if cl.addrs, err = freeAddresses(schedulerCount); err != nil {
 		return nil, err
@@ -85,6 +90,7 @@ func freeAddresses(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The listeners close together: the kernel could give the same port again to the next one.
 		defer ln.Close() // once all have a port each
 		all = append(all, ln.Addr().String())
 	}
@@ -98,6 +104,7 @@ func (cl *cluster) startAll(dir string) error {
 			return err
 		}
 	}
+
 	for range backendCount {
 		b, err := startPart(cl.c.Child, "backend", "-scheduler", cl.schedulerList(), "-models", dir, "-emulate", strconv.Itoa(gpusEach))
 		if err != nil {
@@ -125,6 +132,7 @@ func (cl *cluster) startScheduler(i int) error {
 // currentLeader is the scheduler that leads in the highest epoch; -1: none.
 func (cl *cluster) currentLeader() int {
 	leader, highest := -1, int64(0)
+
 	for i, p := range cl.schedulers {
 		if e := p.epoch.Load(); e > highest {
 			leader, highest = i, e
@@ -135,6 +143,7 @@ func (cl *cluster) currentLeader() int {
 
 // awaitLeader waits for another leader than the one that was killed.
 func (cl *cluster) awaitLeader(ctx context.Context, old int) error {
+	// The dead leader's log still says that it leads; only a higher epoch is a new one.
 	highest := cl.schedulers[old].epoch.Load()
 	for end := time.Now().Add(takeOverMax); time.Now().Before(end); {
 		for i, p := range cl.schedulers {
@@ -142,6 +151,7 @@ func (cl *cluster) awaitLeader(ctx context.Context, old int) error {
 				return nil
 			}
 		}
+
 		if err := pauseFor(ctx, time.Millisecond); err != nil {
 			return err
 		}

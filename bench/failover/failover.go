@@ -62,6 +62,7 @@ func (c Config) Check() error {
 func (c Config) clusterCapacity() float64 {
 	const n = backendCount * gpusEach
 	exec := func(b int) float64 { return (alphaMS*float64(b) + betaMS) / 1e3 }
+
 	b := 1
 	for (1+1.0/n)*exec(b+1) <= c.SLO.Seconds() {
 		b++
@@ -77,6 +78,7 @@ func (c Config) writeModel(dir string) error {
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ 1024 ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ 64 ] } ]
 parameters { key: "alpha_ms" value { string_value: "%v" } } parameters { key: "beta_ms" value { string_value: "%v" } }
 parameters { key: "slo_ms" value { string_value: "%d" } }`, alphaMS, betaMS, c.SLO.Milliseconds())
+
 	if err := os.MkdirAll(filepath.Join(dir, modelName), 0o755); err != nil {
 		return err
 	}
@@ -88,6 +90,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
+
 	dir, err := os.MkdirTemp("", "failover")
 	if err != nil {
 		return nil, err
@@ -96,6 +99,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.writeModel(dir); err != nil {
 		return nil, err
 	}
+
 	if c.Election == "" {
 		c.Election = "file://" + filepath.Join(dir, "leader")
 	}
@@ -105,6 +109,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	defer cluster.stopAll()
+
 	dial, cancel := context.WithTimeout(ctx, takeOverMax)
 	defer cancel()
 	client, err := frontend.Dial(dial, frontend.Options{Name: "failover", Scheduler: cluster.schedulerList()})
@@ -112,6 +117,8 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	defer client.Close()
+
+	// The load begins once the model can be served: requests before it would count as lost to a kill.
 	if err := awaitModel(dial, client); err != nil {
 		return nil, err
 	}
@@ -146,6 +153,7 @@ type kill struct {
 
 // killLeaders kills one leader after the other and returns what is known of each.
 func (cl *cluster) killLeaders(ctx context.Context, c Config, began time.Time) ([]kill, error) {
+	// What the start of the parts disturbs is over before the first kill.
 	if err := pauseFor(ctx, settle); err != nil {
 		return nil, err
 	}
@@ -155,6 +163,7 @@ func (cl *cluster) killLeaders(ctx context.Context, c Config, began time.Time) (
 		if old < 0 {
 			return nil, errors.New("no scheduler leads")
 		}
+
 		k := kill{at: time.Since(began)}
 		cl.schedulers[old].killPart()
 		if err := cl.awaitLeader(ctx, old); err != nil {
@@ -162,6 +171,7 @@ func (cl *cluster) killLeaders(ctx context.Context, c Config, began time.Time) (
 		}
 		k.led = time.Since(began) - k.at
 		kills = append(kills, k)
+
 		if err := pauseFor(ctx, restartAfter); err != nil {
 			return nil, err
 		}
@@ -189,6 +199,7 @@ func percentileOf(all []float64, p float64) float64 {
 	if len(all) == 0 {
 		return 0
 	}
+
 	sorted := slices.Sorted(slices.Values(all))
 	at := int(p / 100 * float64(len(sorted)))
 	return sorted[min(at, len(sorted)-1)]

@@ -40,6 +40,7 @@ func startLoad(client *frontend.Client, c Config) *load {
 				return
 			case <-time.After(at - time.Since(l.began)):
 			}
+
 			outlast := random.Float64() < outlastShare
 			l.wait.Go(func() { l.askOnce(client, c, at, outlast) })
 		}
@@ -48,19 +49,24 @@ func startLoad(client *frontend.Client, c Config) *load {
 }
 
 func (l *load) askOnce(client *frontend.Client, c Config, at time.Duration, outlast bool) {
+	// The deadline counts from when the request was meant to be sent, so a late start of its goroutine is not
+	// forgiven.
 	budget := c.SLO
 	if outlast {
 		budget = c.Outlast
 	}
+
 	deadline := l.began.Add(at + budget)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
+
 	result, err := client.InferCopy(ctx, modelName, make([]byte, 1024))
 	end := time.Now()
 	result.Release()
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	why := reasonOf(err, end.After(deadline))
 	l.all = append(l.all, request{at: at, ended: end.Sub(l.began), good: why == "", outlast: outlast, why: why})
 }
@@ -68,6 +74,7 @@ func (l *load) askOnce(client *frontend.Client, c Config, at time.Duration, outl
 // reasonOf says why a request is not good; empty: it is.
 func reasonOf(err error, late bool) string {
 	var outcome *frontend.OutcomeError
+
 	switch {
 	case errors.As(err, &outcome) && outcome.Local:
 		return outcome.Reason.String() + "/frontend"

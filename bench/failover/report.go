@@ -42,11 +42,13 @@ const around = time.Second
 
 func newReport(c Config, kills []kill, sent []request) *Report {
 	r := &Report{Experiment: "failover", Kills: len(kills), Rate: c.Share * c.clusterCapacity(), Sent: len(sent), Reasons: map[string]int{}}
+
 	var ends []time.Duration // of good answers
 	for _, q := range sent {
 		if !q.good {
 			r.Reasons[q.why]++
 		}
+
 		switch {
 		case q.good:
 			ends = append(ends, q.ended)
@@ -61,17 +63,22 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 
 	var led, recovered, gaps, quiet []float64
 	for i := range kills {
+		// A request that is bad shortly before the next kill may be that one's cost.
 		kill, until := kills[i].at, time.Duration(1<<62)
 		if i+1 < len(kills) {
 			until = kills[i+1].at - c.SLO // later ones may be the next kill's
 		}
+
 		led = append(led, milliseconds(kills[i].led))
 		recovered = append(recovered, lastBad(sent, kill, until))
 		gaps = append(gaps, longestGap(ends, kill, kill+around))
+
+		// A quiet second must not touch the second after the kill before it.
 		if before := kill - around; i == 0 || before > kills[i-1].at+around {
 			quiet = append(quiet, longestGap(ends, before, kill))
 		}
 	}
+
 	r.LeadsP50, r.LeadsP99 = percentileOf(led, 50), percentileOf(led, 99)
 	r.RecoverAll = recovered
 	r.RecoverP50, r.RecoverP99 = percentileOf(recovered, 50), percentileOf(recovered, 99)
@@ -85,6 +92,7 @@ const calm = 250 * time.Millisecond
 
 // lastBad is how long after a kill the last request was sent that it cost.
 func lastBad(sent []request, kill, until time.Duration) float64 {
+	// Bad requests count as the kill's as long as they follow each other within calm.
 	last := kill
 	for _, q := range sent {
 		if !q.good && !q.outlast && q.at > kill && q.at < until && q.at <= last+calm {
@@ -97,6 +105,7 @@ func lastBad(sent []request, kill, until time.Duration) float64 {
 // longestGap is the longest time without a good answer of which some lies between from and to.
 func longestGap(ends []time.Duration, from, to time.Duration) float64 {
 	i, _ := slices.BinarySearch(ends, from)
+
 	longest := time.Duration(0)
 	for i = max(1, i); i < len(ends) && ends[i-1] < to; i++ {
 		longest = max(longest, ends[i]-ends[i-1])

@@ -32,6 +32,7 @@ func ReadClaims(dir string) (map[string][]Claim, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
+
 	claims := map[string][]Claim{}
 	for i, r := range records {
 		if i > 0 {
@@ -49,6 +50,7 @@ func replaceClaims(dir, id string, claims []Claim) error {
 	}
 	all[id] = claims
 
+	// The file is written in one order, so that a change of one figure shows as that alone.
 	var figures []string
 	for f := range all {
 		figures = append(figures, f)

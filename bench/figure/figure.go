@@ -87,6 +87,7 @@ func (d *Drawing) Write(dir, id string) error {
 	if err := writeTable(filepath.Join(dir, id+".csv"), append([][]string{d.Header}, d.Records...)); err != nil {
 		return err
 	}
+
 	if len(d.Claims) > 0 {
 		if err := replaceClaims(dir, id, d.judged()); err != nil {
 			return err
@@ -108,6 +109,7 @@ func writeTable(path string, records [][]string) error {
 	if err != nil {
 		return err
 	}
+
 	c := csv.NewWriter(f)
 	return errors.Join(c.WriteAll(records), c.Error(), f.Close())
 }

@@ -72,6 +72,7 @@ func (c Config) oneProcess(ctx context.Context) (Row, error) {
 		return Row{}, err
 	}
 	defer s.Close()
+
 	ping, done, err := c.startRequest(s.Client)
 	if err != nil {
 		return Row{}, err
@@ -184,12 +185,14 @@ func quantileOf(all []time.Duration, q float64) time.Duration {
 func WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "setup\tp50\tp99\tfloor p50\tfloor p99\tp50 / floor\t")
+
 	us := func(d time.Duration) string {
 		if d == 0 {
 			return "-"
 		}
 		return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1e3)
 	}
+
 	for _, r := range rows {
 		ratio := "-"
 		if r.FloorP50 > 0 {
@@ -226,6 +229,7 @@ func (k *children) startChild(ctx context.Context, child []string, args ...strin
 		return "", err
 	}
 
+	// The end of its input is the word to leave; WaitDelay ends a child that does not heed it.
 	cmd.Cancel = in.Close
 	cmd.WaitDelay = patience
 	out, err := cmd.StdoutPipe()

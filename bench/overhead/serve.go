@@ -111,6 +111,7 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 		return nil, err
 	}
 
+	// The gateway's two doors and the library reach the same scheduler, so that only the doors differ.
 	library, err := frontend.Dial(ctx, frontend.Options{Scheduler: addresses["scheduler"], Data: rdma.Config{}})
 	if err != nil {
 		return nil, err
@@ -121,6 +122,8 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 		return nil, err
 	}
 	defer conn.Close()
+
+	// Every request that is under way at once needs a connection: a new one for each would be measured, too.
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
 
@@ -135,16 +138,19 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 				return nil, fmt.Errorf("%s: %w", d.name, err)
 			}
 		}
+
 		took, _, err := sendEvenly(ctx, d.ask, quick, c.Requests)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
 		row.P50, row.P99 = quantileOf(took, 0.5), quantileOf(took, 0.99)
+
 		took, dropped, err := sendEvenly(ctx, d.ask, loaded, c.Requests)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
 		row.Dropped, row.LoadedP99 = dropped, quantileOf(took, 0.99)
+
 		for _, t := range took {
 			if t > loaded.timeout {
 				row.Late++
@@ -205,6 +211,7 @@ func (c ServeConfig) startServe(ctx context.Context, models string, processors i
 	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = patience
+
 	log, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -221,6 +228,7 @@ func (c ServeConfig) startServe(ctx context.Context, models string, processors i
 		_, _ = io.Copy(io.Discard, log)
 		_ = cmd.Wait() // it was told to end
 	}()
+
 	select {
 	case addresses = <-told:
 	case <-time.After(patience):
@@ -285,7 +293,10 @@ func grpcDoor(client oip.GRPCInferenceServiceClient) door {
 		if l.timeout > 0 {
 			r.Parameters = map[string]*oip.InferParameter{"timeout": {ParameterChoice: &oip.InferParameter_Int64Param{Int64Param: l.timeout.Microseconds()}}}
 		}
+
 		_, err := client.ModelInfer(ctx, r)
+
+		// The outcome has no code of its own in gRPC; its text names it.
 		if err != nil && strings.Contains(err.Error(), model.DeadlineCannotBeMet.String()) {
 			return errDropped
 		}

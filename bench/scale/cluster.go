@@ -50,6 +50,8 @@ type Sample struct {
 func newCluster(w *sim.World, rule Rule, start time.Duration, first int) *cluster {
 	c := &cluster{Downbeat: sim.NewDownbeat(w), w: w, rule: rule, start: start, state: make([]gpuState, w.GPUs), readyAt: make([]sched.Time, w.GPUs),
 		tick: sched.Time(time.Second)}
+
+	// A Downbeat begins with every GPU of the world; those that are not bought yet leave it before the run.
 	for g := range w.GPUs {
 		if g < first {
 			c.state[g] = serving
@@ -76,6 +78,7 @@ func (c *cluster) ended(_ int32, o sim.Outcome, at sim.Time) {
 // NextWake implements sim.Server.
 func (c *cluster) NextWake() sim.Time {
 	at := min(c.Downbeat.NextWake(), c.tick)
+
 	for g, s := range c.state {
 		if s == starting {
 			at = min(at, c.readyAt[g])
@@ -95,6 +98,7 @@ func (c *cluster) Wake(now sim.Time) {
 			c.state[g] = absent
 		}
 	}
+
 	if now >= c.tick {
 		c.observe(now)
 		c.tick = c.tick.Add(sim.Duration(time.Second))
@@ -111,11 +115,13 @@ func (c *cluster) join(now sim.Time, g int) {
 
 // observe lets the rule see the second that has passed, and obeys it.
 func (c *cluster) observe(now sim.Time) {
+	// The tick closes the second before it.
 	second := int(time.Duration(now)/time.Second) - 1
 	s := Sample{Demand: c.Scheduler().Load(0).Demand, Ordered: c.ordered}
 	if second < len(c.requests) {
 		s.Requests, s.Bad = c.requests[second], c.bad[second]
 	}
+
 	for _, state := range c.state {
 		if state == serving {
 			s.Serving++

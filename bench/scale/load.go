@@ -40,6 +40,7 @@ func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Dura
 	if len(models) == 0 || gpus < 1 || !(share > 0 && share <= 1) || span < time.Minute || span > 6*time.Hour {
 		return nil, fmt.Errorf("%d models, %d GPUs, share %v, span %v: want some models and GPUs, a share up to 1, a span of 1m to 6h", len(models), gpus, share, span)
 	}
+
 	w := &Workload{Models: models, Span: span}
 	rng := rand.New(rand.NewPCG(seed, 14))
 	for _, e := range models {
@@ -51,6 +52,7 @@ func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Dura
 	}
 
 	// Equal rates; their level is set by the demand that they come to.
+	// Batches grow with the rate, so a request's cost falls: three rounds settle the two on each other.
 	each := 1.0
 	for range 3 {
 		demand := 0.0
@@ -63,6 +65,7 @@ func NewWorkload(models []profile.Entry, gpus int, share float64, span time.Dura
 		}
 		each *= share * float64(gpus) / demand
 	}
+
 	for range models {
 		v := wave{mean: each, depth: 0.3 + 0.4*rng.Float64(), phase: rng.Float64(), turns: 1 + float64(rng.IntN(3))}
 		for range rng.IntN(3) {
@@ -86,6 +89,7 @@ func Spread(zoo []profile.Entry, n int) []profile.Entry {
 // Rate is a model's rate at a moment, in requests/s.
 func (w *Workload) Rate(model int, at time.Duration) float64 {
 	v, t := &w.waves[model], at.Seconds()
+
 	rate := v.mean * (1 + v.depth*math.Sin(2*math.Pi*(v.phase+v.turns*t/w.Span.Seconds())))
 	for _, b := range v.bursts {
 		// How far into its plateau the burst is, from either side.
@@ -132,6 +136,8 @@ func (w *Workload) Arrivals(seed uint64) []arrivals.Arrival {
 			}
 		}
 	}
+
+	// Models were drawn one after the other; the simulator wants the order of time.
 	sort.Slice(out, func(i, j int) bool { return out[i].At < out[j].At })
 	return out
 }
@@ -140,10 +146,12 @@ func (w *Workload) Arrivals(seed uint64) []arrivals.Arrival {
 // change can be made, as somebody knows who is told the rates and has GPUs at once.
 func (w *Workload) Clairvoyant(targets plan.Targets, period time.Duration) []int {
 	seconds := int(w.Span / time.Second)
+	// The demand reaches one period beyond the span: the last seconds look ahead, too.
 	demand := make([]float64, seconds+int(period/time.Second)+1)
 	for s := range demand {
 		demand[s] = w.Demand(min(time.Duration(s)*time.Second, w.Span))
 	}
+
 	out := make([]int, seconds)
 	for s := range out {
 		out[s] = targets.GPUsFor(slices.Max(demand[s : s+int(period/time.Second)+1]))

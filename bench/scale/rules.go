@@ -64,6 +64,7 @@ func Select(list string) ([]Autoscaler, error) {
 // newScaler is the Scaler that serves.
 func newScaler(_ *Workload, o Options) Rule {
 	s := &plan.Scaler{Targets: plan.DefaultTargets(), Least: 1, Most: o.GPUs}
+
 	return func(now time.Duration, seen Seen) int {
 		advice, err := s.Observe(now, seen.Load)
 		if err != nil {
@@ -78,8 +79,11 @@ func newPaper(*Workload, Options) Rule {
 	var requests, bad, gpus, seconds int
 	var busy time.Duration
 	wanted := 0
+
 	return func(now time.Duration, seen Seen) int {
 		requests, bad, gpus, busy, seconds = requests+seen.Requests, bad+seen.Bad, gpus+seen.GPUs, busy+seen.Busy, seconds+1
+
+		// Until the first period has passed the rule keeps what it found.
 		if wanted == 0 {
 			wanted = seen.Ordered
 		}

@@ -78,6 +78,7 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 	if err != nil {
 		return nil, nil, err
 	}
+
 	world := &sim.World{GPUs: o.GPUs, Arrivals: w.Arrivals(o.Seed)}
 	for m, e := range w.Models {
 		world.Models = append(world.Models, sim.Model{Name: e.Name, Profile: w.profiles[m], SLO: sim.Duration(e.SLO)})
@@ -89,10 +90,14 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
+
 		start := o.Start
 		if a.Instant {
 			start = 0
 		}
+
+		// Every policy begins with the GPUs that the first second needs, so that none pays for a start of its
+		// own.
 		c := newCluster(world, a.New(w, o), start, min(o.GPUs, max(1, needed[0])))
 		world.Ended = c.ended
 		world.Run(c)
@@ -128,7 +133,11 @@ func (r *Row) sum(w *Workload, needed []int) {
 		if (s+1)%windowSeconds != 0 {
 			continue
 		}
+
 		r.Windows++
+
+		// A window with too few GPUs for the rates says nothing of the scheduler: it counts as short, not as
+		// bad.
 		if !enough {
 			r.Short++
 		} else {
@@ -136,6 +145,7 @@ func (r *Row) sum(w *Workload, needed []int) {
 		}
 		window, enough = Sample{}, true
 	}
+
 	r.BadPct = 100 * float64(bad) / float64(max(1, requests))
 	r.Ratio = r.GPUSeconds / r.Clairvoyant
 }

@@ -34,6 +34,7 @@ type Stage struct {
 // Close ends everything, the last first.
 func (s *Stage) Close() error {
 	var err error
+	// Parts close against the order of their start: each still has those that it depends on.
 	for i := len(s.closes) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.closes[i]())
 	}
@@ -70,8 +71,10 @@ func (s *Stage) OpenScheduler(o engine.Options) error {
 	if err != nil {
 		return err
 	}
+
 	s.Engine = e
 	s.onClose(e.Close)
+
 	s.Server = control.NewServer(e, control.ServerOptions{})
 	s.onClose(s.Server.Close)
 	return nil
@@ -93,6 +96,7 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 	if err != nil {
 		return err
 	}
+
 	s.Client = c
 	s.onClose(c.Close)
 
@@ -122,6 +126,7 @@ func WriteRepository(texts map[string]string) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "downbeat-stage-"); err != nil {
 		return "", err
 	}
+
 	for name, text := range texts {
 		err = errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755),
 			os.WriteFile(filepath.Join(dir, name, "config.pbtxt"), []byte(text), 0o644))
@@ -138,12 +143,15 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer os.RemoveAll(dir)
 
 	r, err := repo.Open(dir)
 	if err != nil {
 		return nil, err
 	}
+
+	// A repository leaves out what it cannot read; a stage without a model would only wait.
 	if len(r.Errors) > 0 {
 		return nil, fmt.Errorf("models: %v", r.Errors)
 	}
@@ -151,6 +159,7 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 	var all []*device.Model
 	for i := range r.Models {
 		m := &r.Models[i]
+
 		d, err := device.NewModel(m, 0, 64<<20)
 		if err != nil {
 			return nil, err
@@ -201,6 +210,7 @@ func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config,
 	}
 	s.onClose(b.Close)
 
+	// The backend takes batches from here on: its node and its GPUs are open.
 	link, err := open(b.Hello(), b)
 	if err != nil {
 		return err

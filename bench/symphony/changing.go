@@ -26,10 +26,12 @@ func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	advice := chart.Panel{Title: "advice", XLabel: "seconds", YLabel: "GPUs advised"}
 	bad := chart.Panel{Title: "bad rate", XLabel: "seconds", YLabel: "bad share of 10 s, up to 0.1", YMax: 0.1}
 	for _, r := range rows {
+		// The bad share is taken over 10 s: a single second holds too few requests to judge by.
 		windowBad, window := 0, 0
 		for s, x := range r.Samples {
 			d.Add(r.Policy, s+1, x.Demand, x.Serving, x.Ordered, x.Wanted, x.Requests, x.Bad)
 			if r.Policy == rows[0].Policy {
+				// The rates are the same for every policy: they are drawn once.
 				rate.Add("all models", float64(s+1), float64(x.Requests))
 			}
 			gpus.Add(r.Policy, float64(s+1), float64(x.Serving))

@@ -48,6 +48,7 @@ func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: goodputHeader, Panels: []chart.Panel{bars("table 4", rows)}}
 	addGoodput(d, rows)
 
@@ -87,6 +88,7 @@ func drawBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			if r.Setting != setting {
 				continue
 			}
+
 			sum, middle := 0.0, 0
 			for b, share := range r.BatchShares() {
 				if share > 0 {
@@ -113,10 +115,12 @@ func drawDelays(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"setting", "policy", "percentile", "queueing_ms"}}
 
 	for _, setting := range settingsOf(rows) {
 		p := chart.Panel{Title: setting, XLabel: "ms from arrival to start", YLabel: "share of served requests", YMax: 1}
+
 		middle := map[string]float64{}
 		longest := map[string]float64{}
 		for _, r := range rows {
@@ -124,6 +128,7 @@ func drawDelays(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			if r.Setting != setting || delays == nil {
 				continue
 			}
+
 			for q, ms := range delays {
 				d.Add(setting, r.Policy, q, ms)
 				p.Add(r.Policy, ms, float64(q)/100)
@@ -148,9 +153,11 @@ func drawStability(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"setting", "policy", "load", "offered_rps", "good_rps", "bad_pct", "busy"}}
 	beyond := chart.Panel{Title: "beyond the highest load", XLabel: "offered load over the policy's goodput", YLabel: "goodput over its own", XMax: 2, YMax: 1.1}
 	below := chart.Panel{Title: "below it", XLabel: "offered load over the policy's goodput", YLabel: "busy share of the GPUs", XMax: 1, YMax: 1}
+
 	for _, r := range rows {
 		for _, pt := range r.Points {
 			d.Add(r.Setting, r.Policy, pt.Load, pt.Offered, pt.Good, pt.BadPct, pt.Busy)
@@ -191,10 +198,12 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: append([]string{"gpus", "per_gpu_rps"}, goodputHeader...)}
 	p := chart.Panel{Title: "goodput per GPU", XLabel: "GPUs, powers of two", YLabel: "goodput, r/s and GPU"}
 	first, last := 0.0, 0.0
 	for _, gpus := range []int{8, 16, 32, 64, 128, 512, 2048, 10000} {
+		// Beyond 128 GPUs a shorter span holds as many requests, and only ours is run.
 		short, with := *in, policies
 		if gpus > 128 {
 			short.Goodput.Seeds, short.Goodput.Span = 1, time.Second*time.Duration(max(1, 1024/gpus))
@@ -207,6 +216,7 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		for _, r := range rows {
 			each := r.Goodput / float64(gpus)
 			d.Add(gpus, each, r.Setting, r.Policy, r.Goodput, r.Bound, "", r.Busy, r.Batch, r.Seeds, r.SpanS)
@@ -217,6 +227,7 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		last = rows[0].Goodput / float64(gpus)
 	}
+
 	d.Panels = []chart.Panel{p}
 	d.Claims = []figure.Claim{{What: "goodput grows linearly with GPUs", Published: "no numbers", Ours: fmt.Sprintf("%.0f r/s and GPU at 32, %.0f at 10,000", first, last),
 		Verdict: figure.NoNumber, Why: "in virtual time; what the scheduler itself can do per second is figure 11 (left)"}}
@@ -254,10 +265,12 @@ func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		if r.Policy != "downbeat" {
 			continue
 		}
+
 		name := fmt.Sprintf("SLO %d ms", slo)
 		if us == 0 {
 			base[name] = r.Goodput
 		}
+
 		share := r.Goodput / base[name]
 		if us <= 100 {
 			within.Add(name, us/1000, share)
@@ -265,6 +278,7 @@ func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		beyond.Add(name, us/1000, share)
 		losses[fmt.Sprintf("%d %g", slo, us)] = 1 - share
 	}
+
 	d.Panels = []chart.Panel{within, beyond}
 	d.Claims = []figure.Claim{
 		{What: "RDMA's latency costs little", Published: "marginally", Ours: fmt.Sprintf("%.1f %% at 20 ms and 100 µs", 100*losses["20 100"]), Verdict: figure.Judge(losses["20 100"] < 0.02)},

@@ -64,6 +64,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	named, err := in.compare(ctx, settings, policies)
 	if err != nil {
 		return nil, err
@@ -180,6 +181,7 @@ func cellClaims(rows []goodput.Row) []figure.Claim {
 	both := func(least float64) string {
 		return fmt.Sprintf("%.1f %% of %d; the printed policy %.1f %%", 100*share(ours, least), len(ours), 100*share(printed, least))
 	}
+
 	most := 0.0
 	if len(ours) > 0 {
 		most = ours[len(ours)-1]

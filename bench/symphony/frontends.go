@@ -37,9 +37,11 @@ func alike(name string, e profile.Entry, n, gpus int, gaps arrivals.Gaps) goodpu
 // their ends and a middle, of ResNet50s.
 func drawFrontends(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"gpus", "models", "slo_ms", "frontends", "goodput_rps", "loss"}}
+
 	var policies []goodput.Policy
 	numbers := []int{1, 2, 4, 8, 16}
 	for _, n := range numbers {
+		// The more frontends, the less each knows of the others' requests: that is what the figure shows.
 		policies = append(policies, goodput.Policy{Name: fmt.Sprintf("nexus-%d", n), New: func(w *sim.World) sim.Server { return policy.NewNexus(w, n) }})
 	}
 

@@ -36,6 +36,7 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: assignHeader}
 	addAssign(d, rows)
 
@@ -58,6 +59,7 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		d.Panels = append(d.Panels, p)
 	}
+
 	d.Claims = []figure.Claim{{What: "the solver's partitions are balanced, random ones are not", Published: "no numbers",
 		Ours:    fmt.Sprintf("worst of 20: demand %.5f, memory %.5f; random %.3f, %.3f in %v", worst["demandlocal"], worst["memorylocal"], worst["demandrandom"], worst["memoryrandom"], in.Limit),
 		Verdict: figure.NoNumber, Why: "by local search on demand; the paper's program balances rates"}}
@@ -71,8 +73,11 @@ func drawSolver(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: assignHeader}
 	addAssign(d, rows)
+
+	// An instance without a solution counts as wholly unbalanced, so that a solver cannot gain by giving up.
 	worst := map[string]float64{}
 	for _, r := range rows {
 		if !r.Feasible {
@@ -80,6 +85,7 @@ func drawSolver(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		worst[r.Solver] = max(worst[r.Solver], r.ImbalanceDemand)
 	}
+
 	d.Claims = []figure.Claim{{What: "MILP over random, 400 × 4", Published: "significantly better in 10 s",
 		Ours:    fmt.Sprintf("worst imbalance of demand in %v: HiGHS %.4f, random %.4f; local search %.6f", in.Limit, worst["highs"], worst["random"], worst["local"]),
 		Verdict: figure.Judge(worst["highs"] < worst["random"]), Why: "times are of the machine that made it; 1 is nothing feasible"}}

@@ -26,6 +26,7 @@ var table1 = []printedProfile{
 // are measured on a host, not here: `downbeat profile` and `downbeat bench gpu`.
 func drawProfiles(context.Context, *Inputs) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"model", "alpha_ms", "beta_ms", "beta_over_alpha", "file_mb", "static_mb", "dynamic_mb", "table5_alpha_ms", "table5_beta_ms"}}
+
 	zoo := profile.GTX1080Ti()
 	apart := 0.0
 	for _, p := range table1 {

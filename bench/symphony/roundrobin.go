@@ -34,6 +34,7 @@ func (r roundRobin) deviation(windows int, seed uint64) (mean, deviation float64
 	at := rng.ExpFloat64() / r.rate
 	for w := range windows {
 		clear(counts)
+		// Arrivals go on across windows: only the counts begin anew.
 		for ; at < float64(w+1)*r.window; at += rng.ExpFloat64() / r.rate {
 			f := rng.IntN(r.frontends)
 			counts[next[f]]++
@@ -61,9 +62,11 @@ func drawRoundRobin(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
+
 			r := roundRobin{setup.rate, setup.window, f}
 			mean, deviation := r.deviation(2000, 1)
 			ms := fmt.Sprint(int(setup.window * 1000))
+
 			says := published[fmt.Sprintf("%s %d", ms, f)]
 			d.Add(ms, setup.rate, f, mean, deviation, says)
 			panel.Add(fmt.Sprintf("%s ms at %g r/s", ms, setup.rate), float64(f), deviation)
@@ -72,6 +75,7 @@ func drawRoundRobin(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			}
 		}
 	}
+
 	d.Panels = []chart.Panel{panel}
 	return d, nil
 }

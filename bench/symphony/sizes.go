@@ -20,6 +20,7 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"model", "zoo", "rate_rps", "printed_gpus", "planned_gpus", "simulated_gpus"}}
 	p := chart.Panel{Title: "GPUs for one model", XLabel: "GPUs needed in virtual time", YLabel: "GPUs by the rule"}
 	within, printedWithin, tried := 0, 0, 0
@@ -27,18 +28,22 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		name    string
 		entries []profile.Entry
 	}{{"1080ti", profile.GTX1080Ti()}, {"a100", profile.A100()}} {
+		// Every third model keeps the run short and all batching ratios in it.
 		for i := 0; i < len(zoo.entries); i += 3 {
 			e := zoo.entries[i]
 			t, err := e.Profile()
 			if err != nil {
 				return nil, err
 			}
+			// Rates go round five levels from 1.5 to 30 GPUs, so that small and large answers are both judged.
 			fit := t.BatchMax(e.SLO * 4 / 5)
 			rate := []float64{1.5, 4, 8, 16, 30}[tried%5] * float64(fit) / t.Exec(fit).Seconds()
 			planned, err := plan.Size(t, e.SLO, rate, plan.DefaultTargets())
 			if err != nil {
 				return nil, err
 			}
+
+			// The printed rule is u* = 1: no GPU is kept in reserve.
 			printed, err := plan.Size(t, e.SLO, rate, plan.Targets{{GPUs: 1, Share: 1}})
 			if err != nil {
 				return nil, err
@@ -61,6 +66,7 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			in.say("%s at %.0f r/s: printed %d, planned %d, needed %d", e.Name, rate, printed.GPUs, planned.GPUs, needed)
 		}
 	}
+
 	for i := range p.Lines {
 		p.Lines[i].Dots = true
 	}
@@ -73,6 +79,8 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 // fewest finds by halving the fewest GPUs up to most with at most 1 % bad.
 func (in *Inputs) fewest(ctx context.Context, e profile.Entry, rate float64, most int, policy goodput.Policy) (int, error) {
 	var failed error
+
+	// Halving supposes that more GPUs never serve fewer requests in time.
 	n := sort.Search(most, func(i int) bool {
 		if failed = ctx.Err(); failed != nil {
 			return true

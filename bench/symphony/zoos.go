@@ -51,6 +51,7 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			most = max(most, x)
 			parts = append(parts, fmt.Sprintf("%.2f× %s (printed %.2f×)", x, rival, over(printed, find(rows, setting, rival))))
 		}
+
 		bare := over(printed, find(rows, setting, "clockwork-bare"))
 		d.Claims = append(d.Claims, figure.Claim{What: c.setting + ", over Clockwork and Nexus", Published: c.published, Ours: strings.Join(parts, ", "),
 			Verdict: figure.Judge(most >= 0.97*c.least), Why: fmt.Sprintf("the printed policy has %.2f of a Clockwork without its buffer", bare)})
@@ -83,6 +84,7 @@ func drawFactor(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"setting", "rival", "ours_over", "printed_over"}}
 	ours, printed := 0.0, 0.0
 	for _, setting := range settingsOf(rows) {
@@ -92,6 +94,7 @@ func drawFactor(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			ours, printed = max(ours, x), max(printed, y)
 		}
 	}
+
 	d.Claims = []figure.Claim{{What: "the largest factor over another system", Published: "4.7× (abstract, §7), 5.7× (§5.1)",
 		Ours: fmt.Sprintf("%.2f×; the printed policy %.2f×", ours, printed), Verdict: figure.Judge(printed > 4.7),
 		Why: "the paper has two numbers for one comparison; both are against Clockwork with its buffer of 5 ms"}}

@@ -35,6 +35,7 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 		}
 		defer b.Free()
 
+		// Each node's bytes differ, so that a read from the wrong one shows.
 		for k := range b.Bytes() {
 			b.Bytes()[k] = byte(i)
 		}
@@ -50,11 +51,14 @@ func Serve(in io.Reader, out io.Writer, provider, listen string, peers, bytes in
 }
 
 func nodeConfig(provider, listen string, pool int64, spin time.Duration, receive func(*rdma.Peer, []byte)) rdma.Config {
+	// Inline: nothing that these nodes' callbacks do needs another goroutine, and a wake-up would be part of
+	// every latency.
 	c := rdma.Config{Listen: listen + ":0", Token: os.Getenv(tokenEnv), PoolBytes: max(pool, 64<<20), Receive: receive,
 		Stall: patience, Spin: spin, Inline: true}
 	if c.Token == "" {
 		c.Token = "bench"
 	}
+
 	if provider != "" {
 		c.Providers = []string{provider}
 	}
@@ -104,6 +108,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 	if err != nil {
 		return e, nil, err
 	}
+
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return e, nil, err
@@ -113,6 +118,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 	if err := cmd.Start(); err != nil {
 		return e, nil, fmt.Errorf("start peer: %w", err)
 	}
+
 	stop = func() { in.Close(); cmd.Wait() }
 
 	if err := json.NewDecoder(out).Decode(&e); err != nil {
@@ -141,6 +147,7 @@ func localPeers(c Config) (*peers, error) {
 	}()
 
 	p := &peers{stop: func() { stopIn.Close(); <-done }}
+
 	dec := json.NewDecoder(out)
 	for range c.Peers {
 		var e endpoint

@@ -62,6 +62,7 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	if err != nil {
 		return to, err
 	}
+
 	size := p.config.Bytes
 	if op == entryRead {
 		size += entryBytes
@@ -70,6 +71,7 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 	if err != nil {
 		return to, err
 	}
+
 	before := len(to)
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	for lines.Scan() {
@@ -79,6 +81,7 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 			}
 		}
 	}
+
 	if len(to) == before {
 		return to, fmt.Errorf("ib_read_lat printed no latencies: %s", out)
 	}
@@ -87,6 +90,7 @@ func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
 
 // measureBandwidth is the time of one read among many, by the clock: a long run less a short one.
 func (p *perftest) measureBandwidth(n int) (time.Duration, error) {
+	// The difference of two runs leaves out what connecting takes.
 	short, more := 50, max(100, n*p.config.Peers)
 	_, less, err := p.runPair("ib_read_bw", p.config.Bytes, short)
 	if err != nil {

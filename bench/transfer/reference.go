@@ -26,10 +26,13 @@ func buildReference(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: no C compiler (cc) to build it", errNoReference)
 	}
+
 	src, bin := filepath.Join(dir, "reference.c"), filepath.Join(dir, "reference")
 	if err := os.WriteFile(src, []byte(referenceSource), 0o600); err != nil {
 		return "", err
 	}
+
+	// A compiler that fails is a host without a reference, not an error: ours is measured all the same.
 	if out, err := exec.CommandContext(ctx, cc, "-O2", "-pthread", "-o", bin, src).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %v: %s", errNoReference, err, out)
 	}
@@ -62,6 +65,7 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 
 	r := &cReference{}
 	var args []string
+
 	switch provider {
 	case "tcp":
 		r.name = "c-epoll"
@@ -92,6 +96,8 @@ func (r *cReference) serveC(ctx context.Context, c Config, bin string) ([]string
 	if err != nil {
 		return nil, err
 	}
+
+	// The server has its ports from the kernel, and tells them in its first line.
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		return nil, fmt.Errorf("reference server: %w", err)
@@ -108,6 +114,7 @@ func (r *cReference) startC(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
@@ -123,6 +130,7 @@ func (r *cReference) measure(op string, n int, to []int64) ([]int64, error) {
 	if _, err := fmt.Fprintf(r.in, "%s %d\n", op, n); err != nil {
 		return to, err
 	}
+
 	for range n {
 		if !r.out.Scan() {
 			return to, fmt.Errorf("the reference ended early")
@@ -137,6 +145,7 @@ func (r *cReference) measure(op string, n int, to []int64) ([]int64, error) {
 }
 
 func (r *cReference) close() {
+	// The client ends before its server: a lost connection is not what either should report.
 	for i := len(r.stop) - 1; i >= 0; i-- {
 		r.stop[i]()
 	}

@@ -149,6 +149,8 @@ func (r *Row) compareWith(ours, theirs [][]int64) {
 	r.RefP50, r.RefP99, r.RefP999, r.RefP9999 = percentilesOf(slices.Concat(theirs...))
 	r.RatioP50 = float64(r.P50) / float64(r.RefP50)
 	r.RatioP99 = float64(r.P99) / float64(r.RefP99)
+
+	// The ratio of each round is taken by itself: a slow spell of the machine meets both sides of it.
 	var p50, p99 []float64
 	for i := range ours {
 		a50, a99, _, _ := percentilesOf(ours[i])
@@ -229,6 +231,7 @@ func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
 	p.beginCall()
+
 	late := time.NewTimer(roundMax)
 	defer late.Stop()
 	select {
@@ -270,12 +273,15 @@ func (p *probe) completeCall(err error) {
 		p.ended <- err
 		return
 	}
+
 	if p.left.Add(-1) != 0 {
 		return
 	}
+
 	now := time.Since(p.epoch)
 	p.to = append(p.to, int64(now-p.began))
 	p.began = now
+
 	if p.more == 0 {
 		p.ended <- nil
 		return

@@ -71,11 +71,13 @@ func Start(t *testing.T) *Server {
 		}
 		return path
 	}
+
 	ca, cert, key := makeCertificate(t)
 	s.CA = ca
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+
 	tokens := keep("tokens.csv", []byte(s.Token+`,tester,1,"system:masters"`+"\n"))
 	certFile, keyFile := keep("tls.crt", cert), keep("tls.key", key)
 
@@ -105,6 +107,7 @@ func (s *Server) run(t *testing.T, cmd *exec.Cmd) bool {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // it is killed
@@ -122,6 +125,7 @@ func (s *Server) run(t *testing.T, cmd *exec.Cmd) bool {
 			return false
 		default:
 		}
+
 		if status, _, err := s.Do("GET", "/readyz", s.Token, "", nil); err == nil && status == http.StatusOK {
 			return true
 		}
@@ -136,10 +140,12 @@ func (s *Server) Do(method, path, token, contentType string, body []byte) (statu
 	if err != nil {
 		return 0, nil, err
 	}
+
 	r.Header.Set("Authorization", "Bearer "+token)
 	if contentType != "" {
 		r.Header.Set("Content-Type", contentType)
 	}
+
 	a, err := s.client.Do(r)
 	if err != nil {
 		return 0, nil, err
@@ -166,12 +172,15 @@ func makeCertificate(t *testing.T) (ca, cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
+	// The certificate is its own authority: the client trusts this one and no other.
 	form := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &k.PublicKey, k)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	keyDER, err := x509.MarshalECPrivateKey(k)
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ func Open(t testing.TB) *embed.Etcd {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		select {
 		case <-e.Server.StopNotify(): // the test has closed it

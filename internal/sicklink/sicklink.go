@@ -41,6 +41,7 @@ func Open(t testing.TB, target string) *Link {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l := &Link{listener: ln, target: target, in: Well, out: Well}
 	l.changed = sync.NewCond(&l.mu)
 	l.running.Go(l.acceptAll)
@@ -57,6 +58,7 @@ func FreeAddr(t testing.TB) string {
 	if runtime.GOOS == "linux" {
 		host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 	}
+
 	ln, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +80,8 @@ func (l *Link) Set(in, out int) {
 
 func (l *Link) closeAll() {
 	l.listener.Close()
+
+	// Connections are closed while the lock is held: one that acceptAll adds later finds closed set.
 	l.mu.Lock()
 	l.closed = true
 	for _, c := range l.conns {
@@ -94,11 +98,13 @@ func (l *Link) acceptAll() {
 		if err != nil {
 			return
 		}
+
 		to, err := net.Dial("tcp", l.target)
 		if err != nil {
 			from.Close()
 			continue
 		}
+
 		for _, c := range []net.Conn{from, to} { // or the path holds megabytes before it is felt to be slow
 			c.(*net.TCPConn).SetReadBuffer(64 << 10)
 		}
@@ -119,16 +125,21 @@ func (l *Link) acceptAll() {
 func (l *Link) relayBytes(to, from net.Conn, rate *int) {
 	defer to.Close()
 	defer from.Close()
+
 	buf := make([]byte, 32<<10)
 	for {
 		r, ok := l.awaitPassable(rate)
 		if !ok {
 			return
 		}
+
+		// A slow direction moves a hundredth of a second's bytes at a time, so that the rate is felt as a
+		// rate.
 		part := buf
 		if r != Well {
 			part = buf[:max(1, min(len(buf), r/100))]
 		}
+
 		n, err := from.Read(part)
 		if err != nil {
 			return
