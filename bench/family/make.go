@@ -63,12 +63,15 @@ func FindShape(name string) (Shape, error) {
 // exponent 1.001, Poisson within each second (Proteus §6.1.3). The same seed gives the same trace.
 func Make(shape Shape, seed uint64) *Trace {
 	t := &Trace{Name: fmt.Sprintf("%s-%d", shape.Name, seed), Families: slices.Sorted(slices.Values(zipfOrder))}
+
 	share := make([]float64, len(t.Families))
 	for rank, s := range arrivals.Zipf(len(zipfOrder), 1.001) {
 		share[slices.Index(t.Families, zipfOrder[rank])] = s
 	}
 	for f := range t.Families {
 		t.SLO = append(t.SLO, 300*time.Millisecond)
+		// Each family draws from a generator of its own, so that one family's demand does not move the others'
+		// arrivals.
 		rng := rand.New(rand.NewPCG(seed, uint64(f)))
 		for second := range madeSpan {
 			rate := share[f] * shape.Rate(second)
@@ -89,6 +92,7 @@ func MakeGaps(name string, gaps arrivals.Gaps, rate float64, span time.Duration,
 		share[slices.Index(t.Families, zipfOrder[rank])] = s
 		t.SLO = append(t.SLO, 300*time.Millisecond)
 	}
+
 	t.Arrivals = arrivals.NewUnit(seed, gaps, share, rate*span.Seconds()).At(rate, span, nil)
 	return t
 }
@@ -116,6 +120,7 @@ func MakeZoo() *Zoo {
 	for _, m := range madeFamilies {
 		f := Family{Name: m.name}
 		for i := range m.variants {
+			// Accuracy and latency grow from the lightest to the heaviest variant, accuracy ever more slowly.
 			x := float64(i) / float64(m.variants-1)
 			cpu := m.light * math.Pow(m.heavy/m.light, x)
 			v := Variant{Name: fmt.Sprintf("%s-%d", m.name, i+1), Accuracy: 1 - (1-m.worst)*math.Pow(1-x, 1.5)}

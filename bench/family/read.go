@@ -51,12 +51,14 @@ func ReadZoo(dir fs.FS, column Column) (*Zoo, error) {
 		return nil, err
 	}
 	defer file.Close()
+
 	table, err := readTable(file, column)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", profilesFile, err)
 	}
 
 	zoo := &Zoo{Name: "published", Kinds: table.kindNames()}
+
 	entries, err := fs.ReadDir(dir, variantsDir)
 	if err != nil {
 		return nil, err
@@ -64,6 +66,7 @@ func ReadZoo(dir fs.FS, column Column) (*Zoo, error) {
 	if len(entries) == 0 || len(entries) > familiesMax {
 		return nil, fmt.Errorf("%s: %d families, want 1 to %d", variantsDir, len(entries), familiesMax)
 	}
+
 	for _, e := range entries {
 		path := variantsDir + "/" + e.Name()
 		f, err := dir.Open(path)
@@ -130,6 +133,7 @@ func readTable(r io.Reader, column Column) (latencies, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		line, _ := c.FieldPos(0)
 		if rows++; rows > rowsMax {
 			return nil, fmt.Errorf("line %d: more than %d rows", line, rowsMax)
@@ -138,6 +142,7 @@ func readTable(r io.Reader, column Column) (latencies, error) {
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 	}
+
 	if rows == 0 {
 		return nil, errors.New("line 2: no row behind the header")
 	}
@@ -152,6 +157,7 @@ func (t latencies) addRow(model, accel, size, latency, column string) error {
 	if accel == "" {
 		return errors.New("field Accel is empty")
 	}
+
 	b, err := strconv.Atoi(size)
 	if err != nil || b < 1 || b > sizeLimit {
 		return fmt.Errorf("field batchsize = %q: want 1 to %d", size, sizeLimit)
@@ -193,10 +199,13 @@ func readVariants(r io.Reader, table latencies, kinds []string) ([]Variant, erro
 		if !ok {
 			return nil, fmt.Errorf("line %d: %q: want model,accuracy", line, s.Text())
 		}
+
 		accuracy, err := strconv.ParseFloat(percent, 64)
 		if err != nil || !(accuracy >= 0 && accuracy <= 100) {
 			return nil, fmt.Errorf("line %d: field accuracy = %q: want 0 to 100", line, percent)
 		}
+
+		// Without a latency the variant could neither be placed nor timed.
 		if table[name] == nil {
 			return nil, fmt.Errorf("line %d: field model = %q: no latency in %s", line, name, profilesFile)
 		}

@@ -54,6 +54,7 @@ func ReadTrace(dir fs.FS, name string) (*Trace, error) {
 		if len(t.Families) == familiesMax {
 			return nil, fmt.Errorf("more than %d families", familiesMax)
 		}
+
 		f, err := dir.Open(e.Name())
 		if err != nil {
 			return nil, err
@@ -63,6 +64,7 @@ func ReadTrace(dir fs.FS, name string) (*Trace, error) {
 			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 	}
+
 	if len(t.Families) == 0 {
 		return nil, errors.New("no file FAMILY.txt: want one per family")
 	}
@@ -88,6 +90,7 @@ func (t *Trace) readFamily(r io.Reader, family string) error {
 	f, slo, last := int32(len(t.Families)), time.Duration(0), time.Duration(0)
 	s := bufio.NewScanner(r)
 	line := 0
+
 	for s.Scan() {
 		line++
 		at, due, err := parseRequest(s.Text())
@@ -103,15 +106,18 @@ func (t *Trace) readFamily(r io.Reader, family string) error {
 		if len(t.Arrivals) == requestsMax {
 			return fmt.Errorf("line %d: more than %d requests", line, requestsMax)
 		}
+
 		last, slo = at, due
 		t.Arrivals = append(t.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: f})
 	}
+
 	if err := s.Err(); err != nil {
 		return fmt.Errorf("line %d: %w", line+1, err)
 	}
 	if line == 0 {
 		return errors.New("line 1: no request, want one at least")
 	}
+
 	t.Families = append(t.Families, family)
 	t.SLO = append(t.SLO, slo)
 	return nil

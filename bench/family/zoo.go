@@ -47,6 +47,7 @@ func (v *Variant) Profile(kind, sizeMax int) (*profile.Profile, error) {
 
 	table := make([]time.Duration, last)
 	best := measured[last]
+	// From the largest size down, best is the least latency of any size that holds b requests.
 	for b := last; b >= 1; b-- {
 		if d, ok := measured[b]; ok {
 			best = min(best, d)
@@ -89,6 +90,8 @@ func (z *Zoo) SLO(f int, rule Rule, scale float64, traceSLO time.Duration) (time
 	case RuleArtifact:
 		base = time.Duration(artifactSLO[z.Families[f].Name]) * time.Millisecond
 	}
+
+	// A family that the rule does not know falls back to the paper's text.
 	if base == 0 {
 		base = z.fastestLatency(f)
 	}

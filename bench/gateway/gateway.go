@@ -86,6 +86,7 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 		return nil, err
 	}
 	defer s.Close()
+
 	rest, rpc := s.Config().HTTP, s.Config().GRPC
 	if c.Shared {
 		return c.runShared(ctx, rest, rpc)
@@ -160,6 +161,7 @@ func (c Config) alternateRounds(ctx context.Context, name string, ours, bare *si
 			}
 		}
 	}
+
 	return Row{Protocol: name, Rate: medianOf(ours.rates), BareRate: medianOf(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
 		CPU: ours.cpu / time.Duration(ours.n), BareCPU: bare.cpu / time.Duration(bare.n), Errors: ours.errors}, nil
 }
@@ -261,6 +263,7 @@ func (r *running) servePair(f func(ctx context.Context, rest, rpc net.Listener) 
 		a.Close()
 		return "", "", err
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancels = append(r.cancels, cancel)
 	r.wait.Go(func() { _ = f(ctx, a, b) }) // a server that cannot serve shows as callers' errors

@@ -26,6 +26,7 @@ func (c Config) shareRegion(addr string) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &shared{c: c, path: f.Name()}
 	size := c.Callers * (c.Input + c.Output)
 	_, err = f.Write(make([]byte, size)) // pages that are there, as those of a client are
@@ -57,6 +58,7 @@ func (s *shared) restCallers(addr string) ([]caller, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: s.c.Callers, DisableCompression: true}
 	client := &http.Client{Transport: transport}
 	url := "http://" + addr + "/v2/models/noop/infer"
+
 	var all []caller
 	for i := range s.c.Callers {
 		in, out := s.callerOffsets(i)
@@ -74,11 +76,14 @@ func postBody(ctx context.Context, client *http.Client, url string, body []byte)
 	if err != nil {
 		return err
 	}
+
 	w, err := client.Do(r)
 	if err != nil {
 		return err
 	}
 	defer w.Body.Close()
+
+	// The body is read to its end, or the connection could not serve the next request.
 	text, err := io.ReadAll(w.Body)
 	if err == nil && w.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", w.Status, text)
@@ -92,6 +97,7 @@ func (s *shared) grpcCallers(addr string) ([]caller, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	text := func(s string) *oip.InferParameter {
 		return &oip.InferParameter{ParameterChoice: &oip.InferParameter_StringParam{StringParam: s}}
 	}

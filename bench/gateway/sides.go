@@ -37,11 +37,13 @@ func (c Config) serveBare(ctx context.Context, rest, rpc net.Listener) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerLength, strconv.Itoa(head))
 		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = w.Write(answer)
 	})}
+
 	g := c.bareServer()
 	stop := context.AfterFunc(ctx, func() { h.Close(); g.Stop() })
 	defer stop()
@@ -55,11 +57,13 @@ func (c Config) grpcCallers(addr string) ([]caller, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var all []caller
 	for i := range c.Callers {
 		client, request := oip.NewGRPCInferenceServiceClient(conns[i%c.Conns]), c.makeRequest()
 		all = append(all, func(ctx context.Context) error {
 			r, err := client.ModelInfer(ctx, request)
+			// An empty answer would be fast as well.
 			if err == nil && (len(r.RawOutputContents) != 1 || len(r.RawOutputContents[0]) != c.Output) {
 				err = fmt.Errorf("answer %v", r)
 			}
@@ -76,6 +80,7 @@ func (c Config) dialAll(addr string) (conns []*grpc.ClientConn, done func(), err
 			conn.Close()
 		}
 	}
+
 	for range c.Conns {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -98,6 +103,7 @@ func (c Config) restCallers(addr string) ([]caller, func(), error) {
 
 	var all []caller
 	for range c.Callers {
+		// One byte more than the answer: a longer one fills it, and only the right length ends early.
 		text := make([]byte, len(answer)+1)
 
 		all = append(all, func(ctx context.Context) error {

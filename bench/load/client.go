@@ -45,6 +45,7 @@ func NewClient(c *frontend.Client, names []string, seed uint64) (*Client, error)
 		if m == nil {
 			return nil, fmt.Errorf("model %q: the scheduler does not serve it", name)
 		}
+
 		p := &prepared{model: m}
 		p.recipe, p.known = models.Find(name)
 		if err := p.fillInputs(painter, seed); err != nil {
@@ -72,7 +73,6 @@ func (p *prepared) fillInputs(painter *models.Painter, seed uint64) error {
 		in, class := make([]byte, p.model.InputBytes), -1
 		if !p.known {
 			random.Read(in) // never fails
-
 		} else {
 			truth, err := p.recipe.Draw(painter, seed, uint64(i), nil, in)
 			if err != nil {

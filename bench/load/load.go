@@ -54,14 +54,18 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 		if !sleepUntil(ctx, due) {
 			break
 		}
+
+		// A generator that is late is not hidden: its lag is in the report, and latency counts from due.
 		r.noteLag(time.Since(due))
 		r.sent.Add(1)
+
 		select {
 		case places <- struct{}{}:
 		default:
 			r.countEnd(int(a.Model), due, 0, errLimit)
 			continue
 		}
+
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -69,6 +73,8 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 			r.sendOne(ctx, target, a, seq, due)
 		}()
 	}
+
+	// Goodput is per second of sending, so the wait for the last answers does not count.
 	r.elapsed = time.Since(r.start)
 	wg.Wait()
 	return r
@@ -76,6 +82,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 
 // sendOne sends a request and counts how it ended.
 func (r *Report) sendOne(ctx context.Context, target Target, a arrivals.Arrival, seq int, due time.Time) {
+	// The deadline counts from the intended moment, so a late start shortens the budget.
 	slo := r.Models[a.Model].SLO
 	rctx, cancel := context.WithDeadline(ctx, due.Add(slo))
 	err := target.Infer(rctx, int(a.Model), seq)

@@ -34,6 +34,7 @@ func (r *Report) WritePage(w io.Writer, facts ...string) error {
 	if err != nil {
 		return err
 	}
+
 	names, counts := r.Outcomes()
 	type outcome struct {
 		Name  string
@@ -44,6 +45,7 @@ func (r *Report) WritePage(w io.Writer, facts ...string) error {
 	for _, n := range names {
 		outcomes = append(outcomes, outcome{n, counts[n], 100 * float64(counts[n]) / float64(max(1, r.Sent()))})
 	}
+
 	var pairs [][2]string
 	for i := 0; i+1 < len(facts); i += 2 {
 		pairs = append(pairs, [2]string{facts[i], facts[i+1]})
@@ -66,6 +68,7 @@ func (r *Report) pageRows() []pageRow {
 		if row.Offered == 0 {
 			continue
 		}
+
 		ms := func(p float64) float64 { return float64(row.Latency.ValueAtQuantile(p)) / 1000 }
 		rows = append(rows, pageRow{Name: r.Models[i].Name, SLO: r.Models[i].SLO, Offered: float64(row.Offered) / secs, Good: float64(row.Good) / secs,
 			Bad: 100 * float64(row.Offered-row.Good) / float64(row.Offered), P50: ms(50), P90: ms(90), P99: ms(99), P999: ms(99.9),
@@ -104,6 +107,7 @@ func (r *Report) drawPlots() (string, error) {
 	for i := range panels {
 		panels[i].XMax, panels[i].YMax = max(panels[i].XMax, 1), max(panels[i].YMax, 0.01)
 	}
+
 	var b strings.Builder
 	err := chart.Draw(&b, panels)
 	return b.String(), err

@@ -48,6 +48,7 @@ func newReport(models []Model, plan []arrivals.Arrival, classify func(error) str
 	if classify == nil {
 		classify = func(err error) string { return err.Error() }
 	}
+
 	r := &Report{Models: models, Rows: make([]Row, len(models)), timeline: newTimeline(plan), classify: classify}
 	for i := range r.Rows {
 		r.Rows[i] = Row{Outcomes: map[string]int64{}, Latency: hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)}
@@ -67,6 +68,7 @@ func (r *Report) countEnd(model int, due time.Time, slo time.Duration, err error
 	case took > slo:
 		name = Late
 	}
+
 	row := &r.Rows[model]
 	row.mu.Lock()
 	row.Offered++
@@ -128,6 +130,7 @@ func (r *Report) Outcomes() (names []string, counts map[string]int64) {
 			counts[name] += n
 		}
 	}
+
 	for name := range counts {
 		names = append(names, name)
 	}

@@ -27,6 +27,7 @@ type bin struct {
 
 // newTimeline covers a plan, in whole seconds and at most binsMax bins.
 func newTimeline(plan []arrivals.Arrival) *Timeline {
+	// A bin is a whole number of seconds, the least that binsMax of them cover the plan with.
 	span := time.Second
 	if n := len(plan); n > 0 {
 		span = max(span, plan[n-1].At+1)
@@ -40,6 +41,7 @@ func newTimeline(plan []arrivals.Arrival) *Timeline {
 
 // add counts a request that was due at a moment after the start; took is negative of one that was not answered.
 func (t *Timeline) add(due, took time.Duration, good bool) {
+	// A moment beyond the plan, by rounding, belongs to its last bin.
 	b := &t.bins[min(max(0, int(due/t.Width)), len(t.bins)-1)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,6 +49,7 @@ func (t *Timeline) add(due, took time.Duration, good bool) {
 	if good {
 		b.good++
 	}
+
 	if took < 0 {
 		return
 	}

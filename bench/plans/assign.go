@@ -127,6 +127,7 @@ func solveBy(ctx context.Context, name string, p plan.AssignmentProblem, limit t
 	case "random":
 		return RandomAssignment(ctx, p, limit), 0, ctx.Err()
 	}
+
 	var s solver.Solution
 	home, s, err = ExactAssignment(ctx, p, nil, limit)
 	return home, s.Bound, err
@@ -148,9 +149,11 @@ func (r *AssignRow) describe(p plan.AssignmentProblem, home []int32) error {
 			}
 		}
 	}
+
 	if left > 0 {
 		r.MovedShare = left / present
 	}
+
 	r.ImbalanceDemand, r.ImbalanceMemory = imbalance(demand), imbalance(static)
 	d, s := Deviations(p, home)
 	r.Objective = d + s
@@ -193,6 +196,8 @@ func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.
 }
 
 func fits(p plan.AssignmentProblem, home []int32) bool {
+	// Static memory adds up; of dynamic memory a GPU holds the largest model's, since one batch runs at a
+	// time.
 	static, dynamic := make([]int64, len(p.SubClusters)), make([]int64, len(p.SubClusters))
 	for i, s := range p.Services {
 		static[home[i]] += s.Static

@@ -21,12 +21,14 @@ func ExactAssignment(ctx context.Context, p plan.AssignmentProblem, hint []int32
 			return nil, s, fmt.Errorf("sub-cluster %d differs from the first: the paper's program has equal ones", j)
 		}
 	}
+
 	program := printedProgram(&p, hint != nil)
 	m, first := program.Problem, program.first
 	m.Limit, m.Gap = limit, 1e-4
 	if hint != nil {
 		m.Hint = hintOf(&p, hint, len(m.Cost), first, program.meanStatic)
 	}
+
 	s, err = solver.Solve(ctx, m)
 	if err != nil || s.Values == nil {
 		return nil, s, err
@@ -60,10 +62,13 @@ type assignmentProgram struct {
 func printedProgram(p *plan.AssignmentProblem, symmetric bool) *assignmentProgram {
 	parts := len(p.SubClusters)
 	m := &assignmentProgram{of: make([]assignmentRows, parts)}
+
 	for _, v := range p.Services {
 		m.meanDemand += v.Demand / float64(parts)
 		m.meanStatic += float64(v.Static) / float64(parts)
 	}
+
+	// An absolute deviation is two rows: the sub-cluster may lie above the mean, or below it.
 	for j, c := range p.SubClusters {
 		m.of[j] = assignmentRows{m.AddRow(-solver.Inf, 1), m.AddRow(1, solver.Inf), m.AddRow(-solver.Inf, 1), m.AddRow(1, solver.Inf),
 			m.AddRow(-solver.Inf, float64(c.Memory)/m.meanStatic), -1}
@@ -107,6 +112,8 @@ func (m *assignmentProgram) addDeviations(services int) {
 	m.AddColumn(1, 0, solver.Inf, false, demand...)
 	m.AddColumn(1, 0, solver.Inf, false, static...)
 
+	// The largest dynamic memory of a sub-cluster is a column of its own, which each x_ij pushes up through a
+	// row.
 	m.dynamic = make([][]int, services)
 	for i := range m.dynamic {
 		for range m.of {
@@ -125,6 +132,7 @@ func (m *assignmentProgram) addDeviations(services int) {
 // terms are the coefficients of x_ij.
 func (m *assignmentProgram) terms(i, j int, v *plan.Service) []solver.Term {
 	r := m.of[j]
+	// Coefficients are scaled by the means, so that the solver's tolerances mean the same in every row.
 	demand, static := v.Demand/m.meanDemand, float64(v.Static)/m.meanStatic
 	terms := []solver.Term{{Row: r.demandOver, Value: demand}, {Row: r.demandUnder, Value: demand},
 		{Row: r.staticOver, Value: static}, {Row: r.staticUnder, Value: static},

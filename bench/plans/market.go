@@ -35,8 +35,10 @@ func MarketInstance(families, variants, kinds int, load float64, seed uint64) *p
 			cost *= 1.2 + 1.5*rng.Float64()
 			accuracy += (0.98 - accuracy) * rng.Float64()
 		}
+
 		m.Bidders = append(m.Bidders, b)
 	}
+
 	for k := range kinds {
 		m.Capacity = append(m.Capacity, full*load*share[k]/shares/speed[k])
 	}
@@ -51,6 +53,7 @@ func ExactMarket(ctx context.Context, m *plan.Market) (solver.Solution, error) {
 		kinds[k] = p.AddRow(-solver.Inf, c)
 	}
 	for _, b := range m.Bidders {
+		// A bidder's shares add up to one at most: what nobody serves is turned away.
 		all := p.AddRow(-solver.Inf, 1)
 		for _, o := range b.Offers {
 			if o.Accuracy >= b.Floor {

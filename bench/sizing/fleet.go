@@ -130,6 +130,7 @@ func Size(ctx context.Context, services []Service, kinds []Kind, o Options, prog
 		out = append(out, a)
 		progress(a)
 	}
+
 	slices.SortStableFunc(out, func(a, b Answer) int {
 		switch {
 		case (a.Why == "") != (b.Why == ""):
@@ -146,6 +147,7 @@ func checkServices(services []Service, span time.Duration) error {
 	if len(services) == 0 {
 		return errors.New("no model: want at least one with a rate")
 	}
+
 	sum := 0.0
 	for _, s := range services {
 		switch {
@@ -161,8 +163,10 @@ func checkServices(services []Service, span time.Duration) error {
 				return fmt.Errorf("model %s, variant %s: accuracy %v: want 0 to 1", s.Name, v.Model, v.Accuracy)
 			}
 		}
+
 		sum += s.Rate
 	}
+
 	if most := requestsMax / span.Seconds(); sum > most {
 		return fmt.Errorf("rates sum up to %.0f requests/s: want at most %.0f over %v", sum, most, span)
 	}
@@ -175,6 +179,7 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 	if a.Why = a.plan(services, k); a.Why != "" {
 		return a, nil
 	}
+
 	f := newFleet(services, k, o)
 
 	// Demand is what the rates need at the least; the number doubles until it is enough, or never will be.
@@ -185,6 +190,7 @@ func sizeOn(ctx context.Context, services []Service, k Kind, o Options) (Answer,
 		if err != nil {
 			return a, err
 		}
+
 		if o.good(p) {
 			break
 		}
@@ -252,6 +258,8 @@ func (a *Answer) plan(services []Service, k Kind) string {
 			planned = false
 		}
 	}
+
+	// A sum that leaves a service out would look like a plan for all.
 	if !planned {
 		a.Planned = 0
 	}

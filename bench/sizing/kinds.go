@@ -33,6 +33,7 @@ func (s *Source) Load(services []Service) ([]Kind, error) {
 		}
 		entries[name] = zoo()
 	}
+
 	for name, path := range s.Files {
 		if entries[name] != nil {
 			return nil, fmt.Errorf("kind %s appears twice", name)
@@ -75,6 +76,7 @@ func readEntries(path string) ([]profile.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer f.Close()
 	entries, err := profile.ReadCSV(f)
 	if err != nil {
@@ -90,6 +92,7 @@ func nameSLOs(services []Service, entries map[string][]profile.Entry, measured *
 		if s.SLO > 0 {
 			continue
 		}
+
 		for _, list := range entries {
 			for _, e := range list {
 				if e.Name == s.Variants[0].Model {
@@ -102,6 +105,7 @@ func nameSLOs(services []Service, entries map[string][]profile.Entry, measured *
 				s.SLO = max(s.SLO, m.SLO)
 			}
 		}
+
 		if s.SLO <= 0 {
 			return fmt.Errorf("model %s: no profile has its SLO: want -slo %s=50ms", s.Name, s.Name)
 		}
@@ -147,6 +151,8 @@ func hostKinds(r *repo.Repository) []Kind {
 		}
 		byHost[host][model] = p
 	}
+
+	// A model's newest version speaks for it, as it does where none is asked for.
 	for _, name := range r.Names() {
 		m, err := r.Find(name, "")
 		if err != nil {

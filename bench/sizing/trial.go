@@ -24,12 +24,15 @@ func newFleet(services []Service, k Kind, o Options) *fleet {
 		f.models = append(f.models, simService(s, k, !single(services)))
 		sum += s.Rate
 	}
+
 	var share []float64
 	least := 1.0
 	for _, s := range services {
 		share = append(share, s.Rate/sum)
 		least = min(least, s.Rate/sum)
 	}
+
+	// Arrivals do not depend on the number of GPUs, so every trial meets the same ones.
 	for seed := range o.Seeds {
 		unit := arrivals.NewUnit(uint64(seed+1), o.Gaps, share, sum*o.Span.Seconds()*1.001+1)
 		f.seeds = append(f.seeds, unit.At(sum, o.Span, nil))
@@ -42,6 +45,7 @@ func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 	if p, done := f.tried[gpus]; done {
 		return p, nil
 	}
+
 	t := newTally(f.services)
 	for _, arrived := range f.seeds {
 		if err := ctx.Err(); err != nil {
@@ -51,6 +55,7 @@ func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 		w.Answered = t.answered
 		t.add(w, w.Run(sim.NewDownbeat(w)))
 	}
+
 	p := t.point(gpus)
 	f.tried[gpus] = p
 	return p, nil
@@ -91,6 +96,7 @@ func (t *tally) add(w *sim.World, r *sim.Result) {
 		t.total[s] += r.Total[s]
 		t.bad[s] += r.Bad[s]
 	}
+
 	t.busy += float64(r.Busy) / 1e9
 	t.capacity += float64(w.GPUs) * float64(r.End) / 1e9
 	t.batches += r.Batches
@@ -106,11 +112,14 @@ func (t *tally) point(gpus int) Point {
 		if t.answers[s] == 0 { // a model by itself has one accuracy, and so has a service that answered nothing
 			t.accuracy[s], t.answers[s] = t.services[s].Variants[0].Accuracy*float64(max(1, t.total[s]-t.bad[s])), max(1, t.total[s]-t.bad[s])
 		}
+
+		// The worst service decides: a mean would let a small one starve.
 		p.Bad = max(p.Bad, float64(t.bad[s])/float64(max(1, t.total[s])))
 		p.Least = min(p.Least, t.accuracy[s]/float64(t.answers[s]))
 		total, bad = total+t.total[s], bad+t.bad[s]
 		accuracy, answers = accuracy+t.accuracy[s], answers+t.answers[s]
 	}
+
 	p.BadAll, p.Accuracy = float64(bad)/float64(max(1, total)), accuracy/float64(answers)
 	return p
 }

@@ -17,11 +17,13 @@ func WriteTable(w io.Writer, answers []Answer, families bool) error {
 		fmt.Fprint(t, "accuracy\tleast accurate\t")
 	}
 	fmt.Fprintln(t, "per hour\t")
+
 	for _, a := range answers {
 		if a.Why != "" {
 			fmt.Fprintf(t, "%s\t–\t%s\n", a.Kind, a.Why)
 			continue
 		}
+
 		alone := "–"
 		if a.Planned > 0 {
 			alone = fmt.Sprint(a.Planned)
@@ -30,6 +32,7 @@ func WriteTable(w io.Writer, answers []Answer, families bool) error {
 		if families {
 			fmt.Fprintf(t, "%.4f\t%.4f\t", a.Accuracy, a.Least)
 		}
+
 		cost := "–"
 		if a.Price > 0 {
 			cost = fmt.Sprintf("%.2f", a.Cost())
@@ -77,6 +80,7 @@ func Draw(w io.Writer, answers []Answer, o Options, families bool) error {
 	bad := chart.Panel{Title: "bad requests of the worst model", XLabel: "GPUs", YLabel: "share, up to 0.1", YMax: badShown}
 	accuracy := chart.Panel{Title: "accuracy of the answers", XLabel: "GPUs", YLabel: "mean", YMin: 0.5, YMax: 1}
 	busy := chart.Panel{Title: "busy GPUs", XLabel: "GPUs", YLabel: "share of their time", YMax: 1}
+
 	least, most := 0.0, 0.0
 	for _, a := range answers {
 		for _, p := range a.Points {

@@ -35,6 +35,7 @@ func readModule(ctx context.Context) (wasm []byte, dir string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+
 	sum := sha256.Sum256(wasm)
 	if got := hex.EncodeToString(sum[:]); got != moduleSHA256 {
 		return nil, "", fmt.Errorf("%s: the digest is %s, want %s (HiGHS %s of the npm package highs)", path, got, moduleSHA256, version)
@@ -48,6 +49,7 @@ func repositoryRoot() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for {
 		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(text), "module downbeat.dev\n") {
 			return dir, nil
@@ -64,6 +66,7 @@ func fetchMissing(ctx context.Context, root, path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
+
 	out, err := exec.CommandContext(ctx, filepath.Join(root, "deploy", "highs", "fetch.sh")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: deploy/highs/fetch.sh: %w: %s", ErrUnavailable, err, strings.TrimSpace(string(out)))

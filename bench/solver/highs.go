@@ -80,6 +80,7 @@ func Solve(ctx context.Context, p Problem) (s Solution, err error) {
 	if err := p.checkShape(); err != nil {
 		return s, err
 	}
+
 	c, err := openModule(ctx)
 	if err != nil {
 		return s, err
@@ -113,6 +114,7 @@ func (m *machine) callFunction(function string, arguments ...uint64) uint64 {
 	if m.err != nil {
 		return 0
 	}
+
 	result, err := m.module.ExportedFunction(function).Call(m.ctx, arguments...)
 	if err != nil {
 		m.err = err
@@ -185,11 +187,15 @@ func (m *machine) readSolution(highs uint64, p *Problem) Solution {
 	if !known && m.err == nil {
 		m.err = fmt.Errorf("HiGHS ends with model status %d", code)
 	}
+
 	s := Solution{Status: status}
 	const feasiblePoint = 2
+
+	// HiGHS reports a time limit with and without a point under one code.
 	if status == Feasible && m.readInfo(highs, "primal_solution_status") != feasiblePoint {
 		s.Status = Unsolved
 	}
+
 	if m.err != nil || s.Status != Optimal && s.Status != Feasible {
 		return s
 	}
@@ -199,6 +205,8 @@ func (m *machine) readSolution(highs uint64, p *Problem) Solution {
 	m.mustCall("the result", highsGetResult, highs, values, m.allocateBytes(8*n), m.allocateBytes(8*rows), duals)
 	s.Objective = api.DecodeF64(m.callFunction(highsGetOptimum, highs))
 	s.Values = m.readFloats(values, n)
+
+	// A linear program is solved to its optimum; with integers the bound is the search tree's.
 	s.Bound = s.Objective
 	if p.hasIntegers() {
 		s.Bound = m.infoFloat(highs, "mip_dual_bound")

@@ -95,6 +95,7 @@ func growMemory(_ context.Context, m api.Module, size uint32) uint32 {
 func discardVector(_ context.Context, m api.Module, _, vector, n, written uint32) uint32 {
 	total := uint32(0)
 	for i := range n {
+		// An iovec is an address and a length, 4 bytes each.
 		size, _ := m.Memory().ReadUint32Le(vector + 8*i + 4)
 		total += size
 	}

@@ -56,6 +56,7 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 			return Admission{}, refuse(fmt.Sprintf("kind %d: used and capacity", k), [2]float64{used[k], capacity[k]}, "finite numbers of GPUs, 0 or more")
 		}
 	}
+
 	if s.Rate == 0 {
 		return Admission{}, refuse("rate", s.Rate, "more than 0 frames/s")
 	}
@@ -92,6 +93,7 @@ func (t *admitting) test(rate float64, latency time.Duration, resolution int) (S
 	if err != nil {
 		return b, err
 	}
+
 	for k, demand := range b.Demand {
 		if k >= len(t.capacity) {
 			return b, &InfeasibleError{fmt.Sprintf("GPUs of kind %d", k), demand, 0, "GPUs"}
@@ -136,6 +138,7 @@ func (t *admitting) offerLatency(a *Admission) {
 	if _, err := t.test(t.s.Rate, high, offerResolution); err != nil {
 		return
 	}
+
 	for range offerSteps {
 		middle := (low + high) / 2
 		if _, err := t.test(t.s.Rate, middle, offerResolution); err == nil {
@@ -144,6 +147,8 @@ func (t *admitting) offerLatency(a *Admission) {
 			low = middle
 		}
 	}
+
+	// A quarter longer at each try: the trial sees what demand by itself does not.
 	for latency, tries := high, 0; latency <= t.s.Latency*offerLatencyMax && tries < offerTrials; latency, tries = latency*5/4, tries+1 {
 		if b, err := t.test(t.s.Rate, latency, 2048); err == nil && t.passes(t.s.Rate, latency, b) {
 			a.OfferLatency, a.LatencyBudgets = latency, b

@@ -92,6 +92,7 @@ func (a *Application) order() []int32 {
 // that begins after it.
 func (a *Application) longest(budget []time.Duration) (until, after []time.Duration) {
 	until, after = make([]time.Duration, len(budget)), make([]time.Duration, len(budget))
+
 	order := a.order()
 	for _, j := range order {
 		for _, before := range a.Stages[j].After {

@@ -152,6 +152,7 @@ func (p *AssignmentProblem) refuteTotals() error {
 		}
 		static, rate = static+s.Static, rate+s.Rate
 	}
+
 	if static > memorySum {
 		return &InfeasibleError{"static memory of all services on all sub-clusters", float64(static), float64(memorySum), "bytes"}
 	}

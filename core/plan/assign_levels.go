@@ -12,6 +12,7 @@ func FewestSubClusters(services []Service, memory int64, rateMax float64) (int, 
 	if memory < 1 {
 		return 0, refuse("memory of a GPU", memory, "at least one byte")
 	}
+
 	static, rate := 0.0, 0.0
 	for _, s := range services {
 		static, rate = static+float64(s.Static), rate+s.Rate
@@ -27,12 +28,14 @@ func FewestSubClusters(services []Service, memory int64, rateMax float64) (int, 
 		free[i] = s
 		free[i].Home = Nowhere
 	}
+
 	var last error
 	for n := int(math.Min(least, gpusMax)); n <= max(len(services), int(least)); n++ {
 		p := AssignmentProblem{Services: free, SubClusters: make([]SubCluster, n), MoveShare: 1}
 		for j := range p.SubClusters {
 			p.SubClusters[j] = SubCluster{GPUs: 1, Memory: memory, RateMax: rateMax}
 		}
+
 		if last = p.validate(); last != nil {
 			return 0, last
 		}
@@ -64,6 +67,8 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 	if err != nil {
 		return Assignment{}, err
 	}
+
+	// The schedulers come first: what a scheduler is given decides which moves its own level may still make.
 	top, err := Assign(p.upperLevel(scheduler, schedulers, rateMax))
 	if err != nil {
 		return Assignment{}, fmt.Errorf("schedulers: %w", err)
@@ -97,6 +102,7 @@ func countSchedulers(p *AssignmentProblem, scheduler []int) (int, error) {
 	if len(scheduler) != len(p.SubClusters) {
 		return 0, refuse("number of schedulers' sub-clusters", len(scheduler), fmt.Sprintf("one entry for each of %d", len(p.SubClusters)))
 	}
+
 	seen := make([]bool, len(scheduler))
 	most := 0
 	for j, h := range scheduler {
@@ -105,6 +111,7 @@ func countSchedulers(p *AssignmentProblem, scheduler []int) (int, error) {
 		}
 		seen[h], most = true, max(most, h+1)
 	}
+
 	for h := range most {
 		if !seen[h] {
 			return 0, refuse(fmt.Sprintf("scheduler %d", h), "without sub-clusters", "numbers without gaps")
@@ -144,6 +151,7 @@ func (p *AssignmentProblem) upperLevel(scheduler []int, schedulers int, rateMax 
 func (p *AssignmentProblem) lowerLevel(scheduler []int, top Assignment, h int) (lower AssignmentProblem, services, clusters []int) {
 	lower = *p
 	lower.Services, lower.SubClusters = nil, nil
+
 	within := make([]int, len(scheduler))
 	for j, c := range p.SubClusters {
 		if scheduler[j] == h {
@@ -162,6 +170,7 @@ func (p *AssignmentProblem) lowerLevel(scheduler []int, top Assignment, h int) (
 		if stays {
 			stayed += s.Load.Seconds()
 		}
+
 		if int(top.Home[i]) != h {
 			continue
 		}
@@ -170,6 +179,7 @@ func (p *AssignmentProblem) lowerLevel(scheduler []int, top Assignment, h int) (
 		} else {
 			s.Home = Nowhere
 		}
+
 		services = append(services, i)
 		lower.Services = append(lower.Services, s)
 	}

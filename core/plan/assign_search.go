@@ -68,6 +68,7 @@ func (s *assignmentSearch) repair() {
 func (s *assignmentSearch) relieve(p int) bool {
 	before := s.overload(p, Nowhere, Nowhere)
 	var best exchange
+
 	for q := range s.loads {
 		if q == p {
 			continue
@@ -77,15 +78,18 @@ func (s *assignmentSearch) relieve(p int) bool {
 		both := before + s.overload(q, Nowhere, Nowhere)
 		s.eachExchange(p, q, func(i, k int32) {
 			gain := both - s.overload(p, i, k) - s.overload(q, k, i)
+
 			cost := s.moveCost(i, k, q)
 			if gain > best.gain && s.spent+cost <= s.budget {
 				best = exchange{i, k, q, gain}
 			}
 		})
 	}
+
 	if best.gain <= 1e-12 {
 		return false
 	}
+
 	s.exchange(best.i, best.k, best.q)
 	return true
 }
@@ -100,6 +104,7 @@ type exchange struct {
 // eachExchange calls try for every service of p alone, and with every service of q.
 func (s *assignmentSearch) eachExchange(p, q int, try func(i, k int32)) {
 	for _, i := range s.loads[p].members {
+		// Each try counts, so that the effort bounds the time whatever the problem's size is.
 		s.tried += 1 + len(s.loads[q].members)
 		try(i, Nowhere)
 		for _, k := range s.loads[q].members {
@@ -192,6 +197,8 @@ func (s *assignmentSearch) bestExchange(p int) exchange {
 			order = append(order, int32(q))
 		}
 	}
+
+	// Partners that deviate the opposite way have a negative product, and come first.
 	along := func(q int32) float64 { return c.demand*s.loads[q].demand + c.memory*s.loads[q].memory }
 	slices.SortStableFunc(order, func(a, b int32) int {
 		switch x, y := along(a), along(b); {
@@ -345,6 +352,7 @@ func (s *assignmentSearch) kick() {
 			s.exchange(i, k, q)
 		}
 	}
+
 	if heedless {
 		s.repair()
 	}
@@ -377,6 +385,7 @@ func (s *assignmentSearch) explainViolation() error {
 			worst, over = j, o
 		}
 	}
+
 	c, limit := &s.loads[worst], &s.p.SubClusters[worst]
 	if need := c.static + c.dynamic; need > limit.Memory {
 		return &InfeasibleError{fmt.Sprintf("memory of sub-cluster %d", worst), float64(need), float64(limit.Memory), "bytes"}

@@ -58,6 +58,7 @@ func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 	for _, c := range p.SubClusters {
 		gpus, bytes = gpus+float64(c.GPUs), bytes+float64(c.Memory)
 	}
+
 	for j, c := range p.SubClusters {
 		s.demandShare = append(s.demandShare, float64(c.GPUs)/gpus)
 		s.memoryShare = append(s.memoryShare, float64(c.Memory)/bytes)
@@ -99,9 +100,12 @@ func (s *assignmentSearch) put(i int32, j int) {
 func (s *assignmentSearch) take(i int32) {
 	j := int(s.home[i])
 	c := &s.loads[j]
+
+	// The last member takes the place of the one that leaves: removal costs the same in any sub-cluster.
 	last := c.members[len(c.members)-1]
 	c.members[s.at[i]], s.at[last] = last, s.at[i]
 	c.members = c.members[:len(c.members)-1]
+
 	s.account(i, j, -1)
 	s.home[i] = Nowhere
 
@@ -128,6 +132,7 @@ func (s *assignmentSearch) account(i int32, j int, sign float64) {
 	c.memory += sign * s.memory[i] / s.memoryShare[j]
 	c.rate += sign * v.Rate
 	c.static += int64(sign) * v.Static
+
 	if v.Home != Nowhere && v.Home != j {
 		s.spent += sign * v.Load.Seconds()
 	}
@@ -173,6 +178,7 @@ func (s *assignmentSearch) overload(j int, leaves, comes int32) float64 {
 	// The two largest dynamic memories are known, so no member need be looked at.
 	c, limit := &s.loads[j], &s.p.SubClusters[j]
 	static, dynamic, rate := c.static, c.dynamic, c.rate
+
 	if leaves != Nowhere {
 		v := &s.p.Services[leaves]
 		static, rate = static-v.Static, rate-v.Rate

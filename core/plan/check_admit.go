@@ -13,6 +13,7 @@ func CheckAdmission(s Session, used, capacity []float64, a Admission) error {
 		if err := CheckSplit(s.App, rate, latency, b); err != nil {
 			return err
 		}
+		// The demand is summed up anew from batches: a checker must not trust the plan's own sum.
 		for k := range capacity {
 			demand := 0.0
 			for j, stage := range s.App.Stages {
@@ -35,6 +36,7 @@ func CheckAdmission(s Session, used, capacity []float64, a Admission) error {
 	case a.OfferRate > s.Rate || a.OfferLatency > 0 && a.OfferLatency < s.Latency:
 		return fmt.Errorf("offers %v frames/s and %v to who asked for %v and %v", a.OfferRate, a.OfferLatency, s.Rate, s.Latency)
 	}
+
 	if a.OfferRate > 0 {
 		if err := check(a.OfferRate, s.Latency, a.RateBudgets); err != nil {
 			return fmt.Errorf("offered rate: %w", err)

@@ -8,9 +8,11 @@ func CheckAssignment(p AssignmentProblem, a Assignment) error {
 	if len(a.Home) != len(p.Services) {
 		return fmt.Errorf("%d homes for %d services", len(a.Home), len(p.Services))
 	}
+
 	if err := checkMoves(&p, &a); err != nil {
 		return err
 	}
+
 	var totalWeight, totalStatic, totalGPUs, totalMemory float64
 	weight := make([]float64, len(p.SubClusters))
 	static := make([]int64, len(p.SubClusters))
@@ -50,6 +52,7 @@ func CheckAssignment(p AssignmentProblem, a Assignment) error {
 		}
 		return most - least
 	}
+
 	demand, memory := 0.0, 0.0
 	if totalWeight > 0 {
 		demand = spread(func(j int) float64 { return weight[j] * totalGPUs / float64(p.SubClusters[j].GPUs) / totalWeight })
@@ -59,6 +62,7 @@ func CheckAssignment(p AssignmentProblem, a Assignment) error {
 			return float64(static[j]) * totalMemory / float64(p.SubClusters[j].Memory) / totalStatic
 		})
 	}
+
 	if abs(demand-a.ImbalanceDemand) > 1e-6 || abs(memory-a.ImbalanceMemory) > 1e-6 {
 		return fmt.Errorf("imbalance of demand %v and of memory %v, it says %v and %v", demand, memory, a.ImbalanceDemand, a.ImbalanceMemory)
 	}

@@ -13,11 +13,13 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 	if len(p.Main) != len(m.Bidders) || len(p.Price) != len(m.Capacity) || len(p.Splits) > len(m.Capacity) {
 		return fmt.Errorf("%d choices for %d bidders, %d prices for %d kinds, %d splits", len(p.Main), len(m.Bidders), len(p.Price), len(m.Capacity), len(p.Splits))
 	}
+
 	share := make([][]float64, len(m.Bidders))
 	for q, b := range m.Bidders {
 		share[q] = make([]float64, len(b.Offers)+1) // the last is of not being served
 		share[q][(int(p.Main[q])+len(b.Offers)+1)%(len(b.Offers)+1)] = 1
 	}
+
 	for _, s := range p.Splits {
 		offers := len(m.Bidders[s.Bidder].Offers)
 		if !(s.Share > 0 && s.Share <= 1+1e-9) {
@@ -55,6 +57,7 @@ func CheckPrices(m *Market, p *Prices, gap float64) error {
 		}
 		bound += p.Price[k] * c
 	}
+
 	if math.Abs(value-p.Value) > 1e-6*(1+value) {
 		return fmt.Errorf("a value of %v, it says %v", value, p.Value)
 	}

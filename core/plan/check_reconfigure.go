@@ -7,8 +7,10 @@ import "fmt"
 // among the gaps.
 func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration) error {
 	at := func(s Step) Residence { return present[s.Model][s.GPU] }
+	// What each act requires and what it leads to, written down without the planner's own code.
 	from := [...][]Residence{StepLoad: {Absent}, StepWarmUp: {Loaded}, StepOffer: {Warm}, StepWithdraw: {Offered}, StepUnload: {Loaded, Warm}}
 	to := [...]Residence{StepLoad: Loaded, StepWarmUp: Warm, StepOffer: Offered, StepWithdraw: Warm, StepUnload: Absent}
+
 	replay := make(Placement, len(present))
 	for m := range present {
 		replay[m] = append(replay[m], present[m]...)
@@ -39,6 +41,7 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 		if used+peak > f.Memory[s.GPU] {
 			return fmt.Errorf("step %d: %v model %d: %d bytes on GPU %d of %d", s.Number, s.Kind, s.Model, used+peak, s.GPU, f.Memory[s.GPU])
 		}
+
 		if s.Kind == StepWithdraw {
 			if err := checkCover(s, replay[s.Model], wanted[s.Model], r.Gaps); err != nil {
 				return err
@@ -65,11 +68,13 @@ func checkCover(s Step, now, wanted []Residence, gaps []int32) error {
 		}
 		wantedSomewhere = wantedSomewhere || wanted[g] == Offered
 	}
+
 	for _, m := range gaps {
 		if m == s.Model {
 			return nil
 		}
 	}
+
 	if wantedSomewhere {
 		return fmt.Errorf("step %d leaves model %d without a GPU", s.Number, s.Model)
 	}

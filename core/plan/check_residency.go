@@ -5,6 +5,7 @@ import "fmt"
 // CheckResidency reports memory that does not suffice, bidders that nothing kept can answer, and a value
 // beyond that of all variants.
 func CheckResidency(r *ResidencyProblem, a Residency) error {
+	// The memory is summed up anew: a checker must not trust the search's own sum.
 	var need, largest int64
 	for v := len(a.Keep) - 1; v >= 0; v-- {
 		if a.Keep[v] {
@@ -14,9 +15,11 @@ func CheckResidency(r *ResidencyProblem, a Residency) error {
 			}
 		}
 	}
+
 	if need+largest > r.Memory {
 		return fmt.Errorf("%d bytes on GPUs of %d", need+largest, r.Memory)
 	}
+
 	for q, b := range r.Market.Bidders {
 		answered := false
 		for j := range b.Offers {
@@ -26,6 +29,7 @@ func CheckResidency(r *ResidencyProblem, a Residency) error {
 			return fmt.Errorf("bidder %d has nothing at or above its floor of %v", q, b.Floor)
 		}
 	}
+
 	if a.Value > a.Most*(1+1e-9) {
 		return fmt.Errorf("a value of %v with some variants, %v with all", a.Value, a.Most)
 	}

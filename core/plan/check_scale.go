@@ -11,6 +11,7 @@ import (
 func CheckAdvice(targets Targets, least, most int, at []time.Duration, loads []Load, a Advice) error {
 	last := len(loads) - 1
 	now, l := at[last], loads[last]
+
 	need := func(i int) int {
 		for n := 0; ; n++ {
 			if n > 0 && loads[i].Demand <= targets.At(n)*float64(n) || n == 0 && loads[i].Demand <= 0 {

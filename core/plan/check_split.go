@@ -17,10 +17,12 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 			}
 			continue
 		}
+
 		n := b.Batch[j]
 		if n < 1 || n > s.Profile.Max() {
 			return fmt.Errorf("stage %d: a batch of %d, the largest is %d", j, n, s.Profile.Max())
 		}
+
 		takes := s.Profile.Exec(n).Seconds()
 		if n > 1 {
 			takes += float64(n-1) / (s.OthersRate + rate*s.FanOut)
@@ -28,8 +30,10 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 		if takes > b.Budget[j].Seconds()+1e-8 {
 			return fmt.Errorf("stage %d: batches of %d take %v s, its budget is %v", j, n, takes, b.Budget[j])
 		}
+
 		demand += rate * s.FanOut * s.Profile.Exec(n).Seconds() / float64(n)
 	}
+
 	if abs(demand-b.Total) > 1e-9*(1+demand) {
 		return fmt.Errorf("a demand of %v GPUs, it says %v", demand, b.Total)
 	}
@@ -47,6 +51,7 @@ func CheckSplit(a Application, rate float64, latency time.Duration, b StageBudge
 		}
 		return a.Hop + longest
 	}
+
 	for j := range a.Stages {
 		if got := behind(int32(j)); got != b.Offset[j] {
 			return fmt.Errorf("stage %d: %v behind it, it says %v", j, got, b.Offset[j])

@@ -55,6 +55,7 @@ func Drift(old, recent Features, oldAnswers, recentAnswers Answers, level float6
 			return DriftReport{}, err
 		}
 	}
+
 	if old.Dim != recent.Dim {
 		return DriftReport{}, refuse("recent features: dimension", recent.Dim, fmt.Sprintf("that of the old ones, %d", old.Dim))
 	}
@@ -70,6 +71,7 @@ func (f Features) validate(name string) error {
 	if f.Dim < 1 || len(f.Values)%f.Dim != 0 {
 		return refuse(name+" features: numbers and dimension", [2]int{len(f.Values), f.Dim}, "a dimension of 1 or more that divides the numbers")
 	}
+
 	for i, x := range f.Values {
 		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
 			return refuse(fmt.Sprintf("%s features: input %d, number %d", name, i/f.Dim, i%f.Dim), x, "a finite number")
@@ -84,6 +86,7 @@ func (f Features) thin() Features {
 	if n <= driftSamples {
 		return f
 	}
+
 	kept := Features{Dim: f.Dim}
 	for i := range driftSamples {
 		at := i * n / driftSamples * f.Dim
@@ -100,6 +103,7 @@ func featureP(old, recent Features) float64 {
 	if n < 2 || m < 2 {
 		return 1
 	}
+
 	distance := distances(old, recent, n+m)
 	side := make([]int, n+m) // the inputs of the one side, then those of the other
 	for i := range side {
@@ -124,12 +128,14 @@ func featureP(old, recent Features) float64 {
 
 // distances are Euclidean, between all inputs.
 func distances(old, recent Features, n int) [][]float32 {
+	// The distances are computed once; each of the hundreds of divisions only sums them in another way.
 	at := func(i int) []float32 {
 		if first := len(old.Values) / old.Dim; i >= first {
 			return recent.Values[(i-first)*old.Dim:][:old.Dim]
 		}
 		return old.Values[i*old.Dim:][:old.Dim]
 	}
+
 	d := make([][]float32, n)
 	for i := range d {
 		d[i] = make([]float32, n)
@@ -152,6 +158,7 @@ func distances(old, recent Features, n int) [][]float32 {
 func energy(distance [][]float32, side []int, n int) float64 {
 	m := len(side) - n
 	var within, beyond, across float64
+
 	for i, a := range side {
 		row := distance[a]
 		if i >= n {

@@ -49,6 +49,7 @@ func wilson(a Answers) (share, low, high float64) {
 	const z = 1.959964
 	n := float64(a.Labelled)
 	share = float64(a.Right) / n
+
 	middle := (share + z*z/(2*n)) / (1 + z*z/n)
 	half := z / (1 + z*z/n) * math.Sqrt(share*(1-share)/n+z*z/(4*n*n))
 	return share, max(0, middle-half), min(1, middle+half)

@@ -63,6 +63,7 @@ func (e *estimate) usable(x *simplex, price []float64) bool {
 func (e *estimate) measure(x *simplex, price []float64) {
 	const rise = 0.06
 	e.known = x.kinds
+
 	base := x.imbalanceAt(price)
 	for k := range price {
 		before := price[k]
@@ -78,10 +79,12 @@ func (e *estimate) measure(x *simplex, price []float64) {
 
 // newtonStep solves elasticity·step = −imbalance, each step within its bound.
 func (e *estimate) newtonStep(kinds int, imbalance [KindsMax]float64) (step [KindsMax]float64) {
+	// The matrix is copied: elimination destroys it, and the next step wants it whole.
 	a := e.elasticity
 	for k := range kinds {
 		step[k] = -imbalance[k]
 	}
+
 	for i := range kinds {
 		pivot := i
 		for k := i + 1; k < kinds; k++ {
@@ -94,6 +97,7 @@ func (e *estimate) newtonStep(kinds int, imbalance [KindsMax]float64) (step [Kin
 		if abs(a[i][i]) < 1e-6 {
 			a[i][i] = -1
 		}
+
 		for k := range kinds {
 			if k == i {
 				continue
@@ -139,11 +143,13 @@ func (e *estimate) correct(kinds int, step, before, after [KindsMax]float64) {
 // imbalanceAt is the logarithm of demand over capacity of each kind, within ±1.
 func (x *simplex) imbalanceAt(price []float64) (imbalance [KindsMax]float64) {
 	copy(x.price[:], price)
+
 	var demand [KindsMax]float64
 	for q := range x.key {
 		it := x.bestAt(q, &x.price)
 		demand[it.kind] += it.gpus
 	}
+
 	for k := range price {
 		if x.capacity[k] > 0 {
 			imbalance[k] = min(1, max(-1, math.Log(max(demand[k], 1e-300)/x.capacity[k])))
@@ -161,6 +167,7 @@ func (x *simplex) startPrices(price []float64) {
 		it := &x.items[i]
 		gpus[it.kind], count[it.kind], value = gpus[it.kind]+it.gpus, count[it.kind]+1, value+it.value
 	}
+
 	for k := range price {
 		gpus[k] /= max(1, count[k])
 	}
@@ -173,12 +180,15 @@ func (x *simplex) startPrices(price []float64) {
 		for k := range price {
 			price[k] = level * value / max(gpus[k], 1e-300)
 		}
+
 		copy(x.price[:], price)
+
 		used := 0.0 // of the first kind's GPUs, as the kinds' speeds go
 		for q := range x.key {
 			it := x.bestAt(q, &x.price)
 			used += it.gpus * price[it.kind]
 		}
+
 		worth := 0.0
 		for k := range price {
 			worth += x.capacity[k] * price[k]

@@ -44,6 +44,7 @@ func (p *Prices) Follow(m *Market, followed, badShare []float64, elapsed time.Du
 // demand for it is smaller by a share.
 func (m *Market) priceToShed(kind int, price []float64, share, most float64) float64 {
 	const rounds = 24
+
 	present := price[kind]
 	defer func() { price[kind] = present }()
 

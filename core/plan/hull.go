@@ -55,6 +55,7 @@ func (b *Bidder) Choose(price []float64, value float64) int32 {
 		if o.Accuracy < b.Floor {
 			continue
 		}
+
 		gain := value + o.Accuracy - price[o.Kind]*o.Cost
 		if gain > most || gain == most && best != NotServed && o.Cost < b.Offers[best].Cost {
 			best, most = int32(j), gain

@@ -39,6 +39,7 @@ func FindTarget(trial func(use float64) (bad float64)) float64 {
 	if trial(high) <= scaleBadMost {
 		return high
 	}
+
 	for high-low > 0.005 {
 		if middle := (low + high) / 2; trial(middle) <= scaleBadMost {
 			low = middle

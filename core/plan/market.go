@@ -35,6 +35,7 @@ func (m *Market) validate() error {
 	if len(m.Capacity) < 1 || len(m.Capacity) > KindsMax {
 		return refuse("number of kinds", len(m.Capacity), fmt.Sprintf("1 to %d", KindsMax))
 	}
+
 	if !finite(m.Value) {
 		return refuse("value of an answer", m.Value, "a finite number, 0 or more")
 	}
@@ -53,6 +54,7 @@ func (m *Market) validate() error {
 		if !(b.Floor >= 0 && b.Floor <= 1) {
 			return refuse(fmt.Sprintf("bidder %d: floor", q), b.Floor, "0 to 1")
 		}
+
 		best := -1.0
 		for j := range b.Offers {
 			o := &b.Offers[j]
@@ -66,6 +68,7 @@ func (m *Market) validate() error {
 			}
 			best = max(best, o.Accuracy)
 		}
+
 		if best < b.Floor {
 			return &InfeasibleError{fmt.Sprintf("accuracy floor of bidder %d, above its best offer,", q), b.Floor, max(0, best), "(accuracy)"}
 		}

@@ -13,6 +13,7 @@ func (p *Prices) Renew(m *Market) error {
 	if err := m.validate(); err != nil {
 		return err
 	}
+
 	kinds := len(m.Capacity)
 	if len(p.Price) != kinds {
 		p.Price = resize(p.Price, kinds)
@@ -41,6 +42,7 @@ func (p *Prices) priceOut(m *Market) {
 		if c > 0 {
 			continue
 		}
+
 		p.Price[k] = 0
 		for q := range m.Bidders {
 			for j := range m.Bidders[q].Offers {
@@ -60,6 +62,7 @@ func resize[T any](s []T, n int) []T {
 // readChoices turns shares into main offers and splits, and sums them up.
 func (p *Prices) readChoices(m *Market) {
 	x := &p.x
+
 	p.Main = append(p.Main[:0], x.key...)
 	p.Demand = resize(p.Demand, len(m.Capacity))
 	clear(p.Demand)
@@ -91,6 +94,7 @@ func (p *Prices) readChoices(m *Market) {
 		}
 		p.add(m, q, p.Main[q], max(0, rest))
 	}
+
 	if p.Served > 0 {
 		p.Accuracy /= p.Served
 	}
@@ -111,6 +115,7 @@ func (p *Prices) add(m *Market, q int, offer int32, share float64) {
 	if offer == NotServed {
 		return
 	}
+
 	b := &m.Bidders[q]
 	o := &b.Offers[offer]
 	rate := b.Rate * share
@@ -126,6 +131,7 @@ func (p *Prices) readSlopes(m *Market) {
 	kinds := len(m.Capacity)
 	p.Slope, p.Ceiling = resize(p.Slope, kinds), resize(p.Ceiling, kinds)
 	clear(p.Ceiling)
+
 	var gain, cost [KindsMax]float64
 
 	for q := range m.Bidders {
@@ -151,6 +157,7 @@ func (p *Prices) readSlopes(m *Market) {
 				p.Ceiling[o.Kind] = max(p.Ceiling[o.Kind], (o.Accuracy-l.Accuracy)/(o.Cost-l.Cost))
 			}
 		}
+
 		for k := range kinds {
 			if light[k] != nil {
 				gain[k] += b.Rate * (heavy[k].Accuracy - light[k].Accuracy)

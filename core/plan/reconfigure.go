@@ -73,6 +73,7 @@ func Reconfigure(f Fleet, present, wanted Placement) (Reconfiguration, error) {
 	if err := f.validate(present, wanted); err != nil {
 		return Reconfiguration{}, err
 	}
+
 	r := newReconfiguring(&f, present, wanted)
 	for {
 		step, ok := r.next()
@@ -87,6 +88,7 @@ func (f *Fleet) validate(present, wanted Placement) error {
 	if len(f.Static) != len(f.Dynamic) || len(present) != len(f.Static) || len(wanted) != len(f.Static) {
 		return refuse("number of models", [4]int{len(f.Static), len(f.Dynamic), len(present), len(wanted)}, "the same for static and dynamic memory, present and wanted")
 	}
+
 	for m := range f.Static {
 		if f.Static[m] < 0 || f.Dynamic[m] < 0 || f.Static[m] > bytesMax || f.Dynamic[m] > bytesMax {
 			return refuse(fmt.Sprintf("model %d: memory", m), fmt.Sprintf("%d static, %d dynamic", f.Static[m], f.Dynamic[m]), "0 to 2⁴⁴ bytes")

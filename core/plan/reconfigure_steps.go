@@ -19,6 +19,8 @@ type place struct{ model, gpu int32 }
 func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	r := &reconfiguring{f: f, wanted: wanted, now: make(Placement, len(present)), offers: make([]int, len(present)), missing: make([]int, len(present)),
 		static: make([]int64, len(f.Memory)), dynamic: make([]int64, len(f.Memory))}
+
+	// Counts by model spare each step a look at all GPUs.
 	for m := range present {
 		r.now[m] = append([]Residence(nil), present[m]...)
 		for g := range present[m] {
@@ -32,6 +34,7 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 			}
 		}
 	}
+
 	for g := range f.Memory {
 		r.weigh(int32(g))
 	}
@@ -84,6 +87,7 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 		case Loaded:
 			return StepWarmUp, rankFinish
 		}
+
 		if r.fits(p) {
 			return StepLoad, rankLoad
 		}

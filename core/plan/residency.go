@@ -51,23 +51,27 @@ func KeepVariants(r ResidencyProblem) (Residency, error) {
 }
 
 func (r *ResidencyProblem) validate() error {
+	// The search renews the market hundreds of times, so what is wrong with it is told here, once.
 	if len(r.Market.Capacity) != 1 {
 		return refuse("number of kinds in a sub-cluster", len(r.Market.Capacity), "1")
 	}
 	if err := r.Market.validate(); err != nil {
 		return err
 	}
+
 	if r.Memory < 1 || r.Memory > bytesMax {
 		return refuse("memory of a GPU", r.Memory, "1 to 2⁴⁴ bytes")
 	}
 	if len(r.Variants) > servicesMax {
 		return refuse("number of variants", len(r.Variants), fmt.Sprintf("at most %d", servicesMax))
 	}
+
 	for v, m := range r.Variants {
 		if m.Static < 0 || m.Dynamic < 0 || m.Static > bytesMax || m.Dynamic > bytesMax {
 			return refuse(fmt.Sprintf("variant %d: memory", v), fmt.Sprintf("%d static, %d dynamic", m.Static, m.Dynamic), "0 to 2⁴⁴ bytes")
 		}
 	}
+
 	if len(r.Variant) != len(r.Market.Bidders) {
 		return refuse("number of bidders with variants", len(r.Variant), fmt.Sprint(len(r.Market.Bidders)))
 	}
@@ -97,6 +101,8 @@ type residencySearch struct {
 // smallest.
 func (s *residencySearch) requireLightest() error {
 	for _, smallest := range []bool{false, true} {
+		// The cheapest offer carries an overload best. Where those do not fit together, the smallest at least
+		// let everybody be answered.
 		clear(s.must)
 		for q, b := range s.r.Market.Bidders {
 			best := Nowhere
@@ -108,8 +114,10 @@ func (s *residencySearch) requireLightest() error {
 					best = j
 				}
 			}
+
 			s.must[s.r.Variant[q][best]] = true
 		}
+
 		if s.memory(s.must) <= s.r.Memory {
 			return nil
 		}
@@ -147,6 +155,7 @@ func (s *residencySearch) value() (float64, error) {
 		}
 		s.market.Bidders = append(s.market.Bidders, Bidder{b.Rate, b.Floor, s.offers[first:len(s.offers):len(s.offers)]})
 	}
+
 	err := s.prices.Renew(&s.market)
 	return s.prices.Value, err
 }
@@ -185,6 +194,7 @@ func (s *residencySearch) losses() []float64 {
 	loss := make([]float64, len(s.keep))
 	for i, weight := range []float64{1, 0.05, 0.05} {
 		price := s.prices.Price[0] * []float64{1, 0.5, 2}[i]
+
 		for q, b := range s.r.Market.Bidders {
 			best, second := 0.0, 0.0
 			chosen := Nowhere

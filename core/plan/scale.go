@@ -83,6 +83,7 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	if err := s.validate(now, l); err != nil {
 		return Advice{}, err
 	}
+
 	needed := s.Targets.GPUsFor(l.Demand)
 	s.remember(now, l, needed)
 
@@ -107,6 +108,7 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 			advice.GPUs, advice.Reason = kept, ScaleIdle
 		}
 	}
+
 	advice.GPUs = min(max(advice.GPUs, s.Least), s.Most)
 	return advice, nil
 }
@@ -146,6 +148,7 @@ func (s *Scaler) remember(now time.Duration, l Load, needed int) {
 	for ; now-s.recent[old].at >= scaleBadOver; old++ {
 		s.requests, s.spoil = s.requests-s.recent[old].requests, s.spoil-s.recent[old].bad
 	}
+
 	s.recent = append(s.recent[:0], s.recent[old:]...)
 
 	// A peak that a later one reaches is not asked for any more.
@@ -153,6 +156,7 @@ func (s *Scaler) remember(now time.Duration, l Load, needed int) {
 		s.peaks = s.peaks[:len(s.peaks)-1]
 	}
 	s.peaks = append(s.peaks, scalePeak{now, needed})
+
 	old = 0
 	for ; now-s.peaks[old].at > scaleKeepFor; old++ {
 	}

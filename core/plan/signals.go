@@ -29,6 +29,7 @@ func (s *Signals) Measure(m *Market, price []float64) error {
 			if o.Accuracy < b.Floor {
 				continue
 			}
+
 			share := o.Cost / max(m.Capacity[o.Kind], 1e-9)
 			if full == Nowhere || o.Accuracy > b.Offers[full].Accuracy ||
 				o.Accuracy == b.Offers[full].Accuracy && share < b.Offers[full].Cost/max(m.Capacity[b.Offers[full].Kind], 1e-9) {
@@ -38,6 +39,7 @@ func (s *Signals) Measure(m *Market, price []float64) error {
 				floor = j
 			}
 		}
+
 		if full == Nowhere {
 			continue
 		}

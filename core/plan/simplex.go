@@ -58,6 +58,7 @@ func (x *simplex) reset(m *Market) {
 			}
 		}
 	}
+
 	x.first = append(x.first, int32(len(x.items)))
 	x.last = resize(x.last, len(m.Bidders))
 	x.key, x.keyItem, x.gap = resize(x.key, len(m.Bidders)), resize(x.keyItem, len(m.Bidders)), resize(x.gap, len(m.Bidders))
@@ -75,6 +76,7 @@ func (x *simplex) bestAt(q int, price *[KindsMax]float64) item {
 			best, most = last, gain
 		}
 	}
+
 	for j := range items {
 		it := &items[j]
 		if gain := it.value - price[it.kind&(KindsMax-1)]*it.gpus; gain > most {
@@ -123,6 +125,7 @@ func (x *simplex) bestAndGap(q int) (item, float64) {
 			second = gain
 		}
 	}
+
 	if best == Nowhere {
 		return notServed, 0
 	}
@@ -145,6 +148,7 @@ func (x *simplex) column(b *basic) (c [KindsMax]float64) {
 // that is singular.
 func (x *simplex) invert() bool {
 	var a [KindsMax][2 * KindsMax]float64
+
 	n := x.kinds
 	for i := range n {
 		c := x.column(&x.basis[i])
@@ -166,6 +170,7 @@ func (x *simplex) invert() bool {
 			return false
 		}
 		a[i], a[pivot] = a[pivot], a[i]
+
 		scale := 1 / a[i][i]
 		for c := i; c < 2*n; c++ {
 			a[i][c] *= scale
@@ -178,6 +183,7 @@ func (x *simplex) invert() bool {
 			}
 		}
 	}
+
 	for i := range n {
 		copy(x.inverse[i][:n], a[i][n:2*n])
 	}
@@ -240,9 +246,12 @@ func (x *simplex) pivotToOptimum() int {
 // false where numbers no longer allow it.
 func (x *simplex) pivotRound() (pivots int, ok bool) {
 	for _, q := range x.near {
+		// The present prices change with every pivot, so a later bidder of the round already sees the new
+		// ones.
 		it := x.bestAt(int(q), &x.price)
 		key := &x.keyItem[q]
 		gain := it.value - x.price[it.kind]*it.gpus - (key.value - x.price[key.kind]*key.gpus)
+
 		if gain > tolerance*max(it.value, key.value) {
 			if !x.enter(basic{q, it.offer, it}) {
 				return pivots, false
@@ -250,6 +259,7 @@ func (x *simplex) pivotRound() (pivots int, ok bool) {
 			pivots++
 		}
 	}
+
 	for k := range x.kinds {
 		if x.price[k] < -tolerance*x.highestPrice() { // GPUs of a negative price idle
 			if !x.enter(basic{bidder: Nowhere, offer: int32(k)}) {
@@ -272,6 +282,7 @@ func (x *simplex) highestPrice() (most float64) {
 // place. It reports false where numbers no longer allow it.
 func (x *simplex) enter(in basic) bool {
 	column := x.column(&in)
+
 	var y, pull [KindsMax]float64 // by basis column: how fast its level falls; its key's rises
 	for i := range x.kinds {
 		for k := range x.kinds {
@@ -299,6 +310,7 @@ func (x *simplex) enter(in basic) bool {
 			length, leaves = max(0, x.level[i])/y[i], i
 		}
 	}
+
 	for i := range x.kinds {
 		b := x.basis[i].bidder
 		if b == Nowhere {
@@ -355,6 +367,7 @@ func (x *simplex) inBasis(q int32) bool {
 // promote makes a bidder's largest column its key, and returns the column's place, which is free then.
 func (x *simplex) promote(q int32) int {
 	largest := Nowhere
+
 	for i := range x.kinds {
 		if x.basis[i].bidder == q && (largest == Nowhere || x.level[i] > x.level[largest]) {
 			largest = i
@@ -367,6 +380,7 @@ func (x *simplex) promote(q int32) int {
 // setKey changes a bidder's key, and with it what the keys leave of each kind.
 func (x *simplex) setKey(q int32, it item) {
 	old := &x.keyItem[q]
+
 	x.left[old.kind] += old.gpus
 	x.left[it.kind] -= it.gpus
 	x.key[q], x.keyItem[q] = it.offer, it

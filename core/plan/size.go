@@ -60,6 +60,7 @@ func sizeAt(p *profile.Profile, best []int32, slo time.Duration, n int, targets 
 	if b == 0 {
 		return Sizing{GPUs: n}
 	}
+
 	ideal := float64(n) * float64(b) / p.Exec(b).Seconds()
 	return Sizing{GPUs: n, Batch: b, Capacity: targets.At(n) * ideal}
 }

@@ -90,6 +90,7 @@ func (a *Application) refuteLatency(latency time.Duration) error {
 			least[j] = s.Profile.Exec(1)
 		}
 	}
+
 	until, _ := a.longest(least)
 	if need := slices.Max(until); need > latency {
 		return &InfeasibleError{"latency of single requests on the longest path", need.Seconds() * 1e3, latency.Seconds() * 1e3, "ms"}

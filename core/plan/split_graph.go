@@ -61,6 +61,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 			end[j] = ends
 		}
 	}
+
 	for j := range n {
 		if len(needs[j]) == 0 {
 			continue // starts when the frame begins
@@ -87,6 +88,7 @@ func (a *Application) arcs(leaves []*front) (arcs []arc, moments int) {
 			arcs = append(arcs, arc{end[before], start[j], nil})
 		}
 	}
+
 	for j := range n {
 		arcs = append(arcs, arc{start[j], end[j], leaves[j]})
 	}
@@ -113,6 +115,7 @@ func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 		if moment == begins || moment == ends {
 			continue
 		}
+		// Two arcs meet here and no third: one comes in and one goes out.
 		in, out, count := Nowhere, Nowhere, 0
 		for i, a := range arcs {
 			if a.to == moment {
@@ -122,9 +125,11 @@ func (s *splitting) joinSeries(arcs []arc, moments int) []arc {
 				out, count = i, count+1
 			}
 		}
+
 		if count != 2 || in == Nowhere || out == Nowhere {
 			continue
 		}
+
 		arcs[in] = arc{arcs[in].from, arcs[out].to, s.series(arcs[in].front, arcs[out].front)}
 		arcs = slices.Delete(arcs, out, out+1)
 	}
@@ -167,6 +172,7 @@ func (s *splitting) handOutSlack(leaves []*front, budget []time.Duration) []time
 				best, saving, longer = j, save, f.points[then].budget-s.app.Hop
 			}
 		}
+
 		if best == Nowhere {
 			return budget
 		}

@@ -61,6 +61,7 @@ func (t Targets) GPUsFor(demand float64) int {
 	if demand <= 0 {
 		return 0
 	}
+
 	lowest := t[0].Share
 	for _, p := range t {
 		lowest = min(lowest, p.Share)

@@ -41,6 +41,7 @@ func ValueTraining(learners []Learner, now, prior time.Duration) []TrainingValue
 		if l.Step <= 0 || !finite(l.Rate) {
 			continue // cannot be trained, or asks nonsense: worth nothing
 		}
+
 		value := l.Rate * horizon(l.Drifts, now, prior).Seconds() * expectedGain(l) / l.Step.Seconds()
 		if finite(value) {
 			out[i].Value = value
@@ -81,6 +82,7 @@ func ShareTraining(values []TrainingValue, price, buyMost float64) (bought float
 		order[i] = i
 		values[i].Share = 0
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b].Value, values[a].Value) })
 
 	// Spare time is worth nothing to whoever learns nothing from it: it stays idle.
