@@ -54,10 +54,13 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 	if bytes <= 0 {
 		return 0, &Error{Op: fmt.Sprintf("arena alloc of %d bytes", bytes), Code: CodeInvalidValue}
 	}
+
+	// Rounding keeps every block aligned as the driver's own blocks are.
 	bytes = (bytes + arenaAlign - 1) &^ (arenaAlign - 1)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	i := a.fitBlock(st, bytes)
 	if i < 0 {
 		a.stats.Refused++
@@ -69,6 +72,7 @@ func (a *Arena) Alloc(s *Submission, st *Stream, bytes int64) (Address, error) {
 		return 0, err
 	}
 
+	// What is more than asked stays free, and keeps the memory of who used it last.
 	b := &a.blocks[i]
 	if b.bytes > bytes {
 		rest := arenaBlock{offset: b.offset + bytes, bytes: b.bytes - bytes, last: b.last}
@@ -91,6 +95,8 @@ func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 		if b.used || b.bytes < bytes {
 			continue
 		}
+
+		// A block of another stream costs an event and a wait, so a larger one that costs neither goes first.
 		easy := b.last == nil || b.last == st
 		if best < 0 || easy && !bestEasy || easy == bestEasy && b.bytes < a.blocks[best].bytes {
 			best, bestEasy = i, easy
@@ -101,6 +107,7 @@ func (a *Arena) fitBlock(st *Stream, bytes int64) int {
 
 // orderAfter puts st behind the last user of a block.
 func (a *Arena) orderAfter(s *Submission, st, last *Stream) error {
+	// Commands of one stream run in order: what used the block before has ended when these begin.
 	if last == nil || last == st {
 		if last == st && st != nil {
 			a.stats.SameStream++
@@ -132,16 +139,20 @@ const arenaEventsMax = 64
 func (a *Arena) Free(addr Address, last *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	offset := int64(addr) - int64(a.mem.addr)
 	i, found := slices.BinarySearchFunc(a.blocks, offset, func(b arenaBlock, o int64) int { return int(b.offset - o) })
 	if !found || !a.blocks[i].used {
 		return &Error{Op: fmt.Sprintf("arena free of offset %d, which is not in use", offset), Code: CodeInvalidValue}
 	}
+
 	a.blocks[i].used = false
 	if last != nil {
 		a.blocks[i].last = last
 	}
+
 	a.stats.InUse -= a.blocks[i].bytes
+	// Neighbours are joined, or the arena would fall into pieces that fit nobody.
 	a.joinNext(i)
 	a.joinNext(i - 1)
 	return nil
@@ -153,10 +164,13 @@ func (a *Arena) joinNext(i int) {
 	if i < 0 || i+1 >= len(a.blocks) {
 		return
 	}
+
 	b, next := &a.blocks[i], &a.blocks[i+1]
 	if b.used || next.used || b.last != nil && next.last != nil && b.last != next.last {
 		return
 	}
+
+	// Part of the merged block was used by next's stream, so whoever gets it waits for that stream.
 	if b.last == nil {
 		b.last = next.last
 	}
@@ -178,6 +192,7 @@ func (a *Arena) Close() {
 	for _, ev := range a.events {
 		ev.Free()
 	}
+
 	a.events = nil
 	a.mem.Free()
 }

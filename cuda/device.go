@@ -107,8 +107,10 @@ func (d *Device) Submit(s *Submission) error {
 	if len(s.commands) == 0 {
 		return nil
 	}
+
 	n, c := d.drv.submit(s.commands, s.params)
 	if c != CodeSuccess {
+		// The first n are on the device: they must not run twice when the caller submits again.
 		s.commands = s.commands[:copy(s.commands, s.commands[n:])]
 	}
 	return d.checkCode(c, "submit")
@@ -136,6 +138,8 @@ func (d *Device) Wait(ctx context.Context, ev *Event) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("wait for event: %w: %w", d.markHung(), err)
 		}
+
+		// A virtual device moves only when a waiter moves it: where it cannot, waiting longer changes nothing.
 		if !d.drv.pause(tries, 0) {
 			return fmt.Errorf("wait for event: %w: nothing runs that could complete it", d.markHung())
 		}
@@ -155,6 +159,7 @@ func (d *Device) WaitAbout(expected, limit time.Duration, ev *Event) error {
 			return err
 		}
 		passed := time.Since(start)
+
 		if passed > limit {
 			return fmt.Errorf("wait for event for %v: %w", limit, d.markHung())
 		}
@@ -228,7 +233,9 @@ func (d *Device) emptyPools() {
 		d.drv.freeEvent(e.handle)
 		d.live.events.Add(-1)
 	}
+
 	d.streams, d.events = nil, nil
 	d.mu.Unlock()
+
 	d.pinned.trimIdle()
 }

@@ -48,14 +48,17 @@ func deviceCount() (int, error) {
 }
 
 func openDriver(index int) (driver, error) {
+	// The C side reads our structs as bytes: where the layouts differ it would run garbage, not fail.
 	if got := int(C.gpu_abi()); got != C.DB_GPU_ABI {
 		return nil, fmt.Errorf("open device: gpu.c has ABI %d, this binary wants %d", got, C.DB_GPU_ABI)
 	}
+
 	g := &gpu{}
 	var p C.gpu_properties
 	if c := Code(C.gpu_open(C.int32_t(index), &g.dev, &p)); c != CodeSuccess {
 		return nil, &Error{Op: fmt.Sprintf("open device %d", index), Code: c}
 	}
+
 	g.props = Properties{Name: C.GoString(&p.name[0]), Index: index, MemoryBytes: int64(p.memory), ComputeMajor: int(p.major),
 		ComputeMinor: int(p.minor), Multiprocessors: int(p.multiprocessors), DriverVersion: int(p.driver)}
 	return g, nil

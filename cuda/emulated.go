@@ -143,12 +143,17 @@ func newEmulated(e Emulation) (*emulated, error) {
 	m := &emulated{cfg: e.withDefaults(), sites: map[string]int{}, host: map[uintptr]hostBlock{},
 		streams: map[uint64]*emStream{}, events: map[uint64]*emEvent{}, modules: map[uint64]bool{},
 		kernels: map[uint64]string{}, graphs: map[uint64]emGraph{}, start: time.Now()}
+
+	// No address is near zero: an offset that is taken for an address is then seen as illegal.
 	m.mem.total = m.cfg.MemoryBytes
 	m.mem.next = 1 << 40
+
 	m.freed = sync.NewCond(&m.mu)
+	// Virtual time never sleeps, so it needs no timer.
 	if e.Virtual {
 		return m, nil
 	}
+
 	t, err := pace.New()
 	if err != nil {
 		return nil, fmt.Errorf("open emulated device: %w", err)
@@ -162,9 +167,13 @@ func (m *emulated) faultAt(op string) Fault {
 	if m.cfg.Fault == nil {
 		return Fault{}
 	}
+
+	// Sites are counted by name, so that a test can fail the third copy and no other command.
 	n := m.sites[op]
 	m.sites[op] = n + 1
+
 	f := m.cfg.Fault(Site{Op: op, N: n})
+
 	if f.Code.Sticky() {
 		m.lost = f.Code
 	}
@@ -198,6 +207,7 @@ func (m *emulated) allocDevice(bytes int64) (uint64, Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	if bytes > m.free() {
 		return 0, CodeOutOfMemory
 	}
@@ -230,11 +240,13 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	if pinned {
 		op = "pin"
 	}
+
 	c := m.enterCall(op)
 	defer m.mu.Unlock()
 	if c != CodeSuccess {
 		return nil, c
 	}
+
 	b := make([]byte, bytes)
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	m.host[uintptr(p)] = hostBlock{mem: b, pinned: pinned}
@@ -242,6 +254,7 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 }
 
 func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
+	// Unpinning waits for the device, as the driver's call does; pageable memory is the host's alone.
 	if pinned {
 		m.settleEnded()
 	} else {
@@ -258,6 +271,7 @@ func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 	if c != CodeSuccess {
 		return c
 	}
+
 	const page = 4096 // pages are pinned, each once
 	from, to := uintptr(p)/page, (uintptr(p)+uintptr(bytes)-1)/page
 	for start, b := range m.host {
@@ -265,6 +279,7 @@ func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 			return CodeAlreadyPinned
 		}
 	}
+
 	m.host[uintptr(p)] = hostBlock{mem: unsafe.Slice((*byte)(p), bytes), pinned: true, registered: true}
 	return CodeSuccess
 }
@@ -277,6 +292,7 @@ func (m *emulated) loadModule(image []byte) (uint64, Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	h := m.newHandle()
 	m.modules[h] = true
 	return h, CodeSuccess
@@ -300,6 +316,7 @@ func (m *emulated) kernel(module uint64, name string) (uint64, Code) {
 	case m.cfg.Kernels[name] == nil:
 		return 0, CodeNotFound
 	}
+
 	h := m.newHandle()
 	m.kernels[h] = name
 	return h, CodeSuccess
@@ -330,7 +347,9 @@ func (m *emulated) close() Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
+	// Whoever waits for a hang to end must not wait for a device that is gone.
 	m.freed.Broadcast()
+
 	for _, t := range m.timers {
 		_ = t.Close()
 	}

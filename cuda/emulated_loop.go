@@ -24,13 +24,16 @@ func (m *emulated) nextEnd() (engine int, end time.Duration) {
 // finishCommand ends the command on an engine and lets its stream go on; call under turn and mu.
 func (m *emulated) finishCommand(engine int) {
 	e := &m.engines[engine]
+	// In virtual time the bytes move only now; in real time they moved when somebody looked.
 	if !e.performed && !m.performCopy(engine) {
 		return
 	}
+
 	s, end := e.stream, e.end
 	m.now = max(m.now, end)
 	e.stream = nil
 	s.head++
+	// The stream's next command cannot begin before this one ended.
 	s.busy, s.ready = false, end
 }
 
@@ -39,6 +42,8 @@ func (m *emulated) finishCommand(engine int) {
 func (m *emulated) performCopy(engine int) bool {
 	e := &m.engines[engine]
 	cmd := e.stream.queue[e.stream.head]
+
+	// Whoever allocates meanwhile makes a new table of blocks: the command reads the one that it began with.
 	m.running = m.mem
 	launch := m.launchOf(&cmd)
 	fn := m.cfg.Kernels[launch.Kernel]
@@ -161,6 +166,9 @@ func (m *emulated) pause(tries int, _ time.Duration) bool {
 	defer m.turn.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// Nothing can change any more when no command ends, the device stays as it was, and streams still hold
+	// commands.
 	before := m.lost
 	moved := m.stepClock(never)
 	return moved || m.lost != before || m.progressed()
@@ -185,6 +193,8 @@ func (m *emulated) sleepToEnd(tries int) {
 	m.mu.Lock()
 	engine, end := m.nextEnd()
 	wait := end - m.readClock()
+
+	// A timer serves one waiter at a time, and only the last stretch, where precision counts.
 	var t *pace.Timer
 	if n := len(m.timers); engine >= 0 && wait <= 2*longest && n > 0 {
 		t, m.timers = m.timers[n-1], m.timers[:n-1]
@@ -207,8 +217,11 @@ func (m *emulated) sleepToEnd(tries int) {
 	}
 
 	t.Wait(m.start.Add(end))
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// Close has freed the idle timers; this one was in use.
 	if m.closed {
 		_ = t.Close()
 		return
@@ -224,9 +237,12 @@ func (d *Device) Advance(t time.Duration) {
 	defer m.turn.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	until := m.now + t
 	for m.stepClock(until) {
 	}
+
+	// Time passes also where nothing ends.
 	m.now = until
 }
 

@@ -33,9 +33,12 @@ func (m *DeviceMemory) alloc(bytes int64) (uint64, Code) {
 	if bytes > m.total-m.used {
 		return 0, CodeOutOfMemory
 	}
+
+	// No address is given out twice, so that a use after free is seen.
 	addr := m.next
 	m.next += (uint64(bytes)+255)&^255 + memoryGuard
 	m.used += bytes
+
 	// A new slice each time: a kernel that runs reads the old one without a lock.
 	m.blocks = append(slices.Clip(m.blocks), memoryBlock{addr: addr, bytes: alignedBytes(bytes)})
 	return addr, CodeSuccess
@@ -52,6 +55,8 @@ func (m *DeviceMemory) free(addr uint64) Code {
 	if !ok || m.blocks[i].addr != addr {
 		return CodeInvalidValue
 	}
+
+	// Kernels that run read the old slice without a lock: it is left as it is.
 	m.used -= int64(len(m.blocks[i].bytes))
 	m.blocks = slices.Delete(slices.Clone(m.blocks), i, i+1)
 	return CodeSuccess
@@ -93,9 +98,12 @@ func (m *DeviceMemory) view(addr uint64, n int64) ([]byte, bool) {
 	}
 	b := m.blocks[i]
 	off := addr - b.addr
+
+	// Compared without a sum, which could wrap around.
 	if off > uint64(len(b.bytes)) || uint64(n) > uint64(len(b.bytes))-off {
 		return nil, false
 	}
+
 	return b.bytes[off : off+uint64(n) : off+uint64(n)], true
 }
 
@@ -119,6 +127,7 @@ func elementsAt[T any](m *DeviceMemory, addr Address, n int) []T {
 	if n == 0 {
 		return nil
 	}
+
 	b := m.Bytes(addr, int64(n)*size)
 	if uint64(addr)%uint64(size) != 0 {
 		panic(illegalAddress{uint64(addr), uint64(n) * uint64(size)}) // misaligned, as on the device

@@ -57,6 +57,7 @@ func (m *emulated) newStream() (uint64, Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	h := m.newHandle()
 	s := &emStream{}
 	m.streams[h] = s
@@ -71,6 +72,7 @@ func (m *emulated) freeStream(h uint64) Code {
 	if s == nil {
 		return CodeInvalidHandle
 	}
+
 	if s.head < len(s.queue) {
 		s.freed = true // the driver, too, destroys a stream when its commands are done
 	} else {
@@ -86,6 +88,7 @@ func (m *emulated) newEvent() (uint64, Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	h := m.newHandle()
 	m.events[h] = &emEvent{}
 	return h, CodeSuccess
@@ -101,11 +104,15 @@ func (m *emulated) freeEvent(h uint64) Code {
 func (m *emulated) query(h uint64) Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// Nothing runs by itself: in real time whoever asks performs what is due, and for that mu must be free.
 	if e := m.events[h]; e != nil && e.done < e.recorded && m.lost == CodeSuccess && !m.cfg.Virtual {
 		m.mu.Unlock()
 		m.catchUp()
 		m.mu.Lock()
 	}
+
+	// The event may have been freed meanwhile.
 	e := m.events[h]
 	switch {
 	case m.lost != CodeSuccess:
@@ -121,6 +128,7 @@ func (m *emulated) query(h uint64) Code {
 func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	a, b := m.events[from], m.events[to]
 	if a == nil || b == nil || a.recorded == 0 || b.recorded == 0 {
 		return 0, CodeInvalidHandle
@@ -137,6 +145,7 @@ func (m *emulated) submit(commands []command, params []byte) (n int, c Code) {
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	n, c = m.enqueueCommands(m.readClock(), commands, params, false)
 	m.beginReady()
 	return n, c
@@ -173,6 +182,7 @@ func (m *emulated) enqueueCommands(at time.Duration, commands []command, params 
 			if cmd.op == opRecord {
 				e.recorded++
 			}
+			// A wait is for the latest record before it; records that follow do not hold it up.
 			q.target = e.recorded
 		}
 
@@ -190,6 +200,9 @@ func (s *emStream) pushCommand(q emCommand) {
 		s.queue = s.queue[:copy(s.queue, s.queue[s.head:])]
 		s.head = 0
 	}
+
+	// The caller fills its submission anew while these commands are under way, so their parameters are copied.
+	// A graph keeps its own.
 	if len(q.params) > 0 && !q.inGraph {
 		if len(s.params)+len(q.params) > cap(s.params) { // those in use keep the old memory
 			s.params = make([]byte, 0, max(4<<10, 2*len(q.params)))
@@ -198,6 +211,7 @@ func (s *emStream) pushCommand(q emCommand) {
 		s.params = append(s.params, q.params...)
 		q.params = s.params[n:len(s.params):len(s.params)]
 	}
+
 	s.queue = append(s.queue, q)
 }
 
@@ -219,6 +233,7 @@ func (m *emulated) capture(stream uint64, commands []command, params []byte) (ui
 	if c != CodeSuccess {
 		return 0, c
 	}
+
 	if m.streams[stream] == nil {
 		return 0, CodeInvalidHandle
 	}
@@ -227,6 +242,8 @@ func (m *emulated) capture(stream uint64, commands []command, params []byte) (ui
 			return 0, CodeNotSupported
 		}
 	}
+
+	// Copied, since the caller fills its submission anew.
 	h := m.newHandle()
 	m.graphs[h] = emGraph{commands: append([]command(nil), commands...), params: append([]byte(nil), params...)}
 	return h, CodeSuccess
@@ -253,9 +270,13 @@ func (m *emulated) beginReady() {
 	for again := true; again && m.lost == CodeSuccess; {
 		again = false
 		_, horizon := m.nextEnd()
+
+		// For each engine, the stream whose head may start first.
 		var best [engineCount]*emStream
 		for i := 0; i < len(m.order); i++ {
 			s := m.order[i]
+
+			// A freed stream goes when its last command is through.
 			if s.head == len(s.queue) && s.freed {
 				m.order = slices.Delete(m.order, i, i+1)
 				i--
@@ -263,12 +284,14 @@ func (m *emulated) beginReady() {
 			if s.busy || s.head == len(s.queue) {
 				continue
 			}
+
 			cmd := &s.queue[s.head]
 			engine := engineOf(cmd.op)
 			if engine < 0 {
 				again = m.markHead(s, cmd) || again
 				continue
 			}
+
 			// First ready, first served; ties by the order of submission.
 			b := best[engine]
 			if m.engines[engine].stream == nil && s.startTime() <= horizon &&
@@ -279,6 +302,7 @@ func (m *emulated) beginReady() {
 		if again {
 			continue // a mark may have let an earlier command through
 		}
+
 		for engine, s := range best {
 			if s != nil {
 				m.runHead(engine, s)
@@ -302,9 +326,12 @@ func engineOf(op uint32) int {
 // markHead performs a record or a wait at the head of s; false when the wait must go on.
 func (m *emulated) markHead(s *emStream, cmd *emCommand) bool {
 	e := m.events[cmd.a]
+
+	// An event that was freed holds up nobody.
 	if e != nil && cmd.op == opWait && e.done < cmd.target {
 		return false
 	}
+
 	s.ready = s.startTime()
 	switch {
 	case e == nil:
@@ -329,12 +356,14 @@ func (m *emulated) runHead(engine int, s *emStream) {
 		}
 		return
 	}
+
 	begin := max(s.startTime(), m.engines[engine].end)
 	s.busy = true
 	m.engines[engine] = emEngine{stream: s, begin: begin, end: begin + m.durationOf(cmd) + f.Slow, hung: f.Hang, until: f.Until}
 }
 
 func (m *emulated) durationOf(cmd *emCommand) time.Duration {
+	// Commands of a graph were prepared when it was captured: what remains is taken as a quarter.
 	over := m.cfg.CommandTime
 	if cmd.inGraph {
 		over /= 4

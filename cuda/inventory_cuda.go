@@ -101,9 +101,11 @@ func listInstances(d nvml.Device) (all []Instance) {
 		if rc != nvml.SUCCESS {
 			continue // places that hold no instance
 		}
+
 		x := Instance{}
 		x.Name, _ = part.GetName()
 		x.UUID, _ = part.GetUUID()
+
 		if m, rc := part.GetMemoryInfo(); rc == nvml.SUCCESS {
 			x.MemoryBytes = int64(m.Total)
 		}
@@ -116,8 +118,10 @@ func listInstances(d nvml.Device) (all []Instance) {
 func mpsDaemon() bool {
 	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
 	if dir == "" {
+		// Where the control daemon puts its pipe unless it is told otherwise.
 		dir = "/tmp/nvidia-mps"
 	}
+
 	_, err := os.Stat(filepath.Join(dir, "control"))
 	return err == nil
 }

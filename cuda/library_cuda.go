@@ -28,13 +28,16 @@ func (d *Device) OpenLibraries(folders string) (*Libraries, error) {
 	if err := d.checkUsable("open libraries"); err != nil {
 		return nil, err
 	}
+
 	path := C.CString(folders)
 	defer C.free(unsafe.Pointer(path))
+
 	l := &Libraries{}
 	var names [256]C.char
 	if c := Code(C.library_open(g.dev, path, &l.state, &names[0], C.int32_t(len(names)))); c != CodeSuccess {
 		return nil, d.checkCode(c, "open libraries")
 	}
+
 	l.names = C.GoString(&names[0])
 	return l, nil
 }

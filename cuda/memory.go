@@ -20,10 +20,12 @@ func (d *Device) Alloc(bytes int64) (*Memory, error) {
 	if bytes <= 0 {
 		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes", bytes), Code: CodeInvalidValue}
 	}
+
 	p, c := d.drv.allocDevice(bytes)
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, fmt.Sprintf("alloc of %d bytes of device memory", bytes))
 	}
+
 	d.live.deviceBytes.Add(bytes)
 	d.live.deviceBlocks.Add(1)
 	return &Memory{dev: d, addr: Address(p), bytes: bytes}, nil
@@ -40,7 +42,10 @@ func (m *Memory) Free() {
 	if m == nil || m.addr == 0 {
 		return
 	}
+
 	m.dev.releaseLater(release{device: uint64(m.addr)})
+
+	// What the driver does not give back is counted as abandoned, not as live.
 	m.addr = 0
 	m.dev.live.deviceBytes.Add(-m.bytes)
 	m.dev.live.deviceBlocks.Add(-1)
@@ -60,10 +65,12 @@ func (d *Device) Register(mem []byte) (*Registered, error) {
 	if len(mem) == 0 {
 		return nil, &Error{Op: "register: no memory", Code: CodeInvalidValue}
 	}
+
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	if c := d.drv.registerHost(p, int64(len(mem))); c != CodeSuccess {
 		return nil, d.checkCode(c, fmt.Sprintf("register %d bytes of host memory", len(mem)))
 	}
+
 	d.live.registered.Add(1)
 	return &Registered{dev: d, p: p}, nil
 }
@@ -73,6 +80,7 @@ func (r *Registered) Free() {
 	if r == nil || r.p == nil {
 		return
 	}
+
 	r.dev.releaseLater(release{host: r.p, registered: true})
 	r.p = nil
 	r.dev.live.registered.Add(-1)

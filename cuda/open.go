@@ -22,6 +22,7 @@ func Open(c Config) (*Device, error) {
 	if c.PinnedBytesMax == 0 {
 		c.PinnedBytesMax = 1 << 30
 	}
+
 	drv, err := openDriver(c.Index)
 	if err != nil {
 		return nil, err

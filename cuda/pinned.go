@@ -67,11 +67,13 @@ func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 	if bytes <= 0 || bytes > slabBytesMax {
 		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
 	}
+
 	class := slabClass(bytes)
 	ptr, c := d.drv.allocHost(slabClassBytes(class), false)
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, fmt.Sprintf("alloc of %d bytes of host memory", bytes))
 	}
+
 	d.live.hostSlabs.Add(1)
 	return &Slab{dev: d, p: ptr, bytes: bytes, class: class}, nil
 }
@@ -124,6 +126,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 		return s, nil
 	}
 
+	// Below the bound a new slab is pinned, at the cost of idle ones of other classes.
 	if p.makeRoom(size) {
 		if s := p.pinSlab(class, size); s != nil {
 			p.lendSlab(s, bytes, size)
@@ -141,6 +144,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 
 // makeRoom makes space for size under the bound by unpinning idle slabs of other classes.
 func (p *pinnedPool) makeRoom(size int64) bool {
+	// The largest first: then the fewest slabs must be pinned again later.
 	for class := slabClasses - 1; class >= 0 && p.stats.Held+size > p.stats.Max; class-- {
 		for len(p.idle[class]) > 0 && p.stats.Held+size > p.stats.Max {
 			p.unpinIdle(class)
@@ -164,6 +168,7 @@ func (p *pinnedPool) pinSlab(class int, size int64) *Slab {
 		p.dev.checkCode(c, "pin host memory") // remembers a sticky code
 		return nil
 	}
+
 	p.stats.Held += size
 	p.stats.DriverAllocs++
 	p.dev.live.pinnedBytes.Add(size)
@@ -183,15 +188,21 @@ func (p *pinnedPool) putSlab(s *Slab) {
 	if s.free {
 		return
 	}
+
 	s.free = true
 	p.dev.live.hostSlabs.Add(-1)
+
 	size := slabClassBytes(s.class)
+	// Pageable slabs cost no locked pages, so they are not kept.
 	if !s.pinned {
 		p.dev.releaseLater(release{host: s.p, bytes: size})
 		return
 	}
+
 	p.stats.InUse -= size
 	p.idle[s.class] = append(p.idle[s.class], s)
+
+	// Close has emptied the pool already: a slab that comes back later is freed at once.
 	if p.dev.closed.Load() {
 		p.unpinIdle(s.class)
 	}
@@ -203,8 +214,10 @@ func (p *pinnedPool) unpinIdle(class int) {
 	s := p.idle[class][n]
 	p.idle[class][n] = nil
 	p.idle[class] = p.idle[class][:n]
+
 	size := slabClassBytes(class)
 	p.dev.releaseLater(release{host: s.p, bytes: size, pinned: true})
+
 	p.stats.Held -= size
 	p.dev.live.pinnedBytes.Add(-size)
 }

@@ -26,6 +26,7 @@ func (d *Device) NewStream() (*Stream, error) {
 	if err := d.checkUsable("new stream"); err != nil {
 		return nil, err
 	}
+
 	d.mu.Lock()
 	if n := len(d.streams); n > 0 {
 		s := d.streams[n-1]
@@ -34,10 +35,13 @@ func (d *Device) NewStream() (*Stream, error) {
 		return s, nil
 	}
 	d.mu.Unlock()
+
+	// The driver may take long to create one: it is asked without the lock.
 	h, c := d.drv.newStream()
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, "new stream")
 	}
+
 	d.live.streams.Add(1)
 	return &Stream{dev: d, handle: h}, nil
 }
@@ -48,12 +52,15 @@ func (s *Stream) Free() {
 		return
 	}
 	d := s.dev
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.streams) < streamsIdleMax && !d.closed.Load() {
 		d.streams = append(d.streams, s)
 		return
 	}
+
+	// The pool is full, or Close has emptied it.
 	d.drv.freeStream(s.handle)
 	d.live.streams.Add(-1)
 }
@@ -63,6 +70,7 @@ func (d *Device) NewEvent() (*Event, error) {
 	if err := d.checkUsable("new event"); err != nil {
 		return nil, err
 	}
+
 	d.mu.Lock()
 	if n := len(d.events); n > 0 {
 		e := d.events[n-1]
@@ -71,10 +79,12 @@ func (d *Device) NewEvent() (*Event, error) {
 		return e, nil
 	}
 	d.mu.Unlock()
+
 	h, c := d.drv.newEvent()
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, "new event")
 	}
+
 	d.live.events.Add(1)
 	return &Event{dev: d, handle: h}, nil
 }
@@ -85,12 +95,14 @@ func (e *Event) Free() {
 		return
 	}
 	d := e.dev
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.events) < eventsIdleMax && !d.closed.Load() {
 		d.events = append(d.events, e)
 		return
 	}
+
 	d.drv.freeEvent(e.handle)
 	d.live.events.Add(-1)
 }
@@ -115,10 +127,12 @@ func (d *Device) LoadModule(image []byte) (*Module, error) {
 	if len(image) == 0 {
 		return nil, &Error{Op: "load module: empty image", Code: CodeInvalidImage}
 	}
+
 	h, c := d.drv.loadModule(image)
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, fmt.Sprintf("load module of %d bytes", len(image)))
 	}
+
 	d.live.modules.Add(1)
 	return &Module{dev: d, handle: h}, nil
 }
@@ -128,6 +142,7 @@ func (m *Module) Kernel(name string) (Kernel, error) {
 	if err := m.dev.checkUsable("kernel"); err != nil {
 		return Kernel{}, err
 	}
+
 	h, c := m.dev.drv.kernel(m.handle, name)
 	if c != CodeSuccess {
 		return Kernel{}, m.dev.checkCode(c, "kernel "+name)
@@ -140,6 +155,8 @@ func (m *Module) Free() {
 	if m == nil || m.handle == 0 {
 		return
 	}
+
+	// The driver waits for the device before it unloads; releaseLater bounds that on a device that hangs.
 	m.dev.releaseLater(release{module: m.handle})
 	m.handle = 0
 	m.dev.live.modules.Add(-1)
@@ -161,10 +178,12 @@ func (d *Device) Capture(st *Stream, s *Submission) (*Graph, error) {
 	if len(s.commands) == 0 {
 		return nil, &Error{Op: "capture: empty submission", Code: CodeInvalidValue}
 	}
+
 	h, c := d.drv.capture(st.handle, s.commands, s.params)
 	if c != CodeSuccess {
 		return nil, d.checkCode(c, fmt.Sprintf("capture %d commands", len(s.commands)))
 	}
+
 	d.live.graphs.Add(1)
 	return &Graph{dev: d, handle: h}, nil
 }

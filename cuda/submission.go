@@ -92,10 +92,13 @@ func (s *Submission) Launch(st *Stream, k Kernel, grid, block Dim, shared uint32
 		s.params = append(s.params, 0)
 	}
 	s.params = append(s.params, params...)
+
+	// A library's kernel is a call on the host that enqueues its own work.
 	op := opLaunch
 	if k.call {
 		op = opCall
 	}
+
 	s.commands = append(s.commands, command{op: op, shared: shared, stream: st.handle, a: k.handle,
 		b: uint64(at), n: uint64(len(params)),
 		grid: [3]uint32{grid.X, grid.Y, grid.Z}, block: [3]uint32{block.X, block.Y, block.Z}})

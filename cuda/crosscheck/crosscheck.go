@@ -53,15 +53,16 @@ type Both struct {
 
 // Open opens device 0 in both packages, on the primary context that they share.
 func Open() (*Both, error) {
+	// Their calls use the thread's current context, so this goroutine must keep its thread.
 	runtime.LockOSThread()
 	b := &Both{}
-	if err := b.open(); err != nil {
+	if err := b.openBoth(); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
-func (b *Both) open() (err error) {
+func (b *Both) openBoth() (err error) {
 	if b.Ours, err = cuda.Open(cuda.Config{}); err != nil {
 		return err
 	}
@@ -71,15 +72,19 @@ func (b *Both) open() (err error) {
 	if b.Event, err = b.Ours.NewEvent(); err != nil {
 		return err
 	}
+
 	if b.Word, err = b.Ours.Alloc(4); err != nil {
 		return err
 	}
+
 	if b.module, err = b.Ours.LoadModule([]byte(touchPTX)); err != nil {
 		return err
 	}
 	if b.Touch, err = b.module.Kernel("touch"); err != nil {
 		return err
 	}
+
+	// Theirs, on the primary context that ours runs in.
 	if b.device, err = cu.GetDevice(0); err != nil {
 		return err
 	}
@@ -89,12 +94,15 @@ func (b *Both) open() (err error) {
 	if err = cu.SetCurrentContext(b.context); err != nil {
 		return err
 	}
+
+	// Their loader takes a C string, which ends with a zero.
 	if b.theirs, err = cu.LoadData(touchPTX + "\x00"); err != nil {
 		return err
 	}
 	if b.TheirTouch, err = b.theirs.Function("touch"); err != nil {
 		return err
 	}
+
 	b.TheirStream, err = cu.MakeStream(cu.NonBlocking)
 	return err
 }
@@ -108,6 +116,7 @@ func (b *Both) Check(ctx context.Context) error {
 	if got := b.Ours.Properties().Name; got != name {
 		return fmt.Errorf("device is %q here and %q there", got, name)
 	}
+
 	_, total, err := b.Ours.MemoryInfo()
 	if err != nil {
 		return err
@@ -115,62 +124,74 @@ func (b *Both) Check(ctx context.Context) error {
 	if _, there, err := cu.MemInfo(); err != nil || there != total {
 		return fmt.Errorf("memory is %d here and %d there: %w", total, there, err)
 	}
-	if err := b.memory(ctx); err != nil {
+
+	if err := b.checkMemory(ctx); err != nil {
 		return err
 	}
-	return b.kernels(ctx)
+	return b.checkKernels(ctx)
 }
 
-// memory writes to memory of one package through the other, both ways.
-func (b *Both) memory(ctx context.Context) error {
+// checkMemory writes to memory of one package through the other, both ways.
+func (b *Both) checkMemory(ctx context.Context) error {
 	want, got := []byte("downbeat"), make([]byte, 8)
+
 	p, err := cu.MemAlloc(int64(len(want)))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = cu.MemFree(p) }()
+
 	var s cuda.Submission
+
+	// Written by ours, read by theirs.
 	s.CopyIn(b.Stream, cuda.Address(p), want)
-	if err := b.wait(ctx, &s); err != nil {
+	if err := b.runAndWait(ctx, &s); err != nil {
 		return err
 	}
 	if err := cu.MemcpyDtoH(unsafe.Pointer(&got[0]), p, int64(len(got))); err != nil || !bytes.Equal(got, want) {
 		return fmt.Errorf("their memory, written here, read there: %q: %w", got, err)
 	}
+
+	// Written by theirs, read by ours.
 	word := [4]byte{1, 2, 3, 4}
 	if err := cu.MemcpyHtoD(cu.DevicePtr(b.Word.Address()), unsafe.Pointer(&word[0]), 4); err != nil {
 		return err
 	}
+
 	s.Reset()
 	s.CopyOut(b.Stream, got[:4], b.Word.Address())
-	if err := b.wait(ctx, &s); err != nil || !bytes.Equal(got[:4], word[:]) {
+	if err := b.runAndWait(ctx, &s); err != nil || !bytes.Equal(got[:4], word[:]) {
 		return fmt.Errorf("our memory, written there, read here: %v: %w", got[:4], err)
 	}
+
 	return nil
 }
 
-// kernels runs the kernel by each package on our memory.
-func (b *Both) kernels(ctx context.Context) error {
+// checkKernels runs the kernel by each package on our memory.
+func (b *Both) checkKernels(ctx context.Context) error {
 	for name, launch := range map[string]func() error{"here": b.LaunchOurs, "there": b.LaunchTheirs} {
+		// The word is overwritten before each launch: a kernel that does not run is seen.
 		var s cuda.Submission
 		s.Fill(b.Stream, b.Word.Address(), 0xff, 4)
-		if err := b.wait(ctx, &s); err != nil {
+		if err := b.runAndWait(ctx, &s); err != nil {
 			return err
 		}
+
 		if err := errors.Join(launch(), cu.Synchronize()); err != nil {
 			return fmt.Errorf("launch %s: %w", name, err)
 		}
+
 		got := make([]byte, 4)
 		s.Reset()
 		s.CopyOut(b.Stream, got, b.Word.Address())
-		if err := b.wait(ctx, &s); err != nil || got[0] != touched {
+		if err := b.runAndWait(ctx, &s); err != nil || got[0] != touched {
 			return fmt.Errorf("launch %s: the kernel wrote %v: %w", name, got, err)
 		}
 	}
 	return nil
 }
 
-func (b *Both) wait(ctx context.Context, s *cuda.Submission) error {
+func (b *Both) runAndWait(ctx context.Context, s *cuda.Submission) error {
 	s.Record(b.Stream, b.Event)
 	return errors.Join(b.Ours.Submit(s), b.Ours.Wait(ctx, b.Event))
 }
@@ -185,6 +206,7 @@ func (b *Both) LaunchOurs() error {
 // Add adds one launch to a submission.
 func (b *Both) Add(s *cuda.Submission) {
 	p := uint64(b.Word.Address())
+
 	one := cuda.Dim{X: 1, Y: 1, Z: 1}
 	s.Launch(b.Stream, b.Touch, one, one, 0, unsafe.Slice((*byte)(unsafe.Pointer(&p)), 8))
 }
@@ -204,6 +226,7 @@ func (b *Both) Close() (err error) {
 	if b.Ours == nil {
 		return err
 	}
+
 	b.module.Free()
 	b.Word.Free()
 	b.Event.Free()

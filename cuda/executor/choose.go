@@ -49,6 +49,7 @@ func (m *Model) chooseLaunches(p *plan) error {
 		}
 	}
 
+	// Layers run one after another, so one workspace as large as the largest serves them all.
 	work, zeros, err := m.addRoom(p, workspace, counters)
 	if err != nil {
 		return err
@@ -58,6 +59,7 @@ func (m *Model) chooseLaunches(p *plan) error {
 	for i, options := range taken {
 		for k := range options {
 			options[k].placeRoom(work, zeros)
+			// Run loads what a layer lists in Params before it: the counters belong there, too.
 			if options[k].counters {
 				p.Layers[i].Params = append(p.Layers[i].Params, p.Buffers[zeros].Index)
 			}
@@ -78,6 +80,7 @@ func (m *Model) Choices(batch int) (all []Choice, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range p.launches {
 		for j := range p.launches[i] {
 			all = append(all, Choice{p.Layers[i].Name, p.Layers[i].Op, p.launches[i][j].Kernel})
@@ -98,6 +101,7 @@ func (m *Model) addRoom(p *plan, workspace int64, counters bool) (work, zeros in
 		return work, 0, nil
 	}
 
+	// All plans of a model share one block of counters, since every launch leaves zeros behind.
 	data := make([]byte, 4*kernels.Counters)
 	if _, ok := m.params[countersName]; !ok {
 		id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + countersName, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
@@ -143,6 +147,7 @@ func (r *Runtime) optionFor(p *layers.Plan, s *layers.Step) (option, error) {
 		}
 	}
 
+	// Without a measurement the most promising is taken.
 	best := 0
 	if r.cfg.Prefer != "" {
 		best = max(slices.IndexFunc(all, func(o option) bool { return strings.HasPrefix(o.label, r.cfg.Prefer) }), 0)
@@ -159,6 +164,7 @@ func (r *Runtime) listOptions(s *layers.Step) (all []option, err error) {
 	if all, err = r.libraryOptions(s); err != nil {
 		return nil, err
 	}
+
 	for _, v := range r.kernels.Variants(s.Kernel, s.Params) {
 		k, ok := r.kernels.Kernel(v.Name)
 		if !ok {
@@ -167,6 +173,8 @@ func (r *Runtime) listOptions(s *layers.Step) (all []option, err error) {
 		step := layers.Step{Kernel: v.Name, Grid: v.Grid, Block: v.Block, Shared: v.Shared, Params: v.Params, Addresses: v.Addresses}
 		all = append(all, option{label: fmt.Sprintf("%s/%d", v.Name, v.Grid.Y), launches: []launch{{step, k}}, workspace: v.Workspace, counters: v.Workspace > 0})
 	}
+
+	// The kernel that the step names takes every shape, so there is always one option.
 	k, ok := r.kernels.Kernel(s.Kernel)
 	if !ok {
 		return nil, fmt.Errorf("no kernel %q", s.Kernel)

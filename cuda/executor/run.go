@@ -35,6 +35,7 @@ func (m *Model) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, outp
 
 	g, err := m.captureGraph(st, p, base, key{inputs[0], outputs[0]})
 	if err != nil {
+		// Nothing was enqueued, so the batch holds its parameters no longer.
 		return errors.Join(err, m.r.store.Release(p.contents, nil))
 	}
 	s.Graph(st, g)
@@ -57,6 +58,8 @@ func (m *Model) bufferBases(p *plan, inputs, outputs []cuda.Address) []cuda.Addr
 		case layers.Output:
 			a = outputs[b.Index]
 		case layers.Parameter:
+			// A layer whose parameters are not on the device has no address for them; Run loads those of one
+			// layer at a time.
 			at := p.params[b.Index]
 			if a = m.r.store.Address(at.content); a != 0 {
 				a += cuda.Address(at.offset)
@@ -83,6 +86,7 @@ func (m *Model) addLaunches(s *cuda.Submission, st *cuda.Stream, p *plan, base [
 
 // addTo adds one launch; bound is room for its parameters.
 func (l *launch) addTo(s *cuda.Submission, st *cuda.Stream, base []cuda.Address, bound *[]byte) {
+	// Addresses are written into a copy: the plan's own parameters serve every batch.
 	*bound = append((*bound)[:0], l.Params...)
 	l.Bind(*bound, base)
 	s.Launch(st, l.kernel, l.Grid, l.Block, l.Shared, *bound)
@@ -97,15 +101,19 @@ func (m *Model) captureGraph(st *cuda.Stream, p *plan, base []cuda.Address, k ke
 	if c != nil && slices.Equal(c.base, base) {
 		return c.graph, nil
 	}
+
+	// A graph holds the addresses that it was captured with: this one can run no more.
 	if c != nil || len(p.captured) >= graphsMax {
 		forgetGraph(p, k)
 	}
+
 	var s cuda.Submission
 	m.addLaunches(&s, st, p, base, 0, len(p.Layers))
 	g, err := m.r.dev.Capture(st, &s)
 	if err != nil {
 		return nil, fmt.Errorf("capture a batch of %d: %w", p.Batch, err)
 	}
+
 	p.captured[k] = &captured{graph: g, base: slices.Clone(base)}
 	return g, nil
 }
@@ -146,6 +154,7 @@ func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs
 	if len(inputs) != len(p.Inputs) || len(outputs) != len(p.Outputs) {
 		return 0, fmt.Errorf("%d inputs and %d outputs: the model has %d and %d", len(inputs), len(outputs), len(p.Inputs), len(p.Outputs))
 	}
+
 	var ev [2]*cuda.Event
 	for i := range ev {
 		if ev[i], err = m.r.dev.NewEvent(); err != nil {
@@ -153,6 +162,7 @@ func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs
 		}
 		defer ev[i].Free()
 	}
+
 	r := run{m: m, p: p, st: st, inputs: inputs, outputs: outputs, from: ev[0], to: ev[1], hook: hook}
 	return r.runAll(ctx)
 }
@@ -169,6 +179,7 @@ type run struct {
 }
 
 func (r *run) runAll(ctx context.Context) (ran int, err error) {
+	// A model that fits is brought in whole; of one that does not, each layer's parameters in turn.
 	whole := r.acquireContents(r.p.contents)
 	switch {
 	case whole == nil:
@@ -210,6 +221,7 @@ func (r *run) runLayer(ctx context.Context, i int, alone bool) (action Action, e
 	r.s.Record(r.st, r.from)
 	r.m.addLaunches(&r.s, r.st, r.p, r.m.bufferBases(r.p, r.inputs, r.outputs), i, i+1)
 	r.s.Record(r.st, r.to)
+
 	err = r.m.r.dev.Submit(&r.s)
 	r.s.Reset()
 	if err == nil {

@@ -42,6 +42,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
+
 	store, err := residency.Open(dev, residency.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Alpha: c.Alpha})
 	if err != nil {
 		set.Free()
@@ -90,6 +91,8 @@ func (m *Model) yieldRuntime(f func()) {
 		f()
 		return
 	}
+
+	// Batches of models that are loaded already go on while f takes its time.
 	m.shared.Unlock()
 	defer m.shared.Lock()
 	f()
@@ -143,8 +146,10 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 	if err := r.kernels.Require(o.Precision.Real()); err != nil {
 		return nil, fmt.Errorf("load %q in %v: %w", g.Name, o.Precision, err)
 	}
+
 	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax), shared: o.Shared}
 	defer func() { m.shared = nil }()
+
 	for _, n := range []int{o.BatchMax, 1} {
 		if _, err := m.planFor(n); err != nil {
 			return nil, errors.Join(fmt.Errorf("load %q: %w", g.Name, err), m.Close())
@@ -170,6 +175,7 @@ func (m *Model) planFor(batch int) (*plan, error) {
 		return p, nil
 	}
 
+	// Compiling takes long and touches nothing that models share.
 	var compiled *layers.Plan
 	var err error
 	m.yieldRuntime(func() { compiled, err = layers.Compile(m.graph, batch, m.real) })
@@ -181,12 +187,15 @@ func (m *Model) planFor(batch int) (*plan, error) {
 	if err := m.settleContents(p); err != nil {
 		return nil, err
 	}
+
+	// A plan that found no place is not kept: the next batch of this size tries again.
 	m.plans[batch-1] = p
 	return p, nil
 }
 
 // settleContents makes p's parameters and activations known to the store: one content for each layer's.
 func (m *Model) settleContents(p *plan) error {
+	// Choosing first: it may add a workspace and counters to the plan.
 	if err := m.chooseLaunches(p); err != nil {
 		return err
 	}
@@ -197,6 +206,8 @@ func (m *Model) settleContents(p *plan) error {
 		if err := m.packParameters(p.Plan, l); err != nil {
 			return err
 		}
+
+		// A layer that runs alone needs its own; a batch needs each content once, whichever layers share it.
 		var ids []residency.ID
 		for _, k := range l.Params {
 			id := m.params[p.Params[k].Name].content
@@ -216,6 +227,8 @@ func (m *Model) settleContents(p *plan) error {
 	if p.ActivationBytes == 0 {
 		return nil
 	}
+
+	// One block holds all activations of a batch, from Enqueue to Release (E1).
 	id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/activations", Kind: residency.Intermediates,
 		Bytes: p.ActivationBytes, SLO: m.slo}, nil)
 	if err != nil {
@@ -235,6 +248,8 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 	fresh := map[string]int64{}
 	for _, k := range l.Params {
 		param := &p.Params[k]
+
+		// Parameters that an earlier layer, or another batch size, has brought are there already.
 		if _, known := m.params[param.Name]; known {
 			continue
 		}
@@ -242,7 +257,7 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 			continue
 		}
 
-		// Parameters that an earlier layer, or another batch size, has brought are there already.
+		// Kernels read each parameter from a multiple of paramAlign, as if it had been allocated by itself.
 		for len(data)%paramAlign != 0 {
 			data = append(data, 0)
 		}
@@ -253,6 +268,7 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 	if len(data) == 0 {
 		return nil
 	}
+
 	id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + l.Name, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
 	if err != nil {
 		return fmt.Errorf("parameters of layer %q: %w", l.Name, err)
@@ -268,6 +284,8 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 func (m *Model) Close() error {
 	gone := map[residency.ID]bool{}
 	var errs []error
+
+	// Several parameters lie in one content, which is removed once.
 	remove := func(id residency.ID) {
 		if !gone[id] {
 			gone[id] = true
@@ -290,6 +308,7 @@ func (m *Model) Close() error {
 	for _, at := range m.params {
 		remove(at.content)
 	}
+
 	m.plans, m.params = nil, nil
 	return errors.Join(errs...)
 }

@@ -22,14 +22,18 @@ const (
 func (r *Runtime) tuneStep(p *layers.Plan, s *layers.Step, all []option) (best int) {
 	t := tuning{r: r}
 	defer t.closeTuning()
+
 	if t.openTuning(p, s, all) != nil {
 		return 0
 	}
+
 	least := time.Duration(math.MaxInt64)
 	for i := range all {
 		if took, err := t.timeOption(&all[i]); err == nil && took < least {
 			best, least = i, took
 		}
+
+		// A trial that took the device leaves nothing to compare with.
 		if r.dev.Err() != nil {
 			return 0
 		}
@@ -59,6 +63,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 		return err
 	}
 
+	// Trials use buffers of their own: the plan's do not exist yet.
 	t.base = make([]cuda.Address, len(p.Buffers)+2)
 	t.work, t.zeros = len(p.Buffers), len(p.Buffers)+1
 
@@ -69,6 +74,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 		}
 	}
 
+	// One workspace serves the options one after another.
 	var workspace int64
 	for i := range all {
 		workspace = max(workspace, all[i].workspace)
@@ -79,6 +85,7 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 		}
 	}
 
+	// Counters are zero before and after every launch.
 	if err = t.allocBuffer(&sub, t.zeros, 4*kernels.Counters, 0); err != nil {
 		return err
 	}
@@ -86,13 +93,16 @@ func (t *tuning) openTuning(p *layers.Plan, s *layers.Step, all []option) (err e
 }
 
 func (t *tuning) allocBuffer(sub *cuda.Submission, buffer int, bytes int64, fill byte) error {
+	// A step may name one buffer several times.
 	if t.base[buffer] != 0 {
 		return nil
 	}
+
 	m, err := t.r.dev.Alloc(bytes)
 	if err != nil {
 		return err
 	}
+
 	t.memory = append(t.memory, m)
 	t.base[buffer] = m.Address()
 	sub.Fill(t.st, m.Address(), fill, bytes)

@@ -54,6 +54,7 @@ func (w *Weights) addBatch(n int) error {
 	if err != nil {
 		return err
 	}
+
 	if err := comparePlans(old, fresh); err != nil {
 		return fmt.Errorf("batch of %d: %w", n, err)
 	}
@@ -70,6 +71,7 @@ func comparePlans(a, b *layers.Plan) error {
 	if len(a.Layers) != len(b.Layers) || len(a.Params) != len(b.Params) || a.ActivationBytes != b.ActivationBytes {
 		return fmt.Errorf("%d layers and %d parameters, the model has %d and %d: %w", len(b.Layers), len(b.Params), len(a.Layers), len(a.Params), ErrShape)
 	}
+
 	for i := range a.Params {
 		x, y := &a.Params[i], &b.Params[i]
 		if x.Name != y.Name || len(x.Data) != len(y.Data) {
@@ -83,6 +85,7 @@ func comparePlans(a, b *layers.Plan) error {
 			return fmt.Errorf("layer %q: %w", b.Layers[i].Name, ErrShape)
 		}
 		for k := range x {
+			// Shapes are part of a launch's parameters, and so is a weight that was folded into one.
 			if x[k].Kernel != y[k].Kernel || !bytes.Equal(x[k].Params, y[k].Params) {
 				return fmt.Errorf("layer %q: %w", b.Layers[i].Name, ErrShape)
 			}
@@ -102,6 +105,7 @@ func (m *Model) Replace(w *Weights, after *cuda.Event) error {
 		}
 	}
 
+	// Several parameters lie in one content: it is put together before it is replaced.
 	contents := map[residency.ID][]byte{}
 	for name, at := range m.params {
 		data, ok := w.data[name]
@@ -113,6 +117,7 @@ func (m *Model) Replace(w *Weights, after *cuda.Event) error {
 		}
 		copy(contents[at.content][at.offset:], data)
 	}
+
 	for id, data := range contents {
 		if err := m.r.store.Replace(id, data, after); err != nil {
 			return err
@@ -139,6 +144,7 @@ func (m *Model) Footprint() (parameters, activations int64) {
 			parameters += m.r.store.Bytes(at.content)
 		}
 	}
+
 	if p := m.plans[m.max-1]; p != nil {
 		activations = p.ActivationBytes
 	}

@@ -8,14 +8,19 @@ func ToHalf(f float32) uint16 {
 	sign := uint16(b >> 16 & 0x8000)
 	switch exp := int(b>>23&0xff) - 127 + 15; {
 	case b&0x7fffffff > 0x7f800000:
+		// NaN stays NaN.
 		return sign | 0x7e00
 	case exp >= 31:
+		// Too large, or infinite.
 		return sign | 0x7c00
 	case exp > 0:
 		return sign | roundShift(b&0x7fffff|uint32(exp)<<23, 13)
 	case exp > -11:
+		// A subnormal number has no implied leading one: it is shifted in.
 		return sign | roundShift(b&0x7fffff|0x800000, uint(14-exp))
 	}
+
+	// Less than half of the smallest subnormal number.
 	return sign
 }
 
@@ -36,12 +41,15 @@ func FromHalf(h uint16) float32 {
 	case 31:
 		return math.Float32frombits(sign | 0x7f800000 | frac<<13)
 	case 0:
+		// A subnormal number has no implied leading one.
 		f := float32(frac) / (1 << 24)
 		if sign != 0 {
 			return -f
 		}
 		return f
 	}
+
+	// 112 is the difference between the biases of the two exponents.
 	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
 }
 
@@ -49,8 +57,11 @@ func FromHalf(h uint16) float32 {
 func ToBFloat(f float32) uint16 {
 	b := math.Float32bits(f)
 	if f != f {
+		// Rounding could carry a NaN on to infinity.
 		return uint16(b>>16 | 0x40)
 	}
+
+	// Half of the last bit that stays, less one unit where that bit is even: so ties go to even.
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 

@@ -47,6 +47,7 @@ const columns = 32
 // Launch returns the grid and block of reduce.
 func (p *Rows) Launch() (grid, block cuda.Dim) {
 	rows := int64(p.Outer) * int64(p.Inner)
+	// Neighbouring threads then read neighbouring numbers.
 	if p.Inner >= columns {
 		return Elementwise(rows)
 	}

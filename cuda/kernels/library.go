@@ -69,6 +69,7 @@ func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
 	d := cuda.Product{Type: libraryTypes[real], Bias: oneIf(p.Bias), Residual: oneIf(p.Residual), M: p.M, N: p.N, K: p.K, Batch: p.B1 * p.B2,
 		LDA: int64(p.AM), LDB: int64(p.BK), Alpha: p.Alpha}
 
+	// A matrix whose neighbours are a stride apart is the transpose of one whose neighbours are adjacent.
 	if p.AK != 1 {
 		d.TransA, d.LDA = 1, int64(p.AK)
 	}
@@ -98,10 +99,12 @@ func (p *Gemm) asProduct(real int32) (l Library, ok bool) {
 
 // asPixels is a convolution by one pixel, which is emitted as a product of the weights and each image.
 func (p *Gemm) asPixels(real int32) (l Library, ok bool) {
+	// Lowering emits it so: the same weights for each image, one bias for each row of them.
 	if p.B2 != 1 || p.A1 != 0 || p.AM != p.K || p.AK != 1 || p.BK != p.N || p.BN != 1 || p.Bi1 != int64(p.K)*int64(p.N) ||
 		p.Alpha != 1 || p.Bias != 0 && (p.BiasM != 1 || p.BiasN != 0 || p.Beta != 1) {
 		return l, false
 	}
+
 	c := Conv{X: p.PB, W: p.PA, Bias: p.Bias, Residual: p.Residual, Y: p.PC, N: p.B1, C: p.K, H: 1, Wd: p.N, K: p.M, OH: 1, OW: p.N, R: 1, S: 1,
 		StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Groups: 1, Act: p.Act, A: p.A, B: p.B}
 	return c.asLibrary(real)
@@ -112,14 +115,18 @@ func (p *Conv) asLibrary(real int32) (l Library, ok bool) {
 	if p.Bias == 0 && p.Residual != 0 {
 		return l, false
 	}
+
 	d := cuda.Convolution{Type: libraryTypes[real], Bias: oneIf(p.Bias), Residual: oneIf(p.Residual), NHWC: p.NHWC, N: p.N, C: p.C, H: p.H, W: p.Wd,
 		K: p.K, OH: p.OH, OW: p.OW, R: p.R, S: p.S, StrideH: p.StrideH, StrideW: p.StrideW, PadH: p.PadH, PadW: p.PadW,
 		DilH: p.DilH, DilW: p.DilW, Groups: p.Groups}
+
+	// Without a bias the library does not activate: a kernel of ours does.
 	if p.Bias != 0 {
 		d.Act, l.Rest = splitActivation(p.Act, p.A, p.B, real, false)
 	} else {
 		l.Rest = Unary{Act: p.Act, A: p.A, B: p.B}
 	}
+
 	l.Convolution, l.Operands = &d, cuda.Operands{A: p.X, B: p.W, Bias: p.Bias, Residual: p.Residual, D: p.Y}
 	return l.finishCall(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW)), true
 }

@@ -46,6 +46,7 @@ func (s *Set) Require(real int32) error {
 	if s.ready[real] {
 		return nil
 	}
+
 	module, suffix := ptxF16, Suffix(real)
 	if real == BFloat16 {
 		module = ptxBF16
@@ -77,6 +78,7 @@ func (s *Set) loadImage(image []byte, list []string) error {
 		s.Free()
 		return err
 	}
+
 	s.modules = append(s.modules, m)
 	for _, name := range list {
 		k, err := m.Kernel(name)

@@ -10,6 +10,8 @@ import (
 // Reference returns the Go forms by name, for cuda.Emulation.Kernels.
 func Reference() map[string]cuda.KernelFunc {
 	all := map[string]cuda.KernelFunc{"binary_int64": binaryInt64, "copy": copyStrided, "gather": runGather, "cast": runCast}
+
+	// One Go form serves all three types of real numbers: it sees float32, whatever is stored.
 	for name, form := range forms {
 		for _, real := range []int32{Float32, Float16, BFloat16} {
 			all[name+Suffix(real)] = func(m *cuda.DeviceMemory, l cuda.Launch) {
@@ -17,6 +19,8 @@ func Reference() map[string]cuda.KernelFunc {
 				n.DeviceMemory, n.real = m, real
 				form(n, l)
 				n.end()
+
+				// What waits in the pool must not keep a device's memory.
 				n.DeviceMemory, n.out = nil, n.out[:0]
 				spare.Put(n)
 			}
@@ -55,6 +59,7 @@ func Suffix(real int32) string {
 
 // applyActivation applies an activation.
 func applyActivation(kind Activation, x, a, b float64) float64 {
+	// NaN passes through every clamp: an answer that is none must be seen.
 	switch kind {
 	case Relu:
 		return keepNaN(x, max(x, 0))
@@ -105,10 +110,12 @@ func actMath(kind Activation, x, a float64) float64 {
 	case Ceil:
 		return math.Ceil(x)
 	case Elu:
+		// Near 0 a difference of exponentials would lose its digits.
 		if x < 0 {
 			return a * math.Expm1(x)
 		}
 	case Softplus:
+		// This form overflows for no x.
 		return math.Log1p(math.Exp(-math.Abs(x))) + max(x, 0)
 	case Square:
 		return x * x
@@ -145,6 +152,7 @@ func runConv(m *numbers, l cuda.Launch) {
 	bias, res := m.readOptional(p.Bias, k), m.readOptional(p.Residual, n*k*oh*ow)
 	y := m.resultRoom(p.Y, n*k*oh*ow)
 
+	// Both layouts take the same loops; only the strides differ.
 	in, out, weight := imageOf(c, h, w, p.NHWC), imageOf(k, oh, ow, p.NHWC), imageOf(cg, r, s, p.NHWC)
 
 	line := make([]float64, ow)
@@ -155,9 +163,11 @@ func runConv(m *numbers, l cuda.Launch) {
 		for ci := range cg {
 			for ri := range r {
 				yi := oi*int(p.StrideH) - int(p.PadH) + ri*int(p.DilH)
+				// Padding lies outside of the image and adds nothing.
 				if yi < 0 || yi >= h {
 					continue
 				}
+
 				row := x[ni*in.image+(ki/kg*cg+ci)*in.c+yi*in.y:]
 				for si := range s {
 					v := float64(wt[ki*weight.image+ci*weight.c+ri*weight.y+si*weight.x])
@@ -192,6 +202,7 @@ func convLine(line []float64, row []float32, pitch, n int, weight float64, strid
 func runGemm(m *numbers, l cuda.Launch) {
 	p := paramsOf[Gemm](l.Params)
 	M, N, K, b1, b2 := int(p.M), int(p.N), int(p.K), int(p.B1), int(p.B2)
+	// A stride of 0 repeats a row or a batch, so sizes follow from strides.
 	a := m.readFloats(p.PA, spanOf(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
 	b := m.readFloats(p.PB, spanOf(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
 	c := m.resultRoom(p.PC, b1*b2*M*N)
@@ -214,6 +225,7 @@ func runGemm(m *numbers, l cuda.Launch) {
 		}
 
 		for n, v := range line {
+			// The epilogue's order is the kernels': scale, bias, residual, activation.
 			v *= float64(p.Alpha)
 			if bias != nil {
 				v += float64(p.Beta) * float64(bias[mi*int(p.BiasM)+n*int(p.BiasN)])
@@ -259,6 +271,7 @@ func runPool(m *numbers, l cuda.Launch) {
 				if yi < 0 || yi >= h || xi < 0 || xi >= w {
 					continue
 				}
+
 				v := float64(plane[yi*in.y+xi*in.x])
 				best, sum, n = max(best, v), sum+v, n+1
 			}

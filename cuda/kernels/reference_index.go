@@ -29,6 +29,7 @@ func runBinary(m *numbers, l cuda.Launch) {
 	p := paramsOf[Binary](l.Params)
 	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
 	y := m.resultRoom(p.Y, int(p.Count))
+
 	for i := range y {
 		v := binaryOp(p.Op, float64(a[offsetAt(i, &p.Dims, &p.PS)]), float64(b[offsetAt(i, &p.Dims, &p.QS)]))
 		y[i] = float32(applyActivation(p.Act, v, float64(p.A), float64(p.B)))
@@ -70,6 +71,7 @@ func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
 		case Mul:
 			y[i] = u * v
 		case Div:
+			// Divisors may come from a request: zero must not end the process.
 			if v != 0 {
 				y[i] = u / v
 			} else {
@@ -88,6 +90,7 @@ func runWhere(m *numbers, l cuda.Launch) {
 	c := m.Bytes(cuda.Address(p.Cond), int64(reachOf(&p.Dims, &p.CS)))
 	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
 	y := m.resultRoom(p.Y, int(p.Count))
+
 	for i := range y {
 		if c[offsetAt(i, &p.Dims, &p.CS)] != 0 {
 			y[i] = a[offsetAt(i, &p.Dims, &p.PS)]
@@ -100,6 +103,7 @@ func runWhere(m *numbers, l cuda.Launch) {
 func copyStrided(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := paramsOf[Copy](l.Params)
 	size := int64(p.Size)
+
 	for i := range int(p.Count) {
 		src := cuda.Address(int64(p.X) + int64(offsetAt(i, &p.Dims, &p.XS))*size)
 		dst := cuda.Address(int64(p.Y) + int64(offsetAt(i, &p.Dims, &p.YS))*size)
@@ -115,6 +119,7 @@ func runGather(m *cuda.DeviceMemory, l cuda.Launch) {
 
 	for i := range int64(p.Outer) * int64(p.Picks) {
 		o, k := i/int64(p.Picks), i%int64(p.Picks)
+
 		var index int64
 		if p.IndexSize == 8 {
 			index = m.Int64s(cuda.Address(p.Index), int(p.Picks))[k]
@@ -145,6 +150,7 @@ func runCast(m *cuda.DeviceMemory, l cuda.Launch) {
 	p := paramsOf[Cast](l.Params)
 	n := int(p.Count)
 	reaches := reachOf(&p.Dims, &p.XS)
+
 	for i := range n {
 		v := loadNumber(m, p.X, p.From, reaches, offsetAt(i, &p.Dims, &p.XS))
 		storeNumber(m, p.Y, p.To, n, i, v)

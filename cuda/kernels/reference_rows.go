@@ -20,6 +20,7 @@ func (r row) get(i int) float64 { return float64(r.x[r.at+i*r.stride]) }
 func eachRow(m *numbers, p *Rows, f func(i int, r row)) {
 	inner, n := int(p.Inner), int(p.Len)
 	x := m.readFloats(p.X, int(p.Outer)*n*inner)
+
 	for i := range int(p.Outer) * inner {
 		f(i, row{x: x, at: i/inner*n*inner + i%inner, stride: inner, n: n})
 	}
@@ -104,6 +105,7 @@ func layerNorm(m *numbers, l cuda.Launch) {
 			mean += line[i] / float64(n)
 		}
 
+		// From the differences: the mean of the squares less the square of the mean would cancel.
 		for _, v := range line {
 			square += (v - mean) * (v - mean) / float64(n)
 		}

@@ -76,14 +76,17 @@ func (s *Set) Variants(name string, params []byte) []Variant {
 	if !s.Tensor() || Real(name) == Float32 {
 		return nil
 	}
+
 	base := strings.TrimSuffix(name, Suffix(Real(name)))
 	if base == "attention" {
 		return attentionVariants(paramsOf[Attention](params), Suffix(Real(name)))
 	}
+
 	p, ok := TensorOf(base, params)
 	if !ok {
 		return nil
 	}
+
 	d := s.dev.Properties()
 	return p.tileVariants(Suffix(Real(name)), int64(max(d.Multiprocessors, 1)), sharedMax(d))
 }
@@ -154,6 +157,7 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 			p.Splits = int32(splits)
 			v := Variant{Name: k.name + suffix, Grid: cuda.Dim{X: uint32(blocks), Y: uint32(splits), Z: 1}, Block: cuda.Dim{X: threads, Y: 1, Z: 1},
 				Shared: k.sharedBytes(), Params: slices.Clone(Bytes(&p)), Addresses: 7}
+			// Each split leaves its sums in float32, and they meet at the end.
 			if splits > 1 {
 				v.Workspace = splits * int64(t.M) * int64(t.K) * 4
 			}
@@ -161,6 +165,7 @@ func (t Tensor) tileVariants(suffix string, processors int64, shared uint32) []V
 		}
 	}
 
+	// Ties keep the list's order, so that every run tries the same first.
 	slices.SortStableFunc(all, func(a, b choice) int { return cmp.Compare(a.cost, b.cost) })
 	out := make([]Variant, len(all))
 	for i := range all {
@@ -175,7 +180,9 @@ func (t *tile) estimateCost(blocks, splits, steps, processors int64) float64 {
 	const flop, bytes, begin, join = 4500.0, 40.0, 1500.0, 2500.0 // per ns, per ns, ns, ns
 	step := max(float64(t.rows)*float64(t.cols)*tensorDepth*2/flop, float64(t.rows+t.cols)*tensorDepth*2/bytes)
 	waves := float64((blocks*splits + processors - 1) / processors)
+
 	cost := waves*step*float64((steps+splits-1)/splits) + begin
+	// The partial sums are written once and read once.
 	if splits > 1 {
 		cost += join + float64(splits)*float64(t.rows)*float64(t.cols)*8/bytes
 	}
@@ -190,6 +197,7 @@ func attentionVariants(p Attention, suffix string) []Variant {
 	if !ok {
 		return nil
 	}
+
 	blocks := int64(p.Batch) * int64(p.Heads) * int64((p.Rows+attentionRows-1)/attentionRows)
 	return []Variant{{Name: name + suffix, Grid: cuda.Dim{X: uint32(blocks), Y: 1, Z: 1}, Block: cuda.Dim{X: attentionThreads, Y: 1, Z: 1},
 		Params: slices.Clone(Bytes(&p)), Addresses: 5}}

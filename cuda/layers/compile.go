@@ -61,11 +61,15 @@ func Compile(g *Graph, batch int, precision Precision) (*Plan, error) {
 	if precision > BF16 {
 		return nil, fmt.Errorf("compile %q: %v", g.Name, precision)
 	}
+
+	// Plans for other batch sizes share what is derived from constants.
 	if g.derived == nil {
 		g.derived = map[string][]byte{}
 	}
+
 	c := &compiler{g: rewriteGraph(g), precision: precision, batch: batch, plan: &Plan{Batch: batch, Precision: precision}, values: map[string]*tensor{},
 		users: map[string][]int{}, ends: map[string]bool{}, params: map[string]int{}, wide: map[string]*tensor{}}
+
 	c.done = make([]bool, len(c.g.Nodes))
 	if err := c.compileGraph(); err != nil {
 		return nil, fmt.Errorf("compile %q: %w", g.Name, err)
@@ -124,6 +128,8 @@ func (c *compiler) declareInputs() error {
 		if err := k.checkData(); err != nil {
 			return err
 		}
+
+		// An empty constant is one, too; nil would say that the value is computed.
 		data := k.Data
 		if data == nil {
 			data = []byte{}
@@ -141,6 +147,7 @@ func (c *compiler) declareInputs() error {
 				return fmt.Errorf("input %q: dimension %d of %v is not fixed: %w", in.Name, d, in.Dims, ErrUnsupported)
 			}
 		}
+
 		if (len(in.Dims) == 0 || in.Dims[0] != -1) && c.batch != 1 {
 			return fmt.Errorf("input %q: shape %v has no batch dimension: %w", in.Name, in.Dims, ErrUnsupported)
 		}
@@ -149,6 +156,8 @@ func (c *compiler) declareInputs() error {
 		if err != nil {
 			return err
 		}
+
+		// Clients send float32, whatever the plan computes with.
 		t.stored = t.Type
 		t.buffer = c.addBuffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
 		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
@@ -163,6 +172,8 @@ func (c *compiler) declareInputs() error {
 			c.users[in] = append(c.users[in], i)
 		}
 	}
+
+	// Outputs must exist by themselves: no step takes them in.
 	for _, o := range c.g.Outputs {
 		c.ends[o] = true
 	}
@@ -182,6 +193,7 @@ func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, er
 	if c.values[name] != nil {
 		return nil, fmt.Errorf("value %q is defined twice", name)
 	}
+
 	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1, stored: c.precision.storedType(typ)}
 	c.values[name] = t
 	return t, nil
@@ -192,12 +204,16 @@ func (c *compiler) narrowInput(t *tensor) error {
 	if t.stored == c.precision.storedType(t.Type) {
 		return nil
 	}
+
+	// Images take channels last in the same cast.
 	y := &tensor{Value: t.Value, stored: c.precision.storedType(t.Type), last: len(t.Dims) == 4}
 	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+
 	c.layer = &Layer{Name: t.Name, Op: "Cast"}
 	if err := c.convertType(t, y); err != nil {
 		return err
 	}
+
 	c.plan.Layers = append(c.plan.Layers, *c.layer)
 	c.values[t.Name] = y
 	return nil
@@ -214,8 +230,10 @@ func (c *compiler) widenOutputs() error {
 		if t == nil || t.isConstant() || t.Type != Float32 || c.wide[name] != nil {
 			continue
 		}
+
 		y := &tensor{Value: t.Value, stored: Float32}
 		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+
 		if err := c.convertType(t, y); err != nil {
 			return err
 		}
@@ -242,6 +260,7 @@ func (c *compiler) lowerNode(n *Node) error {
 	if len(n.Inputs) < op.inputs || len(n.Outputs) < 1 {
 		return fmt.Errorf("%d inputs and %d outputs: needs %d and 1", len(n.Inputs), len(n.Outputs), op.inputs)
 	}
+
 	for i := range op.inputs {
 		if n.Inputs[i] == "" {
 			return fmt.Errorf("input %d is left out", i)
@@ -261,6 +280,7 @@ func (c *compiler) lowerNode(n *Node) error {
 		return err
 	}
 
+	// A node that only renames bytes, such as a Reshape, becomes no layer.
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
@@ -290,6 +310,7 @@ func (c *compiler) makeResult(name string, typ DataType, dims []int) (*tensor, e
 	if err != nil {
 		return nil, err
 	}
+
 	t.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.bytes()})
 	return t, nil
 }
@@ -300,6 +321,7 @@ func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
 	if err != nil {
 		return err
 	}
+
 	t.buffer, t.data, t.source, t.stored = of.buffer, of.data, of.source, of.stored
 	return nil
 }
@@ -341,6 +363,7 @@ func (c *compiler) finishOutputs() error {
 			return fmt.Errorf("output %q: shape %v does not begin with the batch of %d: %w", name, t.Dims, c.batch, ErrUnsupported)
 		}
 
+		// In half precision clients get the float32 copy.
 		if w := c.wide[name]; w != nil {
 			t = w
 		}
@@ -365,9 +388,11 @@ func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
 	out := &tensor{Value: t.Value, stored: t.Type}
 	out.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: out.bytes()})
+
 	if err := c.convertType(t, out); err != nil {
 		return nil, err
 	}
+
 	c.plan.Layers = append(c.plan.Layers, *c.layer)
 	return out, nil
 }

@@ -28,12 +28,14 @@ const foldBytesMax = 256 << 20
 
 // foldNode computes a node of constants with the Go kernels.
 func (c *compiler) foldNode(n *Node) error {
+	// Constants are computed in float32, whatever the plan's precision.
 	f := &compiler{g: c.g, batch: c.batch, plan: &Plan{}, values: map[string]*tensor{}, users: map[string][]int{},
 		ends: map[string]bool{}, params: map[string]int{}, node: n, layer: &Layer{}}
 
 	for _, in := range n.Inputs {
 		if in != "" {
 			t := *c.values[in]
+			// In the folded node's plan the value has no place yet.
 			t.buffer, t.other, t.stored = -1, nil, t.Type
 			f.values[in] = &t
 		}
@@ -67,6 +69,7 @@ func (c *compiler) foldNode(n *Node) error {
 		}
 		k.stored = k.Type
 
+		// A view of a constant keeps its bytes; anything else is what the kernels wrote.
 		if k.data = t.data; k.data == nil {
 			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
 		}
@@ -86,6 +89,7 @@ func (c *compiler) fillBuffers() (*cuda.DeviceMemory, []cuda.Address, error) {
 		if base[i], err = mem.Alloc(b.Bytes); err != nil {
 			return nil, nil, fmt.Errorf("constant of %d bytes: %w", b.Bytes, err)
 		}
+
 		if b.Kind == Parameter {
 			copy(mem.Bytes(base[i], b.Bytes), c.plan.Params[b.Index].Data)
 		}
@@ -98,6 +102,9 @@ func (c *compiler) refOf(t *tensor) uint64 {
 	if t == nil {
 		return 0
 	}
+
+	// Only a constant that a launch reads becomes a parameter; those that were folded away never reach the
+	// device.
 	if t.buffer < 0 {
 		t.stored = c.precision.storedType(t.Type)
 		if t.stored == t.Type {
@@ -106,10 +113,13 @@ func (c *compiler) refOf(t *tensor) uint64 {
 			t.buffer = c.addHalfParam(t.source, func() []float32 { return floatsOf(t.data) })
 		}
 	}
+
+	// A layer lists its parameters, so that it can run with those alone on the device.
 	b := &c.plan.Buffers[t.buffer]
 	if b.Kind == Parameter && !slices.Contains(c.layer.Params, b.Index) {
 		c.layer.Params = append(c.layer.Params, b.Index)
 	}
+
 	c.layer.Bytes += t.bytes()
 	return makeRef(t.buffer, 0)
 }
@@ -125,6 +135,7 @@ func (c *compiler) addParam(source string, data []byte) int {
 	if b, ok := c.params[name]; ok {
 		return b
 	}
+
 	c.plan.Params = append(c.plan.Params, Param{Name: name, Data: data})
 	b := c.addBuffer(Buffer{Kind: Parameter, Bytes: int64(len(data)), Index: len(c.plan.Params) - 1})
 	c.params[name] = b
@@ -137,10 +148,12 @@ func (c *compiler) addHalfParam(source string, numbers func() []float32) int {
 	if source == "" {
 		return c.addParam("", bytesOf(kernels.Halves(c.precision.Real(), numbers())))
 	}
+
 	name := source + "/" + c.precision.String()
 	if b, ok := c.params[name]; ok {
 		return b
 	}
+
 	if c.g.derived[name] == nil {
 		c.g.derived[name] = bytesOf(kernels.Halves(c.precision.Real(), numbers()))
 	}

@@ -101,6 +101,7 @@ func Elements(dims []int) (int, error) {
 		if d < 0 {
 			return 0, fmt.Errorf("shape %v: negative dimension", dims)
 		}
+		// Divided, since the product may not fit.
 		if d > 0 && n > elementsMax/d {
 			return 0, fmt.Errorf("shape %v: more than %d elements", dims, elementsMax)
 		}

@@ -88,12 +88,14 @@ func (c *compiler) shapeTogether(dims []int, list []*tensor) (last bool, order [
 		order = channelsLast(dims)
 	}
 
+	// A tensor of lower rank has no channels to move, so it must be plain.
 	for i, t := range list {
 		if len(t.Dims) != len(dims) {
 			if list[i], err = c.plainOrder(t); err != nil {
 				return false, nil, nil, err
 			}
 		}
+
 		s := list[i].spreadStrides(dims)
 		if last {
 			s = channelsLast(s)
@@ -113,6 +115,7 @@ func (c *compiler) convertType(x, y *tensor) error {
 	if err != nil {
 		return err
 	}
+
 	p := kernels.Cast{X: c.refOf(x), Y: c.refOf(y), Count: int64(x.elements()), Dims: d, XS: s[0], From: kernelTypes[x.stored], To: kernelTypes[y.stored]}
 	grid, block := kernels.Elementwise(p.Count)
 	emitLaunch(c, "cast", 2, grid, block, &p)

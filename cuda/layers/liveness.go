@@ -43,6 +43,8 @@ func placeActivations(buffers []Buffer) (total int64) {
 
 		b.Offset = at
 		total = max(total, at+size)
+
+		// In the order of offsets, so that one pass finds the first gap.
 		where, _ := slices.BinarySearchFunc(placed, at, func(j int, at int64) int { return cmp.Compare(buffers[j].Offset, at) })
 		placed = slices.Insert(placed, where, i)
 	}
@@ -54,6 +56,7 @@ func (p *Plan) findLifetimes() {
 	for i := range p.Buffers {
 		p.Buffers[i].First, p.Buffers[i].Last = len(p.Layers), -1
 	}
+
 	for l := range p.Layers {
 		for s := range p.Layers[l].Steps {
 			p.Layers[l].Steps[s].eachBuffer(func(b int) {

@@ -153,10 +153,12 @@ func lowerUnary(c *compiler, n *Node) error {
 	if err := c.requireFloat(0); err != nil {
 		return err
 	}
+
 	act, ok := activations[n.Op](c, n)
 	if !ok {
 		return fmt.Errorf("bounds are not constants: %w", ErrUnsupported)
 	}
+
 	x, out := c.anyInput(0), n.Outputs[0]
 	if m := c.soleUser(out); n.Op == "Sigmoid" && m != nil && m.Op == "Mul" { // x·sigmoid(x) is Swish
 		if u := c.users[x.Name]; slices.Contains(m.Inputs, x.Name) && len(u) > 0 {
@@ -171,6 +173,8 @@ func (c *compiler) emitElementwise(x *tensor, out string, act activation) error 
 	if err != nil {
 		return err
 	}
+
+	// Elements are independent: the result keeps the order of its input.
 	y.last = x.last
 	p := kernels.Unary{X: c.refOf(x), Y: c.refOf(y), Count: int64(x.elements()), Act: act.kind, A: act.a, B: act.b}
 	grid, block := kernels.Elementwise(p.Count)
@@ -183,6 +187,7 @@ func lowerBinary(op int32) func(*compiler, *Node) error {
 	return func(c *compiler, n *Node) error {
 		x := c.anyInput(0)
 
+		// A Sum or a Max of one input is that input.
 		if len(n.Inputs) == 1 {
 			x = c.plainInput(0)
 			return c.aliasResult(n.Outputs[0], x, x.Dims)
@@ -219,6 +224,7 @@ func (c *compiler) emitBinary(op int32, x, y *tensor, name string, last bool) (*
 		return nil, err
 	}
 
+	// Only the last step of a chain is the node's own value, which others may be taken into.
 	act := activation{}
 	if last && x.Type == Float32 {
 		name, _, act = c.fuseTail(name, dims, false)
@@ -286,6 +292,7 @@ func lowerWhere(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	p := kernels.Where{Cond: c.refOf(cond), P: c.refOf(x), Q: c.refOf(y), Y: c.refOf(out), Count: int64(out.elements()), Dims: d, CS: s[0], PS: s[1], QS: s[2]}
 	grid, block := kernels.Elementwise(p.Count)
 	emitLaunch(c, "where", 4, grid, block, &p)

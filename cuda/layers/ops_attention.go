@@ -24,10 +24,14 @@ func lowerLinears(c *compiler, n *Node) error {
 
 	for i := range parts {
 		w, b := c.plainInput(1+2*i), c.plainInput(2+2*i)
+
+		// Joined weights are shared by all batch sizes under the names of what they were made of, which only
+		// initialisers have.
 		if w == nil || b == nil || !w.isConstant() || !b.isConstant() || w.source == "" || b.source == "" || w.Type != Float32 || b.Type != Float32 ||
 			!slices.Equal(w.Dims, []int{k, each}) || b.elements() != each {
 			return fmt.Errorf("part %d: weights that are not initialisers of %d by %d: %w", i, k, each, ErrUnsupported)
 		}
+
 		join.source += "/" + w.source
 		bias.source += "/" + b.source
 		bias.data = append(bias.data, b.data...)
@@ -89,6 +93,8 @@ func lowerAttention(c *compiler, n *Node) error {
 		if got, err := broadcastShape(mask.Dims, dims); err != nil || !slices.Equal(got, dims) || mask.Type != Float32 {
 			return fmt.Errorf("mask %v of %v for %v", mask.Dims, mask.Type, dims)
 		}
+
+		// Where the mask is repeated its stride is 0.
 		s := mask.spreadStrides(dims)
 		p.MBatch, p.MHead, p.MRow, p.MCol = int64(s[0]), int32(s[1]), int32(s[2]), int32(s[3])
 	}
@@ -104,6 +110,7 @@ func lowerAttention(c *compiler, n *Node) error {
 		p.V += uint64(2 * width * q.stored.Size())
 	}
 
+	// Two products of rows by columns by size, two operations each.
 	c.layer.FLOP += 4 * int64(b) * int64(heads) * int64(rows) * int64(cols) * int64(size)
 	grid, block := p.Launch()
 	emitLaunch(c, "attention", 5, grid, block, &p)

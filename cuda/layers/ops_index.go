@@ -110,10 +110,12 @@ func (c *compiler) copyTo(x, y *tensor, dims, xs, ys []int, xOff, yOff int) erro
 	if err != nil {
 		return err
 	}
+
 	count := int64(1)
 	for _, n := range dims {
 		count *= int64(n)
 	}
+
 	from := c.refOf(x) // which says how a constant is stored
 	size := x.stored.Size()
 	p := kernels.Copy{X: from + uint64(xOff*size), Y: c.refOf(y) + uint64(yOff*size), Count: count, Dims: d, XS: s[0], YS: s[1], Size: int32(size)}
@@ -227,6 +229,8 @@ func lowerReshape(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
+	// What does not divide is refused below, as any other wrong number of elements.
 	if free >= 0 && total > 0 {
 		dims[free] = x.elements() / total
 		total *= dims[free]
@@ -313,6 +317,7 @@ func lowerTranspose(c *compiler, n *Node) error {
 	rank := len(x.Dims)
 
 	perm := make([]int, 0, rank)
+	// Without a permutation the dimensions are reversed.
 	if a, ok := n.Attrs["perm"]; ok {
 		for _, p := range a.Ints {
 			perm = append(perm, int(p))
@@ -350,10 +355,12 @@ func lowerExpand(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	dims, err := broadcastShape(x.Dims, want)
 	if err != nil {
 		return err
 	}
+
 	y, err := c.makeResult(n.Outputs[0], x.Type, dims)
 	if err != nil {
 		return err
@@ -393,11 +400,13 @@ func lowerConcat(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
 	y.last = first.last
 
 	ys, off := y.stridesOf(), 0
 	for i := range n.Inputs {
 		x := in(i)
+		// An empty input would be a launch without elements.
 		if x.elements() == 0 {
 			continue
 		}

@@ -58,6 +58,7 @@ func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 			return fmt.Errorf("window size %d, stride %d, dilation %d: must be 1 to %d", g.size[k], g.stride[k], g.dil[k], most)
 		}
 	}
+
 	if g.top[k] < 0 || g.top[k] > most || g.bottom[k] < 0 || g.bottom[k] > most {
 		return fmt.Errorf("padding %d and %d: must be 0 to %d", g.top[k], g.bottom[k], most)
 	}
@@ -83,6 +84,7 @@ func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
 	if room < 0 {
 		return fmt.Errorf("a window of %d does not fit %d with padding %d and %d", span, image, g.top[k], g.bottom[k])
 	}
+
 	g.out[k] = room/g.stride[k] + 1
 	if ceil && room%g.stride[k] != 0 && g.out[k]*g.stride[k] < image+g.top[k] {
 		g.out[k]++ // a window that starts inside the image or its padding before, and ends outside
@@ -121,6 +123,7 @@ func lowerConv(c *compiler, n *Node) error {
 	}
 	dims := append([]int{x.Dims[0], k}, g.out[2-rank:]...)
 
+	// Tensor cores want images with channels last.
 	if x, err = c.channelsLast(x); err != nil {
 		return err
 	}
@@ -149,22 +152,30 @@ func lowerConv(c *compiler, n *Node) error {
 		PadH: int32(g.top[0]), PadW: int32(g.top[1]), DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Groups: int32(groups),
 		Act: act.kind, A: act.a, B: act.b, NHWC: lastFlag(y)}
 
+	// One multiplication and one addition for each weight of each output.
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(countElements(w.Dims[1:]))
 
-	if g.isPointwise() && groups == 1 && !y.last {
-		c.emitPointwise(&p)
-		return nil
+	c.emitConv(&p, g.isPointwise())
+	return nil
+}
+
+// emitConv emits a convolution by the kernel that suits its shape.
+func (c *compiler) emitConv(p *kernels.Conv, pointwise bool) {
+	// In the plain order a convolution by one pixel is a product.
+	if pointwise && p.Groups == 1 && p.NHWC == 0 {
+		c.emitPointwise(p)
+		return
 	}
 
-	if groups == x.Dims[1] && groups == k {
-		grid, block := kernels.Elementwise(int64(y.elements()))
-		emitLaunch(c, "conv_depthwise", 5, grid, block, &p)
-		return nil
+	// A channel of its own for each output leaves no depth to tile: each thread makes one element.
+	if p.Groups == p.C && p.Groups == p.K {
+		grid, block := kernels.Elementwise(int64(p.N) * int64(p.K) * int64(p.OH) * int64(p.OW))
+		emitLaunch(c, "conv_depthwise", 5, grid, block, p)
+		return
 	}
 
 	grid, block := p.Launch()
-	emitLaunch(c, "conv", 5, grid, block, &p)
-	return nil
+	emitLaunch(c, "conv", 5, grid, block, p)
 }
 
 // lastFlag is 1 for a tensor with channels last.
@@ -288,6 +299,8 @@ func lowerPool(mode int32) func(*compiler, *Node) error {
 		m := mode
 		if mode == kernels.PoolAverage && c.intAttr("count_include_pad", 0) != 0 {
 			if m = kernels.PoolAveragePadding; c.intAttr("ceil_mode", 0) != 0 {
+				// The last window may reach past the padding, where the kernel would still divide by all of
+				// it.
 				return fmt.Errorf("ceil_mode with count_include_pad: %w", ErrUnsupported)
 			}
 		}
@@ -296,6 +309,7 @@ func lowerPool(mode int32) func(*compiler, *Node) error {
 		if err != nil {
 			return err
 		}
+
 		y.last = x.last
 
 		h, w := planeOf(x.Dims[2:])
@@ -304,6 +318,7 @@ func lowerPool(mode int32) func(*compiler, *Node) error {
 			StrideH: int32(g.stride[0]), StrideW: int32(g.stride[1]), PadH: int32(g.top[0]), PadW: int32(g.top[1]),
 			DilH: int32(g.dil[0]), DilW: int32(g.dil[1]), Mode: m,
 			Channels: int32(x.Dims[1]), NHWC: lastFlag(y)}
+
 		grid, block := kernels.Elementwise(int64(y.elements()))
 		emitLaunch(c, "pool", 2, grid, block, &p)
 		return nil
@@ -315,6 +330,7 @@ func lowerGemm(c *compiler, n *Node) error {
 	if err := c.requireFloat(0, 1, 2); err != nil {
 		return err
 	}
+
 	a, b, bias := c.plainInput(0), c.plainInput(1), c.plainInput(2)
 	if len(a.Dims) != 2 || len(b.Dims) != 2 {
 		return fmt.Errorf("shapes %v and %v: two dimensions each", a.Dims, b.Dims)
@@ -358,13 +374,16 @@ func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, 
 	if err != nil {
 		return err
 	}
+
 	y, err := c.makeResult(out, Float32, dims)
 	if err != nil {
 		return err
 	}
+
 	p.PA, p.PB, p.Bias, p.Residual, p.PC = c.refOf(a), c.matrixRef(p, b), c.refOf(bias), c.refOf(residual), c.refOf(y)
 	p.Act, p.A, p.B = act.kind, act.a, act.b
 	c.layer.FLOP += 2 * int64(y.elements()) * int64(p.K)
+
 	grid, block := p.Launch()
 	emitLaunch(c, "gemm", 5, grid, block, p)
 	return nil
@@ -376,6 +395,7 @@ func (c *compiler) matrixRef(p *kernels.Gemm, b *tensor) uint64 {
 	if c.precision == FP32 || !b.isConstant() || len(b.Dims) != 2 || p.BN != 1 || p.BK != p.N {
 		return c.refOf(b)
 	}
+
 	p.BK, p.BN = 1, p.K
 	return c.addDerived("columns", b.Dims, func() []float32 { return orderFilters(floatsOf(b.data), []int{1, b.Dims[0], b.Dims[1]}) }, b)
 }
@@ -423,10 +443,13 @@ func (c *compiler) matMulBias(out string, nn int) (*tensor, string) {
 	if n == nil || n.Op != "Add" {
 		return nil, out
 	}
+
 	other := n.Inputs[0]
 	if other == out {
 		other = n.Inputs[1]
 	}
+
+	// Only a vector over the columns is a bias of a product.
 	t := c.values[other]
 	if t == nil || !t.isConstant() || t.Type != Float32 || len(t.Dims) == 0 || t.Dims[len(t.Dims)-1] != nn || t.elements() != nn {
 		return nil, out

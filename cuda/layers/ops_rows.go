@@ -39,6 +39,7 @@ func lowerSoftmax(log int32) func(*compiler, *Node) error {
 		if err != nil {
 			return err
 		}
+
 		b := a + 1
 		if c.g.Opset < 13 {
 			b = len(x.Dims)
@@ -48,6 +49,7 @@ func lowerSoftmax(log int32) func(*compiler, *Node) error {
 		if err != nil {
 			return err
 		}
+
 		c.emitRows("softmax", rowsAlong(c, x, y, a, b, log))
 		return nil
 	}
@@ -129,6 +131,7 @@ func (c *compiler) permuteTensor(x *tensor, name string, perm []int) (*tensor, e
 	for i, p := range perm {
 		dims[i], xs[i] = x.Dims[p], from[p]
 	}
+
 	y, err := c.makeResult(name, x.Type, dims)
 	if err != nil {
 		return nil, err
@@ -223,6 +226,7 @@ func batchNorm(c *compiler, n *Node) error {
 	}
 	y.last = x.last
 
+	// With channels last neighbouring elements belong to neighbouring channels.
 	inner := countElements(x.Dims[2:])
 	if x.last {
 		inner = 1
@@ -252,6 +256,7 @@ func (c *compiler) normalScale(n *Node) (scale, shift []float32, err error) {
 		return nil, nil, fmt.Errorf("training mode: %w", ErrUnsupported)
 	}
 
+	// ONNX's default is a float32, with its rounding.
 	epsilon := float64(float32(1e-5))
 	if e, ok := n.Attrs["epsilon"]; ok {
 		epsilon = float64(e.Float)

@@ -15,11 +15,15 @@ func fitBatches(p *kernels.Gemm, lead []int, a, b *tensor, aSize, bSize int) err
 	if err != nil {
 		return err
 	}
+
+	// A product has two batch dimensions: the others must have been joined with them.
 	for i := range kernels.RankMax - 2 {
 		if d[i] != 1 {
 			return fmt.Errorf("batch dimensions %v: %w", lead, ErrUnsupported)
 		}
 	}
+
+	// Leading strides count whole matrices; the product wants elements.
 	last := kernels.RankMax - 1
 	p.B1, p.B2 = d[last-1], d[last]
 	p.A1, p.A2 = int64(s[0][last-1])*int64(aSize), int64(s[0][last])*int64(aSize)
@@ -51,6 +55,7 @@ func lowerSlice(c *compiler, n *Node) error {
 			step = steps[i]
 		}
 
+		// The smallest integer has no negative, which sliceSpan needs.
 		a, err := axisIndex(at, len(dims))
 		if err != nil || i >= len(ends) || step == 0 || step == math.MinInt {
 			return fmt.Errorf("starts %v, ends %v, axes %v, steps %v of %v", starts, ends, axes, steps, x.Dims)
@@ -77,10 +82,13 @@ func sliceSpan(start, end, step, n int) (from, count int) {
 		}
 		return min(max(v, low), high)
 	}
+
 	if step > 0 {
 		from, end = clamp(start, 0, n), clamp(end, 0, n)
 		return from, max(0, (end-from+step-1)/step)
 	}
+
+	// Backwards a slice begins inside and may end before the first element.
 	from, end = clamp(start, 0, n-1), clamp(end, -1, n-1)
 	return from, max(0, (from-end-step-1)/-step)
 }
@@ -181,6 +189,7 @@ func lowerCast(c *compiler, n *Node) error {
 	if to == x.Type {
 		return c.aliasResult(n.Outputs[0], x, x.Dims)
 	}
+
 	y, err := c.makeResult(n.Outputs[0], to, x.Dims)
 	if err != nil {
 		return err
@@ -201,6 +210,7 @@ func lowerShape(c *compiler, n *Node) error {
 	x := c.plainInput(0)
 	from, end := c.intAttr("start", 0), c.intAttr("end", len(x.Dims))
 	first, count := sliceSpan(from, end, 1, len(x.Dims))
+
 	var dims []int64
 	for _, d := range x.Dims[first : first+count] {
 		dims = append(dims, int64(d))
@@ -270,6 +280,7 @@ func lowerRange(c *compiler, n *Node) error {
 		v[i] = list[0]
 	}
 
+	// A step of 0 gives nothing, and a few bytes of a file must not take all memory.
 	var out []int64
 	for at := v[0]; v[2] > 0 && at < v[1] || v[2] < 0 && at > v[1]; at += v[2] {
 		if out = append(out, int64(at)); len(out) > foldBytesMax/8 {

@@ -91,6 +91,7 @@ func (s *Step) Name(i, buffer int) { wire.LittleEndian.PutUint64(s.Params[8*i:],
 func (s *Step) Shape() string {
 	key := []byte(s.Kernel)
 	for i := range s.Addresses {
+		// A step without an operand is another step; where the operands lie makes no difference.
 		key = append(key, byte(min(wire.LittleEndian.Uint64(s.Params[8*i:]), 1)))
 	}
 	return string(append(key, s.Params[8*s.Addresses:]...))

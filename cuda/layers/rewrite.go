@@ -137,6 +137,8 @@ func (r *rewriter) scalarBeside(i int) (value string, c float64, ok bool) {
 	if c, ok = r.scalars[in[1]]; ok {
 		return in[0], c, true
 	}
+
+	// A constant over a value is another function than a value over a constant.
 	c, ok = r.scalars[in[0]]
 	return in[1], c, ok && r.nodes[i].Op != "Div"
 }
@@ -204,10 +206,12 @@ func (r *rewriter) followHeads(value string, perm ...int64) (x string, heads, si
 	if t < 0 || !slices.Equal(r.nodes[t].Attrs["perm"].Ints, perm) {
 		return "", 0, 0, nil
 	}
+
 	s := r.soleProducer(r.nodes[t].Inputs[0], "Reshape")
 	if s < 0 || len(r.nodes[s].Inputs) != 2 {
 		return "", 0, 0, nil
 	}
+
 	shape := r.shapes[r.nodes[s].Inputs[1]]
 	if len(shape) != 4 || shape[2] < 1 || shape[3] < 1 || shape[3] > kernels.AttentionSizeMax {
 		return "", 0, 0, nil
@@ -232,6 +236,7 @@ func (r *rewriter) followScores(value string) (product int, mask string, scale f
 		all = append(all, add)
 	}
 
+	// The scale may be a factor or a divisor.
 	if i := max(r.soleProducer(value, "Div"), r.soleProducer(value, "Mul")); i >= 0 {
 		v, c, ok := r.scalarBeside(i)
 		if !ok || c == 0 {
@@ -312,6 +317,8 @@ func (r *rewriter) joinLinears(out string, values ...string) (n Node, all []int,
 
 		x, w := r.nodes[p].Inputs[0], r.nodes[p].Inputs[1]
 		cw, cb := r.weights[w], r.weights[b]
+
+		// Weights that can be joined are initialisers, and multiply the same input.
 		if cw == nil || cb == nil || len(cw.Dims) != 2 || len(cb.Dims) != 1 || cb.Dims[0] != cw.Dims[1] || n.Inputs[0] != "" && n.Inputs[0] != x {
 			return n, nil, false
 		}

@@ -31,6 +31,7 @@ func New() (*Timer, error) {
 		t.file.Close()
 		return nil, fmt.Errorf("open timerfd: %w", err)
 	}
+
 	t.arm = func(fd uintptr) { unix.TimerfdSettime(int(fd), 0, &t.spec, nil) }
 	return t, nil
 }
@@ -42,15 +43,19 @@ func (t *Timer) Wait(until time.Time) bool {
 		if t.interrupted.Load() {
 			return false
 		}
+
+		// The kernel wakes late rather than early: the last Margin is spent spinning.
 		left := time.Until(until) - Margin
 		if left <= 0 {
 			spinUntil(until)
 			return true
 		}
+
 		t.spec.Value = unix.NsecToTimespec(int64(left))
 		if t.conn.Control(t.arm) != nil {
 			return false // closed
 		}
+
 		if _, err := t.file.Read(t.ticks[:]); err != nil {
 			return false // interrupted or closed
 		}
@@ -60,6 +65,7 @@ func (t *Timer) Wait(until time.Time) bool {
 // Interrupt ends the wait under way and all later ones.
 func (t *Timer) Interrupt() {
 	t.interrupted.Store(true)
+	// A deadline in the past ends the read under way, too.
 	t.file.SetReadDeadline(time.Unix(1, 0))
 }
 

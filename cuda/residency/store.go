@@ -81,6 +81,7 @@ func Open(dev *cuda.Device, c Config) (*Store, error) {
 	}
 
 	if err != nil {
+		// Close gives back what was opened before the failure.
 		s.Close()
 		return nil, fmt.Errorf("open residency: %w", err)
 	}
@@ -92,14 +93,18 @@ func (s *Store) Add(c Content, data []byte) (ID, error) {
 	if want := c.Bytes; !c.Kind.isIntermediate() && int64(len(data)) != want || c.Kind.isIntermediate() && data != nil {
 		return 0, fmt.Errorf("content %q: %d bytes of data for %d", c.Name, len(data), want)
 	}
+
 	c.Bytes = (c.Bytes + 255) &^ 255 // what the arena takes
 	id, err := s.table.Add(c)
 	if err != nil {
 		return 0, err
 	}
+
+	// The table gives IDs of removed contents out again.
 	if int(id) == len(s.bodies) {
 		s.bodies = append(s.bodies, body{})
 	}
+
 	s.bodies[id] = body{data: data}
 	return id, nil
 }
@@ -123,6 +128,7 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 		return err
 	}
 
+	// Also a batch without moves of its own must come behind commands that the device refused so far.
 	if len(moves) > 0 || s.behind {
 		if err := s.performMoves(moves); err != nil {
 			s.undoUses(ids)
@@ -172,6 +178,7 @@ func (s *Store) startTiming(moves []Move) (d departure, err error) {
 	if !slices.ContainsFunc(moves, func(m Move) bool { return m.To == Device && m.From != Nowhere }) {
 		return d, nil
 	}
+
 	if d.from, err = s.dev.NewEvent(); err == nil {
 		d.to, err = s.dev.NewEvent()
 	}
@@ -179,6 +186,7 @@ func (s *Store) startTiming(moves []Move) (d departure, err error) {
 		d.freeParts()
 		return departure{}, fmt.Errorf("move contents: %w", err)
 	}
+
 	s.scratch.Record(s.load, d.from)
 	return d, nil
 }
@@ -241,6 +249,7 @@ func (s *Store) bringIn(m Move, b *body, bytes int64) error {
 		s.stats.LoadsPinned++
 		s.scratch.CopyIn(s.load, b.addr, b.slab.Bytes())
 		s.stats.BytesIn += int64(len(b.slab.Bytes()))
+		// The copy reads the slab until it has ended.
 		s.leaving = append(s.leaving, departure{slab: b.slab})
 		b.slab = nil
 	case Pageable:
@@ -274,6 +283,7 @@ func (s *Store) sendOff(m Move, b *body, bytes int64) error {
 		s.copyOut(slab.Bytes(), b.addr)
 		s.stats.ToPinned++
 	case Pageable:
+		// Bytes that the owner has unchanged need no copy.
 		if b.dirty || b.data == nil {
 			if !b.owned {
 				b.data, b.owned = make([]byte, n), true
@@ -288,6 +298,7 @@ func (s *Store) sendOff(m Move, b *body, bytes int64) error {
 		s.stats.Evictions[s.table.contents[m.ID].Kind]++
 	}
 
+	// Whoever gets the memory next is ordered behind the load stream, where its bytes are copied out.
 	err := s.arena.Free(b.addr, s.load)
 	b.addr = 0
 	return err
@@ -333,11 +344,14 @@ const demoteWait = 5 * time.Second
 // undoUses takes back the uses after a failed move, and tells the table where every content really is.
 func (s *Store) undoUses(ids []ID) {
 	s.table.endUses(ids)
+
+	// The table planned moves that did not happen: what counts is where the bytes are.
 	for i := range s.bodies {
 		e, b := &s.table.contents[i], &s.bodies[i]
 		if !e.live {
 			continue
 		}
+
 		place := Pageable
 		switch {
 		case b.addr != 0:
@@ -361,18 +375,23 @@ func (s *Store) Changed(id ID) { s.bodies[id].dirty = true }
 // the event that follows them as done, nil when they have ended.
 func (s *Store) Release(ids []ID, done *cuda.Event) error {
 	s.moves = s.table.Release(ids, s.moves[:0])
+
 	s.beginScratch()
+	// The moves must not overtake the batch that used these contents.
 	if done != nil {
 		s.scratch.Wait(s.load, done)
 	}
+
 	for _, m := range s.moves {
 		if err := s.moveContent(m); err != nil {
 			return err
 		}
 	}
+
 	if s.scratch.Len() == 0 {
 		return nil
 	}
+
 	s.scratch.Record(s.load, s.moved)
 	return s.flushScratch()
 }
@@ -392,6 +411,7 @@ func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
 	if _, err := s.table.findEntry(id); err != nil {
 		return err
 	}
+
 	b := &s.bodies[id]
 	if int64(len(data)) != s.Bytes(id) {
 		return fmt.Errorf("content %q: %d bytes of data for %d", s.table.contents[id].Name, len(data), s.Bytes(id))
@@ -409,9 +429,11 @@ func (s *Store) Replace(id ID, data []byte, after *cuda.Event) error {
 	}
 
 	s.beginScratch()
+	// Batches that were enqueued before read the old values.
 	if after != nil {
 		s.scratch.Wait(s.load, after)
 	}
+
 	s.scratch.CopyIn(s.load, b.addr, data)
 	s.scratch.Record(s.load, s.moved)
 	s.stats.BytesIn += int64(len(data))
@@ -423,14 +445,18 @@ func (s *Store) Remove(id ID) error {
 	if err := s.table.Remove(id); err != nil {
 		return err
 	}
+
 	b := &s.bodies[id]
+	// A copy out of it may still be under way.
 	if b.slab != nil {
 		s.leaving = append(s.leaving, departure{slab: b.slab})
 	}
+
 	var err error
 	if b.addr != 0 {
 		err = s.arena.Free(b.addr, s.load)
 	}
+
 	*b = body{}
 	return err
 }
@@ -481,14 +507,17 @@ func (s *Store) Close() {
 		l.freeParts()
 	}
 	s.leaving = nil
+
 	for i := range s.bodies {
 		s.bodies[i].slab.Free()
 		s.bodies[i] = body{}
 	}
+
 	if s.arena != nil {
 		s.arena.Close()
 		s.arena = nil
 	}
+
 	s.moved.Free()
 	s.load.Free()
 	s.moved, s.load = nil, nil

@@ -106,16 +106,21 @@ func (t *Table) Add(c Content) (ID, error) {
 	case c.Bytes > t.deviceMax:
 		return 0, fmt.Errorf("content %q: %d bytes of %d: %w", c.Name, c.Bytes, t.deviceMax, ErrDoesNotFit)
 	}
+
 	place := Pageable
 	if c.Kind.isIntermediate() {
 		place = Nowhere
 	}
+
+	// IDs of removed contents are given out again: models come and go, and the table stays as long as it was.
 	if len(t.vacant) == 0 {
 		t.contents = append(t.contents, entry{})
 		t.vacant = append(t.vacant, ID(len(t.contents)-1))
 	}
+
 	id := t.vacant[len(t.vacant)-1]
 	t.vacant = t.vacant[:len(t.vacant)-1]
+
 	t.contents[id] = entry{Content: c, live: true, place: place, reuse: t.typeReuse[c.Kind]}
 	t.meanSLO(c.Kind)
 	return id, nil
@@ -146,6 +151,7 @@ func (t *Table) Remove(id ID) error {
 	if e.users > 0 {
 		return fmt.Errorf("remove content %q: in use", e.Name)
 	}
+
 	t.putEntry(e, Nowhere)
 	e.live = false
 	t.vacant = append(t.vacant, id)
@@ -200,6 +206,7 @@ func (t *Table) Acquire(now time.Duration, ids []ID, moves []Move) ([]Move, erro
 		}
 	}
 
+	// Nothing in use can leave. If that alone is too much, no eviction helps.
 	if held := t.heldBytes(); held > t.deviceMax {
 		t.endUses(ids)
 		return moves, fmt.Errorf("%d contents need %d bytes, with what else is in use %d of %d: %w", len(ids), need, held, t.deviceMax, ErrDoesNotFit)
@@ -273,6 +280,7 @@ func (t *Table) makeRoom(need int64, moves []Move) []Move {
 	if t.deviceUsed+need <= t.deviceMax {
 		return moves
 	}
+
 	t.orderVictims()
 	for _, id := range t.order {
 		if t.deviceUsed+need <= t.deviceMax {
@@ -306,6 +314,7 @@ func (t *Table) orderVictims() {
 			t.order = append(t.order, ID(i))
 		}
 	}
+
 	slices.SortFunc(t.order, func(a, b ID) int {
 		x, y := &t.contents[a], &t.contents[b]
 		return cmp.Or(
@@ -320,6 +329,8 @@ func (t *Table) orderVictims() {
 // scores on to pageable memory; else to pageable memory.
 func (t *Table) evictContent(id ID, moves []Move) []Move {
 	e := &t.contents[id]
+
+	// Pinned memory is for what comes back soonest: contents with higher scores make way.
 	to := Pageable
 	if t.pinnedUse+e.Bytes-t.pinnedAbove(t.Score(id)) <= t.pinnedMax {
 		to = Pinned
@@ -329,6 +340,7 @@ func (t *Table) evictContent(id ID, moves []Move) []Move {
 			t.putEntry(&t.contents[worst], Pageable)
 		}
 	}
+
 	moves = append(moves, Move{id, Device, to})
 	t.putEntry(e, to)
 	return moves
@@ -361,12 +373,14 @@ func (t *Table) putEntry(e *entry, to Place) {
 	case Pinned:
 		t.pinnedUse -= e.Bytes
 	}
+
 	switch to {
 	case Device:
 		t.deviceUsed += e.Bytes
 	case Pinned:
 		t.pinnedUse += e.Bytes
 	}
+
 	e.place = to
 }
 
