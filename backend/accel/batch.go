@@ -45,6 +45,7 @@ func (e *Executor) Submit(b device.Batch) error {
 	s.Reset()
 	at.gatherInputs(e, s, b, base)
 
+	// On the device a tensor lies at the offset that it has in the slot.
 	for k := range b.Model.Inputs {
 		lo, _ := b.Model.Inputs[k].Span(0, b.Rows)
 		l.inputs[k] = base + cuda.Address(lo)
@@ -55,6 +56,7 @@ func (e *Executor) Submit(b device.Batch) error {
 	}
 
 	if err := l.program.Enqueue(s, e.compute, b.Rows, l.inputs, l.outputs); err != nil {
+		// Batches under way hold memory: once they have ended, this one may fit.
 		if e.under > 0 && (errors.Is(err, residency.ErrDoesNotFit) || errors.Is(err, cuda.ErrOutOfMemory)) {
 			return fmt.Errorf("run %s: %w: %w", b.Model.Name, device.ErrBusy, err)
 		}
@@ -78,6 +80,7 @@ func (e *Executor) Submit(b device.Batch) error {
 		return e.classifyFailure(b, joinErrors(err, e.settleEarly(at)))
 	}
 
+	// Rows that arrive from now on belong to the slot's next batch.
 	at.forgetEarly()
 	at.area, at.runs = e.takeArea(), l
 	return nil
@@ -124,6 +127,7 @@ func (e *Executor) baseOf(at *place) (cuda.Address, error) {
 	if e.cfg.Movable {
 		return at.memory.Address(), nil
 	}
+
 	a := &e.areas[e.turn]
 	if a.busy {
 		return 0, device.ErrBusy
@@ -158,6 +162,7 @@ func (e *Executor) settleEarly(at *place) error {
 
 // drainRefused waits for what was enqueued of a submission that the device refused: its memory may be used again then.
 func (e *Executor) drainRefused(at *place, patience time.Duration) error {
+	// The same chain of events once more: its end lies behind whatever was enqueued on any of the streams.
 	s := &e.sub
 	s.Reset()
 	s.Record(e.in, at.brought)
@@ -174,6 +179,8 @@ func (e *Executor) patienceFor(b device.Batch) time.Duration {
 	if p := b.Model.Profile; p != nil && b.Rows <= p.Max() {
 		l = p.Exec(b.Rows)
 	}
+
+	// A configured limit is meant for a short batch; a long one has the time that its profile adds.
 	if e.cfg.Timeout > 0 {
 		return max(e.cfg.Timeout, limits.Backend(l)-limits.Backend(0))
 	}

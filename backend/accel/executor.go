@@ -89,18 +89,19 @@ func (l *loaded) noteTime(rows int, took time.Duration) {
 // New takes over dev; on an error dev is closed.
 func New(dev *cuda.Device, c Config) (*Executor, error) {
 	e := &Executor{dev: dev, cfg: c, models: map[*device.Model]*loaded{}, slots: map[*device.Slot]*place{}}
-	if err := e.open(); err != nil {
+	if err := e.openStreams(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open executor on %s: %w", dev.Properties().Name, err), e.Close())
 	}
 	return e, nil
 }
 
-func (e *Executor) open() (err error) {
+func (e *Executor) openStreams() (err error) {
 	for _, st := range []**cuda.Stream{&e.early, &e.in, &e.compute, &e.out} {
 		if *st, err = e.dev.NewStream(); err != nil {
 			return err
 		}
 	}
+
 	e.updated, err = e.dev.NewEvent()
 	return err
 }
@@ -126,6 +127,7 @@ func (e *Executor) Memory() device.Memory {
 	if e.cfg.Held != nil {
 		m = e.cfg.Held()
 	}
+
 	e.tables.RLock()
 	defer e.tables.RUnlock()
 	m.SlotBytes, m.Unpinned = e.held, e.unpinned
@@ -149,6 +151,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
 	l := &loaded{program: p, inputs: make([]cuda.Address, len(m.Inputs)), outputs: make([]cuda.Address, len(m.Outputs)), took: make([]time.Duration, m.BatchMax)}
+
 	e.tables.Lock()
 	e.models[m] = l
 	e.tables.Unlock()
@@ -161,6 +164,8 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 	if l == nil {
 		return fmt.Errorf("update %s: not loaded", m.Name)
 	}
+
+	// Reading and compiling take long: batches go on meanwhile, and only the exchange stops them.
 	replace, err := l.program.Update(weights)
 	if err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
@@ -168,11 +173,14 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
+	// The event tells which batches still read the old weights.
 	var s cuda.Submission
 	s.Record(e.compute, e.updated)
 	if err := e.dev.Submit(&s); err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
+
 	if err := replace(e.updated); err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
@@ -185,6 +193,7 @@ func (e *Executor) Unload(m *device.Model) error {
 	if l == nil {
 		return fmt.Errorf("unload %s: not loaded", m.Name)
 	}
+
 	e.tables.Lock()
 	delete(e.models, m)
 	e.tables.Unlock()
@@ -216,15 +225,18 @@ func (e *Executor) checkFits(m *device.Model) error {
 // Close frees everything and closes the device. A device that hangs is given up after some seconds.
 func (e *Executor) Close() error {
 	var errs []error
+
+	// Programs go first: they hold what cfg.Close frees.
 	for _, l := range e.models {
 		errs = append(errs, l.program.Close())
 	}
 	e.models = nil
 
 	for _, at := range e.slots {
-		at.close()
+		at.freeOnDevice()
 	}
 	e.slots = nil
+
 	e.freeAreas()
 	e.updated.Free()
 	e.updated = nil

@@ -47,6 +47,7 @@ func (e *Executor) AddSlot(s *device.Slot) error {
 	if e.slots[s] != nil {
 		return nil
 	}
+
 	for m := range e.models {
 		if err := s.Fits(m); err != nil {
 			return err
@@ -60,6 +61,8 @@ func (e *Executor) AddSlot(s *device.Slot) error {
 			return nil
 		}
 	}
+
+	// A slot that was added in part is taken back whole.
 	delete(e.slots, s)
 	e.closePlace(at)
 	return fmt.Errorf("slot %d: %w", s.Index, err)
@@ -73,6 +76,7 @@ func (e *Executor) DropSlot(s *device.Slot) error {
 	if at == nil {
 		return nil
 	}
+
 	delete(e.slots, s)
 	e.closePlace(at)
 	return e.fitAreas()
@@ -96,6 +100,7 @@ func (e *Executor) newPlace(s *device.Slot) (at *place, err error) {
 			return at, err
 		}
 	}
+
 	if at.memory, err = e.dev.Alloc(int64(len(s.Memory()))); err == nil {
 		e.held += at.memory.Bytes()
 	}
@@ -110,7 +115,7 @@ func (e *Executor) closePlace(at *place) {
 	if at.memory != nil {
 		e.held -= at.memory.Bytes()
 	}
-	at.close()
+	at.freeOnDevice()
 }
 
 // fitAreas makes the areas as large as the largest slot. Graphs that hold the old addresses are captured anew when
@@ -119,10 +124,13 @@ func (e *Executor) fitAreas() error {
 	if e.cfg.Movable {
 		return nil
 	}
+
 	size := int64(0)
 	for s := range e.slots {
 		size = max(size, int64(len(s.Memory())))
 	}
+
+	// Areas that are large enough keep their addresses, and the graphs that hold those.
 	if m := e.areas[0].memory; m != nil && m.Bytes() == size {
 		return nil
 	}
@@ -154,7 +162,7 @@ func (e *Executor) freeAreas() {
 	}
 }
 
-func (at *place) close() {
+func (at *place) freeOnDevice() {
 	at.pinned.Free()
 	at.memory.Free()
 	for _, ev := range []*cuda.Event{at.ended, at.brought, at.computed, at.done} {
@@ -181,6 +189,8 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 
 	at.mu.Lock()
 	defer at.mu.Unlock()
+
+	// The first rows of a batch: nothing of it is on the device yet.
 	if at.model != m {
 		at.model, at.any = m, false
 		at.rows = append(at.rows[:0], make([]bool, m.BatchMax*len(m.Inputs))...)
@@ -192,6 +202,7 @@ func (e *Executor) Arrived(m *device.Model, slot *device.Slot, k, from, to int) 
 		lo, hi := m.Inputs[k].Span(from, to)
 		s.CopyIn(e.early, at.memory.Address()+cuda.Address(lo), slot.Memory()[lo:hi])
 	}
+
 	s.Record(e.early, at.ended)
 	at.any = true
 
@@ -217,6 +228,7 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	if at == nil {
 		return
 	}
+
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.any {
@@ -251,6 +263,7 @@ func (at *place) gatherInputs(e *Executor, s *cuda.Submission, b device.Batch, b
 			for to < b.Rows && at.isEarly(b.Model, k, to) == here {
 				to++
 			}
+
 			lo, hi := b.Model.Inputs[k].Span(from, to)
 			dst := base + cuda.Address(lo)
 			switch {
@@ -263,6 +276,7 @@ func (at *place) gatherInputs(e *Executor, s *cuda.Submission, b device.Batch, b
 		}
 	}
 
+	// The program must not begin before its inputs are there.
 	if in != e.compute {
 		s.Record(in, at.brought)
 		s.Wait(e.compute, at.brought)

@@ -56,11 +56,13 @@ func Open(o Options) (*Executor, error) {
 	e := &Executor{plan: o.Plan, beside: o.Beside}
 	e.fault.Store(&Fault{})
 	e.models.Store(new([]*program))
+
 	dev, err := cuda.OpenEmulated(cuda.Emulation{Name: o.Device, MemoryBytes: memoryBytes, CopyInBandwidth: bandwidth, CopyOutBandwidth: bandwidth,
 		CommandTime: commandTime, KernelTime: e.kernelTime, Kernels: map[string]cuda.KernelFunc{kernelName: e.runKernel}, Fault: e.goWrong})
 	if err != nil {
 		return nil, fmt.Errorf("emulated GPU: %w", err)
 	}
+
 	if e.module, err = dev.LoadModule([]byte(kernelName)); err == nil {
 		e.kernel, err = e.module.Kernel(kernelName)
 	}
@@ -68,9 +70,12 @@ func Open(o Options) (*Executor, error) {
 		e.module.Free()
 		return nil, errors.Join(fmt.Errorf("emulated GPU: %w", err), dev.Close())
 	}
+
+	// A fault from the start also meets the models' loading.
 	if e.plan.After == 0 {
 		e.Inject(e.plan.Fault)
 	}
+
 	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Movable: true, Cold: true, Close: e.module.Free})
 	if err != nil {
 		return nil, err
@@ -129,6 +134,7 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 	if number < 0 {
 		number, all = len(all), append(all, nil)
 	}
+
 	p := &program{e: e, model: m, number: uint32(number), in: make([][]byte, len(m.Inputs)), out: make([][]byte, len(m.Outputs))}
 	all[number] = p
 	e.models.Store(&all)
@@ -137,6 +143,7 @@ func (e *Executor) compile(m *device.Model, programs sync.Locker) (accel.Program
 
 // Enqueue adds the model's one kernel. Its tensors lie at the slot's offsets from the first input on.
 func (p *program) Enqueue(s *cuda.Submission, st *cuda.Stream, n int, inputs, _ []cuda.Address) error {
+	// What the copies take is a part of ℓ(b): the kernel takes only the rest.
 	in, _ := s.CopyBytes()
 	bytes := in + int64(n)*int64(p.model.OutBytes)
 	copies := time.Duration(float64(bytes)/bandwidth*1e9) + time.Duration(s.Len()+len(p.out))*commandTime
@@ -161,6 +168,7 @@ func (p *program) Footprint() device.Footprint { return device.Footprint{} }
 
 // Close gives the number back.
 func (p *program) Close() error {
+	// Kernels may be reading the table, so it is replaced, not changed.
 	all := slices.Clone(*p.e.models.Load())
 	all[p.number] = nil
 	p.e.models.Store(&all)
@@ -187,14 +195,19 @@ func (e *Executor) kernelTime(l cuda.Launch) time.Duration {
 func (e *Executor) runKernel(mem *cuda.DeviceMemory, l cuda.Launch) {
 	p, rows, base, _ := e.launchParams(l)
 	m := p.model
+
+	// The views' slices are the program's own, so that a batch allocates nothing.
 	view := func(views [][]byte, list []device.Tensor) {
 		for k := range list {
 			lo, hi := list[k].Span(0, rows)
 			views[k] = mem.Bytes(base+cuda.Address(lo), int64(hi-lo))
 		}
 	}
+
 	view(p.in, m.Inputs)
 	view(p.out, m.Outputs)
+
+	// A row's answer depends on its own inputs alone: rows that are mixed up are seen.
 	for i := range rows {
 		h := hashInputs(m, func(k int) []byte { return p.in[k][i*m.Inputs[k].Bytes:][:m.Inputs[k].Bytes] })
 		for k := range m.Outputs {

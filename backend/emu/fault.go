@@ -51,12 +51,14 @@ func ParseFaults(text string, n int) ([]Planned, error) {
 		if gpu < 0 || gpu >= n {
 			return nil, fmt.Errorf("fault: %q: GPU %d: there are %d emulated ones", word, gpu, n)
 		}
+
 		p := Planned{Fault: fault}
 		if when {
 			if p.After, err = strconv.ParseUint(after, 10, 64); err != nil || name == "alloc" {
 				return nil, fmt.Errorf("fault: %q: after %q: %s", word, after, faultUsage)
 			}
 		}
+
 		if plans[gpu].Fault != (Fault{}) {
 			return nil, fmt.Errorf("fault: %q: GPU %d has a fault already", word, gpu)
 		}

@@ -48,10 +48,12 @@ func fillPattern(out []byte, datatype model.Datatype, h uint32) {
 			putBytes(out[j:], math.Float64bits(float64((h+uint32(j/8))%1000)), 8)
 		}
 	case model.FP16:
+		// Whole numbers are exact up to 2048.
 		for j := 0; j+2 <= len(out); j += 2 {
 			putBytes(out[j:], uint64(halfBits((h+uint32(j/2))%1000)), 2)
 		}
 	case model.BF16:
+		// Whole numbers are exact up to 256.
 		for j := 0; j+2 <= len(out); j += 2 {
 			putBytes(out[j:], uint64(math.Float32bits(float32((h+uint32(j/2))%100))>>16), 2)
 		}
@@ -76,6 +78,7 @@ func fillInts(out []byte, datatype model.Datatype, h uint32) {
 	case model.Int64, model.Uint64:
 		size = 8
 	}
+
 	for j := 0; j+size <= len(out); j += size {
 		putBytes(out[j:], uint64((h+uint32(j/size))%1000), size)
 	}
@@ -94,6 +97,7 @@ func halfBits(n uint32) uint16 {
 		return 0
 	}
 	f := math.Float32bits(float32(n))
+	// The exponent's bias falls from 127 to 15.
 	exponent := (f>>23)&0xff - 127 + 15
 	return uint16(exponent<<10 | (f>>13)&0x3ff)
 }

@@ -11,11 +11,14 @@ import (
 // any profile that was stored for it, so that real models can be tried on GPUs that are not there.
 func Profile(m *repo.Model) (*profile.Profile, error) {
 	table := m.Table()
+
+	// The longest table covers the most batch sizes.
 	for _, p := range m.Profiles {
 		if len(table) < len(p.TableNS) && m.Platform != repo.PlatformEmulated {
 			table = p.TableNS
 		}
 	}
+
 	if len(table) == 0 {
 		return nil, fmt.Errorf("model %s version %s has no profile to emulate it by; measure it with: downbeat profile", m.Name, m.Version)
 	}

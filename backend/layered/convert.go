@@ -19,6 +19,7 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 	if err := m.Graph.Check(); err != nil {
 		return nil, err
 	}
+
 	g := &layers.Graph{Name: m.Graph.Name, Opset: m.Opset()}
 	for i := range m.Graph.Initializers {
 		c, err := toConstant(&m.Graph.Initializers[i])
@@ -27,6 +28,8 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 		}
 		g.Constants = append(g.Constants, *c)
 	}
+
+	// Old files list their constants among the inputs; nobody feeds those.
 	for _, v := range m.Graph.FeedInputs() {
 		in, err := toInput(v)
 		if err != nil {
@@ -34,9 +37,11 @@ func Graph(m *onnx.Model) (*layers.Graph, error) {
 		}
 		g.Inputs = append(g.Inputs, in)
 	}
+
 	for _, v := range m.Graph.Outputs {
 		g.Outputs = append(g.Outputs, v.Name)
 	}
+
 	for i := range m.Graph.Nodes {
 		n, err := toNode(&m.Graph.Nodes[i])
 		if err != nil {
@@ -55,6 +60,8 @@ func toConstant(t *onnx.Tensor) (*layers.Constant, error) {
 	if t.External {
 		return nil, fmt.Errorf("constant %q lies in another file: %w", t.Name, layers.ErrUnsupported)
 	}
+
+	// The bytes stay the file's: weights are large, and are only read.
 	c := &layers.Constant{Value: layers.Value{Name: t.Name, Type: typ, Dims: make([]int, len(t.Dims))}, Data: t.Raw}
 	for i, d := range t.Dims {
 		c.Dims[i] = int(d)
@@ -67,6 +74,7 @@ func toInput(v onnx.Value) (layers.Value, error) {
 	if !ok {
 		return layers.Value{}, fmt.Errorf("input %q is %v: %w", v.Name, v.Type, layers.ErrUnsupported)
 	}
+
 	in := layers.Value{Name: v.Name, Type: typ, Dims: make([]int, len(v.Dims))}
 	for i, d := range v.Dims {
 		in.Dims[i] = int(d.Size)
@@ -79,6 +87,7 @@ func toNode(n *onnx.Node) (layers.Node, error) {
 	if n.Domain != "" && n.Domain != "ai.onnx" {
 		out.Op = n.Domain + "." + n.Op // another set's operator of the same name is another operator
 	}
+
 	for i := range n.Attrs {
 		a := &n.Attrs[i]
 		attr := layers.Attr{Int: a.I, Float: a.F, Ints: a.Ints, Floats: a.Floats, Text: string(a.S)}

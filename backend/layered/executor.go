@@ -37,28 +37,34 @@ type Executor struct {
 // New takes over dev; on an error dev is closed.
 func New(dev *cuda.Device, c Config) (*Executor, error) {
 	e := &Executor{}
-	err := e.open(dev, c)
+	err := e.openRuntime(dev, c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open layered executor: %w", err), dev.Close())
 	}
+
 	e.Executor, err = accel.New(dev, accel.Config{Compile: e.compile, Timeout: c.Timeout, Close: e.runtime.Close, Held: e.heldMemory})
 	return e, err
 }
 
-func (e *Executor) open(dev *cuda.Device, c Config) error {
+func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 	free, total, err := dev.MemoryInfo()
 	if err != nil {
 		return err
 	}
+
+	// Slots and their areas are allocated beside the models, from what this leaves.
 	if c.DeviceBytes == 0 {
 		c.DeviceBytes = free / 5 * 4
 	}
 	if c.PinnedBytes == 0 {
 		c.PinnedBytes = 256 << 20
 	}
+
 	if c.DeviceBytes < deviceBytesMin {
 		c.DeviceBytes = deviceBytesMin // the reservation says that even this is too much
 	}
+
+	// Tuning takes its time while a model is loaded, and every batch saves it.
 	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Capture: true, Tune: true})
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		err = fmt.Errorf("%w: %d KiB wanted for models, %d of the device's %d KiB were free; see what else runs on it: nvidia-smi", err, c.DeviceBytes>>10, free>>10, total>>10)
@@ -94,14 +100,18 @@ func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 	if err := p.model.CheckUpdate(weights); err != nil {
 		return nil, err
 	}
+
 	g, err := readGraph(weights, p.model)
 	if err != nil {
 		return nil, err
 	}
+
+	// Batch sizes that are planned after this are compiled when the weights are exchanged.
 	p.shared.Lock()
 	batches := p.Planned()
 	p.shared.Unlock()
 
+	// Compiling needs no lock, so batches go on meanwhile.
 	w, err := p.Weights(g, batches)
 	if errors.Is(err, executor.ErrShape) {
 		err = fmt.Errorf("%w: %w", device.ErrShape, err)
@@ -123,15 +133,18 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 	if m.Source.ONNXPath == "" {
 		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
 	}
+
 	g, err := readGraph(m.Source, m)
 	if err != nil {
 		return nil, markUnsupported(err)
 	}
+
 	precision, err := layers.ParsePrecision(m.Source.Config.Params["precision"])
 	if err != nil {
 		return nil, fmt.Errorf("parameters: %w", err)
 	}
 
+	// The file was read without the lock, which batches of other models need.
 	shared.Lock()
 	defer shared.Unlock()
 	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Shared: shared})
@@ -155,9 +168,12 @@ func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Clients go by the repository's configuration, so the graph must agree with it.
 	if err := file.Graph.Match(source); err != nil {
 		return nil, err
 	}
+
 	g, err := Graph(file)
 	if err != nil {
 		return nil, err
@@ -174,6 +190,8 @@ func orderTensors(g *layers.Graph, m *device.Model) error {
 	if len(g.Inputs) != len(m.Inputs) {
 		return fmt.Errorf("the graph has %d inputs, the model %d", len(g.Inputs), len(m.Inputs))
 	}
+
+	// A slot's tensors lie in the model's order, which need not be the file's.
 	g.Inputs, g.Outputs = nil, nil
 	for i := range m.Inputs {
 		g.Inputs = append(g.Inputs, byName[m.Inputs[i].Name])
@@ -187,6 +205,7 @@ func orderTensors(g *layers.Graph, m *device.Model) error {
 // noteMemory takes over the store's counts; the programs' lock is held.
 func (e *Executor) noteMemory() {
 	s := e.runtime.Stats()
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.memory = device.Memory{DeviceBytes: s.DeviceBytes, PinnedBytes: s.PinnedBytes, Hits: uint64(s.Hits),
@@ -220,6 +239,7 @@ func Kind(index int) (kind, about string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+
 	p := dev.Properties()
 	about = fmt.Sprintf("%s, %d MiB, driver %d.%d", p.Name, p.MemoryBytes>>20, p.DriverVersion/1000, p.DriverVersion%1000/10)
 	return fmt.Sprintf("gpu/%s/layered", strings.ReplaceAll(strings.ToLower(p.Name), " ", "-")), about, dev.Close()

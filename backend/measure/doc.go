@@ -51,6 +51,7 @@ func (r *Result) Profile() (*profile.Profile, error) { return profile.New(r.Tabl
 func (r *Result) Stored(host, description string, now time.Time) repo.Profile {
 	p := repo.Profile{Host: host, Description: description, AlphaNS: float64(r.Line.Alpha), BetaNS: float64(r.Line.Beta), R2: r.Line.R2,
 		Measured: now.UTC().Format(time.RFC3339)}
+
 	p.TableNS = slices.Clone(r.Table)
 	for _, s := range r.Sizes {
 		p.Repeats = max(p.Repeats, s.Samples)
@@ -76,6 +77,7 @@ func findProcessor() string {
 		return runtime.GOARCH
 	}
 	defer f.Close()
+
 	fields := map[string]string{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		key, value, ok := strings.Cut(lines.Text(), ":")
@@ -99,10 +101,13 @@ func processorName(fields map[string]string) string {
 
 // shortName turns "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz" into "Xeon-Platinum-8375C".
 func shortName(s string) string {
+	// Behind the @ stands a clock rate, which does not tell processors apart.
 	s, _, _ = strings.Cut(s, "@")
 	words := strings.FieldsFunc(strings.NewReplacer("(R)", " ", "(TM)", " ").Replace(s), func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '.' || r == '-')
 	})
+
+	// Words that every such name has tell nothing.
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "Intel" || w == "CPU" || w == "Processor" })
 	return cmp.Or(strings.Join(words, "-"), runtime.GOARCH)
 }

@@ -51,16 +51,22 @@ func Run(ctx context.Context, e Timer, m *device.Model, s *device.Slot, o Option
 	if o.Rounds <= 0 {
 		o.Rounds = defaultRound
 	}
+
 	start := time.Now()
 	r := &run{ctx: ctx, e: e, m: m, s: s, o: o, start: start, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	r.sizes = batchSizes(m.BatchMax, o.Sparse)
 	r.samples = make([][]time.Duration, len(r.sizes))
+
 	if err := r.fillInputs(); err != nil {
 		return nil, err
 	}
+
+	// First runs allocate and fill caches, so they do not count.
 	if err := r.warmUp(); err != nil {
 		return nil, err
 	}
+
+	// When the budget is used up, what was measured so far is the result.
 	for round := range o.Rounds {
 		if over, err := r.sampleRound(round); over || err != nil {
 			if err != nil {
@@ -72,6 +78,7 @@ func Run(ctx context.Context, e Timer, m *device.Model, s *device.Slot, o Option
 			o.Progress(round+1, o.Rounds)
 		}
 	}
+
 	res := summarizeSamples(r.sizes, r.samples, m.BatchMax)
 	res.Elapsed = time.Since(start)
 	return res, nil
@@ -89,6 +96,8 @@ func Check(ctx context.Context, e Timer, m *device.Model, s *device.Slot, p *pro
 	if err := r.fillInputs(); err != nil {
 		return false, err
 	}
+
+	// The best of a few runs: whatever else the host does makes a batch slower, never faster.
 	for _, b := range []int{1, m.BatchMax} {
 		best := time.Duration(math.MaxInt64)
 		for range checkRuns {
@@ -98,6 +107,7 @@ func Check(ctx context.Context, e Timer, m *device.Model, s *device.Slot, p *pro
 			}
 			best = min(best, d)
 		}
+
 		if l := p.Exec(b); best > l+l/10 || best < l/tooFast {
 			return false, nil
 		}
@@ -138,6 +148,7 @@ func (r *run) fillInputs() error {
 	if len(r.m.Samples) > 0 {
 		return r.m.Fill(r.s)
 	}
+
 	for k, t := range r.m.Inputs {
 		in := r.s.Input(r.m, k, r.m.BatchMax)
 		switch t.Datatype {
@@ -177,6 +188,7 @@ func (r *run) timeBatch(batch int) (time.Duration, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
 	}
+
 	took, err := r.e(device.Batch{Model: r.m, Slot: r.s, Rows: batch})
 	if err != nil {
 		return 0, fmt.Errorf("measure batch size %d: %w", batch, err)
@@ -191,13 +203,17 @@ func (r *run) sampleRound(n int) (over bool, err error) {
 	for i := range order {
 		order[i] = i
 	}
+
+	// The first round goes up in order, so that a short budget leaves the sizes from 1 on.
 	if n > 0 {
 		if r.isOver() {
 			return true, nil
 		}
 		r.random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	}
+
 	for _, i := range order {
+		// Two sizes make a line, by which the others are filled in.
 		if n == 0 && i >= 2 && r.isOver() {
 			return true, nil
 		}
@@ -219,17 +235,22 @@ func summarizeSamples(sizes []int, samples [][]time.Duration, batchMax int) *Res
 		if len(samples[i]) == 0 {
 			continue
 		}
+
 		s := slices.Sorted(slices.Values(samples[i]))
 		res.Sizes = append(res.Sizes, Size{Batch: b, Samples: len(s), P50: nearestRank(s, 0.50), P99: nearestRank(s, 0.99), High: nearestRank(withoutStalls(s), Percentile)})
 		at, high = append(at, b), append(high, res.Sizes[len(res.Sizes)-1].High)
 	}
+
+	// One size makes no line, nor do latencies that fall.
 	if line, err := profile.Fit(at, high); err == nil {
 		res.Line, res.Fitted = line, true
 	}
+
 	for i := range res.Sizes {
 		s := &res.Sizes[i]
 		s.Residual = s.High - res.Line.Alpha*time.Duration(s.Batch) - res.Line.Beta
 	}
+
 	res.Table = fillTable(at, isotonicFit(high), res.Line, batchMax)
 	return res
 }
@@ -253,6 +274,7 @@ func isotonicFit(v []time.Duration) []time.Duration {
 		n   int
 	}
 	mean := func(p pool) time.Duration { return p.sum / time.Duration(p.n) }
+
 	var pools []pool
 	for _, x := range v {
 		p := pool{x, 1}
@@ -263,6 +285,7 @@ func isotonicFit(v []time.Duration) []time.Duration {
 		}
 		pools = append(pools, p)
 	}
+
 	var out []time.Duration
 	for _, p := range pools {
 		for range p.n {
@@ -283,16 +306,21 @@ func fillTable(at []int, high []time.Duration, line profile.Line, batchMax int) 
 	out := make([]time.Duration, batchMax)
 	for k, last := 0, len(at)-1; k <= last; k++ {
 		out[at[k]-1] = max(high[k], 1)
+
+		// Beyond the largest size that was measured the line goes on.
 		if k == last {
 			for b := at[k] + 1; b <= batchMax; b++ {
 				out[b-1] = out[b-2] + line.Alpha
 			}
 			break
 		}
+
 		for b := at[k] + 1; b < at[k+1]; b++ {
 			out[b-1] = high[k] + (high[k+1]-high[k])*time.Duration(b-at[k])/time.Duration(at[k+1]-at[k])
 		}
 	}
+
+	// A larger batch is never taken to be faster.
 	for b := 1; b < batchMax; b++ {
 		out[b] = max(out[b], out[b-1])
 	}

@@ -23,6 +23,7 @@ func (b *Builder) Input(name string, t DataType, dims []Dim) string {
 
 // Output makes value a graph output under the given name.
 func (b *Builder) Output(name, value string, t DataType, dims []Dim) {
+	// A value keeps the name that other nodes read it by, so the output is another one.
 	b.NodeTo("Identity", []string{name}, []string{value})
 	b.graph.Outputs = append(b.graph.Outputs, Value{Name: name, Type: t, Dims: dims})
 }

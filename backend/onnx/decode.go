@@ -102,6 +102,7 @@ func (d *decoder) eachField(b []byte, f func(wireField) error) error {
 		case protowire.BytesType:
 			w.bytes, n = protowire.ConsumeBytes(b)
 		default:
+			// ONNX has no groups, but protobuf asks readers to skip them.
 			n = protowire.ConsumeFieldValue(number, kind, b)
 		}
 
@@ -122,6 +123,8 @@ func (d *decoder) takePart(w wireField) ([]byte, error) {
 	if w.kind != protowire.BytesType {
 		return nil, fmt.Errorf("field %d: %w", w.number, errKind)
 	}
+
+	// An empty part takes two bytes of a file, and much more of ours.
 	if d.left--; d.left < 0 {
 		return nil, fmt.Errorf("more than %d parts", partsMax)
 	}
@@ -149,6 +152,7 @@ func appendInts(out []int64, w wireField) ([]int64, error) {
 	case protowire.VarintType:
 		return append(out, int64(w.num)), nil
 	case protowire.BytesType:
+		// Packed numbers stand one after another, without tags.
 		for b := w.bytes; len(b) > 0; {
 			v, n := protowire.ConsumeVarint(b)
 			if n < 0 {
@@ -178,6 +182,7 @@ func (d *decoder) decodeModel(b []byte) (*Model, error) {
 	m := &Model{}
 
 	err := d.eachField(b, func(w wireField) (err error) {
+		// ModelProto: 1 ir_version, 2 producer_name, 7 graph, 8 opset_import.
 		switch w.number {
 		case 1:
 			return d.setInt(&m.IRVersion, w)
@@ -212,6 +217,7 @@ func (d *decoder) decodeModel(b []byte) (*Model, error) {
 
 func (d *decoder) decodeOpset(b []byte) (o Opset, err error) {
 	err = d.eachField(b, func(w wireField) error {
+		// OperatorSetIdProto: 1 domain, 2 version.
 		switch w.number {
 		case 1:
 			return d.setText(&o.Domain, w)
@@ -234,7 +240,9 @@ func (d *decoder) decodeGraph(b []byte) (*Graph, error) {
 	if err := d.chargeBytes(unsafe.Sizeof(*g)); err != nil {
 		return nil, err
 	}
+
 	err := d.eachField(b, func(w wireField) error {
+		// GraphProto: 1 node, 2 name, 5 initializer, 11 input, 12 output, 13 value_info.
 		switch w.number {
 		case 1:
 			return addPart(d, &g.Nodes, w, d.decodeNode)
@@ -260,6 +268,7 @@ func addPart[T any](d *decoder, out *[]T, w wireField, decode func([]byte) (T, e
 	if err != nil {
 		return err
 	}
+
 	v, err := decode(b)
 	if err != nil {
 		return err
@@ -282,6 +291,7 @@ func (d *decoder) takeBytes(b []byte) ([]byte, error) { return b, nil }
 
 func (d *decoder) decodeNode(b []byte) (n Node, err error) {
 	err = d.eachField(b, func(w wireField) error {
+		// NodeProto: 1 input, 2 output, 3 name, 4 op_type, 5 attribute, 7 domain.
 		switch w.number {
 		case 1:
 			return addPart(d, &n.Inputs, w, d.takeText)
@@ -309,6 +319,8 @@ func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 	var kind int64
 
 	err = d.eachField(b, func(w wireField) (err error) {
+		// AttributeProto: 1 name, 2 f, 3 i, 4 s, 5 t, 6 g, 20 type, 21 ref_attr_name; attrList reads the
+		// repeated ones.
 		switch w.number {
 		case 1:
 			return d.setText(&a.Name, w)
@@ -322,6 +334,7 @@ func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 		case 4:
 			a.S, err = d.takePart(w)
 		case 5:
+			// A list of one, so that the part is charged as any other.
 			var t []Tensor
 			if err = addPart(d, &t, w, d.decodeTensor); err == nil {
 				a.T = &t[0]
@@ -358,6 +371,7 @@ func (d *decoder) decodeAttr(b []byte) (a Attr, err error) {
 
 // attrList reads the repeated fields of an attribute.
 func (d *decoder) attrList(a *Attr, w wireField) (err error) {
+	// AttributeProto: 7 floats, 8 ints, 9 strings, 10 tensors, 11 graphs.
 	switch w.number {
 	case 7:
 		var raw []byte
@@ -397,11 +411,14 @@ func (a *Attr) guessKind() AttrKind {
 	case a.F != 0:
 		return AttrFloat
 	}
+
+	// An integer of 0 looks as if it were not there.
 	return AttrInt
 }
 
 func (d *decoder) decodeValue(b []byte) (v Value, err error) {
 	err = d.eachField(b, func(w wireField) error {
+		// ValueInfoProto: 1 name, 2 type, of whose kinds 1 is a tensor's.
 		switch w.number {
 		case 1:
 			return d.setText(&v.Name, w)
@@ -429,6 +446,7 @@ func (d *decoder) decodeValue(b []byte) (v Value, err error) {
 
 func (d *decoder) tensorType(v *Value, b []byte) error {
 	return d.eachField(b, func(w wireField) error {
+		// TypeProto.Tensor: 1 elem_type, 2 shape, which holds dims in its field 1.
 		switch w.number {
 		case 1:
 			var t int64
@@ -441,6 +459,8 @@ func (d *decoder) tensorType(v *Value, b []byte) error {
 			if err != nil {
 				return err
 			}
+
+			// A shape without dims is a scalar's; nil says that the file tells none.
 			v.Dims = []Dim{}
 			return d.eachField(b, func(w wireField) error {
 				if w.number != 1 {
@@ -454,8 +474,10 @@ func (d *decoder) tensorType(v *Value, b []byte) error {
 }
 
 func (d *decoder) decodeDim(b []byte) (Dim, error) {
+	// A dimension without either is one that is not known.
 	v := Dim{Size: -1}
 	err := d.eachField(b, func(w wireField) error {
+		// A dimension has a size (1) or a name (2): of both the later counts, as for any oneof.
 		switch w.number {
 		case 1:
 			v.Name = ""
@@ -466,6 +488,8 @@ func (d *decoder) decodeDim(b []byte) (Dim, error) {
 		}
 		return nil
 	})
+
+	// Every negative size means one that is not known.
 	if v.Size < 0 {
 		v.Size = -1
 	}

@@ -19,6 +19,8 @@ func (d *decoder) decodeTensor(b []byte) (Tensor, error) {
 	var data typed
 
 	err := d.eachField(b, func(w wireField) (err error) {
+		// TensorProto: 1 dims, 2 data_type, 4 float_data, 5 int32_data, 6 string_data, 7 int64_data, 8 name, 9
+		// raw_data, 10 double_data, 11 uint64_data, 14 data_location (1: another file).
 		var n int64
 		switch w.number {
 		case 1:

@@ -9,12 +9,15 @@ import (
 
 // Marshal encodes m as a ModelProto. Equal models give equal bytes.
 func (m *Model) Marshal() []byte {
+	// What the numbers of fields mean stands where they are read.
 	var b []byte
 	b = appendInt(b, 1, m.IRVersion)
 	b = appendText(b, 2, m.Producer)
+
 	if m.Graph != nil {
 		b = appendPart(b, 7, m.Graph.marshal())
 	}
+
 	for _, o := range m.Opsets {
 		b = appendPart(b, 8, appendInt(appendText(nil, 1, o.Domain), 2, o.Version))
 	}
@@ -41,6 +44,7 @@ func appendPacked(b []byte, n protowire.Number, list []int64) []byte {
 	if len(list) == 0 {
 		return b
 	}
+
 	var p []byte
 	for _, v := range list {
 		p = protowire.AppendVarint(p, uint64(v))
@@ -54,9 +58,11 @@ func (g *Graph) marshal() []byte {
 		b = appendPart(b, 1, g.Nodes[i].marshal())
 	}
 	b = appendText(b, 2, g.Name)
+
 	for i := range g.Initializers {
 		b = appendPart(b, 5, g.Initializers[i].marshal())
 	}
+
 	b = appendValues(b, 11, g.Inputs)
 	b = appendValues(b, 12, g.Outputs)
 	return appendValues(b, 13, g.Values)
@@ -77,8 +83,10 @@ func (n *Node) marshal() []byte {
 	for _, s := range n.Outputs {
 		b = appendPart(b, 2, []byte(s))
 	}
+
 	b = appendText(b, 3, n.Name)
 	b = appendText(b, 4, n.Op)
+
 	for i := range n.Attrs {
 		b = appendPart(b, 5, n.Attrs[i].marshal())
 	}
@@ -128,13 +136,18 @@ func (a *Attr) marshal() []byte {
 func (t *Tensor) marshal() []byte {
 	b := appendPacked(nil, 1, t.Dims)
 	b = appendInt(b, 2, int64(t.Type))
+
 	for _, s := range t.Strings {
 		b = appendPart(b, 6, s)
 	}
+
 	b = appendText(b, 8, t.Name)
+
+	// Numbers are written to raw_data, whatever field they were read from (O2).
 	if len(t.Raw) > 0 {
 		b = appendPart(b, 9, t.Raw)
 	}
+
 	if t.External {
 		b = appendInt(b, 14, 1)
 	}
@@ -148,6 +161,8 @@ func (v *Value) marshal() []byte {
 	}
 
 	tensor := appendInt(nil, 1, int64(v.Type))
+
+	// An unknown shape is left out; the shape of a scalar is there, and empty.
 	if v.Dims != nil {
 		var shape []byte
 		for _, d := range v.Dims {

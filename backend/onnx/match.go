@@ -16,11 +16,14 @@ func (g *Graph) Match(m *repo.Model) error {
 	if len(feed) != len(m.Inputs) {
 		return fmt.Errorf("config.pbtxt of %s names %d inputs, the graph wants %d: %s", m.Name, len(m.Inputs), len(feed), namesOf(feed))
 	}
+
+	// The configuration gives its own datatypes and shapes; a file is wrong as soon as one differs.
 	for i, t := range m.Inputs {
 		if err := matchTensor("input", feed, t.Name, t.Datatype, m.GraphInput(i), m.Batched); err != nil {
 			return fmt.Errorf("config.pbtxt of %s: %w", m.Name, err)
 		}
 	}
+
 	for i, t := range m.Outputs {
 		if err := matchTensor("output", g.Outputs, t.Name, t.Datatype, m.GraphOutput(i), m.Batched); err != nil {
 			return fmt.Errorf("config.pbtxt of %s: %w", m.Name, err)
@@ -44,6 +47,7 @@ func matchTensor(what string, list []Value, name string, datatype model.Datatype
 			return nil
 		}
 
+		// The configuration leaves the batch dimension out; in the graph it must be open.
 		dims := v.Dims
 		if batched {
 			if len(dims) == 0 || dims[0].Size >= 0 {

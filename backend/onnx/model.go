@@ -206,6 +206,7 @@ func (g *Graph) checkNames(outer map[string]bool) error {
 		known[t.Name] = true
 	}
 
+	// A name may hide one of a graph around this one, but no graph makes a name twice.
 	made := map[string]bool{}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]

@@ -23,6 +23,7 @@ func Signature(path string) (repo.Graph, error) {
 
 func signatureOf(v Value) repo.GraphTensor {
 	t := repo.GraphTensor{Name: v.Name, Datatype: v.Type.Datatype()}
+
 	for _, d := range v.Dims {
 		n := d.Size
 		if d.Name != "" || n < 0 {

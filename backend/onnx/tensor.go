@@ -76,6 +76,8 @@ func (t DataType) Bytes(n int64) int64 {
 	if t < 0 || int(t) >= len(typeBits) {
 		return 0
 	}
+
+	// Two elements of four bits share a byte, of which the last may be half used.
 	return (n*typeBits[t] + 7) / 8
 }
 
@@ -111,6 +113,7 @@ func (t *Tensor) Floats() ([]float32, error) {
 	if err := t.wantType(Float); err != nil {
 		return nil, err
 	}
+
 	out := make([]float32, len(t.Raw)/4)
 	for i := range out {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Raw[4*i:]))

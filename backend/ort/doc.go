@@ -38,11 +38,15 @@ func Library() string {
 	if path := os.Getenv("ORT_LIB"); path != "" {
 		return path
 	}
+
 	cached := filepath.Join(".cache", "ort", Version, libraryName)
 	roots := []string{"."}
+
+	// The executable may lie at the root of its tree, or in its bin.
 	if exe, err := os.Executable(); err == nil {
 		roots = append(roots, filepath.Dir(exe), filepath.Dir(filepath.Dir(exe)))
 	}
+
 	for _, root := range roots {
 		if path, err := filepath.Abs(filepath.Join(root, cached)); err == nil {
 			if _, err := os.Stat(path); err == nil {

@@ -63,6 +63,7 @@ func (e *Executor) AddSlot(s *device.Slot) error {
 		}
 	}
 
+	// After an error, too: dropSlot then frees what was bound so far.
 	e.slots = append(e.slots, s)
 	if err != nil {
 		return errors.Join(err, e.dropSlot(s))
@@ -83,6 +84,7 @@ func (e *Executor) dropSlot(s *device.Slot) error {
 		errs = append(errs, l.slots[s].freeBindings())
 		delete(l.slots, s)
 	}
+
 	for i := range e.slots {
 		if e.slots[i] == s {
 			e.slots = append(e.slots[:i], e.slots[i+1:]...)
@@ -100,14 +102,17 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	if known {
 		return device.Footprint{}, fmt.Errorf("load %s: loaded already", m.Name)
 	}
+
 	if m.Source.ONNXPath == "" {
 		return device.Footprint{}, fmt.Errorf("model %s has no ONNX file (platform %s): %w", m.Name, m.Source.Platform, device.ErrUnsupported)
 	}
 
+	// Opening takes long, so it holds no lock that batches need.
 	l, err := e.openSession(m, m.Source.ONNXPath)
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
+
 	e.mu.Lock()
 	e.models[m] = l
 	e.mu.Unlock()
@@ -125,11 +130,13 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 	if err := m.CheckUpdate(weights); err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
+
 	l, err := e.openSession(m, weights.ONNXPath)
 	if err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
 
+	// Batches find the new session from here on; the old one is freed when the last of its own has ended.
 	e.mu.Lock()
 	e.models[m] = l
 	e.mu.Unlock()
@@ -160,6 +167,8 @@ func (e *Executor) openSession(m *device.Model, path string) (*loaded, error) {
 	}
 
 	l := &loaded{session: opened, slots: map[*device.Slot]*bound{}}
+
+	// A packed model runs on tensors of its own, which are bound once and not to slots.
 	if m.Varies {
 		l.packed, err = l.bindPacked(m)
 	}
@@ -180,6 +189,7 @@ func (l *loaded) addSlot(m *device.Model, s *device.Slot) error {
 	}
 	b := &bound{}
 	l.slots[s] = b
+
 	for n := 1; n <= m.BatchMax; n++ {
 		if err := l.bindRows(b, m, s, n); err != nil {
 			return err
@@ -194,6 +204,8 @@ func (l *loaded) bindRows(to *bound, m *device.Model, s *device.Slot, n int) err
 		return fmt.Errorf("create binding: %w", err)
 	}
 	to.rows = append(to.rows, b)
+
+	// The first n rows of a tensor lie side by side in the slot.
 	for k := range m.Inputs {
 		if err := to.bindTensor(b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
 			return fmt.Errorf("bind input %q: %w", m.Inputs[k].Name, err)
@@ -212,10 +224,13 @@ func (to *bound) bindTensor(bind func(string, onnx.Value) error, m *device.Model
 	if m.Batched {
 		shape = append(shape, int64(n))
 	}
+
 	v, err := onnx.NewCustomDataTensor(append(shape, t.Graph...), memory, elementType(t.Datatype))
 	if err != nil {
 		return err
 	}
+
+	// The binding holds a pointer, so the value must live as long.
 	to.values = append(to.values, v)
 	return bind(t.Name, v)
 }
@@ -226,6 +241,7 @@ func (to *bound) freeBindings() error {
 		return nil
 	}
 	var errs []error
+
 	for _, b := range to.rows {
 		errs = append(errs, b.Destroy())
 	}
@@ -246,6 +262,8 @@ func (e *Executor) Wait(b device.Batch) error {
 		e.mu.RUnlock()
 		return fmt.Errorf("execute %s: not loaded", b.Model.Name)
 	}
+
+	// Held before mu is let go: whoever replaces the session now waits for this batch.
 	l.running.RLock()
 	defer l.running.RUnlock()
 	to := l.slots[b.Slot]
@@ -275,6 +293,8 @@ func (e *Executor) freeLoaded(l *loaded) error {
 		errs = append(errs, l.packed.freePacked())
 	}
 	errs = append(errs, e.runtime.releaseSession(l.session))
+
+	// The session lay in C's heap, which keeps freed pages by itself.
 	heap.Trim()
 	return errors.Join(errs...)
 }

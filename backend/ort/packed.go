@@ -38,6 +38,8 @@ type part struct {
 
 func (l *loaded) bindPacked(m *device.Model) (*packed, error) {
 	p := &packed{bad: make([]bool, m.BatchMax), ran: make([][]string, len(m.OutParts))}
+
+	// Tensors of a fixed size share one mapping, each aligned as in a slot.
 	size := 0
 	for _, list := range [][]device.Tensor{m.InParts, m.OutParts} {
 		for i := range list {
@@ -81,6 +83,7 @@ func (l *loaded) bindParts(m *device.Model, p *packed, n int) error {
 		return fmt.Errorf("create binding: %w", err)
 	}
 	p.rows = append(p.rows, b)
+
 	for _, side := range []struct {
 		bind  func(string, onnx.Value) error
 		parts []part
@@ -98,14 +101,18 @@ func (p *packed) bindPart(bind func(string, onnx.Value) error, m *device.Model, 
 	if x.Datatype != model.Bytes {
 		return p.bindTensor(bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
 	}
+
+	// ONNX Runtime owns the memory of strings: none of ours can be bound (O3).
 	var shape onnx.Shape
 	if m.Batched {
 		shape = append(shape, int64(n))
 	}
+
 	t, err := onnx.NewStringTensor(append(shape, x.Graph...))
 	if err != nil {
 		return err
 	}
+
 	x.texts[n-1], p.values = t, append(p.values, t)
 	return bind(x.Name, t)
 }
@@ -120,6 +127,7 @@ func (p *packed) freePacked() error {
 func (l *loaded) executePacked(b device.Batch) error {
 	p := l.packed
 	p.startBatch()
+
 	for row := range b.Rows {
 		p.bad[row] = !p.unpackRow(b, row, row)
 	}
@@ -130,6 +138,7 @@ func (l *loaded) executePacked(b device.Batch) error {
 	case err != nil:
 		return l.executeApart(b, err)
 	}
+
 	for row := range b.Rows {
 		p.packRow(b, row, row)
 	}
@@ -151,6 +160,7 @@ func (l *loaded) executeApart(b device.Batch, why error) error {
 		p.packRow(b, row, 0)
 		ran = true
 	}
+
 	if !ran {
 		return fmt.Errorf("run %s, batch of %d: %w", b.Model.Name, b.Rows, why)
 	}
@@ -170,6 +180,7 @@ func (p *packed) unpackRow(b device.Batch, row, at int) bool {
 	if ok && p.readRow(payload, at) {
 		return true
 	}
+
 	p.blankRow(at)
 	return false
 }
@@ -185,6 +196,8 @@ func (p *packed) packRow(b device.Batch, row, at int) {
 // runPacked runs the n rows that lie in the tensors of a fixed size and in next.
 func (l *loaded) runPacked(n int) error {
 	p := l.packed
+
+	// Strings belong to ONNX Runtime: they are copied in before a run and out behind it (O3).
 	for i := range p.in {
 		if x := &p.in[i]; x.Datatype == model.Bytes {
 			if err := l.session.strings.Fill(tensorPointer(x.texts[n-1]), x.data, x.lengths); err != nil {
@@ -197,6 +210,7 @@ func (l *loaded) runPacked(n int) error {
 		return err
 	}
 
+	// The next run overwrites the strings of this one.
 	for i := range p.out {
 		if x := &p.out[i]; x.Datatype == model.Bytes {
 			var err error
@@ -247,6 +261,8 @@ func (p *packed) blankRow(row int) {
 			clear(x.rows[row*x.Bytes:][:x.Bytes])
 			continue
 		}
+
+		// Texts of the rows before stay; what is left of this one goes.
 		for len(x.lengths) > row*x.elements {
 			last := len(x.lengths) - 1
 			x.data = x.data[:len(x.data)-int(x.lengths[last])]
@@ -258,6 +274,7 @@ func (p *packed) blankRow(row int) {
 
 // writeRow brings the row of every output to a payload. False: there is no room for it.
 func (p *packed) writeRow(out []byte, row int) bool {
+	// A row is written whole or not at all, so its size comes first.
 	size := 0
 	for i := range p.out {
 		x := &p.out[i]

@@ -60,6 +60,7 @@ func Open(library string) (*Runtime, error) {
 	if library == "" {
 		library = Library()
 	}
+
 	environment.Lock()
 	defer environment.Unlock()
 
@@ -67,6 +68,7 @@ func Open(library string) (*Runtime, error) {
 	switch environment.library {
 	case library:
 	case "":
+		// A bare name is looked up by the dynamic linker: there is no path to check.
 		if library != libraryName {
 			if _, err := os.Stat(library); err != nil {
 				return nil, missingLibrary(library, err)
@@ -102,6 +104,8 @@ func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, er
 	if err != nil {
 		return nil, err
 	}
+
+	// An executor is one core: a batch runs on the thread that calls, and on no other.
 	for _, set := range []func() error{
 		func() error { return o.SetIntraOpNumThreads(1) },
 		func() error { return o.SetInterOpNumThreads(1) },
@@ -126,6 +130,8 @@ func (r *Runtime) acquireSession(m *device.Model, path string) (*session, error)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
+	// One session for a file, whoever runs it: its weights are in memory once (O2).
 	s := r.sessions[f]
 	if s == nil {
 		if err := checkGraph(path, m); err != nil {
@@ -166,6 +172,7 @@ func (r *Runtime) releaseSession(s *session) error {
 	if s.users--; s.users > 0 {
 		return nil
 	}
+
 	delete(r.sessions, s.file)
 	return s.Destroy()
 }

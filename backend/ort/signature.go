@@ -25,11 +25,13 @@ func datatypeName(t onnx.TensorElementDataType) string { return graph.DataType(t
 
 // checkGraph compares the graph's signature with the configuration's.
 func checkGraph(path string, m *device.Model) error {
+	// Only names and shapes are read, for which nothing needs to be optimised.
 	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
 		return fmt.Errorf("set session options: %w", err)
 	}
 	defer o.Destroy()
+
 	inputs, outputs, err := onnx.GetInputOutputInfoWithOptions(path, o)
 	if err != nil {
 		return fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
@@ -47,6 +49,7 @@ func checkGraph(path string, m *device.Model) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 
+	// Nobody could feed an input that the configuration does not name (O1).
 	for _, in := range inputs {
 		if findTensor(wantIn, in.Name) == nil {
 			return fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
@@ -100,6 +103,8 @@ func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) e
 		if len(dims) == 0 {
 			return fmt.Errorf("max_batch_size is %d in config.pbtxt, the graph has a scalar without a batch dimension", m.BatchMax)
 		}
+
+		// A graph for batches of one serves a model whose batches are never larger.
 		if dims[0] >= 0 && (dims[0] != 1 || m.BatchMax > 1) {
 			return fmt.Errorf("max_batch_size is %d in config.pbtxt, the graph's first dimension is fixed to %d: export it with a variable batch dimension, or set max_batch_size: 0 and name all dimensions in dims", m.BatchMax, dims[0])
 		}

@@ -59,6 +59,7 @@ func Open(library string) (*API, error) {
 	name := C.CString(library)
 	defer C.free(unsafe.Pointer(name))
 	functions := C.open_api(name)
+
 	if functions == nil {
 		return nil, fmt.Errorf("%s: has no C API of ONNX Runtime 1.15 or later", library)
 	}
@@ -68,6 +69,7 @@ func Open(library string) (*API, error) {
 // Fill sets the elements of a string tensor (an OrtValue), of which there must be as many as lengths. Element i is the
 // next lengths[i] bytes of data, which must hold the sum of them.
 func (a *API) Fill(tensor unsafe.Pointer, data []byte, lengths []uint32) error {
+	// C copies as much as the lengths say.
 	total := uint64(0)
 	for _, n := range lengths {
 		total += uint64(n)
@@ -81,6 +83,7 @@ func (a *API) Fill(tensor unsafe.Pointer, data []byte, lengths []uint32) error {
 	if failed == nil {
 		return nil
 	}
+
 	defer C.free(unsafe.Pointer(failed))
 	return errors.New(C.GoString(failed))
 }
