@@ -108,7 +108,7 @@ func (d *Device) Submit(s *Submission) error {
 		return nil
 	}
 
-	n, c := d.drv.submit(s.commands, s.params)
+	n, c := d.drv.submitCommands(s.commands, s.params)
 	if c != CodeSuccess {
 		// The first n are on the device: they must not run twice when the caller submits again.
 		s.commands = s.commands[:copy(s.commands, s.commands[n:])]
@@ -200,7 +200,7 @@ func (d *Device) Close() error {
 		if l := d.Live(); l != (Live{}) {
 			leak = fmt.Errorf("close device: still open: %+v", l)
 		}
-		ended <- d.drv.close()
+		ended <- d.drv.closeDriver()
 	}()
 
 	limit := time.NewTimer(closeMost)
@@ -216,7 +216,7 @@ func (d *Device) Close() error {
 		return errors.Join(leak, codeError(c, "close device"))
 	case <-limit.C:
 		if e, ok := d.drv.(*emulated); ok {
-			e.close() // lets go of the goroutine above; a GPU keeps it
+			e.closeDriver() // lets go of the goroutine above; a GPU keeps it
 		}
 		return fmt.Errorf("close device: gave up after %v: %w: its memory is left to the end of the process: %+v", closeMost, ErrHung, d.Live())
 	}

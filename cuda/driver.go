@@ -30,14 +30,14 @@ type driver interface {
 	freeModule(uint64) Code
 	kernel(module uint64, name string) (uint64, Code)
 
-	submit(commands []command, params []byte) (enqueued int, c Code)
+	submitCommands(commands []command, params []byte) (enqueued int, c Code)
 	capture(stream uint64, commands []command, params []byte) (uint64, Code)
 	freeGraph(uint64) Code
 
 	// pause passes the time between two queries of a wait, of which left is what is expected to remain (0 or less
 	// when that is not known); false when nothing can ever change (virtual time).
 	pause(tries int, left time.Duration) bool
-	close() Code
+	closeDriver() Code
 }
 
 // Properties describes a device.

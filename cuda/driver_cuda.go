@@ -66,7 +66,7 @@ func openDriver(index int) (driver, error) {
 
 func (g *gpu) properties() Properties { return g.props }
 
-func (g *gpu) close() Code { return Code(C.gpu_close(g.dev)) }
+func (g *gpu) closeDriver() Code { return Code(C.gpu_close(g.dev)) }
 
 func (g *gpu) memory() (int64, int64, Code) {
 	var free, total C.int64_t
@@ -146,7 +146,7 @@ func (g *gpu) kernel(module uint64, name string) (uint64, Code) {
 	return uint64(h), c
 }
 
-func (g *gpu) submit(commands []command, params []byte) (int, Code) {
+func (g *gpu) submitCommands(commands []command, params []byte) (int, Code) {
 	var done C.int32_t
 	c := Code(C.gpu_submit(g.dev, (*C.gpu_command)(unsafe.Pointer(unsafe.SliceData(commands))), C.int32_t(len(commands)),
 		(*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(params))), &done))

@@ -343,7 +343,7 @@ func (m *emulated) hangsNow() bool {
 	return false
 }
 
-func (m *emulated) close() Code {
+func (m *emulated) closeDriver() Code {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true

@@ -139,7 +139,7 @@ func (m *emulated) elapsed(from, to uint64) (time.Duration, Code) {
 	return b.at - a.at, CodeSuccess
 }
 
-func (m *emulated) submit(commands []command, params []byte) (n int, c Code) {
+func (m *emulated) submitCommands(commands []command, params []byte) (n int, c Code) {
 	c = m.enterCall("submit")
 	defer m.mu.Unlock()
 	if c != CodeSuccess {

@@ -66,11 +66,11 @@ func (f *failing) capture(stream uint64, commands []command, params []byte) (uin
 	return f.driver.capture(stream, commands, params)
 }
 
-func (f *failing) submit(commands []command, params []byte) (int, Code) {
+func (f *failing) submitCommands(commands []command, params []byte) (int, Code) {
 	if f.fail("submit") {
 		return 0, CodeOutOfMemory
 	}
-	return f.driver.submit(commands, params)
+	return f.driver.submitCommands(commands, params)
 }
 
 // FailNth makes the n-th call of d's driver that may allocate fail; hit names it once it has.

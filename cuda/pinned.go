@@ -127,7 +127,7 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 	}
 
 	// Below the bound a new slab is pinned, at the cost of idle ones of other classes.
-	if p.makeRoom(size) {
+	if p.makePinnedRoom(size) {
 		if s := p.pinSlab(class, size); s != nil {
 			p.lendSlab(s, bytes, size)
 			return s, nil
@@ -142,8 +142,8 @@ func (p *pinnedPool) getSlab(bytes int64) (*Slab, error) {
 	return s, err
 }
 
-// makeRoom makes space for size under the bound by unpinning idle slabs of other classes.
-func (p *pinnedPool) makeRoom(size int64) bool {
+// makePinnedRoom makes space for size under the bound by unpinning idle slabs of other classes.
+func (p *pinnedPool) makePinnedRoom(size int64) bool {
 	// The largest first: then the fewest slabs must be pinned again later.
 	for class := slabClasses - 1; class >= 0 && p.stats.Held+size > p.stats.Max; class-- {
 		for len(p.idle[class]) > 0 && p.stats.Held+size > p.stats.Max {

@@ -164,7 +164,7 @@ func (m *Model) Run(ctx context.Context, st *cuda.Stream, n int, inputs, outputs
 	}
 
 	r := run{m: m, p: p, st: st, inputs: inputs, outputs: outputs, from: ev[0], to: ev[1], hook: hook}
-	return r.runAll(ctx)
+	return r.runLayers(ctx)
 }
 
 // run is one call of Run.
@@ -178,7 +178,7 @@ type run struct {
 	s               cuda.Submission
 }
 
-func (r *run) runAll(ctx context.Context) (ran int, err error) {
+func (r *run) runLayers(ctx context.Context) (ran int, err error) {
 	// A model that fits is brought in whole; of one that does not, each layer's parameters in turn.
 	whole := r.acquireContents(r.p.contents)
 	switch {

@@ -41,7 +41,7 @@ func TestTheSameKernelsEverywhere(t *testing.T) {
 		image []byte
 		names []string
 		inGo  bool
-	}{{ptx, names, true}, {ptxF16, halves[0], true}, {ptxBF16, halves[1], true}, {ptxTensor, tensorNames(), false}} {
+	}{{ptx, names, true}, {ptxF16, halves[0], true}, {ptxBF16, halves[1], true}, {ptxTensor, tensorKernelNames(), false}} {
 		if got := bytes.Count(m.image, []byte(".visible .entry ")); got != len(m.names) {
 			t.Errorf("%d names of %s and others, %d in PTX", len(m.names), m.names[0], got)
 		}

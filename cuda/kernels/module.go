@@ -63,7 +63,7 @@ func (s *Set) Require(real int32) error {
 
 	// The tensor-core kernels serve both half precisions and are loaded with the first.
 	if s.Tensor() && !s.ready[Float16] && !s.ready[BFloat16] {
-		if err := s.loadImage(ptxTensor, tensorNames()); err != nil {
+		if err := s.loadImage(ptxTensor, tensorKernelNames()); err != nil {
 			return err
 		}
 	}

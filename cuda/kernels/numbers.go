@@ -15,8 +15,8 @@ type written struct {
 	v  []float32
 }
 
-// readFloats returns n real numbers.
-func (m *numbers) readFloats(p uint64, n int) []float32 {
+// readNumbers returns n real numbers.
+func (m *numbers) readNumbers(p uint64, n int) []float32 {
 	if m.real == Float32 {
 		return m.Float32s(cuda.Address(p), n)
 	}
@@ -28,10 +28,10 @@ func (m *numbers) readOptional(p uint64, n int) []float32 {
 	if p == 0 {
 		return nil
 	}
-	return m.readFloats(p, n)
+	return m.readNumbers(p, n)
 }
 
-// resultRoom returns room for n real numbers that end puts at p.
+// resultRoom returns room for n real numbers that storeResults puts at p.
 func (m *numbers) resultRoom(p uint64, n int) []float32 {
 	if m.real == Float32 {
 		return m.Float32s(cuda.Address(p), n)
@@ -42,8 +42,8 @@ func (m *numbers) resultRoom(p uint64, n int) []float32 {
 	return v
 }
 
-// end stores the results.
-func (m *numbers) end() {
+// storeResults stores the results.
+func (m *numbers) storeResults() {
 	for _, w := range m.out {
 		encodeHalf(m.real, m.Uint16s(w.at, len(w.v)), w.v)
 	}

@@ -18,7 +18,7 @@ func Reference() map[string]cuda.KernelFunc {
 				n := spare.Get().(*numbers)
 				n.DeviceMemory, n.real = m, real
 				form(n, l)
-				n.end()
+				n.storeResults()
 
 				// What waits in the pool must not keep a device's memory.
 				n.DeviceMemory, n.out = nil, n.out[:0]
@@ -148,7 +148,7 @@ func runConv(m *numbers, l cuda.Launch) {
 	n, c, h, w, k := int(p.N), int(p.C), int(p.H), int(p.Wd), int(p.K)
 	oh, ow, r, s, groups := int(p.OH), int(p.OW), int(p.R), int(p.S), int(p.Groups)
 	cg, kg := c/groups, k/groups
-	x, wt := m.readFloats(p.X, n*c*h*w), m.readFloats(p.W, k*cg*r*s)
+	x, wt := m.readNumbers(p.X, n*c*h*w), m.readNumbers(p.W, k*cg*r*s)
 	bias, res := m.readOptional(p.Bias, k), m.readOptional(p.Residual, n*k*oh*ow)
 	y := m.resultRoom(p.Y, n*k*oh*ow)
 
@@ -203,8 +203,8 @@ func runGemm(m *numbers, l cuda.Launch) {
 	p := paramsOf[Gemm](l.Params)
 	M, N, K, b1, b2 := int(p.M), int(p.N), int(p.K), int(p.B1), int(p.B2)
 	// A stride of 0 repeats a row or a batch, so sizes follow from strides.
-	a := m.readFloats(p.PA, spanOf(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
-	b := m.readFloats(p.PB, spanOf(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
+	a := m.readNumbers(p.PA, spanOf(extent{p.A1, b1}, extent{p.A2, b2}, extent{int64(p.AM), M}, extent{int64(p.AK), K}))
+	b := m.readNumbers(p.PB, spanOf(extent{p.Bi1, b1}, extent{p.Bi2, b2}, extent{int64(p.BK), K}, extent{int64(p.BN), N}))
 	c := m.resultRoom(p.PC, b1*b2*M*N)
 	bias := m.readOptional(p.Bias, spanOf(extent{int64(p.BiasM), M}, extent{int64(p.BiasN), N}))
 	res := m.readOptional(p.Residual, b1*b2*M*N)
@@ -256,7 +256,7 @@ func spanOf(view ...extent) int {
 func runPool(m *numbers, l cuda.Launch) {
 	p := paramsOf[Pool](l.Params)
 	h, w, oh, ow, c := int(p.H), int(p.Wd), int(p.OH), int(p.OW), int(p.Channels)
-	x, y := m.readFloats(p.X, int(p.Planes)*h*w), m.resultRoom(p.Y, int(p.Planes)*oh*ow)
+	x, y := m.readNumbers(p.X, int(p.Planes)*h*w), m.resultRoom(p.Y, int(p.Planes)*oh*ow)
 	in, out := imageOf(c, h, w, p.NHWC), imageOf(c, oh, ow, p.NHWC)
 
 	for i := range y {
@@ -290,7 +290,7 @@ func runPool(m *numbers, l cuda.Launch) {
 
 func runUnary(m *numbers, l cuda.Launch) {
 	p := paramsOf[Unary](l.Params)
-	x, y := m.readFloats(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
+	x, y := m.readNumbers(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
 	for i := range y {
 		y[i] = float32(applyActivation(p.Act, float64(x[i]), float64(p.A), float64(p.B)))
 	}
@@ -298,8 +298,8 @@ func runUnary(m *numbers, l cuda.Launch) {
 
 func runAffine(m *numbers, l cuda.Launch) {
 	p := paramsOf[Affine](l.Params)
-	x, y := m.readFloats(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
-	scale, shift := m.readFloats(p.Scale, int(p.Channels)), m.readFloats(p.Shift, int(p.Channels))
+	x, y := m.readNumbers(p.X, int(p.Count)), m.resultRoom(p.Y, int(p.Count))
+	scale, shift := m.readNumbers(p.Scale, int(p.Channels)), m.readNumbers(p.Shift, int(p.Channels))
 	for i := range y {
 		c := i / int(p.Inner) % int(p.Channels)
 		y[i] = float32(applyActivation(p.Act, float64(x[i])*float64(scale[c])+float64(shift[c]), float64(p.A), float64(p.B)))

@@ -27,7 +27,7 @@ func reachOf(dims, strides *[RankMax]int32) int {
 
 func runBinary(m *numbers, l cuda.Launch) {
 	p := paramsOf[Binary](l.Params)
-	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
+	a, b := m.readNumbers(p.P, reachOf(&p.Dims, &p.PS)), m.readNumbers(p.Q, reachOf(&p.Dims, &p.QS))
 	y := m.resultRoom(p.Y, int(p.Count))
 
 	for i := range y {
@@ -88,7 +88,7 @@ func binaryInt64(m *cuda.DeviceMemory, l cuda.Launch) {
 func runWhere(m *numbers, l cuda.Launch) {
 	p := paramsOf[Where](l.Params)
 	c := m.Bytes(cuda.Address(p.Cond), int64(reachOf(&p.Dims, &p.CS)))
-	a, b := m.readFloats(p.P, reachOf(&p.Dims, &p.PS)), m.readFloats(p.Q, reachOf(&p.Dims, &p.QS))
+	a, b := m.readNumbers(p.P, reachOf(&p.Dims, &p.PS)), m.readNumbers(p.Q, reachOf(&p.Dims, &p.QS))
 	y := m.resultRoom(p.Y, int(p.Count))
 
 	for i := range y {

@@ -19,7 +19,7 @@ func (r row) get(i int) float64 { return float64(r.x[r.at+i*r.stride]) }
 // eachRow calls f with each row of p.X and the row's number, which is outer·inner.
 func eachRow(m *numbers, p *Rows, f func(i int, r row)) {
 	inner, n := int(p.Inner), int(p.Len)
-	x := m.readFloats(p.X, int(p.Outer)*n*inner)
+	x := m.readNumbers(p.X, int(p.Outer)*n*inner)
 
 	for i := range int(p.Outer) * inner {
 		f(i, row{x: x, at: i/inner*n*inner + i%inner, stride: inner, n: n})
@@ -91,8 +91,8 @@ func runArgmax(m *numbers, l cuda.Launch) {
 func layerNorm(m *numbers, l cuda.Launch) {
 	p := paramsOf[LayerNorm](l.Params)
 	n, count := int(p.Len), int(p.Rows)*int(p.Len)
-	x, y := m.readFloats(p.X, count), m.resultRoom(p.Y, count)
-	gamma, beta, res := m.readFloats(p.Gamma, n), m.readOptional(p.Beta, n), m.readOptional(p.Residual, count)
+	x, y := m.readNumbers(p.X, count), m.resultRoom(p.Y, count)
+	gamma, beta, res := m.readNumbers(p.Gamma, n), m.readOptional(p.Beta, n), m.readOptional(p.Residual, count)
 
 	line := make([]float64, n)
 	for r := range int(p.Rows) {
@@ -128,8 +128,8 @@ func runAttention(m *numbers, l cuda.Launch) {
 		return spanOf(extent{batch, b}, extent{int64(head), h}, extent{int64(row), n}, extent{1, size})
 	}
 
-	q, k := m.readFloats(p.Q, reach(p.QBatch, p.QHead, p.QRow, rows)), m.readFloats(p.K, reach(p.KBatch, p.KHead, p.KRow, cols))
-	v := m.readFloats(p.V, reach(p.VBatch, p.VHead, p.VRow, cols))
+	q, k := m.readNumbers(p.Q, reach(p.QBatch, p.QHead, p.QRow, rows)), m.readNumbers(p.K, reach(p.KBatch, p.KHead, p.KRow, cols))
+	v := m.readNumbers(p.V, reach(p.VBatch, p.VHead, p.VRow, cols))
 	mask := m.readOptional(p.Mask, spanOf(extent{p.MBatch, b}, extent{int64(p.MHead), h}, extent{int64(p.MRow), rows}, extent{int64(p.MCol), cols}))
 	y := m.resultRoom(p.Y, b*rows*h*size)
 

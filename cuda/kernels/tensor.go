@@ -46,7 +46,7 @@ var attentionSizes = map[int32]string{32: "attention_32", 64: "attention_64"}
 
 const attentionRows, attentionThreads = 64, 128
 
-func tensorNames() (all []string) {
+func tensorKernelNames() (all []string) {
 	for _, suffix := range []string{"_f16", "_bf16"} {
 		for i := range tileList {
 			all = append(all, tileList[i].name+suffix)

@@ -34,7 +34,7 @@ func (t *tensor) elements() int {
 	return n
 }
 
-func (t *tensor) bytes() int64 { return int64(t.elements()) * int64(t.stored.Size()) }
+func (t *tensor) byteSize() int64 { return int64(t.elements()) * int64(t.stored.Size()) }
 
 // compiler builds one plan.
 type compiler struct {
@@ -159,7 +159,7 @@ func (c *compiler) declareInputs() error {
 
 		// Clients send float32, whatever the plan computes with.
 		t.stored = t.Type
-		t.buffer = c.addBuffer(Buffer{Kind: Input, Bytes: t.bytes(), Index: i})
+		t.buffer = c.addBuffer(Buffer{Kind: Input, Bytes: t.byteSize(), Index: i})
 		c.plan.Inputs = append(c.plan.Inputs, Tensor{Value: t.Value, Layer: -1})
 		if err := c.narrowInput(t); err != nil {
 			return err
@@ -207,7 +207,7 @@ func (c *compiler) narrowInput(t *tensor) error {
 
 	// Images take channels last in the same cast.
 	y := &tensor{Value: t.Value, stored: c.precision.storedType(t.Type), last: len(t.Dims) == 4}
-	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+	y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.byteSize()})
 
 	c.layer = &Layer{Name: t.Name, Op: "Cast"}
 	if err := c.convertType(t, y); err != nil {
@@ -232,7 +232,7 @@ func (c *compiler) widenOutputs() error {
 		}
 
 		y := &tensor{Value: t.Value, stored: Float32}
-		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.bytes()})
+		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: y.byteSize()})
 
 		if err := c.convertType(t, y); err != nil {
 			return err
@@ -311,7 +311,7 @@ func (c *compiler) makeResult(name string, typ DataType, dims []int) (*tensor, e
 		return nil, err
 	}
 
-	t.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.bytes()})
+	t.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.byteSize()})
 	return t, nil
 }
 
@@ -387,7 +387,7 @@ func (c *compiler) finishOutputs() error {
 func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
 	c.layer = &Layer{Name: t.Name, Op: "Copy"}
 	out := &tensor{Value: t.Value, stored: t.Type}
-	out.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: out.bytes()})
+	out.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: out.byteSize()})
 
 	if err := c.convertType(t, out); err != nil {
 		return nil, err

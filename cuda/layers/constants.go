@@ -71,7 +71,7 @@ func (c *compiler) foldNode(n *Node) error {
 
 		// A view of a constant keeps its bytes; anything else is what the kernels wrote.
 		if k.data = t.data; k.data == nil {
-			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.bytes()))
+			k.data = slices.Clone(mem.Bytes(base[t.buffer], t.byteSize()))
 		}
 		if t.isConstant() {
 			k.source = t.source
@@ -120,7 +120,7 @@ func (c *compiler) refOf(t *tensor) uint64 {
 		c.layer.Params = append(c.layer.Params, b.Index)
 	}
 
-	c.layer.Bytes += t.bytes()
+	c.layer.Bytes += t.byteSize()
 	return makeRef(t.buffer, 0)
 }
 

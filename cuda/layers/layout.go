@@ -61,7 +61,7 @@ func (c *compiler) turnedTensor(t *tensor, last bool) (*tensor, error) {
 	y.last, y.other = last, nil
 	if t.Dims[1] != 1 && countElements(t.Dims[2:]) != 1 { // else the bytes are the same
 		y.data, y.source = nil, ""
-		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.bytes()})
+		y.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.byteSize()})
 		dims, xs := t.Dims, t.stridesOf()
 		if last {
 			dims, xs = channelsLast(dims), channelsLast(xs)
