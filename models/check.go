@@ -39,6 +39,7 @@ func Check(ctx context.Context, out io.Writer, dir string, n int, library string
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+
 		verdict := "good"
 		if err != nil {
 			bad++

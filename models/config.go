@@ -13,13 +13,18 @@ func (r Recipe) writeConfig(accuracy float64, seed uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %q\nplatform: %q\nmax_batch_size: %d\n", r.Name(), repo.PlatformONNX, BatchMax)
 	fmt.Fprintf(&b, "input [\n  { name: \"image\" data_type: TYPE_UINT8 dims: [ %d, %d, 3 ] }\n]\n", h, w)
+
 	n := len(r.data.labels())
+
+	// A detector answers for each cell of its grid, a classifier once.
 	if r.Family == "detector" {
 		fmt.Fprintf(&b, "output [\n  { name: \"scores\" data_type: TYPE_FP32 dims: [ %d, %d ] label_filename: \"labels.txt\" },\n", cells*cells, n)
 		fmt.Fprintf(&b, "  { name: \"boxes\" data_type: TYPE_FP32 dims: [ %d, 4 ] }\n]\n", cells*cells)
 	} else {
 		fmt.Fprintf(&b, "output [\n  { name: \"scores\" data_type: TYPE_FP32 dims: [ %d ] label_filename: \"labels.txt\" }\n]\n", n)
 	}
+
+	// A client tells variants apart by these; the check needs the seed and the claimed accuracy.
 	for _, p := range [][2]string{{"slo_ms", fmt.Sprint(r.SLO)}, {"family", r.Family}, {"variant", r.Variant},
 		{"accuracy", fmt.Sprintf("%.4f", accuracy)}, {"seed", fmt.Sprint(seed)}} {
 		fmt.Fprintf(&b, "parameters { key: %q value { string_value: %q } }\n", p[0], p[1])

@@ -13,7 +13,7 @@ type source interface {
 	// draw fills one image (H·W·3 bytes) and, unless it is nil, its training target.
 	draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth
 	labels() []string
-	size() (h, w int)
+	imageSize() (h, w int)
 }
 
 // Truth is what an image shows: a class of a crop, or the objects of a street.
@@ -57,6 +57,7 @@ func (p *Painter) cropObject(g *rand.Rand, s *scene.Scene, i int, m *scene.Image
 	if n := w * h * 3; cap(p.small.Pix) < n {
 		p.small.Pix = make([]byte, n)
 	}
+
 	p.small.W, p.small.H, p.small.Pix = w, h, p.small.Pix[:w*h*3]
 	p.r.Draw(s, view, p.small, nil)
 	m.Resample(p.small, scene.Rect{X1: float64(w), Y1: float64(h)})
@@ -82,7 +83,10 @@ func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []b
 	if h, w := r.Size(); len(pixels) != h*w*3 {
 		return Truth{}, fmt.Errorf("draw for %s: %d bytes: want %d", r.Name(), len(pixels), h*w*3)
 	}
+
 	g := scene.Seeded(heldOutSeed(seed), i)
+
+	// Conditions come from the image's own generator, so that image i is the same every time.
 	if c == nil {
 		mixed := scene.Mixed(g)
 		c = &mixed
@@ -92,7 +96,7 @@ func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []b
 
 type vehicleCrops struct{}
 
-func (vehicleCrops) size() (h, w int) { return vehicleHeight, vehicleWidth }
+func (vehicleCrops) imageSize() (h, w int) { return vehicleHeight, vehicleWidth }
 
 func (vehicleCrops) labels() []string {
 	var l []string
@@ -111,7 +115,7 @@ func (v vehicleCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels 
 
 type activityCrops struct{}
 
-func (activityCrops) size() (h, w int) { return activityHeight, activityWidth }
+func (activityCrops) imageSize() (h, w int) { return activityHeight, activityWidth }
 
 func (activityCrops) labels() []string {
 	var l []string
@@ -124,9 +128,12 @@ func (activityCrops) labels() []string {
 func (activityCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
 	a := scene.Activity(g.IntN(int(scene.ActivityCount)))
 	kind := scene.Person
+
+	// The activity cycling belongs to the rider of a bicycle; no walker has it.
 	if a == scene.Cycling {
 		kind = scene.Bicycle
 	}
+
 	p.drawCrop(g, c, kind, a, pixels, activityHeight, activityWidth)
 	oneHot(target, int(a))
 	return Truth{Class: int(a)}
@@ -134,7 +141,7 @@ func (activityCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels [
 
 type streets struct{}
 
-func (streets) size() (h, w int) { return detectorSize, detectorSize }
+func (streets) imageSize() (h, w int) { return detectorSize, detectorSize }
 
 func (streets) labels() []string {
 	var l []string

@@ -74,6 +74,7 @@ func (r Recipe) Evaluate(ctx context.Context, m *onnx.Model, e Exam) (float64, e
 				continue
 			}
 
+			// Average precision needs the whole curve, so detections of hardly any score count, too.
 			boxes := out["boxes"][i*len(out["boxes"])/BatchMax : (i+1)*len(out["boxes"])/BatchMax]
 			found, err := Decode(scores, boxes, int(kinds), 0.02, float64(w), float64(h))
 			if err != nil {
@@ -142,6 +143,7 @@ func (p *precision) meanPrecision() float64 {
 			continue
 		}
 		n++
+
 		slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
 
 		right := 0

@@ -40,6 +40,7 @@ func Make(ctx context.Context, o Options) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
 	queue := make(chan Recipe, len(chosen))
 	for i := len(chosen) - 1; i >= 0; i-- { // the large ones take longest and come last in a family
 		queue <- chosen[i]
@@ -81,6 +82,7 @@ func chooseRecipes(only string) ([]Recipe, error) {
 	if only == "" {
 		return Recipes(), nil
 	}
+
 	var chosen []Recipe
 	for _, name := range strings.Split(only, ",") {
 		r, ok := Find(name)
@@ -145,6 +147,8 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+
+		// Every step draws images of its own: no image is seen twice.
 		for k := range r.Batch {
 			g := scene.Seeded(trainingSeed(o.Seed), uint64(i*r.Batch+k))
 			r.data.draw(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
@@ -157,6 +161,7 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 			return nil, err
 		}
 
+		// A moving mean of a hundred steps: the loss of one batch says little.
 		mean += (float64(loss) - mean) / float64(min(i+1, 100))
 		if (i+1)%500 == 0 || i+1 == steps {
 			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", r.Name(), i+1, steps, mean))

@@ -54,10 +54,12 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 		if err != nil {
 			continue // not made yet
 		}
+
 		row, err := recipe.tableRow(ctx, m, n, library)
 		if err != nil {
 			return err
 		}
+
 		b.WriteString(row)
 		rows++
 		seed = m.Config.Params["seed"]
@@ -76,6 +78,7 @@ func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library stri
 	if err != nil {
 		return "", err
 	}
+
 	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
 	if err != nil {
 		return "", fmt.Errorf("model %s: parameter seed: %w", m.Name, err)

@@ -21,7 +21,7 @@ type Recipe struct {
 func (r Recipe) Name() string { return r.Family + "-" + r.Variant }
 
 // Size returns the height and width in pixels of the images that the model takes.
-func (r Recipe) Size() (h, w int) { return r.data.size() }
+func (r Recipe) Size() (h, w int) { return r.data.imageSize() }
 
 // Labels returns the class names.
 func (r Recipe) Labels() []string { return r.data.labels() }
@@ -78,6 +78,7 @@ func residualBlock(channels int64) train.Layer {
 }
 
 func detectorNet(name string, body ...train.Layer) train.Net {
+	// A cell answers an objectness, a class for each kind, and four numbers of its box.
 	body = append(body, &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true})
 	return train.Net{Name: name, H: detectorSize, W: detectorSize, Body: body, Head: train.Grid{N: kinds}}
 }

@@ -21,6 +21,7 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 	var paths []string
 	paint := NewPainter()
 	for _, r := range Recipes() {
+		// The variants of a family take the same images.
 		if r.Variant != "s" {
 			continue
 		}
@@ -36,6 +37,7 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 			if err != nil {
 				return nil, err
 			}
+
 			name := fmt.Sprintf("street-%d.png", i)
 			if r.Family != "detector" {
 				name = fmt.Sprintf("%s-%d-%s.png", r.Family, i, r.Labels()[t.Class])
@@ -45,6 +47,7 @@ func Render(ctx context.Context, dir string, seed uint64, n int, c *scene.Condit
 			if err := m.WritePNG(&b); err != nil {
 				return nil, err
 			}
+
 			path := filepath.Join(dir, name)
 			if err := repo.WriteFile(path, b.Bytes()); err != nil {
 				return nil, err

@@ -54,6 +54,7 @@ func (c *canvas) beginObject(id uint8) {
 // paintShape blends col over the pixels within bounds by the coverage that the signed distance tells
 // (in pixels, negative inside).
 func (c *canvas) paintShape(bounds Rect, col rgb, alpha float32, distance func(x, y float64) float64) {
+	// The extent grows also where there are no pixels: a canvas without any only measures.
 	c.growExtent(bounds)
 	x0, y0, x1, y1 := c.pixelRange(bounds)
 	if x0 >= x1 || y0 >= y1 {
@@ -96,6 +97,8 @@ func (c *canvas) blendPixel(i int, col rgb, a float32) {
 	p[0] += (col[0] - p[0]) * a
 	p[1] += (col[1] - p[1]) * a
 	p[2] += (col[2] - p[2]) * a
+
+	// Whoever covers most of a pixel owns it.
 	if a > 0.5 {
 		c.owner[i] = c.id
 	}
@@ -130,6 +133,7 @@ func (c *canvas) paintCapsule(a, b point, r float64, col rgb) {
 	dx, dy := b.x-a.x, b.y-a.y
 	inv := 1 / max(dx*dx+dy*dy, 1e-12)
 	c.paintShape(Rect{min(a.x, b.x) - r, min(a.y, b.y) - r, max(a.x, b.x) + r, max(a.y, b.y) + r}, col, 1, func(x, y float64) float64 {
+		// The point of the line that is nearest.
 		t := min(max(((x-a.x)*dx+(y-a.y)*dy)*inv, 0), 1)
 		ex, ey := x-a.x-t*dx, y-a.y-t*dy
 		return math.Sqrt(ex*ex+ey*ey) - r

@@ -61,8 +61,10 @@ func (s *Scene) pixelsPerMetre(y float64) float64 {
 // c.Occlusion's poles and bushes.
 func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	s := newScene(r, c, aspect)
+
 	for n := drawPoisson(r, c.Density); n > 0 && len(s.items) < itemsMax; n-- {
 		kind := Kind(drawWeighted(r, c.Kinds[:]))
+		// A street so full that twelve tries find no place for it goes without it.
 		for try := range 12 { // look for a place that is not taken, further and further away
 			it := s.newItem(r, kind, drawActivity(r, kind, c))
 			it.settleAt(r, s, 0.12+0.84*r.Float64()*(1-0.06*float64(try)))
@@ -72,7 +74,9 @@ func Compose(r *rand.Rand, c Conditions, aspect float64) *Scene {
 			}
 		}
 	}
+
 	s.sortByDepth()
+
 	for n := drawPoisson(r, 3*c.Occlusion); n > 0; n-- {
 		s.front = append(s.front, newBush(r, r.Float64()*aspect, 0.9+0.15*r.Float64(), 0.5+r.Float64()))
 	}
@@ -98,6 +102,8 @@ func ComposeOne(r *rand.Rand, c Conditions, kind Kind, activity Activity) (s *Sc
 	}
 
 	s.sortByDepth()
+
+	// Sorting has moved the main object.
 	for i = range s.items {
 		if s.items[i].box == main.box {
 			break
@@ -141,12 +147,15 @@ func Around(b Rect, aspect, margin, dx, dy float64) Rect {
 
 func newScene(r *rand.Rand, c Conditions, aspect float64) *Scene {
 	s := &Scene{Aspect: aspect, Cond: c, horizon: 0.32 + 0.1*r.Float64(), seed: r.Uint64()}
+
 	gray := 0.3 + 0.15*float32(r.Float64())
 	s.ground = rgb{gray, gray, gray * 1.04}
 	s.sky = [2]rgb{{0.42, 0.6, 0.88}, {0.78, 0.86, 0.94}}
 	if r.IntN(3) == 0 { // overcast
 		s.sky = [2]rgb{{0.62, 0.65, 0.69}, {0.76, 0.78, 0.8}}
 	}
+
+	// Houses and trees stand along the horizon, some overlapping, some apart.
 	for x := -0.1; x < aspect; {
 		w := 0.15 + 0.3*r.Float64()
 		h := house{col: drabColour(r), rows: 2 + r.IntN(3), cols: 2 + r.IntN(3), lit: r.Uint64()}
@@ -162,11 +171,13 @@ func newScene(r *rand.Rand, c Conditions, aspect float64) *Scene {
 func (s *Scene) newItem(r *rand.Rand, kind Kind, activity Activity) item {
 	l := look{body: paintColour(r), second: paintColour(r), dark: drabColour(r).scaleBy(0.35), phase: 2 * math.Pi * r.Float64(),
 		size: 0.92 + 0.16*r.Float64(), shape: r.Float64(), detail: r.Uint32()}
+
 	tone := 0.35 + 0.6*float32(r.Float64())
 	l.skin = rgb{0.95 * tone, 0.76 * tone, 0.62 * tone}
 	if kind == Person && r.IntN(4) == 0 { // a child, or somebody short
 		l.size *= 0.75
 	}
+
 	p := place{squash: 0.72 + 0.28*math.Sqrt(r.Float64()), forward: 1}
 	if r.IntN(2) == 0 {
 		p.forward = -1
@@ -185,8 +196,11 @@ func (it *item) settleAt(r *rand.Rand, s *Scene, depth float64) {
 		if it.box.X1-it.box.X0 < 0.7*s.Aspect || depth < 0.15 {
 			break
 		}
+
+		// Further away it is smaller.
 		depth *= 0.75
 	}
+
 	half := (it.box.X1 - it.box.X0) / 2
 	span := s.Aspect - 1.2*half // up to a fifth of it may lie outside
 	it.place.x = 0.6*half + span*r.Float64()
@@ -194,6 +208,7 @@ func (it *item) settleAt(r *rand.Rand, s *Scene, depth float64) {
 }
 
 func (it *item) measureBox() {
+	// A canvas without pixels only measures.
 	var c canvas
 	c.scale = 1
 	c.beginObject(1)
@@ -221,6 +236,8 @@ func drawActivity(r *rand.Rand, k Kind, c Conditions) Activity {
 	if k == Bicycle {
 		return Cycling
 	}
+
+	// Only the rider of a bicycle cycles.
 	w := c.Activities
 	w[Cycling] = 0
 	return Activity(drawWeighted(r, w[:]))
@@ -240,6 +257,7 @@ func paintColour(r *rand.Rand) rgb {
 		g := 0.08 + 0.84*float32(r.Float64())
 		return rgb{g, g, g}
 	}
+
 	c := rgb{float32(r.Float64()), float32(r.Float64()), float32(r.Float64())}
 	most := max(c[0], c[1], c[2], 0.05)
 	return c.scaleBy((0.35 + 0.6*float32(r.Float64())) / most)
@@ -252,6 +270,7 @@ func drabColour(r *rand.Rand) rgb {
 
 // drawPoisson draws a count of the given mean, below about 20.
 func drawPoisson(r *rand.Rand, mean float64) int {
+	// Knuth's method: uniform numbers are multiplied until they fall below e^-mean.
 	n, p, limit := 0, r.Float64(), math.Exp(-mean)
 	for p > limit && n < itemsMax {
 		n++

@@ -26,6 +26,7 @@ func Day() Conditions {
 		c.Kinds[i] = 1
 	}
 	c.Kinds[Person] = 2
+
 	for i := range c.Activities {
 		c.Activities[i] = 1
 	}
@@ -46,6 +47,8 @@ func Mixed(r *rand.Rand) Conditions {
 	c.Occlusion = 0.6 * r.Float64()
 	c.Noise = 0.01 + 0.04*r.Float64()*r.Float64()
 	c.Density = 1.5 + 4*r.Float64()
+
+	// One weather at a time, and none in two of five.
 	switch r.IntN(5) {
 	case 0:
 		c.Fog = 0.7 * r.Float64()
@@ -69,6 +72,7 @@ func (c Conditions) Check() error {
 			return fmt.Errorf("%s: %v: want 0 to %v", f.name, f.value, f.most)
 		}
 	}
+
 	if err := checkMix("kinds", c.Kinds[:]); err != nil {
 		return err
 	}
@@ -98,11 +102,14 @@ func drawWeighted(r *rand.Rand, weights []float64) int {
 	for _, w := range weights {
 		sum += w
 	}
+
 	x := r.Float64() * sum
 	for i, w := range weights {
 		if x -= w; x < 0 && w > 0 {
 			return i
 		}
 	}
+
+	// Rounding alone leads here.
 	return 0
 }

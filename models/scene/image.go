@@ -47,6 +47,7 @@ func (m *Image) WritePNG(w io.Writer) error {
 func (m *Image) Resample(src *Image, view Rect) {
 	sx, sy := (view.X1-view.X0)/float64(m.W), (view.Y1-view.Y0)/float64(m.H)
 	for y := range m.H {
+		// Centres of pixels lie at halves.
 		fy := view.Y0 + (float64(y)+0.5)*sy - 0.5
 		y0, wy := splitCoordinate(fy, src.H)
 		for x := range m.W {
@@ -54,6 +55,7 @@ func (m *Image) Resample(src *Image, view Rect) {
 			x1, y1 := min(x0+1, src.W-1), min(y0+1, src.H-1)
 			a, b := src.Pix[(y0*src.W+x0)*3:], src.Pix[(y0*src.W+x1)*3:]
 			c, d := src.Pix[(y1*src.W+x0)*3:], src.Pix[(y1*src.W+x1)*3:]
+
 			out := m.Pix[(y*m.W+x)*3:]
 			for i := range 3 {
 				top := float64(a[i])*(1-wx) + float64(b[i])*wx
@@ -81,9 +83,11 @@ func FromImage(src image.Image, w, h int) *Image {
 			p[0], p[1], p[2] = byte(r>>8), byte(g>>8), byte(bl>>8)
 		}
 	}
+
 	if full.W == w && full.H == h || full.W == 0 || full.H == 0 {
 		return full
 	}
+
 	m := NewImage(w, h)
 	m.Resample(full, Rect{0, 0, float64(full.W), float64(full.H)})
 	return m

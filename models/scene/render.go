@@ -63,6 +63,7 @@ func (r *Renderer) Draw(s *Scene, view Rect, dst *Image, truth []Object) []Objec
 		r.own = append(r.own, c.countOwned(it.box, uint8(i+1)))
 	}
 
+	// What stands in front is no object, but takes pixels from those behind it.
 	c.tint = nil
 	c.beginObject(255)
 	for _, b := range s.front {
@@ -120,10 +121,12 @@ func (c *canvas) drawShadow(it *item) {
 	if c.w == 0 {
 		return
 	}
+
 	id, extent := c.id, c.extent
 	c.id = 0
 	half := (it.box.X1 - it.box.X0) / 2
 	c.paintEllipse((it.box.X0+it.box.X1)/2, it.place.y, half, 0.12*it.place.metre, rgb{0.05, 0.05, 0.06}, 0.35)
+
 	c.id, c.extent = id, extent
 }
 
@@ -260,10 +263,12 @@ func (c *canvas) drawBush(b bush) {
 
 // drawWeather paints rain and snow in front of everything.
 func (c *canvas) drawWeather(s *Scene, g *rand.Rand) {
+	// Streaks fall to the left, all at one angle.
 	for n := int(70 * s.Cond.Rain); n > 0; n-- {
 		x, y, l := g.Float64()*s.Aspect, g.Float64(), 0.03+0.05*g.Float64()
 		c.paintPolygon([]point{{x, y}, {x + 0.004, y}, {x + 0.004 - 0.2*l, y + l}, {x - 0.2*l, y + l}}, rgb{0.8, 0.84, 0.9}, 0.5)
 	}
+
 	for n := int(80 * s.Cond.Snow); n > 0; n-- {
 		x, y, r := g.Float64()*s.Aspect, g.Float64(), 0.004+0.005*g.Float64()
 		c.paintEllipse(x, y, r, r, rgb{0.97, 0.97, 1}, 0.9)
@@ -274,6 +279,9 @@ func (c *canvas) drawWeather(s *Scene, g *rand.Rand) {
 func (r *Renderer) developImage(s *Scene, g *rand.Rand, dst *Image) {
 	c := &r.c
 	sigma := float32(s.Cond.Noise * 255)
+
+	// Noise is drawn once for each renderer and read from random places on: drawing it for each pixel would
+	// take most of the time.
 	k := g.IntN(len(r.noise))
 	for i, n := 0, len(c.pix); i < n; i += 3 {
 		for j := range 3 {

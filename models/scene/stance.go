@@ -11,20 +11,20 @@ type place struct {
 	forward float64 // +1 faces right, −1 left
 }
 
-func (p place) at(u, v float64) point {
+func (p place) mapPoint(u, v float64) point {
 	return point{p.x + p.forward*u*p.metre*p.squash, p.y - v*p.metre}
 }
 
 // mapRect maps a rectangle with corners (u0, v0), (u1, v1).
 func (p place) mapRect(u0, v0, u1, v1 float64) Rect {
-	a, b := p.at(u0, v0), p.at(u1, v1)
+	a, b := p.mapPoint(u0, v0), p.mapPoint(u1, v1)
 	return Rect{min(a.x, b.x), min(a.y, b.y), max(a.x, b.x), max(a.y, b.y)}
 }
 
 func (p place) mapPoints(uv ...float64) []point {
 	pts := make([]point, 0, 8)
 	for i := 0; i+1 < len(uv); i += 2 {
-		pts = append(pts, p.at(uv[i], uv[i+1]))
+		pts = append(pts, p.mapPoint(uv[i], uv[i+1]))
 	}
 	return pts
 }
@@ -117,8 +117,10 @@ func poseBody(a Activity, l look) bodyAngles {
 
 // drawPerson draws somebody; for Cycling the bicycle is drawn by its own function first.
 func (c *canvas) drawPerson(p place, a Activity, l look) {
+	// A figure is about as wide from every side, so it is not foreshortened.
 	p.squash = 1
 	p.metre *= l.size
+
 	if a == Sitting {
 		c.drawBench(p, l)
 	}
@@ -127,7 +129,7 @@ func (c *canvas) drawPerson(p place, a Activity, l look) {
 
 // drawFigure draws a body in the given pose.
 func (c *canvas) drawFigure(p place, b bodyAngles, l look) {
-	hip := p.at(b.hipForward, b.hipHeight)
+	hip := p.mapPoint(b.hipForward, b.hipHeight)
 	neck := p.walkLimb(hip, torso, math.Pi-b.lean)
 
 	head := p.walkLimb(neck, 0.17, math.Pi-b.lean*0.6)
@@ -139,6 +141,7 @@ func (c *canvas) drawFigure(p place, b bodyAngles, l look) {
 		foot := p.walkLimb(knee, shin, b.hip[i]-b.knee[i])
 		c.paintCapsule(hip, knee, 0.085*m*wide, l.second.scaleBy(shade))
 		c.paintCapsule(knee, foot, 0.065*m*wide, l.second.scaleBy(shade))
+
 		toe := point{foot.x + p.forward*0.12*m, foot.y}
 		c.paintCapsule(foot, toe, 0.045*m, l.dark)
 	}
@@ -148,6 +151,7 @@ func (c *canvas) drawFigure(p place, b bodyAngles, l look) {
 		elbow := p.walkLimb(shoulder, upperArm, b.arm[i])
 		hand := p.walkLimb(elbow, foreArm, b.arm[i]+b.elbow[i])
 		c.paintCapsule(shoulder, elbow, 0.06*m*wide, l.body.scaleBy(shade))
+
 		fore := l.body.scaleBy(shade)
 		if l.detail&4 != 0 { // short sleeves
 			fore = l.skin.scaleBy(shade)
@@ -171,10 +175,12 @@ func (c *canvas) drawBench(p place, l look) {
 	if l.detail&8 != 0 {
 		wood = rgb{0.5, 0.52, 0.55}
 	}
+
 	c.paintRect(p.mapRect(-0.45, 0.36, 0.3, 0.44), wood, 1)
 	if l.detail&16 != 0 {
 		c.paintRect(p.mapRect(-0.45, 0.44, -0.38, 0.9), wood.scaleBy(0.9), 1)
 	}
+
 	c.paintRect(p.mapRect(-0.42, 0, -0.36, 0.38), wood.scaleBy(0.7), 1)
 	c.paintRect(p.mapRect(0.2, 0, 0.26, 0.38), wood.scaleBy(0.7), 1)
 }

@@ -27,7 +27,8 @@ func (c *canvas) drawVehicle(p place, k Kind, l look) {
 
 // drawWheel draws a wheel whose axle is at u.
 func (c *canvas) drawWheel(p place, u, r float64) {
-	q := p.at(u, r)
+	q := p.mapPoint(u, r)
+
 	rx := r * p.metre * (0.4 + 0.6*p.squash)
 	c.paintEllipse(q.x, q.y, rx, r*p.metre, rubber, 1)
 	c.paintEllipse(q.x, q.y, rx*0.5, r*p.metre*0.5, chrome, 1)
@@ -46,11 +47,14 @@ func (c *canvas) drawCar(p place, l look) {
 	if l.detail&1 != 0 {
 		back = -long + 0.15 // a hatchback or estate
 	}
+
+	// The upper body with its windows comes first: the lower body covers its edge.
 	c.paintPolygon(p.mapPoints(back, 0.82, back+0.4, roof, 0.45, roof, 1.1, 0.82), l.body.scaleBy(0.92), 1)
 	c.paintPolygon(p.mapPoints(back+0.22, 0.84, back+0.48, roof-0.1, -0.18, roof-0.1, -0.18, 0.84), glass, 1)
 	c.paintPolygon(p.mapPoints(-0.08, 0.84, -0.08, roof-0.1, 0.4, roof-0.1, 0.92, 0.84), glass, 1)
 	c.paintPolygon(p.mapPoints(-long, 0.4, -long+0.05, 0.86, 1.1, 0.88, long-0.12, 0.72, long, 0.4), l.body, 1)
 	c.paintRect(p.mapRect(-long, 0.28, long, 0.44), l.body.scaleBy(0.55), 1)
+
 	c.drawLamps(p, -long, long-0.05, 0.62)
 	c.drawWheel(p, -long+0.72, 0.33)
 	c.drawWheel(p, long-0.75, 0.33)
@@ -59,14 +63,17 @@ func (c *canvas) drawCar(p place, l look) {
 func (c *canvas) drawVan(p place, l look) {
 	long := 2.2 + 0.25*l.shape
 	roof := 1.95 + 0.25*l.shape
+
 	c.paintPolygon(p.mapPoints(-long, 0.35, -long, roof, long-1.15, roof, long-0.55, 1.15, long, 1.0, long, 0.35), l.body, 1)
 	c.paintPolygon(p.mapPoints(long-1.55, 1.2, long-1.55, roof-0.2, long-1.1, roof-0.2, long-0.66, 1.2), glass, 1)
+
 	if l.detail&1 != 0 { // a people carrier has side windows
 		c.paintRect(p.mapRect(-long+0.2, 1.2, -0.6, roof-0.2), glass, 1)
 		c.paintRect(p.mapRect(-0.45, 1.2, long-1.7, roof-0.2), glass, 1)
 	} else if l.detail&2 != 0 { // a tradesman's lettering
 		c.paintRect(p.mapRect(-long+0.4, 1.15, long-2.2, 1.45), l.second, 1)
 	}
+
 	c.paintRect(p.mapRect(-long, 0.28, long, 0.42), l.body.scaleBy(0.5), 1)
 	c.paintRect(p.mapRect(-0.02+long-2.0, 0.45, long-1.97, roof-0.1), l.body.scaleBy(0.7), 1)
 	c.drawLamps(p, -long, long-0.02, 0.75)
@@ -82,9 +89,9 @@ func (c *canvas) drawTruck(p place, l look) {
 	switch {
 	case l.detail&3 == 3: // a tipper with an open load
 		c.paintPolygon(p.mapPoints(-long, 0.9, -long-0.05, 1.75, cab-0.15, 1.75, cab-0.25, 0.9), l.second, 1)
-		c.paintEllipse(p.at(-0.9, 1.75).x, p.at(0, 1.75).y, 1.3*p.metre*p.squash, 0.35*p.metre, rgb{0.42, 0.36, 0.28}, 1)
+		c.paintEllipse(p.mapPoint(-0.9, 1.75).x, p.mapPoint(0, 1.75).y, 1.3*p.metre*p.squash, 0.35*p.metre, rgb{0.42, 0.36, 0.28}, 1)
 	case l.detail&3 == 2: // a tank
-		a, b := p.at(-long+0.6, 1.6), p.at(cab-0.8, 1.6)
+		a, b := p.mapPoint(-long+0.6, 1.6), p.mapPoint(cab-0.8, 1.6)
 		c.paintCapsule(a, b, 0.7*p.metre, l.second.mixWith(chrome, 0.6))
 	default: // a box
 		c.paintRect(p.mapRect(-long, 0.85, cab-0.2, roof), l.second, 1)
@@ -133,15 +140,20 @@ func (c *canvas) drawBus(p place, l look) {
 func (c *canvas) drawBicycle(p place, l look) {
 	const r = 0.34
 	thin := 0.028 * p.metre
-	rear, front := p.at(-0.52, r), p.at(0.52, r)
+	rear, front := p.mapPoint(-0.52, r), p.mapPoint(0.52, r)
+
 	c.paintRing(rear.x, rear.y, r*p.metre, thin, rubber)
 	c.paintRing(front.x, front.y, r*p.metre, thin, rubber)
-	crank, saddle, bar := p.at(-0.05, 0.32), p.at(-0.2, 0.88), p.at(0.38, 0.95)
-	head := p.at(0.36, 0.8)
+
+	crank, saddle, bar := p.mapPoint(-0.05, 0.32), p.mapPoint(-0.2, 0.88), p.mapPoint(0.38, 0.95)
+	head := p.mapPoint(0.36, 0.8)
 	for _, tube := range [][2]point{{rear, crank}, {crank, saddle}, {rear, saddle}, {crank, head}, {saddle, head}, {front, bar}} {
 		c.paintCapsule(tube[0], tube[1], thin, l.second)
 	}
-	c.paintCapsule(bar, p.at(0.52, 1.0), thin, rubber)
+
+	c.paintCapsule(bar, p.mapPoint(0.52, 1.0), thin, rubber)
+
+	// The rider is a figure, which is not foreshortened.
 	p.squash = 1
 	look := l
 	look.second = l.dark.mixWith(l.body, 0.25)
@@ -151,18 +163,22 @@ func (c *canvas) drawBicycle(p place, l look) {
 func (c *canvas) drawMotorcycle(p place, l look) {
 	const r = 0.32
 	for _, u := range []float64{-0.7, 0.72} {
-		q := p.at(u, r)
+		q := p.mapPoint(u, r)
 		c.paintRing(q.x, q.y, (r-0.07)*p.metre, 0.075*p.metre, rubber)
 	}
-	c.paintCapsule(p.at(0.72, r), p.at(0.42, 1.0), 0.045*p.metre, chrome)
+
+	c.paintCapsule(p.mapPoint(0.72, r), p.mapPoint(0.42, 1.0), 0.045*p.metre, chrome)
 	c.paintPolygon(p.mapPoints(-0.45, 0.3, -0.3, 0.62, 0.3, 0.62, 0.4, 0.35, 0.2, 0.22), rgb{0.2, 0.2, 0.22}, 1)
-	c.paintCapsule(p.at(-0.75, 0.78), p.at(-0.1, 0.74), 0.09*p.metre, rgb{0.12, 0.12, 0.13})
-	c.paintCapsule(p.at(0.0, 0.82), p.at(0.35, 0.88), 0.14*p.metre, l.second)
+	c.paintCapsule(p.mapPoint(-0.75, 0.78), p.mapPoint(-0.1, 0.74), 0.09*p.metre, rgb{0.12, 0.12, 0.13})
+	c.paintCapsule(p.mapPoint(0.0, 0.82), p.mapPoint(0.35, 0.88), 0.14*p.metre, l.second)
+
 	if l.detail&1 != 0 { // a fairing
 		c.paintPolygon(p.mapPoints(0.3, 0.6, 0.45, 1.15, 0.62, 1.0, 0.66, 0.62), l.second, 1)
 	}
-	c.paintCapsule(p.at(-0.85, 0.4), p.at(-0.1, 0.36), 0.05*p.metre, chrome)
+
+	c.paintCapsule(p.mapPoint(-0.85, 0.4), p.mapPoint(-0.1, 0.36), 0.05*p.metre, chrome)
 	c.paintRect(p.mapRect(0.52, 0.85, 0.62, 1.0), c.glowing(rgb{1, 0.95, 0.75}), 1)
+
 	p.squash = 1
 	c.drawRider(p, l)
 }
@@ -170,17 +186,19 @@ func (c *canvas) drawMotorcycle(p place, l look) {
 // drawRider sits on a motorcycle, helmeted, feet on the pegs.
 func (c *canvas) drawRider(p place, l look) {
 	m := p.metre
-	hip := p.at(-0.25, 0.9)
+	hip := p.mapPoint(-0.25, 0.9)
 	neck := p.walkLimb(hip, torso, 3.14-0.35-0.35*l.shape)
 	knee := p.walkLimb(hip, thigh, 1.25)
 	foot := p.walkLimb(knee, shin, -0.45)
-	hand := p.at(0.42, 1.05)
+	hand := p.mapPoint(0.42, 1.05)
 	elbow := point{(neck.x+hand.x)/2 - p.forward*0.02*m, (neck.y+hand.y)/2 + 0.1*m}
+
 	c.paintCapsule(hip, knee, 0.09*m, l.dark)
 	c.paintCapsule(knee, foot, 0.07*m, l.dark)
 	c.paintCapsule(hip, neck, 0.15*m, l.body)
 	c.paintCapsule(neck, elbow, 0.06*m, l.body.scaleBy(0.85))
 	c.paintCapsule(elbow, hand, 0.05*m, l.body.scaleBy(0.85))
+
 	head := p.walkLimb(neck, 0.17, 3.14-0.2)
 	c.paintEllipse(head.x, head.y, 0.15*m, 0.15*m, l.second, 1)
 	c.paintEllipse(head.x+p.forward*0.07*m, head.y, 0.08*m, 0.06*m, rubber, 1)
