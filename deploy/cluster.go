@@ -14,17 +14,18 @@ type Cluster struct {
 	TLSName  string `yaml:"tls_name"` // a name in every part's certificate, which others check; empty: the host that they dial
 }
 
-// flags registers a flag for each knob of the section.
-func (c *Cluster) flags(fs *flag.FlagSet) {
+// registerFlags registers a flag for each knob of the section.
+func (c *Cluster) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Election, "election", c.Election, "`URL` where schedulers agree on who leads: etcd://HOST:PORT,.../NAME, etcds:// (TLS), kubernetes://NAMESPACE/LEASE or file:///PATH; empty: this one leads")
 	fs.StringVar(&c.TLSName, "tls-name", c.TLSName, "`name` in every part's certificate; empty: each has the host that others dial")
 }
 
-// check returns what is wrong with the section.
-func (c Cluster) check() (errs []error) {
+// checkFields returns what is wrong with the section.
+func (c Cluster) checkFields() (errs []error) {
 	if _, err := c.ElectionURL(); err != nil {
 		errs = append(errs, fmt.Errorf("config: cluster.election: %.100q is not allowed: %w", c.Election, err))
 	}
+
 	if len(c.TLSName) > 253 || strings.ContainsAny(c.TLSName, " /:") {
 		errs = append(errs, fmt.Errorf("config: cluster.tls_name: %.20q is not allowed: want a host name of at most 253 characters, without a port", c.TLSName))
 	}
@@ -65,6 +66,7 @@ func (c Cluster) ElectionURL() (*Election, error) {
 			}
 			e.Endpoints = append(e.Endpoints, host)
 		}
+
 		if name == "" {
 			return nil, errors.New("want the cluster's name after the hosts, as in etcd://HOST:2379/NAME")
 		}

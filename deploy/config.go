@@ -73,8 +73,12 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
+
+	// A key that is not known is a mistyped one, which would have no effect.
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
+
+	// An empty file, which ends at once, is a configuration, too.
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllString(err.Error(), `$1: no such key; the keys are `+strings.Join(configKeys(), ", ")))
 	}
@@ -87,6 +91,8 @@ var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(?:Co
 // configKeys are what a file may hold, in the order of Config.
 func configKeys() []string {
 	var all []string
+
+	// What is written for an empty configuration has every key, in order.
 	for line := range strings.Lines(Config{}.YAML()) {
 		if key, _, _ := strings.Cut(line, ":"); !strings.HasPrefix(key, " ") { // not within a section
 			all = append(all, key)
@@ -101,6 +107,8 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
+	// One byte more than is allowed tells that there is more.
 	text, err := io.ReadAll(io.LimitReader(f, fileSizeMax+1))
 	if err != nil {
 		return nil, err
@@ -128,8 +136,8 @@ var readers = map[string][]string{
 	"queue-max": {"demo", "serve", "scheduler"},
 }
 
-// flags registers a flag for each knob, with the present value as the default.
-func (c *Config) flags(fs *flag.FlagSet) {
+// registerFlags registers a flag for each knob, with the present value as the default.
+func (c *Config) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "listen", c.Listen, "scheduler `address` that frontends and backends connect to")
 	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to; several, separated by commas, where some stand by")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "gateway `address` for REST, /metrics and the page")
@@ -145,10 +153,11 @@ func (c *Config) flags(fs *flag.FlagSet) {
 	fs.Float64Var(&c.Prompt, "prompt", c.Prompt, "`share` of the GPUs in demand below which batches start at once; 0: always defer")
 	fs.IntVar(&c.QueueMax, "queue-max", c.QueueMax, "requests queued per model before new ones are rejected")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
-	c.Cluster.flags(fs)
-	c.Protocol.flags(fs)
-	c.Repository.flags(fs)
-	c.Accuracy.flags(fs)
+
+	c.Cluster.registerFlags(fs)
+	c.Protocol.registerFlags(fs)
+	c.Repository.registerFlags(fs)
+	c.Accuracy.registerFlags(fs)
 }
 
 // Parse reads flags over the file that -config names (or the defaults), and checks the result.
@@ -160,6 +169,7 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 		return Config{}, nil, err
 	}
 
+	// The file comes first: flags win over it, so its values are their defaults.
 	c := Default()
 	if path != "" {
 		if c, err = Load(path); err != nil {
@@ -168,11 +178,12 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	}
 
 	fs := flag.NewFlagSet("downbeat "+command, flag.ContinueOnError)
+	// configPath has read it already: here it only has its place in the help.
 	fs.String("config", path, "YAML `file`; flags win over it")
 
 	// A command has the flags of the fields that it reads; any other is refused by name.
 	all := flag.NewFlagSet("", flag.ContinueOnError)
-	c.flags(all)
+	c.registerFlags(all)
 	all.VisitAll(func(f *flag.Flag) {
 		by, some := readers[f.Name]
 		for _, section := range []map[string][]string{clusterReaders, protocolReaders, repositoryReaders, accuracyReaders} {
@@ -202,9 +213,11 @@ func (e UsageError) Error() string { return string(e) }
 // ParseFlags parses a command's flags. Help goes to standard output; anything else that is wrong is
 // one error, which says what is allowed and where the help is.
 func ParseFlags(fs *flag.FlagSet, args []string) error {
+	// Package flag writes as it fails; what is said is decided here.
 	var said bytes.Buffer
 	fs.SetOutput(&said)
 	err := fs.Parse(args)
+
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		text := said.String()
@@ -224,9 +237,11 @@ func ParseFlags(fs *flag.FlagSet, args []string) error {
 func allowedText(fs *flag.FlagSet, text string) string {
 	want := ""
 	fs.VisitAll(func(f *flag.Flag) {
+		// Package flag names the flag nowhere but in its text.
 		if !strings.Contains(text, " for flag -"+f.Name+":") {
 			return
 		}
+
 		switch f.Value.(flag.Getter).Get().(type) {
 		case time.Duration:
 			want = ": want a duration such as 1.5s or 20ms"
@@ -244,13 +259,16 @@ func allowedText(fs *flag.FlagSet, text string) string {
 // configPath finds -config before the other flags are parsed, since they override the file.
 func configPath(args []string) (string, error) {
 	for i, a := range args {
+		// One dash or two, and the value behind = or in the next word, as package flag reads them.
 		key, value, inline := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
 		if a == "--" {
+			// What follows are words.
 			break
 		}
 		if !strings.HasPrefix(a, "-") || key != "config" {
 			continue
 		}
+
 		if !inline && i+1 < len(args) {
 			value = args[i+1]
 		}
@@ -264,12 +282,12 @@ func configPath(args []string) (string, error) {
 
 // Check returns every problem at once, each naming the field, the value and what is allowed.
 func (c Config) Check() error {
+	// Everything that is wrong is said at once, so that a file is mended in one go.
 	var errs []error
 	bad := func(field string, value any, allowed string) {
 		errs = append(errs, fmt.Errorf("config: %s: %v is not allowed: %s", field, value, allowed))
-
-		// Everything that is wrong is said at once.
 	}
+
 	for addr := range strings.SplitSeq(c.Scheduler, ",") {
 		errs = append(errs, checkAddress("scheduler", strings.TrimSpace(addr)))
 	}
@@ -300,7 +318,7 @@ func (c Config) Check() error {
 		bad("prompt", c.Prompt, "want 0 to 1")
 	}
 
-	return errors.Join(slices.Concat(errs, c.Cluster.check(), c.Protocol.check(), c.Repository.check(), c.Accuracy.check())...)
+	return errors.Join(slices.Concat(errs, c.Cluster.checkFields(), c.Protocol.checkFields(), c.Repository.checkFields(), c.Accuracy.checkFields())...)
 }
 
 type listener struct{ field, addr string }
@@ -325,6 +343,8 @@ func (c Config) CheckListener(field, addr string) error {
 	if err := checkAddress(field, addr); err != nil {
 		return err
 	}
+
+	// Beyond loopback anybody could connect: the parts must know each other by a secret.
 	if !isLoopback(addr) && c.TokenFile == "" {
 		return fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", field, addr)
 	}
@@ -349,6 +369,8 @@ func (c Config) Exposed(fields []string, metrics string) []string {
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
+
+	// A host that is left out stands for all addresses of this machine.
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
@@ -357,10 +379,13 @@ func (c Config) Token() (string, error) {
 	if c.TokenFile == "" {
 		return "", nil
 	}
+
 	text, err := readBounded(c.TokenFile)
 	if err != nil {
 		return "", fmt.Errorf("token_file: %w", err)
 	}
+
+	// Editors leave a newline at the end.
 	token := strings.TrimSpace(string(text))
 	if len(token) < 16 || len(token) > 256 {
 		return "", fmt.Errorf("token_file %s: the secret has %d characters, want 16 to 256", c.TokenFile, len(token))

@@ -41,7 +41,7 @@ func TestDefaultIsValidAndRoundTrips(t *testing.T) {
 func TestKnobsAreFew(t *testing.T) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	c := Default()
-	c.flags(fs)
+	c.registerFlags(fs)
 	flags := 0
 	fs.VisitAll(func(*flag.Flag) { flags++ })
 	knobs := reflect.TypeFor[Config]().NumField() - 4
@@ -139,7 +139,7 @@ func TestBadFlagsSayWhatIsAllowed(t *testing.T) {
 		}
 	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	new(Config).flags(fs)
+	new(Config).registerFlags(fs)
 	for name := range readers {
 		if fs.Lookup(name) == nil {
 			t.Errorf("readers: %s is no knob", name)

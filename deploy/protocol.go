@@ -41,8 +41,8 @@ var protocolReaders = map[string][]string{
 	"strict-models":      {"serve", "backend"},
 }
 
-// flags registers a flag for each knob of the section.
-func (p *Protocol) flags(fs *flag.FlagSet) {
+// registerFlags registers a flag for each knob of the section.
+func (p *Protocol) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&p.ServerName, "server-name", p.ServerName, "`name` that server metadata reports")
 	fs.StringVar(&p.ClientTokensFile, "client-tokens-file", p.ClientTokensFile, "`file` of clients with a token and limits each; empty: the secret of token-file opens the API")
 	fs.StringVar(&p.Trace, "trace", p.Trace, "`URL` of the OTLP collector that spans go to; empty: none")
@@ -53,11 +53,12 @@ func (p *Protocol) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&p.ClientSHM, "client-shm", p.ClientSHM, "let clients of this host keep tensors in shared memory objects of the gateway's user")
 }
 
-// check returns what is wrong with the section.
-func (p Protocol) check() (errs []error) {
+// checkFields returns what is wrong with the section.
+func (p Protocol) checkFields() (errs []error) {
 	if p.ServerName == "" || len(p.ServerName) > 256 {
 		errs = append(errs, fmt.Errorf("config: protocol.server_name: %.20q is not allowed: want 1 to 256 bytes", p.ServerName))
 	}
+
 	if err := tracing.Check(p.Trace, p.TraceRate); err != nil {
 		errs = append(errs, fmt.Errorf("config: protocol.%w", err))
 	}

@@ -31,21 +31,23 @@ var repositoryReaders = map[string][]string{
 
 var modelControls = []string{"none", "explicit", "poll"}
 
-// flags registers a flag for each knob of the section.
-func (r *Repository) flags(fs *flag.FlagSet) {
+// registerFlags registers a flag for each knob of the section.
+func (r *Repository) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&r.ModelControl, "model-control", r.ModelControl, "`mode`: none (all models at start), explicit (what clients load and unload) or poll (what changes in the repository)")
 	fs.StringVar(&r.LoadModels, "load-models", r.LoadModels, "with -model-control explicit: `models` to load at start, separated by commas; * stands for all")
 	fs.DurationVar(&r.PollEvery, "poll-every", r.PollEvery, "with -model-control poll: how often the repository is looked at")
 }
 
-// check returns what is wrong with the section.
-func (r Repository) check() (errs []error) {
+// checkFields returns what is wrong with the section.
+func (r Repository) checkFields() (errs []error) {
 	if !slices.Contains(modelControls, r.ModelControl) {
 		errs = append(errs, fmt.Errorf("config: repository.model_control: %.20q is not allowed: want one of %s", r.ModelControl, strings.Join(modelControls, ", ")))
 	}
+
 	if r.LoadModels != "" && r.ModelControl != "explicit" {
 		errs = append(errs, fmt.Errorf("config: repository.load_models: %.40q is not allowed: want none, or model_control explicit", r.LoadModels))
 	}
+
 	if r.PollEvery < 100*time.Millisecond || r.PollEvery > 24*time.Hour {
 		errs = append(errs, fmt.Errorf("config: repository.poll_every: %v is not allowed: want 100ms to 24h", r.PollEvery))
 	}

@@ -31,6 +31,7 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 		return nil, fmt.Errorf("tls: %s: %w", c.TLS, err)
 	}
 
+	// Parts are dialled and dial: one configuration serves both ends.
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		ServerName:   c.Cluster.TLSName,
@@ -45,6 +46,7 @@ func (c Config) PeerTLS() (*tls.Config, error) {
 func (c Config) PublicTLS() (*tls.Config, error) {
 	t, err := c.PeerTLS()
 	if t != nil {
+		// Each call made a value of its own, so this changes no other's.
 		t.ClientAuth = tls.NoClientCert
 	}
 	return t, err

@@ -44,6 +44,7 @@ func New(table []time.Duration) (*Profile, error) {
 		}
 	}
 
+	// Beyond the table one request more costs what the table's last one did.
 	p := &Profile{table: slices.Clone(table)}
 	if n := len(table); n > 1 {
 		p.slope = table[n-1] - table[n-2]
@@ -73,6 +74,8 @@ func Linear(alpha, beta time.Duration, batchMax int) (*Profile, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// From a table of one entry New would take α + β for the slope.
 	p.slope = alpha
 	return p, nil
 }
@@ -123,10 +126,12 @@ func Fit(size []int, latency []time.Duration) (Line, error) {
 		if b < 1 || latency[i] <= 0 {
 			return Line{}, fmt.Errorf("profile: measurement %d: size %d latency %v, want both positive", i, b, latency[i])
 		}
+
 		x, y := float64(b), float64(latency[i])
 		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
 
+	// The sum of squared distances from the mean, times n: it is 0 when all sizes are one.
 	den := n*sxx - sx*sx
 	if n < 2 || den <= 0 {
 		return Line{}, fmt.Errorf("profile: %d measurements of one size, want at least two sizes", len(size))
@@ -156,6 +161,8 @@ func r2(size []int, latency []time.Duration, alpha, beta, mean float64) float64 
 		res += e * e
 		tot += (y - mean) * (y - mean)
 	}
+
+	// Latencies that are all equal leave nothing to explain.
 	if tot == 0 {
 		return 0
 	}

@@ -26,6 +26,8 @@ func (e Entry) Profile() (*Profile, error) {
 	if e.SLO < e.Alpha+e.Beta {
 		return nil, fmt.Errorf("profile: model %s: SLO %v is shorter than ℓ(1) = %v", e.Name, e.SLO, e.Alpha+e.Beta)
 	}
+
+	// A batch of (SLO − β)/α requests takes the whole SLO.
 	p, err := Linear(e.Alpha, e.Beta, min(BatchLimit, int((e.SLO-e.Beta)/e.Alpha)))
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", e.Name, err)
@@ -57,6 +59,7 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 	}
 
 	for i, want := range csvHeader {
+		// Spreadsheets write a byte order mark before the first field.
 		if got := strings.TrimSpace(strings.TrimPrefix(head[i], "\ufeff")); got != want {
 			return nil, fmt.Errorf("profile: header field %d is %q, want %q", i+1, got, want)
 		}
@@ -73,6 +76,7 @@ func ReadCSV(r io.Reader) ([]Entry, error) {
 			return nil, fmt.Errorf("profile: %w", err)
 		}
 
+		// A quoted field may span lines, so the reader says where the record began.
 		line, _ := c.FieldPos(0)
 		e, err := parseEntry(rec)
 		if err != nil {
@@ -96,21 +100,24 @@ func parseEntry(rec []string) (Entry, error) {
 	if e.Name == "" {
 		return e, fmt.Errorf("model is empty")
 	}
+
 	for i, to := range []*time.Duration{&e.Alpha, &e.Beta, &e.SLO} {
 		name, text := csvHeader[i+1], strings.TrimSpace(rec[i+1])
-		d, err := milliseconds(text)
+		d, err := parseMilliseconds(text)
 		if err != nil {
 			return e, fmt.Errorf("model %s: %s = %q: %w", e.Name, name, text, err)
 		}
 		*to = d
 	}
+
+	// An entry that no batch can serve is refused here, where its line is known.
 	if _, err := e.Profile(); err != nil {
 		return e, err
 	}
 	return e, nil
 }
 
-func milliseconds(text string) (time.Duration, error) {
+func parseMilliseconds(text string) (time.Duration, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return 0, fmt.Errorf("not a number")

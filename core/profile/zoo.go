@@ -17,6 +17,7 @@ func microseconds(alpha, beta, sloMS int64, name string) Entry {
 // GTX1080Ti returns table 5: profiles on an NVIDIA 1080Ti.
 // α and β are in µs, SLOs in ms.
 func GTX1080Ti() []Entry {
+	// In the table's order, which is by falling β/α.
 	return []Entry{
 		microseconds(570, 14348, 33, "NASNetMobile"),
 		microseconds(335, 5350, 20, "MobileNetV3Small"),
@@ -59,6 +60,7 @@ func GTX1080Ti() []Entry {
 // A100 returns table 6: profiles on an NVIDIA A100.
 // α and β are in µs, SLOs in ms.
 func A100() []Entry {
+	// In the table's order, which is by falling β/α.
 	return []Entry{
 		microseconds(54, 10546, 21, "DenseNet121"),
 		microseconds(304, 14345, 31, "DenseNet201"),

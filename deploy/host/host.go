@@ -54,9 +54,11 @@ func findMemlock() Finding {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim); err != nil {
 		return Finding{What: "memlock", Verdict: Absent, Found: err.Error()}
 	}
+
 	if lim.Cur == unix.RLIM_INFINITY {
 		return Finding{What: "memlock", Found: "unlimited"}
 	}
+
 	f := Finding{What: "memlock", Found: fmt.Sprintf("%d MiB", lim.Cur>>20)}
 	if lim.Cur < 1<<30 {
 		f.Verdict, f.Change = Slower, "raise it for registered and pinned memory: ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit"
@@ -69,8 +71,10 @@ func hugePages(root string) Finding {
 	if err != nil {
 		return Finding{What: "huge pages", Verdict: Absent, Found: err.Error()}
 	}
+
 	free := readMeminfo(string(text), "HugePages_Free")
 	f := Finding{What: "huge pages", Found: fmt.Sprintf("%d free of %d kB each", free, readMeminfo(string(text), "Hugepagesize"))}
+
 	if free == 0 {
 		f.Verdict, f.Change = Slower, "reserve some: sysctl vm.nr_hugepages=512"
 	}
@@ -80,6 +84,7 @@ func hugePages(root string) Finding {
 func readMeminfo(text, key string) int {
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(line, ":"); ok && name == key {
+			// The 0 stands in for a line without a number.
 			n, _ := strconv.Atoi(strings.Fields(value + " 0")[0])
 			return n
 		}
@@ -92,6 +97,7 @@ func findGovernor(root string) Finding {
 	if err != nil {
 		return Finding{What: "CPU governor", Found: "not visible (a virtual machine, usually)"}
 	}
+
 	g := strings.TrimSpace(string(text))
 	if g == "performance" {
 		return Finding{What: "CPU governor", Found: g}

@@ -22,6 +22,7 @@ func Parts() []Finding {
 		}
 		all = append(all, f)
 	}
+
 	return append(append(all, findGPUs()...), runtimeLibrary(ort.Library()))
 }
 
@@ -34,6 +35,7 @@ func findGPUs() []Finding {
 	if len(list) == 0 {
 		return []Finding{{What: "GPUs", Verdict: Absent, Found: "the driver sees none"}}
 	}
+
 	var all []Finding
 	for _, g := range list {
 		all = append(all, describeGPU(g))
@@ -47,27 +49,35 @@ func describeGPU(g cuda.GPU) Finding {
 	if !cuda.Supported() {
 		f.Found += ", but this binary was built without the tag cuda"
 	}
+
 	if g.MIG {
 		f.Found += fmt.Sprintf(", MIG with %d instances", len(g.Instances))
 		for _, x := range g.Instances {
 			f.Found += fmt.Sprintf("; %s, %d MiB, %s", x.Name, x.MemoryBytes>>20, x.UUID)
 		}
 	}
+
 	if g.MPSDaemon {
 		f.Found += fmt.Sprintf(", MPS runs (%d processes)", g.MPS)
 	}
+
+	// Everything that costs speed is named, not only the worst.
 	worse := func(format string, args ...any) {
 		f.Verdict, f.Change = Slower, strings.TrimPrefix(f.Change+"; "+fmt.Sprintf(format, args...), "; ")
 	}
+
+	// Of a split GPU CUDA opens one instance in a process, and never the whole.
 	switch {
 	case g.MIG && len(g.Instances) == 0:
 		worse("MIG is on and nothing is split off: make instances, or nvidia-smi -i %d -mig 0", g.Index)
 	case g.MIG:
 		worse("CUDA sees the first instance: choose one with CUDA_VISIBLE_DEVICES=MIG-…, one backend each")
 	}
+
 	if g.Exclusive {
 		worse("one process at a time may use it: a backend has it to itself, but nothing can be measured beside it; nvidia-smi -i %d -c 0 lifts that", g.Index)
 	}
+
 	if n := g.Processes + g.MPS; n > 0 {
 		worse("%d other processes compute on it: give Downbeat GPUs of its own", n)
 	}

@@ -74,6 +74,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	if leftOut > 0 {
+		// Other handlers may hold the record: a copy is changed.
 		r = r.Clone()
 		r.AddAttrs(slog.Int("left_out", leftOut))
 	}
@@ -104,10 +105,13 @@ func (s *state) admitLine(key line) (leftOut int, ok bool) {
 		c.credit = min(full, c.credit+passed)
 		c.last = now
 	}
+
+	// What is left out is counted, and told with the next line that is written.
 	if c.credit == 0 {
 		c.leftOut++
 		return 0, false
 	}
+
 	c.credit--
 	if c.credit == 0 {
 		c.last = now // the next one is a minute away

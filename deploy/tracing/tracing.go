@@ -34,14 +34,17 @@ func Open(ctx context.Context, endpoint string, rate *Rate, service, version str
 	if err := Check(endpoint, rate.Rate()); err != nil {
 		return nil, err
 	}
+
 	to, err := url.Parse(endpoint)
 	if err != nil {
 		return nil, err
 	}
+
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to.JoinPath("v1", "traces").String()))
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
+
 	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.version", version))
 	return trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about),
 		trace.WithSampler(trace.ParentBased(rate))), nil
