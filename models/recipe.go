@@ -36,6 +36,9 @@ func Find(name string) (Recipe, bool) {
 	return Recipe{}, false
 }
 
+// Net returns the network that the model is trained as.
+func (r Recipe) Net() train.Net { return r.net() }
+
 // Cost is what one inference takes.
 func (r Recipe) Cost() train.Cost { return r.net().Cost() }
 

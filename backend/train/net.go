@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"slices"
 
 	"downbeat.dev/backend/onnx"
 )
@@ -33,11 +34,18 @@ func (n Net) sketchForward() (*graph, value) {
 }
 
 func (n Net) forward(g *graph, batch []onnx.Dim) value {
-	y := g.addImage(batch, n.H, n.W)
+	y, _ := n.forwardBoth(g, batch)
+	return y
+}
+
+// forwardBoth also returns what the last layer takes.
+func (n Net) forwardBoth(g *graph, batch []onnx.Dim) (y, penultimate value) {
+	y = g.addImage(batch, n.H, n.W)
 	for _, l := range n.Body {
+		penultimate = y
 		y = l.forward(g, y)
 	}
-	return y
+	return y, penultimate
 }
 
 // TargetLen returns the number of floats in one image's training target.
@@ -59,6 +67,46 @@ func (n Net) Serving(weights []float32) (*onnx.Model, error) {
 	y := n.forward(g, onnx.Batched())
 	n.Head.outputs(g, y)
 	return g.Model(opset)
+}
+
+// Probing writes the inference graph with one more output: "features" FP32 [batch n], what the last layer takes. Of a
+// map only each channel's mean is there, so that where things are counts for nothing.
+func (n Net) Probing(weights []float32) (*onnx.Model, error) {
+	if want := n.Cost().Weights; int64(len(weights)) != want {
+		return nil, fmt.Errorf("net %s: %d weights: want %d", n.Name, len(weights), want)
+	}
+	g := &graph{Builder: onnx.NewBuilder(n.Name), weights: weights}
+	y, x := n.forwardBoth(g, onnx.Batched())
+	n.Head.outputs(g, y)
+
+	name := x.name
+	if x.h > 0 {
+		name = g.Node("ReduceMean", []string{name}, onnx.Ints("axes", 2, 3), onnx.Int("keepdims", 0))
+	}
+	g.Output("features", name, onnx.Float, onnx.Batched(x.c))
+	return g.Model(opset)
+}
+
+// ReadWeights returns the flat vector of a graph that Serving wrote for a net of this shape.
+func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
+	sketch, _ := n.sketchForward()
+	weights := make([]float32, 0, sketch.vectorSize())
+	for i, p := range sketch.params {
+		name := fmt.Sprintf("w%d", i)
+		t := m.Graph.Initializer(name)
+		if t == nil || !slices.Equal(t.Dims, p.dims) {
+			return nil, fmt.Errorf("net %s: the graph %s has no tensor %s of shape %v: it is no graph of this net", n.Name, m.Graph.Name, name, p.dims)
+		}
+		piece, err := t.Floats()
+		if err != nil {
+			return nil, fmt.Errorf("net %s: %w", n.Name, err)
+		}
+		weights = append(weights, piece...)
+	}
+	if sketch.vectorSize() == 0 {
+		return nil, fmt.Errorf("net %s: no layer of it has weights: it cannot be trained", n.Name)
+	}
+	return weights, nil
 }
 
 // buildTraining writes forward and backward pass and the optimiser's step for a fixed batch size.
@@ -106,6 +154,7 @@ var vectors = [3]string{"weights", "moment1", "moment2"}
 // Options of a Trainer.
 type Options struct {
 	Batch     int
+	Weights   []float32 // to start from; nil: drawn from Seed
 	Seed      uint64
 	Optimiser Optimiser
 	Library   string // ONNX Runtime; "": where ort.Library says

@@ -31,6 +31,9 @@ func (t *Trainer) Step([]byte, []float32, float64) (float32, error) { return 0, 
 // Weights returns nil.
 func (t *Trainer) Weights() []float32 { return nil }
 
+// SetWeights refuses.
+func (t *Trainer) SetWeights([]float32) error { return ort.ErrMissing }
+
 // Close does nothing.
 func (t *Trainer) Close() error { return nil }
 

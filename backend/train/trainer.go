@@ -63,7 +63,13 @@ func (t *Trainer) allocateState(params []param) (err error) {
 		return err
 	}
 
-	weights := initialWeights(params, t.options.Seed)
+	weights := t.options.Weights
+	if weights == nil {
+		weights = initialWeights(params, t.options.Seed)
+	}
+	if want := t.net.Cost().Weights; int64(len(weights)) != want {
+		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, want)
+	}
 
 	// Two sets of weights and moments: a step reads one and writes the other.
 	for i := range t.state {
@@ -111,6 +117,20 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 
 // Weights returns the flat weight vector; valid and to be left unchanged until the next Step.
 func (t *Trainer) Weights() []float32 { return t.state[0][0].GetData() }
+
+// SetWeights starts again from other weights, with the optimiser as it was at the beginning.
+func (t *Trainer) SetWeights(weights []float32) error {
+	now := t.state[0][0].GetData()
+	if len(weights) != len(now) {
+		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, len(now))
+	}
+	copy(now, weights)
+	for _, moment := range t.state[0][1:] {
+		clear(moment.GetData())
+	}
+	t.step = 0
+	return nil
+}
 
 // Close frees everything.
 func (t *Trainer) Close() error { return t.run.close() }

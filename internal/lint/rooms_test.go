@@ -21,8 +21,8 @@ const root = "downbeat"
 // rooms lists every room. A room imports only rooms that stand below it, so that no cycle can be written down.
 var rooms = []room{
 	{"examples", []string{root, "frontend"}},
-	{"cmd", []string{"bench", root, "bench/load", "frontend", "deploy", "models", "backend", "core/sim", "core/arrivals", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
-	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
+	{"cmd", []string{"bench", root, "bench/load", "frontend", "deploy", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
+	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
 	{"bench/load", []string{"bench/chart", "frontend", "models", "core/arrivals"}},
 	{"bench/chart", nil},
 	{root, []string{"frontend", "deploy", "backend", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/wire", "core/profile", "rdma"}},
@@ -30,6 +30,7 @@ var rooms = []room{
 	{"frontend", []string{"core/control", "core/engine", "core/app", "core/wire", "core/model", "rdma"}},
 	{"deploy", []string{"backend", "cuda", "rdma"}},
 	{"models", []string{"backend", "core/repo"}},
+	{"backend/learn", []string{"backend", "core/repo", "core/plan"}},
 	{"backend", []string{"core/control", "core/limits", "core/repo", "core/wire", "core/profile", "core/model", "cuda", "rdma", "csrc"}},
 	{"core/sim", []string{"core/arrivals", "core/lead", "core/control", "core/engine", "core/limits", "core/sched", "core/wire", "core/profile", "core/model"}},
 	{"core/arrivals", nil},

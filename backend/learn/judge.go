@@ -1,0 +1,94 @@
+package learn
+
+import (
+	"math"
+
+	"downbeat.dev/backend/train"
+	"downbeat.dev/core/plan"
+)
+
+// judgeBatch is how many inputs a judge answers at a time.
+const judgeBatch = 64
+
+// judge answers samples with one set of weights.
+type judge struct {
+	predictor *train.Predictor
+	images    []byte
+}
+
+func newJudge(o Options, weights []float32) (*judge, error) {
+	m, err := o.Net.Probing(weights)
+	if err != nil {
+		return nil, err
+	}
+	p, err := train.NewPredictor(o.Library, m, judgeBatch)
+	if err != nil {
+		return nil, err
+	}
+	return &judge{p, make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3)}, nil
+}
+
+func (j *judge) close() { j.predictor.Close() }
+
+// answer tells of each sample whether its class is the best of the scores, and what features it has.
+func (j *judge) answer(list []Sample) (right []bool, f plan.Features, err error) {
+	size := len(j.images) / judgeBatch
+	for at := 0; at < len(list); at += judgeBatch {
+		n := min(judgeBatch, len(list)-at)
+		for i, s := range list[at : at+n] {
+			copy(j.images[i*size:], s.Input)
+		}
+		out, err := j.predictor.Predict(j.images)
+		if err != nil {
+			return nil, f, err
+		}
+
+		// The rest of a batch that is not full is of an earlier one, and not looked at.
+		classes := len(out["scores"]) / judgeBatch
+		f.Dim = len(out["features"]) / judgeBatch
+		for i, s := range list[at : at+n] {
+			right = append(right, bestClass(out["scores"][i*classes:(i+1)*classes]) == s.Class)
+		}
+		f.Values = append(f.Values, out["features"][:n*f.Dim]...)
+	}
+	return right, f, nil
+}
+
+func bestClass(scores []float32) (best int) {
+	for i, s := range scores {
+		if s > scores[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+func countRight(right []bool) plan.Answers {
+	a := plan.Answers{Labelled: len(right)}
+	for _, r := range right {
+		if r {
+			a.Right++
+		}
+	}
+	return a
+}
+
+// compare returns how much more of the same samples b answers rightly than a, and the standard error of that. The answers
+// are paired: what both know, or neither, adds no error.
+func compare(a, b []bool) (gain, deviation float64) {
+	n := float64(len(a))
+	if n < 2 {
+		return 0, math.Inf(1)
+	}
+	plus, minus := 0.0, 0.0
+	for i := range a {
+		switch {
+		case b[i] && !a[i]:
+			plus++
+		case a[i] && !b[i]:
+			minus++
+		}
+	}
+	gain = (plus - minus) / n
+	return gain, math.Sqrt(((plus+minus)/n - gain*gain) / (n - 1))
+}

@@ -1,0 +1,215 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/train"
+	"downbeat.dev/core/plan"
+)
+
+// Learner trains one model further. Call Close when done.
+type Learner struct {
+	options  Options
+	trainer  *train.Trainer
+	serving  *judge
+	versions []Version // that can be put in force again, the serving one last
+	numbered int       // the highest number that was given to a version, published or not
+	first    []bool    // what the first weights answered of the old held-out samples
+	samples  *samples
+
+	offered int
+	waiting [][]byte // inputs without a label, the oldest first
+
+	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
+	candidate  []float32
+	learning   bool // from a drift until steps gain nothing any more
+	held       bool // after a rollback nothing is published until the next drift
+	sinceJudge int  // steps since the candidate was last judged
+	lastRight  float64
+	flat       int       // judgements in a row without a gain
+	resting    int       // samples of the present when it came to rest; 0: it learns, or no drift has woken it
+	gains      []float64 // of each of the last steps
+	impact     float64
+	took       time.Duration // a training step
+
+	began  time.Duration // of the period
+	looked int           // looks since then
+	drifts []time.Duration
+	counts Counts
+}
+
+// Version is one published set of weights.
+type Version struct {
+	Number  int
+	Weights []float32
+}
+
+// Counts is what a learner has done since its start.
+type Counts struct {
+	Sampled, Labelled, Dropped int // inputs: kept, given a class, and those that waited for one too long
+	Steps                      int // of training
+	Judged, Published          int // candidates
+	Worse                      int // candidates thrown away because they had become worse than what serves
+	NotFinite                  int // candidates thrown away because of a loss or weights that are no numbers
+	Unpublished                int // candidates that were better, but could not be published
+	Looks, Drifts              int
+}
+
+const versionsKept = 4
+
+// New makes a learner. now is on the clock of all later calls. A model that cannot be trained is refused with the reason:
+// it serves on as it is.
+func New(o Options, now time.Duration) (*Learner, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("learner: %w", err)
+	}
+	for i, s := range o.Initial {
+		if err := o.checkSample(s); err != nil {
+			return nil, fmt.Errorf("learner: initial sample %d: %w", i, err)
+		}
+	}
+	if !isFinite(o.Weights) {
+		return nil, fmt.Errorf("learner: net %s: the weights are not all finite", o.Net.Name)
+	}
+
+	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, took: o.StepTime}
+	l.options.Initial = nil // their memory is the samples' now
+	weights := slices.Clone(o.Weights)
+	var err error
+	l.trainer, err = train.New(o.Net, train.Options{Batch: o.Batch, Weights: weights, Library: o.Library})
+	if err != nil {
+		return nil, fmt.Errorf("learner: %w", err)
+	}
+	if l.serving, err = newJudge(o, weights); err != nil {
+		l.trainer.Close()
+		return nil, fmt.Errorf("learner: %w", err)
+	}
+	l.candidate = slices.Clone(weights)
+	l.versions, l.numbered = []Version{{o.Version, weights}}, o.Version
+	if l.first, _, err = l.serving.answer(l.samples.judgesOld); err != nil {
+		return nil, errors.Join(fmt.Errorf("learner: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// Offer is told of an input that was answered, and keeps one in Options.Every of them to be labelled by Step. The input
+// is copied. It reports whether it was kept.
+func (l *Learner) Offer(input []byte) (kept bool, err error) {
+	if err := l.options.checkSample(Sample{Input: input}); err != nil {
+		return false, err
+	}
+	if l.offered++; l.options.Teach == nil || l.offered%l.options.Every != 0 {
+		return false, nil
+	}
+
+	// Of inputs that wait longest the label would say least of the present.
+	if len(l.waiting) == waitMax {
+		l.waiting = l.waiting[1:]
+		l.counts.Dropped++
+	}
+	l.waiting = append(l.waiting, slices.Clone(input))
+	l.counts.Sampled++
+	return true, nil
+}
+
+// OfferLabelled is Offer for inputs whose class is known. The input is copied.
+func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
+	if err := l.options.checkSample(s); err != nil {
+		return false, err
+	}
+	if l.offered++; l.offered%l.options.Every != 0 {
+		return false, nil
+	}
+	l.samples.add(Sample{slices.Clone(s.Input), s.Class})
+	l.counts.Sampled++
+	l.counts.Labelled++
+	return true, nil
+}
+
+// Version returns the number of the serving weights.
+func (l *Learner) Version() int { return l.current().Number }
+
+// Weights returns the serving weights: to be left unchanged.
+func (l *Learner) Weights() []float32 { return l.current().Weights }
+
+func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
+
+// Counts returns what has been done so far.
+func (l *Learner) Counts() Counts { return l.counts }
+
+// Worth is what core/plan must know to say what a second of GPU time is worth to this learner. rate is the requests/s
+// that the model answers. A learner that has nothing to learn is worth nothing.
+func (l *Learner) Worth(rate float64) plan.Learner {
+	p := plan.Learner{Rate: rate, Step: l.took, Drifts: slices.Clone(l.drifts)}
+	if l.learning {
+		p.Impact, p.Gains = l.impact, slices.Clone(l.gains)
+		p.Step = max(p.Step, time.Microsecond) // before the first step its length is not known
+	}
+	return p
+}
+
+// Rollback publishes the weights of an earlier version again, under a number of their own, and holds what is learnt back
+// until the next drift.
+func (l *Learner) Rollback(version int) error {
+	i := slices.IndexFunc(l.versions, func(v Version) bool { return v.Number == version })
+	if i < 0 {
+		return fmt.Errorf("roll back to version %d: only %v can be put in force again", version, l.numbers())
+	}
+	if err := l.publish(l.versions[i].Weights); err != nil {
+		return fmt.Errorf("roll back to version %d: %w", version, err)
+	}
+	l.held, l.learning, l.resting = true, false, 0
+	return l.restartCandidate()
+}
+
+func (l *Learner) numbers() (all []int) {
+	for _, v := range l.versions {
+		all = append(all, v.Number)
+	}
+	return all
+}
+
+// publish makes a copy of weights the serving ones, under the next number. A number is given once, so that a publication
+// that has failed half way is not mistaken for a later one.
+func (l *Learner) publish(weights []float32) error {
+	l.numbered++
+	next := Version{l.numbered, slices.Clone(weights)}
+	fresh, err := newJudge(l.options, next.Weights)
+	if err != nil {
+		return err
+	}
+	if l.options.Publish != nil {
+		if err := l.options.Publish(next.Number, next.Weights); err != nil {
+			fresh.close()
+			return fmt.Errorf("version %d is not published, version %d serves on: %w", next.Number, l.Version(), err)
+		}
+	}
+
+	l.serving.close()
+	l.serving = fresh
+	l.versions = append(l.versions, next)
+	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
+	l.counts.Published++
+	return nil
+}
+
+// restartCandidate makes the candidate the serving weights again.
+func (l *Learner) restartCandidate() error {
+	l.sinceJudge, l.gains = 0, nil
+	copy(l.candidate, l.Weights())
+	return l.trainer.SetWeights(l.Weights())
+}
+
+// Close frees everything.
+func (l *Learner) Close() error {
+	l.serving.close()
+	return l.trainer.Close()
+}
+
+func isFinite(weights []float32) bool {
+	return !slices.ContainsFunc(weights, func(w float32) bool { return math.IsNaN(float64(w)) || math.IsInf(float64(w), 0) })
+}

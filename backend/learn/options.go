@@ -1,0 +1,97 @@
+package learn
+
+import (
+	"fmt"
+	"time"
+
+	"downbeat.dev/backend/train"
+)
+
+// Options of a Learner. Zero values mean what the fields say.
+type Options struct {
+	Net     train.Net // must end in train.Classes
+	Weights []float32 // that serve now
+	Version int       // their number: 1 or more
+	Initial []Sample  // labelled, of the data that the first weights were trained for: at least 64
+	Library string    // ONNX Runtime; "": as ort.Library says
+	Seed    uint64
+
+	// Every keeps one in so many inputs that are offered without a class. 0: all.
+	Every int
+	// Teach labels n inputs, one after another in images. nil: inputs without a class are not kept.
+	Teach func(images []byte, n int) ([]int, error)
+	// Publish makes weights durable and puts them in force; until it has returned nil the ones before serve. nil: they are
+	// the learner's own only.
+	Publish func(version int, weights []float32) error
+
+	Period   time.Duration // between two starts of a comparison with what was before; 0: 50 s, AdaInf's
+	Looks    int           // comparisons within a period; 0: 5
+	Level    float64       // share of periods without drift that may raise an alarm; 0: 0.05
+	StepTime time.Duration // what a training step takes; 0: as measured
+	Batch    int           // of a training step; 0: 32
+	Rate     float64       // learning rate; 0: 1e-3
+	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
+}
+
+const (
+	initialMin    = 64               // samples of the first data
+	defaultPeriod = 50 * time.Second // AdaInf's
+)
+
+// complete fills in what is 0 and refuses what makes no sense.
+func (o *Options) complete() error {
+	if _, ok := o.Net.Head.(train.Classes); !ok {
+		return fmt.Errorf("net %s: only classifiers are trained while they serve: of another head no answer is right or wrong by itself", o.Net.Name)
+	}
+	setDefault(&o.Every, 1)
+	setDefault(&o.Period, defaultPeriod)
+	setDefault(&o.Looks, 5)
+	setDefault(&o.Level, 0.05)
+	setDefault(&o.Batch, 32)
+	setDefault(&o.Rate, 1e-3)
+	setDefault(&o.Recent, 0.6)
+
+	switch {
+	case o.Version < 1:
+		return fmt.Errorf("version: %d: want 1 or more", o.Version)
+	case len(o.Initial) < initialMin:
+		return fmt.Errorf("initial: %d samples: want %d or more, so that what was learnt before is not forgotten", len(o.Initial), initialMin)
+	case o.Every < 1:
+		return fmt.Errorf("every: %d: want 1 or more", o.Every)
+	case o.Period < 0 || o.StepTime < 0:
+		return fmt.Errorf("period %v, step time %v: want 0 or more", o.Period, o.StepTime)
+	case o.Looks < 1 || o.Looks > 9:
+		return fmt.Errorf("looks: %d: want 1 to 9 in a period", o.Looks)
+	case !(o.Level > 0 && o.Level < 1):
+		return fmt.Errorf("level: %v: want more than 0 and less than 1", o.Level)
+	case !(o.Rate > 0 && o.Rate <= 1):
+		return fmt.Errorf("rate: %v: want more than 0 and at most 1", o.Rate)
+	case !(o.Recent > 0 && o.Recent < 1):
+		return fmt.Errorf("recent: %v: want more than 0 and less than 1", o.Recent)
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Sample is an input and its class.
+type Sample struct {
+	Input []byte // H·W·3 bytes
+	Class int    // index of the head's output
+}
+
+// checkSample says what is wrong with a sample.
+func (o *Options) checkSample(s Sample) error {
+	if want := int(o.Net.H*o.Net.W) * 3; len(s.Input) != want {
+		return fmt.Errorf("sample of %d bytes: the net %s takes %d", len(s.Input), o.Net.Name, want)
+	}
+	if n := o.Net.Head.(train.Classes).N; s.Class < 0 || int64(s.Class) >= n {
+		return fmt.Errorf("class: %d: the net %s has 0 to %d", s.Class, o.Net.Name, n-1)
+	}
+	return nil
+}

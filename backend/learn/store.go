@@ -1,0 +1,129 @@
+package learn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+	"downbeat.dev/core/repo"
+)
+
+// Store keeps a model's learnt versions in its directory of the model repository, beside those that people put there. The
+// newest one is what serves after a restart.
+type Store struct {
+	dir   string // the model's
+	net   train.Net
+	write func(path string, content []byte) error
+}
+
+// Provenance says, in learned.json of a version's directory, that a learner wrote the version.
+type Provenance struct {
+	From int `json:"from"` // the version that was trained on
+}
+
+const (
+	provenanceFile = "learned.json"
+	storedMost     = versionsKept // learnt versions that stay on disk
+)
+
+// OpenStore opens a model's directory of a repository.
+func OpenStore(repository string, net train.Net) *Store {
+	return &Store{filepath.Join(repository, net.Name), net, repo.WriteFile}
+}
+
+// Newest returns the newest version and its weights.
+func (s *Store) Newest() (version int, weights []float32, err error) {
+	all, err := s.list()
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(all) == 0 {
+		return 0, nil, fmt.Errorf("model %s: %s has no version", s.net.Name, s.dir)
+	}
+	version = all[len(all)-1]
+	m, err := onnx.Read(filepath.Join(s.dir, strconv.Itoa(version), "model.onnx"))
+	if err != nil {
+		return 0, nil, err
+	}
+	weights, err = s.net.ReadWeights(m)
+	return version, weights, err
+}
+
+// list returns the numbers of the versions, ascending.
+func (s *Store) list() (all []int, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("versions of %s: %w", s.net.Name, err)
+	}
+	for _, e := range entries {
+		if v, err := strconv.Atoi(e.Name()); err == nil && v > 0 && strconv.Itoa(v) == e.Name() && e.IsDir() {
+			all = append(all, v)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// Save writes weights as a version that must not be there yet. Its directory appears whole: it is filled under a name
+// that repositories do not read, then renamed. After an error the repository has what it had.
+func (s *Store) Save(version int, weights []float32) (err error) {
+	all, err := s.list()
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 || version <= all[len(all)-1] {
+		return fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
+	}
+	m, err := s.net.Serving(weights)
+	if err != nil {
+		return err
+	}
+	origin, err := json.Marshal(Provenance{From: all[len(all)-1]})
+	if err != nil {
+		return err
+	}
+
+	temporary, err := os.MkdirTemp(s.dir, ".learned-*")
+	if err != nil {
+		return fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
+	}
+	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, provenanceFile), origin), os.Chmod(temporary, 0o755))
+	if err == nil {
+		err = os.Rename(temporary, filepath.Join(s.dir, strconv.Itoa(version)))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err), os.RemoveAll(temporary))
+	}
+	s.prune(append(all, version))
+	return nil
+}
+
+// Remove takes a learnt version out of the repository: one that could not be put in force must not serve after a restart.
+func (s *Store) Remove(version int) error {
+	dir := filepath.Join(s.dir, strconv.Itoa(version))
+	if _, err := os.Stat(filepath.Join(dir, provenanceFile)); err != nil {
+		return fmt.Errorf("remove version %d of %s: no learner wrote it: %w", version, s.net.Name, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+// prune removes learnt versions that are too old to be put in force again. What people put there stays, and so does what
+// cannot be removed: the next version tries again.
+func (s *Store) prune(all []int) {
+	var learnt []string
+	for _, v := range all {
+		dir := filepath.Join(s.dir, strconv.Itoa(v))
+		if _, err := os.Stat(filepath.Join(dir, provenanceFile)); err == nil {
+			learnt = append(learnt, dir)
+		}
+	}
+	for _, dir := range learnt[:max(0, len(learnt)-storedMost)] {
+		os.RemoveAll(dir)
+	}
+}

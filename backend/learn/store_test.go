@@ -1,0 +1,108 @@
+//go:build cgo
+
+package learn
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"downbeat.dev/core/repo"
+	"downbeat.dev/models"
+)
+
+// copyModel makes a repository of vehicle-s alone.
+func copyModel(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "vehicle-s"), os.DirFS("../../models/vehicle-s")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func openStore(t *testing.T, dir string) *Store {
+	r, _ := models.Find("vehicle-s")
+	return OpenStore(dir, r.Net())
+}
+
+// TestVersionsSurviveARestart: what was saved is what a store that opens later reads, and what the repository serves.
+func TestVersionsSurviveARestart(t *testing.T) {
+	dir := copyModel(t)
+	s := openStore(t, dir)
+	version, weights, err := s.Newest()
+	if err != nil || version != 1 {
+		t.Fatal(version, err)
+	}
+	for v := 2; v <= 8; v++ {
+		weights[0] = float32(v)
+		if err := s.Save(v, weights); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	version, again, err := openStore(t, dir).Newest()
+	if err != nil || version != 8 || again[0] != 8 || again[1] != weights[1] {
+		t.Errorf("version %d, %v", version, err)
+	}
+	r, err := repo.Open(dir)
+	if err != nil || len(r.Errors) > 0 {
+		t.Fatal(r.Errors, err)
+	}
+	if m, err := r.Find("vehicle-s", ""); err != nil || m.Version != "8" {
+		t.Errorf("the repository serves %+v, %v", m, err)
+	}
+
+	// Of the learnt versions the last ones stay, and of the others all.
+	if all, err := s.list(); err != nil || len(all) != 1+storedMost || all[0] != 1 || all[1] != 5 {
+		t.Errorf("%v, %v", all, err)
+	}
+	if err := s.Save(8, weights); err == nil || !strings.Contains(err.Error(), "want a later one") {
+		t.Errorf("a number that is taken: %v", err)
+	}
+	if err := s.Remove(1); err == nil {
+		t.Error("a version that no learner wrote was removed")
+	}
+	if err := s.Remove(8); err != nil {
+		t.Error(err)
+	}
+	if version, _, err = s.Newest(); err != nil || version != 7 {
+		t.Errorf("version %d, %v", version, err)
+	}
+}
+
+// TestAFullDiskLeavesTheOldVersion: the writer fails after the first or the second file, half written.
+func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
+	for failing := 1; failing <= 2; failing++ {
+		dir := copyModel(t)
+		s := openStore(t, dir)
+		_, weights, err := s.Newest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := 0
+		s.write = func(path string, content []byte) error {
+			if written++; written < failing {
+				return repo.WriteFile(path, content)
+			}
+			return errors.Join(os.WriteFile(path, content[:len(content)/2], 0o644), syscall.ENOSPC)
+		}
+		if err := s.Save(2, weights); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("file %d fails: %v", failing, err)
+		}
+		if version, _, err := openStore(t, dir).Newest(); err != nil || version != 1 {
+			t.Errorf("file %d fails: version %d, %v", failing, version, err)
+		}
+		entries, err := os.ReadDir(filepath.Join(dir, "vehicle-s"))
+		if err != nil || len(entries) != 3 {
+			t.Errorf("file %d fails: %v stay, %v", failing, entries, err)
+		}
+		s.write = repo.WriteFile
+		if err := s.Save(2, weights); err != nil {
+			t.Errorf("with room again: %v", err)
+		}
+	}
+}
