@@ -41,7 +41,9 @@ type peers struct {
 type peer struct {
 	all  *peers
 	addr string
-	conn atomic.Pointer[rdma.Peer] // nil while not connected
+	// staged says that it reads results that tell of their stages.
+	staged bool
+	conn   atomic.Pointer[rdma.Peer] // nil while not connected
 
 	suspect atomic.Bool  // nothing is read from it until it answers: see doubt
 	left    atomic.Bool  // the scheduler names it no more
@@ -77,7 +79,7 @@ func (p *peers) forgetPeers() {
 func (p *peers) tellPeers(news []wire.Peer) {
 	for _, n := range news {
 		old := p.byID[n.Frontend]
-		if old != nil && old.addr == n.DataAddr {
+		if old != nil && old.addr == n.DataAddr && old.staged == n.Staged {
 			continue
 		}
 
@@ -90,7 +92,7 @@ func (p *peers) tellPeers(news []wire.Peer) {
 			continue
 		}
 
-		f := &peer{all: p, addr: n.DataAddr}
+		f := &peer{all: p, addr: n.DataAddr, staged: n.Staged}
 		p.byID[n.Frontend] = f
 		f.mu.Lock()
 		f.startConnecting()

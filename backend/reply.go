@@ -18,7 +18,7 @@ type replier struct {
 }
 
 func newReplier(g *gpu) *replier {
-	return &replier{gpu: g, header: make([]byte, 0, wire.ResultHeaderBytes), parts: make([][]byte, 0, 8)}
+	return &replier{gpu: g, header: make([]byte, 0, wire.StagedHeaderBytes), parts: make([][]byte, 0, 8)}
 }
 
 // replyAll is the GPU's second goroutine: it sends while the next batch runs.
@@ -37,11 +37,12 @@ func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
 	c.noteOrder(o)
+	stages := o.stagesAt(b.now())
 
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == model.ReasonNone {
-			r.sendResult(it.reply, r.outputMessage(o, it))
+			r.sendResult(it.reply, r.outputMessage(o, it, stages))
 			continue
 		}
 
@@ -84,8 +85,11 @@ func (r *replier) sendResult(p *peer, parts [][]byte) {
 }
 
 // outputMessage makes the message of a row that was executed.
-func (r *replier) outputMessage(o *order, it *item) [][]byte {
+func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
 	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began), Answer: o.answer}
+	if it.reply.staged {
+		h.Staged, h.Stages = true, stages
+	}
 	if o.model.Varies {
 		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // there: gpu.execute has looked
 		h.Output = uint32(len(out))
@@ -99,6 +103,13 @@ func (r *replier) outputMessage(o *order, it *item) [][]byte {
 		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
 	}
 	return r.parts
+}
+
+// stagesAt tells how long the stages around the execution of an executed order took whose outputs are sent now.
+func (o *order) stagesAt(now time.Duration) wire.Stages {
+	fetched := max(time.Duration(o.fetched.Load()), o.came)
+	return wire.Stages{Fetch: wire.StageOf(int64(min(fetched, o.began) - o.came)), Wait: wire.StageOf(int64(o.began - fetched)),
+		Reply: wire.StageOf(int64(now - o.ended))}
 }
 
 // finishOrder tells the scheduler.

@@ -57,6 +57,7 @@ type Client struct {
 	base     time.Time
 	stats    counters
 	margin   atomic.Int64 // ns; written by the sweep
+	echo     atomic.Int64 // ns there and back, the median of the slowest peer; likewise
 	left     atomic.Int64 // requests that no session has, as of the last look
 
 	wake      chan struct{} // cap 1: the sweep has something to watch

@@ -37,6 +37,7 @@ type Result struct {
 	Elapsed   time.Duration // from the call to the output's arrival
 	Slack     time.Duration // from the output's arrival to the deadline; negative: it came late, within Grace
 	Resubmits int           // times that the request was sent again
+	Stages    Stages        // where Elapsed went
 	// Model and Version say which model answered: the one that was asked for, or a variant of the family. Accuracy is
 	// what is claimed of it, 0…1; 0: nothing.
 	Model    string
@@ -158,7 +159,7 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	}
 	p.target = p.deadline - min(c.margin.Load(), int64(budget)/marginShare)
 	p.expire = p.deadline + int64(c.o.Grace)
-	p.dst, p.local, p.exec = r.Output, false, 0
+	p.dst, p.local, p.exec, p.staged = r.Output, false, 0, false
 	p.hooked = r.Prepare != nil
 	p.filling = p.hooked
 	p.input = r.Input.offerInput(p.hooked)
@@ -231,6 +232,8 @@ func (c *Client) waitFor(ctx context.Context, p *call, in *Buffer) (Result, erro
 
 	r := Result{Data: p.out, Exec: time.Duration(p.exec), Elapsed: time.Duration(p.end - p.start), Slack: time.Duration(p.deadline - p.end),
 		Resubmits: int(p.resubmits), model: p.model, client: c, store: p.store}
+
+	r.Stages = c.stagesOf(p, r.Elapsed)
 
 	var err error
 	if p.reason != model.ReasonNone {

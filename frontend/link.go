@@ -209,7 +209,7 @@ func (c *Client) receiveResult(msg []byte) {
 	}
 
 	copy(p.out, out)
-	p.exec, p.answer = h.Exec, h.Answer
+	p.exec, p.answer, p.staged, p.stages = h.Exec, h.Answer, h.Staged, h.Stages
 	p.finishCall(model.ReasonNone, c.now())
 }
 
@@ -222,16 +222,17 @@ const (
 	marginEvery = 512 // ticks between two looks at what was measured
 )
 
-// measureMargin sets the margin to what a message there and back takes at p99, over the slowest peer.
+// measureMargin sets the margin to what a message there and back takes at p99, over the slowest peer, unless the margin is
+// given.
 func (c *Client) measureMargin() {
-	if c.o.Margin > 0 {
-		return
-	}
-	margin := marginMin
+	margin, echo := marginMin, int64(0)
 	for _, p := range c.node.Stats().Peers {
-		margin = max(margin, int64(p.Echo.P99))
+		margin, echo = max(margin, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
 	}
-	c.margin.Store(min(margin, marginMax))
+	c.echo.Store(echo)
+	if c.o.Margin <= 0 {
+		c.margin.Store(min(margin, marginMax))
+	}
 }
 
 // sweepCalls ends what nobody else ended (I1). It is awake only while requests are live.

@@ -66,6 +66,8 @@ type call struct {
 	out    []byte
 	store  *[]byte // where out lies if it is pooled
 	exec   int64
+	staged bool // stages are known
+	stages wire.Stages
 	end    int64
 
 	submit [1]wire.Submit // argument of FrontendLink.Submit, here so that it is not allocated

@@ -42,7 +42,7 @@ func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev
 	if err != nil {
 		return nil, err
 	}
-	l := &backendLink{token: hello.Token, BackendEvents: ev, addrs: map[*member]map[uint32]string{}}
+	l := &backendLink{token: hello.Token, BackendEvents: ev, named: map[*member]map[uint32]wire.Peer{}}
 	if l.group, err = newGroup(o, b, l); err != nil {
 		return nil, err
 	}
@@ -142,18 +142,18 @@ type backendLink struct {
 	*group
 	BackendEvents
 	token    string
-	peers    []wire.Peer // under the group's lock, as are executes and addrs
+	peers    []wire.Peer // under the group's lock, as are executes and named
 	executes []wire.Execute
-	addrs    map[*member]map[uint32]string // of the frontends that a scheduler has named
+	named    map[*member]map[uint32]wire.Peer // the frontends that a scheduler has named
 }
 
-func (l *backendLink) begin(m *member) { l.addrs[m] = map[uint32]string{} }
+func (l *backendLink) begin(m *member) { l.named[m] = map[uint32]wire.Peer{} }
 
 func (l *backendLink) replay(m *member) {
-	if known := l.addrs[m]; len(known) > 0 {
+	if known := l.named[m]; len(known) > 0 {
 		all := make([]wire.Peer, 0, len(known))
 		for _, id := range slices.Sorted(maps.Keys(known)) {
-			all = append(all, wire.Peer{Frontend: id, DataAddr: known[id]})
+			all = append(all, known[id])
 		}
 		l.Peers(all)
 	}
@@ -183,9 +183,9 @@ func (l *backendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 		}
 		for _, p := range l.peers {
 			if p.DataAddr == "" {
-				delete(l.addrs[m], p.Frontend)
+				delete(l.named[m], p.Frontend)
 			} else {
-				l.addrs[m][p.Frontend] = p.DataAddr
+				l.named[m][p.Frontend] = p
 			}
 		}
 		if obeyed {

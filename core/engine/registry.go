@@ -70,7 +70,7 @@ func (g *registry) addFrontend(f *Frontend) error {
 	g.fronts[i] = f
 
 	for _, b := range g.backends {
-		b.port.Peers([]wire.Peer{{Frontend: f.number, DataAddr: f.hello.DataAddr}})
+		b.port.Peers([]wire.Peer{f.asPeer()})
 	}
 
 	g.e.fronts[i].Store(f)
@@ -78,6 +78,11 @@ func (g *registry) addFrontend(f *Frontend) error {
 		f.port.Models(m)
 	}
 	return nil
+}
+
+// asPeer is what backends are told of a frontend.
+func (f *Frontend) asPeer() wire.Peer {
+	return wire.Peer{Frontend: f.number, DataAddr: f.hello.DataAddr, Staged: f.hello.Version >= wire.StagesVersion}
 }
 
 // seat checks the window that a frontend asks for.
@@ -125,7 +130,7 @@ func (g *registry) addBackend(b *Backend) error {
 	var peers []wire.Peer
 	for _, f := range g.fronts {
 		if f != nil {
-			peers = append(peers, wire.Peer{Frontend: f.number, DataAddr: f.hello.DataAddr})
+			peers = append(peers, f.asPeer())
 		}
 	}
 	if len(peers) > 0 {

@@ -186,10 +186,15 @@ func DecodeModels(f Frame) ([]model.Info, error) {
 }
 
 // AppendPeers appends frames carrying m.
-func AppendPeers(dst []byte, m []Peer) ([]byte, error) {
-	return appendVaried(dst, TypePeers, Version, m, func(e *encoder, p *Peer) {
+func AppendPeers(dst []byte, m []Peer) ([]byte, error) { return appendPeers(dst, m, Version) }
+
+func appendPeers(dst []byte, m []Peer, version uint16) ([]byte, error) {
+	return appendVaried(dst, TypePeers, version, m, func(e *encoder, p *Peer) {
 		e.u32(p.Frontend)
 		e.text("data address", p.DataAddr, AddrBytesMax)
+		if version >= StagesVersion {
+			e.bool(p.Staged)
+		}
 	})
 }
 
@@ -197,6 +202,9 @@ func AppendPeers(dst []byte, m []Peer) ([]byte, error) {
 func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
 	return decodeVaried(dst[:0], f, TypePeers, func(d *decoder, p *Peer) {
 		p.Frontend, p.DataAddr = d.u32(), d.text("data address", AddrBytesMax)
+		if f.Version >= StagesVersion {
+			p.Staged = d.bool("staged")
+		}
 	})
 }
 

@@ -159,7 +159,7 @@ func SetVersion(frames []byte, version uint16) []byte {
 		frame := frames[at : at+HeaderBytes+int(le.Uint32(frames[at:]))]
 		t := Type(frame[4])
 		// Most messages are the same in every version: only the header's byte changes, in place.
-		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved); grown && !copied {
+		if grown := version < Version && (t == TypeModels || t == TypeBackendHello || t == TypeLoadable || t == TypeUnserved || t == TypePeers); grown && !copied {
 			out, copied = append([]byte(nil), frames[:at]...), true
 		}
 
@@ -173,6 +173,8 @@ func SetVersion(frames []byte, version uint16) []byte {
 			out = downgradeBackendHello(out, frame, version)
 		case copied && t == TypeUnserved:
 			out = downgradeUnserved(out, frame, version)
+		case copied && t == TypePeers:
+			out = downgradePeers(out, frame, version)
 		case copied && t == TypeLoadable:
 			out = downgradeLoadables(out, frame, version)
 		case copied:
@@ -211,6 +213,14 @@ func downgradeLoadables(dst, frame []byte, version uint16) []byte {
 	f := Frame{Type: TypeLoadable, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
 	if m, err := DecodeLoadables(f); err == nil {
 		dst, _ = appendLoadables(dst, m, version)
+	}
+	return dst
+}
+
+func downgradePeers(dst, frame []byte, version uint16) []byte {
+	f := Frame{Type: TypePeers, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
+	if m, err := DecodePeers(nil, f); err == nil {
+		dst, _ = appendPeers(dst, m, version)
 	}
 	return dst
 }

@@ -15,9 +15,12 @@ import (
 // Version is the protocol's version. A peer may speak VersionMin, so that a cluster can be upgraded part by
 // part; one that speaks another is refused by name in the handshake.
 const (
-	Version    = 6
+	Version    = 7
 	VersionMin = 4
 )
+
+// StagesVersion is the first whose results tell of their stages.
+const StagesVersion = 7
 
 // The window of a frontend's session: how many places it has for live requests.
 const (
@@ -91,6 +94,7 @@ type BackendHello struct {
 type Peer struct {
 	Frontend uint32
 	DataAddr string // empty: the frontend is gone
+	Staged   bool   // it reads results that tell of their stages; since protocol 7
 }
 
 // Item is one request within Execute. It takes half a cache line: a scheduler keeps those of all

@@ -2,26 +2,48 @@ package wire
 
 import (
 	"fmt"
+	"math"
 
 	"downbeat.dev/core/model"
 )
 
-// ResultHeaderBytes is the size of a ResultHeader.
-const ResultHeaderBytes = 24
+// The size of a ResultHeader, without the stages and with them.
+const (
+	ResultHeaderBytes = 24
+	StagedHeaderBytes = ResultHeaderBytes + stagesBytes
+	stagesBytes       = 12
+)
+
+// Stages are how long a request's batch took on its backend around its execution, in ns. What is longer than 2³² ns,
+// 4.3 s, counts as that.
+type Stages struct {
+	Fetch uint32 // from the order's arrival until all inputs were there
+	Wait  uint32 // from then until the batch began
+	Reply uint32 // from its end until its outputs were sent
+}
+
+// StageOf is ns as a stage tells it.
+func StageOf(ns int64) uint32 { return uint32(min(max(ns, 0), math.MaxUint32)) }
+
+// stagedBit of the reason's byte says that stages follow the header.
+const stagedBit = 0x80
 
 // ResultHeader leads every message that a backend sends to a frontend on the data plane. With
 // ReasonNone the model's outputs follow, Output bytes in all, in the order of model.Info.Outputs.
 //
-// Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns.
+// Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns; if the reason's highest bit is
+// set, u32 fetch, u32 wait, u32 reply in ns.
 type ResultHeader struct {
 	ID     uint64       // the frontend's own request id
 	Reason model.Reason // ReasonNone: the outputs follow
 	Output uint32       // bytes that follow
 	Exec   int64        // ns that the batch took on the GPU
 	Answer uint32       // since protocol 6: which variant of a family it was, as Execute says it; 0: what was asked for
+	Staged bool         // since protocol 7, to frontends that Peer.Staged names: Stages are told
+	Stages Stages
 }
 
-// Append appends the header's 24 bytes.
+// Append appends the header: ResultHeaderBytes, or StagedHeaderBytes.
 func (h ResultHeader) Append(dst []byte) []byte {
 	at := len(dst)
 	dst = grow(dst, ResultHeaderBytes)
@@ -31,7 +53,14 @@ func (h ResultHeader) Append(dst []byte) []byte {
 	le.PutUint32(b[8:], uint32(h.Reason)|h.Answer<<8)
 	le.PutUint32(b[12:], h.Output)
 	le.PutUint64(b[16:], uint64(h.Exec))
-	return dst
+	if !h.Staged {
+		return dst
+	}
+
+	b[8] |= stagedBit
+	dst = le.AppendUint32(dst, h.Stages.Fetch)
+	dst = le.AppendUint32(dst, h.Stages.Wait)
+	return le.AppendUint32(dst, h.Stages.Reply)
 }
 
 // DecodeResult splits a message into its header and the outputs. It refuses a message whose length
@@ -41,10 +70,19 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
 	}
 
-	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8]), Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
+	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8] &^ stagedBit), Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
 		Answer: le.Uint32(msg[8:]) >> 8}
-	if uint64(h.Output) != uint64(len(msg)-ResultHeaderBytes) {
-		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(msg)-ResultHeaderBytes)
+	out := msg[ResultHeaderBytes:]
+	if h.Staged = msg[8]&stagedBit != 0; h.Staged {
+		if len(out) < stagesBytes {
+			return h, nil, fmt.Errorf("%w: result %d of %d bytes, its header with stages takes %d", ErrMalformed, h.ID, len(msg), StagedHeaderBytes)
+		}
+		h.Stages = Stages{Fetch: le.Uint32(out), Wait: le.Uint32(out[4:]), Reply: le.Uint32(out[8:])}
+		out = out[stagesBytes:]
 	}
-	return h, msg[ResultHeaderBytes:], nil
+
+	if uint64(h.Output) != uint64(len(out)) {
+		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(out))
+	}
+	return h, out, nil
 }

@@ -39,6 +39,7 @@ func samples(t testing.TB) []sample {
 	executes := []Execute{{Batch: 5, GPU: 1, Model: 2, Start: 1000, Latest: 9000, Items: []Item{{Frontend: 4, ID: 7, Budget: 11, Input: model.Descriptor{Key: 1, Offset: 2, Length: 3}}, {ID: 8}}}, {Batch: 6}}
 	dones := []Done{{Batch: 5, GPU: 1, Fetch: 2, Wait: 3, Exec: 4, FreeIn: 5, Failures: []ItemFailure{{Index: 1, Reason: 9}}}, {Batch: 6}}
 	peers := []Peer{{Frontend: 4, DataAddr: "tcp://127.0.0.1:9000"}, {Frontend: 5}}
+	staged := []Peer{{Frontend: 3, DataAddr: "a:1", Staged: true}, {Frontend: 4}}
 	front := FrontendHello{Version: Version, Name: "gateway", Token: "secret", DataAddr: "tcp://127.0.0.1:9000"}
 	back := BackendHello{Version: Version, Name: "host1", Token: "secret", SubCluster: "a", GPUs: []string{"gpu0", "gpu1"},
 		Models: []BackendModel{{Info: sampleModels()[0], Profile: []time.Duration{1e6, 2e6, 3e6}}}}
@@ -81,6 +82,7 @@ func samples(t testing.TB) []sample {
 		{"models_with_families", must(AppendModels(nil, families)), families, func(f Frame) (any, error) { return DecodeModels(f) }},
 		{"execute_of_a_variant", AppendExecutes(nil, variant), variant, func(f Frame) (any, error) { return DecodeExecutes(nil, f) }},
 		{"peers", must(AppendPeers(nil, peers)), peers, func(f Frame) (any, error) { return DecodePeers(nil, f) }},
+		{"peers_with_stages", must(AppendPeers(nil, staged)), staged, func(f Frame) (any, error) { return DecodePeers(nil, f) }},
 		{"execute", AppendExecutes(nil, executes), executes, func(f Frame) (any, error) { return DecodeExecutes(nil, f) }},
 		{"done", AppendDones(nil, dones), dones, func(f Frame) (any, error) { return DecodeDones(nil, f) }},
 		{"ping", AppendPing(nil, Ping{5}), Ping{5}, func(f Frame) (any, error) { return DecodePing(f) }},
@@ -151,6 +153,7 @@ func TestGolden(t *testing.T) {
 		b.WriteString(s.name + " " + hex.EncodeToString(s.bytes) + "\n")
 	}
 	b.WriteString("result " + hex.EncodeToString(ResultHeader{ID: 1 << 40, Reason: 9, Output: 3, Exec: 77}.Append(nil)) + "\n")
+	b.WriteString("result_with_stages " + hex.EncodeToString(ResultHeader{ID: 7, Exec: 5, Staged: true, Stages: Stages{1, 2, 3}}.Append(nil)) + "\n")
 	if os.Getenv("WIRE_REWRITE") != "" {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)
@@ -169,7 +172,7 @@ func TestTruncatedFramesAreRefused(t *testing.T) {
 	for _, s := range samples(t) {
 		f := frameOf(t, s.bytes)
 		for n := range f.Body {
-			if _, err := s.decode(Frame{Type: f.Type, Count: f.Count, Body: f.Body[:n]}); err == nil {
+			if _, err := s.decode(Frame{Type: f.Type, Count: f.Count, Version: f.Version, Body: f.Body[:n]}); err == nil {
 				t.Errorf("%s: %d of %d bytes decoded without an error", s.name, n, len(f.Body))
 			}
 		}
@@ -333,15 +336,19 @@ func TestEncoderRefusesWhatIsOverTheLimits(t *testing.T) {
 }
 
 func TestResultHeader(t *testing.T) {
-	h := ResultHeader{ID: 3, Output: 4, Exec: 99, Reason: 7, Answer: 1<<24 - 1}
-	msg := append(h.Append(nil), "abcd"...)
-	got, out, err := DecodeResult(msg)
-	if err != nil || got != h || string(out) != "abcd" {
-		t.Fatal(got, out, err)
-	}
-	for name, bad := range map[string][]byte{"short": msg[:20], "cut": msg[:27], "long": append(bytes.Clone(msg), 1)} {
-		if _, _, err := DecodeResult(bad); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s: %v", name, err)
+	for _, h := range []ResultHeader{
+		{ID: 3, Output: 4, Exec: 99, Reason: 7, Answer: 1<<24 - 1},
+		{ID: 3, Output: 4, Exec: 99, Reason: 7, Answer: 1<<24 - 1, Staged: true, Stages: Stages{Fetch: 5, Wait: StageOf(-1), Reply: StageOf(1 << 40)}},
+	} {
+		msg := append(h.Append(nil), "abcd"...)
+		got, out, err := DecodeResult(msg)
+		if err != nil || got != h || string(out) != "abcd" {
+			t.Fatal(got, out, err)
+		}
+		for name, bad := range map[string][]byte{"short": msg[:20], "cut": msg[:27], "without output": msg[:len(msg)-4], "long": append(bytes.Clone(msg), 1)} {
+			if _, _, err := DecodeResult(bad); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }
@@ -518,6 +525,7 @@ func again(err error, encode func() ([]byte, error)) ([]byte, error) {
 
 func FuzzResult(f *testing.F) {
 	f.Add(ResultHeader{ID: 5}.Append(nil))
+	f.Add(ResultHeader{ID: 5, Staged: true, Stages: Stages{1, 2, 3}}.Append(nil))
 	f.Add(append(ResultHeader{ID: 5, Output: 2}.Append(nil), 1, 2))
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		h, out, err := DecodeResult(msg)
@@ -621,11 +629,20 @@ func TestEarlierVersionIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewReader(bytes.NewReader(SetVersion(AppendPing(models, Ping{2}), VersionMin)))
-	for _, want := range []Type{TypePing, TypeModels, TypePing} {
+	peers, err := AppendPeers(models, []Peer{{Frontend: 3, DataAddr: "a", Staged: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(bytes.NewReader(SetVersion(AppendPing(peers, Ping{2}), VersionMin)))
+	for _, want := range []Type{TypePing, TypeModels, TypePeers, TypePing} {
 		f, err := r.Next()
 		if err != nil || f.Type != want || f.Version != VersionMin {
 			t.Fatalf("%v of version %d, %v; want %v", f.Type, f.Version, err, want)
+		}
+		if want == TypePeers {
+			if got, err := DecodePeers(nil, f); err != nil || !reflect.DeepEqual(got, []Peer{{Frontend: 3, DataAddr: "a"}}) {
+				t.Errorf("%+v, %v", got, err)
+			}
 		}
 		if want != TypeModels {
 			continue

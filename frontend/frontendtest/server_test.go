@@ -57,6 +57,17 @@ func TestServerAnswersByFunction(t *testing.T) {
 	if y, err := ask(t.Context(), c, "double", 1, 2.5); err != nil || y[0] != 2 || y[1] != 5 {
 		t.Errorf("%v, %v", y, err)
 	}
+
+	in, err := c.NewInput("double")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Free()
+	r, err := c.Infer(t.Context(), "double", in)
+	if s := r.Stages; err != nil || s.Execute != r.Exec || s.Execute <= 0 || s.Queue+s.Fetch+s.Wait+s.Execute+s.Reply != r.Elapsed {
+		t.Errorf("stages %+v of %v, %v", s, r.Elapsed, err)
+	}
+
 	if _, err := ask(t.Context(), c, "double", -1, 0); !errors.Is(err, frontend.ErrFailed) {
 		t.Errorf("a function that fails: %v", err)
 	}

@@ -83,6 +83,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	if g.o.Tracer != nil {
 		ctx = g.startSpan(ctx, &m.inference, callerOf(ctx))
+		m.inference.tellCaller(ctx)
 	}
 	r, f := g.grpcServe(ctx, m)
 	m.inference.endSpan(m.name, f)

@@ -63,9 +63,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 
 	submitted := time.Now()
 	g.inferRows(ctx, in.model, r.calls)
-	if r.calls[0].Err == nil {
-		g.traceStages(ctx, in, submitted, &r.calls[0].Result)
-	}
+	g.traceStages(ctx, in, submitted, r.calls)
 
 	a := answer{calls: r.calls}
 	for i := range r.calls {

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"downbeat.dev/frontend"
@@ -48,19 +51,39 @@ func (in *inference) endSpan(model string, f *fault) {
 	in.span = nil
 }
 
-// traceStages adds what is known of the stages of a request that was answered: wait, from its submission until its batch
-// began, inputs fetched, and execute. The output's way back, tens of µs, counts as wait: backends' clocks are their own,
-// and a frontend only hears how long the batch took.
-func (g *Gateway) traceStages(ctx context.Context, in *inference, submitted time.Time, r *frontend.Result) {
+// traceStages adds a span for each stage of the call's last row, if it was answered: what the call as a whole waited for.
+func (g *Gateway) traceStages(ctx context.Context, in *inference, submitted time.Time, calls []frontend.Call) {
 	if in.span == nil || !in.span.IsRecording() {
 		return
 	}
-	answered := submitted.Add(r.Elapsed)
-	began := answered.Add(-min(r.Exec, r.Elapsed))
-	_, wait := g.o.Tracer.Start(ctx, "wait", trace.WithTimestamp(submitted))
-	wait.End(trace.WithTimestamp(began))
-	_, execute := g.o.Tracer.Start(ctx, "execute", trace.WithTimestamp(began))
-	execute.End(trace.WithTimestamp(answered))
+	last := slices.MaxFunc(calls, func(a, b frontend.Call) int { return cmp.Compare(a.Result.Elapsed, b.Result.Elapsed) })
+	if last.Err != nil || last.Result.Elapsed == 0 {
+		return
+	}
+
+	at := submitted
+	for _, stage := range stagesOf(&last.Result) {
+		_, span := g.o.Tracer.Start(ctx, stage.name, trace.WithTimestamp(at))
+		at = at.Add(stage.took)
+		span.End(trace.WithTimestamp(at))
+	}
+}
+
+// requestStage is one part of a request's way.
+type requestStage struct {
+	name string
+	took time.Duration
+}
+
+// stagesOf are the stages of a request one after another. Of a backend that does not tell them, and of an application's frame,
+// two are known: execute, and what is left, whose end the output's way back is counted to.
+func stagesOf(r *frontend.Result) []requestStage {
+	s := r.Stages
+	if s == (frontend.Stages{}) {
+		execute := min(r.Exec, r.Elapsed)
+		return []requestStage{{"queue", r.Elapsed - execute}, {"execute", execute}}
+	}
+	return []requestStage{{"queue", s.Queue}, {"fetch", s.Fetch}, {"wait", s.Wait}, {"execute", s.Execute}, {"reply", s.Reply}}
 }
 
 // tellSpan names the call's span to a REST client.
@@ -69,6 +92,15 @@ func (in *inference) tellSpan(ctx context.Context, h http.Header) {
 		carrier := propagation.MapCarrier{}
 		traceContext.Inject(ctx, carrier)
 		h.Set("Traceresponse", carrier["traceparent"])
+	}
+}
+
+// tellCaller names the call's span to a gRPC client.
+func (in *inference) tellCaller(ctx context.Context) {
+	if in.span != nil {
+		carrier := propagation.MapCarrier{}
+		traceContext.Inject(ctx, carrier)
+		_ = grpc.SetHeader(ctx, metadata.Pairs("traceresponse", carrier["traceparent"])) // a stream's has left with its first answer
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"downbeat.dev/frontend/gateway/oip"
@@ -36,7 +37,7 @@ func TestConformanceTrace(t *testing.T) {
 	if got := h.Get("Traceresponse"); !strings.HasPrefix(got, "00-"+callersTrace+"-") {
 		t.Errorf("traceresponse %q", got)
 	}
-	if got := strings.Join(names(), " "); got != "wait execute ModelInfer" {
+	if got := strings.Join(names(), " "); got != "queue fetch wait execute reply ModelInfer" {
 		t.Errorf("REST: spans %s", got)
 	}
 
@@ -49,10 +50,14 @@ func TestConformanceTrace(t *testing.T) {
 
 	conn, _ := rpc(t, Options{Tracer: tracer})
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "traceparent", "00-"+callersTrace+"-b7ad6b7169203331-01")
-	if _, err := oip.NewGRPCInferenceServiceClient(conn).ModelInfer(ctx, sumRequest(floats(1, 2), floats(3, 4))); err != nil {
+	var header metadata.MD
+	if _, err := oip.NewGRPCInferenceServiceClient(conn).ModelInfer(ctx, sumRequest(floats(1, 2), floats(3, 4)), grpc.Header(&header)); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(names(), " "); got != "wait execute ModelInfer" {
+	if got := header.Get("traceresponse"); len(got) != 1 || !strings.HasPrefix(got[0], "00-"+callersTrace+"-") {
+		t.Errorf("traceresponse %q", got)
+	}
+	if got := strings.Join(names(), " "); got != "queue fetch wait execute reply ModelInfer" {
 		t.Errorf("gRPC: spans %s", got)
 	}
 }

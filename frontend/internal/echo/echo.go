@@ -139,7 +139,7 @@ func (s *System) Send(id uint64, out []byte) error {
 	if err != nil {
 		return err
 	}
-	h := wire.ResultHeader{ID: id, Output: uint32(len(out)), Exec: 1000}
+	h := wire.ResultHeader{ID: id, Output: uint32(len(out)), Exec: 1000, Staged: true, Stages: wire.Stages{Fetch: 3000, Wait: 2000, Reply: 1000}}
 	return peer.Send(h.Append(nil), out)
 }
 
