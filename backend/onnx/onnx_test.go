@@ -120,6 +120,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"too few bytes", modelWith(append(dims(3), appendPart(nil, 9, make([]byte, 8))...)), "8 bytes of data: want 12 for dims [3] of FP32"},
 		{"negative dim", modelWith(dims(-3)), "dims [-3]: want sizes of at least 0"},
 		{"overflowing dims", modelWith(dims(1<<31, 1<<31, 1<<31)), "want sizes of at least 0 and a product"},
+		{"a product that wraps to 0", modelWith(dims(1<<32, 1<<32)), "want sizes of at least 0 and a product"},
+		{"a product that wraps twice", modelWith(dims(1<<32, 1<<31, 2)), "want sizes of at least 0 and a product"},
 		{"type", modelWith(appendInt(nil, 2, 99)), "data_type 99: want 1 to 23"},
 		{"no operator", appendPart(appendPart(nil, 7, appendPart(nil, 1, nil)), 8, nil), "op_type is empty"},
 		{"wrong wire type", appendInt(nil, 7, 3), "wrong wire type"},

@@ -101,9 +101,12 @@ func (t *Tensor) Len() int64 {
 		if d < 0 || d > elementsMax {
 			return -1
 		}
-		if n *= d; n > elementsMax {
+
+		// Divided, since a product of two sizes may not fit 64 bits.
+		if d > 0 && n > elementsMax/d {
 			return -1
 		}
+		n *= d
 	}
 	return n
 }
