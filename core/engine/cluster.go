@@ -246,6 +246,7 @@ func (g *registry) countGPUs(gpus []*gpu) {
 			continue
 		}
 		told = append(told, u.sub)
+		g.e.ranker(u.sub).groups.Store(g.clusters[u.sub].groups())
 		for _, p := range g.e.parts {
 			t := g.e.begin(&g.spare)
 			p.enter(t)
@@ -282,6 +283,7 @@ func (g *registry) addGPUs(gpus []*gpu) {
 			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
 		} else {
 			r.countState(&u.health, true, true)
+			r.s.SetGroup(u.id, u.b.group)
 			if until > t.now {
 				r.s.Hold(t.now, u.id, until)
 			}

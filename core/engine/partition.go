@@ -284,6 +284,7 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	r := f.requests[k]
+	r.Avoid = p.groupsToAvoid(e, t.now, f, &r)
 	r.Flags = wasLost | r.Flags&(broke|unread)
 	s := p.seats(r.Origin)
 	if s == nil {
@@ -305,6 +306,9 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 // more only, since it may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	r := &f.requests[k]
+	if r.Flags&unread != 0 {
+		p.noteUnread(t.now, r.Origin, f.gpu.b.group)
+	}
 	if r.Flags&unrun != 0 || r.Flags&wasLost == 0 {
 		p.reload(e, t, f, k)
 		return

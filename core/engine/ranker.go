@@ -12,7 +12,8 @@ import (
 type ranker struct {
 	number uint32
 	loop   *Loop
-	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
+	wake   atomic.Int64                   // sched.Time at which Advance is due; written under mu
+	groups atomic.Pointer[[]sched.Groups] // of the backends whose GPUs it has; the registry replaces; nil: of none
 
 	mu      sync.Mutex
 	latest  sched.Time    // of the turns that were here

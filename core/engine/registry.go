@@ -138,6 +138,7 @@ func (g *registry) addBackend(b *Backend) error {
 	}
 
 	g.nameBackend(b)
+	b.group = g.leastUsedGroup()
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
 	g.placeGPUs(b)

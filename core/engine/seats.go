@@ -15,6 +15,7 @@ type seats struct {
 	number uint32 // the session's; 0: nobody's
 	shift  uint8
 	marks  []uint16
+	unread unreachable
 }
 
 func newSeats(number, window uint32) seats {

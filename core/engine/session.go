@@ -150,7 +150,8 @@ func (f *Frontend) Close() {
 type Backend struct {
 	e      *Engine
 	hello  wire.BackendHello
-	name   string // the hello's, or one made of it that no other backend has
+	name   string       // the hello's, or one made of it that no other backend has
+	group  sched.Groups // what its GPUs are to requests that it could not serve
 	port   BackendPort
 	gpus   []*gpu   // the registry's, as are hello.Models and what follows
 	ids    []uint32 // by number in hello.Models: the model's id; noModel: no GPU has it loaded, or it cannot be served

@@ -57,9 +57,9 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 }
 
 // calm lets requests join the queue unlooked at while it has fewer than n, and room; none does while no
-// GPU serves the model.
+// GPU serves the model, or while one more may take a GPU that those queued avoid.
 func (p *Partition) calm(m *model, n int32) {
-	if m.q.calm = min(n, m.queueMax); p.deserted(m) {
+	if m.q.calm = min(n, m.queueMax); p.avoids(p.now, m) || p.deserted(m) {
 		m.q.calm = 0
 	}
 }
@@ -163,7 +163,7 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	}
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
-		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: demand, Least: least,
+		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: demand, Least: least, Avoid: p.avoided(m),
 	})
 }
 

@@ -27,7 +27,8 @@
 //	I5 every Grant is answered by exactly one Free;
 //	I6 a queue holds at most QueueMax requests, outputs hold what one burst produced;
 //	I7 the same calls give the same outputs;
-//	I8 once its messages have arrived, in whatever order, a Ranker knows each model's newest Candidate.
+//	I8 once its messages have arrived, in whatever order, a Ranker knows each model's newest Candidate;
+//	I9 no batch on a GPU of a group has a request that avoids the group, unless its queue is longer than 256.
 //
 // # Concurrency
 //

@@ -238,7 +238,8 @@ func (h *halves) addGPU(id GPUID, sub uint32) {
 	if err := h.rankers[sub].AddGPU(h.now, id, h.epoch); err != nil {
 		h.t.Fatal(err)
 	}
-	h.gpus[id] = &fuzzGPU{free: h.now, sub: sub}
+	h.gpus[id] = &fuzzGPU{free: h.now, sub: sub, group: GroupOf(uint32(id))}
+	h.rankers[sub].SetGroup(id, h.gpus[id].group)
 	h.setGPUs(sub, 1)
 }
 

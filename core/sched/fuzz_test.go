@@ -53,6 +53,7 @@ type ledger struct {
 }
 
 type fuzzGPU struct {
+	group Groups
 	free  Time
 	ahead []Batch
 	sub   uint32
@@ -96,6 +97,8 @@ func (l *ledger) request(t *tape, now Time) Request {
 		r.Deadline = Never
 	case k < 32:
 		r.Deadline = -Never
+	case k < 64:
+		r.Avoid = Groups(k) // bits 5 and others: of GPUs 5 and 0 to 4
 	case k > 200:
 		r.Priority = Priority(k)
 	}
@@ -166,6 +169,9 @@ func (l *ledger) batch(b Batch) {
 		r := l.end(id)
 		if !l.twice[id] && (r.Model != b.Model || r.Deadline < b.Finish) {
 			l.t.Fatalf("I3: request %+v in batch %+v", r, b)
+		}
+		if g := l.gpus[b.GPU]; g != nil && r.Avoid&g.group != 0 && !l.twice[id] && len(l.live) < searchMax {
+			l.t.Fatalf("I9: request %+v in batch %+v on a GPU of %b", r, b, g.group)
 		}
 	}
 	if len(l.sent) > 0 && b.ID == l.sent[len(l.sent)-1].ID {

@@ -32,7 +32,7 @@ func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 		switch ripeAt := m.ripeIn(now, h.intention()); {
 		case ripeAt <= now:
 			anyRipe = true
-			if !h.ripe || h.told != uint32(size) {
+			if !h.ripe || h.told != uint32(size) || p.avoids(now, m) {
 				p.offerTo(m, h, size, true, now)
 			}
 		default:
@@ -141,6 +141,7 @@ func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time)
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: h.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
 		Rank: m.rankIn(&x.execution, size), Last: m.last, Pace: m.pace, Demand: demand, Least: h.leastDemand(demand),
+		Avoid: p.avoided(m),
 	})
 }
 

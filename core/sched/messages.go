@@ -14,6 +14,7 @@ type Candidate struct {
 	Pace       Pace   // how soon the next arrival is to be expected
 	Demand     int64  // λ·ℓ(T)/T in millionths of a GPU, at the estimated rate
 	Least      int64  // the same with the variant that takes least GPU time; Demand where there is one only
+	Avoid      Groups // no GPU of these takes any of its requests
 }
 
 // Grant gives a GPU to a model. Ranker → Partition. It must be answered by one Free.
@@ -22,6 +23,7 @@ type Grant struct {
 	SubCluster uint32 // the Ranker's
 	GPU        GPUID
 	Epoch      uint32  // the GPU's life; carried back in Free
+	Group      Groups  // the GPU's
 	Early      bool    // the candidate was not ripe
 	Growth     float64 // when Early: the growth that may be forgone; above it the GPU is given back
 	Load       float64 // u = Σ demand / GPUs of the sub-cluster

@@ -100,22 +100,24 @@ type Stats struct {
 // Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks
 // Rankers for GPUs and answers their Grants. Not safe for concurrent use.
 type Partition struct {
-	o      Options
-	now    Time
-	models []model
-	free   []int32   // unused places in models
-	index  []int32   // index[ModelID] = place+1, 0: unknown
-	seqs   []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
-	gpus   []int32   // gpus[sub-cluster] = GPUs there
-	prices []float64 // prices[sub-cluster] = value of a GPU second there
-	tables map[*profile.Profile]*tables
-	timers *wheel
-	due    []int32
-	sweeps []sweep // the first is under way
-	batch  BatchID
-	near   int // models whose queues stay in a core's cache
-	out    Outputs
-	stats  Stats
+	avoiding map[ModelID]avoidance // see avoids
+	aside    []Request             // see setAside
+	o        Options
+	now      Time
+	models   []model
+	free     []int32   // unused places in models
+	index    []int32   // index[ModelID] = place+1, 0: unknown
+	seqs     []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
+	gpus     []int32   // gpus[sub-cluster] = GPUs there
+	prices   []float64 // prices[sub-cluster] = value of a GPU second there
+	tables   map[*profile.Profile]*tables
+	timers   *wheel
+	due      []int32
+	sweeps   []sweep // the first is under way
+	batch    BatchID
+	near     int // models whose queues stay in a core's cache
+	out      Outputs
+	stats    Stats
 }
 
 // NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
@@ -183,6 +185,9 @@ func (p *Partition) Enqueue(now Time, r Request) vocabulary.Reason {
 	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
 	if e != nil {
 		*e = r
+		if r.Avoid != 0 {
+			p.noteAvoider(&r)
+		}
 	}
 	return why
 }
@@ -206,7 +211,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	r := q.at(int(q.n))
 	q.n++
 	q.last = deadline
-	r.Deadline, r.Model, r.Priority = deadline, id, 0
+	r.Deadline, r.Model, r.Priority, r.Avoid = deadline, id, 0, 0
 	return r, vocabulary.ReasonNone
 }
 
@@ -238,7 +243,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 		m.q.room(&p.out.memory)
 	}
 	r, place := m.q.open(deadline)
-	r.Model, r.Priority = m.id, pr
+	r.Model, r.Priority, r.Avoid = m.id, pr, 0
 	m.ranks.add(pr)
 	if place < int(m.ranks.swept) {
 		m.ranks.swept++
@@ -247,7 +252,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	if place == 0 {
 		m.timer = Never // an earlier head: the timer is to be set anew
 		p.refresh(now, m, at)
-	} else if look && m.state != ripe {
+	} else if look && (m.state != ripe || p.avoids(now, m)) {
 		p.refresh(now, m, at)
 	}
 	return r, vocabulary.ReasonNone
@@ -345,12 +350,18 @@ func (p *Partition) Grant(now Time, g Grant) {
 
 	m.rate.update(now, m)
 	m.load = g.Load
+	if p.avoids(now, m) {
+		p.setAside(m, g.Group)
+	}
 	if h == nil && p.form(now, m, g) || h != nil && p.formVariant(now, m, h, g) {
 		m.grantAt = now
 		b := &p.out.Batches[len(p.out.Batches)-1]
 		f.Batch, f.Start, f.FreeAt = b.ID, b.ExecAt, b.Finish
 	}
 	p.out.Frees = append(p.out.Frees, f)
+	if len(p.aside) > 0 {
+		p.putBack(now, m, g.Group, f.Batch != 0)
+	}
 	m.state = none
 	p.settle(now, m, at)
 }

@@ -36,6 +36,7 @@ type gpu struct {
 	state      uint8
 	ahead      uint8 // orders without a completion
 	held       bool  // it gets nothing before Ranker.holds says so
+	group      Groups
 	first      order // the oldest of these; for the others see Ranker.later
 }
 
@@ -49,7 +50,8 @@ type rival struct {
 	pos    int32 // in ripe or in waiting +1; 0: in neither
 	ripe   bool  // which of them
 	known  bool
-	_      [30]byte
+	avoid  Groups
+	_      [28]byte
 }
 
 // rest is what is known of a candidate that waits.
@@ -78,9 +80,11 @@ type Ranker struct {
 	demand  int64  // Σ of the rivals' demand
 	least   int64  // Σ of the least that it could be
 	grants  []Grant
-	spent   Duration // Σ of planned execution, corrected by completions
-	stats   RankerStats
-	busy    agenda
+	// Candidates that Advance has taken out of a heap, see postpone.
+	postponed []heapItem
+	spent     Duration // Σ of planned execution, corrected by completions
+	stats     RankerStats
+	busy      agenda
 }
 
 // RankerStats count what a Ranker did since it was made.
@@ -121,7 +125,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	g.freeAt, g.epoch, g.state, g.ahead, g.held = now, epoch, idle, 0, false // the agenda may still have it
+	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.group = now, epoch, idle, 0, false, 0 // the agenda may still have it
 	r.idle.set(uint32(id))
 	r.count++
 	return nil
@@ -189,7 +193,7 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 
 	r.demand += c.Demand - v.demand
 	r.least += c.Least - v.least
-	v.seq, v.size, v.known, v.demand, v.least = c.Seq, c.Size, !c.Gone, c.Demand, c.Least
+	v.seq, v.size, v.known, v.demand, v.least, v.avoid = c.Seq, c.Size, !c.Gone, c.Demand, c.Least, c.Avoid
 
 	if c.Size == 0 || c.Ripe != v.ripe {
 		r.withdraw(id, v)
@@ -294,9 +298,16 @@ func (r *Ranker) Advance(now Time) []Grant {
 		if !ok {
 			break
 		}
+		if r.gpus[id].group&r.rivals[m].avoid != 0 {
+			if id, ok = r.otherGPU(r.rivals[m].avoid); !ok {
+				r.postpone(&r.ripe)
+				continue
+			}
+		}
 		r.ripe.remove(r.rivals, m)
 		r.grant(ModelID(m), id, Grant{})
 	}
+	r.resume(&r.ripe)
 
 	// What is left idle goes to waiting candidates that hardly grow any more.
 	for r.waiting.len() > 0 && r.idle.n > 0 {
@@ -305,10 +316,20 @@ func (r *Ranker) Advance(now Time) []Grant {
 		if v.pace.growth(now, v.last, v.execAt, int(r.rivals[m].size)) > limit {
 			break
 		}
+		id := GPUID(r.idle.first())
+		if avoid := r.rivals[m].avoid; r.gpus[id].group&avoid != 0 {
+			other, ok := r.otherGPU(avoid)
+			if !ok {
+				r.postpone(&r.waiting)
+				continue
+			}
+			id = other
+		}
 		r.waiting.remove(r.rivals, m)
 		r.stats.Early++
-		r.grant(ModelID(m), GPUID(r.idle.first()), Grant{Early: true, Growth: limit})
+		r.grant(ModelID(m), id, Grant{Early: true, Growth: limit})
 	}
+	r.resume(&r.waiting)
 	return r.grants
 }
 
@@ -318,7 +339,11 @@ func (r *Ranker) NextWake() Time {
 	switch {
 	case at == Never:
 	case r.ripe.len() > 0:
-		return at - Time(r.lead(r.rivals[r.ripe.top().id].size))
+		v := &r.rivals[r.ripe.top().id]
+		if v.avoid != 0 {
+			return at - Time(r.lead(1)) // then the GPU is idle, and others may be, too
+		}
+		return at - Time(r.lead(v.size))
 	case r.waiting.len() > 0:
 		return at - Time(r.lead(1))
 	}
@@ -422,7 +447,7 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	g.state = granted
 	r.stats.Grants++
 	how.Model, how.SubCluster, how.GPU = m, r.number, id
-	how.Epoch, how.Load, how.Least, how.FreeAt = g.epoch, r.load(), r.leastLoad(), g.freeAt
+	how.Epoch, how.Group, how.Load, how.Least, how.FreeAt = g.epoch, g.group, r.load(), r.leastLoad(), g.freeAt
 	r.grants = append(r.grants, how)
 }
 

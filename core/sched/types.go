@@ -52,7 +52,8 @@ type Request struct {
 	Origin   uint32                // whose ID it is
 	Model    ModelID
 	Priority Priority
-	Flags    uint8 // the driver's
+	Flags    uint8  // the driver's
+	Avoid    Groups // of no GPU of these it joins a batch
 }
 
 // Batch is the order to run requests of one model on one GPU at ExecAt. They are valid until the

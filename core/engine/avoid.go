@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"math/bits"
+	"slices"
+
+	"downbeat.dev/core/sched"
+)
+
+// A request that a backend could not read, or whose batch failed there, is given to another backend where there is one
+// that serves its model: the same one would most likely do no better. That a backend cannot read from a frontend is
+// remembered for a while with the frontend's session, so that of three backends the second try goes to the one that can.
+
+// unreachable is which backends could not read from a frontend lately. The partition's lock guards it.
+type unreachable struct {
+	groups sched.Groups
+	until  sched.Time
+}
+
+// unreachableFor is how long it is remembered that a backend could not read from a frontend: about as long as a suspect
+// one is not asked again (decision 0044).
+const unreachableFor = 1e9 // ns
+
+// noteUnread notes that a backend could not read from a frontend.
+func (p *partition) noteUnread(now sched.Time, front uint32, backend sched.Groups) {
+	s := p.seats(front)
+	if s == nil {
+		return
+	}
+	if now >= s.unread.until {
+		s.unread.groups = 0
+	}
+	s.unread.groups |= backend
+	s.unread.until = now.Add(unreachableFor)
+}
+
+// groupsToAvoid returns which backends are not to get a flight's request that is given back: none where no other one
+// serves its model, or where it did not fail.
+func (p *partition) groupsToAvoid(e *Engine, now sched.Time, f *flight, r *sched.Request) sched.Groups {
+	failed := f.gpu.b.group
+	if r.Flags&(broke|unread) == 0 || r.Flags&moved == 0 {
+		return 0
+	}
+	if s := p.seats(r.Origin); r.Flags&unread != 0 && s != nil && now < s.unread.until && p.servedBeside(e, f, s.unread.groups|failed) {
+		return s.unread.groups | failed
+	}
+	if p.servedBeside(e, f, failed) {
+		return failed
+	}
+	return 0
+}
+
+// servedBeside says whether a backend of none of these groups serves a flight's model.
+func (p *partition) servedBeside(e *Engine, f *flight, without sched.Groups) bool {
+	serves := func(sub uint32) bool {
+		in := e.ranker(sub).groups.Load()
+		return in != nil && slices.ContainsFunc(*in, func(g sched.Groups) bool { return g&without == 0 })
+	}
+	return serves(f.gpu.sub) || slices.ContainsFunc(p.several[f.model], serves)
+}
+
+// groups returns the groups of the backends whose GPUs are in a sub-cluster.
+func (c *cluster) groups() *[]sched.Groups {
+	var all []sched.Groups
+	for _, u := range c.gpus {
+		if !slices.Contains(all, u.b.group) {
+			all = append(all, u.b.group)
+		}
+	}
+	return &all
+}
+
+// leastUsedGroup returns the group that the fewest backends have.
+func (g *registry) leastUsedGroup() sched.Groups {
+	var uses [sched.GroupsMax]int
+	for _, b := range g.backends {
+		uses[bits.TrailingZeros16(uint16(b.group))]++
+	}
+	least := 0
+	for n := range uses {
+		if uses[n] < uses[least] {
+			least = n
+		}
+	}
+	return sched.GroupOf(uint32(least))
+}

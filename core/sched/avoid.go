@@ -1,0 +1,160 @@
+package sched
+
+import "math/bits"
+
+// A request that some GPUs could not serve is tried again on others. Which ones it avoids is a set that
+// the driver names; what is decided here is only that no batch on such a GPU takes the request, and that
+// no GPU is granted to a model all of whose requests avoid it.
+//
+// Nothing of this is looked at while no such request may be queued: see avoids.
+
+// Groups is a set of GPU groups. The driver gives each GPU a group, as GPUs of one host share what they
+// can reach; two groups may have the same bit, which makes a request avoid more GPUs than it must.
+type Groups uint16
+
+// GroupsMax is how many groups have a bit of their own.
+const GroupsMax = 16
+
+// GroupOf returns the set of one group.
+func GroupOf(n uint32) Groups { return 1 << (n % GroupsMax) }
+
+// SetGroup says which group a GPU is of. Without, it is of none, and nothing avoids it.
+func (r *Ranker) SetGroup(id GPUID, g Groups) {
+	if x := r.gpu(id); x != nil {
+		x.group = g
+	}
+}
+
+// avoidance is what is known of a model's requests that avoid GPUs.
+type avoidance struct {
+	until    Time   // the latest of their deadlines
+	declined Groups // of GPUs that were given back unused, since these requests avoid them and no other was due,
+	at       Time   // at this moment: they are not asked for again before the next
+}
+
+// noteAvoider notes that a request which avoids GPUs is queued.
+func (p *Partition) noteAvoider(r *Request) {
+	if p.avoiding == nil {
+		p.avoiding = map[ModelID]avoidance{}
+	}
+	a := p.avoiding[r.Model]
+	a.until = max(a.until, r.Deadline)
+	p.avoiding[r.Model] = a
+}
+
+// avoids says whether a request that avoids GPUs may be queued: the latest that was has its deadline ahead.
+func (p *Partition) avoids(now Time, m *model) bool {
+	return len(p.avoiding) > 0 && p.stillAvoids(now, m)
+}
+
+// stillAvoids is avoids where some model has such requests.
+func (p *Partition) stillAvoids(now Time, m *model) bool {
+	a, some := p.avoiding[m.id]
+	if some && a.until < now {
+		delete(p.avoiding, m.id)
+	}
+	return some && a.until >= now
+}
+
+// avoided returns the groups that every queued request avoids: a GPU of any other takes one at least. It looks at
+// searchMax requests; in a longer queue some may be tried where they failed.
+func (p *Partition) avoided(m *model) Groups {
+	if len(p.avoiding) == 0 {
+		return 0
+	}
+	return p.intersection(m)
+}
+
+// intersection is avoided where some model has such requests.
+func (p *Partition) intersection(m *model) Groups {
+	n := m.q.len()
+	if !p.stillAvoids(p.now, m) || n == 0 {
+		return 0
+	}
+
+	all := m.q.at(0).Avoid
+	for i := 1; all != 0 && i < n; i++ {
+		if all &= m.q.at(i).Avoid; i == searchMax {
+			all = 0
+		}
+	}
+	if a := p.avoiding[m.id]; a.at == p.now {
+		all |= a.declined
+	}
+	return all
+}
+
+// setAside takes the requests out of a queue that avoid a granted GPU, so that its batch is formed of the others.
+func (p *Partition) setAside(m *model, g Groups) {
+	m.q.filter(0, min(m.q.len(), searchMax), &m.ranks, func(r *Request) bool {
+		if r.Avoid&g == 0 {
+			return false
+		}
+		p.aside = append(p.aside, *r)
+		return true
+	})
+}
+
+// putBack queues again what setAside took for a GPU, and notes if that was not used.
+func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
+	for i := range p.aside {
+		if m.q.full() {
+			m.q.room(&p.out.memory)
+		}
+		r, place := m.q.open(p.aside[i].Deadline)
+		*r = p.aside[i]
+		m.q.since++ // it is no arrival
+		m.ranks.add(r.Priority)
+		if place < int(m.ranks.swept) {
+			m.ranks.swept++
+		}
+	}
+	p.aside = p.aside[:0]
+
+	if a := p.avoiding[m.id]; !used {
+		if a.at != now {
+			a.at, a.declined = now, 0
+		}
+		a.declined |= g
+		p.avoiding[m.id] = a
+	}
+}
+
+// otherGPU returns the first idle GPU of none of these groups, false when there is none among the first searchMax.
+func (r *Ranker) otherGPU(avoid Groups) (GPUID, bool) {
+	looked := 0
+	for id := range r.idle.all {
+		if r.gpus[id].group&avoid == 0 {
+			return GPUID(id), true
+		}
+		if looked++; looked == searchMax {
+			break
+		}
+	}
+	return 0, false
+}
+
+// all calls yield with each member, in order, until it returns false.
+func (s *bitset) all(yield func(uint32) bool) {
+	for i, word := range s.word {
+		for ; word != 0; word &= word - 1 {
+			if !yield(uint32(i<<6 + bits.TrailingZeros64(word))) {
+				return
+			}
+		}
+	}
+}
+
+// postpone takes a candidate out of a heap for which no GPU is idle that it does not avoid: others go before it.
+func (r *Ranker) postpone(h *heap) {
+	r.postponed = append(r.postponed, h.top())
+	h.remove(r.rivals, h.top().id)
+}
+
+// resume puts back what postpone took out of a heap.
+func (r *Ranker) resume(h *heap) {
+	for _, x := range r.postponed {
+		h.set(r.rivals, x.id, x.key)
+	}
+	r.postponed = r.postponed[:0]
+}
