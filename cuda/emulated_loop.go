@@ -68,6 +68,7 @@ func (m *emulated) performCopy(engine int) bool {
 
 // moveBytes moves the bytes of one command.
 func moveBytes(m *DeviceMemory, cmd *emCommand, l Launch, fn KernelFunc) (c Code) {
+	// An access outside of what is allocated panics; a real device reports a code.
 	defer func() {
 		switch r := recover().(type) {
 		case nil:

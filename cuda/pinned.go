@@ -68,6 +68,7 @@ func (d *Device) allocPageable(bytes int64) (*Slab, error) {
 		return nil, &Error{Op: fmt.Sprintf("alloc of %d bytes of host memory (1 to %d)", bytes, int64(slabBytesMax)), Code: CodeInvalidValue}
 	}
 
+	// A slab is as large as its class, whichever memory it has: putSlab counts by class.
 	class := slabClass(bytes)
 	ptr, c := d.drv.allocHost(slabClassBytes(class), false)
 	if c != CodeSuccess {

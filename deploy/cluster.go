@@ -46,6 +46,7 @@ func (c Cluster) ElectionURL() (*Election, error) {
 	scheme, rest, _ := strings.Cut(c.Election, "://")
 	switch scheme {
 	case "file":
+		// With two slashes the first part of a path would be taken for a host.
 		u, err := url.Parse(c.Election)
 		if err != nil || u.Host != "" || len(u.Path) < 2 {
 			return nil, errors.New("want file:///PATH with an absolute path")

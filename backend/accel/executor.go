@@ -146,6 +146,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 		return device.Footprint{}, fmt.Errorf("load %s: %w: %w", m.Name, device.ErrLost, err)
 	}
 
+	// No lock is held: compiling takes long, and batches go on meanwhile.
 	p, err := e.cfg.Compile(m, &e.mu)
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)

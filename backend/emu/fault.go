@@ -59,6 +59,7 @@ func ParseFaults(text string, n int) ([]Planned, error) {
 			}
 		}
 
+		// A second fault would replace the first without a word.
 		if plans[gpu].Fault != (Fault{}) {
 			return nil, fmt.Errorf("fault: %q: GPU %d has a fault already", word, gpu)
 		}

@@ -18,6 +18,8 @@ func (r *Result) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+
+	// A line that fits nothing would be read as one that does.
 	if !r.Fitted {
 		_, err := fmt.Fprintf(w, "ℓ(b) is the p%.0f, made non-decreasing; no line fits it\n", 100*Percentile)
 		return err

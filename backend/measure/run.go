@@ -278,6 +278,8 @@ func isotonicFit(v []time.Duration) []time.Duration {
 	var pools []pool
 	for _, x := range v {
 		p := pool{x, 1}
+
+		// Merging lowers the mean, so that the pool before may have to be merged, too.
 		for len(pools) > 0 && mean(pools[len(pools)-1]) > mean(p) {
 			last := pools[len(pools)-1]
 			pools = pools[:len(pools)-1]

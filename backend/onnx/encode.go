@@ -130,6 +130,7 @@ func (a *Attr) marshal() []byte {
 		}
 	}
 
+	// Readers go by the type, not by which field is there.
 	return appendText(appendInt(b, 20, int64(a.Kind)), 21, a.Ref)
 }
 

@@ -218,6 +218,7 @@ func (r *run) runLayer(ctx context.Context, i int, alone bool) (action Action, e
 		defer func() { err = errors.Join(err, r.m.r.store.Release(r.p.byLayer[i], nil)) }()
 	}
 
+	// Behind the wait for its parameters, so that the time is the layer's own.
 	r.s.Record(r.st, r.from)
 	r.m.addLaunches(&r.s, r.st, r.p, r.m.bufferBases(r.p, r.inputs, r.outputs), i, i+1)
 	r.s.Record(r.st, r.to)

@@ -205,6 +205,7 @@ func storeNumber(m *cuda.DeviceMemory, p uint64, t int32, n, i int, v number) {
 	case Uint8:
 		m.Bytes(a, int64(n))[i] = byte(k)
 	default:
+		// A bool: all but 0 is true.
 		b := byte(0)
 		if f != 0 {
 			b = 1

@@ -53,6 +53,7 @@ func runReduce(m *numbers, l cuda.Launch) {
 	p := paramsOf[Rows](l.Params)
 	y := m.resultRoom(p.Y, int(p.Outer)*int(p.Inner))
 	eachRow(m, &p, func(i int, r row) {
+		// One pass gathers what any of the operations needs.
 		sum, square, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
 		for j := range r.n {
 			v := r.get(j)

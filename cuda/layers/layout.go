@@ -71,6 +71,7 @@ func (c *compiler) turnedTensor(t *tensor, last bool) (*tensor, error) {
 		}
 	}
 
+	// Whoever needs that order next takes the copy that there is.
 	t.other = &y
 	return &y, nil
 }

@@ -288,6 +288,7 @@ func lowerWhere(c *compiler, n *Node) error {
 		return err
 	}
 
+	// All four are walked as one shape: a smaller one repeats by strides of 0.
 	d, s, err := joinDims(dims, repeatedStrides(cond.Dims, dims), repeatedStrides(x.Dims, dims), repeatedStrides(y.Dims, dims), denseStrides(dims))
 	if err != nil {
 		return err

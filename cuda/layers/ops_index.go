@@ -446,6 +446,7 @@ func lowerSplit(c *compiler, n *Node) error {
 		}
 	}
 
+	// A file's own sizes need neither add up nor be as many as its outputs.
 	total := 0
 	for _, s := range sizes {
 		total += s

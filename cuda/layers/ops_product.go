@@ -370,6 +370,8 @@ func lowerGemm(c *compiler, n *Node) error {
 // emitProduct emits a matrix product with what can be fused behind it.
 func (c *compiler) emitProduct(p *kernels.Gemm, a, b, bias *tensor, out string, dims []int) error {
 	out, residual, act := c.fuseTail(out, dims, true)
+
+	// A product's result lies in the plain order, and so must what is added to it.
 	residual, err := c.plainOrder(residual)
 	if err != nil {
 		return err
@@ -417,6 +419,7 @@ func matMul(c *compiler, n *Node) error {
 		return fmt.Errorf("shapes %v and %v do not multiply", a.Dims, b.Dims)
 	}
 
+	// Leading dimensions are batches, and repeat where one side has fewer.
 	lead, err := broadcastShape(a.Dims[:len(a.Dims)-2], b.Dims[:len(b.Dims)-2])
 	if err != nil {
 		return err

@@ -191,6 +191,8 @@ func layerNorm(c *compiler, n *Node) error {
 	if gamma.elements() != size || beta != nil && beta.elements() != size {
 		return fmt.Errorf("scale %v for %v from axis %d", gamma.Dims, x.Dims, a)
 	}
+
+	// The kernel keeps neither mean nor deviation.
 	if len(n.Outputs) > 1 {
 		return fmt.Errorf("mean and deviation as outputs: %w", ErrUnsupported)
 	}

@@ -227,6 +227,7 @@ func lowerConstant(c *compiler, n *Node) error {
 		return c.setKnown(out, a.Tensor.Type, a.Tensor.Dims, a.Tensor.Data)
 	}
 
+	// Since opset 12 numbers may stand there without a tensor.
 	if a, ok := n.Attrs["value_float"]; ok {
 		return c.setKnown(out, Float32, nil, bytesOf([]float32{a.Float}))
 	}
@@ -260,6 +261,8 @@ func constantOfShape(c *compiler, n *Node) error {
 	if err != nil {
 		return err
 	}
+
+	// A file of a few bytes must not take all memory.
 	if len(one) != typ.Size() || count*typ.Size() > foldBytesMax {
 		return fmt.Errorf("%d elements of %v: %w", count, typ, ErrUnsupported)
 	}

@@ -24,6 +24,7 @@ func New() (*Timer, error) {
 // Wait returns true at t, or at once if t has passed. It returns false as soon as Interrupt or Close
 // was called, and for ever after. It allocates nothing.
 func (t *Timer) Wait(until time.Time) bool {
+	// Go's timers fire late: the last Margin is spent spinning.
 	if left := time.Until(until) - Margin; left > 0 {
 		t.timer.Reset(left)
 		select {
@@ -33,6 +34,8 @@ func (t *Timer) Wait(until time.Time) bool {
 			return false
 		}
 	}
+
+	// Interrupt holds for every later wait, also for one whose moment has passed.
 	select {
 	case <-t.stop:
 		return false

@@ -78,6 +78,7 @@ func FromImage(src image.Image, w, h int) *Image {
 	full := NewImage(b.Dx(), b.Dy())
 	for y := range full.H {
 		for x := range full.W {
+			// RGBA has 16 bits for a channel.
 			r, g, bl, _ := src.At(b.Min.X+x, b.Min.Y+y).RGBA()
 			p := full.Pix[(y*full.W+x)*3:]
 			p[0], p[1], p[2] = byte(r>>8), byte(g>>8), byte(bl>>8)

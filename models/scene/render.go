@@ -87,6 +87,8 @@ func (r *Renderer) listTruth(s *Scene, out []Object) []Object {
 		it := &s.items[i]
 
 		b := it.box.clipTo(c.view)
+
+		// An object that painted no pixel when nothing was in front of it is not in the image.
 		if r.own[i] == 0 || b.area() == 0 {
 			continue
 		}
@@ -219,6 +221,7 @@ func (c *canvas) drawStreet(s *Scene) {
 func (c *canvas) drawHouse(s *Scene, h house) {
 	r := h.rect
 
+	// Most crops show little of the street: what they do not show costs nothing.
 	if r.X1 < c.view.X0 || r.X0 > c.view.X1 || r.Y1 < c.view.Y0 {
 		return
 	}
@@ -241,6 +244,7 @@ func (c *canvas) drawHouse(s *Scene, h house) {
 	for i := range h.rows * h.cols {
 		x, y := r.X0+(float64(i%h.cols)+0.25)*stepX, r.Y0+0.02+float64(i/h.cols)*stepY
 		col := rgb{0.25, 0.3, 0.36}
+		// Light behind a window is seen only when it is dark.
 		if h.lit>>i&1 != 0 && s.Cond.Light < 0.6 {
 			col = c.glowing(rgb{0.9, 0.75, 0.4})
 		}

@@ -66,6 +66,7 @@ func poseBody(a Activity, l look) bodyAngles {
 	s, c := math.Sin(l.phase), math.Cos(l.phase)
 	b := bodyAngles{hipHeight: thigh + shin}
 
+	// The phase moves the limbs on; near and far side swing against each other.
 	switch a {
 	case Walking:
 		swing := 0.42 + 0.1*l.shape
@@ -74,6 +75,7 @@ func poseBody(a Activity, l look) bodyAngles {
 		b.knee = [2]float64{0.1 + 0.5*max(0, c)*max(0, -s+0.4), 0.1 + 0.5*max(0, -c)*max(0, s+0.4)}
 		b.arm = [2]float64{-0.45 * s, 0.45 * s}
 		b.elbow = [2]float64{0.2, 0.2}
+		// Hips sink as the legs spread.
 		b.hipHeight = (thigh + shin) * math.Cos(swing*s*0.8)
 	case Running:
 		b.lean = 0.22 + 0.1*l.shape
