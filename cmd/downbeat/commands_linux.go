@@ -9,6 +9,7 @@ func commands() []command {
 		backendCommand(),
 		gatewayCommand(),
 		inferCommand(),
+		explainCommand(),
 		loadCommand(),
 		checkCommand(),
 		netCommand(),

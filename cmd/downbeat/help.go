@@ -34,6 +34,10 @@ var examples = map[string][]string{
 		"downbeat infer detector-m models/testdata/street-1.png",
 		"downbeat infer -timeout 30ms vehicle-s -   tensor bytes from standard input",
 	},
+	"downbeat explain": {
+		"downbeat explain",
+		"downbeat explain -url http://scheduler.example:8002 -token-file /etc/downbeat/downbeat.yaml -o json",
+	},
 	"downbeat load": {
 		"downbeat load -rate 100 -duration 30s",
 		"downbeat load -trace arrivals.csv -report load.html",

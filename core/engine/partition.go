@@ -117,6 +117,9 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 	due := now.Add(budget)
 	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrunOf(m.Model).margin(budget), sched.Priority(m.Priority))
 	if r == nil {
+		if why == model.DeadlineCannotBeMet {
+			p.models[m.Model].countDrop(ruleArrivedLate)
+		}
 		p.count(m.Model, why)
 		return why
 	}
@@ -174,6 +177,9 @@ func (p *partition) collect(e *Engine, t *turn) {
 
 	for i := 0; i < len(o.Drops); i++ {
 		d := &o.Drops[i]
+		if d.Reason == model.DeadlineCannotBeMet && d.Flags&wasLost == 0 {
+			p.models[d.Model].countDrop(ruleOf(d))
+		}
 		p.end(t, &d.Request, d.Reason)
 	}
 

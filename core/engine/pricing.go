@@ -21,12 +21,14 @@ type pricing struct {
 
 	homes []PricedHome // of the latest renewal
 	at    sched.Time   // of the latest renewal
-	due   sched.Time   // not before: see restShare
+	marks marks
+	due   sched.Time // not before: see restShare
 }
 
-// bidder is a service with a choice.
+// bidder is a service with a choice, or a class of a family.
 type bidder struct {
 	id        uint32
+	chooses   bool   // else it is only explained, as a class of a family with one variant left
 	sent, bad uint64 // as of the latest renewal
 	bid       sched.Bid
 }
@@ -36,6 +38,9 @@ type pricedSub struct {
 	number    uint32
 	busy      sched.Duration // GPU time given out until the latest renewal
 	good, bad float64        // requests that ended in about the last second
+	since     sched.Time     // it has a price since then
+	paid      float64        // Σ price·seconds since then
+	paidAt    [marksKept]float64
 }
 
 const (
@@ -55,7 +60,7 @@ const (
 func (g *registry) listBidders() {
 	var ids []uint32
 	for _, m := range g.models {
-		if m.chooses && m.served() {
+		if m.served() && (m.chooses || m.class != nil) {
 			ids = append(ids, m.info.ID)
 		}
 	}
@@ -75,9 +80,14 @@ func (g *registry) listBidders() {
 			p := x.e.partition(sched.ModelID(id))
 			p.mu.Lock()
 			b.sent, b.bad = p.ends(id)
+			p.markAll(id)
 			p.mu.Unlock()
 		}
+		b.chooses = g.models[id].chooses
 		x.bidders = append(x.bidders, b)
+		if !b.chooses {
+			continue
+		}
 		for _, h := range g.models[id].homes {
 			used[h.sub] = true
 		}
@@ -93,7 +103,7 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 		if !u {
 			continue
 		}
-		s := pricedSub{number: uint32(n)}
+		s := pricedSub{number: uint32(n), since: g.e.clock.Now()}
 		if k := slices.IndexFunc(former, func(f pricedSub) bool { return f.number == s.number }); k >= 0 {
 			s = former[k]
 		}
@@ -120,6 +130,7 @@ func (x *pricing) renew(now sched.Time) {
 	if x.pricer == nil {
 		x.pricer = NewPricer()
 	}
+	x.noteWhatWas(now)
 	elapsed := min(time.Duration(now.Sub(x.at)), countedFor) // of a process that was stopped nothing is known
 	x.at = now
 
@@ -163,7 +174,7 @@ func (x *pricing) collectBids(elapsed time.Duration) {
 		for n := 0; n < bidsAtOnce && i < len(x.bidders) && x.e.partition(sched.ModelID(x.bidders[i].id)) == p; n++ {
 			b := &x.bidders[i]
 			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
-			if p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
+			if b.chooses && p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
 				p.s.Bid(sched.ModelID(b.id), &b.bid)
 			}
 			sent, bad := p.ends(b.id)

@@ -13,6 +13,7 @@ type modelCount struct {
 	ended    uint64 // requests that ended by an outcome after they were taken in
 	served   uint64
 	outcomes [model.ReasonCount]uint64
+	dropped  [ruleCount - ruleFirst]uint64 // of those with DeadlineCannotBeMet, by rule
 	batches  uint64
 	sizes    []uint64   // sizes[b] batches of b requests
 	ran      []RanStats // ran[b] batches of b requests that are done
@@ -178,11 +179,11 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 		m.Ran[size].Exec += ran.Exec
 	}
 	if p.families[id] != nil {
-		for variant, n := range p.families[id].requests {
+		for _, c := range p.families[id].counts {
 			if m.Variants == nil {
 				m.Variants = map[uint32]uint64{}
 			}
-			m.Variants[variant] += n
+			m.Variants[c.model] += c.requests
 		}
 	}
 }

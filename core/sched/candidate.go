@@ -256,6 +256,7 @@ func (p *Partition) form(now Time, m *model, g Grant) bool {
 func (p *Partition) dropHeads(m *model, n int) {
 	for i := range n {
 		p.drop(m.q.at(i), vocabulary.DeadlineCannotBeMet)
+		p.out.Drops[len(p.out.Drops)-1].Windowed = true
 	}
 	m.q.pop(n, &m.ranks)
 }

@@ -440,5 +440,5 @@ func (p *Partition) refuse(why vocabulary.Reason) vocabulary.Reason {
 
 func (p *Partition) drop(r *Request, why vocabulary.Reason) {
 	p.stats.Dropped[why]++
-	p.out.Drops = append(p.out.Drops, Drop{*r, why})
+	p.out.Drops = append(p.out.Drops, Drop{Request: *r, Reason: why})
 }

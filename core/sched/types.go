@@ -82,5 +82,6 @@ func (b *Batch) Keep() []Request {
 // Drop tells that a request ended without an output.
 type Drop struct {
 	Request
-	Reason vocabulary.Reason
+	Reason   vocabulary.Reason
+	Windowed bool // it was given up so that those behind it are answered in time
 }

@@ -13,6 +13,9 @@ import (
 func TestPageWithoutScheduler(t *testing.T) {
 	server, s := rest(t, Options{})
 	var d page.Data
+	if code, _, text := call(t, "GET", server.URL+explainPath, nil); code != 404 || !strings.Contains(string(text), "the scheduler runs in another process") {
+		t.Errorf("explain: %d %s", code, text)
+	}
 	_, _, text := call(t, "GET", server.URL+"/v2/downbeat/page", nil)
 	if err := json.Unmarshal(text, &d); err != nil || d.Scheduler || len(d.Models) != len(testModels) || strings.Contains(string(text), `"batches":null`) {
 		t.Errorf("%v %s", err, text)

@@ -29,7 +29,10 @@ func SchedulerAside(s Scheduler, token string, more ...prometheus.Collector) (h 
 	closing, ended := make(chan struct{}), make(chan struct{})
 	go func() { w.runLooks(closing); close(ended) }()
 	lives := func() bool { return true }
-	return asideHandler(token, lives, lives, registry), func() { close(closing); <-ended }
+	mux := http.NewServeMux()
+	mux.Handle("/", asideHandler(token, lives, lives, registry))
+	mux.Handle("GET "+explainPath, requireToken(token, explain(s)))
+	return mux, func() { close(closing); <-ended }
 }
 
 // Aside is the function Aside for this gateway.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"downbeat.dev/bench/stage"
+	"downbeat.dev/core/engine"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -41,7 +42,27 @@ func serveFamily(t *testing.T) *Gateway {
 		}
 	})
 	until(t, func() bool { m := s.Client.Model("sums", ""); return m != nil && len(m.Variants) == 2 })
-	return New(s.Client, Options{})
+	return New(s.Client, Options{Scheduler: s.Engine})
+}
+
+// TestExplainOverREST: the gateway tells what the scheduler says of a family.
+func TestExplainOverREST(t *testing.T) {
+	g := serveFamily(t)
+	s := httptest.NewServer(g.rest.Handler)
+	t.Cleanup(func() { http.DefaultClient.CloseIdleConnections(); s.Close(); g.grpc.Stop() })
+	body := `{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2]}]}`
+	if code, _, text := call(t, "POST", s.URL+"/v2/models/sums/infer", strings.NewReader(body)); code != http.StatusOK {
+		t.Fatalf("%d %s", code, text)
+	}
+
+	var x engine.Explanation
+	code, _, text := call(t, "GET", s.URL+explainPath, nil)
+	if err := json.Unmarshal(text, &x); err != nil || code != http.StatusOK || len(x.Families) != 2 {
+		t.Fatalf("%d %s: %v", code, text, err)
+	}
+	if f := &x.Families[0]; f.Family != "sums" || f.Minute.Answers != 1 || f.Minute.Accuracy != 0.9 || f.Next == nil || f.Next.Model != "large" || len(f.Variants) != 2 {
+		t.Errorf("%s", text)
+	}
 }
 
 // TestFamilyOverREST: the answer for a family names the variant, its version and its accuracy; a floor that nobody

@@ -75,6 +75,8 @@ type changingScheduler struct{ stats engine.Stats }
 
 func (s *changingScheduler) Stats() engine.Stats { return s.stats }
 
+func (s *changingScheduler) Explain() (engine.Explanation, error) { return engine.Explanation{}, nil }
+
 // The series of models that the scheduler has forgotten end.
 func TestSeriesOfForgottenModelsEnd(t *testing.T) {
 	registry := prometheus.NewRegistry()

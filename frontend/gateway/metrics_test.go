@@ -13,6 +13,8 @@ type fixedStats engine.Stats
 
 func (s fixedStats) Stats() engine.Stats { return engine.Stats(s) }
 
+func (s fixedStats) Explain() (engine.Explanation, error) { return engine.Explanation{}, nil }
+
 // TestMetricsOutliveABadOne: a metric that cannot be told, here since two have one name, costs only itself.
 func TestMetricsOutliveABadOne(t *testing.T) {
 	h, stop := SchedulerAside(fixedStats{Load: []engine.LoadStats{{SubCluster: "a"}, {SubCluster: "a"}},

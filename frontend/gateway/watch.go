@@ -12,8 +12,11 @@ import (
 	"downbeat.dev/frontend/gateway/page"
 )
 
-// Scheduler tells what the scheduler counts, where it runs in the same process.
-type Scheduler interface{ Stats() engine.Stats }
+// Scheduler tells what the scheduler counts and why it decides as it does, where it runs in the same process.
+type Scheduler interface {
+	Stats() engine.Stats
+	Explain() (engine.Explanation, error)
+}
 
 // watchEvery is how often the scheduler is looked at.
 const watchEvery = 250 * time.Millisecond

@@ -1,0 +1,146 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/deploy"
+)
+
+func explainCommand() command {
+	return command{"explain", "say what GPU time costs, and why families are answered as they are", runExplain}
+}
+
+func runExplain(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("downbeat explain", flag.ContinueOnError)
+	url := fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway beside its scheduler, or of a scheduler's metrics")
+	tokenFile := fs.String("token-file", "", "`file` with the secret that all parts share")
+	format := fs.String("o", "table", "table or json")
+	all := fs.Bool("all", false, "also floors that nobody asked for in the last minute")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if *format != "table" && *format != "json" {
+		return fmt.Errorf("explain: -o %q: want table or json", *format)
+	}
+	token, err := deploy.Config{TokenFile: *tokenFile}.Token()
+	if err != nil {
+		return err
+	}
+
+	text, err := fetchExplanation(ctx, *url, token)
+	if err != nil {
+		return fmt.Errorf("explain: %w", err)
+	}
+	if *format == "json" {
+		_, err = os.Stdout.Write(append(text, '\n'))
+		return err
+	}
+	var x engine.Explanation
+	if err := json.Unmarshal(text, &x); err != nil {
+		return fmt.Errorf("explain: %s: %w", *url, err)
+	}
+	return printExplanation(os.Stdout, &x, *all)
+}
+
+// explanationMost bounds what a peer may answer: 65,536 classes of a few hundred bytes.
+const explanationMost = 256 << 20
+
+// fetchExplanation asks a gateway or a scheduler.
+func fetchExplanation(ctx context.Context, url, token string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/v2/downbeat/explain", nil)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, explanationMost))
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s: %s: %s", url, answer.Status, text)
+	}
+	return text, nil
+}
+
+func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(x.Kinds) == 0 {
+		fmt.Fprintln(w, "GPU time has no price: no service has variants or kinds of GPUs to choose from.")
+	} else {
+		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE\tLAST MINUTE\tBUSY\tBAD")
+	}
+	for _, k := range x.Kinds {
+		fmt.Fprintf(w, "%s\t%d\t%.4g\t%.4g\t%.0f %%\t%.2f %%\n", k.Name, k.GPUs, k.Price, k.PriceMinute, 100*k.Busy, 100*k.Bad)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+
+	for i := range x.Families {
+		f := &x.Families[i]
+		first := i == 0 || x.Families[i-1].Family != f.Family
+		if !all && !first && f.Minute.Answers == 0 && len(f.Minute.Drops) == 0 {
+			continue
+		}
+		if err := printFamily(out, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printFamily prints how a family is answered.
+func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
+	fmt.Fprintf(out, "\n%s, accuracy %v or more: %.4g requests/s, %d queued\n", f.Family, f.Floor, f.Rate, f.Queued)
+	if f.Why != "" {
+		fmt.Fprintf(out, "  not served: %s\n", f.Why)
+	}
+	for _, a := range []*engine.Answered{&f.Lately, &f.Minute} {
+		fmt.Fprintf(out, "  last %.0f s: %d answers", a.Seconds, a.Answers)
+		if a.Answers > 0 {
+			fmt.Fprintf(out, " of accuracy %.4f:", a.Accuracy)
+		}
+		for _, v := range a.Variants {
+			fmt.Fprintf(out, " %s %.1f %%", v.Model, 100*v.Share)
+		}
+		fmt.Fprintln(out)
+		for _, d := range a.Drops {
+			fmt.Fprintf(out, "    %d dropped by %q (%s): %s\n", d.Requests, d.Rule, d.Reason, d.Text)
+		}
+	}
+	if n := f.Next; n != nil {
+		fmt.Fprintf(out, "  one request more: %s on %s, %.3g ms for %.3g\n", n.Model, n.Kind, n.GPUTime, n.Cost)
+	}
+
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  VARIANT\tACCURACY\tON\tBATCH\tGPU MS\t")
+	for _, v := range f.Variants {
+		why := "intended"
+		if !v.Intended {
+			why = v.LeftOut
+		}
+		fmt.Fprintf(w, "  %s:%s\t%.4g\t%s\t%d\t%.3g\t%s\n", v.Model, v.Version, v.Accuracy, v.Kind, v.Batch, v.GPUTime, why)
+	}
+	return w.Flush()
+}

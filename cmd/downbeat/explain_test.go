@@ -1,0 +1,84 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"downbeat.dev/core/engine"
+)
+
+// explained is what a scheduler might say of a family under load.
+var explained = engine.Explanation{
+	Kinds: []engine.KindExplanation{{Name: "a100", GPUs: 4, Price: 62.5, PriceMinute: 31.25, Busy: 0.8, Bad: 0.001}},
+	Families: []engine.FamilyExplanation{
+		{Family: "vehicle", Rate: 1000, Lately: engine.Answered{Seconds: 2, Drops: []engine.DropsByOneRule{{Rule: "window", Reason: "deadline_cannot_be_met", Text: "given up", Requests: 3}}},
+			Minute:   engine.Answered{Seconds: 60, Answers: 10, Accuracy: 0.925, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Share: 0.5}}},
+			Variants: []engine.Offered{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Kind: "a100", Batch: 8, GPUTime: 1.5, LeftOut: "price: at 62.5 another is worth more"}},
+			Next:     &engine.NextCost{Model: "vehicle-s", Kind: "a100", GPUTime: 0.5, Cost: 0.03125}},
+		{Family: "vehicle", Floor: 0.95},
+	},
+}
+
+// TestExplainTellsAll: prices, shares, what was left out and why, drops by their rule, and what one request more costs;
+// floors that nobody asked for only on demand.
+func TestExplainTellsAll(t *testing.T) {
+	text, err := json.Marshal(explained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Path + " " + r.Header.Get("Authorization")
+		_, _ = w.Write(text)
+	}))
+	defer s.Close()
+	got, err := fetchExplanation(t.Context(), s.URL+"/", "secret")
+	if err != nil || asked != "/v2/downbeat/explain Bearer secret" {
+		t.Fatalf("asked %q: %v", asked, err)
+	}
+	var x engine.Explanation
+	if err := json.Unmarshal(got, &x); err != nil {
+		t.Fatal(err)
+	}
+
+	var out strings.Builder
+	if err := printExplanation(&out, &x, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "1000 requests/s", "10 answers of accuracy 0.9250: vehicle-l 50.0 %",
+		`3 dropped by "window" (deadline_cannot_be_met): given up`, "one request more: vehicle-s on a100, 0.5 ms for 0.0312", "price: at 62.5 another is worth more"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), "vehicle, accuracy"); n != 1 {
+		t.Errorf("%d classes in:\n%s", n, out.String())
+	}
+	out.Reset()
+	if err := printExplanation(&out, &x, true); err != nil || strings.Count(out.String(), "vehicle, accuracy") != 2 {
+		t.Errorf("%v:\n%s", err, out.String())
+	}
+}
+
+// TestExplainRefusals: what was wrong is said.
+func TestExplainRefusals(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	for want, args := range map[string][]string{
+		"404 Not Found":              {"-url", s.URL},
+		"want table or json":         {"-o", "xml"},
+		"unsupported protocol":       {"-url", "gopher://127.0.0.1"},
+		"no such file":               {"-token-file", "/nowhere/secret"},
+		"explain takes flags only":   {"vehicle"},
+		"flag provided but not defi": {"-nonsense"},
+	} {
+		if err := runExplain(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// explainedFamily is a stage with a family of which every variant but the best two is left out for another reason.
+func explainedFamily(t *testing.T) (*stage, *front) {
+	s := newStage(t, Options{Floors: map[string]float64{"v": 0.85}, QueueMax: 300})
+	h := familyHello("b", 1) // v-s has 0.8: below the floor
+	add := func(name string, accuracy, by float64, slo int64, loaded ...bool) {
+		h.Models = append(h.Models, wire.BackendModel{Profile: scaled(by), Loaded: loaded,
+			Info: model.Info{Name: name, Version: "1", SLO: slo, Family: "v", Accuracy: accuracy}})
+	}
+	add("v-poor", 0.88, 0.6, 50e6)
+	add("v-slow", 0.99, 11, 80e6)
+	add("v-stored", 0.98, 1, 50e6, false)
+	s.mustBackend(h).tables = true
+	other := familyHello("c", 1)
+	other.Models = other.Models[1:2]
+	s.mustBackend(other).tables = true
+	return s, s.frontend()
+}
+
+// TestExplainSaysWhyVariantsAreLeftOut: each for its own reason.
+func TestExplainSaysWhyVariantsAreLeftOut(t *testing.T) {
+	s, f := explainedFamily(t)
+	s.steadily(f, "v", 0, ms/2, 12000*ms)
+	x, err := s.e.Explain()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	got := map[string]string{}
+	for _, v := range x.Families[0].Variants {
+		got[v.Model+" "+v.Kind] = v.LeftOut
+	}
+	for name, want := range map[string]string{
+		"v-l unnamed-1": "price: at", "v-m unnamed-1": "", "v-m unnamed-2": "", "v-s unnamed-1": "below the floor of 0.88",
+		"v-poor unnamed-1": "dominated", "v-slow unnamed-1": "too slow: requests have", "v-l unnamed-2": "not resident", "v-stored ": "not resident",
+	} {
+		if why, ok := got[name]; !ok || !strings.HasPrefix(why, want) || want == "" && why != "" {
+			t.Errorf("%s is left out for %q, want %q", name, why, want)
+		}
+	}
+}
+
+// TestExplainTellsShares: the answers of the last second and of the last minute, and what one more costs.
+func TestExplainTellsShares(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(familyHello("b", 1)).tables = true
+	f := s.frontend()
+	last := s.steadily(f, "v", 0, 10*ms, 30_000*ms)
+	last = s.steadily(f, "v", last, ms, 40_000*ms)
+	s.run(s.clock.now + 60*ms)
+	x, err := s.e.Explain()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	v, k := &x.Families[0], &x.Kinds[0]
+	for _, a := range []*Answered{&v.Lately, &v.Minute} {
+		sum, mean := 0.0, 0.0
+		for _, of := range a.Variants {
+			sum, mean = sum+of.Share, mean+of.Share*of.Accuracy
+		}
+		if math.Abs(sum-1) > 1e-9 || math.Abs(mean-a.Accuracy) > 1e-9 {
+			t.Errorf("shares add up to %v, accuracies to %v: %+v", sum, mean, a)
+		}
+	}
+	if v.Lately.Seconds < 1 || v.Lately.Seconds > 7 || v.Minute.Seconds < 60 || v.Minute.Seconds > 66 {
+		t.Errorf("the spans are %v and %v s", v.Lately.Seconds, v.Minute.Seconds)
+	}
+	if v.Minute.Answers >= last || v.Minute.Accuracy <= v.Lately.Accuracy || v.Lately.Accuracy > 0.92 {
+		t.Errorf("of %d requests in all, lately %+v, in the last minute %+v", last, v.Lately, v.Minute)
+	}
+	if !(k.Price > 10 && k.PriceMinute > leastPrice && k.PriceMinute < k.Price) {
+		t.Errorf("the price is %v, over the last minute %v", k.Price, k.PriceMinute)
+	}
+	if n := v.Next; n == nil || n.Kind != k.Name || math.Abs(n.Cost-k.Price*n.GPUTime/1e3) > 1e-9 {
+		t.Errorf("one request more: %+v at %v", n, k.Price)
+	}
+}
+
+// TestDropsNameTheirRule: every request that ends without an answer is counted under the rule that ended it, and under no
+// other.
+func TestDropsNameTheirRule(t *testing.T) {
+	s := newStage(t, Options{QueueMax: 300})
+	s.mustBackend(familyHello("b", 1)).tables = true
+	f := s.frontend()
+	f.ask(1, "v", ms)
+	f.ask(2, "v", 0)
+	last := uint64(2)
+	for range 4 { // far more than the lightest variant does
+		last = s.burst(f, last, 200)
+		last = s.steadily(f, "v", last, ms/10, 400*ms)
+	}
+	s.burst(f, last, 700)
+	s.run(s.clock.now + 200*ms)
+
+	x, err := s.e.Explain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, reasons := map[string]uint64{}, map[string]uint64{}
+	for _, d := range x.Families[0].Minute.Drops {
+		got[d.Rule] = d.Requests
+		reasons[d.Reason] += d.Requests
+	}
+	for _, rule := range []string{"arrived too late", "deadline past", "window", "queue full"} {
+		if got[rule] == 0 {
+			t.Errorf("nothing was dropped by %q: %v", rule, got)
+		}
+	}
+	ended := map[string]uint64{}
+	for _, how := range s.ends {
+		if how[0] != "output" {
+			ended[how[0]]++
+		}
+	}
+	for reason, n := range ended {
+		if reasons[reason] != n {
+			t.Errorf("%d requests ended with %s, the rules tell of %d: %v", n, reason, reasons[reason], got)
+		}
+	}
+}
+
+// burst asks for the family n times at once.
+func (s *stage) burst(f *front, last uint64, n int) uint64 {
+	for range n {
+		last++
+		f.ask(last, "v", 50*ms)
+	}
+	return last
+}
+
+// TestExplainWithoutFamilies says so, and a family whose backend left is told of with the reason.
+func TestExplainWithoutFamilies(t *testing.T) {
+	s := newStage(t, Options{})
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	if x, err := s.e.Explain(); err != nil || len(x.Kinds)+len(x.Families) != 0 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	b.Close()
+
+	b = s.mustBackend(familyHello("b", 1))
+	b.Close()
+	x, err := s.e.Explain()
+	if err != nil || len(x.Families) != 3 || x.Families[0].Why != "no backend serves a variant" || x.Families[0].Next != nil {
+		t.Errorf("%+v, %v", x, err)
+	}
+}
+
+// TestMarksReachBack: to the latest mark that is old enough, and no further than there are marks.
+func TestMarksReachBack(t *testing.T) {
+	var k marks
+	if slot, at := k.before(1000*ms, lately); slot != 0 || at != 0 {
+		t.Errorf("without marks slot %d at %d", slot, at)
+	}
+	for now := 1000 * ms; now <= 200_000*ms; now += 100 * ms {
+		k.due(now)
+	}
+	now := 200_050 * ms
+	if _, at := k.before(now, lately); now.Sub(at) < lately || now.Sub(at) > lately+markEvery {
+		t.Errorf("lately is %v ago", time.Duration(now.Sub(at)))
+	}
+	if _, at := k.before(now, lastMinute); now.Sub(at) < lastMinute || now.Sub(at) > lastMinute+markEvery {
+		t.Errorf("a minute is %v ago", time.Duration(now.Sub(at)))
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/sched"
+)
+
+// explainVariants says of every variant in every home whether it is intended there, and why not; and what one request
+// more would get.
+func (g *registry) explainVariants(m *entry, ways []sched.Way, budget time.Duration) (all []Offered, next *NextCost) {
+	s := &m.class.service
+	for k, sub := range s.Homes {
+		hull := hullOf(s, ways, sub)
+		for i, v := range m.class.members {
+			o := Offered{Model: v.info.Name, Version: v.info.Version, Accuracy: v.info.Accuracy, Kind: g.clusters[sub].label}
+			w := wayOf(ways, sub, i)
+			switch {
+			case s.Variants[i].Profiles[k] == nil:
+				o.LeftOut = "not resident"
+			case w == nil:
+				o.LeftOut = fmt.Sprintf("below the floor of %v", s.Floor)
+			default:
+				o.Batch, o.GPUTime = w.Batch, w.Cost*1e3
+				o.LeftOut = whyLeftOut(w, budget, hull[w.Variant])
+				o.Intended = o.LeftOut == ""
+			}
+			all = append(all, o)
+			if w != nil && w.Main && w.Intended && w.Staffed {
+				next = &NextCost{o.Model, o.Version, o.Kind, o.GPUTime, w.Price * w.Cost}
+			}
+		}
+	}
+	return all, next
+}
+
+// wayOf finds a variant in a home; nil: it may not answer there.
+func wayOf(ways []sched.Way, sub uint32, variant int) *sched.Way {
+	for i := range ways {
+		if ways[i].SubCluster == sub && int(ways[i].Variant) == variant {
+			return &ways[i]
+		}
+	}
+	return nil
+}
+
+// hullOf says of the variants which of them some price would prefer in a home, among those in time.
+func hullOf(s *sched.Service, ways []sched.Way, sub uint32) map[uint16]bool {
+	var b plan.Bidder
+	var variants []uint16
+	for _, w := range ways {
+		if w.SubCluster == sub && w.InTime {
+			b.Offers = append(b.Offers, plan.Offer{Accuracy: s.Variants[w.Variant].Accuracy, Cost: w.Cost})
+			variants = append(variants, w.Variant)
+		}
+	}
+	hull := map[uint16]bool{}
+	for _, i := range b.Hull(0, nil) {
+		hull[variants[i]] = true
+	}
+	return hull
+}
+
+// whyLeftOut says why a variant that is resident and keeps the floor is not intended; empty: it is.
+func whyLeftOut(w *sched.Way, budget time.Duration, onHull bool) string {
+	switch {
+	case !w.Staffed:
+		return "no GPU is there"
+	case !w.InTime:
+		return fmt.Sprintf("too slow: requests have %v", budget.Round(time.Millisecond/10))
+	case !w.Intended && !onHull:
+		return "dominated: others together are as accurate for less GPU time"
+	case !w.Intended:
+		return fmt.Sprintf("price: at %.4g another is worth more", w.Price)
+	case !w.InUse:
+		return fmt.Sprintf("price: at %.4g another kind is worth more", w.Price)
+	}
+	return ""
+}
+
+// notLoaded lists the models of a family that some backend has and none has loaded.
+func (g *registry) notLoaded(family string) (all []Offered) {
+	add := func(m *model.Info) {
+		id, known := g.byName[modelKey(m)]
+		if m.Family != family || known && g.models[id].served() {
+			return
+		}
+		o := Offered{Model: m.Name, Version: m.Version, Accuracy: m.Accuracy, LeftOut: "not resident"}
+		if m.Reason != "" {
+			o.LeftOut += ": " + m.Reason
+		}
+		if !slices.ContainsFunc(all, func(x Offered) bool { return x.Model == o.Model && x.Version == o.Version }) {
+			all = append(all, o)
+		}
+	}
+	for _, b := range g.backends {
+		for i := range b.hello.Models {
+			add(&b.hello.Models[i].Info)
+		}
+		for i := range b.hello.Failed {
+			add(&b.hello.Failed[i])
+		}
+	}
+	return all
+}

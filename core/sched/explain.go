@@ -1,0 +1,47 @@
+package sched
+
+// Way is one way to answer a service's requests, a variant in a home, as decisions see it now.
+type Way struct {
+	SubCluster uint32
+	Variant    uint16
+	Batch      int     // the size of batch that the rate and the budget allow
+	Cost       float64 // GPU seconds per request in such a batch
+	Price      float64 // of a GPU second, in units of accuracy per request
+	InTime     bool    // a batch of one is done within the usual budget
+	Intended   bool    // of the home's variants, the present price asks for it
+	Main       bool    // in the home where the service intends to be served
+	InUse      bool    // in a home that is asked for GPUs at once, as the price finds it nearly as good as the main one
+	Staffed    bool    // in a home that has GPUs
+}
+
+// Ways appends the ways to answer for a service to all: by home, the quickest variant first. Variants below its floor are
+// none, nor are those that are not resident in a home.
+func (p *Partition) Ways(id ModelID, all []Way) []Way {
+	m, _ := p.find(id)
+	switch {
+	case m == nil:
+		return all
+	case m.family == nil:
+		return append(all, Way{SubCluster: m.sub, Variant: m.variant, Batch: m.target, Cost: float64(m.exec[m.target]) / float64(m.target) / 1e9,
+			Price: p.priceOf(m.sub), InTime: m.lead[1] <= m.budget, Intended: true, Main: true, InUse: true, Staffed: p.staffed(m.sub)})
+	}
+
+	f := m.family
+	for k := range f.homes {
+		h := &f.homes[k]
+		for i := range h.residents {
+			r := &h.residents[i]
+			all = append(all, Way{SubCluster: h.sub, Variant: r.variant, Batch: r.target, Cost: r.cost, Price: p.priceOf(h.sub),
+				InTime: r.lead[1] <= m.budget, Intended: i == h.intended, Main: k == f.main, InUse: h.inUse, Staffed: h.staffed})
+		}
+	}
+	return all
+}
+
+// BudgetOf returns how much time a service's requests usually have on arrival; 0 for an unknown one.
+func (p *Partition) BudgetOf(id ModelID) Duration {
+	if m, _ := p.find(id); m != nil {
+		return m.budget
+	}
+	return 0
+}
