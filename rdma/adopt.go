@@ -16,18 +16,18 @@ func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*c
 	c, err := n.takeOver(newPeer(n, addr, id), s)
 	if err != nil {
 		if !dialer {
-			n.release()
+			n.releasePlace()
 		}
 		return nil, err
 	}
 
 	// From admission on the peer is known to Close, which waits for its end; from the loop's on it may call back.
 	c.dialer = dialer
-	if !n.admit(c.peer, !dialer) {
+	if !n.admitPeer(c.peer, !dialer) {
 		c.abandon()
 		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax, or closing", ErrTooLarge, n.cfg.PeersMax)
 	}
-	if err := n.loops[int(n.next.Add(1))%len(n.loops)].add(c); err != nil {
+	if err := n.loops[int(n.next.Add(1))%len(n.loops)].addConn(c); err != nil {
 		c.abandon()
 		c.peer.lose(err)
 		return nil, err

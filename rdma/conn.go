@@ -42,7 +42,7 @@ func newConn(p *Peer, fd int, unix bool, tls net.Conn) *conn {
 	c.inbox.conn, c.outbox.conn = c, c
 	c.out = stream.NewWriter(stream.Options{Mu: &c.mu, FD: fd, TLS: tls, Now: &n.turn, Copied: &n.copied,
 		Notice: func(write bool) error { return c.loop.notice(c, write) }})
-	c.chains = stream.NewChains(&c.mu, p.finish)
+	c.chains = stream.NewChains(&c.mu, p.finishChain)
 	c.in = stream.NewReader(fd, unix, c.chains, c, &n.turn, n.now())
 
 	c.use(streamOnly{})
@@ -58,9 +58,9 @@ func (c *conn) use(d direct) { c.direct.Store(&d) }
 
 func (c *conn) name() string { return (*c.direct.Load()).name() }
 
-// read posts a chain: directly where that is possible.
-func (c *conn) read(r stream.Request) {
-	if !(*c.direct.Load()).read(r) {
+// postReads posts a chain: directly where that is possible.
+func (c *conn) postReads(r stream.Request) {
+	if !(*c.direct.Load()).readDirect(r) {
 		c.readStream(r)
 	}
 }
@@ -77,7 +77,7 @@ func (c *conn) readStream(r stream.Request) {
 	c.mu.Unlock()
 
 	if err != nil {
-		c.peer.finish(now, r.Reads, err, r.Done)
+		c.peer.finishChain(now, r.Reads, err, r.Done)
 	}
 }
 
@@ -88,8 +88,8 @@ func (c *conn) Calling() {
 	}
 }
 
-// cut ends the connection for err: its reader sees the end of the stream and drops it.
-func (c *conn) cut(err error) {
+// cutLink ends the connection for err: its reader sees the end of the stream and drops it.
+func (c *conn) cutLink(err error) {
 	c.mu.Lock()
 	c.out.Fail(err)
 	c.mu.Unlock()
@@ -112,17 +112,17 @@ func (c *conn) owed() int {
 	return c.out.Owned()
 }
 
-// drop ends everything that hangs from the connection. Only its reader calls it, as its last act.
-func (c *conn) drop(err error) {
+// dropLink ends everything that hangs from the connection. Only its reader calls it, as its last act.
+func (c *conn) dropLink(err error) {
 	c.mu.Lock()
 	c.out.End(err)
 	err = c.out.Err()
 	d := *c.direct.Swap(ended)
-	c.outbox.release()
+	c.outbox.releaseStaged()
 	left := c.chains.Take()
 	c.mu.Unlock()
 
-	d.close(err)
+	d.closeDirect(err)
 	c.in.CloseFiles()
 
 	// Whoever hears of a chain's end must see that the peer is lost, or it goes on using it.
@@ -130,7 +130,7 @@ func (c *conn) drop(err error) {
 	for _, chain := range left {
 		c.chains.Abandon(chain, err)
 	}
-	c.inbox.release()
+	c.inbox.releaseHeld()
 	c.peer.lose(err)
 }
 
@@ -145,7 +145,7 @@ func (c *conn) abandon() {
 	c.mu.Lock()
 	c.out.End(ErrClosed)
 	c.mu.Unlock()
-	(*c.direct.Swap(ended)).close(ErrClosed)
+	(*c.direct.Swap(ended)).closeDirect(ErrClosed)
 }
 
 // control sends a frame without a body.
@@ -171,7 +171,7 @@ func (c *conn) tick(now, back time.Duration) {
 
 	// A peer owes an answer to an echo and to the oldest chain; it is silent if nothing came since either was asked.
 	c.mu.Lock()
-	waiting := c.echo.since()
+	waiting := c.echo.sentAt()
 	if oldest := c.chains.Oldest(); oldest != 0 && (waiting == 0 || oldest < waiting) {
 		waiting = oldest
 	}
@@ -183,11 +183,11 @@ func (c *conn) tick(now, back time.Duration) {
 	(*c.direct.Load()).tick(now, limit/2)
 
 	if stuck || waiting != 0 && now-max(waiting, heard, back) > limit {
-		c.cut(fmt.Errorf("%w: no progress for %v", ErrPeerLost, limit))
+		c.cutLink(fmt.Errorf("%w: no progress for %v", ErrPeerLost, limit))
 		return
 	}
 
-	if c.echo.due(now) {
+	if c.echo.isDue(now) {
 		c.control(stream.Frame{Kind: stream.KindEcho, ID: uint64(now)})
 	}
 }
@@ -215,17 +215,17 @@ func (c *conn) readTLS() {
 	n := c.peer.node
 	buf := make([]byte, tlsBuffer)
 	for {
-		if err := c.in.ReadTLS(c.tls, buf, n.enter); err != nil {
-			c.loop.remove(c)
-			c.drop(fmt.Errorf("%w: read: %w", ErrPeerLost, err))
-			n.leave()
+		if err := c.in.ReadTLS(c.tls, buf, n.enterCallbacks); err != nil {
+			c.loop.removeConn(c)
+			c.dropLink(fmt.Errorf("%w: read: %w", ErrPeerLost, err))
+			n.leaveCallbacks()
 			return
 		}
 
 		c.mu.Lock()
 		c.out.Flush()
 		c.mu.Unlock()
-		n.leave()
+		n.leaveCallbacks()
 	}
 }
 

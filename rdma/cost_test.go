@@ -38,7 +38,7 @@ func FuzzFramesCost(f *testing.F) {
 					f.buffer.Free()
 				}
 			}
-			c.inbox.release()
+			c.inbox.releaseHeld()
 		})
 	})
 }

@@ -43,8 +43,8 @@ func delayBound(b int) time.Duration {
 	return time.Duration(uint64(b&(1<<delaySteps-1)|1<<delaySteps+1)<<k - 1)
 }
 
-// add counts d, seen at now.
-func (h *delays) add(now, d time.Duration) {
+// addDelay counts d, seen at now.
+func (h *delays) addDelay(now, d time.Duration) {
 	h.mu.Lock()
 	h.turn(now)
 	h.windows[h.at][delayBucket(d)]++
@@ -66,8 +66,8 @@ func (h *delays) turn(now time.Duration) {
 	}
 }
 
-// read returns the percentiles of the windows up to now.
-func (h *delays) read(now time.Duration) Delay {
+// readPercentiles returns the percentiles of the windows up to now.
+func (h *delays) readPercentiles(now time.Duration) Delay {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turn(now)

@@ -16,8 +16,8 @@ type echo struct {
 	next time.Duration // owned by the loop
 }
 
-// due tells whether to ask at now, and notes that it is done.
-func (e *echo) due(now time.Duration) bool {
+// isDue tells whether to ask at now, and notes that it is done.
+func (e *echo) isDue(now time.Duration) bool {
 	// One echo at a time: its id is when it was sent, so an answer needs no table.
 	if now < e.next || !e.sent.CompareAndSwap(0, int64(now)) {
 		return false
@@ -26,8 +26,10 @@ func (e *echo) due(now time.Duration) bool {
 	return true
 }
 
-// since is when the echo under way was sent, 0 when there is none.
-func (e *echo) since() time.Duration { return time.Duration(e.sent.Load()) }
+// sentAt is when the echo under way was sent, 0 when there is none.
+func (e *echo) sentAt() time.Duration { return time.Duration(e.sent.Load()) }
 
-// answered takes the answer to the echo of node time sent, and reports false if there was none.
-func (e *echo) answered(sent uint64) bool { return sent != 0 && e.sent.CompareAndSwap(int64(sent), 0) }
+// takeAnswer takes the answer to the echo of node time sent, and reports false if there was none.
+func (e *echo) takeAnswer(sent uint64) bool {
+	return sent != 0 && e.sent.CompareAndSwap(int64(sent), 0)
+}

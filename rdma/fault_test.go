@@ -357,21 +357,21 @@ func TestCloseWithLiveBuffersSaysSo(t *testing.T) {
 func TestDelays(t *testing.T) {
 	var h delays
 	for i := range 1000 {
-		h.add(time.Second, time.Duration(i+1)*time.Microsecond)
+		h.addDelay(time.Second, time.Duration(i+1)*time.Microsecond)
 	}
-	d := h.read(time.Second)
+	d := h.readPercentiles(time.Second)
 	near := func(got, want time.Duration) bool { return got >= want && got <= want+want/7 }
 	if d.Count != 1000 || !near(d.P50, 500*time.Microsecond) || !near(d.P99, 990*time.Microsecond) || !near(d.P999, 999*time.Microsecond) {
 		t.Errorf("%+v", d)
 	}
-	h.add(16*time.Second, time.Microsecond)
-	if d := h.read(16 * time.Second); d.Count != 1001 {
+	h.addDelay(16*time.Second, time.Microsecond)
+	if d := h.readPercentiles(16 * time.Second); d.Count != 1001 {
 		t.Errorf("within the window: %+v", d)
 	}
-	if d := h.read(30 * time.Second); d.Count != 1 || d.P999 > 1200*time.Nanosecond {
+	if d := h.readPercentiles(30 * time.Second); d.Count != 1 || d.P999 > 1200*time.Nanosecond {
 		t.Errorf("slid: %+v", d)
 	}
-	if d := h.read(time.Hour); d.Count != 0 {
+	if d := h.readPercentiles(time.Hour); d.Count != 0 {
 		t.Errorf("long idle: %+v", d)
 	}
 }
@@ -414,7 +414,7 @@ func FuzzFrames(f *testing.F) {
 					f.buffer.Free()
 				}
 			}
-			c.inbox.release()
+			c.inbox.releaseHeld()
 		}
 	})
 }

@@ -41,14 +41,14 @@ func (l *loop) wakeUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.stop.Load() { // or wake may be closed, and another file
-		l.kick()
+		l.signalWake()
 	}
 }
 
 // giveUp acts on calls of GiveUp.
 func (l *loop) giveUp(now time.Duration) {
-	l.node.enter()
-	defer l.node.leave()
+	l.node.enterCallbacks()
+	defer l.node.leaveCallbacks()
 	l.mu.Lock()
 
 	// The list may grow meanwhile; whoever comes later finds givingUp set again, and has the loop take another
@@ -56,7 +56,7 @@ func (l *loop) giveUp(now time.Duration) {
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {
-		if c := l.at(int32(i)); c != nil && c.givingUp.Swap(false) {
+		if c := l.connAt(int32(i)); c != nil && c.givingUp.Swap(false) {
 			c.giveUpOverdue(never)
 		}
 	}

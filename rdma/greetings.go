@@ -40,8 +40,8 @@ const (
 	tellEvery     = time.Minute            // between two lines of the log that say the same
 )
 
-// begin counts a handshake over s, and ends an older one if there are too many.
-func (g *greetings) begin(s net.Conn, log *slog.Logger) *greeting {
+// beginGreeting counts a handshake over s, and ends an older one if there are too many.
+func (g *greetings) beginGreeting(s net.Conn, log *slog.Logger) *greeting {
 	next := &greeting{conn: s, from: sourceOf(s.RemoteAddr())}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,8 +84,8 @@ func (g *greetings) giveWay(selected func(*greeting) bool, log *slog.Logger) {
 	}
 }
 
-// end forgets a handshake that is over, and tells whether it had to give way.
-func (g *greetings) end(over *greeting) (gaveWay bool) {
+// endGreeting forgets a handshake that is over, and tells whether it had to give way.
+func (g *greetings) endGreeting(over *greeting) (gaveWay bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if over.gone {

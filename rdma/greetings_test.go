@@ -83,7 +83,7 @@ func TestWhoGivesWay(t *testing.T) {
 	begin := func(from string) *greeting {
 		here, there := net.Pipe()
 		t.Cleanup(func() { here.Close(); there.Close() })
-		return g.begin(addressed{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}, log)
+		return g.beginGreeting(addressed{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 1}}, log)
 	}
 	honest := begin("10.0.0.1")
 	g.heard(honest)
@@ -100,7 +100,7 @@ func TestWhoGivesWay(t *testing.T) {
 	if !silent[1].gone || honest.gone || len(g.all) != greetingsMax {
 		t.Errorf("%d handshakes; the oldest silent one gave way: %v, one that spoke: %v", len(g.all), silent[1].gone, honest.gone)
 	}
-	if !g.end(silent[1]) || g.end(honest) {
+	if !g.endGreeting(silent[1]) || g.endGreeting(honest) {
 		t.Error("end does not tell who gave way")
 	}
 	if a, b := sourceOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::1")}), sourceOf(&net.TCPAddr{IP: net.ParseIP("2001:db8::2")}); a != b {

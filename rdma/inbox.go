@@ -39,8 +39,8 @@ func (m heldMessage) free() {
 	}
 }
 
-// deliver takes a message, or the announcement of one.
-func (in *inbox) deliver(number uint64, msg []byte) error {
+// deliverMessage takes a message, or the announcement of one.
+func (in *inbox) deliverMessage(number uint64, msg []byte) error {
 	if number&announced != 0 {
 		return in.fetch(number&^announced, msg)
 	}
@@ -50,7 +50,7 @@ func (in *inbox) deliver(number uint64, msg []byte) error {
 // inTurn hands on a message that is here, or keeps it until those before it are. One that comes again is dropped.
 func (in *inbox) inTurn(m heldMessage) error {
 	if m.number > in.next {
-		return in.hold(m)
+		return in.holdMessage(m)
 	}
 	if m.number < in.next {
 		m.free()
@@ -77,9 +77,9 @@ func (in *inbox) inTurn(m heldMessage) error {
 	}
 }
 
-// hold keeps a message that overtook others until they have come. Only large ones, which are fetched, may be
+// holdMessage keeps a message that overtook others until they have come. Only large ones, which are fetched, may be
 // overtaken.
-func (in *inbox) hold(m heldMessage) error {
+func (in *inbox) holdMessage(m heldMessage) error {
 	if !in.conn.peer.node.announce.Load() || in.heldBytes+len(m.bytes) > heldMax || len(in.held) > announcedMax {
 		m.free()
 		return fmt.Errorf("%w: message %d, expected %d", ErrProtocol, m.number, in.next)
@@ -101,8 +101,8 @@ func (in *inbox) hold(m heldMessage) error {
 	return nil
 }
 
-// release gives back the messages that nobody will get any more.
-func (in *inbox) release() {
+// releaseHeld gives back the messages that nobody will get any more.
+func (in *inbox) releaseHeld() {
 	for _, m := range in.held {
 		m.free()
 	}
@@ -146,7 +146,7 @@ func (in *inbox) fetch(number uint64, body []byte) error {
 
 	in.fetches = append(in.fetches, f)
 	in.fetchBytes += size
-	in.conn.read(stream.Request{Reads: f.chain[:], Done: f.done})
+	in.conn.postReads(stream.Request{Reads: f.chain[:], Done: f.done})
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (in *inbox) newFetch(number uint64) *fetch {
 		return f
 	}
 	f := &fetch{in: in, number: number}
-	f.done = f.ended
+	f.done = f.finishFetch
 	return f
 }
 
@@ -168,8 +168,8 @@ func (in *inbox) expects(number uint64) bool {
 	return early || slices.ContainsFunc(in.fetches, func(f *fetch) bool { return f.number == number })
 }
 
-// ended hands a message on that has been read. The conn's reader calls it.
-func (f *fetch) ended(err error) {
+// finishFetch hands a message on that has been read. The conn's reader calls it.
+func (f *fetch) finishFetch(err error) {
 	in, number, b, msg := f.in, f.number, f.buffer, f.chain[0].Dst
 	in.fetches = slices.DeleteFunc(in.fetches, func(g *fetch) bool { return g == f })
 	in.fetchBytes -= len(msg)
@@ -186,6 +186,6 @@ func (f *fetch) ended(err error) {
 		err = fmt.Errorf("%w: message %d announced and not offered", ErrProtocol, number)
 	}
 	if err != nil {
-		in.conn.cut(err)
+		in.conn.cutLink(err)
 	}
 }

@@ -13,11 +13,11 @@ import (
 type link interface {
 	name() string
 	// read posts a chain that has been checked.
-	read(r stream.Request)
+	postReads(r stream.Request)
 	// ping asks for nothing: see Peer.Ping.
 	ping(done func(error))
 	// send sends one message of size bytes made of the parts.
-	send(parts [][]byte, size int) error
+	sendMessage(parts [][]byte, size int) error
 	// giveUp ends the chains that have a limit: see Peer.GiveUp.
 	giveUp()
 	// detach has what is queued of b replaced by a copy.
@@ -25,7 +25,7 @@ type link interface {
 	// owed is how many bytes of copies wait for the peer to take them.
 	owed() int
 	// cut ends the link; the peer is lost then.
-	cut(err error)
+	cutLink(err error)
 }
 
 // direct is a way around a byte stream: it serves chains without the peer's processor, and may carry short messages.
@@ -33,12 +33,12 @@ type link interface {
 type direct interface {
 	name() string
 	// read serves a chain, or reports false and leaves it to the stream.
-	read(r stream.Request) bool
+	readDirect(r stream.Request) bool
 	// send sends a message under its number, or reports false. conn.mu is held, so that numbers and posts have one order.
-	send(number uint64, parts [][]byte, size int) bool
+	sendDirect(number uint64, parts [][]byte, size int) bool
 	// give lets the peer read a segment, for which it asked with key. To do nothing is an answer: the peer goes on by
 	// the stream.
-	give(s *memory.Segment, key uint64) error
+	giveSegment(s *memory.Segment, key uint64) error
 	// granted takes a segment that the peer lets this end read.
 	granted(g stream.Granted) error
 	// broken is the peer's word that its end has failed.
@@ -47,7 +47,7 @@ type direct interface {
 	giveUp(now time.Duration)
 	// tick is called by the loop every tickEvery. What has not moved for limit is given up.
 	tick(now, limit time.Duration)
-	close(err error)
+	closeDirect(err error)
 }
 
 // device is what verbs need of a node: one completion queue, polled by the node's loop, and the queue pairs of its
@@ -55,14 +55,14 @@ type direct interface {
 type device interface {
 	completions
 	pairing
-	close() // the node's loops have ended and its peers are gone
+	closeDevice() // the node's loops have ended and its peers are gone
 }
 
 // completions are a device's. Only the loop calls these.
 type completions interface {
 	channel() int        // a descriptor that is readable once an event has come
 	event()              // takes the event that arm asked for
-	arm()                // asks for an event at the next completion
+	armEvent()           // asks for an event at the next completion
 	poll() int           // ends what has completed, and returns how much that was
 	busy() bool          // something is posted and not completed
 	spin() time.Duration // how long polling is worth it
@@ -72,9 +72,9 @@ type completions interface {
 // pairing makes queue pairs over a peer's byte stream: see upgrade.go.
 type pairing interface {
 	offer(c *conn) error
-	accept(c *conn, offered stream.Setup) // may take milliseconds
+	acceptPair(c *conn, offered stream.Setup) // may take milliseconds
 	accepted(c *conn, answer stream.Setup) error
-	refused(c *conn)
+	refusedPair(c *conn)
 }
 
 // streamOnly is the direct of a conn that has none.
@@ -90,11 +90,11 @@ func (s streamOnly) granted(stream.Granted) error {
 	return fmt.Errorf("%w: segment granted that was not asked for", ErrProtocol)
 }
 
-func (streamOnly) name() string                       { return "tcp" }
-func (streamOnly) read(stream.Request) bool           { return false }
-func (streamOnly) send(uint64, [][]byte, int) bool    { return false }
-func (streamOnly) give(*memory.Segment, uint64) error { return nil }
-func (streamOnly) broken(string)                      {}
-func (streamOnly) giveUp(time.Duration)               {}
-func (streamOnly) tick(time.Duration, time.Duration)  {}
-func (streamOnly) close(error)                        {}
+func (streamOnly) name() string                              { return "tcp" }
+func (streamOnly) readDirect(stream.Request) bool            { return false }
+func (streamOnly) sendDirect(uint64, [][]byte, int) bool     { return false }
+func (streamOnly) giveSegment(*memory.Segment, uint64) error { return nil }
+func (streamOnly) broken(string)                             {}
+func (streamOnly) giveUp(time.Duration)                      {}
+func (streamOnly) tick(time.Duration, time.Duration)         {}
+func (streamOnly) closeDirect(error)                         {}

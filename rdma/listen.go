@@ -30,8 +30,8 @@ func (n *Node) listen() error {
 	return nil
 }
 
-// accept serves one listener until it is closed.
-func (n *Node) accept(ln net.Listener) {
+// acceptPeers serves one listener until it is closed.
+func (n *Node) acceptPeers(ln net.Listener) {
 	defer n.wait.Done()
 	for {
 		s, err := ln.Accept()
@@ -51,12 +51,12 @@ func (n *Node) accept(ln net.Listener) {
 			continue
 		}
 
-		g := n.greetings.begin(s, n.cfg.Logger)
+		g := n.greetings.beginGreeting(s, n.cfg.Logger)
 		n.wait.Add(1)
 		go func() {
 			defer n.wait.Done()
 			err := n.welcome(s, g)
-			if gaveWay := n.greetings.end(g); err != nil && !gaveWay {
+			if gaveWay := n.greetings.endGreeting(g); err != nil && !gaveWay {
 				n.greetings.logRefused(n.cfg.Logger, s.RemoteAddr().String(), err)
 			}
 		}()
@@ -94,7 +94,7 @@ func (n *Node) welcome(s net.Conn, g *greeting) error {
 	stop()
 	if err != nil {
 		if took {
-			n.release()
+			n.releasePlace()
 		}
 		s.Close()
 		return err
@@ -121,8 +121,8 @@ func (n *Node) reserve() bool {
 	return true
 }
 
-// release gives a reserved place back.
-func (n *Node) release() {
+// releasePlace gives a reserved place back.
+func (n *Node) releasePlace() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reserved--

@@ -36,11 +36,11 @@ func join(from, to *Node, addr string) (*Peer, error) {
 	here.other, there.other = there, here
 	a.link, b.link = here, there
 	// Both nodes must have room, and neither may be left with half a pair.
-	if !to.admit(b, false) {
+	if !to.admitPeer(b, false) {
 		return nil, stream.ErrBusy
 	}
-	if !from.admit(a, false) {
-		there.cut(ErrClosed)
+	if !from.admitPeer(a, false) {
+		there.cutLink(ErrClosed)
 		return nil, fmt.Errorf("%w: %d peers, Config.PeersMax", ErrTooLarge, from.cfg.PeersMax)
 	}
 	return a, nil
@@ -63,7 +63,7 @@ func (l *localLink) owed() int {
 	return l.bytes
 }
 
-func (l *localLink) read(r stream.Request) {
+func (l *localLink) postReads(r stream.Request) {
 	began := l.self.node.now()
 	pool := l.twin.node.pool
 	var refusals memory.Refusals
@@ -79,12 +79,12 @@ func (l *localLink) read(r stream.Request) {
 		memory.Tell(r.Each, r.Reads, i)
 	}
 
-	l.self.finish(began, r.Reads, refusals.Err(), r.Done)
+	l.self.finishChain(began, r.Reads, refusals.Err(), r.Done)
 }
 
-// send queues a copy and hands over what is queued, unless somebody is at it: this sender
+// sendMessage queues a copy and hands over what is queued, unless somebody is at it: this sender
 // further up its own stack, or another one. So calls of Receive never overlap nor nest per peer.
-func (l *localLink) send(parts [][]byte, size int) error {
+func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
@@ -136,12 +136,12 @@ func (l *localLink) send(parts [][]byte, size int) error {
 	return l.closed
 }
 
-func (l *localLink) cut(err error) {
-	l.end(err)
-	l.other.end(fmt.Errorf("%w: the other end: %w", ErrPeerLost, err))
+func (l *localLink) cutLink(err error) {
+	l.endLink(err)
+	l.other.endLink(fmt.Errorf("%w: the other end: %w", ErrPeerLost, err))
 }
 
-func (l *localLink) end(err error) {
+func (l *localLink) endLink(err error) {
 	l.mu.Lock()
 	if l.closed == nil {
 		l.closed = err

@@ -88,13 +88,13 @@ func newLoop(n *Node) (*loop, error) {
 		}
 	}
 
-	l.rest.open(l)
-	go l.run()
+	l.rest.openRest(l)
+	go l.runLoop()
 	return l, nil
 }
 
-// add begins serving c. With TLS the loop only ticks for it.
-func (l *loop) add(c *conn) error {
+// addConn begins serving c. With TLS the loop only ticks for it.
+func (l *loop) addConn(c *conn) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stop.Load() {
@@ -134,8 +134,8 @@ func (l *loop) control(op int, c *conn, write bool) error {
 // notice turns the notice of a writable socket on or off. conn.mu is held.
 func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_CTL_MOD, c, write) }
 
-// remove forgets c; it is called by c's reader before drop.
-func (l *loop) remove(c *conn) {
+// removeConn forgets c; it is called by c's reader before drop.
+func (l *loop) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -150,7 +150,7 @@ func (l *loop) remove(c *conn) {
 	l.size.Add(-1)
 }
 
-func (l *loop) at(slot int32) *conn {
+func (l *loop) connAt(slot int32) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slot < 0 || int(slot) >= len(l.conns) {
@@ -159,21 +159,21 @@ func (l *loop) at(slot int32) *conn {
 	return l.conns[slot]
 }
 
-func (l *loop) run() {
+func (l *loop) runLoop() {
 	defer close(l.done)
-	defer l.rest.close()
+	defer l.rest.closeRest()
 	defer unix.Close(l.wake)
 	for {
-		n := l.wait()
+		n := l.waitEvents()
 		if l.stop.Load() && l.size.Load() == 0 {
 			return
 		}
 
-		l.node.enter()
+		l.node.enterCallbacks()
 		for i := range n {
 			l.act(&l.events[i])
 		}
-		l.node.leave()
+		l.node.leaveCallbacks()
 
 		now := l.node.now()
 		l.node.turn.Store(int64(now))
@@ -209,14 +209,14 @@ func (l *loop) act(e *unix.EpollEvent) {
 			l.node.verbs.bury()
 		}
 	default:
-		if c := l.at(e.Fd); c != nil {
-			l.serve(c, e.Events)
+		if c := l.connAt(e.Fd); c != nil {
+			l.serveSocket(c, e.Events)
 		}
 	}
 }
 
-// serve acts on the events of one socket.
-func (l *loop) serve(c *conn, events uint32) {
+// serveSocket acts on the events of one socket.
+func (l *loop) serveSocket(c *conn, events uint32) {
 	// What waits leaves first: the reads that follow may queue more.
 	if events&unix.EPOLLOUT != 0 {
 		c.mu.Lock()
@@ -227,15 +227,15 @@ func (l *loop) serve(c *conn, events uint32) {
 		return
 	}
 	if err := c.readable(l.buf); err != nil {
-		l.remove(c)
-		c.drop(err)
+		l.removeConn(c)
+		c.dropLink(err)
 	}
 }
 
 // tick looks at every peer's progress.
 func (l *loop) tick(now time.Duration) {
-	l.node.enter()
-	defer l.node.leave()
+	l.node.enterCallbacks()
+	defer l.node.leaveCallbacks()
 
 	// A process that was stopped, or got no processor, finds all its peers silent. Their silence counts from its
 	// return: what they sent meanwhile may not even be in the socket yet, if they share the host.
@@ -247,7 +247,7 @@ func (l *loop) tick(now time.Duration) {
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {
-		if c := l.at(int32(i)); c != nil {
+		if c := l.connAt(int32(i)); c != nil {
 			c.tick(now, l.back)
 		}
 	}
@@ -256,15 +256,15 @@ func (l *loop) tick(now time.Duration) {
 	}
 }
 
-// wait returns the number of events. While several sockets are busy it polls first: a raw call does
+// waitEvents returns the number of events. While several sockets are busy it polls first: a raw call does
 // not give up the processor that Go lent to this thread, so a busy loop never has to win it back.
-func (l *loop) wait() int {
+func (l *loop) waitEvents() int {
 	if l.hot || l.node.verbs != nil {
 		if n := l.pollSockets(); n > 0 {
 			if l.node.verbs != nil {
-				l.node.enter()
+				l.node.enterCallbacks()
 				l.node.verbs.poll()
-				l.node.leave()
+				l.node.leaveCallbacks()
 			}
 			return n
 		}
@@ -275,7 +275,7 @@ func (l *loop) wait() int {
 		return 0
 	}
 
-	n := l.rest.wait(l)
+	n := l.rest.waitEvents(l)
 	l.hot = n > 1
 	return n
 }
@@ -291,8 +291,8 @@ func (l *loop) pollSockets() int {
 // way, then it asks for an event. It tells whether to go round once more before waiting.
 func (l *loop) pollVerbs() bool {
 	d := l.node.verbs
-	l.node.enter()
-	defer l.node.leave()
+	l.node.enterCallbacks()
+	defer l.node.leaveCallbacks()
 
 	// Completions come in bursts; but sockets must not wait for the end of one.
 	took := false
@@ -320,7 +320,7 @@ func (l *loop) pollVerbs() bool {
 	}
 
 	// A completion that came before the device was armed raises no event: one more look finds it.
-	d.arm()
+	d.armEvent()
 	if d.poll() > 0 {
 		l.idle = 0
 		return true
@@ -328,16 +328,16 @@ func (l *loop) pollVerbs() bool {
 	return false
 }
 
-// close ends the loop once its last peer is dropped.
-func (l *loop) close() {
+// closeLoop ends the loop once its last peer is dropped.
+func (l *loop) closeLoop() {
 	l.mu.Lock()
 	l.stop.Store(true)
 	l.mu.Unlock()
-	l.kick()
+	l.signalWake()
 	<-l.done
 }
 
-func (l *loop) kick() {
+func (l *loop) signalWake() {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], 1)
 	unix.Write(l.wake, b[:])

@@ -63,7 +63,7 @@ type Node struct {
 	verbs    device       // nil without; set by Open
 	noVerbs  error        // why
 	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
-	callers  sync.Mutex   // see enter
+	callers  sync.Mutex   // see enterCallbacks
 	wait     sync.WaitGroup
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
@@ -122,10 +122,10 @@ func Open(c Config) (*Node, error) {
 
 	// Peers may come from here on: everything that serves them is there.
 	n.wait.Add(1)
-	go n.accept(n.tcp)
+	go n.acceptPeers(n.tcp)
 	if n.unix != nil {
 		n.wait.Add(1)
-		go n.accept(n.unix)
+		go n.acceptPeers(n.unix)
 	}
 
 	// From here on nodes of this process join without a socket.
@@ -213,11 +213,11 @@ func (n *Node) Stats() Stats {
 	for _, peer := range peers {
 		s.Peers = append(s.Peers, peer.stats(now))
 	}
-	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return compare(a.Addr, b.Addr) })
+	slices.SortFunc(s.Peers, func(a, b PeerStats) int { return compareText(a.Addr, b.Addr) })
 	return s
 }
 
-func compare(a, b string) int {
+func compareText(a, b string) int {
 	switch {
 	case a < b:
 		return -1
@@ -250,16 +250,16 @@ func (n *Node) startVerbs() error {
 	return nil
 }
 
-// enter is called before what may end in done, Receive or Lost, and leave after it. With TLS and verbs
+// enterCallbacks is called before what may end in done, Receive or Lost, and leaveCallbacks after it. With TLS and verbs
 // together two goroutines do so for one peer, its stream's reader and the loop; then one waits for the
 // other. Nobody waits elsewhere.
-func (n *Node) enter() {
+func (n *Node) enterCallbacks() {
 	if n.verbs != nil && n.cfg.TLS != nil {
 		n.callers.Lock()
 	}
 }
 
-func (n *Node) leave() {
+func (n *Node) leaveCallbacks() {
 	if n.verbs != nil && n.cfg.TLS != nil {
 		n.callers.Unlock()
 	}
@@ -280,9 +280,9 @@ func (n *Node) spawn(f func()) bool {
 	return true
 }
 
-// admit adds a peer, unless there are too many or the node is closing. reserved: it has a place, which it
+// admitPeer adds a peer, unless there are too many or the node is closing. reserved: it has a place, which it
 // gives back.
-func (n *Node) admit(p *Peer, reserved bool) bool {
+func (n *Node) admitPeer(p *Peer, reserved bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if reserved {
@@ -295,8 +295,8 @@ func (n *Node) admit(p *Peer, reserved bool) bool {
 	return true
 }
 
-// forget removes a lost peer.
-func (n *Node) forget(p *Peer) {
+// forgetPeer removes a lost peer.
+func (n *Node) forgetPeer(p *Peer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -337,15 +337,15 @@ func (n *Node) Close() error {
 
 	// A peer is gone when its last callback has returned: only then may memory go that it read into.
 	for _, p := range peers {
-		p.cut(fmt.Errorf("%w: node closed", ErrClosed))
+		p.cutPeer(fmt.Errorf("%w: node closed", ErrClosed))
 		<-p.gone
 	}
 
 	for _, l := range n.loops {
-		l.close()
+		l.closeLoop()
 	}
 	if n.verbs != nil {
-		n.verbs.close()
+		n.verbs.closeDevice()
 	}
 	return n.pool.Close(n.cfg.Stall)
 }

@@ -39,9 +39,9 @@ type stagedMessage struct {
 	sent   uint64 // outbox.sentBytes at its time
 }
 
-// send queues or writes one message. When nobody is writing, the caller writes straight from the parts; otherwise they
+// sendMessage queues or writes one message. When nobody is writing, the caller writes straight from the parts; otherwise they
 // are copied, and leave with the writer's next call.
-func (c *conn) send(parts [][]byte, size int) error {
+func (c *conn) sendMessage(parts [][]byte, size int) error {
 	var staged *Buffer
 	if size > messageDirect && c.announces() {
 		staged = c.outbox.stage(parts, size)
@@ -77,7 +77,7 @@ func (c *conn) announces() bool {
 // post sends a message's bytes, directly where that is possible.
 func (o *outbox) post(parts [][]byte, size int) error {
 	c := o.conn
-	if (*c.direct.Load()).send(o.number, parts, size) {
+	if (*c.direct.Load()).sendDirect(o.number, parts, size) {
 		o.number++
 		o.sentBytes += uint64(size)
 		return nil
@@ -142,7 +142,7 @@ func (o *outbox) announce(b *Buffer) error {
 	// The offer goes in the message's place and under its number: the receiver hands the message on in its turn.
 	c := o.conn
 	o.parts[0] = stream.AppendRemote(o.offer[:0], b.Offer())
-	if !(*c.direct.Load()).send(number|announced, o.parts[:], stream.RemoteBytes) {
+	if !(*c.direct.Load()).sendDirect(number|announced, o.parts[:], stream.RemoteBytes) {
 		c.out.Copy(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: number | announced}, o.parts[0])
 		c.out.Flush()
 	}
@@ -181,8 +181,8 @@ func (o *outbox) taken(number uint64) error {
 	return nil
 }
 
-// release frees what the peer will not take any more.
-func (o *outbox) release() {
+// releaseStaged frees what the peer will not take any more.
+func (o *outbox) releaseStaged() {
 	for _, s := range o.staged {
 		s.buffer.Free()
 	}

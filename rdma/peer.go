@@ -60,10 +60,10 @@ func (p *Peer) post(r stream.Request) {
 	}
 	// A chain that comes too late is counted like those that the loss ended.
 	if err := p.Err(); err != nil {
-		p.finish(p.node.now(), r.Reads, err, r.Done)
+		p.finishChain(p.node.now(), r.Reads, err, r.Done)
 		return
 	}
-	p.link.read(r)
+	p.link.postReads(r)
 }
 
 func checkChain(chain []Read) error {
@@ -87,8 +87,8 @@ func checkChain(chain []Read) error {
 	return nil
 }
 
-// finish counts a chain that began at start and calls done.
-func (p *Peer) finish(start time.Duration, chain []Read, err error, done func(error)) {
+// finishChain counts a chain that began at start and calls done.
+func (p *Peer) finishChain(start time.Duration, chain []Read, err error, done func(error)) {
 	p.finishAt(p.node.now(), start, chain, err, done)
 }
 
@@ -97,7 +97,7 @@ func (p *Peer) finishAt(now, start time.Duration, chain []Read, err error, done 
 	if err != nil {
 		p.failed.Add(1)
 	} else {
-		p.chains.add(now, now-start)
+		p.chains.addDelay(now, now-start)
 		bytes := 0
 		for i := range chain {
 			bytes += len(chain[i].Dst)
@@ -127,7 +127,7 @@ func (p *Peer) Send(parts ...[]byte) error {
 	// the caller's stack.
 	list := partLists.Get().(*[][]byte)
 	*list = append((*list)[:0], parts...)
-	err := p.link.send(*list, size)
+	err := p.link.sendMessage(*list, size)
 	clear(*list)
 	partLists.Put(list)
 
@@ -154,9 +154,9 @@ func (p *Peer) Err() error {
 }
 
 // Close cuts the peer. Reads under way end with ErrClosed.
-func (p *Peer) Close() { p.cut(fmt.Errorf("%w: peer closed", ErrClosed)) }
+func (p *Peer) Close() { p.cutPeer(fmt.Errorf("%w: peer closed", ErrClosed)) }
 
-func (p *Peer) cut(err error) { p.link.cut(err) }
+func (p *Peer) cutPeer(err error) { p.link.cutLink(err) }
 
 // receive hands a message to the node's owner.
 func (p *Peer) receive(msg []byte) {
@@ -170,7 +170,7 @@ func (p *Peer) receive(msg []byte) {
 func (p *Peer) lose(err error) {
 	p.once.Do(func() {
 		p.err.CompareAndSwap(nil, &err)
-		p.node.forget(p)
+		p.node.forgetPeer(p)
 		if f := p.node.cfg.Lost; f != nil {
 			f(p, err)
 		}
@@ -181,7 +181,7 @@ func (p *Peer) lose(err error) {
 func (p *Peer) stats(now time.Duration) PeerStats {
 	return PeerStats{
 		Addr: p.addr, Provider: p.Provider(),
-		Echo: p.echoes.read(now), Reads: p.chains.read(now),
+		Echo: p.echoes.readPercentiles(now), Reads: p.chains.readPercentiles(now),
 		Chains: p.read.Load(), Failed: p.failed.Load(), BytesIn: p.bytesIn.Load(),
 		Sent: p.sent.Load(), Received: p.received.Load(),
 	}

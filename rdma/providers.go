@@ -49,8 +49,8 @@ func (n *Node) allows(name string) bool {
 	return name != "verbs" || n.cfg.TLS == nil
 }
 
-// order is the providers to try, best first.
-func (n *Node) order() []string {
+// providersInOrder is the providers to try, best first.
+func (n *Node) providersInOrder() []string {
 	if len(n.cfg.Providers) > 0 {
 		return n.cfg.Providers
 	}
@@ -66,7 +66,7 @@ func (n *Node) reach(text string) (*Peer, error) {
 	}
 
 	var reasons []error
-	for _, name := range n.order() {
+	for _, name := range n.providersInOrder() {
 		if !n.allows(name) {
 			continue
 		}

@@ -40,8 +40,8 @@ func keepsProcessor() bool { return processors.Load() >= 2*loopCount.Load() }
 // milliseconds. Eight peers whose monitors do so delay the first fetches after a pause.
 const keepEvery = 5 * time.Millisecond
 
-// open makes the loop's descriptor known to Go's poller.
-func (r *rest) open(l *loop) {
+// openRest makes the loop's descriptor known to Go's poller.
+func (r *rest) openRest(l *loop) {
 	loopCount.Add(1)
 	r.look = func(uintptr) bool {
 		r.found = l.pollSockets()
@@ -56,14 +56,14 @@ func (r *rest) open(l *loop) {
 	}
 }
 
-// close closes the loop's epoll descriptor.
-func (r *rest) close() {
+// closeRest closes the loop's epoll descriptor.
+func (r *rest) closeRest() {
 	loopCount.Add(-1)
 	r.file.Close()
 }
 
-// wait waits for events, or until the loop's next tick is due. It returns the number of events.
-func (r *rest) wait(l *loop) int {
+// waitEvents waits for events, or until the loop's next tick is due. It returns the number of events.
+func (r *rest) waitEvents(l *loop) int {
 	due := l.ticked + tickEvery
 	if r.raw == nil || keepsProcessor() {
 		left := min(due-time.Duration(l.node.turn.Load()), keepEvery)

@@ -12,7 +12,7 @@ import (
 func (c *conn) TakeFrame(f stream.Frame, body []byte) error {
 	switch f.Kind {
 	case stream.KindRead:
-		return c.serve(f, body)
+		return c.serveRead(f, body)
 	case stream.KindEcho:
 		f.Kind = stream.KindEchoed
 		c.control(f)
@@ -24,7 +24,7 @@ func (c *conn) TakeFrame(f stream.Frame, body []byte) error {
 
 	// What goes around the stream is arranged over it.
 	case stream.KindSegment:
-		return c.give(f.ID)
+		return c.giveKeyed(f.ID)
 	case stream.KindGranted:
 		g, err := stream.ParseGranted(body)
 		if err != nil {
@@ -38,19 +38,21 @@ func (c *conn) TakeFrame(f stream.Frame, body []byte) error {
 }
 
 // TakeMessage hands a message on in its turn.
-func (c *conn) TakeMessage(number uint64, msg []byte) error { return c.inbox.deliver(number, msg) }
+func (c *conn) TakeMessage(number uint64, msg []byte) error {
+	return c.inbox.deliverMessage(number, msg)
+}
 
 func (c *conn) echoed(f stream.Frame) error {
-	if !c.echo.answered(f.ID) {
+	if !c.echo.takeAnswer(f.ID) {
 		return fmt.Errorf("%w: answer to no echo", ErrProtocol)
 	}
 	now := c.peer.node.now()
-	c.peer.echoes.add(now, now-time.Duration(f.ID))
+	c.peer.echoes.addDelay(now, now-time.Duration(f.ID))
 	return nil
 }
 
-// serve answers a READ frame: statuses, then the offered bytes, by reference.
-func (c *conn) serve(f stream.Frame, body []byte) error {
+// serveRead answers a READ frame: statuses, then the offered bytes, by reference.
+func (c *conn) serveRead(f stream.Frame, body []byte) error {
 	n := int(f.Count)
 
 	// What the peer will be sent is bounded before anything is looked up.
@@ -103,16 +105,16 @@ func (c *conn) roomFor(reads, small int) error {
 	return nil
 }
 
-// give answers a KindSegment: whoever holds a live key of a segment may read the segment directly, if the link can
+// giveKeyed answers a KindSegment: whoever holds a live key of a segment may read the segment directly, if the link can
 // carry that. Otherwise there is no answer, and the peer goes on by the byte stream.
-func (c *conn) give(key uint64) error {
+func (c *conn) giveKeyed(key uint64) error {
 	// A segment that may be READ over verbs has its buffers pass quarantine from now on.
 	d := *c.direct.Load()
 	seg := c.peer.node.pool.Give(key, d.name() == "verbs")
 	if seg == nil {
 		return nil
 	}
-	if err := d.give(seg, key); err != nil {
+	if err := d.giveSegment(seg, key); err != nil {
 		c.peer.node.cfg.Logger.Info("segment not granted", "peer", c.peer.addr, "err", err)
 	}
 	return nil

@@ -39,7 +39,7 @@ func (n *Node) cutHoarders() {
 		if most == nil {
 			break
 		}
-		most.cut(errHoards(bytes, n.cfg.owedMax))
+		most.cutPeer(errHoards(bytes, n.cfg.owedMax))
 		total -= bytes
 	}
 

@@ -38,13 +38,13 @@ func newShmReader(c *conn) *shmReader {
 func (s *shmReader) name() string { return "shm" }
 
 // What a copy within one host has no need of: it ends by itself, and messages have the socket.
-func (s *shmReader) send(uint64, [][]byte, int) bool   { return false }
-func (s *shmReader) broken(string)                     {}
-func (s *shmReader) giveUp(time.Duration)              {}
-func (s *shmReader) tick(time.Duration, time.Duration) {}
+func (s *shmReader) sendDirect(uint64, [][]byte, int) bool { return false }
+func (s *shmReader) broken(string)                         {}
+func (s *shmReader) giveUp(time.Duration)                  {}
+func (s *shmReader) tick(time.Duration, time.Duration)     {}
 
-// give sends a segment's descriptor.
-func (s *shmReader) give(seg *memory.Segment, key uint64) error {
+// giveSegment sends a segment's descriptor.
+func (s *shmReader) giveSegment(seg *memory.Segment, key uint64) error {
 	s.conn.sendGranted(stream.Granted{Layout: seg.Layout()}, key, seg)
 	return nil
 }
@@ -56,17 +56,17 @@ func (s *shmReader) granted(g stream.Granted) error {
 		return fmt.Errorf("%w: segment granted without its descriptor", ErrProtocol)
 	}
 	defer unix.Close(fd)
-	return s.take(fd, g.Layout)
+	return s.takeSegment(fd, g.Layout)
 }
 
-// read copies the chain if all its segments are mapped.
-func (s *shmReader) read(r stream.Request) bool {
+// readDirect copies the chain if all its segments are mapped.
+func (s *shmReader) readDirect(r stream.Request) bool {
 	// A chain is read in one way or the other: with one segment unknown it goes over the socket as a whole.
 	segs := *s.segs.Load()
 	for i := range r.Reads {
 		src := r.Reads[i].Src
 		if at := src.Segment(); at >= len(segs) || segs[at] == nil {
-			s.ask(at, src.Key)
+			s.askSegment(at, src.Key)
 			return false
 		}
 	}
@@ -89,12 +89,12 @@ func (s *shmReader) read(r stream.Request) bool {
 		}
 	}
 
-	p.finish(began, r.Reads, refusals.Err(), r.Done)
+	p.finishChain(began, r.Reads, refusals.Err(), r.Done)
 	return true
 }
 
-// ask requests a segment once.
-func (s *shmReader) ask(at int, key uint64) {
+// askSegment requests a segment once.
+func (s *shmReader) askSegment(at int, key uint64) {
 	s.mu.Lock()
 	known := s.asked[at] || s.closed
 	s.asked[at] = true
@@ -104,8 +104,8 @@ func (s *shmReader) ask(at int, key uint64) {
 	}
 }
 
-// take maps a granted segment. One that this host cannot map is read over the socket.
-func (s *shmReader) take(fd int, l memory.Layout) error {
+// takeSegment maps a granted segment. One that this host cannot map is read over the socket.
+func (s *shmReader) takeSegment(fd int, l memory.Layout) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -139,7 +139,7 @@ func (s *shmReader) take(fd int, l memory.Layout) error {
 	return nil
 }
 
-func (s *shmReader) close(error) {
+func (s *shmReader) closeDirect(error) {
 	s.mu.Lock()
 	s.closed = true
 	segs := *s.segs.Load()

@@ -22,8 +22,8 @@ type upgrade struct {
 	answer    chan error   // to an offer
 }
 
-// answered tells the one who waits for an offer's answer, if anybody does.
-func (u *upgrade) answered(err error) {
+// tellAnswer tells the one who waits for an offer's answer, if anybody does.
+func (u *upgrade) tellAnswer(err error) {
 	select {
 	case u.answer <- err:
 	default:
@@ -57,10 +57,10 @@ func (c *conn) setUp(body []byte) error {
 	case stream.SetupOffer:
 		return c.offered(s)
 	case stream.SetupAccept:
-		c.upgrade.answered(n.verbs.accepted(c, s))
+		c.upgrade.tellAnswer(n.verbs.accepted(c, s))
 	case stream.SetupRefuse:
-		n.verbs.refused(c)
-		c.upgrade.answered(fmt.Errorf("%w: the peer: %s", ErrNotSupported, s.Why))
+		n.verbs.refusedPair(c)
+		c.upgrade.tellAnswer(fmt.Errorf("%w: the peer: %s", ErrNotSupported, s.Why))
 	case stream.SetupBroken:
 		(*c.direct.Load()).broken(s.Why)
 	}
@@ -79,7 +79,7 @@ func (c *conn) offered(s stream.Setup) error {
 	}
 
 	// To make a pair takes milliseconds, which the loop does not have.
-	if !n.spawn(func() { n.verbs.accept(c, s); c.upgrade.settingUp.Store(false) }) {
+	if !n.spawn(func() { n.verbs.acceptPair(c, s); c.upgrade.settingUp.Store(false) }) {
 		return ErrClosed
 	}
 	return nil
@@ -94,10 +94,10 @@ func (n *Node) offerPair(c *conn) error {
 	case err := <-c.upgrade.answer:
 		return err
 	case <-c.peer.gone:
-		n.verbs.refused(c)
+		n.verbs.refusedPair(c)
 		return c.peer.Err()
 	case <-time.After(n.cfg.Stall):
-		n.verbs.refused(c)
+		n.verbs.refusedPair(c)
 		return fmt.Errorf("%w: no answer to a queue pair within %v", ErrPeerLost, n.cfg.Stall)
 	}
 }

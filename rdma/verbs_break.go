@@ -15,5 +15,5 @@ func (p *verbsPair) breakPair() error {
 	if p.gone {
 		return ErrClosed
 	}
-	return check(C.db_break(p.qp), "break queue pair")
+	return checkVerbs(C.db_break(p.qp), "break queue pair")
 }

@@ -89,7 +89,7 @@ type verbsError struct {
 func (e *verbsError) Error() string { return e.Op + ": " + e.Code.Error() }
 func (e *verbsError) Unwrap() error { return e.Code }
 
-func check(rc C.int, op string) error {
+func checkVerbs(rc C.int, op string) error {
 	if rc == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func check(rc C.int, op string) error {
 
 // checkMemory is check for a call that locks need bytes of memory: it names the limit in its way.
 func checkMemory(rc C.int, op string, need int) error {
-	err := check(rc, op)
+	err := checkVerbs(rc, op)
 	if unix.Errno(rc) != unix.ENOMEM {
 		return err
 	}
@@ -343,8 +343,8 @@ func (d *verbsDevice) spin() time.Duration {
 // took counts a chain's time.
 func (d *verbsDevice) took(t time.Duration) { d.typical += (t - d.typical) / 8 }
 
-// arm asks for an event at the next completion. Only the loop calls it.
-func (d *verbsDevice) arm() {
+// armEvent asks for an event at the next completion. Only the loop calls it.
+func (d *verbsDevice) armEvent() {
 	if !d.armed {
 		d.armed = C.db_arm(d.handle) == 0
 	}
@@ -363,12 +363,12 @@ func (d *verbsDevice) bury() {
 	d.doomed = nil
 	d.mu.Unlock()
 	for _, v := range doomed {
-		v.pair.fail(v.why, true)
+		v.pair.failPair(v.why, true)
 	}
 }
 
-// close frees the device; the node's loops have ended and its peers are gone.
-func (d *verbsDevice) close() {
+// closeDevice frees the device; the node's loops have ended and its peers are gone.
+func (d *verbsDevice) closeDevice() {
 	for _, r := range *d.regions.Load() {
 		C.db_deregister(r.mr)
 	}

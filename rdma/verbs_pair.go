@@ -126,7 +126,7 @@ func (p *verbsPair) connect(e stream.PairEnd) error {
 	if p.gone {
 		return ErrClosed
 	}
-	if err := check(C.db_connect(p.qp, C.int(p.dev.port), C.int(p.dev.gid), &p.end, &theirs), "connect queue pair"); err != nil {
+	if err := checkVerbs(C.db_connect(p.qp, C.int(p.dev.port), C.int(p.dev.gid), &p.end, &theirs), "connect queue pair"); err != nil {
 		return err
 	}
 	p.ready = true
@@ -148,7 +148,7 @@ func (p *verbsPair) tick(now, limit time.Duration) {
 	silent := !p.gone && p.ready && !p.idle() && now-p.progress > limit
 	p.mu.Unlock()
 	if silent {
-		p.fail(fmt.Sprintf("nothing completed for %v", limit), true)
+		p.failPair(fmt.Sprintf("nothing completed for %v", limit), true)
 	}
 }
 
@@ -159,7 +159,7 @@ func (p *verbsPair) giveUp(now time.Duration) {
 	late := !p.gone && (slices.ContainsFunc(p.posted, overdue) || slices.ContainsFunc(p.waiting, overdue))
 	p.mu.Unlock()
 	if late {
-		p.fail("a read is overdue", true)
+		p.failPair("a read is overdue", true)
 	}
 }
 
@@ -170,7 +170,7 @@ func (p *verbsPair) completed(now time.Duration, id, status uint32) {
 		draining := p.draining
 		p.mu.Unlock()
 		if !draining {
-			p.fail(statusText(status), true)
+			p.failPair(statusText(status), true)
 		}
 		return
 	}
@@ -224,9 +224,9 @@ func (p *verbsPair) retire() (left []*verbsChain, unsent [][]byte, first bool) {
 	return left, unsent, true
 }
 
-// fail gives up the queue pair: what was under way is read and sent again over the byte stream, and
+// failPair gives up the queue pair: what was under way is read and sent again over the byte stream, and
 // the connector offers a new pair after a while. Only the loop calls it.
-func (p *verbsPair) fail(why string, tell bool) {
+func (p *verbsPair) failPair(why string, tell bool) {
 	c := p.conn
 	p.drain()
 	left, unsent, first := p.retire()
@@ -234,7 +234,7 @@ func (p *verbsPair) fail(why string, tell bool) {
 		return
 	}
 
-	p.leave()
+	p.leaveUse()
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
 	if tell {
 		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
@@ -250,17 +250,17 @@ func (p *verbsPair) fail(why string, tell bool) {
 	c.offerAgain()
 }
 
-// close ends the pair with its peer.
-func (p *verbsPair) close(err error) {
+// closeDirect ends the pair with its peer.
+func (p *verbsPair) closeDirect(err error) {
 	left, _, _ := p.retire()
 	for _, v := range left {
-		p.conn.peer.finish(v.start, v.chain, err, v.done)
+		p.conn.peer.finishChain(v.start, v.chain, err, v.done)
 	}
 }
 
-// give gives the peer the right to read a segment: a window bound to its queue pair, or the
+// giveSegment gives the peer the right to read a segment: a window bound to its queue pair, or the
 // segment's own key where the device has no windows.
-func (p *verbsPair) give(s *memory.Segment, key uint64) error {
+func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 	d := p.dev
 	region := d.region(s.Memory())
 	if region == nil {
@@ -287,13 +287,13 @@ func (p *verbsPair) give(s *memory.Segment, key uint64) error {
 
 	// A window is bound to this pair alone: its key is worth nothing to another peer.
 	w := &verbsWindow{key: key, seg: s}
-	if err := check(C.db_window(d.handle, &w.mw), "allocate memory window"); err != nil {
+	if err := checkVerbs(C.db_window(d.handle, &w.mw), "allocate memory window"); err != nil {
 		return err
 	}
 
 	var rkey C.uint32_t
 	id := C.uint64_t(p.id)<<32 | C.uint64_t(windowEvent) | C.uint64_t(s.Layout().Index)
-	if err := check(C.db_bind(p.qp, w.mw, region.mr, C.uint64_t(region.base), C.uint64_t(region.size), id, &rkey), "bind memory window"); err != nil {
+	if err := checkVerbs(C.db_bind(p.qp, w.mw, region.mr, C.uint64_t(region.base), C.uint64_t(region.size), id, &rkey), "bind memory window"); err != nil {
 		C.db_window_free(w.mw)
 		return err
 	}

@@ -30,7 +30,7 @@ func (d *verbsDevice) poll() int {
 		now := d.node.now()
 		d.depth++
 		for i := range n {
-			d.ended(now, &wcs[i])
+			d.endCompletion(now, &wcs[i])
 		}
 		if d.depth--; d.depth == 0 {
 			d.through(now)
@@ -40,7 +40,7 @@ func (d *verbsDevice) poll() int {
 	return max(n, 0)
 }
 
-func (d *verbsDevice) ended(now time.Duration, wc *C.db_wc) {
+func (d *verbsDevice) endCompletion(now time.Duration, wc *C.db_wc) {
 	if wc.id&C.DB_RECV != 0 {
 		d.received(wc)
 		return
@@ -66,7 +66,7 @@ func (d *verbsDevice) post(p *verbsPair, brings bool) error {
 	// Completions that a post brings are kept for the next poll; a second lot would have no place.
 	n := C.int(len(p.wrs))
 	if !brings || d.aheadLen > 0 {
-		return check(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")
+		return checkVerbs(C.db_post(C.uintptr_t(uintptr(p.qp)), &p.wrs[0], n), "post")
 	}
 
 	wcs := d.wcs()
@@ -76,7 +76,7 @@ func (d *verbsDevice) post(p *verbsPair, brings bool) error {
 		return nil
 	}
 	d.spare = append(d.spare, wcs)
-	return check(-got, "post")
+	return checkVerbs(-got, "post")
 }
 
 func (d *verbsDevice) wcs() *[64]C.db_wc {

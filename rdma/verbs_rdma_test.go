@@ -300,14 +300,14 @@ func TestVerbsGIDThatDoesNotRoute(t *testing.T) {
 	fresh.segs = q.segs
 	q.mu.Unlock()
 	if err := fresh.connect(end); err != nil { // the kernel may refuse it at once
-		fresh.close(err)
+		fresh.closeDirect(err)
 		t.Logf("refused: %v", err)
 		return
 	}
 	dst := alloc(t, p.node, len(src.Bytes()))
 	defer dst.Free()
 	ch := make(chan error, 1)
-	if !fresh.read(stream.Request{Reads: []Read{readOf(dst.Bytes(), r)}, Done: func(err error) { ch <- err }}) {
+	if !fresh.readDirect(stream.Request{Reads: []Read{readOf(dst.Bytes(), r)}, Done: func(err error) { ch <- err }}) {
 		t.Fatal("not posted")
 	}
 	select {

@@ -39,8 +39,8 @@ type verbsChain struct {
 	parts  int           // of them that are signaled beside the last
 }
 
-// read posts the chain, or queues it while the send queue is full.
-func (p *verbsPair) read(r stream.Request) bool {
+// readDirect posts the chain, or queues it while the send queue is full.
+func (p *verbsPair) readDirect(r stream.Request) bool {
 	p.mu.Lock()
 	ok, ask := p.reaches(r.Reads)
 	if !ok {
@@ -59,8 +59,8 @@ func (p *verbsPair) read(r stream.Request) bool {
 
 	// A chain that could never be posted at once goes over the stream.
 	if v.need > cap(p.wrs) {
-		v.forget()
-		p.keep(v)
+		v.forgetReader()
+		p.keepChain(v)
 		p.mu.Unlock()
 		return false
 	}
@@ -135,7 +135,7 @@ func (p *verbsPair) pumpLocked(now time.Duration, brings bool) {
 	ended, err := p.pump(now, brings)
 	p.mu.Unlock()
 	for _, v := range ended {
-		p.finish(v)
+		p.finishPair(v)
 	}
 	if err != nil {
 		p.doom(err.Error())
@@ -268,9 +268,9 @@ func (p *verbsPair) verify(v *verbsChain, end int) {
 	}
 }
 
-// tell tells of the reads from one on that have landed, if their entries were good: so the bytes are
+// tellLanded tells of the reads from one on that have landed, if their entries were good: so the bytes are
 // those that done will vouch for, should it do so.
-func (v *verbsChain) tell(from, end int) {
+func (v *verbsChain) tellLanded(from, end int) {
 	if v.each == nil {
 		return
 	}
@@ -295,7 +295,7 @@ func (p *verbsPair) readLanded(i int) {
 	p.verify(v, i+1)
 	p.mu.Unlock()
 	p.conn.Calling()
-	v.tell(from, i+1)
+	v.tellLanded(from, i+1)
 }
 
 // readDone ends the oldest post of reads, and the chain unless its entries must be read once more.
@@ -308,7 +308,7 @@ func (p *verbsPair) readDone(now time.Duration) {
 
 	p.moved()
 	if p.ended != nil {
-		p.keep(p.ended)
+		p.keepChain(p.ended)
 		p.ended = nil
 	}
 
@@ -340,13 +340,13 @@ func (p *verbsPair) readDone(now time.Duration) {
 	p.mu.Unlock()
 	p.conn.Calling()
 	if first {
-		v.tell(from, len(v.chain))
+		v.tellLanded(from, len(v.chain))
 	}
 
 	if proven {
 		p.dev.took(now - v.start)
 		p.conn.peer.finishAt(now, v.start, v.chain, v.err(), v.done)
-		v.forget()
+		v.forgetReader()
 		p.ended = v
 	}
 }
@@ -361,23 +361,23 @@ func (v *verbsChain) err() error {
 	return &ChainError{Failed: failed, Err: ErrNotOffered}
 }
 
-// finish ends a chain of which nothing is under way, and keeps its memory.
-func (p *verbsPair) finish(v *verbsChain) {
-	p.conn.peer.finish(v.start, v.chain, v.err(), v.done)
-	v.forget()
+// finishPair ends a chain of which nothing is under way, and keeps its memory.
+func (p *verbsPair) finishPair(v *verbsChain) {
+	p.conn.peer.finishChain(v.start, v.chain, v.err(), v.done)
+	v.forgetReader()
 	p.mu.Lock()
-	p.keep(v)
+	p.keepChain(v)
 	p.mu.Unlock()
 }
 
-// forget lets go of what belongs to the reader.
-func (v *verbsChain) forget() {
+// forgetReader lets go of what belongs to the reader.
+func (v *verbsChain) forgetReader() {
 	clear(v.chain)
 	v.each, v.done = nil, nil
 }
 
-// keep keeps the memory of a chain for the next. p.mu is held.
-func (p *verbsPair) keep(v *verbsChain) {
+// keepChain keeps the memory of a chain for the next. p.mu is held.
+func (p *verbsPair) keepChain(v *verbsChain) {
 	if len(p.spare) < 16 {
 		p.spare = append(p.spare, v)
 	}

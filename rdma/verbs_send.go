@@ -32,9 +32,9 @@ func (p *verbsPair) buffer(i int) []byte {
 	return p.scratch[at : at+C.DB_RECV_BYTES]
 }
 
-// send sends a message over the queue pair, or tells that it must go another way.
+// sendDirect sends a message over the queue pair, or tells that it must go another way.
 // conn.mu is held, so that numbers and posts have one order.
-func (p *verbsPair) send(number uint64, parts [][]byte, size int) bool {
+func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 	if size > verbsMessageMax {
 		return false
 	}
@@ -93,8 +93,8 @@ func (d *verbsDevice) received(wc *C.db_wc) {
 	d.mu.Unlock()
 	if p != nil && wc.status == 0 && wc.bytes >= 8 {
 		b := unsafe.Slice((*byte)(unsafe.Pointer(C.db_received(C.uintptr_t(uintptr(d.handle)), number))), int(wc.bytes))
-		if err := p.conn.inbox.deliver(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
-			p.conn.cut(err)
+		if err := p.conn.inbox.deliverMessage(binary.LittleEndian.Uint64(b), b[8:]); err != nil {
+			p.conn.cutLink(err)
 		}
 	}
 	C.db_receive(C.uintptr_t(uintptr(d.handle)), number)
@@ -120,7 +120,7 @@ func (p *verbsPair) doom(why string) {
 	p.dev.mu.Lock()
 	p.dev.doomed = append(p.dev.doomed, doomedPair{p, why})
 	p.dev.mu.Unlock()
-	p.conn.loop.kick()
+	p.conn.loop.signalWake()
 }
 
 type doomedPair struct {

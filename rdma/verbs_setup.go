@@ -18,14 +18,14 @@ func (p *verbsPair) use() error {
 	p.conn.mu.Unlock()
 
 	if dropped {
-		p.close(ErrClosed)
+		p.closeDirect(ErrClosed)
 		return ErrClosed
 	}
 	return nil
 }
 
-// leave takes a broken pair out of use.
-func (p *verbsPair) leave() {
+// leaveUse takes a broken pair out of use.
+func (p *verbsPair) leaveUse() {
 	var d direct = streamOnly{fallen: true}
 	p.conn.direct.CompareAndSwap(&p.direct, &d)
 }
@@ -45,8 +45,8 @@ func (d *verbsDevice) offer(c *conn) error {
 	return nil
 }
 
-// withdraw forgets an offer that got no good answer.
-func (d *verbsDevice) withdraw(c *conn) *verbsPair {
+// withdrawOffer forgets an offer that got no good answer.
+func (d *verbsDevice) withdrawOffer(c *conn) *verbsPair {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.offers[c]
@@ -56,31 +56,31 @@ func (d *verbsDevice) withdraw(c *conn) *verbsPair {
 
 // accepted ends the connector's set-up.
 func (d *verbsDevice) accepted(c *conn, s stream.Setup) error {
-	p := d.withdraw(c)
+	p := d.withdrawOffer(c)
 	if p == nil {
 		return fmt.Errorf("%w: queue pair accepted that was not offered", ErrProtocol)
 	}
 	if err := p.connect(s.End); err != nil {
-		p.close(err)
+		p.closeDirect(err)
 		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: err.Error()})
 		return err
 	}
 	return p.use()
 }
 
-func (d *verbsDevice) refused(c *conn) {
-	if p := d.withdraw(c); p != nil {
-		p.close(ErrClosed)
+func (d *verbsDevice) refusedPair(c *conn) {
+	if p := d.withdrawOffer(c); p != nil {
+		p.closeDirect(ErrClosed)
 	}
 }
 
-// accept is the acceptor's side; it may take milliseconds and runs apart from the loop.
-func (d *verbsDevice) accept(c *conn, s stream.Setup) {
+// acceptPair is the acceptor's side; it may take milliseconds and runs apart from the loop.
+func (d *verbsDevice) acceptPair(c *conn, s stream.Setup) {
 	p, err := d.newPair(c)
 
 	if err == nil {
 		if err = p.connect(s.End); err != nil {
-			p.close(err)
+			p.closeDirect(err)
 		} else {
 			err = p.use()
 		}
@@ -94,4 +94,4 @@ func (d *verbsDevice) accept(c *conn, s stream.Setup) {
 }
 
 // broken is the peer's word that its end of the pair failed.
-func (p *verbsPair) broken(why string) { p.fail("peer: "+why, false) }
+func (p *verbsPair) broken(why string) { p.failPair("peer: "+why, false) }

@@ -68,7 +68,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	var background sync.WaitGroup
 	background.Go(call.flush)
 	background.Go(call.measureNoise)
-	background.Go(call.send)
+	background.Go(call.sendRequests)
 
 	// Commands end when the parent closes stdin. What is under way then still has the time of its deadline.
 	err = call.obey(commands)
@@ -117,7 +117,7 @@ func (c *caller) obey(commands io.Reader) error {
 			c.setRate(value)
 		case "burst":
 			for range int(value) {
-				c.open.Go(c.ask)
+				c.open.Go(c.askOnce)
 			}
 		default:
 			return fmt.Errorf("caller: %q: want rate R or burst N", lines.Text())
@@ -126,8 +126,8 @@ func (c *caller) obey(commands io.Reader) error {
 	return lines.Err()
 }
 
-// send sends requests at random moments, at the rate of the day, whatever becomes of them.
-func (c *caller) send() {
+// sendRequests sends requests at random moments, at the rate of the day, whatever becomes of them.
+func (c *caller) sendRequests() {
 	random := rand.New(rand.NewPCG(c.config.Seed, c.config.FirstID))
 	next := time.Now()
 	for {
@@ -151,12 +151,12 @@ func (c *caller) send() {
 			next = next.Add(late) // a process that was stopped does not make up for it
 		}
 		time.Sleep(time.Until(next))
-		c.open.Go(c.ask)
+		c.open.Go(c.askOnce)
 	}
 }
 
-// ask sends one request and writes down how it ended.
-func (c *caller) ask() {
+// askOnce sends one request and writes down how it ended.
+func (c *caller) askOnce() {
 	id := c.config.FirstID + c.nextID.Add(1)
 	in, err := c.buffer()
 	if err != nil {

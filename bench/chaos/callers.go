@@ -55,13 +55,13 @@ func (w *World) startCaller(i int, l Load) *Caller {
 	c := &Caller{world: w, number: number, host: callerHost + i, process: p, ready: make(chan struct{})}
 
 	w.callers = append(w.callers, c)
-	w.reading.Go(func() { c.read(bufio.NewReader(r)) })
+	w.reading.Go(func() { c.readBook(bufio.NewReader(r)) })
 	go func() { <-p.ended; out.Close() }()
 	return c
 }
 
-// read enters the caller's book into the ledger.
-func (c *Caller) read(r *bufio.Reader) {
+// readBook enters the caller's book into the ledger.
+func (c *Caller) readBook(r *bufio.Reader) {
 	for {
 		record, err := account.Read(r)
 		if err != nil {
@@ -84,17 +84,17 @@ func (c *Caller) awaitReady() {
 	}
 }
 
-// tell sends a command to the caller's process.
-func (c *Caller) tell(format string, args ...any) {
+// sendCommand sends a command to the caller's process.
+func (c *Caller) sendCommand(format string, args ...any) {
 	_, err := fmt.Fprintf(c.process.stdin, format+"\n", args...)
 	check(err)
 }
 
 // Rate changes how many requests it sends a second.
-func (c *Caller) Rate(r float64) { c.tell("rate %g", r) }
+func (c *Caller) Rate(r float64) { c.sendCommand("rate %g", r) }
 
 // Burst has it send so many requests at one moment.
-func (c *Caller) Burst(n int) { c.tell("burst %d", n) }
+func (c *Caller) Burst(n int) { c.sendCommand("burst %d", n) }
 
 // Kill ends the process. What was open then ended with its caller.
 func (c *Caller) Kill() {

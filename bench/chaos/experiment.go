@@ -49,8 +49,8 @@ func (m Measure) met(value float64) bool {
 	return value >= m.Bar
 }
 
-// lost counts what a caller sent since a moment and that got no right output in time, and notes why.
-func (o *Observation) lost(c *Caller, from int64) float64 {
+// countLost counts what a caller sent since a moment and that got no right output in time, and notes why.
+func (o *Observation) countLost(c *Caller, from int64) float64 {
 	if o.Lost == nil {
 		o.Lost = map[string]int{}
 	}
@@ -89,7 +89,7 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 
 	// A failure breaks off this trial only; any other panic is a bug and goes on. The world closes in both
 	// cases, for its defer came first.
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.closeWorld()) }()
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -104,7 +104,7 @@ func runTrial(e Experiment, o Options, seed uint64) (t Trial, err error) {
 	t.Observation = e.Run(w)
 
 	// The ledger is complete only once every caller has left and its pipe is read to the end.
-	if err := w.settle(); err != nil {
+	if err := w.settleCallers(); err != nil {
 		return t, err
 	}
 	t.Sum = w.Ledger.Sum()

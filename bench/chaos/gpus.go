@@ -54,7 +54,7 @@ func failingGPU(w *World, fault string, backends int, lostMax float64) Observati
 
 	share := c.between(from, now())
 	var o Observation
-	o.Measures = []Measure{atMost("lost", o.lost(c, from), lostMax), atLeast("good %", share.Percent(), 99)}
+	o.Measures = []Measure{atMost("lost", o.countLost(c, from), lostMax), atLeast("good %", share.Percent(), 99)}
 	return o
 }
 

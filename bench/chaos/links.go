@@ -62,7 +62,7 @@ func linkExperiments() []Experiment {
 		{"loss-5", 64, 200, false, toBackends(lan.Harm{Loss: 0.05}, 0, 1)},
 	} {
 		all = append(all, Experiment{Name: "frontend-" + s.name, Packets: true, Short: s.short,
-			Promise: "one frontend behind a sick link takes nothing from the others", Run: s.run})
+			Promise: "one frontend behind a sick link takes nothing from the others", Run: s.runSick})
 	}
 
 	return append(all,
@@ -72,7 +72,7 @@ func linkExperiments() []Experiment {
 			Run: func(w *World) Observation { return overloadedEnd(w, true) }})
 }
 
-func (s sickness) run(w *World) Observation {
+func (s sickness) runSick(w *World) Observation {
 	m := light(s.bytes)
 
 	w.StartSchedulers(1)

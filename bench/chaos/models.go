@@ -47,10 +47,10 @@ func (w *World) Repository(name string, models ...Model) string {
 			check(os.MkdirAll(filepath.Join(dir, m.Name, fmt.Sprint(v)), 0o755))
 		}
 
-		text := fmt.Sprintf(modelText, m.Name, m.BatchMax, m.Bytes, milliseconds(m.PerItem), milliseconds(m.Fixed), milliseconds(m.SLO))
+		text := fmt.Sprintf(modelText, m.Name, m.BatchMax, m.Bytes, toMilliseconds(m.PerItem), toMilliseconds(m.Fixed), toMilliseconds(m.SLO))
 		check(os.WriteFile(filepath.Join(dir, m.Name, "config.pbtxt"), []byte(text), 0o644))
 	}
 	return dir
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -79,7 +79,7 @@ func killBackends(w *World, kills int) Observation {
 	fallSilent(200*time.Millisecond, c)
 
 	// The bar is one full batch: requests that were still queued have another backend.
-	o.Measures = []Measure{atMost("lost per kill", o.lost(c, first)/float64(kills), 16)}
+	o.Measures = []Measure{atMost("lost per kill", o.countLost(c, first)/float64(kills), 16)}
 	return o
 }
 
@@ -110,7 +110,7 @@ func terminateBackends(w *World) Observation {
 
 	fallSilent(300*time.Millisecond, c)
 	var o Observation
-	o.Measures = []Measure{atMost("lost", o.lost(c, first), 0)}
+	o.Measures = []Measure{atMost("lost", o.countLost(c, first), 0)}
 	return o
 }
 
@@ -132,7 +132,7 @@ func pauseBackend(w *World) Observation {
 
 	var o Observation
 	o.recovered(c, from)
-	o.Measures = []Measure{atMost("lost", o.lost(c, from), 40)}
+	o.Measures = []Measure{atMost("lost", o.countLost(c, from), 40)}
 	return o
 }
 
@@ -208,6 +208,6 @@ func powerCut(w *World) Observation {
 
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
-	o.Measures = []Measure{atMost("back after the last start, ms", milliseconds(o.recovered(c, from)), 1000)}
+	o.Measures = []Measure{atMost("back after the last start, ms", toMilliseconds(o.recovered(c, from)), 1000)}
 	return o
 }

@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 		case o.Limit > 0 && time.Since(start) > o.Limit:
 			r.Skipped = "the time limit was reached"
 		default:
-			r.runAll(ctx, e, o)
+			r.runTrials(ctx, e, o)
 		}
 		tell(r)
 	}
@@ -95,8 +95,8 @@ func Run(ctx context.Context, o Options, tell func(Result)) error {
 	return nil
 }
 
-// runAll runs the trials of one experiment and sums them up.
-func (r *Result) runAll(ctx context.Context, e Experiment, o Options) {
+// runTrials runs the trials of one experiment and sums them up.
+func (r *Result) runTrials(ctx context.Context, e Experiment, o Options) {
 	var trials []Trial
 	for i := range o.Repeats {
 		if ctx.Err() != nil {
@@ -123,7 +123,7 @@ func (r *Result) addUp(trials []Trial) {
 	for _, t := range trials {
 		s := t.Sum
 		r.Sent, r.Good, r.Unaccounted, r.Wrong = r.Sent+s.Sent, r.Good+s.Good, r.Unaccounted+s.Unaccounted, r.Wrong+s.Wrong
-		r.LateMax, r.NoiseMax = max(r.LateMax, milliseconds(s.LateMax)), max(r.NoiseMax, milliseconds(s.NoiseMax))
+		r.LateMax, r.NoiseMax = max(r.LateMax, toMilliseconds(s.LateMax)), max(r.NoiseMax, toMilliseconds(s.NoiseMax))
 		for reason, n := range s.Reasons {
 			r.Reasons[reason] += n
 		}
@@ -159,7 +159,7 @@ func (r *Result) addUp(trials []Trial) {
 	}
 
 	if len(recoveries) > 0 {
-		p99 := milliseconds(percentile(recoveries, 99))
+		p99 := toMilliseconds(percentile(recoveries, 99))
 		r.Recover = &p99
 	}
 }

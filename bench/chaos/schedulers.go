@@ -47,7 +47,7 @@ func restartScheduler(w *World, how syscall.Signal) Observation {
 	fallSilent(3*time.Second, c)
 
 	var o Observation
-	o.Measures = []Measure{atMost("lost", o.lost(c, first), 0)}
+	o.Measures = []Measure{atMost("lost", o.countLost(c, first), 0)}
 	return o
 }
 
@@ -72,7 +72,7 @@ func pauseScheduler(w *World) Observation {
 
 	// The scheduler must not take its own pause for the backends' silence.
 	blamed := strings.Count(scheduler.log.String(), "not reported done in time")
-	o.Measures = []Measure{atMost("backends blamed", float64(blamed), 0), atMost("back, ms", milliseconds(back), 1000)}
+	o.Measures = []Measure{atMost("backends blamed", float64(blamed), 0), atMost("back, ms", toMilliseconds(back), 1000)}
 	return o
 }
 
@@ -120,7 +120,7 @@ func cutScheduler(w *World, host int) Observation {
 
 	var o Observation
 	o.Measures = []Measure{
-		atMost("back after healing, ms", milliseconds(o.recovered(sick, healed)), 1000),
+		atMost("back after healing, ms", toMilliseconds(o.recovered(sick, healed)), 1000),
 		atLeast("others' good %", other.between(from, now()).Percent(), healthyBar)}
 	return o
 }
@@ -148,7 +148,7 @@ func thunder(w *World) Observation {
 	for _, c := range w.callers {
 		o.recovered(c, from)
 	}
-	o.Measures = []Measure{atMost("slowest back, ms", milliseconds(slices.Max(o.Recoveries)), 1500)}
+	o.Measures = []Measure{atMost("slowest back, ms", toMilliseconds(slices.Max(o.Recoveries)), 1500)}
 	return o
 }
 
@@ -229,8 +229,8 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 	if how == syscall.SIGSTOP {
 		bar = 800 // silence is seen after 500 ms
 	}
-	o.Measures = []Measure{atMost("lost of those that outlast it", o.lost(lasting, 0), 0),
-		atMost("slowest back, ms", milliseconds(slices.Max(o.Recoveries)), bar)}
+	o.Measures = []Measure{atMost("lost of those that outlast it", o.countLost(lasting, 0), 0),
+		atMost("slowest back, ms", toMilliseconds(slices.Max(o.Recoveries)), bar)}
 	return o
 }
 
@@ -258,6 +258,6 @@ func cutLeader(w *World) Observation {
 
 	var o Observation
 	back := o.recovered(quick, from)
-	o.Measures = []Measure{atMost("lost of those that outlast it", o.lost(lasting, 0), 0), atMost("back, ms", milliseconds(back), 1000)}
+	o.Measures = []Measure{atMost("lost of those that outlast it", o.countLost(lasting, 0), 0), atMost("back, ms", toMilliseconds(back), 1000)}
 	return o
 }

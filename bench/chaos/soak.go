@@ -25,8 +25,8 @@ type usage struct{ memory, descriptors, goroutines float64 } // memory in MiB
 
 var goroutinesLine = regexp.MustCompile(`(?m)^go_goroutines (\d+)`)
 
-// sample reads what a part takes; goroutines come from its metrics.
-func (w *World) sample(p *process, host int) usage {
+// sampleUsage reads what a part takes; goroutines come from its metrics.
+func (w *World) sampleUsage(p *process, host int) usage {
 	var u usage
 	pid := p.cmd.Process.Pid
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err == nil {
@@ -68,11 +68,11 @@ func soak(w *World, span time.Duration) Observation {
 	start := time.Now()
 	until(start.Add(max(span/4, 8*time.Second)))
 	time.Sleep(1500 * time.Millisecond)
-	before := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+	before := [2]usage{w.sampleUsage(scheduler, schedulerHost), w.sampleUsage(backends[0], backendHost)}
 
 	until(start.Add(span))
 	time.Sleep(1500 * time.Millisecond)
-	after := [2]usage{w.sample(scheduler, schedulerHost), w.sample(backends[0], backendHost)}
+	after := [2]usage{w.sampleUsage(scheduler, schedulerHost), w.sampleUsage(backends[0], backendHost)}
 
 	fallSilent(500*time.Millisecond, steady)
 

@@ -38,7 +38,7 @@ func startCrowd(address string, n int, stubborn bool, says func() []byte) *crowd
 	c := &crowd{stop: make(chan struct{}), address: address}
 	for range n {
 		c.done.Go(func() {
-			for c.hold(says()); stubborn; c.hold(says()) {
+			for c.holdConnection(says()); stubborn; c.holdConnection(says()) {
 				select {
 				case <-c.stop:
 					return
@@ -50,8 +50,8 @@ func startCrowd(address string, n int, stubborn bool, says func() []byte) *crowd
 	return c
 }
 
-// hold is one connection, until the other end or the crowd ends it.
-func (c *crowd) hold(says []byte) {
+// holdConnection is one connection, until the other end or the crowd ends it.
+func (c *crowd) holdConnection(says []byte) {
 	s, err := net.DialTimeout("tcp", c.address, 5*time.Second)
 	if err != nil {
 		return
@@ -81,7 +81,7 @@ func (c *crowd) hold(says []byte) {
 	close(ended)
 }
 
-func (c *crowd) end() {
+func (c *crowd) endCrowd() {
 	close(c.stop)
 	c.done.Wait()
 }
@@ -107,7 +107,7 @@ func silentData(w *World) Observation {
 
 	// The strangers come first, so that the backend's dial finds the port crowded.
 	mob := startCrowd(net.JoinHostPort(w.address(c.host), dataPort), 300, true, silence)
-	defer mob.end()
+	defer mob.endCrowd()
 	time.Sleep(time.Second)
 
 	backend.kill()
@@ -117,7 +117,7 @@ func silentData(w *World) Observation {
 
 	fallSilent(200*time.Millisecond, c)
 	var o Observation
-	o.Measures = []Measure{atMost("back after the backend, ms", milliseconds(o.recovered(c, from)), 2500),
+	o.Measures = []Measure{atMost("back after the backend, ms", toMilliseconds(o.recovered(c, from)), 2500),
 		atLeast("good % from 1 s after it", c.between(from+int64(time.Second), now()).Percent(), 98),
 		atLeast("strangers' connections", float64(mob.opened.Load()), 300)}
 	return o
@@ -148,7 +148,7 @@ func silentEverywhere(w *World) Observation {
 	// A port closes whoever says nothing; a crowd that still stands shows a missing limit.
 	for i, mob := range mobs {
 		o.Measures = append(o.Measures, atMost([]string{"session", "backend", "frontend", "REST", "gRPC"}[i]+" still open", float64(mob.open.Load()), 0))
-		mob.end()
+		mob.endCrowd()
 	}
 	return o
 }
@@ -173,7 +173,7 @@ func garbage(w *World) Observation {
 	for _, a := range []string{w.lists[0], w.port(backendHost, dataPort), w.port(c.host, dataPort), w.port(gatewayHost, httpPort), w.port(gatewayHost, grpcPort)} {
 		mob := startCrowd(a, 300, false, noise)
 		time.Sleep(time.Second)
-		mob.end()
+		mob.endCrowd()
 	}
 
 	fallSilent(200*time.Millisecond, c)
@@ -201,7 +201,7 @@ func fewDescriptors(w *World) Observation {
 	w.addHost(backendHost + 2)
 	late := w.startBackend(2, models)
 	time.Sleep(2 * time.Second)
-	mob.end()
+	mob.endCrowd()
 	check(late.awaitLine("scheduler connected", patience))
 
 	fallSilent(200*time.Millisecond, c)

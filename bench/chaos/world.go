@@ -78,11 +78,11 @@ func newWorld(o Options, seed uint64, packets bool) (*World, error) {
 	}
 	w := &World{Ledger: account.NewLedger(), Random: rand.New(rand.NewPCG(seed, 7)), binary: o.Binary, caller: o.Caller, dir: dir, logs: o.Logs, seed: seed}
 	if err := os.WriteFile(w.tokenFile(), []byte(secret), 0o600); err != nil {
-		return nil, errors.Join(err, w.close())
+		return nil, errors.Join(err, w.closeWorld())
 	}
 	if packets {
 		if w.lan, err = lan.Open(seed); err != nil {
-			return nil, errors.Join(err, w.close())
+			return nil, errors.Join(err, w.closeWorld())
 		}
 	}
 	return w, nil
@@ -214,8 +214,8 @@ func (w *World) get(host int, port, path string) (status int, body string, err e
 	return answer.StatusCode, string(text), err
 }
 
-// settle lets every caller leave, and waits for the last of their records.
-func (w *World) settle() error {
+// settleCallers lets every caller leave, and waits for the last of their records.
+func (w *World) settleCallers() error {
 	var err error
 	// A record may still lie in a caller's pipe after the process has gone.
 	for _, c := range w.callers {
@@ -225,8 +225,8 @@ func (w *World) settle() error {
 	return err
 }
 
-// close ends all processes and removes all hosts.
-func (w *World) close() error {
+// closeWorld ends all processes and removes all hosts.
+func (w *World) closeWorld() error {
 	for _, p := range w.parts {
 		p.kill()
 	}

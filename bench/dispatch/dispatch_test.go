@@ -21,7 +21,7 @@ func TestEveryRequestIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.closeRig()
 	rate := 0.5 * 64 * batchMax / float64(r.exec[batchMax]) * 1e9
 	r.stepVirtual(v, rate, time.Second)
 	r.resetCounts(false)
@@ -39,7 +39,7 @@ func TestOverloadDrops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.closeRig()
 	r.stepVirtual(v, 2*8*batchMax/float64(r.exec[batchMax])*1e9, time.Second)
 	c := r.cores[0]
 	s := Sample{Sent: c.sent, Dropped: c.dropped}
@@ -74,7 +74,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.closeRig()
 	r.stepVirtual(v, 200e3, 2*time.Second)
 	if n := testing.AllocsPerRun(20, func() { r.stepVirtual(v, 200e3, 50*time.Millisecond) }); n > 0 { // 10,000 requests
 		t.Errorf("%v allocations per 10,000 requests", n)
@@ -95,7 +95,7 @@ func TestRealTime(t *testing.T) {
 		if s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0 {
 			t.Errorf("%d cores: %+v", cores, s)
 		}
-		r.close()
+		r.closeRig()
 	}
 }
 
@@ -167,7 +167,7 @@ func BenchmarkStep(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer r.close()
+			defer r.closeRig()
 			r.stepVirtual(v, 20e6, 300*time.Millisecond)
 			r.resetCounts(false)
 			b.ReportAllocs()

@@ -53,7 +53,7 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 	if err != nil {
 		return p, err
 	}
-	defer r.close()
+	defer r.closeRig()
 
 	capacity := float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	rate := min(20e6, 0.5*capacity)

@@ -364,4 +364,4 @@ func (r *rig) measureRate(rate float64, warm, d time.Duration, delays bool) Samp
 	return s
 }
 
-func (r *rig) close() { r.e.Close() }
+func (r *rig) closeRig() { r.e.Close() }

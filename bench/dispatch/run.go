@@ -99,7 +99,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	if err != nil {
 		return res, err
 	}
-	defer r.close()
+	defer r.closeRig()
 
 	capacity := 0.95 * float64(set.GPUs) * batchMax / float64(r.exec[batchMax]) * 1e9
 	top := min(capacity, 1.3e9/guess*float64(set.Cores))
@@ -129,7 +129,7 @@ func Run(ctx context.Context, set Setting, o Options, progress func(string)) (Re
 	}
 
 	// The rig's threads poll without rest, so they must be gone before timers are measured.
-	r.close()
+	r.closeRig()
 	runtime.GC()
 	if res.TimerP50, res.TimerP99, err = timerError(ctx, 400); err != nil {
 		return res, err
@@ -215,7 +215,7 @@ func virtualCost(set Setting) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer r.close()
+	defer r.closeRig()
 
 	rate := min(20e6, 0.7*float64(set.GPUs)*batchMax/float64(r.exec[batchMax])*1e9)
 	const requests = 4e6

@@ -69,7 +69,7 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 			until = kills[i+1].at - c.SLO // later ones may be the next kill's
 		}
 
-		led = append(led, milliseconds(kills[i].led))
+		led = append(led, roundedMilliseconds(kills[i].led))
 		recovered = append(recovered, lastBad(sent, kill, until))
 		gaps = append(gaps, longestGap(ends, kill, kill+around))
 
@@ -99,7 +99,7 @@ func lastBad(sent []request, kill, until time.Duration) float64 {
 			last = q.at
 		}
 	}
-	return milliseconds(last - kill)
+	return roundedMilliseconds(last - kill)
 }
 
 // longestGap is the longest time without a good answer of which some lies between from and to.
@@ -110,10 +110,10 @@ func longestGap(ends []time.Duration, from, to time.Duration) float64 {
 	for i = max(1, i); i < len(ends) && ends[i-1] < to; i++ {
 		longest = max(longest, ends[i]-ends[i-1])
 	}
-	return milliseconds(longest)
+	return roundedMilliseconds(longest)
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+func roundedMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
 // WriteTable writes the report for people.
 func (r *Report) WriteTable(w io.Writer) error {

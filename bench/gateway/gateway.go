@@ -141,7 +141,7 @@ func (c Config) comparePairs(ctx context.Context, pairs []pair) ([]Row, error) {
 			return rows, err
 		}
 
-		row, err := c.alternateRounds(ctx, p.name, &side{callers: ours}, &side{callers: bare})
+		row, err := c.alternateSides(ctx, p.name, &side{callers: ours}, &side{callers: bare})
 		done()
 		done2()
 		if err != nil {
@@ -152,8 +152,8 @@ func (c Config) comparePairs(ctx context.Context, pairs []pair) ([]Row, error) {
 	return rows, nil
 }
 
-// alternateRounds runs rounds of both in turn; the first of each warms up.
-func (c Config) alternateRounds(ctx context.Context, name string, ours, bare *side) (Row, error) {
+// alternateSides runs rounds of both in turn; the first of each warms up.
+func (c Config) alternateSides(ctx context.Context, name string, ours, bare *side) (Row, error) {
 	for round := range c.Rounds + 1 {
 		for _, s := range []*side{ours, bare} {
 			if err := s.runRound(ctx, c.Each, round > 0); err != nil {

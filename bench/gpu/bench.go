@@ -39,7 +39,7 @@ func openRig(dev *cuda.Device, r *executor.Runtime, m *onnx.Model, batchMax int,
 	}
 	b := &rig{dev: dev}
 	if err := b.openRig(r, g, executor.Options{BatchMax: batchMax, Precision: precision}); err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, errors.Join(err, b.closeRig())
 	}
 	return b, nil
 }
@@ -89,7 +89,7 @@ func (b *rig) allocateTensors(tensors []layers.Tensor) (at []cuda.Address, err e
 	return at, nil
 }
 
-func (b *rig) close() (err error) {
+func (b *rig) closeRig() (err error) {
 	// Free of a nil slab, event or stream does nothing, so a rig that opened in part closes as well.
 	for _, h := range b.host {
 		h.Free()

@@ -22,7 +22,7 @@ const (
 
 func measureCeilings(ctx context.Context, dev *cuda.Device) (*Ceilings, error) {
 	t := copies{dev: dev}
-	defer t.close()
+	defer t.closeCopies()
 	if err := t.openCopies(); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (
 	return float64(max(took, 1)), err
 }
 
-func (t *copies) close() {
+func (t *copies) closeCopies() {
 	t.pinned.Free()
 	for _, m := range t.memory {
 		m.Free()

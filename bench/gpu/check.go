@@ -98,7 +98,7 @@ func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executo
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ref.close()) }()
+	defer func() { err = errors.Join(err, ref.closeReference()) }()
 
 	precisions := c.Precisions
 	if len(precisions) == 0 {
@@ -118,7 +118,7 @@ func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *ex
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeRig()) }()
 
 	rng := rand.New(rand.NewPCG(c.Seed, 77))
 

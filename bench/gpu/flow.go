@@ -48,7 +48,7 @@ func Pipelined(ctx context.Context, dev *cuda.Device, c Config, m *onnx.Model, b
 	if err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeRig()) }()
 
 	// The bounds come first: the clocks that they take up are those of the runs that follow.
 	if out.CopyIn, out.Compute, err = c.measureBounds(ctx, b, batch); err != nil {

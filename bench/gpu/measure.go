@@ -105,7 +105,7 @@ func Run(ctx context.Context, dev *cuda.Device, c Config, graph string, m *onnx.
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errors.Join(err, b.closeRig()) }()
 
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, n := range c.Batches {

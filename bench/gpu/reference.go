@@ -87,4 +87,4 @@ func (r *reference) runReference(batch int, inputs [][]byte) ([][]float64, error
 	return values, nil
 }
 
-func (r *reference) close() error { return r.session.Destroy() }
+func (r *reference) closeReference() error { return r.session.Destroy() }

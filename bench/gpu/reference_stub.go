@@ -16,4 +16,4 @@ func openReference(string, *onnx.Model) (*reference, error) { return nil, errNoR
 
 func (*reference) runReference(int, [][]byte) ([][]float64, error) { return nil, errNoReference }
 
-func (*reference) close() error { return nil }
+func (*reference) closeReference() error { return nil }

@@ -106,7 +106,7 @@ func (t *Client) Infer(ctx context.Context, model, seq int) error {
 
 	if p.class[i] >= 0 {
 		p.judged.Add(1)
-		if class, _ := models.Best(readFloats(r.Data)); class == p.class[i] {
+		if class, _ := models.Best(decodeFloats(r.Data)); class == p.class[i] {
 			p.right.Add(1)
 		}
 	}
@@ -124,8 +124,8 @@ func (t *Client) Right() (right, judged int64) {
 	return right, judged
 }
 
-// readFloats reads little-endian FP32.
-func readFloats(b []byte) []float32 {
+// decodeFloats reads little-endian FP32.
+func decodeFloats(b []byte) []float32 {
 	out := make([]float32, len(b)/4)
 	for i := range out {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))

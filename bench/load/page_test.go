@@ -23,9 +23,9 @@ func TestTimelineCoversThePlan(t *testing.T) {
 		if line.Width != c.width || len(line.bins) != c.bins {
 			t.Errorf("%v: %d bins of %v, want %d of %v", c.last, len(line.bins), line.Width, c.bins, c.width)
 		}
-		line.add(c.last, time.Millisecond, true)
-		line.add(c.last+time.Hour, -1, false) // nothing is due past the plan; if it were, it would not be lost
-		line.add(-time.Second, time.Hour, false)
+		line.addRequest(c.last, time.Millisecond, true)
+		line.addRequest(c.last+time.Hour, -1, false) // nothing is due past the plan; if it were, it would not be lost
+		line.addRequest(-time.Second, time.Hour, false)
 		offered := 0.0
 		for _, m := range line.Moments() {
 			offered += m.Offered * line.Width.Seconds()

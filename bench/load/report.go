@@ -85,7 +85,7 @@ func (r *Report) countEnd(model int, due time.Time, slo time.Duration, err error
 	if err != nil {
 		took = -1
 	}
-	r.timeline.add(due.Sub(r.start), took, name == Served)
+	r.timeline.addRequest(due.Sub(r.start), took, name == Served)
 	r.answered.Add(1)
 	if name == Served {
 		r.good.Add(1)

@@ -39,8 +39,8 @@ func newTimeline(plan []arrivals.Arrival) *Timeline {
 	return &Timeline{Width: width, bins: make([]bin, (span+width-1)/width)}
 }
 
-// add counts a request that was due at a moment after the start; took is negative of one that was not answered.
-func (t *Timeline) add(due, took time.Duration, good bool) {
+// addRequest counts a request that was due at a moment after the start; took is negative of one that was not answered.
+func (t *Timeline) addRequest(due, took time.Duration, good bool) {
 	// A moment beyond the plan, by rounding, belongs to its last bin.
 	b := &t.bins[min(max(0, int(due/t.Width)), len(t.bins)-1)]
 	b.mu.Lock()

@@ -110,7 +110,7 @@ func runSolvers(ctx context.Context, p plan.AssignmentProblem, row AssignRow, o 
 		row.Bound = bound
 		row.ImbalanceDemand, row.ImbalanceMemory, row.Objective, row.Moved, row.MovedShare = 0, 0, 0, 0, 0
 		if row.Feasible {
-			if err := row.describe(p, home); err != nil {
+			if err := row.describeHomes(p, home); err != nil {
 				return fmt.Errorf("%d models in %d parts, seed %d, %s: %w", row.Models, row.Parts, row.Seed, name, err)
 			}
 		}
@@ -133,8 +133,8 @@ func solveBy(ctx context.Context, name string, p plan.AssignmentProblem, limit t
 	return home, s.Bound, err
 }
 
-// describe fills in what homes amount to, from the homes alone, and holds them against the checker.
-func (r *AssignRow) describe(p plan.AssignmentProblem, home []int32) error {
+// describeHomes fills in what homes amount to, from the homes alone, and holds them against the checker.
+func (r *AssignRow) describeHomes(p plan.AssignmentProblem, home []int32) error {
 	// From the homes alone, so that every solver is measured by the same hand.
 	demand, static := make([]float64, len(p.SubClusters)), make([]float64, len(p.SubClusters))
 	present, left := 0.0, 0.0
@@ -187,7 +187,7 @@ func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.
 			home[i] = int32(rng.IntN(len(p.SubClusters)))
 		}
 		d, s := Deviations(p, home)
-		if best != nil && d+s >= bestObjective || !fits(p, home) {
+		if best != nil && d+s >= bestObjective || !fitsMemory(p, home) {
 			continue
 		}
 		best, bestObjective = append(best[:0], home...), d+s
@@ -195,7 +195,7 @@ func RandomAssignment(ctx context.Context, p plan.AssignmentProblem, limit time.
 	return best
 }
 
-func fits(p plan.AssignmentProblem, home []int32) bool {
+func fitsMemory(p plan.AssignmentProblem, home []int32) bool {
 	// Static memory adds up; of dynamic memory a GPU holds the largest model's, since one batch runs at a
 	// time.
 	static, dynamic := make([]int64, len(p.SubClusters)), make([]int64, len(p.SubClusters))

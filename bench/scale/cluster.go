@@ -47,7 +47,7 @@ type Sample struct {
 	Requests, Bad    int // that ended in this second
 }
 
-func newCluster(w *sim.World, rule Rule, start time.Duration, first int) *cluster {
+func newScalingCluster(w *sim.World, rule Rule, start time.Duration, first int) *cluster {
 	c := &cluster{Downbeat: sim.NewDownbeat(w), w: w, rule: rule, start: start, state: make([]gpuState, w.GPUs), readyAt: make([]sched.Time, w.GPUs),
 		tick: sched.Time(time.Second)}
 
@@ -63,8 +63,8 @@ func newCluster(w *sim.World, rule Rule, start time.Duration, first int) *cluste
 	return c
 }
 
-// ended counts a request in the second of its end.
-func (c *cluster) ended(_ int32, o sim.Outcome, at sim.Time) {
+// countEnded counts a request in the second of its end.
+func (c *cluster) countEnded(_ int32, o sim.Outcome, at sim.Time) {
 	second := int(time.Duration(at) / time.Second)
 	for len(c.requests) <= second {
 		c.requests, c.bad = append(c.requests, 0), append(c.bad, 0)

@@ -98,8 +98,8 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 
 		// Every policy begins with the GPUs that the first second needs, so that none pays for a start of its
 		// own.
-		c := newCluster(world, a.New(w, o), start, min(o.GPUs, max(1, needed[0])))
-		world.Ended = c.ended
+		c := newScalingCluster(world, a.New(w, o), start, min(o.GPUs, max(1, needed[0])))
+		world.Ended = c.countEnded
 		world.Run(c)
 
 		row := Row{Policy: a.Name, GPUs: o.GPUs, Models: o.Models, SpanS: o.Span.Seconds(), StartS: o.Start.Seconds(), Seed: o.Seed, Samples: c.samples}

@@ -52,8 +52,8 @@ func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 			return Point{}, err
 		}
 		w := &sim.World{Models: f.models, GPUs: gpus, Ctrl: sim.Duration(f.o.Ctrl), Data: sim.Duration(f.o.Data), Arrivals: arrived}
-		w.Answered = t.answered
-		t.add(w, w.Run(sim.NewDownbeat(w)))
+		w.Answered = t.countAnswers
+		t.addSeed(w, w.Run(sim.NewDownbeat(w)))
 	}
 
 	p := t.point(gpus)
@@ -85,13 +85,13 @@ func newTally(services []Service) *tally {
 	return &tally{services: services, total: make([]int, n), bad: make([]int, n), accuracy: make([]float64, n), answers: make([]int, n)}
 }
 
-// answered counts the accuracy of a batch; the World tells of families only.
-func (t *tally) answered(_, service, variant int32, _, _ sim.Time, requests []int32) {
+// countAnswers counts the accuracy of a batch; the World tells of families only.
+func (t *tally) countAnswers(_, service, variant int32, _, _ sim.Time, requests []int32) {
 	t.accuracy[service] += t.services[service].Variants[variant].Accuracy * float64(len(requests))
 	t.answers[service] += len(requests)
 }
 
-func (t *tally) add(w *sim.World, r *sim.Result) {
+func (t *tally) addSeed(w *sim.World, r *sim.Result) {
 	for s := range t.total {
 		t.total[s] += r.Total[s]
 		t.bad[s] += r.Bad[s]

@@ -29,10 +29,10 @@ func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 	export("r", func(code uint32) { panic("HiGHS exited") })
 
 	// Clocks.
-	export("c", milliseconds)
-	export("j", milliseconds)
+	export("c", moduleClock)
+	export("j", moduleClock)
 	export("p", func(ctx context.Context, m api.Module, _ uint32, _ uint64, at uint32) uint32 {
-		m.Memory().WriteUint64Le(at, uint64(milliseconds(ctx)*1e6))
+		m.Memory().WriteUint64Le(at, uint64(moduleClock(ctx)*1e6))
 		return 0
 	})
 	export("l", func(uint32, float64) uint32 { return 0 }) // setitimer
@@ -63,10 +63,10 @@ func instantiateHost(ctx context.Context, runtime wazero.Runtime) error {
 
 var started = time.Now()
 
-// milliseconds is the module's clock. HiGHS looks at it to honour its time limit, and at nothing
+// moduleClock is the module's clock. HiGHS looks at it to honour its time limit, and at nothing
 // else, so a context that has ended shows as a clock beyond every limit: that stops a search
 // without a check in its inner loops.
-func milliseconds(ctx context.Context) float64 {
+func moduleClock(ctx context.Context) float64 {
 	ms := float64(time.Since(started).Microseconds()) / 1e3
 	if ctx.Err() != nil {
 		ms += limitMax.Seconds() * 2e3

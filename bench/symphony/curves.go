@@ -33,8 +33,8 @@ func drawSLOs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 		tight, loose := "fig7-"+group+"-15ms", "fig7-"+group+"-100ms"
 		ratios := func(setting string) string {
-			ours := find(rows, setting, "downbeat")
-			return fmt.Sprintf("%.2f× Clockwork, %.2f× Nexus", over(ours, find(rows, setting, "clockwork")), over(ours, find(rows, setting, "nexus-1")))
+			ours := findRow(rows, setting, "downbeat")
+			return fmt.Sprintf("%.2f× Clockwork, %.2f× Nexus", over(ours, findRow(rows, setting, "clockwork")), over(ours, findRow(rows, setting, "nexus-1")))
 		}
 		d.Claims = append(d.Claims, figure.Claim{What: group + ": ahead at tight SLOs, alike at loose ones", Published: "no numbers",
 			Ours: "at 15 ms " + ratios(tight) + "; at 100 ms " + ratios(loose) + " (0: the other keeps no model's SLO at any load)", Verdict: figure.NoNumber})
@@ -54,7 +54,7 @@ func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	for _, setting := range settingsOf(rows) {
 		for _, name := range []string{"downbeat", "clockwork", "nexus-1"} {
-			r := find(rows, setting, name)
+			r := findRow(rows, setting, name)
 			if r.Published == nil {
 				continue
 			}
@@ -62,7 +62,7 @@ func drawAnalytic(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			printed, holds := "", abs(r.Goodput / *r.Published - 1) < 0.1
 			if name == "downbeat" {
 				holds = r.Goodput >= *r.Published
-				printed = fmt.Sprintf("; the printed policy %.0f", find(rows, setting, "symphony-printed").Goodput)
+				printed = fmt.Sprintf("; the printed policy %.0f", findRow(rows, setting, "symphony-printed").Goodput)
 			}
 			d.Claims = append(d.Claims, figure.Claim{What: setting + ", " + name + ", r/s", Published: fmt.Sprintf("%.0f", *r.Published),
 				Ours: fmt.Sprintf("%.0f%s; bound %.0f", r.Goodput, printed, r.Bound), Verdict: figure.Judge(holds),
@@ -171,13 +171,13 @@ func drawStability(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	d.Panels = []chart.Panel{beyond, below}
 
 	flat := func(policy string) float64 {
-		if top := find(rows, "fig10-stability", policy).FlatTop; top != nil {
+		if top := findRow(rows, "fig10-stability", policy).FlatTop; top != nil {
 			return *top
 		}
 		return 0
 	}
 	gap := func(policy string) float64 {
-		if g := find(rows, "fig10-utilization", policy).BusyGap; g != nil {
+		if g := findRow(rows, "fig10-utilization", policy).BusyGap; g != nil {
 			return *g
 		}
 		return 1
@@ -212,7 +212,7 @@ func drawGPUs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		// The profile of table 4's ResNet50.
 		e := entry("ResNet50", 100*time.Millisecond)
 		e.Alpha, e.Beta = 1053*time.Microsecond, 5072*time.Microsecond
-		rows, err := short.compare(ctx, []goodput.Setting{alike(fmt.Sprintf("gpus-%d", gpus), e, 20, gpus, arrivals.Poisson)}, with)
+		rows, err := short.comparePolicies(ctx, []goodput.Setting{alike(fmt.Sprintf("gpus-%d", gpus), e, 20, gpus, arrivals.Poisson)}, with)
 		if err != nil {
 			return nil, err
 		}

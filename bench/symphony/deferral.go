@@ -65,7 +65,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		return nil, err
 	}
 
-	named, err := in.compare(ctx, settings, policies)
+	named, err := in.comparePolicies(ctx, settings, policies)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	// One short run of each cell: there are many, and their distribution is what counts.
 	short := *in
 	short.Goodput.Seeds, short.Goodput.Span = 1, min(in.Goodput.Span, 10*time.Second)
-	cells, err := short.compare(ctx, sampleCells(table3(), in.Cells), policies)
+	cells, err := short.comparePolicies(ctx, sampleCells(table3(), in.Cells), policies)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func ratiosOverGamma(rows []goodput.Row) []chart.Panel {
 		for _, k := range burstiness {
 			setting := fmt.Sprintf("%s-gamma%g", group, k)
 			for _, name := range deferring {
-				p.Add(name, k, over(find(rows, setting, name), find(rows, setting, "eager")))
+				p.Add(name, k, over(findRow(rows, setting, name), findRow(rows, setting, "eager")))
 			}
 		}
 		out = append(out, p)
@@ -108,7 +108,7 @@ func ratiosOverGamma(rows []goodput.Row) []chart.Panel {
 func cellRatios(rows []goodput.Row, policy string) []float64 {
 	var out []float64
 	for _, r := range rows {
-		if eager := find(rows, r.Setting, "eager"); r.Policy == policy && eager.Goodput > 0 {
+		if eager := findRow(rows, r.Setting, "eager"); r.Policy == policy && eager.Goodput > 0 {
 			out = append(out, over(r, eager))
 		}
 	}
@@ -133,7 +133,7 @@ func rangeOver(rows []goodput.Row, group, policy string) (least, most float64) {
 	least = 1e9
 	for _, k := range burstiness {
 		setting := fmt.Sprintf("%s-gamma%g", group, k)
-		x := over(find(rows, setting, policy), find(rows, setting, "eager"))
+		x := over(findRow(rows, setting, policy), findRow(rows, setting, "eager"))
 		least, most = min(least, x), max(most, x)
 	}
 	return least, most

@@ -112,8 +112,8 @@ func (f Figure) Write(ctx context.Context, in *Inputs, dir string) error {
 	return d.Write(dir, f.ID)
 }
 
-// compare finds the goodput of policies in settings.
-func (in *Inputs) compare(ctx context.Context, settings []goodput.Setting, policies []goodput.Policy) ([]goodput.Row, error) {
+// comparePolicies finds the goodput of policies in settings.
+func (in *Inputs) comparePolicies(ctx context.Context, settings []goodput.Setting, policies []goodput.Policy) ([]goodput.Row, error) {
 	return goodput.Compare(ctx, settings, policies, in.Goodput, nil, func(r goodput.Row) { in.say("%s %s: %.0f r/s", r.Setting, r.Policy, r.Goodput) })
 }
 
@@ -127,11 +127,11 @@ func (in *Inputs) compareNamed(ctx context.Context, settings, policies string) (
 	if err != nil {
 		return nil, err
 	}
-	return in.compare(ctx, s, p)
+	return in.comparePolicies(ctx, s, p)
 }
 
-// find returns the row of a policy in a setting; a row that is not there is empty.
-func find(rows []goodput.Row, setting, policy string) goodput.Row {
+// findRow returns the row of a policy in a setting; a row that is not there is empty.
+func findRow(rows []goodput.Row, setting, policy string) goodput.Row {
 	for _, r := range rows {
 		if r.Setting == setting && r.Policy == policy {
 			return r

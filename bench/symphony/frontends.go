@@ -51,7 +51,7 @@ func drawFrontends(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		for _, models := range []int{1, 8, 37} {
 			for _, slo := range []int{20, 50, 100} {
 				s := alike(fmt.Sprintf("%d GPUs, %d models, %d ms", gpus, models, slo), entry("ResNet50", time.Duration(slo)*time.Millisecond), models, gpus, arrivals.Poisson)
-				rows, err := in.compare(ctx, []goodput.Setting{s}, policies)
+				rows, err := in.comparePolicies(ctx, []goodput.Setting{s}, policies)
 				if err != nil {
 					return nil, err
 				}

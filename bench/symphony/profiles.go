@@ -34,7 +34,7 @@ func drawProfiles(context.Context, *Inputs) (*figure.Drawing, error) {
 		if k < 0 {
 			return nil, fmt.Errorf("table 5 has no %s", p.name)
 		}
-		alpha, beta := milliseconds(zoo[k].Alpha), milliseconds(zoo[k].Beta)
+		alpha, beta := float64(zoo[k].Alpha)/float64(time.Millisecond), float64(zoo[k].Beta)/float64(time.Millisecond)
 		d.Add(p.name, p.alpha, p.beta, p.beta/p.alpha, p.file, p.static, p.dynamic, alpha, beta)
 		apart = max(apart, abs(alpha-p.alpha), abs(beta-p.beta))
 	}
@@ -53,7 +53,5 @@ func drawProfiles(context.Context, *Inputs) (*figure.Drawing, error) {
 	}
 	return d, nil
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func abs(x float64) float64 { return max(x, -x) }

@@ -20,9 +20,9 @@ type roundRobin struct {
 
 const roundRobinBackends = 100
 
-// deviation returns the mean and the standard deviation of the requests of a backend in a window, over so many
+// windowDeviation returns the mean and the standard deviation of the requests of a backend in a window, over so many
 // windows of all backends.
-func (r roundRobin) deviation(windows int, seed uint64) (mean, deviation float64) {
+func (r roundRobin) windowDeviation(windows int, seed uint64) (mean, deviation float64) {
 	rng := rand.New(rand.NewPCG(seed, uint64(r.frontends)))
 	next := make([]int, r.frontends)
 	for i := range next {
@@ -64,7 +64,7 @@ func drawRoundRobin(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			}
 
 			r := roundRobin{setup.rate, setup.window, f}
-			mean, deviation := r.deviation(2000, 1)
+			mean, deviation := r.windowDeviation(2000, 1)
 			ms := fmt.Sprint(int(setup.window * 1000))
 
 			says := published[fmt.Sprintf("%s %d", ms, f)]

@@ -43,23 +43,23 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		{"1080ti-lt2", "up to +23 %", 1.23}, {"a100-lt2", "up to +10 %", 1.1},
 	} {
 		setting := "fig6-" + c.setting
-		ours, printed := find(rows, setting, "downbeat"), find(rows, setting, "symphony-printed")
+		ours, printed := findRow(rows, setting, "downbeat"), findRow(rows, setting, "symphony-printed")
 		most := 0.0
 		var parts []string
 		for _, rival := range []string{"clockwork", "nexus-1", "nexus-8"} {
-			x := over(ours, find(rows, setting, rival))
+			x := over(ours, findRow(rows, setting, rival))
 			most = max(most, x)
-			parts = append(parts, fmt.Sprintf("%.2f× %s (printed %.2f×)", x, rival, over(printed, find(rows, setting, rival))))
+			parts = append(parts, fmt.Sprintf("%.2f× %s (printed %.2f×)", x, rival, over(printed, findRow(rows, setting, rival))))
 		}
 
-		bare := over(printed, find(rows, setting, "clockwork-bare"))
+		bare := over(printed, findRow(rows, setting, "clockwork-bare"))
 		d.Claims = append(d.Claims, figure.Claim{What: c.setting + ", over Clockwork and Nexus", Published: c.published, Ours: strings.Join(parts, ", "),
 			Verdict: figure.Judge(most >= 0.97*c.least), Why: fmt.Sprintf("the printed policy has %.2f of a Clockwork without its buffer", bare)})
 	}
 
 	least, most := 1.0, 0.0
 	for _, setting := range settingsOf(rows) {
-		loss := 1 - over(find(rows, setting, "nexus-8"), find(rows, setting, "nexus-1"))
+		loss := 1 - over(findRow(rows, setting, "nexus-8"), findRow(rows, setting, "nexus-1"))
 		least, most = min(least, loss), max(most, loss)
 	}
 	d.Claims = append(d.Claims, figure.Claim{What: "loss of Nexus with 8 frontends", Published: "11 % to 45 %", Ours: fmt.Sprintf("%.0f %% to %.0f %%", 100*least, 100*most),
@@ -89,7 +89,7 @@ func drawFactor(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	ours, printed := 0.0, 0.0
 	for _, setting := range settingsOf(rows) {
 		for _, rival := range []string{"clockwork", "clockwork-bare", "nexus-1", "nexus-8"} {
-			x, y := over(find(rows, setting, "downbeat"), find(rows, setting, rival)), over(find(rows, setting, "symphony-printed"), find(rows, setting, rival))
+			x, y := over(findRow(rows, setting, "downbeat"), findRow(rows, setting, rival)), over(findRow(rows, setting, "symphony-printed"), findRow(rows, setting, rival))
 			d.Add(setting, rival, x, y)
 			ours, printed = max(ours, x), max(printed, y)
 		}

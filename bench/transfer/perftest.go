@@ -45,11 +45,11 @@ const (
 	entryBytes = 16
 )
 
-func (p *perftest) close() {}
+func (p *perftest) closeReference() {}
 
-// measure appends n latencies. For the incast these are all the time that the bytes take at the
+// measureRounds appends n latencies. For the incast these are all the time that the bytes take at the
 // bandwidth of ib_read_bw.
-func (p *perftest) measure(op string, n int, to []int64) ([]int64, error) {
+func (p *perftest) measureRounds(op string, n int, to []int64) ([]int64, error) {
 	if op == "incast" {
 		each, err := p.measureBandwidth(n)
 		for range n {

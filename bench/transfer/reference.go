@@ -42,8 +42,8 @@ func buildReference(ctx context.Context, dir string) (string, error) {
 // reference measures the same op by other means: rounds of n latencies in ns.
 type reference interface {
 	title(op string) string
-	measure(op string, n int, to []int64) ([]int64, error)
-	close()
+	measureRounds(op string, n int, to []int64) ([]int64, error)
+	closeReference()
 }
 
 // cReference is a running C client that measures on demand, and its server if it has one.
@@ -71,7 +71,7 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 		r.name = "c-epoll"
 		ports, err := r.serveC(ctx, c, bin)
 		if err != nil {
-			r.close()
+			r.closeReference()
 			return nil, err
 		}
 		args = append([]string{"tcp", fmt.Sprint(c.Bytes), c.Listen}, ports...)
@@ -84,7 +84,7 @@ func startReference(ctx context.Context, c Config, bin, provider string) (refere
 
 	in, out, err := r.startC(exec.CommandContext(ctx, bin, args...))
 	if err != nil {
-		r.close()
+		r.closeReference()
 		return nil, err
 	}
 	r.in, r.out = in, bufio.NewScanner(out)
@@ -125,8 +125,8 @@ func (r *cReference) startC(cmd *exec.Cmd) (io.WriteCloser, io.Reader, error) {
 
 func (r *cReference) title(string) string { return r.name }
 
-// measure appends n latencies of op in ns.
-func (r *cReference) measure(op string, n int, to []int64) ([]int64, error) {
+// measureRounds appends n latencies of op in ns.
+func (r *cReference) measureRounds(op string, n int, to []int64) ([]int64, error) {
 	if _, err := fmt.Fprintf(r.in, "%s %d\n", op, n); err != nil {
 		return to, err
 	}
@@ -144,7 +144,7 @@ func (r *cReference) measure(op string, n int, to []int64) ([]int64, error) {
 	return to, nil
 }
 
-func (r *cReference) close() {
+func (r *cReference) closeReference() {
 	// The client ends before its server: a lost connection is not what either should report.
 	for i := len(r.stop) - 1; i >= 0; i-- {
 		r.stop[i]()

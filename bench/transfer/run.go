@@ -68,11 +68,11 @@ func (c Config) measureProvider(ctx context.Context, bin, provider string) ([]Ro
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
+	defer p.closeProbe()
 
 	ref, err := startReference(ctx, c, bin, provider)
 	if err == nil {
-		defer ref.close()
+		defer ref.closeReference()
 	} else if !errors.Is(err, errNoReference) {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (c Config) measureProvider(ctx context.Context, bin, provider string) ([]Ro
 		if len(c.Ops) > 0 && !slices.Contains(c.Ops, op.name) {
 			continue
 		}
-		got, err := c.alternateRounds(p, ref, Row{Provider: provider, Op: op.name}, op.refs)
+		got, err := c.alternateOp(p, ref, Row{Provider: provider, Op: op.name}, op.refs)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", op.name, err)
 		}
@@ -91,8 +91,8 @@ func (c Config) measureProvider(ctx context.Context, bin, provider string) ([]Ro
 	return rows, nil
 }
 
-// alternateRounds measures an op in rounds with its references, and makes a row with each.
-func (c Config) alternateRounds(p *probe, ref reference, row Row, refs []string) ([]Row, error) {
+// alternateOp measures an op in rounds with its references, and makes a row with each.
+func (c Config) alternateOp(p *probe, ref reference, row Row, refs []string) ([]Row, error) {
 	row.Bytes, row.Peers = c.Bytes, 1
 	if row.Op == "echo" {
 		row.Bytes = echoBytes
@@ -110,7 +110,7 @@ func (c Config) alternateRounds(p *probe, ref reference, row Row, refs []string)
 
 	// Ours and the references take turns within a round, so that a disturbance of the machine meets all of them.
 	for round := range c.Rounds + 1 {
-		got, err := p.measure(row.Op, c.Each, nil)
+		got, err := p.measureCalls(row.Op, c.Each, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func (c Config) alternateRounds(p *probe, ref reference, row Row, refs []string)
 		}
 
 		for i, op := range refs {
-			got, err := ref.measure(op, c.Each, nil)
+			got, err := ref.measureRounds(op, c.Each, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -209,13 +209,13 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	for _, e := range ends {
 		peer, err := p.node.Connect(ctx, e.Addr)
 		if err != nil {
-			p.close()
+			p.closeProbe()
 			return nil, err
 		}
 
 		b, err := p.node.Alloc(c.Bytes)
 		if err != nil {
-			p.close()
+			p.closeProbe()
 			return nil, err
 		}
 
@@ -226,8 +226,8 @@ func newProbe(ctx context.Context, c Config, provider string, ends []endpoint) (
 	return p, nil
 }
 
-// measure appends n latencies of op in ns: from the first call to the last completion.
-func (p *probe) measure(op string, n int, to []int64) ([]int64, error) {
+// measureCalls appends n latencies of op in ns: from the first call to the last completion.
+func (p *probe) measureCalls(op string, n int, to []int64) ([]int64, error) {
 	p.op, p.more, p.to = op, n, to
 	p.began = time.Since(p.epoch)
 	p.beginCall()
@@ -289,7 +289,7 @@ func (p *probe) completeCall(err error) {
 	p.beginCall()
 }
 
-func (p *probe) close() {
+func (p *probe) closeProbe() {
 	for _, b := range p.dst {
 		b.Free()
 	}

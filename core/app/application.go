@@ -67,32 +67,32 @@ type Stage struct {
 	Fixed    time.Duration // that a hook takes
 }
 
-// refuse is an error that names the application, the field, its value and what is allowed.
-func (a *Application) refuse(field string, value any, want string) error {
+// refuseField is an error that names the application, the field, its value and what is allowed.
+func (a *Application) refuseField(field string, value any, want string) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%.60q", text)
 	}
 	return fmt.Errorf("application %q: %s: %v: want %s", a.Name, field, value, want)
 }
 
-// refuse is an error about one stage.
-func (s *Stage) refuse(a *Application, field string, value any, want string) error {
-	return a.refuse(fmt.Sprintf("stage %q: %s", s.Name, field), value, want)
+// refuseField is an error about one stage.
+func (s *Stage) refuseField(a *Application, field string, value any, want string) error {
+	return a.refuseField(fmt.Sprintf("stage %q: %s", s.Name, field), value, want)
 }
 
 // CheckNames refuses what is wrong with an application by itself, whatever models there are.
 func (a *Application) CheckNames() error {
 	switch {
 	case !isName(a.Name):
-		return a.refuse("name", a.Name, nameRule)
+		return a.refuseField("name", a.Name, nameRule)
 	case a.Latency <= 0 || a.Latency > LatencyMax:
-		return a.refuse("latency", a.Latency, fmt.Sprintf("more than 0 and at most %v", LatencyMax))
+		return a.refuseField("latency", a.Latency, fmt.Sprintf("more than 0 and at most %v", LatencyMax))
 	case len(a.Stages) < 1 || len(a.Stages) > StagesMax:
-		return a.refuse("stages", len(a.Stages), fmt.Sprintf("1 to %d", StagesMax))
+		return a.refuseField("stages", len(a.Stages), fmt.Sprintf("1 to %d", StagesMax))
 	case len(a.Inputs) < 1:
-		return a.refuse("inputs", len(a.Inputs), "one or more")
+		return a.refuseField("inputs", len(a.Inputs), "one or more")
 	case len(a.Outputs) < 1:
-		return a.refuse("outputs", len(a.Outputs), "one or more")
+		return a.refuseField("outputs", len(a.Outputs), "one or more")
 	}
 
 	for i := range a.Inputs {
@@ -107,7 +107,7 @@ func (a *Application) CheckNames() error {
 	outputs := map[string]bool{}
 	for _, o := range a.Outputs {
 		if !isName(o.Name) || outputs[o.Name] {
-			return a.refuse("output", o.Name, nameRule+", that no other output has")
+			return a.refuseField("output", o.Name, nameRule+", that no other output has")
 		}
 		outputs[o.Name] = true
 	}
@@ -133,10 +133,10 @@ func (a *Application) checkStages() error {
 	for j := range a.Stages {
 		s := &a.Stages[j]
 		if !isName(s.Name) {
-			return a.refuse(fmt.Sprintf("stage %d: name", j), s.Name, nameRule)
+			return a.refuseField(fmt.Sprintf("stage %d: name", j), s.Name, nameRule)
 		}
 		if stages[s.Name] {
-			return a.refuse(fmt.Sprintf("stage %d: name", j), s.Name, "a name that no other stage has")
+			return a.refuseField(fmt.Sprintf("stage %d: name", j), s.Name, "a name that no other stage has")
 		}
 
 		stages[s.Name] = true
@@ -151,19 +151,19 @@ func (a *Application) checkStages() error {
 func (a *Application) checkStage(s *Stage) error {
 	switch {
 	case (s.Model == "") == (s.Hook == ""):
-		return s.refuse(a, "model and hook", [2]string{s.Model, s.Hook}, "exactly one of both")
+		return s.refuseField(a, "model and hook", [2]string{s.Model, s.Hook}, "exactly one of both")
 	case s.Hook != "" && s.Each != "":
-		return s.refuse(a, "each", s.Each, "none: a hook takes whole lists")
+		return s.refuseField(a, "each", s.Each, "none: a hook takes whole lists")
 	case s.Model != "" && (s.Fixed != 0 || len(s.With) > 0):
-		return s.refuse(a, "fixed time and settings", fmt.Sprint(s.Fixed, s.With), "none: they are a hook's")
+		return s.refuseField(a, "fixed time and settings", fmt.Sprint(s.Fixed, s.With), "none: they are a hook's")
 	case s.Fixed < 0 || s.Fixed > LatencyMax:
-		return s.refuse(a, "fixed time", s.Fixed, fmt.Sprintf("0 to %v", LatencyMax))
+		return s.refuseField(a, "fixed time", s.Fixed, fmt.Sprintf("0 to %v", LatencyMax))
 	case len(s.Takes) == 0:
-		return s.refuse(a, "inputs", 0, "one or more")
+		return s.refuseField(a, "inputs", 0, "one or more")
 	case len(s.Gives) == 0:
-		return s.refuse(a, "outputs", 0, "one or more")
+		return s.refuseField(a, "outputs", 0, "one or more")
 	case s.Hook != "" && len(s.Declares) != len(s.Gives):
-		return s.refuse(a, "outputs", fmt.Sprintf("%d of %d declared", len(s.Declares), len(s.Gives)), "a datatype and a shape for each")
+		return s.refuseField(a, "outputs", fmt.Sprintf("%d of %d declared", len(s.Declares), len(s.Gives)), "a datatype and a shape for each")
 	}
 
 	// A hook's tensors are known from its declaration alone, so they are bounded here; a model's were when it
@@ -177,13 +177,13 @@ func (a *Application) checkStage(s *Stage) error {
 
 		switch {
 		case t.Varies():
-			return s.refuse(a, field+"datatype", string(t.Datatype), "one of fixed size")
+			return s.refuseField(a, field+"datatype", string(t.Datatype), "one of fixed size")
 		case t.Most < 0 || t.Most > FanOutMax:
-			return s.refuse(a, field+"most", t.Most, fmt.Sprintf("1 to %d elements, or none for a single tensor", FanOutMax))
+			return s.refuseField(a, field+"most", t.Most, fmt.Sprintf("1 to %d elements, or none for a single tensor", FanOutMax))
 		case !(t.Mean >= 0 && t.Mean <= float64(t.Most)):
-			return s.refuse(a, field+"mean", t.Mean, fmt.Sprintf("0 to %d elements, its most", t.Most))
+			return s.refuseField(a, field+"mean", t.Mean, fmt.Sprintf("0 to %d elements, its most", t.Most))
 		case t.RowBytes()*max(t.Most, 1) > model.TensorBytesMax:
-			return s.refuse(a, field+"size", t.RowBytes()*max(t.Most, 1), fmt.Sprintf("at most %d bytes", model.TensorBytesMax))
+			return s.refuseField(a, field+"size", t.RowBytes()*max(t.Most, 1), fmt.Sprintf("at most %d bytes", model.TensorBytesMax))
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (r *resolving) blame(waiting []*Stage) error {
 	for _, s := range waiting {
 		for _, f := range s.Takes {
 			if _, ok := r.source[f.Tensor]; !ok && giver[f.Tensor] == nil {
-				return s.refuse(r.g.Application, "input", f.Tensor, "a tensor that the frame or a stage gives")
+				return s.refuseField(r.g.Application, "input", f.Tensor, "a tensor that the frame or a stage gives")
 			}
 		}
 	}
@@ -33,7 +33,7 @@ func (r *resolving) blame(waiting []*Stage) error {
 		if at := slices.Index(way, s.Name); at >= 0 {
 			way = append(way[at:], s.Name)
 			slices.Reverse(way)
-			return r.g.refuse("stages", "a cycle: "+strings.Join(way, " → "), "none: no stage may need its own results")
+			return r.g.refuseField("stages", "a cycle: "+strings.Join(way, " → "), "none: no stage may need its own results")
 		}
 
 		way = append(way, s.Name)
@@ -54,7 +54,7 @@ func portNames(flows []Flow) string {
 	return strings.Join(names, ", ")
 }
 
-func tensorNames(all []model.Tensor) string {
+func listTensors(all []model.Tensor) string {
 	var names []string
 	for _, t := range all {
 		names = append(names, fmt.Sprintf("%q", t.Name))

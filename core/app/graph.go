@@ -69,9 +69,9 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 	a.Inputs = slices.Clone(a.Inputs)
 	for _, t := range a.Inputs {
 		if t.Most != 0 {
-			return nil, a.refuse(fmt.Sprintf("input %q: most", t.Name), t.Most, "none: a frame's inputs are single")
+			return nil, a.refuseField(fmt.Sprintf("input %q: most", t.Name), t.Most, "none: a frame's inputs are single")
 		}
-		if err := r.add(t, Single, false); err != nil {
+		if err := r.addTensor(t, Single, false); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 			if !r.ready(s) {
 				continue
 			}
-			if err := r.place(s, models); err != nil {
+			if err := r.placeStage(s, models); err != nil {
 				return nil, err
 			}
 			waiting, placed = slices.Delete(waiting, j, j+1), true
@@ -99,7 +99,7 @@ func Resolve(a Application, models Catalog) (*Graph, error) {
 		return nil, r.blame(waiting)
 	}
 
-	if err := r.answer(); err != nil {
+	if err := r.findAnswer(); err != nil {
 		return nil, err
 	}
 	return r.g, r.g.checkLatency()
@@ -112,16 +112,16 @@ type resolving struct {
 	giver  []int32        // by tensor: the step that gives it, Single for the frame's
 }
 
-// add takes a tensor up.
-func (r *resolving) add(t Tensor, list int, maybe bool) error {
+// addTensor takes a tensor up.
+func (r *resolving) addTensor(t Tensor, list int, maybe bool) error {
 	g := r.g
 	switch _, twice := r.source[t.Name]; {
 	case twice:
-		return g.refuse("tensor", t.Name, "to be given once: by the frame, or by one stage")
+		return g.refuseField("tensor", t.Name, "to be given once: by the frame, or by one stage")
 	case !isName(t.Name):
-		return g.refuse("tensor", t.Name, nameRule)
+		return g.refuseField("tensor", t.Name, nameRule)
 	case len(g.Tensors) == TensorsMax:
-		return g.refuse("tensors", len(g.Tensors)+1, fmt.Sprintf("at most %d", TensorsMax))
+		return g.refuseField("tensors", len(g.Tensors)+1, fmt.Sprintf("at most %d", TensorsMax))
 	}
 
 	// A list that a hook gives is as long as it is: its elements are its own.
@@ -146,14 +146,14 @@ func (r *resolving) ready(s *Stage) bool {
 	return true
 }
 
-// place makes a stage the next step.
-func (r *resolving) place(s *Stage, models Catalog) error {
+// placeStage makes a stage the next step.
+func (r *resolving) placeStage(s *Stage, models Catalog) error {
 	g := r.g
 	step := Step{Stage: s, List: Single}
 	if s.Each != "" {
 		list, ok := r.source[s.Each]
 		if !ok || g.Lists[list] == Single {
-			return s.refuse(g.Application, "each", s.Each, "a list that a hook gives, or one as long")
+			return s.refuseField(g.Application, "each", s.Each, "a list that a hook gives, or one as long")
 		}
 		step.List = g.Lists[list]
 	}
@@ -168,17 +168,17 @@ func (r *resolving) place(s *Stage, models Catalog) error {
 
 		// An optional stage may end without a result, which a stage that must run cannot do without.
 		if g.Maybe[at] && !s.Optional {
-			return s.refuse(g.Application, "input", f.Tensor, "what no optional stage gives, or the stage to be optional, too")
+			return s.refuseField(g.Application, "input", f.Tensor, "what no optional stage gives, or the stage to be optional, too")
 		}
 
 		// A batch row is one request: elements of another list have no row of this step's to go to.
 		if list := g.Lists[at]; s.Model != "" && list != Single && list != step.List {
-			return s.refuse(g.Application, "input", f.Tensor, "a single tensor, or the list that the stage runs for each of")
+			return s.refuseField(g.Application, "input", f.Tensor, "a single tensor, or the list that the stage runs for each of")
 		}
 	}
 
 	if step.List != Single && !slices.ContainsFunc(s.Takes, func(f Flow) bool { return g.Lists[r.source[f.Tensor]] == step.List }) {
-		return s.refuse(g.Application, "each", s.Each, "a list that is among the stage's inputs")
+		return s.refuseField(g.Application, "each", s.Each, "a list that is among the stage's inputs")
 	}
 
 	var err error
@@ -194,19 +194,19 @@ func (r *resolving) place(s *Stage, models Catalog) error {
 	}
 
 	g.Steps = append(g.Steps, step)
-	return r.give(&g.Steps[len(g.Steps)-1], maybe)
+	return r.addResults(&g.Steps[len(g.Steps)-1], maybe)
 }
 
 // placeHook joins a hook with what it takes, in the order of its ports.
 func (r *resolving) placeHook(step *Step) error {
 	for i, f := range step.Takes {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) {
-			return step.refuse(r.g.Application, "input", f.Port, "each name once")
+			return step.refuseField(r.g.Application, "input", f.Port, "each name once")
 		}
 
 		at := r.source[f.Tensor]
 		if slices.Contains(r.g.Tensors[at].Shape, -1) {
-			return step.refuse(r.g.Application, "input", f.Tensor, "a tensor of fixed size")
+			return step.refuseField(r.g.Application, "input", f.Tensor, "a tensor of fixed size")
 		}
 		step.In = append(step.In, at)
 		step.Inputs = append(step.Inputs, named(r.g.Tensors[at].Tensor, f.Port))
@@ -224,11 +224,11 @@ func (r *resolving) placeModel(step *Step) error {
 	for _, want := range step.Inputs {
 		i := slices.IndexFunc(step.Takes, func(f Flow) bool { return f.Port == want.Name })
 		if i < 0 {
-			return step.refuse(g.Application, "inputs", portNames(step.Takes), fmt.Sprintf("also %q, which model %q needs", want.Name, step.Model))
+			return step.refuseField(g.Application, "inputs", portNames(step.Takes), fmt.Sprintf("also %q, which model %q needs", want.Name, step.Model))
 		}
 
 		at := r.source[step.Takes[i].Tensor]
-		if err := g.fit(at, &want); err != nil {
+		if err := g.fitTensor(at, &want); err != nil {
 			return fmt.Errorf("application %q: stage %q: input %q: %w", g.Name, step.Name, want.Name, err)
 		}
 		step.In = append(step.In, at)
@@ -237,19 +237,19 @@ func (r *resolving) placeModel(step *Step) error {
 	// What the stage names beyond the model's tensors is a misspelling, and would be lost silently.
 	for i, f := range step.Takes {
 		if slices.ContainsFunc(step.Takes[:i], func(o Flow) bool { return o.Port == f.Port }) || !hasTensor(step.Inputs, f.Port) {
-			return step.refuse(g.Application, "input", f.Port, fmt.Sprintf("each of model %q's inputs once: %s", step.Model, tensorNames(step.Inputs)))
+			return step.refuseField(g.Application, "input", f.Port, fmt.Sprintf("each of model %q's inputs once: %s", step.Model, listTensors(step.Inputs)))
 		}
 	}
 	for i, f := range step.Gives {
 		if slices.ContainsFunc(step.Gives[:i], func(o Flow) bool { return o.Port == f.Port }) || !hasTensor(step.Outputs, f.Port) {
-			return step.refuse(g.Application, "output", f.Port, fmt.Sprintf("each of model %q's outputs at most once: %s", step.Model, tensorNames(step.Outputs)))
+			return step.refuseField(g.Application, "output", f.Port, fmt.Sprintf("each of model %q's outputs at most once: %s", step.Model, listTensors(step.Outputs)))
 		}
 	}
 	return nil
 }
 
-// give takes up what a step gives.
-func (r *resolving) give(step *Step, maybe bool) error {
+// addResults takes up what a step gives.
+func (r *resolving) addResults(step *Step, maybe bool) error {
 	for k, have := range step.Outputs {
 		i := slices.IndexFunc(step.Gives, func(f Flow) bool { return f.Port == have.Name })
 		if i < 0 {
@@ -264,23 +264,23 @@ func (r *resolving) give(step *Step, maybe bool) error {
 		}
 
 		step.Out = append(step.Out, len(r.g.Tensors))
-		if err := r.add(t, step.List, maybe); err != nil {
+		if err := r.addTensor(t, step.List, maybe); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// answer finds the tensors of the answer.
-func (r *resolving) answer() error {
+// findAnswer finds the tensors of the answer.
+func (r *resolving) findAnswer() error {
 	g := r.g
 	for _, o := range g.Outputs {
 		at, ok := r.source[o.Of]
 		if !ok {
-			return g.refuse(fmt.Sprintf("output %q: of", o.Name), o.Of, "a tensor that the frame or a stage gives")
+			return g.refuseField(fmt.Sprintf("output %q: of", o.Name), o.Of, "a tensor that the frame or a stage gives")
 		}
 		if o.Declared.Datatype != "" {
-			if err := g.fit(at, &o.Declared); err != nil {
+			if err := g.fitTensor(at, &o.Declared); err != nil {
 				return fmt.Errorf("application %q: output %q: %w", g.Name, o.Name, err)
 			}
 		}
@@ -290,15 +290,15 @@ func (r *resolving) answer() error {
 	// By now every stage has said what it wants of the frame.
 	for at := range g.Inputs {
 		if slices.Contains(g.Tensors[at].Shape, -1) {
-			return g.refuse(fmt.Sprintf("input %q: shape", g.Tensors[at].Name), g.Tensors[at].Shape, "a stage that says how large it is, or fixed dimensions")
+			return g.refuseField(fmt.Sprintf("input %q: shape", g.Tensors[at].Name), g.Tensors[at].Shape, "a stage that says how large it is, or fixed dimensions")
 		}
 		g.Inputs[at] = g.Tensors[at]
 	}
 	return nil
 }
 
-// fit compares a tensor with what is wanted of it. Dimensions of -1 fit any, and learn of the other side's.
-func (g *Graph) fit(at int, want *model.Tensor) error {
+// fitTensor compares a tensor with what is wanted of it. Dimensions of -1 fit any, and learn of the other side's.
+func (g *Graph) fitTensor(at int, want *model.Tensor) error {
 	have := &g.Tensors[at]
 	fits := have.Datatype == want.Datatype && len(have.Shape) == len(want.Shape)
 	for i := range have.Shape {

@@ -110,5 +110,5 @@ func (g *Graph) checkLatency() error {
 	for j := int32(worst); j != Single; j = from[j] {
 		way = append([]string{fmt.Sprintf("%s %v", g.Steps[j].Name, g.Steps[j].Fixed+g.Steps[j].Least)}, way...)
 	}
-	return g.refuse("latency", g.Latency, fmt.Sprintf("at least %v, which single requests take: %s", until[worst], strings.Join(way, ", ")))
+	return g.refuseField("latency", g.Latency, fmt.Sprintf("at least %v, which single requests take: %s", until[worst], strings.Join(way, ", ")))
 }

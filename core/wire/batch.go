@@ -20,7 +20,7 @@ const (
 func AppendExecutes(dst []byte, m []Execute) []byte {
 	for len(m) > 0 {
 		at, n := len(dst), 0
-		dst = grow(dst, HeaderBytes)
+		dst = growBytes(dst, HeaderBytes)
 
 		// A frame stays near a megabyte: a reader awaits it whole before its first batch starts.
 		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
@@ -39,7 +39,7 @@ func appendExecute(dst []byte, m *Execute) []byte {
 	}
 
 	at := len(dst)
-	dst = grow(dst, executeBytes+len(m.Items)*itemBytes)
+	dst = growBytes(dst, executeBytes+len(m.Items)*itemBytes)
 	b := dst[at:]
 
 	le.PutUint64(b, m.Batch)
@@ -67,7 +67,7 @@ func putItem(b []byte, m *Item) {
 
 // DecodeExecutes decodes f, using dst's memory and that of the items within its capacity.
 func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
-	if err := expect(f, TypeExecute); err != nil {
+	if err := checkType(f, TypeExecute); err != nil {
 		return dst[:0], err
 	}
 
@@ -80,7 +80,7 @@ func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
 		}
 		b = b[n:]
 	}
-	return dst, ended(b, f.Type)
+	return dst, checkEnd(b, f.Type)
 }
 
 func decodeExecute(b []byte, m *Execute) (int, error) {
@@ -121,7 +121,7 @@ func getItem(b []byte, m *Item) {
 func AppendDones(dst []byte, m []Done) []byte {
 	for len(m) > 0 {
 		at, n := len(dst), 0
-		dst = grow(dst, HeaderBytes)
+		dst = growBytes(dst, HeaderBytes)
 
 		for n < len(m) && n < MessagesMax && (n == 0 || len(dst)-at < frameBytesSoft) {
 			dst = appendDone(dst, &m[n])
@@ -142,7 +142,7 @@ func appendDone(dst []byte, m *Done) []byte {
 	}
 
 	at := len(dst)
-	dst = grow(dst, doneBytes+len(m.Failures)*failureBytes)
+	dst = growBytes(dst, doneBytes+len(m.Failures)*failureBytes)
 	b := dst[at:]
 
 	le.PutUint64(b, m.Batch)
@@ -167,7 +167,7 @@ func appendDone(dst []byte, m *Done) []byte {
 
 // DecodeDones decodes f, using dst's memory and that of the failures within its capacity.
 func DecodeDones(dst []Done, f Frame) ([]Done, error) {
-	if err := expect(f, TypeDone); err != nil {
+	if err := checkType(f, TypeDone); err != nil {
 		return dst[:0], err
 	}
 
@@ -180,7 +180,7 @@ func DecodeDones(dst []Done, f Frame) ([]Done, error) {
 		}
 		b = b[n:]
 	}
-	return dst, ended(b, f.Type)
+	return dst, checkEnd(b, f.Type)
 }
 
 func decodeDone(b []byte, m *Done) (int, error) {
@@ -210,7 +210,7 @@ func decodeDone(b []byte, m *Done) (int, error) {
 	return doneBytes + int(n)*failureBytes, nil
 }
 
-func ended(rest []byte, t Type) error {
+func checkEnd(rest []byte, t Type) error {
 	if len(rest) != 0 {
 		return fmt.Errorf("%w: %d bytes after the last %v message", ErrMalformed, len(rest), t)
 	}

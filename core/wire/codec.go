@@ -15,18 +15,18 @@ type encoder struct {
 	err     error
 }
 
-func begin(dst []byte, t Type) encoder { return beginAs(dst, t, Version) }
+func beginFrame(dst []byte, t Type) encoder { return beginFrameAs(dst, t, Version) }
 
-// beginAs begins a frame for a peer that knows no later version.
-func beginAs(dst []byte, t Type, version uint16) encoder {
-	return encoder{b: grow(dst, HeaderBytes), at: len(dst), t: t, version: version}
+// beginFrameAs begins a frame for a peer that knows no later version.
+func beginFrameAs(dst []byte, t Type, version uint16) encoder {
+	return encoder{b: growBytes(dst, HeaderBytes), at: len(dst), t: t, version: version}
 }
 
 // appendVaried appends frames that carry m, messages of which put writes each in as many bytes as it takes. A frame
 // ends when it is long, or full.
 func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*encoder, *T)) ([]byte, error) {
 	for len(m) > 0 {
-		e := beginAs(dst, t, version)
+		e := beginFrameAs(dst, t, version)
 		n := 0
 		for n < len(m) && n < MessagesMax && len(e.b)-e.at < frameBytesSoft {
 			put(&e, &m[n])
@@ -34,7 +34,7 @@ func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*en
 		}
 
 		var err error
-		if dst, err = e.end(n); err != nil {
+		if dst, err = e.endFrame(n); err != nil {
 			return dst, err
 		}
 		m = m[n:]
@@ -45,7 +45,7 @@ func appendVaried[T any](dst []byte, t Type, version uint16, m []T, put func(*en
 // decodeVaried appends to dst the messages of f, as get reads each.
 func decodeVaried[T any](dst []T, f Frame, t Type, get func(*decoder, *T)) ([]T, error) {
 	// A varied message's size is not known before it is read, so dst grows message by message.
-	d := open(f, t, false)
+	d := openFrame(f, t, false)
 	if d.err != nil {
 		return dst, d.err
 	}
@@ -57,11 +57,11 @@ func decodeVaried[T any](dst []T, f Frame, t Type, get func(*decoder, *T)) ([]T,
 		}
 		dst = append(dst, m)
 	}
-	return dst, d.close()
+	return dst, d.closeFrame()
 }
 
-// end writes the header for count messages. On an error dst is as it was before begin.
-func (e *encoder) end(count int) ([]byte, error) {
+// endFrame writes the header for count messages. On an error dst is as it was before beginFrame.
+func (e *encoder) endFrame(count int) ([]byte, error) {
 	if e.err == nil && len(e.b)-e.at-HeaderBytes > FrameBytesMax {
 		e.err = fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(e.b)-e.at-HeaderBytes, FrameBytesMax)
 	}
@@ -87,11 +87,11 @@ func (e *encoder) bool(v bool) {
 	}
 }
 
-// share reads a number from 0 to 1.
-func (d *decoder) share(what string) float64 {
+// readShare reads a number from 0 to 1.
+func (d *decoder) readShare(what string) float64 {
 	v := math.Float64frombits(d.u64())
 	if !(v >= 0 && v <= 1) {
-		d.fail(fmt.Errorf("%w: %s is %v, 0 to 1 is allowed", ErrMalformed, what, v))
+		d.keepError(fmt.Errorf("%w: %s is %v, 0 to 1 is allowed", ErrMalformed, what, v))
 		return 0
 	}
 	return v
@@ -101,32 +101,32 @@ func (d *decoder) share(what string) float64 {
 func (e *encoder) text(what, s string, most int) {
 	// gRPC and JSON, which hand names on, take UTF-8 only.
 	if !utf8.ValidString(s) {
-		e.fail(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
+		e.keepError(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
 		return
 	}
 
-	e.count(what, len(s), most)
+	e.putCount(what, len(s), most)
 	e.b = append(e.b, s...)
 }
 
-// count writes a u16 count of what follows; small a u8.
-func (e *encoder) count(what string, n, most int) {
-	e.check(what, n, most)
+// putCount writes a u16 count of what follows; putSmall a u8.
+func (e *encoder) putCount(what string, n, most int) {
+	e.checkLimit(what, n, most)
 	e.u16(uint16(n))
 }
 
-func (e *encoder) small(what string, n, most int) {
-	e.check(what, n, most)
+func (e *encoder) putSmall(what string, n, most int) {
+	e.checkLimit(what, n, most)
 	e.b = append(e.b, byte(n))
 }
 
-func (e *encoder) check(what string, n, most int) {
+func (e *encoder) checkLimit(what string, n, most int) {
 	if n > most {
-		e.fail(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
+		e.keepError(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
 	}
 }
 
-func (e *encoder) fail(err error) {
+func (e *encoder) keepError(err error) {
 	if e.err == nil {
 		e.err = err
 	}
@@ -140,20 +140,20 @@ type decoder struct {
 	err     error
 }
 
-// since tells whether the frame's version has what came with a version.
-func (d *decoder) since(version uint8) bool { return d.version == 0 || d.version >= version }
+// hasFieldsOf tells whether the frame's version has what came with a version.
+func (d *decoder) hasFieldsOf(version uint8) bool { return d.version == 0 || d.version >= version }
 
-func open(f Frame, t Type, one bool) decoder {
-	d := decoder{b: f.Body, t: t, version: f.Version, err: expect(f, t)}
+func openFrame(f Frame, t Type, one bool) decoder {
+	d := decoder{b: f.Body, t: t, version: f.Version, err: checkType(f, t)}
 	if d.err == nil && one && f.Count != 1 {
-		d.fail(fmt.Errorf("%w: %d messages, one is allowed", ErrMalformed, f.Count))
+		d.keepError(fmt.Errorf("%w: %d messages, one is allowed", ErrMalformed, f.Count))
 	}
 	return d
 }
 
-func (d *decoder) close() error {
+func (d *decoder) closeFrame() error {
 	if d.err == nil {
-		d.err = ended(d.b, d.t)
+		d.err = checkEnd(d.b, d.t)
 	}
 	if d.err != nil {
 		return fmt.Errorf("decode %v: %w", d.t, d.err)
@@ -161,12 +161,12 @@ func (d *decoder) close() error {
 	return nil
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) takeNext(n int) []byte {
 	if d.err != nil {
 		return nil
 	}
 	if len(d.b) < n {
-		d.fail(fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(d.b), n))
+		d.keepError(fmt.Errorf("%w: %d bytes left, %d needed", ErrMalformed, len(d.b), n))
 		return nil
 	}
 
@@ -176,28 +176,28 @@ func (d *decoder) take(n int) []byte {
 }
 
 func (d *decoder) u8() uint8 {
-	if b := d.take(1); b != nil {
+	if b := d.takeNext(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (d *decoder) u16() uint16 {
-	if b := d.take(2); b != nil {
+	if b := d.takeNext(2); b != nil {
 		return le.Uint16(b)
 	}
 	return 0
 }
 
 func (d *decoder) u32() uint32 {
-	if b := d.take(4); b != nil {
+	if b := d.takeNext(4); b != nil {
 		return le.Uint32(b)
 	}
 	return 0
 }
 
 func (d *decoder) u64() uint64 {
-	if b := d.take(8); b != nil {
+	if b := d.takeNext(8); b != nil {
 		return le.Uint64(b)
 	}
 	return 0
@@ -206,51 +206,51 @@ func (d *decoder) u64() uint64 {
 func (d *decoder) bool(what string) bool {
 	v := d.u8()
 	if v > 1 {
-		d.fail(fmt.Errorf("%w: %s is %d, 0 or 1 is allowed", ErrMalformed, what, v))
+		d.keepError(fmt.Errorf("%w: %s is %d, 0 or 1 is allowed", ErrMalformed, what, v))
 	}
 	return v == 1
 }
 
 func (d *decoder) text(what string, most int) string {
-	n := d.count(what, most, 1)
+	n := d.readCount(what, most, 1)
 
-	b := d.take(n)
+	b := d.takeNext(n)
 	if !utf8.Valid(b) {
-		d.fail(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
+		d.keepError(fmt.Errorf("%w: %s is not UTF-8", ErrMalformed, what))
 		return ""
 	}
 	return string(b)
 }
 
-// count reads a u16 count of elements of at least size bytes each; small a u8. It refuses a count
+// readCount reads a u16 count of elements of at least size bytes each; readSmall a u8. It refuses a count
 // that is over the limit or that the remaining bytes cannot hold, so that callers may allocate.
-func (d *decoder) count(what string, most, size int) int {
-	return d.check(what, int(d.u16()), most, size)
+func (d *decoder) readCount(what string, most, size int) int {
+	return d.checkCount(what, int(d.u16()), most, size)
 }
 
-func (d *decoder) small(what string, most, size int) int {
-	return d.check(what, int(d.u8()), most, size)
+func (d *decoder) readSmall(what string, most, size int) int {
+	return d.checkCount(what, int(d.u8()), most, size)
 }
 
-func (d *decoder) check(what string, n, most, size int) int {
+func (d *decoder) checkCount(what string, n, most, size int) int {
 	if d.err != nil {
 		return 0
 	}
 
 	if n > most {
-		d.fail(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
+		d.keepError(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
 		return 0
 	}
 
 	// The elements cannot be there in full, so the caller must not allocate for them.
 	if n*size > len(d.b) {
-		d.fail(fmt.Errorf("%w: %s: %d do not fit into %d bytes", ErrMalformed, what, n, len(d.b)))
+		d.keepError(fmt.Errorf("%w: %s: %d do not fit into %d bytes", ErrMalformed, what, n, len(d.b)))
 		return 0
 	}
 	return n
 }
 
-func (d *decoder) fail(err error) {
+func (d *decoder) keepError(err error) {
 	if d.err == nil {
 		d.err = err
 	}

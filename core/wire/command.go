@@ -88,7 +88,7 @@ func DecodeModelCommands(f Frame) ([]ModelCommand, error) {
 		c.Number, c.Op, c.Frontend = d.u64(), CommandOp(d.u8()), d.u32()
 		// After an earlier error every read is 0, which would look like an unknown operation.
 		if d.err == nil && (c.Op == 0 || c.Op >= commandOpEnd) {
-			d.fail(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, c.Op, commandOpEnd-1))
+			d.keepError(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, c.Op, commandOpEnd-1))
 		}
 
 		c.Model = d.text("model name", NameBytesMax)
@@ -113,7 +113,7 @@ func DecodeModelAnswers(f Frame) ([]ModelAnswer, error) {
 		a.Number, a.Code = d.u64(), AnswerCode(d.u8())
 
 		if d.err == nil && a.Code >= answerCodeEnd {
-			d.fail(fmt.Errorf("%w: answer %d, want 0 to %d", ErrMalformed, a.Code, answerCodeEnd-1))
+			d.keepError(fmt.Errorf("%w: answer %d, want 0 to %d", ErrMalformed, a.Code, answerCodeEnd-1))
 		}
 		a.Text = d.text("why a command failed", TextBytesMax)
 	})
@@ -127,25 +127,25 @@ type Unserved struct{ Models []model.Info }
 func AppendUnserved(dst []byte, u Unserved) ([]byte, error) { return appendUnserved(dst, u, Version) }
 
 func appendUnserved(dst []byte, u Unserved, version uint16) ([]byte, error) {
-	e := beginAs(dst, TypeUnserved, version)
-	e.count("models that are not served", len(u.Models), ModelsMax)
+	e := beginFrameAs(dst, TypeUnserved, version)
+	e.putCount("models that are not served", len(u.Models), ModelsMax)
 	for i := range u.Models {
-		e.model(&u.Models[i])
+		e.putModel(&u.Models[i])
 	}
-	return e.end(1)
+	return e.endFrame(1)
 }
 
 // DecodeUnserved decodes a frame that carries one Unserved.
 func DecodeUnserved(f Frame) (u Unserved, err error) {
-	d := open(f, TypeUnserved, true)
+	d := openFrame(f, TypeUnserved, true)
 
 	// The count was checked against the bytes that are left, so a short frame cannot ask for much memory.
-	if n := d.count("models that are not served", ModelsMax, modelBytesMin); n > 0 {
+	if n := d.readCount("models that are not served", ModelsMax, modelBytesMin); n > 0 {
 		u.Models = make([]model.Info, n)
 	}
 
 	for i := range u.Models {
-		d.model(&u.Models[i])
+		d.readModel(&u.Models[i])
 	}
-	return u, d.close()
+	return u, d.closeFrame()
 }

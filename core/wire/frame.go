@@ -153,7 +153,7 @@ func NewReader(src io.Reader) *Reader { return &Reader{src: src, buf: make([]byt
 // Next returns the next frame. Its body is valid until the next call. At a clean end it returns
 // io.EOF, within a frame io.ErrUnexpectedEOF.
 func (r *Reader) Next() (Frame, error) {
-	if err := r.fill(HeaderBytes); err != nil {
+	if err := r.fillBuffer(HeaderBytes); err != nil {
 		return Frame{}, err
 	}
 
@@ -162,7 +162,7 @@ func (r *Reader) Next() (Frame, error) {
 		return Frame{}, err
 	}
 
-	if err := r.fill(HeaderBytes + length); err != nil {
+	if err := r.fillBuffer(HeaderBytes + length); err != nil {
 		return Frame{}, unexpected(err)
 	}
 
@@ -175,7 +175,7 @@ func (r *Reader) Next() (Frame, error) {
 // Peek returns the next frame's type and at most n bytes of its body's start, without consuming
 // them, so that a token can be checked before a large hello is read.
 func (r *Reader) Peek(n int) (Type, []byte, error) {
-	if err := r.fill(HeaderBytes); err != nil {
+	if err := r.fillBuffer(HeaderBytes); err != nil {
 		return 0, nil, err
 	}
 
@@ -185,7 +185,7 @@ func (r *Reader) Peek(n int) (Type, []byte, error) {
 	}
 
 	n = min(n, length)
-	if err := r.fill(HeaderBytes + n); err != nil {
+	if err := r.fillBuffer(HeaderBytes + n); err != nil {
 		return t, nil, unexpected(err)
 	}
 	return t, r.buf[r.lo+HeaderBytes : r.lo+HeaderBytes+n], nil
@@ -198,8 +198,8 @@ func unexpected(err error) error {
 	return err
 }
 
-// fill makes at least n unread bytes available.
-func (r *Reader) fill(n int) error {
+// fillBuffer makes at least n unread bytes available.
+func (r *Reader) fillBuffer(n int) error {
 	if r.hi-r.lo >= n {
 		return nil
 	}

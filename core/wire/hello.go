@@ -17,24 +17,24 @@ const (
 // AppendFrontendHello appends a frame carrying h. The version and the token come first, so that a
 // scheduler can refuse a stranger before it reads more.
 func AppendFrontendHello(dst []byte, h *FrontendHello) ([]byte, error) {
-	e := begin(dst, TypeFrontendHello)
+	e := beginFrame(dst, TypeFrontendHello)
 	e.u16(h.Version)
 	e.text("token", h.Token, TokenBytesMax)
 	e.text("name", h.Name, NameBytesMax)
 	e.text("data address", h.DataAddr, AddrBytesMax)
 	e.u32(h.Window)
-	return e.end(1)
+	return e.endFrame(1)
 }
 
 // DecodeFrontendHello decodes a frame that carries one FrontendHello.
 func DecodeFrontendHello(f Frame) (h FrontendHello, err error) {
-	d := open(f, TypeFrontendHello, true)
+	d := openFrame(f, TypeFrontendHello, true)
 	h.Version = d.u16()
 	h.Token = d.text("token", TokenBytesMax)
 	h.Name = d.text("name", NameBytesMax)
 	h.DataAddr = d.text("data address", AddrBytesMax)
 	h.Window = d.u32()
-	return h, d.close()
+	return h, d.closeFrame()
 }
 
 // HelloPeekBytes is how much of a hello PeekHello may need.
@@ -55,13 +55,13 @@ func AppendBackendHello(dst []byte, h *BackendHello) ([]byte, error) {
 }
 
 func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, error) {
-	e := beginAs(dst, TypeBackendHello, version)
+	e := beginFrameAs(dst, TypeBackendHello, version)
 	e.u16(h.Version)
 	e.text("token", h.Token, TokenBytesMax)
 	e.text("name", h.Name, NameBytesMax)
 	e.text("sub-cluster", h.SubCluster, NameBytesMax)
 
-	e.count("gpus", len(h.GPUs), GPUsMax)
+	e.putCount("gpus", len(h.GPUs), GPUsMax)
 	for _, g := range h.GPUs {
 		e.text("gpu name", g, NameBytesMax)
 	}
@@ -71,7 +71,7 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 		models = models[:h.loadedEverywhere()]
 	}
 
-	e.count("models", len(models), ModelsMax)
+	e.putCount("models", len(models), ModelsMax)
 	for i := range models {
 		e.backendModel(&models[i])
 	}
@@ -80,12 +80,12 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 		for i := range models {
 			e.loaded(models[i].Loaded)
 		}
-		e.count("models that are not served", len(h.Failed), ModelsMax)
+		e.putCount("models that are not served", len(h.Failed), ModelsMax)
 		for i := range h.Failed {
-			e.model(&h.Failed[i])
+			e.putModel(&h.Failed[i])
 		}
 	}
-	return e.end(1)
+	return e.endFrame(1)
 }
 
 // loadedEverywhere is how many of the first models every GPU has.
@@ -100,13 +100,13 @@ func (h *BackendHello) loadedEverywhere() int {
 
 // DecodeBackendHello decodes a frame that carries one BackendHello.
 func DecodeBackendHello(f Frame) (h BackendHello, err error) {
-	d := open(f, TypeBackendHello, true)
+	d := openFrame(f, TypeBackendHello, true)
 	h.Version = d.u16()
 	h.Token = d.text("token", TokenBytesMax)
 	h.Name = d.text("name", NameBytesMax)
 	h.SubCluster = d.text("sub-cluster", NameBytesMax)
 
-	if n := d.count("gpus", GPUsMax, 2); n > 0 {
+	if n := d.readCount("gpus", GPUsMax, 2); n > 0 {
 		h.GPUs = make([]string, n)
 	}
 
@@ -114,31 +114,31 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 		h.GPUs[i] = d.text("gpu name", NameBytesMax)
 	}
 
-	if n := d.count("models", ModelsMax, modelBytesMin+2); n > 0 {
+	if n := d.readCount("models", ModelsMax, modelBytesMin+2); n > 0 {
 		h.Models = make([]BackendModel, n)
 	}
 	for i := range h.Models {
 		d.backendModel(&h.Models[i])
 	}
 
-	if d.since(5) {
+	if d.hasFieldsOf(5) {
 		for i := range h.Models {
 			h.Models[i].Loaded = d.loaded()
 		}
-		if n := d.count("models that are not served", ModelsMax, modelBytesMin); n > 0 {
+		if n := d.readCount("models that are not served", ModelsMax, modelBytesMin); n > 0 {
 			h.Failed = make([]model.Info, n)
 		}
 		for i := range h.Failed {
-			d.model(&h.Failed[i])
+			d.readModel(&h.Failed[i])
 		}
 	}
-	return h, d.close()
+	return h, d.closeFrame()
 }
 
 // AppendWelcome appends a frame carrying m.
 func AppendWelcome(dst []byte, m Welcome) []byte {
 	at := len(dst)
-	dst = grow(dst, HeaderBytes+welcomeBytes)
+	dst = growBytes(dst, HeaderBytes+welcomeBytes)
 	putHeader(dst[at:], TypeWelcome, 1)
 	le.PutUint16(dst[at+HeaderBytes:], m.Version)
 	le.PutUint32(dst[at+HeaderBytes+2:], m.Session)
@@ -147,7 +147,7 @@ func AppendWelcome(dst []byte, m Welcome) []byte {
 
 // DecodeWelcome decodes a frame that carries one Welcome.
 func DecodeWelcome(f Frame) (Welcome, error) {
-	if err := expectOne(f, TypeWelcome, welcomeBytes); err != nil {
+	if err := checkOne(f, TypeWelcome, welcomeBytes); err != nil {
 		return Welcome{}, err
 	}
 	return Welcome{Version: le.Uint16(f.Body), Session: le.Uint32(f.Body[2:])}, nil
@@ -155,19 +155,19 @@ func DecodeWelcome(f Frame) (Welcome, error) {
 
 // AppendRefusal appends a frame carrying m; its text is cut to TextBytesMax.
 func AppendRefusal(dst []byte, m Refusal) []byte {
-	e := begin(dst, TypeRefusal)
+	e := beginFrame(dst, TypeRefusal)
 	e.bool(m.Fatal)
 	e.text("text", m.Text[:min(len(m.Text), TextBytesMax)], TextBytesMax)
-	dst, _ = e.end(1)
+	dst, _ = e.endFrame(1)
 	return dst
 }
 
 // DecodeRefusal decodes a frame that carries one Refusal.
 func DecodeRefusal(f Frame) (m Refusal, err error) {
-	d := open(f, TypeRefusal, true)
+	d := openFrame(f, TypeRefusal, true)
 	m.Fatal = d.bool("fatal")
 	m.Text = d.text("text", TextBytesMax)
-	return m, d.close()
+	return m, d.closeFrame()
 }
 
 // AppendModels appends frames carrying m.
@@ -177,12 +177,12 @@ func appendModels(dst []byte, m []model.Info, version uint16) ([]byte, error) {
 	if version < 6 { // such a peer would take a family for a model without a version
 		m = slices.DeleteFunc(slices.Clone(m), func(i model.Info) bool { return i.IsFamily() })
 	}
-	return appendVaried(dst, TypeModels, version, m, (*encoder).model)
+	return appendVaried(dst, TypeModels, version, m, (*encoder).putModel)
 }
 
 // DecodeModels decodes f into fresh memory: catalogues are rare.
 func DecodeModels(f Frame) ([]model.Info, error) {
-	return decodeVaried(nil, f, TypeModels, (*decoder).model)
+	return decodeVaried(nil, f, TypeModels, (*decoder).readModel)
 }
 
 // AppendPeers appends frames carrying m.
@@ -208,7 +208,7 @@ func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
 	})
 }
 
-func (e *encoder) model(m *model.Info) {
+func (e *encoder) putModel(m *model.Info) {
 	e.u32(m.ID)
 	e.u64(uint64(m.SLO))
 	e.u32(m.BatchMax)
@@ -219,12 +219,12 @@ func (e *encoder) model(m *model.Info) {
 	e.bool(m.Unbatched)
 	e.u32(m.InputMax)
 	e.text("configuration of "+m.Name, m.Config, model.ConfigBytesMax)
-	e.tensors("inputs of "+m.Name, m.Inputs)
-	e.tensors("outputs of "+m.Name, m.Outputs)
+	e.putTensors("inputs of "+m.Name, m.Inputs)
+	e.putTensors("outputs of "+m.Name, m.Outputs)
 
 	if e.version >= 5 {
 		e.bool(m.SLOBinds)
-		e.small("priority of "+m.Name, int(m.Priority), 255)
+		e.putSmall("priority of "+m.Name, int(m.Priority), 255)
 		e.u32(m.QueueMax)
 		e.text("reason of "+m.Name, m.Reason, model.LabelBytesMax)
 	}
@@ -240,11 +240,11 @@ func (e *encoder) familyOf(m *model.Info) {
 	e.u64(math.Float64bits(m.Accuracy))
 	e.u64(m.Static)
 	e.u64(m.Dynamic)
-	e.small("variants of "+m.Name, len(m.Variants), model.VariantsMax)
+	e.putSmall("variants of "+m.Name, len(m.Variants), model.VariantsMax)
 	for _, id := range m.Variants {
 		e.u32(id)
 	}
-	e.small("floors of "+m.Name, len(m.Floors), model.FloorsMax)
+	e.putSmall("floors of "+m.Name, len(m.Floors), model.FloorsMax)
 	for _, f := range m.Floors {
 		e.u64(math.Float64bits(f.Accuracy))
 		e.u32(f.ID)
@@ -253,25 +253,25 @@ func (e *encoder) familyOf(m *model.Info) {
 
 func (d *decoder) familyOf(m *model.Info) {
 	m.Family, m.Variant = d.text("family", NameBytesMax), d.text("variant", NameBytesMax)
-	m.Accuracy = d.share("accuracy")
+	m.Accuracy = d.readShare("accuracy")
 	m.Static, m.Dynamic = d.u64(), d.u64()
 
-	if n := d.small("variants", model.VariantsMax, 4); n > 0 {
+	if n := d.readSmall("variants", model.VariantsMax, 4); n > 0 {
 		m.Variants = make([]uint32, n)
 	}
 	for i := range m.Variants {
 		m.Variants[i] = d.u32()
 	}
 
-	if n := d.small("floors", model.FloorsMax, 12); n > 0 {
+	if n := d.readSmall("floors", model.FloorsMax, 12); n > 0 {
 		m.Floors = make([]model.Floor, n)
 	}
 	for i := range m.Floors {
-		m.Floors[i] = model.Floor{Accuracy: d.share("floor"), ID: d.u32()}
+		m.Floors[i] = model.Floor{Accuracy: d.readShare("floor"), ID: d.u32()}
 	}
 }
 
-func (d *decoder) model(m *model.Info) {
+func (d *decoder) readModel(m *model.Info) {
 	m.ID, m.SLO, m.BatchMax = d.u32(), int64(d.u64()), d.u32()
 	m.Ready = d.bool("ready")
 	m.Name = d.text("model name", NameBytesMax)
@@ -280,40 +280,40 @@ func (d *decoder) model(m *model.Info) {
 	m.Unbatched = d.bool("unbatched")
 	m.InputMax = d.u32()
 	m.Config = d.text("configuration", model.ConfigBytesMax)
-	m.Inputs = d.tensors("inputs")
-	m.Outputs = d.tensors("outputs")
+	m.Inputs = d.readTensors("inputs")
+	m.Outputs = d.readTensors("outputs")
 
-	if d.since(5) {
+	if d.hasFieldsOf(5) {
 		m.SLOBinds = d.bool("SLO binds")
 		m.Priority = d.u8()
 		m.QueueMax = d.u32()
 		m.Reason = d.text("reason", model.LabelBytesMax)
 	}
-	if d.since(6) {
+	if d.hasFieldsOf(6) {
 		d.familyOf(m)
 	}
 }
 
-func (e *encoder) tensors(what string, ts []model.Tensor) {
-	e.small(what, len(ts), TensorsMax)
+func (e *encoder) putTensors(what string, ts []model.Tensor) {
+	e.putSmall(what, len(ts), TensorsMax)
 	for i := range ts {
 		t := &ts[i]
 		e.text("tensor name", t.Name, NameBytesMax)
 		e.text("datatype", string(t.Datatype), NameBytesMax)
-		e.small(fmt.Sprintf("dimensions of tensor %q", t.Name), len(t.Shape), RankMax)
+		e.putSmall(fmt.Sprintf("dimensions of tensor %q", t.Name), len(t.Shape), RankMax)
 		for _, n := range t.Shape {
 			e.u64(uint64(n))
 		}
 
-		e.count(fmt.Sprintf("labels of tensor %q", t.Name), len(t.Labels), model.LabelsMax)
+		e.putCount(fmt.Sprintf("labels of tensor %q", t.Name), len(t.Labels), model.LabelsMax)
 		for _, label := range t.Labels {
 			e.text("label", label, model.LabelBytesMax)
 		}
 	}
 }
 
-func (d *decoder) tensors(what string) []model.Tensor {
-	n := d.small(what, TensorsMax, tensorBytesMin)
+func (d *decoder) readTensors(what string) []model.Tensor {
+	n := d.readSmall(what, TensorsMax, tensorBytesMin)
 	if n == 0 {
 		return nil
 	}
@@ -324,14 +324,14 @@ func (d *decoder) tensors(what string) []model.Tensor {
 		t.Name = d.text("tensor name", NameBytesMax)
 		t.Datatype = model.Datatype(d.text("datatype", NameBytesMax))
 
-		if r := d.small("dimensions", RankMax, 8); r > 0 {
+		if r := d.readSmall("dimensions", RankMax, 8); r > 0 {
 			t.Shape = make([]int64, r)
 		}
 		for k := range t.Shape {
 			t.Shape[k] = int64(d.u64())
 		}
 
-		if n := d.count("labels", model.LabelsMax, 2); n > 0 {
+		if n := d.readCount("labels", model.LabelsMax, 2); n > 0 {
 			t.Labels = make([]string, n)
 		}
 		for k := range t.Labels {

@@ -46,7 +46,7 @@ const (
 // AppendLead appends one Lead.
 func AppendLead(dst []byte, m Lead) []byte {
 	at := len(dst)
-	dst = grow(dst, HeaderBytes+leadBytes)
+	dst = growBytes(dst, HeaderBytes+leadBytes)
 	putHeader(dst[at:], TypeLead, 1)
 	b := dst[at+HeaderBytes:]
 	le.PutUint64(b, m.Epoch)
@@ -57,7 +57,7 @@ func AppendLead(dst []byte, m Lead) []byte {
 
 // DecodeLead decodes a frame that carries one Lead.
 func DecodeLead(f Frame) (Lead, error) {
-	if err := expectOne(f, TypeLead, leadBytes); err != nil {
+	if err := checkOne(f, TypeLead, leadBytes); err != nil {
 		return Lead{}, err
 	}
 	leads, err := flag(f.Body[8], "leads")
@@ -67,7 +67,7 @@ func DecodeLead(f Frame) (Lead, error) {
 // AppendFollow appends one Follow.
 func AppendFollow(dst []byte, m Follow) []byte {
 	at := len(dst)
-	dst = grow(dst, HeaderBytes+followBytes)
+	dst = growBytes(dst, HeaderBytes+followBytes)
 	putHeader(dst[at:], TypeFollow, 1)
 	le.PutUint64(dst[at+HeaderBytes:], m.Epoch)
 	dst[at+HeaderBytes+8] = flagOf(m.Alive)
@@ -76,7 +76,7 @@ func AppendFollow(dst []byte, m Follow) []byte {
 
 // DecodeFollow decodes a frame that carries one Follow.
 func DecodeFollow(f Frame) (Follow, error) {
-	if err := expectOne(f, TypeFollow, followBytes); err != nil {
+	if err := checkOne(f, TypeFollow, followBytes); err != nil {
 		return Follow{}, err
 	}
 	alive, err := flag(f.Body[8], "alive")
@@ -99,20 +99,20 @@ func flag(b byte, what string) (bool, error) {
 
 // AppendStandbyHello appends a frame carrying h, version and token first as in every hello.
 func AppendStandbyHello(dst []byte, h *StandbyHello) ([]byte, error) {
-	e := begin(dst, TypeStandbyHello)
+	e := beginFrame(dst, TypeStandbyHello)
 	e.u16(h.Version)
 	e.text("token", h.Token, TokenBytesMax)
 	e.text("name", h.Name, NameBytesMax)
-	return e.end(1)
+	return e.endFrame(1)
 }
 
 // DecodeStandbyHello decodes a frame that carries one StandbyHello.
 func DecodeStandbyHello(f Frame) (h StandbyHello, err error) {
-	d := open(f, TypeStandbyHello, true)
+	d := openFrame(f, TypeStandbyHello, true)
 	h.Version = d.u16()
 	h.Token = d.text("token", TokenBytesMax)
 	h.Name = d.text("name", NameBytesMax)
-	return h, d.close()
+	return h, d.closeFrame()
 }
 
 // AppendLearned appends frames carrying m.
@@ -128,7 +128,7 @@ func AppendLearned(dst []byte, m []Learned) ([]byte, error) {
 
 // DecodeLearned decodes f. A rate that is no number, or negative, is refused.
 func DecodeLearned(f Frame) ([]Learned, error) {
-	d := open(f, TypeLearned, false)
+	d := openFrame(f, TypeLearned, false)
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -148,7 +148,7 @@ func DecodeLearned(f Frame) ([]Learned, error) {
 		}
 		out = append(out, m)
 	}
-	return out, d.close()
+	return out, d.closeFrame()
 }
 
 // SetVersion has frames speak an earlier version, for a peer that knows no later one. They must be whole. It returns them,

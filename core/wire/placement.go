@@ -93,7 +93,7 @@ func DecodePlacements(f Frame) ([]Placement, error) {
 	return decodeVaried(nil, f, TypePlacement, func(d *decoder, m *Placement) {
 		m.Number, m.Op, m.GPU, m.Model = d.u64(), PlacementOp(d.u8()), d.u32(), d.u32()
 		if d.err == nil && (m.Op == 0 || m.Op >= placementOpEnd) {
-			d.fail(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, m.Op, placementOpEnd-1))
+			d.keepError(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, m.Op, placementOpEnd-1))
 		}
 	})
 }
@@ -118,7 +118,7 @@ func DecodePlacementReports(f Frame) ([]PlacementReport, error) {
 	return decodeVaried(nil, f, TypePlacementReport, func(d *decoder, r *PlacementReport) {
 		r.Number, r.GPU, r.Model, r.State = d.u64(), d.u32(), d.u32(), PlacementState(d.u8())
 		if d.err == nil && (r.State == 0 || r.State >= placementStateEnd) {
-			d.fail(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, r.State, placementStateEnd-1))
+			d.keepError(fmt.Errorf("%w: %v, want 1 to %d", ErrMalformed, r.State, placementStateEnd-1))
 		}
 		r.Load, r.WarmUp = int64(d.u64()), int64(d.u64())
 		r.Static, r.Dynamic = d.u64(), d.u64()
@@ -149,16 +149,16 @@ func DecodeLoadables(f Frame) ([]Loadable, error) {
 }
 
 func (e *encoder) backendModel(m *BackendModel) {
-	e.model(&m.Info)
-	e.count("profile of "+m.Info.Name, len(m.Profile), ProfileMax)
+	e.putModel(&m.Info)
+	e.putCount("profile of "+m.Info.Name, len(m.Profile), ProfileMax)
 	for _, exec := range m.Profile {
 		e.u64(uint64(exec))
 	}
 }
 
 func (d *decoder) backendModel(m *BackendModel) {
-	d.model(&m.Info)
-	if n := d.count("profile", ProfileMax, 8); n > 0 {
+	d.readModel(&m.Info)
+	if n := d.readCount("profile", ProfileMax, 8); n > 0 {
 		m.Profile = make([]time.Duration, n)
 	}
 	for k := range m.Profile {
@@ -168,14 +168,14 @@ func (d *decoder) backendModel(m *BackendModel) {
 
 // loaded writes for each GPU whether it has a model; nothing but a zero where all have it.
 func (e *encoder) loaded(gpus []bool) {
-	e.count("gpus that have a model", len(gpus), GPUsMax)
+	e.putCount("gpus that have a model", len(gpus), GPUsMax)
 	for _, has := range gpus {
 		e.bool(has)
 	}
 }
 
 func (d *decoder) loaded() (gpus []bool) {
-	if n := d.count("gpus that have a model", GPUsMax, 1); n > 0 {
+	if n := d.readCount("gpus that have a model", GPUsMax, 1); n > 0 {
 		gpus = make([]bool, n)
 	}
 	for i := range gpus {

@@ -25,7 +25,7 @@ func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T
 	for len(m) > 0 {
 		n := min(len(m), MessagesMax, frameBytesSoft/size)
 		at := len(dst)
-		dst = grow(dst, HeaderBytes+n*size)
+		dst = growBytes(dst, HeaderBytes+n*size)
 		putHeader(dst[at:], t, n)
 
 		b := dst[at+HeaderBytes:]
@@ -38,8 +38,8 @@ func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T
 	return dst
 }
 
-// grow extends b by n bytes of any content.
-func grow(b []byte, n int) []byte {
+// growBytes extends b by n bytes of any content.
+func growBytes(b []byte, n int) []byte {
 	if cap(b)-len(b) >= n {
 		return b[:len(b)+n]
 	}
@@ -49,7 +49,7 @@ func grow(b []byte, n int) []byte {
 // decodeFixed decodes f into dst[:0], which grows when it is too small.
 func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)) ([]T, error) {
 	dst = dst[:0]
-	if err := expect(f, t); err != nil {
+	if err := checkType(f, t); err != nil {
 		return dst, err
 	}
 	if len(f.Body) != f.Count*size {
@@ -74,7 +74,7 @@ func resize[T any](dst []T, n int) []T {
 	return append(dst[:cap(dst)], make([]T, n-cap(dst))...)
 }
 
-func expect(f Frame, t Type) error {
+func checkType(f Frame, t Type) error {
 	if f.Type != t {
 		return fmt.Errorf("%w: a %v frame where %v belongs", ErrMalformed, f.Type, t)
 	}
@@ -151,7 +151,7 @@ func DecodeOutcomes(dst []Outcome, f Frame) ([]Outcome, error) {
 // AppendPing appends one Ping.
 func AppendPing(dst []byte, m Ping) []byte {
 	at := len(dst)
-	dst = grow(dst, HeaderBytes+pingBytes)
+	dst = growBytes(dst, HeaderBytes+pingBytes)
 	putHeader(dst[at:], TypePing, 1)
 	le.PutUint64(dst[at+HeaderBytes:], uint64(m.Stamp))
 	return dst
@@ -159,7 +159,7 @@ func AppendPing(dst []byte, m Ping) []byte {
 
 // DecodePing decodes a frame that carries one Ping.
 func DecodePing(f Frame) (Ping, error) {
-	if err := expectOne(f, TypePing, pingBytes); err != nil {
+	if err := checkOne(f, TypePing, pingBytes); err != nil {
 		return Ping{}, err
 	}
 	return Ping{Stamp: int64(le.Uint64(f.Body))}, nil
@@ -168,7 +168,7 @@ func DecodePing(f Frame) (Ping, error) {
 // AppendPong appends one Pong.
 func AppendPong(dst []byte, m Pong) []byte {
 	at := len(dst)
-	dst = grow(dst, HeaderBytes+pongBytes)
+	dst = growBytes(dst, HeaderBytes+pongBytes)
 	putHeader(dst[at:], TypePong, 1)
 	le.PutUint64(dst[at+HeaderBytes:], uint64(m.Stamp))
 	le.PutUint64(dst[at+HeaderBytes+8:], uint64(m.Hold))
@@ -177,14 +177,14 @@ func AppendPong(dst []byte, m Pong) []byte {
 
 // DecodePong decodes a frame that carries one Pong.
 func DecodePong(f Frame) (Pong, error) {
-	if err := expectOne(f, TypePong, pongBytes); err != nil {
+	if err := checkOne(f, TypePong, pongBytes); err != nil {
 		return Pong{}, err
 	}
 	return Pong{Stamp: int64(le.Uint64(f.Body)), Hold: int64(le.Uint64(f.Body[8:]))}, nil
 }
 
-func expectOne(f Frame, t Type, size int) error {
-	if err := expect(f, t); err != nil {
+func checkOne(f Frame, t Type, size int) error {
+	if err := checkType(f, t); err != nil {
 		return err
 	}
 	if f.Count != 1 || len(f.Body) != size {

@@ -46,7 +46,7 @@ type ResultHeader struct {
 // Append appends the header: ResultHeaderBytes, or StagedHeaderBytes.
 func (h ResultHeader) Append(dst []byte) []byte {
 	at := len(dst)
-	dst = grow(dst, ResultHeaderBytes)
+	dst = growBytes(dst, ResultHeaderBytes)
 	b := dst[at:]
 	le.PutUint64(b, h.ID)
 	// Reason and answer share a word: a frontend of an earlier protocol reads the first byte only.

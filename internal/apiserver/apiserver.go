@@ -90,7 +90,7 @@ func Start(t *testing.T) *Server {
 			"--cert-dir="+dir, "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile, "--token-auth-file="+tokens, "--authorization-mode=RBAC",
 			"--service-account-issuer=https://downbeat.test", "--service-account-key-file="+keyFile, "--service-account-signing-key-file="+keyFile,
 			"--service-cluster-ip-range=10.0.0.0/24", "--watch-cache=false", "--v=0")
-		if s.run(t, cmd) {
+		if s.runServer(t, cmd) {
 			return s
 		}
 		t.Logf("attempt %d: the server has ended before it was ready", attempt+1)
@@ -99,8 +99,8 @@ func Start(t *testing.T) *Server {
 	return nil
 }
 
-// run starts the process and waits until it is ready; false: it has ended.
-func (s *Server) run(t *testing.T, cmd *exec.Cmd) bool {
+// runServer starts the process and waits until it is ready; false: it has ended.
+func (s *Server) runServer(t *testing.T, cmd *exec.Cmd) bool {
 	t.Helper()
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

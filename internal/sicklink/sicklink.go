@@ -45,7 +45,7 @@ func Open(t testing.TB, target string) *Link {
 	l := &Link{listener: ln, target: target, in: Well, out: Well}
 	l.changed = sync.NewCond(&l.mu)
 	l.running.Go(l.acceptAll)
-	t.Cleanup(l.closeAll)
+	t.Cleanup(l.closeLink)
 	return l
 }
 
@@ -78,7 +78,7 @@ func (l *Link) Set(in, out int) {
 	l.changed.Broadcast()
 }
 
-func (l *Link) closeAll() {
+func (l *Link) closeLink() {
 	l.listener.Close()
 
 	// Connections are closed while the lock is held: one that acceptAll adds later finds closed set.

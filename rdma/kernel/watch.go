@@ -54,7 +54,7 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 		return nil, fmt.Errorf("%w: load: %w", ErrNotPermitted, err)
 	}
 
-	if err := w.fill(ports, processes); err != nil {
+	if err := w.fillMaps(ports, processes); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 	return w, nil
 }
 
-func (w *Watch) fill(ports []uint16, processes []int) error {
+func (w *Watch) fillMaps(ports []uint16, processes []int) error {
 	for _, p := range ports {
 		if err := w.objects.Ports.Put(uint32(p), uint8(1)); err != nil {
 			return fmt.Errorf("watch port %d: %w", p, err)

@@ -24,8 +24,8 @@ func classOf(size int) (class, stride int) {
 	return (k-10)*4 + q + 1, 1<<k + (q+1)*quarter
 }
 
-// grow maps one more segment for a class. p.mu is held: growing is rare and must not run twice.
-func (p *Pool) grow(class, stride int) error {
+// growClass maps one more segment for a class. p.mu is held: growing is rare and must not run twice.
+func (p *Pool) growClass(class, stride int) error {
 	if p.closed {
 		return ErrClosed
 	}

@@ -60,12 +60,12 @@ func (p *Pool) RegisterWith(device Registrar) { p.device = device }
 
 // Alloc takes a buffer of size bytes, or fails with ErrInvalid, ErrTooLarge or ErrNoMemory. Where memory is short and a
 // buffer is about to leave quarantine, it waits for that one. It allocates nothing after warm-up.
-func (p *Pool) Alloc(size int) (*Buffer, error) { return p.take(size, true) }
+func (p *Pool) Alloc(size int) (*Buffer, error) { return p.takeBuffer(size, true) }
 
 // AllocNow is Alloc that never waits.
-func (p *Pool) AllocNow(size int) (*Buffer, error) { return p.take(size, false) }
+func (p *Pool) AllocNow(size int) (*Buffer, error) { return p.takeBuffer(size, false) }
 
-func (p *Pool) take(size int, mayWait bool) (*Buffer, error) {
+func (p *Pool) takeBuffer(size int, mayWait bool) (*Buffer, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes; allowed are 1 to %d", ErrInvalid, size, BufferMax)
 	}
@@ -76,7 +76,7 @@ func (p *Pool) take(size int, mayWait bool) (*Buffer, error) {
 	class, stride := classOf(size)
 	p.mu.Lock()
 	for len(p.free[class]) == 0 && !p.endQuarantine(class) {
-		err := p.grow(class, stride)
+		err := p.growClass(class, stride)
 		if err == nil {
 			break
 		}

@@ -62,7 +62,7 @@ func (c *Chains) Ask(w *Writer, now time.Duration, r Request) error {
 		return fmt.Errorf("%w: %d chains of %d reads under way to one peer", memory.ErrTooLarge, under, c.reads)
 	}
 
-	chain := c.add(now, r)
+	chain := c.addChain(now, r)
 
 	n := len(r.Reads)
 	b := w.Reserve(HeaderBytes + RemoteBytes*n)[:0]
@@ -74,7 +74,7 @@ func (c *Chains) Ask(w *Writer, now time.Duration, r Request) error {
 	return nil
 }
 
-func (c *Chains) add(now time.Duration, r Request) *Chain {
+func (c *Chains) addChain(now time.Duration, r Request) *Chain {
 	var chain *Chain
 	if k := len(c.free); k > 0 {
 		chain, c.free = c.free[k-1], c.free[:k-1]
@@ -110,8 +110,8 @@ func (c *Chains) Oldest() time.Duration {
 	return c.all[c.head].began
 }
 
-// next returns the chain that the next data frame must answer, or nil. It is called without the lock.
-func (c *Chains) next() *Chain {
+// nextDue returns the chain that the next data frame must answer, or nil. It is called without the lock.
+func (c *Chains) nextDue() *Chain {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.head == len(c.all) {
@@ -120,8 +120,8 @@ func (c *Chains) next() *Chain {
 	return c.all[c.head]
 }
 
-// complete ends the chain whose answer was due. It is called without the lock.
-func (c *Chains) complete(chain *Chain, err error) {
+// completeChain ends the chain whose answer was due. It is called without the lock.
+func (c *Chains) completeChain(chain *Chain, err error) {
 	// The chain leaves the table before its end is told of: whoever is told may ask for the next.
 	c.mu.Lock()
 	c.all[c.head] = nil

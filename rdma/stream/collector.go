@@ -12,8 +12,8 @@ type collector struct {
 	id   uint64
 }
 
-// begin starts a message of size bytes.
-func (c *collector) begin(id uint64, size int) {
+// beginMessage starts a message of size bytes.
+func (c *collector) beginMessage(id uint64, size int) {
 	c.left, c.id = size, id
 	c.msg = c.msg[:0]
 }
@@ -39,8 +39,8 @@ func (c *collector) got(n int) bool {
 	return c.left == 0
 }
 
-// release keeps the memory for the next message, unless it is much.
-func (c *collector) release() {
+// releaseMessage keeps the memory for the next message, unless it is much.
+func (c *collector) releaseMessage() {
 	if cap(c.msg) > messageKept {
 		c.msg = nil
 	}

@@ -9,7 +9,7 @@ import (
 
 // FuzzHandshakeCost: a stranger's first bytes take next to no memory.
 func FuzzHandshakeCost(f *testing.F) {
-	f.Add(newHello(NodeID{1}).append(nil))
+	f.Add(newHello(NodeID{1}).appendHello(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, 4096))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		memcost.Check(t, in, 64<<10, func() {

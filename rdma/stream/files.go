@@ -8,8 +8,8 @@ const filesMax = 4
 // files are descriptors that came beside bytes.
 type files struct{ fds []int }
 
-// keep notes the descriptors of a control message, and reports false if there are too many.
-func (f *files) keep(oob []byte) bool {
+// keepFiles notes the descriptors of a control message, and reports false if there are too many.
+func (f *files) keepFiles(oob []byte) bool {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return false
@@ -24,7 +24,7 @@ func (f *files) keep(oob []byte) bool {
 	return len(f.fds) <= filesMax
 }
 
-func (f *files) take() (fd int, ok bool) {
+func (f *files) takeFile() (fd int, ok bool) {
 	if len(f.fds) == 0 {
 		return -1, false
 	}
@@ -34,7 +34,7 @@ func (f *files) take() (fd int, ok bool) {
 	return fd, true
 }
 
-func (f *files) close() {
+func (f *files) closeFiles() {
 	for _, fd := range f.fds {
 		unix.Close(fd)
 	}

@@ -76,7 +76,7 @@ func ParseFrame(b []byte) (Frame, error) {
 
 	// Memory is taken by these lengths later on, so a header outside its kind's bounds ends the connection
 	// here.
-	low, high, counted := f.bounds()
+	low, high, counted := f.bodyBounds()
 	if f.Body < low || f.Body > high || (f.Count != 0) != counted || f.Count > ChainMax {
 		return f, fmt.Errorf("%w: frame kind %d with %d bytes and count %d; %d to %d bytes allowed",
 			memory.ErrProtocol, f.Kind, f.Body, f.Count, low, high)
@@ -84,8 +84,8 @@ func ParseFrame(b []byte) (Frame, error) {
 	return f, nil
 }
 
-// bounds gives the body's allowed length and whether the frame carries a count.
-func (f Frame) bounds() (low, high uint32, counted bool) {
+// bodyBounds gives the body's allowed length and whether the frame carries a count.
+func (f Frame) bodyBounds() (low, high uint32, counted bool) {
 	n := uint32(f.Count)
 	switch f.Kind {
 	case KindRead:

@@ -55,7 +55,7 @@ func newHello(id NodeID) hello {
 	return h
 }
 
-func (h hello) append(b []byte) []byte {
+func (h hello) appendHello(b []byte) []byte {
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint16(b, h.version)
 	b = append(b, 0, 0)
@@ -83,8 +83,8 @@ func proof(token, who string, connector, acceptor hello, binding []byte) []byte 
 	// Both hellos hold a fresh nonce, so a proof that was seen once is worth nothing in another connection.
 	m := hmac.New(sha256.New, []byte(token))
 	m.Write([]byte(who))
-	m.Write(connector.append(nil))
-	m.Write(acceptor.append(nil))
+	m.Write(connector.appendHello(nil))
+	m.Write(acceptor.appendHello(nil))
 	m.Write(binding)
 	return m.Sum(nil)
 }
@@ -112,13 +112,13 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	}
 
 	mine := newHello(id)
-	if _, err := s.Write(mine.append(nil)); err != nil {
-		return NodeID{}, lost(err)
+	if _, err := s.Write(mine.appendHello(nil)); err != nil {
+		return NodeID{}, lostPeer(err)
 	}
 
 	var b [helloBytes + 1]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 
 	theirs, err := parseHello(b[:helloBytes])
@@ -136,12 +136,12 @@ func Greet(s io.ReadWriter, id NodeID, wanted *NodeID, token string) (NodeID, er
 	}
 
 	if _, err := s.Write(proof(token, "connector", mine, theirs, binding)); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 
 	var answer [1 + macBytes]byte
 	if _, err := io.ReadFull(s, answer[:]); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 	if err := statusError(answer[0]); err != nil {
 		return NodeID{}, err
@@ -161,7 +161,7 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 
 	var b [helloBytes]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 	theirs, err := parseHello(b[:])
 	if errors.Is(err, memory.ErrProtocol) {
@@ -171,18 +171,18 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	mine := newHello(id)
 	if err != nil {
 		// As long as the answer of version 2, so that a peer of that version can tell.
-		answer := append(mine.append(nil), greetVersion)
+		answer := append(mine.appendHello(nil), greetVersion)
 		s.Write(append(answer, make([]byte, macBytes)...))
 		return NodeID{}, err
 	}
 	// So far nothing was said that is made of the token: the connector proves itself first.
-	if _, err := s.Write(append(mine.append(nil), greetOK)); err != nil {
-		return NodeID{}, lost(err)
+	if _, err := s.Write(append(mine.appendHello(nil), greetOK)); err != nil {
+		return NodeID{}, lostPeer(err)
 	}
 
 	var mac [macBytes]byte
 	if _, err := io.ReadFull(s, mac[:]); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 
 	// A place is asked for after the proof: strangers take none.
@@ -197,12 +197,12 @@ func Welcome(s io.ReadWriter, id NodeID, token string, admit func() bool) (NodeI
 	}
 
 	if _, err := s.Write(answer); err != nil {
-		return NodeID{}, lost(err)
+		return NodeID{}, lostPeer(err)
 	}
 	return theirs.id, statusError(answer[0])
 }
 
-func lost(err error) error { return fmt.Errorf("%w: handshake: %w", ErrPeerLost, err) }
+func lostPeer(err error) error { return fmt.Errorf("%w: handshake: %w", ErrPeerLost, err) }
 
 // tlsBinding completes the TLS handshake and derives what ties proofs to this connection.
 func tlsBinding(s io.ReadWriter) ([]byte, error) {
@@ -213,7 +213,7 @@ func tlsBinding(s io.ReadWriter) ([]byte, error) {
 
 	if err := c.Handshake(); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil, lost(fmt.Errorf("tls: %w", err)) // it stalled or left: certificates were not the matter
+			return nil, lostPeer(fmt.Errorf("tls: %w", err)) // it stalled or left: certificates were not the matter
 		}
 		return nil, fmt.Errorf("%w: tls: %w", ErrAuth, err)
 	}

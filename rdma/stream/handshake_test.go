@@ -27,7 +27,7 @@ func TestAnotherVersionIsTold(t *testing.T) {
 	h := newHello(NodeID{9})
 	h.version = 7
 	here.SetDeadline(time.Now().Add(patient))
-	here.Write(h.append(nil))
+	here.Write(h.appendHello(nil))
 	var answer [helloBytes + 1]byte
 	if _, err := io.ReadFull(here, answer[:]); err != nil || answer[helloBytes] != greetVersion {
 		t.Errorf("another version: %v, status %d", err, answer[helloBytes])
@@ -49,7 +49,7 @@ func TestStrangersGetNothingMadeOfTheToken(t *testing.T) {
 		ended <- err
 	}()
 	here.SetDeadline(time.Now().Add(patient))
-	here.Write(newHello(NodeID{1}).append(nil))
+	here.Write(newHello(NodeID{1}).appendHello(nil))
 	var answer [helloBytes + 1]byte
 	if _, err := io.ReadFull(here, answer[:]); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestStrangersGetNothingMadeOfTheToken(t *testing.T) {
 }
 
 func FuzzHandshake(f *testing.F) {
-	f.Add(newHello(NodeID{1}).append(nil))
+	f.Add(newHello(NodeID{1}).appendHello(nil))
 	f.Add(binary.LittleEndian.AppendUint16([]byte(magic), 9))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s := &script{in: bytes.NewReader(in)}

@@ -26,8 +26,8 @@ type gap struct {
 	i int
 }
 
-// begin lays out where the bytes behind a data frame's statuses go.
-func (l *landing) begin(chain *Chain, f Frame, statuses []byte) error {
+// beginLanding lays out where the bytes behind a data frame's statuses go.
+func (l *landing) beginLanding(chain *Chain, f Frame, statuses []byte) error {
 	if chain == nil || chain.id != f.ID || len(chain.reads) != int(f.Count) {
 		return fmt.Errorf("%w: data that was not asked for", memory.ErrProtocol)
 	}
@@ -60,18 +60,18 @@ func (l *landing) begin(chain *Chain, f Frame, statuses []byte) error {
 	return nil
 }
 
-// full tells whether all bytes of the chain are there.
-func (l *landing) full() bool { return l.chain != nil && len(l.gaps) == 0 && l.skip == 0 }
+// isComplete tells whether all bytes of the chain are there.
+func (l *landing) isComplete() bool { return l.chain != nil && len(l.gaps) == 0 && l.skip == 0 }
 
-// end takes the chain that is full, and its error.
-func (l *landing) end() (*Chain, error) {
+// endLanding takes the chain that is full, and its error.
+func (l *landing) endLanding() (*Chain, error) {
 	chain, err := l.chain, l.refusals.Err()
 	l.chain, l.refusals = nil, memory.Refusals{}
 	return chain, err
 }
 
-// fill accounts n bytes that landed in the gaps and calls told for every read that is whole.
-func (l *landing) fill(n int, told func(i int)) {
+// fillGaps accounts n bytes that landed in the gaps and calls told for every read that is whole.
+func (l *landing) fillGaps(n int, told func(i int)) {
 	// The stream brings the reads' bytes in the order of the chain, so gaps close from the front.
 	closed := 0
 	for n > 0 && closed < len(l.gaps) {
@@ -102,7 +102,7 @@ func (l *landing) giveUp(chain *Chain) {
 
 // want adds the gaps to a vector, as far as it has room.
 func (l *landing) want(v *vector) {
-	for i := 0; i < len(l.gaps) && !v.full(); i++ {
-		v.add(l.gaps[i].b)
+	for i := 0; i < len(l.gaps) && !v.isFull(); i++ {
+		v.addPiece(l.gaps[i].b)
 	}
 }

@@ -141,7 +141,7 @@ func (q *queue) consume(n int) {
 		}
 
 		n -= len(r.b)
-		q.drop()
+		q.dropFirst()
 	}
 
 	if q.head == len(q.runs) {
@@ -149,8 +149,8 @@ func (q *queue) consume(n int) {
 	}
 }
 
-// drop forgets the first run.
-func (q *queue) drop() {
+// dropFirst forgets the first run.
+func (q *queue) dropFirst() {
 	r := &q.runs[q.head]
 	if r.pin.Holds() {
 		r.pin.Release()
@@ -182,10 +182,10 @@ func (q *queue) rewind() {
 	q.chunks = q.chunks[:0]
 }
 
-// discard gives up everything.
-func (q *queue) discard() {
+// discardAll gives up everything.
+func (q *queue) discardAll() {
 	for q.head < len(q.runs) {
-		q.drop()
+		q.dropFirst()
 	}
 	q.bytes, q.owned = 0, 0
 	q.rewind()

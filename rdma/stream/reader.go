@@ -70,7 +70,7 @@ func (r *Reader) feedSome(b []byte) (int, error) {
 	case r.landing.skip > 0:
 		n := min(r.landing.skip, len(b))
 		r.landing.skip -= n
-		r.complete()
+		r.completeLanding()
 		return n, nil
 	}
 	return r.takeFrame(b)
@@ -134,10 +134,10 @@ func (r *Reader) dispatch(f Frame, body []byte) error {
 		return r.sink.TakeFrame(f, body)
 	}
 
-	if err := r.landing.begin(r.chains.next(), f, body); err != nil {
+	if err := r.landing.beginLanding(r.chains.nextDue(), f, body); err != nil {
 		return err
 	}
-	r.complete()
+	r.completeLanding()
 	return nil
 }
 
@@ -152,47 +152,47 @@ func (r *Reader) takeMessage(f Frame, b []byte, used int) (int, error) {
 		return used + int(f.Body), r.sink.TakeMessage(f.ID, have[:f.Body])
 	}
 
-	r.message.begin(f.ID, int(f.Body))
+	r.message.beginMessage(f.ID, int(f.Body))
 	n := copy(r.message.tail(len(b)-used), b[used:])
 	return used + n, r.landed(n)
 }
 
-// landed accounts n bytes that lie where place said.
+// landed accounts n bytes that lie where placeBytes said.
 func (r *Reader) landed(n int) error {
 	if r.message.left > 0 {
 		if !r.message.got(n) {
 			return nil
 		}
 		err := r.sink.TakeMessage(r.message.id, r.message.msg)
-		r.message.release()
+		r.message.releaseMessage()
 		return err
 	}
 
-	r.landing.fill(n, r.tell)
-	r.complete()
+	r.landing.fillGaps(n, r.tellRead)
+	r.completeLanding()
 	return nil
 }
 
-// tell tells of read i of the chain that is landing.
-func (r *Reader) tell(i int) {
+// tellRead tells of read i of the chain that is landing.
+func (r *Reader) tellRead(i int) {
 	if chain := r.landing.chain; chain.each != nil {
 		r.sink.Calling()
 		memory.Tell(chain.each, chain.reads, i)
 	}
 }
 
-// complete ends the chain that is landing, if all its bytes are there.
-func (r *Reader) complete() {
-	if !r.landing.full() {
+// completeLanding ends the chain that is landing, if all its bytes are there.
+func (r *Reader) completeLanding() {
+	if !r.landing.isComplete() {
 		return
 	}
 
-	chain, err := r.landing.end()
+	chain, err := r.landing.endLanding()
 	// Nobody is told of the end of a chain that was given up: that was told of then.
 	if !chain.givenUp {
 		r.sink.Calling()
 	}
-	r.chains.complete(chain, err)
+	r.chains.completeChain(chain, err)
 }
 
 // GiveUp ends a chain that is overdue: its bytes will be dropped as they come.
@@ -212,11 +212,11 @@ func (r *Reader) GiveUp(chain *Chain) {
 	r.chains.ended(chain.began, chain.reads, ErrGivenUp, done)
 }
 
-// place fills the vector with where the next bytes go, and reports false when they are frames.
-func (r *Reader) place() bool {
-	r.vec.reset()
+// placeBytes fills the vector with where the next bytes go, and reports false when they are frames.
+func (r *Reader) placeBytes() bool {
+	r.vec.resetPieces()
 	if r.message.left > 0 {
-		r.vec.add(r.message.tail(1))
+		r.vec.addPiece(r.message.tail(1))
 	} else {
 		r.landing.want(&r.vec)
 	}

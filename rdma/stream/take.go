@@ -19,15 +19,15 @@ func (r *Reader) TakeIn(buf []byte) error {
 
 		// Between chains the header of the oldest one is due: what follows it can go straight to where the chain
 		// wants it.
-		if !r.place() {
+		if !r.placeBytes() {
 			head = r.buffered(len(buf))
-			r.vec.add(buf[:head])
-			if due = r.due(head); due != nil {
-				r.expect(due, len(buf)-head)
+			r.vec.addPiece(buf[:head])
+			if due = r.dueChain(head); due != nil {
+				r.expectChain(due, len(buf)-head)
 			}
 		}
 
-		asked := r.vec.size()
+		asked := r.vec.countBytes()
 		n, errno := r.receive()
 		if errno == unix.EAGAIN || errno == unix.EINTR {
 			return nil
@@ -64,41 +64,41 @@ func (r *Reader) buffered(all int) int {
 		return all
 	}
 
-	oldest := r.chains.next()
+	oldest := r.chains.nextDue()
 	if oldest == nil || oldest.bytes <= CopyMax {
 		return all
 	}
 	return max(1, min(all, HeaderBytes+len(oldest.reads)-len(r.rest)))
 }
 
-// due returns the chain whose data frame should come next, if a long one is due and begins here, and
+// dueChain returns the chain whose data frame should come next, if a long one is due and begins here, and
 // its destinations may be touched by what turns out to be another frame.
-func (r *Reader) due(head int) *Chain {
+func (r *Reader) dueChain(head int) *Chain {
 	if !r.chains.Pending() || len(r.rest) > 0 || r.landing.skip > 0 {
 		return nil
 	}
 
-	oldest := r.chains.next()
+	oldest := r.chains.nextDue()
 	if oldest == nil || oldest.again || oldest.givenUp || oldest.bytes <= CopyMax || head != HeaderBytes+len(oldest.reads) {
 		return nil
 	}
 	return oldest
 }
 
-// expect adds the chain's destinations behind the frame's head, at most bound bytes: in the common
+// expectChain adds the chain's destinations behind the frame's head, at most bound bytes: in the common
 // case one call reads both, and the bytes lie where they belong.
-func (r *Reader) expect(chain *Chain, bound int) {
+func (r *Reader) expectChain(chain *Chain, bound int) {
 	for i := range chain.reads {
 		dst := chain.reads[i].Dst
-		if r.vec.full() || len(dst) > bound {
+		if r.vec.isFull() || len(dst) > bound {
 			return
 		}
-		r.vec.add(dst)
+		r.vec.addPiece(dst)
 		bound -= len(dst)
 	}
 }
 
-// sort accounts n bytes: head of them in buf, the others where place or expect said. When another
+// sort accounts n bytes: head of them in buf, the others where placeBytes or expectChain said. When another
 // frame came than was expected, its bytes are taken out of the destinations again.
 func (r *Reader) sort(buf []byte, head, n int, due *Chain) error {
 	if head == 0 {
@@ -138,21 +138,21 @@ func allOK(statuses []byte) bool {
 // receive reads into the vector without waiting, keeping descriptors that come along.
 func (r *Reader) receive() (int, unix.Errno) {
 	if !r.unix {
-		return r.vec.read(r.fd)
+		return r.vec.readPieces(r.fd)
 	}
 	return r.vec.readFiles(r.fd, &r.files)
 }
 
 // TakeFile takes the descriptor that came first and was not taken yet. The caller closes it.
-func (r *Reader) TakeFile() (fd int, ok bool) { return r.files.take() }
+func (r *Reader) TakeFile() (fd int, ok bool) { return r.files.takeFile() }
 
 // CloseFiles closes the descriptors that nobody took.
-func (r *Reader) CloseFiles() { r.files.close() }
+func (r *Reader) CloseFiles() { r.files.closeFiles() }
 
 // ReadTLS reads once from a TLS connection, which may wait, through buf. came is called when the read has ended,
 // before what it brought is taken in.
 func (r *Reader) ReadTLS(s io.Reader, buf []byte, came func()) error {
-	if r.place() {
+	if r.placeBytes() {
 		n, err := s.Read(r.vec.first())
 		came()
 		r.heard.Store(r.now.Load())

@@ -17,17 +17,17 @@ type vector struct {
 	in     [64]byte // descriptors that come
 }
 
-// reset empties the vector.
-func (v *vector) reset() {
+// resetPieces empties the vector.
+func (v *vector) resetPieces() {
 	clear(v.pieces[:v.n])
 	v.n = 0
 }
 
-// full tells whether no further piece fits.
-func (v *vector) full() bool { return v.n == runsMax }
+// isFull tells whether no further piece fits.
+func (v *vector) isFull() bool { return v.n == runsMax }
 
-// add appends b, unless it is empty.
-func (v *vector) add(b []byte) {
+// addPiece appends b, unless it is empty.
+func (v *vector) addPiece(b []byte) {
 	if len(b) == 0 {
 		return
 	}
@@ -36,8 +36,8 @@ func (v *vector) add(b []byte) {
 	v.n++
 }
 
-// size is the number of bytes of all pieces.
-func (v *vector) size() (bytes int) {
+// countBytes is the number of bytes of all pieces.
+func (v *vector) countBytes() (bytes int) {
 	for i := range v.n {
 		bytes += int(v.pieces[i].Len)
 	}
@@ -46,16 +46,16 @@ func (v *vector) size() (bytes int) {
 
 // gather fills the vector with the queue's first runs, at most bound bytes. A run with a file ends it.
 func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
-	v.reset()
+	v.resetPieces()
 
-	for i := q.head; i < len(q.runs) && !v.full() && bound > 0; i++ {
+	for i := q.head; i < len(q.runs) && !v.isFull() && bound > 0; i++ {
 		r := &q.runs[i]
 		if r.file != nil && v.n > 0 {
 			break
 		}
 
 		b := r.b[:min(len(r.b), bound)]
-		v.add(b)
+		v.addPiece(b)
 		bound -= len(b)
 
 		// A descriptor arrives beside the bytes of its call, so nothing may follow it in the same one.
@@ -69,7 +69,7 @@ func (v *vector) gather(q *queue, bound int) (file *memory.Segment) {
 // write writes the pieces without waiting, a file's descriptor beside them if there is one. It returns the bytes
 // written, or an errno. Go survives SIGPIPE on a socket.
 func (v *vector) write(fd int, file *memory.Segment) (int, unix.Errno) {
-	defer v.reset()
+	defer v.resetPieces()
 	if file == nil {
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v.pieces[0])), uintptr(v.n))
 		return int(n), errno
@@ -85,8 +85,8 @@ func (v *vector) write(fd int, file *memory.Segment) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// read reads into the pieces without waiting.
-func (v *vector) read(fd int) (int, unix.Errno) {
+// readPieces reads into the pieces without waiting.
+func (v *vector) readPieces(fd int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(fd), uintptr(unsafe.Pointer(&v.pieces[0])), uintptr(v.n))
 	return int(n), errno
 }
@@ -100,7 +100,7 @@ func (v *vector) readFiles(fd int, f *files) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.header)), unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 
 	// A peer that sends descriptors nobody asked for would use up this process's own.
-	if errno == 0 && v.header.Controllen > 0 && !f.keep(v.in[:v.header.Controllen]) {
+	if errno == 0 && v.header.Controllen > 0 && !f.keepFiles(v.in[:v.header.Controllen]) {
 		return 0, unix.EPROTO
 	}
 	return int(n), errno

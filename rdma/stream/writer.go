@@ -108,26 +108,26 @@ func (w *Writer) Uncork() {
 
 // Writable is called when the socket takes more.
 func (w *Writer) Writable() {
-	w.arm(false)
+	w.armNotice(false)
 	w.Flush()
 }
 
-// arm asks for a notice when the socket takes more, or that there be none.
-func (w *Writer) arm(on bool) {
+// armNotice asks for a notice when the socket takes more, or that there be none.
+func (w *Writer) armNotice(on bool) {
 	if w.armed == on || w.ended || w.o.TLS != nil {
 		return
 	}
 
 	w.armed = on
 	if on {
-		w.wrote = w.now()
+		w.wrote = w.turnTime()
 	}
 	if err := w.o.Notice(on); err != nil {
 		w.Fail(fmt.Errorf("%w: epoll: %w", ErrPeerLost, err))
 	}
 }
 
-func (w *Writer) now() time.Duration { return time.Duration(w.o.Now.Load()) }
+func (w *Writer) turnTime() time.Duration { return time.Duration(w.o.Now.Load()) }
 
 // Flush writes what is queued, unless somebody is writing already: they will take it along.
 func (w *Writer) Flush() {
@@ -144,7 +144,7 @@ func (w *Writer) Flush() {
 
 	for bound := writeBound; w.queue.waiting() > 0 && w.err == nil; {
 		if bound <= 0 {
-			w.arm(true)
+			w.armNotice(true)
 			return
 		}
 
@@ -170,12 +170,12 @@ func (w *Writer) writeVector(file *memory.Segment) (n int, again bool) {
 
 	switch errno {
 	case 0:
-		w.wrote = w.now()
+		w.wrote = w.turnTime()
 		return n, true
 	case unix.EINTR:
 		return 0, true
 	case unix.EAGAIN:
-		w.arm(true)
+		w.armNotice(true)
 	default:
 		w.Fail(fmt.Errorf("%w: write: %w", ErrPeerLost, errno))
 	}
@@ -186,17 +186,17 @@ func (w *Writer) writeVector(file *memory.Segment) (n int, again bool) {
 // did not take. The Writer is not Busy.
 func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 	f.Append(w.head[:0])
-	w.vec.reset()
-	w.vec.add(w.head[:])
+	w.vec.resetPieces()
+	w.vec.addPiece(w.head[:])
 	for _, p := range parts {
-		w.vec.add(p)
+		w.vec.addPiece(p)
 	}
 
 	// Others may have queued meanwhile; what is left of this frame goes before theirs.
 	n, _ := w.writeVector(nil)
 	if rest := HeaderBytes + int(f.Body) - n; rest > 0 && w.err == nil {
 		w.putBack(parts, n, rest)
-		w.arm(true)
+		w.armNotice(true)
 	}
 
 	w.closeIfEnded()
@@ -265,7 +265,7 @@ func (w *Writer) closeIfEnded() {
 	}
 
 	w.closed = true
-	w.queue.discard()
+	w.queue.discardAll()
 	if w.o.TLS != nil {
 		close(w.kick)
 		return

@@ -13,7 +13,7 @@ func (w *Writer) wakeTLS() {
 
 	// A writer that was idle has made no progress because there was nothing to do.
 	if !w.writing {
-		w.wrote = w.now()
+		w.wrote = w.turnTime()
 	}
 
 	select {
@@ -47,7 +47,7 @@ func (w *Writer) writeTLS(own []byte) {
 	w.writing = false
 
 	w.queue.consume(n)
-	w.wrote = w.now()
+	w.wrote = w.turnTime()
 	if err != nil {
 		w.Fail(fmt.Errorf("%w: write: %w", ErrPeerLost, err))
 	}

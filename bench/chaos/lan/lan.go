@@ -180,7 +180,7 @@ func (n *Network) Close() error {
 	for from := range n.ways {
 		for to := range n.ways[from] {
 			if w := n.ways[from][to].Swap(nil); w != nil {
-				w.close()
+				w.closeWay()
 			}
 		}
 	}
@@ -203,9 +203,9 @@ func (n *Network) forward(i int, p *port) {
 
 		// Most ways are sound: their packets pass without a copy or a lock.
 		if w := n.ways[i][to].Load(); w != nil {
-			w.take(buf[:size])
+			w.takePacket(buf[:size])
 		} else {
-			n.deliver(to, buf[:size])
+			n.deliverPacket(to, buf[:size])
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (n *Network) target(packet []byte) (int, bool) {
 	return int(packet[19]), packet[19] > 0 && packet[19] <= hostsMax
 }
 
-func (n *Network) deliver(to int, packet []byte) {
+func (n *Network) deliverPacket(to int, packet []byte) {
 	if p := n.hosts[to].Load(); p != nil {
 		_, _ = p.file.Write(packet) // a host that is being removed takes nothing
 	}

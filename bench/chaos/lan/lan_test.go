@@ -71,7 +71,7 @@ func TestSlowWays(t *testing.T) {
 	}
 	start := time.Now()
 	for range 10 {
-		w.take(make([]byte, 1000))
+		w.takePacket(make([]byte, 1000))
 	}
 	<-done
 	if took := time.Since(start); took < 110*time.Millisecond {

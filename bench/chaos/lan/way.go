@@ -45,14 +45,14 @@ type carried struct {
 func (n *Network) Set(from, to int, h Harm) {
 	var w *way
 	if h != (Harm{}) {
-		w = &way{harm: h, deliver: func(b []byte) { n.deliver(to, b) }, random: n.newRandom(from, to)}
+		w = &way{harm: h, deliver: func(b []byte) { n.deliverPacket(to, b) }, random: n.newRandom(from, to)}
 		w.changed = sync.NewCond(&w.mu)
-		n.running.Go(w.run)
+		n.running.Go(w.runWay)
 	}
 
 	// The new harm holds before the old way ends, so no packet finds the way sound in between.
 	if old := n.ways[from][to].Swap(w); old != nil {
-		old.close()
+		old.closeWay()
 	}
 }
 
@@ -62,8 +62,8 @@ func (n *Network) Both(a, b int, h Harm) {
 	n.Set(b, a, h)
 }
 
-// take puts a packet on the way.
-func (w *way) take(packet []byte) {
+// takePacket puts a packet on the way.
+func (w *way) takePacket(packet []byte) {
 	if w.harm.Cut {
 		return
 	}
@@ -95,8 +95,8 @@ func (w *way) take(packet []byte) {
 	w.changed.Signal()
 }
 
-// run delivers packets when they are due, until the way is closed and empty.
-func (w *way) run() {
+// runWay delivers packets when they are due, until the way is closed and empty.
+func (w *way) runWay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -119,8 +119,8 @@ func (w *way) run() {
 	}
 }
 
-// close lets what is under way arrive within a moment, and ends the way. A slow way forgets its backlog.
-func (w *way) close() {
+// closeWay lets what is under way arrive within a moment, and ends the way. A slow way forgets its backlog.
+func (w *way) closeWay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
