@@ -208,6 +208,11 @@ func (s *System) openGateway(ctx context.Context) error {
 			return errors.Join(err, rest.Close(), rpc.Close())
 		}
 	}
+	if p.RestrictedFile != "" {
+		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
+			return errors.Join(err, rest.Close(), rpc.Close())
+		}
+	}
 	rate := tracing.NewRate(s.config.Protocol.TraceRate)
 	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
 		return errors.Join(err, rest.Close(), rpc.Close())

@@ -21,6 +21,8 @@ type Protocol struct {
 	TraceRate float64 `yaml:"trace_rate"`
 	// gateway: a file of clients with a token and limits each; empty: the secret of token_file opens the API
 	ClientTokensFile string `yaml:"client_tokens_file"`
+	// gateway: a file of headers that classes of endpoints ask for; empty: none does
+	RestrictedFile string `yaml:"restricted_file"`
 	// gateway: a log line for every inference call
 	AccessLog bool `yaml:"access_log"`
 	ClientSHM bool `yaml:"client_shm"` // gateway: clients of this host may keep tensors in shared memory objects of the gateway's user
@@ -34,6 +36,7 @@ var protocolReaders = map[string][]string{
 	"server-name":        {"demo", "serve", "gateway"},
 	"client-shm":         {"demo", "serve", "gateway"},
 	"client-tokens-file": {"serve", "gateway"},
+	"restricted-file":    {"serve", "gateway"},
 	"trace":              {"serve", "gateway"},
 	"trace-rate":         {"serve", "gateway"},
 	"access-log":         {"serve", "gateway"},
@@ -45,6 +48,7 @@ var protocolReaders = map[string][]string{
 func (p *Protocol) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&p.ServerName, "server-name", p.ServerName, "`name` that server metadata reports")
 	fs.StringVar(&p.ClientTokensFile, "client-tokens-file", p.ClientTokensFile, "`file` of clients with a token and limits each; empty: the secret of token-file opens the API")
+	fs.StringVar(&p.RestrictedFile, "restricted-file", p.RestrictedFile, "`file` of headers that classes of endpoints ask for; empty: none does")
 	fs.StringVar(&p.Trace, "trace", p.Trace, "`URL` of the OTLP collector that spans go to; empty: none")
 	fs.Float64Var(&p.TraceRate, "trace-rate", p.TraceRate, "`share` of the requests without a trace of their own that are traced")
 	fs.BoolVar(&p.AccessLog, "access-log", p.AccessLog, "a log line for every inference call")

@@ -73,6 +73,9 @@ func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Contex
 	if f := g.authorizeRPC(c, info); f != nil {
 		return nil, f.GRPCStatus().Err()
 	}
+	if f := g.o.Restricted.checkCall(info.FullMethodName, info.Header); f != nil {
+		return nil, f.GRPCStatus().Err()
+	}
 	if g.memory.isFull() {
 		return nil, errMemory.GRPCStatus().Err()
 	}

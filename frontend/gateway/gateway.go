@@ -28,7 +28,9 @@ type Options struct {
 	// Clients, if set, are who may call the API, by tokens of their own; Token then opens only what operators need: metrics,
 	// the page and the log's settings.
 	Clients *clients.Set
-	TLS     *tls.Config // of both listeners; nil: plain
+	// Restricted, if set, asks callers of some classes of endpoints for a header.
+	Restricted *Restrictions
+	TLS        *tls.Config // of both listeners; nil: plain
 	// Access gets a line for every inference call: model, request id, trace, rows, time and outcome. Nil: none is written.
 	Access *slog.Logger
 	// Tracer gets a span for every inference call, and one for each stage of it. Nil: none is made.
@@ -127,7 +129,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	if o.Scheduler != nil {
 		g.watch = newWatch(o.Scheduler, g.metrics.registry)
 	}
-	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(mux)), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ConnContext: withConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 
 	options := []grpc.ServerOption{}
