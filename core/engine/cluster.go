@@ -120,6 +120,7 @@ func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *c
 	}
 	empty.name, empty.models = b.hello.SubCluster, loaded
 	empty.label = g.freeLabel(empty)
+	g.e.ranker(empty.number).models.Store(&loaded)
 	return empty
 }
 

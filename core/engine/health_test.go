@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 )
@@ -111,6 +112,44 @@ func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	r.countState(&slow, false, false)
 	if r.isOutlier(&sick, false) {
 		t.Error("all GPUs fail, and one of them is an outlier")
+	}
+}
+
+// TestFailingGPUWithAModelOfItsOwnIsNotHeldBack: a GPU that alone serves some model stays in the rotation, whatever others
+// do with the models that they share: when it is mended that model is answered at once.
+func TestFailingGPUWithAModelOfItsOwnIsNotHeldBack(t *testing.T) {
+	s := newStage(t, Options{})
+	sick := s.mustBackend(hello("sick", 1, slope, "m", "own"))
+	s.mustBackend(hello("well", 1, slope, "m"))
+	f := s.frontend()
+
+	sick.lose, sick.reason, sick.untold, sick.quick = func() bool { return true }, model.ExecutionFailed, true, true
+	s.offerFor(f, "m", 1, 4*ms, 120*ms, 2_000*ms)
+
+	sick.lose, sick.quick = nil, false
+	if asked, served := s.offerFor(f, "own", 1<<20, 20*ms, 60*ms, 200*ms); served != asked {
+		t.Errorf("%d of %d requests of the model that only the mended GPU has were served", served, asked)
+	}
+}
+
+// TestAbsenceIsNoExcuseForLaterBatches: time in which the scheduler was stopped is added to the watchdogs of the batches
+// that were under way then, not to those of batches sent later.
+func TestAbsenceIsNoExcuseForLaterBatches(t *testing.T) {
+	s := newStage(t, Options{Prompt: 1}) // so that the batch leaves at once
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	b.hang = true
+	f := s.frontend()
+	s.run(s.clock.now + 150*ms)
+
+	s.clock.now += 3_000 * ms // nobody polls
+	f.ask(1, "m", 20*ms)
+	s.run(s.clock.now + 20*ms)
+	if len(b.batches) != 1 {
+		t.Fatalf("batches %v, want one", b.batches)
+	}
+	s.run(s.clock.now + sched.Time(limits.Engine(slope[0])) + 200*ms)
+	if !b.cut {
+		t.Error("the watchdog of a batch that was sent after the absence waited for as long again")
 	}
 }
 

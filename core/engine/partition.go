@@ -324,11 +324,27 @@ func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	p.refuse(t, r, whyLost(r))
 }
 
-// worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's.
+// worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's, and all
+// that the batch's GPU serves besides: a model that has no other home must not wait until a hold ends.
 func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
+	own := e.ranker(f.gpu.sub).models.Load()
 	return slices.ContainsFunc(p.several[f.model], func(sub uint32) bool {
-		return sub != f.gpu.sub && e.ranker(sub).working.Load() > 0
+		r := e.ranker(sub)
+		return sub != f.gpu.sub && r.working.Load() > 0 && containsAll(*r.models.Load(), *own)
 	})
+}
+
+// containsAll says whether every one of some ids is among others. Both ascend.
+func containsAll(all, some []uint32) bool {
+	for _, id := range some {
+		for len(all) > 0 && all[0] < id {
+			all = all[1:]
+		}
+		if len(all) == 0 || all[0] != id {
+			return false
+		}
+	}
+	return true
 }
 
 // done ends a batch that backend b reports. It reports whether the batch was under way.
@@ -457,7 +473,7 @@ func (p *partition) watch(t *turn) {
 	}
 	for k := range p.batches {
 		f := &p.batches[k]
-		f.until = f.until.Add(absent)
+		f.until = f.until.Add(min(absent, t.now.Sub(f.sent)))
 		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
 			t.cuts = append(t.cuts, f.gpu.b)
 		}

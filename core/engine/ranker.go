@@ -15,6 +15,8 @@ type ranker struct {
 	wake   atomic.Int64                   // sched.Time at which Advance is due; written under mu
 	groups atomic.Pointer[[]sched.Groups] // of the backends whose GPUs it has; the registry replaces; nil: of none
 
+	models atomic.Pointer[[]uint32] // ids of what all of its GPUs have loaded, ascending; nil: it never had GPUs
+
 	mu      sync.Mutex
 	latest  sched.Time    // of the turns that were here
 	s       *sched.Ranker // mu guards all

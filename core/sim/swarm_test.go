@@ -50,6 +50,10 @@ func TestSeedsThatFailed(t *testing.T) {
 	for n, what := range map[uint64]string{
 		5033:   "a home's next GPU was too late for all that was queued, and was granted again and again in one turn",
 		502336: "the same",
+		21043:  "a batch sent after a pause was given the pause's time before it was given up",
+		610911: "a GPU was held back that alone served some model, which waited for it after its mending",
+		617877: "the same",
+		640715: "the same",
 	} {
 		if _, err := Run(Draw(n)); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
