@@ -389,10 +389,9 @@ func TestAModelThatIsTooSlowIsLeftOut(t *testing.T) {
 
 // TestHotPathAllocatesNothing is invariant B5, from Execute to Done.
 func TestHotPathAllocatesNothing(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: 16})
-	e, _ := r.batch(1, 16)
 	link := &counter{more: make(chan struct{}, 1)}
-	r.link = link
+	r := newRig(t, rigOptions{alpha: time.Microsecond, batchMax: 16, link: link})
+	e, _ := r.batch(1, 16)
 	quiet, err := rdma.Open(rdma.Config{}) // a frontend that throws answers away: collecting allocates
 	if err != nil {
 		t.Fatal(err)

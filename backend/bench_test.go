@@ -13,10 +13,9 @@ func BenchmarkBatch(b *testing.B) {
 	for _, provider := range []string{"local", "shm", "tcp"} {
 		for _, rows := range []int{1, 16} {
 			b.Run(provider+"/rows="+string(rune('0'+rows/10))+string(rune('0'+rows%10)), func(b *testing.B) {
-				r := newRig(b, rigOptions{alpha: time.Nanosecond, batchMax: 16, front: rdma.Config{Providers: []string{provider}}})
-				e, _ := r.batch(1, rows)
 				link := &counter{more: make(chan struct{}, 1)}
-				r.link = link
+				r := newRig(b, rigOptions{alpha: time.Nanosecond, batchMax: 16, front: rdma.Config{Providers: []string{provider}}, link: link})
+				e, _ := r.batch(1, rows)
 				batch := []wire.Execute{e}
 				b.ReportAllocs()
 				for b.Loop() {

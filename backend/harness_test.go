@@ -14,6 +14,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/device/devicetest"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/control"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
@@ -207,6 +208,7 @@ type rigOptions struct {
 	pinned      bool  // to core 0: one batch runs at a time
 	front       rdma.Config
 	log         *slog.Logger
+	link        control.BackendLink // nil: the rig's own schedule
 }
 
 func newRig(t testing.TB, o rigOptions) *rig {
@@ -252,7 +254,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		}
 	})
 	r.Hello()
-	r.Attach(r.sched)
+	if o.link == nil {
+		o.link = r.sched
+	}
+	r.Attach(o.link)
 	r.Link(true, nil)
 	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
 	return r
