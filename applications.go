@@ -41,9 +41,10 @@ func (s *System) openApplications() *app.Set {
 	for _, e := range refused {
 		s.log.Warn("an application is left out", "application", e.Model, "err", e.Err)
 	}
+	gate := s.admission()
 	var all []*app.App
 	for _, g := range graphs {
-		a, err := app.New(s.client, g, app.Options{Hooks: s.config.Hooks, Offsets: s.offsets(r, g)})
+		a, err := app.New(s.client, g, s.applicationOptions(r, g, gate))
 		if err != nil {
 			s.log.Warn("an application is left out", "application", g.Name, "err", err)
 			continue
@@ -63,21 +64,41 @@ func (s *System) openApplications() *app.Set {
 	return set
 }
 
-// offsets divides an application's latency by what GPU time costs, where every model was profiled; nil: it was not, and
-// the models' SLOs have to do.
-func (s *System) offsets(r *repo.Repository, g *dag.Graph) []time.Duration {
-	profiles := make([]*profile.Profile, len(g.Steps))
+// admission decides about the sessions of all applications; nil where the scheduler is elsewhere, and with it what is known of
+// GPUs.
+func (s *System) admission() *app.Admission {
+	if s.engine == nil {
+		return nil
+	}
+	return app.NewAdmission(func() dag.Capacity {
+		stats := s.engine.Stats()
+		c := dag.Capacity{Hop: applicationHop}
+		for _, l := range stats.Load {
+			c.GPUs, c.Measured = c.GPUs+l.GPUs, c.Measured+l.Demand
+		}
+		return c
+	}, s.config.SessionTrial)
+}
+
+// applicationOptions divides an application's latency by what GPU time costs, where every model was profiled. Where one was
+// not, the models' SLOs have to do, and sessions open as they like.
+func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.Admission) app.Options {
+	o := app.Options{Hooks: s.config.Hooks}
+	byStep := make([]*profile.Profile, len(g.Steps))
 	for j := range g.Steps {
 		if step := &g.Steps[j]; step.Model != "" {
-			if profiles[j] = r.Profile(step.Model, step.Version); profiles[j] == nil {
-				return nil
+			if byStep[j] = r.Profile(step.Model, step.Version); byStep[j] == nil {
+				return o
 			}
 		}
 	}
-	b, err := g.Split(func(step int) *profile.Profile { return profiles[step] }, applicationRate, applicationHop)
+
+	o.Profiles, o.Admission = func(step int) *profile.Profile { return byStep[step] }, gate
+	b, err := g.Split(o.Profiles, applicationRate, applicationHop)
 	if err != nil {
 		s.log.Warn("an application's latency cannot be met by its profiles", "application", g.Name, "err", err)
-		return nil
+		return o
 	}
-	return b.Offset
+	o.Offsets = b.Offset
+	return o
 }

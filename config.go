@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"downbeat.dev/backend"
+	dag "downbeat.dev/core/app"
 	"downbeat.dev/core/lead"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
@@ -57,6 +58,8 @@ type Config struct {
 	// Hooks are the Go functions that the stages of applications may call, beside those of frontend/app; the gateway runs
 	// them.
 	Hooks map[string]app.NewHook
+	// SessionTrial runs sessions in virtual time before one more is admitted; core/sim.Trial is one. Nil: their demand decides.
+	SessionTrial dag.Trial
 	// TuneBackend and TuneClient may set what no knob does, before the part starts; nil: nothing.
 	TuneBackend func(*backend.Options)
 	TuneClient  func(*frontend.Options)

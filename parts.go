@@ -220,8 +220,8 @@ func (s *System) openGateway(ctx context.Context) error {
 	if o.Tracer != nil {
 		o.TraceRate = rate
 	}
-	if set := s.openApplications(); set != nil {
-		o.Applications = set
+	if s.applications = s.openApplications(); s.applications != nil {
+		o.Applications = s.applications
 	}
 	g := gateway.New(s.client, o)
 	s.gateway = g

@@ -20,6 +20,7 @@ import (
 	"downbeat.dev/deploy"
 	"downbeat.dev/deploy/loglimit"
 	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/app"
 	"downbeat.dev/frontend/gateway"
 )
 
@@ -38,7 +39,9 @@ type System struct {
 	backend *backend.Service
 	client  *frontend.Client
 	gateway *gateway.Gateway
-	tells   atomic.Pointer[http.Handler] // of the metrics address; nil: there is none
+
+	applications *app.Set                     // nil: there are none, or no gateway
+	tells        atomic.Pointer[http.Handler] // of the metrics address; nil: there is none
 }
 
 // Start opens the parts that c.Roles names, the inner ones first, and returns once they serve. ctx ends what Start waits
@@ -197,6 +200,9 @@ func (s *System) Backend() *backend.Service { return s.backend }
 
 // Gateway returns the gateway of this process; nil: none runs here.
 func (s *System) Gateway() *gateway.Gateway { return s.gateway }
+
+// Applications returns those of the model repository, which run with the gateway; nil: there are none.
+func (s *System) Applications() *app.Set { return s.applications }
 
 // Config returns the configuration in force: Listen, HTTP, GRPC and Metrics hold the addresses that are listened on.
 func (s *System) Config() Config { return s.config }

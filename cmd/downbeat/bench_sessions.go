@@ -20,7 +20,8 @@ func benchSessions() command {
 			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, or a JSON `FILE`")
 			policies := fs.String("policy", "downbeat,rim,nexus,clipper", "policies, comma-separated, or all")
 			count := fs.Int("workers", 0, "GPUs, one each; 0: as the workload says")
-			seed := fs.Uint64("seed", 1, "of phases, and of f9's sessions")
+			seed := fs.Uint64("seed", 1, "of phases, of f9's sessions, and of mixes")
+			mixes := fs.Int("mixes", 0, "instead of workloads: compare admission with simulations to the end over so many random mixes")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -30,6 +31,16 @@ func benchSessions() command {
 			}
 			if *count < 0 || *count > 1000 {
 				return deploy.UsageError(fmt.Sprintf("-workers %d: want 0 to 1000", *count))
+			}
+			if *mixes < 0 || *mixes > 1e6 {
+				return deploy.UsageError(fmt.Sprintf("-mixes %d: want 0 to 1000000", *mixes))
+			}
+			if *mixes > 0 {
+				j, err := sessions.JudgeAdmission(ctx, *mixes, *seed)
+				if err != nil {
+					return err
+				}
+				return j.Write(os.Stdout, *format == "json")
 			}
 			chosen, err := sessions.Select(*policies)
 			if err != nil {

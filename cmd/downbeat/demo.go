@@ -14,6 +14,7 @@ import (
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/load"
 	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/sim"
 	"downbeat.dev/deploy"
 )
 
@@ -56,7 +57,7 @@ func runDemo(ctx context.Context, args []string) error {
 	began := time.Now()
 	c.Listen = ""
 	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
-		FreePorts: true, Log: os.Stderr, Version: buildVersion()})
+		FreePorts: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"downbeat.dev"
+	"downbeat.dev/core/sim"
 	"downbeat.dev/deploy"
 )
 
@@ -30,7 +31,7 @@ func gatewayCommand() command {
 // configuration; nil: there are none.
 func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*flag.FlagSet), complete func(*downbeat.Config) error) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
-		printConfig, c := false, downbeat.Config{Roles: roles, Patient: true, Log: os.Stderr, Version: buildVersion()}
+		printConfig, c := false, downbeat.Config{Roles: roles, Patient: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial}
 		knobs, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
 			fs.StringVar(&c.Metrics, "metrics", metrics, "`address` for /metrics, /v2/health and /debug/pprof alone; empty: none")

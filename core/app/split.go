@@ -112,3 +112,23 @@ func (g *Graph) checkLatency() error {
 	}
 	return g.refuseField("latency", g.Latency, fmt.Sprintf("at least %v, which single requests take: %s", until[worst], strings.Join(way, ", ")))
 }
+
+// Rest is the least that lies behind each step: on the longest way, what single stages take whose requests all run at
+// once, and a hop each; nil profiles: what is known of the models. A step that missed its own deadline may still be tried until the frame's less its rest.
+func (g *Graph) Rest(profiles Profiles, hop time.Duration) []time.Duration {
+	rest := make([]time.Duration, len(g.Steps))
+	for j := len(g.Steps) - 1; j >= 0; j-- {
+		s := &g.Steps[j]
+		takes := s.Fixed + s.Least
+		if s.Model != "" && profiles != nil {
+			if p := profiles(j); p != nil {
+				takes = p.Exec(min(p.Max(), int(math.Ceil(max(1, g.FanOut(j))))))
+			}
+		}
+		rest[j] += hop
+		for _, before := range s.After {
+			rest[before] = max(rest[before], rest[j]+takes)
+		}
+	}
+	return rest
+}

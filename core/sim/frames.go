@@ -12,6 +12,9 @@ type Stage struct {
 	Fixed  Duration
 	After  []int32  // stages before it, each with a smaller index
 	Offset Duration // its requests' deadline is the frame's less Offset
+	// Rest is the least that lies behind it: a request that was dropped is made once more, with the frame's deadline less Rest,
+	// where that is later. 0: none is made again.
+	Rest Duration
 }
 
 // Hook is the model of a stage that asks none and takes Fixed.
@@ -36,12 +39,14 @@ type Frames struct {
 	frames   []frame
 	owner    []owner // by request
 	cancel   []int32 // frames that failed in this turn
+	again    int     // requests made once more
 }
 
 // owner says whose a request is.
 type owner struct {
 	frame int32
 	stage int32
+	again bool // it was made for one that was dropped
 }
 
 // frame is one frame under way.
@@ -106,18 +111,38 @@ func (f *Frames) begin(i, j int32, at Time) {
 	fr.left[j] = int32(s.FanOut)
 	deadline := fr.begun.Add(f.sessions[fr.session].Latency - s.Offset)
 	for range s.FanOut {
-		r := f.w.Add(at, s.Model, deadline)
-		if int(r) != len(f.owner) {
-			panic("sim: frames share their World with other requests")
-		}
-		f.owner = append(f.owner, owner{i, j})
-		fr.made = append(fr.made, r)
+		f.make(i, j, at, deadline, false)
 	}
+}
+
+// make makes one request of a stage.
+func (f *Frames) make(i, j int32, at, deadline Time, again bool) {
+	r := f.w.Add(at, f.stages(i)[j].Model, deadline)
+	if int(r) != len(f.owner) {
+		panic("sim: frames share their World with other requests")
+	}
+	f.owner = append(f.owner, owner{i, j, again})
+	f.frames[i].made = append(f.frames[i].made, r)
+}
+
+// tryAgain makes a dropped request once more if its frame still has time that the stages behind it do not need.
+func (f *Frames) tryAgain(own owner, at Time) bool {
+	fr, s := &f.frames[own.frame], &f.stages(own.frame)[own.stage]
+	latest := fr.begun.Add(f.sessions[fr.session].Latency - s.Rest)
+	if fr.ended || own.again || s.Rest == 0 || s.Rest >= s.Offset || latest <= at {
+		return false
+	}
+	f.again++
+	f.make(own.frame, own.stage, at, latest, true)
+	return true
 }
 
 // requestEnded is the World's Ended.
 func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	own := f.owner[r]
+	if o == Dropped && f.tryAgain(own, at) {
+		return
+	}
 	fr := &f.frames[own.frame]
 	fr.left[own.stage]--
 	fr.until[own.stage] = max(fr.until[own.stage], at)

@@ -26,6 +26,9 @@ func drawFrames(t *testing.T, seed uint64) (*World, []Session) {
 		s := Session{Latency: Duration(40e6 + rng.IntN(4e8)), Period: Duration(1e9 / (1 + rng.Float64()*40)), First: Time(rng.IntN(1e8)), Last: Time(1e9)}
 		for j := range 1 + rng.IntN(6) {
 			stage := Stage{Model: int32(rng.IntN(len(w.Models)+1)) - 1, FanOut: rng.IntN(5), Fixed: Duration(rng.IntN(3e6)), Offset: Duration(rng.Int64N(int64(s.Latency) / 4))}
+			if rng.IntN(2) == 0 {
+				stage.Rest = 1 + stage.Offset/Duration(1+rng.IntN(4))/2
+			}
 			for before := range j {
 				if rng.IntN(2) == 0 {
 					stage.After = append(stage.After, int32(before))
@@ -39,7 +42,7 @@ func drawFrames(t *testing.T, seed uint64) (*World, []Session) {
 }
 
 // runFrames runs a seed and returns how its frames ended, each counted once.
-func runFrames(t *testing.T, seed uint64) (good, bad int, end Time) {
+func runFrames(t *testing.T, seed uint64) (good, bad, again int, end Time) {
 	w, sessions := drawFrames(t, seed)
 	f := NewFrames(w, 300e3, sessions, func(_ int, _, _ Time, inTime bool) {
 		if inTime {
@@ -63,23 +66,23 @@ func runFrames(t *testing.T, seed uint64) (good, bad int, end Time) {
 	if total != len(f.owner) || good+bad != len(f.frames) {
 		t.Errorf("seed %d: %d requests of %d, %d frames of %d", seed, total, len(f.owner), good+bad, len(f.frames))
 	}
-	return good, bad, w.Result.End
+	return good, bad, f.again, w.Result.End
 }
 
 // TestEveryFrameEndsOnce holds V4 over seeds, and that a seed replays.
 func TestEveryFrameEndsOnce(t *testing.T) {
-	allGood, allBad := 0, 0
+	allGood, allBad, allAgain := 0, 0, 0
 	for seed := range uint64(300) {
-		good, bad, end := runFrames(t, seed)
-		allGood, allBad = allGood+good, allBad+bad
+		good, bad, again, end := runFrames(t, seed)
+		allGood, allBad, allAgain = allGood+good, allBad+bad, allAgain+again
 		if seed%10 == 0 {
-			if g, b, e := runFrames(t, seed); g != good || b != bad || e != end {
+			if g, b, _, e := runFrames(t, seed); g != good || b != bad || e != end {
 				t.Errorf("seed %d: %d, %d, %d and then %d, %d, %d", seed, good, bad, end, g, b, e)
 			}
 		}
 	}
-	t.Logf("%d frames in time, %d not", allGood, allBad)
-	if allGood < 1000 || allBad < 1000 {
-		t.Errorf("%d frames in time, %d not: the seeds try too little", allGood, allBad)
+	t.Logf("%d frames in time, %d not; %d requests made again", allGood, allBad, allAgain)
+	if allGood < 1000 || allBad < 1000 || allAgain < 1000 {
+		t.Errorf("%d frames in time, %d not, %d requests made again: the seeds try too little", allGood, allBad, allAgain)
 	}
 }

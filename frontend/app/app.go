@@ -33,6 +33,10 @@ type Options struct {
 	// Offsets is what lies behind each step, for a frame of the application's latency; other latencies scale it. Nil:
 	// by the SLOs of the models.
 	Offsets []time.Duration
+	// Profiles are ℓ(b) by step; nil: not known. With them a step that missed its deadline knows what the rest needs.
+	Profiles graph.Profiles
+	// Admission decides which sessions may open; it needs Profiles. Nil: all may.
+	Admission *Admission
 	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
 	StreamsMax int
 }
@@ -43,9 +47,14 @@ type App struct {
 	client  Client
 	steps   []step
 	offsets []time.Duration
+	rest    []time.Duration // by step: the least that lies behind it
 	streams streams
 	frames  sync.Pool // of *run
 	stats   stats
+	latest  traces
+
+	profiles  graph.Profiles
+	admission *Admission // nil: all sessions may open
 }
 
 // step is what running a step needs beside the graph.
@@ -67,6 +76,12 @@ func New(client Client, g *graph.Graph, o Options) (*App, error) {
 	if len(a.offsets) != len(g.Steps) {
 		return nil, fmt.Errorf("application %q: %d offsets: want one for each of %d steps", g.Name, len(a.offsets), len(g.Steps))
 	}
+
+	a.profiles, a.admission = o.Profiles, o.Admission
+	if a.profiles == nil && a.admission != nil {
+		return nil, fmt.Errorf("application %q: admission without profiles: want both or none", g.Name)
+	}
+	a.rest = g.Rest(a.profiles, 0)
 
 	for j := range g.Steps {
 		s := &a.steps[j]

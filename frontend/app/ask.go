@@ -38,6 +38,7 @@ func (r *run) ask(ctx context.Context, j int) error {
 	}
 
 	s.counts.requests.Add(uint64(n))
+	r.steps[j].Requests += n
 	if err := r.app.client.DoWhole(ctx, calls); err != nil {
 		return err
 	}

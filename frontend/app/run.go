@@ -41,13 +41,17 @@ type run struct {
 	stream   *Stream // nil: none
 	priority uint8
 	deadline time.Time
-	scale    float64 // of the offsets
+	begun    time.Time
+	offsets  []time.Duration // by step
+	scale    float64         // of the offsets
 	cancel   context.CancelCauseFunc
 	wait     sync.WaitGroup
 
 	// A value and its absence are written by the step that gives it, and read by those that need it, which start after.
 	values  []Value
 	missing []bool
+
+	steps []StepTrace // written by each step, read after the last
 
 	mu      sync.Mutex // guards what follows
 	needs   []int      // by step: those it still waits for
@@ -67,12 +71,17 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	}
 	begun := time.Now()
 	r := a.takeRun()
-	r.stream, r.priority, r.deadline = stream, f.Priority, begun.Add(latency)
+	r.stream, r.priority, r.begun, r.deadline = stream, f.Priority, begun, begun.Add(latency)
+	r.offsets = a.offsets
+	usual := a.graph.Latency // that the offsets are for
+	if stream != nil && stream.offsets != nil {
+		r.offsets, usual = stream.offsets, latency
+	}
 	if d, ok := ctx.Deadline(); ok && (stream == nil || d.Before(r.deadline)) {
 		r.deadline = d
 	}
 	// Offsets belong to a latency: a frame with less of it has less for every stage.
-	r.scale = min(1, r.deadline.Sub(begun).Seconds()/a.graph.Latency.Seconds())
+	r.scale = min(1, r.deadline.Sub(begun).Seconds()/usual.Seconds())
 	for i, in := range f.Inputs {
 		r.values[i] = Value{in}
 	}
@@ -82,6 +91,7 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	r.start(ctx)
 	r.wait.Wait()
 	r.cancel(nil)
+	a.latest.add(r)
 
 	if r.err != nil {
 		a.stats.failed.Add(1)
@@ -116,7 +126,8 @@ func (a *App) checkFrame(f Frame) error {
 func (a *App) takeRun() *run {
 	r, ok := a.frames.Get().(*run)
 	if !ok {
-		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps))}
+		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps)),
+			steps: make([]StepTrace, len(a.steps))}
 	}
 	for j := range a.steps {
 		r.needs[j] = len(a.steps[j].After)
@@ -166,7 +177,10 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 			go r.proceed(ctx, []int{j})
 		}
 		j := ready[0]
-		r.end(j, r.runStep(ctx, j))
+		r.steps[j] = StepTrace{From: time.Since(r.begun)}
+		err := r.runStep(ctx, j)
+		r.steps[j].To = time.Since(r.begun)
+		r.end(j, err)
 		ready = r.release(j)
 		r.wait.Done()
 	}
@@ -199,13 +213,33 @@ func (r *run) runStep(ctx context.Context, j int) error {
 		}
 	}
 
-	until := r.deadline.Add(-time.Duration(float64(r.app.offsets[j]) * r.scale))
+	// A request that is dropped at the step's own deadline has, once more, what the steps behind it can spare.
+	offset := time.Duration(float64(r.offsets[j]) * r.scale)
+	err := r.runUntil(ctx, j, r.deadline.Add(-offset))
+	if s.hook == nil && r.app.rest[j] < offset && isDropped(err) && ctx.Err() == nil {
+		r.steps[j].Again = true
+		err = r.runUntil(ctx, j, r.deadline.Add(-r.app.rest[j]))
+	}
+	return err
+}
+
+// runUntil runs a step under a deadline of its own.
+func (r *run) runUntil(ctx context.Context, j int, until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	if s.hook != nil {
+	if r.app.steps[j].hook != nil {
 		return r.callHook(ctx, j)
 	}
 	return r.ask(ctx, j)
+}
+
+// isDropped reports whether a request ended for want of time alone, or with a backend that died.
+func isDropped(err error) bool {
+	var of *frontend.OutcomeError
+	if !errors.As(err, &of) {
+		return errors.Is(err, context.DeadlineExceeded)
+	}
+	return of.Reason == model.DeadlineCannotBeMet || of.Reason == model.DeadlinePast || of.Reason == model.BackendLost
 }
 
 // end counts how a step ended. One that failed ends the frame, unless it is optional.
@@ -215,6 +249,7 @@ func (r *run) end(j int, err error) {
 		s.counts.answered.Add(1)
 		return
 	}
+	r.steps[j].End = "failed"
 	for _, at := range s.Out {
 		if at != graph.Single {
 			r.values[at], r.missing[at] = nil, true
@@ -222,6 +257,7 @@ func (r *run) end(j int, err error) {
 	}
 	if errors.Is(err, errSkipped) {
 		s.counts.skipped.Add(1)
+		r.steps[j].End = "skipped"
 		return
 	}
 
@@ -230,6 +266,7 @@ func (r *run) end(j int, err error) {
 	defer r.mu.Unlock()
 	switch {
 	case r.err != nil:
+		r.steps[j].End = "canceled"
 		s.counts.canceled.Add(1)
 	case s.Optional:
 		s.counts.failed.Add(1)

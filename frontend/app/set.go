@@ -110,6 +110,14 @@ func (s *Set) find(name string) *served {
 	return nil
 }
 
+// App returns the application of a name, for sessions; nil: there is none.
+func (s *Set) App(name string) *App {
+	if one := s.find(name); one != nil {
+		return one.app
+	}
+	return nil
+}
+
 // model is what is told of an application now.
 func (s *served) model() *frontend.Model {
 	for j := range s.app.steps {

@@ -16,8 +16,9 @@ type Session struct {
 	Latency time.Duration // of each frame; 0: the application's
 	Floor   float64       // least accuracy that is an answer, 0 to 1
 	Lease   time.Duration // without a frame for so long the session is closed; 0: DefaultLease
-	// Offsets is what lies behind each step at this latency, as admission found it; nil: the application's, scaled.
-	Offsets []time.Duration
+	Name    string        // for people; may be empty
+	// Triggered says that the frames come when Stream.NextFrame says, so that those of several sessions make a batch.
+	Triggered bool
 }
 
 // DefaultLease is how long a session without frames stays open.
@@ -26,6 +27,7 @@ const DefaultLease = 30 * time.Second
 const (
 	streamsMax = 1024
 	rateMax    = 1e6
+	nameMax    = 128 // bytes
 	// burstFrames is how many frames may come before their time: networks bunch them up.
 	burstFrames = 3
 )
@@ -40,13 +42,19 @@ var (
 // Stream is an open session.
 type Stream struct {
 	app     *App
+	number  uint64 // of the App's sessions
 	session Session
 	states  []hookState // by step
 	lease   *time.Timer
+	offsets []time.Duration // by step, as admission found them; nil: the application's, scaled
+	phase   time.Time       // when a frame may come, and after each period; zero: nobody says
+	changed chan struct{}
 
-	mu     sync.Mutex // guards what follows
-	due    time.Time  // of the next frame
-	closed bool
+	mu       sync.Mutex // guards what follows
+	due      time.Time  // of the next frame
+	closed   bool
+	standing Standing
+	recent   window
 }
 
 // hookState is what a step's hook keeps from frame to frame; its lock keeps the frames in turn.
@@ -55,7 +63,7 @@ type hookState struct {
 	value any
 }
 
-// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid or ErrSessions.
+// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid, ErrSessions or ErrRefused.
 func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	if s.Latency == 0 {
 		s.Latency = a.graph.Latency
@@ -75,11 +83,19 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		return nil, fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
 	case s.Lease < 0:
 		return nil, fmt.Errorf("%w: session: lease %v: want more than 0", ErrInvalid, s.Lease)
+	case len(s.Name) > nameMax:
+		return nil, fmt.Errorf("%w: session: name of %d bytes: want at most %d", ErrInvalid, len(s.Name), nameMax)
 	}
 
-	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps))}
+	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
 	if !a.streams.add(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
+	}
+	if a.admission != nil {
+		if err := a.admission.admit(stream); err != nil {
+			a.streams.remove(stream)
+			return nil, err
+		}
 	}
 	stream.mu.Lock()
 	stream.lease = time.AfterFunc(s.Lease, stream.Close)
@@ -96,7 +112,11 @@ func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 	if err := s.admitFrame(time.Now()); err != nil {
 		return nil, err
 	}
-	return s.app.runFrame(ctx, f, s.session.Latency, s)
+	answer, err := s.app.runFrame(ctx, f, s.session.Latency, s)
+	if !errors.Is(err, ErrInvalid) && !errors.Is(err, context.Canceled) {
+		s.noteFrame(err == nil, err == nil && answer.Slack >= 0)
+	}
+	return answer, err
 }
 
 // admitFrame keeps the session's rate: a frame is due one period after the one before, and may come a few periods early.
@@ -109,7 +129,11 @@ func (s *Stream) admitFrame(now time.Time) error {
 	s.lease.Reset(s.session.Lease)
 	period := time.Duration(float64(time.Second) / s.session.Rate)
 	if now.Before(s.due.Add(-burstFrames * period)) {
+		s.standing.Skipped++
 		return ErrTooFast
+	}
+	if s.due.IsZero() && s.app.admission != nil {
+		s.app.admission.notePhase(s, now)
 	}
 	if s.due.Before(now) {
 		s.due = now
@@ -125,16 +149,21 @@ func (s *Stream) Close() {
 	s.closed = true
 	s.lease.Stop()
 	s.mu.Unlock()
-	if first {
-		s.app.streams.remove(s)
+	if !first {
+		return
+	}
+	s.app.streams.remove(s)
+	if s.app.admission != nil {
+		s.app.admission.release(s)
 	}
 }
 
 // streams are the sessions that are open.
 type streams struct {
-	most int
-	mu   sync.Mutex
-	open map[*Stream]struct{}
+	most  int
+	mu    sync.Mutex
+	open  map[*Stream]struct{}
+	given uint64 // numbers
 }
 
 func (s *streams) add(stream *Stream) bool {
@@ -146,6 +175,8 @@ func (s *streams) add(stream *Stream) bool {
 	if s.open == nil {
 		s.open = map[*Stream]struct{}{}
 	}
+	s.given++
+	stream.number = s.given
 	s.open[stream] = struct{}{}
 	return true
 }

@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/app"
+	"downbeat.dev/core/profile"
+)
+
+// promiseOf is a session of two models behind each other, of 20 ms each.
+func promiseOf(t *testing.T, rate float64, latency time.Duration) app.Promise {
+	p, err := profile.Linear(5*time.Millisecond, 15*time.Millisecond, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &app.Graph{Application: &app.Application{Name: "two", Latency: latency}, Steps: []app.Step{
+		{Stage: &app.Stage{Name: "a", Model: "a"}, List: app.Single},
+		{Stage: &app.Stage{Name: "b", Model: "b"}, List: app.Single, After: []int32{0}}}}
+	return app.Promise{Graph: g, Rate: rate, Latency: latency, Profiles: func(int) *profile.Profile { return p }}
+}
+
+// TestTrialPassesWhatFits: sessions are let in until the GPU is full, and what was let in is served for a minute.
+func TestTrialPassesWhatFits(t *testing.T) {
+	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
+	var open []app.Promise
+	var refused error
+	for len(open) < 100 && refused == nil {
+		p := promiseOf(t, 5, 300*time.Millisecond)
+		p.Phase = time.Duration(len(open)) * 37 * time.Millisecond % p.Period()
+		p, a, err := app.Admit(c, open, p, Trial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if refused = a.Refusal; refused == nil {
+			open = append(open, p)
+		} else if a.OfferRate >= 5 || a.OfferLatency > 0 && a.OfferLatency < 300*time.Millisecond {
+			t.Errorf("offers %v frames/s and %v, want less than was asked for", a.OfferRate, a.OfferLatency)
+		}
+	}
+
+	// Without batching a session takes a fifth of the GPU; with unbounded batches an twentieth.
+	if refused == nil || len(open) < 4 || len(open) > 20 {
+		t.Errorf("%d sessions, then %v; want 4 to 20", len(open), refused)
+	}
+	if !KeepsPromises(c, open, time.Minute) {
+		t.Errorf("%d sessions were let in, and do not fit", len(open))
+	}
+	if KeepsPromises(c, append(append(open[:len(open):len(open)], open...), open...), time.Minute) {
+		t.Errorf("three times %d sessions fit", len(open))
+	}
+	if Trial(app.Capacity{}, open) {
+		t.Error("sessions pass without a GPU")
+	}
+}
+
+// TestDroppedRequestsAreMadeAgain: a step that missed its own deadline has what the frame can spare.
+func TestDroppedRequestsAreMadeAgain(t *testing.T) {
+	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
+	p := promiseOf(t, 5, 300*time.Millisecond)
+	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // nobody answers within 1 ms
+	if kept, again := tryPromises(c, []app.Promise{p}, trialSpan, trialSpan); !kept || again < 0.3 {
+		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", kept, again)
+	}
+}

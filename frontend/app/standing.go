@@ -1,0 +1,96 @@
+package app
+
+import "time"
+
+// Standing is how a session's promise is kept.
+type Standing struct {
+	Frames  uint64 `json:"frames"`  // that were run and have ended
+	InTime  uint64 `json:"in_time"` // answered within the latency
+	Late    uint64 `json:"late"`    // answered after it
+	Failed  uint64 `json:"failed"`  // without an answer
+	Skipped uint64 `json:"skipped"` // refused: faster than the session's rate
+	// Recent is the share of the latest frames that were in time, 0 to 1.
+	Recent float64 `json:"recent"`
+	// Hurt says that Recent is less than was promised.
+	Hurt bool `json:"hurt"`
+}
+
+const (
+	// promisedShare of the frames are in time.
+	promisedShare = 0.99
+	// recentFrames is how many of the latest frames tell whether a promise is kept.
+	recentFrames = 200
+	// hurtLeast is how many frames have to be bad before anybody is told: one is within every promise.
+	hurtLeast = 2
+)
+
+// window remembers which of the latest frames were bad.
+type window struct {
+	bad   [recentFrames]bool
+	n     int // frames in it
+	next  int
+	count int // bad ones in it
+}
+
+func (w *window) add(bad bool) {
+	if w.n == recentFrames && w.bad[w.next] {
+		w.count--
+	}
+	if bad {
+		w.count++
+	}
+	w.bad[w.next] = bad
+	w.next = (w.next + 1) % recentFrames
+	w.n = min(w.n+1, recentFrames)
+}
+
+func (w *window) share() float64 { return 1 - float64(w.count)/float64(max(w.n, 1)) }
+
+// noteFrame counts a frame's end, and tells of a promise that is broken or kept again.
+func (s *Stream) noteFrame(answered, inTime bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := &s.standing
+	st.Frames++
+	switch {
+	case inTime:
+		st.InTime++
+	case answered:
+		st.Late++
+	default:
+		st.Failed++
+	}
+
+	s.recent.add(!inTime)
+	st.Recent = s.recent.share()
+	hurt := s.recent.count >= hurtLeast && st.Recent < promisedShare
+	if hurt != st.Hurt {
+		st.Hurt = hurt
+		select {
+		case s.changed <- struct{}{}:
+		default: // whoever reads finds the latest anyway
+		}
+	}
+}
+
+// Standing returns how the promise is kept.
+func (s *Stream) Standing() Standing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standing
+}
+
+// Changed is sent to when Standing's Hurt has changed; one message may stand for several changes. It is never closed.
+func (s *Stream) Changed() <-chan struct{} { return s.changed }
+
+// NextFrame is the first time from now on at which a frame of a session that is Triggered should come; now for others.
+func (s *Stream) NextFrame(now time.Time) time.Time {
+	if !s.session.Triggered || s.phase.IsZero() {
+		return now
+	}
+	period := time.Duration(float64(time.Second) / s.session.Rate)
+	if late := now.Sub(s.phase); late > 0 {
+		return s.phase.Add((late + period - 1) / period * period)
+	}
+	return s.phase
+}
