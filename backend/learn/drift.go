@@ -60,9 +60,9 @@ func (l *Learner) compareWindow() (plan.DriftReport, error) {
 func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.counts.Drifts++
 	l.drifts = append(l.drifts, now)
-	l.impact, l.gains = max(report.Impact, 0), nil
+	l.impact, l.gains = max(report.ImpactHigh, 0), nil // few labels may show no loss where there is one
 	l.learning, l.held = true, false
-	l.flat, l.lastRight, l.sinceJudge, l.resting = 0, 0, 0, 0
+	l.flat, l.best, l.sinceJudge, l.resting = 0, 0, 0, 0
 	l.samples.noteDrift()
 }
 

@@ -54,6 +54,17 @@ func (j *judge) answer(list []Sample) (right []bool, f plan.Features, err error)
 	return right, f, nil
 }
 
+// Accuracy returns the share of samples whose class weights of a net answer.
+func Accuracy(net train.Net, weights []float32, list []Sample, library string) (float64, error) {
+	j, err := newJudge(Options{Net: net, Library: library}, weights)
+	if err != nil {
+		return 0, err
+	}
+	defer j.close()
+	right, _, err := j.answer(list)
+	return share(right), err
+}
+
 func bestClass(scores []float32) (best int) {
 	for i, s := range scores {
 		if s > scores[best] {

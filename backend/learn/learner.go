@@ -26,13 +26,13 @@ type Learner struct {
 
 	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
 	candidate  []float32
-	learning   bool // from a drift until steps gain nothing any more
-	held       bool // after a rollback nothing is published until the next drift
-	sinceJudge int  // steps since the candidate was last judged
-	lastRight  float64
+	learning   bool      // from a drift until steps gain nothing any more
+	held       bool      // after a rollback nothing is published until the next drift
+	sinceJudge int       // steps since the candidate was last judged
+	best       float64   // accuracy on held-out samples of the candidates since the last drift; 0: none was judged
 	flat       int       // judgements in a row without a gain
 	resting    int       // samples of the present when it came to rest; 0: it learns, or no drift has woken it
-	gains      []float64 // of each of the last steps
+	gains      []float64 // of a step, by judgement
 	impact     float64
 	took       time.Duration // a training step
 

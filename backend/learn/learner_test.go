@@ -5,8 +5,6 @@ package learn
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,42 +88,6 @@ func (s *street) learner(change func(*Options)) *Learner {
 	return l
 }
 
-// accuracy measures weights on samples.
-func (s *street) accuracy(weights []float32, list []Sample) float64 {
-	s.t.Helper()
-	j, err := newJudge(Options{Net: s.recipe.Net()}, weights)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer j.close()
-	right, _, err := j.answer(list)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return share(right)
-}
-
-// live lets a learner see n samples and a look for each of some periods.
-func (s *street) live(l *Learner, from time.Duration, n int, c *scene.Conditions, spoil func(*Sample)) (until time.Duration, reports []Report) {
-	now := from
-	for look := range l.options.Looks {
-		for _, one := range s.draw(n/l.options.Looks, c) {
-			if spoil != nil {
-				spoil(&one)
-			}
-			if _, err := l.OfferLabelled(one); err != nil {
-				s.t.Fatal(err)
-			}
-		}
-		now = from + l.options.Period/time.Duration(l.options.Looks)*time.Duration(look+1)
-		if _, _, err := l.Look(now); err != nil {
-			s.t.Fatal(err)
-		}
-		reports = append(reports, s.steps(l, 126)...)
-	}
-	return now, reports
-}
-
 // steps steps up to n times, until there is nothing to do.
 func (s *street) steps(l *Learner, n int) (reports []Report) {
 	for range n {
@@ -139,150 +101,6 @@ func (s *street) steps(l *Learner, n int) (reports []Report) {
 		reports = append(reports, r)
 	}
 	return reports
-}
-
-// dark is darker and noisier than anything that the models were trained for.
-func dark() *scene.Conditions {
-	c := scene.Night()
-	c.Light, c.Rain, c.Noise, c.Occlusion = 0.15, 0.5, 0.05, 0.35
-	return &c
-}
-
-// TestLearnsTheNight: real weights, real gradients. Night falls, the learner notices, and what it publishes knows the
-// night and still the day.
-func TestLearnsTheNight(t *testing.T) {
-	s := openStreet(t)
-	l := s.learner(nil)
-	now, reports := s.live(l, 0, 1200, nil, nil)
-	if c := l.Counts(); c.Drifts != 0 || len(reports) != 0 || l.Version() != 1 {
-		t.Fatalf("before the night: %+v", c)
-	}
-
-	for range 2 {
-		now, _ = s.live(l, now, 1200, dark(), nil)
-	}
-	nights, days := s.draw(1024, dark()), s.draw(1024, nil)
-	before, after := s.accuracy(s.weights(), nights), s.accuracy(l.Weights(), nights)
-	day, dayAfter := s.accuracy(s.weights(), days), s.accuracy(l.Weights(), days)
-	t.Logf("night: %.3f, learnt %.3f; mixed: %.3f, learnt %.3f; version %d, %+v, drifts at %v", before, after, day, dayAfter, l.Version(), l.Counts(), l.Drifts())
-	if l.Counts().Drifts == 0 || l.Drifts()[0] > l.options.Period*2 {
-		t.Errorf("drifts at %v, want one within a period of %v", l.Drifts(), l.options.Period)
-	}
-	if after < before+0.07 || dayAfter < day-0.03 {
-		t.Errorf("night %.3f to %.3f, mixed %.3f to %.3f", before, after, day, dayAfter)
-	}
-}
-
-// TestWrongLabelsPublishNothingWorse: 30 % of the labels are another class, drawn by chance.
-func TestWrongLabelsPublishNothingWorse(t *testing.T) {
-	s := openStreet(t)
-	for _, c := range []*scene.Conditions{nil, dark()} {
-		name := map[bool]string{true: "as trained", false: "night"}[c == nil]
-		l := s.learner(nil)
-		chance := rand.New(rand.NewPCG(1, 8))
-		spoil := func(one *Sample) {
-			if chance.IntN(10) < 3 {
-				one.Class = (one.Class + 1 + chance.IntN(scene.VehicleClasses-1)) % scene.VehicleClasses
-			}
-		}
-		now := time.Duration(0)
-		for range 2 {
-			now, _ = s.live(l, now, 800, c, spoil)
-		}
-		clean := s.draw(1024, c)
-		before, after := s.accuracy(s.weights(), clean), s.accuracy(l.Weights(), clean)
-		t.Logf("%s: %.4f, learnt %.4f; version %d, %+v", name, before, after, l.Version(), l.Counts())
-		if after < before-0.02 {
-			t.Errorf("%s: %.4f became %.4f", name, before, after)
-		}
-		if l.Counts().Judged == 0 {
-			t.Errorf("%s: wrong labels woke no learning: the test shows nothing", name)
-		}
-	}
-}
-
-// TestWhatGoesWrong: one night, in which the first publication fails, and what candidates can be like.
-func TestWhatGoesWrong(t *testing.T) {
-	s := openStreet(t)
-	full, numbers := errors.New("the disk is full"), []int(nil)
-	l := s.learner(func(o *Options) {
-		o.Publish = func(version int, _ []float32) error {
-			if numbers = append(numbers, version); len(numbers) == 1 {
-				return full
-			}
-			return nil
-		}
-	})
-	now, reports := s.live(l, 0, 1200, dark(), nil)
-
-	// What serves stays, and the next judgement tries again under another number.
-	failed := slices.IndexFunc(reports, func(r Report) bool { return errors.Is(r.Discarded, full) })
-	if c := l.Counts(); failed < 0 || c.Unpublished != 1 || c.Published == 0 || numbers[1] != 3 || l.Version() != numbers[len(numbers)-1] {
-		t.Fatalf("%+v, versions %v, serving %d", c, numbers, l.Version())
-	}
-	t.Run("a loss that is no number", func(t *testing.T) { s.breakLoss(t, l) })
-	t.Run("a candidate that is no number", func(t *testing.T) {
-		l.candidate[0] = float32(math.Inf(1))
-		expectDiscarded(t, s, l, &l.counts.NotFinite, nil)
-	})
-	t.Run("a worse candidate", func(t *testing.T) {
-		clear(l.candidate)
-		expectDiscarded(t, s, l, &l.counts.Worse, errWorse)
-	})
-	t.Run("rollback", func(t *testing.T) { s.rollBack(t, l, now) })
-}
-
-// breakLoss lets the trainer run on weights that are no numbers.
-func (s *street) breakLoss(t *testing.T, l *Learner) {
-	broken := s.weights()
-	for i := range broken {
-		broken[i] = float32(math.NaN())
-	}
-	if err := l.trainer.SetWeights(broken); err != nil {
-		t.Fatal(err)
-	}
-	l.learning, l.flat, l.sinceJudge = true, 0, 0
-	rate := l.options.Rate
-	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded == nil || l.Counts().NotFinite != 1 || l.options.Rate != rate/2 {
-		t.Errorf("%+v, %+v", r, l.Counts())
-	}
-	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded != nil || !isFinite(l.trainer.Weights()) {
-		t.Errorf("the next step: %+v", r)
-	}
-}
-
-// expectDiscarded judges the candidate, which must be thrown away and counted.
-func expectDiscarded(t *testing.T, s *street, l *Learner, count *int, why error) {
-	t.Helper()
-	version, before := l.Version(), *count
-	l.learning, l.flat, l.sinceJudge = true, 0, judgeEvery
-	r := s.steps(l, 1)[0]
-	if r.Work != Judging || r.Discarded == nil || r.Published || l.Version() != version || *count != before+1 {
-		t.Errorf("%+v, %+v", r, l.Counts())
-	}
-	if why != nil && !errors.Is(r.Discarded, why) {
-		t.Errorf("discarded because of %v, want %v", r.Discarded, why)
-	}
-}
-
-// rollBack puts the first weights in force again: under a new number, and until the next drift.
-func (s *street) rollBack(t *testing.T, l *Learner, now time.Duration) {
-	learnt := l.numbered
-	if err := l.Rollback(99); err == nil || !strings.Contains(err.Error(), "99") {
-		t.Errorf("an unknown version: %v", err)
-	}
-	if err := l.Rollback(1); err != nil {
-		t.Fatal(err)
-	}
-	if l.Version() != learnt+1 || l.Weights()[0] != s.weights()[0] {
-		t.Errorf("version %d after %d", l.Version(), learnt)
-	}
-
-	// The same night goes on: that is no drift, so the rollback holds.
-	s.live(l, now, 400, dark(), nil)
-	if l.Version() != learnt+1 {
-		t.Errorf("version %d was published over a rollback", l.Version())
-	}
 }
 
 // TestATeacherLabels: inputs without a class wait until a teacher has some to label; of too many the oldest go.
@@ -318,20 +136,6 @@ func TestATeacherLabels(t *testing.T) {
 	}
 	if _, err := l.Step(); err == nil || !strings.Contains(err.Error(), "0 classes for 16 inputs") {
 		t.Errorf("a teacher without answers: %v", err)
-	}
-}
-
-// TestTheSameSeedPublishesTheSame versions.
-func TestTheSameSeedPublishesTheSame(t *testing.T) {
-	run := func() (float32, Counts) {
-		s := openStreet(t)
-		l := s.learner(nil)
-		s.live(l, 0, 800, dark(), nil)
-		return l.Weights()[3], l.Counts()
-	}
-	w, c := run()
-	if again, counted := run(); again != w || counted != c || c.Published == 0 {
-		t.Errorf("%v %+v, then %v %+v", w, c, again, counted)
 	}
 }
 

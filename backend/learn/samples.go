@@ -6,7 +6,7 @@ import "math/rand/v2"
 const (
 	recentMax = 2048 // to train on, of the present
 	oldMax    = 2048 // to train on, of all that was before
-	judgeMax  = 384  // held out to judge weights
+	judgeMax  = 768  // held out to judge weights
 	driftMax  = 256  // held out to detect drift; plan.Drift compares no more
 	waitMax   = 256  // inputs that wait for a label
 )

@@ -31,9 +31,10 @@ func (w Work) String() string {
 
 // Report is what a step did, and how long that took on the processor that ran it.
 type Report struct {
-	Work Work
-	Took time.Duration
-	Loss float32 // of a training step
+	Work   Work
+	Took   time.Duration
+	Inputs int     // that were labelled, trained on, or answered to judge
+	Loss   float32 // of a training step
 	// Of a judgement: the shares of held-out samples of the present that the serving weights and the candidate answered
 	// rightly, and whether the candidate serves from now on.
 	Serving, Candidate float64
@@ -47,7 +48,7 @@ const (
 	judgedMin  = 96 // held-out samples of the present
 	meanSteps  = 20 // that the candidate is the mean of
 	flatMax    = 6  // judgements without a gain, after which the learner rests
-	gainsKept  = 3 * judgeEvery
+	gainsKept  = 32
 	// forgetMost is the accuracy on the first data that may be lost for accuracy on the present.
 	forgetMost = 0.02
 	// betterBy is the standard errors by which a candidate must be better. Candidates are judged again and again: with one
@@ -61,7 +62,7 @@ func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
 	switch {
 	case len(l.waiting) >= labelBatch:
-		r.Work, err = Labelling, l.label()
+		r.Work, r.Inputs, err = Labelling, labelBatch, l.label()
 	case !l.learning || len(l.samples.recent.samples) < l.options.Batch || len(l.samples.judges.samples) < judgedMin:
 		return r, nil
 	case l.sinceJudge >= judgeEvery:
@@ -124,6 +125,7 @@ func (l *Learner) train(r *Report) error {
 		targets[i*classes+s.Class] = 1
 	}
 
+	r.Inputs = l.options.Batch
 	loss, err := l.trainer.Step(images, targets, l.options.Rate)
 	r.Loss = loss
 	if loss != loss {
@@ -180,9 +182,11 @@ func (l *Learner) judge(r *Report) error {
 		return err
 	}
 
+	r.Inputs = len(serves) + len(trained) + len(remembers)
+
 	// Two comparisons: with what serves, on the present, and with the first weights, on the first data.
 	r.Serving, r.Candidate = share(serves), share(trained)
-	l.noteGain(r.Candidate, steps)
+	l.noteGain(r, steps)
 	gain, deviation := compare(serves, trained)
 	kept, slack := compare(l.first, remembers)
 	switch {
@@ -206,18 +210,19 @@ func share(right []bool) float64 {
 	return float64(countRight(right).Right) / float64(max(1, len(right)))
 }
 
-// noteGain spreads what the candidate has gained over its steps. A learner that gains nothing for a while rests until the
-// next drift.
-func (l *Learner) noteGain(right float64, steps int) {
-	gain := right - l.lastRight
-	for range steps {
-		l.gains = append(l.gains, gain/float64(steps))
+// noteGain notes what each of the candidate's last steps has gained. A learner that gains nothing for a while rests until
+// there is more to learn from.
+func (l *Learner) noteGain(r *Report, steps int) {
+	if l.best == 0 {
+		l.best = r.Serving
 	}
+	gain := max(0, r.Candidate-l.best)
+	l.gains = append(l.gains, gain/float64(max(1, steps)))
 	l.gains = l.gains[max(0, len(l.gains)-gainsKept):]
 
 	if l.flat++; gain > 0 {
 		l.flat = 0
-		l.lastRight = right
+		l.best = r.Candidate
 	}
 	if l.flat >= flatMax {
 		l.learning, l.resting = false, len(l.samples.recent.samples)
