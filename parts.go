@@ -195,7 +195,7 @@ func (s *System) openGateway(ctx context.Context) error {
 
 	p := &s.config.Protocol
 	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevel: s.level, Access: s.access,
-		StrictReadiness: p.StrictReadiness, Version: s.config.Version, Token: s.token, TLS: t, Logger: s.log}
+		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Logger: s.log}
 	if s.engine != nil {
 		o.Scheduler = s.engine
 		o.Metrics = append(o.Metrics, s.leadMetrics()...)

@@ -25,7 +25,9 @@ type Protocol struct {
 	RestrictedFile string `yaml:"restricted_file"`
 	// gateway: a log line for every inference call
 	AccessLog bool `yaml:"access_log"`
-	ClientSHM bool `yaml:"client_shm"` // gateway: clients of this host may keep tensors in shared memory objects of the gateway's user
+	// gateway: metrics under Triton's names, too
+	TritonMetrics bool `yaml:"triton_metrics"`
+	ClientSHM     bool `yaml:"client_shm"` // gateway: clients of this host may keep tensors in shared memory objects of the gateway's user
 }
 
 // DefaultProtocol is the section as it is without a file.
@@ -37,6 +39,7 @@ var protocolReaders = map[string][]string{
 	"client-shm":         {"demo", "serve", "gateway"},
 	"client-tokens-file": {"serve", "gateway"},
 	"restricted-file":    {"serve", "gateway"},
+	"triton-metrics":     {"serve", "gateway"},
 	"trace":              {"serve", "gateway"},
 	"trace-rate":         {"serve", "gateway"},
 	"access-log":         {"serve", "gateway"},
@@ -51,6 +54,7 @@ func (p *Protocol) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&p.RestrictedFile, "restricted-file", p.RestrictedFile, "`file` of headers that classes of endpoints ask for; empty: none does")
 	fs.StringVar(&p.Trace, "trace", p.Trace, "`URL` of the OTLP collector that spans go to; empty: none")
 	fs.Float64Var(&p.TraceRate, "trace-rate", p.TraceRate, "`share` of the requests without a trace of their own that are traced")
+	fs.BoolVar(&p.TritonMetrics, "triton-metrics", p.TritonMetrics, "show metrics under Triton's names, nv_inference_count and so on, too")
 	fs.BoolVar(&p.AccessLog, "access-log", p.AccessLog, "a log line for every inference call")
 	fs.BoolVar(&p.StrictReadiness, "strict-readiness", p.StrictReadiness, "not ready while a model cannot be served")
 	fs.BoolVar(&p.StrictModels, "strict-models", p.StrictModels, "every model needs a config.pbtxt that describes it in full")

@@ -51,6 +51,8 @@ type Options struct {
 	Scheduler Scheduler
 	// Applications, if set, are served beside the client's models.
 	Applications Applications
+	// TritonMetrics shows metrics under Triton's names, too.
+	TritonMetrics bool
 	// Metrics of other parts of this process, shown beside the gateway's own.
 	Metrics []prometheus.Collector
 	Logger  *slog.Logger
@@ -122,6 +124,9 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g.metrics.registry.MustRegister(o.Metrics...)
 	if o.Clients != nil {
 		g.metrics.registry.MustRegister(o.Clients)
+	}
+	if o.TritonMetrics {
+		g.metrics.registry.MustRegister(aliases{g})
 	}
 	mux.Handle("GET /metrics", metricsOf(g.metrics.registry))
 	page.Routes(mux, g.pageData)

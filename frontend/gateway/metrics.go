@@ -49,6 +49,7 @@ type sums struct {
 	successes, failures     uint64
 	successNS, failureNS    uint64
 	execNS, queueNS, lastMS uint64
+	inputNS, outputNS       uint64
 }
 
 var (
@@ -178,7 +179,9 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 	mm.sums.successes++
 	mm.sums.successNS += uint64(elapsed)
 	mm.sums.execNS += uint64(r.Exec)
-	mm.sums.queueNS += uint64(max(0, elapsed-r.Exec))
+	mm.sums.inputNS += uint64(r.Stages.Fetch)
+	mm.sums.outputNS += uint64(r.Stages.Reply)
+	mm.sums.queueNS += uint64(max(0, elapsed-r.Exec-r.Stages.Fetch-r.Stages.Reply))
 	mm.sums.lastMS = uint64(now.UnixMilli())
 	mm.mu.Unlock()
 }
@@ -205,6 +208,6 @@ func (m *metrics) reportStatistics(model *frontend.Model) *oip.ModelStatistics {
 	return &oip.ModelStatistics{Name: model.Name, Version: model.Version, LastInference: s.lastMS, InferenceCount: s.successes,
 		InferenceStats: &oip.InferStatistics{
 			Success: duration(s.successes, s.successNS), Fail: duration(s.failures, s.failureNS), Queue: duration(s.successes, s.queueNS),
-			ComputeInput: duration(s.successes, 0), ComputeInfer: duration(s.successes, s.execNS), ComputeOutput: duration(s.successes, 0),
+			ComputeInput: duration(s.successes, s.inputNS), ComputeInfer: duration(s.successes, s.execNS), ComputeOutput: duration(s.successes, s.outputNS),
 			CacheHit: duration(0, 0), CacheMiss: duration(0, 0)}}
 }

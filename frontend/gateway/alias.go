@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend/gateway/oip"
+)
+
+// aliases shows what the gateway counts under Triton's names, for dashboards made for those. Every value is made, when
+// asked for, of what the statistics extension and the gateway's own metrics tell, so that the three agree.
+type aliases struct{ g *Gateway }
+
+// alias describes a metric under Triton's name.
+func alias(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nv_"+name, help, labels, nil)
+}
+
+var (
+	aliasSuccess  = alias("inference_request_success", "Requests answered with an output.", modelLabels...)
+	aliasFailure  = alias("inference_request_failure", "Requests without an output, by Triton's reasons.", "model", "version", "reason")
+	aliasCount    = alias("inference_count", "Inferences: rows answered.", modelLabels...)
+	aliasExecs    = alias("inference_exec_count", "Batches run.", modelLabels...)
+	aliasPending  = alias("inference_pending_request_count", "Requests queued now.", modelLabels...)
+	aliasDuration = alias("inference_request_duration_us", "Time of answered requests.", modelLabels...)
+	aliasQueue    = alias("inference_queue_duration_us", "Time before the backend fetched their inputs, and for a GPU.", modelLabels...)
+	aliasInput    = alias("inference_compute_input_duration_us", "Time in which their inputs were fetched.", modelLabels...)
+	aliasInfer    = alias("inference_compute_infer_duration_us", "Time of their batches on the GPU.", modelLabels...)
+	aliasOutput   = alias("inference_compute_output_duration_us", "Time in which their outputs came back.", modelLabels...)
+	aliasHits     = alias("cache_num_hits_per_model", "Always 0: no cache is kept.", modelLabels...)
+	aliasMisses   = alias("cache_num_misses_per_model", "Always 0: no cache is kept.", modelLabels...)
+	aliasGPU      = alias("gpu_utilization", "Part of the last second that the GPU spent on batches.", "gpu_uuid")
+)
+
+// Describe implements prometheus.Collector.
+func (a aliases) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{aliasSuccess, aliasFailure, aliasCount, aliasExecs, aliasPending, aliasDuration, aliasQueue, aliasInput, aliasInfer, aliasOutput,
+		aliasHits, aliasMisses, aliasGPU} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (a aliases) Collect(out chan<- prometheus.Metric) {
+	failures := a.g.metrics.failuresByAlias()
+	for _, s := range a.g.modelStatistics(nil, "", "").ModelStats {
+		a.collectModel(out, s, failures[modelKey{s.Name, s.Version}])
+	}
+	if w := a.g.watch; w != nil {
+		w.collectAliases(out)
+	}
+}
+
+// collectModel sends a model's metrics.
+func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatistics, failures map[string]float64) {
+	counter := func(d *prometheus.Desc, v float64, more ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.Name, s.Version}, more...)...)
+	}
+	micros := func(d *oip.StatisticDuration) float64 { return float64(d.Ns) / 1e3 }
+
+	i := s.InferenceStats
+	counter(aliasSuccess, float64(i.Success.Count))
+	counter(aliasCount, float64(s.InferenceCount))
+	counter(aliasDuration, micros(i.Success))
+	counter(aliasQueue, micros(i.Queue))
+	counter(aliasInput, micros(i.ComputeInput))
+	counter(aliasInfer, micros(i.ComputeInfer))
+	counter(aliasOutput, micros(i.ComputeOutput))
+	counter(aliasHits, 0)
+	counter(aliasMisses, 0)
+
+	// Only the scheduler counts batches: where it is elsewhere nothing is said of them, instead of 0.
+	if a.g.watch != nil {
+		counter(aliasExecs, float64(s.ExecutionCount))
+	}
+	for _, reason := range tritonReasons {
+		counter(aliasFailure, failures[reason], reason)
+	}
+}
+
+// collectAliases sends what only the scheduler knows.
+func (w *watch) collectAliases(out chan<- prometheus.Metric) {
+	w.mu.Lock()
+	s, busy := w.last, maps.Clone(w.busy)
+	w.mu.Unlock()
+
+	for _, m := range s.Models {
+		out <- prometheus.MustNewConstMetric(aliasPending, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
+	}
+	for _, g := range s.GPUs {
+		out <- prometheus.MustNewConstMetric(aliasGPU, prometheus.GaugeValue, busy[g.ID], g.Name)
+	}
+}
+
+// tritonReasons are Triton's reasons of failures.
+var tritonReasons = []string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}
+
+// tritonReason is Triton's word for a reason of ours: REJECTED was not run, BACKEND failed where it was to run.
+func tritonReason(reason string) string {
+	switch reason {
+	case model.DeadlineCannotBeMet.String(), model.DeadlinePast.String(), model.QueueFull.String(), model.FloorTooHigh.String():
+		return "REJECTED"
+	case model.Canceled.String():
+		return "CANCELED"
+	case model.ExecutionFailed.String(), model.InputUnavailable.String(), model.NoBackend.String(), model.BackendLost.String():
+		return "BACKEND"
+	}
+	return "OTHER"
+}
+
+// failuresByAlias sums up the failures that are known of each model, by Triton's reasons. Calls that were refused before their
+// model's version was known count to no model.
+func (m *metrics) failuresByAlias() map[modelKey]map[string]float64 {
+	collected := make(chan prometheus.Metric)
+	var wait sync.WaitGroup
+	wait.Go(func() { m.failure.Collect(collected); close(collected) })
+	defer wait.Wait()
+
+	all := map[modelKey]map[string]float64{}
+	for one := range collected {
+		var d dto.Metric
+		if one.Write(&d) != nil {
+			continue
+		}
+		label := map[string]string{}
+		for _, l := range d.Label {
+			label[l.GetName()] = l.GetValue()
+		}
+
+		key := modelKey{label["model"], label["version"]}
+		if all[key] == nil {
+			all[key] = map[string]float64{}
+		}
+		all[key][tritonReason(label["reason"])] += d.GetCounter().GetValue()
+	}
+	return all
+}
