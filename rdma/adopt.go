@@ -81,6 +81,8 @@ func takeSocket(s net.Conn) (int, error) {
 	if dupErr != nil {
 		return -1, fmt.Errorf("%w: %w", ErrNoMemory, dupErr)
 	}
+
+	// The loop must never wait for one peer's socket.
 	return fd, unix.SetNonblock(fd, true)
 }
 

@@ -53,6 +53,7 @@ func (g *greetings) beginGreeting(s net.Conn, log *slog.Logger) *greeting {
 			same++
 		}
 	}
+
 	switch {
 	case same >= greetingsEach:
 		g.giveWay(func(other *greeting) bool { return other.from == next.from }, log)

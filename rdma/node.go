@@ -188,6 +188,8 @@ func (n *Node) dial(d *dial, addr string) {
 	} else {
 		d.peer = p
 	}
+
+	// A caller that comes later must not find a peer that is lost already.
 	if n.dials[addr] == d && (err != nil || p.Err() != nil) {
 		delete(n.dials, addr)
 	}

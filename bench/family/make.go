@@ -87,6 +87,7 @@ func Make(shape Shape, seed uint64) *Trace {
 // MakeGaps draws a trace of constant demand, split as Make does, with renewal processes of the given gaps.
 func MakeGaps(name string, gaps arrivals.Gaps, rate float64, span time.Duration, seed uint64) *Trace {
 	t := &Trace{Name: name, Families: slices.Sorted(slices.Values(zipfOrder))}
+
 	share := make([]float64, len(t.Families))
 	for rank, s := range arrivals.Zipf(len(zipfOrder), 1.001) {
 		share[slices.Index(t.Families, zipfOrder[rank])] = s

@@ -50,6 +50,7 @@ func ReadZoo(dir fs.FS, column Column) (*Zoo, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer file.Close()
 
 	table, err := readTable(file, column)
@@ -95,6 +96,8 @@ func (t latencies) kindNames() []string {
 			}
 		}
 	}
+
+	// The CPU comes first: rules that speak of the slowest kind mean the first one.
 	slices.SortFunc(out, func(a, b string) int {
 		if (a == "cpu") != (b == "cpu") {
 			return map[bool]int{true: -1, false: 1}[a == "cpu"]
@@ -115,6 +118,7 @@ func readTable(r io.Reader, column Column) (latencies, error) {
 		return nil, err
 	}
 
+	// Columns are found by their names: published tables differ in order.
 	at := make([]int, 0, 4)
 	for _, name := range []string{"Model", "Accel", "batchsize", string(column)} {
 		i := slices.Index(head, name)
@@ -162,6 +166,7 @@ func (t latencies) addRow(model, accel, size, latency, column string) error {
 	if err != nil || b < 1 || b > sizeLimit {
 		return fmt.Errorf("field batchsize = %q: want 1 to %d", size, sizeLimit)
 	}
+
 	ms, err := strconv.ParseFloat(latency, 64)
 	if err != nil || !(ms > 0 && ms <= float64(profile.LatencyLimit/time.Millisecond)) {
 		return fmt.Errorf("field %s = %q: want more than 0 and at most %d milliseconds", column, latency, profile.LatencyLimit/time.Millisecond)
@@ -216,6 +221,7 @@ func readVariants(r io.Reader, table latencies, kinds []string) ([]Variant, erro
 			return nil, fmt.Errorf("line %d: more than %d variants", line, variantsMax)
 		}
 
+		// A percentage in the file is a share here.
 		v := Variant{Name: name, Accuracy: accuracy / 100}
 		for _, kind := range kinds {
 			v.Measured = append(v.Measured, table[name][kind])

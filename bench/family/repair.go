@@ -67,6 +67,8 @@ func (z *Zoo) findVariant(name string) *Variant {
 
 func (z *Zoo) swapYOLO() {
 	s, m := z.findVariant("yolov5s"), z.findVariant("yolov5m")
+
+	// A zoo in which the larger is the better one already has been mended, or has other numbers.
 	if s != nil && m != nil && s.Accuracy > m.Accuracy {
 		s.Accuracy, m.Accuracy = m.Accuracy, s.Accuracy
 	}
@@ -107,6 +109,8 @@ func (z *Zoo) spreadBERT() {
 		if v == nil {
 			continue
 		}
+
+		// The published time stays where it is the longer one.
 		for kind := range v.Measured {
 			for size, d := range v.Measured[kind] {
 				v.Measured[kind][size] = max(d, time.Duration(share*float64(base.Measured[kind][size])))

@@ -81,6 +81,7 @@ func (t *Trace) sortArrivals() {
 		case a.At > b.At:
 			return 1
 		}
+		// One order for equal moments: the simulator's result hangs on it.
 		return int(a.Model - b.Model)
 	})
 }

@@ -35,6 +35,7 @@ func ReadClaims(dir string) (map[string][]Claim, error) {
 
 	claims := map[string][]Claim{}
 	for i, r := range records {
+		// The first record is the header.
 		if i > 0 {
 			claims[r[0]] = append(claims[r[0]], Claim{r[1], r[2], r[3], Verdict(r[4]), r[5]})
 		}
@@ -68,5 +69,6 @@ func replaceClaims(dir, id string, claims []Claim) error {
 
 // compareIDs sorts f2 before f10.
 func compareIDs(a, b string) int {
+	// Shorter ids first puts f2 before f10 without taking numbers apart.
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

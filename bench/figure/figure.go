@@ -63,6 +63,7 @@ func (d *Drawing) Add(fields ...any) {
 
 // Number prints a number with six digits behind the point at most.
 func Number(x float64) string {
+	// Rounded first, so that the last digits of a sum do not fill a CSV.
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', 6, 64), 64)
 	return strconv.FormatFloat(rounded, 'g', -1, 64)
 }
@@ -93,6 +94,8 @@ func (d *Drawing) Write(dir, id string) error {
 			return err
 		}
 	}
+
+	// A table has no picture.
 	if len(d.Panels) == 0 {
 		return nil
 	}

@@ -82,6 +82,8 @@ func links(root string, e Entry) string {
 			out = append(out, fmt.Sprintf("[%s](../%s/%s)", filepath.Ext(name)[1:], e.Dir, name))
 		}
 	}
+
+	// A figure that was never made is listed with its command, not with broken links.
 	if len(out) == 0 {
 		return "not made"
 	}

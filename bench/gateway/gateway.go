@@ -81,6 +81,8 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	serve.Roles |= downbeat.Gateway
 	serve.Models, serve.Emulate, serve.HTTP, serve.GRPC, serve.Protocol.ClientSHM = dir, 1, "127.0.0.1:0", "127.0.0.1:0", c.Shared
 	serve.TuneClient = func(o *frontend.Options) { o.Grace = 10 * time.Second } // late outputs count, too
+
+	// The whole process as users start it: the gateway is measured with all that stands behind it.
 	s, err := downbeat.Start(ctx, serve)
 	if err != nil {
 		return nil, err
@@ -154,6 +156,7 @@ func (c Config) comparePairs(ctx context.Context, pairs []pair) ([]Row, error) {
 
 // alternateSides runs rounds of both in turn; the first of each warms up.
 func (c Config) alternateSides(ctx context.Context, name string, ours, bare *side) (Row, error) {
+	// Both sides take turns in short rounds, so that a slow spell of the host meets both.
 	for round := range c.Rounds + 1 {
 		for _, s := range []*side{ours, bare} {
 			if err := s.runRound(ctx, c.Each, round > 0); err != nil {
@@ -169,6 +172,7 @@ func (c Config) alternateSides(ctx context.Context, name string, ours, bare *sid
 // cpuTime is what the process has used since it started.
 func cpuTime() time.Duration {
 	var u unix.Rusage
+	// User and system time together: the kernel's share of a request is what sockets cost.
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
 		return 0
 	}
@@ -182,6 +186,8 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 	n, failed := 0, 0
 	var last error
 
+	// Processor time is taken around the whole round, callers included: nothing in one process tells them
+	// apart.
 	began, used := time.Now(), cpuTime()
 
 	for _, call := range s.callers {
@@ -189,6 +195,7 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 			var delays []time.Duration
 			bad := 0
 			var err error
+			// A caller asks again as soon as it is answered: the rate is what both ends together carry.
 			for time.Since(began) < d && ctx.Err() == nil {
 				t := time.Now()
 				if e := call(ctx); e != nil {
@@ -213,6 +220,8 @@ func (s *side) runRound(ctx context.Context, d time.Duration, count bool) error 
 	}
 
 	wait.Wait()
+
+	// A server that answers nothing must not look like one of infinite speed.
 	if n == 0 {
 		return errors.Join(errors.New("no request was answered"), last, ctx.Err())
 	}
@@ -258,6 +267,7 @@ func (r *running) servePair(f func(ctx context.Context, rest, rpc net.Listener) 
 	if err != nil {
 		return "", "", err
 	}
+
 	b, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		a.Close()

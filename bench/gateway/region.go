@@ -49,6 +49,7 @@ func (s *shared) closeRegion() { os.Remove(s.path) }
 
 // callerOffsets are where caller i's input and output lie.
 func (s *shared) callerOffsets(i int) (in, out int) {
+	// Callers have places of their own, so that no answer overwrites another's.
 	at := i * (s.c.Input + s.c.Output)
 	return at, at + s.c.Input
 }
@@ -98,6 +99,7 @@ func (s *shared) grpcCallers(addr string) ([]caller, func(), error) {
 		return nil, nil, err
 	}
 
+	// The protocol's parameters are typed: a region's name is text, places are numbers.
 	text := func(s string) *oip.InferParameter {
 		return &oip.InferParameter{ParameterChoice: &oip.InferParameter_StringParam{StringParam: s}}
 	}
@@ -111,6 +113,7 @@ func (s *shared) grpcCallers(addr string) ([]caller, func(), error) {
 	var all []caller
 	for i := range s.c.Callers {
 		in, out := s.callerOffsets(i)
+		// Callers share connections, as clients of one process do.
 		client, request := oip.NewGRPCInferenceServiceClient(conns[i%s.c.Conns]), s.c.makeRequest()
 		request.RawInputContents = nil
 		request.Inputs[0].Parameters = place(in, s.c.Input)

@@ -33,6 +33,7 @@ func (c Config) restAnswer() ([]byte, int) {
 func (c Config) serveBare(ctx context.Context, rest, rpc net.Listener) error {
 	answer, head := c.restAnswer()
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The body is read to its end: that is the least that any server does.
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

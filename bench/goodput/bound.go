@@ -30,6 +30,7 @@ func (w *Workload) Bound() float64 {
 			hi = mid
 		}
 	}
+
 	for hi-lo > hi*boundPrecision {
 		if mid := (lo + hi) / 2; b.fitsRate(mid) {
 			lo = mid

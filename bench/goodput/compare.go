@@ -173,6 +173,7 @@ func (w *Workload) measureRow(p Policy) Row {
 		return r
 	}
 
+	// The goodput is known; one more run there gives what the table shows beside it.
 	sum := w.Run(p, r.Goodput)
 	worst, _ := sum.BadShare()
 	r.BadPct, r.Busy, r.Batch, r.sizes = 100*worst, sum.Busy, sum.BatchMean(), sum.SizeSum

@@ -142,6 +142,7 @@ func drawSweep(w io.Writer, rows []Row) error {
 			ideal.X, ideal.Y = []float64{0, 1, 2}, []float64{0, 1, 1}
 		}
 
+		// Settings follow each other in the rows, so only the last panel can be theirs.
 		k := len(out) - 1
 		if k < 0 || out[k].Title != p.Title {
 			p.Lines = append(p.Lines, ideal)

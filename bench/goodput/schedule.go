@@ -49,6 +49,8 @@ func (r Replay) Run(w io.Writer) error {
 	if r.Ctrl < 0 || r.Data < 0 || r.Ctrl > 3600e9 || r.Data > 3600e9 {
 		return fmt.Errorf("ctrl = %d ns, data = %d ns: want 0 to an hour", r.Ctrl, r.Data)
 	}
+
+	// Files are compared before any is opened for writing: what is read must not be truncated.
 	if err := r.checkDistinct(); err != nil {
 		return err
 	}
@@ -260,6 +262,7 @@ func (r Replay) runWorld(world *sim.World) (err error) {
 		n++
 	}
 
+	// Outcomes come in the order of time and are written by request: they are kept until the end.
 	how, when := make([]sim.Outcome, len(world.Arrivals)), make([]sim.Time, len(world.Arrivals))
 	world.Ended = func(id int32, out sim.Outcome, at sim.Time) { how[id], when[id] = out, at }
 

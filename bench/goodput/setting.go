@@ -209,6 +209,8 @@ func One(name string) (Setting, error) {
 func Select(list string) ([]Setting, error) {
 	papers := Settings()
 	every := append(papers, gridSettings()...)
+
+	// Settings come in the order of the paper, each once, whatever order the list names them in.
 	taken := make([]bool, len(every))
 	for _, name := range strings.Split(list, ",") {
 		name = strings.TrimSpace(name)

@@ -89,6 +89,7 @@ func (t *copies) timeCopies(ctx context.Context, add func(s *cuda.Submission)) (
 	for range ceilingRounds {
 		add(&s)
 	}
+
 	s.Record(t.st, t.to)
 	if err := errors.Join(t.dev.Submit(&s), t.dev.Wait(ctx, t.to)); err != nil {
 		return 0, err

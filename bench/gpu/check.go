@@ -94,6 +94,7 @@ func Check(ctx context.Context, dev *cuda.Device, c CheckConfig, cases []Case, r
 }
 
 func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executor.Runtime, k *Case, report func(Checked)) (err error) {
+	// The reference is opened once per case: it serves every precision and batch.
 	ref, err := openReference(c.Library, k.Model)
 	if err != nil {
 		return err

@@ -137,6 +137,7 @@ func (o Options) checkAll(ctx context.Context, dev *cuda.Device, r *report) erro
 	if err != nil {
 		return fmt.Errorf("cases to match: %w", err)
 	}
+
 	cases = slices.DeleteFunc(cases, func(k Case) bool { return !match.MatchString(k.Name) })
 
 	c := CheckConfig{Library: o.Library, Seed: o.Seed, Capture: true, Timeout: time.Minute, Tune: o.Tune, Libraries: o.Libraries}
@@ -173,6 +174,7 @@ func (o Options) measureAll(ctx context.Context, dev *cuda.Device, r *report) (e
 		defer stop()
 	}
 
+	// Lines are written as rows come, so that a run that is cut short keeps what it has measured.
 	lines, err := o.openLines()
 	if err != nil {
 		return err
@@ -252,6 +254,7 @@ func (o Options) eachGraph(ctx context.Context, dev *cuda.Device, c Config, repo
 				errs = append(errs, fmt.Errorf("%s in %v: %w", name, c.Precision, err))
 			}
 
+			// After an error of the device, or of whoever waits, no further row would mean anything.
 			if dev.Err() != nil || ctx.Err() != nil {
 				return errors.Join(errs...)
 			}

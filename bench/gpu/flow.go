@@ -129,6 +129,7 @@ func (c Config) measureFlow(ctx context.Context, b *rig, batch, under int, pagea
 		return 0, false, err
 	}
 
+	// Slots are memory of a data plane's node, as a backend has them: registered, and then pinned.
 	node, err := rdma.Open(rdma.Config{Providers: []string{"local"}})
 	if err != nil {
 		return 0, false, err

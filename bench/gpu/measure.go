@@ -223,6 +223,7 @@ func tallyKernels(choices []executor.Choice) string {
 	for _, c := range choices {
 		count[c.Kernel]++
 	}
+
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		all = append(all, fmt.Sprintf("%s×%d", name, count[name]))

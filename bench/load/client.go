@@ -104,6 +104,7 @@ func (t *Client) Infer(ctx context.Context, model, seq int) error {
 		return err
 	}
 
+	// Only pictures of this tree have a known class; accuracy is counted over those alone.
 	if p.class[i] >= 0 {
 		p.judged.Add(1)
 		if class, _ := models.Best(decodeFloats(r.Data)); class == p.class[i] {

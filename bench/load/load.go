@@ -46,6 +46,7 @@ func Run(ctx context.Context, target Target, o Options) *Report {
 	stop := r.followProgress(o.Progress)
 	defer stop()
 
+	// The bound keeps a system that answers nothing from taking the generator's memory.
 	places := make(chan struct{}, o.InFlightMax)
 	var wg sync.WaitGroup
 	r.start = time.Now()
@@ -139,6 +140,7 @@ type counters struct {
 
 func (c *counters) noteLag(d time.Duration) {
 	for {
+		// The maximum is kept without a lock: it is touched by every request.
 		old := c.lagMax.Load()
 		if int64(d) <= old || c.lagMax.CompareAndSwap(old, int64(d)) {
 			return

@@ -116,6 +116,7 @@ func (r *Report) BadPercent() float64 {
 // Percentile over the answered requests of all models.
 func (r *Report) Percentile(p float64) time.Duration {
 	all := hdrhistogram.New(1, int64(time.Minute/time.Microsecond), 3)
+	// Histograms of one range merge without loss; percentiles of percentiles would mean nothing.
 	for i := range r.Rows {
 		all.Merge(r.Rows[i].Latency)
 	}
@@ -134,6 +135,7 @@ func (r *Report) Outcomes() (names []string, counts map[string]int64) {
 	for name := range counts {
 		names = append(names, name)
 	}
+
 	sort.Slice(names, func(i, j int) bool {
 		if counts[names[i]] != counts[names[j]] {
 			return counts[names[i]] > counts[names[j]]

@@ -26,6 +26,7 @@ func runHop(next string, fetch int) (string, error) {
 		return "", err
 	}
 
+	// The next hop is dialled first: an address is told only once the way behind it stands.
 	to, err := net.DialTimeout("tcp", next, patience)
 	if err != nil {
 		return "", err
@@ -97,6 +98,7 @@ func (c Config) startFloor(ctx context.Context, kids *children, fetch int) (func
 		if _, err := to.Write(buf); err != nil {
 			return err
 		}
+		// The caller plays both ends of the data plane: it sends the input when the last hop asks for it.
 		if fetch > 0 {
 			if _, err := io.ReadFull(back, buf); err != nil {
 				return err

@@ -88,6 +88,8 @@ func (c Config) startRequest(client *frontend.Client) (ping func() error, done f
 	if err != nil {
 		return nil, nil, err
 	}
+
+	// The buffer is used again by every request, so that registering memory is no part of the loop.
 	return func() error {
 		r, err := client.Infer(context.Background(), "noop", in)
 		r.Release()
@@ -155,6 +157,7 @@ func (c Config) alternateRounds(ours, floor func() error) (a, b []time.Duration,
 					return nil, nil, err
 				}
 
+				// Each request is timed by itself: quantiles need every one.
 				took := time.Since(began)
 				switch {
 				case round == 0:
@@ -177,6 +180,7 @@ func quantileOf(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
+
 	slices.Sort(all)
 	return all[int(q*float64(len(all)-1))]
 }
@@ -291,6 +295,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		return fmt.Errorf("-serve %q: must be scheduler, backend or hop", what)
 	}
 
+	// The address goes out only when everything listens, so that its reader may connect at once.
 	line, err := json.Marshal(hello{addr})
 	if err != nil {
 		return err

@@ -74,6 +74,7 @@ func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 	}
 	defer os.RemoveAll(dir)
 
+	// One model shows what the system adds, the other what it loses under load.
 	for name, profile := range map[string][2]string{quick.model: {"0.01", "0.01"}, loaded.model: {"5", "10"}} {
 		if err := writeModel(dir, name, profile); err != nil {
 			return nil, err
@@ -167,6 +168,7 @@ func sendEvenly(ctx context.Context, ask door, l load, requests int) (took []tim
 	var mu sync.Mutex
 	var all sync.WaitGroup
 
+	// The first request lies a little ahead, so that starting goroutines does not make it late.
 	began := time.Now().Add(50 * time.Millisecond)
 	for i := range requests {
 		due := began.Add(time.Duration(float64(i) / l.rate * float64(time.Second)))
@@ -244,6 +246,7 @@ var logged = regexp.MustCompile(`msg="(scheduler) listens" address=(\S+)|msg="ga
 // readAddresses reads the process's log up to the line that tells of the gateway, the last of its parts.
 func readAddresses(log io.Reader) map[string]string {
 	found := map[string]string{}
+	// The kernel chooses the ports, so the log is the only place that names them.
 	for lines := bufio.NewScanner(log); found["rest"] == "" && lines.Scan(); {
 		if m := logged.FindStringSubmatch(lines.Text()); m != nil && m[1] != "" {
 			found["scheduler"] = m[2]

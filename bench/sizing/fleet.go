@@ -131,6 +131,7 @@ func Size(ctx context.Context, services []Service, kinds []Kind, o Options, prog
 		progress(a)
 	}
 
+	// Without every price a cost would rank known kinds against unknown ones.
 	slices.SortStableFunc(out, func(a, b Answer) int {
 		switch {
 		case (a.Why == "") != (b.Why == ""):
@@ -158,6 +159,7 @@ func checkServices(services []Service, span time.Duration) error {
 		case len(s.Variants) == 0:
 			return fmt.Errorf("model %s: no variant answers it", s.Name)
 		}
+
 		for _, v := range s.Variants {
 			if !(v.Accuracy >= 0 && v.Accuracy <= 1) {
 				return fmt.Errorf("model %s, variant %s: accuracy %v: want 0 to 1", s.Name, v.Model, v.Accuracy)
@@ -278,6 +280,7 @@ func simService(s Service, k Kind, families bool) sim.Model {
 		m.Profile = k.Profiles[s.Variants[0].Model]
 		return m
 	}
+
 	for _, v := range s.Variants {
 		m.Variants = append(m.Variants, sim.Variant{Name: v.Model, Accuracy: v.Accuracy, Profiles: []*profile.Profile{k.Profiles[v.Model]}})
 	}

@@ -57,6 +57,7 @@ func (s *Source) Load(services []Service) ([]Kind, error) {
 		return nil, err
 	}
 
+	// Maps have no order, and answers are compared from run to run: kinds come by name.
 	var kinds []Kind
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		k, err := kindOf(name, entries[name], services)
@@ -100,6 +101,7 @@ func nameSLOs(services []Service, entries map[string][]profile.Entry, measured *
 				}
 			}
 		}
+
 		if measured != nil {
 			if m, err := measured.Find(s.Variants[0].Model, ""); err == nil {
 				s.SLO = max(s.SLO, m.SLO)

@@ -51,6 +51,7 @@ func (f *fleet) try(ctx context.Context, gpus int) (Point, error) {
 		if err := ctx.Err(); err != nil {
 			return Point{}, err
 		}
+		// A world is used once: the scheduler begins without having learned anything.
 		w := &sim.World{Models: f.models, GPUs: gpus, Ctrl: sim.Duration(f.o.Ctrl), Data: sim.Duration(f.o.Data), Arrivals: arrived}
 		w.Answered = t.countAnswers
 		t.addSeed(w, w.Run(sim.NewDownbeat(w)))

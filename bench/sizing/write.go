@@ -102,6 +102,8 @@ func Draw(w io.Writer, answers []Answer, o Options, families bool) error {
 	if families {
 		panels = append(panels, accuracy)
 	}
+
+	// A range of no width could not be drawn.
 	for i := range panels {
 		panels[i].XMin = min(least, most-1)
 	}

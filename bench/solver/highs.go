@@ -55,6 +55,8 @@ func openModule(ctx context.Context) (*compiledModule, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// The cache beside the module spares every later process the compiling.
 	config := wazero.NewRuntimeConfig()
 	if cache, err := wazero.NewCompilationCacheWithDir(filepath.Join(dir, "compiled")); err == nil {
 		config = config.WithCompilationCache(cache) // without a cache every process compiles
@@ -119,6 +121,7 @@ func (m *machine) callFunction(function string, arguments ...uint64) uint64 {
 	if err != nil {
 		m.err = err
 	}
+
 	if len(result) == 0 {
 		return 0
 	}
@@ -172,6 +175,7 @@ func (m *machine) passProblem(highs uint64, p *Problem) {
 		integrality = m.passInts(marks)
 	}
 
+	// A problem without integers passes no marks: HiGHS then solves it as a linear program, with duals.
 	m.mustCall("the problem", highsPassMip, highs,
 		uint64(len(p.Cost)), uint64(len(p.RowLower)), uint64(len(p.Row)), byColumns, minimise, api.EncodeF64(0),
 		m.passFloats(p.Cost), m.passFloats(p.Lower), m.passFloats(p.Upper), m.passFloats(p.RowLower), m.passFloats(p.RowUpper),

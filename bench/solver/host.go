@@ -68,6 +68,8 @@ var started = time.Now()
 // without a check in its inner loops.
 func moduleClock(ctx context.Context) float64 {
 	ms := float64(time.Since(started).Microseconds()) / 1e3
+
+	// A cancelled context looks like a time limit that has passed, which HiGHS handles by itself.
 	if ctx.Err() != nil {
 		ms += limitMax.Seconds() * 2e3
 	}

@@ -17,6 +17,7 @@ func (m *machine) allocateBytes(size int) uint64 {
 		return 0
 	}
 
+	// malloc may answer 0 for zero bytes, which stands for no memory here.
 	at := m.callFunction(malloc, uint64(max(8, size)))
 	if at == 0 && m.err == nil {
 		m.err = errMemory

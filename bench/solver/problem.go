@@ -107,6 +107,8 @@ func (p *Problem) checkShape() error {
 		return fmt.Errorf("solver: gap %v, limit %v, want neither below 0", p.Gap, p.Limit)
 	}
 
+	// What is malformed is refused here, with its index: within the module it would be memory that is not the
+	// problem's.
 	for j := range n {
 		if p.Start[j+1] < p.Start[j] {
 			return fmt.Errorf("solver: start %d is %d, before start %d at %d", j+1, p.Start[j+1], j, p.Start[j])

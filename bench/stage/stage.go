@@ -105,6 +105,7 @@ func (s *Stage) OpenFrontend(ctx context.Context, o frontend.Options) error {
 
 	for {
 		all := c.Models()
+		// No model at all is not ready either: the backends may still be on their way.
 		ready := len(all) > 0
 		for _, m := range all {
 			ready = ready && m.Ready
@@ -201,6 +202,7 @@ func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config,
 		if err != nil {
 			return err
 		}
+		// No core is set aside for an emulated GPU: it computes nothing.
 		c.GPUs = append(c.GPUs, backend.GPU{Name: fmt.Sprintf("gpu%d", i), Executors: []device.Executor{x}, Core: -1})
 	}
 

@@ -45,6 +45,8 @@ func drawChanging(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	}
 	d.Panels = []chart.Panel{rate, gpus, advice, bad}
 
+	// Rows come in the order of scale.Autoscalers: the Scaler that serves, the paper's rule, and who knows the
+	// rates.
 	ours, paper, best := rows[0], rows[1], rows[2]
 	d.Claims = []figure.Claim{
 		{What: "low bad rate while the cluster is not overloaded", Published: "no numbers",

@@ -25,6 +25,7 @@ func drawSLOs(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		p := chart.Panel{Title: group, XLabel: "SLO, ms", YLabel: "goodput, r/s"}
 		for _, r := range rows {
 			var slo float64
+			// A setting's name holds its SLO: the rows themselves know of names only.
 			if n, _ := fmt.Sscanf(strings.TrimPrefix(r.Setting, "fig7-"+group+"-"), "%gms", &slo); n == 1 {
 				p.Add(r.Policy, slo, r.Goodput)
 			}
@@ -272,6 +273,8 @@ func drawNetwork(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 
 		share := r.Goodput / base[name]
+
+		// RDMA's latencies end near 100 µs; beyond lies TCP's tail.
 		if us <= 100 {
 			within.Add(name, us/1000, share)
 		}

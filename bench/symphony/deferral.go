@@ -60,6 +60,8 @@ func drawDeferral(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			}
 		}
 	}
+
+	// All three forms of deferring meet the same arrivals as eager dispatch.
 	policies, err := goodput.Policies("downbeat,symphony-printed,symphony-windowed,eager")
 	if err != nil {
 		return nil, err
@@ -121,6 +123,7 @@ func ratioCurve(rows []goodput.Row) chart.Panel {
 	p := chart.Panel{Title: "cells of table 3, sorted", XLabel: "share of the cells", YLabel: "goodput over eager's", YMin: 0.5, YMax: 2.5, XMax: 1}
 	for _, name := range deferring {
 		ratios := cellRatios(rows, name)
+		// Sorted ratios over their rank are the distribution of the gain over all cells.
 		for i, x := range ratios {
 			p.Add(name, float64(i+1)/float64(len(ratios)), min(x, 2.5))
 		}

@@ -154,6 +154,7 @@ var goodputHeader = []string{"setting", "policy", "goodput_rps", "bound_rps", "p
 // addGoodput adds a record for each row.
 func addGoodput(d *figure.Drawing, rows []goodput.Row) {
 	for _, r := range rows {
+		// Most settings have no number in the paper: the field stays empty, which is not 0.
 		published := ""
 		if r.Published != nil {
 			published = figure.Number(*r.Published)

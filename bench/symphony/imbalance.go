@@ -51,6 +51,8 @@ func drawImbalance(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 				}
 				values = append(values, map[string]float64{"demand": r.ImbalanceDemand, "memory": r.ImbalanceMemory}[what])
 			}
+
+			// Sorted values over their rank: the curve of the paper's figure.
 			slices.Sort(values)
 			for i, v := range values {
 				p.Add(solver, min(v, 0.5), float64(i+1)/float64(len(values)))

@@ -46,6 +46,7 @@ func (r roundRobin) windowDeviation(windows int, seed uint64) (mean, deviation f
 		}
 	}
 
+	// The variance as the mean of squares less the square of the mean: counts are small, so nothing cancels.
 	n := float64(windows * roundRobinBackends)
 	mean = sum / n
 	return mean, math.Sqrt(squares/n - mean*mean)

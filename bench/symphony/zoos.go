@@ -18,6 +18,7 @@ func bars(title string, rows []goodput.Row) chart.Panel {
 	p := chart.Panel{Title: title, XLabel: "setting, in the CSV's order", YLabel: "goodput over the bound", YMax: 1}
 	at, last := 0.0, ""
 	for _, r := range rows {
+		// Rows of a setting follow each other.
 		if r.Setting != last {
 			at, last = at+1, r.Setting
 		}
@@ -52,6 +53,7 @@ func drawZoos(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			parts = append(parts, fmt.Sprintf("%.2f× %s (printed %.2f×)", x, rival, over(printed, findRow(rows, setting, rival))))
 		}
 
+		// The buffer is what the factor hangs on, so a Clockwork without it stands beside.
 		bare := over(printed, findRow(rows, setting, "clockwork-bare"))
 		d.Claims = append(d.Claims, figure.Claim{What: c.setting + ", over Clockwork and Nexus", Published: c.published, Ours: strings.Join(parts, ", "),
 			Verdict: figure.Judge(most >= 0.97*c.least), Why: fmt.Sprintf("the printed policy has %.2f of a Clockwork without its buffer", bare)})

@@ -57,6 +57,8 @@ func WriteFigure(w io.Writer, rows []Row) error {
 	if high == 0 {
 		return fmt.Errorf("no incast to draw")
 	}
+
+	// Whole powers of ten at both ends give the logarithmic axis round numbers.
 	low, high = math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
 
 	y := func(ns int64) float64 {

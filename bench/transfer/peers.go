@@ -104,6 +104,7 @@ func startPeer(ctx context.Context, c Config, provider string) (e endpoint, stop
 		"-listen", c.Listen, "-bytes", fmt.Sprint(c.Bytes))
 	cmd := inNetNS(ctx, c.NetNS, c.Child[0], args...)
 
+	// A peer ends with its input, so that one whose parent was killed does not stay.
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return e, nil, err
@@ -140,6 +141,7 @@ func localPeers(c Config) (*peers, error) {
 	out, write := io.Pipe()
 	done := make(chan error, 1)
 
+	// The same child, in a goroutine: both forms run one code.
 	go func() {
 		err := Serve(in, write, "local", c.Listen, c.Peers, c.Bytes)
 		write.CloseWithError(err)

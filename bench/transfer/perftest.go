@@ -96,6 +96,7 @@ func (p *perftest) measureBandwidth(n int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	_, whole, err := p.runPair("ib_read_bw", p.config.Bytes, short+more)
 	if err != nil {
 		return 0, err

@@ -34,6 +34,7 @@ func Run(ctx context.Context, c Config, notes io.Writer) ([]Row, error) {
 	}
 	defer os.RemoveAll(dir)
 
+	// The reference is compiled here: its compiler and flags are then those of this host.
 	bin, err := buildReference(ctx, dir)
 	if errors.Is(err, errNoReference) {
 		fmt.Fprintln(notes, "transfer:", err)
@@ -278,6 +279,7 @@ func (p *probe) completeCall(err error) {
 		return
 	}
 
+	// One look at the clock ends this call and begins the next, as in the references.
 	now := time.Since(p.epoch)
 	p.to = append(p.to, int64(now-p.began))
 	p.began = now

@@ -51,6 +51,7 @@ func (d *decoder) readAgent(out *[]Agent) func(value) error {
 		case a.Name != "checksum":
 			return d.failAt(value{at: v.at}, "model_repository_agents.agents.name", "%q: want \"checksum\", the only agent there is", shortenText(a.Name))
 		}
+
 		*out = append(*out, a)
 		return nil
 	}
@@ -112,6 +113,7 @@ func (s Checksum) checkFile(dir string) error {
 		return err
 	}
 
+	// Sums are compared without regard to case: tools print hexadecimal digits in either.
 	if got := hex.EncodeToString(h.Sum(nil)); !strings.EqualFold(got, s.Sum) {
 		return fmt.Errorf("the file has %s, config.pbtxt says %s", got, s.Sum)
 	}

@@ -54,6 +54,7 @@ type tensorYAML struct {
 // ParseApplication reads an application.yaml; file is only used in errors. Its stages fit each other by name; whether they
 // fit the models is Repository.Graphs' to say. An application without a name has the one given.
 func ParseApplication(file, name string, text []byte) (app.Application, error) {
+	// Names are checked before anything uses them: they go into metrics, URLs and pictures.
 	a, err := parseApplication(name, text)
 	if err == nil {
 		err = a.CheckNames()
@@ -160,6 +161,7 @@ func millisYAML(field string, ms float64) (time.Duration, error) {
 
 // openApplication reads the application in a directory; found is false where there is a model, or nothing.
 func openApplication(dir, name string) (a app.Application, found bool, err error) {
+	// A name that no model may have is told of once, where the model is read.
 	if err := checkName(name); err != nil {
 		return a, false, nil // the model's error says so
 	}
@@ -187,6 +189,7 @@ func openApplication(dir, name string) (a app.Application, found bool, err error
 func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
 	for _, a := range r.Applications {
 		g, err := app.Resolve(a, r.signatureOf)
+		// One application that does not fit must not take the others out of service.
 		if err != nil {
 			refused = append(refused, ModelError{Model: a.Name, Err: err})
 			continue
@@ -230,6 +233,8 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 		return app.Signature{}, err
 	}
 
+	// The first member speaks for the family's tensors: what answers one request must answer it in the same
+	// form.
 	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO}
 	for i, m := range members {
 		if least := m.leastTime(); i == 0 || least < s.Least {
@@ -251,6 +256,7 @@ func (r *Repository) membersOf(family string) (all []*Model) {
 
 // leastTime is what a single request takes on the host where it is fastest, 0 if it was never measured.
 func (m *Model) leastTime() time.Duration {
+	// An emulated model's time is what its configuration says, on any host.
 	if m.Platform == PlatformEmulated {
 		return m.Config.Emulated.Exec(1)
 	}
@@ -275,6 +281,7 @@ func (r *Repository) applicationNames() (names []string) {
 // isEnsemble tells an ensemble of models from a model, as far as a text that may be broken says.
 func isEnsemble(text []byte) bool {
 	root, err := parseText("", text)
+	// A text that cannot be parsed is told of as a model, whose reader names the error's place.
 	if err != nil {
 		return false
 	}

@@ -27,6 +27,9 @@ func (b DynamicBatching) Priority() uint8 {
 	if b.DefaultLevel == 0 {
 		return 0
 	}
+
+	// Triton counts levels down from 1, the highest; requests carry a number that is higher where they go
+	// first.
 	return uint8(levelMax + 1 - min(b.DefaultLevel, levelMax))
 }
 

@@ -119,6 +119,7 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 func (g Graph) isBatched() bool {
 	for _, list := range [][]GraphTensor{g.Inputs, g.Outputs} {
 		for _, t := range list {
+			// One closed first dimension means that the graph was exported for a fixed batch, or has none.
 			if len(t.Dims) == 0 || t.Dims[0] >= 0 {
 				return false
 			}
@@ -131,6 +132,7 @@ func (g Graph) isBatched() bool {
 func (c *Config) unbatchedTensors() bool { return len(c.Inputs) == 0 && len(c.Outputs) == 0 }
 
 func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, error) {
+	// A graph comes from a file that anybody may have made, so its counts are bounded like a configuration's.
 	if len(list) == 0 || len(list) > tensorsMax {
 		return nil, fmt.Errorf("the graph has %d %ss: want 1 to %d", len(list), what, tensorsMax)
 	}
@@ -160,6 +162,9 @@ func checkGraphTensor(t GraphTensor, dims []int64) error {
 	if len(dims) == 0 {
 		return errors.New("a scalar: want at least one dimension; name it in config.pbtxt with dims: 1 and an empty reshape")
 	}
+
+	// Buffers are laid out once, before any request: a size that changes from one to the next has no place in
+	// them.
 	for _, n := range dims {
 		if n < 1 || n > elementsMax {
 			return fmt.Errorf("dimensions %v: variable dimensions beyond the batch's are not supported; name fixed ones in config.pbtxt, or export the model with them", dims)

@@ -60,6 +60,7 @@ type Config struct {
 // wireText is the text that clients who ask for the configuration are to see; empty where a message cannot
 // carry it.
 func (c *Config) wireText() string {
+	// The text is told for information only, so one that does not fit is left out and not refused.
 	if len(c.text) > model.ConfigBytesMax || !utf8.ValidString(c.text) {
 		return ""
 	}
@@ -209,6 +210,8 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 	if err := d.checkWarmups(root, c); err != nil {
 		return err
 	}
+
+	// Only an emulated model's time comes from its configuration; any other's is measured.
 	if c.Platform != PlatformEmulated {
 		return nil
 	}
@@ -331,6 +334,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 			return err
 		}
 
+		// Clients name tensors, so two of one name could not be told apart.
 		for _, o := range *out {
 			if o.Name == t.Name {
 				return d.failAt(v, what+".name", "%q is there twice", t.Name)
@@ -381,6 +385,7 @@ func (d *decoder) readDatatype(out *model.Datatype) func(value) error {
 			names = append(names, name)
 		}
 
+		// The error lists what is allowed, in an order that does not change from run to run.
 		slices.Sort(names)
 		return d.failAt(v, "data_type", "want one of %s", strings.Join(names, ", "))
 	}
@@ -457,6 +462,7 @@ func (d *decoder) versionPolicy(out *VersionPolicy) func(value) error {
 	return func(v value) error {
 		var chosen int
 
+		// The policy is a oneof of Triton's message: two of them would contradict each other.
 		one := func(read func(value) error) func(value) error {
 			return func(v value) error {
 				if chosen++; chosen > 1 {
@@ -510,6 +516,7 @@ func (d *decoder) readParameter(out map[string]value) func(value) error {
 			return err
 		}
 
+		// A map's key stands for one value; which of two was meant nobody can tell.
 		if _, twice := out[key]; twice || key == "" {
 			return d.failAt(v, "parameters.key", "%q is empty or there twice", key)
 		}

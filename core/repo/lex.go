@@ -144,6 +144,7 @@ func (l *lexer) readQuoted(at pos, quote byte) (token, error) {
 
 	var out []byte
 	for {
+		// Text protobuf has no strings over several lines, so an open quote is found on its own line.
 		if l.i >= len(l.text) || l.peekByte() == '\n' {
 			return token{}, l.failAt(at, "the string is not closed before the end of its line")
 		}

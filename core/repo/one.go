@@ -20,6 +20,7 @@ func OpenModel(dirs []string, name string, o Options) ([]Model, error) {
 		return nil, err
 	}
 
+	// The same rule as for whole repositories: a model that is in two of them is served from neither.
 	var found []string
 	for _, dir := range dirs {
 		if path := filepath.Join(dir, name); isModel(path) {
@@ -105,6 +106,7 @@ func stampOf(dir, version string) Stamp {
 			return nil
 		}
 
+		// A link's own size never changes; what it leads to does.
 		info, err := os.Stat(path) // what a link leads to
 		if err == nil && e.Name() != profileFile {
 			fmt.Fprintln(h, path, info.Size(), info.ModTime().UnixNano())

@@ -58,6 +58,8 @@ func (l *profileList) UnmarshalJSON(text []byte) error {
 	}
 
 	for dec.More() {
+		// Each entry is counted before it is decoded, so the bound holds for memory and not only for the
+		// result.
 		if len(*l) == hostsMax {
 			return fmt.Errorf("profiles: more than %d entries", hostsMax)
 		}
@@ -85,6 +87,7 @@ func (p Profile) Check() error {
 		return fmt.Errorf("table_ns: %w", err)
 	}
 
+	// JSON has no NaN, but a program that fills in a Profile may.
 	for i, v := range []float64{p.AlphaNS, p.BetaNS, p.R2} {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("%s: %v: want a finite number", []string{"alpha_ns", "beta_ns", "r2"}[i], v)
@@ -137,6 +140,7 @@ func (m *Model) SetProfile(p Profile) error {
 		return fmt.Errorf("profile of %s version %s: the model has no directory for this version", m.Name, m.Version)
 	}
 
+	// The file is read again: another process of the host may have stored a profile since.
 	path := filepath.Join(m.VersionDir, profileFile)
 	all, err := readProfiles(path)
 	if err != nil {

@@ -143,6 +143,7 @@ func OpenWith(dir string, o Options) (*Repository, error) {
 			continue // something else, such as test data
 		}
 
+		// Good and bad ones count alike: a directory that was given by mistake may hold any number of others.
 		if len(r.Models)+len(r.Errors)+len(r.Applications) >= modelsMax {
 			return nil, fmt.Errorf("open model repository: %s has more than %d models", dir, modelsMax)
 		}
@@ -391,6 +392,7 @@ func splitLabels(text string) ([]string, error) {
 		return nil, fmt.Errorf("%d labels: want at most %d", len(labels), model.LabelsMax)
 	}
 
+	// Labels go into messages to every frontend, which refuse what is not UTF-8 or too long.
 	for i, label := range labels {
 		switch {
 		case !utf8.ValidString(label):

@@ -72,6 +72,7 @@ func (v value) showShort() string {
 }
 
 func shortenText(s string) string {
+	// Errors are logged and sent to clients, so a value of a megabyte must not be in them.
 	if len(s) > 60 {
 		return s[:60] + "…"
 	}
@@ -110,6 +111,7 @@ func (p *textParser) failAt(at pos, format string, args ...any) error {
 
 // readMessage reads fields until the closing symbol, which it consumes; "" stands for the file's end.
 func (p *textParser) readMessage(at pos, closing string, depth int) (*message, error) {
+	// The parser calls itself for each level; without a bound a file of braces would exhaust the stack.
 	if depth > nestingMax {
 		return nil, p.failAt(at, "messages nest deeper than %d", nestingMax)
 	}

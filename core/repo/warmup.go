@@ -120,6 +120,7 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 			return d.failAt(value{at: v.at}, "model_warmup.batch_size", "%d is above max_batch_size %d", w.Batch, c.BatchMax)
 		}
 
+		// A sample that does not fit the model would fail at every start, and only then.
 		for _, in := range w.Inputs {
 			k := slices.IndexFunc(c.Inputs, func(t TensorConfig) bool { return t.Name == in.Name })
 			if k < 0 {
@@ -145,6 +146,8 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 
 	for _, w := range c.Warmups {
 		s := Sample{Name: w.Name, Batch: max(w.Batch, 1), Runs: max(w.Runs, 1)}
+
+		// The row holds the inputs in the model's order, whatever order the sample names them in.
 		for _, t := range c.Inputs {
 			k := slices.IndexFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
 			in := &w.Inputs[k] // checkWarmups has found it

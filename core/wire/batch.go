@@ -34,6 +34,7 @@ func AppendExecutes(dst []byte, m []Execute) []byte {
 }
 
 func appendExecute(dst []byte, m *Execute) []byte {
+	// The engine forms no larger batch, so this is a mistake of ours and not a peer's input.
 	if len(m.Items) > ProfileMax {
 		panic(fmt.Sprintf("wire: a batch of %d requests, at most %d", len(m.Items), ProfileMax))
 	}
@@ -49,6 +50,7 @@ func appendExecute(dst []byte, m *Execute) []byte {
 	le.PutUint64(b[24:], uint64(m.Latest))
 	le.PutUint32(b[32:], uint32(len(m.Items)))
 
+	// The items follow the head in one run: a slice of exact size spares each field its bounds check.
 	b = b[executeBytes:]
 	for i := range m.Items {
 		putItem(b[:itemBytes:itemBytes], &m.Items[i])
@@ -58,6 +60,7 @@ func appendExecute(dst []byte, m *Execute) []byte {
 }
 
 func putItem(b []byte, m *Item) {
+	// One check of the bounds here spares the compiler one for each field.
 	_ = b[itemBytes-1]
 	le.PutUint64(b, m.ID)
 	le.PutUint32(b[8:], m.Frontend)
@@ -74,6 +77,8 @@ func DecodeExecutes(dst []Execute, f Frame) ([]Execute, error) {
 	dst = resize(dst, f.Count)
 	b := f.Body
 	for i := range dst {
+		// A batch says how many items it has, so where the next one begins is known only when this one is
+		// read.
 		n, err := decodeExecute(b, &dst[i])
 		if err != nil {
 			return dst[:0], fmt.Errorf("execute %d: %w", i, err)
@@ -137,6 +142,7 @@ func AppendDones(dst []byte, m []Done) []byte {
 const failureUntold = 1 << 7
 
 func appendDone(dst []byte, m *Done) []byte {
+	// A batch has at most one failure for each of its requests.
 	if len(m.Failures) > ProfileMax {
 		panic(fmt.Sprintf("wire: a batch with %d failures, at most %d", len(m.Failures), ProfileMax))
 	}
@@ -157,6 +163,7 @@ func appendDone(dst []byte, m *Done) []byte {
 	for _, f := range m.Failures {
 		le.PutUint32(b, f.Index)
 		b[4] = byte(f.Reason)
+		// The reasons are few, so their byte has a bit to spare.
 		if f.Untold {
 			b[4] |= failureUntold
 		}

@@ -19,6 +19,7 @@ func beginFrame(dst []byte, t Type) encoder { return beginFrameAs(dst, t, Versio
 
 // beginFrameAs begins a frame for a peer that knows no later version.
 func beginFrameAs(dst []byte, t Type, version uint16) encoder {
+	// The header is left empty: its length and count are known only in endFrame.
 	return encoder{b: growBytes(dst, HeaderBytes), at: len(dst), t: t, version: version}
 }
 
@@ -65,6 +66,8 @@ func (e *encoder) endFrame(count int) ([]byte, error) {
 	if e.err == nil && len(e.b)-e.at-HeaderBytes > FrameBytesMax {
 		e.err = fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(e.b)-e.at-HeaderBytes, FrameBytesMax)
 	}
+
+	// A frame that cannot be sent leaves nothing behind: the caller may go on with what dst held before.
 	if e.err != nil {
 		return e.b[:e.at], fmt.Errorf("encode %v: %w", e.t, e.err)
 	}
@@ -121,12 +124,14 @@ func (e *encoder) putSmall(what string, n, most int) {
 }
 
 func (e *encoder) checkLimit(what string, n, most int) {
+	// What is checked here the peer's decoder would refuse, and close the link for it.
 	if n > most {
 		e.keepError(fmt.Errorf("%w: %s: %d, at most %d", ErrLimit, what, n, most))
 	}
 }
 
 func (e *encoder) keepError(err error) {
+	// The first error is the cause; later ones follow from it.
 	if e.err == nil {
 		e.err = err
 	}

@@ -85,6 +85,7 @@ func AppendModelCommands(dst []byte, m []ModelCommand) ([]byte, error) {
 // DecodeModelCommands decodes f into fresh memory: commands are rare.
 func DecodeModelCommands(f Frame) ([]ModelCommand, error) {
 	return decodeVaried(nil, f, TypeModelCommand, func(d *decoder, c *ModelCommand) {
+		// Go evaluates these calls from left to right, which is the order of the fields.
 		c.Number, c.Op, c.Frontend = d.u64(), CommandOp(d.u8()), d.u32()
 		// After an earlier error every read is 0, which would look like an unknown operation.
 		if d.err == nil && (c.Op == 0 || c.Op >= commandOpEnd) {

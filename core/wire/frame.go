@@ -184,6 +184,7 @@ func (r *Reader) Peek(n int) (Type, []byte, error) {
 		return t, nil, err
 	}
 
+	// The hello may be shorter than what its reader wants to see.
 	n = min(n, length)
 	if err := r.fillBuffer(HeaderBytes + n); err != nil {
 		return t, nil, unexpected(err)
@@ -200,6 +201,7 @@ func unexpected(err error) error {
 
 // fillBuffer makes at least n unread bytes available.
 func (r *Reader) fillBuffer(n int) error {
+	// Small frames come many to a read: most calls end here.
 	if r.hi-r.lo >= n {
 		return nil
 	}

@@ -121,6 +121,7 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 		d.backendModel(&h.Models[i])
 	}
 
+	// A backend of an earlier version has every model on every GPU: a nil Loaded says so.
 	if d.hasFieldsOf(5) {
 		for i := range h.Models {
 			h.Models[i].Loaded = d.loaded()
@@ -222,6 +223,7 @@ func (e *encoder) putModel(m *model.Info) {
 	e.putTensors("inputs of "+m.Name, m.Inputs)
 	e.putTensors("outputs of "+m.Name, m.Outputs)
 
+	// Fields of later versions stand at the end, so that an earlier peer's model is a prefix of this one.
 	if e.version >= 5 {
 		e.bool(m.SLOBinds)
 		e.putSmall("priority of "+m.Name, int(m.Priority), 255)

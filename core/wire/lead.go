@@ -45,6 +45,7 @@ const (
 
 // AppendLead appends one Lead.
 func AppendLead(dst []byte, m Lead) []byte {
+	// A fixed size needs no encoder: the bytes are written where they belong.
 	at := len(dst)
 	dst = growBytes(dst, HeaderBytes+leadBytes)
 	putHeader(dst[at:], TypeLead, 1)
@@ -186,6 +187,8 @@ func SetVersion(frames []byte, version uint16) []byte {
 
 // downgradeModels appends a frame of this protocol's models for an earlier version. What it decodes was encoded here.
 func downgradeModels(dst, frame []byte, version uint16) []byte {
+	// To decode and encode again costs time, but only for peers of an earlier version, and lists change
+	// rarely.
 	f := Frame{Type: TypeModels, Count: int(le.Uint16(frame[6:])), Version: Version, Body: frame[HeaderBytes:]}
 	if m, err := DecodeModels(f); err == nil {
 		dst, _ = appendModels(dst, m, version)
@@ -227,6 +230,7 @@ func downgradePeers(dst, frame []byte, version uint16) []byte {
 
 // SetHelloVersion does the same for a hello, whose body says the version, too.
 func SetHelloVersion(hello []byte, version uint16) []byte {
+	// The body's version is at the same place in every hello: at its beginning.
 	hello = SetVersion(hello, version)
 	le.PutUint16(hello[HeaderBytes:], version)
 	return hello

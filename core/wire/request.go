@@ -23,6 +23,7 @@ const (
 // appendFixed appends frames that carry m, each message of size bytes as put writes it.
 func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T)) []byte {
 	for len(m) > 0 {
+		// One frame takes as many messages as its count and its length allow.
 		n := min(len(m), MessagesMax, frameBytesSoft/size)
 		at := len(dst)
 		dst = growBytes(dst, HeaderBytes+n*size)
@@ -40,6 +41,7 @@ func appendFixed[T any](dst []byte, t Type, m []T, size int, put func([]byte, *T
 
 // growBytes extends b by n bytes of any content.
 func growBytes(b []byte, n int) []byte {
+	// The content is left as it is: the caller writes every byte.
 	if cap(b)-len(b) >= n {
 		return b[:len(b)+n]
 	}
@@ -52,6 +54,9 @@ func decodeFixed[T any](dst []T, f Frame, t Type, size int, get func([]byte, *T)
 	if err := checkType(f, t); err != nil {
 		return dst, err
 	}
+
+	// A frame that is longer or shorter than its count says was not written by a peer that speaks this
+	// protocol.
 	if len(f.Body) != f.Count*size {
 		return dst, fmt.Errorf("%w: %d %v messages take %d bytes, the frame has %d", ErrMalformed, f.Count, t, f.Count*size, len(f.Body))
 	}

@@ -81,6 +81,7 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 		out = out[stagesBytes:]
 	}
 
+	// A length that is not the header's would shift every tensor.
 	if uint64(h.Output) != uint64(len(out)) {
 		return h, nil, fmt.Errorf("%w: result %d says %d output bytes and has %d", ErrMalformed, h.ID, h.Output, len(out))
 	}

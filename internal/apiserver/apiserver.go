@@ -113,6 +113,8 @@ func (s *Server) runServer(t *testing.T, cmd *exec.Cmd) bool {
 		_ = cmd.Wait() // it is killed
 		close(ended)
 	}()
+
+	// The process is killed and awaited, so that no test leaves one behind or a file that it still writes.
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended

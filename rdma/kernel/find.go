@@ -12,6 +12,7 @@ func Processes(name string) []int {
 	all, _ := filepath.Glob("/proc/[0-9]*/comm")
 	var ids []int
 	for _, path := range all {
+		// A process may end between the listing and the look.
 		b, err := os.ReadFile(path)
 		if err != nil || strings.TrimSpace(string(b)) != name {
 			continue

@@ -45,10 +45,11 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: eBPF needs root", ErrNotPermitted)
 	}
+
+	// The kernel counts what BPF maps take against the limit on locked memory, on kernels before 5.11.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("%w: memlock: %w", ErrNotPermitted, err)
 	}
-
 	w := &Watch{}
 	if err := loadDelayObjects(&w.objects, nil); err != nil {
 		return nil, fmt.Errorf("%w: load: %w", ErrNotPermitted, err)
@@ -58,6 +59,8 @@ func Open(ports []uint16, processes []int) (*Watch, error) {
 		w.Close()
 		return nil, err
 	}
+
+	// Ports and processes are known before the first event can come.
 	if err := w.attach(); err != nil {
 		w.Close()
 		return nil, err
@@ -160,6 +163,7 @@ func sums(m *ebpf.Map) ([]uint64, error) {
 		if err := m.Lookup(uint32(i), &per); err != nil {
 			return nil, fmt.Errorf("read counts: %w", err)
 		}
+		// Each processor counts in a cell of its own, without a lock between them.
 		for _, v := range per {
 			out[i] += v
 		}
@@ -181,6 +185,7 @@ func percentiles(counts []uint64) Delay {
 		}
 		seen += c
 
+		// As in delay.go: below 16 a bucket is one value, above it the eighth of a power of two.
 		bound := time.Duration(b)
 		if b >= 16 {
 			bound = time.Duration((uint64(b&7|8)+1)<<(b>>3-1) - 1)
