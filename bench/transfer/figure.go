@@ -89,26 +89,31 @@ func WriteFigure(w io.Writer, rows []Row) error {
 		fmt.Fprintf(w, `<text x="%d" y="%d" fill="%s">%s (dashed: %s)</text>`+"\n", figureLeft+line*180, figureLow+45, colour, r.Provider, r.Reference)
 
 		for _, reference := range []bool{false, true} {
-			points := ""
-			for i, t := range tail {
-				v, ref := t.of(r)
-				if reference {
-					v = ref
-				}
-				if v > 0 {
-					points += fmt.Sprintf("%d,%.1f ", x(i), y(v))
-				}
-			}
-
-			dash := ""
-			if reference {
-				dash = ` stroke-dasharray="4 4"`
-			}
-			fmt.Fprintf(w, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", points, colour, dash)
+			drawCurve(w, r, reference, colour, x, y)
 		}
 		line++
 	}
 
 	_, err := fmt.Fprintln(w, "</svg>")
 	return err
+}
+
+// drawCurve draws one row's latencies, or its reference's dashed.
+func drawCurve(w io.Writer, r Row, reference bool, colour string, x func(i int) int, y func(ns int64) float64) {
+	points := ""
+	for i, t := range tail {
+		v, ref := t.of(r)
+		if reference {
+			v = ref
+		}
+		if v > 0 {
+			points += fmt.Sprintf("%d,%.1f ", x(i), y(v))
+		}
+	}
+
+	dash := ""
+	if reference {
+		dash = ` stroke-dasharray="4 4"`
+	}
+	fmt.Fprintf(w, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", points, colour, dash)
 }
