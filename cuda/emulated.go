@@ -249,6 +249,8 @@ func (m *emulated) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 
 	b := make([]byte, bytes)
 	p := unsafe.Pointer(unsafe.SliceData(b))
+
+	// The caller has only a bare pointer: this entry keeps the memory from the collector.
 	m.host[uintptr(p)] = hostBlock{mem: b, pinned: pinned}
 	return p, CodeSuccess
 }

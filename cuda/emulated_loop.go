@@ -116,6 +116,7 @@ func (m *emulated) stepClock(until time.Duration) bool {
 		}
 	}
 
+	// All that has begun is performed: time moves on to the next end.
 	engine, end := m.nextEnd()
 	if engine < 0 || end > until {
 		return false

@@ -167,6 +167,8 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", r.Name(), i+1, steps, mean))
 		}
 	}
+
+	// The trainer's vector goes with the trainer.
 	return append([]float32(nil), t.Weights()...), nil
 }
 

@@ -65,6 +65,8 @@ func (r *Runtime) libraryOption(name string, f *kernels.Library, c *cuda.Candida
 
 	operands := f.Operands
 	operands.State = c.State
+
+	// A library's call makes its own launches: grid and block are of no meaning here.
 	step := layers.Step{Kernel: library, Grid: cuda.Dim{X: 1, Y: 1, Z: 1}, Block: cuda.Dim{X: 1, Y: 1, Z: 1},
 		Params: slices.Clone(kernels.Bytes(&operands)), Addresses: 6}
 	o = option{label: fmt.Sprintf("%s/%d", library, c.Algorithm), launches: []launch{{step, c.Kernel}}, workspace: c.Workspace}

@@ -117,6 +117,7 @@ func TensorOf(base string, params []byte) (t Tensor, ok bool) {
 		p := paramsOf[Gemm](params)
 		t = Tensor{X: p.PA, W: p.PB, Bias: p.Bias, Residual: p.Residual, Y: p.PC, M: p.M, C: p.K, H: 1, Wd: 1, K: p.N, OH: 1, OW: 1,
 			R: 1, S: 1, StrideH: 1, StrideW: 1, DilH: 1, DilW: 1, Act: p.Act, Splits: 1, Alpha: p.Alpha, A: p.A, B: p.B}
+		// Both sides lie by rows of the depth: A as [M,K], B as [N,K].
 		ok = p.B1*p.B2 == 1 && p.AK == 1 && p.AM == p.K && p.BK == 1 && p.BN == p.K &&
 			(p.Bias == 0 || p.Beta == 1 && p.BiasM == 0 && p.BiasN == 1)
 	}

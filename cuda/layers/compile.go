@@ -184,6 +184,8 @@ func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, er
 	if typ.Size() == 0 {
 		return nil, fmt.Errorf("value %q: %v: %w", name, typ, ErrUnsupported)
 	}
+
+	// Kernels index by 32 bits, and a launch needs elements.
 	if n, err := Elements(dims); err != nil || n == 0 {
 		if err == nil {
 			err = fmt.Errorf("shape %v is empty: %w", dims, ErrUnsupported)

@@ -23,6 +23,7 @@ func (c *compiler) readWindow(image, size []int) (g window, err error) {
 		for i := range len(a.Ints) {
 			out = append(out, int(a.Ints[i]))
 		}
+		// An attribute that is left out has its default in every place; pads have two for each dimension.
 		for !ok && len(out) < 2*rank {
 			out = append(out, otherwise)
 		}
@@ -51,6 +52,7 @@ func (c *compiler) readWindow(image, size []int) (g window, err error) {
 
 // computeExtent computes the output's extent along one dimension.
 func (g *window) computeExtent(k, image int, auto string, ceil bool) error {
+	// The file's numbers are added and multiplied below and must not overflow.
 	const most = 1 << 20
 
 	for _, v := range []int{g.size[k], g.stride[k], g.dil[k]} {

@@ -463,6 +463,7 @@ func (s *Store) Remove(id ID) error {
 
 // collectCopies frees what copies needed once the latest move has ended. What the device still owes needs it too.
 func (s *Store) collectCopies() error {
+	// The event's record is among the commands that the device has not taken.
 	if s.behind {
 		return nil
 	}
