@@ -73,6 +73,15 @@ func (s *Sum) Good(o Options) float64 {
 	return float64(n) / (o.Span.Seconds() * float64(o.Seeds))
 }
 
+// Count returns how many requests there were, and how many of them were not served in time.
+func (s *Sum) Count() (total, bad int) {
+	for m := range s.Total {
+		total += s.Total[m]
+		bad += s.Bad[m]
+	}
+	return total, bad
+}
+
 // BatchMean returns the mean size of a batch.
 func (s *Sum) BatchMean() float64 {
 	n := 0

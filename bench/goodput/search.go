@@ -83,6 +83,7 @@ func (w *Workload) World(i int, rate float64, buf []arrivals.Arrival) *sim.World
 type Sum struct {
 	Total, Bad []int   // per model
 	Busy       float64 // share of the GPUs' time
+	Spare      float64 // likewise, of spare work
 	Batches    int
 	SizeSum    []int // SizeSum[b]: requests that ran in batches of b
 }
@@ -116,6 +117,7 @@ func (w *Workload) Run(policy Policy, rate float64) *Sum {
 			end = max(end, world.FreeAt(int32(g)))
 		}
 		sum.Busy += float64(r.Busy) / (float64(w.GPUs) * float64(end) * float64(w.o.Seeds))
+		sum.Spare += float64(r.Spare.Time) / (float64(w.GPUs) * float64(end) * float64(w.o.Seeds))
 
 		sum.Batches += r.Batches
 		for len(sum.SizeSum) < len(r.SizeSum) {

@@ -33,6 +33,7 @@ func benches() []command {
 		benchFigures(),
 		benchScale(),
 		benchSessions(),
+		benchSpare(),
 		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),

@@ -41,6 +41,8 @@ type loop struct {
 	id     RequestID
 	ends   []Batch // a ring in order of dispatch; equal batches end in about that order
 	head   int
+	steps  []SpareStep // a ring in order of their ends, as all have one length
+	first  int
 }
 
 func newLoop(t testing.TB, models, gpus int) *loop {
@@ -69,6 +71,7 @@ func (l *loop) run(n int) {
 			_ = l.s.Complete(l.now, b.ID, b.GPU, b.Finish)
 			l.take()
 		}
+		l.endSteps()
 		l.id++
 		l.s.Enqueue(l.now, Request{ID: l.id, Model: ModelID(int(l.id) % l.models), Deadline: l.now.Add(100 * ms)})
 		if l.id&15 == 0 && l.s.NextWake() <= l.now {
@@ -85,4 +88,29 @@ func (l *loop) take() {
 		l.head = 0
 	}
 	l.ends = append(l.ends, batches...)
+	if l.steps != nil {
+		l.steps = append(l.steps, l.s.SpareSteps()...)
+	}
+}
+
+// offerSpare gives idle GPUs steps of 2 ms.
+func (l *loop) offerSpare(t testing.TB) {
+	l.steps = make([]SpareStep, 0, 1024)
+	if err := l.s.OfferSpare(0, 0, SpareWork{ID: 1, Step: 2 * ms, Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	l.take()
+}
+
+func (l *loop) endSteps() {
+	for l.first < len(l.steps) && l.steps[l.first].End <= l.now {
+		x := l.steps[l.first]
+		l.first++
+		_ = l.s.EndSpare(l.now, x.GPU, x.Epoch, x.End)
+		l.take()
+	}
+	if l.first > 4096 && l.first > len(l.steps)/2 {
+		l.steps = l.steps[:copy(l.steps, l.steps[l.first:])]
+		l.first = 0
+	}
 }

@@ -10,6 +10,9 @@ import (
 // timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
 func (p *Partition) refresh(now Time, m *model, at int32) {
+	if p.forecasting {
+		p.foretell(now, m, at)
+	}
 	if m.family != nil && len(m.family.homes) > 1 {
 		p.refreshHomes(now, m, at)
 		return
@@ -93,6 +96,9 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 	if m.q.len() > 0 {
 		p.refresh(now, m, at)
 		return
+	}
+	if p.forecasting {
+		p.foretell(now, m, at)
 	}
 	if had != none {
 		p.withdraw(m)

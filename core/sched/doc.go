@@ -13,6 +13,11 @@
 //	Grant      Ranker → Partition   a GPU for the model's candidate
 //	Free       Partition → Ranker   the answer to exactly one Grant: what the GPU does now, and until when
 //
+// A Ranker with spare work hears of a fourth, and orders steps as a Partition orders batches:
+//
+//	Forecast   Partition → Ranker   when a model may want GPUs
+//	SpareStep  Ranker → driver      a step of spare work for an idle GPU, answered by one EndSpare
+//
 // A Candidate replaces the model's earlier ones; a Seq that is not newer is ignored, so Candidates may arrive
 // in any order. A Partition decides anew when a Grant arrives, so a Grant for a candidate that has changed or gone is
 // harmless: the GPU comes back unused. A Free or Complete that speaks of a GPU removed meanwhile is

@@ -47,6 +47,7 @@ type Free struct {
 type Outputs struct {
 	Candidates []Candidate
 	Frees      []Free
+	Forecasts  []Forecast
 	Batches    []Batch // their requests are valid until Reset
 	Drops      []Drop
 	memory     memory
@@ -59,6 +60,7 @@ func (o *Outputs) Reset() {
 	}
 	o.Candidates = o.Candidates[:0]
 	o.Frees = o.Frees[:0]
+	o.Forecasts = o.Forecasts[:0]
 	o.Batches = o.Batches[:0]
 	o.Drops = o.Drops[:0]
 }

@@ -51,6 +51,10 @@ func (p *Partition) truncate(m *model) {
 
 // leave withdraws a model's candidate from a Ranker for good.
 func (p *Partition) leave(m *model, sub uint32) {
+	if p.forecasting {
+		p.forecastSeq++
+		p.out.Forecasts = append(p.out.Forecasts, Forecast{Model: m.id, SubCluster: sub, Seq: p.forecastSeq, Gone: true})
+	}
 	m.seq++
 	p.out.Candidates = append(p.out.Candidates, Candidate{Model: m.id, SubCluster: sub, Seq: m.seq, Gone: true})
 }

@@ -118,6 +118,10 @@ type Partition struct {
 	near     int // models whose queues stay in a core's cache
 	out      Outputs
 	stats    Stats
+
+	forecasting bool // Rankers have spare work
+	foretold    []foretold
+	forecastSeq uint64
 }
 
 // NewPartition returns a Partition without models. Until SetGPUs tells of GPUs, requests are
@@ -363,6 +367,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 		p.putBack(now, m, g.Group, f.Batch != 0)
 	}
 	m.state = none
+	p.expectAgain(at)
 	p.settle(now, m, at)
 }
 

@@ -36,6 +36,7 @@ type gpu struct {
 	state      uint8
 	ahead      uint8 // orders without a completion
 	held       bool  // it gets nothing before Ranker.holds says so
+	spare      bool  // it runs a step of spare work
 	group      Groups
 	first      order // the oldest of these; for the others see Ranker.later
 }
@@ -85,6 +86,7 @@ type Ranker struct {
 	spent     Duration // Σ of planned execution, corrected by completions
 	stats     RankerStats
 	busy      agenda
+	spare     *spare // nil: it was never offered any
 }
 
 // RankerStats count what a Ranker did since it was made.
@@ -125,7 +127,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
-	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.group = now, epoch, idle, 0, false, 0 // the agenda may still have it
+	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the agenda may still have it
 	r.idle.set(uint32(id))
 	r.count++
 	return nil
@@ -140,6 +142,9 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 	r.idle.clear(uint32(id))
 	r.gpus[id].state = absent
 	r.release(&r.gpus[id])
+	if r.gpus[id].spare {
+		r.forgetStep(id, &r.gpus[id], 0)
+	}
 	r.count--
 }
 
@@ -235,6 +240,9 @@ func (r *Ranker) Free(now Time, f Free) {
 	exec := f.FreeAt.Sub(f.Start)
 	g.ahead++
 	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
+	if g.spare && g.ahead == 1 {
+		r.spare.followed++
+	}
 	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
 	r.spent += exec
 	r.place(now, f.GPU, g)
@@ -271,6 +279,9 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	}
 
 	// Batches before this one have ended, too: their reports are late, or lost.
+	if g.spare {
+		r.loseStep(id, g) // it ran before the batch, so it has ended, and nobody said so
+	}
 	g.ahead -= k + 1
 	for i := range g.ahead {
 		o := r.order(id, i)
@@ -290,6 +301,9 @@ func (r *Ranker) Advance(now Time) []Grant {
 	now = r.clock(now)
 	r.grants = r.grants[:0]
 	r.collect(now)
+	if r.spare != nil {
+		r.watchSteps(now)
+	}
 
 	// Ripe candidates first, in their order, as long as a GPU is free in time for them.
 	for r.ripe.len() > 0 {
@@ -330,6 +344,10 @@ func (r *Ranker) Advance(now Time) []Grant {
 		r.grant(ModelID(m), id, Grant{Early: true, Growth: limit})
 	}
 	r.resume(&r.waiting)
+
+	if r.spare != nil {
+		r.startSteps(now)
+	}
 	return r.grants
 }
 
@@ -341,18 +359,24 @@ func (r *Ranker) NextWake() Time {
 	case r.ripe.len() > 0:
 		v := &r.rivals[r.ripe.top().id]
 		if v.avoid != 0 {
-			return at - Time(r.lead(1)) // then the GPU is idle, and others may be, too
+			at -= Time(r.lead(1)) // then the GPU is idle, and others may be, too
+		} else {
+			at -= Time(r.lead(v.size))
 		}
-		return at - Time(r.lead(v.size))
-	case r.waiting.len() > 0:
-		return at - Time(r.lead(1))
+	case r.waiting.len() > 0 || r.spare != nil:
+		at -= Time(r.lead(1))
+	default:
+		at = Never
 	}
-	return Never
+	if r.spare != nil {
+		at = min(at, r.watchAt())
+	}
+	return at
 }
 
 // Load returns the load signals.
 func (r *Ranker) Load() Load {
-	return Load{GPUs: r.count, Idle: r.idle.n, Demand: float64(r.demand) / 1e6, Busy: r.spent}
+	return Load{GPUs: r.count, Idle: r.unused(), Demand: float64(r.demand) / 1e6, Busy: r.spent}
 }
 
 // Stats returns the counters.
@@ -370,7 +394,15 @@ func (r *Ranker) growthMax() float64 {
 	if u < tight || u < r.o.Prompt {
 		return r.o.growthMax(u)
 	}
-	return min(growthMost, growthBase+growthIdle*float64(r.idle.n)/math.Sqrt(float64(r.count)))
+	return min(growthMost, growthBase+growthIdle*float64(r.unused())/math.Sqrt(float64(r.count)))
+}
+
+// unused returns how many GPUs no request uses: those that are idle, and those that only run spare work.
+func (r *Ranker) unused() int {
+	if r.spare == nil {
+		return r.idle.n
+	}
+	return r.idle.n + r.spare.count - r.spare.followed - len(r.spare.watch)
 }
 
 // growthMax is the most that a Ranker may allow at a load u, whatever idles. Below Prompt no
@@ -412,6 +444,9 @@ func (r *Ranker) collect(now Time) {
 		if !ok {
 			return
 		}
+		if r.gpus[id].spare {
+			r.endWait(id, &r.gpus[id])
+		}
 		r.place(now, id, &r.gpus[id])
 	}
 }
@@ -446,6 +481,9 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	r.idle.clear(uint32(id))
 	g.state = granted
 	r.stats.Grants++
+	if r.spare != nil {
+		r.spare.taken(m, id)
+	}
 	how.Model, how.SubCluster, how.GPU = m, r.number, id
 	how.Epoch, how.Group, how.Load, how.Least, how.FreeAt = g.epoch, g.group, r.load(), r.leastLoad(), g.freeAt
 	r.grants = append(r.grants, how)
@@ -454,6 +492,9 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 // place puts a GPU where its state belongs after freeAt or its orders changed.
 func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	r.idle.clear(uint32(id))
+	if g.spare {
+		r.spare.unwatch(id)
+	}
 
 	if g.held {
 		g.freeAt = max(g.freeAt, r.holds[id])
@@ -469,6 +510,9 @@ func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 	case soon:
 		g.state = idle
 		r.idle.set(uint32(id))
+		if g.spare {
+			r.spare.watch = append(r.spare.watch, id)
+		}
 	default:
 		g.state = busy
 		r.busy.set(r.gpus, id)
@@ -532,6 +576,20 @@ func (s *bitset) clear(i uint32) {
 		}
 		s.n--
 	}
+}
+
+// last returns the greatest member below n; -1: there is none.
+func (s *bitset) last(n int) int {
+	for w := (n - 1) >> 6; w >= 0; w-- {
+		x := s.word[w]
+		if w == n>>6 {
+			x &= 1<<(n&63) - 1
+		}
+		if x != 0 {
+			return w<<6 + 63 - bits.LeadingZeros64(x)
+		}
+	}
+	return -1
 }
 
 // first returns the least member; the set must not be empty.

@@ -15,6 +15,7 @@ type Scheduler struct {
 	rankers []*Ranker // by sub-cluster; nil: it has had no GPU
 	where   []uint32  // where[GPUID] = sub-cluster+1, 0: unknown
 	told    []*Ranker // scratch: those that pump gave news to
+	steps   []SpareStep
 	drained bool
 	epoch   uint32 // of the GPU added latest
 }
@@ -231,6 +232,7 @@ func (s *Scheduler) Queued(id ModelID) int { return s.part.Queued(id) }
 func (s *Scheduler) reset() {
 	if s.drained {
 		s.part.out.Reset()
+		s.steps = s.steps[:0]
 		s.drained = false
 	}
 }
@@ -246,7 +248,7 @@ func (s *Scheduler) ranker(id GPUID) *Ranker {
 // requests or a GPU given back for a model that has none, so it ends.
 func (s *Scheduler) pump(now Time) {
 	o := &s.part.out
-	for len(o.Candidates)+len(o.Frees) > 0 {
+	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 {
 		s.told = s.told[:0]
 		for _, f := range o.Frees {
 			if r := s.rankers[f.SubCluster]; r != nil {
@@ -261,7 +263,13 @@ func (s *Scheduler) pump(now Time) {
 				s.tell(s.rankers[c.SubCluster])
 			}
 		}
-		o.Frees, o.Candidates = o.Frees[:0], o.Candidates[:0]
+		for _, f := range o.Forecasts {
+			if int(f.SubCluster) < len(s.rankers) && s.rankers[f.SubCluster] != nil {
+				s.rankers[f.SubCluster].Forecast(now, f)
+				s.tell(s.rankers[f.SubCluster])
+			}
+		}
+		o.Frees, o.Candidates, o.Forecasts = o.Frees[:0], o.Candidates[:0], o.Forecasts[:0]
 
 		for _, r := range s.told {
 			s.rank(now, r)
@@ -280,6 +288,7 @@ func (s *Scheduler) rank(now Time, r *Ranker) {
 	for _, g := range r.Advance(now) {
 		s.part.Grant(now, g)
 	}
+	s.steps = append(s.steps, r.SpareSteps()...)
 }
 
 // Bid fills in what a service wants of GPU time: see Partition.Bid.

@@ -144,6 +144,10 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	p.describe(d, &s)
 	d.last, d.grantAt = now, now
 	d.rate.start(now, d, s.Rate)
+	if p.forecasting {
+		p.expectAgain(at)
+		p.foretell(now, d, at)
+	}
 	return nil
 }
 
@@ -173,6 +177,7 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 	d.relearn(now, s.Rate)
 
 	p.truncate(d)
+	p.expectAgain(at)
 	p.settle(now, d, at)
 	if d.q.len() == 0 && (!stayed || d.family != nil) {
 		p.withdraw(d) // new Rankers hear of its demand

@@ -49,4 +49,9 @@
 //	C10 no more requests are queued than the options allow, of a model and in all;
 //	C11 no backend takes an order of an epoch older than one that it has obeyed; what a peer of the version
 //	    before says and hears passes that version's encoding.
+//
+// A World holds, and panics otherwise:
+//
+//	V1 no answer is below its family's floor;
+//	V2 no batch is planned into a step of spare work.
 package sim

@@ -25,6 +25,7 @@ type Downbeat struct {
 	homes    []engine.PricedHome
 	bid      sched.Bid
 	recently recent
+	running  []sched.SpareStep // by GPU: its latest step
 }
 
 // PricePeriod is how often prices are renewed.
@@ -110,6 +111,9 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 
 // Wake implements Server.
 func (d *Downbeat) Wake(now Time) {
+	if d.running == nil && len(d.w.Learners) > 0 {
+		d.offerSpare(now)
+	}
 	if now >= d.renewAt {
 		d.renewPrices()
 		d.renewAt = now.Add(PricePeriod)
@@ -119,7 +123,12 @@ func (d *Downbeat) Wake(now Time) {
 }
 
 // NextWake implements Server.
-func (d *Downbeat) NextWake() Time { return min(d.renewAt, d.s.NextWake()) }
+func (d *Downbeat) NextWake() Time {
+	if d.running == nil && len(d.w.Learners) > 0 {
+		return 0
+	}
+	return min(d.renewAt, d.s.NextWake())
+}
 
 // renewPrices sells the GPUs' time to the models.
 func (d *Downbeat) renewPrices() {
@@ -182,6 +191,9 @@ func (d *Downbeat) act() {
 	d.recently.bad += float64(len(drops))
 	for _, x := range drops {
 		d.w.Drop(int32(x.ID))
+	}
+	if d.running != nil {
+		d.startSteps()
 	}
 }
 

@@ -70,6 +70,10 @@ type World struct {
 	Answered func(gpu, model, variant int32, start, finish Time, requests []int32)
 	// Ended is told of every request's end, when set. Dropped requests end when dropped.
 	Ended func(r int32, o Outcome, at Time)
+	// Learners have spare work for the GPUs; nil: there is none. The Server must be a StepServer then.
+	Learners []*Learner
+	// Losses are GPUs that go and return; nil: none does. The Server must be a StepServer then.
+	Losses []Loss
 	// Turn is called once at every moment at which something happened, when set; it may Add requests and Cancel them.
 	Turn func(now Time)
 
@@ -82,6 +86,7 @@ type World struct {
 	added  finishes // requests of Add that have not arrived
 	due    []Time   // by request: its deadline; requests before the first Add have their model's SLO
 	begun  int      // requests that Run began with
+	steps  steps
 }
 
 // Outcome is how a request ended.
@@ -103,6 +108,7 @@ type Result struct {
 	Busy       Duration
 	Batches    int
 	SizeSum    []int // SizeSum[b]: requests that ran in a batch of b
+	Spare      SpareResult
 	Aborted    bool
 	End        Time
 }
@@ -118,6 +124,7 @@ func (w *World) Run(s Server) *Result {
 	w.left = len(w.Arrivals)
 	w.events, w.now = w.events[:0], 0
 	w.begun = len(w.Arrivals) - len(w.due)
+	w.beginSteps(s)
 
 	next := 0
 	for w.left > 0 && !w.Result.Aborted {
@@ -128,7 +135,7 @@ func (w *World) Run(s Server) *Result {
 		at = min(at, w.added.next())
 
 		wake := s.NextWake()
-		now := max(w.now, min(at, wake, w.events.next()))
+		now := max(w.now, min(at, wake, w.events.next(), w.steps.next()))
 		if now == sched.Never {
 			panic(fmt.Sprintf("sim: %d requests never ended", w.left))
 		}
@@ -137,6 +144,7 @@ func (w *World) Run(s Server) *Result {
 		for w.events.next() <= now {
 			s.Done(now, w.events.pop())
 		}
+		w.endSteps(now)
 
 		for next < w.begun && Time(w.Arrivals[next].At) <= now {
 			w.arrive(s, int32(next))
@@ -244,6 +252,7 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	if b == 0 || b > p.Max() {
 		panic(fmt.Sprintf("sim: batch of %d, want 1 to %d", b, p.Max()))
 	}
+	at = w.behindStep(at, gpu)
 	if at < w.free[gpu] || at < w.now.Add(w.Lead(b)) {
 		panic(fmt.Sprintf("sim: gpu %d is free at %d, now %d: batch at %d", gpu, w.free[gpu], w.now, at))
 	}
@@ -282,6 +291,7 @@ func (w *World) end(r int32, o Outcome, at Time) {
 	if o != Served {
 		m := w.Arrivals[r].Model
 		w.Result.Bad[m]++
+		w.countKept(r)
 		if w.Spare != nil && w.Result.Bad[m] > w.Spare[m] {
 			w.Result.Aborted = true
 		}

@@ -1,0 +1,163 @@
+// Package spare measures spare work in virtual time: how much of the GPU time that requests leave idle the steps of
+// learners use, and what that costs the requests.
+package spare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/bench/chart"
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/core/sim"
+)
+
+// Options say what is measured.
+type Options struct {
+	Settings []string // of bench/goodput, by name
+	Loads    []float64
+	Steps    []time.Duration
+	Seeds    int
+	Span     time.Duration // simulated, per seed and point
+}
+
+// DefaultOptions are the two clusters of UNIFIED U7 over five seeds of 30 s.
+func DefaultOptions() Options {
+	return Options{Settings: []string{"table4-resnet50", "fig7-poisson-even-50ms"}, Loads: []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1},
+		Steps: []time.Duration{2e6, 5e6, 10e6}, Seeds: 5, Span: 30e9}
+}
+
+// Row is one setting at one load with steps of one length, with learners on beside the same arrivals with learners off.
+// Its JSON form is one line of `-o json`.
+type Row struct {
+	Setting string  `json:"setting"`
+	PeakRPS float64 `json:"peak_rps"` // the setting's goodput without learners
+	Load    float64 `json:"load_share"`
+	StepMS  float64 `json:"step_ms"`
+	Idle    float64 `json:"idle_share"`    // of the GPUs' time, learners off
+	Spare   float64 `json:"spare_share"`   // of the GPUs' time, spent on steps
+	Ratio   float64 `json:"goodput_ratio"` // requests answered in time with learners, over those without
+	Added   float64 `json:"bad_added_pct"` // of the requests
+	Seeds   int     `json:"seeds"`
+	SpanS   float64 `json:"span_s"`
+}
+
+// Used is the part of the idle time that steps used.
+func (r *Row) Used() float64 { return r.Spare / max(r.Idle, 1e-9) }
+
+// Run measures every setting at every load with every length of steps; progress is told of each row.
+func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, name := range o.Settings {
+		s, err := goodput.One(name)
+		if err != nil {
+			return nil, err
+		}
+		g := goodput.DefaultOptions()
+		g.Seeds, g.Span = o.Seeds, o.Span
+		w, err := goodput.Prepare(s, g, s.Capacity()*1.05)
+		if err != nil {
+			return nil, err
+		}
+
+		peak := w.Search(policy(0), s.Capacity()*0.9)
+		for _, load := range o.Loads {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			off := w.Run(policy(0), load*peak)
+			for _, step := range o.Steps {
+				r := Row{Setting: name, PeakRPS: math.Round(peak), Load: load, StepMS: float64(step) / 1e6, Idle: 1 - off.Busy, Seeds: o.Seeds, SpanS: o.Span.Seconds()}
+				r.compare(off, w.Run(policy(step), load*peak))
+				progress(r)
+				rows = append(rows, r)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// Check says what is wrong with the options.
+func (o *Options) Check() error {
+	for _, name := range o.Settings {
+		if _, err := goodput.One(name); err != nil {
+			return err
+		}
+	}
+	for _, l := range o.Loads {
+		if !(l > 0 && l <= 2) {
+			return fmt.Errorf("load %v: want above 0 and at most 2 of the peak", l)
+		}
+	}
+	for _, s := range o.Steps {
+		if s <= 0 || s > 10*time.Millisecond {
+			return fmt.Errorf("step %v: want above 0 and at most 10ms", s)
+		}
+	}
+	if o.Seeds < 1 || o.Seeds > 1000 || o.Span < time.Second || o.Span > time.Hour {
+		return fmt.Errorf("seeds = %d, span = %v: want 1 to 1000 and a second to an hour", o.Seeds, o.Span)
+	}
+	return nil
+}
+
+// policy is the scheduler beside one learner with steps of a length, that take 0.7 of it to all of it; 0: without learners.
+func policy(step time.Duration) goodput.Policy {
+	return goodput.Policy{Name: "downbeat", New: func(w *sim.World) sim.Server {
+		if step > 0 {
+			w.Learners = []*sim.Learner{{Step: sim.Duration(step), Shortest: 0.7, Seed: uint64(len(w.Arrivals))}}
+		}
+		return sim.NewDownbeat(w)
+	}}
+}
+
+// compare fills in what a run with learners says beside the one without.
+func (r *Row) compare(off, on *goodput.Sum) {
+	total, bad := off.Count()
+	_, badOn := on.Count()
+	r.Spare = on.Spare
+	r.Ratio = float64(total-badOn) / float64(total-bad)
+	r.Added = 100 * float64(badOn-bad) / float64(total)
+}
+
+// WriteJSON writes a line for each row.
+func WriteJSON(w io.Writer, rows []Row) error {
+	e := json.NewEncoder(w)
+	for _, r := range rows {
+		if err := e.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteTable writes the rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "setting\tload\tstep ms\tidle\tspare\tused\tgoodput ratio\tbad added %\t")
+	for i := range rows {
+		r := &rows[i]
+		fmt.Fprintf(t, "%s\t%.2f\t%g\t%.3f\t%.3f\t%.3f\t%.5f\t%.4f\t\n", r.Setting, r.Load, r.StepMS, r.Idle, r.Spare, r.Used(), r.Ratio, r.Added)
+	}
+	return t.Flush()
+}
+
+// Draw writes a picture: the part of the idle time that steps use over the load, one panel for each setting.
+func Draw(w io.Writer, rows []Row) error {
+	var panels []chart.Panel
+	for _, r := range rows {
+		if n := len(panels); n == 0 || panels[n-1].Title != r.Setting {
+			panels = append(panels, chart.Panel{Title: r.Setting, XLabel: "load, of the peak", YLabel: "share of the GPUs' time"})
+		}
+		p := &panels[len(panels)-1]
+		p.Add("idle without learners", r.Load, r.Idle)
+		p.Add(fmt.Sprintf("steps of %g ms", r.StepMS), r.Load, r.Spare)
+	}
+	return chart.Draw(w, panels)
+}

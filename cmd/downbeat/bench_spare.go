@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/spare"
+	"downbeat.dev/deploy"
+)
+
+// benchSpare measures what learners get of idle GPUs, and what they cost the requests.
+func benchSpare() command {
+	return command{name: "spare", summary: "spare work in virtual time: how much of the idle GPU time learners use, and what it costs the requests",
+		run: func(ctx context.Context, args []string) error {
+			o := spare.DefaultOptions()
+			fs := flag.NewFlagSet("downbeat bench spare", flag.ContinueOnError)
+			settings := fs.String("setting", strings.Join(o.Settings, ","), "settings of bench goodput, comma-separated")
+			loads := fs.String("load", "0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95,1", "loads, as shares of the peak without learners")
+			steps := fs.String("step", "2ms,5ms,10ms", "lengths of a step, at most 10ms")
+			fs.IntVar(&o.Seeds, "seeds", o.Seeds, "seeds, pooled")
+			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each seed at each load")
+			out := fs.String("out", "", "`DIR` for spare.jsonl and spare.svg; empty: none are written")
+			format := fs.String("o", "table", "output: table or json")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if *format != "table" && *format != "json" {
+				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			}
+
+			o.Settings = strings.Split(*settings, ",")
+			var err error
+			if o.Loads, err = listOf("load", *loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }); err != nil {
+				return err
+			}
+			if o.Steps, err = listOf("step", *steps, time.ParseDuration); err != nil {
+				return err
+			}
+			if err := o.Check(); err != nil {
+				return deploy.UsageError(err.Error())
+			}
+			return runSpare(ctx, o, *out, *format == "json")
+		}}
+}
+
+// listOf reads a comma-separated list.
+func listOf[T any](flag, text string, parse func(string) (T, error)) (all []T, err error) {
+	for _, part := range strings.Split(text, ",") {
+		v, err := parse(strings.TrimSpace(part))
+		if err != nil {
+			return nil, deploy.UsageError(fmt.Sprintf("-%s %s: %v", flag, part, err))
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) error {
+	rows, err := spare.Run(ctx, o, func(r spare.Row) {
+		fmt.Fprintf(os.Stderr, "%s at %.2f, steps of %g ms: %.3f of %.3f idle\n", r.Setting, r.Load, r.StepMS, r.Spare, r.Idle)
+	})
+	if err != nil {
+		return err
+	}
+
+	if dir != "" {
+		if err := writeSpare(dir, rows); err != nil {
+			return fmt.Errorf("-out %s: %w", dir, err)
+		}
+	}
+	if asJSON {
+		return spare.WriteJSON(os.Stdout, rows)
+	}
+	return spare.WriteTable(os.Stdout, rows)
+}
+
+// writeSpare leaves the rows and the picture in a directory.
+func writeSpare(dir string, rows []spare.Row) error {
+	if err := goodput.MakeDir(dir); err != nil {
+		return err
+	}
+	lines, err := os.Create(filepath.Join(dir, "spare.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer lines.Close()
+	if err := spare.WriteJSON(lines, rows); err != nil {
+		return err
+	}
+
+	picture, err := os.Create(filepath.Join(dir, "spare.svg"))
+	if err != nil {
+		return err
+	}
+	defer picture.Close()
+	return spare.Draw(picture, rows)
+}

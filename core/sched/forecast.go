@@ -1,0 +1,160 @@
+package sched
+
+import "math"
+
+// Forecast tells a Ranker with spare work when a model may want GPUs. Partition → Ranker. A Partition sends
+// forecasts only while Forecasts is on; Rankers without spare work ignore them.
+type Forecast struct {
+	Model      ModelID
+	SubCluster uint32
+	Seq        uint64   // grows with each forecast of the model; older ones are ignored
+	Due        Time     // the latest time to send what is queued, if a burst joins it; Never: nothing is queued
+	Gap        Duration // the same after its first arrival, of a batch whose requests are all still to come in a burst
+	Window     Duration // how long before that it may take a GPU
+	Period     Duration // the time between its batches at the estimated rate
+	Notice     Duration // the shortest such time that a pair of requests leaves, without a burst: B − ℓ(2) − delay
+	Gone       bool     // the model was removed, or has moved to another sub-cluster
+}
+
+// foretold is the latest forecast of a model.
+type foretold struct {
+	due  Time
+	sent bool // no grant since
+}
+
+// forecastStep is by how much a forecast must have moved to be worth a message: less than any step of spare work.
+const forecastStep Duration = 50_000
+
+// SetForecasts switches forecasts on, which begins with one of every model, or off.
+func (p *Partition) SetForecasts(now Time, on bool) {
+	now = p.clock(now)
+	p.forecasting = on
+	for i := range p.models {
+		if m := &p.models[i]; on && m.live {
+			p.expectAgain(int32(i))
+			p.foretell(now, m, int32(i))
+		}
+	}
+}
+
+// expectAgain makes the next forecast of a model a message, whatever it says.
+func (p *Partition) expectAgain(at int32) {
+	if int(at) < len(p.foretold) {
+		p.foretold[at].sent = false
+	}
+}
+
+// foretell sends a model's forecast to its Rankers if it says something new.
+func (p *Partition) foretell(now Time, m *model, at int32) {
+	for int(at) >= len(p.foretold) {
+		p.foretold = append(p.foretold, foretold{})
+	}
+
+	// A timer's look at a queue that has not grown finds nothing new: the burst that was feared did not come.
+	t := &p.foretold[at]
+	due, _ := m.due(now, &m.execution, p.burst())
+	if apart := max(due, t.due) - min(due, t.due); t.sent && apart < Time(forecastStep) {
+		return
+	}
+
+	t.due, t.sent = due, true
+	if m.family == nil {
+		p.foretellTo(now, m, m.sub, &m.execution)
+		return
+	}
+	for k := range m.family.homes {
+		if h := &m.family.homes[k]; h.staffed {
+			p.foretellTo(now, m, h.sub, &h.intention().execution)
+		}
+	}
+}
+
+func (p *Partition) foretellTo(now Time, m *model, sub uint32, x *execution) {
+	p.forecastSeq++
+	two := min(2, int(x.max))
+	wide := p.burst()
+	gap, window := m.dueOf(x, 0, m.budget, wide)
+	due, ofQueue := m.due(now, x, wide)
+	if due != Never {
+		window = ofQueue
+	}
+	p.out.Forecasts = append(p.out.Forecasts, Forecast{
+		Model: m.id, SubCluster: sub, Seq: p.forecastSeq, Due: due,
+		Gap: gap, Window: window, Period: m.period(), Notice: max(0, m.budget-x.lead[two]),
+	})
+}
+
+// period returns the time in which a target batch's requests come.
+func (m *model) period() Duration {
+	if m.rate.perNS <= 0 {
+		return m.slo
+	}
+	return Duration(min(float64(SLOLimit), float64(m.target)/m.rate.perNS))
+}
+
+// due returns when what is queued must be sent at the latest, should a burst join it, and how long before that it may take
+// a GPU.
+func (m *model) due(now Time, x *execution, wide float64) (Time, Duration) {
+	if m.q.len() == 0 {
+		return Never, 0
+	}
+	left, window := m.dueOf(x, min(m.q.len(), int(x.max)), m.q.first().Sub(now), wide)
+	return now.Add(left), window
+}
+
+// dueOf returns how soon a batch must be sent whose head has left until its deadline, and which n requests are in
+// already: the least time in which a burst makes it so large that it cannot be sent later; and how long before that it may
+// take a GPU.
+func (m *model) dueOf(x *execution, n int, left Duration, wide float64) (due, window Duration) {
+	least := max(1, n)
+	switch {
+	case m.rate.perNS > 0:
+	case n > 0:
+		return 0, 0 // nothing is known of what comes next
+	default:
+		due = max(0, left-x.lead[least])
+		return due, due
+	}
+
+	// The larger the batch, the sooner it must be sent, and the longer its requests take to come. Where these meet
+	// it is due.
+	lo, hi := least, int(x.max)+1 // the first size that takes longer to gather than it has
+	for lo < hi {
+		b := (lo + hi) / 2
+		if b > int(x.max) || m.burstTime(b-n, wide) >= left-x.lead[b] {
+			hi = b
+		} else {
+			lo = b + 1
+		}
+	}
+
+	due = left
+	if lo <= int(x.max) {
+		due = max(m.burstTime(lo-n, wide), left-x.lead[lo])
+	}
+	if lo > least {
+		lo--
+		due = min(due, left-x.lead[lo])
+	}
+
+	// It may take a GPU when one request more would be too late, and early when it hardly grows any more.
+	lo = min(lo, int(x.max))
+	window = x.lead[lo+1] - x.lead[lo] + m.margin + Duration(growthBase*float64(lo)/m.rate.perNS)
+	return max(0, due), window
+}
+
+// burstTime returns the time in which k requests come in a burst, at the estimated rate: that in which at most k come
+// as usual, μ + wide·√μ = k.
+func (m *model) burstTime(k int, wide float64) Duration {
+	root := (math.Sqrt(wide*wide+4*float64(k)) - wide) / 2
+	return Duration(root * root / m.rate.perNS)
+}
+
+// burst returns how much larger than usual a burst is, in standard deviations of Poisson arrivals. Among many models
+// bursts even out, since all would have to come at once to take the GPUs that are left for any.
+func (p *Partition) burst() float64 {
+	return burstWidth / math.Sqrt(float64(max(1, len(p.models)-len(p.free))))
+}
+
+// burstWidth is that of a single model: decision 0150 has what others cost and gained.
+const burstWidth = 0.75

@@ -1,0 +1,310 @@
+package sched
+
+import "fmt"
+
+// Spare work is work for GPUs that has a length and no deadline: training steps, loads, warm-ups, labels. A Ranker
+// starts its steps on GPUs that are idle, when no request can be kept waiting by them: see spareRoom. A step is planned
+// as busy time, so a batch may be granted behind it; but it is no load, and no signal counts it.
+
+// WorkID numbers spare work within one Ranker. The driver chooses it.
+type WorkID uint32
+
+// SpareWork is spare work that a Ranker may give idle GPUs to, one step after the other and on several GPUs at once.
+type SpareWork struct {
+	ID     WorkID
+	Step   Duration // a step's longest usual length on a GPU of the sub-cluster, at most SpareStepMost
+	Weight float64  // its part of the GPU time beside other work, above 0
+}
+
+// SpareStep is the order to run one step on one GPU. It must be answered by one EndSpare.
+type SpareStep struct {
+	Work       WorkID
+	SubCluster uint32
+	GPU        GPUID
+	Epoch      uint32 // the GPU's life
+	Start      Time   // when the GPU is free
+	End        Time   // Start + Step
+}
+
+// SpareStats count what became of spare work since its Ranker was made.
+type SpareStats struct {
+	Steps   uint64   // that were started
+	Time    Duration // GPU time of those that have ended
+	Overrun uint64   // ended later than planned
+	Lost    uint64   // never ended, as far as is known: their work is suspended
+	Stale   uint64   // messages ignored
+}
+
+const (
+	// SpareStepMost is the longest step: what all requests leave to a GPU that is taken at a bad moment.
+	SpareStepMost Duration = 10_000_000
+	// spareStepTight is the longest step while the GPUs' time is scarce.
+	spareStepTight Duration = 2_000_000
+	// SpareWorkMax is how much spare work a Ranker knows at most.
+	SpareWorkMax = 64
+)
+
+// spare is what a Ranker knows of spare work. A Ranker without any has none.
+type spare struct {
+	works []offered
+	steps []running // by GPU
+	wants []want    // by model
+	count int       // steps that run
+	// followed are those of them that have a batch behind them.
+	followed int
+	watch    []GPUID // GPUs that are idle by plan, but whose step has not been told to have ended
+	out      []SpareStep
+	turn     [spareSlots + 1]int32 // scratch of spareRoom
+	stats    SpareStats
+}
+
+// offered is spare work and what it got.
+type offered struct {
+	SpareWork
+	used      float64 // GPU time by weight
+	suspended bool    // a step of it was lost
+}
+
+// running is a GPU's step.
+type running struct {
+	work  WorkID
+	step  Duration
+	start Time
+	end   Time // as planned
+	late  bool // it has not ended as planned
+}
+
+// OfferSpare makes spare work known, or changes it. Work that was suspended may go on.
+func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
+	r.clock(now)
+	switch {
+	case w.Step <= 0 || w.Step > SpareStepMost:
+		return fmt.Errorf("sched: spare work %d: step = %d ns, want 1 to %d", w.ID, w.Step, SpareStepMost)
+	case !(w.Weight > 0 && w.Weight <= 1e6):
+		return fmt.Errorf("sched: spare work %d: weight = %v, want above 0 and at most 1e6", w.ID, w.Weight)
+	}
+	if r.spare == nil {
+		r.spare = &spare{}
+	}
+
+	s, least := r.spare, 0.0
+	for i := range s.works {
+		if s.works[i].ID == w.ID {
+			s.works[i].SpareWork, s.works[i].suspended = w, false
+			return nil
+		}
+		if i == 0 || s.works[i].used < least {
+			least = s.works[i].used
+		}
+	}
+	if len(s.works) == SpareWorkMax {
+		return fmt.Errorf("sched: spare work %d: there are %d already, want at most as many", w.ID, SpareWorkMax)
+	}
+	s.works = append(s.works, offered{SpareWork: w, used: least})
+	return nil
+}
+
+// WithdrawSpare forgets spare work. Its steps that run are to be answered still.
+func (r *Ranker) WithdrawSpare(now Time, id WorkID) {
+	r.clock(now)
+	if r.spare == nil {
+		return
+	}
+	for i, w := range r.spare.works {
+		if w.ID == id {
+			r.spare.works = append(r.spare.works[:i], r.spare.works[i+1:]...)
+			return
+		}
+	}
+}
+
+// Forecast records when a model may want GPUs.
+func (r *Ranker) Forecast(now Time, f Forecast) {
+	r.clock(now)
+	if r.spare == nil || f.Model >= IDLimit {
+		return
+	}
+	s := r.spare
+	for int(f.Model) >= len(s.wants) {
+		s.wants = append(s.wants, want{due: Never})
+	}
+	if w := &s.wants[f.Model]; f.Seq > w.seq {
+		*w = want{seq: f.Seq, due: f.Due, gap: f.Gap, window: f.Window, period: max(f.Period, spareGapLeast), notice: f.Notice, known: !f.Gone}
+	}
+}
+
+// EndSpare answers a SpareStep: its GPU is free at freeAt, which moves what is planned behind it. A step that was
+// not started, or has ended already, is an error and changes nothing.
+func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
+	now = r.clock(now)
+	g := r.gpu(id)
+	if g == nil || g.epoch != epoch || !g.spare {
+		if r.spare != nil {
+			r.spare.stats.Stale++
+		}
+		return fmt.Errorf("sched: spare step on gpu %d: %w", id, ErrUnknown)
+	}
+
+	freeAt = max(0, freeAt)
+	x := r.spare.steps[id]
+	if freeAt > x.end {
+		r.spare.stats.Overrun++
+	}
+	r.forgetStep(id, g, freeAt.Sub(x.start))
+
+	for i := range g.ahead {
+		o := r.order(id, i)
+		freeAt = max(freeAt, o.start).Add(o.exec)
+	}
+	g.freeAt = freeAt
+	if g.state != granted {
+		r.place(now, id, g)
+	}
+	return nil
+}
+
+// SpareSteps returns the steps that the latest Advance started, valid until the next.
+func (r *Ranker) SpareSteps() []SpareStep {
+	if r.spare == nil {
+		return nil
+	}
+	return r.spare.out
+}
+
+// SpareStats returns the counters of spare work.
+func (r *Ranker) SpareStats() SpareStats {
+	if r.spare == nil {
+		return SpareStats{}
+	}
+	return r.spare.stats
+}
+
+// forgetStep notes that a GPU's step has ended, or is lost with it.
+func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
+	r.spare.unwatch(id)
+	g.spare = false
+	r.spare.count--
+	if g.ahead > 0 {
+		r.spare.followed--
+	}
+	r.spare.stats.Time += max(0, took)
+}
+
+// startSteps starts as many steps as requests leave room for, on the idle GPUs with the highest numbers: load gathers
+// on the others.
+func (r *Ranker) startSteps(now Time) {
+	s := r.spare
+	s.out = s.out[:0]
+	room, checked := 0, Duration(0) // how many steps of a length may start
+
+	for id := r.idle.last(len(r.gpus)); id >= 0; id = r.idle.last(id) {
+		g := &r.gpus[id]
+		if g.spare || g.ahead > 0 {
+			continue // its work ends soon, but has not
+		}
+		w := s.next(r.load() >= tight)
+		if w == nil {
+			return
+		}
+		if w.Step != checked {
+			room, checked = r.spareRoom(now, w.Step), w.Step
+		}
+		if room <= 0 {
+			return
+		}
+		room--
+		r.startStep(now, GPUID(id), g, w)
+	}
+}
+
+// next returns the work whose turn it is: the one that got least by its weight.
+func (s *spare) next(tight bool) *offered {
+	var best *offered
+	for i := range s.works {
+		w := &s.works[i]
+		if !w.suspended && (!tight || w.Step <= spareStepTight) && (best == nil || w.used < best.used) {
+			best = w
+		}
+	}
+	return best
+}
+
+func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
+	s := r.spare
+	for int(id) >= len(s.steps) {
+		s.steps = append(s.steps, running{})
+	}
+
+	start := max(r.soon(now), g.freeAt)
+	end := start.Add(w.Step)
+	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
+	w.used += float64(w.Step) / w.Weight
+	s.count++
+	s.stats.Steps++
+	s.out = append(s.out, SpareStep{Work: w.ID, SubCluster: r.number, GPU: id, Epoch: g.epoch, Start: start, End: end})
+
+	g.spare, g.freeAt = true, end
+	r.idle.clear(uint32(id))
+	g.state = busy
+	r.busy.set(r.gpus, id)
+}
+
+// watchSteps looks at the GPUs that are idle by plan and whose step should have been told to have ended. They get nothing
+// for as long as another step: endWait.
+func (r *Ranker) watchSteps(now Time) {
+	s := r.spare
+	for k := 0; k < len(s.watch); {
+		id := s.watch[k]
+		x, g := &s.steps[id], &r.gpus[id]
+		if x.end.Add(r.lead(1)) > now {
+			k++
+			continue
+		}
+		s.watch[k] = s.watch[len(s.watch)-1]
+		s.watch = s.watch[:len(s.watch)-1]
+
+		x.late = true
+		g.freeAt = r.soon(now).Add(x.step)
+		r.idle.clear(uint32(id))
+		g.state = busy
+		r.busy.set(r.gpus, id)
+	}
+}
+
+// watchAt returns when the first of them should have been told of.
+func (r *Ranker) watchAt() Time {
+	at := Never
+	for _, id := range r.spare.watch {
+		at = min(at, r.spare.steps[id].end.Add(r.lead(1)))
+	}
+	return at
+}
+
+// unwatch takes a GPU from those that are idle by plan.
+func (s *spare) unwatch(id GPUID) {
+	for k := range s.watch {
+		if s.watch[k] == id {
+			s.watch[k] = s.watch[len(s.watch)-1]
+			s.watch = s.watch[:len(s.watch)-1]
+			return
+		}
+	}
+}
+
+// endWait ends the time that a late step was given: the news of its end counts as lost. The GPU is not to blame.
+func (r *Ranker) endWait(id GPUID, g *gpu) {
+	if g.ahead == 0 && r.spare.steps[id].late {
+		r.loseStep(id, g)
+	}
+}
+
+// loseStep gives up to hear of a step's end, and suspends its work: it hangs, or its driver does not tell.
+func (r *Ranker) loseStep(id GPUID, g *gpu) {
+	r.forgetStep(id, g, 0)
+	r.spare.stats.Lost++
+	for i := range r.spare.works {
+		if w := &r.spare.works[i]; w.ID == r.spare.steps[id].work {
+			w.suspended = true
+		}
+	}
+}

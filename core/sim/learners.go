@@ -1,0 +1,246 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"downbeat.dev/core/sched"
+)
+
+// Learner has spare work for the GPUs of a World: steps with a length and no deadline.
+type Learner struct {
+	Step     Duration // what it says that a step takes at most
+	Shortest float64  // its steps take this share of Step, up to all of it; 0: all of it always
+	Weight   float64  // beside other learners; 0: 1
+	Seed     uint64
+	// Overruns and Untold are the shares of its steps that take up to five times Step, and whose end it does not tell.
+	Overruns, Untold float64
+
+	rng *rand.Rand
+}
+
+// Loss is a GPU that goes at a time, or as soon after it as no batch is on it, and returns. With it goes its step.
+type Loss struct {
+	At   Time
+	GPU  int32
+	Away Duration
+}
+
+// StepServer is a Server that has spare work done on idle GPUs and that bears the loss of GPUs.
+type StepServer interface {
+	Server
+	// StepDone tells that a GPU's step has ended.
+	StepDone(now Time, gpu int32)
+	// Lose tells that a GPU has gone, and Return that it is there again.
+	Lose(now Time, gpu int32)
+	Return(now Time, gpu int32)
+}
+
+// SpareResult is what came out of spare work.
+type SpareResult struct {
+	Steps           int // that were started
+	Time            Duration
+	ByLearner       []Duration
+	Overran, Untold int // faults that happened
+	LostGPUs        int // in the middle of a step
+	// Delayed are batches that began later than planned, behind a step that overran.
+	Delayed int
+	// Kept are requests that ended unserved or late while a GPU ran a step: at most so many would have had it.
+	Kept int
+}
+
+// step is what a GPU does of spare work.
+type step struct {
+	learner   int32
+	runs      bool
+	untold    bool
+	overran   bool
+	from, end Time
+}
+
+// steps are the GPUs' steps of a World.
+type steps struct {
+	server StepServer
+	of     []step
+	away   []bool
+	behind []bool   // by GPU: its latest batch began later than planned
+	ends   finishes // of steps, and of losses: GPU+GPUs
+	losses []Loss   // by GPU: what it is to suffer next
+	count  int      // steps that run
+}
+
+func (s *steps) next() Time { return s.ends.next() }
+
+// beginSteps prepares a run.
+func (w *World) beginSteps(s Server) {
+	w.steps = steps{}
+	if len(w.Learners)+len(w.Losses) == 0 {
+		return
+	}
+	server, ok := s.(StepServer)
+	if !ok {
+		panic(fmt.Sprintf("sim: %T serves no learners", s))
+	}
+
+	w.steps = steps{server: server, of: make([]step, w.GPUs), away: make([]bool, w.GPUs), behind: make([]bool, w.GPUs), losses: make([]Loss, 0, len(w.Losses))}
+	w.Result.Spare.ByLearner = make([]Duration, len(w.Learners))
+	for i, l := range w.Learners {
+		l.rng = rand.New(rand.NewPCG(l.Seed, uint64(i)))
+	}
+	for i, x := range w.Losses {
+		w.steps.losses = append(w.steps.losses, x)
+		w.steps.ends.push(x.At, int32(w.GPUs+i))
+	}
+}
+
+// StartStep runs a learner's step on a GPU at the time at, when the GPU must be idle.
+func (w *World) StartStep(at Time, gpu, learner int32) {
+	l, x := w.Learners[learner], &w.steps.of[gpu]
+	if at < w.now.Add(w.Ctrl) || at < w.free[gpu] || x.runs && !x.overran || w.steps.away[gpu] {
+		panic(fmt.Sprintf("sim: gpu %d is free at %d, now %d, away %v: step at %d behind %+v", gpu, w.free[gpu], w.now, w.steps.away[gpu], at, *x))
+	}
+
+	took := l.Step
+	if l.Shortest > 0 {
+		took = Duration(float64(l.Step) * (l.Shortest + (1-l.Shortest)*l.rng.Float64()))
+	}
+	if x.runs {
+		w.forgetStep(x) // the scheduler has given up to hear of its end
+	}
+	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at} // behind one that overran it is late, too
+	if l.Overruns > 0 && l.rng.Float64() < l.Overruns {
+		took, x.overran = Duration(float64(l.Step)*(1.01+4*l.rng.Float64())), true
+		w.Result.Spare.Overran++
+	}
+	if l.Untold > 0 && l.rng.Float64() < l.Untold {
+		x.untold = true
+		w.Result.Spare.Untold++
+	}
+	x.end = x.from.Add(took)
+
+	w.Result.Spare.Steps++
+	w.steps.count++
+	w.steps.ends.push(x.end, gpu)
+}
+
+// endSteps ends the steps that are due, and lets GPUs go and return.
+func (w *World) endSteps(now Time) {
+	s := &w.steps
+	for s.ends.next() <= now {
+		if id := s.ends.pop(); int(id) >= w.GPUs {
+			w.lose(now, id)
+		} else if x := &s.of[id]; x.runs && x.end <= now {
+			w.forgetStep(x)
+			if !x.untold {
+				s.server.StepDone(now, id)
+			}
+		}
+	}
+}
+
+// forgetStep counts what a step took until now.
+func (w *World) forgetStep(x *step) {
+	x.runs = false
+	w.steps.count--
+	took := min(x.end, w.now).Sub(x.from)
+	w.Result.Spare.Time += took
+	w.Result.Spare.ByLearner[x.learner] += took
+}
+
+// lose lets a GPU go, or return. What a batch's requests become is settled when it starts, so it ends first.
+func (w *World) lose(now Time, id int32) {
+	s := &w.steps
+	l := s.losses[int(id)-w.GPUs]
+	switch {
+	case s.away[l.GPU]:
+		s.away[l.GPU] = false
+		s.server.Return(now, l.GPU)
+	case w.free[l.GPU] > now:
+		s.ends.push(w.free[l.GPU], id)
+	default:
+		if x := &s.of[l.GPU]; x.runs {
+			w.Result.Spare.LostGPUs++
+			w.forgetStep(x)
+		}
+		s.away[l.GPU] = true
+		s.ends.push(now.Add(max(1, l.Away)), id)
+		s.server.Lose(now, l.GPU)
+	}
+}
+
+// behindStep returns when a batch that is planned for a time starts on a GPU: behind a step that overran, or behind a batch
+// that began late for that. Behind any other step it is planned.
+func (w *World) behindStep(at Time, gpu int32) Time {
+	if w.steps.of == nil {
+		return at
+	}
+	x := &w.steps.of[gpu]
+	if w.steps.away[gpu] {
+		panic(fmt.Sprintf("sim: a batch on gpu %d, which is away", gpu))
+	}
+	if w.steps.behind[gpu] && at < w.free[gpu] {
+		return w.free[gpu]
+	}
+	w.steps.behind[gpu] = false
+	if !x.runs || at >= x.end {
+		return at
+	}
+	if !x.overran {
+		panic(fmt.Sprintf("sim: V2: a batch on gpu %d at %d, which runs a step until %d", gpu, at, x.end))
+	}
+	w.Result.Spare.Delayed++
+	w.steps.behind[gpu] = true
+	return x.end
+}
+
+// countKept notes a request that was not served in time.
+func (w *World) countKept(int32) {
+	if w.steps.count > 0 {
+		w.Result.Spare.Kept++
+	}
+}
+
+// offerSpare offers the World's learners to every kind of GPUs.
+func (d *Downbeat) offerSpare(now Time) {
+	d.running = make([]sched.SpareStep, d.w.GPUs)
+	for k, n := range d.gpus {
+		for i, l := range d.w.Learners {
+			if n == 0 {
+				continue
+			}
+			weight := l.Weight
+			if weight == 0 {
+				weight = 1
+			}
+			must(d.s.OfferSpare(now, uint32(k), sched.SpareWork{ID: sched.WorkID(i), Step: l.Step, Weight: weight}))
+			d.act()
+		}
+	}
+}
+
+// startSteps starts what the scheduler has ordered.
+func (d *Downbeat) startSteps() {
+	for _, x := range d.s.SpareSteps() {
+		d.running[x.GPU] = x
+		d.w.StartStep(x.Start, int32(x.GPU), int32(x.Work))
+	}
+}
+
+// StepDone implements StepServer. The scheduler has given up to hear of a step that it does not know any more.
+func (d *Downbeat) StepDone(now Time, gpu int32) {
+	if d.s.EndSpare(now, sched.GPUID(gpu), d.running[gpu].Epoch, now) == nil {
+		d.act()
+	}
+}
+
+// Lose implements StepServer.
+func (d *Downbeat) Lose(now Time, gpu int32) {
+	d.s.RemoveGPU(now, sched.GPUID(gpu))
+	d.act()
+}
+
+// Return implements StepServer.
+func (d *Downbeat) Return(now Time, gpu int32) {
+	must(d.s.AddGPU(now, sched.GPUID(gpu), uint32(d.w.Kind(gpu))))
+	d.act()
+}
