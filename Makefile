@@ -49,7 +49,7 @@ test: ort lint ## everything that needs no hardware
 	$(GO) test $(PKGS)
 
 conformance: ort ## the protocol's pages and Triton's extensions, point by point, also over real models
-	$(GO) test -count=1 -v -run Conformance ./frontend/gateway ./cmd/downbeat
+	$(GO) test -count=1 -v -run 'Conformance|EveryField|TritonNames|FeaturesAreShown' ./frontend/gateway ./cmd/downbeat ./core/repo ./internal/lint
 
 race: ort ## the tests under the race detector, shuffled
 	$(GO) test -race -shuffle=on $(PKGS)

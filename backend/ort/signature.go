@@ -3,6 +3,7 @@
 package ort
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -99,6 +100,9 @@ func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) e
 	}
 
 	dims := []int64(got.Dimensions)
+	if !m.Batched && len(dims) == 0 {
+		return errors.New("the graph has a scalar without a batch dimension there: not supported; export the model with at least one dimension")
+	}
 	if m.Batched {
 		if len(dims) == 0 {
 			return fmt.Errorf("max_batch_size is %d in config.pbtxt, the graph has a scalar without a batch dimension", m.BatchMax)

@@ -159,6 +159,9 @@ func checkGraphTensor(t GraphTensor, dims []int64) error {
 	if t.Datatype == "" {
 		return errors.New("its type is not one of the protocol's")
 	}
+	if len(t.Dims) == 0 {
+		return errors.New("a scalar without a batch dimension: not supported; export the model with at least one dimension there")
+	}
 	if len(dims) == 0 {
 		return errors.New("a scalar: want at least one dimension; name it in config.pbtxt with dims: 1 and an empty reshape")
 	}

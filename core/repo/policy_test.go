@@ -46,6 +46,8 @@ func TestGraphsCompleteConfigurations(t *testing.T) {
 		"batched": {Inputs: []GraphTensor{{"x", "FP32", []int64{-1, 4}}}, Outputs: []GraphTensor{{"y", "INT64", []int64{-1, 2, 2}}}},
 		"fixed":   {Inputs: []GraphTensor{{"x", "FP32", []int64{4}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{-1}}}},
 		"whole":   {Inputs: []GraphTensor{{"x", "FP32", []int64{3, 4}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{3}}}},
+		"scalar":  {Inputs: []GraphTensor{{"x", "FP32", nil}}, Outputs: []GraphTensor{{"y", "FP32", []int64{3}}}},
+		"rows":    {Inputs: []GraphTensor{{"x", "FP32", []int64{-1}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{-1, 3}}}},
 		"strange": {Inputs: []GraphTensor{{"x", "", []int64{3}}}, Outputs: []GraphTensor{{"y", "FP32", []int64{3}}}},
 	}
 	o := Options{Graph: func(path string) (Graph, error) {
@@ -53,7 +55,7 @@ func TestGraphsCompleteConfigurations(t *testing.T) {
 		return graphs[string(text)], err
 	}}
 	dir := write(t, map[string]string{
-		"alone/1/model.onnx": "batched", "whole/1/model.onnx": "whole", "fixed/1/model.onnx": "fixed", "strange/1/model.onnx": "strange",
+		"alone/1/model.onnx": "batched", "whole/1/model.onnx": "whole", "fixed/1/model.onnx": "fixed", "strange/1/model.onnx": "strange", "scalar/1/model.onnx": "scalar", "rows/1/model.onnx": "rows",
 		"slo/1/model.onnx": "batched", "slo/config.pbtxt": `parameters { key: "slo_ms" value { string_value: "7" } }`,
 		"half/1/model.onnx": "batched", "half/config.pbtxt": `max_batch_size: 3 input { name: "x" data_type: TYPE_FP32 dims: 4 }`,
 	})
@@ -77,7 +79,8 @@ func TestGraphsCompleteConfigurations(t *testing.T) {
 		t.Errorf("%+v %v", m, err)
 	}
 	text := errorTexts(r)
-	for _, want := range []string{`output "y": dimensions [-1]: variable dimensions beyond the batch's are not supported`, `input "x": its type is not one of the protocol's`} {
+	for _, want := range []string{`output "y": dimensions [-1]: variable dimensions beyond the batch's are not supported`, `input "x": its type is not one of the protocol's`,
+		`input "x": a scalar without a batch dimension: not supported; export`, `input "x": a scalar: want at least one dimension; name it in config.pbtxt with dims: 1 and an empty reshape`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("errors %s, want %s", text, want)
 		}

@@ -1,0 +1,56 @@
+package lint
+
+import (
+	"go/ast"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What the table of Triton's features has reached: a change may lower the number and then moves its bound, but not raise it.
+const featuresMissingMax = 8
+
+// TestFeaturesAreShown: every row of docs/TRITON.md says one of the known states, names a test that is there, and gives a
+// reason where something is missing or otherwise.
+func TestFeaturesAreShown(t *testing.T) {
+	tests := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test && f.Recv == nil {
+				tests[f.Name.Name] = true
+			}
+		}
+	}
+
+	text, err := os.ReadFile("../../docs/TRITON.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \| (.*?) ?\| (.+?) \|$`).FindAllStringSubmatch(string(text), -1)
+	missing := 0
+	for _, row := range rows[1:] {
+		feature, state, why, shown := row[1], row[2], strings.TrimSpace(row[3]), regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(row[4], -1)
+		if !slices.Contains([]string{"yes", "otherwise", "partly", "missing"}, state) {
+			t.Errorf("%s: state %q: want yes, otherwise, partly or missing", feature, state)
+		}
+		if why == "" && state != "yes" {
+			t.Errorf("%s: %s without a reason", feature, state)
+		}
+		if len(shown) == 0 {
+			t.Errorf("%s: no test shows it", feature)
+		}
+		for _, name := range shown {
+			if !tests[name[1]] {
+				t.Errorf("%s: there is no %s", feature, name[1])
+			}
+		}
+		if state == "missing" {
+			missing++
+		}
+	}
+	if len(rows) < 20 || missing > featuresMissingMax {
+		t.Errorf("%d rows, %d of them missing: want 20 at least, and at most %d missing", len(rows), missing, featuresMissingMax)
+	}
+}
