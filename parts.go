@@ -111,7 +111,7 @@ func (s *System) openBackend(ctx context.Context) error {
 	}
 
 	o := backend.Options{Scheduler: s.config.Scheduler, Token: s.token, TLS: data.TLS, Models: s.config.Models, Strict: s.config.Protocol.StrictModels,
-		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery,
+		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery, State: s.config.Repository.StateDir,
 		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.log}
 
 	// In one process the backend's link is a call; elsewhere a patient one waits for its scheduler without limit.

@@ -114,6 +114,8 @@ func (b *Backend) loadOverridden(ctx context.Context, name string, o *override) 
 	if err != nil {
 		r.replace(name, before)
 		stale = o
+	} else {
+		b.keepCommanded(name, true, o)
 	}
 	b.tellUnserved()
 	return errors.Join(err, stale.discard())
@@ -133,10 +135,19 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 	}
 	if err == nil {
 		r.forget(name)
+		b.keepCommanded(name, false, nil)
 		err = r.replace(name, nil).discard()
 	}
 	b.tellUnserved()
 	return err
+}
+
+// keepCommanded notes on disk what a command has made of a model, before files that it had are removed. A disk that fails
+// undoes no load.
+func (b *Backend) keepCommanded(name string, loaded bool, o *override) {
+	if err := b.config.repository.commanded.note(name, loaded, o); err != nil {
+		b.log.Error("what is loaded is not kept for the next start", "model", name, "err", err)
+	}
 }
 
 // fetchOverride reads what a command names in the memory of its frontend. Without a payload it is nil.
@@ -166,7 +177,7 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 	if err := <-done; err != nil {
 		return nil, fmt.Errorf("fetch files: %w", err)
 	}
-	return newOverride(c.Model, buffer.Bytes()[:n])
+	return newOverride(b.config.repository.commanded.dir, c.Model, buffer.Bytes()[:n])
 }
 
 // awaitConnection returns the frontend's connection once it is there.

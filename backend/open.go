@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -46,6 +47,7 @@ type Options struct {
 	Models     string        // the model repository, several with commas between them; "models" when empty
 	Control    string        // ControlNone, ControlExplicit or ControlPoll; empty: ControlNone
 	Load       []string      // with ControlExplicit: the models to load at start; "*" stands for all
+	State      string        // with ControlExplicit: a directory where what commands have loaded is kept for the next start; empty: it is not
 	PollEvery  time.Duration // with ControlPoll; 0: 15 s
 	Strict     bool          // models must be described in full by their config.pbtxt; else their files complete it
 	Executors  int           // ONNX Runtime executors, one core each; 0: one per two cores
@@ -58,6 +60,8 @@ type Options struct {
 	Library    string      // ONNX Runtime; empty: where ort.Library says
 	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
 	Logger     *slog.Logger
+	commanded  *commanded
+	without    []string // models that commands have unloaded, or given other files
 }
 
 // Opener opens a backend's session; in one process it is the scheduler's own method.
@@ -81,6 +85,12 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.commanded, err = openCommanded(o.State, o.Name); err != nil {
+		return nil, err
+	}
+	if o.Control == ControlExplicit {
+		o.Load, o.without = o.commanded.atStart(o.Load)
+	}
 	c, err := o.assembleConfig(ctx)
 	if err != nil {
 		return nil, err
@@ -93,6 +103,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, errors.Join(fmt.Errorf("open data plane: %w", err), closeGPUs(c.GPUs))
 	}
 
+	overridden := slices.Sorted(maps.Keys(c.repository.overrides)) // later commands change it
 	s := &Service{node: c.Node}
 	if s.Backend, err = New(c); err != nil {
 		return nil, errors.Join(err, c.Node.Close())
@@ -105,6 +116,10 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if o.Control == ControlPoll {
 		s.wait.Add(1)
 		go s.pollRepository(s.peers.ctx, seen)
+	}
+	if len(overridden) > 0 {
+		s.wait.Add(1)
+		go s.reloadOverridden(overridden)
 	}
 	return s, nil
 }
@@ -167,6 +182,8 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("control: %q: want %s, %s or %s", o.Control, ControlNone, ControlExplicit, ControlPoll)
 	case len(o.Load) > 0 && o.Control != ControlExplicit:
 		return fmt.Errorf("load: %v: only with control %q", o.Load, ControlExplicit)
+	case o.State != "" && o.Control != ControlExplicit:
+		return fmt.Errorf("state: %q: only with control %q", o.State, ControlExplicit)
 	case o.Executors < 0 || o.Executors > executorsMax:
 		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
 	case o.Emulate < 0 || o.Emulate > executorsMax:
@@ -245,7 +262,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 
 	c.Measure = o.measureProfile
 	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
-		overrides: map[string]*override{}, reasons: map[versionKey]string{}}
+		overrides: o.commanded.overrides(), reasons: map[versionKey]string{}, commanded: o.commanded}
 	for _, f := range c.Failed {
 		if f.Reason != model.Unloaded {
 			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
@@ -270,17 +287,20 @@ func openRepository(list string, strict bool) (*repo.Repository, error) {
 
 // leaveUnloaded takes the models from r that are not to be loaded at start.
 func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
-	if o.Control != ControlExplicit || slices.Contains(o.Load, "*") {
+	all := slices.Contains(o.Load, "*")
+	if o.Control != ControlExplicit || all && len(o.without) == 0 {
 		return
 	}
-	wanted := func(name string) bool { return slices.Contains(o.Load, name) }
+	wanted := func(name string) bool {
+		return (all || slices.Contains(o.Load, name)) && !slices.Contains(o.without, name)
+	}
 
-	all := r.Names()
+	names := r.Names()
 	c.Failed = slices.DeleteFunc(c.Failed, func(m model.Info) bool { return !wanted(m.Name) })
 	for _, e := range r.Errors {
-		all = append(all, e.Model)
+		names = append(names, e.Model)
 	}
-	for _, name := range all {
+	for _, name := range names {
 		if !wanted(name) {
 			c.Failed = append(c.Failed, model.Info{Name: name, Reason: model.Unloaded})
 		}
@@ -288,7 +308,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
 
 	for _, name := range o.Load {
-		if !slices.Contains(all, name) {
+		if name != "*" && !slices.Contains(names, name) && !slices.Contains(o.without, name) {
 			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
 			c.Failed = append(c.Failed, failedModel(name, "", repo.ErrNotFound))
 		}

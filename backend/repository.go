@@ -38,6 +38,8 @@ type repository struct {
 	options *Options
 	library *ort.Runtime // nil: there is none
 
+	commanded *commanded // placing guards it
+
 	mu        sync.Mutex
 	overrides map[string]*override  // guarded by mu
 	reasons   map[versionKey]string // why the last load of a model, or of one version of it, failed; guarded by mu
@@ -66,9 +68,12 @@ const (
 	overridePathMax  = 512
 )
 
-// newOverride writes a command's files below a directory of its own. The texts are the configuration, then paths and
+// overridePrefix begins the name of each such directory.
+const overridePrefix = "downbeat-model-"
+
+// newOverride writes a command's files below a directory of its own in parent, or where temporary files are if that is empty. The texts are the configuration, then paths and
 // contents in turn.
-func newOverride(name string, packed []byte) (*override, error) {
+func newOverride(parent, name string, packed []byte) (*override, error) {
 	if name == "" || !filepath.IsLocal(name) || strings.ContainsAny(name, "/\\") { // it becomes a directory's
 		return nil, fmt.Errorf("model %.40q: want a name without slashes", name)
 	}
@@ -85,7 +90,7 @@ func newOverride(name string, packed []byte) (*override, error) {
 	}
 
 	var err error
-	if o.files, err = os.MkdirTemp("", "downbeat-model-*"); err != nil {
+	if o.files, err = os.MkdirTemp(parent, overridePrefix+"*"); err != nil {
 		return nil, err
 	}
 	if err := o.write(name, rest); err != nil {

@@ -15,6 +15,7 @@ type Repository struct {
 	// backend, with explicit: the models to load at start, separated by commas; * stands for all
 	LoadModels string        `yaml:"load_models"`
 	PollEvery  time.Duration `yaml:"poll_every"` // backend, with poll: how often the repository is looked at
+	StateDir   string        `yaml:"state_dir"`  // backend, with explicit: keeps what clients have loaded and unloaded for the next start
 }
 
 // DefaultRepository is the section as it is without a file.
@@ -27,6 +28,7 @@ var repositoryReaders = map[string][]string{
 	"model-control": {"serve", "backend"},
 	"load-models":   {"serve", "backend"},
 	"poll-every":    {"serve", "backend"},
+	"state-dir":     {"serve", "backend"},
 }
 
 var modelControls = []string{"none", "explicit", "poll"}
@@ -36,6 +38,7 @@ func (r *Repository) registerFlags(fs *flag.FlagSet) {
 	fs.StringVar(&r.ModelControl, "model-control", r.ModelControl, "`mode`: none (all models at start), explicit (what clients load and unload) or poll (what changes in the repository)")
 	fs.StringVar(&r.LoadModels, "load-models", r.LoadModels, "with -model-control explicit: `models` to load at start, separated by commas; * stands for all")
 	fs.DurationVar(&r.PollEvery, "poll-every", r.PollEvery, "with -model-control poll: how often the repository is looked at")
+	fs.StringVar(&r.StateDir, "state-dir", r.StateDir, "with -model-control explicit: a `directory` that keeps what clients have loaded and unloaded for the next start")
 }
 
 // checkFields returns what is wrong with the section.
@@ -46,6 +49,10 @@ func (r Repository) checkFields() (errs []error) {
 
 	if r.LoadModels != "" && r.ModelControl != "explicit" {
 		errs = append(errs, fmt.Errorf("config: repository.load_models: %.40q is not allowed: want none, or model_control explicit", r.LoadModels))
+	}
+
+	if r.StateDir != "" && r.ModelControl != "explicit" {
+		errs = append(errs, fmt.Errorf("config: repository.state_dir: %.40q is not allowed: want none, or model_control explicit", r.StateDir))
 	}
 
 	if r.PollEvery < 100*time.Millisecond || r.PollEvery > 24*time.Hour {

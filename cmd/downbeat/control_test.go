@@ -390,6 +390,50 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 	}
 }
 
+// TestLoadedModelsSurviveTheirBackend kills a backend with -9 and starts it anew: what clients had loaded is loaded, also with
+// files of its own, and what they had unloaded is not.
+func TestLoadedModelsSurviveTheirBackend(t *testing.T) {
+	emulated := []byte(`platform: "emulated" max_batch_size: 4
+input [ { name: "in" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] } ]
+parameters { key: "alpha_ms" value { string_value: "1" } } parameters { key: "beta_ms" value { string_value: "1" } }
+` + slow)
+	dir, listen, state := writeRepository(t, file{"echo/config.pbtxt", emulated}, file{"late/config.pbtxt", emulated}), freeAddress(t), t.TempDir()
+	startProcess(t, "", "scheduler", "-listen", listen, "-metrics", "")
+	start := func() *process {
+		return startProcess(t, "", "backend", "-scheduler", listen, "-models", dir, "-emulate", "1", "-name", "a/b",
+			"-model-control", "explicit", "-load-models", "echo", "-state-dir", state)
+	}
+	backend := start()
+	c := dialProcess(t, frontend.Options{Scheduler: listen})
+	serves := func(name string) bool { m := c.Model(name, ""); return m != nil && m.Ready }
+	waitFor(t, func() bool { return serves("echo") && !serves("late") })
+
+	override := frontend.Override{Config: string(emulated), Files: map[string][]byte{"notes.txt": []byte("kept")}}
+	for _, err := range []error{c.LoadModel(t.Context(), "late", frontend.Override{}), c.LoadModel(t.Context(), "brought", override), c.UnloadModel(t.Context(), "echo")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	backend.end(syscall.SIGKILL)
+	waitFor(t, func() bool { return !serves("late") })
+	backend = start()
+	waitFor(t, func() bool { return serves("late") && serves("brought") })
+	if serves("echo") {
+		t.Error("a model that was unloaded is loaded after the restart")
+	}
+
+	// What is unloaded leaves nothing behind.
+	if err := c.UnloadModel(t.Context(), "brought"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(state, "*", "downbeat-model-*")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	backend.end(syscall.SIGKILL)
+}
+
 // TestConformanceUnloadReturnsMemory: what a model of 64 MiB takes of the process is given back by unload.
 func TestConformanceUnloadReturnsMemory(t *testing.T) {
 	const width = 4096

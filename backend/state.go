@@ -1,0 +1,191 @@
+package backend
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// With Options.State a backend keeps on disk what commands have loaded and unloaded, so that one that is started anew
+// serves what the one before did. What no command named is as Options.Load says.
+
+const stateFile = "loaded.json"
+
+// stateMost bounds the file: room for a configuration of each of thousands of models.
+const stateMost = 64 << 20
+
+// commanded is what commands have made of the models that they named.
+type commanded struct {
+	dir    string // of this backend; empty: nothing is kept
+	models map[string]commandedModel
+}
+
+type commandedModel struct {
+	Loaded bool   `json:"loaded"`
+	Config string `json:"config,omitempty"` // in the place of the model's own
+	Files  string `json:"files,omitempty"`  // a directory beside the file, in the place of the model's own
+}
+
+// openCommanded reads what a backend of that name kept in a directory. What a command brought and nothing names any more, since
+// the process ended in between, is removed.
+func openCommanded(dir, backend string) (*commanded, error) {
+	s := &commanded{models: map[string]commandedModel{}}
+	if dir == "" {
+		return s, nil
+	}
+
+	s.dir = filepath.Join(dir, "backend-"+url.PathEscape(backend))
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	if err := s.read(); err != nil {
+		return nil, fmt.Errorf("state: %s: %w; without the file the backend begins with load_models", filepath.Join(s.dir, stateFile), err)
+	}
+	return s, s.removeLeftovers()
+}
+
+// read reads the file; there may be none.
+func (s *commanded) read() error {
+	file, err := os.Open(filepath.Join(s.dir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+
+	info, err := file.Stat()
+	if err == nil && info.Size() > stateMost {
+		err = fmt.Errorf("%d bytes, want at most %d", info.Size(), stateMost)
+	}
+	if err != nil {
+		return err
+	}
+
+	d := json.NewDecoder(file)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s.models); err != nil {
+		return err
+	}
+	for name, m := range s.models {
+		if m.Files != "" && (filepath.Base(m.Files) != m.Files || !strings.HasPrefix(m.Files, overridePrefix)) {
+			return fmt.Errorf("model %.40q: files %.40q, want a directory %s…", name, m.Files, overridePrefix)
+		}
+	}
+	return nil
+}
+
+// removeLeftovers removes files of commands that no model has.
+func (s *commanded) removeLeftovers() error {
+	all, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	for _, e := range all {
+		named := slices.ContainsFunc(slices.Collect(maps.Values(s.models)), func(m commandedModel) bool { return m.Files == e.Name() })
+		if strings.HasPrefix(e.Name(), overridePrefix) && !named {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// note keeps what a command has made of a model. It returns when that is on the disk.
+func (s *commanded) note(name string, loaded bool, o *override) error {
+	if s.dir == "" {
+		return nil
+	}
+	m := commandedModel{Loaded: loaded}
+	if o != nil {
+		m.Config = o.config
+		if o.files != "" {
+			m.Files = filepath.Base(o.files)
+		}
+	}
+	if old, known := s.models[name]; known && old == m {
+		return nil
+	}
+	s.models[name] = m
+	return s.write()
+}
+
+// write puts a new file in the place of the old one.
+func (s *commanded) write() error {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
+	if err := e.Encode(s.models); err != nil {
+		return err
+	}
+
+	file, err := os.CreateTemp(s.dir, stateFile+".*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text.Bytes())
+	err = errors.Join(err, file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), filepath.Join(s.dir, stateFile))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// overrides are the models whose files a command has put others in the place of.
+func (s *commanded) overrides() map[string]*override {
+	all := map[string]*override{}
+	for name, m := range s.models {
+		if !m.Loaded || m.Config == "" {
+			continue
+		}
+		o := &override{config: m.Config}
+		if m.Files != "" {
+			o.files = filepath.Join(s.dir, m.Files)
+		}
+		all[name] = o
+	}
+	return all
+}
+
+// atStart returns the models of the repository to load at start, and those not to, "*" notwithstanding. Overridden ones
+// are loaded later.
+func (s *commanded) atStart(load []string) (with, without []string) {
+	with = slices.Clone(load)
+	for _, name := range slices.Sorted(maps.Keys(s.models)) {
+		if m := s.models[name]; m.Loaded && m.Config == "" {
+			with = append(with, name)
+		} else {
+			without = append(without, name)
+		}
+	}
+	slices.Sort(with)
+	return slices.Compact(with), without
+}
+
+// reloadOverridden loads what commands had loaded with files or a configuration of their own before the process began.
+func (b *Backend) reloadOverridden(names []string) {
+	defer b.wait.Done()
+	ctx := b.peers.ctx
+	for _, name := range names {
+		if err := b.beginPlacing(ctx); err != nil {
+			return // it closes
+		}
+		err := b.loadNewest(ctx, name, "")
+		b.tellUnserved()
+		b.endPlacing()
+		if err != nil {
+			b.log.Error("model that a command had loaded is not loaded", "model", name, "err", err)
+		}
+	}
+}
