@@ -195,7 +195,7 @@ func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 	// Others may have queued meanwhile; what is left of this frame goes before theirs.
 	n, _ := w.writeVector(nil)
 	if rest := HeaderBytes + int(f.Body) - n; rest > 0 && w.err == nil {
-		w.putBack(parts, n, rest)
+		w.queueRest(parts, n, rest)
 		w.armNotice(true)
 	}
 
@@ -205,8 +205,8 @@ func (w *Writer) WriteParts(f Frame, parts [][]byte) {
 	}
 }
 
-// putBack makes what WriteParts could not write the first in the queue: the last rest bytes, behind done ones.
-func (w *Writer) putBack(parts [][]byte, done, rest int) {
+// queueRest makes what WriteParts could not write the first in the queue: the last rest bytes, behind done ones.
+func (w *Writer) queueRest(parts [][]byte, done, rest int) {
 	// The parts are their owner's again when WriteParts returns, so what is left of them is copied.
 	left := append(make([]byte, 0, rest), w.head[min(done, HeaderBytes):]...)
 	done -= min(done, HeaderBytes)
