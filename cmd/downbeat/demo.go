@@ -86,6 +86,9 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 	}
 
 	r.Table(os.Stdout, func(model string) float64 { return batchMean(s, model) })
+	if err := showRamp(ctx, s); err != nil {
+		return err
+	}
 	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
 	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err

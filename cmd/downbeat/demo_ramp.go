@@ -1,0 +1,159 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev"
+	"downbeat.dev/bench/load"
+	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+)
+
+// rampSteps are the demo's load on one family, in multiples of what its most accurate variant carries: up to well over it
+// and back. The fall is in two, since the estimated rate needs seconds to follow.
+var rampSteps = []struct {
+	load float64
+	span time.Duration
+}{{0.25, 3 * time.Second}, {0.75, 2 * time.Second}, {1.25, 2 * time.Second}, {2, 4 * time.Second}, {0.25, 8 * time.Second}, {0.25, 3 * time.Second}}
+
+// rampMost is the largest share of what the lightest variant carries that is asked for: the generator has the same
+// processors.
+const rampMost = 0.4
+
+// rampLeast is how many times as much as the most accurate variant the lightest one must carry.
+const rampLeast = 2.5
+
+// ramped is a family with what its most accurate and its lightest variant carry.
+type ramped struct {
+	name           string
+	best           string
+	accurate, most float64 // requests/s
+}
+
+// tally counts which variants answered. It is safe for concurrent use.
+type tally struct {
+	mu       sync.Mutex
+	accuracy float64 // sum over answers
+	answers  map[string]int
+	total    int
+}
+
+// showRamp lets the load on one family rise and fall, and prints what answered at each step.
+func showRamp(ctx context.Context, s *downbeat.System) error {
+	hello := s.Backend().Hello()
+	family, ok := heaviestFamily(&hello)
+	if !ok {
+		return nil
+	}
+	fmt.Printf("\nThe family %s under a load that rises above the %.0f requests/s that %s carries, and falls again:\n", family.name, family.accurate, family.best)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "requests/s\tseconds\tin time\taccuracy\tanswered by")
+	for _, step := range rampSteps {
+		rate := min(step.load*family.accurate, rampMost*family.most)
+		if err := sendStep(ctx, s, w, family.name, rate, step.span); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// sendStep sends one step's load and adds its line.
+func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family string, rate float64, span time.Duration) error {
+	f := loadFlags{models: family, shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 2}}
+	o, err := f.options(s.Client())
+	if err != nil {
+		return err
+	}
+	target, err := newTarget(s, o, f.shape.Seed)
+	if err != nil {
+		return err
+	}
+	t := &tally{answers: map[string]int{}}
+	target.Do = t.count(target.Do)
+	o.Classify = load.Classify
+	r := load.Run(ctx, target, o)
+	fmt.Fprintf(w, "%.0f\t%.0f\t%.2f %%\t%s\n", rate, span.Seconds(), 100-r.BadPercent(), t)
+	return ctx.Err()
+}
+
+// count has a target's answers counted.
+func (t *tally) count(do func(context.Context, frontend.Request) (frontend.Result, error)) func(context.Context, frontend.Request) (frontend.Result, error) {
+	return func(ctx context.Context, r frontend.Request) (frontend.Result, error) {
+		result, err := do(ctx, r)
+		if err == nil {
+			t.mu.Lock()
+			t.accuracy += result.Accuracy
+			t.answers[result.Model]++
+			t.total++
+			t.mu.Unlock()
+		}
+		return result, err
+	}
+}
+
+// String is the mean accuracy, and each variant's share.
+func (t *tally) String() string {
+	if t.total == 0 {
+		return "–\tnobody"
+	}
+	var names, parts []string
+	for name := range t.answers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%s %.0f %%", name, 100*float64(t.answers[name])/float64(t.total)))
+	}
+	return fmt.Sprintf("%.4f\t%s", t.accuracy/float64(t.total), strings.Join(parts, ", "))
+}
+
+// heaviestFamily finds the family whose most accurate variant carries least, so that little else than executors is
+// needed for more than that; its lightest variant must carry rampLeast times as much.
+func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
+	families, top := map[string]ramped{}, map[string]float64{}
+	for i := range hello.Models {
+		m := &hello.Models[i]
+		if m.Info.Family == "" || len(m.Profile) == 0 {
+			continue
+		}
+		carries := float64(len(hello.GPUs)) * carriedRate(m.Profile, time.Duration(m.Info.SLO))
+		f := families[m.Info.Family]
+		if f.name = m.Info.Family; m.Info.Accuracy > top[f.name] {
+			top[f.name], f.accurate, f.best = m.Info.Accuracy, carries, m.Info.Name
+		}
+		f.most = max(f.most, carries)
+		families[f.name] = f
+	}
+
+	for _, f := range families {
+		if f.best == "" || f.most < rampLeast*f.accurate {
+			continue
+		}
+		if !ok || f.accurate < found.accurate || f.accurate == found.accurate && f.name < found.name {
+			found, ok = f, true
+		}
+	}
+	return found, ok
+}
+
+// carriedRate is how many requests/s of a profile a GPU does, in the largest batches that leave half of the SLO to wait.
+func carriedRate(table []time.Duration, slo time.Duration) float64 {
+	rate := 1 / table[0].Seconds()
+	for b, exec := range table {
+		if exec <= slo/2 {
+			rate = max(rate, float64(b+1)/exec.Seconds())
+		}
+	}
+	return rate
+}
