@@ -47,8 +47,8 @@ func TestAccuracyFallsBeforeRequestsAreDropped(t *testing.T) {
 		least, most float64 // accuracy in the last two seconds
 	}{
 		{5 * ms, 2000 * ms, 0.949, 0.95},
-		{ms, 4000 * ms, 0.9, 0.92},
-		{ms * 2 / 5, 4000 * ms, 0.8, 0.82},
+		{ms, 4000 * ms, 0.899, 0.92},
+		{ms * 2 / 5, 4000 * ms, 0.799, 0.82},
 		{5 * ms, 8000 * ms, 0.949, 0.95},
 	} {
 		first := last

@@ -1,18 +1,25 @@
 package plan
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// followRate is κ: how fast a price follows, per second.
 	followRate = 10
 	// followBad is the share of bad requests at which a price stands still.
 	followBad = 0.005
+	// fadeTime is the time constant with which a price falls back to what was planned.
+	fadeTime = time.Second
 )
 
 // Follow moves the prices that dispatch uses, by kind, between one plan and the next (UNIFIED U3): a
-// price rises while more than 0.5 % of the kind's requests go bad and falls slowly back to what was
-// planned when fewer do, dμ/dt = κ·(r − 0.005)·m, with m what accuracy costs on average. So a burst lowers
-// accuracy before it drops requests. badShare is r of the last second, by kind.
+// price rises while more than 0.5 % of the kind's requests go bad, dμ/dt = κ·(r − 0.005)·m, with m what
+// accuracy costs on average, and falls back to what was planned within seconds when fewer do. So a burst
+// lowers accuracy before it drops requests. badShare is r of the last second, by kind. U3 has the price fall
+// by the same law; at no bad requests that is 0.05·m per second, and after an overload, at whose end the
+// plan itself was far above all that variants differ by, accuracy would stay low for a minute.
 //
 // A price rises no further than to where a share of r of the demand is gone. Without that bound it
 // jumps past several steps of a bidder at once, falls back, and so on for ever; with it, steady rates end
@@ -30,7 +37,7 @@ func (p *Prices) Follow(m *Market, followed, badShare []float64, elapsed time.Du
 		price := min(max(followed[k], planned), ceiling)
 		change := followRate * (min(bad, 1) - followBad) * p.Slope[k] * max(0, elapsed.Seconds())
 		if change <= 0 {
-			followed[k] = max(price+change, planned)
+			followed[k] = planned + (price-planned)*math.Exp(-elapsed.Seconds()/fadeTime.Seconds())
 			continue
 		}
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestFollowRisesFastAndFallsSlowly(t *testing.T) {
+func TestFollowRisesAndFallsBack(t *testing.T) {
 	m := &Market{Value: 3, Capacity: []float64{1}, Bidders: []Bidder{
 		{Rate: 100, Offers: []Offer{{0, 0.9, 0.02}, {0, 0.5, 0.01}}}, // 40 accuracy per GPU second
 		{Rate: 100, Offers: []Offer{{0, 0.9, 0.02}, {0, 0.6, 0.01}}}, // 30
@@ -20,12 +20,12 @@ func TestFollowRisesFastAndFallsSlowly(t *testing.T) {
 	}
 	for _, c := range []struct{ from, bad, want float64 }{
 		{10, 0.1, 11.9},         // κ·(0.1 − 0.005)·20·0.1 s
-		{12, 0, 11.9},           // back by κ·0.005·20·0.1 s
+		{12, 0, 11.809675},      // back to the plan, by exp(−0.1 s/1 s)
 		{10, 0, 10},             // not below the plan
 		{5, 0, 10},              // nor from below it
 		{29, 0.2, 30},           // a quarter of the demand is gone at 30: no further
 		{39.9, 1, 40},           // the ceiling
-		{50, 0, 39.9},           // from above it
+		{50, 0, 37.145123},      // from above it, on the way back
 		{10, math.NaN(), 10},    // nobody asked
 		{10, math.Inf(1), 29.9}, // all bad, and more than all is not possible
 	} {
