@@ -10,6 +10,7 @@ func commands() []command {
 		gatewayCommand(),
 		inferCommand(),
 		explainCommand(),
+		sessionsCommand(),
 		loadCommand(),
 		checkCommand(),
 		netCommand(),

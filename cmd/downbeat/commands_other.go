@@ -10,7 +10,7 @@ import (
 // commands returns what works elsewhere than on Linux: benchmarks that need no data plane.
 func commands() []command {
 	all := []command{planCommand(), benchCommand(), versionCommand()}
-	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "explain", "load", "check", "net", "profile", "models"} {
+	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "explain", "sessions", "load", "check", "net", "profile", "models"} {
 		all = append(all, onLinux(name))
 	}
 	return all

@@ -39,7 +39,7 @@ func runExplain(ctx context.Context, args []string) error {
 		return err
 	}
 
-	text, err := fetchExplanation(ctx, *url, token)
+	text, err := fetchStatus(ctx, *url, "/v2/downbeat/explain", token)
 	if err != nil {
 		return fmt.Errorf("explain: %w", err)
 	}
@@ -57,11 +57,11 @@ func runExplain(ctx context.Context, args []string) error {
 // explanationMost bounds what a peer may answer: 65,536 classes of a few hundred bytes.
 const explanationMost = 256 << 20
 
-// fetchExplanation asks a gateway or a scheduler.
-func fetchExplanation(ctx context.Context, url, token string) ([]byte, error) {
+// fetchStatus asks a gateway or a scheduler for what lies at a path.
+func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/v2/downbeat/explain", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func TestExplainTellsAll(t *testing.T) {
 		_, _ = w.Write(text)
 	}))
 	defer s.Close()
-	got, err := fetchExplanation(t.Context(), s.URL+"/", "secret")
+	got, err := fetchStatus(t.Context(), s.URL+"/", "/v2/downbeat/explain", "secret")
 	if err != nil || asked != "/v2/downbeat/explain Bearer secret" {
 		t.Fatalf("asked %q: %v", asked, err)
 	}

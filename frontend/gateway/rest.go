@@ -45,6 +45,7 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	g.controlRoutes(mux)
 	g.traceRoutes(mux)
 	mux.Handle("GET "+explainPath, explain(g.o.Scheduler))
+	mux.HandleFunc("GET "+sessionsPath, g.restSessions)
 	mux.HandleFunc("GET /v2/logging", g.restLogging)
 	mux.HandleFunc("POST /v2/logging", g.restLogging)
 

@@ -197,11 +197,41 @@ function draw(d) {
   document.documentElement.dataset.drawn = "yes";
 }
 
+// sessions lists what sessions are promised and get, and draws the stages of the latest frames.
+function sessions(d) {
+  const rows = d.applications.flatMap((a) => a.sessions.map((s) => [a.name, (s.name || "session " + s.number), short(s.rate) + " frames/s", millis(s.latency_ns / 1e6),
+    percent(s.in_time, s.frames), s.late + s.failed, s.skipped, s.hurt ? "broken" : "kept"]));
+  const frames = d.applications.flatMap((a) => (a.latest || []).slice(0, 6).map((f) => ({...f, names: a.steps, title: a.name + (f.session ? " " + f.session : "")})));
+  $("sessionbox").hidden = rows.length + frames.length === 0;
+  if ($("sessionbox").hidden) return;
+  const line = (cells, tag) => { const r = document.createElement("tr"); for (const c of cells) { const e = document.createElement(tag); e.textContent = c; r.append(e); } return r; };
+  $("sessions").replaceChildren(line(["application", "session", "promised", "latency", "in time", "lost", "skipped", "promise"], "th"), ...rows.map((r) => line(r, "td")));
+
+  const high = frames.reduce((n, f) => n + f.steps.length + 1, 0), row = 12;
+  const [g, w] = surface($("frames"), Math.max(high, 1) * row), left = Math.min(150, .36 * w);
+  let y = 0;
+  g.textBaseline = "middle";
+  for (const f of frames) {
+    const x = (ns) => left + (w - left) * Math.min(1, ns / Math.max(f.budget_ns, f.elapsed_ns, 1));
+    f.steps.forEach((s, j) => {
+      g.fillStyle = css("--grid"); g.fillRect(left, y + 1, w - left, row - 2);
+      g.fillStyle = s.end ? css("--bad") : colors[j % colors.length];
+      g.fillRect(x(s.from_ns), y + 1, Math.max(1, x(s.to_ns) - x(s.from_ns)), row - 2);
+      g.fillStyle = css("--text"); g.textAlign = "left";
+      g.fillText((j === 0 ? f.title + " · " : "") + f.names[j], 0, y + row / 2);
+      y += row;
+    });
+    y += row;
+  }
+}
+
 async function turn() {
   try {
     const answer = await fetch("/v2/downbeat/page", {cache: "no-store"});
     if (!answer.ok) throw new Error(answer.status);
     draw(await answer.json());
+    const beside = await fetch("/v2/downbeat/sessions", {cache: "no-store"});
+    if (beside.ok) sessions(await beside.json());
   } catch (err) {
     $("state").textContent = "gateway does not answer";
     $("state").className = "pill bad";

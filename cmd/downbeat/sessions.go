@@ -1,0 +1,103 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/deploy"
+	"downbeat.dev/frontend/app"
+)
+
+func sessionsCommand() command {
+	return command{"sessions", "list the sessions of applications, and how their promises are kept", runSessionsCommand}
+}
+
+func runSessionsCommand(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("downbeat sessions", flag.ContinueOnError)
+	url := fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway that serves applications")
+	tokenFile := fs.String("token-file", "", "`file` with the secret that all parts share")
+	frames := fs.Int("frames", 0, "also the stages over time of so many of the latest frames of each application")
+	format := fs.String("o", "table", "table or json")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+	if *format != "table" && *format != "json" {
+		return deploy.UsageError(fmt.Sprintf("sessions: -o %q: want table or json", *format))
+	}
+	if *frames < 0 {
+		return deploy.UsageError(fmt.Sprintf("sessions: -frames %d: want 0 or more", *frames))
+	}
+	token, err := deploy.Config{TokenFile: *tokenFile}.Token()
+	if err != nil {
+		return err
+	}
+
+	text, err := fetchStatus(ctx, *url, "/v2/downbeat/sessions", token)
+	if err != nil {
+		return fmt.Errorf("sessions: %w", err)
+	}
+	if *format == "json" {
+		_, err = os.Stdout.Write(text)
+		return err
+	}
+	var status app.Status
+	if err := json.Unmarshal(text, &status); err != nil {
+		return fmt.Errorf("sessions: %s: %w", *url, err)
+	}
+	return printSessions(os.Stdout, &status, *frames)
+}
+
+// printSessions prints a table of the sessions, then frames of each application.
+func printSessions(out io.Writer, status *app.Status, frames int) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "APPLICATION\tSESSION\tRATE\tLATENCY\tFRAMES\tIN TIME\tLATE\tFAILED\tSKIPPED\tRECENT\tPROMISE")
+	for i := range status.Applications {
+		a := &status.Applications[i]
+		for _, s := range a.Sessions {
+			name := fmt.Sprint(s.Number)
+			if s.Name != "" {
+				name += " " + s.Name
+			}
+			promise := "kept"
+			if s.Hurt {
+				promise = "broken"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%.4g/s\t%v\t%d\t%.2f %%\t%d\t%d\t%d\t%.1f %%\t%s\n", a.Name, name, s.Rate, s.Latency, s.Frames,
+				100*float64(s.InTime)/float64(max(s.Frames, 1)), s.Late, s.Failed, s.Skipped, 100*s.Recent, promise)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+
+	for i := range status.Applications {
+		a := &status.Applications[i]
+		for k := range min(frames, len(a.Latest)) {
+			printFrame(out, a, &a.Latest[k])
+		}
+	}
+	return nil
+}
+
+// printFrame draws the steps of a frame over its budget, one character for a fortieth.
+func printFrame(out io.Writer, a *app.ApplicationStatus, f *app.FrameTrace) {
+	const wide = 40
+	fmt.Fprintf(out, "\n%s, session %d, %v of %v %s\n", a.Name, f.Session, f.Elapsed.Round(10*time.Microsecond), f.Budget.Round(time.Millisecond), f.Error)
+	column := func(t time.Duration) int {
+		return min(wide, max(0, int(wide*t/max(f.Budget, f.Elapsed, 1))))
+	}
+	for j, s := range f.Steps {
+		from := min(column(s.From), wide-1)
+		bar := strings.Repeat(" ", from) + strings.Repeat("█", max(1, column(s.To)-from))
+		fmt.Fprintf(out, "  %-12.12s |%-*s| %8v %2d requests %s\n", a.Steps[j], wide, bar, (s.To - s.From).Round(10*time.Microsecond), s.Requests, s.End)
+	}
+}

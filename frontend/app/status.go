@@ -1,0 +1,62 @@
+package app
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"slices"
+	"time"
+)
+
+// Status is what the sessions of a Set's applications come to, for people.
+type Status struct {
+	Applications []ApplicationStatus `json:"applications"`
+}
+
+// ApplicationStatus is one application's. Its own Frames are those with and without a session.
+type ApplicationStatus struct {
+	Name     string          `json:"name"`
+	Latency  time.Duration   `json:"latency_ns"`
+	Steps    []string        `json:"steps"`
+	Frames   uint64          `json:"frames"`
+	Failed   uint64          `json:"failed"`
+	Sessions []SessionStatus `json:"sessions"` // by number
+	Latest   []FrameTrace    `json:"latest"`   // the newest first
+}
+
+// SessionStatus is one open session's.
+type SessionStatus struct {
+	Number  uint64        `json:"number"`
+	Name    string        `json:"name,omitempty"`
+	Rate    float64       `json:"rate"` // promised, frames/s
+	Latency time.Duration `json:"latency_ns"`
+	Standing
+}
+
+// Status returns counts and the latest frames. It is not for the hot path.
+func (a *App) Status() ApplicationStatus {
+	counts := a.Stats()
+	s := ApplicationStatus{Name: a.graph.Name, Latency: a.graph.Latency, Frames: counts.Frames, Failed: counts.Failed,
+		Sessions: []SessionStatus{}, Latest: a.latest.latest()}
+	for j := range a.steps {
+		s.Steps = append(s.Steps, a.steps[j].Name)
+	}
+
+	a.streams.mu.Lock()
+	for stream := range a.streams.open {
+		s.Sessions = append(s.Sessions, SessionStatus{Number: stream.number, Name: stream.session.Name, Rate: stream.session.Rate,
+			Latency: stream.session.Latency, Standing: stream.Standing()})
+	}
+	a.streams.mu.Unlock()
+	slices.SortFunc(s.Sessions, func(a, b SessionStatus) int { return cmp.Compare(a.Number, b.Number) })
+	return s
+}
+
+// WriteStatus writes a Status as JSON.
+func (s *Set) WriteStatus(w io.Writer) error {
+	status := Status{Applications: []ApplicationStatus{}}
+	for _, one := range s.all {
+		status.Applications = append(status.Applications, one.app.Status())
+	}
+	return json.NewEncoder(w).Encode(status)
+}
