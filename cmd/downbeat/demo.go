@@ -33,9 +33,10 @@ const (
 )
 
 func runDemo(ctx context.Context, args []string) error {
-	span, rate := 20*time.Second, 0.0
+	span, rate, cameras := 20*time.Second, 0.0, -1
 	c, rest, err := deploy.Parse("demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")
+		fs.IntVar(&cameras, "cameras", -1, "sessions of application traffic at the end; -1: 8, or none where -duration is less than 10s")
 		fs.Float64Var(&rate, "rate", 0, "requests per second; 0: as much as short probes show that the machine holds")
 	})
 
@@ -46,6 +47,14 @@ func runDemo(ctx context.Context, args []string) error {
 		return fmt.Errorf("demo: unexpected %q: only flags are allowed", rest[0])
 	case span <= 0 || span > time.Hour || !(rate >= 0 && rate <= 1e6):
 		return fmt.Errorf("demo: duration %v, rate %v: want up to 1h and 0 to 1000000", span, rate)
+	case cameras < -1 || cameras > camerasMost:
+		return fmt.Errorf("demo: cameras %d: want -1 to %d", cameras, camerasMost)
+	}
+	if cameras == -1 {
+		cameras = 0
+		if span >= camerasNeed {
+			cameras = camerasUsual
+		}
 	}
 
 	// The page and the printed table tell; what is normal need not be logged beside them.
@@ -62,11 +71,11 @@ func runDemo(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), s.PageURL())
-	return errors.Join(showLoad(ctx, s, span, rate), s.Close())
+	return errors.Join(showLoad(ctx, s, span, rate, cameras), s.Close())
 }
 
 // showLoad sends load to the system and prints what came of it.
-func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate float64) error {
+func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate float64, cameras int) error {
 	var err error
 	f := loadFlags{shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: rate, Span: span, Seed: 1}}
 	if rate == 0 {
@@ -92,6 +101,12 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
 	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err
+	}
+
+	if set := s.Applications(); set != nil && set.App("traffic") != nil && cameras > 0 {
+		if err := showCameras(ctx, os.Stdout, set.App("traffic"), cameras); err != nil {
+			return err
+		}
 	}
 
 	// Without a terminal nobody would end it: the demonstration ends by itself.
