@@ -15,6 +15,7 @@ import (
 // ends it at once. Afterwards ctx has no meaning for the link.
 func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
 	hello.Version = wire.Version
+
 	if hello.Token == "" {
 		hello.Token = o.Token
 	}
@@ -26,6 +27,7 @@ func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, 
 	if l.group, err = newGroup(o, b, l); err != nil {
 		return nil, err
 	}
+
 	if err := l.startAll(ctx); err != nil {
 		return nil, err
 	}
@@ -64,6 +66,7 @@ func (l *frontendLink) begin(m *member) { l.models[m] = map[uint32]model.Info{} 
 
 func (l *frontendLink) replay(m *member) {
 	if known := l.models[m]; len(known) > 0 {
+		// Sorted by id, so that a takeover tells the models in the same order every time.
 		all := make([]model.Info, 0, len(known))
 		for _, id := range slices.Sorted(maps.Keys(known)) {
 			all = append(all, known[id])
@@ -75,6 +78,7 @@ func (l *frontendLink) replay(m *member) {
 func (l *frontendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 	switch f.Type {
 	case wire.TypeOutcome:
+		// A scheduler that is not obeyed is still decoded: a malformed frame ends its session, too.
 		if l.outcomes, err = wire.DecodeOutcomes(l.outcomes, f); err == nil && obeyed {
 			l.Outcomes(l.outcomes)
 		}
@@ -90,6 +94,9 @@ func (l *frontendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 		if news, err = wire.DecodeModels(f); err != nil {
 			break
 		}
+
+		// Every scheduler's models are remembered, so that a new leader's are known without asking. A model
+		// without a name is gone.
 		for _, i := range news {
 			if i.Name == "" {
 				delete(l.models[m], i.ID)
@@ -111,6 +118,7 @@ func (l *frontendLink) Submit(m []wire.Submit) error {
 	if w == nil {
 		return ErrUnavailable
 	}
+
 	if err := sendAll(w, m, wire.AppendSubmits); err != nil {
 		return unavailableError(err)
 	}
@@ -122,6 +130,7 @@ func (l *frontendLink) Cancel(c wire.Cancel) error {
 	if w == nil {
 		return ErrUnavailable
 	}
+
 	m := [1]wire.Cancel{c}
 	if err := sendAll(w, m[:], wire.AppendCancels); err != nil {
 		return unavailableError(err)
@@ -131,6 +140,7 @@ func (l *frontendLink) Cancel(c wire.Cancel) error {
 
 // Command needs a scheduler that knows commands.
 func (l *frontendLink) Command(c wire.ModelCommand) error {
+	// An earlier scheduler would cut the session at a frame that it does not know.
 	if w := l.leaderWriter(); w != nil && w.version != 0 && w.version < leadVersion {
 		return fmt.Errorf("%w: the scheduler speaks version %d of the protocol and takes no commands", ErrUnavailable, w.version)
 	}
@@ -181,6 +191,8 @@ func (l *backendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 		if l.peers, err = wire.DecodePeers(l.peers, f); err != nil {
 			break
 		}
+
+		// Remembered for every scheduler, as models are at a frontend. A peer without an address has left.
 		for _, p := range l.peers {
 			if p.DataAddr == "" {
 				delete(l.named[m], p.Frontend)
@@ -202,6 +214,7 @@ func (l *backendLink) Done(m []wire.Done) error {
 	if w == nil {
 		return ErrUnavailable
 	}
+
 	if err := sendAll(w, m, wire.AppendDones); err != nil {
 		return unavailableError(err)
 	}
@@ -226,6 +239,7 @@ func (l *backendLink) Unserved(u wire.Unserved) error {
 }
 
 func (l *backendLink) Renew(hello wire.BackendHello) error {
+	// Stored only: the next handshake reads it, and an open session keeps what it was opened with.
 	hello.Version, hello.Token = wire.Version, l.token
 	b, err := wire.AppendBackendHello(nil, &hello)
 	if err == nil {
@@ -239,6 +253,8 @@ func tellAll[T any](g *group, m []T, enc func([]byte, []T) ([]byte, error)) erro
 	switch {
 	case w == nil:
 		return ErrUnavailable
+
+	// An earlier scheduler has no use for the message and would cut the session for it.
 	case w.version != 0 && w.version < leadVersion:
 		return nil
 	}

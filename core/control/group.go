@@ -57,8 +57,11 @@ func newGroup(o DialOptions, hello []byte, r role) (*group, error) {
 	if err := o.checkOptions(); err != nil {
 		return nil, err
 	}
+
 	g := &group{o: o, role: r, first: make(chan struct{})}
 	g.hello.Store(&hello)
+
+	// The context is the group's own: links outlive the call that dialled them.
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	for addr := range strings.SplitSeq(o.Addr, ",") {
 		g.members = append(g.members, &member{g: g, addr: strings.TrimSpace(addr), ended: make(chan struct{})})
@@ -74,6 +77,8 @@ func (g *group) startAll(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, dialMax)
 		defer cancel()
 	}
+
+	// Each scheduler has its goroutine for good, so that standbys are connected when one of them takes over.
 	for _, m := range g.members {
 		go m.runSessions()
 	}
@@ -89,6 +94,8 @@ func (g *group) startAll(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
+
+	// No session in time. A patient caller goes on waiting, unless it was cancelled and not merely out of time.
 	err := g.whyNone()
 	if g.o.Patient && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		g.o.Logger.Warn("waiting for the scheduler", "addr", g.o.Addr, "err", err)
@@ -102,6 +109,7 @@ func (g *group) startAll(ctx context.Context) error {
 func (g *group) whyNone() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	var all []error
 	for _, m := range g.members {
 		if m.err != nil {
@@ -116,6 +124,7 @@ func (g *group) whyNone() error {
 
 // notReached notes why an attempt to connect failed.
 func (g *group) notReached(m *member, err error) {
+	// A group that closes breaks its own attempts: that is no reason to remember.
 	if g.ctx.Err() != nil {
 		return
 	}
@@ -128,6 +137,8 @@ func (g *group) notReached(m *member, err error) {
 func (g *group) noteRefused(m *member, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
+	// Only a refusal before any session ends the dial; afterwards the link goes on trying.
 	m.err = err
 	g.once.Do(func() { g.fatal = err; close(g.first) })
 	if g.active.Load() == nil {
@@ -139,6 +150,8 @@ func (g *group) noteRefused(m *member, err error) {
 func (g *group) noteOpened(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
+	// The epoch starts anew with the session: what the scheduler said before it may be out of date.
 	m.up, m.leads, m.epoch, m.err = true, m.version < leadVersion, 0, nil
 	g.once.Do(func() { close(g.first) })
 	g.role.begin(m)
@@ -149,6 +162,7 @@ func (g *group) noteOpened(m *member) {
 func (g *group) noteLost(m *member, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	m.up, m.leads, m.err = false, false, why
 	g.chooseLeader(why)
 }
@@ -157,6 +171,8 @@ func (g *group) noteLost(m *member, why error) {
 func (g *group) noteLead(m *member, l wire.Lead) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
+	// No epoch and no lead is how a new session stands, so this is its first word.
 	first := m.epoch == 0 && !m.leads
 	m.leads, m.epoch = l.Leads, l.Epoch
 	if g.heard != nil {
@@ -203,6 +219,7 @@ func (g *group) chooseLeader(why error) {
 	}
 
 	if now := (wire.Follow{Epoch: g.highest, Alive: best != nil}); now != g.told {
+		// Schedulers decide from these answers whether the leader is lost, so each change is told to all of them.
 		g.told = now
 		for _, m := range g.members {
 			g.tellFollowed(m)
@@ -241,6 +258,7 @@ func (g *group) Silent() time.Duration {
 }
 
 func (g *group) closeAll() {
+	// Events come from the members' goroutines: waiting for them makes the last event come before the return.
 	g.cancel()
 	for _, m := range g.members {
 		<-m.ended

@@ -43,6 +43,9 @@ func (h *handshakes) beginOne(c *session, now time.Time) bool {
 			same++
 		}
 	}
+
+	// A newcomer's own address gives way first: one crowded address costs others nothing until all places are
+	// taken.
 	switch {
 	case same >= h.each:
 	case len(h.waiting) >= h.max:
@@ -76,6 +79,8 @@ func originOf(a net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
+
+	// A mapped IPv4 address and a zone are spellings of one origin.
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	bits := 64
 	if ip.Is4() {

@@ -29,6 +29,7 @@ type View struct {
 func (s *Server) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	epoch := s.leading.epoch
 	var backends []Told
 	for c := range s.sessions {
@@ -46,6 +47,7 @@ func (s *Server) View() View {
 func (s *Server) Changed() <-chan struct{} { return s.leading.changed }
 
 func (s *Server) noteChange() {
+	// One token is enough: whoever takes it reads the whole view.
 	select {
 	case s.leading.changed <- struct{}{}:
 	default:
@@ -77,6 +79,7 @@ func (s *Server) StandBy(epoch uint64) {
 	s.tellLead()
 	s.mu.Unlock()
 	if led {
+		// Frontends go first, so that their requests are not ended for want of a backend.
 		s.log.Warn("another scheduler leads", "epoch", epoch)
 		s.closeSessions(func(k sessionKind) bool { return k != backendSession })
 		s.closeSessions(func(sessionKind) bool { return true })
@@ -115,6 +118,7 @@ func (c *session) noteFollowed(f wire.Frame) error {
 	if err != nil {
 		return err
 	}
+
 	c.s.mu.Lock()
 	c.follows = &m
 	if m.Alive {
@@ -168,6 +172,8 @@ func (c *session) teachLead(w *writer, stop <-chan struct{}) {
 			return
 		case <-t.C:
 		}
+
+		// The GPUs are counted anew each second: backends come and go.
 		c.s.mu.Lock()
 		lead := c.s.leadMessage()
 		c.s.mu.Unlock()
@@ -191,6 +197,8 @@ func DialStandby(ctx context.Context, o DialOptions, name string, told func([]wi
 	for _, m := range g.members {
 		go m.runSessions()
 	}
+
+	// A standby has nothing to send, so this goroutine only waits.
 	<-ctx.Done()
 	g.closeAll()
 	return nil

@@ -36,6 +36,7 @@ func newInbox[T any]() *inbox[T] {
 func (b *inbox[T]) put(n int, add func(*T)) {
 	b.mu.Lock()
 	if !b.closed {
+		// A peer that is too slow is cut off, as on TCP; the engine is never made to wait.
 		if b.n += n; b.n > inboxMax {
 			b.closed, b.err = true, ErrSlowPeer
 		} else {
@@ -69,6 +70,8 @@ func (b *inbox[T]) run(deliver func(*T), last func(error)) {
 			last(err)
 			return
 		}
+
+		// The two sides change places under the lock, and events run outside it: senders wait for no event.
 		b.in, b.out = b.out, b.in
 		b.n = 0
 		b.mu.Unlock()
@@ -80,12 +83,15 @@ func (b *inbox[T]) run(deliver func(*T), last func(error)) {
 func (s *Server) Frontend(hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
 	l := &localFrontend{s: s, box: newInbox[frontendMail](), ev: ev}
 	hello.Version = wire.Version
+
 	f, err := s.e.OpenFrontend(hello, l)
 	if err != nil {
 		return nil, &RefusedError{Text: err.Error()}
 	}
 
 	l.f = f
+
+	// The server may have closed since the engine opened the session.
 	if !s.keepSession(l) {
 		f.Close()
 		return nil, ErrClosed
@@ -154,6 +160,8 @@ func (l *localFrontend) deliver(b *frontendMail) {
 	if len(b.answers) > 0 { // after the models: who asked sees what has changed
 		l.ev.Answers(b.answers)
 	}
+
+	// Model infos hold strings and slices: cleared, so that a buffer keeps no model alive.
 	clear(b.models)
 	b.models, b.outcomes, b.answers = b.models[:0], b.outcomes[:0], b.answers[:0]
 }
@@ -183,6 +191,7 @@ func (l *localFrontend) Cancel(c wire.Cancel) error {
 // Close ends the session and returns after its last event. An event must not call it.
 func (l *localFrontend) Close() error {
 	l.s.forgetSession(l)
+
 	l.box.close(ErrClosed)
 	<-l.box.ended
 	return nil
@@ -247,6 +256,7 @@ func (l *localBackend) Command(m []wire.ModelCommand) {
 func (l *localBackend) Cut(err error) { l.box.close(err) }
 
 func (l *localBackend) deliver(b *backendMail) {
+	// Peers come first: batches name frontends that the backend must know by then.
 	if len(b.peers) > 0 {
 		l.ev.Peers(b.peers)
 	}
@@ -259,6 +269,8 @@ func (l *localBackend) deliver(b *backendMail) {
 	if len(b.commands) > 0 {
 		l.ev.Command(b.commands)
 	}
+
+	// Executes are not cleared: the memory of their items is used again.
 	clear(b.peers)
 	b.placements, b.commands, b.peers, b.executes = b.placements[:0], b.commands[:0], b.peers[:0], b.executes[:0]
 }
@@ -304,6 +316,7 @@ func (l *localBackend) Done(m []wire.Done) error {
 // Close ends the session and returns after its last event. An event must not call it.
 func (l *localBackend) Close() error {
 	l.s.forgetSession(l)
+
 	l.box.close(ErrClosed)
 	<-l.box.ended
 	return nil

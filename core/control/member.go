@@ -33,6 +33,8 @@ type member struct {
 // runSessions opens one session after the other until the group is closed.
 func (m *member) runSessions() {
 	defer close(m.ended)
+
+	// An outage begins before the first session, too: attempts thin out from the start.
 	outage := time.Now()
 	for {
 		conn, r, err := m.retryConnect(outage)
@@ -76,6 +78,8 @@ func (m *member) retryConnect(outage time.Time) (net.Conn, *wire.Reader, error) 
 		if err == nil {
 			return conn, r, nil
 		}
+
+		// A wrong token or version does not mend itself: the caller learns of it now. All else is tried again.
 		var refused *RefusedError
 		if errors.As(err, &refused) && refused.Fatal || errors.Is(err, wire.ErrVersion) {
 			return nil, nil, err
@@ -94,6 +98,7 @@ func (m *member) waitBefore(outage time.Time) {
 	wait := backoffAfter(time.Since(outage))
 	select {
 	case <-m.g.ctx.Done():
+	// Spread at random, so that peers that lost one scheduler together do not come back in step.
 	case <-time.After(wait/2 + rand.N(wait)):
 	}
 }
@@ -120,6 +125,8 @@ func (m *member) connectAs(ctx context.Context, version uint16) (net.Conn, *wire
 	if err != nil {
 		return nil, nil, err
 	}
+
+	// A deadline in the past ends a read or write that is under way when the group closes.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 	conn, r, err := m.shakeHands(conn, version)
@@ -135,9 +142,13 @@ func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Read
 		conn.Close()
 		return nil, nil, fmt.Errorf("handshake: %w", err)
 	}
+
+	// One deadline for the whole handshake: TLS, hello and answer.
 	if err := conn.SetDeadline(time.Now().Add(handshakeMax)); err != nil {
 		return fail(err)
 	}
+
+	// A copy: the encoded hello is shared by all members, and the version is written into it.
 	hello := append([]byte(nil), *m.g.hello.Load()...)
 	hello = wire.SetHelloVersion(hello, version)
 	if _, err := conn.Write(hello); err != nil {
@@ -169,6 +180,8 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	w := newWriter(conn, WriteQueueMax)
 	w.version = m.version
 	m.w.Store(w)
+
+	// Deferred calls run last first: no sender finds the writer any more when its end is awaited.
 	defer func() { <-w.done }()
 	defer m.w.Store(nil)
 	stop := context.AfterFunc(m.g.ctx, func() { w.closeFor(ErrClosed) })
@@ -180,6 +193,9 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	}
 	m.peer.Store(scheduler)
 	go watchSilence(w, scheduler)
+
+	// The group hears of the session before the first frame, so that the role has forgotten what the last one
+	// told.
 	m.g.noteOpened(m)
 	for {
 		f, err := r.Next()
@@ -198,17 +214,21 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 func (m *member) readFrame(w *writer, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypePing:
+		// Answered without the group's lock: an event of another scheduler's session must not make this link
+		// look dead.
 		p, err := wire.DecodePing(f)
 		if err != nil {
 			return err
 		}
 		return sendAll(w, []wire.Pong{{Stamp: p.Stamp}}, appendPongs)
+
 	case wire.TypeRefusal:
 		no, err := wire.DecodeRefusal(f)
 		if err != nil {
 			return err
 		}
 		return &RefusedError{Fatal: no.Fatal, Text: no.Text}
+
 	case wire.TypeLead:
 		l, err := wire.DecodeLead(f)
 		if err != nil {

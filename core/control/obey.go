@@ -13,6 +13,7 @@ type Standing struct {
 // its session is open; -1: none. was is the one obeyed until now, which stays if it may, and highest the highest epoch
 // heard until now; the second result is the one heard now.
 func Obeyed(all []Standing, was int, highest uint64) (int, uint64) {
+	// An epoch counts even if its leader is out of reach: who led before it may not give orders any more.
 	for _, s := range all {
 		highest = max(highest, s.Epoch)
 	}

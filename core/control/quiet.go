@@ -25,6 +25,8 @@ func (s *silence) silentFor() time.Duration { return time.Duration(s.ticks.Load(
 // tickLasts is called at every tick. It reports true once nothing was heard in patience ticks.
 func (s *silence) tickLasts() bool {
 	heard := s.heard.Load()
+
+	// Any frame is a sign of life, not only an answer to a ping.
 	if heard != s.last {
 		s.last = heard
 		s.ticks.Store(0)
@@ -55,6 +57,8 @@ func clientTLS(conn net.Conn, t *tls.Config, addr string) net.Conn {
 	if t == nil {
 		return conn
 	}
+
+	// A clone: options are shared by members with different names.
 	c := t.Clone()
 	if c.ServerName == "" {
 		c.ServerName, _, _ = net.SplitHostPort(addr)

@@ -58,6 +58,7 @@ func NewServer(e *engine.Engine, o ServerOptions) *Server {
 	s := &Server{e: e, o: o, log: o.Logger, sessions: map[*session]struct{}{}, locals: map[io.Closer]struct{}{},
 		lns: map[net.Listener]struct{}{}, stop: make(chan struct{})}
 	s.leading = leadership{leads: !o.Standby, changed: make(chan struct{}, 1)}
+
 	s.handshakes = handshakes{max: handshakesMax, each: handshakesEach}
 	s.running.Add(1)
 	go s.pingSessions()
@@ -126,6 +127,7 @@ func (s *Server) acceptConnection(conn net.Conn) {
 	c := &session{s: s, raw: conn, conn: conn, ended: make(chan struct{})}
 	c.alive.patience = quietTicks
 
+	// Checked and counted under one lock, so that Close waits for every connection that was taken in.
 	s.mu.Lock()
 	if s.closed || !s.handshakes.beginOne(c, time.Now()) {
 		s.mu.Unlock()
@@ -139,6 +141,7 @@ func (s *Server) acceptConnection(conn net.Conn) {
 		defer s.running.Done()
 		defer close(c.ended)
 		c.serveConnection()
+
 		s.mu.Lock()
 		s.handshakes.endOne(c)
 		delete(s.sessions, c)
@@ -152,6 +155,7 @@ func (s *Server) establishSession(c *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	// The place among the handshakes is free either way: a refused peer must not hold it.
 	s.handshakes.endOne(c)
 	if s.closed {
 		return ErrClosed
@@ -197,6 +201,8 @@ func (s *Server) closeSessions(which func(sessionKind) bool) {
 			remote = append(remote, c)
 		}
 	}
+
+	// Strangers go in either round: they have no requests to lose.
 	remote = append(remote, s.handshakes.waiting...)
 	for l := range s.locals {
 		if _, ok := l.(*localBackend); which(localKind(ok)) {
@@ -205,6 +211,7 @@ func (s *Server) closeSessions(which func(sessionKind) bool) {
 	}
 	s.mu.Unlock()
 
+	// All are closed before any is waited for: ends overlap.
 	for _, c := range remote {
 		c.raw.Close()
 	}
@@ -244,6 +251,8 @@ func (s *Server) pingSessions() {
 			live = append(live, c)
 		}
 		s.mu.Unlock()
+
+		// Outside the lock: thousands of writes must not hold up connections that come and go.
 		for _, c := range live {
 			c.checkAlive()
 		}

@@ -56,6 +56,7 @@ func (c *session) serveConnection() {
 		c.conn = tls.Server(c.conn, c.s.o.TLS)
 	}
 
+	// Strangers have this long for everything up to the hello; nothing of theirs reaches the engine before it.
 	c.conn.SetDeadline(time.Now().Add(handshakeMax))
 	r := wire.NewReader(c.conn)
 	hello, err := c.readHello(r)
@@ -63,6 +64,7 @@ func (c *session) serveConnection() {
 		err = c.openEngine(r, hello, log)
 	}
 
+	// A peer that leaves is routine; one that fails before it is known, or is refused, is for the operator to see.
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		log.Debug("session ended", "err", err)
@@ -91,6 +93,7 @@ func (c *session) checkAlive() {
 
 // readHello reads the hello, or refuses it.
 func (c *session) readHello(r *wire.Reader) (wire.Frame, error) {
+	// Version and token are peeked at, so that a stranger cannot have a large frame read into memory.
 	t, b, err := r.Peek(wire.HelloPeekBytes)
 	if errors.Is(err, wire.ErrVersion) {
 		return wire.Frame{}, c.refuseHello(true, err)
@@ -105,6 +108,7 @@ func (c *session) readHello(r *wire.Reader) (wire.Frame, error) {
 	if t != wire.TypeFrontendHello && t != wire.TypeBackendHello && t != wire.TypeStandbyHello {
 		return wire.Frame{}, c.refuseHello(true, fmt.Errorf("%w: the first frame is %v, want a hello", wire.ErrMalformed, t))
 	}
+
 	version, token, err := wire.PeekHello(b)
 	if err != nil {
 		return wire.Frame{}, c.refuseHello(true, err)
@@ -113,6 +117,7 @@ func (c *session) readHello(r *wire.Reader) (wire.Frame, error) {
 		return wire.Frame{}, c.refuseHello(true, fmt.Errorf("%w: the hello says version %d, this is version %d and knows %d", wire.ErrVersion, version, wire.Version, wire.VersionMin))
 	}
 	c.version = version
+
 	if err := c.s.admitToken(token); err != nil {
 		return wire.Frame{}, c.refuseHello(true, err)
 	}
@@ -141,8 +146,11 @@ func (s *Server) admitToken(token string) error {
 
 // refuseHello sends the no and returns why.
 func (c *session) refuseHello(fatal bool, why error) error {
+	// A short limit: a stranger that does not read its refusal must not hold the connection open.
 	c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	no := wire.AppendRefusal(nil, wire.Refusal{Fatal: fatal, Text: why.Error()})
+
+	// In the peer's version where it is known: the peer must be able to read why.
 	if c.version != 0 {
 		no = wire.SetVersion(no, c.version)
 	}
@@ -154,6 +162,7 @@ var errRefused = errors.New("refused")
 
 // openEngine opens the engine's session for the hello and reads until the connection ends.
 func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) error {
+	// Earlier versions do not know standbys: such a peer would take this scheduler for its leader.
 	if _, leads := c.s.Leads(); !leads && c.version < leadVersion {
 		return c.refuseHello(false, errStandby)
 	}
@@ -190,6 +199,7 @@ func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) err
 	c.kind.Store(uint32(backendSession))
 	c.name = h.Name
 
+	// The engine may send before the welcome is written, so the writer holds everything back until then.
 	w := c.corkedWriter()
 	s, err := c.s.e.OpenBackend(h, &backendPort{w: w})
 	if err != nil {
@@ -223,6 +233,8 @@ func (c *session) dropHello(w *writer, why error) error {
 
 func (c *session) runFrames(next func() (wire.Frame, error), w *writer, number uint32, frame func(wire.Frame) error) error {
 	defer func() { <-w.done }()
+
+	// The session has no deadline from here on: pings find a dead peer.
 	c.conn.SetDeadline(time.Time{})
 	if err := c.sendWelcome(w, number); err != nil {
 		return err
@@ -309,6 +321,7 @@ func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
 	case wire.TypePong:
 		var m wire.Pong
 		if m, err = wire.DecodePong(f); err == nil {
+			// The peer's own delay between ping and pong is no part of the way.
 			s.RoundTrip(time.Since(epoch).Nanoseconds() - m.Stamp - m.Hold)
 		}
 	case wire.TypeFollow:
@@ -335,6 +348,7 @@ type backendPort struct {
 func (p *backendPort) Peers(m []wire.Peer)      { sendErr(p.w, m, wire.AppendPeers) }
 func (p *backendPort) Execute(m []engine.Order) { sendAll(p.w, m, p.append) }
 func (p *backendPort) Place(m []wire.Placement) {
+	// Backends of an earlier version know no placements.
 	if p.w.version == 0 || p.w.version >= leadVersion {
 		sendAll(p.w, m, wire.AppendPlacements)
 	}

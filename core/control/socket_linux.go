@@ -24,6 +24,7 @@ func setUserTimeout(conn net.Conn) {
 // link to the pings.
 func controlSocket(_, _ string, raw syscall.RawConn) error {
 	return raw.Control(func(fd uintptr) {
+		// In milliseconds, as tcp(7) has it.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(QuietMax.Milliseconds()))
 	})
 }

@@ -35,6 +35,8 @@ type writer struct {
 
 func newWriter(conn net.Conn, limit int) *writer {
 	w := &writer{conn: conn, limit: limit, kick: make(chan struct{}, 1), done: make(chan struct{})}
+
+	// Only a plain socket can be tried without blocking; TLS has no such write.
 	if c, ok := conn.(syscall.Conn); ok {
 		w.raw, _ = c.SyscallConn()
 	}
@@ -54,6 +56,8 @@ func sendAll[T any](w *writer, m []T, enc func([]byte, []T) []byte) error {
 		defer w.mu.Unlock()
 		return w.err
 	}
+
+	// Encoded under the lock, straight into the buffer: no copy, and frames never interleave.
 	before := len(w.pending)
 	w.pending = enc(w.pending, m)
 	w.translateFrom(before)
@@ -67,6 +71,8 @@ func sendErr[T any](w *writer, m []T, enc func([]byte, []T) ([]byte, error)) err
 		defer w.mu.Unlock()
 		return w.err
 	}
+
+	// A message that cannot be encoded leaves pending as it was.
 	b, err := enc(w.pending, m)
 	if err != nil {
 		w.mu.Unlock()
@@ -91,6 +97,7 @@ func (w *writer) uncorkWith(first []byte) error {
 	if w.version != 0 && w.version != wire.Version {
 		first = wire.SetVersion(first, w.version)
 	}
+
 	w.pending = append(append(make([]byte, 0, len(first)+len(w.pending)), first...), w.pending...)
 	w.corked = false
 	return w.flushPending()
@@ -98,6 +105,7 @@ func (w *writer) uncorkWith(first []byte) error {
 
 // flushPending is called with mu held and releases it.
 func (w *writer) flushPending() error {
+	// The limit comes before anything else, so that it also holds while another goroutine writes.
 	if len(w.pending) > w.limit {
 		w.failWith(fmt.Errorf("%w: %d bytes wait for it, at most %d", ErrSlowPeer, len(w.pending), w.limit))
 		err := w.err
@@ -105,6 +113,7 @@ func (w *writer) flushPending() error {
 		return err
 	}
 
+	// Whoever writes now takes these bytes along.
 	if w.writing || w.corked {
 		w.mu.Unlock()
 		return nil
@@ -112,6 +121,7 @@ func (w *writer) flushPending() error {
 
 	w.writing = true
 	for round := 0; len(w.pending) > 0; round++ {
+		// After a few rounds the flusher takes over, so that no sender writes for the others without end.
 		if w.raw == nil || round == 4 {
 			w.wakeFlusher() // writing stays true: the flusher goes on
 			w.mu.Unlock()
@@ -141,6 +151,7 @@ func (w *writer) flushPending() error {
 
 // swapPending takes what is pending out. mu is held, writing is ours.
 func (w *writer) swapPending() {
+	// Two buffers take turns. One that a burst has made large is dropped, so that no session keeps its memory.
 	spare := w.out[:0]
 	if cap(spare) > bufferBytesKeep {
 		spare = nil
@@ -171,6 +182,8 @@ func (w *writer) flushRest() {
 			}
 
 			w.mu.Unlock()
+
+			// The deadline is the peer's time to make room, not a limit on the session.
 			err := w.conn.SetWriteDeadline(time.Now().Add(writeMax))
 			if err == nil {
 				_, err = w.conn.Write(w.left)
@@ -193,6 +206,7 @@ func (w *writer) flushRest() {
 
 // failWith records why the connection is given up and closes it. mu is held.
 func (w *writer) failWith(err error) {
+	// The first reason stays: what fails afterwards is its consequence.
 	if w.err == nil {
 		w.err = err
 		w.conn.Close()
