@@ -31,7 +31,7 @@ func newCentral(w *sim.World) *central {
 }
 
 func (c *central) Arrive(now sched.Time, r int32, m int32) {
-	c.queues[m].push(r)
+	c.queues[m].Push(r)
 	c.serveFree(now)
 }
 
@@ -64,7 +64,7 @@ func (c *central) serveFree(now sched.Time) {
 		if c.wake > now {
 			return
 		}
-		c.w.Start(max(f, now.Add(c.w.Lead(b))), gpu, m, c.queues[m].cut(skip, b))
+		c.w.Start(max(f, now.Add(c.w.Lead(b))), gpu, m, c.queues[m].Cut(skip, b))
 	}
 }
 
@@ -85,6 +85,6 @@ func (c *central) firstFree() int32 {
 // pruneHeads drops model m's heads that even a batch of one cannot meet; false: nothing is left.
 func (c *central) pruneHeads(now, freeAt sched.Time, m int32) bool {
 	q := &c.queues[m]
-	q.dropBefore(c.w, max(now.Add(c.w.Lead(1)), freeAt).Add(execTime(c.w, m, 1)))
-	return q.len() > 0
+	q.DropBefore(c.w, max(now.Add(c.w.Lead(1)), freeAt).Add(execTime(c.w, m, 1)))
+	return q.Len() > 0
 }

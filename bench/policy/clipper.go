@@ -24,8 +24,8 @@ func NewClipper(w *sim.World) sim.Server {
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)
-			if d.queues[k].len() > 0 && p.pruneHeads(now, freeAt, d, k) {
-				return k, 0, min(d.queues[k].len(), int(d.cap[k])), 0
+			if d.queues[k].Len() > 0 && p.pruneHeads(now, freeAt, d, k) {
+				return k, 0, min(d.queues[k].Len(), int(d.cap[k])), 0
 			}
 		}
 		return 0, 0, 0, sched.Never
@@ -35,7 +35,7 @@ func NewClipper(w *sim.World) sim.Server {
 	p.sent = func(d *device, k, skip, b int, start sched.Time) {
 		m := d.sessions[k].model
 		switch {
-		case start.Add(execTime(w, m, b)) > w.Deadline(d.queues[k].at(skip)):
+		case start.Add(execTime(w, m, b)) > w.Deadline(d.queues[k].At(skip)):
 			d.cap[k] = max(1, d.cap[k]*clipperLess)
 		case b == int(d.cap[k]):
 			d.cap[k] = min(float64(w.Models[m].Profile.Max()), d.cap[k]+clipperMore)

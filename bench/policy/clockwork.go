@@ -27,18 +27,18 @@ func NewClockwork(w *sim.World, buffer, ahead sched.Duration) sim.Server {
 		best, size, first := int32(-1), 0, sched.Never
 		for i := range c.queues {
 			m, q := int32(i), &c.queues[i]
-			if q.len() == 0 || !c.pruneHeads(now, freeAt.Add(buffer), m) {
+			if q.Len() == 0 || !c.pruneHeads(now, freeAt.Add(buffer), m) {
 				continue
 			}
 
 			b := q.fit(w, m, 0, now.Add(buffer), freeAt.Add(buffer))
 			if b == 0 {
-				w.Drop(q.take(1)[0])
+				w.Drop(q.Take(1)[0])
 				continue
 			}
 
 			// Earliest latest-start first.
-			if at := w.Deadline(q.at(0)) - sched.Time(execTime(w, m, b)); at < first {
+			if at := w.Deadline(q.At(0)) - sched.Time(execTime(w, m, b)); at < first {
 				best, size, first = m, b, at
 			}
 		}

@@ -15,11 +15,11 @@ func NewEager(w *sim.World) sim.Server {
 		best, first := int32(-1), sched.Never
 		for i := range c.queues {
 			m := int32(i)
-			if c.queues[i].len() == 0 || !c.pruneHeads(now, freeAt, m) {
+			if c.queues[i].Len() == 0 || !c.pruneHeads(now, freeAt, m) {
 				continue
 			}
 
-			if d := w.Deadline(c.queues[i].at(0)); d < first {
+			if d := w.Deadline(c.queues[i].At(0)); d < first {
 				best, first = m, d
 			}
 		}

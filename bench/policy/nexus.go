@@ -18,7 +18,7 @@ func NewNexus(w *sim.World, frontends int) sim.Server {
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
 			k := (d.turn + i) % len(d.sessions)
-			if d.queues[k].len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
+			if d.queues[k].Len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
 				continue
 			}
 			return k, 0, p.earlyDrop(now, freeAt, d, k), 0
@@ -32,12 +32,12 @@ func NewNexus(w *sim.World, frontends int) sim.Server {
 func (p *partitioned) earlyDrop(now, freeAt sched.Time, d *device, k int) int {
 	q, m, want := &d.queues[k], d.sessions[k].model, d.sessions[k].batch
 	h, b := 0, q.fit(p.w, m, 0, now, freeAt)
-	for b < min(want, q.len()-h) {
+	for b < min(want, q.Len()-h) {
 		h++
 		b = q.fit(p.w, m, h, now, freeAt)
 	}
 	for range h {
-		p.w.Drop(q.take(1)[0])
+		p.w.Drop(q.Take(1)[0])
 		d.queued--
 	}
 	if len(d.sessions) > 1 {

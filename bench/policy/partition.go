@@ -338,7 +338,7 @@ func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
 	}
 	routes[best].credit[f] -= sum
 	d := &p.devices[routes[best].device]
-	d.queues[routes[best].session].push(r)
+	d.queues[routes[best].session].Push(r)
 	d.queued++
 	p.serveDevice(now, d)
 }
@@ -396,7 +396,7 @@ func (p *partitioned) startBatch(now sched.Time, d *device) bool {
 		p.sent(d, k, skip, b, start)
 	}
 	d.queued -= b
-	p.w.Start(start, d.gpu, d.sessions[k].model, d.queues[k].cut(skip, b))
+	p.w.Start(start, d.gpu, d.sessions[k].model, d.queues[k].Cut(skip, b))
 	d.turn = k + 1
 	return true
 }
@@ -404,8 +404,8 @@ func (p *partitioned) startBatch(now sched.Time, d *device) bool {
 // pruneHeads drops session k's heads that a batch of one cannot meet; false: nothing is left.
 func (p *partitioned) pruneHeads(now, freeAt sched.Time, d *device, k int) bool {
 	q, m := &d.queues[k], d.sessions[k].model
-	n := q.len()
-	q.dropBefore(p.w, max(now.Add(p.w.Lead(1)), freeAt).Add(execTime(p.w, m, 1)))
-	d.queued -= n - q.len()
-	return q.len() > 0
+	n := q.Len()
+	q.DropBefore(p.w, max(now.Add(p.w.Lead(1)), freeAt).Add(execTime(p.w, m, 1)))
+	d.queued -= n - q.Len()
+	return q.Len() > 0
 }

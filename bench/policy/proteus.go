@@ -17,7 +17,7 @@ func NewProteus(w *sim.World) sim.Server {
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		best, skip, size, due := 0, 0, 0, sched.Never
 		for k := range d.sessions {
-			if d.queues[k].len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
+			if d.queues[k].Len() == 0 || !p.pruneHeads(now, freeAt, d, k) {
 				continue
 			}
 
@@ -25,7 +25,7 @@ func NewProteus(w *sim.World) sim.Server {
 			h, b := largestBatch(w, q, m, now, freeAt)
 
 			// It waits until the moment after which one request more would be too late.
-			at := w.Deadline(q.at(h)) - sched.Time(execTime(w, m, b+1)+w.Lead(b+1))
+			at := w.Deadline(q.At(h)) - sched.Time(execTime(w, m, b+1)+w.Lead(b+1))
 			if b == w.Models[m].Profile.Max() {
 				at = now
 			}

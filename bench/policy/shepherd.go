@@ -52,11 +52,11 @@ func NewShepherd(w *sim.World) sim.Server {
 		c.pick = func(now, freeAt sched.Time) (int32, int, int) {
 			best, skip, size, first := int32(0), 0, 0, sched.Never
 			for _, m := range set.models {
-				if c.queues[m].len() == 0 || !c.pruneHeads(now, freeAt, m) {
+				if c.queues[m].Len() == 0 || !c.pruneHeads(now, freeAt, m) {
 					continue
 				}
 				h, b := largestBatch(w, &c.queues[m], m, now, freeAt)
-				if d := w.Deadline(c.queues[m].at(h)); b > size || b == size && d < first {
+				if d := w.Deadline(c.queues[m].At(h)); b > size || b == size && d < first {
 					best, skip, size, first = m, h, b, d
 				}
 			}
@@ -73,7 +73,7 @@ func NewShepherd(w *sim.World) sim.Server {
 
 // largestBatch finds the largest batch of a queue that can run in time, the first of that size.
 func largestBatch(w *sim.World, q *fifo, m int32, now, freeAt sched.Time) (skip, b int) {
-	for h := 0; q.len()-h > b && b < w.Models[m].Profile.Max(); h++ {
+	for h := 0; q.Len()-h > b && b < w.Models[m].Profile.Max(); h++ {
 		if n := q.fit(w, m, h, now, freeAt); n > b {
 			skip, b = h, n
 		}

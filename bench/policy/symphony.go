@@ -81,7 +81,7 @@ func (s *symphony) Arrive(now sched.Time, r int32, m int32) {
 	if d.estimator.countArrival(now) {
 		s.deriveBatch(m)
 	}
-	d.q.push(r)
+	d.q.Push(r)
 	s.updateCandidate(now, m, 0)
 	s.informCandidate(m)
 	s.armTimer(now)
@@ -113,13 +113,13 @@ func (s *symphony) Wake(now sched.Time) {
 func (s *symphony) updateCandidate(now sched.Time, m int32, freeAt sched.Time) {
 	d := &s.models[m]
 	one := max(now.Add(s.w.Lead(1)), freeAt).Add(execTime(s.w, m, 1))
-	d.q.dropBefore(s.w, one)
+	d.q.DropBefore(s.w, one)
 	d.bs, d.drop = 0, sched.Never
-	if d.q.len() == 0 {
+	if d.q.Len() == 0 {
 		return
 	}
 	d.bs = d.q.fit(s.w, m, 0, now, freeAt)
-	dl := s.w.Deadline(d.q.at(0))
+	dl := s.w.Deadline(d.q.At(0))
 	d.drop = dl - sched.Time(execTime(s.w, m, 1)+s.w.Lead(1)) + 1
 	earliest := max(now.Add(s.w.Lead(d.bs)), freeAt)
 	frontrun := dl - sched.Time(execTime(s.w, m, d.bs+1))
@@ -214,7 +214,7 @@ func (s *symphony) grantGPU(now sched.Time, m int32) {
 		}
 
 		n := d.bs
-		s.w.Start(at, int32(gpu), m, d.q.take(n))
+		s.w.Start(at, int32(gpu), m, d.q.Take(n))
 		s.gpus[gpu] = at.Add(execTime(s.w, m, n))
 
 		s.first = 0
@@ -235,13 +235,13 @@ func (s *symphony) slideWindow(now sched.Time, m int32, gpu int) {
 	if s.form == Relaxed {
 		enough = (8*d.target + 9) / 10
 	}
-	if d.bs == 0 || d.bs == d.q.len() || d.bs >= enough {
+	if d.bs == 0 || d.bs == d.q.Len() || d.bs >= enough {
 		return
 	}
-	for h := 1; h < d.q.len(); h++ {
+	for h := 1; h < d.q.Len(); h++ {
 		if n := d.q.fit(s.w, m, h, now, s.gpus[gpu]); n >= enough {
 			for range h {
-				s.w.Drop(d.q.take(1)[0])
+				s.w.Drop(d.q.Take(1)[0])
 			}
 			s.updateCandidate(now, m, s.gpus[gpu])
 			return

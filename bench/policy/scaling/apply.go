@@ -95,29 +95,20 @@ func (p *hosted) reload(now sched.Time, changed map[int]int32) {
 			h.readyAt = p.w.FreeAt(h.device)
 		}
 		if h.family != before || p.loadTime > 0 {
-			for h.queue.len() > 0 {
-				moved = append(moved, bound{h.queue.take(1)[0], before})
+			for h.queue.Len() > 0 {
+				moved = append(moved, bound{h.queue.Take(1)[0], before})
 			}
 		}
 	}
 
 	for _, b := range moved {
 		if h := p.route(now, b.family); h != nil {
-			h.insert(p, b.r)
+			h.queue.Insert(p.w, b.r)
 		} else {
 			p.w.Drop(b.r)
 		}
 	}
 	for k := range p.hosts {
 		p.serve(now, &p.hosts[k])
-	}
-}
-
-// insert queues a request that was bound elsewhere, in order of deadline.
-func (h *host) insert(p *hosted, r int32) {
-	h.queue.push(r)
-	q := h.queue.requests
-	for i := len(q) - 1; i > h.queue.head && p.w.Deadline(q[i-1]) > p.w.Deadline(r); i-- {
-		q[i], q[i-1] = q[i-1], q[i]
 	}
 }

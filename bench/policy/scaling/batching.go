@@ -21,10 +21,10 @@ type batching func(w *sim.World, now sched.Time, h *host) (skip, b int, wake sch
 // deadline allows is left open; here the largest batch that can still run in time goes first.
 func deferBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	skip, b = h.queue.largest(w, h.profile, now)
-	if b == h.profile.Max() || skip+b < h.queue.len() {
+	if b == h.profile.Max() || skip+b < h.queue.Len() {
 		return skip, b, 0
 	}
-	due := w.Deadline(h.queue.at(skip)) - sched.Time(exec(h.profile, b+1))
+	due := w.Deadline(h.queue.At(skip)) - sched.Time(exec(h.profile, b+1))
 	if due > now {
 		return 0, 0, due
 	}
@@ -39,8 +39,8 @@ func singleBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched
 // aimdBatch is Clipper's (Crankshaw et al., NSDI '17, §4.3.1) on the sizes 1, 2, 4, 8: what is queued runs
 // at once, up to a size that grows after a full batch in time and halves after a late one.
 func aimdBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
-	b = min(h.queue.len(), h.size, h.profile.Max())
-	late := now.Add(exec(h.profile, b)) > w.Deadline(h.queue.at(0))
+	b = min(h.queue.Len(), h.size, h.profile.Max())
+	late := now.Add(exec(h.profile, b)) > w.Deadline(h.queue.At(0))
 	switch {
 	case late:
 		h.size = max(1, h.size/2)
@@ -55,8 +55,8 @@ func aimdBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.T
 // dropped.
 func earlyDropBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
 	b = h.queue.fit(w, h.profile, 0, now)
-	for b < min(h.planned, h.queue.len()) && h.queue.len() > 1 {
-		w.Drop(h.queue.take(1)[0])
+	for b < min(h.planned, h.queue.Len()) && h.queue.Len() > 1 {
+		w.Drop(h.queue.Take(1)[0])
 		b = h.queue.fit(w, h.profile, 0, now)
 	}
 	return 0, b, 0

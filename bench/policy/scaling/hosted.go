@@ -16,7 +16,7 @@ type host struct {
 	size            int              // of aimdBatch
 	weight, credit  float64          // of the requests of its family, for smooth weighted round-robin
 	readyAt         sched.Time       // when its variant is loaded
-	queue           queue
+	queue           backlog
 	wake            sched.Time
 }
 
@@ -66,7 +66,7 @@ func (p *hosted) Arrive(now sched.Time, r, family int32) {
 		p.w.Drop(r)
 		return
 	}
-	h.queue.push(r)
+	h.queue.Push(r)
 	p.serve(now, h)
 }
 
@@ -135,15 +135,15 @@ func (p *hosted) route(now sched.Time, family int32) *host {
 // serve starts a device's next batch if it is idle and its rule says so.
 func (p *hosted) serve(now sched.Time, h *host) {
 	h.wake = sched.Never
-	if h.queue.len() == 0 {
+	if h.queue.Len() == 0 {
 		return
 	}
 	free := max(p.w.FreeAt(h.device), h.readyAt)
 	if free > now {
 		return // Done will come
 	}
-	h.queue.dropBefore(p.w, now.Add(exec(h.profile, 1)))
-	if h.queue.len() == 0 {
+	h.queue.DropBefore(p.w, now.Add(exec(h.profile, 1)))
+	if h.queue.Len() == 0 {
 		return
 	}
 
@@ -153,5 +153,5 @@ func (p *hosted) serve(now sched.Time, h *host) {
 		p.wake = min(p.wake, wake)
 		return
 	}
-	p.w.StartVariant(now, h.device, h.family, h.variant, h.queue.cut(skip, b))
+	p.w.StartVariant(now, h.device, h.family, h.variant, h.queue.Cut(skip, b))
 }

@@ -51,7 +51,7 @@ type pooled struct {
 
 // pool is a family with its queue.
 type pool struct {
-	queue     queue
+	queue     backlog
 	rate      rate
 	offers    []offer
 	lightest  sched.Duration // least ℓ(1) of all offers; longer than any time without offers
@@ -114,7 +114,7 @@ func (p *pooled) Arrive(now sched.Time, r, family int32) {
 	p.arrived++
 	f := &p.families[family]
 	f.rate.count(now)
-	f.queue.push(r)
+	f.queue.Push(r)
 	p.serve(now)
 }
 
@@ -135,9 +135,9 @@ func (p *pooled) serve(now sched.Time) {
 	}
 	for f := range p.families {
 		q := &p.families[f].queue
-		before := q.len()
-		q.dropBefore(p.w, now.Add(p.families[f].lightest))
-		p.dropped += float64(before - q.len())
+		before := q.Len()
+		q.DropBefore(p.w, now.Add(p.families[f].lightest))
+		p.dropped += float64(before - q.Len())
 	}
 	p.wake = sched.Never
 	p.schedule(now)
@@ -175,7 +175,7 @@ func (p *pooled) renewPrices(now sched.Time) {
 func (p *pooled) bid(now sched.Time, family int) {
 	f, bidder := &p.families[family], &p.market.Bidders[family]
 	expected := f.rate.at(now)
-	bidder.Rate = expected + float64(f.queue.len())/float64(planHorizon)*1e9
+	bidder.Rate = expected + float64(f.queue.Len())/float64(planHorizon)*1e9
 	bidder.Offers = bidder.Offers[:0]
 	for i := range f.offers {
 		o := &f.offers[i]

@@ -279,17 +279,17 @@ func TestQueueCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &sim.World{Models: []sim.Model{{SLO: 20e6}}}
-	var q queue
+	var q backlog
 	for i := range 4 {
 		w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(i) * 3e6})
-		q.push(int32(i))
+		q.Push(int32(i))
 	}
 	// At 9 ms the first has 11 ms left, the second 14.
 	skip, b := q.largest(w, p, 9e6)
 	if skip != 1 || b != 3 {
 		t.Errorf("skip %d, batch %d, want 1 and 3", skip, b)
 	}
-	if got := q.cut(skip, b); len(got) != 3 || got[0] != 1 || q.len() != 1 || q.at(0) != 0 {
-		t.Errorf("cut %v, left %d", got, q.at(0))
+	if got := q.Cut(skip, b); len(got) != 3 || got[0] != 1 || q.Len() != 1 || q.At(0) != 0 {
+		t.Errorf("cut %v, left %d", got, q.At(0))
 	}
 }

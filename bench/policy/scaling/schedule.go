@@ -54,10 +54,10 @@ func (p *pooled) mostUrgent() int {
 	best, at := -1, sched.Never
 	for i := range p.families {
 		f := &p.families[i]
-		if f.placed == f.queue.len() {
+		if f.placed == f.queue.Len() {
 			continue
 		}
-		if last := p.w.Deadline(f.queue.at(f.placed)) - sched.Time(f.preferred); last < at {
+		if last := p.w.Deadline(f.queue.At(f.placed)) - sched.Time(f.preferred); last < at {
 			best, at = i, last
 		}
 	}
@@ -86,7 +86,7 @@ func (p *pooled) place(now sched.Time, family int) {
 		return
 	}
 
-	p.w.StartVariant(now, s.device, int32(family), o.variant, f.queue.cut(f.placed, b))
+	p.w.StartVariant(now, s.device, int32(family), o.variant, f.queue.Cut(f.placed, b))
 	s.free = p.w.FreeAt(s.device)
 }
 
@@ -125,8 +125,8 @@ func (p *pooled) firstFree(kind int) *slot {
 // ripeAt returns until when waiting for one request more is free and worth it: zero if the batch is as large
 // as it can be, cannot use another, or is as cheap as planned.
 func (p *pooled) ripeAt(f *pool, o *offer, b int) sched.Time {
-	if b == o.profile.Max() || f.placed+b < f.queue.len() || o.profile.Exec(b).Seconds()/float64(b) <= gainMin*o.cost {
+	if b == o.profile.Max() || f.placed+b < f.queue.Len() || o.profile.Exec(b).Seconds()/float64(b) <= gainMin*o.cost {
 		return 0
 	}
-	return p.w.Deadline(f.queue.at(f.placed)) - sched.Time(exec(o.profile, b+1))
+	return p.w.Deadline(f.queue.At(f.placed)) - sched.Time(exec(o.profile, b+1))
 }
