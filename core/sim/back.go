@@ -63,6 +63,7 @@ type order struct {
 func (c *Cluster) newBack(i int) *back {
 	b := &back{peer: newPeer(c), index: i, tempo: c.drift(), slow: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
 		sessions: make([]*backSession, len(c.schedulers))}
+
 	b.switched, b.follows = b.dropOrders, b.tellFollow
 	if b.old {
 		c.happens(OldPeer, int64(i), 1)
@@ -74,6 +75,7 @@ func (c *Cluster) newBack(i int) *back {
 		b.hello.SubCluster = fmt.Sprint("s", cluster)
 	}
 
+	// One factor for all models: it is the backend's GPUs that are slower.
 	unlike := 1 + c.o.Unlike*c.rng.Float64()
 	for _, k := range c.modelsOf(cluster) {
 		m := &c.models[k]
@@ -99,6 +101,7 @@ func (b *back) connect(sch *scheduler) {
 	if b.dead || b.sessions[i] != nil && b.sessions[i].up {
 		return
 	}
+
 	if !b.mayOpen(sch) {
 		c.after(retryEvery, func() { b.connect(sch) })
 		return
@@ -109,6 +112,7 @@ func (b *back) connect(sch *scheduler) {
 	b.sessions[i] = s
 	c.note("backend", int64(b.index), int64(i), 0)
 
+	// The engine may keep what it is given, and the backend opens more sessions with the same hello.
 	hello := b.hello
 	hello.Models = slices.Clone(hello.Models)
 	h, err := sch.e.OpenBackend(hello, s)
@@ -133,6 +137,8 @@ func (b *back) session() *backSession {
 // dropOrders forgets what has not begun of the orders of a scheduler that is obeyed no more.
 func (b *back) dropOrders() {
 	c, s := b.c, b.session()
+
+	// What has begun runs to its end: a GPU cannot be stopped. A life of -1 keeps the others from ending.
 	b.running = slices.DeleteFunc(b.running, func(o *order) bool {
 		if o.begin <= c.now || o.s == s {
 			return false
@@ -141,6 +147,7 @@ func (b *back) dropOrders() {
 		return true
 	})
 
+	// The queues are planned anew from what still runs.
 	for g := range b.freeAt {
 		b.freeAt[g] = c.now
 	}
@@ -199,6 +206,8 @@ func (s *backSession) close() {
 	c := s.b.c
 	s.closed, s.up = true, false
 	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
+
+	// The checker's accounts change first: closing queues the requests again, and outcomes may come out at once.
 	lost := c.check.backendCloses(s)
 	if !s.orphaned() {
 		s.h.Close()
@@ -243,6 +252,9 @@ func (s *backSession) Execute(m []engine.Order) {
 		m[i].Message(&o.x)
 		c.check.executed(o)
 		c.report.Batches++
+
+		// A peer of the version before gets what that version's encoding leaves of the order; the checker keeps
+		// the whole.
 		sent := o
 		if s.b.old {
 			sent = c.recodeOrder(o)
@@ -276,11 +288,14 @@ func (b *back) accept(o *order) {
 		o.exec = Duration(float64(table[n-1]) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
 	}
 
+	// A batch begins when its inputs are there and the GPU is free; a backend that is not eager also waits for its
+	// planned start.
 	o.begin = max(c.now.Add(o.fetch), *free, b.hung)
 	if !c.o.Eager && !c.calm {
 		o.begin = max(o.begin, c.now.Add(Duration(float64(o.x.Start)*b.tempo)))
 	}
 
+	// The latest deadline in the batch: after it nobody waits for any of its outputs. Budgets are in microseconds.
 	last := Time(0)
 	for i := range o.x.Items {
 		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
@@ -299,6 +314,7 @@ func (b *back) accept(o *order) {
 	*free = o.end
 	b.running = append(b.running, o)
 
+	// Done may come before the batch's end: it says when the GPU will be free.
 	if !c.calm && c.chance(c.o.Ahead) {
 		c.at(max(c.now, o.end-Time(o.exec/2)), func() { b.report(o) })
 	}
@@ -365,6 +381,7 @@ func (b *back) finish(o *order) {
 		failures[x.Index] = x
 	}
 
+	// Outputs go straight to the frontends, even where the session with the scheduler has broken meanwhile.
 	c.after(c.delay(&o.s.link), func() {
 		for i := range o.x.Items {
 			b.answer(o.s.fronts[o.x.Items[i].Frontend], o.x.Items[i].ID, failures[i])
@@ -406,6 +423,7 @@ func (b *back) report(o *order) {
 		m = c.recodeDone(m)
 	}
 	c.send(&s.link, toEngine, LostDone, c.o.LoseDone, func() {
+		// The checker's accounts change before the engine's: Done may send the next batch at once.
 		back := c.check.done(s, &m)
 		if !s.h.Done([]wire.Done{m}) {
 			c.check.fail("Done on an open session was refused")
@@ -425,6 +443,7 @@ func (b *back) hang(d Duration) {
 	if b.dead || b.hung > c.now {
 		return
 	}
+
 	b.hung = c.now.Add(d)
 	for _, o := range b.running {
 		o.end = o.end.Add(d)
@@ -452,6 +471,7 @@ func (b *back) die(back Duration) {
 		}
 	}
 
+	// What starts again remembers no leader: it obeys the first that it hears of.
 	for i := range b.standings {
 		b.standings[i] = control.Standing{}
 	}

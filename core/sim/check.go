@@ -68,6 +68,8 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
 		x, taken := s.key(m[i].ID), s.taken(m[i].ID)
+
+		// The seat is taken whatever happens to the request: the window has one place per id.
 		s.seats[s.place(m[i].ID)] = m[i].ID
 		by := deadline(now, &m[i])
 
@@ -113,6 +115,8 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 		s.key(m[i].ID).again = false
 		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
 	}
+
+	// Stats walk all models, so the bound is not looked at after every burst.
 	if k.bursts%32 == 0 {
 		k.bounded(s.sch)
 	}
@@ -214,6 +218,7 @@ func (k *checker) executed(o *order) {
 		return
 	}
 
+	// The profile is the backend's own, as its hello said: the engine plans with it.
 	table := s.b.hello.Models[o.x.Model].Profile
 	if n == 0 || n > len(table) {
 		k.fail("C5: a batch of %d, the profile's maximum is %d", n, len(table))
@@ -235,6 +240,7 @@ func (k *checker) executed(o *order) {
 			return
 		}
 
+		// A request that may be queued twice may be sent twice; any other one only while it is queued.
 		q := f.key(x.ID)
 		if !q.queued && q.spare > 0 {
 			q.spare--
@@ -242,6 +248,7 @@ func (k *checker) executed(o *order) {
 			k.fail("C1: batch %d holds request %d of frontend %d, which is not queued: %+v", o.x.Batch, x.ID, x.Frontend, *q)
 		}
 
+		// Budgets count microseconds, so the planned end is rounded down to them.
 		if (o.x.Start+int64(exec))/1000 > int64(x.Budget) {
 			k.fail("C4: batch %d ends in %d, after the deadline in %d of request %d", o.x.Batch, o.x.Start+int64(exec), x.Budget, x.ID)
 		}
@@ -257,9 +264,11 @@ func (k *checker) planned(o *order, exec Duration) {
 	if start < g.free {
 		k.fail("C3: batch %d is to start at %d on a GPU that is busy until %d", o.x.Batch, start, g.free)
 	}
+
 	o.plannedStart, o.plannedExec = start, exec
 	g.free = start.Add(exec)
 	g.orders = append(g.orders, o)
+
 	if len(g.orders) > 3 {
 		k.fail("C3: a GPU holds %d batches that are not done", len(g.orders))
 	}
@@ -270,6 +279,7 @@ func (k *checker) begins(o *order, at Time) {
 	if k.c.o.faulty() {
 		return
 	}
+
 	if latest := o.sent.Add(Duration(o.x.Latest)); at > latest || len(o.bad) > 0 {
 		k.fail("C8: batch %d begins at %d, its latest start is %d; failures %v", o.x.Batch, at, latest, o.bad)
 	}
@@ -296,6 +306,7 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	delete(s.flights, m.Batch)
 	s.sch.book.served += uint64(len(o.x.Items) - len(m.Failures))
 
+	// The measured end replaces the planned one; what is behind it moves.
 	g := &s.gpus[o.x.GPU]
 	for i := range g.orders {
 		if g.orders[i] != o {
@@ -317,6 +328,7 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 	if f.shut {
 		return
 	}
+
 	q := f.key(x.ID)
 	q.lost = true
 	if q.queued || f.taken(x.ID) {
@@ -333,6 +345,7 @@ func (k *checker) ends(o *order) {
 	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
 		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
 	}
+
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
 		o.s.fronts[x.Frontend].key(x.ID).running--
@@ -384,6 +397,7 @@ func (k *checker) obeyed(b *back, o *order) {
 
 // end looks at what is left when everything should have ended, and after all sessions have closed.
 func (k *checker) end() {
+	// Every call ends by its deadline and some grace, whatever became of its request.
 	for _, f := range k.c.fronts {
 		for i := range f.calls {
 			if f.calls[i].live && !f.gone {
@@ -392,6 +406,7 @@ func (k *checker) end() {
 		}
 	}
 
+	// Counters are compared before the sessions close: closing changes what is queued.
 	for _, s := range k.c.schedulers {
 		k.endOf(s)
 		k.c.report.Strays += int(s.book.strays)
@@ -451,6 +466,7 @@ func (k *checker) endOf(sch *scheduler) {
 		}
 	}
 
+	// Where the checker cannot know whether a request had ended when its twin came, the count is a range.
 	if st.Queued < waiting || st.Queued > waiting+maybe || served != book.served || st.Strays != book.strays ||
 		st.Twins < book.twins || st.Twins > book.twins+book.maybe {
 		k.fail("C7: queued %d, served %d, strays %d, twins %d; want %d, %d, %d, %d",

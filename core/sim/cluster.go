@@ -60,6 +60,7 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: seed %d: %w", o.Seed, err)
 	}
+
 	c.act()
 	for _, s := range c.schedulers {
 		_ = s.e.Close() // it cannot fail with Options.Manual
@@ -73,6 +74,9 @@ func Run(o Options) (*Report, error) {
 
 func newCluster(o Options) (*Cluster, error) {
 	o = o.filled()
+
+	// Three streams of one seed: options, what happens, and what arrives. A fault that draws more does not change
+	// the load.
 	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
 	c.check.c = c
 	for i := range max(1, o.Schedulers) {
@@ -85,6 +89,7 @@ func newCluster(o Options) (*Cluster, error) {
 		}
 	}
 
+	// The models' popularities differ between seeds, from even to strongly skewed.
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range o.Models {
@@ -128,6 +133,7 @@ func (c *Cluster) act() {
 	// Recovery: no more faults, and every model is served again.
 	c.heal()
 	c.run(c.now.Add(c.patience()))
+
 	c.probe()
 	if c.check.err == nil {
 		c.check.end()
@@ -163,6 +169,8 @@ func (c *Cluster) nextPoll() *scheduler {
 		if s.dead {
 			continue
 		}
+
+		// Calls may have changed what an engine waits for; its wake-up is drawn once per change, not per look.
 		if wake := s.e.NextWake(); wake != s.wake {
 			s.arm(wake)
 		}
@@ -199,6 +207,7 @@ func (s *scheduler) arm(wake Time) {
 func (s *scheduler) poll() {
 	c := s.c
 	for spins := 0; spins == 0 || s.e.NextWake() <= c.now; spins++ {
+		// Loops are independent of each other, so any order must do.
 		if c.o.ShufflePolls {
 			loops := s.e.Loops()
 			for _, i := range c.rng.Perm(len(loops)) {
@@ -206,6 +215,8 @@ func (s *scheduler) poll() {
 			}
 		}
 		s.e.Poll(c.now)
+
+		// An engine that always asks for another turn at once would stop virtual time.
 		if spins == 100 {
 			c.check.fail("C2: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.e.NextWake())
 			return
@@ -247,12 +258,15 @@ type clusterModel struct {
 
 func (c *Cluster) drawModel(i int) clusterModel {
 	r := c.rng
+
+	// Products of two draws: most models are small, a few are large.
 	alpha, beta := 0.05e6+5e6*r.Float64()*r.Float64(), 0.2e6+20e6*r.Float64()*r.Float64()
 	n := []int{1, 2, 8, 16, 32, 64}[r.IntN(6)]
 	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, n)}
 	for b := range m.table {
 		m.table[b] = time.Duration(alpha*float64(b+1) + beta)
 	}
+
 	slack := 2 + 10*r.Float64()
 	if c.o.Tight {
 		slack = 1.05 + r.Float64()
@@ -260,6 +274,9 @@ func (c *Cluster) drawModel(i int) clusterModel {
 	// The slowest backend may take Unlike longer; the network takes its part.
 	worst := float64(m.table[0])*(1+c.o.Unlike) + 2*float64(c.o.Delay+c.o.Vary) + float64(c.o.Ctrl+c.o.Data)
 	m.slo = Duration(worst * slack)
+
+	// What a request costs is told at a batch that takes half of the SLO: a request waits for one batch and runs
+	// in the next.
 	b := max(1, n-n/8)
 	for b > 1 && Duration(m.table[b-1]) > m.slo/2 {
 		b--
@@ -292,6 +309,7 @@ func (c *Cluster) pickModel() int {
 func (c *Cluster) modelsOf(cluster int) []int {
 	var out []int
 	for i := range c.models {
+		// Some models are in a second sub-cluster, so that the choice between two is tried, too.
 		if i%c.o.Clusters == cluster || i%7 == 3 && (i+1)%c.o.Clusters == cluster {
 			out = append(out, i)
 		}

@@ -49,6 +49,8 @@ func NewDownbeat(w *World) *Downbeat {
 			continue
 		}
 		must(d.s.AddService(0, sched.ModelID(i), m.service(len(d.gpus))))
+
+		// Only families have a choice between costs, so only they need prices.
 		if d.pricer == nil {
 			d.pricer, d.renewAt = engine.NewPricer(), 0
 		}
@@ -87,6 +89,7 @@ func (d *Downbeat) Prices() []engine.PricedHome { return d.homes }
 
 // Arrive implements Server. Requests of one moment are all queued before any of them leaves.
 func (d *Downbeat) Arrive(now Time, r int32, model int32) {
+	// Join does not plan yet: Wake does, after all arrivals of this moment.
 	why := d.s.Join(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)})
 	if why != vocabulary.ReasonNone {
 		d.recently.bad++
@@ -111,6 +114,7 @@ func (d *Downbeat) Done(now Time, gpu int32) {
 
 // Wake implements Server.
 func (d *Downbeat) Wake(now Time) {
+	// Spare work is offered at the first turn: before the run a World has no steps to start.
 	if d.running == nil && len(d.w.Learners) > 0 {
 		d.offerSpare(now)
 	}
@@ -135,6 +139,7 @@ func (d *Downbeat) renewPrices() {
 	d.recently.fade()
 	d.homes = d.homes[:0]
 
+	// A kind of which the World has no GPU has no price.
 	for k, n := range d.gpus {
 		if n > 0 {
 			busy := d.s.Load(uint32(k)).Busy
@@ -149,6 +154,7 @@ func (d *Downbeat) renewPrices() {
 		d.s.Bid(sched.ModelID(i), &d.bid)
 		d.pricer.Add(&d.bid)
 	}
+
 	homes, err := d.pricer.Renew(time.Duration(PricePeriod))
 	must(err)
 	d.homes = append(d.homes[:0], homes...)
@@ -192,6 +198,7 @@ func (d *Downbeat) act() {
 	for _, x := range drops {
 		d.w.Drop(int32(x.ID))
 	}
+
 	if d.running != nil {
 		d.startSteps()
 	}

@@ -26,6 +26,8 @@ func (q *events) next() Time {
 func (q *events) push(at Time, do func()) {
 	q.seq++
 	it := event{at, q.seq, do}
+
+	// Four children per node keep the heap flat: a push looks at half as many parents as in a binary one.
 	h := append(q.heap, event{})
 	i := len(h) - 1
 	for i > 0 && it.before(&h[(i-1)/4]) {
@@ -41,6 +43,8 @@ func (q *events) pop() func() {
 	top := h[0].do
 	n := len(h) - 1
 	it := h[n]
+
+	// The slot lets go of its closure.
 	h[n] = event{}
 	h = h[:n]
 

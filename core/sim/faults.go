@@ -79,6 +79,7 @@ func (c *Cluster) hangSome() {
 
 // breakSome breaks a backend's link, or a frontend's.
 func (c *Cluster) breakSome() {
+	// Where no backend's link is up, a frontend's is tried.
 	k := c.rng.IntN(len(c.schedulers))
 	if b := c.someBack(); c.rng.IntN(2) == 0 && b.sessions[k] != nil && b.sessions[k].up {
 		c.happens(BackendLinkBreaks, int64(b.index), int64(k))
@@ -118,6 +119,7 @@ func (c *Cluster) slowLink(span Duration) {
 	c.happens(SlowLink, int64(extra), int64(until))
 	slow := func(l *link) { l.slow, l.slowUntil = extra, until }
 
+	// All links of one peer: it is the peer's network that is slow, not one connection.
 	if c.rng.IntN(2) == 0 {
 		for _, s := range c.someBack().sessions {
 			if s != nil {
@@ -140,6 +142,7 @@ func (s *scheduler) pause(d Duration) {
 	if s.dead || s.paused > c.now {
 		return
 	}
+
 	c.happens(LeaderPauses, int64(s.index), int64(d))
 	s.paused = c.now.Add(d)
 	s.resumed = s.paused
@@ -152,6 +155,8 @@ func (s *scheduler) pause(d Duration) {
 // engine notices when it can.
 func (s *scheduler) deafen(which func() bool, wait Duration) {
 	c := s.c
+
+	// A paused engine notices nothing before it goes on.
 	notice := max(0, s.paused.Sub(c.now))
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && x.up && which() {
@@ -172,6 +177,8 @@ func (s *scheduler) deafen(which func() bool, wait Duration) {
 func (c *Cluster) isolate(s *scheduler) {
 	share, d := []float64{0.3, 0.7, 1}[c.rng.IntN(3)], c.within(0, 3e9)
 	c.happens(Isolation, int64(s.index), int64(share*100))
+
+	// Both ends take the silence for a slow network until the limit of package control.
 	c.after(silenceMost, func() { s.deafen(func() bool { return c.rng.Float64() < share }, d) })
 }
 
@@ -179,6 +186,7 @@ func (c *Cluster) isolate(s *scheduler) {
 func (f *front) vanish() {
 	c := f.c
 	c.happens(FrontendVanishes, int64(f.index), 0)
+
 	f.gone = true
 	for _, s := range f.sessions {
 		if s != nil {
@@ -195,6 +203,7 @@ func (c *Cluster) ping(end Time) {
 		if c.now > end {
 			return
 		}
+
 		for _, b := range c.backs {
 			for _, s := range b.sessions {
 				if s != nil && s.up && s.sch.paused <= c.now && max(s.dark[toEngine], s.dark[fromEngine]) <= c.now {
@@ -215,6 +224,7 @@ func (c *Cluster) heal() {
 		s.revive()
 	}
 
+	// A hang may last longer than the recovery is given.
 	for _, b := range c.backs {
 		if b.hung > c.now {
 			b.die(0)
@@ -267,6 +277,8 @@ func (c *Cluster) probe() {
 	if c.check.err != nil {
 		return
 	}
+
+	// A new frontend: it has heard of no model yet, so the catalogue is tried as well.
 	f := c.newFront()
 	c.run(c.now.Add(4 * retryEvery))
 
@@ -290,6 +302,8 @@ func (c *Cluster) probe() {
 			c.check.fail("C8: a request for model %d was not served when all faults were over", k)
 			return
 		}
+
+		// Probes are no part of the measured load.
 		c.report.Good--
 	}
 }

@@ -66,6 +66,7 @@ type frame struct {
 func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
 	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
 	w.Ended, w.Turn = f.requestEnded, f.turn
+
 	for k := range sessions {
 		s := &sessions[k]
 		for at := s.First; at < s.Last; at = at.Add(s.Period) {
@@ -101,6 +102,7 @@ func (f *Frames) stages(i int32) []Stage { return f.sessions[f.frames[i].session
 // begin makes the requests of a stage; one that asks nobody ends by itself.
 func (f *Frames) begin(i, j int32, at Time) {
 	fr, s := &f.frames[i], &f.stages(i)[j]
+
 	fr.until[j] = at
 	if s.Model == Hook || s.FanOut == 0 {
 		fr.left[j] = 0
@@ -117,6 +119,7 @@ func (f *Frames) begin(i, j int32, at Time) {
 
 // make makes one request of a stage.
 func (f *Frames) make(i, j int32, at, deadline Time, again bool) {
+	// Owners are found by the request's number, so the World's numbers must be the frames' own.
 	r := f.w.Add(at, f.stages(i)[j].Model, deadline)
 	if int(r) != len(f.owner) {
 		panic("sim: frames share their World with other requests")
@@ -132,6 +135,7 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 	if fr.ended || own.again || s.Rest == 0 || s.Rest >= s.Offset || latest <= at {
 		return false
 	}
+
 	f.again++
 	f.make(own.frame, own.stage, at, latest, true)
 	return true
@@ -143,11 +147,13 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	if o == Dropped && f.tryAgain(own, at) {
 		return
 	}
+
 	fr := &f.frames[own.frame]
 	fr.left[own.stage]--
 	fr.until[own.stage] = max(fr.until[own.stage], at)
 	switch {
 	case fr.ended:
+	// Siblings leave their queues in the World's next turn: the scheduler is in the middle of its own.
 	case o == Dropped:
 		f.endFrame(own.frame, at, false)
 		f.cancel = append(f.cancel, own.frame)
@@ -159,12 +165,15 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 // stageEnded begins the stages that only waited for this one, or ends the frame.
 func (f *Frames) stageEnded(i, j int32, at Time) {
 	fr := &f.frames[i]
+
 	fr.until[j] = at
 	if fr.open--; fr.open == 0 {
 		end := slices.Max(fr.until).Add(f.hop)
 		f.endFrame(i, end, end <= fr.begun.Add(f.sessions[fr.session].Latency))
 		return
 	}
+
+	// A stage lies behind those that it waits for, so only later stages can have become ready.
 	stages := f.stages(i)
 	for k := j + 1; int(k) < len(stages); k++ {
 		if fr.left[k] < 0 && slices.Contains(stages[k].After, j) {
@@ -199,6 +208,8 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 func (f *Frames) turn(now Time) {
 	for len(f.cancel) > 0 && f.canceler != nil {
 		failed := f.cancel
+
+		// Canceled requests end here, and their ends may fail further frames: those are taken in the next round.
 		f.cancel = nil
 		for _, i := range failed {
 			for _, r := range f.frames[i].made {

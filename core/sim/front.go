@@ -68,6 +68,7 @@ func (f *front) connect(sch *scheduler) {
 	if f.gone || f.sessions[i] != nil && f.sessions[i].up {
 		return
 	}
+
 	if !f.mayOpen(sch) {
 		c.after(retryEvery, func() { f.connect(sch) })
 		return
@@ -80,6 +81,7 @@ func (f *front) connect(sch *scheduler) {
 		return
 	}
 
+	// The number on the wire is how the checker finds the session in orders to backends.
 	s.h, f.sessions[i] = h, s
 	sch.book.sessions[h.Number()] = s
 	c.note("frontend", int64(f.index), int64(h.Number()), int64(i))
@@ -181,6 +183,8 @@ func (s *session) Outcomes(m []wire.Outcome) {
 	for i := range m {
 		c.check.outcome(s, &m[i])
 	}
+
+	// The engine uses the slice again after the call; the message is still under way then.
 	all := slices.Clone(m)
 	if s.f.old {
 		all = c.recodeOutcomes(all)
@@ -229,6 +233,8 @@ func (f *front) answer(id uint64, why model.Reason, local bool) {
 // is sooner by the ways there and back.
 func (f *front) message(s *session, id uint64) wire.Submit {
 	x := &f.calls[id-1]
+
+	// The clock of the frontend runs at its own tempo, so the budget that it tells is off by that share.
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
 	return wire.Submit{ID: id, Model: s.ids[x.model] - 1, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
 		Input: model.Descriptor{Key: id, Length: 1}}
@@ -259,6 +265,8 @@ func (f *front) cancel(id uint64) {
 		if x.deadline == 0 {
 			m.Model = x.junk
 		}
+
+		// A second cancel names an id that was never submitted: the engine must pass over it.
 		s.h.Cancel([]wire.Cancel{m, {ID: id + 1e9, Model: m.Model}})
 		f.c.check.canceled(s, &m)
 	})
@@ -266,6 +274,7 @@ func (f *front) cancel(id uint64) {
 
 // arrivals starts a frontend's calls: bursts at exponential gaps, at a mean rate in requests/s.
 func (c *Cluster) arrivals(f *front, rate float64, end Time) {
+	// A burst has (Burst + 1) / 2 requests in the mean, so the gaps are that much longer. The gaps are in ns.
 	mean := float64(c.o.Burst+1) / 2 / rate * 1e9
 	c.after(Duration(c.load.ExpFloat64()*mean), func() {
 		if f.gone || c.now > end {
@@ -283,6 +292,7 @@ func (f *front) burst(n int) {
 
 	var m []wire.Submit
 	for range n {
+		// As the real frontend does: an id is not given out again while its place is taken.
 		if f.full() {
 			break
 		}
@@ -356,6 +366,8 @@ func (f *front) begin(x call) uint64 {
 // expire ends calls that nobody answered, when the last of them has had its grace.
 func (f *front) expire(from, to int, last Time) {
 	c := f.c
+
+	// The grace counts from the latest of the burst, and allows for the ways there and back, twice.
 	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
 		for i := from; i < to; i++ {
 			if f.calls[i].live {
@@ -370,6 +382,7 @@ func (f *front) expire(from, to int, last Time) {
 
 // junk is a Submit that makes no sense. Its id is one that no call will have.
 func (f *front) junk() wire.Submit {
+	// Junk takes an id as calls do, so that no later call is mistaken for it.
 	r := f.c.load
 	f.calls = append(f.calls, call{})
 	m := wire.Submit{ID: uint64(len(f.calls)), Model: r.Uint32(), Budget: int64(r.Uint64())}

@@ -77,6 +77,7 @@ func (w *World) beginSteps(s Server) {
 	if len(w.Learners)+len(w.Losses) == 0 {
 		return
 	}
+
 	server, ok := s.(StepServer)
 	if !ok {
 		panic(fmt.Sprintf("sim: %T serves no learners", s))
@@ -108,6 +109,7 @@ func (w *World) StartStep(at Time, gpu, learner int32) {
 		w.forgetStep(x) // the scheduler has given up to hear of its end
 	}
 	*x = step{learner: learner, runs: true, from: max(at, x.end), overran: x.end > at} // behind one that overran it is late, too
+
 	if l.Overruns > 0 && l.rng.Float64() < l.Overruns {
 		took, x.overran = Duration(float64(l.Step)*(1.01+4*l.rng.Float64())), true
 		w.Result.Spare.Overran++
@@ -126,6 +128,8 @@ func (w *World) StartStep(at Time, gpu, learner int32) {
 // endSteps ends the steps that are due, and lets GPUs go and return.
 func (w *World) endSteps(now Time) {
 	s := &w.steps
+
+	// Losses share the heap with steps: their numbers lie above all GPUs'.
 	for s.ends.next() <= now {
 		if id := s.ends.pop(); int(id) >= w.GPUs {
 			w.lose(now, id)
@@ -142,6 +146,8 @@ func (w *World) endSteps(now Time) {
 func (w *World) forgetStep(x *step) {
 	x.runs = false
 	w.steps.count--
+
+	// A step whose GPU went is counted up to now.
 	took := min(x.end, w.now).Sub(x.from)
 	w.Result.Spare.Time += took
 	w.Result.Spare.ByLearner[x.learner] += took
@@ -174,10 +180,13 @@ func (w *World) behindStep(at Time, gpu int32) Time {
 	if w.steps.of == nil {
 		return at
 	}
+
 	x := &w.steps.of[gpu]
 	if w.steps.away[gpu] {
 		panic(fmt.Sprintf("sim: a batch on gpu %d, which is away", gpu))
 	}
+
+	// Batches behind one that began late move with it.
 	if w.steps.behind[gpu] && at < w.free[gpu] {
 		return w.free[gpu]
 	}
@@ -203,11 +212,13 @@ func (w *World) countKept(int32) {
 // offerSpare offers the World's learners to every kind of GPUs.
 func (d *Downbeat) offerSpare(now Time) {
 	d.running = make([]sched.SpareStep, d.w.GPUs)
+
 	for k, n := range d.gpus {
 		for i, l := range d.w.Learners {
 			if n == 0 {
 				continue
 			}
+
 			weight := l.Weight
 			if weight == 0 {
 				weight = 1

@@ -40,6 +40,7 @@ func (c *Cluster) send(l *link, dir int, f Fault, lose float64, deliver func()) 
 	l.last[dir] = arrives
 	c.arrive(l, dir, arrives, deliver)
 
+	// A copy comes out of order: no link does that, but a peer with a bug may.
 	if !c.calm && c.chance(c.o.Duplicate) {
 		c.happens(Doubled, int64(f), 0)
 		c.arrive(l, dir, arrives.Add(c.within(0, c.o.LateBy)), deliver)

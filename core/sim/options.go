@@ -57,6 +57,8 @@ func (o Options) filled() Options {
 	for _, n := range []*int{&o.Clusters, &o.GPUs, &o.Frontends, &o.Cores, &o.Partitions, &o.Requests, &o.Burst, &o.Schedulers} {
 		*n = max(1, *n)
 	}
+
+	// Each sub-cluster needs a backend and a model.
 	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
 	if o.Load <= 0 {
 		o.Load = 0.5
@@ -77,6 +79,7 @@ func (o Options) Calm() Options {
 
 // Draw returns the options of a seed.
 func Draw(seed uint64) Options {
+	// Options have a random stream of their own: a run that draws more does not change them.
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(n ...int) int { return n[r.IntN(len(n))] }
 	upTo := func(most float64) float64 { return most * r.Float64() * r.Float64() }
@@ -129,6 +132,7 @@ func (o *Options) drawTrouble(r *rand.Rand) {
 		}
 		return most * r.Float64() * r.Float64()
 	}
+
 	o.PollLate = Duration(some(2e6))
 	o.ShufflePolls = r.IntN(2) == 0
 	o.Unlike = some(0.5)
@@ -147,6 +151,7 @@ func (o *Options) drawFaults(r *rand.Rand) {
 		}
 		return most * r.Float64() * r.Float64()
 	}
+
 	count := func(most int) int { return int(some(float64(most) + 0.99)) }
 	o.LoseSubmit, o.LoseCancel, o.LoseOutcome, o.LoseOutput = some(0.5), some(1), some(0.5), some(0.5)
 	o.LoseExecute, o.LoseDone = some(0.3), some(0.3)
@@ -155,6 +160,8 @@ func (o *Options) drawFaults(r *rand.Rand) {
 	o.Hangs, o.Deaths, o.Breaks, o.Vanishes, o.Slowdowns = count(6), count(8), count(10), count(4), count(6)
 	o.Untold, o.BrokenGPUs = r.Float64(), count(3)
 	o.Darks, o.SlowLinks, o.DarkFronts = count(10), count(8), count(6)
+
+	// A scheduler that is alone has nobody to take over from it.
 	if o.Schedulers > 1 {
 		o.LeaderDeaths, o.LeaderPauses, o.StoreCuts, o.Isolations = count(4), count(4), count(4), count(6)
 	}

@@ -27,6 +27,8 @@ func newPeer(c *Cluster) peer {
 // opened notes a session with scheduler i. One of the version before knows nothing of leaders.
 func (p *peer) opened(i int) {
 	alone := len(p.standings) == 1
+
+	// A lone scheduler leads without saying so, and an old peer takes any scheduler for the leader.
 	p.standings[i] = control.Standing{Up: true, Leads: alone || p.old}
 	p.choose()
 }
@@ -40,8 +42,11 @@ func (p *peer) lost(i int) {
 // led notes what scheduler i tells of itself.
 func (p *peer) led(i int, l wire.Lead) {
 	first := p.standings[i].Epoch == 0 && !p.standings[i].Leads
+
 	p.standings[i].Leads, p.standings[i].Epoch = l.Leads, l.Epoch
 	p.choose()
+
+	// It may have missed what the others were told.
 	if first {
 		p.follows(i, p.told)
 	}
@@ -54,6 +59,7 @@ func (p *peer) choose() {
 	if p.obeyed != was {
 		p.switched()
 	}
+
 	if now := (wire.Follow{Epoch: p.highest, Alive: p.obeyed >= 0}); now != p.told {
 		p.told = now
 		for i := range p.standings {

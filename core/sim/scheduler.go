@@ -40,12 +40,14 @@ func (s *scheduler) start() error {
 	if err != nil {
 		return err
 	}
+
 	s.e, s.wake, s.polled = e, sched.Never, sched.Never
 
 	s.dead, s.paused, s.resumed, s.leads, s.epoch = false, 0, 0, false, 0
 	s.book = book{sessions: map[uint32]*session{}}
 	s.life++
 
+	// Alone it leads from the start, and there is no election.
 	s.candidate, s.leads = nil, len(c.schedulers) == 1
 	if len(c.schedulers) > 1 {
 		s.changed = make(chan struct{}, 1)
@@ -61,6 +63,8 @@ func (s *scheduler) tick(life int) {
 	if s.dead || s.life != life {
 		return
 	}
+
+	// A paused process does nothing at all; its tick comes when it goes on.
 	if s.paused > c.now {
 		c.at(s.paused, func() { s.tick(life) })
 		return
@@ -184,6 +188,7 @@ func (s *scheduler) die(back Duration) {
 	if s.dead {
 		return
 	}
+
 	if s.leads {
 		c.happens(LeaderDies, int64(s.index), int64(back))
 	} else {
@@ -242,6 +247,7 @@ func (s *store) Swap(_ context.Context, old lead.Revision, to lead.Record) (lead
 	case old != revision(s.c.revision):
 		return "", lead.ErrChanged
 	}
+
 	s.c.record = to
 	s.c.revision++
 	return revision(s.c.revision), nil

@@ -29,6 +29,7 @@ func ParseScript(text string) (Options, error) {
 			continue
 		}
 
+		// Names are the struct's own, so a script reads whatever options there will be.
 		v := reflect.ValueOf(&o).Elem().FieldByName(words[0])
 		if len(words) != 2 || !v.IsValid() {
 			return o, fmt.Errorf("line %d: %q: want the name of an option and its value", n, strings.TrimSpace(line))
@@ -84,7 +85,10 @@ func Shrink(o Options, tries int, fails func(Options) bool) Options {
 					return o
 				}
 				x := o
+
 				fieldsOf(&x)[i].Set(simpler)
+
+				// Another seed would be another run: it might fail for another reason.
 				if x.Seed == o.Seed && fails(x) {
 					o, better = x, true
 					break

@@ -29,6 +29,8 @@ const (
 func (t *trace) note(at Time, what string, a, b, c int64) {
 	t.last[t.n%traceKeep] = mark{at, what, a, b, c}
 	t.n++
+
+	// FNV, with a shift in between: the hash tells two runs of a seed apart where any event differs.
 	h := t.hash ^ fnvOffset
 	for i := 0; i < len(what); i++ {
 		h = (h ^ uint64(what[i])) * fnvPrime

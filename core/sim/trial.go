@@ -54,6 +54,7 @@ func tryPromises(c app.Capacity, all []app.Promise, span, allow time.Duration) (
 	if c.GPUs < 1 {
 		return false, 1
 	}
+
 	w, sessions := worldOf(c, all, span)
 
 	// A session may lose so many of the frames that will come.
@@ -77,9 +78,11 @@ func tryPromises(c app.Capacity, all []app.Promise, span, allow time.Duration) (
 	if len(w.Arrivals) == 0 {
 		return kept, 0 // hooks alone ask nobody
 	}
+
 	d := NewDownbeat(w)
 	frames.CancelBy(d)
 	w.Run(d)
+
 	if lost {
 		return kept, 1
 	}
@@ -96,6 +99,7 @@ func worldOf(c app.Capacity, all []app.Promise, span time.Duration) (*World, []S
 		p := &all[i]
 		sessions[i] = Session{Latency: Duration(p.Latency), Period: Duration(p.Period()), First: Time(p.Phase), Last: Time(span),
 			Stages: make([]Stage, len(p.Graph.Steps))}
+
 		rest := p.Graph.Rest(p.Profiles, c.Hop)
 		for j := range p.Graph.Steps {
 			step := &p.Graph.Steps[j]
@@ -111,6 +115,8 @@ func worldOf(c app.Capacity, all []app.Promise, span time.Duration) (*World, []S
 				stage.Fixed = Duration(step.Least)
 				continue
 			}
+
+			// Steps that name the same model share its queue, whichever sessions they belong to.
 			key := [2]string{step.Model, step.Version}
 			m, known := models[key]
 			if !known {

@@ -11,6 +11,7 @@ import (
 // recode returns the messages of frames as a peer of wire.VersionMin would read or write them.
 func recode[T any](c *Cluster, frames []byte, decode func([]T, wire.Frame) ([]T, error)) []T {
 	var all []T
+
 	r := wire.NewReader(bytes.NewReader(wire.SetVersion(frames, wire.VersionMin)))
 	for f, err := r.Next(); err == nil; f, err = r.Next() {
 		m, err := decode(nil, f)

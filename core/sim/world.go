@@ -132,8 +132,10 @@ func (w *World) Run(s Server) *Result {
 		if next < w.begun {
 			at = Time(w.Arrivals[next].At)
 		}
+
 		at = min(at, w.added.next())
 
+		// Time goes to whatever comes first. NextWake may be in the past, but time never goes back.
 		wake := s.NextWake()
 		now := max(w.now, min(at, wake, w.events.next(), w.steps.next()))
 		if now == sched.Never {
@@ -141,6 +143,8 @@ func (w *World) Run(s Server) *Result {
 		}
 		w.now = now
 
+		// The order of Server's contract: ends, then arrivals, then turns. Ends first, so that a request finds the
+		// GPU free.
 		for w.events.next() <= now {
 			s.Done(now, w.events.pop())
 		}
@@ -162,6 +166,7 @@ func (w *World) Run(s Server) *Result {
 			s.Wake(now)
 		}
 	}
+
 	w.Result.End = max(w.now, slices.Max(w.free))
 	return &w.Result
 }
@@ -181,6 +186,8 @@ func (w *World) Add(at Time, model int32, deadline Time) int32 {
 	w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: model})
 	w.due = append(w.due, deadline)
 	w.added.push(at, r)
+
+	// Before Run there are no such accounts: it makes them for all requests.
 	if w.open != nil {
 		w.open = append(w.open, false)
 		w.left++
@@ -196,6 +203,7 @@ func (w *World) FreeAt(gpu int32) Time { return w.free[gpu] }
 
 // Deadline returns request r's deadline.
 func (w *World) Deadline(r int32) Time {
+	// The requests of Add are the last ones of Arrivals.
 	if k := int(r) - (len(w.Arrivals) - len(w.due)); k >= 0 {
 		return w.due[k]
 	}
@@ -229,6 +237,7 @@ func (w *World) StartVariant(at Time, gpu, model, variant int32, requests []int3
 	if v.Accuracy < w.Models[model].Floor {
 		panic(fmt.Sprintf("sim: V1: variant %s has an accuracy of %v, below the floor of %v", v.Name, v.Accuracy, w.Models[model].Floor))
 	}
+
 	p := v.Profiles[w.Kind(gpu)]
 	if p == nil {
 		panic(fmt.Sprintf("sim: variant %s does not run on kind %d", v.Name, w.Kind(gpu)))
@@ -252,6 +261,7 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	if b == 0 || b > p.Max() {
 		panic(fmt.Sprintf("sim: batch of %d, want 1 to %d", b, p.Max()))
 	}
+
 	at = w.behindStep(at, gpu)
 	if at < w.free[gpu] || at < w.now.Add(w.Lead(b)) {
 		panic(fmt.Sprintf("sim: gpu %d is free at %d, now %d: batch at %d", gpu, w.free[gpu], w.now, at))
@@ -269,6 +279,7 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	}
 	w.Result.SizeSum[b] += b
 
+	// Requests end when the batch starts, as of its finish: nothing can happen to them in between.
 	for _, r := range requests {
 		o := Served
 		if w.Deadline(r) < finish {
@@ -286,16 +297,20 @@ func (w *World) end(r int32, o Outcome, at Time) {
 	if !w.open[r] {
 		panic(fmt.Sprintf("sim: request %d ended twice or never arrived", r))
 	}
+
 	w.open[r] = false
 	w.left--
 	if o != Served {
 		m := w.Arrivals[r].Model
 		w.Result.Bad[m]++
 		w.countKept(r)
+
+		// A search for goodput need not see the rest of a run that has failed already.
 		if w.Spare != nil && w.Result.Bad[m] > w.Spare[m] {
 			w.Result.Aborted = true
 		}
 	}
+
 	if w.Ended != nil {
 		w.Ended(r, o, at)
 	}
