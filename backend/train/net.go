@@ -91,6 +91,8 @@ func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 	sketch, _ := n.sketchForward()
 	weights := make([]float32, 0, sketch.vectorSize())
+
+	// Serving writes each parameter as a constant of its own, in the order of the vector.
 	for i, p := range sketch.params {
 		name := fmt.Sprintf("w%d", i)
 		t := m.Graph.Initializer(name)
@@ -103,6 +105,7 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 		}
 		weights = append(weights, piece...)
 	}
+
 	if sketch.vectorSize() == 0 {
 		return nil, fmt.Errorf("net %s: no layer of it has weights: it cannot be trained", n.Name)
 	}

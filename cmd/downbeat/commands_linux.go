@@ -35,6 +35,7 @@ func benches() []command {
 		benchScale(),
 		benchSessions(),
 		benchSpare(),
+		benchDrift(),
 		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),

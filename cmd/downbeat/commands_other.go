@@ -18,7 +18,7 @@ func commands() []command {
 
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
-	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchSessions(), benchSpare(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
+	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchSessions(), benchSpare(), benchDrift(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
 }
 
 func onLinux(name string) command {

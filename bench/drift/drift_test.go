@@ -1,0 +1,140 @@
+package drift
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSchedules: a period is as the one before it or differs much, and both happen.
+func TestSchedules(t *testing.T) {
+	drifts, calm := 0, 0
+	for seed := range uint64(20) {
+		levels := drawLevels(rand.New(rand.NewPCG(seed, 1)), 20)
+		for k := 1; k < len(levels); k++ {
+			switch change := math.Abs(levels[k] - levels[k-1]); {
+			case change == 0:
+				calm++
+			case change < driftLeast || levels[k] < 0 || levels[k] > 1:
+				t.Errorf("seed %d: from %v to %v", seed, levels[k-1], levels[k])
+			default:
+				drifts++
+			}
+		}
+	}
+	if drifts < 150 || calm < 150 {
+		t.Errorf("%d drifts and %d periods without", drifts, calm)
+	}
+}
+
+// TestEkyaPlans: a curve that rises is retrained for, one that is flat is not; a GPU alone has no time for ten epochs.
+func TestEkyaPlans(t *testing.T) {
+	e := &ekya{setting: Setting{GPUs: 4}, streams: make([]*stream, 2)}
+	for i := range e.shares {
+		e.shares[i].finish = 1
+		if i > 3 {
+			e.shares[i].finish = 0.5
+		}
+	}
+	rising := []float64{0.8, 0.85, 0.87, 0.88, 0.885, 0.89}
+	flat := []float64{0.9, 0.9, 0.9, 0.9, 0.9, 0.9}
+	if epochs, tenths := e.steal([][]float64{flat, flat}); epochs != 0 || tenths != 0 {
+		t.Errorf("nothing to gain: %d epochs on %d tenths", epochs, tenths)
+	}
+	epochs, tenths := e.steal([][]float64{rising, flat})
+	if epochs == 0 || tenths < 1 || tenths > 3 {
+		t.Errorf("something to gain: %d epochs on %d tenths, want up to the 3 that cost no request", epochs, tenths)
+	}
+	e.setting.GPUs = 1
+	if took := e.retrainTime(10, 9); took < Period {
+		t.Errorf("ten epochs on one GPU take %v", took)
+	}
+	if a := extrapolate(rising, 10); a <= 0.89 || a > 0.93 {
+		t.Errorf("extrapolated to %v", a)
+	}
+	if a := extrapolate(rising, 2); a != 0.87 {
+		t.Errorf("read off: %v", a)
+	}
+}
+
+// TestServing: a share of the GPUs that is taken away is missed.
+func TestServing(t *testing.T) {
+	s := DefaultSetting()
+	whole, err := serve(s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, err := serve(s, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole.finish < 0.999 || whole.idle < 0.05 || whole.idle > 0.5 || half.finish > 0.9 {
+		t.Errorf("whole GPUs %+v, halves %+v", whole, half)
+	}
+}
+
+// TestRecovery: what counts as recovered, and who has seen new weights.
+func TestRecovery(t *testing.T) {
+	old, fresh := []float32{1}, []float32{2}
+	v := view{stream: &stream{levels: []float64{0, 1}, testsOf: 1}, period: 1, before: 0.95}
+	note := func(weights []float32, accuracy float64) {
+		v.accuracy, v.serving = accuracy, weights
+		if v.seconds == 0 {
+			v.first, v.recover = accuracy, -1
+		}
+		v.noteSecond(weights, old)
+	}
+	for range 10 {
+		note(old, 0.85)
+	}
+	for range 40 {
+		note(fresh, 0.91)
+	}
+	var sum tally
+	sum.add(&v, true)
+	if r := sum.row("test", Setting{GPUs: 1, Periods: 1}); r.RecoverS != 10 || r.SeenNewPct != 80 || r.DetectedPct != 100 || math.Abs(r.Accuracy-0.898) > 1e-9 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRowsHaveTheirKeys(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJSON(&b, []Row{{Policy: "ours", GPUs: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range strings.Fields("policy gpus accuracy finish_pct seen_new_pct recover_s false_alarm_pct detected_pct") {
+		if _, ok := got[key]; !ok {
+			t.Errorf("no %s in %v", key, got)
+		}
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for want, change := range map[string]func(*Setting){
+		"gpus: 0: want":   func(s *Setting) { s.GPUs = 0 },
+		"load: 2: want":   func(s *Setting) { s.Load = 2 },
+		"spare: NaN":      func(s *Setting) { s.Spare = math.NaN() },
+		"periods: 1":      func(s *Setting) { s.Periods = 1 },
+		"no-such-folder/": func(s *Setting) { s.Models = "no-such-folder" },
+	} {
+		s := DefaultSetting()
+		change(&s)
+		if _, err := Policies()[0].Run(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want …%s…", err, want)
+		}
+	}
+	if _, err := Select("none,x"); err == nil || !strings.Contains(err.Error(), `policy "x": want all`) {
+		t.Error(err)
+	}
+	if trainTime() != 3*answerTime(32) || answerTime(32) < 38*time.Millisecond {
+		t.Errorf("a step takes %v, a batch %v", trainTime(), answerTime(32))
+	}
+}

@@ -1,0 +1,176 @@
+package drift
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"downbeat.dev/backend/learn"
+	"downbeat.dev/core/plan"
+)
+
+// Policy learns beside serving, or does not.
+type Policy struct {
+	Name string
+	open func(s Setting, streams []*stream) (learning, error)
+}
+
+// learning is a policy at work.
+type learning interface {
+	// begin is told that a period begins.
+	begin(period int) error
+	// sample gives a labelled sample of a model's stream.
+	sample(model int, one learn.Sample) error
+	// tick ends a second, at whose end it is now.
+	tick(now time.Duration) error
+	// weights are those that serve a model.
+	weights(model int) []float32
+	// alarms is how many drifts of a model were detected so far.
+	alarms(model int) int
+	// finish is the share of the last period's requests that were answered in time.
+	finish() float64
+	close()
+}
+
+// Policies returns all policies.
+func Policies() []Policy {
+	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}}
+}
+
+// Select returns the policies that a list names.
+func Select(list string) (chosen []Policy, err error) {
+	all := Policies()
+	if list == "all" {
+		return all, nil
+	}
+	for _, name := range strings.Split(list, ",") {
+		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("policy %q: want all, none, ours or ekya", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// none serves the first weights for ever.
+type none struct {
+	streams []*stream
+	served  served
+}
+
+func openNone(s Setting, streams []*stream) (learning, error) {
+	served, err := serve(s, 1)
+	return &none{streams, served}, err
+}
+
+func (n *none) begin(int) error                { return nil }
+func (n *none) sample(int, learn.Sample) error { return nil }
+func (n *none) tick(time.Duration) error       { return nil }
+func (n *none) weights(model int) []float32    { return n.streams[model].start }
+func (n *none) alarms(int) int                 { return 0 }
+func (n *none) finish() float64                { return n.served.finish }
+func (n *none) close()                         {}
+
+// ours has a learner for each model, which train in GPU time that is idle: the one to which it is worth most at each
+// step (plan.ValueTraining). That steps delay no batch is the scheduler's to show, not this simulation's.
+type ours struct {
+	setting  Setting
+	served   served
+	learners []*learn.Learner
+	left     time.Duration // idle GPU time that steps may still use
+}
+
+// driftPrior is how far drifts are assumed to be apart before any has been seen: AdaInf's period.
+const driftPrior = Period
+
+func openOurs(s Setting, streams []*stream) (learning, error) {
+	served, err := serve(s, 1)
+	if err != nil {
+		return nil, err
+	}
+	o := &ours{setting: s, served: served}
+	for _, st := range streams {
+		l, err := learn.New(learn.Options{Net: st.recipe.Net(), Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
+			Seed: s.Seed, Period: Period, StepTime: trainTime(), Batch: batchMax}, 0)
+		if err != nil {
+			o.close()
+			return nil, err
+		}
+		o.learners = append(o.learners, l)
+	}
+	return o, nil
+}
+
+func (o *ours) begin(int) error { return nil }
+
+func (o *ours) sample(model int, one learn.Sample) error {
+	_, err := o.learners[model].OfferLabelled(one)
+	return err
+}
+
+func (o *ours) tick(now time.Duration) error {
+	// Idle time that was not used in its second is gone.
+	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
+
+	for _, l := range o.learners {
+		_, looked, err := l.Look(now)
+		if err != nil {
+			return err
+		}
+		if looked {
+			o.left -= answerTime(lookInputs)
+		}
+	}
+	for o.left > 0 {
+		did, err := o.step(now)
+		if err != nil || !did {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookInputs is the most inputs that a look answers: both sides of plan.Drift.
+const lookInputs = 2 * 256
+
+// step lets the learner to which GPU time is worth most do a step.
+func (o *ours) step(now time.Duration) (did bool, err error) {
+	var standings []plan.Learner
+	for _, l := range o.learners {
+		standings = append(standings, l.Worth(o.setting.rate()/2))
+	}
+	values := plan.ValueTraining(standings, now, driftPrior)
+	plan.ShareTraining(values, 0, 0)
+
+	for i := range values {
+		if values[i].Share == 0 {
+			continue
+		}
+		r, err := o.learners[i].Step()
+		if err != nil {
+			return false, err
+		}
+		switch r.Work {
+		case learn.None:
+			return false, nil
+		case learn.Training:
+			o.left -= trainTime()
+		default:
+			o.left -= answerTime(r.Inputs)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+func (o *ours) weights(model int) []float32 { return o.learners[model].Weights() }
+func (o *ours) alarms(model int) int        { return o.learners[model].Counts().Drifts }
+func (o *ours) finish() float64             { return o.served.finish }
+
+func (o *ours) close() {
+	for _, l := range o.learners {
+		l.Close()
+	}
+}

@@ -1,0 +1,209 @@
+package drift
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// Row is what a policy reached on some GPUs.
+type Row struct {
+	Policy        string  `json:"policy"`
+	GPUs          int     `json:"gpus"`
+	Accuracy      float64 `json:"accuracy"`        // of the answers, mean over time and models
+	FinishPct     float64 `json:"finish_pct"`      // of the requests, within the SLO
+	SeenNewPct    float64 `json:"seen_new_pct"`    // of the requests of periods that begin with a drift, answered by weights published since
+	RecoverS      float64 `json:"recover_s"`       // from a drift until half of what it cost is won back; a period if it never is
+	FalseAlarmPct float64 `json:"false_alarm_pct"` // of the periods without a drift
+	DetectedPct   float64 `json:"detected_pct"`    // of the drifts, within their period
+}
+
+// costly is the accuracy that a drift must cost the serving weights to count for Row.RecoverS.
+const costly = 0.03
+
+// tally counts what becomes a Row.
+type tally struct {
+	right, seconds        float64
+	finish                float64
+	seenNew, driftSeconds float64
+	recover               float64
+	costly                int
+	drifts, detected      int
+	calm, falseAlarms     int
+}
+
+// Run lets a policy serve a setting's streams. Told is called with a line after every period, if it is not nil.
+func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, error) {
+	if err := s.validate(); err != nil {
+		return Row{}, err
+	}
+	streams, err := openStreams(s)
+	if err != nil {
+		return Row{}, err
+	}
+	l, err := p.open(s, streams)
+	if err != nil {
+		return Row{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	defer l.close()
+
+	var sum tally
+	before := make([]float64, len(streams)) // accuracy at the end of the period before
+	for period := range s.Periods {
+		if err := ctx.Err(); err != nil {
+			return Row{}, err
+		}
+		if err := runPeriod(s, streams, l, period, before, &sum); err != nil {
+			return Row{}, fmt.Errorf("%s, period %d: %w", p.Name, period, err)
+		}
+		if told != nil {
+			told(fmt.Sprintf("%s on %d GPUs, period %d: light levels %.2f and %.2f, accuracy at its end %.3f and %.3f",
+				p.Name, s.GPUs, period, streams[0].levels[period], streams[1].levels[period], before[0], before[1]))
+		}
+	}
+	return sum.row(p.Name, s), nil
+}
+
+// runPeriod runs one period, second by second.
+func runPeriod(s Setting, streams []*stream, l learning, period int, before []float64, sum *tally) error {
+	views := make([]view, len(streams))
+	for m, st := range streams {
+		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
+	}
+
+	if err := l.begin(period); err != nil {
+		return err
+	}
+	for second := range int(Period / tick) {
+		for m := range streams {
+			if err := views[m].second(l.weights(m)); err != nil {
+				return err
+			}
+			for i := range labelled {
+				one, err := streams[m].sample(period, second*labelled+i)
+				if err != nil {
+					return err
+				}
+				if err := l.sample(m, one); err != nil {
+					return err
+				}
+			}
+		}
+		if err := l.tick(Period*time.Duration(period) + tick*time.Duration(second+1)); err != nil {
+			return err
+		}
+	}
+
+	sum.finish += l.finish()
+	for m := range views {
+		before[m] = views[m].accuracy
+		sum.add(&views[m], l.alarms(m) > views[m].alarms)
+	}
+	return nil
+}
+
+// view is what one model's clients see of a period.
+type view struct {
+	stream   *stream
+	period   int
+	library  string
+	alarms   int
+	before   float64   // accuracy at the end of the period before
+	started  []float32 // that served in the first second
+	serving  []float32 // in the last second
+	accuracy float64   // in the last second
+	first    float64   // in the first second
+	right    float64   // Σ accuracy over the seconds
+	seconds  int
+	fresh    int // seconds that weights published in this period served
+	recover  int // seconds until half of the loss was won back; -1: not yet
+}
+
+// second notes a second in which weights serve.
+func (v *view) second(weights []float32) (err error) {
+	before := v.serving
+	if v.seconds == 0 {
+		before = weights
+	}
+	if v.seconds == 0 || &weights[0] != &before[0] {
+		if v.accuracy, err = v.stream.accuracy(v.period, weights, v.library); err != nil {
+			return err
+		}
+	}
+	if v.seconds == 0 {
+		v.first, v.recover, v.started = v.accuracy, -1, weights
+	}
+	v.serving = weights
+	v.noteSecond(weights, v.started)
+	return nil
+}
+
+// noteSecond counts a second of the current accuracy. started are the weights that served when the period began.
+func (v *view) noteSecond(weights, started []float32) {
+	if &weights[0] != &started[0] {
+		v.fresh++
+	}
+	if v.recover < 0 && v.accuracy >= (v.before+v.first)/2 {
+		v.recover = v.seconds
+	}
+	v.seconds++
+	v.right += v.accuracy
+}
+
+// add counts a period of one model.
+func (t *tally) add(v *view, alarmed bool) {
+	t.right += v.right
+	t.seconds += float64(v.seconds)
+	if !v.stream.drifts(v.period) {
+		t.calm++
+		if alarmed {
+			t.falseAlarms++
+		}
+		return
+	}
+
+	t.drifts++
+	if alarmed {
+		t.detected++
+	}
+	t.driftSeconds += float64(v.seconds)
+	t.seenNew += float64(v.fresh)
+	if v.before-v.first >= costly {
+		t.costly++
+		if v.recover < 0 {
+			v.recover = v.seconds
+		}
+		t.recover += float64(v.recover)
+	}
+}
+
+func (t *tally) row(policy string, s Setting) Row {
+	percent := func(n, of int) float64 { return 100 * float64(n) / float64(max(1, of)) }
+	return Row{Policy: policy, GPUs: s.GPUs, Accuracy: t.right / t.seconds, FinishPct: 100 * t.finish / float64(s.Periods),
+		SeenNewPct: 100 * t.seenNew / max(1, t.driftSeconds), RecoverS: t.recover / float64(max(1, t.costly)),
+		FalseAlarmPct: percent(t.falseAlarms, t.calm), DetectedPct: percent(t.detected, t.drifts)}
+}
+
+// WriteJSON writes a line for each row.
+func WriteJSON(w io.Writer, rows []Row) error {
+	e := json.NewEncoder(w)
+	for _, r := range rows {
+		if err := e.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteTable writes rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "policy\tGPUs\taccuracy\tfinish %\tseen new %\trecover s\tfalse alarms %\tdetected %\t")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%d\t%.4f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t\n", r.Policy, r.GPUs, r.Accuracy, r.FinishPct, r.SeenNewPct, r.RecoverS, r.FalseAlarmPct, r.DetectedPct)
+	}
+	return t.Flush()
+}

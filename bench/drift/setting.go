@@ -1,0 +1,234 @@
+package drift
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/learn"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+	"downbeat.dev/models"
+	"downbeat.dev/models/scene"
+)
+
+// Setting is what all policies of a comparison share.
+type Setting struct {
+	GPUs    int
+	Load    float64 // requests' share of what the GPUs can answer in full batches
+	Spare   float64 // share of the idle GPU time that steps may use: what the windows between batches leave
+	Periods int
+	Seed    uint64
+	Models  string // the repository
+	Library string // ONNX Runtime; "": as ort.Library says
+
+	firstSteps int // of training on the first day
+}
+
+// Constants of AdaInf's evaluation, and in their place stated ones where it gives none: ℓ(b) of both models is that of
+// Symphony's ResNet50 (T4).
+const (
+	alpha        = 1.053e6 // ns
+	beta         = 5.072e6
+	Period       = 50 * time.Second
+	slo          = 400 * time.Millisecond
+	tick         = time.Second
+	labelled     = 60 // samples a second of each model's stream
+	tested       = 384
+	initial      = 1200
+	batchMax     = 32 // of serving, and of training steps
+	trainingCost = 3  // forward passes that forward and backward pass take
+)
+
+// DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
+func DefaultSetting() Setting {
+	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Seed: 1, Models: "models", firstSteps: 240}
+}
+
+func (s Setting) validate() error {
+	switch {
+	case s.GPUs < 1 || s.GPUs > 64:
+		return fmt.Errorf("gpus: %d: want 1 to 64", s.GPUs)
+	case !(s.Load > 0 && s.Load <= 1):
+		return fmt.Errorf("load: %v: want more than 0 to 1", s.Load)
+	case !(s.Spare > 0 && s.Spare <= 1):
+		return fmt.Errorf("spare: %v: want more than 0 to 1", s.Spare)
+	case s.Periods < 2 || s.Periods > 1000:
+		return fmt.Errorf("periods: %d: want 2 to 1000", s.Periods)
+	}
+	return nil
+}
+
+// stream is what one model is asked over time, with the truth.
+type stream struct {
+	recipe  models.Recipe
+	number  uint64
+	seed    uint64
+	start   []float32 // the weights that the model begins with
+	levels  []float64 // by period: 0 a clear day, 1 the darkest
+	initial []learn.Sample
+	paint   *models.Painter
+	tests   []learn.Sample // of the period testsOf
+	testsOf int
+}
+
+// darkest says how far each model's darkest period is from a clear day to a night darker than any in the training, so
+// that the first weights lose about what F5 shows: up to 15 % of the vehicle model's answers, up to 9 % of the activity
+// model's, which stands for AdaInf's person.
+var darkest = map[string]float64{"vehicle-s": 0.8, "activity-s": 0.65}
+
+// bend makes losses about proportional to levels: most of an accuracy is lost in the last steps towards the dark.
+const bend = 0.4
+
+// openStreams reads the models and draws their schedules. Their drifts come in periods of their own.
+func openStreams(s Setting) (all []*stream, err error) {
+	for i, name := range []string{"vehicle-s", "activity-s"} {
+		r, ok := models.Find(name)
+		if !ok {
+			return nil, fmt.Errorf("no recipe %s", name)
+		}
+		m, err := onnx.Read(filepath.Join(s.Models, name, "1", "model.onnx"))
+		if err != nil {
+			return nil, err
+		}
+		st := &stream{recipe: r, number: uint64(i), seed: s.Seed, paint: models.NewPainter(), testsOf: -1}
+		if st.start, err = r.Net().ReadWeights(m); err != nil {
+			return nil, err
+		}
+
+		// The schedule comes first: the first weights and samples are of its first period.
+		st.levels = drawLevels(rand.New(rand.NewPCG(s.Seed, 500+uint64(i))), s.Periods)
+		if st.initial, err = st.drawMany(0, initial, 0); err != nil {
+			return nil, err
+		}
+		if err := st.specialise(s.firstSteps, s.Library); err != nil {
+			return nil, err
+		}
+
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+const (
+	driftShare = 0.5 // of the periods begin with a drift
+	driftLeast = 0.4 // a change of level that is worth the name
+)
+
+// drawLevels draws a schedule: the first period is a day, and a period is as the one before it or differs much.
+func drawLevels(rng *rand.Rand, periods int) []float64 {
+	levels := make([]float64, periods)
+	for k := 1; k < periods; k++ {
+		levels[k] = levels[k-1]
+		if rng.Float64() >= driftShare {
+			continue
+		}
+		for levels[k] == levels[k-1] {
+			if next := rng.Float64(); max(next-levels[k-1], levels[k-1]-next) >= driftLeast {
+				levels[k] = next
+			}
+		}
+	}
+	return levels
+}
+
+// What the models in the tree have seen is every light and weather: little is left for them to learn. AdaInf trains on the
+// first 40 % of its stream, so here the first weights are trained further on the day that the stream begins with.
+const firstRate = 1e-3
+
+// specialise trains the first weights.
+func (s *stream) specialise(steps int, library string) error {
+	net := s.recipe.Net()
+	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: library})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+
+	// The rate falls along a cosine, as when the models were made.
+	for i := range steps {
+		list, err := s.drawMany(ofTraining+i*batchMax, batchMax, 0)
+		if err != nil {
+			return err
+		}
+		rate := firstRate * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
+		if err := trainOn(t, net, list, rate); err != nil {
+			return err
+		}
+	}
+
+	s.start = slices.Clone(t.Weights())
+	return nil
+}
+
+// trainOn runs one step on a batch.
+func trainOn(t *train.Trainer, net train.Net, list []learn.Sample, rate float64) error {
+	classes := net.TargetLen()
+	var images []byte
+	targets := make([]float32, len(list)*classes)
+	for i, s := range list {
+		images = append(images, s.Input...)
+		targets[i*classes+s.Class] = 1
+	}
+	_, err := t.Step(images, targets, rate)
+	return err
+}
+
+// drifts says whether a period begins with one.
+func (s *stream) drifts(period int) bool { return period > 0 && s.levels[period] != s.levels[period-1] }
+
+// conditions are those of a period.
+func (s *stream) conditions(period int) *scene.Conditions {
+	x := darkest[s.recipe.Name()] * math.Pow(s.levels[period], bend)
+	mix := func(day, dark float64) float64 { return day + x*(dark-day) }
+	c := scene.Day()
+	c.Light, c.Rain, c.Noise, c.Occlusion = mix(0.95, 0.15), mix(0, 0.5), mix(0.01, 0.05), mix(0.2, 0.35)
+	return &c
+}
+
+// Numbers of a stream's samples: what it begins with, then each period's, then each period's tests.
+const (
+	ofTraining = 1 << 16
+	ofPeriods  = 1 << 20
+	ofTests    = 1 << 30
+	perPeriod  = 1 << 14
+)
+
+// drawMany draws n samples under the conditions of a period.
+func (s *stream) drawMany(from, n, period int) (list []learn.Sample, err error) {
+	for i := range n {
+		one, err := s.draw(uint64(from+i), s.conditions(period))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+func (s *stream) draw(number uint64, c *scene.Conditions) (learn.Sample, error) {
+	h, w := s.recipe.Size()
+	pixels := make([]byte, h*w*3)
+	truth, err := s.recipe.Draw(s.paint, 9000+2*s.seed+s.number<<32, number, c, pixels)
+	return learn.Sample{Input: pixels, Class: truth.Class}, err
+}
+
+// sample draws sample i of a period.
+func (s *stream) sample(period, i int) (learn.Sample, error) {
+	return s.draw(ofPeriods+uint64(period*perPeriod+i), s.conditions(period))
+}
+
+// accuracy answers a period's tests with weights.
+func (s *stream) accuracy(period int, weights []float32, library string) (float64, error) {
+	if s.testsOf != period {
+		var err error
+		if s.tests, err = s.drawMany(ofTests+period*perPeriod, tested, period); err != nil {
+			return 0, err
+		}
+		s.testsOf = period
+	}
+	return learn.Accuracy(s.recipe.Net(), weights, s.tests, library)
+}
