@@ -26,9 +26,12 @@ func bounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bou
 	for i := range demand {
 		demand[i] = make([]float64, len(w.Models))
 	}
+
+	// Demand is counted per second of arrival, which is how the drops that it is compared with are counted.
 	for _, a := range w.Arrivals {
 		demand[a.At/1e9][a.Model]++
 	}
+
 	longest := sim.Duration(0)
 	for _, m := range w.Models {
 		longest = max(longest, m.SLO)
@@ -38,6 +41,7 @@ func bounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bou
 	sum, requests := 0.0, 0.0
 	for from := 0; from < seconds; from += 10 {
 		to := min(from+10, seconds)
+
 		window := make([]float64, len(w.Models))
 		for _, second := range demand[from:to] {
 			accuracy, _, err := Bound(ctx, w.Models, devices, second, 1)
@@ -49,11 +53,15 @@ func bounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bou
 				window[f] += n
 			}
 		}
+
+		// A window's last requests may be served after it, until the longest SLO has passed: without that time it
+		// would be no bound.
 		accuracy, _, err := Bound(ctx, w.Models, devices, window, float64(to-from)+float64(longest)/1e9)
 		if err != nil {
 			return nil, err
 		}
 		b.Tens = append(b.Tens, accuracy)
+
 		for _, n := range window {
 			sum += n * accuracy
 			requests += n
@@ -85,10 +93,13 @@ func Bound(ctx context.Context, models []sim.Model, devices []int, demand []floa
 	for _, n := range demand {
 		total += n
 	}
+
+	// No request is missed where none came.
 	if total == 0 {
 		return 1, 1, nil
 	}
 
+	// A row for each kind holds its GPU time; a row for each family, its requests.
 	var p solver.Problem
 	time := make([]int, len(devices))
 	for kind, n := range devices {
@@ -100,10 +111,13 @@ func Bound(ctx context.Context, models []sim.Model, devices []int, demand []floa
 			continue
 		}
 		row := p.AddRow(n, n)
+
+		// A request may go unserved at a price that no accuracy outweighs, so a program always has a solution.
 		p.AddColumn(dropPenalty, 0, n, false, solver.Term{Row: row, Value: 1})
 		gained = append(gained, 0)
 		for v := range models[q].Variants {
 			for kind := range devices {
+				// A device at its best batch size all the time: no policy does better, so the bound holds for all.
 				cost := LeastCost(&models[q], v, kind)
 				if math.IsInf(cost, 1) {
 					continue
@@ -134,6 +148,7 @@ func sumServed(values, gained []float64) (accuracy, served float64) {
 			served += x
 		}
 	}
+
 	if served > 0 {
 		accuracy /= served
 	}
@@ -148,6 +163,8 @@ func LeastCost(m *sim.Model, variant, kind int) float64 {
 	if p == nil {
 		return best
 	}
+
+	// A batch that takes longer than the SLO answers nobody in time.
 	for b := 1; b <= p.Max() && sim.Duration(p.Exec(b)) <= m.SLO; b++ {
 		best = min(best, p.Exec(b).Seconds()/float64(b))
 	}

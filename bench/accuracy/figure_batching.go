@@ -31,17 +31,22 @@ func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
 	for _, s := range in.byZoo() {
 		p := chart.Panel{Title: s.Zoo.Name + ": 0 uniform, 1 Poisson, 2 Gamma 0.05", XLabel: "arrivals", YLabel: "violation ratio"}
 		for x, a := range arrivals {
+			// The trace is another one in each round; all else is the setting's.
 			s.Trace = family.MakeGaps(a.name, a.gaps, batchingRate, batchingSpan, in.Seed)
 			c, err := in.compare(ctx, s, "fixed-proteus,fixed-nexus,fixed-clipper,downbeat")
 			if err != nil {
 				return nil, err
 			}
+
+			// The others are told as multiples of Proteus's rule, the first one.
 			reference := c.Results[0].ViolationRatio
 			for _, r := range c.Results {
 				published, over := "", ""
 				if reference > 0 {
 					over = figure.Number(r.ViolationRatio / reference)
 				}
+
+				// The published ratios are not of uniform arrivals.
 				if x > 0 {
 					published = publishedRatio[r.Policy]
 				}

@@ -15,6 +15,7 @@ func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 		if strings.Contains(s.Trace.Name, "bursty") {
 			continue
 		}
+
 		c, err := in.compare(ctx, s, "downbeat,proteus")
 		if err != nil {
 			return nil, err
@@ -25,6 +26,8 @@ func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 			for f, name := range s.Trace.Families {
 				w := r.Measured.Families[f]
 				points := tenSecondAccuracy(r.Measured.BySecond[f])
+
+				// Ten seconds in which nothing was served have no accuracy: the line has a gap there.
 				for i, a := range points {
 					if !math.IsNaN(a) {
 						p.Add(name, float64(10*i+5), a)
@@ -50,6 +53,7 @@ func tenSecondAccuracy(seconds []Window) []float64 {
 		for _, x := range seconds[from:min(from+10, len(seconds))] {
 			w.add(x)
 		}
+
 		a := 1 - w.Drop()
 		if w.Served == 0 {
 			a = math.NaN()
@@ -70,5 +74,7 @@ func deviation(points []float64) float64 {
 	if n == 0 {
 		return 0
 	}
+
+	// Rounding may leave the difference a little below zero.
 	return math.Sqrt(max(0, squares/n-sum/n*sum/n))
 }

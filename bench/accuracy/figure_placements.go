@@ -52,6 +52,7 @@ func (d *Drawing) addVariants(zoo *family.Zoo, f *family.Family, kind int, name 
 			continue
 		}
 
+		// At batch 1 a device answers one request per latency.
 		rate := 1 / l.Seconds()
 		d.add("a", zoo.Name, name, v.Name, rate, v.Accuracy, "", "")
 		p.Add(name, rate, v.Accuracy)
@@ -88,6 +89,8 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 
 	var all []placement
 	n := len(f.Variants)
+
+	// A placement's number, written to the base n, names a variant for each device.
 	for code := range n * n * n * n * n {
 		var p placement
 		for i := range p.variants {
@@ -99,6 +102,8 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 				p.accuracy += f.Variants[v].Accuracy / l.Seconds()
 			}
 		}
+
+		// Accuracy is the mean over requests, so a fast device counts for more than a slow one.
 		p.accuracy /= p.rate
 		all = append(all, p)
 	}
@@ -106,6 +111,8 @@ func placementPoints(zoo *family.Zoo, f *family.Family) ([]placement, error) {
 	slices.SortFunc(all, func(a, b placement) int {
 		return cmp.Or(cmp.Compare(b.rate, a.rate), cmp.Compare(b.accuracy, a.accuracy))
 	})
+
+	// From the fastest down, a placement is on the front if it is more accurate than all before it.
 	best := 0.0
 	for i := range all {
 		all[i].pareto = all[i].accuracy > best

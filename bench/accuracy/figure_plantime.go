@@ -80,6 +80,8 @@ func (t times) max() time.Duration {
 func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, planInstances*(planTimeMax+10*time.Second))
 	defer cancel()
+
+	// Instances are drawn from their number, so that a size that is left out does not change the others.
 	for i := range planInstances {
 		rng := rand.New(rand.NewPCG(in.Seed, uint64(i)))
 		w := planWorld(rng, size)
@@ -93,6 +95,8 @@ func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price t
 			return nil, nil, fmt.Errorf("%d devices, %d variants, %d families: %w", size.devices, size.variants, size.families, err)
 		}
 		program = append(program, p.Elapsed)
+
+		// The same world and demand by prices.
 		d, err := timePrice(w, demand)
 		if err != nil {
 			return nil, nil, err
@@ -108,6 +112,7 @@ func timePlans(ctx context.Context, in *Inputs, size planSize) (program, price t
 func planWorld(rng *rand.Rand, size planSize) *sim.World {
 	w := &sim.World{GPUs: size.devices}
 	for g := range size.devices {
+		// Half of the devices are of the slowest kind, as in the default cluster.
 		w.Kinds = append(w.Kinds, []uint8{0, 1, 0, 2}[g%4])
 	}
 
@@ -117,6 +122,7 @@ func planWorld(rng *rand.Rand, size planSize) *sim.World {
 		slow := 10 + 40*rng.Float64()
 
 		for v := range n {
+			// A heavier variant is more accurate, and its time grows faster than its accuracy.
 			x := float64(v+1) / float64(n)
 			variant := sim.Variant{Name: fmt.Sprint(m.Name, "-", v), Accuracy: 0.8 + 0.2*x}
 			for _, speed := range []float64{1, 3 + rng.Float64(), 5 + rng.Float64()} {
@@ -156,6 +162,7 @@ func timePrice(w *sim.World, demand []float64) (time.Duration, error) {
 	if err := prices.Renew(&m); err != nil { // the first renewal makes its memory
 		return 0, err
 	}
+
 	begun := time.Now()
 	err := prices.Renew(&m)
 	return time.Since(begun), err

@@ -35,6 +35,7 @@ func (c *Comparison) rowOf(policy string) Row {
 // addPublished adds §6.2's factors: each is a measure of another policy over Proteus's own.
 func (d *Drawing) addPublished(c *Comparison) {
 	proteus := c.rowOf("proteus")
+
 	for _, x := range []struct{ policy, published string }{{"sommelier", "2.8"}, {"infaas", "4.3"}, {"clipper-ht", "more than 10"}, {"clipper-ha", "more than 10"}} {
 		r := c.rowOf(x.policy)
 		d.addText(c, "violations of "+x.policy+" over Proteus's", r.ViolationRatio/max(proteus.ViolationRatio, 1e-9), x.published)
@@ -42,6 +43,7 @@ func (d *Drawing) addPublished(c *Comparison) {
 	for _, x := range []struct{ policy, published string }{{"clipper-ht", "0.2"}, {"sommelier", "0.16"}, {"infaas", "0.137"}, {"proteus", "0.0485"}} {
 		d.addText(c, "largest accuracy drop (1 s) of "+x.policy, c.rowOf(x.policy).LargestDrop1s, x.published)
 	}
+
 	ha := c.rowOf("clipper-ha")
 	d.addText(c, "throughput of Proteus over Clipper-HA's", proteus.ThroughputRPS/max(ha.ThroughputRPS, 1e-9), "1.6 at the first peak")
 	d.addText(c, "throughput of ours over Clipper-HA's", c.rowOf("downbeat").ThroughputRPS/max(ha.ThroughputRPS, 1e-9), "")
@@ -49,6 +51,8 @@ func (d *Drawing) addPublished(c *Comparison) {
 
 func (d *Drawing) addText(c *Comparison, what string, ours float64, published string) {
 	d.add(c.Setting.Trace.Name, c.Setting.Zoo.Name, what, ours, published, "")
+
+	// Only what the paper says is a claim; the rest is for the table.
 	if published != "" {
 		d.Claims = append(d.Claims, figure.Claim{What: what + " (" + c.Setting.Trace.Name + ", " + c.Setting.Zoo.Name + ")", Published: published,
 			Ours: figure.Number(ours), Verdict: figure.Beside, Why: "another trace, other profiles"})
@@ -77,6 +81,7 @@ func (d *Drawing) addTargets(c *Comparison) {
 		throughput = max(throughput, r.ThroughputRPS)
 	}
 
+	// Each target is told with the number that it is held against.
 	target := func(what string, value float64, reference string, holds bool) {
 		d.add(ours.Trace, ours.Data, what, value, reference, holds)
 	}

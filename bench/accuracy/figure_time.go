@@ -77,11 +77,14 @@ func (d *Drawing) addOverTime(c *Comparison) {
 			d.add(s.Trace.Name, s.Zoo.Name, r.Policy, from, "served_rps", rate, "")
 			d.add(s.Trace.Name, s.Zoo.Name, r.Policy, from, "accuracy", 1-w.Drop(), "")
 			d.add(s.Trace.Name, s.Zoo.Name, r.Policy, from, "violation_ratio", w.Violations(), "")
+
+			// A point stands in the middle of its seconds.
 			at := float64(from) + pointSeconds/2.0
 			served.Add(r.Policy, at, rate)
 			accuracy.Add(r.Policy, at, 1-w.Drop())
 			violated.Add(r.Policy, at, w.Violations())
 		}
+
 		d.addSummary(r.Row)
 	}
 	d.addBound(c, &accuracy, &served)
@@ -109,6 +112,7 @@ func (d *Drawing) addBound(c *Comparison, accuracy, served *chart.Panel) {
 	s := &c.Setting
 	seconds := c.Results[0].Measured.Seconds
 
+	// The bound of several seconds weighs each by its requests, as the policies' accuracy does.
 	for from := 0; from < len(seconds); from += pointSeconds {
 		to := min(from+pointSeconds, len(seconds))
 		sum, n := 0.0, 0.0
@@ -125,6 +129,7 @@ func (d *Drawing) addBound(c *Comparison, accuracy, served *chart.Panel) {
 		served.Add("demand", at, rate)
 	}
 
+	// The bound and the demand are no policies, so their lines are dashed.
 	accuracy.Lines[len(accuracy.Lines)-1].Dashed = true
 	served.Lines[len(served.Lines)-1].Dashed = true
 }

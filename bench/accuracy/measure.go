@@ -43,10 +43,12 @@ func measure(w *sim.World, seconds int) *Measured {
 	for range w.Models {
 		m.BySecond = append(m.BySecond, make([]Window, seconds))
 	}
+
 	for _, a := range w.Arrivals {
 		m.count(a, Window{Arrived: 1})
 	}
 
+	// An answer counts in the second in which its request arrived; one that comes late counts nowhere.
 	w.Answered = func(gpu, model, variant int32, start, finish sim.Time, requests []int32) {
 		accuracy := w.Models[model].Variants[variant].Accuracy
 		for _, r := range requests {
@@ -79,6 +81,7 @@ func (m *Measured) Drops(wide int) []float64 {
 	var out []float64
 	for i := 0; i < len(m.Seconds); i += wide {
 		var sum Window
+
 		for _, w := range m.Seconds[i:min(i+wide, len(m.Seconds))] {
 			sum.add(w)
 		}

@@ -26,6 +26,7 @@ func WriteJSON(w io.Writer, rows ...Row) error {
 func WriteCSV(w io.Writer, rows []Row) error {
 	c := csv.NewWriter(w)
 
+	// The columns are the fields of a Row under their JSON names, so that both forms name them alike.
 	var head []string
 	kind := reflect.TypeFor[Row]()
 	for i := range kind.NumField() {

@@ -32,6 +32,7 @@ func ParseDevices(list string) ([]Device, error) {
 		if !ok || kind == "" || err != nil || n < 1 {
 			return nil, fmt.Errorf("%q: want KIND=COUNT, COUNT at least 1", item)
 		}
+
 		if slices.ContainsFunc(out, func(d Device) bool { return d.Kind == kind }) {
 			return nil, fmt.Errorf("%q: kind %s appears twice", item, kind)
 		}
@@ -70,6 +71,7 @@ func (s *Setting) World() (*sim.World, error) {
 		return nil, err
 	}
 
+	// A World names kinds by their place among the devices, not by the zoo's order.
 	w := &sim.World{Arrivals: s.Trace.Arrivals}
 	var kinds []int
 	for place, d := range s.Devices {
@@ -143,6 +145,7 @@ func Compare(ctx context.Context, s Setting, policies []scaling.Named, progress 
 		return nil, err
 	}
 
+	// The bound depends on the demand only, so all policies share it.
 	c := &Comparison{Setting: s}
 	if c.Bounds, err = bounds(ctx, w, s.counts(), int(s.Trace.Span()/time.Second)); err != nil {
 		return nil, err
@@ -163,6 +166,7 @@ func Compare(ctx context.Context, s Setting, policies []scaling.Named, progress 
 
 // run runs one policy in a world of its own.
 func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, error) {
+	// Each policy has a World of its own: what is measured hangs on its World.
 	w, err := c.Setting.World()
 	if err != nil {
 		return Result{}, err
@@ -170,6 +174,8 @@ func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, erro
 	m := measure(w, int(c.Setting.Trace.Span()/time.Second))
 	p := named.New(ctx, w, scaling.Settings{LoadTime: sched.Duration(c.Setting.LoadTime), Gap: c.Setting.Gap})
 	w.Run(p)
+
+	// A run goes on where a plan has failed; its numbers would not be the policy's.
 	report := p.Report()
 	if err := report.Err; err != nil {
 		return Result{}, err
@@ -193,6 +199,8 @@ func (c *Comparison) row(name string, m *Measured, report scaling.Report) Row {
 		LPBoundAccuracy: c.Bounds.Accuracy, PastBound1s: c.Bounds.past(m, 1), PastBound10s: c.Bounds.past(m, 10),
 		Plans: report.Plans,
 	}
+
+	// A policy that never plans has no time of a plan.
 	if report.Plans > 0 {
 		r.PlanMS = report.Elapsed.Seconds() * 1e3 / float64(report.Plans)
 	}

@@ -24,6 +24,7 @@ func newCentral(w *sim.World) *central {
 	for g := range c.gpus {
 		c.gpus[g] = int32(g)
 	}
+
 	for _, m := range w.Models {
 		c.leadMax = max(c.leadMax, w.Lead(m.Profile.Max()))
 	}
@@ -56,10 +57,12 @@ func (c *central) serveFree(now sched.Time) {
 		f = max(f, now)
 		m, skip, b := c.pick(now, f)
 		if b == 0 {
+			// Nothing can be served: the next arrival asks again.
 			c.wake = sched.Never
 			return
 		}
 
+		// A smaller batch than the largest may leave later.
 		c.wake = f - sched.Time(c.w.Lead(b)+c.ahead)
 		if c.wake > now {
 			return
@@ -72,6 +75,7 @@ func (c *central) serveFree(now sched.Time) {
 func (c *central) firstFree() int32 {
 	best := c.gpus[0]
 	for _, g := range c.gpus[1:] {
+		// A GPU that is free now is as good as any: no other one is looked at.
 		if c.w.FreeAt(best) <= c.w.Now() {
 			return best
 		}

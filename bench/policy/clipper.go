@@ -23,6 +23,7 @@ func NewClipper(w *sim.World) sim.Server {
 	p := newPartitioned(w, 1, planNodes(w))
 	p.next = func(now, freeAt sched.Time, d *device) (int, int, int, sched.Time) {
 		for i := range d.sessions {
+			// Sessions of a GPU take turns.
 			k := (d.turn + i) % len(d.sessions)
 			if d.queues[k].Len() > 0 && p.pruneHeads(now, freeAt, d, k) {
 				return k, 0, min(d.queues[k].Len(), int(d.cap[k])), 0

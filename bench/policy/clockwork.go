@@ -32,6 +32,8 @@ func NewClockwork(w *sim.World, buffer, ahead sched.Duration) sim.Server {
 			}
 
 			b := q.fit(w, m, 0, now.Add(buffer), freeAt.Add(buffer))
+
+			// With the buffer not even a batch of one is in time.
 			if b == 0 {
 				w.Drop(q.Take(1)[0])
 				continue

@@ -40,6 +40,8 @@ func (p *partitioned) earlyDrop(now, freeAt sched.Time, d *device, k int) int {
 		p.w.Drop(q.Take(1)[0])
 		d.queued--
 	}
+
+	// A GPU that is shared keeps to its plan, so that the other sessions get their share of the duty cycle.
 	if len(d.sessions) > 1 {
 		b = min(b, want)
 	}

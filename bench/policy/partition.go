@@ -39,6 +39,7 @@ func meanRates(w *sim.World) []float64 {
 	if len(w.Arrivals) == 0 {
 		return out
 	}
+
 	for _, a := range w.Arrivals {
 		out[a.Model]++
 	}
@@ -107,11 +108,15 @@ func packModels(w *sim.World, rates []float64) []node {
 func mergeNodes(w *sim.World, a, b node) (node, bool) {
 	out := node{duty: min(a.duty, b.duty)}
 	busy := 0.0
+
 	for _, s := range append(append([]session(nil), a.sessions...), b.sessions...) {
+		// A batch gathers over one duty cycle. The small term keeps rounding from adding a request.
 		s.batch = max(1, int(math.Ceil(s.rate*out.duty-1e-9)))
 		if s.batch > w.Models[s.model].Profile.Max() {
 			return out, false
 		}
+
+		// A request waits for one cycle and runs in the next batch.
 		l := execSeconds(w, s.model, s.batch)
 		if out.duty+l > float64(w.Models[s.model].SLO)/1e9 {
 			return out, false
@@ -157,6 +162,7 @@ func planNodes(w *sim.World) []node {
 // the busiest nodes over the GPUs that are left. It returns the headroom.
 func spreadNodes(w *sim.World) ([]node, float64) {
 	rates := meanRates(w)
+
 	at := func(f float64) []node {
 		scaled := make([]float64, len(rates))
 		for i, r := range rates {
@@ -177,6 +183,7 @@ func spreadNodes(w *sim.World) ([]node, float64) {
 		}
 	}
 
+	// Not even almost no load fits: GPUs are shared beyond what the plan allows.
 	if best == nil {
 		best = crowdNodes(w, at(1e-6))
 	}
@@ -210,6 +217,7 @@ func giveOwn(w *sim.World) ([]node, float64) {
 	rates := meanRates(w)
 	share, need := make([]int, len(rates)), make([]float64, len(rates))
 	for i, r := range rates {
+		// Need is in GPUs, at the batch that fits twice into the SLO.
 		b := coordinatedBatch(w, int32(i))
 		share[i], need[i] = 1, r*execSeconds(w, int32(i), b)/float64(b)
 	}
@@ -228,6 +236,7 @@ func giveOwn(w *sim.World) ([]node, float64) {
 	var out []node
 	least := math.Inf(1)
 	for i, n := range share {
+		// The least multiple of its rate that any model's GPUs hold: what a packed plan is compared by.
 		least = min(least, float64(n)/max(need[i], 1e-9))
 		b := coordinatedBatch(w, int32(i))
 		for range n {
@@ -296,6 +305,7 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 	for i, n := range nodes {
 		d := device{node: n, gpu: int32(i), queues: make([]fifo, len(n.sessions)), cap: make([]float64, len(n.sessions)), wake: sched.Never}
 		for k, s := range n.sessions {
+			// A limit of one to begin with: only an adaptive policy uses it.
 			d.cap[k] = 1
 			r := route{device: i, session: k, rate: s.rate, credit: make([]float64, frontends)}
 			for f := range r.credit { // frontends start their rounds at different places
@@ -305,6 +315,7 @@ func newPartitioned(w *sim.World, frontends int, nodes []node) *partitioned {
 		}
 		p.devices = append(p.devices, d)
 	}
+
 	for _, m := range w.Models {
 		p.leadMax = max(p.leadMax, w.Lead(m.Profile.Max()))
 	}
@@ -327,6 +338,7 @@ func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
 		return
 	}
 
+	// Weighted round-robin by rate. Each frontend has its own credits, since frontends do not talk to each other.
 	f := scatterBits(uint64(r)) % p.frontends
 	best, sum := 0, 0.0
 	for i := range routes {
@@ -337,6 +349,7 @@ func (p *partitioned) Arrive(now sched.Time, r int32, m int32) {
 		}
 	}
 	routes[best].credit[f] -= sum
+
 	d := &p.devices[routes[best].device]
 	d.queues[routes[best].session].Push(r)
 	d.queued++
@@ -353,6 +366,7 @@ func (p *partitioned) Wake(now sched.Time) {
 			p.serveDevice(now, &p.devices[i])
 		}
 	}
+
 	p.wake = sched.Never
 	for i := range p.devices {
 		p.wake = min(p.wake, p.devices[i].wake)
@@ -395,6 +409,7 @@ func (p *partitioned) startBatch(now sched.Time, d *device) bool {
 	if p.sent != nil {
 		p.sent(d, k, skip, b, start)
 	}
+
 	d.queued -= b
 	p.w.Start(start, d.gpu, d.sessions[k].model, d.queues[k].Cut(skip, b))
 	d.turn = k + 1

@@ -55,6 +55,7 @@ func NewShepherd(w *sim.World) sim.Server {
 				if c.queues[m].Len() == 0 || !c.pruneHeads(now, freeAt, m) {
 					continue
 				}
+
 				h, b := largestBatch(w, &c.queues[m], m, now, freeAt)
 				if d := w.Deadline(c.queues[m].At(h)); b > size || b == size && d < first {
 					best, skip, size, first = m, h, b, d
@@ -109,6 +110,7 @@ func planGroups(w *sim.World) []herdSet {
 		sets[k].load += r * execSeconds(w, int32(m), b) / float64(b)
 	}
 
+	// More groups than GPUs: the least loaded are put together.
 	sort.SliceStable(sets, func(i, k int) bool { return sets[i].load > sets[k].load })
 	for len(sets) > w.GPUs {
 		last := sets[len(sets)-1]

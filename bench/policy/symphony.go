@@ -55,6 +55,7 @@ func NewSymphony(w *sim.World, f Form) sim.Server {
 		m.estimator.setRate(w.Models[i].Rate)
 		s.deriveBatch(int32(i))
 	}
+
 	s.wake = sched.Never
 	return s
 }
@@ -63,6 +64,8 @@ func (s *symphony) deriveBatch(m int32) {
 	d := &s.models[m]
 	p := s.w.Models[m].Profile
 	d.target = staggeredBatch(s.w, m, d.estimator.rate)
+
+	// The rule's β·λ: 2 l(1) - l(2) is β, the launch cost, of the line through both.
 	d.betaLam = (2*p.Exec(1) - p.Exec(2)).Seconds() * d.estimator.rate
 }
 
@@ -103,6 +106,8 @@ func (s *symphony) Wake(now sched.Time) {
 			s.onModelTimer(now, m)
 		}
 	}
+
+	// A GPU's turn may leave another candidate behind that is due as well.
 	for s.inMC > 0 && s.gpuTimer() <= now {
 		s.onGPUTimer(now)
 	}
@@ -114,19 +119,23 @@ func (s *symphony) updateCandidate(now sched.Time, m int32, freeAt sched.Time) {
 	d := &s.models[m]
 	one := max(now.Add(s.w.Lead(1)), freeAt).Add(execTime(s.w, m, 1))
 	d.q.DropBefore(s.w, one)
+
 	d.bs, d.drop = 0, sched.Never
 	if d.q.Len() == 0 {
 		return
 	}
+
 	d.bs = d.q.fit(s.w, m, 0, now, freeAt)
 	dl := s.w.Deadline(d.q.At(0))
 	d.drop = dl - sched.Time(execTime(s.w, m, 1)+s.w.Lead(1)) + 1
+
 	earliest := max(now.Add(s.w.Lead(d.bs)), freeAt)
 	frontrun := dl - sched.Time(execTime(s.w, m, d.bs+1))
 	d.execAt = max(earliest, frontrun)
 	if s.form == Text && float64(d.bs) > d.betaLam {
 		d.execAt = earliest
 	}
+
 	d.invalid = dl - sched.Time(execTime(s.w, m, d.bs))
 }
 
@@ -146,6 +155,8 @@ func (s *symphony) informCandidate(m int32) {
 func (s *symphony) onModelTimer(now sched.Time, m int32) {
 	d := &s.models[m]
 	d.timer = sched.Never
+
+	// A GPU is free by then, or the model waits among the candidates for one.
 	if s.gpus[s.first] <= d.execAt {
 		s.grantGPU(now, m)
 		return
@@ -156,6 +167,7 @@ func (s *symphony) onModelTimer(now sched.Time, m int32) {
 
 // gpuTimer is when the first GPU may be bound to the candidate with the longest delay.
 func (s *symphony) gpuTimer() sched.Time {
+	// Where inputs take no time, the lead is the same for every batch and needs no search.
 	bs := 0
 	if s.w.Data > 0 {
 		for i := range s.models {
@@ -209,6 +221,8 @@ func (s *symphony) grantGPU(now sched.Time, m int32) {
 
 	if d.bs > 0 {
 		at := max(now.Add(s.w.Lead(d.bs)), s.gpus[gpu])
+
+		// The batch waits until its frontrun even on a free GPU: that is what deferring is.
 		if s.form != Text {
 			at = max(at, min(d.execAt, d.invalid))
 		}

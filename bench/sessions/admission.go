@@ -58,6 +58,8 @@ func (j *Judgement) judge(rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+
+	// The last one asks; the others are open.
 	open, last := all[:len(all)-1], all[len(all)-1]
 
 	// The first trial is the decision; those after it are for offers.
@@ -75,6 +77,8 @@ func (j *Judgement) judge(rng *rand.Rand) error {
 	if decided > 0 {
 		j.took = append(j.took, decided)
 	}
+
+	// The judge is a run over the whole time, with the phase that the trial saw and with one that it did not.
 	kept := sim.KeepsPromises(c, all, toTheEnd)
 	last.Phase = drawPhase(rng, &last)
 	otherwise := sim.KeepsPromises(c, append(open[:len(open):len(open)], last), toTheEnd)
@@ -101,6 +105,8 @@ func count1(is bool) int {
 // drawMix draws sessions: Rim's applications at any of their qualities and rates, with latencies around the stated.
 func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
 	apps := Applications()
+
+	// From a fifth of what the target allows to half as much again, so that both answers come up.
 	demand := (0.2 + 1.3*rng.Float64()) * plan.DefaultTargets().At(c.GPUs) * float64(c.GPUs)
 	roomy := c
 	roomy.GPUs = 1000

@@ -44,8 +44,12 @@ const batchMax = 16
 // fan-outs and the parts of the GPU time. actdet's serialization is what its published 0.85 s → 7.60 s imply.
 func Applications() []Application {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
+
 	pass := ms(30)
 	two := []Quality{{"high", 0.90, 1}, {"low", 0.80, 2.0 / 3}}
+
+	// A module is its time for one request, requests per frame, processor time, what it needs, hand-over and
+	// memory in MB.
 	return []Application{
 		{"tracker", ms(500), two, []Module{
 			{"detect", ms(34.67), 1, ms(5), nil, pass, 900}, {"embed", ms(8), 4, ms(3), []int32{0}, pass, 300}}},
@@ -118,6 +122,7 @@ func FindWorkload(name string, seed uint64) (Workload, error) {
 		w.Streams = drawStreams(len(w.Apps), 120, seed)
 		return w, nil
 	}
+
 	all, ok := groups[w.Name]
 	if !ok {
 		return w, fmt.Errorf("workload %q: want W-1, W-2, W-3, f9 or a file", name)

@@ -38,6 +38,7 @@ type central struct {
 func stagesOf(a *Application, quality int) (plan.Application, error) {
 	p := plan.Application{Hop: hop}
 	for i := range a.Modules {
+		// Each module is two stages, its processor's and its model's; module i's model is stage 2 i + 1.
 		m := &a.Modules[i]
 		var after []int32
 		for _, before := range m.After {
@@ -55,6 +56,8 @@ func stagesOf(a *Application, quality int) (plan.Application, error) {
 // profileOf is a module's ℓ(b).
 func profileOf(a *Application, module, quality int) (*profile.Profile, error) {
 	one := float64(a.exec(module, quality))
+
+	// The launch is the part of l(1) that a larger batch does not pay again.
 	return profile.Linear(time.Duration(one*(1-launchShare)), time.Duration(one*launchShare), batchMax)
 }
 
@@ -81,6 +84,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 			if rate[k] == 0 {
 				continue
 			}
+
 			a, err := stagesOf(&apps[k], min(level, len(apps[k].Qualities)-1))
 			if err != nil {
 				return 0, err
@@ -113,6 +117,8 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 	for k := range c.w.Apps {
 		a := &c.w.Apps[k]
 		first[k] = int32(len(w.Models))
+
+		// An application without sessions has no budgets and no models.
 		if c.budgets[k] == nil {
 			continue
 		}
@@ -137,6 +143,7 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 		for j := range a.Modules {
 			m := &a.Modules[j]
 			model := first[s.App] + int32(j)
+
 			w.Rates[model] += s.FPS * float64(m.FanOut)
 			var after []int32
 			for _, before := range m.After {
@@ -163,6 +170,8 @@ func (c *central) model(app, module int) (sim.Model, error) {
 		m.Profile = p
 		return m, err
 	}
+
+	// Qualities are variants of one family: the scheduler chooses by price.
 	for q := range a.Qualities {
 		p, err := profileOf(a, module, q)
 		if err != nil {
@@ -179,6 +188,7 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 	if err != nil {
 		return nil, nil, err
 	}
+
 	t := newTally(len(streams))
 	frames := sim.NewFrames(w, sim.Duration(hop), sessions, func(session int, begun, ended sim.Time, inTime bool) {
 		if begun >= sim.Time(warm) {
@@ -196,6 +206,8 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 			}
 		}
 	}
+
+	// Accuracy counts by answer, whichever way it came.
 	w.Trace = func(_, model int32, _, _ sim.Time, requests []int32) {
 		t.accuracy, t.answers = t.accuracy+best[model]*float64(len(requests)), t.answers+float64(len(requests))
 	}
@@ -203,6 +215,7 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 		t.accuracy, t.answers = t.accuracy+w.Models[model].Variants[variant].Accuracy*float64(len(requests)), t.answers+float64(len(requests))
 	}
 
+	// A static plan cannot take requests out of its queues.
 	if c.server != nil {
 		result := w.Run(c.server(w))
 		return t, result, frames.Check()
@@ -281,6 +294,7 @@ func (c *central) serve(name string) (Result, error) {
 
 	r := t.result(&served, name, time.Duration(result.Busy))
 	r.Refused, r.AdmitMS = refused, longest.Seconds()*1e3
+
 	requests := 0
 	for b, n := range result.SizeSum {
 		requests += n

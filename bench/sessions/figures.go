@@ -59,6 +59,7 @@ func compare(ctx context.Context, d *figure.Drawing, workloads, policies string,
 	}
 
 	all := map[string]Result{}
+
 	for _, name := range strings.Split(workloads, ",") {
 		w, err := FindWorkload(name, seed)
 		if err != nil {
@@ -86,6 +87,7 @@ func drawMaximal(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, w := range []string{"w-1", "w-2", "w-3"} {
 		r, ours := all[w+" rim"], all[w+" downbeat-high"]
 		d.Claims = append(d.Claims,
@@ -107,6 +109,7 @@ func drawSessions(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, p := range []string{"downbeat-high", "rim", "nexus", "clipper"} {
 		for _, by := range all["w-1 "+p].ByApp {
 			d.Add(p, by.App, by.Sessions, by.FinishPct)
@@ -134,6 +137,7 @@ const seedsOfFilled = 5
 
 func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{}
+
 	panel := chart.Panel{Title: "sessions admitted", XLabel: "draw", YLabel: "sessions", XMin: 1}
 	sum := map[string]float64{}
 	names := []string{"downbeat", "rim", "rim-high", "rim-low"}
@@ -148,6 +152,8 @@ func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 			sum[name] += float64(r.Sessions) / seedsOfFilled
 			panel.Add(name, float64(i+1), float64(r.Sessions))
 		}
+
+		// The worst session of any draw is what the promise is judged by.
 		broken = min(broken, all["f9 downbeat"].FinishPctMin)
 	}
 
@@ -168,6 +174,7 @@ func drawRules(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	others := []float64{all["f9 rim-rr"].FinishPct, all["f9 rim-memory"].FinishPct, all["f9 rim-utilization"].FinishPct}
 	d.Claims = []figure.Claim{
 		{What: "Rim", Published: "near 100 %", Ours: percent(all["f9 rim"].FinishPct), Verdict: figure.Judge(all["f9 rim"].FinishPct > 99)},

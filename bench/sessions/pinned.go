@@ -41,10 +41,13 @@ type pinnedFrame struct {
 // frames are not finished. What a GPU gains by running several at a time is in the profiles.
 func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Duration) {
 	t = newTally(len(all))
+
 	free := make([]time.Duration, len(p.left))
 	var frames []pinnedFrame
 	var queue steps
 	order := 0
+
+	// Steps of one moment run in the order in which they were made, so that a run replays.
 	push := func(at time.Duration, frame, module int) {
 		order++
 		heap.Push(&queue, step{at, order, frame, module})
@@ -71,6 +74,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 		f := &frames[next.frame]
 		a := &p.w.Apps[p.w.Streams[f.x.stream].App]
 
+		// A worker runs one request after the other, without batches.
 		worker := f.place.worker[next.module]
 		work := time.Duration(a.Modules[next.module].FanOut) * p.exec(a, next.module, f.place.quality)
 		end := max(next.at, free[worker]) + work
@@ -96,6 +100,7 @@ func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(a
 		}
 		at, ready := time.Duration(0), true
 		for _, before := range a.Modules[m].After {
+			// A module that waits for several begins with the last of them.
 			ready = ready && f.until[before] >= 0
 			at = max(at, f.until[before]+p.pass(a, f.place.worker, int(before), m))
 		}
@@ -116,6 +121,7 @@ func (x *placement) at(now time.Duration) segment {
 
 // serve admits the workload's streams and runs those that were placed.
 func (p *rim) serve(name string, seed uint64) Result {
+	// Serving changes the streams; the caller's workload stays.
 	w := *p.w
 	p.w = &w
 
@@ -124,6 +130,7 @@ func (p *rim) serve(name string, seed uint64) Result {
 	for i := range w.Streams {
 		now := time.Duration(0)
 		if w.UntilFull {
+			// Sessions come one after the other, so only those that were let in take time.
 			now = time.Duration(len(in)) * joinEvery
 		}
 		began := time.Now()
@@ -149,6 +156,8 @@ func (p *rim) serve(name string, seed uint64) Result {
 	}
 	w.Streams = streams
 	w.schedule(len(streams))
+
+	// The last that came leaves first.
 	if w.UntilFull {
 		for k := len(streams) - 1; k >= 0; k-- {
 			p.leave(k, w.Streams[k].Until)

@@ -24,6 +24,7 @@ func Policies() []Policy {
 			r.temporal = 1
 		}
 		return Policy{name, summary, func(w *Workload, seed uint64) (Result, error) {
+			// A rule that refuses nobody gets the sessions that Rim lets in: the same load for all.
 			if r.force {
 				w.limitTo(admittedByRim(w))
 			}
@@ -97,6 +98,7 @@ func Select(list string) ([]Policy, error) {
 
 // Run serves a workload. The same seed gives the same result, but for AdmitMS, which is measured.
 func (p Policy) Run(w Workload, seed uint64) (Result, error) {
+	// A policy changes the streams; the next one must find them as they were.
 	w.Streams = slices.Clone(w.Streams)
 	return p.run(&w, seed)
 }

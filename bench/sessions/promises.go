@@ -20,6 +20,8 @@ func graphOf(a *Application, quality int) (*app.Graph, app.Profiles, error) {
 			after = append(after, 2*before+1)
 		}
 
+		// A model's step runs once for each element of a list; the list stands for what the processor's step
+		// finds.
 		list := len(g.Tensors)
 		g.Lists = append(g.Lists, list)
 		g.Tensors = append(g.Tensors, app.Tensor{Tensor: model.Tensor{Name: m.Name}, Most: m.FanOut, Mean: float64(m.FanOut)})

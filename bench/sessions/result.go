@@ -65,6 +65,7 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	for i, c := range t.by {
 		all.frames, all.good, all.late = all.frames+c.frames, all.good+c.good, all.late+c.late
 		r.FinishPctMin = min(r.FinishPctMin, share(c.good, c.frames))
+
 		of := &apps[w.Streams[i].App]
 		of.frames, of.good = of.frames+c.frames, of.good+c.good
 		sessions[w.Streams[i].App]++
@@ -74,6 +75,7 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	if t.answers > 0 {
 		r.Accuracy = t.accuracy / t.answers
 	}
+
 	for k := range apps {
 		if sessions[k] > 0 {
 			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], share(apps[k].good, apps[k].frames)})

@@ -82,6 +82,7 @@ func (p *rim) qualities(s Stream) []int {
 // admit places a stream at the best quality that fits, demoting others if none does; false: it is refused.
 func (p *rim) admit(stream int, now time.Duration) bool {
 	p.events++
+
 	qualities := p.qualities(p.w.Streams[stream])
 
 	for _, q := range qualities {
@@ -89,9 +90,12 @@ func (p *rim) admit(stream int, now time.Duration) bool {
 			return true
 		}
 	}
+
 	if p.rule.force {
 		return p.forcePlace(stream, qualities[len(qualities)-1], now)
 	}
+
+	// Only where several qualities are allowed can others be demoted for this session.
 	if p.rule.qualities != "all" {
 		return false
 	}
@@ -102,6 +106,8 @@ func (p *rim) admit(stream int, now time.Duration) bool {
 // it never does, everybody gets back what they had.
 func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 	order := slices.Clone(p.placed)
+
+	// Those whose last demotion is longest ago come first, so that the loss goes round (Rim §4.3).
 	slices.SortStableFunc(order, func(a, b *placement) int { return a.demoted - b.demoted })
 
 	var before []placement
@@ -113,6 +119,7 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		}
 		before, changed = append(before, *x), append(changed, x)
 
+		// The share is given back and taken anew around each change of quality.
 		p.give(x, 1)
 		x.quality++
 		x.demoted = p.events
@@ -125,6 +132,7 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		}
 	}
 
+	// In vain: everybody gets the former quality back.
 	for i, x := range changed {
 		p.give(x, 1)
 		*x = before[i]
@@ -149,6 +157,8 @@ func (p *rim) leave(stream int, now time.Duration) {
 		if x.quality == 0 {
 			continue
 		}
+
+		// A session that cannot be raised on its workers keeps its quality; it is not moved.
 		p.give(x, 1)
 		x.quality--
 		if !p.fits(x) {
@@ -226,6 +236,7 @@ func (p *rim) place(stream, quality int, now time.Duration) bool {
 
 // settle keeps a placement whose frames can be in time.
 func (p *rim) settle(x *placement, now time.Duration) bool {
+	// A placement that cannot meet the latency even when nobody else runs is none.
 	if p.latency(x) > p.w.Apps[p.w.Streams[x.stream].App].Latency {
 		return false
 	}
@@ -238,6 +249,8 @@ func (p *rim) settle(x *placement, now time.Duration) bool {
 // forcePlace puts a stream on the worker that the rule names, for best fit the one with most left, whether it fits or not.
 func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 	best := p.chooseWorker(0, nil)
+
+	// Best fit would take the fullest worker; the one with most left is overloaded least.
 	for i := range p.left {
 		if p.rule.choose == "best-fit" && p.left[i] > p.left[best] {
 			best = i
@@ -291,6 +304,8 @@ func (p *rim) chooseWorker(need float64, taken []float64) int {
 // latency is what a frame takes where nobody is in its way.
 func (p *rim) latency(x *placement) time.Duration {
 	a := &p.w.Apps[p.w.Streams[x.stream].App]
+
+	// Modules stand in an order in which each comes after those that it needs.
 	until := make([]time.Duration, len(a.Modules))
 	for m := range a.Modules {
 		for _, before := range a.Modules[m].After {

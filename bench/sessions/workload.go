@@ -93,6 +93,8 @@ func (w *Workload) schedule(n int) {
 	if !w.UntilFull {
 		return
 	}
+
+	// As many leave as came, at the same pace, the latest first.
 	full := time.Duration(n) * joinEvery
 	w.Span = full + holdFor + time.Duration(n)*joinEvery
 	for i := range w.Streams {

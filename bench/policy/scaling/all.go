@@ -52,6 +52,7 @@ func Select(list string) ([]Named, error) {
 	if list == "all" {
 		return All(), nil
 	}
+
 	var out []Named
 	for _, name := range strings.Split(list, ",") {
 		n, err := find(name)

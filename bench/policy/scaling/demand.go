@@ -26,15 +26,18 @@ func (d *demand) count(family int32) { d.second[family]++ }
 
 // endSecond closes a second; the one before time zero does not count.
 func (d *demand) endSecond(now sched.Time) {
+	// The first tick is at time zero, before any second has passed.
 	if now == 0 {
 		return
 	}
 	for f, n := range d.second {
+		// Without a past the first second is the average.
 		if d.seconds == 0 {
 			d.smoothed[f] = n
 		} else {
 			d.smoothed[f] += smoothing * (n - d.smoothed[f])
 		}
+
 		d.recent[0][f], d.recent[1][f] = d.recent[1][f], n
 		d.second[f] = 0
 	}
@@ -50,6 +53,8 @@ func (d *demand) fast(family int) float64 {
 // rate by more than chance explains (two standard deviations of a Poisson count).
 func (d *demand) leaves(planned []float64) bool {
 	for f, rate := range planned {
+		// Counts of two seconds: a deviation by chance, two standard deviations of Poisson, is no reason to plan
+		// anew.
 		n, expected := 2*d.fast(f), 2*rate
 		chance := 2 * math.Sqrt(max(expected, 1))
 		if n > 1.05*expected && n-expected > chance || n < 0.85*expected && expected-n > chance {

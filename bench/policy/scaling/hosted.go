@@ -61,6 +61,7 @@ func newHosted(w *sim.World, planner planner, batching batching, loadTime sched.
 func (p *hosted) Arrive(now sched.Time, r, family int32) {
 	p.advance(now)
 	p.demand.count(family)
+
 	h := p.route(now, family)
 	if h == nil {
 		p.w.Drop(r)
@@ -91,6 +92,7 @@ func (p *hosted) Wake(now sched.Time) {
 
 // advance counts the seconds that have passed and asks the planner after each.
 func (p *hosted) advance(now sched.Time) {
+	// Every second that has passed is ended, also where nothing happened in it.
 	for p.tick <= now {
 		p.demand.endSecond(p.tick)
 		if plan := p.planner.plan(p.tick, p); plan != nil {
@@ -124,6 +126,7 @@ func (p *hosted) route(now sched.Time, family int32) *host {
 		}
 	}
 
+	// While all are loading, requests wait for the first that is ready.
 	if best == nil {
 		return first
 	}
@@ -138,6 +141,7 @@ func (p *hosted) serve(now sched.Time, h *host) {
 	if h.queue.Len() == 0 {
 		return
 	}
+
 	free := max(p.w.FreeAt(h.device), h.readyAt)
 	if free > now {
 		return // Done will come

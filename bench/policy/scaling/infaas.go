@@ -40,6 +40,7 @@ func greedyBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched
 
 // plan implements planner. The first placement is the exact program's.
 func (a *infaas) plan(now sched.Time, p *hosted) []placement {
+	// At first there is no state to change: the exact program makes it.
 	if now == 0 {
 		plan, err := a.program.solve(a.ctx, firstRates(p.w), nil)
 		a.failed = err
@@ -56,6 +57,8 @@ func (a *infaas) plan(now sched.Time, p *hosted) []placement {
 			}
 			changed = true
 		}
+
+		// Accuracy is raised only where much capacity is left, so that the next second does not take it back.
 		if state.capacity(family)*infaasSlack > rate && state.relax(family, rate) {
 			changed = true
 		}
@@ -98,6 +101,7 @@ func (s *infaasState) capacity(family int) float64 {
 
 // grow adds capacity to a family by the change that costs least accuracy; false: there is none.
 func (s *infaasState) grow(family int, d *demand) bool {
+	// The change that costs least accuracy is made; 2 is more than any cost.
 	best, change, least := -1, infaasHost{}, 2.0
 	for i, h := range s.hosts {
 		switch {
@@ -116,6 +120,7 @@ func (s *infaasState) grow(family int, d *demand) bool {
 			}
 		}
 	}
+
 	if best < 0 {
 		return false
 	}
@@ -161,9 +166,13 @@ func (s *infaasState) next(h infaasHost, heavier bool) int {
 	for v := range s.program.models[h.family].Variants {
 		a, c := s.accuracy(h.family, v), s.program.capacity(h.kind, h.family, v)
 		faster := c > s.program.capacity(h.kind, h.family, h.variant)
+
+		// A lighter variant must also be faster, or it helps nobody.
 		if c == 0 || heavier && a <= now || !heavier && (a >= now || !faster) {
 			continue
 		}
+
+		// The nearest in accuracy: steps are small.
 		if best < 0 || heavier == (a < s.accuracy(h.family, best)) {
 			best = v
 		}

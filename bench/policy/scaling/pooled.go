@@ -78,6 +78,7 @@ func newPooled(ctx context.Context, w *sim.World, s Settings) Policy {
 		}
 		p.devices[kind] = append(p.devices[kind], int32(g))
 	}
+
 	p.slots = make([][]slot, len(p.devices))
 	p.market.Capacity = make([]float64, len(p.devices))
 
@@ -133,12 +134,15 @@ func (p *pooled) serve(now sched.Time) {
 		p.renewPrices(now)
 		p.nextPlan = now.Add(planPeriod)
 	}
+
+	// Drops are counted here, since prices are renewed by their share.
 	for f := range p.families {
 		q := &p.families[f].queue
 		before := q.Len()
 		q.DropBefore(p.w, now.Add(p.families[f].lightest))
 		p.dropped += float64(before - q.Len())
 	}
+
 	p.wake = sched.Never
 	p.schedule(now)
 }
@@ -152,6 +156,8 @@ func (p *pooled) renewPrices(now sched.Time) {
 	for f := range p.families {
 		p.bid(now, f)
 	}
+
+	// Capacity is what the devices can still do within the horizon: running batches take their part.
 	for kind, devices := range p.devices {
 		p.market.Capacity[kind] = 0
 		for _, g := range devices {
@@ -164,6 +170,7 @@ func (p *pooled) renewPrices(now sched.Time) {
 		p.report.Err = err
 		return
 	}
+
 	for f := range p.families {
 		p.families[f].readPrices(&p.prices, p.market.Value)
 	}
@@ -174,6 +181,8 @@ func (p *pooled) renewPrices(now sched.Time) {
 // bid writes a family's demand and offers into the market.
 func (p *pooled) bid(now sched.Time, family int) {
 	f, bidder := &p.families[family], &p.market.Bidders[family]
+
+	// The queue is demand as well: it has to be served within the horizon.
 	expected := f.rate.at(now)
 	bidder.Rate = expected + float64(f.queue.Len())/float64(planHorizon)*1e9
 	bidder.Offers = bidder.Offers[:0]
@@ -191,6 +200,9 @@ func (o *offer) plannedCost(slo sched.Duration, rate float64) float64 {
 	best := o.profile.Exec(1).Seconds()
 	for b := 2; b <= o.profile.Max(); b++ {
 		run := o.profile.Exec(b).Seconds()
+
+		// The first request waits for b - 1 others. The floor of the rate keeps a family without requests from
+		// dividing by zero.
 		if run+float64(b-1)/max(rate, 0.5) > budget {
 			break
 		}
@@ -214,10 +226,13 @@ func (f *pool) readPrices(prices *plan.Prices, answer float64) {
 // be too tight for how requests and long batches come.
 func (p *pooled) followDrops() {
 	const period = float64(planPeriod) / 1e9
+
 	if p.arrived > 0 {
 		p.full -= dropGain * period * (p.dropped/p.arrived - dropShare)
 		p.full = min(planFull, max(planLeast, p.full))
 	}
+
+	// Both counts forget at the same pace, about a second, so their ratio is the recent share.
 	p.arrived *= math.Exp(-period)
 	p.dropped *= math.Exp(-period)
 }

@@ -58,6 +58,7 @@ func (p *Program) capacity(kind, family, variant int) float64 {
 	if table == nil {
 		return 0
 	}
+
 	b := min(halfBatch(m.SLO, table), p.largest)
 	if b == 0 {
 		return 0
@@ -88,6 +89,8 @@ func (p *Program) options() []option {
 					out = append(out, o)
 				}
 			}
+
+			// Options that another one beats in both respects would only make the program larger.
 			out = append(out[:first], undominated(out[first:])...)
 		}
 	}
@@ -123,6 +126,7 @@ func (p *Program) solve(ctx context.Context, demand []float64, fixed [][]int) ([
 	if err != nil {
 		return nil, err
 	}
+
 	p.Solved++
 	p.Elapsed += s.Elapsed
 	if s.Status != solver.Optimal && s.Status != solver.Feasible {
@@ -140,6 +144,8 @@ func (p *Program) Try(ctx context.Context, demand []float64) error {
 // build writes the program down.
 func (p *Program) build(options []option, demand []float64, fixed [][]int) (solver.Problem, error) {
 	problem := solver.Problem{Gap: p.gap, Limit: 30 * time.Second}
+
+	// Accuracy counts by request, so costs are divided by the whole demand.
 	total := 0.0
 	for _, rate := range demand {
 		total += max(rate, demandMin)
@@ -149,12 +155,14 @@ func (p *Program) build(options []option, demand []float64, fixed [][]int) (solv
 	for kind, n := range p.devices {
 		kinds[kind] = problem.AddRow(-solver.Inf, float64(n))
 	}
+
 	owned := make([][]int, len(fixed))
 	for kind := range fixed {
 		for _, n := range fixed[kind] {
 			owned[kind] = append(owned[kind], problem.AddRow(-solver.Inf, float64(n)))
 		}
 	}
+
 	served := make([]int, len(p.models))
 	for family := range p.models {
 		rate := max(demand[family], demandMin)
@@ -165,12 +173,15 @@ func (p *Program) build(options []option, demand []float64, fixed [][]int) (solv
 	for i := range options {
 		o := &options[i]
 		rate := max(demand[o.family], demandMin)
+
+		// More devices than serve the whole demand are of no use to an option: the bound keeps the search small.
 		most := math.Min(float64(p.devices[o.kind]), math.Ceil(headroom*rate/o.capacity))
 		enough := problem.AddRow(-solver.Inf, 0)
 		count := []solver.Term{{Row: kinds[o.kind], Value: 1}, {Row: enough, Value: -o.capacity}}
 		if fixed != nil {
 			count = append(count, solver.Term{Row: owned[o.kind][o.family], Value: 1})
 		}
+
 		o.count = problem.AddColumn(0, 0, most, true, count...)
 		o.rate = problem.AddColumn(-o.accuracy/total, 0, rate, false,
 			solver.Term{Row: served[o.family], Value: 1}, solver.Term{Row: enough, Value: headroom})
@@ -182,6 +193,7 @@ func (p *Program) build(options []option, demand []float64, fixed [][]int) (solv
 func (p *Program) read(options []option, values, demand []float64, fixed [][]int) []placement {
 	var plan []placement
 	for _, o := range options {
+		// Devices are counted from the rates, since a solution within the gap may hold more of them than it uses.
 		n := int(math.Ceil(headroom*values[o.rate]/o.capacity - 1e-6))
 		if n > 0 {
 			plan = append(plan, placement{o.kind, int32(o.family), int32(o.variant), n, values[o.rate]})

@@ -28,10 +28,13 @@ func (a *proteus) plan(now sched.Time, p *hosted) []placement {
 	if a.failed != nil || a.planned != nil && !a.due(now, p.demand) {
 		return nil
 	}
+
 	rates := make([]float64, len(p.w.Models))
 	for f := range rates {
 		rates[f] = max(p.demand.smoothed[f], p.demand.fast(f))
 	}
+
+	// At the start nothing was counted yet: the plan takes the rates of the first seconds.
 	if p.demand.seconds == 0 {
 		rates = firstRates(p.w)
 	}
@@ -47,6 +50,7 @@ func (a *proteus) plan(now sched.Time, p *hosted) []placement {
 
 // due reports whether it is time to plan again.
 func (a *proteus) due(now sched.Time, d *demand) bool {
+	// Two seconds in a row: one alone may be chance.
 	if d.leaves(a.planned) {
 		a.outside++
 	} else {
@@ -86,11 +90,14 @@ func staticRates(w *sim.World) []float64 {
 		}
 		seconds[a.At/1e9]++
 	}
+
 	peak, sum := 0.0, 0.0
 	for _, n := range seconds {
 		peak = max(peak, n)
 		sum += n
 	}
+
+	// The families' shares stay; their sum becomes that of the busiest second.
 	out := meanRates(w, 0)
 	for f := range out {
 		out[f] *= peak * float64(len(seconds)) / max(sum, 1)
@@ -161,6 +168,8 @@ func withoutPlacement(w *sim.World) func(*proteus, *hosted) {
 			a.failed = fmt.Errorf("initial placement: %w", err)
 			return
 		}
+
+		// The devices of each family stay; only their variants are planned later.
 		a.fixed = make([][]int, len(a.program.devices))
 		for kind := range a.fixed {
 			a.fixed[kind] = make([]int, len(w.Models))
@@ -190,10 +199,12 @@ func (p *Program) extreme(most bool) func(family, variant int) bool {
 	for family := range p.models {
 		chosen[family] = -1
 		for variant := range p.models[family].Variants {
+			// A variant that no kind can run within the SLO is no choice.
 			usable := false
 			for kind := range p.devices {
 				usable = usable || p.capacity(kind, family, variant) > 0
 			}
+
 			c := chosen[family]
 			if usable && (c < 0 || p.models[family].Variants[variant].Accuracy > p.models[family].Variants[c].Accuracy == most) {
 				chosen[family] = variant

@@ -40,6 +40,7 @@ func (r *rate) at(now sched.Time) float64 {
 
 // stepped reports whether a short average differs from a long one by more than chance explains.
 func stepped(short, long float64) bool {
+	// A Poisson rate averaged exponentially over T has the variance rate / (2 T).
 	deviation := math.Sqrt(max(short, long, 1) / 2 / stepMemory)
 	return math.Abs(short-long) > stepSigmas*deviation
 }
@@ -57,6 +58,8 @@ func (p *pooled) followSteps(now sched.Time) {
 			r.long = r.short
 		}
 	}
+
+	// All families together show a step that is too small to show in each.
 	if !stepped(short, long) {
 		return
 	}

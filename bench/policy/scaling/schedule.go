@@ -23,10 +23,13 @@ func (p *pooled) schedule(now sched.Time) {
 			p.slots[kind] = append(p.slots[kind], slot{g, max(now, p.w.FreeAt(g))})
 		}
 	}
+
 	for f := range p.families {
 		p.families[f].placed = 0
 	}
 
+	// Requests are placed in the order of urgency until no idle device is left; what is placed on a busy one holds
+	// its time.
 	for p.someIdle(now) {
 		family := p.mostUrgent()
 		if family < 0 {
@@ -67,6 +70,7 @@ func (p *pooled) mostUrgent() int {
 // place gives the family's next requests the best place that there is, and starts them if that is now.
 func (p *pooled) place(now sched.Time, family int) {
 	f := &p.families[family]
+
 	o, b, s := p.bestPlace(now, f)
 	if o == nil {
 		f.placed++ // nothing can serve this request: it is dropped when its time has come
@@ -102,6 +106,8 @@ func (p *pooled) bestPlace(now sched.Time, f *pool) (best *offer, size int, plac
 		if b == 0 {
 			continue
 		}
+
+		// The gain of an answer here over that of the family's best option, less the wait.
 		answer := p.market.Value + o.accuracy - f.value
 		gain := answer - p.prices.Price[o.kind]*o.profile.Exec(b).Seconds()/float64(b) - delayPrice*float64(s.free.Sub(now))/1e9
 		if gain > most {

@@ -18,6 +18,7 @@ func (p *Program) spread(plan []placement, options []option, demand []float64, f
 					continue
 				}
 
+				// The rest of the devices make their families faster, never less accurate.
 				capacity, accuracy := p.state(plan, int32(o.family))
 				if o.accuracy < accuracy-1e-9 {
 					continue
@@ -50,6 +51,7 @@ func (p *Program) state(plan []placement, family int32) (capacity, accuracy floa
 			rate += x.rate
 		}
 	}
+
 	if rate > 0 {
 		accuracy /= rate
 	}
@@ -61,6 +63,8 @@ func (p *Program) state(plan []placement, family int32) (capacity, accuracy floa
 func (p *Program) add(plan []placement, o option, demand []float64) []placement {
 	capacity, _ := p.state(plan, int32(o.family))
 	rate := max(demand[o.family], demandMin) * o.capacity / (capacity + o.capacity)
+
+	// The new device takes its share of the load from the least accurate ones.
 	for left := rate; left > 1e-9; {
 		worst := -1
 		for i, x := range plan {
