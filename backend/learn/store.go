@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
@@ -103,6 +105,26 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 	s.prune(append(all, version))
 	return nil
 }
+
+// Publisher returns what Options.Publish wants of a backend that serves the repository: weights become a version, which
+// load (a backend's LoadModel) puts in force on one GPU after another while the version before serves. A backend answers
+// a request from one version and says which. A version that cannot be loaded is taken out again.
+func (s *Store) Publisher(load func(ctx context.Context, name, version string) error) func(version int, weights []float32) error {
+	return func(version int, weights []float32) error {
+		if err := s.Save(version, weights); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), loadMost)
+		defer cancel()
+		if err := load(ctx, s.net.Name, ""); err != nil {
+			return errors.Join(err, s.Remove(version))
+		}
+		return nil
+	}
+}
+
+// loadMost is how long a backend may take to put a version in force.
+const loadMost = time.Minute
 
 // Remove takes a learnt version out of the repository: one that could not be put in force must not serve after a restart.
 func (s *Store) Remove(version int) error {

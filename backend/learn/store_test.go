@@ -3,6 +3,7 @@
 package learn
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -104,5 +105,35 @@ func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
 		if err := s.Save(2, weights); err != nil {
 			t.Errorf("with room again: %v", err)
 		}
+	}
+}
+
+// TestAVersionThatDoesNotLoadIsTakenOut: so that it does not serve after a restart either.
+func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
+	dir := copyModel(t)
+	s := openStore(t, dir)
+	_, weights, err := s.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, asked := errors.New("a GPU is lost"), ""
+	publish := s.Publisher(func(_ context.Context, name, version string) error {
+		asked = name + "/" + version
+		if v, _, err := s.Newest(); v == 2 || err != nil {
+			return errors.Join(lost, err)
+		}
+		return nil
+	})
+	if err := publish(2, weights); !errors.Is(err, lost) || asked != "vehicle-s/" {
+		t.Errorf("%v, asked for %s", err, asked)
+	}
+	if v, _, err := s.Newest(); v != 1 || err != nil {
+		t.Errorf("version %d, %v", v, err)
+	}
+	if err := publish(3, weights); err != nil {
+		t.Error(err)
+	}
+	if v, _, err := s.Newest(); v != 3 || err != nil {
+		t.Errorf("version %d, %v", v, err)
 	}
 }
