@@ -55,6 +55,8 @@ func (g *graph) allotParam(deviation float64, fill float32, dims ...int64) (int,
 	p := param{dims: dims, offset: g.vectorSize(), size: size, deviation: deviation, fill: fill}
 	i := len(g.params)
 	g.params = append(g.params, p)
+
+	// Serving writes the weights as constants; training cuts them from one vector; a sketch only counts them.
 	switch {
 	case g.weights != nil:
 		return i, g.Const(onnx.FloatTensor(fmt.Sprintf("w%d", i), g.weights[p.offset:p.offset+size], dims...))
@@ -66,6 +68,7 @@ func (g *graph) allotParam(deviation float64, fill float32, dims ...int64) (int,
 
 // initialWeights draws starting weights.
 func initialWeights(params []param, seed uint64) []float32 {
+	// The second word keeps this stream apart from others of the same seed.
 	r := rand.New(rand.NewPCG(seed, 0x646f776e62656174))
 	var out []float32
 	for _, p := range params {
@@ -100,6 +103,7 @@ func (g *graph) cutVector(flat string, params []param) {
 // joinGradients concatenates the gradients into one vector in the order of the parameters.
 func (g *graph) joinGradients() string {
 	flat := make([]string, len(g.grads))
+	// Gradients are joined in the order in which the weights were cut.
 	for i, name := range g.grads {
 		flat[i] = g.Node("Reshape", []string{name, g.Shape(-1)})
 	}
@@ -109,6 +113,9 @@ func (g *graph) joinGradients() string {
 // addImage adds the UINT8 input [batch h w 3] and brings it to about zero mean and unit deviation.
 func (g *graph) addImage(batch []onnx.Dim, h, w int64) value {
 	in := g.Input("image", onnx.Uint8, append(batch, onnx.Fixed(h, w, 3)...))
+
+	// Pictures are bytes in the order height, width, channel; convolutions want channels first, and numbers near
+	// zero.
 	x := g.Node("Cast", []string{in}, onnx.Int("to", int64(onnx.Float)))
 	x = g.Node("Transpose", []string{x}, onnx.Ints("perm", 0, 3, 1, 2))
 	x = g.Node("Mul", []string{g.Node("Sub", []string{x, g.Scalar(100)}), g.Scalar(1.0 / 60)})

@@ -59,6 +59,8 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 		g.NodeTo("Split", out, []string{name, g.Shape(sizes...)}, onnx.Int("axis", 1))
 		return out
 	}
+
+	// The target's channels: a mask of cells with an object, its class, its box, and the weight of the cell.
 	raw := split(y.name, 1, h.N, 4)
 	truth := split(target, 1, h.N, 4, 1)
 	mask, inv := truth[0], g.Scalar(1/float32(batch))
@@ -79,6 +81,7 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 	box := mul(mask, mul(clip, sub(d, mul(clip, g.Scalar(0.5)))))
 	dBox := mul(mul(mask, clip), g.Scalar(boxWeight))
 
+	// The loss is a mean over the batch, so that the rate does not depend on the batch.
 	total := g.Node("Sub", []string{sumOf(g, object), mul(sumOf(g, class), g.Scalar(classWeight))})
 	total = g.Node("Add", []string{total, mul(sumOf(g, box), g.Scalar(boxWeight))})
 	dy = g.Node("Concat", []string{dObject, dClass, dBox}, onnx.Int("axis", 1))
@@ -95,6 +98,8 @@ func (h Grid) outputs(g *graph, y value) {
 	flat = g.Node("Transpose", []string{flat}, onnx.Ints("perm", 0, 2, 1))
 	raw := []string{"objectness", "class", "centre", "size"}
 	g.NodeTo("Split", raw, []string{flat, g.Shape(1, h.N, 2, 2)}, onnx.Int("axis", 2))
+
+	// A score is the chance that there is an object, times that of its class.
 	p := g.Node("Mul", []string{g.Node("Sigmoid", raw[:1]), g.Node("Softmax", raw[1:2], onnx.Int("axis", 2))})
 	g.Output("scores", p, onnx.Float, onnx.Batched(cells, h.N))
 
@@ -104,6 +109,8 @@ func (h Grid) outputs(g *graph, y value) {
 	}
 	at := g.Const(onnx.FloatTensor("cells", corner, 1, cells, 2))
 	step := g.Const(onnx.FloatTensor("step", []float32{1 / float32(y.w), 1 / float32(y.h)}, 2))
+
+	// Centres are told within their cell and sizes as logarithms; answers are corners, as shares of the picture.
 	centre := g.Node("Mul", []string{g.Node("Add", []string{raw[2], at}), step})
 	half := g.Node("Mul", []string{g.Node("Exp", []string{raw[3]}), g.Scalar(0.5)})
 	boxes := g.Node("Concat", []string{g.Node("Sub", []string{centre, half}), g.Node("Add", []string{centre, half})}, onnx.Int("axis", 2))

@@ -23,6 +23,7 @@ type Cost struct {
 
 // Cost counts without running anything.
 func (n Net) Cost() Cost {
+	// The sketch counts while it builds: no weights are needed for it.
 	g, _ := n.sketchForward()
 	return Cost{FLOP: g.flops, Weights: g.vectorSize()}
 }
@@ -80,6 +81,8 @@ func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 	n.Head.outputs(g, y)
 
 	name := x.name
+
+	// Features of a map are its means over the places, so that every net answers with a vector.
 	if x.h > 0 {
 		name = g.Node("ReduceMean", []string{name}, onnx.Ints("axes", 2, 3), onnx.Int("keepdims", 0))
 	}
@@ -109,6 +112,7 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 	if sketch.vectorSize() == 0 {
 		return nil, fmt.Errorf("net %s: no layer of it has weights: it cannot be trained", n.Name)
 	}
+
 	return weights, nil
 }
 

@@ -42,6 +42,8 @@ func adamStep(g *graph, w, grad, m1, m2, rate string) (string, string, string) {
 	m1 = interpolate(g, m1, grad, beta1)
 	m2 = interpolate(g, m2, g.Node("Mul", []string{grad, grad}), beta2)
 	root := g.Node("Add", []string{g.Node("Sqrt", []string{m2}), g.Scalar(epsilon)})
+
+	// Decay is of the weights themselves and no part of the moments (Loshchilov and Hutter).
 	step := g.Node("Add", []string{g.Node("Div", []string{m1, root}), g.Node("Mul", []string{w, g.Scalar(decay)})})
 	return g.Node("Sub", []string{w, g.Node("Mul", []string{step, rate})}), m1, m2
 }
@@ -58,6 +60,8 @@ func interpolate(g *graph, old, new string, keep float32) string {
 
 // clipNorm shortens the gradient to length normMax.
 func clipNorm(g *graph, grad string) string {
+	// A gradient that is shorter than the limit is divided by the limit and multiplied by it: no branch in the
+	// graph.
 	norm := g.Node("Sqrt", []string{sumOf(g, g.Node("Mul", []string{grad, grad}))})
 	ratio := g.Node("Div", []string{g.Scalar(normMax), g.Node("Max", []string{norm, g.Scalar(normMax)})})
 	return g.Node("Mul", []string{grad, ratio})

@@ -30,6 +30,7 @@ func New(net Net, o Options) (*Trainer, error) {
 	if o.Batch < 1 || o.Batch > 4096 {
 		return nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
 	}
+
 	m, params, err := net.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), false)
 	if err != nil {
 		return nil, err
@@ -91,9 +92,11 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 			len(images), len(targets), len(t.image.GetData()), len(t.target.GetData()))
 	}
 
+	// The tensors are the session's for good: a step copies in and allocates nothing.
 	copy(t.image.GetData(), images)
 	copy(t.target.GetData(), targets)
 	t.step++
+
 	t.rate.GetData()[0] = float32(t.options.Optimiser.correctedRate(lr, t.step))
 
 	now, next := &t.state[0], &t.state[1]
@@ -107,8 +110,11 @@ func (t *Trainer) Step(images []byte, targets []float32, lr float64) (float32, e
 		return 0, fmt.Errorf("step %d of %s: %w", t.step, t.net.Name, err)
 	}
 
+	// The sets change places only after a step that succeeded: one that failed leaves the weights as they were.
 	t.state[0], t.state[1] = t.state[1], t.state[0]
 	loss := t.loss.GetData()[0]
+
+	// A loss that differs from itself is not a number: no later step would mend it.
 	if loss != loss {
 		return loss, fmt.Errorf("step %d of %s: the loss is not a number", t.step, t.net.Name)
 	}
@@ -124,6 +130,8 @@ func (t *Trainer) SetWeights(weights []float32) error {
 	if len(weights) != len(now) {
 		return fmt.Errorf("weights: %d numbers: the net %s takes %d", len(weights), t.net.Name, len(now))
 	}
+
+	// The moments belong to the weights that were; other weights begin without a past.
 	copy(now, weights)
 	for _, moment := range t.state[0][1:] {
 		clear(moment.GetData())
@@ -229,6 +237,8 @@ func newTensor[T ortgo.TensorData](r *runner, dims ...int64) (*ortgo.Tensor[T], 
 	for _, d := range dims {
 		n *= d
 	}
+
+	// Memory of Go's, which the runtime reads and writes in place.
 	t, err := ortgo.NewTensor(ortgo.NewShape(dims...), make([]T, n))
 	if err != nil {
 		return nil, fmt.Errorf("tensor %v: %w", dims, err)
@@ -249,6 +259,7 @@ func (r *runner) run(in, out map[string]ortgo.Value) error {
 }
 
 func (r *runner) close() error {
+	// Tensors end before the session that they were made for.
 	var errs []error
 	for _, t := range r.tensors {
 		errs = append(errs, t.Destroy())

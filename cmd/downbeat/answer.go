@@ -42,18 +42,21 @@ const shown = 0.3
 // printAnswer prints classes, detections, or else the tensors as JSON.
 func printAnswer(w io.Writer, m *frontend.Model, labels []string, data []byte) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+
 	defer tw.Flush()
 	values := make([]float32, len(data)/4)
 	for i := range values {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
 
+	// The shapes of this project's own models are told in words; what is not known is told as numbers or bytes.
 	switch classes := len(labels); {
 	case classes > 0 && len(values) == classes:
 		order := make([]int, classes)
 		for i := range order {
 			order[i] = i
 		}
+
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b], values[a]) })
 
 		for _, i := range order[:min(3, classes)] {

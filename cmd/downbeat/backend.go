@@ -35,6 +35,7 @@ func coreList(text string) ([]int, error) {
 		return nil, nil
 	}
 	var cores []int
+
 	for _, word := range strings.Split(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil {

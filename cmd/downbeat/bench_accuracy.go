@@ -40,6 +40,8 @@ func (in *accuracyInputs) register(fs *flag.FlagSet) {
 func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 	s := in.setting
 	var err error
+
+	// All flags are checked before the first file is read.
 	if s.Devices, err = accuracy.ParseDevices(in.devices); err != nil {
 		return nil, fmt.Errorf("-devices: %w", err)
 	}
@@ -52,6 +54,7 @@ func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 	if !(s.Gap >= 0 && s.Gap <= 0.5) {
 		return nil, fmt.Errorf("-gap %v: want 0 to 0.5", s.Gap)
 	}
+
 	zoos, err := in.readZoos()
 	if err != nil {
 		return nil, err
@@ -64,6 +67,8 @@ func (in *accuracyInputs) load() ([]accuracy.Setting, error) {
 		}
 		for _, zoo := range zoos {
 			s.Zoo = zoo
+
+			// A World that cannot be made is told now, not after the settings before it have run.
 			if _, err := s.World(); err != nil {
 				return nil, err
 			}
@@ -79,6 +84,7 @@ func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
 	if err == nil && info.IsDir() {
 		return family.ReadTrace(os.DirFS(name), filepath.Base(filepath.Clean(name)))
 	}
+
 	shape, err := family.FindShape(name)
 	if err != nil {
 		return nil, fmt.Errorf("no such directory, and no shape %w", err)
@@ -88,6 +94,7 @@ func (in *accuracyInputs) readTrace(name string) (*family.Trace, error) {
 
 // readZoos reads or makes the profiles: as they are, repaired, or both.
 func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
+	// The column matters to measured profiles only: made ones have one latency.
 	zoo := family.MakeZoo()
 	if in.profiles != "made" {
 		column := map[string]family.Column{"median": family.ColumnMedian, "mean": family.ColumnMean}[in.column]
@@ -112,6 +119,7 @@ func (in *accuracyInputs) readZoos() ([]*family.Zoo, error) {
 			return nil, fmt.Errorf("-data %q: want published, repaired or both", data)
 		}
 	}
+
 	if len(out) == 0 {
 		out = append(out, zoo)
 	}
@@ -129,6 +137,7 @@ func benchAccuracy() command {
 			load := fs.Duration("load-time", 0, "time that a device takes to load another variant (policies that host one per device)")
 			policies := fs.String("policy", "downbeat,proteus,sommelier,infaas,clipper-ht,clipper-ha", "policies, comma-separated, or all")
 			format := fs.String("o", "table", "output: table, json or csv")
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
@@ -146,6 +155,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 	case in.setting.LoadTime < 0 || in.setting.LoadTime > time.Minute:
 		return fmt.Errorf("-load-time %v: want 0 to 1m", in.setting.LoadTime)
 	}
+
 	with, err := scaling.Select(policies)
 	if err != nil {
 		return fmt.Errorf("-policy: %w", err)
@@ -157,6 +167,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 
 	var rows []accuracy.Row
 	for _, s := range settings {
+		// Progress goes to the standard error: the standard output is for the result.
 		fmt.Fprintf(os.Stderr, "%s (%d requests, %v), %s profiles, seed %d\n", s.Trace.Name, len(s.Trace.Arrivals), s.Trace.Span(), s.Zoo.Name, in.seed)
 		_, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
 			rows = append(rows, r)
@@ -170,6 +181,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 			return err
 		}
 	}
+
 	switch format {
 	case "table":
 		return accuracy.WriteTable(os.Stdout, rows)

@@ -38,6 +38,8 @@ func benchDispatch() command {
 			}
 
 			progress := func(line string) { fmt.Fprintln(os.Stderr, line) }
+
+			// Growth is a measurement of its own, with fixed sizes: the flags for one run do not apply.
 			if *growth != "" {
 				return writeGrowth(ctx, *growth, progress)
 			}
@@ -56,6 +58,8 @@ func benchDispatch() command {
 			if err := write(os.Stdout, r); err != nil {
 				return err
 			}
+
+			// A run in which no rate held is a failure, so that scripts notice.
 			if !r.Pass {
 				return fmt.Errorf("no rate held: see above why")
 			}

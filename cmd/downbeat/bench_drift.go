@@ -44,6 +44,8 @@ func benchDrift() command {
 
 func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus string, asJSON bool) error {
 	var rows []drift.Row
+
+	// Each number of GPUs is a cluster of its own.
 	for _, text := range strings.Split(gpus, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil {

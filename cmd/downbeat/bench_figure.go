@@ -19,6 +19,8 @@ func benchFigure() command {
 	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, published numbers beside ours: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …",
 		run: func(ctx context.Context, args []string) error {
 			var names [2]string // paper and figure, before the flags
+
+			// Names come first, since flag parsing stops at the first word.
 			for i := range names {
 				if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 					names[i], args = args[0], args[1:]
@@ -31,6 +33,7 @@ func benchFigure() command {
 			case "rim":
 				return figureOfRim(ctx, names[1], args)
 			case "proteus", "":
+				// Without a name the flags' help is Proteus's.
 				return figureOfProteus(ctx, names, args)
 			}
 			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID or bench figure rim ID", names[0]))
@@ -42,6 +45,8 @@ func figureOfProteus(ctx context.Context, names [2]string, args []string) error 
 	fs := flag.NewFlagSet("downbeat bench figure", flag.ContinueOnError)
 	var in accuracyInputs
 	in.register(fs)
+
+	// A figure wants both traces and both forms of the data, other than bench accuracy.
 	if err := errors.Join(fs.Set("trace", "figure4,bursty"), fs.Set("data", "published,repaired")); err != nil {
 		return err
 	}
@@ -61,6 +66,7 @@ func figureOfProteus(ctx context.Context, names [2]string, args []string) error 
 }
 
 func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, out string) error {
+	// The directory is made before minutes of work.
 	if err := goodput.MakeDir(out); err != nil {
 		return fmt.Errorf("-out %s: %w", out, err)
 	}
@@ -78,6 +84,8 @@ func runFigure(ctx context.Context, figure accuracy.Figure, in *accuracyInputs, 
 func symphonyInputs(fs *flag.FlagSet) *symphony.Inputs {
 	in := symphony.DefaultInputs()
 	in.Progress = func(text string) { fmt.Fprintln(os.Stderr, "  "+text) }
+
+	// The defaults are for minutes; the results in the repository took longer.
 	fs.IntVar(&in.Goodput.Seeds, "seeds", in.Goodput.Seeds, "seeds of a search for a goodput, pooled; bench/results/goodput has 5")
 	fs.DurationVar(&in.Goodput.Span, "span", in.Goodput.Span, "simulated time per seed; bench/results/goodput has 30s")
 	fs.IntVar(&in.Cells, "cells", in.Cells, "of figure 4's 7560 cells")
@@ -94,6 +102,7 @@ func figureOfSymphony(ctx context.Context, id string, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	figure, err := symphony.FindFigure(id)
 	if err != nil {
 		return deploy.UsageError("figure " + err.Error())

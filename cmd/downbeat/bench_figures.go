@@ -50,6 +50,8 @@ func benchFigures() command {
 					return err
 				}
 			}
+
+			// The page lists all figures, whichever were made now.
 			return writeFigurePage(*root)
 		}}
 }
@@ -62,6 +64,7 @@ func figuresNamed(only string) ([]symphony.Figure, error) {
 	case "none":
 		return nil, nil
 	}
+
 	var out []symphony.Figure
 	for id := range strings.SplitSeq(only, ",") {
 		f, err := symphony.FindFigure(id)
@@ -92,6 +95,8 @@ func papers() []figure.Paper {
 	for _, f := range symphony.Figures {
 		s.Entries = append(s.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure symphony " + f.ID, Dir: symphonyResults, Where: "virtual time"})
 	}
+
+	// Two figures have commands of their own, since they measure this host; they stand where the paper has them.
 	at := slices.IndexFunc(s.Entries, func(e figure.Entry) bool { return e.ID == "f13" })
 	s.Entries = slices.Insert(s.Entries, at,
 		figure.Entry{ID: "growth", Title: "f11 (left): requests/s over threads, models and GPUs", Command: "downbeat bench dispatch -growth DIR", Dir: "bench/results/dispatch", Where: "this host's cores"},

@@ -29,6 +29,8 @@ func benchGateway() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
+			// The bounds keep a mistyped number from taking the host's memory or descriptors.
 			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 {
 				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0")
 			}

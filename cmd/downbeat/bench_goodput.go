@@ -61,6 +61,7 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 	if err != nil {
 		return err
 	}
+
 	if out != "" { // before hours of work, not after
 		if err := goodput.MakeDir(out); err != nil {
 			return fmt.Errorf("-out %s: %w", out, err)
@@ -109,6 +110,8 @@ func openRows(name string) (*os.File, []goodput.Row, error) {
 	if name == "" {
 		return nil, nil, nil
 	}
+
+	// Opened for appending: rows of a run that was interrupted stay.
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, nil, err
@@ -139,6 +142,8 @@ func benchSchedule() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
+			// All four are needed, so each is asked for by its name.
 			for _, f := range [][2]string{{"arrivals", r.Arrivals}, {"profiles", r.Profiles}, {"batches", r.Batches}, {"outcomes", r.Outcomes}} {
 				if f[1] == "" {
 					return fmt.Errorf("bench schedule: -%s is missing: want a file name", f[0])
@@ -148,6 +153,7 @@ func benchSchedule() command {
 				return fmt.Errorf("bench schedule: -ctrl-us %g -data-us %g: want 0 to 1000000", *ctrl, *data)
 			}
 
+			// Flags are in microseconds, the World in nanoseconds.
 			r.Ctrl, r.Data = sim.Duration(*ctrl*1e3), sim.Duration(*data*1e3)
 			one, err := goodput.Policies(*name)
 			if err != nil {

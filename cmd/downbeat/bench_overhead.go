@@ -28,6 +28,8 @@ func benchOverhead() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
+			// A child is told a size that its parent has checked.
 			if min(*rounds, *each, *requests) < 1 || (*bytes < 1 || *bytes > 64<<20) && *serve == "" {
 				return fmt.Errorf("bench overhead: want rounds, each and requests of at least 1, bytes 1 to 67108864")
 			}
@@ -35,10 +37,12 @@ func benchOverhead() command {
 				return fmt.Errorf("bench overhead: -provider %s: want shm, tcp or verbs", *provider)
 			}
 
+			// A child of this command is a part of the chain that is measured.
 			if *serve != "" {
 				return overhead.Serve(os.Stdin, os.Stdout, *serve, *next, *provider, *bytes)
 			}
 
+			// Parts run as processes of this binary, so that requests cross the same borders as in a deployment.
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -47,10 +51,12 @@ func benchOverhead() command {
 			if err != nil {
 				return err
 			}
+
 			if err := overhead.WriteTable(os.Stdout, rows); err != nil {
 				return err
 			}
 
+			// The whole serve comes after the chain: it would take the chain's processors.
 			whole, err := overhead.RunServe(ctx, overhead.ServeConfig{Command: []string{exe, "serve"}, Processors: []int{1, 2, 4}, Requests: *requests})
 			if err != nil {
 				return err

@@ -30,6 +30,7 @@ func benchPlan() command {
 			if *format != "table" && *format != "json" {
 				return fmt.Errorf("-o %s: want table or json", *format)
 			}
+
 			var err error
 			if o.Sizes, err = plans.ParseSizes(*sizes); err != nil {
 				return err
@@ -40,12 +41,16 @@ func benchPlan() command {
 			}
 
 			var rows []plans.AssignRow
+
+			// Lines of JSON come as sizes end: the largest take minutes.
 			err = plans.RunAssign(ctx, o, func(r plans.AssignRow) {
 				if *format == "json" {
 					_ = plans.WriteAssignJSON(os.Stdout, []plans.AssignRow{r})
 				}
 				rows = append(rows, r)
 			})
+
+			// The table shows what was measured even if a size failed.
 			if *format == "table" {
 				return errors.Join(err, plans.WriteAssignTable(os.Stdout, rows))
 			}

@@ -30,6 +30,7 @@ func benchScale() command {
 			if *format != "table" && *format != "json" {
 				return fmt.Errorf("-o %s: want table or json", *format)
 			}
+
 			with, err := scale.Select(*policies)
 			if err != nil {
 				return deploy.UsageError("-" + err.Error())
@@ -39,6 +40,7 @@ func benchScale() command {
 			}
 
 			_, rows, err := scale.Run(ctx, o, with, func(r scale.Row) {
+				// Rows come as policies end.
 				if *format == "json" {
 					_ = scale.WriteJSON(os.Stdout, r) // a closed pipe ends the process
 				}

@@ -26,6 +26,7 @@ func benchSessions() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
 			if *format != "table" && *format != "json" {
 				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
 			}
@@ -35,6 +36,8 @@ func benchSessions() command {
 			if *mixes < 0 || *mixes > 1e6 {
 				return deploy.UsageError(fmt.Sprintf("-mixes %d: want 0 to 1000000", *mixes))
 			}
+
+			// Mixes are another measurement: no workload and no policy is run.
 			if *mixes > 0 {
 				j, err := sessions.JudgeAdmission(ctx, *mixes, *seed)
 				if err != nil {
@@ -42,6 +45,7 @@ func benchSessions() command {
 				}
 				return j.Write(os.Stdout, *format == "json")
 			}
+
 			chosen, err := sessions.Select(*policies)
 			if err != nil {
 				return deploy.UsageError("-" + err.Error())
@@ -54,6 +58,7 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 	var all []sessions.Result
 	for _, name := range workloads {
 		w, err := sessions.FindWorkload(name, seed)
+		// A name with a dot or a slash is a file's, once no workload has it.
 		if err != nil && strings.ContainsAny(name, "./") {
 			w, err = sessions.ReadWorkload(name)
 		}
@@ -91,6 +96,7 @@ func figureOfRim(ctx context.Context, id string, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	figure, err := sessions.FindFigure(id)
 	if err != nil {
 		return deploy.UsageError("figure " + err.Error())

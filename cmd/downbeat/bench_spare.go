@@ -64,6 +64,7 @@ func listOf[T any](flag, text string, parse func(string) (T, error)) (all []T, e
 
 func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) error {
 	rows, err := spare.Run(ctx, o, func(r spare.Row) {
+		// Progress goes to the standard error: a setting takes minutes.
 		fmt.Fprintf(os.Stderr, "%s at %.2f, steps of %g ms: %.3f of %.3f idle\n", r.Setting, r.Load, r.StepMS, r.Spare, r.Idle)
 	})
 	if err != nil {
@@ -75,6 +76,7 @@ func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) err
 			return fmt.Errorf("-out %s: %w", dir, err)
 		}
 	}
+
 	if asJSON {
 		return spare.WriteJSON(os.Stdout, rows)
 	}
@@ -86,6 +88,7 @@ func writeSpare(dir string, rows []spare.Row) error {
 	if err := goodput.MakeDir(dir); err != nil {
 		return err
 	}
+
 	lines, err := os.Create(filepath.Join(dir, "spare.jsonl"))
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ func benchTransfer() command {
 				return err
 			}
 
+			// A child of this command is the peers, in another process or network namespace.
 			if *serve > 0 {
 				return transfer.Serve(os.Stdin, os.Stdout, *provider, *listen, *serve, *size)
 			}
@@ -54,12 +55,14 @@ func benchTransfer() command {
 				return err
 			}
 			c.Child = []string{exe, "bench", "transfer"}
+
 			rows, err := transfer.Run(ctx, c, os.Stderr)
 			if err != nil {
 				return err
 			}
 
 			if *figure != "" {
+				// Drawn in memory first: a figure that fails leaves the old file.
 				var svg bytes.Buffer
 				if err := transfer.WriteFigure(&svg, rows); err != nil {
 					return err

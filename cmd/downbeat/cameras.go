@@ -38,6 +38,7 @@ func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras i
 	var streams []*app.Stream
 	for i := range cameras {
 		s, err := traffic.Open(ctx, app.Session{Rate: cameraRate, Latency: cameraLatency, Name: fmt.Sprintf("camera %d", i+1), Triggered: true})
+		// A camera that is refused is told and left out: the others go on.
 		if err != nil {
 			fmt.Fprintf(out, "camera %d: %v\n", i+1, err)
 			continue
@@ -46,6 +47,7 @@ func showCameras(ctx context.Context, out io.Writer, traffic *app.App, cameras i
 		streams = append(streams, s)
 		wait.Go(func() { runCamera(ctx, s, streets[i%len(streets):]) })
 	}
+
 	wait.Wait()
 
 	// The table is that of downbeat sessions, while they are open.
@@ -61,6 +63,8 @@ func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	const period = time.Second / cameraRate
+
+	// Frames begin at the phase that admission chose for the session.
 	begin := s.NextFrame(time.Now())
 	for k := range int(cameraSpan / period) {
 		select {
@@ -68,6 +72,8 @@ func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 			return
 		case <-time.After(time.Until(begin.Add(time.Duration(k) * period))):
 		}
+
+		// A frame does not wait for the one before: a camera takes pictures at its rate whatever happens.
 		wait.Go(func() {
 			if r, err := s.Run(ctx, app.Frame{Inputs: [][]byte{streets[k%len(streets)]}}); err == nil {
 				r.Release()
@@ -79,9 +85,11 @@ func runCamera(ctx context.Context, s *app.Stream, streets [][]byte) {
 // drawStreets renders what the cameras see.
 func drawStreets() ([][]byte, error) {
 	recipe, ok := models.Find("detector-m")
+
 	if !ok {
 		return nil, fmt.Errorf("model detector-m: no recipe")
 	}
+
 	painter := models.NewPainter()
 	streets := make([][]byte, streetsDrawn)
 	for i := range streets {

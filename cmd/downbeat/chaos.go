@@ -32,26 +32,34 @@ func runChaos(ctx context.Context, args []string) error {
 	verbose := fs.Bool("v", false, "tell every trial")
 	format := fs.String("o", "table", "output: table or json")
 	caller := fs.String("caller", "", "internal: be the caller that this `configuration` says")
+
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
+	// A child of this command is the caller of a trial.
 	if *caller != "" {
 		return beCaller(ctx, *caller)
 	}
+
 	if o.Repeats < 1 || o.Limit < 0 || *format != "table" && *format != "json" {
 		return fmt.Errorf("chaos: -repeats %d -limit %v -o %s: want at least 1, 0 or more, and table or json", o.Repeats, o.Limit, *format)
 	}
+
 	if *only != "" {
 		var err error
 		if o.Only, err = regexp.Compile(*only); err != nil {
 			return fmt.Errorf("chaos: -only: %w", err)
 		}
 	}
+
+	// The parts and the caller are this very binary, started again.
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	o.Binary, o.Caller = exe, []string{exe, "chaos", "-caller"}
+
 	if *verbose {
 		o.Progress = os.Stderr
 	}
@@ -63,6 +71,7 @@ func reportChaos(ctx context.Context, o chaos.Options, format string) error {
 	var all []chaos.Result
 	missed := 0
 	err := chaos.Run(ctx, o, func(r chaos.Result) {
+		// Results are written as trials end: the whole may take an hour.
 		if format == "json" {
 			_ = chaos.WriteJSON(os.Stdout, r)
 		}
@@ -73,11 +82,14 @@ func reportChaos(ctx context.Context, o chaos.Options, format string) error {
 	if err != nil {
 		return err
 	}
+
 	if format == "table" {
 		if err := chaos.WriteTable(os.Stdout, all); err != nil {
 			return err
 		}
 	}
+
+	// The exit status tells whether every bar was met.
 	if missed > 0 {
 		return fmt.Errorf("chaos: %d of %d experiments missed a bar", missed, len(all))
 	}

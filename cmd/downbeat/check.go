@@ -24,11 +24,14 @@ func checkCommand() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
 			if a.dirs != "" {
 				return a.run(os.Stdout)
 			}
 			fmt.Printf("downbeat %s\n\n", buildVersion())
 			host.Table(os.Stdout, append(host.Parts(), host.Kernel("/")...))
+
+			// Only a host with a GPU has libraries to tell of.
 			if n, err := cuda.Count(); err == nil && n > 0 {
 				names, err := layered.Libraries(0)
 				if err != nil {

@@ -58,6 +58,7 @@ func (c *applicationCheck) run(w io.Writer) error {
 
 // report prints one application and draws it.
 func (c *applicationCheck) report(w io.Writer, r *repo.Repository, g *app.Graph) error {
+	// Profiles are asked for by step: an application may use one model in several.
 	budgets, err := g.Split(func(step int) *profile.Profile { return r.Profile(g.Steps[step].Model, g.Steps[step].Version) }, c.rate, c.hop)
 	if err != nil {
 		return err
@@ -81,6 +82,7 @@ func (c *applicationCheck) drawGraph(g *app.Graph, budgets plan.StageBudgets) er
 	if c.draw == "" {
 		return nil
 	}
+
 	if err := os.MkdirAll(c.draw, 0o755); err != nil {
 		return err
 	}
@@ -103,6 +105,8 @@ func outputsOf(g *app.Graph) string {
 	var text []string
 	for i, o := range g.Outputs {
 		t := g.Tensors[g.Answer[i]].Tensor
+
+		// A list's length is not known before a frame runs: its bound is told.
 		most := 0
 		if g.Lists[g.Answer[i]] != app.Single {
 			most = g.Elements(g.Answer[i])

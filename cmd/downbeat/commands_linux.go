@@ -2,6 +2,7 @@ package main
 
 // commands returns every word that downbeat knows, in the order that help shows.
 func commands() []command {
+	// Help lists them in this order: first what a newcomer tries.
 	return []command{
 		demoCommand(),
 		serveCommand(),
@@ -26,6 +27,7 @@ func commands() []command {
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
 	return []command{
+		// In virtual time.
 		benchGoodput(),
 		benchSchedule(),
 		benchPlan(),
@@ -36,6 +38,8 @@ func benches() []command {
 		benchSessions(),
 		benchSpare(),
 		benchDrift(),
+
+		// On this host.
 		benchDispatch(),
 		benchTransfer(),
 		benchOverhead(),

@@ -9,6 +9,7 @@ import (
 
 // commands returns what works elsewhere than on Linux: benchmarks that need no data plane.
 func commands() []command {
+	// What runs in virtual time needs no Linux; the rest is listed, and says why it does not run.
 	all := []command{planCommand(), benchCommand(), versionCommand()}
 	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "explain", "sessions", "load", "check", "net", "profile", "models"} {
 		all = append(all, onLinux(name))

@@ -50,6 +50,7 @@ func runDemo(ctx context.Context, args []string) error {
 	case cameras < -1 || cameras > camerasMost:
 		return fmt.Errorf("demo: cameras %d: want -1 to %d", cameras, camerasMost)
 	}
+
 	if cameras == -1 {
 		cameras = 0
 		if span >= camerasNeed {
@@ -64,6 +65,8 @@ func runDemo(ctx context.Context, args []string) error {
 
 	fmt.Printf("downbeat %s: scheduler, backend and gateway in this process, models from %s\n", buildVersion(), c.Models)
 	began := time.Now()
+
+	// Parts of one process need no listener for sessions.
 	c.Listen = ""
 	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
 		FreePorts: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial})
@@ -71,6 +74,7 @@ func runDemo(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), s.PageURL())
+
 	return errors.Join(showLoad(ctx, s, span, rate, cameras), s.Close())
 }
 
@@ -95,9 +99,11 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 	}
 
 	r.Table(os.Stdout, func(model string) float64 { return batchMean(s, model) })
+
 	if err := showRamp(ctx, s); err != nil {
 		return err
 	}
+
 	fmt.Println("\nThe same scheduler against 8 emulated GPUs in virtual time, deferring beside starting at once:")
 	if err := goodput.Beside(ctx, os.Stdout); err != nil {
 		return err
@@ -130,11 +136,14 @@ func findRate(ctx context.Context, s *downbeat.System, f loadFlags) (float64, er
 		if err != nil {
 			return 0, err
 		}
+
 		target, err := newTarget(s, o, f.shape.Seed)
 		if err != nil {
 			return 0, err
 		}
 		target.Do = s.Client().Do // not to be seen on the page
+
+		// A rate that a short probe holds is taken; after a worse one the next is lower.
 		if load.Run(ctx, target, o).BadPercent() <= probeBad {
 			break
 		}
@@ -151,6 +160,8 @@ func sustainable(s *downbeat.System, share float64) float64 {
 	for _, m := range hello.Models {
 		each += time.Duration(m.Profile[0]).Seconds()
 	}
+
+	// Profiles that say nothing leave nothing to divide by.
 	if each == 0 {
 		return 1
 	}
@@ -163,6 +174,8 @@ func batchMean(s *downbeat.System, model string) float64 {
 		if m.Name != model || m.Batches == 0 {
 			continue
 		}
+
+		// A batch's size counts once per batch; the mean is over batches.
 		requests := uint64(0)
 		for b, n := range m.Sizes {
 			requests += uint64(b) * n

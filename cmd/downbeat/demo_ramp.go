@@ -56,10 +56,12 @@ func showRamp(ctx context.Context, s *downbeat.System) error {
 	if !ok {
 		return nil
 	}
+
 	fmt.Printf("\nThe family %s under a load that rises above the %.0f requests/s that %s carries, and falls again:\n", family.name, family.accurate, family.best)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "requests/s\tseconds\tin time\taccuracy\tanswered by")
 	for _, step := range rampSteps {
+		// The load stays below what the lightest variant carries, so that accuracy gives way and nothing is lost.
 		rate := min(step.load*family.accurate, rampMost*family.most)
 		if err := sendStep(ctx, s, w, family.name, rate, step.span); err != nil {
 			return err
@@ -75,10 +77,13 @@ func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family strin
 	if err != nil {
 		return err
 	}
+
 	target, err := newTarget(s, o, f.shape.Seed)
 	if err != nil {
 		return err
 	}
+
+	// Answers are counted on their way, since the report knows no variants.
 	t := &tally{answers: map[string]int{}}
 	target.Do = t.count(target.Do)
 	o.Classify = load.Classify
@@ -107,6 +112,7 @@ func (t *tally) String() string {
 	if t.total == 0 {
 		return "–\tnobody"
 	}
+
 	var names, parts []string
 	for name := range t.answers {
 		names = append(names, name)
@@ -136,6 +142,7 @@ func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
 		families[f.name] = f
 	}
 
+	// The family with the slowest best variant shows most; equal ones go by name, since a map has no order.
 	for _, f := range families {
 		if f.best == "" || f.most < rampLeast*f.accurate {
 			continue
@@ -151,6 +158,7 @@ func heaviestFamily(hello *wire.BackendHello) (found ramped, ok bool) {
 func carriedRate(table []time.Duration, slo time.Duration) float64 {
 	rate := 1 / table[0].Seconds()
 	for b, exec := range table {
+		// Half of the deadline: a request waits for one batch and runs in the next.
 		if exec <= slo/2 {
 			rate = max(rate, float64(b+1)/exec.Seconds())
 		}

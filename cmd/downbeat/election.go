@@ -24,6 +24,7 @@ func openElection(e *deploy.Election, t *tls.Config) (lead.Store, error) {
 	case "etcd":
 		return etcd.Open(e.Endpoints, "downbeat/"+e.Name+"/leader", nil)
 	}
+
 	if t == nil {
 		return nil, fmt.Errorf("election: etcds: tls is not set")
 	}
@@ -35,6 +36,8 @@ func openElection(e *deploy.Election, t *tls.Config) (lead.Store, error) {
 // joinElection opens the election that the configuration names, if it names one.
 func joinElection(c *downbeat.Config) error {
 	where, err := c.Cluster.ElectionURL()
+
+	// Without an election the scheduler leads alone.
 	if err != nil || where == nil {
 		return err
 	}

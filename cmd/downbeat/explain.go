@@ -31,6 +31,7 @@ func runExplain(ctx context.Context, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	if *format != "table" && *format != "json" {
 		return fmt.Errorf("explain: -o %q: want table or json", *format)
 	}
@@ -43,10 +44,13 @@ func runExplain(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("explain: %w", err)
 	}
+
+	// JSON is passed on as it came: fields that this binary does not know are not lost.
 	if *format == "json" {
 		_, err = os.Stdout.Write(append(text, '\n'))
 		return err
 	}
+
 	var x engine.Explanation
 	if err := json.Unmarshal(text, &x); err != nil {
 		return fmt.Errorf("explain: %s: %w", *url, err)
@@ -61,6 +65,7 @@ const explanationMost = 256 << 20
 func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
 	if err != nil {
 		return nil, err
@@ -68,11 +73,14 @@ func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
+
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
+
+	// The text is read before the status is looked at: an error's text says why.
 	text, err := io.ReadAll(io.LimitReader(answer.Body, explanationMost))
 	switch {
 	case err != nil:
@@ -90,6 +98,7 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 	} else {
 		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE\tLAST MINUTE\tBUSY\tBAD")
 	}
+
 	for _, k := range x.Kinds {
 		fmt.Fprintf(w, "%s\t%d\t%.4g\t%.4g\t%.0f %%\t%.2f %%\n", k.Name, k.GPUs, k.Price, k.PriceMinute, 100*k.Busy, 100*k.Bad)
 	}
@@ -99,6 +108,8 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 
 	for i := range x.Families {
 		f := &x.Families[i]
+
+		// The first floor of a family is always told, so that no family is missing.
 		first := i == 0 || x.Families[i-1].Family != f.Family
 		if !all && !first && f.Minute.Answers == 0 && len(f.Minute.Drops) == 0 {
 			continue
@@ -116,6 +127,7 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 	if f.Why != "" {
 		fmt.Fprintf(out, "  not served: %s\n", f.Why)
 	}
+
 	for _, a := range []*engine.Answered{&f.Lately, &f.Minute} {
 		fmt.Fprintf(out, "  last %.0f s: %d answers", a.Seconds, a.Answers)
 		if a.Answers > 0 {
@@ -129,12 +141,15 @@ func printFamily(out io.Writer, f *engine.FamilyExplanation) error {
 			fmt.Fprintf(out, "    %d dropped by %q (%s): %s\n", d.Requests, d.Rule, d.Reason, d.Text)
 		}
 	}
+
 	if n := f.Next; n != nil {
 		fmt.Fprintf(out, "  one request more: %s on %s, %.3g ms for %.3g\n", n.Model, n.Kind, n.GPUTime, n.Cost)
 	}
 
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  VARIANT\tACCURACY\tON\tBATCH\tGPU MS\t")
+
+	// A variant that is left out says why in the place of the others' intent.
 	for _, v := range f.Variants {
 		why := "intended"
 		if !v.Intended {

@@ -83,6 +83,7 @@ var examples = map[string][]string{
 
 // wantsHelp tells whether a command line asks for help instead of work.
 func wantsHelp(args []string) bool {
+	// Words behind -- are operands, not flags.
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
 	}
@@ -93,6 +94,7 @@ func wantsHelp(args []string) bool {
 
 // explain says what a command is for, before its flags. One with words of its own explains those.
 func explain(w io.Writer, path string, c command) {
+	// Commands of commands list theirs instead.
 	if c.name == "models" || c.name == "bench" || c.name == "plan" {
 		return
 	}

@@ -55,6 +55,8 @@ func runInfer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+
+	// A client starts before any backend has told its models.
 	awaitModels(ctx, s)
 	err = inferOnce(ctx, s.Client(), rest[0], rest[1], timeout)
 	return errors.Join(err, s.Close())
@@ -71,6 +73,8 @@ func awaitModels(ctx context.Context, s *downbeat.System) {
 		if slices.ContainsFunc(s.Client().Models(), func(m *frontend.Model) bool { return m.Ready }) {
 			return
 		}
+
+		// Told after half a second only, so that a usual start says nothing.
 		if !told && time.Since(begin) > time.Second/2 {
 			told = true
 			s.Log().Warn("waiting for a backend: the scheduler has no model that is ready")
@@ -134,11 +138,13 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 		from = f
 	}
 
+	// The bound keeps a wrong file name from filling the memory.
 	raw, err := io.ReadAll(io.LimitReader(from, 64<<20))
 	if err != nil {
 		return nil, err
 	}
 
+	// A picture is recognised by what it holds, not by the file's name.
 	picture, format, err := image.Decode(strings.NewReader(string(raw)))
 	if err != nil { // not a picture: the tensors' bytes as they are
 		if m.InputBytes >= 0 && len(raw) != m.InputBytes {
@@ -147,6 +153,7 @@ func readInput(m *frontend.Model, file string) ([]byte, error) {
 		return raw, nil
 	}
 
+	// A picture fits only where a model takes one: bytes of height, width and three channels.
 	if len(m.Inputs) != 1 || m.Inputs[0].Datatype != model.Uint8 || len(m.Inputs[0].Shape) != 3 || m.Inputs[0].Shape[2] != 3 {
 		return nil, fmt.Errorf("%s is a %s picture, but model %q takes %s, not UINT8 [height width 3]", file, format, m.Name, tensors(m.Inputs))
 	}

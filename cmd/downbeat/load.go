@@ -73,11 +73,14 @@ func runLoad(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	awaitModels(ctx, s)
 	o, err := f.options(s.Client())
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
+
+	// The client is closed in any case, so that the scheduler forgets it at once.
 	r, err := sendLoad(ctx, s, o, f.shape.Seed)
 	if err != nil {
 		return errors.Join(err, s.Close())
@@ -120,6 +123,8 @@ func (f *loadFlags) check() error {
 	if !(f.shape.Rate > 0 && f.shape.Rate <= 1e6) || f.shape.Span <= 0 || f.shape.Span > 24*time.Hour {
 		return fmt.Errorf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span)
 	}
+
+	// A plan of one second finds what is wrong with the shape, without millions of arrivals.
 	short := f.shape
 	short.Rate, short.Span = 1, time.Second
 	if _, err := short.Plan(1); err != nil {
@@ -133,6 +138,7 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 	var o load.Options
 	names := strings.FieldsFunc(f.models, func(r rune) bool { return r == ',' })
 	if len(names) == 0 {
+		// A model whose input has no fixed size cannot be asked by itself: nothing says how large.
 		for _, m := range client.Models() {
 			if m.Ready && m.InputBytes >= 0 {
 				names = append(names, m.Name)
@@ -155,11 +161,13 @@ func (f *loadFlags) options(client *frontend.Client) (load.Options, error) {
 		return o, errors.New("load: the scheduler has no model that is ready")
 	}
 
+	// Every model is looked for now: a name that is not served ends the command before any load.
 	for _, name := range names {
 		m := client.Model(name, "")
 		if m == nil {
 			return o, fmt.Errorf("load: model %q: the scheduler does not serve it", name)
 		}
+
 		slo := m.Deadline()
 		if f.slo > 0 {
 			slo = f.slo
@@ -186,6 +194,7 @@ func newTarget(s *downbeat.System, o load.Options, seed uint64) (*load.Client, e
 		names[i] = m.Name
 	}
 	t, err := load.NewClient(s.Client(), names, seed)
+	// Through the gateway of this process, so that its page shows the requests.
 	if err == nil && s.Gateway() != nil {
 		t.Do = s.Gateway().Do
 	}
@@ -205,6 +214,7 @@ func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint
 		span = o.Plan[n-1].At.Round(time.Second)
 	}
 
+	// On a terminal one line is written again and again; a log gets one every five seconds.
 	watched := terminal(os.Stderr)
 	o.Progress = func(at time.Duration, sent, ended, good int64) {
 		line := fmt.Sprintf("%3.0f of %.0f s: sent %d, ended %d, in time %d", at.Seconds(), span.Seconds(), sent, ended, good)
@@ -221,6 +231,7 @@ func sendLoad(ctx context.Context, s *downbeat.System, o load.Options, seed uint
 		fmt.Fprint(os.Stderr, "\r\033[K")
 	}
 
+	// Only rendered pictures have a known answer.
 	if right, judged := target.Right(); judged > 0 {
 		fmt.Printf("%.1f %% of %d classifications were right\n", 100*float64(right)/float64(judged), judged)
 	}

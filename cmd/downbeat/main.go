@@ -32,6 +32,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
+
 	err := choose(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
 		fmt.Fprint(w, usage)
 		list(w, commands())
@@ -52,6 +53,8 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, "downbeat:", err)
 		return 2
+
+	// 130 is what shells report of a process that an interrupt ended.
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "downbeat: interrupted")
 		return 130
@@ -81,6 +84,8 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 			help(os.Stdout)
 			return nil
 		}
+
+		// The capacity is cut, so that the caller's arguments are not written over.
 		args = append(args[1:len(args):len(args)], "-h")
 	case "-version", "--version":
 		args = []string{"version"}

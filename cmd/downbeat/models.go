@@ -42,6 +42,7 @@ func trainModels(ctx context.Context, args []string) error {
 	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
 	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")
 	fs.StringVar(&o.Library, "ort", "", "ONNX Runtime library (default $ORT_LIB or what deploy/ort/fetch.sh fetched)")
+
 	if err := parse(fs, args); err != nil {
 		return err
 	}
@@ -59,6 +60,7 @@ func checkModels(ctx context.Context, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	if *images < -1 || *images > imagesMost {
 		return fmt.Errorf("models check: -images %d: want -1 to %d", *images, imagesMost)
 	}
@@ -93,6 +95,7 @@ func renderModels(ctx context.Context, args []string) error {
 		return fmt.Errorf("models render: -n %d: want 1 to 10000", *n)
 	}
 
+	// No conditions at all means mixed: each picture draws its own.
 	var c *scene.Conditions
 	switch *when {
 	case "mixed":
@@ -103,6 +106,7 @@ func renderModels(ctx context.Context, args []string) error {
 		return fmt.Errorf("conditions: %q: want mixed, day or night", *when)
 	}
 
+	// What was written is listed even if a picture failed.
 	paths, err := models.Render(ctx, *dir, *seed, *n, c)
 	for _, p := range paths {
 		fmt.Println(p)

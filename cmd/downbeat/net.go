@@ -37,6 +37,7 @@ func netCommand() command {
 			if err != nil {
 				return fmt.Errorf("-pids: %w", err)
 			}
+
 			if len(watched) == 0 {
 				watched = kernel.Processes("downbeat")
 			}
@@ -51,6 +52,8 @@ func netCommand() command {
 			}
 
 			w, err := kernel.Open(narrow, watched)
+
+			// Without root there is another way to see delays, and the error names it.
 			if errors.Is(err, kernel.ErrNotPermitted) {
 				return fmt.Errorf("%w (without it, the delays that frontends and backends report are those of their own echoes)", err)
 			}
@@ -59,6 +62,7 @@ func netCommand() command {
 			}
 			defer w.Close()
 
+			// The kernel counts by itself: there is nothing to do meanwhile.
 			select {
 			case <-time.After(*length):
 			case <-ctx.Done():

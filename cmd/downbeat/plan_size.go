@@ -33,9 +33,12 @@ func planSize() command {
 			f := sizeFlags{o: sizing.DefaultOptions()}
 			fs := flag.NewFlagSet("downbeat plan size", flag.ContinueOnError)
 			f.register(fs)
+
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+
+			// Everything is read before the first simulation, which may take minutes.
 			services, kinds, err := f.load()
 			if err != nil {
 				return deploy.UsageError("plan size: " + err.Error())
@@ -81,12 +84,15 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 	if f.o.Gaps, err = arrivals.ParseGaps(f.arrivals); err != nil {
 		return nil, nil, fmt.Errorf("-%w", err)
 	}
+
+	// Flags are in percent, the simulator in shares.
 	f.o.BadMax = f.bad / 100
 
 	services, err := f.services()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	source := sizing.Source{Repo: f.models, Files: map[string]string{}}
 	for pair := range pairs(f.profiles) {
 		kind, file, err := cutPair("profiles", pair)
@@ -95,12 +101,15 @@ func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
 		}
 		source.Files[kind] = file
 	}
+
+	// Published profiles stand in only where no others are named.
 	switch {
 	case f.kinds != "":
 		source.Zoos = strings.Split(f.kinds, ",")
 	case f.models == "" && f.profiles == "":
 		source.Zoos = []string{"1080ti", "a100"}
 	}
+
 	kinds, err := source.Load(services)
 	if err != nil {
 		return nil, nil, err
@@ -132,6 +141,7 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		rate, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return nil, fmt.Errorf("-rate %s=%s: want a number of requests/s", name, text)
@@ -139,12 +149,15 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 		if slices.ContainsFunc(out, func(s sizing.Service) bool { return s.Name == name }) {
 			return nil, fmt.Errorf("-rate: model %s appears twice", name)
 		}
+
+		// A model is a family of one until -family says otherwise.
 		out = append(out, sizing.Service{Name: name, Rate: rate, Variants: []sizing.Variant{{Model: name, Accuracy: 1}}})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("-rate is missing: want MODEL=REQUESTS/S,…")
 	}
 
+	// A flag that names a model without a rate is refused: it would change nothing.
 	at := func(flag, name string) (*sizing.Service, error) {
 		k := slices.IndexFunc(out, func(s sizing.Service) bool { return s.Name == name })
 		if k < 0 {
@@ -152,6 +165,7 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 		}
 		return &out[k], nil
 	}
+
 	for _, family := range f.families {
 		name, members, err := cutPair("family", family)
 		if err != nil {
@@ -171,6 +185,7 @@ func (f *sizeFlags) services() ([]sizing.Service, error) {
 func parseVariants(family, members string) ([]sizing.Variant, error) {
 	var out []sizing.Variant
 	for member := range strings.SplitSeq(members, "+") {
+		// The accuracy is the user's: profiles know times only.
 		model, text, ok := strings.Cut(member, ":")
 		accuracy, err := strconv.ParseFloat(text, 64)
 		if !ok || err != nil {
@@ -183,12 +198,14 @@ func parseVariants(family, members string) ([]sizing.Variant, error) {
 
 // setSLOs reads one duration for all services, or one for each of some.
 func (f *sizeFlags) setSLOs(all []sizing.Service, at func(flag, name string) (*sizing.Service, error)) error {
+	// One duration alone is for all models.
 	if d, err := time.ParseDuration(f.slos); err == nil {
 		for i := range all {
 			all[i].SLO = d
 		}
 		return nil
 	}
+
 	for pair := range pairs(f.slos) {
 		name, text, err := cutPair("slo", pair)
 		if err != nil {
@@ -211,6 +228,8 @@ func (f *sizeFlags) setPrices(kinds []sizing.Kind) error {
 		if err != nil {
 			return err
 		}
+
+		// A price for a kind that is not simulated is a mistake, not a wish.
 		k := slices.IndexFunc(kinds, func(k sizing.Kind) bool { return k.Name == name })
 		price, err := strconv.ParseFloat(text, 64)
 		if k < 0 || err != nil || !(price > 0 && price < 1e6) {
@@ -237,6 +256,7 @@ func (f *sizeFlags) run(ctx context.Context, services []sizing.Service, kinds []
 			return fmt.Errorf("-svg %s: %w", f.svg, err)
 		}
 	}
+
 	if f.format == "json" {
 		return sizing.WriteJSON(os.Stdout, answers)
 	}

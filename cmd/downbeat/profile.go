@@ -19,6 +19,8 @@ func profileCommand() command {
 
 func runProfile(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat profile", flag.ContinueOnError)
+
+	// The words behind the flags are models, which the usual usage would not say.
 	fs.Usage = func() {
 		fmt.Fprintf(fs.Output(), "Usage: downbeat profile [flags] [MODEL...]\n\nMeasures the models (default all real ones) and stores ℓ(b) beside each version.\n\n")
 		fs.PrintDefaults()

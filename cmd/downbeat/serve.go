@@ -31,6 +31,7 @@ func gatewayCommand() command {
 // configuration; nil: there are none.
 func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*flag.FlagSet), complete func(*downbeat.Config) error) command {
 	return command{name, summary, func(ctx context.Context, args []string) error {
+		// A part of a deployment waits for the others: they may start in any order.
 		printConfig, c := false, downbeat.Config{Roles: roles, Patient: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial}
 		knobs, rest, err := deploy.Parse(name, args, func(fs *flag.FlagSet) {
 			fs.BoolVar(&printConfig, "print-config", false, "print the configuration in force and exit")
@@ -48,10 +49,13 @@ func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*
 		}
 
 		c.Config = knobs
+
+		// What is in force is known once all flags and files are read, and before anything is started.
 		if printConfig {
 			fmt.Print(c.YAML())
 			return nil
 		}
+
 		if complete != nil {
 			if err := complete(&c); err != nil {
 				return err
@@ -67,6 +71,8 @@ func runSystem(ctx context.Context, c downbeat.Config) error {
 	if err != nil {
 		return err
 	}
+
+	// Closing drains: what was accepted is answered, for as long as the log line says.
 	err = s.Wait(ctx)
 	s.Log().Info("stopping", "drain_max", downbeat.DrainMax)
 	return errors.Join(err, s.Close())

@@ -30,6 +30,7 @@ func runSessionsCommand(ctx context.Context, args []string) error {
 	if err := parse(fs, args); err != nil {
 		return err
 	}
+
 	if *format != "table" && *format != "json" {
 		return deploy.UsageError(fmt.Sprintf("sessions: -o %q: want table or json", *format))
 	}
@@ -45,6 +46,7 @@ func runSessionsCommand(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("sessions: %w", err)
 	}
+
 	if *format == "json" {
 		_, err = os.Stdout.Write(text)
 		return err
@@ -71,6 +73,7 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 			if s.Hurt {
 				promise = "broken"
 			}
+			// Shares are of the frames so far; a session without frames has kept none and lost none.
 			fmt.Fprintf(w, "%s\t%s\t%.4g/s\t%v\t%d\t%.2f %%\t%d\t%d\t%d\t%.1f %%\t%s\n", a.Name, name, s.Rate, s.Latency, s.Frames,
 				100*float64(s.InTime)/float64(max(s.Frames, 1)), s.Late, s.Failed, s.Skipped, 100*s.Recent, promise)
 		}
@@ -92,10 +95,13 @@ func printSessions(out io.Writer, status *app.Status, frames int) error {
 func printFrame(out io.Writer, a *app.ApplicationStatus, f *app.FrameTrace) {
 	const wide = 40
 	fmt.Fprintf(out, "\n%s, session %d, %v of %v %s\n", a.Name, f.Session, f.Elapsed.Round(10*time.Microsecond), f.Budget.Round(time.Millisecond), f.Error)
+
+	// The scale is the budget, or the frame's own time where it took longer.
 	column := func(t time.Duration) int {
 		return min(wide, max(0, int(wide*t/max(f.Budget, f.Elapsed, 1))))
 	}
 	for j, s := range f.Steps {
+		// Even a stage that took no time gets one column.
 		from := min(column(s.From), wide-1)
 		bar := strings.Repeat(" ", from) + strings.Repeat("█", max(1, column(s.To)-from))
 		fmt.Fprintf(out, "  %-12.12s |%-*s| %8v %2d requests %s\n", a.Steps[j], wide, bar, (s.To - s.From).Round(10*time.Microsecond), s.Requests, s.End)

@@ -23,6 +23,7 @@ func versionCommand() command {
 }
 
 func buildVersion() string {
+	// A release sets the version when it links; a build from source has what Go recorded.
 	if version != "" {
 		return version
 	}
