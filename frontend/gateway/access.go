@@ -17,6 +17,8 @@ func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *infer
 	}
 	line := []slog.Attr{slog.String("protocol", protocol), slog.String("model", strings.Clone(model)), // both lie in the call's buffer
 		slog.String("id", strings.Clone(in.id)), slog.Int("rows", max(in.rows, 0)), slog.Duration("took", time.Since(startOf(ctx)))}
+
+	// A call that was refused before its model was found has no version.
 	if in.model != nil {
 		line = append(line, slog.String("version", in.model.Version))
 	}
@@ -28,6 +30,7 @@ func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *infer
 		line = append(line, slog.String("client", c.Name))
 	}
 
+	// The outcome is the reason that the metrics count the call under.
 	outcome := "ok"
 	if f != nil {
 		outcome = f.reason
@@ -40,6 +43,9 @@ func (g *Gateway) logCall(ctx context.Context, protocol, model string, in *infer
 // traceID is the trace of a traceparent: version, trace id, span id and flags in hexadecimal, with dashes between them.
 func traceID(traceparent string) (string, bool) {
 	parts := strings.Split(traceparent, "-")
+
+	// Later versions of the header may have more parts, never fewer; a trace of zeros is invalid (W3C Trace
+	// Context).
 	if len(parts) < 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 || parts[1] == strings.Repeat("0", 32) {
 		return "", false
 	}
@@ -53,6 +59,7 @@ func traceID(traceparent string) (string, bool) {
 
 // traceparentOf is the header of a gRPC call.
 func (g *Gateway) traceparentOf(ctx context.Context) string {
+	// Reading the metadata copies all headers: a gateway without an access log does not pay for it.
 	if g.o.Access == nil {
 		return ""
 	}

@@ -77,6 +77,8 @@ func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatisti
 	if a.g.watch != nil {
 		counter(aliasExecs, float64(s.ExecutionCount))
 	}
+
+	// Every reason is sent, also at 0, so that a rate exists before the first failure.
 	for _, reason := range tritonReasons {
 		counter(aliasFailure, failures[reason], reason)
 	}
@@ -84,6 +86,7 @@ func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatisti
 
 // collectAliases sends what only the scheduler knows.
 func (w *watch) collectAliases(out chan<- prometheus.Metric) {
+	// What is sent is copied first: sending waits for the registry, and looks must not wait with it.
 	w.mu.Lock()
 	s, busy := w.last, maps.Clone(w.busy)
 	w.mu.Unlock()
@@ -115,6 +118,7 @@ func tritonReason(reason string) string {
 // failuresByAlias sums up the failures that are known of each model, by Triton's reasons. Calls that were refused before their
 // model's version was known count to no model.
 func (m *metrics) failuresByAlias() map[modelKey]map[string]float64 {
+	// A vector shows its series over a channel only, and blocks until each is taken.
 	collected := make(chan prometheus.Metric)
 	var wait sync.WaitGroup
 	wait.Go(func() { m.failure.Collect(collected); close(collected) })
@@ -135,6 +139,8 @@ func (m *metrics) failuresByAlias() map[modelKey]map[string]float64 {
 		if all[key] == nil {
 			all[key] = map[string]float64{}
 		}
+
+		// Triton has fewer reasons than we: several of ours add up to one.
 		all[key][tritonReason(label["reason"])] += d.GetCounter().GetValue()
 	}
 	return all

@@ -38,6 +38,8 @@ func (g *Gateway) listModels() []*frontend.Model {
 // runFrames answers the rows of a call for an application, each as a frame.
 func (g *Gateway) runFrames(ctx context.Context, calls []frontend.Call) {
 	var wait sync.WaitGroup
+
+	// A frame waits for several models in turn, so rows run beside each other.
 	for i := range calls {
 		wait.Go(func() { calls[i].Result, calls[i].Err = g.o.Applications.Do(ctx, calls[i].Request) })
 	}

@@ -26,9 +26,13 @@ func SchedulerAside(s Scheduler, token string, more ...prometheus.Collector) (h 
 	registry := newRegistry()
 	registry.MustRegister(more...)
 	w := newWatch(s, registry)
+
+	// The returned stop waits until the last look has ended: the scheduler may be closed right after it.
 	closing, ended := make(chan struct{}), make(chan struct{})
 	go func() { w.runLooks(closing); close(ended) }()
 	lives := func() bool { return true }
+
+	// A gateway's explanations stand among its own routes; without one they stand here.
 	mux := http.NewServeMux()
 	mux.Handle("/", asideHandler(token, lives, lives, registry))
 	mux.Handle("GET "+explainPath, requireToken(token, explain(s)))
@@ -71,6 +75,8 @@ func asideHandler(token string, ready, serving func() bool, registry *prometheus
 	mux := http.NewServeMux()
 	healthRoutes(mux, ready, serving)
 	mux.Handle("GET /metrics", metricsOf(registry))
+
+	// The pprof package registers itself on the default mux, which asks for no token: ours does.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

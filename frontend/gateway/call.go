@@ -44,6 +44,8 @@ func (c *rpcCall) Err() error {
 	if err == nil || !errors.As(context.Cause(c.Context), &f) {
 		return err
 	}
+
+	// gRPC maps this error of the context package to the fault's own status.
 	if f.code == codes.DeadlineExceeded {
 		return context.DeadlineExceeded
 	}
@@ -70,6 +72,7 @@ func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Contex
 		c.connection = connectionOf(p.Addr)
 	}
 
+	// The token is asked for first, so that strangers learn nothing about restrictions and memory.
 	if f := g.authorizeRPC(c, info); f != nil {
 		return nil, f.GRPCStatus().Err()
 	}
@@ -79,6 +82,8 @@ func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Contex
 	if g.memory.isFull() {
 		return nil, errMemory.GRPCStatus().Err()
 	}
+
+	// A call that is ended on its way carries the fault as its cause, which Err hands to gRPC.
 	c.Context, c.cancel = context.WithCancelCause(ctx)
 	c.arriving.abort = func(why *fault) { c.cancel(why) }
 	return c, nil
@@ -89,6 +94,7 @@ func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Contex
 func asStreams(desc grpc.ServiceDesc) grpc.ServiceDesc {
 	desc.Streams = slices.Clone(desc.Streams)
 	for _, method := range desc.Methods {
+		// The generated handler reads its message through RecvMsg, where watchArrivals sees it.
 		serve := func(srv any, stream grpc.ServerStream) error {
 			reply, err := method.Handler(srv, stream.Context(), stream.RecvMsg, nil)
 			if err != nil {
@@ -98,6 +104,8 @@ func asStreams(desc grpc.ServiceDesc) grpc.ServiceDesc {
 		}
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{StreamName: method.MethodName, Handler: serve, ServerStreams: true, ClientStreams: true})
 	}
+
+	// gRPC looks among the methods first: one that stayed there would be served as unary again.
 	desc.Methods = nil
 	return desc
 }
@@ -109,8 +117,10 @@ func (g *Gateway) watchArrivals(srv any, stream grpc.ServerStream, info *grpc.St
 	if c == nil {
 		return next(srv, stream)
 	}
+
 	of := &g.arrivals
 	if info.FullMethod == oip.GRPCInferenceService_ModelStreamInfer_FullMethodName {
+		// The stream's headers came long before its messages, whose clocks start by themselves.
 		of = &g.waiting
 		c.began = time.Time{}
 	}
@@ -160,6 +170,7 @@ func (g *Gateway) sweepTransfers(every time.Duration) {
 		case <-g.closing:
 			return
 		case now := <-t.C:
+			// Each list begins with its oldest: the first that is in time ends the loop.
 			for g.arrivals.abortOldest(now.Add(-g.times.body), errSlowMessage) {
 			}
 			for g.replies.abortOldest(now.Add(-g.times.answer), errSlowMessage) {

@@ -20,6 +20,7 @@ func startOf(ctx context.Context) time.Time {
 		return time.Now()
 	}
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok && c != nil {
+		// The moment is kept as nanoseconds since an epoch, so that readers need no lock.
 		if first := c.first.Load(); first != 0 {
 			return c.of.epoch.Add(time.Duration(first))
 		}

@@ -38,11 +38,15 @@ func (c leanCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(*inferMessage)
 	if !ok {
 		_, brings := v.(*oip.RepositoryModelLoadRequest) // a model's files; BodyMax bounds them
+
+		// gRPC bounds messages by BodyMax, which is made for tensors and far too large for names.
 		if n := data.Len(); n > otherMax && !brings {
 			return fmt.Errorf("message of %d bytes: must be at most %d", n, otherMax)
 		}
 		return c.proto.Unmarshal(data, v)
 	}
+
+	// A message of one piece stays where gRPC has read it; pieces are copied together once.
 	m.buf = data.MaterializeToBuffer(&c.gateway.memory)
 	if err := m.decodeMessage(m.buf.ReadOnlyData()); err != nil {
 		m.fault = invalidFault("request: %v", err) // of an error from here gRPC would make an internal one
@@ -64,15 +68,21 @@ func (c leanCodec) Marshal(v any) (mem.BufferSlice, error) {
 // marshalReply encodes a reply of a known size, and releases it.
 func (c leanCodec) marshalReply(r *inferReply, size int, appendTo func([]byte) []byte) (mem.BufferSlice, error) {
 	defer r.releaseReply()
+
+	// gRPC pools no buffer as small as this, so that Put would never be called.
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.BufferSlice{mem.SliceBuffer(appendTo(make([]byte, 0, size)))}, nil
 	}
+
 	pool := &sentReply{gateway: c.gateway}
 	if r.call != nil {
 		pool.abort = r.call.hangUp
 	}
+
 	b := pool.Get(size)
 	out := appendTo((*b)[:0])
+
+	// What outgrew the buffer would not lie in it, and b is what is sent.
 	if len(out) != size {
 		return nil, fmt.Errorf("response of %d bytes was measured as %d", len(out), size)
 	}
@@ -88,6 +98,8 @@ type sentReply struct {
 // Get implements mem.BufferPool.
 func (p *sentReply) Get(n int) *[]byte {
 	b := p.gateway.memory.Get(n)
+
+	// Without a connection nobody can be hung up on, so nothing needs to be listed.
 	if p.abort != nil {
 		p.gateway.replies.addTransfer(&p.transfer)
 	}
@@ -123,6 +135,8 @@ func (m *inferMessage) releaseMessage() {
 	if m.buf != nil {
 		m.buf.Free()
 	}
+
+	// Everything below points into buf: a pooled message must not keep its memory alive.
 	m.inference.resetCall()
 	clear(m.raws)
 	clear(m.contents)
@@ -148,6 +162,8 @@ func overLimit(what string, limit int) error {
 func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error) error {
 	for len(msg) > 0 {
 		num, typ, k := protowire.ConsumeTag(msg)
+
+		// A negative length is the decoder's error code.
 		if k < 0 {
 			return protowire.ParseError(k)
 		}
@@ -167,6 +183,7 @@ func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n
 		case protowire.BytesType:
 			b, k = protowire.ConsumeBytes(msg)
 		default:
+			// Groups are stepped over, as any field that a reader does not know.
 			k = protowire.ConsumeFieldValue(num, typ, msg)
 		}
 
@@ -184,10 +201,12 @@ func eachField(msg []byte, each func(num protowire.Number, typ protowire.Type, n
 
 func (m *inferMessage) decodeMessage(msg []byte) error {
 	return eachField(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
+		// Every field of the request is length-delimited; what is not is unknown, and skipped.
 		if typ != protowire.BytesType {
 			return nil
 		}
 
+		// The numbers are those of ModelInferRequest.
 		switch num {
 		case 1:
 			m.name = viewText(b)
@@ -196,6 +215,7 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 		case 3:
 			m.id = viewText(b)
 		case 4:
+			// Decoding goes on after a fault: a stream's error names the request's id, which may follow.
 			name, p, err := decodeParameter(b)
 			if f := m.applyParameter(name, p); f != nil && m.fault == nil {
 				m.fault = f
@@ -233,6 +253,8 @@ func (m *inferMessage) applyParameter(name string, p parameter) *fault {
 		}
 		return m.takeFloor(floor)
 	}
+
+	// Parameters of extensions that we have not change nothing about the answer.
 	return nil
 }
 
@@ -245,6 +267,7 @@ type parameter struct {
 
 // String shows the parameter as JSON would have it.
 func (p parameter) String() string {
+	// The numbers are those of InferParameter's choices.
 	switch p.num {
 	case 1:
 		return strconv.FormatBool(p.n != 0)
@@ -281,6 +304,7 @@ func (p parameter) number() (float64, bool) {
 // decodeParameter decodes an entry of a map of parameters.
 func decodeParameter(entry []byte) (name string, p parameter, err error) {
 	err = eachField(entry, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
+		// An entry of a map is a message: its key is field 1 and its value field 2.
 		switch {
 		case num == 1 && typ == protowire.BytesType:
 			name = viewText(b)
@@ -306,6 +330,7 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
 		case num == 3 && typ == protowire.VarintType:
+			// Writers need not pack repeated numbers, and readers must take both forms.
 			return t.appendDimension(n)
 		case typ != protowire.BytesType:
 		case num == 1:
@@ -321,6 +346,7 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 			}
 			m.keepFault(t.place.decodeGRPC(name, p))
 		case num == 5:
+			// An empty message is not an absent one, which nil stands for.
 			contents = b
 			if b == nil {
 				contents = []byte{}
@@ -329,6 +355,7 @@ func (m *inferMessage) decodeInput(msg []byte) error {
 		return nil
 	})
 
+	// Each input has an entry, so that both lists have the same index.
 	m.contents = append(m.contents, contents)
 	return err
 }
@@ -399,6 +426,7 @@ func (m *inferMessage) resolveContents() *fault {
 	if !utf8.ValidString(m.id) { // it is sent back, and must be a string there
 		return invalidFault("id: %.40q: must be UTF-8", m.id)
 	}
+
 	want := 0
 	for i := range m.inputs {
 		if !m.inputs[i].place.named {
@@ -409,6 +437,7 @@ func (m *inferMessage) resolveContents() *fault {
 		return invalidFault("raw_input_contents: %d tensors: must be one per input, %d (without those in shared memory), or none", len(m.raws), want)
 	}
 
+	// Raw contents come in the order of the inputs, those in shared memory left out.
 	raws := m.raws
 	for i := range m.inputs {
 		t := &m.inputs[i]

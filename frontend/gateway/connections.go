@@ -103,6 +103,8 @@ func (l boundedListener) Accept() (net.Conn, error) {
 // admitConnection takes a connection in; the one that has been silent longest is closed for it if it must be.
 func (t *connections) admitConnection(s net.Conn) *connection {
 	c := &connection{Conn: s, of: t}
+
+	// A socket for both families writes an IPv4 address in two ways: Unmap makes them one.
 	if a, err := netip.ParseAddrPort(s.RemoteAddr().String()); err == nil {
 		c.address = a.Addr().Unmap()
 	}
@@ -112,6 +114,8 @@ func (t *connections) admitConnection(s net.Conn) *connection {
 	t.mu.Lock()
 	victim := t.listConnection(c)
 	t.mu.Unlock()
+
+	// The victim is closed without the lock, which Close takes.
 	if victim != nil {
 		victim.Close()
 	}
@@ -136,6 +140,7 @@ func (t *connections) listConnection(c *connection) (victim *connection) {
 		kind, ofAddress, all, perAddress = t.known, &count.known, t.limits.all, t.limits.perAddress
 	}
 
+	// The victim leaves its table only when it is closed: a table may be one over its bound until then.
 	switch {
 	case *ofAddress >= perAddress:
 		victim = longestSilent(kind, func(o *connection) bool { return o.address == c.address })
@@ -150,6 +155,7 @@ func (t *connections) listConnection(c *connection) (victim *connection) {
 
 // longestSilent is the connection that no byte went over for the longest time.
 func longestSilent(among map[*connection]struct{}, counts func(*connection) bool) (oldest *connection) {
+	// A search over all is fine: it happens at a bound only.
 	for c := range among {
 		if counts(c) && (oldest == nil || c.heard.Load() < oldest.heard.Load()) {
 			oldest = c
@@ -168,6 +174,8 @@ func (t *connections) unlistConnection(c *connection) {
 		delete(t.strangers, c)
 		count.strangers--
 	}
+
+	// There may be any number of addresses over time: one without connections is forgotten.
 	if *count == (addressCount{}) {
 		delete(t.addresses, c.address)
 	}
@@ -178,15 +186,19 @@ func (c *connection) trustConnection() {
 	if c == nil || c.known.Load() {
 		return
 	}
+
 	t := c.of
 	var victim *connection
 	t.mu.Lock()
+
+	// Another call may have trusted or closed it since it was looked at without the lock.
 	if !c.closed && !c.known.Load() {
 		t.unlistConnection(c)
 		c.known.Store(true)
 		victim = t.listConnection(c)
 	}
 	t.mu.Unlock()
+
 	if victim != nil {
 		victim.Close()
 	}
@@ -200,6 +212,8 @@ func (c *connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	now := c.of.now()
 	c.heard.Store(now)
+
+	// Only the first byte of a call sets its clock; awaitNextCall clears it for the next.
 	if n > 0 {
 		c.first.CompareAndSwap(0, now)
 	}
@@ -207,6 +221,7 @@ func (c *connection) Read(b []byte) (int, error) {
 		return n, err
 	}
 
+	// The allowance comes back as time passes, as in a leaky bucket.
 	l := c.of.limits
 	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.strangerBytesPerMS)) + int64(n)
 	c.atLast = now
@@ -229,6 +244,8 @@ func (c *connection) RemoteAddr() net.Addr { return remoteAddress{c.Conn.RemoteA
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.mu.Lock()
+
+	// A connection may be closed more than once and is counted once.
 	if !c.closed {
 		c.closed = true
 		c.of.unlistConnection(c)

@@ -38,6 +38,8 @@ func typedContents(t *input, msg []byte) ([]byte, *fault) {
 
 	var raw []byte
 	var fail *fault
+
+	// A repeated field comes packed, one by one, or mixed: each part is appended as it comes.
 	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
 		switch {
 		case fail != nil:
@@ -81,12 +83,15 @@ func appendPacked(raw, b []byte, t *input) ([]byte, *fault) {
 func appendVarint(raw []byte, n uint64, t *input) ([]byte, *fault) {
 	switch t.datatype {
 	case model.FP32:
+		// A float that is not packed is a fixed field, whose bits n has.
 		return le.AppendUint32(raw, uint32(n)), nil
 	case model.FP64, model.Uint64:
 		return le.AppendUint64(raw, n), nil
 	case model.Bytes:
 		return raw, invalidFault("input %q: contents: bytes_contents holds a number", t.name)
 	}
+
+	// The protocol's fields are wider than the datatypes: a value that would be cut is refused.
 	out, ok := appendInteger(raw, int64(n), t.datatype)
 	if !ok {
 		return raw, invalidFault("input %q: contents: %d is not a value of %s", t.name, int64(n), t.datatype)
@@ -104,6 +109,7 @@ type inferReply struct {
 
 // releaseReply ends the reply and the message.
 func (r *inferReply) releaseReply() {
+	// The answer's results lie in the message: they are released before it is cleared.
 	r.answer.releaseOutputs()
 	r.inferMessage.releaseMessage()
 }
@@ -111,6 +117,7 @@ func (r *inferReply) releaseReply() {
 const tagBytes = 1 // every field number of the response is below 16
 
 func stringSize(s string) int {
+	// proto3 leaves empty strings out; appendString does the same.
 	if s == "" {
 		return 0
 	}
@@ -145,9 +152,12 @@ func (r *inferReply) outputSize(i int) int {
 func (r *inferReply) measure() int {
 	in := &r.inference
 	n := stringSize(in.model.Name) + stringSize(in.model.Version) + stringSize(in.id)
+
+	// The variant's parameters are few bytes and rare: encoding them is the simplest measure.
 	if v := r.answer.variant(in); v != nil {
 		n += len(appendVariantProto(nil, v))
 	}
+
 	for i := range in.outputs {
 		n += tagBytes + protowire.SizeBytes(r.outputSize(i))
 		n += tagBytes + protowire.SizeBytes(len(r.answer.raw[i]))
@@ -165,6 +175,7 @@ func (r *inferReply) append(b []byte) []byte {
 	}
 
 	for i, o := range in.outputs {
+		// A message's length stands before it, so that each output is measured first.
 		b = protowire.AppendTag(b, 5, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(r.outputSize(i)))
 		shape, datatype := in.shapeOf(i)
@@ -180,6 +191,7 @@ func (r *inferReply) append(b []byte) []byte {
 		}
 	}
 
+	// One raw_output_contents for each output, in the same order.
 	for _, raw := range r.answer.raw {
 		b = protowire.AppendTag(b, 6, protowire.BytesType)
 		b = protowire.AppendBytes(b, raw)
@@ -206,5 +218,7 @@ func (r streamReply) measure() int { return tagBytes + protowire.SizeBytes(r.res
 func (r streamReply) append(b []byte) []byte {
 	b = protowire.AppendTag(b, 2, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(r.responseSize()))
+
+	// The last parameter follows the response's own fields: protobuf takes fields in any order.
 	return append(r.inferReply.append(b), finalResponse...)
 }

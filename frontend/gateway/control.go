@@ -44,8 +44,11 @@ func commandFault(op, name string, err error) *fault {
 	if err == nil {
 		return nil
 	}
+
 	begin := "failed to " + op + " " + singleQuoted(name) + ", "
 	var c *frontend.CommandError
+
+	// Without an answer of the backends the call's own end says why.
 	switch {
 	case errors.As(err, &c):
 	case errors.Is(err, context.DeadlineExceeded):
@@ -56,6 +59,7 @@ func commandFault(op, name string, err error) *fault {
 		return faultOf(err)
 	}
 
+	// With one, the code says whose mistake it was.
 	switch c.Code {
 	case wire.CommandUnknown:
 		return refusalFault(http.StatusNotFound, codes.NotFound, "model_control", begin+"failed to poll from model repository: "+c.Text)
@@ -85,12 +89,14 @@ func (g *Gateway) restLoad(w http.ResponseWriter, r *http.Request) {
 	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
 		switch path, isFile := strings.CutPrefix(key, filePrefix); {
 		case key == "config":
+			// The value is a JSON object written as a string within the JSON body.
 			text, err := configText([]byte(s.readString()))
 			if s.err == nil && err != nil {
 				return invalidFault("parameter config: %v", err)
 			}
 			o.Config = text
 		case isFile:
+			// JSON has no bytes: files come as base64.
 			content, err := base64.StdEncoding.DecodeString(s.readString())
 			if s.err == nil && err != nil {
 				return invalidFault("parameter %.40s: want base64: %v", key, err)
@@ -142,9 +148,12 @@ func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter 
 	if f := g.readBody(w, r, in, body); f != nil {
 		return f
 	}
+
+	// Loading may take longer than the server's write timeout, which began with the header.
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(loadMax + answerTimeout)); err != nil {
 		return faultOf(err)
 	}
+
 	if len(body.b) == 0 {
 		return nil
 	}
@@ -159,10 +168,13 @@ func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter 
 		s.eachMember(func(key string) {
 			if f := parameter(s, strings.Clone(key)); f != nil && fail == nil {
 				fail = f
+
+				// The scanner stops at an error; the fault that is kept says more.
 				s.failAt("refused")
 			}
 		})
 	})
+
 	s.expectEnd()
 	switch {
 	case fail != nil:
@@ -199,6 +211,7 @@ func (s *grpcServer) RepositoryModelLoad(ctx context.Context, r *oip.RepositoryM
 		}
 		return nil, invalidFault("parameter %s: want config, as string_param, or file:<version>/<file-name>, as bytes_param", strconv.Quote(key[:min(len(key), 40)])).GRPCStatus().Err()
 	}
+
 	if f := s.g.loadModel(ctx, strings.Clone(r.ModelName), o); f != nil {
 		return nil, f.GRPCStatus().Err()
 	}

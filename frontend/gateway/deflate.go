@@ -19,6 +19,7 @@ func (*deflate) Name() string { return "deflate" }
 
 // Compress returns a writer whose Close ends the message and gives the writer back.
 func (d *deflate) Compress(w io.Writer) (io.WriteCloser, error) {
+	// A zlib writer takes hundreds of KiB to make: they are used again.
 	z, _ := d.writers.Get().(*zlib.Writer)
 	if z == nil {
 		z = zlib.NewWriter(w)
@@ -44,6 +45,7 @@ func (w *deflateWriter) Close() error {
 func (d *deflate) Decompress(r io.Reader) (io.Reader, error) {
 	if z, _ := d.readers.Get().(io.ReadCloser); z != nil {
 		if err := z.(zlib.Resetter).Reset(r, nil); err != nil {
+			// A message with a bad header leaves the reader as good as before.
 			d.readers.Put(z)
 			return nil, err
 		}
@@ -63,6 +65,7 @@ type deflateReader struct {
 
 // Close gives the reader back; grpc calls it once, when it has the message or gives up.
 func (r *deflateReader) Close() error {
+	// The reader goes to another call: this one must not touch it again.
 	z := r.ReadCloser
 	r.ReadCloser = nil
 	if z == nil {

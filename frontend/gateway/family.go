@@ -17,6 +17,8 @@ func (a *answer) variant(in *inference) *frontend.Result {
 	if !in.model.IsFamily() || len(a.calls) == 0 {
 		return nil
 	}
+
+	// Rows of one call may have been answered by different variants.
 	least := &a.calls[0].Result
 	for i := range a.calls {
 		if r := &a.calls[i].Result; r.Accuracy < least.Accuracy {

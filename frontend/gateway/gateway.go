@@ -114,6 +114,8 @@ func New(client *frontend.Client, o Options) *Gateway {
 
 	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), closing: make(chan struct{}),
 		connections: newConnections(defaultConnectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
+
+	// gRPC's buffers cannot be refused: beyond the bound the oldest arrival is ended instead.
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
 	g.regions.off = !o.ClientMemory
 	g.health.strict = o.StrictReadiness
@@ -134,9 +136,12 @@ func New(client *frontend.Client, o Options) *Gateway {
 	if o.Scheduler != nil {
 		g.watch = newWatch(o.Scheduler, g.metrics.registry)
 	}
+
+	// Tokens come before restrictions, and who is refused still learns that the gateway leaves.
 	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ConnContext: withConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 
+	// gRPC's TLS belongs to its server; REST's is put on the listener by Serve.
 	options := []grpc.ServerOption{}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
@@ -148,9 +153,11 @@ func New(client *frontend.Client, o Options) *Gateway {
 // Serve serves REST and gRPC on the listeners, either of which may be nil, until ctx ends or one of
 // them fails. It closes both.
 func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
+	// One place for each server, so that neither waits to tell its end.
 	ended := make(chan error, 2)
 	running := 0
 
+	// Whatever is started here has ended when Serve returns.
 	swept := make(chan struct{})
 	go func() { g.sweepTransfers(sweepEvery); close(swept) }()
 	defer func() { <-swept }()
@@ -162,6 +169,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	}
 
 	if g.o.Clients != nil {
+		// Tokens stay current while calls are drained, which is after ctx has ended.
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 		watched := make(chan struct{})
 		go func() { g.o.Clients.Watch(watching, clients.WatchEvery); close(watched) }()
@@ -169,6 +177,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	}
 
 	if rest != nil {
+		// The bound lies below TLS: a connection counts from before its handshake.
 		rest = g.connections.boundListener(rest)
 		if g.o.TLS != nil {
 			rest = tls.NewListener(rest, g.o.TLS)
@@ -183,6 +192,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 		go func() { ended <- g.grpc.Serve(rpc) }()
 	}
 
+	// Either server's failure ends both.
 	var err error
 	if running > 0 {
 		select {
@@ -220,6 +230,7 @@ const (
 func (g *Gateway) leaveSlowly() {
 	g.leaving.Store(true)
 	for end, before := time.Now().Add(leaveMax), int64(-1); time.Now().Before(end); {
+		// An interval without a call: balancers have noticed.
 		now := g.late.Load()
 		if now == before {
 			return
@@ -233,6 +244,7 @@ func (g *Gateway) leaveSlowly() {
 func (g *Gateway) tellParting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.leaving.Load() {
+			// HTTP's Connection: close makes a client open its next connection elsewhere.
 			g.late.Add(1)
 			w.Header().Set("Connection", "close")
 		}
@@ -242,17 +254,23 @@ func (g *Gateway) tellParting(next http.Handler) http.Handler {
 
 // stopServing refuses new calls and lets those under way end.
 func (g *Gateway) stopServing() {
+	// Calls under way still use their regions, so these go last.
 	defer g.regions.unregisterRegion("")
+
+	// Watches of health would last as long as their clients like: this ends them.
 	close(g.closing)
 
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
+
+	// gRPC's graceful stop has no limit of its own: drain bounds it below.
 	stopped := make(chan struct{})
 	go func() {
 		g.grpc.GracefulStop()
 		close(stopped)
 	}()
 
+	// Calls that outlast the drain lose their connections.
 	if g.rest.Shutdown(ctx) != nil {
 		g.rest.Close()
 	}

@@ -46,6 +46,8 @@ func (g *Gateway) generateText(ctx context.Context, w http.ResponseWriter, r *ht
 	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
 		return a, f
 	}
+
+	// A client that has used up what it may is refused before its body takes memory.
 	client := clientOf(ctx)
 	if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
 		return a, f
@@ -55,9 +57,11 @@ func (g *Gateway) generateText(ctx context.Context, w http.ResponseWriter, r *ht
 	if f = g.readBody(w, r, in, body); f != nil {
 		return a, f
 	}
+
 	if f = in.parseGenerate(body.b); f != nil {
 		return a, f
 	}
+
 	if f = in.arrangeInputs(); f != nil {
 		return a, f
 	}
@@ -74,6 +78,8 @@ func (in *inference) parseGenerate(text []byte) *fault {
 	keep := func(s *jsonScanner, f *fault) {
 		if f != nil && fail == nil {
 			fail = f
+
+			// The scanner stops at an error; the fault that is kept says more.
 			s.failAt("refused")
 		}
 	}
@@ -143,9 +149,12 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	if !in.model.Unbatched {
 		t.shape = batchShape(t.shape, 1)
 	}
+
+	// The parser of tensors wants an array.
 	if data[0] != '[' { // a single element
 		data = append(append([]byte{'['}, data...), ']')
 	}
+
 	if f := in.parseData(&t, data); f != nil {
 		return f
 	}
@@ -178,6 +187,8 @@ func (g *Gateway) writeGenerated(to http.ResponseWriter, in *inference, a answer
 		_, datatype := in.shapeOf(i)
 		w.text = append(w.text, ',')
 		w.text = append(appendQuoted(w.text, []byte(o.name)), ':')
+
+		// One element is written as a value of its own, as generate's clients read it.
 		if t := &in.model.Outputs[o.index]; t.RowElements() == 1 {
 			w.text, _ = appendElements(w.text, a.raw[i], datatype, math.MaxInt)
 		} else {
@@ -187,6 +198,7 @@ func (g *Gateway) writeGenerated(to http.ResponseWriter, in *inference, a answer
 
 	w.text = append(w.text, '}')
 	if stream {
+		// An empty line ends an event (server-sent events).
 		w.text = append(w.text, "\n\n"...)
 	}
 	w.writeBytes(w.text)

@@ -33,7 +33,10 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 		grpc.InTapHandle(g.admitCall), grpc.StreamInterceptor(g.watchArrivals),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: grpcIdle, Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
+
 	s := grpc.NewServer(options...)
+
+	// The generated handler decodes into generated messages, which copy tensors: ours takes its place.
 	desc := oip.GRPCInferenceService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
 	for i := range desc.Methods {
@@ -41,6 +44,7 @@ func (g *Gateway) newGRPC(options ...grpc.ServerOption) *grpc.Server {
 			desc.Methods[i].Handler = modelInfer
 		}
 	}
+
 	desc, healthDesc := asStreams(desc), asStreams(healthpb.Health_ServiceDesc)
 	s.RegisterService(&desc, &grpcServer{g: g})
 	s.RegisterService(&healthDesc, &health{g: g})
@@ -68,10 +72,12 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	g := srv.(*grpcServer).g
 	m := messages.Get().(*inferMessage)
 	m.memory, m.reply.call = &g.memory, callOf(ctx)
+
 	if err := decode(m); err != nil {
 		m.releaseMessage()
 		return nil, err
 	}
+
 	r, f := g.grpcInfer(ctx, m)
 	if f != nil {
 		return nil, f.GRPCStatus().Err()
@@ -85,9 +91,12 @@ func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, 
 		ctx = g.startSpan(ctx, &m.inference, callerOf(ctx))
 		m.inference.tellCaller(ctx)
 	}
+
 	r, f := g.grpcServe(ctx, m)
 	m.inference.endSpan(m.name, f)
 	g.logCall(ctx, "grpc", m.name, &m.inference, g.traceparentOf(ctx), f)
+
+	// A fault's text is its own: nothing points into the message any more.
 	if f != nil {
 		g.metrics.countFault(m.name, f)
 		m.releaseMessage()
@@ -101,6 +110,7 @@ func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, 
 	}
 
 	var f *fault
+
 	in := &m.inference
 	if in.model, f = g.resolveModel(ctx, m.name, m.version); f != nil {
 		return nil, f
@@ -175,6 +185,8 @@ func (h *health) statusOf(service string) (*healthpb.HealthCheckResponse, error)
 	if service != "" && service != oip.GRPCInferenceService_ServiceDesc.ServiceName {
 		return nil, status.Errorf(codes.NotFound, "service %q: must be empty or %q", service, oip.GRPCInferenceService_ServiceDesc.ServiceName)
 	}
+
+	// The service's status is that of its readiness, as the protocol defines it.
 	r := &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}
 	if h.g.isReady() {
 		r.Status = healthpb.HealthCheckResponse_SERVING
@@ -188,12 +200,14 @@ func (h *health) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*heal
 
 // Watch looks every half second and sends what changed.
 func (h *health) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	// Nothing tells of changes in readiness, so that it must be looked at.
 	t := time.NewTicker(500 * time.Millisecond)
 	defer t.Stop()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		now, err := h.statusOf(r.Service)
 		if err != nil {
+			// grpc.health.v1 wants a status for an unknown service here, and an error from Check only.
 			now = &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVICE_UNKNOWN}
 		}
 

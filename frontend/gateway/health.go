@@ -27,6 +27,8 @@ func (h *healthState) lookAt(c *frontend.Client, now time.Time) (allReady, oneRe
 	defer h.mu.Unlock()
 	if h.at.IsZero() || now.Sub(h.at) >= healthEvery {
 		h.at = now
+
+		// A model that an operator has unloaded has not failed.
 		failed := slices.ContainsFunc(c.Models(), func(m *frontend.Model) bool { return !m.Ready && m.Reason != "" && m.Reason != model.Unloaded })
 		h.allReady = c.Ready() && !(h.strict && failed)
 		h.oneReady = c.Connected() && slices.ContainsFunc(c.Models(), func(m *frontend.Model) bool { return m.Ready })
