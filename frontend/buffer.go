@@ -33,6 +33,8 @@ type memory struct {
 func (m *memory) addUser() bool {
 	for {
 		n := m.users.Load()
+
+		// At zero the data plane is closed or closing: nobody may come in after the last has left.
 		if n == 0 {
 			return false
 		}
@@ -56,9 +58,12 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)
 	}
+
 	if !c.memory.addUser() {
 		return nil, ErrClosed
 	}
+
+	// One byte at least, so that every buffer has memory of its own.
 	mem, err := c.node.Alloc(max(n, 1))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.dropUser())
@@ -91,6 +96,7 @@ func (b *Buffer) Free() {
 
 // offerInput lets backends read the buffer, or names what publish will let them read, and says where.
 func (b *Buffer) offerInput(later bool) model.Descriptor {
+	// A later offer keeps the key back until the buffer is filled: no backend reads it before.
 	if later {
 		b.remote = b.mem.Reserve()
 	} else {

@@ -106,7 +106,10 @@ type Stats struct {
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := newClient(o)
 	data := c.o.Data
+
+	// Outputs come over the data plane, straight from backends; the scheduler only tells of those that got none.
 	data.Receive = func(_ *rdma.Peer, msg []byte) { c.receiveResult(msg) }
+
 	if data.Token == "" {
 		data.Token = c.o.Token
 	}
@@ -119,6 +122,8 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		return nil, fmt.Errorf("open data plane: %w", err)
 	}
 	c.node, c.memory.node = node, node
+
+	// The client itself is the first user of the data plane's memory.
 	c.memory.users.Store(1)
 
 	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr(), Window: c.pending.idWindow()}
@@ -185,12 +190,17 @@ const closeMax = 5 * time.Second
 // callers to take notice, 5 s at most; a second Close does nothing.
 func (c *Client) Close() error {
 	var err error
+
 	c.once.Do(func() {
 		close(c.closing)
+
+		// The session ends first: no event comes after it.
 		if link := c.link.Load(); link != nil {
 			err = link.Close()
 		}
 		c.done.Wait()
+
+		// Calls in Prepare hooks end when the caller's hook returns, which nothing here can hasten.
 		for end := time.Now().Add(closeMax); c.pending.live.Load() > 0; time.Sleep(100 * time.Microsecond) {
 			c.failCalls(func(*call) bool { return true }, model.Canceled, ErrClosed) // again: a call may be on its way to live
 			if time.Now().After(end) {
@@ -198,6 +208,7 @@ func (c *Client) Close() error {
 				break
 			}
 		}
+
 		err = errors.Join(err, c.memory.dropUser())
 	})
 	return err

@@ -39,6 +39,7 @@ func (c *Client) LoadModel(ctx context.Context, name string, o Override) error {
 		return c.sendCommand(ctx, command)
 	}
 
+	// What replaces the repository's files is fetched by a backend, as a request's input is.
 	b, err := c.Buffer(o.size())
 	if err != nil {
 		return fmt.Errorf("load model %s: %w", name, err)
@@ -59,6 +60,7 @@ func (c *Client) UnloadModel(ctx context.Context, name string) error {
 // size is how many bytes appendTo appends.
 func (o *Override) size() int {
 	n := model.TextLengthBytes + len(o.Config)
+	// Each file is its path, the length of the content, and the content.
 	for path, content := range o.Files {
 		n += 2*model.TextLengthBytes + len(path) + len(content)
 	}
@@ -68,6 +70,8 @@ func (o *Override) size() int {
 // appendTo packs the override as wire.ModelCommand's payload.
 func (o *Override) appendTo(dst []byte) {
 	dst = model.AppendText(dst, o.Config)
+
+	// In the order of the paths, so that the same override is the same bytes.
 	for _, path := range slices.Sorted(maps.Keys(o.Files)) {
 		dst = model.AppendText(dst, path)
 		content := o.Files[path]
@@ -85,6 +89,8 @@ type commands struct {
 // sendCommand sends a command and waits for its answer.
 func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 	answer := make(chan wire.ModelAnswer, 1)
+
+	// The answer's place is made before the command leaves: the answer may come at once.
 	w := &c.commands
 	w.mu.Lock()
 	w.last++
@@ -94,6 +100,7 @@ func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 	}
 	w.waiting[m.Number] = answer
 	w.mu.Unlock()
+
 	defer func() {
 		w.mu.Lock()
 		delete(w.waiting, m.Number)
@@ -104,6 +111,7 @@ func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 	if link == nil || !c.isUp() {
 		return &CommandError{wire.CommandLost, errNoScheduler.Error()}
 	}
+
 	if err := link.Command(m); err != nil {
 		return &CommandError{wire.CommandLost, err.Error()}
 	}
@@ -135,6 +143,7 @@ func (e events) Answers(all []wire.ModelAnswer) {
 	defer w.mu.Unlock()
 	for _, a := range all {
 		if answer := w.waiting[a.Number]; answer != nil {
+			// The channel has room for one answer, and only one is sent: the place is deleted under the same lock.
 			answer <- a
 			delete(w.waiting, a.Number)
 		}

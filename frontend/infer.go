@@ -71,11 +71,14 @@ func (c *Client) InferCopy(ctx context.Context, model string, inputs ...[]byte) 
 	for _, in := range inputs {
 		n += len(in)
 	}
+
 	b, err := c.Buffer(n)
 	if err != nil {
 		return Result{}, err
 	}
 	defer b.Free()
+
+	// The tensors lie one behind the other, as the model's layout has them.
 	dst := b.Bytes()[:0]
 	for _, in := range inputs {
 		dst = append(dst, in...)
@@ -89,6 +92,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+
+	// The request is under way while its input is prepared: both take time at once.
 	if r.Prepare != nil {
 		c.prepareInput(p, &r)
 	}
@@ -98,6 +103,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 // checkRequest finds the request's model, and what of the request cannot be right.
 func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 	m := c.Model(r.Model, r.Version)
+
+	// What ends the request for sure comes first; then the input, whose faults are the caller's to mend.
 	switch {
 	case c.closed():
 		return nil, ErrClosed
@@ -125,10 +132,12 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	service, err := m.serviceFor(r.AccuracyFloor)
 	if err != nil {
 		return nil, err
 	}
+
 	now, budget := c.now(), m.Deadline()
 	if d, ok := ctx.Deadline(); ok {
 		// Callers that set a generous deadline out of habit do not mean that the model may take that long.
@@ -136,27 +145,36 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 			budget = asked
 		}
 	}
+
 	if budget <= 0 {
 		return nil, &OutcomeError{Reason: model.DeadlinePast, Model: m.Name, Budget: budget, Local: true}
 	}
+
+	// A scheduler that has been away for long is not waited for by new requests.
 	if !c.session.open.Load() && now-c.session.changed.Load() > int64(c.o.Reconnect) {
 		return nil, &OutcomeError{Reason: model.NoBackend, Model: m.Name, Budget: budget, Local: true, Cause: errNoScheduler}
 	}
+
+	// A backend reads the buffer where it lies, so two requests cannot share one.
 	if !r.Input.busy.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("%w: model %q: input: another request has this Buffer: each under way needs its own", ErrInvalid, r.Model)
 	}
+
 	p, first := c.pending.takeSlot(rand.Uint32())
 	if p == nil {
 		r.Input.busy.Store(false)
 		return nil, &OutcomeError{Reason: model.QueueFull, Model: m.Name, Budget: budget, Local: true,
 			Cause: fmt.Errorf("%d requests are live, the limit of this client", c.o.LiveMax)}
 	}
+
 	c.stats.requests.Add(1)
 	p.model, p.service, p.floor, p.answer = m, service, r.AccuracyFloor, 0
 	p.priority, p.start, p.deadline = r.Priority, now, now+int64(budget)
 	if p.deadline < now { // a budget of centuries
 		p.deadline = 1 << 62
 	}
+
+	// The scheduler is told an earlier end than the caller: the way back must fit in.
 	p.target = p.deadline - min(c.margin.Load(), int64(budget)/marginShare)
 	p.expire = p.deadline + int64(c.o.Grace)
 	p.dst, p.local, p.exec, p.staged = r.Output, false, 0, false
@@ -164,12 +182,15 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	p.filling = p.hooked
 	p.input = r.Input.offerInput(p.hooked)
 	c.submitCall(p)
+
+	// The sweep sleeps while nothing is live; the first request wakes it.
 	if first {
 		select {
 		case c.wake <- struct{}{}:
 		default:
 		}
 	}
+
 	if c.closed() { // Close may have looked before the call was live
 		c.failCalls(func(q *call) bool { return q == p }, model.Canceled, ErrClosed)
 	}
@@ -190,6 +211,8 @@ func (c *Client) submitCall(p *call) {
 	}
 
 	p.submit[0] = wire.Submit{Model: p.service, Priority: p.priority, Budget: p.target - p.start, Input: p.input}
+
+	// The call is live before it is sent: the answer may come before Submit returns.
 	id := c.pending.armCall(p, epoch)
 	p.submit[0].ID = id
 	if c.session.epoch.Load() != epoch {
@@ -247,6 +270,7 @@ func (c *Client) waitFor(ctx context.Context, p *call, in *Buffer) (Result, erro
 		r.Model, r.Version, r.Accuracy = by.Name, by.Version, by.Accuracy
 	}
 
+	// The slot is given back last: what was read above is overwritten by its next request.
 	c.pending.releaseSlot(p)
 	return r, err
 }
@@ -281,10 +305,13 @@ func (c *Client) abandonCall(ctx context.Context, p *call) {
 // has asked in vain meanwhile, the request is submitted again.
 func (c *Client) prepareInput(p *call, r *Request) {
 	err := r.Prepare(r.Input.Bytes())
+
+	// The key is published before the lock: a backend may read the input from here on.
 	if err == nil {
 		r.Input.publishKey()
 	}
 
+	// The request may have ended while the hook ran; then there is nothing left to say.
 	p.shard.mu.Lock()
 	if p.state != live {
 		p.shard.mu.Unlock()
@@ -302,6 +329,9 @@ func (c *Client) prepareInput(p *call, r *Request) {
 	}
 
 	p.filling = false
+
+	// A backend has read too early and failed meanwhile: the request is asked once more, now that its input is
+	// there.
 	if !p.again {
 		p.shard.mu.Unlock()
 		return

@@ -44,6 +44,7 @@ func (e events) Link(up bool, err error) {
 		c.resubmitAll()
 		return
 	}
+
 	lost := c.session.noteClosed(c.now())
 	c.announced.tellChange()
 	c.loseCommands()
@@ -64,6 +65,9 @@ func (s *session) noteOpened(now int64, note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	note()
+
+	// A session is open once the link is up and its first catalogue has come: the models' ids of the last session
+	// mean nothing.
 	if s.up && s.fresh && !s.open.Load() {
 		s.epoch.Add(1)
 		s.changed.Store(now)
@@ -76,6 +80,7 @@ func (s *session) noteClosed(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.up, s.fresh = false, false
+
 	was := s.open.Swap(false)
 	if was {
 		s.changed.Store(now)
@@ -89,6 +94,7 @@ func (c *Client) resubmitAll() {
 	if c.pending.live.Load() == 0 || !c.session.open.Load() {
 		return
 	}
+
 	n := 0
 	for i := range c.pending.shards {
 		n += c.resubmitShard(&c.pending.shards[i], epoch)
@@ -103,8 +109,10 @@ func (c *Client) resubmitAll() {
 func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 	now := c.now()
 	var again []wire.Submit
+
 	s.mu.Lock()
 	for _, p := range s.slots {
+		// Those of this session are under way already; those past their target would only be refused.
 		if p.state != live || p.epoch >= epoch || p.target <= now {
 			continue
 		}
@@ -117,7 +125,10 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 		service, err := m.serviceFor(p.floor)
 		if err != nil {
 			continue
+
 		}
+
+		// Marked before it is sent, so that no other walk sends it, too.
 		p.epoch, p.service = epoch, service
 		p.resubmits++
 		again = append(again, wire.Submit{ID: p.id(), Model: service, Priority: p.priority, Budget: p.target - now, Input: p.input})
@@ -145,6 +156,7 @@ func (e events) Outcomes(all []wire.Outcome) {
 
 // reasonOf returns the reason that a message gave; what a newer peer may send counts as a failure.
 func reasonOf(r model.Reason) model.Reason {
+	// A newer scheduler may know more reasons; to a caller each of them is a failure.
 	if r == model.ReasonNone || r >= model.ReasonCount {
 		return model.ExecutionFailed
 	}
@@ -161,6 +173,9 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 		c.stats.strays.Add(1)
 		return
 	}
+
+	// A backend may read an input before its hook has filled it. That is no failure of the request's, within
+	// limits.
 	if reason == model.InputUnavailable && p.hooked && p.resubmits < resubmitsMax {
 		if p.again = p.filling; p.again {
 			p.shard.mu.Unlock()
@@ -169,6 +184,7 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 		}
 		return
 	}
+
 	p.shard.takeCall(p)
 	p.shard.mu.Unlock()
 	p.finishCall(reason, now)
@@ -189,6 +205,7 @@ func (c *Client) receiveResult(msg []byte) {
 		return
 	}
 
+	// Whoever claims a call ends it; a second answer to the same request finds none.
 	p := c.pending.claimCall(h.ID)
 	if p == nil {
 		c.stats.strays.Add(1)
@@ -201,6 +218,7 @@ func (c *Client) receiveResult(msg []byte) {
 		return
 	}
 
+	// The caller's memory is used where it is large enough, so that the output is copied once.
 	if p.dst != nil && len(out) <= len(p.dst) {
 		p.out = p.dst[:len(out)]
 	} else {
@@ -225,11 +243,13 @@ const (
 // measureMargin sets the margin to what a message there and back takes at p99, over the slowest peer, unless the margin is
 // given.
 func (c *Client) measureMargin() {
+	// The slowest peer counts: any backend may be the one that answers.
 	margin, echo := marginMin, int64(0)
 	for _, p := range c.node.Stats().Peers {
 		margin, echo = max(margin, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
 	}
 	c.echo.Store(echo)
+
 	if c.o.Margin <= 0 {
 		c.margin.Store(min(margin, marginMax))
 	}
@@ -243,6 +263,7 @@ func (c *Client) sweepCalls() {
 	var buf []*call
 
 	for n := 0; ; n++ {
+		// Measured soon after the start, and then once in a second or so.
 		if n%marginEvery == marginEvery/8 {
 			c.measureMargin()
 		}
@@ -273,6 +294,7 @@ func (c *Client) expireCalls(buf []*call) []*call {
 	for i := range c.pending.shards {
 		buf = c.pending.shards[i].claimExpired(now, buf)
 	}
+
 	for _, p := range buf {
 		p.local = true
 		c.cancelRequest(p.id(), p.service)
@@ -283,6 +305,7 @@ func (c *Client) expireCalls(buf []*call) []*call {
 		}
 		p.finishCall(reason, now)
 	}
+
 	if now-c.session.changed.Load() > int64(c.o.Reconnect) {
 		c.endLeft(now)
 	}
@@ -295,6 +318,7 @@ const silentMax = 200 * time.Millisecond
 // whyUnheard returns why no scheduler can have answered a request that has expired; nil where one could.
 // An application that is told of an outage can turn elsewhere; one that is told of its deadline sheds load.
 func (c *Client) whyUnheard(p *call) error {
+	// The cause that explains most comes first: no scheduler, then no model, then a scheduler that is silent.
 	if !c.session.open.Load() {
 		return errNoScheduler
 	}
@@ -316,6 +340,8 @@ func (c *Client) endLeft(now int64) {
 		c.failCalls(func(*call) bool { return true }, model.NoBackend, errNoScheduler)
 		return
 	}
+
+	// Nothing is left over in most sweeps: the walk over all calls is spared.
 	if c.left.Load() > 0 {
 		c.left.Store(0)
 		c.failCalls(func(p *call) bool {
@@ -332,6 +358,7 @@ func (c *Client) endLeft(now int64) {
 func (c *Client) failCalls(which func(*call) bool, reason model.Reason, cause error) {
 	now := c.now()
 	for i := range c.pending.shards {
+		// Calls are claimed under the lock and ended outside: an end wakes its caller.
 		s := &c.pending.shards[i]
 		var ended []*call
 		s.mu.Lock()

@@ -48,6 +48,7 @@ type modelTable struct {
 // forgotten; another one may have the id later.
 func newModelTable(infos []model.Info, before *modelTable, now int64, first bool) (*modelTable, []error) {
 	t := &modelTable{byName: make(map[modelName]*Model, 2*len(infos)), byID: make(map[uint32]*Model, len(infos))}
+
 	gone := map[uint32]bool{}
 	var bad []error
 	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
@@ -58,6 +59,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 			continue
 		}
 
+		// The catalogue's slices are valid during the call only.
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		var err, err2 error
 		m.InputBytes, err = payloadBytes(m.Inputs)
@@ -72,9 +74,12 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		}
 		t.addModel(m)
 	}
+
 	if before != nil {
 		t.keepKnown(before, gone, now, first)
 	}
+
+	// Sorted by name and version, so that the last one of a name is its newest.
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
 	})
@@ -82,6 +87,8 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		if m.lostAt == 0 {
 			t.byID[m.ID] = m
 		}
+
+		// A name without a version stands for the newest version that is ready, or for the newest where none is.
 		if old := t.byName[modelName{m.Name, ""}]; old == nil || m.Ready || !old.Ready {
 			t.byName[modelName{m.Name, ""}] = m
 		}
@@ -104,10 +111,13 @@ const lostMax = int64(time.Hour)
 // keepKnown takes over what the announcement did not name.
 func (t *modelTable) keepKnown(before *modelTable, gone map[uint32]bool, now int64, first bool) {
 	for _, m := range before.all {
+		// A model that was withdrawn is gone; one that went with its scheduler is kept for some time: it may come
+		// back.
 		if m.lostAt == 0 && gone[m.ID] || m.lostAt > 0 && now-m.lostAt > lostMax {
 			continue
 		}
 		if first {
+			// A copy: calls under way hold the model as it was.
 			lost := *m
 			lost.Ready, lost.idleAt = false, before.idleSince(m, now)
 			if lost.lostAt == 0 {
@@ -133,6 +143,8 @@ func (t *modelTable) idleSince(m *Model, now int64) int64 {
 func compareVersions(a, b string) int {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
+
+	// Numbers compare as numbers, so that 10 is newer than 9; words are older than any number.
 	switch {
 	case errX == nil && errY == nil:
 		return cmp.Compare(x, y)
@@ -175,6 +187,7 @@ func allReady(models []*Model, now int64) bool {
 	ready, awaited := map[string]bool{}, map[string]bool{}
 	unloaded := false
 	for _, m := range models {
+		// One version that is ready makes its name ready.
 		if m.Ready {
 			ready[m.Name] = true
 		} else if m.Reason == model.Unloaded {
@@ -188,6 +201,7 @@ func allReady(models []*Model, now int64) bool {
 			return false
 		}
 	}
+
 	return len(ready) > 0 || unloaded
 }
 
@@ -220,6 +234,8 @@ func (c *Client) whyUnknown(r *Request) error {
 // serviceFor returns what a request with a floor on accuracy asks the scheduler for.
 func (m *Model) serviceFor(floor float64) (id uint32, err error) {
 	best := m.Accuracy
+
+	// No floor needs no service of its own; a family has one for each floor that makes a difference.
 	switch {
 	case floor == 0:
 		return m.ID, nil
@@ -228,6 +244,8 @@ func (m *Model) serviceFor(floor float64) (id uint32, err error) {
 	case !m.IsFamily() && floor <= best:
 		return m.ID, nil
 	}
+
+	// The lowest floor that is high enough: it leaves the scheduler the most variants.
 	for _, f := range m.Floors {
 		if floor <= f.Accuracy {
 			return f.ID, nil

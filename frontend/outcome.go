@@ -40,6 +40,7 @@ func (e *OutcomeError) Error() string {
 	if e.Local {
 		where = " (decided by the frontend)"
 	}
+
 	text := fmt.Sprintf("model %q: %v: %s%s", e.Model, kindOf(e.Reason), e.Reason, where)
 	if e.Budget != 0 {
 		text += fmt.Sprintf(": budget %v, ended after %v", e.Budget.Round(time.Microsecond), e.Elapsed.Round(time.Microsecond))
@@ -52,6 +53,7 @@ func (e *OutcomeError) Error() string {
 
 // Is matches the kind; a request that ended by its deadline also matches context.DeadlineExceeded.
 func (e *OutcomeError) Is(target error) bool {
+	// A deadline that could not be met is what callers of contexts know as DeadlineExceeded.
 	return target == kindOf(e.Reason) ||
 		target == context.DeadlineExceeded && (e.Reason == model.DeadlineCannotBeMet || e.Reason == model.DeadlinePast)
 }

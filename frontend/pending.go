@@ -108,12 +108,17 @@ func (p *pending) idWindow() uint32 { return uint32(p.each) * shardCount }
 
 func (p *pending) init(max int) {
 	p.max = int64(max)
+
+	// Ids begin at random, so that those of an earlier process of this frontend are not taken for its own.
 	var seed [8]byte
 	rand.Read(seed[:])
 	p.first = binary.LittleEndian.Uint64(seed[:]) & generations
+
+	// A power of two per shard, so that an id's low bits name its place in the scheduler's window.
 	for p.each = 1; p.each*shardCount < max; {
 		p.each *= 2
 	}
+
 	for i := range p.shards {
 		s := &p.shards[i]
 		s.number = uint32(i)
@@ -125,6 +130,7 @@ func (p *pending) init(max int) {
 
 // takeSlot reserves a slot for the caller; nil when max requests are live. first tells that none was.
 func (p *pending) takeSlot(pick uint32) (c *call, first bool) {
+	// Counted before a slot is looked for: below the limit there is a free slot in some shard.
 	n := p.live.Add(1)
 	if n > p.max {
 		p.live.Add(-1)
@@ -135,6 +141,7 @@ func (p *pending) takeSlot(pick uint32) (c *call, first bool) {
 
 // freeSlot finds a free slot, in the shard picked if it has one. There is one: fewer than max are live.
 func (p *pending) freeSlot(pick uint32) *call {
+	// The next shard is tried where one is full.
 	for ; ; pick++ {
 		if c := p.shards[pick%shardCount].freeSlot(p.each, p.first); c != nil {
 			return c
@@ -145,11 +152,14 @@ func (p *pending) freeSlot(pick uint32) *call {
 func (s *shard) freeSlot(most int, gen uint64) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// A slot that was used lately comes first: its memory is warm.
 	if n := len(s.free); n > 0 {
 		c := s.slots[s.free[n-1]]
 		s.free = s.free[:n-1]
 		return c
 	}
+
 	if len(s.slots) == most {
 		return nil
 	}
@@ -163,6 +173,8 @@ func (s *shard) freeSlot(most int, gen uint64) *call {
 func (p *pending) armCall(c *call, epoch uint64) uint64 {
 	s := c.shard
 	s.mu.Lock()
+
+	// A new generation makes a new id: an answer to the slot's last request finds nobody.
 	c.gen = (c.gen + 1) & generations
 	c.state, c.epoch, c.again, c.resubmits = live, epoch, false, 0
 	s.linkCall(c)
@@ -173,6 +185,7 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 
 // releaseSlot gives a slot back. The caller must have received its end, or have claimed it.
 func (p *pending) releaseSlot(c *call) {
+	// Nothing of the caller's is kept alive by a free slot.
 	c.model, c.dst, c.out, c.store, c.cause = nil, nil, nil, nil, nil
 	s := c.shard
 	s.mu.Lock()
@@ -187,7 +200,9 @@ func (p *pending) findCall(id uint64) *call {
 	s := &p.shards[id%shardCount]
 	index := id >> shardBits & (1<<slotBits - 1)
 	s.mu.Lock()
+
 	if index < uint64(len(s.slots)) {
+		// The lock is kept where the call is found: the caller decides what becomes of it.
 		if c := s.slots[index]; c.state == live && c.id() == id {
 			return c
 		}
@@ -216,6 +231,7 @@ func (s *shard) takeCall(c *call) {
 func bucketOf(expire int64) int64 { return expire / int64(tick) % wheelSize }
 
 func (s *shard) linkCall(c *call) {
+	// A doubly linked list by index: a call leaves its bucket without a search.
 	head := &s.wheel[bucketOf(c.expire)]
 	c.prev, c.next = nowhere, *head
 	if *head != nowhere {
@@ -241,10 +257,13 @@ func (s *shard) claimExpired(now int64, out []*call) []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := now / int64(tick)
+
+	// At most one turn of the wheel: after a longer pause every bucket is looked at once.
 	for t := max(s.swept, to-wheelSize+1); t <= to; t++ {
 		for i := s.wheel[t%wheelSize]; i != nowhere; {
 			c := s.slots[i]
 			i = c.next
+			// A bucket also holds calls of later turns.
 			if c.expire <= now {
 				s.takeCall(c)
 				out = append(out, c)
@@ -257,6 +276,7 @@ func (s *shard) claimExpired(now int64, out []*call) []*call {
 
 // finishCall wakes the caller of a claimed call.
 func (c *call) finishCall(reason model.Reason, now int64) {
+	// The result stands before the message: the caller reads it without a lock.
 	c.reason, c.end = reason, now
 	c.done <- struct{}{}
 }

@@ -41,6 +41,7 @@ func (c *Client) NewInput(name string) (*Buffer, error) {
 		return nil, c.refuseUnknown(&Request{Model: name})
 	}
 
+	// Texts have no size before they are set, so each takes the place of its length only.
 	size := 0
 	for i := range m.Inputs {
 		if t := &m.Inputs[i]; t.Varies() {
@@ -67,6 +68,7 @@ func (b *Buffer) Tensor(name string) Tensor {
 	if b.model == nil {
 		return Tensor{err: fmt.Errorf("%w: input %q: the buffer was not made by NewInput for a model", ErrInvalid, name)}
 	}
+
 	t := findTensor(b.model, "input", b.model.Inputs, b.Bytes(), name)
 	t.input = b
 	return t
@@ -96,6 +98,7 @@ func findTensor(m *Model, kind string, tensors []TensorInfo, payload []byte, nam
 // locateTensor returns where a tensor begins and ends in a payload: one lies behind the other, and the elements of a BYTES
 // tensor say how long they are.
 func locateTensor(tensors []TensorInfo, payload []byte, index int) (start, end int, ok bool) {
+	// Texts lie among the tensors, so a tensor is found only by going through those before it.
 	for i := range tensors[:index+1] {
 		t := &tensors[i]
 		n := t.RowBytes()
@@ -175,6 +178,7 @@ func (t Tensor) Float32s() ([]float32, error) {
 	if err := t.expectDatatype("[]float32", model.FP32); err != nil {
 		return nil, err
 	}
+
 	values := make([]float32, len(t.data)/4)
 	for i := range values {
 		values[i] = math.Float32frombits(le.Uint32(t.data[4*i:]))
@@ -188,6 +192,8 @@ func (t Tensor) SetInt64s(values []int64) error {
 	if err := t.expectInput("[]int64", len(values), integers...); err != nil {
 		return err
 	}
+
+	// All values are checked before the first is written: an error leaves the tensor as it was.
 	least, most := integerRange(t.info.Datatype)
 	for i, v := range values {
 		if v < least || v > most {
@@ -195,6 +201,7 @@ func (t Tensor) SetInt64s(values []int64) error {
 		}
 	}
 
+	// Little-endian integers of any size are the first bytes of the widest one.
 	size := t.info.Datatype.Size()
 	var wide [8]byte
 	for i, v := range values {
@@ -227,6 +234,7 @@ func (t Tensor) Int64s() ([]int64, error) {
 
 	size := t.info.Datatype.Size()
 	least, _ := integerRange(t.info.Datatype)
+
 	unused := 64 - 8*size
 	values := make([]int64, len(t.data)/size)
 	for i := range values {
@@ -252,10 +260,13 @@ func (t Tensor) SetStrings(values []string) error {
 	for _, v := range values {
 		size += model.TextLengthBytes + len(v)
 	}
+
 	room, err := t.resizeTo(size)
 	if err != nil {
 		return err
 	}
+
+	// The size is known, so appending stays within the tensor's place.
 	room = room[:0]
 	for _, v := range values {
 		room = model.AppendText(room, v)
@@ -320,6 +331,7 @@ func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: model %q: the input's %d bytes are not its tensors", ErrInvalid, b.model.Name, b.size)
 	}
 
+	// What lies behind the tensor moves by as much as the tensor grows or shrinks.
 	size := b.size - (end - start) + n
 	if size <= len(b.mem.Bytes()) {
 		before := b.Bytes()
@@ -332,6 +344,8 @@ func (b *Buffer) resizeTensor(index, n int) ([]byte, error) {
 	if b.busy.Load() {
 		return nil, errors.Join(ErrInvalid, errors.New("input: a request has this Buffer: set its tensors before"))
 	}
+
+	// Half as much again, so that tensors that are set one by one do not each move the buffer.
 	larger, err := b.of.node.Alloc(size + size/2)
 	if err != nil {
 		return nil, fmt.Errorf("buffer of %d bytes: %w", size, err)

@@ -17,6 +17,8 @@ type notice struct {
 func (n *notice) nextChange() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
+	// A channel is made only where somebody waits, and closed once: the next change has another one.
 	if n.next == nil {
 		n.next = make(chan struct{})
 	}
@@ -41,6 +43,7 @@ func (c *Client) WatchModels(ctx context.Context) iter.Seq[[]*Model] {
 			if c.closed() || ctx.Err() != nil || !yield(c.Models()) {
 				return
 			}
+
 			select {
 			case <-changed:
 			case <-c.closing:
@@ -64,6 +67,7 @@ func (c *Client) AwaitModel(ctx context.Context, name string) (*Model, error) {
 		return nil, ErrClosed
 	}
 
+	// The error lists what there is: most often a name is misspelt.
 	var names []string
 	for _, m := range c.Models() {
 		names = append(names, m.Name)
