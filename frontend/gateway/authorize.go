@@ -25,6 +25,7 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 	}
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// What operators need takes the cluster's token, also where clients have theirs.
 		if !isClients(r.URL.Path) {
 			asOperator.ServeHTTP(w, r)
 			return
@@ -36,6 +37,8 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 			refuseToken(w, errClientToken)
 			return
 		}
+
+		// Its connection has shown a token: it is no stranger's any more.
 		trustCaller(r)
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
 	})
@@ -76,6 +79,7 @@ func (g *Gateway) authorizeRPC(c *rpcCall, info *tap.Info) *fault {
 	if strings.HasPrefix(info.FullMethodName, "/grpc.health.v1.Health/") || g.o.Token == "" && !ofClients {
 		return nil
 	}
+
 	if !ofClients {
 		if !bearsAny(info.Header, g.o.Token) {
 			return refusalFault(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", errToken)
@@ -141,6 +145,8 @@ const errToken = `header authorization: must be "Bearer" and the token that the 
 
 func bearsToken(header, token string) bool {
 	sent, ok := bearerToken(header)
+
+	// In a time that does not tell how much of a guess is right.
 	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
 }
 

@@ -49,6 +49,7 @@ func configInputs(file []*oip.ModelInput, ts []model.Tensor) []*oip.ModelInput {
 		said[in.Name] = in
 	}
 
+	// Names, datatypes and shapes are those that were loaded; the file only adds to them.
 	all := make([]*oip.ModelInput, len(ts))
 	for i, t := range ts {
 		if all[i] = said[t.Name]; all[i] == nil {
@@ -81,6 +82,7 @@ func configOutputs(file []*oip.ModelOutput, ts []model.Tensor) []*oip.ModelOutpu
 
 // dataType is a datatype's number in the protocol, 0 if it has none.
 func dataType(t model.Datatype) oip.DataType {
+	// The protocol's numbers follow the order of our list, from 1 on.
 	return oip.DataType(1 + slices.Index(model.Datatypes(), t))
 }
 

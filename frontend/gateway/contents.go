@@ -8,6 +8,7 @@ import (
 
 // contentsField names the field of InferTensorContents that holds a datatype's elements.
 func contentsField(datatype model.Datatype) (protowire.Number, string) {
+	// The numbers are those of InferTensorContents, which has one field for several widths.
 	switch datatype {
 	case model.Bool:
 		return 1, "bool_contents"

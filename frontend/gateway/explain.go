@@ -17,6 +17,7 @@ func explain(s Scheduler) http.Handler {
 				"path "+explainPath+": the scheduler runs in another process: ask at the address that its configuration names under metrics"))
 			return
 		}
+
 		x, err := s.Explain()
 		if err != nil {
 			writeFault(w, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "closing", err.Error()))

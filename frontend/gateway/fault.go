@@ -56,6 +56,7 @@ func faultOf(err error) *fault {
 	var f *fault
 	var o *frontend.OutcomeError
 
+	// What has been told as a fault stays one; the library's errors get theirs here.
 	switch {
 	case err == nil:
 		return nil
@@ -90,6 +91,7 @@ func outcomeFault(o *frontend.OutcomeError) *fault {
 	case model.NoBackend, model.BackendLost:
 		f.http, f.code = http.StatusServiceUnavailable, codes.Unavailable
 	case model.Canceled:
+		// A call is canceled by its caller's own deadline, too.
 		f.http, f.code = httpCanceled, codes.Canceled
 		if errors.Is(o.Cause, context.DeadlineExceeded) {
 			f.http, f.code = http.StatusGatewayTimeout, codes.DeadlineExceeded

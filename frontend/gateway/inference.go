@@ -74,12 +74,15 @@ type room struct {
 // resetCall forgets a call but keeps its memory.
 func (in *inference) resetCall() {
 	in.giveBytes(in.taken)
+
 	r := &in.room
 	for _, region := range r.regions {
 		region.releaseRegion()
 	}
 	clear(r.regions)
 	r.regions = r.regions[:0]
+
+	// Cut to nothing alone, the arrays would keep the message's memory alive in the pool.
 	clear(in.inputs)
 	clear(in.outputs)
 	clear(r.ordered)
@@ -147,6 +150,8 @@ func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*fron
 	}
 
 	if m := g.findModel(name, version); m != nil {
+		// An operator has unloaded it: there is no such model (404). One that failed to load is there, but not
+		// now (503).
 		if m.Reason == model.Unloaded {
 			return nil, notFound("Request for unknown model: %s has no available versions: it is unloaded", singleQuoted(name))
 		}
@@ -159,6 +164,8 @@ func (g *Gateway) resolveModel(ctx context.Context, name, version string) (*fron
 	if version != "" && g.findModel(name, "") != nil {
 		return nil, notFound("Request for unknown model: %s version %s is not found; served: %v", singleQuoted(name), singleQuoted(version), g.listVersions(name))
 	}
+
+	// Without a scheduler nobody knows which models there are.
 	if !g.client.Connected() {
 		return nil, refusalFault(http.StatusServiceUnavailable, codes.Unavailable, noScheduler, "the scheduler is not connected")
 	}
@@ -187,6 +194,7 @@ func (g *Gateway) listVersions(name string) []string {
 			ready = append(ready, m.Version)
 		}
 	}
+
 	if len(ready) > 0 {
 		return ready
 	}
@@ -202,6 +210,8 @@ func (in *inference) arrangeInputs() *fault {
 
 	// Inputs come in any order; the payload has the model's.
 	ordered := sizedZero(in.room.ordered, len(want))
+
+	// The first input says how many rows the call has.
 	in.rows = -1
 	for i := range in.inputs {
 		t := &in.inputs[i]
@@ -221,6 +231,7 @@ func (in *inference) arrangeInputs() *fault {
 		ordered[k] = *t
 	}
 
+	// The two arrays change places, so that both are kept for the next call.
 	in.inputs, in.room.ordered = ordered, in.inputs
 	return nil
 }
@@ -243,6 +254,7 @@ func (in *inference) fitInput(t *input, want model.Tensor) *fault {
 		return invalidFault("model %q: input %q: shape %v: %d rows: the other inputs have %d", in.model.Name, t.name, t.shape, rows, in.rows)
 	}
 
+	// One input with a batch dimension gives the outputs theirs.
 	in.rows, in.batched = int(rows), in.batched || batched
 	if !t.given {
 		return invalidFault("model %q: input %q: has no data", in.model.Name, t.name)
@@ -259,6 +271,7 @@ func (in *inference) fitData(t *input, want model.Tensor) *fault {
 		return nil
 	}
 
+	// Texts differ in length: their count is all that the shape tells.
 	got, ok := model.CountTexts(t.raw)
 	if !ok {
 		return invalidFault("model %q: input %q: BYTES data is cut: each element must be a 4-byte little-endian length and that many bytes", in.model.Name, t.name)
@@ -334,6 +347,7 @@ func (in *inference) chooseOutputs() *fault {
 			return f
 		}
 
+		// The list is short (tensorsMax), so that a search does without a map.
 		for _, other := range in.outputs[:i] {
 			if other.name == o.name {
 				return invalidFault("model %q: output %q: requested twice", in.model.Name, o.name)
@@ -357,6 +371,7 @@ func (in *inference) takeParameter(name string, value int64) *fault {
 			return invalidFault("parameter priority: %d: must be 0 or more (1 is the highest, 0 leaves it open)", value)
 		}
 		if value > 0 {
+			// The protocol's highest priority is 1, ours is the largest number.
 			in.priority = uint8(priorityMax + 1 - min(value, priorityMax)) // lower ones than 255 count as 255
 		}
 	}
@@ -365,6 +380,7 @@ func (in *inference) takeParameter(name string, value int64) *fault {
 
 // refuseSequence refuses what makes a call part of a sequence, given as the parameter's JSON text.
 func refuseSequence(name, value string) *fault {
+	// These values say that the call is of no sequence.
 	switch value {
 	case "0", `""`, "false":
 		return nil

@@ -22,6 +22,7 @@ type jsonScanner struct {
 }
 
 func (s *jsonScanner) failAt(format string, args ...any) {
+	// The first error is the cause; those that follow come of it.
 	if s.err == nil {
 		s.err = fmt.Errorf("JSON at byte %d: %s", s.pos, fmt.Sprintf(format, args...))
 	}
@@ -41,6 +42,7 @@ func (s *jsonScanner) peekByte() byte {
 }
 
 func (s *jsonScanner) expectByte(c byte) bool {
+	// peekByte tells the end as 0, which may stand in a text, too.
 	if got := s.peekByte(); got != c || s.pos >= len(s.text) {
 		s.failAt("%s where %q must be", s.describeNext(), c)
 		return false
@@ -79,6 +81,7 @@ func (s *jsonScanner) eachField(field func(key string)) {
 			return
 		}
 
+		// JSON has no comma before the end: after one another member must come.
 		if s.peekByte() == ',' {
 			s.pos++
 			continue
@@ -91,6 +94,7 @@ func (s *jsonScanner) eachField(field func(key string)) {
 // eachMember is object, but for members that are null: clients write one where they mean nothing.
 func (s *jsonScanner) eachMember(field func(key string)) {
 	s.eachField(func(key string) {
+		// Only null begins with n.
 		if s.peekByte() == 'n' {
 			s.skipLiteral("null")
 			return
@@ -151,6 +155,7 @@ func (s *jsonScanner) rawString() []byte {
 				return nil
 			}
 		case c < ' ':
+			// Control characters must be escaped in JSON (RFC 8259, section 7).
 			s.failAt("control character %#02x in a string", c)
 			return nil
 		default:
@@ -174,6 +179,7 @@ func (s *jsonScanner) skipEscape() bool {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		s.pos++
 	case 'u':
+		// The digits are checked here, so that unquoteText need not look at them again.
 		for i := 1; i <= 4; i++ {
 			if s.pos+i >= len(s.text) || hexDigit(s.text[s.pos+i]) < 0 {
 				s.failAt(`\u must be followed by four hexadecimal digits`)
@@ -217,6 +223,7 @@ func (s *jsonScanner) readNumber() []byte {
 		return nil
 	}
 
+	// JSON wants digits on both sides of the point.
 	if s.pos < len(s.text) && s.text[s.pos] == '.' {
 		s.pos++
 		if s.skipDigits() == 0 {
@@ -225,6 +232,7 @@ func (s *jsonScanner) readNumber() []byte {
 		}
 	}
 
+	// The bit 0x20 makes a letter small: E begins an exponent, too.
 	if s.pos < len(s.text) && s.text[s.pos]|0x20 == 'e' {
 		s.pos++
 		if s.pos < len(s.text) && (s.text[s.pos] == '+' || s.text[s.pos] == '-') {
@@ -241,6 +249,8 @@ func (s *jsonScanner) readNumber() []byte {
 
 func (s *jsonScanner) skipDigits() int {
 	start := s.pos
+
+	// A byte below '0' wraps around, so that one comparison is enough.
 	for s.pos < len(s.text) && s.text[s.pos]-'0' <= 9 {
 		s.pos++
 	}
@@ -283,6 +293,7 @@ func (s *jsonScanner) readBoolean() bool {
 // skipAny steps over one value of any kind, checking its grammar, and returns its text.
 func (s *jsonScanner) skipAny() []byte {
 	s.peekByte()
+
 	start := s.pos
 	s.skipValue(0)
 	if s.err != nil {
@@ -332,6 +343,7 @@ func (s *jsonScanner) nonFiniteWord() string {
 
 // expectEnd checks that nothing but white space follows.
 func (s *jsonScanner) expectEnd() {
+	// A zero byte is no end: the position tells.
 	if s.err == nil && (s.peekByte() != 0 || s.pos < len(s.text)) {
 		s.failAt("%s after the end of the object", s.describeNext())
 	}
@@ -353,6 +365,7 @@ func unquoteText(raw []byte) []byte {
 		return raw
 	}
 
+	// Escapes only shrink: the raw length is room enough.
 	out := append(make([]byte, 0, len(raw)), raw[:first]...)
 	for i := first; i < len(raw); {
 		if raw[i] != '\\' {
@@ -360,6 +373,7 @@ func unquoteText(raw []byte) []byte {
 			i++
 			continue
 		}
+
 		if raw[i+1] == 'u' {
 			r, n := unquoteRune(raw[i:])
 			out = utf8.AppendRune(out, r)
@@ -392,9 +406,13 @@ func escapedByte(c byte) byte {
 // becomes U+FFFD, as encoding/json has it.
 func unquoteRune(raw []byte) (rune, int) {
 	r := hex4(raw[2:])
+
+	// Outside the surrogates a UTF-16 unit is the character.
 	if r < 0xd800 || r > 0xdfff {
 		return r, 6
 	}
+
+	// A high surrogate makes a character with a low one right behind it.
 	if r < 0xdc00 && len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
 		if low := hex4(raw[8:]); low >= 0xdc00 && low <= 0xdfff {
 			return (r-0xd800)<<10 + (low - 0xdc00) + 0x10000, 12
@@ -422,6 +440,7 @@ func appendQuoted(dst []byte, text []byte) []byte {
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)
 		case c < ' ' || c == '<' || c == '>' || c == '&':
+			// As encoding/json does, so that an answer is harmless within HTML.
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		case c < utf8.RuneSelf:
 			dst = append(dst, c)

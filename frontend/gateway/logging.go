@@ -21,6 +21,8 @@ func (g *Gateway) logSettings() map[string]any {
 	if g.o.LogLevel != nil {
 		level = g.o.LogLevel.Level()
 	}
+
+	// slog has one level for details, so that the verbosity is 0 or 1.
 	verbose := 0
 	if level <= slog.LevelDebug {
 		verbose = 1
@@ -38,6 +40,7 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 		return invalidFault("log settings: they cannot be changed here")
 	}
 
+	// Changes are put together first: after a fault none of them holds.
 	now := g.logSettings()
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		value := changes[name]
@@ -66,6 +69,7 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 
 // levelOf is the level that settings come to.
 func levelOf(settings map[string]any) slog.Level {
+	// A level includes all above it: the one that writes most decides.
 	switch {
 	case settings["log_verbose_level"] != 0:
 		return slog.LevelDebug

@@ -34,6 +34,8 @@ func (m *memory) takeBytes(n int64) bool {
 	if m == nil {
 		return true
 	}
+
+	// Added first and taken back: two callers cannot both pass the bound.
 	if m.used.Add(n) > m.max {
 		m.used.Add(-n)
 		return false
@@ -80,6 +82,7 @@ func (m *memory) Get(n int) *[]byte {
 	}
 	b.data = b.data[:n]
 
+	// All of the buffer counts, whatever the message fills of it.
 	size := int64(cap(b.data))
 	b.counted.Store(size)
 	if m.used.Add(size) > m.max && m.over != nil {
@@ -92,15 +95,22 @@ func (m *memory) Get(n int) *[]byte {
 // buffer still counts is given back when the garbage collector finds it.
 func newPooled(m *memory, n int) *pooled {
 	b := &pooled{data: make([]byte, n), counted: new(atomic.Int64)}
+
+	// The cleanup holds the counter only: the buffer itself would never become garbage.
 	runtime.AddCleanup(b, func(counted *atomic.Int64) { m.giveBytes(counted.Swap(0)) }, b.counted)
 	return b
 }
 
 // Put implements mem.BufferPool; what it gets is of Get.
 func (m *memory) Put(data *[]byte) {
+	// The data is the first field, so that its address is the buffer's.
 	b := (*pooled)(unsafe.Pointer(data))
+
+	// Swapped to 0, so that the cleanup gives nothing back again.
 	m.giveBytes(b.counted.Swap(0))
 	b.data = b.data[:cap(b.data)]
+
+	// A buffer of no kept size is left to the garbage collector.
 	for i, size := range pooledSizes {
 		if len(b.data) == size {
 			m.pools[i].Put(b)
@@ -111,6 +121,7 @@ func (m *memory) Put(data *[]byte) {
 
 // processMemory is what this process may use: the least of GOMEMLIMIT, its cgroup's limit and the host's memory.
 func processMemory() int64 {
+	// A negative limit changes nothing and returns the one in force.
 	limit := debug.SetMemoryLimit(-1)
 	var host unix.Sysinfo_t
 	if unix.Sysinfo(&host) == nil {
@@ -125,6 +136,7 @@ func cgroupMemory(groups, mount string) int64 {
 	limit := int64(math.MaxInt64)
 	text, _ := os.ReadFile(groups)
 	for line := range strings.Lines(string(text)) {
+		// A line is hierarchy:controllers:path; version 2 names no controllers.
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, path, _ := strings.Cut(rest, ":")
 

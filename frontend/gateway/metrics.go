@@ -97,6 +97,8 @@ func newMetrics(client *frontend.Client, beside Applications) *metrics {
 
 func (m *metrics) metricsOf(name, version string) *modelMetrics {
 	key := modelKey{name, version}
+
+	// Every request comes here: those of a known model share the lock.
 	m.mu.RLock()
 	mm := m.models[key]
 	m.mu.RUnlock()
@@ -106,6 +108,8 @@ func (m *metrics) metricsOf(name, version string) *modelMetrics {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
+	// Another call may have made it between the locks.
 	if mm = m.models[key]; mm == nil {
 		m.pruneForgotten()
 		m.bad.WithLabelValues(lateReason, name, version) // so that a bad rate is 0, and not missing, before the first
@@ -126,6 +130,8 @@ func (m *metrics) pruneForgotten() {
 		if m.client.Model(key.name, key.version) != nil || m.beside != nil && m.beside.Model(key.name, key.version) != nil {
 			continue
 		}
+
+		// A series that stayed would tell its last value for as long as the process lives.
 		delete(m.models, key)
 		of := prometheus.Labels{"model": key.name, "version": key.version}
 		for _, v := range []*prometheus.CounterVec{m.success, m.failure, m.good, m.bad, m.slo} {
@@ -144,7 +150,10 @@ const lateReason = "late"
 func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *frontend.Result, err error) {
 	mm := m.metricsOf(model.Name, model.Version)
 	now := time.Now()
+
 	elapsed := now.Sub(began)
+
+	// Without an output there is nothing to measure: only the outcome counts.
 	if err != nil {
 		reason := faultOf(err).reason
 		m.failure.WithLabelValues(reason, model.Name, model.Version).Add(float64(rows))
@@ -157,10 +166,13 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 		mm.mu.Unlock()
 		return
 	}
+
 	mm.success.Inc()
 	mm.duration.Observe(elapsed.Seconds())
 	mm.exec.Observe(r.Exec.Seconds())
 	mm.slack.Observe(r.Slack.Seconds())
+
+	// The SLO is the model's, from the arrival here; what is good goes by the request's own deadline.
 	if elapsed <= model.Deadline() {
 		mm.sloMet.Inc()
 	} else {
@@ -174,6 +186,7 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 		reason = lateReason
 		m.bad.WithLabelValues(lateReason, model.Name, model.Version).Inc()
 	}
+
 	mm.series.addEnds(now, 1, elapsed, reason)
 	mm.mu.Lock()
 	mm.sums.successes++
@@ -181,6 +194,8 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 	mm.sums.execNS += uint64(r.Exec)
 	mm.sums.inputNS += uint64(r.Stages.Fetch)
 	mm.sums.outputNS += uint64(r.Stages.Reply)
+
+	// What no stage accounts for was waiting.
 	mm.sums.queueNS += uint64(max(0, elapsed-r.Exec-r.Stages.Fetch-r.Stages.Reply))
 	mm.sums.lastMS = uint64(now.UnixMilli())
 	mm.mu.Unlock()
@@ -191,6 +206,8 @@ func (m *metrics) countFault(name string, f *fault) {
 	if f.counted {
 		return
 	}
+
+	// Names that anyone can make up would grow the registry without bound.
 	switch f.reason {
 	case "unknown_model", noScheduler, "forbidden", "unauthenticated":
 		name = ""
@@ -204,6 +221,7 @@ func (m *metrics) reportStatistics(model *frontend.Model) *oip.ModelStatistics {
 	mm.mu.Lock()
 	s := mm.sums
 	mm.mu.Unlock()
+
 	duration := func(count, ns uint64) *oip.StatisticDuration { return &oip.StatisticDuration{Count: count, Ns: ns} }
 	return &oip.ModelStatistics{Name: model.Name, Version: model.Version, LastInference: s.lastMS, InferenceCount: s.successes,
 		InferenceStats: &oip.InferStatistics{

@@ -31,6 +31,8 @@ var (
 // configText is a configuration given as JSON as it would stand in a config.pbtxt.
 func configText(text []byte) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
+
+	// Numbers stay as they are written: a float64 would lose digits of an int64.
 	d.UseNumber()
 	first, err := d.Token()
 	if err != nil {
@@ -45,6 +47,8 @@ func configText(text []byte) (string, error) {
 	if err := w.eachMember(0, w.writeField); err != nil {
 		return "", jsonError(d, err)
 	}
+
+	// The decoder would leave what follows the object unread.
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("JSON at byte %d: want the end", d.InputOffset())
 	}
@@ -103,6 +107,7 @@ func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
 	case json.Delim:
 		switch {
 		case v == '[':
+			// Text format repeats a field for each value of an array.
 			for w.d.More() {
 				if err := w.writeValue(depth, name, false); err != nil {
 					return err
@@ -113,6 +118,7 @@ func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
 		case isMap:
 			return w.eachMember(depth+1, func(depth int, key string) error { return w.writeEntry(depth, name, key) })
 		}
+
 		fmt.Fprintf(w.out, "%s {\n", name)
 		if err := w.eachMember(depth+1, w.writeField); err != nil {
 			return err
@@ -123,6 +129,7 @@ func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
 	case string:
 		w.writeText(name, v)
 	default:
+		// Numbers and booleans look alike in both formats.
 		fmt.Fprintf(w.out, "%s: %v\n", name, v)
 	}
 	return nil
@@ -147,6 +154,7 @@ func (w *configWriter) writeEntry(depth int, name, key string) error {
 
 // writeText writes a string: as one, or as the enum or the number that protobuf's JSON writes as a string.
 func (w *configWriter) writeText(name, v string) {
+	// JSON tells neither enums nor 64-bit numbers from strings: the field's name decides.
 	_, err := strconv.ParseInt(v, 10, 64)
 	if configEnums[name] && isIdentifier(v) || configInts[name] && err == nil {
 		fmt.Fprintf(w.out, "%s: %s\n", name, v)
@@ -165,6 +173,7 @@ func quoteText(v string) string {
 			b.WriteByte('\\')
 			b.WriteByte(c)
 		case c < 0x20 || c == 0x7f:
+			// Three octal digits always, so that a digit behind them is not taken for a fourth.
 			fmt.Fprintf(&b, "\\%03o", c)
 		default:
 			b.WriteByte(c)
@@ -185,6 +194,8 @@ func snakeCase(key string) string {
 		}
 		b.WriteByte(c)
 	}
+
+	// A key that is no name could write other fields into the text.
 	if name := b.String(); isIdentifier(name) {
 		return name
 	}

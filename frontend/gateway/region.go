@@ -59,6 +59,7 @@ func (r *region) writeAt(src []byte, at int64) error {
 	if fileSize(r.file) < r.offset+at+int64(len(src)) {
 		return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, at+int64(len(src)))
 	}
+
 	if _, err := r.file.WriteAt(src, r.offset+at); err != nil {
 		return invalidFault("shared memory region %q: %v", r.name, err)
 	}
@@ -93,10 +94,13 @@ func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 	case size == 0 || size > math.MaxInt64 || offset > math.MaxInt64-size:
 		return invalidFault("region %q: offset %d and byte_size %d: must be at least 0 and 1, and add up to at most %d", name, offset, size, int64(math.MaxInt64))
 	}
+
 	file, f := openObject(key)
 	if f != nil {
 		return f
 	}
+
+	// A clear error now: reads and writes meet whatever the object becomes later.
 	if has := fileSize(file); uint64(has) < offset+size {
 		file.Close()
 		return invalidFault("region %q: offset %d and byte_size %d: the object %q has %d bytes", name, offset, size, key, has)
@@ -134,6 +138,8 @@ func openObject(key string) (*os.File, *fault) {
 	if base == "" || len(base) > 255 || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") {
 		return nil, invalidFault("key: %.40q: must be the name of a shared memory object, such as \"/input\"", key)
 	}
+
+	// No link leads elsewhere, and a FIFO does not block the call.
 	file, err := os.OpenFile(filepath.Join(regionDir, base), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -142,6 +148,7 @@ func openObject(key string) (*os.File, *fault) {
 		return nil, invalidFault("key: %q: Unable to open shared memory region: this gateway's user may not, or it is no plain object", key)
 	}
 
+	// The open file is asked, since its name may have come to mean another object.
 	info, err := file.Stat()
 	if err == nil && info.Mode().IsRegular() {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok && int(sys.Uid) == os.Geteuid() {
@@ -178,6 +185,7 @@ func (s *regions) listRegions(name string) ([]*region, *fault) {
 	if name != "" && len(all) == 0 {
 		return nil, invalidFault("Unable to find system shared memory region: '%s'", name)
 	}
+
 	slices.SortFunc(all, func(a, b *region) int { return strings.Compare(a.name, b.name) })
 	return all, nil
 }
@@ -193,6 +201,8 @@ func (s *regions) takeRegion(name string) (*region, *fault) {
 	if r == nil {
 		return nil, invalidFault("Unable to find shared memory region: '%.256s': it is not registered", name)
 	}
+
+	// Under the lock, where the registry's own use cannot end in between.
 	r.users.Add(1)
 	return r, nil
 }
@@ -230,6 +240,8 @@ func (p *place) findRegion(s *regions, what string) *fault {
 	if f != nil {
 		return f
 	}
+
+	// Subtracted, since a sum of two numbers of a client may overflow.
 	if p.size > r.size || p.offset > r.size-p.size {
 		r.releaseRegion()
 		return invalidFault("%s: shared_memory_offset %d and shared_memory_byte_size %d: region %q has %d bytes", what, p.offset, p.size, p.name, r.size)
@@ -255,6 +267,7 @@ func (in *inference) findInput(t *input) *fault {
 	if t.datatype != model.Bytes {
 		return nil
 	}
+
 	if f := in.takeBytes(t.place.size); f != nil {
 		return f
 	}
@@ -276,6 +289,8 @@ func (in *inference) findOutput(o *output, t *model.Tensor) *fault {
 	}
 
 	o.binary = false // its bytes are not in the answer
+
+	// Classes and texts have their size only with the result: placeOutputs checks it then.
 	if need := int64(t.RowBytes()) * int64(in.rows); o.classes == 0 && need > o.place.size {
 		return tooSmall(o, need)
 	}
@@ -336,6 +351,7 @@ func (p *place) decodeGRPC(name string, value parameter) *fault {
 		p.name, p.named = viewText(value.text), true
 		return nil
 	}
+
 	n, ok := value.wholeNumber()
 	if !ok {
 		return invalidFault("parameter %s: must be an int64_param", name)

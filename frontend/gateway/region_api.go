@@ -81,6 +81,7 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 	})
 	s.expectEnd()
 
+	// JSON's numbers have a sign, the registry's have none.
 	f := invalidFault("body: offset %d and byte_size %d: must not be negative", offset, size)
 	switch {
 	case s.err != nil:

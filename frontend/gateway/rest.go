@@ -49,6 +49,7 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2/logging", g.restLogging)
 	mux.HandleFunc("POST /v2/logging", g.restLogging)
 
+	// What no route takes gets an error of the API, not the mux's plain text.
 	for _, path := range []string{"/v2", "/v2/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { refusePath(mux, w, r) })
 	}
@@ -57,6 +58,7 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 // refusePath answers what no route takes: the path, or only its method, is not the API's.
 func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		// The mux is asked whether the path would have a route with another method.
 		other := *r
 		other.Method = method
 		if _, route := mux.Handler(&other); strings.HasPrefix(route, method) {
@@ -106,6 +108,7 @@ func (g *Gateway) restModelReady(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
+
 	ready := m.Ready && g.client.Connected()
 	writeReady(w, map[string]any{"name": m.Name, "ready": ready}, ready)
 }
@@ -129,6 +132,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 }
 
 func writeFault(w http.ResponseWriter, f *fault) {
+	// These pass: a client that comes again in a second may be served.
 	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable || f.retry {
 		w.Header().Set("Retry-After", "1")
 	}

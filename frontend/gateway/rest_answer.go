@@ -34,8 +34,11 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 	defer buffer.putBack()
 	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0],
 		whole: slices.ContainsFunc(in.outputs, func(o output) bool { return o.binary && o.place.of == nil })}
+
 	w.Header().Set("Content-Type", "application/json")
 	w.writeResponse(in, a)
+
+	// The text may have outgrown the buffer: the pool gets the larger one.
 	buffer.b = w.text
 
 	size := len(w.text)
@@ -44,10 +47,14 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 			size += len(a.raw[i])
 		}
 	}
+
+	// The JSON's length tells a client where the binary tensors begin.
 	if w.whole {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerLength, strconv.Itoa(len(w.text)))
 	}
+
+	// Headers have left with the first piece, and the whole length was not known then.
 	if !w.begun {
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 	}
@@ -66,6 +73,8 @@ func (w *answerWriter) writeBytes(b []byte) {
 	for len(b) > 0 && w.err == nil {
 		piece := b[:min(len(b), pieceBytes)]
 		b = b[len(piece):]
+
+		// A slow client may take all the time of an answer, but must not stall within it.
 		deadline := time.Now().Add(answerStall)
 		if deadline.After(w.until) {
 			deadline = w.until
@@ -93,9 +102,12 @@ func (w *answerWriter) writeResponse(in *inference, a answer) {
 		b = append(b, `,"id":`...)
 		b = appendQuoted(b, []byte(in.id))
 	}
+
 	if v := a.variant(in); v != nil {
 		b = appendVariantJSON(b, v)
 	}
+
+	// From here on text may leave while the rest is written.
 	w.text = append(b, `,"outputs":[`...)
 	for i := range in.outputs {
 		if i > 0 {
@@ -140,6 +152,7 @@ func (w *answerWriter) writeElements(raw []byte, datatype model.Datatype) {
 	if w.whole {
 		limit = math.MaxInt
 	}
+
 	w.text = append(w.text, '[')
 	for first := true; len(raw) > 0 && w.err == nil; first = false {
 		if !first {
@@ -168,6 +181,7 @@ func (in *inference) reserveAnswer(bodyMax int64, text bool) *fault {
 			placed += raw
 			continue
 		}
+
 		chosen += raw
 		switch {
 		case text && !o.binary && o.classes == 0:
@@ -177,15 +191,19 @@ func (in *inference) reserveAnswer(bodyMax int64, text bool) *fault {
 			whole = whole || o.binary
 		}
 	}
+
 	rows := int64(in.rows)
 	if largest := rows * max(chosen, json); largest > bodyMax {
 		return tooLarge("model %q: outputs of %d rows: up to %d bytes: must be at most %d: ask for fewer rows or outputs, or for binary ones", in.model.Name, rows, largest, bodyMax)
 	}
 
+	// A backend answers with all outputs of the model, whichever are asked for.
 	need := rows * row
 	if rows > 1 {
 		need += rows * (chosen + placed) // gathered from the rows' results
 	}
+
+	// JSON in front of binary tensors is kept until its length is known.
 	if whole {
 		need += rows * (json - chosen)
 	}

@@ -51,16 +51,21 @@ func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 	defer body.putBack()
 	in := inferences.Get().(*inference)
 	defer in.putBack()
+
 	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
 	in.tellSpan(ctx, w.Header())
+
 	a, f := g.restServe(ctx, w, r, in, body)
 	in.endSpan(r.PathValue("model"), f)
 	g.logCall(r.Context(), "rest", r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
+
 	if f != nil {
 		g.metrics.countFault(r.PathValue("model"), f)
 		writeFault(w, f)
 		return
 	}
+
+	// The answer points into the outputs, so that they live until it is written.
 	defer a.releaseOutputs()
 	g.writeAnswer(w, in, a)
 }
@@ -113,6 +118,7 @@ func (g *Gateway) restServe(ctx context.Context, w http.ResponseWriter, r *http.
 
 // readBody reads a body, unpacked if it came packed. Its memory counts as the call's.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) *fault {
+	// A length that is too large is refused before a byte of it is read.
 	limit := g.o.BodyMax
 	if r.ContentLength > limit {
 		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
@@ -123,6 +129,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 		if r.ContentLength >= 0 {
+			// With room for one byte more, the end is met without growing the buffer.
 			most = int(r.ContentLength) + 1
 		}
 	case "gzip", "deflate":
@@ -131,6 +138,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 			return invalidFault("body: Content-Encoding %s: %v", encoding, err)
 		}
 		defer unpacked.Close()
+
+		// The bound so far is on packed bytes, which may unpack to any number.
 		from = io.LimitReader(unpacked, limit+1)
 	default:
 		return refusalFault(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
@@ -139,6 +148,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 	if err := in.readAll(from, body, most); err != nil {
 		return bodyFault(err, limit)
 	}
+
 	if int64(len(body.b)) > limit {
 		return tooLarge("body: unpacks to more than %d bytes, the limit", limit)
 	}
@@ -185,6 +195,7 @@ func (in *inference) readAll(from io.Reader, body *scratch, most int) error {
 
 	for {
 		if len(b) == cap(b) {
+			// Both buffers count while one is copied to the other.
 			size := max(min(max(bodyGrowth*cap(b), bodyStart), most), cap(b)+1)
 			if f := in.takeBytes(int64(size)); f != nil {
 				return f
@@ -229,6 +240,8 @@ func (in *inference) parseRequest(text, tail []byte) *fault {
 		default:
 			s.skipAny()
 		}
+
+		// The scanner stops at an error; the fault that is kept says more.
 		if fail != nil {
 			s.failAt("refused")
 		}
@@ -253,6 +266,7 @@ func (in *inference) takeRaw(body []byte) *fault {
 	if len(want) != 1 {
 		return invalidFault("model %q: header %s: 0: a raw binary request needs a model with one input, this one has %d", in.model.Name, headerLength, len(want))
 	}
+
 	t := input{name: want[0].Name, datatype: want[0].Datatype, shape: want[0].Shape, raw: body, given: true}
 	if !in.model.Unbatched {
 		t.shape = batchShape(t.shape, 1)
@@ -323,6 +337,8 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) 
 			t.shape = s.readShape()
 		case "data":
 			s.nonFinite = true
+
+			// Members come in any order, so the datatype may still follow.
 			data = s.skipAny()
 			s.nonFinite = false
 		case "parameters":
@@ -367,13 +383,17 @@ func (in *inference) parseData(t *input, data []byte) *fault {
 	if t.datatype == "" {
 		return invalidFault("input %q: datatype: is missing: must be one of the protocol's, such as FP32", t.name)
 	}
+
 	limit := 4*len(data) + 8 // every element takes a digit and a comma, and at most 8 bytes
 	if hint := sizeHint(t); hint > 0 {
 		limit = min(limit, hint+hintSlack)
 	}
+
 	if f := in.takeBytes(int64(limit)); f != nil {
 		return f
 	}
+
+	// Eight bytes more: an element that goes over the limit is noticed when it is there.
 	s := &jsonScanner{text: data, nonFinite: true}
 	t.raw, t.given = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true
 	if s.err != nil {
@@ -392,6 +412,7 @@ func sizeHint(t *input) int {
 		return 0
 	}
 	for _, d := range t.shape {
+		// The bounds keep the product within an int.
 		if d < 0 || d > 1<<20 || size > 1<<26 {
 			return 0
 		}
@@ -404,6 +425,8 @@ func (s *jsonScanner) readShape() []int64 {
 	var shape []int64
 	s.eachElement(func() {
 		n := s.readInteger()
+
+		// A zero takes two bytes of JSON and eight of memory: the count is bounded while it grows.
 		if len(shape) >= dimsMax {
 			s.failAt("shape: more than %d dimensions", dimsMax)
 			return
@@ -450,6 +473,7 @@ func (in *inference) parseOutput(s *jsonScanner) *fault {
 		}
 	})
 
+	// Its error names the output, and the name may be the last member.
 	if f := o.setClasses(classes); fail == nil {
 		fail = f
 	}

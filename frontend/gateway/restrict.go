@@ -59,6 +59,7 @@ func OpenRestrictions(path string) (*Restrictions, error) {
 	}
 	defer f.Close()
 
+	// One byte more than may be tells a file that is too large.
 	text, err := io.ReadAll(io.LimitReader(f, restrictedBytesMax+1))
 	if err == nil && len(text) > restrictedBytesMax {
 		err = fmt.Errorf("larger than %d bytes", restrictedBytesMax)
@@ -68,6 +69,7 @@ func OpenRestrictions(path string) (*Restrictions, error) {
 	}
 
 	r := &Restrictions{rest: map[string]restriction{}, grpc: map[string]restriction{}}
+
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		n++
@@ -90,6 +92,7 @@ func (r *Restrictions) addLine(line string) error {
 		return fmt.Errorf("protocol %.20q: want http or grpc, then CLASS,…:KEY=VALUE", protocol)
 	}
 
+	// A value may hold colons and equals signs, too: only the first of each cuts.
 	names, header, colon := strings.Cut(strings.TrimSpace(rest), ":")
 	key, value, equals := strings.Cut(header, "=")
 	switch {
@@ -175,6 +178,7 @@ func classOfRoute(route string) string {
 		return classLogging
 	}
 
+	// What is left is told by the last part of the path.
 	switch last {
 	case "live", "ready":
 		return classHealth

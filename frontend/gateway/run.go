@@ -32,12 +32,15 @@ func (a *answer) releaseOutputs() {
 func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	began := startOf(ctx)
 	client := clientOf(ctx)
+
+	// From here on the rows count as under way, until Done.
 	f := clientFault(client, client.Admit(in.rows, time.Now()))
 	if f != nil {
 		return answer{}, f
 	}
 	defer client.Done(in.rows)
 
+	// A timeout runs from the call's first byte, not from here.
 	if in.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, began.Add(in.timeout))
@@ -54,6 +57,8 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 
 	r := &in.room
 	r.calls = sizedZero(r.calls, in.rows)
+
+	// Deferred before the first buffer is taken: an error half way leaves some behind.
 	defer in.freeInputs()
 
 	if err := g.fillBuffers(in); err != nil {
@@ -66,9 +71,13 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	g.traceStages(ctx, in, submitted, r.calls)
 
 	a := answer{calls: r.calls}
+
+	// Every row counts by itself, also where the call fails for another one.
 	for i := range r.calls {
 		g.metrics.countEnd(in.model, 1, began, &r.calls[i].Result, r.calls[i].Err)
 	}
+
+	// A call has one answer: the first row that failed decides it.
 	if i := slices.IndexFunc(r.calls, func(c frontend.Call) bool { return c.Err != nil }); i >= 0 {
 		a.releaseOutputs()
 		return answer{}, countedFault(r.calls[i].Err).forModel(in.model)
@@ -95,6 +104,7 @@ func (in *inference) freeInputs() {
 
 // countedFault is the fault of requests that the metrics have.
 func countedFault(err error) *fault {
+	// A copy, since some faults are shared by all calls.
 	f := *faultOf(err)
 	f.counted = true
 	return &f
@@ -137,6 +147,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 	r.at, r.ends = sizedZero(r.at, len(in.inputs)), sizedZero(r.ends, len(in.inputs))
 	at, ends := r.at, r.ends // how far each input has been used
 	for row := range r.calls {
+		// Texts differ in length, so that a row's size is known only by walking through it.
 		n := 0
 		for k := range in.inputs {
 			ends[k] = at[k] + in.rowBytes(k, at[k])
@@ -157,6 +168,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 		dst := b.Bytes()[:0]
 		for k := range in.inputs {
 			if t := &in.inputs[k]; t.place.of != nil {
+				// Shared memory is read straight into its place.
 				part := dst[len(dst):][:ends[k]-at[k]]
 				if err := t.place.of.readAt(part, t.place.offset+int64(at[k])); err != nil {
 					return err
@@ -189,6 +201,8 @@ func (a *answer) gatherOutputs(in *inference) *fault {
 
 	for row := range a.calls {
 		data := a.calls[row].Result.Data
+
+		// The bytes come from a backend: their sizes are checked before anything points at them.
 		if !splitOutputs(in.model, data, starts) {
 			return refusalFault(http.StatusInternalServerError, codes.Internal, "execution_failed", "model "+strconv.Quote(in.model.Name)+": the backend's output has a wrong size")
 		}
@@ -201,6 +215,7 @@ func (a *answer) gatherOutputs(in *inference) *fault {
 			case in.rows == 1:
 				a.raw[i] = part
 			default:
+				// The first row makes room for those that follow.
 				a.raw[i] = append(slices.Grow(a.raw[i], (in.rows-row)*len(part)), part...)
 			}
 		}
@@ -234,6 +249,8 @@ func (in *inference) shapeOf(i int) ([]int64, model.Datatype) {
 	if in.batched {
 		shape = append(shape, int64(in.rows))
 	}
+
+	// Classes are texts, as the extension has them, whatever the tensor's datatype is.
 	if o.classes > 0 {
 		in.room.shapes = append(shape, int64(min(o.classes, t.RowElements())))
 		return in.room.shapes, model.Bytes
@@ -261,6 +278,7 @@ func appendClasses(dst, raw []byte, t *model.Tensor, n int) []byte {
 		return v
 	}
 
+	// Stable, so that equal values come by their index.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at(b), at(a)) })
 	for _, i := range order[:min(n, len(order))] {
 		text := strconv.AppendFloat(nil, valueOf(raw[i*size:(i+1)*size], datatype), 'f', 6, 64)

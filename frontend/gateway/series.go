@@ -56,6 +56,8 @@ func (s *series) addEnds(now time.Time, n int, elapsed time.Duration, reason str
 // latencyBucket is 4·log2 of the microseconds, so a bucket is 19 % wide.
 func latencyBucket(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 1))
+
+	// The two bits below the leading one are the quarter.
 	exp := bits.Len64(us) - 1
 	quarter := 0
 	if exp >= 2 {
@@ -76,6 +78,7 @@ func quantileOf(counts *[latencyBuckets]uint32, q float64) time.Duration {
 	for _, n := range counts {
 		all += uint64(n)
 	}
+
 	rank := uint64(q * float64(all))
 	for i, n := range counts {
 		if uint64(n) > rank {
@@ -95,10 +98,13 @@ func (s *series) lastSeconds(now time.Time, n int) []cell {
 	for i := range out {
 		second := now.Unix() - int64(n) + int64(i)
 		c := s.cells[second%seriesSeconds]
+
+		// A cell of an earlier round: nothing ended in this second.
 		if c.second != second {
 			c = cell{second: second}
 		}
 
+		// Copies of a cell share its map, which requests go on to fill.
 		if c.bad != nil {
 			bad := make(map[string]uint32, len(c.bad))
 			for r, k := range c.bad {

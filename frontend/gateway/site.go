@@ -36,6 +36,8 @@ func isLocalHost(header string) bool {
 	if h, _, err := net.SplitHostPort(header); err == nil {
 		host = h
 	}
+
+	// An IPv6 address without a port still has its brackets.
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 
 	_, err := netip.ParseAddr(host)

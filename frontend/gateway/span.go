@@ -27,6 +27,8 @@ func (g *Gateway) startSpan(ctx context.Context, in *inference, caller propagati
 		return ctx
 	}
 	ctx = traceContext.Extract(ctx, caller)
+
+	// The call's first byte came before this line: the span begins there.
 	ctx, in.span = g.o.Tracer.Start(ctx, "ModelInfer", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(startOf(ctx)))
 	return ctx
 }
@@ -37,6 +39,7 @@ func (in *inference) endSpan(model string, f *fault) {
 		return
 	}
 	if in.span.IsRecording() {
+		// Texts are cloned: they lie in the call's buffer, and spans leave after it.
 		in.span.SetAttributes(attribute.String("downbeat.model", strings.Clone(model)), attribute.Int("downbeat.rows", max(in.rows, 0)),
 			attribute.String("downbeat.request_id", strings.Clone(in.id)))
 		if in.model != nil {
@@ -56,6 +59,8 @@ func (g *Gateway) traceStages(ctx context.Context, in *inference, submitted time
 	if in.span == nil || !in.span.IsRecording() {
 		return
 	}
+
+	// Rows run beside each other: the slowest is what the call waited for.
 	last := slices.MaxFunc(calls, func(a, b frontend.Call) int { return cmp.Compare(a.Result.Elapsed, b.Result.Elapsed) })
 	if last.Err != nil || last.Result.Elapsed == 0 {
 		return

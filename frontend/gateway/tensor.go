@@ -21,6 +21,7 @@ func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 		return le.AppendUint64(dst, math.Float64bits(f)), err == nil
 	case model.FP16:
 		f, err := strconv.ParseFloat(viewText(text), 64)
+
 		h := toHalf(f)
 		return le.AppendUint16(dst, h), err == nil && h&0x7c00 != 0x7c00
 	case model.BF16:
@@ -32,6 +33,7 @@ func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 		return le.AppendUint64(dst, n), err == nil
 	}
 
+	// The integers that are left fit an int64, and are checked against their own width.
 	n, err := strconv.ParseInt(viewText(text), 10, 64)
 	if err != nil {
 		return dst, false
@@ -41,6 +43,7 @@ func appendNumber(dst, text []byte, datatype model.Datatype) ([]byte, bool) {
 
 // appendInteger appends n as an element of an integer datatype; false if it does not fit.
 func appendInteger(dst []byte, n int64, datatype model.Datatype) ([]byte, bool) {
+	// What survives the way to the datatype and back fits it.
 	switch datatype {
 	case model.Int64:
 		return le.AppendUint64(dst, uint64(n)), true
@@ -69,6 +72,7 @@ func (s *jsonScanner) tensorData(dst []byte, datatype model.Datatype, limit, dep
 		s.failAt("data: nested deeper than %d", jsonDepthMax)
 		return dst
 	}
+
 	s.eachElement(func() {
 		if s.peekByte() == '[' {
 			dst = s.tensorData(dst, datatype, limit, depth+1)
@@ -93,6 +97,7 @@ func (s *jsonScanner) readElement(dst []byte, datatype model.Datatype) []byte {
 		return append(le.AppendUint32(dst, uint32(len(text))), text...)
 	}
 
+	// Booleans may also be written as 0 and 1, which are read below.
 	if c := s.peekByte(); datatype == model.Bool && (c == 't' || c == 'f') {
 		if s.readBoolean() {
 			return append(dst, 1)
@@ -106,6 +111,7 @@ func (s *jsonScanner) readElement(dst []byte, datatype model.Datatype) []byte {
 		}
 	}
 
+	// An error points at the number, not behind it.
 	at := s.pos
 	text := s.readNumber()
 	if s.err != nil {
@@ -134,6 +140,8 @@ func (s *jsonScanner) nonFiniteFloat() string {
 	case "NaN", "Infinity", "-Infinity":
 		return word
 	}
+
+	// Another string: whoever reads a number there reports it.
 	s.pos = at
 	return ""
 }
@@ -168,6 +176,8 @@ func appendElements(dst, raw []byte, datatype model.Datatype, limit int) (text, 
 		if !first {
 			dst = append(dst, ',')
 		}
+
+		// Only BYTES has no size: each element has its length in front.
 		if size == 0 {
 			text, rest, ok := model.NextText(raw)
 			if !ok {
@@ -212,6 +222,7 @@ func appendElement(dst, e []byte, datatype model.Datatype) []byte {
 	case model.FP16:
 		return appendFloat(dst, fromHalf(le.Uint16(e)), 32)
 	case model.BF16:
+		// A bfloat16 is the upper half of a float32.
 		return appendFloat(dst, float64(math.Float32frombits(uint32(le.Uint16(e))<<16)), 32)
 	case model.Bool:
 		return strconv.AppendBool(dst, e[0] != 0)
@@ -282,10 +293,13 @@ func toHalf(f float64) uint16 {
 	case math.IsNaN(f):
 		return sign | 0x7e00
 	case f >= 65520:
+		// The largest half is 65504: from halfway to 65536 on a number rounds to infinity.
 		return sign | 0x7c00
 	case f < 0x1p-14: // subnormal: units of 2^-24
 		return sign | uint16(math.RoundToEven(f*0x1p24))
 	}
+
+	// Units that round up to 2048 carry into the exponent, as they must.
 	_, exp := math.Frexp(f)                                  // f in [2^(exp-1), 2^exp)
 	units := uint16(math.RoundToEven(math.Ldexp(f, 11-exp))) // 1024 … 2048
 	return sign | (uint16(exp+14)<<10 + units - 1024)
@@ -296,6 +310,8 @@ func fromHalf(h uint16) float64 {
 	if h&0x8000 != 0 {
 		sign = -1
 	}
+
+	// Exponent 0 has the subnormals, 31 the infinities and what is not a number.
 	switch exp {
 	case 0:
 		return sign * frac * 0x1p-24
@@ -311,8 +327,12 @@ func fromHalf(h uint16) float64 {
 // toBrain rounds to the nearest bfloat16, ties to even.
 func toBrain(f float32) uint16 {
 	b := math.Float32bits(f)
+
+	// Rounding could make an infinity of a NaN: a bit of its fraction is set instead.
 	if f != f {
 		return uint16(b>>16) | 0x40
 	}
+
+	// Half a unit less one, and one more where the kept part is odd: ties go to even.
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }

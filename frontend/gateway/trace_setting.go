@@ -41,6 +41,8 @@ func (t *traceSettings) noteStart() {
 	}
 	t.begun, t.first = true, t.rate.Rate()
 	t.on, t.share = t.first > 0, t.first
+
+	// Turned on later without a rate, the level has Triton's.
 	if !t.on {
 		t.share = 1.0 / traceRateDefault
 	}
@@ -54,6 +56,7 @@ func (t *traceSettings) tellSettings() map[string][]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.noteStart()
+
 	level, rate := "OFF", traceRateDefault
 	if t.on {
 		level = "TIMESTAMPS"
@@ -70,6 +73,8 @@ func (t *traceSettings) changeSettings(changes map[string][]string) *fault {
 	now := t.tellSettings()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
+	// Changes are put together first: after a fault none of them holds.
 	on, share := t.on, t.share
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		values := changes[name]
@@ -98,6 +103,7 @@ func (t *traceSettings) changeSettings(changes map[string][]string) *fault {
 		case now[name] == nil:
 			return invalidFault("trace setting %.40q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(now)), ", "))
 		case len(values) > 0 && !slices.Equal(values, now[name]):
+			// Clients may send back what they were told, as it was.
 			return invalidFault("trace setting %s: %.40q: cannot be changed; trace_level and trace_rate can", name, values)
 		}
 	}
@@ -147,6 +153,8 @@ func (g *Gateway) setTraces(ctx context.Context, name string, changes map[string
 		if _, f := g.resolveModel(ctx, name, ""); f != nil {
 			return nil, f
 		}
+
+		// Models have no settings of their own.
 		if len(changes) > 0 {
 			return nil, invalidFault("trace settings of model %.40q: cannot be changed: all models have those of /v2/trace/setting", name)
 		}
@@ -173,6 +181,7 @@ func (g *Gateway) restTraceSetting(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+
 	settings, f := g.setTraces(r.Context(), r.PathValue("model"), changes)
 	if f != nil {
 		writeFault(w, f)

@@ -22,9 +22,13 @@ func (l *transfers) addTransfer(t *transfer) {
 	t.since = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
+	// The zero value is an empty list: the ring is made with its first entry.
 	if l.root.next == nil {
 		l.root.next, l.root.prev = &l.root, &l.root
 	}
+
+	// The newest goes to the end, so that the oldest is always first.
 	last := l.root.prev
 	t.prev, t.next = last, &l.root
 	last.next, l.root.prev = t, t
@@ -57,6 +61,7 @@ func (l *transfers) abortOldest(before time.Time, why *fault) bool {
 	l.unlinkTransfer(t)
 	l.mu.Unlock()
 
+	// Without the lock: what ends a connection may give its replies' buffers back, which takes it.
 	t.abort(why)
 	return true
 }

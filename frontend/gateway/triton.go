@@ -25,6 +25,8 @@ const streamDepth = 256
 func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelInferRequest, oip.ModelStreamInferResponse]) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
+
+	// gRPC allows one sender at a time on a stream.
 	var send sync.Mutex
 	slots := make(chan struct{}, streamDepth)
 
@@ -39,6 +41,7 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 			return err
 		}
 
+		// A full stream is not read, so that gRPC's flow control slows its client.
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
@@ -52,6 +55,7 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 
 // streamInfer runs one request of a stream through the same code as a single one, and returns the message to send.
 func (g *Gateway) streamInfer(ctx context.Context, m *inferMessage) any {
+	// Texts are cloned before the call: after a fault the message is used for another.
 	failed := &oip.ModelInferResponse{ModelName: strings.Clone(m.name), ModelVersion: strings.Clone(m.version), Id: strings.Clone(m.id)}
 	reply, f := g.grpcInfer(ctx, m)
 	if f != nil {
@@ -90,6 +94,7 @@ func (g *Gateway) repositoryIndex(c *clients.Client, ready bool) *oip.Repository
 		versions[m.Name] = versions[m.Name] || m.Version != ""
 	}
 
+	// An entry without a version is about the model as a whole; those with a version say more.
 	for _, m := range models {
 		if !c.Allows(m.Name) || m.Version == "" && versions[m.Name] {
 			continue
@@ -112,6 +117,8 @@ func (g *Gateway) modelStatistics(c *clients.Client, name, version string) *oip.
 	for _, m := range g.listModels() {
 		if c.Allows(m.Name) && (name == "" || m.Name == name && (version == "" || m.Version == version)) {
 			s := g.metrics.reportStatistics(m)
+
+			// Batches are known to the scheduler only.
 			if g.watch != nil {
 				g.watch.fillBatches(s, m.ID)
 			}

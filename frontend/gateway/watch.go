@@ -72,6 +72,8 @@ func (w *watch) lookOnce() {
 	defer w.mu.Unlock()
 	w.forgetSeries(s)
 	w.last = s
+
+	// Over one look a single long batch would make a GPU look busy: the fraction is of a second.
 	if passed := time.Duration(s.Now) - w.at; passed >= time.Second || w.at == 0 {
 		w.measureBusy(s, passed)
 	}
@@ -84,6 +86,8 @@ func (w *watch) forgetSeries(now engine.Stats) {
 	for _, m := range now.Models {
 		known[version{m.Name, m.Version}] = true
 	}
+
+	// A histogram that stayed would be told for ever.
 	for _, m := range w.last.Models {
 		if !known[version{m.Name, m.Version}] {
 			w.depth.DeleteLabelValues(m.Name, m.Version)
@@ -99,6 +103,7 @@ func (w *watch) measureBusy(s engine.Stats, passed time.Duration) {
 	}
 	clear(w.busy)
 	for _, g := range s.GPUs {
+		// A GPU that has just come has no time before to compare with.
 		if b, ok := before[g.ID]; ok && passed > 0 {
 			w.busy[g.ID] = min(1, max(0, float64(g.Busy-b)/float64(passed)))
 		}
@@ -136,6 +141,7 @@ func (w *watch) Collect(out chan<- prometheus.Metric) {
 	}
 	w.mu.Unlock()
 
+	// Sending waits for the registry, so that the lock is not held here.
 	for _, m := range s.Models {
 		out <- sizeHistogram(m)
 		out <- prometheus.MustNewConstMetric(descCount, prometheus.CounterValue, float64(m.Served), m.Name, m.Version)
@@ -163,6 +169,8 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	var count uint64
 	sum := 0.0
+
+	// Prometheus's buckets are cumulative: the count goes on from one to the next.
 	for bound, b := 1, 0; bound <= 1024; bound *= 2 {
 		for ; b <= bound && b < len(m.Sizes); b++ {
 			count += m.Sizes[b]
@@ -170,6 +178,8 @@ func sizeHistogram(m engine.ModelStats) prometheus.Metric {
 		}
 		buckets[float64(bound)] = count
 	}
+
+	// Larger batches are in the sum and the count alone.
 	for b := 1025; b < len(m.Sizes); b++ {
 		count += m.Sizes[b]
 		sum += float64(b) * float64(m.Sizes[b])
@@ -249,6 +259,8 @@ func (g *Gateway) pageData() page.Data {
 			}
 			p.Good, p.Bad = append(p.Good, c.good), append(p.Bad, bad)
 			p.P99 = append(p.P99, float64(quantileOf(&c.latencies, 0.99).Microseconds())/1e3)
+
+			// The median is of the last ten seconds.
 			if i >= pageSeconds-10 {
 				for b, n := range c.latencies {
 					lately[b] += n

@@ -154,6 +154,8 @@ func (s *Set) replaceTable(entries []entry) {
 				c.usage = new(usage)
 			}
 		}
+
+		// A client that stays has its new limits from its next request on.
 		c.limits.Store(&e.limits)
 		next.byDigest[d] = c
 		next.inOrder = append(next.inOrder, c)
@@ -192,6 +194,8 @@ func (c *Client) CheckModel(model string) error {
 	if c == nil {
 		return nil
 	}
+
+	// A client without limits is named by the file no more, and its streams may still be open.
 	l := c.limits.Load()
 	if l == nil {
 		return ErrRevoked
