@@ -102,6 +102,7 @@ func New(c Config) (*Backend, error) {
 		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, ctx: ctx}
 
+	// Nothing listens yet: what is loaded here is part of the hello.
 	if err := b.loadAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -117,6 +118,7 @@ func New(c Config) (*Backend, error) {
 
 // loadAll makes the GPUs and loads every model on each of them. A model that fails is left out.
 func (b *Backend) loadAll(ctx context.Context) error {
+	// Every slot holds the largest batch of any model, so that each batch fits into each slot.
 	size := device.SlotBytes(b.config.Models)
 	for i, o := range b.config.GPUs {
 		g := newGPU(b, i, o)
@@ -131,6 +133,7 @@ func (b *Backend) loadAll(ctx context.Context) error {
 
 	var failed []error
 	for _, m := range b.config.Models {
+		// A model that is left out must not keep its number: numbers are indices of the hello's models.
 		before := b.modelEntries()
 		switch err := b.loadEverywhere(ctx, b.numberOf(m), m); {
 		case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded): // told to stop while measuring
@@ -145,6 +148,8 @@ func (b *Backend) loadAll(ctx context.Context) error {
 			b.mu.Unlock()
 		}
 	}
+
+	// They have numbers from the start, so that the scheduler can ask for them.
 	for _, m := range b.config.Loadable {
 		b.numberOf(m)
 	}
@@ -248,8 +253,11 @@ func (b *Backend) Link(up bool, err error) {
 		b.tellChanges()
 		return
 	}
+
+	// Orders of the lost link are not started any more: nobody would hear of their end.
 	b.session.Add(1)
 	b.peers.forgetPeers()
+
 	if errors.Is(err, control.ErrClosed) { // by ourselves
 		b.log.Info("scheduler left")
 		return
@@ -270,17 +278,20 @@ func (b *Backend) Execute(batches []wire.Execute) {
 			b.refuseBatch(e, model.ExecutionFailed, 0)
 			continue
 		}
+
 		g := b.gpus[e.GPU]
 		if g.isSick() {
 			b.refuseBatch(e, model.NoBackend, g.pauseTime())
 			continue
 		}
 
+		// Counted before the GPU has it, so that Drain never misses a batch.
 		b.live.Add(1)
 		err := g.acceptBatch(e, now, session)
 		if err == nil {
 			continue
 		}
+
 		b.live.Add(-1)
 		if errors.Is(err, errNotLoaded) { // it was when the scheduler sent this: others have it, or will
 			b.refuseBatch(e, model.NoBackend, 0)
@@ -294,6 +305,8 @@ func (b *Backend) checkOrder(e *wire.Execute) error {
 	if int(e.GPU) >= len(b.gpus) {
 		return fmt.Errorf("gpu: %d: this backend has %d", e.GPU, len(b.gpus))
 	}
+
+	// A model that was unloaded meanwhile is no error: acceptBatch gives its batch back.
 	r := b.gpus[e.GPU].routeOf(e.Model)
 	switch all := b.modelEntries(); {
 	case int(e.Model) >= len(all):
@@ -312,11 +325,14 @@ func (b *Backend) refuseBatch(e *wire.Execute, reason model.Reason, pause time.D
 		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: reason})
 		if p := b.peers.findPeer(it.Frontend); p != nil && !givenBack(reason) {
 			h := wire.ResultHeader{ID: it.ID, Reason: reason}
+
+			// A reason waits for a connection that is being made; without one the scheduler's Done has to do.
 			if p.conn.Load() != nil || !p.oweReason(h) {
 				_ = p.sendMessage([][]byte{h.Append(nil)}) // Done tells it too
 			}
 		}
 	}
+
 	b.tellDone([]wire.Done{{Batch: e.Batch, GPU: e.GPU, FreeIn: int64(pause), Failures: b.refused}})
 }
 
@@ -326,6 +342,8 @@ func (b *Backend) Drain(ctx context.Context) error {
 	b.draining.Store(true)
 	t := time.NewTicker(drainQuiet)
 	defer t.Stop()
+
+	// The scheduler may have sent a batch before it heard: two quiet looks in a row are the end.
 	for quiet := 0; quiet < 2; quiet++ {
 		select {
 		case <-ctx.Done():
@@ -345,6 +363,7 @@ func (b *Backend) Drain(ctx context.Context) error {
 func (b *Backend) Close() error {
 	var errs []error
 	b.closing.Do(func() {
+		// Commands and connecting end first, then the GPUs finish what they have.
 		b.cancel()
 		for _, g := range b.gpus {
 			g.stopLoops()

@@ -24,6 +24,8 @@ const (
 func (b *Backend) Command(list []wire.ModelCommand) {
 	for _, c := range list {
 		from := b.peers.findPeer(c.Frontend)
+
+		// The link's goroutine must not wait: a client that sends many commands would stop batches.
 		select {
 		case b.commands <- struct{}{}:
 		default:
@@ -67,6 +69,7 @@ func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
 	default:
 		a.Code, a.Text = wire.CommandFailed, err.Error()
 	}
+
 	if l := b.linkNow(); l != nil {
 		if err := l.Answer(a); err != nil {
 			b.log.Debug("answer not sent", "err", err)
@@ -76,6 +79,7 @@ func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
 
 // carryCommand does what a command asks for.
 func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *peer) error {
+	// Whether clients may load and unload is the operator's choice, as in Triton.
 	r := b.config.repository
 	if r == nil || r.control != ControlExplicit {
 		mode := ControlNone
@@ -106,10 +110,12 @@ func (b *Backend) loadOverridden(ctx context.Context, name string, o *override) 
 	}
 	defer b.endPlacing()
 
+	// The override is in force while the files are read, and taken back where the load fails.
 	r := b.config.repository
 	before := r.replace(name, o)
 	r.forget(name)
 	err := b.loadNewest(ctx, name, "")
+
 	stale := before
 	if err != nil {
 		r.replace(name, before)
@@ -130,6 +136,8 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 
 	r := b.config.repository
 	err := b.unloadVersions(ctx, name, "")
+
+	// A model that is not loaded is as the client wants it.
 	if errors.Is(err, errNotLoaded) {
 		err = nil
 	}
@@ -160,6 +168,7 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 		return nil, errors.New("the frontend that has the files is not known")
 	}
 
+	// The files are read over the data plane, as inputs are: the scheduler never holds them.
 	buffer, err := b.node.Alloc(n)
 	if err != nil {
 		return nil, fmt.Errorf("fetch files of %d bytes: %w", n, err)
@@ -172,6 +181,7 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 		return nil, fmt.Errorf("fetch files: %w", err)
 	}
 
+	// One place, so that the data plane never waits to tell the end.
 	done := make(chan error, 1)
 	conn.ReadWithin(overrideMost, []rdma.Read{{Dst: buffer.Bytes()[:n], Src: rdma.Remote(c.Payload)}}, nil, func(err error) { done <- err })
 	if err := <-done; err != nil {
@@ -188,6 +198,8 @@ func (f *peer) awaitConnection(ctx context.Context) (*rdma.Peer, error) {
 		if c := f.conn.Load(); c != nil {
 			return c, nil
 		}
+
+		// A failed attempt is made again after a pause, within the caller's time.
 		f.mu.Lock()
 		if time.Since(f.tried) > connectPause {
 			f.startConnecting()

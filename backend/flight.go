@@ -26,8 +26,11 @@ func (g *gpu) serveAhead() {
 		if runs {
 			err = g.submitOrder(o)
 		}
+
+		// From here on another goroutine decides about the next batch, while this one's runs.
 		g.endDeciding()
 
+		// The executor runs batches in their order: this one's result comes when all before have ended.
 		if runs && err == nil {
 			<-o.lead
 			err = o.route.executor.Wait(o.asBatch())
@@ -40,6 +43,7 @@ func (g *gpu) serveAhead() {
 			o.releaseClaim()
 			continue
 		}
+
 		r.replyTo(o)
 	}
 }
@@ -94,6 +98,7 @@ func (g *gpu) noteLaunch(o *order) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flying = append(g.flying, o)
+
 	now := g.backend.now()
 	g.freeAt = max(g.freeAt, now) + o.model.Profile.Exec(o.rows)
 	if len(g.flying) == 1 {
@@ -105,6 +110,8 @@ func (g *gpu) noteLaunch(o *order) {
 func (g *gpu) leadFlying(now time.Duration) {
 	o := g.flying[0]
 	l := o.model.Profile.Exec(o.rows)
+
+	// A batch's time to hang runs from when it leads, since those before it took theirs.
 	g.dueBy = now + limits.Backend(l)
 	if len(g.flying) == 1 {
 		g.freeAt = now + l
@@ -122,6 +129,7 @@ func (g *gpu) noteOff(o *order, now time.Duration) (answered bool) {
 		o.began = max(o.began, g.landed) // behind another it began when that one had ended
 	}
 
+	// An order that was refused takes its planned time with it; else the next one leads.
 	switch {
 	case i > 0: // refused, while the one before runs
 		g.freeAt -= o.model.Profile.Exec(o.rows)
@@ -166,6 +174,7 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 		return answered
 	}
 
+	// A batch that a lost GPU had may run elsewhere; one that failed by itself would fail there, too.
 	reason := model.ExecutionFailed
 	if lost {
 		reason = model.BackendLost
@@ -183,6 +192,7 @@ const failingMin = 8
 
 // noteResult counts batches that fail in a row, and says so at first, now and then, and when they end.
 func (g *gpu) noteResult(o *order, err error) {
+	// The usual case takes no lock.
 	if err == nil && g.inRow.Load() == 0 {
 		return
 	}
@@ -194,6 +204,7 @@ func (g *gpu) noteResult(o *order, err error) {
 		}
 		return
 	}
+
 	n := g.inRow.Add(1)
 	g.unsaid++
 	if n == failingMin || time.Since(g.failSaid) > sayEvery {

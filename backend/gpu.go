@@ -71,6 +71,8 @@ func newGPU(b *Backend, number int, o GPU) *gpu {
 	g.routes.Store(new([]*route))
 	// What is pinned runs its batches on the one goroutine that is.
 	g.ahead = o.Core < 0 && len(o.Executors) > 0 && o.Executors[0].Capabilities().Ahead
+
+	// All orders are made here: serving a batch allocates nothing.
 	for range ordersMax {
 		g.orders = append(g.orders, newOrder(g))
 	}
@@ -129,6 +131,8 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 		g.mu.Unlock()
 		return nil, errOrders
 	}
+
+	// An unload waits until live is 0, so that it is counted under the lock that looked at leaving.
 	r.live++
 	o := g.orders[n-1]
 	g.orders = g.orders[:n-1]
@@ -142,8 +146,11 @@ func (g *gpu) newOrderFor(e *wire.Execute, now time.Duration, session uint64) (*
 func (g *gpu) startOrder(o *order) {
 	g.mu.Lock()
 	g.line = append(g.line, o)
+
 	next := g.nextFetch()
 	g.mu.Unlock()
+
+	// Reads are posted without the lock, which the data plane's goroutines take when they end.
 	if next != nil {
 		next.fetchInputs()
 	}
@@ -182,6 +189,8 @@ func (g *gpu) freeSlots(a, b *device.Slot) {
 	if b != nil && b != a {
 		g.slots = append(g.slots, b)
 	}
+
+	// Two slots may have come free, and each lets one order read.
 	first, second := g.nextFetch(), g.nextFetch()
 	g.mu.Unlock()
 	if first != nil {
@@ -196,6 +205,8 @@ func (g *gpu) freeSlots(a, b *device.Slot) {
 // recycleOrder takes back an order that nobody holds any more.
 func (g *gpu) recycleOrder(o *order) {
 	o.recallRows()
+
+	// Once in the list the order may be another batch: its slots are noted before.
 	slot, run := o.slot, o.run
 	g.mu.Lock()
 	o.route.leaveRoute()
@@ -209,6 +220,8 @@ func (g *gpu) recycleOrder(o *order) {
 func (g *gpu) takeOrder() *order {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
+	// One goroutine decides at a time, so that batches reach the executor in the scheduler's order.
 	for len(g.due) == 0 || g.deciding {
 		if g.closed && len(g.due) == 0 {
 			return nil
@@ -231,6 +244,8 @@ func (g *gpu) endDeciding() (more bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deciding = false
+
+	// Signal wakes one, who may be a step or wait for the end: where there are such, all are woken.
 	switch more = len(g.due) > 0; {
 	case g.closed || g.steps > 0:
 		g.more.Broadcast()
@@ -322,6 +337,7 @@ func (g *gpu) awaitRows(o *order, patience *time.Timer) {
 		if !o.planned.Load() {
 			wake = min(limit, g.backend.now()+slotTries)
 		}
+
 		patience.Reset(wake - g.backend.now())
 		select {
 		case <-o.ready:
@@ -333,6 +349,9 @@ func (g *gpu) awaitRows(o *order, patience *time.Timer) {
 		if now >= o.start {
 			o.doubtOverdue(now)
 		}
+
+		// Past the limit a batch goes on with the rows that it has; without any it waits while one could be of
+		// use.
 		switch {
 		case now < limit:
 		case o.anyRow() || now >= last:
@@ -356,6 +375,7 @@ func (o *order) anyRow() bool {
 // cancelFetch gives up what has not been read. It reports whether nothing is under way any more.
 func (g *gpu) cancelFetch(o *order) bool {
 	g.mu.Lock()
+
 	waits := o.slot == nil
 	if waits {
 		for i, other := range g.line {
@@ -408,6 +428,7 @@ func (g *gpu) gatherRows(o *order) bool {
 		return false
 	}
 
+	// The executor may already copy rows from where they are about to move.
 	if o.run == o.slot {
 		o.recallRows()
 	}
@@ -433,6 +454,8 @@ func (g *gpu) findRoom(o *order) bool {
 	if o.run = g.takeSlot(); o.run != nil {
 		return true
 	}
+
+	// Suspect frontends' reads are given up, which frees the slot.
 	o.doubtLate()
 	patience := time.NewTimer(o.lastDeadline() - g.backend.now())
 	defer patience.Stop()
@@ -463,6 +486,8 @@ func (o *order) failUnanswered() {
 		if it.reason != model.ReasonNone {
 			continue
 		}
+
+		// A packed row says its own length: one without is a row that the model did not answer.
 		if _, ok := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))); !ok {
 			it.reason = model.ExecutionFailed
 		}

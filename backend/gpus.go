@@ -21,6 +21,7 @@ func (o *Options) onGPUs(library *ort.Runtime) ([]GPU, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gpu: %w", err)
 	}
+
 	var all []GPU
 	for i := range n {
 		g, err := openGPU(i, library)
@@ -41,6 +42,8 @@ func openGPU(i int, library *ort.Runtime) (GPU, error) {
 	if library != nil {
 		g.Executors = append(g.Executors, library.Executor())
 	}
+
+	// Emulated models of the repository run beside real ones, on whichever GPU.
 	emulated, err := emu.Open(emu.Options{Beside: true})
 	if err != nil {
 		return GPU{}, errors.Join(err, closeExecutors(g.Executors))

@@ -51,10 +51,13 @@ func (g *gpu) isolateRows(o *order, why error) error {
 // GPU is lost.
 func (g *gpu) runPart(o *order, kept [][]byte, from, to int) (done int, err error) {
 	n, outputs := to-from, len(o.model.Outputs)
+
 	if g.backend.now()+usualTime(o.model, n) > o.useful {
 		o.markBad(from, to)
 		return 0, nil
 	}
+
+	// An executor runs a slot's first rows, so that a part is moved there.
 	for i := 0; i < n && from > 0; i++ {
 		o.run.CopyRow(o.model, i, o.run, from+i)
 	}
@@ -65,6 +68,7 @@ func (g *gpu) runPart(o *order, kept [][]byte, from, to int) (done int, err erro
 	case err == nil:
 		for i := range n {
 			for k := range outputs {
+				// The next part writes its outputs to the same rows.
 				kept[(from+i)*outputs+k] = append([]byte(nil), o.run.OutputRow(o.model, k, i)...)
 			}
 		}

@@ -55,6 +55,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.GPU}, label...)...)
 		}
 
+		// A GPU that fails every batch is as good as down, although it answers.
 		up := 1.0
 		if s.Lost || s.Hung || s.Failing {
 			up = 0
@@ -72,11 +73,13 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 		counter(descSeconds, s.Busy.Seconds(), "execute")
 
 		for r, n := range s.Failed {
+			// Reason 0 is none: the request has its output.
 			if r > 0 {
 				counter(descFailed, float64(n), model.Reason(r).String())
 			}
 		}
 
+		// Emulated GPUs and processors hold nothing: series of zeros would only hide those that do.
 		if m := s.Memory; m != (device.Memory{}) {
 			gauge(descHeld, float64(m.DeviceBytes), "device")
 			gauge(descHeld, float64(m.PinnedBytes), "pinned")

@@ -85,6 +85,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if o.commanded, err = openCommanded(o.State, o.Name); err != nil {
 		return nil, err
 	}
@@ -104,6 +105,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	}
 
 	overridden := slices.Sorted(maps.Keys(c.repository.overrides)) // later commands change it
+
 	s := &Service{node: c.Node}
 	if s.Backend, err = New(c); err != nil {
 		return nil, errors.Join(err, c.Node.Close())
@@ -112,6 +114,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
 	}
 
+	// Polls and reloads come after the hello: what they change is told as changes to it.
 	s.Attach(s.link)
 	if o.Control == ControlPoll {
 		s.wait.Add(1)
@@ -127,9 +130,12 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 // Stop finishes what was accepted, until ctx ends at the latest, then disconnects and frees
 // everything. With a GPU that hangs it returns ctx's error and leaves the GPU's goroutine behind.
 func (s *Service) Stop(ctx context.Context) error {
+	// Drained before the link closes: results of accepted batches still reach the scheduler.
 	drained := s.Drain(ctx)
 	err := s.link.Close()
 	s.logStats()
+
+	// Close would wait for the hanging GPU, which may never answer.
 	if drained != nil && s.anyHangs() {
 		return errors.Join(drained, err)
 	}
@@ -167,12 +173,14 @@ func (o *Options) fillDefaults() error {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
+
 	if o.Link == nil {
 		o.Link = func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
 			return control.DialBackend(ctx, control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}, hello, ev)
 		}
 	}
 
+	// Checked here, so that an error names the knob and not the part that stumbles over it.
 	switch {
 	case len(o.Name) > wire.NameBytesMax:
 		return fmt.Errorf("name: %.20q… has %d bytes: want at most %d", o.Name, len(o.Name), wire.NameBytesMax)
@@ -249,6 +257,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 		}
 	}
 
+	// With commands or polling, models may come later; without, a backend without models is a mistake.
 	c.MayBeEmpty = o.Control != ControlNone
 	switch {
 	case len(c.Models) == 0 && c.MayBeEmpty:
@@ -279,6 +288,8 @@ func (o *Options) modelDirectories() []string { return strings.Split(o.Models, "
 // openRepository reads the repositories that a list with commas names.
 func openRepository(list string, strict bool) (*repo.Repository, error) {
 	o := repo.Options{Graph: onnx.Signature}
+
+	// Without a graph to look at, nothing completes a config.pbtxt.
 	if strict {
 		o.Graph = nil
 	}
@@ -307,6 +318,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	}
 	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
 
+	// A name that was asked for and is not there is told as a failure, not left out in silence.
 	for _, name := range o.Load {
 		if name != "*" && !slices.Contains(names, name) && !slices.Contains(o.without, name) {
 			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
@@ -334,6 +346,8 @@ func (o *Options) warnOf(m *repo.Model) {
 // cutReason cuts a reason to what the repository's index may say.
 func cutReason(why string) string {
 	reason := strings.ToValidUTF8(why, "?")
+
+	// A cut may split a character, whose rest is dropped; what replaces bytes may be longer than they were.
 	for len(reason) > model.LabelBytesMax {
 		reason = strings.ToValidUTF8(reason[:model.LabelBytesMax-len("…")], "") + "…"
 	}
@@ -360,10 +374,13 @@ func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.R
 	case library == nil && !o.GPUs:
 		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
 	}
+
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return nil, err
 	}
+
+	// A stored profile of fewer batch sizes would leave the largest without a time: it is measured anew.
 	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
 		d.Profile, err = profile.New(p.TableNS)
 	}
@@ -414,6 +431,8 @@ func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *devi
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+
+	// Emulated models take what they say: there is nothing to measure.
 	if o.Emulate > 0 || m.Source.Platform == repo.PlatformEmulated {
 		return m.Profile, nil
 	}
@@ -431,6 +450,7 @@ const quickTries = 3
 
 func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
 	r, err := measure.Quick(ctx, run, m, s)
+
 	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {
 		r, err = measure.Quick(ctx, run, m, s)
 	}
@@ -448,6 +468,7 @@ func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 		return o.onGPUs(library)
 	}
 	var all []GPU
+
 	n := o.Executors
 	if o.Emulate > 0 {
 		n = o.Emulate
@@ -483,6 +504,7 @@ func (o *Options) openHost(i int, library *ort.Runtime) (GPU, error) {
 		options.Beside = true
 	}
 
+	// It comes last: a model goes to the first executor that supports it.
 	emulated, err := emu.Open(options)
 	if err != nil {
 		return g, errors.Join(err, closeExecutors(g.Executors))

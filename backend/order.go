@@ -95,6 +95,7 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 	o.useful = now
 
 	for _, it := range e.Items {
+		// Budgets are relative, since clocks of hosts differ: the deadline counts from when the batch came.
 		deadline := now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)
 
 		// The protocol names one node for both so far: the frontend that sent the request.
@@ -105,6 +106,8 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 
 	o.planned.Store(false)
 	o.ahead.Store(false)
+
+	// One for posting the reads, so that reads that end early do not end the fetch.
 	o.pending.Store(1)
 	o.claims.Store(2)
 	o.fetched.Store(0)
@@ -150,6 +153,8 @@ func (o *order) fetchInputs() {
 			o.planGroup(i)
 		}
 	}
+
+	// Set before the first read may end: its end measures from here.
 	o.posted = o.gpu.backend.now()
 	o.planned.Store(true)
 	for _, g := range o.groups {
@@ -212,6 +217,8 @@ func (g *group) postChains(p *rdma.Peer) {
 		g.readChain(p, g.o.reads[g.from:g.to], g.each, g.done)
 		return
 	}
+
+	// More reads than one chain takes go in several, each with an end of its own.
 	n := (g.to - g.from + rdma.ChainMax - 1) / rdma.ChainMax
 	g.chains.Store(int32(n))
 	for from := g.from; from < g.to; from += rdma.ChainMax {
@@ -263,6 +270,8 @@ func (g *group) endReads(from, to int, err error) {
 	}
 
 	g.noteEnd(err)
+
+	// What is known of the rows is final before over is set: who sees over reads it.
 	if g.chains.Add(-1) == 0 {
 		g.forwardRows()
 		g.over.Store(true)
@@ -282,6 +291,8 @@ func (g *group) forwardRows() {
 		if !here(i) {
 			continue
 		}
+
+		// Neighbouring rows go together, so that the device copies them in one piece.
 		from := i
 		for i < len(o.items) && here(i) {
 			i++
@@ -303,6 +314,8 @@ func (o *order) noteArrived() {
 	if o.pending.Add(-1) != 0 {
 		return
 	}
+
+	// Stored before the token: the GPU's goroutine reads it when it wakes.
 	o.fetched.Store(int64(o.gpu.backend.now()))
 	o.ready <- struct{}{}
 	o.releaseClaim()

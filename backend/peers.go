@@ -83,6 +83,7 @@ func (p *peers) tellPeers(news []wire.Peer) {
 			continue
 		}
 
+		// Orders under way keep the old one until they end.
 		if old != nil {
 			old.left.Store(true)
 			delete(p.byID, n.Frontend)
@@ -92,6 +93,7 @@ func (p *peers) tellPeers(news []wire.Peer) {
 			continue
 		}
 
+		// Connected at once, so that the first batch does not wait for it.
 		f := &peer{all: p, addr: n.DataAddr, staged: n.Staged}
 		p.byID[n.Frontend] = f
 		f.mu.Lock()
@@ -112,6 +114,7 @@ func (f *peer) readGroup(g *group) {
 		return
 	}
 
+	// Looked at again under the lock: the connection may have come in between.
 	f.mu.Lock()
 	c := f.conn.Load() // connect sets it under mu
 	switch {
@@ -135,6 +138,8 @@ func (f *peer) readGroup(g *group) {
 func (f *peer) withdrawGroup(g *group) {
 	f.mu.Lock()
 	i := slices.Index(f.waiting, g)
+
+	// Without the lock: a group that ends may go on to free slots and post other reads.
 	if i >= 0 {
 		f.waiting = slices.Delete(f.waiting, i, i+1)
 	}
@@ -181,6 +186,7 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 		f.conn.Store(c)
 	}
 
+	// Taken under the lock: what comes later finds the connection, or begins another attempt.
 	waiting, owed := f.waiting, f.owed
 	f.waiting, f.owed = nil, nil
 	f.mu.Unlock()
@@ -222,6 +228,7 @@ func (f *peer) oweReason(h wire.ResultHeader) bool {
 	if !f.connecting || f.conn.Load() != nil || len(f.owed) >= owedMax {
 		return false
 	}
+
 	f.owed = append(f.owed, h)
 	return true
 }
@@ -229,6 +236,7 @@ func (f *peer) oweReason(h wire.ResultHeader) bool {
 // dropLost drops a connection that was lost, so that the next read connects anew.
 func (f *peer) dropLost(err error) {
 	if c := f.conn.Load(); c != nil && c.Err() != nil {
+		// Another goroutine may have connected anew: only the lost one is dropped.
 		f.conn.CompareAndSwap(c, nil)
 		f.all.log.Debug("frontend lost", "addr", f.addr, "err", err)
 	}

@@ -97,6 +97,7 @@ func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 	if !known && len(all) >= wire.ModelsMax {
 		return fmt.Errorf("failed to load %q version %s: this backend has known %d models and versions since its start, the most: restart it", m.Name, m.Version, len(all))
 	}
+
 	number := b.numberOf(m)
 	if !known {
 		b.tellLoadable(number) // numbers are told in turn, also of one that then cannot be loaded
@@ -109,6 +110,8 @@ func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 		b.noteFailure(m.Name, m.Version, err)
 		return fmt.Errorf("failed to load %q version %s: %w", m.Name, m.Version, err)
 	}
+
+	// The stamp comes last: after a load that failed the same files are tried again.
 	e := b.modelEntries()[number]
 	e.stamp = m.Source.Stamp
 	b.setEntry(number, e)
@@ -147,6 +150,7 @@ func (b *Backend) unloadVersions(ctx context.Context, name, version string) erro
 			}
 		}
 	}
+
 	if !found {
 		return fmt.Errorf("unload model %s version %q: %w", name, version, errNotLoaded)
 	}
@@ -169,6 +173,7 @@ func (b *Backend) numberOf(m *device.Model) uint32 {
 			return uint32(i)
 		}
 	}
+
 	b.models = append(b.models, entry{model: m})
 	return uint32(len(b.models) - 1)
 }
@@ -209,11 +214,14 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 			b.tellLoaded(c, old, time.Since(began), 0)
 			return nil
 		}
+
+		// New weights of other shapes need a load; any other error is the load's end.
 		if !errors.Is(err, device.ErrShape) {
 			return b.tellFailed(c, err)
 		}
 	}
 
+	// The new one is loaded beside the old one, which serves until it is replaced.
 	r, err := c.gpu.loadRoute(ctx, m)
 	if err != nil {
 		return b.tellFailed(c, err)
@@ -224,6 +232,7 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 	if err != nil {
 		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
 	}
+
 	c.gpu.setRoute(c.model, r)
 	b.tellLoaded(c, r, r.loadTime, r.warmTime)
 	return nil
@@ -233,6 +242,7 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 // meanwhile.
 func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) error {
 	if old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax {
+		// The new route takes what comes before the old one is drained.
 		c.gpu.setRoute(c.model, r)
 		if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
 			c.gpu.setRoute(c.model, old)
@@ -241,6 +251,7 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 		return nil
 	}
 
+	// Requests for other shapes must not reach the new route: the scheduler stops sending first.
 	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
 	if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
 		b.tellLoaded(c, old, 0, 0)
@@ -257,7 +268,10 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 		if err != nil {
 			return err
 		}
+
+		// Measured between the batches of others, which go on.
 		run := func(batch device.Batch) (time.Duration, error) { return c.gpu.timeAlone(ctx, r, batch) }
+
 		p, err := b.config.Measure(ctx, run, m, s)
 		c.gpu.freeSlots(s, nil)
 		if err != nil {
@@ -272,6 +286,7 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < one { // the scheduler would refuse all
 		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here: set the parameter slo_ms in its config.pbtxt higher", m.Name, m.Version, slo, one)
 	}
+
 	b.setEntry(c.model, entry{model: m, measured: true})
 	b.tellLoadable(c.model)
 	return nil
@@ -293,6 +308,7 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 		return err
 	}
 
+	// Larger slots than needed cost memory only: the unload holds all the same.
 	if err := c.gpu.shrinkSlots(ctx); err != nil {
 		b.log.Warn("slots stay larger than the loaded models need", "gpu", c.gpu.name, "err", err)
 	}
@@ -320,6 +336,8 @@ const placementsMax = 256
 // carryOut is the goroutine that carries placements out.
 func (b *Backend) carryOut(ctx context.Context) {
 	defer b.wait.Done()
+
+	// Reports need the link, which is attached after New has returned.
 	if b.awaitLink() == nil {
 		return
 	}
@@ -336,6 +354,8 @@ func (b *Backend) carryOut(ctx context.Context) {
 // placeOne carries one placement out; its report says how that ended.
 func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	all := b.modelEntries()
+
+	// Numbers come from another process: they are checked before they are indices.
 	if int(p.GPU) >= len(b.gpus) || int(p.Model) >= len(all) {
 		b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
 			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(all))})
@@ -352,8 +372,10 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 	case p.Op == wire.Unload:
 		err = b.unloadFrom(ctx, c)
 	case p.Op == wire.Load && r != nil:
+		// It is loaded already: the report is what the scheduler waits for.
 		b.tellLoaded(c, r, 0, 0)
 	default:
+		// The repository is read anew: its files may have changed since the start.
 		if m, err = b.rereadModel(ctx, m); err != nil {
 			err = b.tellFailed(c, err)
 			break
@@ -370,6 +392,7 @@ func (b *Backend) rereadModel(ctx context.Context, m *device.Model) (*device.Mod
 	if b.config.Find == nil {
 		return m, nil
 	}
+
 	found, err := b.config.Find(ctx, m.Name, m.Version)
 	if err != nil {
 		return m, err

@@ -26,6 +26,7 @@ func (b *Backend) pollRepository(ctx context.Context, seen map[string]repo.Stamp
 		case <-t.C:
 		}
 
+		// A look that finds nothing new costs one scan; only a change is looked at twice.
 		first, err := repo.Scan(r.dirs)
 		if err == nil && !changedSince(first, seen) {
 			continue
@@ -60,6 +61,7 @@ func changedSince(now, seen map[string]repo.Stamp) bool {
 // followRepository brings what is loaded in line with what two looks have found alike, and notes it in seen.
 func (b *Backend) followRepository(ctx context.Context, first, again, seen map[string]repo.Stamp) {
 	for name, stamp := range again {
+		// Files that differ between the looks are still being written: the next poll finds them.
 		if old, known := seen[name]; first[name] != stamp || known && old == stamp {
 			continue
 		}
@@ -70,6 +72,7 @@ func (b *Backend) followRepository(ctx context.Context, first, again, seen map[s
 	}
 
 	for name := range seen {
+		// A model is gone when neither look finds it: a rename takes it away for a moment.
 		_, was := first[name]
 		if _, is := again[name]; was || is {
 			continue

@@ -63,6 +63,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 	}
 
 	for _, m := range models {
+		// Models that have been measured are stored: an interrupt loses only the rest.
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
@@ -90,6 +91,7 @@ func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error
 		}
 	}
 
+	// A bad model that nobody asked for is no error then.
 	if len(o.Only) > 0 {
 		return models, errs
 	}
@@ -156,6 +158,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 
+	// The slot lies in registered memory, since copies from other memory take another time.
 	memory, err := node.Alloc(device.PagedBytes(device.SlotBytes([]*device.Model{m})))
 	if err != nil {
 		return err
@@ -176,6 +179,7 @@ func loadedOn(open func() (device.Executor, error), m *device.Model, f func(devi
 		return err
 	}
 
+	// A first run is slow and would be measured; a model that takes no zeros is measured with its samples.
 	run := func(b device.Batch) error { return device.Execute(e, b) }
 	if err := device.WarmUp(m, slot, e.Capabilities().Passes, false, run); err != nil && len(m.Samples) == 0 && !m.Varies {
 		return err

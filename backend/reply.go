@@ -36,6 +36,7 @@ func (g *gpu) replyAll() {
 func (r *replier) replyTo(o *order) {
 	b, c := r.gpu.backend, &r.gpu.counts
 	live := o.session == b.session.Load()
+
 	c.noteOrder(o)
 	stages := o.stagesAt(b.now())
 
@@ -47,6 +48,8 @@ func (r *replier) replyTo(o *order) {
 		}
 
 		c.failed[it.reason].Add(1)
+
+		// The scheduler may have another backend try: it decides what the frontend is told.
 		untold := isUnreached(it) || o.broken && it.reason == model.ExecutionFailed
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: it.reason, Untold: untold})
 
@@ -61,6 +64,7 @@ func (r *replier) replyTo(o *order) {
 		}
 	}
 
+	// A batch has its number from the session that sent it: no other one knows it.
 	if live {
 		r.finishOrder(o)
 	}
@@ -87,6 +91,8 @@ func (r *replier) sendResult(p *peer, parts [][]byte) {
 // outputMessage makes the message of a row that was executed.
 func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
 	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began), Answer: o.answer}
+
+	// Frontends of an earlier version cannot read the stages.
 	if it.reply.staged {
 		h.Staged, h.Stages = true, stages
 	}
@@ -99,6 +105,8 @@ func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte
 	}
 	r.header = h.Append(r.header[:0])
 	r.parts = append(r.parts[:0], r.header)
+
+	// Outputs go from where the executor wrote them: nothing is copied here.
 	for k := range o.model.Outputs {
 		r.parts = append(r.parts, o.run.OutputRow(o.model, k, int(it.row)))
 	}
@@ -116,6 +124,8 @@ func (o *order) stagesAt(now time.Duration) wire.Stages {
 func (r *replier) finishOrder(o *order) {
 	fetched := max(time.Duration(o.fetched.Load()), o.came)
 	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(fetched - o.came), Failures: o.failures, FreeIn: int64(r.gpu.pauseTime())}
+
+	// Times of a batch that did not run would teach the scheduler nothing.
 	if o.ended > 0 {
 		r.done[0].Wait, r.done[0].Exec = int64(max(o.began-fetched, 0)), int64(o.ended-o.began)
 	}
@@ -143,6 +153,7 @@ type counts struct {
 }
 
 func (c *counts) noteOrder(o *order) {
+	// An order that never ran counts among the failures alone.
 	if o.ended == 0 {
 		return
 	}

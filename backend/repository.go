@@ -77,6 +77,7 @@ func newOverride(parent, name string, packed []byte) (*override, error) {
 	if name == "" || !filepath.IsLocal(name) || strings.ContainsAny(name, "/\\") { // it becomes a directory's
 		return nil, fmt.Errorf("model %.40q: want a name without slashes", name)
 	}
+
 	config, rest, ok := model.NextText(packed)
 	if !ok {
 		return nil, errors.New("override: it is cut")
@@ -85,6 +86,7 @@ func newOverride(parent, name string, packed []byte) (*override, error) {
 	if len(rest) == 0 {
 		return o, nil
 	}
+
 	if o.config == "" {
 		return nil, errors.New("files of a model are given without its config: want both")
 	}
@@ -117,9 +119,12 @@ func (o *override) write(name string, rest []byte) error {
 			return errors.New("override: it is cut")
 		case n == overrideFilesMax:
 			return fmt.Errorf("file: more than %d of them", overrideFilesMax)
+
+		// A path from a client must not lead out of the directory.
 		case len(p) > overridePathMax || !filepath.IsLocal(p) || strings.ContainsAny(p, "\\\x00"):
 			return fmt.Errorf("file %.40q: want a path below the model's directory, such as 1/model.onnx", p)
 		}
+
 		rest = after
 
 		to := filepath.Join(dir, string(path))
@@ -170,6 +175,8 @@ func (r *repository) find(ctx context.Context, name, version string) ([]*device.
 	if r.options.Strict {
 		how.Graph = nil
 	}
+
+	// An override's configuration counts more than the file's; its files stand for the whole repository.
 	if o != nil {
 		how.Config = o.config
 		if o.files != "" {
@@ -181,12 +188,15 @@ func (r *repository) find(ctx context.Context, name, version string) ([]*device.
 	if err != nil {
 		return nil, err
 	}
+
 	var found []*device.Model
 	for i := range models {
 		m := &models[i]
 		if version != "" && m.Version != version {
 			continue
 		}
+
+		// Versions share the configuration: one warning is enough.
 		if i == 0 {
 			r.options.warnOf(m)
 		}
@@ -204,6 +214,7 @@ func (r *repository) find(ctx context.Context, name, version string) ([]*device.
 
 // names are the models that there are, the overridden ones among them.
 func (r *repository) names() []string {
+	// A repository that cannot be read now still has its overrides to tell of.
 	all, err := repo.Names(r.dirs)
 	if err != nil {
 		r.options.Logger.Error("model repository not read", "err", err)
@@ -242,6 +253,7 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 		}
 	}
 
+	// A model that failed as a whole may have no version to list, and may have left the repository.
 	for k := range reasons {
 		if k.version == "" {
 			names = append(names, k.name)
@@ -249,6 +261,7 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
+		// Where versions are listed, the model has a line only if it has a reason of its own.
 		if !served[name] && (!listed[name] || reasons[versionKey{name, ""}] != "") {
 			all = append(all, model.Info{Name: name, Reason: reason(versionKey{name, ""})})
 		}

@@ -37,6 +37,7 @@ func (g *gpu) routeOf(model uint32) *route {
 // setRoute puts a route in force, or with nil none, for the orders that come from now on. One placement at a time.
 func (g *gpu) setRoute(model uint32, r *route) {
 	all := slices.Clone(*g.routes.Load())
+
 	for int(model) >= len(all) {
 		all = append(all, nil)
 	}
@@ -50,6 +51,8 @@ func (g *gpu) loadRoute(ctx context.Context, m *device.Model) (*route, error) {
 	if err := g.growSlots(ctx, m.Bytes()); err != nil {
 		return nil, fmt.Errorf("%s: %w", g.name, err)
 	}
+
+	// The two times are told apart: the scheduler learns what a load costs.
 	began := time.Now()
 	r, err := g.chooseExecutor(m)
 	if err != nil {
@@ -78,6 +81,7 @@ func (g *gpu) chooseExecutor(m *device.Model) (*route, error) {
 		case !errors.Is(err, device.ErrUnsupported):
 			return nil, errors.Join(refusals, err)
 		}
+
 		refusals = errors.Join(refusals, err)
 	}
 	return nil, refusals
@@ -97,6 +101,8 @@ func (g *gpu) warmUp(ctx context.Context, r *route) error {
 		_, err := g.timeAlone(ctx, r, b)
 		return err
 	})
+
+	// Samples and texts are guesses: what the model makes of them says little about requests.
 	if err == nil || ctx.Err() != nil || errors.Is(err, device.ErrLost) || !m.Varies && len(m.Samples) == 0 {
 		return err
 	}
@@ -134,6 +140,8 @@ func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 	defer stop()
 
 	g.mu.Lock()
+
+	// While steps wait, endDeciding wakes everybody, so that a step is not passed over.
 	g.steps++
 	for ctx.Err() == nil && (g.deciding || len(g.due) > 0 && time.Since(asked) < stepPatience && !g.isSick()) {
 		g.more.Wait()
@@ -144,10 +152,13 @@ func (g *gpu) runAlone(ctx context.Context, f func() error) error {
 		g.mu.Unlock()
 		return err
 	}
+
+	// As the one who decides, nobody else hands batches to the executors.
 	g.deciding = true
 	g.mu.Unlock()
 	defer g.endDeciding()
 
+	// What is under way ends first: its time must not count as the step's.
 	for {
 		g.mu.Lock()
 		n := len(g.flying)
@@ -192,6 +203,8 @@ func (g *gpu) drainRoute(ctx context.Context, r *route) error {
 		return nil
 	case <-ctx.Done():
 	}
+
+	// Too late: the route accepts orders again.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.leaving = nil

@@ -28,6 +28,7 @@ func (g *gpu) takeFree(ctx context.Context, suits func(*device.Slot) bool) (*dev
 				return s, nil
 			}
 		}
+
 		g.mu.Unlock()
 
 		select {
@@ -57,6 +58,7 @@ func (g *gpu) newSlot(index, size int) (*device.Slot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: slot %d of %d bytes: %w", g.name, index, size, err)
 	}
+
 	s := device.NewSlot(index, device.Pages(buf.Bytes()))
 	g.buffers[s] = buf
 	for _, e := range g.executors {
@@ -105,6 +107,7 @@ func (g *gpu) shrinkSlots(ctx context.Context) error {
 // replaceSlots gives the GPU slots of size bytes instead of those that it has. After an error some are as they were; the
 // loaded models fit into all.
 func (g *gpu) replaceSlots(ctx context.Context, size int) error {
+	// Slots made here must not be replaced again, so that the old ones are listed first.
 	old := map[*device.Slot]*rdma.Buffer{}
 	for s, b := range g.buffers {
 		old[s] = b
@@ -114,6 +117,7 @@ func (g *gpu) replaceSlots(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
+
 		var fresh *device.Slot
 		err = g.runAlone(ctx, func() (err error) {
 			// The old one goes last: its memory is there for the batches that come if there is not enough for another.

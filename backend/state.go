@@ -42,6 +42,7 @@ func openCommanded(dir, backend string) (*commanded, error) {
 		return s, nil
 	}
 
+	// A directory of its own by name: backends of one host may share the parent. A name may hold slashes.
 	s.dir = filepath.Join(dir, "backend-"+url.PathEscape(backend))
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -71,11 +72,14 @@ func (s *commanded) read() error {
 		return err
 	}
 
+	// An unknown field is of a later version, whose meaning would be lost with the next write.
 	d := json.NewDecoder(file)
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s.models); err != nil {
 		return err
 	}
+
+	// A path that leads elsewhere would be removed with the model: the file may have been edited.
 	for name, m := range s.models {
 		if m.Files != "" && (filepath.Base(m.Files) != m.Files || !strings.HasPrefix(m.Files, overridePrefix)) {
 			return fmt.Errorf("model %.40q: files %.40q, want a directory %s…", name, m.Files, overridePrefix)
@@ -90,6 +94,7 @@ func (s *commanded) removeLeftovers() error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
+
 	for _, e := range all {
 		named := slices.ContainsFunc(slices.Collect(maps.Values(s.models)), func(m commandedModel) bool { return m.Files == e.Name() })
 		if strings.HasPrefix(e.Name(), overridePrefix) && !named {
@@ -111,6 +116,8 @@ func (s *commanded) note(name string, loaded bool, o *override) error {
 			m.Files = filepath.Base(o.files)
 		}
 	}
+
+	// Nothing new needs no write.
 	if old, known := s.models[name]; known && old == m {
 		return nil
 	}
@@ -127,6 +134,7 @@ func (s *commanded) write() error {
 		return err
 	}
 
+	// Written aside, synced and renamed: a crash leaves the old file or the new one, whole.
 	file, err := os.CreateTemp(s.dir, stateFile+".*")
 	if err != nil {
 		return err

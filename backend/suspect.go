@@ -36,6 +36,8 @@ const never = time.Duration(math.MaxInt64)
 // than an eighth of most budgets, and nothing would ever be learned of it.
 func (o *order) overdueAfter(g *group) time.Duration {
 	least := max(overdueMin, (o.useful-o.came)/overdueShare, o.soundReadTime(g))
+
+	// A connection takes longer to make than a read: a new frontend is not suspect for it.
 	if g.source.conn.Load() == nil {
 		return max(least, overdueConnect)
 	}
@@ -50,6 +52,7 @@ func (o *order) soundReadTime(g *group) time.Duration {
 
 // learnTime notes how long a read took that ended well: the longest lately counts.
 func (f *peer) learnTime(took time.Duration) {
+	// The longest fades by a 64th with each read, so that one slow read does not count for ever.
 	usual := f.usual.Load()
 	f.usual.Store(max(int64(took), usual-usual/64))
 }
@@ -63,12 +66,14 @@ func (f *peer) doubtPeer(why string) {
 	f.all.doubts.Add(1)
 	f.all.suspects.Add(1)
 
+	// A frontend that falls back soon is asked later each time.
 	f.mu.Lock()
 	if time.Since(f.trusted) < relapse {
 		f.pause = min(max(2*f.pause, probeMin), probeMax)
 	} else {
 		f.pause = 0
 	}
+
 	waiting := f.waiting
 	f.waiting = nil
 	f.doubts++
@@ -77,6 +82,8 @@ func (f *peer) doubtPeer(why string) {
 		f.all.log.Warn("frontend does not deliver inputs: its requests fail until it answers, others go on", "addr", f.addr, "why", why, "times", f.doubts)
 		f.doubts = 0
 	}
+
+	// A backend that closes starts no goroutine any more.
 	probing := f.all.ctx.Err() == nil
 	if probing {
 		f.all.wait.Add(1)
@@ -86,6 +93,8 @@ func (f *peer) doubtPeer(why string) {
 	for _, g := range waiting {
 		g.refuseReads(errSuspect)
 	}
+
+	// Reads under way end at once, so that their slots come free.
 	if c := f.conn.Load(); c != nil {
 		c.GiveUp()
 	}
@@ -139,6 +148,7 @@ func (f *peer) askPeer() bool {
 	select {
 	case err = <-ended:
 	case <-patience.C:
+		// Closing ends the ping with an error, which is all that is waited for then.
 		c.Close()
 		err = <-ended
 	case <-f.all.ctx.Done():
@@ -148,6 +158,7 @@ func (f *peer) askPeer() bool {
 		f.dropLost(err)
 		return false
 	}
+
 	f.mu.Lock()
 	f.conn.Store(c)
 	f.mu.Unlock()
@@ -172,6 +183,7 @@ func (o *order) overdueAt() time.Duration {
 	if !o.planned.Load() {
 		return never
 	}
+
 	at := time.Duration(-1)
 	for _, g := range o.groups {
 		if !g.over.Load() && !g.source.suspect.Load() {

@@ -20,11 +20,14 @@ func (b *Backend) Hello() wire.BackendHello {
 	for i := range b.modelEntries() {
 		h.Models = append(h.Models, b.describeModel(uint32(i)))
 	}
+
 	b.limitLabels(h.Models)
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.Failed = b.config.Failed[:min(len(b.config.Failed), wire.ModelsMax)]
+
+	// What has changed since the start is told by this hello, not as news behind it.
 	if b.renewed {
 		h.Failed = withoutModels(b.unserved, h.Models)
 	}
@@ -49,6 +52,8 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 	if m.Profile != nil && m.Profile.Max() >= m.BatchMax {
 		d.Profile = m.Profile.Table(m.BatchMax)
 	}
+
+	// Footprints may differ by GPU: the largest is planned with.
 	for i, g := range b.gpus {
 		if r := g.routeOf(model); r != nil {
 			d.Loaded[i] = true
@@ -62,6 +67,8 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 func (b *Backend) tellLoadable(model uint32) {
 	d := b.describeModel(model)
 	b.limitLabels([]wire.BackendModel{d})
+
+	// Before the link is attached nobody needs to be told: the hello will say it.
 	if l := b.linkNow(); l != nil {
 		if err := l.Offer([]wire.Loadable{{Number: model, Model: d}}); err != nil {
 			b.log.Debug("loadable model not sent", "err", err)
@@ -101,6 +108,7 @@ func (b *Backend) tellChanges() {
 	b.mu.Lock()
 	greeted, unserved, renewed := b.greeted, b.unserved, b.renewed
 	b.mu.Unlock()
+
 	if renewed {
 		if err := b.link.Unserved(wire.Unserved{Models: unserved}); err != nil {
 			b.log.Debug("models that are not served not told", "err", err)
@@ -108,6 +116,7 @@ func (b *Backend) tellChanges() {
 	}
 
 	for i := range b.modelEntries() {
+		// Models that came after the hello have numbers beyond it.
 		known := i < len(greeted)
 		if d := b.describeModel(uint32(i)); !known || renewed || !slices.Equal(greeted[i].Profile, d.Profile) || greeted[i].Info.BatchMax != d.Info.BatchMax || greeted[i].Info.Accuracy != d.Info.Accuracy {
 			b.tellLoadable(uint32(i))

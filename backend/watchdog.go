@@ -22,6 +22,7 @@ func (b *Backend) watchdog() {
 	for i, g := range b.gpus {
 		repliers[i] = newReplier(g)
 	}
+
 	t := time.NewTicker(hangCheck)
 	defer t.Stop()
 	for {
@@ -55,6 +56,7 @@ func (g *gpu) rescueOrders(r *replier) {
 		o := g.takeFirst()
 		g.mu.Unlock()
 
+		// What is still being read for it is of no use here.
 		g.cancelFetch(o)
 		o.failRest(model.NoBackend)
 		r.replyTo(o)
