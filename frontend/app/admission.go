@@ -25,6 +25,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
+	// What would fit lets a caller ask again with something that may be promised.
 	offer := "nothing fits now"
 	switch {
 	case e.OfferRate > 0 && e.OfferLatency > 0:
@@ -61,6 +62,8 @@ func NewAdmission(capacity func() graph.Capacity, trial graph.Trial) *Admission 
 func (a *Admission) admit(s *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
+	// The phase comes before the decision, which tries the session beside the others in time.
 	p := graph.Promise{Graph: s.app.graph, Profiles: s.app.profiles, Rate: s.session.Rate, Latency: s.session.Latency}
 	p.Phase = graph.ChoosePhase(a.promises, &p, s.session.Triggered)
 
@@ -82,6 +85,8 @@ func (a *Admission) admit(s *Stream) error {
 func (a *Admission) release(s *Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
+	// Both lists have the same index.
 	if i := slices.Index(a.streams, s); i >= 0 {
 		a.streams, a.promises = slices.Delete(a.streams, i, i+1), slices.Delete(a.promises, i, i+1)
 	}
@@ -92,6 +97,7 @@ func (a *Admission) notePhase(s *Stream, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if i := slices.Index(a.streams, s); i >= 0 {
+		// A promise is periodic: only the place within its period matters.
 		p := &a.promises[i]
 		p.Phase = at.Sub(a.begun) % p.Period()
 	}

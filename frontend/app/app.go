@@ -70,6 +70,8 @@ type step struct {
 func New(client Client, g *graph.Graph, o Options) (*App, error) {
 	a := &App{graph: g, client: client, steps: make([]step, len(g.Steps)), offsets: o.Offsets}
 	a.streams.most = cmp.Or(o.StreamsMax, streamsMax)
+
+	// Without a split by cost, the models' SLOs say how a frame's time is divided.
 	if a.offsets == nil {
 		a.offsets = g.Offsets(g.Latency)
 	}
@@ -81,12 +83,14 @@ func New(client Client, g *graph.Graph, o Options) (*App, error) {
 	if a.profiles == nil && a.admission != nil {
 		return nil, fmt.Errorf("application %q: admission without profiles: want both or none", g.Name)
 	}
+
 	a.rest = g.Rest(a.profiles, 0)
 
 	for j := range g.Steps {
 		s := &a.steps[j]
 		s.Step = &g.Steps[j]
 		for _, before := range s.After {
+			// Kept in both directions: a step that ends looks up whom it lets begin.
 			a.steps[before].feeds = append(a.steps[before].feeds, j)
 		}
 		if s.Model != "" {
@@ -109,6 +113,7 @@ func (a *App) Graph() *graph.Graph { return a.graph }
 
 // Close closes every session and gives buffers back. Frames under way end as they would have.
 func (a *App) Close() {
+	// Sessions go first: none may begin a frame whose buffers are going.
 	a.streams.closeAll()
 	for j := range a.steps {
 		a.steps[j].buffers.close()
@@ -128,6 +133,8 @@ const buffersKept = 64
 // take returns a buffer of n bytes.
 func (b *buffers) take(client Client, n int) (*frontend.Buffer, error) {
 	b.mu.Lock()
+
+	// Registering memory takes far longer than a request may: buffers are used again.
 	if k := len(b.free) - 1; k >= 0 {
 		kept := b.free[k]
 		b.free = b.free[:k]
@@ -144,6 +151,8 @@ func (b *buffers) take(client Client, n int) (*frontend.Buffer, error) {
 
 func (b *buffers) give(buffer *frontend.Buffer) {
 	b.mu.Lock()
+
+	// After close nobody would free it any more.
 	keep := !b.closed && len(b.free) < buffersKept
 	if keep {
 		b.free = append(b.free, buffer)
@@ -159,6 +168,7 @@ func (b *buffers) close() {
 	all := b.free
 	b.free, b.closed = nil, true
 	b.mu.Unlock()
+
 	for _, buffer := range all {
 		buffer.Free()
 	}

@@ -27,6 +27,7 @@ func (r *run) ask(ctx context.Context, j int) error {
 		return nil
 	}
 
+	// Calls that were filled before an error have buffers, too.
 	calls, err := r.fillCalls(s, n)
 	defer func() {
 		for i := range calls {
@@ -42,6 +43,8 @@ func (r *run) ask(ctx context.Context, j int) error {
 	if err := r.app.client.DoWhole(ctx, calls); err != nil {
 		return err
 	}
+
+	// Outputs are used where they lie, so that the results live as long as the frame.
 	r.mu.Lock()
 	for i := range calls {
 		r.results = append(r.results, calls[i].Result)
@@ -62,6 +65,8 @@ func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 		if err != nil {
 			return calls, err
 		}
+
+		// Listed before it is filled: from here on the caller gives it back.
 		calls = append(calls, frontend.Call{Request: frontend.Request{Model: s.Model, Version: s.Version, Input: b, Priority: r.priority}})
 		dst := b.Bytes()[:0]
 		for _, at := range s.In {
@@ -73,6 +78,7 @@ func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 
 // elementOf is what request i of a step takes of a tensor: an element of a list, or all of a single tensor.
 func (r *run) elementOf(s *step, at, i int) []byte {
+	// A single tensor goes with every element of the list.
 	if s.List != graph.Single && r.app.graph.Lists[at] == s.List {
 		return r.values[at][i]
 	}
@@ -95,6 +101,8 @@ func (r *run) takeApart(s *step, calls []frontend.Call) error {
 			if s.Outputs[k].Varies() {
 				n = model.TextsBytes(rest, s.Outputs[k].RowElements())
 			}
+
+			// The graph was checked against the model as it was then: another one may be loaded by now.
 			if n < 0 || n > len(rest) {
 				return fmt.Errorf("model %q: output %q: ends within %d bytes: the model has changed", s.Model, s.Outputs[k].Name, len(calls[i].Result.Data))
 			}

@@ -110,6 +110,8 @@ func (c *cropper) readGroups(s *graph.Step) error {
 		}
 		c.groups = append(c.groups, g)
 	}
+
+	// A setting with a slip in its name would otherwise be ignored.
 	for name := range s.With {
 		if name != "threshold" && !slices.ContainsFunc(s.Declares, func(t graph.Tensor) bool { return t.Name == name }) {
 			return fmt.Errorf("setting %q: want threshold, or an output's name", name)
@@ -162,12 +164,16 @@ func (c *cropper) find(scores, boxes []byte) []object {
 	var all []object
 	for i := range len(scores) / 4 {
 		score := at(scores, i)
+
+		// Written so that NaN is no object.
 		if !(score >= c.threshold) {
 			continue
 		}
 		cell := 4 * (i / c.classes)
 		o := object{class: i % c.classes, score: score, x0: share(at(boxes, cell)) * float64(c.wide), y0: share(at(boxes, cell+1)) * float64(c.high),
 			x1: share(at(boxes, cell+2)) * float64(c.wide), y1: share(at(boxes, cell+3)) * float64(c.high)}
+
+		// A box of less than a pixel has nothing to show.
 		if o.x1-o.x0 >= 1 && o.y1-o.y0 >= 1 {
 			all = append(all, o)
 		}
@@ -187,6 +193,8 @@ func (c *cropper) find(scores, boxes []byte) []object {
 // overlap is the share of two boxes that both cover (intersection over union).
 func (o *object) overlap(p *object) float64 {
 	w, h := min(o.x1, p.x1)-max(o.x0, p.x0), min(o.y1, p.y1)-max(o.y0, p.y0)
+
+	// Both negative would make a positive product.
 	if w <= 0 || h <= 0 {
 		return 0
 	}
@@ -197,6 +205,8 @@ func (o *object) overlap(p *object) float64 {
 // crop scales the surroundings of an object to h×w, keeping their aspect ratio.
 func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 	aspect := float64(w) / float64(h)
+
+	// The side that needs more room decides, so that the whole object is in the crop.
 	high := cropMargin * max(o.y1-o.y0, (o.x1-o.x0)/aspect)
 	left, top := (o.x0+o.x1)/2-high*aspect/2, (o.y0+o.y1)/2-high/2
 
@@ -222,6 +232,7 @@ func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 
 // sample adds the colour at a place, between the four pixels around it; beyond the border is the border.
 func (c *cropper) sample(image []byte, x, y float64, sum *[3]float64) {
+	// A pixel's colour stands at its middle, half a pixel from its corner.
 	x, y = min(max(x-0.5, 0), float64(c.wide-1)), min(max(y-0.5, 0), float64(c.high-1))
 	x0, y0 := int(x), int(y)
 	x1, y1 := min(x0+1, c.wide-1), min(y0+1, c.high-1)

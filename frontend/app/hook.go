@@ -32,12 +32,14 @@ type NewHook func(s *graph.Step) (Hook, error)
 var builtin = map[string]NewHook{"crop": newCrop}
 
 func findHook(own map[string]NewHook, name string) (NewHook, error) {
+	// A caller's own hook takes the place of a built-in one of its name.
 	if h := own[name]; h != nil {
 		return h, nil
 	}
 	if h := builtin[name]; h != nil {
 		return h, nil
 	}
+
 	names := append(slices.Collect(maps.Keys(own)), slices.Collect(maps.Keys(builtin))...)
 	slices.Sort(names)
 	return nil, fmt.Errorf("not known: want one of %s", strings.Join(slices.Compact(names), ", "))
@@ -50,6 +52,8 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 	for i, at := range s.In {
 		c.In[i] = r.values[at]
 	}
+
+	// The lock keeps the frames of a session in turn, so that a hook sees its own last state.
 	if r.stream != nil {
 		state := &r.stream.states[j]
 		state.mu.Lock()
@@ -73,6 +77,8 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 		if err := checkValue(declared, c.Out[i]); err != nil {
 			return fmt.Errorf("%w: output %q: %w", ErrHook, declared.Name, err)
 		}
+
+		// An output that nobody needs has no place.
 		if at := s.Out[i]; at != graph.Single {
 			r.values[at] = c.Out[i]
 		}
@@ -82,12 +88,14 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 
 // checkValue compares what a hook gave with what it declared.
 func checkValue(t *graph.Tensor, v Value) error {
+	// A tensor that is no list has one element always.
 	if t.Most == 0 && len(v) != 1 {
 		return fmt.Errorf("%d elements: want 1", len(v))
 	}
 	if len(v) > max(t.Most, 1) {
 		return fmt.Errorf("%d elements: want at most %d", len(v), t.Most)
 	}
+
 	for i, element := range v {
 		if len(element) != t.RowBytes() {
 			return fmt.Errorf("element %d: %d bytes: want %d", i, len(element), t.RowBytes())

@@ -69,19 +69,25 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	if err := a.checkFrame(f); err != nil {
 		return nil, err
 	}
+
 	begun := time.Now()
 	r := a.takeRun()
 	r.stream, r.priority, r.begun, r.deadline = stream, f.Priority, begun, begun.Add(latency)
 	r.offsets = a.offsets
 	usual := a.graph.Latency // that the offsets are for
+
+	// Admission has promised the session offsets of its own, for its own latency.
 	if stream != nil && stream.offsets != nil {
 		r.offsets, usual = stream.offsets, latency
 	}
+
+	// A session's frame may have less time than was promised, but not more.
 	if d, ok := ctx.Deadline(); ok && (stream == nil || d.Before(r.deadline)) {
 		r.deadline = d
 	}
 	// Offsets belong to a latency: a frame with less of it has less for every stage.
 	r.scale = min(1, r.deadline.Sub(begun).Seconds()/usual.Seconds())
+
 	for i, in := range f.Inputs {
 		r.values[i] = Value{in}
 	}
@@ -89,6 +95,8 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 	a.stats.begun.Add(1)
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	r.start(ctx)
+
+	// Every step ends, also after a failure: the run is used again for another frame.
 	r.wait.Wait()
 	r.cancel(nil)
 	a.latest.add(r)
@@ -124,11 +132,13 @@ func (a *App) checkFrame(f Frame) error {
 
 // takeRun returns a run in which nothing has happened yet.
 func (a *App) takeRun() *run {
+	// Frames come many times a second: a run and its lists are used again.
 	r, ok := a.frames.Get().(*run)
 	if !ok {
 		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps)),
 			steps: make([]StepTrace, len(a.steps))}
 	}
+
 	for j := range a.steps {
 		r.needs[j] = len(a.steps[j].After)
 	}
@@ -140,6 +150,8 @@ func (r *run) recycle() {
 	for i := range r.results {
 		r.results[i].Release()
 	}
+
+	// Values point into the results, whose memory is another's now.
 	clear(r.values)
 	clear(r.missing)
 	clear(r.results)
@@ -166,6 +178,8 @@ func (r *run) start(ctx context.Context) {
 			first = append(first, j)
 		}
 	}
+
+	// All are counted at once, so that Wait cannot return between two steps.
 	r.wait.Add(len(r.app.steps))
 	r.proceed(ctx, first)
 }
@@ -176,10 +190,13 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 		for _, j := range ready[1:] {
 			go r.proceed(ctx, []int{j})
 		}
+
 		j := ready[0]
 		r.steps[j] = StepTrace{From: time.Since(r.begun)}
 		err := r.runStep(ctx, j)
 		r.steps[j].To = time.Since(r.begun)
+
+		// The end is noted before the next steps begin: they read what is missing.
 		r.end(j, err)
 		ready = r.release(j)
 		r.wait.Done()
@@ -204,6 +221,8 @@ var errSkipped = errors.New("skipped")
 // runStep runs a step whose needs have ended, one way or another.
 func (r *run) runStep(ctx context.Context, j int) error {
 	s := &r.app.steps[j]
+
+	// The cause is the failure of another step, where there is one.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -227,6 +246,7 @@ func (r *run) runStep(ctx context.Context, j int) error {
 func (r *run) runUntil(ctx context.Context, j int, until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+
 	if r.app.steps[j].hook != nil {
 		return r.callHook(ctx, j)
 	}
@@ -239,6 +259,7 @@ func isDropped(err error) bool {
 	if !errors.As(err, &of) {
 		return errors.Is(err, context.DeadlineExceeded)
 	}
+
 	return of.Reason == model.DeadlineCannotBeMet || of.Reason == model.DeadlinePast || of.Reason == model.BackendLost
 }
 
@@ -249,12 +270,15 @@ func (r *run) end(j int, err error) {
 		s.counts.answered.Add(1)
 		return
 	}
+
+	// Steps behind an optional one see that its outputs are not there.
 	r.steps[j].End = "failed"
 	for _, at := range s.Out {
 		if at != graph.Single {
 			r.values[at], r.missing[at] = nil, true
 		}
 	}
+
 	if errors.Is(err, errSkipped) {
 		s.counts.skipped.Add(1)
 		r.steps[j].End = "skipped"
@@ -273,6 +297,8 @@ func (r *run) end(j int, err error) {
 	default:
 		s.counts.failed.Add(1)
 		r.err = fmt.Errorf("stage %q: %w", s.Name, err)
+
+		// What other steps still wait for is of no use to this frame.
 		r.cancel(r.err)
 	}
 }

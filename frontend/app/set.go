@@ -47,6 +47,7 @@ func NewSet(apps ...*App) (*Set, error) {
 		}
 		s.all = append(s.all, one)
 	}
+
 	slices.SortFunc(s.all, func(a, b *served) int { return cmp.Compare(a.app.graph.Name, b.app.graph.Name) })
 	return s, nil
 }
@@ -73,6 +74,8 @@ func describe(a *App) (*served, error) {
 			info.Outputs = append(info.Outputs, model.Tensor{Name: o.Name + "_count", Datatype: model.Int32, Shape: []int64{1}})
 		}
 	}
+
+	// Counts take their names from outputs, so that two may meet.
 	for i := range info.Outputs {
 		if name := info.Outputs[i].Name; slices.ContainsFunc(info.Outputs[:i], func(t model.Tensor) bool { return t.Name == name }) {
 			return nil, fmt.Errorf("output %q is there twice, once as a count", name)
@@ -89,12 +92,16 @@ func describe(a *App) (*served, error) {
 	}
 
 	m := frontend.Model{Info: info, InputBytes: in.Bytes, OutputBytes: out.Bytes}
+
+	// Texts of any length have no size in advance: a bound keeps a request's buffer finite.
 	if in.Varies {
 		m.InputBytes, m.InputMax = -1, uint32(in.Bytes+textsMax)
 	}
 	if out.Varies {
 		m.OutputBytes = -1
 	}
+
+	// Two descriptions are made once, so that telling of a model allocates nothing.
 	ready := m
 	ready.Ready = true
 	s.ready, s.unready = &ready, &m
@@ -121,6 +128,7 @@ func (s *Set) App(name string) *App {
 // model is what is told of an application now.
 func (s *served) model() *frontend.Model {
 	for j := range s.app.steps {
+		// Hooks run here and are always ready.
 		step := &s.app.steps[j]
 		if step.Model == "" {
 			continue
@@ -155,6 +163,8 @@ func (s *Set) Do(ctx context.Context, r frontend.Request) (frontend.Result, erro
 	if one == nil || r.Input == nil {
 		return frontend.Result{}, fmt.Errorf("%w: application %q with an input: none is there", frontend.ErrInvalid, r.Model)
 	}
+
+	// The payload has the inputs behind each other, in the order that the description gives.
 	frame := Frame{Priority: r.Priority}
 	rest := r.Input.Bytes()
 	for i := range one.ready.Inputs {
@@ -183,6 +193,7 @@ func (s *served) outcome(ctx context.Context, err error, begun time.Time) error 
 	if errors.Is(err, ErrInvalid) {
 		return fmt.Errorf("%w: %w", frontend.ErrInvalid, err)
 	}
+
 	budget := s.app.graph.Latency
 	if d, ok := ctx.Deadline(); ok {
 		budget = d.Sub(begun)
@@ -190,6 +201,8 @@ func (s *served) outcome(ctx context.Context, err error, begun time.Time) error 
 
 	o := &frontend.OutcomeError{Reason: model.ExecutionFailed, Model: s.ready.Name, Budget: budget, Elapsed: time.Since(begun), Cause: err}
 	var of *frontend.OutcomeError
+
+	// A stage's own outcome says more than the frame's deadline does.
 	switch {
 	case errors.As(err, &of):
 		o.Reason, o.Local = of.Reason, of.Local
@@ -220,6 +233,7 @@ func (s *served) pack(a *Answer) []byte {
 		}
 		out = append(out, make([]byte, size-(len(out)-begin))...)
 		k++
+
 		if s.counted[i] {
 			out = binary.LittleEndian.AppendUint32(out, uint32(len(v)))
 			k++

@@ -33,6 +33,7 @@ type window struct {
 }
 
 func (w *window) add(bad bool) {
+	// The oldest frame leaves a full window, and with it what it counted.
 	if w.n == recentFrames && w.bad[w.next] {
 		w.count--
 	}
@@ -63,6 +64,8 @@ func (s *Stream) noteFrame(answered, inTime bool) {
 
 	s.recent.add(!inTime)
 	st.Recent = s.recent.share()
+
+	// A share alone would call a young session broken after its first bad frame.
 	hurt := s.recent.count >= hurtLeast && st.Recent < promisedShare
 	if hurt != st.Hurt {
 		st.Hurt = hurt
@@ -88,7 +91,10 @@ func (s *Stream) NextFrame(now time.Time) time.Time {
 	if !s.session.Triggered || s.phase.IsZero() {
 		return now
 	}
+
 	period := time.Duration(float64(time.Second) / s.session.Rate)
+
+	// Rounded up to whole periods, so that the frame keeps its phase.
 	if late := now.Sub(s.phase); late > 0 {
 		return s.phase.Add((late + period - 1) / period * period)
 	}

@@ -48,6 +48,8 @@ func (a *App) Status() ApplicationStatus {
 			Latency: stream.session.Latency, Standing: stream.Standing()})
 	}
 	a.streams.mu.Unlock()
+
+	// A map has no order, and people compare one look with the next.
 	slices.SortFunc(s.Sessions, func(a, b SessionStatus) int { return cmp.Compare(a.Number, b.Number) })
 	return s
 }

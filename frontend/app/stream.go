@@ -87,6 +87,7 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		return nil, fmt.Errorf("%w: session: name of %d bytes: want at most %d", ErrInvalid, len(s.Name), nameMax)
 	}
 
+	// Counted before it is admitted: the limit bounds those that are being decided about, too.
 	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
 	if !a.streams.add(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
@@ -97,6 +98,8 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 			return nil, err
 		}
 	}
+
+	// The lease may end at once, and Close reads the timer under the lock.
 	stream.mu.Lock()
 	stream.lease = time.AfterFunc(s.Lease, stream.Close)
 	stream.mu.Unlock()
@@ -113,6 +116,8 @@ func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 		return nil, err
 	}
 	answer, err := s.app.runFrame(ctx, f, s.session.Latency, s)
+
+	// What its caller got wrong or gave up breaks no promise.
 	if !errors.Is(err, ErrInvalid) && !errors.Is(err, context.Canceled) {
 		s.noteFrame(err == nil, err == nil && answer.Slack >= 0)
 	}
@@ -126,15 +131,21 @@ func (s *Stream) admitFrame(now time.Time) error {
 	if s.closed {
 		return ErrClosed
 	}
+
+	// A frame that is refused shows a living client all the same.
 	s.lease.Reset(s.session.Lease)
 	period := time.Duration(float64(time.Second) / s.session.Rate)
+
 	if now.Before(s.due.Add(-burstFrames * period)) {
 		s.standing.Skipped++
 		return ErrTooFast
 	}
+
 	if s.due.IsZero() && s.app.admission != nil {
 		s.app.admission.notePhase(s, now)
 	}
+
+	// Time without frames earns no burst later.
 	if s.due.Before(now) {
 		s.due = now
 	}
@@ -152,6 +163,8 @@ func (s *Stream) Close() {
 	if !first {
 		return
 	}
+
+	// Without the lock of the stream: Status holds the list's while it asks streams.
 	s.app.streams.remove(s)
 	if s.app.admission != nil {
 		s.app.admission.release(s)
@@ -175,6 +188,7 @@ func (s *streams) add(stream *Stream) bool {
 	if s.open == nil {
 		s.open = map[*Stream]struct{}{}
 	}
+
 	s.given++
 	stream.number = s.given
 	s.open[stream] = struct{}{}
@@ -192,6 +206,8 @@ func (s *streams) closeAll() {
 	all := s.open
 	s.open = nil
 	s.mu.Unlock()
+
+	// Close takes the lock to remove itself.
 	for stream := range all {
 		stream.Close()
 	}

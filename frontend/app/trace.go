@@ -41,6 +41,7 @@ func (t *traces) add(r *run) {
 	defer t.mu.Unlock()
 	f := &t.kept[t.n%tracesKept]
 	t.n++
+
 	f.Session, f.Begun, f.Elapsed, f.Budget, f.Error = 0, r.begun, time.Since(r.begun), r.deadline.Sub(r.begun), ""
 	if r.stream != nil {
 		f.Session = r.stream.number
@@ -57,6 +58,8 @@ func (t *traces) latest() (all []FrameTrace) {
 	defer t.mu.Unlock()
 	for i := range min(t.n, tracesKept) {
 		f := t.kept[(t.n-1-i)%tracesKept]
+
+		// The ring writes over its steps with later frames.
 		f.Steps = slices.Clone(f.Steps)
 		all = append(all, f)
 	}

@@ -45,6 +45,7 @@ func (e *executor) Wait(b device.Batch) error {
 	m := e.models[b.Model.Name]
 	for i := range b.Rows {
 		for k := range b.Model.Outputs {
+			// Outputs are zeros unless the function sets them; the slot has those of an earlier batch.
 			clear(b.Slot.OutputRow(b.Model, k, i))
 		}
 		if m.Answer == nil {
@@ -54,6 +55,8 @@ func (e *executor) Wait(b device.Batch) error {
 			return fmt.Errorf("model %q: row %d: %w", m.Name, i, err)
 		}
 	}
+
+	// The scheduler plans with the profile: a batch that ended early would make it wrong.
 	time.Sleep(time.Until(ends))
 	return nil
 }

@@ -71,6 +71,9 @@ type Server struct {
 func Start(tb testing.TB, models ...Model) *Server {
 	tb.Helper()
 	s := new(Server)
+
+	// Registered before anything is opened, so that a start that fails half way is undone; the last part goes
+	// first.
 	tb.Cleanup(func() {
 		for i := len(s.closes) - 1; i >= 0; i-- {
 			if err := s.closes[i](); err != nil {
@@ -107,6 +110,7 @@ func (s *Server) open(models []Model) error {
 		return err
 	}
 	s.closes = append(s.closes, e.Close)
+
 	server := control.NewServer(e, control.ServerOptions{})
 	s.closes = append(s.closes, server.Close)
 	ln, err := control.Listen("127.0.0.1:0")
@@ -126,10 +130,12 @@ func (s *Server) open(models []Model) error {
 	if err != nil {
 		return err
 	}
+
 	run := &executor{models: map[string]Model{}}
 	for _, m := range models {
 		run.models[m.Name] = m
 	}
+
 	b, err := backend.New(backend.Config{Name: "frontendtest", Models: laidOut, Node: node,
 		GPUs: []backend.GPU{{Name: "test", Executors: []device.Executor{run}, Core: -1}}})
 	if err != nil {
@@ -137,6 +143,7 @@ func (s *Server) open(models []Model) error {
 	}
 	s.closes = append(s.closes, b.Close)
 
+	// The backend joins within the process; clients come over TCP, as those of a deployment do.
 	link, err := server.Backend(b.Hello(), b)
 	if err != nil {
 		return err
@@ -172,12 +179,15 @@ func layOut(models []Model) ([]*device.Model, error) {
 	if len(r.Errors) > 0 {
 		return nil, fmt.Errorf("models: %v", r.Errors)
 	}
+
 	var all []*device.Model
 	for i := range r.Models {
 		d, err := device.NewModel(&r.Models[i], 0, backend.SlotBytesMax)
 		if err != nil {
 			return nil, err
 		}
+
+		// The configuration says what batches take: nothing is measured, so that every host plans alike.
 		if d.Profile, err = emu.Profile(&r.Models[i]); err != nil {
 			return nil, err
 		}
@@ -212,11 +222,13 @@ func (m Model) config() (string, error) {
 			if err := t.Check(); err != nil {
 				return "", fmt.Errorf("model %q: %s %w", m.Name, kind, err)
 			}
+
 			shape := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(t.Shape), "[]")), ", ")
 			text += fmt.Sprintf("%s [ { name: %q data_type: TYPE_%s dims: [ %s ] } ]\n", kind, t.Name, t.Datatype, shape)
 		}
 	}
 
+	// The repository reads times in milliseconds, and ℓ(b) wants an alpha above 0.
 	parameter := func(key string, d time.Duration) string {
 		return fmt.Sprintf("parameters { key: %q value { string_value: \"%f\" } }\n", key, float64(d)/float64(time.Millisecond))
 	}
