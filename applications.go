@@ -41,6 +41,8 @@ func (s *System) openApplications() *app.Set {
 	for _, e := range refused {
 		s.log.Warn("an application is left out", "application", e.Model, "err", e.Err)
 	}
+
+	// One admission for all: their sessions compete for the same GPUs.
 	gate := s.admission()
 	var all []*app.App
 	for _, g := range graphs {
@@ -49,9 +51,12 @@ func (s *System) openApplications() *app.Set {
 			s.log.Warn("an application is left out", "application", g.Name, "err", err)
 			continue
 		}
+
+		// Closed before the client, whose memory its buffers are.
 		s.onClose(func() error { a.Close(); return nil })
 		all = append(all, a)
 	}
+
 	if len(all) == 0 {
 		return nil
 	}
@@ -84,6 +89,8 @@ func (s *System) admission() *app.Admission {
 // not, the models' SLOs have to do, and sessions open as they like.
 func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.Admission) app.Options {
 	o := app.Options{Hooks: s.config.Hooks}
+
+	// Hooks have no profile: they take no time of a GPU.
 	byStep := make([]*profile.Profile, len(g.Steps))
 	for j := range g.Steps {
 		if step := &g.Steps[j]; step.Model != "" {

@@ -77,6 +77,7 @@ func Default() Config {
 func Load(path string) (Config, error) {
 	c := Default()
 	var err error
+
 	c.Config, err = deploy.Load(path)
 	return c, err
 }

@@ -16,15 +16,18 @@ import (
 
 // joinElection has the scheduler take part in the election, and learn from the leader while it stands by.
 func (s *System) joinElection(t *tls.Config) {
+	// The name tells people who leads: host, address and process.
 	host, _ := os.Hostname()
 	name := fmt.Sprintf("%s %s %d", host, s.config.Listen, os.Getpid())
 	c := &lead.Candidate{Store: s.config.Election, Scheduler: s.server, Name: name, Logger: s.log}
 
+	// The election outlives Start, whose ctx only bounds the beginning.
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
 	running.Go(func() {
 		learn := func(all []wire.Learned) {
+			// Who leads knows better than what a former leader still sends.
 			if _, leads := s.server.Leads(); !leads {
 				s.engine.Learn(all)
 			}

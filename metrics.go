@@ -27,6 +27,7 @@ func (s *System) openMetrics() error {
 	// Until the parts are there, the address answers that they are not: a probe must not find a closed port.
 	starting := gateway.Aside(s.token, func() bool { return false })
 	s.tells.Store(&starting)
+
 	if err := s.config.CheckListener("metrics", addr); err != nil {
 		return err
 	}
@@ -40,6 +41,7 @@ func (s *System) openMetrics() error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 
+	// The address may have named port 0: callers read the one that was given.
 	s.config.Metrics = ln.Addr().String()
 	s.log.Info("metrics, health and profiles", "address", s.config.Metrics)
 	ln = loggedListener{gateway.BoundAside(ln), s.log}
@@ -47,6 +49,7 @@ func (s *System) openMetrics() error {
 		ln = tls.NewListener(ln, t)
 	}
 
+	// The handler is looked up at each call: tellAll puts another in its place.
 	server := gateway.AsideServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.tells.Load()).ServeHTTP(w, r) }))
 	go func() {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

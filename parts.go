@@ -33,6 +33,7 @@ func (s *System) openScheduler(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("accuracy.floors: %w", err)
 	}
+
 	e, err := engine.New(engine.Options{QueueMax: s.config.QueueMax, Prompt: s.config.Prompt, Floors: floors, Logger: s.log})
 	if err != nil {
 		return fmt.Errorf("start scheduler: %w", err)
@@ -56,6 +57,8 @@ func (s *System) openScheduler(context.Context) error {
 		return err
 	}
 	s.config.Listen = ln.Addr().String()
+
+	// Only now: the name that it stands under has the port that was given.
 	if s.config.Election != nil {
 		s.joinElection(t)
 	}
@@ -89,6 +92,8 @@ func (s *System) addProcessors(threads int) {
 func (s *System) dataPlane() (rdma.Config, error) {
 	t, err := s.config.PeerTLS()
 	c := rdma.Config{Listen: s.config.Data, Token: s.token, TLS: t, Logger: s.log}
+
+	// Without a list the data plane takes the best provider that this host has.
 	if s.config.Provider != "auto" {
 		c.Providers = []string{s.config.Provider}
 	}
@@ -126,6 +131,8 @@ func (s *System) openBackend(ctx context.Context) error {
 			return control.DialBackend(ctx, s.dialPatiently(data.TLS), h, ev)
 		}
 	}
+
+	// Last, so that it may change whatever the knobs have set.
 	if s.config.TuneBackend != nil {
 		s.config.TuneBackend(&o)
 	}
@@ -168,6 +175,7 @@ func (s *System) openClient(ctx context.Context) error {
 		s.config.TuneClient(&o)
 	}
 
+	// A start that waits says so after a second, and gives up in the end.
 	ctx, cancel := context.WithTimeout(ctx, clientWait)
 	defer cancel()
 	if !s.config.Patient {
@@ -193,6 +201,7 @@ func (s *System) openGateway(ctx context.Context) error {
 		return err
 	}
 
+	// Both ports are open before anything else may fail: each error from here closes them.
 	p := &s.config.Protocol
 	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevel: s.level, Access: s.access,
 		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Logger: s.log}
@@ -213,6 +222,7 @@ func (s *System) openGateway(ctx context.Context) error {
 			return errors.Join(err, rest.Close(), rpc.Close())
 		}
 	}
+
 	rate := tracing.NewRate(s.config.Protocol.TraceRate)
 	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
 		return errors.Join(err, rest.Close(), rpc.Close())
@@ -223,9 +233,11 @@ func (s *System) openGateway(ctx context.Context) error {
 	if s.applications = s.openApplications(); s.applications != nil {
 		o.Applications = s.applications
 	}
+
 	g := gateway.New(s.client, o)
 	s.gateway = g
 
+	// The gateway serves until Close, not until the end of what Start waits for.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -245,10 +257,12 @@ func (s *System) gatewayListeners() (rest, rpc net.Listener, err error) {
 	if rest, err = s.listenPublic(s.config.HTTP, Default().HTTP); err != nil {
 		return nil, nil, err
 	}
+
 	if rpc, err = s.listenPublic(s.config.GRPC, Default().GRPC); err != nil {
 		rest.Close()
 		return nil, nil, err
 	}
+
 	s.config.HTTP, s.config.GRPC = rest.Addr().String(), rpc.Addr().String()
 	return rest, rpc, nil
 }
@@ -256,6 +270,8 @@ func (s *System) gatewayListeners() (rest, rpc net.Listener, err error) {
 // listenPublic listens on an address of the gateway's, or on a free port where that may take its place.
 func (s *System) listenPublic(addr, usual string) (net.Listener, error) {
 	ln, err := control.Listen(addr)
+
+	// Only where nobody chose the port: an address that was asked for is an error if it is taken.
 	if err != nil && s.config.FreePorts && addr == usual {
 		ln, err = control.Listen("127.0.0.1:0")
 	}
@@ -288,7 +304,10 @@ func (s *System) PageURL() string {
 	if s.config.TLS != "" {
 		scheme = "https"
 	}
+
 	host, port, _ := net.SplitHostPort(s.config.HTTP)
+
+	// An address that means all of this host's is no place to go to.
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "localhost"
 	}

@@ -64,14 +64,18 @@ func Start(ctx context.Context, c Config) (*System, error) {
 // newSystem reads what every part needs: the secret, and where the log goes.
 func newSystem(c Config) (*System, error) {
 	s := &System{config: c, failed: make(chan error, 1), log: slog.New(slog.DiscardHandler)}
+
 	s.config.Version = cmp.Or(c.Version, buildVersion())
 	if c.Roles == 0 {
 		return s, errors.New("config: roles: 0 is not allowed: want one part at least, such as downbeat.Scheduler")
 	}
+
+	// A gateway asks through a client.
 	if c.Roles&Gateway != 0 {
 		s.config.Roles |= Client
 	}
 
+	// Taken over first: whatever fails from here on, Close closes it.
 	if c.Election != nil {
 		s.onClose(c.Election.Close)
 	}
@@ -83,6 +87,7 @@ func newSystem(c Config) (*System, error) {
 	if err != nil {
 		return s, err
 	}
+
 	if s.token, err = c.Token(); err != nil {
 		return s, err
 	}
@@ -99,6 +104,7 @@ func (s *System) openLog() error {
 		return nil
 	}
 
+	// The level can be changed while the system runs, by the log settings extension.
 	s.level = new(slog.LevelVar)
 	if err := s.level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return fmt.Errorf("log_level: %w", err)
@@ -129,6 +135,7 @@ func (s *System) open(ctx context.Context) error {
 		}
 	}
 
+	// The parts are open: probes may find the system ready from now on.
 	s.tellAll()
 	return nil
 }
@@ -146,6 +153,7 @@ func (s *System) warnExposed() {
 	if c.Roles&(Backend|Client) != 0 {
 		fields = append(fields, "data")
 	}
+
 	if open := c.Exposed(fields, c.Metrics); len(open) > 0 && c.TLS == "" {
 		s.log.Warn("reachable from other hosts without tls: secret and tensors can be read on the way", "listeners", strings.Join(open, " "))
 	}
@@ -160,6 +168,8 @@ func (s *System) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), DrainMax)
 	defer cancel()
 	var err error
+
+	// The last first: what was opened later uses what was there.
 	for i := len(s.closes) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.closes[i](ctx))
 	}
@@ -173,6 +183,7 @@ func (s *System) onClose(f func() error) {
 
 // fail notes that a part ended by itself; Wait returns it.
 func (s *System) fail(err error) {
+	// The first failure is the cause: later ones follow from it.
 	select {
 	case s.failed <- err:
 	default:
