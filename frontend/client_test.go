@@ -324,6 +324,46 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
+// TestRequestMovesToTheVersionThatServes: a version is replaced while a request for the model queues. One that named no
+// version is answered by the new version; one that named the old version ends with no_backend.
+func TestRequestMovesToTheVersionThatServes(t *testing.T) {
+	answer := func(m wire.Submit, in []byte) ([]byte, model.Reason) {
+		if m.Model == double.ID {
+			return nil, model.NoBackend
+		}
+		return doubled(m, in)
+	}
+	next := double
+	next.ID, next.Version = 8, "2"
+	unlike := next
+	unlike.Inputs = []model.Tensor{{Name: "other", Datatype: "UINT8", Shape: []int64{4}}}
+	for _, test := range []struct {
+		version string
+		next    model.Info
+		moves   bool
+	}{{"", next, true}, {"1", next, false}, {"", unlike, false}} {
+		c, s := open(t, answer, frontend.Options{})
+		s.Hold()
+		ended := make(chan error)
+		go func() {
+			r, err := c.Do(context.Background(), frontend.Request{Model: "double", Version: test.version, Input: input(t, c, 1, 2, 3, 4)})
+			if err == nil && (r.Version != "2" || r.Data[0] != 2) {
+				err = fmt.Errorf("answer %v of version %q", r.Data, r.Version)
+			}
+			ended <- err
+		}()
+		wait(t, func() bool { return len(s.Waiting()) == 1 })
+
+		gone := double
+		gone.Ready = false
+		s.Return([]model.Info{test.next, gone})
+		s.Serve()
+		if err := <-ended; test.moves && err != nil || !test.moves && !errors.Is(err, frontend.ErrUnavailable) {
+			t.Errorf("asked for version %q, next %+v: %v", test.version, test.next.Inputs, err)
+		}
+	}
+}
+
 func TestStrayAnswers(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{})
 	b := input(t, c, 1, 2, 3, 4)

@@ -178,7 +178,7 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	p.target = p.deadline - min(c.margin.Load(), int64(budget)/marginShare)
 	p.expire = p.deadline + int64(c.o.Grace)
 	p.dst, p.local, p.exec, p.staged = r.Output, false, 0, false
-	p.hooked = r.Prepare != nil
+	p.hooked, p.newest = r.Prepare != nil, r.Version == ""
 	p.filling = p.hooked
 	p.input = r.Input.offerInput(p.hooked)
 	c.submitCall(p)

@@ -163,10 +163,11 @@ func reasonOf(r model.Reason) model.Reason {
 	return r
 }
 
-// resubmitsMax bounds how often a backend may find a hooked request's input missing.
+// resubmitsMax bounds how often a request is submitted again for what one outcome said.
 const resubmitsMax = 4
 
-// endByOutcome ends one request, unless its input was missing because its hook was still at work.
+// endByOutcome ends one request, unless its input was missing because its hook was still at work, or its version went
+// while another one serves.
 func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 	p := c.pending.findCall(id)
 	if p == nil {
@@ -184,10 +185,34 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 		}
 		return
 	}
+	if reason == model.NoBackend && p.newest && p.resubmits < resubmitsMax && c.moveToNewest(p) {
+		c.askAgain(p)
+		return
+	}
 
 	p.shard.takeCall(p)
 	p.shard.mu.Unlock()
 	p.finishCall(reason, now)
+}
+
+// moveToNewest makes a call that named no version one for the version that serves now, and tells whether that is another
+// one than it was submitted for: a version that was replaced takes no request with it. The shard is locked.
+func (c *Client) moveToNewest(p *call) bool {
+	m := c.Model(p.model.Name, "")
+	if m == nil || m.ID == p.model.ID || !m.Ready || m.lostAt > 0 {
+		return false
+	}
+	// The input was packed, and the output's buffer was made, for tensors of the version before.
+	if !model.SameTensors(m.Inputs, p.model.Inputs) || !model.SameTensors(m.Outputs, p.model.Outputs) {
+		return false
+	}
+
+	service, err := m.serviceFor(p.floor)
+	if err != nil {
+		return false
+	}
+	p.model, p.service = m, service
+	return true
 }
 
 // receiveResult takes a result message from a backend and copies the output once, to where the caller

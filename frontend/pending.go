@@ -41,13 +41,15 @@ type call struct {
 	hooked     bool   // Prepare fills the input while the request queues
 	filling    bool   // it has not returned: an input that could not be read is no end
 	again      bool   // while it was, a backend asked for the input in vain
+	newest     bool   // no version was asked for
 	gen        uint64 // of the live request, or of the last
 	epoch      uint64 // session that the request was submitted in; 0: not yet
 	expire     int64  // deadline + grace, on the client's clock
 	next, prev int32  // the wheel's bucket, as slots of this shard
 	resubmits  uint32
 
-	// Written by the caller while the slot is its own; read-only from live to done.
+	// Written by the caller while the slot is its own; from live to done only a resubmission writes the first two, under
+	// the lock.
 	model    *Model
 	service  uint32  // what the scheduler is asked for: the model, or the class of a family that keeps the floor
 	floor    float64 // on accuracy

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -307,10 +306,4 @@ func (e *Engine) busyUntil(u *gpu) (until sched.Time) {
 		p.mu.Unlock()
 	}
 	return until
-}
-
-func sameTensors(a, b []model.Tensor) bool {
-	return slices.EqualFunc(a, b, func(x, y model.Tensor) bool {
-		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
-	})
 }

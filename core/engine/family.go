@@ -98,7 +98,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 	})
 	first := &known[0].info
 	for _, m := range known[1:] {
-		if !sameTensors(first.Inputs, m.info.Inputs) || !sameTensors(first.Outputs, m.info.Outputs) {
+		if !model.SameTensors(first.Inputs, m.info.Inputs) || !model.SameTensors(first.Outputs, m.info.Outputs) {
 			return nil, fmt.Errorf("family %q: %s version %s and %s version %s have different inputs or outputs", name,
 				first.Name, first.Version, m.info.Name, m.info.Version)
 		}
@@ -171,7 +171,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 // sameFamily says whether two announcements of a family are alike in what changes.
 func sameFamily(a, b *model.Info) bool {
 	return a.Ready == b.Ready && a.SLO == b.SLO && a.BatchMax == b.BatchMax && a.Accuracy == b.Accuracy && a.Reason == b.Reason &&
-		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && sameTensors(a.Inputs, b.Inputs) && sameTensors(a.Outputs, b.Outputs)
+		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs)
 }
 
 // floorsOf returns the floors of a family's classes, ascending: one that all variants keep, and up to three others at

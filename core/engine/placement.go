@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/wire"
 )
@@ -164,5 +165,5 @@ func (g *registry) sameAsServed(m *wire.BackendModel) bool {
 		return true
 	}
 	old := &g.models[id].info
-	return sameTensors(old.Inputs, m.Info.Inputs) && sameTensors(old.Outputs, m.Info.Outputs)
+	return model.SameTensors(old.Inputs, m.Info.Inputs) && model.SameTensors(old.Outputs, m.Info.Outputs)
 }

@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Tensor describes one input or output of a model, without the batch dimension.
 type Tensor struct {
@@ -8,6 +11,13 @@ type Tensor struct {
 	Datatype Datatype
 	Shape    []int64  // without the batch dimension; none: a single element
 	Labels   []string // class names of an output, by index in its last dimension; nil: it has none
+}
+
+// SameTensors says whether two lists have the same names, datatypes and shapes in the same order; labels do not count.
+func SameTensors(a, b []Tensor) bool {
+	return slices.EqualFunc(a, b, func(x, y Tensor) bool {
+		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
+	})
 }
 
 // TensorBytesMax bounds one row of one tensor, and so its number of elements.
