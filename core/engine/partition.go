@@ -291,7 +291,10 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	r := f.requests[k]
 	r.Avoid = p.groupsToAvoid(e, t.now, f, &r)
-	r.Flags = wasLost | r.Flags&(broke|unread)
+	if r.Flags&unrun == 0 { // what never ran has been lost to nobody: its end is what the queue makes of it
+		r.Flags |= wasLost
+	}
+	r.Flags &= wasLost | broke | unread
 	s := p.seats(r.Origin)
 	if s == nil {
 		p.refuse(t, &r, model.Canceled) // its session is gone
