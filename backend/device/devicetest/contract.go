@@ -82,11 +82,14 @@ func (c Case) everyBatchSize(t *testing.T) {
 				continue
 			}
 			ran = true
+
+			// Fresh payloads each time: what an earlier batch left in the slot must not pass for an answer.
 			s := slots[n%len(slots)]
 			var inputs [][]byte
 			for i := range n {
 				inputs = append(inputs, c.fillRow(m, s, i, r))
 			}
+
 			if err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
 				t.Fatalf("execute %s, %d rows: %v", m.Name, n, err)
 			}
@@ -96,6 +99,8 @@ func (c Case) everyBatchSize(t *testing.T) {
 				}
 			}
 		}
+
+		// Beyond the largest batch of every model nothing is left to run.
 		if !ran {
 			return
 		}
@@ -109,16 +114,21 @@ func (c Case) checkUntouched(t *testing.T) {
 		if m.BatchMax < 2 {
 			continue
 		}
+
+		// Half a batch leaves rows whose outputs belong to somebody else.
 		n, s := m.BatchMax/2, slots[0]
 		for i := range n {
 			c.fillRow(m, s, i, r)
 		}
+
+		// A pattern that no model answers shows any byte that was written.
 		for k := range m.Outputs {
 			b := s.Output(m, k, m.BatchMax)
 			for j := range b {
 				b[j] = 0xa5
 			}
 		}
+
 		if err := device.Execute(e, device.Batch{Model: m, Slot: s, Rows: n}); err != nil {
 			t.Fatalf("execute %s: %v", m.Name, err)
 		}
@@ -137,6 +147,7 @@ func (c Case) checkAllocations(t *testing.T) {
 			c.fillRow(m, slots[0], i, rand.New(rand.NewPCG(5, 6)))
 		}
 		b := device.Batch{Model: m, Slot: slots[0], Rows: m.BatchMax}
+
 		if a := testing.AllocsPerRun(20, func() {
 			if err := device.Execute(e, b); err != nil {
 				t.Fatal(err)
@@ -153,9 +164,12 @@ func (c Case) checkAhead(t *testing.T) {
 	if !e.Capabilities().Ahead {
 		t.Skip("takes one batch at a time")
 	}
+
 	r := rand.New(rand.NewPCG(7, 8))
 	var last device.Batch // under way, if it has a model
 	var inputs [][]byte
+
+	// Batches end in the order in which they were submitted: land waits for the one before.
 	land := func() {
 		if err := e.Wait(last); err != nil {
 			t.Fatalf("%s, %d rows: %v", last.Model.Name, last.Rows, err)
@@ -166,6 +180,8 @@ func (c Case) checkAhead(t *testing.T) {
 			}
 		}
 	}
+
+	// Models and sizes come in a fixed random order, so that a failure repeats.
 	for k := range 40 {
 		m := c.Models[r.IntN(len(c.Models))]
 		b := device.Batch{Model: m, Slot: slots[k%len(slots)], Rows: 1 + r.IntN(m.BatchMax)}
@@ -173,16 +189,20 @@ func (c Case) checkAhead(t *testing.T) {
 		for i := range b.Rows {
 			in = append(in, c.fillRow(m, b.Slot, i, r))
 		}
+
 		err := e.Submit(b)
 		if last.Model != nil {
 			land()
 		}
+
+		// An executor may have no room beside the batch before, but must take it when that has ended.
 		if errors.Is(err, device.ErrBusy) && last.Model != nil {
 			err = e.Submit(b)
 		}
 		if err != nil {
 			t.Fatalf("submit %s, %d rows: %v", m.Name, b.Rows, err)
 		}
+
 		last, inputs = b, in
 	}
 	land()

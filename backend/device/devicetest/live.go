@@ -41,6 +41,7 @@ func (c Case) serveStream(t *testing.T, e device.Executor, slot *device.Slot, wa
 
 func (s *stream) runStream() {
 	defer s.ended.Done()
+
 	r := rand.New(rand.NewPCG(11, 12))
 	for !s.stop.Load() {
 		rows := 1 + r.IntN(s.m.BatchMax)
@@ -48,6 +49,8 @@ func (s *stream) runStream() {
 		for i := range rows {
 			inputs = append(inputs, s.c.fillRow(s.m, s.slot, i, r))
 		}
+
+		// The change beside it must neither fail a batch nor alter a row.
 		if err := device.Execute(s.e, device.Batch{Model: s.m, Slot: s.slot, Rows: rows}); err != nil {
 			s.t.Errorf("a batch beside the change: %v", err)
 			return
@@ -58,6 +61,7 @@ func (s *stream) runStream() {
 				return
 			}
 		}
+
 		s.batches.Add(1)
 	}
 }
@@ -79,12 +83,14 @@ func (c Case) loadUnderLoad(t *testing.T) {
 	e, slots := c.loadAll(t)
 	s := c.serveStream(t, e, slots[0], nil)
 	defer s.endStream()
+
 	m := c.Models[1]
 	for range 10 {
 		if err := e.Unload(m); err != nil {
 			t.Fatalf("unload: %v", err)
 		}
 		s.awaitBatches(1)
+
 		f, err := e.Load(m)
 		if err != nil {
 			t.Fatalf("load: %v", err)
@@ -114,10 +120,12 @@ func (c Case) updateUnderLoad(t *testing.T) {
 		return bytes.Equal(got, c.Updated(input)) || !updated.Load() && bytes.Equal(got, c.Want(c.Models[0], input))
 	})
 	defer s.endStream()
+
 	m := c.Models[0]
 	if err := e.Update(m, c.Other); !errors.Is(err, device.ErrShape) {
 		t.Errorf("update with other shapes: %v, want %v", err, device.ErrShape)
 	}
+
 	s.awaitBatches(2)
 	if err := e.Update(m, c.Weights); err != nil {
 		t.Fatalf("update: %v", err)
@@ -127,6 +135,7 @@ func (c Case) updateUnderLoad(t *testing.T) {
 	s.awaitBatches(5)
 
 	s.endStream()
+
 	back := *m.Source
 	if err := e.Update(m, &back); err != nil {
 		t.Fatalf("update back: %v", err)
@@ -150,6 +159,8 @@ func (c Case) loadFails(t *testing.T) {
 		if _, err := e.Load(c.Corrupt); err == nil || errors.Is(err, device.ErrUnsupported) {
 			t.Errorf("a corrupt model: %v, want an error that is not for another executor to make up for", err)
 		}
+
+		// Only this error may send a model to the next executor: see device.ErrUnsupported.
 		if c.Foreign != nil {
 			if _, err := e.Load(c.Foreign); !errors.Is(err, device.ErrUnsupported) {
 				t.Errorf("a model for another executor: %v, want %v", err, device.ErrUnsupported)
@@ -158,9 +169,13 @@ func (c Case) loadFails(t *testing.T) {
 		if _, err := e.Load(c.Models[0]); err == nil {
 			t.Error("a model was loaded twice")
 		}
+
+		// What is served goes on after each failure.
 		s.awaitBatches(1)
 	}
 	s.endStream()
+
+	// Less than before is no fault: only what a failed load left behind is one.
 	if after := e.Memory(); after.DeviceBytes > before.DeviceBytes || after.SlotBytes != before.SlotBytes {
 		t.Errorf("%+v before loads that fail, %+v after", before, after)
 	}
@@ -197,6 +212,8 @@ func (c Case) slotsChange(t *testing.T) {
 	size := device.SlotBytes(c.Models)
 	before := e.Memory().SlotBytes
 	r := rand.New(rand.NewPCG(1, 1))
+
+	// Larger, then as before: a slot's size may go either way while models stay loaded.
 	for _, bytesEach := range []int{3 * size, size} {
 		for i, fresh := range Slots(t, slotCount, bytesEach) {
 			if err := e.AddSlot(fresh); err != nil {
@@ -205,6 +222,7 @@ func (c Case) slotsChange(t *testing.T) {
 			if err := e.DropSlot(slots[i]); err != nil {
 				t.Fatalf("drop a slot: %v", err)
 			}
+
 			slots[i] = fresh
 			for _, m := range c.Models {
 				input := c.fillRow(m, fresh, 0, r)
@@ -217,9 +235,12 @@ func (c Case) slotsChange(t *testing.T) {
 			}
 		}
 	}
+
+	// Dropped slots give back all that the executor had on the device for them.
 	if after := e.Memory().SlotBytes; after != before {
 		t.Errorf("slots take %d bytes on the device, %d before", after, before)
 	}
+
 	if err := e.AddSlot(Slots(t, 1, device.Align)[0]); err == nil {
 		t.Error("a slot was added that is too small for what is loaded")
 	}
