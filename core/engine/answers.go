@@ -47,6 +47,7 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 		p.families[id] = a
 	}
 
+	// Counts stay by model: a variant that leaves and comes back goes on from its own.
 	a.variants = a.variants[:0]
 	for _, model := range variants {
 		place := slices.IndexFunc(a.counts, func(c answerCount) bool { return c.model == model })

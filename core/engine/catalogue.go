@@ -106,12 +106,16 @@ func (m *entry) describe(i *model.Info) {
 
 // vacancy returns an id that names no model and that no message can name.
 func (g *registry) vacancy() uint32 {
+	// The vacant are in the order in which they were forgotten: where the first has not rested, none has.
 	if len(g.vacant) == 0 || !g.rested(g.vacant[0], g.e.clock.Now()) {
 		g.models = append(g.models, nil)
 		return uint32(len(g.models) - 1)
 	}
+
 	id := g.vacant[0]
 	g.vacant = g.vacant[1:]
+
+	// The counters were the former model's.
 	p := g.e.partition(sched.ModelID(id))
 	p.mu.Lock()
 	if int(id) < len(p.models) {
@@ -176,10 +180,14 @@ func (g *registry) settle() {
 
 		before := m.info
 		homes := g.homesOf(m)
+
+		// A model that lost all homes keeps its SLO: it is told to whoever asks meanwhile.
 		slo := m.slo
 		if len(homes) > 0 {
 			slo = g.sloOf(m, homes)
 		}
+
+		// A service is renewed only where something changed: a renewal takes the partition's lock.
 		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.same) {
 			m.homes, m.slo = homes, slo
 			g.apply(m)
@@ -190,12 +198,14 @@ func (g *registry) settle() {
 			m.info.Reason = ""
 		}
 
+		// Frontends are told of what they can see; a home more or less is none of it.
 		if m.news || before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
 			m.news = false
 			changed = append(changed, m.info)
 		}
 	}
 
+	// Families follow their members, and bidders follow both.
 	g.publish(g.settleFamilies(changed))
 	g.listBidders()
 }
@@ -219,13 +229,18 @@ func (g *registry) publish(changed []model.Info) {
 	if len(changed) == 0 {
 		return
 	}
+
+	// Readers take the catalogue without a lock: it is replaced, never changed.
 	all := make([]model.Info, 0, len(g.models))
 	for _, m := range g.models {
 		if m.info.Name != "" && !m.hidden() {
 			all = append(all, m.info)
 		}
 	}
+
 	g.e.models.Store(&all)
+
+	// The list is in force first: a frontend that asks at once must see what it is told.
 	for _, f := range g.fronts {
 		if f != nil {
 			f.port.Models(changed)
@@ -251,6 +266,7 @@ func (g *registry) homesOf(m *entry) (homes []home) {
 // mostGPUs returns of more homes than a service may have those with most GPUs, in the order of their numbers.
 func (g *registry) mostGPUs(homes []home) []home {
 	if len(homes) > sched.HomesMax {
+		// Stable, so that among equals the lower numbers stay and the choice does not flap.
 		slices.SortStableFunc(homes, func(a, b home) int { return len(g.clusters[b.sub].gpus) - len(g.clusters[a.sub].gpus) })
 		homes = homes[:sched.HomesMax]
 	}
@@ -260,9 +276,12 @@ func (g *registry) mostGPUs(homes []home) []home {
 
 // sloOf returns the SLO of a model that is served: what a backend in its first home says.
 func (g *registry) sloOf(m *entry, homes []home) int64 {
+	// Any of its GPUs has the model loaded.
 	u := g.clusters[homes[0].sub].gpus[0]
 	n, _ := u.runs(sched.ModelID(m.info.ID))
 	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
+
+	// An SLO shorter than a batch of one could never be kept.
 	return max(slo, int64(homes[0].table[0]))
 }
 
@@ -284,6 +303,7 @@ func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
 		variants = append(variants, v.info.ID)
 	}
 
+	// Only who can choose takes part in prices.
 	m.chooses = m.served() && waysOf(&s) > 1
 	part := g.e.partition(sched.ModelID(m.info.ID))
 	t := g.e.begin(&g.spare)
@@ -324,6 +344,7 @@ func (g *registry) service(m *entry) (s sched.Service, err error) {
 		m.last = h.prof
 		s.Homes, v.Profiles = append(s.Homes, h.sub), append(v.Profiles, h.prof)
 	}
+
 	if len(m.homes) == 0 {
 		s.Homes, v.Profiles = []uint32{0}, []*profile.Profile{m.last}
 	}
@@ -334,6 +355,8 @@ func (g *registry) service(m *entry) (s sched.Service, err error) {
 // queueMax is how many requests of a model may be queued: its own limit, where it is lower than the options'.
 func (g *registry) queueMax(m *entry) int {
 	own, all := int(m.info.QueueMax), g.e.o.QueueMax
+
+	// Zero is no limit, on either side.
 	if own > 0 && (all == 0 || own < all) {
 		return own
 	}
@@ -344,6 +367,7 @@ func (g *registry) queueMax(m *entry) int {
 // in the memory once.
 func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
 	for _, x := range g.models {
+		// A model without homes keeps its latest profile: one that comes back finds it here.
 		if x.last != nil && x.last.Has(table) {
 			return x.last, nil
 		}
@@ -359,6 +383,7 @@ func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
 // slo returns the SLO in force for a model: the options', the backend's, or four times ℓ(1) and
 // at least 50 ms.
 func (g *registry) slo(m *model.Info, table []time.Duration) int64 {
+	// The operator's word is above the backend's.
 	if d := g.e.o.SLO[m.Name]; d > 0 {
 		return int64(d)
 	}

@@ -33,10 +33,13 @@ func (g *registry) placeGPUs(b *Backend) {
 	var table *[]uint32 // of the GPUs that have these loaded
 	for i := range b.hello.GPUs {
 		old := b.gpus[i]
+
+		// GPUs of one host mostly have the same models: they share one table.
 		if ids := g.loadedOn(b, i); table == nil || !slices.Equal(ids, loaded) {
 			loaded, table = ids, g.numbersOf(b, i)
 		}
 
+		// A GPU that stays where it is only learns its models' new numbers.
 		c := g.clusterFor(b, old, loaded, *table)
 		if c == nil || old != nil && old.sub == c.number {
 			if old != nil {
@@ -57,6 +60,8 @@ func (g *registry) placeGPUs(b *Backend) {
 	}
 
 	g.countGPUs(joined) // before frontends hear of models: they ask at once
+
+	// The old sub-clusters lose their GPUs only now, when services know the new ones.
 	g.settle()
 	for _, u := range left {
 		g.retire(u)
@@ -99,9 +104,12 @@ func loadedSomewhere(m *wire.BackendModel) bool {
 // clusterFor returns the sub-cluster for a GPU that has these models loaded: the one where it is, while that fits, or
 // another, or a new one. nil: there is no number for one more.
 func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *cluster {
+	// Staying is best: a GPU that moves gets another epoch, and its grants are returned.
 	if old != nil && g.clusters[old.sub].fits(b, loaded, numbers) {
 		return g.clusters[old.sub]
 	}
+
+	// Numbers are few: a sub-cluster that all GPUs have left is used again before a new one is made.
 	var empty *cluster
 	for _, c := range g.clusters[1:] {
 		if len(c.gpus) == 0 {
@@ -128,6 +136,8 @@ func (c *cluster) fits(b *Backend, loaded, numbers []uint32) bool {
 	if c.name != b.hello.SubCluster || !slices.Equal(c.models, loaded) {
 		return false
 	}
+
+	// A backend has one profile for all its GPUs, so that only another backend's can differ.
 	other := slices.IndexFunc(c.gpus, func(u *gpu) bool { return u.b != b })
 	if other < 0 {
 		return true
@@ -146,6 +156,7 @@ func alike(a, b []time.Duration) bool {
 		return false
 	}
 	for k := range a {
+		// Neither is the reference: which came first must not matter.
 		if float64(max(a[k], b[k])) > alikeMost*float64(min(a[k], b[k])) {
 			return false
 		}
@@ -158,10 +169,15 @@ func (g *registry) newCluster() *cluster {
 	if len(g.clusters) == sched.SubClusterLimit {
 		return nil
 	}
+
 	c := &cluster{number: uint32(len(g.clusters))}
 	g.clusters = append(g.clusters, c)
+
+	// Sub-clusters are dealt out over the loops in turn.
 	l := g.e.loops[int(c.number)%len(g.e.loops)]
 	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data, Prompt: g.e.o.Prompt})}
+
+	// Never before it is listed: a loop that finds it at time 0 would poll it at once.
 	r.wake.Store(int64(sched.Never))
 
 	// Readers take the list without a lock: it is replaced, never changed.
@@ -178,6 +194,8 @@ func (g *registry) freeLabel(c *cluster) string {
 	if label == "" {
 		label = fmt.Sprintf("unnamed-%d", c.number)
 	}
+
+	// Labels of sub-clusters without GPUs are free: they are in no metric.
 	taken := func() bool {
 		return slices.ContainsFunc(g.clusters, func(x *cluster) bool { return x != c && len(x.gpus) > 0 && x.label == label })
 	}
@@ -195,6 +213,7 @@ func (c *cluster) table(id uint32) (table []time.Duration) {
 	}
 	var last *Backend
 	for _, u := range c.gpus {
+		// A backend's GPUs follow one another and share its profile.
 		if u.b == last {
 			continue
 		}
@@ -205,6 +224,8 @@ func (c *cluster) table(id uint32) (table []time.Duration) {
 			table = slices.Clone(own)
 			continue
 		}
+
+		// A batch that one GPU cannot take may be planned for none.
 		table = table[:min(len(table), len(own))]
 		for k := range table {
 			table[k] = max(table[k], own[k])
@@ -245,6 +266,7 @@ func (g *registry) countGPUs(gpus []*gpu) {
 		if slices.Contains(told, u.sub) {
 			continue
 		}
+
 		told = append(told, u.sub)
 		g.e.ranker(u.sub).groups.Store(g.clusters[u.sub].groups())
 		for _, p := range g.e.parts {
@@ -274,6 +296,7 @@ func (g *registry) addGPUs(gpus []*gpu) {
 	}
 
 	for _, u := range gpus {
+		// Read before the ranker is locked: nobody holds two locks (I1).
 		until := g.e.busyUntil(u)
 		r := g.e.ranker(u.sub)
 		t := g.e.begin(&g.spare)

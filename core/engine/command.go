@@ -64,6 +64,7 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 		return
 	}
 
+	// Backends know commands by the engine's number: two frontends may use the same one.
 	g.lastCommand++
 	c.Number, c.Frontend = g.lastCommand, f.number
 	g.commands[c.Number] = asked
@@ -79,6 +80,8 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 	if len(asked.waiting) == 0 && len(asked.answers) == 0 {
 		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandLost, Text: "no backend is connected"})
 	}
+
+	// In virtual time a port may answer before it returns, which takes it off the list.
 	for _, b := range slices.Clone(asked.waiting) {
 		b.port.Command([]wire.ModelCommand{c})
 	}

@@ -55,6 +55,7 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 		bc, bd := b.bounds()
 		ctrl, data = max(ctrl, bc), max(data, bd)
 	}
+
 	ctrl, data = min(ctrl, ctrlMost), min(data, dataMost)
 	for _, m := range g.models {
 		if m.served() {

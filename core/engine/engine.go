@@ -119,6 +119,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{o: o, clock: o.Clock, log: o.Logger, fronts: make([]atomic.Pointer[Frontend], FrontendsMax),
 		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
+
 	e.split = newSplit(o.Partitions)
 	e.turns.New = func() any { return new(turn) }
 	e.models.Store(new([]model.Info))
@@ -126,6 +127,7 @@ func New(o Options) (*Engine, error) {
 	// Sub-cluster 0 never has GPUs: models that nobody serves are there.
 	e.rankers.Store(&[]*ranker{{s: sched.NewRanker(0, so)}})
 	e.reg.start(e)
+
 	for i := range o.Cores {
 		l, err := newLoop(e, i)
 		if err != nil {
@@ -133,9 +135,12 @@ func New(o Options) (*Engine, error) {
 		}
 		e.loops = append(e.loops, l)
 	}
+
+	// Partitions are dealt out over the loops in turn, as are sub-clusters.
 	for i := range o.Partitions {
 		so.Number, so.Memory = uint16(i+1), new(blocks).take
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
+
 		if !o.Manual { // virtual time wakes exactly
 			var seed [32]byte
 			_, _ = crand.Read(seed[:]) // never fails
@@ -146,8 +151,11 @@ func New(o Options) (*Engine, error) {
 		p.loop.parts = append(p.loop.parts, p)
 		e.parts = append(e.parts, p)
 	}
+
 	(*e.rankers.Load())[0].loop = e.loops[0]
 	(*e.rankers.Load())[0].wake.Store(int64(sched.Never))
+
+	// Threads start last: they read what is made above without a lock.
 	if !o.Manual {
 		e.running.Add(1 + len(e.loops))
 		go e.keepHouse()
@@ -164,10 +172,13 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	close(e.stop)
+
+	// A loop that sleeps does not see closed by itself.
 	for _, l := range e.loops {
 		l.rouse()
 	}
 	e.running.Wait()
+
 	for _, l := range e.loops {
 		l.close()
 	}
@@ -198,6 +209,8 @@ func (e *Engine) ranker(sub uint32) *ranker { return (*e.rankers.Load())[sub] }
 
 func (e *Engine) frontend(number uint32) *Frontend {
 	f := e.fronts[number%FrontendsMax].Load()
+
+	// The slot may be another session's by now.
 	if f == nil || f.number != number {
 		return nil
 	}
@@ -213,10 +226,12 @@ func (e *Engine) gpu(id sched.GPUID) *gpu {
 
 // manage runs f on the registry's goroutine and waits for it. No lock may be held.
 func (e *Engine) manage(f func()) error {
+	// A driver in virtual time has one goroutine: it is the registry's.
 	if e.o.Manual {
 		f()
 		return nil
 	}
+
 	done := make(chan struct{})
 	select {
 	case e.commands <- func() { f(); close(done) }:

@@ -104,6 +104,8 @@ func (g *registry) explain() Explanation {
 
 func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 	p, kinds := &g.pricing, []KindExplanation{}
+
+	// A kind younger than a minute has a mean since it has a price.
 	slot, at := p.marks.before(now, lastMinute)
 	for k := range p.homes {
 		h := &p.homes[k]
@@ -128,6 +130,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 		x.Why = "no backend serves a variant"
 	}
 
+	// Everything of one class is read under one lock, so that its numbers fit each other.
 	p := g.e.partition(id)
 	p.mu.Lock()
 	x.Rate, x.Queued = p.s.RateOf(id), p.s.Queued(id)
@@ -156,6 +159,8 @@ func (g *registry) answersOf(p *partition, m *entry, now sched.Time, span sched.
 	for _, n := range requests {
 		x.Answers += n
 	}
+
+	// Variants that answered nothing are left out: the list of what is offered has them.
 	for i, n := range requests {
 		if n > 0 {
 			v := &g.models[a.counts[i].model].info

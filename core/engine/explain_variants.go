@@ -15,20 +15,24 @@ import (
 func (g *registry) explainVariants(m *entry, ways []sched.Way, budget time.Duration) (all []Offered, next *NextCost) {
 	s := &m.class.service
 	for k, sub := range s.Homes {
+		// The hull is of one home: it tells a variant that no price favours there from one that the price of now leaves out.
 		hull := hullOf(s, ways, sub)
 		for i, v := range m.class.members {
 			o := Offered{Model: v.info.Name, Version: v.info.Version, Accuracy: v.info.Accuracy, Kind: g.clusters[sub].label}
 			w := wayOf(ways, sub, i)
 			switch {
+			// The first reason that holds is told: without a profile nothing else is known of the variant there.
 			case s.Variants[i].Profiles[k] == nil:
 				o.LeftOut = "not resident"
 			case w == nil:
 				o.LeftOut = fmt.Sprintf("below the floor of %v", s.Floor)
 			default:
+				// Costs are in seconds, the explanation in milliseconds.
 				o.Batch, o.GPUTime = w.Batch, w.Cost*1e3
 				o.LeftOut = whyLeftOut(w, budget, hull[w.Variant])
 				o.Intended = o.LeftOut == ""
 			}
+
 			all = append(all, o)
 			if w != nil && w.Main && w.Intended && w.Staffed {
 				next = &NextCost{o.Model, o.Version, o.Kind, o.GPUTime, w.Price * w.Cost}
@@ -58,6 +62,8 @@ func hullOf(s *sched.Service, ways []sched.Way, sub uint32) map[uint16]bool {
 			variants = append(variants, w.Variant)
 		}
 	}
+
+	// Hull counts offers by their places, callers by variants.
 	hull := map[uint16]bool{}
 	for _, i := range b.Hull(0, nil) {
 		hull[variants[i]] = true
@@ -85,18 +91,25 @@ func whyLeftOut(w *sched.Way, budget time.Duration, onHull bool) string {
 // notLoaded lists the models of a family that some backend has and none has loaded.
 func (g *registry) notLoaded(family string) (all []Offered) {
 	add := func(m *model.Info) {
+		// What some backend serves is among the variants already.
 		id, known := g.byName[modelKey(m)]
 		if m.Family != family || known && g.models[id].served() {
 			return
 		}
 		o := Offered{Model: m.Name, Version: m.Version, Accuracy: m.Accuracy, LeftOut: "not resident"}
+
+		// Only a model that failed has a reason; one that was never loaded has none.
 		if m.Reason != "" {
 			o.LeftOut += ": " + m.Reason
 		}
+
+		// Several backends may have the same model on disk: it is listed once.
 		if !slices.ContainsFunc(all, func(x Offered) bool { return x.Model == o.Model && x.Version == o.Version }) {
 			all = append(all, o)
 		}
 	}
+
+	// Models that a backend could load come first, those that it failed to load after them.
 	for _, b := range g.backends {
 		for i := range b.hello.Models {
 			add(&b.hello.Models[i].Info)

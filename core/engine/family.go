@@ -47,6 +47,8 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 	for name := range g.families {
 		names = append(names, name)
 	}
+
+	// Maps have no order, and virtual time needs the same one in each run.
 	slices.Sort(names)
 
 	for _, name := range names {
@@ -64,6 +66,8 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && all[0].info.Accuracy < floor {
 			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
 		}
+
+		// Said once, not at every change of the cluster.
 		if why != f.why && why != "" {
 			g.e.log.Error("family not served", "family", name, "err", why)
 		}
@@ -93,6 +97,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 		return nil, nil
 	}
 
+	// Equals are ordered by name and version, so that a variant's number does not depend on who came first.
 	slices.SortStableFunc(known, func(a, b *entry) int {
 		return cmp.Or(-cmp.Compare(a.info.Accuracy, b.info.Accuracy), cmp.Compare(a.info.Name, b.info.Name), -compareVersions(a.info.Version, b.info.Version))
 	})
@@ -123,6 +128,7 @@ func compareVersions(a, b string) int {
 
 // settleFamily puts the variants of a family in force.
 func (g *registry) settleFamily(f *family, members []*entry, changed []model.Info) []model.Info {
+	// Classes are added and never removed while the family is known: a frontend may still send a floor's id.
 	floors := g.floorsOf(f, members)
 	for len(f.classes) < len(floors) && g.room() > 0 {
 		id := g.vacancy()
@@ -133,6 +139,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 	var announced []model.Floor
 	for k, id := range f.classes {
 		m := g.models[id]
+
 		if k >= len(floors) {
 			g.settleClass(m, nil, 0)
 			continue
@@ -200,10 +207,12 @@ func (g *registry) settleClass(m *entry, members []*entry, floor float64) {
 		m.homes = homes
 		return
 	}
+
 	if len(s.Variants) == 0 {
 		return // it never was served
 	}
 
+	// The members stay while nobody serves the class: each variant's batches still need a model.
 	if len(homes) == 0 {
 		m.since = g.e.clock.Now()
 	} else {
@@ -228,6 +237,8 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 		for i := range s.Variants {
 			v := &s.Variants[i]
 			any := slices.IndexFunc(v.Profiles, func(p *profile.Profile) bool { return p != nil })
+
+			// Any profile will do where there are no GPUs: what is queued needs one to be planned with.
 			v.Profiles = []*profile.Profile{nil}
 			if any >= 0 {
 				v.Profiles[0] = m.class.service.Variants[i].Profiles[any]
@@ -244,6 +255,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 	for i, v := range members {
 		x := sched.Variant{Accuracy: v.info.Accuracy, Profiles: make([]*profile.Profile, len(homes))}
 		for k := range homes {
+			// An update in progress has two versions loaded in one place: only the newer one answers.
 			if h := v.homeIn(homes[k].sub); h != nil && !g.outdated(members, i, homes[k].sub) {
 				x.Profiles[k] = h.prof
 				if v.info.Accuracy >= floor {

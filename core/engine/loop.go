@@ -95,6 +95,7 @@ func (l *Loop) run() {
 
 // wait returns when something is due or was brought forward.
 func (l *Loop) wait() {
+	// The spin covers the time that sleeps end late by; it takes a core, so that it is a small share of the wait.
 	next := l.NextWake()
 	now := l.e.clock.Now()
 	spin := l.spin

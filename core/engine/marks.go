@@ -48,6 +48,7 @@ func (k *marks) before(now sched.Time, span sched.Duration) (slot int, at sched.
 
 // noteWhatWas adds up what was paid until now, and makes a mark when it is time.
 func (x *pricing) noteWhatWas(now sched.Time) {
+	// The homes and their prices are still those of the latest renewal, and held until now.
 	for k := range x.subs {
 		s := &x.subs[k]
 		if i := slices.IndexFunc(x.homes, func(h PricedHome) bool { return h.SubCluster == s.number }); i >= 0 {

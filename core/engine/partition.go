@@ -89,10 +89,14 @@ func (p *partition) wireID(place uint32) uint64 {
 // flightOf returns the flight that a Done of backend b speaks of, nil when there is none.
 func (p *partition) flightOf(b *Backend, m *wire.Done) (*flight, uint32) {
 	place := uint32(m.Batch)
+
+	// The number is the backend's word: a place that never was must not be read.
 	if int(place) >= len(p.batches) {
 		return nil, 0
 	}
 	f := &p.batches[place]
+
+	// A place is used again; the generation in the number tells a late report from one of the batch that is there now.
 	if f.gpu == nil || f.gpu.b != b || f.gpu.index != m.GPU || p.wireID(place) != m.Batch {
 		return nil, 0
 	}
@@ -107,6 +111,7 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 		return twin
 	}
 
+	// Memory is bounded by the requests queued: what is beyond ends at once (I5).
 	if p.live == p.liveMax {
 		p.count(m.Model, model.QueueFull)
 		return model.QueueFull
@@ -117,6 +122,7 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 	due := now.Add(budget)
 	r, why := p.s.Admit(now, sched.ModelID(m.Model), due-p.overrunOf(m.Model).margin(budget), sched.Priority(m.Priority))
 	if r == nil {
+		// Admit refuses it before it is queued: no drop will come that names the rule.
 		if why == model.DeadlineCannotBeMet {
 			p.models[m.Model].countDrop(ruleArrivedLate)
 		}
@@ -126,6 +132,8 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 
 	r.ID, r.Origin, r.Flags, r.Due = sched.RequestID(m.ID), s.number, 0, dueAt(due)
 	r.Input = m.Input
+
+	// The seat is taken only now: a request that was refused may be sent again with its id.
 	*place = mark
 	p.live++
 	return model.ReasonNone
@@ -144,6 +152,7 @@ func (p *partition) count(model uint32, why model.Reason) {
 
 // end ends a request that was queued, with an outcome.
 func (p *partition) end(t *turn, r *sched.Request, why model.Reason) {
+	// The client is told of the failure that cost the request its time, not of the deadline that it missed for it.
 	if r.Flags&wasLost != 0 && (why == model.DeadlineCannotBeMet || why == model.NoBackend || why == model.DeadlinePast) {
 		why = whyLost(r)
 	}
@@ -169,6 +178,8 @@ func (p *partition) collect(e *Engine, t *turn) {
 		if p.send(e, t, b) {
 			continue
 		}
+
+		// Its GPU has gone or changed since the grant: the requests count as lost with it.
 		for k := range b.Requests {
 			b.Requests[k].Flags |= wasLost
 			p.again(e, t, &b.Requests[k])
@@ -183,6 +194,7 @@ func (p *partition) collect(e *Engine, t *turn) {
 		p.end(t, &d.Request, d.Reason)
 	}
 
+	// The outputs' memory is the scheduler's and is written again: the turn takes copies.
 	t.candidates = append(t.candidates, o.Candidates...)
 	t.frees = append(t.frees, o.Frees...)
 	o.Reset()
@@ -192,6 +204,8 @@ func (p *partition) collect(e *Engine, t *turn) {
 // rearm publishes the partition's next wake-up and sees that its loop is awake by then.
 func (p *partition) rearm(now sched.Time) {
 	at := p.s.NextWake()
+
+	// A wake-up that stays costs no store that other cores would have to fetch.
 	if sched.Time(p.wake.Load()) != at {
 		p.wake.Store(int64(at))
 		p.loop.kick(at)
@@ -219,11 +233,13 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	f.requests, f.piece = b.Requests, b.Keep()
 	p.live -= len(f.requests)
 
+	// The order goes out after the lock is released (I2); until then the turn carries it.
 	t.orders = append(t.orders, order{b: g.b})
 	o := &t.orders[len(t.orders)-1].m
 	o.Batch, o.GPU, o.Model, o.Answer, o.Requests, o.sent = p.wireID(place), g.index, model, answer, b.Requests, t.now
 	o.Start, o.Latest = int64(b.ExecAt.Sub(t.now)), int64(b.Latest.Sub(t.now))
 
+	// Each turn counts once, however many batches it takes from here: reclaim compares begun with told.
 	if bit := uint64(1) << p.number; t.ordering&bit == 0 {
 		t.ordering |= bit
 		p.begun++
@@ -239,6 +255,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 
 // place returns an unused place in batches.
 func (p *partition) place() uint32 {
+	// The list grows to the most batches that were ever under way together, and stays so long.
 	if len(p.idle) == 0 {
 		p.batches = append(p.batches, flight{})
 		p.idle = append(p.idle, uint32(len(p.batches)-1))
@@ -272,6 +289,8 @@ func (p *partition) again(e *Engine, t *turn, r *sched.Request) {
 		p.end(t, r, model.Canceled)
 		return
 	}
+
+	// A request keeps its end in microseconds; the margin is taken anew, since batches may run later by now.
 	due := t.now - t.now%microsecond + sched.Time(left(r.Due, t.now))*microsecond
 	r.Deadline = due - p.overrunOf(uint32(r.Model)).margin(due.Sub(t.now))
 	if why := p.s.Enqueue(t.now, *r); why != model.ReasonNone {
@@ -290,11 +309,15 @@ func (p *partition) unload(e *Engine, t *turn, f *flight) {
 func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	p.models[f.model].sent--
 	r := f.requests[k]
+
+	// The groups come first: they depend on flags that are cleared next.
 	r.Avoid = p.groupsToAvoid(e, t.now, f, &r)
 	if r.Flags&unrun == 0 { // what never ran has been lost to nobody: its end is what the queue makes of it
 		r.Flags |= wasLost
 	}
 	r.Flags &= wasLost | broke | unread
+
+	// A session's end clears its seats, so that what its batches held has nobody to answer.
 	s := p.seats(r.Origin)
 	if s == nil {
 		p.refuse(t, &r, model.Canceled) // its session is gone
@@ -315,6 +338,8 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 // more only, since it may be what the GPU died of.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	r := &f.requests[k]
+
+	// The note comes before the request is queued: reload already reads it.
 	if r.Flags&unread != 0 {
 		p.noteUnread(t.now, r.Origin, f.gpu.b.group)
 	}
@@ -340,6 +365,7 @@ func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
 // containsAll says whether every one of some ids is among others. Both ascend.
 func containsAll(all, some []uint32) bool {
 	for _, id := range some {
+		// Both lists ascend, so that one pass over each is enough.
 		for len(all) > 0 && all[0] < id {
 			all = all[1:]
 		}
@@ -366,6 +392,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		p.overrunIn(f.gpu.sub).add(t.now, int64(t.now.Sub(f.ends)))
 	}
 
+	// Fetch times are kept per input: the scheduler multiplies d_data by the batch size.
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
 	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
 	c.countRun(len(f.requests), int64(exec))
@@ -444,7 +471,10 @@ func (p *partition) lose(e *Engine, t *turn, b *Backend) {
 		if f.gpu == nil || f.gpu.b != b {
 			continue
 		}
+
 		p.unload(e, t, f)
+
+		// The port may still read the requests: the memory waits for reclaim.
 		p.lost = append(p.lost, f.piece)
 		f.piece = nil
 		p.land(uint32(k))
@@ -476,6 +506,8 @@ func (p *partition) watch(t *turn) {
 	}
 	for k := range p.batches {
 		f := &p.batches[k]
+
+		// A batch sent since the last look was not under way for all of the absence.
 		f.until = f.until.Add(min(absent, t.now.Sub(f.sent)))
 		if f.gpu != nil && f.until < t.now && f.gpu.b.hung.CompareAndSwap(false, true) {
 			t.cuts = append(t.cuts, f.gpu.b)
@@ -504,6 +536,7 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 		looked += 16 + min(p.s.Queued(sched.ModelID(m)), purgeStep/16)
 	}
 
+	// The seats go last: a purge in several steps must find them each time.
 	*s = seats{}
 	return 0
 }
@@ -515,6 +548,8 @@ func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
 		return
 	}
 	r := sched.Request{ID: sched.RequestID(m.ID), Origin: front, Model: sched.ModelID(m.Model)}
+
+	// The mark spares most of the searches; it may be another id's, so that the queue has the last word.
 	if place, mark := s.seat(m.ID); *place == mark && p.s.Cancel(t.now, r.Model, r.ID, front) {
 		p.end(t, &r, model.Canceled)
 	}
@@ -526,6 +561,7 @@ func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, v
 		p.models, p.homes = append(p.models, modelCount{}), append(p.homes, 0)
 	}
 
+	// One home is the common case and is kept without a list.
 	p.homes[id] = s.Homes[0]
 	delete(p.several, id)
 	if len(s.Homes) > 1 {
@@ -536,6 +572,8 @@ func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, v
 	}
 
 	p.setVariants(id, variants)
+
+	// A change keeps what is queued and learned; only a service that is new here is added.
 	err := p.s.ChangeService(t.now, sched.ModelID(id), s)
 	if errors.Is(err, sched.ErrUnknown) {
 		err = p.s.AddService(t.now, sched.ModelID(id), s)

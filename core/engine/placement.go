@@ -71,6 +71,8 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 
 	m := &b.hello.Models[n]
 	m.Info, m.Profile = l.Model.Info, l.Model.Profile
+
+	// A model that was not measured yet may be offered; one with a bad profile may not.
 	if len(m.Profile) > 0 {
 		if _, err := profile.New(m.Profile); err != nil {
 			return false
@@ -102,6 +104,8 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		return false
 	}
 	m := &b.hello.Models[r.Model]
+
+	// No list says that the model is loaded on all GPUs.
 	if m.Loaded == nil {
 		m.Loaded = slices.Repeat([]bool{true}, len(b.hello.GPUs))
 	}

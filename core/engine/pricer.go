@@ -44,6 +44,8 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 	if len(homes) > plan.KindsMax {
 		return fmt.Errorf("engine: prices of %d sub-clusters, at most %d have one", len(homes), plan.KindsMax)
 	}
+
+	// Prices move by place: they are carried over before the old places are forgotten.
 	p.follow = p.carryOver(homes, p.follow)
 	clear(p.place)
 	p.homes = append(p.homes[:0], homes...)
@@ -84,6 +86,7 @@ func (p *Pricer) placeOf(sub uint32) int {
 
 // Add takes in what one service bids.
 func (p *Pricer) Add(bid *sched.Bid) {
+	// Bidders and their offers keep their memory from one renewal to the next.
 	if p.bids == len(p.market.Bidders) {
 		p.market.Bidders = append(p.market.Bidders, plan.Bidder{})
 	}
@@ -125,6 +128,8 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 		p.bad = append(p.bad, h.BadShare)
 		busiest = max(busiest, h.BusyShare-p.targets.At(h.GPUs))
 	}
+
+	// The fullest kind decides: prices fall only while all kinds have time left over.
 	p.factor = discount(p.factor, busiest, elapsed)
 	p.prices.Follow(&m, p.follow, p.bad, elapsed)
 	for k := range p.homes {

@@ -64,6 +64,8 @@ func (g *registry) listBidders() {
 			ids = append(ids, m.info.ID)
 		}
 	}
+
+	// By partition, so that renewals take each lock few times.
 	slices.SortStableFunc(ids, func(a, b uint32) int { return int(g.e.split.of(a)) - int(g.e.split.of(b)) })
 
 	x := &g.pricing
@@ -72,6 +74,7 @@ func (g *registry) listBidders() {
 		known[b.id] = b
 	}
 	x.bidders = x.bidders[:0]
+
 	used := make([]bool, len(g.clusters))
 	for _, id := range ids {
 		b, ok := known[id]
@@ -79,7 +82,10 @@ func (g *registry) listBidders() {
 			b = bidder{id: id}
 			p := x.e.partition(sched.ModelID(id))
 			p.mu.Lock()
+
+			// Counting starts now: what ended before it had a choice moves no price.
 			b.sent, b.bad = p.ends(id)
+
 			p.markAll(id)
 			p.mu.Unlock()
 		}
@@ -103,7 +109,10 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 		if !u {
 			continue
 		}
+
 		s := pricedSub{number: uint32(n), since: g.e.clock.Now()}
+
+		// One that stays keeps its sums: the busy share is a difference of two readings.
 		if k := slices.IndexFunc(former, func(f pricedSub) bool { return f.number == s.number }); k >= 0 {
 			s = former[k]
 		}
@@ -114,6 +123,8 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 	if crowded && !x.crowded {
 		g.e.log.Warn("only the sub-clusters with most GPUs have a price", "subclusters", len(x.subs), "priced", plan.KindsMax)
 	}
+
+	// The limit bounds the solver's work; the others go without a price.
 	x.crowded = crowded
 	if crowded {
 		slices.SortStableFunc(x.subs, func(a, b pricedSub) int { return len(g.clusters[b.number].gpus) - len(g.clusters[a.number].gpus) })
@@ -127,13 +138,18 @@ func (x *pricing) renew(now sched.Time) {
 	if len(x.bidders) == 0 || now < x.due {
 		return
 	}
+
+	// Made at the first choice: an installation without one pays nothing for prices.
 	if x.pricer == nil {
 		x.pricer = NewPricer()
 	}
+
+	// What was paid is summed at the old prices, so before they change.
 	x.noteWhatWas(now)
 	elapsed := min(time.Duration(now.Sub(x.at)), countedFor) // of a process that was stopped nothing is known
 	x.at = now
 
+	// Bids come before homes: the others' demand is what is left without the bidders'.
 	x.collectBids(elapsed)
 	x.lookAtHomes(elapsed)
 	err := x.pricer.Begin(x.homes)
@@ -150,6 +166,7 @@ func (x *pricing) renew(now sched.Time) {
 		return
 	}
 
+	// Every partition holds its own copy, so that a decision reads prices under its own lock alone.
 	for _, p := range x.e.parts {
 		p.mu.Lock()
 		for k := range x.homes {
@@ -163,6 +180,8 @@ func (x *pricing) renew(now sched.Time) {
 // collectBids asks every service what it wants, and counts how its requests ended since the last renewal.
 func (x *pricing) collectBids(elapsed time.Duration) {
 	keep := max(0, 1-float64(elapsed)/float64(countedFor))
+
+	// Older counts fade with the time constant countedFor.
 	for k := range x.subs {
 		x.subs[k].good *= keep
 		x.subs[k].bad *= keep
@@ -173,6 +192,8 @@ func (x *pricing) collectBids(elapsed time.Duration) {
 		p.mu.Lock()
 		for n := 0; n < bidsAtOnce && i < len(x.bidders) && x.e.partition(sched.ModelID(x.bidders[i].id)) == p; n++ {
 			b := &x.bidders[i]
+
+			// A service that bids nothing now must not be added with its last bid.
 			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
 			if b.chooses && p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
 				p.s.Bid(sched.ModelID(b.id), &b.bid)
@@ -230,6 +251,8 @@ func (x *pricing) lookAtHomes(elapsed time.Duration) {
 
 		busy := load.Busy - s.busy
 		s.busy = load.Busy
+
+		// A sub-cluster that lost its GPUs has no capacity to divide by.
 		if load.GPUs == 0 {
 			continue
 		}

@@ -51,6 +51,7 @@ func (g *registry) start(e *Engine) {
 }
 
 func (g *registry) addFrontend(f *Frontend) error {
+	// The window is checked first: nothing is taken that would have to be given back.
 	if err := g.seat(f); err != nil {
 		return err
 	}
@@ -65,10 +66,13 @@ func (g *registry) addFrontend(f *Frontend) error {
 	}
 
 	g.windows += int(f.window)
+
+	// The generation tells a message for a session that has gone from one for the next session in its slot.
 	g.gens[i]++
 	f.number = uint32(i) + g.gens[i]*FrontendsMax
 	g.fronts[i] = f
 
+	// Backends know the peer before it can submit: a batch may name it at once.
 	for _, b := range g.backends {
 		b.port.Peers([]wire.Peer{f.asPeer()})
 	}
@@ -91,6 +95,8 @@ func (g *registry) seat(f *Frontend) error {
 	if f.window == 0 {
 		f.window = wire.WindowDefault
 	}
+
+	// A power of two, so that a place is found by the low bits of an id.
 	if f.window&(f.window-1) != 0 || f.window > wire.WindowMax {
 		return fmt.Errorf("frontend hello: window %d, want a power of two up to %d", f.window, wire.WindowMax)
 	}
@@ -117,6 +123,7 @@ func (g *registry) addBackend(b *Backend) error {
 		return err
 	}
 
+	// A model that is not loaded yet has no id: its profile may still be unknown.
 	for n := range b.hello.Models {
 		id := noModel
 		if m := &b.hello.Models[n]; loadedSomewhere(m) {
@@ -133,6 +140,8 @@ func (g *registry) addBackend(b *Backend) error {
 			peers = append(peers, f.asPeer())
 		}
 	}
+
+	// Peers go out before GPUs are placed: the first batch must find its frontends known.
 	if len(peers) > 0 {
 		b.port.Peers(peers)
 	}
@@ -157,6 +166,7 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 		return nil, errors.New("backend hello: no models, want at least one")
 	}
 
+	// The catalogue is bounded, and a hello is taken whole or not at all.
 	if n := g.fresh(h); n > g.room() {
 		return nil, fmt.Errorf("backend hello: %d new models, but there is room for %d of the %d allowed; one that no backend has had for %v is forgotten",
 			n, g.room(), ModelsMax, time.Duration(keptMax))
@@ -190,6 +200,8 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	for i := range h.Failed {
 		m := &h.Failed[i]
 		key := modelKey(m)
+
+		// Whoever asks for such a model is told the reason, so there must be one.
 		if m.Name == "" || m.Reason == "" || seen[key] {
 			return nil, fmt.Errorf("backend hello: failed model %d: name %q version %q and its reason are empty, or it is given twice", i, m.Name, m.Version)
 		}
@@ -219,10 +231,13 @@ func (g *registry) checkModel(m *wire.BackendModel) (table []time.Duration, err 
 	if n := int(m.Info.BatchMax); n > 0 && n < len(table) {
 		table = table[:n]
 	}
+
 	p, err := profile.New(table)
 	if err != nil {
 		return nil, fmt.Errorf("model %q: %w", m.Info.Name, err)
 	}
+
+	// An SLO below a batch of one would drop every request.
 	switch slo := g.slo(&m.Info, table); {
 	case slo < int64(p.Exec(1)):
 		return nil, fmt.Errorf("model %q: SLO %v is shorter than ℓ(1) = %v", m.Info.Name, time.Duration(slo), p.Exec(1))
@@ -234,11 +249,14 @@ func (g *registry) checkModel(m *wire.BackendModel) (table []time.Duration, err 
 
 // removeBackend takes a backend out and gives back what it held.
 func (g *registry) removeBackend(b *Backend) {
+	// First of all: from here on no partition sends it a batch.
 	b.dead.Store(true)
 	now := g.e.clock.Now()
 	g.backends = slices.DeleteFunc(g.backends, func(x *Backend) bool { return x == b })
 
+	// A GPU for which there was no sub-cluster was never placed.
 	gpus := slices.DeleteFunc(slices.Clone(b.gpus), func(u *gpu) bool { return u == nil })
+
 	for _, u := range gpus {
 		g.retire(u)
 		g.clusters[u.sub].remove(u)
@@ -264,6 +282,7 @@ func (g *registry) removeBackend(b *Backend) {
 		g.e.finish(t)
 	}
 
+	// Ids are free only now: until its batches were taken back, a partition could still look the GPU up.
 	for _, u := range gpus {
 		g.e.gpus[u.id].Store(nil)
 		g.gpuFree = append(g.gpuFree, u.id)
@@ -286,6 +305,7 @@ func (g *registry) measure(now sched.Time) {
 		data = sched.Duration(g.e.o.Data)
 	}
 
+	// A change makes every partition plan anew, so that small ones are left out.
 	if near(ctrl, g.ctrl) && near(data, g.data) {
 		return
 	}

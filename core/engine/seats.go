@@ -40,6 +40,8 @@ func (p *partition) seatsFor(f *Frontend) *seats {
 	if s := p.seats(f.number); s != nil {
 		return s
 	}
+
+	// The row may be a former session's: it is replaced whole.
 	i := f.number % FrontendsMax
 	for int(i) >= len(p.rows) {
 		p.rows = append(p.rows, seats{})

@@ -47,6 +47,8 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	}
 
 	t := e.begin(&f.spare)
+
+	// One partition needs no look at the models.
 	if len(e.parts) == 1 {
 		e.parts[0].submit(e, t, f, m)
 	} else {
@@ -81,6 +83,7 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 		}
 	}
 
+	// What is due anyway is done under this lock, rather than by waking the loop for it.
 	if sched.Time(p.wake.Load()) <= t.now {
 		p.s.Advance(t.now)
 	}
@@ -132,6 +135,8 @@ func (f *Frontend) Close() {
 		return
 	}
 	e := f.e
+
+	// From here on no outcome goes to the port: what is queued ends without an answer.
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
 		for at, more := 0, true; more; more = at != 0 {
@@ -208,6 +213,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 		p.mu.Unlock()
 	}
 
+	// Delays have a lock of their own, taken once a message and with no partition's held.
 	b.mu.Lock()
 	for _, ns := range t.fetches {
 		b.fetch.add(ns)

@@ -148,6 +148,7 @@ func (e *Engine) Stats() Stats {
 		p.mu.Unlock()
 	}
 
+	// The partitions' batches follow one another: they are put into one order.
 	slices.SortStableFunc(s.Recent, func(a, b Ran) int { return int(a.End - b.End) })
 	_ = e.manage(func() { e.reg.stats(&s) })
 	return s

@@ -90,6 +90,8 @@ func (e *Engine) finish(t *turn) {
 		if len(t.candidates)+len(t.frees)+len(t.completes) > 0 {
 			e.rank(t)
 		}
+
+		// Ports are called between visits, when no lock is held (I2).
 		if len(t.outcomes) > 0 {
 			e.deliverOutcomes(t)
 		}
@@ -111,6 +113,8 @@ func (e *Engine) finish(t *turn) {
 	for _, b := range t.cuts {
 		b.port.Cut(errHung)
 	}
+
+	// Backends that have gone must not be kept alive by a turn that is used again.
 	clear(t.cuts)
 	t.cuts = t.cuts[:0]
 	if !t.home.t.CompareAndSwap(nil, t) {
@@ -124,6 +128,7 @@ func (e *Engine) rank(t *turn) {
 		r := e.ranker(t.sub())
 		r.enter(t)
 
+		// Messages of other sub-clusters stay for the next round: one lock at a time (I1).
 		keptC := t.completes[:0]
 		for _, c := range t.completes {
 			if c.g.sub != r.number {
@@ -135,6 +140,7 @@ func (e *Engine) rank(t *turn) {
 		}
 		t.completes = keptC
 
+		// A GPU that a partition gives back may be granted again before the lock is released.
 		keptF := t.frees[:0]
 		for i := range t.frees {
 			if t.frees[i].SubCluster != r.number {
@@ -198,6 +204,8 @@ func (e *Engine) deliverOutcomes(t *turn) {
 		if front == 0 {
 			continue // told with an earlier one
 		}
+
+		// A turn has few frontends: searching the rest again is cheaper than a map.
 		t.outs = t.outs[:0]
 		for k := i; k < len(t.outcomes); k++ {
 			if t.outcomes[k].front == front {
@@ -232,6 +240,8 @@ func (e *Engine) deliverOrders(t *turn) {
 	}
 
 	t.orders = t.orders[:0]
+
+	// The ports have returned: reclaim may take the memory of lost batches back.
 	for ; t.ordering != 0; t.ordering &= t.ordering - 1 {
 		e.parts[bits.TrailingZeros64(t.ordering)].told.Add(1)
 	}
