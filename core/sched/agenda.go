@@ -112,8 +112,10 @@ func (a *agenda) first() (int64, bool) {
 // head returns the first GPU of slot n if it is busy and belongs there. If not it takes it out, or to where
 // it belongs, and returns false.
 func (a *agenda) head(gpus []gpu, n int64) (GPUID, *gpu, bool) {
+	// Changes are not followed when they happen, only when the GPU comes first.
 	id := GPUID(a.slot[n&agendaMask] - 1)
 	g := &gpus[id]
+
 	to := a.place(g.freeAt)
 	if g.state == busy && g.at == g.freeAt && to == n {
 		return id, g, true

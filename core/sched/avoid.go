@@ -111,6 +111,7 @@ func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	}
 	p.aside = p.aside[:0]
 
+	// What was declined is avoided until the next moment, or the same GPU would be granted again at once.
 	if a := p.avoiding[m.id]; !used {
 		if a.at != now {
 			a.at, a.declined = now, 0

@@ -10,6 +10,7 @@ import (
 // timer is set for when it will. frontrun = d − ℓ(n+1) is the moment until which waiting for one
 // more request is free (§4.3 and appendix C); the batch must be sent delay(n+1) before.
 func (p *Partition) refresh(now Time, m *model, at int32) {
+	// A forecast costs a message: without spare work none is made.
 	if p.forecasting {
 		p.foretell(now, m, at)
 	}
@@ -24,10 +25,13 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 	if ripeAt <= now {
 		m.state = ripe
 		p.calm(m, m.queueMax)
+
+		// From here on the ranker acts; the timer only watches the head's last chance.
 		p.timers.arm(at, head-Time(m.soonest)+1)
 		p.offer(m, min(n, int(m.max)), true, now)
 		return
 	}
+
 	if m.state != waiting {
 		m.state, m.timer, m.offered = waiting, Never, 0
 	}
@@ -90,6 +94,7 @@ func (m *model) growthUntil(now, until Time) float64 {
 // settle drops the heads that no batch can meet, and then brings candidate and timer up to date
 // whatever was the state.
 func (p *Partition) settle(now Time, m *model, at int32) {
+	// Heads go first: what is offered must be what can still be met.
 	p.expire(now.Add(m.soonest), m)
 	had := m.state
 	m.state, m.q.calm = none, 0
@@ -100,6 +105,8 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 	if p.forecasting {
 		p.foretell(now, m, at)
 	}
+
+	// A ranker that knows of nothing needs no news of nothing.
 	if had != none {
 		p.withdraw(m)
 	}
@@ -117,6 +124,8 @@ func (p *Partition) expire(finish Time, m *model) {
 		p.drop(m.q.at(k), why)
 	}
 	m.q.pop(k, &m.ranks)
+
+	// Drops raise the model's claim on the next GPU, and make it ask sooner.
 	m.owe(0, k)
 	m.hurry(0, k)
 }
@@ -125,7 +134,10 @@ func (p *Partition) expire(finish Time, m *model) {
 // overload left with its queue goes to others.
 func (p *Partition) decay(now Time, m *model, at int32) {
 	m.q.shrink(&p.out.memory)
+
 	m.rate.update(now, m)
+
+	// The look is repeated until nothing is left to fall.
 	if m.rate.demand > 0 && !m.rate.fixed {
 		p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 	}
@@ -153,6 +165,7 @@ func (p *Partition) demand(m *model) int64 {
 	if !p.silent(p.now, m) {
 		return m.rate.demand
 	}
+
 	t := m.target
 	return min(m.rate.demand, int64(1e6*float64(m.exec[t])/float64(t)/float64(p.now.Sub(m.last))))
 }
@@ -162,6 +175,7 @@ const silence Duration = 20_000_000
 
 func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	m.seq++
+
 	demand := p.demand(m)
 	least := demand
 	if m.family != nil {
@@ -206,6 +220,7 @@ const slopeUnit = 16 * 15e6 // ns
 // it is when debtShare of debtWhole requests are dropped, just under the share that counts as
 // keeping an SLO. A drop weighs debtStep of the SLO, and all together at most the SLO, either way.
 func (m *model) owe(served, dropped int) {
+	// The debt is in parts of the SLO, so that models with short and long ones compare.
 	unit := float64(m.slo) * debtStep / debtWhole
 	m.debt += Duration(unit * float64(served*debtShare-dropped*(debtWhole-debtShare)))
 	m.debt = max(-m.slo, min(m.debt, m.slo))
@@ -226,6 +241,8 @@ func (m *model) hurry(served, expired int) {
 	step := float64(m.slo) * hurryStep
 	m.margin += Duration(step * (float64(expired) - hurryShare*float64(served)))
 	t := m.target
+
+	// The time that a batch of the target size has anyway counts against the margin's bound.
 	slopes := Duration(t) * (m.exec[t+1] - m.exec[t])
 	m.margin = max(0, min(m.margin, m.slo*hurryMost/100-slopes))
 }
@@ -251,6 +268,7 @@ func (p *Partition) form(now Time, m *model, g Grant) bool {
 		return false
 	}
 
+	// The budget is sampled before the batch leaves: it reads the last request of the queue.
 	m.sample()
 	skip, b := p.pick(now, m, &m.execution, 0, g.FreeAt, g.Load)
 	p.dropHeads(m, skip)
@@ -271,11 +289,14 @@ func (p *Partition) dropHeads(m *model, n int) {
 // GPU; skipped are those that were dropped for them.
 func (p *Partition) emit(now Time, m *model, x *execution, g Grant, first, b, skipped int) {
 	head := m.q.at(first).Deadline
+
+	// Requests served raise the debt; those that were dropped for them lower it.
 	m.owe(b, skipped)
 	m.hurry(b, 0)
 	p.batch++
 	p.stats.Batches++
 	p.stats.Batched += uint64(b)
+
 	start := p.start(now, b, g.FreeAt)
 	// In place: a literal would be put together on the stack, and copying it from there would wait for
 	// its stores, behind all those of take.
@@ -287,6 +308,8 @@ func (p *Partition) emit(now Time, m *model, x *execution, g Grant, first, b, sk
 		o.Requests, o.piece = p.take(m, b)
 		return
 	}
+
+	// Those before stay queued, so that the queue cannot hand its memory over.
 	o.piece = p.out.memory.take(b)
 	o.Requests = m.q.takeFrom(first, b, o.piece[:0], &m.ranks)
 }
@@ -296,6 +319,8 @@ func (p *Partition) emit(now Time, m *model, x *execution, g Grant, first, b, sk
 // piece would write to memory that is far. Beyond that the queue hands its own over.
 func (p *Partition) take(m *model, b int) (batch, piece []Request) {
 	q, mem := &m.q, &p.out.memory
+
+	// Priorities choose among the requests only where they differ and not all go.
 	if b < q.len() && !m.ranks.uniform(q.len()) {
 		piece = mem.take(b)
 		return q.choose(b, piece[:0], &m.ranks), piece
@@ -306,6 +331,8 @@ func (p *Partition) take(m *model, b int) (batch, piece []Request) {
 		q.pop(b, &m.ranks)
 		return batch, piece
 	}
+
+	// The batch keeps the queue's memory, and the queue moves to another piece.
 	batch, piece = q.buf[q.head:][:b:b], q.buf
 	q.pop(b, &m.ranks)
 	q.move(mem.take(len(piece)))

@@ -97,6 +97,8 @@ func (f *family) choose(m *model) {
 	best := -1
 	for k := range f.homes {
 		h := &f.homes[k]
+
+		// A home without GPUs is best only where none has any.
 		h.staffed = f.part.staffed(h.sub)
 		h.chooseVariant(m, f.part.priceOf(h.sub))
 		if best < 0 || h.staffed && (!f.homes[best].staffed || h.worth > f.homes[best].worth) {
@@ -109,6 +111,8 @@ func (f *family) choose(m *model) {
 		h := &f.homes[k]
 		h.inUse = h.staffed && h.worth >= f.homes[best].worth-float64(nearlyBest*f.part.priceOf(h.sub))*h.intention().cost
 	}
+
+	// The model plans as its main home does: the paths of plain models read these fields.
 	m.execution, m.sub = f.homes[best].intention().execution, f.homes[best].sub
 	m.renewSoonest()
 }
@@ -166,6 +170,8 @@ func (f *family) countServed(h *home, requests int) {
 	for k := range f.homes {
 		total += f.homes[k].served
 	}
+
+	// Halved, so that the shares follow what changes.
 	if total > sharesMax {
 		for k := range f.homes {
 			f.homes[k].served /= 2
@@ -196,6 +202,8 @@ func (f *family) share(h *home) float64 {
 // still serve stays queued.
 func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 	f := m.family
+
+	// Another home may have been faster: then this one's Ranker has granted by old news.
 	stale := len(f.homes) > 1 && (h.told == 0 || !g.Early && !h.ripe)
 	h.told, h.ripe = 0, false // its Ranker gave the candidate a GPU
 	alone := f.onlyStaffed(h)
@@ -210,6 +218,7 @@ func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 
 	// What this GPU is too late or too slow for is the other homes'.
 	m.sample()
+
 	from := 0
 	if !alone {
 		from = p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, g.FreeAt)
@@ -219,6 +228,7 @@ func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 		}
 	}
 
+	// The window slides for the variant of least GPU time: no request is lost to a better answer.
 	first, _ := p.pick(now, m, &h.residents[h.cheapest].execution, from, g.FreeAt, g.Least)
 	skipped := 0
 	if alone {

@@ -62,6 +62,8 @@ func (p *Partition) foretell(now Time, m *model, at int32) {
 		p.foretellTo(now, m, m.sub, &m.execution)
 		return
 	}
+
+	// A home without GPUs has no time for spare work.
 	for k := range m.family.homes {
 		if h := &m.family.homes[k]; h.staffed {
 			p.foretellTo(now, m, h.sub, &h.intention().execution)
@@ -73,6 +75,8 @@ func (p *Partition) foretellTo(now Time, m *model, sub uint32, x *execution) {
 	p.forecastSeq++
 	two := min(2, int(x.max))
 	wide := p.burst()
+
+	// Requests that are still to come count as well as those queued: each may want a GPU during a step.
 	gap, window := m.dueOf(x, 0, m.budget, wide)
 	due, ofQueue := m.due(now, x, wide)
 	if due != Never {

@@ -32,6 +32,8 @@ func (p *Partition) refreshHomes(now Time, m *model, at int32) {
 		switch ripeAt := m.ripeIn(now, h.intention()); {
 		case ripeAt <= now:
 			anyRipe = true
+
+			// A Ranker that knows as much is not told again.
 			if !h.ripe || h.told != uint32(size) || p.avoids(now, m) {
 				p.offerTo(m, h, size, true, now)
 			}
@@ -98,6 +100,8 @@ func (f *family) overflowAt(now Time, m *model) Time {
 		f.ripeSince = Never
 		return Never
 	}
+
+	// The moment is kept over the arrivals that follow, or it would move on with each.
 	if f.ripeSince == Never {
 		f.ripeSince = now
 	}
@@ -136,6 +140,7 @@ func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time)
 	m.seq++
 	h.told, h.ripe = uint32(size), ripe
 
+	// A home's part of the demand is by what it serves, at its own cost of a request.
 	x := h.intention()
 	demand := int64(float64(p.demand(m)) * m.family.share(h) * x.cost / m.family.homes[m.family.main].intention().cost)
 	p.out.Candidates = append(p.out.Candidates, Candidate{
@@ -150,6 +155,8 @@ func (p *Partition) reconsiderHomes(now Time, m *model, at int32, subCluster uin
 	if m.family.homeIn(subCluster) == nil {
 		return
 	}
+
+	// Which home is the main one may have changed with the GPUs.
 	m.rate.derive(m)
 	p.settle(now, m, at)
 }

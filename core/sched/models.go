@@ -27,7 +27,10 @@ func (p *Partition) ChangeModel(now Time, id ModelID, m Model) error {
 // relearn fits what was learned to another profile and SLO, and to a rate that is given, 0: estimated.
 func (m *model) relearn(now Time, perSecond float64) {
 	m.budget = max(m.soonest, min(m.budget, m.slo))
+
+	// Debt and margin are bounded by the SLO: another SLO bounds them anew.
 	m.debt = max(-m.slo, min(m.debt, m.slo))
+
 	if perSecond > 0 || m.rate.fixed {
 		m.rate.start(now, m, perSecond)
 	} else {
@@ -43,6 +46,7 @@ func (p *Partition) truncate(m *model) {
 		keep, why = 0, vocabulary.NoBackend
 	}
 	for m.q.len() > keep {
+		// The latest deadlines go: they would be served last.
 		last := m.q.len() - 1
 		p.drop(m.q.at(last), why)
 		m.q.remove(last, &m.ranks)
@@ -70,6 +74,7 @@ type tables struct {
 func (p *Partition) tablesOf(prof *profile.Profile) *tables {
 	t := p.tables[prof]
 	if t == nil {
+		// One size beyond the largest, since rank and frontrun ask for n + 1.
 		n := prof.Max() + 2
 		t = &tables{exec: make([]Duration, n), lead: make([]Duration, n)}
 		for b := 1; b < len(t.exec); b++ {
@@ -135,12 +140,16 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 		p.drop(m.q.at(i), vocabulary.UnknownModel)
 	}
 	m.q.pop(m.q.len(), &m.ranks)
+
+	// Rankers are told before the homes are forgotten.
 	for _, sub := range m.homesNow(nil) {
 		p.leave(m, sub)
 	}
 	p.timers.off(at)
 	p.forgetTables(m)
 	m.live = false
+
+	// The last sequence number stays: a message under way must be older than a later model's.
 	p.index[id], p.seqs[id] = 0, m.seq
 	p.free = append(p.free, at)
 }

@@ -41,6 +41,8 @@ func (p *Pace) sum(gap Duration) float64 {
 	if j == 0 {
 		return float64(p[0]) * rest / width
 	}
+
+	// The last octave has no end: its hazard itself is kept.
 	if j == paceOctaves-1 {
 		return float64(p[j-1]) + float64(p[j])*rest
 	}
@@ -72,6 +74,7 @@ func (p *Pace) growth(now, last, execAt Time, n int) float64 {
 
 // early returns when the growth to be expected until execAt is down to limit.
 func (p *Pace) early(last, execAt Time, n int, limit float64) Time {
+	// The sum grows with time, so that the moment is found by reading it backwards.
 	left := p.sum(execAt.Sub(last)) - limit*float64(max(1, n))
 	if left <= 0 {
 		return last
@@ -107,6 +110,7 @@ type gaps [paceOctaves]uint32
 
 // arrive notes a request that arrives now.
 func (m *model) arrive(now Time) {
+	// Every fourth gap tells as much and costs a quarter.
 	if m.q.came()&3 == 0 {
 		m.gaps[octave(now.Sub(m.last))]++
 	}

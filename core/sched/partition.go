@@ -142,9 +142,11 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 	for int(subCluster) >= len(p.gpus) {
 		p.gpus = append(p.gpus, 0)
 	}
+
 	before := p.gpus[subCluster]
 	p.gpus[subCluster] = int32(max(0, n))
 
+	// What matters to a queue is whether there are any GPUs.
 	for i := range p.models {
 		m := &p.models[i]
 		switch {
@@ -175,6 +177,8 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 	for i := range p.models {
 		if m := &p.models[i]; m.live {
 			m.renewLeads(p.o)
+
+			// What was offered was computed with the former delays.
 			if m.state != none {
 				m.state = none
 				p.refresh(now, m, int32(i))
@@ -187,6 +191,8 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 // outcome: it is not reported again as a Drop.
 func (p *Partition) Enqueue(now Time, r Request) vocabulary.Reason {
 	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
+
+	// An avoider is rare: without one nothing of it is looked at.
 	if e != nil {
 		*e = r
 		if r.Avoid != 0 {
@@ -205,6 +211,7 @@ func (p *Partition) Admit(now Time, id ModelID, deadline Time, pr Priority) (*Re
 	if m == nil {
 		return nil, p.refuse(vocabulary.UnknownModel)
 	}
+
 	q := &m.q
 	if q.n >= q.calm || deadline < q.last || deadline.Sub(now) < m.soonest || pr > 0 || q.full() {
 		return p.admit(now, m, at, deadline, pr)
@@ -229,6 +236,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 
 	m.arrive(now)
 
+	// A refused request counts as an arrival, although it has no place in the queue.
 	if deadline < now || deadline.Sub(now) < m.soonest {
 		m.q.since--
 		if deadline <= now {
@@ -237,6 +245,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 		return nil, p.refuse(vocabulary.DeadlineCannotBeMet)
 	}
 
+	// Only a full queue makes its requests compete for room.
 	if look && m.q.n >= m.queueMax && !p.makeRoom(m, pr, deadline) {
 		m.q.since--
 		return nil, p.refuse(vocabulary.QueueFull)
@@ -249,10 +258,13 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	r, place := m.q.open(deadline)
 	r.Model, r.Priority, r.Avoid = m.id, pr, 0
 	m.ranks.add(pr)
+
+	// A request that joins before the place where a sweep is moves that place on.
 	if place < int(m.ranks.swept) {
 		m.ranks.swept++
 	}
 
+	// An arrival changes the candidate when it is the head, or when the queue was to be looked at.
 	if place == 0 {
 		m.timer = Never // an earlier head: the timer is to be set anew
 		p.refresh(now, m, at)
@@ -300,6 +312,7 @@ func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) boo
 		return false
 	}
 
+	// The search is bounded, since the caller holds a lock.
 	i := p.search(m, r, origin)
 	if i < 0 {
 		if m.q.len() > searchMax {
@@ -325,6 +338,7 @@ func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
 		return
 	}
 
+	// A short queue is filtered at once.
 	p.stats.Searched += uint64(m.q.len())
 	removed := m.q.filter(0, m.q.len(), &m.ranks, func(r *Request) bool {
 		if r.Origin == origin {
@@ -343,6 +357,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 	now = p.clock(now)
 	f := Free{Model: g.Model, SubCluster: g.SubCluster, GPU: g.GPU, Epoch: g.Epoch, FreeAt: g.FreeAt}
 	m, at := p.find(g.Model)
+
 	var h *home
 	if m != nil && m.family != nil {
 		h = m.family.homeIn(g.SubCluster)
@@ -352,20 +367,27 @@ func (p *Partition) Grant(now Time, g Grant) {
 		return
 	}
 
+	// The rate comes first: target and variant follow from it, and the batch from these.
 	m.rate.update(now, m)
 	m.load = g.Load
 	if p.avoids(now, m) {
 		p.setAside(m, g.Group)
 	}
+
+	// A plain model has no choice of variant; a family has one for each home.
 	if h == nil && p.form(now, m, g) || h != nil && p.formVariant(now, m, h, g) {
 		m.grantAt = now
 		b := &p.out.Batches[len(p.out.Batches)-1]
 		f.Batch, f.Start, f.FreeAt = b.ID, b.ExecAt, b.Finish
 	}
 	p.out.Frees = append(p.out.Frees, f)
+
+	// Requests that avoid the GPU join again after its batch was formed.
 	if len(p.aside) > 0 {
 		p.putBack(now, m, g.Group, f.Batch != 0)
 	}
+
+	// The grant took the candidate: what is left is offered anew.
 	m.state = none
 	p.expectAgain(at)
 	p.settle(now, m, at)
@@ -397,6 +419,7 @@ func (p *Partition) Advance(now Time) {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (p *Partition) NextWake() Time {
+	// A sweep goes on at once, a bounded step at a time.
 	if len(p.sweeps) > 0 {
 		return p.now
 	}

@@ -50,6 +50,7 @@ func (q *queue) open(deadline Time) (r *Request, place int) {
 func (q *queue) squeeze(n int, deadline Time) int {
 	p := sort.Search(n, func(k int) bool { return q.at(k).Deadline > deadline })
 	if p < n/2 && q.head > 0 {
+		// The fewer requests move: the space in front of the head is free.
 		q.head--
 		q.since-- // came counts places from head on
 		q.shift(1, p, -1)
@@ -67,6 +68,7 @@ func (q *queue) shift(i, k, by int) {
 
 // room makes room for a request behind the last.
 func (q *queue) room(mem *memory) {
+	// Half of the memory is free in front: moving costs less than a larger piece.
 	if q.head > 0 && 2*int(q.n) <= len(q.buf) {
 		q.move(q.buf)
 		return
@@ -98,6 +100,8 @@ const pieceKept = 1024
 // pop removes the first k requests.
 func (q *queue) pop(k int, r *ranks) {
 	r.swept -= int32(k)
+
+	// Without priorities no request has to be read.
 	for i := 0; r.n > 0 && i < k; i++ {
 		r.sub(q.at(i).Priority)
 	}
@@ -114,6 +118,8 @@ func (q *queue) takeFrom(i, b int, out []Request, r *ranks) []Request {
 		out = append(out, *q.at(k))
 		r.sub(q.at(k).Priority)
 	}
+
+	// Those before move up to where the batch ended.
 	q.shift(0, i, b)
 	q.head += uint32(b)
 	q.n -= int32(b)

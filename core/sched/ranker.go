@@ -123,6 +123,8 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 		r.gpus, r.later, r.holds = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{}), append(r.holds, 0)
 	}
 	r.idle.grow(len(r.gpus))
+
+	// The driver gives ids again: only a GPU that was removed makes room for one.
 	g := &r.gpus[id]
 	if g.state != absent {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
@@ -139,6 +141,8 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
 		return
 	}
+
+	// The agenda keeps its link: it drops GPUs that are not busy when they come first.
 	r.idle.clear(uint32(id))
 	r.gpus[id].state = absent
 	r.release(&r.gpus[id])
@@ -161,6 +165,8 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 		r.held++
 	}
 	r.holds[id] = until
+
+	// A granted GPU is the partition's to answer for: Free places it, with the hold.
 	if g.state != granted {
 		r.place(now, id, g)
 	}
@@ -196,10 +202,12 @@ func (r *Ranker) Candidate(now Time, c Candidate) {
 		return
 	}
 
+	// The sums are kept by differences, so that no candidate costs a pass over all models.
 	r.demand += c.Demand - v.demand
 	r.least += c.Least - v.least
 	v.seq, v.size, v.known, v.demand, v.least, v.avoid = c.Seq, c.Size, !c.Gone, c.Demand, c.Least, c.Avoid
 
+	// A candidate is in one heap at a time.
 	if c.Size == 0 || c.Ripe != v.ripe {
 		r.withdraw(id, v)
 	}
@@ -228,15 +236,19 @@ func (r *Ranker) withdraw(id uint32, v *rival) {
 func (r *Ranker) Free(now Time, f Free) {
 	now = r.clock(now)
 	g := r.gpu(f.GPU)
+
+	// The answer may come late: the GPU was removed meanwhile, or is in another life.
 	if g == nil || g.epoch != f.Epoch || g.state != granted {
 		r.stats.Stale++
 		return
 	}
+
 	if f.Batch == 0 {
 		r.stats.Unused++
 		r.place(now, f.GPU, g)
 		return
 	}
+
 	exec := f.FreeAt.Sub(f.Start)
 	g.ahead++
 	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
@@ -259,6 +271,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
 	}
 
+	// Reports may overtake one another, so that the batch need not be the oldest.
 	k := uint8(0)
 	for k < g.ahead && r.order(id, k).id != b {
 		k++
@@ -282,6 +295,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 	if g.spare {
 		r.loseStep(id, g) // it ran before the batch, so it has ended, and nobody said so
 	}
+
 	g.ahead -= k + 1
 	for i := range g.ahead {
 		o := r.order(id, i)
@@ -312,6 +326,8 @@ func (r *Ranker) Advance(now Time) []Grant {
 		if !ok {
 			break
 		}
+
+		// No batch goes to a GPU that every request of it avoids.
 		if r.gpus[id].group&r.rivals[m].avoid != 0 {
 			if id, ok = r.otherGPU(r.rivals[m].avoid); !ok {
 				r.postpone(&r.ripe)
@@ -327,6 +343,8 @@ func (r *Ranker) Advance(now Time) []Grant {
 	for r.waiting.len() > 0 && r.idle.n > 0 {
 		m := r.waiting.top().id
 		v, limit := &r.rests[m], r.growthMax()
+
+		// The heap is in order of when little growth is left: where the first waits, so do the others.
 		if v.pace.growth(now, v.last, v.execAt, int(r.rivals[m].size)) > limit {
 			break
 		}
@@ -368,6 +386,8 @@ func (r *Ranker) NextWake() Time {
 	default:
 		at = Never
 	}
+
+	// Spare work's own news may be due sooner.
 	if r.spare != nil {
 		at = min(at, r.watchAt())
 	}
@@ -390,6 +410,7 @@ func (r *Ranker) GPUs() int { return r.count }
 // the demand needs nearly all GPUs, an idle one is capacity lost for the next burst, and the more
 // of them idle the more may be forgone.
 func (r *Ranker) growthMax() float64 {
+	// How many GPUs are idle counts only when the demand needs nearly all of them.
 	u := r.load()
 	if u < tight || u < r.o.Prompt {
 		return r.o.growthMax(u)
@@ -460,6 +481,7 @@ func (r *Ranker) stall(id GPUID) {
 // pickGPU takes the idle GPU of the lowest number, so that load gathers on few; with none idle
 // the first that is free within lead.
 func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
+	// An idle GPU needs no look at the agenda.
 	if r.idle.n > 0 {
 		return GPUID(r.idle.first()), true
 	}
@@ -468,6 +490,8 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 		if at > now.Add(lead) {
 			break
 		}
+
+		// A GPU with too many batches unreported may hang: it must not swallow one more.
 		if r.gpus[id].ahead < aheadMax {
 			return id, true
 		}
@@ -484,6 +508,8 @@ func (r *Ranker) grant(m ModelID, id GPUID, how Grant) {
 	if r.spare != nil {
 		r.spare.taken(m, id)
 	}
+
+	// The grant carries what the partition decides by: it does not see the GPUs.
 	how.Model, how.SubCluster, how.GPU = m, r.number, id
 	how.Epoch, how.Group, how.Load, how.Least, how.FreeAt = g.epoch, g.group, r.load(), r.leastLoad(), g.freeAt
 	r.grants = append(r.grants, how)
@@ -496,6 +522,7 @@ func (r *Ranker) place(now Time, id GPUID, g *gpu) {
 		r.spare.unwatch(id)
 	}
 
+	// A hold moves the time when the GPU is free; the rest goes as for a busy one.
 	if g.held {
 		g.freeAt = max(g.freeAt, r.holds[id])
 		if now >= r.holds[id] {

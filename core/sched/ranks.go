@@ -21,6 +21,8 @@ func (r *ranks) add(pr Priority) {
 	if pr == 0 {
 		return
 	}
+
+	// Priorities are rare: a model without them carries no table.
 	if r.levels == nil {
 		r.levels = &levels{}
 	}
@@ -34,6 +36,7 @@ func (r *ranks) sub(pr Priority) {
 	if pr == 0 {
 		return
 	}
+
 	r.n--
 	if r.levels.count[pr]--; r.levels.count[pr] == 0 {
 		r.levels.used[pr>>6] &^= 1 << (pr & 63)
@@ -42,6 +45,7 @@ func (r *ranks) sub(pr Priority) {
 
 // lowest returns the lowest priority among the n requests of the queue.
 func (r *ranks) lowest(n int) Priority {
+	// Some request has no priority, and none is below that.
 	if int(r.n) < n {
 		return 0
 	}
@@ -148,6 +152,8 @@ const chooseMax = searchMax / 2
 // among, and how many of that one are chosen; it needs a request with a priority.
 func (q *queue) cutoff(n, among int, r *ranks) (least Priority, room int) {
 	count := &r.levels.count
+
+	// The counts kept are of the whole queue; a part of it is counted here.
 	if among < int(q.n) {
 		count = new([256]int32)
 		for i := range among {

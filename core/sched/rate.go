@@ -29,6 +29,7 @@ func (r *rate) update(now Time, m *model) {
 		return
 	}
 	if !r.fixed {
+		// Until rateSpan has passed the plain average weighs more than the exponential one.
 		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
 		r.perNS += w * (float64(m.q.came())/float64(dt) - r.perNS)
 	}
@@ -65,6 +66,8 @@ func (x *execution) targetAt(perNS float64, budget Duration) int {
 	if perNS <= 0 {
 		return 1
 	}
+
+	// The left side grows with b, so that halving finds the largest.
 	lo, hi := 1, int(x.max)
 	for lo < hi {
 		b := (lo + hi + 1) / 2

@@ -68,6 +68,8 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 	if subCluster >= SubClusterLimit {
 		return fmt.Errorf("sched: gpu %d: sub-cluster %d, want one below %d", id, subCluster, SubClusterLimit)
 	}
+
+	// One id is one GPU in all sub-clusters: completions name no sub-cluster.
 	if id < IDLimit && int(id) < len(s.where) && s.where[id] != 0 {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
@@ -75,6 +77,8 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 	for int(subCluster) >= len(s.rankers) {
 		s.rankers = append(s.rankers, nil)
 	}
+
+	// Rankers are made when they get a GPU: most numbers have none.
 	r := s.rankers[subCluster]
 	if r == nil {
 		r = NewRanker(subCluster, s.o)
@@ -85,6 +89,7 @@ func (s *Scheduler) AddGPU(now Time, id GPUID, subCluster uint32) error {
 		return err
 	}
 
+	// Nothing is written before the ranker has agreed: an error changes nothing.
 	s.epoch++
 	for int(id) >= len(s.where) {
 		s.where = append(s.where, 0)
@@ -105,6 +110,7 @@ func (s *Scheduler) RemoveGPU(now Time, id GPUID) {
 		return
 	}
 	r.RemoveGPU(now, id)
+
 	s.part.SetGPUs(now, s.where[id]-1, r.GPUs())
 	s.where[id] = 0
 }
@@ -120,6 +126,8 @@ func (s *Scheduler) HoldGPU(now Time, id GPUID, until Time) {
 // SetNetworkDelay replaces d_ctrl and d_data.
 func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 	s.reset()
+
+	// Rankers first: what the partition offers anew meets the delays that it was computed with.
 	for _, r := range s.rankers {
 		if r != nil {
 			r.SetNetworkDelay(ctrl, data)
@@ -171,6 +179,8 @@ func (s *Scheduler) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 // Advance acts on what is due by now, and on what has joined.
 func (s *Scheduler) Advance(now Time) {
 	s.reset()
+
+	// What has joined is offered before time moves the queues on.
 	s.pump(now)
 	s.part.Advance(now)
 	s.pump(now)
@@ -250,6 +260,8 @@ func (s *Scheduler) pump(now Time) {
 	o := &s.part.out
 	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 {
 		s.told = s.told[:0]
+
+		// A GPU that was given back is known before the candidates that may want it.
 		for _, f := range o.Frees {
 			if r := s.rankers[f.SubCluster]; r != nil {
 				r.Free(now, f)
@@ -271,6 +283,7 @@ func (s *Scheduler) pump(now Time) {
 		}
 		o.Frees, o.Candidates, o.Forecasts = o.Frees[:0], o.Candidates[:0], o.Forecasts[:0]
 
+		// Each ranker matches once for all that it was told.
 		for _, r := range s.told {
 			s.rank(now, r)
 		}

@@ -42,6 +42,7 @@ func (m *Model) service() Service {
 
 // check refuses what makes no sense, naming the field at fault.
 func (s *Service) check(id ModelID) error {
+	// Ids index tables, so that their bound is one of memory.
 	if id >= IDLimit {
 		return fmt.Errorf("sched: model %d: want an id below %d", id, IDLimit)
 	}
@@ -72,6 +73,8 @@ func (s *Service) checkHomes(id ModelID) error {
 		if sub >= SubClusterLimit {
 			return fmt.Errorf("sched: model %d: sub-cluster %d, want one below %d", id, sub, SubClusterLimit)
 		}
+
+		// Two homes in one place would offer one queue twice to the same Ranker.
 		if slices.Contains(s.Homes[:k], sub) {
 			return fmt.Errorf("sched: model %d: home %d is given twice", id, sub)
 		}
@@ -98,6 +101,7 @@ func (s *Service) checkVariants(id ModelID) (quickest Duration, err error) {
 			return 0, fmt.Errorf("sched: model %d: variant %d: %d profiles, want one for each of %d homes", id, i, len(v.Profiles), len(s.Homes))
 		}
 		for _, p := range v.Profiles {
+			// Without a profile the variant does not run in this home.
 			if p == nil {
 				continue
 			}
@@ -123,6 +127,7 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	if err := s.check(id); err != nil {
 		return err
 	}
+
 	for int(id) >= len(p.index) {
 		p.index, p.seqs = append(p.index, 0), append(p.seqs, 0)
 	}
@@ -139,10 +144,13 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 	p.free = p.free[:len(p.free)-1]
 	p.index[id] = at + 1
 
+	// Sequence numbers go on from the model that had the id before: its late messages stay older.
 	d := &p.models[at]
 	*d = model{id: id, seq: p.seqs[id], live: true, budget: s.SLO, q: queue{buf: d.q.buf}}
 	p.describe(d, &s)
 	d.last, d.grantAt = now, now
+
+	// The rate is last: it chooses variants among what describe has written.
 	d.rate.start(now, d, s.Rate)
 	if p.forecasting {
 		p.expectAgain(at)
@@ -166,6 +174,7 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 		return fmt.Errorf("sched: model %d: %w", id, ErrUnknown)
 	}
 
+	// The tables of the former profiles are let go of after the new ones are taken: many are the same.
 	before := d.homesNow(nil)
 	old := *d
 	p.describe(d, &s)
@@ -176,6 +185,7 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 	}
 	d.relearn(now, s.Rate)
 
+	// The queue is cut to its new limit before settle offers what it still holds.
 	p.truncate(d)
 	p.expectAgain(at)
 	p.settle(now, d, at)
@@ -219,6 +229,7 @@ func (p *Partition) describe(d *model, s *Service) {
 
 	f := &family{part: p, ripeSince: Never}
 	for k, sub := range s.Homes {
+		// A home where no variant may answer is none.
 		h := home{sub: sub, residents: p.residentsOf(d, s, k)}
 		if len(h.residents) == 0 {
 			continue
@@ -238,6 +249,8 @@ func (p *Partition) describe(d *model, s *Service) {
 	for k := range f.homes {
 		d.soonest = min(d.soonest, f.homes[k].residents[0].lead[1])
 	}
+
+	// Nothing to choose: the service takes the path of a plain model.
 	if len(f.homes) == 1 && len(first.residents) == 1 {
 		d.family = nil
 	}

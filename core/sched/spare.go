@@ -100,6 +100,8 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 	if len(s.works) == SpareWorkMax {
 		return fmt.Errorf("sched: spare work %d: there are %d already, want at most as many", w.ID, SpareWorkMax)
 	}
+
+	// New work starts with the least that others got: it must not make up for the time before it came.
 	s.works = append(s.works, offered{SpareWork: w, used: least})
 	return nil
 }
@@ -147,11 +149,14 @@ func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
 
 	freeAt = max(0, freeAt)
 	x := r.spare.steps[id]
+
+	// A step that runs over has delayed what is behind it: the driver's Step is too short.
 	if freeAt > x.end {
 		r.spare.stats.Overrun++
 	}
 	r.forgetStep(id, g, freeAt.Sub(x.start))
 
+	// Batches granted behind the step start when it has really ended.
 	for i := range g.ahead {
 		o := r.order(id, i)
 		freeAt = max(freeAt, o.start).Add(o.exec)
@@ -202,10 +207,14 @@ func (r *Ranker) startSteps(now Time) {
 		if g.spare || g.ahead > 0 {
 			continue // its work ends soon, but has not
 		}
+
+		// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less.
 		w := s.next(r.load() >= tight)
 		if w == nil {
 			return
 		}
+
+		// The room is counted once for each length: it is a pass over all models and GPUs.
 		if w.Step != checked {
 			room, checked = r.spareRoom(now, w.Step), w.Step
 		}
@@ -243,6 +252,7 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	s.stats.Steps++
 	s.out = append(s.out, SpareStep{Work: w.ID, SubCluster: r.number, GPU: id, Epoch: g.epoch, Start: start, End: end})
 
+	// The step is planned as busy time, so that a batch may be granted behind it.
 	g.spare, g.freeAt = true, end
 	r.idle.clear(uint32(id))
 	g.state = busy

@@ -35,6 +35,8 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 		if !w.known {
 			continue
 		}
+
+		// A pair of requests could find every GPU in a step and be too late after it.
 		if w.notice < step {
 			return 0
 		}
@@ -43,6 +45,8 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 		if w.due != Never {
 			at = max(0, w.due.Sub(now))
 		}
+
+		// Each batch may take its GPU a window before it is due.
 		for ; at < step; at += w.period {
 			due[at/width] = true
 			balance[max(0, at-w.window)/width]--

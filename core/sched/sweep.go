@@ -67,6 +67,7 @@ func (p *Partition) stepSweep(now Time) {
 		return
 	}
 
+	// Batches and cancels may have taken requests from before this place: it moves with them.
 	from := min(max(0, int(m.ranks.swept)), m.q.len())
 	to := min(from+searchMax, m.q.len())
 	p.stats.Searched += uint64(to - from)
@@ -94,6 +95,8 @@ func (p *Partition) endSweep() {
 	clear(s.wanted)
 	s.wanted, s.next = s.next, s.wanted
 	last := len(p.sweeps) - 1
+
+	// The sweep goes behind the others, where its maps are used again.
 	copy(p.sweeps, p.sweeps[1:])
 	p.sweeps[last] = s
 

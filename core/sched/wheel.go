@@ -46,6 +46,8 @@ func (w *wheel) grow(n int) {
 func (w *wheel) arm(i int32, at Time) {
 	t := &w.node[i]
 	n := w.place(at)
+
+	// Most timers move within their slot: the links stay.
 	if s := int32(n & wheelMask); t.slot == s {
 		t.at = at
 		w.early[s] = min(w.early[s], w.bound(n, at))
@@ -95,6 +97,8 @@ func (w *wheel) unlink(i int32) {
 	if t.next >= 0 {
 		w.node[t.next].prev = t.prev
 	}
+
+	// Only the first of a slot is known to the slot.
 	if t.prev >= 0 {
 		w.node[t.prev].next = t.next
 	} else {
@@ -118,6 +122,8 @@ func (w *wheel) next() Time {
 // ahead returns how many slots after cur the first slot in use lies; some slot must be.
 func (w *wheel) ahead() int {
 	s := int(w.cur & wheelMask)
+
+	// The word of the current slot comes twice: its high bits now, its low bits a round later.
 	if b := w.bits[s>>6] >> (s & 63); b != 0 {
 		return bits.TrailingZeros64(b)
 	}
@@ -162,6 +168,8 @@ func (w *wheel) advance(now Time, due []int32) []int32 {
 // drain takes slot s apart: due timers go to due, the others are placed anew.
 func (w *wheel) drain(s int32, now Time, due []int32) []int32 {
 	i := w.slot[s]
+
+	// The slot is emptied first: a timer that is parked may be linked into it again.
 	w.slot[s] = -1
 	w.bits[s>>6] &^= 1 << (s & 63)
 	for i >= 0 {
