@@ -65,11 +65,14 @@ func NewModel(m *repo.Model, batchMax, slotBytes int) (*Model, error) {
 	d.Inputs, d.InBytes = placeTensors(m.Inputs, in, m.GraphInput), in.Bytes
 	d.Outputs, d.OutBytes = placeTensors(m.Outputs, out, m.GraphOutput), out.Bytes
 
+	// A row of varying size lies in one packed tensor: slots have a fixed place for each row.
 	if in.Varies || out.Varies {
 		d.Varies, d.InParts, d.OutParts = true, d.Inputs, d.Outputs
 		d.Inputs, d.InBytes = packRow(in.Bytes + rowRoom(in, m.BytesMax))
 		d.Outputs, d.OutBytes = packRow(out.Bytes + rowRoom(out, m.BytesMax))
 	}
+
+	// The first guess is from the payload alone; alignment may take some rows more.
 	for d.BatchMax > 1 && d.layoutSlots() > slotBytes {
 		d.BatchMax = max(1, min(d.BatchMax-1, slotBytes/(d.InBytes+d.OutBytes)))
 	}
@@ -83,6 +86,8 @@ func NewModel(m *repo.Model, batchMax, slotBytes int) (*Model, error) {
 func (d *Model) Info() model.Info {
 	i := d.Source.Info()
 	i.BatchMax = uint32(d.BatchMax)
+
+	// Frontends must know how large a payload may be: its size does not follow from the shapes.
 	if d.Varies {
 		i.InputMax = uint32(d.InBytes)
 	}
@@ -111,6 +116,7 @@ func (d *Model) layoutSlots() int {
 	at := 0
 	for _, list := range [][]Tensor{d.Inputs, d.Outputs} {
 		for k := range list {
+			// All rows of a tensor lie side by side, so that a batch needs no copy to be whole.
 			list[k].base = at
 			at = (at + list[k].Bytes*d.BatchMax + Align - 1) &^ (Align - 1)
 		}
@@ -121,6 +127,7 @@ func (d *Model) layoutSlots() int {
 
 // SlotBytes returns the size of a slot that holds a batch of any of the models.
 func SlotBytes(models []*Model) int {
+	// A slot without models still has an address.
 	size := Align
 	for _, m := range models {
 		size = max(size, m.bytes)

@@ -31,6 +31,7 @@ func (d *Model) Takes(n int) bool {
 
 // SetPacked gives a packed row a payload of n bytes, and returns where it lies.
 func SetPacked(row []byte, n int) ([]byte, error) {
+	// The length comes from a client or a graph, so that it is checked before memory is given.
 	if n > len(row)-lengthBytes {
 		return nil, fmt.Errorf("payload of %d bytes: must be at most %d", n, len(row)-lengthBytes)
 	}
@@ -43,6 +44,7 @@ func SetNoOutput(row []byte) { binary.LittleEndian.PutUint32(row, noOutput) }
 
 // Packed returns a packed row's payload; false if it is marked, or its length makes no sense.
 func Packed(row []byte) ([]byte, bool) {
+	// The mark noOutput is larger than any room: one comparison finds it, too.
 	n := uint64(binary.LittleEndian.Uint32(row))
 	if n > uint64(len(row)-lengthBytes) {
 		return nil, false

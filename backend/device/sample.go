@@ -28,6 +28,7 @@ func (d *Model) WriteRow(s *Slot, i int, payload []byte) error {
 // Fill fills every row of the inputs in s: with the samples in turn, or with zeros if there are none. Zeros make no
 // row of a model with BYTES inputs.
 func (d *Model) Fill(s *Slot) error {
+	// A slot may hold what an earlier batch left.
 	if len(d.Samples) == 0 {
 		for k := range d.Inputs {
 			clear(s.Input(d, k, d.BatchMax))
@@ -52,6 +53,8 @@ func (d *Model) Guesses() []repo.Sample {
 		s := repo.Sample{Name: fmt.Sprintf("%q", text), Batch: 1, Runs: 1}
 		for k := range d.InParts {
 			t := &d.InParts[k]
+
+			// Zeros do for the tensors whose size is fixed.
 			if !t.Varies() {
 				s.Row = append(s.Row, make([]byte, t.Bytes)...)
 				continue

@@ -20,6 +20,7 @@ func PagedBytes(size int) int {
 
 // Pages returns the whole pages within memory. A device pins pages, each once, so slots must not share them.
 func Pages(memory []byte) []byte {
+	// Memory may begin within a page; only whole pages can be pinned.
 	page := uintptr(os.Getpagesize())
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
 	from := (page - start%page) % page
@@ -56,6 +57,8 @@ func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Outpu
 
 func (s *Slot) rowBytes(t *Tensor, from, to int) []byte {
 	lo, hi := t.Span(from, to)
+
+	// The capacity ends with the rows, so that an append cannot write into those behind.
 	return s.memory[lo:hi:hi]
 }
 

@@ -50,11 +50,14 @@ type warmUp struct {
 // runAll runs the batch sizes, the largest first, since it needs the most memory, then each sample as it asks for.
 func (w *warmUp) runAll() error {
 	m := w.model
+
 	if err := m.Fill(w.slot); err != nil {
 		return err
 	}
 	for n := m.BatchMax; n >= 1; n-- {
 		end := n == 1 || n == m.BatchMax
+
+		// A slow model is served sooner with some sizes unprepared than late with all of them.
 		if !end && (w.ends || m.Varies || time.Since(w.began) > warmUpMax) {
 			continue
 		}

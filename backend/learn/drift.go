@@ -19,8 +19,11 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, looked bool,
 		return report, false, nil
 	}
 	l.looked = int((now - l.began) / every)
+
+	// Looks that were missed are not made up for: the window has their samples.
 	last := l.looked >= l.options.Looks
 
+	// Two samples are the least that a comparison takes.
 	s := l.samples
 	if len(s.window) >= 2 {
 		report, err = l.compareWindow()
@@ -34,6 +37,8 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, looked bool,
 		l.noteDrift(report, now)
 	}
 	l.wake()
+
+	// The level is for one period: the next one has all of its looks, and an empty window.
 	if last {
 		l.began, l.looked = now, 0
 		s.window, s.filling = nil, false
@@ -45,6 +50,8 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, looked bool,
 func (l *Learner) compareWindow() (plan.DriftReport, error) {
 	s := l.samples
 	s.window = s.window[max(0, len(s.window)-windowMax):]
+
+	// Both sides are answered by the weights that serve now: only the inputs may differ.
 	before, old, err := l.serving.answer(s.reference)
 	if err != nil {
 		return plan.DriftReport{}, err
@@ -60,7 +67,10 @@ func (l *Learner) compareWindow() (plan.DriftReport, error) {
 func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.counts.Drifts++
 	l.drifts = append(l.drifts, now)
+
 	l.impact, l.gains = max(report.ImpactHigh, 0), nil // few labels may show no loss where there is one
+
+	// A rollback holds only until the world has changed again.
 	l.learning, l.held = true, false
 	l.flat, l.best, l.sinceJudge, l.resting = 0, 0, 0, 0
 	l.samples.noteDrift()
@@ -68,6 +78,7 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 
 // wake sets a learner that rests to work again once there is twice as much to learn from since the last drift.
 func (l *Learner) wake() {
+	// With twice the samples a learner that had gained nothing may gain something.
 	if n := len(l.samples.recent.samples); l.resting > 0 && n >= 2*l.resting {
 		l.learning, l.resting, l.flat = true, 0, 0
 	}

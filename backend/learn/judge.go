@@ -17,6 +17,7 @@ type judge struct {
 }
 
 func newJudge(o Options, weights []float32) (*judge, error) {
+	// Drift is looked for in the features before the head, so that the graph puts these out as well.
 	m, err := o.Net.Probing(weights)
 	if err != nil {
 		return nil, err
@@ -34,6 +35,7 @@ func (j *judge) close() { j.predictor.Close() }
 func (j *judge) answer(list []Sample) (right []bool, f plan.Features, err error) {
 	size := len(j.images) / judgeBatch
 	for at := 0; at < len(list); at += judgeBatch {
+		// The graph has one batch size; the list is answered in pieces of it.
 		n := min(judgeBatch, len(list)-at)
 		for i, s := range list[at : at+n] {
 			copy(j.images[i*size:], s.Input)
@@ -91,6 +93,8 @@ func compare(a, b []bool) (gain, deviation float64) {
 	if n < 2 {
 		return 0, math.Inf(1)
 	}
+
+	// Both judged the same inputs, so that only those count on which they differ.
 	plus, minus := 0.0, 0.0
 	for i := range a {
 		switch {
@@ -100,6 +104,7 @@ func compare(a, b []bool) (gain, deviation float64) {
 			minus++
 		}
 	}
+
 	gain = (plus - minus) / n
 	return gain, math.Sqrt(((plus+minus)/n - gain*gain) / (n - 1))
 }

@@ -79,6 +79,8 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, took: o.StepTime}
 	l.options.Initial = nil // their memory is the samples' now
 	weights := slices.Clone(o.Weights)
+
+	// Trainer and judge hold C memory: an error frees what was made before it.
 	var err error
 	l.trainer, err = train.New(o.Net, train.Options{Batch: o.Batch, Weights: weights, Library: o.Library})
 	if err != nil {
@@ -90,6 +92,8 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	}
 	l.candidate = slices.Clone(weights)
 	l.versions, l.numbered = []Version{{o.Version, weights}}, o.Version
+
+	// What the first weights answer never changes, so that it is computed once.
 	if l.first, _, err = l.serving.answer(l.samples.judgesOld); err != nil {
 		return nil, errors.Join(fmt.Errorf("learner: %w", err), l.Close())
 	}
@@ -102,6 +106,8 @@ func (l *Learner) Offer(input []byte) (kept bool, err error) {
 	if err := l.options.checkSample(Sample{Input: input}); err != nil {
 		return false, err
 	}
+
+	// Labels cost GPU time: only every so many inputs get one.
 	if l.offered++; l.options.Teach == nil || l.offered%l.options.Every != 0 {
 		return false, nil
 	}
@@ -121,6 +127,7 @@ func (l *Learner) OfferLabelled(s Sample) (kept bool, err error) {
 	if err := l.options.checkSample(s); err != nil {
 		return false, err
 	}
+
 	if l.offered++; l.offered%l.options.Every != 0 {
 		return false, nil
 	}
@@ -145,6 +152,8 @@ func (l *Learner) Counts() Counts { return l.counts }
 // that the model answers. A learner that has nothing to learn is worth nothing.
 func (l *Learner) Worth(rate float64) plan.Learner {
 	p := plan.Learner{Rate: rate, Step: l.took, Drifts: slices.Clone(l.drifts)}
+
+	// Impact and gains are stated only while it learns: otherwise it asks for no GPU time.
 	if l.learning {
 		p.Impact, p.Gains = l.impact, slices.Clone(l.gains)
 		p.Step = max(p.Step, time.Microsecond) // before the first step its length is not known
@@ -162,6 +171,8 @@ func (l *Learner) Rollback(version int) error {
 	if err := l.publish(l.versions[i].Weights); err != nil {
 		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
+
+	// What was rolled back must not be learnt and published again at once.
 	l.held, l.learning, l.resting = true, false, 0
 	return l.restartCandidate()
 }
@@ -177,7 +188,11 @@ func (l *Learner) numbers() (all []int) {
 // that has failed half way is not mistaken for a later one.
 func (l *Learner) publish(weights []float32) error {
 	l.numbered++
+
+	// The number is used up even if publishing fails: a backend may have seen it.
 	next := Version{l.numbered, slices.Clone(weights)}
+
+	// Everything that may fail comes before the serving weights are let go.
 	fresh, err := newJudge(l.options, next.Weights)
 	if err != nil {
 		return err
@@ -200,6 +215,8 @@ func (l *Learner) publish(weights []float32) error {
 // restartCandidate makes the candidate the serving weights again.
 func (l *Learner) restartCandidate() error {
 	l.sinceJudge, l.gains = 0, nil
+
+	// The trainer starts from there, too: the mean must not follow weights that were thrown away.
 	copy(l.candidate, l.Weights())
 	return l.trainer.SetWeights(l.Weights())
 }

@@ -43,6 +43,8 @@ func (o *Options) complete() error {
 	if _, ok := o.Net.Head.(train.Classes); !ok {
 		return fmt.Errorf("net %s: only classifiers are trained while they serve: of another head no answer is right or wrong by itself", o.Net.Name)
 	}
+
+	// Defaults come first: the checks below see what is used.
 	setDefault(&o.Every, 1)
 	setDefault(&o.Period, defaultPeriod)
 	setDefault(&o.Looks, 5)

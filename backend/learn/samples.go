@@ -32,6 +32,7 @@ func (r *ring) push(s Sample) (gone Sample, full bool) {
 
 // takeAllBut removes all samples but the latest n, and returns them, oldest first.
 func (r *ring) takeAllBut(n int) []Sample {
+	// A full ring begins at next.
 	ordered := append(append([]Sample(nil), r.samples[r.next:]...), r.samples[:r.next]...)
 	cut := max(0, len(ordered)-n)
 	r.samples, r.next = append([]Sample(nil), ordered[cut:]...), 0
@@ -51,6 +52,8 @@ func (r *reservoir) add(s Sample, rng *rand.Rand) {
 		r.samples = append(r.samples, s)
 		return
 	}
+
+	// Each of the samples seen is kept with the same probability, most/seen.
 	if i := rng.IntN(r.seen); i < r.most {
 		r.samples[i] = s
 	}
@@ -75,6 +78,7 @@ type samples struct {
 func newSamples(initial []Sample, seed uint64) *samples {
 	s := &samples{rng: rand.New(rand.NewPCG(seed, 0x6c6561726e)), recent: ring{most: recentMax}, old: reservoir{most: oldMax}, judges: ring{most: judgeMax}}
 	for i, one := range initial {
+		// The initial samples are split as later ones are: a sample that was trained on judges nothing.
 		switch i % 4 {
 		case 2:
 			if len(s.judgesOld) < judgeMax {
@@ -128,6 +132,8 @@ func (s *samples) noteDrift() {
 // drawBatch draws a training batch: a share of the present, the rest of what was before.
 func (s *samples) drawBatch(n int, recent float64) []Sample {
 	batch := make([]Sample, n)
+
+	// Old samples are in every batch, so that the first data is not forgotten.
 	now := int(recent*float64(n) + 0.5)
 	for i := range batch {
 		from := s.old.samples

@@ -61,6 +61,7 @@ const (
 func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
 	switch {
+	// Labels come first: they are what the other work learns from.
 	case len(l.waiting) >= labelBatch:
 		r.Work, r.Inputs, err = Labelling, labelBatch, l.label()
 	case !l.learning || len(l.samples.recent.samples) < l.options.Batch || len(l.samples.judges.samples) < judgedMin:
@@ -88,6 +89,7 @@ func (l *Learner) noteStepTime(took time.Duration) {
 
 // label asks the teacher for the classes of the inputs that wait longest.
 func (l *Learner) label() error {
+	// The inputs leave the queue whatever the teacher says: a teacher that fails must not block it.
 	list := l.waiting[:labelBatch]
 	l.waiting = l.waiting[labelBatch:]
 	var images []byte
@@ -128,6 +130,8 @@ func (l *Learner) train(r *Report) error {
 	r.Inputs = l.options.Batch
 	loss, err := l.trainer.Step(images, targets, l.options.Rate)
 	r.Loss = loss
+
+	// Only NaN differs from itself: nothing of such a step may reach the candidate.
 	if loss != loss {
 		return l.discard(r, &l.counts.NotFinite, err)
 	}
@@ -147,6 +151,7 @@ func (l *Learner) train(r *Report) error {
 func (l *Learner) discard(r *Report, count *int, why error) error {
 	*count++
 	r.Discarded = why
+
 	l.options.Rate /= 2
 	return l.restartCandidate()
 }
@@ -157,6 +162,7 @@ var errWorse = errors.New("the candidate has become worse than the serving weigh
 // judge compares the candidate with the serving weights on held-out samples, and publishes or discards it.
 func (l *Learner) judge(r *Report) error {
 	l.counts.Judged++
+
 	steps := l.sinceJudge
 	l.sinceJudge = 0
 	weights := l.candidate
@@ -169,6 +175,8 @@ func (l *Learner) judge(r *Report) error {
 		return err
 	}
 	defer candidate.close()
+
+	// All three are answered before anything is decided: an error leaves the candidate as it is.
 	serves, _, err := l.serving.answer(l.samples.judges.samples)
 	if err != nil {
 		return err
@@ -213,6 +221,7 @@ func share(right []bool) float64 {
 // noteGain notes what each of the candidate's last steps has gained. A learner that gains nothing for a while rests until
 // there is more to learn from.
 func (l *Learner) noteGain(r *Report, steps int) {
+	// The first judgement after a drift measures against what serves.
 	if l.best == 0 {
 		l.best = r.Serving
 	}

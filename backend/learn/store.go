@@ -48,6 +48,7 @@ func (s *Store) Newest() (version int, weights []float32, err error) {
 	if len(all) == 0 {
 		return 0, nil, fmt.Errorf("model %s: %s has no version", s.net.Name, s.dir)
 	}
+
 	version = all[len(all)-1]
 	m, err := onnx.Read(filepath.Join(s.dir, strconv.Itoa(version), "model.onnx"))
 	if err != nil {
@@ -63,6 +64,8 @@ func (s *Store) list() (all []int, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("versions of %s: %w", s.net.Name, err)
 	}
+
+	// A name such as 01 is no version: versions are found by their numbers.
 	for _, e := range entries {
 		if v, err := strconv.Atoi(e.Name()); err == nil && v > 0 && strconv.Itoa(v) == e.Name() && e.IsDir() {
 			all = append(all, v)
@@ -82,6 +85,8 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 	if len(all) == 0 || version <= all[len(all)-1] {
 		return fmt.Errorf("save version %d of %s: there are %v: want a later one", version, s.net.Name, all)
 	}
+
+	// The content is made before the directory: an error here leaves nothing to clear away.
 	m, err := s.net.Serving(weights)
 	if err != nil {
 		return err
@@ -96,6 +101,8 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 		return fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
 	}
 	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, provenanceFile), origin), os.Chmod(temporary, 0o755))
+
+	// The rename is what makes the version visible.
 	if err == nil {
 		err = os.Rename(temporary, filepath.Join(s.dir, strconv.Itoa(version)))
 	}
@@ -128,6 +135,7 @@ const loadMost = time.Minute
 
 // Remove takes a learnt version out of the repository: one that could not be put in force must not serve after a restart.
 func (s *Store) Remove(version int) error {
+	// The provenance file is the proof that no person put the version there.
 	dir := filepath.Join(s.dir, strconv.Itoa(version))
 	if _, err := os.Stat(filepath.Join(dir, provenanceFile)); err != nil {
 		return fmt.Errorf("remove version %d of %s: no learner wrote it: %w", version, s.net.Name, err)

@@ -70,12 +70,15 @@ func (e *ekya) begin(period int) error {
 		e.last = e.shares[0].finish
 		return nil
 	}
+
+	// The GPUs are shared until the swap, so that the window's finish is a mean over both parts.
 	e.swapAt = e.retrainTime(epochs, tenths)
 	share := e.swapAt.Seconds() / Period.Seconds()
 	e.last = share*e.shares[tenths].finish + (1-share)*e.shares[0].finish
 
 	e.next = nil
 	for m := range e.streams {
+		// Samples that judged the configurations are not trained on.
 		held := len(all[m]) / 4
 		weights, err := e.retrain(m, all[m][held:], epochs, nil)
 		if err != nil {
@@ -94,6 +97,8 @@ func (e *ekya) profileModel(m int, all []learn.Sample) (curve []float64, err err
 		curve = append(curve, a)
 		return err
 	}
+
+	// The curve begins with the weights that serve: no training is one of the choices.
 	if err := judge(e.serving[m]); err != nil {
 		return nil, err
 	}
@@ -111,6 +116,7 @@ func (e *ekya) retrain(m int, list []learn.Sample, epochs int, judge func([]floa
 	defer t.Close()
 
 	for range epochs {
+		// The training graph has one batch size: a rest that is smaller is left out.
 		for at := 0; at+batchMax <= len(list); at += batchMax {
 			if err := trainOn(t, net, list[at:at+batchMax], ekyaRate); err != nil {
 				return nil, err
@@ -154,6 +160,7 @@ func (e *ekya) steal(curves [][]float64) (epochs, tenths int) {
 
 // retrainTime is how long micro-profiling and then retraining of all models take with some tenths of the GPUs.
 func (e *ekya) retrainTime(epochs, tenths int) time.Duration {
+	// The stated profile gives the time: how long the processor really takes does not matter.
 	whole := windowSamples - windowSamples/4
 	steps := len(e.streams) * (epochs*(whole/batchMax) + profileEpochs*(windowSamples/profileShare/batchMax))
 	gpus := float64(tenths) / 10 * float64(e.setting.GPUs)
@@ -166,6 +173,8 @@ func extrapolate(curve []float64, epochs int) float64 {
 	if epochs <= last {
 		return curve[epochs]
 	}
+
+	// A curve that falls is taken to stay: training is never predicted to harm.
 	slope := max(0, curve[last]-curve[last/2]) / math.Log(float64(last)/float64(last/2))
 	return min(1, curve[last]+slope*math.Log(float64(epochs)/float64(last)))
 }

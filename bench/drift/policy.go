@@ -90,6 +90,8 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Each model has a learner of its own; they share only the idle GPU time.
 	o := &ours{setting: s, served: served}
 	for _, st := range streams {
 		l, err := learn.New(learn.Options{Net: st.recipe.Net(), Weights: st.start, Version: 1, Initial: st.initial, Library: s.Library,
@@ -123,6 +125,8 @@ func (o *ours) tick(now time.Duration) error {
 			o.left -= answerTime(lookInputs)
 		}
 	}
+
+	// The last step may run over; the next second pays for it.
 	for o.left > 0 {
 		did, err := o.step(now)
 		if err != nil || !did {
@@ -141,6 +145,8 @@ func (o *ours) step(now time.Duration) (did bool, err error) {
 	for _, l := range o.learners {
 		standings = append(standings, l.Worth(o.setting.rate()/2))
 	}
+
+	// The worth is computed anew before each step: the last one may have changed the order.
 	values := plan.ValueTraining(standings, now, driftPrior)
 	plan.ShareTraining(values, 0, 0)
 
@@ -152,6 +158,8 @@ func (o *ours) step(now time.Duration) (did bool, err error) {
 		if err != nil {
 			return false, err
 		}
+
+		// Labelling and judging answer inputs; only training costs a step.
 		switch r.Work {
 		case learn.None:
 			return false, nil

@@ -40,6 +40,7 @@ func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, err
 	if err := s.validate(); err != nil {
 		return Row{}, err
 	}
+
 	streams, err := openStreams(s)
 	if err != nil {
 		return Row{}, err
@@ -53,6 +54,7 @@ func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, err
 	var sum tally
 	before := make([]float64, len(streams)) // accuracy at the end of the period before
 	for period := range s.Periods {
+		// A run is stopped between periods: a period is computed whole.
 		if err := ctx.Err(); err != nil {
 			return Row{}, err
 		}
@@ -128,6 +130,8 @@ func (v *view) second(weights []float32) (err error) {
 	if v.seconds == 0 {
 		before = weights
 	}
+
+	// An accuracy is computed once for each version in a period: answering the test set takes longest.
 	if v.seconds == 0 || &weights[0] != &before[0] {
 		if v.accuracy, err = v.stream.accuracy(v.period, weights, v.library); err != nil {
 			return err
@@ -146,6 +150,8 @@ func (v *view) noteSecond(weights, started []float32) {
 	if &weights[0] != &started[0] {
 		v.fresh++
 	}
+
+	// Recovered is half of the way back from the first second's accuracy.
 	if v.recover < 0 && v.accuracy >= (v.before+v.first)/2 {
 		v.recover = v.seconds
 	}
@@ -157,6 +163,8 @@ func (v *view) noteSecond(weights, started []float32) {
 func (t *tally) add(v *view, alarmed bool) {
 	t.right += v.right
 	t.seconds += float64(v.seconds)
+
+	// A period without a drift can only raise a false alarm.
 	if !v.stream.drifts(v.period) {
 		t.calm++
 		if alarmed {
@@ -171,6 +179,8 @@ func (t *tally) add(v *view, alarmed bool) {
 	}
 	t.driftSeconds += float64(v.seconds)
 	t.seenNew += float64(v.fresh)
+
+	// A drift that costs next to nothing has nothing to recover.
 	if v.before-v.first >= costly {
 		t.costly++
 		if v.recover < 0 {

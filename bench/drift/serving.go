@@ -20,6 +20,7 @@ type served struct {
 // serve runs Downbeat's scheduler against the setting's requests in virtual time. All policies are served by it: what
 // they differ in is the learning.
 func serve(s Setting, share float64) (served, error) {
+	// A share of a GPU is simulated as a GPU that is slower by as much.
 	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
 	if err != nil {
 		return served{}, err

@@ -54,12 +54,14 @@ func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+
 	var rows []Row
 	for _, name := range o.Settings {
 		s, err := goodput.One(name)
 		if err != nil {
 			return nil, err
 		}
+
 		g := goodput.DefaultOptions()
 		g.Seeds, g.Span = o.Seeds, o.Span
 		w, err := goodput.Prepare(s, g, s.Capacity()*1.05)
@@ -67,11 +69,14 @@ func Run(ctx context.Context, o Options, progress func(Row)) ([]Row, error) {
 			return nil, err
 		}
 
+		// Loads are shares of what the setting serves without learners.
 		peak := w.Search(policy(0), s.Capacity()*0.9)
 		for _, load := range o.Loads {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
+
+			// One run without learners serves as the other side of every step length: the arrivals are the same.
 			off := w.Run(policy(0), load*peak)
 			for _, step := range o.Steps {
 				r := Row{Setting: name, PeakRPS: math.Round(peak), Load: load, StepMS: float64(step) / 1e6, Idle: 1 - off.Busy, Seeds: o.Seeds, SpanS: o.Span.Seconds()}
@@ -91,16 +96,20 @@ func (o *Options) Check() error {
 			return err
 		}
 	}
+
 	for _, l := range o.Loads {
+		// Written so that NaN is refused, too.
 		if !(l > 0 && l <= 2) {
 			return fmt.Errorf("load %v: want above 0 and at most 2 of the peak", l)
 		}
 	}
+
 	for _, s := range o.Steps {
 		if s <= 0 || s > 10*time.Millisecond {
 			return fmt.Errorf("step %v: want above 0 and at most 10ms", s)
 		}
 	}
+
 	if o.Seeds < 1 || o.Seeds > 1000 || o.Span < time.Second || o.Span > time.Hour {
 		return fmt.Errorf("seeds = %d, span = %v: want 1 to 1000 and a second to an hour", o.Seeds, o.Span)
 	}
@@ -110,6 +119,7 @@ func (o *Options) Check() error {
 // policy is the scheduler beside one learner with steps of a length, that take 0.7 of it to all of it; 0: without learners.
 func policy(step time.Duration) goodput.Policy {
 	return goodput.Policy{Name: "downbeat", New: func(w *sim.World) sim.Server {
+		// The seed follows from the workload, so that a run can be repeated.
 		if step > 0 {
 			w.Learners = []*sim.Learner{{Step: sim.Duration(step), Shortest: 0.7, Seed: uint64(len(w.Arrivals))}}
 		}
@@ -119,6 +129,7 @@ func policy(step time.Duration) goodput.Policy {
 
 // compare fills in what a run with learners says beside the one without.
 func (r *Row) compare(off, on *goodput.Sum) {
+	// Both runs have the same requests, so that their counts can be subtracted.
 	total, bad := off.Count()
 	_, badOn := on.Count()
 	r.Spare = on.Spare
@@ -152,9 +163,11 @@ func WriteTable(w io.Writer, rows []Row) error {
 func Draw(w io.Writer, rows []Row) error {
 	var panels []chart.Panel
 	for _, r := range rows {
+		// The rows of a setting follow one another.
 		if n := len(panels); n == 0 || panels[n-1].Title != r.Setting {
 			panels = append(panels, chart.Panel{Title: r.Setting, XLabel: "load, of the peak", YLabel: "share of the GPUs' time"})
 		}
+
 		p := &panels[len(panels)-1]
 		p.Add("idle without learners", r.Load, r.Idle)
 		p.Add(fmt.Sprintf("steps of %g ms", r.StepMS), r.Load, r.Spare)
