@@ -109,7 +109,7 @@ func (g *registry) notLoaded(family string) (all []Offered) {
 		}
 	}
 
-	// Models that a backend could load come first, those that it failed to load after them.
+	// Of each backend first what it could load, then what it failed to load.
 	for _, b := range g.backends {
 		for i := range b.hello.Models {
 			add(&b.hello.Models[i].Info)

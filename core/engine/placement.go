@@ -105,7 +105,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	}
 	m := &b.hello.Models[r.Model]
 
-	// No list says that the model is loaded on all GPUs.
+	// Where there is no list, the model is loaded on all GPUs.
 	if m.Loaded == nil {
 		m.Loaded = slices.Repeat([]bool{true}, len(b.hello.GPUs))
 	}
