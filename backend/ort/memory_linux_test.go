@@ -4,8 +4,6 @@ package ort
 
 import (
 	"fmt"
-	"os"
-	"runtime/debug"
 	"testing"
 
 	"downbeat.dev/backend/device"
@@ -13,22 +11,8 @@ import (
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
+	"downbeat.dev/internal/memcost"
 )
-
-// residentBytes is what the process has in memory, without what Go has freed.
-func residentBytes(t *testing.T) int64 {
-	t.Helper()
-	debug.FreeOSMemory()
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var size, resident int64
-	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
-		t.Fatal(err)
-	}
-	return resident * int64(os.Getpagesize())
-}
 
 // manyWeights is a model of many small weights, 32 MiB in all: what C's allocator keeps when they are freed.
 func manyWeights(t *testing.T) *repo.Model {
@@ -55,27 +39,13 @@ func TestUnloadReturnsMemory(t *testing.T) {
 	defer e.Close()
 	m := layout(t, manyWeights(t))
 	slots := devicetest.Slots(t, 2, device.SlotBytes([]*device.Model{m}))
-	round := func() (before, during, after int64) {
-		before = residentBytes(t)
+	memcost.CheckReturned(t, 16<<20, func() {
 		if err := devicetest.Load(e, m, slots); err != nil {
 			t.Fatal(err)
 		}
-		during = residentBytes(t)
+	}, func() {
 		if err := e.Unload(m); err != nil {
 			t.Fatal(err)
 		}
-		return before, during, residentBytes(t)
-	}
-	round() // what the library keeps for good
-
-	for range 3 {
-		before, during, after := round()
-		t.Logf("%d MiB before, %d loaded, %d unloaded", before>>20, during>>20, after>>20)
-		if during-before < 16<<20 {
-			t.Errorf("a model of 32 MiB took %d MiB", (during-before)>>20)
-		}
-		if after-before > (during-before)/4 {
-			t.Errorf("%d MiB of %d are still held", (after-before)>>20, (during-before)>>20)
-		}
-	}
+	})
 }

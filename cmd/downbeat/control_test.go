@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +27,7 @@ import (
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
+	"downbeat.dev/internal/memcost"
 )
 
 // adding is a graph whose output "out" is its input "in", one float, plus a number.
@@ -445,31 +445,7 @@ func TestConformanceUnloadReturnsMemory(t *testing.T) {
 	dir := writeRepository(t, file{"large/1/model.onnx", large}, file{"large/config.pbtxt", []byte(slow)})
 	large = nil
 	p := serveControlled(t, dir, controlled("explicit", ""))
-	resident := func() int64 {
-		debug.FreeOSMemory()
-		text, err := os.ReadFile("/proc/self/statm")
-		var size, pages int64
-		if _, scan := fmt.Sscan(string(text), &size, &pages); err != nil || scan != nil {
-			t.Fatal(err, scan)
-		}
-		return pages * int64(os.Getpagesize()) >> 20
-	}
-
-	for round := range 4 {
-		before := resident()
-		p.control(t, "large/load", "", http.StatusOK, "")
-		during := resident()
-		p.control(t, "large/unload", "", http.StatusOK, "")
-		after := resident()
-		t.Logf("%d MiB before, %d loaded, %d unloaded", before, during, after)
-		if round == 0 {
-			continue // the library keeps some for good
-		}
-		if during-before < 48 {
-			t.Errorf("a model of 64 MiB took %d MiB", during-before)
-		}
-		if after-before > (during-before)/4 {
-			t.Errorf("%d MiB of %d are still held", after-before, during-before)
-		}
-	}
+	memcost.CheckReturned(t, 48<<20,
+		func() { p.control(t, "large/load", "", http.StatusOK, "") },
+		func() { p.control(t, "large/unload", "", http.StatusOK, "") })
 }
