@@ -3,7 +3,6 @@ package accuracy
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/policy/scaling"
@@ -61,14 +60,7 @@ var Figures = []Figure{
 
 // FindFigure returns the figure of an ID.
 func FindFigure(id string) (Figure, error) {
-	var ids []string
-	for _, f := range Figures {
-		if f.ID == strings.ToLower(id) {
-			return f, nil
-		}
-		ids = append(ids, f.ID)
-	}
-	return Figure{}, fmt.Errorf("%q: want of %s", id, strings.Join(ids, ", "))
+	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }
 
 // Write makes a figure and writes it to a directory.

@@ -5,7 +5,6 @@ package symphony
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"downbeat.dev/bench/figure"
@@ -93,14 +92,7 @@ func init() {
 
 // FindFigure returns the figure of an ID.
 func FindFigure(id string) (Figure, error) {
-	var ids []string
-	for _, f := range Figures {
-		if f.ID == strings.ToLower(id) {
-			return f, nil
-		}
-		ids = append(ids, f.ID)
-	}
-	return Figure{}, fmt.Errorf("%q: want of %s", id, strings.Join(ids, ", "))
+	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
 }
 
 // Write makes a figure and writes it to a directory.
