@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -81,7 +80,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 
 	// Sorted by name and version, so that the last one of a name is its newest.
 	slices.SortStableFunc(t.all, func(a, b *Model) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), compareVersions(a.Version, b.Version))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), model.CompareVersions(a.Version, b.Version))
 	})
 	for _, m := range t.all {
 		if m.lostAt == 0 {
@@ -137,23 +136,6 @@ func (t *modelTable) idleSince(m *Model, now int64) int64 {
 		}
 	}
 	return max(now, 1)
-}
-
-// compareVersions orders 2 before 10; versions that are not numbers come first, as text.
-func compareVersions(a, b string) int {
-	x, errX := strconv.ParseUint(a, 10, 64)
-	y, errY := strconv.ParseUint(b, 10, 64)
-
-	// Numbers compare as numbers, so that 10 is newer than 9; words are older than any number.
-	switch {
-	case errX == nil && errY == nil:
-		return cmp.Compare(x, y)
-	case errX != nil && errY != nil:
-		return cmp.Compare(a, b)
-	case errX != nil:
-		return -1
-	}
-	return 1
 }
 
 // models holds what was announced. Written by the link's goroutine, read by everyone.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
@@ -99,7 +98,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 
 	// Equals are ordered by name and version, so that a variant's number does not depend on who came first.
 	slices.SortStableFunc(known, func(a, b *entry) int {
-		return cmp.Or(-cmp.Compare(a.info.Accuracy, b.info.Accuracy), cmp.Compare(a.info.Name, b.info.Name), -compareVersions(a.info.Version, b.info.Version))
+		return cmp.Or(-cmp.Compare(a.info.Accuracy, b.info.Accuracy), cmp.Compare(a.info.Name, b.info.Name), -model.CompareVersions(a.info.Version, b.info.Version))
 	})
 	first := &known[0].info
 	for _, m := range known[1:] {
@@ -109,21 +108,6 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 		}
 	}
 	return known[:min(len(known), sched.VariantsMax)], nil
-}
-
-// compareVersions orders 2 before 10; versions that are not numbers come first, as text.
-func compareVersions(a, b string) int {
-	x, errX := strconv.ParseUint(a, 10, 64)
-	y, errY := strconv.ParseUint(b, 10, 64)
-	switch {
-	case errX == nil && errY == nil:
-		return cmp.Compare(x, y)
-	case errX != nil && errY != nil:
-		return cmp.Compare(a, b)
-	case errX != nil:
-		return -1
-	}
-	return 1
 }
 
 // settleFamily puts the variants of a family in force.
@@ -291,7 +275,7 @@ func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 func (g *registry) outdated(members []*entry, i int, sub uint32) bool {
 	old := &members[i].info
 	return slices.ContainsFunc(members, func(m *entry) bool {
-		return m.info.Name == old.Name && compareVersions(m.info.Version, old.Version) > 0 && m.homeIn(sub) != nil
+		return m.info.Name == old.Name && model.CompareVersions(m.info.Version, old.Version) > 0 && m.homeIn(sub) != nil
 	})
 }
 
