@@ -1,13 +1,10 @@
 package gateway
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"slices"
 	"time"
-
-	"go.opentelemetry.io/otel/propagation"
 
 	"downbeat.dev/core/model"
 )
@@ -17,63 +14,17 @@ import (
 
 // generateRoutes registers the extension's calls below a model's path.
 func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
-	mux.HandleFunc("POST "+path+"/generate", func(w http.ResponseWriter, r *http.Request) { g.restGenerate(w, r, false) })
-	mux.HandleFunc("POST "+path+"/generate_stream", func(w http.ResponseWriter, r *http.Request) { g.restGenerate(w, r, true) })
-}
-
-func (g *Gateway) restGenerate(w http.ResponseWriter, r *http.Request, stream bool) {
-	body := scratches.Get().(*scratch)
-	defer body.putBack()
-	in := inferences.Get().(*inference)
-	defer in.putBack()
-	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
-	in.tellSpan(ctx, w.Header())
-
-	a, f := g.generateText(ctx, w, r, in, body)
-	in.endSpan(r.PathValue("model"), f)
-	g.logCall(r.Context(), "generate", r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
-	if f != nil {
-		g.metrics.countFault(r.PathValue("model"), f)
-		writeFault(w, f)
-		return
-	}
-	defer a.releaseOutputs()
-	g.writeGenerated(w, in, a, stream)
-}
-
-// generateText reads, checks and runs one call.
-func (g *Gateway) generateText(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
-	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
-		return a, f
-	}
-
-	// A client that has used up what it may is refused before its body takes memory.
-	client := clientOf(ctx)
-	if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
-		return a, f
-	}
-
-	in.memory, in.regions, in.text = &g.memory, &g.regions, true
-	if f = g.readBody(w, r, in, body); f != nil {
-		return a, f
-	}
-
-	if f = in.parseGenerate(body.b); f != nil {
-		return a, f
-	}
-
-	if f = in.arrangeInputs(); f != nil {
-		return a, f
-	}
-	if f = in.chooseOutputs(); f != nil {
-		return a, f
-	}
-	return g.runCall(ctx, in)
+	mux.HandleFunc("POST "+path+"/generate", func(w http.ResponseWriter, r *http.Request) {
+		g.serveCall(w, r, "generate", (*inference).parseGenerate, (*Gateway).writeGenerated)
+	})
+	mux.HandleFunc("POST "+path+"/generate_stream", func(w http.ResponseWriter, r *http.Request) {
+		g.serveCall(w, r, "generate", (*inference).parseGenerate, (*Gateway).writeEvent)
+	})
 }
 
 // parseGenerate reads the object: keys that name inputs are their data, the id is the request's, and parameters may hold
 // inputs, too, beside timeout and priority. Other keys belong to other models and mean nothing to this one.
-func (in *inference) parseGenerate(text []byte) *fault {
+func (in *inference) parseGenerate(_ *http.Request, text []byte) *fault {
 	var fail *fault
 	keep := func(s *jsonScanner, f *fault) {
 		if f != nil && fail == nil {
@@ -162,9 +113,19 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	return nil
 }
 
-// writeGenerated writes the outputs by name, one element as a value and more as an array. In a stream the object is an
+// writeGenerated writes the answer as one object.
+func (g *Gateway) writeGenerated(to http.ResponseWriter, in *inference, a answer) {
+	g.writeObject(to, in, a, false)
+}
+
+// writeEvent writes the answer as a stream of one event.
+func (g *Gateway) writeEvent(to http.ResponseWriter, in *inference, a answer) {
+	g.writeObject(to, in, a, true)
+}
+
+// writeObject writes the outputs by name, one element as a value and more as an array. In a stream the object is an
 // event of it.
-func (g *Gateway) writeGenerated(to http.ResponseWriter, in *inference, a answer, stream bool) {
+func (g *Gateway) writeObject(to http.ResponseWriter, in *inference, a answer, stream bool) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
 	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0]}

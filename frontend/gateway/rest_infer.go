@@ -47,6 +47,13 @@ func (in *inference) putBack() {
 }
 
 func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
+	g.serveCall(w, r, "rest", (*inference).parseInfer, (*Gateway).writeAnswer)
+}
+
+// serveCall answers one call over HTTP: parse takes its body apart, write puts the model's answer into words. The call's
+// name is what the access log calls it.
+func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
+	parse func(*inference, *http.Request, []byte) *fault, write func(*Gateway, http.ResponseWriter, *inference, answer)) {
 	body := scratches.Get().(*scratch)
 	defer body.putBack()
 	in := inferences.Get().(*inference)
@@ -55,9 +62,9 @@ func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
 	in.tellSpan(ctx, w.Header())
 
-	a, f := g.restServe(ctx, w, r, in, body)
+	a, f := g.runBody(ctx, w, r, in, body, parse)
 	in.endSpan(r.PathValue("model"), f)
-	g.logCall(r.Context(), "rest", r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
+	g.logCall(r.Context(), name, r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
 
 	if f != nil {
 		g.metrics.countFault(r.PathValue("model"), f)
@@ -67,11 +74,12 @@ func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
 
 	// The answer points into the outputs, so that they live until it is written.
 	defer a.releaseOutputs()
-	g.writeAnswer(w, in, a)
+	write(g, w, in, a)
 }
 
-// restServe reads, checks and runs one REST call.
-func (g *Gateway) restServe(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch) (a answer, f *fault) {
+// runBody reads and checks a call's body and runs what it asks for.
+func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch,
+	parse func(*inference, *http.Request, []byte) *fault) (a answer, f *fault) {
 	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
 		return a, f
 	}
@@ -86,34 +94,35 @@ func (g *Gateway) restServe(ctx context.Context, w http.ResponseWriter, r *http.
 	if f = g.readBody(w, r, in, body); f != nil {
 		return a, f
 	}
-
-	// With the header, its number of bytes is JSON and the rest is binary; a header of 0 says that all is one tensor.
-	head := len(body.b)
-	text := r.Header.Get(headerLength)
-	if text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > head {
-			return a, invalidFault("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, head)
-		}
-		head = n
-	}
-
-	if head == 0 && text != "" {
-		f = in.takeRaw(body.b)
-	} else {
-		f = in.parseRequest(body.b[:head], body.b[head:])
-	}
-	if f != nil {
+	if f = parse(in, r, body.b); f != nil {
 		return a, f
 	}
 
-	if f := in.arrangeInputs(); f != nil {
+	if f = in.arrangeInputs(); f != nil {
 		return a, f
 	}
-	if f := in.chooseOutputs(); f != nil {
+	if f = in.chooseOutputs(); f != nil {
 		return a, f
 	}
 	return g.runCall(ctx, in)
+}
+
+// parseInfer takes a body apart. With the header, its number of bytes is JSON and the rest is binary; a header of 0 says
+// that all is one tensor.
+func (in *inference) parseInfer(r *http.Request, body []byte) *fault {
+	text := r.Header.Get(headerLength)
+	if text == "" {
+		return in.parseRequest(body, nil)
+	}
+
+	head, err := strconv.Atoi(text)
+	if err != nil || head < 0 || head > len(body) {
+		return invalidFault("header %s: %.20q: must be a number within 0 and the body's length, %d", headerLength, text, len(body))
+	}
+	if head == 0 {
+		return in.takeRaw(body)
+	}
+	return in.parseRequest(body[:head], body[head:])
 }
 
 // readBody reads a body, unpacked if it came packed. Its memory counts as the call's.
