@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/family"
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/policy/scaling"
 	"downbeat.dev/bench/solver"
 )
@@ -80,7 +81,7 @@ func testWriters(t *testing.T, c *Comparison) {
 		rows = append(rows, r.Row)
 	}
 	var b bytes.Buffer
-	if err := WriteJSON(&b, rows...); err != nil {
+	if err := figure.WriteLines(&b, rows...); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any

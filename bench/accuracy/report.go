@@ -2,7 +2,6 @@ package accuracy
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -10,17 +9,6 @@ import (
 
 	"downbeat.dev/bench/figure"
 )
-
-// WriteJSON prints one object per line.
-func WriteJSON(w io.Writer, rows ...Row) error {
-	e := json.NewEncoder(w)
-	for _, r := range rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // WriteCSV prints the same fields, under a header of their names.
 func WriteCSV(w io.Writer, rows []Row) error {

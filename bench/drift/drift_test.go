@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/bench/figure"
 )
 
 // TestSchedules: a period is as the one before it or differs much, and both happen.
@@ -103,7 +105,7 @@ func TestRecovery(t *testing.T) {
 
 func TestRowsHaveTheirKeys(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteJSON(&b, []Row{{Policy: "ours", GPUs: 4}}); err != nil {
+	if err := figure.WriteLines(&b, Row{Policy: "ours", GPUs: 4}); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any

@@ -2,7 +2,6 @@ package drift
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -195,17 +194,6 @@ func (t *tally) row(policy string, s Setting) Row {
 	return Row{Policy: policy, GPUs: s.GPUs, Accuracy: t.right / t.seconds, FinishPct: 100 * t.finish / float64(s.Periods),
 		SeenNewPct: 100 * t.seenNew / max(1, t.driftSeconds), RecoverS: t.recover / float64(max(1, t.costly)),
 		FalseAlarmPct: percent(t.falseAlarms, t.calm), DetectedPct: percent(t.detected, t.drifts)}
-}
-
-// WriteJSON writes a line for each row.
-func WriteJSON(w io.Writer, rows []Row) error {
-	e := json.NewEncoder(w)
-	for _, r := range rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // WriteTable writes rows for people.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/core/arrivals"
 )
 
@@ -217,7 +218,7 @@ func checkText(t *testing.T, rows []Row) {
 		t.Errorf("table has %d lines, want %d:\n%s", lines, 1+len(rows), b.String())
 	}
 	b.Reset()
-	if err := WriteJSON(&b, rows); err != nil {
+	if err := figure.WriteLines(&b, rows...); err != nil {
 		t.Fatal(err)
 	}
 	d := json.NewDecoder(&b)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/bench/figure"
 )
 
 // TestGridMeetsEveryPairOfLevels: cells are different, and every two levels of two factors share one.
@@ -66,7 +68,7 @@ func TestCompareGoesOnWhereItEnded(t *testing.T) {
 	}
 
 	var kept bytes.Buffer
-	if err := WriteJSON(&kept, rows[:3]); err != nil {
+	if err := figure.WriteLines(&kept, rows[:3]...); err != nil {
 		t.Fatal(err)
 	}
 	done, err := ReadJSON(&kept)

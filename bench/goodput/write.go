@@ -11,17 +11,6 @@ import (
 	"text/tabwriter"
 )
 
-// WriteJSON prints one object per line.
-func WriteJSON(w io.Writer, rows []Row) error {
-	e := json.NewEncoder(w)
-	for _, r := range rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ReadJSON reads what WriteJSON wrote. Batch sizes and delays of figures 8 and 9 are not in it.
 func ReadJSON(r io.Reader) ([]Row, error) {
 	var rows []Row

@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -148,17 +147,6 @@ func (r *Row) sum(w *Workload, needed []int) {
 
 	r.BadPct = 100 * float64(bad) / float64(max(1, requests))
 	r.Ratio = r.GPUSeconds / r.Clairvoyant
-}
-
-// WriteJSON prints one object per line.
-func WriteJSON(w io.Writer, rows ...Row) error {
-	e := json.NewEncoder(w)
-	for _, r := range rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // WriteTable prints rows for people.

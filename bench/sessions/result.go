@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -99,15 +98,4 @@ func WriteTable(w io.Writer, all []Result) {
 		fmt.Fprintf(w, "%-8s %-18s %8d %9d %8d %9.2f %9.2f %7.2f %7.2f %9.3f %6.2f %9.2f\n", r.Workload, r.Policy, r.Workers, r.Sessions, r.Refused,
 			r.FinishPct, r.FinishPctMin, r.LatePct, 100*r.Utilization, r.Accuracy, r.BatchMean, r.AdmitMS)
 	}
-}
-
-// WriteJSON writes a line for each result.
-func WriteJSON(w io.Writer, all []Result) error {
-	e := json.NewEncoder(w)
-	for _, r := range all {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ package spare
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -135,17 +134,6 @@ func (r *Row) compare(off, on *goodput.Sum) {
 	r.Spare = on.Spare
 	r.Ratio = float64(total-badOn) / float64(total-bad)
 	r.Added = 100 * float64(badOn-bad) / float64(total)
-}
-
-// WriteJSON writes a line for each row.
-func WriteJSON(w io.Writer, rows []Row) error {
-	e := json.NewEncoder(w)
-	for _, r := range rows {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // WriteTable writes the rows for people.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/bench/figure"
 )
 
 // TestLearnersUseIdleTime: at half load and at 0.9 of the peak steps use the larger part of the idle time, and cost the
@@ -31,7 +33,7 @@ func TestLearnersUseIdleTime(t *testing.T) {
 	}
 
 	var lines, picture bytes.Buffer
-	if err := WriteJSON(&lines, rows); err != nil {
+	if err := figure.WriteLines(&lines, rows...); err != nil {
 		t.Fatal(err)
 	}
 	var back map[string]any

@@ -12,6 +12,7 @@ import (
 
 	"downbeat.dev/bench/accuracy"
 	"downbeat.dev/bench/family"
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/policy/scaling"
 )
 
@@ -172,7 +173,7 @@ func runAccuracy(ctx context.Context, in *accuracyInputs, policies, format strin
 		_, err := accuracy.Compare(ctx, s, with, func(r accuracy.Row) {
 			rows = append(rows, r)
 			if format == "json" {
-				_ = accuracy.WriteJSON(os.Stdout, r) // a closed pipe ends the process
+				_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
 				return
 			}
 			fmt.Fprintf(os.Stderr, "  %s: accuracy %.4f, violations %.5f\n", r.Policy, r.EffectiveAccuracy, r.ViolationRatio)

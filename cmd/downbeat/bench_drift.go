@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"downbeat.dev/bench/drift"
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/deploy"
 )
 
@@ -64,7 +65,7 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 	}
 
 	if asJSON {
-		return drift.WriteJSON(os.Stdout, rows)
+		return figure.WriteLines(os.Stdout, rows...)
 	}
 	return drift.WriteTable(os.Stdout, rows)
 }

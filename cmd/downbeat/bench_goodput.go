@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/core/sim"
 )
@@ -78,10 +79,10 @@ func runGoodput(ctx context.Context, setting, policies, format, out, file string
 	var lost error // of the kept rows
 	rows, err := goodput.Compare(ctx, settings, with, o, done, func(r goodput.Row) {
 		if kept != nil {
-			lost = errors.Join(lost, goodput.WriteJSON(kept, []goodput.Row{r}))
+			lost = errors.Join(lost, figure.WriteLines(kept, r))
 		}
 		if format == "json" {
-			_ = goodput.WriteJSON(os.Stdout, []goodput.Row{r}) // a closed pipe ends the process
+			_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
 			return
 		}
 		fmt.Fprintf(os.Stderr, "%s %s: %.0f r/s\n", r.Setting, r.Policy, r.Goodput)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/scale"
 	"downbeat.dev/deploy"
 )
@@ -42,7 +43,7 @@ func benchScale() command {
 			_, rows, err := scale.Run(ctx, o, with, func(r scale.Row) {
 				// Rows come as policies end.
 				if *format == "json" {
-					_ = scale.WriteJSON(os.Stdout, r) // a closed pipe ends the process
+					_ = figure.WriteLines(os.Stdout, r) // a closed pipe ends the process
 				}
 			})
 			if err != nil || *format == "json" {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/sessions"
 	"downbeat.dev/deploy"
@@ -82,7 +83,7 @@ func runSessions(ctx context.Context, workloads []string, policies []sessions.Po
 	}
 
 	if asJSON {
-		return sessions.WriteJSON(os.Stdout, all)
+		return figure.WriteLines(os.Stdout, all...)
 	}
 	sessions.WriteTable(os.Stdout, all)
 	return nil

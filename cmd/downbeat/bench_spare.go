@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/spare"
 	"downbeat.dev/deploy"
@@ -78,7 +79,7 @@ func runSpare(ctx context.Context, o spare.Options, dir string, asJSON bool) err
 	}
 
 	if asJSON {
-		return spare.WriteJSON(os.Stdout, rows)
+		return figure.WriteLines(os.Stdout, rows...)
 	}
 	return spare.WriteTable(os.Stdout, rows)
 }
@@ -94,7 +95,7 @@ func writeSpare(dir string, rows []spare.Row) error {
 		return err
 	}
 	defer lines.Close()
-	if err := spare.WriteJSON(lines, rows); err != nil {
+	if err := figure.WriteLines(lines, rows...); err != nil {
 		return err
 	}
 
