@@ -11,7 +11,7 @@ import (
 // source draws training and test examples of a family.
 type source interface {
 	// draw fills one image (H·W·3 bytes) and, unless it is nil, its training target.
-	draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth
+	drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth
 	labels() []string
 	imageSize() (h, w int)
 }
@@ -91,7 +91,7 @@ func (r Recipe) Draw(p *Painter, seed, i uint64, c *scene.Conditions, pixels []b
 		mixed := scene.Mixed(g)
 		c = &mixed
 	}
-	return r.data.draw(p, g, *c, pixels, nil), nil
+	return r.data.drawSample(p, g, *c, pixels, nil), nil
 }
 
 type vehicleCrops struct{}
@@ -106,7 +106,7 @@ func (vehicleCrops) labels() []string {
 	return l
 }
 
-func (v vehicleCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
+func (v vehicleCrops) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
 	class := g.IntN(scene.VehicleClasses)
 	p.drawCrop(g, c, scene.Vehicle(class), scene.Cycling, pixels, vehicleHeight, vehicleWidth)
 	oneHot(target, class)
@@ -125,7 +125,7 @@ func (activityCrops) labels() []string {
 	return l
 }
 
-func (activityCrops) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
+func (activityCrops) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
 	a := scene.Activity(g.IntN(int(scene.ActivityCount)))
 	kind := scene.Person
 
@@ -151,7 +151,7 @@ func (streets) labels() []string {
 	return l
 }
 
-func (streets) draw(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
+func (streets) drawSample(p *Painter, g *rand.Rand, c scene.Conditions, pixels []byte, target []float32) Truth {
 	s := scene.Compose(g, c, 1)
 	m := &scene.Image{W: detectorSize, H: detectorSize, Pix: pixels}
 	objects := p.r.Draw(s, s.Full(), m, nil)

@@ -151,7 +151,7 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 		// Every step draws images of its own: no image is seen twice.
 		for k := range r.Batch {
 			g := scene.Seeded(trainingSeed(o.Seed), uint64(i*r.Batch+k))
-			r.data.draw(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
+			r.data.drawSample(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
 		}
 
 		// The rate warms up over a hundred steps, then falls along a cosine.

@@ -52,11 +52,11 @@ func (l *Learner) compareWindow() (plan.DriftReport, error) {
 	s.window = s.window[max(0, len(s.window)-windowMax):]
 
 	// Both sides are answered by the weights that serve now: only the inputs may differ.
-	before, old, err := l.serving.answer(s.reference)
+	before, old, err := l.serving.answerSamples(s.reference)
 	if err != nil {
 		return plan.DriftReport{}, err
 	}
-	now, recent, err := l.serving.answer(s.window)
+	now, recent, err := l.serving.answerSamples(s.window)
 	if err != nil {
 		return plan.DriftReport{}, err
 	}

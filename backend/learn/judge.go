@@ -31,8 +31,8 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 
 func (j *judge) close() { j.predictor.Close() }
 
-// answer tells of each sample whether its class is the best of the scores, and what features it has.
-func (j *judge) answer(list []Sample) (right []bool, f plan.Features, err error) {
+// answerSamples tells of each sample whether its class is the best of the scores, and what features it has.
+func (j *judge) answerSamples(list []Sample) (right []bool, f plan.Features, err error) {
 	size := len(j.images) / judgeBatch
 	for at := 0; at < len(list); at += judgeBatch {
 		// The graph has one batch size; the list is answered in pieces of it.
@@ -63,8 +63,8 @@ func Accuracy(net train.Net, weights []float32, list []Sample, library string) (
 		return 0, err
 	}
 	defer j.close()
-	right, _, err := j.answer(list)
-	return share(right), err
+	right, _, err := j.answerSamples(list)
+	return rightShare(right), err
 }
 
 func bestClass(scores []float32) (best int) {
@@ -86,9 +86,9 @@ func countRight(right []bool) plan.Answers {
 	return a
 }
 
-// compare returns how much more of the same samples b answers rightly than a, and the standard error of that. The answers
+// comparePaired returns how much more of the same samples b answers rightly than a, and the standard error of that. The answers
 // are paired: what both know, or neither, adds no error.
-func compare(a, b []bool) (gain, deviation float64) {
+func comparePaired(a, b []bool) (gain, deviation float64) {
 	n := float64(len(a))
 	if n < 2 {
 		return 0, math.Inf(1)

@@ -94,7 +94,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	l.versions, l.numbered = []Version{{o.Version, weights}}, o.Version
 
 	// What the first weights answer never changes, so that it is computed once.
-	if l.first, _, err = l.serving.answer(l.samples.judgesOld); err != nil {
+	if l.first, _, err = l.serving.answerSamples(l.samples.judgesOld); err != nil {
 		return nil, errors.Join(fmt.Errorf("learner: %w", err), l.Close())
 	}
 	return l, nil

@@ -24,11 +24,11 @@ func (s *street) accuracy(weights []float32, list []Sample) float64 {
 		s.t.Fatal(err)
 	}
 	defer j.close()
-	right, _, err := j.answer(list)
+	right, _, err := j.answerSamples(list)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return share(right)
+	return rightShare(right)
 }
 
 // live lets a learner see n samples and a look for each of some periods.

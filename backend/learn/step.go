@@ -67,7 +67,7 @@ func (l *Learner) Step() (r Report, err error) {
 	case !l.learning || len(l.samples.recent.samples) < l.options.Batch || len(l.samples.judges.samples) < judgedMin:
 		return r, nil
 	case l.sinceJudge >= judgeEvery:
-		r.Work, err = Judging, l.judge(&r)
+		r.Work, err = Judging, l.judgeCandidate(&r)
 	default:
 		r.Work, err = Training, l.train(&r)
 		defer func() { l.noteStepTime(r.Took) }()
@@ -159,8 +159,8 @@ func (l *Learner) discard(r *Report, count *int, why error) error {
 // errWorse is why a candidate is thrown away that answers less than what serves.
 var errWorse = errors.New("the candidate has become worse than the serving weights")
 
-// judge compares the candidate with the serving weights on held-out samples, and publishes or discards it.
-func (l *Learner) judge(r *Report) error {
+// judgeCandidate compares the candidate with the serving weights on held-out samples, and publishes or discards it.
+func (l *Learner) judgeCandidate(r *Report) error {
 	l.counts.Judged++
 
 	steps := l.sinceJudge
@@ -177,15 +177,15 @@ func (l *Learner) judge(r *Report) error {
 	defer candidate.close()
 
 	// All three are answered before anything is decided: an error leaves the candidate as it is.
-	serves, _, err := l.serving.answer(l.samples.judges.samples)
+	serves, _, err := l.serving.answerSamples(l.samples.judges.samples)
 	if err != nil {
 		return err
 	}
-	trained, _, err := candidate.answer(l.samples.judges.samples)
+	trained, _, err := candidate.answerSamples(l.samples.judges.samples)
 	if err != nil {
 		return err
 	}
-	remembers, _, err := candidate.answer(l.samples.judgesOld)
+	remembers, _, err := candidate.answerSamples(l.samples.judgesOld)
 	if err != nil {
 		return err
 	}
@@ -193,10 +193,10 @@ func (l *Learner) judge(r *Report) error {
 	r.Inputs = len(serves) + len(trained) + len(remembers)
 
 	// Two comparisons: with what serves, on the present, and with the first weights, on the first data.
-	r.Serving, r.Candidate = share(serves), share(trained)
+	r.Serving, r.Candidate = rightShare(serves), rightShare(trained)
 	l.noteGain(r, steps)
-	gain, deviation := compare(serves, trained)
-	kept, slack := compare(l.first, remembers)
+	gain, deviation := comparePaired(serves, trained)
+	kept, slack := comparePaired(l.first, remembers)
 	switch {
 	case gain < -betterBy*deviation || kept < -forgetMost-betterBy*slack:
 		return l.discard(r, &l.counts.Worse, errWorse)
@@ -214,7 +214,7 @@ func (l *Learner) judge(r *Report) error {
 	return nil
 }
 
-func share(right []bool) float64 {
+func rightShare(right []bool) float64 {
 	return float64(countRight(right).Right) / float64(max(1, len(right)))
 }
 

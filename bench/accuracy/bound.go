@@ -20,8 +20,8 @@ type Bounds struct {
 	Accuracy float64   // over the whole trace: the mean of Tens by requests
 }
 
-// bounds finds the optima of a world's windows.
-func bounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bounds, error) {
+// findBounds finds the optima of a world's windows.
+func findBounds(ctx context.Context, w *sim.World, devices []int, seconds int) (*Bounds, error) {
 	demand := make([][]float64, seconds)
 	for i := range demand {
 		demand[i] = make([]float64, len(w.Models))

@@ -22,8 +22,8 @@ func (in *Inputs) say(format string, args ...any) {
 	}
 }
 
-// compare runs policies in a setting and tells of each.
-func (in *Inputs) compare(ctx context.Context, s Setting, names string) (*Comparison, error) {
+// comparePolicies runs policies in a setting and tells of each.
+func (in *Inputs) comparePolicies(ctx context.Context, s Setting, names string) (*Comparison, error) {
 	policies, err := scaling.Select(names)
 	if err != nil {
 		return nil, err

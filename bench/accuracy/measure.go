@@ -37,15 +37,15 @@ type Measured struct {
 	BySecond [][]Window // by family and second
 }
 
-// measure makes a world record its outcomes. It must be called before Run.
-func measure(w *sim.World, seconds int) *Measured {
+// recordOutcomes makes a world record its outcomes. It must be called before Run.
+func recordOutcomes(w *sim.World, seconds int) *Measured {
 	m := &Measured{Seconds: make([]Window, seconds), Families: make([]Window, len(w.Models))}
 	for range w.Models {
 		m.BySecond = append(m.BySecond, make([]Window, seconds))
 	}
 
 	for _, a := range w.Arrivals {
-		m.count(a, Window{Arrived: 1})
+		m.countRequests(a, Window{Arrived: 1})
 	}
 
 	// An answer counts in the second in which its request arrived; one that comes late counts nowhere.
@@ -53,14 +53,14 @@ func measure(w *sim.World, seconds int) *Measured {
 		accuracy := w.Models[model].Variants[variant].Accuracy
 		for _, r := range requests {
 			if w.Deadline(r) >= finish {
-				m.count(w.Arrivals[r], Window{Served: 1, Accuracy: accuracy})
+				m.countRequests(w.Arrivals[r], Window{Served: 1, Accuracy: accuracy})
 			}
 		}
 	}
 	return m
 }
 
-func (m *Measured) count(a arrivals.Arrival, x Window) {
+func (m *Measured) countRequests(a arrivals.Arrival, x Window) {
 	second := a.At / 1e9
 	m.Seconds[second].add(x)
 	m.Families[a.Model].add(x)

@@ -147,7 +147,7 @@ func Compare(ctx context.Context, s Setting, policies []scaling.Named, progress 
 
 	// The bound depends on the demand only, so all policies share it.
 	c := &Comparison{Setting: s}
-	if c.Bounds, err = bounds(ctx, w, s.counts(), int(s.Trace.Span()/time.Second)); err != nil {
+	if c.Bounds, err = findBounds(ctx, w, s.counts(), int(s.Trace.Span()/time.Second)); err != nil {
 		return nil, err
 	}
 
@@ -171,7 +171,7 @@ func (c *Comparison) run(ctx context.Context, named scaling.Named) (Result, erro
 	if err != nil {
 		return Result{}, err
 	}
-	m := measure(w, int(c.Setting.Trace.Span()/time.Second))
+	m := recordOutcomes(w, int(c.Setting.Trace.Span()/time.Second))
 	p := named.New(ctx, w, scaling.Settings{LoadTime: sched.Duration(c.Setting.LoadTime), Gap: c.Setting.Gap})
 	w.Run(p)
 

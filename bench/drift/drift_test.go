@@ -66,11 +66,11 @@ func TestEkyaPlans(t *testing.T) {
 // TestServing: a share of the GPUs that is taken away is missed.
 func TestServing(t *testing.T) {
 	s := DefaultSetting()
-	whole, err := serve(s, 1)
+	whole, err := simulateServing(s, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	half, err := serve(s, 0.5)
+	half, err := simulateServing(s, 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}

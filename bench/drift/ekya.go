@@ -40,7 +40,7 @@ func openEkya(s Setting, streams []*stream) (learning, error) {
 	e := &ekya{setting: s, streams: streams}
 	for i := range e.shares {
 		var err error
-		if e.shares[i], err = serve(s, 1-float64(i)/10); err != nil {
+		if e.shares[i], err = simulateServing(s, 1-float64(i)/10); err != nil {
 			return nil, err
 		}
 	}
@@ -50,8 +50,8 @@ func openEkya(s Setting, streams []*stream) (learning, error) {
 	return e, nil
 }
 
-// begin plans a window, and computes what its retraining will give.
-func (e *ekya) begin(period int) error {
+// beginPeriod plans a window, and computes what its retraining will give.
+func (e *ekya) beginPeriod(period int) error {
 	e.began, e.swapAt = Period*time.Duration(period), 0
 	all := make([][]learn.Sample, len(e.streams))
 	curves := make([][]float64, len(e.streams))
@@ -179,9 +179,9 @@ func extrapolate(curve []float64, epochs int) float64 {
 	return min(1, curve[last]+slope*math.Log(float64(epochs)/float64(last)))
 }
 
-func (e *ekya) sample(int, learn.Sample) error { return nil }
+func (e *ekya) offerSample(int, learn.Sample) error { return nil }
 
-func (e *ekya) tick(now time.Duration) error {
+func (e *ekya) endSecond(now time.Duration) error {
 	if e.swapAt > 0 && now-e.began >= e.swapAt {
 		e.serving, e.swapAt = e.next, 0
 	}
@@ -190,5 +190,5 @@ func (e *ekya) tick(now time.Duration) error {
 
 func (e *ekya) weights(model int) []float32 { return e.serving[model] }
 func (e *ekya) alarms(int) int              { return 0 } // it does not ask
-func (e *ekya) finish() float64             { return e.last }
+func (e *ekya) finishShare() float64        { return e.last }
 func (e *ekya) close()                      {}

@@ -18,18 +18,18 @@ type Policy struct {
 
 // learning is a policy at work.
 type learning interface {
-	// begin is told that a period begins.
-	begin(period int) error
-	// sample gives a labelled sample of a model's stream.
-	sample(model int, one learn.Sample) error
-	// tick ends a second, at whose end it is now.
-	tick(now time.Duration) error
+	// beginPeriod is told that a period begins.
+	beginPeriod(period int) error
+	// offerSample gives a labelled sample of a model's stream.
+	offerSample(model int, one learn.Sample) error
+	// endSecond ends a second, at whose end it is now.
+	endSecond(now time.Duration) error
 	// weights are those that serve a model.
 	weights(model int) []float32
 	// alarms is how many drifts of a model were detected so far.
 	alarms(model int) int
-	// finish is the share of the last period's requests that were answered in time.
-	finish() float64
+	// finishShare is the share of the last period's requests that were answered in time.
+	finishShare() float64
 	close()
 }
 
@@ -61,17 +61,17 @@ type none struct {
 }
 
 func openNone(s Setting, streams []*stream) (learning, error) {
-	served, err := serve(s, 1)
+	served, err := simulateServing(s, 1)
 	return &none{streams, served}, err
 }
 
-func (n *none) begin(int) error                { return nil }
-func (n *none) sample(int, learn.Sample) error { return nil }
-func (n *none) tick(time.Duration) error       { return nil }
-func (n *none) weights(model int) []float32    { return n.streams[model].start }
-func (n *none) alarms(int) int                 { return 0 }
-func (n *none) finish() float64                { return n.served.finish }
-func (n *none) close()                         {}
+func (n *none) beginPeriod(int) error               { return nil }
+func (n *none) offerSample(int, learn.Sample) error { return nil }
+func (n *none) endSecond(time.Duration) error       { return nil }
+func (n *none) weights(model int) []float32         { return n.streams[model].start }
+func (n *none) alarms(int) int                      { return 0 }
+func (n *none) finishShare() float64                { return n.served.finish }
+func (n *none) close()                              {}
 
 // ours has a learner for each model, which train in GPU time that is idle: the one to which it is worth most at each
 // step (plan.ValueTraining). That steps delay no batch is the scheduler's to show, not this simulation's.
@@ -86,7 +86,7 @@ type ours struct {
 const driftPrior = Period
 
 func openOurs(s Setting, streams []*stream) (learning, error) {
-	served, err := serve(s, 1)
+	served, err := simulateServing(s, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -105,14 +105,14 @@ func openOurs(s Setting, streams []*stream) (learning, error) {
 	return o, nil
 }
 
-func (o *ours) begin(int) error { return nil }
+func (o *ours) beginPeriod(int) error { return nil }
 
-func (o *ours) sample(model int, one learn.Sample) error {
+func (o *ours) offerSample(model int, one learn.Sample) error {
 	_, err := o.learners[model].OfferLabelled(one)
 	return err
 }
 
-func (o *ours) tick(now time.Duration) error {
+func (o *ours) endSecond(now time.Duration) error {
 	// Idle time that was not used in its second is gone.
 	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
 
@@ -175,7 +175,7 @@ func (o *ours) step(now time.Duration) (did bool, err error) {
 
 func (o *ours) weights(model int) []float32 { return o.learners[model].Weights() }
 func (o *ours) alarms(model int) int        { return o.learners[model].Counts().Drifts }
-func (o *ours) finish() float64             { return o.served.finish }
+func (o *ours) finishShare() float64        { return o.served.finish }
 
 func (o *ours) close() {
 	for _, l := range o.learners {

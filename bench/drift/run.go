@@ -75,7 +75,7 @@ func runPeriod(s Setting, streams []*stream, l learning, period int, before []fl
 		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
 	}
 
-	if err := l.begin(period); err != nil {
+	if err := l.beginPeriod(period); err != nil {
 		return err
 	}
 	for second := range int(Period / tick) {
@@ -84,21 +84,21 @@ func runPeriod(s Setting, streams []*stream, l learning, period int, before []fl
 				return err
 			}
 			for i := range labelled {
-				one, err := streams[m].sample(period, second*labelled+i)
+				one, err := streams[m].drawOne(period, second*labelled+i)
 				if err != nil {
 					return err
 				}
-				if err := l.sample(m, one); err != nil {
+				if err := l.offerSample(m, one); err != nil {
 					return err
 				}
 			}
 		}
-		if err := l.tick(Period*time.Duration(period) + tick*time.Duration(second+1)); err != nil {
+		if err := l.endSecond(Period*time.Duration(period) + tick*time.Duration(second+1)); err != nil {
 			return err
 		}
 	}
 
-	sum.finish += l.finish()
+	sum.finish += l.finishShare()
 	for m := range views {
 		before[m] = views[m].accuracy
 		sum.add(&views[m], l.alarms(m) > views[m].alarms)

@@ -17,9 +17,9 @@ type served struct {
 	idle   float64 // share of the GPUs' time without a batch
 }
 
-// serve runs Downbeat's scheduler against the setting's requests in virtual time. All policies are served by it: what
+// simulateServing runs Downbeat's scheduler against the setting's requests in virtual time. All policies are served by it: what
 // they differ in is the learning.
-func serve(s Setting, share float64) (served, error) {
+func simulateServing(s Setting, share float64) (served, error) {
 	// A share of a GPU is simulated as a GPU that is slower by as much.
 	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
 	if err != nil {

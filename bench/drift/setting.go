@@ -200,7 +200,7 @@ const (
 // drawMany draws n samples under the conditions of a period.
 func (s *stream) drawMany(from, n, period int) (list []learn.Sample, err error) {
 	for i := range n {
-		one, err := s.draw(uint64(from+i), s.conditions(period))
+		one, err := s.drawNumber(uint64(from+i), s.conditions(period))
 		if err != nil {
 			return nil, err
 		}
@@ -209,16 +209,16 @@ func (s *stream) drawMany(from, n, period int) (list []learn.Sample, err error) 
 	return list, nil
 }
 
-func (s *stream) draw(number uint64, c *scene.Conditions) (learn.Sample, error) {
+func (s *stream) drawNumber(number uint64, c *scene.Conditions) (learn.Sample, error) {
 	h, w := s.recipe.Size()
 	pixels := make([]byte, h*w*3)
 	truth, err := s.recipe.Draw(s.paint, 9000+2*s.seed+s.number<<32, number, c, pixels)
 	return learn.Sample{Input: pixels, Class: truth.Class}, err
 }
 
-// sample draws sample i of a period.
-func (s *stream) sample(period, i int) (learn.Sample, error) {
-	return s.draw(ofPeriods+uint64(period*perPeriod+i), s.conditions(period))
+// drawOne draws sample i of a period.
+func (s *stream) drawOne(period, i int) (learn.Sample, error) {
+	return s.drawNumber(ofPeriods+uint64(period*perPeriod+i), s.conditions(period))
 }
 
 // accuracy answers a period's tests with weights.

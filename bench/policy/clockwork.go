@@ -31,7 +31,7 @@ func NewClockwork(w *sim.World, buffer, ahead sched.Duration) sim.Server {
 				continue
 			}
 
-			b := q.fit(w, m, 0, now.Add(buffer), freeAt.Add(buffer))
+			b := q.fitBatch(w, m, 0, now.Add(buffer), freeAt.Add(buffer))
 
 			// With the buffer not even a batch of one is in time.
 			if b == 0 {

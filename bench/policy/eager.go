@@ -27,7 +27,7 @@ func NewEager(w *sim.World) sim.Server {
 		if best < 0 {
 			return 0, 0, 0
 		}
-		return best, 0, c.queues[best].fit(w, best, 0, now, freeAt)
+		return best, 0, c.queues[best].fitBatch(w, best, 0, now, freeAt)
 	}
 	return c
 }

@@ -8,9 +8,9 @@ import (
 // fifo is the requests of one model that wait.
 type fifo struct{ queue.Requests }
 
-// fit returns the largest batch of requests h, h+1, … that starts by start(b) and meets h's
+// fitBatch returns the largest batch of requests h, h+1, … that starts by start(b) and meets h's
 // deadline.
-func (q *fifo) fit(w *sim.World, m int32, h int, now, freeAt sim.Time) int {
+func (q *fifo) fitBatch(w *sim.World, m int32, h int, now, freeAt sim.Time) int {
 	p := w.Models[m].Profile
 	d := w.Deadline(q.At(h))
 	n := min(q.Len()-h, p.Max())

@@ -31,10 +31,10 @@ func NewNexus(w *sim.World, frontends int) sim.Server {
 // earlyDrop slides the window and returns the batch at its place.
 func (p *partitioned) earlyDrop(now, freeAt sched.Time, d *device, k int) int {
 	q, m, want := &d.queues[k], d.sessions[k].model, d.sessions[k].batch
-	h, b := 0, q.fit(p.w, m, 0, now, freeAt)
+	h, b := 0, q.fitBatch(p.w, m, 0, now, freeAt)
 	for b < min(want, q.Len()-h) {
 		h++
-		b = q.fit(p.w, m, h, now, freeAt)
+		b = q.fitBatch(p.w, m, h, now, freeAt)
 	}
 	for range h {
 		p.w.Drop(q.Take(1)[0])

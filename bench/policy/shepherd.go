@@ -75,7 +75,7 @@ func NewShepherd(w *sim.World) sim.Server {
 // largestBatch finds the largest batch of a queue that can run in time, the first of that size.
 func largestBatch(w *sim.World, q *fifo, m int32, now, freeAt sched.Time) (skip, b int) {
 	for h := 0; q.Len()-h > b && b < w.Models[m].Profile.Max(); h++ {
-		if n := q.fit(w, m, h, now, freeAt); n > b {
+		if n := q.fitBatch(w, m, h, now, freeAt); n > b {
 			skip, b = h, n
 		}
 	}

@@ -125,7 +125,7 @@ func (s *symphony) updateCandidate(now sched.Time, m int32, freeAt sched.Time) {
 		return
 	}
 
-	d.bs = d.q.fit(s.w, m, 0, now, freeAt)
+	d.bs = d.q.fitBatch(s.w, m, 0, now, freeAt)
 	dl := s.w.Deadline(d.q.At(0))
 	d.drop = dl - sched.Time(execTime(s.w, m, 1)+s.w.Lead(1)) + 1
 
@@ -253,7 +253,7 @@ func (s *symphony) slideWindow(now sched.Time, m int32, gpu int) {
 		return
 	}
 	for h := 1; h < d.q.Len(); h++ {
-		if n := d.q.fit(s.w, m, h, now, s.gpus[gpu]); n >= enough {
+		if n := d.q.fitBatch(s.w, m, h, now, s.gpus[gpu]); n >= enough {
 			for range h {
 				s.w.Drop(d.q.Take(1)[0])
 			}

@@ -43,7 +43,7 @@ func JudgeAdmission(ctx context.Context, mixes int, seed uint64) (Judgement, err
 		if err := ctx.Err(); err != nil {
 			return j, err
 		}
-		if err := j.judge(rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
+		if err := j.judgeMix(rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
 			return j, fmt.Errorf("mix %d of seed %d: %w", i, seed, err)
 		}
 	}
@@ -51,8 +51,8 @@ func JudgeAdmission(ctx context.Context, mixes int, seed uint64) (Judgement, err
 	return j, nil
 }
 
-// judge lets the last session of one mix ask, and the referee look.
-func (j *Judgement) judge(rng *rand.Rand) error {
+// judgeMix lets the last session of one mix ask, and the referee look.
+func (j *Judgement) judgeMix(rng *rand.Rand) error {
 	c := app.Capacity{GPUs: 1 + rng.IntN(16), Hop: hop}
 	all, err := drawMix(rng, c)
 	if err != nil {
@@ -153,7 +153,7 @@ func (j *Judgement) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(j)
 	}
-	of := func(n int) float64 { return share(n, max(j.Mixes, 1)) }
+	of := func(n int) float64 { return percentOf(n, max(j.Mixes, 1)) }
 	_, err := fmt.Fprintf(w, "%d random mixes, seed %d: %d admitted, %d refused; against %v of virtual time:\n"+
 		"phase known:   wrongly admitted %.2f %%, wrongly refused %.2f %%\n"+
 		"phase unknown: wrongly admitted %.2f %%, wrongly refused %.2f %%\n"+

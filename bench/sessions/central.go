@@ -34,8 +34,8 @@ type central struct {
 	offsets [][]time.Duration           // likewise
 }
 
-// stagesOf describes an application's modules as stages: processor time, then the GPU.
-func stagesOf(a *Application, quality int) (plan.Application, error) {
+// describeStages describes an application's modules as stages: processor time, then the GPU.
+func describeStages(a *Application, quality int) (plan.Application, error) {
 	p := plan.Application{Hop: hop}
 	for i := range a.Modules {
 		// Each module is two stages, its processor's and its model's; module i's model is stage 2 i + 1.
@@ -85,7 +85,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 				continue
 			}
 
-			a, err := stagesOf(&apps[k], min(level, len(apps[k].Qualities)-1))
+			a, err := describeStages(&apps[k], min(level, len(apps[k].Qualities)-1))
 			if err != nil {
 				return 0, err
 			}
@@ -123,7 +123,7 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 			continue
 		}
 		for i := range a.Modules {
-			m, err := c.model(k, i)
+			m, err := c.worldModel(k, i)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -157,8 +157,8 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 	return w, all, nil
 }
 
-// model is a module as the World knows it.
-func (c *central) model(app, module int) (sim.Model, error) {
+// worldModel is a module as the World knows it.
+func (c *central) worldModel(app, module int) (sim.Model, error) {
 	a := &c.w.Apps[app]
 	m := sim.Model{Name: a.Name + "/" + a.Modules[module].Name, SLO: sim.Duration(a.Latency - c.offsets[app][2*module+1])}
 	if c.server != nil { // a static plan has the stage's own share, and no more
@@ -192,7 +192,7 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 	t := newTally(len(streams))
 	frames := sim.NewFrames(w, sim.Duration(hop), sessions, func(session int, begun, ended sim.Time, inTime bool) {
 		if begun >= sim.Time(warm) {
-			t.end(session, inTime, ended <= begun.Add(sessions[session].Latency))
+			t.countFrame(session, inTime, ended <= begun.Add(sessions[session].Latency))
 		}
 	})
 
@@ -226,8 +226,8 @@ func (c *central) run(streams []Stream, warm, span time.Duration) (*tally, *sim.
 	return t, result, frames.Check()
 }
 
-// admit reports whether streams fit together: their demand at the floors, then a trial of this very brain.
-func (c *central) admit(streams []Stream) (bool, error) {
+// admitStreams reports whether streams fit together: their demand at the floors, then a trial of this very brain.
+func (c *central) admitStreams(streams []Stream) (bool, error) {
 	least, err := c.layout(streams)
 	if err != nil {
 		return false, nil // the latency cannot be met at this rate: a refusal, not a fault
@@ -246,15 +246,15 @@ func (c *central) admit(streams []Stream) (bool, error) {
 		return false, err
 	}
 	for _, by := range t.by {
-		if share(by.good, by.frames) < trialShare {
+		if percentOf(by.good, by.frames) < trialShare {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// serve admits the workload's streams one by one, and runs those that were let in.
-func (c *central) serve(name string) (Result, error) {
+// serveStreams admits the workload's streams one by one, and runs those that were let in.
+func (c *central) serveStreams(name string) (Result, error) {
 	var in []Stream
 	refused, longest := 0, time.Duration(0)
 	for _, s := range c.w.Streams {
@@ -264,7 +264,7 @@ func (c *central) serve(name string) (Result, error) {
 		}
 
 		began := time.Now()
-		ok, err := c.admit(append(in[:len(in):len(in)], s))
+		ok, err := c.admitStreams(append(in[:len(in):len(in)], s))
 		longest = max(longest, time.Since(began))
 		if err != nil {
 			return Result{}, err

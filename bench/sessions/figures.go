@@ -43,8 +43,8 @@ const stated = "profiles are stated, not published"
 
 var header = []string{"workload", "policy", "workers", "sessions", "refused", "finish_pct", "finish_pct_min", "late_pct", "utilization", "accuracy", "batch_mean"}
 
-// compare runs policies over workloads and adds a record for each.
-func compare(ctx context.Context, d *figure.Drawing, workloads, policies string, seed uint64) (map[string]Result, error) {
+// comparePolicies runs policies over workloads and adds a record for each.
+func comparePolicies(ctx context.Context, d *figure.Drawing, workloads, policies string, seed uint64) (map[string]Result, error) {
 	d.Header = header
 	chosen, err := Select(policies)
 	if err != nil {
@@ -76,7 +76,7 @@ func compare(ctx context.Context, d *figure.Drawing, workloads, policies string,
 
 func drawMaximal(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{}
-	all, err := compare(ctx, d, "W-1,W-2,W-3", "downbeat-high,rim,nexus,clipper", seed)
+	all, err := comparePolicies(ctx, d, "W-1,W-2,W-3", "downbeat-high,rim,nexus,clipper", seed)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func percent(x float64) string { return fmt.Sprintf("%.2f %%", x) }
 func drawSessions(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"policy", "application", "sessions", "finish_pct"}}
 	rest := &figure.Drawing{}
-	all, err := compare(ctx, rest, "W-1", "downbeat-high,rim,nexus,clipper", seed)
+	all, err := comparePolicies(ctx, rest, "W-1", "downbeat-high,rim,nexus,clipper", seed)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func drawSessions(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 
 func drawBatches(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{}
-	all, err := compare(ctx, d, "W-1,W-2,W-3", "downbeat-high,nexus,clipper", seed)
+	all, err := comparePolicies(ctx, d, "W-1,W-2,W-3", "downbeat-high,nexus,clipper", seed)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	names := []string{"downbeat", "rim", "rim-high", "rim-low"}
 	broken := 100.0
 	for i := range uint64(seedsOfFilled) {
-		all, err := compare(ctx, d, "f9", strings.Join(names, ","), seed+i)
+		all, err := comparePolicies(ctx, d, "f9", strings.Join(names, ","), seed+i)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func drawFilled(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 func drawRules(ctx context.Context, seed uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{}
 	rules := []string{"rim", "rim-rr", "rim-memory", "rim-utilization", "rim-nc", "rim-ncdrop", "rim-temporal", "nexus", "clipper"}
-	all, err := compare(ctx, d, "f9", strings.Join(rules, ","), seed)
+	all, err := comparePolicies(ctx, d, "f9", strings.Join(rules, ","), seed)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 		a := &p.w.Apps[s.App]
 		period := time.Duration(1e9 / s.FPS)
 		for at := s.From + phase(seed, x.stream, period); at < s.Until; at += period {
-			f := pinnedFrame{x: x, place: x.at(at), begun: at, until: slices.Repeat([]time.Duration{-1}, len(a.Modules)), left: len(a.Modules)}
+			f := pinnedFrame{x: x, place: x.segmentAt(at), begun: at, until: slices.Repeat([]time.Duration{-1}, len(a.Modules)), left: len(a.Modules)}
 			frames = append(frames, f)
 			for m := range a.Modules {
 				if len(a.Modules[m].After) == 0 {
@@ -83,7 +83,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 
 		f.until[next.module] = end
 		if f.left--; f.left == 0 {
-			t.end(f.x.stream, end-f.begun <= a.Latency, false)
+			t.countFrame(f.x.stream, end-f.begun <= a.Latency, false)
 			t.accuracy, t.answers = t.accuracy+a.Qualities[f.place.quality].Accuracy, t.answers+1
 			continue
 		}
@@ -110,8 +110,8 @@ func (p *rim) followers(a *Application, f *pinnedFrame, module int, begin func(a
 	}
 }
 
-// at is what held at a time.
-func (x *placement) at(now time.Duration) segment {
+// segmentAt is what held at a time.
+func (x *placement) segmentAt(now time.Duration) segment {
 	k := 0
 	for k+1 < len(x.since) && x.since[k+1].from <= now {
 		k++
@@ -119,8 +119,8 @@ func (x *placement) at(now time.Duration) segment {
 	return x.since[k]
 }
 
-// serve admits the workload's streams and runs those that were placed.
-func (p *rim) serve(name string, seed uint64) Result {
+// serveStreams admits the workload's streams and runs those that were placed.
+func (p *rim) serveStreams(name string, seed uint64) Result {
 	// Serving changes the streams; the caller's workload stays.
 	w := *p.w
 	p.w = &w
@@ -134,7 +134,7 @@ func (p *rim) serve(name string, seed uint64) Result {
 			now = time.Duration(len(in)) * joinEvery
 		}
 		began := time.Now()
-		ok := p.admit(i, now)
+		ok := p.admitStream(i, now)
 		longest = max(longest, time.Since(began))
 		if ok {
 			in = append(in, i)

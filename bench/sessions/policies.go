@@ -28,7 +28,7 @@ func Policies() []Policy {
 			if r.force {
 				w.limitTo(admittedByRim(w))
 			}
-			return newRim(w, r).serve(name, seed), nil
+			return newRim(w, r).serveStreams(name, seed), nil
 		}}
 	}
 	ours := func(name, summary string, c central) Policy {
@@ -38,7 +38,7 @@ func Policies() []Policy {
 				w.limitTo(admittedByRim(w))
 			}
 			c.w, c.seed = w, seed
-			return c.serve(name)
+			return c.serveStreams(name)
 		}}
 	}
 
@@ -68,7 +68,7 @@ func admittedByRim(w *Workload) int {
 	}
 	p := newRim(w, rule{qualities: "all", choose: "best-fit", cross: true, temporal: 1})
 	for i := range w.Streams {
-		if !p.admit(i, 0) {
+		if !p.admitStream(i, 0) {
 			return i
 		}
 	}

@@ -42,8 +42,8 @@ type tally struct {
 
 func newTally(sessions int) *tally { return &tally{by: make([]count, sessions)} }
 
-// end counts one frame.
-func (t *tally) end(session int, inTime, dropped bool) {
+// countFrame counts one frame.
+func (t *tally) countFrame(session int, inTime, dropped bool) {
 	c := &t.by[session]
 	c.frames++
 	if inTime {
@@ -63,28 +63,28 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	sessions := make([]int, len(w.Apps))
 	for i, c := range t.by {
 		all.frames, all.good, all.late = all.frames+c.frames, all.good+c.good, all.late+c.late
-		r.FinishPctMin = min(r.FinishPctMin, share(c.good, c.frames))
+		r.FinishPctMin = min(r.FinishPctMin, percentOf(c.good, c.frames))
 
 		of := &apps[w.Streams[i].App]
 		of.frames, of.good = of.frames+c.frames, of.good+c.good
 		sessions[w.Streams[i].App]++
 	}
 
-	r.FinishPct, r.LatePct = share(all.good, all.frames), share(all.late, all.frames)
+	r.FinishPct, r.LatePct = percentOf(all.good, all.frames), percentOf(all.late, all.frames)
 	if t.answers > 0 {
 		r.Accuracy = t.accuracy / t.answers
 	}
 
 	for k := range apps {
 		if sessions[k] > 0 {
-			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], share(apps[k].good, apps[k].frames)})
+			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], percentOf(apps[k].good, apps[k].frames)})
 		}
 	}
 	return r
 }
 
-// share is a percentage; of nothing it is all.
-func share(part, all int) float64 {
+// percentOf is a percentage; of nothing it is all.
+func percentOf(part, all int) float64 {
 	if all == 0 {
 		return 100
 	}

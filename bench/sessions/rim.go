@@ -79,14 +79,14 @@ func (p *rim) qualities(s Stream) []int {
 	return all
 }
 
-// admit places a stream at the best quality that fits, demoting others if none does; false: it is refused.
-func (p *rim) admit(stream int, now time.Duration) bool {
+// admitStream places a stream at the best quality that fits, demoting others if none does; false: it is refused.
+func (p *rim) admitStream(stream int, now time.Duration) bool {
 	p.events++
 
 	qualities := p.qualities(p.w.Streams[stream])
 
 	for _, q := range qualities {
-		if p.place(stream, q, now) {
+		if p.placeStream(stream, q, now) {
 			return true
 		}
 	}
@@ -120,11 +120,11 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 		before, changed = append(before, *x), append(changed, x)
 
 		// The share is given back and taken anew around each change of quality.
-		p.give(x, 1)
+		p.returnShares(x, 1)
 		x.quality++
 		x.demoted = p.events
-		p.give(x, -1)
-		if p.place(stream, quality, now) {
+		p.returnShares(x, -1)
+		if p.placeStream(stream, quality, now) {
 			for _, x := range changed {
 				x.since = append(x.since, segment{now, x.quality, x.worker})
 			}
@@ -134,9 +134,9 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 
 	// In vain: everybody gets the former quality back.
 	for i, x := range changed {
-		p.give(x, 1)
+		p.returnShares(x, 1)
 		*x = before[i]
-		p.give(x, -1)
+		p.returnShares(x, -1)
 	}
 	return false
 }
@@ -145,7 +145,7 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 func (p *rim) leave(stream int, now time.Duration) {
 	p.events++
 	i := slices.IndexFunc(p.placed, func(x *placement) bool { return x.stream == stream })
-	p.give(p.placed[i], 1)
+	p.returnShares(p.placed[i], 1)
 	p.placed = slices.Delete(p.placed, i, i+1)
 	if p.rule.qualities != "all" {
 		return
@@ -159,19 +159,19 @@ func (p *rim) leave(stream int, now time.Duration) {
 		}
 
 		// A session that cannot be raised on its workers keeps its quality; it is not moved.
-		p.give(x, 1)
+		p.returnShares(x, 1)
 		x.quality--
-		if !p.fits(x) {
+		if !p.sharesLeft(x) {
 			x.quality++
 		} else {
 			x.since = append(x.since, segment{now, x.quality, x.worker})
 		}
-		p.give(x, -1)
+		p.returnShares(x, -1)
 	}
 }
 
-// give returns a placement's shares, or takes them (−1).
-func (p *rim) give(x *placement, sign float64) {
+// returnShares returns a placement's shares, or takes them (−1).
+func (p *rim) returnShares(x *placement, sign float64) {
 	s := p.w.Streams[x.stream]
 	for m, worker := range x.worker {
 		p.left[worker] += sign * p.demand(s, m, x.quality)
@@ -179,8 +179,8 @@ func (p *rim) give(x *placement, sign float64) {
 	}
 }
 
-// fits reports whether a placement's shares are left.
-func (p *rim) fits(x *placement) bool {
+// sharesLeft reports whether a placement's shares are left.
+func (p *rim) sharesLeft(x *placement) bool {
 	need := make([]float64, len(p.left))
 	for m, worker := range x.worker {
 		need[worker] += p.demand(p.w.Streams[x.stream], m, x.quality)
@@ -193,8 +193,8 @@ func (p *rim) fits(x *placement) bool {
 	return true
 }
 
-// place puts a stream on one worker, or on several.
-func (p *rim) place(stream, quality int, now time.Duration) bool {
+// placeStream puts a stream on one worker, or on several.
+func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	modules := len(p.w.Apps[s.App].Modules)
 	whole := 0.0
@@ -207,7 +207,7 @@ func (p *rim) place(stream, quality int, now time.Duration) bool {
 		for m := range x.worker {
 			x.worker[m] = best
 		}
-		return p.settle(x, now)
+		return p.keepPlacement(x, now)
 	}
 	if !p.rule.cross {
 		return false
@@ -231,17 +231,17 @@ func (p *rim) place(stream, quality int, now time.Duration) bool {
 			x.worker[m] = best
 		}
 	}
-	return p.settle(x, now)
+	return p.keepPlacement(x, now)
 }
 
-// settle keeps a placement whose frames can be in time.
-func (p *rim) settle(x *placement, now time.Duration) bool {
+// keepPlacement keeps a placement whose frames can be in time.
+func (p *rim) keepPlacement(x *placement, now time.Duration) bool {
 	// A placement that cannot meet the latency even when nobody else runs is none.
 	if p.latency(x) > p.w.Apps[p.w.Streams[x.stream].App].Latency {
 		return false
 	}
 	x.since = []segment{{now, x.quality, x.worker}}
-	p.give(x, -1)
+	p.returnShares(x, -1)
 	p.placed = append(p.placed, x)
 	return true
 }
@@ -258,7 +258,7 @@ func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 	}
 	x := &placement{stream: stream, quality: quality, worker: slices.Repeat([]int{best}, len(p.w.Apps[p.w.Streams[stream].App].Modules))}
 	x.since = []segment{{now, x.quality, x.worker}}
-	p.give(x, -1)
+	p.returnShares(x, -1)
 	p.placed = append(p.placed, x)
 	return true
 }

@@ -94,7 +94,7 @@ func TestRimKeepsItsShares(t *testing.T) {
 		p := newRim(&w, rule{qualities: "all", choose: "best-fit", cross: true, temporal: 1})
 		var in []int
 		for i := range w.Streams {
-			if p.admit(i, 0) {
+			if p.admitStream(i, 0) {
 				in = append(in, i)
 			}
 			for k, left := range p.left {

@@ -92,8 +92,8 @@ func wantsHelp(args []string) bool {
 	})
 }
 
-// explain says what a command is for, before its flags. One with words of its own explains those.
-func explain(w io.Writer, path string, c command) {
+// introduceCommand says what a command is for, before its flags. One with words of its own explains those.
+func introduceCommand(w io.Writer, path string, c command) {
 	// Commands of commands list theirs instead.
 	if c.name == "models" || c.name == "bench" || c.name == "plan" {
 		return

@@ -55,7 +55,7 @@ func runLoad(ctx context.Context, args []string) error {
 	case f.slo < 0 || f.slo > time.Hour:
 		return fmt.Errorf("load: slo: %v: want 0 to 1h", f.slo)
 	}
-	if err := f.check(); err != nil {
+	if err := f.checkFlags(); err != nil {
 		return err
 	}
 
@@ -118,8 +118,8 @@ func startClient(ctx context.Context, c deploy.Config) (*downbeat.System, error)
 	return downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Client, Log: os.Stderr})
 }
 
-// check finds what no scheduler needs to be asked for.
-func (f *loadFlags) check() error {
+// checkFlags finds what no scheduler needs to be asked for.
+func (f *loadFlags) checkFlags() error {
 	if !(f.shape.Rate > 0 && f.shape.Rate <= 1e6) || f.shape.Span <= 0 || f.shape.Span > 24*time.Hour {
 		return fmt.Errorf("load: rate %v, duration %v: want above 0 to 1000000, and above 0 to 24h", f.shape.Rate, f.shape.Span)
 	}

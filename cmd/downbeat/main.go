@@ -33,7 +33,7 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
 
-	err := choose(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
+	err := runNamed(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
 		fmt.Fprint(w, usage)
 		list(w, commands())
 		fmt.Fprint(w, footer)
@@ -70,8 +70,8 @@ func exitCode(ctx context.Context, err error) int {
 // errUsage ends with exit code 2; what was wrong has been printed.
 var errUsage = errors.New("usage")
 
-// choose runs the command that args name; help prints what there is.
-func choose(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
+// runNamed runs the command that args name; help prints what there is.
+func runNamed(ctx context.Context, path string, all []command, args []string, help func(io.Writer)) error {
 	if len(args) == 0 {
 		help(os.Stderr)
 		return errUsage
@@ -94,7 +94,7 @@ func choose(ctx context.Context, path string, all []command, args []string, help
 	for _, c := range all {
 		if c.name == args[0] {
 			if wantsHelp(args[1:]) {
-				explain(os.Stdout, path, c)
+				introduceCommand(os.Stdout, path, c)
 			}
 			return c.run(ctx, args[1:])
 		}

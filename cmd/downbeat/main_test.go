@@ -137,7 +137,7 @@ func silently(t *testing.T, f func() error) error {
 }
 
 func TestUnknownWordsAreRefused(t *testing.T) {
-	err := choose(t.Context(), "downbeat", commands(), []string{"sevre"}, func(io.Writer) {})
+	err := runNamed(t.Context(), "downbeat", commands(), []string{"sevre"}, func(io.Writer) {})
 	if !errors.Is(err, errUsage) {
 		t.Errorf("got %v", err)
 	}

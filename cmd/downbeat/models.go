@@ -23,7 +23,7 @@ func modelsCommand() command {
 	}
 	return command{name: "models", summary: "train, check and illustrate the models in models/",
 		run: func(ctx context.Context, args []string) error {
-			return choose(ctx, "downbeat models", words, args, func(w io.Writer) {
+			return runNamed(ctx, "downbeat models", words, args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat models WHAT [flags]")
 				list(w, words)
 			})

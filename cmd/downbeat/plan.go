@@ -10,7 +10,7 @@ import (
 func planCommand() command {
 	return command{name: "plan", summary: "plan: size",
 		run: func(ctx context.Context, args []string) error {
-			return choose(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
+			return runNamed(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat plan WHAT [flags]")
 				list(w, planners())
 			})

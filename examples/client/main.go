@@ -52,14 +52,14 @@ func run(scheduler, model string, deadline time.Duration, n int) error {
 	defer cancel()
 	client.DoAll(ctx, calls)
 	for i := range calls {
-		fmt.Println(i, describe(&calls[i]))
+		fmt.Println(i, describeEnd(&calls[i]))
 		calls[i].Result.Release()
 	}
 	return nil
 }
 
-// describe says what a request ended in, as a program would decide by it.
-func describe(c *frontend.Call) string {
+// describeEnd says what a request ended in, as a program would decide by it.
+func describeEnd(c *frontend.Call) string {
 	switch {
 	case c.Err == nil:
 		return fmt.Sprintf("answered after %v", c.Result.Elapsed.Round(time.Microsecond))

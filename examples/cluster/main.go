@@ -34,20 +34,20 @@ func main() {
 	switch *role {
 	case "scheduler":
 		config.Roles, config.Listen = downbeat.Scheduler, "127.0.0.1:0"
-		err = serve(ctx, config)
+		err = serveRole(ctx, config)
 	case "backend":
 		config.Roles, config.Scheduler = downbeat.Backend, *scheduler
-		err = serve(ctx, config)
+		err = serveRole(ctx, config)
 	default:
-		err = ask(ctx, *models)
+		err = sendThrough(ctx, *models)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve runs one part until it is told to stop, and says where it listens.
-func serve(ctx context.Context, config downbeat.Config) error {
+// serveRole runs one part until it is told to stop, and says where it listens.
+func serveRole(ctx context.Context, config downbeat.Config) error {
 	system, err := downbeat.Start(ctx, config)
 	if err != nil {
 		return err
@@ -57,14 +57,14 @@ func serve(ctx context.Context, config downbeat.Config) error {
 	return errors.Join(err, system.Close())
 }
 
-// ask starts the other two processes and sends a request through them.
-func ask(ctx context.Context, models string) error {
-	address, stop, err := start("-role", "scheduler")
+// sendThrough starts the other two processes and sends a request through them.
+func sendThrough(ctx context.Context, models string) error {
+	address, stop, err := startRole("-role", "scheduler")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	_, stop, err = start("-role", "backend", "-scheduler", address, "-models", models)
+	_, stop, err = startRole("-role", "backend", "-scheduler", address, "-models", models)
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,8 @@ func ask(ctx context.Context, models string) error {
 	return nil
 }
 
-// start runs this program in another role, and returns the line that it prints and what stops it.
-func start(args ...string) (line string, stop func(), err error) {
+// startRole runs this program in another role, and returns the line that it prints and what stops it.
+func startRole(args ...string) (line string, stop func(), err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return "", nil, err

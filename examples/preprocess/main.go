@@ -32,11 +32,11 @@ func run(models, name string) error {
 	}
 	defer system.Close()
 
-	before, err := ask(system.Client(), name, false)
+	before, err := timeRequest(system.Client(), name, false)
 	if err != nil {
 		return err
 	}
-	beside, err := ask(system.Client(), name, true)
+	beside, err := timeRequest(system.Client(), name, true)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func run(models, name string) error {
 	return nil
 }
 
-// ask sends one request and returns the time from the image's arrival to the output.
-func ask(client *frontend.Client, name string, overlap bool) (time.Duration, error) {
+// timeRequest sends one request and returns the time from the image's arrival to the output.
+func timeRequest(client *frontend.Client, name string, overlap bool) (time.Duration, error) {
 	input, err := client.NewInput(name)
 	if err != nil {
 		return 0, err

@@ -55,7 +55,7 @@ func Select(list string) ([]Named, error) {
 
 	var out []Named
 	for _, name := range strings.Split(list, ",") {
-		n, err := find(name)
+		n, err := findPolicy(name)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func Select(list string) ([]Named, error) {
 	return out, nil
 }
 
-func find(name string) (Named, error) {
+func findPolicy(name string) (Named, error) {
 	var names []string
 	for _, n := range All() {
 		if n.Name == name {

@@ -2,10 +2,10 @@ package scaling
 
 import "downbeat.dev/core/sched"
 
-// apply makes the hosts host what a plan says, with as few changes as its counts allow. A device that
+// applyPlan makes the hosts host what a plan says, with as few changes as its counts allow. A device that
 // changes its variant loads for the load time after its running batch; what was bound to it and cannot
 // wait for that is bound to others.
-func (p *hosted) apply(now sched.Time, plan []placement) {
+func (p *hosted) applyPlan(now sched.Time, plan []placement) {
 	kept := p.keepMatching(plan)
 	changed := p.fillOthers(plan, kept)
 
@@ -24,7 +24,7 @@ func (p *hosted) apply(now sched.Time, plan []placement) {
 			p.hosts[i].weight = 1
 		}
 	}
-	p.reload(now, changed)
+	p.reloadHosts(now, changed)
 }
 
 // keepMatching returns, by host, whether it already hosts what the plan wants; wanted counts go down.
@@ -77,8 +77,8 @@ func (p *hosted) hosting(x placement, kept []bool) int {
 	return n
 }
 
-// reload loads the new variants and binds requests anew that were bound to the changed hosts.
-func (p *hosted) reload(now sched.Time, changed map[int]int32) {
+// reloadHosts loads the new variants and binds requests anew that were bound to the changed hosts.
+func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 	type bound struct{ r, family int32 }
 	var moved []bound
 	for k := range p.hosts { // in order of devices, whatever the map's is
@@ -109,6 +109,6 @@ func (p *hosted) reload(now sched.Time, changed map[int]int32) {
 		}
 	}
 	for k := range p.hosts {
-		p.serve(now, &p.hosts[k])
+		p.startBatch(now, &p.hosts[k])
 	}
 }

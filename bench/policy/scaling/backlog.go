@@ -10,9 +10,9 @@ import (
 // backlog is the requests of one family that wait.
 type backlog struct{ queue.Requests }
 
-// fit returns the largest batch of requests from the skipth on that starts at start and meets the
+// fitBatch returns the largest batch of requests from the skipth on that starts at start and meets the
 // deadline of its first.
-func (q *backlog) fit(w *sim.World, p *profile.Profile, skip int, start sched.Time) int {
+func (q *backlog) fitBatch(w *sim.World, p *profile.Profile, skip int, start sched.Time) int {
 	budget := w.Deadline(q.At(skip)).Sub(start)
 	if budget <= 0 {
 		return 0
@@ -27,9 +27,9 @@ func (q *backlog) fit(w *sim.World, p *profile.Profile, skip int, start sched.Ti
 // largest returns the largest batch that can start at start and meet its first request's deadline, and
 // how many requests before it are skipped for it: the fewest, and none that a batch as large could have.
 func (q *backlog) largest(w *sim.World, p *profile.Profile, start sched.Time) (skip, size int) {
-	size = q.fit(w, p, 0, start)
+	size = q.fitBatch(w, p, 0, start)
 	for i := 1; i < q.Len()-size && size < p.Max(); i++ {
-		if b := q.fit(w, p, i, start); b > size {
+		if b := q.fitBatch(w, p, i, start); b > size {
 			skip, size = i, b
 		}
 	}

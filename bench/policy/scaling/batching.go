@@ -54,10 +54,10 @@ func aimdBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.T
 // slides over the queue to the first request whose deadline the whole window meets, what lies before is
 // dropped.
 func earlyDropBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
-	b = h.queue.fit(w, h.profile, 0, now)
+	b = h.queue.fitBatch(w, h.profile, 0, now)
 	for b < min(h.planned, h.queue.Len()) && h.queue.Len() > 1 {
 		w.Drop(h.queue.Take(1)[0])
-		b = h.queue.fit(w, h.profile, 0, now)
+		b = h.queue.fitBatch(w, h.profile, 0, now)
 	}
 	return 0, b, 0
 }

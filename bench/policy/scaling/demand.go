@@ -22,7 +22,7 @@ func newDemand(families int) *demand {
 	return &demand{second: row(), recent: [2][]float64{row(), row()}, smoothed: row()}
 }
 
-func (d *demand) count(family int32) { d.second[family]++ }
+func (d *demand) countRequest(family int32) { d.second[family]++ }
 
 // endSecond closes a second; the one before time zero does not count.
 func (d *demand) endSecond(now sched.Time) {

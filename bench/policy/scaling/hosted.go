@@ -59,8 +59,8 @@ func newHosted(w *sim.World, planner planner, batching batching, loadTime sched.
 
 // Arrive implements sim.Server.
 func (p *hosted) Arrive(now sched.Time, r, family int32) {
-	p.advance(now)
-	p.demand.count(family)
+	p.planSeconds(now)
+	p.demand.countRequest(family)
 
 	h := p.route(now, family)
 	if h == nil {
@@ -68,35 +68,35 @@ func (p *hosted) Arrive(now sched.Time, r, family int32) {
 		return
 	}
 	h.queue.Push(r)
-	p.serve(now, h)
+	p.startBatch(now, h)
 }
 
 // Done implements sim.Server.
-func (p *hosted) Done(now sched.Time, device int32) { p.serve(now, &p.hosts[device]) }
+func (p *hosted) Done(now sched.Time, device int32) { p.startBatch(now, &p.hosts[device]) }
 
 // NextWake implements sim.Server.
 func (p *hosted) NextWake() sched.Time { return min(p.wake, p.tick) }
 
 // Wake implements sim.Server.
 func (p *hosted) Wake(now sched.Time) {
-	p.advance(now)
+	p.planSeconds(now)
 	p.wake = sched.Never
 	for i := range p.hosts {
 		if h := &p.hosts[i]; h.wake <= now {
-			p.serve(now, h)
+			p.startBatch(now, h)
 		} else {
 			p.wake = min(p.wake, h.wake)
 		}
 	}
 }
 
-// advance counts the seconds that have passed and asks the planner after each.
-func (p *hosted) advance(now sched.Time) {
+// planSeconds counts the seconds that have passed and asks the planner after each.
+func (p *hosted) planSeconds(now sched.Time) {
 	// Every second that has passed is ended, also where nothing happened in it.
 	for p.tick <= now {
 		p.demand.endSecond(p.tick)
 		if plan := p.planner.plan(p.tick, p); plan != nil {
-			p.apply(now, plan)
+			p.applyPlan(now, plan)
 		}
 		p.tick = p.tick.Add(tickPeriod)
 	}
@@ -135,8 +135,8 @@ func (p *hosted) route(now sched.Time, family int32) *host {
 	return best
 }
 
-// serve starts a device's next batch if it is idle and its rule says so.
-func (p *hosted) serve(now sched.Time, h *host) {
+// startBatch starts a device's next batch if it is idle and its rule says so.
+func (p *hosted) startBatch(now sched.Time, h *host) {
 	h.wake = sched.Never
 	if h.queue.Len() == 0 {
 		return

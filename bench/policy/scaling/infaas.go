@@ -35,7 +35,7 @@ func newINFaaS(ctx context.Context, w *sim.World, s Settings) Policy {
 
 // greedyBatch runs what is queued at once, as much as its head's deadline allows.
 func greedyBatch(w *sim.World, now sched.Time, h *host) (skip, b int, wake sched.Time) {
-	return 0, h.queue.fit(w, h.profile, 0, now), 0
+	return 0, h.queue.fitBatch(w, h.profile, 0, now), 0
 }
 
 // plan implements planner. The first placement is the exact program's.
@@ -107,7 +107,7 @@ func (s *infaasState) grow(family int, d *demand) bool {
 		switch {
 		case h.family == family:
 			// The next lighter variant on a device that it has.
-			if v := s.next(h, false); v >= 0 {
+			if v := s.nearestVariant(h, false); v >= 0 {
 				if cost := s.accuracy(family, h.variant) - s.accuracy(family, v); cost < least {
 					best, change, least = i, infaasHost{h.kind, family, v}, cost
 				}
@@ -142,7 +142,7 @@ func (s *infaasState) relax(family int, rate float64) bool {
 		if h.family != family {
 			continue
 		}
-		if v := s.next(h, true); v >= 0 {
+		if v := s.nearestVariant(h, true); v >= 0 {
 			before := s.program.capacity(h.kind, family, h.variant)
 			after := s.program.capacity(h.kind, family, v)
 			if (s.capacity(family)-before+after)*infaasFull >= rate {
@@ -158,9 +158,9 @@ func (s *infaasState) accuracy(family, variant int) float64 {
 	return s.program.models[family].Variants[variant].Accuracy
 }
 
-// next returns the usable variant next to a host's in accuracy: the heavier one, or a lighter one that is
+// nearestVariant returns the usable variant next to a host's in accuracy: the heavier one, or a lighter one that is
 // faster; -1: none.
-func (s *infaasState) next(h infaasHost, heavier bool) int {
+func (s *infaasState) nearestVariant(h infaasHost, heavier bool) int {
 	best := -1
 	now := s.accuracy(h.family, h.variant)
 	for v := range s.program.models[h.family].Variants {

@@ -114,22 +114,22 @@ func (p *pooled) Report() Report { return p.report }
 func (p *pooled) Arrive(now sched.Time, r, family int32) {
 	p.arrived++
 	f := &p.families[family]
-	f.rate.count(now)
+	f.rate.countRequest(now)
 	f.queue.Push(r)
-	p.serve(now)
+	p.startBatches(now)
 }
 
 // Done implements sim.Server.
-func (p *pooled) Done(now sched.Time, device int32) { p.serve(now) }
+func (p *pooled) Done(now sched.Time, device int32) { p.startBatches(now) }
 
 // NextWake implements sim.Server.
 func (p *pooled) NextWake() sched.Time { return min(p.wake, p.nextPlan) }
 
 // Wake implements sim.Server.
-func (p *pooled) Wake(now sched.Time) { p.serve(now) }
+func (p *pooled) Wake(now sched.Time) { p.startBatches(now) }
 
-// serve drops what nothing can serve any more and starts what should start now.
-func (p *pooled) serve(now sched.Time) {
+// startBatches drops what nothing can serve any more and starts what should start now.
+func (p *pooled) startBatches(now sched.Time) {
 	if now >= p.nextPlan {
 		p.renewPrices(now)
 		p.nextPlan = now.Add(planPeriod)
@@ -183,7 +183,7 @@ func (p *pooled) bid(now sched.Time, family int) {
 	f, bidder := &p.families[family], &p.market.Bidders[family]
 
 	// The queue is demand as well: it has to be served within the horizon.
-	expected := f.rate.at(now)
+	expected := f.rate.longAt(now)
 	bidder.Rate = expected + float64(f.queue.Len())/float64(planHorizon)*1e9
 	bidder.Offers = bidder.Offers[:0]
 	for i := range f.offers {

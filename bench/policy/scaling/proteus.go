@@ -25,7 +25,7 @@ type proteus struct {
 
 // plan implements planner.
 func (a *proteus) plan(now sched.Time, p *hosted) []placement {
-	if a.failed != nil || a.planned != nil && !a.due(now, p.demand) {
+	if a.failed != nil || a.planned != nil && !a.planIsDue(now, p.demand) {
 		return nil
 	}
 
@@ -48,8 +48,8 @@ func (a *proteus) plan(now sched.Time, p *hosted) []placement {
 	return plan
 }
 
-// due reports whether it is time to plan again.
-func (a *proteus) due(now sched.Time, d *demand) bool {
+// planIsDue reports whether it is time to plan again.
+func (a *proteus) planIsDue(now sched.Time, d *demand) bool {
 	// Two seconds in a row: one alone may be chance.
 	if d.leaves(a.planned) {
 		a.outside++

@@ -19,7 +19,7 @@ type rate struct {
 	counted     sched.Time
 }
 
-func (r *rate) count(now sched.Time) {
+func (r *rate) countRequest(now sched.Time) {
 	r.decay(now)
 	r.long += 1 / rateMemory
 	r.short += 1 / stepMemory
@@ -32,8 +32,8 @@ func (r *rate) decay(now sched.Time) {
 	r.counted = now
 }
 
-// at returns the rate.
-func (r *rate) at(now sched.Time) float64 {
+// longAt returns the rate.
+func (r *rate) longAt(now sched.Time) float64 {
 	r.decay(now)
 	return r.long
 }

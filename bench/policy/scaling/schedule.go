@@ -35,7 +35,7 @@ func (p *pooled) schedule(now sched.Time) {
 		if family < 0 {
 			return
 		}
-		p.place(now, family)
+		p.placeFamily(now, family)
 	}
 }
 
@@ -67,8 +67,8 @@ func (p *pooled) mostUrgent() int {
 	return best
 }
 
-// place gives the family's next requests the best place that there is, and starts them if that is now.
-func (p *pooled) place(now sched.Time, family int) {
+// placeFamily gives the family's next requests the best place that there is, and starts them if that is now.
+func (p *pooled) placeFamily(now sched.Time, family int) {
 	f := &p.families[family]
 
 	o, b, s := p.bestPlace(now, f)
@@ -102,7 +102,7 @@ func (p *pooled) bestPlace(now sched.Time, f *pool) (best *offer, size int, plac
 	for i := range f.offers {
 		o := &f.offers[i]
 		s := p.firstFree(o.kind)
-		b := f.queue.fit(p.w, o.profile, f.placed, s.free)
+		b := f.queue.fitBatch(p.w, o.profile, f.placed, s.free)
 		if b == 0 {
 			continue
 		}
