@@ -61,8 +61,8 @@ func (s *System) openMetrics() error {
 	return nil
 }
 
-// tellAll has the most outward part of this process tell of itself, where somebody may ask.
-func (s *System) tellAll() {
+// tellOutermost has the most outward part of this process tell of itself, where somebody may ask.
+func (s *System) tellOutermost() {
 	if s.tells.Load() == nil {
 		return
 	}

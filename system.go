@@ -53,7 +53,7 @@ type System struct {
 func Start(ctx context.Context, c Config) (*System, error) {
 	s, err := newSystem(c)
 	if err == nil {
-		err = s.open(ctx)
+		err = s.openParts(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -116,8 +116,8 @@ func (s *System) openLog() error {
 	return nil
 }
 
-// open opens the parts in the order in which they need each other.
-func (s *System) open(ctx context.Context) error {
+// openParts opens the parts in the order in which they need each other.
+func (s *System) openParts(ctx context.Context) error {
 	s.warnExposed()
 	if err := s.openMetrics(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (s *System) open(ctx context.Context) error {
 	}
 
 	// The parts are open: probes may find the system ready from now on.
-	s.tellAll()
+	s.tellOutermost()
 	return nil
 }
 

@@ -277,7 +277,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
 		}
 	}
-	c.Find = c.repository.find
+	c.Find = c.repository.readModels
 	c.GPUs, err = o.makeExecutors(library)
 	return c, err
 }

@@ -67,7 +67,7 @@ func MeasureModels(ctx context.Context, o ProfileOptions) error {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
-		if err := o.measure(ctx, m, library, kind, about); err != nil {
+		if err := o.measureModel(ctx, m, library, kind, about); err != nil {
 			errs = append(errs, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err))
 		}
 	}
@@ -111,7 +111,7 @@ func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error
 	return models, errs
 }
 
-func (o ProfileOptions) measure(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
+func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return err

@@ -165,8 +165,8 @@ func (r *repository) forget(name string) {
 	maps.DeleteFunc(r.reasons, func(k versionKey, _ string) bool { return k.name == name })
 }
 
-// find reads a model anew and lays it out. An empty version means those that its policy serves.
-func (r *repository) find(ctx context.Context, name, version string) ([]*device.Model, error) {
+// readModels reads a model anew and lays it out. An empty version means those that its policy serves.
+func (r *repository) readModels(ctx context.Context, name, version string) ([]*device.Model, error) {
 	r.mu.Lock()
 	o := r.overrides[name]
 	r.mu.Unlock()

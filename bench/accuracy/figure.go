@@ -22,8 +22,8 @@ func (in *Inputs) say(format string, args ...any) {
 	}
 }
 
-// comparePolicies runs policies in a setting and tells of each.
-func (in *Inputs) comparePolicies(ctx context.Context, s Setting, names string) (*Comparison, error) {
+// compareSetting runs policies in a setting and tells of each.
+func (in *Inputs) compareSetting(ctx context.Context, s Setting, names string) (*Comparison, error) {
 	policies, err := scaling.Select(names)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func drawBatching(ctx context.Context, in *Inputs) (*Drawing, error) {
 		for x, a := range arrivals {
 			// The trace is another one in each round; all else is the setting's.
 			s.Trace = family.MakeGaps(a.name, a.gaps, batchingRate, batchingSpan, in.Seed)
-			c, err := in.comparePolicies(ctx, s, "fixed-proteus,fixed-nexus,fixed-clipper,downbeat")
+			c, err := in.compareSetting(ctx, s, "fixed-proteus,fixed-nexus,fixed-clipper,downbeat")
 			if err != nil {
 				return nil, err
 			}

@@ -16,7 +16,7 @@ func drawFamilies(ctx context.Context, in *Inputs) (*Drawing, error) {
 			continue
 		}
 
-		c, err := in.comparePolicies(ctx, s, "downbeat,proteus")
+		c, err := in.compareSetting(ctx, s, "downbeat,proteus")
 		if err != nil {
 			return nil, err
 		}

@@ -35,7 +35,7 @@ func drawSweep(ctx context.Context, in *Inputs, name string, values []float64, s
 
 		for _, x := range values {
 			set(&s, x)
-			c, err := in.comparePolicies(ctx, s, baselines)
+			c, err := in.compareSetting(ctx, s, baselines)
 			if err != nil {
 				return nil, err
 			}

@@ -12,7 +12,7 @@ import (
 func drawText(ctx context.Context, in *Inputs) (*Drawing, error) {
 	d := &Drawing{Header: []string{"trace", "data", "what", "ours", "reference", "holds"}}
 	for _, s := range in.Settings {
-		c, err := in.comparePolicies(ctx, s, baselines+",proteus-wo-ms")
+		c, err := in.compareSetting(ctx, s, baselines+",proteus-wo-ms")
 		if err != nil {
 			return nil, err
 		}

@@ -45,7 +45,7 @@ func drawOverTime(ctx context.Context, in *Inputs, policies string, wanted func(
 		if !wanted(s) {
 			continue
 		}
-		c, err := in.comparePolicies(ctx, s, policies)
+		c, err := in.compareSetting(ctx, s, policies)
 		if err != nil {
 			return nil, err
 		}

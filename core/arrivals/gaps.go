@@ -15,8 +15,8 @@ type Gaps struct {
 // Poisson arrivals.
 var Poisson = Gaps{Shape: 1}
 
-// draw returns a gap of mean 1.
-func (g Gaps) draw(rng *rand.Rand) float64 {
+// drawGap returns a gap of mean 1.
+func (g Gaps) drawGap(rng *rand.Rand) float64 {
 	switch {
 	case g.Shape == 1:
 		return rng.ExpFloat64()

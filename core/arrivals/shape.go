@@ -26,7 +26,7 @@ func (s Shape) Plan(n int) ([]Arrival, error) {
 	if err != nil {
 		return nil, err
 	}
-	share, err := s.share(n)
+	share, err := s.modelShares(n)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func ParseGaps(text string) (Gaps, error) {
 	return Gaps{}, fmt.Errorf("arrivals %q: want poisson, constant, or gamma:SHAPE with a shape of 0.01 to 1000", text)
 }
 
-func (s Shape) share(n int) ([]float64, error) {
+func (s Shape) modelShares(n int) ([]float64, error) {
 	name, arg, _ := strings.Cut(s.Popularity, ":")
 	switch name {
 	case "even":

@@ -318,7 +318,7 @@ func (b *back) accept(o *order) {
 	if !c.calm && c.chance(c.o.Ahead) {
 		c.at(max(c.now, o.end-Time(o.exec/2)), func() { b.report(o) })
 	}
-	c.at(o.end, func() { b.finish(o) })
+	c.at(o.end, func() { b.finishOrder(o) })
 }
 
 // failAll ends every request of a batch before it runs.
@@ -364,14 +364,14 @@ func (b *back) failSome(o *order) {
 	}
 }
 
-// finish ends an order: outputs go to the frontends, Done to the engine.
-func (b *back) finish(o *order) {
+// finishOrder ends an order: outputs go to the frontends, Done to the engine.
+func (b *back) finishOrder(o *order) {
 	c := b.c
 	if o.life != b.life {
 		return // it died with it
 	}
 	if o.end > c.now { // held up meanwhile
-		c.at(o.end, func() { b.finish(o) })
+		c.at(o.end, func() { b.finishOrder(o) })
 		return
 	}
 
@@ -384,15 +384,15 @@ func (b *back) finish(o *order) {
 	// Outputs go straight to the frontends, even where the session with the scheduler has broken meanwhile.
 	c.after(c.delay(&o.s.link), func() {
 		for i := range o.x.Items {
-			b.answer(o.s.fronts[o.x.Items[i].Frontend], o.x.Items[i].ID, failures[i])
+			b.sendOutput(o.s.fronts[o.x.Items[i].Frontend], o.x.Items[i].ID, failures[i])
 		}
 	})
 
 	b.report(o)
 }
 
-// answer sends a request's output, or why there is none, to its frontend.
-func (b *back) answer(s *session, id uint64, x wire.ItemFailure) {
+// sendOutput sends a request's output, or why there is none, to its frontend.
+func (b *back) sendOutput(s *session, id uint64, x wire.ItemFailure) {
 	c := b.c
 	switch {
 	case s == nil || comesBack(x):
@@ -401,7 +401,7 @@ func (b *back) answer(s *session, id uint64, x wire.ItemFailure) {
 	case !c.calm && c.chance(c.o.LoseOutput):
 		c.happens(LostOutput, int64(s.f.index), int64(id))
 	default:
-		s.f.answer(id, x.Reason, false)
+		s.f.endCall(id, x.Reason, false)
 	}
 }
 

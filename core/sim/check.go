@@ -55,22 +55,22 @@ func (s *session) key(id uint64) *key {
 	return &s.keys[id-1]
 }
 
-// place is an id's in the window.
-func (s *session) place(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
+// seatIndex is an id's in the window.
+func (s *session) seatIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
 
-// taken says whether another id may have taken the id's seat over: then a cancel need not find it, and it
+// seatTaken says whether another id may have taken the id's seat over: then a cancel need not find it, and it
 // need not come back from a lost backend.
-func (s *session) taken(id uint64) bool { return s.seats[s.place(id)] != id }
+func (s *session) seatTaken(id uint64) bool { return s.seats[s.seatIndex(id)] != id }
 
 // submits is told before the engine takes a Submit.
 func (k *checker) submits(s *session, m []wire.Submit) {
 	now := k.c.now
 	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
 	for i := range m {
-		x, taken := s.key(m[i].ID), s.taken(m[i].ID)
+		x, taken := s.key(m[i].ID), s.seatTaken(m[i].ID)
 
 		// The seat is taken whatever happens to the request: the window has one place per id.
-		s.seats[s.place(m[i].ID)] = m[i].ID
+		s.seats[s.seatIndex(m[i].ID)] = m[i].ID
 		by := deadline(now, &m[i])
 
 		switch {
@@ -146,7 +146,7 @@ func (k *checker) overdue(s *session, id uint64, grace Duration) {
 // canceled is told when the engine has taken a Cancel. A queue that is longer than searchMost is searched by and by,
 // and what is found in it too late may run.
 func (k *checker) canceled(s *session, m *wire.Cancel) {
-	if !s.key(m.ID).queued || s.taken(m.ID) {
+	if !s.key(m.ID).queued || s.seatTaken(m.ID) {
 		return
 	}
 	if s.sch.queued(m.Model) <= searchMost {
@@ -331,7 +331,7 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 
 	q := f.key(x.ID)
 	q.lost = true
-	if q.queued || f.taken(x.ID) {
+	if q.queued || f.seatTaken(x.ID) {
 		q.spare++
 		return
 	}
@@ -395,8 +395,8 @@ func (k *checker) obeyed(b *back, o *order) {
 	b.epoch = o.epoch
 }
 
-// end looks at what is left when everything should have ended, and after all sessions have closed.
-func (k *checker) end() {
+// checkEnd looks at what is left when everything should have ended, and after all sessions have closed.
+func (k *checker) checkEnd() {
 	// Every call ends by its deadline and some grace, whatever became of its request.
 	for _, f := range k.c.fronts {
 		for i := range f.calls {

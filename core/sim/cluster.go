@@ -84,7 +84,7 @@ func newCluster(o Options) (*Cluster, error) {
 	}
 
 	for _, s := range c.schedulers {
-		if err := s.start(); err != nil {
+		if err := s.startLife(); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +136,7 @@ func (c *Cluster) act() {
 
 	c.probe()
 	if c.check.err == nil {
-		c.check.end()
+		c.check.checkEnd()
 	}
 }
 
@@ -289,13 +289,13 @@ func (c *Cluster) drawModel(i int) clusterModel {
 func (c *Cluster) rate() float64 {
 	var cost float64
 	for i := range c.models {
-		cost += c.share(i) * c.models[i].cost
+		cost += c.modelShare(i) * c.models[i].cost
 	}
 	return c.o.Load * float64(c.o.Backends*c.o.GPUs) / cost * 1e9
 }
 
-// share is a model's part of the load: pickModel takes model n·u^skew.
-func (c *Cluster) share(i int) float64 {
+// modelShare is a model's part of the load: pickModel takes model n·u^skew.
+func (c *Cluster) modelShare(i int) float64 {
 	n := float64(len(c.models))
 	return math.Pow((float64(i)+1)/n, 1/c.skew) - math.Pow(float64(i)/n, 1/c.skew)
 }

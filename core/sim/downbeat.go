@@ -48,7 +48,7 @@ func NewDownbeat(w *World) *Downbeat {
 			must(d.s.AddModel(0, sched.ModelID(i), sched.Model{Profile: m.Profile, SLO: m.SLO, Rate: m.Rate}))
 			continue
 		}
-		must(d.s.AddService(0, sched.ModelID(i), m.service(len(d.gpus))))
+		must(d.s.AddService(0, sched.ModelID(i), m.describeService(len(d.gpus))))
 
 		// Only families have a choice between costs, so only they need prices.
 		if d.pricer == nil {
@@ -62,9 +62,9 @@ func NewDownbeat(w *World) *Downbeat {
 	return d
 }
 
-// service is a family as core/sched knows it, with a home for each kind of GPUs. Variants that are too slow for
+// describeService is a family as core/sched knows it, with a home for each kind of GPUs. Variants that are too slow for
 // the SLO are left out.
-func (m *Model) service(kinds int) sched.Service {
+func (m *Model) describeService(kinds int) sched.Service {
 	s := sched.Service{SLO: m.SLO, Rate: m.Rate, Floor: m.Floor}
 	for k := range kinds {
 		s.Homes = append(s.Homes, uint32(k))

@@ -194,7 +194,7 @@ func (s *session) Outcomes(m []wire.Outcome) {
 			return // a scheduler that is not obeyed is not heard
 		}
 		for i := range all {
-			s.f.answer(all[i].ID, all[i].Reason, false)
+			s.f.endCall(all[i].ID, all[i].Reason, false)
 		}
 	})
 }
@@ -202,8 +202,8 @@ func (s *session) Outcomes(m []wire.Outcome) {
 // Answers implements engine.FrontendPort; no simulated frontend commands anything.
 func (s *session) Answers([]wire.ModelAnswer) {}
 
-// answer ends a call, unless it has ended.
-func (f *front) answer(id uint64, why model.Reason, local bool) {
+// endCall ends a call, unless it has ended.
+func (f *front) endCall(id uint64, why model.Reason, local bool) {
 	c := f.c
 	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
 		return
@@ -280,13 +280,13 @@ func (c *Cluster) arrivals(f *front, rate float64, end Time) {
 		if f.gone || c.now > end {
 			return
 		}
-		f.burst(1 + c.load.IntN(c.o.Burst))
+		f.submitBurst(1 + c.load.IntN(c.o.Burst))
 		c.arrivals(f, rate, end)
 	})
 }
 
-// burst makes n calls and submits them at once.
-func (f *front) burst(n int) {
+// submitBurst makes n calls and submits them at once.
+func (f *front) submitBurst(n int) {
 	c, s := f.c, f.session()
 	from, last := len(f.calls), c.now
 
@@ -316,7 +316,7 @@ func (f *front) burst(n int) {
 		if c.o.Priorities && c.load.IntN(4) == 0 {
 			x.priority = uint8(c.load.IntN(256))
 		}
-		id := f.begin(x)
+		id := f.addCall(x)
 		if s != nil {
 			m = append(m, f.message(s, id))
 		}
@@ -346,8 +346,8 @@ func (c *Cluster) window() uint32 {
 	return 1 << 14
 }
 
-// begin counts a call and returns its id.
-func (f *front) begin(x call) uint64 {
+// addCall counts a call and returns its id.
+func (f *front) addCall(x call) uint64 {
 	c := f.c
 	f.calls = append(f.calls, x)
 	id := uint64(len(f.calls))
@@ -355,7 +355,7 @@ func (f *front) begin(x call) uint64 {
 	if c.chance(c.o.Cancels) {
 		c.after(c.within(0, x.deadline.Sub(c.now)), func() {
 			if f.calls[id-1].live {
-				f.answer(id, model.Canceled, true)
+				f.endCall(id, model.Canceled, true)
 				f.cancel(id)
 			}
 		})
@@ -371,7 +371,7 @@ func (f *front) expire(from, to int, last Time) {
 	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
 		for i := from; i < to; i++ {
 			if f.calls[i].live {
-				f.answer(uint64(i+1), model.DeadlineCannotBeMet, true)
+				f.endCall(uint64(i+1), model.DeadlineCannotBeMet, true)
 				f.cancel(uint64(i + 1))
 			} else if f.calls[i].deadline == 0 { // junk
 				f.cancel(uint64(i + 1))

@@ -30,13 +30,13 @@ func (p *peer) opened(i int) {
 
 	// A lone scheduler leads without saying so, and an old peer takes any scheduler for the leader.
 	p.standings[i] = control.Standing{Up: true, Leads: alone || p.old}
-	p.choose()
+	p.chooseLeader()
 }
 
 // lost notes that a session has ended.
 func (p *peer) lost(i int) {
 	p.standings[i].Up, p.standings[i].Leads = false, false
-	p.choose()
+	p.chooseLeader()
 }
 
 // led notes what scheduler i tells of itself.
@@ -44,7 +44,7 @@ func (p *peer) led(i int, l wire.Lead) {
 	first := p.standings[i].Epoch == 0 && !p.standings[i].Leads
 
 	p.standings[i].Leads, p.standings[i].Epoch = l.Leads, l.Epoch
-	p.choose()
+	p.chooseLeader()
 
 	// It may have missed what the others were told.
 	if first {
@@ -52,8 +52,8 @@ func (p *peer) led(i int, l wire.Lead) {
 	}
 }
 
-// choose obeys whom the production code would obey.
-func (p *peer) choose() {
+// chooseLeader obeys whom the production code would obey.
+func (p *peer) chooseLeader() {
 	was := p.obeyed
 	p.obeyed, p.highest = control.Obeyed(p.standings, was, p.highest)
 	if p.obeyed != was {

@@ -32,8 +32,8 @@ type scheduler struct {
 	book      book // the checker's
 }
 
-// start begins a life of a scheduler: nothing of an earlier one is left.
-func (s *scheduler) start() error {
+// startLife begins a life of a scheduler: nothing of an earlier one is left.
+func (s *scheduler) startLife() error {
 	c := s.c
 	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax,
 		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt})
@@ -52,13 +52,13 @@ func (s *scheduler) start() error {
 	if len(c.schedulers) > 1 {
 		s.changed = make(chan struct{}, 1)
 		s.candidate = &lead.Candidate{Store: (*store)(s), Scheduler: s, Name: "s" + string(rune('0'+s.index)), Logger: slog.New(slog.DiscardHandler)}
-		s.tick(s.life)
+		s.stepCandidate(s.life)
 	}
 	return nil
 }
 
-// tick has the candidate look at the record, again and again.
-func (s *scheduler) tick(life int) {
+// stepCandidate has the candidate look at the record, again and again.
+func (s *scheduler) stepCandidate(life int) {
 	c := s.c
 	if s.dead || s.life != life {
 		return
@@ -66,11 +66,11 @@ func (s *scheduler) tick(life int) {
 
 	// A paused process does nothing at all; its tick comes when it goes on.
 	if s.paused > c.now {
-		c.at(s.paused, func() { s.tick(life) })
+		c.at(s.paused, func() { s.stepCandidate(life) })
 		return
 	}
 	s.candidate.Step(context.Background(), true)
-	c.after(Duration(lead.Tick), func() { s.tick(life) })
+	c.after(Duration(lead.Tick), func() { s.stepCandidate(life) })
 }
 
 // step has the candidate look at what the peers tell.
@@ -93,14 +93,14 @@ func (s *scheduler) Lead(epoch uint64) {
 	}
 
 	s.leads, s.epoch = true, epoch
-	s.tellAll()
+	s.tellLeader()
 }
 
 // StandBy implements lead.Scheduler: as in control.Server, sessions of one that led end, frontends' first.
 func (s *scheduler) StandBy(epoch uint64) {
 	led := s.leads
 	s.leads, s.epoch = false, max(epoch, s.epoch)
-	s.tellAll()
+	s.tellLeader()
 	if !led {
 		return
 	}
@@ -139,8 +139,8 @@ func (s *scheduler) View() control.View {
 // Changed implements lead.Scheduler; nobody waits for it in virtual time.
 func (s *scheduler) Changed() <-chan struct{} { return s.changed }
 
-// tellAll tells every peer who leads.
-func (s *scheduler) tellAll() {
+// tellLeader tells every peer who leads.
+func (s *scheduler) tellLeader() {
 	for _, f := range s.c.fronts {
 		if x := f.sessions[s.index]; x != nil {
 			x.tellLead()
@@ -220,7 +220,7 @@ func (s *scheduler) revive() {
 		return
 	}
 	s.c.note("scheduler starts", int64(s.index), 0, 0)
-	if err := s.start(); err != nil {
+	if err := s.startLife(); err != nil {
 		s.c.check.fail("a scheduler that starts again: %v", err)
 	}
 }

@@ -285,15 +285,15 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 		if w.Deadline(r) < finish {
 			o = Late
 		}
-		w.end(r, o, finish)
+		w.endRequest(r, o, finish)
 	}
 	return finish
 }
 
 // Drop ends a request unserved.
-func (w *World) Drop(r int32) { w.end(r, Dropped, w.now) }
+func (w *World) Drop(r int32) { w.endRequest(r, Dropped, w.now) }
 
-func (w *World) end(r int32, o Outcome, at Time) {
+func (w *World) endRequest(r int32, o Outcome, at Time) {
 	if !w.open[r] {
 		panic(fmt.Sprintf("sim: request %d ended twice or never arrived", r))
 	}

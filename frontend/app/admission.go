@@ -58,8 +58,8 @@ func NewAdmission(capacity func() graph.Capacity, trial graph.Trial) *Admission 
 	return &Admission{capacity: capacity, trial: trial, begun: time.Now()}
 }
 
-// admit decides about a session, and sets its offsets and phase where it may open.
-func (a *Admission) admit(s *Stream) error {
+// admitStream decides about a session, and sets its offsets and phase where it may open.
+func (a *Admission) admitStream(s *Stream) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 

@@ -130,8 +130,8 @@ type buffers struct {
 // buffersKept bounds what a step keeps.
 const buffersKept = 64
 
-// take returns a buffer of n bytes.
-func (b *buffers) take(client Client, n int) (*frontend.Buffer, error) {
+// takeBuffer returns a buffer of n bytes.
+func (b *buffers) takeBuffer(client Client, n int) (*frontend.Buffer, error) {
 	b.mu.Lock()
 
 	// Registering memory takes far longer than a request may: buffers are used again.
@@ -149,7 +149,7 @@ func (b *buffers) take(client Client, n int) (*frontend.Buffer, error) {
 	return client.Buffer(n)
 }
 
-func (b *buffers) give(buffer *frontend.Buffer) {
+func (b *buffers) giveBuffer(buffer *frontend.Buffer) {
 	b.mu.Lock()
 
 	// After close nobody would free it any more.

@@ -9,8 +9,8 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// ask sends a step's requests, one for a frame or one for each element of its list, and takes their outputs apart.
-func (r *run) ask(ctx context.Context, j int) error {
+// askStep sends a step's requests, one for a frame or one for each element of its list, and takes their outputs apart.
+func (r *run) askStep(ctx context.Context, j int) error {
 	s := &r.app.steps[j]
 	n := 1
 	if s.List != graph.Single {
@@ -31,7 +31,7 @@ func (r *run) ask(ctx context.Context, j int) error {
 	calls, err := r.fillCalls(s, n)
 	defer func() {
 		for i := range calls {
-			s.buffers.give(calls[i].Input)
+			s.buffers.giveBuffer(calls[i].Input)
 		}
 	}()
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 		for _, at := range s.In {
 			size += len(r.elementOf(s, at, i))
 		}
-		b, err := s.buffers.take(r.app.client, size)
+		b, err := s.buffers.takeBuffer(r.app.client, size)
 		if err != nil {
 			return calls, err
 		}

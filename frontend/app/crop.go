@@ -134,7 +134,7 @@ type object struct {
 // cut is the Hook.
 func (c *cropper) cut(_ context.Context, call *Call) error {
 	image := call.In[c.image][0]
-	found := c.find(call.In[c.scores][0], call.In[c.boxes][0])
+	found := c.findObjects(call.In[c.scores][0], call.In[c.boxes][0])
 
 	// Objects come best first, so a list that is full has the best.
 	for k := range c.groups {
@@ -157,8 +157,8 @@ func (c *cropper) cut(_ context.Context, call *Call) error {
 	return nil
 }
 
-// find returns the objects, best first.
-func (c *cropper) find(scores, boxes []byte) []object {
+// findObjects returns the objects, best first.
+func (c *cropper) findObjects(scores, boxes []byte) []object {
 	at := func(b []byte, i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])) }
 	share := func(x float32) float64 { return min(max(float64(x), 0), 1) }
 	var all []object
@@ -219,7 +219,7 @@ func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 			var sum [3]float64
 			for sy := range samples {
 				for sx := range samples {
-					c.sample(image, left+(float64(x)+(float64(sx)+0.5)/float64(samples))*step, top+(float64(y)+(float64(sy)+0.5)/float64(samples))*step, &sum)
+					c.addColour(image, left+(float64(x)+(float64(sx)+0.5)/float64(samples))*step, top+(float64(y)+(float64(sy)+0.5)/float64(samples))*step, &sum)
 				}
 			}
 			for k := range sum {
@@ -230,8 +230,8 @@ func (c *cropper) crop(image []byte, o *object, h, w int) []byte {
 	return out
 }
 
-// sample adds the colour at a place, between the four pixels around it; beyond the border is the border.
-func (c *cropper) sample(image []byte, x, y float64, sum *[3]float64) {
+// addColour adds the colour at a place, between the four pixels around it; beyond the border is the border.
+func (c *cropper) addColour(image []byte, x, y float64, sum *[3]float64) {
 	// A pixel's colour stands at its middle, half a pixel from its corner.
 	x, y = min(max(x-0.5, 0), float64(c.wide-1)), min(max(y-0.5, 0), float64(c.high-1))
 	x0, y0 := int(x), int(y)

@@ -94,12 +94,12 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 
 	a.stats.begun.Add(1)
 	ctx, r.cancel = context.WithCancelCause(ctx)
-	r.start(ctx)
+	r.startFirst(ctx)
 
 	// Every step ends, also after a failure: the run is used again for another frame.
 	r.wait.Wait()
 	r.cancel(nil)
-	a.latest.add(r)
+	a.latest.addFrame(r)
 
 	if r.err != nil {
 		a.stats.failed.Add(1)
@@ -108,7 +108,7 @@ func (a *App) runFrame(ctx context.Context, f Frame, latency time.Duration, stre
 		return nil, fmt.Errorf("application %q: %w", a.graph.Name, err)
 	}
 	a.stats.answered.Add(1)
-	return r.answer(begun), nil
+	return r.gatherAnswer(begun), nil
 }
 
 // checkFrame compares a frame with the application's inputs.
@@ -159,8 +159,8 @@ func (r *run) recycle() {
 	r.app.frames.Put(r)
 }
 
-// answer gathers the outputs.
-func (r *run) answer(begun time.Time) *Answer {
+// gatherAnswer gathers the outputs.
+func (r *run) gatherAnswer(begun time.Time) *Answer {
 	g := r.app.graph
 	end := time.Now()
 	a := &Answer{Outputs: make([]Value, len(g.Answer)), Missing: make([]bool, len(g.Answer)), Elapsed: end.Sub(begun), Slack: r.deadline.Sub(end), run: r}
@@ -170,8 +170,8 @@ func (r *run) answer(begun time.Time) *Answer {
 	return a
 }
 
-// start runs the steps that need nobody; each goes on with those that wait for it.
-func (r *run) start(ctx context.Context) {
+// startFirst runs the steps that need nobody; each goes on with those that wait for it.
+func (r *run) startFirst(ctx context.Context) {
 	var first []int
 	for j := range r.app.steps {
 		if len(r.app.steps[j].After) == 0 {
@@ -197,7 +197,7 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 		r.steps[j].To = time.Since(r.begun)
 
 		// The end is noted before the next steps begin: they read what is missing.
-		r.end(j, err)
+		r.endStep(j, err)
 		ready = r.release(j)
 		r.wait.Done()
 	}
@@ -250,7 +250,7 @@ func (r *run) runUntil(ctx context.Context, j int, until time.Time) error {
 	if r.app.steps[j].hook != nil {
 		return r.callHook(ctx, j)
 	}
-	return r.ask(ctx, j)
+	return r.askStep(ctx, j)
 }
 
 // isDropped reports whether a request ended for want of time alone, or with a backend that died.
@@ -263,8 +263,8 @@ func isDropped(err error) bool {
 	return of.Reason == model.DeadlineCannotBeMet || of.Reason == model.DeadlinePast || of.Reason == model.BackendLost
 }
 
-// end counts how a step ended. One that failed ends the frame, unless it is optional.
-func (r *run) end(j int, err error) {
+// endStep counts how a step ended. One that failed ends the frame, unless it is optional.
+func (r *run) endStep(j int, err error) {
 	s := &r.app.steps[j]
 	if err == nil {
 		s.counts.answered.Add(1)

@@ -38,10 +38,10 @@ type served struct {
 func NewSet(apps ...*App) (*Set, error) {
 	s := &Set{}
 	for _, a := range apps {
-		if s.find(a.graph.Name) != nil {
+		if s.findApp(a.graph.Name) != nil {
 			return nil, fmt.Errorf("application %q is there twice", a.graph.Name)
 		}
-		one, err := describe(a)
+		one, err := describeApp(a)
 		if err != nil {
 			return nil, fmt.Errorf("application %q: %w", a.graph.Name, err)
 		}
@@ -52,7 +52,7 @@ func NewSet(apps ...*App) (*Set, error) {
 	return s, nil
 }
 
-func describe(a *App) (*served, error) {
+func describeApp(a *App) (*served, error) {
 	g := a.graph
 	s := &served{app: a, counted: make([]bool, len(g.Outputs))}
 	info := model.Info{ID: math.MaxUint32, Name: g.Name, Version: "1", SLO: int64(g.Latency), BatchMax: uint32(max(g.BatchMax, 1)),
@@ -108,7 +108,7 @@ func describe(a *App) (*served, error) {
 	return s, nil
 }
 
-func (s *Set) find(name string) *served {
+func (s *Set) findApp(name string) *served {
 	for _, one := range s.all {
 		if one.app.graph.Name == name {
 			return one
@@ -119,14 +119,14 @@ func (s *Set) find(name string) *served {
 
 // App returns the application of a name, for sessions; nil: there is none.
 func (s *Set) App(name string) *App {
-	if one := s.find(name); one != nil {
+	if one := s.findApp(name); one != nil {
 		return one.app
 	}
 	return nil
 }
 
-// model is what is told of an application now.
-func (s *served) model() *frontend.Model {
+// describeModel is what is told of an application now.
+func (s *served) describeModel() *frontend.Model {
 	for j := range s.app.steps {
 		// Hooks run here and are always ready.
 		step := &s.app.steps[j]
@@ -142,8 +142,8 @@ func (s *served) model() *frontend.Model {
 
 // Model describes an application; nil if there is none of that name and version.
 func (s *Set) Model(name, version string) *frontend.Model {
-	if one := s.find(name); one != nil && (version == "" || version == one.ready.Version) {
-		return one.model()
+	if one := s.findApp(name); one != nil && (version == "" || version == one.ready.Version) {
+		return one.describeModel()
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (s *Set) Model(name, version string) *frontend.Model {
 // Models describes all of them, by name.
 func (s *Set) Models() (all []*frontend.Model) {
 	for _, one := range s.all {
-		all = append(all, one.model())
+		all = append(all, one.describeModel())
 	}
 	return all
 }
@@ -159,7 +159,7 @@ func (s *Set) Models() (all []*frontend.Model) {
 // Do runs an application for one request. The error is an *frontend.OutcomeError that names the stage, or wraps
 // frontend.ErrInvalid.
 func (s *Set) Do(ctx context.Context, r frontend.Request) (frontend.Result, error) {
-	one := s.find(r.Model)
+	one := s.findApp(r.Model)
 	if one == nil || r.Input == nil {
 		return frontend.Result{}, fmt.Errorf("%w: application %q with an input: none is there", frontend.ErrInvalid, r.Model)
 	}

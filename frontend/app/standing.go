@@ -32,7 +32,7 @@ type window struct {
 	count int // bad ones in it
 }
 
-func (w *window) add(bad bool) {
+func (w *window) addFrame(bad bool) {
 	// The oldest frame leaves a full window, and with it what it counted.
 	if w.n == recentFrames && w.bad[w.next] {
 		w.count--
@@ -45,7 +45,7 @@ func (w *window) add(bad bool) {
 	w.n = min(w.n+1, recentFrames)
 }
 
-func (w *window) share() float64 { return 1 - float64(w.count)/float64(max(w.n, 1)) }
+func (w *window) goodShare() float64 { return 1 - float64(w.count)/float64(max(w.n, 1)) }
 
 // noteFrame counts a frame's end, and tells of a promise that is broken or kept again.
 func (s *Stream) noteFrame(answered, inTime bool) {
@@ -62,8 +62,8 @@ func (s *Stream) noteFrame(answered, inTime bool) {
 		st.Failed++
 	}
 
-	s.recent.add(!inTime)
-	st.Recent = s.recent.share()
+	s.recent.addFrame(!inTime)
+	st.Recent = s.recent.goodShare()
 
 	// A share alone would call a young session broken after its first bad frame.
 	hurt := s.recent.count >= hurtLeast && st.Recent < promisedShare

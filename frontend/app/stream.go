@@ -89,12 +89,12 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 
 	// Counted before it is admitted: the limit bounds those that are being decided about, too.
 	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
-	if !a.streams.add(stream) {
+	if !a.streams.addStream(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
 	}
 	if a.admission != nil {
-		if err := a.admission.admit(stream); err != nil {
-			a.streams.remove(stream)
+		if err := a.admission.admitStream(stream); err != nil {
+			a.streams.removeStream(stream)
 			return nil, err
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Stream) Close() {
 	}
 
 	// Without the lock of the stream: Status holds the list's while it asks streams.
-	s.app.streams.remove(s)
+	s.app.streams.removeStream(s)
 	if s.app.admission != nil {
 		s.app.admission.release(s)
 	}
@@ -179,7 +179,7 @@ type streams struct {
 	given uint64 // numbers
 }
 
-func (s *streams) add(stream *Stream) bool {
+func (s *streams) addStream(stream *Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.open) >= s.most {
@@ -195,7 +195,7 @@ func (s *streams) add(stream *Stream) bool {
 	return true
 }
 
-func (s *streams) remove(stream *Stream) {
+func (s *streams) removeStream(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, stream)

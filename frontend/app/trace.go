@@ -35,8 +35,8 @@ type traces struct {
 	n    int // frames ever
 }
 
-// add remembers a frame that has ended. Memory of an older one is used again.
-func (t *traces) add(r *run) {
+// addFrame remembers a frame that has ended. Memory of an older one is used again.
+func (t *traces) addFrame(r *run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := &t.kept[t.n%tracesKept]

@@ -81,7 +81,7 @@ func Start(tb testing.TB, models ...Model) *Server {
 			}
 		}
 	})
-	if err := s.open(models); err != nil {
+	if err := s.openServer(models); err != nil {
 		tb.Fatalf("frontendtest: %v", err)
 	}
 	return s
@@ -102,8 +102,8 @@ func (s *Server) Client(tb testing.TB) *frontend.Client {
 	return c
 }
 
-// open starts the scheduler, then a backend of one emulated GPU that connects to it.
-func (s *Server) open(models []Model) error {
+// openServer starts the scheduler, then a backend of one emulated GPU that connects to it.
+func (s *Server) openServer(models []Model) error {
 	// As deployments have it: a request on an idle GPU is not kept waiting for others.
 	e, err := engine.New(engine.Options{Prompt: 0.3})
 	if err != nil {

@@ -67,7 +67,7 @@ func (g *Gateway) traceStages(ctx context.Context, in *inference, submitted time
 	}
 
 	at := submitted
-	for _, stage := range stagesOf(&last.Result) {
+	for _, stage := range requestStages(&last.Result) {
 		_, span := g.o.Tracer.Start(ctx, stage.name, trace.WithTimestamp(at))
 		at = at.Add(stage.took)
 		span.End(trace.WithTimestamp(at))
@@ -80,9 +80,9 @@ type requestStage struct {
 	took time.Duration
 }
 
-// stagesOf are the stages of a request one after another. Of a backend that does not tell them, and of an application's frame,
+// requestStages are the stages of a request one after another. Of a backend that does not tell them, and of an application's frame,
 // two are known: execute, and what is left, whose end the output's way back is counted to.
-func stagesOf(r *frontend.Result) []requestStage {
+func requestStages(r *frontend.Result) []requestStage {
 	s := r.Stages
 	if s == (frontend.Stages{}) {
 		execute := min(r.Exec, r.Elapsed)

@@ -109,6 +109,6 @@ func (p *hosted) reloadHosts(now sched.Time, changed map[int]int32) {
 		}
 	}
 	for k := range p.hosts {
-		p.startBatch(now, &p.hosts[k])
+		p.startIdle(now, &p.hosts[k])
 	}
 }

@@ -68,11 +68,11 @@ func (p *hosted) Arrive(now sched.Time, r, family int32) {
 		return
 	}
 	h.queue.Push(r)
-	p.startBatch(now, h)
+	p.startIdle(now, h)
 }
 
 // Done implements sim.Server.
-func (p *hosted) Done(now sched.Time, device int32) { p.startBatch(now, &p.hosts[device]) }
+func (p *hosted) Done(now sched.Time, device int32) { p.startIdle(now, &p.hosts[device]) }
 
 // NextWake implements sim.Server.
 func (p *hosted) NextWake() sched.Time { return min(p.wake, p.tick) }
@@ -83,7 +83,7 @@ func (p *hosted) Wake(now sched.Time) {
 	p.wake = sched.Never
 	for i := range p.hosts {
 		if h := &p.hosts[i]; h.wake <= now {
-			p.startBatch(now, h)
+			p.startIdle(now, h)
 		} else {
 			p.wake = min(p.wake, h.wake)
 		}
@@ -135,8 +135,8 @@ func (p *hosted) route(now sched.Time, family int32) *host {
 	return best
 }
 
-// startBatch starts a device's next batch if it is idle and its rule says so.
-func (p *hosted) startBatch(now sched.Time, h *host) {
+// startIdle starts a device's next batch if it is idle and its rule says so.
+func (p *hosted) startIdle(now sched.Time, h *host) {
 	h.wake = sched.Never
 	if h.queue.Len() == 0 {
 		return
