@@ -8,6 +8,7 @@ type reconfiguring struct {
 	differs []place // where a step may be due, by model and GPU
 	offers  []int   // by model: GPUs that offer it
 	missing []int   // by model: GPUs that are to offer it and do not yet
+	unready []int   // by model: those of them that it is not warm on
 	static  []int64 // by GPU: of what is loaded
 	dynamic []int64 // by GPU: the largest of what is loaded
 	steps   []Step
@@ -18,7 +19,7 @@ type place struct{ model, gpu int32 }
 
 func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	r := &reconfiguring{f: f, wanted: wanted, now: make(Placement, len(present)), offers: make([]int, len(present)), missing: make([]int, len(present)),
-		static: make([]int64, len(f.Memory)), dynamic: make([]int64, len(f.Memory))}
+		unready: make([]int, len(present)), static: make([]int64, len(f.Memory)), dynamic: make([]int64, len(f.Memory))}
 
 	// Counts by model spare each step a look at all GPUs.
 	for m := range present {
@@ -28,6 +29,9 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 				r.offers[m]++
 			} else if wanted[m][g] == Offered {
 				r.missing[m]++
+				if present[m][g] != Warm {
+					r.unready[m]++
+				}
 			}
 			if present[m][g] != wanted[m][g] {
 				r.differs = append(r.differs, place{int32(m), int32(g)})
@@ -68,10 +72,11 @@ func (r *reconfiguring) next() (Step, bool) {
 
 // The order of what is due.
 const (
-	rankFinish = iota // what has been begun: offer, warm up
+	rankFinish = iota // what has been begun: warm up; offer a model that is warm on all its GPUs
+	rankRetire        // withdraw a model that is offered wherever it should be
 	rankUnload        // what nobody uses any more
 	rankLoad          // what there is room for
-	rankRetire        // a model that is offered wherever it should be
+	rankOffer         // a model that is warm on some of its GPUs
 	rankThin          // a model that is offered somewhere else
 	rankGap           // a model that is offered nowhere else
 	notDue
@@ -83,6 +88,10 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 	if r.wanted[p.model][p.gpu] == Offered {
 		switch now {
 		case Warm:
+			// The GPUs of a sub-cluster offer a model together: one that has it alone would be another sub-cluster.
+			if r.unready[p.model] > 0 {
+				return StepOffer, rankOffer
+			}
 			return StepOffer, rankFinish
 		case Loaded:
 			return StepWarmUp, rankFinish
@@ -131,6 +140,7 @@ func (r *reconfiguring) apply(s Step) {
 		*at = Loaded
 	case StepWarmUp:
 		*at = Warm
+		r.unready[s.Model]--
 	case StepOffer:
 		*at = Offered
 		r.offers[s.Model]++

@@ -1,0 +1,278 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// PlacedGPU is one GPU of a Snapshot.
+type PlacedGPU struct {
+	// Pool numbers the GPUs that may form one sub-cluster: those of one kind with one name of a sub-cluster. 0 to the
+	// largest without gaps.
+	Pool int32
+	// Part is the sub-cluster that the GPU is in now, or Nowhere.
+	Part   int32
+	Memory int64 // bytes; 0: not known, so that nothing limits it
+}
+
+// PlacedModel is one model of a Snapshot.
+type PlacedModel struct {
+	Rate            float64 // requests/s
+	SLO             time.Duration
+	Static, Dynamic int64         // bytes on each GPU: while loaded; besides, while a batch runs
+	Load            time.Duration // loading and warming up on one GPU
+	// Profiles are ℓ(b) by pool; nil: not known there, and nothing is known of its demand.
+	Profiles []*profile.Profile
+}
+
+// Snapshot is what the placement of models is decided from.
+type Snapshot struct {
+	GPUs    []PlacedGPU
+	Models  []PlacedModel
+	Present Placement
+	// Loadable says by model and GPU whether the GPU's backend can load the model.
+	Loadable [][]bool
+	// Parts is how many sub-clusters each pool is divided into; 0: as few as its memory allows.
+	Parts int
+	// MoveShare bounds what may move, and Effort the search, as AssignmentProblem says.
+	MoveShare float64
+	Effort    int
+}
+
+// PlacementPlan is a placement that is wanted, and how even it is in the worst pool.
+type PlacementPlan struct {
+	Wanted                           Placement
+	Parts                            int // sub-clusters, of all pools
+	Moved                            int // models that leave a home
+	ImbalanceDemand, ImbalanceMemory float64
+}
+
+// PlaceModels decides which GPUs hold which models: each pool is divided into sub-clusters along the present ones, and
+// the models that the pool has are assigned to them by Assign (Symphony §4.7). A model that no GPU has is loaded by
+// nobody: whoever unloaded it meant it. One that is in several pools stays in all of them.
+//
+// It fails with an InfeasibleError where a pool has no room for its models.
+func PlaceModels(s Snapshot) (PlacementPlan, error) {
+	if err := s.validate(); err != nil {
+		return PlacementPlan{}, err
+	}
+
+	p := PlacementPlan{Wanted: make(Placement, len(s.Models))}
+	for m := range p.Wanted {
+		p.Wanted[m] = make([]Residence, len(s.GPUs))
+	}
+
+	pools := int32(0)
+	for _, g := range s.GPUs {
+		pools = max(pools, g.Pool+1)
+	}
+	for pool := range pools {
+		if err := s.placePool(pool, &p); err != nil {
+			return PlacementPlan{}, fmt.Errorf("pool %d: %w", pool, err)
+		}
+	}
+	return p, s.Fleet().validate(s.Present, p.Wanted)
+}
+
+// Fleet returns the memory of the snapshot's GPUs and models. A GPU whose memory is not known has room for all, and any
+// GPU for what it has: that lies there, whatever its parts were measured to take.
+func (s *Snapshot) Fleet() *Fleet {
+	f := &Fleet{}
+	for _, g := range s.GPUs {
+		f.Memory = append(f.Memory, g.room())
+	}
+	for _, m := range s.Models {
+		f.Static, f.Dynamic = append(f.Static, m.Static), append(f.Dynamic, m.Dynamic)
+	}
+	for g := range f.Memory {
+		f.Memory[g] = max(f.Memory[g], f.needs(s.Present, g))
+	}
+	return f
+}
+
+// room is the memory that a plan may count on.
+func (g *PlacedGPU) room() int64 { return cmp.Or(g.Memory, int64(roomUnknown)) }
+
+// roomUnknown holds every model of a snapshot: 2¹⁸ of them, of 2⁴⁴ bytes each.
+const roomUnknown = servicesMax * bytesMax
+
+func (s *Snapshot) validate() error {
+	if s.Parts < 0 || s.Parts > gpusMax {
+		return refuse("parts", s.Parts, fmt.Sprintf("0 (as few as memory allows) to %d", gpusMax))
+	}
+	if len(s.Present) != len(s.Models) || len(s.Loadable) != len(s.Models) {
+		return refuse("number of models present and loadable", [2]int{len(s.Present), len(s.Loadable)}, fmt.Sprint(len(s.Models)))
+	}
+
+	for g, x := range s.GPUs {
+		if x.Pool < 0 || int(x.Pool) >= len(s.GPUs) || x.Memory < 0 || x.Memory > bytesMax {
+			return refuse(fmt.Sprintf("GPU %d: pool and memory", g), [2]int64{int64(x.Pool), x.Memory}, "a pool without gaps, 0 to 2⁴⁴ bytes")
+		}
+	}
+	for m := range s.Models {
+		if len(s.Present[m]) != len(s.GPUs) || len(s.Loadable[m]) != len(s.GPUs) {
+			return refuse(fmt.Sprintf("model %d: number of GPUs", m), [2]int{len(s.Present[m]), len(s.Loadable[m])}, fmt.Sprint(len(s.GPUs)))
+		}
+	}
+	return nil
+}
+
+// placePool assigns the models of one pool to sub-clusters of its GPUs.
+func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
+	gpus := s.poolGPUs(pool)
+	models := s.poolModels(gpus)
+	if len(gpus) == 0 || len(models) == 0 {
+		return nil
+	}
+
+	problem := AssignmentProblem{MoveShare: s.MoveShare, Effort: s.Effort}
+	for _, m := range models {
+		problem.Services = append(problem.Services, s.serviceIn(pool, m, gpus))
+	}
+	parts, err := s.divide(gpus, problem.Services)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		problem.SubClusters = append(problem.SubClusters, SubCluster{GPUs: len(part), Memory: s.leastMemory(part)})
+	}
+	for i, m := range models {
+		problem.Services[i].Home = s.homeOf(m, parts)
+	}
+
+	a, err := Assign(problem)
+	if err != nil {
+		return err
+	}
+	for i, m := range models {
+		s.wantIn(m, parts[a.Home[i]], gpus, p.Wanted[m])
+	}
+
+	p.Parts, p.Moved = p.Parts+len(parts), p.Moved+a.Moved
+	p.ImbalanceDemand, p.ImbalanceMemory = max(p.ImbalanceDemand, a.ImbalanceDemand), max(p.ImbalanceMemory, a.ImbalanceMemory)
+	return nil
+}
+
+// poolGPUs returns a pool's GPUs, those of one present sub-cluster behind each other.
+func (s *Snapshot) poolGPUs(pool int32) (gpus []int32) {
+	for g, x := range s.GPUs {
+		if x.Pool == pool {
+			gpus = append(gpus, int32(g))
+		}
+	}
+	slices.SortStableFunc(gpus, func(a, b int32) int { return cmp.Compare(s.GPUs[a].Part, s.GPUs[b].Part) })
+	return gpus
+}
+
+// poolModels returns the models that some of the GPUs have.
+func (s *Snapshot) poolModels(gpus []int32) (models []int32) {
+	for m := range s.Models {
+		if slices.ContainsFunc(gpus, func(g int32) bool { return s.Present[m][g] != Absent }) {
+			models = append(models, int32(m))
+		}
+	}
+	return models
+}
+
+// serviceIn describes a model's part in a pool: of its rate, the pool has the share of its GPUs among all that have the
+// model.
+func (s *Snapshot) serviceIn(pool, m int32, gpus []int32) Service {
+	here, all := 0, 0
+	for g, at := range s.Present[m] {
+		if at == Absent {
+			continue
+		}
+		all++
+		if s.GPUs[g].Pool == pool {
+			here++
+		}
+	}
+
+	x := &s.Models[m]
+	v := Service{Rate: x.Rate * float64(here) / float64(all), Static: x.Static, Dynamic: x.Dynamic, Load: x.Load, Home: Nowhere}
+	if int(pool) >= len(x.Profiles) || x.Profiles[pool] == nil {
+		return v
+	}
+
+	// A model whose SLO no batch keeps is asked for nothing that a GPU could do.
+	if c, _, err := Cost(x.Profiles[pool], x.SLO, v.Rate); err == nil {
+		v.Demand = v.Rate * c
+	}
+	return v
+}
+
+// divide cuts a pool into sub-clusters of about as many GPUs each.
+func (s *Snapshot) divide(gpus []int32, services []Service) (parts [][]int32, err error) {
+	n := s.Parts
+	if n == 0 {
+		if n, err = FewestSubClusters(services, min(bytesMax, s.leastMemory(gpus)), 0); err != nil {
+			return nil, err
+		}
+	}
+	if n > len(gpus) {
+		return nil, &InfeasibleError{"sub-clusters of a pool", float64(n), float64(len(gpus)), "GPUs"}
+	}
+
+	// The first ones are larger by a GPU where the number does not divide.
+	for k := range n {
+		parts = append(parts, gpus[k*len(gpus)/n:(k+1)*len(gpus)/n])
+	}
+	return parts, nil
+}
+
+// leastMemory is the memory of the smallest of some GPUs, as Assign takes it.
+func (s *Snapshot) leastMemory(gpus []int32) int64 {
+	least := int64(bytesMax)
+	for _, g := range gpus {
+		least = min(least, s.GPUs[g].room())
+	}
+	return least
+}
+
+// homeOf returns the sub-cluster where most GPUs have the model, in terms of its size; Nowhere if all have it whole, so
+// that it may stay in any of them for nothing.
+func (s *Snapshot) homeOf(m int32, parts [][]int32) int {
+	home, best, whole := Nowhere, 0.0, 0
+	for j, part := range parts {
+		n := 0
+		for _, g := range part {
+			if s.Present[m][g] != Absent {
+				n++
+			}
+		}
+
+		share := float64(n) / float64(len(part))
+		if share > best {
+			home, best = j, share
+		}
+		if n == len(part) {
+			whole++
+		}
+	}
+	if whole == len(parts) {
+		return Nowhere
+	}
+	return home
+}
+
+// wantIn has a model offered by the GPUs of a sub-cluster that can load it. Where none can, it stays where it is.
+func (s *Snapshot) wantIn(m int32, part, pool []int32, wanted []Residence) {
+	able := false
+	for _, g := range part {
+		if s.Loadable[m][g] || s.Present[m][g] != Absent {
+			wanted[g], able = Offered, true
+		}
+	}
+	if able {
+		return
+	}
+	for _, g := range pool {
+		if s.Present[m][g] != Absent {
+			wanted[g] = Offered
+		}
+	}
+}

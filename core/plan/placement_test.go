@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// drawSnapshot is pools of GPUs that have models, each on the GPUs of one sub-cluster.
+func drawSnapshot(rng *rand.Rand) Snapshot {
+	s := Snapshot{MoveShare: rng.Float64(), Parts: rng.IntN(3), Effort: 2000}
+	table := []time.Duration{2e6, 3e6, 4e6, 5e6}
+	p, _ := profile.New(table)
+	for pool := range int32(1 + rng.IntN(2)) {
+		for range 3 + rng.IntN(6) {
+			s.GPUs = append(s.GPUs, PlacedGPU{Pool: pool, Part: 2*pool + int32(rng.IntN(2)), Memory: 2000 + rng.Int64N(1000)})
+		}
+	}
+
+	for range 1 + rng.IntN(12) {
+		s.Models = append(s.Models, PlacedModel{Rate: 100 * rng.Float64(), SLO: 50e6, Static: 50 + rng.Int64N(200), Dynamic: rng.Int64N(200), Load: 1e9,
+			Profiles: []*profile.Profile{p, p}})
+		present, able := make([]Residence, len(s.GPUs)), make([]bool, len(s.GPUs))
+		part := int32(rng.IntN(4))
+		for g, x := range s.GPUs {
+			able[g] = true
+			if x.Part == part || x.Part == 0 && part > 1 && x.Pool == 0 {
+				present[g] = Offered
+			}
+		}
+		s.Present, s.Loadable = append(s.Present, present), append(s.Loadable, able)
+	}
+	return s
+}
+
+// TestPlacedModelsFit: what is wanted fits, the GPUs of a pool have a model whole sub-clusters at a time, every model
+// that was served is, and one that nobody had is loaded by nobody.
+func TestPlacedModelsFit(t *testing.T) {
+	placed := 0
+	for seed := range uint64(300) {
+		s := drawSnapshot(rand.New(rand.NewPCG(seed, 70)))
+		p, err := PlaceModels(s)
+		if err != nil {
+			continue // too tight for so many parts
+		}
+		placed++
+		if err := CheckPlacement(s, p.Wanted); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		again, err := PlaceModels(s)
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(p) {
+			t.Fatalf("seed %d: two plans of one snapshot: %v and %v", seed, p, again)
+		}
+	}
+	if placed < 100 {
+		t.Errorf("%d of 300 snapshots had a plan: the test tries too little", placed)
+	}
+}
+
+// TestPlacementFollowsLoad divides models over two sub-clusters by what they ask for, and leaves all where they are when
+// nothing may move.
+func TestPlacementFollowsLoad(t *testing.T) {
+	p, err := profile.New([]time.Duration{10e6, 11e6, 12e6, 13e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Snapshot{Parts: 2, MoveShare: 1}
+	for g := range 4 {
+		s.GPUs = append(s.GPUs, PlacedGPU{Part: int32(g / 2), Memory: 1000})
+	}
+	for m := range 4 {
+		// The two that are asked for most begin together.
+		at := []Residence{Offered, Offered, Absent, Absent}
+		if m >= 2 {
+			slices.Reverse(at)
+		}
+		s.Models = append(s.Models, PlacedModel{Rate: []float64{300, 300, 10, 10}[m], SLO: 100e6, Static: 10, Load: 1e9, Profiles: []*profile.Profile{p}})
+		s.Present, s.Loadable = append(s.Present, at), append(s.Loadable, []bool{true, true, true, true})
+	}
+
+	plan, err := PlaceModels(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(plan.Wanted[0], plan.Wanted[1]) || plan.Moved == 0 || plan.ImbalanceDemand > 0.2 {
+		t.Errorf("wanted %v, %d moved, imbalance %v", plan.Wanted, plan.Moved, plan.ImbalanceDemand)
+	}
+
+	s.MoveShare = 0
+	if plan, err = PlaceModels(s); err != nil || fmt.Sprint(plan.Wanted) != fmt.Sprint(s.Present) {
+		t.Errorf("without moves: %v, %v; want %v", plan.Wanted, err, s.Present)
+	}
+}
+
+func TestPlacementRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*Snapshot){
+		"parts is -1":       func(s *Snapshot) { s.Parts = -1 },
+		"sub-clusters of a": func(s *Snapshot) { s.Parts = 3 },
+		"rate is NaN":       func(s *Snapshot) { s.Models[0].Rate = nan() },
+		"GPU 1: pool":       func(s *Snapshot) { s.GPUs[1].Memory = -5 },
+		"number of models":  func(s *Snapshot) { s.Present = nil },
+		"model 0: number":   func(s *Snapshot) { s.Loadable[0] = nil },
+		"move share is 2":   func(s *Snapshot) { s.MoveShare = 2 },
+		"on the largest":    func(s *Snapshot) { s.Models[0].Static = 200 },
+	} {
+		s := Snapshot{GPUs: []PlacedGPU{{Memory: 100}, {Memory: 100}}, Models: []PlacedModel{{Rate: 1, SLO: 1e9, Static: 10}},
+			Present: Placement{{Offered, Offered}}, Loadable: [][]bool{{true, true}}}
+		spoil(&s)
+		if _, err := PlaceModels(s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+}
+
+func nan() float64 { zero := 0.0; return zero / zero }

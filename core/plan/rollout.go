@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Rollout is a plan while it is applied: the step that is due follows from what is present, so that nothing is lost when
+// whoever applies it stops half-way. Not safe for concurrent use.
+type Rollout struct {
+	Number         uint64 // of the plan
+	Fleet          Fleet
+	Before, Wanted Placement // what was present at its beginning, what shall be
+	LeftOut        []LeftOut
+	lost           []bool // by GPU
+}
+
+// LeftOut is a model that a GPU did not get.
+type LeftOut struct {
+	Model, GPU int32
+	Why        string
+}
+
+// NewRollout begins to apply a plan. Its steps and gaps are those that follow while nothing fails.
+func NewRollout(number uint64, f Fleet, present, wanted Placement) (*Rollout, Reconfiguration, error) {
+	steps, err := Reconfigure(f, present, wanted)
+	if err != nil {
+		return nil, Reconfiguration{}, err
+	}
+	if err := refuseOrphans(present, wanted); err != nil {
+		return nil, Reconfiguration{}, err
+	}
+
+	r := &Rollout{Number: number, Fleet: f, Before: settledPlacement(present), Wanted: clonePlacement(wanted), lost: make([]bool, len(f.Memory))}
+	return r, steps, nil
+}
+
+// refuseOrphans refuses a plan that takes a model from the last GPU that offers it: unloading for good is its owner's.
+func refuseOrphans(present, wanted Placement) error {
+	for m := range present {
+		if slices.Contains(present[m], Offered) && !slices.Contains(wanted[m], Offered) {
+			return refuse(fmt.Sprintf("model %d: wanted", m), "nowhere", "at least one GPU, since it is served now")
+		}
+	}
+	return nil
+}
+
+// Due returns the steps to take now, none when the plan is applied: one load or unload, or all offers or withdrawals of
+// one model that belong together, so that the GPUs of a sub-cluster change as one. A load that was ordered is present as
+// Loaded, and what is due then is its StepWarmUp: the backend's own, to be waited for.
+//
+// What is present on GPUs that were lost does not count.
+func (r *Rollout) Due(present Placement) []Step {
+	s := newReconfiguring(&r.Fleet, r.maskLost(present), r.Wanted)
+	first, ok := s.next()
+	if !ok {
+		return nil
+	}
+
+	steps := []Step{first}
+	_, rank := s.stepAt(place{first.Model, first.GPU})
+	if first.Kind != StepOffer && rank != rankRetire {
+		return steps
+	}
+
+	// Steps are due together only where the planner ranks them alike.
+	for _, p := range s.differs {
+		if kind, also := s.stepAt(p); p.model == first.Model && p.gpu != first.GPU && kind == first.Kind && also == rank {
+			steps = append(steps, Step{Kind: kind, Model: p.model, GPU: p.gpu})
+		}
+	}
+	return steps
+}
+
+// Left returns how many steps are left if nothing fails.
+func (r *Rollout) Left(present Placement) int {
+	left, err := Reconfigure(r.Fleet, r.maskLost(present), r.Wanted)
+	if err != nil {
+		return 0
+	}
+	return len(left.Steps)
+}
+
+// LeaveOut takes a model that a GPU failed to load out of what is wanted there. A model that no GPU would offer any more
+// stays where it is, and others that have not come yet make room for it.
+func (r *Rollout) LeaveOut(present Placement, model, gpu int32, why string) {
+	r.LeftOut = append(r.LeftOut, LeftOut{model, gpu, why})
+	r.Wanted[model][gpu] = Absent
+	r.keepServed(r.maskLost(present))
+}
+
+// Lose takes a GPU out of the plan: it has left, and what it has when it returns is no concern of this plan.
+func (r *Rollout) Lose(present Placement, gpu int32) {
+	if r.lost[gpu] {
+		return
+	}
+	r.lost[gpu] = true
+	for m := range r.Wanted {
+		if r.Wanted[m][gpu] == Offered {
+			r.LeftOut = append(r.LeftOut, LeftOut{int32(m), gpu, "the GPU has left"})
+		}
+		r.Wanted[m][gpu] = Absent
+	}
+	r.keepServed(r.maskLost(present))
+}
+
+// Lost says whether a GPU was lost while the plan was applied.
+func (r *Rollout) Lost(gpu int32) bool { return r.lost[gpu] }
+
+// RollBack has what was present at the beginning wanted again, as far as its GPUs are there.
+func (r *Rollout) RollBack(present Placement) {
+	r.Wanted = r.maskLost(r.Before)
+	r.keepServed(r.maskLost(present))
+}
+
+// keepServed has models stay where they are that nobody would offer any more, or return to where they were, until every
+// GPU has room for what is wanted.
+func (r *Rollout) keepServed(present Placement) {
+	kept := make([]bool, len(r.Wanted))
+	for changed := true; changed; {
+		changed = false
+		for m := range r.Wanted {
+			if !kept[m] && !slices.Contains(r.Wanted[m], Offered) && slices.Contains(r.Before[m], Offered) {
+				kept[m], changed = true, true
+				r.keepModel(present, int32(m))
+			}
+		}
+
+		// A model that stays may take the room that another one was to have.
+		for g := range r.Fleet.Memory {
+			changed = r.makeRoom(present, kept, g) || changed
+		}
+	}
+}
+
+// keepModel wants a model where it is: where it is offered, else where it lies, else where it was at the beginning. A GPU
+// that failed to load it is not asked again.
+func (r *Rollout) keepModel(present Placement, model int32) {
+	for _, least := range []Residence{Offered, Loaded, Absent} {
+		for g, at := range present[model] {
+			failed := slices.ContainsFunc(r.LeftOut, func(x LeftOut) bool { return x.Model == model && x.GPU == int32(g) })
+			if r.lost[g] || at < least || at == Absent && (failed || r.Before[model][g] != Offered) {
+				continue
+			}
+			r.Wanted[model][g] = Offered
+		}
+		if slices.Contains(r.Wanted[model], Offered) {
+			return
+		}
+	}
+}
+
+// makeRoom takes models that a GPU does not have yet out of what is wanted there until the rest fits: the largest first,
+// those that were kept last. What it has fits in any case: it lies there now.
+func (r *Rollout) makeRoom(present Placement, kept []bool, gpu int) (changed bool) {
+	for r.Fleet.needs(r.Wanted, gpu) > r.Fleet.Memory[gpu] {
+		out := Nowhere
+		for m := range r.Wanted {
+			if r.Wanted[m][gpu] == Absent || present[m][gpu] != Absent {
+				continue
+			}
+			if out == Nowhere || kept[out] && !kept[m] || kept[out] == kept[m] && r.Fleet.Static[m] > r.Fleet.Static[out] {
+				out = m
+			}
+		}
+		if out == Nowhere {
+			return changed
+		}
+
+		r.Wanted[out][gpu], changed = Absent, true
+		r.LeftOut = append(r.LeftOut, LeftOut{int32(out), int32(gpu), "another model stays in its place"})
+	}
+	return changed
+}
+
+// maskLost returns a placement without GPUs that were lost.
+func (r *Rollout) maskLost(p Placement) Placement {
+	p = clonePlacement(p)
+	for m := range p {
+		for g := range p[m] {
+			if r.lost[g] {
+				p[m][g] = Absent
+			}
+		}
+	}
+	return p
+}
+
+// settledPlacement is a placement that may be wanted: what is on its way out is not.
+func settledPlacement(p Placement) Placement {
+	p = clonePlacement(p)
+	for m := range p {
+		for g := range p[m] {
+			if p[m][g] != Offered {
+				p[m][g] = Absent
+			}
+		}
+	}
+	return p
+}
+
+func clonePlacement(p Placement) Placement {
+	all := make(Placement, len(p))
+	for m := range p {
+		all[m] = slices.Clone(p[m])
+	}
+	return all
+}
