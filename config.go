@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"downbeat.dev/backend"
-	dag "downbeat.dev/core/app"
 	"downbeat.dev/core/lead"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
@@ -24,6 +23,9 @@ const (
 	Client
 	Gateway
 )
+
+// ElectionStore is where schedulers agree on who leads; packages core/lead/etcd, hostfile and kubernetes open one.
+type ElectionStore = lead.Store
 
 // Config says what of a deployment runs in this process, and how. Default and Load make one.
 type Config struct {
@@ -53,13 +55,13 @@ type Config struct {
 
 	// Election is where the schedulers of a cluster agree on who leads; nil: this one leads. The caller opens it with one
 	// of the packages in core/lead; Start takes it over and Close closes it. (Cluster.Election is what command downbeat opens it from.)
-	Election lead.Store
+	Election ElectionStore
 
 	// Hooks are the Go functions that the stages of applications may call, beside those of frontend/app; the gateway runs
 	// them.
 	Hooks map[string]app.NewHook
 	// SessionTrial runs sessions in virtual time before one more is admitted; core/sim.Trial is one. Nil: their demand decides.
-	SessionTrial dag.Trial
+	SessionTrial app.Trial
 	// TuneBackend and TuneClient may set what no knob does, before the part starts; nil: nothing.
 	TuneBackend func(*backend.Options)
 	TuneClient  func(*frontend.Options)

@@ -159,17 +159,14 @@ func (s *System) openClient(ctx context.Context) error {
 	}
 
 	host, _ := os.Hostname()
-	o := frontend.Options{Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Scheduler: s.config.Scheduler, Token: s.token, TLS: data.TLS, Data: data, Logger: s.log}
+	o := frontend.Options{Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS,
+		Data: frontend.DataPlane{Listen: data.Listen, Providers: data.Providers, TLS: data.TLS}, Logger: s.log}
+
+	// In one process the client's link is a call.
 	if s.server != nil {
-		o.Link = func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-			return s.server.Frontend(h, ev)
-		}
-	} else if s.config.Patient {
-		o.Link = func(ctx context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			return control.DialFrontend(ctx, s.dialPatiently(data.TLS), h, ev)
-		}
+		addr, forget := control.ListenInProcess(s.server.Frontend)
+		s.onClose(forget)
+		o.Scheduler = addr
 	}
 	if s.config.TuneClient != nil {
 		s.config.TuneClient(&o)

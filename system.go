@@ -203,8 +203,24 @@ func (s *System) Wait(ctx context.Context) error {
 // Client returns the client of this process, which Close closes; nil: none runs here.
 func (s *System) Client() *frontend.Client { return s.client }
 
-// Scheduler returns the engine of this process, for its counts; nil: the scheduler is elsewhere.
-func (s *System) Scheduler() *engine.Engine { return s.engine }
+// BatchSizes tells how many batches of each size the scheduler of this process has ordered of a model: of b requests the
+// number at b, of all versions together. Nil: none was ordered, or the scheduler is elsewhere. It is not for the hot path.
+func (s *System) BatchSizes(model string) (sizes []uint64) {
+	if s.engine == nil {
+		return nil
+	}
+
+	for _, m := range s.engine.Stats().Models {
+		if m.Name != model {
+			continue
+		}
+		sizes = append(sizes, make([]uint64, max(0, len(m.Sizes)-len(sizes)))...)
+		for b, n := range m.Sizes {
+			sizes[b] += n
+		}
+	}
+	return sizes
+}
 
 // Backend returns the backend of this process; nil: none runs here.
 func (s *System) Backend() *backend.Service { return s.backend }

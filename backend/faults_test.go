@@ -123,7 +123,7 @@ func TestAFrontendThatNoBackendReachesIsToldWhy(t *testing.T) {
 	defer stopBackend(t, b)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	c, err := frontend.Dial(ctx, frontend.Options{Scheduler: s.addr, Token: token, Data: rdma.Config{Advertise: sicklink.FreeAddr(t), Providers: []string{"tcp"}}})
+	c, err := frontend.Dial(ctx, frontend.Options{Scheduler: s.addr, Token: token, Data: frontend.DataPlane{Advertise: sicklink.FreeAddr(t), Providers: []string{"tcp"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

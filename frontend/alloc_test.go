@@ -40,16 +40,17 @@ func dialInstant(tb testing.TB) *frontend.Client {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c, err := frontend.Dial(context.Background(), frontend.Options{Link: func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		peer, err := node.Connect(ctx, hello.DataAddr)
+	addr, forget := control.ListenInProcess(func(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+		peer, err := node.Connect(context.Background(), hello.DataAddr)
 		ev.Link(true, nil)
 		ev.Models([]model.Info{double})
 		return &instant{peer: peer}, err
-	}})
+	})
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { c.Close(); node.Close() })
+	tb.Cleanup(func() { c.Close(); node.Close(); forget() })
 	return c
 }
 

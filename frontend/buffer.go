@@ -53,7 +53,7 @@ func (m *memory) dropUser() error {
 
 // Buffer returns registered memory of n bytes, of undefined content. It may be used for any number
 // of requests, one at a time, until Free gives it back. The error is ErrClosed, or wraps ErrInvalid,
-// rdma.ErrTooLarge (more than rdma.BufferMax) or rdma.ErrNoMemory (all buffers together).
+// ErrTooLarge or ErrNoMemory.
 func (c *Client) Buffer(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("%w: buffer of %d bytes: must be 0 or more", ErrInvalid, n)

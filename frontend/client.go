@@ -18,15 +18,17 @@ import (
 
 // Options say how a Client reaches the scheduler and how backends reach it.
 type Options struct {
-	Scheduler string      // host:port; unused if Link is set
+	// Scheduler is host:port, of each scheduler of the cluster, separated by commas; or the address that a scheduler has
+	// within this process.
+	Scheduler string
 	Token     string      // the secret that all parts share
 	TLS       *tls.Config // for the session with the scheduler; nil: none. The data plane's is Data.TLS
 	Name      string      // how the scheduler's log and metrics call this frontend
-	// Data is the data plane that inputs are read from: backends connect to Data.Listen, which is on
-	// loopback if empty. Dial sets Receive, and Token and Logger if they are empty.
-	Data    rdma.Config
-	Link    Opener // opens the session; nil: control.DialFrontend to Scheduler
-	LiveMax int    // requests at a time; more are rejected. 65,536 when 0
+	Data      DataPlane   // where backends read inputs
+	// Patient says that a scheduler which is not there after a second is no error: Dial returns, and the client goes on
+	// looking for it until Close.
+	Patient bool
+	LiveMax int // requests at a time; more are rejected. 65,536 when 0
 	// Grace is how long after its deadline an output is still waited for where the context has no
 	// deadline. 20 ms when 0.
 	Grace time.Duration
@@ -38,9 +40,6 @@ type Options struct {
 	Reconnect time.Duration
 	Logger    *slog.Logger
 }
-
-// Opener opens a frontend's session; in one process it is the scheduler's own method.
-type Opener func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error)
 
 // Client is a frontend's end of the system. Its methods may be called from any goroutine.
 type Client struct {
@@ -68,7 +67,7 @@ type Client struct {
 	done      sync.WaitGroup
 }
 
-// linkBox makes a link storable: events may come before the Opener has returned it.
+// linkBox makes a link storable: events may come before it was dialled.
 type linkBox struct{ control.FrontendLink }
 
 // session tells whether the scheduler can be asked, and which session it is.
@@ -95,7 +94,7 @@ type Stats struct {
 	Resubmits uint64 // sent again after a session was lost or an input came late
 	Strays    uint64 // answers to requests that had ended
 	Connected bool
-	Data      rdma.Stats
+	Data      DataStats
 }
 
 // Dial opens the data plane and the session with the scheduler. It tries until ctx ends, ten seconds
@@ -105,19 +104,9 @@ type Stats struct {
 // budget.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	c := newClient(o)
-	data := c.o.Data
 
 	// Outputs come over the data plane, straight from backends; the scheduler only tells of those that got none.
-	data.Receive = func(_ *rdma.Peer, msg []byte) { c.receiveResult(msg) }
-
-	if data.Token == "" {
-		data.Token = c.o.Token
-	}
-	if data.Logger == nil {
-		data.Logger = c.log
-	}
-
-	node, err := rdma.Open(data)
+	node, err := c.o.openNode(c.receiveResult)
 	if err != nil {
 		return nil, fmt.Errorf("open data plane: %w", err)
 	}
@@ -127,7 +116,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	c.memory.users.Store(1)
 
 	hello := wire.FrontendHello{Version: wire.Version, Name: c.o.Name, Token: c.o.Token, DataAddr: node.Addr(), Window: c.pending.idWindow()}
-	link, err := c.o.Link(ctx, hello, events{c})
+	link, err := c.dialScheduler(ctx, hello)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), c.memory.dropUser())
 	}
@@ -147,8 +136,23 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// firstModels is how long Dial waits for the first announcement.
-const firstModels = time.Second
+// How long Dial waits for the first announcement, and a patient client for its scheduler.
+const (
+	firstModels = time.Second
+	patience    = time.Second
+)
+
+// dialScheduler opens the session.
+func (c *Client) dialScheduler(ctx context.Context, hello wire.FrontendHello) (control.FrontendLink, error) {
+	if c.o.Patient {
+		// Only the first session is waited for: a patient link goes on by itself when this context ends.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	d := control.DialOptions{Addr: c.o.Scheduler, Token: c.o.Token, TLS: c.o.TLS, Patient: c.o.Patient, Logger: c.log}
+	return control.DialFrontend(ctx, d, hello, events{c})
+}
 
 func newClient(o Options) *Client {
 	if o.LiveMax <= 0 {
@@ -166,13 +170,6 @@ func newClient(o Options) *Client {
 
 	c := &Client{o: o, log: o.Logger, base: time.Now(), wake: make(chan struct{}, 1),
 		ready: make(chan struct{}), closing: make(chan struct{})}
-
-	if c.o.Link == nil {
-		c.o.Link = func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-			d := control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}
-			return control.DialFrontend(ctx, d, hello, ev)
-		}
-	}
 
 	c.margin.Store(max(int64(o.Margin), marginMin))
 	c.pending.init(min(o.LiveMax, liveMost))
@@ -230,5 +227,5 @@ func (c *Client) Connected() bool { return c.session.open.Load() }
 func (c *Client) Stats() Stats {
 	return Stats{Live: c.pending.live.Load(), Requests: c.stats.requests.Load(), Answers: c.stats.answers.Load(),
 		Outcomes: c.stats.outcomes.Load(), Resubmits: c.stats.resubmits.Load(), Strays: c.stats.strays.Load(),
-		Connected: c.Connected(), Data: c.node.Stats()}
+		Connected: c.Connected(), Data: dataStats(c.node.Stats())}
 }

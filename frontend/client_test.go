@@ -44,7 +44,7 @@ func open(t testing.TB, answer echo.Answer, o frontend.Options, models ...model.
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Link = s.Open
+	o.Scheduler = s.Addr
 	c, err := frontend.Dial(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -579,7 +579,7 @@ func TestCloseEndsRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,20 @@ type Override struct {
 	Files  map[string][]byte // by path below the model's directory, such as "1/model.onnx"; they need a Config. Nil: the repository's
 }
 
-// AnswerCode says how a command ended.
-type AnswerCode = wire.AnswerCode
+// CommandCode says why a command was not done.
+type CommandCode uint8
+
+// The codes. Of several backends' answers the worst holds; CommandUnknown is the worst only if all say it.
+const (
+	CommandUnknown = CommandCode(wire.CommandUnknown) // there is no such model
+	CommandRefused = CommandCode(wire.CommandRefused) // the backends' mode of model control does not allow it, or too many commands wait
+	CommandFailed  = CommandCode(wire.CommandFailed)  // the model could not be read or loaded; what was loaded before is still served
+	CommandLost    = CommandCode(wire.CommandLost)    // a backend was lost, or none is connected
+)
 
 // CommandError says why models could not be loaded or unloaded.
 type CommandError struct {
-	Code AnswerCode // not CommandDone
+	Code CommandCode
 	Text string
 }
 
@@ -109,17 +117,17 @@ func (c *Client) sendCommand(ctx context.Context, m wire.ModelCommand) error {
 
 	link := c.link.Load()
 	if link == nil || !c.isUp() {
-		return &CommandError{wire.CommandLost, errNoScheduler.Error()}
+		return &CommandError{CommandLost, errNoScheduler.Error()}
 	}
 
 	if err := link.Command(m); err != nil {
-		return &CommandError{wire.CommandLost, err.Error()}
+		return &CommandError{CommandLost, err.Error()}
 	}
 
 	select {
 	case a := <-answer:
 		if a.Code != wire.CommandDone {
-			return &CommandError{a.Code, a.Text}
+			return &CommandError{CommandCode(a.Code), a.Text}
 		}
 		return nil
 	case <-ctx.Done():

@@ -12,7 +12,7 @@ import (
 
 // Model is a model that the scheduler serves, as it was last announced. It is read-only and shared.
 type Model struct {
-	model.Info
+	ModelInfo
 	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies
 	OutputBytes int // of one request; -1 where an output is BYTES
 
@@ -51,7 +51,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 	gone := map[uint32]bool{}
 	var bad []error
 	for i := len(infos) - 1; i >= 0; i-- { // of two about one model, the later holds
-		m := &Model{Info: infos[i]}
+		m := &Model{ModelInfo: infos[i]}
 
 		if m.Name == "" {
 			gone[m.ID] = !first // the ids of other sessions mean nothing now

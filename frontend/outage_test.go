@@ -51,10 +51,12 @@ func TestSilentSchedulerIsTheReason(t *testing.T) {
 	}
 	defer s.Close()
 	link := new(mutedLink)
-	c, err := frontend.Dial(context.Background(), frontend.Options{Link: func(ctx context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		link.FrontendLink, err = s.Open(ctx, h, ev)
+	addr, forget := control.ListenInProcess(func(h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+		link.FrontendLink, err = s.Open(h, ev)
 		return link, err
-	}})
+	})
+	defer forget()
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ var ErrInvalid = errors.New("invalid request")
 
 // OutcomeError says why a request got no output, with the numbers that explain it.
 type OutcomeError struct {
-	Reason  model.Reason
+	Reason  Reason
 	Model   string
 	Budget  time.Duration // from the call to the deadline; 0 where it was refused before one was set
 	Elapsed time.Duration // from the call to the outcome

@@ -9,7 +9,6 @@ import (
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/internal/echo"
 	"downbeat.dev/internal/sicklink"
-	"downbeat.dev/rdma"
 )
 
 // asked is how many requests each process has under way: enough that ids which began at the same number
@@ -51,13 +50,13 @@ func askHeld(t *testing.T, c *frontend.Client, s *echo.System, x byte) (ids []ui
 // requests of the first must not become answers of the second: neither those of a backend that still knows
 // the first, nor those of one that knows both.
 func TestRestartedFrontendHearsNothingMeantForTheOneBefore(t *testing.T) {
-	data := rdma.Config{Listen: sicklink.FreeAddr(t), Providers: []string{"tcp"}}
+	data := frontend.DataPlane{Listen: sicklink.FreeAddr(t), Providers: []string{"tcp"}}
 	backend, err := echo.New([]model.Info{double}, doubled)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer backend.Close()
-	before, err := frontend.Dial(context.Background(), frontend.Options{Data: data, Link: backend.Open})
+	before, err := frontend.Dial(context.Background(), frontend.Options{Data: data, Scheduler: backend.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 	"downbeat.dev/internal/sicklink"
-	"downbeat.dev/rdma"
 )
 
 // Infer returns when its context ends, although a backend is still taking the input over a path that is slow, or
@@ -21,7 +20,7 @@ func TestInferReturnsAtItsDeadlineWhateverAReaderDoes(t *testing.T) {
 			own := sicklink.FreeAddr(t)
 			path := sicklink.Open(t, own)
 			const never = time.Hour // for the data plane to cut a silent peer
-			c, s := open(t, doubled, frontend.Options{Data: rdma.Config{Listen: own, Advertise: path.Addr(), Providers: []string{"tcp"}, Stall: never}}, big)
+			c, s := open(t, doubled, frontend.Options{Data: frontend.DataPlane{Listen: own, Advertise: path.Addr(), Providers: []string{"tcp"}, Stall: never}}, big)
 			b := input(t, c, make([]byte, 16<<20)...)
 			path.Set(sicklink.Well, rate)
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/stage"
+	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
@@ -200,5 +201,48 @@ func waitFor(t testing.TB, patience time.Duration, done func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("waited %v in vain", patience)
 		}
+	}
+}
+
+// TestPatientClientComesBeforeItsScheduler: it is there without one, and asks as soon as one is. One that is not patient is an
+// error.
+func TestPatientClientComesBeforeItsScheduler(t *testing.T) {
+	ln, err := control.Listen("127.0.0.2:0") // where hardly anybody else of this host binds until the scheduler comes
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := frontend.Dial(ctx, frontend.Options{Scheduler: addr}); err == nil {
+		t.Error("a client that is not patient was opened without a scheduler")
+	}
+
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr, Patient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.Connected() {
+		t.Error("connected to nobody")
+	}
+
+	s := &stage.Stage{}
+	defer s.Close()
+	if err := s.OpenScheduler(engine.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Listen(addr); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, stage.Dial(addr)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := c.AwaitModel(ctx, "classifier"); err != nil {
+		t.Error(err)
 	}
 }

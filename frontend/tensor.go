@@ -16,6 +16,8 @@ type (
 	Datatype   = model.Datatype // of a tensor's elements, as the Open Inference Protocol names it
 	TensorInfo = model.Tensor   // name, datatype, shape and labels of a model's tensor
 	Reason     = model.Reason   // why a request got no output
+	ModelInfo  = model.Info     // what the scheduler announces of a model
+	Floor      = model.Floor    // a family's answers of some accuracy
 )
 
 var le = binary.LittleEndian

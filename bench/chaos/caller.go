@@ -17,7 +17,6 @@ import (
 
 	"downbeat.dev/bench/chaos/account"
 	"downbeat.dev/frontend"
-	"downbeat.dev/rdma"
 )
 
 // CallerConfig is what a caller's process is told, as JSON.
@@ -46,7 +45,7 @@ func RunCaller(ctx context.Context, c CallerConfig, commands io.Reader, books io
 	dialed, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
 	client, err := frontend.Dial(dialed, frontend.Options{Scheduler: c.Scheduler, Token: c.Token, Name: "caller",
-		Data: rdma.Config{Listen: c.Data, Providers: []string{"tcp"}}})
+		Data: frontend.DataPlane{Listen: c.Data, Providers: []string{"tcp"}}})
 	if err != nil {
 		return fmt.Errorf("caller: %w", err)
 	}

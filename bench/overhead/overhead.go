@@ -112,7 +112,7 @@ func (c Config) threeProcesses(ctx context.Context) (Row, error) {
 
 	s := &stage.Stage{}
 	defer func() { _ = s.Close() }()
-	if err := s.OpenFrontend(ctx, frontend.Options{Scheduler: scheduler, Data: dataConfig(c.Provider)}); err != nil {
+	if err := s.OpenFrontend(ctx, frontend.Options{Scheduler: scheduler, Data: frontend.DataPlane{Providers: dataConfig(c.Provider).Providers}}); err != nil {
 		return Row{}, err
 	}
 

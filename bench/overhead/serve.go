@@ -24,7 +24,6 @@ import (
 	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
-	"downbeat.dev/rdma"
 )
 
 // ServeConfig says how the whole of "downbeat serve" is measured.
@@ -113,7 +112,7 @@ func (c ServeConfig) measureProcess(ctx context.Context, models string, processo
 	}
 
 	// The gateway's two doors and the library reach the same scheduler, so that only the doors differ.
-	library, err := frontend.Dial(ctx, frontend.Options{Scheduler: addresses["scheduler"], Data: rdma.Config{}})
+	library, err := frontend.Dial(ctx, frontend.Options{Scheduler: addresses["scheduler"]})
 	if err != nil {
 		return nil, err
 	}

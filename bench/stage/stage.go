@@ -27,6 +27,7 @@ import (
 type Stage struct {
 	Engine *engine.Engine
 	Server *control.Server
+	Addr   string // of Server, for frontends of this process
 	Client *frontend.Client
 	closes []func() error
 }
@@ -55,9 +56,7 @@ func Open(ctx context.Context, models map[string]string, gpus int) (*Stage, erro
 		})
 	}
 	if err == nil {
-		err = s.OpenFrontend(ctx, frontend.Options{Grace: 10 * time.Second, Link: func(_ context.Context, h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-			return s.Server.Frontend(h, ev)
-		}})
+		err = s.OpenFrontend(ctx, frontend.Options{Grace: 10 * time.Second, Scheduler: s.Addr})
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -77,6 +76,10 @@ func (s *Stage) OpenScheduler(o engine.Options) error {
 
 	s.Server = control.NewServer(e, control.ServerOptions{})
 	s.onClose(s.Server.Close)
+
+	addr, forget := control.ListenInProcess(s.Server.Frontend)
+	s.Addr = addr
+	s.onClose(forget)
 	return nil
 }
 

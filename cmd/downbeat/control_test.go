@@ -23,7 +23,6 @@ import (
 
 	downbeat "downbeat.dev"
 	"downbeat.dev/backend/onnx"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
@@ -376,7 +375,7 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 	}
 
 	var refused *frontend.CommandError
-	if err := c.LoadModel(t.Context(), "nobody", frontend.Override{}); !errors.As(err, &refused) || refused.Code != wire.CommandUnknown {
+	if err := c.LoadModel(t.Context(), "nobody", frontend.Override{}); !errors.As(err, &refused) || refused.Code != frontend.CommandUnknown {
 		t.Errorf("a model that is not there: %v", err)
 	}
 	if err := c.UnloadModel(t.Context(), "late"); err != nil {

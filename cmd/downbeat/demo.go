@@ -170,17 +170,14 @@ func sustainable(s *downbeat.System, share float64) float64 {
 
 // batchMean is the mean batch size of a model since the scheduler started.
 func batchMean(s *downbeat.System, model string) float64 {
-	for _, m := range s.Scheduler().Stats().Models {
-		if m.Name != model || m.Batches == 0 {
-			continue
-		}
-
-		// A batch's size counts once per batch; the mean is over batches.
-		requests := uint64(0)
-		for b, n := range m.Sizes {
-			requests += uint64(b) * n
-		}
-		return float64(requests) / float64(m.Batches)
+	requests, batches := uint64(0), uint64(0)
+	for b, n := range s.BatchSizes(model) {
+		requests, batches = requests+uint64(b)*n, batches+n
 	}
-	return 0
+
+	// A model that nobody asked for has had no batch.
+	if batches == 0 {
+		return 0
+	}
+	return float64(requests) / float64(batches)
 }

@@ -12,8 +12,16 @@ import (
 
 // DialFrontend opens a frontend's sessions with the schedulers that o names. It tries until one is open
 // or ctx ends (ten seconds when ctx has no deadline), a patient one then goes on by itself; a fatal refusal
-// ends it at once. Afterwards ctx has no meaning for the link.
+// ends it at once. Afterwards ctx has no meaning for the link. A scheduler of this process (ListenInProcess) is called.
 func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
+	open, err := findInProcess(o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if open != nil {
+		return open(hello, ev)
+	}
+
 	hello.Version = wire.Version
 
 	if hello.Token == "" {

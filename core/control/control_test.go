@@ -266,10 +266,11 @@ func (h *house) dialBoth(local bool, o DialOptions, c *caller, r *runner, hello 
 	r.set(b)
 	front := wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}
 	if local {
-		f, err = h.s.Frontend(front, c)
-	} else {
-		f, err = DialFrontend(ctx(h.t), o, front, c)
+		addr, forget := ListenInProcess(h.s.Frontend)
+		h.t.Cleanup(func() { _ = forget() })
+		o.Addr = addr
 	}
+	f, err = DialFrontend(ctx(h.t), o, front, c)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ type Admission struct {
 
 // NewAdmission makes an Admission. capacity tells what there is to keep promises with, at any time; trial runs them in virtual
 // time (core/sim.Trial), nil: demand alone decides.
-func NewAdmission(capacity func() graph.Capacity, trial graph.Trial) *Admission {
+func NewAdmission(capacity func() Capacity, trial Trial) *Admission {
 	return &Admission{capacity: capacity, trial: trial, begun: time.Now()}
 }
 

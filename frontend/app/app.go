@@ -19,6 +19,15 @@ var ErrInvalid = errors.New("invalid frame")
 // ErrHook marks frames whose hook failed.
 var ErrHook = errors.New("hook failed")
 
+// What an application is, as package core/app describes it, and what its sessions are admitted by. A deployment makes them
+// of its model repository (downbeat.Start); a program has no need to look into them.
+type (
+	Graph    = graph.Graph    // an application whose stages fit each other
+	Profiles = graph.Profiles // ℓ(b) of each step
+	Capacity = graph.Capacity // what promises are kept with
+	Trial    = graph.Trial    // runs promises in virtual time
+)
+
 // Client is what an App asks; *frontend.Client is one.
 type Client interface {
 	Buffer(n int) (*frontend.Buffer, error)
@@ -34,7 +43,7 @@ type Options struct {
 	// by the SLOs of the models.
 	Offsets []time.Duration
 	// Profiles are ℓ(b) by step; nil: not known. With them a step that missed its deadline knows what the rest needs.
-	Profiles graph.Profiles
+	Profiles Profiles
 	// Admission decides which sessions may open; it needs Profiles. Nil: all may.
 	Admission *Admission
 	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
@@ -67,7 +76,7 @@ type step struct {
 }
 
 // New makes an application ready: its hooks must be known, and accept their settings. Models may come and go later.
-func New(client Client, g *graph.Graph, o Options) (*App, error) {
+func New(client Client, g *Graph, o Options) (*App, error) {
 	a := &App{graph: g, client: client, steps: make([]step, len(g.Steps)), offsets: o.Offsets}
 	a.streams.most = cmp.Or(o.StreamsMax, streamsMax)
 
@@ -99,7 +108,7 @@ func New(client Client, g *graph.Graph, o Options) (*App, error) {
 
 		make, err := findHook(o.Hooks, s.Hook)
 		if err == nil {
-			s.hook, err = make(s.Step)
+			s.hook, err = make(describeStep(s.Step))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("application %q: stage %q: hook %q: %w", g.Name, s.Name, s.Hook, err)
@@ -109,7 +118,7 @@ func New(client Client, g *graph.Graph, o Options) (*App, error) {
 }
 
 // Graph returns what the App runs.
-func (a *App) Graph() *graph.Graph { return a.graph }
+func (a *App) Graph() *Graph { return a.graph }
 
 // Close closes every session and gives buffers back. Frames under way end as they would have.
 func (a *App) Close() {

@@ -50,7 +50,7 @@ func split(from, to string, most int) graph.Stage {
 		Declares: []graph.Tensor{{Tensor: four(to), Most: most, Mean: 1}}}
 }
 
-var hooks = map[string]app.NewHook{"split": func(*graph.Step) (app.Hook, error) {
+var hooks = map[string]app.NewHook{"split": func(*app.Step) (app.Hook, error) {
 	return func(_ context.Context, c *app.Call) error {
 		n, _ := c.State.(int)
 		c.State = n + 1
@@ -73,7 +73,7 @@ func open(t testing.TB, a graph.Application, answer echo.Answer, o app.Options) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	client, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestHooksAreHeldToWhatTheyDeclare(t *testing.T) {
 		},
 		"panic: runtime error: index out of r": func(_ context.Context, c *app.Call) error { c.Out[1] = nil; return nil },
 	} {
-		own := map[string]app.NewHook{"split": func(*graph.Step) (app.Hook, error) { return hook, nil }}
+		own := map[string]app.NewHook{"split": func(*app.Step) (app.Hook, error) { return hook, nil }}
 		a, _ := open(t, application("parts", split("in", "parts", 8)), doubled, app.Options{Hooks: own})
 		_, err := a.Run(context.Background(), app.Frame{Inputs: [][]byte{make([]byte, 4)}})
 		if !errors.Is(err, app.ErrHook) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `stage "split"`) {
@@ -388,7 +388,7 @@ func ExampleApp_Run() {
 	if err != nil {
 		panic(err)
 	}
-	client, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	client, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 	if err != nil {
 		panic(err)
 	}

@@ -43,12 +43,14 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer node.Close()
-	client, err := frontend.Dial(context.Background(), frontend.Options{Link: func(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		peer, err := node.Connect(ctx, hello.DataAddr)
+	addr, forget := control.ListenInProcess(func(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+		peer, err := node.Connect(context.Background(), hello.DataAddr)
 		ev.Link(true, nil)
 		ev.Models([]model.Info{info(7, "double")})
 		return &instant{peer: peer}, err
-	}})
+	})
+	defer forget()
+	client, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {
 		b.Fatal(err)
 	}

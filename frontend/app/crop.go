@@ -45,7 +45,7 @@ type cropGroup struct {
 // around their object.
 const cropMargin = 1.15
 
-func newCrop(s *graph.Step) (Hook, error) {
+func newCrop(s *Step) (Hook, error) {
 	c := &cropper{threshold: 0.5}
 	for port, at := range map[string]*int{"image": &c.image, "scores": &c.scores, "boxes": &c.boxes} {
 		*at = slices.IndexFunc(s.Inputs, func(t model.Tensor) bool { return t.Name == port })
@@ -76,9 +76,9 @@ func newCrop(s *graph.Step) (Hook, error) {
 }
 
 // readGroups matches the outputs with the settings.
-func (c *cropper) readGroups(s *graph.Step) error {
-	for i := range s.Declares {
-		t := &s.Declares[i]
+func (c *cropper) readGroups(s *Step) error {
+	for i := range s.Outputs {
+		t := &s.Outputs[i]
 		if boxesOf, ok := strings.CutSuffix(t.Name, "_boxes"); ok && s.With[boxesOf] != "" {
 			continue // below, with its crops
 		}
@@ -88,7 +88,7 @@ func (c *cropper) readGroups(s *graph.Step) error {
 		}
 
 		// The setting lists classes by their index in the detector's scores.
-		if !isPicture(&t.Tensor) || t.Most == 0 {
+		if !isPicture(&t.TensorInfo) || t.Most == 0 {
 			return fmt.Errorf("output %q: %s %v: want a list of UINT8 [h w 3]", t.Name, t.Datatype, t.Shape)
 		}
 		for _, word := range strings.Fields(s.With[t.Name]) {
@@ -101,9 +101,9 @@ func (c *cropper) readGroups(s *graph.Step) error {
 		g.high, g.wide = int(t.Shape[0]), int(t.Shape[1])
 
 		// Boxes stand beside their crops, element by element.
-		g.boxes = slices.IndexFunc(s.Declares, func(o graph.Tensor) bool { return o.Name == t.Name+"_boxes" })
+		g.boxes = slices.IndexFunc(s.Outputs, func(o OutputInfo) bool { return o.Name == t.Name+"_boxes" })
 		if g.boxes >= 0 {
-			o := &s.Declares[g.boxes]
+			o := &s.Outputs[g.boxes]
 			if o.Datatype != model.FP32 || !slices.Equal(o.Shape, []int64{5}) || o.Most != t.Most {
 				return fmt.Errorf("output %q: %s %v, most %d: want FP32 [5], most %d", o.Name, o.Datatype, o.Shape, o.Most, t.Most)
 			}
@@ -113,7 +113,7 @@ func (c *cropper) readGroups(s *graph.Step) error {
 
 	// A setting with a slip in its name would otherwise be ignored.
 	for name := range s.With {
-		if name != "threshold" && !slices.ContainsFunc(s.Declares, func(t graph.Tensor) bool { return t.Name == name }) {
+		if name != "threshold" && !slices.ContainsFunc(s.Outputs, func(t OutputInfo) bool { return t.Name == name }) {
 			return fmt.Errorf("setting %q: want threshold, or an output's name", name)
 		}
 	}

@@ -7,19 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	graph "downbeat.dev/core/app"
 	"downbeat.dev/core/model"
 )
 
 // cropStep is a step with the hook crop over an image of 20×40 and three classes in four cells.
-func cropStep() *graph.Step {
+func cropStep() *Step {
 	tensor := func(name string, d model.Datatype, shape ...int64) model.Tensor {
 		return model.Tensor{Name: name, Datatype: d, Shape: shape}
 	}
-	stage := &graph.Stage{Name: "crop", Hook: "crop", With: map[string]string{"cars": "1 2", "threshold": "0.4"}, Declares: []graph.Tensor{
-		{Tensor: tensor("cars", model.Uint8, 8, 8, 3), Most: 2}, {Tensor: tensor("cars_boxes", model.FP32, 5), Most: 2}}}
-	return &graph.Step{Stage: stage, Signature: graph.Signature{Inputs: []model.Tensor{
-		tensor("boxes", model.FP32, 4, 4), tensor("image", model.Uint8, 20, 40, 3), tensor("scores", model.FP32, 4, 3)}}}
+	return &Step{Name: "crop", With: map[string]string{"cars": "1 2", "threshold": "0.4"},
+		Inputs:  []model.Tensor{tensor("boxes", model.FP32, 4, 4), tensor("image", model.Uint8, 20, 40, 3), tensor("scores", model.FP32, 4, 3)},
+		Outputs: []OutputInfo{{tensor("cars", model.Uint8, 8, 8, 3), 2}, {tensor("cars_boxes", model.FP32, 5), 2}}}
 }
 
 func floats(all ...float32) (b []byte) {
@@ -66,18 +64,18 @@ func TestCropCutsOutTheBestOfEachClass(t *testing.T) {
 }
 
 func TestCropRefusesWhatItCannotWorkWith(t *testing.T) {
-	for want, change := range map[string]func(s *graph.Step){
-		"want image, scores and boxes":        func(s *graph.Step) { s.Inputs[0].Name = "x" },
-		"image: FP32 [20 40 3]: want UINT8":   func(s *graph.Step) { s.Inputs[1].Datatype = model.FP32 },
-		"boxes: FP32 [5 4]: want FP32 [4 4]":  func(s *graph.Step) { s.Inputs[0].Shape = []int64{5, 4} },
-		"scores: FP32 [4]: want FP32":         func(s *graph.Step) { s.Inputs[2].Shape = []int64{4} },
-		`threshold: "2": want 0 to 1`:         func(s *graph.Step) { s.With["threshold"] = "2" },
-		`class "3": want 0 to 2`:              func(s *graph.Step) { s.With["cars"] = "3" },
-		`class "x": want 0 to 2`:              func(s *graph.Step) { s.With["cars"] = "x" },
-		`setting "bikes": want threshold, or`: func(s *graph.Step) { s.With["bikes"] = "0" },
-		`output "cars": want a setting`:       func(s *graph.Step) { delete(s.With, "cars") },
-		`output "cars": UINT8 [8 8]: want`:    func(s *graph.Step) { s.Declares[0].Shape = []int64{8, 8} },
-		`output "cars_boxes": FP32 [4], most`: func(s *graph.Step) { s.Declares[1].Shape = []int64{4} },
+	for want, change := range map[string]func(s *Step){
+		"want image, scores and boxes":        func(s *Step) { s.Inputs[0].Name = "x" },
+		"image: FP32 [20 40 3]: want UINT8":   func(s *Step) { s.Inputs[1].Datatype = model.FP32 },
+		"boxes: FP32 [5 4]: want FP32 [4 4]":  func(s *Step) { s.Inputs[0].Shape = []int64{5, 4} },
+		"scores: FP32 [4]: want FP32":         func(s *Step) { s.Inputs[2].Shape = []int64{4} },
+		`threshold: "2": want 0 to 1`:         func(s *Step) { s.With["threshold"] = "2" },
+		`class "3": want 0 to 2`:              func(s *Step) { s.With["cars"] = "3" },
+		`class "x": want 0 to 2`:              func(s *Step) { s.With["cars"] = "x" },
+		`setting "bikes": want threshold, or`: func(s *Step) { s.With["bikes"] = "0" },
+		`output "cars": want a setting`:       func(s *Step) { delete(s.With, "cars") },
+		`output "cars": UINT8 [8 8]: want`:    func(s *Step) { s.Outputs[0].Shape = []int64{8, 8} },
+		`output "cars_boxes": FP32 [4], most`: func(s *Step) { s.Outputs[1].Shape = []int64{4} },
 	} {
 		s := cropStep()
 		change(s)
@@ -112,7 +110,7 @@ func FuzzCrop(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := range c.Out {
-			if err := checkValue(&s.Declares[i], c.Out[i]); err != nil {
+			if err := checkValue(&s.Outputs[i].TensorInfo, s.Outputs[i].Most, c.Out[i]); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	graph "downbeat.dev/core/app"
+	"downbeat.dev/frontend"
 )
 
 // Value is a tensor of one frame: the elements of a list, or one. Elements are row-major, little-endian.
@@ -25,8 +26,31 @@ type Call struct {
 // Hook is a stage that runs in the frontend. It is called by many goroutines at once.
 type Hook func(ctx context.Context, c *Call) error
 
+// Step is the stage of an application that a hook is made for.
+type Step struct {
+	Name    string
+	With    map[string]string     // its settings
+	Inputs  []frontend.TensorInfo // what it takes, in the order of a Call's In
+	Outputs []OutputInfo          // what it has to give, in the order of a Call's Out
+}
+
+// OutputInfo describes what a hook gives. Its shape is that of an element where it is a list.
+type OutputInfo struct {
+	frontend.TensorInfo
+	Most int // elements of the list; 0: it is no list
+}
+
 // NewHook makes the hook of a step, and refuses inputs, outputs and settings (With) that it cannot work with.
-type NewHook func(s *graph.Step) (Hook, error)
+type NewHook func(s *Step) (Hook, error)
+
+// describeStep tells a hook of its stage.
+func describeStep(s *graph.Step) *Step {
+	d := &Step{Name: s.Name, With: s.With, Inputs: s.Inputs}
+	for _, t := range s.Declares {
+		d.Outputs = append(d.Outputs, OutputInfo{TensorInfo: t.Tensor, Most: t.Most})
+	}
+	return d
+}
 
 // builtin are the hooks that every App has.
 var builtin = map[string]NewHook{"crop": newCrop}
@@ -74,7 +98,7 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 
 	for i := range c.Out {
 		declared := &s.Declares[i]
-		if err := checkValue(declared, c.Out[i]); err != nil {
+		if err := checkValue(&declared.Tensor, declared.Most, c.Out[i]); err != nil {
 			return fmt.Errorf("%w: output %q: %w", ErrHook, declared.Name, err)
 		}
 
@@ -86,14 +110,14 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 	return nil
 }
 
-// checkValue compares what a hook gave with what it declared.
-func checkValue(t *graph.Tensor, v Value) error {
+// checkValue compares what a hook gave with what it declared: a list of at most most elements; 0: no list.
+func checkValue(t *frontend.TensorInfo, most int, v Value) error {
 	// A tensor that is no list has one element always.
-	if t.Most == 0 && len(v) != 1 {
+	if most == 0 && len(v) != 1 {
 		return fmt.Errorf("%d elements: want 1", len(v))
 	}
-	if len(v) > max(t.Most, 1) {
-		return fmt.Errorf("%d elements: want at most %d", len(v), t.Most)
+	if len(v) > max(most, 1) {
+		return fmt.Errorf("%d elements: want at most %d", len(v), most)
 	}
 
 	for i, element := range v {

@@ -91,7 +91,7 @@ func describeApp(a *App) (*served, error) {
 		return nil, err
 	}
 
-	m := frontend.Model{Info: info, InputBytes: in.Bytes, OutputBytes: out.Bytes}
+	m := frontend.Model{ModelInfo: info, InputBytes: in.Bytes, OutputBytes: out.Bytes}
 
 	// Texts of any length have no size in advance: a bound keeps a request's buffer finite.
 	if in.Varies {

@@ -44,7 +44,7 @@ func serveWide(t *testing.T, change func(*Gateway)) (g *Gateway, rest, rpc strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}

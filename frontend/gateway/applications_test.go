@@ -42,7 +42,7 @@ func applications(t testing.TB, c *frontend.Client) *app.Set {
 			{Name: "split", Hook: "split", Takes: []graph.Flow{{Port: "x", Tensor: "count"}}, Gives: []graph.Flow{{Port: "a", Tensor: "a"}},
 				Declares: []graph.Tensor{{Tensor: tensor("a", "FP32", 2), Most: 3, Mean: 1}}},
 			{Name: "add", Model: "sum", Each: "a", Takes: []graph.Flow{{Port: "a", Tensor: "a"}, {Port: "b", Tensor: "count"}}, Gives: []graph.Flow{{Port: "sum", Tensor: "sums"}}}}}
-	split := func(*graph.Step) (app.Hook, error) {
+	split := func(*app.Step) (app.Hook, error) {
 		return func(_ context.Context, call *app.Call) error {
 			x := call.In[0][0]
 			for n := byte(0); n < x[4]; n++ { // the second number's lowest byte

@@ -79,7 +79,7 @@ func FuzzRESTBody(f *testing.F) {
 	f.Add([]byte(`{"parameters":{"timeout":5,"binary_data_output":true},"inputs":[{"data":["x"],"datatype":"BYTES","shape":[1]}],"outputs":[{"name":"sum","parameters":{"classification":1}}]}`), 0)
 	models := make([]*frontend.Model, len(testModels))
 	for i, info := range testModels {
-		models[i] = &frontend.Model{Info: info}
+		models[i] = &frontend.Model{ModelInfo: info}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, head int) {
 		if head <= 0 || head > len(body) {

@@ -221,7 +221,7 @@ func TestConformanceFailedModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := frontend.Dial(t.Context(), frontend.Options{Link: s.Open})
+		c, err := frontend.Dial(t.Context(), frontend.Options{Scheduler: s.Addr})
 		if err != nil {
 			t.Fatal(err)
 		}

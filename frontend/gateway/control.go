@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -61,11 +60,11 @@ func commandFault(op, name string, err error) *fault {
 
 	// With one, the code says whose mistake it was.
 	switch c.Code {
-	case wire.CommandUnknown:
+	case frontend.CommandUnknown:
 		return refusalFault(http.StatusNotFound, codes.NotFound, "model_control", begin+"failed to poll from model repository: "+c.Text)
-	case wire.CommandRefused:
+	case frontend.CommandRefused:
 		return refusalFault(http.StatusBadRequest, codes.FailedPrecondition, "model_control", c.Text)
-	case wire.CommandLost:
+	case frontend.CommandLost:
 		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "model_control", begin+c.Text)
 	}
 	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+c.Text)

@@ -21,7 +21,7 @@ const costFixed = 128 << 10
 func costModels() []*frontend.Model {
 	models := make([]*frontend.Model, len(testModels))
 	for i, info := range testModels {
-		models[i] = &frontend.Model{Info: info}
+		models[i] = &frontend.Model{ModelInfo: info}
 	}
 	return models
 }

@@ -91,7 +91,7 @@ func client(t testing.TB, answer echo.Answer) (*frontend.Client, *echo.System) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}

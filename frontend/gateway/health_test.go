@@ -35,7 +35,7 @@ func TestProbeWantsOneModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, err := frontend.Dial(context.Background(), frontend.Options{Link: s.Open})
+		client, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
 		if err != nil {
 			t.Fatal(err)
 		}

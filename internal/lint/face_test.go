@@ -2,41 +2,144 @@ package lint
 
 import (
 	"go/ast"
+	"go/token"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// TestFrontendShowsNoRoomBehindIt: what a program writes that uses the library has names of the library itself, of the
-// vocabulary and of Go. The exceptions are for the other rooms of this module, which open links in their own process and
-// set up data planes; a program leaves those fields alone.
-func TestFrontendShowsNoRoomBehindIt(t *testing.T) {
-	hidden := []string{"control", "engine", "wire", "sched", "repo", "plan", "rdma"}
-	exceptions := []string{"Opener", "Options", "Stats"}
-	for _, s := range sources(t) {
-		if s.pkg != "frontend" || s.test {
-			continue
-		}
-		for _, d := range s.file.Decls {
-			for name, shown := range exportedShape(d) {
-				if slices.Contains(exceptions, name) {
-					continue
-				}
-				ast.Inspect(shown, func(n ast.Node) bool {
-					sel, ok := n.(*ast.SelectorExpr)
-					if !ok {
-						return true
-					}
-					if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(hidden, x.Name) {
-						t.Errorf("%s: %s shows %s.%s to programs that use the library", fset.Position(n.Pos()), name, x.Name, sel.Sel.Name)
-					}
-					return true
-				})
+// faces are the packages that a program of another module writes against, and the names of rooms behind them that they
+// show under a name of their own: the vocabulary, which DESIGN has frontends show, and what a deployment hands from one
+// part to another while a program has no need to look into it.
+var faces = map[string][]string{
+	".":                     {"ElectionStore"},
+	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor"},
+	"frontend/app":          {"Graph", "Profiles", "Capacity", "Trial"},
+	"frontend/frontendtest": nil,
+}
+
+// behindFaces says whether a package of this module is none that those programs need to know.
+func behindFaces(path string) bool {
+	pkg, inModule := strings.CutPrefix(path, module+"/")
+	return inModule && (within(pkg, "core") || within(pkg, "rdma"))
+}
+
+// TestFacesShowNoRoomBehindThem: the signatures and the fields that a program uses have names of the libraries themselves
+// and of Go. Where a face gives a name of its own to a struct of another room, the types of that struct's fields have names of
+// the face, too.
+func TestFacesShowNoRoomBehindThem(t *testing.T) {
+	all := sources(t)
+	for pkg, shown := range faces {
+		var given []string
+		for _, s := range all {
+			if s.pkg != pkg || s.test {
+				continue
 			}
+			for _, d := range s.file.Decls {
+				for name, shape := range exportedShape(d) {
+					for _, behind := range namesBehind(s, shape) {
+						t.Errorf("%s: %s shows %s to programs that use the library", fset.Position(shape.Pos()), name, behind)
+					}
+				}
+				for name, of := range aliasesOf(d) {
+					if behind := namesBehind(s, of); len(behind) > 0 {
+						given = append(given, name)
+						checkFieldsAreNamed(t, all, s, of, pkg)
+					}
+				}
+			}
+		}
+
+		// The list is exact: a name that is shown no more leaves it.
+		slices.Sort(given)
+		if want := slices.Sorted(slices.Values(shown)); !slices.Equal(given, want) {
+			t.Errorf("package %s gives names of its own to %v, faces lists %v", pkg, given, want)
 		}
 	}
 }
 
-// exportedShape returns what other packages see of a declaration: signatures, and types without their unexported fields.
+// namesBehind returns the types of rooms behind the faces that a piece of a file names.
+func namesBehind(s source, shape ast.Node) (names []string) {
+	ast.Inspect(shape, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && behindFaces(importOf(s, x.Name)) {
+			names = append(names, x.Name+"."+sel.Sel.Name)
+		}
+		return true
+	})
+	return names
+}
+
+// importOf returns the path of the package that a file calls by a name; empty: it calls none so.
+func importOf(s source, name string) string {
+	for _, i := range s.file.Imports {
+		path := strings.Trim(i.Path.Value, "\"")
+		if i.Name != nil && i.Name.Name == name || i.Name == nil && path[strings.LastIndexByte(path, '/')+1:] == name {
+			return path
+		}
+	}
+	return ""
+}
+
+// checkFieldsAreNamed holds the fields of the vocabulary's struct that a face gives a name to against the names of the face.
+// Structs of other rooms are opaque: a deployment makes and reads them.
+func checkFieldsAreNamed(t *testing.T, all []source, s source, of ast.Expr, face string) {
+	sel, ok := of.(*ast.SelectorExpr)
+	if !ok {
+		return
+	}
+	pkg := strings.TrimPrefix(importOf(s, sel.X.(*ast.Ident).Name), module+"/")
+	if pkg != "core/model" {
+		return
+	}
+
+	named := map[string]bool{} // what the face has a name for
+	for _, s := range all {
+		for _, d := range s.file.Decls {
+			for _, of := range aliasesOf(d) {
+				if sel, ok := of.(*ast.SelectorExpr); ok && s.pkg == face {
+					named[sel.Sel.Name] = true
+				}
+			}
+		}
+	}
+
+	for _, s := range all {
+		for _, d := range s.file.Decls {
+			shape := exportedShape(d)[sel.Sel.Name]
+			if s.pkg != pkg || shape == nil {
+				continue
+			}
+			ast.Inspect(shape, func(n ast.Node) bool {
+				if f, ok := n.(*ast.Field); ok {
+					if x := elementOf(f.Type); x != nil && x.IsExported() && !named[x.Name] {
+						t.Errorf("%s: %s shows %s.%s, and has no name for its field's type %s", face, sel.Sel.Name, pkg, sel.Sel.Name, x.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// elementOf returns the name of what a field, a slice or a pointer is of; nil: it has none in its own package.
+func elementOf(x ast.Expr) *ast.Ident {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return x
+	case *ast.ArrayType:
+		return elementOf(x.Elt)
+	case *ast.StarExpr:
+		return elementOf(x.X)
+	}
+	return nil
+}
+
+// exportedShape returns what other packages see of a declaration: signatures, types without their unexported fields, and the
+// types of variables and constants.
 func exportedShape(d ast.Decl) map[string]ast.Node {
 	shapes := map[string]ast.Node{}
 	switch d := d.(type) {
@@ -46,25 +149,49 @@ func exportedShape(d ast.Decl) map[string]ast.Node {
 		}
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
-			ts, ok := spec.(*ast.TypeSpec)
-			if !ok || !ts.Name.IsExported() || ts.Assign.IsValid() { // an alias is a name of the library
-				continue
-			}
-			st, ok := ts.Type.(*ast.StructType)
-			if !ok {
-				shapes[ts.Name.Name] = ts.Type
-				continue
-			}
-			seen := new(ast.FieldList)
-			for _, f := range st.Fields.List {
-				if len(f.Names) == 0 || f.Names[0].IsExported() {
-					seen.List = append(seen.List, f)
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				if spec.Names[0].IsExported() && spec.Type != nil {
+					shapes[spec.Names[0].Name] = spec.Type
+				}
+			case *ast.TypeSpec:
+				if spec.Name.IsExported() && !spec.Assign.IsValid() { // an alias is a name of the library
+					shapes[spec.Name.Name] = exportedFields(spec.Type)
 				}
 			}
-			shapes[ts.Name.Name] = seen
 		}
 	}
 	return shapes
+}
+
+// aliasesOf returns what a declaration gives another exported name.
+func aliasesOf(d ast.Decl) map[string]ast.Expr {
+	all := map[string]ast.Expr{}
+	g, ok := d.(*ast.GenDecl)
+	if !ok || g.Tok != token.TYPE {
+		return all
+	}
+	for _, spec := range g.Specs {
+		if ts := spec.(*ast.TypeSpec); ts.Name.IsExported() && ts.Assign.IsValid() {
+			all[ts.Name.Name] = ts.Type
+		}
+	}
+	return all
+}
+
+// exportedFields leaves out what other packages cannot name of a struct; any other type is seen whole.
+func exportedFields(x ast.Expr) ast.Node {
+	st, ok := x.(*ast.StructType)
+	if !ok {
+		return x
+	}
+	seen := new(ast.FieldList)
+	for _, f := range st.Fields.List {
+		if len(f.Names) == 0 || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+			seen.List = append(seen.List, f)
+		}
+	}
+	return seen
 }
 
 func exportedReceiver(r *ast.FieldList) bool {

@@ -20,8 +20,11 @@ type Answer func(s wire.Submit, in []byte) ([]byte, model.Reason)
 
 // System is one frontend's scheduler and backend. Its methods may be called by any goroutine.
 type System struct {
+	Addr string // of the scheduler, for frontend.Options
+
 	node   *rdma.Node
 	models []model.Info
+	forget func() error // gives Addr up
 
 	mu       sync.Mutex // guards what follows
 	answer   Answer
@@ -43,12 +46,14 @@ func New(models []model.Info, answer Answer) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &System{node: node, models: models, answer: answer}, nil
+	s := &System{node: node, models: models, answer: answer}
+	s.Addr, s.forget = control.ListenInProcess(s.Open)
+	return s, nil
 }
 
-// Open is a frontend.Opener.
-func (s *System) Open(ctx context.Context, hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-	peer, err := s.node.Connect(ctx, hello.DataAddr)
+// Open opens a frontend's session, as a scheduler in the process does.
+func (s *System) Open(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+	peer, err := s.node.Connect(context.Background(), hello.DataAddr)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +68,7 @@ func (s *System) Open(ctx context.Context, hello wire.FrontendHello, ev control.
 // Close ends what is under way.
 func (s *System) Close() error {
 	s.running.Wait()
-	return s.node.Close()
+	return errors.Join(s.forget(), s.node.Close())
 }
 
 // Lose cuts the session; the frontend's requests of it are forgotten.

@@ -1,0 +1,48 @@
+package control
+
+import (
+	"strings"
+	"testing"
+
+	"downbeat.dev/core/wire"
+)
+
+// TestAddressesWithinTheProcess: each leads to its own scheduler until it is given up, and to nobody else's afterwards.
+func TestAddressesWithinTheProcess(t *testing.T) {
+	var called []string
+	listen := func(name string) (string, func() error) {
+		return ListenInProcess(func(wire.FrontendHello, FrontendEvents) (FrontendLink, error) {
+			called = append(called, name)
+			return nil, nil
+		})
+	}
+	dial := func(addr string) error {
+		_, err := DialFrontend(ctx(t), DialOptions{Addr: addr}, wire.FrontendHello{}, newCaller())
+		return err
+	}
+
+	first, forgetFirst := listen("first")
+	second, forgetSecond := listen("second")
+	for _, addr := range []string{second, first} {
+		if err := dial(addr); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	if got := strings.Join(called, " "); got != "second first" {
+		t.Errorf("called: %s, want each scheduler by its own address", got)
+	}
+
+	if err := forgetFirst(); err != nil {
+		t.Error(err)
+	}
+	third, forgetThird := listen("third")
+	for _, addr := range []string{first, "inproc://", "inproc://nobody"} {
+		if err := dial(addr); err == nil || !strings.Contains(err.Error(), addr) {
+			t.Errorf("%s: %v, want an error that names the address", addr, err)
+		}
+	}
+	if third == first || third == second {
+		t.Errorf("%s is an address of the past", third)
+	}
+	_, _ = forgetSecond(), forgetThird()
+}
