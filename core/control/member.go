@@ -129,11 +129,13 @@ func (m *member) connectAs(ctx context.Context, version uint16) (net.Conn, *wire
 	// A deadline in the past ends a read or write that is under way when the group closes.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
-	conn, r, err := m.shakeHands(conn, version)
+
+	// The session's connection has a name of its own: the function above may run beside this one.
+	session, r, err := m.shakeHands(conn, version)
 	if err != nil {
 		return nil, nil, err
 	}
-	return conn, r, conn.SetDeadline(time.Time{})
+	return session, r, session.SetDeadline(time.Time{})
 }
 
 func (m *member) shakeHands(conn net.Conn, version uint16) (net.Conn, *wire.Reader, error) {
