@@ -72,11 +72,12 @@ func (s *System) openApplications() *app.Set {
 // admission decides about the sessions of all applications; nil where the scheduler is elsewhere, and with it what is known of
 // GPUs.
 func (s *System) admission() *app.Admission {
-	if s.engine == nil {
+	watch := s.process.Scheduler()
+	if watch == nil {
 		return nil
 	}
 	return app.NewAdmission(func() dag.Capacity {
-		stats := s.engine.Stats()
+		stats := watch.Fresh()
 		c := dag.Capacity{Hop: applicationHop}
 		for _, l := range stats.Load {
 			c.GPUs, c.Measured = c.GPUs+l.GPUs, c.Measured+l.Demand

@@ -11,22 +11,19 @@ import (
 	"net/http"
 
 	"downbeat.dev/core/control"
-	"downbeat.dev/frontend/gateway"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/observe"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // openMetrics serves health, metrics and profiles of what runs here on an address of their own; empty: nowhere. It comes
-// before the parts, so that whoever asks can tell slow starts and ends from death; tellAll tells it that they are open.
+// before the parts, so that whoever asks can tell slow starts and ends from death.
 func (s *System) openMetrics() error {
 	addr := s.config.Metrics
 	if addr == "" {
 		return nil
 	}
-
-	// Until the parts are there, the address answers that they are not: a probe must not find a closed port.
-	starting := gateway.Aside(s.token, func() bool { return false })
-	s.tells.Store(&starting)
 
 	if err := s.config.CheckListener("metrics", addr); err != nil {
 		return err
@@ -44,13 +41,13 @@ func (s *System) openMetrics() error {
 	// The address may have named port 0: callers read the one that was given.
 	s.config.Metrics = ln.Addr().String()
 	s.log.Info("metrics, health and profiles", "address", s.config.Metrics)
-	ln = loggedListener{gateway.BoundAside(ln), s.log}
+	ln = loggedListener{observe.Bound(ln), s.log}
 	if t != nil {
 		ln = tls.NewListener(ln, t)
 	}
 
-	// The handler is looked up at each call: tellAll puts another in its place.
-	server := gateway.AsideServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.tells.Load()).ServeHTTP(w, r) }))
+	// Until the parts are there, the address answers that they are not: a probe must not find a closed port.
+	server := observe.NewServer(s.process.Handler(s.token))
 	go func() {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			s.fail(fmt.Errorf("metrics: %w", err))
@@ -61,26 +58,32 @@ func (s *System) openMetrics() error {
 	return nil
 }
 
-// tellOutermost has the most outward part of this process tell of itself, where somebody may ask.
-func (s *System) tellOutermost() {
-	if s.tells.Load() == nil {
-		return
-	}
-
-	var h http.Handler
+// setHealth has the most outward part that is open say whether the process is ready. A gateway does so by itself.
+func (s *System) setHealth() {
+	var ready func() bool
 	switch {
 	case s.gateway != nil:
-		h = s.gateway.Aside()
+		return
 	case s.backend != nil:
-		h = gateway.Aside(s.token, s.backend.Ready, s.backend)
+		ready = s.backend.Ready
 	case s.engine != nil:
-		var stop func()
-		h, stop = gateway.SchedulerAside(s.engine, s.token, s.leadMetrics()...)
-		s.onClose(func() error { stop(); return nil })
+		// A scheduler is ready as long as it lives: its backends come only then.
+		ready = func() bool { return true }
 	default:
-		h = gateway.Aside(s.token, s.client.Ready)
+		ready = s.client.Ready
 	}
-	s.tells.Store(&h)
+	s.process.SetHealth(observe.Health{Ready: ready, Serving: ready})
+}
+
+// watchScheduler looks at the engine of this process where somebody may ask what was seen: a gateway's callers, or those of
+// the address for metrics.
+func (s *System) watchScheduler(e *engine.Engine) {
+	if s.config.Roles&Gateway == 0 && s.config.Metrics == "" {
+		return
+	}
+	watch := observe.Watch(e)
+	s.onClose(watch.Close)
+	s.process.SetScheduler(watch)
 }
 
 // leadMetrics tell whether a scheduler leads.

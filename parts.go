@@ -17,7 +17,7 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/wire"
-	"downbeat.dev/deploy/tracing"
+	"downbeat.dev/core/observe/tracing"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway"
 	"downbeat.dev/frontend/gateway/clients"
@@ -40,6 +40,7 @@ func (s *System) openScheduler(context.Context) error {
 	}
 	s.engine = e
 	s.onClose(e.Close)
+	s.watchScheduler(e)
 	s.addProcessors(len(e.Loops()))
 
 	t, err := s.config.PeerTLS()
@@ -48,6 +49,7 @@ func (s *System) openScheduler(context.Context) error {
 	}
 	s.server = control.NewServer(e, control.ServerOptions{Token: s.token, TLS: t, Standby: s.config.Election != nil, Logger: s.log})
 	s.onClose(s.server.Close)
+	s.process.Register(s.leadMetrics()...)
 	if s.config.Listen == "" {
 		return nil
 	}
@@ -143,6 +145,7 @@ func (s *System) openBackend(ctx context.Context) error {
 	}
 
 	s.backend = b
+	s.process.Register(b)
 	s.addProcessors(len(b.Stats()))
 	s.closes = append(s.closes, b.Stop)
 	return nil
@@ -201,14 +204,7 @@ func (s *System) openGateway(ctx context.Context) error {
 	// Both ports are open before anything else may fail: each error from here closes them.
 	p := &s.config.Protocol
 	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevel: s.level, Access: s.access,
-		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Logger: s.log}
-	if s.engine != nil {
-		o.Scheduler = s.engine
-		o.Metrics = append(o.Metrics, s.leadMetrics()...)
-	}
-	if s.backend != nil {
-		o.Metrics = append(o.Metrics, s.backend)
-	}
+		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Process: s.process, Logger: s.log}
 	if p.ClientTokensFile != "" {
 		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.log); err != nil {
 			return errors.Join(err, rest.Close(), rpc.Close())

@@ -8,15 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"downbeat.dev/backend"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/deploy"
 	"downbeat.dev/deploy/loglimit"
 	"downbeat.dev/frontend"
@@ -34,14 +33,14 @@ type System struct {
 	failed chan error     // the first part that ends by itself
 	closes []func(context.Context) error
 
-	engine  *engine.Engine  // nil: the scheduler is elsewhere
-	server  *control.Server // with engine
+	process *observe.Process // what all parts tell of themselves
+	engine  *engine.Engine   // nil: the scheduler is elsewhere
+	server  *control.Server  // with engine
 	backend *backend.Service
 	client  *frontend.Client
 	gateway *gateway.Gateway
 
-	applications *app.Set                     // nil: there are none, or no gateway
-	tells        atomic.Pointer[http.Handler] // of the metrics address; nil: there is none
+	applications *app.Set // nil: there are none, or no gateway
 }
 
 // Start opens the parts that c.Roles names, the inner ones first, and returns once they serve. ctx ends what Start waits
@@ -63,7 +62,7 @@ func Start(ctx context.Context, c Config) (*System, error) {
 
 // newSystem reads what every part needs: the secret, and where the log goes.
 func newSystem(c Config) (*System, error) {
-	s := &System{config: c, failed: make(chan error, 1), log: slog.New(slog.DiscardHandler)}
+	s := &System{config: c, failed: make(chan error, 1), process: observe.NewProcess(), log: slog.New(slog.DiscardHandler)}
 
 	s.config.Version = cmp.Or(c.Version, buildVersion())
 	if c.Roles == 0 {
@@ -136,7 +135,7 @@ func (s *System) openParts(ctx context.Context) error {
 	}
 
 	// The parts are open: probes may find the system ready from now on.
-	s.tellOutermost()
+	s.setHealth()
 	return nil
 }
 

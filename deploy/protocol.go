@@ -4,7 +4,7 @@ import (
 	"flag"
 	"fmt"
 
-	"downbeat.dev/deploy/tracing"
+	"downbeat.dev/core/observe/tracing"
 )
 
 // Protocol is the section of what clients of the gateway see beyond the Open Inference Protocol's plain calls.

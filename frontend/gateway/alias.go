@@ -1,13 +1,13 @@
 package gateway
 
 import (
-	"maps"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -21,6 +21,7 @@ func alias(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
+	modelLabels   = []string{"model", "version"}
 	aliasSuccess  = alias("inference_request_success", "Requests answered with an output.", modelLabels...)
 	aliasFailure  = alias("inference_request_failure", "Requests without an output, by Triton's reasons.", "model", "version", "reason")
 	aliasCount    = alias("inference_count", "Inferences: rows answered.", modelLabels...)
@@ -50,8 +51,8 @@ func (a aliases) Collect(out chan<- prometheus.Metric) {
 	for _, s := range a.g.modelStatistics(nil, "", "").ModelStats {
 		a.collectModel(out, s, failures[modelKey{s.Name, s.Version}])
 	}
-	if w := a.g.watch; w != nil {
-		w.collectAliases(out)
+	if s := a.g.process.Scheduler(); s != nil {
+		collectAliases(out, s.Latest())
 	}
 }
 
@@ -74,7 +75,7 @@ func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatisti
 	counter(aliasMisses, 0)
 
 	// Only the scheduler counts batches: where it is elsewhere nothing is said of them, instead of 0.
-	if a.g.watch != nil {
+	if a.g.process.Scheduler() != nil {
 		counter(aliasExecs, float64(s.ExecutionCount))
 	}
 
@@ -85,17 +86,12 @@ func (a aliases) collectModel(out chan<- prometheus.Metric, s *oip.ModelStatisti
 }
 
 // collectAliases sends what only the scheduler knows.
-func (w *watch) collectAliases(out chan<- prometheus.Metric) {
-	// What is sent is copied first: sending waits for the registry, and looks must not wait with it.
-	w.mu.Lock()
-	s, busy := w.last, maps.Clone(w.busy)
-	w.mu.Unlock()
-
+func collectAliases(out chan<- prometheus.Metric, s *observe.Snapshot) {
 	for _, m := range s.Models {
 		out <- prometheus.MustNewConstMetric(aliasPending, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
 	}
 	for _, g := range s.GPUs {
-		out <- prometheus.MustNewConstMetric(aliasGPU, prometheus.GaugeValue, busy[g.ID], g.Name)
+		out <- prometheus.MustNewConstMetric(aliasGPU, prometheus.GaugeValue, s.Busy[g.ID], g.Name)
 	}
 }
 

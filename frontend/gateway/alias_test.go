@@ -49,14 +49,11 @@ func metricSums(t *testing.T, url string) map[string]float64 {
 // serveWatched serves a gateway over REST that looks at the scheduler, and returns its address.
 func serveWatched(t *testing.T, s *stage.Stage, o Options) string {
 	t.Helper()
-	o.Scheduler = s.Engine
+	o.Process = watched(t, s)
 	g := New(s.Client, o)
 	server := httptest.NewServer(g.rest.Handler)
-	looked := make(chan struct{})
-	go func() { g.watch.runLooks(g.closing); close(looked) }()
 	t.Cleanup(func() {
 		close(g.closing)
-		<-looked
 		http.DefaultClient.CloseIdleConnections()
 		server.Close()
 		g.grpc.Stop()

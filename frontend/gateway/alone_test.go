@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/page"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestPageWithoutScheduler(t *testing.T) {
 	server, s := rest(t, Options{})
 	var d page.Data
-	if code, _, text := call(t, "GET", server.URL+explainPath, nil); code != 404 || !strings.Contains(string(text), "the scheduler runs in another process") {
+	if code, _, text := call(t, "GET", server.URL+observe.ExplainPath, nil); code != 404 || !strings.Contains(string(text), "the scheduler runs in another process") {
 		t.Errorf("explain: %d %s", code, text)
 	}
 	_, _, text := call(t, "GET", server.URL+"/v2/downbeat/page", nil)

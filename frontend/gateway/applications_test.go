@@ -13,6 +13,7 @@ import (
 
 	graph "downbeat.dev/core/app"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/app"
 	"downbeat.dev/frontend/gateway/oip"
@@ -100,7 +101,7 @@ func TestApplicationsAreServedLikeModels(t *testing.T) {
 		{"POST", "/v2/models/listed/infer", number(-1, 1), 504, `model \"listed\": dropped: deadline_cannot_be_met`},
 		{"POST", "/v2/models/listed/infer", `{"inputs":[{"name":"count","shape":[3],"datatype":"FP32","data":[1,2,3]}]}`, 400, `shape [3]: must be [2]`},
 		{"GET", "/v2/models/framed/stats", "", 200, `"name":"framed"`},
-		{"GET", sessionsPath, "", 200, `"steps":["first","second"],"frames":2,"failed":0,"sessions":[],"latest":[{"session":0,`},
+		{"GET", observe.SessionsPath, "", 200, `"steps":["first","second"],"frames":2,"failed":0,"sessions":[],"latest":[{"session":0,`},
 	} {
 		code, _, text := call(t, c.method, server.URL+c.path, strings.NewReader(c.body))
 		plain := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(string(text))

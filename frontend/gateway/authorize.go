@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"net/http"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
+	"downbeat.dev/core/guard"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -19,7 +20,7 @@ import (
 // authorizeCaller lets a REST call through whose token opens its path: a client's the API, the cluster's what operators
 // need. Where no clients are told apart, the cluster's opens all.
 func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
-	asOperator := requireToken(g.o.Token, next)
+	asOperator := guard.RequireToken(g.o.Token, observe.IsHealth, next)
 	if g.o.Clients == nil {
 		return asOperator
 	}
@@ -31,15 +32,15 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 			return
 		}
 
-		token, _ := bearerToken(r.Header.Get("Authorization"))
+		token, _ := guard.BearerToken(r.Header.Get("Authorization"))
 		client := g.o.Clients.Find(token)
 		if client == nil {
-			refuseToken(w, errClientToken)
+			guard.RefuseToken(w, errClientToken)
 			return
 		}
 
 		// Its connection has shown a token: it is no stranger's any more.
-		trustCaller(r)
+		guard.CallersConnection(r.Context()).Trust()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, client)))
 	})
 }
@@ -47,15 +48,10 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 // isClients tells whether a path is of the API that clients call. The log's and the traces'
 // settings are the whole process's, and what is loaded is everybody's.
 func isClients(path string) bool {
-	if isHealth(path) || path == "/v2/logging" || path == "/v2/downbeat/page" || path == explainPath || path == sessionsPath || isControl(path) || isTraceSetting(path) {
+	if observe.IsHealth(path) || path == "/v2/logging" || path == "/v2/downbeat/page" || path == observe.ExplainPath || path == observe.SessionsPath || isControl(path) || isTraceSetting(path) {
 		return false
 	}
 	return path == "/v2" || strings.HasPrefix(path, "/v2/")
-}
-
-// isHealth tells whether a path needs no token.
-func isHealth(path string) bool {
-	return path == "/v2/health/live" || path == "/v2/health/ready" || path == probePath
 }
 
 type clientKey struct{}
@@ -82,20 +78,20 @@ func (g *Gateway) authorizeRPC(c *rpcCall, info *tap.Info) *fault {
 
 	if !ofClients {
 		if !bearsAny(info.Header, g.o.Token) {
-			return refusalFault(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", errToken)
+			return refusalFault(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", guard.TokenNeeded)
 		}
-		c.connection.trustConnection()
+		c.connection.Trust()
 		return nil
 	}
 
 	token := ""
 	if all := info.Header.Get("authorization"); len(all) > 0 {
-		token, _ = bearerToken(all[0])
+		token, _ = guard.BearerToken(all[0])
 	}
 	if c.client = g.o.Clients.Find(token); c.client == nil {
 		return refusalFault(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", errClientToken)
 	}
-	c.connection.trustConnection()
+	c.connection.Trust()
 
 	// A client that has used up what it may is refused before its message takes memory.
 	if info.FullMethodName == oip.GRPCInferenceService_ModelInfer_FullMethodName {
@@ -117,43 +113,9 @@ func clientFault(c *clients.Client, err error) *fault {
 	return refusalFault(http.StatusTooManyRequests, codes.ResourceExhausted, "client_limit", "client "+c.Name+": "+err.Error())
 }
 
-// requireToken lets a request through that carries the token, or none where none is demanded. Health is no secret.
-func requireToken(token string, next http.Handler) http.Handler {
-	if token == "" {
-		return refuseForeignSites(next)
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case bearsToken(r.Header.Get("Authorization"), token):
-			trustCaller(r)
-		case !isHealth(r.URL.Path):
-			refuseToken(w, errToken)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func refuseToken(w http.ResponseWriter, why string) {
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	writeFault(w, refusalFault(http.StatusUnauthorized, codes.Unauthenticated, "unauthenticated", why))
-}
-
 const errClientToken = `header authorization: must be "Bearer" and a token of client_tokens_file`
-
-const errToken = `header authorization: must be "Bearer" and the token that the gateway was given`
-
-func bearsToken(header, token string) bool {
-	sent, ok := bearerToken(header)
-
-	// In a time that does not tell how much of a guess is right.
-	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
-}
-
-// bearerToken is the token in an authorization header.
-func bearerToken(header string) (token string, ok bool) { return strings.CutPrefix(header, "Bearer ") }
 
 // bearsAny tells whether a call's headers have the token.
 func bearsAny(md metadata.MD, token string) bool {
-	return slices.ContainsFunc(md.Get("authorization"), func(h string) bool { return bearsToken(h, token) })
+	return slices.ContainsFunc(md.Get("authorization"), func(h string) bool { return guard.Bears(h, token) })
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -67,7 +68,7 @@ func TestClientsOverREST(t *testing.T) {
 		// What is not the API is the operators'; health is everybody's.
 		{"GET", "/metrics", "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/explain", "", sumToken, 401, "the token that the gateway was given"},
-		{"GET", sessionsPath, "", sumToken, 401, "the token that the gateway was given"},
+		{"GET", observe.SessionsPath, "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/page", "", sumToken, 401, "the token that the gateway was given"},
 		{"POST", "/v2/logging", "{}", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/metrics", "", clusterToken, 200, `downbeat_client_requests_total{client="sums",result="model"} 5`},

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"downbeat.dev/core/guard"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -20,10 +21,10 @@ import (
 type rpcCall struct {
 	context.Context
 	cancel     context.CancelCauseFunc
-	connection *connection     // nil: not of Serve
-	client     *clients.Client // nil: no clients are told apart
-	began      time.Time       // its headers were read; zero for a stream of inferences
-	arriving   transfer        // the message that is being read
+	connection *guard.Connection // nil: not of Serve
+	client     *clients.Client   // nil: no clients are told apart
+	began      time.Time         // its headers were read; zero for a stream of inferences
+	arriving   transfer          // the message that is being read
 }
 
 type callKey struct{}
@@ -69,7 +70,7 @@ var (
 func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	c := &rpcCall{began: time.Now()}
 	if p, ok := peer.FromContext(ctx); ok {
-		c.connection = connectionOf(p.Addr)
+		c.connection = guard.ConnectionOf(p.Addr)
 	}
 
 	// The token is asked for first, so that strangers learn nothing about restrictions and memory.

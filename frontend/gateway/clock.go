@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"downbeat.dev/core/guard"
 )
 
 // A call's clock starts when the first of its bytes is read, so that what the gateway measures and promises is
@@ -19,11 +21,8 @@ func startOf(ctx context.Context) time.Time {
 		}
 		return time.Now()
 	}
-	if c, ok := ctx.Value(connectionKey{}).(*connection); ok && c != nil {
-		// The moment is kept as nanoseconds since an epoch, so that readers need no lock.
-		if first := c.first.Load(); first != 0 {
-			return c.of.epoch.Add(time.Duration(first))
-		}
+	if began := guard.CallersConnection(ctx).Began(); !began.IsZero() {
+		return began
 	}
 	return time.Now()
 }
@@ -32,8 +31,6 @@ func startOf(ctx context.Context) time.Time {
 // the next. A caller that sends it before the answer (pipelining) has its clock started a little later.
 func awaitNextCall(c net.Conn, s http.ConnState) {
 	if s == http.StateIdle {
-		if c := connectionOf(c.RemoteAddr()); c != nil {
-			c.first.Store(0)
-		}
+		guard.ConnectionOf(c.RemoteAddr()).AwaitCall()
 	}
 }

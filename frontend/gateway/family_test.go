@@ -13,6 +13,7 @@ import (
 
 	"downbeat.dev/bench/stage"
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -42,7 +43,7 @@ func serveFamily(t *testing.T) *Gateway {
 		}
 	})
 	until(t, func() bool { m := s.Client.Model("sums", ""); return m != nil && len(m.Variants) == 2 })
-	return New(s.Client, Options{Scheduler: s.Engine})
+	return New(s.Client, Options{Process: watched(t, s)})
 }
 
 // TestExplainOverREST: the gateway tells what the scheduler says of a family.
@@ -56,7 +57,7 @@ func TestExplainOverREST(t *testing.T) {
 	}
 
 	var x engine.Explanation
-	code, _, text := call(t, "GET", s.URL+explainPath, nil)
+	code, _, text := call(t, "GET", s.URL+observe.ExplainPath, nil)
 	if err := json.Unmarshal(text, &x); err != nil || code != http.StatusOK || len(x.Families) != 2 {
 		t.Fatalf("%d %s: %v", code, text, err)
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,11 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"downbeat.dev/core/guard"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/page"
@@ -47,15 +49,14 @@ type Options struct {
 	// MemoryMax bounds the bytes of all requests and responses under way; 0: a quarter of what the process may use, by
 	// GOMEMLIMIT, its cgroup or the host's memory.
 	MemoryMax int64
-	// Scheduler, where it runs in this process, lets metrics and page show batches and GPUs; else nil.
-	Scheduler Scheduler
+	// Process, if set, is what the process tells of itself: the gateway adds what it knows, and serves it among its own
+	// routes. A scheduler that it has lets statistics and page show batches and GPUs. Nil: the gateway makes one.
+	Process *observe.Process
 	// Applications, if set, are served beside the client's models.
 	Applications Applications
 	// TritonMetrics shows metrics under Triton's names, too.
 	TritonMetrics bool
-	// Metrics of other parts of this process, shown beside the gateway's own.
-	Metrics []prometheus.Collector
-	Logger  *slog.Logger
+	Logger        *slog.Logger
 }
 
 // Gateway serves a Client's models over REST and gRPC.
@@ -64,7 +65,7 @@ type Gateway struct {
 	client  *frontend.Client
 	log     *slog.Logger
 	metrics *metrics
-	watch   *watch // nil: the scheduler is elsewhere
+	process *observe.Process
 	rest    *http.Server
 	grpc    *grpc.Server
 	closing chan struct{}
@@ -75,7 +76,7 @@ type Gateway struct {
 
 	health      healthState
 	traces      traceSettings
-	connections *connections
+	connections *guard.Connections
 	arrivals    transfers // gRPC messages that are being read
 	waiting     transfers // streams of inferences that wait for their next message
 	replies     transfers // gRPC replies that have not been taken yet
@@ -112,8 +113,8 @@ func New(client *frontend.Client, o Options) *Gateway {
 		o.Version = "devel"
 	}
 
-	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), closing: make(chan struct{}),
-		connections: newConnections(defaultConnectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
+	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), process: cmp.Or(o.Process, observe.NewProcess()), closing: make(chan struct{}),
+		connections: guard.NewConnections(connectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
 
 	// gRPC's buffers cannot be refused: beyond the bound the oldest arrival is ended instead.
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
@@ -123,23 +124,12 @@ func New(client *frontend.Client, o Options) *Gateway {
 
 	mux := http.NewServeMux()
 	g.registerRoutes(mux)
-	g.metrics.registry.MustRegister(o.Metrics...)
-	if o.Clients != nil {
-		g.metrics.registry.MustRegister(o.Clients)
-	}
-	if o.TritonMetrics {
-		g.metrics.registry.MustRegister(aliases{g})
-	}
-	mux.Handle("GET /metrics", metricsOf(g.metrics.registry))
+	g.describeProcess()
 	page.Routes(mux, g.pageData)
-
-	if o.Scheduler != nil {
-		g.watch = newWatch(o.Scheduler, g.metrics.registry)
-	}
 
 	// Tokens come before restrictions, and who is refused still learns that the gateway leaves.
 	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: 64 << 10, ConnContext: withConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+		MaxHeaderBytes: 64 << 10, ConnContext: guard.WithConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 
 	// gRPC's TLS belongs to its server; REST's is put on the listener by Serve.
 	options := []grpc.ServerOption{}
@@ -148,6 +138,25 @@ func New(client *frontend.Client, o Options) *Gateway {
 	}
 	g.grpc = g.newGRPC(options...)
 	return g
+}
+
+// connectionLimits bound a gateway's connections, REST and gRPC together.
+var connectionLimits = guard.Limits{All: 16_384, PerAddress: 8_192, Strangers: 2_048, StrangersPerAddress: 512,
+	StrangerBytes: 64 << 10, StrangerBytesPerMS: 1}
+
+// describeProcess has the process tell of the gateway, too.
+func (g *Gateway) describeProcess() {
+	g.process.Register(g.metrics.collectors()...)
+	g.process.SetHealth(observe.Health{Ready: g.isReady, Serving: g.isServing})
+	if g.o.Clients != nil {
+		g.process.Register(g.o.Clients)
+	}
+	if g.o.TritonMetrics {
+		g.process.Register(aliases{g})
+	}
+	if sessions, ok := g.o.Applications.(observe.Sessions); ok {
+		g.process.SetSessions(sessions)
+	}
 }
 
 // Serve serves REST and gRPC on the listeners, either of which may be nil, until ctx ends or one of
@@ -162,12 +171,6 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 	go func() { g.sweepTransfers(sweepEvery); close(swept) }()
 	defer func() { <-swept }()
 
-	if g.watch != nil {
-		watched := make(chan struct{})
-		go func() { g.watch.runLooks(g.closing); close(watched) }()
-		defer func() { <-watched }()
-	}
-
 	if g.o.Clients != nil {
 		// Tokens stay current while calls are drained, which is after ctx has ended.
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -178,7 +181,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 
 	if rest != nil {
 		// The bound lies below TLS: a connection counts from before its handshake.
-		rest = g.connections.boundListener(rest)
+		rest = g.connections.Bound(rest)
 		if g.o.TLS != nil {
 			rest = tls.NewListener(rest, g.o.TLS)
 		}
@@ -188,7 +191,7 @@ func (g *Gateway) Serve(ctx context.Context, rest, rpc net.Listener) error {
 
 	if rpc != nil {
 		running++
-		rpc = g.connections.boundListener(rpc)
+		rpc = g.connections.Bound(rpc)
 		go func() { ended <- g.grpc.Serve(rpc) }()
 	}
 

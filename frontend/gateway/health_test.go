@@ -2,15 +2,12 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"downbeat.dev/core/engine"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/internal/echo"
@@ -41,14 +38,14 @@ func TestProbeWantsOneModel(t *testing.T) {
 		}
 		t.Cleanup(func() { client.Close(); s.Close() })
 		g, rest, _ := servingClient(t, client, Options{Token: "secret"}, nil)
-		for path, want := range map[string]int{"/v2/health/ready": c.ready, probePath: c.serving} {
+		for path, want := range map[string]int{"/v2/health/ready": c.ready, observe.ProbePath: c.serving} {
 			if code, _, text := call(t, "GET", "http://"+rest+path, nil); code != want {
 				t.Errorf("%s: %s: %d %s, want %d", c.name, path, code, text, want)
 			}
 		}
 
 		g.leaving.Store(true)
-		if code, _, _ := call(t, "GET", "http://"+rest+probePath, nil); code != http.StatusServiceUnavailable {
+		if code, _, _ := call(t, "GET", "http://"+rest+observe.ProbePath, nil); code != http.StatusServiceUnavailable {
 			t.Errorf("%s: a gateway that leaves answers its probe with %d", c.name, code)
 		}
 	}
@@ -67,32 +64,5 @@ func TestHealthIsKeptForAWhile(t *testing.T) {
 	}
 	if got, _ := h.lookAt(c, now.Add(healthEvery)); got == wrong {
 		t.Error("did not look again after the time")
-	}
-}
-
-// changingScheduler tells of the models it is given.
-type changingScheduler struct{ stats engine.Stats }
-
-func (s *changingScheduler) Stats() engine.Stats { return s.stats }
-
-func (s *changingScheduler) Explain() (engine.Explanation, error) { return engine.Explanation{}, nil }
-
-// The series of models that the scheduler has forgotten end.
-func TestSeriesOfForgottenModelsEnd(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	s := &changingScheduler{}
-	w := newWatch(s, registry)
-	for i := range 100 {
-		s.stats.Models = []engine.ModelStats{{ID: uint32(i), Name: fmt.Sprint("model", i), Version: "1"}}
-		w.lookOnce()
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if len(f.Metric) > 1 {
-			t.Errorf("%s has series of %d models; the scheduler knows one", f.GetName(), len(f.Metric))
-		}
 	}
 }

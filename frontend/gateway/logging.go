@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"downbeat.dev/core/guard"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -115,7 +116,7 @@ func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
-	writeJSON(w, http.StatusOK, g.logSettings())
+	guard.WriteJSON(w, http.StatusOK, g.logSettings())
 }
 
 // LogSettings tells the settings, and changes those that it is given.

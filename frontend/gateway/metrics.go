@@ -14,7 +14,6 @@ import (
 // metrics counts what the gateway's requests came to. Names follow Prometheus's conventions; in
 // docs/METRICS.md stands what Triton calls the same.
 type metrics struct {
-	registry *prometheus.Registry
 	success  *prometheus.CounterVec
 	failure  *prometheus.CounterVec
 	good     *prometheus.CounterVec
@@ -67,8 +66,7 @@ func newMetrics(client *frontend.Client, beside Applications) *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "downbeat_inference_" + name, Help: help, Buckets: buckets}, labels)
 	}
 
-	m := &metrics{
-		registry: newRegistry(),
+	return &metrics{
 		client:   client,
 		beside:   beside,
 		models:   map[modelKey]*modelMetrics{},
@@ -81,18 +79,20 @@ func newMetrics(client *frontend.Client, beside Applications) *metrics {
 		exec:     histogram("compute_infer_duration_seconds", "That the request's batch took on the GPU.", execBuckets),
 		slack:    histogram("deadline_slack_seconds", "From a request's output to its deadline; negative: late.", slackBuckets),
 	}
+}
 
-	m.registry.MustRegister(m.success, m.failure, m.good, m.bad, m.slo, m.duration, m.exec, m.slack,
+// collectors are the metrics, to be registered.
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.success, m.failure, m.good, m.bad, m.slo, m.duration, m.exec, m.slack,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_inference_pending_requests", Help: "Requests under way in this gateway."},
-			func() float64 { return float64(client.Stats().Live) }),
+			func() float64 { return float64(m.client.Stats().Live) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "downbeat_scheduler_connected", Help: "1 while the scheduler can be asked."},
 			func() float64 {
-				if client.Connected() {
+				if m.client.Connected() {
 					return 1
 				}
 				return 0
-			}))
-	return m
+			})}
 }
 
 func (m *metrics) metricsOf(name, version string) *modelMetrics {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/stage"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/page"
 )
 
@@ -39,7 +40,7 @@ func wholeGateway(t testing.TB, models map[string]string, gpus int) (*stage.Stag
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	g := New(s.Client, Options{Version: "test", Scheduler: s.Engine})
+	g := New(s.Client, Options{Version: "test", Process: watched(t, s)})
 	go func() { ended <- g.Serve(ctx, ln, nil) }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -52,6 +53,19 @@ func wholeGateway(t testing.TB, models map[string]string, gpus int) (*stage.Stag
 		}
 	})
 	return s, "http://" + ln.Addr().String()
+}
+
+// watched is a process that looks at a stage's scheduler until the test ends.
+func watched(t testing.TB, s *stage.Stage) *observe.Process {
+	w := observe.Watch(s.Engine)
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := observe.NewProcess()
+	p.SetScheduler(w)
+	return p
 }
 
 // load sends requests for a while at uneven intervals over REST.

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"downbeat.dev/core/guard"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -17,8 +18,8 @@ func (g *Gateway) memoryRoutes(mux *http.ServeMux) {
 	for _, region := range []string{"", "/region/{region}"} {
 		mux.HandleFunc("GET "+system+region+"/status", g.restMemoryStatus)
 		mux.HandleFunc("POST "+system+region+"/unregister", g.restMemoryUnregister)
-		mux.HandleFunc("GET "+cuda+region+"/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, []any{}) })
-		mux.HandleFunc("POST "+cuda+region+"/unregister", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, struct{}{}) })
+		mux.HandleFunc("GET "+cuda+region+"/status", func(w http.ResponseWriter, _ *http.Request) { guard.WriteJSON(w, http.StatusOK, []any{}) })
+		mux.HandleFunc("POST "+cuda+region+"/unregister", func(w http.ResponseWriter, _ *http.Request) { guard.WriteJSON(w, http.StatusOK, struct{}{}) })
 	}
 	mux.HandleFunc("POST "+system+"/region/{region}/register", g.restMemoryRegister)
 	mux.HandleFunc("POST "+cuda+"/region/{region}/register", func(w http.ResponseWriter, _ *http.Request) { writeFault(w, errCUDA()) })
@@ -46,12 +47,12 @@ func (g *Gateway) restMemoryStatus(w http.ResponseWriter, r *http.Request) {
 	for i, region := range found {
 		all[i] = restRegion{region.name, region.key, region.offset, region.size}
 	}
-	writeJSON(w, http.StatusOK, all)
+	guard.WriteJSON(w, http.StatusOK, all)
 }
 
 func (g *Gateway) restMemoryUnregister(w http.ResponseWriter, r *http.Request) {
 	g.regions.unregisterRegion(r.PathValue("region"))
-	writeJSON(w, http.StatusOK, struct{}{})
+	guard.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
 // registerBodyMax bounds the body of a register request, an object with three fields.
@@ -93,7 +94,7 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	guard.WriteJSON(w, http.StatusOK, struct{}{})
 }
 
 // SystemSharedMemoryStatus tells of the registered regions.

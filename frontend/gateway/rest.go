@@ -1,12 +1,12 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 
+	"downbeat.dev/core/guard"
 	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 )
@@ -23,11 +23,11 @@ func (g *Gateway) listExtensions() []string {
 	return append([]string{"system_shared_memory"}, extensions...)
 }
 
-// registerRoutes registers the REST API. The page's and the metrics' routes are added by New.
+// registerRoutes registers the REST API and what the process tells of itself. The page's routes are added by New.
 func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v2", g.restServer)
 	mux.HandleFunc("GET /v2/{$}", g.restServer)
-	healthRoutes(mux, g.isReady, g.isServing)
+	g.process.Routes(mux)
 	mux.HandleFunc("GET /v2/models/stats", g.restStats)
 	mux.HandleFunc("POST /v2/repository/index", g.restIndex)
 	mux.HandleFunc("GET /v2/repository/index", g.restIndex)
@@ -44,8 +44,6 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 	g.memoryRoutes(mux)
 	g.controlRoutes(mux)
 	g.traceRoutes(mux)
-	mux.Handle("GET "+explainPath, explain(g.o.Scheduler))
-	mux.HandleFunc("GET "+sessionsPath, g.restSessions)
 	mux.HandleFunc("GET /v2/logging", g.restLogging)
 	mux.HandleFunc("POST /v2/logging", g.restLogging)
 
@@ -71,7 +69,7 @@ func refusePath(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) restServer(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"name": g.o.Name, "version": g.o.Version, "extensions": g.listExtensions()})
+	guard.WriteJSON(w, http.StatusOK, map[string]any{"name": g.o.Name, "version": g.o.Version, "extensions": g.listExtensions()})
 }
 
 type restTensor struct {
@@ -98,7 +96,7 @@ func (g *Gateway) restModel(w http.ResponseWriter, r *http.Request) {
 		writeFault(w, f)
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"name": m.Name, "versions": g.listVersions(m.Name), "platform": m.Platform,
+	guard.WriteJSON(w, http.StatusOK, map[string]any{"name": m.Name, "versions": g.listVersions(m.Name), "platform": m.Platform,
 		"inputs": restTensors(m, false), "outputs": restTensors(m, true)})
 }
 
@@ -110,25 +108,11 @@ func (g *Gateway) restModelReady(w http.ResponseWriter, r *http.Request) {
 	}
 
 	ready := m.Ready && g.client.Connected()
-	writeReady(w, map[string]any{"name": m.Name, "ready": ready}, ready)
-}
-
-func writeReady(w http.ResponseWriter, body map[string]any, ready bool) {
 	code := http.StatusOK
 	if !ready {
 		code = http.StatusServiceUnavailable
 	}
-	writeJSON(w, code, body)
-}
-
-func writeJSON(w http.ResponseWriter, code int, body any) {
-	text, err := json.Marshal(body)
-	if err != nil { // our own values; cannot be
-		code, text = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(text)
+	guard.WriteJSON(w, code, map[string]any{"name": m.Name, "ready": ready})
 }
 
 func writeFault(w http.ResponseWriter, f *fault) {
@@ -136,5 +120,5 @@ func writeFault(w http.ResponseWriter, f *fault) {
 	if f.http == http.StatusTooManyRequests || f.http == http.StatusServiceUnavailable || f.retry {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, f.http, map[string]string{"error": f.text})
+	guard.WriteJSON(w, f.http, map[string]string{"error": f.text})
 }

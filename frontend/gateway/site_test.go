@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"downbeat.dev/core/observe"
 )
 
 // Without a token, no site in a browser of this host may call the gateway: neither under a name of its own nor from
@@ -31,7 +33,7 @@ func TestForeignSitesAreRefused(t *testing.T) {
 				t.Errorf("GET %s of %q: %d, want %d", path, host, code, want)
 			}
 		}
-		if code := ask(Aside("", func() bool { return true }), "GET", "/debug/pprof/", host); code != want {
+		if code := ask(observe.NewProcess().Handler(""), "GET", "/debug/pprof/", host); code != want {
 			t.Errorf("profiles of %q: %d, want %d", host, code, want)
 		}
 		if code := ask(closed.rest.Handler, "GET", "/v2", host, "Authorization", "Bearer secret"); code != 200 {

@@ -256,59 +256,6 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// pipeConn is a connection from an address.
-type pipeConn struct {
-	net.Conn
-	from   string
-	closed *bool
-}
-
-func (c pipeConn) RemoteAddr() net.Addr {
-	a, _ := net.ResolveTCPAddr("tcp", c.from)
-	return a
-}
-
-func (c pipeConn) Close() error { *c.closed = true; return nil }
-
-func (c pipeConn) Write(b []byte) (int, error) { return len(b), nil }
-
-func TestConnectionsGiveWay(t *testing.T) {
-	table := newConnections(connectionLimits{all: 3, perAddress: 2, strangers: 4, strangersPerAddress: 3, strangerBytes: 1 << 20}, false)
-	come := func(from string) (*connection, *bool) {
-		closed := new(bool)
-		return table.admitConnection(pipeConn{from: from, closed: closed}), closed
-	}
-	speak := func(c *connection) { time.Sleep(time.Millisecond); _, _ = c.Write([]byte{1}) }
-
-	a, aClosed := come("10.0.0.1:1")
-	_, bClosed := come("10.0.0.1:2")
-	_, cClosed := come("10.0.0.1:3")
-	speak(a)
-	_, dClosed := come("10.0.0.1:4")
-	if *aClosed || !*bClosed || *cClosed || *dClosed {
-		t.Errorf("of one address the longest silent must give way: %v %v %v %v", *aClosed, *bClosed, *cClosed, *dClosed)
-	}
-	if _, closed := come("10.0.0.2:1"); *closed || *cClosed {
-		t.Error("another address has a place")
-	}
-	if _, closed := come("10.0.0.3:1"); *closed || !*cClosed {
-		t.Error("past the limit in all the longest silent must give way")
-	}
-
-	// Who has shown a token does not give way to strangers.
-	a.trustConnection()
-	for range 10 {
-		come("10.0.0.1:5")
-	}
-	if *aClosed {
-		t.Error("a known connection gave way to strangers")
-	}
-	a.Close()
-	if table.addresses[a.address].known != 0 || len(table.known) != 0 {
-		t.Errorf("a closed connection still counts: %+v", table.addresses[a.address])
-	}
-}
-
 func TestCgroupMemory(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"downbeat.dev/core/guard"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -194,7 +195,7 @@ func (g *Gateway) restTraceSetting(w http.ResponseWriter, r *http.Request) {
 		all[name] = values[0]
 	}
 	all["trace_level"] = settings["trace_level"]
-	writeJSON(w, http.StatusOK, all)
+	guard.WriteJSON(w, http.StatusOK, all)
 }
 
 // settingValues reads a setting's values: one text or number, a list of texts, or null for none.

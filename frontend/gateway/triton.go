@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"downbeat.dev/core/guard"
+	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -114,18 +116,42 @@ func (g *Gateway) repositoryIndex(c *clients.Client, ready bool) *oip.Repository
 // modelStatistics tells of the models that a client may use.
 func (g *Gateway) modelStatistics(c *clients.Client, name, version string) *oip.ModelStatisticsResponse {
 	r := new(oip.ModelStatisticsResponse)
+
+	// Batches are known to the scheduler only. Callers compare them with requests that have just been answered, so that an
+	// older look would not do; all models are told by one.
+	var found *observe.Snapshot
+	if s := g.process.Scheduler(); s != nil {
+		found = s.Fresh()
+	}
+
 	for _, m := range g.listModels() {
 		if c.Allows(m.Name) && (name == "" || m.Name == name && (version == "" || m.Version == version)) {
 			s := g.metrics.reportStatistics(m)
-
-			// Batches are known to the scheduler only.
-			if g.watch != nil {
-				g.watch.fillBatches(s, m.ID)
+			if found != nil {
+				fillBatches(s, found, m.ID)
 			}
 			r.ModelStats = append(r.ModelStats, s)
 		}
 	}
 	return r
+}
+
+// fillBatches fills in what Triton's statistics tell of batches.
+func fillBatches(s *oip.ModelStatistics, found *observe.Snapshot, model uint32) {
+	for _, m := range found.Models {
+		if m.ID != model || m.Name != s.Name {
+			continue
+		}
+		s.ExecutionCount = m.Batches
+		for size, ran := range m.Ran {
+			if ran.Batches > 0 {
+				// Inputs are fetched and outputs sent beside the batches; there is no time of their own to tell.
+				beside := &oip.StatisticDuration{Count: ran.Batches}
+				s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInput: beside,
+					ComputeInfer: &oip.StatisticDuration{Count: ran.Batches, Ns: uint64(ran.Exec)}, ComputeOutput: beside})
+			}
+		}
+	}
 }
 
 func (g *Gateway) restConfig(w http.ResponseWriter, r *http.Request) {
@@ -162,7 +188,7 @@ func (g *Gateway) restIndex(w http.ResponseWriter, r *http.Request) {
 	for _, m := range g.repositoryIndex(clientOf(r.Context()), ready).Models {
 		all = append(all, map[string]string{"name": m.Name, "version": m.Version, "state": m.State, "reason": m.Reason})
 	}
-	writeJSON(w, http.StatusOK, all)
+	guard.WriteJSON(w, http.StatusOK, all)
 }
 
 // wantsReady reads the body of an index request: whether only models that are ready are asked for. An empty
@@ -194,7 +220,7 @@ func wantsReady(body io.Reader) (bool, *fault) {
 // writeProto writes a message as Triton's REST extensions do: the proto's names, 64-bit numbers as
 // numbers (protojson makes them strings), and every field but messages that are not set.
 func writeProto(w http.ResponseWriter, m proto.Message) {
-	writeJSON(w, http.StatusOK, plainJSON(m.ProtoReflect()))
+	guard.WriteJSON(w, http.StatusOK, plainJSON(m.ProtoReflect()))
 }
 
 func plainJSON(m protoreflect.Message) map[string]any {

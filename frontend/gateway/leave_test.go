@@ -4,42 +4,12 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"downbeat.dev/core/model"
 )
-
-// TestAside: anyone may ask for health, the rest is for who has the token.
-func TestAside(t *testing.T) {
-	var ready atomic.Bool
-	server := httptest.NewServer(Aside("0123456789abcdef", ready.Load))
-	defer server.Close()
-	ask := func(path string, header ...string) int {
-		code, _, _ := call(t, "GET", server.URL+path, nil, header...)
-		return code
-	}
-	if live, now := ask("/v2/health/live"), ask("/v2/health/ready"); live != 200 || now != 503 {
-		t.Errorf("live %d, ready %d; want 200 and 503", live, now)
-	}
-	ready.Store(true)
-	if now := ask("/v2/health/ready"); now != 200 {
-		t.Errorf("ready %d, want 200", now)
-	}
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=0"} {
-		if code := ask(path); code != 401 {
-			t.Errorf("%s without the token: %d, want 401", path, code)
-		}
-	}
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1"} {
-		if code := ask(path, "Authorization", "Bearer 0123456789abcdef"); code != 200 {
-			t.Errorf("%s: %d, want 200", path, code)
-		}
-	}
-}
 
 // TestUnknownModelWithoutScheduler: nobody can tell whether the model is there, so a client should
 // try again; and what it made up becomes no label.

@@ -1,29 +1,27 @@
-package gateway
+package guard
 
 import (
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
-
-	"google.golang.org/grpc/codes"
 )
 
-// refuseForeignSites guards a handler that demands no token, on loopback, against the browsers of this host: they send
+// RefuseForeignSites guards a handler that demands no token, on loopback, against the browsers of this host: they send
 // what any site tells them to. A call that carries a token needs no such guard, for no browser adds it by itself.
-func refuseForeignSites(next http.Handler) http.Handler {
+func RefuseForeignSites(next http.Handler) http.Handler {
 	sites := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A site that lets its own name lead to this host reads every answer as its own (DNS rebinding).
 		if !isLocalHost(r.Host) {
-			writeFault(w, refusalFault(http.StatusForbidden, codes.PermissionDenied, "forbidden", "header host: must be localhost or an IP address where no token is demanded"))
+			Refuse(w, http.StatusForbidden, "header host: must be localhost or an IP address where no token is demanded")
 			return
 		}
 
 		// A form of a site, or a script's call with a content type that a form may have, is sent without the site being
 		// asked whether it may.
 		if sites.Check(r) != nil {
-			writeFault(w, refusalFault(http.StatusForbidden, codes.PermissionDenied, "forbidden", "header origin: must be this host's own where no token is demanded"))
+			Refuse(w, http.StatusForbidden, "header origin: must be this host's own where no token is demanded")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -1,52 +1,49 @@
-package gateway
+package guard
 
 import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// connectionLimits bound a gateway's connections, REST and gRPC together. A stranger is a connection that has
-// not shown a token yet, where one is demanded.
-type connectionLimits struct {
-	all, perAddress                   int
-	strangers, strangersPerAddress    int
-	strangerBytes, strangerBytesPerMS int // what a stranger may send at once, and for each millisecond that passes
+// Limits bound the connections of one Connections. A stranger is a connection that has not shown a token yet, where one
+// is demanded.
+type Limits struct {
+	All, PerAddress                   int
+	Strangers, StrangersPerAddress    int
+	StrangerBytes, StrangerBytesPerMS int // what a stranger may send at once, and for each millisecond that passes
 }
 
-var defaultConnectionLimits = connectionLimits{all: 16_384, perAddress: 8_192, strangers: 2_048, strangersPerAddress: 512,
-	strangerBytes: 64 << 10, strangerBytesPerMS: 1}
-
-// connections are those that a gateway has open. At a limit the one that has been silent longest gives way
-// to the one that comes.
-type connections struct {
-	limits  connectionLimits
+// Connections are those that a process has open on one listener or several. At a limit the one that has been silent
+// longest gives way to the one that comes. Its methods may be called from any goroutine.
+type Connections struct {
+	limits  Limits
 	trusted bool // no token is demanded: nobody is a stranger
 	epoch   time.Time
 
 	mu        sync.Mutex // guards what follows
-	known     map[*connection]struct{}
-	strangers map[*connection]struct{}
+	known     map[*Connection]struct{}
+	strangers map[*Connection]struct{}
 	addresses map[netip.Addr]*addressCount
 }
 
 // addressCount counts the connections of one address.
 type addressCount struct{ known, strangers int }
 
-func newConnections(l connectionLimits, trusted bool) *connections {
-	return &connections{limits: l, trusted: trusted, epoch: time.Now(), known: map[*connection]struct{}{},
-		strangers: map[*connection]struct{}{}, addresses: map[netip.Addr]*addressCount{}}
+// NewConnections returns a table without connections. trusted says that no token is demanded, so that nobody is a stranger.
+func NewConnections(l Limits, trusted bool) *Connections {
+	return &Connections{limits: l, trusted: trusted, epoch: time.Now(), known: map[*Connection]struct{}{},
+		strangers: map[*Connection]struct{}{}, addresses: map[netip.Addr]*addressCount{}}
 }
 
-// connection is one of them.
-type connection struct {
+// Connection is one of them. A nil one is nobody's.
+type Connection struct {
 	net.Conn
-	of      *connections
+	of      *Connections
 	address netip.Addr
 	known   atomic.Bool  // has shown a token, or need not
 	heard   atomic.Int64 // when bytes went either way last, in ns since the epoch
@@ -60,11 +57,11 @@ type connection struct {
 // remoteAddress is a peer's address that leads to its connection, through TLS and gRPC.
 type remoteAddress struct {
 	net.Addr
-	connection *connection
+	connection *Connection
 }
 
-// connectionOf finds the connection behind an address; nil if it is not one of ours.
-func connectionOf(a net.Addr) *connection {
+// ConnectionOf finds the connection behind an address; nil if it is not one of ours.
+func ConnectionOf(a net.Addr) *Connection {
 	if r, ok := a.(remoteAddress); ok {
 		return r.connection
 	}
@@ -73,24 +70,26 @@ func connectionOf(a net.Addr) *connection {
 
 type connectionKey struct{}
 
-// withConnection is a REST server's ConnContext.
-func withConnection(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, connectionOf(c.RemoteAddr()))
+// WithConnection is an HTTP server's ConnContext: calls then know their connection.
+func WithConnection(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, ConnectionOf(c.RemoteAddr()))
 }
 
-// boundListener bounds the connections that a listener accepts.
-func (t *connections) boundListener(l net.Listener) net.Listener { return boundedListener{l, t} }
-
-// trustCaller makes the connection of a REST call known.
-func trustCaller(r *http.Request) {
-	c, _ := r.Context().Value(connectionKey{}).(*connection)
-	c.trustConnection()
+// CallersConnection is the connection of an HTTP call by its context; nil: its server has no WithConnection.
+func CallersConnection(ctx context.Context) *Connection {
+	c, _ := ctx.Value(connectionKey{}).(*Connection)
+	return c
 }
+
+// Bound bounds the connections that a listener accepts.
+func (t *Connections) Bound(l net.Listener) net.Listener { return boundedListener{l, t} }
 
 type boundedListener struct {
 	net.Listener
-	connections *connections
+	connections *Connections
 }
+
+// Accept implements net.Listener.
 
 func (l boundedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
@@ -101,8 +100,8 @@ func (l boundedListener) Accept() (net.Conn, error) {
 }
 
 // admitConnection takes a connection in; the one that has been silent longest is closed for it if it must be.
-func (t *connections) admitConnection(s net.Conn) *connection {
-	c := &connection{Conn: s, of: t}
+func (t *Connections) admitConnection(s net.Conn) *Connection {
+	c := &Connection{Conn: s, of: t}
 
 	// A socket for both families writes an IPv4 address in two ways: Unmap makes them one.
 	if a, err := netip.ParseAddrPort(s.RemoteAddr().String()); err == nil {
@@ -123,10 +122,10 @@ func (t *connections) admitConnection(s net.Conn) *connection {
 }
 
 // now is the time since the epoch, in ns.
-func (t *connections) now() int64 { return int64(time.Since(t.epoch)) }
+func (t *Connections) now() int64 { return int64(time.Since(t.epoch)) }
 
 // listConnection counts a connection among its kind and returns the one that must give way, or nil. The lock is held.
-func (t *connections) listConnection(c *connection) (victim *connection) {
+func (t *Connections) listConnection(c *Connection) (victim *Connection) {
 	count := t.addresses[c.address]
 	if count == nil {
 		count = new(addressCount)
@@ -135,17 +134,17 @@ func (t *connections) listConnection(c *connection) (victim *connection) {
 
 	// Strangers and callers who have shown a token have bounds of their own, so that the first never displace the
 	// others.
-	kind, ofAddress, all, perAddress := t.strangers, &count.strangers, t.limits.strangers, t.limits.strangersPerAddress
+	kind, ofAddress, all, perAddress := t.strangers, &count.strangers, t.limits.Strangers, t.limits.StrangersPerAddress
 	if c.known.Load() {
-		kind, ofAddress, all, perAddress = t.known, &count.known, t.limits.all, t.limits.perAddress
+		kind, ofAddress, all, perAddress = t.known, &count.known, t.limits.All, t.limits.PerAddress
 	}
 
 	// The victim leaves its table only when it is closed: a table may be one over its bound until then.
 	switch {
 	case *ofAddress >= perAddress:
-		victim = longestSilent(kind, func(o *connection) bool { return o.address == c.address })
+		victim = longestSilent(kind, func(o *Connection) bool { return o.address == c.address })
 	case len(kind) >= all:
-		victim = longestSilent(kind, func(*connection) bool { return true })
+		victim = longestSilent(kind, func(*Connection) bool { return true })
 	}
 
 	kind[c] = struct{}{}
@@ -154,7 +153,7 @@ func (t *connections) listConnection(c *connection) (victim *connection) {
 }
 
 // longestSilent is the connection that no byte went over for the longest time.
-func longestSilent(among map[*connection]struct{}, counts func(*connection) bool) (oldest *connection) {
+func longestSilent(among map[*Connection]struct{}, counts func(*Connection) bool) (oldest *Connection) {
 	// A search over all is fine: it happens at a bound only.
 	for c := range among {
 		if counts(c) && (oldest == nil || c.heard.Load() < oldest.heard.Load()) {
@@ -165,7 +164,7 @@ func longestSilent(among map[*connection]struct{}, counts func(*connection) bool
 }
 
 // unlistConnection counts a connection no more. The lock is held.
-func (t *connections) unlistConnection(c *connection) {
+func (t *Connections) unlistConnection(c *Connection) {
 	count := t.addresses[c.address]
 	if c.known.Load() {
 		delete(t.known, c)
@@ -181,14 +180,14 @@ func (t *connections) unlistConnection(c *connection) {
 	}
 }
 
-// trustConnection makes a stranger known: it has shown a token. A nil connection is nobody's.
-func (c *connection) trustConnection() {
+// Trust makes a stranger known: it has shown a token.
+func (c *Connection) Trust() {
 	if c == nil || c.known.Load() {
 		return
 	}
 
 	t := c.of
-	var victim *connection
+	var victim *Connection
 	t.mu.Lock()
 
 	// Another call may have trusted or closed it since it was looked at without the lock.
@@ -206,14 +205,35 @@ func (c *connection) trustConnection() {
 
 var errStranger = errors.New("a connection without a token has sent more than one may")
 
+// Began is when the first byte of the HTTP call under way was read; zero: none has come.
+func (c *Connection) Began() time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+
+	// The moment is kept as nanoseconds since an epoch, so that readers need no lock.
+	first := c.first.Load()
+	if first == 0 {
+		return time.Time{}
+	}
+	return c.of.epoch.Add(time.Duration(first))
+}
+
+// AwaitCall says that the call under way has been answered: the next byte begins another.
+func (c *Connection) AwaitCall() {
+	if c != nil {
+		c.first.Store(0)
+	}
+}
+
 // Read implements net.Conn. A stranger's bytes are bounded, whatever they are: what it begins and does not
 // end is held in memory.
-func (c *connection) Read(b []byte) (int, error) {
+func (c *Connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	now := c.of.now()
 	c.heard.Store(now)
 
-	// Only the first byte of a call sets its clock; awaitNextCall clears it for the next.
+	// Only the first byte of a call sets its clock; AwaitCall clears it for the next.
 	if n > 0 {
 		c.first.CompareAndSwap(0, now)
 	}
@@ -223,26 +243,26 @@ func (c *connection) Read(b []byte) (int, error) {
 
 	// The allowance comes back as time passes, as in a leaky bucket.
 	l := c.of.limits
-	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.strangerBytesPerMS)) + int64(n)
+	c.sent = max(0, c.sent-(now-c.atLast)/int64(time.Millisecond)*int64(l.StrangerBytesPerMS)) + int64(n)
 	c.atLast = now
-	if c.sent > int64(l.strangerBytes) {
+	if c.sent > int64(l.StrangerBytes) {
 		return 0, errStranger // the server that reads ends the connection
 	}
 	return n, err
 }
 
 // Write implements net.Conn.
-func (c *connection) Write(b []byte) (int, error) {
+func (c *Connection) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.heard.Store(c.of.now())
 	return n, err
 }
 
 // RemoteAddr implements net.Conn.
-func (c *connection) RemoteAddr() net.Addr { return remoteAddress{c.Conn.RemoteAddr(), c} }
+func (c *Connection) RemoteAddr() net.Addr { return remoteAddress{c.Conn.RemoteAddr(), c} }
 
 // Close implements net.Conn.
-func (c *connection) Close() error {
+func (c *Connection) Close() error {
 	c.of.mu.Lock()
 
 	// A connection may be closed more than once and is counted once.

@@ -1,0 +1,66 @@
+package guard
+
+import (
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// TokenNeeded says what a call without the token is refused with.
+const TokenNeeded = `header authorization: must be "Bearer" and the token that the gateway was given`
+
+// RequireToken lets a call through that carries the token, or, where none is demanded (empty), one that no foreign site
+// sends. Paths that isOpen names need no token.
+func RequireToken(token string, isOpen func(path string) bool, next http.Handler) http.Handler {
+	if token == "" {
+		return RefuseForeignSites(next)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case Bears(r.Header.Get("Authorization"), token):
+			CallersConnection(r.Context()).Trust()
+		case !isOpen(r.URL.Path):
+			RefuseToken(w, TokenNeeded)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// RefuseToken answers a call whose token does not open what it asks for.
+func RefuseToken(w http.ResponseWriter, why string) {
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	Refuse(w, http.StatusUnauthorized, why)
+}
+
+// Refuse answers with an error as the Open Inference Protocol has it: a JSON object with the text.
+func Refuse(w http.ResponseWriter, status int, text string) {
+	// These pass: a client that comes again in a second may be served.
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	WriteJSON(w, status, map[string]string{"error": text})
+}
+
+// WriteJSON answers with a value as JSON.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil { // our own values; cannot be
+		status, text = http.StatusInternalServerError, []byte(`{"error":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// Bears tells whether an authorization header has the token.
+func Bears(header, token string) bool {
+	sent, ok := BearerToken(header)
+
+	// In a time that does not tell how much of a guess is right.
+	return ok && subtle.ConstantTimeCompare([]byte(sent), []byte(token)) == 1
+}
+
+// BearerToken is the token in an authorization header.
+func BearerToken(header string) (token string, ok bool) { return strings.CutPrefix(header, "Bearer ") }

@@ -1,0 +1,79 @@
+package observe
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/model"
+)
+
+// The scheduler's metrics, made when they are asked for.
+var (
+	modelLabels = []string{"model", "version"}
+	descBatch   = prometheus.NewDesc("downbeat_inference_batch_size", "Requests per batch sent.", modelLabels, nil)
+	descCount   = prometheus.NewDesc("downbeat_scheduler_served_total", "Requests served, as the scheduler counts.", modelLabels, nil)
+	descQueued  = prometheus.NewDesc("downbeat_inference_queued_requests", "Requests queued now.", modelLabels, nil)
+	descEnded   = prometheus.NewDesc("downbeat_scheduler_unserved_total", "Requests that ended without an output, as the scheduler counts.", append([]string{"reason"}, modelLabels...), nil)
+	descBusy    = prometheus.NewDesc("downbeat_backend_busy_ratio", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
+	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
+	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
+	descModels  = prometheus.NewDesc("downbeat_scheduler_models", "Models that the sub-cluster serves; 0: its GPUs are of no use.", []string{"subcluster"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s *Scheduler) Describe(out chan<- *prometheus.Desc) {
+	s.depth.Describe(out)
+	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand, descModels} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. It reads the latest snapshot.
+func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
+	s.depth.Collect(out)
+	now := s.Latest()
+
+	for _, m := range now.Models {
+		out <- sizeHistogram(m)
+		out <- prometheus.MustNewConstMetric(descCount, prometheus.CounterValue, float64(m.Served), m.Name, m.Version)
+		out <- prometheus.MustNewConstMetric(descQueued, prometheus.GaugeValue, float64(m.Queued), m.Name, m.Version)
+		for r, n := range m.Outcomes {
+			if n > 0 {
+				out <- prometheus.MustNewConstMetric(descEnded, prometheus.CounterValue, float64(n), model.Reason(r).String(), m.Name, m.Version)
+			}
+		}
+	}
+
+	for _, g := range now.GPUs {
+		out <- prometheus.MustNewConstMetric(descBusy, prometheus.GaugeValue, now.Busy[g.ID], g.Name, g.SubCluster)
+		out <- prometheus.MustNewConstMetric(descBusySum, prometheus.CounterValue, float64(g.Busy)/1e9, g.Name, g.SubCluster)
+	}
+
+	for _, l := range now.Load {
+		out <- prometheus.MustNewConstMetric(descDemand, prometheus.GaugeValue, l.Demand, l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descModels, prometheus.GaugeValue, float64(l.Models), l.SubCluster)
+	}
+}
+
+// sizeHistogram puts a model's batch sizes in buckets of powers of two.
+func sizeHistogram(m engine.ModelStats) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	var count uint64
+	sum := 0.0
+
+	// Prometheus's buckets are cumulative: the count goes on from one to the next.
+	for bound, b := 1, 0; bound <= 1024; bound *= 2 {
+		for ; b <= bound && b < len(m.Sizes); b++ {
+			count += m.Sizes[b]
+			sum += float64(b) * float64(m.Sizes[b])
+		}
+		buckets[float64(bound)] = count
+	}
+
+	// Larger batches are in the sum and the count alone.
+	for b := 1025; b < len(m.Sizes); b++ {
+		count += m.Sizes[b]
+		sum += float64(b) * float64(m.Sizes[b])
+	}
+	return prometheus.MustNewConstHistogram(descBatch, count, sum, buckets, m.Name, m.Version)
+}

@@ -1,0 +1,99 @@
+package observe
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"downbeat.dev/core/engine"
+)
+
+// fixedStats is an engine that always tells the same.
+type fixedStats engine.Stats
+
+func (s fixedStats) Stats() engine.Stats { return engine.Stats(s) }
+
+func (s fixedStats) Explain() (engine.Explanation, error) {
+	return engine.Explanation{}, engine.ErrClosed
+}
+
+// ask answers a call of this host's.
+func ask(h http.Handler, path, token string) (status int, text string) {
+	r := httptest.NewRequest("GET", "http://localhost"+path, nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// TestProcessTells: anyone may ask for health, the rest is for who has the token.
+func TestProcessTells(t *testing.T) {
+	p := NewProcess()
+	const token = "0123456789abcdef"
+	h := p.Handler(token)
+	expect := func(path, with string, want int) {
+		t.Helper()
+		if status, text := ask(h, path, with); status != want {
+			t.Errorf("%s: %d %.100s, want %d", path, status, text, want)
+		}
+	}
+
+	// Before the parts are there the process lives, and nothing more.
+	expect(LivePath, "", 200)
+	expect(ReadyPath, "", 503)
+	expect(ProbePath, "", 503)
+
+	var ready atomic.Bool
+	p.SetHealth(Health{Ready: ready.Load, Serving: func() bool { return true }})
+	expect(ReadyPath, "", 503)
+	expect(ProbePath, "", 200)
+	ready.Store(true)
+	expect(ReadyPath, "", 200)
+
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=0", SessionsPath} {
+		expect(path, "", 401)
+	}
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", SessionsPath} {
+		expect(path, token, 200)
+	}
+
+	// A scheduler may come later; its explanation says when it has ended.
+	expect(ExplainPath, token, 404)
+	p.SetScheduler(newScheduler(fixedStats{}))
+	expect(ExplainPath, token, 503)
+}
+
+// TestMetricsOutliveABadOne: a metric that cannot be told, here since two have one name, costs only itself.
+func TestMetricsOutliveABadOne(t *testing.T) {
+	p := NewProcess()
+	p.SetScheduler(newScheduler(fixedStats{Load: []engine.LoadStats{{SubCluster: "a"}, {SubCluster: "a"}},
+		Models: []engine.ModelStats{{ID: 1, Name: "m", Version: "1", Queued: 3}}}))
+	status, text := ask(p.Handler(""), "/metrics", "")
+	if status != 200 || !strings.Contains(text, `downbeat_inference_queued_requests{model="m",version="1"} 3`) {
+		t.Errorf("status %d: %.300s", status, text)
+	}
+}
+
+type twoSessions struct{}
+
+func (twoSessions) WriteStatus(w io.Writer) error {
+	_, err := io.WriteString(w, `{"applications":[1,2]}`)
+	return err
+}
+
+// TestSessionsAreTold: with applications by them, without as none.
+func TestSessionsAreTold(t *testing.T) {
+	p := NewProcess()
+	if _, text := ask(p.Handler(""), SessionsPath, ""); text != `{"applications":[]}`+"\n" {
+		t.Errorf("without applications: %s", text)
+	}
+	p.SetSessions(twoSessions{})
+	if _, text := ask(p.Handler(""), SessionsPath, ""); text != `{"applications":[1,2]}` {
+		t.Errorf("with applications: %s", text)
+	}
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"time"
+
+	"downbeat.dev/core/observe"
+	"downbeat.dev/frontend/gateway/page"
+)
+
+// timeline is how far back the page shows batches.
+const timeline = time.Second
+
+// batchesMax bounds what the page draws.
+const batchesMax = 4000
+
+// fillPage fills in what the page shows of the scheduler.
+func fillPage(d *page.Data, now *observe.Snapshot) {
+	d.Scheduler = true
+	d.Window = float64(timeline.Milliseconds())
+
+	for _, g := range now.GPUs {
+		d.GPUs = append(d.GPUs, page.GPU{ID: g.ID, Name: g.Name, Busy: now.Busy[g.ID]})
+	}
+
+	for i := range d.Models {
+		m := &d.Models[i]
+		for _, s := range now.Models {
+			if s.ID == m.ID && s.Name == m.Name {
+				m.Sizes, m.Queued = s.Sizes, s.Queued
+			}
+		}
+	}
+
+	ago := func(t int64) time.Duration { return time.Duration(int64(now.Now) - t) }
+	ms := func(t int64) float64 { return float64(ago(t).Microseconds()) / 1000 }
+	recent := now.Recent
+	for i := max(0, len(recent)-batchesMax); i < len(recent); i++ {
+		if r := recent[i]; ago(int64(r.End)) < timeline {
+			d.Batches = append(d.Batches, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(int64(r.Start)), End: ms(int64(r.End))})
+		}
+	}
+}
+
+// pageSeconds is the length of the page's series.
+const pageSeconds = 120
+
+// pageData is what the page shows now.
+func (g *Gateway) pageData() page.Data {
+	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.isReady(), Live: g.client.Stats().Live, Seconds: pageSeconds,
+		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}}
+
+	now := time.Now()
+	for _, m := range g.listModels() {
+		p := page.Model{Name: m.Name, Version: m.Version, ID: m.ID, Ready: m.Ready, SLO: float64(m.SLO) / 1e6, Reasons: map[string]uint32{}}
+		cells := g.metrics.metricsOf(m.Name, m.Version).series.lastSeconds(now, pageSeconds)
+
+		var lately [latencyBuckets]uint32
+		for i := range cells {
+			c := &cells[i]
+			bad := uint32(0)
+			for reason, n := range c.bad {
+				bad += n
+				p.Reasons[reason] += n
+			}
+			p.Good, p.Bad = append(p.Good, c.good), append(p.Bad, bad)
+			p.P99 = append(p.P99, float64(quantileOf(&c.latencies, 0.99).Microseconds())/1e3)
+
+			// The median is of the last ten seconds.
+			if i >= pageSeconds-10 {
+				for b, n := range c.latencies {
+					lately[b] += n
+				}
+			}
+		}
+
+		p.P50 = float64(quantileOf(&lately, 0.5).Microseconds()) / 1e3
+		d.Models = append(d.Models, p)
+	}
+
+	if s := g.process.Scheduler(); s != nil {
+		fillPage(&d, s.Latest())
+	}
+	return d
+}
