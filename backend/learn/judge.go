@@ -56,14 +56,19 @@ func (j *judge) answerSamples(list []Sample) (right []bool, f plan.Features, err
 	return right, f, nil
 }
 
-// Accuracy returns the share of samples whose class weights of a net answer.
-func Accuracy(net train.Net, weights []float32, list []Sample, library string) (float64, error) {
+// Answer tells of each sample whether weights of a net answer its class, and what features they see in it.
+func Answer(net train.Net, weights []float32, list []Sample, library string) (right []bool, f plan.Features, err error) {
 	j, err := newJudge(Options{Net: net, Library: library}, weights)
 	if err != nil {
-		return 0, err
+		return nil, f, err
 	}
 	defer j.close()
-	right, _, err := j.answerSamples(list)
+	return j.answerSamples(list)
+}
+
+// Accuracy returns the share of samples whose class weights of a net answer.
+func Accuracy(net train.Net, weights []float32, list []Sample, library string) (float64, error) {
+	right, _, err := Answer(net, weights, list, library)
 	return rightShare(right), err
 }
 

@@ -35,7 +35,7 @@ type learning interface {
 
 // Policies returns all policies.
 func Policies() []Policy {
-	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}}
+	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}, {"adainf", openAdaInf}, {"adainf-i", openAdaInfEven}, {"scrooge", openScrooge}}
 }
 
 // Select returns the policies that a list names.
@@ -47,7 +47,7 @@ func Select(list string) (chosen []Policy, err error) {
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("policy %q: want all, none, ours or ekya", name)
+			return nil, fmt.Errorf("policy %q: want all or of %s", name, policyNames(all))
 		}
 		chosen = append(chosen, all[i])
 	}
@@ -181,4 +181,12 @@ func (o *ours) close() {
 	for _, l := range o.learners {
 		l.Close()
 	}
+}
+
+func policyNames(all []Policy) string {
+	var names []string
+	for _, p := range all {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
 }
