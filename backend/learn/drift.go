@@ -11,26 +11,27 @@ import (
 const windowMax = 2 * driftMax
 
 // Look compares the period so far with the data before it, when a look is due, and sets the learner to work if that has
-// drifted. Looks are spread evenly over a period and share its level, so that a period without drift raises an alarm no
-// more often than Options.Level says. looked is false if none was due, or there were too few samples.
-func (l *Learner) Look(now time.Duration) (report plan.DriftReport, looked bool, err error) {
-	every := l.options.Period / time.Duration(l.options.Looks)
-	if now < l.began+every*time.Duration(l.looked+1) {
-		return report, false, nil
+// drifted. The last look is at the period's end and each earlier one in half of the time, so that a great change is seen
+// at once and a small one with many samples. They share the period's level: a period without drift raises an alarm no more
+// often than Options.Level says. inputs is how many samples were answered for it: 0 if no look was due, or there were too few
+// samples for one.
+func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, err error) {
+	if now < l.began+l.lookAfter(l.looked+1) {
+		return report, 0, nil
 	}
-	l.looked = int((now - l.began) / every)
 
 	// Looks that were missed are not made up for: the window has their samples.
+	for l.looked < l.options.Looks && now >= l.began+l.lookAfter(l.looked+1) {
+		l.looked++
+	}
 	last := l.looked >= l.options.Looks
 
 	// Two samples are the least that a comparison takes.
 	s := l.samples
 	if len(s.window) >= 2 {
-		report, err = l.compareWindow()
-		if err != nil {
-			return report, false, err
+		if report, inputs, err = l.compareWindow(); err != nil {
+			return report, 0, err
 		}
-		looked = true
 		l.counts.Looks++
 	}
 	if report.Drifted {
@@ -43,24 +44,28 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, looked bool,
 		l.began, l.looked = now, 0
 		s.window, s.filling = nil, false
 	}
-	return report, looked, nil
+	return report, inputs, nil
 }
 
+// lookAfter is how long after a period's start its n-th look is due.
+func (l *Learner) lookAfter(n int) time.Duration { return l.options.Period >> (l.options.Looks - n) }
+
 // compareWindow tests the period's samples against the reference, both as the serving weights see them.
-func (l *Learner) compareWindow() (plan.DriftReport, error) {
+func (l *Learner) compareWindow() (report plan.DriftReport, inputs int, err error) {
 	s := l.samples
 	s.window = s.window[max(0, len(s.window)-windowMax):]
 
 	// Both sides are answered by the weights that serve now: only the inputs may differ.
-	before, old, err := l.serving.answerSamples(s.reference)
+	old, n, err := l.serving.see(s.reference)
 	if err != nil {
-		return plan.DriftReport{}, err
+		return report, 0, err
 	}
-	now, recent, err := l.serving.answerSamples(s.window)
+	recent, m, err := l.serving.see(s.window)
 	if err != nil {
-		return plan.DriftReport{}, err
+		return report, 0, err
 	}
-	return plan.Drift(old, recent, countRight(before), countRight(now), l.options.Level/float64(l.options.Looks))
+	report, err = plan.Drift(old.features, recent.features, countRight(old.right), countRight(recent.right), l.options.Level/float64(l.options.Looks))
+	return report, n + m, err
 }
 
 // noteDrift makes the present the reference, and wakes the learner.
@@ -72,8 +77,9 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 
 	// A rollback holds only until the world has changed again.
 	l.learning, l.held = true, false
-	l.flat, l.best, l.sinceJudge, l.resting = 0, 0, 0, 0
+	l.flat, l.best, l.sinceJudge, l.resting, l.evidence = 0, 0, 0, 0, evidence{}
 	l.samples.noteDrift()
+	l.keepKnown()
 }
 
 // wake sets a learner that rests to work again once there is twice as much to learn from since the last drift.

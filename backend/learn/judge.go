@@ -10,10 +10,20 @@ import (
 // judgeBatch is how many inputs a judge answers at a time.
 const judgeBatch = 64
 
+// seenMost bounds the samples whose answers a judge remembers: some periods' windows beside the reference.
+const seenMost = 8 * driftMax
+
 // judge answers samples with one set of weights.
 type judge struct {
 	predictor *train.Predictor
 	images    []byte
+	seen      map[*byte]sight // of samples that are asked about again, by their first byte
+}
+
+// sight is how weights see samples, or one.
+type sight struct {
+	right    []bool
+	features plan.Features
 }
 
 func newJudge(o Options, weights []float32) (*judge, error) {
@@ -26,7 +36,7 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{p, make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3)}, nil
+	return &judge{p, make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
 }
 
 func (j *judge) close() { j.predictor.Close() }
@@ -54,6 +64,37 @@ func (j *judge) answerSamples(list []Sample) (right []bool, f plan.Features, err
 		f.Values = append(f.Values, out["features"][:n*f.Dim]...)
 	}
 	return right, f, nil
+}
+
+// see is answerSamples for samples that are asked about again and again, and answers each of them once. answered is how many
+// had not been.
+func (j *judge) see(list []Sample) (all sight, answered int, err error) {
+	var fresh []Sample
+	for _, s := range list {
+		if _, ok := j.seen[&s.Input[0]]; !ok {
+			fresh = append(fresh, s)
+		}
+	}
+	right, f, err := j.answerSamples(fresh)
+	if err != nil {
+		return all, 0, err
+	}
+	for i, s := range fresh {
+		j.seen[&s.Input[0]] = sight{right[i : i+1], plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
+	}
+
+	for _, s := range list {
+		one := j.seen[&s.Input[0]]
+		all.right = append(all.right, one.right...)
+		all.features.Dim = one.features.Dim
+		all.features.Values = append(all.features.Values, one.features.Values...)
+	}
+
+	// What has not been asked about again is not kept.
+	if len(j.seen) > seenMost {
+		clear(j.seen)
+	}
+	return all, len(fresh), nil
 }
 
 // Answer tells of each sample whether weights of a net answer its class, and what features they see in it.
@@ -112,4 +153,8 @@ func comparePaired(a, b []bool) (gain, deviation float64) {
 
 	gain = (plus - minus) / n
 	return gain, math.Sqrt(((plus+minus)/n - gain*gain) / (n - 1))
+}
+
+func rightShare(right []bool) float64 {
+	return float64(countRight(right).Right) / float64(max(1, len(right)))
 }

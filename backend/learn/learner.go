@@ -26,15 +26,24 @@ type Learner struct {
 
 	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
 	candidate  []float32
+	averaged   int       // steps in that mean
+	evidence   evidence  // for the candidate
+	previous   *judge    // the version before the serving one; nil: none to go back to
+	regret     evidence  // for that version
 	learning   bool      // from a drift until steps gain nothing any more
 	held       bool      // after a rollback nothing is published until the next drift
 	sinceJudge int       // steps since the candidate was last judged
-	best       float64   // accuracy on held-out samples of the candidates since the last drift; 0: none was judged
+	best       float64   // gain over the serving weights of the candidates since the last drift or publication
 	flat       int       // judgements in a row without a gain
 	resting    int       // samples of the present when it came to rest; 0: it learns, or no drift has woken it
 	gains      []float64 // of a step, by judgement
 	impact     float64
 	took       time.Duration // a training step
+
+	known        []Version // that served when a drift came, the first version first
+	recalled     []Version // of those, to be tried again since the last drift
+	bestRecalled []float32 // of those tried
+	recallErrors float64   // by which it is better than what serves
 
 	began  time.Duration // of the period
 	looked int           // looks since then
@@ -53,6 +62,7 @@ type Counts struct {
 	Sampled, Labelled, Dropped int // inputs: kept, given a class, and those that waited for one too long
 	Steps                      int // of training
 	Judged, Published          int // candidates
+	Recalled, Reverted         int // published versions that had served before: good again, and better after all
 	Worse                      int // candidates thrown away because they had become worse than what serves
 	NotFinite                  int // candidates thrown away because of a loss or weights that are no numbers
 	Unpublished                int // candidates that were better, but could not be published
@@ -92,6 +102,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	}
 	l.candidate = slices.Clone(weights)
 	l.versions, l.numbered = []Version{{o.Version, weights}}, o.Version
+	l.known = slices.Clone(l.versions)
 
 	// What the first weights answer never changes, so that it is computed once.
 	if l.first, _, err = l.serving.answerSamples(l.samples.judgesOld); err != nil {
@@ -204,8 +215,13 @@ func (l *Learner) publish(weights []float32) error {
 		}
 	}
 
-	l.serving.close()
+	// What served goes on being judged, unless it is what has just come back.
+	if l.previous != nil {
+		l.previous.close()
+	}
+	l.previous, l.regret = l.serving, evidence{}
 	l.serving = fresh
+	l.evidence, l.best, l.flat = evidence{}, 0, 0
 	l.versions = append(l.versions, next)
 	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
 	l.counts.Published++
@@ -215,6 +231,7 @@ func (l *Learner) publish(weights []float32) error {
 // restartCandidate makes the candidate the serving weights again.
 func (l *Learner) restartCandidate() error {
 	l.sinceJudge, l.gains = 0, nil
+	l.evidence, l.averaged = evidence{}, 0
 
 	// The trainer starts from there, too: the mean must not follow weights that were thrown away.
 	copy(l.candidate, l.Weights())
@@ -224,6 +241,9 @@ func (l *Learner) restartCandidate() error {
 // Close frees everything.
 func (l *Learner) Close() error {
 	l.serving.close()
+	if l.previous != nil {
+		l.previous.close()
+	}
 	return l.trainer.Close()
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/plan"
 	"downbeat.dev/models/scene"
 )
 
@@ -166,6 +167,7 @@ func (s *street) breakLoss(t *testing.T, l *Learner) {
 func expectDiscarded(t *testing.T, s *street, l *Learner, count *int, why error) {
 	t.Helper()
 	version, before := l.Version(), *count
+	s.offer(l, 100)
 	l.learning, l.flat, l.sinceJudge = true, 0, judgeEvery
 	r := s.steps(l, 1)[0]
 	if r.Work != Judging || r.Discarded == nil || r.Published || l.Version() != version || *count != before+1 {
@@ -173,6 +175,15 @@ func expectDiscarded(t *testing.T, s *street, l *Learner, count *int, why error)
 	}
 	if why != nil && !errors.Is(r.Discarded, why) {
 		t.Errorf("discarded because of %v, want %v", r.Discarded, why)
+	}
+}
+
+// offer gives a learner labelled samples of the night, three in four of which judge its candidates.
+func (s *street) offer(l *Learner, n int) {
+	for _, one := range s.draw(n, dark()) {
+		if _, err := l.OfferLabelled(one); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 
@@ -193,6 +204,42 @@ func (s *street) rollBack(t *testing.T, l *Learner, now time.Duration) {
 	s.live(l, now, 400, dark(), nil)
 	if l.Version() != learnt+1 {
 		t.Errorf("version %d was published over a rollback", l.Version())
+	}
+}
+
+// TestWhatWasReplacedComesBack: weights that got into force and answer next to nothing rightly are replaced by those before
+// them, once candidates are judged.
+func TestWhatWasReplacedComesBack(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	if err := l.publish(make([]float32, len(l.Weights()))); err != nil {
+		t.Fatal(err)
+	}
+
+	s.offer(l, 100)
+	l.samples.use(40)
+	s.offer(l, 40)
+	l.learning, l.sinceJudge = true, judgeEvery
+	r := s.steps(l, 1)[0]
+	if r.Work != Judging || !r.Published || l.Counts().Reverted != 1 || l.Version() != 3 || !slices.Equal(l.Weights(), s.weights()) {
+		t.Errorf("%+v, version %d, %+v", r, l.Version(), l.Counts())
+	}
+}
+
+// TestKnownVersionsAreTriedFirst: when the world changes, what was good once serves at once if it is better now.
+func TestKnownVersionsAreTriedFirst(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	if err := l.publish(make([]float32, len(l.Weights()))); err != nil {
+		t.Fatal(err)
+	}
+	s.offer(l, 100)
+	l.noteDrift(plan.DriftReport{Drifted: true, ImpactHigh: 0.5}, time.Second)
+
+	// Two versions are known from now on: the first, and the one that served when the night came.
+	r := s.steps(l, 1)[0]
+	if r.Work != Judging || !r.Published || l.Counts().Recalled != 1 || l.Version() != 3 || !slices.Equal(l.Weights(), s.weights()) || len(l.known) != 2 {
+		t.Errorf("%+v, version %d, %+v, %d known", r, l.Version(), l.Counts(), len(l.known))
 	}
 }
 

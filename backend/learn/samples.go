@@ -4,11 +4,12 @@ import "math/rand/v2"
 
 // How many samples of each sort are kept.
 const (
-	recentMax = 2048 // to train on, of the present
-	oldMax    = 2048 // to train on, of all that was before
-	judgeMax  = 768  // held out to judge weights
-	driftMax  = 256  // held out to detect drift; plan.Drift compares no more
-	waitMax   = 256  // inputs that wait for a label
+	recentMax   = 2048 // to train on, of the present
+	oldMax      = 2048 // to train on, of all that was before
+	freshMax    = 512  // that no candidate has been judged on yet
+	judgeOldMax = 384  // held out of the first data, to judge what is forgotten
+	driftMax    = 256  // held out to detect drift; plan.Drift compares no more
+	waitMax     = 256  // inputs that wait for a label
 )
 
 // ring keeps the latest samples.
@@ -30,13 +31,12 @@ func (r *ring) push(s Sample) (gone Sample, full bool) {
 	return gone, true
 }
 
-// takeAllBut removes all samples but the latest n, and returns them, oldest first.
-func (r *ring) takeAllBut(n int) []Sample {
+// takeAll removes all samples and returns them, oldest first.
+func (r *ring) takeAll() []Sample {
 	// A full ring begins at next.
 	ordered := append(append([]Sample(nil), r.samples[r.next:]...), r.samples[:r.next]...)
-	cut := max(0, len(ordered)-n)
-	r.samples, r.next = append([]Sample(nil), ordered[cut:]...), 0
-	return ordered[:cut]
+	r.samples, r.next = nil, 0
+	return ordered
 }
 
 // reservoir keeps an even choice of all samples that it was ever given (Vitter's algorithm R).
@@ -59,15 +59,16 @@ func (r *reservoir) add(s Sample, rng *rand.Rand) {
 	}
 }
 
-// samples are what a learner knows of the world. Each labelled sample goes to one of three sets in turn: two are trained
-// on, one judges weights, one detects drift.
+// samples are what a learner knows of the world. One labelled sample in four detects drift. The others are fresh until a
+// candidate has been judged on them, and are trained on from then on: each of them judges weights that have not seen it
+// (progressive validation; Blum, Kalai and Langford 1999), so that none has to be held back for that.
 type samples struct {
 	rng    *rand.Rand
 	turn   int
-	recent ring
+	fresh  []Sample // of the present, the oldest first
+	recent ring     // of the present, judged
 	old    reservoir
 
-	judges    ring     // of the present
 	judgesOld []Sample // of the first data; never changed
 
 	reference []Sample // the drift set of the last drift, or of the first data
@@ -76,12 +77,12 @@ type samples struct {
 }
 
 func newSamples(initial []Sample, seed uint64) *samples {
-	s := &samples{rng: rand.New(rand.NewPCG(seed, 0x6c6561726e)), recent: ring{most: recentMax}, old: reservoir{most: oldMax}, judges: ring{most: judgeMax}}
+	s := &samples{rng: rand.New(rand.NewPCG(seed, 0x6c6561726e)), recent: ring{most: recentMax}, old: reservoir{most: oldMax}}
 	for i, one := range initial {
-		// The initial samples are split as later ones are: a sample that was trained on judges nothing.
+		// A sample of the first data that was trained on judges nothing: it cannot be fresh.
 		switch i % 4 {
 		case 2:
-			if len(s.judgesOld) < judgeMax {
+			if len(s.judgesOld) < judgeOldMax {
 				s.judgesOld = append(s.judgesOld, one)
 			}
 		case 3:
@@ -97,33 +98,45 @@ func newSamples(initial []Sample, seed uint64) *samples {
 
 // add takes a labelled sample of the present.
 func (s *samples) add(one Sample) {
-	turn := s.turn
 	s.turn = (s.turn + 1) % 4
-	switch turn {
-	case 2:
-		s.judges.push(one)
-	case 3:
-		if s.filling {
-			s.reference = append(s.reference, one)
-			s.filling = len(s.reference) < driftMax
-		} else {
-			s.window = append(s.window, one)
+	switch {
+	case s.turn != 0:
+		s.fresh = append(s.fresh, one)
+		if len(s.fresh) > freshMax {
+			s.use(1)
 		}
+	case s.filling:
+		s.reference = append(s.reference, one)
+		s.filling = len(s.reference) < driftMax
 	default:
+		s.window = append(s.window, one)
+	}
+}
+
+// use gives the oldest n fresh samples to training.
+func (s *samples) use(n int) {
+	for _, one := range s.fresh[:n] {
 		if gone, full := s.recent.push(one); full {
 			s.old.add(gone, s.rng)
 		}
 	}
+	s.fresh = s.fresh[n:]
 }
 
 // noteDrift makes the drift window the new reference. What came before it is no longer the present: it is kept with the
-// old samples, and judges no more.
+// old samples.
 func (s *samples) noteDrift() {
-	// Of four turns one goes to the window, one to the judges and two to what is trained on.
-	for _, one := range s.recent.takeAllBut(2 * len(s.window)) {
+	for _, one := range s.recent.takeAll() {
 		s.old.add(one, s.rng)
 	}
-	s.judges.takeAllBut(len(s.window))
+
+	// Of four samples one goes to the window and three are fresh: those came with it. Half of them are trained on at once,
+	// and the others judge what comes of that.
+	for stale := len(s.fresh) - 3*len(s.window); stale > 0; stale-- {
+		s.old.add(s.fresh[0], s.rng)
+		s.fresh = s.fresh[1:]
+	}
+	s.use(len(s.fresh) / 2)
 
 	s.reference, s.window = s.window, nil
 	s.filling = len(s.reference) < driftMax

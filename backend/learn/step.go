@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -35,8 +34,8 @@ type Report struct {
 	Took   time.Duration
 	Inputs int     // that were labelled, trained on, or answered to judge
 	Loss   float32 // of a training step
-	// Of a judgement: the shares of held-out samples of the present that the serving weights and the candidate answered
-	// rightly, and whether the candidate serves from now on.
+	// Of a judgement: the shares of samples that neither was trained on which the serving weights and the candidate
+	// answered rightly, and whether the candidate serves from now on.
 	Serving, Candidate float64
 	Published          bool
 	Discarded          error // why the candidate was thrown away, or could not be published
@@ -44,16 +43,14 @@ type Report struct {
 
 const (
 	labelBatch = 16 // inputs of a labelling step
-	judgeEvery = 20 // training steps
-	judgedMin  = 96 // held-out samples of the present
+	judgeEvery = 10 // training steps
+	unjudged   = 40 // training steps after which a learner waits for samples to judge by
+	judgedMin  = 48 // fresh samples
 	meanSteps  = 20 // that the candidate is the mean of
-	flatMax    = 6  // judgements without a gain, after which the learner rests
+	flatMax    = 8  // judgements without a gain, after which the learner rests
 	gainsKept  = 32
 	// forgetMost is the accuracy on the first data that may be lost for accuracy on the present.
 	forgetMost = 0.02
-	// betterBy is the standard errors by which a candidate must be better. Candidates are judged again and again: with one
-	// error a candidate that had learnt wrong labels passed by chance.
-	betterBy = 2
 )
 
 // Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement. An error
@@ -64,10 +61,14 @@ func (l *Learner) Step() (r Report, err error) {
 	// Labels come first: they are what the other work learns from.
 	case len(l.waiting) >= labelBatch:
 		r.Work, r.Inputs, err = Labelling, labelBatch, l.label()
-	case !l.learning || len(l.samples.recent.samples) < l.options.Batch || len(l.samples.judges.samples) < judgedMin:
+	case len(l.recalled) > 0:
+		r.Work, err = Judging, l.judgeRecalled(&r)
+	case !l.learning || len(l.samples.recent.samples) < l.options.Batch:
 		return r, nil
-	case l.sinceJudge >= judgeEvery:
+	case l.sinceJudge >= judgeEvery && len(l.samples.fresh) >= judgedMin:
 		r.Work, err = Judging, l.judgeCandidate(&r)
+	case l.sinceJudge >= unjudged:
+		return r, nil
 	default:
 		r.Work, err = Training, l.train(&r)
 		defer func() { l.noteStepTime(r.Took) }()
@@ -138,102 +139,12 @@ func (l *Learner) train(r *Report) error {
 	if err != nil {
 		return err
 	}
+	// The first steps count more, or the weights that training began with would be most of the mean.
+	l.averaged = min(l.averaged+1, meanSteps)
 	for i, w := range l.trainer.Weights() {
-		l.candidate[i] += (w - l.candidate[i]) / meanSteps
+		l.candidate[i] += (w - l.candidate[i]) / float32(l.averaged)
 	}
 	l.counts.Steps++
 	l.sinceJudge++
 	return nil
-}
-
-// discard throws the candidate away. What made it worse is likely to do so again, so that the next one learns more
-// slowly.
-func (l *Learner) discard(r *Report, count *int, why error) error {
-	*count++
-	r.Discarded = why
-
-	l.options.Rate /= 2
-	return l.restartCandidate()
-}
-
-// errWorse is why a candidate is thrown away that answers less than what serves.
-var errWorse = errors.New("the candidate has become worse than the serving weights")
-
-// judgeCandidate compares the candidate with the serving weights on held-out samples, and publishes or discards it.
-func (l *Learner) judgeCandidate(r *Report) error {
-	l.counts.Judged++
-
-	steps := l.sinceJudge
-	l.sinceJudge = 0
-	weights := l.candidate
-	if !isFinite(weights) {
-		return l.discard(r, &l.counts.NotFinite, errors.New("the candidate's weights are not all finite"))
-	}
-
-	candidate, err := newJudge(l.options, weights)
-	if err != nil {
-		return err
-	}
-	defer candidate.close()
-
-	// All three are answered before anything is decided: an error leaves the candidate as it is.
-	serves, _, err := l.serving.answerSamples(l.samples.judges.samples)
-	if err != nil {
-		return err
-	}
-	trained, _, err := candidate.answerSamples(l.samples.judges.samples)
-	if err != nil {
-		return err
-	}
-	remembers, _, err := candidate.answerSamples(l.samples.judgesOld)
-	if err != nil {
-		return err
-	}
-
-	r.Inputs = len(serves) + len(trained) + len(remembers)
-
-	// Two comparisons: with what serves, on the present, and with the first weights, on the first data.
-	r.Serving, r.Candidate = rightShare(serves), rightShare(trained)
-	l.noteGain(r, steps)
-	gain, deviation := comparePaired(serves, trained)
-	kept, slack := comparePaired(l.first, remembers)
-	switch {
-	case gain < -betterBy*deviation || kept < -forgetMost-betterBy*slack:
-		return l.discard(r, &l.counts.Worse, errWorse)
-	case gain <= betterBy*deviation || kept < -forgetMost || l.held:
-		return nil
-	}
-
-	// A publication that fails, on a full disk or a lost GPU, leaves the candidate for the next judgement.
-	if err := l.publish(weights); err != nil {
-		l.counts.Unpublished++
-		r.Discarded = err
-		return nil
-	}
-	r.Published = true
-	return nil
-}
-
-func rightShare(right []bool) float64 {
-	return float64(countRight(right).Right) / float64(max(1, len(right)))
-}
-
-// noteGain notes what each of the candidate's last steps has gained. A learner that gains nothing for a while rests until
-// there is more to learn from.
-func (l *Learner) noteGain(r *Report, steps int) {
-	// The first judgement after a drift measures against what serves.
-	if l.best == 0 {
-		l.best = r.Serving
-	}
-	gain := max(0, r.Candidate-l.best)
-	l.gains = append(l.gains, gain/float64(max(1, steps)))
-	l.gains = l.gains[max(0, len(l.gains)-gainsKept):]
-
-	if l.flat++; gain > 0 {
-		l.flat = 0
-		l.best = r.Candidate
-	}
-	if l.flat >= flatMax {
-		l.learning, l.resting = false, len(l.samples.recent.samples)
-	}
 }

@@ -117,13 +117,11 @@ func (o *ours) endSecond(now time.Duration) error {
 	o.left = min(o.left, 0) + time.Duration(o.setting.Spare*o.served.idle*float64(o.setting.GPUs)*float64(tick))
 
 	for _, l := range o.learners {
-		_, looked, err := l.Look(now)
+		_, inputs, err := l.Look(now)
 		if err != nil {
 			return err
 		}
-		if looked {
-			o.left -= answerTime(lookInputs)
-		}
+		o.left -= answerTime(inputs)
 	}
 
 	// The last step may run over; the next second pays for it.
@@ -135,9 +133,6 @@ func (o *ours) endSecond(now time.Duration) error {
 	}
 	return nil
 }
-
-// lookInputs is the most inputs that a look answers: both sides of plan.Drift.
-const lookInputs = 2 * 256
 
 // step lets the learner to which GPU time is worth most do a step.
 func (o *ours) step(now time.Duration) (did bool, err error) {
