@@ -15,7 +15,7 @@ type sessionServed struct {
 }
 
 // sessionLengths are those that are tried. The paper's is the first: with the 5 ms that this project's ℓ(b) takes for a
-// batch of any size it can serve next to nothing, so the length that serves most is taken.
+// batch of any size it serves half, so the length that serves most is taken.
 var sessionLengths = []time.Duration{5, 10, 20, 40, 80, 160, 200}
 
 // simulateSessions serves the setting's requests with jobs: what came in a session of some milliseconds is one job, which
