@@ -69,39 +69,17 @@ func (s *System) openApplications() *app.Set {
 	return set
 }
 
-// admission decides about the sessions of all applications; nil where the scheduler is elsewhere, and with it what is known of
-// GPUs.
-func (s *System) admission() *app.Admission {
-	watch := s.process.Scheduler()
-	if watch == nil {
-		return nil
-	}
-	return app.NewAdmission(func() dag.Capacity {
-		stats := watch.Fresh()
-		c := dag.Capacity{Hop: applicationHop}
-		for _, l := range stats.Load {
-			c.GPUs, c.Measured = c.GPUs+l.GPUs, c.Measured+l.Demand
-		}
-		return c
-	}, s.config.SessionTrial)
-}
-
 // applicationOptions divides an application's latency by what GPU time costs, where every model was profiled. Where one was
 // not, the models' SLOs have to do, and sessions open as they like.
 func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.Admission) app.Options {
 	o := app.Options{Hooks: s.config.Hooks}
-
-	// Hooks have no profile: they take no time of a GPU.
-	byStep := make([]*profile.Profile, len(g.Steps))
-	for j := range g.Steps {
-		if step := &g.Steps[j]; step.Model != "" {
-			if byStep[j] = r.Profile(step.Model, step.Version); byStep[j] == nil {
-				return o
-			}
-		}
+	profiles := profilesAt(r, g, 0)
+	if profiles == nil {
+		return o
 	}
 
-	o.Profiles, o.Admission = func(step int) *profile.Profile { return byStep[step] }, gate
+	o.Profiles, o.Admission = profiles, gate
+	o.AtFloor = func(floor float64) dag.Profiles { return profilesAt(r, g, floor) }
 	b, err := g.Split(o.Profiles, applicationRate, applicationHop)
 	if err != nil {
 		s.log.Warn("an application's latency cannot be met by its profiles", "application", g.Name, "err", err)
@@ -109,4 +87,19 @@ func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.
 	}
 	o.Offsets = b.Offset
 	return o
+}
+
+// profilesAt are the profiles of what answers at or above a floor; nil: some step has none.
+func profilesAt(r *repo.Repository, g *dag.Graph, floor float64) dag.Profiles {
+	byStep := make([]*profile.Profile, len(g.Steps))
+
+	// Hooks have no profile: they take no time of a GPU.
+	for j := range g.Steps {
+		if step := &g.Steps[j]; step.Model != "" {
+			if byStep[j] = r.ProfileAt(step.Model, step.Version, floor); byStep[j] == nil {
+				return nil
+			}
+		}
+	}
+	return func(step int) *profile.Profile { return byStep[step] }
 }

@@ -225,6 +225,7 @@ func (s *System) openGateway(ctx context.Context) error {
 	}
 	if s.applications = s.openApplications(); s.applications != nil {
 		o.Applications = s.applications
+		s.process.Register(sessionMetrics{s.applications})
 	}
 
 	g := gateway.New(s.client, o)

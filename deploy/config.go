@@ -57,6 +57,7 @@ func Default() Config {
 		Prompt:    0.3,
 		QueueMax:  100_000,
 		LogLevel:  "info",
+		Cluster:   Cluster{SessionSpare: 1},
 		Protocol:  DefaultProtocol(),
 
 		Repository: DefaultRepository(),

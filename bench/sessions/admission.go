@@ -104,8 +104,6 @@ func count1(is bool) int {
 
 // drawMix draws sessions: Rim's applications at any of their qualities and rates, with latencies around the stated.
 func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
-	apps := Applications()
-
 	// From a fifth of what the target allows to half as much again, so that both answers come up.
 	demand := (0.2 + 1.3*rng.Float64()) * plan.DefaultTargets().At(c.GPUs) * float64(c.GPUs)
 	roomy := c
@@ -113,14 +111,10 @@ func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
 
 	var all []app.Promise
 	for demand > 0 {
-		a := &apps[rng.IntN(len(apps))]
-		g, profiles, err := graphOf(a, rng.IntN(len(a.Qualities)))
+		p, err := drawPromise(rng)
 		if err != nil {
 			return nil, err
 		}
-		p := app.Promise{Graph: g, Profiles: profiles, Rate: []float64{5, 6, 9, 10}[rng.IntN(4)],
-			Latency: time.Duration(float64(a.Latency) * (0.7 + 0.8*rng.Float64()))}
-		p.Phase = drawPhase(rng, &p)
 
 		// On a cluster with room for everybody the offsets are found, or the latency is too short for any.
 		p, admission, err := app.Admit(roomy, all, p, nil)
@@ -133,6 +127,21 @@ func drawMix(rng *rand.Rand, c app.Capacity) ([]app.Promise, error) {
 		}
 	}
 	return all, nil
+}
+
+// drawPromise draws a session that asks.
+func drawPromise(rng *rand.Rand) (app.Promise, error) {
+	apps := Applications()
+	a := &apps[rng.IntN(len(apps))]
+	g, profiles, err := graphOf(a, rng.IntN(len(a.Qualities)))
+	if err != nil {
+		return app.Promise{}, err
+	}
+
+	p := app.Promise{Graph: g, Profiles: profiles, Rate: []float64{5, 6, 9, 10}[rng.IntN(4)],
+		Latency: time.Duration(float64(a.Latency) * (0.7 + 0.8*rng.Float64()))}
+	p.Phase = drawPhase(rng, &p)
+	return p, nil
 }
 
 func drawPhase(rng *rand.Rand, p *app.Promise) time.Duration {

@@ -23,6 +23,7 @@ func benchSessions() command {
 			count := fs.Int("workers", 0, "GPUs, one each; 0: as the workload says")
 			seed := fs.Uint64("seed", 1, "of phases, of f9's sessions, and of mixes")
 			mixes := fs.Int("mixes", 0, "instead of workloads: compare admission with simulations to the end over so many random mixes")
+			kills := fs.Int("kills", 0, "instead of workloads: kill a backend of so many random clusters that are full of sessions")
 			format := fs.String("o", "table", "output: table or json")
 			if err := parse(fs, args); err != nil {
 				return err
@@ -37,6 +38,9 @@ func benchSessions() command {
 			if *mixes < 0 || *mixes > 1e6 {
 				return deploy.UsageError(fmt.Sprintf("-mixes %d: want 0 to 1000000", *mixes))
 			}
+			if *kills < 0 || *kills > 1e6 {
+				return deploy.UsageError(fmt.Sprintf("-kills %d: want 0 to 1000000", *kills))
+			}
 
 			// Mixes are another measurement: no workload and no policy is run.
 			if *mixes > 0 {
@@ -45,6 +49,14 @@ func benchSessions() command {
 					return err
 				}
 				return j.Write(os.Stdout, *format == "json")
+			}
+
+			if *kills > 0 {
+				l, err := sessions.JudgeLoss(ctx, *kills, *seed)
+				if err != nil {
+					return err
+				}
+				return l.Write(os.Stdout, *format == "json")
 			}
 
 			chosen, err := sessions.Select(*policies)

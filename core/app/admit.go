@@ -20,6 +20,9 @@ type Promise struct {
 	Offsets []time.Duration // by step: what lies behind it; admission sets them
 	Batch   []int           // by step: the batch that the split counts with; admission sets them
 	Demand  float64         // GPUs that it takes beside the others; admission sets it
+	// Least is the rate that has to do while GPUs lack, frames/s; 0: Rate.
+	Least float64
+	Claim uint8 // of two promises the one with the smaller claim gives way, of equal ones the later
 }
 
 // Period is the time from a frame to the next.
@@ -28,8 +31,25 @@ func (p *Promise) Period() time.Duration { return time.Duration(float64(time.Sec
 // Capacity is what promises are kept with.
 type Capacity struct {
 	GPUs     int
+	Spare    int           // of these, as many may be lost at a time: new promises are kept without them
 	Measured float64       // GPUs that all requests take now, those of sessions and others
 	Hop      time.Duration // from a stage to the next
+}
+
+// target is the demand up to which a trial is worth its time, in GPUs.
+func (c Capacity) target() float64 {
+	return demandMost * plan.DefaultTargets().At(max(c.GPUs, 1)) * float64(c.GPUs)
+}
+
+// leaveOthers takes away what is measured beyond the promises, whose demand is used: the GPUs of requests without a session. used comes
+// back with them.
+func (c *Capacity) leaveOthers(used float64) float64 {
+	others := c.Measured - used
+	if others <= 0 {
+		return used
+	}
+	c.GPUs -= min(c.GPUs, int(math.Round(others)))
+	return c.Measured
 }
 
 // Trial runs promises together in virtual time and reports whether all are kept. Nil passes everything.
@@ -53,17 +73,15 @@ var splitShares = []float64{0.6, 1}
 // the trial of all of them must pass. The promise that comes back has its offsets, batch sizes and demand where it was admitted. A refusal's
 // offers are rates and latencies that would be admitted now. The error is of input that makes no sense.
 func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Admission, error) {
-	capacity := demandMost * plan.DefaultTargets().At(max(c.GPUs, 1)) * float64(c.GPUs)
+	// What may be lost promises nothing, as long as there is anything else.
+	c.GPUs -= min(c.Spare, max(c.GPUs-1, 0))
+
+	capacity := c.target()
 	used := 0.0
 	for i := range open {
 		used += open[i].Demand
 	}
-
-	// What is measured beyond the promises is others'; the trial goes without the GPUs that they take.
-	if others := c.Measured - used; others > 0 {
-		used = c.Measured
-		c.GPUs -= min(c.GPUs, int(math.Round(others)))
-	}
+	used = c.leaveOthers(used)
 
 	var a plan.Admission
 	for _, share := range splitShares {

@@ -90,6 +90,7 @@ type ModelStats struct {
 type GPUStats struct {
 	ID         uint32
 	Name       string // backend/gpu
+	Backend    string
 	SubCluster string
 	Busy       int64 // ns of execution reported
 	Batches    uint64
@@ -202,7 +203,7 @@ func (g *registry) stats(s *Stats) {
 			continue
 		}
 		for _, u := range c.gpus {
-			s.GPUs = append(s.GPUs, GPUStats{ID: uint32(u.id), Name: u.b.name + "/" + u.name, SubCluster: c.label,
+			s.GPUs = append(s.GPUs, GPUStats{ID: uint32(u.id), Name: u.b.name + "/" + u.name, Backend: u.b.name, SubCluster: c.label,
 				Busy: u.busy.Load(), Batches: u.batches.Load(), Running: u.batch.Load() != 0, Held: u.sick.Load()})
 		}
 		s.Load = append(s.Load, g.loadStats(c))

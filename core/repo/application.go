@@ -202,14 +202,23 @@ func (r *Repository) Graphs() (graphs []*app.Graph, refused []ModelError) {
 // Profile returns ℓ(b) of a model, or of a family's fastest variant, on the host where a single request is fastest; nil
 // if none was measured.
 func (r *Repository) Profile(name, version string) *profile.Profile {
+	return r.ProfileAt(name, version, 0)
+}
+
+// ProfileAt is Profile of those of a family's variants whose accuracy is at least floor, 0 to 1; nil also if none has it. A model that
+// is no family has the accuracy that it has.
+func (r *Repository) ProfileAt(name, version string, floor float64) *profile.Profile {
 	// A model's own name goes before a family of the same name.
 	members := r.membersOf(name)
 	if m, err := r.Find(name, version); err == nil {
-		members = []*Model{m}
+		members, floor = []*Model{m}, 0
 	}
 
 	var best *profile.Profile
 	for _, m := range members {
+		if m.Config.Accuracy < floor {
+			continue
+		}
 		tables := [][]time.Duration{m.Table()}
 		for _, p := range m.Profiles {
 			tables = append(tables, p.TableNS)

@@ -24,6 +24,9 @@ type Loss struct {
 	At   Time
 	GPU  int32
 	Away Duration
+	// Kill lets it go at that time with whatever is on it. Requests of such batches have ended, as of the batch's finish, when it
+	// started: who counts them as served has to take them back (Trace tells of them).
+	Kill bool
 }
 
 // StepServer is a Server that has spare work done on idle GPUs and that bears the loss of GPUs.
@@ -161,7 +164,7 @@ func (w *World) lose(now Time, id int32) {
 	case s.away[l.GPU]:
 		s.away[l.GPU] = false
 		s.server.Return(now, l.GPU)
-	case w.free[l.GPU] > now:
+	case w.free[l.GPU] > now && !l.Kill:
 		s.ends.push(w.free[l.GPU], id)
 	default:
 		if x := &s.of[l.GPU]; x.runs {
@@ -169,9 +172,22 @@ func (w *World) lose(now Time, id int32) {
 			w.forgetStep(x)
 		}
 		s.away[l.GPU] = true
+		w.forgetBatches(now, l.GPU)
 		s.ends.push(now.Add(max(1, l.Away)), id)
 		s.server.Lose(now, l.GPU)
 	}
+}
+
+// forgetBatches takes the ends of a GPU's batches away: nobody will tell of them.
+func (w *World) forgetBatches(now Time, gpu int32) {
+	all := w.events
+	w.events = nil
+	for _, e := range all {
+		if e.gpu != gpu {
+			w.events.push(e.at, e.gpu)
+		}
+	}
+	w.free[gpu] = now
 }
 
 // behindStep returns when a batch that is planned for a time starts on a GPU: behind a step that overran, or behind a batch
@@ -246,6 +262,7 @@ func (d *Downbeat) StepDone(now Time, gpu int32) {
 
 // Lose implements StepServer.
 func (d *Downbeat) Lose(now Time, gpu int32) {
+	d.sent[gpu] = d.sent[gpu][:0]
 	d.s.RemoveGPU(now, sched.GPUID(gpu))
 	d.act()
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"downbeat.dev/core/app"
@@ -10,6 +11,7 @@ import (
 // How long a trial of sessions is, and what it asks of each.
 const (
 	trialSpan  = 5 * time.Second
+	trialDepth = 8    // latencies that a trial takes at least: a backlog of one is nobody's loss yet
 	longFrames = 4000 // of a longer trial, after one that does not tell
 	longLeast  = 10 * time.Second
 	longMost   = time.Minute
@@ -21,11 +23,16 @@ const (
 )
 
 // Trial runs sessions together in virtual time, with core/sched in charge, and reports whether each has its share of
-// frames in time. It is an app.Trial. Five seconds tell whether sessions fit easily, or by no means; those in between run for
-// longer.
+// frames in time. It is an app.Trial. Five seconds, or eight latencies, tell whether sessions fit easily, or by no means; those in
+// between run for longer.
 func Trial(c app.Capacity, all []app.Promise) bool {
-	longSpan := longSpanOf(all)
-	kept, again := tryPromises(c, all, trialSpan, longSpan)
+	span := trialSpan
+	for i := range all {
+		span = max(span, trialDepth*all[i].Latency)
+	}
+	longSpan := max(span, longSpanOf(all))
+
+	kept, again := tryPromises(c, all, span, longSpan)
 	if !kept || again <= easyShare {
 		return kept
 	}
@@ -46,6 +53,59 @@ func longSpanOf(all []app.Promise) time.Duration {
 func KeepsPromises(c app.Capacity, all []app.Promise, span time.Duration) bool {
 	kept, _ := tryPromises(c, all, span, span)
 	return kept
+}
+
+// SessionResult is how a session's promise was kept.
+type SessionResult struct{ Frames, InTime int }
+
+// RunPromises runs sessions, each until its end, while GPUs are killed, and counts how each one's frames ended. A frame that had a
+// request on a GPU when it was killed counts as lost, although its frontend asks once more where time is left: the worst case.
+func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses []Loss) []SessionResult {
+	w, sessions := worldOf(c, all, 0)
+	for i := range sessions {
+		sessions[i].Last = Time(ends[i])
+	}
+	w.Losses = losses
+	kept := make([]SessionResult, len(all))
+
+	var killed [][]int32 // requests
+	w.Trace = func(gpu, _ int32, _, finish Time, requests []int32) {
+		for i := range losses {
+			if l := &losses[i]; l.GPU == gpu && w.Now() < l.At && finish > l.At {
+				killed = append(killed, slices.Clone(requests))
+			}
+		}
+	}
+
+	inTime := map[frameOf]bool{}
+	frames := NewFrames(w, Duration(c.Hop), sessions, func(session int, begun, _ Time, ok bool) {
+		kept[session].Frames++
+		if ok {
+			kept[session].InTime++
+			inTime[frameOf{session, begun}] = true
+		}
+	})
+	d := NewDownbeat(w)
+	frames.CancelBy(d)
+	w.Run(d)
+
+	// Each frame is taken back once, however many of its requests were lost.
+	for _, requests := range killed {
+		for _, r := range requests {
+			f := &frames.frames[frames.owner[r].frame]
+			if key := (frameOf{int(f.session), f.begun}); inTime[key] {
+				delete(inTime, key)
+				kept[f.session].InTime--
+			}
+		}
+	}
+	return kept
+}
+
+// frameOf names a frame: no session begins two at a time.
+type frameOf struct {
+	session int
+	begun   Time
 }
 
 // tryPromises runs sessions for span, and ends with the first session that lost more than its share of the frames in

@@ -50,6 +50,9 @@ type Admission struct {
 	mu       sync.Mutex // guards what follows
 	streams  []*Stream
 	promises []graph.Promise // by stream
+	gpus     int             // for which the promises were found to be kept
+	missed   time.Time       // since when there are fewer; zero: there are not
+	slowed   bool            // some come with less than their rate
 }
 
 // NewAdmission makes an Admission. capacity tells what there is to keep promises with, at any time; trial runs them in virtual
@@ -64,10 +67,15 @@ func (a *Admission) admitStream(s *Stream) error {
 	defer a.mu.Unlock()
 
 	// The phase comes before the decision, which tries the session beside the others in time.
-	p := graph.Promise{Graph: s.app.graph, Profiles: s.app.profiles, Rate: s.session.Rate, Latency: s.session.Latency}
+	p := graph.Promise{Graph: s.app.graph, Profiles: s.app.profilesAt(s.session.Floor), Rate: s.session.Rate, Latency: s.session.Latency,
+		Least: s.session.LeastRate, Claim: s.session.Claim}
+	if p.Profiles == nil {
+		return fmt.Errorf("%w: session: floor %v: no variant of some stage's family reaches it", ErrInvalid, s.session.Floor)
+	}
 	p.Phase = graph.ChoosePhase(a.promises, &p, s.session.Triggered)
 
-	p, decision, err := graph.Admit(a.capacity(), a.promises, p, a.trial)
+	c := a.capacity()
+	p, decision, err := graph.Admit(c, a.promises, p, a.trial)
 	if err != nil {
 		return fmt.Errorf("%w: session: %w", ErrInvalid, err)
 	}
@@ -76,6 +84,10 @@ func (a *Admission) admitStream(s *Stream) error {
 			OfferRate: decision.OfferRate, OfferLatency: decision.OfferLatency, Why: decision.Refusal}
 	}
 
+	// Nothing was missed before there were sessions.
+	if len(a.streams) == 0 {
+		a.gpus, a.missed = c.GPUs, time.Time{}
+	}
 	s.offsets, s.phase = p.Offsets, a.begun.Add(p.Phase)
 	a.streams, a.promises = append(a.streams, s), append(a.promises, p)
 	return nil
@@ -90,6 +102,58 @@ func (a *Admission) release(s *Stream) {
 	if i := slices.Index(a.streams, s); i >= 0 {
 		a.streams, a.promises = slices.Delete(a.streams, i, i+1), slices.Delete(a.promises, i, i+1)
 	}
+}
+
+// evictAfter is how long GPUs are missed before sessions give way: a backend that starts again is back by then.
+const evictAfter = 2 * time.Second
+
+// Review compares the promises with the GPUs that are there, and is called a few times a second. When GPUs have been missed for 2 s
+// and a session is hurt, as many sessions give way as the trial asks for (core/app.Readmit): those that may come with fewer
+// frames, then by claim those that are evicted. When GPUs return, slowed sessions have their own rates again. It returns the
+// sessions that were evicted.
+func (a *Admission) Review(now time.Time) (evicted []*Stream) {
+	a.mu.Lock()
+	had, c := a.gpus, a.capacity()
+
+	// Without any GPU nobody's leaving would help the others.
+	if len(a.streams) == 0 || c.GPUs == 0 || !a.mustReadmit(now, c.GPUs) {
+		a.mu.Unlock()
+		return nil
+	}
+
+	c.Spare = 0
+	remains := graph.Readmit(c, a.promises, a.trial)
+	a.gpus, a.missed, a.slowed = c.GPUs, time.Time{}, false
+	for i, r := range remains {
+		if s := a.streams[i]; r.Rate == 0 {
+			evicted = append(evicted, s)
+		} else {
+			a.slowed = a.slowed || r.Rate < s.session.Rate
+			s.setRate(r.Rate, now, a.begun.Add(r.Phase))
+		}
+	}
+	a.mu.Unlock()
+
+	// Each stream forgets its promise as it closes.
+	for _, s := range evicted {
+		s.evict(&EvictedError{Application: s.app.graph.Name, Had: had, Left: c.GPUs})
+	}
+	return evicted
+}
+
+// mustReadmit tells whether the promises have to be looked at again for as many GPUs as there are.
+func (a *Admission) mustReadmit(now time.Time, gpus int) bool {
+	if gpus >= a.gpus {
+		more := gpus > a.gpus
+		a.gpus, a.missed = gpus, time.Time{}
+		return more && a.slowed
+	}
+	if a.missed.IsZero() {
+		a.missed = now
+	}
+
+	// Somebody must be hurt by what is missing: the trial is careful, and what is measured goes before.
+	return now.Sub(a.missed) >= evictAfter && slices.ContainsFunc(a.streams, func(s *Stream) bool { return s.Standing().Hurt })
 }
 
 // notePhase remembers when a session's frames come: nobody knew before its first.

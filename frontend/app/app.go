@@ -44,6 +44,8 @@ type Options struct {
 	Offsets []time.Duration
 	// Profiles are ℓ(b) by step; nil: not known. With them a step that missed its deadline knows what the rest needs.
 	Profiles Profiles
+	// AtFloor are the Profiles of what answers at or above a session's floor; nil: Profiles, whatever the floor.
+	AtFloor func(floor float64) Profiles
 	// Admission decides which sessions may open; it needs Profiles. Nil: all may.
 	Admission *Admission
 	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
@@ -63,6 +65,7 @@ type App struct {
 	latest  traces
 
 	profiles  graph.Profiles
+	atFloor   func(floor float64) Profiles
 	admission *Admission // nil: all sessions may open
 }
 
@@ -88,7 +91,7 @@ func New(client Client, g *Graph, o Options) (*App, error) {
 		return nil, fmt.Errorf("application %q: %d offsets: want one for each of %d steps", g.Name, len(a.offsets), len(g.Steps))
 	}
 
-	a.profiles, a.admission = o.Profiles, o.Admission
+	a.profiles, a.atFloor, a.admission = o.Profiles, o.AtFloor, o.Admission
 	if a.profiles == nil && a.admission != nil {
 		return nil, fmt.Errorf("application %q: admission without profiles: want both or none", g.Name)
 	}
@@ -184,13 +187,22 @@ func (b *buffers) close() {
 }
 
 // stats is what an App counts; each is written by any goroutine.
-type stats struct{ begun, answered, failed atomic.Uint64 }
+type stats struct{ begun, answered, failed, hurt, evicted atomic.Uint64 }
 
 type stepCounts struct{ answered, failed, canceled, skipped, requests atomic.Uint64 }
+
+// profilesAt are those that admission counts with for a session.
+func (a *App) profilesAt(floor float64) Profiles {
+	if a.atFloor == nil || floor == 0 {
+		return a.profiles
+	}
+	return a.atFloor(floor)
+}
 
 // Stats is what an App counts since New.
 type Stats struct {
 	Frames, Answered, Failed uint64 // Frames that ended are Answered + Failed
+	Hurt, Evicted            uint64 // times that a session's promise was broken, and sessions that were evicted
 	Steps                    []StepStats
 }
 
@@ -203,7 +215,8 @@ type StepStats struct {
 
 // Stats returns counts. It is not for the hot path.
 func (a *App) Stats() Stats {
-	s := Stats{Frames: a.stats.begun.Load(), Answered: a.stats.answered.Load(), Failed: a.stats.failed.Load()}
+	s := Stats{Frames: a.stats.begun.Load(), Answered: a.stats.answered.Load(), Failed: a.stats.failed.Load(),
+		Hurt: a.stats.hurt.Load(), Evicted: a.stats.evicted.Load()}
 	for j := range a.steps {
 		c := &a.steps[j].counts
 		s.Steps = append(s.Steps, StepStats{Name: a.steps[j].Name, Answered: c.answered.Load(), Failed: c.failed.Load(),

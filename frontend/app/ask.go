@@ -56,6 +56,7 @@ func (r *run) askStep(ctx context.Context, j int) error {
 // fillCalls copies what each request needs into registered memory.
 func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 	calls := make([]frontend.Call, 0, n)
+	floor := r.floorOf(s)
 	for i := range n {
 		size := 0
 		for _, at := range s.In {
@@ -67,13 +68,24 @@ func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 		}
 
 		// Listed before it is filled: from here on the caller gives it back.
-		calls = append(calls, frontend.Call{Request: frontend.Request{Model: s.Model, Version: s.Version, Input: b, Priority: r.priority}})
+		calls = append(calls, frontend.Call{Request: frontend.Request{Model: s.Model, Version: s.Version, Input: b, Priority: r.priority, AccuracyFloor: floor}})
 		dst := b.Bytes()[:0]
 		for _, at := range s.In {
 			dst = append(dst, r.elementOf(s, at, i)...)
 		}
 	}
 	return calls, nil
+}
+
+// floorOf is the session's floor where a family answers: other models have one accuracy, which the application chose.
+func (r *run) floorOf(s *step) float64 {
+	if r.stream == nil || r.stream.session.Floor == 0 {
+		return 0
+	}
+	if m := r.app.client.Model(s.Model, s.Version); m == nil || !m.IsFamily() {
+		return 0
+	}
+	return r.stream.session.Floor
 }
 
 // elementOf is what request i of a step takes of a tensor: an element of a list, or all of a single tensor.

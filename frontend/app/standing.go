@@ -13,6 +13,10 @@ type Standing struct {
 	Recent float64 `json:"recent"`
 	// Hurt says that Recent is less than was promised.
 	Hurt bool `json:"hurt"`
+	// Slowed is the rate that has to do, frames/s, since GPUs were lost; 0: the session has its own.
+	Slowed float64 `json:"slowed,omitempty"`
+	// Evicted says why the session was closed; empty: it was not evicted.
+	Evicted string `json:"evicted,omitempty"`
 }
 
 const (
@@ -67,12 +71,21 @@ func (s *Stream) noteFrame(answered, inTime bool) {
 
 	// A share alone would call a young session broken after its first bad frame.
 	hurt := s.recent.count >= hurtLeast && st.Recent < promisedShare
-	if hurt != st.Hurt {
-		st.Hurt = hurt
-		select {
-		case s.changed <- struct{}{}:
-		default: // whoever reads finds the latest anyway
-		}
+	if hurt == st.Hurt {
+		return
+	}
+	st.Hurt = hurt
+	if hurt {
+		s.app.stats.hurt.Add(1)
+	}
+	s.tellChange()
+}
+
+// tellChange sends to Changed; the lock is held.
+func (s *Stream) tellChange() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // whoever reads finds the latest anyway
 	}
 }
 
@@ -83,7 +96,7 @@ func (s *Stream) Standing() Standing {
 	return s.standing
 }
 
-// Changed is sent to when Standing's Hurt has changed; one message may stand for several changes. It is never closed.
+// Changed is sent to when Standing's Hurt, Slowed or Evicted has changed; one message may stand for several changes. It is never closed.
 func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
 // NextFrame is the first time from now on at which a frame of a session that is Triggered should come; now for others.
@@ -92,11 +105,15 @@ func (s *Stream) NextFrame(now time.Time) time.Time {
 		return now
 	}
 
-	period := time.Duration(float64(time.Second) / s.session.Rate)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return nextOf(s.phase, s.period(), now)
+}
 
-	// Rounded up to whole periods, so that the frame keeps its phase.
-	if late := now.Sub(s.phase); late > 0 {
-		return s.phase.Add((late + period - 1) / period * period)
+// nextOf is the first time from now on that is whole periods away from phase, or phase itself if that is to come.
+func nextOf(phase time.Time, period time.Duration, now time.Time) time.Time {
+	if late := now.Sub(phase); late > 0 {
+		return phase.Add((late + period - 1) / period * period)
 	}
-	return s.phase
+	return phase
 }

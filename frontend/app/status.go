@@ -20,6 +20,8 @@ type ApplicationStatus struct {
 	Steps    []string        `json:"steps"`
 	Frames   uint64          `json:"frames"`
 	Failed   uint64          `json:"failed"`
+	Hurt     uint64          `json:"hurt"`     // times that a session's promise was broken
+	Evicted  uint64          `json:"evicted"`  // sessions, for want of GPUs
 	Sessions []SessionStatus `json:"sessions"` // by number
 	Latest   []FrameTrace    `json:"latest"`   // the newest first
 }
@@ -36,7 +38,7 @@ type SessionStatus struct {
 // Status returns counts and the latest frames. It is not for the hot path.
 func (a *App) Status() ApplicationStatus {
 	counts := a.Stats()
-	s := ApplicationStatus{Name: a.graph.Name, Latency: a.graph.Latency, Frames: counts.Frames, Failed: counts.Failed,
+	s := ApplicationStatus{Name: a.graph.Name, Latency: a.graph.Latency, Frames: counts.Frames, Failed: counts.Failed, Hurt: counts.Hurt, Evicted: counts.Evicted,
 		Sessions: []SessionStatus{}, Latest: a.latest.latest()}
 	for j := range a.steps {
 		s.Steps = append(s.Steps, a.steps[j].Name)
@@ -54,11 +56,14 @@ func (a *App) Status() ApplicationStatus {
 	return s
 }
 
-// WriteStatus writes a Status as JSON.
-func (s *Set) WriteStatus(w io.Writer) error {
+// Status returns all applications'.
+func (s *Set) Status() Status {
 	status := Status{Applications: []ApplicationStatus{}}
 	for _, one := range s.all {
 		status.Applications = append(status.Applications, one.app.Status())
 	}
-	return json.NewEncoder(w).Encode(status)
+	return status
 }
+
+// WriteStatus writes a Status as JSON.
+func (s *Set) WriteStatus(w io.Writer) error { return json.NewEncoder(w).Encode(s.Status()) }

@@ -17,6 +17,9 @@ type Session struct {
 	Floor   float64       // least accuracy that is an answer, 0 to 1
 	Lease   time.Duration // without a frame for so long the session is closed; 0: DefaultLease
 	Name    string        // for people; may be empty
+	// LeastRate has to do while GPUs that were promised are lost, frames/s; 0: Rate. It is fallen back on before any session is evicted.
+	LeastRate float64
+	Claim     uint8 // when GPUs are lost, sessions with a smaller claim give way first; of equal ones the latest
 	// Triggered says that the frames come when Stream.NextFrame says, so that those of several sessions make a batch.
 	Triggered bool
 }
@@ -37,7 +40,22 @@ var (
 	ErrClosed   = errors.New("session closed")
 	ErrTooFast  = errors.New("more frames than the session's rate")
 	ErrSessions = errors.New("too many sessions")
+	// ErrEvicted comes with an *EvictedError.
+	ErrEvicted = errors.New("session evicted")
 )
+
+// EvictedError is why a session was closed that had been admitted.
+type EvictedError struct {
+	Application string
+	Had, Left   int // GPUs: when the promises were last kept, and now
+}
+
+func (e *EvictedError) Error() string {
+	return fmt.Sprintf("%v: application %q: %d GPUs of %d are left, and the promises of sessions with a greater claim take them all", ErrEvicted, e.Application, e.Left, e.Had)
+}
+
+// Is makes an eviction an end of the session, too.
+func (e *EvictedError) Is(target error) bool { return target == ErrEvicted || target == ErrClosed }
 
 // Stream is an open session.
 type Stream struct {
@@ -53,6 +71,8 @@ type Stream struct {
 	mu       sync.Mutex // guards what follows
 	due      time.Time  // of the next frame
 	closed   bool
+	evicted  *EvictedError // why it is closed; nil: for no such reason
+	rate     float64       // that is kept to now
 	standing Standing
 	recent   window
 }
@@ -79,6 +99,8 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		return nil, fmt.Errorf("%w: session: rate %v: want more than 0 and at most %v frames/s", ErrInvalid, s.Rate, float64(rateMax))
 	case s.Latency < 0 || s.Latency > graph.LatencyMax:
 		return nil, fmt.Errorf("%w: session: latency %v: want more than 0 and at most %v", ErrInvalid, s.Latency, graph.LatencyMax)
+	case !(s.LeastRate >= 0 && s.LeastRate <= s.Rate):
+		return nil, fmt.Errorf("%w: session: least rate %v: want 0 to the rate, %v frames/s", ErrInvalid, s.LeastRate, s.Rate)
 	case !(s.Floor >= 0 && s.Floor <= 1):
 		return nil, fmt.Errorf("%w: session: floor %v: want 0 to 1", ErrInvalid, s.Floor)
 	case s.Lease < 0:
@@ -88,7 +110,7 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	}
 
 	// Counted before it is admitted: the limit bounds those that are being decided about, too.
-	stream := &Stream{app: a, session: s, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
+	stream := &Stream{app: a, session: s, rate: s.Rate, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
 	if !a.streams.addStream(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
 	}
@@ -112,8 +134,15 @@ func (s *Stream) Session() Session { return s.session }
 // Run answers a frame of the session, within its latency or ctx's deadline, whichever is earlier. Besides Run's errors
 // it may return ErrClosed or ErrTooFast.
 func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
-	if err := s.admitFrame(time.Now()); err != nil {
+	now := time.Now()
+	first, err := s.admitFrame(now)
+	if err != nil {
 		return nil, err
+	}
+
+	// Admission takes the lock of the stream while it holds its own, so it is told without.
+	if first && s.app.admission != nil {
+		s.app.admission.notePhase(s, now)
 	}
 	answer, err := s.app.runFrame(ctx, f, s.session.Latency, s)
 
@@ -125,33 +154,69 @@ func (s *Stream) Run(ctx context.Context, f Frame) (*Answer, error) {
 }
 
 // admitFrame keeps the session's rate: a frame is due one period after the one before, and may come a few periods early.
-func (s *Stream) admitFrame(now time.Time) error {
+// first tells the session's first.
+func (s *Stream) admitFrame(now time.Time) (first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.evicted != nil {
+		return false, s.evicted
+	}
 	if s.closed {
-		return ErrClosed
+		return false, ErrClosed
 	}
 
 	// A frame that is refused shows a living client all the same.
 	s.lease.Reset(s.session.Lease)
-	period := time.Duration(float64(time.Second) / s.session.Rate)
+	period := s.period()
 
 	if now.Before(s.due.Add(-burstFrames * period)) {
 		s.standing.Skipped++
-		return ErrTooFast
+		return false, ErrTooFast
 	}
-
-	if s.due.IsZero() && s.app.admission != nil {
-		s.app.admission.notePhase(s, now)
-	}
+	first = s.due.IsZero()
 
 	// Time without frames earns no burst later.
 	if s.due.Before(now) {
 		s.due = now
 	}
 	s.due = s.due.Add(period)
-	return nil
+	return first, nil
 }
+
+// evict ends the session for want of GPUs.
+func (s *Stream) evict(why *EvictedError) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.evicted, s.standing.Evicted = why, why.Error()
+	s.tellChange()
+	s.mu.Unlock()
+
+	s.app.stats.evicted.Add(1)
+	s.Close()
+}
+
+// setRate has the session's frames come at another rate, at most its own, one of them at phase.
+func (s *Stream) setRate(rate float64, now, phase time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rate == s.rate {
+		return
+	}
+
+	// Of a session that is slowed no frame comes before the one that admission counts with.
+	s.rate, s.standing.Slowed = rate, 0
+	if rate < s.session.Rate {
+		s.standing.Slowed = rate
+		s.due = nextOf(phase, s.period(), now).Add(burstFrames * s.period())
+	}
+	s.tellChange()
+}
+
+// period is the time from a frame to the next; the lock is held.
+func (s *Stream) period() time.Duration { return time.Duration(float64(time.Second) / s.rate) }
 
 // Close ends the session; its frames under way end as they would have. A second Close does nothing.
 func (s *Stream) Close() {
