@@ -32,14 +32,16 @@ type avoidance struct {
 	at       Time   // at this moment: they are not asked for again before the next
 }
 
-// noteAvoider notes that a request which avoids GPUs is queued.
-func (p *Partition) noteAvoider(r *Request) {
+// noteAvoider notes that a request which avoids GPUs is queued. Inlined, it would give enqueue a frame for the map.
+//
+//go:noinline
+func (p *Partition) noteAvoider(id ModelID, deadline Time) {
 	if p.avoiding == nil {
 		p.avoiding = map[ModelID]avoidance{}
 	}
-	a := p.avoiding[r.Model]
-	a.until = max(a.until, r.Deadline)
-	p.avoiding[r.Model] = a
+	a := p.avoiding[id]
+	a.until = max(a.until, deadline)
+	p.avoiding[id] = a
 }
 
 // avoids says whether a request that avoids GPUs may be queued: the latest that was has its deadline ahead.

@@ -71,7 +71,9 @@ func (l *loop) run(n int) {
 			_ = l.s.Complete(l.now, b.ID, b.GPU, b.Finish)
 			l.take()
 		}
-		l.endSteps()
+		if l.steps != nil {
+			l.endSteps()
+		}
 		l.id++
 		l.s.Enqueue(l.now, Request{ID: l.id, Model: ModelID(int(l.id) % l.models), Deadline: l.now.Add(100 * ms)})
 		if l.id&15 == 0 && l.s.NextWake() <= l.now {

@@ -55,12 +55,17 @@ type Outputs struct {
 
 // Reset empties the outputs and keeps their memory.
 func (o *Outputs) Reset() {
-	for i := range o.Batches {
-		o.memory.give(o.Batches[i].piece)
-	}
 	o.Candidates = o.Candidates[:0]
 	o.Frees = o.Frees[:0]
 	o.Forecasts = o.Forecasts[:0]
+	o.resetActions()
+}
+
+// resetActions empties what the driver acts on, and keeps the messages to Rankers.
+func (o *Outputs) resetActions() {
+	for i := range o.Batches {
+		o.memory.give(o.Batches[i].piece)
+	}
 	o.Batches = o.Batches[:0]
 	o.Drops = o.Drops[:0]
 }

@@ -100,24 +100,25 @@ type Stats struct {
 // Partition holds the queues and candidates of some models: Symphony's ModelThread. It asks
 // Rankers for GPUs and answers their Grants. Not safe for concurrent use.
 type Partition struct {
+	o      Options
+	now    Time
+	models []model
+	free   []int32   // unused places in models
+	index  []int32   // index[ModelID] = place+1, 0: unknown
+	seqs   []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
+	gpus   []int32   // gpus[sub-cluster] = GPUs there
+	prices []float64 // prices[sub-cluster] = value of a GPU second there
+	tables map[*profile.Profile]*tables
+	timers *wheel
+	due    []int32
+	sweeps []sweep // the first is under way
+	batch  BatchID
+	near   int // models whose queues stay in a core's cache
+	out    Outputs
+	stats  Stats
+
 	avoiding map[ModelID]avoidance // see avoids
 	aside    []Request             // see setAside
-	o        Options
-	now      Time
-	models   []model
-	free     []int32   // unused places in models
-	index    []int32   // index[ModelID] = place+1, 0: unknown
-	seqs     []uint64  // seqs[ModelID] = seq when the model was removed: late messages stay older than new ones
-	gpus     []int32   // gpus[sub-cluster] = GPUs there
-	prices   []float64 // prices[sub-cluster] = value of a GPU second there
-	tables   map[*profile.Profile]*tables
-	timers   *wheel
-	due      []int32
-	sweeps   []sweep // the first is under way
-	batch    BatchID
-	near     int // models whose queues stay in a core's cache
-	out      Outputs
-	stats    Stats
 
 	forecasting bool // Rankers have spare work
 	foretold    []foretold
@@ -190,14 +191,20 @@ func (p *Partition) SetNetworkDelay(now Time, ctrl, data Duration) {
 // Enqueue takes a request in; ReasonNone means that it is queued. Any other reason is its
 // outcome: it is not reported again as a Drop.
 func (p *Partition) Enqueue(now Time, r Request) vocabulary.Reason {
+	return p.enqueue(now, &r)
+}
+
+// enqueue is Enqueue without a copy of the request. Enqueue is inlined, so that a caller's copy is the only one.
+func (p *Partition) enqueue(now Time, r *Request) vocabulary.Reason {
 	e, why := p.Admit(now, r.Model, r.Deadline, r.Priority)
+	if e == nil {
+		return why
+	}
+	*e = *r
 
 	// An avoider is rare: without one nothing of it is looked at.
-	if e != nil {
-		*e = r
-		if r.Avoid != 0 {
-			p.noteAvoider(&r)
-		}
+	if r.Avoid != 0 {
+		p.noteAvoider(r.Model, r.Deadline)
 	}
 	return why
 }

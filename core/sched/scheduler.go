@@ -139,7 +139,8 @@ func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 
 // Enqueue takes a request in; ReasonNone means that it is queued, any other is its outcome.
 func (s *Scheduler) Enqueue(now Time, r Request) vocabulary.Reason {
-	why := s.Join(now, r)
+	s.reset()
+	why := s.part.Enqueue(now, r)
 	if len(s.part.out.Candidates) > 0 {
 		s.pump(now)
 	}
@@ -208,8 +209,9 @@ func (s *Scheduler) NextWake() Time {
 
 // Actions returns the batches to send and the drops to tell, valid until the next call.
 func (s *Scheduler) Actions() ([]Batch, []Drop) {
-	s.drained = true
-	return s.part.out.Batches, s.part.out.Drops
+	o := &s.part.out
+	s.drained = len(o.Batches)|len(o.Drops)|len(s.steps) != 0
+	return o.Batches, o.Drops
 }
 
 // Load returns the load signals of a sub-cluster.
@@ -239,12 +241,18 @@ func (s *Scheduler) Stats() (Stats, RankerStats) {
 // Queued returns how many requests of a model are queued.
 func (s *Scheduler) Queued(id ModelID) int { return s.part.Queued(id) }
 
+// reset empties the outputs that Actions has returned. Most calls leave none, and then this is one comparison.
 func (s *Scheduler) reset() {
 	if s.drained {
-		s.part.out.Reset()
-		s.steps = s.steps[:0]
-		s.drained = false
+		s.forgetActions()
 	}
+}
+
+// forgetActions keeps the candidates of requests that have joined: their rankers hear of them with the next Advance.
+func (s *Scheduler) forgetActions() {
+	s.part.out.resetActions()
+	s.steps = s.steps[:0]
+	s.drained = false
 }
 
 func (s *Scheduler) ranker(id GPUID) *Ranker {

@@ -48,7 +48,7 @@ func (s *Scheduler) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) erro
 
 // SpareSteps returns the steps to start, valid until the next call: as long as Actions.
 func (s *Scheduler) SpareSteps() []SpareStep {
-	s.drained = true
+	s.drained = s.drained || len(s.steps) > 0
 	return s.steps
 }
 

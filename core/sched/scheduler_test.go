@@ -164,3 +164,33 @@ func TestInvariantsUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestActionsKeepWhatJoined: a driver may ask for actions between Join and Advance, whether there are any or not.
+func TestActionsKeepWhatJoined(t *testing.T) {
+	s := New(Options{})
+	p := line(t, time.Millisecond, time.Millisecond, 1)
+	for id := range 2 {
+		if err := s.AddModel(0, ModelID(id), Model{Profile: p, SLO: 100 * ms}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AddGPU(0, GPUID(id), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Nothing is to be done yet when the first has joined; when the second has, the first's batch is.
+	for id := range 2 {
+		s.Join(1, Request{ID: RequestID(id), Model: ModelID(id), Deadline: Time(100 * ms)})
+		if batches, _ := s.Actions(); len(batches) != id {
+			t.Fatalf("request %d has joined: %d batches, want %d", id, len(batches), id)
+		}
+		if id == 0 {
+			s.Advance(1)
+		}
+	}
+
+	s.Advance(1)
+	if batches, _ := s.Actions(); len(batches) != 1 || batches[0].Model != 1 {
+		t.Errorf("after both: %+v, want a batch of model 1", batches)
+	}
+}
