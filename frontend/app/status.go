@@ -20,10 +20,10 @@ type ApplicationStatus struct {
 	Steps    []string        `json:"steps"`
 	Frames   uint64          `json:"frames"`
 	Failed   uint64          `json:"failed"`
-	Hurt     uint64          `json:"hurt"`     // times that a session's promise was broken
-	Evicted  uint64          `json:"evicted"`  // sessions, for want of GPUs
 	Sessions []SessionStatus `json:"sessions"` // by number
 	Latest   []FrameTrace    `json:"latest"`   // the newest first
+	Hurt     uint64          `json:"hurt"`     // times that a session's promise was broken
+	Evicted  uint64          `json:"evicted"`  // sessions, for want of GPUs
 }
 
 // SessionStatus is one open session's.
