@@ -15,7 +15,7 @@ import (
 func (b *Backend) Hello() wire.BackendHello {
 	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster}
 	for _, g := range b.gpus {
-		h.GPUs = append(h.GPUs, g.name)
+		h.GPUs, h.Details = append(h.GPUs, g.name), append(h.Details, g.detail())
 	}
 	for i := range b.modelEntries() {
 		h.Models = append(h.Models, b.describeModel(uint32(i)))
@@ -33,6 +33,17 @@ func (b *Backend) Hello() wire.BackendHello {
 	}
 	b.greeted = h.Models
 	return h
+}
+
+// detail is what plans need to know of the GPU: its first executor that says so tells.
+func (g *gpu) detail() (d wire.GPUDetail) {
+	for _, e := range g.executors {
+		c := e.Capabilities()
+		if d.Kind == "" && c.Kind != "" {
+			d = wire.GPUDetail{Kind: c.Kind[:min(len(c.Kind), wire.NameBytesMax)], Memory: uint64(max(0, c.Memory))}
+		}
+	}
+	return d
 }
 
 // withoutModels leaves out of failed what is among the models that a hello describes: it names each once.

@@ -111,7 +111,8 @@ func (e *Executor) Device() *cuda.Device { return e.dev }
 
 // Capabilities says that batches overlap and rows may come early.
 func (e *Executor) Capabilities() device.Capabilities {
-	c := device.Capabilities{Ahead: true, Early: e, Passes: depth}
+	p := e.dev.Properties()
+	c := device.Capabilities{Ahead: true, Early: e, Passes: depth, Kind: p.Name, Memory: p.MemoryBytes}
 	switch {
 	case e.cfg.Cold:
 		c.Passes = 0

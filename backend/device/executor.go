@@ -77,6 +77,9 @@ type Capabilities struct {
 	Passes int
 	// OnHost says that batches run on the processor.
 	OnHost bool
+	// Kind names what executes, alike on all that execute alike; Memory is its bytes. Empty and 0: not known.
+	Kind   string
+	Memory int64
 }
 
 // Early takes rows before their batch is submitted. Its methods may be called from any goroutine, those of one slot,

@@ -85,6 +85,13 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 			e.putModel(&h.Failed[i])
 		}
 	}
+	if version >= GPUsVersion {
+		e.putCount("details of gpus", len(h.Details), GPUsMax)
+		for i := range h.Details {
+			e.text("gpu kind", h.Details[i].Kind, NameBytesMax)
+			e.u64(h.Details[i].Memory)
+		}
+	}
 	return e.endFrame(1)
 }
 
@@ -131,6 +138,15 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 		}
 		for i := range h.Failed {
 			d.readModel(&h.Failed[i])
+		}
+	}
+
+	if d.hasFieldsOf(GPUsVersion) {
+		if n := d.readCount("details of gpus", GPUsMax, 2+8); n > 0 {
+			h.Details = make([]GPUDetail, n)
+		}
+		for i := range h.Details {
+			h.Details[i] = GPUDetail{Kind: d.text("gpu kind", NameBytesMax), Memory: d.u64()}
 		}
 	}
 	return h, d.closeFrame()

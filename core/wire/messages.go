@@ -15,12 +15,15 @@ import (
 // Version is the protocol's version. A peer may speak VersionMin, so that a cluster can be upgraded part by
 // part; one that speaks another is refused by name in the handshake.
 const (
-	Version    = 7
+	Version    = 8
 	VersionMin = 4
 )
 
-// StagesVersion is the first whose results tell of their stages.
-const StagesVersion = 7
+// Versions from which a message says more.
+const (
+	StagesVersion = 7 // results tell of their stages
+	GPUsVersion   = 8 // backends tell their GPUs' kinds and memory
+)
 
 // The window of a frontend's session: how many places it has for live requests.
 const (
@@ -88,6 +91,13 @@ type BackendHello struct {
 	GPUs       []string // display names; index = the GPU's number on this backend
 	Models     []BackendModel
 	Failed     []model.Info // models that it should serve and cannot, with a Reason each; since protocol 5
+	Details    []GPUDetail  // by GPU, or none; since protocol 8
+}
+
+// GPUDetail is what a plan needs to know of a GPU.
+type GPUDetail struct {
+	Kind   string // GPUs of one kind run models alike, such as "NVIDIA H100"
+	Memory uint64 // bytes; 0: not known
 }
 
 // Peer tells a backend how to reach a frontend. Sent before the first Execute that names it.

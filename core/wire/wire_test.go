@@ -49,6 +49,8 @@ func samples(t testing.TB) []sample {
 		{ID: 9, Name: "vehicle", Family: "vehicle", Accuracy: 0.875, Variants: []uint32{6, 5}, Floors: []model.Floor{{Accuracy: 0.875, ID: 9}, {Accuracy: 0.9, ID: 10}}},
 	}
 	variant := []Execute{{Batch: 5, Model: ModelsMax - 1, Answer: 1 << 16, Items: []Item{{ID: 8}}}}
+	detailed := back
+	detailed.Details = []GPUDetail{{Kind: "NVIDIA H100", Memory: 80 << 30}, {}}
 	failing := back
 	failing.Failed = policies[1:]
 	partly := back
@@ -77,6 +79,7 @@ func samples(t testing.TB) []sample {
 		{"cancel", AppendCancels(nil, cancels), cancels, func(f Frame) (any, error) { return DecodeCancels(nil, f) }},
 		{"outcome", AppendOutcomes(nil, outcomes), outcomes, func(f Frame) (any, error) { return DecodeOutcomes(nil, f) }},
 		{"models", must(AppendModels(nil, sampleModels())), sampleModels(), func(f Frame) (any, error) { return DecodeModels(f) }},
+		{"backend_hello_with_details", must(AppendBackendHello(nil, &detailed)), detailed, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
 		{"backend_hello_with_failures", must(AppendBackendHello(nil, &failing)), failing, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
 		{"models_with_policies", must(AppendModels(nil, policies)), policies, func(f Frame) (any, error) { return DecodeModels(f) }},
 		{"models_with_families", must(AppendModels(nil, families)), families, func(f Frame) (any, error) { return DecodeModels(f) }},
