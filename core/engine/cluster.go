@@ -71,10 +71,10 @@ func (g *registry) placeGPUs(b *Backend) {
 	g.adviseUnused()
 }
 
-// loadedOn returns the ids of the models that a backend's GPU has loaded, ascending.
+// loadedOn returns the ids of the models that a backend's GPU offers, ascending: what it has loaded and no plan withholds.
 func (g *registry) loadedOn(b *Backend, gpu int) (ids []uint32) {
 	for n, id := range b.ids {
-		if id != noModel && isLoaded(&b.hello.Models[n], gpu) {
+		if id != noModel && isLoaded(&b.hello.Models[n], gpu) && !b.withheld[resident{n, gpu}] {
 			ids = append(ids, id)
 		}
 	}

@@ -270,6 +270,7 @@ func (e *Engine) keep(now sched.Time) {
 	}
 	e.reg.measure(now)
 	e.reg.pricing.renew(now)
+	e.reg.advanceRollout(now)
 }
 
 // Poll runs everything that is due, in an order that depends on nothing else; it reports whether

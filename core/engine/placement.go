@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
@@ -111,12 +112,16 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	}
 	switch r.State {
 	case wire.LoadFailed:
+		g.orderReported(b, r)
+		g.advanceRollout(g.e.clock.Now())
 		g.e.log.Warn("model not loaded", "backend", b.name, "gpu", b.hello.GPUs[r.GPU], "model", m.Info.Name, "version", m.Info.Version, "err", r.Text)
 		return true
 	case wire.Loaded:
 		m.Loaded[r.GPU] = true
+		b.noteLoad(m, r)
 	default:
 		m.Loaded[r.GPU] = false
+		b.noteLeave(r)
 	}
 
 	switch somewhere := loadedSomewhere(m); {
@@ -126,7 +131,37 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		g.drop(b, int(r.Model))
 	}
 	g.placeGPUs(b)
+	g.orderReported(b, r)
+	g.advanceRollout(g.e.clock.Now())
 	return true
+}
+
+// noteLoad notes what a load took, in time and memory.
+func (b *Backend) noteLoad(m *wire.BackendModel, r *wire.PlacementReport) {
+	delete(b.leaving, resident{int(r.Model), int(r.GPU)})
+	m.Info.Static, m.Info.Dynamic = max(m.Info.Static, r.Static), max(m.Info.Dynamic, r.Dynamic)
+
+	// An update in place reports no time of a load.
+	if took := time.Duration(max(0, r.Load)) + time.Duration(max(0, r.WarmUp)); took > 0 {
+		if b.loads == nil {
+			b.loads = map[int]time.Duration{}
+		}
+		b.loads[int(r.Model)] = took
+	}
+}
+
+// noteLeave notes that a model is being unloaded, or has been.
+func (b *Backend) noteLeave(r *wire.PlacementReport) {
+	at := resident{int(r.Model), int(r.GPU)}
+	if r.State == wire.Unloaded {
+		delete(b.leaving, at)
+		delete(b.withheld, at)
+		return
+	}
+	if b.leaving == nil {
+		b.leaving = map[resident]bool{}
+	}
+	b.leaving[at] = true
 }
 
 // takeUp lets a backend's GPUs get batches of a model that they have loaded, or logs why not.

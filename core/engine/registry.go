@@ -34,6 +34,7 @@ type registry struct {
 	spare    spare
 	windows  int // of the sessions, together
 	pricing  pricing
+	rollout  rollout
 
 	commands    map[uint64]*command // by the number that backends know
 	lastCommand uint64
@@ -45,6 +46,7 @@ func (g *registry) start(e *Engine) {
 	g.families = map[string]*family{}
 	g.clusters = []*cluster{{}}
 	g.pricing.e = e
+	g.rollout.state = PlanNone
 	g.fronts = []*Frontend{nil} // slot 0 is unused: number 0 means nobody
 	g.gens = []uint32{0}
 	g.ctrl, g.data = sched.Duration(e.o.Ctrl), sched.Duration(e.o.Data)
@@ -162,6 +164,8 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 		return nil, errors.New("backend hello: no gpus, want at least one")
 	case int(g.gpuNext)+len(h.GPUs)-len(g.gpuFree) > GPUsMax:
 		return nil, fmt.Errorf("backend hello: %d gpus more than the %d allowed in all", len(h.GPUs), GPUsMax)
+	case len(h.Details) != 0 && len(h.Details) != len(h.GPUs):
+		return nil, fmt.Errorf("backend hello: details of %d gpus, the backend has %d", len(h.Details), len(h.GPUs))
 	case len(h.Models) == 0 && h.Version < commandVersion:
 		return nil, errors.New("backend hello: no models, want at least one")
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
@@ -161,6 +162,11 @@ type Backend struct {
 	gpus   []*gpu   // the registry's, as are hello.Models and what follows
 	ids    []uint32 // by number in hello.Models: the model's id; noModel: no GPU has it loaded, or it cannot be served
 	failed []uint32 // the model ids of hello.Failed that nobody served when it came
+
+	withheld map[resident]bool     // loaded, or being loaded, and not offered: a plan's
+	leaving  map[resident]bool     // not offered, and its memory is not free yet
+	loads    map[int]time.Duration // by number in hello.Models: what loading and warming up took
+	fenced   bool                  // since the plan began, see orderLoad
 
 	dead   atomic.Bool // gone or going: no batch may be put under way on it
 	hung   atomic.Bool // its watchdog rang

@@ -13,6 +13,9 @@ const (
 	Offered           // the ranker may grant the GPU to it
 )
 
+// String names a residence as commands and the page do.
+func (r Residence) String() string { return [...]string{"absent", "loaded", "warm", "offered"}[r] }
+
 // StepKind is one act on one model on one GPU.
 type StepKind uint8
 

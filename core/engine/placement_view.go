@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"cmp"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/sched"
+)
+
+// placementView is what plans are made from: the models and GPUs of all backends, each with a number, and what is where.
+type placementView struct {
+	plan.Snapshot
+	keys  []string // of the models, by number
+	infos []model.Info
+	gpus  []gpuKey
+	index map[string]int32 // by key
+}
+
+// loadUnknown is what a load is taken to last that nobody has timed: then all moves cost alike.
+const loadUnknown = time.Second
+
+// viewPlacement describes the cluster to core/plan. Backends that take no placements are left out, with their GPUs.
+func (g *registry) viewPlacement() *placementView {
+	v := &placementView{index: map[string]int32{}}
+	type poolKey struct {
+		name, kind string
+		memory     uint64
+	}
+	pools := map[poolKey]int32{}
+	var backends []*Backend
+	for _, b := range g.backends {
+		if b.hello.Version < commandVersion {
+			continue
+		}
+		backends = append(backends, b)
+		for i, u := range b.gpus {
+			d := b.gpuDetail(i)
+			key := poolKey{b.hello.SubCluster, d.Kind, d.Memory}
+			if _, known := pools[key]; !known {
+				pools[key] = int32(len(pools))
+			}
+
+			part := int32(plan.Nowhere)
+			if u != nil {
+				part = int32(u.sub)
+			}
+			v.GPUs = append(v.GPUs, plan.PlacedGPU{Pool: pools[key], Part: part, Memory: int64(min(d.Memory, 1<<44))})
+			v.gpus = append(v.gpus, gpuKey{b.name, i})
+		}
+		v.addModels(b)
+	}
+
+	for range v.keys {
+		v.Present, v.Loadable = append(v.Present, make([]plan.Residence, len(v.GPUs))), append(v.Loadable, make([]bool, len(v.GPUs)))
+	}
+	g.fillView(v, backends, len(pools))
+	g.addRates(v)
+	return v
+}
+
+// addModels notes a backend's models, with the largest footprint and load time that any backend measured.
+func (v *placementView) addModels(b *Backend) {
+	for n := range b.hello.Models {
+		m := &b.hello.Models[n].Info
+		at, known := v.index[modelKey(m)]
+		if !known {
+			at = int32(len(v.keys))
+			v.index[modelKey(m)] = at
+			v.keys, v.infos, v.Models = append(v.keys, modelKey(m)), append(v.infos, *m), append(v.Models, plan.PlacedModel{})
+		}
+		x := &v.Models[at]
+		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
+		x.Load = max(x.Load, b.loads[n])
+	}
+}
+
+// fillView notes what is where, what could be, and how fast models are in each pool.
+func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
+	at := 0
+	for _, b := range backends {
+		for n := range b.hello.Models {
+			entry := &b.hello.Models[n]
+			m := v.index[modelKey(&entry.Info)]
+			for i := range b.hello.GPUs {
+				v.Present[m][at+i], v.Loadable[m][at+i] = b.residence(resident{n, i}), true
+			}
+
+			x, pool := &v.Models[m], v.GPUs[at].Pool
+			if x.Profiles == nil {
+				x.Profiles = make([]*profile.Profile, pools)
+			}
+			if x.Profiles[pool] == nil && len(entry.Profile) > 0 {
+				x.Profiles[pool], _ = g.profile(entry.Profile) // one that makes no sense says nothing of the demand
+			}
+		}
+		at += len(b.hello.GPUs)
+	}
+	for m := range v.Models {
+		v.Models[m].Load = cmp.Or(v.Models[m].Load, loadUnknown)
+	}
+}
+
+// addRates notes what is asked for of each model: by its name, and as its family's answer.
+func (g *registry) addRates(v *placementView) {
+	now := g.e.clock.Now()
+	for _, m := range g.models {
+		if m.info.Name == "" {
+			continue
+		}
+		id := sched.ModelID(m.info.ID)
+		p := g.e.partition(id)
+		p.mu.Lock()
+		rate := p.s.RateOf(id)
+		var answered Answered
+		if m.class != nil {
+			answered = g.answersOf(p, m, now, lately)
+		}
+		p.mu.Unlock()
+
+		if m.class == nil {
+			if at, known := v.index[modelKey(&m.info)]; known {
+				v.Models[at].Rate, v.Models[at].SLO = v.Models[at].Rate+rate, time.Duration(m.slo)
+			}
+			continue
+		}
+		for _, a := range answered.Variants {
+			if at, known := v.index[modelKey(&model.Info{Name: a.Model, Version: a.Version})]; known {
+				v.Models[at].Rate += rate * a.Share
+			}
+		}
+	}
+}

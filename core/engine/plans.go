@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"downbeat.dev/core/plan"
+)
+
+// PlanOptions say what a plan may do.
+type PlanOptions struct {
+	Parts     int     // sub-clusters that the GPUs of a kind and name form; 0: as few as their memory allows
+	MoveShare float64 // of the models' load time that may move, 0 to 1
+}
+
+// Plan is a numbered placement of models: what an operator looks at, changes if need be, and applies.
+type Plan struct {
+	Number uint64         `json:"number"`
+	Models []PlannedModel `json:"models"`
+}
+
+// PlannedModel is a model and the GPUs that shall have it, as backend/gpu. A model that a plan does not name stays
+// where it is.
+type PlannedModel struct {
+	Model   string   `json:"model"`
+	Version string   `json:"version"`
+	GPUs    []string `json:"gpus"`
+}
+
+// ProposedPlan is a plan, what it would do, and how even the load would be: (max − min)/average over sub-clusters.
+type ProposedPlan struct {
+	Plan
+	SubClusters     int        `json:"subclusters"`
+	Moved           int        `json:"moved"` // models that leave a home
+	ImbalanceDemand float64    `json:"imbalance_demand"`
+	ImbalanceMemory float64    `json:"imbalance_memory"`
+	Steps           []PlanStep `json:"steps"`
+	NotServed       []string   `json:"not_served"` // models that nobody offers for a while, since no GPU has room for both
+}
+
+// PlanStep is one act on one model on one GPU.
+type PlanStep struct {
+	Number int    `json:"number"`
+	Act    string `json:"act"`
+	Model  string `json:"model"`
+	GPU    string `json:"gpu"`
+}
+
+// PlanStatus is the latest plan and what is where.
+type PlanStatus struct {
+	Number    uint64       `json:"number"` // 0: none
+	State     PlanState    `json:"state"`
+	Taken     int          `json:"steps_taken"`
+	Left      int          `json:"steps_left"`
+	Step      *PlanStep    `json:"step,omitempty"` // under way
+	NotServed []string     `json:"not_served"`
+	LeftOut   []LeftOutOf  `json:"left_out"`
+	GPUs      []PlannedGPU `json:"gpus"`
+}
+
+// LeftOutOf is a model that a GPU did not get, and why.
+type LeftOutOf struct {
+	Model string `json:"model"`
+	GPU   string `json:"gpu"`
+	Why   string `json:"why"`
+}
+
+// PlannedGPU is a GPU and what it has.
+type PlannedGPU struct {
+	GPU        string          `json:"gpu"`
+	SubCluster string          `json:"subcluster"`
+	Kind       string          `json:"kind,omitempty"`
+	Memory     int64           `json:"memory_bytes"` // 0: not known
+	Used       int64           `json:"used_bytes"`   // by models, and the largest of them while it runs
+	Models     []ResidentModel `json:"models"`
+}
+
+// ResidentModel is a model on a GPU.
+type ResidentModel struct {
+	Model   string  `json:"model"`
+	State   string  `json:"state"` // loaded, warm or offered
+	Static  int64   `json:"static_bytes"`
+	Dynamic int64   `json:"dynamic_bytes"`
+	Rate    float64 `json:"rate"` // requests/s, on all GPUs
+}
+
+// ErrPlan is wrapped by the refusal of a plan that the cluster's state does not allow now.
+var ErrPlan = errors.New("plan refused")
+
+// ProposePlan returns a plan for what is asked for now, and applies nothing. It may take some 100 ms; what serves goes on.
+func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
+	var v *placementView
+	var number uint64
+	if err := e.manage(func() { v, number = e.reg.viewPlacement(), e.reg.planNumber()+1 }); err != nil {
+		return x, err
+	}
+
+	// The search runs on the caller's goroutine: the registry is not held up.
+	v.Parts, v.MoveShare = o.Parts, o.MoveShare
+	p, err := plan.PlaceModels(v.Snapshot)
+	if err != nil {
+		return x, err
+	}
+	r, err := plan.Reconfigure(*v.Fleet(), v.Present, p.Wanted)
+	if err != nil {
+		return x, err
+	}
+
+	x = ProposedPlan{Plan: v.document(number, p.Wanted), SubClusters: p.Parts, Moved: p.Moved, ImbalanceDemand: p.ImbalanceDemand,
+		ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
+	for _, s := range r.Steps {
+		x.Steps = append(x.Steps, v.describeStep(s))
+	}
+	return x, nil
+}
+
+// ApplyPlan begins to apply a plan and returns at once. It refuses a plan while another is under way, one that is older
+// than the latest, and one that names models or GPUs that are not there.
+func (e *Engine) ApplyPlan(p Plan) (s PlanStatus, err error) {
+	merr := e.manage(func() {
+		if err = e.reg.applyPlan(p); err == nil {
+			s = e.reg.planStatus()
+		}
+	})
+	return s, errors.Join(merr, err)
+}
+
+// RollBackPlan has what the latest plan found wanted again, also while the plan is under way.
+func (e *Engine) RollBackPlan() (s PlanStatus, err error) {
+	merr := e.manage(func() {
+		if err = e.reg.rollBackPlan(); err == nil {
+			s = e.reg.planStatus()
+		}
+	})
+	return s, errors.Join(merr, err)
+}
+
+// PlanStatus tells how the latest plan stands, and what is where.
+func (e *Engine) PlanStatus() (s PlanStatus, err error) {
+	err = e.manage(func() { s = e.reg.planStatus() })
+	return s, err
+}
+
+// planNumber is the number of the latest plan, 0: there was none.
+func (g *registry) planNumber() uint64 {
+	if g.rollout.plan == nil {
+		return 0
+	}
+	return g.rollout.plan.Number
+}
+
+func (g *registry) applyPlan(p Plan) error {
+	switch latest := g.planNumber(); {
+	case g.rollout.applying():
+		return fmt.Errorf("%w: plan %d is %s: wait until it has ended, or roll it back", ErrPlan, latest, g.rollout.state)
+	case p.Number <= latest:
+		return fmt.Errorf("%w: its number is %d, older than what runs: want more than %d; make a new one", ErrPlan, p.Number, latest)
+	}
+
+	v := g.viewPlacement()
+	wanted, err := v.placementOf(p)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	r, steps, err := plan.NewRollout(p.Number, *v.Fleet(), v.Present, wanted)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	g.beginRollout(r, steps, v)
+	return nil
+}
+
+func (g *registry) rollBackPlan() error {
+	r := &g.rollout
+	switch {
+	case r.plan == nil:
+		return fmt.Errorf("%w: no plan was applied since this scheduler started", ErrPlan)
+	case r.state == PlanRollingBack || r.state == PlanRolledBack:
+		return fmt.Errorf("%w: plan %d is %s already", ErrPlan, r.plan.Number, r.state)
+	}
+
+	g.e.log.Info("plan is rolled back", "plan", r.plan.Number)
+	r.plan.RollBack(g.presentOf(r))
+	r.state = PlanRollingBack
+	g.advanceRollout(g.e.clock.Now())
+	return nil
+}
+
+// placementOf reads a plan. Models that it does not name stay where they are.
+func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
+	wanted := make(plan.Placement, len(v.keys))
+	for m := range wanted {
+		wanted[m] = make([]plan.Residence, len(v.gpus))
+		for g, at := range v.Present[m] {
+			if at == plan.Offered {
+				wanted[m][g] = plan.Offered
+			}
+		}
+	}
+
+	gpus := map[string]int{}
+	for i := range v.gpus {
+		gpus[v.gpuName(int32(i))] = i
+	}
+	seen := make([]bool, len(v.keys))
+	for _, x := range p.Models {
+		m, known := v.index[x.Model+"\x00"+x.Version]
+		switch {
+		case !known:
+			return nil, fmt.Errorf("model %s:%s: no backend has it or can load it", x.Model, x.Version)
+		case seen[m]:
+			return nil, fmt.Errorf("model %s:%s: the plan names it twice", x.Model, x.Version)
+		}
+		seen[m] = true
+		clear(wanted[m])
+		for _, name := range x.GPUs {
+			g, known := gpus[name]
+			if !known {
+				return nil, fmt.Errorf("model %s:%s: GPU %q is not here", x.Model, x.Version, name)
+			}
+			if !v.Loadable[m][g] {
+				return nil, fmt.Errorf("model %s:%s: the backend of GPU %q does not know it", x.Model, x.Version, name)
+			}
+			wanted[m][g] = plan.Offered
+		}
+	}
+	return wanted, nil
+}
+
+// document writes a placement as a plan.
+func (v *placementView) document(number uint64, wanted plan.Placement) Plan {
+	p := Plan{Number: number, Models: []PlannedModel{}}
+	for m := range wanted {
+		x := PlannedModel{Model: v.infos[m].Name, Version: v.infos[m].Version}
+		for g, at := range wanted[m] {
+			if at != plan.Absent {
+				x.GPUs = append(x.GPUs, v.gpuName(int32(g)))
+			}
+		}
+		if len(x.GPUs) > 0 {
+			p.Models = append(p.Models, x)
+		}
+	}
+	return p
+}
+
+func (v *placementView) describeStep(s plan.Step) PlanStep {
+	return PlanStep{Number: s.Number, Act: s.Kind.String(), Model: keyName(v.keys[s.Model]), GPU: v.gpuName(s.GPU)}
+}
+
+func (v *placementView) gpuName(g int32) string { return v.gpus[g].String() }
+
+// String is how operators name a GPU: by its backend and its number there.
+func (k gpuKey) String() string { return fmt.Sprintf("%s/%d", k.backend, k.index) }
+
+func (v *placementView) names(models []int32) []string { return modelNames(v.keys, models) }
+
+func modelNames(keys []string, models []int32) []string {
+	all := []string{}
+	for _, m := range models {
+		all = append(all, keyName(keys[m]))
+	}
+	return all
+}
+
+func (g *registry) planStatus() PlanStatus {
+	r := &g.rollout
+	s := PlanStatus{State: PlanNone, NotServed: []string{}, LeftOut: []LeftOutOf{}, GPUs: g.residents()}
+	if r.plan == nil {
+		return s
+	}
+
+	s.Number, s.State, s.Taken, s.NotServed = r.plan.Number, r.state, r.taken, modelNames(r.models, r.gaps)
+	for _, x := range r.plan.LeftOut {
+		s.LeftOut = append(s.LeftOut, LeftOutOf{keyName(r.models[x.Model]), r.gpus[x.GPU].String(), x.Why})
+	}
+	if r.applying() {
+		s.Left = r.plan.Left(g.presentOf(r))
+		s.Step = &PlanStep{Number: r.taken + 1, Act: r.due.Kind.String(), Model: keyName(r.models[r.due.Model]), GPU: r.gpus[r.due.GPU].String()}
+	}
+	return s
+}
+
+// residents tells what each GPU has.
+func (g *registry) residents() []PlannedGPU {
+	v := g.viewPlacement()
+	all := make([]PlannedGPU, len(v.gpus))
+	for i, key := range v.gpus {
+		b := g.backend(key.backend)
+		x := PlannedGPU{GPU: key.String(), Kind: b.gpuDetail(key.index).Kind, Memory: v.GPUs[i].Memory, Models: []ResidentModel{}}
+		if u := b.gpus[key.index]; u != nil {
+			x.SubCluster = g.clusters[u.sub].label
+		}
+
+		// What is used includes what the largest model takes while it runs.
+		largest := int64(0)
+		for m := range v.keys {
+			if at := v.Present[m][i]; at != plan.Absent {
+				y := &v.Models[m]
+				x.Models = append(x.Models, ResidentModel{Model: keyName(v.keys[m]), State: at.String(), Static: y.Static, Dynamic: y.Dynamic, Rate: y.Rate})
+				x.Used, largest = x.Used+y.Static, max(largest, y.Dynamic)
+			}
+		}
+		x.Used += largest
+		slices.SortFunc(x.Models, func(a, b ResidentModel) int { return strings.Compare(a.Model, b.Model) })
+		all[i] = x
+	}
+	return all
+}
