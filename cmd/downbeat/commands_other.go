@@ -22,6 +22,9 @@ func benches() []command {
 	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchSessions(), benchSpare(), benchDrift(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
 }
 
+// livePlanners would ask a running scheduler, which needs Linux.
+func livePlanners() []command { return nil }
+
 func onLinux(name string) command {
 	return command{name, "(needs Linux)", func(context.Context, []string) error {
 		return fmt.Errorf("%s needs Linux: the data plane stands on epoll and memfd", name)

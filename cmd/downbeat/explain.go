@@ -74,7 +74,11 @@ func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 
-	answer, err := http.DefaultClient.Do(r)
+	return answerText(http.DefaultClient.Do(r))
+}
+
+// answerText reads an answer, or why there is none.
+func answerText(answer *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s: %s", url, answer.Status, text)
+		return nil, fmt.Errorf("%s: %s: %s", answer.Request.URL.Host, answer.Status, text)
 	}
 	return text, nil
 }

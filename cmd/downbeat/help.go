@@ -73,6 +73,16 @@ var examples = map[string][]string{
 		"downbeat plan size -rate ResNet50=3000,BERT=200 -slo 50ms -svg size.svg",
 		"downbeat plan size -kind a100 -rate classify=20000 -slo 60ms -family classify=ResNet152:0.783+ResNet50:0.761+MobileNetV2:0.718 -accuracy 0.77",
 	},
+	"downbeat plan show": {"downbeat plan show"},
+	"downbeat plan dry-run": {
+		"downbeat plan dry-run -parts 4",
+		"downbeat plan dry-run -moves 0.2 -o json",
+	},
+	"downbeat plan apply": {
+		"downbeat plan apply -f plan.json -wait",
+		"downbeat plan apply -url http://scheduler.example:8002 -token-file /etc/downbeat/downbeat.yaml",
+	},
+	"downbeat plan rollback":  {"downbeat plan rollback -wait"},
 	"downbeat bench schedule": {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
 	"downbeat bench dispatch": {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
 	"downbeat bench transfer": {"downbeat bench transfer -provider tcp -op read -o json"},

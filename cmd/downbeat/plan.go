@@ -8,7 +8,7 @@ import (
 
 // planCommand has the commands that plan instead of serving.
 func planCommand() command {
-	return command{name: "plan", summary: "plan: size",
+	return command{name: "plan", summary: "plan: size, and what a running cluster holds: show, dry-run, apply, rollback",
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat plan WHAT [flags]")
@@ -17,4 +17,4 @@ func planCommand() command {
 		}}
 }
 
-func planners() []command { return []command{planSize()} }
+func planners() []command { return append([]command{planSize()}, livePlanners()...) }

@@ -93,6 +93,7 @@ func (p *Process) Routes(mux *http.ServeMux) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET "+ExplainPath, p.writeExplanation)
 	mux.HandleFunc("GET "+SessionsPath, p.writeSessions)
+	p.planRoutes(mux)
 }
 
 // Handler serves all that the process tells to who sends the token (empty: to callers of this host), and its health to

@@ -64,6 +64,8 @@ func TestProcessTells(t *testing.T) {
 
 	// A scheduler may come later; its explanation says when it has ended.
 	expect(ExplainPath, token, 404)
+	expect(PlanPath, token, 404)
+	expect(PlanPath, "", 401)
 	p.SetScheduler(newScheduler(fixedStats{}))
 	expect(ExplainPath, token, 503)
 }

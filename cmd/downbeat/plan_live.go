@@ -1,0 +1,258 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/core/engine"
+	"downbeat.dev/deploy"
+)
+
+// livePlanners are the commands that ask a running scheduler.
+func livePlanners() []command {
+	return []command{
+		{"show", "what each GPU has, and how the latest plan stands", runPlanShow},
+		{"dry-run", "propose where models should be, and the steps; applies nothing", runPlanProposal},
+		{"apply", "apply a plan while serving: a file of dry-run -o json, or what a dry run proposes now", runPlanApply},
+		{"rollback", "put back what the latest plan found, also while it is under way", runPlanRollback},
+	}
+}
+
+// planFlags are what all of them have.
+type planFlags struct {
+	fs                     *flag.FlagSet
+	url, tokenFile, format *string
+}
+
+func newPlanFlags(word string) *planFlags {
+	fs := flag.NewFlagSet("downbeat plan "+word, flag.ContinueOnError)
+	return &planFlags{fs: fs,
+		url:       fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway beside its scheduler, or of a scheduler's metrics"),
+		tokenFile: fs.String("token-file", "", "`file` with the secret that all parts share"),
+		format:    fs.String("o", "table", "table or json")}
+}
+
+// parse reads the flags and the token.
+func (f *planFlags) parse(args []string) (token string, err error) {
+	if err := parse(f.fs, args); err != nil {
+		return "", err
+	}
+	if *f.format != "table" && *f.format != "json" {
+		return "", deploy.UsageError(fmt.Sprintf("%s: -o %q: want table or json", f.fs.Name(), *f.format))
+	}
+	return deploy.Config{TokenFile: *f.tokenFile}.Token()
+}
+
+// proposalFlags are a proposal's.
+func (f *planFlags) proposalFlags() (parts *int, moves *float64) {
+	return f.fs.Int("parts", 0, "sub-clusters that the GPUs of a kind form; 0: as few as memory allows"),
+		f.fs.Float64("moves", 0.05, "share of the models' load time that may move, 0 to 1")
+}
+
+func proposalQuery(parts int, moves float64) string {
+	q := url.Values{"parts": {strconv.Itoa(parts)}, "moves": {strconv.FormatFloat(moves, 'g', -1, 64)}}
+	return "/v2/downbeat/plan/proposal?" + q.Encode()
+}
+
+func runPlanShow(ctx context.Context, args []string) error {
+	f := newPlanFlags("show")
+	token, err := f.parse(args)
+	if err != nil {
+		return err
+	}
+	text, err := fetchStatus(ctx, *f.url, "/v2/downbeat/plan", token)
+	if err != nil {
+		return fmt.Errorf("plan show: %w", err)
+	}
+	return f.printStatus(os.Stdout, text)
+}
+
+func runPlanProposal(ctx context.Context, args []string) error {
+	f := newPlanFlags("dry-run")
+	parts, moves := f.proposalFlags()
+	token, err := f.parse(args)
+	if err != nil {
+		return err
+	}
+	text, err := fetchStatus(ctx, *f.url, proposalQuery(*parts, *moves), token)
+	if err != nil {
+		return fmt.Errorf("plan dry-run: %w", err)
+	}
+
+	// JSON is passed on as it came: it is what apply -f takes.
+	if *f.format == "json" {
+		_, err = os.Stdout.Write(append(text, '\n'))
+		return err
+	}
+	var p engine.ProposedPlan
+	if err := json.Unmarshal(text, &p); err != nil {
+		return fmt.Errorf("plan dry-run: %s: %w", *f.url, err)
+	}
+	return printProposal(os.Stdout, &p)
+}
+
+func runPlanApply(ctx context.Context, args []string) error {
+	f := newPlanFlags("apply")
+	parts, moves := f.proposalFlags()
+	file := f.fs.String("f", "", "`file` of dry-run -o json, - for standard input; empty: what a dry run proposes now")
+	wait := f.fs.Bool("wait", false, "until the plan has ended")
+	token, err := f.parse(args)
+	if err != nil {
+		return err
+	}
+
+	var plan []byte
+	switch *file {
+	case "":
+		plan, err = fetchStatus(ctx, *f.url, proposalQuery(*parts, *moves), token)
+	case "-":
+		plan, err = io.ReadAll(os.Stdin)
+	default:
+		plan, err = os.ReadFile(*file)
+	}
+	if err != nil {
+		return fmt.Errorf("plan apply: %w", err)
+	}
+
+	text, err := postPlan(ctx, *f.url+"/v2/downbeat/plan", token, plan)
+	if err == nil && *wait {
+		text, err = f.awaitPlan(ctx, token)
+	}
+	if err != nil {
+		return fmt.Errorf("plan apply: %w", err)
+	}
+	return f.printStatus(os.Stdout, text)
+}
+
+func runPlanRollback(ctx context.Context, args []string) error {
+	f := newPlanFlags("rollback")
+	wait := f.fs.Bool("wait", false, "until all is back")
+	token, err := f.parse(args)
+	if err != nil {
+		return err
+	}
+	text, err := postPlan(ctx, *f.url+"/v2/downbeat/plan/rollback", token, nil)
+	if err == nil && *wait {
+		text, err = f.awaitPlan(ctx, token)
+	}
+	if err != nil {
+		return fmt.Errorf("plan rollback: %w", err)
+	}
+	return f.printStatus(os.Stdout, text)
+}
+
+// awaitPlan asks until no plan is under way.
+func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error) {
+	for {
+		text, err := fetchStatus(ctx, *f.url, "/v2/downbeat/plan", token)
+		if err != nil {
+			return nil, err
+		}
+		var s engine.PlanStatus
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, err
+		}
+		if s.State != engine.PlanApplying && s.State != engine.PlanRollingBack {
+			return text, nil
+		}
+
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), fmt.Errorf("plan %d is still %s", s.Number, s.State))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// postPlan sends a plan, or an order to roll one back.
+func postPlan(ctx context.Context, url, token string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return answerText(http.DefaultClient.Do(r))
+}
+
+// printStatus prints what is where.
+func (f *planFlags) printStatus(out io.Writer, text []byte) error {
+	if *f.format == "json" {
+		_, err := out.Write(append(text, '\n'))
+		return err
+	}
+	var s engine.PlanStatus
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("%s: %s: %w", f.fs.Name(), *f.url, err)
+	}
+	return printPlanStatus(out, &s)
+}
+
+func printPlanStatus(out io.Writer, s *engine.PlanStatus) error {
+	if s.Number == 0 {
+		fmt.Fprintln(out, "No plan was applied since the scheduler started.")
+	} else {
+		fmt.Fprintf(out, "Plan %d is %s: %d steps taken, %d left\n", s.Number, s.State, s.Taken, s.Left)
+	}
+	if s.Step != nil {
+		fmt.Fprintf(out, "  under way: %s %s on %s\n", s.Step.Act, s.Step.Model, s.Step.GPU)
+	}
+	for _, x := range s.LeftOut {
+		fmt.Fprintf(out, "  left out: %s on %s: %s\n", x.Model, x.GPU, x.Why)
+	}
+	if len(s.NotServed) > 0 {
+		fmt.Fprintf(out, "  not served for a while, since no GPU has room for both: %s\n", strings.Join(s.NotServed, ", "))
+	}
+
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "GPU\tSUB-CLUSTER\tMEMORY\tUSED\tMODELS")
+	for _, g := range s.GPUs {
+		var models []string
+		for _, m := range g.Models {
+			if m.State != "offered" {
+				m.Model += " (" + m.State + ")"
+			}
+			models = append(models, m.Model)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.GPU, g.SubCluster, mebibytes(g.Memory), mebibytes(g.Used), strings.Join(models, " "))
+	}
+	return w.Flush()
+}
+
+// mebibytes writes a number of bytes, - for one that is not known.
+func mebibytes(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+func printProposal(out io.Writer, p *engine.ProposedPlan) error {
+	fmt.Fprintf(out, "Plan %d: %d sub-clusters, %d models move, imbalance of demand %.4f, of memory %.4f\n", p.Number, p.SubClusters, p.Moved, p.ImbalanceDemand, p.ImbalanceMemory)
+	if len(p.NotServed) > 0 {
+		fmt.Fprintf(out, "  not served for a while, since no GPU has room for both: %s\n", strings.Join(p.NotServed, ", "))
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "STEP\tACT\tMODEL\tGPU")
+	for _, s := range p.Steps {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", s.Number, s.Act, s.Model, s.GPU)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"downbeat.dev/core/engine"
+)
+
+var planShown = engine.PlanStatus{Number: 4, State: engine.PlanApplying, Taken: 3, Left: 2, Step: &engine.PlanStep{Act: "load", Model: "m:1", GPU: "b/1"},
+	NotServed: []string{"n:1"}, LeftOut: []engine.LeftOutOf{{Model: "m:1", GPU: "b/0", Why: "out of memory"}},
+	GPUs: []engine.PlannedGPU{{GPU: "b/0", SubCluster: "s", Memory: 3 << 20, Used: 1 << 20, Models: []engine.ResidentModel{{Model: "k:1", State: "offered"}, {Model: "m:1", State: "warm"}}}}}
+
+// TestPlanShowTellsAll: the step under way, what was left out and why, what is not served, and what each GPU has.
+func TestPlanShowTellsAll(t *testing.T) {
+	var out strings.Builder
+	if err := printPlanStatus(&out, &planShown); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Plan 4 is applying: 3 steps taken, 2 left", "under way: load m:1 on b/1", "left out: m:1 on b/0: out of memory", "n:1", "3.0 MiB", "k:1 m:1 (warm)"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestPlansOverHTTP: a dry run asks for what its flags say, apply sends the file and waits for the plan's end, and a
+// refusal is told.
+func TestPlansOverHTTP(t *testing.T) {
+	var asked []string
+	left := 2
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+		now := planShown
+		if left--; left < 0 {
+			now.State = engine.PlanApplied
+		}
+		switch {
+		case strings.Contains(string(body), "refuse"):
+			http.Error(w, "plan refused: older than what runs", http.StatusConflict)
+		case strings.Contains(r.URL.Path, "proposal"):
+			_ = json.NewEncoder(w).Encode(engine.ProposedPlan{Plan: engine.Plan{Number: 5}})
+		default:
+			_ = json.NewEncoder(w).Encode(now)
+		}
+	}))
+	defer s.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+
+	file := filepath.Join(t.TempDir(), "plan.json")
+	if err := os.WriteFile(file, []byte(`{"number":5}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := runPlanProposal(t.Context(), []string{"-url", s.URL, "-parts", "3", "-moves", "0.5"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := runPlanApply(t.Context(), []string{"-url", s.URL, "-f", file, "-wait"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := runPlanRollback(t.Context(), []string{"-url", s.URL}); err != nil {
+		t.Fatal(err)
+	}
+	want := "GET /v2/downbeat/plan/proposal?moves=0.5&parts=3 |POST /v2/downbeat/plan {\"number\":5}|GET /v2/downbeat/plan |POST /v2/downbeat/plan/rollback "
+	if got := strings.Join(asked, "|"); got != want {
+		t.Errorf("asked %s\nwant %s", got, want)
+	}
+
+	if err := os.WriteFile(file, []byte(`{"refuse":5}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{"older than what runs": {"-url", s.URL, "-f", file}, "no such file": {"-f", file + "x"}, "want table or json": {"-o", "xml"}} {
+		if err := runPlanApply(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
