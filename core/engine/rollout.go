@@ -29,6 +29,7 @@ const (
 const (
 	idleMost   = sched.Duration(200 * time.Millisecond) // that a load waits for its GPU to be idle
 	reportMost = sched.Duration(10 * time.Minute)       // that a backend may take for one step
+	holdFor    = sched.Duration(3 * houseEvery)         // of a GPU that loads, and anew at each look
 	stepsMost  = 1 << 16                                // taken at one time, which no plan needs
 	planOrder  = 1 << 63                                // in the number of a plan's placement: others have numbers of their own
 )
@@ -41,13 +42,14 @@ type rollout struct {
 	gpus    []gpuKey // by number in the plan
 	gaps    []int32
 	taken   int
-	inStep  bool       // steps are being taken: what they cause is looked at after them
-	due     plan.Step  // that was begun, or is waited for
-	since   sched.Time // when
-	order   uint64     // number of the placement that a backend is at work on; 0: none
-	ordered plan.Step  // what it is for
-	fencing bool       // the order is a fence
-	orders  uint64     // given out
+	inStep  bool                // steps are being taken: what they cause is looked at after them
+	due     plan.Step           // that was begun, or is waited for
+	since   sched.Time          // when
+	order   uint64              // number of the placement that a backend is at work on; 0: none
+	ordered plan.Step           // what it is for
+	fences  map[uint64]*Backend // that have not reported theirs, by its number
+	orders  uint64              // given out
+	held    *gpu                // gets no batches while it loads
 }
 
 // gpuKey names a GPU across sessions of its backend.
@@ -65,9 +67,7 @@ func (r *rollout) applying() bool { return r.state == PlanApplying || r.state ==
 // beginRollout begins to apply a plan.
 func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *placementView) {
 	g.rollout = rollout{plan: p, state: PlanApplying, models: s.keys, gpus: s.gpus, gaps: steps.Gaps, orders: g.rollout.orders, since: g.e.clock.Now()}
-	for _, b := range g.backends {
-		b.fenced = false
-	}
+	g.sendFences()
 	g.e.log.Info("plan is applied", "plan", p.Number, "steps", len(steps.Steps), "models_not_served_meanwhile", len(steps.Gaps))
 	g.advanceRollout(g.e.clock.Now())
 }
@@ -75,8 +75,13 @@ func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *
 // advanceRollout takes all steps that are due, until one must be waited for.
 func (g *registry) advanceRollout(now sched.Time) {
 	r := &g.rollout
-	if !r.applying() || r.inStep {
+	if !r.applying() || r.inStep || g.awaitFences(now) {
 		return
+	}
+
+	// A hold is short, so that it ends even if nobody ends it.
+	if r.held != nil && !r.held.b.dead.Load() {
+		g.hold(r.held, holdFor)
 	}
 
 	r.inStep = true
@@ -98,6 +103,7 @@ func (g *registry) advanceRollout(now sched.Time) {
 }
 
 func (g *registry) endRollout() {
+	g.releaseHeld()
 	r := &g.rollout
 	r.state = map[PlanState]PlanState{PlanApplying: PlanApplied, PlanRollingBack: PlanRolledBack}[r.state]
 	g.e.log.Info("plan "+string(r.state), "plan", r.plan.Number, "steps", r.taken, "left_out", len(r.plan.LeftOut))
@@ -118,7 +124,8 @@ func (g *registry) takeSteps(now sched.Time, present plan.Placement, due []plan.
 		return true
 	case plan.StepLoad:
 		if r.order == 0 && g.mayLoad(now, b, at) {
-			g.orderLoad(b, at)
+			b.withhold(at)
+			g.sendOrder(b, at, wire.Load)
 		}
 	case plan.StepUnload:
 		if r.order == 0 && !g.inFlight(b, at.gpu, r.since) {
@@ -176,23 +183,93 @@ func (b *Backend) withhold(at resident) {
 	b.withheld[at] = true
 }
 
-// mayLoad says whether a load may begin: best while the GPU is idle, and after some time in any case.
+// mayLoad says whether a load may begin: best while the GPU is idle, and after some time in any case. Where the others
+// carry the load, the GPU gets no batches until it has loaded.
 func (g *registry) mayLoad(now sched.Time, b *Backend, at resident) bool {
 	u := b.gpus[at.gpu]
-	return u == nil || u.batch.Load() == 0 || now.Sub(g.rollout.since) >= idleMost
+	if u == nil {
+		return true // it serves nothing
+	}
+	g.holdForLoad(u)
+	return u.batch.Load() == 0 || now.Sub(g.rollout.since) >= idleMost
 }
 
-// orderLoad asks for a load, behind a fence: a scheduler that was here before may have asked for loads that nobody
-// knows of any more. A backend carries placements out one after another, so that its report of the fence, the unload
-// of a model that is not there, says that those have ended.
-func (g *registry) orderLoad(b *Backend, at resident) {
-	if !b.fenced {
-		g.rollout.fencing = true
-		g.sendOrder(b, at, wire.Unload)
+// holdForLoad holds a GPU back that is about to load, if its sub-cluster can spare it.
+func (g *registry) holdForLoad(u *gpu) {
+	if g.rollout.held == u || u.sick.Load() {
 		return
 	}
-	b.withhold(at)
-	g.sendOrder(b, at, wire.Load)
+	g.releaseHeld()
+
+	r := g.e.ranker(u.sub)
+	r.mu.Lock()
+	l := r.s.Load()
+	r.mu.Unlock()
+	if plan.MaySpareGPU(plan.DefaultTargets(), l.Demand, l.GPUs) {
+		g.rollout.held = u
+		g.hold(u, holdFor)
+	}
+}
+
+// releaseHeld ends the hold of the GPU that has loaded.
+func (g *registry) releaseHeld() {
+	if u := g.rollout.held; u != nil {
+		g.rollout.held = nil
+		if !u.sick.Load() && !u.b.dead.Load() { // a sick one is held for that, too
+			g.hold(u, 0)
+		}
+	}
+}
+
+// hold keeps a GPU from getting batches for a time.
+func (g *registry) hold(u *gpu, d sched.Duration) {
+	r := g.e.ranker(u.sub)
+	t := g.e.begin(&g.spare)
+	r.enter(t)
+	r.s.Hold(t.now, u.id, t.now.Add(d))
+	r.advance(g.e, t)
+	r.mu.Unlock()
+	g.e.finish(t)
+}
+
+// sendFences asks every backend to unload a model that a GPU of it does not have. A scheduler that was here before may
+// have asked for loads that nobody knows of any more: a backend carries placements out one after another, so that its
+// report of the fence says that those have ended. A backend that has all of its models everywhere loads none.
+func (g *registry) sendFences() {
+	r := &g.rollout
+	r.fences = map[uint64]*Backend{}
+	for _, b := range g.backends {
+		at, ok := b.absentModel()
+		if !ok || b.hello.Version < commandVersion {
+			continue
+		}
+		r.orders++
+		r.fences[planOrder|r.orders] = b
+		b.port.Place([]wire.Placement{{Number: planOrder | r.orders, Op: wire.Unload, GPU: uint32(at.gpu), Model: uint32(at.model)}})
+	}
+}
+
+// absentModel finds a model that a GPU of the backend does not have.
+func (b *Backend) absentModel() (at resident, ok bool) {
+	for n := range b.hello.Models {
+		for i := range b.hello.GPUs {
+			if !isLoaded(&b.hello.Models[n], i) {
+				return resident{n, i}, true
+			}
+		}
+	}
+	return at, false
+}
+
+// awaitFences says whether a backend that is here still has to report its fence.
+func (g *registry) awaitFences(now sched.Time) bool {
+	r := &g.rollout
+	for number, b := range r.fences {
+		if b.dead.Load() || now.Sub(r.since) >= reportMost {
+			delete(r.fences, number)
+		}
+	}
+	return len(r.fences) > 0
 }
 
 func (g *registry) sendOrder(b *Backend, at resident, op wire.PlacementOp) {
@@ -205,15 +282,16 @@ func (g *registry) sendOrder(b *Backend, at resident, op wire.PlacementOp) {
 // orderReported follows a backend's report on a step of the plan.
 func (g *registry) orderReported(b *Backend, m *wire.PlacementReport) {
 	r := &g.rollout
-	if m.Number == 0 || m.Number != r.order || m.State == wire.Unloading {
+	if m.State == wire.Unloading {
+		return
+	}
+	delete(r.fences, m.Number)
+	if m.Number == 0 || m.Number != r.order {
 		return
 	}
 
 	r.order = 0
-	if r.fencing {
-		r.fencing, b.fenced = false, m.State != wire.LoadFailed
-		return
-	}
+	g.releaseHeld()
 	if m.State != wire.LoadFailed {
 		r.taken++
 		return
@@ -224,6 +302,7 @@ func (g *registry) orderReported(b *Backend, m *wire.PlacementReport) {
 // leaveOut goes on without a model that a GPU did not get, and says so.
 func (g *registry) leaveOut(b *Backend, present plan.Placement, s plan.Step, why string) {
 	r := &g.rollout
+	g.releaseHeld()
 	g.e.log.Warn("model is left out of the plan on a GPU", "plan", r.plan.Number, "model", keyName(r.models[s.Model]), "backend", b.name, "gpu", r.gpus[s.GPU].index, "err", why)
 
 	// What cannot be unloaded takes memory that the plan had counted on: the GPU is left as it is.
@@ -277,7 +356,7 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 	}
 
 	// A load that was ordered has begun to take memory.
-	if at := &present[r.ordered.Model][r.ordered.GPU]; r.order != 0 && !r.fencing && *at == plan.Absent {
+	if at := &present[r.ordered.Model][r.ordered.GPU]; r.order != 0 && *at == plan.Absent {
 		*at = plan.Loaded
 	}
 	for _, i := range left {
@@ -285,7 +364,7 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 			g.e.log.Warn("GPU is left out of the plan: its backend has left", "plan", r.plan.Number, "backend", r.gpus[i].backend, "gpu", r.gpus[i].index)
 			r.plan.Lose(present, i)
 			if r.ordered.GPU == i {
-				r.order, r.fencing = 0, false
+				r.order, r.held = 0, nil
 			}
 		}
 	}

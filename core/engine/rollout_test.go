@@ -175,7 +175,10 @@ func TestAPlanSurvivesABackendThatLeaves(t *testing.T) {
 	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: moveM}); err != nil {
 		t.Fatal(err)
 	}
-	all[1].work(t)
+	for _, l := range all {
+		l.work(t) // the fences
+	}
+	s.run(s.clock.now + 500*ms)
 	all[1].b.Close()
 	s.run(s.clock.now + 500*ms)
 	st, err := s.e.PlanStatus()
@@ -199,6 +202,11 @@ func TestAPlanIsFencedAgainstOrdersBefore(t *testing.T) {
 		t.Fatalf("before the fence has been reported: %+v", b.asked)
 	}
 	all[1].work(t)
+	s.run(s.clock.now + 500*ms)
+	if b := all[1].b; len(b.asked) != 1 {
+		t.Fatalf("before all fences have been reported: %+v", b.asked)
+	}
+	all[0].work(t)
 	s.run(s.clock.now + 500*ms)
 	if b := all[1].b; len(b.asked) != 2 || b.asked[1].Op != wire.Load {
 		t.Errorf("behind the fence: %+v", b.asked)
@@ -281,6 +289,7 @@ func TestAModelThatIsWithheldIsNotServed(t *testing.T) {
 	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: []PlannedModel{{Model: "new", Version: "1", GPUs: []string{"a/0", "a/1"}}}}); err != nil {
 		t.Fatal(err)
 	}
+	all[1].work(t)
 	for range 3 { // the fence, and the first GPU's load
 		all[0].work(t)
 		s.run(s.clock.now + 300*ms)

@@ -166,7 +166,6 @@ type Backend struct {
 	withheld map[resident]bool     // loaded, or being loaded, and not offered: a plan's
 	leaving  map[resident]bool     // not offered, and its memory is not free yet
 	loads    map[int]time.Duration // by number in hello.Models: what loading and warming up took
-	fenced   bool                  // since the plan began, see orderLoad
 
 	dead   atomic.Bool // gone or going: no batch may be put under way on it
 	hung   atomic.Bool // its watchdog rang

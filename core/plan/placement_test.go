@@ -118,3 +118,17 @@ func TestPlacementRefuses(t *testing.T) {
 }
 
 func nan() float64 { zero := 0.0; return zero / zero }
+
+// TestAGPUIsSparedBelowTheTarget: never the only one, and not where the others would be asked for more than u*.
+func TestAGPUIsSparedBelowTheTarget(t *testing.T) {
+	targets := Targets{{1, 0.5}, {3, 0.8}}
+	for _, x := range []struct {
+		demand float64
+		gpus   int
+		want   bool
+	}{{0, 1, false}, {0.5, 2, true}, {0.51, 2, false}, {2.4, 4, true}, {2.41, 4, false}} {
+		if got := MaySpareGPU(targets, x.demand, x.gpus); got != x.want {
+			t.Errorf("demand %v on %d GPUs: %v, want %v", x.demand, x.gpus, got, x.want)
+		}
+	}
+}

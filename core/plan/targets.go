@@ -56,6 +56,11 @@ func (t Targets) At(gpus int) float64 {
 	return t[len(t)-1].Share
 }
 
+// MaySpareGPU says whether a cluster of gpus carries a demand, in GPUs, without one of them for a while.
+func MaySpareGPU(t Targets, demand float64, gpus int) bool {
+	return gpus > 1 && demand <= t.At(gpus-1)*float64(gpus-1)
+}
+
 // GPUsFor returns the fewest GPUs that carry a demand in GPUs: the smallest N with demand ≤ u*(N)·N.
 func (t Targets) GPUsFor(demand float64) int {
 	if demand <= 0 {

@@ -153,7 +153,7 @@ func (r *Ranker) RemoveGPU(now Time, id GPUID) {
 }
 
 // Hold keeps a GPU from getting batches until a time; what it has stays. The load is shared by the others
-// meanwhile. A later call replaces an earlier one.
+// meanwhile. A later call replaces an earlier one; until now ends the hold.
 func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 	now = r.clock(now)
 	g := r.gpu(id)
@@ -165,6 +165,11 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 		r.held++
 	}
 	r.holds[id] = until
+
+	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with one, its Complete says so.
+	if until <= now && g.ahead == 0 && !g.spare {
+		g.freeAt = min(g.freeAt, now)
+	}
 
 	// A granted GPU is the partition's to answer for: Free places it, with the hold.
 	if g.state != granted {
