@@ -26,6 +26,7 @@ type back struct {
 	broken   []bool         // per GPU: every batch fails
 	running  []*order       // not ended, in no order
 	epoch    uint64         // the checker's: of the newest order that it has taken
+	shelf    shelf
 }
 
 // backSession is a backend's session with the engine: its BackendPort.
@@ -86,6 +87,9 @@ func (c *Cluster) newBack(i int) *back {
 		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table,
 			Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo), BatchMax: uint32(len(table))}})
 	}
+	if c.o.moving() {
+		b.stockShelf(cluster)
+	}
 	return b
 }
 
@@ -113,9 +117,7 @@ func (b *back) connect(sch *scheduler) {
 	c.note("backend", int64(b.index), int64(i), 0)
 
 	// The engine may keep what it is given, and the backend opens more sessions with the same hello.
-	hello := b.hello
-	hello.Models = slices.Clone(hello.Models)
-	h, err := sch.e.OpenBackend(hello, s)
+	h, err := sch.e.OpenBackend(b.greet(), s)
 	if err != nil {
 		c.check.fail("OpenBackend: %v", err)
 		return
@@ -222,8 +224,15 @@ func (s *backSession) Peers(m []wire.Peer) {
 	}
 }
 
-// Place implements engine.BackendPort; no simulated backend is asked for anything.
-func (s *backSession) Place([]wire.Placement) {}
+// Place implements engine.BackendPort.
+func (s *backSession) Place(m []wire.Placement) {
+	c := s.b.c
+	all := slices.Clone(m)
+	c.tell(&s.link, fromEngine, func() { s.b.takePlacements(s, all) })
+	if c.moves != nil {
+		c.moves.noteOrders(len(m))
+	}
+}
 
 // Command implements engine.BackendPort.
 func (s *backSession) Command([]wire.ModelCommand) {}
@@ -301,6 +310,8 @@ func (b *back) accept(o *order) {
 		last = max(last, c.now.Add(Duration(o.x.Items[i].Budget)*1000))
 	}
 	switch {
+	case !b.holds(&o.x):
+		b.giveBack(o)
 	case b.broken[o.x.GPU]:
 		b.failAll(o, model.ExecutionFailed, !b.old)
 	case o.begin.Add(Duration(table[n-1]-table[n-1]/8)) > last: // nobody wants it any more

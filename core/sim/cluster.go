@@ -31,6 +31,7 @@ type Cluster struct {
 	record     lead.Record // of the election's store
 	revision   uint64
 	epochs     int // that began
+	moves      *moves
 }
 
 // Report is what came out of a run.
@@ -45,6 +46,7 @@ type Report struct {
 	Work                            float64 // GPU time that the good ones take at good batches, ns
 	Hash                            uint64
 	Events                          int
+	Moves                           MovesReport
 }
 
 // Goodput is what was answered in time, over the time of arrivals, in GPUs that do nothing else.
@@ -93,7 +95,11 @@ func newCluster(o Options) (*Cluster, error) {
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range o.Models {
-		c.models = append(c.models, c.drawModel(i))
+		m := c.drawModel(i)
+		if c.o.moving() && i%c.o.Clusters > 0 {
+			m = c.models[i-1].renamed(i) // as many of each in every sub-cluster
+		}
+		c.models = append(c.models, m)
 	}
 
 	for i := range o.Backends {
@@ -124,6 +130,7 @@ func (c *Cluster) act() {
 	}
 
 	c.faults(span)
+	c.beginMoves(span)
 	c.ping(end)
 	if len(c.schedulers) > 1 {
 		c.snapshot()
@@ -135,6 +142,7 @@ func (c *Cluster) act() {
 	c.run(c.now.Add(c.patience()))
 
 	c.probe()
+	c.endMoves()
 	if c.check.err == nil {
 		c.check.checkEnd()
 	}
@@ -254,6 +262,8 @@ type clusterModel struct {
 	table []time.Duration
 	slo   Duration
 	cost  float64 // GPU time of a request, ns, in a batch that takes half of the SLO
+
+	static uint64 // bytes
 }
 
 func (c *Cluster) drawModel(i int) clusterModel {
@@ -282,6 +292,13 @@ func (c *Cluster) drawModel(i int) clusterModel {
 		b--
 	}
 	m.cost = float64(m.table[b-1]) / float64(b)
+	m.static = 100<<20 + uint64(i*37%11)*(40<<20) // drawn from nothing: streams of random numbers stay as they are
+	return m
+}
+
+// renamed is a model with another number.
+func (m clusterModel) renamed(i int) clusterModel {
+	m.name = fmt.Sprintf("m%d", i)
 	return m
 }
 
@@ -309,6 +326,11 @@ func (c *Cluster) pickModel() int {
 func (c *Cluster) modelsOf(cluster int) []int {
 	var out []int
 	for i := range c.models {
+		if c.o.moving() { // what is loaded is another question
+			out = append(out, i)
+			continue
+		}
+
 		// Some models are in a second sub-cluster, so that the choice between two is tried, too.
 		if i%c.o.Clusters == cluster || i%7 == 3 && (i+1)%c.o.Clusters == cluster {
 			out = append(out, i)

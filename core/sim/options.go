@@ -42,13 +42,21 @@ type Options struct {
 	Hangs, Deaths, Breaks, Vanishes, Slowdowns, BrokenGPUs                 int
 	Darks, SlowLinks, DarkFronts                                           int
 	LeaderDeaths, LeaderPauses, StoreCuts, Isolations                      int // of several schedulers
+
+	// Models that move to another sub-cluster, by one plan; or how often one model moves, by a plan each. All backends
+	// then know all models, and sub-clusters have models alike.
+	Moved, Again int
+	MoveAt       Duration // when the first plan is applied; 0: after a tenth of the span
+	LoadTime     Duration // of a model, without its warm-up
+	KillAt       int      // the leader dies when backends have been asked for so many placements; 0: it does not
+	Undo         bool     // its successor puts back what was there
 }
 
 // faulty says whether anything in the run may keep an output from coming in time.
 func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
-		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations
+		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt
 	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
 }
 

@@ -1,0 +1,55 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+)
+
+// moving are options of a cluster whose models move while it serves, with exact GPUs and no faults.
+func moving(seed uint64) Options {
+	return Options{Seed: seed, Backends: 4, GPUs: 2, Clusters: 2, Models: 8, Frontends: 2, Requests: 1, Span: 10e9, Load: 0.2,
+		LoadTime: 100e6, Eager: true, Delay: 20e3, Vary: 20e3, Ctrl: 40e3, Data: 1e3}
+}
+
+// TestModelsMoveWhileTheyServe: two models move by one plan, or one by five, and all end where they should be. No batch
+// comes to a GPU that has not loaded its model, and memory suffices at every load.
+func TestModelsMoveWhileTheyServe(t *testing.T) {
+	for _, set := range []func(*Options){func(o *Options) { o.Moved = 2 }, func(o *Options) { o.Again = 5 }} {
+		o := moving(3)
+		set(&o)
+		r, err := Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := MovesReport{Plans: 1 + 4*min(o.Again, 1), Moved: max(o.Moved, o.Again)}
+		want.Steps, want.Placements = 16*want.Moved, r.Moves.Placements
+		want.Share = r.Moves.Share
+		if r.Moves != want || r.Good < r.Calls*9/10 {
+			t.Errorf("%+v, want %+v; %d of %d calls good", r.Moves, want, r.Good, r.Calls)
+		}
+	}
+}
+
+// TestPlansSurviveTheirScheduler kills the leader after each placement that a plan orders, and somewhere within it. Its
+// successor applies the plan again, or puts back what was there: every model ends where that says, and no GPU ever held
+// more than it has.
+func TestPlansSurviveTheirScheduler(t *testing.T) {
+	kills := 0
+	for k := 1; k <= 20; k++ {
+		for _, undo := range []bool{false, true} {
+			o := moving(uint64(100 + k))
+			o.Moved, o.Schedulers, o.KillAt, o.Undo, o.Span, o.Load = 2, 2, k, undo, 150e9, 0.04
+			r, err := Run(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kills += r.Moves.Kills
+			if m := r.Moves; m.Plans != 1 || m.MemoryExceeded+m.Homeless+m.Elsewhere+m.LeftOut != 0 {
+				t.Errorf("killed at %d, undo %v: %+v", k, undo, m)
+			}
+		}
+	}
+	if kills < 30 {
+		t.Error(fmt.Sprint(kills, " kills: the test tries too little"))
+	}
+}
