@@ -255,9 +255,9 @@ func (v *placementView) gpuName(g int32) string { return v.gpus[g].String() }
 // String is how operators name a GPU: by its backend and its number there.
 func (k gpuKey) String() string { return fmt.Sprintf("%s/%d", k.backend, k.index) }
 
-func (v *placementView) names(models []int32) []string { return modelNames(v.keys, models) }
+func (v *placementView) names(models []int32) []string { return keyNames(v.keys, models) }
 
-func modelNames(keys []string, models []int32) []string {
+func keyNames(keys []string, models []int32) []string {
 	all := []string{}
 	for _, m := range models {
 		all = append(all, keyName(keys[m]))
@@ -272,7 +272,7 @@ func (g *registry) planStatus() PlanStatus {
 		return s
 	}
 
-	s.Number, s.State, s.Taken, s.NotServed = r.plan.Number, r.state, r.taken, modelNames(r.models, r.gaps)
+	s.Number, s.State, s.Taken, s.NotServed = r.plan.Number, r.state, r.taken, keyNames(r.models, r.gaps)
 	for _, x := range r.plan.LeftOut {
 		s.LeftOut = append(s.LeftOut, LeftOutOf{keyName(r.models[x.Model]), r.gpus[x.GPU].String(), x.Why})
 	}

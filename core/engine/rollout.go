@@ -81,7 +81,7 @@ func (g *registry) advanceRollout(now sched.Time) {
 
 	// A hold is short, so that it ends even if nobody ends it.
 	if r.held != nil && !r.held.b.dead.Load() {
-		g.hold(r.held, holdFor)
+		g.holdGPU(r.held, holdFor)
 	}
 
 	r.inStep = true
@@ -207,7 +207,7 @@ func (g *registry) holdForLoad(u *gpu) {
 	r.mu.Unlock()
 	if plan.MaySpareGPU(plan.DefaultTargets(), l.Demand, l.GPUs) {
 		g.rollout.held = u
-		g.hold(u, holdFor)
+		g.holdGPU(u, holdFor)
 	}
 }
 
@@ -216,17 +216,18 @@ func (g *registry) releaseHeld() {
 	if u := g.rollout.held; u != nil {
 		g.rollout.held = nil
 		if !u.sick.Load() && !u.b.dead.Load() { // a sick one is held for that, too
-			g.hold(u, 0)
+			g.holdGPU(u, 0)
 		}
 	}
 }
 
-// hold keeps a GPU from getting batches for a time.
-func (g *registry) hold(u *gpu, d sched.Duration) {
+// holdGPU keeps a GPU from getting batches for a time, and until those have ended that it got in another sub-cluster.
+func (g *registry) holdGPU(u *gpu, d sched.Duration) {
+	until := g.e.busyUntil(u) // read before the ranker is locked: nobody holds two locks (I1)
 	r := g.e.ranker(u.sub)
 	t := g.e.begin(&g.spare)
 	r.enter(t)
-	r.s.Hold(t.now, u.id, t.now.Add(d))
+	r.s.Hold(t.now, u.id, max(until, t.now.Add(d)))
 	r.advance(g.e, t)
 	r.mu.Unlock()
 	g.e.finish(t)

@@ -128,7 +128,7 @@ func (r *Rollout) keepServed(present Placement) {
 
 		// A model that stays may take the room that another one was to have.
 		for g := range r.Fleet.Memory {
-			changed = r.makeRoom(present, kept, g) || changed
+			changed = r.leaveOutOthers(present, kept, g) || changed
 		}
 	}
 }
@@ -150,9 +150,9 @@ func (r *Rollout) keepModel(present Placement, model int32) {
 	}
 }
 
-// makeRoom takes models that a GPU does not have yet out of what is wanted there until the rest fits: the largest first,
+// leaveOutOthers takes models that a GPU does not have yet out of what is wanted there until the rest fits: the largest first,
 // those that were kept last. What it has fits in any case: it lies there now.
-func (r *Rollout) makeRoom(present Placement, kept []bool, gpu int) (changed bool) {
+func (r *Rollout) leaveOutOthers(present Placement, kept []bool, gpu int) (changed bool) {
 	for r.Fleet.needs(r.Wanted, gpu) > r.Fleet.Memory[gpu] {
 		out := Nowhere
 		for m := range r.Wanted {

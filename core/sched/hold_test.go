@@ -64,3 +64,19 @@ func TestHeldGPUsLeaveTheLoadToOthers(t *testing.T) {
 	}
 	want("there again", 0.6)
 }
+
+// TestAHoldThatIsEndedFreesTheGPU: at once where the GPU has no batch; before, it stayed blocked until the hold's time.
+func TestAHoldThatIsEndedFreesTheGPU(t *testing.T) {
+	r := NewRanker(1, Options{})
+	if err := r.AddGPU(0, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	r.Hold(10, 0, 1e9)
+	if got := r.Load().Idle; got != 0 {
+		t.Fatalf("%d idle GPUs while the only one is held", got)
+	}
+	r.Hold(20, 0, 20)
+	if got := r.Load().Idle; got != 1 {
+		t.Errorf("%d idle GPUs after the hold was ended, want 1", got)
+	}
+}

@@ -71,26 +71,26 @@ func (b *back) placeNext() {
 		unloading := r
 		unloading.State, r.State = wire.Unloading, wire.Unloaded
 		b.tellPlacement(unloading)
-		b.unload(p, end)
+		b.unloadModel(p, end)
 	case p.Op == wire.Unload:
 		r.State = wire.Unloaded
 		end()
 	case loaded:
 		end()
 	default:
-		b.load(p, &r, end)
+		b.loadModel(p, &r, end)
 	}
 }
 
-// load takes memory and time, and warms the model up.
-func (b *back) load(p wire.Placement, r *wire.PlacementReport, end func()) {
+// loadModel takes memory and time, and warms the model up.
+func (b *back) loadModel(p wire.Placement, r *wire.PlacementReport, end func()) {
 	c, m := b.c, &b.hello.Models[p.Model]
 	b.shelf.used[p.GPU] += m.Info.Static
 	b.countMemory(p)
 	began := c.now
 
 	c.after(c.o.LoadTime, func() {
-		b.warmUp(p, 1, func() {
+		b.warmModel(p, 1, func() {
 			b.shelf.loaded[p.Model][p.GPU] = true
 			r.Load, r.WarmUp = int64(c.o.LoadTime), int64(c.now.Sub(began)-c.o.LoadTime)
 			r.Static, r.Dynamic = m.Info.Static, m.Info.Dynamic
@@ -113,8 +113,8 @@ func (b *back) countMemory(p wire.Placement) {
 	}
 }
 
-// warmUp runs a batch size alone, and then those above it.
-func (b *back) warmUp(p wire.Placement, size int, end func()) {
+// warmModel runs a batch size alone, and then those above it.
+func (b *back) warmModel(p wire.Placement, size int, end func()) {
 	c, table := b.c, b.hello.Models[p.Model].Profile
 	if size > len(table) {
 		end()
@@ -126,16 +126,16 @@ func (b *back) warmUp(p wire.Placement, size int, end func()) {
 	if *free > c.now {
 		c.at(min(*free, c.now.Add(aloneWait)), func() {
 			*free = max(*free, c.now).Add(Duration(table[size-1]))
-			c.at(*free, func() { b.warmUp(p, size+1, end) })
+			c.at(*free, func() { b.warmModel(p, size+1, end) })
 		})
 		return
 	}
 	*free = c.now.Add(Duration(table[size-1]))
-	c.at(*free, func() { b.warmUp(p, size+1, end) })
+	c.at(*free, func() { b.warmModel(p, size+1, end) })
 }
 
-// unload takes no more orders of the model, waits for those that it has, and frees the memory.
-func (b *back) unload(p wire.Placement, end func()) {
+// unloadModel takes no more orders of the model, waits for those that it has, and frees the memory.
+func (b *back) unloadModel(p wire.Placement, end func()) {
 	b.shelf.loaded[p.Model][p.GPU] = false
 	last := b.c.now
 	for _, o := range b.running {

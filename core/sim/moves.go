@@ -18,7 +18,7 @@ type MovesReport struct {
 	Homeless       int     // models that no GPU offers at the end
 	Elsewhere      int     // models that are not where the last plan wants them
 	Share          float64 // load time of the models that a plan moves, of all models'
-	Kills          int // of the leader, while a plan was under way
+	Kills          int     // of the leader, while a plan was under way
 }
 
 // moves are the plans of a run, one after the other: either some models move once to the next sub-cluster, or one model
@@ -37,7 +37,7 @@ type moves struct {
 func (o *Options) moving() bool { return o.Moved > 0 || o.Again > 0 }
 
 // moveLook is how often whoever applies plans looks at them.
-const moveLook Duration = 50e6
+const moveLook Duration = 200e6
 
 // beginMoves applies plans from a tenth of the run on.
 func (c *Cluster) beginMoves(span Duration) {
