@@ -95,11 +95,11 @@ func newCluster(o Options) (*Cluster, error) {
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range o.Models {
-		m := c.drawModel(i)
-		if c.o.moving() && i%c.o.Clusters > 0 {
-			m = c.models[i-1].renamed(i) // as many of each in every sub-cluster
+		if c.o.moving() {
+			c.models = append(c.models, movableModel(i, i/c.o.Clusters))
+		} else {
+			c.models = append(c.models, c.drawModel(i))
 		}
-		c.models = append(c.models, m)
 	}
 
 	for i := range o.Backends {
@@ -292,13 +292,6 @@ func (c *Cluster) drawModel(i int) clusterModel {
 		b--
 	}
 	m.cost = float64(m.table[b-1]) / float64(b)
-	m.static = 100<<20 + uint64(i*37%11)*(40<<20) // drawn from nothing: streams of random numbers stay as they are
-	return m
-}
-
-// renamed is a model with another number.
-func (m clusterModel) renamed(i int) clusterModel {
-	m.name = fmt.Sprintf("m%d", i)
 	return m
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/wire"
@@ -159,6 +160,18 @@ func (c *Cluster) leader() *scheduler {
 		}
 	}
 	return nil
+}
+
+// movableModel is a model of a run in which models move: all of a group are alike, one in each sub-cluster, so that the
+// load stays even. It batches as vision models do, and its SLO is several times its longest batch.
+func movableModel(i, group int) clusterModel {
+	alpha, beta := 0.4e6+0.1e6*float64(group*7%10), 3e6+0.5e6*float64(group*3%10)
+	m := clusterModel{name: fmt.Sprintf("m%d", i), table: make([]time.Duration, 16), slo: 100e6, static: 100<<20 + uint64(group*37%11)*(40<<20)}
+	for b := range m.table {
+		m.table[b] = time.Duration(alpha*float64(b+1) + beta)
+	}
+	m.cost = float64(m.table[15]) / 16
+	return m
 }
 
 // homeOf is the sub-cluster that a model begins in.

@@ -24,7 +24,7 @@ func TestModelsMoveWhileTheyServe(t *testing.T) {
 		want := MovesReport{Plans: 1 + 4*min(o.Again, 1), Moved: max(o.Moved, o.Again)}
 		want.Steps, want.Placements = 16*want.Moved, r.Moves.Placements
 		want.Share = r.Moves.Share
-		if r.Moves != want || r.Good < r.Calls*9/10 {
+		if r.Moves != want || r.Good != r.Calls {
 			t.Errorf("%+v, want %+v; %d of %d calls good", r.Moves, want, r.Good, r.Calls)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPlansSurviveTheirScheduler(t *testing.T) {
 	for k := 1; k <= 20; k += every {
 		for _, undo := range []bool{false, true} {
 			o := moving(uint64(100 + k))
-			o.Moved, o.Schedulers, o.KillAt, o.Undo, o.Span, o.Load = 2, 2, k, undo, 150e9, 0.04
+			o.Moved, o.Schedulers, o.KillAt, o.Undo, o.Span, o.Load = 2, 2, k, undo, 30e9, 0.04
 			r, err := Run(o)
 			if err != nil {
 				t.Fatal(err)
