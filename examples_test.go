@@ -13,7 +13,7 @@ import (
 )
 
 // TestExamplesAsStrangers: each example compiles in a module of its own, whose only tie to this one is a replace
-// directive. Two run, too: their requests may take their time.
+// directive. Three run, too: their requests may take their time.
 func TestExamplesAsStrangers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: examples are not linked")
@@ -28,7 +28,8 @@ func TestExamplesAsStrangers(t *testing.T) {
 	}
 	models := filepath.Join(root, "examples", "models")
 	runs := map[string]run{"client": {}, "ownmodel": {}, "preprocess": {}, "cluster": {[]string{"-models", models}, "three processes: answered"},
-		"embed": {[]string{"-models", models, "-deadline", "30s"}, "3 scores"}}
+		"embed":   {[]string{"-models", models, "-deadline", "30s"}, "3 scores"},
+		"cameras": {[]string{"-models", filepath.Join(root, "models"), "-emulate", "1", "-for", "1s"}, "camera 4"}}
 	modules, err := filepath.Glob("examples/*/go.mod")
 	if err != nil || len(modules) != len(runs) {
 		t.Fatalf("%v, %v; the test knows of %d", modules, err, len(runs))

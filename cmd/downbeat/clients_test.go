@@ -13,7 +13,7 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// example is a block of code of docs/CLIENTS.md and what stands under it.
+// example is a block of code of a page and what stands under it.
 type example struct{ language, code, want string }
 
 var exampleBlocks = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?")
@@ -44,16 +44,24 @@ func (e example) command(t *testing.T) *exec.Cmd {
 
 // TestClients runs the examples of docs/CLIENTS.md and compares what they print with what it says.
 func TestClients(t *testing.T) {
-	text, err := os.ReadFile("../../docs/CLIENTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	simple := graph(t, "simple", func(g *onnx.Builder) {
 		a, b := g.Input("INPUT0", onnx.Int32, onnx.Batched(16)), g.Input("INPUT1", onnx.Int32, onnx.Batched(16))
 		g.Output("OUTPUT0", g.Node("Add", []string{a, b}), onnx.Int32, onnx.Batched(16))
 		g.Output("OUTPUT1", g.Node("Sub", []string{a, b}), onnx.Int32, onnx.Batched(16))
 	})
-	p := serveReal(t, writeRepository(t, file{"simple/1/model.onnx", simple}, file{"simple/config.pbtxt", []byte(slow)}), nil)
+	runExamples(t, "../../docs/CLIENTS.md", writeRepository(t, file{"simple/1/model.onnx", simple}, file{"simple/config.pbtxt", []byte(slow)}))
+}
+
+// TestApplications does the same for docs/APPLICATIONS.md, with the models of the tree.
+func TestApplications(t *testing.T) { runExamples(t, "../../docs/APPLICATIONS.md", "../../models") }
+
+// runExamples runs a page's examples against a model repository.
+func runExamples(t *testing.T, page, models string) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := serveReal(t, models, nil)
 	here := strings.NewReplacer("localhost:8000", p.Config().HTTP, "localhost:8001", p.Config().GRPC)
 
 	ran := 0

@@ -117,8 +117,11 @@ func (s *Set) findApp(name string) *served {
 	return nil
 }
 
-// App returns the application of a name, for sessions; nil: there is none.
+// App returns the application of a name, for sessions; nil: there is none. A nil Set has none.
 func (s *Set) App(name string) *App {
+	if s == nil {
+		return nil
+	}
 	if one := s.findApp(name); one != nil {
 		return one.app
 	}
