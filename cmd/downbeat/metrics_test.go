@@ -85,9 +85,27 @@ func failOnce(t *testing.T, url string) {
 	}
 }
 
+// addApplication adds an application of one stage to a repository: sessions have metrics where there can be any.
+func addApplication(t *testing.T, models string) {
+	t.Helper()
+	dir := filepath.Join(models, "once")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const text = `latency_ms: 5000
+inputs: [ {name: in, datatype: FP32, shape: [4]} ]
+stages: [ {name: only, model: echo, inputs: {x: in}, outputs: {y: out}} ]
+outputs: [ {name: out, of: out} ]
+`
+	if err := os.WriteFile(filepath.Join(dir, "application.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMetricsFollowTheConventions looks at everything that one process exports.
 func TestMetricsFollowTheConventions(t *testing.T) {
 	c := config(t)
+	addApplication(t, c.Models)
 	c.Protocol.ClientTokensFile = filepath.Join(t.TempDir(), "clients.yaml")
 	if err := os.WriteFile(c.Protocol.ClientTokensFile, []byte("clients: [{name: test, token: "+clientToken+"}]"), 0o600); err != nil {
 		t.Fatal(err)
