@@ -16,12 +16,11 @@ import (
 )
 
 const (
-	ordersMax  = limits.Orders
-	slotsEach  = limits.Slots
-	startMax   = time.Minute           // no start is further ahead
-	budgetMax  = time.Hour             // of a request; longer ones count as this
-	fetchGrace = 2 * time.Millisecond  // beyond the latest start, before missing rows are given up
-	readMin    = 10 * time.Millisecond // that a read has, even where all deadlines are past
+	ordersMax = limits.Orders
+	slotsEach = limits.Slots
+	startMax  = time.Minute           // no start is further ahead
+	budgetMax = time.Hour             // of a request; longer ones count as this
+	readMin   = 10 * time.Millisecond // that a read has, even where all deadlines are past
 )
 
 // gpu is one GPU or core with its executors, slots, orders and goroutines.
@@ -320,18 +319,14 @@ func (g *gpu) mayBegin(o *order) bool {
 	return false
 }
 
-// usualTime is what a batch takes as a rule: ℓ(b) is a high percentile, and a result that is late by
-// less than a scheduler's or a timer's jitter is still of use to its caller.
-func usualTime(m *device.Model, rows int) time.Duration {
-	l := m.Profile.Exec(rows)
-	return l - l/8
-}
+// usualTime is what a batch takes as a rule.
+func usualTime(m *device.Model, rows int) time.Duration { return limits.Usual(m.Profile.Exec(rows)) }
 
 // awaitRows returns when every row is there or has failed, or when to wait longer is of no use. What does not come until
 // the batch should start is not waited for until it must: a frontend whose reads are overdue then is suspect, and its
 // rows fail.
 func (g *gpu) awaitRows(o *order, patience *time.Timer) {
-	limit, last := max(o.latest, o.start)+fetchGrace, o.lastDeadline()-o.model.Profile.Exec(1)
+	limit, last := max(o.latest, o.start)+limits.StartGrace, o.lastDeadline()-o.model.Profile.Exec(1)
 	for o.fetched.Load() == 0 {
 		wake := min(limit, max(o.start, o.overdueAt()))
 		if !o.planned.Load() {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/rdma"
 )
 
@@ -13,9 +14,7 @@ import (
 // being read from it is given up, so that it holds no slot of a GPU; its rows fail at once, and the other rows of
 // their batches run. It is asked again and again whether it answers, and trusted as soon as it does (decision 0044).
 const (
-	overdueMin     = 5 * time.Millisecond   // reads that take no longer are not overdue
 	overdueFactor  = 4                      // times what reads of the frontend take
-	overdueShare   = 8                      // of the longest budget in the batch, one part
 	overdueRate    = 50_000_000             // bytes a second: a link that brings so many is not slow
 	overdueConnect = 100 * time.Millisecond // that a batch waits for a frontend that is being connected
 	pingMax        = time.Second            // for an answer; then the connection is made anew
@@ -35,7 +34,7 @@ const never = time.Duration(math.MaxInt64)
 // batch that has seconds can wait out a host that stumbles, and with the inputs: 8 MiB take a sound network longer
 // than an eighth of most budgets, and nothing would ever be learned of it.
 func (o *order) overdueAfter(g *group) time.Duration {
-	least := max(overdueMin, (o.useful-o.came)/overdueShare, o.soundReadTime(g))
+	least := max(limits.OverdueAfter(o.useful-o.came), o.soundReadTime(g))
 
 	// A connection takes longer to make than a read: a new frontend is not suspect for it.
 	if g.source.conn.Load() == nil {

@@ -9,6 +9,7 @@ import (
 
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/internal/logtest"
@@ -74,7 +75,7 @@ func TestLargeInputsMayTakeTheirTime(t *testing.T) {
 	}{
 		{8 << 20, 1, 300 * time.Millisecond, 160 * time.Millisecond, 180 * time.Millisecond},
 		{8 << 20, 2, 300 * time.Millisecond, 320 * time.Millisecond, 360 * time.Millisecond},
-		{64 << 10, 1, 20 * time.Millisecond, overdueMin, overdueMin},
+		{64 << 10, 1, 20 * time.Millisecond, limits.OverdueLeast, limits.OverdueLeast},
 		{64, 16, 800 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		o := &order{model: &device.Model{InBytes: c.bytes, Inputs: make([]device.Tensor, 1)}, came: time.Hour, useful: time.Hour + c.budget}

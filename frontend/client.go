@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
@@ -159,7 +160,7 @@ func newClient(o Options) *Client {
 		o.LiveMax = 1 << 16
 	}
 	if o.Grace <= 0 {
-		o.Grace = 20 * time.Millisecond
+		o.Grace = limits.AnswerGrace
 	}
 	if o.Reconnect <= 0 {
 		o.Reconnect = 5 * time.Second
@@ -171,7 +172,7 @@ func newClient(o Options) *Client {
 	c := &Client{o: o, log: o.Logger, base: time.Now(), wake: make(chan struct{}, 1),
 		ready: make(chan struct{}), closing: make(chan struct{})}
 
-	c.margin.Store(max(int64(o.Margin), marginMin))
+	c.margin.Store(max(int64(o.Margin), int64(limits.ReturnLeast)))
 	c.pending.init(min(o.LiveMax, liveMost))
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
@@ -175,7 +176,7 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	}
 
 	// The scheduler is told an earlier end than the caller: the way back must fit in.
-	p.target = p.deadline - min(c.margin.Load(), int64(budget)/marginShare)
+	p.target = p.deadline - limits.ReturnMargin(c.margin.Load(), int64(budget))
 	p.expire = p.deadline + int64(c.o.Grace)
 	p.dst, p.local, p.exec, p.staged = r.Output, false, 0, false
 	p.hooked, p.newest = r.Prepare != nil, r.Version == ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 )
@@ -256,27 +257,21 @@ func (c *Client) receiveResult(msg []byte) {
 	p.finishCall(model.ReasonNone, c.now())
 }
 
-// The margin covers an output's way back and the caller's waking, which the scheduler cannot see:
-// it is told a deadline that much earlier.
-const (
-	marginMin   = int64(200 * time.Microsecond)
-	marginMax   = int64(5 * time.Millisecond)
-	marginShare = 10  // of the budget, one part at most
-	marginEvery = 512 // ticks between two looks at what was measured
-)
+// marginEvery is how many ticks lie between two looks at what was measured.
+const marginEvery = 512
 
-// measureMargin sets the margin to what a message there and back takes at p99, over the slowest peer, unless the margin is
-// given.
+// measureMargin sets the margin, which covers what the scheduler cannot see: an output's way back and the caller's waking. It
+// is what a message there and back takes at p99, over the slowest peer, unless the margin is given.
 func (c *Client) measureMargin() {
 	// The slowest peer counts: any backend may be the one that answers.
-	margin, echo := marginMin, int64(0)
+	trip, echo := int64(0), int64(0)
 	for _, p := range c.node.Stats().Peers {
-		margin, echo = max(margin, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
+		trip, echo = max(trip, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
 	}
 	c.echo.Store(echo)
 
 	if c.o.Margin <= 0 {
-		c.margin.Store(min(margin, marginMax))
+		c.margin.Store(limits.ReturnTime(trip))
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/sched"
 )
 
@@ -41,14 +42,6 @@ func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	return sched.Duration(t999 - t50/2), sched.Duration(f999)
 }
 
-// Bounds on what a measurement may make of the network delays, so that a backend in trouble does
-// not stop everyone's batching.
-const (
-	ctrlMost   = sched.Duration(5e6)
-	dataMost   = sched.Duration(1e6)
-	delayShare = 4 // and of the tightest SLO, each takes at most a quarter, d_data for a whole batch
-)
-
 // delays returns d_ctrl and d_data as measured; the slowest peer counts for all.
 func (g *registry) delays() (ctrl, data sched.Duration) {
 	for _, b := range g.backends {
@@ -56,11 +49,13 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 		ctrl, data = max(ctrl, bc), max(data, bd)
 	}
 
-	ctrl, data = min(ctrl, ctrlMost), min(data, dataMost)
+	// Where nothing is served yet no SLO bounds them, and then the longest there is does.
+	most, each := limits.DelaysMost(sched.Duration(sched.SLOLimit), 1)
+	ctrl, data = min(ctrl, most), min(data, each)
 	for _, m := range g.models {
 		if m.served() {
-			most := sched.Duration(m.slo / delayShare)
-			ctrl, data = min(ctrl, most), min(data, most/sched.Duration(max(1, m.batchMax())))
+			most, each = limits.DelaysMost(sched.Duration(m.slo), int(m.batchMax()))
+			ctrl, data = min(ctrl, most), min(data, each)
 		}
 	}
 	return ctrl, data
@@ -75,17 +70,14 @@ type overrun struct {
 	p99   int64
 	taken sched.Time // when p99 was taken
 	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
-	most  int64      // of a margin: the larger of both, at most overrunMost
+	most  int64      // how late batches are expected to end: limits.Overrun of both
 }
 
-// What an overrun may take of a request's budget, and how often its percentile is taken anew.
+// How often an overrun's percentile is taken anew, and of what. What it may take of a budget is in limits.
 const (
-	overrunShare  = 4          // at most a quarter
 	overrunLatest = 256        // batches count
 	overrunTurn   = 32         // batches,
 	overrunEvery  = 10_000_000 // and not more often than this, ns: it sorts
-	overrunMost   = 1e9
-	overrunFloor  = 500_000 // ns
 )
 
 func (o *overrun) add(now sched.Time, ns int64) {
@@ -97,10 +89,16 @@ func (o *overrun) add(now sched.Time, ns int64) {
 	}
 }
 
+// addBatch notes how late a batch of a GPU ended, whose plan was to take exec until ends. freed is when the batch before
+// left the GPU to it: it cannot have ended sooner than exec after that.
+func (o *overrun) addBatch(now, ends, freed sched.Time, exec sched.Duration) {
+	o.add(now, limits.Lateness(int64(now.Sub(ends)), int64(freed.Add(exec).Sub(ends)), o.most))
+}
+
 // expect sets the percentile and the floor.
 func (o *overrun) expect(p99, floor int64) {
 	o.p99, o.floor = p99, floor
-	o.most = min(max(p99, floor), overrunMost)
+	o.most = limits.Overrun(p99, floor)
 }
 
 // overrunOf returns the overrun of a model's sub-cluster, and of several the one that is expected latest: nobody knows
@@ -148,5 +146,5 @@ func (p *partition) overrunIn(sub uint32) *overrun {
 
 // margin is how many ns sooner than its deadline a request with that budget should be done.
 func (o *overrun) margin(budget sched.Duration) sched.Time {
-	return sched.Time(max(0, min(o.most, int64(budget)/overrunShare)))
+	return sched.Time(limits.OverrunMargin(o.most, int64(budget)))
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 )
@@ -145,7 +146,7 @@ func New(o Options) (*Engine, error) {
 			var seed [32]byte
 			_, _ = crand.Read(seed[:]) // never fails
 			p.gens = rand.NewChaCha8(seed)
-			p.overruns[0].expect(0, overrunFloor)
+			p.overruns[0].expect(0, int64(limits.OverrunLeast))
 		}
 		p.wake.Store(int64(sched.Never))
 		p.loop.parts = append(p.loop.parts, p)

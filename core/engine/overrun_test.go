@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -30,9 +31,9 @@ func TestOverrunBringsDeadlinesForward(t *testing.T) {
 	if m := o.margin(50e6); m != 0 {
 		t.Errorf("margin %d after batches that were on time, want 0", m)
 	}
-	o.expect(o.p99, overrunFloor)
-	if m := o.margin(50e6); m != overrunFloor {
-		t.Errorf("margin %d, want the floor", m)
+	o.expect(o.p99, int64(limits.OverrunLeast))
+	if m := o.margin(50e6); m != sched.Time(limits.OverrunLeast) {
+		t.Errorf("margin %d, want the least", m)
 	}
 }
 

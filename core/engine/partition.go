@@ -388,13 +388,14 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	failed, broken, back := p.noteFailures(t, f, m)
 	c.served += uint64(len(f.requests) - failed)
 
-	if !f.gpu.sick.Load() { // a GPU that is sick says nothing of the others' jitter
-		p.overrunIn(f.gpu.sub).add(t.now, int64(t.now.Sub(f.ends)))
+	// A GPU that is sick says nothing of the others' jitter.
+	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
+	if freed := sched.Time(f.gpu.freed.Swap(int64(freeAt))); !f.gpu.sick.Load() {
+		p.overrunIn(f.gpu.sub).addBatch(t.now, f.ends, freed, f.exec)
 	}
 
 	// Fetch times are kept per input: the scheduler multiplies d_data by the batch size.
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
-	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
 	c.countRun(len(f.requests), int64(exec))
 	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
 		failed: broken == len(f.requests), slow: isSlow(exec, f.exec),

@@ -44,6 +44,7 @@ type gpuCounts struct {
 	busy    atomic.Int64  // ns of execution reported
 	batches atomic.Uint64 // reported done
 	batch   atomic.Uint64 // the batch sent latest; 0: it is done
+	freed   atomic.Int64  // when the batch that was reported latest left it, as sched knows it
 	sick    atomic.Bool   // it is held back, or was and has not run a sound batch since
 }
 

@@ -1,7 +1,8 @@
 // Package limits is the one table of how deep the queues in front of a GPU are, and of how long each room waits for a
 // batch before it takes the GPU, or the whole backend, for one that hangs. Whoever is nearer to the GPU gives up first:
 // the executor loses the batches of one device, the backend those of one GPU; the scheduler, which can only cut a
-// backend's link and so costs all its GPUs what they hold, comes last (decision 0048).
+// backend's link and so costs all its GPUs what they hold, comes last (decision 0048). And it is the one page of what
+// each room takes from a request's deadline (deadline.go, decision 0163).
 package limits
 
 import "time"

@@ -3,6 +3,7 @@ package sched
 import (
 	"math"
 
+	"downbeat.dev/core/limits"
 	vocabulary "downbeat.dev/core/model"
 )
 
@@ -244,13 +245,12 @@ func (m *model) hurry(served, expired int) {
 
 	// The time that a batch of the target size has anyway counts against the margin's bound.
 	slopes := Duration(t) * (m.exec[t+1] - m.exec[t])
-	m.margin = max(0, min(m.margin, m.slo*hurryMost/100-slopes))
+	m.margin = max(0, min(m.margin, limits.HasteMost(m.slo)-slopes))
 }
 
 const (
 	hurryStep  = 0.01 // of the SLO, per request
 	hurryShare = 0.005
-	hurryMost  = 15 // percent of the SLO, n slopes included
 )
 
 // start returns when a batch of b sent now starts on a GPU that is free at freeAt.

@@ -311,7 +311,7 @@ func TestPurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	allowed := map[string]bool{"cmp": true, "errors": true, "fmt": true, "math": true, "math/bits": true, "slices": true, "sort": true,
-		"downbeat.dev/core/model": true, "downbeat.dev/core/profile": true}
+		"downbeat.dev/core/limits": true, "downbeat.dev/core/model": true, "downbeat.dev/core/profile": true}
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
 			continue
