@@ -100,7 +100,7 @@ func New(c Config) (*Backend, error) {
 	b := &Backend{config: c, log: c.Logger, node: c.Node, epoch: time.Now(),
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
 		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
-	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, ctx: ctx}
+	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
 	// Nothing listens yet: what is loaded here is part of the hello.
 	if err := b.loadAll(ctx); err != nil {

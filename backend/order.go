@@ -98,9 +98,13 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 		// Budgets are relative, since clocks of hosts differ: the deadline counts from when the batch came.
 		deadline := now + min(time.Duration(it.Budget)*time.Microsecond, budgetMax)
 
-		// The protocol names one node for both so far: the frontend that sent the request.
+		// The input lies with the frontend that sent the request, or with a backend. Where the frontend is gone, nobody wants it.
 		frontend := b.peers.findPeer(it.Frontend)
-		o.items = append(o.items, item{source: frontend, reply: frontend, id: it.ID, input: it.Input, deadline: deadline})
+		source := frontend
+		if node := it.Input.Node(); node != 0 && frontend != nil {
+			source = b.peers.findNode(node)
+		}
+		o.items = append(o.items, item{source: source, reply: frontend, id: it.ID, input: it.Input.InNode(), deadline: deadline})
 		o.useful = max(o.useful, deadline)
 	}
 

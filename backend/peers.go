@@ -24,13 +24,16 @@ const (
 
 var errNoConnection = errors.New("frontend not connected")
 
-// peers are the nodes that the scheduler has named since the link was opened: frontends so far.
+// peers are the nodes that the scheduler has named since the link was opened.
 type peers struct {
 	node *rdma.Node
 	log  *slog.Logger
-	byID map[uint32]*peer // the link's goroutine's
-	ctx  context.Context  // ends all connecting
-	wait sync.WaitGroup   // connecting and probing goroutines
+	byID map[uint32]*peer // frontends; the link's goroutine's
+	// nodes are backends, by their numbers; likewise. Few inputs lie with them, so they are connected when one does.
+	nodes map[uint32]*peer
+	own   atomic.Uint32   // this backend's number; 0: the scheduler has given it none
+	ctx   context.Context // ends all connecting
+	wait  sync.WaitGroup  // connecting and probing goroutines
 
 	suspects atomic.Int64  // frontends that are suspect now
 	doubts   atomic.Uint64 // times that one became so
@@ -67,18 +70,30 @@ type peer struct {
 // findPeer returns a frontend, nil if the scheduler never named it. The link's goroutine only.
 func (p *peers) findPeer(id uint32) *peer { return p.byID[id] }
 
+// findNode returns a backend by its number, nil if there is none. The link's goroutine only.
+func (p *peers) findNode(number uint32) *peer { return p.nodes[number] }
+
 // forgetPeers starts a session. The link's goroutine only.
 func (p *peers) forgetPeers() {
-	for _, f := range p.byID {
-		f.left.Store(true)
+	for _, known := range []map[uint32]*peer{p.byID, p.nodes} {
+		for _, f := range known {
+			f.left.Store(true)
+		}
+		clear(known)
 	}
-	clear(p.byID)
+	p.own.Store(0)
 }
 
-// tellPeers takes the scheduler's news of frontends. The link's goroutine only.
+// tellPeers takes the scheduler's news of nodes. The link's goroutine only.
 func (p *peers) tellPeers(news []wire.Peer) {
 	for _, n := range news {
-		old := p.byID[n.Frontend]
+		known, id := p.byID, n.Frontend
+		if n.Node != 0 {
+			known, id = p.nodes, n.Node
+			p.noteOwn(n)
+		}
+
+		old := known[id]
 		if old != nil && old.addr == n.DataAddr && old.staged == n.Staged {
 			continue
 		}
@@ -86,16 +101,20 @@ func (p *peers) tellPeers(news []wire.Peer) {
 		// Orders under way keep the old one until they end.
 		if old != nil {
 			old.left.Store(true)
-			delete(p.byID, n.Frontend)
+			delete(known, id)
 		}
 
 		if n.DataAddr == "" {
 			continue
 		}
 
-		// Connected at once, so that the first batch does not wait for it.
 		f := &peer{all: p, addr: n.DataAddr, staged: n.Staged}
-		p.byID[n.Frontend] = f
+		known[id] = f
+		if n.Node != 0 {
+			continue
+		}
+
+		// A frontend is connected at once, so that the first batch does not wait for it.
 		f.mu.Lock()
 		f.startConnecting()
 		f.mu.Unlock()

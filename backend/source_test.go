@@ -16,23 +16,17 @@ func TestInputsOfAnotherBackend(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 8, front: rdma.Config{Providers: []string{provider}}})
 			other := newStub(t, rdma.Config{Providers: []string{provider}}) // what a backend before this one is to it: a node
-			r.Peers([]wire.Peer{{Frontend: 2, DataAddr: other.node.Addr()}})
+			r.Peers([]wire.Peer{{Node: model.NodesMax, DataAddr: other.node.Addr()}})
 
 			for batch := range uint64(5) {
 				e, inputs := r.batch(batch, 8)
 				for i := range e.Items {
 					if i%2 == 1 {
-						e.Items[i].Input = other.offer(inputs[e.Items[i].ID])
+						e.Items[i].Input = other.offer(inputs[e.Items[i].ID]).In(model.NodesMax)
 					}
 				}
+				r.Execute([]wire.Execute{e})
 
-				r.start(e, func(o *order) {
-					for i := range o.items {
-						if i%2 == 1 {
-							o.items[i].source = r.peers.findPeer(2)
-						}
-					}
-				})
 				for id, in := range inputs {
 					r.checkOutput(id, in)
 				}
@@ -49,7 +43,8 @@ func TestInputsOfAnotherBackend(t *testing.T) {
 func TestSourceThatIsGone(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
 	e, inputs := r.batch(1, 4)
-	r.start(e, func(o *order) { o.items[2].source = nil })
+	e.Items[2].Input = e.Items[2].Input.In(3)
+	r.Execute([]wire.Execute{e})
 
 	r.checkFailures(1, wire.ItemFailure{Index: 2, Reason: model.InputUnavailable, Untold: true})
 	for i, it := range e.Items {
@@ -57,17 +52,4 @@ func TestSourceThatIsGone(t *testing.T) {
 			r.checkOutput(it.ID, inputs[it.ID])
 		}
 	}
-}
-
-// start is Execute with a look at the order before it begins.
-func (r *rig) start(e wire.Execute, look func(*order)) {
-	r.t.Helper()
-	g := r.gpus[e.GPU]
-	r.live.Add(1)
-	o, err := g.newOrderFor(&e, r.now(), r.session.Load())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	look(o)
-	g.startOrder(o)
 }

@@ -13,7 +13,7 @@ import (
 
 // Hello returns what the scheduler is told on connecting.
 func (b *Backend) Hello() wire.BackendHello {
-	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster}
+	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster, DataAddr: b.node.Addr()}
 	for _, g := range b.gpus {
 		h.GPUs, h.Details = append(h.GPUs, g.name), append(h.Details, g.detail())
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -52,7 +53,7 @@ func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev
 	if err != nil {
 		return nil, err
 	}
-	l := &backendLink{token: hello.Token, BackendEvents: ev, named: map[*member]map[uint32]wire.Peer{}}
+	l := &backendLink{token: hello.Token, BackendEvents: ev, named: map[*member]map[peerName]wire.Peer{}}
 	if l.group, err = newGroup(o, b, l); err != nil {
 		return nil, err
 	}
@@ -162,16 +163,23 @@ type backendLink struct {
 	token    string
 	peers    []wire.Peer // under the group's lock, as are executes and named
 	executes []wire.Execute
-	named    map[*member]map[uint32]wire.Peer // the frontends that a scheduler has named
+	named    map[*member]map[peerName]wire.Peer // the nodes that a scheduler has named
 }
 
-func (l *backendLink) begin(m *member) { l.named[m] = map[uint32]wire.Peer{} }
+// peerName is what tells nodes apart: frontends and backends are numbered each by themselves.
+type peerName struct{ frontend, node uint32 }
+
+func (n peerName) compare(o peerName) int {
+	return cmp.Or(cmp.Compare(n.frontend, o.frontend), cmp.Compare(n.node, o.node))
+}
+
+func (l *backendLink) begin(m *member) { l.named[m] = map[peerName]wire.Peer{} }
 
 func (l *backendLink) replay(m *member) {
 	if known := l.named[m]; len(known) > 0 {
 		all := make([]wire.Peer, 0, len(known))
-		for _, id := range slices.Sorted(maps.Keys(known)) {
-			all = append(all, known[id])
+		for _, name := range slices.SortedFunc(maps.Keys(known), peerName.compare) {
+			all = append(all, known[name])
 		}
 		l.Peers(all)
 	}
@@ -202,10 +210,11 @@ func (l *backendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 
 		// Remembered for every scheduler, as models are at a frontend. A peer without an address has left.
 		for _, p := range l.peers {
+			name := peerName{p.Frontend, p.Node}
 			if p.DataAddr == "" {
-				delete(l.named[m], p.Frontend)
+				delete(l.named[m], name)
 			} else {
-				l.named[m][p.Frontend] = p
+				l.named[m][name] = p
 			}
 		}
 		if obeyed {

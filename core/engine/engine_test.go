@@ -128,6 +128,7 @@ type emulated struct {
 	asked     []wire.Placement
 	commanded []wire.ModelCommand
 	peers     map[uint32]string
+	nodes     map[uint32]string     // backends, by their numbers
 	running   map[uint32]sched.Time // until when each GPU is busy
 }
 
@@ -137,7 +138,11 @@ func (b *emulated) Place(m []wire.Placement)      { b.asked = append(b.asked, m.
 func (b *emulated) Peers(m []wire.Peer) {
 	b.s.unlocked()
 	for _, p := range m {
-		b.peers[p.Frontend] = p.DataAddr
+		if p.Node != 0 {
+			b.nodes[p.Node] = p.DataAddr
+		} else {
+			b.peers[p.Frontend] = p.DataAddr
+		}
 	}
 }
 
@@ -209,7 +214,7 @@ func hello(name string, gpus int, profile []time.Duration, models ...string) wir
 var slope = []time.Duration{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}
 
 func (s *stage) backend(h wire.BackendHello) (*emulated, error) {
-	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, running: map[uint32]sched.Time{}, answers: map[uint64]uint32{}}
+	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, nodes: map[uint32]string{}, running: map[uint32]sched.Time{}, answers: map[uint64]uint32{}}
 	x, err := s.e.OpenBackend(h, b)
 	b.Backend = x
 	return b, err

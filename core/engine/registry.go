@@ -27,6 +27,7 @@ type registry struct {
 	vacant   []uint32 // ids of forgotten models, the longest forgotten first
 	gpuFree  []sched.GPUID
 	gpuNext  sched.GPUID
+	lastNode uint32         // the number that was given to a backend last
 	epoch    uint32         // of the GPU placed latest
 	ctrl     sched.Duration // in force
 	data     sched.Duration
@@ -142,12 +143,14 @@ func (g *registry) addBackend(b *Backend) error {
 			peers = append(peers, f.asPeer())
 		}
 	}
+	peers = append(peers, g.otherNodes()...)
 
 	// Peers go out before GPUs are placed: the first batch must find its frontends known.
 	if len(peers) > 0 {
 		b.port.Peers(peers)
 	}
 
+	g.nameNode(b)
 	g.nameBackend(b)
 	b.group = g.leastUsedGroup()
 	g.backends = append(g.backends, b)
@@ -257,6 +260,7 @@ func (g *registry) removeBackend(b *Backend) {
 	b.dead.Store(true)
 	now := g.e.clock.Now()
 	g.backends = slices.DeleteFunc(g.backends, func(x *Backend) bool { return x == b })
+	g.forgetNode(b)
 
 	// A GPU for which there was no sub-cluster was never placed.
 	gpus := slices.DeleteFunc(slices.Clone(b.gpus), func(u *gpu) bool { return u == nil })

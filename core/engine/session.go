@@ -157,6 +157,7 @@ type Backend struct {
 	e      *Engine
 	hello  wire.BackendHello
 	name   string       // the hello's, or one made of it that no other backend has
+	node   uint32       // by which inputs in its memory name it; 0: it offers none. The registry's
 	group  sched.Groups // what its GPUs are to requests that it could not serve
 	port   BackendPort
 	gpus   []*gpu   // the registry's, as are hello.Models and what follows

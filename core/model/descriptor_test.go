@@ -25,6 +25,22 @@ func TestPartSaysWhereATensorOfAnInputLies(t *testing.T) {
 	}
 }
 
+// TestADescriptorNamesItsNode: beside any place in the largest buffer, and at no cost to it.
+func TestADescriptorNamesItsNode(t *testing.T) {
+	for _, d := range []Descriptor{{}, {1, 0, 1}, {7, 0, BufferMax}, {math.MaxUint64, BufferMax - 1, 1}, {1, BufferMax / 2, BufferMax / 2}} {
+		for _, node := range []uint32{0, 1, 31, 32, 33, NodesMax - 1, NodesMax} {
+			in := d.In(node)
+			if in.Node() != node || in.InNode() != d || node == 0 && in != d {
+				t.Errorf("%+v in node %d is %+v: node %d, %+v", d, node, in, in.Node(), in.InNode())
+			}
+			// A peer of before nodes must find that no buffer is so large.
+			if node != 0 && d.Length > 0 && uint64(in.Offset)+uint64(in.Length) <= BufferMax {
+				t.Errorf("%+v in node %d is %+v, which lies in a buffer", d, node, in)
+			}
+		}
+	}
+}
+
 func TestReasonsHaveNames(t *testing.T) {
 	seen := map[string]bool{"": true}
 	for r := ReasonNone; r < ReasonCount; r++ {

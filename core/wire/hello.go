@@ -92,6 +92,9 @@ func appendBackendHello(dst []byte, h *BackendHello, version uint16) ([]byte, er
 			e.u64(h.Details[i].Memory)
 		}
 	}
+	if version >= NodesVersion {
+		e.text("data address", h.DataAddr, AddrBytesMax)
+	}
 	return e.endFrame(1)
 }
 
@@ -148,6 +151,9 @@ func DecodeBackendHello(f Frame) (h BackendHello, err error) {
 		for i := range h.Details {
 			h.Details[i] = GPUDetail{Kind: d.text("gpu kind", NameBytesMax), Memory: d.u64()}
 		}
+	}
+	if d.hasFieldsOf(NodesVersion) {
+		h.DataAddr = d.text("data address", AddrBytesMax)
 	}
 	return h, d.closeFrame()
 }
@@ -206,11 +212,17 @@ func DecodeModels(f Frame) ([]model.Info, error) {
 func AppendPeers(dst []byte, m []Peer) ([]byte, error) { return appendPeers(dst, m, Version) }
 
 func appendPeers(dst []byte, m []Peer, version uint16) ([]byte, error) {
+	if version < NodesVersion { // such a peer would take a backend for a frontend
+		m = slices.DeleteFunc(slices.Clone(m), func(p Peer) bool { return p.Node != 0 })
+	}
 	return appendVaried(dst, TypePeers, version, m, func(e *encoder, p *Peer) {
 		e.u32(p.Frontend)
 		e.text("data address", p.DataAddr, AddrBytesMax)
 		if version >= StagesVersion {
 			e.bool(p.Staged)
+		}
+		if version >= NodesVersion {
+			e.u32(p.Node)
 		}
 	})
 }
@@ -219,10 +231,22 @@ func appendPeers(dst []byte, m []Peer, version uint16) ([]byte, error) {
 func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
 	return decodeVaried(dst[:0], f, TypePeers, func(d *decoder, p *Peer) {
 		p.Frontend, p.DataAddr = d.u32(), d.text("data address", AddrBytesMax)
-		if f.Version >= StagesVersion {
+		if d.hasFieldsOf(StagesVersion) {
 			p.Staged = d.bool("staged")
 		}
+		if d.hasFieldsOf(NodesVersion) {
+			p.Node = d.readNode()
+		}
 	})
+}
+
+// readNode reads a node's number, which a descriptor has to have room for.
+func (d *decoder) readNode() uint32 {
+	n := d.u32()
+	if n > model.NodesMax {
+		d.keepError(fmt.Errorf("%w: node %d, at most %d", ErrLimit, n, model.NodesMax))
+	}
+	return n
 }
 
 func (e *encoder) putModel(m *model.Info) {

@@ -23,6 +23,7 @@ const (
 const (
 	StagesVersion = 7 // results tell of their stages
 	GPUsVersion   = 8 // backends tell their GPUs' kinds and memory
+	NodesVersion  = 8 // backends are nodes, whose memory inputs may lie in
 )
 
 // The window of a frontend's session: how many places it has for live requests.
@@ -38,8 +39,8 @@ type Submit struct {
 	ID       uint64
 	Model    uint32 // from model.Info
 	Priority uint8
-	Budget   int64 // ns until the deadline, counted from sending
-	Input    model.Descriptor
+	Budget   int64            // ns until the deadline, counted from sending
+	Input    model.Descriptor // in the frontend's memory, or that of the node that it names
 }
 
 // Cancel withdraws a request that may still be queued. Frontend → scheduler.
@@ -92,6 +93,7 @@ type BackendHello struct {
 	Models     []BackendModel
 	Failed     []model.Info // models that it should serve and cannot, with a Reason each; since protocol 5
 	Details    []GPUDetail  // by GPU, or none; since protocol 8
+	DataAddr   string       // where other backends reach its data plane; empty: they cannot. Since protocol 8
 }
 
 // GPUDetail is what a plan needs to know of a GPU.
@@ -100,20 +102,22 @@ type GPUDetail struct {
 	Memory uint64 // bytes; 0: not known
 }
 
-// Peer tells a backend how to reach a frontend. Sent before the first Execute that names it.
+// Peer tells a backend how to reach a node: a frontend, or a backend, itself among them. Sent before the first Execute that
+// names it.
 type Peer struct {
-	Frontend uint32
-	DataAddr string // empty: the frontend is gone
-	Staged   bool   // it reads results that tell of their stages; since protocol 7
+	Frontend uint32 // by which an Item names it; 0: it is a backend
+	Node     uint32 // by which an Item's Input names it; 0: it is a frontend. Since protocol 8
+	DataAddr string // empty: the node is gone
+	Staged   bool   // a frontend that reads results that tell of their stages; since protocol 7
 }
 
 // Item is one request within Execute. It takes half a cache line: a scheduler keeps those of all
 // batches under way.
 type Item struct {
-	ID       uint64 // the frontend's own request id
-	Frontend uint32
-	Budget   uint32 // µs until the deadline, counted from sending
-	Input    model.Descriptor
+	ID       uint64           // the frontend's own request id
+	Frontend uint32           // the place of the reply
+	Budget   uint32           // µs until the deadline, counted from sending
+	Input    model.Descriptor // its Node is the source; 0: the frontend
 }
 
 // Execute orders a batch. Scheduler → backend.

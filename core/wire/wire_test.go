@@ -26,7 +26,28 @@ func sampleModels() []model.Info {
 }
 
 // samples returns one frame of every type, with a decoder that returns the messages again.
-func samples(t testing.TB) []sample {
+func samples(t testing.TB) []sample { return append(typeSamples(t), nodeSamples(t)...) }
+
+// nodeSamples are those of backends as nodes.
+func nodeSamples(t testing.TB) []sample {
+	nodes := []Peer{{Frontend: 3, DataAddr: "a:1"}, {Node: model.NodesMax, DataAddr: "b:1"}, {Node: 1}}
+	peers, err := AppendPeers(nil, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	reachable := BackendHello{Version: Version, Name: "host1", GPUs: []string{"gpu0"}, DataAddr: "tcp://127.0.0.1:9001"}
+	hello, err := AppendBackendHello(nil, &reachable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []sample{
+		{"peers_with_nodes", peers, nodes, func(f Frame) (any, error) { return DecodePeers(nil, f) }},
+		{"backend_hello_with_address", hello, reachable, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
+	}
+}
+
+func typeSamples(t testing.TB) []sample {
 	must := func(b []byte, err error) []byte {
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,8 @@ hosts) echo 'export DOWNBEAT_NETTEST=hosts; cd /; . /nettest.sh' >>"$script" ;;
 one)
   "$GO" test -c -tags rdma -o "$CACHE/rdma.test" ./rdma
   "$GO" test -c -o "$CACHE/kernel.test" ./rdma/kernel
-  files+=("$CACHE/rdma.test" "$CACHE/kernel.test" rdma/vm/contract.sh:/contract.sh rdma/vm/wire.sh:/wire.sh)
+  "$GO" test -c -tags rdma -o "$CACHE/backend.test" ./backend
+  files+=("$CACHE/rdma.test" "$CACHE/backend.test" "$CACHE/kernel.test" rdma/vm/contract.sh:/contract.sh rdma/vm/wire.sh:/wire.sh)
   cat >>"$script" <<'END'
 cd /
 failed=0
