@@ -58,9 +58,9 @@ func (r *Result) Release() {
 	}
 }
 
-// Infer asks for one inference and waits for its end, or ctx's. The deadline is ctx's, or the
-// model's SLO from now; the earlier of both where the model says so (SLOBinds). A request without an output ends in an *OutcomeError; an argument that
-// cannot be right in an error that wraps ErrInvalid; a closed client answers ErrClosed.
+// Infer asks for one inference and waits for its end, or ctx's. The deadline is ctx's, or the model's SLO from now; the
+// earlier of both where the model says so (SLOBinds). A request without an output ends in an *OutcomeError, an argument
+// that cannot be right in an error that wraps ErrInvalid; a closed client answers ErrClosed.
 func (c *Client) Infer(ctx context.Context, model string, in *Buffer) (Result, error) {
 	return c.Do(ctx, Request{Model: model, Input: in})
 }
@@ -139,14 +139,7 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 		return nil, err
 	}
 
-	now, budget := c.now(), m.Deadline()
-	if d, ok := ctx.Deadline(); ok {
-		// Callers that set a generous deadline out of habit do not mean that the model may take that long.
-		if asked := time.Until(d); asked < budget || !m.SLOBinds {
-			budget = asked
-		}
-	}
-
+	now, budget := c.now(), m.budgetOf(ctx)
 	if budget <= 0 {
 		return nil, &OutcomeError{Reason: model.DeadlinePast, Model: m.Name, Budget: budget, Local: true}
 	}
@@ -169,18 +162,10 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	}
 
 	c.stats.requests.Add(1)
-	p.model, p.service, p.floor, p.answer = m, service, r.AccuracyFloor, 0
-	p.priority, p.start, p.deadline = r.Priority, now, now+int64(budget)
-	if p.deadline < now { // a budget of centuries
-		p.deadline = 1 << 62
-	}
+	p.takeRequest(r, m, service)
+	c.setTimes(p, now, budget)
 
-	// The scheduler is told an earlier end than the caller: the way back must fit in.
-	p.target = p.deadline - limits.ReturnMargin(c.margin.Load(), int64(budget))
-	p.expire = p.deadline + int64(c.o.Grace)
-	p.dst, p.local, p.exec, p.staged = r.Output, false, 0, false
-	p.hooked, p.newest = r.Prepare != nil, r.Version == ""
-	p.filling = p.hooked
+	// From here on backends may read the input; one that a hook still fills is only named.
 	p.input = r.Input.offerInput(p.hooked)
 	c.submitCall(p)
 
@@ -196,6 +181,40 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 		c.failCalls(func(q *call) bool { return q == p }, model.Canceled, ErrClosed)
 	}
 	return p, nil
+}
+
+// budgetOf is how long a request to the model may take: until its context's deadline, or the model's SLO where it has none.
+func (m *Model) budgetOf(ctx context.Context) time.Duration {
+	budget := m.Deadline()
+	if d, ok := ctx.Deadline(); ok {
+		// Callers that set a generous deadline out of habit do not mean that the model may take that long.
+		if asked := time.Until(d); asked < budget || !m.SLOBinds {
+			budget = asked
+		}
+	}
+	return budget
+}
+
+// takeRequest writes what a request asks for into its slot, over what the last one left there.
+func (p *call) takeRequest(r *Request, m *Model, service uint32) {
+	p.model, p.service, p.floor, p.priority = m, service, r.AccuracyFloor, r.Priority
+	p.dst, p.newest = r.Output, r.Version == ""
+	p.hooked = r.Prepare != nil
+	p.filling = p.hooked
+
+	p.local, p.answer, p.exec, p.staged = false, 0, 0, false
+}
+
+// setTimes writes when a request began and the three moments at which it may end.
+func (c *Client) setTimes(p *call, now int64, budget time.Duration) {
+	p.start, p.deadline = now, now+int64(budget)
+	if p.deadline < now { // a budget of centuries
+		p.deadline = 1 << 62
+	}
+
+	// The scheduler is told an earlier end than the caller: the way back must fit in. The sweep comes later than both.
+	p.target = p.deadline - limits.ReturnMargin(c.margin.Load(), int64(budget))
+	p.expire = p.deadline + int64(c.o.Grace)
 }
 
 // submitCall makes a call live and sends it. Without a session, or without the model, the call waits
@@ -254,26 +273,29 @@ func (c *Client) waitFor(ctx context.Context, p *call, in *Buffer) (Result, erro
 	in.withdrawOffer(p.reason == model.ReasonNone && p.resubmits == 0)
 	in.busy.Store(false)
 
-	r := Result{Data: p.out, Exec: time.Duration(p.exec), Elapsed: time.Duration(p.end - p.start), Slack: time.Duration(p.deadline - p.end),
-		Resubmits: int(p.resubmits), model: p.model, client: c, store: p.store}
-
-	r.Stages = c.stagesOf(p, r.Elapsed)
-
-	var err error
-	if p.reason != model.ReasonNone {
-		r.model = nil
-		c.stats.outcomes.Add(1)
-		err = &OutcomeError{Reason: p.reason, Model: p.model.Name, Budget: time.Duration(p.deadline - p.start),
-			Elapsed: r.Elapsed, Local: p.local, Cause: p.cause}
-	} else {
-		c.stats.answers.Add(1)
-		by := c.answeredBy(p)
-		r.Model, r.Version, r.Accuracy = by.Name, by.Version, by.Accuracy
-	}
-
-	// The slot is given back last: what was read above is overwritten by its next request.
+	// The slot is given back last: what is read of it here is overwritten by its next request.
+	r, err := c.resultOf(p)
 	c.pending.releaseSlot(p)
 	return r, err
+}
+
+// resultOf is what a call that has ended came to.
+func (c *Client) resultOf(p *call) (Result, error) {
+	r := Result{Data: p.out, Exec: time.Duration(p.exec), Elapsed: time.Duration(p.end - p.start), Slack: time.Duration(p.deadline - p.end),
+		Resubmits: int(p.resubmits), client: c, store: p.store}
+	r.Stages = c.stagesOf(p, r.Elapsed)
+
+	if p.reason != model.ReasonNone {
+		c.stats.outcomes.Add(1)
+		return r, &OutcomeError{Reason: p.reason, Model: p.model.Name, Budget: time.Duration(p.deadline - p.start),
+			Elapsed: r.Elapsed, Local: p.local, Cause: p.cause}
+	}
+
+	// Of a family, the variant that answered is named.
+	c.stats.answers.Add(1)
+	by := c.answeredBy(p)
+	r.model, r.Model, r.Version, r.Accuracy = p.model, by.Name, by.Version, by.Accuracy
+	return r, nil
 }
 
 // abandonCall ends a call whose caller's context has ended, unless an end is already on its way.

@@ -126,7 +126,6 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 		service, err := m.serviceFor(p.floor)
 		if err != nil {
 			continue
-
 		}
 
 		// Marked before it is sent, so that no other walk sends it, too.
