@@ -62,7 +62,7 @@ func TestRowsFailAlone(t *testing.T) {
 	e.Items[0].Input.Key++             // was never offered
 	e.Items[2].Input.Length--          // not this model's input
 	e.Items[3].Frontend = 2            // never named
-	e.Items[5].Input.Offset += 1 << 30 // beyond the buffer
+	e.Items[5].Input.Offset += 1 << 25 // beyond the buffer
 	e.Items[7].Frontend = 3            // cannot be reached
 	r.Execute([]wire.Execute{e})
 	u := model.InputUnavailable

@@ -169,7 +169,7 @@ type backendLink struct {
 // peerName is what tells nodes apart: frontends and backends are numbered each by themselves.
 type peerName struct{ frontend, node uint32 }
 
-func (n peerName) compare(o peerName) int {
+func (n peerName) compareNames(o peerName) int {
 	return cmp.Or(cmp.Compare(n.frontend, o.frontend), cmp.Compare(n.node, o.node))
 }
 
@@ -178,7 +178,7 @@ func (l *backendLink) begin(m *member) { l.named[m] = map[peerName]wire.Peer{} }
 func (l *backendLink) replay(m *member) {
 	if known := l.named[m]; len(known) > 0 {
 		all := make([]wire.Peer, 0, len(known))
-		for _, name := range slices.SortedFunc(maps.Keys(known), peerName.compare) {
+		for _, name := range slices.SortedFunc(maps.Keys(known), peerName.compareNames) {
 			all = append(all, known[name])
 		}
 		l.Peers(all)

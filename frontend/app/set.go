@@ -61,25 +61,8 @@ func describeApp(a *App) (*served, error) {
 		info.Inputs = append(info.Inputs, g.Inputs[i].Tensor)
 	}
 
-	// What clients are told has fixed shapes, also where frames differ.
-	for i, o := range g.Outputs {
-		at := g.Answer[i]
-		t := g.Tensors[at].Tensor
-		t.Name = o.Name
-		if g.Lists[at] != graph.Single {
-			t.Shape = append([]int64{int64(g.Elements(at))}, t.Shape...)
-		}
-		info.Outputs = append(info.Outputs, t)
-		if s.counted[i] = g.Lists[at] != graph.Single || g.Maybe[at]; s.counted[i] {
-			info.Outputs = append(info.Outputs, model.Tensor{Name: o.Name + "_count", Datatype: model.Int32, Shape: []int64{1}})
-		}
-	}
-
-	// Counts take their names from outputs, so that two may meet.
-	for i := range info.Outputs {
-		if name := info.Outputs[i].Name; slices.ContainsFunc(info.Outputs[:i], func(t model.Tensor) bool { return t.Name == name }) {
-			return nil, fmt.Errorf("output %q is there twice, once as a count", name)
-		}
+	if err := s.describeOutputs(&info); err != nil {
+		return nil, err
 	}
 
 	in, err := model.NewLayout(info.Inputs)
@@ -106,6 +89,34 @@ func describeApp(a *App) (*served, error) {
 	ready.Ready = true
 	s.ready, s.unready = &ready, &m
 	return s, nil
+}
+
+// describeOutputs describes what a frame's answer has, and counts beside what differs from frame to frame.
+func (s *served) describeOutputs(info *model.Info) error {
+	g := s.app.graph
+	for i, o := range g.Outputs {
+		// What clients are told has fixed shapes: a list is as long as it can be.
+		at := g.Answer[i]
+		t := g.Tensors[at].Tensor
+		t.Name = o.Name
+		isList := g.Lists[at] != graph.Single
+		if isList {
+			t.Shape = append([]int64{int64(g.Elements(at))}, t.Shape...)
+		}
+		info.Outputs = append(info.Outputs, t)
+
+		if s.counted[i] = isList || g.Maybe[at]; s.counted[i] {
+			info.Outputs = append(info.Outputs, model.Tensor{Name: o.Name + "_count", Datatype: model.Int32, Shape: []int64{1}})
+		}
+	}
+
+	// Counts take their names from outputs, so that two may meet.
+	for i := range info.Outputs {
+		if name := info.Outputs[i].Name; slices.ContainsFunc(info.Outputs[:i], func(t model.Tensor) bool { return t.Name == name }) {
+			return fmt.Errorf("output %q is there twice, once as a count", name)
+		}
+	}
+	return nil
 }
 
 func (s *Set) findApp(name string) *served {
@@ -167,28 +178,37 @@ func (s *Set) Do(ctx context.Context, r frontend.Request) (frontend.Result, erro
 		return frontend.Result{}, fmt.Errorf("%w: application %q with an input: none is there", frontend.ErrInvalid, r.Model)
 	}
 
-	// The payload has the inputs behind each other, in the order that the description gives.
-	frame := Frame{Priority: r.Priority}
-	rest := r.Input.Bytes()
-	for i := range one.ready.Inputs {
-		n := one.ready.Inputs[i].RowBytes()
-		if one.ready.Inputs[i].Varies() {
-			n = model.TextsBytes(rest, one.ready.Inputs[i].RowElements())
-		}
-		if n < 0 || n > len(rest) {
-			return frontend.Result{}, fmt.Errorf("%w: application %q: input of %d bytes: ends within %q", frontend.ErrInvalid, r.Model, len(r.Input.Bytes()), one.ready.Inputs[i].Name)
-		}
-		frame.Inputs = append(frame.Inputs, rest[:n:n])
-		rest = rest[n:]
+	inputs, err := one.splitInputs(r.Input.Bytes())
+	if err != nil {
+		return frontend.Result{}, err
 	}
 
 	begun := time.Now()
-	answer, err := one.app.Run(ctx, frame)
+	answer, err := one.app.Run(ctx, Frame{Inputs: inputs, Priority: r.Priority})
 	if err != nil {
 		return frontend.Result{}, one.outcome(ctx, err, begun)
 	}
 	defer answer.Release()
 	return frontend.Result{Data: one.pack(answer), Elapsed: answer.Elapsed, Slack: answer.Slack}, nil
+}
+
+// splitInputs finds the inputs in a payload, where they lie behind each other in the order that the description gives.
+func (s *served) splitInputs(payload []byte) (inputs [][]byte, err error) {
+	rest := payload
+	for i := range s.ready.Inputs {
+		t := &s.ready.Inputs[i]
+		n := t.RowBytes()
+		if t.Varies() {
+			n = model.TextsBytes(rest, t.RowElements())
+		}
+
+		if n < 0 || n > len(rest) {
+			return nil, fmt.Errorf("%w: application %q: input of %d bytes: ends within %q", frontend.ErrInvalid, s.ready.Name, len(payload), t.Name)
+		}
+		inputs = append(inputs, rest[:n:n])
+		rest = rest[n:]
+	}
+	return inputs, nil
 }
 
 // outcome is why a frame has no answer, as of a model of the application's name.
