@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,34 +13,6 @@ type Cluster struct {
 	TLSName  string `yaml:"tls_name"` // a name in every part's certificate, which others check; empty: the host that they dial
 	// SessionSpare is how many backends may be lost without a session being evicted, as long as there are more.
 	SessionSpare int `yaml:"session_spare"`
-}
-
-// registerFlags registers a flag for each knob of the section.
-func (c *Cluster) registerFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Election, "election", c.Election, "`URL` where schedulers agree on who leads: etcd://HOST:PORT,.../NAME, etcds:// (TLS), kubernetes://NAMESPACE/LEASE or file:///PATH; empty: this one leads")
-	fs.StringVar(&c.TLSName, "tls-name", c.TLSName, "`name` in every part's certificate; empty: each has the host that others dial")
-	fs.IntVar(&c.SessionSpare, "session-spare", c.SessionSpare, "`backends` that may be lost without a session being evicted, as long as there are more")
-}
-
-// checkFields returns what is wrong with the section.
-func (c Cluster) checkFields() (errs []error) {
-	if _, err := c.ElectionURL(); err != nil {
-		errs = append(errs, fmt.Errorf("config: cluster.election: %.100q is not allowed: %w", c.Election, err))
-	}
-
-	if len(c.TLSName) > 253 || strings.ContainsAny(c.TLSName, " /:") {
-		errs = append(errs, fmt.Errorf("config: cluster.tls_name: %.20q is not allowed: want a host name of at most 253 characters, without a port", c.TLSName))
-	}
-	if c.SessionSpare < 0 {
-		errs = append(errs, fmt.Errorf("config: cluster.session_spare: %d is not allowed: want 0 or more backends", c.SessionSpare))
-	}
-	return errs
-}
-
-// clusterReaders is readers for the section.
-var clusterReaders = map[string][]string{
-	"election":      {"scheduler"},
-	"session-spare": {"demo", "serve"},
 }
 
 // ElectionURL returns where schedulers agree on who leads; nil: there is no election.
@@ -69,7 +40,7 @@ func (c Cluster) ElectionURL() (*Election, error) {
 		hosts, name, _ := strings.Cut(rest, "/")
 		e := &Election{Kind: scheme, Name: name}
 		for host := range strings.SplitSeq(hosts, ",") {
-			if err := checkAddress("election", host); err != nil {
+			if err := checkAddress(host); err != nil {
 				return nil, fmt.Errorf("%q: want host:port of each member of etcd", host)
 			}
 			e.Endpoints = append(e.Endpoints, host)

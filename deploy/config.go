@@ -1,5 +1,5 @@
-// Package deploy holds what a deployment sets: one YAML file plus flags, fifteen knobs and
-// sections on the cluster, the protocol and the repository, checked before anything starts. It starts nothing itself.
+// Package deploy holds what a deployment sets: one YAML file plus flags, and one table of knobs, Rooms, at most fifteen for a
+// room, checked before anything starts. It starts nothing itself.
 package deploy
 
 import (
@@ -18,8 +18,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Config is everything that a deployment may set. Constants that no two deployments would set
-// differently live beside the code that uses them.
+// Config is everything that a deployment may set; Rooms has a row for each field.
 type Config struct {
 	Listen    string  `yaml:"listen"`     // scheduler: where frontends and backends connect
 	Scheduler string  `yaml:"scheduler"`  // backend, gateway, tools: the scheduler to connect to, or all of the cluster, separated by commas
@@ -44,26 +43,6 @@ type Config struct {
 	Accuracy   Accuracy   `yaml:"accuracy"`   // of families of models
 }
 
-// Default returns the configuration of one machine on loopback.
-func Default() Config {
-	return Config{
-		Listen:    "127.0.0.1:7070",
-		Scheduler: "127.0.0.1:7070",
-		HTTP:      "127.0.0.1:8000",
-		GRPC:      "127.0.0.1:8001",
-		Data:      "127.0.0.1:0",
-		Provider:  "auto",
-		Models:    "models",
-		Prompt:    0.3,
-		QueueMax:  100_000,
-		LogLevel:  "info",
-		Cluster:   Cluster{SessionSpare: 1},
-		Protocol:  DefaultProtocol(),
-
-		Repository: DefaultRepository(),
-	}
-}
-
 // fileSizeMax bounds what is read as a configuration or a secret.
 const fileSizeMax = 1 << 20
 
@@ -81,22 +60,36 @@ func Load(path string) (Config, error) {
 
 	// An empty file, which ends at once, is a configuration, too.
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllString(err.Error(), `$1: no such key; the keys are `+strings.Join(configKeys(), ", ")))
+		return c, fmt.Errorf("config %s: %s", path, unknownKey.ReplaceAllStringFunc(err.Error(), nameKeys))
 	}
 	return c, nil
 }
 
-// unknownKey is how package yaml says it.
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(?:Config|Cluster|Protocol|Repository)`)
+// unknownKey is how package yaml says it, with the key and the type of its section.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type deploy\.(\w+)`)
 
-// configKeys are what a file may hold, in the order of Config.
-func configKeys() []string {
+// nameKeys says what yaml said of an unknown key with the keys that there are.
+func nameKeys(text string) string {
+	said := unknownKey.FindStringSubmatch(text)
+	return said[1] + ": no such key; the keys are " + strings.Join(configKeys(strings.ToLower(said[2])), ", ")
+}
+
+// configKeys are what a section of a file may hold, in the order of its type. The section config is the file itself.
+func configKeys(section string) []string {
 	var all []string
 
-	// What is written for an empty configuration has every key, in order.
+	// What is written for an empty configuration has every key, in order; those of a section are indented.
+	within := "config"
 	for line := range strings.Lines(Config{}.YAML()) {
-		if key, _, _ := strings.Cut(line, ":"); !strings.HasPrefix(key, " ") { // not within a section
-			all = append(all, key)
+		key, _, _ := strings.Cut(line, ":")
+		switch inner := strings.TrimSpace(key); {
+		case inner == key:
+			within = key
+			if section == "config" {
+				all = append(all, key)
+			}
+		case within == section:
+			all = append(all, inner)
 		}
 	}
 	return all
@@ -120,47 +113,6 @@ func readBounded(path string) ([]byte, error) {
 	return text, nil
 }
 
-// readers names the commands that read a knob. The others have no flag for it: one that is ignored
-// deceives. All read token-file, tls and log-level; the file may hold every knob for any command.
-var readers = map[string][]string{
-	"listen":    {"serve", "scheduler"},
-	"scheduler": {"scheduler", "backend", "gateway", "infer", "load"},
-	"http":      {"demo", "serve", "gateway"},
-	"grpc":      {"demo", "serve", "gateway"},
-	"data":      {"demo", "serve", "backend", "gateway", "infer", "load"},
-	"provider":  {"demo", "serve", "backend", "gateway", "infer", "load"},
-	"models":    {"demo", "serve", "backend", "infer"},
-	"executors": {"demo", "serve", "backend"},
-	"emulate":   {"demo", "serve", "backend"},
-	"gpu":       {"demo", "serve", "backend"},
-	"prompt":    {"demo", "serve", "scheduler"},
-	"queue-max": {"demo", "serve", "scheduler"},
-}
-
-// registerFlags registers a flag for each knob, with the present value as the default.
-func (c *Config) registerFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Listen, "listen", c.Listen, "scheduler `address` that frontends and backends connect to")
-	fs.StringVar(&c.Scheduler, "scheduler", c.Scheduler, "`address` of the scheduler to connect to; several, separated by commas, where some stand by")
-	fs.StringVar(&c.HTTP, "http", c.HTTP, "gateway `address` for REST, /metrics and the page")
-	fs.StringVar(&c.GRPC, "grpc", c.GRPC, "gateway `address` for gRPC")
-	fs.StringVar(&c.Data, "data", c.Data, "data plane listen `address`")
-	fs.StringVar(&c.Provider, "provider", c.Provider, "data plane `provider`: auto, verbs, shm or tcp")
-	fs.StringVar(&c.Models, "models", c.Models, "model repository `directory`")
-	fs.IntVar(&c.Executors, "executors", c.Executors, "ONNX Runtime executors, one core each; 0: one per two cores")
-	fs.IntVar(&c.Emulate, "emulate", c.Emulate, "emulated GPUs instead of ONNX Runtime; 0: none")
-	fs.BoolVar(&c.GPU, "gpu", c.GPU, "run models on this host's GPUs (a binary built with the tag cuda)")
-	fs.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`file` with the secret that all parts share")
-	fs.StringVar(&c.TLS, "tls", c.TLS, "`directory` with tls.crt, tls.key and ca.crt; empty: no TLS")
-	fs.Float64Var(&c.Prompt, "prompt", c.Prompt, "`share` of the GPUs in demand below which batches start at once; 0: always defer")
-	fs.IntVar(&c.QueueMax, "queue-max", c.QueueMax, "requests queued per model before new ones are rejected")
-	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
-
-	c.Cluster.registerFlags(fs)
-	c.Protocol.registerFlags(fs)
-	c.Repository.registerFlags(fs)
-	c.Accuracy.registerFlags(fs)
-}
-
 // Parse reads flags over the file that -config names (or the defaults), and checks the result.
 // command says which knobs have a flag; extra registers the command's own. It returns the words
 // after the flags.
@@ -182,21 +134,8 @@ func Parse(command string, args []string, extra func(*flag.FlagSet)) (Config, []
 	// configPath has read it already: here it only has its place in the help.
 	fs.String("config", path, "YAML `file`; flags win over it")
 
-	// A command has the flags of the fields that it reads; any other is refused by name.
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	c.registerFlags(all)
-	all.VisitAll(func(f *flag.Flag) {
-		by, some := readers[f.Name]
-		for _, section := range []map[string][]string{clusterReaders, protocolReaders, repositoryReaders, accuracyReaders} {
-			if of, has := section[f.Name]; has {
-				by, some = of, true
-			}
-		}
-		if !some || slices.Contains(by, command) {
-			fs.Var(f.Value, f.Name, f.Usage)
-		}
-	})
-
+	// A command has the flags of the knobs that it reads; any other is refused by name.
+	c.registerFlags(fs, command)
 	if extra != nil {
 		extra(fs)
 	}
@@ -281,73 +220,39 @@ func configPath(args []string) (string, error) {
 	return "", nil
 }
 
-// Check returns every problem at once, each naming the field, the value and what is allowed.
-func (c Config) Check() error {
-	// Everything that is wrong is said at once, so that a file is mended in one go.
-	var errs []error
-	bad := func(field string, value any, allowed string) {
-		errs = append(errs, fmt.Errorf("config: %s: %v is not allowed: %s", field, value, allowed))
-	}
-
-	for addr := range strings.SplitSeq(c.Scheduler, ",") {
-		errs = append(errs, checkAddress("scheduler", strings.TrimSpace(addr)))
-	}
-	for _, l := range c.listeners() {
-		errs = append(errs, c.CheckListener(l.field, l.addr))
-	}
-
-	if allowed := []string{"auto", "verbs", "shm", "tcp"}; !slices.Contains(allowed, c.Provider) {
-		bad("provider", fmt.Sprintf("%q", c.Provider), "want one of "+strings.Join(allowed, ", "))
-	}
-	if allowed := []string{"debug", "info", "warn", "error"}; !slices.Contains(allowed, c.LogLevel) {
-		bad("log_level", fmt.Sprintf("%q", c.LogLevel), "want one of "+strings.Join(allowed, ", "))
-	}
-
-	if c.Models == "" {
-		bad("models", `""`, "want a directory")
-	}
-	if c.Executors < 0 || c.Executors > 1024 {
-		bad("executors", c.Executors, "want 0 to 1024")
-	}
-	if c.Emulate < 0 || c.Emulate > 1024 {
-		bad("emulate", c.Emulate, "want 0 to 1024")
-	}
-	if c.QueueMax < 1 || c.QueueMax > 100_000_000 {
-		bad("queue_max", c.QueueMax, "want 1 to 100000000")
-	}
-	if !(c.Prompt >= 0 && c.Prompt <= 1) {
-		bad("prompt", c.Prompt, "want 0 to 1")
-	}
-
-	return errors.Join(slices.Concat(errs, c.Cluster.checkFields(), c.Protocol.checkFields(), c.Repository.checkFields(), c.Accuracy.checkFields())...)
-}
-
 type listener struct{ field, addr string }
 
 func (c Config) listeners() []listener {
 	return []listener{{"listen", c.Listen}, {"http", c.HTTP}, {"grpc", c.GRPC}, {"data", c.Data}}
 }
 
-func checkAddress(field, addr string) error {
+func checkAddress(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return fmt.Errorf("config: %s: %q is not allowed: want host:port, the port from 0 to 65535", field, addr)
+		return refusedValue(addr, "host:port, the port from 0 to 65535")
 	}
 	return nil
 }
 
-// CheckListener refuses what is no address, and one beyond loopback that asks nobody for a secret.
+// CheckListener refuses what is no address, and one beyond loopback that asks nobody for a secret. The error names the field.
 func (c Config) CheckListener(field, addr string) error {
-	if err := checkAddress(field, addr); err != nil {
+	if err := c.checkListener(addr); err != nil {
+		return fmt.Errorf("config: %s: %w", field, err)
+	}
+	return nil
+}
+
+func (c *Config) checkListener(addr string) error {
+	if err := checkAddress(addr); err != nil {
 		return err
 	}
 
 	// Beyond loopback anybody could connect: the parts must know each other by a secret.
 	if !isLoopback(addr) && c.TokenFile == "" {
-		return fmt.Errorf("config: %s: %q leaves this host: set token_file (and tls) as well", field, addr)
+		return fmt.Errorf("%q leaves this host: set token_file (and tls) as well", addr)
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -38,20 +37,6 @@ func TestDefaultIsValidAndRoundTrips(t *testing.T) {
 	}
 }
 
-func TestKnobsAreFew(t *testing.T) {
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	c := Default()
-	c.registerFlags(fs)
-	flags := 0
-	fs.VisitAll(func(*flag.Flag) { flags++ })
-	knobs := reflect.TypeFor[Config]().NumField() - 4
-	cluster, protocol := reflect.TypeFor[Cluster]().NumField(), reflect.TypeFor[Protocol]().NumField()
-	repository := reflect.TypeFor[Repository]().NumField() + reflect.TypeFor[Accuracy]().NumField()
-	if knobs > 15 || cluster > 5 || protocol > 10 || repository > 5 || flags != knobs+cluster+protocol+repository {
-		t.Errorf("%d knobs, %d of the cluster, %d of the protocol, %d of the repository and %d flags; want as many flags as knobs, at most 15, 5, 10 and 5", knobs, cluster, protocol, repository, flags)
-	}
-}
-
 func TestFlagsWinOverTheFile(t *testing.T) {
 	path := write(t, "emulate: 4\nhttp: 127.0.0.1:9000\n")
 	for _, args := range [][]string{{"-config", path, "-emulate", "2", "word"}, {"--emulate=2", "--config=" + path, "word"}} {
@@ -68,6 +53,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"unknown key":  {"http: 127.0.0.1:1\nhtpp: x\n", "line 2: htpp: no such key; the keys are listen, scheduler, http, grpc"},
+		"in a section": {"cluster:\n  elections: x\n", "line 2: elections: no such key; the keys are election, tls_name, session_spare"},
 		"wrong type":   {"\nemulate: many\n", "line 2: cannot unmarshal"},
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
 		"large port":   {"http: 127.0.0.1:99999\n", `http: "127.0.0.1:99999" is not allowed: want host:port, the port from 0 to 65535`},
@@ -136,13 +122,6 @@ func TestBadFlagsSayWhatIsAllowed(t *testing.T) {
 		wait := func(fs *flag.FlagSet) { fs.Duration("wait", 0, "") }
 		if _, _, err := Parse(tc.command, strings.Fields(tc.args), wait); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %s: got %v, want it to say %q", tc.command, tc.args, err, tc.want)
-		}
-	}
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	new(Config).registerFlags(fs)
-	for name := range readers {
-		if fs.Lookup(name) == nil {
-			t.Errorf("readers: %s is no knob", name)
 		}
 	}
 	if _, _, err := Parse("serve", []string{"-config", ""}, nil); err == nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"downbeat.dev/deploy"
@@ -24,7 +25,7 @@ type command struct {
 
 const usage = `downbeat serves DNN models to requests that carry deadlines.
 
-Usage: downbeat COMMAND [flags]        downbeat COMMAND --help
+Usage: downbeat COMMAND [flags]        downbeat COMMAND --help        downbeat help config
 
 `
 
@@ -33,12 +34,20 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
 
-	err := runNamed(ctx, "downbeat", commands(), os.Args[1:], func(w io.Writer) {
+	os.Exit(exitCode(ctx, runLine(ctx, os.Args[1:])))
+}
+
+// runLine runs what the words after "downbeat" say.
+func runLine(ctx context.Context, args []string) error {
+	// The file is no command's own, so that its help is no command's either.
+	if slices.Equal(args, []string{"help", "config"}) {
+		return deploy.Help(os.Stdout)
+	}
+	return runNamed(ctx, "downbeat", commands(), args, func(w io.Writer) {
 		fmt.Fprint(w, usage)
 		list(w, commands())
 		fmt.Fprint(w, footer)
 	})
-	os.Exit(exitCode(ctx, err))
 }
 
 // exitCode prints what went wrong and tells how the process ends: 2 for a command line that cannot

@@ -70,6 +70,16 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	}
 }
 
+// TestHelpOfTheFile: "help config" is no command's help.
+func TestHelpOfTheFile(t *testing.T) {
+	if err := silently(t, func() error { return runLine(t.Context(), []string{"help", "config"}) }); err != nil {
+		t.Error(err)
+	}
+	if err := silently(t, func() error { return runLine(t.Context(), []string{"help", "confog"}) }); !errors.Is(err, errUsage) {
+		t.Errorf("help of an unknown word: %v", err)
+	}
+}
+
 // TestExamplesParse: what help shows can be typed. Words after the flags would end their parsing.
 func TestExamplesParse(t *testing.T) {
 	trailing := map[string]int{"downbeat infer": 2, "downbeat profile": -1}

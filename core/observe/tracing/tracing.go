@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -13,16 +14,21 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Check says what is wrong with a collector's address and a share of requests.
-func Check(endpoint string, rate float64) error {
-	if !(rate >= 0 && rate <= 1) {
-		return fmt.Errorf("trace_rate: %v is not allowed: want 0 to 1", rate)
+// CheckRate says what is wrong with a share of requests.
+func CheckRate(rate float64) error {
+	if !(rate >= 0 && rate <= 1) { // NaN is neither
+		return fmt.Errorf("%v is not allowed: want 0 to 1", rate)
 	}
+	return nil
+}
+
+// CheckEndpoint says what is wrong with a collector's address; empty: there is none.
+func CheckEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
 	}
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("trace: %.80q is not allowed: want the URL of an OTLP collector, such as http://localhost:4318", endpoint)
+		return fmt.Errorf("%.80q is not allowed: want the URL of an OTLP collector, such as http://localhost:4318", endpoint)
 	}
 	return nil
 }
@@ -31,8 +37,8 @@ func Check(endpoint string, rate float64) error {
 // that is slow or away costs spans, not requests. Of requests without a trace of their own a share is traced, that of rate at the time; one
 // that comes with a trace follows its sampled flag. The caller must Shutdown it.
 func Open(ctx context.Context, endpoint string, rate *Rate, service, version string) (*trace.TracerProvider, error) {
-	if err := Check(endpoint, rate.Rate()); err != nil {
-		return nil, err
+	if err := errors.Join(CheckEndpoint(endpoint), CheckRate(rate.Rate())); err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
 	}
 
 	to, err := url.Parse(endpoint)

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -68,7 +69,7 @@ func TestCheck(t *testing.T) {
 		rate     float64
 		ok       bool
 	}{{"", 0.01, true}, {"http://localhost:4318", 1, true}, {"https://collector/otlp", 0, true}, {"localhost:4318", 1, false}, {"ftp://x", 1, false}, {"", -1, false}, {"", 2, false}} {
-		if err := Check(c.endpoint, c.rate); (err == nil) != c.ok {
+		if err := errors.Join(CheckEndpoint(c.endpoint), CheckRate(c.rate)); (err == nil) != c.ok {
 			t.Errorf("%q %v: %v", c.endpoint, c.rate, err)
 		}
 	}

@@ -1,0 +1,206 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"downbeat.dev/core/observe/tracing"
+)
+
+// Sets of commands that read the same knobs.
+var (
+	ofSchedulers = []string{"demo", "serve", "scheduler"}
+	ofBackends   = []string{"demo", "serve", "backend"}
+	ofGateways   = []string{"demo", "serve", "gateway"}
+	ofData       = []string{"demo", "serve", "backend", "gateway", "infer", "load"}
+
+	// A demonstration has one client and loads what it finds.
+	ofLastingBackends = []string{"serve", "backend"}
+	ofLastingGateways = []string{"serve", "gateway"}
+)
+
+// Rooms is the table of all knobs, at most fifteen for a room. Constants that no two deployments would set differently live
+// beside the code that uses them.
+var Rooms = []Room{
+	{"", "What all parts share", []Knob{
+		{Name: "scheduler", Default: "127.0.0.1:7070", Readers: []string{"scheduler", "backend", "gateway", "infer", "load"},
+			Help:  "`address` of the scheduler to connect to; several, separated by commas, where some stand by",
+			field: func(c *Config) any { return &c.Scheduler }, check: checkSchedulers},
+		{Name: "token_file", Default: "", Help: "`file` with the secret that all parts share; listening beyond loopback needs it",
+			field: func(c *Config) any { return &c.TokenFile }},
+		{Name: "tls", Default: "", Help: "`directory` with tls.crt, tls.key and ca.crt; empty: no TLS",
+			field: func(c *Config) any { return &c.TLS }},
+		{Name: "cluster.tls_name", Default: "", Help: "`name` in every part's certificate; empty: each has the host that others dial",
+			field: func(c *Config) any { return &c.Cluster.TLSName }, check: checkTLSName},
+		{Name: "log_level", Default: "info", Help: "`level`: debug, info, warn or error",
+			field: func(c *Config) any { return &c.LogLevel }, check: func(c *Config) error { return checkOneOf(c.LogLevel, "debug", "info", "warn", "error") }},
+	}},
+
+	{"core", "the scheduler", []Knob{
+		{Name: "listen", Default: "127.0.0.1:7070", Readers: []string{"serve", "scheduler"}, Help: "scheduler `address` that frontends and backends connect to",
+			field: func(c *Config) any { return &c.Listen }, check: func(c *Config) error { return c.checkListener(c.Listen) }},
+		{Name: "prompt", Default: 0.3, Readers: ofSchedulers, Help: "`share` of the GPUs in demand below which batches start at once; 0: always defer",
+			field: func(c *Config) any { return &c.Prompt }, check: func(c *Config) error { return checkRange(c.Prompt, 0, 1) }},
+		{Name: "queue_max", Default: 100_000, Readers: ofSchedulers, Help: "requests queued per model before new ones are rejected",
+			field: func(c *Config) any { return &c.QueueMax }, check: func(c *Config) error { return checkRange(c.QueueMax, 1, 100_000_000) }},
+		{Name: "accuracy.floors", Default: "", Readers: ofSchedulers, Help: "least accuracy that may answer, by family: a `list` such as vehicle=0.9,activity=0.8",
+			field: func(c *Config) any { return &c.Accuracy.Floors }, flag: "accuracy-floors", check: checkFloors},
+		{Name: "cluster.election", Default: "", Readers: []string{"scheduler"},
+			Help:  "`URL` where schedulers agree on who leads: etcd://HOST:PORT,.../NAME, etcds:// (TLS), kubernetes://NAMESPACE/LEASE or file:///PATH; empty: this one leads",
+			field: func(c *Config) any { return &c.Cluster.Election }, check: checkElection},
+	}},
+
+	{"rdma", "the data plane", []Knob{
+		{Name: "data", Default: "127.0.0.1:0", Readers: ofData, Help: "data plane listen `address` of frontends and backends",
+			field: func(c *Config) any { return &c.Data }, check: func(c *Config) error { return c.checkListener(c.Data) }},
+		{Name: "provider", Default: "auto", Readers: ofData, Help: "data plane `provider`: auto, verbs, shm or tcp",
+			field: func(c *Config) any { return &c.Provider }, check: func(c *Config) error { return checkOneOf(c.Provider, "auto", "verbs", "shm", "tcp") }},
+	}},
+
+	{"backend", "executors and the models that they load", []Knob{
+		{Name: "models", Default: "models", Readers: []string{"demo", "serve", "backend", "infer"}, Help: "model repository `directory`; several, separated by commas",
+			field: func(c *Config) any { return &c.Models }, check: checkModels},
+		{Name: "executors", Default: 0, Readers: ofBackends, Help: "ONNX Runtime executors, one core each; 0: one per two cores",
+			field: func(c *Config) any { return &c.Executors }, check: func(c *Config) error { return checkRange(c.Executors, 0, 1024) }},
+		{Name: "emulate", Default: 0, Readers: ofBackends, Help: "emulated GPUs instead of ONNX Runtime; 0: none",
+			field: func(c *Config) any { return &c.Emulate }, check: func(c *Config) error { return checkRange(c.Emulate, 0, 1024) }},
+		{Name: "gpu", Default: false, Readers: ofBackends, Help: "run models on this host's GPUs (a binary built with the tag cuda), and on ONNX Runtime what they do not support",
+			field: func(c *Config) any { return &c.GPU }},
+		{Name: "protocol.strict_models", Default: false, Readers: ofLastingBackends,
+			Help:  "every model needs a config.pbtxt that describes it in full; else its ONNX file completes it",
+			field: func(c *Config) any { return &c.Protocol.StrictModels }},
+		{Name: "repository.model_control", Default: "none", Readers: ofLastingBackends,
+			Help:  "`mode`: none (all models at start), explicit (what clients load and unload) or poll (all, and what changes in the repository)",
+			field: func(c *Config) any { return &c.Repository.ModelControl }, check: func(c *Config) error { return checkOneOf(c.Repository.ModelControl, "none", "explicit", "poll") }},
+		{Name: "repository.load_models", Default: "", Readers: ofLastingBackends,
+			Help:  "with model_control explicit: `models` to load at start, separated by commas; * stands for all",
+			field: func(c *Config) any { return &c.Repository.LoadModels }, check: func(c *Config) error { return c.checkExplicit(c.Repository.LoadModels) }},
+		{Name: "repository.poll_every", Default: 15 * time.Second, Readers: ofLastingBackends,
+			Help:  "with model_control poll: how often the repository is looked at",
+			field: func(c *Config) any { return &c.Repository.PollEvery }, check: func(c *Config) error { return checkRange(c.Repository.PollEvery, 100*time.Millisecond, 24*time.Hour) }},
+		{Name: "repository.state_dir", Default: "", Readers: ofLastingBackends,
+			Help:  "with model_control explicit: a `directory` that keeps what clients have loaded and unloaded for the next start, by the backend's name",
+			field: func(c *Config) any { return &c.Repository.StateDir }, check: func(c *Config) error { return c.checkExplicit(c.Repository.StateDir) }},
+	}},
+
+	{"frontend", "the gateway", []Knob{
+		{Name: "http", Default: "127.0.0.1:8000", Readers: ofGateways, Help: "gateway `address` for REST, /metrics and the page",
+			field: func(c *Config) any { return &c.HTTP }, check: func(c *Config) error { return c.checkListener(c.HTTP) }},
+		{Name: "grpc", Default: "127.0.0.1:8001", Readers: ofGateways, Help: "gateway `address` for gRPC",
+			field: func(c *Config) any { return &c.GRPC }, check: func(c *Config) error { return c.checkListener(c.GRPC) }},
+		{Name: "cluster.session_spare", Default: 1, Readers: []string{"demo", "serve"},
+			Help:  "`backends` that may be lost without a session being evicted, as long as there are more",
+			field: func(c *Config) any { return &c.Cluster.SessionSpare }, check: func(c *Config) error { return checkRange(c.Cluster.SessionSpare, 0, 1_000_000) }},
+		{Name: "protocol.server_name", Default: "downbeat", Readers: ofGateways, Help: "`name` that server metadata reports; some clients compare it with triton",
+			field: func(c *Config) any { return &c.Protocol.ServerName }, check: checkServerName},
+		{Name: "protocol.client_shm", Default: false, Readers: ofGateways,
+			Help:  "let clients of this host keep tensors in shared memory objects of the gateway's user",
+			field: func(c *Config) any { return &c.Protocol.ClientSHM }},
+		{Name: "protocol.client_tokens_file", Default: "", Readers: ofLastingGateways,
+			Help:  "`file` of clients with a token and limits each; empty: the secret of token_file opens the API",
+			field: func(c *Config) any { return &c.Protocol.ClientTokensFile }},
+		{Name: "protocol.restricted_file", Default: "", Readers: ofLastingGateways, Help: "`file` of headers that classes of endpoints ask for; empty: none does",
+			field: func(c *Config) any { return &c.Protocol.RestrictedFile }},
+		{Name: "protocol.triton_metrics", Default: false, Readers: ofLastingGateways, Help: "show metrics under Triton's names, nv_inference_count and so on, too",
+			field: func(c *Config) any { return &c.Protocol.TritonMetrics }},
+		{Name: "protocol.access_log", Default: false, Readers: ofLastingGateways,
+			Help:  "a log line for every inference call: model, request id, trace, rows, time, outcome",
+			field: func(c *Config) any { return &c.Protocol.AccessLog }},
+		{Name: "protocol.trace", Default: "", Readers: ofLastingGateways, Help: "`URL` of the OTLP collector that spans go to, such as http://localhost:4318; empty: none",
+			field: func(c *Config) any { return &c.Protocol.Trace }, check: func(c *Config) error { return tracing.CheckEndpoint(c.Protocol.Trace) }},
+		{Name: "protocol.trace_rate", Default: 0.01, Readers: ofLastingGateways,
+			Help:  "`share` of the requests without a trace of their own that are traced; /v2/trace/setting changes it",
+			field: func(c *Config) any { return &c.Protocol.TraceRate }, check: func(c *Config) error { return tracing.CheckRate(c.Protocol.TraceRate) }},
+		{Name: "protocol.strict_readiness", Default: false, Readers: ofLastingGateways, Help: "not ready while a backend says that it cannot serve a model",
+			field: func(c *Config) any { return &c.Protocol.StrictReadiness }},
+	}},
+}
+
+// Check returns every problem at once, each naming the knob, the value and what is allowed, so that a file is mended in one go.
+func (c Config) Check() error {
+	var errs []error
+	for k := range knobs() {
+		if k.check == nil {
+			continue
+		}
+		if err := k.check(&c); err != nil {
+			errs = append(errs, fmt.Errorf("config: %s: %w", k.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refusedValue is the error about a value that is not allowed.
+func refusedValue(value any, want string) error {
+	if text, ok := value.(string); ok {
+		value = fmt.Sprintf("%.100q", text)
+	}
+	return fmt.Errorf("%v is not allowed: want %s", value, want)
+}
+
+func checkOneOf(value string, allowed ...string) error {
+	if !slices.Contains(allowed, value) {
+		return refusedValue(value, "one of "+strings.Join(allowed, ", "))
+	}
+	return nil
+}
+
+func checkRange[T int | float64 | time.Duration](value, least, most T) error {
+	if !(value >= least && value <= most) { // NaN is neither
+		return refusedValue(value, fmt.Sprintf("%v to %v", least, most))
+	}
+	return nil
+}
+
+func checkModels(c *Config) error {
+	if c.Models == "" {
+		return refusedValue("", "a directory")
+	}
+	return nil
+}
+
+func checkSchedulers(c *Config) error {
+	for addr := range strings.SplitSeq(c.Scheduler, ",") {
+		if err := checkAddress(strings.TrimSpace(addr)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkTLSName(c *Config) error {
+	if name := c.Cluster.TLSName; len(name) > 253 || strings.ContainsAny(name, " /:") {
+		return refusedValue(name, "a host name of at most 253 characters, without a port")
+	}
+	return nil
+}
+
+func checkElection(c *Config) error {
+	if _, err := c.Cluster.ElectionURL(); err != nil {
+		return fmt.Errorf("%.100q is not allowed: %w", c.Cluster.Election, err)
+	}
+	return nil
+}
+
+func checkFloors(c *Config) error {
+	_, err := c.Accuracy.ByFamily()
+	return err
+}
+
+func checkServerName(c *Config) error {
+	if name := c.Protocol.ServerName; name == "" || len(name) > 256 {
+		return refusedValue(name, "1 to 256 bytes")
+	}
+	return nil
+}
+
+// checkExplicit refuses a value that has a meaning only where clients load and unload models.
+func (c *Config) checkExplicit(value string) error {
+	if value != "" && c.Repository.ModelControl != "explicit" {
+		return refusedValue(value, "none, or model_control explicit")
+	}
+	return nil
+}
