@@ -130,6 +130,7 @@ func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
 	}
 	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the agenda may still have it
+	r.SetSpareOwner(id, 0)
 	r.idle.set(uint32(id))
 	r.count++
 	return nil

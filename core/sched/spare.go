@@ -14,6 +14,8 @@ type SpareWork struct {
 	ID     WorkID
 	Step   Duration // a step's longest usual length on a GPU of the sub-cluster, at most SpareStepMost
 	Weight float64  // its part of the GPU time beside other work, above 0
+	Owner  uint32   // only GPUs of this owner do its steps, see SetSpareOwner; 0: any GPU does
+	Most   int      // how many of its steps may run at a time; 0: any number
 }
 
 // SpareStep is the order to run one step on one GPU. It must be answered by one EndSpare.
@@ -46,10 +48,11 @@ const (
 
 // spare is what a Ranker knows of spare work. A Ranker without any has none.
 type spare struct {
-	works []offered
-	steps []running // by GPU
-	wants []want    // by model
-	count int       // steps that run
+	works  []offered
+	steps  []running // by GPU
+	owners []uint32  // by GPU, as far as any has one
+	wants  []want    // by model
+	count  int       // steps that run
 	// followed are those of them that have a batch behind them.
 	followed int
 	watch    []GPUID // GPUs that are idle by plan, but whose step has not been told to have ended
@@ -62,6 +65,7 @@ type spare struct {
 type offered struct {
 	SpareWork
 	used      float64 // GPU time by weight
+	running   int     // its steps
 	suspended bool    // a step of it was lost
 }
 
@@ -101,9 +105,40 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 		return fmt.Errorf("sched: spare work %d: there are %d already, want at most as many", w.ID, SpareWorkMax)
 	}
 
-	// New work starts with the least that others got: it must not make up for the time before it came.
-	s.works = append(s.works, offered{SpareWork: w, used: least})
+	// New work starts with the least that others got: it must not make up for the time before it came. Steps may still
+	// run that it began before it was withdrawn.
+	s.works = append(s.works, offered{SpareWork: w, used: least, running: r.stepsOf(w.ID)})
 	return nil
+}
+
+// stepsOf counts the steps of a work that run.
+func (r *Ranker) stepsOf(id WorkID) (n int) {
+	for g := range r.spare.steps {
+		if r.gpus[g].spare && r.spare.steps[g].work == id {
+			n++
+		}
+	}
+	return n
+}
+
+// SetSpareOwner says whose steps a GPU does, besides those of work without an owner. A GPU that was just added has no
+// owner. Without spare work it does nothing.
+func (r *Ranker) SetSpareOwner(id GPUID, owner uint32) {
+	if r.spare == nil || r.gpu(id) == nil {
+		return
+	}
+	for int(id) >= len(r.spare.owners) {
+		r.spare.owners = append(r.spare.owners, 0)
+	}
+	r.spare.owners[id] = owner
+}
+
+// ownerOf returns whose steps a GPU does.
+func (s *spare) ownerOf(id GPUID) uint32 {
+	if int(id) >= len(s.owners) {
+		return 0
+	}
+	return s.owners[id]
 }
 
 // WithdrawSpare forgets spare work. Its steps that run are to be answered still.
@@ -189,6 +224,9 @@ func (r *Ranker) forgetStep(id GPUID, g *gpu, took Duration) {
 	r.spare.unwatch(id)
 	g.spare = false
 	r.spare.count--
+	if w := r.spare.work(r.spare.steps[id].work); w != nil {
+		w.running--
+	}
 	if g.ahead > 0 {
 		r.spare.followed--
 	}
@@ -202,40 +240,63 @@ func (r *Ranker) startSteps(now Time) {
 	s.out = s.out[:0]
 	room, checked := 0, Duration(0) // how many steps of a length may start
 
+	// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less.
+	longest := SpareStepMost
+	if len(s.works) > 0 && r.load() >= tight {
+		longest = spareStepTight
+	}
+
 	for id := r.idle.last(len(r.gpus)); id >= 0; id = r.idle.last(id) {
 		g := &r.gpus[id]
 		if g.spare || g.ahead > 0 {
 			continue // its work ends soon, but has not
 		}
 
-		// When GPU time is scarce only short steps run: a request that finds a GPU taken waits for less.
-		w := s.next(r.load() >= tight)
-		if w == nil {
-			return
-		}
+		for {
+			w := s.next(s.ownerOf(GPUID(id)), longest)
+			if w == nil {
+				break
+			}
 
-		// The room is counted once for each length: it is a pass over all models and GPUs.
-		if w.Step != checked {
-			room, checked = r.spareRoom(now, w.Step), w.Step
+			// The room is counted once for each length: it is a pass over all models and GPUs.
+			if w.Step != checked {
+				room, checked = r.spareRoom(now, w.Step), w.Step
+			}
+			if room > 0 {
+				room--
+				r.startStep(now, GPUID(id), g, w)
+				break
+			}
+			longest = w.Step - 1 // a shorter step may still fit
 		}
-		if room <= 0 {
+		if longest == 0 {
 			return
 		}
-		room--
-		r.startStep(now, GPUID(id), g, w)
 	}
 }
 
-// next returns the work whose turn it is: the one that got least by its weight.
-func (s *spare) next(tight bool) *offered {
+// next returns the work whose turn it is on a GPU of an owner: of those with steps no longer than the longest, the one
+// that got least by its weight.
+func (s *spare) next(owner uint32, longest Duration) *offered {
 	var best *offered
 	for i := range s.works {
 		w := &s.works[i]
-		if !w.suspended && (!tight || w.Step <= spareStepTight) && (best == nil || w.used < best.used) {
+		mayRun := !w.suspended && w.Step <= longest && (w.Owner == 0 || w.Owner == owner) && (w.Most == 0 || w.running < w.Most)
+		if mayRun && (best == nil || w.used < best.used) {
 			best = w
 		}
 	}
 	return best
+}
+
+// work returns the spare work of a number, or nil.
+func (s *spare) work(id WorkID) *offered {
+	for i := range s.works {
+		if s.works[i].ID == id {
+			return &s.works[i]
+		}
+	}
+	return nil
 }
 
 func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
@@ -248,6 +309,7 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	end := start.Add(w.Step)
 	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
 	w.used += float64(w.Step) / w.Weight
+	w.running++
 	s.count++
 	s.stats.Steps++
 	s.out = append(s.out, SpareStep{Work: w.ID, SubCluster: r.number, GPU: id, Epoch: g.epoch, Start: start, End: end})
@@ -312,9 +374,16 @@ func (r *Ranker) endWait(id GPUID, g *gpu) {
 func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	r.forgetStep(id, g, 0)
 	r.spare.stats.Lost++
-	for i := range r.spare.works {
-		if w := &r.spare.works[i]; w.ID == r.spare.steps[id].work {
-			w.suspended = true
-		}
+	if w := r.spare.work(r.spare.steps[id].work); w != nil {
+		w.suspended = true
 	}
+}
+
+// Suspended reports whether spare work gets no steps until it is offered anew, since the end of one was not told.
+func (r *Ranker) Suspended(id WorkID) bool {
+	if r.spare == nil {
+		return false
+	}
+	w := r.spare.work(id)
+	return w != nil && w.suspended
 }

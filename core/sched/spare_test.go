@@ -337,3 +337,57 @@ func BenchmarkSpare(b *testing.B) {
 		})
 	}
 }
+
+// TestSpareOfOwners has GPUs do their owner's steps only, and no more of a work at a time than it allows.
+func TestSpareOfOwners(t *testing.T) {
+	x := newSpareRig(t, 4)
+	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1}) // nobody is its owner's yet
+	if len(x.steps) != 0 {
+		t.Fatalf("steps %v, want none: no GPU has the owner", x.steps)
+	}
+
+	r := x.s.rankers[0]
+	for g := GPUID(0); g < 3; g++ {
+		r.SetSpareOwner(g, 7)
+	}
+	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1})
+	if len(x.steps) != 1 || x.steps[0].GPU != 2 {
+		t.Fatalf("steps %v, want one, on GPU 2", x.steps)
+	}
+
+	// Withdrawn and offered again while its step runs, it still gets no second one.
+	x.s.WithdrawSpare(x.now, 0, 1)
+	x.offer(SpareWork{ID: 1, Step: ms, Weight: 1, Owner: 7, Most: 1})
+	if len(x.steps) != 0 {
+		t.Fatalf("steps %v while the only one allowed runs", x.steps)
+	}
+	x.offer(SpareWork{ID: 2, Step: ms, Weight: 1, Owner: 7})
+	if len(x.steps) != 2 {
+		t.Fatalf("steps %v, want two of work 2, on the owner's other GPUs", x.steps)
+	}
+
+	// A GPU that returns under its number is nobody's.
+	x.s.RemoveGPU(x.now, 2)
+	if err := x.s.AddGPU(x.now, 2, 9); err != nil {
+		t.Fatal(err)
+	}
+	x.take()
+	if len(x.steps) != 0 {
+		t.Fatalf("steps %v on a GPU that has no owner", x.steps)
+	}
+}
+
+// TestShorterSpareStepsGoOn has work with steps that fit run beside work whose steps are too long for the requests.
+func TestShorterSpareStepsGoOn(t *testing.T) {
+	x := newSpareRig(t, 2)
+	if err := x.s.AddModel(x.now, 1, Model{Profile: line(t, time.Millisecond, 4*time.Millisecond, 16), SLO: 9 * ms, Rate: 1}); err != nil {
+		t.Fatal(err)
+	}
+	x.offer(SpareWork{ID: 1, Step: 10 * ms, Weight: 1})
+	if len(x.steps) != 0 {
+		t.Fatalf("steps %v, want none: a pair of requests leaves 3 ms", x.steps)
+	}
+	if x.offer(SpareWork{ID: 2, Step: 2 * ms, Weight: 1}); len(x.steps) == 0 || x.steps[0].Work != 2 {
+		t.Fatalf("steps %v, want work 2's", x.steps)
+	}
+}

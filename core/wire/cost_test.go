@@ -97,12 +97,18 @@ func decode(f Frame) {
 		_, _ = DecodeModelAnswers(f)
 	case TypeUnserved:
 		_, _ = DecodeUnserved(f)
+	case TypeSpareOffer:
+		_, _ = DecodeSpareOffers(f)
+	case TypeSpareStart:
+		_, _ = DecodeSpareStarts(nil, f)
+	case TypeSpareEnd:
+		_, _ = DecodeSpareEnds(nil, f)
 	}
 }
 
 // TestDecodeKnowsEveryType: a type that is added to the protocol must be added to the fuzz target, too.
 func TestDecodeKnowsEveryType(t *testing.T) {
-	if TypeUnserved+1 != typeEnd {
-		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypeUnserved)
+	if TypeSpareEnd+1 != typeEnd {
+		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypeSpareEnd)
 	}
 }

@@ -35,6 +35,9 @@ const (
 	TypeModelCommand
 	TypeModelAnswer
 	TypeUnserved
+	TypeSpareOffer
+	TypeSpareStart
+	TypeSpareEnd
 	typeEnd
 )
 
@@ -44,6 +47,7 @@ var typeNames = [typeEnd]string{
 	"lead", "follow", "standby hello", "learned",
 	"placement", "placement report", "loadable",
 	"model command", "model answer", "unserved models",
+	"spare offer", "spare start", "spare end",
 }
 
 // String returns the type's name for errors.
@@ -88,6 +92,7 @@ var sizeMin = [typeEnd]int{
 	TypeLead: leadBytes, TypeFollow: followBytes, TypeStandbyHello: 6, TypeLearned: learnedBytesMin,
 	TypePlacement: placementBytes, TypePlacementReport: placementReportBytesMin, TypeLoadable: loadableBytesMin,
 	TypeModelCommand: commandBytesMin, TypeModelAnswer: answerBytesMin, TypeUnserved: unservedBytesMin,
+	TypeSpareOffer: spareOfferBytes, TypeSpareStart: spareStartBytes, TypeSpareEnd: spareEndBytes,
 }
 
 // Frame is one decoded header and the bytes that follow it: Count messages of one type.

@@ -84,7 +84,13 @@ func typeSamples(t testing.TB) []sample {
 		{Number: 2, Op: AddShape, Model: "n", Version: "3", Shape: "x[7,2]"}}
 	answers := []ModelAnswer{{Number: 1 << 50}, {Number: 2, Code: CommandFailed, Text: "no such file"}}
 	unserved := Unserved{Models: policies[1:]}
+	offers := []SpareOffer{{Work: 3, Step: 2e6, Weight: 0.5}, {Work: 4}}
+	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
+	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
 	return []sample{
+		{"spare_offer", AppendSpareOffers(nil, offers), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
+		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},
+		{"spare_end", AppendSpareEnds(nil, ends), ends, func(f Frame) (any, error) { return DecodeSpareEnds(nil, f) }},
 		{"model_command", must(AppendModelCommands(nil, commands)), commands, func(f Frame) (any, error) { return DecodeModelCommands(f) }},
 		{"model_answer", must(AppendModelAnswers(nil, answers)), answers, func(f Frame) (any, error) { return DecodeModelAnswers(f) }},
 		{"unserved", must(AppendUnserved(nil, unserved)), unserved, func(f Frame) (any, error) { return DecodeUnserved(f) }},
@@ -515,7 +521,7 @@ func recode(f Frame) ([]byte, error) {
 	case TypePlacementReport:
 		m, err := DecodePlacementReports(f)
 		return again(err, func() ([]byte, error) { return AppendPlacementReports(nil, m) })
-	case TypeModelCommand, TypeModelAnswer, TypeUnserved:
+	case TypeModelCommand, TypeModelAnswer, TypeUnserved, TypeSpareOffer, TypeSpareStart, TypeSpareEnd:
 		return recodeControl(f)
 	case TypeLoadable:
 		m, err := DecodeLoadables(f)
@@ -535,6 +541,17 @@ func recodeControl(f Frame) ([]byte, error) {
 	case TypeModelAnswer:
 		m, err := DecodeModelAnswers(f)
 		return again(err, func() ([]byte, error) { return AppendModelAnswers(nil, m) })
+	}
+	switch f.Type {
+	case TypeSpareOffer:
+		m, err := DecodeSpareOffers(f)
+		return AppendSpareOffers(nil, m), err
+	case TypeSpareStart:
+		m, err := DecodeSpareStarts(nil, f)
+		return AppendSpareStarts(nil, m), err
+	case TypeSpareEnd:
+		m, err := DecodeSpareEnds(nil, f)
+		return AppendSpareEnds(nil, m), err
 	}
 	u, err := DecodeUnserved(f)
 	return again(err, func() ([]byte, error) { return AppendUnserved(nil, u) })

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+)
+
+// The messages by which backends get time on their idle GPUs for spare work: training steps and all else that has a
+// length and no deadline. They came with version 8; a backend of an earlier one offers none.
+
+// SpareVersion is the first in which backends offer spare work.
+const SpareVersion = 8
+
+// SpareOffer makes spare work known, changes it, or withdraws it. Backend → scheduler. One of its steps runs at a time, on
+// any GPU of the backend. Work of which a step was not told to have ended gets no more until it is offered again.
+type SpareOffer struct {
+	Work   uint32  // the backend's number for it
+	Step   int64   // ns that a step takes at most, as a rule; 0: the work is withdrawn
+	Weight float64 // its part of the spare time beside other work; above 0 unless it is withdrawn
+}
+
+// SpareStart has a backend run one step of spare work. Scheduler → backend. Each is answered by one SpareEnd.
+type SpareStart struct {
+	Number uint64 // the scheduler's; the answer repeats it
+	Work   uint32
+	GPU    uint32 // index into BackendHello.GPUs
+	Start  int64  // ns from now, when the GPU is free
+	Step   int64  // ns that the GPU is left to it from then on
+}
+
+// SpareEnd tells that a step has ended. Backend → scheduler.
+type SpareEnd struct {
+	Number uint64
+	FreeIn int64 // ns from now until the GPU is free
+}
+
+const (
+	spareOfferBytes = 4 + 8 + 8
+	spareStartBytes = 8 + 4 + 4 + 8 + 8
+	spareEndBytes   = 8 + 8
+)
+
+// AppendSpareOffers appends frames carrying m.
+func AppendSpareOffers(dst []byte, m []SpareOffer) []byte {
+	return appendFixed(dst, TypeSpareOffer, m, spareOfferBytes, func(b []byte, m *SpareOffer) {
+		le.PutUint32(b, m.Work)
+		le.PutUint64(b[4:], uint64(m.Step))
+		le.PutUint64(b[12:], math.Float64bits(m.Weight))
+	})
+}
+
+// DecodeSpareOffers decodes f into fresh memory: offers are rare.
+func DecodeSpareOffers(f Frame) ([]SpareOffer, error) {
+	return decodeVaried(nil, f, TypeSpareOffer, func(d *decoder, m *SpareOffer) {
+		m.Work, m.Step, m.Weight = d.u32(), int64(d.u64()), math.Float64frombits(d.u64())
+
+		// A weight that is no number would spoil every comparison that it enters.
+		if d.err == nil && m.Step != 0 && (m.Step < 0 || !(m.Weight > 0 && m.Weight <= math.MaxFloat64)) {
+			d.keepError(fmt.Errorf("%w: spare work %d: step %d ns, weight %v, want both above 0", ErrMalformed, m.Work, m.Step, m.Weight))
+		}
+	})
+}
+
+// AppendSpareStarts appends frames carrying m.
+func AppendSpareStarts(dst []byte, m []SpareStart) []byte {
+	return appendFixed(dst, TypeSpareStart, m, spareStartBytes, func(b []byte, m *SpareStart) {
+		le.PutUint64(b, m.Number)
+		le.PutUint32(b[8:], m.Work)
+		le.PutUint32(b[12:], m.GPU)
+		le.PutUint64(b[16:], uint64(m.Start))
+		le.PutUint64(b[24:], uint64(m.Step))
+	})
+}
+
+// DecodeSpareStarts decodes f, using dst's memory.
+func DecodeSpareStarts(dst []SpareStart, f Frame) ([]SpareStart, error) {
+	return decodeVaried(dst[:0], f, TypeSpareStart, func(d *decoder, m *SpareStart) {
+		m.Number, m.Work, m.GPU, m.Start, m.Step = d.u64(), d.u32(), d.u32(), int64(d.u64()), int64(d.u64())
+	})
+}
+
+// AppendSpareEnds appends frames carrying m.
+func AppendSpareEnds(dst []byte, m []SpareEnd) []byte {
+	return appendFixed(dst, TypeSpareEnd, m, spareEndBytes, func(b []byte, m *SpareEnd) {
+		le.PutUint64(b, m.Number)
+		le.PutUint64(b[8:], uint64(m.FreeIn))
+	})
+}
+
+// DecodeSpareEnds decodes f, using dst's memory.
+func DecodeSpareEnds(dst []SpareEnd, f Frame) ([]SpareEnd, error) {
+	return decodeVaried(dst[:0], f, TypeSpareEnd, func(d *decoder, m *SpareEnd) {
+		m.Number, m.FreeIn = d.u64(), int64(d.u64())
+	})
+}
