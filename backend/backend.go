@@ -82,6 +82,9 @@ type Backend struct {
 	mu      sync.Mutex
 	models  []entry             // by number; guarded by mu, entries are replaced and never changed
 	greeted []wire.BackendModel // what the hello said; guarded by mu
+	spares  []*SpareWork        // by number; guarded by mu
+
+	spareLoops sync.WaitGroup
 
 	// Since models were loaded or unloaded by command, or by polling:
 	unserved []model.Info // what the scheduler was told of models that are not served; guarded by mu
@@ -205,6 +208,7 @@ func (b *Backend) Attach(l control.BackendLink) {
 	b.link = l
 	close(b.linked)
 	b.tellChanges()
+	b.offerSpare()
 }
 
 // linkNow returns the link if it has been attached, else nil.
@@ -251,6 +255,7 @@ func (b *Backend) Link(up bool, err error) {
 	if up {
 		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.modelEntries()))
 		b.tellChanges()
+		b.offerSpare()
 		return
 	}
 
@@ -371,6 +376,7 @@ func (b *Backend) Close() error {
 		close(b.stop)
 
 		b.wait.Wait()
+		b.awaitSpare()
 		b.peers.wait.Wait()
 		for b.live.Load() > 0 { // reads that a frontend still answers; the data plane bounds them
 			time.Sleep(time.Millisecond)

@@ -440,5 +440,7 @@ func (c *counter) Offer([]wire.Loadable) error         { return nil }
 func (c *counter) Report([]wire.PlacementReport) error { return nil }
 func (c *counter) Answer(wire.ModelAnswer) error       { return nil }
 func (c *counter) Unserved(wire.Unserved) error        { return nil }
+func (c *counter) OfferSpare([]wire.SpareOffer) error  { return nil }
+func (c *counter) EndSpare([]wire.SpareEnd) error      { return nil }
 func (c *counter) Renew(wire.BackendHello) error       { return nil }
 func (c *counter) Close() error                        { return nil }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -122,6 +123,8 @@ type schedule struct {
 	reports  []wire.PlacementReport // guarded by mu
 	answers  []wire.ModelAnswer     // guarded by mu
 	unserved []model.Info           // guarded by mu
+	spare    []wire.SpareOffer      // guarded by mu
+	ends     []wire.SpareEnd        // guarded by mu
 	t        testing.TB
 }
 
@@ -150,6 +153,27 @@ func (s *schedule) Answer(a wire.ModelAnswer) error {
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, a)
 	return nil
+}
+
+func (s *schedule) OfferSpare(m []wire.SpareOffer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spare = append(s.spare, m...)
+	return nil
+}
+
+func (s *schedule) EndSpare(m []wire.SpareEnd) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, m...)
+	return nil
+}
+
+// spareState returns what was told of spare work.
+func (s *schedule) spareState() ([]wire.SpareOffer, []wire.SpareEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.spare), slices.Clone(s.ends)
 }
 
 func (s *schedule) Unserved(u wire.Unserved) error {

@@ -157,6 +157,9 @@ func (r *rig) Place([]wire.Placement) {}
 // Command implements engine.BackendPort.
 func (r *rig) Command([]wire.ModelCommand) {}
 
+// Spare implements engine.BackendPort; the rig has no spare work.
+func (r *rig) Spare([]wire.SpareStart) {}
+
 // Answers implements engine.FrontendPort.
 func (r *rig) Answers([]wire.ModelAnswer) {}
 func (r *rig) Peers([]wire.Peer)          {}

@@ -27,9 +27,12 @@ func (l *lone) Models([]model.Info)         {}
 func (l *lone) Outcomes(m []wire.Outcome)   { l.sent <- wire.Done{} }
 func (l *lone) Place([]wire.Placement)      {}
 func (l *lone) Command([]wire.ModelCommand) {}
-func (l *lone) Answers([]wire.ModelAnswer)  {}
-func (l *lone) Peers([]wire.Peer)           {}
-func (l *lone) Cut(error)                   {}
+
+// Spare implements engine.BackendPort; the rig has no spare work.
+func (l *lone) Spare([]wire.SpareStart)    {}
+func (l *lone) Answers([]wire.ModelAnswer) {}
+func (l *lone) Peers([]wire.Peer)          {}
+func (l *lone) Cut(error)                  {}
 
 func (l *lone) Execute(m []engine.Order) {
 	// The clock comes before the lock: a wait for it is not the timer's.

@@ -110,6 +110,9 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 		return err
 	}
 
+	if err := printSpare(out, x.Spare); err != nil {
+		return err
+	}
 	for i := range x.Families {
 		f := &x.Families[i]
 
@@ -123,6 +126,23 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 		}
 	}
 	return nil
+}
+
+// printSpare prints what runs where no request can be kept waiting.
+func printSpare(out io.Writer, all []engine.SpareExplanation) error {
+	if len(all) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nSPARE WORK\tOF\tSTEP MS\tWEIGHT\tSTATE")
+	for _, s := range all {
+		state := "gets idle GPUs"
+		if s.Suspended {
+			state = "suspended: the end of a step was not told"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.3g\t%.3g\t%s\n", s.Name, s.Backend, s.Step, s.Weight, state)
+	}
+	return w.Flush()
 }
 
 // printFamily prints how a family is answered.

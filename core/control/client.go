@@ -163,6 +163,7 @@ type backendLink struct {
 	token    string
 	peers    []wire.Peer // under the group's lock, as are executes and named
 	executes []wire.Execute
+	steps    []wire.SpareStart
 	named    map[*member]map[peerName]wire.Peer // the nodes that a scheduler has named
 }
 
@@ -201,6 +202,10 @@ func (l *backendLink) frame(m *member, f wire.Frame, obeyed bool) (err error) {
 		var asked []wire.ModelCommand
 		if asked, err = wire.DecodeModelCommands(f); err == nil && obeyed {
 			l.Command(asked)
+		}
+	case wire.TypeSpareStart:
+		if l.steps, err = wire.DecodeSpareStarts(l.steps, f); err == nil && obeyed {
+			l.Spare(l.steps)
 		}
 
 	case wire.TypePeers:
@@ -255,6 +260,14 @@ func (l *backendLink) Unserved(u wire.Unserved) error {
 	return tellAll(l.group, []wire.Unserved{u}, func(dst []byte, u []wire.Unserved) ([]byte, error) { return wire.AppendUnserved(dst, u[0]) })
 }
 
+func (l *backendLink) OfferSpare(m []wire.SpareOffer) error {
+	return tellFrom(l.group, wire.SpareVersion, m, wire.AppendSpareOffers)
+}
+
+func (l *backendLink) EndSpare(m []wire.SpareEnd) error {
+	return tellFrom(l.group, wire.SpareVersion, m, func(dst []byte, m []wire.SpareEnd) ([]byte, error) { return wire.AppendSpareEnds(dst, m), nil })
+}
+
 func (l *backendLink) Renew(hello wire.BackendHello) error {
 	// Stored only: the next handshake reads it, and an open session keeps what it was opened with.
 	hello.Version, hello.Token = wire.Version, l.token
@@ -266,13 +279,18 @@ func (l *backendLink) Renew(hello wire.BackendHello) error {
 }
 
 func tellAll[T any](g *group, m []T, enc func([]byte, []T) ([]byte, error)) error {
+	return tellFrom(g, leadVersion, m, enc)
+}
+
+// tellFrom tells what came with a version of the protocol.
+func tellFrom[T any](g *group, version uint16, m []T, enc func([]byte, []T) ([]byte, error)) error {
 	w := g.leaderWriter()
 	switch {
 	case w == nil:
 		return ErrUnavailable
 
 	// An earlier scheduler has no use for the message and would cut the session for it.
-	case w.version != 0 && w.version < leadVersion:
+	case w.version != 0 && w.version < version:
 		return nil
 	}
 	if err := sendErr(w, m, enc); err != nil {

@@ -161,6 +161,7 @@ func (c *caller) until(t *testing.T, what string, ok func() bool) {
 type runner struct {
 	caller
 	link   BackendLink
+	steps  int // of spare work
 	linked chan struct{}
 	answer func(wire.Item)
 	mute   bool // takes batches and says nothing

@@ -225,6 +225,7 @@ func (s *Server) Backend(hello wire.BackendHello, ev BackendEvents) (BackendLink
 type backendMail struct {
 	placements []wire.Placement
 	commands   []wire.ModelCommand
+	steps      []wire.SpareStart
 	peers      []wire.Peer
 	executes   []wire.Execute // those beyond the length keep their items' memory
 }
@@ -236,7 +237,7 @@ type localBackend struct {
 	ev  BackendEvents
 }
 
-// Peers, Execute, Place, Command and Cut make it the engine's port.
+// Peers, Execute, Place, Command, Spare and Cut make it the engine's port.
 func (l *localBackend) Peers(m []wire.Peer) {
 	l.box.put(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
 }
@@ -251,6 +252,10 @@ func (l *localBackend) Place(m []wire.Placement) {
 
 func (l *localBackend) Command(m []wire.ModelCommand) {
 	l.box.put(len(m), func(b *backendMail) { b.commands = append(b.commands, m...) })
+}
+
+func (l *localBackend) Spare(m []wire.SpareStart) {
+	l.box.put(len(m), func(b *backendMail) { b.steps = append(b.steps, m...) })
 }
 
 func (l *localBackend) Cut(err error) { l.box.close(err) }
@@ -269,10 +274,13 @@ func (l *localBackend) deliver(b *backendMail) {
 	if len(b.commands) > 0 {
 		l.ev.Command(b.commands)
 	}
+	if len(b.steps) > 0 {
+		l.ev.Spare(b.steps)
+	}
 
 	// Executes are not cleared: the memory of their items is used again.
 	clear(b.peers)
-	b.placements, b.commands, b.peers, b.executes = b.placements[:0], b.commands[:0], b.peers[:0], b.executes[:0]
+	b.placements, b.commands, b.peers, b.executes, b.steps = b.placements[:0], b.commands[:0], b.peers[:0], b.executes[:0], b.steps[:0]
 }
 
 func (l *localBackend) Offer(m []wire.Loadable) error {
@@ -298,6 +306,20 @@ func (l *localBackend) Answer(a wire.ModelAnswer) error {
 
 func (l *localBackend) Unserved(u wire.Unserved) error {
 	if !l.b.Unserved(u) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localBackend) OfferSpare(m []wire.SpareOffer) error {
+	if !l.b.OfferSpare(m) {
+		return ErrUnavailable
+	}
+	return nil
+}
+
+func (l *localBackend) EndSpare(m []wire.SpareEnd) error {
+	if !l.b.EndSpare(m) {
 		return ErrUnavailable
 	}
 	return nil

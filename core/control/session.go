@@ -46,6 +46,7 @@ type session struct {
 	submit []wire.Submit // the reader's
 	cancel []wire.Cancel
 	done   []wire.Done
+	ends   []wire.SpareEnd
 }
 
 // serveConnection runs the session to its end. Every error of a peer ends its session and nothing else.
@@ -318,6 +319,15 @@ func (c *session) backendFrame(s *engine.Backend, f wire.Frame) (err error) {
 		if u, err = wire.DecodeUnserved(f); err == nil && !s.Unserved(u) {
 			err = fmt.Errorf("%w: %v frame that makes no sense", wire.ErrMalformed, f.Type)
 		}
+	case wire.TypeSpareOffer:
+		var m []wire.SpareOffer
+		if m, err = wire.DecodeSpareOffers(f); err == nil {
+			s.OfferSpare(m)
+		}
+	case wire.TypeSpareEnd:
+		if c.ends, err = wire.DecodeSpareEnds(c.ends, f); err == nil {
+			s.EndSpare(c.ends)
+		}
 	case wire.TypePong:
 		var m wire.Pong
 		if m, err = wire.DecodePong(f); err == nil {
@@ -354,6 +364,7 @@ func (p *backendPort) Place(m []wire.Placement) {
 	}
 }
 func (p *backendPort) Command(m []wire.ModelCommand) { sendErr(p.w, m, wire.AppendModelCommands) }
+func (p *backendPort) Spare(m []wire.SpareStart)     { sendAll(p.w, m, wire.AppendSpareStarts) }
 func (p *backendPort) Cut(err error)                 { p.w.closeFor(err) }
 
 func (p *backendPort) append(dst []byte, m []engine.Order) []byte {

@@ -61,7 +61,7 @@ func (g *registry) adviseUnused() {
 func (g *registry) loadStats(c *cluster) LoadStats {
 	r := g.e.ranker(c.number)
 	r.mu.Lock()
-	l := r.s.Load()
+	l, steps := r.s.Load(), r.s.SpareStats()
 	r.mu.Unlock()
 
 	models := 0
@@ -70,5 +70,5 @@ func (g *registry) loadStats(c *cluster) LoadStats {
 			models++
 		}
 	}
-	return LoadStats{SubCluster: c.label, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand, Models: models}
+	return LoadStats{SubCluster: c.label, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand, Models: models, Spare: steps}
 }

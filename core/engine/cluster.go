@@ -69,6 +69,7 @@ func (g *registry) placeGPUs(b *Backend) {
 	g.addGPUs(joined)
 	g.countGPUs(left)
 	g.adviseUnused()
+	g.moveSpare(b)
 }
 
 // loadedOn returns the ids of the models that a backend's GPU offers, ascending: what it has loaded and no plan withholds.
@@ -317,8 +318,12 @@ func (g *registry) addGPUs(gpus []*gpu) {
 	}
 }
 
-// busyUntil returns when the latest batch is planned to end that is under way on a GPU, in whatever sub-cluster it was.
+// busyUntil returns when the latest batch or step is planned to end that is under way on a GPU, in whatever sub-cluster it
+// was.
 func (e *Engine) busyUntil(u *gpu) (until sched.Time) {
+	if u.step.Load() != 0 {
+		until = sched.Time(u.stepEnds.Load())
+	}
 	for _, p := range e.parts {
 		p.mu.Lock()
 		for k := range p.batches {

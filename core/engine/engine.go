@@ -106,6 +106,9 @@ type Engine struct {
 	models  atomic.Pointer[[]model.Info] // by model id; the registry replaces
 	reg     registry
 
+	steps      atomic.Uint64 // of spare work that were ordered
+	straySteps atomic.Uint64 // ends of steps that were not under way
+
 	commands chan func()
 	stop     chan struct{}
 	closed   atomic.Bool

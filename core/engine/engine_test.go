@@ -126,11 +126,15 @@ type emulated struct {
 	batches   [][]uint64
 	answers   map[uint64]uint32 // by request: the answer that its batch names
 	asked     []wire.Placement
+	steps     []wire.SpareStart
 	commanded []wire.ModelCommand
 	peers     map[uint32]string
 	nodes     map[uint32]string     // backends, by their numbers
 	running   map[uint32]sched.Time // until when each GPU is busy
 }
+
+// Spare keeps the steps: the test says when they end.
+func (b *emulated) Spare(m []wire.SpareStart) { b.steps = append(b.steps, m...) }
 
 func (b *emulated) Command(m []wire.ModelCommand) { b.commanded = append(b.commanded, m...) }
 func (b *emulated) Place(m []wire.Placement)      { b.asked = append(b.asked, m...) }

@@ -11,6 +11,7 @@ import (
 type Explanation struct {
 	Kinds    []KindExplanation   `json:"kinds"`
 	Families []FamilyExplanation `json:"families"`
+	Spare    []SpareExplanation  `json:"spare,omitempty"`
 }
 
 // KindExplanation is what the GPUs of one sub-cluster cost.
@@ -99,6 +100,7 @@ func (g *registry) explain() Explanation {
 			x.Families = append(x.Families, g.explainClass(now, m))
 		}
 	}
+	x.Spare = g.explainSpare()
 	return x
 }
 

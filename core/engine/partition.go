@@ -197,6 +197,9 @@ func (p *partition) collect(e *Engine, t *turn) {
 	// The outputs' memory is the scheduler's and is written again: the turn takes copies.
 	t.candidates = append(t.candidates, o.Candidates...)
 	t.frees = append(t.frees, o.Frees...)
+	if len(o.Forecasts) > 0 {
+		t.forecasts = append(t.forecasts, o.Forecasts...)
+	}
 	o.Reset()
 	p.rearm(t.now)
 }

@@ -23,6 +23,7 @@ type BackendPort interface {
 	Execute([]Order)
 	Place([]wire.Placement)
 	Command([]wire.ModelCommand)
+	Spare([]wire.SpareStart)
 	Cut(err error) // the engine gives the backend up: end the session
 }
 

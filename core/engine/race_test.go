@@ -56,6 +56,8 @@ func newPrompt(l *live) *prompt {
 func (p *prompt) Place([]wire.Placement)      {}
 func (p *prompt) Command([]wire.ModelCommand) {}
 
+func (p *prompt) Spare([]wire.SpareStart) {}
+
 func (p *prompt) Peers([]wire.Peer) {}
 func (p *prompt) Cut(error)         {}
 

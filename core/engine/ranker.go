@@ -46,6 +46,7 @@ type gpuCounts struct {
 	batch   atomic.Uint64 // the batch sent latest; 0: it is done
 	freed   atomic.Int64  // when the batch that was reported latest left it, as sched knows it
 	sick    atomic.Bool   // it is held back, or was and has not run a sound batch since
+	stepCounts
 }
 
 // runs returns the number that the backend knows a model by, and whether the GPU has it loaded.
@@ -70,6 +71,9 @@ func (r *ranker) advance(e *Engine, t *turn) {
 		r.holdTrials(e, t.now, grants)
 	}
 	t.grants = append(t.grants, grants...)
+	if steps := r.s.SpareSteps(); len(steps) > 0 {
+		r.orderSteps(e, t, steps)
+	}
 	at := r.s.NextWake()
 	if sched.Time(r.wake.Load()) != at {
 		r.wake.Store(int64(at))

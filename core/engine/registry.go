@@ -37,6 +37,8 @@ type registry struct {
 	pricing  pricing
 	rollout  rollout
 
+	foretelling bool // some backend has spare work
+
 	commands    map[uint64]*command // by the number that backends know
 	lastCommand uint64
 }
@@ -279,6 +281,7 @@ func (g *registry) removeBackend(b *Backend) {
 	g.settle()
 	g.adviseUnused()
 	g.abandonCommands(b)
+	g.abandonSpare(b)
 
 	// What the lost GPUs held goes to others, or ends with its reason.
 	for _, p := range g.e.parts {

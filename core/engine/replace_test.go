@@ -24,6 +24,8 @@ type instant struct{ in chan wire.Done }
 func (p *instant) Place([]wire.Placement)      {}
 func (p *instant) Command([]wire.ModelCommand) {}
 
+func (p *instant) Spare([]wire.SpareStart) {}
+
 func (p *instant) Peers([]wire.Peer) {}
 func (p *instant) Cut(error)         {}
 func (p *instant) Execute(m []Order) {

@@ -163,6 +163,8 @@ type Backend struct {
 	gpus   []*gpu   // the registry's, as are hello.Models and what follows
 	ids    []uint32 // by number in hello.Models: the model's id; noModel: no GPU has it loaded, or it cannot be served
 	failed []uint32 // the model ids of hello.Failed that nobody served when it came
+	works  []*spareWork
+	owner  uint32 // to rankers, whose spare work it has; 0: it never had any
 
 	withheld map[resident]bool     // loaded, or being loaded, and not offered: a plan's
 	leaving  map[resident]bool     // not offered, and its memory is not free yet

@@ -102,8 +102,9 @@ type GPUStats struct {
 type LoadStats struct {
 	SubCluster string
 	GPUs, Idle int
-	Models     int     // that it serves; 0: its GPUs are nobody's
-	Demand     float64 // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full
+	Models     int              // that it serves; 0: its GPUs are nobody's
+	Demand     float64          // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full
+	Spare      sched.SpareStats // steps of spare work on its GPUs since it was made
 }
 
 // Stats is a snapshot. Numbers of different models may be microseconds apart.

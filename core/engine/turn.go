@@ -17,6 +17,8 @@ type turn struct {
 	candidates []sched.Candidate
 	frees      []sched.Free
 	completes  []completion
+	forecasts  []sched.Forecast // while there is spare work
+	steps      []spareOrder
 	grants     []sched.Grant
 	outcomes   []outcome
 	orders     []order
@@ -87,7 +89,7 @@ func (r *ranker) enter(t *turn) {
 // finish carries a turn's messages until none is left, and gives the turn back.
 func (e *Engine) finish(t *turn) {
 	for round := 1; ; round++ {
-		if len(t.candidates)+len(t.frees)+len(t.completes) > 0 {
+		if len(t.candidates)+len(t.frees)+len(t.completes)+len(t.forecasts) > 0 {
 			e.rank(t)
 		}
 
@@ -97,6 +99,9 @@ func (e *Engine) finish(t *turn) {
 		}
 		if len(t.orders) > 0 {
 			e.deliverOrders(t)
+		}
+		if len(t.steps) > 0 {
+			e.deliverSteps(t)
 		}
 		if len(t.grants) == 0 {
 			break
@@ -124,7 +129,7 @@ func (e *Engine) finish(t *turn) {
 
 // rank hands the turn's messages to the rankers and takes their grants.
 func (e *Engine) rank(t *turn) {
-	for len(t.completes)+len(t.frees)+len(t.candidates) > 0 {
+	for len(t.completes)+len(t.frees)+len(t.candidates)+len(t.forecasts) > 0 {
 		r := e.ranker(t.sub())
 		r.enter(t)
 
@@ -160,6 +165,9 @@ func (e *Engine) rank(t *turn) {
 			r.s.Candidate(t.now, t.candidates[i])
 		}
 		t.candidates = kept
+		if len(t.forecasts) > 0 {
+			t.takeForecasts(r)
+		}
 
 		r.advance(e, t)
 		r.mu.Unlock()
@@ -173,6 +181,8 @@ func (t *turn) sub() uint32 {
 		return t.completes[0].g.sub
 	case len(t.frees) > 0:
 		return t.frees[0].SubCluster
+	case len(t.candidates) == 0:
+		return t.forecasts[0].SubCluster
 	}
 	return t.candidates[0].SubCluster
 }

@@ -18,12 +18,17 @@ var (
 	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
 	descModels  = prometheus.NewDesc("downbeat_scheduler_models", "Models that the sub-cluster serves; 0: its GPUs are of no use.", []string{"subcluster"}, nil)
+	descSteps   = prometheus.NewDesc("downbeat_spare_steps_total", "Steps of spare work, such as training, that were started on idle GPUs.", []string{"subcluster"}, nil)
+	descSpare   = prometheus.NewDesc("downbeat_spare_seconds_total", "GPU time of the steps of spare work that have ended.", []string{"subcluster"}, nil)
+	descOverran = prometheus.NewDesc("downbeat_spare_overrun_total", "Steps of spare work that ended later than planned.", []string{"subcluster"}, nil)
+	descLost    = prometheus.NewDesc("downbeat_spare_lost_total", "Steps of spare work whose end was not told: their work is suspended.", []string{"subcluster"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (s *Scheduler) Describe(out chan<- *prometheus.Desc) {
 	s.depth.Describe(out)
-	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand, descModels} {
+	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand, descModels,
+		descSteps, descSpare, descOverran, descLost} {
 		out <- d
 	}
 }
@@ -52,6 +57,10 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 	for _, l := range now.Load {
 		out <- prometheus.MustNewConstMetric(descDemand, prometheus.GaugeValue, l.Demand, l.SubCluster)
 		out <- prometheus.MustNewConstMetric(descModels, prometheus.GaugeValue, float64(l.Models), l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descSteps, prometheus.CounterValue, float64(l.Spare.Steps), l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descSpare, prometheus.CounterValue, float64(l.Spare.Time)/1e9, l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descOverran, prometheus.CounterValue, float64(l.Spare.Overrun), l.SubCluster)
+		out <- prometheus.MustNewConstMetric(descLost, prometheus.CounterValue, float64(l.Spare.Lost), l.SubCluster)
 	}
 }
 

@@ -40,6 +40,7 @@ type key struct {
 type plan struct {
 	free   Time
 	orders []*order // without a completion, oldest first
+	step   uint64   // the number of the spare step that was ordered last; 0: it has ended
 }
 
 func (k *checker) fail(format string, a ...any) {

@@ -47,6 +47,7 @@ type Report struct {
 	Hash                            uint64
 	Events                          int
 	Moves                           MovesReport
+	Spare                           SpareReport
 }
 
 // Goodput is what was answered in time, over the time of arrivals, in GPUs that do nothing else.

@@ -40,6 +40,11 @@ const (
 	StaleOrder   // of a scheduler that is no longer obeyed
 	Snapshot     // of what the leader has learned, for a standby
 
+	LostStep // the order of a step of spare work
+	LostStepEnd
+	StepOverran
+	StepUntold // its learner hangs, or dies
+
 	FaultCount
 )
 
@@ -48,6 +53,7 @@ var faultNames = [FaultCount]string{
 	"failed item", "untold item", "given back", "broken gpu", "hang", "long hang", "slowdown", "backend dies",
 	"backend's link breaks", "frontend's link breaks", "frontend vanishes", "dark frontend", "dark link", "silent link", "slow link", "old peer",
 	"leader dies", "standby dies", "leader pauses", "store cut", "isolation", "new leader", "stale order", "snapshot",
+	"lost step", "lost step end", "step overran", "step untold",
 }
 
 // String returns the fault's name.

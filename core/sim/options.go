@@ -32,6 +32,8 @@ type Options struct {
 	Cancels, Junk      float64  // share of requests given up early; of submissions that make no sense
 	ShortBudgets       float64  // share of requests with a budget of their own
 	Priorities         bool
+	Learners           int      // of each backend: spare work
+	SpareStep          Duration // that their steps take at most
 
 	LoseSubmit, LoseCancel, LoseExecute, LoseDone, LoseOutcome, LoseOutput float64
 	Duplicate, Late                                                        float64
@@ -42,6 +44,7 @@ type Options struct {
 	Hangs, Deaths, Breaks, Vanishes, Slowdowns, BrokenGPUs                 int
 	Darks, SlowLinks, DarkFronts                                           int
 	LeaderDeaths, LeaderPauses, StoreCuts, Isolations                      int // of several schedulers
+	StepOverruns, StepsUntold, LoseSteps                                   float64
 
 	// Models that move to another sub-cluster, by one plan; or how often one model moves, by a plan each. All backends
 	// then know all models, and sub-clusters have models alike.
@@ -57,7 +60,7 @@ func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
 		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.Moved + o.Again
-	return lossy > 0 || events > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
+	return lossy > 0 || events > 0 || o.StepOverruns+o.StepsUntold+o.LoseSteps > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
 }
 
 // filled returns the options with the least that a run needs where they say nothing.
@@ -82,7 +85,8 @@ func (o Options) filled() Options {
 func (o Options) Calm() Options {
 	return Options{Seed: o.Seed, Backends: o.Backends, GPUs: o.GPUs, Clusters: o.Clusters, Named: o.Named, Models: o.Models,
 		Frontends: o.Frontends, Cores: o.Cores, Partitions: o.Partitions, LiveMax: 1 << 15, Requests: o.Requests, Span: o.Span,
-		Load: o.Load, Burst: o.Burst, Ctrl: o.Ctrl, Data: o.Data, Prompt: o.Prompt, Delay: o.Delay, Vary: o.Vary, Eager: true}
+		Load: o.Load, Burst: o.Burst, Ctrl: o.Ctrl, Data: o.Data, Prompt: o.Prompt, Delay: o.Delay, Vary: o.Vary, Eager: true,
+		Learners: o.Learners, SpareStep: o.SpareStep}
 }
 
 // Draw returns the options of a seed.
@@ -129,7 +133,21 @@ func Draw(seed uint64) Options {
 	if !coin(3) {
 		o.drawFaults(r)
 	}
+	o.drawLearners()
 	return o
+}
+
+// drawLearners draws spare work from a stream of its own, so that runs without it are what they were.
+func (o *Options) drawLearners() {
+	r := rand.New(rand.NewPCG(o.Seed, 2))
+	if r.IntN(3) > 0 {
+		return
+	}
+	o.Learners, o.SpareStep = 1+r.IntN(3), Duration(1e5+r.Float64()*9.9e6)
+	if r.IntN(2) == 0 {
+		o.StepOverruns, o.StepsUntold = 0.1*r.Float64(), 0.05*r.Float64()
+		o.LoseSteps = 0.05 * r.Float64()
+	}
 }
 
 // drawTrouble draws what is no fault but the weather.

@@ -92,7 +92,7 @@ var sizeMin = [typeEnd]int{
 	TypeLead: leadBytes, TypeFollow: followBytes, TypeStandbyHello: 6, TypeLearned: learnedBytesMin,
 	TypePlacement: placementBytes, TypePlacementReport: placementReportBytesMin, TypeLoadable: loadableBytesMin,
 	TypeModelCommand: commandBytesMin, TypeModelAnswer: answerBytesMin, TypeUnserved: unservedBytesMin,
-	TypeSpareOffer: spareOfferBytes, TypeSpareStart: spareStartBytes, TypeSpareEnd: spareEndBytes,
+	TypeSpareOffer: spareOfferBytesMin, TypeSpareStart: spareStartBytes, TypeSpareEnd: spareEndBytes,
 }
 
 // Frame is one decoded header and the bytes that follow it: Count messages of one type.

@@ -15,6 +15,7 @@ const SpareVersion = 8
 // any GPU of the backend. Work of which a step was not told to have ended gets no more until it is offered again.
 type SpareOffer struct {
 	Work   uint32  // the backend's number for it
+	Name   string  // for people: what it is and for which model
 	Step   int64   // ns that a step takes at most, as a rule; 0: the work is withdrawn
 	Weight float64 // its part of the spare time beside other work; above 0 unless it is withdrawn
 }
@@ -35,24 +36,26 @@ type SpareEnd struct {
 }
 
 const (
-	spareOfferBytes = 4 + 8 + 8
-	spareStartBytes = 8 + 4 + 4 + 8 + 8
-	spareEndBytes   = 8 + 8
+	spareOfferBytesMin = 4 + 2 + 8 + 8
+	spareStartBytes    = 8 + 4 + 4 + 8 + 8
+	spareEndBytes      = 8 + 8
 )
 
 // AppendSpareOffers appends frames carrying m.
-func AppendSpareOffers(dst []byte, m []SpareOffer) []byte {
-	return appendFixed(dst, TypeSpareOffer, m, spareOfferBytes, func(b []byte, m *SpareOffer) {
-		le.PutUint32(b, m.Work)
-		le.PutUint64(b[4:], uint64(m.Step))
-		le.PutUint64(b[12:], math.Float64bits(m.Weight))
+func AppendSpareOffers(dst []byte, m []SpareOffer) ([]byte, error) {
+	return appendVaried(dst, TypeSpareOffer, Version, m, func(e *encoder, m *SpareOffer) {
+		e.u32(m.Work)
+		e.text("name of spare work", m.Name, NameBytesMax)
+		e.u64(uint64(m.Step))
+		e.u64(math.Float64bits(m.Weight))
 	})
 }
 
 // DecodeSpareOffers decodes f into fresh memory: offers are rare.
 func DecodeSpareOffers(f Frame) ([]SpareOffer, error) {
 	return decodeVaried(nil, f, TypeSpareOffer, func(d *decoder, m *SpareOffer) {
-		m.Work, m.Step, m.Weight = d.u32(), int64(d.u64()), math.Float64frombits(d.u64())
+		m.Work, m.Name = d.u32(), d.text("name of spare work", NameBytesMax)
+		m.Step, m.Weight = int64(d.u64()), math.Float64frombits(d.u64())
 
 		// A weight that is no number would spoil every comparison that it enters.
 		if d.err == nil && m.Step != 0 && (m.Step < 0 || !(m.Weight > 0 && m.Weight <= math.MaxFloat64)) {

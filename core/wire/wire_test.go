@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"reflect"
 	"strings"
@@ -84,13 +85,7 @@ func typeSamples(t testing.TB) []sample {
 		{Number: 2, Op: AddShape, Model: "n", Version: "3", Shape: "x[7,2]"}}
 	answers := []ModelAnswer{{Number: 1 << 50}, {Number: 2, Code: CommandFailed, Text: "no such file"}}
 	unserved := Unserved{Models: policies[1:]}
-	offers := []SpareOffer{{Work: 3, Step: 2e6, Weight: 0.5}, {Work: 4}}
-	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
-	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
-	return []sample{
-		{"spare_offer", AppendSpareOffers(nil, offers), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
-		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},
-		{"spare_end", AppendSpareEnds(nil, ends), ends, func(f Frame) (any, error) { return DecodeSpareEnds(nil, f) }},
+	return append(spareSamples(must), []sample{
 		{"model_command", must(AppendModelCommands(nil, commands)), commands, func(f Frame) (any, error) { return DecodeModelCommands(f) }},
 		{"model_answer", must(AppendModelAnswers(nil, answers)), answers, func(f Frame) (any, error) { return DecodeModelAnswers(f) }},
 		{"unserved", must(AppendUnserved(nil, unserved)), unserved, func(f Frame) (any, error) { return DecodeUnserved(f) }},
@@ -121,6 +116,18 @@ func typeSamples(t testing.TB) []sample {
 		{"standby_hello", must(AppendStandbyHello(nil, &StandbyHello{Version, "secret", "s2"})), StandbyHello{Version, "secret", "s2"}, func(f Frame) (any, error) { return DecodeStandbyHello(f) }},
 		{"learned", must(AppendLearned(nil, []Learned{{"m", "1", 2.5, 7, 8}, {"n", "", 0, 0, 0}})), []Learned{{"m", "1", 2.5, 7, 8}, {"n", "", 0, 0, 0}}, func(f Frame) (any, error) { return DecodeLearned(f) }},
 		{"pong", AppendPong(nil, Pong{5, 6}), Pong{5, 6}, func(f Frame) (any, error) { return DecodePong(f) }},
+	}...)
+}
+
+// spareSamples are those of spare work.
+func spareSamples(must func([]byte, error) []byte) []sample {
+	offers := []SpareOffer{{Work: 3, Name: "learn vehicle-s", Step: 2e6, Weight: 0.5}, {Work: 4}}
+	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
+	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
+	return []sample{
+		{"spare_offer", must(AppendSpareOffers(nil, offers)), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
+		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},
+		{"spare_end", AppendSpareEnds(nil, ends), ends, func(f Frame) (any, error) { return DecodeSpareEnds(nil, f) }},
 	}
 }
 
@@ -545,7 +552,7 @@ func recodeControl(f Frame) ([]byte, error) {
 	switch f.Type {
 	case TypeSpareOffer:
 		m, err := DecodeSpareOffers(f)
-		return AppendSpareOffers(nil, m), err
+		return again(err, func() ([]byte, error) { return AppendSpareOffers(nil, m) })
 	case TypeSpareStart:
 		m, err := DecodeSpareStarts(nil, f)
 		return AppendSpareStarts(nil, m), err
@@ -701,5 +708,18 @@ func TestEarlierVersionIsWritten(t *testing.T) {
 	got, err := DecodeBackendHello(frameOf(t, SetHelloVersion(hello, VersionMin)))
 	if err != nil || got.Version != VersionMin || got.Name != "b" || got.Failed != nil {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestSpareOffersAreChecked: a weight that is no number, or a step that is none, ends the session that sent it.
+func TestSpareOffersAreChecked(t *testing.T) {
+	for _, o := range []SpareOffer{{Step: -1, Weight: 1}, {Step: 1}, {Step: 1, Weight: -1}, {Step: 1, Weight: math.NaN()}, {Step: 1, Weight: math.Inf(1)}} {
+		b, err := AppendSpareOffers(nil, []SpareOffer{o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := DecodeSpareOffers(frameOf(t, b)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%+v was read as %+v, %v", o, got, err)
+		}
 	}
 }

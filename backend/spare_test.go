@@ -1,0 +1,71 @@
+package backend
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/wire"
+)
+
+// waitUntil waits for what a loaded host may take a while to do.
+func waitUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	until := time.Now().Add(30 * time.Second)
+	for ; !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// TestSpareStepsRunAsOrdered: offers are told, to later sessions too; an order runs one step and is answered once.
+func TestSpareStepsRunAsOrdered(t *testing.T) {
+	r := newRig(t, rigOptions{gpus: 2, alpha: time.Microsecond})
+	ran := make(chan time.Duration, 8)
+	w := r.NewSpareWork("learn m", func(limit time.Duration) { ran <- limit })
+	w.Offer(2*time.Millisecond, 3)
+	r.Link(false, nil)
+	r.Link(true, nil)
+
+	want := wire.SpareOffer{Name: "learn m", Step: 2e6, Weight: 3}
+	if offers, _ := r.sched.spareState(); len(offers) != 2 || offers[0] != want || offers[1] != want {
+		t.Fatalf("offers %+v, want %+v twice", offers, want)
+	}
+
+	// What makes no sense is not answered.
+	r.Spare([]wire.SpareStart{{Number: 7, GPU: 1, Step: 2e6}, {Number: 8, Work: 1}, {Number: 9, GPU: 2}})
+	if limit := <-ran; limit != 2*time.Millisecond {
+		t.Errorf("the step may take %v, want 2 ms", limit)
+	}
+	waitUntil(t, "the step's end is told", func() bool {
+		_, ends := r.sched.spareState()
+		return len(ends) == 1 && ends[0].Number == 7
+	})
+}
+
+// TestSpareStepThatHangsKeepsNobody: batches run beside it, later orders are answered at once, and its late end brings a
+// new offer.
+func TestSpareStepThatHangsKeepsNobody(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Microsecond})
+	release := make(chan struct{})
+	w := r.NewSpareWork("learn m", func(time.Duration) { <-release })
+	w.Offer(time.Millisecond, 1)
+	r.Spare([]wire.SpareStart{{Number: 1, Step: 1e6}})
+	r.Spare([]wire.SpareStart{{Number: 2, Step: 1e6}})
+	waitUntil(t, "the second order is answered", func() bool {
+		_, ends := r.sched.spareState()
+		return len(ends) == 1 && ends[0].Number == 2
+	})
+	e, inputs := r.batch(1, 1)
+	r.Execute([]wire.Execute{e})
+	for id, in := range inputs {
+		r.checkOutput(id, in)
+	}
+
+	time.Sleep(2 * time.Millisecond) // longer than a step may take
+	close(release)
+	waitUntil(t, "the late step's end and the new offer", func() bool {
+		offers, ends := r.sched.spareState()
+		return len(ends) == 2 && ends[1].Number == 1 && len(offers) == 2
+	})
+}

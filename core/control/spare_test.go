@@ -1,0 +1,34 @@
+package control
+
+import (
+	"testing"
+
+	"downbeat.dev/core/wire"
+)
+
+// TestSpareWorkOverLinks: what a backend offers comes back as steps, over TCP and within a process.
+func TestSpareWorkOverLinks(t *testing.T) {
+	for name, local := range map[string]bool{"tcp": false, "process": true} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, ServerOptions{})
+			r := newRunner(func(wire.Item) {})
+			_, b := h.dialBoth(local, DialOptions{}, newCaller(), r, backendHello("m"))
+			if err := b.OfferSpare([]wire.SpareOffer{{Work: 2, Name: "learn m", Step: 1e6, Weight: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "ten steps", func() (enough bool) {
+				r.note(func() { enough = r.steps >= 10 })
+				return enough
+			})
+		})
+	}
+}
+
+// Spare ends each step at once.
+func (r *runner) Spare(m []wire.SpareStart) {
+	<-r.linked
+	r.note(func() { r.steps += len(m) })
+	for _, x := range m {
+		r.link.EndSpare([]wire.SpareEnd{{Number: x.Number}})
+	}
+}

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"downbeat.dev/core/wire"
+)
+
+// spareStep is one step of spare work on a simulated backend, from the order to its end.
+type spareStep struct {
+	s          *backSession
+	x          wire.SpareStart
+	life       int
+	begin, end Time
+	untold     bool
+}
+
+// SpareReport is what came out of the spare work of a Cluster's backends.
+type SpareReport struct {
+	Steps int
+	Time  Duration
+}
+
+// offerSpare offers what the backend's learners have, on a session that has just opened.
+func (s *backSession) offerSpare() {
+	b, c := s.b, s.b.c
+	if c.o.Learners == 0 || b.old {
+		return
+	}
+
+	var offers []wire.SpareOffer
+	for k := range c.o.Learners {
+		offers = append(offers, wire.SpareOffer{Work: uint32(k), Step: int64(c.o.SpareStep), Weight: float64(1 + k)})
+	}
+	c.tell(&s.link, toEngine, func() { s.h.OfferSpare(offers) })
+}
+
+// Spare implements engine.BackendPort.
+func (s *backSession) Spare(m []wire.SpareStart) {
+	c := s.b.c
+	for _, x := range m {
+		c.check.stepOrdered(s, &x)
+		c.send(&s.link, fromEngine, LostStep, c.o.LoseSteps, func() { s.b.acceptStep(s, x) })
+	}
+}
+
+// acceptStep runs a step on its GPU, behind what is there.
+func (b *back) acceptStep(s *backSession, x wire.SpareStart) {
+	c := b.c
+	if b.dead || b.session() != s {
+		return
+	}
+
+	took := Duration(float64(c.o.SpareStep) * (0.5 + 0.5*c.rng.Float64()))
+	if !c.calm && c.chance(c.o.StepOverruns) {
+		c.happens(StepOverran, int64(b.index), int64(x.Number))
+		took = Duration(float64(c.o.SpareStep) * (1.01 + 4*c.rng.Float64()))
+	}
+
+	free := &b.freeAt[x.GPU]
+	o := &spareStep{s: s, x: x, life: b.life, begin: max(c.now, *free, b.hung)}
+	o.end, o.untold = o.begin.Add(took), !c.calm && c.chance(c.o.StepsUntold)
+	if o.untold {
+		c.happens(StepUntold, int64(b.index), int64(x.Number))
+	}
+	*free = o.end
+	c.at(o.end, func() { b.endStep(o) })
+}
+
+// endStep tells that a step has ended. Its learner offers its work again after a fault of its own, a while later.
+func (b *back) endStep(o *spareStep) {
+	c, s := b.c, o.s
+	if o.life != b.life {
+		return
+	}
+	c.report.Spare.Steps++
+	c.report.Spare.Time += o.end.Sub(o.begin)
+
+	if o.untold || o.end.Sub(o.begin) > c.o.SpareStep {
+		again := wire.SpareOffer{Work: o.x.Work, Step: int64(c.o.SpareStep), Weight: 1}
+		c.after(c.within(0, 50e6), func() {
+			c.tell(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
+		})
+	}
+	if o.untold || b.session() != s {
+		return
+	}
+
+	m := wire.SpareEnd{Number: o.x.Number}
+	c.send(&s.link, toEngine, LostStepEnd, c.o.LoseSteps, func() {
+		c.check.stepEnded(s, &m)
+		s.h.EndSpare([]wire.SpareEnd{m})
+	})
+}
+
+// stepOrdered checks a step against its GPU's plan and adds it.
+func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
+	k.c.note("step", int64(s.b.index)<<32|int64(x.GPU), int64(x.Number), x.Start)
+	if s.closed || int(x.GPU) >= len(s.gpus) || int(x.Work) >= k.c.o.Learners || x.Step != int64(k.c.o.SpareStep) {
+		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, *x)
+		return
+	}
+
+	// A step begins on a GPU that nothing is planned on: batches come behind it.
+	g := &s.gpus[x.GPU]
+	start := k.c.now.Add(Duration(x.Start))
+	if x.Start < 0 || start < g.free || len(g.orders) > 0 {
+		k.fail("C3: a step is to start at %d on a GPU that is busy until %d with %d batches", start, g.free, len(g.orders))
+	}
+	g.free, g.step = start.Add(Duration(x.Step)), x.Number
+}
+
+// stepEnded is told before the engine takes a step's end, which brings forward what is planned behind the step. A late end
+// brings nothing forward, and the engine may have given the step up.
+func (k *checker) stepEnded(s *backSession, m *wire.SpareEnd) {
+	for i := range s.gpus {
+		g := &s.gpus[i]
+		if g.step != m.Number {
+			continue
+		}
+		free := k.c.now.Add(Duration(m.FreeIn))
+		for _, x := range g.orders {
+			free = max(free, x.plannedStart).Add(x.plannedExec)
+		}
+		g.free, g.step = min(g.free, free), 0
+	}
+}
