@@ -65,7 +65,7 @@ type BackendLink interface {
 	Report([]wire.PlacementReport) error // how models stand on its GPUs, at each change
 	Answer(wire.ModelAnswer) error
 	Unserved(wire.Unserved) error // the models that it does not serve, instead of the hello's
-	// OfferSpare makes spare work known to this session's scheduler; one of an earlier protocol orders no steps.
+	// OfferSpare makes spare work known to the scheduler; one of an earlier protocol orders no steps.
 	OfferSpare([]wire.SpareOffer) error
 	EndSpare([]wire.SpareEnd) error
 	// Renew says what hello later sessions open with. A session that is open does not notice.
