@@ -208,7 +208,7 @@ func (b *Backend) Attach(l control.BackendLink) {
 	b.link = l
 	close(b.linked)
 	b.tellChanges()
-	b.offerSpare()
+	b.tellSpareWork()
 }
 
 // linkNow returns the link if it has been attached, else nil.
@@ -255,7 +255,7 @@ func (b *Backend) Link(up bool, err error) {
 	if up {
 		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.modelEntries()))
 		b.tellChanges()
-		b.offerSpare()
+		b.tellSpareWork()
 		return
 	}
 

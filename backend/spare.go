@@ -70,8 +70,8 @@ func (w *SpareWork) tellOffer() {
 	}
 }
 
-// offerSpare tells a session that has just opened what spare work there is.
-func (b *Backend) offerSpare() {
+// tellSpareWork tells a session that has just opened what spare work there is.
+func (b *Backend) tellSpareWork() {
 	b.mu.Lock()
 	all := slices.Clone(b.spares)
 	b.mu.Unlock()

@@ -126,7 +126,7 @@ func (b *back) connect(sch *scheduler) {
 
 	b.opened(i)
 	s.tellLead()
-	s.offerSpare()
+	s.offerLearners()
 }
 
 // session is the one with the scheduler that is obeyed; nil: there is none.

@@ -19,8 +19,8 @@ type SpareReport struct {
 	Time  Duration
 }
 
-// offerSpare offers what the backend's learners have, on a session that has just opened.
-func (s *backSession) offerSpare() {
+// offerLearners offers what the backend's learners have, on a session that has just opened.
+func (s *backSession) offerLearners() {
 	b, c := s.b, s.b.c
 	if c.o.Learners == 0 || b.old {
 		return
