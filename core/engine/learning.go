@@ -142,7 +142,6 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 		if at >= 0 {
 			g.withdrawSpare(b, b.works[at], b.works[at].subs)
 			b.works = slices.Delete(b.works, at, at+1)
-			g.foretell()
 		}
 		return
 	}
@@ -192,20 +191,22 @@ func (g *registry) moveSpare(b *Backend) {
 		return
 	}
 
-	subs := b.subClusters()
+	subs, fresh := b.subClusters(), !g.foretelling
 	for _, w := range b.works {
 		left := slices.DeleteFunc(slices.Clone(w.subs), func(sub uint32) bool { return slices.Contains(subs, sub) })
 		g.withdrawSpare(b, w, left)
 		for _, sub := range subs {
 			if !slices.Contains(w.subs, sub) {
-				g.offerTo(b, w, sub)
+				fresh = g.offerTo(b, w, sub) || fresh
 			}
 		}
 		w.subs = subs
 	}
 
 	// GPUs do its steps only from here on: a ranker that had no spare work has ignored the forecasts until now.
-	g.foretell()
+	if fresh {
+		g.foretell()
+	}
 	for _, sub := range subs {
 		g.ownGPUs(b, sub)
 	}
@@ -221,15 +222,18 @@ func (b *Backend) subClusters() (subs []uint32) {
 	return subs
 }
 
-func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) {
+// offerTo offers spare work to a sub-cluster's ranker, and tells whether it is the first there.
+func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 	r := g.e.ranker(sub)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	first = !r.s.HasSpare()
 	now := max(g.e.clock.Now(), r.latest)
 	err := r.s.OfferSpare(now, sched.SpareWork{ID: workID(b, w.number), Step: w.step, Weight: w.weight, Owner: b.owner, Most: 1})
 	if err != nil {
 		g.e.log.Error("spare work refused", "backend", b.name, "work", w.number, "err", err)
 	}
+	return first
 }
 
 func (g *registry) withdrawSpare(b *Backend, w *spareWork, subs []uint32) {
@@ -256,11 +260,21 @@ func (g *registry) ownGPUs(b *Backend, sub uint32) {
 	g.e.finish(t)
 }
 
-// foretell has partitions forecast while any backend has spare work. Each call brings a forecast of every model.
+// foretell has partitions forecast while any backend has offered spare work: also while it has none to do, since learners
+// often pause for a moment. Each call brings a forecast of every model.
 func (g *registry) foretell() {
-	on := slices.ContainsFunc(g.backends, func(b *Backend) bool { return len(b.works) > 0 })
+	on := slices.ContainsFunc(g.backends, func(b *Backend) bool { return b.owner != 0 })
 	if !on && !g.foretelling {
 		return
+	}
+
+	// What was forecast before may be of models that have gone.
+	if on && !g.foretelling {
+		for _, r := range *g.e.rankers.Load() {
+			r.mu.Lock()
+			r.s.ForgetForecasts()
+			r.mu.Unlock()
+		}
 	}
 
 	g.foretelling = on
@@ -276,13 +290,10 @@ func (g *registry) foretell() {
 
 // abandonSpare withdraws all that a backend that leaves has offered.
 func (g *registry) abandonSpare(b *Backend) {
-	if len(b.works) == 0 {
-		return
-	}
 	for _, w := range b.works {
 		g.withdrawSpare(b, w, w.subs)
 	}
-	b.works = nil
+	b.works, b.owner = nil, 0
 	g.foretell()
 }
 

@@ -170,6 +170,18 @@ func (r *Ranker) Forecast(now Time, f Forecast) {
 	}
 }
 
+// HasSpare tells whether spare work was ever offered: forecasts of before were ignored.
+func (r *Ranker) HasSpare() bool { return r.spare != nil }
+
+// ForgetForecasts forgets when models may want GPUs. It is for a driver that has stopped forecasts, and begins them anew:
+// models may have gone meanwhile.
+func (r *Ranker) ForgetForecasts() {
+	if r.spare != nil {
+		clear(r.spare.wants)
+		r.spare.wants = r.spare.wants[:0]
+	}
+}
+
 // EndSpare answers a SpareStep: its GPU is free at freeAt, which moves what is planned behind it. A step that was
 // not started, or has ended already, is an error and changes nothing.
 func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
