@@ -99,6 +99,35 @@ func (s *System) leadMetrics() []prometheus.Collector {
 			return 0
 		}),
 		gauge("downbeat_scheduler_epoch", "How often the cluster has changed its leader.", func(epoch uint64, _ bool) float64 { return float64(epoch) }),
+		linkMetrics{s.server},
+	}
+}
+
+// linkMetrics tell what the scheduler's kernel sees of its links with other hosts.
+type linkMetrics struct{ server *control.Server }
+
+var (
+	linkLabel     = []string{"peers"}
+	descLinks     = prometheus.NewDesc("downbeat_link_open", "TCP links with the scheduler's peers of a kind.", linkLabel, nil)
+	descStalled   = prometheus.NewDesc("downbeat_link_stalled", "Links on which something was sent again and is still not acknowledged.", linkLabel, nil)
+	descRoundTrip = prometheus.NewDesc("downbeat_link_round_trip_seconds", "The longest of the links' round trips, as the kernel smoothes them.", linkLabel, nil)
+	descResent    = prometheus.NewDesc("downbeat_link_retransmissions_total", "TCP segments that were sent again.", linkLabel, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l linkMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descLinks, descStalled, descRoundTrip, descResent} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l linkMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, k := range l.server.LinkStats() {
+		out <- prometheus.MustNewConstMetric(descLinks, prometheus.GaugeValue, float64(k.Links), k.Peers)
+		out <- prometheus.MustNewConstMetric(descStalled, prometheus.GaugeValue, float64(k.Stalled), k.Peers)
+		out <- prometheus.MustNewConstMetric(descRoundTrip, prometheus.GaugeValue, k.RoundTrip.Seconds(), k.Peers)
+		out <- prometheus.MustNewConstMetric(descResent, prometheus.CounterValue, float64(k.Retransmitted), k.Peers)
 	}
 }
 

@@ -39,6 +39,7 @@ type Server struct {
 	sessions   map[*session]struct{} // connections after it
 	leading    leadership
 	locals     map[io.Closer]struct{}
+	links      linkLook // the latest look at the sessions' connections
 	lns        map[net.Listener]struct{}
 	running    sync.WaitGroup
 	stop       chan struct{}
@@ -256,6 +257,7 @@ func (s *Server) pingSessions() {
 		for _, c := range live {
 			c.checkAlive()
 		}
+		s.lookAtLinks(live)
 	}
 }
 

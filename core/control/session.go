@@ -33,15 +33,17 @@ type session struct {
 	conn  net.Conn      // serve's: raw, or TLS over it
 	ended chan struct{} // closed when serve has returned
 
-	version  uint16                 // of the protocol that it speaks; set before it is a session
-	gpus     int                    // a backend's; under the server's lock, as is follows
-	follows  *wire.Follow           // nil: the peer has not told
-	followed uint64                 // the latest epoch whose leader the peer had a link with
-	name     string                 // serve's: the hello's
-	kind     atomic.Uint32          // a sessionKind
-	w        atomic.Pointer[writer] // nil before the handshake's answer
-	alive    silence                // the pinger's, but for what it heard
-	arrival                         // of the handshake
+	version  uint16                         // of the protocol that it speaks; set before it is a session
+	gpus     int                            // a backend's; under the server's lock, as is follows
+	follows  *wire.Follow                   // nil: the peer has not told
+	followed uint64                         // the latest epoch whose leader the peer had a link with
+	name     string                         // serve's: the hello's
+	kind     atomic.Uint32                  // a sessionKind
+	w        atomic.Pointer[writer]         // nil before the handshake's answer
+	alive    silence                        // the pinger's, but for what it heard
+	backend  atomic.Pointer[engine.Backend] // the engine's session; nil: it has none yet, or is no backend
+	tcp      tcpState                       // the pinger's: what the kernel told at its latest look
+	arrival                                 // of the handshake
 
 	submit []wire.Submit // the reader's
 	cancel []wire.Cancel
@@ -208,6 +210,7 @@ func (c *session) openEngine(r *wire.Reader, f wire.Frame, log *slog.Logger) err
 	}
 
 	defer s.Close()
+	c.backend.Store(s)
 	c.s.mu.Lock()
 	c.gpus = len(h.GPUs)
 	c.s.mu.Unlock()

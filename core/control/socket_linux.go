@@ -3,6 +3,7 @@ package control
 import (
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,4 +28,28 @@ func controlSocket(_, _ string, raw syscall.RawConn) error {
 		// In milliseconds, as tcp(7) has it.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(QuietMax.Milliseconds()))
 	})
+}
+
+// readTCP asks the kernel what it knows of a connection, by one system call that needs no privileges.
+func readTCP(conn net.Conn) (state tcpState, ok bool) {
+	c, isSocket := conn.(syscall.Conn)
+	if !isSocket {
+		return tcpState{}, false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return tcpState{}, false
+	}
+
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return // a connection that has just ended
+		}
+
+		// Retransmits counts timeouts in a row; one acknowledgement sets it back.
+		state, ok = tcpState{roundTrip: time.Duration(info.Rtt) * time.Microsecond, retransmitted: info.Total_retrans,
+			stalled: info.Retransmits > 0 && info.Unacked > 0}, true
+	})
+	return state, ok && err == nil
 }

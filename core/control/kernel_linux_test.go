@@ -1,0 +1,78 @@
+package control
+
+import (
+	"log/slog"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"downbeat.dev/internal/logtest"
+)
+
+// goDark has a socket's kernel drop whatever comes for it, as if its host had gone: a filter that passes nothing.
+func goDark(conn net.Conn) error {
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	const nothing = unix.BPF_RET | unix.BPF_K
+	program := unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: nothing}}
+	if rerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program) }); rerr != nil {
+		return rerr
+	}
+	return err
+}
+
+// TestKernelSeesADarkBackend: what is sent to it is sent again, and the link stalls before it is given up.
+func TestKernelSeesADarkBackend(t *testing.T) {
+	var log logtest.Buffer
+	h := open(t, ServerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r := newRunner(nil)
+	link, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, backendHello("m"), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.set(link)
+	defer link.Close()
+
+	backends := func() LinkStats {
+		for _, s := range h.s.LinkStats() {
+			if s.Peers == "backend" {
+				return s
+			}
+		}
+		t.Fatal("no backends in the statistics")
+		return LinkStats{}
+	}
+	waitFor(t, "a look at the link", func() bool { s := backends(); return s.Links == 1 && s.RoundTrip > 0 })
+
+	// The link is given up soon after; on a host that stands still meanwhile, its stall may be missed.
+	stalls := func() bool { return strings.Contains(log.String(), "link stalls") }
+	for end := time.Now().Add(time.Minute); !stalls(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no link stalled: %+v\n%s", backends(), log.String())
+		}
+		if w := link.(*backendLink).leaderWriter(); w != nil {
+			_ = goDark(w.conn) // one that has been closed is followed by another
+		}
+	}
+	if s := backends(); s.Retransmitted == 0 {
+		t.Errorf("%+v: nothing was sent again", s)
+	}
+}
+
+// TestLinksAddUp: the longest round trip, every stall, and what was sent again since the look before, also when the kernel's
+// count has gone around.
+func TestLinksAddUp(t *testing.T) {
+	var l linkLook
+	l.addLink(backendSession, tcpState{roundTrip: 2 * time.Millisecond, retransmitted: 7}, tcpState{retransmitted: 4})
+	l.addLink(backendSession, tcpState{roundTrip: time.Millisecond, retransmitted: 1, stalled: true}, tcpState{retransmitted: 1<<32 - 1})
+	l.addLink(frontendSession, tcpState{retransmitted: 1}, tcpState{})
+	if want := (LinkStats{Links: 2, Stalled: 1, RoundTrip: 2 * time.Millisecond, Retransmitted: 5}); l[backendSession] != want || l[frontendSession].Retransmitted != 1 {
+		t.Errorf("%+v, want %+v of backends", l, want)
+	}
+}
