@@ -21,7 +21,9 @@ func goDark(conn net.Conn) error {
 	}
 	const nothing = unix.BPF_RET | unix.BPF_K
 	program := unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: nothing}}
-	if rerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program) }); rerr != nil {
+	if rerr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	}); rerr != nil {
 		return rerr
 	}
 	return err
