@@ -42,7 +42,7 @@ func drawSnapshot(rng *rand.Rand) Snapshot {
 // that was served is, and one that nobody had is loaded by nobody.
 func TestPlacedModelsFit(t *testing.T) {
 	placed := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		s := drawSnapshot(rand.New(rand.NewPCG(seed, 70)))
 		p, err := PlaceModels(s)
 		if err != nil {
@@ -57,8 +57,8 @@ func TestPlacedModelsFit(t *testing.T) {
 			t.Fatalf("seed %d: two plans of one snapshot: %v and %v", seed, p, again)
 		}
 	}
-	if placed < 100 {
-		t.Errorf("%d of 300 snapshots had a plan: the test tries too little", placed)
+	if placed < 33 {
+		t.Errorf("%d of 100 snapshots had a plan: the test tries too little", placed)
 	}
 }
 

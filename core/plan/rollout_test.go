@@ -91,7 +91,7 @@ func drawServed(rng *rand.Rand, f Fleet, partial bool) (present, wanted Placemen
 // TestRolloutsEndAsWanted takes every due step of drawn plans: the end is what was wanted, memory was never exceeded, and
 // what was served is served all the time but for the gaps that were named.
 func TestRolloutsEndAsWanted(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 60))
 		f := drawFleet(rng, 0)
 		present, wanted := drawServed(rng, f, true)
@@ -111,7 +111,7 @@ func TestRolloutsEndAsWanted(t *testing.T) {
 // TestRolloutsSurviveEveryInterruption stops before each due step; then the plan is begun anew from what is present,
 // or what was there at first is wanted again.
 func TestRolloutsSurviveEveryInterruption(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 61))
 		f := drawFleet(rng, 0)
 		present, wanted := drawServed(rng, f, false)
@@ -156,7 +156,7 @@ func allModels(f Fleet) (all []int32) {
 // long as no GPU leaves every model that was served is served at the end.
 func TestRolloutsLoseNoModel(t *testing.T) {
 	left := 0
-	for seed := range uint64(600) {
+	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 62))
 		f := drawFleet(rng, 600)
 		present, wanted := drawServed(rng, f, false)
