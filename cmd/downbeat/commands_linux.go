@@ -35,6 +35,7 @@ func benches() []command {
 		benchFigure(),
 		benchFigures(),
 		benchScale(),
+		benchReconfigure(),
 		benchSessions(),
 		benchSpare(),
 		benchDrift(),

@@ -73,7 +73,8 @@ var examples = map[string][]string{
 		"downbeat plan size -rate ResNet50=3000,BERT=200 -slo 50ms -svg size.svg",
 		"downbeat plan size -kind a100 -rate classify=20000 -slo 60ms -family classify=ResNet152:0.783+ResNet50:0.761+MobileNetV2:0.718 -accuracy 0.77",
 	},
-	"downbeat plan show": {"downbeat plan show"},
+	"downbeat bench reconfigure": {"downbeat bench reconfigure -o json", "downbeat bench reconfigure -scenario share -load 0.9"},
+	"downbeat plan show":         {"downbeat plan show"},
 	"downbeat plan dry-run": {
 		"downbeat plan dry-run -parts 4",
 		"downbeat plan dry-run -moves 0.2 -o json",
