@@ -111,7 +111,7 @@ func (o Options) world() sim.Options {
 func runShare(ctx context.Context, o Options) (Row, error) {
 	w := o.world()
 	w.Moved = max(1, int(o.Share*float64(o.Models)+0.5))
-	return compare(ctx, w)
+	return compareRuns(ctx, w)
 }
 
 // runAgain moves one model again and again. It takes two sub-clusters, and models that load in a tenth of the time, or
@@ -124,11 +124,11 @@ func runAgain(ctx context.Context, o Options) (Row, error) {
 	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each.
 	each := time.Duration(o.GPUs) * (o.LoadTime + 400*time.Millisecond)
 	w.Span = sim.Duration(time.Duration(o.Moves) * each * 5 / 4)
-	return compare(ctx, w)
+	return compareRuns(ctx, w)
 }
 
-// compare runs a world twice with the same arrivals: nothing moves, and models do.
-func compare(ctx context.Context, w sim.Options) (Row, error) {
+// compareRuns runs a world twice with the same arrivals: nothing moves, and models do.
+func compareRuns(ctx context.Context, w sim.Options) (Row, error) {
 	still := w
 	still.MoveAt = 2 * w.Span
 	before, err := sim.Run(still)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -266,9 +267,15 @@ func (g *registry) homesOf(m *entry) (homes []home) {
 // mostGPUs returns of more homes than a service may have those with most GPUs, in the order of their numbers.
 func (g *registry) mostGPUs(homes []home) []home {
 	if len(homes) > sched.HomesMax {
-		// Stable, so that among equals the lower numbers stay and the choice does not flap.
-		slices.SortStableFunc(homes, func(a, b home) int { return len(g.clusters[b.sub].gpus) - len(g.clusters[a.sub].gpus) })
-		homes = homes[:sched.HomesMax]
+		gpus := make([]int, len(homes))
+		for i, h := range homes {
+			gpus[i] = len(g.clusters[h.sub].gpus)
+		}
+		all := homes
+		homes = nil
+		for _, i := range plan.LargestHomes(gpus, sched.HomesMax) {
+			homes = append(homes, all[i])
+		}
 	}
 	slices.SortFunc(homes, func(a, b home) int { return int(a.sub) - int(b.sub) })
 	return homes
@@ -380,15 +387,7 @@ func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
 	return profile.New(table)
 }
 
-// slo returns the SLO in force for a model: the options', the backend's, or four times ℓ(1) and
-// at least 50 ms.
+// slo returns the SLO in force for a model.
 func (g *registry) slo(m *model.Info, table []time.Duration) int64 {
-	// The operator's word is above the backend's.
-	if d := g.e.o.SLO[m.Name]; d > 0 {
-		return int64(d)
-	}
-	if m.SLO != 0 {
-		return m.SLO
-	}
-	return max(int64(50*time.Millisecond), 4*int64(table[0]))
+	return int64(plan.SLOInForce(g.e.o.SLO[m.Name], time.Duration(m.SLO), table[0]))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -20,10 +21,6 @@ type cluster struct {
 	gpus   []*gpu
 	unused bool // its GPUs serve no model, and it was said
 }
-
-// alikeMost is how many times as long a batch may take on one GPU of a sub-cluster as on another: all are planned as
-// the slowest. Repeated measurements of one host differ by a tenth.
-const alikeMost = 1.15
 
 // placeGPUs puts each GPU of a backend into the sub-cluster that fits what it has loaded, and brings services up to
 // date. Services know a new home before the old one loses its GPUs, so that no request finds none.
@@ -144,21 +141,7 @@ func (c *cluster) fits(b *Backend, loaded, numbers []uint32) bool {
 		return true
 	}
 	for _, id := range loaded {
-		if !alike(b.hello.Models[numbers[id]-1].Profile, c.gpus[other].profile(id)) {
-			return false
-		}
-	}
-	return true
-}
-
-// alike says whether two profiles can be planned as one.
-func alike(a, b []time.Duration) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k := range a {
-		// Neither is the reference: which came first must not matter.
-		if float64(max(a[k], b[k])) > alikeMost*float64(min(a[k], b[k])) {
+		if !plan.AlikeProfiles(b.hello.Models[numbers[id]-1].Profile, c.gpus[other].profile(id)) {
 			return false
 		}
 	}
@@ -226,11 +209,7 @@ func (c *cluster) table(id uint32) (table []time.Duration) {
 			continue
 		}
 
-		// A batch that one GPU cannot take may be planned for none.
-		table = table[:min(len(table), len(own))]
-		for k := range table {
-			table[k] = max(table[k], own[k])
-		}
+		table = plan.SlowestProfile(table, own)
 	}
 	return table
 }

@@ -440,7 +440,7 @@ func (g *registry) loadedAlike(c *cluster, loaded []uint32) bool {
 			return false
 		}
 		for _, id := range loaded {
-			if u.b != first.b && !alike(u.b.profileOf(id), first.b.profileOf(id)) {
+			if u.b != first.b && !plan.AlikeProfiles(u.b.profileOf(id), first.b.profileOf(id)) {
 				return false
 			}
 		}

@@ -24,6 +24,7 @@
 //	Reconfigure   steps from what is present to what is wanted               Symphony §4.1, UNIFIED S6
 //	PlaceModels   the models that each GPU should hold                      Symphony §4.7, UNIFIED S3, S4
 //	Rollout       the step that is due while a plan is applied              UNIFIED S6
+//	AlikeProfiles, SlowestProfile, SLOInForce, LargestHomes   what follows at once from what backends say
 //	SplitLatency  an application's latency among its stages                  UNIFIED U9
 //	Drift         whether a period's inputs differ from those trained for    AdaInf §3.2, mended
 //	ValueTraining   what GPU time is worth to a learner                      UNIFIED U8
