@@ -96,6 +96,9 @@ func TestFamilyOverREST(t *testing.T) {
 	if code, plain := ask("small", `{}`); code != http.StatusOK || strings.Contains(plain, "variant") {
 		t.Errorf("a model that was asked for by itself: %d %s", code, plain)
 	}
+	if _, _, text := call(t, "GET", s.URL+"/v2/models/sums", nil); !strings.Contains(string(text), `"versions":[]`) {
+		t.Errorf("a family has no version of its own: %s", text)
+	}
 
 	for parameters, want := range map[string]string{`{"accuracy_floor":0.95}`: "the best that is served has 0.9", `{"accuracy_floor":7}`: "from 0 to 1", `{"accuracy_floor":"x"}`: "number"} {
 		if code, answer := ask("sums", parameters); code < 400 || code > 499 || !strings.Contains(answer, want) {

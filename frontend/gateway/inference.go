@@ -182,11 +182,12 @@ func singleQuoted(text string) string {
 // noScheduler labels calls that nobody could tell the model of.
 const noScheduler = "no_scheduler"
 
-// listVersions are those of a model that a backend serves, or all that are known if none does.
+// listVersions are those of a model that a backend serves, or all that are known if none does. A family has none: its
+// variants do.
 func (g *Gateway) listVersions(name string) []string {
-	var all, ready []string
+	all, ready := []string{}, []string(nil)
 	for _, m := range g.listModels() {
-		if m.Name != name {
+		if m.Name != name || m.Version == "" {
 			continue
 		}
 		all = append(all, m.Version)
