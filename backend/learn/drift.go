@@ -37,7 +37,6 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 	if report.Drifted {
 		l.noteDrift(report, now)
 	}
-	l.wake()
 
 	// The level is for one period: the next one has all of its looks, and an empty window.
 	if last {
@@ -77,17 +76,9 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 
 	// A rollback holds only until the world has changed again.
 	l.learning, l.held = true, false
-	l.flat, l.best, l.sinceJudge, l.resting, l.evidence = 0, 0, 0, 0, evidence{}
+	l.best, l.sinceJudge, l.evidence = 0, 0, evidence{}
 	l.samples.noteDrift()
 	l.keepKnown()
-}
-
-// wake sets a learner that rests to work again once there is twice as much to learn from since the last drift.
-func (l *Learner) wake() {
-	// With twice the samples a learner that had gained nothing may gain something.
-	if n := len(l.samples.recent.samples); l.resting > 0 && n >= 2*l.resting {
-		l.learning, l.resting, l.flat = true, 0, 0
-	}
 }
 
 // Drifts returns when drifts were detected.

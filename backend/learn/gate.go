@@ -175,18 +175,10 @@ func (l *Learner) discard(r *Report, count *int, why error) error {
 	return l.restartCandidate()
 }
 
-// noteGain notes what each of the candidate's last steps has gained over the best of its forebears. A learner that gains
-// nothing for a while rests until there is more to learn from.
+// noteGain notes what each of the candidate's last steps has gained over the best of its forebears.
 func (l *Learner) noteGain(steps int) {
 	gain := max(0, l.evidence.gain()-l.best)
+	l.best += gain
 	l.gains = append(l.gains, gain/float64(max(1, steps)))
 	l.gains = l.gains[max(0, len(l.gains)-gainsKept):]
-
-	l.best += gain
-	if l.flat++; gain > 0 {
-		l.flat = 0
-	}
-	if l.flat >= flatMax {
-		l.learning, l.resting = false, len(l.samples.recent.samples)
-	}
 }

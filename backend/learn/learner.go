@@ -30,12 +30,10 @@ type Learner struct {
 	evidence   evidence  // for the candidate
 	previous   *judge    // the version before the serving one; nil: none to go back to
 	regret     evidence  // for that version
-	learning   bool      // from a drift until steps gain nothing any more
+	learning   bool      // from the first drift on, but for the time after a rollback
 	held       bool      // after a rollback nothing is published until the next drift
 	sinceJudge int       // steps since the candidate was last judged
 	best       float64   // gain over the serving weights of the candidates since the last drift or publication
-	flat       int       // judgements in a row without a gain
-	resting    int       // samples of the present when it came to rest; 0: it learns, or no drift has woken it
 	gains      []float64 // of a step, by judgement
 	impact     float64
 	took       time.Duration // a training step
@@ -160,11 +158,12 @@ func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
 func (l *Learner) Counts() Counts { return l.counts }
 
 // Worth is what core/plan must know to say what a second of GPU time is worth to this learner. rate is the requests/s
-// that the model answers. A learner that has nothing to learn is worth nothing.
+// that the model answers. A learner that has seen no drift is worth nothing; later its worth follows what its steps gain.
 func (l *Learner) Worth(rate float64) plan.Learner {
 	p := plan.Learner{Rate: rate, Step: l.took, Drifts: slices.Clone(l.drifts)}
 
-	// Impact and gains are stated only while it learns: otherwise it asks for no GPU time.
+	// A learner that gains nothing is worth next to nothing, and still uses time that nobody else wants: a small gain is
+	// one, too.
 	if l.learning {
 		p.Impact, p.Gains = l.impact, slices.Clone(l.gains)
 		p.Step = max(p.Step, time.Microsecond) // before the first step its length is not known
@@ -184,7 +183,7 @@ func (l *Learner) Rollback(version int) error {
 	}
 
 	// What was rolled back must not be learnt and published again at once.
-	l.held, l.learning, l.resting = true, false, 0
+	l.held, l.learning = true, false
 	return l.restartCandidate()
 }
 
@@ -221,7 +220,7 @@ func (l *Learner) publish(weights []float32) error {
 	}
 	l.previous, l.regret = l.serving, evidence{}
 	l.serving = fresh
-	l.evidence, l.best, l.flat = evidence{}, 0, 0
+	l.evidence, l.best = evidence{}, 0
 	l.versions = append(l.versions, next)
 	l.versions = l.versions[max(0, len(l.versions)-versionsKept):]
 	l.counts.Published++

@@ -153,7 +153,7 @@ func (s *street) breakLoss(t *testing.T, l *Learner) {
 	if err := l.trainer.SetWeights(broken); err != nil {
 		t.Fatal(err)
 	}
-	l.learning, l.flat, l.sinceJudge = true, 0, 0
+	l.learning, l.sinceJudge = true, 0
 	rate := l.options.Rate
 	if r := s.steps(l, 1)[0]; r.Work != Training || r.Discarded == nil || l.Counts().NotFinite != 1 || l.options.Rate != rate/2 {
 		t.Errorf("%+v, %+v", r, l.Counts())
@@ -168,7 +168,7 @@ func expectDiscarded(t *testing.T, s *street, l *Learner, count *int, why error)
 	t.Helper()
 	version, before := l.Version(), *count
 	s.offer(l, 100)
-	l.learning, l.flat, l.sinceJudge = true, 0, judgeEvery
+	l.learning, l.sinceJudge = true, judgeEvery
 	r := s.steps(l, 1)[0]
 	if r.Work != Judging || r.Discarded == nil || r.Published || l.Version() != version || *count != before+1 {
 		t.Errorf("%+v, %+v", r, l.Counts())

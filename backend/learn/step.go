@@ -47,7 +47,6 @@ const (
 	unjudged   = 40 // training steps after which a learner waits for samples to judge by
 	judgedMin  = 48 // fresh samples
 	meanSteps  = 20 // that the candidate is the mean of
-	flatMax    = 8  // judgements without a gain, after which the learner rests
 	gainsKept  = 32
 	// forgetMost is the accuracy on the first data that may be lost for accuracy on the present.
 	forgetMost = 0.02
@@ -63,7 +62,7 @@ func (l *Learner) Step() (r Report, err error) {
 		r.Work, r.Inputs, err = Labelling, labelBatch, l.label()
 	case len(l.recalled) > 0:
 		r.Work, err = Judging, l.judgeRecalled(&r)
-	case !l.learning || len(l.samples.recent.samples) < l.options.Batch:
+	case !l.learning || !l.canTrain():
 		return r, nil
 	case l.sinceJudge >= judgeEvery && len(l.samples.fresh) >= judgedMin:
 		r.Work, err = Judging, l.judgeCandidate(&r)
@@ -75,6 +74,15 @@ func (l *Learner) Step() (r Report, err error) {
 	}
 	r.Took = time.Since(began)
 	return r, err
+}
+
+// canTrain says whether there are samples of the present to train on; the first of them judge nothing.
+func (l *Learner) canTrain() bool {
+	s := l.samples
+	if short := l.options.Batch - len(s.recent.samples); short > 0 && len(s.fresh) >= 2*l.options.Batch {
+		s.use(short)
+	}
+	return len(s.recent.samples) >= l.options.Batch
 }
 
 // noteStepTime keeps the mean length of a training step, unless the options state it.

@@ -21,6 +21,7 @@ type adainf struct {
 	models  []*adainfModel
 	jobs    sessionServed
 	even    bool // its variant I: every model is trained, for the same time
+	ahead   bool // it is given a period's samples when the period begins, not when it ends
 }
 
 // adainfModel is one model of it.
@@ -47,13 +48,21 @@ const (
 	divergentAgree = 4
 )
 
-func openAdaInf(s Setting, streams []*stream) (learning, error) { return newAdaInf(s, streams, false) }
-func openAdaInfEven(s Setting, streams []*stream) (learning, error) {
-	return newAdaInf(s, streams, true)
+func openAdaInf(s Setting, streams []*stream) (learning, error) {
+	return newAdaInf(s, streams, adainf{})
 }
 
-func newAdaInf(s Setting, streams []*stream, even bool) (learning, error) {
-	a := &adainf{setting: s, streams: streams, even: even, jobs: simulateSessions(s)}
+func openAdaInfEven(s Setting, streams []*stream) (learning, error) {
+	return newAdaInf(s, streams, adainf{even: true})
+}
+
+func openAdaInfAhead(s Setting, streams []*stream) (learning, error) {
+	return newAdaInf(s, streams, adainf{ahead: true})
+}
+
+func newAdaInf(s Setting, streams []*stream, variant adainf) (learning, error) {
+	a := &variant
+	a.setting, a.streams, a.jobs = s, streams, simulateSessions(s)
 	for _, st := range streams {
 		m, err := newAdaInfModel(s, st)
 		if err != nil {
@@ -80,9 +89,16 @@ func newAdaInfModel(s Setting, st *stream) (*adainfModel, error) {
 	return m, err
 }
 
-// beginPeriod finds the models that a period's samples have hit, and orders the samples for training. Like Ekya it is given a
-// window's samples at its start.
+// beginPeriod finds the models that a drift has hit, by the samples of the period before ("new training data, generated in the
+// previous time period", §3.2), and orders these for training.
 func (a *adainf) beginPeriod(period int) error {
+	if !a.ahead {
+		period--
+	}
+	if period < 0 {
+		return nil
+	}
+
 	for i, st := range a.streams {
 		m := a.models[i]
 		window, err := st.drawMany(ofPeriods+period*perPeriod, windowSamples, period)
@@ -207,7 +223,10 @@ func (a *adainf) endSecond(time.Duration) error {
 
 // weightOf is a model's part of the training time.
 func (a *adainf) weightOf(m *adainfModel) float64 {
-	if a.even {
+	switch {
+	case len(m.window) == 0:
+		return 0
+	case a.even:
 		return 1
 	}
 	return m.impact
