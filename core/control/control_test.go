@@ -721,7 +721,23 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	dead := newRunner(a.add)
 	dead.mute = true
-	f, b := h.dialBoth(false, DialOptions{}, c, dead, backendHello("m"))
+	b, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, backendHello("m"), dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.set(b)
+	defer b.Close()
+
+	// The others are in the process: a host that stands still for half a second would cut their sessions, and a frontend's
+	// requests end with its session.
+	addr, forget := ListenInProcess(h.s.Frontend)
+	defer forget()
+	f, err := DialFrontend(ctx(t), DialOptions{Addr: addr}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+
 	c.until(t, "model ready", func() bool { return c.models["m"].Ready })
 	id := c.models["m"].ID
 	f.Submit([]wire.Submit{{ID: 1, Model: id, Budget: 20e9}, {ID: 2, Model: id, Budget: 60e6}})
@@ -730,7 +746,7 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	alive := newRunner(a.add)
 	hello := backendHello("m")
 	hello.Name = "alive"
-	l, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, hello, alive)
+	l, err := h.s.Backend(hello, alive)
 	if err != nil {
 		t.Fatal(err)
 	}
