@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options, scenarios []string, progress func(Row))
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w", name, err)
 		}
-		row.Scenario, row.LoadShare, row.Seed = name, o.Load, o.Seed
+		row.Scenario, row.Seed = name, o.Seed
 		rows = append(rows, row)
 		progress(row)
 	}
@@ -121,9 +121,9 @@ func runAgain(ctx context.Context, o Options) (Row, error) {
 	w := o.world()
 	w.Again = o.Moves
 
-	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each.
+	// Each GPU loads and warms up in turn: 16 batches of 4 to 25 ms each, and a look at whether the plan has ended.
 	each := time.Duration(o.GPUs) * (o.LoadTime + 400*time.Millisecond)
-	w.Span = sim.Duration(time.Duration(o.Moves) * each * 5 / 4)
+	w.Span = sim.Duration(time.Duration(o.Moves) * each * 3 / 2)
 	return compareRuns(ctx, w)
 }
 
@@ -167,7 +167,7 @@ func runKilled(ctx context.Context, o Options) (Row, error) {
 			x := rowOf(w, r)
 			sum.Moved, sum.MemoryExceeded, sum.Steps, sum.GivenBack = sum.Moved+x.Moved, sum.MemoryExceeded+x.MemoryExceeded, sum.Steps+x.Steps, sum.GivenBack+x.GivenBack
 			sum.Nowhere, sum.Misplaced, sum.Kills, sum.Requests = sum.Nowhere+x.Nowhere, sum.Misplaced+x.Misplaced, sum.Kills+x.Kills, sum.Requests+x.Requests
-			sum.GPUs, sum.Models, sum.SpanS = x.GPUs, x.Models, sum.SpanS+x.SpanS
+			sum.GPUs, sum.Models, sum.LoadShare, sum.SpanS = x.GPUs, x.Models, x.LoadShare, sum.SpanS+x.SpanS
 			sum.BadPctDuring += badPct(r) / (2 * killedSteps)
 		}
 	}
@@ -179,7 +179,7 @@ func badPct(r *sim.Report) float64 { return 100 * float64(r.Calls-r.Good) / floa
 
 func rowOf(w sim.Options, r *sim.Report) Row {
 	m := r.Moves
-	return Row{Moved: m.Moved, MemoryExceeded: m.MemoryExceeded, Steps: m.Steps, GivenBack: m.GivenBack, Nowhere: m.Homeless, Misplaced: m.Elsewhere,
+	return Row{Moved: m.Moved, LoadShare: w.Load, MemoryExceeded: m.MemoryExceeded, Steps: m.Steps, GivenBack: m.GivenBack, Nowhere: m.Homeless, Misplaced: m.Elsewhere,
 		Kills: m.Kills, Requests: r.Calls, GPUs: w.Backends * w.GPUs, Models: w.Models, SpanS: time.Duration(w.Span).Seconds()}
 }
 
