@@ -60,6 +60,8 @@ type Client struct {
 	echo     atomic.Int64 // ns there and back, the median of the slowest peer; likewise
 	left     atomic.Int64 // requests that no session has, as of the last look
 
+	sequences sequences
+
 	wake      chan struct{} // cap 1: the sweep has something to watch
 	ready     chan struct{} // closed at the first announcement of models
 	announced notice        // models, or that the scheduler was lost

@@ -26,9 +26,13 @@ type Request struct {
 	// the input before Prepare has returned is refused, and the request is submitted again once it
 	// has. An error ends the request with ErrFailed.
 	Prepare func(input []byte) error
+	// Sequence says of which sequence the request is a step, of a model that keeps sequences.
+	Sequence Sequence
 	// Output, if set and large enough, is where the output is copied to; it must not be touched
 	// until the request has ended.
 	Output []byte
+
+	step bool // Input has what its sequence adds
 }
 
 // Result is the output of a request. Release gives its memory back; Data must not be used after.
@@ -89,6 +93,10 @@ func (c *Client) InferCopy(ctx context.Context, model string, inputs ...[]byte) 
 
 // Do is Infer with every option.
 func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
+	if !r.Sequence.IsZero() && !r.step {
+		return c.doStep(ctx, r)
+	}
+
 	p, err := c.beginCall(ctx, &r)
 	if err != nil {
 		return Result{}, err
@@ -117,8 +125,10 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, c.refuseUnknown(r)
 	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
-	case m.InputBytes >= 0 && r.Input.size != m.InputBytes:
-		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be %d", ErrInvalid, r.Model, r.Input.size, m.InputBytes)
+	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():
+		return nil, fmt.Errorf("%w: model %q: want Sequence of each request for a model that keeps sequences, with Do, and of no other", ErrInvalid, r.Model)
+	case m.fullInput >= 0 && r.Input.size != m.fullInput:
+		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be %d", ErrInvalid, r.Model, r.Input.size, m.fullInput)
 	case m.InputMax > 0 && r.Input.size > int(m.InputMax):
 		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be at most %d (parameter bytes_max of its configuration)", ErrInvalid, r.Model, r.Input.size, m.InputMax)
 	case r.Output != nil && len(r.Output) < m.OutputBytes:

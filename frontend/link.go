@@ -237,7 +237,7 @@ func (c *Client) receiveResult(msg []byte) {
 		return
 	}
 
-	if want := p.model.OutputBytes; want >= 0 && want != len(out) {
+	if want := p.model.fullOutput; want >= 0 && want != len(out) {
 		c.log.Warn("result of a wrong size", "model", p.model.Name, "bytes", len(out), "want", want)
 		p.finishCall(model.ExecutionFailed, c.now())
 		return

@@ -16,6 +16,10 @@ type Model struct {
 	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies
 	OutputBytes int // of one request; -1 where an output is BYTES
 
+	// What a backend takes and gives: with what a sequence adds, whose inputs hidden describes.
+	fullInput, fullOutput int
+	hidden                []model.Tensor
+
 	lostAt int64 // 0: announced in this session; else when a session began without it, on the client's clock
 	idleAt int64 // 0: ready; else since when it is not, on the client's clock
 }
@@ -61,8 +65,9 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		// The catalogue's slices are valid during the call only.
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		var err, err2 error
-		m.InputBytes, err = payloadBytes(m.Inputs)
-		m.OutputBytes, err2 = payloadBytes(m.Outputs)
+		m.fullInput, err = payloadBytes(m.Inputs)
+		m.fullOutput, err2 = payloadBytes(m.Outputs)
+		m.hideSequence()
 		if err = cmp.Or(err, err2); err != nil {
 			bad = append(bad, fmt.Errorf("model %q version %q: %w", m.Name, m.Version, err))
 			continue
@@ -93,6 +98,16 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		}
 	}
 	return t, bad
+}
+
+// hideSequence takes what a sequence adds out of the tensors that callers see.
+func (m *Model) hideSequence() {
+	in, out := m.Sequence.Hidden()
+	m.Inputs, m.hidden, m.Outputs = m.Inputs[:len(m.Inputs)-in], m.Inputs[len(m.Inputs)-in:], m.Outputs[:len(m.Outputs)-out]
+
+	// What was whole is right in part, too.
+	m.InputBytes, _ = payloadBytes(m.Inputs)
+	m.OutputBytes, _ = payloadBytes(m.Outputs)
 }
 
 // addModel takes a model in, unless a later word about it is there.

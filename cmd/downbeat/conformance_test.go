@@ -198,7 +198,7 @@ output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
 		file{"zero/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))},
 		file{"zero/config.pbtxt", []byte(`input [ { name: "in" data_type: TYPE_FP32 dims: [ 0 ] } ]`)},
 		file{"corrupt/1/model.onnx", []byte("not a graph")},
-		file{"sequence/config.pbtxt", []byte("sequence_batching { }")}, file{"sequence/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))})
+		file{"sequence/config.pbtxt", []byte("sequence_batching { iterative_sequence: true }")}, file{"sequence/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))})
 	b := writeRepository(t, file{"other/2/model.onnx", identity(t, onnx.Int32, onnx.Fixed(2, 2))})
 	p := serveReal(t, a+","+b, nil)
 
@@ -215,7 +215,7 @@ output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
 
 	_, index := ask(t, p, "/v2/repository/index", "{}")
 	for _, want := range []string{`{"name":"alone","reason":"","state":"READY","version":"1"}`, `{"name":"other","reason":"","state":"READY","version":"2"}`,
-		`{"name":"ragged","reason":`, "variable dimensions beyond the batch", "the graph has a scalar without a batch dimension", "optional inputs are not supported", "want an integer from 1", `{"name":"corrupt","reason":`, "not a valid ONNX model", `{"name":"sequence","reason":`, "stateful models are not supported"} {
+		`{"name":"ragged","reason":`, "variable dimensions beyond the batch", "the graph has a scalar without a batch dimension", "optional inputs are not supported", "want an integer from 1", `{"name":"corrupt","reason":`, "not a valid ONNX model", `{"name":"sequence","reason":`, "every request has one answer"} {
 		if !strings.Contains(index, want) {
 			t.Errorf("index %s lacks %s", index, want)
 		}

@@ -49,6 +49,11 @@ type Info struct {
 	// has no version. Empty: a model.
 	Variants []uint32
 	Floors   []Floor // of a family: what to ask for so that the answer is accurate enough, the lowest first
+
+	// Since protocol 8:
+
+	// Sequence says how requests follow one another; the last inputs and outputs are its. Nil: each request stands alone.
+	Sequence *Sequence
 }
 
 // Floor is a family whose answers are at least so accurate.

@@ -242,6 +242,10 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 		return app.Signature{}, err
 	}
 
+	if members[0].Config.Sequence != nil {
+		return app.Signature{}, fmt.Errorf("model %q keeps sequences: a stage's requests are of none; a hook keeps a session's state", name)
+	}
+
 	// The first member speaks for the family's tensors: what answers one request must answer it in the same
 	// form.
 	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO}

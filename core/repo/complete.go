@@ -106,11 +106,13 @@ func (c *Config) completeFromFile(dir string, batchSaid bool, o Options) error {
 		if c.Inputs, err = c.fromGraph("input", g.Inputs); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		c.graphInputs = true
 	}
 	if len(c.Outputs) == 0 {
 		if c.Outputs, err = c.fromGraph("output", g.Outputs); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+		c.graphOutputs = true
 	}
 	return nil
 }

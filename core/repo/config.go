@@ -54,7 +54,11 @@ type Config struct {
 	Params    map[string]string // all parameters as written
 	Agents    []Agent           // model_repository_agents; Open checks their checksums
 	Warnings  []string          // a sentence for each field that was read and is not honoured, with its place
+	Sequence  *model.Sequence   // sequence_batching; the last inputs and outputs are its. nil: there is none
+	initial   []string          // by state: the file that has its initial value; empty: zeros
 	text      string            // that it was read from
+
+	graphInputs, graphOutputs bool // the graph has told of them
 }
 
 // wireText is the text that clients who ask for the configuration are to see; empty where a message cannot
@@ -111,6 +115,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	d := &decoder{file: file, warnings: &c.Warnings}
 	var backend string
 	params := map[string]value{}
+	var sequence *sequenceConfig
 
 	err = d.decodeFields(root, "", rules{
 		"name":                     {read: d.readText(&c.Name)},
@@ -125,7 +130,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 		"default_model_filename":   {read: d.fileName(&c.ModelFile)},
 		"parameters":               {read: d.readParameter(params), repeated: true},
 		"model_warmup":             {read: d.readWarmup(&c.Warmups), repeated: true},
-		"sequence_batching":        {read: d.refuseField("stateful models are not supported")},
+		"sequence_batching":        {read: d.sequenceBatching(&sequence)},
 		"ensemble_scheduling":      {read: d.refuseField("an ensemble is an application: want platform \"ensemble\"")},
 		"model_repository_agents":  {read: d.readAgents(&c.Agents)},
 		"batch_input":              {read: d.refuseField("no backend here makes additional inputs of a batch")},
@@ -153,7 +158,10 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 			return nil, err
 		}
 	}
-	return c, d.finishConfig(root, c, params)
+	if err := d.finishConfig(root, c, params); err != nil {
+		return c, err
+	}
+	return c, d.settleSequence(root, c, sequence)
 }
 
 // finishConfig checks what spans several fields and fills in what was left out.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/core/model"
 )
 
 // messages are the fields of Triton's model configuration, message by message; fieldRows says what becomes of each.
@@ -29,6 +31,13 @@ model_warmup name optimization output parameters platform response_cache runtime
 	"model_warmup.inputs":                       "key value",
 	"model_warmup.inputs.value":                 "data_type dims input_data_file random_data zero_data",
 	"model_transaction_policy":                  "decoupled",
+	"sequence_batching":                         "control_input direct generative_sequence iterative_sequence max_sequence_idle_microseconds oldest state",
+	"sequence_batching.control_input":           "control name",
+	"sequence_batching.control_input.control":   "bool_false_true data_type fp32_false_true int32_false_true kind",
+	"sequence_batching.direct":                  "max_queue_delay_microseconds minimum_slot_utilization",
+	"sequence_batching.oldest":                  "max_candidate_sequences max_queue_delay_microseconds preferred_batch_size preserve_ordering",
+	"sequence_batching.state":                   "data_type dims initial_state input_name output_name use_growable_memory use_same_buffer_for_input_output",
+	"sequence_batching.state.initial_state":     "data_file data_type dims name zero_data",
 	"response_cache":                            "enable",
 	"model_repository_agents":                   "agents",
 	"model_repository_agents.agents":            "name parameters",
@@ -49,7 +58,7 @@ const fieldHead = "platform: \"onnxruntime_onnx\" max_batch_size: 8"
 // TestEveryFieldIsHonouredRefusedOrWarnedOf: nothing of Triton's configuration is accepted in silence.
 func TestEveryFieldIsHonouredRefusedOrWarnedOf(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range fieldRows {
+	for _, r := range slices.Concat(fieldRows, sequenceRows) {
 		seen[r.field] = true
 		c, err := ParseConfig("c", []byte(fieldHead+"\n"+r.text+tail))
 		switch {
@@ -127,6 +136,79 @@ func parameter(key, value string) string {
 	return `parameters { key: "` + key + `" value { string_value: "` + value + `" } }`
 }
 
+func sequence(field string) string { return "sequence_batching { " + field + " }" }
+
+func control(field string) string {
+	return sequence(`control_input { name: "c" control { ` + field + ` } }`)
+}
+
+func state(field string) string {
+	return sequence(`state { input_name: "s" output_name: "t" data_type: TYPE_INT32 dims: 2 ` + field + ` }`)
+}
+
+func initial(field string) string {
+	return state(`initial_state { name: "i" data_type: TYPE_INT32 dims: 2 ` + field + ` }`)
+}
+
+// isControl tells whether the configuration has one control of these values.
+func isControl(kind model.ControlKind, of model.Datatype, no, yes []byte) func(*Config) bool {
+	return func(c *Config) bool {
+		k, t := c.Sequence.Controls[0], c.Inputs[len(c.Inputs)-1]
+		return k.Input == "c" && k.Kind == kind && string(k.False) == string(no) && string(k.True) == string(yes) && t.Name == "c" && t.Datatype == of
+	}
+}
+
+func isState(c *Config) bool {
+	x, in, out := c.Sequence.States[0], c.Inputs[len(c.Inputs)-1], c.Outputs[len(c.Outputs)-1]
+	return x.Input == "s" && x.Output == "t" && in.Name == "s" && out.Name == "t" && in.Datatype == model.Int32 && out.Shape[0] == 2
+}
+
+var sequenceRows = []fieldRow{
+	{field: "sequence_batching", text: sequence(""), honoured: func(c *Config) bool { return c.Sequence.Idle == int64(time.Second) && len(c.Inputs) == 1 }},
+	{field: "sequence_batching", text: sequence("") + parameter("family", "f") + parameter("variant", "v"), refused: "one variant's state is not another's"},
+	{field: "sequence_batching.max_sequence_idle_microseconds", text: sequence("max_sequence_idle_microseconds: 5000000"), honoured: func(c *Config) bool { return c.Sequence.Idle == int64(5*time.Second) }},
+	{field: "sequence_batching.max_sequence_idle_microseconds", text: sequence("max_sequence_idle_microseconds: -1"), refused: "max_sequence_idle_microseconds"},
+	{field: "sequence_batching.iterative_sequence", text: sequence("iterative_sequence: true"), refused: "every request has one answer"},
+	{field: "sequence_batching.generative_sequence", text: sequence("generative_sequence: true"), refused: "every request has one answer"},
+	{field: "sequence_batching.direct", text: sequence("direct { }"), honoured: func(c *Config) bool { return c.Sequence != nil }},
+	{field: "sequence_batching.direct.max_queue_delay_microseconds", text: sequence("direct { max_queue_delay_microseconds: 5 }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.direct.minimum_slot_utilization", text: sequence("direct { minimum_slot_utilization: 0.5 }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.oldest", text: sequence("oldest { }"), honoured: func(c *Config) bool { return c.Sequence != nil }},
+	{field: "sequence_batching.oldest.max_candidate_sequences", text: sequence("oldest { max_candidate_sequences: 4 }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.oldest.max_queue_delay_microseconds", text: sequence("oldest { max_queue_delay_microseconds: 4 }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.oldest.preferred_batch_size", text: sequence("oldest { preferred_batch_size: [ 4, 6 ] }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.oldest.preserve_ordering", text: sequence("oldest { preserve_ordering: true }"), warned: "a batch is made of the steps that wait"},
+	{field: "sequence_batching.control_input.name", text: sequence(`control_input { control { int32_false_true: [ 0, 1 ] } }`), refused: "want a name and one control"},
+	{field: "sequence_batching.control_input.name", text: control("int32_false_true: [ 0, 1 ]"), honoured: isControl(model.ControlStart, model.Int32, []byte{0, 0, 0, 0}, []byte{1, 0, 0, 0})},
+	{field: "sequence_batching.control_input.control", text: sequence(`control_input { name: "c" }`), refused: "want a name and one control"},
+	{field: "sequence_batching.control_input.control", text: sequence(strings.Repeat(`control_input { name: "c" control { int32_false_true: [ 0, 1 ] } }`, 2)), refused: "another control is of the same kind"},
+	{field: "sequence_batching.control_input.control", text: sequence(`control_input { name: "x" control { int32_false_true: [ 0, 1 ] } }`), refused: `"x" is an input of the model, too`},
+	{field: "sequence_batching.control_input.control.kind", text: control("kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ]"), honoured: isControl(model.ControlEnd, model.Int32, []byte{0, 0, 0, 0}, []byte{1, 0, 0, 0})},
+	{field: "sequence_batching.control_input.control.kind", text: control("kind: CONTROL_SEQUENCE_MIDDLE"), refused: "CONTROL_SEQUENCE_MIDDLE"},
+	{field: "sequence_batching.control_input.control.int32_false_true", text: control("int32_false_true: [ -1 ]"), refused: "want two values"},
+	{field: "sequence_batching.control_input.control.int32_false_true", text: control("int32_false_true: [ -1, 1 ]"), honoured: isControl(model.ControlStart, model.Int32, []byte{255, 255, 255, 255}, []byte{1, 0, 0, 0})},
+	{field: "sequence_batching.control_input.control.fp32_false_true", text: control("kind: CONTROL_SEQUENCE_READY fp32_false_true: [ 0, 1 ]"), honoured: isControl(model.ControlReady, model.FP32, []byte{0, 0, 0, 0}, []byte{0, 0, 0x80, 0x3f})},
+	{field: "sequence_batching.control_input.control.fp32_false_true", text: control("fp32_false_true: [ 0, 1, 2 ]"), refused: "want two numbers"},
+	{field: "sequence_batching.control_input.control.bool_false_true", text: control("bool_false_true: [ false, true ]"), honoured: isControl(model.ControlStart, model.Bool, []byte{0}, []byte{1})},
+	{field: "sequence_batching.control_input.control.bool_false_true", text: control("bool_false_true: [ 0, 1 ]"), refused: "want false, true"},
+	{field: "sequence_batching.control_input.control.data_type", text: control("kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64"), honoured: isControl(model.ControlID, model.Uint64, nil, nil)},
+	{field: "sequence_batching.control_input.control.data_type", text: control("kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING"), refused: "sequences that are named by text have no number"},
+	{field: "sequence_batching.control_input.control.data_type", text: control("kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_FP32"), refused: "want a sequence's number as UINT64"},
+	{field: "sequence_batching.state.input_name", text: state(""), honoured: isState},
+	{field: "sequence_batching.state.output_name", text: sequence(`state { input_name: "s" data_type: TYPE_INT32 dims: 2 }`), refused: "want input_name and output_name"},
+	{field: "sequence_batching.state.data_type", text: sequence(`state { input_name: "s" output_name: "t" data_type: TYPE_STRING dims: 2 }`), refused: "texts have no fixed size"},
+	{field: "sequence_batching.state.dims", text: state("dims: -1"), refused: "variable dimensions are not supported"},
+	{field: "sequence_batching.state.use_growable_memory", text: state("use_growable_memory: true"), refused: "a state has one size"},
+	{field: "sequence_batching.state.use_same_buffer_for_input_output", text: state("use_same_buffer_for_input_output: true"), warned: "state travels with its step"},
+	{field: "sequence_batching.state.initial_state", text: state("initial_state { }"), refused: "want one of zero_data and data_file"},
+	{field: "sequence_batching.state.initial_state.zero_data", text: initial("zero_data: true"), honoured: isState},
+	{field: "sequence_batching.state.initial_state.data_file", text: initial(`data_file: "f"`), honoured: func(c *Config) bool { return c.initial[0] == "f" }},
+	{field: "sequence_batching.state.initial_state.data_file", text: initial(`data_file: "../f"`), refused: "want a file name within the model's directory"},
+	{field: "sequence_batching.state.initial_state.name", text: initial(`zero_data: true data_file: "f"`), refused: `"i": want one of zero_data and data_file`},
+	{field: "sequence_batching.state.initial_state.data_type", text: state(`initial_state { data_type: TYPE_FP32 dims: 2 zero_data: true }`), refused: "want the state's data_type"},
+	{field: "sequence_batching.state.initial_state.dims", text: state(`initial_state { data_type: TYPE_INT32 dims: 3 zero_data: true }`), refused: "as many elements as dims have"},
+}
+
 const sum = "0123456789abcdef0123456789ABCDEF"
 
 var fieldRows = []fieldRow{
@@ -140,7 +222,6 @@ var fieldRows = []fieldRow{
 	{field: "batch_output", text: `batch_output { }`, refused: "no backend here scatters outputs"},
 	{field: "cc_model_filenames", text: `cc_model_filenames { key: "8.0" value: "x" }`, warned: "the file is"},
 	{field: "ensemble_scheduling", text: `ensemble_scheduling { }`, refused: "an ensemble is an application"},
-	{field: "sequence_batching", text: `sequence_batching { }`, refused: "stateful models are not supported"},
 	{field: "metric_tags", text: `metric_tags { key: "a" value: "b" }`, warned: "metrics are labelled"},
 	{field: "model_metrics", text: `model_metrics { }`, warned: "histograms have fixed buckets"},
 	{field: "model_operations", text: `model_operations { op_library_filename: "x.so" }`, refused: "libraries of custom operators"},

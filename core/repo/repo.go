@@ -93,7 +93,7 @@ func (m *Model) Info() model.Info {
 	return model.Info{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
 		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform, Unbatched: !m.Batched, SLOBinds: m.Config.SLOBinds, Priority: m.Config.Batching.Priority(),
 		QueueMax: uint32(m.Config.Batching.QueueMax), Config: m.Config.wireText(),
-		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: m.Config.Accuracy}
+		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: m.Config.Accuracy, Sequence: m.Config.Sequence}
 }
 
 // SameTensors tells whether clients and graph see the inputs and outputs of o as those of m.
@@ -223,6 +223,9 @@ func openModel(dir, name string, o Options) ([]Model, error) {
 		return nil, err
 	}
 
+	if err := c.readInitialStates(dir); err != nil {
+		return nil, err
+	}
 	samples, err := readSamples(dir, c)
 	if err != nil {
 		return nil, err

@@ -150,7 +150,11 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 		// The row holds the inputs in the model's order, whatever order the sample names them in.
 		for _, t := range c.Inputs {
 			k := slices.IndexFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
-			in := &w.Inputs[k] // checkWarmups has found it
+			if k < 0 { // a sequence's own: checkWarmups has found the others
+				s.Row = append(s.Row, make([]byte, t.RowBytes())...)
+				continue
+			}
+			in := &w.Inputs[k]
 			content, err := in.makeContent(dir, t, random)
 			if err != nil {
 				return nil, fmt.Errorf("model_warmup %q: input %q: %w", w.Name, t.Name, err)

@@ -273,6 +273,9 @@ func (e *encoder) putModel(m *model.Info) {
 	if e.version >= 6 {
 		e.familyOf(m)
 	}
+	if e.version >= SequenceVersion {
+		e.sequenceOf(m)
+	}
 }
 
 // familyOf writes what a model is within a family, or what a family consists of.
@@ -333,6 +336,9 @@ func (d *decoder) readModel(m *model.Info) {
 	}
 	if d.hasFieldsOf(6) {
 		d.familyOf(m)
+	}
+	if d.hasFieldsOf(SequenceVersion) {
+		d.sequenceOf(m)
 	}
 }
 

@@ -21,9 +21,10 @@ const (
 
 // Versions from which a message says more.
 const (
-	StagesVersion = 7 // results tell of their stages
-	GPUsVersion   = 8 // backends tell their GPUs' kinds and memory
-	NodesVersion  = 8 // backends are nodes, whose memory inputs may lie in
+	StagesVersion   = 7 // results tell of their stages
+	GPUsVersion     = 8 // backends tell their GPUs' kinds and memory
+	NodesVersion    = 8 // backends are nodes, whose memory inputs may lie in
+	SequenceVersion = 8 // models tell of sequences
 )
 
 // The window of a frontend's session: how many places it has for live requests.

@@ -239,7 +239,7 @@ func (m *inferMessage) decodeMessage(msg []byte) error {
 func (m *inferMessage) applyParameter(name string, p parameter) *fault {
 	switch name {
 	case "sequence_id", "sequence_start", "sequence_end":
-		return refuseSequence(name, p.String())
+		return m.takeSequence(name, p.String())
 	case "timeout", "priority":
 		n, ok := p.wholeNumber()
 		if !ok {

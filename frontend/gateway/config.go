@@ -30,7 +30,7 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 	}
 
 	// The scheduler always batches; clients ask the configuration whether it does.
-	if c.SchedulingChoice == nil && c.MaxBatchSize > 1 {
+	if c.SchedulingChoice == nil && c.MaxBatchSize > 1 && m.Sequence == nil {
 		c.SchedulingChoice = &oip.ModelConfig_DynamicBatching{DynamicBatching: new(oip.ModelDynamicBatching)}
 	}
 

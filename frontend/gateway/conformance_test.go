@@ -310,7 +310,7 @@ func TestConformanceGRPC(t *testing.T) {
 		t.Errorf("timeout 0: %v", err)
 	}
 	zero.Parameters["sequence_id"] = &oip.InferParameter{ParameterChoice: &oip.InferParameter_StringParam{StringParam: "s"}}
-	if _, err := c.ModelInfer(ctx, zero); err == nil || !strings.Contains(err.Error(), `parameter sequence_id: "s": sequences are not supported`) {
+	if _, err := c.ModelInfer(ctx, zero); err == nil || !strings.Contains(err.Error(), "sequence s: the model keeps no sequences") {
 		t.Errorf("text sequence: %v", err)
 	}
 

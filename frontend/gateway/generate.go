@@ -68,7 +68,7 @@ func (in *inference) parseGenerateParameter(s *jsonScanner, key string) *fault {
 		}
 		return in.takeParameter(key, n)
 	case "sequence_id", "sequence_start", "sequence_end":
-		return refuseSequence(key, viewText(s.skipAny()))
+		return in.takeSequence(key, viewText(s.skipAny()))
 	}
 
 	if in.hasInput(key) {

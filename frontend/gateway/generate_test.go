@@ -30,7 +30,7 @@ func TestConformanceGenerate(t *testing.T) {
 		{"sum/generate", `[1]`, 400, "body: JSON at byte 0"},
 		{"text/generate", `{"in":null}`, 400, "inputs: 0 tensors"},
 		{"text/generate", `{"in":"x","parameters":{"timeout":"soon"}}`, 400, "parameter timeout"},
-		{"text/generate", `{"in":"x","parameters":{"sequence_id":5}}`, 400, "sequences are not supported"},
+		{"text/generate", `{"in":"x","parameters":{"sequence_id":5}}`, 400, "the model keeps no sequences"},
 		{"text/generate", `{"in":"x","id":5}`, 400, "body"},
 		{"nope/generate", `{}`, 404, "Request for unknown model: 'nope'"},
 		{"idle/generate_stream", `{"x":1}`, 503, "error"},

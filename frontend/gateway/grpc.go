@@ -116,7 +116,7 @@ func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, 
 		return nil, f
 	}
 
-	in.regions = &g.regions
+	in.regions, in.wanted = &g.regions, m.version
 	if f = m.resolveContents(); f != nil {
 		return nil, f
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -31,6 +32,8 @@ type inference struct {
 	timeout  time.Duration // 0: none was given
 	priority uint8
 	floor    float64 // on accuracy; 0: none was given
+	sequence frontend.Sequence
+	wanted   string // the version that the client named; empty: none
 	rows     int
 	batched  bool // shapes carry the batch dimension, so the outputs' do too
 	inputs   []input
@@ -379,14 +382,59 @@ func (in *inference) takeParameter(name string, value int64) *fault {
 	return nil
 }
 
-// refuseSequence refuses what makes a call part of a sequence, given as the parameter's JSON text.
-func refuseSequence(name, value string) *fault {
-	// These values say that the call is of no sequence.
-	switch value {
-	case "0", `""`, "false":
+// takeSequence takes what makes a call a step of a sequence, given as the parameter's JSON text.
+func (in *inference) takeSequence(name, value string) *fault {
+	s := &in.sequence
+	flag := &s.Start
+	switch name {
+	case "sequence_id":
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			s.ID, s.Name = n, ""
+			return nil
+		}
+		text, err := strconv.Unquote(value)
+		if err != nil || value[0] != '"' {
+			return invalidFault("parameter sequence_id: %.40s: must be a whole number from 0 to 2^64-1, or a text", value)
+		}
+		s.ID, s.Name = 0, strings.Clone(text) // the message's memory is another's after the call
 		return nil
+	case "sequence_end":
+		flag = &s.End
 	}
-	return invalidFault("parameter %s: %.40s: sequences are not supported: must be absent, 0, empty or false", name, value)
+
+	switch value {
+	case "true":
+		*flag = true
+	case "false":
+		*flag = false
+	default:
+		return invalidFault("parameter %s: %.40s: must be true or false", name, value)
+	}
+	return nil
+}
+
+// versionAsked is the version that a call's requests name. A sequence goes on with the version that it began with, unless its steps
+// name one.
+func (in *inference) versionAsked() string {
+	if in.model.Sequence != nil {
+		return in.wanted
+	}
+	return in.model.Version
+}
+
+// checkSequence compares what a call says of a sequence with its model.
+func (in *inference) checkSequence() *fault {
+	switch {
+	case in.model.Sequence == nil && in.sequence.IsZero():
+		return nil
+	case in.model.Sequence == nil:
+		return invalidFault("model %q: sequence %.40s: the model keeps no sequences (no sequence_batching in its configuration)", in.model.Name, in.sequence.String())
+	case in.sequence.ID == 0 && in.sequence.Name == "":
+		return invalidFault("inference request to model '%s' must specify a non-zero or non-empty correlation ID", in.model.Name)
+	case in.rows != 1:
+		return invalidFault("inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", in.model.Name)
+	}
+	return nil
 }
 
 // setClasses sets how many classes an output is asked for.

@@ -90,7 +90,7 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return a, f
 	}
 
-	in.memory, in.regions, in.text = &g.memory, &g.regions, true
+	in.memory, in.regions, in.text, in.wanted = &g.memory, &g.regions, true, r.PathValue("version")
 	if f = g.readBody(w, r, in, body); f != nil {
 		return a, f
 	}
@@ -299,7 +299,7 @@ func (in *inference) parseParameters(s *jsonScanner) *fault {
 	s.eachMember(func(key string) {
 		switch key {
 		case "sequence_id", "sequence_start", "sequence_end":
-			if f := refuseSequence(key, viewText(s.skipAny())); s.err == nil && fail == nil {
+			if f := in.takeSequence(key, viewText(s.skipAny())); s.err == nil && fail == nil {
 				fail = f
 			}
 		case "timeout", "priority":

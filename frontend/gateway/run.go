@@ -47,6 +47,9 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 		defer cancel()
 	}
 
+	if f := in.checkSequence(); f != nil {
+		return answer{}, f
+	}
 	if f := in.reserveAnswer(g.o.BodyMax, in.text); f != nil {
 		return answer{}, f
 	}
@@ -163,7 +166,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 		if err != nil {
 			return err
 		}
-		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.model.Version, Input: b, Priority: in.priority, AccuracyFloor: in.floor}
+		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence}
 
 		dst := b.Bytes()[:0]
 		for k := range in.inputs {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"downbeat.dev/core/guard"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -31,6 +33,7 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 	// gRPC allows one sender at a time on a stream.
 	var send sync.Mutex
 	slots := make(chan struct{}, streamDepth)
+	var turns sequenceTurns
 
 	for {
 		m := messages.Get().(*inferMessage)
@@ -45,14 +48,60 @@ func (s *grpcServer) ModelStreamInfer(stream grpc.BidiStreamingServer[oip.ModelI
 
 		// A full stream is not read, so that gRPC's flow control slows its client.
 		slots <- struct{}{}
+		before, done := turns.nextTurn(&m.inference.sequence)
 		wait.Go(func() {
 			defer func() { <-slots }()
+			defer close(done)
+			<-before
+
 			reply := s.g.streamInfer(stream.Context(), m)
 			send.Lock()
 			defer send.Unlock()
 			_ = stream.SendMsg(reply) // a broken stream ends the loop above
 		})
 	}
+}
+
+// sequenceTurns keep the steps of each sequence of a stream in the order in which they came.
+type sequenceTurns struct {
+	latest map[string]chan struct{} // by sequence: closed when its latest step has ended
+}
+
+// noTurn is closed: whoever waits for it waits for nobody.
+var noTurn = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// turnsKept is how many sequences are remembered before those are forgotten that have no step under way.
+const turnsKept = 1024
+
+// nextTurn returns what a request has to wait for, and what it closes when it has ended.
+func (t *sequenceTurns) nextTurn(s *frontend.Sequence) (before <-chan struct{}, done chan struct{}) {
+	done = make(chan struct{})
+	if s.IsZero() {
+		return noTurn, done
+	}
+
+	if len(t.latest) >= turnsKept {
+		maps.DeleteFunc(t.latest, func(_ string, c chan struct{}) bool {
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	if t.latest == nil {
+		t.latest = map[string]chan struct{}{}
+	}
+
+	// Models do not share sequences, but to wait for one's step of the same name costs little.
+	key := s.String()
+	before = noTurn
+	if c, ok := t.latest[key]; ok {
+		before = c
+	}
+	t.latest[key] = done
+	return before, done
 }
 
 // streamInfer runs one request of a stream through the same code as a single one, and returns the message to send.

@@ -1,0 +1,273 @@
+package frontend
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"downbeat.dev/core/model"
+)
+
+// Sequence says of which sequence a request is a step, of a model that keeps sequences. Its steps run one after another, in the order in which
+// they were asked for; the state that one leaves is the next one's. The state is this client's: a step may run on any GPU, and all
+// steps of a sequence must come through one client.
+type Sequence struct {
+	ID    uint64 // 0: Name has to say
+	Name  string // where ID is 0; at most 128 bytes
+	Start bool   // the first step: without it the sequence must be there
+	End   bool   // the last step
+}
+
+// IsZero reports whether the request is of no sequence.
+func (s Sequence) IsZero() bool { return s == Sequence{} }
+
+// String names the sequence as errors do.
+func (s Sequence) String() string {
+	if s.ID != 0 {
+		return fmt.Sprint(s.ID)
+	}
+	return s.Name
+}
+
+// Limits of the sequences that a client keeps.
+const (
+	sequencesMax     = 1 << 16
+	sequenceBytesMax = 1 << 30 // of all states
+	sequenceNameMax  = 128
+)
+
+// sequenceKey names a sequence. Models and versions do not share them.
+type sequenceKey struct {
+	model, version string // version as the requests name it
+	id             uint64
+	name           string
+}
+
+// sequence is one that has begun.
+type sequence struct {
+	turn  chan struct{} // cap 1; who has put something in runs a step
+	of    *Model        // that made the state, or will
+	state []byte        // tensors behind each other; nil: the initial state
+	used  int64         // when its latest step was asked for or ended, on the client's clock; guarded by sequences.mu
+	steps int           // that wait or run; guarded by sequences.mu
+	ended bool          // written with the turn
+}
+
+// sequences are those of a client.
+type sequences struct {
+	mu    sync.Mutex
+	open  map[sequenceKey]*sequence
+	bytes int   // of states, at most
+	swept int64 // when idle ones were last looked for
+}
+
+// doStep is Do for a step of a sequence.
+func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
+	m := c.Model(r.Model, r.Version)
+	if m == nil {
+		return Result{}, c.refuseUnknown(&r)
+	}
+	if err := checkStep(m, &r); err != nil {
+		return Result{}, err
+	}
+
+	key := sequenceKey{r.Model, r.Version, r.Sequence.ID, r.Sequence.Name}
+	s, err := c.sequences.joinSequence(key, m, r.Sequence.Start, c.now())
+	if err != nil {
+		return Result{}, err
+	}
+
+	// Waiting senders are let in one after another, in their order.
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		c.sequences.leaveSequence(key, s, false, c.now())
+		return Result{}, &OutcomeError{Reason: model.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
+	}
+	if s.ended {
+		<-s.turn
+		c.sequences.leaveSequence(key, s, false, c.now())
+		return Result{}, missingStart(&r)
+	}
+
+	result, err := c.runStep(ctx, s, r)
+
+	// A step without an answer leaves the state as it was, so that it may be asked for again; a first one never was.
+	over := err == nil && r.Sequence.End || err != nil && (r.Sequence.Start || s.ended)
+	s.ended = s.ended || over
+	c.sequences.leaveSequence(key, s, over, c.now())
+	<-s.turn
+	return result, err
+}
+
+// checkStep says what of a step cannot be right.
+func checkStep(m *Model, r *Request) error {
+	switch {
+	case m.Sequence == nil:
+		return fmt.Errorf("%w: model %q: sequence %v: the model keeps no sequences", ErrInvalid, m.Name, r.Sequence)
+	case r.Sequence.ID == 0 && r.Sequence.Name == "":
+		return fmt.Errorf("%w: inference request to model '%s' must specify a non-zero or non-empty correlation ID", ErrInvalid, m.Name)
+	case r.Sequence.ID != 0 && r.Sequence.Name != "" || len(r.Sequence.Name) > sequenceNameMax:
+		return fmt.Errorf("%w: model %q: sequence %d, %.40q: want a number, or a name of at most %d bytes", ErrInvalid, m.Name, r.Sequence.ID, r.Sequence.Name, sequenceNameMax)
+	case r.Prepare != nil:
+		return fmt.Errorf("%w: model %q: Prepare: a step's input must be there", ErrInvalid, m.Name)
+	case r.Input == nil || r.Input.mem == nil || r.Input.size != m.InputBytes:
+		return fmt.Errorf("%w: model %q: input: want a Buffer of %d bytes", ErrInvalid, m.Name, m.InputBytes)
+	case r.Output != nil && len(r.Output) < m.OutputBytes:
+		return fmt.Errorf("%w: model %q: output buffer of %d bytes: must be at least %d", ErrInvalid, m.Name, len(r.Output), m.OutputBytes)
+	}
+	return nil
+}
+
+// missingStart is what Triton says of a step whose sequence is not there: it never began, has ended, or was idle for too long.
+func missingStart(r *Request) error {
+	return fmt.Errorf("%w: inference request for sequence %v to model '%s' must specify the START flag on the first request of the sequence", ErrInvalid, r.Sequence, r.Model)
+}
+
+// joinSequence finds a step's sequence, or begins one. A start of a sequence that has not ended ends it early, as in Triton.
+func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int64) (*sequence, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sweepIdle(now)
+
+	s := q.open[key]
+	if s != nil && (start || s.isIdle(now)) {
+		q.forgetSequence(key, s)
+		s = nil
+	}
+	if s != nil {
+		s.steps++
+		return s, nil
+	}
+	if !start {
+		return nil, missingStart(&Request{Model: key.model, Sequence: Sequence{ID: key.id, Name: key.name}})
+	}
+
+	bytes := m.fullOutput - m.OutputBytes
+	if len(q.open) >= sequencesMax || q.bytes+bytes > sequenceBytesMax {
+		return nil, &OutcomeError{Reason: model.QueueFull, Model: m.Name, Local: true,
+			Cause: fmt.Errorf("%d sequences with states of %d bytes are open, the limits are %d and %d", len(q.open), q.bytes, sequencesMax, sequenceBytesMax)}
+	}
+
+	if q.open == nil {
+		q.open = map[sequenceKey]*sequence{}
+	}
+	s = &sequence{turn: make(chan struct{}, 1), of: m, used: now, steps: 1}
+	key.version = strings.Clone(key.version) // it may lie in a message
+	q.open[key] = s
+	q.bytes += bytes
+	return s, nil
+}
+
+// leaveSequence ends a step; over ends its sequence.
+func (q *sequences) leaveSequence(key sequenceKey, s *sequence, over bool, now int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.steps--
+	s.used = now
+
+	// Another one may have begun under its name meanwhile.
+	if over && q.open[key] == s {
+		q.forgetSequence(key, s)
+	}
+}
+
+func (q *sequences) forgetSequence(key sequenceKey, s *sequence) {
+	delete(q.open, key)
+	q.bytes -= s.of.fullOutput - s.of.OutputBytes
+}
+
+// isIdle tells whether a sequence has had no step for longer than its model allows.
+func (s *sequence) isIdle(now int64) bool { return s.steps == 0 && now-s.used > s.of.Sequence.Idle }
+
+// sweepIdle forgets idle sequences, once a second.
+func (q *sequences) sweepIdle(now int64) {
+	if now-q.swept < int64(time.Second) {
+		return
+	}
+	q.swept = now
+
+	for key, s := range q.open {
+		if s.isIdle(now) {
+			q.forgetSequence(key, s)
+		}
+	}
+}
+
+// runStep asks for a step with the state that its sequence has, and keeps the state that it leaves. The turn is the caller's.
+func (c *Client) runStep(ctx context.Context, s *sequence, r Request) (Result, error) {
+	// The state is of one version: another one may mean other things by the same tensors.
+	m := c.Model(r.Model, s.of.Version)
+	newest := c.Model(r.Model, r.Version)
+	if m == nil || m.fullInput != s.of.fullInput || m.fullOutput != s.of.fullOutput || m.Sequence == nil ||
+		!m.Ready && newest != nil && newest.Ready && newest.Version != m.Version {
+		s.ended = true
+		return Result{}, fmt.Errorf("%w: sequence %v of model '%s': its state is of version %s, which is not served any more: it must begin anew", ErrInvalid, r.Sequence, r.Model, s.of.Version)
+	}
+
+	in, err := c.Buffer(m.fullInput)
+	if err != nil {
+		return Result{}, err
+	}
+	defer in.Free()
+	if err := fillStep(in.Bytes(), m, s.state, &r); err != nil {
+		return Result{}, err
+	}
+
+	output := r.Output
+	r.Input, r.Version, r.Output, r.step = in, m.Version, nil, true
+	result, err := c.Do(ctx, r)
+	if err != nil {
+		return result, err
+	}
+
+	// The visible outputs come first, the states behind them.
+	if len(result.Data) != m.fullOutput {
+		result.Release()
+		return Result{}, &OutcomeError{Reason: model.ExecutionFailed, Model: m.Name, Local: true, Cause: fmt.Errorf("output of %d bytes: want %d", len(result.Data), m.fullOutput)}
+	}
+	s.state = append(s.state[:0], result.Data[m.OutputBytes:]...)
+	result.Data = result.Data[:m.OutputBytes:m.OutputBytes]
+	if output != nil {
+		result.Data = output[:copy(output, result.Data)]
+	}
+	return result, nil
+}
+
+// fillStep puts a step's tensors behind each other: the caller's, controls, states.
+func fillStep(dst []byte, m *Model, state []byte, r *Request) error {
+	n := copy(dst, r.Input.Bytes())
+	yes := map[model.ControlKind]bool{model.ControlStart: r.Sequence.Start, model.ControlEnd: r.Sequence.End, model.ControlReady: true}
+	for i := range m.Sequence.Controls {
+		k := &m.Sequence.Controls[i]
+		switch {
+		case k.Kind == model.ControlID:
+			size := m.hidden[i].Datatype.Size()
+			if r.Sequence.ID == 0 || size == 4 && r.Sequence.ID>>32 > 0 {
+				return fmt.Errorf("%w: model %q: sequence %v: the model wants a number of %d bits", ErrInvalid, m.Name, r.Sequence, 8*size)
+			}
+			var number [8]byte
+			binary.LittleEndian.PutUint64(number[:], r.Sequence.ID)
+			n += copy(dst[n:], number[:size])
+		case yes[k.Kind]:
+			n += copy(dst[n:], k.True)
+		default:
+			n += copy(dst[n:], k.False)
+		}
+	}
+
+	// A sequence without a state yet begins with the initial one.
+	if state != nil {
+		copy(dst[n:], state)
+		return nil
+	}
+	clear(dst[n:])
+	for i := range m.Sequence.States {
+		copy(dst[n:], m.Sequence.States[i].Initial)
+		n += m.hidden[len(m.Sequence.Controls)+i].RowBytes()
+	}
+	return nil
+}
