@@ -93,7 +93,7 @@ func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
 		return Result{}, missingStart(&r)
 	}
 
-	result, err := c.runStep(ctx, s, r)
+	result, err := c.askStep(ctx, s, r)
 
 	// A step without an answer leaves the state as it was, so that it may be asked for again; a first one never was.
 	over := err == nil && r.Sequence.End || err != nil && (r.Sequence.Start || s.ended)
@@ -133,6 +133,7 @@ func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int6
 	defer q.mu.Unlock()
 	q.sweepIdle(now)
 
+	// Whoever begins a sequence anew does not want what was left of it.
 	s := q.open[key]
 	if s != nil && (start || s.isIdle(now)) {
 		q.forgetSequence(key, s)
@@ -146,6 +147,7 @@ func (q *sequences) joinSequence(key sequenceKey, m *Model, start bool, now int6
 		return nil, missingStart(&Request{Model: key.model, Sequence: Sequence{ID: key.id, Name: key.name}})
 	}
 
+	// States are memory of this process, which clients must not be able to fill.
 	bytes := m.fullOutput - m.OutputBytes
 	if len(q.open) >= sequencesMax || q.bytes+bytes > sequenceBytesMax {
 		return nil, &OutcomeError{Reason: model.QueueFull, Model: m.Name, Local: true,
@@ -197,8 +199,8 @@ func (q *sequences) sweepIdle(now int64) {
 	}
 }
 
-// runStep asks for a step with the state that its sequence has, and keeps the state that it leaves. The turn is the caller's.
-func (c *Client) runStep(ctx context.Context, s *sequence, r Request) (Result, error) {
+// askStep asks for a step with the state that its sequence has, and keeps the state that it leaves. The turn is the caller's.
+func (c *Client) askStep(ctx context.Context, s *sequence, r Request) (Result, error) {
 	// The state is of one version: another one may mean other things by the same tensors.
 	m := c.Model(r.Model, s.of.Version)
 	newest := c.Model(r.Model, r.Version)
@@ -208,6 +210,7 @@ func (c *Client) runStep(ctx context.Context, s *sequence, r Request) (Result, e
 		return Result{}, fmt.Errorf("%w: sequence %v of model '%s': its state is of version %s, which is not served any more: it must begin anew", ErrInvalid, r.Sequence, r.Model, s.of.Version)
 	}
 
+	// The caller's buffer has no room behind its tensors.
 	in, err := c.Buffer(m.fullInput)
 	if err != nil {
 		return Result{}, err
@@ -239,6 +242,7 @@ func (c *Client) runStep(ctx context.Context, s *sequence, r Request) (Result, e
 
 // fillStep puts a step's tensors behind each other: the caller's, controls, states.
 func fillStep(dst []byte, m *Model, state []byte, r *Request) error {
+	// READY is for rows without a request, of which batches here have none.
 	n := copy(dst, r.Input.Bytes())
 	yes := map[model.ControlKind]bool{model.ControlStart: r.Sequence.Start, model.ControlEnd: r.Sequence.End, model.ControlReady: true}
 	for i := range m.Sequence.Controls {

@@ -13,11 +13,15 @@ import (
 
 // Names of the vocabulary (package core/model) that signatures of this package use.
 type (
-	Datatype   = model.Datatype // of a tensor's elements, as the Open Inference Protocol names it
-	TensorInfo = model.Tensor   // name, datatype, shape and labels of a model's tensor
-	Reason     = model.Reason   // why a request got no output
-	ModelInfo  = model.Info     // what the scheduler announces of a model
-	Floor      = model.Floor    // a family's answers of some accuracy
+	Datatype     = model.Datatype    // of a tensor's elements, as the Open Inference Protocol names it
+	TensorInfo   = model.Tensor      // name, datatype, shape and labels of a model's tensor
+	Reason       = model.Reason      // why a request got no output
+	ModelInfo    = model.Info        // what the scheduler announces of a model
+	Floor        = model.Floor       // a family's answers of some accuracy
+	SequenceInfo = model.Sequence    // how requests of a model that keeps sequences follow one another
+	Control      = model.Control     // an input that tells a step's place
+	ControlKind  = model.ControlKind // what it tells
+	State        = model.State       // what one step leaves to the next
 )
 
 var le = binary.LittleEndian

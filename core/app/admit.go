@@ -36,8 +36,8 @@ type Capacity struct {
 	Hop      time.Duration // from a stage to the next
 }
 
-// target is the demand up to which a trial is worth its time, in GPUs.
-func (c Capacity) target() float64 {
+// trialDemand is the demand up to which a trial is worth its time, in GPUs.
+func (c Capacity) trialDemand() float64 {
 	return demandMost * plan.DefaultTargets().At(max(c.GPUs, 1)) * float64(c.GPUs)
 }
 
@@ -76,7 +76,7 @@ func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Ad
 	// What may be lost promises nothing, as long as there is anything else.
 	c.GPUs -= min(c.Spare, max(c.GPUs-1, 0))
 
-	capacity := c.target()
+	capacity := c.trialDemand()
 	used := 0.0
 	for i := range open {
 		used += open[i].Demand

@@ -19,6 +19,7 @@ type Remains struct {
 //
 // It takes as many trials as the logarithm of twice the promises, since each sacrifice makes room for those that stay.
 func Readmit(c Capacity, open []Promise, trial Trial) []Remains {
+	// What requests without a session take is not for promises.
 	demand := 0.0
 	for i := range open {
 		demand += open[i].Demand
@@ -81,9 +82,10 @@ func keepsAll(c Capacity, all []Promise, trial Trial) bool {
 		return true
 	}
 
+	// A trial of what cannot fit takes longest of all.
 	demand := 0.0
 	for i := range all {
 		demand += all[i].Demand
 	}
-	return c.GPUs > 0 && demand <= c.target() && (trial == nil || trial(c, all))
+	return c.GPUs > 0 && demand <= c.trialDemand() && (trial == nil || trial(c, all))
 }

@@ -71,6 +71,7 @@ func (s *Sequence) Check(inputs, outputs []Tensor) error {
 		}
 	}
 
+	// Initial states travel with each announcement, so their sum is bounded.
 	total := 0
 	for i := range s.States {
 		x, of := &s.States[i], &hidden[len(s.Controls)+i]

@@ -119,6 +119,7 @@ func (d *decoder) readControl(c *model.Control, t *TensorConfig) func(value) err
 		}
 		c.Kind = controlKinds[kind]
 
+		// The values' own datatype is the tensor's; of several lists the sizes differ or there are too many.
 		var values [][]byte
 		for _, n := range whole {
 			t.Datatype, values = model.Int32, append(values, binary.LittleEndian.AppendUint32(nil, uint32(int32(n))))
@@ -181,6 +182,7 @@ func (d *decoder) sequenceState(s *sequenceConfig) func(value) error {
 			return err
 		}
 
+		// The output has the same form, so one description does for both.
 		x.tensor.Name = x.Input
 		in := &x.initial
 		switch {
@@ -215,6 +217,8 @@ func (d *decoder) initialState(x *stateConfig) func(value) error {
 		if err != nil {
 			return err
 		}
+
+		// Neither would be zeros in silence, and both a contradiction.
 		if zero == (in.file != "") {
 			return d.failAt(value{at: v.at}, "sequence_batching.state.initial_state", "%q: want one of zero_data and data_file", in.name)
 		}
@@ -238,6 +242,8 @@ func (d *decoder) settleSequence(root *message, c *Config, s *sequenceConfig) er
 		s.idle = int(sequenceIdle / time.Microsecond)
 	}
 	c.Sequence = &model.Sequence{Idle: int64(s.idle) * int64(time.Microsecond), Controls: s.controls}
+
+	// Controls come first, then states: whoever puts a step together counts on this order.
 	inputs := s.inputs
 	var outputs []TensorConfig
 	for _, x := range s.states {

@@ -171,6 +171,8 @@ func (w *World) lose(now Time, id int32) {
 			w.Result.Spare.LostGPUs++
 			w.forgetStep(x)
 		}
+
+		// The server hears of it last: what it orders then must find the GPU gone.
 		s.away[l.GPU] = true
 		w.forgetBatches(now, l.GPU)
 		s.ends.push(now.Add(max(1, l.Away)), id)
@@ -180,6 +182,7 @@ func (w *World) lose(now Time, id int32) {
 
 // forgetBatches takes the ends of a GPU's batches away: nobody will tell of them.
 func (w *World) forgetBatches(now Time, gpu int32) {
+	// The heap is made anew: an entry in its middle cannot be taken out.
 	all := w.events
 	w.events = nil
 	for _, e := range all {

@@ -47,6 +47,7 @@ func (d *decoder) sequenceOf(m *model.Info) {
 		return
 	}
 
+	// Counts are checked against what is left of the frame before anything is allocated.
 	s := &model.Sequence{Idle: idle}
 	for range d.readSmall("controls", model.SequenceTensorsMax, 7) {
 		s.Controls = append(s.Controls, model.Control{Input: d.text("control", NameBytesMax), Kind: model.ControlKind(d.u8()), False: d.readBytes("false"), True: d.readBytes("true")})

@@ -27,7 +27,25 @@ func sampleModels() []model.Info {
 }
 
 // samples returns one frame of every type, with a decoder that returns the messages again.
-func samples(t testing.TB) []sample { return append(typeSamples(t), nodeSamples(t)...) }
+func samples(t testing.TB) []sample {
+	return append(append(typeSamples(t), nodeSamples(t)...), sequenceSamples(t)...)
+}
+
+// sequenceSamples are those of models that keep sequences.
+func sequenceSamples(t testing.TB) []sample {
+	one := func(name string, of model.Datatype) model.Tensor {
+		return model.Tensor{Name: name, Datatype: of, Shape: []int64{1}}
+	}
+	sequences := []model.Info{{ID: 6, Name: "counter", Version: "1", Inputs: []model.Tensor{one("x", model.Int32), one("START", model.Bool), one("CORRID", model.Uint64), one("S", model.Int32)},
+		Outputs: []model.Tensor{one("y", model.Int32), one("T", model.Int32)}, Sequence: &model.Sequence{Idle: 5e9,
+			Controls: []model.Control{{Input: "START", Kind: model.ControlStart, False: []byte{0}, True: []byte{1}}, {Input: "CORRID", Kind: model.ControlID}},
+			States:   []model.State{{Input: "S", Output: "T", Initial: []byte{1, 2, 3, 4}}}}}, {ID: 7, Name: "plain", Version: "1"}}
+	bytes, err := AppendModels(nil, sequences)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []sample{{"models_with_sequences", bytes, sequences, func(f Frame) (any, error) { return DecodeModels(f) }}}
+}
 
 // nodeSamples are those of backends as nodes.
 func nodeSamples(t testing.TB) []sample {
@@ -70,13 +88,6 @@ func typeSamples(t testing.TB) []sample {
 		{ID: 5, Name: "vehicle-s", Version: "1", Family: "vehicle", Variant: "s", Accuracy: 0.875, Static: 1 << 20, Dynamic: 1 << 10},
 		{ID: 9, Name: "vehicle", Family: "vehicle", Accuracy: 0.875, Variants: []uint32{6, 5}, Floors: []model.Floor{{Accuracy: 0.875, ID: 9}, {Accuracy: 0.9, ID: 10}}},
 	}
-	one := func(name string, of model.Datatype) model.Tensor {
-		return model.Tensor{Name: name, Datatype: of, Shape: []int64{1}}
-	}
-	sequences := []model.Info{{ID: 6, Name: "counter", Version: "1", Inputs: []model.Tensor{one("x", model.Int32), one("START", model.Bool), one("CORRID", model.Uint64), one("S", model.Int32)},
-		Outputs: []model.Tensor{one("y", model.Int32), one("T", model.Int32)}, Sequence: &model.Sequence{Idle: 5e9,
-			Controls: []model.Control{{Input: "START", Kind: model.ControlStart, False: []byte{0}, True: []byte{1}}, {Input: "CORRID", Kind: model.ControlID}},
-			States:   []model.State{{Input: "S", Output: "T", Initial: []byte{1, 2, 3, 4}}}}}, {ID: 7, Name: "plain", Version: "1"}}
 	variant := []Execute{{Batch: 5, Model: ModelsMax - 1, Answer: 1 << 16, Items: []Item{{ID: 8}}}}
 	detailed := back
 	detailed.Details = []GPUDetail{{Kind: "NVIDIA H100", Memory: 80 << 30}, {}}
@@ -111,7 +122,6 @@ func typeSamples(t testing.TB) []sample {
 		{"backend_hello_with_details", must(AppendBackendHello(nil, &detailed)), detailed, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
 		{"backend_hello_with_failures", must(AppendBackendHello(nil, &failing)), failing, func(f Frame) (any, error) { return DecodeBackendHello(f) }},
 		{"models_with_policies", must(AppendModels(nil, policies)), policies, func(f Frame) (any, error) { return DecodeModels(f) }},
-		{"models_with_sequences", must(AppendModels(nil, sequences)), sequences, func(f Frame) (any, error) { return DecodeModels(f) }},
 		{"models_with_families", must(AppendModels(nil, families)), families, func(f Frame) (any, error) { return DecodeModels(f) }},
 		{"execute_of_a_variant", AppendExecutes(nil, variant), variant, func(f Frame) (any, error) { return DecodeExecutes(nil, f) }},
 		{"peers", must(AppendPeers(nil, peers)), peers, func(f Frame) (any, error) { return DecodePeers(nil, f) }},

@@ -129,7 +129,7 @@ func (a *Admission) Review(now time.Time) (evicted []*Stream) {
 			evicted = append(evicted, s)
 		} else {
 			a.slowed = a.slowed || r.Rate < s.session.Rate
-			s.setRate(r.Rate, now, a.begun.Add(r.Phase))
+			s.changeRate(r.Rate, now, a.begun.Add(r.Phase))
 		}
 	}
 	a.mu.Unlock()

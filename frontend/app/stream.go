@@ -198,8 +198,8 @@ func (s *Stream) evict(why *EvictedError) {
 	s.Close()
 }
 
-// setRate has the session's frames come at another rate, at most its own, one of them at phase.
-func (s *Stream) setRate(rate float64, now, phase time.Time) {
+// changeRate has the session's frames come at another rate, at most its own, one of them at phase.
+func (s *Stream) changeRate(rate float64, now, phase time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if rate == s.rate {

@@ -388,6 +388,7 @@ func (in *inference) takeSequence(name, value string) *fault {
 	flag := &s.Start
 	switch name {
 	case "sequence_id":
+		// The later of two ids holds, whichever form it has.
 		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
 			s.ID, s.Name = n, ""
 			return nil

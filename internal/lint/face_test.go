@@ -13,7 +13,7 @@ import (
 // part to another while a program has no need to look into it.
 var faces = map[string][]string{
 	".":                     {"ElectionStore"},
-	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor"},
+	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor", "SequenceInfo", "Control", "ControlKind", "State"},
 	"frontend/app":          {"Graph", "Profiles", "Capacity", "Trial"},
 	"frontend/frontendtest": nil,
 }
