@@ -115,7 +115,7 @@ func runShare(ctx context.Context, o Options) (Row, error) {
 }
 
 // runAgain moves one model again and again. It takes two sub-clusters, and models that load in a tenth of the time, or
-// it would take most of an hour.
+// it would take an hour of virtual time.
 func runAgain(ctx context.Context, o Options) (Row, error) {
 	o.Models, o.Clusters, o.LoadTime = 2*o.Models/o.Clusters, 2, o.LoadTime/10
 	w := o.world()
