@@ -7,45 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"downbeat.dev/core/control"
-	"downbeat.dev/core/model"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
 	"downbeat.dev/rdma"
 )
-
-// instant answers every request within Submit, without allocating: what is left is the library's.
-type instant struct {
-	peer *rdma.Peer
-	msg  []byte
-}
-
-func (l *instant) Submit(all []wire.Submit) error {
-	for _, m := range all {
-		h := wire.ResultHeader{ID: m.ID, Output: 4}
-		l.msg = append(h.Append(l.msg[:0]), 1, 2, 3, 4)
-		if err := l.peer.Send(l.msg); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (*instant) Cancel(wire.Cancel) error        { return nil }
-func (*instant) Command(wire.ModelCommand) error { return nil }
-func (*instant) Close() error                    { return nil }
 
 func dialInstant(tb testing.TB) *frontend.Client {
 	node, err := rdma.Open(rdma.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	addr, forget := control.ListenInProcess(func(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		peer, err := node.Connect(context.Background(), hello.DataAddr)
-		ev.Link(true, nil)
-		ev.Models([]model.Info{double})
-		return &instant{peer: peer}, err
-	})
+	addr, forget := echo.ListenInstant(node, double)
 	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {
 		tb.Fatal(err)

@@ -7,34 +7,11 @@ import (
 	"time"
 
 	graph "downbeat.dev/core/app"
-	"downbeat.dev/core/control"
-	"downbeat.dev/core/model"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/app"
+	"downbeat.dev/frontend/internal/echo"
 	"downbeat.dev/rdma"
 )
-
-// instant answers every request within Submit: what is left is the application's and the library's.
-type instant struct {
-	peer *rdma.Peer
-	msg  []byte
-}
-
-func (l *instant) Submit(all []wire.Submit) error {
-	for _, m := range all {
-		h := wire.ResultHeader{ID: m.ID, Output: 4}
-		l.msg = append(h.Append(l.msg[:0]), 1, 2, 3, 4)
-		if err := l.peer.Send(l.msg); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (*instant) Cancel(wire.Cancel) error        { return nil }
-func (*instant) Command(wire.ModelCommand) error { return nil }
-func (*instant) Close() error                    { return nil }
 
 // BenchmarkOverhead compares stages behind each other with as many plain requests: ns/stage is what the graph adds.
 func BenchmarkOverhead(b *testing.B) {
@@ -43,12 +20,7 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer node.Close()
-	addr, forget := control.ListenInProcess(func(hello wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
-		peer, err := node.Connect(context.Background(), hello.DataAddr)
-		ev.Link(true, nil)
-		ev.Models([]model.Info{info(7, "double")})
-		return &instant{peer: peer}, err
-	})
+	addr, forget := echo.ListenInstant(node, info(7, "double"))
 	defer forget()
 	client, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {
