@@ -1,0 +1,160 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+)
+
+// assembleConfig reads the repository and makes the executors.
+func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
+	c := Config{Name: o.Name, SubCluster: o.SubCluster, Token: o.Token, Logger: o.Logger}
+	r, err := openRepository(o.Models, o.Strict)
+	if err != nil {
+		return c, err
+	}
+
+	for _, e := range r.Errors {
+		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
+		c.Failed = append(c.Failed, failedModel(e.Model, "", e.Err))
+	}
+	o.warnOfConfigs(r)
+
+	o.leaveUnloaded(r, &c)
+	library, missing := o.loadLibrary(r)
+	if o.GPUs || library != nil {
+		if o.kind, _, err = hostKind(o.GPUs, library); err != nil {
+			return c, err
+		}
+	}
+
+	for i := range r.Models {
+		m, err := o.layoutModel(ctx, &r.Models[i], library)
+		switch {
+		case err == nil:
+			c.Models = append(c.Models, m)
+		case errors.Is(err, ort.ErrMissing): // said once, below or in the log
+		case ctx.Err() != nil:
+			return c, err
+		default:
+			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
+			c.Failed = append(c.Failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
+		}
+	}
+
+	// With commands or polling, models may come later; without, a backend without models is a mistake.
+	c.MayBeEmpty = o.Control != ControlNone
+	switch {
+	case len(c.Models) == 0 && c.MayBeEmpty:
+	case len(c.Models) == 0 && missing != nil:
+		return c, fmt.Errorf("no model of %s can be served: %w", o.Models, missing)
+	case len(c.Models) == 0:
+		return c, fmt.Errorf("no model of %s can be served (%d found, %d bad); the log says why", o.Models, len(r.Models), len(r.Errors))
+	case missing != nil:
+		o.Logger.Error("real models are left out", "served", len(c.Models), "found", len(r.Models), "err", missing)
+	}
+
+	c.Measure = o.measureProfile
+	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
+		overrides: o.commanded.overrides(), reasons: map[versionKey]string{}, commanded: o.commanded}
+	for _, f := range c.Failed {
+		if f.Reason != model.Unloaded {
+			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
+		}
+	}
+	c.Find = c.repository.readModels
+	c.GPUs, err = o.makeExecutors(library)
+	return c, err
+}
+
+// modelDirectories are the repositories that Models names.
+func (o *Options) modelDirectories() []string { return strings.Split(o.Models, ",") }
+
+// openRepository reads the repositories that a list with commas names.
+func openRepository(list string, strict bool) (*repo.Repository, error) {
+	o := repo.Options{Graph: onnx.Signature}
+
+	// Without a graph to look at, nothing completes a config.pbtxt.
+	if strict {
+		o.Graph = nil
+	}
+	return repo.OpenAll(strings.Split(list, ","), o)
+}
+
+// leaveUnloaded takes the models from r that are not to be loaded at start.
+func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
+	all := slices.Contains(o.Load, "*")
+	if o.Control != ControlExplicit || all && len(o.without) == 0 {
+		return
+	}
+	wanted := func(name string) bool {
+		return (all || slices.Contains(o.Load, name)) && !slices.Contains(o.without, name)
+	}
+
+	names := r.Names()
+	c.Failed = slices.DeleteFunc(c.Failed, func(m model.Info) bool { return !wanted(m.Name) })
+	for _, e := range r.Errors {
+		names = append(names, e.Model)
+	}
+	for _, name := range names {
+		if !wanted(name) {
+			c.Failed = append(c.Failed, model.Info{Name: name, Reason: model.Unloaded})
+		}
+	}
+	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
+
+	// A name that was asked for and is not there is told as a failure, not left out in silence.
+	for _, name := range o.Load {
+		if name != "*" && !slices.Contains(names, name) && !slices.Contains(o.without, name) {
+			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
+			c.Failed = append(c.Failed, failedModel(name, "", repo.ErrNotFound))
+		}
+	}
+}
+
+// warnOfConfigs tells of every field of a model's configuration that is read and not honoured, once a model.
+func (o *Options) warnOfConfigs(r *repo.Repository) {
+	for i := range r.Models {
+		if i > 0 && r.Models[i].Config == r.Models[i-1].Config {
+			continue // another version
+		}
+		o.warnOf(&r.Models[i])
+	}
+}
+
+func (o *Options) warnOf(m *repo.Model) {
+	for _, w := range m.Config.Warnings {
+		o.Logger.Warn("model configuration", "model", m.Name, "field", w)
+	}
+}
+
+// cutReason cuts a reason to what the repository's index may say.
+func cutReason(why string) string {
+	reason := strings.ToValidUTF8(why, "?")
+
+	// A cut may split a character, whose rest is dropped; what replaces bytes may be longer than they were.
+	for len(reason) > model.LabelBytesMax {
+		reason = strings.ToValidUTF8(reason[:model.LabelBytesMax-len("…")], "") + "…"
+	}
+	return reason
+}
+
+// loadLibrary loads ONNX Runtime if a model of the repository needs it. Without it, emulated models are
+// served, and real ones that are to be emulated by a stored profile.
+func (o *Options) loadLibrary(r *repo.Repository) (*ort.Runtime, error) {
+	if o.Control != ControlNone { // models of any platform may come
+		return ort.Open(o.Library)
+	}
+	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {
+		return nil, nil
+	}
+	return ort.Open(o.Library)
+}

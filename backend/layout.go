@@ -1,0 +1,113 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/backend/layered"
+	"downbeat.dev/backend/measure"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/profile"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/cuda"
+)
+
+// layoutModel prepares one model for the executors that there are.
+func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+	switch {
+	case o.Emulate > 0 || m.Platform == repo.PlatformEmulated:
+		return o.layoutEmulated(ctx, m, library)
+	case library == nil && !o.GPUs:
+		return nil, fmt.Errorf("platform %s: %w", m.Platform, ort.ErrMissing)
+	}
+
+	d, err := device.NewModel(m, 0, SlotBytesMax)
+	if err != nil {
+		return nil, err
+	}
+
+	// A stored profile of fewer batch sizes would leave the largest without a time: it is measured anew.
+	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
+		d.Profile, err = profile.New(p.TableNS)
+	}
+	return d, err
+}
+
+// hostKind names what the profiles are stored under that hold for this host's first GPU, or for ONNX Runtime
+// here, and describes it.
+func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
+	if !gpu {
+		return measure.HostKind(library.Version()), measure.Describe(library.Version()), nil
+	}
+	if kind, about, err = layered.Kind(0); errors.Is(err, cuda.ErrNotSupported) {
+		err = fmt.Errorf("gpu: this host has no GPU and driver that this binary can use: %w; without -gpu models run on the processor", err)
+	}
+	return kind, about, err
+}
+
+// layoutEmulated takes a model's own line, a stored profile, or else what this host takes for it.
+func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *ort.Runtime) (*device.Model, error) {
+	p, err := emu.Profile(m)
+	if err == nil {
+		d, err := device.NewModel(m, p.Max(), SlotBytesMax)
+		if err == nil {
+			d.Profile = p
+		}
+		return d, err
+	}
+
+	// A real model without a profile is emulated by what this host takes for it.
+	if library == nil {
+		return nil, fmt.Errorf("%w (%w)", err, ort.ErrMissing)
+	}
+
+	d, err := device.NewModel(m, 0, SlotBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
+		d.Profile, err = o.measureQuick(ctx, measure.On(e), d, s)
+		return err
+	})
+}
+
+// measureProfile returns the profile that a model was laid out with if it holds on this host, else a quick
+// one.
+func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	// Emulated models take what they say: there is nothing to measure.
+	if o.Emulate > 0 || m.Source.Platform == repo.PlatformEmulated {
+		return m.Profile, nil
+	}
+	if m.Profile != nil {
+		if ok, err := measure.Check(ctx, run, m, s, m.Profile); ok || err != nil {
+			return m.Profile, err
+		}
+		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
+	}
+	return o.measureQuick(ctx, run, m, s)
+}
+
+// quickTries is how often a model is measured that seems too slow for its SLO: a moment of the host may make it so.
+const quickTries = 3
+
+func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	r, err := measure.Quick(ctx, run, m, s)
+
+	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {
+		r, err = measure.Quick(ctx, run, m, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Logger.Info("model measured; \"downbeat profile\" measures it better and stores the result", "model", m.Name, "version", m.Version,
+		"batches", m.BatchMax, "first", r.Table[0], "largest", r.Table[len(r.Table)-1], "took", r.Elapsed.Round(time.Millisecond))
+	return r.Profile()
+}

@@ -1,0 +1,113 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/emu"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// SlotBytesMax bounds a slot, and with it the batch size of models with large rows.
+const SlotBytesMax = 32 << 20
+
+const executorsMax = 1024
+
+// Options say what a backend serves and to whom. The zero value serves ./models to a scheduler
+// given by Link.
+type Options struct {
+	Name       string // shown by the scheduler; the host's name when empty
+	SubCluster string
+	Scheduler  string        // host:port; unused if Link is set
+	Token      string        // the secret that all parts share
+	TLS        *tls.Config   // for the session with the scheduler
+	Link       Opener        // opens the session; nil: control.DialBackend to Scheduler
+	Models     string        // the model repository, several with commas between them; "models" when empty
+	Control    string        // ControlNone, ControlExplicit or ControlPoll; empty: ControlNone
+	Load       []string      // with ControlExplicit: the models to load at start; "*" stands for all
+	State      string        // with ControlExplicit: a directory where what commands have loaded is kept for the next start; empty: it is not
+	PollEvery  time.Duration // with ControlPoll; 0: 15 s
+	Strict     bool          // models must be described in full by their config.pbtxt; else their files complete it
+	Executors  int           // ONNX Runtime executors, one core each; 0: one per two cores
+	Cores      []int         // pin one executor to each of these cores, instead of Executors
+	Emulate    int           // emulated GPUs for all models, instead of ONNX Runtime; 0: none
+	Faults     string        // what goes wrong on the emulated GPUs; see emu.ParseFaults
+	faults     []emu.Planned
+	kind       string      // what profiles of this host are stored under
+	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
+	Library    string      // ONNX Runtime; empty: where ort.Library says
+	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
+	Logger     *slog.Logger
+	commanded  *commanded
+	without    []string // models that commands have unloaded, or given other files
+}
+
+// Opener opens a backend's session; in one process it is the scheduler's own method.
+type Opener func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error)
+
+func (o *Options) fillDefaults() error {
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+		o.Name = cmp.Or(o.Name, "backend")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
+
+	if o.Link == nil {
+		o.Link = func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+			return control.DialBackend(ctx, control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}, hello, ev)
+		}
+	}
+
+	// Checked here, so that an error names the knob and not the part that stumbles over it.
+	switch {
+	case len(o.Name) > wire.NameBytesMax:
+		return fmt.Errorf("name: %.20q… has %d bytes: want at most %d", o.Name, len(o.Name), wire.NameBytesMax)
+	case len(o.SubCluster) > wire.NameBytesMax:
+		return fmt.Errorf("sub-cluster: %.20q… has %d bytes: want at most %d", o.SubCluster, len(o.SubCluster), wire.NameBytesMax)
+	case !slices.Contains([]string{ControlNone, ControlExplicit, ControlPoll}, o.Control):
+		return fmt.Errorf("control: %q: want %s, %s or %s", o.Control, ControlNone, ControlExplicit, ControlPoll)
+	case len(o.Load) > 0 && o.Control != ControlExplicit:
+		return fmt.Errorf("load: %v: only with control %q", o.Load, ControlExplicit)
+	case o.State != "" && o.Control != ControlExplicit:
+		return fmt.Errorf("state: %q: only with control %q", o.State, ControlExplicit)
+	case o.Executors < 0 || o.Executors > executorsMax:
+		return fmt.Errorf("executors: %d: want 0 (one per two cores) to %d", o.Executors, executorsMax)
+	case o.Emulate < 0 || o.Emulate > executorsMax:
+		return fmt.Errorf("emulate: %d: want 0 (none) to %d", o.Emulate, executorsMax)
+	case o.GPUs && (o.Emulate > 0 || len(o.Cores) > 0):
+		return fmt.Errorf("gpu: not together with emulated GPUs or cores")
+	case len(o.Cores) > executorsMax:
+		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
+	}
+
+	var err error
+	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
+		return err
+	}
+	for _, c := range o.Cores {
+		if err := checkCore(c); err != nil {
+			return err
+		}
+	}
+
+	if len(o.Cores) > 0 {
+		o.Executors = len(o.Cores)
+	}
+	if o.Executors == 0 {
+		o.Executors = max(1, runtime.NumCPU()/2)
+	}
+	return nil
+}

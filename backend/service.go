@@ -1,0 +1,114 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/rdma"
+)
+
+// Service is a backend that is connected to its scheduler.
+type Service struct {
+	*Backend
+	node *rdma.Node
+	link control.BackendLink
+}
+
+// Start loads the repository, measures what has no profile for this kind of host, and connects. A
+// scheduler that is not there is waited for until ctx ends (ten seconds without a deadline). The
+// caller must Stop it.
+func Start(ctx context.Context, o Options) (*Service, error) {
+	if err := o.fillDefaults(); err != nil {
+		return nil, err
+	}
+	seen, err := repo.Scan(o.modelDirectories()) // before anything is read: what changes meanwhile counts as changed
+	if err != nil {
+		return nil, err
+	}
+
+	if o.commanded, err = openCommanded(o.State, o.Name); err != nil {
+		return nil, err
+	}
+	if o.Control == ControlExplicit {
+		o.Load, o.without = o.commanded.atStart(o.Load)
+	}
+	c, err := o.assembleConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	data := o.Data
+	data.Token, data.Logger = cmp.Or(data.Token, o.Token), cmp.Or(data.Logger, o.Logger)
+	data.PoolBytes = max(1<<30, 4*int64(device.SlotBytes(c.Models))*slotsEach*int64(len(c.GPUs)))
+	if c.Node, err = rdma.Open(data); err != nil {
+		return nil, errors.Join(fmt.Errorf("open data plane: %w", err), closeGPUs(c.GPUs))
+	}
+
+	overridden := slices.Sorted(maps.Keys(c.repository.overrides)) // later commands change it
+
+	s := &Service{node: c.Node}
+	if s.Backend, err = New(c); err != nil {
+		return nil, errors.Join(err, c.Node.Close())
+	}
+	if s.link, err = o.Link(ctx, s.Hello(), s.Backend); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
+	}
+
+	// Polls and reloads come after the hello: what they change is told as changes to it.
+	s.Attach(s.link)
+	if o.Control == ControlPoll {
+		s.wait.Add(1)
+		go s.pollRepository(s.peers.ctx, seen)
+	}
+	if len(overridden) > 0 {
+		s.wait.Add(1)
+		go s.reloadOverridden(overridden)
+	}
+	return s, nil
+}
+
+// Stop finishes what was accepted, until ctx ends at the latest, then disconnects and frees
+// everything. With a GPU that hangs it returns ctx's error and leaves the GPU's goroutine behind.
+func (s *Service) Stop(ctx context.Context) error {
+	// Drained before the link closes: results of accepted batches still reach the scheduler.
+	drained := s.Drain(ctx)
+	err := s.link.Close()
+	s.logStats()
+
+	// Close would wait for the hanging GPU, which may never answer.
+	if drained != nil && s.anyHangs() {
+		return errors.Join(drained, err)
+	}
+	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
+}
+
+// logStats tells what each GPU has done.
+func (b *Backend) logStats() {
+	for _, g := range b.Stats() {
+		args := []any{"gpu", g.GPU, "batches", g.Batches, "rows", g.Rows, "busy", g.Busy.Round(time.Millisecond), "unsent", g.Unsent}
+		for r, n := range g.Failed {
+			if n > 0 {
+				args = append(args, model.Reason(r).String(), n)
+			}
+		}
+		b.log.Info("served", args...)
+	}
+}
+
+func (b *Backend) anyHangs() bool {
+	for _, g := range b.gpus {
+		if g.hung.Load() {
+			return true
+		}
+	}
+	return false
+}
