@@ -114,7 +114,7 @@ func (c CheckConfig) checkCase(ctx context.Context, dev *cuda.Device, r *executo
 }
 
 // checkPrecision checks one case in one precision.
-func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *executor.Runtime, ref *reference, k *Case, p layers.Precision, report func(Checked)) error {
+func (c CheckConfig) checkPrecision(ctx context.Context, dev *cuda.Device, r *executor.Runtime, ref *reference, k *Case, p layers.Precision, report func(Checked)) (err error) {
 	b, err := openRig(dev, r, k.Model, k.Batches[len(k.Batches)-1], p)
 	if err != nil {
 		return err
