@@ -30,8 +30,8 @@ func benchDispatch() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return fmt.Errorf("-o %s: want table or json", *format)
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 			if *each < 10*time.Millisecond || *each > time.Minute || *tries < 1 {
 				return fmt.Errorf("-each %v -tries %d: want 10ms to 1m, and at least one", *each, *tries)

@@ -31,8 +31,8 @@ func benchDrift() command {
 				return err
 			}
 
-			if *format != "table" && *format != "json" {
-				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 
 			chosen, err := drift.Select(*policies)

@@ -31,8 +31,8 @@ func benchFailover() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return fmt.Errorf("-o %s: want table or json", *format)
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 			if err := c.Check(); err != nil {
 				return fmt.Errorf("bench failover: %w", err)

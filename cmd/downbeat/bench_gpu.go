@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"downbeat.dev/bench/gpu"
+	"downbeat.dev/deploy"
 )
 
 // benchGPU measures the layer executor on a GPU, or checks it against ONNX Runtime.
@@ -40,8 +41,11 @@ func benchGPU() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" || o.Rounds < 1 {
-				return fmt.Errorf("bench gpu: want -o table or json, and rounds of at least 1")
+			if err := checkFormat(*format); err != nil {
+				return err
+			}
+			if o.Rounds < 1 {
+				return deploy.UsageError(fmt.Sprintf("bench gpu: -rounds %d: want at least 1", o.Rounds))
 			}
 
 			o.JSON = *format == "json"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"strings"
 
@@ -27,8 +26,8 @@ func benchPlan() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return fmt.Errorf("-o %s: want table or json", *format)
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 
 			var err error

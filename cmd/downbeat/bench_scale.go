@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 
 	"downbeat.dev/bench/figure"
@@ -28,8 +27,8 @@ func benchScale() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return fmt.Errorf("-o %s: want table or json", *format)
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 
 			with, err := scale.Select(*policies)

@@ -29,8 +29,8 @@ func benchSessions() command {
 				return err
 			}
 
-			if *format != "table" && *format != "json" {
-				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 			if *count < 0 || *count > 1000 {
 				return deploy.UsageError(fmt.Sprintf("-workers %d: want 0 to 1000", *count))

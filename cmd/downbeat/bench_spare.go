@@ -32,8 +32,8 @@ func benchSpare() command {
 			if err := parse(fs, args); err != nil {
 				return err
 			}
-			if *format != "table" && *format != "json" {
-				return deploy.UsageError(fmt.Sprintf("-o %s: want table or json", *format))
+			if err := checkFormat(*format); err != nil {
+				return err
 			}
 
 			o.Settings = strings.Split(*settings, ",")

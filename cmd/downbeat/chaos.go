@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/chaos"
+	"downbeat.dev/deploy"
 )
 
 // chaosCommand runs experiments on deployments of this binary, and is a caller's process of theirs.
@@ -42,8 +43,11 @@ func runChaos(ctx context.Context, args []string) error {
 		return beCaller(ctx, *caller)
 	}
 
-	if o.Repeats < 1 || o.Limit < 0 || *format != "table" && *format != "json" {
-		return fmt.Errorf("chaos: -repeats %d -limit %v -o %s: want at least 1, 0 or more, and table or json", o.Repeats, o.Limit, *format)
+	if err := checkFormat(*format); err != nil {
+		return err
+	}
+	if o.Repeats < 1 || o.Limit < 0 {
+		return deploy.UsageError(fmt.Sprintf("chaos: -repeats %d -limit %v: want at least 1, and 0 or more", o.Repeats, o.Limit))
 	}
 
 	if *only != "" {

@@ -4,18 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"downbeat.dev/core/engine"
-	"downbeat.dev/deploy"
 )
 
 func explainCommand() command {
@@ -24,75 +19,18 @@ func explainCommand() command {
 
 func runExplain(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat explain", flag.ContinueOnError)
-	url := fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway beside its scheduler, or of a scheduler's metrics")
-	tokenFile := fs.String("token-file", "", "`file` with the secret that all parts share")
-	format := fs.String("o", "table", "table or json")
+	status := addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics")
 	all := fs.Bool("all", false, "also floors that nobody asked for in the last minute")
 	if err := parse(fs, args); err != nil {
 		return err
 	}
 
-	if *format != "table" && *format != "json" {
-		return fmt.Errorf("explain: -o %q: want table or json", *format)
-	}
-	token, err := deploy.Config{TokenFile: *tokenFile}.Token()
-	if err != nil {
-		return err
-	}
-
-	text, err := fetchStatus(ctx, *url, "/v2/downbeat/explain", token)
-	if err != nil {
-		return fmt.Errorf("explain: %w", err)
-	}
-
-	// JSON is passed on as it came: fields that this binary does not know are not lost.
-	if *format == "json" {
-		_, err = os.Stdout.Write(append(text, '\n'))
-		return err
-	}
-
 	var x engine.Explanation
-	if err := json.Unmarshal(text, &x); err != nil {
-		return fmt.Errorf("explain: %s: %w", *url, err)
+	printed, err := status.ask(ctx, "/v2/downbeat/explain", &x)
+	if printed || err != nil {
+		return err
 	}
 	return printExplanation(os.Stdout, &x, *all)
-}
-
-// explanationMost bounds what a peer may answer: 65,536 classes of a few hundred bytes.
-const explanationMost = 256 << 20
-
-// fetchStatus asks a gateway or a scheduler for what lies at a path.
-func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-
-	return answerText(http.DefaultClient.Do(r))
-}
-
-// answerText reads an answer, or why there is none.
-func answerText(answer *http.Response, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-
-	// The text is read before the status is looked at: an error's text says why.
-	text, err := io.ReadAll(io.LimitReader(answer.Body, explanationMost))
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s: %s", answer.Request.URL.Host, answer.Status, text)
-	}
-	return text, nil
 }
 
 func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {

@@ -77,8 +77,12 @@ func TestExplainRefusals(t *testing.T) {
 		"explain takes flags only":   {"vehicle"},
 		"flag provided but not defi": {"-nonsense"},
 	} {
-		if err := runExplain(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want %q", args, err, want)
+		err := runExplain(t.Context(), args)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("%v: %v, want %q", args, err, want)
+		}
+		if usage := args[0] != "-url" && args[0] != "-token-file"; usage != (exitCode(t.Context(), err) == 2) {
+			t.Errorf("%v: exit status %d, a usage error: %v", args, exitCode(t.Context(), err), usage)
 		}
 	}
 }

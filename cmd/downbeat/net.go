@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev/deploy"
 	"downbeat.dev/rdma/kernel"
 )
 
@@ -29,8 +30,11 @@ func netCommand() command {
 				return err
 			}
 
-			if *length <= 0 || *length > time.Hour || *format != "table" && *format != "json" {
-				return fmt.Errorf("net: -for %v -o %s: want more than 0 and up to 1h, and table or json", *length, *format)
+			if err := checkFormat(*format); err != nil {
+				return err
+			}
+			if *length <= 0 || *length > time.Hour {
+				return deploy.UsageError(fmt.Sprintf("net: -for %v: want more than 0 and up to 1h", *length))
 			}
 
 			watched, err := numbers(*pids, 1<<22)

@@ -77,8 +77,8 @@ func (f *sizeFlags) register(fs *flag.FlagSet) {
 
 // load makes services and kinds of the flags.
 func (f *sizeFlags) load() ([]sizing.Service, []sizing.Kind, error) {
-	if f.format != "table" && f.format != "json" {
-		return nil, nil, fmt.Errorf("-o %s: want table or json", f.format)
+	if err := checkFormat(f.format); err != nil {
+		return nil, nil, err
 	}
 	var err error
 	if f.o.Gaps, err = arrivals.ParseGaps(f.arrivals); err != nil {

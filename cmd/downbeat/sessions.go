@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -23,39 +22,21 @@ func sessionsCommand() command {
 
 func runSessionsCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("downbeat sessions", flag.ContinueOnError)
-	url := fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway that serves applications")
-	tokenFile := fs.String("token-file", "", "`file` with the secret that all parts share")
+	status := addStatusFlags(fs, "a gateway that serves applications")
 	frames := fs.Int("frames", 0, "also the stages over time of so many of the latest frames of each application")
-	format := fs.String("o", "table", "table or json")
 	if err := parse(fs, args); err != nil {
 		return err
-	}
-
-	if *format != "table" && *format != "json" {
-		return deploy.UsageError(fmt.Sprintf("sessions: -o %q: want table or json", *format))
 	}
 	if *frames < 0 {
 		return deploy.UsageError(fmt.Sprintf("sessions: -frames %d: want 0 or more", *frames))
 	}
-	token, err := deploy.Config{TokenFile: *tokenFile}.Token()
-	if err != nil {
+
+	var x app.Status
+	printed, err := status.ask(ctx, "/v2/downbeat/sessions", &x)
+	if printed || err != nil {
 		return err
 	}
-
-	text, err := fetchStatus(ctx, *url, "/v2/downbeat/sessions", token)
-	if err != nil {
-		return fmt.Errorf("sessions: %w", err)
-	}
-
-	if *format == "json" {
-		_, err = os.Stdout.Write(text)
-		return err
-	}
-	var status app.Status
-	if err := json.Unmarshal(text, &status); err != nil {
-		return fmt.Errorf("sessions: %s: %w", *url, err)
-	}
-	return printSessions(os.Stdout, &status, *frames)
+	return printSessions(os.Stdout, &x, *frames)
 }
 
 // printSessions prints a table of the sessions, then frames of each application.

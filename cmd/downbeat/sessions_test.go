@@ -40,9 +40,10 @@ func TestSessionsAreListed(t *testing.T) {
 		t.Errorf("more frames than were asked for:\n%s", out.String())
 	}
 
-	for _, args := range [][]string{{"-o", "xml"}, {"-frames", "-1"}} {
-		if err := runSessionsCommand(t.Context(), args); err == nil {
-			t.Errorf("%v: no error", args)
+	for want, args := range map[string][]string{"-o xml: want table or json": {"-o", "xml"}, "-frames -1: want 0 or more": {"-frames", "-1"}} {
+		err := runSessionsCommand(t.Context(), args)
+		if err == nil || !strings.Contains(err.Error(), want) || exitCode(t.Context(), err) != 2 {
+			t.Errorf("%v: %v, want a usage error that says %q", args, err, want)
 		}
 	}
 }
