@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -81,13 +82,17 @@ func netCommand() command {
 				return json.NewEncoder(os.Stdout).Encode(r)
 			}
 
-			fmt.Printf("%-32s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
-			fmt.Printf("%-32s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
-			fmt.Printf("%-32s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)
-			fmt.Printf("%-32s %10d\n", "retransmissions", r.Retransmits)
-			fmt.Println(r.Verdict())
+			printDelays(os.Stdout, r)
 			return nil
 		}}
+}
+
+func printDelays(w io.Writer, r kernel.Report) {
+	fmt.Fprintf(w, "%-32s %10s %10s %10s %10s\n", "", "count", "p50", "p99", "p99.9")
+	fmt.Fprintf(w, "%-32s %10d %10v %10v %10v\n", "round trips of TCP", r.RTT.Count, r.RTT.P50, r.RTT.P99, r.RTT.P999)
+	fmt.Fprintf(w, "%-32s %10d %10v %10v %10v\n", "threads' waits for a processor", r.Wait.Count, r.Wait.P50, r.Wait.P99, r.Wait.P999)
+	fmt.Fprintf(w, "%-32s %10d\n", "retransmissions", r.Retransmits)
+	fmt.Fprintln(w, r.Verdict())
 }
 
 // numbers reads a comma-separated list of 1 to most.
