@@ -3,6 +3,8 @@ package sched
 import (
 	"testing"
 	"time"
+
+	"downbeat.dev/core/invariants"
 )
 
 // FuzzHalves drives Partitions and Rankers whose messages wait in mailboxes, as long as the tape
@@ -126,10 +128,10 @@ func (h *halves) complete(b BatchID, id GPUID, at Time, g *fuzzGPU) {
 	r := h.rankers[g.sub]
 	for i := uint8(0); i < r.gpus[id].ahead; i++ {
 		if r.order(id, i).id == b {
-			old := g.free
+			old := g.Free
 			h.completed(b, id, at, r.Complete(h.now, b, id, at))
 			if r.gpus[id].state == granted { // whoever has the grant does not know yet
-				g.free = min(g.free, old)
+				g.Free = min(g.Free, old)
 			}
 			return
 		}
@@ -238,7 +240,7 @@ func (h *halves) addGPU(id GPUID, sub uint32) {
 	if err := h.rankers[sub].AddGPU(h.now, id, h.epoch); err != nil {
 		h.t.Fatal(err)
 	}
-	h.gpus[id] = &fuzzGPU{free: h.now, sub: sub, group: GroupOf(uint32(id))}
+	h.gpus[id] = &fuzzGPU{GPU: invariants.GPU{Free: int64(h.now)}, sub: sub, group: GroupOf(uint32(id))}
 	h.rankers[sub].SetGroup(id, h.gpus[id].group)
 	h.setGPUs(sub, 1)
 }
@@ -255,7 +257,7 @@ func (h *halves) setGPUs(sub uint32, more int) {
 func (h *halves) drain() {
 	last := h.now
 	for _, all := range h.live {
-		for _, r := range all {
+		for _, r := range all.requests {
 			if r.Deadline != Never {
 				last = max(last, r.Deadline)
 			}
@@ -288,8 +290,8 @@ func (h *halves) drain() {
 		h.tell(at)
 	}
 	for id, all := range h.live {
-		if all[0].Deadline != Never && !h.twice[id] {
-			h.t.Fatalf("I1: request %d never ended: %+v", id, all)
+		if all.requests[0].Deadline != Never && !h.twice[id] {
+			h.t.Fatalf("C2: request %d never ended: %+v", id, *all)
 		}
 	}
 	for sub, r := range h.rankers {

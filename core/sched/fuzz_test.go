@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/invariants"
 	vocabulary "downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 )
@@ -36,13 +37,15 @@ const (
 	fuzzSubs   = 3
 )
 
-// ledger follows what a scheduler puts out and checks its invariants.
+// ledger follows what a scheduler puts out. What any scheduler must keep is the observer's to check; the rest is checked
+// here.
 type ledger struct {
+	invariants.Observer
 	t          *testing.T
 	now        Time // the driver's clock
 	told       Time // what its partition goes by: it must not go back
 	ctrl, data Duration
-	live       map[RequestID][]Request
+	live       map[RequestID]*living
 	twice      map[RequestID]bool // ids that were live more than once: the plan cannot be told apart
 	models     map[ModelID]Service
 	families   bool // services are families as often as models
@@ -53,14 +56,19 @@ type ledger struct {
 }
 
 type fuzzGPU struct {
+	invariants.GPU
 	group Groups
-	free  Time
-	ahead []Batch
 	sub   uint32
 }
 
+// living is a request's life, and the requests of its id that are queued.
+type living struct {
+	invariants.Life
+	requests []Request
+}
+
 func newLedger(t *testing.T) *ledger {
-	return &ledger{t: t, live: map[RequestID][]Request{}, twice: map[RequestID]bool{}, models: map[ModelID]Service{}, gpus: map[GPUID]*fuzzGPU{}}
+	return &ledger{Observer: invariants.Observer{Object: t.Fatalf}, t: t, live: map[RequestID]*living{}, twice: map[RequestID]bool{}, models: map[ModelID]Service{}, gpus: map[GPUID]*fuzzGPU{}}
 }
 
 // tell moves the clock to now and returns it.
@@ -79,7 +87,7 @@ func (l *ledger) mix(x ...int64) {
 func (l *ledger) queued() int {
 	n := 0
 	for _, r := range l.live {
-		n += len(r)
+		n += r.Queued
 	}
 	return n
 }
@@ -113,10 +121,15 @@ func (l *ledger) enqueued(r Request, why vocabulary.Reason) {
 	if m, known := l.models[r.Model]; !known || r.Deadline < l.told || !slices.ContainsFunc(m.Homes, l.served) {
 		l.t.Fatalf("at %d request %+v was taken in", l.told, r)
 	}
-	if len(l.live[r.ID]) > 0 {
+	x := l.live[r.ID]
+	if x == nil {
+		x = &living{}
+		l.live[r.ID] = x
+	} else {
 		l.twice[r.ID] = true
 	}
-	l.live[r.ID] = append(l.live[r.ID], r)
+	x.Queue(int64(r.Deadline))
+	x.requests = append(x.requests, r)
 }
 
 // served says whether a sub-cluster has a GPU.
@@ -129,18 +142,18 @@ func (l *ledger) served(sub uint32) bool {
 	return false
 }
 
-func (l *ledger) end(id RequestID) Request {
+func (l *ledger) end(id RequestID, words string) Request {
 	l.t.Helper()
-	all := l.live[id]
-	if len(all) == 0 {
-		l.t.Fatalf("I1: request %d ended, but is not queued", id)
+	x := l.live[id]
+	if x == nil {
+		x = &living{}
 	}
-	if len(all) == 1 {
+	l.End(&x.Life, 0, uint64(id), words)
+	r := x.requests[0]
+	if x.requests = x.requests[1:]; x.Queued == 0 {
 		delete(l.live, id)
-	} else {
-		l.live[id] = all[1:]
 	}
-	return all[0]
+	return r
 }
 
 func (l *ledger) dropped(d Drop) {
@@ -148,29 +161,39 @@ func (l *ledger) dropped(d Drop) {
 	if d.Reason == vocabulary.ReasonNone || d.Reason >= vocabulary.ReasonCount {
 		l.t.Fatalf("drop %+v has no reason", d)
 	}
-	l.end(d.ID)
+	l.end(d.ID, "was dropped")
 }
 
 func (l *ledger) batch(b Batch) {
 	n := len(b.Requests)
 	l.mix(3, int64(b.ID), int64(b.GPU), int64(b.ExecAt), int64(b.Finish), int64(n))
 	m, known := l.models[b.Model]
-	if !known || n == 0 || int(b.Variant) >= len(m.Variants) || !l.executes(&m, b, n) {
-		l.t.Fatalf("I4: batch %+v of %+v", b, m)
+	if !known || int(b.Variant) >= len(m.Variants) {
+		l.t.Fatalf("batch %+v of %+v", b, m)
 	}
 	if a := m.Variants[b.Variant].Accuracy; a < m.Floor {
 		l.t.Fatalf("V1: batch %+v has an accuracy of %v, the floor is %v", b, a, m.Floor)
 	}
-	if b.ExecAt > b.Latest || b.ExecAt < l.told.Add(l.ctrl+Duration(n)*l.data) {
-		l.t.Fatalf("I3: at %d (delays %d, %d) batch %+v", l.told, l.ctrl, l.data, b)
+	g := l.gpus[b.GPU]
+	if g == nil {
+		g = &fuzzGPU{} // it has gone meanwhile; the driver sees that
+	} else if !slices.Contains(m.Homes, g.sub) {
+		l.t.Fatalf("gpu %d of %d: batch %+v of a model of %v", b.GPU, g.sub, b, m.Homes)
 	}
+	planned := invariants.Batch{ID: uint64(b.ID), Size: n, Most: l.most(&m, b), Arrives: int64(l.told.Add(l.ctrl + Duration(n)*l.data)),
+		Start: int64(b.ExecAt), Latest: int64(b.Latest), Finish: int64(b.Finish)}
+	l.Send(&g.GPU, planned)
 	for i := range n {
 		id := b.Requests[i].ID
-		r := l.end(id)
-		if !l.twice[id] && (r.Model != b.Model || r.Deadline < b.Finish) {
-			l.t.Fatalf("I3: request %+v in batch %+v", r, b)
+		r := l.end(id, "is in a batch")
+		if l.twice[id] {
+			continue // which of them it is cannot be told
 		}
-		if g := l.gpus[b.GPU]; g != nil && r.Avoid&g.group != 0 && !l.twice[id] && len(l.live) < searchMax {
+		l.Keeps(&planned, 0, uint64(id), int64(r.Deadline))
+		if r.Model != b.Model {
+			l.t.Fatalf("request %+v in batch %+v", r, b)
+		}
+		if r.Avoid&g.group != 0 && len(l.live) < searchMax {
 			l.t.Fatalf("I9: request %+v in batch %+v on a GPU of %b", r, b, g.group)
 		}
 	}
@@ -179,32 +202,23 @@ func (l *ledger) batch(b Batch) {
 	}
 	b.Requests = nil
 	l.sent = append(l.sent, b)
-	g := l.gpus[b.GPU]
-	if g == nil {
-		return // it has gone meanwhile; the driver sees that
-	}
-	if b.ExecAt < g.free || !slices.Contains(m.Homes, g.sub) {
-		l.t.Fatalf("I2: gpu %d of %d is busy until %d: batch %+v of a model of %v", b.GPU, g.sub, g.free, b, m.Homes)
-	}
-	g.free = b.Finish
-	if g.ahead = append(g.ahead, b); len(g.ahead) > aheadMax {
-		l.t.Fatalf("gpu %d holds %d batches that have not completed", b.GPU, len(g.ahead))
-	}
 }
 
-// executes says whether a batch of n takes as long as its variant does in the home of its GPU; where the GPU has gone,
-// in any home.
-func (l *ledger) executes(s *Service, b Batch, n int) bool {
+// most is how many requests the profile allows by which a batch takes as long as it does: its variant's in the home of its
+// GPU, or in any home where the GPU has gone. No profile is one of none.
+func (l *ledger) most(s *Service, b Batch) int {
+	n := len(b.Requests)
 	for k, sub := range s.Homes {
 		p := s.Variants[b.Variant].Profiles[k]
 		if g := l.gpus[b.GPU]; p == nil || g != nil && g.sub != sub {
 			continue
 		}
-		if n <= p.Max() && b.Finish == b.ExecAt.Add(Duration(p.Exec(n))) {
-			return true
+		if n > p.Max() || n == 0 || b.Finish == b.ExecAt.Add(Duration(p.Exec(n))) {
+			return p.Max()
 		}
 	}
-	return false
+	l.t.Fatalf("no profile of %+v lets batch %+v end when it does", s, b)
+	return 0
 }
 
 // service draws a model, or a family with variants in one to three homes, some of them bad.
@@ -277,9 +291,9 @@ func (l *ledger) completion(t *tape) (BatchID, GPUID, Time) {
 	id := GPUID(t.n(fuzzGPUs))
 	b := BatchID(t.byte())
 	at := l.now.Add(t.span() / 4)
-	if g := l.gpus[id]; g != nil && len(g.ahead) > 0 && b > 8 {
-		x := g.ahead[int(b)%len(g.ahead)]
-		return x.ID, id, at
+	if g := l.gpus[id]; g != nil && len(g.Ahead) > 0 && b > 8 {
+		x := g.Ahead[int(b)%len(g.Ahead)]
+		return BatchID(x.ID), id, at
 	}
 	if n := len(l.sent); n > 0 && b > 4 {
 		return l.sent[int(b)%n].ID, id, at
@@ -289,22 +303,9 @@ func (l *ledger) completion(t *tape) (BatchID, GPUID, Time) {
 
 func (l *ledger) completed(b BatchID, id GPUID, at Time, err error) {
 	g := l.gpus[id]
-	k := -1
-	for i := 0; g != nil && i < len(g.ahead); i++ {
-		if g.ahead[i].ID == b {
-			k = i
-		}
-	}
-	if (k < 0) != errors.Is(err, ErrUnknown) || k >= 0 && err != nil {
-		l.t.Fatalf("Complete(%d, gpu %d): %v, place %d", b, id, err, k)
-	}
-	if k < 0 {
-		return
-	}
-	g.ahead = append(g.ahead[:0], g.ahead[k+1:]...)
-	g.free = at
-	for _, x := range g.ahead {
-		g.free = max(g.free, x.ExecAt).Add(x.Finish.Sub(x.ExecAt))
+	has := g != nil && g.Complete(uint64(b), int64(at))
+	if has == errors.Is(err, ErrUnknown) || has && err != nil {
+		l.t.Fatalf("Complete(%d, gpu %d), which has it: %v: %v", b, id, has, err)
 	}
 }
 
@@ -467,7 +468,7 @@ func (p *play) step() {
 func (p *play) addGPU(id GPUID, sub uint32) {
 	known := p.gpus[id] != nil
 	if !known {
-		p.gpus[id] = &fuzzGPU{free: p.now, sub: sub}
+		p.gpus[id] = &fuzzGPU{GPU: invariants.GPU{Free: int64(p.now)}, sub: sub}
 	}
 	p.take(func() {
 		if err := p.s.AddGPU(p.now, id, sub); known != errors.Is(err, ErrKnown) || !known && err != nil {
@@ -483,7 +484,10 @@ func (p *play) addService(id ModelID, m Service) {
 func (p *play) cancel(now Time) {
 	id := p.nextID - min(p.nextID, RequestID(p.byte()))
 	r := Request{ID: id, Model: ModelID(p.n(fuzzModels))}
-	all := p.live[id]
+	var all []Request
+	if x := p.live[id]; x != nil {
+		all = x.requests
+	}
 	sure := len(all) == 1 && p.byte() > 20
 	if sure {
 		r = all[0]
@@ -494,7 +498,7 @@ func (p *play) cancel(now Time) {
 			p.t.Fatalf("I1: Cancel(%+v) = %v, queued %v", r, ok, all)
 		}
 		if ok {
-			p.end(id)
+			p.end(id, "was canceled")
 		}
 	})
 }
@@ -542,7 +546,7 @@ func (p *play) check() {
 func (p *play) drain() {
 	last := p.now
 	for _, all := range p.live {
-		for _, r := range all {
+		for _, r := range all.requests {
 			if r.Deadline != Never {
 				last = max(last, r.Deadline)
 			}
@@ -564,8 +568,8 @@ func (p *play) drain() {
 		p.check()
 	}
 	for id, all := range p.live {
-		if all[0].Deadline != Never && !p.twice[id] {
-			p.t.Fatalf("I1: request %d never ended: %+v", id, all)
+		if all.requests[0].Deadline != Never && !p.twice[id] {
+			p.t.Fatalf("C2: request %d never ended: %+v", id, *all)
 		}
 	}
 }

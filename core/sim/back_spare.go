@@ -102,10 +102,10 @@ func (k *checker) stepOrdered(s *backSession, x *wire.SpareStart) {
 	// A step begins on a GPU that nothing is planned on: batches come behind it.
 	g := &s.gpus[x.GPU]
 	start := k.c.now.Add(Duration(x.Start))
-	if x.Start < 0 || start < g.free || len(g.orders) > 0 {
-		k.fail("C3: a step is to start at %d on a GPU that is busy until %d with %d batches", start, g.free, len(g.orders))
+	if x.Start < 0 || int64(start) < g.Free || len(g.Ahead) > 0 {
+		k.fail("C3: a step is to start at %d on a GPU that is busy until %d with %d batches", start, g.Free, len(g.Ahead))
 	}
-	g.free, g.step = start.Add(Duration(x.Step)), x.Number
+	g.Free, g.step = int64(start.Add(Duration(x.Step))), x.Number
 }
 
 // stepEnded is told before the engine takes a step's end, which brings forward what is planned behind the step. A late end
@@ -116,10 +116,6 @@ func (k *checker) stepEnded(s *backSession, m *wire.SpareEnd) {
 		if g.step != m.Number {
 			continue
 		}
-		free := k.c.now.Add(Duration(m.FreeIn))
-		for _, x := range g.orders {
-			free = max(free, x.plannedStart).Add(x.plannedExec)
-		}
-		g.free, g.step = min(g.free, free), 0
+		g.Free, g.step = min(g.Free, g.After(int64(k.c.now.Add(Duration(m.FreeIn))))), 0
 	}
 }

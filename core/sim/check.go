@@ -5,16 +5,24 @@ import (
 	"slices"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/invariants"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
 
-// checker follows what goes through the engine's ports and remembers the first objection.
+// checker follows what goes through the engine's ports and remembers the first objection. The rules that any scheduler
+// must keep are the observer's (C1 to C5); what the engine's sessions promise besides is checked here.
 type checker struct {
+	invariants.Observer
 	c      *Cluster
 	err    error
 	bursts int // submitted
+}
+
+func (k *checker) watch(c *Cluster) {
+	k.c = c
+	k.Object = k.fail
 }
 
 // book is what the checker knows of one scheduler's life.
@@ -26,21 +34,18 @@ type book struct {
 	served   uint64
 }
 
-// key is the life of one request id in one session.
+// key is the life of one request id in one session. Maybe counts, too, what was lost in two batches: the second drops out
+// only if the first is still queued. Two batches hold it after a Submit came twice.
 type key struct {
-	queued  bool
-	lost    bool // it came back from a backend that was lost
-	running int  // batches under way that hold it: two after a Submit came twice
-	spare   int  // times it may be queued besides: lost in two batches, the second drops out only if the first is still queued
-	by      Time // its deadline as the engine knows it
-	again   bool // it is in the Submit that the engine is taking, and was queued before
+	invariants.Life
+	lost  bool // it came back from a backend that was lost
+	again bool // it is in the Submit that the engine is taking, and was queued before
 }
 
 // plan is a GPU as the engine must see it.
 type plan struct {
-	free   Time
-	orders []*order // without a completion, oldest first
-	step   uint64   // the number of the spare step that was ordered last; 0: it has ended
+	invariants.GPU
+	step uint64 // the number of the spare step that was ordered last; 0: it has ended
 }
 
 func (k *checker) fail(format string, a ...any) {
@@ -72,28 +77,27 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 
 		// The seat is taken whatever happens to the request: the window has one place per id.
 		s.seats[s.seatIndex(m[i].ID)] = m[i].ID
-		by := deadline(now, &m[i])
+		by := int64(deadline(now, &m[i]))
 
 		switch {
-		case x.queued && taken: // it is not known any more
-			x.spare++
-			x.by = max(x.by, by)
+		case x.Queued > 0 && taken: // it is not known any more
+			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
-		case x.queued:
+		case x.Queued > 0:
 			x.again = true
 			continue
-		case x.by != 0 && s.sch.queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
-			x.spare++
-			x.by = max(x.by, by)
+		case x.Deadline != 0 && s.sch.queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
+			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
 		}
 
-		if x.spare > 0 {
+		if x.Maybe > 0 {
 			s.sch.book.maybe++
 		}
-		*x = key{queued: true, running: x.running, spare: x.spare, by: by}
+		x.lost, x.again = false, false
+		x.Queue(by)
 	}
 }
 
@@ -106,11 +110,10 @@ func deadline(now Time, m *wire.Submit) Time {
 func (k *checker) submitted(s *session, m []wire.Submit) {
 	for i := range m {
 		switch x := s.key(m[i].ID); {
-		case x.again && x.queued:
+		case x.again && x.Queued > 0:
 			s.sch.book.twins++
 		case x.again: // it ended meanwhile, before or after its twin was looked at
-			x.spare++
-			x.by = max(x.by, deadline(k.c.now, &m[i]))
+			x.Suspect(int64(deadline(k.c.now, &m[i])))
 			s.sch.book.maybe++
 		}
 		s.key(m[i].ID).again = false
@@ -137,17 +140,18 @@ func (k *checker) bounded(sch *scheduler) {
 	}
 }
 
-// overdue objects to a request that is queued after its deadline.
+// overdue objects to a request that is queued after its deadline and some grace. A scheduler that was paused looks at its
+// queues when it goes on.
 func (k *checker) overdue(s *session, id uint64, grace Duration) {
-	if x := s.key(id); x.queued && max(x.by, s.sch.resumed).Add(grace) < k.c.now {
-		k.fail("C2: request %d of frontend %d is queued after its deadline %d: %+v", id, s.h.Number(), x.by, *x)
+	if at := k.c.now.Add(-grace); s.sch.resumed < at {
+		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
 	}
 }
 
 // canceled is told when the engine has taken a Cancel. A queue that is longer than searchMost is searched by and by,
 // and what is found in it too late may run.
 func (k *checker) canceled(s *session, m *wire.Cancel) {
-	if !s.key(m.ID).queued || s.seatTaken(m.ID) {
+	if s.key(m.ID).Queued == 0 || s.seatTaken(m.ID) {
 		return
 	}
 	if s.sch.queued(m.Model) <= searchMost {
@@ -176,30 +180,22 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 
 	k.c.report.Told[m.Reason]++
 	x := s.key(m.ID)
-	if !x.queued && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
+	if x.Queued == 0 && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
 		x.again = false
 		return
 	}
 
-	if !x.queued && x.spare > 0 {
-		x.spare--
-		return
-	}
-
-	if !x.queued {
-		k.fail("C1: request %d of frontend %d ended as %v, but is not queued: %+v", m.ID, s.f.index, m.Reason, *x)
-	}
 	if !x.lost {
 		k.overdue(s, m.ID, k.c.o.PollLate)
 	}
-	x.queued = false
+	k.End(&x.Life, uint64(s.h.Number()), m.ID, "ended as "+m.Reason.String())
 }
 
 // frontendClosed is told when a session has ended: nothing of it may be heard any more.
 func (k *checker) frontendClosed(s *session) {
 	s.shut = true
 	for i := range s.keys {
-		s.keys[i].queued = false
+		s.keys[i].Queued = 0
 	}
 }
 
@@ -219,20 +215,21 @@ func (k *checker) executed(o *order) {
 		return
 	}
 
-	// The profile is the backend's own, as its hello said: the engine plans with it.
+	// The profile is the backend's own, as its hello said: the engine plans with it. A size that it has not is the
+	// observer's to object to.
 	table := s.b.hello.Models[o.x.Model].Profile
-	if n == 0 || n > len(table) {
-		k.fail("C5: a batch of %d, the profile's maximum is %d", n, len(table))
-		return
-	}
+	o.plannedStart, o.plannedExec = o.sent.Add(Duration(o.x.Start)), Duration(table[min(max(n, 1), len(table))-1])
+	planned := invariants.Batch{ID: o.x.Batch, Size: n, Most: len(table), Arrives: int64(o.sent), Start: int64(o.plannedStart),
+		Latest: int64(o.sent.Add(Duration(o.x.Latest))), Finish: int64(o.plannedStart.Add(o.plannedExec))}
 
-	exec := Duration(table[n-1])
-	if o.x.Start < 0 || o.x.Start > o.x.Latest {
-		k.fail("C4: batch %d is to start in %d, its latest start is in %d", o.x.Batch, o.x.Start, o.x.Latest)
+	// A load that its scheduler did not live to see warms up on a GPU that nobody holds: batches come late, and a GPU
+	// that changes its sub-cluster then is held until their planned ends only.
+	g := &s.gpus[o.x.GPU]
+	if k.c.o.KillAt != 0 {
+		g.Free = min(g.Free, planned.Start)
 	}
-
+	k.Send(&g.GPU, planned)
 	s.flights[o.x.Batch] = o
-	k.planned(o, exec)
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
 		f := s.fronts[x.Frontend]
@@ -241,40 +238,12 @@ func (k *checker) executed(o *order) {
 			return
 		}
 
-		// A request that may be queued twice may be sent twice; any other one only while it is queued.
 		q := f.key(x.ID)
-		if !q.queued && q.spare > 0 {
-			q.spare--
-		} else if !q.queued {
-			k.fail("C1: batch %d holds request %d of frontend %d, which is not queued: %+v", o.x.Batch, x.ID, x.Frontend, *q)
-		}
+		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
+		q.Running++
 
-		// Budgets count microseconds, so the planned end is rounded down to them.
-		if (o.x.Start+int64(exec))/1000 > int64(x.Budget) {
-			k.fail("C4: batch %d ends in %d, after the deadline in %d of request %d", o.x.Batch, o.x.Start+int64(exec), x.Budget, x.ID)
-		}
-		q.queued = false
-		q.running++
-	}
-}
-
-// planned checks a batch against the GPU's plan and adds it.
-func (k *checker) planned(o *order, exec Duration) {
-	g := &o.s.gpus[o.x.GPU]
-	start := o.sent.Add(Duration(o.x.Start))
-
-	// A load that its scheduler did not live to see warms up on a GPU that nobody holds: batches come late, and a GPU
-	// that changes its sub-cluster then is held until their planned ends only.
-	if start < g.free && k.c.o.KillAt == 0 {
-		k.fail("C3: batch %d is to start at %d on a GPU that is busy until %d", o.x.Batch, start, g.free)
-	}
-
-	o.plannedStart, o.plannedExec = start, exec
-	g.free = start.Add(exec)
-	g.orders = append(g.orders, o)
-
-	if len(g.orders) > 3 {
-		k.fail("C3: a GPU holds %d batches that are not done", len(g.orders))
+		// Budgets count microseconds, rounded down.
+		k.Keeps(&planned, uint64(x.Frontend), x.ID, int64(o.sent)+int64(x.Budget)*1000+999)
 	}
 }
 
@@ -310,19 +279,7 @@ func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
 	delete(s.flights, m.Batch)
 	s.sch.book.served += uint64(len(o.x.Items) - len(m.Failures))
 
-	// The measured end replaces the planned one; what is behind it moves.
-	g := &s.gpus[o.x.GPU]
-	for i := range g.orders {
-		if g.orders[i] != o {
-			continue
-		}
-		g.orders = append(g.orders[:0], g.orders[i+1:]...)
-		g.free = k.c.now.Add(Duration(m.FreeIn))
-		for _, x := range g.orders {
-			g.free = max(g.free, x.plannedStart).Add(x.plannedExec)
-		}
-		break
-	}
+	s.gpus[o.x.GPU].Complete(o.x.Batch, int64(k.c.now.Add(Duration(m.FreeIn))))
 	return back
 }
 
@@ -335,11 +292,11 @@ func (k *checker) returns(s *backSession, x *wire.Item) {
 
 	q := f.key(x.ID)
 	q.lost = true
-	if q.queued || f.seatTaken(x.ID) {
-		q.spare++
+	if q.Queued > 0 || f.seatTaken(x.ID) {
+		q.Maybe++
 		return
 	}
-	q.queued = true
+	q.Queued = 1
 }
 
 // ends takes a batch's requests out of it.
@@ -352,7 +309,7 @@ func (k *checker) ends(o *order) {
 
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
-		o.s.fronts[x.Frontend].key(x.ID).running--
+		o.s.fronts[x.Frontend].key(x.ID).Running--
 	}
 }
 
@@ -447,12 +404,13 @@ func (k *checker) endOf(sch *scheduler) {
 	for _, s := range book.sessions {
 		for i := range s.keys {
 			x := &s.keys[i]
-			if x.by > k.c.now && !s.shut {
-				maybe += x.spare
+			ahead := x.Deadline > int64(k.c.now)
+			if ahead && !s.shut {
+				maybe += x.Maybe
 			}
-			if x.queued && x.by > k.c.now {
+			if x.Queued > 0 && ahead {
 				waiting++
-			} else if x.queued || x.running != 0 {
+			} else if x.Queued > 0 || x.Running != 0 {
 				k.fail("C2: request %d of frontend %d never ended: %+v", i+1, s.f.index, *x)
 			}
 		}

@@ -34,7 +34,8 @@
 //
 // # Checkers
 //
-// They watch the ports and never act:
+// They watch the ports and never act; C1 to C5 are package invariants', which the fuzzers of core/sched and the engine's
+// scripts report to, too:
 //
 //	C1 a request that was taken in ends once: an Execute or an Outcome only names requests that are
 //	   queued; a request comes back from a batch only when its backend is lost or gives it back;

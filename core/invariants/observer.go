@@ -1,0 +1,125 @@
+// Package invariants watches what a scheduler is told and what it decides, and objects to what must never happen. The
+// simulator, the engine's scripts and the fuzzers of core/sched report to the same Observer, so that a rule is written
+// once. All times are ns on the clock of whoever reports. Nothing here acts, reads a clock or knows a scheduler.
+//
+// The rules, by the numbers that objections begin with:
+//
+//	C1 a request that was taken in ends once: it ends, or enters a batch, only while it is queued;
+//	C2 no request is queued after its deadline;
+//	C3 a GPU's batches do not overlap in plan, and it holds at most AheadMost that are not done;
+//	C4 no batch is planned to start before its order arrives or after its latest start, or to end after a deadline in it;
+//	C5 no batch is empty or above its profile's maximum.
+package invariants
+
+import "slices"
+
+// AheadMost is how many batches a GPU may hold that are not done.
+const AheadMost = 3
+
+// Observer checks the rules. It keeps no requests and no GPUs itself: a Life and a GPU stand where the reporter has its
+// own account of each. It is not safe for concurrent use.
+type Observer struct {
+	Object func(format string, a ...any) // takes an objection, as fmt.Sprintf does
+}
+
+// Life is what is known of one request.
+type Life struct {
+	Queued   int   // times that it is queued for certain
+	Maybe    int   // times that it may be queued besides, where reports cannot tell
+	Running  int   // batches under way that hold it
+	Deadline int64 // as the scheduler knows it
+}
+
+// Queue notes that a request was taken in.
+func (l *Life) Queue(deadline int64) {
+	l.Queued++
+	l.Deadline = deadline
+}
+
+// Suspect notes that a request may be queued once more than is known, until the later of the deadlines.
+func (l *Life) Suspect(deadline int64) {
+	l.Maybe++
+	l.Deadline = max(l.Deadline, deadline)
+}
+
+// End notes that a request of a source ended or entered a batch, as the words say. It reports whether it was queued (C1).
+func (o *Observer) End(l *Life, source, id uint64, words string) bool {
+	switch {
+	case l.Queued > 0:
+		l.Queued--
+	case l.Maybe > 0:
+		l.Maybe--
+	default:
+		o.Object("C1: request %d of source %d %s, but is not queued: %+v", id, source, words, *l)
+		return false
+	}
+	return true
+}
+
+// Overdue objects to a request that is queued at a time after its deadline (C2).
+func (o *Observer) Overdue(l *Life, source, id uint64, now int64) {
+	if l.Queued > 0 && l.Deadline < now {
+		o.Object("C2: request %d of source %d is queued at %d, after its deadline %d: %+v", id, source, now, l.Deadline, *l)
+	}
+}
+
+// Batch is a batch as it was ordered.
+type Batch struct {
+	ID            uint64
+	Size, Most    int   // its requests, and how many its profile allows
+	Arrives       int64 // when the order is on its GPU's host at the earliest
+	Start, Latest int64
+	Finish        int64 // Start and ℓ(Size)
+}
+
+// GPU is a GPU as planned.
+type GPU struct {
+	Free  int64   // when the last of its batches ends
+	Ahead []Batch // that are not done, the oldest first
+}
+
+// Send notes that a batch was ordered (C3 to C5).
+func (o *Observer) Send(g *GPU, b Batch) {
+	if b.Size <= 0 || b.Size > b.Most {
+		o.Object("C5: batch %d of %d requests, its profile allows 1 to %d", b.ID, b.Size, b.Most)
+	}
+	if b.Start < b.Arrives || b.Start > b.Latest {
+		o.Object("C4: batch %d is to start at %d, its order arrives at %d and its latest start is %d", b.ID, b.Start, b.Arrives, b.Latest)
+	}
+	if b.Start < g.Free {
+		o.Object("C3: batch %d is to start at %d on a GPU that is busy until %d", b.ID, b.Start, g.Free)
+	}
+
+	g.Free = b.Finish
+	if g.Ahead = append(g.Ahead, b); len(g.Ahead) > AheadMost {
+		o.Object("C3: a GPU holds %d batches that are not done, at most %d", len(g.Ahead), AheadMost)
+	}
+}
+
+// Keeps objects to a batch that is planned to end after the deadline of a request in it (C4).
+func (o *Observer) Keeps(b *Batch, source, id uint64, deadline int64) {
+	if b.Finish > deadline {
+		o.Object("C4: batch %d ends at %d, after the deadline %d of request %d of source %d", b.ID, b.Finish, deadline, id, source)
+	}
+}
+
+// Complete notes that a batch has ended and when its GPU is free then: the measured end replaces the planned one, and what
+// is behind it moves. It reports whether the GPU had the batch; those before it are done, too.
+func (g *GPU) Complete(id uint64, free int64) bool {
+	k := slices.IndexFunc(g.Ahead, func(b Batch) bool { return b.ID == id })
+	if k < 0 {
+		return false
+	}
+
+	g.Ahead = append(g.Ahead[:0], g.Ahead[k+1:]...)
+	g.Free = g.After(free)
+	return true
+}
+
+// After returns when the last of a GPU's batches ends if the first may begin at a time.
+func (g *GPU) After(free int64) int64 {
+	for _, b := range g.Ahead {
+		free = max(free, b.Start) + b.Finish - b.Start
+	}
+	return free
+}
