@@ -12,7 +12,7 @@ import (
 // that have changed or gone, GPUs leave with grants under way. When all have arrived, each Ranker knows
 // the newest candidate of each model.
 func FuzzHalves(f *testing.F) {
-	f.Add([]byte{})
+	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4096 {
 			return

@@ -3,6 +3,7 @@ package sched
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -359,9 +360,20 @@ func (l *ledger) described(id ModelID, m Service, bad bool, err error) {
 	}
 }
 
+// addTapes adds tapes of chance, always the same ones, so that a plain test run breaks rules as a fuzz run would.
+func addTapes(f *testing.F) {
+	f.Add([]byte{})
+	rng := rand.NewChaCha8([32]byte{})
+	for range 48 {
+		b := make([]byte, 512)
+		_, _ = rng.Read(b) // it never fails
+		f.Add(b)
+	}
+}
+
 // FuzzScheduler calls a Scheduler in any order with anything, and checks I1 to I7.
 func FuzzScheduler(f *testing.F) {
-	f.Add([]byte{})
+	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4096 {
 			return
@@ -376,7 +388,7 @@ func FuzzScheduler(f *testing.F) {
 // FuzzFamilies does the same where services are families with variants in several sub-clusters, and checks that no
 // batch is below its requests' floor (V1).
 func FuzzFamilies(f *testing.F) {
-	f.Add([]byte{})
+	addTapes(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4096 {
 			return
