@@ -34,6 +34,7 @@ type stage struct {
 	clock  *virtual
 	events []event // batches that will be done, unordered
 	ends   map[uint64][]string
+	watch  *watch
 }
 
 type event struct {
@@ -50,7 +51,7 @@ func newStage(t testing.TB, o Options) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.e = e
+	s.e, s.watch = e, s.newWatch(t)
 	t.Cleanup(func() { e.Close() })
 	return s
 }
@@ -90,9 +91,20 @@ func (f *front) Models(m []model.Info) {
 
 func (f *front) Answers(m []wire.ModelAnswer) { f.answers = append(f.answers, m...) }
 
+func (f *front) Submit(m []wire.Submit) bool {
+	f.s.watch.submits(f.Number(), m)
+	return f.Frontend.Submit(m)
+}
+
+func (f *front) Close() {
+	f.s.watch.leaves(f.Number())
+	f.Frontend.Close()
+}
+
 func (f *front) Outcomes(m []wire.Outcome) {
 	f.s.unlocked()
 	for _, o := range m {
+		f.s.watch.ends(f.Number(), &o)
 		f.s.ends[o.ID] = append(f.s.ends[o.ID], o.Reason.String())
 	}
 }
@@ -114,6 +126,7 @@ func (s *stage) windowed(window uint32) *front {
 type emulated struct {
 	*Backend
 	s         *stage
+	said      wire.BackendHello
 	profile   []time.Duration
 	hang      bool
 	lose      func() bool  // asked for each item: the GPU gives it back; nil: it does not
@@ -150,6 +163,26 @@ func (b *emulated) Peers(m []wire.Peer) {
 	}
 }
 
+func (b *emulated) Done(m []wire.Done) bool {
+	for i := range m {
+		b.s.watch.reports(b, &m[i])
+	}
+	return b.Backend.Done(m)
+}
+
+func (b *emulated) Close() {
+	b.s.watch.closes(b)
+	b.Backend.Close()
+}
+
+// tableOf is ℓ(b) as the backend said it last. Orders may come before its session is told to it.
+func (b *emulated) tableOf(model uint32) []time.Duration {
+	if b.Backend == nil {
+		return b.said.Models[model].Profile
+	}
+	return b.hello.Models[model].Profile
+}
+
 func (b *emulated) Cut(error) {
 	b.s.unlocked()
 	b.cut = true
@@ -160,12 +193,7 @@ func (b *emulated) Execute(m []Order) {
 	for i := range m {
 		var x wire.Execute
 		m[i].Message(&x)
-		if n := len(x.Items); n == 0 || n > len(b.profile) {
-			b.s.t.Errorf("a batch of %d, at most %d", n, len(b.profile))
-		}
-		if x.Start > x.Latest {
-			b.s.t.Errorf("start %d after latest %d", x.Start, x.Latest)
-		}
+		b.s.watch.runs(b, &x, b.tableOf(x.Model))
 		ids := []uint64{}
 		for _, i := range x.Items {
 			if addr, ok := b.peers[i.Frontend]; !ok || addr == "" {
@@ -218,7 +246,7 @@ func hello(name string, gpus int, profile []time.Duration, models ...string) wir
 var slope = []time.Duration{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}
 
 func (s *stage) backend(h wire.BackendHello) (*emulated, error) {
-	b := &emulated{s: s, profile: h.Models[0].Profile, peers: map[uint32]string{}, nodes: map[uint32]string{}, running: map[uint32]sched.Time{}, answers: map[uint64]uint32{}}
+	b := &emulated{s: s, said: h, profile: h.Models[0].Profile, peers: map[uint32]string{}, nodes: map[uint32]string{}, running: map[uint32]sched.Time{}, answers: map[uint64]uint32{}}
 	x, err := s.e.OpenBackend(h, b)
 	b.Backend = x
 	return b, err
