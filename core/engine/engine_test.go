@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -307,75 +306,42 @@ func (f *front) ask(id uint64, model string, budget sched.Time) {
 	f.Submit([]wire.Submit{{ID: id, Model: f.models[model].ID, Budget: int64(budget)}})
 }
 
-func TestOutcomes(t *testing.T) {
-	s := newStage(t, Options{QueueMax: 8, RequestsMax: 6})
+// TestServedModelsAreTold: a frontend is told what it needs to ask for a model, and when nobody serves it any more. What
+// becomes of requests is in testdata/scripts.
+func TestServedModelsAreTold(t *testing.T) {
+	s := newStage(t, Options{})
 	b := s.mustBackend(hello("b", 1, slope, "m"))
 	f := s.frontend()
 	if !f.models["m"].Ready || f.models["m"].BatchMax != 8 || f.models["m"].SLO != 50e6 {
 		t.Fatalf("catalogue %+v", f.models)
 	}
+
 	f.ask(1, "m", 50*ms)
-	f.ask(2, "m", 0)
-	f.ask(3, "m", -1)
-	f.ask(4, "m", ms)
-	f.Submit([]wire.Submit{{ID: 5, Model: 77, Budget: 1e9}})
-	f.ask(1, "m", 50*ms) // twin: ignored
 	s.run(100 * ms)
-	s.ended(1, "output")
-	s.ended(2, "deadline_past")
-	s.ended(3, "deadline_past")
-	s.ended(4, "deadline_cannot_be_met")
-	s.ended(5, "unknown_model")
-	for i := uint64(10); i < 17; i++ {
-		f.ask(i, "m", 50*ms)
+	if m := s.e.Stats().Models[0]; m.Sizes[1] != 1 || m.Ran[1].Batches != 1 || m.Ran[1].Exec <= 0 {
+		t.Errorf("a batch of one is counted as %+v", m)
 	}
-	s.ended(16, "queue_full")
-	f.Cancel([]wire.Cancel{{ID: 10}, {ID: 999}})
-	s.ended(10, "canceled")
 	b.Close()
-	s.ended(11, "no_backend")
-	f.ask(20, "m", 50*ms)
-	s.ended(20, "no_backend")
 	if f.models["m"].Ready {
 		t.Error("a model without a backend is ready")
 	}
-	st := s.e.Stats()
-	if st.Twins != 1 || st.Unknown != 1 || st.Queued != 0 || st.Models[0].Served != 1 || st.Models[0].Sizes[1] != 1 || st.Models[0].Ran[1].Batches != 1 || st.Models[0].Ran[1].Exec <= 0 {
-		t.Errorf("stats %+v", st)
+	if b.Done([]wire.Done{{Batch: 1}}) {
+		t.Error("a closed session takes reports")
 	}
 }
 
-func TestRequestsLimit(t *testing.T) {
-	s := newStage(t, Options{RequestsMax: 3})
-	s.mustBackend(hello("b", 1, slope, "m"))
-	f := s.frontend()
-	for i := uint64(1); i <= 4; i++ {
-		f.ask(i, "m", 50*ms)
-	}
-	s.ended(4, "queue_full")
-}
-
-func TestBackendLostMidBatch(t *testing.T) {
+// TestFrontendNumbers: backends forget a frontend that has left; its slot is used again, its number is not.
+func TestFrontendNumbers(t *testing.T) {
 	s := newStage(t, Options{})
-	hung := s.mustBackend(hello("hung", 1, slope, "m"))
-	hung.hang = true
-	f := s.frontend()
-	f.ask(1, "m", 30*ms)
-	f.ask(2, "m", 200*ms)
-	s.run(30 * ms)
-	if len(hung.batches) != 1 || len(hung.batches[0]) != 2 {
-		t.Fatalf("batches %v", hung.batches)
+	b := s.mustBackend(hello("b", 1, slope, "m"))
+	f, g := s.frontend(), s.frontend()
+	f.Close()
+	if b.peers[f.number] != "" || b.peers[g.number] != "f" {
+		t.Errorf("peers %v", b.peers)
 	}
-	s.mustBackend(hello("good", 1, slope, "m"))
-	s.run(40 * ms) // past request 1's deadline
-	hung.Close()
-	s.ended(1, "backend_lost")
-	s.run(300 * ms)
-	s.ended(2, "output")
-	if st := s.e.Stats(); st.Queued != 0 {
-		t.Errorf("%d requests queued", st.Queued)
+	if h := s.frontend(); h.number == f.number || h.number%FrontendsMax != f.number%FrontendsMax {
+		t.Errorf("numbers %d and %d", h.number, f.number)
 	}
-	hung.Done([]wire.Done{{Batch: 1}}) // after Close: ignored
 }
 
 // TestRequestsOfALostGPUMove: a GPU that is lost gives its batch back; others serve it, once.
@@ -416,59 +382,6 @@ func TestRequestsOfALostGPUMove(t *testing.T) {
 	st := s.e.Stats()
 	if m := st.Models[0]; tries > 2 || st.Queued != 0 || m.Served != 2 || m.Outcomes[model.BackendLost] != 3 {
 		t.Errorf("request 5 was tried %d times; %d queued, %d served, outcomes %v", tries, st.Queued, m.Served, m.Outcomes)
-	}
-}
-
-// TestWhatNeverRanMovesFreely: a GPU that refuses a request has not died of it.
-func TestWhatNeverRanMovesFreely(t *testing.T) {
-	s := newStage(t, Options{Prompt: 1})
-	b := s.mustBackend(hello("b", 1, slope, "m"))
-	asked := 0
-	b.lose, b.reason = func() bool { asked++; return asked <= 5 }, model.NoBackend
-	f := s.frontend()
-	f.ask(1, "m", 1000*ms)
-	s.run(1500 * ms)
-	s.ended(1, "output")
-	if m := s.e.Stats().Models[0]; asked != 6 || m.Served != 1 {
-		t.Errorf("asked %d times, served %d", asked, m.Served)
-	}
-}
-
-func TestWatchdogCutsAHungBackend(t *testing.T) {
-	s := newStage(t, Options{})
-	hung := s.mustBackend(hello("hung", 1, slope, "m"))
-	hung.hang = true
-	f := s.frontend()
-	f.ask(1, "m", 30*ms)
-	s.run(sched.Time(limits.Engine(0)) + 1000*ms)
-	if !hung.cut {
-		t.Fatal("the watchdog did not ring")
-	}
-	hung.Close() // as the session does when it is cut
-	s.ended(1, "backend_lost")
-}
-
-func TestFrontendVanishes(t *testing.T) {
-	s := newStage(t, Options{})
-	b := s.mustBackend(hello("b", 1, slope, "m"))
-	f, g := s.frontend(), s.frontend()
-	f.ask(1, "m", 50*ms)
-	g.ask(2, "m", 50*ms)
-	f.Close()
-	if b.peers[f.number] != "" || b.peers[g.number] != "f" {
-		t.Errorf("peers %v", b.peers)
-	}
-	s.run(100 * ms)
-	s.ended(1)
-	s.ended(2, "output")
-	if st := s.e.Stats(); st.Queued != 0 || st.Frontends != 1 {
-		t.Errorf("queued %d, frontends %d", st.Queued, st.Frontends)
-	}
-	if f.Submit([]wire.Submit{{ID: 3}}) {
-		t.Error("a closed session takes requests")
-	}
-	if h := s.frontend(); h.number == f.number || h.number%FrontendsMax != f.number%FrontendsMax {
-		t.Errorf("numbers %d and %d: the slot is used again, the number is not", h.number, f.number)
 	}
 }
 

@@ -202,37 +202,3 @@ func TestOverrunIsASubClustersOwn(t *testing.T) {
 		t.Errorf("%d of %d requests of the healthy sub-cluster were served", served, asked)
 	}
 }
-
-// TestUntoldFailures: what a backend could not tell its frontend the scheduler does, with the true reason; a request
-// whose batch failed has another chance while its budget lasts.
-func TestUntoldFailures(t *testing.T) {
-	for _, c := range []struct {
-		why    model.Reason
-		others bool // another GPU may serve it
-		budget sched.Time
-		want   string
-	}{
-		{model.ExecutionFailed, true, 300 * ms, "output"},
-		{model.InputUnavailable, true, 300 * ms, "output"},
-		{model.ExecutionFailed, true, 8 * ms, "execution_failed"}, // no time is left
-		{model.ExecutionFailed, false, 300 * ms, "execution_failed"},
-		{model.InputUnavailable, false, 300 * ms, "input_unavailable"},
-		{model.DeadlineCannotBeMet, true, 300 * ms, "deadline_cannot_be_met"},
-	} {
-		s := newStage(t, Options{Prompt: 1})
-		sick := s.mustBackend(hello("sick", 1, slope, "m"))
-		tries := 0
-		sick.lose = func() bool { tries++; return !c.others || tries == 1 }
-		sick.reason, sick.untold = c.why, true
-		f := s.frontend()
-		f.ask(1, "m", c.budget)
-		s.run(400 * ms)
-		s.ended(1, c.want)
-		if tries > 2 {
-			t.Errorf("%v: %d tries", c.why, tries)
-		}
-		if st := s.e.Stats(); st.Queued != 0 || st.Models[0].Accepted != 1 {
-			t.Errorf("%v: %d queued, %d accepted", c.why, st.Queued, st.Models[0].Accepted)
-		}
-	}
-}

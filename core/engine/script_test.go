@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,13 +23,14 @@ import (
 //
 //	engine [queue=N] [requests=N] [partitions=N] [prompt]    begins anew; limits are engine.Options', prompt defers nothing
 //	backend NAME gpus=N models=(m,…)                ℓ(1) = 5 ms, a ms more for each request, 8 at most
-//	frontend NAME
+//	frontend NAME [window=N]
 //	submit NAME id=N[-M] model=m budget=D [priority=N]
 //	cancel NAME id=N model=m
 //	hang NAME          batches that come from now on never end
-//	fail NAME reason=R [untold]   every request of every batch ends so; without a reason they work again
+//	fail NAME reason=R [untold] [times=N]   every request of every batch ends so, or the next N; without a reason they work again
 //	close NAME         ends a backend's or a frontend's session
 //	advance D          lets that much time pass
+//	stats              what the engine counts, but for counts of 0
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &scripted{t: t}
@@ -53,6 +56,8 @@ func (s *scripted) run(t *testing.T, d *datadriven.TestData) string {
 		s.begin(d)
 	case s.stage == nil:
 		d.Fatalf(t, "want engine first")
+	case d.Cmd == "stats":
+		return s.stats()
 	case d.Cmd == "advance":
 		s.stage.run(s.clock.now + s.span(d, d.CmdArgs[0].Key))
 	default:
@@ -89,12 +94,14 @@ func (s *scripted) command(d *datadriven.TestData, name string) error {
 		}
 		return err
 	case "frontend":
-		s.fronts[name] = s.frontend()
+		s.fronts[name] = s.windowed(uint32(s.num(d, "window", 0)))
 	case "submit":
-		s.submit(d, s.front(d, name))
+		if !s.submit(d, s.front(d, name)) {
+			return errors.New("the session has closed")
+		}
 	case "cancel":
 		f := s.front(d, name)
-		f.Cancel([]wire.Cancel{{ID: uint64(s.num(d, "id", 0)), Model: f.models[s.word(d, "model")].ID}})
+		f.Cancel([]wire.Cancel{{ID: uint64(s.num(d, "id", 0)), Model: s.model(d, f)}})
 	case "hang":
 		s.back(d, name).hang = true
 	case "fail":
@@ -111,7 +118,7 @@ func (s *scripted) command(d *datadriven.TestData, name string) error {
 	return nil
 }
 
-func (s *scripted) submit(d *datadriven.TestData, f *front) {
+func (s *scripted) submit(d *datadriven.TestData, f *front) bool {
 	first, last, ranged := strings.Cut(s.word(d, "id"), "-")
 	from, err := strconv.Atoi(first)
 	to := from
@@ -122,15 +129,48 @@ func (s *scripted) submit(d *datadriven.TestData, f *front) {
 		d.Fatalf(s.t, "id: %v", err)
 	}
 
-	m, known := f.models[s.word(d, "model")]
-	if !known {
-		m.ID = 1 << 20
-	}
+	m := s.model(d, f)
 	var all []wire.Submit
 	for id := from; id <= to; id++ {
-		all = append(all, wire.Submit{ID: uint64(id), Model: m.ID, Budget: int64(s.span(d, s.word(d, "budget"))), Priority: uint8(s.num(d, "priority", 0))})
+		all = append(all, wire.Submit{ID: uint64(id), Model: m, Budget: int64(s.span(d, s.word(d, "budget"))), Priority: uint8(s.num(d, "priority", 0))})
 	}
-	f.Submit(all)
+	return f.Submit(all)
+}
+
+// model is the id of the model that a command names; of one that nobody serves an id that no model has.
+func (s *scripted) model(d *datadriven.TestData, f *front) uint32 {
+	if m, known := f.models[s.word(d, "model")]; known {
+		return m.ID
+	}
+	return 1 << 20
+}
+
+// stats writes the counts that are not 0, of the engine and then of each model.
+func (s *scripted) stats() string {
+	var out strings.Builder
+	count := func(name string, n uint64) {
+		if n > 0 {
+			fmt.Fprintf(&out, " %s=%d", name, n)
+		}
+	}
+
+	st := s.e.Stats()
+	count("frontends", uint64(st.Frontends))
+	count("gpus", uint64(len(st.GPUs)))
+	count("queued", uint64(st.Queued))
+	count("twins", st.Twins)
+	count("strays", st.Strays)
+	count("unknown", st.Unknown)
+	for i := range st.Models {
+		m := &st.Models[i]
+		fmt.Fprintf(&out, "\n%s:", m.Name)
+		count("accepted", m.Accepted)
+		count("served", m.Served)
+		for why, n := range m.Outcomes {
+			count(model.Reason(why).String(), n)
+		}
+	}
+	return strings.TrimPrefix(out.String(), " ") + "\n"
 }
 
 func (s *scripted) fail(d *datadriven.TestData, b *emulated) {
@@ -141,7 +181,8 @@ func (s *scripted) fail(d *datadriven.TestData, b *emulated) {
 	word := s.word(d, "reason")
 	for why := range model.ReasonCount {
 		if why.String() == word {
-			b.reason, b.lose, b.untold = why, func() bool { return true }, d.HasArg("untold")
+			times := s.num(d, "times", math.MaxInt)
+			b.reason, b.lose, b.untold = why, func() bool { times--; return times >= 0 }, d.HasArg("untold")
 			return
 		}
 	}

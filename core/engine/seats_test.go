@@ -10,32 +10,6 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// TestSeatIsTakenOver: two ids that share a place of the window are two requests; the frontend has
-// ended the first, so a cancel of it finds nobody, and the second is known as a twin when it comes again.
-func TestSeatIsTakenOver(t *testing.T) {
-	s := newStage(t, Options{})
-	s.mustBackend(hello("b", 1, slope, "m"))
-	f := s.frontend()
-	one, two := uint64(5), uint64(5+wire.WindowDefault)
-	f.ask(one, "m", 50*ms)
-	f.ask(two, "m", 50*ms)
-	f.ask(two, "m", 50*ms)
-	f.Cancel([]wire.Cancel{{ID: one}})
-	if st := s.e.Stats(); st.Queued != 2 || st.Twins != 1 {
-		t.Fatalf("%d queued and %d twins, want 2 and 1", st.Queued, st.Twins)
-	}
-	s.run(100 * ms)
-	s.ended(one, "output")
-	s.ended(two, "output")
-	f.ask(one, "m", 50*ms)
-	f.Cancel([]wire.Cancel{{ID: two}, {ID: one, Model: 9}, {ID: one}})
-	s.run(100 * ms)
-	s.ended(one, "output", "canceled")
-	if st := s.e.Stats(); st.Queued != 0 {
-		t.Errorf("%d queued at the end", st.Queued)
-	}
-}
-
 // TestWindow: a window is a power of two, and all together are bounded.
 func TestWindow(t *testing.T) {
 	s := newStage(t, Options{})
@@ -136,67 +110,6 @@ func TestManyModels(t *testing.T) {
 			want = "unknown_model"
 		}
 		s.ended(uint64(i+1), want)
-	}
-}
-
-// TestSameIDUnderTwoModels: the models' queues know nothing of each other, so an id that is live under two
-// is two requests, each of which ends once; a cancel names the model.
-func TestSameIDUnderTwoModels(t *testing.T) {
-	for _, parts := range []int{1, 2} {
-		for _, window := range []uint32{1, 0} {
-			s := newStage(t, Options{Partitions: parts})
-			s.mustBackend(hello("b", 1, slope, "m", "n"))
-			f := s.windowed(window)
-			f.ask(5, "m", 50*ms)
-			f.ask(5, "n", 50*ms)
-			f.ask(5, "m", 50*ms) // a twin
-			f.ask(5, "n", 50*ms)
-			if st := s.e.Stats(); st.Queued != 2 || st.Twins != 2 {
-				t.Errorf("%d partitions, window %d: %d queued and %d twins, want 2 and 2", parts, window, st.Queued, st.Twins)
-			}
-			f.Cancel([]wire.Cancel{{ID: 5, Model: f.models["n"].ID}})
-			s.ended(5, "canceled")
-			s.run(100 * ms)
-			s.ended(5, "canceled", "output")
-			if st := s.e.Stats(); st.Queued != 0 || st.Models[0].Served != 1 {
-				t.Errorf("%d partitions, window %d: at the end %+v", parts, window, st)
-			}
-		}
-	}
-}
-
-// TestCancelOfOneThatWasSent: it changes nothing, for its backend answers; and when the backend is lost
-// it is queued again, as is one whose session has the smallest window, unless another took its seat.
-func TestCancelOfOneThatWasSent(t *testing.T) {
-	for _, taken := range []bool{false, true} {
-		s := newStage(t, Options{Partitions: 3})
-		hung := s.mustBackend(hello("hung", 1, slope, "m"))
-		hung.hang = true
-		f, g := s.windowed(1), s.frontend()
-		f.ask(1, "m", 100*ms)
-		g.ask(7, "m", 100*ms)
-		s.run(99 * ms)
-		if len(hung.batches) != 1 || len(hung.batches[0]) != 2 {
-			t.Fatalf("batches %v", hung.batches)
-		}
-		f.Cancel([]wire.Cancel{{ID: 1}})
-		s.mustBackend(hello("good", 1, slope, "m"))
-		want := []string{"backend_lost"}
-		if taken {
-			f.ask(2, "m", 200*ms)
-			want = nil // the frontend has ended it, or it could not send the next
-		}
-		hung.Close()
-		s.run(400 * ms)
-		s.ended(1, want...)
-		s.ended(7, "backend_lost")
-		if taken {
-			s.ended(2, "output")
-		}
-		f.Close()
-		if st := s.e.Stats(); st.Queued != 0 || s.e.parts[0].live != 0 {
-			t.Errorf("taken over: %v: %d queued at the end", taken, st.Queued)
-		}
 	}
 }
 
