@@ -12,14 +12,20 @@ import (
 
 // What the tree has reached: a change may lower a number and then moves its bound, but not raise it.
 const (
-	nounsMissingMax      = 100 // of the serving rooms' exported types, not in the glossary
+	nounsMissingMax      = 75 // of the serving rooms' exported types, not in the glossary
 	architectureLinesMax = 250
 )
 
+// glossaryPackages are those whose nouns stand in the glossary without exception: those that programs use, and those that decide.
+var glossaryPackages = []string{".", "frontend", "frontend/app", "core/model", "core/sched", "core/plan"}
+
+// plainWords are Go's, not the field's.
+var plainWords = []string{"error", "option", "stat", "status", "info", "id", "gpuid", "set"}
+
 var wordPattern = regexp.MustCompile(`[A-Z]+(?:[^a-zA-Z]|$)|[A-Z][a-z0-9]+|[A-Z]+`)
 
-// TestGlossaryHoldsTheNouns: what an exported type of a serving room is called (its last word) stands in the glossary
-// of docs/ARCHITECTURE.md or in the table of rooms there; so does the page stay short enough to be read.
+// TestGlossaryHoldsTheNouns: what an exported type of a face is called (its last word) stands in the glossary of
+// docs/ARCHITECTURE.md, of another serving room there or elsewhere on the page; so does the page stay short enough to be read.
 func TestGlossaryHoldsTheNouns(t *testing.T) {
 	text, err := os.ReadFile("../../docs/ARCHITECTURE.md")
 	if err != nil {
@@ -29,6 +35,9 @@ func TestGlossaryHoldsTheNouns(t *testing.T) {
 		t.Errorf("docs/ARCHITECTURE.md has %d lines, the limit is %d", n, architectureLinesMax)
 	}
 	page := strings.ToLower(string(text))
+	_, glossary, _ := strings.Cut(page, "\n## words\n")
+	defined := regexp.MustCompile(`[a-z]+`).FindAllString(glossary, -1)
+	seen := 0
 
 	missing := map[string]string{}
 	for _, s := range sources(t) {
@@ -48,6 +57,13 @@ func TestGlossaryHoldsTheNouns(t *testing.T) {
 					continue
 				}
 				noun := strings.ToLower(words[len(words)-1])
+				if slices.Contains(glossaryPackages, s.pkg) {
+					seen++
+					stem := strings.TrimSuffix(noun, "s")
+					if !slices.Contains(plainWords, noun) && !slices.Contains(plainWords, stem) && !slices.ContainsFunc(defined, func(w string) bool { return w == noun || w == stem || w == stem+"s" }) {
+						t.Errorf("the glossary of docs/ARCHITECTURE.md does not say what %q is: %s.%s", noun, s.pkg, name)
+					}
+				}
 				if !strings.Contains(page, strings.TrimSuffix(noun, "s")) {
 					missing[noun] = s.pkg + "." + name
 				}
@@ -55,6 +71,9 @@ func TestGlossaryHoldsTheNouns(t *testing.T) {
 		}
 	}
 
+	if seen < 100 {
+		t.Errorf("only %d exported types of %v were looked at", seen, glossaryPackages)
+	}
 	var nouns []string
 	for noun := range missing {
 		nouns = append(nouns, noun)
