@@ -187,11 +187,11 @@ func TestDecode(t *testing.T) {
 	if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if _, err := Decode(scores, boxes[:8], 2, 0.5, 1, 1); err == nil {
-		t.Error("missing boxes were accepted")
+	if _, err := Decode(scores, boxes[:8], 2, 0.5, 1, 1); err == nil || !strings.Contains(err.Error(), "6 scores and 8 box values") {
+		t.Errorf("missing boxes were accepted: %v", err)
 	}
-	if _, err := Decode(scores, boxes, 0, 0.5, 1, 1); err == nil {
-		t.Error("no classes were accepted")
+	if _, err := Decode(scores, boxes, 0, 0.5, 1, 1); err == nil || !strings.Contains(err.Error(), "for 0 classes") {
+		t.Errorf("no classes were accepted: %v", err)
 	}
 }
 

@@ -108,8 +108,8 @@ func TestPackedRows(t *testing.T) {
 	if got, ok := device.Packed(s.InputRow(m, 0, 1)); !ok || string(got) != "hello" {
 		t.Errorf("%q %v", got, ok)
 	}
-	if _, err := device.SetPacked(row, m.InBytes+1); err == nil {
-		t.Error("a payload larger than the room must be refused")
+	if _, err := device.SetPacked(row, m.InBytes+1); err == nil || !strings.Contains(err.Error(), "must be at most") {
+		t.Errorf("a payload larger than the room must be refused: %v", err)
 	}
 	if device.SetNoOutput(row); len(row) == 0 {
 		t.Error("no row")

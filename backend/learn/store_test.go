@@ -64,8 +64,8 @@ func TestVersionsSurviveARestart(t *testing.T) {
 	if err := s.Save(8, weights); err == nil || !strings.Contains(err.Error(), "want a later one") {
 		t.Errorf("a number that is taken: %v", err)
 	}
-	if err := s.Remove(1); err == nil {
-		t.Error("a version that no learner wrote was removed")
+	if err := s.Remove(1); err == nil || !strings.Contains(err.Error(), "no learner wrote it") {
+		t.Errorf("a version that no learner wrote was removed: %v", err)
 	}
 	if err := s.Remove(8); err != nil {
 		t.Error(err)

@@ -111,8 +111,8 @@ func TestForeignWeightsAreRefused(t *testing.T) {
 	if _, err := classifier().ReadWeights(m); err == nil || !strings.Contains(err.Error(), "no graph of this net") {
 		t.Errorf("another net's graph: %v", err)
 	}
-	if _, err := pooled().Probing(weights[1:]); err == nil {
-		t.Error("probing with too few weights")
+	if _, err := pooled().Probing(weights[1:]); err == nil || !strings.Contains(err.Error(), "weights: want") {
+		t.Errorf("probing with too few weights: %v", err)
 	}
 	if _, err := New(pooled(), Options{Batch: 1, Weights: weights[1:]}); err == nil || !strings.Contains(err.Error(), "weights: ") {
 		t.Errorf("too few weights to start from: %v", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	ortgo "github.com/yalue/onnxruntime_go"
@@ -259,18 +260,18 @@ func TestSameSeedSameWeights(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	needORT(t)
-	if _, err := New(pooled(), Options{}); err == nil {
-		t.Error("batch 0 was accepted")
+	if _, err := New(pooled(), Options{}); err == nil || !strings.Contains(err.Error(), "batch: 0: want 1 to 4096") {
+		t.Errorf("batch 0 was accepted: %v", err)
 	}
 	tr, err := New(pooled(), Options{Batch: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	if _, err := tr.Step(nil, nil, 0.1); err == nil {
-		t.Error("an empty batch was accepted")
+	if _, err := tr.Step(nil, nil, 0.1); err == nil || !strings.Contains(err.Error(), "0 image bytes") {
+		t.Errorf("an empty batch was accepted: %v", err)
 	}
-	if _, err := pooled().Serving(nil); err == nil {
-		t.Error("serving without weights")
+	if _, err := pooled().Serving(nil); err == nil || !strings.Contains(err.Error(), "0 weights: want") {
+		t.Errorf("serving without weights: %v", err)
 	}
 }

@@ -161,9 +161,10 @@ func TestParseDevices(t *testing.T) {
 	if err != nil || len(got) != 2 || got[1] != (Device{"v100", 10}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "cpu", "cpu=0", "cpu=-1", "cpu=x", "cpu=1,cpu=2", "=3", "cpu=5000"} {
-		if _, err := ParseDevices(bad); err == nil {
-			t.Errorf("%q was accepted", bad)
+	for bad, want := range map[string]string{"": "COUNT at least 1", "cpu": "COUNT at least 1", "cpu=0": "COUNT at least 1", "cpu=-1": "COUNT at least 1",
+		"cpu=x": "COUNT at least 1", "cpu=1,cpu=2": "kind cpu appears twice", "=3": "COUNT at least 1", "cpu=5000": "more than 4096 devices"} {
+		if _, err := ParseDevices(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", bad, err, want)
 		}
 	}
 	s := shortSetting(t, "diurnal", 1)

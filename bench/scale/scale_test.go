@@ -125,8 +125,8 @@ func TestScaleRefuses(t *testing.T) {
 	if _, err := Select("downbeat,nobody"); err == nil || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("error %v, want one that names nobody", err)
 	}
-	if _, err := NewWorkload(nil, 8, 0.5, time.Minute, 1); err == nil {
-		t.Error("a workload without models")
+	if _, err := NewWorkload(nil, 8, 0.5, time.Minute, 1); err == nil || !strings.Contains(err.Error(), "0 models, 8 GPUs") {
+		t.Errorf("a workload without models: %v", err)
 	}
 	if n := plan.DefaultTargets().GPUsFor(0); n != 0 {
 		t.Errorf("%d GPUs for nothing", n)

@@ -140,11 +140,11 @@ func TestSizeRefuses(t *testing.T) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
-	if _, err := Size(context.Background(), nil, []Kind{kind}, short(), nil); err == nil {
-		t.Error("no services were accepted")
+	if _, err := Size(context.Background(), nil, []Kind{kind}, short(), nil); err == nil || !strings.Contains(err.Error(), "no model: want at least one") {
+		t.Errorf("no services were accepted: %v", err)
 	}
-	if _, err := Size(context.Background(), []Service{only("m", 1, slo)}, nil, short(), nil); err == nil {
-		t.Error("no kinds were accepted")
+	if _, err := Size(context.Background(), []Service{only("m", 1, slo)}, nil, short(), nil); err == nil || !strings.Contains(err.Error(), "no kind of GPU") {
+		t.Errorf("no kinds were accepted: %v", err)
 	}
 }
 

@@ -30,9 +30,11 @@ func FuzzFramesCost(f *testing.F) {
 	for range 64 {
 		manyNames.Models = append(manyNames.Models, BackendModel{Info: model.Info{Inputs: make([]model.Tensor, TensorsMax)}})
 	}
-	if b, err := AppendBackendHello(nil, manyNames); err == nil {
-		f.Add(b)
+	b, err := AppendBackendHello(nil, manyNames)
+	if err != nil {
+		f.Fatal(err)
 	}
+	f.Add(b)
 
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		memcost.Check(t, stream, costFixed, func() {

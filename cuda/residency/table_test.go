@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -117,20 +118,20 @@ func TestRefusals(t *testing.T) {
 	if _, err := tab.Acquire(0, []ID{b}, nil); !errors.Is(err, ErrDoesNotFit) {
 		t.Errorf("b beside a in use: %v", err)
 	}
-	if err := tab.Remove(a); err == nil {
-		t.Error("removed while in use")
+	if err := tab.Remove(a); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("removed while in use: %v", err)
 	}
 	tab.Release([]ID{a}, nil)
 	acquire(t, tab, 0, b) // a may go now
-	if _, err := tab.Acquire(0, []ID{99}, nil); err == nil {
-		t.Error("an unknown content was acquired")
+	if _, err := tab.Acquire(0, []ID{99}, nil); err == nil || !strings.Contains(err.Error(), "content 99: not known") {
+		t.Errorf("an unknown content was acquired: %v", err)
 	}
 	if _, err := tab.Add(Content{Name: "c", Bytes: 21, Kind: Parameters}); !errors.Is(err, ErrDoesNotFit) {
 		t.Errorf("21 of 20 bytes: %v", err)
 	}
 	for _, alpha := range []float64{0, 1, -1} {
-		if _, err := NewTable(1, 0, alpha); err == nil {
-			t.Errorf("alpha %v was taken", alpha)
+		if _, err := NewTable(1, 0, alpha); err == nil || !strings.Contains(err.Error(), "must be between 0 and 1") {
+			t.Errorf("alpha %v was taken: %v", alpha, err)
 		}
 	}
 }

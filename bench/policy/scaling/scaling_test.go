@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -264,8 +265,8 @@ func TestPlanThatFails(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	if _, err := Select("downbeat,nexus"); err == nil {
-		t.Error("an unknown policy was found")
+	if _, err := Select("downbeat,nexus"); err == nil || !strings.Contains(err.Error(), "\"nexus\": want all, or of") {
+		t.Errorf("an unknown policy was found: %v", err)
 	}
 	if all, err := Select("all"); err != nil || len(all) != len(All()) {
 		t.Errorf("%d policies, %v", len(all), err)
