@@ -20,7 +20,7 @@ type checker struct {
 	bursts int // submitted
 }
 
-func (k *checker) watch(c *Cluster) {
+func (k *checker) watchCluster(c *Cluster) {
 	k.c = c
 	k.Object = k.fail
 }

@@ -81,7 +81,7 @@ func newCluster(o Options) (*Cluster, error) {
 	// Three streams of one seed: options, what happens, and what arrives. A fault that draws more does not change
 	// the load.
 	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
-	c.check.watch(c)
+	c.check.watchCluster(c)
 	for i := range max(1, o.Schedulers) {
 		c.schedulers = append(c.schedulers, &scheduler{c: c, index: i})
 	}
