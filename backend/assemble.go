@@ -86,6 +86,7 @@ func openRepository(list string, strict bool) (*repo.Repository, error) {
 	if strict {
 		o.Graph = nil
 	}
+
 	return repo.OpenAll(strings.Split(list, ","), o)
 }
 
@@ -104,6 +105,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	for _, e := range r.Errors {
 		names = append(names, e.Model)
 	}
+
 	for _, name := range names {
 		if !wanted(name) {
 			c.Failed = append(c.Failed, model.Info{Name: name, Reason: model.Unloaded})
@@ -144,6 +146,7 @@ func cutReason(why string) string {
 	for len(reason) > model.LabelBytesMax {
 		reason = strings.ToValidUTF8(reason[:model.LabelBytesMax-len("…")], "") + "…"
 	}
+
 	return reason
 }
 
@@ -156,5 +159,6 @@ func (o *Options) loadLibrary(r *repo.Repository) (*ort.Runtime, error) {
 	if !slices.ContainsFunc(r.Models, func(m repo.Model) bool { return m.Platform == repo.PlatformONNX }) {
 		return nil, nil
 	}
+
 	return ort.Open(o.Library)
 }

@@ -20,6 +20,7 @@ func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 	if o.Emulate > 0 {
 		n = o.Emulate
 	}
+
 	for i := range n {
 		g, err := o.openHost(i, library)
 		if err != nil {
@@ -27,6 +28,7 @@ func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 		}
 		all = append(all, g)
 	}
+
 	return all, nil
 }
 
@@ -65,6 +67,7 @@ func closeGPUs(all []GPU) error {
 	for _, g := range all {
 		errs = append(errs, closeExecutors(g.Executors))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -73,5 +76,6 @@ func closeExecutors(all []device.Executor) error {
 	for _, e := range all {
 		errs = append(errs, e.Close())
 	}
+
 	return errors.Join(errs...)
 }

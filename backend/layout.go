@@ -34,6 +34,7 @@ func (o *Options) layoutModel(ctx context.Context, m *repo.Model, library *ort.R
 	if p, ok := m.Profile(o.kind); ok && len(p.TableNS) >= d.BatchMax {
 		d.Profile, err = profile.New(p.TableNS)
 	}
+
 	return d, err
 }
 
@@ -46,6 +47,7 @@ func hostKind(gpu bool, library *ort.Runtime) (kind, about string, err error) {
 	if kind, about, err = layered.Kind(0); errors.Is(err, cuda.ErrNotSupported) {
 		err = fmt.Errorf("gpu: this host has no GPU and driver that this binary can use: %w; without -gpu models run on the processor", err)
 	}
+
 	return kind, about, err
 }
 
@@ -69,6 +71,7 @@ func (o *Options) layoutEmulated(ctx context.Context, m *repo.Model, library *or
 	if err != nil {
 		return nil, err
 	}
+
 	return d, loaded(d, library, func(e device.Executor, s *device.Slot) (err error) {
 		d.Profile, err = o.measureQuick(ctx, measure.On(e), d, s)
 		return err
@@ -92,6 +95,7 @@ func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *devi
 		}
 		o.Logger.Warn("the stored profile does not hold on this host now; measuring again", "model", m.Name, "version", m.Version)
 	}
+
 	return o.measureQuick(ctx, run, m, s)
 }
 

@@ -97,6 +97,7 @@ func (o *Options) fillDefaults() error {
 	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
 		return err
 	}
+
 	for _, c := range o.Cores {
 		if err := checkCore(c); err != nil {
 			return err
@@ -109,5 +110,6 @@ func (o *Options) fillDefaults() error {
 	if o.Executors == 0 {
 		o.Executors = max(1, runtime.NumCPU()/2)
 	}
+
 	return nil
 }

@@ -73,6 +73,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		s.wait.Add(1)
 		go s.reloadOverridden(overridden)
 	}
+
 	return s, nil
 }
 
@@ -88,6 +89,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	if drained != nil && s.anyHangs() {
 		return errors.Join(drained, err)
 	}
+
 	return errors.Join(drained, err, s.Backend.Close(), s.node.Close())
 }
 
@@ -110,5 +112,6 @@ func (b *Backend) anyHangs() bool {
 			return true
 		}
 	}
+
 	return false
 }

@@ -55,6 +55,7 @@ func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool
 	if err := json.Unmarshal(text, x); err != nil {
 		return false, fmt.Errorf("%s: %s: %w", f.name, f.url, err)
 	}
+
 	return false, nil
 }
 
@@ -92,5 +93,6 @@ func answerText(answer *http.Response, err error) ([]byte, error) {
 	case answer.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s: %s: %s", answer.Request.URL.Host, answer.Status, text)
 	}
+
 	return text, nil
 }

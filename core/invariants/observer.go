@@ -53,6 +53,7 @@ func (o *Observer) End(l *Life, source, id uint64, words string) bool {
 		o.Object("C1: request %d of source %d %s, but is not queued: %+v", id, source, words, *l)
 		return false
 	}
+
 	return true
 }
 
@@ -121,5 +122,6 @@ func (g *GPU) After(free int64) int64 {
 	for _, b := range g.Ahead {
 		free = max(free, b.Start) + b.Finish - b.Start
 	}
+
 	return free
 }

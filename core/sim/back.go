@@ -90,6 +90,7 @@ func (c *Cluster) newBack(i int) *back {
 	if c.o.moving() {
 		b.stockShelf(cluster)
 	}
+
 	return b
 }
 
@@ -134,6 +135,7 @@ func (b *back) session() *backSession {
 	if b.obeyed < 0 {
 		return nil
 	}
+
 	return b.sessions[b.obeyed]
 }
 
@@ -154,6 +156,7 @@ func (b *back) dropOrders() {
 	for g := range b.freeAt {
 		b.freeAt[g] = c.now
 	}
+
 	for _, o := range b.running {
 		b.freeAt[o.x.GPU] = max(b.freeAt[o.x.GPU], o.end)
 	}
@@ -351,6 +354,7 @@ func (b *back) failSome(o *order) {
 	if c.calm {
 		return
 	}
+
 	for i := range o.x.Items {
 		x := wire.ItemFailure{Index: uint32(i)}
 		f := o.s.fronts[o.x.Items[i].Frontend]
@@ -460,6 +464,7 @@ func (b *back) hang(d Duration) {
 	for _, o := range b.running {
 		o.end = o.end.Add(d)
 	}
+
 	for g := range b.freeAt {
 		b.freeAt[g] = max(b.freeAt[g], c.now).Add(d)
 	}

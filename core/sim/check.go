@@ -58,6 +58,7 @@ func (s *session) key(id uint64) *key {
 	for uint64(len(s.keys)) < id {
 		s.keys = append(s.keys, key{})
 	}
+
 	return &s.keys[id-1]
 }
 
@@ -133,6 +134,7 @@ func (k *checker) bounded(sch *scheduler) {
 	if most := o.LiveMax * o.Partitions; st.Queued > most {
 		k.fail("C10: %d requests are queued, at most %d", st.Queued, most)
 	}
+
 	for i := range st.Models {
 		if m := &st.Models[i]; o.QueueMax > 0 && m.Queued > o.QueueMax {
 			k.fail("C10: %d requests of %s are queued, at most %d", m.Queued, m.Name, o.QueueMax)
@@ -165,6 +167,7 @@ func (s *scheduler) queued(id uint32) int {
 	if i := slices.IndexFunc(st.Models, func(m engine.ModelStats) bool { return m.ID == id }); i >= 0 {
 		return st.Models[i].Queued
 	}
+
 	return 0
 }
 
@@ -382,6 +385,7 @@ func (k *checker) checkEnd() {
 			}
 		}
 	}
+
 	for _, f := range k.c.fronts {
 		for _, s := range f.sessions {
 			if s != nil { // it came and went while that scheduler was away

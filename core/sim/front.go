@@ -95,6 +95,7 @@ func (f *front) session() *session {
 	if f.obeyed < 0 {
 		return nil
 	}
+
 	return f.sessions[f.obeyed]
 }
 
@@ -343,6 +344,7 @@ func (c *Cluster) window() uint32 {
 	if c.o.Window > 0 {
 		return c.o.Window
 	}
+
 	return 1 << 14
 }
 
@@ -360,6 +362,7 @@ func (f *front) addCall(x call) uint64 {
 			}
 		})
 	}
+
 	return id
 }
 

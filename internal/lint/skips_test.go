@@ -17,7 +17,7 @@ var skips = map[string]struct {
 	why   string
 }{
 	"backend/device/devicetest/contract.go": {1, "test", "executors of one batch at a time have nothing to overlap; those of several do"},
-	"backend/held_test.go":                  {1, "test", "make fetches ONNX Runtime"},
+	"backend/held_test.go":                  {1, "test-rdma", "soft-RoCE in the guest"},
 	"backend/isolate_test.go":               {1, "test", "make fetches ONNX Runtime"},
 	"backend/learn/learner_test.go":         {1, "test", "make fetches ONNX Runtime"},
 	"backend/ort/ort_test.go":               {1, "test", "make fetches ONNX Runtime"},
