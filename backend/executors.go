@@ -16,6 +16,7 @@ func (o *Options) makeExecutors(library *ort.Runtime) ([]GPU, error) {
 	}
 	var all []GPU
 
+	// An emulated GPU stands for all executors of a host.
 	n := o.Executors
 	if o.Emulate > 0 {
 		n = o.Emulate

@@ -103,6 +103,7 @@ func (o *Options) measureProfile(ctx context.Context, run measure.Timer, m *devi
 const quickTries = 3
 
 func (o *Options) measureQuick(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error) {
+	// A first look decides; only a model that seems too slow is looked at again.
 	r, err := measure.Quick(ctx, run, m, s)
 
 	for try := 1; err == nil && try < quickTries && m.Source.SLO > 0 && r.Table[0] > m.Source.SLO; try++ {

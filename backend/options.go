@@ -93,6 +93,7 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("cores: %d of them: want at most %d", len(o.Cores), executorsMax)
 	}
 
+	// Faults name emulated GPUs by number, so their count must be known.
 	var err error
 	if o.faults, err = emu.ParseFaults(o.Faults, o.Emulate); err != nil {
 		return err

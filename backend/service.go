@@ -82,6 +82,8 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 func (s *Service) Stop(ctx context.Context) error {
 	// Drained before the link closes: results of accepted batches still reach the scheduler.
 	drained := s.Drain(ctx)
+
+	// The scheduler hears of the end before GPUs are given back.
 	err := s.link.Close()
 	s.logStats()
 

@@ -38,6 +38,8 @@ func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool
 	if err := checkFormat(f.format); err != nil {
 		return false, err
 	}
+
+	// The secret is read before anybody is asked, so that a wrong file is told as such.
 	token, err := deploy.Config{TokenFile: f.tokenFile}.Token()
 	if err != nil {
 		return false, err

@@ -44,6 +44,7 @@ func (l *Life) Suspect(deadline int64) {
 
 // End notes that a request of a source ended or entered a batch, as the words say. It reports whether it was queued (C1).
 func (o *Observer) End(l *Life, source, id uint64, words string) bool {
+	// What is certain ends first, so that a doubt stays a doubt.
 	switch {
 	case l.Queued > 0:
 		l.Queued--
@@ -81,6 +82,7 @@ type GPU struct {
 
 // Send notes that a batch was ordered (C3 to C5).
 func (o *Observer) Send(g *GPU, b Batch) {
+	// Each rule is asked for itself: a batch that breaks two is told of twice, the graver one last.
 	if b.Size <= 0 || b.Size > b.Most {
 		o.Object("C5: batch %d of %d requests, its profile allows 1 to %d", b.ID, b.Size, b.Most)
 	}
@@ -112,6 +114,7 @@ func (g *GPU) Complete(id uint64, free int64) bool {
 		return false
 	}
 
+	// A GPU runs its batches in order: who reports a later one has ended those before.
 	g.Ahead = append(g.Ahead[:0], g.Ahead[k+1:]...)
 	g.Free = g.After(free)
 	return true

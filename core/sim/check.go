@@ -221,6 +221,8 @@ func (k *checker) executed(o *order) {
 	// The profile is the backend's own, as its hello said: the engine plans with it. A size that it has not is the
 	// observer's to object to.
 	table := s.b.hello.Models[o.x.Model].Profile
+
+	// Orders count from when they leave, the observer on one clock.
 	o.plannedStart, o.plannedExec = o.sent.Add(Duration(o.x.Start)), Duration(table[min(max(n, 1), len(table))-1])
 	planned := invariants.Batch{ID: o.x.Batch, Size: n, Most: len(table), Arrives: int64(o.sent), Start: int64(o.plannedStart),
 		Latest: int64(o.sent.Add(Duration(o.x.Latest))), Finish: int64(o.plannedStart.Add(o.plannedExec))}

@@ -31,6 +31,7 @@ type instant struct {
 
 func (l *instant) Submit(all []wire.Submit) error {
 	for _, m := range all {
+		// The buffer is used again, as a backend's would be.
 		h := wire.ResultHeader{ID: m.ID, Output: 4}
 		l.message = append(h.Append(l.message[:0]), 1, 2, 3, 4)
 		if err := l.peer.Send(l.message); err != nil {
