@@ -318,6 +318,9 @@ func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
 	err := part.setService(g.e, t, m.info.ID, s, variants)
 	part.mu.Unlock()
 	g.e.finish(t)
+	if len(s.Homes) > 1 {
+		g.tellOutlooks(s.Homes)
+	}
 	return err
 }
 

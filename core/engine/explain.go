@@ -20,7 +20,7 @@ type KindExplanation struct {
 	GPUs        int     `json:"gpus"`
 	Price       float64 `json:"price"`
 	PriceMinute float64 `json:"price_last_minute"` // the mean
-	Planned     float64 `json:"price_planned"`     // without what requests that went bad added
+	Planned     float64 `json:"price_planned"`     // before what is taken off while GPU time is left over
 	Bad         float64 `json:"bad_share"`         // of the requests of families in the last second
 	Busy        float64 `json:"busy_share"`
 	Others      float64 `json:"demand_others_gpus"` // of models that have no choice

@@ -31,7 +31,7 @@ func explainedFamily(t *testing.T) (*stage, *front) {
 // TestExplainSaysWhyVariantsAreLeftOut: each for its own reason.
 func TestExplainSaysWhyVariantsAreLeftOut(t *testing.T) {
 	s, f := explainedFamily(t)
-	s.steadily(f, "v", 0, ms/2, 12000*ms)
+	s.steadily(f, "v", 0, ms*2/5, 12000*ms)
 	x, err := s.e.Explain()
 	if err != nil {
 		t.Fatal(err)

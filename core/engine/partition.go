@@ -19,6 +19,7 @@ type partition struct {
 	number uint32
 	loop   *Loop
 	wake   atomic.Int64 // sched.Time at which Advance is due; written under mu
+	waits  atomic.Bool  // an outlook that changes matters to it; written under mu
 
 	mu       sync.Mutex
 	latest   sched.Time       // of the turns that were here
@@ -41,6 +42,7 @@ type partition struct {
 	watched  sched.Time          // when the watchdog looked last
 	homes    []uint32            // by model: its sub-cluster, or severalHomes
 	several  map[uint32][]uint32 // by model: its sub-clusters, where there are several
+	spread   []spreadSub         // the sub-clusters of these
 	families map[uint32]*answers // by model id, of families
 	overruns []*overrun          // by sub-cluster; nil: as the first, which has no samples
 }
@@ -171,6 +173,9 @@ func (p *partition) refuse(t *turn, r *sched.Request, why model.Reason) {
 
 // collect moves what the decisions put out into the turn, and notes when to look again. mu is held.
 func (p *partition) collect(e *Engine, t *turn) {
+	if p.s.Spread() {
+		p.chooseHomes(e, t)
+	}
 	o := p.s.Outputs()
 
 	for i := range o.Batches {
@@ -573,6 +578,7 @@ func (p *partition) setService(e *Engine, t *turn, id uint32, s sched.Service, v
 			p.several = map[uint32][]uint32{}
 		}
 		p.homes[id], p.several[id] = severalHomes, s.Homes
+		p.watchHomes(e, s.Homes)
 	}
 
 	p.setVariants(id, variants)

@@ -9,18 +9,19 @@ import (
 )
 
 // Pricer turns what services want of GPU time into one price for each sub-cluster (UNIFIED U3): a renewal takes what
-// everybody bids, and between renewals the price follows the requests that go bad. It holds the memory of its
-// making. Not safe for concurrent use.
+// everybody bids, and sells less of the GPUs' time while requests go bad. It holds the memory of its making. Not safe for concurrent use.
 type Pricer struct {
 	targets plan.Targets
 	market  plan.Market
 	prices  plan.Prices
 	homes   []PricedHome
-	follow  []float64 // by place in homes: its price without leastPrice
-	bad     []float64
-	factor  float64 // on all prices, see discount
 	place   []int32 // by sub-cluster: its place in homes +1, 0: it has none
 	bids    int
+
+	factor float64 // on all prices, see discount
+	full   float64 // on the share of GPU time that is sold, see sell
+	// What all bid together, and by what this has changed beyond chance.
+	rate, recent, scale float64
 }
 
 // PricedHome is a sub-cluster and what its GPUs cost.
@@ -30,23 +31,22 @@ type PricedHome struct {
 	Others     float64 // demand in GPUs of the models that choose neither variant nor home
 	BadShare   float64 // of its requests in the last second
 	BusyShare  float64 // of its GPUs' time since the last renewal, what was given out
+	Ahead      float64 // GPUs whose time within PriceHorizon is given out already
 	Price      float64 // of a GPU second, in units of accuracy per request
-	Planned    float64 // the same without what the bad share added
+	Planned    float64 // the same before what is taken off while GPU time is left over
 }
 
 // NewPricer returns a Pricer whose prices are 0.
 func NewPricer() *Pricer {
-	return &Pricer{factor: 1, targets: plan.DefaultTargets(), market: plan.Market{Value: plan.DefaultValue}}
+	return &Pricer{factor: 1, full: 1, scale: 1, targets: plan.DefaultTargets(), market: plan.Market{Value: plan.DefaultValue}}
 }
 
-// Begin starts a renewal: homes are all sub-clusters that have GPUs. Those that it knows go on from their prices.
+// Begin starts a renewal: homes are all sub-clusters that have GPUs.
 func (p *Pricer) Begin(homes []PricedHome) error {
 	if len(homes) > plan.KindsMax {
 		return fmt.Errorf("engine: prices of %d sub-clusters, at most %d have one", len(homes), plan.KindsMax)
 	}
 
-	// Prices move by place: they are carried over before the old places are forgotten.
-	p.follow = p.carryOver(homes, p.follow)
 	clear(p.place)
 	p.homes = append(p.homes[:0], homes...)
 	p.market.Capacity = p.market.Capacity[:0]
@@ -57,30 +57,22 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		p.place[h.SubCluster] = int32(i) + 1
 
 		// What has no choice comes first, but never leaves nothing: an answer of a family is worth as much.
-		capacity := p.targets.At(h.GPUs) * float64(h.GPUs)
-		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others, capacityLeast*capacity))
+		share := p.full * p.shareOf(h.GPUs)
+		capacity := share * float64(h.GPUs)
+		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*h.Ahead, capacityLeast*capacity))
 	}
-	p.bids = 0
+	p.bids, p.rate, p.recent, p.scale = 0, 0, 0, 1
 	return nil
 }
 
-// carryOver returns what is known of the homes by their new places, or 0 for new ones.
-func (p *Pricer) carryOver(homes []PricedHome, known []float64) []float64 {
-	p.bad = p.bad[:0]
-	for i := range homes {
-		value := 0.0
-		if at := p.placeOf(homes[i].SubCluster); at >= 0 {
-			value = known[at]
-		}
-		p.bad = append(p.bad, value)
-	}
-	return append(known[:0], p.bad...)
-}
+// shareOf is how much of its time a cluster of GPUs can sell.
+func (p *Pricer) shareOf(gpus int) float64 { return max(shareLeast, p.targets.At(gpus)) }
 
 func (p *Pricer) placeOf(sub uint32) int {
 	if int(sub) >= len(p.place) {
 		return -1
 	}
+
 	return int(p.place[sub]) - 1
 }
 
@@ -91,7 +83,11 @@ func (p *Pricer) Add(bid *sched.Bid) {
 		p.market.Bidders = append(p.market.Bidders, plan.Bidder{})
 	}
 	b := &p.market.Bidders[p.bids]
-	b.Rate, b.Offers = bid.Rate, b.Offers[:0]
+
+	// What is queued has to be served within the horizon, beside what comes.
+	b.Rate, b.Offers = bid.Rate+float64(bid.Queued)/(float64(PriceHorizon)/1e9), b.Offers[:0]
+	p.rate += bid.Rate
+	p.recent += bid.Recent
 	for i := range bid.Offers {
 		o := &bid.Offers[i]
 		if at := p.placeOf(o.SubCluster); at >= 0 {
@@ -117,32 +113,49 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	}
 	m := p.market
 	m.Bidders = m.Bidders[:p.bids]
+
+	// All together show a step that is too small to show in each.
+	if sched.Stepped(p.recent, p.rate) {
+		p.scale = p.recent / max(1, p.rate)
+		for i := range m.Bidders {
+			m.Bidders[i].Rate *= p.scale
+		}
+	}
 	if err := p.prices.Renew(&m); err != nil {
 		return nil, err
 	}
 
-	p.bad = p.bad[:0]
-	busiest := -1.0
-	for k := range p.homes {
-		h := &p.homes[k]
-		p.bad = append(p.bad, h.BadShare)
-		busiest = max(busiest, h.BusyShare-p.targets.At(h.GPUs))
-	}
+	p.sell(elapsed)
 
-	// The fullest kind decides: prices fall only while all kinds have time left over.
-	p.factor = discount(p.factor, busiest, elapsed)
-	p.prices.Follow(&m, p.follow, p.bad, elapsed)
+	// What is told of a home and what decisions read differ by the discount alone.
 	for k := range p.homes {
 		h := &p.homes[k]
 		h.Planned = p.prices.Price[k] + leastPrice
-		h.Price = p.follow[k]*p.factor + leastPrice
+		h.Price = p.prices.Price[k]*p.factor + leastPrice
 	}
+
 	return p.homes, nil
 }
 
+// sell follows how the time that was sold is used.
+func (p *Pricer) sell(elapsed time.Duration) {
+	bad, busiest := 0.0, -1.0
+	for k := range p.homes {
+		h := &p.homes[k]
+		bad = max(bad, h.BadShare)
+		busiest = max(busiest, h.BusyShare-p.shareOf(h.GPUs))
+	}
+
+	// The fullest kind decides: prices fall only while all kinds have time left over. Plans know means; deadlines may be too
+	// tight for how requests and long batches come, and then less is to be sold.
+	p.factor = discount(p.factor, busiest, elapsed)
+
+	p.full = min(1, max(fullLeast, p.full-badRate*(bad-badLeast)*elapsed.Seconds()))
+}
+
 // discount lowers all prices while GPU time of every kind is left over that somebody would use at a lower one, and
-// takes that back when it is used up; what a kind costs in comparison to others stays. At the planned price a family that needs two variants finds them equally good, and which one it
-// takes depends on the batches at hand: without this it took the lighter one too often.
+// takes that back when it is used up; what a kind costs in comparison to others stays. At the planned price a family that
+// needs two variants finds them equally good, and which one it takes depends on the batches at hand: without this it took the lighter one too often.
 func discount(factor, beyondTarget float64, elapsed time.Duration) float64 {
 	change := 1 + discountRate*beyondTarget*elapsed.Seconds()
 	return min(1, max(discountMost, factor*max(0.5, change)))
@@ -151,4 +164,16 @@ func discount(factor, beyondTarget float64, elapsed time.Duration) float64 {
 const (
 	discountRate = 3 // per second
 	discountMost = 0.25
+	// shareLeast is the share of its time that the smallest cluster sells: u* of few GPUs leaves more than families need, whose
+	// accuracy gives way before their requests do.
+	shareLeast = 0.85
+	// badRate is by how much that share falls per second and bad share beyond badLeast, down to fullLeast of it; below badLeast it
+	// rises again.
+	badRate, badLeast, fullLeast = 2, 0.002, 0.5
 )
+
+// Scale returns by what the latest renewal found that all rates have to be multiplied.
+func (p *Pricer) Scale() float64 { return p.scale }
+
+// PriceHorizon is what a renewal looks ahead.
+const PriceHorizon sched.Duration = 1e9

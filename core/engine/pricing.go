@@ -150,8 +150,8 @@ func (x *pricing) renew(now sched.Time) {
 	x.at = now
 
 	// Bids come before homes: the others' demand is what is left without the bidders'.
-	x.collectBids(elapsed)
-	x.lookAtHomes(elapsed)
+	x.collectBids(now, elapsed)
+	x.lookAtHomes(now, elapsed)
 	err := x.pricer.Begin(x.homes)
 	if err == nil {
 		for i := range x.bidders {
@@ -174,11 +174,18 @@ func (x *pricing) renew(now sched.Time) {
 		}
 		p.mu.Unlock()
 	}
+	if by := x.pricer.Scale(); by != 1 {
+		for _, p := range x.e.parts {
+			p.mu.Lock()
+			p.s.ScaleRates(by)
+			p.mu.Unlock()
+		}
+	}
 	x.due = now.Add(restShare * x.e.clock.Now().Sub(now))
 }
 
 // collectBids asks every service what it wants, and counts how its requests ended since the last renewal.
-func (x *pricing) collectBids(elapsed time.Duration) {
+func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 	keep := max(0, 1-float64(elapsed)/float64(countedFor))
 
 	// Older counts fade with the time constant countedFor.
@@ -196,7 +203,7 @@ func (x *pricing) collectBids(elapsed time.Duration) {
 			// A service that bids nothing now must not be added with its last bid.
 			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
 			if b.chooses && p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
-				p.s.Bid(sched.ModelID(b.id), &b.bid)
+				p.s.Bid(now, sched.ModelID(b.id), &b.bid)
 			}
 			sent, bad := p.ends(b.id)
 			x.count(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
@@ -234,13 +241,14 @@ func (x *pricing) count(bid *sched.Bid, good, bad float64) {
 }
 
 // lookAtHomes describes the sub-clusters that have GPUs to the pricer.
-func (x *pricing) lookAtHomes(elapsed time.Duration) {
+func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 	x.homes = x.homes[:0]
 	for k := range x.subs {
 		s := &x.subs[k]
 		r := x.e.ranker(s.number)
 		r.mu.Lock()
 		load := r.s.Load()
+		ahead := r.s.Ahead(now, PriceHorizon)
 		own := 0.0
 		for i := range x.bidders {
 			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
@@ -256,7 +264,8 @@ func (x *pricing) lookAtHomes(elapsed time.Duration) {
 		if load.GPUs == 0 {
 			continue
 		}
-		h := PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: max(0, load.Demand-own), BadShare: s.bad / max(1, s.good+s.bad)}
+		h := PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: max(0, load.Demand-own), BadShare: s.bad / max(1, s.good+s.bad),
+			Ahead: float64(ahead) / float64(PriceHorizon)}
 		if elapsed > 0 {
 			h.BusyShare = float64(busy) / float64(load.GPUs) / float64(elapsed)
 		}

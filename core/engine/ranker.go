@@ -17,6 +17,9 @@ type ranker struct {
 
 	models atomic.Pointer[[]uint32] // ids of what all of its GPUs have loaded, ascending; nil: it never had GPUs
 
+	spread  atomic.Bool // services with several homes have one here
+	outlook outlook
+
 	mu      sync.Mutex
 	latest  sched.Time    // of the turns that were here
 	s       *sched.Ranker // mu guards all
@@ -73,6 +76,9 @@ func (r *ranker) advance(e *Engine, t *turn) {
 	t.grants = append(t.grants, grants...)
 	if steps := r.s.SpareSteps(); len(steps) > 0 {
 		r.orderSteps(e, t, steps)
+	}
+	if r.spread.Load() && r.outlook.publish(r.s.Outlook()) {
+		t.looks = true
 	}
 	at := r.s.NextWake()
 	if sched.Time(r.wake.Load()) != at {

@@ -20,6 +20,7 @@ type turn struct {
 	forecasts  []sched.Forecast // while there is spare work
 	steps      []spareOrder
 	grants     []sched.Grant
+	looks      bool // an outlook has changed: see chooseHomes
 	outcomes   []outcome
 	orders     []order
 	ordering   uint64     // the partitions that they are from
@@ -104,7 +105,13 @@ func (e *Engine) finish(t *turn) {
 			e.deliverSteps(t)
 		}
 		if len(t.grants) == 0 {
-			break
+			// Homes are chosen by what rankers know when no GPU is under way.
+			if t.looks {
+				e.visitWaiting(t)
+			}
+			if len(t.candidates)+len(t.frees)+len(t.forecasts)+len(t.outcomes)+len(t.orders) == 0 {
+				break
+			}
 		}
 		if round%roundsMany == 0 {
 			// Others move the time between our visits; let it pass.

@@ -4,6 +4,8 @@ package sched
 // made of all services' bids (core/plan) and come back by SetPrice.
 type Bid struct {
 	Rate   float64 // requests/s
+	Recent float64 // the same over the last tenth of a second only: see Stepped
+	Queued int     // requests
 	Offers []Offer
 }
 
@@ -20,6 +22,7 @@ func (r *Ranker) DemandOf(id ModelID) float64 {
 	if int(id) >= len(r.rivals) {
 		return 0
 	}
+
 	return float64(r.rivals[id].demand) / 1e6
 }
 
@@ -28,18 +31,21 @@ func (p *Partition) RateOf(id ModelID) float64 {
 	if m, _ := p.find(id); m != nil {
 		return m.rate.perNS * 1e9
 	}
+
 	return 0
 }
 
 // Bid fills in what a service wants; false for an unknown one. Homes without GPUs offer nothing, and of
 // variants that the usual request leaves no time for only the quickest counts. It keeps the memory of b.Offers.
-func (p *Partition) Bid(id ModelID, b *Bid) bool {
+func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
+	now = p.clock(now)
 	m, _ := p.find(id)
 	if m == nil {
 		return false
 	}
 
-	b.Rate, b.Offers = m.rate.perNS*1e9, b.Offers[:0]
+	b.Rate, b.Offers, b.Queued = m.rate.perNS*1e9, b.Offers[:0], m.q.len()
+	b.Recent = b.Rate
 	if m.family == nil {
 		if p.staffed(m.sub) {
 			cost := float64(m.exec[m.target]) / float64(m.target) / 1e9
@@ -47,6 +53,18 @@ func (p *Partition) Bid(id ModelID, b *Bid) bool {
 		}
 		return true
 	}
+
+	// Rates are bid as of now, and variants chosen by the same rates.
+	if !m.rate.fixed {
+		x := &m.family.steps
+		x.update(now, x.folded+m.q.came())
+		if Stepped(x.short, x.long) {
+			x.long = x.short
+		}
+		b.Rate, b.Recent = x.long, x.short
+	}
+	m.family.choose(m)
+
 	for k := range m.family.homes {
 		h := &m.family.homes[k]
 		for i := range h.residents {
@@ -55,5 +73,15 @@ func (p *Partition) Bid(id ModelID, b *Bid) bool {
 			}
 		}
 	}
+
 	return true
+}
+
+// ScaleRates multiplies the rates that services with a choice bid by: all of them have made a step together.
+func (p *Partition) ScaleRates(by float64) {
+	for i := range p.models {
+		if m := &p.models[i]; m.live && m.family != nil {
+			m.family.steps.long *= by
+		}
+	}
 }

@@ -16,7 +16,7 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		p.foretell(now, m, at)
 	}
 	if m.family != nil && len(m.family.homes) > 1 {
-		p.refreshHomes(now, m, at)
+		p.refreshHomes(m, at)
 		return
 	}
 
@@ -110,6 +110,8 @@ func (p *Partition) settle(now Time, m *model, at int32) {
 	// A ranker that knows of nothing needs no news of nothing.
 	if had != none {
 		p.withdraw(m)
+	} else if m.family != nil && len(m.family.homes) > 1 {
+		p.withdrawAll(m)
 	}
 	p.timers.arm(at, now.Add(p.lookAgain(now, m)))
 }

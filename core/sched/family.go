@@ -8,8 +8,15 @@ type family struct {
 	part  *Partition
 	homes []home
 	main  int // the home where the model intends to be served
-	// ripeSince is since when a batch waits for a GPU of the main home, Never: none does.
-	ripeSince Time
+	// What the tentative schedule says: see places.
+	placed  int        // requests that have a place
+	pieces  int        // batches that they make up
+	way     *execution // how the latest of these executes
+	lookAt  Time       // when it must be placed anew at the latest
+	round   uint32     // of the schedule
+	changed bool       // it is in places.changed
+	listed  bool       // it is in places.queued
+	steps   steps
 }
 
 // home is a sub-cluster that serves a family, with the variants that are resident there and accurate
@@ -25,7 +32,9 @@ type home struct {
 	inUse     bool    // it gets the candidate as soon as it waits; the others when no GPU came in time
 	ripe      bool    // its Ranker has been asked for a GPU
 	told      uint32  // the size that its Ranker knows, 0: none
-	busyUntil Time    // its next GPU was to be free then, which was too late for all that was queued
+	refused   Time    // its GPUs are too late or too slow until then
+	starts    int     // requests that are to start there now, 0: none
+	from      int     // their place in the queue
 }
 
 // resident is a variant in a home.
@@ -57,6 +66,7 @@ func (p *Partition) SetPrice(subCluster uint32, price float64) {
 	if subCluster >= SubClusterLimit || !(price >= 0) {
 		return
 	}
+
 	for int(subCluster) >= len(p.prices) {
 		p.prices = append(p.prices, 0)
 	}
@@ -68,6 +78,7 @@ func (p *Partition) priceOf(sub uint32) float64 {
 	if int(sub) >= len(p.prices) {
 		return leastPrice
 	}
+
 	return max(leastPrice, p.prices[sub])
 }
 
@@ -78,6 +89,7 @@ func (f *family) served() bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -88,6 +100,7 @@ func (f *family) homeIn(sub uint32) *home {
 			return &f.homes[k]
 		}
 	}
+
 	return nil
 }
 
@@ -123,6 +136,7 @@ func (m *model) renewSoonest() {
 	if m.family == nil {
 		return
 	}
+
 	for k := range m.family.homes {
 		if h := &m.family.homes[k]; h.staffed || !m.family.homes[m.family.main].staffed {
 			m.soonest = min(m.soonest, h.residents[0].lead[1])
@@ -137,7 +151,11 @@ func (h *home) chooseVariant(m *model, price float64) {
 	for i := range h.residents {
 		r := &h.residents[i]
 		r.target = r.targetAt(m.rate.perNS, m.budget)
-		r.cost = float64(r.exec[r.target]) / float64(r.target) / 1e9
+		if len(m.family.homes) == 1 {
+			r.cost = float64(r.exec[r.target]) / float64(r.target) / 1e9
+		} else {
+			r.cost = r.plannedCost(m.bidRate()/1e9, m.budget)
+		}
 		if r.cost < h.residents[h.cheapest].cost {
 			h.cheapest = i
 		}
@@ -152,6 +170,37 @@ func (h *home) chooseVariant(m *model, price float64) {
 	}
 }
 
+// plannedCost returns the GPU seconds per request of the best batch that gathers and runs within the planned part of a budget.
+func (x *execution) plannedCost(perNS float64, budget Duration) float64 {
+	best := float64(x.exec[1])
+	for b := 2; b <= int(x.max); b++ {
+		if float64(x.lead[b])+float64(b-1)/perNS > planBudget*float64(budget) {
+			break
+		}
+		best = min(best, float64(x.exec[b])/float64(b))
+	}
+
+	return best / 1e9
+}
+
+// planBudget is that part.
+const planBudget = 0.9
+
+// bidRate returns the requests/s that a service with several homes plans for; never 0.
+func (m *model) bidRate() float64 {
+	rate := m.family.steps.long
+	if rate == 0 || m.rate.fixed {
+		rate = m.rate.perNS * 1e9 // it is known, or nobody has asked for a bid
+	}
+	if rate == 0 {
+		return RateLimit // nothing is known: batches are waited for
+	}
+
+	return max(rate, rateLeast)
+}
+
+const rateLeast = 0.5
+
 // intention returns the resident that is intended.
 func (h *home) intention() *resident { return &h.residents[h.intended] }
 
@@ -160,6 +209,7 @@ func (h *home) leastDemand(demand int64) int64 {
 	if h.intended == h.cheapest {
 		return demand
 	}
+
 	return int64(float64(demand) * h.residents[h.cheapest].cost / h.intention().cost)
 }
 
@@ -194,66 +244,39 @@ func (f *family) share(h *home) float64 {
 	if h == &f.homes[f.main] {
 		return 1
 	}
+
 	return 0
 }
 
-// formVariant is form for a family: on a GPU of a home it chooses among the variants there (UNIFIED U4). Requests
-// are dropped only where the variant that takes least GPU time must drop them to keep up; what another home can
-// still serve stays queued.
+// formVariant is form for a family: on a GPU of its home it chooses among the variants there (UNIFIED U4). Requests
+// are dropped only where the variant that takes least GPU time must drop them to keep up.
 func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 	f := m.family
-
-	// Another home may have been faster: then this one's Ranker has granted by old news.
-	stale := len(f.homes) > 1 && (h.told == 0 || !g.Early && !h.ripe)
-	h.told, h.ripe = 0, false // its Ranker gave the candidate a GPU
-	alone := f.onlyStaffed(h)
-	if alone {
-		p.expire(p.start(now, 1, g.FreeAt).Add(h.residents[0].exec[1]), m)
-	} else {
-		p.expire(now.Add(m.soonest), m)
-	}
-	if stale || m.q.len() == 0 || g.Early && m.growthUntil(now, m.ripeIn(now, h.intention())) > g.Growth {
-		return false // another home's GPU took the candidate, or it is still to grow
-	}
-
-	// What this GPU is too late or too slow for is the other homes'.
-	m.sample()
-
-	from := 0
-	if !alone {
-		from = p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, g.FreeAt)
-		if from == m.q.len() {
-			h.busyUntil = g.FreeAt
-			return false
-		}
+	p.expire(p.start(now, 1, g.FreeAt).Add(h.residents[0].exec[1]), m)
+	if m.q.len() == 0 || g.Early && m.growthUntil(now, m.ripeIn(now, h.intention())) > g.Growth {
+		return false // it is still to grow
 	}
 
 	// The window slides for the variant of least GPU time: no request is lost to a better answer.
-	first, _ := p.pick(now, m, &h.residents[h.cheapest].execution, from, g.FreeAt, g.Least)
-	skipped := 0
-	if alone {
-		skipped = first
-		p.dropHeads(m, first)
-		first = 0
-	}
-	r, b := p.bestResident(now, m, h, first, g.FreeAt)
+	m.sample()
+	skipped, _ := p.pick(now, m, &h.residents[h.cheapest].execution, 0, g.FreeAt, g.Least)
+	p.dropHeads(m, skipped)
+	r, b := p.bestResident(now, m, h, 0, g.FreeAt)
 	if b == 0 {
 		return false
 	}
 	f.countServed(h, b)
-	f.ripeSince = Never
-	p.emit(now, m, &r.execution, g, first, b, skipped)
+	p.emit(now, m, &r.execution, g, 0, b, skipped)
 	return true
 }
 
-// onlyStaffed says whether no other home has GPUs.
-func (f *family) onlyStaffed(h *home) bool {
-	for k := range f.homes {
-		if x := &f.homes[k]; x != h && x.staffed {
-			return false
-		}
+// ripeIn is ripeAt with another execution than the intended one.
+func (m *model) ripeIn(now Time, r *resident) Time {
+	if m.q.len() >= int(r.max) {
+		return now
 	}
-	return true
+
+	return m.q.first() - Time(r.lead[m.q.len()+1]+m.margin)
 }
 
 // bestResident returns the resident whose largest batch from place first on is worth most, answers less GPU
@@ -273,10 +296,11 @@ func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt 
 		worth := answers - float64(price*float64(float64(r.exec[b])/1e9))
 		next := max(now, freeAt).Add(r.exec[b])
 		left := m.q.len() - max(first+b, p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, next))
-		worth += float64(float64(float64(left)*float64(answerValue+h.worth)) * leftValue)
+		worth += float64(float64(float64(left)*max(0, answerValue+h.worth)) * leftValue)
 		if best == nil || worth > most {
 			best, size, most = r, b, worth
 		}
 	}
+
 	return best, size
 }

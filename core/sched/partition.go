@@ -122,6 +122,7 @@ type Partition struct {
 
 	forecasting bool // Rankers have spare work
 	foretold    []foretold
+	places      *places // nil: no service has several homes
 	forecastSeq uint64
 }
 
@@ -382,7 +383,7 @@ func (p *Partition) Grant(now Time, g Grant) {
 	}
 
 	// A plain model has no choice of variant; a family has one for each home.
-	if h == nil && p.form(now, m, g) || h != nil && p.formVariant(now, m, h, g) {
+	if p.formBatch(now, m, h, g) {
 		m.grantAt = now
 		b := &p.out.Batches[len(p.out.Batches)-1]
 		f.Batch, f.Start, f.FreeAt = b.ID, b.ExecAt, b.Finish
@@ -398,6 +399,17 @@ func (p *Partition) Grant(now Time, g Grant) {
 	m.state = none
 	p.expectAgain(at)
 	p.settle(now, m, at)
+}
+
+// formBatch forms a batch as the service does that a GPU was granted to: plain, with variants, or with several homes.
+func (p *Partition) formBatch(now Time, m *model, h *home, g Grant) bool {
+	switch {
+	case h == nil:
+		return p.form(now, m, g)
+	case len(m.family.homes) == 1:
+		return p.formVariant(now, m, h, g)
+	}
+	return p.formPlaced(now, m, h, g)
 }
 
 // Advance acts on the timers due by now.
@@ -422,6 +434,12 @@ func (p *Partition) Advance(now Time) {
 			p.settle(now, m, at)
 		}
 	}
+	if p.places != nil {
+		if p.places.due <= now {
+			p.places.stale, p.places.whole = true, true
+		}
+		p.Place(now)
+	}
 }
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
@@ -430,7 +448,10 @@ func (p *Partition) NextWake() Time {
 	if len(p.sweeps) > 0 {
 		return p.now
 	}
-	return p.timers.next()
+	if p.places == nil {
+		return p.timers.next()
+	}
+	return min(p.timers.next(), p.places.due)
 }
 
 // Release takes back what Batch.Keep gave.

@@ -33,6 +33,9 @@ func (r *rate) update(now Time, m *model) {
 		w := max(float64(dt)/float64(rateSpan+dt), float64(dt)/float64(max(1, now.Sub(r.since))))
 		r.perNS += w * (float64(m.q.came())/float64(dt) - r.perNS)
 	}
+	if m.family != nil {
+		m.family.steps.folded += m.q.came()
+	}
 	m.q.since, r.at = m.q.head+uint32(m.q.n), now
 	r.derive(m)
 }

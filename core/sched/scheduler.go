@@ -141,7 +141,7 @@ func (s *Scheduler) SetNetworkDelay(now Time, ctrl, data Duration) {
 func (s *Scheduler) Enqueue(now Time, r Request) vocabulary.Reason {
 	s.reset()
 	why := s.part.Enqueue(now, r)
-	if len(s.part.out.Candidates) > 0 {
+	if len(s.part.out.Candidates) > 0 || s.part.places != nil && s.part.places.stale {
 		s.pump(now)
 	}
 	return why
@@ -195,7 +195,7 @@ func (s *Scheduler) Advance(now Time) {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (s *Scheduler) NextWake() Time {
-	if len(s.part.out.Candidates) > 0 {
+	if len(s.part.out.Candidates) > 0 || s.part.places != nil && s.part.places.stale {
 		return s.part.now // what has joined waits for it
 	}
 	at := s.part.NextWake()
@@ -266,7 +266,7 @@ func (s *Scheduler) ranker(id GPUID) *Ranker {
 // requests or a GPU given back for a model that has none, so it ends.
 func (s *Scheduler) pump(now Time) {
 	o := &s.part.out
-	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 {
+	for len(o.Candidates)+len(o.Frees)+len(o.Forecasts) > 0 || s.part.places != nil && s.placeQueues(now) {
 		s.told = s.told[:0]
 
 		// A GPU that was given back is known before the candidates that may want it.
@@ -298,6 +298,25 @@ func (s *Scheduler) pump(now Time) {
 	}
 }
 
+// placeQueues lets services with several homes choose among them by what the rankers know now. It returns whether they say
+// something to rankers.
+func (s *Scheduler) placeQueues(now Time) bool {
+	p := s.part
+	if len(p.out.Candidates)+len(p.out.Frees) > 0 || !p.places.stale && (!p.Waits() || len(p.places.queued) > placedMax) {
+		return false
+	}
+
+	// Each turn tells all outlooks: there are few rankers.
+	for _, r := range s.rankers {
+		if r != nil {
+			o := r.Outlook()
+			p.SetOutlook(&o)
+		}
+	}
+	p.Place(now)
+	return len(p.out.Candidates) > 0
+}
+
 func (s *Scheduler) tell(r *Ranker) {
 	if n := len(s.told); n == 0 || s.told[n-1] != r {
 		s.told = append(s.told, r)
@@ -313,4 +332,12 @@ func (s *Scheduler) rank(now Time, r *Ranker) {
 }
 
 // Bid fills in what a service wants of GPU time: see Partition.Bid.
-func (s *Scheduler) Bid(id ModelID, b *Bid) bool { return s.part.Bid(id, b) }
+func (s *Scheduler) Bid(now Time, id ModelID, b *Bid) bool { return s.part.Bid(now, id, b) }
+
+// ScaleRates multiplies the rates of services with a choice: see Partition.ScaleRates.
+func (s *Scheduler) ScaleRates(by float64) { s.part.ScaleRates(by) }
+
+// Ahead returns the GPU time that a sub-cluster has given out: see Ranker.Ahead.
+func (s *Scheduler) Ahead(now Time, subCluster uint32, within Duration) Duration {
+	return s.rankers[subCluster].Ahead(now, within)
+}

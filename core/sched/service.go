@@ -227,7 +227,10 @@ func (p *Partition) describe(d *model, s *Service) {
 		d.queueMax = QueueMaxDefault
 	}
 
-	f := &family{part: p, ripeSince: Never}
+	f := &family{part: p}
+	if d.family != nil {
+		f.steps, f.listed = d.family.steps, d.family.listed
+	}
 	for k, sub := range s.Homes {
 		// A home where no variant may answer is none.
 		h := home{sub: sub, residents: p.residentsOf(d, s, k)}
@@ -248,6 +251,11 @@ func (p *Partition) describe(d *model, s *Service) {
 	d.soonest = d.lead[1]
 	for k := range f.homes {
 		d.soonest = min(d.soonest, f.homes[k].residents[0].lead[1])
+	}
+
+	// Homes are chosen in a tentative schedule, which others do without.
+	if len(f.homes) > 1 && p.places == nil {
+		p.places = &places{due: Never}
 	}
 
 	// Nothing to choose: the service takes the path of a plain model.

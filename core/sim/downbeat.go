@@ -19,6 +19,7 @@ type Downbeat struct {
 	ids  []int32
 
 	pricer   *engine.Pricer // nil: every model is by itself
+	renewals int
 	renewAt  Time
 	gpus     []int      // by kind
 	busy     []Duration // by kind: GPU time given out until the latest renewal
@@ -29,7 +30,7 @@ type Downbeat struct {
 }
 
 // PricePeriod is how often prices are renewed.
-const PricePeriod Duration = 100e6
+const PricePeriod Duration = 20e6
 
 // NewDownbeat puts the scheduler in charge of w. Each kind of w's GPUs is a sub-cluster.
 func NewDownbeat(w *World) *Downbeat {
@@ -119,7 +120,7 @@ func (d *Downbeat) Wake(now Time) {
 		d.offerSpare(now)
 	}
 	if now >= d.renewAt {
-		d.renewPrices()
+		d.renewPrices(now)
 		d.renewAt = now.Add(PricePeriod)
 	}
 	d.s.Advance(now)
@@ -135,7 +136,7 @@ func (d *Downbeat) NextWake() Time {
 }
 
 // renewPrices sells the GPUs' time to the models.
-func (d *Downbeat) renewPrices() {
+func (d *Downbeat) renewPrices(now Time) {
 	d.recently.fade()
 	d.homes = d.homes[:0]
 
@@ -143,7 +144,7 @@ func (d *Downbeat) renewPrices() {
 	for k, n := range d.gpus {
 		if n > 0 {
 			busy := d.s.Load(uint32(k)).Busy
-			d.homes = append(d.homes, engine.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.badShare(),
+			d.homes = append(d.homes, engine.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.badShare(), Ahead: float64(d.s.Ahead(now, uint32(k), engine.PriceHorizon)) / float64(engine.PriceHorizon),
 				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
 			d.busy[k] = busy
 		}
@@ -151,7 +152,7 @@ func (d *Downbeat) renewPrices() {
 
 	must(d.pricer.Begin(d.homes))
 	for i := range d.w.Models {
-		d.s.Bid(sched.ModelID(i), &d.bid)
+		d.s.Bid(now, sched.ModelID(i), &d.bid)
 		d.pricer.Add(&d.bid)
 	}
 
@@ -159,10 +160,17 @@ func (d *Downbeat) renewPrices() {
 	must(err)
 	d.homes = append(d.homes[:0], homes...)
 
+	if by := d.pricer.Scale(); by != 1 {
+		d.s.ScaleRates(by)
+	}
 	for _, h := range d.homes {
 		d.s.SetPrice(h.SubCluster, h.Price)
 	}
+	d.renewals++
 }
+
+// Renewals returns how often prices were renewed.
+func (d *Downbeat) Renewals() int { return d.renewals }
 
 // recent counts the requests that ended in about the last second.
 type recent struct{ good, bad float64 }

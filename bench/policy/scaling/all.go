@@ -32,7 +32,7 @@ func All() []Named {
 	}
 
 	return []Named{
-		{"downbeat", true, newPooled},
+		{"downbeat", true, newDownbeat},
 		{"proteus", true, ablation(nil)},
 		{"proteus-wo-ms", false, ablation(withoutSelection)},
 		{"proteus-wo-ab", true, ablation(withoutBatching)},

@@ -145,7 +145,7 @@ func TestStepIsAbsorbed(t *testing.T) {
 				served++
 			}
 		}
-		w.Run(newPooled(t.Context(), w, Settings{}))
+		w.Run(newDownbeat(t.Context(), w, Settings{}))
 		if float64(after-served) > 0.005*float64(after) {
 			t.Errorf("seed %d: %d of %d requests of the second after the step were not served in time", seed, after-served, after)
 		}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"downbeat.dev/core/sched"
+)
+
+// outlook is when a ranker's next GPUs are free, for partitions whose services have several homes. Partitions read it
+// under their own lock and without the ranker's (I1): the version is odd while it is written.
+type outlook struct {
+	version atomic.Uint64
+	n       atomic.Int64
+	free    [sched.OutlookMax]atomic.Int64
+	latest  sched.Outlook // the ranker's lock guards it
+}
+
+// publish replaces the outlook. It returns whether it has changed. The ranker's lock is held.
+func (o *outlook) publish(x sched.Outlook) bool {
+	if x == o.latest {
+		return false
+	}
+
+	// Whoever reads meanwhile finds an odd version, or another one afterwards.
+	o.latest = x
+	o.version.Add(1)
+	o.n.Store(int64(x.N))
+	for i := range x.N {
+		o.free[i].Store(int64(x.Free[i]))
+	}
+	o.version.Add(1)
+	return true
+}
+
+// readNewer fills in x with what is newer than version since, and returns its version; since itself where nothing is, or while it
+// is being written: then it is read when the turn that writes it comes by.
+func (o *outlook) readNewer(since uint64, x *sched.Outlook) uint64 {
+	v := o.version.Load()
+	if v == since || v%2 != 0 {
+		return since
+	}
+
+	x.N = int(o.n.Load())
+	for i := range x.N {
+		x.Free[i] = sched.Time(o.free[i].Load())
+	}
+
+	// A change in between makes what was read worthless.
+	if o.version.Load() != v {
+		return since
+	}
+
+	return v
+}
+
+// spreadSub is a sub-cluster that a partition's services with several homes have one in.
+type spreadSub struct {
+	number  uint32
+	version uint64 // of the outlook read latest
+}
+
+// watchHomes notes the homes of a service with several. mu is held.
+func (p *partition) watchHomes(e *Engine, homes []uint32) {
+	for _, sub := range homes {
+		e.ranker(sub).spread.Store(true)
+		if !slices.ContainsFunc(p.spread, func(x spreadSub) bool { return x.number == sub }) {
+			p.spread = append(p.spread, spreadSub{number: sub})
+		}
+	}
+}
+
+// chooseHomes lets services with several homes choose among them by the newest outlooks. mu is held.
+func (p *partition) chooseHomes(e *Engine, t *turn) {
+	for i := range p.spread {
+		s := &p.spread[i]
+		x := sched.Outlook{SubCluster: s.number}
+		if v := e.ranker(s.number).outlook.readNewer(s.version, &x); v != s.version {
+			s.version = v
+			p.s.SetOutlook(&x)
+		}
+	}
+
+	p.s.Place(t.now)
+	if w := p.s.Waits(); w != p.waits.Load() {
+		p.waits.Store(w)
+	}
+}
+
+// visitWaiting visits the partitions to which a changed outlook matters.
+func (e *Engine) visitWaiting(t *turn) {
+	t.looks = false
+	for _, p := range e.parts {
+		if p.waits.Load() {
+			p.enter(t)
+			p.collect(e, t)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// tellOutlooks publishes the outlooks of sub-clusters: services with several homes are new there.
+func (g *registry) tellOutlooks(homes []uint32) {
+	for _, sub := range homes {
+		r := g.e.ranker(sub)
+		t := g.e.begin(&g.spare)
+		r.enter(t)
+		r.advance(g.e, t)
+		r.mu.Unlock()
+		g.e.finish(t)
+	}
+}

@@ -1,0 +1,82 @@
+package sched
+
+import "math/bits"
+
+// OutlookMax is of how many GPUs an Outlook tells.
+const OutlookMax = 16
+
+// Outlook tells Partitions when the next GPUs of a sub-cluster are free. Ranker → Partition, for services that several
+// sub-clusters serve: these choose among them by it. An older one costs accuracy, not safety, since batches are
+// formed when a GPU is granted.
+type Outlook struct {
+	SubCluster uint32
+	N          int              // GPUs it tells of
+	Free       [OutlookMax]Time // when they are free, ascending; 0: now
+}
+
+// Outlook returns when the next GPUs are free. Those that a Partition is deciding on are left out.
+func (r *Ranker) Outlook() Outlook {
+	o := Outlook{SubCluster: r.number, N: min(r.idle.n, OutlookMax)}
+
+	// Where many are idle nobody asks for more.
+	if o.N < OutlookMax && r.busy.slot != nil {
+		r.busy.soonest(r.gpus, &o)
+	}
+
+	return o
+}
+
+// addFree enters one more GPU, in place of the latest if there is no room.
+func (o *Outlook) addFree(free Time) {
+	i := o.N
+	if i == OutlookMax {
+		if i--; o.Free[i] <= free {
+			return
+		}
+	} else {
+		o.N++
+	}
+
+	for ; i > 0 && o.Free[i-1] > free; i-- {
+		o.Free[i] = o.Free[i-1]
+	}
+	o.Free[i] = free
+}
+
+// soonest enters the busy GPUs that are free first.
+func (a *agenda) soonest(gpus []gpu, o *Outlook) {
+	start := int32(a.cur & agendaMask)
+	for k := int32(0); k <= int32(len(a.word)); k++ {
+		w := (start>>6 + k) & int32(len(a.word)-1)
+		for set := a.word[w]; set != 0; set &= set - 1 {
+			s := w<<6 + int32(bits.TrailingZeros64(set))
+			if k == 0 && s < start || k == int32(len(a.word)) && s >= start {
+				continue // of the first word one half comes first, the other last
+			}
+
+			// A chain stands in order of time, but for GPUs that have changed since.
+			for id, n := a.slot[s], 0; id != 0 && n < 2*OutlookMax; id, n = gpus[id-1].next, n+1 {
+				if g := &gpus[id-1]; g.state == busy {
+					o.addFree(g.freeAt)
+				}
+			}
+
+			// Slots stand in order of time, too.
+			if o.N == OutlookMax {
+				return
+			}
+		}
+	}
+}
+
+// Ahead returns the GPU time within a span from now on that has been given out already.
+func (r *Ranker) Ahead(now Time, within Duration) Duration {
+	sum := Duration(0)
+	for id := range r.gpus {
+		if g := &r.gpus[id]; g.state != absent {
+			sum += min(max(0, g.freeAt.Sub(now)), within)
+		}
+	}
+
+	return sum
+}

@@ -1,0 +1,100 @@
+package sched
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	vocabulary "downbeat.dev/core/model"
+)
+
+// TestOutlookTellsTheNextFreeGPUs: whatever GPUs run, in order of time and no more than OutlookMax.
+func TestOutlookTellsTheNextFreeGPUs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 5))
+	for gpus := 1; gpus < 60; gpus += 7 {
+		r := NewRanker(0, Options{})
+		for g := range gpus {
+			if err := r.AddGPU(0, GPUID(g), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		// Each GPU but some gets a batch of its own length, up to what the agenda holds and beyond.
+		var want []Time
+		for g := range gpus {
+			if g%5 == 0 {
+				want = append(want, 0)
+				continue
+			}
+			r.Candidate(0, Candidate{Model: ModelID(g), Seq: 1, Size: 1, Ripe: true})
+			for _, x := range r.Advance(0) {
+				end := Time(1 + rng.Int64N(100_000_000))
+				r.Free(0, Free{Model: x.Model, GPU: x.GPU, Epoch: 1, Batch: BatchID(g), FreeAt: end})
+				want = append(want, end)
+			}
+		}
+		slices.Sort(want)
+		want = want[:min(len(want), OutlookMax)]
+		o := r.Outlook()
+		if !slices.Equal(o.Free[:o.N], want) {
+			t.Errorf("%d GPUs are free at %v, want %v", gpus, o.Free[:o.N], want)
+		}
+	}
+}
+
+// TestManyServicesWithSeveralHomes: more of them than are placed all at once are served alike: hardly anything is dropped at half of
+// what the GPUs hold, and the GPUs of every kind are used.
+func TestManyServicesWithSeveralHomes(t *testing.T) {
+	for _, families := range []int{16, 192} {
+		l := newFamilyLoop(t, families, 60, 3)
+		l.gap = l.gap * 14 / 10
+		for range 60_000 {
+			l.run(1)
+			if l.s.NextWake() <= l.now {
+				l.s.Advance(l.now)
+				l.take()
+			}
+		}
+		st, _ := l.s.Stats()
+		if n := st.Dropped[vocabulary.DeadlineCannotBeMet]; n > 300 || n+st.Batched < 50_000 {
+			t.Errorf("%d families: %d of 60,000 requests dropped and %d in batches, want 300 at most", families, n, st.Batched)
+		}
+		for k := range uint32(3) {
+			if l.s.Load(k).Busy == 0 {
+				t.Errorf("%d families: kind %d was never used", families, k)
+			}
+		}
+	}
+}
+
+// TestRatesFollowSteps: a rate that is bid jumps where demand did within two tenths of a second, and does not for what chance
+// makes of a steady one.
+func TestRatesFollowSteps(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 5))
+	var s steps
+	came, now := uint32(0), Time(0)
+	run := func(rate float64, span Duration) (jumps int) {
+		for end := now.Add(span); now < end; {
+			now = now.Add(Duration(rng.ExpFloat64() / rate * 1e9))
+			came++
+			if now.Sub(s.at) < 20*ms {
+				continue
+			}
+			s.update(now, came)
+			if Stepped(s.short, s.long) {
+				s.long = s.short
+				jumps++
+			}
+		}
+		return jumps
+	}
+
+	run(200, 5_000*ms)
+	if n := run(200, 60_000*ms); n > 6 {
+		t.Errorf("%d jumps in a minute of a steady rate, want a few at most", n)
+	}
+	run(800, 200*ms)
+	if s.long < 400 {
+		t.Errorf("0.2 s after a step from 200 to 800 requests/s the rate is %.0f, want more than 400", s.long)
+	}
+}

@@ -1,0 +1,44 @@
+package sched
+
+import "math"
+
+// steps estimates a service's arrival rate for prices. Beside an average over a second stands one over a tenth of it:
+// where they differ by more than chance explains, demand has made a step, and the rate jumps there.
+type steps struct {
+	long, short float64 // requests/s
+	at          Time    // the latest update
+	seen        uint32  // requests that came until then, modulo 2³²
+	folded      uint32  // of those, the ones that the queue no longer counts
+}
+
+const (
+	stepsLong  = 1.0 // seconds
+	stepsShort = 0.1
+	// stepsWide is how many standard deviations of a Poisson count the short average must leave the long one.
+	stepsWide = 4
+)
+
+// update folds the arrivals since the last one in; came is how many came so far.
+func (s *steps) update(now Time, came uint32) {
+	dt := float64(now.Sub(s.at)) / 1e9
+	if dt <= 0 {
+		return
+	}
+
+	// Arrivals are taken to have come in the middle of the time.
+	n := float64(came - s.seen)
+	s.at, s.seen = now, came
+
+	half := math.Exp(-dt / 2 / stepsLong)
+	s.long = (s.long*half + n/stepsLong) * half
+	half = math.Exp(-dt / 2 / stepsShort)
+	s.short = (s.short*half + n/stepsShort) * half
+}
+
+// Stepped says whether an average over a tenth of a second differs from one over a second, of the same arrivals, by more
+// than chance explains.
+func Stepped(short, long float64) bool {
+	// A Poisson rate averaged exponentially over T has the variance rate / (2 T).
+	deviation := math.Sqrt(max(short, long, 1) / 2 / stepsShort)
+	return math.Abs(short-long) > stepsWide*deviation
+}
