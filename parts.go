@@ -11,9 +11,11 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"downbeat.dev/backend"
+	"downbeat.dev/backend/learn"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/observe/tracing"
@@ -148,7 +150,29 @@ func (s *System) openBackend(ctx context.Context) error {
 	s.process.Register(b)
 	s.addProcessors(len(b.Stats()))
 	s.closes = append(s.closes, b.Stop)
+	s.startLearners(b, o.Models, o.Library)
 	return nil
+}
+
+// startLearners trains the models that the repository declares trainable. One that cannot be trained serves on as it is.
+func (s *System) startLearners(b *backend.Service, repositories, library string) {
+	for dir := range strings.SplitSeq(cmp.Or(repositories, "models"), ",") {
+		all, err := learn.ListTrainable(dir)
+		if err != nil {
+			s.log.Error("models are not trained", "err", err)
+		}
+		for _, name := range all {
+			l, err := learn.StartLive(b.Backend, dir, name, library, s.log)
+			switch {
+			case err != nil:
+				s.log.Error("model is not trained", "model", name, "err", err)
+			case l != nil:
+				s.learners = append(s.learners, l)
+				s.process.Register(l)
+				s.onClose(l.Close)
+			}
+		}
+	}
 }
 
 // clientWait is how long Start waits for the scheduler of a client that is not patient.

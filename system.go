@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend"
+	"downbeat.dev/backend/learn"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/observe"
@@ -33,12 +34,13 @@ type System struct {
 	failed chan error     // the first part that ends by itself
 	closes []func(context.Context) error
 
-	process *observe.Process // what all parts tell of themselves
-	engine  *engine.Engine   // nil: the scheduler is elsewhere
-	server  *control.Server  // with engine
-	backend *backend.Service
-	client  *frontend.Client
-	gateway *gateway.Gateway
+	process  *observe.Process // what all parts tell of themselves
+	engine   *engine.Engine   // nil: the scheduler is elsewhere
+	server   *control.Server  // with engine
+	backend  *backend.Service
+	learners []*learn.Live
+	client   *frontend.Client
+	gateway  *gateway.Gateway
 
 	applications *app.Set // nil: there are none, or no gateway
 }

@@ -83,6 +83,10 @@ type Backend struct {
 	models  []entry             // by number; guarded by mu, entries are replaced and never changed
 	greeted []wire.BackendModel // what the hello said; guarded by mu
 	spares  []*SpareWork        // by number; guarded by mu
+	lessons map[string]Learner  // by model; guarded by mu
+	learnt  string              // the model whose learnt version is being loaded; whoever is placing has it
+
+	samplers atomic.Pointer[map[string]*sampler] // by model; nil: no model is sampled
 
 	spareLoops sync.WaitGroup
 

@@ -79,6 +79,10 @@ func (b *Backend) answerCommand(c wire.ModelCommand, err error) {
 
 // carryCommand does what a command asks for.
 func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *peer) error {
+	if c.Op == wire.TeachModel || c.Op == wire.RollBackModel {
+		return b.carryLesson(ctx, c, from)
+	}
+
 	// Whether clients may load and unload is the operator's choice, as in Triton.
 	r := b.config.repository
 	if r == nil || r.control != ControlExplicit {
@@ -169,24 +173,11 @@ func (b *Backend) fetchOverride(ctx context.Context, c wire.ModelCommand, from *
 	}
 
 	// The files are read over the data plane, as inputs are: the scheduler never holds them.
-	buffer, err := b.node.Alloc(n)
+	buffer, err := b.fetchPayload(ctx, c, from)
 	if err != nil {
-		return nil, fmt.Errorf("fetch files of %d bytes: %w", n, err)
+		return nil, fmt.Errorf("files: %w", err)
 	}
 	defer buffer.Free()
-	ctx, cancel := context.WithTimeout(ctx, overrideMost)
-	defer cancel()
-	conn, err := from.awaitConnection(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("fetch files: %w", err)
-	}
-
-	// One place, so that the data plane never waits to tell the end.
-	done := make(chan error, 1)
-	conn.ReadWithin(overrideMost, []rdma.Read{{Dst: buffer.Bytes()[:n], Src: rdma.Remote(c.Payload)}}, nil, func(err error) { done <- err })
-	if err := <-done; err != nil {
-		return nil, fmt.Errorf("fetch files: %w", err)
-	}
 	return newOverride(b.config.repository.commanded.dir, c.Model, buffer.Bytes()[:n])
 }
 

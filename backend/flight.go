@@ -171,6 +171,9 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 		if o.model.Varies && !answered {
 			o.failUnanswered()
 		}
+		if !answered {
+			g.sampleRows(o)
+		}
 		return answered
 	}
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/wire"
 )
@@ -58,6 +59,35 @@ func (b *Backend) LoadModel(ctx context.Context, name, version string) error {
 	}
 	defer b.endPlacing()
 	return b.loadNewest(ctx, name, version)
+}
+
+// LoadLearnt is LoadModel for weights that were learnt: the version takes as long as the one that is loaded, whose profile
+// it gets instead of being measured between batches.
+func (b *Backend) LoadLearnt(ctx context.Context, name, version string) error {
+	if b.config.Find == nil {
+		return fmt.Errorf("load model %s: this backend has no repository", name)
+	}
+	if err := b.beginPlacing(ctx); err != nil {
+		return fmt.Errorf("load model %s: %w", name, err)
+	}
+	defer b.endPlacing()
+	b.learnt = name
+	defer func() { b.learnt = "" }()
+	return b.loadNewest(ctx, name, version)
+}
+
+// profileOfLearnt returns the profile that a learnt version shares with the version before; nil: it is to be measured.
+func (b *Backend) profileOfLearnt(m *device.Model) *profile.Profile {
+	if b.learnt != m.Name {
+		return nil
+	}
+	for i, e := range b.modelEntries() {
+		same := e.model.Name == m.Name && e.model != m && e.measured && e.model.Profile != nil && e.model.BatchMax == m.BatchMax
+		if same && e.model.Source.SameTensors(m.Source) && b.loadedEverywhere(uint32(i)) {
+			return e.model.Profile
+		}
+	}
+	return nil
 }
 
 // loadNewest is LoadModel for whoever is placing.
@@ -263,7 +293,9 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 // measureRoute sees that the model has a profile that holds here, and that it is fast enough for its SLO.
 func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 	m, e := r.model, b.modelEntries()[c.model]
-	if b.config.Measure != nil && !(e.measured && e.model == m) && !(r.unwarmed != nil && m.Profile != nil) {
+	if p := b.profileOfLearnt(m); p != nil {
+		m.Profile = p
+	} else if b.config.Measure != nil && !(e.measured && e.model == m) && !(r.unwarmed != nil && m.Profile != nil) {
 		s, err := c.gpu.borrowSlot(ctx)
 		if err != nil {
 			return err

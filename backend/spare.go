@@ -15,12 +15,13 @@ import (
 type SpareWork struct {
 	b      *Backend
 	number uint32
-	run    func(limit time.Duration)
+	run    func(limit time.Duration) (after func())
 	orders chan spareOrder
 	busy   atomic.Bool // a step is waiting or under way
 
-	mu    sync.Mutex
-	offer wire.SpareOffer // what the scheduler knows, or is told when a session opens; Step 0: nothing
+	mu      sync.Mutex
+	offer   wire.SpareOffer // what the scheduler knows, or is told when a session opens; Step 0: nothing
+	skipped []uint64        // orders that came while a step was under way
 }
 
 // spareOrder is a step that was ordered.
@@ -29,13 +30,17 @@ type spareOrder struct {
 	begin time.Duration // on the backend's clock
 }
 
+// SpareStepMost is the longest step that a scheduler orders.
+const SpareStepMost = 10 * time.Millisecond
+
 // spareLast is how long Close waits for a step that is under way: one that hangs keeps nobody.
 const spareLast = 5 * time.Second
 
 // NewSpareWork returns spare work that offers nothing yet. run does one step; it is called from one goroutine, pinned to
 // the core that the step was ordered on if there is one, and should return within the limit: batches may be planned for
-// the GPU from then on. The work ends with the backend.
-func (b *Backend) NewSpareWork(name string, run func(limit time.Duration)) *SpareWork {
+// the GPU from then on. What it returns, if anything, is called when the work was
+// withdrawn, without a GPU; it may offer the work again. The work ends with the backend.
+func (b *Backend) NewSpareWork(name string, run func(limit time.Duration) (after func())) *SpareWork {
 	b.mu.Lock()
 	w := &SpareWork{b: b, number: uint32(len(b.spares)), run: run, orders: make(chan spareOrder, 1)}
 	w.offer = wire.SpareOffer{Work: w.number, Name: name[:min(len(name), wire.NameBytesMax)]}
@@ -85,7 +90,8 @@ func (b *Backend) tellSpareWork() {
 	}
 }
 
-// Spare takes steps. A work that is still at an earlier one, which the scheduler has given up, answers at once.
+// Spare takes steps. One that comes while its work is still at an earlier one, which the scheduler has given up, is not
+// run: its end is told with the earlier one's, so that no further order follows before.
 func (b *Backend) Spare(steps []wire.SpareStart) {
 	now := b.now()
 	for _, s := range steps {
@@ -101,11 +107,30 @@ func (b *Backend) Spare(steps []wire.SpareStart) {
 			continue
 		}
 		if w.busy.Swap(true) {
-			b.tellEnd(s.Number)
+			w.skip(s.Number)
 			continue
 		}
 		w.orders <- spareOrder{s, now + time.Duration(s.Start)} // has room for the one
 	}
+}
+
+// skip keeps an order that is not run.
+func (w *SpareWork) skip(number uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.skipped = append(w.skipped, number)
+}
+
+// endSkipped tells that orders which were not run have ended, and reports whether there were any.
+func (w *SpareWork) endSkipped() bool {
+	w.mu.Lock()
+	skipped := w.skipped
+	w.skipped = nil
+	w.mu.Unlock()
+	for _, number := range skipped {
+		w.b.tellEnd(number)
+	}
+	return len(skipped) > 0
 }
 
 // tellEnd tells that a step has ended.
@@ -133,27 +158,40 @@ func (w *SpareWork) serveSteps() {
 					w.b.log.Debug("spare work is not pinned", "core", core, "err", err)
 				}
 			}
-			w.runStep(o)
+			w.runOrder(o)
 		}
 	}
 }
 
-// runStep runs one step when its GPU is free.
-func (w *SpareWork) runStep(o spareOrder) {
+// runOrder runs one step when its GPU is free.
+func (w *SpareWork) runOrder(o spareOrder) {
 	if wait := o.begin - w.b.now(); wait > 0 {
 		time.Sleep(wait)
 	}
 
 	began := w.b.now()
-	w.run(time.Duration(o.Step))
+	after := w.run(time.Duration(o.Step))
 	late := w.b.now()-began > time.Duration(o.Step)
+	if after != nil {
+		w.endWithPause(o, after)
+		return
+	}
 	w.busy.Store(false) // before: the next order follows the end at once
 	w.b.tellEnd(o.Number)
 
 	// The scheduler may have given a late step up, and with it the work.
-	if late {
+	if w.endSkipped() || late {
 		w.tellOffer()
 	}
+}
+
+// endWithPause ends a step and the offer, and does what follows.
+func (w *SpareWork) endWithPause(o spareOrder, after func()) {
+	w.Withdraw()
+	w.busy.Store(false)
+	w.b.tellEnd(o.Number)
+	w.endSkipped()
+	after()
 }
 
 // awaitSpare returns when no step runs any more, or one hangs.

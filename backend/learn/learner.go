@@ -117,8 +117,16 @@ func (l *Learner) Offer(input []byte) (kept bool, err error) {
 	}
 
 	// Labels cost GPU time: only every so many inputs get one.
-	if l.offered++; l.options.Teach == nil || l.offered%l.options.Every != 0 {
+	if l.offered++; l.offered%l.options.Every != 0 {
 		return false, nil
+	}
+	return l.offerSampled(input)
+}
+
+// offerSampled is Offer for an input that is one in Options.Every already.
+func (l *Learner) offerSampled(input []byte) (kept bool, err error) {
+	if err := l.options.checkSample(Sample{Input: input}); err != nil || l.options.Teach == nil {
+		return false, err
 	}
 
 	// Of inputs that wait longest the label would say least of the present.

@@ -31,6 +31,8 @@ type Options struct {
 	Batch    int           // of a training step; 0: 32
 	Rate     float64       // learning rate; 0: 1e-3
 	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
+	// Brief leaves judgements to Settle: a Step then is a training step or labels a few inputs, and is short.
+	Brief bool
 }
 
 const (

@@ -43,6 +43,7 @@ type Report struct {
 
 const (
 	labelBatch = 16 // inputs of a labelling step
+	labelBrief = 4  // of a brief one
 	judgeEvery = 10 // training steps
 	unjudged   = 40 // training steps after which a learner waits for samples to judge by
 	judgedMin  = 48 // fresh samples
@@ -58,8 +59,10 @@ func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
 	switch {
 	// Labels come first: they are what the other work learns from.
-	case len(l.waiting) >= labelBatch:
-		r.Work, r.Inputs, err = Labelling, labelBatch, l.label()
+	case len(l.waiting) >= l.labelled():
+		r.Work, r.Inputs, err = Labelling, l.labelled(), l.label()
+	case l.options.Brief && l.Settling():
+		return r, nil
 	case len(l.recalled) > 0:
 		r.Work, err = Judging, l.judgeRecalled(&r)
 	case !l.learning || !l.canTrain():
@@ -96,11 +99,20 @@ func (l *Learner) noteStepTime(took time.Duration) {
 	}
 }
 
+// labelled is how many inputs a labelling step labels.
+func (l *Learner) labelled() int {
+	if l.options.Brief {
+		return labelBrief
+	}
+	return labelBatch
+}
+
 // label asks the teacher for the classes of the inputs that wait longest.
 func (l *Learner) label() error {
 	// The inputs leave the queue whatever the teacher says: a teacher that fails must not block it.
-	list := l.waiting[:labelBatch]
-	l.waiting = l.waiting[labelBatch:]
+	n := l.labelled()
+	list := l.waiting[:n]
+	l.waiting = l.waiting[n:]
 	var images []byte
 	for _, input := range list {
 		images = append(images, input...)

@@ -50,12 +50,17 @@ func (s *Store) Newest() (version int, weights []float32, err error) {
 	}
 
 	version = all[len(all)-1]
+	weights, err = s.Weights(version)
+	return version, weights, err
+}
+
+// Weights returns those of a version.
+func (s *Store) Weights(version int) ([]float32, error) {
 	m, err := onnx.Read(filepath.Join(s.dir, strconv.Itoa(version), "model.onnx"))
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	weights, err = s.net.ReadWeights(m)
-	return version, weights, err
+	return s.net.ReadWeights(m)
 }
 
 // list returns the numbers of the versions, ascending.

@@ -10,6 +10,7 @@ func commands() []command {
 		backendCommand(),
 		gatewayCommand(),
 		inferCommand(),
+		rollbackCommand(),
 		explainCommand(),
 		sessionsCommand(),
 		loadCommand(),

@@ -33,6 +33,9 @@ const (
 )
 
 func runDemo(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "drift" {
+		return runDemoDrift(ctx, args[1:])
+	}
 	span, rate, cameras := 20*time.Second, 0.0, -1
 	c, rest, err := deploy.Parse("demo", args, func(fs *flag.FlagSet) {
 		fs.DurationVar(&span, "duration", span, "how long to send load")

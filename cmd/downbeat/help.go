@@ -10,6 +10,7 @@ import (
 var examples = map[string][]string{
 	"downbeat demo": {
 		"downbeat demo -duration 60s -rate 500",
+		"downbeat demo drift                       night falls on the street, and a model learns it while it serves",
 		"downbeat demo -emulate 4 -models DIR      with emulated GPUs: models that say how long they take",
 	},
 	"downbeat serve": {
@@ -33,6 +34,9 @@ var examples = map[string][]string{
 	"downbeat infer": {
 		"downbeat infer detector-m models/testdata/street-1.png",
 		"downbeat infer -timeout 30ms vehicle-s -   tensor bytes from standard input",
+	},
+	"downbeat rollback": {
+		"downbeat rollback vehicle-s 3",
 	},
 	"downbeat explain": {
 		"downbeat explain",

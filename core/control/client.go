@@ -149,9 +149,13 @@ func (l *frontendLink) Cancel(c wire.Cancel) error {
 
 // Command needs a scheduler that knows commands.
 func (l *frontendLink) Command(c wire.ModelCommand) error {
-	// An earlier scheduler would cut the session at a frame that it does not know.
-	if w := l.leaderWriter(); w != nil && w.version != 0 && w.version < leadVersion {
-		return fmt.Errorf("%w: the scheduler speaks version %d of the protocol and takes no commands", ErrUnavailable, w.version)
+	// An earlier scheduler would cut the session at a command that it does not know.
+	version := uint16(leadVersion)
+	if c.Op == wire.TeachModel || c.Op == wire.RollBackModel {
+		version = wire.SpareVersion
+	}
+	if w := l.leaderWriter(); w != nil && w.version != 0 && w.version < version {
+		return fmt.Errorf("%w: the scheduler speaks version %d of the protocol and does not know %q", ErrUnavailable, w.version, c.Op)
 	}
 	return tellAll(l.group, []wire.ModelCommand{c}, wire.AppendModelCommands)
 }

@@ -55,6 +55,14 @@ func (b *Backend) Unserved(u wire.Unserved) bool {
 	return ok && err == nil
 }
 
+// versionOf is the protocol version from which backends take a command.
+func versionOf(op wire.CommandOp) uint16 {
+	if op == wire.TeachModel || op == wire.RollBackModel {
+		return wire.SpareVersion
+	}
+	return commandVersion
+}
+
 // command sends a command to every backend.
 func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 	asked := &command{frontend: f.number, number: c.Number}
@@ -69,9 +77,9 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 	c.Number, c.Frontend = g.lastCommand, f.number
 	g.commands[c.Number] = asked
 	for _, b := range g.backends {
-		if b.hello.Version < commandVersion {
+		if b.hello.Version < versionOf(c.Op) {
 			asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused,
-				Text: fmt.Sprintf("backend %s speaks version %d of the protocol: want %d", b.name, b.hello.Version, commandVersion)})
+				Text: fmt.Sprintf("backend %s speaks version %d of the protocol: want %d", b.name, b.hello.Version, versionOf(c.Op))})
 			continue
 		}
 		asked.waiting = append(asked.waiting, b)

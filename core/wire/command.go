@@ -14,16 +14,18 @@ type CommandOp uint8
 
 // The operations.
 const (
-	LoadModel   CommandOp = 1 + iota // the versions that the policy serves, as the files are now; others are unloaded
-	UnloadModel                      // every version
-	AddShape                         // one more shape of a model whose dimensions are variable
+	LoadModel     CommandOp = 1 + iota // the versions that the policy serves, as the files are now; others are unloaded
+	UnloadModel                        // every version
+	AddShape                           // one more shape of a model whose dimensions are variable
+	TeachModel                         // samples of what it is asked, with the truth, to learn from; since version 8
+	RollBackModel                      // an earlier version's weights are in force again, under a new number; since version 8
 	commandOpEnd
 )
 
 // String names the operation.
 func (o CommandOp) String() string {
 	if o > 0 && o < commandOpEnd {
-		return [commandOpEnd]string{"", "load", "unload", "add shape"}[o]
+		return [commandOpEnd]string{"", "load", "unload", "add shape", "teach", "roll back"}[o]
 	}
 	return fmt.Sprintf("operation %d", uint8(o))
 }
@@ -34,10 +36,11 @@ type ModelCommand struct {
 	Op       CommandOp
 	Frontend uint32 // whose memory Payload names; set by the scheduler
 	Model    string
-	Version  string // of AddShape
+	Version  string // of AddShape and RollBackModel
 	Shape    string // of AddShape
 	// Payload is where the frontend has what takes the place of the repository's files, as texts (model.AppendText):
-	// the config.pbtxt, then the path and the content of each file. No bytes: the repository's files are meant.
+	// the config.pbtxt, then the path and the content of each file. No bytes: the repository's files are meant. Of
+	// TeachModel it is the samples: of each its class as u32, then the input.
 	Payload model.Descriptor
 }
 

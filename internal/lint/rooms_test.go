@@ -25,7 +25,7 @@ var rooms = []room{
 	{"bench", []string{root, "bench/load", "bench/chart", "frontend", "models", "backend/learn", "backend", "core/sim", "core/arrivals", "core/control", "core/engine", "core/repo", "core/app", "core/plan", "core/sched", "core/wire", "core/profile", "core/model", "cuda", "rdma"}},
 	{"bench/load", []string{"bench/chart", "frontend", "models", "core/arrivals"}},
 	{"bench/chart", nil},
-	{root, []string{"frontend", "deploy", "backend", "core/observe", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/wire", "core/profile", "rdma"}},
+	{root, []string{"frontend", "deploy", "backend/learn", "backend", "core/observe", "core/lead", "core/control", "core/engine", "core/repo", "core/app", "core/wire", "core/profile", "rdma"}},
 	{"frontend/frontendtest", []string{"frontend", "backend", "core/control", "core/engine", "core/repo", "rdma"}},
 	{"frontend", []string{"core/observe", "core/guard", "core/control", "core/app", "core/limits", "core/wire", "core/model", "rdma"}},
 	{"deploy", []string{"backend", "core/observe", "cuda", "rdma"}},

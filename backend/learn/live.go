@@ -1,0 +1,350 @@
+package learn
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"downbeat.dev/backend"
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+)
+
+var le = binary.LittleEndian
+
+// Live is a learner beside the backend that serves its model: the backend's idle GPUs run its steps as spare work, and
+// what it publishes becomes a version of the repository that the backend loads (docs/decisions/0171).
+type Live struct {
+	name    string
+	about   TrainableModel
+	log     *slog.Logger
+	work    *backend.SpareWork
+	began   time.Time
+	teacher *train.Predictor
+	stop    chan struct{}
+	ended   chan struct{}
+	lock    *os.File // that no other process learns the model
+
+	told atomic.Pointer[standing]
+
+	mu      sync.Mutex // a step, or what follows from it, has the learner
+	learner *Learner
+	closed  bool
+	longest time.Duration // of late steps; guarded by mu
+
+	inbox     sync.Mutex
+	truths    []Sample // labelled; guarded by inbox
+	unlabeled [][]byte // guarded by inbox
+}
+
+const (
+	liveTick  = 100 * time.Millisecond
+	inboxMost = 4096
+	closeMost = 5 * time.Second // that Close waits for a step which hangs
+	// stepRoom is by how much longer a step may take than the longest of late: what it says is a high percentile.
+	stepRoom = 1.25
+)
+
+// StartLive trains a model that its repository declares trainable. It returns nil without an error where it does not, or
+// where another process learns the model. Close ends it, before the backend is stopped.
+func StartLive(b *backend.Backend, repository, name, library string, log *slog.Logger) (*Live, error) {
+	dir := filepath.Join(repository, name)
+	about, initial, declared, err := ReadTraining(dir)
+	if err != nil || !declared {
+		return nil, err
+	}
+	s := &Live{name: name, about: about, log: log.With("model", name), began: time.Now(), stop: make(chan struct{}), ended: make(chan struct{})}
+	if s.lock, err = lockModel(dir); err != nil || s.lock == nil {
+		s.log.Info("the model is learnt by another process", "err", err)
+		return nil, err
+	}
+	if err := s.openLearner(b, repository, library, initial); err != nil {
+		return nil, errors.Join(fmt.Errorf("model %s is not trained, it serves on: %w", name, err), s.closeTeacher(), s.lock.Close())
+	}
+
+	s.noteStanding()
+	s.work = b.NewSpareWork("learn "+name, s.trainOnce)
+	if s.teacher != nil {
+		b.SampleInputs(name, max(1, about.Every), s.takeInput)
+	}
+	b.Learns(name, s)
+	go s.watchDrift()
+	s.log.Info("the model is trained while it serves", "version", s.learner.Version(), "samples", len(initial), "teacher", about.Teacher)
+	return s, nil
+}
+
+// openLearner makes the learner of the newest version.
+func (s *Live) openLearner(b *backend.Backend, repository, library string, initial []Sample) error {
+	net, err := s.about.Net(s.name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", trainingFile, err)
+	}
+
+	// What learns goes on from what serves after a restart: the newest version.
+	store := OpenStore(repository, net)
+	version, weights, err := store.Newest()
+	if err != nil {
+		return err
+	}
+
+	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true,
+		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt)}
+	if s.about.Teacher != "" {
+		if o.Teach, err = s.openTeacher(repository, library); err != nil {
+			return err
+		}
+	}
+	s.learner, err = New(o, 0)
+	return err
+}
+
+// openTeacher loads the model that labels inputs.
+func (s *Live) openTeacher(repository, library string) (func([]byte, int) ([]int, error), error) {
+	versions, err := (&Store{dir: filepath.Join(repository, s.about.Teacher), net: train.Net{Name: s.about.Teacher}}).list()
+	if err == nil && len(versions) == 0 {
+		err = errors.New("it has no version")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
+	}
+
+	// The newest version labels, as the newest serves.
+	m, err := onnx.Read(filepath.Join(repository, s.about.Teacher, strconv.Itoa(versions[len(versions)-1]), "model.onnx"))
+	if err != nil {
+		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
+	}
+	if s.teacher, err = train.NewPredictor(library, m, labelBrief); err != nil {
+		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
+	}
+	return s.label, nil
+}
+
+// label has the teacher say what inputs are.
+func (s *Live) label(images []byte, n int) (classes []int, err error) {
+	out, err := s.teacher.Predict(images)
+	if err != nil {
+		return nil, err
+	}
+
+	// Classifiers answer with one score for each class.
+	scores := out["scores"]
+	if len(scores) == 0 || len(scores)%n != 0 {
+		return nil, fmt.Errorf("%d scores for %d inputs", len(scores), n)
+	}
+	for i := range n {
+		width := len(scores) / n
+		classes = append(classes, bestClass(scores[i*width:(i+1)*width]))
+	}
+	return classes, nil
+}
+
+func (s *Live) closeTeacher() error {
+	if s.teacher == nil {
+		return nil
+	}
+	return s.teacher.Close()
+}
+
+// takeInput keeps an input that the backend has read. It is called between batches and does not wait.
+func (s *Live) takeInput(input []byte) {
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	if len(s.unlabeled) < waitMax {
+		s.unlabeled = append(s.unlabeled, append([]byte(nil), input...))
+	}
+}
+
+// Teach implements backend.Learner.
+func (s *Live) Teach(packed []byte) error {
+	list, err := s.about.unpackSamples(append([]byte(nil), packed...))
+	if err != nil {
+		return fmt.Errorf("samples of %s: %w", s.name, err)
+	}
+
+	// Of more than fit the latest say most of the present.
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	s.truths = append(s.truths, list...)
+	s.truths = s.truths[max(0, len(s.truths)-inboxMost):]
+	return nil
+}
+
+// RollBack implements backend.Learner.
+func (s *Live) RollBack(version string) error {
+	n, err := strconv.Atoi(version)
+	if err != nil {
+		return fmt.Errorf("roll back %s: version %.40q: want a number", s.name, version)
+	}
+	s.work.Withdraw()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("roll back %s: the learner has ended", s.name)
+	}
+
+	// The publication of the old weights takes as long as any other; the caller waits for it.
+	err = s.learner.Rollback(n)
+	s.noteStanding()
+	s.log.Info("rolled back", "to", n, "version", s.learner.Version(), "err", err)
+	s.offerSteps()
+	return err
+}
+
+// Name is the model's.
+func (s *Live) Name() string { return s.name }
+
+// standing is what is told of a learner.
+type standing struct {
+	version int
+	counts  Counts
+}
+
+// Version returns the number of the serving weights, and what was done so far, as of a moment ago.
+func (s *Live) Version() (version int, counts Counts) {
+	told := s.told.Load()
+	return told.version, told.counts
+}
+
+// noteStanding notes how the learner stands. mu is held.
+func (s *Live) noteStanding() { s.told.Store(&standing{s.learner.Version(), s.learner.Counts()}) }
+
+// takeSamples moves what came in to the learner. mu is held.
+func (s *Live) takeSamples() {
+	s.inbox.Lock()
+	truths, unlabeled := s.truths, s.unlabeled
+	s.truths, s.unlabeled = nil, nil
+	s.inbox.Unlock()
+
+	// Sizes and classes were checked when they came; an input of another shape than the net's is left out.
+	for _, one := range truths {
+		_, _ = s.learner.OfferLabelled(one)
+	}
+	for _, input := range unlabeled {
+		_, _ = s.learner.offerSampled(input)
+	}
+}
+
+// trainOnce is the spare work: one brief step on an idle GPU.
+func (s *Live) trainOnce(time.Duration) (after func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+
+	// An error is the machine's: what is wrong with weights is no error.
+	r, err := s.learner.Step()
+	if err != nil {
+		s.log.Error("the learner ends: its model serves on", "err", err)
+		s.closed = true
+		return s.work.Withdraw
+	}
+
+	// The estimate follows at once when steps take longer, and slowly when they take less.
+	s.longest = max(r.Took, s.longest-s.longest/64)
+	if r.Work == None || s.learner.Settling() || s.learner.Idle() {
+		return s.settleJudgement
+	}
+	return nil
+}
+
+// watchDrift is the goroutine that looks for drift, and wakes the work when there is something to do.
+func (s *Live) watchDrift() {
+	defer close(s.ended)
+	t := time.NewTicker(liveTick)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+
+		// Samples come in whether or not there is something to do: looks at drift need them.
+		s.mu.Lock()
+		s.takeSamples()
+		s.noteStanding()
+		due := !s.closed && (s.learner.LookDue(time.Since(s.began)) || s.learner.Settling())
+		wake := !due && !s.closed && !s.learner.Idle()
+
+		// What takes no GPU is done here; all else by the scheduler's orders.
+		if wake {
+			s.offerSteps()
+		}
+		s.mu.Unlock()
+		if due {
+			s.settleJudgement()
+		}
+	}
+}
+
+// settleJudgement does what takes no GPU: it compares the present with what was before, judges, publishes.
+func (s *Live) settleJudgement() {
+	s.work.Withdraw() // no step waits for the learner meanwhile
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+
+	s.takeSamples()
+	report, inputs, err := s.learner.Look(time.Since(s.began))
+	if err != nil {
+		s.log.Error("drift is not looked for", "err", err)
+	}
+	if inputs > 0 && report.Drifted {
+		s.log.Info("what the model is asked has drifted", "impact", report.Impact, "p", min(report.FeatureP, report.AnswerP))
+	}
+
+	if s.learner.Settling() {
+		r, err := s.learner.Settle()
+		switch {
+		case err != nil:
+			s.log.Error("candidate not judged", "err", err)
+		case r.Published:
+			s.log.Info("better weights published", "version", s.learner.Version(), "rightly", r.Candidate, "before", r.Serving)
+		case r.Discarded != nil:
+			s.log.Warn("candidate discarded", "err", r.Discarded)
+		}
+	}
+	s.noteStanding()
+	s.offerSteps()
+}
+
+// offerSteps asks for steps while there is something to do. mu is held.
+func (s *Live) offerSteps() {
+	if s.closed || s.learner.Idle() {
+		s.work.Withdraw()
+		return
+	}
+
+	// A length that is too short has batches wait behind it, one that is too long finds less room.
+	step := min(max(time.Duration(stepRoom*float64(s.longest)), time.Millisecond), backend.SpareStepMost)
+	s.work.Offer(step, 1)
+}
+
+// Close ends the learner; weights that were published stay. A step that hangs keeps it no longer than a few seconds.
+func (s *Live) Close() error {
+	s.work.Withdraw()
+	close(s.stop)
+
+	for until := time.Now().Add(closeMost); !s.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			return fmt.Errorf("learner of %s: a step does not end", s.name)
+		}
+	}
+	s.closed = true
+	s.mu.Unlock()
+	<-s.ended
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.learner.Close(), s.closeTeacher(), s.lock.Close())
+}

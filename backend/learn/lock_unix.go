@@ -1,0 +1,29 @@
+//go:build unix
+
+package learn
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// lockModel makes this process the only one that learns a model of a repository; nil without an error: another one does.
+func lockModel(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ".learner.lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+
+	// The kernel lets go of the lock when the process ends, however it does.
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return f, nil
+}

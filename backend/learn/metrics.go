@@ -1,0 +1,39 @@
+package learn
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// A live learner's metrics, made when they are asked for.
+var (
+	learnerLabels = []string{"model"}
+	descVersion   = prometheus.NewDesc("downbeat_learner_version", "Number of the weights that the learner has serve.", learnerLabels, nil)
+	descSampled   = prometheus.NewDesc("downbeat_learner_samples_total", "Samples with a class that the learner has kept.", learnerLabels, nil)
+	descTrained   = prometheus.NewDesc("downbeat_learner_steps_total", "Training steps.", learnerLabels, nil)
+	descDrifts    = prometheus.NewDesc("downbeat_learner_drifts_total", "Drifts that were detected.", learnerLabels, nil)
+	descPublished = prometheus.NewDesc("downbeat_learner_published_total", "Versions that were published.", learnerLabels, nil)
+	descDiscarded = prometheus.NewDesc("downbeat_learner_discarded_total", "Candidates that were thrown away, or could not be published.", append([]string{"reason"}, learnerLabels...), nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s *Live) Describe(out chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(s, out)
+}
+
+// Collect implements prometheus.Collector. It waits for no step: counts are those of the last look.
+func (s *Live) Collect(out chan<- prometheus.Metric) {
+	told := s.told.Load()
+	if told == nil {
+		return
+	}
+	c := told.counts
+	counter := func(d *prometheus.Desc, n int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append(labels, s.name)...)
+	}
+	out <- prometheus.MustNewConstMetric(descVersion, prometheus.GaugeValue, float64(told.version), s.name)
+	counter(descSampled, c.Labelled)
+	counter(descTrained, c.Steps)
+	counter(descDrifts, c.Drifts)
+	counter(descPublished, c.Published)
+	counter(descDiscarded, c.Worse, "worse")
+	counter(descDiscarded, c.NotFinite, "not_finite")
+	counter(descDiscarded, c.Unpublished, "unpublished")
+}

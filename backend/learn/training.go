@@ -1,0 +1,222 @@
+package learn
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"downbeat.dev/backend/train"
+	"downbeat.dev/core/repo"
+)
+
+// TrainableModel says in a model's directory of the repository, in training.json, that the model may be trained while it
+// serves, and how its network is built. training.samples beside it holds samples of the data that it was trained for.
+type TrainableModel struct {
+	Height  int64       `json:"height"` // of the images, pixels
+	Width   int64       `json:"width"`
+	Classes int64       `json:"classes"`
+	Layers  []LayerSpec `json:"layers"`
+	// Every keeps one in so many inputs; those without truth only if Teacher is set. 0: all.
+	Every   int     `json:"every,omitempty"`
+	Teacher string  `json:"teacher,omitempty"`  // a model of the same repository that labels inputs, such as the -l variant
+	Batch   int     `json:"batch,omitempty"`    // of a training step; 0: 16
+	Period  float64 `json:"period_s,omitempty"` // between two starts of a comparison with what was before; 0: 50
+	Rate    float64 `json:"rate,omitempty"`     // learning rate; 0: 0.001
+}
+
+// LayerSpec is one layer: exactly one of the fields is set.
+type LayerSpec struct {
+	Conv     *ConvSpec   `json:"conv,omitempty"`
+	Residual []LayerSpec `json:"residual,omitempty"`
+	Flatten  bool        `json:"flatten,omitempty"`
+	Dense    *DenseSpec  `json:"dense,omitempty"`
+}
+
+// ConvSpec is a convolution over K×K pixels.
+type ConvSpec struct {
+	Out    int64 `json:"out"`
+	K      int64 `json:"kernel"`
+	Stride int64 `json:"stride"`
+	Linear bool  `json:"linear,omitempty"` // no rectifier behind it
+}
+
+// DenseSpec is a layer in which all inputs reach all outputs.
+type DenseSpec struct {
+	Out    int64 `json:"out"`
+	Linear bool  `json:"linear,omitempty"`
+}
+
+const (
+	trainingFile = "training.json"
+	samplesFile  = "training.samples"
+	samplesMost  = 256 << 20 // bytes
+)
+
+// DescribeNet returns the TrainableModel of a classifier's network.
+func DescribeNet(net train.Net) (TrainableModel, error) {
+	head, ok := net.Head.(train.Classes)
+	if !ok {
+		return TrainableModel{}, fmt.Errorf("net %s: only classifiers are trained while they serve", net.Name)
+	}
+	layers, err := describeLayers(net.Body)
+	return TrainableModel{Height: net.H, Width: net.W, Classes: head.N, Layers: layers}, err
+}
+
+func describeLayers(body []train.Layer) (all []LayerSpec, err error) {
+	for _, l := range body {
+		var s LayerSpec
+
+		// Only what a layer is built from is told: its weights are in the model's file.
+		switch l := l.(type) {
+		case *train.Conv:
+			s.Conv = &ConvSpec{l.Out, l.K, l.Stride, l.Linear}
+
+		// A residual block holds layers of its own.
+		case *train.Residual:
+			if s.Residual, err = describeLayers(l.Body); err != nil {
+				return nil, err
+			}
+		case *train.Flatten:
+			s.Flatten = true
+		case *train.Dense:
+			s.Dense = &DenseSpec{l.Out, l.Linear}
+		default:
+			return nil, fmt.Errorf("layer %T: not known", l)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Net returns the network of a model of that name.
+func (t *TrainableModel) Net(name string) (train.Net, error) {
+	body, err := buildLayers(t.Layers)
+	switch {
+	case err != nil:
+		return train.Net{}, err
+	case t.Height < 1 || t.Width < 1 || t.Height > 4096 || t.Width > 4096:
+		return train.Net{}, fmt.Errorf("height, width: %d, %d: want 1 to 4096", t.Height, t.Width)
+	case t.Classes < 2 || t.Classes > 1<<16:
+		return train.Net{}, fmt.Errorf("classes: %d: want 2 to %d", t.Classes, 1<<16)
+	case len(body) == 0:
+		return train.Net{}, errors.New("layers: none, want one at least")
+	}
+	return train.Net{Name: name, H: t.Height, W: t.Width, Body: body, Head: train.Classes{N: t.Classes}}, nil
+}
+
+func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
+	for i, s := range all {
+		switch {
+		// A layer without a size would be built, and fail when it is run.
+		case s.Conv != nil && s.Conv.Out > 0 && s.Conv.K > 0 && s.Conv.Stride > 0:
+			body = append(body, &train.Conv{Out: s.Conv.Out, K: s.Conv.K, Stride: s.Conv.Stride, Linear: s.Conv.Linear})
+		case len(s.Residual) > 0:
+			inner, err := buildLayers(s.Residual)
+			if err != nil {
+				return nil, err
+			}
+			body = append(body, &train.Residual{Body: inner})
+
+		// What is left has no weights of a layer within it.
+		case s.Flatten:
+			body = append(body, &train.Flatten{})
+		case s.Dense != nil && s.Dense.Out > 0:
+			body = append(body, &train.Dense{Out: s.Dense.Out, Linear: s.Dense.Linear})
+		default:
+			return nil, fmt.Errorf("layer %d: want a conv with out, kernel and stride above 0, a residual, a flatten or a dense with out above 0", i)
+		}
+	}
+	return body, nil
+}
+
+// ReadTraining reads a model's directory. declared is false if it says nothing of training.
+func ReadTraining(dir string) (t TrainableModel, initial []Sample, declared bool, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, trainingFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &t)
+	}
+	if err != nil {
+		return t, nil, true, fmt.Errorf("%s: %w", filepath.Join(dir, trainingFile), err)
+	}
+
+	// A step of 16 samples of a small net takes some milliseconds, as long as steps may.
+	if t.Batch == 0 {
+		t.Batch = 16
+	}
+
+	packed, err := readSamples(filepath.Join(dir, samplesFile))
+	if err == nil {
+		initial, err = t.unpackSamples(packed)
+	}
+	if err != nil {
+		return t, nil, true, fmt.Errorf("%s: %w", filepath.Join(dir, samplesFile), err)
+	}
+	return t, initial, true, nil
+}
+
+func readSamples(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > samplesMost {
+		err = fmt.Errorf("%d bytes, want at most %d", info.Size(), samplesMost)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// WriteTraining declares in a model's directory that the model may be trained. The samples come first: a declaration
+// without them is refused.
+func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
+	var packed []byte
+	for _, s := range initial {
+		packed = append(le.AppendUint32(packed, uint32(s.Class)), s.Input...)
+	}
+	text, err := json.MarshalIndent(t, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := repo.WriteFile(filepath.Join(dir, samplesFile), packed); err != nil {
+		return err
+	}
+	return repo.WriteFile(filepath.Join(dir, trainingFile), append(text, '\n'))
+}
+
+// unpackSamples reads samples: of each its class as a little-endian u32, then the image.
+func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) {
+	size := int(t.Height * t.Width * 3)
+
+	// A piece of a sample would shift all that follow.
+	if len(packed) == 0 || len(packed)%(4+size) != 0 {
+		return nil, fmt.Errorf("%d bytes: want samples of %d bytes, a class and an image of %d by %d pixels", len(packed), 4+size, t.Height, t.Width)
+	}
+	for ; len(packed) > 0; packed = packed[4+size:] {
+		class := le.Uint32(packed)
+		if int64(class) >= t.Classes {
+			return nil, fmt.Errorf("sample %d: class %d, want 0 to %d", len(all), class, t.Classes-1)
+		}
+		all = append(all, Sample{Input: packed[4 : 4+size : 4+size], Class: int(class)})
+	}
+	return all, nil
+}
+
+// comparesEvery returns the time between two starts of a comparison.
+func (t *TrainableModel) comparesEvery() time.Duration {
+	return time.Duration(t.Period * float64(time.Second))
+}
+
+// ListTrainable returns the models of a repository that it declares trainable.
+func ListTrainable(repository string) (all []string, err error) {
+	found, err := filepath.Glob(filepath.Join(repository, "*", trainingFile))
+	for _, path := range found {
+		all = append(all, filepath.Base(filepath.Dir(path)))
+	}
+	return all, err
+}

@@ -1,0 +1,86 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Learner is who learns a model on this backend.
+type Learner interface {
+	// Teach takes samples with their truth, packed as wire.TeachModel says.
+	Teach(packed []byte) error
+	// RollBack puts an earlier version's weights in force again.
+	RollBack(version string) error
+}
+
+// Learns says who learns a model: clients' commands that teach it, or roll it back, go there.
+func (b *Backend) Learns(model string, l Learner) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lessons == nil {
+		b.lessons = map[string]Learner{}
+	}
+	b.lessons[model] = l
+}
+
+// carryLesson carries out a command to a learner. Where nothing learns the model it is unknown: another backend may have
+// the learner.
+func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *peer) error {
+	b.mu.Lock()
+	l := b.lessons[c.Model]
+	b.mu.Unlock()
+
+	// Each backend is asked: the one that learns the model answers for all.
+	if l == nil {
+		return fmt.Errorf("model %s is not learnt here: %w", c.Model, repo.ErrNotFound)
+	}
+	if c.Op == wire.RollBackModel {
+		return l.RollBack(c.Version)
+	}
+
+	buffer, err := b.fetchPayload(ctx, c, from)
+	if err != nil {
+		return fmt.Errorf("samples of %s: %w", c.Model, err)
+	}
+	defer buffer.Free()
+	return l.Teach(buffer.Bytes()[:c.Payload.Length])
+}
+
+// fetchPayload reads what a command names in the memory of its frontend. The caller must free the buffer.
+func (b *Backend) fetchPayload(ctx context.Context, c wire.ModelCommand, from *peer) (*rdma.Buffer, error) {
+	n := int(c.Payload.Length)
+	if n == 0 || from == nil {
+		return nil, fmt.Errorf("%d bytes of a frontend that is known: %v", n, from != nil)
+	}
+	buffer, err := b.node.Alloc(n)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %d bytes: %w", n, err)
+	}
+	if err := b.readPayload(ctx, c, from, buffer); err != nil {
+		buffer.Free()
+		return nil, err
+	}
+	return buffer, nil
+}
+
+// readPayload reads it into a buffer.
+func (b *Backend) readPayload(ctx context.Context, c wire.ModelCommand, from *peer, buffer *rdma.Buffer) error {
+	ctx, cancel := context.WithTimeout(ctx, overrideMost)
+	defer cancel()
+	conn, err := from.awaitConnection(ctx)
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+
+	// One place, so that the data plane never waits to tell the end.
+	done := make(chan error, 1)
+	conn.ReadWithin(overrideMost, []rdma.Read{{Dst: buffer.Bytes()[:c.Payload.Length], Src: rdma.Remote(c.Payload)}}, nil, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"downbeat.dev/deploy"
+)
+
+func rollbackCommand() command {
+	return command{"rollback", "put earlier weights of a learnt model in force again: MODEL VERSION", runRollback}
+}
+
+func runRollback(ctx context.Context, args []string) error {
+	c, rest, err := deploy.Parse("rollback", args, nil)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) != 2:
+		return errors.New("rollback: want two words: MODEL VERSION")
+	}
+
+	if c.LogLevel == deploy.Default().LogLevel {
+		c.LogLevel = "warn" // one answer, not a service
+	}
+
+	s, err := startClient(ctx, c)
+	if err != nil {
+		return err
+	}
+
+	// A client starts before any backend has told its models.
+	awaitModels(ctx, s)
+	if err := s.Client().RollBack(ctx, rest[0], rest[1]); err != nil {
+		return errors.Join(fmt.Errorf("rollback: %w", err), s.Close())
+	}
+	fmt.Printf("the weights of version %s of %s serve again, under a new number, until the learner finds better ones for another drift\n", rest[1], rest[0])
+	return s.Close()
+}

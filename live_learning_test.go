@@ -1,0 +1,156 @@
+//go:build linux
+
+package downbeat
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"downbeat.dev/backend/learn"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/frontend"
+	"downbeat.dev/models"
+	"downbeat.dev/models/scene"
+)
+
+// trainable is a repository whose vehicle-s is declared trainable, with samples of mixed conditions.
+func trainable(t *testing.T) (dir string, recipe models.Recipe) {
+	if _, err := ort.Open(""); errors.Is(err, ort.ErrMissing) {
+		t.Skip(err)
+	}
+	dir = t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "vehicle-s"), os.DirFS("models/vehicle-s")); err != nil {
+		t.Fatal(err)
+	}
+	recipe, _ = models.Find("vehicle-s")
+	about, err := learn.DescribeNet(recipe.Net())
+	if err != nil {
+		t.Fatal(err)
+	}
+	about.Period, about.Batch = 2, 8
+	var initial []learn.Sample
+	for _, l := range drawLessons(t, recipe, 0, 300, nil) {
+		initial = append(initial, learn.Sample{Input: l.Input, Class: int(l.Class)})
+	}
+	if err := learn.WriteTraining(filepath.Join(dir, "vehicle-s"), about, initial); err != nil {
+		t.Fatal(err)
+	}
+	return dir, recipe
+}
+
+// drawLessons draws pictures with their truth; nil: under the mixed conditions of the model's training.
+func drawLessons(t *testing.T, r models.Recipe, from, n int, c *scene.Conditions) (list []frontend.LabelledSample) {
+	h, w := r.Size()
+	paint := models.NewPainter()
+	for i := range n {
+		pixels := make([]byte, h*w*3)
+		truth, err := r.Draw(paint, 31, uint64(from+i), c, pixels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, frontend.LabelledSample{Input: pixels, Class: uint32(truth.Class)})
+	}
+	return list
+}
+
+// learning starts a system on a repository.
+func learning(t *testing.T, dir string) *System {
+	c := Default()
+	c.Models, c.HTTP, c.GRPC, c.Executors = dir, "127.0.0.1:0", "127.0.0.1:0", 2
+	return start(t, c)
+}
+
+// awaitVersion waits until a version at least that new serves, while do is done again and again.
+func awaitVersion(t *testing.T, s *System, least int, do func()) (version int) {
+	t.Helper()
+	for until := time.Now().Add(4 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for _, m := range s.Client().Models() {
+			if v, err := strconv.Atoi(m.Version); err == nil && m.Name == "vehicle-s" && m.Ready && v >= least {
+				return v
+			}
+		}
+		if time.Now().After(until) {
+			_, counts := s.Learned("vehicle-s")
+			t.Fatalf("no version %d or later after four minutes: %+v", least, counts)
+		}
+		do()
+	}
+}
+
+// TestAModelLearnsWhileItServes: the truth of a dark night comes back, idle time trains, better weights serve; a rollback
+// serves the first ones again, and a restart serves what served last.
+func TestAModelLearnsWhileItServes(t *testing.T) {
+	dir, recipe := trainable(t)
+	s := learning(t, dir)
+	night := scene.Night()
+	night.Light, night.Rain, night.Noise, night.Occlusion = 0.15, 0.5, 0.05, 0.35
+	lessons := drawLessons(t, recipe, 1000, 1500, &night)
+
+	teach := func() {
+		n := min(60, len(lessons))
+		if n == 0 {
+			return
+		}
+		if err := s.Client().Teach(t.Context(), "vehicle-s", lessons[:n]); err != nil {
+			t.Fatal(err)
+		}
+		lessons = lessons[n:]
+	}
+	awaitVersion(t, s, 2, teach)
+	if _, counts := s.Learned("vehicle-s"); counts.Drifts == 0 || counts.Steps == 0 || s.SpareSteps() == 0 {
+		t.Errorf("published after %+v and %d spare steps, want a drift and steps", counts, s.SpareSteps())
+	}
+
+	if err := s.Client().RollBack(t.Context(), "vehicle-s", "1"); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.Learned("vehicle-s")
+	last := awaitVersion(t, s, before, func() {})
+	var e *frontend.CommandError
+	if err := s.Client().RollBack(t.Context(), "vehicle-s", "77"); !errors.As(err, &e) || e.Code != frontend.CommandFailed {
+		t.Errorf("rolled back to a version that never was: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = learning(t, dir)
+	if v := awaitVersion(t, s, 1, func() {}); v != last {
+		t.Errorf("version %d after the restart, want %d", v, last)
+	}
+	first, now := readWeights(t, dir, recipe, 1), readWeights(t, dir, recipe, last)
+	for i := range first {
+		if first[i] != now[i] {
+			t.Fatal("what was rolled back to differs from the first version")
+		}
+	}
+}
+
+func readWeights(t *testing.T, dir string, r models.Recipe, version int) []float32 {
+	w, err := learn.OpenStore(dir, r.Net()).Weights(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestAModelThatCannotBeTrainedServesOn: a declaration that makes no sense costs the model nothing, and a model that
+// nobody learns cannot be taught.
+func TestAModelThatCannotBeTrainedServesOn(t *testing.T) {
+	dir, _ := trainable(t)
+	if err := os.WriteFile(filepath.Join(dir, "vehicle-s", "training.json"), []byte(`{"height": 32, "width": 48, "classes": 2, "layers": [{"flatten": true}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := learning(t, dir)
+	awaitVersion(t, s, 1, func() {})
+	var e *frontend.CommandError
+	err := s.Client().Teach(context.Background(), "vehicle-s", []frontend.LabelledSample{{Input: make([]byte, 32*48*3)}})
+	if !errors.As(err, &e) || e.Code != frontend.CommandUnknown {
+		t.Errorf("taught a model that nobody learns: %v", err)
+	}
+}
