@@ -12,6 +12,7 @@ func (s *System) Learned(model string) (version int, counts learn.Counts) {
 			return l.Version()
 		}
 	}
+
 	return 0, learn.Counts{}
 }
 
@@ -20,8 +21,10 @@ func (s *System) SpareSteps() (steps uint64) {
 	if s.engine == nil {
 		return 0
 	}
+
 	for _, l := range s.engine.Stats().Load {
 		steps += l.Spare.Steps
 	}
+
 	return steps
 }

@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && !race
 
 package downbeat
 
@@ -17,6 +17,8 @@ import (
 	"downbeat.dev/models"
 	"downbeat.dev/models/scene"
 )
+
+// Real training while it serves, which the race detector slows down until no step is in time.
 
 // trainable is a repository whose vehicle-s is declared trainable, with samples of mixed conditions.
 func trainable(t *testing.T) (dir string, recipe models.Recipe) {

@@ -40,6 +40,7 @@ func (s *System) openScheduler(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start scheduler: %w", err)
 	}
+
 	s.engine = e
 	s.onClose(e.Close)
 	s.watchScheduler(e)
@@ -49,6 +50,7 @@ func (s *System) openScheduler(context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	s.server = control.NewServer(e, control.ServerOptions{Token: s.token, TLS: t, Standby: s.config.Election != nil, Logger: s.log})
 	s.onClose(s.server.Close)
 	s.process.Register(s.leadMetrics()...)
@@ -60,6 +62,7 @@ func (s *System) openScheduler(context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	s.config.Listen = ln.Addr().String()
 
 	// Only now: the name that it stands under has the port that was given.
@@ -101,6 +104,7 @@ func (s *System) dataPlane() (rdma.Config, error) {
 	if s.config.Provider != "auto" {
 		c.Providers = []string{s.config.Provider}
 	}
+
 	return c, err
 }
 
@@ -195,6 +199,7 @@ func (s *System) openClient(ctx context.Context) error {
 		s.onClose(forget)
 		o.Scheduler = addr
 	}
+
 	if s.config.TuneClient != nil {
 		s.config.TuneClient(&o)
 	}
@@ -210,6 +215,7 @@ func (s *System) openClient(ctx context.Context) error {
 	if s.client, err = frontend.Dial(ctx, o); err != nil {
 		return err
 	}
+
 	s.onClose(s.client.Close)
 	return nil
 }
@@ -234,6 +240,7 @@ func (s *System) openGateway(ctx context.Context) error {
 			return errors.Join(err, rest.Close(), rpc.Close())
 		}
 	}
+
 	if p.RestrictedFile != "" {
 		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
 			return errors.Join(err, rest.Close(), rpc.Close())
@@ -244,9 +251,11 @@ func (s *System) openGateway(ctx context.Context) error {
 	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
 		return errors.Join(err, rest.Close(), rpc.Close())
 	}
+
 	if o.Tracer != nil {
 		o.TraceRate = rate
 	}
+
 	if s.applications = s.openApplications(); s.applications != nil {
 		o.Applications = s.applications
 		s.process.Register(sessionMetrics{s.applications})
@@ -293,9 +302,11 @@ func (s *System) listenPublic(addr, usual string) (net.Listener, error) {
 	if err != nil && s.config.FreePorts && addr == usual {
 		ln, err = control.Listen("127.0.0.1:0")
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return loggedListener{ln, s.log}, nil
 }
 
@@ -309,6 +320,7 @@ func (s *System) openTracer(ctx context.Context, rate *tracing.Rate) (trace.Trac
 	if err != nil {
 		return nil, err
 	}
+
 	s.closes = append(s.closes, provider.Shutdown)
 	return provider.Tracer("downbeat.dev/frontend/gateway"), nil
 }
@@ -329,5 +341,6 @@ func (s *System) PageURL() string {
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "localhost"
 	}
+
 	return scheme + "://" + net.JoinHostPort(cmp.Or(host, "localhost"), port) + "/"
 }

@@ -38,6 +38,7 @@ func (b *Backend) carryLesson(ctx context.Context, c wire.ModelCommand, from *pe
 	if l == nil {
 		return fmt.Errorf("model %s is not learnt here: %w", c.Model, repo.ErrNotFound)
 	}
+
 	if c.Op == wire.RollBackModel {
 		return l.RollBack(c.Version)
 	}
@@ -60,10 +61,12 @@ func (b *Backend) fetchPayload(ctx context.Context, c wire.ModelCommand, from *p
 	if err != nil {
 		return nil, fmt.Errorf("fetch %d bytes: %w", n, err)
 	}
+
 	if err := b.readPayload(ctx, c, from, buffer); err != nil {
 		buffer.Free()
 		return nil, err
 	}
+
 	return buffer, nil
 }
 
@@ -82,5 +85,6 @@ func (b *Backend) readPayload(ctx context.Context, c wire.ModelCommand, from *pe
 	if err := <-done; err != nil {
 		return fmt.Errorf("fetch: %w", err)
 	}
+
 	return nil
 }

@@ -54,6 +54,7 @@ func (b *Backend) LoadModel(ctx context.Context, name, version string) error {
 	if b.config.Find == nil {
 		return fmt.Errorf("load model %s: this backend has no repository", name)
 	}
+
 	if err := b.beginPlacing(ctx); err != nil {
 		return fmt.Errorf("load model %s: %w", name, err)
 	}
@@ -67,6 +68,7 @@ func (b *Backend) LoadLearnt(ctx context.Context, name, version string) error {
 	if b.config.Find == nil {
 		return fmt.Errorf("load model %s: this backend has no repository", name)
 	}
+
 	if err := b.beginPlacing(ctx); err != nil {
 		return fmt.Errorf("load model %s: %w", name, err)
 	}
@@ -81,12 +83,14 @@ func (b *Backend) profileOfLearnt(m *device.Model) *profile.Profile {
 	if b.learnt != m.Name {
 		return nil
 	}
+
 	for i, e := range b.modelEntries() {
 		same := e.model.Name == m.Name && e.model != m && e.measured && e.model.Profile != nil && e.model.BatchMax == m.BatchMax
 		if same && e.model.Source.SameTensors(m.Source) && b.loadedEverywhere(uint32(i)) {
 			return e.model.Profile
 		}
 	}
+
 	return nil
 }
 
@@ -104,6 +108,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 	for _, m := range models {
 		errs = append(errs, b.loadVersion(ctx, m))
 	}
+
 	if err := errors.Join(errs...); err != nil || version != "" {
 		return err
 	}
@@ -117,6 +122,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -136,6 +142,7 @@ func (b *Backend) loadVersion(ctx context.Context, m *device.Model) error {
 	if e := b.modelEntries()[number]; m.Source.Stamp != 0 && e.stamp == m.Source.Stamp && b.loadedEverywhere(number) {
 		return nil
 	}
+
 	if err := b.loadEverywhere(ctx, number, m); err != nil {
 		b.noteFailure(m.Name, m.Version, err)
 		return fmt.Errorf("failed to load %q version %s: %w", m.Name, m.Version, err)
@@ -184,6 +191,7 @@ func (b *Backend) unloadVersions(ctx context.Context, name, version string) erro
 	if !found {
 		return fmt.Errorf("unload model %s version %q: %w", name, version, errNotLoaded)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -231,6 +239,7 @@ func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Mo
 			fresh = append(fresh, g)
 		}
 	}
+
 	return nil
 }
 
@@ -256,9 +265,11 @@ func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
 	if err != nil {
 		return b.tellFailed(c, err)
 	}
+
 	if err = b.measureRoute(ctx, c, r); err == nil && old != nil {
 		err = b.replaceRoute(ctx, c, old, r)
 	}
+
 	if err != nil {
 		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
 	}
@@ -287,6 +298,7 @@ func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) err
 		b.tellLoaded(c, old, 0, 0)
 		return err
 	}
+
 	return nil
 }
 
@@ -315,6 +327,7 @@ func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
 	if m.Profile == nil || m.Profile.Max() < m.BatchMax {
 		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
 	}
+
 	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < one { // the scheduler would refuse all
 		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here: set the parameter slo_ms in its config.pbtxt higher", m.Name, m.Version, slo, one)
 	}
@@ -373,6 +386,7 @@ func (b *Backend) carryOut(ctx context.Context) {
 	if b.awaitLink() == nil {
 		return
 	}
+
 	for {
 		select {
 		case <-b.stop:
@@ -393,6 +407,7 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(all))})
 		return
 	}
+
 	if b.beginPlacing(ctx) != nil {
 		return
 	}
@@ -414,6 +429,7 @@ func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
 		}
 		err = b.loadOn(ctx, c, m)
 	}
+
 	if err != nil {
 		b.log.Error("placement failed", "op", p.Op, "gpu", c.gpu.name, "model", m.Name, "version", m.Version, "err", err)
 	}
@@ -429,5 +445,6 @@ func (b *Backend) rereadModel(ctx context.Context, m *device.Model) (*device.Mod
 	if err != nil {
 		return m, err
 	}
+
 	return found[0], nil
 }

@@ -39,6 +39,7 @@ func (g *gpu) sampleRows(o *order) {
 	if s == nil || o.model.Varies || o.run == nil {
 		return
 	}
+
 	for i := range o.rows {
 		if s.seen.Add(1)%s.every == 0 {
 			s.take(o.run.InputRow(o.model, 0, i))

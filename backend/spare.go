@@ -130,6 +130,7 @@ func (w *SpareWork) endSkipped() bool {
 	for _, number := range skipped {
 		w.b.tellEnd(number)
 	}
+
 	return len(skipped) > 0
 }
 
@@ -176,6 +177,7 @@ func (w *SpareWork) runOrder(o spareOrder) {
 		w.endWithPause(o, after)
 		return
 	}
+
 	w.busy.Store(false) // before: the next order follows the end at once
 	w.b.tellEnd(o.Number)
 

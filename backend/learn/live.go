@@ -65,6 +65,7 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 		s.log.Info("the model is learnt by another process", "err", err)
 		return nil, err
 	}
+
 	if err := s.openLearner(b, repository, library, initial); err != nil {
 		return nil, errors.Join(fmt.Errorf("model %s is not trained, it serves on: %w", name, err), s.closeTeacher(), s.lock.Close())
 	}
@@ -101,6 +102,7 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 			return err
 		}
 	}
+
 	s.learner, err = New(o, 0)
 	return err
 }
@@ -111,6 +113,7 @@ func (s *Live) openTeacher(repository, library string) (func([]byte, int) ([]int
 	if err == nil && len(versions) == 0 {
 		err = errors.New("it has no version")
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
 	}
@@ -120,9 +123,11 @@ func (s *Live) openTeacher(repository, library string) (func([]byte, int) ([]int
 	if err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
 	}
+
 	if s.teacher, err = train.NewPredictor(library, m, labelBrief); err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
 	}
+
 	return s.label, nil
 }
 
@@ -138,10 +143,12 @@ func (s *Live) label(images []byte, n int) (classes []int, err error) {
 	if len(scores) == 0 || len(scores)%n != 0 {
 		return nil, fmt.Errorf("%d scores for %d inputs", len(scores), n)
 	}
+
 	for i := range n {
 		width := len(scores) / n
 		classes = append(classes, bestClass(scores[i*width:(i+1)*width]))
 	}
+
 	return classes, nil
 }
 
@@ -149,6 +156,7 @@ func (s *Live) closeTeacher() error {
 	if s.teacher == nil {
 		return nil
 	}
+
 	return s.teacher.Close()
 }
 
@@ -182,6 +190,7 @@ func (s *Live) RollBack(version string) error {
 	if err != nil {
 		return fmt.Errorf("roll back %s: version %.40q: want a number", s.name, version)
 	}
+
 	s.work.Withdraw()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,6 +235,7 @@ func (s *Live) takeSamples() {
 	for _, one := range truths {
 		_, _ = s.learner.OfferLabelled(one)
 	}
+
 	for _, input := range unlabeled {
 		_, _ = s.learner.offerSampled(input)
 	}
@@ -252,6 +262,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 	if r.Work == None || s.learner.Settling() || s.learner.Idle() {
 		return s.settleJudgement
 	}
+
 	return nil
 }
 
@@ -299,6 +310,7 @@ func (s *Live) settleJudgement() {
 	if err != nil {
 		s.log.Error("drift is not looked for", "err", err)
 	}
+
 	if inputs > 0 && report.Drifted {
 		s.log.Info("what the model is asked has drifted", "impact", report.Impact, "p", min(report.FeatureP, report.AnswerP))
 	}
@@ -314,6 +326,7 @@ func (s *Live) settleJudgement() {
 			s.log.Warn("candidate discarded", "err", r.Discarded)
 		}
 	}
+
 	s.noteStanding()
 	s.offerSteps()
 }
@@ -340,6 +353,7 @@ func (s *Live) Close() error {
 			return fmt.Errorf("learner of %s: a step does not end", s.name)
 		}
 	}
+
 	s.closed = true
 	s.mu.Unlock()
 	<-s.ended

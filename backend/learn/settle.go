@@ -14,6 +14,8 @@ func (l *Learner) Settle() (r Report, err error) {
 	if !l.Settling() {
 		return r, nil
 	}
+
+	// What was good before a drift is tried before what was trained since.
 	began := time.Now()
 	r.Work = Judging
 	if len(l.recalled) > 0 {

@@ -89,6 +89,7 @@ func describeLayers(body []train.Layer) (all []LayerSpec, err error) {
 		}
 		all = append(all, s)
 	}
+
 	return all, nil
 }
 
@@ -105,6 +106,7 @@ func (t *TrainableModel) Net(name string) (train.Net, error) {
 	case len(body) == 0:
 		return train.Net{}, errors.New("layers: none, want one at least")
 	}
+
 	return train.Net{Name: name, H: t.Height, W: t.Width, Body: body, Head: train.Classes{N: t.Classes}}, nil
 }
 
@@ -130,6 +132,7 @@ func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
 			return nil, fmt.Errorf("layer %d: want a conv with out, kernel and stride above 0, a residual, a flatten or a dense with out above 0", i)
 		}
 	}
+
 	return body, nil
 }
 
@@ -139,9 +142,11 @@ func ReadTraining(dir string) (t TrainableModel, initial []Sample, declared bool
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil, false, nil
 	}
+
 	if err == nil {
 		err = json.Unmarshal(text, &t)
 	}
+
 	if err != nil {
 		return t, nil, true, fmt.Errorf("%s: %w", filepath.Join(dir, trainingFile), err)
 	}
@@ -155,9 +160,11 @@ func ReadTraining(dir string) (t TrainableModel, initial []Sample, declared bool
 	if err == nil {
 		initial, err = t.unpackSamples(packed)
 	}
+
 	if err != nil {
 		return t, nil, true, fmt.Errorf("%s: %w", filepath.Join(dir, samplesFile), err)
 	}
+
 	return t, initial, true, nil
 }
 
@@ -166,9 +173,11 @@ func readSamples(path string) ([]byte, error) {
 	if err == nil && info.Size() > samplesMost {
 		err = fmt.Errorf("%d bytes, want at most %d", info.Size(), samplesMost)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return os.ReadFile(path)
 }
 
@@ -183,9 +192,11 @@ func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
 	if err != nil {
 		return err
 	}
+
 	if err := repo.WriteFile(filepath.Join(dir, samplesFile), packed); err != nil {
 		return err
 	}
+
 	return repo.WriteFile(filepath.Join(dir, trainingFile), append(text, '\n'))
 }
 
@@ -197,6 +208,7 @@ func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) 
 	if len(packed) == 0 || len(packed)%(4+size) != 0 {
 		return nil, fmt.Errorf("%d bytes: want samples of %d bytes, a class and an image of %d by %d pixels", len(packed), 4+size, t.Height, t.Width)
 	}
+
 	for ; len(packed) > 0; packed = packed[4+size:] {
 		class := le.Uint32(packed)
 		if int64(class) >= t.Classes {
@@ -204,6 +216,7 @@ func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) 
 		}
 		all = append(all, Sample{Input: packed[4 : 4+size : 4+size], Class: int(class)})
 	}
+
 	return all, nil
 }
 
@@ -218,5 +231,6 @@ func ListTrainable(repository string) (all []string, err error) {
 	for _, path := range found {
 		all = append(all, filepath.Base(filepath.Dir(path)))
 	}
+
 	return all, err
 }

@@ -99,9 +99,11 @@ func runDemoDrift(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	if rate == 0 {
 		rate = min(sustainable(s, demoShare), 400)
 	}
+
 	return errors.Join(d.show(ctx, os.Stdout, s, span, rate), s.Close())
 }
 
@@ -128,6 +130,7 @@ func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	if d.first, err = d.trainOn(start, d.day, nil, driftSteps); err != nil {
 		return err
 	}
@@ -135,15 +138,19 @@ func (d *driftDemo) prepare(ctx context.Context, from, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+
 	if d.without, err = learn.Accuracy(d.recipe.Net(), d.first, d.nightTest, d.library); err != nil {
 		return err
 	}
+
 	if d.withoutDay, err = learn.Accuracy(d.recipe.Net(), d.first, d.dayTest, d.library); err != nil {
 		return err
 	}
+
 	if d.retrain, err = learn.Accuracy(d.recipe.Net(), retrained, d.nightTest, d.library); err != nil {
 		return err
 	}
+
 	return d.writeRepository(from, dir)
 }
 
@@ -183,6 +190,7 @@ func (d *driftDemo) trainOn(weights []float32, one, two []learn.Sample, steps in
 			return nil, err
 		}
 	}
+
 	return slices.Clone(t.Weights()), nil
 }
 
@@ -198,6 +206,7 @@ func (d *driftDemo) writeRepository(from, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := os.WriteFile(filepath.Join(to, "1", "model.onnx"), m.Marshal(), 0o644); err != nil {
 		return err
 	}
@@ -205,6 +214,8 @@ func (d *driftDemo) writeRepository(from, dir string) error {
 	if err != nil {
 		return err
 	}
+
+	// Looks come often, so that a demonstration of a minute shows something.
 	about.Period, about.Batch = 5, 16
 	return learn.WriteTraining(to, about, d.day[:driftInitial])
 }
@@ -294,6 +305,7 @@ func classify(c *frontend.Client, pixels []byte) (class int, err error) {
 			class = i
 		}
 	}
+
 	return class, err
 }
 
@@ -311,6 +323,8 @@ func (d *driftDemo) teach(ctx context.Context, c *frontend.Client) {
 		lessons := d.lessons
 		d.lessons = nil
 		d.truths.Unlock()
+
+		// A quarter of a second without an answer has nothing to teach.
 		if len(lessons) > 0 {
 			_ = c.Teach(context.WithoutCancel(ctx), driftModel, lessons) // what is lost is a sample less
 		}

@@ -44,6 +44,7 @@ func (b *Backend) OfferSpare(m []wire.SpareOffer) bool {
 	if b.closed.Load() {
 		return false
 	}
+
 	return b.e.manage(func() {
 		for i := range m {
 			b.e.reg.offerSpare(b, &m[i])
@@ -77,6 +78,7 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		r.mu.Unlock()
 		e.finish(t)
 	}
+
 	return true
 }
 
@@ -145,6 +147,7 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 		}
 		return
 	}
+
 	if err := g.checkOffer(b, o); err != nil {
 		g.e.log.Error("spare work refused", "backend", b.name, "work", o.Work, "err", err)
 		return
@@ -182,6 +185,7 @@ func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 			return nil
 		}
 	}
+
 	return fmt.Errorf("%d backends have some already", ownersMax-1)
 }
 
@@ -207,6 +211,7 @@ func (g *registry) moveSpare(b *Backend) {
 	if fresh {
 		g.foretell()
 	}
+
 	for _, sub := range subs {
 		g.ownGPUs(b, sub)
 	}
@@ -219,6 +224,7 @@ func (b *Backend) subClusters() (subs []uint32) {
 			subs = append(subs, u.sub)
 		}
 	}
+
 	return subs
 }
 
@@ -233,6 +239,7 @@ func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 	if err != nil {
 		g.e.log.Error("spare work refused", "backend", b.name, "work", w.number, "err", err)
 	}
+
 	return first
 }
 
@@ -319,5 +326,6 @@ func (g *registry) explainSpare() (all []SpareExplanation) {
 			all = append(all, x)
 		}
 	}
+
 	return all
 }

@@ -80,6 +80,7 @@ func (b *back) endStep(o *spareStep) {
 			c.tell(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
 		})
 	}
+
 	if o.untold || b.session() != s {
 		return
 	}
