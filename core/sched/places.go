@@ -337,7 +337,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time)
 	return best, size, most
 }
 
-// placeRipe returns until when waiting for one request more is free and worth it: 0 if the batch is as large as it can be, cannot
+// placeRipe returns until when waiting for one request more is free and worth it, or the margin before (see hurry): 0 if the batch is as large as it can be, cannot
 // use another, or is as cheap as planned.
 func (p *Partition) placeRipe(m *model, r *resident, b int) Time {
 	placed := m.family.placed
@@ -345,7 +345,7 @@ func (p *Partition) placeRipe(m *model, r *resident, b int) Time {
 		return 0
 	}
 
-	return m.q.at(placed).Deadline - Time(r.lead[b+1])
+	return m.q.at(placed).Deadline - Time(r.lead[b+1]+m.margin)
 }
 
 // offerPlaces asks the Rankers for GPUs that a service is to start batches on now, and takes back what it asked of others.
