@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -186,7 +187,7 @@ func readSamples(path string) ([]byte, error) {
 func WriteTraining(dir string, t TrainableModel, initial []Sample) error {
 	var packed []byte
 	for _, s := range initial {
-		packed = append(le.AppendUint32(packed, uint32(s.Class)), s.Input...)
+		packed = append(binary.LittleEndian.AppendUint32(packed, uint32(s.Class)), s.Input...)
 	}
 	text, err := json.MarshalIndent(t, "", "  ")
 	if err != nil {
@@ -210,7 +211,7 @@ func (t *TrainableModel) unpackSamples(packed []byte) (all []Sample, err error) 
 	}
 
 	for ; len(packed) > 0; packed = packed[4+size:] {
-		class := le.Uint32(packed)
+		class := binary.LittleEndian.Uint32(packed)
 		if int64(class) >= t.Classes {
 			return nil, fmt.Errorf("sample %d: class %d, want 0 to %d", len(all), class, t.Classes-1)
 		}

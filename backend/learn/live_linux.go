@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,8 +15,6 @@ import (
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
 )
-
-var le = binary.LittleEndian
 
 // Live is a learner beside the backend that serves its model: the backend's idle GPUs run its steps as spare work, and
 // what it publishes becomes a version of the repository that the backend loads (docs/decisions/0171).
