@@ -15,7 +15,6 @@
 //	Targets     the share u* of GPU time that a cluster may be asked for
 //	Assign      services to sub-clusters, under memory, load and moves       Symphony §4.7, A.1
 //	Prices      one price per kind of GPU and the variant of each family     UNIFIED U1, U3
-//	Follow      prices between plans, by the share of bad requests
 //	Signals     GPUs wanted at full accuracy, now, at the floors             UNIFIED U11
 //	Relieve     how far load is taken off, in which order                    UNIFIED U10
 //	Scaler      GPUs that a cluster should have, with hysteresis             Symphony §4.4

@@ -97,10 +97,7 @@ type Prices struct {
 	Accuracy float64
 	// Value is Σ rate·(ω + accuracy) per second. No choice reaches more than Bound.
 	Value, Bound float64
-	// Slope and Ceiling are by kind, for the price between plans (Follow): what a GPU second of more
-	// accuracy brings on average, and the price beyond which nobody has a lighter offer left.
-	Slope, Ceiling []float64
-	Pivots         int
+	Pivots       int
 
 	estimate estimate
 	x        simplex

@@ -31,7 +31,6 @@ func (p *Prices) Renew(m *Market) error {
 	x.duals(p.Price)
 	p.priceOut(m)
 	p.readChoices(m)
-	p.readSlopes(m)
 	return nil
 }
 
@@ -123,54 +122,4 @@ func (p *Prices) add(m *Market, q int, offer int32, share float64) {
 	p.Served += rate
 	p.Accuracy += rate * o.Accuracy
 	p.Value += rate * (m.Value + o.Accuracy)
-}
-
-// readSlopes finds Slope and Ceiling of every kind from the ends and the steepest step of each
-// bidder's offers on it.
-func (p *Prices) readSlopes(m *Market) {
-	kinds := len(m.Capacity)
-	p.Slope, p.Ceiling = resize(p.Slope, kinds), resize(p.Ceiling, kinds)
-	clear(p.Ceiling)
-
-	var gain, cost [KindsMax]float64
-
-	for q := range m.Bidders {
-		b := &m.Bidders[q]
-		var light, heavy [KindsMax]*Offer
-		for j := range b.Offers {
-			o := &b.Offers[j]
-			if o.Accuracy < b.Floor {
-				continue
-			}
-			if l := light[o.Kind]; l == nil || o.Cost < l.Cost {
-				light[o.Kind] = o
-			}
-			if h := heavy[o.Kind]; h == nil || o.Accuracy > h.Accuracy || o.Accuracy == h.Accuracy && o.Cost < h.Cost {
-				heavy[o.Kind] = o
-			}
-		}
-
-		// Above the steepest step away from the lightest offer nobody takes a heavier one.
-		for j := range b.Offers {
-			o := &b.Offers[j]
-			if l := light[o.Kind]; l != nil && o.Cost > l.Cost && o.Accuracy > l.Accuracy {
-				p.Ceiling[o.Kind] = max(p.Ceiling[o.Kind], (o.Accuracy-l.Accuracy)/(o.Cost-l.Cost))
-			}
-		}
-
-		for k := range kinds {
-			if light[k] != nil {
-				gain[k] += b.Rate * (heavy[k].Accuracy - light[k].Accuracy)
-				cost[k] += b.Rate * (heavy[k].Cost - light[k].Cost)
-			}
-		}
-	}
-
-	// A kind on which nobody has two offers has no slope: its price between plans stands still.
-	for k := range kinds {
-		p.Slope[k] = 0
-		if gain[k] > 0 && cost[k] > 0 {
-			p.Slope[k] = gain[k] / cost[k]
-		}
-	}
 }

@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/sched"
+)
+
+// drawBids draws services with five variants each, of which heavier ones answer better, and the GPUs that all of them would
+// take with their heaviest.
+func drawBids(rng *rand.Rand, services int) (bids []sched.Bid, full float64) {
+	for range services {
+		b := sched.Bid{Rate: 200 * rng.ExpFloat64()}
+		cost, accuracy := 0.0005+0.002*rng.Float64(), 0.4+0.3*rng.Float64()
+		for v := range uint16(5) {
+			b.Offers = append(b.Offers, sched.Offer{SubCluster: 1, Variant: v, Accuracy: accuracy, Cost: cost})
+			cost *= 1.2 + 1.5*rng.Float64()
+			accuracy += (0.98 - accuracy) * rng.Float64()
+		}
+		full += b.Rate * b.Offers[len(b.Offers)-1].Cost
+		bids = append(bids, b)
+	}
+	return bids, full
+}
+
+// chooseOffer is what a service takes at a price, and the steps of its hull below that: offers that some price makes best.
+func chooseOffer(b *sched.Bid, price float64) (offer *sched.Offer, step int) {
+	bidder := plan.Bidder{Rate: b.Rate}
+	for _, o := range b.Offers {
+		bidder.Offers = append(bidder.Offers, plan.Offer{Accuracy: o.Accuracy, Cost: o.Cost})
+	}
+	chosen := bidder.Choose([]float64{price}, plan.DefaultValue)
+	if chosen == plan.NotServed {
+		return nil, -1
+	}
+	for i, h := range bidder.Hull(0, nil) {
+		if h == chosen {
+			step = i
+		}
+	}
+	return &b.Offers[chosen], step
+}
+
+const (
+	fluidServices = 12
+	fluidHold     = 500 // periods in which rates and GPUs stay as they are
+)
+
+// fluid is a cluster without queues, in which everybody takes at once what its price makes best. Its GPUs really are up to a
+// fifth slower than planned.
+type fluid struct {
+	rng         *rand.Rand
+	drawn, bids []sched.Bid
+	home        PricedHome
+	pricer      *Pricer
+	slower      float64
+	steps       [fluidServices]int // that are taken, of each service's hull
+}
+
+func newFluid(seed uint64) *fluid {
+	f := &fluid{rng: rand.New(rand.NewPCG(seed, 11)), pricer: NewPricer()}
+	var full float64
+	f.drawn, full = drawBids(f.rng, fluidServices)
+	f.home = PricedHome{SubCluster: 1, GPUs: int(math.Ceil(full * 0.7))}
+	f.bids = slices.Clone(f.drawn)
+	return f
+}
+
+// run is a period: in a third of the holds the rates first go against the price.
+func (f *fluid) run(t *testing.T, period int) {
+	at, against := period%fluidHold, 1.0
+	if at == 0 {
+		f.slower = 0.8 + 0.3*f.rng.Float64()
+		for i := range f.bids {
+			f.bids[i].Rate = f.drawn[i].Rate * math.Exp(f.rng.NormFloat64()/2)
+		}
+	}
+	if period/fluidHold%3 == 1 && at < fluidHold/2 {
+		against = []float64{1.25, 0.8}[period%2]
+	}
+
+	if err := f.pricer.Begin([]PricedHome{f.home}); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range f.bids {
+		b.Rate *= against
+		b.Recent = b.Rate
+		f.pricer.Add(&b)
+	}
+	priced, err := f.pricer.Renew(100 * time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The GPUs serve what fits; the rest is bad.
+	demand := 0.0
+	for i := range f.bids {
+		offer, step := chooseOffer(&f.bids[i], priced[0].Price)
+		if f.steps[i] = step; offer != nil {
+			demand += against * f.bids[i].Rate * offer.Cost
+		}
+	}
+	carried := float64(f.home.GPUs) * f.slower
+	f.home.BadShare, f.home.BusyShare = max(0, 1-carried/demand), min(1, demand/carried)
+}
+
+// TestPricesSettle renews prices 100,000 times, 100 ms apart, against rates that jump and oscillate. While the rates hold, no
+// service may go between more than three neighbouring variants. What a price sells can pass two steps of a hull in one renewal, and is taken back in the next.
+func TestPricesSettle(t *testing.T) {
+	f, moves := newFluid(3), 0
+	var least, most, last [fluidServices]int
+	for period := range 100_000 {
+		f.run(t, period)
+		if f.steps != last {
+			moves++
+		}
+		last = f.steps
+
+		if period%fluidHold <= fluidHold*4/5 {
+			least, most = f.steps, f.steps
+			continue
+		}
+		for i, step := range f.steps {
+			least[i], most[i] = min(least[i], step), max(most[i], step)
+			if most[i]-least[i] > 2 {
+				t.Fatalf("period %d: service %d goes between steps %d and %d of its hull while the rates hold", period, i, least[i], most[i])
+			}
+		}
+	}
+	if moves < 1000 {
+		t.Errorf("choices changed %d times: the rates asked for nothing", moves)
+	}
+}
