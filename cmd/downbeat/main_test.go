@@ -82,7 +82,7 @@ func TestHelpOfTheFile(t *testing.T) {
 
 // TestExamplesParse: what help shows can be typed. Words after the flags would end their parsing.
 func TestExamplesParse(t *testing.T) {
-	trailing := map[string]int{"downbeat infer": 2, "downbeat profile": -1}
+	trailing := map[string]int{"downbeat infer": 2, "downbeat rollback": 2, "downbeat profile": -1}
 	file := filepath.Join(t.TempDir(), "downbeat.yaml")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func runRollback(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) != 2:
-		return errors.New("rollback: want two words: MODEL VERSION")
+		return deploy.UsageError("rollback: want two words: MODEL VERSION")
 	}
 
 	if c.LogLevel == deploy.Default().LogLevel {
