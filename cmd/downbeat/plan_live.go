@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,16 +33,13 @@ func livePlanners() []command {
 
 // planFlags are what all of them have.
 type planFlags struct {
-	fs                     *flag.FlagSet
-	url, tokenFile, format *string
+	*statusFlags
+	fs *flag.FlagSet
 }
 
 func newPlanFlags(word string) *planFlags {
 	fs := flag.NewFlagSet("downbeat plan "+word, flag.ContinueOnError)
-	return &planFlags{fs: fs,
-		url:       fs.String("url", "http://127.0.0.1:8000", "`address` of a gateway beside its scheduler, or of a scheduler's metrics"),
-		tokenFile: fs.String("token-file", "", "`file` with the secret that all parts share"),
-		format:    fs.String("o", "table", "table or json")}
+	return &planFlags{addStatusFlags(fs, "a gateway beside its scheduler, or of a scheduler's metrics"), fs}
 }
 
 // parse reads the flags and the token.
@@ -51,10 +47,10 @@ func (f *planFlags) parse(args []string) (token string, err error) {
 	if err := parse(f.fs, args); err != nil {
 		return "", err
 	}
-	if *f.format != "table" && *f.format != "json" {
-		return "", deploy.UsageError(fmt.Sprintf("%s: -o %q: want table or json", f.fs.Name(), *f.format))
+	if err := checkFormat(f.format); err != nil {
+		return "", err
 	}
-	return deploy.Config{TokenFile: *f.tokenFile}.Token()
+	return deploy.Config{TokenFile: f.tokenFile}.Token()
 }
 
 // proposalFlags are a proposal's.
@@ -74,7 +70,7 @@ func runPlanShow(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := fetchStatus(ctx, *f.url, "/v2/downbeat/plan", token)
+	text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", token)
 	if err != nil {
 		return fmt.Errorf("plan show: %w", err)
 	}
@@ -88,19 +84,19 @@ func runPlanProposal(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := fetchStatus(ctx, *f.url, proposalQuery(*parts, *moves), token)
+	text, err := fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), token)
 	if err != nil {
 		return fmt.Errorf("plan dry-run: %w", err)
 	}
 
 	// JSON is passed on as it came: it is what apply -f takes.
-	if *f.format == "json" {
+	if f.format == "json" {
 		_, err = os.Stdout.Write(append(text, '\n'))
 		return err
 	}
 	var p engine.ProposedPlan
 	if err := json.Unmarshal(text, &p); err != nil {
-		return fmt.Errorf("plan dry-run: %s: %w", *f.url, err)
+		return fmt.Errorf("plan dry-run: %s: %w", f.url, err)
 	}
 	return printProposal(os.Stdout, &p)
 }
@@ -118,7 +114,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 	var plan []byte
 	switch *file {
 	case "":
-		plan, err = fetchStatus(ctx, *f.url, proposalQuery(*parts, *moves), token)
+		plan, err = fetchStatus(ctx, f.url, proposalQuery(*parts, *moves), token)
 	case "-":
 		plan, err = io.ReadAll(os.Stdin)
 	default:
@@ -128,7 +124,7 @@ func runPlanApply(ctx context.Context, args []string) error {
 		return fmt.Errorf("plan apply: %w", err)
 	}
 
-	text, err := postPlan(ctx, *f.url+"/v2/downbeat/plan", token, plan)
+	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan", token, plan)
 	if err == nil && *wait {
 		text, err = f.awaitPlan(ctx, token)
 	}
@@ -145,7 +141,7 @@ func runPlanRollback(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	text, err := postPlan(ctx, *f.url+"/v2/downbeat/plan/rollback", token, nil)
+	text, err := postPlan(ctx, f.url, "/v2/downbeat/plan/rollback", token, nil)
 	if err == nil && *wait {
 		text, err = f.awaitPlan(ctx, token)
 	}
@@ -158,7 +154,7 @@ func runPlanRollback(ctx context.Context, args []string) error {
 // awaitPlan asks until no plan is under way.
 func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error) {
 	for {
-		text, err := fetchStatus(ctx, *f.url, "/v2/downbeat/plan", token)
+		text, err := fetchStatus(ctx, f.url, "/v2/downbeat/plan", token)
 		if err != nil {
 			return nil, err
 		}
@@ -179,28 +175,19 @@ func (f *planFlags) awaitPlan(ctx context.Context, token string) ([]byte, error)
 }
 
 // postPlan sends a plan, or an order to roll one back.
-func postPlan(ctx context.Context, url, token string, body []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	return answerText(http.DefaultClient.Do(r))
+func postPlan(ctx context.Context, url, path, token string, body []byte) ([]byte, error) {
+	return callServer(ctx, 30*time.Second, http.MethodPost, url, path, token, body)
 }
 
 // printStatus prints what is where.
 func (f *planFlags) printStatus(out io.Writer, text []byte) error {
-	if *f.format == "json" {
+	if f.format == "json" {
 		_, err := out.Write(append(text, '\n'))
 		return err
 	}
 	var s engine.PlanStatus
 	if err := json.Unmarshal(text, &s); err != nil {
-		return fmt.Errorf("%s: %s: %w", f.fs.Name(), *f.url, err)
+		return fmt.Errorf("%s: %s: %w", f.fs.Name(), f.url, err)
 	}
 	return printPlanStatus(out, &s)
 }

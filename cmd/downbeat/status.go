@@ -66,17 +66,21 @@ const statusMost = 256 << 20
 
 // fetchStatus asks a gateway or a scheduler for what lies at a path.
 func fetchStatus(ctx context.Context, url, path, token string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
+	return callServer(ctx, 10*time.Second, http.MethodGet, url, path, token, nil)
+}
 
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+path, nil)
+// callServer makes a call to a gateway or a scheduler, and ends it when it has taken too long.
+func callServer(ctx context.Context, most time.Duration, method, url, path, token string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(url, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-
 	return answerText(http.DefaultClient.Do(r))
 }
 
