@@ -16,12 +16,12 @@ const windowMax = 2 * driftMax
 // often than Options.Level says. inputs is how many samples were answered for it: 0 if no look was due, or there were too few
 // samples for one.
 func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, err error) {
-	if now < l.began+l.lookAfter(l.looked+1) {
+	if !l.LookDue(now) {
 		return report, 0, nil
 	}
 
 	// Looks that were missed are not made up for: the window has their samples.
-	for l.looked < l.options.Looks && now >= l.began+l.lookAfter(l.looked+1) {
+	for l.looked < l.options.Looks && l.LookDue(now) {
 		l.looked++
 	}
 	last := l.looked >= l.options.Looks

@@ -61,15 +61,13 @@ func (l *Learner) Step() (r Report, err error) {
 	// Labels come first: they are what the other work learns from.
 	case len(l.waiting) >= l.labelled():
 		r.Work, r.Inputs, err = Labelling, l.labelled(), l.label()
-	case l.options.Brief && l.Settling():
-		return r, nil
-	case len(l.recalled) > 0:
-		r.Work, err = Judging, l.judgeRecalled(&r)
-	case !l.learning || !l.canTrain():
-		return r, nil
-	case l.sinceJudge >= judgeEvery && len(l.samples.fresh) >= judgedMin:
-		r.Work, err = Judging, l.judgeCandidate(&r)
-	case l.sinceJudge >= unjudged:
+	case l.Settling():
+		// A judgement takes too long for a brief step: Settle makes it.
+		if l.options.Brief {
+			return r, nil
+		}
+		return l.Settle()
+	case !l.learning || !l.canTrain() || l.sinceJudge >= unjudged:
 		return r, nil
 	default:
 		r.Work, err = Training, l.train(&r)
