@@ -33,6 +33,7 @@ func DefaultOptions() Options {
 // Validate reports an option that is out of its range.
 func (o Options) Validate() error {
 	switch {
+	// A share that is no number is out of any range, so that it is asked the other way round.
 	case !(o.Load > 0 && o.Load <= 1.5):
 		return fmt.Errorf("load %v: want more than 0, at most 1.5", o.Load)
 	case o.GPUs < 2 || o.GPUs > 256 || o.GPUs%2 != 0:
@@ -158,6 +159,7 @@ func runKilled(ctx context.Context, o Options) (Row, error) {
 	var sum Row
 	for step := 1; step <= killedSteps; step++ {
 		for _, undo := range []bool{false, true} {
+			// Each death is in a world of its own, so that no plan stands on what the one before left.
 			w := o.world()
 			w.Seed, w.Moved, w.Schedulers, w.KillAt, w.Undo = o.Seed+uint64(step), 2, 2, step, undo
 			r, err := sim.Run(w)
