@@ -142,7 +142,7 @@ func New(o Options) (*Engine, error) {
 
 	// Partitions are dealt out over the loops in turn, as are sub-clusters.
 	for i := range o.Partitions {
-		so.Number, so.Memory = uint16(i+1), new(blocks).take
+		so.Number, so.Memory = uint16(i+1), newBlocks(o.RequestsMax).take
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
 
 		if !o.Manual { // virtual time wakes exactly
