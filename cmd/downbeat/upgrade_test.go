@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -20,8 +22,36 @@ import (
 	"downbeat.dev/frontend"
 )
 
-// versionBefore is the latest commit that spoke wire.VersionMin.
-const versionBefore = "9c26dd5ee4e7"
+// declaredVersion is how a commit's core/wire declares the protocol that it speaks.
+var declaredVersion = regexp.MustCompile(`(?m)^\s*Version\s*=\s*(\d+)$`)
+
+// findBefore returns the newest commit of this history that speaks the protocol before this one: the one before the commit
+// that declared this one. A history may be written anew, so that no hash is noted here.
+func findBefore(t *testing.T) string {
+	t.Helper()
+	git := func(args ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", "../.."}, args...)...).Output()
+		if err != nil {
+			t.Skipf("the history is not here: git %s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+
+	const declares = "core/wire/messages.go"
+	for commit := range strings.Lines(git("log", "--format=%H", "--", declares)) {
+		commit = strings.TrimSpace(commit)
+		before := git("rev-parse", "--verify", commit+"^") // a history that was cut off ends here
+		found := declaredVersion.FindStringSubmatch(git("show", before+":"+declares))
+		if found == nil {
+			t.Fatalf("%s:%s declares no protocol version", before, declares)
+		}
+		if found[1] == strconv.Itoa(wire.Version-1) {
+			return before
+		}
+	}
+	t.Skipf("no commit of this history speaks protocol version %d", wire.Version-1)
+	return ""
+}
 
 // buildBefore builds the version before from the repository's history.
 func buildBefore(t *testing.T) string {
@@ -29,6 +59,7 @@ func buildBefore(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("builds an earlier version")
 	}
+	versionBefore := findBefore(t)
 	dir := t.TempDir()
 	source := filepath.Join(dir, "source")
 	if err := os.Mkdir(source, 0o755); err != nil {
@@ -36,7 +67,7 @@ func buildBefore(t *testing.T) string {
 	}
 	unpack := exec.Command("bash", "-o", "pipefail", "-c", "git -C ../.. archive "+versionBefore+" -- . ':!bench/results' | tar -x -C "+source)
 	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Skipf("the history is not here: %v %s", err, out)
+		t.Fatalf("unpack %s: %v %s", versionBefore, err, out)
 	}
 	binary := filepath.Join(dir, "before")
 	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", binary, "./cmd/downbeat")
@@ -175,5 +206,5 @@ func TestRollingUpgrade(t *testing.T) {
 			t.Errorf("REST: the first that failed: %s", *text)
 		}
 	}
-	t.Logf("versions %d and %d: %d served by the library, %d by REST", wire.VersionMin, wire.Version, served, web.served.Load())
+	t.Logf("versions %d and %d: %d served by the library, %d by REST", wire.Version-1, wire.Version, served, web.served.Load())
 }
