@@ -35,7 +35,7 @@ var skips = map[string]struct {
 	"bench/solver/solver_test.go":           {1, "test", "the test fetches the solver"},
 	"cmd/downbeat/bytes_test.go":            {1, "test", "make fetches ONNX Runtime"},
 	"cmd/downbeat/conformance_test.go":      {1, "test", "make fetches ONNX Runtime"},
-	"cmd/downbeat/upgrade_test.go":          {2, "test", "a checkout with its history, without -short"},
+	"cmd/downbeat/upgrade_test.go":          {3, "test", "a checkout with its history, without -short"},
 	"core/repo/repo_test.go":                {1, "test", "root mounts a small file system"},
 	"core/sim/swarm_test.go":                {1, "sim", "a script is what a failing seed is shrunk to; by hand"},
 	"cuda/contract_test.go":                 {2, "test-hostgpu", "the driver's code on the processor; gpu-check has the device"},
