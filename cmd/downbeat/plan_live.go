@@ -198,8 +198,8 @@ func printPlanStatus(out io.Writer, s *engine.PlanStatus) error {
 	} else {
 		fmt.Fprintf(out, "Plan %d is %s: %d steps taken, %d left\n", s.Number, s.State, s.Taken, s.Left)
 	}
-	if s.Step != nil {
-		fmt.Fprintf(out, "  under way: %s %s on %s\n", s.Step.Act, s.Step.Model, s.Step.GPU)
+	for _, x := range s.UnderWay {
+		fmt.Fprintf(out, "  under way: %s %s on %s\n", x.Act, x.Model, x.GPU)
 	}
 	for _, x := range s.LeftOut {
 		fmt.Fprintf(out, "  left out: %s on %s: %s\n", x.Model, x.GPU, x.Why)

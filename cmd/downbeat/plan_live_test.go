@@ -15,7 +15,7 @@ import (
 	"downbeat.dev/core/engine"
 )
 
-var planShown = engine.PlanStatus{Number: 4, State: engine.PlanApplying, Taken: 3, Left: 2, Step: &engine.PlanStep{Act: "load", Model: "m:1", GPU: "b/1"},
+var planShown = engine.PlanStatus{Number: 4, State: engine.PlanApplying, Taken: 3, Left: 2, UnderWay: []engine.PlanStep{{Act: "load", Model: "m:1", GPU: "b/1"}},
 	NotServed: []string{"n:1"}, LeftOut: []engine.LeftOutOf{{Model: "m:1", GPU: "b/0", Why: "out of memory"}},
 	GPUs: []engine.PlannedGPU{{GPU: "b/0", SubCluster: "s", Memory: 3 << 20, Used: 1 << 20, Models: []engine.ResidentModel{{Model: "k:1", State: "offered"}, {Model: "m:1", State: "warm"}}}}}
 

@@ -112,7 +112,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	}
 	switch r.State {
 	case wire.LoadFailed:
-		g.orderReported(b, r)
+		g.orderReported(r)
 		g.advanceRollout(g.e.clock.Now())
 		g.e.log.Warn("model not loaded", "backend", b.name, "gpu", b.hello.GPUs[r.GPU], "model", m.Info.Name, "version", m.Info.Version, "err", r.Text)
 		return true
@@ -131,7 +131,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		g.drop(b, int(r.Model))
 	}
 	g.placeGPUs(b)
-	g.orderReported(b, r)
+	g.orderReported(r)
 	g.advanceRollout(g.e.clock.Now())
 	return true
 }

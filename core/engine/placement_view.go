@@ -47,7 +47,7 @@ func (g *registry) viewPlacement() *placementView {
 			if u != nil {
 				part = int32(u.sub)
 			}
-			v.GPUs = append(v.GPUs, plan.PlacedGPU{Pool: pools[key], Part: part, Memory: int64(min(d.Memory, 1<<44))})
+			v.GPUs = append(v.GPUs, plan.PlacedGPU{Pool: pools[key], Part: part, Host: int32(len(backends) - 1), Memory: int64(min(d.Memory, 1<<44))})
 			v.gpus = append(v.gpus, gpuKey{b.name, i})
 		}
 		v.addModels(b)

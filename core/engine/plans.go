@@ -54,7 +54,7 @@ type PlanStatus struct {
 	State     PlanState    `json:"state"`
 	Taken     int          `json:"steps_taken"`
 	Left      int          `json:"steps_left"`
-	Step      *PlanStep    `json:"step,omitempty"` // under way
+	UnderWay  []PlanStep   `json:"under_way"` // loads and unloads, at most one of each backend
 	NotServed []string     `json:"not_served"`
 	LeftOut   []LeftOutOf  `json:"left_out"`
 	GPUs      []PlannedGPU `json:"gpus"`
@@ -267,18 +267,20 @@ func keyNames(keys []string, models []int32) []string {
 
 func (g *registry) planStatus() PlanStatus {
 	r := &g.rollout
-	s := PlanStatus{State: PlanNone, NotServed: []string{}, LeftOut: []LeftOutOf{}, GPUs: g.residents()}
+	s := PlanStatus{State: PlanNone, UnderWay: []PlanStep{}, NotServed: []string{}, LeftOut: []LeftOutOf{}, GPUs: g.residents()}
 	if r.plan == nil {
 		return s
 	}
 
-	s.Number, s.State, s.Taken, s.NotServed = r.plan.Number, r.state, r.taken, keyNames(r.models, r.gaps)
+	s.Number, s.State, s.Taken, s.NotServed = r.plan.Number, r.state, r.taken, keyNames(r.models, r.plan.Gaps)
 	for _, x := range r.plan.LeftOut {
 		s.LeftOut = append(s.LeftOut, LeftOutOf{keyName(r.models[x.Model]), r.gpus[x.GPU].String(), x.Why})
 	}
 	if r.applying() {
 		s.Left = r.plan.Left(g.presentOf(r))
-		s.Step = &PlanStep{Number: r.taken + 1, Act: r.due.Kind.String(), Model: keyName(r.models[r.due.Model]), GPU: r.gpus[r.due.GPU].String()}
+		for i, w := range r.work {
+			s.UnderWay = append(s.UnderWay, PlanStep{r.taken + 1 + i, w.step.Kind.String(), keyName(r.models[w.step.Model]), r.gpus[w.step.GPU].String()})
+		}
 	}
 	return s
 }

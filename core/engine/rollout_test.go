@@ -213,6 +213,67 @@ func TestAPlanIsFencedAgainstOrdersBefore(t *testing.T) {
 	}
 }
 
+// TestLoadsOfDifferentBackendsGoSideBySide: two backends are asked for a load each at one time, and neither for a second
+// one before it has reported the first.
+func TestLoadsOfDifferentBackendsGoSideBySide(t *testing.T) {
+	s, all := two(t)
+	swap := append(slices.Clone(moveM), PlannedModel{Model: "k", Version: "1", GPUs: []string{"a/0", "a/1", "b/0", "b/1"}})
+	for _, l := range all {
+		l.b.hello.Details[0].Memory, l.b.hello.Details[1].Memory = 200, 200
+	}
+	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: swap}); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		l.work(t) // the fences
+	}
+	for n := 2; n <= 3; n++ {
+		s.run(s.clock.now + 500*ms)
+		for _, l := range all {
+			if got := l.b.asked; len(got) != n || got[n-1].Op != wire.Load || got[n-1].GPU != uint32(n-2) {
+				t.Errorf("%s was asked for %+v, want load %d of 2", l.b.hello.Name, got, n-1)
+			}
+		}
+		if st, err := s.e.PlanStatus(); err != nil || len(st.UnderWay) != 2 || st.UnderWay[0].Act != "load" || st.UnderWay[0].Number == st.UnderWay[1].Number {
+			t.Errorf("under way: %+v, %v", st.UnderWay, err)
+		}
+		for _, l := range all {
+			l.work(t)
+		}
+	}
+	drive(t, s, s.frontend(), all)
+	if got, want := residentsOf(t, s.e), "a/0[k:1 offered n:1 offered]90; a/1[k:1 offered n:1 offered]90; b/0[k:1 offered m:1 offered]90; b/1[k:1 offered m:1 offered]90"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestASubClusterLoadsOnOneGPUAtATime: the GPUs of two backends are one sub-cluster, too small for two loads at one time.
+func TestASubClusterLoadsOnOneGPUAtATime(t *testing.T) {
+	s := newStage(t, Options{})
+	var all []*loader
+	for _, name := range []string{"a", "b"} {
+		h := hello(name, 1, slope, "m", "n")
+		h.Version = wire.Version
+		for k := range h.Models {
+			h.Models[k].Loaded = []bool{k == 0}
+		}
+		all = append(all, newLoader(s.mustBackend(h)))
+	}
+	if _, err := s.e.ApplyPlan(Plan{Number: 1, Models: []PlannedModel{{Model: "n", Version: "1", GPUs: []string{"a/0", "b/0"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		l.work(t) // the fences
+	}
+	for n := range 2 {
+		s.run(s.clock.now + 500*ms)
+		if a, b := len(all[0].b.asked), len(all[1].b.asked); a != 2 || b != 1+n || s.e.reg.rollout.work[0].held == nil {
+			t.Fatalf("asked for %d and %d placements, want 2 and %d", a, b, 1+n)
+		}
+		all[n].work(t)
+	}
+}
+
 func TestPlansThatAreRefused(t *testing.T) {
 	s, all := two(t)
 	big := []PlannedModel{{Model: "m", Version: "1", GPUs: []string{"b/0"}}, {Model: "n", Version: "1", GPUs: []string{"b/0"}}}

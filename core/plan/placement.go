@@ -16,6 +16,7 @@ type PlacedGPU struct {
 	Pool int32
 	// Part is the sub-cluster that the GPU is in now, or Nowhere.
 	Part   int32
+	Host   int32 // number of its backend, which loads and unloads one model after another
 	Memory int64 // bytes; 0: not known, so that nothing limits it
 }
 
@@ -83,7 +84,7 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 func (s *Snapshot) Fleet() *Fleet {
 	f := &Fleet{}
 	for _, g := range s.GPUs {
-		f.Memory = append(f.Memory, g.room())
+		f.Memory, f.Hosts = append(f.Memory, g.room()), append(f.Hosts, g.Host)
 	}
 	for _, m := range s.Models {
 		f.Static, f.Dynamic = append(f.Static, m.Static), append(f.Dynamic, m.Dynamic)

@@ -132,3 +132,15 @@ func TestAGPUIsSparedBelowTheTarget(t *testing.T) {
 		}
 	}
 }
+
+func TestAQuarterOfAClusterLoads(t *testing.T) {
+	for gpus, most := range map[int]int{1: 1, 4: 1, 7: 1, 8: 2, 16: 4} {
+		n := 0
+		for MayLoadBeside(gpus, n) {
+			n++
+		}
+		if n != most {
+			t.Errorf("of %d GPUs %d load at one time, want %d", gpus, n, most)
+		}
+	}
+}

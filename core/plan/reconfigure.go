@@ -49,6 +49,7 @@ type Step struct {
 // Fleet is GPUs and models by number.
 type Fleet struct {
 	Memory          []int64 // by GPU, in bytes
+	Hosts           []int32 // by GPU: its backend, which loads and unloads one model after another; nil: each GPU has its own
 	Static, Dynamic []int64 // by model, in bytes
 }
 
@@ -92,6 +93,10 @@ func (f *Fleet) validate(present, wanted Placement) error {
 		return refuse("number of models", [4]int{len(f.Static), len(f.Dynamic), len(present), len(wanted)}, "the same for static and dynamic memory, present and wanted")
 	}
 
+	if f.Hosts != nil && len(f.Hosts) != len(f.Memory) {
+		return refuse("number of GPUs with a backend", len(f.Hosts), fmt.Sprint(len(f.Memory)))
+	}
+
 	for m := range f.Static {
 		if f.Static[m] < 0 || f.Dynamic[m] < 0 || f.Static[m] > bytesMax || f.Dynamic[m] > bytesMax {
 			return refuse(fmt.Sprintf("model %d: memory", m), fmt.Sprintf("%d static, %d dynamic", f.Static[m], f.Dynamic[m]), "0 to 2⁴⁴ bytes")
@@ -115,6 +120,14 @@ func (f *Fleet) validate(present, wanted Placement) error {
 		}
 	}
 	return nil
+}
+
+// hostOf numbers the backend of a GPU.
+func (f *Fleet) hostOf(gpu int32) int32 {
+	if f.Hosts == nil {
+		return gpu
+	}
+	return f.Hosts[gpu]
 }
 
 // needs is the memory that a GPU needs in a placement.

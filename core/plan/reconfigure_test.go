@@ -31,6 +31,11 @@ func drawFleet(rng *rand.Rand, spare int64) Fleet {
 	for range 1 + rng.IntN(5) {
 		f.Memory = append(f.Memory, 400+spare+rng.Int64N(800))
 	}
+	if rng.IntN(2) == 0 { // or each GPU has a backend of its own
+		for g := range f.Memory {
+			f.Hosts = append(f.Hosts, int32(g/2))
+		}
+	}
 	for range 1 + rng.IntN(12) {
 		f.Static, f.Dynamic = append(f.Static, 50+rng.Int64N(200)), append(f.Dynamic, rng.Int64N(100))
 	}
@@ -154,13 +159,14 @@ func TestTwoModelsSwapOnFullGPUs(t *testing.T) {
 
 func TestReconfigureRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Fleet, *Placement, *Placement){
-		"number of models":             func(f *Fleet, _, _ *Placement) { f.Static = f.Static[:0] },
-		"model 0: memory":              func(f *Fleet, _, _ *Placement) { f.Dynamic[0] = -1 },
-		"model 0: number of GPUs":      func(_ *Fleet, present, _ *Placement) { (*present)[0] = nil },
-		"model 0 on GPU 0: residence":  func(_ *Fleet, _, wanted *Placement) { (*wanted)[0][0] = Warm },
-		"GPU 0 for what is wanted: 80": func(f *Fleet, _, _ *Placement) { f.Memory[0] = 79 },
+		"number of models":              func(f *Fleet, _, _ *Placement) { f.Static = f.Static[:0] },
+		"model 0: memory":               func(f *Fleet, _, _ *Placement) { f.Dynamic[0] = -1 },
+		"model 0: number of GPUs":       func(_ *Fleet, present, _ *Placement) { (*present)[0] = nil },
+		"model 0 on GPU 0: residence":   func(_ *Fleet, _, wanted *Placement) { (*wanted)[0][0] = Warm },
+		"number of GPUs with a backend": func(f *Fleet, _, _ *Placement) { f.Hosts = []int32{0, 0} },
+		"GPU 0 for what is wanted: 80":  func(f *Fleet, _, _ *Placement) { f.Memory[0] = 79 },
 	} {
-		f, present, wanted := Fleet{[]int64{100}, []int64{60}, []int64{20}}, Placement{{Absent}}, Placement{{Offered}}
+		f, present, wanted := Fleet{Memory: []int64{100}, Static: []int64{60}, Dynamic: []int64{20}}, Placement{{Absent}}, Placement{{Offered}}
 		spoil(&f, &present, &wanted)
 		if _, err := Reconfigure(f, present, wanted); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)

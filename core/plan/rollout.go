@@ -12,7 +12,10 @@ type Rollout struct {
 	Fleet          Fleet
 	Before, Wanted Placement // what was present at its beginning, what shall be
 	LeftOut        []LeftOut
-	lost           []bool // by GPU
+	// Gaps are models that nobody offers for a while, as Reconfiguration says: those foreseen, and those that came of loads
+	// which ended in another order.
+	Gaps []int32
+	lost []bool // by GPU
 }
 
 // LeftOut is a model that a GPU did not get.
@@ -31,7 +34,8 @@ func NewRollout(number uint64, f Fleet, present, wanted Placement) (*Rollout, Re
 		return nil, Reconfiguration{}, err
 	}
 
-	r := &Rollout{Number: number, Fleet: f, Before: settledPlacement(present), Wanted: clonePlacement(wanted), lost: make([]bool, len(f.Memory))}
+	r := &Rollout{Number: number, Fleet: f, Before: settledPlacement(present), Wanted: clonePlacement(wanted),
+		Gaps: slices.Clone(steps.Gaps), lost: make([]bool, len(f.Memory))}
 	return r, steps, nil
 }
 
@@ -43,33 +47,6 @@ func refuseOrphans(present, wanted Placement) error {
 		}
 	}
 	return nil
-}
-
-// Due returns the steps to take now, none when the plan is applied: one load or unload, or all offers or withdrawals of
-// one model that belong together, so that the GPUs of a sub-cluster change as one. A load that was ordered is present as
-// Loaded, and what is due then is its StepWarmUp: the backend's own, to be waited for.
-//
-// What is present on GPUs that were lost does not count.
-func (r *Rollout) Due(present Placement) []Step {
-	s := newReconfiguring(&r.Fleet, r.maskLost(present), r.Wanted)
-	first, ok := s.next()
-	if !ok {
-		return nil
-	}
-
-	steps := []Step{first}
-	_, rank := s.stepAt(place{first.Model, first.GPU})
-	if first.Kind != StepOffer && rank != rankRetire {
-		return steps
-	}
-
-	// Steps are due together only where the planner ranks them alike.
-	for _, p := range s.differs {
-		if kind, also := s.stepAt(p); p.model == first.Model && p.gpu != first.GPU && kind == first.Kind && also == rank {
-			steps = append(steps, Step{Kind: kind, Model: p.model, GPU: p.gpu})
-		}
-	}
-	return steps
 }
 
 // Left returns how many steps are left if nothing fails.

@@ -61,6 +61,10 @@ func MaySpareGPU(t Targets, demand float64, gpus int) bool {
 	return gpus > 1 && demand <= t.At(gpus-1)*float64(gpus-1)
 }
 
+// MayLoadBeside says whether one GPU more of a cluster may load a model while others do: a quarter of its GPUs at one
+// time, and one in any case. The rest must take bursts that an average demand does not show.
+func MayLoadBeside(gpus, others int) bool { return others == 0 || 4*(others+1) <= gpus }
+
 // GPUsFor returns the fewest GPUs that carry a demand in GPUs: the smallest N with demand ≤ u*(N)·N.
 func (t Targets) GPUsFor(demand float64) int {
 	if demand <= 0 {

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"downbeat.dev/core/plan"
+)
+
+// moveClusters has sub-clusters of which every GPU has changed alike keep their number and their GPUs: they are only told
+// of the models that they have now. GPUs that change alone change their sub-cluster, in placeGPUs.
+func (g *registry) moveClusters(touched []*Backend) {
+	changed := false
+	for _, c := range g.clusters[1:] {
+		if len(c.gpus) == 0 || !slices.ContainsFunc(c.gpus, func(u *gpu) bool { return slices.Contains(touched, u.b) }) {
+			continue
+		}
+		loaded := g.loadedOn(c.gpus[0].b, int(c.gpus[0].index))
+		if slices.Equal(loaded, c.models) || !g.loadedAlike(c, loaded) {
+			continue
+		}
+
+		for _, u := range c.gpus {
+			u.models.Store(g.numbersOf(u.b, int(u.index)))
+		}
+		c.models, changed = loaded, true
+		g.e.ranker(c.number).models.Store(&loaded)
+	}
+	if changed {
+		g.settle()
+	}
+}
+
+// loadedAlike says whether all GPUs of a sub-cluster have these models, with profiles that can be planned as one, and no
+// other sub-cluster of the name has the same.
+func (g *registry) loadedAlike(c *cluster, loaded []uint32) bool {
+	for _, x := range g.clusters[1:] {
+		if x != c && len(x.gpus) > 0 && x.name == c.name && slices.Equal(x.models, loaded) {
+			return false
+		}
+	}
+
+	first := c.gpus[0]
+	for _, u := range c.gpus[1:] {
+		if !slices.Equal(g.loadedOn(u.b, int(u.index)), loaded) {
+			return false
+		}
+		for _, id := range loaded {
+			if u.b != first.b && !plan.AlikeProfiles(u.b.profileOf(id), first.b.profileOf(id)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// profileOf returns ℓ(b) of a model by its id.
+func (b *Backend) profileOf(id uint32) []time.Duration {
+	return b.hello.Models[slices.Index(b.ids, id)].Profile
+}

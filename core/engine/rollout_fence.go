@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// sendFences asks every backend to unload a model that a GPU of it does not have. A scheduler that was here before may
+// have asked for loads that nobody knows of any more: a backend carries placements out one after another, so that its
+// report of the fence says that those have ended. A backend that has all of its models everywhere loads none.
+func (g *registry) sendFences() {
+	r := &g.rollout
+	r.fences = map[uint64]*Backend{}
+	for _, b := range g.backends {
+		at, ok := b.absentModel()
+		if !ok || b.hello.Version < commandVersion {
+			continue
+		}
+		r.orders++
+		r.fences[planOrder|r.orders] = b
+		b.port.Place([]wire.Placement{{Number: planOrder | r.orders, Op: wire.Unload, GPU: uint32(at.gpu), Model: uint32(at.model)}})
+	}
+}
+
+// absentModel finds a model that a GPU of the backend does not have.
+func (b *Backend) absentModel() (at resident, ok bool) {
+	for n := range b.hello.Models {
+		for i := range b.hello.GPUs {
+			if !isLoaded(&b.hello.Models[n], i) {
+				return resident{n, i}, true
+			}
+		}
+	}
+	return at, false
+}
+
+// awaitFences says whether a backend that is here still has to report its fence.
+func (g *registry) awaitFences(now sched.Time) bool {
+	r := &g.rollout
+	for number, b := range r.fences {
+		if b.dead.Load() || now.Sub(r.began) >= reportMost {
+			delete(r.fences, number)
+		}
+	}
+	return len(r.fences) > 0
+}
