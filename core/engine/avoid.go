@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math/bits"
 	"slices"
 
 	"downbeat.dev/core/sched"
@@ -17,10 +16,6 @@ type unreachable struct {
 	until  sched.Time
 }
 
-// unreachableFor is how long it is remembered that a backend could not read from a frontend: about as long as a suspect
-// one is not asked again (decision 0044).
-const unreachableFor = 1e9 // ns
-
 // noteUnread notes that a backend could not read from a frontend.
 func (p *partition) noteUnread(now sched.Time, front uint32, backend sched.Groups) {
 	s := p.seats(front)
@@ -31,23 +26,16 @@ func (p *partition) noteUnread(now sched.Time, front uint32, backend sched.Group
 		s.unread.groups = 0
 	}
 	s.unread.groups |= backend
-	s.unread.until = now.Add(unreachableFor)
+	s.unread.until = now.Add(sched.UnreadFor)
 }
 
-// groupsToAvoid returns which backends are not to get a flight's request that is given back: none where no other one
-// serves its model, or where it did not fail.
+// groupsToAvoid returns which backends are not to get a flight's request that is given back.
 func (p *partition) groupsToAvoid(e *Engine, now sched.Time, f *flight, r *sched.Request) sched.Groups {
-	failed := f.gpu.b.group
-	if r.Flags&(broke|unread) == 0 || r.Flags&moved == 0 {
-		return 0
+	var unread sched.Groups
+	if s := p.seats(r.Origin); s != nil && now < s.unread.until {
+		unread = s.unread.groups
 	}
-	if s := p.seats(r.Origin); r.Flags&unread != 0 && s != nil && now < s.unread.until && p.servedBeside(e, f, s.unread.groups|failed) {
-		return s.unread.groups | failed
-	}
-	if p.servedBeside(e, f, failed) {
-		return failed
-	}
-	return 0
+	return sched.GroupsToAvoid(r.Flags, f.gpu.b.group, unread, func(without sched.Groups) bool { return p.servedBeside(e, f, without) })
 }
 
 // servedBeside says whether a backend of none of these groups serves a flight's model.
@@ -70,17 +58,10 @@ func (c *cluster) groups() *[]sched.Groups {
 	return &all
 }
 
-// leastUsedGroup returns the group that the fewest backends have.
-func (g *registry) leastUsedGroup() sched.Groups {
-	var uses [sched.GroupsMax]int
+// usedGroups returns the group of every backend.
+func (g *registry) usedGroups() (used []sched.Groups) {
 	for _, b := range g.backends {
-		uses[bits.TrailingZeros16(uint16(b.group))]++
+		used = append(used, b.group)
 	}
-	least := 0
-	for n := range uses {
-		if uses[n] < uses[least] {
-			least = n
-		}
-	}
-	return sched.GroupOf(uint32(least))
+	return used
 }

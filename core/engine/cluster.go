@@ -285,7 +285,7 @@ func (g *registry) addGPUs(gpus []*gpu) {
 		if err := r.s.AddGPU(t.now, u.id, u.epoch); err != nil {
 			g.e.log.Error("gpu not added", "gpu", u.name, "err", err)
 		} else {
-			r.countState(&u.health, true, true)
+			r.beginHealth(&u.health)
 			r.s.SetGroup(u.id, u.b.group)
 			if until > t.now {
 				r.s.Hold(t.now, u.id, until)

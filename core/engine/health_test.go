@@ -89,7 +89,7 @@ func TestFailingGPUAloneInItsSubClusterIsHeldBack(t *testing.T) {
 		// Half of what the sound one can serve in batches of eight.
 		asked, served := s.offerFor(s.frontend(), "m", 1, sched.Time(c.well[7])/4, 120*ms, 5_000*ms)
 		t.Logf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
-		if asked-served > 4*2*failedMost { // two tries of each, four times, before it is held
+		if asked-served > 4*2*4 { // two tries of each, four times, before it is held
 			t.Errorf("ℓ(8) of the sick one %v, of the other %v: %d of %d served", c.sick[7], c.well[7], served, asked)
 		}
 	}
@@ -100,18 +100,34 @@ func TestFailingGPUAloneInItsSubClusterIsHeldBack(t *testing.T) {
 func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	var r ranker
 	var sick, slow health
-	r.countState(&sick, true, true)
-	r.countState(&slow, true, false)
-	sick.failed = failedMost
-	r.countState(&sick, false, false)
-	if !r.isOutlier(&sick, false) {
-		t.Error("a GPU fails while another one works, and it is not an outlier")
+	note := func(h *health, failed, slow bool) {
+		before := h.GPUHealth
+		h.Note(failed, slow)
+		r.countChange(&before, &h.GPUHealth)
+	}
+	judged := func() sched.Verdict {
+		return sick.Judge(0, sched.Peers{GPUs: 2, Working: int(r.working.Load()), Sound: r.sound})
 	}
 
-	slow.failed = failedMost
-	r.countState(&slow, false, false)
-	if r.isOutlier(&sick, false) {
-		t.Error("all GPUs fail, and one of them is an outlier")
+	r.beginHealth(&sick)
+	r.beginHealth(&slow)
+	note(&slow, false, true)
+	for range 4 {
+		note(&sick, true, false)
+	}
+	if judged() != sched.Sickened {
+		t.Error("a GPU fails while another one works, and it is not held")
+	}
+
+	note(&slow, true, false)
+	if judged() != sched.Unchanged {
+		t.Error("all GPUs fail, and one of them is held")
+	}
+
+	r.dropHealth(&sick)
+	r.dropHealth(&slow)
+	if r.working.Load() != 0 || r.sound != 0 {
+		t.Errorf("all GPUs have left: %d work, %d are sound", r.working.Load(), r.sound)
 	}
 }
 

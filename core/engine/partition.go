@@ -62,27 +62,6 @@ type flight struct {
 	requests, piece []sched.Request
 }
 
-// A request's flags.
-const (
-	wasLost = 1 << 0 // a backend was lost with it once, or failed it
-	moved   = 1 << 1 // in a flight: its backend gave it back, reload has had it
-	unrun   = 1 << 2 // with moved: before it ran
-	broke   = 1 << 3 // it failed with ExecutionFailed
-	unread  = 1 << 4 // it failed with InputUnavailable
-	told    = 1 << 5 // with moved: its frontend was told
-)
-
-// whyLost is why a request that was given to others ends when these cannot serve it in time.
-func whyLost(r *sched.Request) model.Reason {
-	switch {
-	case r.Flags&broke != 0:
-		return model.ExecutionFailed
-	case r.Flags&unread != 0:
-		return model.InputUnavailable
-	}
-	return model.BackendLost
-}
-
 // A batch's number on the wire: partition, generation, place.
 func (p *partition) wireID(place uint32) uint64 {
 	return uint64(p.number)<<56 | uint64(p.batches[place].gen&0xffffff)<<32 | uint64(place)
@@ -154,12 +133,8 @@ func (p *partition) count(model uint32, why model.Reason) {
 
 // end ends a request that was queued, with an outcome.
 func (p *partition) end(t *turn, r *sched.Request, why model.Reason) {
-	// The client is told of the failure that cost the request its time, not of the deadline that it missed for it.
-	if r.Flags&wasLost != 0 && (why == model.DeadlineCannotBeMet || why == model.NoBackend || why == model.DeadlinePast) {
-		why = whyLost(r)
-	}
 	p.live--
-	p.refuse(t, r, why)
+	p.refuse(t, r, sched.ReasonTold(r.Flags, why))
 }
 
 // refuse ends a request that is not counted as queued.
@@ -186,14 +161,14 @@ func (p *partition) collect(e *Engine, t *turn) {
 
 		// Its GPU has gone or changed since the grant: the requests count as lost with it.
 		for k := range b.Requests {
-			b.Requests[k].Flags |= wasLost
+			b.Requests[k].Flags |= sched.WasLost
 			p.again(e, t, &b.Requests[k])
 		}
 	}
 
 	for i := 0; i < len(o.Drops); i++ {
 		d := &o.Drops[i]
-		if d.Reason == model.DeadlineCannotBeMet && d.Flags&wasLost == 0 {
+		if d.Reason == model.DeadlineCannotBeMet && d.Flags&sched.WasLost == 0 {
 			p.models[d.Model].countDrop(ruleOf(d))
 		}
 		p.end(t, &d.Request, d.Reason)
@@ -320,10 +295,7 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 
 	// The groups come first: they depend on flags that are cleared next.
 	r.Avoid = p.groupsToAvoid(e, t.now, f, &r)
-	if r.Flags&unrun == 0 { // what never ran has been lost to nobody: its end is what the queue makes of it
-		r.Flags |= wasLost
-	}
-	r.Flags &= wasLost | broke | unread
+	r.Flags = sched.PastOf(r.Flags)
 
 	// A session's end clears its seats, so that what its batches held has nobody to answer.
 	s := p.seats(r.Origin)
@@ -335,29 +307,28 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	switch {
 	case *place != mark: // a later request sat down there: its answer stands
 	case p.live == p.liveMax:
-		p.refuse(t, &r, whyLost(&r))
+		p.refuse(t, &r, sched.ReasonLost(r.Flags))
 	default:
 		p.live++
 		p.again(e, t, &r)
 	}
 }
 
-// giveBack takes a request that its GPU did not answer and never will: others get it. One that ran gets one chance
-// more only, since it may be what the GPU died of.
+// giveBack takes a request that its GPU did not answer and never will: others get it, where core/sched gives it another try.
 func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	r := &f.requests[k]
 
 	// The note comes before the request is queued: reload already reads it.
-	if r.Flags&unread != 0 {
+	if r.Flags&sched.Unread != 0 {
 		p.noteUnread(t.now, r.Origin, f.gpu.b.group)
 	}
-	if r.Flags&unrun != 0 || r.Flags&wasLost == 0 {
+	if sched.MayTryAgain(r.Flags) {
 		p.reload(e, t, f, k)
 		return
 	}
 	// No backend answers it, nor will another try.
 	p.models[f.model].sent--
-	p.refuse(t, r, whyLost(r))
+	p.refuse(t, r, sched.ReasonLost(r.Flags))
 }
 
 // worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's, and all
@@ -406,7 +377,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
 	c.countRun(len(f.requests), int64(exec))
 	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
-		failed: broken == len(f.requests), slow: isSlow(exec, f.exec),
+		failed: broken == len(f.requests), slow: sched.IsSlow(exec, f.exec),
 		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f),
 		unrun:     exec == 0 && broken < len(f.requests)})
 
@@ -418,7 +389,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	// What the backend gave back is queued again before its memory goes.
 	if back {
 		for k := range f.requests {
-			if f.requests[k].Flags&(moved|told) == moved {
+			if f.requests[k].Flags&(sched.GaveBack|sched.Told) == sched.GaveBack {
 				p.giveBack(e, t, f, k)
 			}
 		}
@@ -437,35 +408,27 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, broken int, back bool) {
 	for _, x := range m.Failures {
 		k, why := int(x.Index), x.Reason
-		if k >= len(f.requests) || why == model.ReasonNone || why >= model.ReasonCount || f.requests[k].Flags&moved != 0 {
+		if k >= len(f.requests) || why == model.ReasonNone || why >= model.ReasonCount || f.requests[k].Flags&sched.GaveBack != 0 {
 			continue
 		}
 
 		failed++
-		// What a backend cannot read from a frontend, and leaves to others, says nothing of its GPUs.
-		if why == model.ExecutionFailed || why == model.InputUnavailable && !x.Untold {
+		if sched.BlamesGPU(why, x.Untold) {
 			broken++
 		}
-		r := &f.requests[k]
+
+		// What the backend told its frontend has ended; what others would do no better with ends here.
+		r, past := &f.requests[k], sched.AfterFailure(why, x.Untold)
+		r.Flags |= past
 		switch {
-		case why == model.BackendLost:
-			r.Flags |= moved
-		case why == model.NoBackend:
-			r.Flags |= moved | unrun
-		case !x.Untold:
+		case past == 0:
 			p.count(f.model, why)
-			continue
-		case why == model.ExecutionFailed:
-			r.Flags |= moved | broke
-		case why == model.InputUnavailable:
-			r.Flags |= moved | unread
-		default: // others would do no better
-			r.Flags |= moved | told
+		case past&sched.Told != 0:
 			p.models[f.model].sent--
 			p.refuse(t, r, why)
-			continue
+		default:
+			back = true
 		}
-		back = true
 	}
 	return min(failed, len(f.requests)), broken, back
 }

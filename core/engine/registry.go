@@ -154,7 +154,7 @@ func (g *registry) addBackend(b *Backend) error {
 
 	g.nameNode(b)
 	g.nameBackend(b)
-	b.group = g.leastUsedGroup()
+	b.group = sched.LeastUsedGroup(g.usedGroups())
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
 	g.placeGPUs(b)

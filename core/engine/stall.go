@@ -1,14 +1,8 @@
 package engine
 
 import (
-	"time"
-
 	"downbeat.dev/core/sched"
 )
-
-// stallHold is for how long a GPU gets no batches once its backend's link is seen to stall. Who sees it says so again
-// sooner than that, for as long as it lasts.
-const stallHold = sched.Duration(250 * time.Millisecond)
 
 // Stall says that nothing arrives at the backend for now, as its link's kernel sees it. An order that were sent would lie
 // behind what is not acknowledged, so that the backend's GPUs get no batches for a while; what they have stays. It is far
@@ -24,8 +18,8 @@ func (g *registry) stallBackend(b *Backend) {
 		r.enter(t)
 
 		// A GPU that is held since it is sick stays so for longer, and only a sound batch ends that.
-		if u.health.holds == 0 && !u.health.gone {
-			r.s.Hold(t.now, u.id, t.now.Add(stallHold))
+		if !u.health.OnTrial() && !u.health.gone {
+			r.s.Hold(t.now, u.id, t.now.Add(sched.StallHold))
 		}
 		r.advance(g.e, t)
 		r.mu.Unlock()
