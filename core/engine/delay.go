@@ -32,33 +32,30 @@ func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 	return s[n/2], s[n*permille/1000]
 }
 
-// bounds returns d_ctrl and d_data as backend b measures them. A round trip's tail is taken to
-// lie in one direction: d_ctrl = p99.9 − p50/2.
+// bounds returns d_ctrl and d_data as backend b measures them.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	b.mu.Lock()
-	t50, t999 := b.trips.percentiles(len(b.trips.ns), 999)
-	_, f999 := b.fetch.percentiles(len(b.fetch.ns), 999)
+	median, high := b.trips.percentiles(len(b.trips.ns), limits.DelayPermille)
+	_, fetch := b.fetch.percentiles(len(b.fetch.ns), limits.DelayPermille)
 	b.mu.Unlock()
-	return sched.Duration(t999 - t50/2), sched.Duration(f999)
+	return sched.Duration(limits.OneWay(median, high)), sched.Duration(fetch)
 }
 
-// delays returns d_ctrl and d_data as measured; the slowest peer counts for all.
+// delays returns d_ctrl and d_data as backends measure them and services can bear them.
 func (g *registry) delays() (ctrl, data sched.Duration) {
+	var bound limits.Bound[sched.Duration]
 	for _, b := range g.backends {
-		bc, bd := b.bounds()
-		ctrl, data = max(ctrl, bc), max(data, bd)
+		bound = bound.Slowest(b.bounds())
 	}
 
 	// Where nothing is served yet no SLO bounds them, and then the longest there is does.
-	most, each := limits.DelaysMost(sched.Duration(sched.SLOLimit), 1)
-	ctrl, data = min(ctrl, most), min(data, each)
+	bound = bound.Within(sched.SLOLimit, 1)
 	for _, m := range g.models {
 		if m.served() {
-			most, each = limits.DelaysMost(sched.Duration(m.slo), int(m.batchMax()))
-			ctrl, data = min(ctrl, most), min(data, each)
+			bound = bound.Within(sched.Duration(m.slo), int(m.batchMax()))
 		}
 	}
-	return ctrl, data
+	return bound.Ctrl, bound.Data
 }
 
 // overrun is by how much batches end later than planned, as the scheduler hears of it: slow
@@ -73,18 +70,11 @@ type overrun struct {
 	most  int64      // how late batches are expected to end: limits.Overrun of both
 }
 
-// How often an overrun's percentile is taken anew, and of what. What it may take of a budget is in limits.
-const (
-	overrunLatest = 256        // batches count
-	overrunTurn   = 32         // batches,
-	overrunEvery  = 10_000_000 // and not more often than this, ns: it sorts
-)
-
 func (o *overrun) add(now sched.Time, ns int64) {
 	o.delays.add(ns)
-	if o.n%overrunTurn == 0 && now.Sub(o.taken) >= overrunEvery {
+	if o.n%limits.OverrunTurn == 0 && now.Sub(o.taken) >= sched.Duration(limits.OverrunEvery) {
 		o.taken = now
-		_, p99 := o.percentiles(overrunLatest, 990)
+		_, p99 := o.percentiles(limits.OverrunLatest, limits.OverrunPermille)
 		o.expect(p99, o.floor)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/wire"
 )
 
@@ -80,7 +81,7 @@ func TestExplainTellsShares(t *testing.T) {
 	if v.Minute.Answers >= last || v.Minute.Accuracy <= v.Lately.Accuracy || v.Lately.Accuracy > 0.92 {
 		t.Errorf("of %d requests in all, lately %+v, in the last minute %+v", last, v.Lately, v.Minute)
 	}
-	if !(k.Price > 10 && k.PriceMinute > leastPrice && k.PriceMinute < k.Price) {
+	if !(k.Price > 10 && k.PriceMinute > plan.LeastPrice && k.PriceMinute < k.Price) {
 		t.Errorf("the price is %v, over the last minute %v", k.Price, k.PriceMinute)
 	}
 	if n := v.Next; n == nil || n.Kind != k.Name || math.Abs(n.Cost-k.Price*n.GPUTime/1e3) > 1e-9 {

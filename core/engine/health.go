@@ -6,7 +6,7 @@ import (
 
 // health is a GPU's health as core/sched judges it, and what its ranker counts by it. Its ranker's lock guards it.
 type health struct {
-	sched.GPUHealth
+	sched.Health
 	gone bool // its backend has left
 }
 
@@ -19,9 +19,9 @@ func (r *ranker) judge(t *turn, c *completion) {
 	}
 
 	// The GPU is counted with this batch before it is compared with the others.
-	before := h.GPUHealth
+	before := h.Health
 	h.Note(c.failed, c.slow)
-	r.countChange(&before, &h.GPUHealth)
+	r.countChange(&before, &h.Health)
 
 	switch h.Judge(t.now, sched.Peers{GPUs: r.s.GPUs(), Working: int(r.working.Load()), Sound: r.sound, Elsewhere: c.elsewhere}) {
 	case sched.Recovered:
@@ -35,7 +35,7 @@ func (r *ranker) judge(t *turn, c *completion) {
 }
 
 // countChange counts a GPU anew that works or is sound, and was not, or the other way round.
-func (r *ranker) countChange(before, after *sched.GPUHealth) {
+func (r *ranker) countChange(before, after *sched.Health) {
 	if before.Works() != after.Works() {
 		r.working.Add(int32(change(after.Works())))
 	}
@@ -74,9 +74,9 @@ func (r *ranker) holdTrials(e *Engine, now sched.Time, grants []sched.Grant) {
 
 // beginHealth counts a GPU that joins. mu is held.
 func (r *ranker) beginHealth(h *health) {
-	before := h.GPUHealth
-	h.GPUHealth = sched.HealthyGPU()
-	r.countChange(&before, &h.GPUHealth)
+	before := h.Health
+	h.Health = sched.HealthyGPU()
+	r.countChange(&before, &h.Health)
 }
 
 // dropHealth forgets a GPU that leaves. mu is held.
@@ -84,9 +84,9 @@ func (r *ranker) dropHealth(h *health) {
 	if h.OnTrial() {
 		r.tried--
 	}
-	var none sched.GPUHealth
-	r.countChange(&h.GPUHealth, &none)
-	h.GPUHealth, h.gone = none, true
+	var none sched.Health
+	r.countChange(&h.Health, &none)
+	h.Health, h.gone = none, true
 }
 
 // logHealth says once of each GPU that it is held back, and once that it serves again. No lock is held.

@@ -101,9 +101,9 @@ func TestFailingGPUIsOutlierAmongSlowOnes(t *testing.T) {
 	var r ranker
 	var sick, slow health
 	note := func(h *health, failed, slow bool) {
-		before := h.GPUHealth
+		before := h.Health
 		h.Note(failed, slow)
-		r.countChange(&before, &h.GPUHealth)
+		r.countChange(&before, &h.Health)
 	}
 	judged := func() sched.Verdict {
 		return sick.Judge(0, sched.Peers{GPUs: 2, Working: int(r.working.Load()), Sound: r.sound})

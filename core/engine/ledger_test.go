@@ -20,7 +20,7 @@ func TestARequestKeepsTheLedger(t *testing.T) {
 			s := newStage(t, Options{Prompt: 1})
 			s.mustBackend(hello("b", 1, slope, "m"))
 			f := s.frontend()
-			for i := range overrunTurn {
+			for i := range limits.OverrunTurn {
 				s.e.parts[0].overrunIn(1).add(sched.Time(100+i)*ms, int64(c.overrun))
 			}
 
@@ -64,7 +64,7 @@ func TestAStumbleIsLearntOnce(t *testing.T) {
 			s.run(s.clock.now + 10*ms)
 		}
 	}
-	ask(overrunLatest - overrunTurn)
+	ask(limits.OverrunLatest - limits.OverrunTurn)
 
 	b.running[0] = s.clock.now + 30*ms
 	stumbled := len(b.batches)
@@ -75,7 +75,7 @@ func TestAStumbleIsLearntOnce(t *testing.T) {
 
 	// The percentile is taken anew when the next thirty-two have been noted.
 	o := s.e.parts[0].overrunIn(1)
-	for o.n < overrunLatest {
+	for o.n < limits.OverrunLatest {
 		ask(1)
 	}
 	if m := o.margin(50e6); m != 0 {
@@ -90,7 +90,7 @@ func TestSteadyLatenessIsLearntWhole(t *testing.T) {
 	freed := sched.Time(0)
 
 	// Batches are sent in pairs, the second planned to start where the first was planned to end.
-	for i := range sched.Time(2 * overrunLatest) {
+	for i := range sched.Time(2 * limits.OverrunLatest) {
 		start := i * 100 * ms
 		for k := range sched.Time(2) {
 			planned := start + k*sched.Time(exec)

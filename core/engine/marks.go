@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 )
 
@@ -51,7 +52,7 @@ func (x *pricing) noteWhatWas(now sched.Time) {
 	// The homes and their prices are still those of the latest renewal, and held until now.
 	for k := range x.subs {
 		s := &x.subs[k]
-		if i := slices.IndexFunc(x.homes, func(h PricedHome) bool { return h.SubCluster == s.number }); i >= 0 {
+		if i := slices.IndexFunc(x.homes, func(h plan.PricedHome) bool { return h.SubCluster == s.number }); i >= 0 {
 			s.paid += x.homes[i].Price * float64(now.Sub(max(x.at, s.since))) / 1e9
 		}
 	}

@@ -44,11 +44,11 @@ func TestCancelAfterOverruns(t *testing.T) {
 	s.mustBackend(hello("b", 1, slope, "m"))
 	f := s.frontend()
 	p := s.e.parts[0]
-	for i := range overrunTurn {
+	for i := range limits.OverrunTurn {
 		p.overrunIn(1).add(sched.Time(100+i)*ms, 3e6)
 	}
 	f.ask(1, "m", 50*ms)
-	for i := range 8 * overrunTurn {
+	for i := range 8 * limits.OverrunTurn {
 		p.overrunIn(1).add(sched.Time(1000+i)*ms, 1e6)
 	}
 	if p.overrunIn(1).p99 != 1e6 {

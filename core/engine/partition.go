@@ -464,18 +464,11 @@ func (p *partition) reclaim() {
 	}
 }
 
-// absentMin is how long after the latest look the watchdog takes the time since then to be its own absence: the
-// process was stopped, or its host.
-const absentMin = 5 * sched.Duration(houseEvery)
-
 // watch finds batches whose backend is silent for too long. Time in which nobody here listened does not count.
 func (p *partition) watch(t *turn) {
 	p.reclaim()
-	absent := t.now.Sub(p.watched)
+	absent := limits.Absence(sched.Duration(houseEvery), t.now.Sub(p.watched))
 	p.watched = t.now
-	if absent < absentMin {
-		absent = 0
-	}
 	for k := range p.batches {
 		f := &p.batches[k]
 

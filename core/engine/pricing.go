@@ -14,13 +14,13 @@ import (
 // registry owns it.
 type pricing struct {
 	e       *Engine
-	pricer  *Pricer
+	pricer  *plan.Pricer
 	bidders []bidder // by partition, then by id
 	subs    []pricedSub
 	crowded bool // more sub-clusters than can have a price, and it was logged
 
-	homes []PricedHome // of the latest renewal
-	at    sched.Time   // of the latest renewal
+	homes []plan.PricedHome // of the latest renewal
+	at    sched.Time        // of the latest renewal
 	marks marks
 	due   sched.Time // not before: see restShare
 }
@@ -35,25 +35,20 @@ type bidder struct {
 
 // pricedSub is a sub-cluster that such services have homes in.
 type pricedSub struct {
-	number    uint32
-	busy      sched.Duration // GPU time given out until the latest renewal
-	good, bad float64        // requests that ended in about the last second
-	since     sched.Time     // it has a price since then
-	paid      float64        // Σ price·seconds since then
-	paidAt    [marksKept]float64
+	number uint32
+	busy   sched.Duration // GPU time given out until the latest renewal
+	ends   plan.RecentEnds
+	since  sched.Time // it has a price since then
+	paid   float64    // Σ price·seconds since then
+	paidAt [marksKept]float64
 }
 
 const (
 	// restShare is how many times as long as it took a renewal is followed by none: prices take a fiftieth of a core
 	// at most, however many services have a choice.
 	restShare = 50
-	// rateLeast is from how many requests per second a service bids; what less take counts as that of services without
-	// a choice.
-	rateLeast = 0.1
 	// bidsAtOnce is how many services bid with their partition's lock held.
 	bidsAtOnce = 64
-	// countedFor is the time constant of good and bad.
-	countedFor = time.Second
 )
 
 // listBidders takes up the services that have a choice now. What was counted of those that had one before is kept.
@@ -119,17 +114,30 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 		x.subs = append(x.subs, s)
 	}
 
-	crowded := len(x.subs) > plan.KindsMax
-	if crowded && !x.crowded {
-		g.e.log.Warn("only the sub-clusters with most GPUs have a price", "subclusters", len(x.subs), "priced", plan.KindsMax)
+	// The limit bounds the solver's work; the others go without a price.
+	gpus := make([]int, len(x.subs))
+	for i := range x.subs {
+		gpus[i] = len(g.clusters[x.subs[i].number].gpus)
+	}
+	all := x.subs
+	x.subs = x.subs[:0:0]
+	for _, i := range plan.LargestHomes(gpus, plan.KindsMax) {
+		x.subs = append(x.subs, all[i])
 	}
 
-	// The limit bounds the solver's work; the others go without a price.
+	crowded := len(all) > len(x.subs)
+	if crowded && !x.crowded {
+		g.e.log.Warn("only the sub-clusters with most GPUs have a price", "subclusters", len(all), "priced", len(x.subs))
+	}
 	x.crowded = crowded
-	if crowded {
-		slices.SortStableFunc(x.subs, func(a, b pricedSub) int { return len(g.clusters[b.number].gpus) - len(g.clusters[a.number].gpus) })
-		x.subs = x.subs[:plan.KindsMax]
-		slices.SortFunc(x.subs, func(a, b pricedSub) int { return int(a.number) - int(b.number) })
+}
+
+// AddBid hands what a service bids to a pricer.
+func AddBid(p *plan.Pricer, b *sched.Bid) {
+	p.Add(b.Rate, b.Recent, b.Queued)
+	for i := range b.Offers {
+		o := &b.Offers[i]
+		p.AddOffer(o.SubCluster, o.Accuracy, o.Cost)
 	}
 }
 
@@ -141,12 +149,12 @@ func (x *pricing) renew(now sched.Time) {
 
 	// Made at the first choice: an installation without one pays nothing for prices.
 	if x.pricer == nil {
-		x.pricer = NewPricer()
+		x.pricer = plan.NewPricer(sched.Stepped)
 	}
 
 	// What was paid is summed at the old prices, so before they change.
 	x.noteWhatWas(now)
-	elapsed := min(time.Duration(now.Sub(x.at)), countedFor) // of a process that was stopped nothing is known
+	elapsed := plan.Counted(time.Duration(now.Sub(x.at)))
 	x.at = now
 
 	// Bids come before homes: the others' demand is what is left without the bidders'.
@@ -155,9 +163,9 @@ func (x *pricing) renew(now sched.Time) {
 	err := x.pricer.Begin(x.homes)
 	if err == nil {
 		for i := range x.bidders {
-			x.pricer.Add(&x.bidders[i].bid)
+			AddBid(x.pricer, &x.bidders[i].bid)
 		}
-		var homes []PricedHome
+		var homes []plan.PricedHome
 		homes, err = x.pricer.Renew(elapsed)
 		x.homes = append(x.homes[:0], homes...)
 	}
@@ -186,12 +194,8 @@ func (x *pricing) renew(now sched.Time) {
 
 // collectBids asks every service what it wants, and counts how its requests ended since the last renewal.
 func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
-	keep := max(0, 1-float64(elapsed)/float64(countedFor))
-
-	// Older counts fade with the time constant countedFor.
 	for k := range x.subs {
-		x.subs[k].good *= keep
-		x.subs[k].bad *= keep
+		x.subs[k].ends.Fade(elapsed)
 	}
 
 	for i := 0; i < len(x.bidders); {
@@ -202,7 +206,7 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 
 			// A service that bids nothing now must not be added with its last bid.
 			b.bid.Rate, b.bid.Offers = 0, b.bid.Offers[:0]
-			if b.chooses && p.s.RateOf(sched.ModelID(b.id)) >= rateLeast {
+			if b.chooses && plan.MayBid(p.s.RateOf(sched.ModelID(b.id))) {
 				p.s.Bid(now, sched.ModelID(b.id), &b.bid)
 			}
 			sent, bad := p.ends(b.id)
@@ -234,8 +238,7 @@ func (x *pricing) count(bid *sched.Bid, good, bad float64) {
 		}
 		last = int(sub)
 		if k := slices.IndexFunc(x.subs, func(s pricedSub) bool { return s.number == sub }); k >= 0 {
-			x.subs[k].good += max(0, good) // batches may have been taken back
-			x.subs[k].bad += max(0, bad)
+			x.subs[k].ends.Add(good, bad)
 		}
 	}
 }
@@ -248,7 +251,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		r := x.e.ranker(s.number)
 		r.mu.Lock()
 		load := r.s.Load()
-		ahead := r.s.Ahead(now, PriceHorizon)
+		ahead := r.s.Ahead(now, sched.Duration(plan.PriceHorizon))
 		own := 0.0
 		for i := range x.bidders {
 			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
@@ -264,8 +267,8 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		if load.GPUs == 0 {
 			continue
 		}
-		h := PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: max(0, load.Demand-own), BadShare: s.bad / max(1, s.good+s.bad),
-			Ahead: float64(ahead) / float64(PriceHorizon)}
+		h := plan.PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: plan.OthersDemand(load.Demand, own), BadShare: s.ends.BadShare(),
+			Ahead: float64(ahead) / float64(plan.PriceHorizon)}
 		if elapsed > 0 {
 			h.BusyShare = float64(busy) / float64(load.GPUs) / float64(elapsed)
 		}

@@ -91,11 +91,11 @@ func TestPricesFollowDemand(t *testing.T) {
 		return homes[0].Price, homes[1].Price
 	}
 
-	if a, b := price(1000*ms, 20*ms, 0); a != leastPrice || b != leastPrice {
-		t.Errorf("with time left over prices are %v and %v, want %v", a, b, leastPrice)
+	if a, b := price(1000*ms, 20*ms, 0); a != plan.LeastPrice || b != plan.LeastPrice {
+		t.Errorf("with time left over prices are %v and %v, want %v", a, b, plan.LeastPrice)
 	}
 	a, b := price(6000*ms, ms, 0)
-	if !(a > b && b > leastPrice) {
+	if !(a > b && b > plan.LeastPrice) {
 		t.Errorf("under load prices are %v and %v, want the faster kind's to be higher", a, b)
 	}
 	beside, _ := price(6000*ms, ms, 3)
@@ -118,7 +118,7 @@ func TestNobodyPaysForPricesWithoutAChoice(t *testing.T) {
 	s.run(s.clock.now + 1000*ms)
 	x := &s.e.reg.pricing
 	x.bidders = slices.DeleteFunc(x.bidders, func(b bidder) bool { return !b.chooses })
-	if len(x.bidders) != 2 || len(x.homes) != 1 || x.homes[0].Price != leastPrice {
+	if len(x.bidders) != 2 || len(x.homes) != 1 || x.homes[0].Price != plan.LeastPrice {
 		t.Fatalf("%d classes of the family have a choice, want 2; prices are %+v", len(x.bidders), x.homes)
 	}
 	b.Close()
@@ -189,7 +189,7 @@ func TestSubClustersBeyondTheMarket(t *testing.T) {
 	s.run(s.clock.now + 60*ms)
 
 	x := &s.e.reg.pricing
-	if len(x.homes) != plan.KindsMax || slices.ContainsFunc(x.homes, func(h PricedHome) bool { return h.GPUs != 2 }) {
+	if len(x.homes) != plan.KindsMax || slices.ContainsFunc(x.homes, func(h plan.PricedHome) bool { return h.GPUs != 2 }) {
 		t.Errorf("prices of %+v", x.homes)
 	}
 	if n := strings.Count(log.String(), "only the sub-clusters with most GPUs have a price"); n != 1 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -303,7 +304,7 @@ func (g *registry) removeBackend(b *Backend) {
 // measure puts the network delays in force that the worst backend measured, when the options name
 // none.
 func (g *registry) measure(now sched.Time) {
-	if now.Sub(g.measured) < sched.Duration(time.Second) {
+	if now.Sub(g.measured) < sched.Duration(limits.DelaysEvery) {
 		return
 	}
 	g.measured = now
@@ -317,7 +318,7 @@ func (g *registry) measure(now sched.Time) {
 	}
 
 	// A change makes every partition plan anew, so that small ones are left out.
-	if near(ctrl, g.ctrl) && near(data, g.data) {
+	if limits.Near(ctrl, g.ctrl) && limits.Near(data, g.data) {
 		return
 	}
 	g.ctrl, g.data = ctrl, data
@@ -336,10 +337,4 @@ func (g *registry) measure(now sched.Time) {
 		p.mu.Unlock()
 		g.e.finish(t)
 	}
-}
-
-// near says whether a delay need not be replaced: within a tenth or 10 µs.
-func near(a, b sched.Duration) bool {
-	d := max(a, b) - min(a, b)
-	return d <= 10_000 || d*10 <= max(a, b)
 }

@@ -1,12 +1,12 @@
 package sched
 
 // A GPU whose batches fail, or take much longer than planned, while those of others do not, is kept from batches for a while
-// and then tried with one. The driver tells GPUHealth every batch and holds the GPU as it says; nothing of this looks at a
+// and then tried with one. The driver tells Health every batch and holds the GPU as it says; nothing of this looks at a
 // model: where all GPUs do alike, it is the requests or the profile that are wrong.
 
-// GPUHealth is what the latest batches of one GPU say of it. The zero value is a GPU that has left, or has not
+// Health is what the latest batches of one GPU say of it. The zero value is a GPU that has left, or has not
 // come yet; see HealthyGPU.
-type GPUHealth struct {
+type Health struct {
 	failed, slow uint16 // batches in a row of which every request failed; that took much longer than planned
 	holds        uint16 // how often the GPU was held since it was sound
 	works        bool   // the latest batch did not fail; so does a GPU that has run none
@@ -57,19 +57,19 @@ func IsSlow(exec, planned Duration) bool {
 }
 
 // HealthyGPU returns the health of a GPU that has run nothing.
-func HealthyGPU() GPUHealth { return GPUHealth{works: true, sound: true} }
+func HealthyGPU() Health { return Health{works: true, sound: true} }
 
 // Works says whether the latest batch did not fail.
-func (h *GPUHealth) Works() bool { return h.works }
+func (h *Health) Works() bool { return h.works }
 
 // Sound says whether the latest batch did not fail and was not slow.
-func (h *GPUHealth) Sound() bool { return h.sound }
+func (h *Health) Sound() bool { return h.sound }
 
 // OnTrial says whether the GPU is held, or runs a batch after that to show that it is sound.
-func (h *GPUHealth) OnTrial() bool { return h.holds > 0 }
+func (h *Health) OnTrial() bool { return h.holds > 0 }
 
 // Note takes in one more batch.
-func (h *GPUHealth) Note(failed, slow bool) {
+func (h *Health) Note(failed, slow bool) {
 	h.failed, h.slow = streak(h.failed, failed), streak(h.slow, slow)
 	h.works = h.failed == 0
 	h.sound = h.works && h.slow == 0
@@ -84,7 +84,7 @@ func streak(n uint16, again bool) uint16 {
 }
 
 // Judge says what the batch noted latest makes of the GPU. Its peers are counted with that batch.
-func (h *GPUHealth) Judge(now Time, peers Peers) Verdict {
+func (h *Health) Judge(now Time, peers Peers) Verdict {
 	if h.sound {
 		if h.holds == 0 {
 			return Unchanged
@@ -103,7 +103,7 @@ func (h *GPUHealth) Judge(now Time, peers Peers) Verdict {
 // isOutlier says whether a GPU has been sick for long enough while others are better: one of them that works, slow as
 // it may be, where it fails; half of them, where it is slow, since profiles are wrong more often than GPUs. The one
 // that works may be elsewhere: in another sub-cluster that serves the model.
-func (h *GPUHealth) isOutlier(peers Peers) bool {
+func (h *Health) isOutlier(peers Peers) bool {
 	again := h.holds > 0 // one more batch tells
 	switch {
 	case h.failed >= failedMost || again && h.failed > 0:
@@ -115,7 +115,7 @@ func (h *GPUHealth) isOutlier(peers Peers) bool {
 }
 
 // Hold returns until when the GPU gets no batches, as of its verdict.
-func (h *GPUHealth) Hold(now Time) (until Time) {
+func (h *Health) Hold(now Time) (until Time) {
 	h.until = now.Add(min(holdMost, Duration(holdFirst)<<min(h.holds, holdShifts)))
 	h.holds++
 	return h.until

@@ -3,7 +3,7 @@ package sched
 import "testing"
 
 // judgeAll notes batches one after another and returns the last verdict.
-func judgeAll(h *GPUHealth, now Time, peers Peers, n int, failed, slow bool) (v Verdict) {
+func judgeAll(h *Health, now Time, peers Peers, n int, failed, slow bool) (v Verdict) {
 	for range n {
 		h.Note(failed, slow)
 		v = h.Judge(now, peers)

@@ -39,7 +39,7 @@ type backSession struct {
 	fronts map[uint32]*session // of the scheduler's life that the session is with
 	// The checker's: batches sent and not done, GPUs as planned, frontends announced.
 	flights map[uint64]*order
-	gpus    []plan
+	gpus    []seenGPU
 	peers   map[uint32]bool
 }
 
@@ -112,7 +112,7 @@ func (b *back) connect(sch *scheduler) {
 		return
 	}
 
-	s := &backSession{b: b, flights: map[uint64]*order{}, peers: map[uint32]bool{}, gpus: make([]plan, c.o.GPUs),
+	s := &backSession{b: b, flights: map[uint64]*order{}, peers: map[uint32]bool{}, gpus: make([]seenGPU, c.o.GPUs),
 		link: link{sch: sch, life: sch.life, up: true}, fronts: sch.book.sessions, told: control.Told{GPUs: c.o.GPUs}}
 	b.sessions[i] = s
 	c.note("backend", int64(b.index), int64(i), 0)

@@ -42,8 +42,8 @@ type key struct {
 	again bool // it is in the Submit that the engine is taking, and was queued before
 }
 
-// plan is a GPU as the engine must see it.
-type plan struct {
+// seenGPU is a GPU as the engine must see it.
+type seenGPU struct {
 	invariants.GPU
 	step uint64 // the number of the spare step that was ordered last; 0: it has ended
 }

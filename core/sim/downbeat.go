@@ -6,6 +6,7 @@ import (
 
 	"downbeat.dev/core/engine"
 	vocabulary "downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 )
@@ -18,14 +19,14 @@ type Downbeat struct {
 	sent [][]sched.BatchID // per GPU, oldest first: the next may be sent in the moment the last ends
 	ids  []int32
 
-	pricer   *engine.Pricer // nil: every model is by itself
+	pricer   *plan.Pricer // nil: every model is by itself
 	renewals int
 	renewAt  Time
 	gpus     []int      // by kind
 	busy     []Duration // by kind: GPU time given out until the latest renewal
-	homes    []engine.PricedHome
+	homes    []plan.PricedHome
 	bid      sched.Bid
-	recently recent
+	recently plan.RecentEnds
 	running  []sched.SpareStep // by GPU: its latest step
 }
 
@@ -53,7 +54,7 @@ func NewDownbeat(w *World) *Downbeat {
 
 		// Only families have a choice between costs, so only they need prices.
 		if d.pricer == nil {
-			d.pricer, d.renewAt = engine.NewPricer(), 0
+			d.pricer, d.renewAt = plan.NewPricer(sched.Stepped), 0
 		}
 	}
 
@@ -86,14 +87,14 @@ func (m *Model) describeService(kinds int) sched.Service {
 func (d *Downbeat) Scheduler() *sched.Scheduler { return d.s }
 
 // Prices returns what GPU time costs by kind, as of the latest renewal; nil in a World without families.
-func (d *Downbeat) Prices() []engine.PricedHome { return d.homes }
+func (d *Downbeat) Prices() []plan.PricedHome { return d.homes }
 
 // Arrive implements Server. Requests of one moment are all queued before any of them leaves.
 func (d *Downbeat) Arrive(now Time, r int32, model int32) {
 	// Join does not plan yet: Wake does, after all arrivals of this moment.
 	why := d.s.Join(now, sched.Request{ID: sched.RequestID(r), Model: sched.ModelID(model), Deadline: d.w.Deadline(r)})
 	if why != vocabulary.ReasonNone {
-		d.recently.bad++
+		d.recently.Bad++
 		d.w.Drop(r)
 	}
 }
@@ -137,14 +138,14 @@ func (d *Downbeat) NextWake() Time {
 
 // renewPrices sells the GPUs' time to the models.
 func (d *Downbeat) renewPrices(now Time) {
-	d.recently.fade()
+	d.recently.Fade(time.Duration(PricePeriod))
 	d.homes = d.homes[:0]
 
 	// A kind of which the World has no GPU has no price.
 	for k, n := range d.gpus {
 		if n > 0 {
 			busy := d.s.Load(uint32(k)).Busy
-			d.homes = append(d.homes, engine.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.badShare(), Ahead: float64(d.s.Ahead(now, uint32(k), engine.PriceHorizon)) / float64(engine.PriceHorizon),
+			d.homes = append(d.homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Ahead: float64(d.s.Ahead(now, uint32(k), Duration(plan.PriceHorizon))) / float64(plan.PriceHorizon),
 				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
 			d.busy[k] = busy
 		}
@@ -153,7 +154,7 @@ func (d *Downbeat) renewPrices(now Time) {
 	must(d.pricer.Begin(d.homes))
 	for i := range d.w.Models {
 		d.s.Bid(now, sched.ModelID(i), &d.bid)
-		d.pricer.Add(&d.bid)
+		engine.AddBid(d.pricer, &d.bid)
 	}
 
 	homes, err := d.pricer.Renew(time.Duration(PricePeriod))
@@ -172,18 +173,6 @@ func (d *Downbeat) renewPrices(now Time) {
 // Renewals returns how often prices were renewed.
 func (d *Downbeat) Renewals() int { return d.renewals }
 
-// recent counts the requests that ended in about the last second.
-type recent struct{ good, bad float64 }
-
-// fade lets a price period pass.
-func (r *recent) fade() {
-	const keep = 1 - float64(PricePeriod)/1e9
-	r.good *= keep
-	r.bad *= keep
-}
-
-func (r *recent) badShare() float64 { return r.bad / max(1, r.good+r.bad) }
-
 func (d *Downbeat) act() {
 	batches, drops := d.s.Actions()
 	for i := range batches {
@@ -194,7 +183,7 @@ func (d *Downbeat) act() {
 		}
 
 		d.sent[b.GPU] = append(d.sent[b.GPU], b.ID)
-		d.recently.good += float64(len(b.Requests))
+		d.recently.Good += float64(len(b.Requests))
 		if d.w.Models[b.Model].Variants == nil {
 			d.w.Start(b.ExecAt, int32(b.GPU), int32(b.Model), d.ids)
 		} else {
@@ -202,7 +191,7 @@ func (d *Downbeat) act() {
 		}
 	}
 
-	d.recently.bad += float64(len(drops))
+	d.recently.Bad += float64(len(drops))
 	for _, x := range drops {
 		d.w.Drop(int32(x.ID))
 	}

@@ -32,7 +32,7 @@ var rooms = []room{
 	{"models", []string{"backend", "core/repo"}},
 	{"backend/learn", []string{"backend", "core/repo", "core/plan"}},
 	{"backend", []string{"core/control", "core/limits", "core/repo", "core/wire", "core/profile", "core/model", "cuda", "rdma", "csrc"}},
-	{"core/sim", []string{"core/arrivals", "core/lead", "core/control", "core/engine", "core/app", "core/limits", "core/invariants", "core/sched", "core/wire", "core/profile", "core/model"}},
+	{"core/sim", []string{"core/arrivals", "core/lead", "core/control", "core/engine", "core/app", "core/plan", "core/limits", "core/invariants", "core/sched", "core/wire", "core/profile", "core/model"}},
 	{"core/arrivals", nil},
 	{"core/lead", []string{"core/control"}},
 	{"core/observe", []string{"core/engine", "core/guard", "core/model"}},

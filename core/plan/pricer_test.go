@@ -1,4 +1,4 @@
-package engine
+package plan
 
 import (
 	"math"
@@ -6,19 +6,16 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"downbeat.dev/core/plan"
-	"downbeat.dev/core/sched"
 )
 
 // drawBids draws services with five variants each, of which heavier ones answer better, and the GPUs that all of them would
 // take with their heaviest.
-func drawBids(rng *rand.Rand, services int) (bids []sched.Bid, full float64) {
+func drawBids(rng *rand.Rand, services int) (bids []Bidder, full float64) {
 	for range services {
-		b := sched.Bid{Rate: 200 * rng.ExpFloat64()}
+		b := Bidder{Rate: 200 * rng.ExpFloat64()}
 		cost, accuracy := 0.0005+0.002*rng.Float64(), 0.4+0.3*rng.Float64()
-		for v := range uint16(5) {
-			b.Offers = append(b.Offers, sched.Offer{SubCluster: 1, Variant: v, Accuracy: accuracy, Cost: cost})
+		for range 5 {
+			b.Offers = append(b.Offers, Offer{Accuracy: accuracy, Cost: cost})
 			cost *= 1.2 + 1.5*rng.Float64()
 			accuracy += (0.98 - accuracy) * rng.Float64()
 		}
@@ -29,16 +26,12 @@ func drawBids(rng *rand.Rand, services int) (bids []sched.Bid, full float64) {
 }
 
 // chooseOffer is what a service takes at a price, and the steps of its hull below that: offers that some price makes best.
-func chooseOffer(b *sched.Bid, price float64) (offer *sched.Offer, step int) {
-	bidder := plan.Bidder{Rate: b.Rate}
-	for _, o := range b.Offers {
-		bidder.Offers = append(bidder.Offers, plan.Offer{Accuracy: o.Accuracy, Cost: o.Cost})
-	}
-	chosen := bidder.Choose([]float64{price}, plan.DefaultValue)
-	if chosen == plan.NotServed {
+func chooseOffer(b *Bidder, price float64) (offer *Offer, step int) {
+	chosen := b.Choose([]float64{price}, DefaultValue)
+	if chosen == NotServed {
 		return nil, -1
 	}
-	for i, h := range bidder.Hull(0, nil) {
+	for i, h := range b.Hull(0, nil) {
 		if h == chosen {
 			step = i
 		}
@@ -55,7 +48,7 @@ const (
 // fifth slower than planned.
 type fluid struct {
 	rng         *rand.Rand
-	drawn, bids []sched.Bid
+	drawn, bids []Bidder
 	home        PricedHome
 	pricer      *Pricer
 	slower      float64
@@ -63,7 +56,7 @@ type fluid struct {
 }
 
 func newFluid(seed uint64) *fluid {
-	f := &fluid{rng: rand.New(rand.NewPCG(seed, 11)), pricer: NewPricer()}
+	f := &fluid{rng: rand.New(rand.NewPCG(seed, 11)), pricer: NewPricer(func(recent, rate float64) bool { return false })}
 	var full float64
 	f.drawn, full = drawBids(f.rng, fluidServices)
 	f.home = PricedHome{SubCluster: 1, GPUs: int(math.Ceil(full * 0.7))}
@@ -88,9 +81,10 @@ func (f *fluid) run(t *testing.T, period int) {
 		t.Fatal(err)
 	}
 	for _, b := range f.bids {
-		b.Rate *= against
-		b.Recent = b.Rate
-		f.pricer.Add(&b)
+		f.pricer.Add(b.Rate*against, b.Rate*against, 0)
+		for _, o := range b.Offers {
+			f.pricer.AddOffer(1, o.Accuracy, o.Cost)
+		}
 	}
 	priced, err := f.pricer.Renew(100 * time.Millisecond)
 	if err != nil {

@@ -1,22 +1,21 @@
-package engine
+package plan
 
 import (
 	"fmt"
 	"time"
-
-	"downbeat.dev/core/plan"
-	"downbeat.dev/core/sched"
 )
 
 // Pricer turns what services want of GPU time into one price for each sub-cluster (UNIFIED U3): a renewal takes what
 // everybody bids, and sells less of the GPUs' time while requests go bad. It holds the memory of its making. Not safe for concurrent use.
 type Pricer struct {
-	targets plan.Targets
-	market  plan.Market
-	prices  plan.Prices
+	targets Targets
+	market  Market
+	prices  Prices
 	homes   []PricedHome
-	place   []int32 // by sub-cluster: its place in homes +1, 0: it has none
-	bids    int
+	place   []int32                         // by sub-cluster: its place in homes +1, 0: it has none
+	bids    int                             // bidders that may get something
+	bidding bool                            // offers are being added to the bid in place bids
+	stepped func(recent, rate float64) bool // whether the rates differ by more than chance
 
 	factor float64 // on all prices, see discount
 	full   float64 // on the share of GPU time that is sold, see sell
@@ -36,15 +35,16 @@ type PricedHome struct {
 	Planned    float64 // the same before what is taken off while GPU time is left over
 }
 
-// NewPricer returns a Pricer whose prices are 0.
-func NewPricer() *Pricer {
-	return &Pricer{factor: 1, full: 1, scale: 1, targets: plan.DefaultTargets(), market: plan.Market{Value: plan.DefaultValue}}
+// NewPricer returns a Pricer whose prices are 0. stepped says whether a rate over a tenth of a second and the same over one differ by
+// more than chance explains (sched.Stepped).
+func NewPricer(stepped func(recent, rate float64) bool) *Pricer {
+	return &Pricer{stepped: stepped, factor: 1, full: 1, scale: 1, targets: DefaultTargets(), market: Market{Value: DefaultValue}}
 }
 
 // Begin starts a renewal: homes are all sub-clusters that have GPUs.
 func (p *Pricer) Begin(homes []PricedHome) error {
-	if len(homes) > plan.KindsMax {
-		return fmt.Errorf("engine: prices of %d sub-clusters, at most %d have one", len(homes), plan.KindsMax)
+	if len(homes) > KindsMax {
+		return fmt.Errorf("plan: prices of %d sub-clusters, at most %d have one", len(homes), KindsMax)
 	}
 
 	clear(p.place)
@@ -61,7 +61,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		capacity := share * float64(h.GPUs)
 		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*h.Ahead, capacityLeast*capacity))
 	}
-	p.bids, p.rate, p.recent, p.scale = 0, 0, 0, 1
+	p.bids, p.bidding, p.rate, p.recent, p.scale = 0, false, 0, 0, 1
 	return nil
 }
 
@@ -76,32 +76,43 @@ func (p *Pricer) placeOf(sub uint32) int {
 	return int(p.place[sub]) - 1
 }
 
-// Add takes in what one service bids.
-func (p *Pricer) Add(bid *sched.Bid) {
+// Add takes in what one service bids: requests/s, the same over the last tenth of a second, and requests that are queued. Its
+// offers follow by AddOffer; without one it gets nothing.
+func (p *Pricer) Add(rate, recent float64, queued int) {
+	p.endBid()
+
 	// Bidders and their offers keep their memory from one renewal to the next.
 	if p.bids == len(p.market.Bidders) {
-		p.market.Bidders = append(p.market.Bidders, plan.Bidder{})
+		p.market.Bidders = append(p.market.Bidders, Bidder{})
 	}
 	b := &p.market.Bidders[p.bids]
 
 	// What is queued has to be served within the horizon, beside what comes.
-	b.Rate, b.Offers = bid.Rate+float64(bid.Queued)/(float64(PriceHorizon)/1e9), b.Offers[:0]
-	p.rate += bid.Rate
-	p.recent += bid.Recent
-	for i := range bid.Offers {
-		o := &bid.Offers[i]
-		if at := p.placeOf(o.SubCluster); at >= 0 {
-			b.Offers = append(b.Offers, plan.Offer{Kind: int32(at), Accuracy: max(0, o.Accuracy-leastPrice*o.Cost), Cost: o.Cost})
-		}
-	}
-	if len(b.Offers) > 0 {
-		p.bids++
+	b.Rate, b.Offers = rate+float64(queued)/PriceHorizon.Seconds(), b.Offers[:0]
+	p.bidding = true
+	p.rate += rate
+	p.recent += recent
+}
+
+// AddOffer adds to the bid of the service that was added last one way to answer its requests, at a cost in GPU seconds each.
+func (p *Pricer) AddOffer(sub uint32, accuracy, cost float64) {
+	if at := p.placeOf(sub); at >= 0 {
+		b := &p.market.Bidders[p.bids]
+		b.Offers = append(b.Offers, Offer{Kind: int32(at), Accuracy: max(0, accuracy-LeastPrice*cost), Cost: cost})
 	}
 }
 
-// leastPrice is what a GPU second costs where nothing else wants it; core/sched counts so, too. With it a price tells
+// endBid keeps the latest bid if something was offered.
+func (p *Pricer) endBid() {
+	if p.bidding && len(p.market.Bidders[p.bids].Offers) > 0 {
+		p.bids++
+	}
+	p.bidding = false
+}
+
+// LeastPrice is what a GPU second costs where nothing else wants it; core/sched counts so, too. With it a price tells
 // which of two kinds that answer alike is used first.
-const leastPrice = 0.01
+const LeastPrice = 0.01
 
 // capacityLeast is the share of a sub-cluster's capacity that services with a choice bid for, whatever the others take.
 const capacityLeast = 0.05
@@ -111,11 +122,12 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	if len(p.homes) == 0 {
 		return nil, nil
 	}
+	p.endBid()
 	m := p.market
 	m.Bidders = m.Bidders[:p.bids]
 
 	// All together show a step that is too small to show in each.
-	if sched.Stepped(p.recent, p.rate) {
+	if p.stepped(p.recent, p.rate) {
 		p.scale = p.recent / max(1, p.rate)
 		for i := range m.Bidders {
 			m.Bidders[i].Rate *= p.scale
@@ -130,8 +142,8 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 	// What is told of a home and what decisions read differ by the discount alone.
 	for k := range p.homes {
 		h := &p.homes[k]
-		h.Planned = p.prices.Price[k] + leastPrice
-		h.Price = p.prices.Price[k]*p.factor + leastPrice
+		h.Planned = p.prices.Price[k] + LeastPrice
+		h.Price = p.prices.Price[k]*p.factor + LeastPrice
 	}
 
 	return p.homes, nil
@@ -176,4 +188,39 @@ const (
 func (p *Pricer) Scale() float64 { return p.scale }
 
 // PriceHorizon is what a renewal looks ahead.
-const PriceHorizon sched.Duration = 1e9
+const PriceHorizon = time.Second
+
+// Requests that ended count towards a price for about so long, and a service bids from so many requests per second: those of
+// what takes less count as a demand without a choice.
+const (
+	countedFor = time.Second
+	bidsFrom   = 0.1
+)
+
+// MayBid says whether a service with so many requests per second bids.
+func MayBid(rate float64) bool { return rate >= bidsFrom }
+
+// Counted returns how much of the time between two renewals is looked at: of a process that was stopped nothing is known.
+func Counted(elapsed time.Duration) time.Duration { return min(elapsed, countedFor) }
+
+// RecentEnds are requests that ended in about the last second: with an output or a batch, and because there was none in time.
+type RecentEnds struct{ Good, Bad float64 }
+
+// Fade lets time pass: older counts fade.
+func (r *RecentEnds) Fade(elapsed time.Duration) {
+	keep := max(0, 1-float64(elapsed)/float64(countedFor))
+	r.Good *= keep
+	r.Bad *= keep
+}
+
+// Add counts more. Batches that were taken back count for nothing.
+func (r *RecentEnds) Add(good, bad float64) {
+	r.Good += max(0, good)
+	r.Bad += max(0, bad)
+}
+
+// BadShare is the share of bad ones.
+func (r *RecentEnds) BadShare() float64 { return r.Bad / max(1, r.Good+r.Bad) }
+
+// OthersDemand is the demand of all models of a sub-cluster less that of those that bid.
+func OthersDemand(all, bidders float64) float64 { return max(0, all-bidders) }
