@@ -37,10 +37,10 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	}
 
 	for i := range r.Models {
-		m, err := o.layoutModel(ctx, &r.Models[i], library)
+		models, err := o.layoutAll(ctx, &r.Models[i], library)
 		switch {
 		case err == nil:
-			c.Models = append(c.Models, m)
+			c.Models = append(c.Models, models...)
 		case errors.Is(err, ort.ErrMissing): // said once, below or in the log
 		case ctx.Err() != nil:
 			return c, err

@@ -83,6 +83,11 @@ func (b *Backend) carryCommand(ctx context.Context, c wire.ModelCommand, from *p
 		return b.carryLesson(ctx, c, from)
 	}
 
+	// Requests of a shape that nobody has had yet are the model's own, whoever controls what is loaded.
+	if c.Op == wire.AddShape {
+		return b.addClass(ctx, c)
+	}
+
 	// Whether clients may load and unload is the operator's choice, as in Triton.
 	r := b.config.repository
 	if r == nil || r.control != ControlExplicit {

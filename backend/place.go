@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/core/wire"
@@ -115,7 +116,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 
 	// Versions that the policy serves no more go last: some version is served all the time.
 	for i, e := range b.modelEntries() {
-		other := e.model.Name == name && !slices.ContainsFunc(models, func(m *device.Model) bool { return m.Version == e.model.Version })
+		other := e.model.Name == name && !staysLoaded(e.model, models)
 		for _, g := range b.gpus {
 			if other && g.routeOf(uint32(i)) != nil {
 				errs = append(errs, b.unloadFrom(ctx, change{gpu: g, model: uint32(i)}))
@@ -177,7 +178,8 @@ func (b *Backend) unloadVersions(ctx context.Context, name, version string) erro
 	var errs []error
 	found := false
 	for i, e := range b.modelEntries() {
-		if e.model.Name != name || version != "" && e.model.Version != version {
+		whole, _ := model.SplitVersion(e.model.Version)
+		if e.model.Name != name || version != "" && e.model.Version != version && whole != version {
 			continue
 		}
 		for _, g := range b.gpus {

@@ -112,6 +112,9 @@ func (o ProfileOptions) chooseModels(r *repo.Repository) ([]*repo.Model, []error
 }
 
 func (o ProfileOptions) measureModel(ctx context.Context, m *repo.Model, library *ort.Runtime, kind, about string) error {
+	if m.HasClasses() || m.OpenOutputs() {
+		return errors.New("its dims are variable or its inputs optional: every shape is measured when the first request of it comes")
+	}
 	d, err := device.NewModel(m, 0, SlotBytesMax)
 	if err != nil {
 		return err

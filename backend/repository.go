@@ -165,6 +165,13 @@ func (r *repository) forget(name string) {
 	maps.DeleteFunc(r.reasons, func(k versionKey, _ string) bool { return k.name == name })
 }
 
+// forgetVersion forgets why loads of one version of a model failed.
+func (r *repository) forgetVersion(name, version string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reasons, versionKey{name, version})
+}
+
 // readModels reads a model anew and lays it out. An empty version means those that its policy serves.
 func (r *repository) readModels(ctx context.Context, name, version string) ([]*device.Model, error) {
 	r.mu.Lock()
@@ -188,11 +195,12 @@ func (r *repository) readModels(ctx context.Context, name, version string) ([]*d
 	if err != nil {
 		return nil, err
 	}
+	whole, class := model.SplitVersion(version)
 
 	var found []*device.Model
 	for i := range models {
 		m := &models[i]
-		if version != "" && m.Version != version {
+		if version != "" && m.Version != whole {
 			continue
 		}
 
@@ -200,16 +208,28 @@ func (r *repository) readModels(ctx context.Context, name, version string) ([]*d
 		if i == 0 {
 			r.options.warnOf(m)
 		}
-		d, err := r.options.layoutModel(ctx, m, r.library)
+		all, err := r.layoutModel(ctx, m, class)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, d)
+		found = append(found, all...)
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("model %s has no version %q: %w", name, version, repo.ErrNotFound)
 	}
 	return found, nil
+}
+
+// layoutModel prepares a model with the classes that it has from the start, or the one class that is named.
+func (r *repository) layoutModel(ctx context.Context, m *repo.Model, class string) ([]*device.Model, error) {
+	if class == "" {
+		return r.options.layoutAll(ctx, m, r.library)
+	}
+	if !m.HasClasses() {
+		return nil, fmt.Errorf("model %s version %s: class %q: %w", m.Name, m.Version, class, errNotClass)
+	}
+	d, err := r.options.layoutClass(ctx, m, class, r.library)
+	return []*device.Model{d}, err
 }
 
 // names are the models that there are, the overridden ones among them.
@@ -245,6 +265,9 @@ func (r *repository) unserved(known []entry, loaded func(number uint32) bool) (a
 	names := r.names()
 	for i, e := range known {
 		k := versionKey{e.model.Name, e.model.Version}
+		if _, class := model.SplitVersion(k.version); class != "" {
+			continue // clients know of the version that it is a class of
+		}
 		if loaded(uint32(i)) {
 			served[k.name] = true
 		} else {

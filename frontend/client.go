@@ -54,6 +54,7 @@ type Client struct {
 	results  resultPool
 	session  session
 	commands commands
+	classes  classes
 	base     time.Time
 	stats    counters
 	margin   atomic.Int64 // ns; written by the sweep

@@ -112,6 +112,12 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 // checkRequest finds the request's model, and what of the request cannot be right.
 func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 	m := c.Model(r.Model, r.Version)
+	if m != nil && m.shaped {
+		var err error
+		if m, err = c.classFor(m, r.Input); err != nil {
+			return nil, err
+		}
+	}
 
 	// What ends the request for sure comes first; then the input, whose faults are the caller's to mend.
 	switch {

@@ -118,7 +118,7 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 			continue
 		}
 
-		m := c.Model(p.model.Name, p.model.Version)
+		m := c.Model(p.model.Name, p.model.announced)
 		if m == nil || m.lostAt > 0 {
 			continue // it may come yet; else the sweep ends the request
 		}

@@ -13,8 +13,12 @@ import (
 // Model is a model that the scheduler serves, as it was last announced. It is read-only and shared.
 type Model struct {
 	ModelInfo
-	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies
-	OutputBytes int // of one request; -1 where an output is BYTES
+	InputBytes  int // of one request; -1 where an input is BYTES, whose size varies, or requests have shapes of their own
+	OutputBytes int // of one request; -1 where an output is BYTES, or requests have shapes of their own
+
+	class     string // the shape class that it is, of the version that Version says; empty: none
+	announced string // the version that it was announced with
+	shaped    bool   // requests have shapes of their own
 
 	// What a backend takes and gives: with what a sequence adds, whose inputs hidden describes.
 	fullInput, fullOutput int
@@ -64,11 +68,9 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 
 		// The catalogue's slices are valid during the call only.
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
-		var err, err2 error
-		m.fullInput, err = payloadBytes(m.Inputs)
-		m.fullOutput, err2 = payloadBytes(m.Outputs)
-		m.hideSequence()
-		if err = cmp.Or(err, err2); err != nil {
+		m.announced = m.Version
+		m.Version, m.class = model.SplitVersion(m.Version)
+		if err := m.measurePayloads(); err != nil {
 			bad = append(bad, fmt.Errorf("model %q version %q: %w", m.Name, m.Version, err))
 			continue
 		}
@@ -91,6 +93,9 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		if m.lostAt == 0 {
 			t.byID[m.ID] = m
 		}
+		if m.class != "" {
+			continue
+		}
 
 		// A name without a version stands for the newest version that is ready, or for the newest where none is.
 		if old := t.byName[modelName{m.Name, ""}]; old == nil || m.Ready || !old.Ready {
@@ -98,6 +103,21 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		}
 	}
 	return t, bad
+}
+
+// measurePayloads finds what a request's input and output take.
+func (m *Model) measurePayloads() error {
+	// Of a model with shape classes no request is made, but of its classes.
+	if m.shaped = m.HasClasses(); m.shaped {
+		m.fullInput, m.fullOutput, m.InputBytes, m.OutputBytes = -1, -1, -1, -1
+		return nil
+	}
+
+	var err, err2 error
+	m.fullInput, err = payloadBytes(m.Inputs)
+	m.fullOutput, err2 = payloadBytes(m.Outputs)
+	m.hideSequence()
+	return cmp.Or(err, err2)
 }
 
 // hideSequence takes what a sequence adds out of the tensors that callers see.
@@ -112,7 +132,7 @@ func (m *Model) hideSequence() {
 
 // addModel takes a model in, unless a later word about it is there.
 func (t *modelTable) addModel(m *Model) {
-	key := modelName{m.Name, m.Version}
+	key := modelName{m.Name, m.announced}
 	if t.byName[key] == nil {
 		t.all = append(t.all, m)
 		t.byName[key] = m
@@ -146,7 +166,7 @@ func (t *modelTable) keepKnown(before *modelTable, gone map[uint32]bool, now int
 // idleSince is since when a model that is not ready now has not been.
 func (t *modelTable) idleSince(m *Model, now int64) int64 {
 	if t != nil {
-		if old := t.byName[modelName{m.Name, m.Version}]; old != nil && old.idleAt > 0 {
+		if old := t.byName[modelName{m.Name, m.announced}]; old != nil && old.idleAt > 0 {
 			return old.idleAt
 		}
 	}
@@ -156,7 +176,7 @@ func (t *modelTable) idleSince(m *Model, now int64) int64 {
 // models holds what was announced. Written by the link's goroutine, read by everyone.
 type models struct{ table atomic.Pointer[modelTable] }
 
-// Models returns every model that the scheduler announced, by name, then version.
+// Models returns every model that the scheduler announced, by name, then version. Shape classes are not among them.
 func (c *Client) Models() []*Model {
 	t := c.models.table.Load()
 	if t == nil {
@@ -164,7 +184,7 @@ func (c *Client) Models() []*Model {
 	}
 	all := make([]*Model, 0, len(t.all))
 	for _, m := range t.all {
-		if !c.isForgotten(m) {
+		if m.class == "" && !c.isForgotten(m) {
 			all = append(all, m)
 		}
 	}

@@ -46,7 +46,14 @@ func (c *Client) NewInput(name string) (*Buffer, error) {
 	if m == nil {
 		return nil, c.refuseUnknown(&Request{Model: name})
 	}
+	if m.shaped {
+		return nil, fmt.Errorf("%w: model %q: its inputs have shapes of their own: want NewShapedInput", ErrInvalid, name)
+	}
+	return c.newInput(m)
+}
 
+// newInput makes a Buffer for one request to a model, whose tensors have fixed shapes.
+func (c *Client) newInput(m *Model) (*Buffer, error) {
 	// Texts have no size before they are set, so each takes the place of its length only.
 	size := 0
 	for i := range m.Inputs {

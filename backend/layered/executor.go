@@ -169,6 +169,13 @@ func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, error) {
 		return nil, err
 	}
 
+	// What the graph has a default for is one of its constants here, which no request can replace.
+	for i := range source.Inputs {
+		if name := source.Inputs[i].Name; source.Config.IsOptional(name) && file.Graph.Initializer(name) != nil {
+			return nil, fmt.Errorf("input %q takes the place of a default: %w", name, layers.ErrUnsupported)
+		}
+	}
+
 	// Clients go by the repository's configuration, so the graph must agree with it.
 	if err := file.Graph.Match(source); err != nil {
 		return nil, err
@@ -179,6 +186,16 @@ func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, error) {
 		return nil, err
 	}
 	return g, orderTensors(g, m)
+}
+
+// closeDims puts the sizes that a model is loaded with in the place of those that its graph leaves open; the batch's stays.
+func closeDims(dims []int, sizes []int64) {
+	batch := len(dims) - len(sizes)
+	for i, n := range sizes {
+		if k := batch + i; k >= 0 && dims[k] < 0 {
+			dims[k] = int(n)
+		}
+	}
 }
 
 // orderTensors puts the graph's inputs and outputs in the model's order.
@@ -194,7 +211,9 @@ func orderTensors(g *layers.Graph, m *device.Model) error {
 	// A slot's tensors lie in the model's order, which need not be the file's.
 	g.Inputs, g.Outputs = nil, nil
 	for i := range m.Inputs {
-		g.Inputs = append(g.Inputs, byName[m.Inputs[i].Name])
+		v := byName[m.Inputs[i].Name]
+		closeDims(v.Dims, m.Inputs[i].Graph)
+		g.Inputs = append(g.Inputs, v)
 	}
 	for i := range m.Outputs {
 		g.Outputs = append(g.Outputs, m.Outputs[i].Name)

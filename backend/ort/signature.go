@@ -5,6 +5,7 @@ package ort
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	onnx "github.com/yalue/onnxruntime_go"
@@ -43,7 +44,7 @@ func checkGraph(path string, m *device.Model) error {
 		wantIn, wantOut = m.InParts, m.OutParts
 	}
 
-	if err := checkTensors(m, "input", wantIn, inputs); err != nil {
+	if err := checkTensors(m, "input", withoutDefaults(m, wantIn, inputs), inputs); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := checkTensors(m, "output", wantOut, outputs); err != nil {
@@ -57,6 +58,17 @@ func checkGraph(path string, m *device.Model) error {
 		}
 	}
 	return nil
+}
+
+// withoutDefaults leaves out the optional inputs that have a default in the graph: ONNX Runtime does not list those.
+func withoutDefaults(m *device.Model, want []device.Tensor, graph []onnx.InputOutputInfo) (listed []device.Tensor) {
+	for i := range want {
+		inGraph := slices.ContainsFunc(graph, func(g onnx.InputOutputInfo) bool { return g.Name == want[i].Name })
+		if inGraph || !m.Source.Config.IsOptional(want[i].Name) {
+			listed = append(listed, want[i])
+		}
+	}
+	return listed
 }
 
 func findTensor(list []device.Tensor, name string) *device.Tensor {

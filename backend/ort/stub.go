@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
 )
 
@@ -30,6 +31,11 @@ func (r *Runtime) Version() string { return "none" }
 
 // Executor returns an executor that refuses everything.
 func (r *Runtime) Executor() *Executor { return &Executor{} }
+
+// ProbeOutputs refuses.
+func (r *Runtime) ProbeOutputs(*repo.Model, []model.Tensor) ([]model.Tensor, error) {
+	return nil, missingLibrary(libraryName, errNoCgo)
+}
 
 // Capabilities says nothing of use.
 func (e *Executor) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }

@@ -187,14 +187,13 @@ parameters { key: "bytes_max" value { string_value: "2000000" } }
 // its reason; configurations are taken from several repositories.
 func TestConformanceRepository(t *testing.T) {
 	a := writeRepository(t, file{"alone/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))},
-		file{"ragged/1/model.onnx", identity(t, onnx.Float, []onnx.Dim{{Name: "batch"}, {Name: "length"}})},
+		file{"ragged/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))},
+		file{"ragged/config.pbtxt", []byte(`input [ { name: "in" data_type: TYPE_FP32 dims: [ 3 ] allow_ragged_batch: true } ]`)},
 		file{"scalar/1/model.onnx", identity(t, onnx.Float, nil)},
 		file{"scalar/config.pbtxt", []byte(`backend: "onnxruntime"
 input [ { name: "in" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
 output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
 ` + slow)},
-		file{"optional/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))},
-		file{"optional/config.pbtxt", []byte(`input [ { name: "in" data_type: TYPE_FP32 dims: [ 3 ] optional: true } ]`)},
 		file{"zero/1/model.onnx", identity(t, onnx.Float, onnx.Batched(3))},
 		file{"zero/config.pbtxt", []byte(`input [ { name: "in" data_type: TYPE_FP32 dims: [ 0 ] } ]`)},
 		file{"corrupt/1/model.onnx", []byte("not a graph")},
@@ -215,7 +214,7 @@ output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
 
 	_, index := ask(t, p, "/v2/repository/index", "{}")
 	for _, want := range []string{`{"name":"alone","reason":"","state":"READY","version":"1"}`, `{"name":"other","reason":"","state":"READY","version":"2"}`,
-		`{"name":"ragged","reason":`, "variable dimensions beyond the batch", "the graph has a scalar without a batch dimension", "optional inputs are not supported", "want an integer from 1", `{"name":"corrupt","reason":`, "not a valid ONNX model", `{"name":"sequence","reason":`, "every request has one answer"} {
+		`{"name":"ragged","reason":`, "ragged batches are not supported", "the graph has a scalar without a batch dimension", "want an integer from 1", `{"name":"corrupt","reason":`, "not a valid ONNX model", `{"name":"sequence","reason":`, "every request has one answer"} {
 		if !strings.Contains(index, want) {
 			t.Errorf("index %s lacks %s", index, want)
 		}

@@ -127,6 +127,9 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	switch somewhere := loadedSomewhere(m); {
 	case somewhere && b.ids[r.Model] == noModel:
 		g.takeUp(b, int(r.Model))
+		if m.Info.HasClasses() {
+			g.shareClasses(b, m.Info.Name)
+		}
 	case !somewhere && b.ids[r.Model] != noModel:
 		g.drop(b, int(r.Model))
 	}

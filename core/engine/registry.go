@@ -159,6 +159,7 @@ func (g *registry) addBackend(b *Backend) error {
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
 	g.placeGPUs(b)
+	g.shareClasses(b, "")
 	return nil
 }
 

@@ -54,6 +54,11 @@ type Info struct {
 
 	// Sequence says how requests follow one another; the last inputs and outputs are its. Nil: each request stands alone.
 	Sequence *Sequence
+
+	// Since protocol 9:
+
+	// Optional says which inputs requests may leave out: bit k is that of Inputs[k].
+	Optional uint64
 }
 
 // Floor is a family whose answers are at least so accurate.

@@ -242,6 +242,9 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 		return app.Signature{}, err
 	}
 
+	if members[0].HasClasses() {
+		return app.Signature{}, fmt.Errorf("model %q: %w", name, errClasses)
+	}
 	if members[0].Config.Sequence != nil {
 		return app.Signature{}, fmt.Errorf("model %q keeps sequences: a stage's requests are of none; a hook keeps a session's state", name)
 	}

@@ -147,7 +147,7 @@ func (d *decoder) responseCache() func(value) error {
 }
 
 // ownParameters are the parameters that mean something here, or are notes of this tree's models.
-var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true,
+var ownParameters = map[string]bool{"slo_ms": true, "slo_binds": true, "bytes_max": true, "shapes_max": true, "precision": true, "alpha_ms": true, "beta_ms": true,
 	"family": true, "variant": true, "accuracy": true, "seed": true}
 
 // ortParameters are those of Triton's backend for ONNX Runtime.

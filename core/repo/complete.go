@@ -168,11 +168,9 @@ func checkGraphTensor(t GraphTensor, dims []int64) error {
 		return errors.New("a scalar: want at least one dimension; name it in config.pbtxt with dims: 1 and an empty reshape")
 	}
 
-	// Buffers are laid out once, before any request: a size that changes from one to the next has no place in
-	// them.
 	for _, n := range dims {
-		if n < 1 || n > elementsMax {
-			return fmt.Errorf("dimensions %v: variable dimensions beyond the batch's are not supported; name fixed ones in config.pbtxt, or export the model with them", dims)
+		if n != model.OpenDim && n < 1 || n > elementsMax {
+			return fmt.Errorf("dimensions %v: want sizes from 1 to %d; name others in config.pbtxt, or export the model with them", dims, elementsMax)
 		}
 	}
 	if len(dims) > rankMax || countElements(dims) > elementsMax {

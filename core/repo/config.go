@@ -26,6 +26,9 @@ const (
 // DefaultBytesMax is the room that a row of a model without bytes_max has for its BYTES elements and their lengths.
 const DefaultBytesMax = 64 << 10
 
+// DefaultShapesMax is how many shape classes a version of a model without shapes_max may have.
+const DefaultShapesMax = 32
+
 // Platforms that a backend of ours runs.
 const (
 	PlatformONNX     = "onnxruntime_onnx"
@@ -47,6 +50,7 @@ type Config struct {
 	SLO       time.Duration     // parameter slo_ms, DefaultSLO if left out
 	SLOBinds  bool              // parameter slo_binds: no deadline is later than the SLO allows
 	BytesMax  int               // parameter bytes_max, DefaultBytesMax if left out
+	ShapesMax int               // parameter shapes_max, DefaultShapesMax if left out
 	Emulated  Linear            // parameters alpha_ms and beta_ms of an emulated model
 	Family    string            // parameter family
 	Variant   string            // parameter variant
@@ -76,6 +80,7 @@ type TensorConfig struct {
 	model.Tensor          // as clients see it, without the batch dimension
 	Reshape       []int64 // what the graph wants instead of Shape; nil: the same
 	LabelFilename string  // outputs only
+	Optional      bool    // inputs only: requests may leave it out
 }
 
 // InstanceGroup is Triton's wish for executors of a model. It is read so that errors in it are seen; a backend's options
@@ -111,7 +116,7 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 		return nil, err
 	}
 
-	c := &Config{ModelFile: "model.onnx", SLO: DefaultSLO, BytesMax: DefaultBytesMax, Params: map[string]string{}, text: string(text)}
+	c := &Config{ModelFile: "model.onnx", SLO: DefaultSLO, BytesMax: DefaultBytesMax, ShapesMax: DefaultShapesMax, Params: map[string]string{}, text: string(text)}
 	d := &decoder{file: file, warnings: &c.Warnings}
 	var backend string
 	params := map[string]value{}
@@ -161,7 +166,10 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	if err := d.finishConfig(root, c, params); err != nil {
 		return c, err
 	}
-	return c, d.settleSequence(root, c, sequence)
+	if err := d.settleSequence(root, c, sequence); err != nil {
+		return c, err
+	}
+	return c, d.checkClasses(root, c)
 }
 
 // finishConfig checks what spans several fields and fills in what was left out.
@@ -200,6 +208,14 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 			return d.failAt(v, "parameters.bytes_max", "want bytes from 1 to %d", bytesMaxLimit)
 		}
 		c.BytesMax = n
+	}
+
+	if v, ok := params["shapes_max"]; ok {
+		n, err := strconv.Atoi(v.text)
+		if err != nil || n < 1 || n > model.ShapesMax {
+			return d.failAt(v, "parameters.shapes_max", "want shape classes from 1 to %d", model.ShapesMax)
+		}
+		c.ShapesMax = n
 	}
 
 	// By now the graph has been asked, so what is missing nobody knows.
@@ -320,7 +336,7 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 		r := rules{
 			"name":                    {read: d.readText(&t.Name)},
 			"data_type":               {read: d.readDatatype(&t.Datatype)},
-			"dims":                    {read: d.readDim(&t.Shape, what+".dims"), repeated: true},
+			"dims":                    {read: d.openDim(&t.Shape, what+".dims"), repeated: true},
 			"reshape":                 {read: d.readReshape(&t.Reshape, &reshaped, what)},
 			"is_shape_tensor":         {read: d.mustBeFalse("shape tensors are not supported")},
 			"is_non_linear_format_io": {read: d.mustBeFalse("only linear formats are supported")},
@@ -330,7 +346,12 @@ func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error
 		if what == "input" {
 			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
 			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
-			r["optional"] = rule{read: d.mustBeFalse("optional inputs are not supported")}
+			r["optional"] = rule{read: func(v value) error {
+				if t.Optional = isTrue(v); t.Optional {
+					return nil
+				}
+				return d.mustBeFalse("")(v)
+			}}
 		} else {
 			r["label_filename"] = rule{read: d.fileName(&t.LabelFilename)}
 		}
@@ -363,6 +384,8 @@ func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped boo
 		return d.failAt(value{at: v.at}, what+".dims", "%q needs dims, without the batch dimension", t.Name)
 	case countElements(t.Shape) > elementsMax:
 		return d.failAt(value{at: v.at}, what+".dims", "%q has more than %d elements", t.Name, elementsMax)
+	case reshaped && t.IsOpen():
+		return d.failAt(value{at: v.at}, what+".reshape", "%v of %q, whose dims %v are variable: not supported; want the graph's own dims", t.Reshape, t.Name, t.Shape)
 	case reshaped && countElements(t.Shape) != countElements(t.Reshape):
 		return d.failAt(value{at: v.at}, what+".reshape", "%v has %d elements, dims %v have %d", t.Reshape, countElements(t.Reshape), t.Shape, countElements(t.Shape))
 	}
@@ -412,7 +435,7 @@ func (d *decoder) readDim(out *[]int64, field string) func(value) error {
 		n, err := d.int64(v)
 		switch {
 		case err == nil && n == -1 && !d.variable:
-			return d.failAt(v, field, "variable dimensions are not supported; want a fixed size from 1 to %d", elementsMax)
+			return d.failAt(v, field, "a variable dimension is not supported here; want a fixed size from 1 to %d", elementsMax)
 		case err != nil || n < 1 && n != -1 || n > elementsMax:
 			return d.failAt(v, field, "want an integer from 1 to %d", elementsMax)
 		case len(*out) == rankMax:
@@ -421,6 +444,13 @@ func (d *decoder) readDim(out *[]int64, field string) func(value) error {
 		*out = append(*out, n)
 		return nil
 	}
+}
+
+// openDim is readDim for a tensor of the model, whose dimensions may be variable.
+func (d *decoder) openDim(out *[]int64, field string) func(value) error {
+	open := *d
+	open.variable = true
+	return open.readDim(out, field)
 }
 
 func (d *decoder) readReshape(out *[]int64, reshaped *bool, what string) func(value) error {

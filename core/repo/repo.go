@@ -60,6 +60,8 @@ type Model struct {
 	Samples    []Sample // of model_warmup, to warm up and to measure with
 	Config     *Config  // all that was read, shared between versions
 	Stamp      Stamp    // of its files when it was read
+	Whole      *Model   // the model of which this is a shape class; nil: it is none
+	Standard   bool     // the class stands for Whole itself: what clients are told is Whole's
 }
 
 // Table returns an emulated model's ℓ(1)…ℓ(BatchMax) in ns, nil for a real one.
@@ -90,10 +92,18 @@ func (t TensorConfig) graphShape() []int64 {
 
 // Info describes m to frontends. ID and Ready are the scheduler's to fill in.
 func (m *Model) Info() model.Info {
-	return model.Info{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
+	if m.Standard {
+		return m.Whole.Info()
+	}
+
+	i := model.Info{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
 		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform, Unbatched: !m.Batched, SLOBinds: m.Config.SLOBinds, Priority: m.Config.Batching.Priority(),
 		QueueMax: uint32(m.Config.Batching.QueueMax), Config: m.Config.wireText(),
 		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: m.Config.Accuracy, Sequence: m.Config.Sequence}
+	if m.Whole == nil {
+		i.Optional = m.Config.info().Optional
+	}
+	return i
 }
 
 // SameTensors tells whether clients and graph see the inputs and outputs of o as those of m.

@@ -14,6 +14,7 @@ import (
 // Sample is one row of a model's inputs to warm it up and to measure it with.
 type Sample struct {
 	Name  string // of the model_warmup entry
+	Class string // the shape class that its inputs belong to; empty: the model has none
 	Row   []byte // the inputs in their order, as a client sends them: BYTES elements with their lengths
 	Batch int    // rows of the batch to run it in, at least 1
 	Runs  int    // how often, at least 1
@@ -126,17 +127,24 @@ func (d *decoder) checkWarmups(root *message, c *Config) error {
 			if k < 0 {
 				return d.failAt(in.at, "model_warmup.inputs", "%q: the model has no such input", in.Name)
 			}
-			if t := &c.Inputs[k]; in.Datatype != t.Datatype || !slices.Equal(in.Shape, t.Shape) {
+			if t := &c.Inputs[k]; in.Datatype != t.Datatype || !t.Fits(in.Shape) {
 				return d.failAt(in.at, "model_warmup.inputs", "%q: %s %v: want the input's data_type and dims, %s %v", in.Name, in.Datatype, in.Shape, t.Datatype, t.Shape)
 			}
 		}
 
-		if len(w.Inputs) != len(c.Inputs) {
+		if c.lacksInputs(&w) {
 			v, _ := root.findField("model_warmup")
 			return d.failAt(value{at: v.at}, "model_warmup.inputs", "%q has %d inputs; want all %d of the model", w.Name, len(w.Inputs), len(c.Inputs))
 		}
 	}
 	return nil
+}
+
+// lacksInputs tells whether a sample leaves out an input that requests must give.
+func (c *Config) lacksInputs(w *Warmup) bool {
+	return slices.ContainsFunc(c.Inputs, func(t TensorConfig) bool {
+		return !t.Optional && !slices.ContainsFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
+	})
 }
 
 // readSamples makes the rows of a model's model_warmup entries, with the data files below dir/warmup.
@@ -145,11 +153,18 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 	var all []Sample
 
 	for _, w := range c.Warmups {
-		s := Sample{Name: w.Name, Batch: max(w.Batch, 1), Runs: max(w.Runs, 1)}
+		class, err := c.sampleClass(&w)
+		if err != nil {
+			return nil, fmt.Errorf("model_warmup %q: %w", w.Name, err)
+		}
+		s := Sample{Name: w.Name, Class: class, Batch: max(w.Batch, 1), Runs: max(w.Runs, 1)}
 
 		// The row holds the inputs in the model's order, whatever order the sample names them in.
 		for _, t := range c.Inputs {
 			k := slices.IndexFunc(w.Inputs, func(in WarmupInput) bool { return in.Name == t.Name })
+			if k < 0 && t.Optional {
+				continue
+			}
 			if k < 0 { // a sequence's own: checkWarmups has found the others
 				s.Row = append(s.Row, make([]byte, t.RowBytes())...)
 				continue
@@ -169,7 +184,7 @@ func readSamples(dir string, c *Config) ([]Sample, error) {
 
 // makeContent makes one row of an input.
 func (in *WarmupInput) makeContent(dir string, t TensorConfig, random *rand.Rand) ([]byte, error) {
-	n, size := int(countElements(t.Shape)), t.Datatype.Size()
+	n, size := int(countElements(in.Shape)), t.Datatype.Size()
 	switch {
 	case in.File != "":
 		text, err := readLimited(filepath.Join(dir, "warmup", in.File), warmupBytesMax)
@@ -178,7 +193,7 @@ func (in *WarmupInput) makeContent(dir string, t TensorConfig, random *rand.Rand
 		}
 		return text, checkContent(text, n, size)
 	case n*max(size, 4) > warmupBytesMax:
-		return nil, fmt.Errorf("shape %v of %s: want at most %d bytes", t.Shape, t.Datatype, warmupBytesMax)
+		return nil, fmt.Errorf("shape %v of %s: want at most %d bytes", in.Shape, t.Datatype, warmupBytesMax)
 	case size == 0:
 		return randomTexts(n, in.Random, random), nil
 	}

@@ -16,7 +16,7 @@ type CommandOp uint8
 const (
 	LoadModel     CommandOp = 1 + iota // the versions that the policy serves, as the files are now; others are unloaded
 	UnloadModel                        // every version
-	AddShape                           // one more shape of a model whose dimensions are variable
+	AddShape                           // one more shape class of a model whose dimensions are variable or inputs optional
 	TeachModel                         // samples of what it is asked, with the truth, to learn from; since version 8
 	RollBackModel                      // an earlier version's weights are in force again, under a new number; since version 8
 	commandOpEnd
@@ -37,7 +37,7 @@ type ModelCommand struct {
 	Frontend uint32 // whose memory Payload names; set by the scheduler
 	Model    string
 	Version  string // of AddShape and RollBackModel
-	Shape    string // of AddShape
+	Shape    string // of AddShape: the class, as model.Info.ClassOf names it
 	// Payload is where the frontend has what takes the place of the repository's files, as texts (model.AppendText):
 	// the config.pbtxt, then the path and the content of each file. No bytes: the repository's files are meant. Of
 	// TeachModel it is the samples: of each its class as u32, then the input.

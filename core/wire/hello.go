@@ -276,6 +276,9 @@ func (e *encoder) putModel(m *model.Info) {
 	if e.version >= SequenceVersion {
 		e.sequenceOf(m)
 	}
+	if e.version >= OptionalVersion {
+		e.u64(m.Optional)
+	}
 }
 
 // familyOf writes what a model is within a family, or what a family consists of.
@@ -339,6 +342,9 @@ func (d *decoder) readModel(m *model.Info) {
 	}
 	if d.hasFieldsOf(SequenceVersion) {
 		d.sequenceOf(m)
+	}
+	if d.hasFieldsOf(OptionalVersion) {
+		m.Optional = d.u64()
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Version is the protocol's version. A peer may speak VersionMin, so that a cluster can be upgraded part by
 // part; one that speaks another is refused by name in the handshake.
 const (
-	Version    = 8
+	Version    = 9
 	VersionMin = 4
 )
 
@@ -25,6 +25,7 @@ const (
 	GPUsVersion     = 8 // backends tell their GPUs' kinds and memory
 	NodesVersion    = 8 // backends are nodes, whose memory inputs may lie in
 	SequenceVersion = 8 // models tell of sequences
+	OptionalVersion = 9 // models tell of inputs that requests may leave out
 )
 
 // The window of a frontend's session: how many places it has for live requests.

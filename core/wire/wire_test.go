@@ -44,7 +44,14 @@ func sequenceSamples(t testing.TB) []sample {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []sample{{"models_with_sequences", bytes, sequences, func(f Frame) (any, error) { return DecodeModels(f) }}}
+
+	open := []model.Info{{ID: 8, Name: "open", Version: "1", Inputs: []model.Tensor{{Name: "x", Datatype: model.FP32, Shape: []int64{3, model.OpenDim}}, one("bias", model.FP32)}, Optional: 2}}
+	openBytes, err := AppendModels(nil, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := func(f Frame) (any, error) { return DecodeModels(f) }
+	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}}
 }
 
 // nodeSamples are those of backends as nodes.
@@ -249,7 +256,7 @@ func TestHeaderLimits(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"version", func(b []byte) { b[5] = 9 }, ErrVersion, "version 9"},
+		{"version", func(b []byte) { b[5] = 10 }, ErrVersion, "version 10"},
 		{"type 0", func(b []byte) { b[4] = 0 }, ErrMalformed, "unknown type 0"},
 		{"type 200", func(b []byte) { b[4] = 200 }, ErrMalformed, "unknown type 200"},
 		{"length", func(b []byte) { b[3] = 0xff }, ErrLimit, "at most 16777216"},

@@ -34,7 +34,7 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 		c.SchedulingChoice = &oip.ModelConfig_DynamicBatching{DynamicBatching: new(oip.ModelDynamicBatching)}
 	}
 
-	c.Input = configInputs(c.Input, m.Inputs)
+	c.Input = configInputs(c.Input, m)
 	c.Output = configOutputs(c.Output, m.Outputs)
 	return c
 }
@@ -43,19 +43,19 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 var backendNames = map[string]string{"onnxruntime_onnx": "onnxruntime", "emulated": "emulated"}
 
 // configInputs describes a model's inputs, with what the file says of them besides.
-func configInputs(file []*oip.ModelInput, ts []model.Tensor) []*oip.ModelInput {
+func configInputs(file []*oip.ModelInput, m *frontend.Model) []*oip.ModelInput {
 	said := map[string]*oip.ModelInput{}
 	for _, in := range file {
 		said[in.Name] = in
 	}
 
 	// Names, datatypes and shapes are those that were loaded; the file only adds to them.
-	all := make([]*oip.ModelInput, len(ts))
-	for i, t := range ts {
+	all := make([]*oip.ModelInput, len(m.Inputs))
+	for i, t := range m.Inputs {
 		if all[i] = said[t.Name]; all[i] == nil {
 			all[i] = &oip.ModelInput{Name: t.Name}
 		}
-		all[i].DataType, all[i].Dims = dataType(t.Datatype), t.Shape
+		all[i].DataType, all[i].Dims, all[i].Optional = dataType(t.Datatype), t.Shape, m.MayLack(i)
 		if all[i].Format == oip.ModelInput_FORMAT_NONE {
 			all[i].Format = imageFormat(t)
 		}

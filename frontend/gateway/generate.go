@@ -97,10 +97,6 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 	k := slices.IndexFunc(in.model.Inputs, func(t model.Tensor) bool { return t.Name == name })
 	want := &in.model.Inputs[k]
 	t := input{name: want.Name, datatype: want.Datatype, shape: want.Shape}
-	if !in.model.Unbatched {
-		t.shape = batchShape(t.shape, 1)
-	}
-
 	// The parser of tensors wants an array.
 	if data[0] != '[' { // a single element
 		data = append(append([]byte{'['}, data...), ']')
@@ -108,6 +104,12 @@ func (in *inference) parseGenerated(s *jsonScanner, name string) *fault {
 
 	if f := in.parseData(&t, data); f != nil {
 		return f
+	}
+	if f := t.closeShape(in.model, len(t.raw)); f != nil {
+		return f
+	}
+	if !in.model.Unbatched {
+		t.shape = batchShape(t.shape, 1)
 	}
 	in.inputs = append(in.inputs, t)
 	return nil

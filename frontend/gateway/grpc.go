@@ -121,6 +121,9 @@ func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, 
 		return nil, f
 	}
 
+	if f = g.chooseClass(ctx, in); f != nil {
+		return nil, f
+	}
 	if f = in.arrangeInputs(); f != nil {
 		return nil, f
 	}

@@ -420,7 +420,7 @@ func (in *inference) versionAsked() string {
 	if in.model.Sequence != nil {
 		return in.wanted
 	}
-	return in.model.Version
+	return in.model.RequestVersion()
 }
 
 // checkSequence compares what a call says of a sequence with its model.

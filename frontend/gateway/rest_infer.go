@@ -98,6 +98,9 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return a, f
 	}
 
+	if f = g.chooseClass(ctx, in); f != nil {
+		return a, f
+	}
 	if f = in.arrangeInputs(); f != nil {
 		return a, f
 	}
@@ -277,6 +280,9 @@ func (in *inference) takeRaw(body []byte) *fault {
 	}
 
 	t := input{name: want[0].Name, datatype: want[0].Datatype, shape: want[0].Shape, raw: body, given: true}
+	if f := t.closeShape(in.model, len(body)); f != nil {
+		return f
+	}
 	if !in.model.Unbatched {
 		t.shape = batchShape(t.shape, 1)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"downbeat.dev/core/guard"
+	"downbeat.dev/core/model"
 	"downbeat.dev/core/observe"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/clients"
@@ -185,20 +186,30 @@ func (g *Gateway) modelStatistics(c *clients.Client, name, version string) *oip.
 	return r
 }
 
-// fillBatches fills in what Triton's statistics tell of batches.
-func fillBatches(s *oip.ModelStatistics, found *observe.Snapshot, model uint32) {
+// fillBatches fills in what Triton's statistics tell of batches: those of the model, and of its shape classes.
+func fillBatches(s *oip.ModelStatistics, found *observe.Snapshot, id uint32) {
+	var batches, exec []uint64 // by size
 	for _, m := range found.Models {
-		if m.ID != model || m.Name != s.Name {
+		whole, class := model.SplitVersion(m.Version)
+		if m.Name != s.Name || m.ID != id && (class == "" || whole != s.Version) {
 			continue
 		}
-		s.ExecutionCount = m.Batches
+
+		s.ExecutionCount += m.Batches
+		more := max(0, len(m.Ran)-len(batches))
+		batches, exec = append(batches, make([]uint64, more)...), append(exec, make([]uint64, more)...)
 		for size, ran := range m.Ran {
-			if ran.Batches > 0 {
-				// Inputs are fetched and outputs sent beside the batches; there is no time of their own to tell.
-				beside := &oip.StatisticDuration{Count: ran.Batches}
-				s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInput: beside,
-					ComputeInfer: &oip.StatisticDuration{Count: ran.Batches, Ns: uint64(ran.Exec)}, ComputeOutput: beside})
-			}
+			batches[size] += ran.Batches
+			exec[size] += uint64(ran.Exec)
+		}
+	}
+
+	for size, n := range batches {
+		if n > 0 {
+			// Inputs are fetched and outputs sent beside the batches; there is no time of their own to tell.
+			beside := &oip.StatisticDuration{Count: n}
+			s.BatchStats = append(s.BatchStats, &oip.InferBatchStatistics{BatchSize: uint64(size), ComputeInput: beside,
+				ComputeInfer: &oip.StatisticDuration{Count: n, Ns: exec[size]}, ComputeOutput: beside})
 		}
 	}
 }

@@ -1,0 +1,226 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/backend/ort"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+	"downbeat.dev/core/wire"
+)
+
+// Models with variable dimensions or optional inputs are served in shape classes, each a model of its own that is laid out,
+// bound and measured like any other (docs/decisions/0225). A frontend asks for a class when the first request of it comes.
+
+// standardSizes are tried for the open dimensions of a model without samples: it is loaded with the first that it runs on.
+// Networks over pictures shrink them, so that small ones may not do.
+var standardSizes = []int64{1, 8, 16, 32, 64, 128, 224, 256, 512, 1024}
+
+// layoutAll prepares a model: as it is, or of one with shape classes the standard one, which stands for the model, and those
+// that it has samples of.
+func (o *Options) layoutAll(ctx context.Context, m *repo.Model, library *ort.Runtime) ([]*device.Model, error) {
+	if !m.HasClasses() {
+		closed, err := o.closeOutputs(m, library)
+		if err != nil {
+			return nil, err
+		}
+		d, err := o.layoutModel(ctx, closed, library)
+		return []*device.Model{d}, err
+	}
+
+	classes := m.SampleClasses()
+	if most := m.Config.ShapesMax; len(classes) > most {
+		return nil, fmt.Errorf("model_warmup has samples of %d shape classes: want at most %d (parameter shapes_max)", len(classes), most)
+	}
+
+	// The standard class comes first: by it the file is read and judged before anybody asks for another.
+	var all []*device.Model
+	standard, err := o.standardClass(m, classes, library)
+	if err != nil {
+		return nil, err
+	}
+	d, err := o.layoutModel(ctx, m.Standing(standard), library)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, d)
+
+	for _, class := range classes {
+		d, err := o.layoutClass(ctx, m, class, library)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// standardClass is the class of the first sample, or else of the first standard size that the model runs on.
+func (o *Options) standardClass(m *repo.Model, classes []string, library *ort.Runtime) (*repo.Model, error) {
+	if len(classes) > 0 {
+		return o.makeClass(m, classes[0], library)
+	}
+
+	var first error
+	for _, size := range standardSizes {
+		class, err := m.EvenClass(size)
+		if err != nil {
+			return nil, err
+		}
+		c, err := o.makeClass(m, class, library)
+		if err == nil {
+			return c, nil
+		}
+
+		// The first error is told: later ones are about sizes that nobody may mean.
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, fmt.Errorf("dims of -1: the model runs on none of the sizes %v; want a model_warmup with dims that it takes: %w", standardSizes, first)
+}
+
+// layoutClass prepares one shape class of a model.
+func (o *Options) layoutClass(ctx context.Context, m *repo.Model, class string, library *ort.Runtime) (*device.Model, error) {
+	c, err := o.makeClass(m, class, library)
+	if err != nil {
+		return nil, err
+	}
+	return o.layoutModel(ctx, c, library)
+}
+
+// makeClass makes a shape class of a model, whose outputs' shapes a run tells.
+func (o *Options) makeClass(m *repo.Model, class string, library *ort.Runtime) (*repo.Model, error) {
+	c, err := m.Class(class, nil)
+	if err != nil {
+		return nil, err
+	}
+	outputs, err := o.outputsOf(m, c, class, library)
+	if err != nil {
+		return nil, fmt.Errorf("shape class %q: %w", class, err)
+	}
+	return m.Class(class, outputs)
+}
+
+// outputsOf returns m's outputs for the inputs of c.
+func (o *Options) outputsOf(m, c *repo.Model, class string, library *ort.Runtime) ([]model.Tensor, error) {
+	// A client's shape may be of any size: it is checked before memory is made for it.
+	for k := range c.Inputs {
+		if err := c.Inputs[k].Check(); err != nil {
+			return nil, fmt.Errorf("input %w", err)
+		}
+	}
+
+	switch {
+	case m.Platform == repo.PlatformEmulated:
+		return m.EmulatedOutputs(class)
+	case library == nil:
+		return nil, fmt.Errorf("the outputs' shapes: %w", ort.ErrMissing)
+	}
+	return library.ProbeOutputs(m, c.Inputs)
+}
+
+// closeOutputs settles the outputs of a model of fixed inputs whose graph leaves their shapes open.
+func (o *Options) closeOutputs(m *repo.Model, library *ort.Runtime) (*repo.Model, error) {
+	if !m.OpenOutputs() {
+		return m, nil
+	}
+	outputs, err := o.outputsOf(m, m, "", library)
+	if err != nil {
+		return nil, err
+	}
+	return m.WithOutputs(outputs)
+}
+
+// addClass loads one more shape class of a model that is loaded, for a command.
+func (b *Backend) addClass(ctx context.Context, c wire.ModelCommand) error {
+	if b.config.repository == nil {
+		return refusedCommand("this backend has no repository")
+	}
+	if err := b.beginPlacing(ctx); err != nil {
+		return err
+	}
+	defer b.endPlacing()
+
+	// Backends without the model have nothing to do, which is no failure where others have it.
+	whole := b.loadedVersion(c.Model, c.Version)
+	if whole == nil {
+		return fmt.Errorf("model %q version %q is not loaded: %w", c.Model, c.Version, repo.ErrNotFound)
+	}
+	if !whole.Source.Standard {
+		return refusedCommand("model %q has inputs of fixed dims that are always there", c.Model)
+	}
+
+	// Classes hold memory and were asked for by anybody: their number is the operator's to say.
+	version := model.ClassVersion(c.Version, c.Shape)
+	most := whole.Source.Config.ShapesMax
+	known, loaded := b.countClasses(c.Model, c.Version)
+	switch {
+	case b.loadedVersion(c.Model, version) != nil:
+		return nil
+	case loaded >= most:
+		return refusedCommand("model %q has %d shape classes, the most that it may have (parameter shapes_max of its configuration): %s would be one more", c.Model, most, c.Shape)
+	case known >= triedClasses*most && !b.knowsVersion(c.Model, version):
+		return refusedCommand("model %q: %d shape classes have been tried, the most: %s would be one more", c.Model, known, c.Shape)
+	}
+
+	// A class that fails is no failure of the model's: nobody is told but who asked.
+	err := b.loadNewest(ctx, c.Model, version)
+	b.config.repository.forgetVersion(c.Model, version)
+	return err
+}
+
+// loadedVersion returns a version of a model that every GPU has loaded, or nil.
+func (b *Backend) loadedVersion(name, version string) *device.Model {
+	for i, e := range b.modelEntries() {
+		if e.model.Name == name && e.model.Version == version && b.loadedEverywhere(uint32(i)) {
+			return e.model
+		}
+	}
+	return nil
+}
+
+// triedClasses is how many times as many classes may be tried, since some are too slow or too large, as may be loaded:
+// each takes a number of the backend's for good.
+const triedClasses = 4
+
+// countClasses is how many shape classes of a version have been tried, and how many of them are loaded somewhere.
+func (b *Backend) countClasses(name, version string) (known, loaded int) {
+	for i, e := range b.modelEntries() {
+		whole, class := model.SplitVersion(e.model.Version)
+		if e.model.Name != name || whole != version || class == "" {
+			continue
+		}
+		known++
+		if b.loadedSomewhere(uint32(i)) {
+			loaded++
+		}
+	}
+	return known, loaded
+}
+
+// knowsVersion tells whether a version of a model has a number.
+func (b *Backend) knowsVersion(name, version string) bool {
+	return slices.ContainsFunc(b.modelEntries(), func(e entry) bool { return e.model.Name == name && e.model.Version == version })
+}
+
+// loadedSomewhere tells whether a GPU takes batches of a model.
+func (b *Backend) loadedSomewhere(number uint32) bool {
+	return slices.ContainsFunc(b.gpus, func(g *gpu) bool { return g.routeOf(number) != nil })
+}
+
+// staysLoaded tells whether a version that a load of its model did not name is to stay: a class of one that was named, and
+// whose files are those that the class was made from.
+func staysLoaded(m *device.Model, named []*device.Model) bool {
+	whole, class := model.SplitVersion(m.Version)
+	return slices.ContainsFunc(named, func(n *device.Model) bool {
+		return n.Version == m.Version || class != "" && n.Version == whole && n.Source.Standard && n.Source.Stamp == m.Source.Stamp
+	})
+}
+
+// errNotClass is what an order to load a class of a model without classes ends with.
+var errNotClass = errors.New("the model has no shape classes")

@@ -1,0 +1,112 @@
+//go:build cgo
+
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	onnx "github.com/yalue/onnxruntime_go"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
+)
+
+// ProbeOutputs runs a model's file once on one row of the inputs, which are of fixed shapes, and returns its outputs with
+// the shapes that they have for these inputs, without the batch dimension. The row is zeros, and "0" in texts. It takes as
+// long as opening the file and one run.
+func (r *Runtime) ProbeOutputs(m *repo.Model, inputs []model.Tensor) (outputs []model.Tensor, err error) {
+	// Shapes do not change with how far a graph is optimised, and opening it is quicker without.
+	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
+	if err != nil {
+		return nil, fmt.Errorf("set session options: %w", err)
+	}
+	defer o.Destroy()
+
+	s, err := onnx.NewDynamicAdvancedSession(m.ONNXPath, tensorNames(inputs), tensorNames(m.Outputs), o)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", m.ONNXPath, err)
+	}
+	defer func() { err = errors.Join(err, s.Destroy()) }()
+
+	var row []onnx.Value
+	results := make([]onnx.Value, len(m.Outputs))
+	var pins runtime.Pinner
+	defer func() {
+		for _, v := range slices.Concat(row, results) {
+			if v != nil {
+				err = errors.Join(err, v.Destroy())
+			}
+		}
+		pins.Unpin()
+	}()
+
+	for k := range inputs {
+		v, err := zeroRow(&inputs[k], graphShape(m, inputs[k].Shape), &pins)
+		if err != nil {
+			return nil, fmt.Errorf("input %q of shape %v: %w", inputs[k].Name, inputs[k].Shape, err)
+		}
+		row = append(row, v)
+	}
+	if err := s.Run(row, results); err != nil {
+		return nil, fmt.Errorf("the model does not run on it: %w", err)
+	}
+
+	outputs = slices.Clone(m.Outputs)
+	for k := range outputs {
+		if outputs[k].Shape, err = rowShape(m, results[k]); err != nil {
+			return nil, fmt.Errorf("output %q: %w", outputs[k].Name, err)
+		}
+	}
+	return outputs, nil
+}
+
+func tensorNames(tensors []model.Tensor) (names []string) {
+	for k := range tensors {
+		names = append(names, tensors[k].Name)
+	}
+	return names
+}
+
+// graphShape is the shape of one row with the batch dimension, if the model has one.
+func graphShape(m *repo.Model, shape []int64) onnx.Shape {
+	if m.Batched {
+		return append(onnx.Shape{1}, shape...)
+	}
+	return slices.Clone(shape)
+}
+
+// zeroRow makes a tensor of zeros in memory that stays where it is until it is unpinned.
+func zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinner) (onnx.Value, error) {
+	if t.Datatype == model.Bytes {
+		v, err := onnx.NewStringTensor(shape)
+		if err != nil {
+			return nil, err
+		}
+		// Texts that must be numbers may be this one.
+		return v, v.SetContents(slices.Repeat([]string{"0"}, t.RowElements()))
+	}
+
+	memory := make([]byte, t.RowBytes())
+	pins.Pin(&memory[0])
+	return onnx.NewCustomDataTensor(shape, memory, elementType(t.Datatype))
+}
+
+// rowShape is the shape of one row of a result.
+func rowShape(m *repo.Model, v onnx.Value) ([]int64, error) {
+	shape := []int64(v.GetShape())
+	if m.Batched {
+		if len(shape) == 0 || shape[0] != 1 {
+			return nil, fmt.Errorf("has shape %v for one row: its first dimension is not the batch's, as max_batch_size %d in config.pbtxt says", shape, m.BatchMax)
+		}
+		shape = shape[1:]
+	}
+
+	// A shape that follows from the values has no elements for zeros as a rule; buffers cannot be made for it.
+	if slices.ContainsFunc(shape, func(n int64) bool { return n < 1 }) {
+		return nil, fmt.Errorf("has shape %v for zeros: outputs whose shape follows from the values, or without elements, are not supported", shape)
+	}
+	return shape, nil
+}

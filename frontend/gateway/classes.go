@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+)
+
+// chooseClass finds the shape class that a call's rows belong to, of a model that has classes. The first call of a class
+// waits until it is loaded, which its own time bounds if it names one.
+func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
+	m := in.model
+	if !m.HasShapes() {
+		return nil
+	}
+
+	// Inputs come in any order; a class is named in the model's.
+	shapes := make([][]int64, len(m.Inputs))
+	for i := range in.inputs {
+		t := &in.inputs[i]
+		k := slices.IndexFunc(m.Inputs, func(w model.Tensor) bool { return w.Name == t.name })
+		if k < 0 {
+			return invalidFault("model %q: input %q: no such input; the model has %s", m.Name, t.name, namesOf(m.Inputs))
+		}
+		row, fits := rowShape(t.shape, &m.Inputs[k])
+		if !fits {
+			return invalidFault("model %q: input %q: shape %v: must be %v, -1 being any size from 1 on", m.Name, t.name, t.shape, modelShape(m, &m.Inputs[k]))
+		}
+		shapes[k] = row
+	}
+
+	// What a call has used up by waiting for its class is gone for its run.
+	if in.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, startOf(ctx).Add(in.timeout))
+		defer cancel()
+	}
+	class, err := g.client.ShapeClass(ctx, m, shapes)
+	if err != nil {
+		return classFault(err)
+	}
+	in.model = class
+	return nil
+}
+
+// rowShape takes the batch dimension off a client's shape, if it has one, and tells whether what is left is the tensor's.
+func rowShape(shape []int64, want *model.Tensor) ([]int64, bool) {
+	if len(shape) == len(want.Shape)+1 {
+		shape = shape[1:]
+	}
+	// A copy that is not nil: nil would stand for an input that is left out.
+	return append([]int64{}, shape...), want.Fits(shape)
+}
+
+// classFault tells why a shape class cannot be had.
+func classFault(err error) *fault {
+	var c *frontend.CommandError
+	switch {
+	case !errors.As(err, &c):
+	case c.Code == frontend.CommandFailed:
+		return invalidFault("%s", c.Text)
+	case c.Code == frontend.CommandRefused:
+		return refusalFault(http.StatusTooManyRequests, codes.ResourceExhausted, "too_many_shapes", c.Text)
+	default:
+		return refusalFault(http.StatusServiceUnavailable, codes.Unavailable, "no_backend", c.Text)
+	}
+
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return refusalFault(http.StatusGatewayTimeout, codes.DeadlineExceeded, model.DeadlinePast.String(), err.Error())
+	case errors.Is(err, context.Canceled):
+		return refusalFault(httpCanceled, codes.Canceled, model.Canceled.String(), err.Error())
+	}
+	return faultOf(err)
+}
+
+// closeShape finds the size of the one open dimension of an input that came without a shape, by the bytes that it has.
+func (t *input) closeShape(m *frontend.Model, bytes int) *fault {
+	open := slices.Index(t.shape, model.OpenDim)
+	if open < 0 {
+		return nil
+	}
+
+	// Texts count as elements, not as bytes.
+	size := max(t.datatype.Size(), 1)
+	if t.datatype == model.Bytes {
+		bytes, _ = model.CountTexts(t.raw)
+	}
+	shape := slices.Clone(t.shape)
+	for i, n := range shape {
+		if i == open {
+			continue
+		}
+		if n == model.OpenDim {
+			return invalidFault("model %q: input %q: shape %v: more than one dimension is open, and the request names none: want an inference request with a shape", m.Name, t.name, t.shape)
+		}
+		size *= int(n)
+	}
+	if bytes == 0 || bytes%size != 0 {
+		return invalidFault("model %q: input %q: the data is no whole number of what shape %v repeats", m.Name, t.name, t.shape)
+	}
+	shape[open] = int64(bytes / size)
+	t.shape = shape
+	return nil
+}
