@@ -13,6 +13,7 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/rdma"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -129,6 +130,38 @@ func (l linkMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(descRoundTrip, prometheus.GaugeValue, k.RoundTrip.Seconds(), k.Peers)
 		out <- prometheus.MustNewConstMetric(descResent, prometheus.CounterValue, float64(k.Retransmitted), k.Peers)
 	}
+}
+
+// dataLinkMetrics tell what a part's kernel sees of its links of the data plane with parts of another kind.
+type dataLinkMetrics struct {
+	peers string
+	look  func() rdma.LinkStats
+}
+
+var (
+	descDataLinks     = prometheus.NewDesc("downbeat_data_link_open", "Links of the data plane over TCP.", linkLabel, nil)
+	descDataStalled   = prometheus.NewDesc("downbeat_data_link_stalled", "Links of the data plane on which something was sent again and is still not acknowledged.", linkLabel, nil)
+	descDataRoundTrip = prometheus.NewDesc("downbeat_data_link_round_trip_seconds", "The longest of these links' round trips, as the kernel smoothes them.", linkLabel, nil)
+	descDataResent    = prometheus.NewDesc("downbeat_data_link_retransmissions_total", "TCP segments of the data plane that were sent again.", linkLabel, nil)
+)
+
+// clientLinks is what the kernel sees of the client's links with backends.
+func (s *System) clientLinks() rdma.LinkStats {
+	d := s.client.Stats().Data
+	return rdma.LinkStats{Open: d.Links, Stalled: d.LinksStalled, RoundTrip: d.RoundTrip, Retransmitted: d.Retransmitted}
+}
+
+// Describe implements prometheus.Collector. It names nothing: a process may have a collector for each kind of peers, whose metrics
+// have the same names.
+func (dataLinkMetrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (d dataLinkMetrics) Collect(out chan<- prometheus.Metric) {
+	links := d.look()
+	out <- prometheus.MustNewConstMetric(descDataLinks, prometheus.GaugeValue, float64(links.Open), d.peers)
+	out <- prometheus.MustNewConstMetric(descDataStalled, prometheus.GaugeValue, float64(links.Stalled), d.peers)
+	out <- prometheus.MustNewConstMetric(descDataRoundTrip, prometheus.GaugeValue, links.RoundTrip.Seconds(), d.peers)
+	out <- prometheus.MustNewConstMetric(descDataResent, prometheus.CounterValue, float64(links.Retransmitted), d.peers)
 }
 
 // loggedListener logs why no connection can be accepted, as when descriptors run out. Servers of packages net/http and

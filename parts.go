@@ -151,7 +151,7 @@ func (s *System) openBackend(ctx context.Context) error {
 	}
 
 	s.backend = b
-	s.process.Register(b)
+	s.process.Register(b, dataLinkMetrics{"frontend", b.DataLinks})
 	s.addProcessors(len(b.Stats()))
 	s.closes = append(s.closes, b.Stop)
 	s.startLearners(b, o.Models, o.Library)
@@ -217,6 +217,7 @@ func (s *System) openClient(ctx context.Context) error {
 	}
 
 	s.onClose(s.client.Close)
+	s.process.Register(dataLinkMetrics{"backend", s.clientLinks})
 	return nil
 }
 

@@ -129,6 +129,10 @@ func (f *peer) readGroup(g *group) {
 	}
 
 	if c := f.conn.Load(); c != nil {
+		if f.doubtStalled(g, c.Stalled()) {
+			g.refuseReads(errSuspect)
+			return
+		}
 		g.postChains(c)
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
 )
 
 // replier sends what became of orders. It belongs to one goroutine; a GPU has several.
@@ -123,13 +124,24 @@ func (o *order) stagesAt(now time.Duration) wire.Stages {
 // finishOrder tells the scheduler.
 func (r *replier) finishOrder(o *order) {
 	fetched := max(time.Duration(o.fetched.Load()), o.came)
-	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(fetched - o.came), Failures: o.failures, FreeIn: int64(r.gpu.pauseTime())}
+	r.done[0] = wire.Done{Batch: o.batch, GPU: r.gpu.number, Fetch: int64(max(fetched-o.came, o.networkTail())), Failures: o.failures, FreeIn: int64(r.gpu.pauseTime())}
 
 	// Times of a batch that did not run would teach the scheduler nothing.
 	if o.ended > 0 {
 		r.done[0].Wait, r.done[0].Exec = int64(max(o.began-fetched, 0)), int64(o.ended-o.began)
 	}
 	r.gpu.backend.tellDone(r.done[:])
+}
+
+// networkTail is what a round trip to the batch's frontends may take where their kernels' variance says more than echoes: the scheduler plans
+// with the slowest fetches of late, which may have been lucky.
+func (o *order) networkTail() (tail time.Duration) {
+	for _, g := range o.groups {
+		if c := g.source.conn.Load(); c != nil {
+			tail = max(tail, c.Tail())
+		}
+	}
+	return tail
 }
 
 // pauseTime is how long the scheduler should send the GPU nothing.
@@ -177,6 +189,9 @@ type Stats struct {
 	Loaded            int           // models that it takes batches of
 	Memory            device.Memory // of all its executors
 }
+
+// DataLinks returns what this host's kernel sees of the links with frontends.
+func (b *Backend) DataLinks() rdma.LinkStats { return b.node.Stats().Links() }
 
 // Stats returns one entry per GPU.
 func (b *Backend) Stats() []Stats {

@@ -56,6 +56,16 @@ func (f *peer) learnTime(took time.Duration) {
 	f.usual.Store(max(int64(took), usual-usual/64))
 }
 
+// doubtStalled makes the frontend suspect, and reports so, if the kernel has had no word from its host for longer than the group's reads may
+// take: what is asked for now would lie behind what does not arrive, and the kernel doubles its pauses.
+func (f *peer) doubtStalled(g *group, stalled time.Duration) bool {
+	if stalled == 0 || stalled < g.o.overdueAfter(g) {
+		return false
+	}
+	f.doubtPeer("the network does not deliver: nothing has been acknowledged for " + stalled.Round(time.Millisecond).String())
+	return true
+}
+
 // doubtPeer makes the frontend suspect and gives up what is being read from it. It does not wait, and may be called
 // from any goroutine, also where a read ends.
 func (f *peer) doubtPeer(why string) {

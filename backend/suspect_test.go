@@ -140,3 +140,40 @@ func TestASickFrontendCostsOthersNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue: its host went dark while nothing was read from it. Without the kernel's word the
+// first batch after that would wait for as long as its reads may take, here 2 s.
+func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
+	t.Parallel() // it mostly waits
+	var lines logtest.Buffer
+	s := newSickRig(t, rigOptions{alpha: time.Millisecond, beta: time.Millisecond, batchMax: 4, plain: true, front: rdma.Config{Stall: time.Hour},
+		log: slog.New(slog.NewTextHandler(&lines, nil))})
+	first, well, sick, in, _ := s.mixed(1)
+	s.Execute([]wire.Execute{first})
+	s.checkOutput(well, in)
+	if a := s.sick.wait(sick); a.Reason != 0 {
+		t.Fatalf("while its path is well: %v", a.Reason)
+	}
+
+	if err := s.path.DropArrivals(true); err != nil {
+		t.Fatal(err)
+	}
+	e, well, _, in, _ := s.mixed(2)
+	patient := limits.OverdueAfter(16 * time.Second)
+	f := s.peers.byID[2]
+	for end := time.Now().Add(patience); f.conn.Load().Stalled() < patient+time.Second; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the kernel sees a stall of %v", f.conn.Load().Stalled())
+		}
+	}
+	if f.suspect.Load() {
+		t.Fatalf("it is suspect although nothing is asked of it:\n%s", lines.String())
+	}
+
+	s.Execute([]wire.Execute{e})
+	s.checkOutput(well, in)
+	s.checkFailures(2, wire.ItemFailure{Index: 0, Reason: model.InputUnavailable, Untold: true})
+	if said := lines.String(); !strings.Contains(said, "the network does not deliver") || strings.Contains(said, "overdue") {
+		t.Errorf("it was found by an overdue read:\n%s", said)
+	}
+}

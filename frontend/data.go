@@ -40,7 +40,12 @@ type DataStats struct {
 	BytesLive       int64 // of them, by size class
 	BytesRegistered int64 // of memory that is registered
 	BytesMax        int64 // DataPlane.PoolBytes
-	Peers           []PeerStats
+	// What this host's kernel sees of the links over TCP.
+	Links         int
+	LinksStalled  int           // on which something was sent again and is still not acknowledged
+	RoundTrip     time.Duration // the longest of the links', smoothed
+	Retransmitted uint64        // segments that were sent again
+	Peers         []PeerStats
 }
 
 // PeerStats is what a client knows of one backend.
@@ -55,6 +60,8 @@ type PeerStats struct {
 // dataStats shows a node's counts to programs.
 func dataStats(n rdma.Stats) DataStats {
 	s := DataStats{BuffersLive: n.BuffersLive, BytesLive: n.BytesLive, BytesRegistered: n.BytesRegistered, BytesMax: n.BytesMax}
+	links := n.Links()
+	s.Links, s.LinksStalled, s.RoundTrip, s.Retransmitted = links.Open, links.Stalled, links.RoundTrip, links.Retransmitted
 	for _, p := range n.Peers {
 		s.Peers = append(s.Peers, PeerStats{Addr: p.Addr, Provider: p.Provider, EchoP50: p.Echo.P50, EchoP99: p.Echo.P99, Outputs: p.Received})
 	}

@@ -45,7 +45,7 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 	local := false
 	switch s := s.(type) {
 	case *tls.Conn:
-		return newConn(p, -1, false, s), nil
+		return overTCP(newConn(p, -1, false, s)), nil
 	case *net.TCPConn:
 		s.SetNoDelay(true)
 		s.SetKeepAlive(true)
@@ -58,7 +58,17 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newConn(p, fd, local, nil), nil
+	if local {
+		return newConn(p, fd, true, nil), nil
+	}
+	return overTCP(newConn(p, fd, false, nil)), nil
+}
+
+// overTCP notes that a link is over TCP, whose kernel can be asked.
+func overTCP(c *conn) *conn {
+	c.overTCP = true
+	c.hasten()
+	return c
 }
 
 // takeSocket duplicates the descriptor of a Go connection, which the caller then closes.

@@ -22,6 +22,8 @@ type conn struct {
 
 	direct   atomic.Pointer[direct] // never nil
 	echo     echo
+	overTCP  bool          // TLS, too: there is a kernel to ask
+	tailed   time.Duration // the loop's: when the bound of round trips was last taken
 	upgrade  upgrade
 	givingUp atomic.Bool // Peer.GiveUp was called
 
@@ -34,19 +36,19 @@ type conn struct {
 	inbox inbox
 }
 
-// newConn makes a peer's link of a connection whose ends have proved themselves: of a socket, a Unix one if unix is
+// newConn makes a peer's link of a connection whose ends have proved themselves: of a socket, a Unix one if isUnix is
 // set, or of a TLS connection.
-func newConn(p *Peer, fd int, unix bool, tls net.Conn) *conn {
+func newConn(p *Peer, fd int, isUnix bool, tls net.Conn) *conn {
 	n := p.node
 	c := &conn{peer: p, fd: fd, tls: tls, upgrade: upgrade{answer: make(chan error, 1)}}
 	c.inbox.conn, c.outbox.conn = c, c
 	c.out = stream.NewWriter(stream.Options{Mu: &c.mu, FD: fd, TLS: tls, Now: &n.turn, Copied: &n.copied,
 		Notice: func(write bool) error { return c.loop.notice(c, write) }})
 	c.chains = stream.NewChains(&c.mu, p.finishChain)
-	c.in = stream.NewReader(fd, unix, c.chains, c, &n.turn, n.now())
+	c.in = stream.NewReader(fd, isUnix, c.chains, c, &n.turn, n.now())
 
 	c.use(streamOnly{})
-	if unix {
+	if isUnix {
 		c.use(newShmReader(c))
 	}
 	p.link = c
@@ -187,6 +189,7 @@ func (c *conn) tick(now, back time.Duration) {
 		return
 	}
 
+	c.lookAtNetwork(now, waiting != 0)
 	if c.echo.isDue(now) {
 		c.control(stream.Frame{Kind: stream.KindEcho, ID: uint64(now)})
 	}

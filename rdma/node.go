@@ -74,6 +74,7 @@ type Node struct {
 	mu       sync.Mutex // protects what follows
 	closed   bool
 	peers    map[*Peer]struct{}
+	resent   uint64           // segments sent again to peers that have gone
 	reserved int              // places of peers that were told yes and are not among peers yet
 	dials    map[string]*dial // by address, while the peer lives or is being dialled
 }
@@ -206,8 +207,10 @@ func (n *Node) Stats() Stats {
 	// The peers are asked without the node's lock: each has locks of its own.
 	n.mu.Lock()
 	peers := make([]*Peer, 0, len(n.peers))
+	s.Retransmitted = n.resent
 	for peer := range n.peers {
 		peers = append(peers, peer)
+		s.Retransmitted += uint64(peer.network.resent.Load())
 	}
 	n.mu.Unlock()
 
@@ -302,6 +305,9 @@ func (n *Node) forgetPeer(p *Peer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	if _, known := n.peers[p]; known {
+		n.resent += uint64(p.network.resent.Load())
+	}
 	delete(n.peers, p)
 	if d := n.dials[p.addr]; d != nil && d.peer == p {
 		delete(n.dials, p.addr)

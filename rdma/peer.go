@@ -21,6 +21,8 @@ type Peer struct {
 	echoes delays
 	chains delays
 
+	network network // as the kernel sees it
+
 	read, failed, bytesIn, sent, received atomic.Uint64
 
 	once sync.Once // of lose
@@ -183,6 +185,6 @@ func (p *Peer) stats(now time.Duration) PeerStats {
 		Addr: p.addr, Provider: p.Provider(),
 		Echo: p.echoes.readPercentiles(now), Reads: p.chains.readPercentiles(now),
 		Chains: p.read.Load(), Failed: p.failed.Load(), BytesIn: p.bytesIn.Load(),
-		Sent: p.sent.Load(), Received: p.received.Load(),
+		Sent: p.sent.Load(), Received: p.received.Load(), Network: p.view(),
 	}
 }

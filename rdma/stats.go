@@ -10,8 +10,9 @@ type Stats struct {
 	// Freed while a READ over verbs could be under way, and not reused since; their quarantine of 5 ms
 	// may be over. Never an obstacle: Alloc waits for one rather than fail.
 	BuffersQuarantined int64
-	BytesRegistered    int64 // mapped and registered
-	BytesMax           int64 // Config.PoolBytes
+	BytesRegistered    int64  // mapped and registered
+	BytesMax           int64  // Config.PoolBytes
+	Retransmitted      uint64 // TCP segments that were sent again, also to peers that have gone
 	Peers              []PeerStats
 }
 
@@ -26,6 +27,31 @@ type PeerStats struct {
 	BytesIn  uint64
 	Sent     uint64 // messages
 	Received uint64 // messages
+	Network  NetworkView
+}
+
+// LinkStats is what this host's kernel sees of all of a node's links over TCP.
+type LinkStats struct {
+	Open          int
+	Stalled       int           // on which something was sent again and is still not acknowledged
+	RoundTrip     time.Duration // the longest, smoothed
+	Retransmitted uint64        // segments sent again, also to peers that have gone
+}
+
+// Links adds up what the kernel sees of the peers.
+func (s Stats) Links() LinkStats {
+	found := LinkStats{Retransmitted: s.Retransmitted}
+	for _, p := range s.Peers {
+		if p.Network.RoundTrip == 0 {
+			continue // another provider, or not looked at yet
+		}
+		found.Open++
+		found.RoundTrip = max(found.RoundTrip, p.Network.RoundTrip)
+		if p.Network.Stalled > 0 {
+			found.Stalled++
+		}
+	}
+	return found
 }
 
 // Delay holds percentiles over a sliding window of about 20 s.

@@ -14,10 +14,14 @@ type LinkStats struct {
 
 // tcpState is what the kernel tells of one connection.
 type tcpState struct {
-	roundTrip     time.Duration
-	retransmitted uint32 // segments sent again since the connection began
+	roundTrip     time.Duration // smoothed
+	variance      time.Duration // mean deviation of it
+	retransmitted uint32        // segments sent again since the connection began
 	stalled       bool
 }
+
+// stallLeast is for how long nothing was acknowledged before a link stalls: one packet that was lost, or a host that stumbled, is none.
+const stallLeast = 150 * time.Millisecond
 
 // linkKinds are the kinds of sessions that have links, as LinkStats names them.
 var linkKinds = [...]string{frontendSession: "frontend", backendSession: "backend", standbySession: "standby"}
@@ -70,6 +74,9 @@ func (s *Server) lookAtLinks(live []*session) {
 			}
 			if c.tcp = now; now.stalled {
 				stalled = append(stalled, c)
+			}
+			if b := c.backend.Load(); b != nil {
+				b.NetworkTrip(now.roundTrip, now.variance)
 			}
 		}
 	}

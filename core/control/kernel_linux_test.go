@@ -2,32 +2,13 @@ package control
 
 import (
 	"log/slog"
-	"net"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"downbeat.dev/internal/logtest"
+	"downbeat.dev/internal/sicklink"
 )
-
-// goDark has a socket's kernel drop whatever comes for it, as if its host had gone: a filter that passes nothing.
-func goDark(conn net.Conn) error {
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return err
-	}
-	const nothing = unix.BPF_RET | unix.BPF_K
-	program := unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: nothing}}
-	if rerr := raw.Control(func(fd uintptr) {
-		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
-	}); rerr != nil {
-		return rerr
-	}
-	return err
-}
 
 // TestKernelSeesADarkBackend: what is sent to it is sent again, and the link stalls before it is given up.
 func TestKernelSeesADarkBackend(t *testing.T) {
@@ -59,7 +40,7 @@ func TestKernelSeesADarkBackend(t *testing.T) {
 			t.Fatalf("no link stalled: %+v\n%s", backends(), log.String())
 		}
 		if w := link.(*backendLink).leaderWriter(); w != nil {
-			_ = goDark(w.conn) // one that has been closed is followed by another
+			_ = sicklink.DropArrivals(w.conn, true) // one that has been closed is followed by another
 		}
 	}
 	if s := backends(); s.Retransmitted == 0 {

@@ -32,13 +32,15 @@ func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 	return s[n/2], s[n*permille/1000]
 }
 
-// bounds returns d_ctrl and d_data as backend b measures them.
+// bounds returns d_ctrl and d_data as backend b measures them. Pings come ten a second; the kernel measures with each message, and
+// d_ctrl is no less than its variance says.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	b.mu.Lock()
 	median, high := b.trips.percentiles(len(b.trips.ns), limits.DelayPermille)
 	_, fetch := b.fetch.percentiles(len(b.fetch.ns), limits.DelayPermille)
+	tail := limits.OneWayVaried(b.tripMean, b.tripVariance, high)
 	b.mu.Unlock()
-	return sched.Duration(limits.OneWay(median, high)), sched.Duration(fetch)
+	return sched.Duration(max(limits.OneWay(median, high), tail)), sched.Duration(fetch)
 }
 
 // delays returns d_ctrl and d_data as backends measure them and services can bear them.

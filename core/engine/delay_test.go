@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"downbeat.dev/core/sched"
 )
@@ -44,6 +45,33 @@ func TestDelaysLeaveTheTightestSLOItsBudget(t *testing.T) {
 		s.e.Poll(s.clock.now)
 		if got := s.e.Stats(); got.Ctrl != sched.Duration(c.ctrl) || got.Data != sched.Duration(c.data) {
 			t.Errorf("%+v: d_ctrl %d, d_data %d", c, got.Ctrl, got.Data)
+		}
+	}
+}
+
+// TestControlDelayIsNoLessThanTheKernelsVariance: where it says more than pings do, and not where acknowledgements were held back.
+func TestControlDelayIsNoLessThanTheKernelsVariance(t *testing.T) {
+	for _, c := range []struct {
+		trip           int64
+		mean, variance time.Duration
+		ctrl           int64
+	}{
+		{400e3, 0, 0, 200e3},
+		{400e3, 300 * time.Microsecond, 10 * time.Microsecond, 200e3},
+		{400e3, 300 * time.Microsecond, 100 * time.Microsecond, 550e3},
+		{400e3, 20 * time.Millisecond, 5 * time.Millisecond, 200e3},
+		{400e3, 300 * time.Microsecond, 100 * time.Millisecond, 5e6},
+	} {
+		s := newStage(t, Options{})
+		b := s.mustBackend(hello("b", 1, slope, "m"))
+		for range 100 {
+			b.RoundTrip(c.trip)
+		}
+		b.NetworkTrip(c.mean, c.variance)
+		s.clock.now += 5000 * ms
+		s.e.Poll(s.clock.now)
+		if got := s.e.Stats(); got.Ctrl != sched.Duration(c.ctrl) {
+			t.Errorf("pings of %v, the kernel's %v ± %v: d_ctrl %v, want %v", time.Duration(c.trip), c.mean, c.variance, time.Duration(got.Ctrl), time.Duration(c.ctrl))
 		}
 	}
 }

@@ -178,6 +178,8 @@ type Backend struct {
 	mu    sync.Mutex // nothing else is locked under it
 	trips delays     // round trips of pings
 	fetch delays     // fetch time per input
+	// What the backend's kernel says of round trips, ns: their smoothed mean, and its mean deviation. 0: nothing.
+	tripMean, tripVariance int64
 }
 
 // OpenBackend opens a session. Its GPUs may get batches before OpenBackend returns.
@@ -237,6 +239,13 @@ func (b *Backend) Done(m []wire.Done) bool {
 func (b *Backend) RoundTrip(ns int64) {
 	b.mu.Lock()
 	b.trips.add(ns)
+	b.mu.Unlock()
+}
+
+// NetworkTrip notes what the kernel says of round trips to the backend: their smoothed mean, and its mean deviation.
+func (b *Backend) NetworkTrip(mean, variance time.Duration) {
+	b.mu.Lock()
+	b.tripMean, b.tripVariance = mean.Nanoseconds(), variance.Nanoseconds()
 	b.mu.Unlock()
 }
 

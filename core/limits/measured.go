@@ -17,6 +17,16 @@ const (
 // direction.
 func OneWay[D span](median, high D) D { return high - median/2 }
 
+// OneWayVaried is the least d_ctrl by a kernel's smoothed mean of round trips and its mean deviation: RFC 6298's bound of round trips, less the
+// way back. It is 0 where the mean is longer than the slowest ping: then acknowledgements were held back on the other side, and the
+// kernel tells of more than the network.
+func OneWayVaried[D span](mean, deviation, slowest D) D {
+	if mean > slowest {
+		return 0
+	}
+	return mean/2 + 4*deviation
+}
+
 // Bound is what the network may be taken to need, as it gathers what peers measure and what services can bear.
 type Bound[D span] struct{ Ctrl, Data D }
 

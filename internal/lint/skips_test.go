@@ -57,7 +57,7 @@ var skips = map[string]struct {
 	"rdma/killed_test.go":                   {1, "test", "the other providers are between processes"},
 	"rdma/nettest/crowd_test.go":            {1, "test-net", "namespaces"},
 	"rdma/nettest/hurt_test.go":             {1, "test-net", "namespaces"},
-	"rdma/nettest/kernel_test.go":           {3, "test-net", "namespaces, as root"},
+	"rdma/nettest/kernel_test.go":           {4, "test-net", "namespaces, as root"},
 	"rdma/nettest/place_test.go":            {4, "test-net", "namespaces, as root"},
 	"rdma/nettest/rough_test.go":            {1, "test-net", "namespaces, as root"},
 	"rdma/nettest/serve_test.go":            {3, "test-net", "namespaces"},

@@ -63,6 +63,41 @@ func TestNetKernelExplainsATail(t *testing.T) {
 	}
 }
 
+// A cable that is cut while nothing is read over it is seen before the peer is given up, and so is its healing.
+func TestNetKernelSeesACut(t *testing.T) {
+	p := newRoughPlace(t)
+	if p.kind != "namespaces" {
+		t.Skip("over verbs the kernel sees no data")
+	}
+	h := p.newHost(t, p.stall)
+	m := p.newReader(t, p.stall)
+	peer := m.connect(t, h.Addr)
+	if err := m.read(t, peer, h.Remote); err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, there func() bool) {
+		t.Helper()
+		for end := time.Now().Add(p.patience); !there(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) || peer.Err() != nil {
+				t.Fatalf("%s: %+v, %v", what, m.Node.Stats().Links(), peer.Err())
+			}
+		}
+	}
+
+	cut := time.Now()
+	p.cut(t)
+	until("no stall", func() bool { return peer.Stalled() > 0 })
+	t.Logf("seen %v after the cut", time.Since(cut).Round(time.Millisecond))
+	until("nothing was sent again", func() bool { l := m.Node.Stats().Links(); return l.Stalled == 1 && l.Retransmitted > 0 })
+	p.heal(t)
+	until("it stalls although the cable is mended", func() bool { return peer.Stalled() == 0 })
+	if err := m.read(t, peer, h.Remote); err != nil {
+		t.Error(err)
+	}
+	peer.Close()
+	h.end(t)
+}
+
 // downbeat net prints what it saw, or says why it cannot.
 func TestNetProcessThatWatches(t *testing.T) {
 	p := newPlace(t)
