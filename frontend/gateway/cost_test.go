@@ -97,3 +97,49 @@ func FuzzRESTBodyCost(f *testing.F) {
 		}
 	})
 }
+
+// FuzzGenerateCost: no body of a generate call takes more memory than its bytes allow.
+func FuzzGenerateCost(f *testing.F) {
+	for _, element := range []string{`0,`, `"",`, `[],`, `true,`, `{},`, `"\u0000",`, `1e9,`} {
+		data := strings.TrimSuffix(strings.Repeat(element, 1<<13), ",")
+		f.Add([]byte(`{"a":[` + data + `],"parameters":{"b":[` + data + `]},"c":[` + data + `]}`))
+	}
+	f.Add([]byte(`{` + strings.TrimSuffix(strings.Repeat(`"a":0,`, tensorsMax), ",") + `}`))
+	f.Add([]byte(`{"parameters":{` + strings.TrimSuffix(strings.Repeat(`"a":"",`, 1<<13), ",") + `}}`))
+	f.Add([]byte(`{"parameters":{` + strings.TrimSuffix(strings.Repeat(`"sequence_id":"0",`, 1<<12), ",") + `}}`))
+	f.Add([]byte(strings.Repeat(`{"parameters":`, 1<<13)))
+
+	models := costModels()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, model := range models {
+			memcost.Check(t, body, costFixed, func() {
+				in := &inference{model: model}
+				if in.parseGenerate(nil, body) == nil {
+					_ = in.arrangeInputs()
+				}
+			})
+		}
+	})
+}
+
+// configCostFixed is what configValuesMax values of two bytes may take, as it is for config.pbtxt's fields.
+const configCostFixed = 2 << 20
+
+// FuzzConfigurationInJSONCost: no configuration that comes with a call takes more memory than its bytes allow.
+func FuzzConfigurationInJSONCost(f *testing.F) {
+	f.Add([]byte(`{"input":[{"name":"x","data_type":"TYPE_FP32","dims":["16"]}],"parameters":{"a":{"string_value":"b"}}}`))
+	for _, element := range []string{`1,`, `"",`, `true,`, `{},`, `"1",`, `"\u0000",`} {
+		list := strings.TrimSuffix(strings.Repeat(element, 1<<13), ",")
+		f.Add([]byte(`{"a":[` + list + `]}`))
+		f.Add([]byte(`{"input":[{"dims":[` + list + `]}]}`))
+	}
+	f.Add([]byte(`{` + strings.TrimSuffix(strings.Repeat(`"a":1,`, 1<<13), ",") + `}`))
+	f.Add([]byte(`{"parameters":{` + strings.TrimSuffix(strings.Repeat(`"":{},`, 1<<13), ",") + `}}`))
+	f.Add([]byte(strings.Repeat(`{"a":`, 1<<13)))
+	f.Add([]byte(`{"a":` + strings.Repeat(`[`, 1<<13)))
+	f.Add([]byte(`{"a":"` + strings.Repeat("\xff", 1<<13) + `"}`))
+
+	f.Fuzz(func(t *testing.T, text []byte) {
+		memcost.Check(t, text, configCostFixed, func() { _, _ = configText(text) })
+	})
+}

@@ -15,8 +15,11 @@ import (
 // A model's configuration comes as JSON in a call, and as protobuf's text format in a repository. Backends read the
 // latter, so that both are checked by the same rules.
 
-// configDepthMax bounds how deep a configuration's messages lie in one another.
-const configDepthMax = 16
+// Bounds of a configuration in JSON.
+const (
+	configDepthMax  = 16      // messages and arrays in one another
+	configValuesMax = 1 << 13 // values of all messages together, as many as config.pbtxt may have fields
+)
 
 // Fields of a configuration whose JSON does not say what their text is: maps are objects, too, and the values of enums
 // strings.
@@ -65,8 +68,9 @@ func jsonError(d *json.Decoder, err error) error {
 
 // configWriter writes what a decoder reads as text format.
 type configWriter struct {
-	d   *json.Decoder
-	out *strings.Builder
+	d      *json.Decoder
+	out    *strings.Builder
+	values int // begun so far
 }
 
 // eachMember calls f for each key of an object whose begin has been read, and reads its end.
@@ -98,6 +102,14 @@ func (w *configWriter) writeField(depth int, key string) error {
 
 // writeValue writes a field for each value: an array has several.
 func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
+	// Each value costs a token and a field's name, and each array a call within this one.
+	if w.values++; w.values > configValuesMax {
+		return fmt.Errorf("more than %d values", configValuesMax)
+	}
+	if depth > configDepthMax {
+		return fmt.Errorf("more than %d arrays deep", configDepthMax)
+	}
+
 	token, err := w.d.Token()
 	if err != nil {
 		return err
@@ -109,7 +121,7 @@ func (w *configWriter) writeValue(depth int, name string, isMap bool) error {
 		case v == '[':
 			// Text format repeats a field for each value of an array.
 			for w.d.More() {
-				if err := w.writeValue(depth, name, false); err != nil {
+				if err := w.writeValue(depth+1, name, false); err != nil {
 					return err
 				}
 			}

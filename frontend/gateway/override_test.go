@@ -28,6 +28,8 @@ func TestConfigurationsInJSON(t *testing.T) {
 		``: "unexpected EOF", `[]`: "want an object", `{"a":1`: "unexpected EOF", `{"a":1}}`: "want the end", `{"a b":1}`: "want a field's name",
 		`{"dynamic_batching":{"priority_queue_policy":{"x":{}}}}`:   "want a whole number",
 		strings.Repeat(`{"a":`, 20) + "1" + strings.Repeat("}", 20): "messages deep",
+		`{"a":` + strings.Repeat("[", 8<<20):                        "arrays deep", // without a bound the process ended, out of stack
+		`{"a":[` + strings.Repeat("1,", configValuesMax) + `1]}`:    "more than 8192 values",
 	} {
 		if got, err := configText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
