@@ -288,8 +288,7 @@ func (g *registry) sloOf(m *entry, homes []home) int64 {
 	n, _ := u.runs(sched.ModelID(m.info.ID))
 	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
 
-	// An SLO shorter than a batch of one could never be kept.
-	return max(slo, int64(homes[0].table[0]))
+	return int64(plan.ServableSLO(time.Duration(slo), homes[0].table[0]))
 }
 
 // apply puts a model's homes, profiles and SLO in force in its partition.
@@ -327,7 +326,7 @@ func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
 // waysOf is how many ways there are to answer for a service: variants that keep its floor, by home.
 func waysOf(s *sched.Service) (n int) {
 	for i := range s.Variants {
-		if v := &s.Variants[i]; v.Accuracy >= s.Floor {
+		if v := &s.Variants[i]; plan.KeepsFloor(v.Accuracy, s.Floor) {
 			for _, p := range v.Profiles {
 				if p != nil {
 					n++
@@ -362,15 +361,9 @@ func (g *registry) service(m *entry) (s sched.Service, err error) {
 	return s, nil
 }
 
-// queueMax is how many requests of a model may be queued: its own limit, where it is lower than the options'.
+// queueMax is how many requests of a model may be queued.
 func (g *registry) queueMax(m *entry) int {
-	own, all := int(m.info.QueueMax), g.e.o.QueueMax
-
-	// Zero is no limit, on either side.
-	if own > 0 && (all == 0 || own < all) {
-		return own
-	}
-	return all
+	return plan.QueueLimit(int(m.info.QueueMax), g.e.o.QueueMax)
 }
 
 // profile makes the Profile of a table, or takes that of another home with the same table: what decisions read is then

@@ -102,27 +102,27 @@ func loadedSomewhere(m *wire.BackendModel) bool {
 // clusterFor returns the sub-cluster for a GPU that has these models loaded: the one where it is, while that fits, or
 // another, or a new one. nil: there is no number for one more.
 func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *cluster {
-	// Staying is best: a GPU that moves gets another epoch, and its grants are returned.
-	if old != nil && g.clusters[old.sub].fits(b, loaded, numbers) {
-		return g.clusters[old.sub]
+	own := plan.Nowhere
+	if old != nil {
+		own = int(old.sub) - 1
+	}
+	gpus := make([]int, len(g.clusters)-1)
+	for i, c := range g.clusters[1:] {
+		gpus[i] = len(c.gpus)
 	}
 
-	// Numbers are few: a sub-cluster that all GPUs have left is used again before a new one is made.
+	// Number 0 is nowhere, and core/plan counts from 0.
 	var empty *cluster
-	for _, c := range g.clusters[1:] {
-		if len(c.gpus) == 0 {
-			empty = c
-		} else if c.fits(b, loaded, numbers) {
+	if at := plan.SubClusterFor(own, gpus, func(i int) bool { return g.clusters[i+1].fits(b, loaded, numbers) }); at != plan.Nowhere {
+		if c := g.clusters[at+1]; at == own || gpus[at] > 0 {
 			return c
 		}
+		empty = g.clusters[at+1]
+	} else if empty = g.newCluster(); empty == nil {
+		g.e.log.Error("GPU not placed: there are too many sub-clusters", "backend", b.name, "limit", sched.SubClusterLimit)
+		return nil
 	}
 
-	if empty == nil {
-		if empty = g.newCluster(); empty == nil {
-			g.e.log.Error("GPU not placed: there are too many sub-clusters", "backend", b.name, "limit", sched.SubClusterLimit)
-			return nil
-		}
-	}
 	empty.name, empty.models = b.hello.SubCluster, loaded
 	empty.label = g.freeLabel(empty)
 	g.e.ranker(empty.number).models.Store(&loaded)

@@ -1,12 +1,13 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sched"
 )
@@ -62,7 +63,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 		if err != nil {
 			why, all = err.Error(), nil
 		}
-		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && all[0].info.Accuracy < floor {
+		if floor := g.e.o.Floors[name]; why == "" && len(all) > 0 && !plan.KeepsFloor(all[0].info.Accuracy, floor) {
 			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
 		}
 
@@ -85,7 +86,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 	var known []*entry
 	for _, m := range all {
 		switch {
-		case m.info.Accuracy > 0:
+		case plan.IsVariant(&m.info):
 			known = append(known, m)
 		case !m.unrated:
 			m.unrated = true
@@ -96,10 +97,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 		return nil, nil
 	}
 
-	// Equals are ordered by name and version, so that a variant's number does not depend on who came first.
-	slices.SortStableFunc(known, func(a, b *entry) int {
-		return cmp.Or(-cmp.Compare(a.info.Accuracy, b.info.Accuracy), cmp.Compare(a.info.Name, b.info.Name), -model.CompareVersions(a.info.Version, b.info.Version))
-	})
+	plan.OrderVariants(known, func(m *entry) *model.Info { return &m.info })
 	first := &known[0].info
 	for _, m := range known[1:] {
 		if !model.SameTensors(first.Inputs, m.info.Inputs) || !model.SameTensors(first.Outputs, m.info.Outputs) {
@@ -146,7 +144,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 		info.SLOBinds, info.Priority, info.QueueMax = first.SLOBinds, first.Priority, first.QueueMax
 		info.Accuracy, info.SLO, info.BatchMax, info.Floors, info.Variants = first.Accuracy, m.slo, m.batchMax(), announced, nil
 		for _, v := range m.class.members {
-			if v.info.Accuracy >= m.class.service.Floor {
+			if plan.KeepsFloor(v.info.Accuracy, m.class.service.Floor) {
 				info.Variants = append(info.Variants, v.info.ID)
 			}
 		}
@@ -165,22 +163,13 @@ func sameFamily(a, b *model.Info) bool {
 		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs)
 }
 
-// floorsOf returns the floors of a family's classes, ascending: one that all variants keep, and up to three others at
-// variants' accuracies. Of more accuracies some are passed over, since a class with a higher floor serves, too.
-func (g *registry) floorsOf(f *family, members []*entry) (floors []float64) {
-	least := g.e.o.Floors[f.name]
-	for _, m := range slices.Backward(members) {
-		if a := m.info.Accuracy; a >= least && (len(floors) == 0 || a > floors[len(floors)-1]) {
-			floors = append(floors, a)
-		}
+// floorsOf returns the floors of a family's classes, ascending.
+func (g *registry) floorsOf(f *family, members []*entry) []float64 {
+	var accuracies []float64
+	for _, m := range members {
+		accuracies = append(accuracies, m.info.Accuracy)
 	}
-	if n := len(floors); n > model.FloorsMax {
-		for k := range model.FloorsMax {
-			floors[k] = floors[k*(n-1)/(model.FloorsMax-1)]
-		}
-		floors = floors[:model.FloorsMax]
-	}
-	return floors
+	return plan.FloorsOf(accuracies, g.e.o.Floors[f.name], model.FloorsMax)
 }
 
 // settleClass puts the variants, homes and floor of one class in force.
@@ -242,8 +231,8 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 			// An update in progress has two versions loaded in one place: only the newer one answers.
 			if h := v.homeIn(homes[k].sub); h != nil && !g.outdated(members, i, homes[k].sub) {
 				x.Profiles[k] = h.prof
-				if v.info.Accuracy >= floor {
-					s.SLO = max(s.SLO, sched.Duration(h.prof.Exec(1)))
+				if plan.KeepsFloor(v.info.Accuracy, floor) {
+					s.SLO = sched.Duration(plan.ServableSLO(time.Duration(s.SLO), h.prof.Exec(1)))
 				}
 			}
 		}
@@ -255,7 +244,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 // homesOfAll returns the sub-clusters where some member is accurate enough, each with its largest table.
 func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 	for _, m := range members {
-		if m.info.Accuracy < floor {
+		if !plan.KeepsFloor(m.info.Accuracy, floor) {
 			continue
 		}
 		for _, h := range m.homes {
@@ -274,9 +263,7 @@ func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 // outdated says whether a sub-cluster has a newer version of member i.
 func (g *registry) outdated(members []*entry, i int, sub uint32) bool {
 	old := &members[i].info
-	return slices.ContainsFunc(members, func(m *entry) bool {
-		return m.info.Name == old.Name && model.CompareVersions(m.info.Version, old.Version) > 0 && m.homeIn(sub) != nil
-	})
+	return slices.ContainsFunc(members, func(m *entry) bool { return plan.Outdates(&m.info, old) && m.homeIn(sub) != nil })
 }
 
 // homeIn returns the home of a model in a sub-cluster, nil where it has none.

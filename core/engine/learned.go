@@ -19,7 +19,7 @@ func (e *Engine) Learned() []wire.Learned {
 		p.mu.Unlock()
 
 		// A model that nobody has asked for has taught nothing.
-		if l.Rate > 0 {
+		if l.Rate != 0 {
 			all = append(all, wire.Learned{Model: m.Name, Version: m.Version, Rate: l.Rate, Margin: int64(l.Margin), Overrun: late})
 		}
 	}

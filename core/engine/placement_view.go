@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"time"
 
 	"downbeat.dev/core/model"
@@ -18,9 +17,6 @@ type placementView struct {
 	gpus  []gpuKey
 	index map[string]int32 // by key
 }
-
-// loadUnknown is what a load is taken to last that nobody has timed: then all moves cost alike.
-const loadUnknown = time.Second
 
 // viewPlacement describes the cluster to core/plan. Backends that take no placements are left out, with their GPUs.
 func (g *registry) viewPlacement() *placementView {
@@ -99,7 +95,7 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 		at += len(b.hello.GPUs)
 	}
 	for m := range v.Models {
-		v.Models[m].Load = cmp.Or(v.Models[m].Load, loadUnknown)
+		v.Models[m].Load = plan.LoadTime(v.Models[m].Load)
 	}
 }
 

@@ -252,7 +252,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		r.mu.Lock()
 		load := r.s.Load()
 		ahead := r.s.Ahead(now, sched.Duration(plan.PriceHorizon))
-		own := 0.0
+		var own float64
 		for i := range x.bidders {
 			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
 				own += r.s.DemandOf(sched.ModelID(b.id))

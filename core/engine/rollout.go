@@ -2,7 +2,6 @@ package engine
 
 import (
 	"slices"
-	"time"
 
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
@@ -26,11 +25,9 @@ const (
 
 // Limits on a plan's steps.
 const (
-	idleMost   = sched.Duration(200 * time.Millisecond) // that a load waits for its GPU to be idle
-	reportMost = sched.Duration(10 * time.Minute)       // that a backend may take for one step
-	holdFor    = sched.Duration(3 * houseEvery)         // of a GPU that loads, and anew at each look
-	stepsMost  = 1 << 16                                // taken at one time, which no plan needs
-	planOrder  = 1 << 63                                // in the number of a plan's placement: others have numbers of their own
+	holdFor   = sched.Duration(3 * houseEvery) // of a GPU that loads, and anew at each look
+	stepsMost = 1 << 16                        // taken at one time, which no plan needs
+	planOrder = 1 << 63                        // in the number of a plan's placement: others have numbers of their own
 )
 
 // rollout is the plan that is applied, or was last.

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"time"
+
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -38,7 +41,7 @@ func (b *Backend) absentModel() (at resident, ok bool) {
 func (g *registry) awaitFences(now sched.Time) bool {
 	r := &g.rollout
 	for number, b := range r.fences {
-		if b.dead.Load() || now.Sub(r.began) >= reportMost {
+		if b.dead.Load() || plan.StepOverdue(time.Duration(now.Sub(r.began))) {
 			delete(r.fences, number)
 		}
 	}

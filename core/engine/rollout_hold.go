@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 )
@@ -34,7 +36,7 @@ func (g *registry) mayLoad(now sched.Time, w *backendStep) bool {
 	if others > 0 && w.held == nil {
 		return false
 	}
-	return u.batch.Load() == 0 || now.Sub(w.since) >= idleMost
+	return plan.LoadNow(u.batch.Load() == 0, time.Duration(now.Sub(w.since)))
 }
 
 // loadsBeside counts the GPUs of a GPU's sub-cluster that load, or are held back for it, beside a step.

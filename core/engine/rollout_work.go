@@ -69,11 +69,12 @@ func (g *registry) orderWork(now sched.Time) {
 // giveUpWork leaves out what backends have not done in a long time, and says whether there was any.
 func (g *registry) giveUpWork(now sched.Time, present plan.Placement) (any bool) {
 	for _, w := range slices.Clone(g.rollout.work) {
-		if now.Sub(w.since) < reportMost {
+		waited := time.Duration(now.Sub(w.since))
+		if !plan.StepOverdue(waited) {
 			continue
 		}
 		any = true
-		g.leaveOut(w, present, fmt.Sprintf("the backend did not report the step %q within %v", w.step.Kind, time.Duration(reportMost)))
+		g.leaveOut(w, present, fmt.Sprintf("the backend did not report the step %q within %v", w.step.Kind, waited))
 	}
 	return any
 }

@@ -3,7 +3,7 @@
 // states a value and a demand, and GPU time has one price per kind of GPU, which decides who gets it.
 //
 // Every decision is a pure function of a snapshot: the same snapshot gives the same plan (V6). There
-// is no clock, goroutine, randomness or map here, and no import but core/profile. Where a decision
+// is no clock, goroutine, randomness or map here, and no import but core/profile and core/model. Where a decision
 // needs history, the history is an argument and a result. Every decision has a checker, Check…, that
 // shares no code with it and says what is wrong with a plan in words; tests, fuzzing and whoever
 // applies a plan call it.
@@ -23,7 +23,9 @@
 //	Reconfigure   steps from what is present to what is wanted               Symphony §4.1, UNIFIED S6
 //	PlaceModels   the models that each GPU should hold                      Symphony §4.7, UNIFIED S3, S4
 //	Rollout       the step that is due while a plan is applied              UNIFIED S6
-//	AlikeProfiles, SlowestProfile, SLOInForce, LargestHomes   what follows at once from what backends say
+//	Pricer        prices renewed ten times a second, and what is sold       UNIFIED U3
+//	AlikeProfiles, SlowestProfile, SLOInForce, LargestHomes, SubClusterFor,
+//	OrderVariants, FloorsOf, LoadNow   what follows at once from what backends say
 //	SplitLatency  an application's latency among its stages                  UNIFIED U9
 //	Drift         whether a period's inputs differ from those trained for    AdaInf §3.2, mended
 //	ValueTraining   what GPU time is worth to a learner                      UNIFIED U8

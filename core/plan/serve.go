@@ -53,6 +53,26 @@ func SLOInForce(operator, backend, one time.Duration) time.Duration {
 	return max(sloLeast, sloBatches*one)
 }
 
+// SubClusterFor returns which of the sub-clusters with so many GPUs a GPU joins that is in one of them, or Nowhere: its own while that
+// fits, since a GPU that moves loses what it was granted; else the first with GPUs that fits; else the last without. Nowhere: a new one
+// has to be made.
+func SubClusterFor(own int, gpus []int, fits func(int) bool) int {
+	if own != Nowhere && fits(own) {
+		return own
+	}
+
+	// Numbers are few: a sub-cluster that all GPUs have left is used again before a new one is made.
+	empty := Nowhere
+	for i, n := range gpus {
+		if n == 0 {
+			empty = i
+		} else if fits(i) {
+			return i
+		}
+	}
+	return empty
+}
+
 // LargestHomes returns which of the sub-clusters with so many GPUs serve a model, at most so many: those with most GPUs,
 // in their order.
 func LargestHomes(gpus []int, most int) []int {

@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"downbeat.dev/core/model"
+)
+
+// OrderVariants puts a family's models into the order in which their numbers count: the most accurate first, equals by name and
+// version, so that a variant's number does not depend on who came first.
+func OrderVariants[T any](all []T, info func(T) *model.Info) {
+	slices.SortStableFunc(all, func(a, b T) int {
+		x, y := info(a), info(b)
+		return cmp.Or(-cmp.Compare(x.Accuracy, y.Accuracy), cmp.Compare(x.Name, y.Name), -model.CompareVersions(x.Version, y.Version))
+	})
+}
+
+// IsVariant says whether a model may answer for its family: one that says no accuracy cannot be compared.
+func IsVariant(m *model.Info) bool { return m.Accuracy > 0 }
+
+// KeepsFloor says whether an answer so accurate will do.
+func KeepsFloor(accuracy, floor float64) bool { return accuracy >= floor }
+
+// Outdates says whether a model answers instead of another where both are loaded: an update in progress has two versions in
+// one place, and only the newer one answers.
+func Outdates(newer, old *model.Info) bool {
+	return newer.Name == old.Name && model.CompareVersions(newer.Version, old.Version) > 0
+}
+
+// FloorsOf returns the floors of a family's classes, ascending: one that all variants keep, and some others at variants'
+// accuracies. Of more accuracies than floors are allowed some are passed over, since a class with a higher floor serves, too.
+// accuracies are the variants', the highest first; below least nobody answers.
+func FloorsOf(accuracies []float64, least float64, most int) (floors []float64) {
+	for _, a := range slices.Backward(accuracies) {
+		if a >= least && (len(floors) == 0 || a > floors[len(floors)-1]) {
+			floors = append(floors, a)
+		}
+	}
+
+	if n := len(floors); n > most {
+		for k := range most {
+			floors[k] = floors[k*(n-1)/(most-1)]
+		}
+		floors = floors[:most]
+	}
+	return floors
+}
+
+// ServableSLO returns the SLO of a service of which the quickest batch of one takes so long: one that is shorter could never be kept.
+func ServableSLO(slo, one time.Duration) time.Duration { return max(slo, one) }
+
+// QueueLimit returns how many requests of a model may be queued: its own limit, where it is lower than that of all. Zero is no
+// limit, on either side.
+func QueueLimit(own, all int) int {
+	if own > 0 && (all == 0 || own < all) {
+		return own
+	}
+	return all
+}

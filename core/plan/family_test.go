@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+)
+
+// TestVariantsHaveOneOrder: whoever comes first.
+func TestVariantsHaveOneOrder(t *testing.T) {
+	all := []model.Info{
+		{Name: "b", Version: "1", Accuracy: 0.8}, {Name: "a", Version: "2", Accuracy: 0.8},
+		{Name: "a", Version: "10", Accuracy: 0.8}, {Name: "c", Version: "1", Accuracy: 0.9},
+	}
+	for range 2 {
+		slices.Reverse(all)
+		var names []string
+		ordered := slices.Clone(all)
+		OrderVariants(ordered, func(m model.Info) *model.Info { return &m })
+		for _, m := range ordered {
+			names = append(names, m.Name+m.Version)
+		}
+		if want := []string{"c1", "a10", "a2", "b1"}; !slices.Equal(names, want) {
+			t.Errorf("variants %v, want %v", names, want)
+		}
+	}
+}
+
+// TestFloorsAreVariantsAccuracies: each once, above the least, the lowest and the highest always among them.
+func TestFloorsAreVariantsAccuracies(t *testing.T) {
+	for _, c := range []struct {
+		accuracies []float64
+		least      float64
+		most       int
+		want       []float64
+	}{
+		{nil, 0, 4, nil},
+		{[]float64{0.9}, 0.95, 4, nil},
+		{[]float64{0.9, 0.9, 0.8}, 0, 4, []float64{0.8, 0.9}},
+		{[]float64{0.9, 0.8, 0.7}, 0.8, 4, []float64{0.8, 0.9}},
+		{[]float64{0.9, 0.8, 0.7, 0.6, 0.5, 0.4}, 0, 4, []float64{0.4, 0.5, 0.7, 0.9}},
+	} {
+		if got := FloorsOf(c.accuracies, c.least, c.most); !slices.Equal(got, c.want) {
+			t.Errorf("floors of %v from %v: %v, want %v", c.accuracies, c.least, got, c.want)
+		}
+	}
+}
+
+// TestOnlyTheNewerVersionAnswers: of one model; versions are numbers.
+func TestOnlyTheNewerVersionAnswers(t *testing.T) {
+	old, newer, other := &model.Info{Name: "a", Version: "9"}, &model.Info{Name: "a", Version: "10"}, &model.Info{Name: "b", Version: "11"}
+	if !Outdates(newer, old) || Outdates(old, newer) || Outdates(old, old) || Outdates(other, old) {
+		t.Error("a version is outdated by a newer one of its model alone")
+	}
+	if IsVariant(old) || !IsVariant(&model.Info{Accuracy: 0.1}) {
+		t.Error("a variant is what says its accuracy")
+	}
+}
+
+func TestQueueLimit(t *testing.T) {
+	for _, c := range []struct{ own, all, want int }{{0, 0, 0}, {5, 0, 5}, {5, 9, 5}, {9, 5, 5}, {0, 5, 5}} {
+		if got := QueueLimit(c.own, c.all); got != c.want {
+			t.Errorf("a limit of its own %d, of all %d: %d, want %d", c.own, c.all, got, c.want)
+		}
+	}
+	if ServableSLO(time.Millisecond, 2*time.Millisecond) != 2*time.Millisecond {
+		t.Error("an SLO below a batch of one")
+	}
+}
+
+// TestSubClusterFor: a GPU stays, else it joins, else it founds.
+func TestSubClusterFor(t *testing.T) {
+	fits := func(which ...int) func(int) bool { return func(i int) bool { return slices.Contains(which, i) } }
+	for _, c := range []struct {
+		name string
+		own  int
+		gpus []int
+		fits func(int) bool
+		want int
+	}{
+		{"it stays, although another fits, too", 2, []int{0, 4, 1}, fits(1, 2), 2},
+		{"it joins the first that fits", 0, []int{2, 4, 1}, fits(1, 2), 1},
+		{"what is empty fits nobody", Nowhere, []int{0, 4}, fits(0, 1), 1},
+		{"it founds one where all have left", 1, []int{2, 1, 0}, fits(), 2},
+		{"there is none", Nowhere, []int{2, 1}, fits(), Nowhere},
+	} {
+		if got := SubClusterFor(c.own, c.gpus, c.fits); got != c.want {
+			t.Errorf("%s: sub-cluster %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLoadsWaitForAnIdleGPU: not for ever; nor is a backend's report.
+func TestLoadsWaitForAnIdleGPU(t *testing.T) {
+	if LoadNow(false, idleMost-1) || !LoadNow(false, idleMost) || !LoadNow(true, 0) {
+		t.Error("a load begins when the GPU is idle, or after some time")
+	}
+	if StepOverdue(reportMost-1) || !StepOverdue(reportMost) {
+		t.Error("a step is overdue after ten minutes")
+	}
+	if LoadTime(0) != loadUnknown || LoadTime(time.Minute) != time.Minute {
+		t.Error("a load that nobody timed")
+	}
+}

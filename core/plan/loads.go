@@ -1,0 +1,22 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+)
+
+// What steps of a plan wait for.
+const (
+	idleMost    = 200 * time.Millisecond // that a load waits for its GPU to be idle
+	reportMost  = 10 * time.Minute       // that a backend may take for one step
+	loadUnknown = time.Second            // a load that nobody has timed: then all moves cost alike
+)
+
+// LoadNow says whether a load that has waited so long may begin: best while its GPU is idle, and after some time in any case.
+func LoadNow(idle bool, waited time.Duration) bool { return idle || waited >= idleMost }
+
+// StepOverdue says whether a backend's report of a step is waited for no longer.
+func StepOverdue(waited time.Duration) bool { return waited >= reportMost }
+
+// LoadTime is what a load is taken to last that was timed so; 0: nobody has.
+func LoadTime(timed time.Duration) time.Duration { return cmp.Or(timed, loadUnknown) }
