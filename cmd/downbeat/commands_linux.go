@@ -20,6 +20,7 @@ func commands() []command {
 		profileCommand(),
 		modelsCommand(),
 		planCommand(),
+		canaryCommand(),
 		benchCommand(),
 		versionCommand(),
 	}

@@ -87,7 +87,12 @@ var examples = map[string][]string{
 		"downbeat plan apply -f plan.json -wait",
 		"downbeat plan apply -url http://scheduler.example:8002 -token-file /etc/downbeat/downbeat.yaml",
 	},
-	"downbeat plan rollback":  {"downbeat plan rollback -wait"},
+	"downbeat plan rollback": {"downbeat plan rollback -wait"},
+	"downbeat canary start": {
+		"downbeat canary start -model detector-m -version 2 -share 0.05 -shadow 0.2 -tolerance 0.001",
+		"downbeat canary start -model detector-m -base 1 -version 2 -url http://gateway-0:8000,http://gateway-1:8000",
+	},
+	"downbeat canary promote": {"downbeat canary promote -model detector-m"},
 	"downbeat bench schedule": {"downbeat bench schedule -arrivals a.csv -profiles p.csv -gpus 8 -batches b.csv -outcomes o.csv"},
 	"downbeat bench dispatch": {"downbeat bench dispatch -models 1000 -cores 2", "downbeat bench dispatch -growth out"},
 	"downbeat bench transfer": {"downbeat bench transfer -provider tcp -op read -o json"},
@@ -110,7 +115,7 @@ func wantsHelp(args []string) bool {
 // introduceCommand says what a command is for, before its flags. One with words of its own explains those.
 func introduceCommand(w io.Writer, path string, c command) {
 	// Commands of commands list theirs instead.
-	if c.name == "models" || c.name == "bench" || c.name == "plan" {
+	if c.name == "models" || c.name == "bench" || c.name == "plan" || c.name == "canary" {
 		return
 	}
 	full := path + " " + c.name

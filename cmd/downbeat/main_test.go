@@ -54,14 +54,14 @@ func config(t *testing.T) deploy.Config {
 
 // TestEveryCommandExplainsItself: --help of every word works and starts nothing.
 func TestEveryCommandExplainsItself(t *testing.T) {
-	for _, c := range append(append(commands(), benches()...), planners()...) {
+	for _, c := range slices.Concat(commands(), benches(), planners(), canaryWords()) {
 		if c.summary == "" || strings.Contains(c.name, " ") {
 			t.Errorf("%q has no summary, or two words", c.name)
 		}
 		if err := silently(t, func() error { return c.run(t.Context(), []string{"--help"}) }); err != nil && !errors.Is(err, flag.ErrHelp) {
 			t.Errorf("%s --help: %v", c.name, err)
 		}
-		if c.name == "models" || c.name == "bench" || c.name == "plan" {
+		if c.name == "models" || c.name == "bench" || c.name == "plan" || c.name == "canary" {
 			continue // words of their own
 		}
 		if err := c.run(t.Context(), []string{"-nonsense"}); err == nil || !strings.Contains(err.Error(), "downbeat") {

@@ -111,6 +111,11 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := servedWith(t, c)
+	if err := silently(t, func() error { // canaries have metrics where there is one
+		return runCanaryStart(t.Context(), []string{"-url", p.PageURL(), "-model", "echo", "-version", "7"})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	f := loadFlags{shape: arrivals.Shape{Arrivals: "constant", Popularity: "even", Rate: 50, Span: 100e6, Seed: 1}}
 	offer(t, p, f)
 	waitFor(t, func() bool { // the scheduler's are looked at four times a second

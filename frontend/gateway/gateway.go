@@ -74,6 +74,11 @@ type Gateway struct {
 	leaving atomic.Bool  // not ready any more, still serving
 	late    atomic.Int64 // REST calls since leaving
 
+	canaries       canaries
+	copies         chan struct{}   // has a place for each call whose copies are under way
+	closingContext context.Context // ends when closing is closed
+	endContext     context.CancelFunc
+
 	health      healthState
 	traces      traceSettings
 	connections *guard.Connections
@@ -116,6 +121,9 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g := &Gateway{o: o, client: client, log: o.Logger, metrics: newMetrics(client, o.Applications), process: cmp.Or(o.Process, observe.NewProcess()), closing: make(chan struct{}),
 		connections: guard.NewConnections(connectionLimits, o.Token == "" && o.Clients == nil), times: times{body: bodyTimeout, answer: answerTimeout}}
 
+	g.copies = make(chan struct{}, copiesMax)
+	g.closingContext, g.endContext = context.WithCancel(context.Background())
+
 	// gRPC's buffers cannot be refused: beyond the bound the oldest arrival is ended instead.
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
 	g.regions.off = !o.ClientMemory
@@ -147,6 +155,7 @@ var connectionLimits = guard.Limits{All: 16_384, PerAddress: 8_192, Strangers: 2
 // describeProcess has the process tell of the gateway, too.
 func (g *Gateway) describeProcess() {
 	g.process.Register(g.metrics.collectors()...)
+	g.process.Register(&g.canaries)
 	g.process.SetHealth(observe.Health{Ready: g.isReady, Serving: g.isServing})
 	if g.o.Clients != nil {
 		g.process.Register(g.o.Clients)
@@ -262,6 +271,8 @@ func (g *Gateway) stopServing() {
 
 	// Watches of health would last as long as their clients like: this ends them.
 	close(g.closing)
+	defer g.awaitCopies()
+	g.endContext()
 
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()

@@ -121,6 +121,7 @@ func (g *Gateway) grpcServe(ctx context.Context, m *inferMessage) (*inferReply, 
 		return nil, f
 	}
 
+	g.chooseVersion(in)
 	if f = g.chooseClass(ctx, in); f != nil {
 		return nil, f
 	}

@@ -33,7 +33,9 @@ type inference struct {
 	priority uint8
 	floor    float64 // on accuracy; 0: none was given
 	sequence frontend.Sequence
-	wanted   string // the version that the client named; empty: none
+	wanted   string  // the version that the client named; empty: none
+	canary   *canary // that chose the version; nil: none
+	tried    bool    // it chose the version that it tries
 	rows     int
 	batched  bool // shapes carry the batch dimension, so the outputs' do too
 	inputs   []input

@@ -43,6 +43,7 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 
 	g.memoryRoutes(mux)
 	g.controlRoutes(mux)
+	g.canaryRoutes(mux)
 	g.traceRoutes(mux)
 	mux.HandleFunc("GET /v2/logging", g.restLogging)
 	mux.HandleFunc("POST /v2/logging", g.restLogging)

@@ -98,6 +98,7 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return a, f
 	}
 
+	g.chooseVersion(in)
 	if f = g.chooseClass(ctx, in); f != nil {
 		return a, f
 	}

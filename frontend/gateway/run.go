@@ -72,6 +72,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	submitted := time.Now()
 	g.inferRows(ctx, in.model, r.calls)
 	g.traceStages(ctx, in, submitted, r.calls)
+	in.countCanary(began, r.calls)
 
 	a := answer{calls: r.calls}
 
@@ -94,6 +95,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 		a.releaseOutputs()
 		return answer{}, f
 	}
+	g.copyCall(in, r.calls)
 	return a, nil
 }
 

@@ -1,0 +1,167 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"downbeat.dev/deploy"
+	"downbeat.dev/frontend/gateway"
+)
+
+// canaryCommand has the commands that try a model's version on a share of its requests.
+func canaryCommand() command {
+	return command{name: "canary", summary: "try a version on a share of a model's requests: show, start, promote, rollback, end",
+		run: func(ctx context.Context, args []string) error {
+			return runNamed(ctx, "downbeat canary", canaryWords(), args, func(w io.Writer) {
+				fmt.Fprintln(w, "Usage: downbeat canary WHAT [flags]")
+				list(w, canaryWords())
+			})
+		}}
+}
+
+func canaryWords() []command {
+	return []command{
+		{"show", "which versions are tried, and how they answer beside the others", runCanaryShow},
+		{"start", "try a version, or change the shares of one that is tried", runCanaryStart},
+		{"promote", "have the version that is tried answer all requests that name none", canaryEnd("promote")},
+		{"rollback", "have the version from before answer them all again", canaryEnd("rollback")},
+		{"end", "leave requests that name no version to the newest one again", canaryEnd("end")},
+	}
+}
+
+// canaryFlags are what all of them have.
+type canaryFlags struct {
+	*statusFlags
+	fs *flag.FlagSet
+}
+
+func newCanaryFlags(word string) *canaryFlags {
+	fs := flag.NewFlagSet("downbeat canary "+word, flag.ContinueOnError)
+	return &canaryFlags{addStatusFlags(fs, "a gateway; several with commas between them: each has canaries of its own"), fs}
+}
+
+// call asks every gateway and prints what each has then.
+func (f *canaryFlags) call(ctx context.Context, method, path string, body []byte) error {
+	if err := checkFormat(f.format); err != nil {
+		return err
+	}
+	token, err := deploy.Config{TokenFile: f.tokenFile}.Token()
+	if err != nil {
+		return err
+	}
+
+	// One gateway that fails must not keep the others from it: they share the requests.
+	var errs []error
+	for at := range strings.SplitSeq(f.url, ",") {
+		text, err := callServer(ctx, 10*time.Second, method, at, path, token, body)
+		if err == nil {
+			err = f.printCanaries(os.Stdout, at, text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *canaryFlags) printCanaries(out io.Writer, at string, text []byte) error {
+	if f.format == "json" {
+		_, err := out.Write(append(text, '\n'))
+		return err
+	}
+	var all struct{ Canaries []gateway.CanaryStatus }
+	if err := json.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	return printCanaries(out, all.Canaries)
+}
+
+func runCanaryShow(ctx context.Context, args []string) error {
+	f := newCanaryFlags("show")
+	if err := parse(f.fs, args); err != nil {
+		return err
+	}
+	return f.call(ctx, http.MethodGet, gateway.CanaryPath, nil)
+}
+
+func runCanaryStart(ctx context.Context, args []string) error {
+	f := newCanaryFlags("start")
+
+	var c gateway.Canary
+	f.fs.StringVar(&c.Model, "model", "", "`model`")
+	f.fs.StringVar(&c.Version, "version", "", "`version` to try; it may be loaded later")
+	f.fs.StringVar(&c.Base, "base", "", "`version` that answers the rest; empty: the newest that is served now")
+	f.fs.Float64Var(&c.Share, "share", 0, "of the requests that name no version: those that the version answers, 0 to 1")
+	f.fs.Float64Var(&c.Shadow, "shadow", 0, "of the other requests: those that the version gets a copy of, 0 to 1; its answers are compared and not sent")
+	f.fs.Float64Var(&c.Tolerance, "tolerance", 0, "what numbers of two answers may differ by, relative to the larger, or absolute below 1")
+	if err := parse(f.fs, args); err != nil {
+		return err
+	}
+
+	// The gateway checks the rest: it knows what is served.
+	if c.Model == "" || c.Version == "" {
+		return deploy.UsageError("canary start: want -model and -version")
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return f.call(ctx, http.MethodPost, gateway.CanaryPath, body)
+}
+
+// canaryEnd makes the command that ends a trial in one of its ways.
+func canaryEnd(word string) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		f := newCanaryFlags(word)
+		name := f.fs.String("model", "", "`model`")
+		if err := parse(f.fs, args); err != nil {
+			return err
+		}
+		if *name == "" {
+			return deploy.UsageError("canary " + word + ": want -model")
+		}
+		return f.call(ctx, http.MethodPost, gateway.CanaryPath+"/"+url.PathEscape(*name)+"/"+word, nil)
+	}
+}
+
+func printCanaries(out io.Writer, all []gateway.CanaryStatus) error {
+	if len(all) == 0 {
+		fmt.Fprintln(out, "No canary: requests that name no version go to the newest one.")
+		return nil
+	}
+
+	// Two rows for each: the version that answers most, then the one that is tried.
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "MODEL\tVERSION\tSHARE\tGOOD\tBAD\tMEAN ms\tCOPIES\tSAME\tDIFFERENT\tFAILED\tSKIPPED\tMOST DIFFERENT")
+	for _, c := range all {
+		row := func(version string, share float64, e gateway.CanaryEnds) {
+			mean := "-"
+			if n := e.Good + e.Bad; n > 0 {
+				mean = fmt.Sprintf("%.2f", 1000*e.Seconds/float64(n))
+			}
+			fmt.Fprintf(w, "%s\t%s\t%g\t%d\t%d\t%s", c.Model, version, share, e.Good, e.Bad, mean)
+		}
+
+		row(c.Base, 1-c.Share, c.BaseEnds)
+		fmt.Fprintln(w, "\t-\t-\t-\t-\t-\t-")
+		if c.Version == "" {
+			continue
+		}
+		row(c.Version, c.Share, c.VersionEnds)
+		n := c.Copies
+		fmt.Fprintf(w, "\t%g\t%d\t%d\t%d\t%d\t%.3g\n", c.Shadow, n.Same, n.Different, n.Failed, n.Skipped, n.Difference)
+	}
+	return w.Flush()
+}
