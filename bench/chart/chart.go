@@ -106,6 +106,14 @@ func (f frame) y(v float64) float64 {
 
 // drawPanel draws a panel whose upper left corner is at (ox, oy).
 func (p Panel) drawPanel(b *strings.Builder, ox, oy float64, color map[string]string) {
+	// A range without any width has no scale, and no end of grid lines.
+	if p.XMax <= p.XMin {
+		p.XMax = p.XMin + 1
+	}
+	if p.YMax <= p.YMin {
+		p.YMax = p.YMin + 1
+	}
+
 	f := frame{&p, ox + panelLeft, ox + panelWide - 16, oy + panelTop, oy + panelHigh - panelBottom}
 
 	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" font-weight="bold">%s</text>`, f.left, oy+18, Escape(p.Title))
