@@ -42,9 +42,12 @@ type Frames struct {
 	again    int     // requests made once more
 }
 
+// nobody is the frame of a request that belongs to none.
+const nobody int32 = -1
+
 // owner says whose a request is.
 type owner struct {
-	frame int32
+	frame int32 // or nobody
 	stage int32
 	again bool // it was made for one that was dropped
 }
@@ -60,12 +63,15 @@ type frame struct {
 	made    []int32 // its requests
 }
 
-// NewFrames makes the frames of all sessions and puts them in w, which must have no Arrivals; w's Ended and Turn are taken.
-// Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
+// NewFrames makes the frames of all sessions and puts them in w beside the Arrivals that it has, which belong to no frame; w's Ended and
+// Turn are taken. Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
 // stages that ask nobody.
 func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
 	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
 	w.Ended, w.Turn = f.requestEnded, f.turn
+
+	// Requests that come by themselves are numbered before those of frames.
+	f.owner = slices.Repeat([]owner{{frame: nobody}}, len(w.Arrivals))
 
 	for k := range sessions {
 		s := &sessions[k]
@@ -144,6 +150,9 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 // requestEnded is the World's Ended.
 func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	own := f.owner[r]
+	if own.frame == nobody {
+		return
+	}
 	if o == Dropped && f.tryAgain(own, at) {
 		return
 	}
@@ -219,6 +228,15 @@ func (f *Frames) turn(now Time) {
 			}
 		}
 	}
+}
+
+// SessionOf returns the session that a request belongs to; false: it came by itself.
+func (f *Frames) SessionOf(r int32) (session int, ok bool) {
+	own := f.owner[r]
+	if own.frame == nobody {
+		return 0, false
+	}
+	return int(f.frames[own.frame].session), true
 }
 
 // Check holds V4 after a run: every frame ended once, with all its stages accounted for.

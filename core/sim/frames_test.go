@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/profile"
 )
 
@@ -84,5 +85,40 @@ func TestEveryFrameEndsOnce(t *testing.T) {
 	t.Logf("%d frames in time, %d not; %d requests made again", allGood, allBad, allAgain)
 	if allGood < 1000 || allBad < 1000 || allAgain < 1000 {
 		t.Errorf("%d frames in time, %d not, %d requests made again: the seeds try too little", allGood, allBad, allAgain)
+	}
+}
+
+// TestFramesBesideOthers: requests that come by themselves belong to no session, and both kinds end.
+func TestFramesBesideOthers(t *testing.T) {
+	p, err := profile.Linear(1e6, 4e6, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &World{GPUs: 2, Models: []Model{{Name: "a", Profile: p, SLO: 50e6}}}
+	for i := range 100 {
+		w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(i) * time.Millisecond})
+	}
+	ended := 0
+	f := NewFrames(w, 1e5, []Session{{Stages: []Stage{{Model: 0, FanOut: 3}}, Latency: 50e6, Period: 20e6, Last: 100e6}}, func(_ int, _, _ Time, inTime bool) {
+		if inTime {
+			ended++
+		}
+	})
+
+	others, ofFrames := 0, 0
+	w.Trace = func(_, _ int32, _, _ Time, requests []int32) {
+		for _, r := range requests {
+			if _, ok := f.SessionOf(r); ok {
+				ofFrames++
+			} else {
+				others++
+			}
+		}
+	}
+	d := NewDownbeat(w)
+	f.CancelBy(d)
+	w.Run(d)
+	if err := f.Check(); err != nil || ended != 5 || others != 100 || ofFrames != 15 {
+		t.Errorf("%d of 5 frames in time, %d of 100 requests by themselves, %d of 15 of frames: %v", ended, others, ofFrames, err)
 	}
 }
