@@ -20,6 +20,11 @@ type served struct {
 // simulateServing runs Downbeat's scheduler against the setting's requests in virtual time. All policies are served by it: what
 // they differ in is the learning.
 func simulateServing(s Setting, share float64) (served, error) {
+	// What is given is all for learning: Spare is in it already.
+	if s.Given != nil {
+		return served{finish: s.Given.Finish, idle: s.Given.Learning.Seconds() / (s.Spare * float64(s.GPUs))}, nil
+	}
+
 	// A share of a GPU is simulated as a GPU that is slower by as much.
 	p, err := profile.Linear(time.Duration(alpha/share), time.Duration(beta/share), batchMax)
 	if err != nil {

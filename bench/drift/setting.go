@@ -24,8 +24,15 @@ type Setting struct {
 	Seed    uint64
 	Models  string // the repository
 	Library string // ONNX Runtime; "": as ort.Library says
+	Given   *Given // in place of a simulation of requests; nil: this package's own
 
 	firstSteps int // of training on the first day
+}
+
+// Given is what another simulation has found that serving leaves for learning: GPUs, Load and Spare are not used then.
+type Given struct {
+	Learning time.Duration // GPU time for learning in each second, of all models
+	Finish   float64       // share of the requests that were answered in time
 }
 
 // Constants of AdaInf's evaluation, and in their place stated ones where it gives none: ℓ(b) of both models is that of
@@ -58,6 +65,8 @@ func (s Setting) validate() error {
 		return fmt.Errorf("spare: %v: want more than 0 to 1", s.Spare)
 	case s.Periods < 2 || s.Periods > 1000:
 		return fmt.Errorf("periods: %d: want 2 to 1000", s.Periods)
+	case s.Given != nil && (s.Given.Learning < 0 || s.Given.Learning > 64*tick):
+		return fmt.Errorf("learning: %v a second: want 0 to 64s", s.Given.Learning)
 	}
 	return nil
 }

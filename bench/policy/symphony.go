@@ -27,6 +27,7 @@ type symphony struct {
 	w      *sim.World
 	form   Form
 	models []symModel
+	base   int32        // number of its first GPU in the World
 	gpus   []sched.Time // gpu_free_at; Never while granted
 	first  int          // the GPU that is free first
 	inMC   int
@@ -47,8 +48,12 @@ type symModel struct {
 }
 
 // NewSymphony returns Symphony's scheduler in one of its forms.
-func NewSymphony(w *sim.World, f Form) sim.Server {
-	s := &symphony{w: w, form: f, models: make([]symModel, len(w.Models)), gpus: make([]sched.Time, w.GPUs)}
+func NewSymphony(w *sim.World, f Form) sim.Server { return NewSymphonyOn(w, f, 0, w.GPUs) }
+
+// NewSymphonyOn returns the scheduler of a sub-cluster (§4.7): n GPUs from a first one on. It must be given the requests of its own models
+// alone, whose Profile must be that of its GPUs.
+func NewSymphonyOn(w *sim.World, f Form, base, n int) sim.Server {
+	s := &symphony{w: w, form: f, models: make([]symModel, len(w.Models)), base: int32(base), gpus: make([]sched.Time, n)}
 	for i := range s.models {
 		m := &s.models[i]
 		m.timer, m.drop = sched.Never, sched.Never
@@ -228,7 +233,7 @@ func (s *symphony) grantGPU(now sched.Time, m int32) {
 		}
 
 		n := d.bs
-		s.w.Start(at, int32(gpu), m, d.q.Take(n))
+		s.w.Start(at, s.base+int32(gpu), m, d.q.Take(n))
 		s.gpus[gpu] = at.Add(execTime(s.w, m, n))
 
 		s.first = 0

@@ -96,6 +96,8 @@ type Workload struct {
 	Streams []Stream
 	Span    time.Duration
 	Workers int
+	// Times, when set, is a request's time on a worker in place of Module.Exec: where workers are of several kinds.
+	Times func(app, module, quality, worker int) time.Duration
 	// UntilFull: the sessions ask one by one, each Every, until one is refused; that is held, and they leave in reverse.
 	UntilFull bool
 }

@@ -72,11 +72,12 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 	for len(queue) > 0 {
 		next := heap.Pop(&queue).(step)
 		f := &frames[next.frame]
-		a := &p.w.Apps[p.w.Streams[f.x.stream].App]
+		app := p.w.Streams[f.x.stream].App
+		a := &p.w.Apps[app]
 
 		// A worker runs one request after the other, without batches.
 		worker := f.place.worker[next.module]
-		work := time.Duration(a.Modules[next.module].FanOut) * p.exec(a, next.module, f.place.quality)
+		work := time.Duration(a.Modules[next.module].FanOut) * p.exec(app, next.module, f.place.quality, worker)
 		end := max(next.at, free[worker]) + work
 		free[worker] = end
 		busy += work

@@ -53,14 +53,18 @@ func newRim(w *Workload, r rule) *rim {
 }
 
 // demand is the share of a worker that a module takes: f/F of the module alone.
-func (p *rim) demand(s Stream, module, quality int) float64 {
-	a := &p.w.Apps[s.App]
-	return s.FPS * float64(a.Modules[module].FanOut) * p.exec(a, module, quality).Seconds()
+func (p *rim) demand(s Stream, module, quality, worker int) float64 {
+	fanOut := p.w.Apps[s.App].Modules[module].FanOut
+	return s.FPS * float64(fanOut) * p.exec(s.App, module, quality, worker).Seconds()
 }
 
 // exec is a request's time on a worker that runs nothing else. Without sharing in space it is longer.
-func (p *rim) exec(a *Application, module, quality int) time.Duration {
-	return time.Duration(float64(a.exec(module, quality)) * p.rule.temporal)
+func (p *rim) exec(app, module, quality, worker int) time.Duration {
+	took := p.w.Apps[app].exec(module, quality)
+	if p.w.Times != nil {
+		took = p.w.Times(app, module, quality, worker)
+	}
+	return time.Duration(float64(took) * p.rule.temporal)
 }
 
 // qualities are those that a session may have, best first.
@@ -174,7 +178,7 @@ func (p *rim) leave(stream int, now time.Duration) {
 func (p *rim) returnShares(x *placement, sign float64) {
 	s := p.w.Streams[x.stream]
 	for m, worker := range x.worker {
-		p.left[worker] += sign * p.demand(s, m, x.quality)
+		p.left[worker] += sign * p.demand(s, m, x.quality, worker)
 		p.memory[worker] -= int(sign) * p.w.Apps[s.App].Modules[m].MemoryMB
 	}
 }
@@ -183,7 +187,7 @@ func (p *rim) returnShares(x *placement, sign float64) {
 func (p *rim) sharesLeft(x *placement) bool {
 	need := make([]float64, len(p.left))
 	for m, worker := range x.worker {
-		need[worker] += p.demand(p.w.Streams[x.stream], m, x.quality)
+		need[worker] += p.demand(p.w.Streams[x.stream], m, x.quality, worker)
 	}
 	for i := range need {
 		if need[i] > p.left[i]+1e-9 {
@@ -197,9 +201,11 @@ func (p *rim) sharesLeft(x *placement) bool {
 func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
 	modules := len(p.w.Apps[s.App].Modules)
-	whole := 0.0
-	for m := range modules {
-		whole += p.demand(s, m, quality)
+	whole := func(worker int) (sum float64) {
+		for m := range modules {
+			sum += p.demand(s, m, quality, worker)
+		}
+		return sum
 	}
 
 	x := &placement{stream: stream, quality: quality, worker: make([]int, modules), demoted: 0}
@@ -216,17 +222,22 @@ func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	// Module by module, those that are dear to part together.
 	need := make([]float64, len(p.left))
 	for m := 0; m < modules; {
-		end, sum := m+1, p.demand(s, m, quality)
+		from, end := m, m+1
 		for end < modules && p.w.Apps[s.App].Modules[end-1].Serialize > crossMax {
-			sum += p.demand(s, end, quality)
 			end++
 		}
+		part := func(worker int) (sum float64) {
+			for k := from; k < end; k++ {
+				sum += p.demand(s, k, quality, worker)
+			}
+			return sum
+		}
 
-		best := p.chooseWorker(sum, need)
+		best := p.chooseWorker(part, need)
 		if best < 0 {
 			return false
 		}
-		need[best] += sum
+		need[best] += part(best)
 		for ; m < end; m++ {
 			x.worker[m] = best
 		}
@@ -248,7 +259,7 @@ func (p *rim) keepPlacement(x *placement, now time.Duration) bool {
 
 // forcePlace puts a stream on the worker that the rule names, for best fit the one with most left, whether it fits or not.
 func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
-	best := p.chooseWorker(0, nil)
+	best := p.chooseWorker(func(int) float64 { return 0 }, nil)
 
 	// Best fit would take the fullest worker; the one with most left is overloaded least.
 	for i := range p.left {
@@ -263,8 +274,8 @@ func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 	return true
 }
 
-// chooseWorker is the worker for a share by the rule; taken is what the stream has of it already. −1: there is none.
-func (p *rim) chooseWorker(need float64, taken []float64) int {
+// chooseWorker is the worker for a share, which may differ by worker, by the rule; taken is what the stream has of it already. −1: there is none.
+func (p *rim) chooseWorker(need func(worker int) float64, taken []float64) int {
 	left := func(i int) float64 {
 		if taken == nil {
 			return p.left[i]
@@ -293,7 +304,7 @@ func (p *rim) chooseWorker(need float64, taken []float64) int {
 		}
 	default:
 		for i := range p.left {
-			if (left(i)+1e-9 >= need || need == 0) && (best < 0 || left(i) < left(best)) {
+			if n := need(i); (left(i)+1e-9 >= n || n == 0) && (best < 0 || left(i)-n < left(best)-need(best)) {
 				best = i
 			}
 		}
@@ -303,7 +314,8 @@ func (p *rim) chooseWorker(need float64, taken []float64) int {
 
 // latency is what a frame takes where nobody is in its way.
 func (p *rim) latency(x *placement) time.Duration {
-	a := &p.w.Apps[p.w.Streams[x.stream].App]
+	app := p.w.Streams[x.stream].App
+	a := &p.w.Apps[app]
 
 	// Modules stand in an order in which each comes after those that it needs.
 	until := make([]time.Duration, len(a.Modules))
@@ -311,7 +323,7 @@ func (p *rim) latency(x *placement) time.Duration {
 		for _, before := range a.Modules[m].After {
 			until[m] = max(until[m], until[before]+p.pass(a, x.worker, int(before), m))
 		}
-		until[m] += a.Modules[m].CPU + time.Duration(a.Modules[m].FanOut)*p.exec(a, m, x.quality)
+		until[m] += a.Modules[m].CPU + time.Duration(a.Modules[m].FanOut)*p.exec(app, m, x.quality, x.worker[m])
 	}
 	return slices.Max(until)
 }

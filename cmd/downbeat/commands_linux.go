@@ -41,6 +41,7 @@ func benches() []command {
 		benchSessions(),
 		benchSpare(),
 		benchDrift(),
+		benchJoint(),
 
 		// On this host.
 		benchDispatch(),

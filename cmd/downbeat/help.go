@@ -67,6 +67,7 @@ var examples = map[string][]string{
 	"downbeat models check":   {"downbeat models check -images 500"},
 	"downbeat models render":  {"downbeat models render -n 4 -conditions night"},
 	"downbeat bench sessions": {"downbeat bench sessions -workload f9 -policy all", "downbeat bench sessions -workload W-1,W-2,W-3 -workers 10 -policy downbeat,rim -o json"},
+	"downbeat bench joint":    {"downbeat bench joint -o json -out out/joint", "downbeat bench joint -learn=false -span 10s -load 0.5,1,1.5"},
 	"downbeat bench spare":    {"downbeat bench spare -load 0.5,0.9 -step 2ms,10ms", "downbeat bench spare -setting fig6-1080ti-all -o json"},
 	"downbeat bench accuracy": {"downbeat bench accuracy -trace bursty", "downbeat bench accuracy -trace DIR -profiles DIR -policy all -slo-scale 2 -o json"},
 	"downbeat bench goodput":  {"downbeat bench goodput -setting table4", "downbeat bench goodput -setting fig6-a100-all -policy all -o json"},

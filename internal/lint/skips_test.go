@@ -29,6 +29,7 @@ var skips = map[string]struct {
 	"bench/drift/real_test.go":              {1, "test", "make fetches ONNX Runtime"},
 	"bench/gpu/check_test.go":               {3, "test-hostgpu", "every option needs the driver's code; networks need it, or no race detector"},
 	"bench/gpu/measure_test.go":             {1, "test", "a host without a GPU"},
+	"bench/joint/joint_test.go":             {1, "test", "the test fetches the solver"},
 	"bench/plans/assign_test.go":            {1, "test", "the test fetches the solver"},
 	"bench/plans/market_test.go":            {1, "test", "the test fetches the solver"},
 	"bench/policy/scaling/scaling_test.go":  {1, "test", "the test fetches the solver"},

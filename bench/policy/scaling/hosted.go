@@ -30,6 +30,7 @@ type hosted struct {
 	batching batching
 	loadTime sched.Duration
 	uniform  bool // routes ignore what a device can do
+	training *Training
 	tick     sched.Time
 	wake     sched.Time
 }
@@ -155,7 +156,17 @@ func (p *hosted) startIdle(now sched.Time, h *host) {
 	if b == 0 {
 		h.wake = wake
 		p.wake = min(p.wake, wake)
+		p.trainUntil(now, h, wake)
 		return
 	}
 	p.w.StartVariant(now, h.device, h.family, h.variant, h.queue.Cut(skip, b))
+}
+
+// trainUntil lets a host train while its queue waits.
+func (p *hosted) trainUntil(now sched.Time, h *host, wake sched.Time) {
+	if p.training == nil || !p.training.Families[h.family] || wake <= now {
+		return
+	}
+	p.training.Took += duration(wake.Sub(now))
+	p.w.Load(h.device, wake.Sub(now))
 }

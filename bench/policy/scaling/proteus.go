@@ -122,6 +122,14 @@ func (s *static) plan(now sched.Time, p *hosted) []placement {
 type Settings struct {
 	LoadTime sched.Duration // of a variant on a device
 	Gap      float64        // of programs to their optimum
+	Training *Training      // beside serving; nil: none
+}
+
+// Training is AdaInf's rule on hosts that defer: what a request's SLO leaves until its batch must start is spent on training before the
+// batch (AdaInf §3.3). The host hears nothing until then.
+type Training struct {
+	Families []bool        // whose models train
+	Took     time.Duration // GPU time, so far
 }
 
 // Policy is a policy that runs in a world. Report tells of its plans after the run.
@@ -149,10 +157,16 @@ func (p *planned) Report() Report {
 	return Report{p.program.Solved, p.program.Elapsed, p.failed()}
 }
 
+// NewProteus returns Proteus itself.
+func NewProteus(ctx context.Context, w *sim.World, s Settings) Policy {
+	return newProteus(ctx, w, s, nil)
+}
+
 // newProteus returns Proteus, or an ablation: change alters the program, the placement or the batching.
 func newProteus(ctx context.Context, w *sim.World, s Settings, change func(*proteus, *hosted)) Policy {
 	a := &proteus{ctx: ctx, program: NewProgram(w, s.Gap)}
 	h := newHosted(w, a, deferBatch, s.LoadTime)
+	h.training = s.Training
 	if change != nil {
 		change(a, h)
 	}

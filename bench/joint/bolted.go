@@ -1,0 +1,29 @@
+package joint
+
+import (
+	"context"
+
+	"downbeat.dev/bench/policy/scaling"
+	"downbeat.dev/core/sim"
+)
+
+// serveBolted is all four methods on top of one another, each as it is, none told of the others: Rim's shares decide which sessions come
+// in, Proteus's program places a network on each GPU, each GPU defers its batches to the frontrun (Symphony's rule, which Proteus's §5
+// has, too), and AdaInf trains the models that drift in what a waiting request's SLO leaves. Deferral and training spend the same time.
+func serveBolted(ctx context.Context, t *trace) (*outcome, error) {
+	training := &scaling.Training{Families: make([]bool, len(t.services))}
+	for i := range t.services {
+		training.Families[i] = drifting(t.services[i].name)
+	}
+
+	var running scaling.Policy
+	o, err := t.serve(serving{models: t.familiesOf(), streams: t.placeByRim().streams(t), server: func(w *sim.World, _ *sim.Frames) sim.Server {
+		running = scaling.NewProteus(ctx, w, scaling.Settings{Gap: programGap, Training: training})
+		return running
+	}})
+	if err != nil {
+		return nil, err
+	}
+	o.learning = training.Took
+	return o, running.Report().Err
+}

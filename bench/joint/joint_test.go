@@ -1,0 +1,137 @@
+package joint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/solver"
+)
+
+// peakOfSeed1 is what FindPeak finds; tests do not search.
+const peakOfSeed1 = 1.0625
+
+func shortOptions(policies string) Options {
+	o := DefaultOptions()
+	o.Policies, _ = Select(policies)
+	o.Peak, o.Span, o.Seed, o.Learn, o.Loads = peakOfSeed1, 2*time.Second, 1, false, []float64{0.5, 1.5}
+	return o
+}
+
+func runShort(t *testing.T, policies string) []Row {
+	t.Helper()
+	rows, err := Run(t.Context(), shortOptions(policies), func(string) {})
+	if errors.Is(err, solver.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// byPolicy finds the row of a policy at a load.
+func byPolicy(t *testing.T, rows []Row, policy string, load float64) Row {
+	t.Helper()
+	for _, r := range rows {
+		if r.Policy == policy && r.Load == load {
+			return r
+		}
+	}
+	t.Fatalf("no row of %s at %v", policy, load)
+	return Row{}
+}
+
+// TestWithoutPrograms: what each method is known for shows on this trace, and the same seed gives the same rows.
+func TestWithoutPrograms(t *testing.T) {
+	const policies = "downbeat,symphony,symphony-light,rim,adainf"
+	rows := runShort(t, policies)
+
+	for _, policy := range []string{"downbeat", "symphony", "adainf"} {
+		if r := byPolicy(t, rows, policy, 0.5); r.BadPct > 0.1 || r.EffectiveAccuracy < 0.9999 || r.Sessions != r.Asked {
+			t.Errorf("half of the peak, at which the best networks serve everybody: %+v", r)
+		}
+	}
+
+	// What fits with the lightest networks alone fits where networks are chosen, more accurately.
+	ours, light := byPolicy(t, rows, "downbeat", 1.5), byPolicy(t, rows, "symphony-light", 1.5)
+	if ours.BadPct > 1 || light.BadPct > 1 || ours.EffectiveAccuracy < light.EffectiveAccuracy+0.02 {
+		t.Errorf("chosen networks %+v\nthe lightest ones %+v", ours, light)
+	}
+	if r := byPolicy(t, rows, "symphony", 1.5); r.BadPct < 5 {
+		t.Errorf("the best networks alone serve one and a half times their peak: %+v", r)
+	}
+
+	// Rim serves one request at a time: its sessions have their frames, others pay for it.
+	if r := byPolicy(t, rows, "rim", 1.5); r.FinishPct < 95 || r.BadPct < 20 {
+		t.Errorf("rim: %+v", r)
+	}
+
+	for _, r := range rows {
+		if asked := r.GoodputRPS / (1 - r.BadPct/100); r.Sessions+r.Refused > r.Asked || asked > 11500*r.Load/1.5 {
+			t.Errorf("more came out than went in, %.0f requests/s: %+v", asked, r)
+		}
+	}
+
+	var first, second bytes.Buffer
+	if err := errors.Join(figure.WriteLines(&first, rows...), figure.WriteLines(&second, runShort(t, policies)...)); err != nil {
+		t.Fatal(err)
+	}
+	if first.String() != second.String() {
+		t.Errorf("the same seed gave\n%s\nand\n%s", first.String(), second.String())
+	}
+}
+
+// TestWithPrograms: training in the time that deferral waits for costs the bolted system frames that Proteus alone serves.
+func TestWithPrograms(t *testing.T) {
+	rows := runShort(t, "proteus,bolted")
+	alone, bolted := byPolicy(t, rows, "proteus", 0.5), byPolicy(t, rows, "bolted", 0.5)
+	if alone.BadPct > 2 || bolted.FinishPct > alone.FinishPct-2 || bolted.SpareUsed <= 0 {
+		t.Errorf("alone %+v\nbolted %+v", alone, bolted)
+	}
+}
+
+// TestKeysAndPicture: rows have the keys that tables of this experiment are made of, and are drawn.
+func TestKeysAndPicture(t *testing.T) {
+	rows := []Row{{Policy: "downbeat", Load: 0.5, GoodputRPS: 10}, {Policy: "downbeat", Load: 1, GoodputRPS: 20}}
+	text, err := json.Marshal(rows[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"policy", "goodput_rps", "bad_pct", "effective_accuracy", "largest_drop", "sessions", "finish_pct", "drift_accuracy", "spare_used"} {
+		if !strings.Contains(string(text), `"`+key+`":`) {
+			t.Errorf("no %s in %s", key, text)
+		}
+	}
+
+	var picture, table bytes.Buffer
+	if err := errors.Join(Draw(&picture, rows), WriteTable(&table, rows)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(picture.String(), "<svg") || strings.Count(table.String(), "downbeat") != 2 {
+		t.Errorf("%s\n%s", picture.String()[:100], table.String())
+	}
+}
+
+// TestOptionsThatMakeNoSense are refused by name.
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	for text, change := range map[string]func(*Options){
+		"load 0":     func(o *Options) { o.Loads = []float64{0} },
+		"span 1.5s":  func(o *Options) { o.Span = 1500 * time.Millisecond },
+		"span 1m15s": func(o *Options) { o.Learn, o.Span = true, 75*time.Second },
+		"peak -1":    func(o *Options) { o.Peak = -1 },
+	} {
+		o := shortOptions("all")
+		change(&o)
+		if _, err := Run(t.Context(), o, func(string) {}); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := Select("ours"); err == nil || !strings.Contains(err.Error(), `policy "ours"`) {
+		t.Error(err)
+	}
+}

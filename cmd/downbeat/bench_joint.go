@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/joint"
+	"downbeat.dev/deploy"
+)
+
+// benchJoint serves one trace for four papers: families, sessions and drift at once.
+func benchJoint() command {
+	return command{name: "joint", summary: "families, sessions of DAGs and drift at once on 16 GPUs of two kinds, in virtual time: beside each paper's method, and all four bolted together",
+		run: func(ctx context.Context, args []string) error {
+			o := joint.DefaultOptions()
+			fs := flag.NewFlagSet("downbeat bench joint", flag.ContinueOnError)
+			policies := fs.String("policy", "all", "policies, comma-separated, or all")
+			loads := fs.String("load", "0.3,0.5,0.7,0.85,1,1.15,1.3,1.5", "loads, as shares of the peak")
+			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each policy at each load")
+			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of requests, sessions, schedules of drift and scenes")
+			fs.Float64Var(&o.Peak, "peak", o.Peak, "the peak, as a multiple of the trace's unit load; 0: it is searched for")
+			fs.BoolVar(&o.Learn, "learn", o.Learn, "train the models that drift, for real, in the GPU time that a policy left")
+			fs.StringVar(&o.Models, "models", o.Models, "model repository with vehicle-s and activity-s")
+			out := fs.String("out", "", "`DIR` for joint.jsonl and joint.svg; empty: none are written")
+			format := fs.String("o", "table", "output: table or json")
+			if err := parse(fs, args); err != nil {
+				return err
+			}
+			if err := checkFormat(*format); err != nil {
+				return err
+			}
+
+			var err error
+			if o.Loads, err = listOf("load", *loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }); err != nil {
+				return err
+			}
+			if o.Policies, err = joint.Select(*policies); err != nil {
+				return deploy.UsageError("-" + err.Error())
+			}
+			if err := o.Check(); err != nil {
+				return deploy.UsageError(err.Error())
+			}
+			return runJoint(ctx, o, *out, *format == "json")
+		}}
+}
+
+func runJoint(ctx context.Context, o joint.Options, dir string, asJSON bool) error {
+	rows, err := joint.Run(ctx, o, func(line string) { fmt.Fprintln(os.Stderr, line) })
+	if err != nil {
+		return err
+	}
+
+	if dir != "" {
+		if err := writeJoint(dir, rows); err != nil {
+			return fmt.Errorf("-out %s: %w", dir, err)
+		}
+	}
+	if asJSON {
+		return figure.WriteLines(os.Stdout, rows...)
+	}
+	return joint.WriteTable(os.Stdout, rows)
+}
+
+// writeJoint leaves the rows and the picture in a directory.
+func writeJoint(dir string, rows []joint.Row) error {
+	if err := goodput.MakeDir(dir); err != nil {
+		return err
+	}
+	lines, err := os.Create(filepath.Join(dir, "joint.jsonl"))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(figure.WriteLines(lines, rows...), lines.Close()); err != nil {
+		return err
+	}
+
+	picture, err := os.Create(filepath.Join(dir, "joint.svg"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(joint.Draw(picture, rows), picture.Close())
+}
