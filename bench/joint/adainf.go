@@ -172,6 +172,8 @@ func (j *jobs) startNextBatch(now sim.Time, gpu int32) {
 		}
 		batch := x.requests[:b]
 		x.requests = x.requests[b:]
+
+		// What is left of the job waits for the next GPU, by its own deadline.
 		if len(x.requests) > 0 {
 			x.due = j.w.Deadline(x.requests[0])
 		}

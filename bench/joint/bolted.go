@@ -16,6 +16,7 @@ func serveBolted(ctx context.Context, t *trace) (*outcome, error) {
 		training.Families[i] = drifting(t.services[i].name)
 	}
 
+	// Rim counts shares of whole workers: it knows of no placement and no batches.
 	var running scaling.Policy
 	o, err := t.serve(serving{models: t.familiesOf(), streams: t.placeByRim().streams(t), server: func(w *sim.World, _ *sim.Frames) sim.Server {
 		running = scaling.NewProteus(ctx, w, scaling.Settings{Gap: programGap, Training: training})

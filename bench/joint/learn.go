@@ -50,6 +50,7 @@ func (l *learning) learntAccuracy(ctx context.Context, policy string, gpus float
 	if err != nil {
 		return 0, err
 	}
+	// That learning keeps no request waiting was shown, or not, where its time was found.
 	s := l.setting
 	s.Given = &drift.Given{Learning: what.time, Finish: 1}
 	row, err := chosen[0].Run(ctx, s, func(line string) { l.told(fmt.Sprintf("learning in %v of GPU time a second: %s", what.time, line)) })

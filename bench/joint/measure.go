@@ -83,6 +83,7 @@ func (o *outcome) goodRate(span time.Duration) float64 {
 
 // lostShare is the share of what was let in that was not answered in time, and the largest of any family or application.
 func (o *outcome) lostShare() (all, worst float64) {
+	// The mean hides who pays, so that the worst stands beside it.
 	var sum tally
 	for _, x := range o.of {
 		sum.asked, sum.good = sum.asked+x.asked, sum.good+x.good
@@ -114,6 +115,7 @@ func (o *outcome) meanAccuracy() (mean, largestDrop float64) {
 
 // keptSessions is how many sessions had their share of frames in time, and the share of all served sessions' frames.
 func (o *outcome) keptSessions() (kept int, finish float64) {
+	// A session is a promise of its own; frames are counted over all of them.
 	var sum tally
 	for _, s := range o.sessions {
 		sum.asked, sum.good = sum.asked+s.asked, sum.good+s.good

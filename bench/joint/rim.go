@@ -164,6 +164,8 @@ func (r *rim) Arrive(now sim.Time, request, model int32) {
 		r.w.Drop(request)
 		return
 	}
+
+	// An application has one quality, of which a module with fewer networks knows the lightest.
 	quality := min(at.Quality, len(r.t.services[model].networks)-1)
 	worker := at.Workers[module]
 	r.queues[worker] = append(r.queues[worker], queued{request, model, int32(quality)})

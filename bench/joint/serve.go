@@ -21,6 +21,7 @@ type serving struct {
 // serve runs a trace under a policy.
 func (t *trace) serve(s serving) (*outcome, error) {
 	w := &sim.World{Models: s.models, GPUs: gpus, Arrivals: slices.Clone(t.requests), Rates: t.rates(s.streams), Learners: s.learners}
+	// Rates are told to policies that plan by them: what frames will ask stands in no arrivals.
 	for g := range gpus {
 		w.Kinds = append(w.Kinds, uint8(kindOf(g)))
 	}
@@ -41,6 +42,7 @@ func (t *trace) serve(s serving) (*outcome, error) {
 		o.countAnswers(t, w, model, t.services[model].networks[s.fixed[model]].accuracy, finish, requests)
 	}
 
+	// Who can take requests out of its queues does so when a frame has lost one of them.
 	server := s.server(w, frames)
 	if c, ok := server.(sim.Canceler); ok {
 		frames.CancelBy(c)

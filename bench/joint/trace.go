@@ -112,6 +112,8 @@ func (t *trace) drawStreams() {
 		if next < 0 {
 			return
 		}
+
+		// Rates and phases are drawn in this order, so that a higher load has a lower one's sessions first.
 		left[next]--
 		t.streams = append(t.streams, stream{app: next, fps: []float64{5, 6, 9, 10}[rng.IntN(4)], phase: rng.Float64()})
 	}

@@ -167,6 +167,7 @@ func (p *hosted) trainUntil(now sched.Time, h *host, wake sched.Time) {
 	if p.training == nil || !p.training.Families[h.family] || wake <= now {
 		return
 	}
+	// The GPU belongs to training until the batch was to start, whatever comes meanwhile.
 	p.training.Took += duration(wake.Sub(now))
 	p.w.Load(h.device, wake.Sub(now))
 }
