@@ -121,7 +121,7 @@ func (o *Options) outputsOf(m, c *repo.Model, class string, library *ort.Runtime
 	case library == nil:
 		return nil, fmt.Errorf("the outputs' shapes: %w", ort.ErrMissing)
 	}
-	return library.ProbeOutputs(m, c.Inputs)
+	return library.ProbeOutputs(c)
 }
 
 // closeOutputs settles the outputs of a model of fixed inputs whose graph leaves their shapes open.

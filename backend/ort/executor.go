@@ -12,6 +12,7 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/csrc/heap"
+	"downbeat.dev/csrc/ortstring"
 )
 
 // Executor runs batches on the thread that waits for them. It is a device.Executor.
@@ -207,25 +208,25 @@ func (l *loaded) bindRows(to *bound, m *device.Model, s *device.Slot, n int) err
 
 	// The first n rows of a tensor lie side by side in the slot.
 	for k := range m.Inputs {
-		if err := to.bindTensor(b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
+		if err := to.bindTensor(l.session.strings, b.BindInput, m, &m.Inputs[k], s.Input(m, k, n), n); err != nil {
 			return fmt.Errorf("bind input %q: %w", m.Inputs[k].Name, err)
 		}
 	}
 	for k := range m.Outputs {
-		if err := to.bindTensor(b.BindOutput, m, &m.Outputs[k], s.Output(m, k, n), n); err != nil {
+		if err := to.bindTensor(l.session.strings, b.BindOutput, m, &m.Outputs[k], s.Output(m, k, n), n); err != nil {
 			return fmt.Errorf("bind output %q: %w", m.Outputs[k].Name, err)
 		}
 	}
 	return nil
 }
 
-func (to *bound) bindTensor(bind func(string, onnx.Value) error, m *device.Model, t *device.Tensor, memory []byte, n int) error {
+func (to *bound) bindTensor(api *ortstring.API, bind func(string, onnx.Value) error, m *device.Model, t *device.Tensor, memory []byte, n int) error {
 	var shape onnx.Shape
 	if m.Batched {
 		shape = append(shape, int64(n))
 	}
 
-	v, err := onnx.NewCustomDataTensor(append(shape, t.Graph...), memory, elementType(t.Datatype))
+	v, err := newTensor(api, append(shape, t.Graph...), memory, elementType(t.Datatype))
 	if err != nil {
 		return err
 	}

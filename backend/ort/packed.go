@@ -89,7 +89,7 @@ func (l *loaded) bindParts(m *device.Model, p *packed, n int) error {
 		parts []part
 	}{{b.BindInput, p.in}, {b.BindOutput, p.out}} {
 		for i := range side.parts {
-			if err := p.bindPart(side.bind, m, &side.parts[i], n); err != nil {
+			if err := l.bindPart(p, side.bind, m, &side.parts[i], n); err != nil {
 				return fmt.Errorf("bind %q: %w", side.parts[i].Name, err)
 			}
 		}
@@ -97,9 +97,9 @@ func (l *loaded) bindParts(m *device.Model, p *packed, n int) error {
 	return nil
 }
 
-func (p *packed) bindPart(bind func(string, onnx.Value) error, m *device.Model, x *part, n int) error {
+func (l *loaded) bindPart(p *packed, bind func(string, onnx.Value) error, m *device.Model, x *part, n int) error {
 	if x.Datatype != model.Bytes {
-		return p.bindTensor(bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
+		return p.bindTensor(l.session.strings, bind, m, x.Tensor, x.rows[:n*x.Bytes], n)
 	}
 
 	// ONNX Runtime owns the memory of strings: none of ours can be bound (O3).

@@ -14,10 +14,10 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// ProbeOutputs runs a model's file once on one row of the inputs, which are of fixed shapes, and returns its outputs with
-// the shapes that they have for these inputs, without the batch dimension. The row is zeros, and "0" in texts. It takes as
-// long as opening the file and one run.
-func (r *Runtime) ProbeOutputs(m *repo.Model, inputs []model.Tensor) (outputs []model.Tensor, err error) {
+// ProbeOutputs runs a model's file once on one row of its inputs, which must be of fixed shapes, and returns its outputs
+// with the shapes that the graph gives them for these inputs, without the batch dimension. The row is zeros, and "0" in texts. It
+// takes as long as opening the file and one run.
+func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error) {
 	// Shapes do not change with how far a graph is optimised, and opening it is quicker without.
 	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *Runtime) ProbeOutputs(m *repo.Model, inputs []model.Tensor) (outputs []
 	}
 	defer o.Destroy()
 
-	s, err := onnx.NewDynamicAdvancedSession(m.ONNXPath, tensorNames(inputs), tensorNames(m.Outputs), o)
+	s, err := onnx.NewDynamicAdvancedSession(m.ONNXPath, tensorNames(m.Inputs), tensorNames(m.Outputs), o)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", m.ONNXPath, err)
 	}
@@ -43,10 +43,11 @@ func (r *Runtime) ProbeOutputs(m *repo.Model, inputs []model.Tensor) (outputs []
 		pins.Unpin()
 	}()
 
-	for k := range inputs {
-		v, err := zeroRow(&inputs[k], graphShape(m, inputs[k].Shape), &pins)
+	for k := range m.Inputs {
+		t := &m.Inputs[k]
+		v, err := r.zeroRow(t, graphShape(m, m.GraphInput(k)), &pins)
 		if err != nil {
-			return nil, fmt.Errorf("input %q of shape %v: %w", inputs[k].Name, inputs[k].Shape, err)
+			return nil, fmt.Errorf("input %q of shape %v: %w", t.Name, t.Shape, err)
 		}
 		row = append(row, v)
 	}
@@ -79,7 +80,7 @@ func graphShape(m *repo.Model, shape []int64) onnx.Shape {
 }
 
 // zeroRow makes a tensor of zeros in memory that stays where it is until it is unpinned.
-func zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinner) (onnx.Value, error) {
+func (r *Runtime) zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinner) (onnx.Value, error) {
 	if t.Datatype == model.Bytes {
 		v, err := onnx.NewStringTensor(shape)
 		if err != nil {
@@ -91,7 +92,7 @@ func zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinner) (onnx.Valu
 
 	memory := make([]byte, t.RowBytes())
 	pins.Pin(&memory[0])
-	return onnx.NewCustomDataTensor(shape, memory, elementType(t.Datatype))
+	return newTensor(r.strings, shape, memory, elementType(t.Datatype))
 }
 
 // rowShape is the shape of one row of a result.

@@ -112,8 +112,8 @@ func checkTensor(m *device.Model, t *device.Tensor, got *onnx.InputOutputInfo) e
 	}
 
 	dims := []int64(got.Dimensions)
-	if !m.Batched && len(dims) == 0 {
-		return errors.New("the graph has a scalar without a batch dimension there: not supported; export the model with at least one dimension")
+	if !m.Batched && len(dims) == 0 && t.Datatype == model.Bytes {
+		return errors.New("the graph has a text without dimensions there: not supported; export the model with at least one dimension")
 	}
 	if m.Batched {
 		if len(dims) == 0 {

@@ -33,7 +33,7 @@ func (r *Runtime) Version() string { return "none" }
 func (r *Runtime) Executor() *Executor { return &Executor{} }
 
 // ProbeOutputs refuses.
-func (r *Runtime) ProbeOutputs(*repo.Model, []model.Tensor) ([]model.Tensor, error) {
+func (r *Runtime) ProbeOutputs(*repo.Model) ([]model.Tensor, error) {
 	return nil, missingLibrary(libraryName, errNoCgo)
 }
 

@@ -272,3 +272,39 @@ func TestClassesFollowTheirModel(t *testing.T) {
 	p.control(t, "m/load", "", http.StatusOK, "")
 	infer(2, `"data":[2,4]`)
 }
+
+// TestConformanceScalars: a tensor that has no dimensions in the graph is one element to clients, said by config.pbtxt or read from
+// the graph, without a batch dimension and with one, also beside open dimensions.
+func TestConformanceScalars(t *testing.T) {
+	double := func(dims []onnx.Dim) []byte {
+		return graph(t, "double", func(g *onnx.Builder) {
+			in := g.Input("in", onnx.Float, dims)
+			g.Output("out", g.Node("Add", []string{in, in}), onnx.Float, dims)
+		})
+	}
+	p := serveReal(t, writeRepository(t,
+		file{"told/1/model.onnx", double(nil)}, file{"told/config.pbtxt", []byte(`backend: "onnxruntime"
+input [ { name: "in" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
+output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } } ]
+` + slow)},
+		file{"alone/1/model.onnx", double(nil)}, file{"alone/config.pbtxt", []byte(slow)},
+		file{"rows/1/model.onnx", double([]onnx.Dim{{Name: "batch", Size: -1}})}, file{"rows/config.pbtxt", []byte(slow)},
+		file{"sums/1/model.onnx", total(t, []onnx.Dim{{Name: "batch", Size: -1}, {Name: "n", Size: -1}}, []onnx.Dim{{Name: "batch", Size: -1}}, 1)},
+		file{"sums/config.pbtxt", []byte(slow)},
+		file{"text/1/model.onnx", identity(t, onnx.String, nil)}), nil)
+
+	for _, c := range []struct{ model, shape, data, want string }{
+		{"told", "[1]", "[3]", `"shape":[1],"data":[6]`},
+		{"alone", "[1]", "[4]", `"shape":[1],"data":[8]`},
+		{"rows", "[2,1]", "[1,2]", `"shape":[2,1],"data":[2,4]`},
+		{"sums", "[2,3]", "[1,2,3,4,5,6]", `{"name":"sum","datatype":"FP32","shape":[2,1],"data":[6,15]}`},
+	} {
+		code, text := ask(t, p, "/v2/models/"+c.model+"/infer", `{"inputs":[{"name":"in","datatype":"FP32","shape":`+c.shape+`,"data":`+c.data+`}]}`)
+		if code != http.StatusOK || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %d %s, want %s", c.model, code, text, c.want)
+		}
+	}
+	if _, index := ask(t, p, "/v2/repository/index", "{}"); !strings.Contains(index, "a text without dimensions") {
+		t.Errorf("a text without dimensions is not refused: %s", index)
+	}
+}

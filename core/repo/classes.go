@@ -85,6 +85,10 @@ func (m *Model) WithOutputs(outputs []model.Tensor) (*Model, error) {
 	config := *m.Config
 	config.Outputs = slices.Clone(m.Config.Outputs)
 	for k := range outputs {
+		// What clients see in another shape than the graph's has no open dimension.
+		if m.Config.Outputs[k].Reshape != nil {
+			continue
+		}
 		if !m.Outputs[k].Fits(outputs[k].Shape) {
 			return nil, fmt.Errorf("output %q: has shape %v, the configuration says %v", outputs[k].Name, outputs[k].Shape, m.Outputs[k].Shape)
 		}

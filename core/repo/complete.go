@@ -152,7 +152,13 @@ func (c *Config) fromGraph(what string, list []GraphTensor) ([]TensorConfig, err
 		if err := checkGraphTensor(t, dims); err != nil {
 			return nil, fmt.Errorf("%s %q: %w", what, t.Name, err)
 		}
-		all = append(all, TensorConfig{Tensor: model.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: dims}})
+
+		// Clients see one element where the graph has no dimension, as Triton's do.
+		tensor := TensorConfig{Tensor: model.Tensor{Name: t.Name, Datatype: t.Datatype, Shape: dims}}
+		if len(dims) == 0 {
+			tensor.Shape, tensor.Reshape = []int64{1}, []int64{}
+		}
+		all = append(all, tensor)
 	}
 	return all, nil
 }
@@ -161,13 +167,6 @@ func checkGraphTensor(t GraphTensor, dims []int64) error {
 	if t.Datatype == "" {
 		return errors.New("its type is not one of the protocol's")
 	}
-	if len(t.Dims) == 0 {
-		return errors.New("a scalar without a batch dimension: not supported; export the model with at least one dimension there")
-	}
-	if len(dims) == 0 {
-		return errors.New("a scalar: want at least one dimension; name it in config.pbtxt with dims: 1 and an empty reshape")
-	}
-
 	for _, n := range dims {
 		if n != model.OpenDim && n < 1 || n > elementsMax {
 			return fmt.Errorf("dimensions %v: want sizes from 1 to %d; name others in config.pbtxt, or export the model with them", dims, elementsMax)
