@@ -308,3 +308,23 @@ output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }
 		t.Errorf("a text without dimensions is not refused: %s", index)
 	}
 }
+
+// TestEmulatedModelsTakeShapes: without ONNX Runtime an emulated model's open outputs follow its inputs, and a class has its profile.
+func TestEmulatedModelsTakeShapes(t *testing.T) {
+	c := config(t)
+	put(t, c.Models, "open/config.pbtxt", []byte(`platform: "emulated" max_batch_size: 4
+input [ { name: "in" data_type: TYPE_FP32 dims: [ -1, 2 ] }, { name: "mask" data_type: TYPE_UINT8 dims: [ -1 ] optional: true } ]
+output [ { name: "out" data_type: TYPE_FP32 dims: [ -1 ] } ]
+parameters { key: "alpha_ms" value { string_value: "0.1" } }
+parameters { key: "beta_ms" value { string_value: "0.1" } }
+`+slow))
+	p := servedWith(t, c)
+	for inputs, want := range map[string]string{
+		`{"name":"in","datatype":"FP32","shape":[1,3,2],"data":[1,2,3,4,5,6]}`:                                                           `"shape":[1,3]`,
+		`{"name":"in","datatype":"FP32","shape":[1,1,2],"data":[1,2]},{"name":"mask","datatype":"UINT8","shape":[1,4],"data":[1,0,1,0]}`: `"shape":[1,1]`,
+	} {
+		if code, text := ask(t, p, "/v2/models/open/infer", `{"inputs":[`+inputs+`]}`); code != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s, want %s", inputs, code, text, want)
+		}
+	}
+}
