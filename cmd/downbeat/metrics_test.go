@@ -126,7 +126,7 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		text, _ := io.ReadAll(answer.Body)
-		return bytes.Contains(text, []byte("downbeat_scheduler_unserved_total{"))
+		return bytes.Contains(text, []byte("downbeat_scheduler_unserved_total{")) && bytes.Contains(text, []byte("downbeat_inference_queue_depth"))
 	})
 	checkMetrics(t, p.PageURL()+"metrics")
 }
