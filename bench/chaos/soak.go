@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// soakExperiments: faults again and again, and nothing may grow. The first is a minute's part of the second.
+// soakExperiments: faults again and again, and nothing may grow. The shorter ones are parts of the last.
 func soakExperiments() []Experiment {
 	return []Experiment{
 		{Name: "soak-30s", Promise: "memory, descriptors and goroutines are flat", Run: func(w *World) Observation { return soak(w, 30*time.Second) }},
+		{Name: "soak-30m", Long: true, Promise: "memory, descriptors and goroutines are flat for half an hour", Run: func(w *World) Observation { return soak(w, 30*time.Minute) }},
 		{Name: "soak-1h", Long: true, Promise: "memory, descriptors and goroutines are flat for an hour", Run: func(w *World) Observation { return soak(w, time.Hour) }},
 	}
 }

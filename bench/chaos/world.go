@@ -40,7 +40,7 @@ const (
 const secret = "a secret of the parts of one trial"
 
 // patience is how long a part may take to start or to end.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // World is one deployment on hosts of its own, and the ledger of its callers' requests. Its methods end the trial
 // with a panic that runTrial catches where something cannot be done at all.

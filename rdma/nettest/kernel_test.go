@@ -3,6 +3,8 @@ package nettest
 import (
 	"errors"
 	"net"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"testing"
@@ -96,6 +98,32 @@ func TestNetKernelSeesACut(t *testing.T) {
 	}
 	peer.Close()
 	h.end(t)
+}
+
+// BenchmarkNetLossyReads reads small buffers one after the other where 5 % of the packets are lost each way: how soon a kernel sends again
+// decides how many take longer than most deadlines.
+func BenchmarkNetLossyReads(b *testing.B) {
+	p := newRoughPlace(b)
+	h := p.newHost(b, p.stall)
+	m := p.newReader(b, p.stall)
+	peer := m.connect(b, h.Addr)
+	p.hurt(b, harm{loss: 5})
+
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		if err := m.read(b, peer, h.Remote); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	late := len(took) - sort.Search(len(took), func(i int) bool { return took[i] > 100*time.Millisecond })
+	b.ReportMetric(float64(took[len(took)*95/100].Milliseconds()), "p95-ms")
+	b.ReportMetric(100*float64(late)/float64(len(took)), "%-over-100ms")
+	p.heal(b)
+	peer.Close()
+	h.end(b)
 }
 
 // downbeat net prints what it saw, or says why it cannot.
