@@ -5,5 +5,5 @@
 // A Scheduler is the one who looks at an engine. Statistics, page, metrics and admission read what one look has found,
 // which is the same for all of them: readers take no lock of the engine, however many there are.
 //
-// Spans of requests are sent by package tracing, beside this one.
+// What is traced of a call, and of how many calls, is package spans, beside this one; package tracing sends spans to a collector.
 package observe

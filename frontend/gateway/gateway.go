@@ -17,6 +17,7 @@ import (
 
 	"downbeat.dev/core/guard"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/core/observe/spans"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/clients"
 	"downbeat.dev/frontend/gateway/page"
@@ -38,7 +39,7 @@ type Options struct {
 	// Tracer gets a span for every inference call, and one for each stage of it. Nil: none is made.
 	Tracer trace.Tracer
 	// TraceRate, if set, is what the trace settings extension changes; else it is refused.
-	TraceRate TraceRate
+	TraceRate spans.Rate
 	// LogLevel, if set, is what the log settings extension changes; else it is refused.
 	LogLevel *slog.LevelVar
 	// StrictReadiness makes the gateway unready while a model of some backend cannot be served.
@@ -80,7 +81,7 @@ type Gateway struct {
 	endContext     context.CancelFunc
 
 	health      healthState
-	traces      traceSettings
+	traces      *spans.Settings
 	connections *guard.Connections
 	arrivals    transfers // gRPC messages that are being read
 	waiting     transfers // streams of inferences that wait for their next message
@@ -128,7 +129,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
 	g.regions.off = !o.ClientMemory
 	g.health.strict = o.StrictReadiness
-	g.traces.rate = o.TraceRate
+	g.traces = spans.NewSettings(o.TraceRate)
 
 	mux := http.NewServeMux()
 	g.registerRoutes(mux)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe/spans"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -88,7 +89,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 // grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	if g.o.Tracer != nil {
-		ctx = g.startSpan(ctx, &m.inference, callerOf(ctx))
+		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, startOf(ctx), callerOf(ctx))
 		m.inference.tellCaller(ctx)
 	}
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe/spans"
 	"downbeat.dev/frontend"
 )
 
@@ -44,10 +44,10 @@ type inference struct {
 	text     bool // REST: outputs that are not binary are written as JSON
 	room     room
 
-	span    trace.Span // of the call; nil: nobody traces
-	regions *regions   // that inputs and outputs may lie in
-	memory  *memory    // counts what the call takes; nil: nobody does
-	taken   int64      // bytes that memory counts for it until reset
+	span    *spans.Call // nil: nobody traces
+	regions *regions    // that inputs and outputs may lie in
+	memory  *memory     // counts what the call takes; nil: nobody does
+	taken   int64       // bytes that memory counts for it until reset
 }
 
 // takeBytes counts n bytes for the call.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/observe/spans"
 )
 
 // headerLength is the header of the binary tensor extension: how long the JSON in front is.
@@ -59,8 +60,11 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 	in := inferences.Get().(*inference)
 	defer in.putBack()
 
-	ctx := g.startSpan(r.Context(), in, propagation.HeaderCarrier(r.Header))
-	in.tellSpan(ctx, w.Header())
+	ctx := r.Context()
+	if g.o.Tracer != nil {
+		ctx, in.span = spans.Begin(ctx, g.o.Tracer, startOf(ctx), propagation.HeaderCarrier(r.Header))
+		w.Header().Set("Traceresponse", in.span.Name(ctx))
+	}
 
 	a, f := g.runBody(ctx, w, r, in, body, parse)
 	in.endSpan(r.PathValue("model"), f)
