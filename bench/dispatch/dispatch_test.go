@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"downbeat.dev/core/engine"
+	"downbeat.dev/core/sched"
 )
 
 // TestEveryRequestIsServed runs the rig on virtual time: at half of what the GPUs hold nothing may
@@ -81,19 +84,38 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestRealTime runs one short sample per core count and checks the books, not the speed.
-func TestRealTime(t *testing.T) {
+// ticking is a clock that goes on by a microsecond with each look: cores run as in real time, and no machine stops it.
+type ticking struct{ now atomic.Int64 }
+
+func (c *ticking) Now() sched.Time { return sched.Time(c.now.Add(1000)) }
+
+// TestBooksBalance: every request that the cores sent was in a batch, was dropped, or is queued still; a core sends what its
+// rate asks for, and delays are measured.
+func TestBooksBalance(t *testing.T) {
+	const rate, span = 50e3, 200 * time.Millisecond
 	for cores := 1; cores <= 2; cores++ {
-		r, err := newRig(Setting{Models: 10, GPUs: 100, Cores: cores}, engine.Monotonic{})
+		r, err := newRig(Setting{Models: 10, GPUs: 100, Cores: cores}, new(ticking))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var s Sample
-		for try := 0; try < 10 && (s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0); try++ { // as below
-			s = r.measureRate(50e3, 100*time.Millisecond, 200*time.Millisecond, true)
+		r.resetCounts(true)
+		r.runLoad(rate, span, true)
+
+		var sent, served, dropped, delays uint64
+		for _, c := range r.cores {
+			sent, served, dropped, delays = sent+c.sent, served+c.served, dropped+c.dropped, delays+uint64(len(c.delays))
 		}
-		if s.Sent == 0 || s.Batches == 0 || len(s.Delays) == 0 {
-			t.Errorf("%d cores: %+v", cores, s)
+		queued := uint64(r.e.Stats().Queued)
+		if sent != served+dropped+queued || served == 0 || delays == 0 {
+			t.Errorf("%d cores: sent %d, served %d, dropped %d, queued %d, %d delays", cores, sent, served, dropped, queued, delays)
+		}
+		if want := rate * span.Seconds(); cores == 1 && (float64(sent) < want-burst || float64(sent) > want) {
+			t.Errorf("one core sent %d requests, its rate asks for %v", sent, want)
+		}
+
+		// A sample is of its own run: what the warm-up did is not in it.
+		if s := r.measureRate(rate, span/10, span, true); s.Sent == 0 || cores == 1 && s.Sent > sent+burst || !slices.IsSorted(s.Delays) {
+			t.Errorf("%d cores: a sample has %d requests, the run before it %d", cores, s.Sent, sent)
 		}
 		r.closeRig()
 	}
@@ -112,15 +134,40 @@ func TestHighest(t *testing.T) {
 	}
 }
 
+// TestNaiveServesAtALowRate: in the time of a bubble, that no neighbour stops, neither misses a request that comes every half
+// millisecond, and both miss most of what one GPU cannot serve.
 func TestNaiveServesAtALowRate(t *testing.T) {
-	for _, n := range []Naive{{dispatcher: newMutexed}, {dispatcher: newChannels}} {
-		good := func(s Sample) bool { return s.Sent >= 300 && s.Dropped <= s.Sent/2 }
-		s := n.offerRate(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
-		for try := 1; !good(s) && try < 10; try++ { // a machine with neighbours stops for longer than an SLO
-			s = n.offerRate(Setting{Models: 4, GPUs: 64, Cores: 1}, 2000, 200*time.Millisecond)
+	const requests = 400
+	missed := func(dispatcher func(Setting) naive, gpus int, gap time.Duration) (n uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(-time.Duration(min(0, clock.Now()))) // a bubble's time begins in 2000, before the process
+			x := dispatcher(Setting{Models: 4, GPUs: gpus, Cores: 1})
+			for k := range uint32(requests) {
+				x.enqueue(k%4, int64(clock.Now())+slo)
+				time.Sleep(gap)
+			}
+			time.Sleep(2 * slo)
+			n = x.missed()
+			x.stop()
+		})
+		return n
+	}
+
+	for name, dispatcher := range map[string]func(Setting) naive{"mutex": newMutexed, "channels": newChannels} {
+		if n := missed(dispatcher, 64, 500*time.Microsecond); n != 0 {
+			t.Errorf("%s: %d of %d requests missed", name, n, requests)
 		}
-		if !good(s) {
-			t.Errorf("sent %d dropped %d", s.Sent, s.Dropped)
+		if n := missed(dispatcher, 1, 10*time.Microsecond); n == 0 {
+			t.Errorf("%s: one GPU serves %d requests within %v", name, requests, time.Duration(slo))
+		}
+	}
+}
+
+// TestNaiveTakesWhatItIsOffered: without a pause at least one burst.
+func TestNaiveTakesWhatItIsOffered(t *testing.T) {
+	for _, n := range []Naive{{dispatcher: newMutexed}, {dispatcher: newChannels}} {
+		if s := n.offerRate(Setting{Models: 4, GPUs: 64, Cores: 1}, 1e12, time.Millisecond); s.Sent < burst || s.Sent%burst != 0 || s.Dropped > s.Sent {
+			t.Errorf("sent %d, dropped %d", s.Sent, s.Dropped)
 		}
 	}
 }
