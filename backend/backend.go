@@ -63,6 +63,7 @@ type Backend struct {
 	node       *rdma.Node
 	gpus       []*gpu
 	peers      peers
+	holds      holds
 	epoch      time.Time
 	session    atomic.Uint64 // counts links lost: what an earlier one sent is not started any more
 	live       atomic.Int64  // orders that are not recycled
@@ -108,6 +109,8 @@ func New(c Config) (*Backend, error) {
 		linked: make(chan struct{}), stop: make(chan struct{}), cancel: cancel,
 		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
+
+	c.Node.ReceiveWith(b.receiveMessage)
 
 	// Nothing listens yet: what is loaded here is part of the hello.
 	if err := b.loadAll(ctx); err != nil {
@@ -378,6 +381,7 @@ func (b *Backend) Close() error {
 			g.stopLoops()
 		}
 		close(b.stop)
+		b.holds.close()
 
 		b.wait.Wait()
 		b.awaitSpare()

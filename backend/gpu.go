@@ -41,18 +41,21 @@ type gpu struct {
 	inRow     atomic.Int64 // batches that have failed since the last that did not
 
 	// One placement at a time has these.
-	slotBytes int                           // that every slot has at least
-	buffers   map[*device.Slot]*rdma.Buffer // the slots' memory
+	slotBytes int // that every slot has at least
 
 	mu       sync.Mutex
-	more     sync.Cond      // of due, deciding, closed and steps
-	slots    []*device.Slot // free
-	orders   []*order       // free
-	line     []*order       // waiting for a slot, oldest first
-	due      []*order       // accepted and not begun, in the scheduler's order
-	deciding bool           // somebody has taken the first of due and not handed it to an executor yet, or is alone
-	steps    int            // who wait to be alone
+	more     sync.Cond                     // of due, deciding, closed and steps
+	slots    []*device.Slot                // free
+	orders   []*order                      // free
+	line     []*order                      // waiting for a slot, oldest first
+	due      []*order                      // accepted and not begun, in the scheduler's order
+	deciding bool                          // somebody has taken the first of due and not handed it to an executor yet, or is alone
+	steps    int                           // who wait to be alone
+	buffers  map[*device.Slot]*rdma.Buffer // the slots' memory; changed by one placement at a time
 	closed   bool
+	heldNow  int           // slots that are held: offer.go
+	heldMore int           // slots beyond slotsEach
+	growing  bool          // another one is being made, or could not be
 	flying   []*order      // handed to an executor, oldest first
 	dueBy    time.Duration // when the first of flying counts as hanging
 	freeAt   time.Duration // when the last of flying should have ended
@@ -207,6 +210,12 @@ func (g *gpu) recycleOrder(o *order) {
 
 	// Once in the list the order may be another batch: its slots are noted before.
 	slot, run := o.slot, o.run
+	if o.held { // and is given back by itself
+		if slot == run {
+			slot = nil
+		}
+		run = nil
+	}
 	g.mu.Lock()
 	o.route.leaveRoute()
 	g.orders = append(g.orders, o)

@@ -53,6 +53,7 @@ func (h *HeldInput) Free() { h.memory.Free() }
 // noteOwn learns this backend's number from what the scheduler tells of all.
 func (p *peers) noteOwn(n wire.Peer) {
 	switch {
+	case n.Node > model.NodesMax: // by a scheduler of an earlier version; in a descriptor it means something else
 	case n.DataAddr == p.node.Addr():
 		p.own.Store(n.Node)
 	case n.Node == p.own.Load():

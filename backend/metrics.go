@@ -24,6 +24,8 @@ var (
 	descSuspects = prometheus.NewDesc("downbeat_frontends_suspect", "Frontends whose inputs are overdue and are not asked for until they answer.", nil, nil)
 	descDoubts   = prometheus.NewDesc("downbeat_frontend_suspicions_total", "Times that a frontend became suspect.", nil, nil)
 
+	descOutputs = prometheus.NewDesc("downbeat_outputs_held_total", "Requests some of whose outputs were to stay here for the next stage, by what became of it: held, refused for want of a slot, and of those held expired, which nobody released.", []string{"result"}, nil)
+
 	descHeld      = prometheus.NewDesc("downbeat_memory_bytes", "Memory held: by model contents on the device and in pinned memory, and by slots on the device.", []string{"gpu", "place"}, nil)
 	descHits      = prometheus.NewDesc("downbeat_memory_hits_total", "Contents that were on the GPU when a batch needed them.", gpuLabel, nil)
 	descLoads     = prometheus.NewDesc("downbeat_memory_loads_total", "Contents that were not, by where they were.", []string{"gpu", "from"}, nil)
@@ -37,7 +39,7 @@ var (
 // Describe implements prometheus.Collector.
 func (b *Backend) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descUp, descBatches, descRows, descFailed, descUnsent, descAside, descSlots, descLoaded, descSeconds,
-		descSuspects, descDoubts, descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descUnpinned, descLoadTime} {
+		descSuspects, descDoubts, descOutputs, descHeld, descHits, descLoads, descEvictions, descFreed, descMoved, descUnpinned, descLoadTime} {
 		out <- d
 	}
 }
@@ -46,6 +48,11 @@ func (b *Backend) Describe(out chan<- *prometheus.Desc) {
 func (b *Backend) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(descSuspects, prometheus.GaugeValue, float64(b.peers.suspects.Load()))
 	out <- prometheus.MustNewConstMetric(descDoubts, prometheus.CounterValue, float64(b.peers.doubts.Load()))
+
+	held, refused, expired := b.holds.counts()
+	for result, n := range map[string]uint64{"held": held, "refused": refused, "expired": expired} {
+		out <- prometheus.MustNewConstMetric(descOutputs, prometheus.CounterValue, float64(n), result)
+	}
 
 	for _, s := range b.Stats() {
 		counter := func(d *prometheus.Desc, v float64, label ...string) {

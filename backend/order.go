@@ -30,7 +30,14 @@ type order struct {
 	run    *device.Slot // the batch runs here: slot, or another if rows had to be moved
 	groups []*group     // one per source; those beyond the length keep their memory
 	reads  []rdma.Read  // of all groups
-	rowOf  []int32      // reads[i] is part of items[rowOf[i]]
+	rowOf  []int32      // reads[i] is part of items[rowOf[i]], or is parts[rowOf[i]]: group.parts
+
+	// Of requests whose inputs lie at several places; see compose.go.
+	composed  bool         // there is one
+	parts     []part       // of all such requests
+	tables    *rdma.Buffer // their tables, while these are read
+	tablesDue atomic.Int32 // groups of tables under way, and one while they are being posted
+	held      bool         // peers read outputs in run: it is not the order's any more
 
 	planned atomic.Bool   // groups and items' groups are set
 	ahead   atomic.Bool   // some rows may be on their way from slot to the GPU
@@ -65,6 +72,11 @@ type item struct {
 	silent   bool   // its read failed since the frontend did not deliver; a frontend that refuses a key answers
 	reason   model.Reason
 	row      int32 // in run, if reason is none
+
+	composed bool   // its input begins with a table
+	from, to int32  // its parts
+	hold     uint32 // the outputs that it wants held, a bit each
+	lease    time.Duration
 }
 
 // group is what an order reads from one node.
@@ -73,6 +85,8 @@ type group struct {
 	source   *peer
 	from, to int // in o.reads
 	chains   atomic.Int32
+	parts    bool        // the reads are parts of composed inputs
+	tables   bool        // they are tables of such
 	over     atomic.Bool // all reads have ended
 	done     func(error) // bound once: the first chain's
 	each     func(int)   // likewise
@@ -93,6 +107,7 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 	o.slot, o.run, o.rows, o.began, o.ended = nil, nil, 0, 0, 0
 	o.items, o.groups, o.reads, o.rowOf, o.failures = o.items[:0], o.groups[:0], o.reads[:0], o.rowOf[:0], o.failures[:0]
 	o.useful = now
+	o.composed, o.held, o.parts = false, false, o.parts[:0]
 
 	for _, it := range e.Items {
 		// Budgets are relative, since clocks of hosts differ: the deadline counts from when the batch came.
@@ -101,10 +116,13 @@ func (o *order) resetTo(b *Backend, r *route, e *wire.Execute, now time.Duration
 		// The input lies with the frontend that sent the request, or with a backend. Where the frontend is gone, nobody wants it.
 		frontend := b.peers.findPeer(it.Frontend)
 		source := frontend
-		if node := it.Input.Node(); node != 0 && frontend != nil {
+		composed := false
+		if node := it.Input.Node(); node == model.Composed {
+			composed, o.composed = true, true
+		} else if node != 0 && frontend != nil {
 			source = b.peers.findNode(node)
 		}
-		o.items = append(o.items, item{source: source, reply: frontend, id: it.ID, input: it.Input.InNode(), deadline: deadline})
+		o.items = append(o.items, item{source: source, reply: frontend, id: it.ID, input: it.Input.InNode(), deadline: deadline, composed: composed})
 		o.useful = max(o.useful, deadline)
 	}
 
@@ -148,15 +166,22 @@ func (o *order) failRest(r model.Reason) {
 
 // fetchInputs posts the reads into o.slot. Called once, by whoever gave the order its slot.
 func (o *order) fetchInputs() {
+	// What has to be read for a composed input is known once its table is there.
+	if o.composed {
+		o.fetchTables()
+		return
+	}
+	o.postReads()
+}
+
+// postReads posts the reads of inputs, once it is known where all of them lie.
+func (o *order) postReads() {
 	for i := range o.items {
-		it := &o.items[i]
-		if it.source == nil || !o.model.Takes(int(it.input.Length)) {
-			continue
-		}
-		if it.group == nil {
+		if it := &o.items[i]; it.group == nil && o.isWhole(it) {
 			o.planGroup(i)
 		}
 	}
+	o.planParts()
 
 	// Set before the first read may end: its end measures from here.
 	o.posted = o.gpu.backend.now()
@@ -168,13 +193,21 @@ func (o *order) fetchInputs() {
 	o.noteArrived()
 }
 
+// isWhole says whether an item's input lies in one piece, and can be read.
+func (o *order) isWhole(it *item) bool {
+	return it.source != nil && !it.composed && o.model.Takes(int(it.input.Length))
+}
+
 // isThere reports whether the whole row of an item has arrived.
 func (o *order) isThere(it *item) bool {
+	if it.composed {
+		return o.planned.Load() && o.arePartsThere(it)
+	}
 	return o.planned.Load() && it.group != nil && it.group.over.Load() && !it.lost
 }
 
-// planGroup makes the group of the source of items[first].
-func (o *order) planGroup(first int) {
+// addGroup makes a group of reads from a source, none yet.
+func (o *order) addGroup(source *peer) *group {
 	n := len(o.groups)
 
 	if n < cap(o.groups) && o.groups[:n+1][n] != nil {
@@ -186,12 +219,17 @@ func (o *order) planGroup(first int) {
 	}
 
 	g := o.groups[n]
-	g.source, g.from = o.items[first].source, len(o.reads)
+	g.source, g.from, g.parts, g.tables = source, len(o.reads), false, false
 	g.over.Store(false)
+	return g
+}
 
+// planGroup makes the group of the source of items[first].
+func (o *order) planGroup(first int) {
+	g := o.addGroup(o.items[first].source)
 	for i := first; i < len(o.items); i++ {
 		it := &o.items[i]
-		if it.source != g.source || !o.model.Takes(int(it.input.Length)) {
+		if it.source != g.source || !o.isWhole(it) {
 			continue
 		}
 		it.group, it.read = g, int32(len(o.reads))
@@ -233,7 +271,7 @@ func (g *group) postChains(p *rdma.Peer) {
 
 // readChain posts one chain; who cannot take rows early is told of its end only.
 func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
-	if g.o.route.can.Early == nil {
+	if g.o.route.can.Early == nil || g.parts || g.tables {
 		each = nil
 	}
 	p.ReadWithin(max(g.o.useful-g.o.posted, readMin), chain, each, done)
@@ -263,11 +301,11 @@ func (g *group) endReads(from, to int, err error) {
 		var c *rdma.ChainError
 		if errors.As(err, &c) {
 			for _, i := range c.Failed {
-				o.items[o.rowOf[from+i]].lost = true
+				g.markLost(o.rowOf[from+i], false)
 			}
 		} else {
 			for _, i := range o.rowOf[from:to] {
-				o.items[i].lost, o.items[i].silent = true, true
+				g.markLost(i, true)
 			}
 			g.source.dropLost(err)
 		}
@@ -276,11 +314,27 @@ func (g *group) endReads(from, to int, err error) {
 	g.noteEnd(err)
 
 	// What is known of the rows is final before over is set: who sees over reads it.
-	if g.chains.Add(-1) == 0 {
-		g.forwardRows()
-		g.over.Store(true)
-		o.noteArrived()
+	if g.chains.Add(-1) != 0 {
+		return
 	}
+	if g.tables {
+		g.over.Store(true)
+		o.noteTables()
+		return
+	}
+	g.forwardRows()
+	g.over.Store(true)
+	o.noteArrived()
+}
+
+// markLost notes that a read failed: of a row, of one of its parts, or of its table.
+func (g *group) markLost(i int32, silent bool) {
+	if g.parts {
+		g.o.parts[i].lost, g.o.parts[i].silent = true, silent
+		return
+	}
+	it := &g.o.items[i]
+	it.lost, it.silent = true, it.silent || silent
 }
 
 // forwardRows lets the GPU have the rows that the group has brought and that it was told nothing of yet, while others

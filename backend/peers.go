@@ -29,11 +29,12 @@ type peers struct {
 	node *rdma.Node
 	log  *slog.Logger
 	byID map[uint32]*peer // frontends; the link's goroutine's
-	// nodes are backends, by their numbers; likewise. Few inputs lie with them, so they are connected when one does.
-	nodes map[uint32]*peer
-	own   atomic.Uint32   // this backend's number; 0: the scheduler has given it none
-	ctx   context.Context // ends all connecting
-	wait  sync.WaitGroup  // connecting and probing goroutines
+	// nodes are backends, by their numbers; guarded by nodesMu. Few inputs lie with them, so they are connected when one does.
+	nodes   map[uint32]*peer
+	nodesMu sync.Mutex
+	own     atomic.Uint32   // this backend's number; 0: the scheduler has given it none
+	ctx     context.Context // ends all connecting
+	wait    sync.WaitGroup  // connecting and probing goroutines
 
 	suspects atomic.Int64  // frontends that are suspect now
 	doubts   atomic.Uint64 // times that one became so
@@ -70,11 +71,17 @@ type peer struct {
 // findPeer returns a frontend, nil if the scheduler never named it. The link's goroutine only.
 func (p *peers) findPeer(id uint32) *peer { return p.byID[id] }
 
-// findNode returns a backend by its number, nil if there is none. The link's goroutine only.
-func (p *peers) findNode(number uint32) *peer { return p.nodes[number] }
+// findNode returns a backend by its number, nil if there is none.
+func (p *peers) findNode(number uint32) *peer {
+	p.nodesMu.Lock()
+	defer p.nodesMu.Unlock()
+	return p.nodes[number]
+}
 
 // forgetPeers starts a session. The link's goroutine only.
 func (p *peers) forgetPeers() {
+	p.nodesMu.Lock()
+	defer p.nodesMu.Unlock()
 	for _, known := range []map[uint32]*peer{p.byID, p.nodes} {
 		for _, f := range known {
 			f.left.Store(true)
@@ -86,6 +93,8 @@ func (p *peers) forgetPeers() {
 
 // tellPeers takes the scheduler's news of nodes. The link's goroutine only.
 func (p *peers) tellPeers(news []wire.Peer) {
+	p.nodesMu.Lock()
+	defer p.nodesMu.Unlock()
 	for _, n := range news {
 		known, id := p.byID, n.Frontend
 		if n.Node != 0 {

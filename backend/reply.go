@@ -40,18 +40,21 @@ func (r *replier) replyTo(o *order) {
 
 	c.noteOrder(o)
 	stages := o.stagesAt(b.now())
+	held := r.holdFor(o)
 
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == model.ReasonNone {
-			r.sendResult(it.reply, r.outputMessage(o, it, stages))
+			if held == nil || it.hold == 0 {
+				r.sendResult(it.reply, r.outputMessage(o, it, stages))
+			}
 			continue
 		}
 
 		c.failed[it.reason].Add(1)
 
 		// The scheduler may have another backend try: it decides what the frontend is told.
-		untold := isUnreached(it) || o.broken && it.reason == model.ExecutionFailed
+		untold := isUnreached(o, it) || o.broken && it.reason == model.ExecutionFailed
 		o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: it.reason, Untold: untold})
 
 		if live && it.reply != nil && !untold && !givenBack(it.reason) {
@@ -63,6 +66,10 @@ func (r *replier) replyTo(o *order) {
 			r.parts = append(r.parts[:0], r.header)
 			r.sendResult(it.reply, r.parts)
 		}
+	}
+
+	if held != nil {
+		r.tellHeld(o, held, stages)
 	}
 
 	// A batch has its number from the session that sent it: no other one knows it.
@@ -78,8 +85,54 @@ func givenBack(r model.Reason) bool { return r == model.BackendLost || r == mode
 
 // isUnreached says whether a request failed because this backend cannot read from where its input lies, or not now. Then the
 // scheduler tells the frontend: another backend may be better placed, and the way from here may lead nowhere.
-func isUnreached(it *item) bool {
+func isUnreached(o *order, it *item) bool {
+	if it.composed && it.reason == model.InputUnavailable && o.isPartUnreached(it) {
+		return true
+	}
 	return it.reason == model.InputUnavailable && (it.silent || it.source == nil || it.source.suspect.Load() || it.source.conn.Load() == nil)
+}
+
+// holdFor makes the order's slot one that is held, where some of its requests want outputs held and there is room. Orders
+// without such requests pass by.
+func (r *replier) holdFor(o *order) *heldSlot {
+	if !o.composed || o.ended == 0 {
+		return nil
+	}
+	return r.gpu.holdOutputs(o)
+}
+
+// tellHeld tells the frontends of rows whose outputs are held where they lie. The lease runs before the first is told.
+func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
+	type row struct {
+		it     *item
+		places []model.Descriptor
+		inline [][]byte
+	}
+	var rows []row
+	for i := range o.items {
+		it := &o.items[i]
+		if it.hold == 0 || it.reason != model.ReasonNone || it.reply == nil {
+			continue
+		}
+		places, inline := h.holdRow(o, it, nil, nil)
+		rows = append(rows, row{it, places, inline})
+	}
+
+	// What is not held lies in the slot as well, which is somebody else's as soon as all rows are released: it is copied
+	// by the data plane when it is sent, and the first rows' frontends cannot release the last.
+	r.gpu.backend.holds.startLease(h)
+	for _, x := range rows {
+		head := o.resultHeader(x.it, stages)
+		head.Held, head.Output = true, 0
+		body := wire.AppendDescriptors(nil, x.places)
+		head.Output = uint32(len(body))
+		for _, part := range x.inline {
+			head.Output += uint32(len(part))
+		}
+		r.header = head.Append(r.header[:0])
+		r.parts = append(append(r.parts[:0], r.header, body), x.inline...)
+		r.sendResult(x.it.reply, r.parts)
+	}
 }
 
 func (r *replier) sendResult(p *peer, parts [][]byte) {
@@ -89,14 +142,20 @@ func (r *replier) sendResult(p *peer, parts [][]byte) {
 	}
 }
 
-// outputMessage makes the message of a row that was executed.
-func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
+// resultHeader is what leads the message of a row that was executed.
+func (o *order) resultHeader(it *item, stages wire.Stages) wire.ResultHeader {
 	h := wire.ResultHeader{ID: it.id, Output: uint32(o.model.OutBytes), Exec: int64(o.ended - o.began), Answer: o.answer}
 
 	// Frontends of an earlier version cannot read the stages.
 	if it.reply.staged {
 		h.Staged, h.Stages = true, stages
 	}
+	return h
+}
+
+// outputMessage makes the message of a row that was executed.
+func (r *replier) outputMessage(o *order, it *item, stages wire.Stages) [][]byte {
+	h := o.resultHeader(it, stages)
 	if o.model.Varies {
 		out, _ := device.Packed(o.run.OutputRow(o.model, 0, int(it.row))) // there: gpu.execute has looked
 		h.Output = uint32(len(out))

@@ -60,7 +60,7 @@ func (g *gpu) newSlot(index, size int) (*device.Slot, error) {
 	}
 
 	s := device.NewSlot(index, device.Pages(buf.Bytes()))
-	g.buffers[s] = buf
+	g.noteMemory(s, buf)
 	for _, e := range g.executors {
 		if err = e.AddSlot(s); err != nil {
 			g.dropSlot(s)
@@ -77,8 +77,20 @@ func (g *gpu) dropSlot(s *device.Slot) {
 			g.backend.log.Error("slot not given back", "gpu", g.name, "slot", s.Index, "err", err)
 		}
 	}
-	g.buffers[s].Free()
-	delete(g.buffers, s)
+	buf := g.buffers[s]
+	g.noteMemory(s, nil)
+	buf.Free()
+}
+
+// noteMemory notes where a slot's memory comes from; nil: there is none any more. Whoever replies looks it up.
+func (g *gpu) noteMemory(s *device.Slot, buf *rdma.Buffer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if buf == nil {
+		delete(g.buffers, s)
+		return
+	}
+	g.buffers[s] = buf
 }
 
 // growSlots sees that every slot has size bytes at least.

@@ -9,11 +9,11 @@ type Call struct {
 	Err    error
 }
 
-// DoAll begins all requests in one burst and waits for each. Each needs a Buffer of its own.
+// DoAll begins all requests in one burst and waits for each. Each needs a Buffer of its own, or Parts.
 func (c *Client) DoAll(ctx context.Context, calls []Call) {
 	begun := make([]*call, len(calls))
 	for i := range calls {
-		begun[i], calls[i].Err = c.beginCall(ctx, &calls[i].Request)
+		begun[i], calls[i].Err = c.beginParts(ctx, &calls[i].Request)
 	}
 
 	for i, p := range begun {
@@ -24,6 +24,7 @@ func (c *Client) DoAll(ctx context.Context, calls []Call) {
 			c.prepareInput(p, &calls[i].Request)
 		}
 		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
+		calls[i].endParts()
 	}
 }
 
@@ -39,7 +40,7 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 	var failed error
 	for i := range calls {
 		if failed == nil {
-			begun[i], failed = c.beginCall(ctx, &calls[i].Request)
+			begun[i], failed = c.beginParts(ctx, &calls[i].Request)
 			calls[i].Err = failed
 		}
 	}
@@ -57,6 +58,7 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 			c.prepareInput(p, &calls[i].Request)
 		}
 		calls[i].Result, calls[i].Err = c.waitFor(ctx, p, calls[i].Input)
+		calls[i].endParts()
 		if failed == nil {
 			failed = calls[i].Err
 		}

@@ -28,10 +28,10 @@ type DataPlane struct {
 }
 
 // openNode opens the data plane; outputs come to receive.
-func (o *Options) openNode(receive func([]byte)) (*rdma.Node, error) {
+func (o *Options) openNode(receive func(*rdma.Peer, []byte)) (*rdma.Node, error) {
 	d := &o.Data
 	return rdma.Open(rdma.Config{Listen: d.Listen, Advertise: d.Advertise, Providers: d.Providers, TLS: d.TLS, PoolBytes: d.PoolBytes,
-		Stall: d.Stall, Token: o.Token, Logger: o.Logger, Receive: func(_ *rdma.Peer, message []byte) { receive(message) }})
+		Stall: d.Stall, Token: o.Token, Logger: o.Logger, Receive: receive})
 }
 
 // DataStats is what a client's data plane counts.

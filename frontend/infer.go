@@ -31,8 +31,15 @@ type Request struct {
 	// Output, if set and large enough, is where the output is copied to; it must not be touched
 	// until the request has ended.
 	Output []byte
+	// Parts are the model's inputs, one by one, in place of Input: some may be outputs that a backend holds. Such a request has
+	// no Prepare, and its model takes no BYTES.
+	Parts []Part
+	// Hold says which outputs backends are asked to hold, with Parts: a bit for each, the first 32. Which of them are held is
+	// the backend's choice: Result.Held says.
+	Hold uint32
 
-	step bool // Input has what its sequence adds
+	step     bool // Input has what its sequence adds
+	composed bool // Input begins with a table of Parts
 }
 
 // Result is the output of a request. Release gives its memory back; Data must not be used after.
@@ -48,14 +55,18 @@ type Result struct {
 	Model    string
 	Version  string
 	Accuracy float64
-	model    *Model
-	client   *Client
-	store    *[]byte
+	// Held are the outputs that the backend holds, by output; nil: Data has all. Data has the others, one after another.
+	Held   []*Held
+	model  *Model
+	client *Client
+	store  *[]byte
 }
 
 // Release is for speed: without it the collector frees the memory. A second one on the same variable
-// does nothing; a copy of a Result must not be released as well.
+// does nothing; a copy of a Result must not be released as well. Outputs that are held are released as well: without it their
+// lease has to end first.
 func (r *Result) Release() {
+	r.ReleaseHeld()
 	if r.store != nil {
 		r.client.results.putMemory(r.store)
 		r.store, r.Data = nil, nil
@@ -97,10 +108,11 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 		return c.doStep(ctx, r)
 	}
 
-	p, err := c.beginCall(ctx, &r)
+	p, err := c.beginParts(ctx, &r)
 	if err != nil {
 		return Result{}, err
 	}
+	defer r.endParts()
 
 	// The request is under way while its input is prepared: both take time at once.
 	if r.Prepare != nil {
@@ -133,6 +145,7 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():
 		return nil, fmt.Errorf("%w: model %q: want Sequence of each request for a model that keeps sequences, with Do, and of no other", ErrInvalid, r.Model)
+	case r.composed: // its parts were looked at one by one
 	case m.fullInput >= 0 && r.Input.size != m.fullInput:
 		return nil, fmt.Errorf("%w: model %q: input of %d bytes: must be %d", ErrInvalid, r.Model, r.Input.size, m.fullInput)
 	case m.InputMax > 0 && r.Input.size > int(m.InputMax):
@@ -183,6 +196,9 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 
 	// From here on backends may read the input; one that a hook still fills is only named.
 	p.input = r.Input.offerInput(p.hooked)
+	if r.composed {
+		p.input = p.input.In(model.Composed)
+	}
 	c.submitCall(p)
 
 	// The sweep sleeps while nothing is live; the first request wakes it.
@@ -217,6 +233,7 @@ func (p *call) takeRequest(r *Request, m *Model, service uint32) {
 	p.dst, p.newest = r.Output, r.Version == ""
 	p.hooked = r.Prepare != nil
 	p.filling = p.hooked
+	p.holds, p.holder = r.Hold != 0 && r.composed, nil
 
 	p.local, p.answer, p.exec, p.staged = false, 0, 0, false
 }
@@ -311,6 +328,9 @@ func (c *Client) resultOf(p *call) (Result, error) {
 	c.stats.answers.Add(1)
 	by := c.answeredBy(p)
 	r.model, r.Model, r.Version, r.Accuracy = p.model, by.Name, by.Version, by.Accuracy
+	if p.holder != nil {
+		return c.takeHeld(p, r)
+	}
 	return r, nil
 }
 

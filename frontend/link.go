@@ -8,6 +8,7 @@ import (
 	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
 )
 
 // The causes of requests that ended because nobody could be asked.
@@ -217,7 +218,7 @@ func (c *Client) moveToNewest(p *call) bool {
 
 // receiveResult takes a result message from a backend and copies the output once, to where the caller
 // gets it. It runs on the data plane's loop.
-func (c *Client) receiveResult(msg []byte) {
+func (c *Client) receiveResult(from *rdma.Peer, msg []byte) {
 	h, out, err := wire.DecodeResult(msg)
 	if err != nil {
 		c.stats.strays.Add(1)
@@ -234,17 +235,22 @@ func (c *Client) receiveResult(msg []byte) {
 	p := c.pending.claimCall(h.ID)
 	if p == nil {
 		c.stats.strays.Add(1)
+		if h.Held {
+			releaseStray(from, out)
+		}
 		return
 	}
 
-	if want := p.model.fullOutput; want >= 0 && want != len(out) {
+	if h.Held && p.holds {
+		p.holder = from
+	} else if want := p.model.fullOutput; want >= 0 && want != len(out) {
 		c.log.Warn("result of a wrong size", "model", p.model.Name, "bytes", len(out), "want", want)
 		p.finishCall(model.ExecutionFailed, c.now())
 		return
 	}
 
 	// The caller's memory is used where it is large enough, so that the output is copied once.
-	if p.dst != nil && len(out) <= len(p.dst) {
+	if p.dst != nil && len(out) <= len(p.dst) && p.holder == nil {
 		p.out = p.dst[:len(out)]
 	} else {
 		p.store = c.results.getMemory(len(out))

@@ -9,6 +9,7 @@ import (
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
 )
 
 const (
@@ -42,6 +43,7 @@ type call struct {
 	filling    bool   // it has not returned: an input that could not be read is no end
 	again      bool   // while it was, a backend asked for the input in vain
 	newest     bool   // no version was asked for
+	holds      bool   // backends are asked to hold outputs
 	gen        uint64 // of the live request, or of the last
 	epoch      uint64 // session that the request was submitted in; 0: not yet
 	expire     int64  // deadline + grace, on the client's clock
@@ -70,6 +72,7 @@ type call struct {
 	exec   int64
 	staged bool // stages are known
 	stages wire.Stages
+	holder *rdma.Peer // of the outputs that out says the places of; nil: out has all
 	end    int64
 
 	submit [1]wire.Submit // argument of FrontendLink.Submit, here so that it is not allocated
@@ -188,7 +191,7 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 // releaseSlot gives a slot back. The caller must have received its end, or have claimed it.
 func (p *pending) releaseSlot(c *call) {
 	// Nothing of the caller's is kept alive by a free slot.
-	c.model, c.dst, c.out, c.store, c.cause = nil, nil, nil, nil, nil
+	c.model, c.dst, c.out, c.store, c.cause, c.holder = nil, nil, nil, nil, nil, nil
 	s := c.shard
 	s.mu.Lock()
 	c.state = free

@@ -64,6 +64,7 @@ type Node struct {
 	noVerbs  error        // why
 	announce atomic.Bool  // long messages go by announcement to peers over verbs; set by Open
 	callers  sync.Mutex   // see enterCallbacks
+	receiver atomic.Pointer[func(*Peer, []byte)]
 	wait     sync.WaitGroup
 	ctx      context.Context // ends with Close
 	end      context.CancelFunc
@@ -141,6 +142,10 @@ func Open(c Config) (*Node, error) {
 
 // now is the node's clock: monotonic, never 0.
 func (n *Node) now() time.Duration { return time.Since(n.began) + 1 }
+
+// ReceiveWith gives messages to an owner who comes after the node: what Config.Receive would be, where that is nil. Messages that
+// came before are lost.
+func (n *Node) ReceiveWith(f func(from *Peer, msg []byte)) { n.receiver.Store(&f) }
 
 // Addr is opaque; it is what Connect of a peer takes.
 func (n *Node) Addr() string { return n.addr }

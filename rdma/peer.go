@@ -165,6 +165,8 @@ func (p *Peer) receive(msg []byte) {
 	p.received.Add(1)
 	if f := p.node.cfg.Receive; f != nil {
 		f(p, msg)
+	} else if f := p.node.receiver.Load(); f != nil {
+		(*f)(p, msg)
 	}
 }
 

@@ -20,12 +20,18 @@ func PagedBytes(size int) int {
 
 // Pages returns the whole pages within memory. A device pins pages, each once, so slots must not share them.
 func Pages(memory []byte) []byte {
+	page := os.Getpagesize()
+	from := PagesBegin(memory)
+	n := (len(memory) - from) / page * page
+	return memory[from : from+n : from+n]
+}
+
+// PagesBegin is how many bytes of memory lie before its first whole page.
+func PagesBegin(memory []byte) int {
 	// Memory may begin within a page; only whole pages can be pinned.
 	page := uintptr(os.Getpagesize())
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
-	from := (page - start%page) % page
-	n := (uintptr(len(memory)) - from) / page * page
-	return memory[from : from+n : from+n]
+	return int((page - start%page) % page)
 }
 
 // NewSlot makes a slot of memory, which must stay where it is and be aligned to Align: memory of the
@@ -54,6 +60,9 @@ func (s *Slot) InputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Inputs
 
 // OutputRow returns row i of m's k-th output.
 func (s *Slot) OutputRow(m *Model, k, i int) []byte { return s.rowBytes(&m.Outputs[k], i, i+1) }
+
+// OutputPlace says where OutputRow lies: so many bytes behind the begin of Memory.
+func (s *Slot) OutputPlace(m *Model, k, i int) (from, to int) { return m.Outputs[k].Span(i, i+1) }
 
 func (s *Slot) rowBytes(t *Tensor, from, to int) []byte {
 	lo, hi := t.Span(from, to)

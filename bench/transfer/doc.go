@@ -11,7 +11,7 @@ import "time"
 // Config says what to measure.
 type Config struct {
 	Providers []string      // of tcp, shm, local, verbs
-	Ops       []string      // of echo, read, incast; empty: all
+	Ops       []string      // of echo, read, incast; empty: all. Or Stages alone
 	Peers     int           // incast: peers read at once
 	Bytes     int           // incast and fetch: bytes per peer
 	Rounds    int           // alternations of provider and reference

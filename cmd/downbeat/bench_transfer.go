@@ -21,7 +21,7 @@ func benchTransfer() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench transfer", flag.ContinueOnError)
 			provider := fs.String("provider", "tcp,shm,local", "comma-separated: tcp, shm, local, verbs")
-			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast")
+			op := fs.String("op", "echo,read,incast", "comma-separated: echo, read, incast; or stages alone: a result that one backend holds and another reads")
 			peers := fs.Int("peers", 8, "peers of the incast")
 			size := fs.Int("bytes", 150<<10, "bytes per fetch")
 			rounds := fs.Int("rounds", 10, "rounds, alternating with the reference")
@@ -86,7 +86,7 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 		want   []string
 	}{
 		{"provider", c.Providers, []string{"tcp", "shm", "local", "verbs"}},
-		{"op", c.Ops, []string{"echo", "read", "incast"}},
+		{"op", c.Ops, []string{"echo", "read", "incast", transfer.Stages}},
 		{"o", []string{format}, []string{"table", "json", "csv"}},
 	} {
 		for _, v := range list.values {
@@ -105,6 +105,9 @@ func checkTransfer(c transfer.Config, format, figure string) error {
 		}
 	}
 
+	if len(c.Ops) > 1 && slices.Contains(c.Ops, transfer.Stages) {
+		return fmt.Errorf("-op %s: want %s alone", strings.Join(c.Ops, ","), transfer.Stages)
+	}
 	if c.Spin < 0 {
 		return fmt.Errorf("-spin %v: want 0 or more", c.Spin)
 	}

@@ -14,8 +14,12 @@ type Descriptor struct {
 // What a descriptor can name.
 const (
 	BufferMax = 1 << offsetBits                      // bytes of a buffer
-	NodesMax  = 1<<(32-offsetBits+32-lengthBits) - 1 // nodes beside the frontend that sends the request, numbered from 1
+	NodesMax  = 1<<(32-offsetBits+32-lengthBits) - 2 // nodes beside the frontend that sends the request, numbered from 1
 )
+
+// Composed is no node's number. It says that the input lies with the frontend and begins with a table, wire.Composed, of where
+// each of the model's inputs lies: some may lie with backends that have computed them.
+const Composed = NodesMax + 1
 
 // A buffer's size leaves the high bits of both numbers to the node, so that a request that names one takes no more room than
 // any other, in a queue and on the wire. A peer that knows nothing of nodes finds a place that no buffer has, and refuses.
@@ -24,7 +28,8 @@ const (
 	lengthBits = offsetBits + 1
 )
 
-// In returns d with the number of the node whose memory it is about, at most NodesMax; 0: the frontend's that sends the request.
+// In returns d with the number of the node whose memory it is about, at most NodesMax, or Composed; 0: the frontend's that sends
+// the request.
 func (d Descriptor) In(node uint32) Descriptor {
 	d.Offset |= node >> (32 - lengthBits) << offsetBits
 	d.Length |= node << lengthBits

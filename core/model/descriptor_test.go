@@ -28,7 +28,7 @@ func TestPartSaysWhereATensorOfAnInputLies(t *testing.T) {
 // TestADescriptorNamesItsNode: beside any place in the largest buffer, and at no cost to it.
 func TestADescriptorNamesItsNode(t *testing.T) {
 	for _, d := range []Descriptor{{}, {1, 0, 1}, {7, 0, BufferMax}, {math.MaxUint64, BufferMax - 1, 1}, {1, BufferMax / 2, BufferMax / 2}} {
-		for _, node := range []uint32{0, 1, 31, 32, 33, NodesMax - 1, NodesMax} {
+		for _, node := range []uint32{0, 1, 31, 32, 33, NodesMax, Composed} {
 			in := d.In(node)
 			if in.Node() != node || in.InNode() != d || node == 0 && in != d {
 				t.Errorf("%+v in node %d is %+v: node %d, %+v", d, node, in, in.Node(), in.InNode())

@@ -243,7 +243,8 @@ func DecodePeers(dst []Peer, f Frame) ([]Peer, error) {
 // readNode reads a node's number, which a descriptor has to have room for.
 func (d *decoder) readNode() uint32 {
 	n := d.u32()
-	if n > model.NodesMax {
+	// A scheduler of before protocol 9 may give away one more: see model.Composed.
+	if n > model.Composed {
 		d.keepError(fmt.Errorf("%w: node %d, at most %d", ErrLimit, n, model.NodesMax))
 	}
 	return n

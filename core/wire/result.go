@@ -25,14 +25,17 @@ type Stages struct {
 // StageOf is ns as a stage tells it.
 func StageOf(ns int64) uint32 { return uint32(min(max(ns, 0), math.MaxUint32)) }
 
-// stagedBit of the reason's byte says that stages follow the header.
-const stagedBit = 0x80
+// Bits of the reason's byte: that stages follow the header, and that the backend holds outputs.
+const (
+	stagedBit = 0x80
+	heldBit   = 0x40
+)
 
 // ResultHeader leads every message that a backend sends to a frontend on the data plane. With
 // ReasonNone the model's outputs follow, Output bytes in all, in the order of model.Info.Outputs.
 //
 // Layout, little-endian: u64 id, u8 reason, u24 answer, u32 output bytes, u64 execution ns; if the reason's highest bit is
-// set, u32 fetch, u32 wait, u32 reply in ns.
+// set, u32 fetch, u32 wait, u32 reply in ns. The reason's next bit says Held.
 type ResultHeader struct {
 	ID     uint64       // the frontend's own request id
 	Reason model.Reason // ReasonNone: the outputs follow
@@ -41,6 +44,7 @@ type ResultHeader struct {
 	Answer uint32       // since protocol 6: which variant of a family it was, as Execute says it; 0: what was asked for
 	Staged bool         // since protocol 7, to frontends that Peer.Staged names: Stages are told
 	Stages Stages
+	Held   bool // to who has asked for it, with Composed: what follows says where outputs lie (DecodeHeld)
 }
 
 // Append appends the header: ResultHeaderBytes, or StagedHeaderBytes.
@@ -53,6 +57,9 @@ func (h ResultHeader) Append(dst []byte) []byte {
 	le.PutUint32(b[8:], uint32(h.Reason)|h.Answer<<8)
 	le.PutUint32(b[12:], h.Output)
 	le.PutUint64(b[16:], uint64(h.Exec))
+	if h.Held {
+		b[8] |= heldBit
+	}
 	if !h.Staged {
 		return dst
 	}
@@ -70,7 +77,7 @@ func DecodeResult(msg []byte) (ResultHeader, []byte, error) {
 		return ResultHeader{}, nil, fmt.Errorf("%w: result of %d bytes, its header takes %d", ErrMalformed, len(msg), ResultHeaderBytes)
 	}
 
-	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8] &^ stagedBit), Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
+	h := ResultHeader{ID: le.Uint64(msg), Reason: model.Reason(msg[8] &^ (stagedBit | heldBit)), Held: msg[8]&heldBit != 0, Output: le.Uint32(msg[12:]), Exec: int64(le.Uint64(msg[16:])),
 		Answer: le.Uint32(msg[8:]) >> 8}
 	out := msg[ResultHeaderBytes:]
 	if h.Staged = msg[8]&stagedBit != 0; h.Staged {

@@ -56,7 +56,7 @@ func sequenceSamples(t testing.TB) []sample {
 
 // nodeSamples are those of backends as nodes.
 func nodeSamples(t testing.TB) []sample {
-	nodes := []Peer{{Frontend: 3, DataAddr: "a:1"}, {Node: model.NodesMax, DataAddr: "b:1"}, {Node: 1}}
+	nodes := []Peer{{Frontend: 3, DataAddr: "a:1"}, {Node: model.Composed, DataAddr: "b:1"}, {Node: 1}}
 	peers, err := AppendPeers(nil, nodes)
 	if err != nil {
 		t.Fatal(err)

@@ -48,6 +48,9 @@ type Options struct {
 	AtFloor func(floor float64) Profiles
 	// Admission decides which sessions may open; it needs Profiles. Nil: all may.
 	Admission *Admission
+	// HoldBytes is from which size on an output that only models need stays with the backend that computed it, and is read by the
+	// next one from there; 0: 256 KiB, from where on it is faster; negative: every output comes through the frontend.
+	HoldBytes int
 	// StreamsMax bounds the sessions that are open at a time; 0: 1,024.
 	StreamsMax int
 }
@@ -76,6 +79,8 @@ type step struct {
 	buffers buffers
 	feeds   []int // steps that need this one, each once
 	counts  stepCounts
+	hold    uint32       // the outputs that backends are asked to hold, a bit each
+	plain   atomic.Int64 // until when, in ns of the Unix epoch, nothing is held: backends did not know how
 }
 
 // New makes an application ready: its hooks must be known, and accept their settings. Models may come and go later.
@@ -99,6 +104,7 @@ func New(client Client, g *Graph, o Options) (*App, error) {
 	a.rest = g.Rest(a.profiles, 0)
 
 	for j := range g.Steps {
+		a.steps[j].hold = holdOf(g, j, cmp.Or(o.HoldBytes, holdBytes))
 		s := &a.steps[j]
 		s.Step = &g.Steps[j]
 		for _, before := range s.After {
@@ -189,7 +195,7 @@ func (b *buffers) close() {
 // stats is what an App counts; each is written by any goroutine.
 type stats struct{ begun, answered, failed, hurt, evicted atomic.Uint64 }
 
-type stepCounts struct{ answered, failed, canceled, skipped, requests atomic.Uint64 }
+type stepCounts struct{ answered, failed, canceled, skipped, requests, held, regained atomic.Uint64 }
 
 // profilesAt are those that admission counts with for a session.
 func (a *App) profilesAt(floor float64) Profiles {
@@ -211,6 +217,8 @@ type StepStats struct {
 	Name                                string
 	Answered, Failed, Canceled, Skipped uint64 // frames
 	Requests                            uint64
+	Held                                uint64 // requests some of whose outputs stayed with their backend
+	Regained                            uint64 // inputs that were to be read from a backend and came another way
 }
 
 // Stats returns counts. It is not for the hot path.
@@ -220,7 +228,8 @@ func (a *App) Stats() Stats {
 	for j := range a.steps {
 		c := &a.steps[j].counts
 		s.Steps = append(s.Steps, StepStats{Name: a.steps[j].Name, Answered: c.answered.Load(), Failed: c.failed.Load(),
-			Canceled: c.canceled.Load(), Skipped: c.skipped.Load(), Requests: c.requests.Load()})
+			Canceled: c.canceled.Load(), Skipped: c.skipped.Load(), Requests: c.requests.Load(),
+			Held: c.held.Load(), Regained: c.regained.Load()})
 	}
 	return s
 }

@@ -27,40 +27,70 @@ func (r *run) askStep(ctx context.Context, j int) error {
 		return nil
 	}
 
-	// Calls that were filled before an error have buffers, too.
-	calls, err := r.fillCalls(s, n)
-	defer func() {
-		for i := range calls {
-			s.buffers.giveBuffer(calls[i].Input)
-		}
-	}()
+	// What a backend was to hold may be gone with it: the step is asked once more, with all that it needs brought here.
+	calls, err := r.askCalls(ctx, j, n, nil)
+	if isHeldLost(err) && isComposed(calls) && ctx.Err() == nil {
+		calls, err = r.askPlainly(ctx, j, n)
+	}
 	if err != nil {
 		return err
 	}
+	return r.takeApart(s, calls)
+}
+
+// askCalls sends the requests of a step. With here, which has what inputs the frame does not have here, nothing is asked to be held.
+func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value) ([]frontend.Call, error) {
+	// Calls that were filled before an error have buffers, too.
+	s := &r.app.steps[j]
+	calls, err := r.fillCalls(s, n, here)
+	defer func() {
+		for i := range calls {
+			if calls[i].Input != nil {
+				s.buffers.giveBuffer(calls[i].Input)
+			}
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
 
 	s.counts.requests.Add(uint64(n))
-	r.steps[j].Requests += n
+	if here == nil {
+		r.steps[j].Requests += n
+	}
 	if err := r.app.client.DoWhole(ctx, calls); err != nil {
-		return err
+		return calls, err
 	}
 
 	// Outputs are used where they lie, so that the results live as long as the frame.
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range calls {
 		r.results = append(r.results, calls[i].Result)
+		if calls[i].Result.Held != nil {
+			r.made[j] = append(r.made[j], calls[i].Result)
+			s.counts.held.Add(1)
+		}
 	}
-	r.mu.Unlock()
-	return r.takeApart(s, calls)
+	return calls, nil
 }
 
-// fillCalls copies what each request needs into registered memory.
-func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
+// fillCalls copies what each request needs into registered memory, or says where it lies.
+func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, error) {
 	calls := make([]frontend.Call, 0, n)
 	floor := r.floorOf(s)
+	composed := here == nil && r.isComposed(s)
 	for i := range n {
+		request := frontend.Request{Model: s.Model, Version: s.Version, Priority: r.priority, AccuracyFloor: floor}
+		if composed {
+			request.Parts, request.Hold = r.partsOf(s, i), s.hold
+			calls = append(calls, frontend.Call{Request: request})
+			continue
+		}
+
 		size := 0
 		for _, at := range s.In {
-			size += len(r.elementOf(s, at, i))
+			size += len(r.elementOf(s, at, i, here))
 		}
 		b, err := s.buffers.takeBuffer(r.app.client, size)
 		if err != nil {
@@ -68,10 +98,11 @@ func (r *run) fillCalls(s *step, n int) ([]frontend.Call, error) {
 		}
 
 		// Listed before it is filled: from here on the caller gives it back.
-		calls = append(calls, frontend.Call{Request: frontend.Request{Model: s.Model, Version: s.Version, Input: b, Priority: r.priority, AccuracyFloor: floor}})
+		request.Input = b
+		calls = append(calls, frontend.Call{Request: request})
 		dst := b.Bytes()[:0]
 		for _, at := range s.In {
-			dst = append(dst, r.elementOf(s, at, i)...)
+			dst = append(dst, r.elementOf(s, at, i, here)...)
 		}
 	}
 	return calls, nil
@@ -89,12 +120,20 @@ func (r *run) floorOf(s *step) float64 {
 }
 
 // elementOf is what request i of a step takes of a tensor: an element of a list, or all of a single tensor.
-func (r *run) elementOf(s *step, at, i int) []byte {
-	// A single tensor goes with every element of the list.
-	if s.List != graph.Single && r.app.graph.Lists[at] == s.List {
-		return r.values[at][i]
+func (r *run) elementOf(s *step, at, i int, here map[int]Value) []byte {
+	v, ok := here[at]
+	if !ok {
+		v = r.values[at]
 	}
-	return r.values[at][0]
+	return v[r.indexOf(s, at, i)]
+}
+
+// indexOf is which element of a tensor request i of a step takes: a single tensor goes with every element of the list.
+func (r *run) indexOf(s *step, at, i int) int {
+	if s.List != graph.Single && r.app.graph.Lists[at] == s.List {
+		return i
+	}
+	return 0
 }
 
 // takeApart finds the tensors in the outputs, where they lie.
@@ -104,11 +143,15 @@ func (r *run) takeApart(s *step, calls []frontend.Call) error {
 			r.values[at] = make(Value, len(calls))
 		}
 	}
+	r.noteHeld(s, calls)
 
 	// A row's outputs lie behind each other, in the model's order.
 	for i := range calls {
 		rest := calls[i].Result.Data
 		for k := range s.Outputs {
+			if held := calls[i].Result.Held; held != nil && held[k] != nil {
+				continue
+			}
 			n := s.Outputs[k].RowBytes()
 			if s.Outputs[k].Varies() {
 				n = model.TextsBytes(rest, s.Outputs[k].RowElements())

@@ -50,6 +50,7 @@ type run struct {
 	// A value and its absence are written by the step that gives it, and read by those that need it, which start after.
 	values  []Value
 	missing []bool
+	held    [][]*frontend.Held // by tensor and element: it lies with a backend; nil: all of the value is here
 
 	steps []StepTrace // written by each step, read after the last
 
@@ -57,6 +58,9 @@ type run struct {
 	needs   []int      // by step: those it still waits for
 	results []frontend.Result
 	err     error
+	users   []int               // by step: those that have not ended and may read what is held of it
+	made    [][]frontend.Result // by step: those of which something is held
+	fetched []*frontend.Buffer  // what was held and had to be fetched
 }
 
 // Run answers one frame. The deadline is ctx's, or the application's latency from now. The error names the stage that had
@@ -136,11 +140,12 @@ func (a *App) takeRun() *run {
 	r, ok := a.frames.Get().(*run)
 	if !ok {
 		r = &run{app: a, values: make([]Value, len(a.graph.Tensors)), missing: make([]bool, len(a.graph.Tensors)), needs: make([]int, len(a.steps)),
-			steps: make([]StepTrace, len(a.steps))}
+			steps: make([]StepTrace, len(a.steps)), held: make([][]*frontend.Held, len(a.graph.Tensors)),
+			users: make([]int, len(a.steps)), made: make([][]frontend.Result, len(a.steps))}
 	}
 
 	for j := range a.steps {
-		r.needs[j] = len(a.steps[j].After)
+		r.needs[j], r.users[j] = len(a.steps[j].After), len(a.steps[j].feeds)
 	}
 	return r
 }
@@ -150,6 +155,14 @@ func (r *run) recycle() {
 	for i := range r.results {
 		r.results[i].Release()
 	}
+
+	for _, b := range r.fetched {
+		b.Free()
+	}
+	clear(r.fetched)
+	clear(r.held)
+	clear(r.made)
+	r.fetched = r.fetched[:0]
 
 	// Values point into the results, whose memory is another's now.
 	clear(r.values)
@@ -205,8 +218,20 @@ func (r *run) proceed(ctx context.Context, ready []int) {
 
 // release returns the steps for which j was the last that they waited for.
 func (r *run) release(j int) (ready []int) {
+	var unheld []frontend.Result
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer func() {
+		r.mu.Unlock()
+		for i := range unheld {
+			unheld[i].ReleaseHeld()
+		}
+	}()
+	for _, before := range r.app.steps[j].After {
+		// Backends hold few slots: what nobody reads any more is given up at once.
+		if r.users[before]--; r.users[before] == 0 {
+			unheld = append(unheld, r.made[before]...)
+		}
+	}
 	for _, k := range r.app.steps[j].feeds {
 		if r.needs[k]--; r.needs[k] == 0 {
 			ready = append(ready, k)

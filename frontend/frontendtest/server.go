@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,6 +65,7 @@ func (r Row) Output(name string) frontend.Tensor {
 // Server is a scheduler and a backend in this process.
 type Server struct {
 	Addr   string // of the scheduler, for frontend.Options
+	server *control.Server
 	closes []func() error
 }
 
@@ -102,7 +104,7 @@ func (s *Server) Client(tb testing.TB) *frontend.Client {
 	return c
 }
 
-// openServer starts the scheduler, then a backend of one emulated GPU that connects to it.
+// openServer starts the scheduler, then a backend.
 func (s *Server) openServer(models []Model) error {
 	// As deployments have it: a request on an idle GPU is not kept waiting for others.
 	e, err := engine.New(engine.Options{Prompt: 0.3})
@@ -119,16 +121,50 @@ func (s *Server) openServer(models []Model) error {
 	}
 	s.Addr = ln.Addr().String()
 	go func() { _ = server.Serve(ln) }() // ends with the server, whose Close waits for it
+	s.server = server
+
+	leave, err := s.joinBackend("frontendtest", models)
+	s.closes = append(s.closes, leave)
+	return err
+}
+
+// Join adds a backend that serves these models, beside those that there are, and returns what takes it away; at the latest it leaves
+// with the test.
+func (s *Server) Join(tb testing.TB, name string, models ...Model) (leave func()) {
+	tb.Helper()
+	end, err := s.joinBackend(name, models)
+	once := sync.OnceFunc(func() {
+		if err := end(); err != nil {
+			tb.Errorf("frontendtest: %v", err)
+		}
+	})
+	tb.Cleanup(once)
+	if err != nil {
+		tb.Fatalf("frontendtest: %v", err)
+	}
+	return once
+}
+
+// joinBackend starts a backend of one emulated GPU that connects to the scheduler. What ends it is never nil.
+func (s *Server) joinBackend(name string, models []Model) (end func() error, err error) {
+	var closes []func() error
+	end = func() error {
+		var failed error
+		for i := len(closes) - 1; i >= 0; i-- {
+			failed = errors.Join(failed, closes[i]())
+		}
+		return failed
+	}
 
 	node, err := rdma.Open(rdma.Config{})
 	if err != nil {
-		return err
+		return end, err
 	}
-	s.closes = append(s.closes, node.Close)
+	closes = append(closes, node.Close)
 
 	laidOut, err := layOut(models)
 	if err != nil {
-		return err
+		return end, err
 	}
 
 	run := &executor{models: map[string]Model{}}
@@ -136,21 +172,21 @@ func (s *Server) openServer(models []Model) error {
 		run.models[m.Name] = m
 	}
 
-	b, err := backend.New(backend.Config{Name: "frontendtest", Models: laidOut, Node: node,
+	b, err := backend.New(backend.Config{Name: name, Models: laidOut, Node: node,
 		GPUs: []backend.GPU{{Name: "test", Executors: []device.Executor{run}, Core: -1}}})
 	if err != nil {
-		return err
+		return end, err
 	}
-	s.closes = append(s.closes, b.Close)
+	closes = append(closes, b.Close)
 
 	// The backend joins within the process; clients come over TCP, as those of a deployment do.
-	link, err := server.Backend(b.Hello(), b)
+	link, err := s.server.Backend(b.Hello(), b)
 	if err != nil {
-		return err
+		return end, err
 	}
 	b.Attach(link)
-	s.closes = append(s.closes, link.Close)
-	return nil
+	closes = append(closes, link.Close)
+	return end, nil
 }
 
 // layOut describes the models as a repository does, so that they are checked as a deployment's are.

@@ -1,0 +1,283 @@
+package backend
+
+import (
+	"sync"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/rdma"
+)
+
+// Outputs that a request wants held stay in the slot where the executor wrote them. The answer says where, other backends read
+// them from there, one-sidedly, and the slot serves no batch until the frontend has released every row, or their lease is over.
+// So few slots of a GPU may be held at a time; beyond that outputs are sent as any others are (decision 0210).
+const (
+	heldFirst = 1               // slots of a GPU that may be held from the start
+	heldExtra = 4               // slots that it may get, so that as many more may be held
+	leaseMost = 5 * time.Second // whatever a frontend asks for
+)
+
+// rowKey names a row that is held, as a frontend releases it: the key of its slot's offer, and where the row's first output
+// that is held begins.
+type rowKey struct {
+	key    uint64
+	offset uint32
+}
+
+// heldSlot is a slot whose outputs peers may read.
+type heldSlot struct {
+	gpu    *gpu
+	slot   *device.Slot
+	memory *rdma.Buffer
+	remote rdma.Remote
+	begin  int // of the slot's memory in the buffer
+	lease  time.Duration
+	rows   []rowKey // of all its rows; those that were released are in holds no more
+	left   int      // rows that are not released; guarded by holds.mu
+	timer  *time.Timer
+}
+
+// holds are the outputs that a backend holds.
+type holds struct {
+	mu     sync.Mutex
+	rows   map[rowKey]*heldSlot
+	closed bool
+	wait   sync.WaitGroup // slots that are being given back, and made
+
+	held, refused, expired uint64 // rows; guarded by mu
+}
+
+// counts returns what became of rows that were to be held.
+func (q *holds) counts() (held, refused, expired uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held, q.refused, q.expired
+}
+
+// holdOutputs makes an order's slot one that peers may read from, if some of its requests want that and there is room; else nil.
+func (g *gpu) holdOutputs(o *order) *heldSlot {
+	lease := time.Duration(0)
+	rows := uint64(0)
+	for i := range o.items {
+		if it := &o.items[i]; it.hold != 0 && it.reason == model.ReasonNone && it.reply != nil {
+			lease = max(lease, min(it.lease, leaseMost))
+			rows++
+		}
+	}
+	if rows == 0 || lease == 0 || len(o.model.Outputs) > wire.PartsMax || o.model.Varies || g.backend.peers.own.Load() == 0 {
+		return nil
+	}
+
+	// Of the slots that are left, one runs while another is fetched.
+	g.mu.Lock()
+	room := g.heldNow < heldFirst+g.heldMore
+	if room {
+		g.heldNow++
+	}
+	memory, more := g.buffers[o.run], !room && g.heldMore < heldExtra && !g.growing
+	g.growing = g.growing || more
+	g.mu.Unlock()
+	if more {
+		g.backend.growHeld(g)
+	}
+	if !room {
+		g.backend.holds.noteRefused(rows)
+		return nil
+	}
+
+	// The executor has ended with the slot: the order gives it away here.
+	o.recallRows()
+	o.ahead.Store(false)
+	o.held = true
+	return &heldSlot{gpu: g, slot: o.run, memory: memory, remote: memory.Offer(), begin: device.PagesBegin(memory.Bytes()), lease: lease}
+}
+
+// holdRow adds a row, and appends where its outputs lie; those that nobody wants held are told in place.
+func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline [][]byte) ([]model.Descriptor, [][]byte) {
+	first := rowKey{}
+	for k := range o.model.Outputs {
+		// A key of 0 says that the output follows: the frontend needs it itself.
+		if it.hold&(1<<k) == 0 {
+			places = append(places, model.Descriptor{Length: uint32(o.model.Outputs[k].Bytes)})
+			inline = append(inline, o.run.OutputRow(o.model, k, int(it.row)))
+			continue
+		}
+
+		from, to := o.run.OutputPlace(o.model, k, int(it.row))
+		d := model.Descriptor(h.remote).Part(h.begin+from, to-from)
+
+		// The row is known by the first of its outputs that is held: a release names no other.
+		if first.key == 0 {
+			first = rowKey{d.Key, d.Offset}
+		}
+		places = append(places, d.In(h.gpu.backend.peers.own.Load()))
+	}
+
+	if first.key != 0 {
+		h.rows = append(h.rows, first)
+	}
+	return places, inline
+}
+
+// startLease lets frontends release the rows of a slot. They are told of them only after.
+func (q *holds) startLease(h *heldSlot) {
+	q.mu.Lock()
+	h.left = len(h.rows)
+	closed := q.closed
+	if !closed {
+		if q.rows == nil {
+			q.rows = map[rowKey]*heldSlot{}
+		}
+		for _, r := range h.rows {
+			q.rows[r] = h
+		}
+		q.held += uint64(h.left)
+		h.timer = time.AfterFunc(h.lease, func() { q.expire(h) })
+	}
+	q.mu.Unlock()
+
+	if closed || len(h.rows) == 0 {
+		h.giveBack()
+	}
+}
+
+// release takes a frontend's word that it needs a row no more. What is not held, or not any more, is no error.
+func (q *holds) release(r rowKey) {
+	q.mu.Lock()
+	h := q.rows[r]
+	if h == nil {
+		q.mu.Unlock()
+		return
+	}
+	delete(q.rows, r)
+	h.left--
+	last := h.left == 0
+	if last {
+		q.wait.Add(1)
+	}
+	q.mu.Unlock()
+
+	// The data plane's goroutine must not wait for readers.
+	if last {
+		h.timer.Stop()
+		go func() {
+			defer q.wait.Done()
+			h.giveBack()
+		}()
+	}
+}
+
+// expire ends a slot's lease.
+func (q *holds) expire(h *heldSlot) {
+	// Of the timer, the last release and close, one gives the slot back: whoever finds rows left.
+	q.mu.Lock()
+	ours := h.left > 0 && !q.closed
+	if ours {
+		q.expired += uint64(h.left)
+		h.left = 0
+		for _, r := range h.rows {
+			delete(q.rows, r)
+		}
+		q.wait.Add(1)
+	}
+	q.mu.Unlock()
+	if ours {
+		defer q.wait.Done()
+		h.giveBack()
+	}
+}
+
+// giveBack ends the reading of a slot, which batches may have again.
+func (h *heldSlot) giveBack() {
+	h.memory.Withdraw()
+	h.gpu.mu.Lock()
+	h.gpu.heldNow--
+	h.gpu.mu.Unlock()
+	h.gpu.freeSlots(h.slot, nil)
+}
+
+func (q *holds) noteRefused(rows uint64) {
+	q.mu.Lock()
+	q.refused += rows
+	q.mu.Unlock()
+}
+
+// close gives back what is held.
+func (q *holds) close() {
+	q.mu.Lock()
+	q.closed = true
+	all := map[*heldSlot]bool{}
+	for _, h := range q.rows {
+		all[h] = true
+		h.left = 0
+	}
+	clear(q.rows)
+	q.mu.Unlock()
+
+	for h := range all {
+		h.timer.Stop()
+		h.giveBack()
+	}
+	q.wait.Wait()
+}
+
+// growHeld gives a GPU one more slot, so that one more may be held. g.growing is the caller's.
+func (b *Backend) growHeld(g *gpu) {
+	b.holds.mu.Lock()
+	closed := b.holds.closed
+	if !closed {
+		b.holds.wait.Add(1)
+	}
+	b.holds.mu.Unlock()
+	if closed {
+		return
+	}
+
+	go func() {
+		defer b.holds.wait.Done()
+		err := b.addSlot(g)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if err == nil {
+			g.growing = false
+			return
+		}
+		// It is not tried again: memory that is short now is needed by others.
+		b.log.Warn("no further slots for outputs that are held: some are sent instead", "gpu", g.name, "held_most", heldFirst+g.heldMore, "err", err)
+	}()
+}
+
+// addSlot makes a slot like the others, between two batches.
+func (b *Backend) addSlot(g *gpu) error {
+	ctx := b.peers.ctx
+	if err := b.beginPlacing(ctx); err != nil {
+		return err
+	}
+	defer b.endPlacing()
+
+	var fresh *device.Slot
+	err := g.runAlone(ctx, func() (err error) {
+		fresh, err = g.newSlot(slotsEach+g.heldMore, g.slotBytes)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.heldMore++
+	g.mu.Unlock()
+	g.freeSlots(fresh, nil)
+	return nil
+}
+
+// receiveMessage takes what frontends send on the data plane: releases of what is held for them.
+func (b *Backend) receiveMessage(_ *rdma.Peer, msg []byte) {
+	r, err := wire.DecodeRelease(msg)
+	if err != nil {
+		b.log.Debug("message refused", "err", err)
+		return
+	}
+	b.holds.release(rowKey{r.Key, r.Offset})
+}

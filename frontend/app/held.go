@@ -1,0 +1,185 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	graph "downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
+)
+
+// A large result that only models need need not come here: the backend that computed it offers it, and the next one reads it from
+// there (decision 0210). What cannot be read is fetched, or computed once more, and goes the usual way.
+const (
+	holdBytes  = 256 << 10        // from which size on, where Options does not say
+	plainAfter = 10 * time.Second // that nothing is held after a backend did not know how
+	heldMost   = 32               // inputs and outputs of a model whose outputs are held
+)
+
+// holdOf says which outputs of a step backends are asked to hold: large ones that nobody but models takes.
+func holdOf(g *graph.Graph, j, least int) (mask uint32) {
+	s := &g.Steps[j]
+	if least < 0 || !isHoldable(s) {
+		return 0
+	}
+	for k, at := range s.Out {
+		if at == graph.Single || s.Outputs[k].RowBytes() < least || slices.Contains(g.Answer, at) {
+			continue
+		}
+
+		// A hook, or the frame's answer, wants it in the frontend, which would only fetch it.
+		taken, byModels := false, true
+		for i := range g.Steps {
+			if slices.Contains(g.Steps[i].In, at) {
+				taken, byModels = true, byModels && isHoldable(&g.Steps[i])
+			}
+		}
+
+		if taken && byModels {
+			mask |= 1 << k
+		}
+	}
+	return mask
+}
+
+// isHoldable says whether a step's inputs may lie at several places: hooks want them here, and texts vary in size.
+func isHoldable(s *graph.Step) bool {
+	varies := func(t model.Tensor) bool { return t.Varies() }
+	return s.Model != "" && len(s.Inputs) <= heldMost && len(s.Outputs) <= heldMost && !slices.ContainsFunc(s.Inputs, varies) && !slices.ContainsFunc(s.Outputs, varies)
+}
+
+// isComposed says whether a step's requests name where each input lies.
+func (r *run) isComposed(s *step) bool {
+	if s.hold != 0 && time.Now().UnixNano() >= s.plain.Load() {
+		return true
+	}
+	return slices.ContainsFunc(s.In, func(at int) bool { return r.held[at] != nil })
+}
+
+// isComposed is the same of requests.
+func isComposed(calls []frontend.Call) bool { return len(calls) > 0 && calls[0].Parts != nil }
+
+// partsOf are the inputs of request i of a step.
+func (r *run) partsOf(s *step, i int) []frontend.Part {
+	parts := make([]frontend.Part, len(s.In))
+	for k, at := range s.In {
+		n := r.indexOf(s, at, i)
+		if held := r.held[at]; held != nil && held[n] != nil {
+			parts[k].Held = held[n]
+		} else {
+			parts[k].Data = r.values[at][n]
+		}
+	}
+	return parts
+}
+
+// noteHeld notes which outputs of a step backends hold.
+func (r *run) noteHeld(s *step, calls []frontend.Call) {
+	for i := range calls {
+		for k, held := range calls[i].Result.Held {
+			if at := s.Out[k]; held != nil && at != graph.Single {
+				if r.held[at] == nil {
+					r.held[at] = make([]*frontend.Held, len(calls))
+				}
+				r.held[at][i] = held
+			}
+		}
+	}
+}
+
+// isHeldLost tells whether requests ended since an input could not be read where it was said to lie.
+func isHeldLost(err error) bool {
+	var of *frontend.OutcomeError
+	return errors.As(err, &of) && of.Reason == model.InputUnavailable
+}
+
+// askPlainly asks a step once more, with everything that it needs brought here.
+func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error) {
+	s := &r.app.steps[j]
+	here, err := r.regain(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+
+	// Where nothing was held it is the table that a backend could not read: it is of an earlier version.
+	if len(here) == 0 {
+		s.plain.Store(time.Now().Add(plainAfter).UnixNano())
+	}
+	return r.askCalls(ctx, j, n, here)
+}
+
+// regain brings the inputs of a step here that backends were to hold. It leaves the frame as it is, since other steps read it.
+func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
+	here := map[int]Value{}
+	for _, at := range r.app.steps[j].In {
+		if r.held[at] == nil || here[at] != nil {
+			continue
+		}
+
+		// Fetching costs one way over the network, computing once more a stage: the cheaper comes first.
+		v, err := r.fetchValue(ctx, at)
+		if err != nil {
+			v, err = r.remakeValue(ctx, at)
+		}
+		if err != nil {
+			return nil, err
+		}
+		here[at] = v
+		r.app.steps[j].counts.regained.Add(1)
+	}
+	return here, nil
+}
+
+// fetchValue reads a tensor from the backends that hold it.
+func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
+	v := slices.Clone(r.values[at])
+	for i, held := range r.held[at] {
+		if held == nil {
+			continue
+		}
+		b, err := held.Fetch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		r.fetched = append(r.fetched, b)
+		r.mu.Unlock()
+		v[i] = b.Bytes()
+	}
+	return v, nil
+}
+
+// remakeValue computes a tensor once more: the backend that held it is gone, or holds it no more.
+func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
+	giver := slices.IndexFunc(r.app.graph.Steps, func(s graph.Step) bool { return slices.Contains(s.Out, at) })
+	s := &r.app.steps[giver]
+	here, err := r.regain(ctx, giver)
+	if err != nil {
+		return nil, err
+	}
+	calls, err := r.askCalls(ctx, giver, len(r.values[at]), here)
+	if err != nil {
+		return nil, err
+	}
+
+	// Nothing was held this time: all outputs lie behind each other.
+	v := make(Value, len(calls))
+	for i := range calls {
+		from := 0
+		for k := range s.Outputs {
+			n := s.Outputs[k].RowBytes()
+			if from+n > len(calls[i].Result.Data) {
+				return nil, fmt.Errorf("model %q: %d bytes, fewer than its outputs take: the model has changed", s.Model, len(calls[i].Result.Data))
+			}
+			if s.Out[k] == at {
+				v[i] = calls[i].Result.Data[from : from+n : from+n]
+			}
+			from += n
+		}
+	}
+	return v, nil
+}
