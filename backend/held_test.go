@@ -141,6 +141,24 @@ func (c *cluster) ask(id uint64, name string, input model.Descriptor) {
 	}
 }
 
+// failIfTold ends the test when the scheduler, and no backend, tells what became of a request.
+func (c *cluster) failIfTold(id uint64) {
+	c.t.Helper()
+	var reason model.Reason
+	until(func() bool {
+		c.front.mu.Lock()
+		_, answered := c.front.answers[id]
+		c.front.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		reason = c.outcomes[id]
+		return answered || reason != model.ReasonNone
+	})
+	if reason != model.ReasonNone {
+		c.t.Fatalf("request %d: the scheduler says %v", id, reason)
+	}
+}
+
 // checkEnd wants a request to end with a reason, told by a backend or by the scheduler.
 func (c *cluster) checkEnd(what string, id uint64, want model.Reason) {
 	c.t.Helper()
@@ -175,6 +193,7 @@ func TestABackendReadsWhatAnotherHolds(t *testing.T) {
 			for i, b := range []joined{runner, holder} {
 				id := uint64(i + 1)
 				c.ask(id, b.model.Name, at)
+				c.failIfTold(id)
 				if a := c.front.wait(id); a.Reason != 0 || !bytes.Equal(a.output, emu.Pattern(b.model, input)) {
 					t.Errorf("%s: reason %v, output % x", b.model.Name, a.Reason, a.output)
 				}
