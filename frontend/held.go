@@ -155,8 +155,8 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 	switch {
 	case r.Prepare != nil || r.Input != nil:
 		return nil, fmt.Errorf("%w: model %q: Parts: want neither Input nor Prepare beside them", ErrInvalid, m.Name)
-	case m.fullInput < 0 || m.fullOutput < 0:
-		return nil, fmt.Errorf("%w: model %q: Parts: want a model without BYTES", ErrInvalid, m.Name)
+	case !m.TakesParts():
+		return nil, fmt.Errorf("%w: model %q: Parts: want a model all of whose tensors are of one fixed size", ErrInvalid, m.Name)
 	case len(r.Parts) != len(inputs) || len(inputs) > wire.PartsMax:
 		return nil, fmt.Errorf("%w: model %q: %d Parts: want one for each of %d inputs, of which there may be %d", ErrInvalid, m.Name, len(r.Parts), len(inputs), wire.PartsMax)
 	}
@@ -189,6 +189,9 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 	}
 	return in, nil
 }
+
+// TakesParts says whether requests may have Parts: all tensors are of one fixed size.
+func (m *Model) TakesParts() bool { return m.fullInput >= 0 && m.fullOutput >= 0 }
 
 // allInputs are what a backend takes: the caller's tensors and those that a sequence adds.
 func (m *Model) allInputs() []model.Tensor {

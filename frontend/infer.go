@@ -32,7 +32,7 @@ type Request struct {
 	// until the request has ended.
 	Output []byte
 	// Parts are the model's inputs, one by one, in place of Input: some may be outputs that a backend holds. Such a request has
-	// no Prepare, and its model takes no BYTES.
+	// no Prepare, and all tensors of its model are of one fixed size.
 	Parts []Part
 	// Hold says which outputs backends are asked to hold, with Parts: a bit for each, the first 32. Which of them are held is
 	// the backend's choice: Result.Held says.

@@ -54,10 +54,23 @@ func isHoldable(s *graph.Step) bool {
 
 // isComposed says whether a step's requests name where each input lies.
 func (r *run) isComposed(s *step) bool {
-	if s.hold != 0 && time.Now().UnixNano() >= s.plain.Load() {
+	if s.hold != 0 && time.Now().UnixNano() >= s.plain.Load() && r.takePartsAfter(s) {
 		return true
 	}
 	return slices.ContainsFunc(s.In, func(at int) bool { return r.held[at] != nil })
+}
+
+// takePartsAfter says whether the model of a step, and those of the steps that need it, take inputs from several places, as they are
+// served now.
+func (r *run) takePartsAfter(s *step) bool {
+	takesParts := func(s *step) bool {
+		m := r.app.client.Model(s.Model, s.Version)
+		return m != nil && m.TakesParts()
+	}
+	return takesParts(s) && !slices.ContainsFunc(s.feeds, func(j int) bool {
+		next := &r.app.steps[j]
+		return next.Model != "" && !takesParts(next)
+	})
 }
 
 // isComposed is the same of requests.
