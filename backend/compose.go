@@ -25,6 +25,8 @@ type part struct {
 // fetchTables reads the tables of an order's composed inputs.
 func (o *order) fetchTables() {
 	o.posted = o.gpu.backend.now()
+
+	// Every composed item has a place for its table, also one that cannot be read: so a table is found by counting.
 	size, n := wire.ComposedBytes(len(o.model.Inputs)), 0
 	for i := range o.items {
 		if o.items[i].composed {
@@ -62,6 +64,8 @@ func (o *order) hasTable(it *item) bool {
 func (o *order) planTables(first int) {
 	g := o.addGroup(o.items[first].source)
 	g.tables = true
+
+	// Items before first were looked at, but their places count.
 	size, place := wire.ComposedBytes(len(o.model.Inputs)), 0
 	for i := range o.items {
 		it := &o.items[i]
@@ -146,6 +150,8 @@ func (o *order) planParts() {
 		if p := &o.parts[first]; p.group != nil || p.source == nil {
 			continue
 		}
+
+		// All that one node has goes in one chain, whichever rows it belongs to.
 		g := o.addGroup(o.parts[first].source)
 		g.parts = true
 		for i := first; i < len(o.parts); i++ {

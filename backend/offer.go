@@ -123,6 +123,7 @@ func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline
 
 // startLease lets frontends release the rows of a slot. They are told of them only after.
 func (q *holds) startLease(h *heldSlot) {
+	// A backend that is closing has nobody left to read from it.
 	q.mu.Lock()
 	h.left = len(h.rows)
 	closed := q.closed
@@ -151,6 +152,7 @@ func (q *holds) release(r rowKey) {
 		q.mu.Unlock()
 		return
 	}
+	// Counted under the lock, so that the lease's end and the last release do not both give the slot back.
 	delete(q.rows, r)
 	h.left--
 	last := h.left == 0
@@ -191,6 +193,7 @@ func (q *holds) expire(h *heldSlot) {
 
 // giveBack ends the reading of a slot, which batches may have again.
 func (h *heldSlot) giveBack() {
+	// Reads under way end first: what batches write next must not be taken for outputs.
 	h.memory.Withdraw()
 	h.gpu.mu.Lock()
 	h.gpu.heldNow--
@@ -251,6 +254,7 @@ func (b *Backend) growHeld(g *gpu) {
 
 // addSlot makes a slot like the others, between two batches.
 func (b *Backend) addSlot(g *gpu) error {
+	// As a model that is loaded it waits for its turn: slots are changed by one at a time.
 	ctx := b.peers.ctx
 	if err := b.beginPlacing(ctx); err != nil {
 		return err

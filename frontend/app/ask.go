@@ -82,6 +82,8 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 	composed := here == nil && r.isComposed(s)
 	for i := range n {
 		request := frontend.Request{Model: s.Model, Version: s.Version, Priority: r.priority, AccuracyFloor: floor}
+
+		// What is composed copies nothing here: the client puts together what lies here and says where the rest is.
 		if composed {
 			request.Parts, request.Hold = r.partsOf(s, i), s.hold
 			calls = append(calls, frontend.Call{Request: request})

@@ -78,6 +78,7 @@ func isComposed(calls []frontend.Call) bool { return len(calls) > 0 && calls[0].
 
 // partsOf are the inputs of request i of a step.
 func (r *run) partsOf(s *step, i int) []frontend.Part {
+	// A tensor may be held in some elements of its list and be here in others: backends hold as many as they can.
 	parts := make([]frontend.Part, len(s.In))
 	for k, at := range s.In {
 		n := r.indexOf(s, at, i)
@@ -168,6 +169,7 @@ func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
 
 // remakeValue computes a tensor once more: the backend that held it is gone, or holds it no more.
 func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
+	// Its own inputs may be held, too, or be gone: what is regained for it is regained the same way.
 	giver := slices.IndexFunc(r.app.graph.Steps, func(s graph.Step) bool { return slices.Contains(s.Out, at) })
 	s := &r.app.steps[giver]
 	here, err := r.regain(ctx, giver)
