@@ -169,6 +169,7 @@ func (o *order) planParts() {
 
 // arePartsThere reports whether every part of an item has arrived.
 func (o *order) arePartsThere(it *item) bool {
+	// What a group has lost is final once it is over.
 	for i := it.from; i < it.to; i++ {
 		if p := &o.parts[i]; p.group == nil || !p.group.over.Load() || p.lost {
 			return false

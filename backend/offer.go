@@ -209,6 +209,7 @@ func (q *holds) noteRefused(rows uint64) {
 
 // close gives back what is held.
 func (q *holds) close() {
+	// From here on nothing new is held, and timers find nothing to do.
 	q.mu.Lock()
 	q.closed = true
 	all := map[*heldSlot]bool{}
@@ -228,6 +229,7 @@ func (q *holds) close() {
 
 // growHeld gives a GPU one more slot, so that one more may be held. g.growing is the caller's.
 func (b *Backend) growHeld(g *gpu) {
+	// A backend that is closing makes no slots: nobody would wait for who does it.
 	b.holds.mu.Lock()
 	closed := b.holds.closed
 	if !closed {

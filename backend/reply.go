@@ -108,6 +108,7 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 		places []model.Descriptor
 		inline [][]byte
 	}
+	// Where all rows lie is known before the first frontend is told: its release may be the last.
 	var rows []row
 	for i := range o.items {
 		it := &o.items[i]

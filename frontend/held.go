@@ -48,10 +48,13 @@ func (h *Held) Bytes() int { return int(h.place.InNode().Length) }
 // Fetch reads the output into memory of this process, which the caller frees. The error wraps ErrUnavailable where the backend holds it no
 // more, or is gone.
 func (h *Held) Fetch(ctx context.Context) (*Buffer, error) {
+	// The data plane reads into registered memory only.
 	b, err := h.client.Buffer(h.Bytes())
 	if err != nil {
 		return nil, err
 	}
+
+	// Whoever holds nothing any more says so at once; who is silent is not waited for beyond the lease.
 	within := holdFor
 	if d, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(d))
@@ -147,6 +150,7 @@ func (r *Request) endParts() {
 
 // composeInput puts a request's parts into registered memory: a table of where each lies, and behind it what lies here.
 func (c *Client) composeInput(r *Request) (*Buffer, error) {
+	// Of a sequence's model the hidden inputs are parts as well.
 	m := c.Model(r.Model, r.Version)
 	if m == nil {
 		return nil, c.refuseUnknown(r)

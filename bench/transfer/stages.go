@@ -85,6 +85,7 @@ func flatten(rounds [][]int64) (all []int64) {
 
 // openStages starts the parts, which have one way of moving bytes.
 func (c Config) openStages(ctx context.Context, provider string) (*stages, error) {
+	// Each model has a backend of its own, so that the result has to move.
 	s := &stages{Stage: &stage.Stage{}, bytes: c.Bytes}
 	model := func(name string, in, out int) map[string]string {
 		return map[string]string{name: fmt.Sprintf(`name: %q platform: "emulated" max_batch_size: 1
@@ -94,6 +95,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 	}
 	data := func() rdma.Config { return nodeConfig(provider, c.Listen, int64(32*c.Bytes), c.Spin, nil) }
 
+	// Nobody is kept waiting for a batch: one frame is under way at a time.
 	err := s.OpenScheduler(engine.Options{Prompt: 1})
 	for name, texts := range map[string]map[string]string{"make": model("make", 1, c.Bytes), "use": model("use", c.Bytes, 1)} {
 		if err == nil {
@@ -157,6 +159,7 @@ func (s *stages) runHeld(ctx context.Context) error {
 
 // runPlain brings the first model's result to the frontend, and has the second backend read it there.
 func (s *stages) runPlain(ctx context.Context) error {
+	// As an application does it: the output is copied into a registered buffer, which the second backend reads.
 	began := time.Now()
 	made, err := s.Client.InferCopy(ctx, "make", []byte{1})
 	if err != nil {

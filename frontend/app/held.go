@@ -93,6 +93,7 @@ func (r *run) partsOf(s *step, i int) []frontend.Part {
 
 // noteHeld notes which outputs of a step backends hold.
 func (r *run) noteHeld(s *step, calls []frontend.Call) {
+	// A list of a tensor some of whose elements are held has a place for each of them.
 	for i := range calls {
 		for k, held := range calls[i].Result.Held {
 			if at := s.Out[k]; held != nil && at != graph.Single {
@@ -150,6 +151,7 @@ func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 
 // fetchValue reads a tensor from the backends that hold it.
 func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
+	// Elements that came here are taken as they are.
 	v := slices.Clone(r.values[at])
 	for i, held := range r.held[at] {
 		if held == nil {
