@@ -381,7 +381,7 @@ func (b *Backend) Close() error {
 			g.stopLoops()
 		}
 		close(b.stop)
-		b.holds.close()
+		b.holds.closeHolds()
 
 		b.wait.Wait()
 		b.awaitSpare()

@@ -49,7 +49,7 @@ func (b *Backend) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(descSuspects, prometheus.GaugeValue, float64(b.peers.suspects.Load()))
 	out <- prometheus.MustNewConstMetric(descDoubts, prometheus.CounterValue, float64(b.peers.doubts.Load()))
 
-	held, refused, expired := b.holds.counts()
+	held, refused, expired := b.holds.countRows()
 	for result, n := range map[string]uint64{"held": held, "refused": refused, "expired": expired} {
 		out <- prometheus.MustNewConstMetric(descOutputs, prometheus.CounterValue, float64(n), result)
 	}

@@ -49,8 +49,8 @@ type holds struct {
 	held, refused, expired uint64 // rows; guarded by mu
 }
 
-// counts returns what became of rows that were to be held.
-func (q *holds) counts() (held, refused, expired uint64) {
+// countRows returns what became of rows that were to be held.
+func (q *holds) countRows() (held, refused, expired uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.held, q.refused, q.expired
@@ -135,17 +135,17 @@ func (q *holds) startLease(h *heldSlot) {
 			q.rows[r] = h
 		}
 		q.held += uint64(h.left)
-		h.timer = time.AfterFunc(h.lease, func() { q.expire(h) })
+		h.timer = time.AfterFunc(h.lease, func() { q.expireLease(h) })
 	}
 	q.mu.Unlock()
 
 	if closed || len(h.rows) == 0 {
-		h.giveBack()
+		h.freeHeldSlot()
 	}
 }
 
-// release takes a frontend's word that it needs a row no more. What is not held, or not any more, is no error.
-func (q *holds) release(r rowKey) {
+// releaseRow takes a frontend's word that it needs a row no more. What is not held, or not any more, is no error.
+func (q *holds) releaseRow(r rowKey) {
 	q.mu.Lock()
 	h := q.rows[r]
 	if h == nil {
@@ -166,14 +166,14 @@ func (q *holds) release(r rowKey) {
 		h.timer.Stop()
 		go func() {
 			defer q.wait.Done()
-			h.giveBack()
+			h.freeHeldSlot()
 		}()
 	}
 }
 
-// expire ends a slot's lease.
-func (q *holds) expire(h *heldSlot) {
-	// Of the timer, the last release and close, one gives the slot back: whoever finds rows left.
+// expireLease ends a slot's lease.
+func (q *holds) expireLease(h *heldSlot) {
+	// Of the timer, the last release and closeHolds, one gives the slot back: whoever finds rows left.
 	q.mu.Lock()
 	ours := h.left > 0 && !q.closed
 	if ours {
@@ -187,12 +187,12 @@ func (q *holds) expire(h *heldSlot) {
 	q.mu.Unlock()
 	if ours {
 		defer q.wait.Done()
-		h.giveBack()
+		h.freeHeldSlot()
 	}
 }
 
-// giveBack ends the reading of a slot, which batches may have again.
-func (h *heldSlot) giveBack() {
+// freeHeldSlot ends the reading of a slot, which batches may have again.
+func (h *heldSlot) freeHeldSlot() {
 	// Reads under way end first: what batches write next must not be taken for outputs.
 	h.memory.Withdraw()
 	h.gpu.mu.Lock()
@@ -207,8 +207,8 @@ func (q *holds) noteRefused(rows uint64) {
 	q.mu.Unlock()
 }
 
-// close gives back what is held.
-func (q *holds) close() {
+// closeHolds gives back what is held.
+func (q *holds) closeHolds() {
 	// From here on nothing new is held, and timers find nothing to do.
 	q.mu.Lock()
 	q.closed = true
@@ -222,7 +222,7 @@ func (q *holds) close() {
 
 	for h := range all {
 		h.timer.Stop()
-		h.giveBack()
+		h.freeHeldSlot()
 	}
 	q.wait.Wait()
 }
@@ -285,5 +285,5 @@ func (b *Backend) receiveMessage(_ *rdma.Peer, msg []byte) {
 		b.log.Debug("message refused", "err", err)
 		return
 	}
-	b.holds.release(rowKey{r.Key, r.Offset})
+	b.holds.releaseRow(rowKey{r.Key, r.Offset})
 }

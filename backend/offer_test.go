@@ -81,7 +81,7 @@ func TestHeldOutputsAreRead(t *testing.T) {
 			if !grown {
 				t.Errorf("%d slots more for outputs that are held, want %d", heldMoreOf(b), heldExtra)
 			}
-			if held, refused, _ := b.holds.counts(); held == 0 || refused == 0 {
+			if held, refused, _ := b.holds.countRows(); held == 0 || refused == 0 {
 				t.Errorf("%d held, %d refused: want some of both", held, refused)
 			}
 
@@ -102,7 +102,7 @@ func TestHeldOutputsAreRead(t *testing.T) {
 			if !until(func() bool { return freeSlotsOf(b) == slotsEach+heldExtra }) {
 				t.Errorf("%d slots are free, want %d", freeSlotsOf(b), slotsEach+heldExtra)
 			}
-			if _, _, expired := b.holds.counts(); expired == 0 {
+			if _, _, expired := b.holds.countRows(); expired == 0 {
 				t.Error("no lease has ended")
 			}
 		})

@@ -37,8 +37,8 @@ type heldRow struct {
 	release wire.Release
 }
 
-// free tells the backend, once.
-func (h *heldRow) free() {
+// freeRow tells the backend, once.
+func (h *heldRow) freeRow() {
 	h.once.Do(func() { _ = h.holder.Send(h.release.Append(nil)) }) // a backend that is gone holds nothing
 }
 
@@ -74,7 +74,7 @@ func (h *Held) Fetch(ctx context.Context) (*Buffer, error) {
 func (r *Result) ReleaseHeld() {
 	for _, h := range r.Held {
 		if h != nil {
-			h.of.free()
+			h.of.freeRow()
 			break // the backend takes it for all of the row
 		}
 	}
