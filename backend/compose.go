@@ -28,6 +28,7 @@ func (o *order) fetchTables() {
 
 	// Every composed item has a place for its table, also one that cannot be read: so a table is found by counting.
 	size, n := wire.ComposedBytes(len(o.model.Inputs)), 0
+
 	for i := range o.items {
 		if o.items[i].composed {
 			n++
@@ -49,6 +50,7 @@ func (o *order) fetchTables() {
 		}
 	}
 	o.tablesDue.Store(int32(len(o.groups)) + 1)
+
 	for _, g := range o.groups {
 		g.source.readGroup(g)
 	}
@@ -67,6 +69,7 @@ func (o *order) planTables(first int) {
 
 	// Items before first were looked at, but their places count.
 	size, place := wire.ComposedBytes(len(o.model.Inputs)), 0
+
 	for i := range o.items {
 		it := &o.items[i]
 		if it.composed {
@@ -91,6 +94,7 @@ func (o *order) noteTables() {
 
 	var c wire.Composed
 	size, place := wire.ComposedBytes(len(o.model.Inputs)), 0
+
 	for i := range o.items {
 		it := &o.items[i]
 		if !it.composed {
@@ -125,6 +129,7 @@ func (o *order) noteTables() {
 func (o *order) addParts(row int, all []model.Descriptor) {
 	it := &o.items[row]
 	it.from = int32(len(o.parts))
+
 	for k, d := range all {
 		p := part{tensor: k, row: row, at: d.InNode()}
 
@@ -175,6 +180,7 @@ func (o *order) arePartsThere(it *item) bool {
 			return false
 		}
 	}
+
 	return it.to > it.from
 }
 
@@ -186,5 +192,6 @@ func (o *order) isPartUnreached(it *item) bool {
 			return true
 		}
 	}
+
 	return it.to == it.from
 }

@@ -60,6 +60,7 @@ func (q *holds) countRows() (held, refused, expired uint64) {
 func (g *gpu) holdOutputs(o *order) *heldSlot {
 	lease := time.Duration(0)
 	rows := uint64(0)
+
 	for i := range o.items {
 		if it := &o.items[i]; it.hold != 0 && it.reason == model.ReasonNone && it.reply != nil {
 			lease = max(lease, min(it.lease, leaseMost))
@@ -97,6 +98,7 @@ func (g *gpu) holdOutputs(o *order) *heldSlot {
 // holdRow adds a row, and appends where its outputs lie; those that nobody wants held are told in place.
 func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline [][]byte) ([]model.Descriptor, [][]byte) {
 	first := rowKey{}
+
 	for k := range o.model.Outputs {
 		// A key of 0 says that the output follows: the frontend needs it itself.
 		if it.hold&(1<<k) == 0 {
@@ -118,6 +120,7 @@ func (h *heldSlot) holdRow(o *order, it *item, places []model.Descriptor, inline
 	if first.key != 0 {
 		h.rows = append(h.rows, first)
 	}
+
 	return places, inline
 }
 
@@ -137,6 +140,7 @@ func (q *holds) startLease(h *heldSlot) {
 		q.held += uint64(h.left)
 		h.timer = time.AfterFunc(h.lease, func() { q.expireLease(h) })
 	}
+
 	q.mu.Unlock()
 
 	if closed || len(h.rows) == 0 {
@@ -159,6 +163,7 @@ func (q *holds) releaseRow(r rowKey) {
 	if last {
 		q.wait.Add(1)
 	}
+
 	q.mu.Unlock()
 
 	// The data plane's goroutine must not wait for readers.
@@ -184,6 +189,7 @@ func (q *holds) expireLease(h *heldSlot) {
 		}
 		q.wait.Add(1)
 	}
+
 	q.mu.Unlock()
 	if ours {
 		defer q.wait.Done()
@@ -213,6 +219,7 @@ func (q *holds) closeHolds() {
 	q.mu.Lock()
 	q.closed = true
 	all := map[*heldSlot]bool{}
+
 	for _, h := range q.rows {
 		all[h] = true
 		h.left = 0
@@ -235,6 +242,7 @@ func (b *Backend) growHeld(g *gpu) {
 	if !closed {
 		b.holds.wait.Add(1)
 	}
+
 	b.holds.mu.Unlock()
 	if closed {
 		return
@@ -271,6 +279,7 @@ func (b *Backend) addSlot(g *gpu) error {
 	if err != nil {
 		return err
 	}
+
 	g.mu.Lock()
 	g.heldMore++
 	g.mu.Unlock()

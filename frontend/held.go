@@ -67,6 +67,7 @@ func (h *Held) Fetch(ctx context.Context) (*Buffer, error) {
 		b.Free()
 		return nil, fmt.Errorf("%w: output of %d bytes that a backend held: %w", ErrUnavailable, h.Bytes(), err)
 	}
+
 	return b, nil
 }
 
@@ -91,6 +92,7 @@ func (c *Client) takeHeld(p *call, r Result) (Result, error) {
 
 	r.Data, r.Held = inline, make([]*Held, len(places))
 	var row *heldRow
+
 	for i, d := range places {
 		if d.Key == 0 {
 			continue
@@ -102,6 +104,7 @@ func (c *Client) takeHeld(p *call, r Result) (Result, error) {
 		}
 		r.Held[i] = &Held{client: c, holder: p.holder, place: d, of: row}
 	}
+
 	return r, nil
 }
 
@@ -115,6 +118,7 @@ func (c *Client) hiddenOutputs(m *Model) int {
 func releaseStray(holder *rdma.Peer, body []byte) {
 	// How many outputs the model has is not known here: the first place that has a key is the row's name.
 	places, _, err := wire.DecodeHeld(body, 1)
+
 	for n := 2; err == nil && places[n-2].Key == 0 && n <= wire.PartsMax; n++ {
 		places, _, err = wire.DecodeHeld(body, n)
 	}
@@ -137,6 +141,7 @@ func (c *Client) beginParts(ctx context.Context, r *Request) (*call, error) {
 	if err != nil {
 		r.endParts()
 	}
+
 	return p, err
 }
 
@@ -168,6 +173,7 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 	// What lies here follows the table, one input after another; what is held is named where it lies.
 	table := wire.Composed{Hold: r.Hold, Lease: uint32((m.Deadline() + holdFor) / time.Millisecond), Parts: make([]model.Descriptor, len(inputs))}
 	at := wire.ComposedBytes(len(inputs))
+
 	for i, part := range r.Parts {
 		size := len(part.Data)
 		if part.Held != nil {
@@ -188,9 +194,11 @@ func (c *Client) composeInput(r *Request) (*Buffer, error) {
 		return nil, err
 	}
 	dst := table.Append(in.Bytes()[:0])
+
 	for _, part := range r.Parts {
 		dst = append(dst, part.Data...)
 	}
+
 	return in, nil
 }
 
@@ -202,5 +210,6 @@ func (m *Model) allInputs() []model.Tensor {
 	if len(m.hidden) == 0 {
 		return m.Inputs
 	}
+
 	return append(append(make([]model.Tensor, 0, len(m.Inputs)+len(m.hidden)), m.Inputs...), m.hidden...)
 }

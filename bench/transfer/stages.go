@@ -43,6 +43,7 @@ func (c Config) measureStages(ctx context.Context, bin, provider string) ([]Row,
 	op := map[string]string{"tcp": "incast", "shm": "fetch", "local": "fetch", "verbs": "read"}[provider]
 
 	var fetches, held, plain, theirs [][]int64
+
 	for round := range c.Rounds + 1 {
 		s.fetches, s.held, s.plain = nil, nil, nil
 		for range c.Each {
@@ -80,6 +81,7 @@ func flatten(rounds [][]int64) (all []int64) {
 	for _, r := range rounds {
 		all = append(all, r...)
 	}
+
 	return all
 }
 
@@ -97,6 +99,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 
 	// Nobody is kept waiting for a batch: one frame is under way at a time.
 	err := s.OpenScheduler(engine.Options{Prompt: 1})
+
 	for name, texts := range map[string]map[string]string{"make": model("make", 1, c.Bytes), "use": model("use", c.Bytes, 1)} {
 		if err == nil {
 			if err = s.OpenBackend(texts, 1, data(), s.Server.Backend); err != nil {
@@ -109,6 +112,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 		err = s.OpenFrontend(ctx, frontend.Options{Scheduler: s.Addr, Token: d.Token, Grace: patience,
 			Data: frontend.DataPlane{Listen: d.Listen, Providers: d.Providers, PoolBytes: d.PoolBytes}})
 	}
+
 	for _, name := range []string{"make", "use"} {
 		if err == nil {
 			_, err = s.Client.AwaitModel(ctx, name)
@@ -120,6 +124,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 	if err != nil {
 		return nil, errors.Join(err, s.closeStages())
 	}
+
 	return s, nil
 }
 
@@ -128,6 +133,7 @@ func (s *stages) closeStages() error {
 		s.sink.Free()
 		s.sink = nil
 	}
+
 	return s.Close()
 }
 

@@ -35,6 +35,7 @@ func (r *run) askStep(ctx context.Context, j int) error {
 	if err != nil {
 		return err
 	}
+
 	return r.takeApart(s, calls)
 }
 
@@ -65,6 +66,7 @@ func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value) ([]fro
 	// Outputs are used where they lie, so that the results live as long as the frame.
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	for i := range calls {
 		r.results = append(r.results, calls[i].Result)
 		if calls[i].Result.Held != nil {
@@ -72,6 +74,7 @@ func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value) ([]fro
 			s.counts.held.Add(1)
 		}
 	}
+
 	return calls, nil
 }
 
@@ -80,6 +83,7 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 	calls := make([]frontend.Call, 0, n)
 	floor := r.floorOf(s)
 	composed := here == nil && r.isComposed(s)
+
 	for i := range n {
 		request := frontend.Request{Model: s.Model, Version: s.Version, Priority: r.priority, AccuracyFloor: floor}
 
@@ -107,6 +111,7 @@ func (r *run) fillCalls(s *step, n int, here map[int]Value) ([]frontend.Call, er
 			dst = append(dst, r.elementOf(s, at, i, here)...)
 		}
 	}
+
 	return calls, nil
 }
 
@@ -118,6 +123,7 @@ func (r *run) floorOf(s *step) float64 {
 	if m := r.app.client.Model(s.Model, s.Version); m == nil || !m.IsFamily() {
 		return 0
 	}
+
 	return r.stream.session.Floor
 }
 
@@ -127,6 +133,7 @@ func (r *run) elementOf(s *step, at, i int, here map[int]Value) []byte {
 	if !ok {
 		v = r.values[at]
 	}
+
 	return v[r.indexOf(s, at, i)]
 }
 
@@ -135,6 +142,7 @@ func (r *run) indexOf(s *step, at, i int) int {
 	if s.List != graph.Single && r.app.graph.Lists[at] == s.List {
 		return i
 	}
+
 	return 0
 }
 
@@ -173,5 +181,6 @@ func (r *run) takeApart(s *step, calls []frontend.Call) error {
 			return fmt.Errorf("model %q: %d bytes more than its outputs take: the model has changed", s.Model, len(rest))
 		}
 	}
+
 	return nil
 }

@@ -26,6 +26,7 @@ func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 	if least < 0 || !isHoldable(s) {
 		return 0
 	}
+
 	for k, at := range s.Out {
 		if at == graph.Single || s.Outputs[k].RowBytes() < least || slices.Contains(g.Answer, at) {
 			continue
@@ -43,6 +44,7 @@ func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 			mask |= 1 << k
 		}
 	}
+
 	return mask
 }
 
@@ -57,6 +59,7 @@ func (r *run) isComposed(s *step) bool {
 	if s.hold != 0 && time.Now().UnixNano() >= s.plain.Load() && r.takePartsAfter(s) {
 		return true
 	}
+
 	return slices.ContainsFunc(s.In, func(at int) bool { return r.held[at] != nil })
 }
 
@@ -80,6 +83,7 @@ func isComposed(calls []frontend.Call) bool { return len(calls) > 0 && calls[0].
 func (r *run) partsOf(s *step, i int) []frontend.Part {
 	// A tensor may be held in some elements of its list and be here in others: backends hold as many as they can.
 	parts := make([]frontend.Part, len(s.In))
+
 	for k, at := range s.In {
 		n := r.indexOf(s, at, i)
 		if held := r.held[at]; held != nil && held[n] != nil {
@@ -88,6 +92,7 @@ func (r *run) partsOf(s *step, i int) []frontend.Part {
 			parts[k].Data = r.values[at][n]
 		}
 	}
+
 	return parts
 }
 
@@ -124,12 +129,14 @@ func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error)
 	if len(here) == 0 {
 		s.plain.Store(time.Now().Add(plainAfter).UnixNano())
 	}
+
 	return r.askCalls(ctx, j, n, here)
 }
 
 // regain brings the inputs of a step here that backends were to hold. It leaves the frame as it is, since other steps read it.
 func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 	here := map[int]Value{}
+
 	for _, at := range r.app.steps[j].In {
 		if r.held[at] == nil || here[at] != nil {
 			continue
@@ -146,6 +153,7 @@ func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 		here[at] = v
 		r.app.steps[j].counts.regained.Add(1)
 	}
+
 	return here, nil
 }
 
@@ -153,6 +161,7 @@ func (r *run) regain(ctx context.Context, j int) (map[int]Value, error) {
 func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
 	// Elements that came here are taken as they are.
 	v := slices.Clone(r.values[at])
+
 	for i, held := range r.held[at] {
 		if held == nil {
 			continue
@@ -166,6 +175,7 @@ func (r *run) fetchValue(ctx context.Context, at int) (Value, error) {
 		r.mu.Unlock()
 		v[i] = b.Bytes()
 	}
+
 	return v, nil
 }
 
@@ -185,6 +195,7 @@ func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
 
 	// Nothing was held this time: all outputs lie behind each other.
 	v := make(Value, len(calls))
+
 	for i := range calls {
 		from := 0
 		for k := range s.Outputs {
@@ -198,5 +209,6 @@ func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
 			from += n
 		}
 	}
+
 	return v, nil
 }
