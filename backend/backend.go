@@ -110,12 +110,11 @@ func New(c Config) (*Backend, error) {
 		placing: make(chan struct{}, 1), placements: make(chan wire.Placement, placementsMax), commands: make(chan struct{}, commandsMax)}
 	b.peers = peers{node: c.Node, log: c.Logger, byID: map[uint32]*peer{}, nodes: map[uint32]*peer{}, ctx: ctx}
 
-	c.Node.ReceiveWith(b.receiveMessage)
-
 	// Nothing listens yet: what is loaded here is part of the hello.
 	if err := b.loadAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
+	c.Node.ReceiveWith(b.receiveMessage)
 	for _, g := range b.gpus {
 		g.startLoops()
 	}
