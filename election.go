@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"downbeat.dev/core/control"
+	"downbeat.dev/core/engine"
 	"downbeat.dev/core/lead"
 	"downbeat.dev/core/wire"
 )
@@ -37,7 +38,8 @@ func (s *System) joinElection(t *tls.Config) {
 				c.HearGPUs(int(l.GPUs))
 			}
 		}
-		if err := control.DialStandby(ctx, s.dialPatiently(t), name, learn, hear); err != nil {
+		note := func(r *engine.PlanRecord) { _ = s.engine.HearPlan(r) } // a closed engine has no successor's part
+		if err := control.DialStandby(ctx, s.dialPatiently(t), name, control.Lessons{Learned: learn, Lead: hear, Plan: note}); err != nil {
 			s.log.Error("nothing is learned from the leader", "err", err)
 		}
 	})

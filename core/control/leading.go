@@ -2,10 +2,12 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"downbeat.dev/core/engine"
 	"downbeat.dev/core/wire"
 )
 
@@ -67,6 +69,7 @@ func (s *Server) Lead(epoch uint64) {
 	s.leading.leads, s.leading.epoch = true, epoch
 	s.tellLead()
 	s.mu.Unlock()
+	_ = s.e.SetLeading(true) // a closed engine has no plans
 	s.log.Info("this scheduler leads", "epoch", epoch)
 }
 
@@ -78,6 +81,7 @@ func (s *Server) StandBy(epoch uint64) {
 	s.leading.leads, s.leading.epoch = false, max(epoch, s.leading.epoch)
 	s.tellLead()
 	s.mu.Unlock()
+	_ = s.e.SetLeading(false)
 	if led {
 		// Frontends go first, so that their requests are not ended for want of a backend.
 		s.log.Warn("another scheduler leads", "epoch", epoch)
@@ -160,17 +164,30 @@ func (c *session) runStandby(f wire.Frame, next func() (wire.Frame, error)) erro
 	})
 }
 
-// learnedEvery is how often a leader tells its standbys what it has learned.
-const learnedEvery = time.Second
+// learnedEvery is how often a leader tells its standbys what it has learned; planEvery how often it looks whether its plan
+// has changed, of which a successor should know as soon as there is something to go on with.
+const (
+	learnedEvery = time.Second
+	planEvery    = 50 * time.Millisecond
+)
 
 func (c *session) teachLead(w *writer, stop <-chan struct{}) {
-	t := time.NewTicker(learnedEvery)
+	t := time.NewTicker(planEvery)
 	defer t.Stop()
-	for {
+	var told *engine.PlanRecord
+	for n := 1; ; n++ {
 		select {
 		case <-stop:
 			return
 		case <-t.C:
+		}
+
+		if record := c.s.e.PlanRecord(); record != told && c.version >= wire.PlanVersion {
+			told = record
+			c.tellPlan(w, record)
+		}
+		if n%int(learnedEvery/planEvery) != 0 {
+			continue
 		}
 
 		// The GPUs are counted anew each second: backends come and go.
@@ -182,18 +199,36 @@ func (c *session) teachLead(w *writer, stop <-chan struct{}) {
 	}
 }
 
-// DialStandby keeps a session with the scheduler that leads, until ctx ends. told is called from one
-// goroutine with what the leader has learned, and with what it says of itself.
-func DialStandby(ctx context.Context, o DialOptions, name string, told func([]wire.Learned), lead func(wire.Lead)) error {
+// tellPlan tells a standby of the plan. Of one that is too large for a message it knows the number only, and applies
+// nothing.
+func (c *session) tellPlan(w *writer, r *engine.PlanRecord) {
+	text, err := json.Marshal(r)
+	if err != nil || len(text) > wire.PlanBytesMax {
+		text = nil
+	}
+	_ = sendErr(w, []wire.PlanRecord{{Number: r.Number, Document: string(text)}}, func(b []byte, m []wire.PlanRecord) ([]byte, error) {
+		return wire.AppendPlanRecord(b, &m[0])
+	})
+}
+
+// Lessons are what a standby does with what it hears. Each is called from one goroutine.
+type Lessons struct {
+	Learned func([]wire.Learned)     // what the leader has measured, every second
+	Lead    func(wire.Lead)          // what a scheduler says of itself
+	Plan    func(*engine.PlanRecord) // the leader's plan, when it changes
+}
+
+// DialStandby keeps a session with the scheduler that leads, until ctx ends.
+func DialStandby(ctx context.Context, o DialOptions, name string, l Lessons) error {
 	hello, err := wire.AppendStandbyHello(nil, &wire.StandbyHello{Version: wire.Version, Token: o.Token, Name: name})
 	if err != nil {
 		return err
 	}
-	g, err := newGroup(o, hello, &standbyLink{told: told})
+	g, err := newGroup(o, hello, &standbyLink{l})
 	if err != nil {
 		return err
 	}
-	g.heard = lead
+	g.heard = l.Lead
 	for _, m := range g.members {
 		go m.runSessions()
 	}
@@ -205,19 +240,39 @@ func DialStandby(ctx context.Context, o DialOptions, name string, told func([]wi
 }
 
 // standbyLink is a standby's end of its group.
-type standbyLink struct{ told func([]wire.Learned) }
+type standbyLink struct{ Lessons }
 
 func (l *standbyLink) begin(*member)    {}
 func (l *standbyLink) replay(*member)   {}
 func (l *standbyLink) Link(bool, error) {}
 
 func (l *standbyLink) frame(_ *member, f wire.Frame, _ bool) error {
-	if f.Type != wire.TypeLearned {
-		return fmt.Errorf("%w: %v frame to a standby", wire.ErrMalformed, f.Type)
+	switch f.Type {
+	case wire.TypeLearned:
+		all, err := wire.DecodeLearned(f)
+		if err == nil {
+			l.Learned(all)
+		}
+		return err
+	case wire.TypePlanRecord:
+		return l.takePlan(f)
 	}
-	all, err := wire.DecodeLearned(f)
-	if err == nil {
-		l.told(all)
+	return fmt.Errorf("%w: %v frame to a standby", wire.ErrMalformed, f.Type)
+}
+
+func (l *standbyLink) takePlan(f wire.Frame) error {
+	m, err := wire.DecodePlanRecord(f)
+	if err != nil {
+		return err
 	}
-	return err
+
+	// Without its document a plan is known by its number, so that no older one is applied.
+	r := &engine.PlanRecord{Number: m.Number, State: engine.PlanStopped}
+	if m.Document != "" {
+		if err := json.Unmarshal([]byte(m.Document), r); err != nil {
+			return fmt.Errorf("%w: plan %d: %w", wire.ErrMalformed, m.Number, err)
+		}
+	}
+	l.Plan(r)
+	return nil
 }

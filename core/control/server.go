@@ -59,6 +59,7 @@ func NewServer(e *engine.Engine, o ServerOptions) *Server {
 	s := &Server{e: e, o: o, log: o.Logger, sessions: map[*session]struct{}{}, locals: map[io.Closer]struct{}{},
 		lns: map[net.Listener]struct{}{}, stop: make(chan struct{})}
 	s.leading = leadership{leads: !o.Standby, changed: make(chan struct{}, 1)}
+	_ = e.SetLeading(!o.Standby)
 
 	s.handshakes = handshakes{max: handshakesMax, each: handshakesEach}
 	s.running.Add(1)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/engine"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/internal/logtest"
 )
@@ -287,23 +288,36 @@ func TestStandbyLearns(t *testing.T) {
 	var mu sync.Mutex
 	var rates []wire.Learned
 	var lead told
+	var plan *engine.PlanRecord
 	stop := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- DialStandby(contextUntil(stop), DialOptions{Addr: p.addr}, "s",
-			func(all []wire.Learned) { mu.Lock(); rates = all; mu.Unlock() },
-			func(l wire.Lead) {
+		ended <- DialStandby(contextUntil(stop), DialOptions{Addr: p.addr}, "s", Lessons{
+			Learned: func(all []wire.Learned) { mu.Lock(); rates = all; mu.Unlock() },
+			Lead: func(l wire.Lead) {
 				if l.Leads {
 					mu.Lock()
 					lead = told{l.Leads, l.GPUs}
 					mu.Unlock()
 				}
-			})
+			},
+			Plan: func(r *engine.PlanRecord) { mu.Lock(); plan = r; mu.Unlock() },
+		})
 	}()
 	waitFor(t, "the rate is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(rates) == 1 && rates[0].Model == "m" && rates[0].Rate > 0 && lead == told{true, 1}
+	})
+
+	// A plan is told of as soon as it has begun.
+	if _, err := p.s[0].e.ApplyPlan(engine.Plan{Number: 5}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the plan is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return plan != nil && plan.Number == 5 && plan.State == engine.PlanApplied
 	})
 	close(stop)
 	if err := <-ended; err != nil {

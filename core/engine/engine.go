@@ -106,6 +106,8 @@ type Engine struct {
 	models  atomic.Pointer[[]model.Info] // by model id; the registry replaces
 	reg     registry
 
+	planRecord atomic.Pointer[PlanRecord] // the registry replaces
+
 	steps      atomic.Uint64 // of spare work that were ordered
 	straySteps atomic.Uint64 // ends of steps that were not under way
 
@@ -263,7 +265,7 @@ func (e *Engine) keepHouse() {
 	}
 }
 
-// keep does what is due every houseEvery: watchdogs, network delays and prices.
+// keep does what is due every houseEvery: watchdogs, network delays, prices and plans.
 func (e *Engine) keep(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
@@ -274,6 +276,7 @@ func (e *Engine) keep(now sched.Time) {
 	}
 	e.reg.measure(now)
 	e.reg.pricing.renew(now)
+	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
 }
 

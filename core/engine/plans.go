@@ -108,7 +108,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 		return x, err
 	}
 
-	x = ProposedPlan{Plan: v.document(number, p.Wanted), SubClusters: p.Parts, Moved: p.Moved, ImbalanceDemand: p.ImbalanceDemand,
+	x = ProposedPlan{Plan: Plan{number, documentOf(v.keys, v.gpus, p.Wanted)}, SubClusters: p.Parts, Moved: p.Moved, ImbalanceDemand: p.ImbalanceDemand,
 		ImbalanceMemory: p.ImbalanceMemory, Steps: []PlanStep{}, NotServed: v.names(r.Gaps)}
 	for _, s := range r.Steps {
 		x.Steps = append(x.Steps, v.describeStep(s))
@@ -143,16 +143,23 @@ func (e *Engine) PlanStatus() (s PlanStatus, err error) {
 	return s, err
 }
 
-// planNumber is the number of the latest plan, 0: there was none.
-func (g *registry) planNumber() uint64 {
-	if g.rollout.plan == nil {
-		return 0
+// planNumber is the number of the latest plan, also of a scheduler before this one; 0: none is known.
+func (g *registry) planNumber() (latest uint64) {
+	if g.rollout.plan != nil {
+		latest = g.rollout.plan.Number
 	}
-	return g.rollout.plan.Number
+	if g.heard.record != nil {
+		latest = max(latest, g.heard.record.Number)
+	}
+	return latest
 }
 
 func (g *registry) applyPlan(p Plan) error {
 	switch latest := g.planNumber(); {
+	case g.standsBy:
+		return fmt.Errorf("%w: this scheduler stands by: ask the one that leads", ErrPlan)
+	case g.heard.record != nil && g.heard.record.State.underWay():
+		return fmt.Errorf("%w: plan %d of the scheduler before goes on when its GPUs are here: wait until it has ended", ErrPlan, latest)
 	case g.rollout.applying():
 		return fmt.Errorf("%w: plan %d is %s: wait until it has ended, or roll it back", ErrPlan, latest, g.rollout.state)
 	case p.Number <= latest:
@@ -168,22 +175,37 @@ func (g *registry) applyPlan(p Plan) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	g.beginRollout(r, steps, v)
+	g.beginRollout(r, steps, v, PlanApplying)
 	return nil
 }
 
 func (g *registry) rollBackPlan() error {
 	r := &g.rollout
+	state := r.state
+	if g.heard.record != nil {
+		state = g.heard.record.State
+	}
 	switch {
-	case r.plan == nil:
-		return fmt.Errorf("%w: no plan was applied since this scheduler started", ErrPlan)
-	case r.state == PlanRollingBack || r.state == PlanRolledBack:
-		return fmt.Errorf("%w: plan %d is %s already", ErrPlan, r.plan.Number, r.state)
+	case g.standsBy:
+		return fmt.Errorf("%w: this scheduler stands by: ask the one that leads", ErrPlan)
+	case state == PlanNone:
+		return fmt.Errorf("%w: no plan is known that was applied", ErrPlan)
+	case state == PlanRollingBack || state == PlanRolledBack:
+		return fmt.Errorf("%w: plan %d is %s already", ErrPlan, g.planNumber(), state)
 	}
 
-	g.e.log.Info("plan is rolled back", "plan", r.plan.Number)
+	// A plan of the scheduler before is rolled back when its GPUs are here.
+	g.e.log.Info("plan is rolled back", "plan", g.planNumber())
+	if g.heard.record != nil {
+		back := *g.heard.record
+		back.State = PlanRollingBack
+		g.heard.record = &back
+		g.e.planRecord.Store(&back)
+		return nil
+	}
 	r.plan.RollBack(g.presentOf(r))
 	r.state = PlanRollingBack
+	g.recordPlan()
 	g.advanceRollout(g.e.clock.Now())
 	return nil
 }
@@ -229,23 +251,6 @@ func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
 	return wanted, nil
 }
 
-// document writes a placement as a plan.
-func (v *placementView) document(number uint64, wanted plan.Placement) Plan {
-	p := Plan{Number: number, Models: []PlannedModel{}}
-	for m := range wanted {
-		x := PlannedModel{Model: v.infos[m].Name, Version: v.infos[m].Version}
-		for g, at := range wanted[m] {
-			if at != plan.Absent {
-				x.GPUs = append(x.GPUs, v.gpuName(int32(g)))
-			}
-		}
-		if len(x.GPUs) > 0 {
-			p.Models = append(p.Models, x)
-		}
-	}
-	return p
-}
-
 func (v *placementView) describeStep(s plan.Step) PlanStep {
 	return PlanStep{Number: s.Number, Act: s.Kind.String(), Model: keyName(v.keys[s.Model]), GPU: v.gpuName(s.GPU)}
 }
@@ -268,6 +273,10 @@ func keyNames(keys []string, models []int32) []string {
 func (g *registry) planStatus() PlanStatus {
 	r := &g.rollout
 	s := PlanStatus{State: PlanNone, UnderWay: []PlanStep{}, NotServed: []string{}, LeftOut: []LeftOutOf{}, GPUs: g.residents()}
+	if h := g.heard.record; h != nil {
+		s.Number, s.State = h.Number, h.State
+		return s
+	}
 	if r.plan == nil {
 		return s
 	}

@@ -37,6 +37,8 @@ type registry struct {
 	windows  int // of the sessions, together
 	pricing  pricing
 	rollout  rollout
+	heard    heardPlan
+	standsBy bool // another scheduler leads
 
 	foretelling bool // some backend has spare work
 

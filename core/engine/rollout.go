@@ -16,12 +16,16 @@ type PlanState string
 
 // The states.
 const (
-	PlanNone        PlanState = "none" // no plan was applied since the scheduler started
+	PlanNone        PlanState = "none" // no plan is known that was applied
 	PlanApplying    PlanState = "applying"
 	PlanApplied     PlanState = "applied"
 	PlanRollingBack PlanState = "rolling back"
 	PlanRolledBack  PlanState = "rolled back"
+	PlanStopped     PlanState = "stopped" // a successor could not go on with it
 )
+
+// underWay says whether a plan with this state has steps left.
+func (s PlanState) underWay() bool { return s == PlanApplying || s == PlanRollingBack }
 
 // Limits on a plan's steps.
 const (
@@ -54,14 +58,18 @@ type gpuKey struct {
 type resident struct{ model, gpu int }
 
 // applying says whether a plan is under way.
-func (r *rollout) applying() bool { return r.state == PlanApplying || r.state == PlanRollingBack }
+func (r *rollout) applying() bool { return r.state.underWay() }
 
-// beginRollout begins to apply a plan.
-func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *placementView) {
-	g.rollout = rollout{plan: p, state: PlanApplying, models: s.keys, gpus: s.gpus, orders: g.rollout.orders, began: g.e.clock.Now()}
-	g.sendFences()
-	g.e.log.Info("plan is applied", "plan", p.Number, "steps", len(steps.Steps), "models_not_served_meanwhile", len(steps.Gaps))
-	g.advanceRollout(g.e.clock.Now())
+// beginRollout begins to apply a plan, or takes note of one that has ended.
+func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *placementView, state PlanState) {
+	g.rollout = rollout{plan: p, state: state, models: s.keys, gpus: s.gpus, orders: g.rollout.orders, began: g.e.clock.Now()}
+	g.heard = heardPlan{}
+	g.recordPlan()
+	if state.underWay() {
+		g.sendFences()
+		g.e.log.Info("plan is applied", "plan", p.Number, "state", state, "steps", len(steps.Steps), "models_not_served_meanwhile", len(steps.Gaps))
+		g.advanceRollout(g.e.clock.Now())
+	}
 }
 
 // advanceRollout takes all steps that are due, until backends must be waited for.
@@ -101,6 +109,7 @@ func (g *registry) endRollout() {
 	r := &g.rollout
 	g.forgetWork(func(*backendStep) bool { return true })
 	r.state = map[PlanState]PlanState{PlanApplying: PlanApplied, PlanRollingBack: PlanRolledBack}[r.state]
+	g.recordPlan()
 	g.e.log.Info("plan "+string(r.state), "plan", r.plan.Number, "steps", r.taken, "left_out", len(r.plan.LeftOut))
 }
 

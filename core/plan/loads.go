@@ -9,6 +9,7 @@ import (
 const (
 	idleMost    = 200 * time.Millisecond // that a load waits for its GPU to be idle
 	reportMost  = 10 * time.Minute       // that a backend may take for one step
+	resumeMost  = 30 * time.Second       // that a plan whose scheduler died waits for GPUs that it knew
 	loadUnknown = time.Second            // a load that nobody has timed: then all moves cost alike
 )
 
@@ -17,6 +18,10 @@ func LoadNow(idle bool, waited time.Duration) bool { return idle || waited >= id
 
 // StepOverdue says whether a backend's report of a step is waited for no longer.
 func StepOverdue(waited time.Duration) bool { return waited >= reportMost }
+
+// ResumeNow says whether a plan whose scheduler died is gone on with: when all its GPUs are here, and after some time with
+// those that are.
+func ResumeNow(all bool, waited time.Duration) bool { return all || waited >= resumeMost }
 
 // LoadTime is what a load is taken to last that was timed so; 0: nobody has.
 func LoadTime(timed time.Duration) time.Duration { return cmp.Or(timed, loadUnknown) }

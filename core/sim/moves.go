@@ -20,6 +20,8 @@ type MovesReport struct {
 	Elsewhere      int     // models that are not where the last plan wants them
 	Share          float64 // load time of the models that a plan moves, of all models'
 	Kills          int     // of the leader, while a plan was under way
+	Undone         int     // plans that the successor put back
+	Anew           int     // plans that nobody had told the successor of, so that they were applied again
 }
 
 // moves are the plans of a run, one after the other: either some models move once to the next sub-cluster, or one model
@@ -31,6 +33,7 @@ type moves struct {
 	number uint64
 	orders int // placements that backends were asked for
 	killed bool
+	undo   bool // the plan is to be put back
 	ended  bool
 }
 
@@ -51,9 +54,13 @@ func (c *Cluster) beginMoves(span Duration) {
 		at = span / 10
 	}
 	c.after(at, c.moves.look)
+	if len(c.schedulers) > 1 {
+		c.sharePlans()
+	}
 }
 
-// look applies the next plan when the one before has ended, and one that was cut short anew.
+// look applies the next plan when the one before has ended. A plan whose scheduler died goes on by itself; it is applied
+// anew only where the scheduler died before it could tell of it, and put back where Undo says so.
 func (m *moves) look() {
 	c := m.c
 	defer func() {
@@ -62,8 +69,7 @@ func (m *moves) look() {
 		}
 	}()
 
-	// The same plan again, to whoever leads by now: its engine has heard of none, and its backends have introduced
-	// themselves.
+	// Whoever leads by now is asked when the backends have introduced themselves.
 	s := c.leader()
 	if s == nil || s.gpus() < c.o.Backends*c.o.GPUs {
 		return
@@ -74,6 +80,12 @@ func (m *moves) look() {
 		return
 	}
 	switch {
+	case m.undo && now.Number == m.number && (now.State == engine.PlanApplying || now.State == engine.PlanApplied):
+		m.c.report.Moves.Undone++
+		if _, err := s.e.RollBackPlan(); err != nil {
+			c.check.fail("RollBackPlan: %v", err)
+		}
+		return
 	case now.State == engine.PlanApplying || now.State == engine.PlanRollingBack:
 		return
 	case now.Number == m.number:
@@ -87,6 +99,9 @@ func (m *moves) look() {
 	}
 	if m.number > uint64(m.next) {
 		m.choose()
+	}
+	if m.killed {
+		c.report.Moves.Anew++
 	}
 	if _, err := s.e.ApplyPlan(c.planDocument(m.number, m.shift)); err != nil {
 		c.check.fail("ApplyPlan: %v", err)
@@ -147,6 +162,7 @@ func (m *moves) kill() {
 	}
 	c.report.Moves.Kills++
 	if c.o.Undo { // whoever comes next puts back what was there
+		m.undo = true
 		clear(m.shift)
 	}
 	s.die(50e6)

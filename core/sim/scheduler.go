@@ -50,6 +50,7 @@ func (s *scheduler) startLife() error {
 	// Alone it leads from the start, and there is no election.
 	s.candidate, s.leads = nil, len(c.schedulers) == 1
 	if len(c.schedulers) > 1 {
+		_ = s.e.SetLeading(false)
 		s.changed = make(chan struct{}, 1)
 		s.candidate = &lead.Candidate{Store: (*store)(s), Scheduler: s, Name: "s" + string(rune('0'+s.index)), Logger: slog.New(slog.DiscardHandler)}
 		s.stepCandidate(s.life)
@@ -94,6 +95,7 @@ func (s *scheduler) Lead(epoch uint64) {
 
 	s.leads, s.epoch = true, epoch
 	s.tellLeader()
+	_ = s.e.SetLeading(true) // it cannot fail with Options.Manual
 }
 
 // StandBy implements lead.Scheduler: as in control.Server, sessions of one that led end, frontends' first.
@@ -101,6 +103,7 @@ func (s *scheduler) StandBy(epoch uint64) {
 	led := s.leads
 	s.leads, s.epoch = false, max(epoch, s.epoch)
 	s.tellLeader()
+	_ = s.e.SetLeading(false)
 	if !led {
 		return
 	}
@@ -180,6 +183,19 @@ func (c *Cluster) snapshot() {
 		}
 	}
 	c.after(1e9, c.snapshot)
+}
+
+// sharePlans hands the leader's plan to those that stand by, soon after it has changed.
+func (c *Cluster) sharePlans() {
+	s := c.leader()
+	if s != nil && s.e.PlanRecord() != nil {
+		for _, to := range c.schedulers {
+			if to != s && !to.dead && to.paused <= c.now && !to.leads {
+				_ = to.e.HearPlan(s.e.PlanRecord())
+			}
+		}
+	}
+	c.after(50e6, c.sharePlans)
 }
 
 // die ends a scheduler's process; another one starts in its place after a while.

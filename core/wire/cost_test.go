@@ -105,12 +105,14 @@ func decode(f Frame) {
 		_, _ = DecodeSpareStarts(nil, f)
 	case TypeSpareEnd:
 		_, _ = DecodeSpareEnds(nil, f)
+	case TypePlanRecord:
+		_, _ = DecodePlanRecord(f)
 	}
 }
 
 // TestDecodeKnowsEveryType: a type that is added to the protocol must be added to the fuzz target, too.
 func TestDecodeKnowsEveryType(t *testing.T) {
-	if TypeSpareEnd+1 != typeEnd {
-		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypeSpareEnd)
+	if TypePlanRecord+1 != typeEnd {
+		t.Errorf("the protocol has types up to %d, decode knows those up to %d", typeEnd-1, TypePlanRecord)
 	}
 }

@@ -38,6 +38,7 @@ const (
 	TypeSpareOffer
 	TypeSpareStart
 	TypeSpareEnd
+	TypePlanRecord
 	typeEnd
 )
 
@@ -47,7 +48,7 @@ var typeNames = [typeEnd]string{
 	"lead", "follow", "standby hello", "learned",
 	"placement", "placement report", "loadable",
 	"model command", "model answer", "unserved models",
-	"spare offer", "spare start", "spare end",
+	"spare offer", "spare start", "spare end", "plan record",
 }
 
 // String returns the type's name for errors.
@@ -93,6 +94,7 @@ var sizeMin = [typeEnd]int{
 	TypePlacement: placementBytes, TypePlacementReport: placementReportBytesMin, TypeLoadable: loadableBytesMin,
 	TypeModelCommand: commandBytesMin, TypeModelAnswer: answerBytesMin, TypeUnserved: unservedBytesMin,
 	TypeSpareOffer: spareOfferBytesMin, TypeSpareStart: spareStartBytes, TypeSpareEnd: spareEndBytes,
+	TypePlanRecord: planRecordBytesMin,
 }
 
 // Frame is one decoded header and the bytes that follow it: Count messages of one type.

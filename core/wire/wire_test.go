@@ -144,12 +144,14 @@ func typeSamples(t testing.TB) []sample {
 	}...)
 }
 
-// spareSamples are those of spare work.
+// spareSamples are those of spare work, and of plans.
 func spareSamples(must func([]byte, error) []byte) []sample {
 	offers := []SpareOffer{{Work: 3, Name: "learn vehicle-s", Step: 2e6, Weight: 0.5}, {Work: 4}}
 	starts := []SpareStart{{Number: 1 << 50, Work: 3, GPU: 1, Start: -5, Step: 2e6}, {}}
 	ends := []SpareEnd{{Number: 1 << 50, FreeIn: -1}, {Number: 2}}
+	record := PlanRecord{7, `{"number":7}`}
 	return []sample{
+		{"plan_record", must(AppendPlanRecord(nil, &record)), record, func(f Frame) (any, error) { return DecodePlanRecord(f) }},
 		{"spare_offer", must(AppendSpareOffers(nil, offers)), offers, func(f Frame) (any, error) { return DecodeSpareOffers(f) }},
 		{"spare_start", AppendSpareStarts(nil, starts), starts, func(f Frame) (any, error) { return DecodeSpareStarts(nil, f) }},
 		{"spare_end", AppendSpareEnds(nil, ends), ends, func(f Frame) (any, error) { return DecodeSpareEnds(nil, f) }},
@@ -553,7 +555,7 @@ func recode(f Frame) ([]byte, error) {
 	case TypePlacementReport:
 		m, err := DecodePlacementReports(f)
 		return again(err, func() ([]byte, error) { return AppendPlacementReports(nil, m) })
-	case TypeModelCommand, TypeModelAnswer, TypeUnserved, TypeSpareOffer, TypeSpareStart, TypeSpareEnd:
+	case TypeModelCommand, TypeModelAnswer, TypeUnserved, TypeSpareOffer, TypeSpareStart, TypeSpareEnd, TypePlanRecord:
 		return recodeControl(f)
 	case TypeLoadable:
 		m, err := DecodeLoadables(f)
@@ -581,6 +583,9 @@ func recodeControl(f Frame) ([]byte, error) {
 	case TypeSpareStart:
 		m, err := DecodeSpareStarts(nil, f)
 		return AppendSpareStarts(nil, m), err
+	case TypePlanRecord:
+		m, err := DecodePlanRecord(f)
+		return again(err, func() ([]byte, error) { return AppendPlanRecord(nil, &m) })
 	case TypeSpareEnd:
 		m, err := DecodeSpareEnds(nil, f)
 		return AppendSpareEnds(nil, m), err

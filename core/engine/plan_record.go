@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"downbeat.dev/core/plan"
+	"downbeat.dev/core/sched"
+)
+
+// A plan outlives the scheduler that applies it: its successor knows the number, what was wanted and what was there at the
+// beginning, and goes on from what is present.
+
+// PlanRecord is what a scheduler must know of a plan to go on with it, or to put back what was there before. Wanted and
+// Before name every model that was offered.
+type PlanRecord struct {
+	Number uint64         `json:"number"`
+	State  PlanState      `json:"state"`
+	Wanted []PlannedModel `json:"wanted"`
+	Before []PlannedModel `json:"before"`
+}
+
+// heardPlan is a plan of a scheduler before this one.
+type heardPlan struct {
+	record *PlanRecord // nil: there is none, or it was gone on with
+	since  sched.Time  // this scheduler leads, and waits for the plan's GPUs; 0: not yet
+}
+
+// PlanRecord returns the latest plan, nil where none is known. It is replaced, never changed. Safe for concurrent use.
+func (e *Engine) PlanRecord() *PlanRecord { return e.planRecord.Load() }
+
+// HearPlan takes note of the plan of another scheduler, which leads, or of this one's life before. An older one than is
+// known is ignored, and so is any by a scheduler that leads and has a plan of its own.
+func (e *Engine) HearPlan(r *PlanRecord) error {
+	return e.manage(func() {
+		if g := &e.reg; r.Number >= g.planNumber() && (g.standsBy || g.planNumber() == 0) {
+			g.heard = heardPlan{record: r}
+			e.planRecord.Store(r)
+		}
+	})
+}
+
+// SetLeading says whether this scheduler leads. One that does goes on with the plan that it has heard of when the plan's
+// GPUs have introduced themselves; one that does not lets go of its own. An engine leads from its beginning.
+func (e *Engine) SetLeading(leads bool) error {
+	return e.manage(func() {
+		g := &e.reg
+		switch {
+		case leads == !g.standsBy:
+		case leads:
+			g.standsBy = false
+		default:
+			g.standsBy = true
+			g.forgetWork(func(*backendStep) bool { return true })
+			g.rollout = rollout{state: PlanNone, orders: g.rollout.orders}
+			g.heard = heardPlan{record: e.planRecord.Load()}
+		}
+	})
+}
+
+// resumePlan goes on with the plan of the scheduler before, when its GPUs are here.
+func (g *registry) resumePlan(now sched.Time) {
+	h := &g.heard
+	if h.record == nil || g.standsBy {
+		return
+	}
+	if h.since == 0 {
+		h.since = now
+	}
+	v := g.viewPlacement()
+	if !plan.ResumeNow(v.hasAll(h.record), time.Duration(now.Sub(h.since))) {
+		return
+	}
+
+	r := h.record
+	*h = heardPlan{}
+	if err := g.continuePlan(r, v); err != nil {
+		g.e.log.Error("plan of the scheduler before is not gone on with", "plan", r.Number, "err", err)
+		_ = g.continuePlan(&PlanRecord{Number: r.Number, State: PlanStopped, Before: r.Before}, v) // it wants what is present
+	}
+}
+
+// hasAll says whether all GPUs of a plan are here.
+func (v *placementView) hasAll(r *PlanRecord) bool {
+	here := map[string]bool{}
+	for i := range v.gpus {
+		here[v.gpuName(int32(i))] = true
+	}
+	for _, x := range slices.Concat(r.Wanted, r.Before) {
+		if slices.ContainsFunc(x.GPUs, func(name string) bool { return !here[name] }) {
+			return false
+		}
+	}
+	return true
+}
+
+// continuePlan begins where the scheduler before has stopped.
+func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
+	wanted := map[PlanState][]PlannedModel{PlanApplying: r.Wanted, PlanRollingBack: r.Before}[r.State]
+	to, err := v.placementOf(Plan{Models: v.known(wanted)})
+	if err != nil {
+		return err
+	}
+	before, err := v.placementOf(Plan{Models: v.known(r.Before)})
+	if err != nil {
+		return err
+	}
+
+	p, steps, err := plan.NewRollout(r.Number, *v.Fleet(), v.Present, to)
+	if err != nil {
+		return fmt.Errorf("plan %d, %s: %w", r.Number, r.State, err)
+	}
+	p.Before = before
+	g.beginRollout(p, steps, v, r.State)
+	return nil
+}
+
+// known leaves out of a plan what is not here any more. A model of which no GPU is here stays where it is.
+func (v *placementView) known(models []PlannedModel) (left []PlannedModel) {
+	loadable := map[string]bool{}
+	for m := range v.keys {
+		for i := range v.gpus {
+			if v.Loadable[m][i] {
+				loadable[v.keys[m]+"\x00"+v.gpuName(int32(i))] = true
+			}
+		}
+	}
+	for _, x := range models {
+		x.GPUs = slices.DeleteFunc(slices.Clone(x.GPUs), func(name string) bool { return !loadable[x.Model+"\x00"+x.Version+"\x00"+name] })
+		if len(x.GPUs) > 0 {
+			left = append(left, x)
+		}
+	}
+	return left
+}
+
+// recordPlan has successors know how the plan stands.
+func (g *registry) recordPlan() {
+	r := &g.rollout
+	g.e.planRecord.Store(&PlanRecord{Number: r.plan.Number, State: r.state, Wanted: documentOf(r.models, r.gpus, r.plan.Wanted), Before: documentOf(r.models, r.gpus, r.plan.Before)})
+}
+
+// documentOf writes a placement down.
+func documentOf(models []string, gpus []gpuKey, p plan.Placement) []PlannedModel {
+	all := []PlannedModel{}
+	for m, key := range models {
+		name, version, _ := strings.Cut(key, "\x00")
+		x := PlannedModel{Model: name, Version: version}
+		for i, at := range p[m] {
+			if at != plan.Absent {
+				x.GPUs = append(x.GPUs, gpus[i].String())
+			}
+		}
+		if len(x.GPUs) > 0 {
+			all = append(all, x)
+		}
+	}
+	return all
+}
