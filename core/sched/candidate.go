@@ -16,7 +16,7 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		p.foretell(now, m, at)
 	}
 	if m.family != nil && len(m.family.homes) > 1 {
-		p.refreshHomes(m, at)
+		p.refreshHomes(now, m, at)
 		return
 	}
 

@@ -1,5 +1,7 @@
 package sched
 
+import "math"
+
 // family is what a model has beyond one variant in one sub-cluster: variants that answer alike, some
 // better and some faster, on GPUs of several kinds. Which variant answers is decided when a GPU is
 // granted (UNIFIED U4); until then the model waits as the variant does that it intends to use where it
@@ -8,6 +10,8 @@ type family struct {
 	part  *Partition
 	homes []home
 	main  int // the home where the model intends to be served
+	// staffed says whether some home has GPUs, asked whether a Ranker of one may know a candidate.
+	staffed, asked bool
 	// What the tentative schedule says: see places.
 	placed  int        // requests that have a place
 	pieces  int        // batches that they make up
@@ -16,6 +20,8 @@ type family struct {
 	round   uint32     // of the schedule
 	changed bool       // it is in places.changed
 	listed  bool       // it is in places.queued
+	small   int        // so many requests are to grow wherever they are answered, see growAlone
+	longest Duration   // lead of one more where that takes longest
 	steps   steps
 }
 
@@ -35,13 +41,6 @@ type home struct {
 	refused   Time    // its GPUs are too late or too slow until then
 	starts    int     // requests that are to start there now, 0: none
 	from      int     // their place in the queue
-}
-
-// resident is a variant in a home.
-type resident struct {
-	execution
-	accuracy float64
-	cost     float64 // GPU seconds per request in batches of the target size
 }
 
 const (
@@ -82,17 +81,6 @@ func (p *Partition) priceOf(sub uint32) float64 {
 	return max(leastPrice, p.prices[sub])
 }
 
-// served says whether some home has GPUs.
-func (f *family) served() bool {
-	for k := range f.homes {
-		if f.part.staffed(f.homes[k].sub) {
-			return true
-		}
-	}
-
-	return false
-}
-
 // homeIn returns the home in a sub-cluster, nil where there is none.
 func (f *family) homeIn(sub uint32) *home {
 	for k := range f.homes {
@@ -119,7 +107,8 @@ func (f *family) choose(m *model) {
 		}
 	}
 
-	f.main = best
+	f.main, f.staffed = best, f.homes[best].staffed
+	f.boundSmall()
 	for k := range f.homes {
 		h := &f.homes[k]
 		h.inUse = h.staffed && h.worth >= f.homes[best].worth-float64(nearlyBest*f.part.priceOf(h.sub))*h.intention().cost
@@ -128,6 +117,25 @@ func (f *family) choose(m *model) {
 	// The model plans as its main home does: the paths of plain models read these fields.
 	m.execution, m.sub = f.homes[best].intention().execution, f.homes[best].sub
 	m.renewSoonest()
+}
+
+// boundSmall finds how many requests are fewer than any way to answer is efficient with.
+func (f *family) boundSmall() {
+	f.small, f.longest = math.MaxInt, 0
+	if len(f.homes) == 1 {
+		return
+	}
+
+	for k := range f.homes {
+		for i := range f.homes[k].residents {
+			f.small = min(f.small, f.homes[k].residents[i].small)
+		}
+	}
+	for k := range f.homes {
+		for i := range f.homes[k].residents {
+			f.longest = max(f.longest, f.homes[k].residents[i].lead[f.small+1])
+		}
+	}
 }
 
 // renewSoonest finds the quickest way to answer anew.
@@ -155,6 +163,7 @@ func (h *home) chooseVariant(m *model, price float64) {
 			r.cost = float64(r.exec[r.target]) / float64(r.target) / 1e9
 		} else {
 			r.cost = r.plannedCost(m.bidRate()/1e9, m.budget)
+			r.small = r.smallBatch()
 		}
 		if r.cost < h.residents[h.cheapest].cost {
 			h.cheapest = i
@@ -168,19 +177,6 @@ func (h *home) chooseVariant(m *model, price float64) {
 	if h.intended < 0 {
 		h.intended, h.worth = 0, -price*h.residents[0].cost
 	}
-}
-
-// plannedCost returns the GPU seconds per request of the best batch that gathers and runs within the planned part of a budget.
-func (x *execution) plannedCost(perNS float64, budget Duration) float64 {
-	best := float64(x.exec[1])
-	for b := 2; b <= int(x.max); b++ {
-		if float64(x.lead[b])+float64(b-1)/perNS > planBudget*float64(budget) {
-			break
-		}
-		best = min(best, float64(x.exec[b])/float64(b))
-	}
-
-	return best / 1e9
 }
 
 // planBudget is that part.
@@ -268,39 +264,4 @@ func (p *Partition) formVariant(now Time, m *model, h *home, g Grant) bool {
 	f.countServed(h, b)
 	p.emit(now, m, &r.execution, g, 0, b, skipped)
 	return true
-}
-
-// ripeIn is ripeAt with another execution than the intended one.
-func (m *model) ripeIn(now Time, r *resident) Time {
-	if m.q.len() >= int(r.max) {
-		return now
-	}
-
-	return m.q.first() - Time(r.lead[m.q.len()+1]+m.margin)
-}
-
-// bestResident returns the resident whose largest batch from place first on is worth most, answers less GPU
-// time, and the size of the batch. What it leaves behind counts little less if this GPU could still serve it
-// afterwards: only requests that would be lost make a lighter variant better. Ties go to the quicker one.
-func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt Time) (best *resident, size int) {
-	price, most := p.priceOf(h.sub), 0.0
-	for i := range h.residents {
-		r := &h.residents[i]
-		b := p.fit(now, m, &r.execution, first, freeAt)
-		if b == 0 {
-			continue
-		}
-
-		// Rounded term by term, or processors that multiply and add in one step would decide otherwise.
-		answers := float64(float64(b) * float64(answerValue+r.accuracy))
-		worth := answers - float64(price*float64(float64(r.exec[b])/1e9))
-		next := max(now, freeAt).Add(r.exec[b])
-		left := m.q.len() - max(first+b, p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, next))
-		worth += float64(float64(float64(left)*max(0, answerValue+h.worth)) * leftValue)
-		if best == nil || worth > most {
-			best, size, most = r, b, worth
-		}
-	}
-
-	return best, size
 }

@@ -164,7 +164,7 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 // deserted says whether no GPU serves the model.
 func (p *Partition) deserted(m *model) bool {
 	if m.family != nil {
-		return !m.family.served()
+		return !m.family.staffed
 	}
 	return !p.staffed(m.sub)
 }

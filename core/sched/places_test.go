@@ -98,3 +98,16 @@ func TestRatesFollowSteps(t *testing.T) {
 		t.Errorf("0.2 s after a step from 200 to 800 requests/s the rate is %.0f, want more than 400", s.long)
 	}
 }
+
+// TestManyServicesAreLookedAtByBatch: of many services with several homes each is looked at some times a batch, not for each request:
+// batches that gain by growing grow unlooked at.
+func TestManyServicesAreLookedAtByBatch(t *testing.T) {
+	l := newFamilyLoop(t, 1000, 9999, 3)
+	l.run(400_000)
+	before, rounds := l.s.part.stats.Batches, l.s.part.places.round
+	l.run(200_000)
+	batches, looks := l.s.part.stats.Batches-before, l.s.part.places.round-rounds
+	if batches < 2000 || uint64(looks) > 6*batches {
+		t.Errorf("%d schedules for %d batches of some 59 requests, want 6 a batch at most", looks, batches)
+	}
+}

@@ -183,6 +183,9 @@ func (s *Scheduler) Advance(now Time) {
 
 	// What has joined is offered before time moves the queues on.
 	s.pump(now)
+	if s.part.Waits() {
+		s.tellOutlooks()
+	}
 	s.part.Advance(now)
 	s.pump(now)
 	for _, r := range s.rankers {
@@ -306,15 +309,20 @@ func (s *Scheduler) placeQueues(now Time) bool {
 		return false
 	}
 
-	// Each turn tells all outlooks: there are few rankers.
-	for _, r := range s.rankers {
-		if r != nil {
-			o := r.Outlook()
-			p.SetOutlook(&o)
-		}
-	}
+	s.tellOutlooks()
 	p.Place(now)
 	return len(p.out.Candidates) > 0
+}
+
+// tellOutlooks tells the partition of the outlooks that have changed.
+func (s *Scheduler) tellOutlooks() {
+	for _, r := range s.rankers {
+		if r != nil && r.moved {
+			r.moved = false
+			o := r.Outlook()
+			s.part.SetOutlook(&o)
+		}
+	}
 }
 
 func (s *Scheduler) tell(r *Ranker) {

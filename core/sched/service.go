@@ -227,7 +227,7 @@ func (p *Partition) describe(d *model, s *Service) {
 		d.queueMax = QueueMaxDefault
 	}
 
-	f := &family{part: p}
+	f := &family{part: p, asked: true}
 	if d.family != nil {
 		f.steps, f.listed = d.family.steps, d.family.listed
 	}

@@ -65,6 +65,9 @@ func (p *Partition) fit(now Time, m *model, x *execution, h int, freeAt Time) in
 	n := min(m.q.len()-h, int(x.max))
 	d := m.q.at(h).Deadline
 	soon, gpu := d.Sub(now), d.Sub(freeAt)
+	if n == 0 || x.lead[n] <= soon && x.exec[n] <= gpu {
+		return n // most often all of them
+	}
 	return sort.Search(n, func(i int) bool { return x.lead[i+1] > soon || x.exec[i+1] > gpu })
 }
 

@@ -1,0 +1,185 @@
+package sched
+
+import "fmt"
+
+// The states of a GPU.
+const (
+	absent  uint8 = iota
+	idle          // in the idle set: free soon
+	busy          // on the agenda until freeAt
+	granted       // a partition decides what to do with it
+	stalled       // completions are missing; it gets nothing until one comes
+)
+
+// gpu is one line of memory: cores take turns with a Ranker.
+type gpu struct {
+	freeAt     Time
+	at         Time  // freeAt as the agenda has it
+	next, prev int32 // in the agenda's slot: GPU+1, 0: none
+	slot       int32 // +1; 0: in none
+	epoch      uint32
+	state      uint8
+	ahead      uint8 // orders without a completion
+	held       bool  // it gets nothing before Ranker.holds says so
+	spare      bool  // it runs a step of spare work
+	group      Groups
+	first      order // the oldest of these; for the others see Ranker.later
+}
+
+// AddGPU makes a GPU known, free at now. The epoch, which Grant, Batch and Free carry, tells this life
+// of the id from others, also in other sub-clusters.
+func (r *Ranker) AddGPU(now Time, id GPUID, epoch uint32) error {
+	now = r.clock(now)
+	if id >= IDLimit {
+		return fmt.Errorf("sched: gpu %d: want an id below %d", id, IDLimit)
+	}
+	for int(id) >= len(r.gpus) {
+		r.gpus, r.later, r.holds = append(r.gpus, gpu{}), append(r.later, [aheadMax - 1]order{}), append(r.holds, 0)
+	}
+	r.idle.grow(len(r.gpus))
+
+	// The driver gives ids again: only a GPU that was removed makes room for one.
+	g := &r.gpus[id]
+	if g.state != absent {
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrKnown)
+	}
+	g.freeAt, g.epoch, g.state, g.ahead, g.held, g.spare, g.group = now, epoch, idle, 0, false, false, 0 // the agenda may still have it
+	r.SetSpareOwner(id, 0)
+	r.idle.set(uint32(id))
+	r.moved = true
+	r.count++
+	return nil
+}
+
+// RemoveGPU forgets a GPU. What it was running is the driver's to resubmit or to fail.
+func (r *Ranker) RemoveGPU(now Time, id GPUID) {
+	r.clock(now)
+	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
+		return
+	}
+
+	// The agenda keeps its link: it drops GPUs that are not busy when they come first.
+	r.idle.clear(uint32(id))
+	r.moved = true
+	r.gpus[id].state = absent
+	r.release(&r.gpus[id])
+	if r.gpus[id].spare {
+		r.forgetStep(id, &r.gpus[id], 0)
+	}
+	r.count--
+}
+
+// Hold keeps a GPU from getting batches until a time; what it has stays. The load is shared by the others
+// meanwhile. A later call replaces an earlier one; until now ends the hold.
+func (r *Ranker) Hold(now Time, id GPUID, until Time) {
+	now = r.clock(now)
+	g := r.gpu(id)
+	if g == nil {
+		return
+	}
+	if !g.held {
+		g.held = true
+		r.held++
+	}
+	r.holds[id] = until
+
+	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with one, its Complete says so.
+	if until <= now && g.ahead == 0 && !g.spare {
+		g.freeAt = min(g.freeAt, now)
+	}
+
+	// A granted GPU is the partition's to answer for: Free places it, with the hold.
+	if g.state != granted {
+		r.place(now, id, g)
+	}
+}
+
+// release ends a hold.
+func (r *Ranker) release(g *gpu) {
+	if g.held {
+		g.held = false
+		r.held--
+	}
+}
+
+// collect moves the GPUs that are free soon to the idle set.
+func (r *Ranker) collect(now Time) {
+	for {
+		id, ok := r.busy.advance(r.gpus, r.soon(now))
+		if !ok {
+			return
+		}
+		if r.gpus[id].spare {
+			r.endWait(id, &r.gpus[id])
+		}
+		r.place(now, id, &r.gpus[id])
+	}
+}
+
+// stall takes a GPU out until a completion comes.
+func (r *Ranker) stall(id GPUID) {
+	r.gpus[id].state = stalled
+	r.moved = true
+	r.stats.Stalled++
+}
+
+// pickGPU takes the idle GPU of the lowest number, so that load gathers on few; with none idle
+// the first that is free within lead.
+func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
+	// An idle GPU needs no look at the agenda.
+	if r.idle.n > 0 {
+		return GPUID(r.idle.first()), true
+	}
+	for r.busy.least <= now.Add(lead) {
+		id, at := r.busy.top(r.gpus)
+		if at > now.Add(lead) {
+			break
+		}
+
+		// A GPU with too many batches unreported may hang: it must not swallow one more.
+		if r.gpus[id].ahead < aheadMax {
+			return id, true
+		}
+		r.stall(id)
+	}
+	return 0, false
+}
+
+// place puts a GPU where its state belongs after freeAt or its orders changed.
+func (r *Ranker) place(now Time, id GPUID, g *gpu) {
+	r.idle.clear(uint32(id))
+	r.moved = true
+	if g.spare {
+		r.spare.unwatch(id)
+	}
+
+	// A hold moves the time when the GPU is free; the rest goes as for a busy one.
+	if g.held {
+		g.freeAt = max(g.freeAt, r.holds[id])
+		if now >= r.holds[id] {
+			r.release(g)
+		}
+	}
+
+	soon := g.freeAt <= r.soon(now)
+	switch {
+	case soon && g.ahead >= aheadMax:
+		r.stall(id)
+	case soon:
+		g.state = idle
+		r.idle.set(uint32(id))
+		if g.spare {
+			r.spare.watch = append(r.spare.watch, id)
+		}
+	default:
+		g.state = busy
+		r.busy.set(r.gpus, id)
+	}
+}
+
+func (r *Ranker) gpu(id GPUID) *gpu {
+	if int(id) >= len(r.gpus) || r.gpus[id].state == absent {
+		return nil
+	}
+	return &r.gpus[id]
+}

@@ -1,0 +1,128 @@
+package sched
+
+import "math"
+
+// refreshHomes is refresh for a service with several homes: it will be placed anew.
+func (p *Partition) refreshHomes(now Time, m *model, at int32) {
+	s, f := p.places, m.family
+	if !f.listed {
+		f.listed = true
+		s.queued = append(s.queued, at)
+	}
+	if len(s.queued) > placedMax && p.growAlone(now, m, at) {
+		return
+	}
+	if !f.changed {
+		f.changed = true
+		s.changed = append(s.changed, at)
+	}
+
+	// Any request may change where the batch is best: each is looked at until the service has a place.
+	s.stale = true
+	m.state, m.q.calm = waiting, 0
+	m.timer = m.q.first() - Time(m.soonest) + 1
+	p.timers.arm(at, m.timer)
+}
+
+// offerPlaces asks the Rankers for GPUs that a service is to start batches on now, and takes back what it asked of others.
+func (p *Partition) offerPlaces(now Time, m *model) {
+	for k := range m.family.homes {
+		h := &m.family.homes[k]
+		switch {
+		case h.starts == 0:
+			p.withdrawFrom(m, h)
+		case !h.ripe || h.told != uint32(h.starts) || p.avoids(now, m):
+			p.offerTo(m, h, h.starts, true, now)
+		}
+	}
+}
+
+// formPlaced is form for a service with several homes.
+func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
+	p.places.stale = true
+	asked := h.told > 0
+	h.told, h.ripe = 0, false // its Ranker gave the candidate a GPU
+	p.expirePlaced(now, m)
+	if !asked || m.q.len() == 0 {
+		return false
+	}
+
+	// The queue may have changed since the place was found.
+	m.sample()
+	from := h.from
+	if from >= m.q.len() {
+		from = 0
+	}
+	r, b, _ := p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
+	if b == 0 {
+		// What this GPU is too late or too slow for is the other homes'.
+		h.refused = now.Add(placeAgain)
+		p.places.due = min(p.places.due, h.refused)
+		return false
+	}
+
+	m.family.countServed(h, b)
+	m.family.movePlaces(from, b)
+	p.emit(now, m, &r.execution, g, from, b, 0)
+	return true
+}
+
+// expirePlaced drops the heads that no home can serve in time.
+func (p *Partition) expirePlaced(now Time, m *model) {
+	n := m.q.len()
+
+	// Places are counted from the head, which moves on.
+	p.expire(now.Add(m.soonest), m)
+	m.family.movePlaces(0, n-m.q.len())
+}
+
+// movePlaces notes that n requests from place first on have left the queue.
+func (f *family) movePlaces(first, n int) {
+	for k := range f.homes {
+		if h := &f.homes[k]; h.from > first {
+			h.from = max(first, h.from-n)
+		}
+	}
+}
+
+// withdrawFrom takes a model's candidate from a home's Ranker.
+func (p *Partition) withdrawFrom(m *model, h *home) {
+	if h.told > 0 {
+		p.offerTo(m, h, 0, false, 0)
+	}
+}
+
+// withdrawAll takes it from all that have been asked.
+func (p *Partition) withdrawAll(m *model) {
+	for k := range m.family.homes {
+		p.withdrawFrom(m, &m.family.homes[k])
+	}
+}
+
+// offerTo is offer to one of several homes.
+func (p *Partition) offerTo(m *model, h *home, size int, ripe bool, execAt Time) {
+	m.seq++
+	h.told, h.ripe = uint32(size), ripe
+	m.family.asked = true
+
+	// A home's part of the demand is by what it serves, at its own cost of a request.
+	x := h.intention()
+
+	demand := int64(float64(p.demand(m)) * m.family.share(h) * x.cost / m.family.homes[m.family.main].intention().cost)
+	p.out.Candidates = append(p.out.Candidates, Candidate{
+		Model: m.id, SubCluster: h.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
+		Rank: m.rankIn(&x.execution, min(size, int(x.max))), Last: m.last, Pace: m.pace, Demand: demand, Least: h.leastDemand(demand),
+		Avoid: p.avoided(m),
+	})
+}
+
+// reconsiderHomes acts on GPUs of a home that have all gone, or that came to one without.
+func (p *Partition) reconsiderHomes(now Time, m *model, at int32, subCluster uint32) {
+	if m.family.homeIn(subCluster) == nil {
+		return
+	}
+
+	// Which home is the main one may have changed with the GPUs.
+	m.rate.derive(m)
+	p.settle(now, m, at)
+}

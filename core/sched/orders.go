@@ -1,0 +1,100 @@
+package sched
+
+import "fmt"
+
+// aheadMax is how many batches without a completion a GPU may hold: the running one, the next,
+// and one whose completion is under way. A GPU with as many counts as stalled when it would get
+// another; so a backend that hangs swallows few batches.
+const aheadMax = 3
+
+type order struct {
+	id    BatchID
+	start Time
+	exec  Duration
+}
+
+// Free records the answer to a Grant.
+func (r *Ranker) Free(now Time, f Free) {
+	now = r.clock(now)
+	g := r.gpu(f.GPU)
+
+	// The answer may come late: the GPU was removed meanwhile, or is in another life.
+	if g == nil || g.epoch != f.Epoch || g.state != granted {
+		r.stats.Stale++
+		return
+	}
+
+	if f.Batch == 0 {
+		r.stats.Unused++
+		r.place(now, f.GPU, g)
+		return
+	}
+
+	exec := f.FreeAt.Sub(f.Start)
+	g.ahead++
+	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
+	if g.spare && g.ahead == 1 {
+		r.spare.followed++
+	}
+	g.freeAt = max(g.freeAt, f.Start).Add(exec) // a completion may have moved it since the grant
+	r.spent += exec
+	r.place(now, f.GPU, g)
+}
+
+// Complete tells that a batch has finished, and with it those sent to the GPU before; the GPU is
+// free at freeAt, which moves what is planned behind it. A batch that was never sent to the GPU,
+// or has completed already, is an error and changes nothing.
+func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
+	now = r.clock(now)
+	g := r.gpu(id)
+	if g == nil {
+		r.stats.Stale++
+		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
+	}
+
+	// Reports may overtake one another, so that the batch need not be the oldest.
+	k := uint8(0)
+	for k < g.ahead && r.order(id, k).id != b {
+		k++
+	}
+	if k == g.ahead {
+		r.stats.Stale++
+		return fmt.Errorf("sched: batch %d on gpu %d: %w", b, id, ErrUnknown)
+	}
+
+	freeAt = max(0, freeAt)
+
+	// The GPU was busy for less than planned if it is free before the plan's end.
+	o := *r.order(id, k)
+	if early := o.start.Add(o.exec).Sub(freeAt); early < o.exec {
+		r.spent -= early
+	} else {
+		r.spent -= o.exec
+	}
+
+	// Batches before this one have ended, too: their reports are late, or lost.
+	if g.spare {
+		r.loseStep(id, g) // it ran before the batch, so it has ended, and nobody said so
+	}
+
+	g.ahead -= k + 1
+	for i := range g.ahead {
+		o := r.order(id, i)
+		*o = *r.order(id, i+k+1)
+		freeAt = max(freeAt, o.start).Add(o.exec)
+	}
+
+	g.freeAt = freeAt
+	if g.state != granted {
+		r.place(now, id, g)
+	}
+	return nil
+}
+
+// order returns the k-th oldest of a GPU's orders.
+func (r *Ranker) order(id GPUID, k uint8) *order {
+	if k == 0 {
+		return &r.gpus[id].first
+	}
+	return &r.later[id][k-1]
+}

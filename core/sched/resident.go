@@ -1,0 +1,78 @@
+package sched
+
+import "sort"
+
+// resident is a variant in a home.
+type resident struct {
+	execution
+	accuracy float64
+	cost     float64 // GPU seconds per request in batches of the target size
+	small    int     // batches up to this one gain by growing; see efficient
+}
+
+// plannedCost returns the GPU seconds per request of the best batch that gathers and runs within the planned part of a budget.
+func (x *execution) plannedCost(perNS float64, budget Duration) float64 {
+	late := sort.Search(int(x.max)-1, func(i int) bool {
+		return float64(x.lead[i+2])+float64(i+1)/perNS > planBudget*float64(budget)
+	})
+
+	// Products of integers are exact, and cost less than quotients.
+	best := 1
+	for b := 2; b < late+2; b++ {
+		if int64(x.exec[b])*int64(best) < int64(x.exec[best])*int64(b) {
+			best = b
+		}
+	}
+
+	return float64(x.exec[best]) / float64(best) / 1e9
+}
+
+// efficient says whether a batch of b costs hardly more per request than planned.
+func (r *resident) efficient(b int) bool {
+	return float64(r.exec[b]) <= gainLeast*1e9*r.cost*float64(b)
+}
+
+// smallBatch returns the largest batch such that neither it nor a smaller one is efficient or the largest.
+func (r *resident) smallBatch() int {
+	b := 1
+	for b < int(r.max) && !r.efficient(b) {
+		b++
+	}
+
+	return b - 1
+}
+
+// ripeIn is ripeAt with another execution than the intended one.
+func (m *model) ripeIn(now Time, r *resident) Time {
+	if m.q.len() >= int(r.max) {
+		return now
+	}
+
+	return m.q.first() - Time(r.lead[m.q.len()+1]+m.margin)
+}
+
+// bestResident returns the resident whose largest batch from place first on is worth most, answers less GPU
+// time, and the size of the batch. What it leaves behind counts little less if this GPU could still serve it
+// afterwards: only requests that would be lost make a lighter variant better. Ties go to the quicker one.
+func (p *Partition) bestResident(now Time, m *model, h *home, first int, freeAt Time) (best *resident, size int) {
+	price, most := p.priceOf(h.sub), 0.0
+	for i := range h.residents {
+		r := &h.residents[i]
+		b := p.fit(now, m, &r.execution, first, freeAt)
+		if b == 0 {
+			continue
+		}
+
+		// Rounded term by term, or processors that multiply and add in one step would decide otherwise.
+		answers := float64(float64(b) * float64(answerValue+r.accuracy))
+		worth := answers - float64(price*float64(float64(r.exec[b])/1e9))
+		next := max(now, freeAt).Add(r.exec[b])
+		left := m.q.len() - max(first+b, p.firstAllowing(now, m, &h.residents[0].execution, 0, 1, next))
+		worth += float64(float64(float64(left)*max(0, answerValue+h.worth)) * leftValue)
+		if best == nil || worth > most {
+			best, size, most = r, b, worth
+		}
+	}
+
+	return best, size
+}
