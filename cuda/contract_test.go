@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -294,8 +295,8 @@ func graphReplays(t *testing.T, d *cuda.Device) {
 			t.Fatalf("got %d %d %d %d", b[0], b[99], b[100], b[4095])
 		}
 	}
-	if _, err := d.Capture(f.st, new(cuda.Submission)); err == nil {
-		t.Error("an empty submission was captured")
+	if _, err := d.Capture(f.st, new(cuda.Submission)); err == nil || !strings.Contains(err.Error(), "empty submission") {
+		t.Errorf("an empty submission was captured: %v", err)
 	}
 }
 
@@ -350,18 +351,18 @@ func slabsAreReused(t *testing.T, d *cuda.Device) {
 
 func badArguments(t *testing.T, d *cuda.Device) {
 	for _, n := range []int64{0, -1} {
-		if _, err := d.Alloc(n); err == nil {
-			t.Errorf("Alloc(%d) succeeded", n)
+		if _, err := d.Alloc(n); err == nil || !strings.Contains(err.Error(), "alloc of") {
+			t.Errorf("Alloc(%d) succeeded: %v", n, err)
 		}
-		if _, err := d.AllocHost(n); err == nil {
-			t.Errorf("AllocHost(%d) succeeded", n)
+		if _, err := d.AllocHost(n); err == nil || !strings.Contains(err.Error(), "alloc of") {
+			t.Errorf("AllocHost(%d) succeeded: %v", n, err)
 		}
 	}
-	if _, err := d.Register(nil); err == nil {
-		t.Error("Register(nil) succeeded")
+	if _, err := d.Register(nil); err == nil || !strings.Contains(err.Error(), "no memory") {
+		t.Errorf("Register(nil) succeeded: %v", err)
 	}
-	if _, err := d.LoadModule(nil); err == nil {
-		t.Error("LoadModule(nil) succeeded")
+	if _, err := d.LoadModule(nil); err == nil || !strings.Contains(err.Error(), "empty image") {
+		t.Errorf("LoadModule(nil) succeeded: %v", err)
 	}
 	if d.Err() != nil {
 		t.Errorf("bad arguments made the device unusable: %v", d.Err())

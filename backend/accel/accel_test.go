@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -530,18 +531,18 @@ func TestAHungDeviceIsLostAndCloses(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	r := open(t, cuda.Emulation{Virtual: true}, false)
 	defer r.close()
-	if err := devicetest.Load(r, r.model, r.slots); err == nil {
-		t.Error("loaded twice")
+	if err := devicetest.Load(r, r.model, r.slots); err == nil || !strings.Contains(err.Error(), "loaded already") {
+		t.Errorf("loaded twice: %v", err)
 	}
-	if err := device.Execute(r, device.Batch{Model: testModel(t), Slot: r.slots[0], Rows: 1}); err == nil {
-		t.Error("an unknown model ran")
+	if err := device.Execute(r, device.Batch{Model: testModel(t), Slot: r.slots[0], Rows: 1}); err == nil || !strings.Contains(err.Error(), "not loaded") {
+		t.Errorf("an unknown model ran: %v", err)
 	}
-	if err := device.Execute(r, device.Batch{Model: r.model, Slot: device.NewSlot(9, nil), Rows: 1}); err == nil {
-		t.Error("an unknown slot was used")
+	if err := device.Execute(r, device.Batch{Model: r.model, Slot: device.NewSlot(9, nil), Rows: 1}); err == nil || !strings.Contains(err.Error(), "not loaded") {
+		t.Errorf("an unknown slot was used: %v", err)
 	}
 	for _, rows := range []int{0, 5, -1} {
-		if err := r.execute(0, rows); err == nil {
-			t.Errorf("a batch of %d ran", rows)
+		if err := r.execute(0, rows); err == nil || !strings.Contains(err.Error(), "want 1 to 4") {
+			t.Errorf("a batch of %d ran: %v", rows, err)
 		}
 	}
 	r.Arrived(testModel(t), r.slots[0], device.AllInputs, 0, 1) // ignored

@@ -300,8 +300,8 @@ func TestRefusals(t *testing.T) {
 	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{BatchMax: 1}); err == nil || !strings.Contains(err.Error(), "device memory") {
 		t.Errorf("a layer of 4 KiB in 2 KiB: %v", err)
 	}
-	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{}); err == nil {
-		t.Error("batch max 0 was taken")
+	if _, err := r.r.Load(adder("a", 3, 1), executor.Options{}); err == nil || !strings.Contains(err.Error(), "must be 1 to 4096") {
+		t.Errorf("batch max 0 was taken: %v", err)
 	}
 	big := open(t, 1<<20, false)
 	defer big.close()
@@ -310,12 +310,12 @@ func TestRefusals(t *testing.T) {
 	defer m.Close()
 	var s cuda.Submission
 	for _, n := range []int{0, 3} {
-		if err := m.Enqueue(&s, big.st, n, big.in, big.out); err == nil {
-			t.Errorf("batch of %d was taken", n)
+		if err := m.Enqueue(&s, big.st, n, big.in, big.out); err == nil || !strings.Contains(err.Error(), "must be 1 to 2") {
+			t.Errorf("batch of %d was taken: %v", n, err)
 		}
 	}
-	if err := m.Enqueue(&s, big.st, 1, nil, big.out); err == nil {
-		t.Error("no inputs were taken")
+	if err := m.Enqueue(&s, big.st, 1, nil, big.out); err == nil || !strings.Contains(err.Error(), "the model has 1 and 2") {
+		t.Errorf("no inputs were taken: %v", err)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 const (
 	proseCommentsMin = 4.6
 	proseBlanksMin   = 9.0
-	proseWallsMax    = 4
-	proseNamesMax    = 24 // unexported names of functions that three packages or more have: close, add, take
+	proseWallsMax    = 0
+	proseNamesMax    = 21 // unexported names of functions that three packages or more have: close, add, take
 	wallLines        = 18 // a body of so many lines without a comment or a blank line is a wall
 )
 
