@@ -100,11 +100,11 @@ func (g *graph) cutVector(flat string, params []param) {
 	g.grads = make([]string, len(params))
 }
 
-// joinGradients concatenates the gradients into one vector in the order of the parameters.
-func (g *graph) joinGradients() string {
-	flat := make([]string, len(g.grads))
+// joinGradients concatenates the gradients of parameters from to to−1 into one vector, in their order.
+func (g *graph) joinGradients(from, to int) string {
+	flat := make([]string, to-from)
 	// Gradients are joined in the order in which the weights were cut.
-	for i, name := range g.grads {
+	for i, name := range g.grads[from:to] {
 		flat[i] = g.Node("Reshape", []string{name, g.Shape(-1)})
 	}
 	return g.Node("Concat", flat, onnx.Int("axis", 0))

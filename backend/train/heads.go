@@ -8,8 +8,8 @@ type Head interface {
 	target(y value) []int64
 	// loss writes the mean loss per image and its gradient by the raw output.
 	loss(g *graph, y value, target string, batch int64) (loss, dy string)
-	// outputs writes the serving graph's outputs.
-	outputs(g *graph, y value)
+	// outputs writes the serving graph's outputs; suffix stands behind their names.
+	outputs(g *graph, y value, suffix string)
 }
 
 // Classes is a softmax over N classes. Target: [N], shares that sum to 1. Output "scores": FP32
@@ -26,9 +26,9 @@ func (h Classes) loss(g *graph, y value, target string, batch int64) (loss, dy s
 	return loss, dy
 }
 
-func (h Classes) outputs(g *graph, y value) {
+func (h Classes) outputs(g *graph, y value, suffix string) {
 	p := g.Node("Softmax", []string{y.name}, onnx.Int("axis", 1))
-	g.Output("scores", p, onnx.Float, onnx.Batched(h.N))
+	g.Output("scores"+suffix, p, onnx.Float, onnx.Batched(h.N))
 }
 
 // Grid is a one-box-per-cell detector after YOLO's first version. The raw output has 5+N channels
@@ -54,7 +54,7 @@ func (h Grid) loss(g *graph, y value, target string, batch int64) (loss, dy stri
 	split := func(name string, sizes ...int64) []string {
 		out := make([]string, len(sizes))
 		for i := range sizes {
-			out[i] = name + string(rune('a'+i))
+			out[i] = y.name + "/" + name + string(rune('a'+i)) // every exit cuts the target for itself
 		}
 		g.NodeTo("Split", out, []string{name, g.Shape(sizes...)}, onnx.Int("axis", 1))
 		return out
@@ -92,28 +92,28 @@ func sumOf(g *graph, x string) string {
 	return g.Node("ReduceSum", []string{x}, onnx.Int("keepdims", 0))
 }
 
-func (h Grid) outputs(g *graph, y value) {
+func (h Grid) outputs(g *graph, y value, suffix string) {
 	cells := y.h * y.w
 	flat := g.Node("Reshape", []string{y.name, g.Shape(-1, h.N+5, cells)})
 	flat = g.Node("Transpose", []string{flat}, onnx.Ints("perm", 0, 2, 1))
-	raw := []string{"objectness", "class", "centre", "size"}
+	raw := []string{"objectness" + suffix, "class" + suffix, "centre" + suffix, "size" + suffix}
 	g.NodeTo("Split", raw, []string{flat, g.Shape(1, h.N, 2, 2)}, onnx.Int("axis", 2))
 
 	// A score is the chance that there is an object, times that of its class.
 	p := g.Node("Mul", []string{g.Node("Sigmoid", raw[:1]), g.Node("Softmax", raw[1:2], onnx.Int("axis", 2))})
-	g.Output("scores", p, onnx.Float, onnx.Batched(cells, h.N))
+	g.Output("scores"+suffix, p, onnx.Float, onnx.Batched(cells, h.N))
 
 	var corner []float32 // of each cell, in cells
 	for i := range cells {
 		corner = append(corner, float32(i%y.w), float32(i/y.w))
 	}
-	at := g.Const(onnx.FloatTensor("cells", corner, 1, cells, 2))
-	step := g.Const(onnx.FloatTensor("step", []float32{1 / float32(y.w), 1 / float32(y.h)}, 2))
+	at := g.Const(onnx.FloatTensor("cells"+suffix, corner, 1, cells, 2))
+	step := g.Const(onnx.FloatTensor("step"+suffix, []float32{1 / float32(y.w), 1 / float32(y.h)}, 2))
 
 	// Centres are told within their cell and sizes as logarithms; answers are corners, as shares of the picture.
 	centre := g.Node("Mul", []string{g.Node("Add", []string{raw[2], at}), step})
 	half := g.Node("Mul", []string{g.Node("Exp", []string{raw[3]}), g.Scalar(0.5)})
 	boxes := g.Node("Concat", []string{g.Node("Sub", []string{centre, half}), g.Node("Add", []string{centre, half})}, onnx.Int("axis", 2))
 	boxes = g.Node("Clip", []string{boxes, g.Scalar(0), g.Scalar(1)})
-	g.Output("boxes", boxes, onnx.Float, onnx.Batched(cells, 4))
+	g.Output("boxes"+suffix, boxes, onnx.Float, onnx.Batched(cells, 4))
 }

@@ -7,12 +7,13 @@ import (
 	"downbeat.dev/backend/onnx"
 )
 
-// Net is a network: UINT8 images [H W 3] in, Body, then what Head makes of it.
+// Net is a network: UINT8 images [H W 3] in, Body, then what Head makes of it. Exits answer earlier.
 type Net struct {
-	Name string
-	H, W int64
-	Body []Layer
-	Head Head
+	Name  string
+	H, W  int64
+	Body  []Layer
+	Head  Head
+	Exits []Exit
 }
 
 // Cost is what one image takes.
@@ -34,19 +35,29 @@ func (n Net) sketchForward() (*graph, value) {
 	return g, n.forward(g, onnx.Batched())
 }
 
-func (n Net) forward(g *graph, batch []onnx.Dim) value {
-	y, _ := n.forwardBoth(g, batch)
-	return y
+func (n Net) forward(g *graph, batch []onnx.Dim) value { return n.forwardAll(g, batch).y }
+
+// passed is what a forward pass has made.
+type passed struct {
+	y           value
+	penultimate value   // what the last layer takes
+	exits       []value // by exit
 }
 
-// forwardBoth also returns what the last layer takes.
-func (n Net) forwardBoth(g *graph, batch []onnx.Dim) (y, penultimate value) {
-	y = g.addImage(batch, n.H, n.W)
+func (n Net) forwardAll(g *graph, batch []onnx.Dim) (p passed) {
+	p.y = g.addImage(batch, n.H, n.W)
+	var after []value // each layer
 	for _, l := range n.Body {
-		penultimate = y
-		y = l.forward(g, y)
+		p.penultimate = p.y
+		p.y = l.forward(g, p.y)
+		after = append(after, p.y)
 	}
-	return y, penultimate
+
+	// Heads come last, so that the body's parameters lie where they would lie without exits.
+	for _, e := range n.Exits {
+		p.exits = append(p.exits, e.forward(g, after[e.After-1]))
+	}
+	return p
 }
 
 // TargetLen returns the number of floats in one image's training target.
@@ -61,25 +72,25 @@ func (n Net) TargetLen() int {
 
 // Serving writes the inference graph with the given weights; the batch dimension is open.
 func (n Net) Serving(weights []float32) (*onnx.Model, error) {
-	if want := n.Cost().Weights; int64(len(weights)) != want {
-		return nil, fmt.Errorf("net %s: %d weights: want %d", n.Name, len(weights), want)
+	if err := n.checkWeights(weights); err != nil {
+		return nil, err
 	}
 	g := &graph{Builder: onnx.NewBuilder(n.Name), weights: weights}
-	y := n.forward(g, onnx.Batched())
-	n.Head.outputs(g, y)
+	n.writeOutputs(g, n.forwardAll(g, onnx.Batched()))
 	return g.Model(opset)
 }
 
 // Probing writes the inference graph with one more output: "features" FP32 [batch n], what the last layer takes. Of a
 // map only each channel's mean is there, so that where things are counts for nothing.
 func (n Net) Probing(weights []float32) (*onnx.Model, error) {
-	if want := n.Cost().Weights; int64(len(weights)) != want {
-		return nil, fmt.Errorf("net %s: %d weights: want %d", n.Name, len(weights), want)
+	if err := n.checkWeights(weights); err != nil {
+		return nil, err
 	}
 	g := &graph{Builder: onnx.NewBuilder(n.Name), weights: weights}
-	y, x := n.forwardBoth(g, onnx.Batched())
-	n.Head.outputs(g, y)
+	p := n.forwardAll(g, onnx.Batched())
+	n.writeOutputs(g, p)
 
+	x := p.penultimate
 	name := x.name
 
 	// Features of a map are its means over the places, so that every net answers with a vector.
@@ -88,6 +99,17 @@ func (n Net) Probing(weights []float32) (*onnx.Model, error) {
 	}
 	g.Output("features", name, onnx.Float, onnx.Batched(x.c))
 	return g.Model(opset)
+}
+
+// checkWeights says why weights are none of this net.
+func (n Net) checkWeights(weights []float32) error {
+	if err := n.checkExits(); err != nil {
+		return err
+	}
+	if want := n.Cost().Weights; int64(len(weights)) != want {
+		return fmt.Errorf("net %s: %d weights: want %d", n.Name, len(weights), want)
+	}
+	return nil
 }
 
 // ReadWeights returns the flat vector of a graph that Serving wrote for a net of this shape.
@@ -119,40 +141,65 @@ func (n Net) ReadWeights(m *onnx.Model) ([]float32, error) {
 // buildTraining writes forward and backward pass and the optimiser's step for a fixed batch size.
 // Inputs: image, target, weights, moment1, moment2, rate. Outputs: loss and the new three vectors,
 // or, to check gradients, "gradient" instead of the vectors.
-func (n Net) buildTraining(batch int64, step stepRule, gradientOnly bool) (*onnx.Model, []param, error) {
+func (n Net) buildTraining(batch int64, step stepRule, want trainingOf) (*onnx.Model, []param, error) {
+	if err := n.checkExits(); err != nil {
+		return nil, nil, err
+	}
 	sketch, _ := n.sketchForward()
 	g := &graph{Builder: onnx.NewBuilder(n.Name + ".training")}
 	size := sketch.vectorSize()
 	flat := g.Input("weights", onnx.Float, onnx.Fixed(size))
 
 	g.cutVector(flat, sketch.params)
-	y := n.forward(g, onnx.Fixed(batch))
-	target := g.Input("target", onnx.Float, onnx.Fixed(append([]int64{batch}, n.Head.target(y)...)...))
+	p := n.forwardAll(g, onnx.Fixed(batch))
+	target := g.Input("target", onnx.Float, onnx.Fixed(append([]int64{batch}, n.Head.target(p.y)...)...))
 
 	// Backwards, layer by layer; the first one needs no gradient of its input.
-	loss, dy := n.Head.loss(g, y, target, batch)
-	for i := len(n.Body) - 1; i >= 0; i-- {
+	loss, dy := n.Head.loss(g, p.y, target, batch)
+	for i := len(n.Body) - 1; i >= 0 && want != headsStep; i-- {
 		dy = n.Body[i].backward(g, dy, i == 0)
 	}
+	loss = n.backwardExits(g, p.exits, loss, target, batch)
 
 	g.Output("loss", g.Node("Reshape", []string{loss, g.Shape(1)}), onnx.Float, onnx.Fixed(1))
-	grad := g.joinGradients()
 
 	// Without a step the graph answers with the gradient, for its check against differences.
-	if gradientOnly {
-		g.Output("gradient", grad, onnx.Float, onnx.Fixed(size))
+	if want == gradientOnly {
+		g.Output("gradient", g.joinGradients(0, len(g.grads)), onnx.Float, onnx.Fixed(size))
 	} else {
-		m1 := g.Input("moment1", onnx.Float, onnx.Fixed(size))
-		m2 := g.Input("moment2", onnx.Float, onnx.Fixed(size))
-		rate := g.Input("rate", onnx.Float, onnx.Fixed(1))
-		w, n1, n2 := step(g, flat, clipNorm(g, grad), m1, m2, rate)
-		for i, v := range []string{w, n1, n2} {
-			g.Output(vectors[i]+".new", v, onnx.Float, onnx.Fixed(size))
-		}
+		n.writeStep(g, step, flat, want == headsStep)
 	}
 
 	m, err := g.Model(opset)
 	return m, sketch.params, err
+}
+
+// trainingOf says what a training graph is for.
+type trainingOf uint8
+
+const (
+	wholeStep    trainingOf = iota // all weights
+	headsStep                      // the exits' heads
+	gradientOnly                   // no step
+)
+
+// writeStep writes the optimiser's step, and the new vectors as outputs.
+func (n Net) writeStep(g *graph, step stepRule, flat string, headsOnly bool) {
+	size := g.vectorSize()
+	m1 := g.Input("moment1", onnx.Float, onnx.Fixed(size))
+	m2 := g.Input("moment2", onnx.Float, onnx.Fixed(size))
+	rate := g.Input("rate", onnx.Float, onnx.Fixed(1))
+
+	old := [3]string{flat, m1, m2}
+	fresh := old
+	if headsOnly {
+		fresh = n.stepHeads(g, step, old, rate)
+	} else {
+		fresh[0], fresh[1], fresh[2] = step(g, flat, n.clipParts(g, 0), m1, m2, rate)
+	}
+	for i, v := range fresh {
+		g.Output(vectors[i]+".new", v, onnx.Float, onnx.Fixed(size))
+	}
 }
 
 // vectors are the flat inputs that a step renews.
@@ -165,4 +212,6 @@ type Options struct {
 	Seed      uint64
 	Optimiser Optimiser
 	Library   string // ONNX Runtime; "": where ort.Library says
+	// HeadsOnly leaves the weights of the body as they are, and trains those of the exits' heads.
+	HeadsOnly bool
 }

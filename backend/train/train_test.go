@@ -74,7 +74,7 @@ func batch(n Net, size int, r *rand.Rand) ([]byte, []float32) {
 // gradient returns a function that evaluates loss and gradient at given weights.
 func gradient(t *testing.T, n Net, size int) (func(w []float32) (float64, []float32), []param) {
 	t.Helper()
-	m, params, err := n.buildTraining(int64(size), nil, true)
+	m, params, err := n.buildTraining(int64(size), nil, gradientOnly)
 	if err != nil {
 		t.Fatal(err)
 	}

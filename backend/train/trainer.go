@@ -31,7 +31,14 @@ func New(net Net, o Options) (*Trainer, error) {
 		return nil, fmt.Errorf("batch: %d: want 1 to 4096", o.Batch)
 	}
 
-	m, params, err := net.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), false)
+	want := wholeStep
+	if o.HeadsOnly {
+		if want = headsStep; len(net.Exits) == 0 {
+			return nil, fmt.Errorf("net %s: heads only: it has no exits", net.Name)
+		}
+	}
+
+	m, params, err := net.buildTraining(int64(o.Batch), o.Optimiser.stepRuleOf(), want)
 	if err != nil {
 		return nil, err
 	}
