@@ -16,6 +16,9 @@ func Signature(path string) (repo.Graph, error) {
 		}
 	}
 	for _, v := range m.Graph.Outputs {
+		if isExitOutput(v.Name) { // another model's, which has a configuration
+			continue
+		}
 		g.Outputs = append(g.Outputs, signatureOf(v))
 	}
 	return g, nil

@@ -109,7 +109,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	}
 
 	// Opening takes long, so it holds no lock that batches need.
-	l, err := e.openSession(m, m.Source.ONNXPath)
+	l, err := e.openSession(m, m.Source)
 	if err != nil {
 		return device.Footprint{}, fmt.Errorf("model %s version %s: %w", m.Name, m.Version, err)
 	}
@@ -117,7 +117,7 @@ func (e *Executor) Load(m *device.Model) (device.Footprint, error) {
 	e.mu.Lock()
 	e.models[m] = l
 	e.mu.Unlock()
-	return device.Footprint{Static: l.session.bytes, Warm: !e.runtime.warmsFirst(l.session)}, nil
+	return device.Footprint{Static: l.session.held, Warm: !e.runtime.warmsFirst(l.session)}, nil
 }
 
 // Update opens another session for m and lets the batches that come have it; those under way end with the old one.
@@ -132,7 +132,7 @@ func (e *Executor) Update(m *device.Model, weights *repo.Model) error {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
 
-	l, err := e.openSession(m, weights.ONNXPath)
+	l, err := e.openSession(m, weights)
 	if err != nil {
 		return fmt.Errorf("update %s version %s: %w", m.Name, m.Version, err)
 	}
@@ -156,13 +156,13 @@ func (e *Executor) Unload(m *device.Model) error {
 	return e.freeLoaded(l)
 }
 
-// openSession opens the session of a file for m and binds it.
-func (e *Executor) openSession(m *device.Model, path string) (*loaded, error) {
+// openSession opens the session of source's file for m and binds it.
+func (e *Executor) openSession(m *device.Model, source *repo.Model) (*loaded, error) {
 	e.mu.RLock()
 	slots := append([]*device.Slot(nil), e.slots...)
 	e.mu.RUnlock()
 
-	opened, err := e.runtime.acquireSession(m, path)
+	opened, err := e.runtime.acquireSession(m, source)
 	if err != nil {
 		return nil, err
 	}

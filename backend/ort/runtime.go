@@ -11,6 +11,7 @@ import (
 	onnx "github.com/yalue/onnxruntime_go"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/csrc/ortstring"
 )
 
@@ -32,6 +33,7 @@ type Runtime struct {
 // file is a model's file as it was when it was read: one that was replaced since is another.
 type file struct {
 	path     string
+	exit     int // which of its early exits is run; 0: the model itself
 	bytes    int64
 	modified time.Time
 }
@@ -49,6 +51,7 @@ func statFile(path string) (file, error) {
 type session struct {
 	*onnx.DynamicAdvancedSession
 	file
+	held    int64 // bytes of the graph that it runs
 	strings *ortstring.API
 	users   int  // executors; guarded by Runtime.mu
 	warmed  bool // some executor runs, or ran, every batch size; guarded by Runtime.mu
@@ -121,12 +124,13 @@ func sessionOptions(level onnx.GraphOptimizationLevel) (*onnx.SessionOptions, er
 	return o, nil
 }
 
-// acquireSession returns the session of the file at path, opening it and checking it against m for the first user.
-func (r *Runtime) acquireSession(m *device.Model, path string) (*session, error) {
-	f, err := statFile(path)
+// acquireSession returns the session of source's file, opening it and checking it against m for the first user.
+func (r *Runtime) acquireSession(m *device.Model, source *repo.Model) (*session, error) {
+	f, err := statFile(source.ONNXPath)
 	if err != nil {
 		return nil, err
 	}
+	f.exit = source.ExitStage
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +138,8 @@ func (r *Runtime) acquireSession(m *device.Model, path string) (*session, error)
 	// One session for a file, whoever runs it: its weights are in memory once (O2).
 	s := r.sessions[f]
 	if s == nil {
-		if err := checkGraph(path, m); err != nil {
+		part, err := checkGraph(source, m)
+		if err != nil {
 			return nil, err
 		}
 
@@ -144,11 +149,17 @@ func (r *Runtime) acquireSession(m *device.Model, path string) (*session, error)
 		}
 		defer o.Destroy()
 
-		opened, err := onnx.NewDynamicAdvancedSession(path, nil, nil, o)
-		if err != nil {
-			return nil, fmt.Errorf("load %s: %w", path, err)
+		s = &session{file: f, held: f.bytes, strings: r.strings}
+		if part == nil {
+			s.DynamicAdvancedSession, err = onnx.NewDynamicAdvancedSession(f.path, nil, nil, o)
+		} else {
+			text := part.Marshal()
+			s.held = int64(len(text))
+			s.DynamicAdvancedSession, err = onnx.NewDynamicAdvancedSessionWithONNXData(text, nil, nil, o)
 		}
-		s = &session{DynamicAdvancedSession: opened, file: f, strings: r.strings}
+		if err != nil {
+			return nil, fmt.Errorf("load %s: %w", f.path, err)
+		}
 		r.sessions[f] = s
 	}
 

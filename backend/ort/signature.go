@@ -13,6 +13,7 @@ import (
 	"downbeat.dev/backend/device"
 	graph "downbeat.dev/backend/onnx"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/repo"
 )
 
 // ONNX Runtime numbers element types as ONNX does, so that there is one table of them.
@@ -25,18 +26,32 @@ func elementType(t model.Datatype) onnx.TensorElementDataType {
 // datatypeName is the name of an element type: the Open Inference Protocol's, if it has one.
 func datatypeName(t onnx.TensorElementDataType) string { return graph.DataType(t).String() }
 
-// checkGraph compares the graph's signature with the configuration's.
-func checkGraph(path string, m *device.Model) error {
+// checkGraph compares the graph's signature with the configuration's. part is what m runs of the file where the file holds
+// early exits, nil where m runs all of it.
+func checkGraph(source *repo.Model, m *device.Model) (part *graph.Part, err error) {
+	path := source.ONNXPath
 	// Only names and shapes are read, for which nothing needs to be optimised.
 	o, err := sessionOptions(onnx.GraphOptimizationLevelDisableAll)
 	if err != nil {
-		return fmt.Errorf("set session options: %w", err)
+		return nil, fmt.Errorf("set session options: %w", err)
 	}
 	defer o.Destroy()
 
 	inputs, outputs, err := onnx.GetInputOutputInfoWithOptions(path, o)
 	if err != nil {
-		return fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
+		return nil, fmt.Errorf("%s: not an ONNX model that ONNX Runtime %s can load: %w", path, onnx.GetVersion(), err)
+	}
+
+	// The part of a file with exits is made here, for the runtime would run all of it.
+	if source.ExitStage > 0 || hasExits(source, outputs) {
+		p, err := graph.ReadPart(source)
+		if err != nil {
+			return nil, err
+		}
+		part = &p
+		if inputs, outputs, err = partSignature(part); err != nil {
+			return nil, fmt.Errorf("%s: exit %d: %w", path, source.ExitStage, err)
+		}
 	}
 
 	wantIn, wantOut := m.Inputs, m.Outputs
@@ -45,19 +60,34 @@ func checkGraph(path string, m *device.Model) error {
 	}
 
 	if err := checkTensors(m, "input", withoutDefaults(m, wantIn, inputs), inputs); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := checkTensors(m, "output", wantOut, outputs); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 
 	// Nobody could feed an input that the configuration does not name (O1).
 	for _, in := range inputs {
 		if findTensor(wantIn, in.Name) == nil {
-			return fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
+			return nil, fmt.Errorf("%s: the graph needs input %q (%s %v), config.pbtxt does not name it", path, in.Name, datatypeName(in.DataType), in.Dimensions)
 		}
 	}
-	return nil
+	return part, nil
+}
+
+// hasExits tells whether some outputs of a model's file are its exits'.
+func hasExits(m *repo.Model, outputs []onnx.InputOutputInfo) bool {
+	for _, o := range outputs {
+		if graph.IsExitOutput(m, o.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// partSignature returns the inputs and outputs of a part as the runtime sees them.
+func partSignature(p *graph.Part) (inputs, outputs []onnx.InputOutputInfo, err error) {
+	return onnx.GetInputOutputInfoWithONNXData(p.Marshal())
 }
 
 // withoutDefaults leaves out the optional inputs that have a default in the graph: ONNX Runtime does not list those.
