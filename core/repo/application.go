@@ -2,6 +2,7 @@ package repo
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -216,7 +217,7 @@ func (r *Repository) ProfileAt(name, version string, floor float64) *profile.Pro
 
 	var best *profile.Profile
 	for _, m := range members {
-		if m.Config.Accuracy < floor {
+		if cmp.Or(m.Accuracy, m.Config.Accuracy) < floor {
 			continue
 		}
 		tables := [][]time.Duration{m.Table()}

@@ -55,6 +55,8 @@ type Config struct {
 	Family    string            // parameter family
 	Variant   string            // parameter variant
 	Accuracy  float64           // parameter accuracy, 0…1; 0: not given
+	ExitOf    string            // parameter exit_of: the model of the same repository that it is an early exit of
+	ExitStage int               // parameter exit_stage: which of that model's exits, from 1; 0: it is none
 	Params    map[string]string // all parameters as written
 	Agents    []Agent           // model_repository_agents; Open checks their checksums
 	Warnings  []string          // a sentence for each field that was read and is not honoured, with its place
@@ -158,7 +160,9 @@ func parseConfig(file string, text []byte, complete func(c *Config, batchSaid bo
 	}
 
 	// The graph is asked last: only what the text leaves out is read from the model's file.
-	if _, batchSaid := root.findField("max_batch_size"); complete != nil && c.Platform == PlatformONNX && c.needsGraph() {
+	// An exit's file is another model's, whose outputs have other names.
+	_, exit := params["exit_of"]
+	if _, batchSaid := root.findField("max_batch_size"); complete != nil && !exit && c.Platform == PlatformONNX && c.needsGraph() {
 		if err := complete(c, batchSaid); err != nil {
 			return nil, err
 		}
@@ -199,6 +203,9 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 	}
 
 	if err := d.readFamily(c, params); err != nil {
+		return err
+	}
+	if err := d.readExit(c, params); err != nil {
 		return err
 	}
 

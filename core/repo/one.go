@@ -70,7 +70,8 @@ func isModel(path string) bool {
 // a backend may write itself, do not count.
 type Stamp uint64
 
-// Scan returns the stamp of every model in the repositories in dirs. It reads no file.
+// Scan returns the stamp of every model in the repositories in dirs. Of a model without versions of its own it reads the
+// configuration: an exit changes with the model that it is an exit of.
 func Scan(dirs []string) (map[string]Stamp, error) {
 	names, err := Names(dirs)
 	if err != nil {
@@ -83,6 +84,9 @@ func Scan(dirs []string) (map[string]Stamp, error) {
 		// The sum over all repositories also changes when a model moves from one to another.
 		for _, dir := range dirs {
 			stamp += stampOf(filepath.Join(dir, name), "")
+			if of := exitParent(filepath.Join(dir, name)); of != "" {
+				stamp += stampOf(of, "")
+			}
 		}
 		all[name] = stamp
 	}

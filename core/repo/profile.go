@@ -140,6 +140,13 @@ func (m *Model) SetProfile(p Profile) error {
 		return fmt.Errorf("profile of %s version %s: the model has no directory for this version", m.Name, m.Version)
 	}
 
+	// An exit has no directory for a version whose file is its parent's, until it has a profile.
+	if m.ExitStage > 0 {
+		if err := os.MkdirAll(m.VersionDir, 0o755); err != nil {
+			return fmt.Errorf("profile of %s version %s: %w", m.Name, m.Version, explainError(err))
+		}
+	}
+
 	// The file is read again: another process of the host may have stored a profile since.
 	path := filepath.Join(m.VersionDir, profileFile)
 	all, err := readProfiles(path)

@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,8 @@ type Model struct {
 	BytesMax   int      // room for a row's BYTES elements, with their lengths; 0: DefaultBytesMax
 	Samples    []Sample // of model_warmup, to warm up and to measure with
 	Config     *Config  // all that was read, shared between versions
+	Accuracy   float64  // Config's, or of an exit of a learnt version what it was judged to be; 0: not known
+	ExitStage  int      // which exit it is of the model that ONNXPath holds, from 1; 0: that model itself
 	Stamp      Stamp    // of its files when it was read
 	Whole      *Model   // the model of which this is a shape class; nil: it is none
 	Standard   bool     // the class stands for Whole itself: what clients are told is Whole's
@@ -99,7 +102,7 @@ func (m *Model) Info() model.Info {
 	i := model.Info{Name: m.Name, Version: m.Version, SLO: int64(m.SLO), BatchMax: uint32(m.BatchMax),
 		Inputs: m.Inputs, Outputs: m.Outputs, Platform: m.Platform, Unbatched: !m.Batched, SLOBinds: m.Config.SLOBinds, Priority: m.Config.Batching.Priority(),
 		QueueMax: uint32(m.Config.Batching.QueueMax), Config: m.Config.wireText(),
-		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: m.Config.Accuracy, Sequence: m.Config.Sequence}
+		Family: m.Config.Family, Variant: m.Config.Variant, Accuracy: cmp.Or(m.Accuracy, m.Config.Accuracy), Sequence: m.Config.Sequence, ExitOf: m.Config.ExitOf}
 	if m.Whole == nil {
 		i.Optional = m.Config.info().Optional
 	}
@@ -240,14 +243,18 @@ func openModel(dir, name string, o Options) ([]Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	versions, err := chooseVersions(dir, c)
+	of, err := openParent(dir, c, o)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := chooseVersions(of.dir, of.config)
 	if err != nil {
 		return nil, err
 	}
 
 	var models []Model
 	for _, v := range versions {
-		m, err := openVersion(dir, name, v, c)
+		m, err := openVersion(dir, name, v, c, of)
 		if err != nil {
 			return nil, err
 		}
@@ -278,9 +285,10 @@ func readConfig(path string, o Options) (*Config, error) {
 	return parseConfig(path, text, func(c *Config, batchSaid bool) error { return c.completeFromFile(filepath.Dir(path), batchSaid, o) })
 }
 
-func openVersion(dir, name string, version int64, c *Config) (Model, error) {
+// openVersion reads one version of a model; of is whose file it runs.
+func openVersion(dir, name string, version int64, c *Config, of parent) (Model, error) {
 	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
-		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c}
+		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c, Accuracy: c.Accuracy, ExitStage: c.ExitStage}
 
 	for _, t := range c.Inputs {
 		m.Inputs = append(m.Inputs, t.Tensor)
@@ -290,14 +298,20 @@ func openVersion(dir, name string, version int64, c *Config) (Model, error) {
 	}
 
 	m.Stamp = stampOf(dir, m.Version)
-	if d := filepath.Join(dir, m.Version); isDir(d) {
+	if d := filepath.Join(dir, m.Version); isDir(d) || c.ExitOf != "" { // an exit's is made for its profile
 		m.VersionDir = d
+	}
+	if c.ExitOf != "" {
+		m.Stamp += stampOf(of.dir, m.Version)
+		if err := m.readJudged(of); err != nil {
+			return m, fmt.Errorf("version %s: %w", m.Version, err)
+		}
 	}
 	if c.Platform == PlatformEmulated {
 		return m, nil
 	}
 
-	m.ONNXPath = filepath.Join(m.VersionDir, c.ModelFile)
+	m.ONNXPath = filepath.Join(of.dir, m.Version, of.config.ModelFile)
 	info, err := os.Stat(m.ONNXPath)
 	switch {
 	case err != nil:
