@@ -68,6 +68,7 @@ func (b *Backend) describeModel(model uint32) wire.BackendModel {
 	for i, g := range b.gpus {
 		if r := g.routeOf(model); r != nil {
 			d.Loaded[i] = true
+			d.Info.Shared = max(d.Info.Shared, uint64(r.footprint.Shared))
 			d.Info.Static, d.Info.Dynamic = max(d.Info.Static, uint64(r.footprint.Static)), max(d.Info.Dynamic, uint64(r.footprint.Dynamic))
 		}
 	}
@@ -91,6 +92,11 @@ func (b *Backend) tellLoadable(model uint32) {
 func (b *Backend) tellLoaded(c change, r *route, load, warmUp time.Duration) {
 	b.tellState(c, wire.PlacementReport{State: wire.Loaded, Load: int64(load), WarmUp: int64(warmUp),
 		Static: uint64(r.footprint.Static), Dynamic: uint64(r.footprint.Dynamic)})
+
+	// What it shares is not part of a report, and not known before it is loaded.
+	if r.footprint.Shared > 0 {
+		b.tellLoadable(c.model)
+	}
 }
 
 // tellFailed tells that a placement failed, and returns why.

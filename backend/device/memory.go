@@ -5,6 +5,7 @@ import "time"
 // Footprint is what a loaded model takes on its executor.
 type Footprint struct {
 	Static  int64 // bytes from Load to Unload: parameters, and what is prepared of them
+	Shared  int64 // bytes of Static that the model which it is an exit of holds, too: the executor holds them once
 	Dynamic int64 // bytes more while its largest batch runs; 0: not known, or none
 	Warm    bool  // another executor of the process shares it and has run every batch size
 }

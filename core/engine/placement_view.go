@@ -49,6 +49,8 @@ func (g *registry) viewPlacement() *placementView {
 		v.addModels(b)
 	}
 
+	v.joinTrunks()
+
 	for range v.keys {
 		v.Present, v.Loadable = append(v.Present, make([]plan.Residence, len(v.GPUs))), append(v.Loadable, make([]bool, len(v.GPUs)))
 	}
@@ -70,6 +72,31 @@ func (v *placementView) addModels(b *Backend) {
 		x := &v.Models[at]
 		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
 		x.Load = max(x.Load, b.loads[n])
+		if m.ExitOf != "" && m.Shared > 0 {
+			x.Shared = max(x.Shared, int64(min(m.Shared, 1<<44)))
+		}
+	}
+}
+
+// joinTrunks numbers the structures: a model and those of its exits of the same version that share parameters with it.
+func (v *placementView) joinTrunks() {
+	numbers := map[string]int32{}
+	for m, info := range v.infos {
+		if v.Models[m].Shared == 0 {
+			continue
+		}
+		key := modelKey(&model.Info{Name: info.ExitOf, Version: info.Version})
+		if numbers[key] == 0 {
+			numbers[key] = int32(len(numbers) + 1)
+		}
+		v.Models[m].Trunk = numbers[key]
+
+		// All of the parent is what its exits begin with.
+		if at, known := v.index[key]; known {
+			p := &v.Models[at]
+			p.Trunk, p.Shared = numbers[key], p.Static
+		}
+		v.Models[m].Shared = min(v.Models[m].Shared, v.Models[m].Static)
 	}
 }
 

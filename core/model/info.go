@@ -59,6 +59,10 @@ type Info struct {
 
 	// Optional says which inputs requests may leave out: bit k is that of Inputs[k].
 	Optional uint64
+	// ExitOf is the model that it is an early exit of: it runs the beginning of that model's layers. Empty: it is none.
+	ExitOf string
+	// Shared of the Static bytes are held once where that model of the same version is loaded, too.
+	Shared uint64
 }
 
 // Floor is a family whose answers are at least so accurate.

@@ -6,18 +6,21 @@ import "fmt"
 // served and would not be, one that is loaded although nobody had it, or one on a GPU that cannot load it.
 func CheckPlacement(s Snapshot, wanted Placement) error {
 	for g, x := range s.GPUs {
-		var static, dynamic, now, nowDynamic int64
+		var dynamic, nowDynamic int64
+		var wants, has []int
 		for m, y := range s.Models {
 			if wanted[m][g] == Offered {
-				static, dynamic = static+y.Static, max(dynamic, y.Dynamic)
+				wants, dynamic = append(wants, m), max(dynamic, y.Dynamic)
 				if s.Present[m][g] == Absent && !s.Loadable[m][g] {
 					return fmt.Errorf("model %d: wanted on GPU %d, which cannot load it", m, g)
 				}
 			}
 			if s.Present[m][g] != Absent {
-				now, nowDynamic = now+y.Static, max(nowDynamic, y.Dynamic)
+				has, nowDynamic = append(has, m), max(nowDynamic, y.Dynamic)
 			}
 		}
+
+		static, now := s.heldBy(wants), s.heldBy(has)
 
 		// What a GPU has now it may keep, whatever it was measured to take.
 		if room := max(x.Memory, now+nowDynamic); x.Memory > 0 && static+dynamic > room {
@@ -40,4 +43,9 @@ func CheckPlacement(s Snapshot, wanted Placement) error {
 		}
 	}
 	return nil
+}
+
+// heldBy is the static memory of some models on one GPU.
+func (s *Snapshot) heldBy(models []int) int64 {
+	return heldBytes(models, func(m int) int64 { return s.Models[m].Static }, func(m int) int64 { return s.Models[m].Shared }, func(m int) int32 { return s.Models[m].Trunk })
 }

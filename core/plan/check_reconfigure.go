@@ -28,16 +28,18 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 		replay[s.Model][s.GPU] = to[s.Kind]
 
 		// V3, after every step: what is loaded, and room for the largest to run.
-		var used, peak int64
+		var peak int64
+		var there []int
 		for m := range replay {
 			if replay[m][s.GPU] == Absent {
 				continue
 			}
-			used += f.Static[m]
+			there = append(there, m)
 			if f.Dynamic[m] > peak {
 				peak = f.Dynamic[m]
 			}
 		}
+		used := f.heldBy(there)
 		if used+peak > f.Memory[s.GPU] {
 			return fmt.Errorf("step %d: %v model %d: %d bytes on GPU %d of %d", s.Number, s.Kind, s.Model, used+peak, s.GPU, f.Memory[s.GPU])
 		}
@@ -58,6 +60,35 @@ func CheckReconfiguration(f Fleet, present, wanted Placement, r Reconfiguration)
 		}
 	}
 	return nil
+}
+
+// heldBy is the static memory of some models on one GPU.
+func (f *Fleet) heldBy(models []int) int64 {
+	static, none := func(m int) int64 { return f.Static[m] }, func(int) int64 { return 0 }
+	if f.Trunk == nil {
+		return heldBytes(models, static, none, func(int) int32 { return 0 })
+	}
+	return heldBytes(models, static, func(m int) int64 { return f.Shared[m] }, func(m int) int32 { return f.Trunk[m] })
+}
+
+// heldBytes sums up memory without the planner's own code: what each model has for itself, and of each trunk the most that one
+// of its models has of it.
+func heldBytes(models []int, static, shared func(m int) int64, trunk func(m int) int32) (bytes int64) {
+	for i, m := range models {
+		bytes += static(m) - shared(m)
+
+		// The first of a trunk's models that has most of it counts that.
+		counts := true
+		for k, other := range models {
+			if trunk(other) == trunk(m) && (shared(other) > shared(m) || shared(other) == shared(m) && k < i) {
+				counts = false
+			}
+		}
+		if counts {
+			bytes += shared(m)
+		}
+	}
+	return bytes
 }
 
 func checkCover(s Step, now, wanted []Residence, gaps []int32) error {

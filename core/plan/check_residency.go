@@ -6,16 +6,18 @@ import "fmt"
 // beyond that of all variants.
 func CheckResidency(r *ResidencyProblem, a Residency) error {
 	// The memory is summed up anew: a checker must not trust the search's own sum.
-	var need, largest int64
+	var largest int64
+	var kept []int
 	for v := len(a.Keep) - 1; v >= 0; v-- {
 		if a.Keep[v] {
-			need += r.Variants[v].Static
+			kept = append(kept, v)
 			if r.Variants[v].Dynamic > largest {
 				largest = r.Variants[v].Dynamic
 			}
 		}
 	}
 
+	need := heldBytes(kept, func(v int) int64 { return r.Variants[v].Static }, func(v int) int64 { return r.Variants[v].Shared }, func(v int) int32 { return r.Variants[v].Trunk })
 	if need+largest > r.Memory {
 		return fmt.Errorf("%d bytes on GPUs of %d", need+largest, r.Memory)
 	}

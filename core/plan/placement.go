@@ -24,8 +24,11 @@ type PlacedGPU struct {
 type PlacedModel struct {
 	Rate            float64 // requests/s
 	SLO             time.Duration
-	Static, Dynamic int64         // bytes on each GPU: while loaded; besides, while a batch runs
-	Load            time.Duration // loading and warming up on one GPU
+	Static, Dynamic int64 // bytes on each GPU: while loaded; besides, while a batch runs
+	// Shared of the static bytes are of the layers that all models of one Trunk have in common, as Fleet says; 0 and 0: none.
+	Shared int64
+	Trunk  int32
+	Load   time.Duration // loading and warming up on one GPU
 	// Profiles are ℓ(b) by pool; nil: not known there, and nothing is known of its demand.
 	Profiles []*profile.Profile
 }
@@ -61,6 +64,14 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 	if err := s.validate(); err != nil {
 		return PlacementPlan{}, err
 	}
+	for m, x := range s.Models {
+		if err := checkShared(fmt.Sprintf("model %d", m), x.Static, x.Shared, x.Trunk); err != nil {
+			return PlacementPlan{}, err
+		}
+		if int(x.Trunk) > len(s.Models) {
+			return PlacementPlan{}, refuse(fmt.Sprintf("model %d: trunk", m), x.Trunk, fmt.Sprintf("0 to %d, the number of models", len(s.Models)))
+		}
+	}
 
 	p := PlacementPlan{Wanted: make(Placement, len(s.Models))}
 	for m := range p.Wanted {
@@ -88,6 +99,7 @@ func (s *Snapshot) Fleet() *Fleet {
 	}
 	for _, m := range s.Models {
 		f.Static, f.Dynamic = append(f.Static, m.Static), append(f.Dynamic, m.Dynamic)
+		f.Shared, f.Trunk = append(f.Shared, m.Shared), append(f.Trunk, m.Trunk)
 	}
 	for g := range f.Memory {
 		f.Memory[g] = max(f.Memory[g], f.needs(s.Present, g))
@@ -131,8 +143,9 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	}
 
 	problem := AssignmentProblem{MoveShare: s.MoveShare, Effort: s.Effort}
-	for _, m := range models {
-		problem.Services = append(problem.Services, s.serviceIn(pool, m, gpus))
+	groups := s.groupTrunks(models)
+	for _, group := range groups {
+		problem.Services = append(problem.Services, s.groupIn(pool, group, gpus))
 	}
 	parts, err := s.divide(gpus, problem.Services)
 	if err != nil {
@@ -141,16 +154,18 @@ func (s *Snapshot) placePool(pool int32, p *PlacementPlan) error {
 	for _, part := range parts {
 		problem.SubClusters = append(problem.SubClusters, SubCluster{GPUs: len(part), Memory: s.leastMemory(part)})
 	}
-	for i, m := range models {
-		problem.Services[i].Home = s.homeOf(m, parts)
+	for i, group := range groups {
+		problem.Services[i].Home = s.homeOf(group[0], parts)
 	}
 
 	a, err := Assign(problem)
 	if err != nil {
 		return err
 	}
-	for i, m := range models {
-		s.wantIn(m, parts[a.Home[i]], gpus, p.Wanted[m])
+	for i, group := range groups {
+		for _, m := range group {
+			s.wantIn(m, parts[a.Home[i]], gpus, p.Wanted[m])
+		}
 	}
 
 	p.Parts, p.Moved = p.Parts+len(parts), p.Moved+a.Moved
@@ -177,6 +192,41 @@ func (s *Snapshot) poolModels(gpus []int32) (models []int32) {
 		}
 	}
 	return models
+}
+
+// groupTrunks puts models of one trunk together: apart they would hold its parameters twice.
+func (s *Snapshot) groupTrunks(models []int32) (groups [][]int32) {
+	at := make([]int, len(s.Models)+1) // of a trunk's group, from 1
+	for _, m := range models {
+		trunk := s.Models[m].Trunk
+		if trunk != 0 && at[trunk] > 0 {
+			groups[at[trunk]-1] = append(groups[at[trunk]-1], m)
+			continue
+		}
+		groups = append(groups, []int32{m})
+		at[trunk] = len(groups)
+	}
+	return groups
+}
+
+// groupIn describes the part in a pool of models of one trunk, or of one model.
+func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
+	v := s.serviceIn(pool, group[0], gpus)
+	if len(group) == 1 {
+		return v
+	}
+
+	var w weight
+	for i, m := range group {
+		x := &s.Models[m]
+		w.addModel(x.Static, x.Shared, x.Trunk)
+		if i > 0 {
+			other := s.serviceIn(pool, m, gpus)
+			v.Rate, v.Demand, v.Load, v.Dynamic = v.Rate+other.Rate, v.Demand+other.Demand, v.Load+other.Load, max(v.Dynamic, other.Dynamic)
+		}
+	}
+	v.Static = w.static
+	return v
 }
 
 // serviceIn describes a model's part in a pool: of its rate, the pool has the share of its GPUs among all that have the

@@ -51,6 +51,10 @@ type Fleet struct {
 	Memory          []int64 // by GPU, in bytes
 	Hosts           []int32 // by GPU: its backend, which loads and unloads one model after another; nil: each GPU has its own
 	Static, Dynamic []int64 // by model, in bytes
+	// Trunk says by model which structure its layers are part of, above 0, and Shared how many of its static bytes are
+	// the structure's, which a GPU holds once; 0 and 0: it stands for itself. Nil: all do.
+	Trunk  []int32
+	Shared []int64
 }
 
 // Placement is a Residence by model and GPU.
@@ -96,10 +100,18 @@ func (f *Fleet) validate(present, wanted Placement) error {
 	if f.Hosts != nil && len(f.Hosts) != len(f.Memory) {
 		return refuse("number of GPUs with a backend", len(f.Hosts), fmt.Sprint(len(f.Memory)))
 	}
+	if len(f.Trunk) != len(f.Shared) || f.Trunk != nil && len(f.Trunk) != len(f.Static) {
+		return refuse("number of models with a trunk", [2]int{len(f.Trunk), len(f.Shared)}, fmt.Sprintf("%d, or 0", len(f.Static)))
+	}
 
 	for m := range f.Static {
 		if f.Static[m] < 0 || f.Dynamic[m] < 0 || f.Static[m] > bytesMax || f.Dynamic[m] > bytesMax {
 			return refuse(fmt.Sprintf("model %d: memory", m), fmt.Sprintf("%d static, %d dynamic", f.Static[m], f.Dynamic[m]), "0 to 2⁴⁴ bytes")
+		}
+		if shared, trunk := f.trunkOf(m); trunk != 0 || shared != 0 {
+			if err := checkShared(fmt.Sprintf("model %d", m), f.Static[m], shared, trunk); err != nil {
+				return err
+			}
 		}
 		if len(present[m]) != len(f.Memory) || len(wanted[m]) != len(f.Memory) {
 			return refuse(fmt.Sprintf("model %d: number of GPUs", m), [2]int{len(present[m]), len(wanted[m])}, fmt.Sprint(len(f.Memory)))
@@ -132,12 +144,19 @@ func (f *Fleet) hostOf(gpu int32) int32 {
 
 // needs is the memory that a GPU needs in a placement.
 func (f *Fleet) needs(p Placement, gpu int) int64 {
-	var static, dynamic int64
+	static, dynamic := f.weigh(p, gpu, Nowhere)
+	return static + dynamic
+}
+
+// weigh sums up what a GPU holds in a placement, and model as well if that is not Nowhere.
+func (f *Fleet) weigh(p Placement, gpu, model int) (static, dynamic int64) {
+	var w weight
 	for m := range p {
-		if p[m][gpu] != Absent {
-			static += f.Static[m]
+		if p[m][gpu] != Absent || m == model {
+			shared, trunk := f.trunkOf(m)
+			w.addModel(f.Static[m], shared, trunk)
 			dynamic = max(dynamic, f.Dynamic[m])
 		}
 	}
-	return static + dynamic
+	return w.static, dynamic
 }

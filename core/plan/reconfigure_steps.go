@@ -118,18 +118,15 @@ func (r *reconfiguring) stepAt(p place) (StepKind, int) {
 // fits reports whether a GPU has room for a model more.
 func (r *reconfiguring) fits(p place) bool {
 	static, dynamic := r.static[p.gpu]+r.f.Static[p.model], max(r.dynamic[p.gpu], r.f.Dynamic[p.model])
+	if _, trunk := r.f.trunkOf(int(p.model)); trunk != 0 { // what is there already may be a part of it
+		static, dynamic = r.f.weigh(r.now, int(p.gpu), int(p.model))
+	}
 	return static+dynamic <= r.f.Memory[p.gpu]
 }
 
 // weigh sums up what a GPU holds.
 func (r *reconfiguring) weigh(g int32) {
-	r.static[g], r.dynamic[g] = 0, 0
-	for m := range r.now {
-		if r.now[m][g] != Absent {
-			r.static[g] += r.f.Static[m]
-			r.dynamic[g] = max(r.dynamic[g], r.f.Dynamic[m])
-		}
-	}
+	r.static[g], r.dynamic[g] = r.f.weigh(r.now, int(g), Nowhere)
 }
 
 // apply takes a step.

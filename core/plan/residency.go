@@ -5,6 +5,9 @@ import "fmt"
 // VariantMemory is what a variant takes on each GPU of its sub-cluster.
 type VariantMemory struct {
 	Static, Dynamic int64 // bytes: while loaded; besides, while a batch runs
+	// Shared of the static bytes are of the layers that all variants of one Trunk have in common, as Fleet says; 0 and 0: none.
+	Shared int64
+	Trunk  int32
 }
 
 // ResidencyProblem asks which variants the GPUs of one sub-cluster hold.
@@ -70,6 +73,9 @@ func (r *ResidencyProblem) validate() error {
 		if m.Static < 0 || m.Dynamic < 0 || m.Static > bytesMax || m.Dynamic > bytesMax {
 			return refuse(fmt.Sprintf("variant %d: memory", v), fmt.Sprintf("%d static, %d dynamic", m.Static, m.Dynamic), "0 to 2⁴⁴ bytes")
 		}
+		if err := checkShared(fmt.Sprintf("variant %d", v), m.Static, m.Shared, m.Trunk); err != nil {
+			return err
+		}
 	}
 
 	if len(r.Variant) != len(r.Market.Bidders) {
@@ -131,14 +137,16 @@ func (s *residencySearch) bytes(q, j int) int64 {
 }
 
 func (s *residencySearch) memory(set []bool) int64 {
-	var static, dynamic int64
+	var w weight
+	var dynamic int64
 	for v, in := range set {
 		if in {
-			static += s.r.Variants[v].Static
-			dynamic = max(dynamic, s.r.Variants[v].Dynamic)
+			x := &s.r.Variants[v]
+			w.addModel(x.Static, x.Shared, x.Trunk)
+			dynamic = max(dynamic, x.Dynamic)
 		}
 	}
-	return static + dynamic
+	return w.static + dynamic
 }
 
 // value is the market's value with the variants kept; it also renews prices.

@@ -14,7 +14,7 @@ func drawResidency(rng *rand.Rand, bidders, variants int) ResidencyProblem {
 		r.Variant = append(r.Variant, nil)
 		for range b.Offers {
 			r.Variant[q] = append(r.Variant[q], int32(len(r.Variants)))
-			m := VariantMemory{100 + rng.Int64N(2000), rng.Int64N(1000)}
+			m := VariantMemory{Static: 100 + rng.Int64N(2000), Dynamic: rng.Int64N(1000)}
 			all += m.Static
 			r.Variants = append(r.Variants, m)
 		}
@@ -92,7 +92,7 @@ func TestResidencyRefuses(t *testing.T) {
 		"kinds in a sub-cluster is 2":         func(r *ResidencyProblem) { r.Market.Capacity = []float64{1, 1} },
 		"lightest variant of everybody: 15 b": func(r *ResidencyProblem) { r.Memory = 14 },
 	} {
-		r := ResidencyProblem{Memory: 100, Variants: []VariantMemory{{10, 5}, {20, 5}}, Variant: [][]int32{{0, 1}},
+		r := ResidencyProblem{Memory: 100, Variants: []VariantMemory{{Static: 10, Dynamic: 5}, {Static: 20, Dynamic: 5}}, Variant: [][]int32{{0, 1}},
 			Market: Market{Value: 3, Capacity: []float64{1}, Bidders: []Bidder{{1, 0, []Offer{{0, 0.5, 0.1}, {0, 0.9, 0.2}}}}}}
 		if _, err := KeepVariants(r); err != nil {
 			t.Fatal(err)

@@ -279,6 +279,8 @@ func (e *encoder) putModel(m *model.Info) {
 	}
 	if e.version >= OptionalVersion {
 		e.u64(m.Optional)
+		e.text("model that "+m.Name+" is an exit of", m.ExitOf, NameBytesMax)
+		e.u64(m.Shared)
 	}
 }
 
@@ -346,6 +348,7 @@ func (d *decoder) readModel(m *model.Info) {
 	}
 	if d.hasFieldsOf(OptionalVersion) {
 		m.Optional = d.u64()
+		m.ExitOf, m.Shared = d.text("model that it is an exit of", NameBytesMax), d.u64()
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	GPUsVersion     = 8 // backends tell their GPUs' kinds and memory
 	NodesVersion    = 8 // backends are nodes, whose memory inputs may lie in
 	SequenceVersion = 8 // models tell of sequences
-	OptionalVersion = 9 // models tell of inputs that requests may leave out
+	OptionalVersion = 9 // models tell of inputs that requests may leave out, and of what they are an exit of
 )
 
 // The window of a frontend's session: how many places it has for live requests.

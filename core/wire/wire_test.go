@@ -45,13 +45,19 @@ func sequenceSamples(t testing.TB) []sample {
 		t.Fatal(err)
 	}
 
+	exits := []model.Info{{ID: 8, Name: "sum-exit2", Version: "3", Static: 9, ExitOf: "sum", Shared: 8}}
+	exitBytes, err := AppendModels(nil, exits)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	open := []model.Info{{ID: 8, Name: "open", Version: "1", Inputs: []model.Tensor{{Name: "x", Datatype: model.FP32, Shape: []int64{3, model.OpenDim}}, one("bias", model.FP32)}, Optional: 2}}
 	openBytes, err := AppendModels(nil, open)
 	if err != nil {
 		t.Fatal(err)
 	}
 	decode := func(f Frame) (any, error) { return DecodeModels(f) }
-	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}}
+	return []sample{{"models_with_sequences", bytes, sequences, decode}, {"models_with_classes", openBytes, open, decode}, {"models_with_exits", exitBytes, exits, decode}}
 }
 
 // nodeSamples are those of backends as nodes.

@@ -1,0 +1,56 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Models may share parameters: an early exit and the model that it is an exit of (AdaInf §2.2). Such models name the same
+// trunk, and how many of their bytes are the trunk's. Exits are nested, each a beginning of the same layers, so that on a
+// GPU the longest beginning holds all others.
+
+// weight sums up the bytes of models on one GPU, those of each trunk once.
+type weight struct {
+	static int64
+	trunks []beginning // the longest of each
+}
+
+// beginning is the bytes of a trunk's first layers.
+type beginning struct {
+	trunk int32
+	bytes int64
+}
+
+// addModel counts a model of which shared bytes are of a trunk; trunk 0 is none.
+func (w *weight) addModel(static, shared int64, trunk int32) {
+	if trunk == 0 {
+		w.static += static
+		return
+	}
+
+	k := slices.IndexFunc(w.trunks, func(b beginning) bool { return b.trunk == trunk })
+	if k < 0 {
+		w.static += static
+		w.trunks = append(w.trunks, beginning{trunk, shared})
+		return
+	}
+	longest := max(w.trunks[k].bytes, shared)
+	w.static += static - shared + longest - w.trunks[k].bytes
+	w.trunks[k].bytes = longest
+}
+
+// checkShared says what is wrong with a model's part of a trunk.
+func checkShared(what string, static, shared int64, trunk int32) error {
+	if shared < 0 || shared > static || trunk < 0 || trunk == 0 && shared != 0 {
+		return refuse(what+": shared bytes and trunk", [2]int64{shared, int64(trunk)}, fmt.Sprintf("0 to %d, the static ones, and a trunk above 0, or none of both", static))
+	}
+	return nil
+}
+
+// trunkOf returns a model's part of a trunk.
+func (f *Fleet) trunkOf(m int) (shared int64, trunk int32) {
+	if f.Trunk == nil {
+		return 0, 0
+	}
+	return f.Shared[m], f.Trunk[m]
+}

@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"downbeat.dev/core/profile"
+)
+
+// family is a model of 900 bytes with exits of 300 and 600, of which 280 and 560 are the model's own.
+func trunkFleet(memory int64) Fleet {
+	return Fleet{Memory: []int64{memory}, Static: []int64{900, 300, 600}, Dynamic: []int64{0, 0, 0}, Trunk: []int32{1, 1, 1}, Shared: []int64{900, 280, 560}}
+}
+
+// TestATrunkIsHeldOnce: a GPU needs for a model and its exits the model and their heads, and for the exits alone the longer of
+// them and the other's head.
+func TestATrunkIsHeldOnce(t *testing.T) {
+	for _, c := range []struct {
+		wanted []Residence
+		need   int64
+	}{
+		{[]Residence{Offered, Offered, Offered}, 900 + 20 + 40},
+		{[]Residence{Absent, Offered, Offered}, 560 + 20 + 40},
+		{[]Residence{Absent, Offered, Absent}, 300},
+	} {
+		var wanted, present Placement
+		for _, at := range c.wanted {
+			wanted, present = append(wanted, []Residence{at}), append(present, []Residence{Absent})
+		}
+		f := trunkFleet(c.need)
+		r, err := Reconfigure(f, present, wanted)
+		if err != nil {
+			t.Fatalf("%v in %d bytes: %v", c.wanted, c.need, err)
+		}
+		if err := CheckReconfiguration(f, present, wanted, r); err != nil {
+			t.Errorf("%v: %v", c.wanted, err)
+		}
+		var short *InfeasibleError
+		if _, err := Reconfigure(trunkFleet(c.need-1), present, wanted); !errors.As(err, &short) {
+			t.Errorf("%v in %d bytes: %v", c.wanted, c.need-1, err)
+		}
+	}
+}
+
+// TestExitsAreKeptBesideTheirModel: where the large variant fits, its exits cost their heads alone.
+func TestExitsAreKeptBesideTheirModel(t *testing.T) {
+	offers := []Offer{{Accuracy: 0.9, Cost: 0.01}, {Accuracy: 0.8, Cost: 0.004}, {Accuracy: 0.7, Cost: 0.002}}
+	r := ResidencyProblem{Market: Market{Capacity: []float64{1}, Value: 1, Bidders: []Bidder{{Rate: 200, Offers: offers}}}, Variant: [][]int32{{0, 2, 1}},
+		Variants: []VariantMemory{{Static: 900, Shared: 900, Trunk: 1}, {Static: 300, Shared: 280, Trunk: 1}, {Static: 600, Shared: 560, Trunk: 1}}, Memory: 960}
+	a, err := KeepVariants(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckResidency(&r, a); err != nil {
+		t.Error(err)
+	}
+	if !a.Keep[0] || !a.Keep[1] || !a.Keep[2] {
+		t.Errorf("kept %v of a model with its exits, which fit", a.Keep)
+	}
+
+	// One byte less, and one of them goes.
+	r.Memory--
+	if a, err = KeepVariants(r); err != nil || a.Keep[0] && a.Keep[1] && a.Keep[2] {
+		t.Errorf("kept %v, %v in too little memory", a.Keep, err)
+	}
+	r.Variants[1].Shared = 301
+	if _, err := KeepVariants(r); err == nil {
+		t.Error("more shared bytes than static ones were accepted")
+	}
+}
+
+// TestExitsStayWithTheirModel: a placement keeps the models of one trunk on the same GPUs.
+func TestExitsStayWithTheirModel(t *testing.T) {
+	p, err := profile.New([]time.Duration{2e6, 3e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := 0
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 71))
+		s := drawSnapshot(rng)
+		all := make([]Residence, len(s.GPUs))
+		able := make([]bool, len(s.GPUs))
+		for g, x := range s.GPUs {
+			able[g] = true
+			if x.Part == 0 {
+				all[g] = Offered
+			}
+		}
+		first := len(s.Models)
+		for _, bytes := range [][2]int64{{400, 400}, {150, 140}, {250, 230}} {
+			s.Models = append(s.Models, PlacedModel{Rate: 50 * rng.Float64(), SLO: 50e6, Static: bytes[0], Shared: bytes[1], Trunk: 3, Load: 1e9, Profiles: []*profile.Profile{p, p}})
+			s.Present, s.Loadable = append(s.Present, append([]Residence(nil), all...)), append(s.Loadable, able)
+		}
+		plan, err := PlaceModels(s)
+		if err != nil {
+			continue
+		}
+		if err := CheckPlacement(s, plan.Wanted); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for g := range s.GPUs {
+			if a, b, c := plan.Wanted[first][g], plan.Wanted[first+1][g], plan.Wanted[first+2][g]; a != b || a != c {
+				t.Fatalf("seed %d: GPU %d: the model is %v there, its exits %v and %v", seed, g, a, b, c)
+			}
+		}
+		together++
+	}
+	if together < 20 {
+		t.Errorf("%d of 60 snapshots had a plan: the test tries too little", together)
+	}
+}
