@@ -77,6 +77,7 @@ type program struct {
 	*executor.Model
 	e      *Executor
 	model  *device.Model
+	common int64       // bytes of parameters that the model which it is an exit of has, too
 	shared sync.Locker // guards the runtime
 }
 
@@ -92,7 +93,7 @@ func (p program) Footprint() device.Footprint {
 	p.shared.Lock()
 	defer p.shared.Unlock()
 	static, dynamic := p.Model.Footprint()
-	return device.Footprint{Static: static, Dynamic: dynamic}
+	return device.Footprint{Static: static, Shared: min(static, p.common), Dynamic: dynamic}
 }
 
 // Update reads the weights' file and compiles it for the batch sizes that are in use.
@@ -101,7 +102,7 @@ func (p program) Update(weights *repo.Model) (func(*cuda.Event) error, error) {
 		return nil, err
 	}
 
-	g, err := readGraph(weights, p.model)
+	g, _, err := readGraph(weights, p.model)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
 	}
 
-	g, err := readGraph(m.Source, m)
+	g, part, err := readGraph(m.Source, m)
 	if err != nil {
 		return nil, markUnsupported(err)
 	}
@@ -147,11 +148,11 @@ func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, 
 	// The file was read without the lock, which batches of other models need.
 	shared.Lock()
 	defer shared.Unlock()
-	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Shared: shared})
+	l, err := e.runtime.Load(g, executor.Options{BatchMax: m.BatchMax, SLO: m.Source.SLO, Precision: precision, Share: !part.Whole, Shared: shared})
 	if err != nil {
 		return nil, markUnsupported(err)
 	}
-	return program{l, e, m, shared}, nil
+	return program{l, e, m, part.SharedBytes, shared}, nil
 }
 
 // markUnsupported says in the backend's words that the kernels do not support a model.
@@ -162,30 +163,30 @@ func markUnsupported(err error) error {
 	return err
 }
 
-// readGraph reads source's file and puts its graph's inputs and outputs in m's order.
-func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, error) {
-	file, err := onnx.Read(source.ONNXPath)
+// readGraph reads what m runs of source's file, and puts the inputs and outputs of the graph in m's order.
+func readGraph(source *repo.Model, m *device.Model) (*layers.Graph, onnx.Part, error) {
+	part, err := onnx.ReadPart(source)
 	if err != nil {
-		return nil, err
+		return nil, part, err
 	}
 
 	// What the graph has a default for is one of its constants here, which no request can replace.
 	for i := range source.Inputs {
-		if name := source.Inputs[i].Name; source.Config.IsOptional(name) && file.Graph.Initializer(name) != nil {
-			return nil, fmt.Errorf("input %q takes the place of a default: %w", name, layers.ErrUnsupported)
+		if name := source.Inputs[i].Name; source.Config.IsOptional(name) && part.Graph.Initializer(name) != nil {
+			return nil, part, fmt.Errorf("input %q takes the place of a default: %w", name, layers.ErrUnsupported)
 		}
 	}
 
 	// Clients go by the repository's configuration, so the graph must agree with it.
-	if err := file.Graph.Match(source); err != nil {
-		return nil, err
+	if err := part.Graph.Match(source); err != nil {
+		return nil, part, err
 	}
 
-	g, err := Graph(file)
+	g, err := Graph(part.Model)
 	if err != nil {
-		return nil, err
+		return nil, part, err
 	}
-	return g, orderTensors(g, m)
+	return g, part, orderTensors(g, m)
 }
 
 // closeDims puts the sizes that a model is loaded with in the place of those that its graph leaves open; the batch's stays.

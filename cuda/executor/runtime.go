@@ -31,6 +31,7 @@ type Runtime struct {
 	store   *residency.Store
 	start   time.Time
 	chosen  map[string]string // the label of the option taken, by what is computed
+	shared  map[contentKey]*sharedContent
 
 	libraries *cuda.Libraries
 	asked     map[string][]asked // by what is computed
@@ -58,7 +59,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		}
 	}
 
-	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}}, nil
+	return &Runtime{dev: dev, cfg: c, libraries: libraries, asked: map[string][]asked{}, kernels: set, store: store, start: time.Now(), chosen: map[string]string{}, shared: map[contentKey]*sharedContent{}}, nil
 }
 
 // Stats returns what the residency store moved.
@@ -79,6 +80,8 @@ type Model struct {
 	slo     time.Duration
 	max     int
 	params  map[string]place // by name, of all plans
+	share   bool             // Options.Share
+	held    []contentKey     // of contents that other models may hold, too, one for each time that it was asked for
 	plans   []*plan          // by batch − 1; nil until first used
 	scratch []cuda.Address
 	bound   []byte
@@ -129,6 +132,9 @@ type Options struct {
 	BatchMax  int
 	SLO       time.Duration    // the model's, for the eviction score
 	Precision layers.Precision // how parameters and activations are stored
+	// Share has a layer whose parameters are, byte for byte, those of a layer of another model that shares lie where
+	// those lie: an early exit and its model hold what they have in common once. Such a model cannot be updated in place.
+	Share bool
 	// Shared is held by Load's caller and guards the Runtime. Load gives it up now and then, so that batches of other
 	// models go on. nil: nobody else uses the Runtime meanwhile.
 	Shared sync.Locker
@@ -147,7 +153,7 @@ func (r *Runtime) Load(g *layers.Graph, o Options) (*Model, error) {
 		return nil, fmt.Errorf("load %q in %v: %w", g.Name, o.Precision, err)
 	}
 
-	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax), shared: o.Shared}
+	m := &Model{r: r, graph: g, real: o.Precision, slo: o.SLO, max: o.BatchMax, params: map[string]place{}, plans: make([]*plan, o.BatchMax), share: o.Share, shared: o.Shared}
 	defer func() { m.shared = nil }()
 
 	for _, n := range []int{o.BatchMax, 1} {
@@ -269,7 +275,7 @@ func (m *Model) packParameters(p *layers.Plan, l *layers.Layer) error {
 		return nil
 	}
 
-	id, err := m.r.store.Add(residency.Content{Name: m.graph.Name + "/" + l.Name, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
+	id, err := m.addContent(residency.Content{Name: m.graph.Name + "/" + l.Name, Kind: residency.Parameters, Bytes: int64(len(data)), SLO: m.slo}, data)
 	if err != nil {
 		return fmt.Errorf("parameters of layer %q: %w", l.Name, err)
 	}
@@ -305,8 +311,8 @@ func (m *Model) Close() error {
 		}
 	}
 
-	for _, at := range m.params {
-		remove(at.content)
+	for _, id := range m.ownContents() {
+		remove(id)
 	}
 
 	m.plans, m.params = nil, nil

@@ -35,6 +35,10 @@ func (m *Model) Planned() (batches []int) {
 // Weights compiles g for batches, which Planned has returned. It only reads what does not change, so batches may be
 // enqueued meanwhile. The error wraps ErrShape where g is not the model's graph with other weights.
 func (m *Model) Weights(g *layers.Graph, batches []int) (*Weights, error) {
+	if m.share {
+		return nil, fmt.Errorf("its parameters may be another model's, too: %w", ErrShape)
+	}
+
 	w := &Weights{model: m, graph: g, data: map[string][]byte{}, seen: make([]bool, m.max)}
 	for _, n := range batches {
 		if err := w.addBatch(n); err != nil {

@@ -1,0 +1,63 @@
+package executor
+
+import (
+	"crypto/sha256"
+
+	"downbeat.dev/cuda/residency"
+)
+
+// contentKey names the bytes of a layer's parameters.
+type contentKey [sha256.Size]byte
+
+// sharedContent is a content of the store that several models may use.
+type sharedContent struct {
+	id    residency.ID
+	users int
+}
+
+// addContent makes a layer's parameters known to the store, or finds them there where another model has brought them.
+func (m *Model) addContent(c residency.Content, data []byte) (residency.ID, error) {
+	if !m.share {
+		return m.r.store.Add(c, data)
+	}
+
+	// Bytes tell what layers have in common: a name or a place in a file might lie.
+	key := contentKey(sha256.Sum256(data))
+	s := m.r.shared[key]
+	if s == nil {
+		id, err := m.r.store.Add(c, data)
+		if err != nil {
+			return id, err
+		}
+		s = &sharedContent{id: id}
+		m.r.shared[key] = s
+	}
+	s.users++
+	m.held = append(m.held, key)
+	return s.id, nil
+}
+
+// ownContents ends the model's uses of shared contents, and returns the contents of parameters that nobody uses any more.
+func (m *Model) ownContents() (own []residency.ID) {
+	if m.share {
+		for _, key := range m.held {
+			s := m.r.shared[key]
+			if s.users--; s.users == 0 {
+				own = append(own, s.id)
+				delete(m.r.shared, key)
+			}
+		}
+		m.held = nil
+
+		// Launches write the counters: they are no other model's.
+		if at, ok := m.params[countersName]; ok {
+			own = append(own, at.content)
+		}
+		return own
+	}
+
+	for _, at := range m.params {
+		own = append(own, at.content)
+	}
+	return own
+}
