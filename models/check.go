@@ -63,7 +63,7 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 	}
 
 	// The file is checked as a graph by itself and against config.pbtxt before anything runs on it.
-	g, err := onnx.Read(m.ONNXPath)
+	g, err := onnx.ReadPart(m)
 	if err != nil {
 		return "", err
 	}
@@ -75,13 +75,13 @@ func checkModel(ctx context.Context, m *repo.Model, n int, library string) (meas
 	}
 
 	// A model that was not made here has no scenes to be judged by.
-	r, ok := Find(m.Name)
+	r, _, ok := FindExit(m.Name)
 	seed, err := strconv.ParseUint(m.Config.Params["seed"], 10, 64)
 	if !ok || err != nil || n < 0 {
 		return "", nil // not one of ours
 	}
 
-	a, err := r.Evaluate(ctx, g, Exam{Seed: seed, Images: n, Library: library})
+	a, err := r.Evaluate(ctx, g.Model, Exam{Seed: seed, Images: n, Library: library})
 	if err != nil {
 		return "", err
 	}

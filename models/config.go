@@ -7,11 +7,11 @@ import (
 	"downbeat.dev/core/repo"
 )
 
-// writeConfig writes the model's config.pbtxt.
-func (r Recipe) writeConfig(accuracy float64, seed uint64) string {
+// writeConfig writes the config.pbtxt of the model, or of its exit k from 1.
+func (r Recipe) writeConfig(k int, accuracy float64, seed uint64) string {
 	h, w := r.Size()
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %q\nplatform: %q\nmax_batch_size: %d\n", r.Name(), repo.PlatformONNX, BatchMax)
+	fmt.Fprintf(&b, "name: %q\nplatform: %q\nmax_batch_size: %d\n", r.exitOrName(k), repo.PlatformONNX, BatchMax)
 	fmt.Fprintf(&b, "input [\n  { name: \"image\" data_type: TYPE_UINT8 dims: [ %d, %d, 3 ] }\n]\n", h, w)
 
 	n := len(r.data.labels())
@@ -25,8 +25,12 @@ func (r Recipe) writeConfig(accuracy float64, seed uint64) string {
 	}
 
 	// A client tells variants apart by these; the check needs the seed and the claimed accuracy.
-	for _, p := range [][2]string{{"slo_ms", fmt.Sprint(r.SLO)}, {"family", r.Family}, {"variant", r.Variant},
-		{"accuracy", fmt.Sprintf("%.4f", accuracy)}, {"seed", fmt.Sprint(seed)}} {
+	params := [][2]string{{"slo_ms", fmt.Sprint(r.SLO)}, {"family", r.Family}, {"variant", strings.TrimPrefix(r.exitOrName(k), r.Family+"-")},
+		{"accuracy", fmt.Sprintf("%.4f", accuracy)}, {"seed", fmt.Sprint(seed)}}
+	if k > 0 {
+		params = append(params, [2]string{"exit_of", r.Name()}, [2]string{"exit_stage", fmt.Sprint(k)})
+	}
+	for _, p := range params {
 		fmt.Fprintf(&b, "parameters { key: %q value { string_value: %q } }\n", p[0], p[1])
 	}
 	return b.String()

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ type Options struct {
 	Dir      string // the repository to write into
 	Only     string // names of models, separated by commas; "": all
 	Seed     uint64
+	Exits    bool    // train only the heads of early exits, behind the models that are in Dir
 	Parallel int     // models trained at the same time, one core each
 	Effort   float64 // multiplies the number of steps; 1 is the recipe's
 	HeldOut  int     // images that accuracy is measured on; 0: the usual number
@@ -40,6 +42,12 @@ func Make(ctx context.Context, o Options) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
+	makeOne := Recipe.makeModel
+	if o.Exits {
+		makeOne = Recipe.addExits
+		chosen = slices.DeleteFunc(chosen, func(r Recipe) bool { return len(r.Structure().Exits) == 0 })
+	}
 
 	queue := make(chan Recipe, len(chosen))
 	for i := len(chosen) - 1; i >= 0; i-- { // the large ones take longest and come last in a family
@@ -64,7 +72,7 @@ func Make(ctx context.Context, o Options) error {
 				if ctx.Err() != nil {
 					return
 				}
-				if err := r.makeModel(ctx, o); err != nil {
+				if err := makeOne(r, ctx, o); err != nil {
 					cancel(fmt.Errorf("make %s: %w", r.Name(), err))
 				}
 			}
@@ -98,64 +106,86 @@ func chooseRecipes(only string) ([]Recipe, error) {
 	return chosen, nil
 }
 
-// makeModel trains, measures and writes one model.
+// makeModel trains, measures and writes one model and its exits.
 func (r Recipe) makeModel(ctx context.Context, o Options) error {
 	start := time.Now()
 	weights, err := r.trainWeights(ctx, o)
+	if err == nil {
+		weights, err = r.trainExits(ctx, o, weights)
+	}
+	if err != nil {
+		return err
+	}
+	return r.writeModel(ctx, o, weights, start)
+}
+
+// writeModel measures and writes what was trained since start.
+func (r Recipe) writeModel(ctx context.Context, o Options, weights []float32, start time.Time) error {
+	m, err := r.Structure().Serving(weights)
+	if err != nil {
+		return err
+	}
+	path, err := r.writeFile(o.Dir, m.Marshal())
 	if err != nil {
 		return err
 	}
 
-	m, err := r.net().Serving(weights)
-	if err != nil {
-		return err
+	// What is judged is what is written: each graph is read back from the file.
+	for k := range len(r.Structure().Exits) + 1 {
+		part, err := onnx.ReadPart(&repo.Model{Name: r.exitOrName(k), ONNXPath: path, ExitStage: k})
+		if err != nil {
+			return err
+		}
+		accuracy, err := r.Evaluate(ctx, part.Model, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
+		if err != nil {
+			return err
+		}
+		if err := r.writeModelConfig(o.Dir, k, accuracy, o.Seed); err != nil {
+			return err
+		}
+		o.Report(fmt.Sprintf("%-15s accuracy %.4f, %d bytes, %v", r.exitOrName(k), accuracy, len(part.Marshal()), time.Since(start).Round(time.Second)))
 	}
-
-	// What is judged is what is written: the graph is read back from its file's bytes.
-	file := m.Marshal()
-	if m, err = onnx.Unmarshal(file); err != nil {
-		return err
-	}
-
-	accuracy, err := r.Evaluate(ctx, m, Exam{Seed: o.Seed, Images: o.HeldOut, Library: o.Library})
-	if err != nil {
-		return err
-	}
-
-	if err := r.writeVersion(o.Dir, file, accuracy, o.Seed); err != nil {
-		return err
-	}
-	o.Report(fmt.Sprintf("%-11s accuracy %.4f, %d bytes, %v", r.Name(), accuracy, len(file), time.Since(start).Round(time.Second)))
 	return nil
 }
 
 // trainWeights runs the recipe's steps: a short warm-up, then a rate that falls to 0 along a cosine.
 func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) {
-	net := r.net()
-	t, err := train.New(net, train.Options{Batch: r.Batch, Seed: o.Seed, Library: o.Library})
+	t, err := train.New(r.net(), train.Options{Batch: r.Batch, Seed: o.Seed, Library: o.Library})
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
+	return r.runSteps(ctx, o, t, lesson{what: r.Name(), steps: max(int(float64(r.Steps)*o.Effort), 1), rate: r.Rate})
+}
 
-	steps := max(int(float64(r.Steps)*o.Effort), 1)
-	paint, size := NewPainter(), int(net.H*net.W)*3
+// lesson is a number of training steps.
+type lesson struct {
+	what  string // for people
+	steps int
+	first int // batch, of those that the seed names
+	rate  float64
+}
+
+// runSteps trains and returns the weights.
+func (r Recipe) runSteps(ctx context.Context, o Options, t *train.Trainer, l lesson) ([]float32, error) {
+	net, size, paint := r.net(), 0, NewPainter()
+	size = int(net.H*net.W) * 3
 	images, targets := make([]byte, r.Batch*size), make([]float32, r.Batch*net.TargetLen())
 	var mean float64
 
-	for i := range steps {
+	for i := range l.steps {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 
 		// Every step draws images of its own: no image is seen twice.
 		for k := range r.Batch {
-			g := scene.Seeded(trainingSeed(o.Seed), uint64(i*r.Batch+k))
+			g := scene.Seeded(trainingSeed(o.Seed), uint64((l.first+i)*r.Batch+k))
 			r.data.drawSample(paint, g, scene.Mixed(g), images[k*size:(k+1)*size], targets[k*net.TargetLen():(k+1)*net.TargetLen()])
 		}
 
 		// The rate warms up over a hundred steps, then falls along a cosine.
-		rate := r.Rate * min(float64(i+1)/100, 1) * (1 + math.Cos(math.Pi*float64(i)/float64(steps))) / 2
+		rate := l.rate * min(float64(i+1)/100, 1) * (1 + math.Cos(math.Pi*float64(i)/float64(l.steps))) / 2
 		loss, err := t.Step(images, targets, rate)
 		if err != nil {
 			return nil, err
@@ -163,8 +193,8 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 
 		// A moving mean of a hundred steps: the loss of one batch says little.
 		mean += (float64(loss) - mean) / float64(min(i+1, 100))
-		if (i+1)%500 == 0 || i+1 == steps {
-			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", r.Name(), i+1, steps, mean))
+		if (i+1)%500 == 0 || i+1 == l.steps {
+			o.Report(fmt.Sprintf("%-11s step %d of %d, loss %.4f", l.what, i+1, l.steps, mean))
 		}
 	}
 
@@ -172,17 +202,24 @@ func (r Recipe) trainWeights(ctx context.Context, o Options) ([]float32, error) 
 	return append([]float32(nil), t.Weights()...), nil
 }
 
-// writeVersion stores version 1 of the model.
-func (r Recipe) writeVersion(dir string, file []byte, accuracy float64, seed uint64) error {
-	dir = filepath.Join(dir, r.Name())
-	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o755); err != nil {
-		return err
+// writeFile stores the file of version 1.
+func (r Recipe) writeFile(dir string, file []byte) (path string, err error) {
+	dir = filepath.Join(dir, r.Name(), "1")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
 	}
-	if err := repo.WriteFile(filepath.Join(dir, "1", "model.onnx"), file); err != nil {
+	path = filepath.Join(dir, "model.onnx")
+	return path, repo.WriteFile(path, file)
+}
+
+// writeModelConfig describes the recipe's model, or its exit k from 1, beside the file.
+func (r Recipe) writeModelConfig(dir string, k int, accuracy float64, seed uint64) error {
+	dir = filepath.Join(dir, r.exitOrName(k))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	if err := repo.WriteFile(filepath.Join(dir, "labels.txt"), []byte(strings.Join(r.data.labels(), "\n")+"\n")); err != nil {
 		return err
 	}
-	return repo.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(r.writeConfig(accuracy, seed)))
+	return repo.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte(r.writeConfig(k, accuracy, seed)))
 }

@@ -13,7 +13,7 @@ import (
 
 const readmeHead = `# Models
 
-A Triton-compatible model repository of nine small networks, trained from scratch on street scenes
+A Triton-compatible model repository of nine small networks and six early exits, trained from scratch on street scenes
 that ` + "`models/scene`" + ` renders. No data was downloaded, no Python ran.
 
 | model | input (UINT8) | outputs (FP32) | accuracy | clear day | wet night | MFLOP | weights | KiB |
@@ -30,6 +30,8 @@ in training: what drift does to a model. MFLOP counts two per multiply-accumulat
   class probability. Labels are in each model's ` + "`labels.txt`" + `, one per line.
 - **boxes**: x0 y0 x1 y1 per cell, as shares of the image. ` + "`models.Decode`" + ` makes detections of both.
 - ` + "`config.pbtxt`" + ` has max_batch_size %d and, as parameters, slo_ms, family, variant, accuracy and seed.
+- **early exits** (` + "`exit_of`, `exit_stage`" + `) answer from the beginning of their model's file: of what stands in the last two columns
+  only the head is theirs, the rest is the model's. The heads are trained behind the trained model, whose weights stay as they are.
 - ` + "`profile.json`" + ` (from ` + "`downbeat profile`" + `) is of your host and not committed.
 
 Made by ` + "`make models`" + ` (` + "`downbeat models train -seed %s`" + `). The same seed gives the same files on one kind of
@@ -50,19 +52,21 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 	seed, rows := "1", 0
 
 	for _, recipe := range Recipes() {
-		m, err := r.Find(recipe.Name(), "")
-		if err != nil {
-			continue // not made yet
-		}
+		for k := range len(recipe.Structure().Exits) + 1 {
+			m, err := r.Find(recipe.exitOrName(k), "")
+			if err != nil {
+				continue // not made yet
+			}
 
-		row, err := recipe.tableRow(ctx, m, n, library)
-		if err != nil {
-			return err
-		}
+			row, err := recipe.tableRow(ctx, m, n, library)
+			if err != nil {
+				return err
+			}
 
-		b.WriteString(row)
-		rows++
-		seed = m.Config.Params["seed"]
+			b.WriteString(row)
+			rows++
+			seed = m.Config.Params["seed"]
+		}
 	}
 
 	if rows == 0 {
@@ -74,7 +78,7 @@ func WriteReadme(ctx context.Context, dir string, n int, library string) error {
 
 // tableRow is a model's line of the table.
 func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library string) (string, error) {
-	g, err := onnx.Read(m.ONNXPath)
+	g, err := onnx.ReadPart(m)
 	if err != nil {
 		return "", err
 	}
@@ -88,13 +92,16 @@ func (r Recipe) tableRow(ctx context.Context, m *repo.Model, n int, library stri
 	day, night := scene.Day(), scene.Night()
 	var measured [3]float64
 	for i, c := range []*scene.Conditions{nil, &day, &night} {
-		if measured[i], err = r.Evaluate(ctx, g, Exam{Seed: seed, Images: n, Conditions: c, Library: library}); err != nil {
+		if measured[i], err = r.Evaluate(ctx, g.Model, Exam{Seed: seed, Images: n, Conditions: c, Library: library}); err != nil {
 			return "", err
 		}
 	}
 
 	cost := r.Cost()
-	return fmt.Sprintf("| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %d | %d |\n", r.Name(), describeTensors(m.Config.Inputs), describeTensors(m.Config.Outputs),
+	if m.ExitStage > 0 {
+		cost = r.Structure().ExitNet(m.ExitStage).Cost()
+	}
+	return fmt.Sprintf("| %s | %s | %s | %.3f | %.3f | %.3f | %.1f | %d | %d |\n", m.Name, describeTensors(m.Config.Inputs), describeTensors(m.Config.Outputs),
 		measured[0], measured[1], measured[2], float64(cost.FLOP)/1e6, cost.Weights, (len(g.Marshal())+1023)/1024), nil
 }
 

@@ -36,8 +36,17 @@ func Find(name string) (Recipe, bool) {
 	return Recipe{}, false
 }
 
-// Net returns the network that the model is trained as.
+// Net returns the network that the model is trained as, without early exits.
 func (r Recipe) Net() train.Net { return r.net() }
+
+// Structure returns the network with its early exits.
+func (r Recipe) Structure() train.Net {
+	n := r.net()
+	if r.Variant == "l" {
+		n.Exits = exitsOf(n, r.Family)
+	}
+	return n
+}
 
 // Cost is what one inference takes.
 func (r Recipe) Cost() train.Cost { return r.net().Cost() }

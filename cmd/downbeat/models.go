@@ -38,6 +38,7 @@ func trainModels(ctx context.Context, args []string) error {
 	o := models.Options{Report: func(line string) { fmt.Fprintln(os.Stderr, line) }}
 	fs.StringVar(&o.Dir, "dir", "models", "model repository to write into")
 	fs.StringVar(&o.Only, "only", "", "models to train, separated by commas (default all)")
+	fs.BoolVar(&o.Exits, "exits", false, "train only the heads of early exits, behind the models that are in -dir")
 	fs.Uint64Var(&o.Seed, "seed", 1, "names the data and the initial weights")
 	fs.IntVar(&o.Parallel, "parallel", 2, "models to train at the same time, one core each")
 	fs.Float64Var(&o.Effort, "effort", 1, "multiplies the number of steps")

@@ -1,0 +1,98 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/backend/train"
+)
+
+// The largest variant of each family has early exits: models of their own, whose layers are the beginning of its.
+
+const (
+	exitSteps = 1000 // of the heads, after the whole network's
+	exitRate  = 2e-3
+)
+
+// exitsOf returns the exits of a family's largest network. A head has one convolution before what decides, since what early
+// layers see is not yet ready to be summed up.
+func exitsOf(n train.Net, family string) []train.Exit {
+	if family == "detector" {
+		last := func() train.Layer { return &train.Conv{Out: kinds + 5, K: 1, Stride: 1, Linear: true} }
+		return []train.Exit{{After: 4, Body: []train.Layer{conv(48, 1), last()}}, {After: 5, Body: []train.Layer{conv(48, 1), last()}}}
+	}
+
+	classes := n.Head.(train.Classes).N
+	head := func() []train.Layer {
+		return []train.Layer{conv(32, 2), &train.Flatten{}, &train.Dense{Out: classes, Linear: true}}
+	}
+	return []train.Exit{{After: 2, Body: head()}, {After: 4, Body: head()}}
+}
+
+// ExitName is the name in the repository of exit k, from 1, of the recipe's model.
+func (r Recipe) ExitName(k int) string { return fmt.Sprintf("%s-exit%d", r.Name(), k) }
+
+// FindExit returns the recipe, and which of its exits it is, of the model of that name: 0 of the recipe's model itself.
+func FindExit(name string) (r Recipe, k int, ok bool) {
+	for _, r := range Recipes() {
+		if r.Name() == name {
+			return r, 0, true
+		}
+		for k := range r.Structure().Exits {
+			if r.ExitName(k+1) == name {
+				return r, k + 1, true
+			}
+		}
+	}
+	return Recipe{}, 0, false
+}
+
+// trainExits trains the heads of the exits behind a network that has been trained, whose weights stay as they are, and
+// returns the weights of all.
+func (r Recipe) trainExits(ctx context.Context, o Options, body []float32) ([]float32, error) {
+	net := r.Structure()
+	if len(net.Exits) == 0 {
+		return body, nil
+	}
+
+	weights, err := net.ExtendWeights(body, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	t, err := train.New(net, train.Options{Batch: r.Batch, Weights: weights, Library: o.Library, HeadsOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	return r.runSteps(ctx, o, t, lesson{what: "exits", steps: max(int(exitSteps*o.Effort), 1), first: int(float64(r.Steps)*o.Effort) + 1, rate: exitRate})
+}
+
+// exitOrName is ExitName, or for 0 the model's own name.
+func (r Recipe) exitOrName(k int) string {
+	if k == 0 {
+		return r.Name()
+	}
+	return r.ExitName(k)
+}
+
+// addExits trains heads behind a model of the recipe that is in the repository, and writes the file again with them; the
+// model's own weights stay as they are.
+func (r Recipe) addExits(ctx context.Context, o Options) error {
+	start := time.Now()
+	file, err := onnx.Read(filepath.Join(o.Dir, r.Name(), "1", "model.onnx"))
+	if err != nil {
+		return err
+	}
+	body, err := r.net().ReadWeights(file)
+	if err != nil {
+		return err
+	}
+	weights, err := r.trainExits(ctx, o, body)
+	if err != nil {
+		return err
+	}
+	return r.writeModel(ctx, o, weights, start)
+}
