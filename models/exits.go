@@ -90,6 +90,7 @@ func (r Recipe) addExits(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	// The body's weights come back as they went in: what was measured of the model stays true.
 	weights, err := r.trainExits(ctx, o, body)
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func ReadPart(m *repo.Model) (Part, error) {
 		return Part{}, fmt.Errorf("model %s: exit_stage: %d: %s: %w", m.Name, m.ExitStage, m.ONNXPath, err)
 	}
 
+	// What both read of the file is told by name: a constant has one.
 	p := Part{Model: exit}
 	for i := range exit.Graph.Initializers {
 		if t := &exit.Graph.Initializers[i]; own.Graph.Initializer(t.Name) != nil {
@@ -128,6 +129,7 @@ func (g *Graph) keepNeeded(of *Graph, rename map[string]string) {
 	}
 	slices.Reverse(g.Nodes)
 
+	// Constants keep their order, and with it the graph its text.
 	for _, t := range of.Initializers {
 		if needed[t.Name] {
 			g.Initializers = append(g.Initializers, t)

@@ -53,6 +53,7 @@ func (n Net) checkExits() error {
 // writeOutputs writes the outputs of the net and of its exits.
 func (n Net) writeOutputs(g *graph, p passed) {
 	n.Head.outputs(g, p.y, "")
+	// The names of the net's own outputs stay as they are, so that it is run as before.
 	for i, y := range p.exits {
 		n.Head.outputs(g, y, ExitSuffix(i+1))
 	}
@@ -127,6 +128,7 @@ func (n Net) ExtendWeights(body []float32, seed uint64) ([]float32, error) {
 		return nil, err
 	}
 
+	// The body's part of what is drawn is thrown away: the heads' part follows from the seed all the same.
 	sketch, _ := n.sketchForward()
 	all := initialWeights(sketch.params, seed)
 	copy(all, body)

@@ -72,6 +72,7 @@ func (v *placementView) addModels(b *Backend) {
 		x := &v.Models[at]
 		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
 		x.Load = max(x.Load, b.loads[n])
+		// A backend whose executor shares nothing says none: there it stands for itself.
 		if m.ExitOf != "" && m.Shared > 0 {
 			x.Shared = max(x.Shared, int64(min(m.Shared, 1<<44)))
 		}

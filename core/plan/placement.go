@@ -216,6 +216,7 @@ func (s *Snapshot) groupIn(pool int32, group, gpus []int32) Service {
 		return v
 	}
 
+	// Their load is the sum; of their memory the common part counts once.
 	var w weight
 	for i, m := range group {
 		x := &s.Models[m]

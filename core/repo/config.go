@@ -205,9 +205,6 @@ func (d *decoder) finishConfig(root *message, c *Config, params map[string]value
 	if err := d.readFamily(c, params); err != nil {
 		return err
 	}
-	if err := d.readExit(c, params); err != nil {
-		return err
-	}
 
 	if v, ok := params["bytes_max"]; ok {
 		n, err := strconv.Atoi(v.text)
@@ -299,6 +296,10 @@ func (d *decoder) readFamily(c *Config, params map[string]value) error {
 		if *out = v.text; len(v.text) > 256 {
 			return d.failAt(v, "parameters."+key, "want at most 256 bytes")
 		}
+	}
+	// An exit is a variant, too: what it is an exit of is checked where the repository is read.
+	if err := d.readExit(c, params); err != nil {
+		return err
 	}
 	v, ok := params["accuracy"]
 	if !ok {
