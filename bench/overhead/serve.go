@@ -75,7 +75,7 @@ func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 
 	// One model shows what the system adds, the other what it loses under load.
 	for name, profile := range map[string][2]string{quick.model: {"0.01", "0.01"}, loaded.model: {"5", "10"}} {
-		if err := writeModel(dir, name, profile); err != nil {
+		if err := writeEmulated(dir, name, profile); err != nil {
 			return nil, err
 		}
 	}
@@ -90,8 +90,8 @@ func RunServe(ctx context.Context, c ServeConfig) (rows []ServeRow, err error) {
 	return rows, nil
 }
 
-// writeModel writes an emulated model with α and β in ms.
-func writeModel(dir, name string, profile [2]string) error {
+// writeEmulated writes an emulated model with α and β in ms.
+func writeEmulated(dir, name string, profile [2]string) error {
 	if err := os.MkdirAll(filepath.Join(dir, name, "1"), 0o755); err != nil {
 		return err
 	}
