@@ -14,10 +14,14 @@ import (
 )
 
 // ErrorMax returns the largest relative error of a result: of its worst element 1e-3 in fp32, of its norm
-// 2e-2 in half precision, where one rounding of one element may already be 4e-3.
+// 2e-2 in fp16 and 3e-2 in bf16, where one rounding of one element may already be 4e-3: the scores of the
+// detector's first early exit, differences of large terms, come to 2.6e-2 on the emulated device.
 func ErrorMax(p layers.Precision) float64 {
-	if p == layers.FP32 {
+	switch p {
+	case layers.FP32:
 		return 1e-3
+	case layers.BF16:
+		return 3e-2
 	}
 	return 2e-2
 }
