@@ -57,6 +57,21 @@ func TestTrainingContinuesFromAServingGraph(t *testing.T) {
 	}
 }
 
+// predictTwo returns a model's outputs for two images.
+func predictTwo(t *testing.T, m *onnx.Model, images []byte) map[string][]float32 {
+	t.Helper()
+	p, err := NewPredictor("", m, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	out, err := p.Predict(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestProbingAnswersAsServing: with the features beside them the answers are the same, and the features are what the last
 // layer takes.
 func TestProbingAnswersAsServing(t *testing.T) {
@@ -76,16 +91,7 @@ func TestProbingAnswersAsServing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := NewPredictor("", m, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { p.Close() })
-			out, err := p.Predict(images)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return out
+			return predictTwo(t, m, images)
 		}
 		served, probed := answers(c.net.Serving), answers(c.net.Probing)
 		for name, want := range served {

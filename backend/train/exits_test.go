@@ -108,16 +108,7 @@ func TestExitsAnswerAsNets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := NewPredictor("", m, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { p.Close() })
-			out, err := p.Predict(images)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return out
+			return predictTwo(t, m, images)
 		}
 		all := answer(n, weights)
 		parts := n.partsOf()

@@ -54,10 +54,7 @@ func newCanaryFlags(word string) *canaryFlags {
 
 // call asks every gateway and prints what each has then.
 func (f *canaryFlags) call(ctx context.Context, method, path string, body []byte) error {
-	if err := checkFormat(f.format); err != nil {
-		return err
-	}
-	token, err := deploy.Config{TokenFile: f.tokenFile}.Token()
+	token, err := f.readSecret()
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"downbeat.dev/core/engine"
-	"downbeat.dev/deploy"
 )
 
 // livePlanners are the commands that ask a running scheduler.
@@ -47,10 +46,7 @@ func (f *planFlags) parse(args []string) (token string, err error) {
 	if err := parse(f.fs, args); err != nil {
 		return "", err
 	}
-	if err := checkFormat(f.format); err != nil {
-		return "", err
-	}
-	return deploy.Config{TokenFile: f.tokenFile}.Token()
+	return f.readSecret()
 }
 
 // proposalFlags are a proposal's.

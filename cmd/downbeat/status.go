@@ -32,15 +32,19 @@ func addStatusFlags(fs *flag.FlagSet, whom string) *statusFlags {
 	return f
 }
 
+// readSecret returns the secret of the token file, and says what is wrong with the flags: before anybody is asked, so that
+// a wrong file is told as such.
+func (f *statusFlags) readSecret() (string, error) {
+	if err := checkFormat(f.format); err != nil {
+		return "", err
+	}
+	return deploy.Config{TokenFile: f.tokenFile}.Token()
+}
+
 // ask reads the status that lies at a path into x. Where JSON was asked for it prints the answer as it came and reports
 // that: fields that this binary does not know are not lost.
 func (f *statusFlags) ask(ctx context.Context, path string, x any) (printed bool, err error) {
-	if err := checkFormat(f.format); err != nil {
-		return false, err
-	}
-
-	// The secret is read before anybody is asked, so that a wrong file is told as such.
-	token, err := deploy.Config{TokenFile: f.tokenFile}.Token()
+	token, err := f.readSecret()
 	if err != nil {
 		return false, err
 	}
