@@ -3,9 +3,9 @@ package joint
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
+
+	"downbeat.dev/bench/policy"
 )
 
 // Row is what a policy made of the trace at one load. Its JSON form is one line of `-o json`.
@@ -52,23 +52,8 @@ func Policies() []Policy {
 }
 
 // Select returns the policies of a list with commas, or all.
-func Select(list string) (chosen []Policy, err error) {
-	all := Policies()
-	if list == "all" {
-		return all, nil
-	}
-	var names []string
-	for _, p := range all {
-		names = append(names, p.Name)
-	}
-	for _, name := range strings.Split(list, ",") {
-		i := slices.Index(names, name)
-		if i < 0 {
-			return nil, fmt.Errorf("policy %q: want all, or some of %s", name, strings.Join(names, ", "))
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
+func Select(list string) ([]Policy, error) {
+	return policy.SelectFrom(Policies(), func(p Policy) string { return p.Name }, list)
 }
 
 // Options say what is run.

@@ -1,9 +1,9 @@
 package sessions
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+
+	"downbeat.dev/bench/policy"
 )
 
 // temporalLoss is what running one request at a time on a GPU costs beside running several: the middle of the published
@@ -77,23 +77,7 @@ func admittedByRim(w *Workload) int {
 
 // Select returns the policies of a list with commas, or all.
 func Select(list string) ([]Policy, error) {
-	all := Policies()
-	if list == "all" {
-		return all, nil
-	}
-	var names []string
-	for _, p := range all {
-		names = append(names, p.Name)
-	}
-	var chosen []Policy
-	for _, name := range strings.Split(list, ",") {
-		i := slices.Index(names, name)
-		if i < 0 {
-			return nil, fmt.Errorf("policy %q: want all, or some of %s", name, strings.Join(names, ", "))
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
+	return policy.SelectFrom(Policies(), func(p Policy) string { return p.Name }, list)
 }
 
 // Run serves a workload. The same seed gives the same result, but for AdmitMS, which is measured.
