@@ -26,6 +26,8 @@ type sickRig struct {
 
 func newSickRig(t *testing.T, o rigOptions) sickRig {
 	t.Helper()
+	// A read is overdue after 2 s with the budgets of mixed, and the backend must not have cut the path for its silence by then.
+	o.front.Stall = time.Hour
 	own := sicklink.FreeAddr(t)
 	s := sickRig{path: sicklink.Open(t, own)}
 	s.sick = newStub(t, rdma.Config{Listen: own, Advertise: s.path.Addr(), Providers: []string{"tcp"}, Stall: time.Hour})
@@ -146,7 +148,7 @@ func TestASickFrontendCostsOthersNothing(t *testing.T) {
 func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
 	t.Parallel() // it mostly waits
 	var lines logtest.Buffer
-	s := newSickRig(t, rigOptions{alpha: time.Millisecond, beta: time.Millisecond, batchMax: 4, plain: true, front: rdma.Config{Stall: time.Hour},
+	s := newSickRig(t, rigOptions{alpha: time.Millisecond, beta: time.Millisecond, batchMax: 4, plain: true,
 		log: slog.New(slog.NewTextHandler(&lines, nil))})
 	first, well, sick, in, _ := s.mixed(1)
 	s.Execute([]wire.Execute{first})
