@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"slices"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's, and all
+// that the batch's GPU serves besides: a model that has no other home must not wait until a hold ends.
+func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
+	own := e.ranker(f.gpu.sub).models.Load()
+	return slices.ContainsFunc(p.several[f.model], func(sub uint32) bool {
+		r := e.ranker(sub)
+		return sub != f.gpu.sub && r.working.Load() > 0 && containsAll(*r.models.Load(), *own)
+	})
+}
+
+// containsAll says whether every one of some ids is among others. Both ascend.
+func containsAll(all, some []uint32) bool {
+	for _, id := range some {
+		// Both lists ascend, so that one pass over each is enough.
+		for len(all) > 0 && all[0] < id {
+			all = all[1:]
+		}
+		if len(all) == 0 || all[0] != id {
+			return false
+		}
+	}
+	return true
+}
+
+// done ends a batch that backend b reports. It reports whether the batch was under way.
+func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
+	f, place := p.flightOf(b, m)
+	if f == nil {
+		p.strays++
+		return false
+	}
+
+	c := &p.models[f.model]
+	failed, broken, back := p.noteFailures(t, f, m)
+	c.served += uint64(len(f.requests) - failed)
+
+	// A GPU that is sick says nothing of the others' jitter.
+	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
+	if freed := sched.Time(f.gpu.freed.Swap(int64(freeAt))); !f.gpu.sick.Load() {
+		p.overrunIn(f.gpu.sub).addBatch(t.now, f.ends, freed, f.exec)
+	}
+
+	// Fetch times are kept per input: the scheduler multiplies d_data by the batch size.
+	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
+	c.countRun(len(f.requests), int64(exec))
+	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
+		failed: broken == len(f.requests), slow: sched.IsSlow(exec, f.exec),
+		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f),
+		unrun:     exec == 0 && broken < len(f.requests)})
+
+	f.gpu.busy.Add(int64(exec))
+	f.gpu.batches.Add(1)
+	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
+	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.requests)), Start: freeAt - sched.Time(exec), End: freeAt})
+
+	// What the backend gave back is queued again before its memory goes.
+	if back {
+		for k := range f.requests {
+			if f.requests[k].Flags&(sched.GaveBack|sched.Told) == sched.GaveBack {
+				p.giveBack(e, t, f, k)
+			}
+		}
+	}
+
+	p.land(place)
+	if back {
+		p.collect(e, t)
+	}
+	return true
+}
+
+// noteFailures counts the requests of a flight that got no output, and marks those that others may serve or that
+// the frontend has yet to be told of. It returns how many got none, how many of these for a reason that may be the
+// GPU's or its backend's, and whether some are for others to serve.
+func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, broken int, back bool) {
+	for _, x := range m.Failures {
+		k, why := int(x.Index), x.Reason
+		if k >= len(f.requests) || why == model.ReasonNone || why >= model.ReasonCount || f.requests[k].Flags&sched.GaveBack != 0 {
+			continue
+		}
+
+		failed++
+		if sched.BlamesGPU(why, x.Untold) {
+			broken++
+		}
+
+		// What the backend told its frontend has ended; what others would do no better with ends here.
+		r, past := &f.requests[k], sched.AfterFailure(why, x.Untold)
+		r.Flags |= past
+		switch {
+		case past == 0:
+			p.count(f.model, why)
+		case past&sched.Told != 0:
+			p.models[f.model].sent--
+			p.refuse(t, r, why)
+		default:
+			back = true
+		}
+	}
+	return min(failed, len(f.requests)), broken, back
+}
+
+// sane is a span that a backend reports: a backend's mistake must not cost more than an hour.
+func sane(ns int64) sched.Duration { return sched.Duration(max(0, min(ns, sched.SLOLimit))) }
