@@ -5,6 +5,7 @@ package downbeat
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,7 +47,7 @@ func TestLearntVersionsArePublishedUnderLoad(t *testing.T) {
 	for next := version; next <= version+2; next++ {
 		if next > version {
 			weights[0] += 1e-3
-			if err := publish(next, weights); err != nil {
+			if err := publish(learn.Version{Number: next, Weights: weights}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -80,4 +81,57 @@ func askOn(ctx context.Context, client *frontend.Client, answered *atomic.Int64)
 		answered.Store(version)
 	}
 	return nil
+}
+
+// TestExitsServeWhatTheirModelHasLearnt: a version that is published is the exits' version, too, and a family's request is told
+// the accuracy that the exit was judged to have.
+func TestExitsServeWhatTheirModelHasLearnt(t *testing.T) {
+	if _, err := ort.Open(""); errors.Is(err, ort.ErrMissing) {
+		t.Skip(err)
+	}
+	c := Default()
+	c.Models, c.HTTP, c.GRPC, c.Executors = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", 1
+	names := []string{"vehicle-l", "vehicle-l-exit1", "vehicle-l-exit2"}
+	for _, name := range names {
+		if err := os.CopyFS(filepath.Join(c.Models, name), os.DirFS(filepath.Join("models", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := start(t, c)
+
+	recipe, _ := models.Find("vehicle-l")
+	store := learn.OpenStore(c.Models, recipe.Structure())
+	_, weights, err := store.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Publisher(s.Backend().LoadLearnt)(learn.Version{Number: 2, Weights: weights, ExitGaps: []float64{0.25, 0.125}}); err != nil {
+		t.Fatal(err)
+	}
+
+	input, err := s.Client().Buffer(32 * 48 * 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gaps := map[string]float64{}
+	var whole float64
+	for _, name := range names {
+		var r frontend.Result
+		waitFor(t, func() bool {
+			one, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if r, err = s.Client().Do(one, frontend.Request{Model: name, Input: input}); err != nil {
+				return false
+			}
+			defer r.Release()
+			return r.Version == "2"
+		})
+		if name == "vehicle-l" {
+			whole = r.Accuracy
+		}
+		gaps[name] = whole - r.Accuracy
+	}
+	if math.Abs(gaps[names[1]]-0.25) > 1e-3 || math.Abs(gaps[names[2]]-0.125) > 1e-3 {
+		t.Errorf("of version 2 the exits are said to be worse by %v, want 0.25 and 0.125", gaps)
+	}
 }

@@ -3,6 +3,7 @@ package learn
 import (
 	"errors"
 	"math"
+	"slices"
 )
 
 const (
@@ -21,8 +22,9 @@ const (
 // evidence is how a candidate and the serving weights answered the same samples. Only those on which the two differ say
 // which is better (McNemar 1947).
 type evidence struct {
-	judged      float64 // samples
-	plus, minus float64 // that only the candidate, and only the serving weights, answered rightly
+	judged      float64    // samples
+	plus, minus float64    // that only the candidate, and only the serving weights, answered rightly
+	exits       []evidence // of each early exit of the candidate, beside the whole candidate
 }
 
 // add counts answers to the same samples.
@@ -38,16 +40,45 @@ func (e *evidence) add(serving, candidate []bool) {
 	}
 }
 
+// addExits counts what the exits of a net answered beside the whole of it.
+func (e *evidence) addExits(now sight) {
+	e.exits = slices.Grow(e.exits, len(now.exits))[:len(now.exits)]
+	for k, right := range now.exits {
+		e.exits[k].add(now.right, right)
+	}
+}
+
 // follow adds newer answers, and lets the older ones count less.
 func (e *evidence) follow(now evidence) {
 	e.judged, e.plus, e.minus = evidenceKept*e.judged+now.judged, evidenceKept*e.plus+now.plus, evidenceKept*e.minus+now.minus
+
+	// Other evidence may hold the same exits: theirs must stay.
+	older := e.exits
+	e.exits = slices.Clone(now.exits)
+	for k := range older {
+		e.exits[k] = older[k]
+		e.exits[k].follow(now.exits[k])
+	}
+}
+
+// exitGaps is by how much less of the samples each exit answered rightly than the whole net.
+func (e *evidence) exitGaps() (gaps []float64) {
+	for k := range e.exits {
+		gaps = append(gaps, -e.exits[k].gain())
+	}
+	return gaps
 }
 
 // gain is by how much more of the samples the candidate answered rightly.
 func (e *evidence) gain() float64 { return (e.plus - e.minus) / max(1, e.judged) }
 
-// errors is the gain in standard errors of what chance makes of two equals.
-func (e *evidence) errors() float64 { return (e.plus - e.minus) / math.Sqrt(max(1, e.plus+e.minus)) }
+// standardError is the standard error of what chance makes of two equals.
+func (e *evidence) standardError() float64 {
+	return math.Sqrt(max(1, e.plus+e.minus)) / max(1, e.judged)
+}
+
+// errors is the gain in standard errors.
+func (e *evidence) errors() float64 { return e.gain() / e.standardError() }
 
 // errWorse is why a candidate is thrown away that answers less than what serves.
 var errWorse = errors.New("the candidate has become worse than the serving weights")
@@ -71,11 +102,15 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	// Of many samples that came at once half judge the next candidates.
 	n := max(judgedMin, len(l.samples.fresh)/2)
 	list := l.samples.fresh[:n]
-	now, err := l.compare(r, candidate, list)
+	serves, err := l.answerServing(r, list)
 	if err != nil {
 		return err
 	}
-	if back, err := l.judgePrevious(r, list); back || err != nil {
+	now, err := compareAnswers(r, serves, candidate, list)
+	if err != nil {
+		return err
+	}
+	if back, err := l.judgePrevious(r, serves, list); back || err != nil {
 		return err
 	}
 
@@ -95,14 +130,14 @@ func (l *Learner) judgeCandidate(r *Report) error {
 
 // judgePrevious lets the version before the serving one answer the same samples. If that is better after all, it serves
 // again, and training goes on from it.
-func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error) {
+func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bool, err error) {
 	if l.previous == nil {
 		return false, nil
 	}
 
 	// The report is the candidate's.
 	var own Report
-	now, err := l.compare(&own, l.previous, list)
+	now, err := compareAnswers(&own, serves, l.previous, list)
 	if err != nil {
 		return false, err
 	}
@@ -113,7 +148,7 @@ func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error)
 
 	l.samples.use(len(list))
 	weights := l.versions[len(l.versions)-2].Weights
-	if err := l.publish(weights); err != nil {
+	if err := l.publish(weights, l.regret); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return true, nil
@@ -123,40 +158,58 @@ func (l *Learner) judgePrevious(r *Report, list []Sample) (back bool, err error)
 	return true, l.restartCandidate()
 }
 
-// compare lets the serving weights and a judge's answer the same samples.
-func (l *Learner) compare(r *Report, with *judge, list []Sample) (e evidence, err error) {
-	serves, _, err := l.serving.answerSamples(list)
-	if err != nil {
-		return e, err
+// answerServing lets the serving weights answer samples, which also tells how good their exits are now.
+func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err error) {
+	if serves, err = l.serving.answerSamples(list); err != nil {
+		return serves, err
 	}
-	trained, _, err := with.answerSamples(list)
+	r.Inputs += len(list)
+
+	var now evidence
+	now.addExits(serves)
+	current := &l.versions[len(l.versions)-1]
+	current.evidence.follow(now)
+	current.ExitGaps = current.evidence.exitGaps()
+	return serves, nil
+}
+
+// compareAnswers lets a judge's weights answer the samples that the serving ones have answered.
+func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evidence, err error) {
+	trained, err := with.answerSamples(list)
 	if err != nil {
 		return e, err
 	}
 
-	r.Inputs += 2 * len(list)
-	r.Serving, r.Candidate = rightShare(serves), rightShare(trained)
-	e.add(serves, trained)
+	r.Inputs += len(list)
+	r.Serving, r.Candidate = rightShare(serves.right), rightShare(trained.right)
+	e.add(serves.right, trained.right)
+	e.addExits(trained)
 	return e, nil
 }
 
 // publishUnlessForgetful puts a candidate in force that has not lost what the first weights could on the first data.
 func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
-	remembers, _, err := candidate.answerSamples(l.samples.judgesOld)
+	remembers, err := candidate.answerSamples(l.samples.judgesOld)
 	if err != nil {
 		return err
 	}
-	r.Inputs += len(remembers)
-	kept, slack := comparePaired(l.first, remembers)
-	if kept < -forgetMost-worseBy*slack {
+	r.Inputs += len(remembers.right)
+	var kept evidence
+	kept.add(l.first, remembers.right)
+	if kept.gain() < -forgetMost-worseBy*kept.standardError() {
 		return l.discard(r, &l.counts.Worse, errWorse)
 	}
-	if kept < -forgetMost {
+	if kept.gain() < -forgetMost {
 		return nil
 	}
 
+	// Exits are told of by the first data as well: a few dozen samples of the present would be right by chance.
+	exits := l.evidence
+	exits.exits = slices.Clone(exits.exits)
+	exits.addExits(remembers)
+
 	// A publication that fails, on a full disk or a lost GPU, leaves the candidate for the next judgement.
-	if err := l.publish(l.candidate); err != nil {
+	if err := l.publish(l.candidate, exits); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return nil

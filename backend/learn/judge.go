@@ -1,8 +1,6 @@
 package learn
 
 import (
-	"math"
-
 	"downbeat.dev/backend/train"
 	"downbeat.dev/core/plan"
 )
@@ -16,6 +14,7 @@ const seenMost = 8 * driftMax
 // judge answers samples with one set of weights.
 type judge struct {
 	predictor *train.Predictor
+	exits     int // early exits of the net
 	images    []byte
 	seen      map[*byte]sight // of samples that are asked about again, by their first byte
 }
@@ -23,6 +22,7 @@ type judge struct {
 // sight is how weights see samples, or one.
 type sight struct {
 	right    []bool
+	exits    [][]bool // as right, of each early exit
 	features plan.Features
 }
 
@@ -36,13 +36,15 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judge{p, make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
+	return &judge{p, len(o.Net.Exits), make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
 }
 
 func (j *judge) close() { j.predictor.Close() }
 
-// answerSamples tells of each sample whether its class is the best of the scores, and what features it has.
-func (j *judge) answerSamples(list []Sample) (right []bool, f plan.Features, err error) {
+// answerSamples tells of each sample whether its class is the best of the scores, of the net's and of each exit's, and what
+// features it has.
+func (j *judge) answerSamples(list []Sample) (all sight, err error) {
+	all.exits = make([][]bool, j.exits)
 	size := len(j.images) / judgeBatch
 	for at := 0; at < len(list); at += judgeBatch {
 		// The graph has one batch size; the list is answered in pieces of it.
@@ -52,18 +54,28 @@ func (j *judge) answerSamples(list []Sample) (right []bool, f plan.Features, err
 		}
 		out, err := j.predictor.Predict(j.images)
 		if err != nil {
-			return nil, f, err
+			return all, err
 		}
 
 		// The rest of a batch that is not full is of an earlier one, and not looked at.
-		classes := len(out["scores"]) / judgeBatch
-		f.Dim = len(out["features"]) / judgeBatch
-		for i, s := range list[at : at+n] {
-			right = append(right, bestClass(out["scores"][i*classes:(i+1)*classes]) == s.Class)
+		all.right = appendRight(all.right, out["scores"], list[at:at+n])
+		for k := range all.exits {
+			all.exits[k] = appendRight(all.exits[k], out["scores"+train.ExitSuffix(k+1)], list[at:at+n])
 		}
+		f := &all.features
+		f.Dim = len(out["features"]) / judgeBatch
 		f.Values = append(f.Values, out["features"][:n*f.Dim]...)
 	}
-	return right, f, nil
+	return all, nil
+}
+
+// appendRight appends of each sample whether its class has the best of its scores.
+func appendRight(right []bool, scores []float32, list []Sample) []bool {
+	classes := len(scores) / judgeBatch
+	for i, s := range list {
+		right = append(right, bestClass(scores[i*classes:(i+1)*classes]) == s.Class)
+	}
+	return right
 }
 
 // see is answerSamples for samples that are asked about again and again, and answers each of them once. answered is how many
@@ -75,12 +87,13 @@ func (j *judge) see(list []Sample) (all sight, answered int, err error) {
 			fresh = append(fresh, s)
 		}
 	}
-	right, f, err := j.answerSamples(fresh)
+	now, err := j.answerSamples(fresh)
 	if err != nil {
 		return all, 0, err
 	}
+	f := now.features
 	for i, s := range fresh {
-		j.seen[&s.Input[0]] = sight{right[i : i+1], plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
+		j.seen[&s.Input[0]] = sight{right: now.right[i : i+1], features: plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
 	}
 
 	for _, s := range list {
@@ -104,7 +117,8 @@ func Answer(net train.Net, weights []float32, list []Sample, library string) (ri
 		return nil, f, err
 	}
 	defer j.close()
-	return j.answerSamples(list)
+	all, err := j.answerSamples(list)
+	return all.right, all.features, err
 }
 
 // Accuracy returns the share of samples whose class weights of a net answer.
@@ -130,29 +144,6 @@ func countRight(right []bool) plan.Answers {
 		}
 	}
 	return a
-}
-
-// comparePaired returns how much more of the same samples b answers rightly than a, and the standard error of that. The answers
-// are paired: what both know, or neither, adds no error.
-func comparePaired(a, b []bool) (gain, deviation float64) {
-	n := float64(len(a))
-	if n < 2 {
-		return 0, math.Inf(1)
-	}
-
-	// Both judged the same inputs, so that only those count on which they differ.
-	plus, minus := 0.0, 0.0
-	for i := range a {
-		switch {
-		case b[i] && !a[i]:
-			plus++
-		case a[i] && !b[i]:
-			minus++
-		}
-	}
-
-	gain = (plus - minus) / n
-	return gain, math.Sqrt(((plus+minus)/n - gain*gain) / (n - 1))
 }
 
 func rightShare(right []bool) float64 {

@@ -42,6 +42,7 @@ type Learner struct {
 	recalled     []Version // of those, to be tried again since the last drift
 	bestRecalled []float32 // of those tried
 	recallErrors float64   // by which it is better than what serves
+	recalledBy   evidence  // for it
 
 	began  time.Duration // of the period
 	looked int           // looks since then
@@ -53,6 +54,11 @@ type Learner struct {
 type Version struct {
 	Number  int
 	Weights []float32
+	// ExitGaps are by how much fewer of the same samples each early exit answers rightly than the whole net, as judged last:
+	// 0 to 1, below 0 where the exit is better.
+	ExitGaps []float64
+
+	evidence evidence // of its exits
 }
 
 // Counts is what a learner has done since its start.
@@ -99,13 +105,17 @@ func New(o Options, now time.Duration) (*Learner, error) {
 		return nil, fmt.Errorf("learner: %w", err)
 	}
 	l.candidate = slices.Clone(weights)
-	l.versions, l.numbered = []Version{{o.Version, weights}}, o.Version
-	l.known = slices.Clone(l.versions)
 
 	// What the first weights answer never changes, so that it is computed once.
-	if l.first, _, err = l.serving.answerSamples(l.samples.judgesOld); err != nil {
+	first, err := l.serving.answerSamples(l.samples.judgesOld)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("learner: %w", err), l.Close())
 	}
+	l.first = first.right
+	var e evidence
+	e.addExits(first)
+	l.versions, l.numbered = []Version{{o.Version, weights, e.exitGaps(), e}}, o.Version
+	l.known = slices.Clone(l.versions)
 	return l, nil
 }
 
@@ -160,6 +170,9 @@ func (l *Learner) Version() int { return l.current().Number }
 // Weights returns the serving weights: to be left unchanged.
 func (l *Learner) Weights() []float32 { return l.current().Weights }
 
+// ExitGaps returns those of the serving version: to be left unchanged.
+func (l *Learner) ExitGaps() []float64 { return l.current().ExitGaps }
+
 func (l *Learner) current() Version { return l.versions[len(l.versions)-1] }
 
 // Counts returns what has been done so far.
@@ -186,7 +199,7 @@ func (l *Learner) Rollback(version int) error {
 	if i < 0 {
 		return fmt.Errorf("roll back to version %d: only %v can be put in force again", version, l.numbers())
 	}
-	if err := l.publish(l.versions[i].Weights); err != nil {
+	if err := l.publish(l.versions[i].Weights, l.versions[i].evidence); err != nil {
 		return fmt.Errorf("roll back to version %d: %w", version, err)
 	}
 
@@ -202,13 +215,13 @@ func (l *Learner) numbers() (all []int) {
 	return all
 }
 
-// publish makes a copy of weights the serving ones, under the next number. A number is given once, so that a publication
-// that has failed half way is not mistaken for a later one.
-func (l *Learner) publish(weights []float32) error {
+// publish makes a copy of weights the serving ones, under the next number; exits is how their exits were judged. A number is
+// given once, so that a publication that has failed half way is not mistaken for a later one.
+func (l *Learner) publish(weights []float32, exits evidence) error {
 	l.numbered++
 
 	// The number is used up even if publishing fails: a backend may have seen it.
-	next := Version{l.numbered, slices.Clone(weights)}
+	next := Version{l.numbered, slices.Clone(weights), exits.exitGaps(), exits}
 
 	// Everything that may fail comes before the serving weights are let go.
 	fresh, err := newJudge(l.options, next.Weights)
@@ -216,7 +229,7 @@ func (l *Learner) publish(weights []float32) error {
 		return err
 	}
 	if l.options.Publish != nil {
-		if err := l.options.Publish(next.Number, next.Weights); err != nil {
+		if err := l.options.Publish(next); err != nil {
 			fresh.close()
 			return fmt.Errorf("version %d is not published, version %d serves on: %w", next.Number, l.Version(), err)
 		}

@@ -14,6 +14,7 @@ import (
 	"downbeat.dev/backend"
 	"downbeat.dev/backend/onnx"
 	"downbeat.dev/backend/train"
+	"downbeat.dev/core/repo"
 )
 
 // Live is a learner beside the backend that serves its model: the backend's idle GPUs run its steps as spare work, and
@@ -83,6 +84,15 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 	net, err := s.about.Net(s.name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", trainingFile, err)
+	}
+
+	// A version without the exits' heads would stop them.
+	exits, err := repo.ExitsOf(repository, s.name)
+	if err == nil && len(exits) > len(net.Exits) {
+		err = fmt.Errorf("%s: exits: %d, and the repository has %v: want all, so that they learn, too", trainingFile, len(net.Exits), exits)
+	}
+	if err != nil {
+		return err
 	}
 
 	// What learns goes on from what serves after a restart: the newest version.
@@ -208,8 +218,9 @@ func (s *Live) Name() string { return s.name }
 
 // standing is what is told of a learner.
 type standing struct {
-	version int
-	counts  Counts
+	version  int
+	exitGaps []float64
+	counts   Counts
 }
 
 // Version returns the number of the serving weights, and what was done so far, as of a moment ago.
@@ -219,7 +230,9 @@ func (s *Live) Version() (version int, counts Counts) {
 }
 
 // noteStanding notes how the learner stands. mu is held.
-func (s *Live) noteStanding() { s.told.Store(&standing{s.learner.Version(), s.learner.Counts()}) }
+func (s *Live) noteStanding() {
+	s.told.Store(&standing{s.learner.Version(), s.learner.ExitGaps(), s.learner.Counts()})
+}
 
 // takeSamples moves what came in to the learner. mu is held.
 func (s *Live) takeSamples() {

@@ -1,6 +1,10 @@
 package learn
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // A live learner's metrics, made when they are asked for.
 var (
@@ -10,6 +14,7 @@ var (
 	descTrained   = prometheus.NewDesc("downbeat_learner_steps_total", "Training steps.", learnerLabels, nil)
 	descDrifts    = prometheus.NewDesc("downbeat_learner_drifts_total", "Drifts that were detected.", learnerLabels, nil)
 	descPublished = prometheus.NewDesc("downbeat_learner_published_total", "Versions that were published.", learnerLabels, nil)
+	descExitGap   = prometheus.NewDesc("downbeat_learner_exit_gap", "Accuracy of the serving version less that of one of its early exits, as judged last.", append([]string{"exit"}, learnerLabels...), nil)
 	descDiscarded = prometheus.NewDesc("downbeat_learner_discarded_total", "Candidates that were thrown away, or could not be published.", append([]string{"reason"}, learnerLabels...), nil)
 )
 
@@ -24,11 +29,19 @@ func (s *Live) Collect(out chan<- prometheus.Metric) {
 	if told == nil {
 		return
 	}
+
+	// All counters have the model as their last label.
 	c := told.counts
 	counter := func(d *prometheus.Desc, n int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), append(labels, s.name)...)
 	}
 	out <- prometheus.MustNewConstMetric(descVersion, prometheus.GaugeValue, float64(told.version), s.name)
+
+	// Of a model without exits there is none.
+	for k, gap := range told.exitGaps {
+		out <- prometheus.MustNewConstMetric(descExitGap, prometheus.GaugeValue, gap, strconv.Itoa(k+1), s.name)
+	}
+
 	counter(descSampled, c.Labelled)
 	counter(descTrained, c.Steps)
 	counter(descDrifts, c.Drifts)

@@ -25,11 +25,11 @@ func (s *street) accuracy(weights []float32, list []Sample) float64 {
 		s.t.Fatal(err)
 	}
 	defer j.close()
-	right, _, err := j.answerSamples(list)
+	all, err := j.answerSamples(list)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return rightShare(right)
+	return rightShare(all.right)
 }
 
 // live lets a learner see n samples and a look for each of some periods.
@@ -118,8 +118,8 @@ func TestWhatGoesWrong(t *testing.T) {
 	s := openStreet(t)
 	full, numbers := errors.New("the disk is full"), []int(nil)
 	l := s.learner(func(o *Options) {
-		o.Publish = func(version int, _ []float32) error {
-			if numbers = append(numbers, version); len(numbers) == 1 {
+		o.Publish = func(v Version) error {
+			if numbers = append(numbers, v.Number); len(numbers) == 1 {
 				return full
 			}
 			return nil
@@ -212,7 +212,7 @@ func (s *street) rollBack(t *testing.T, l *Learner, now time.Duration) {
 func TestWhatWasReplacedComesBack(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
-	if err := l.publish(make([]float32, len(l.Weights()))); err != nil {
+	if err := l.publish(make([]float32, len(l.Weights())), evidence{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -230,7 +230,7 @@ func TestWhatWasReplacedComesBack(t *testing.T) {
 func TestKnownVersionsAreTriedFirst(t *testing.T) {
 	s := openStreet(t)
 	l := s.learner(nil)
-	if err := l.publish(make([]float32, len(l.Weights()))); err != nil {
+	if err := l.publish(make([]float32, len(l.Weights())), evidence{}); err != nil {
 		t.Fatal(err)
 	}
 	s.offer(l, 100)

@@ -22,7 +22,7 @@ type Options struct {
 	Teach func(images []byte, n int) ([]int, error)
 	// Publish makes weights durable and puts them in force; until it has returned nil the ones before serve. nil: they are
 	// the learner's own only.
-	Publish func(version int, weights []float32) error
+	Publish func(Version) error
 
 	Period   time.Duration // between two starts of a comparison with what was before; 0: 50 s, AdaInf's
 	Looks    int           // comparisons within a period; 0: 5

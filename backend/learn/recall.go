@@ -36,12 +36,18 @@ func (l *Learner) judgeRecalled(r *Report) error {
 		defer old.close()
 
 		// None of these samples was there when that version was trained.
-		now, err := l.compare(r, old, slices.Concat(l.samples.recent.samples, l.samples.fresh))
+		list := slices.Concat(l.samples.recent.samples, l.samples.fresh)
+		serves, err := l.answerServing(r, list)
+		if err != nil {
+			return err
+		}
+		now, err := compareAnswers(r, serves, old, list)
 		if err != nil {
 			return err
 		}
 		if by := now.errors(); by > l.recallErrors {
 			l.bestRecalled, l.recallErrors = version.Weights, by
+			l.recalledBy = now
 		}
 	}
 
@@ -49,7 +55,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	if len(l.recalled) > 0 || l.bestRecalled == nil || l.held {
 		return nil
 	}
-	if err := l.publish(l.bestRecalled); err != nil {
+	if err := l.publish(l.bestRecalled, l.recalledBy); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return nil

@@ -24,15 +24,7 @@ type Store struct {
 	write func(path string, content []byte) error
 }
 
-// Provenance says, in learned.json of a version's directory, that a learner wrote the version.
-type Provenance struct {
-	From int `json:"from"` // the version that was trained on
-}
-
-const (
-	provenanceFile = "learned.json"
-	storedMost     = versionsKept // learnt versions that stay on disk
-)
+const storedMost = versionsKept // learnt versions that stay on disk
 
 // OpenStore opens a model's directory of a repository.
 func OpenStore(repository string, net train.Net) *Store {
@@ -80,9 +72,10 @@ func (s *Store) list() (all []int, err error) {
 	return all, nil
 }
 
-// Save writes weights as a version that must not be there yet. Its directory appears whole: it is filled under a name
-// that repositories do not read, then renamed. After an error the repository has what it had.
-func (s *Store) Save(version int, weights []float32) (err error) {
+// Save writes a version that must not be there yet. Its directory appears whole: it is filled under a name that repositories
+// do not read, then renamed. After an error the repository has what it had.
+func (s *Store) Save(v Version) (err error) {
+	version := v.Number
 	all, err := s.list()
 	if err != nil {
 		return err
@@ -92,11 +85,11 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 	}
 
 	// The content is made before the directory: an error here leaves nothing to clear away.
-	m, err := s.net.Serving(weights)
+	m, err := s.net.Serving(v.Weights)
 	if err != nil {
 		return err
 	}
-	origin, err := json.Marshal(Provenance{From: all[len(all)-1]})
+	origin, err := json.Marshal(repo.Learned{From: all[len(all)-1], ExitGaps: v.ExitGaps})
 	if err != nil {
 		return err
 	}
@@ -105,7 +98,7 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 	if err != nil {
 		return fmt.Errorf("save version %d of %s: %w", version, s.net.Name, err)
 	}
-	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, provenanceFile), origin), os.Chmod(temporary, 0o755))
+	err = errors.Join(s.write(filepath.Join(temporary, "model.onnx"), m.Marshal()), s.write(filepath.Join(temporary, repo.LearnedFile), origin), os.Chmod(temporary, 0o755))
 
 	// The rename is what makes the version visible.
 	if err == nil {
@@ -120,29 +113,46 @@ func (s *Store) Save(version int, weights []float32) (err error) {
 
 // Publisher returns what Options.Publish wants of a backend that serves the repository: weights become a version, which
 // load (a backend's LoadModel) puts in force on one GPU after another while the version before serves. A backend answers
-// a request from one version and says which. A version that cannot be loaded is taken out again.
-func (s *Store) Publisher(load func(ctx context.Context, name, version string) error) func(version int, weights []float32) error {
-	return func(version int, weights []float32) error {
-		if err := s.Save(version, weights); err != nil {
+// a request from one version and says which. The model's early exits follow it. A version that cannot be loaded, the model's
+// or an exit's, is taken out again, and what has loaded it goes back.
+func (s *Store) Publisher(load func(ctx context.Context, name, version string) error) func(Version) error {
+	return func(v Version) error {
+		exits, err := repo.ExitsOf(filepath.Dir(s.dir), s.net.Name)
+		if err != nil {
 			return err
 		}
+		if err := s.Save(v); err != nil {
+			return err
+		}
+
 		ctx, cancel := context.WithTimeout(context.Background(), loadMost)
 		defer cancel()
-		if err := load(ctx, s.net.Name, ""); err != nil {
-			return errors.Join(err, s.Remove(version))
+		names := append([]string{s.net.Name}, exits...)
+		for i, name := range names {
+			err := load(ctx, name, "")
+			if err == nil {
+				continue
+			}
+
+			// The newest version that is left is the one before.
+			err = errors.Join(err, s.Remove(v.Number))
+			for _, loaded := range names[:i] {
+				err = errors.Join(err, load(ctx, loaded, ""))
+			}
+			return err
 		}
 		return nil
 	}
 }
 
-// loadMost is how long a backend may take to put a version in force.
+// loadMost is how long a backend may take to put a version in force, exits and all.
 const loadMost = time.Minute
 
 // Remove takes a learnt version out of the repository: one that could not be put in force must not serve after a restart.
 func (s *Store) Remove(version int) error {
 	// The provenance file is the proof that no person put the version there.
 	dir := filepath.Join(s.dir, strconv.Itoa(version))
-	if _, err := os.Stat(filepath.Join(dir, provenanceFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, repo.LearnedFile)); err != nil {
 		return fmt.Errorf("remove version %d of %s: no learner wrote it: %w", version, s.net.Name, err)
 	}
 	return os.RemoveAll(dir)
@@ -154,7 +164,7 @@ func (s *Store) prune(all []int) {
 	var learnt []string
 	for _, v := range all {
 		dir := filepath.Join(s.dir, strconv.Itoa(v))
-		if _, err := os.Stat(filepath.Join(dir, provenanceFile)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, repo.LearnedFile)); err == nil {
 			learnt = append(learnt, dir)
 		}
 	}

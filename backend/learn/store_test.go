@@ -40,7 +40,7 @@ func TestVersionsSurviveARestart(t *testing.T) {
 	}
 	for v := 2; v <= 8; v++ {
 		weights[0] = float32(v)
-		if err := s.Save(v, weights); err != nil {
+		if err := s.Save(Version{Number: v, Weights: weights}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestVersionsSurviveARestart(t *testing.T) {
 	if all, err := s.list(); err != nil || len(all) != 1+storedMost || all[0] != 1 || all[1] != 5 {
 		t.Errorf("%v, %v", all, err)
 	}
-	if err := s.Save(8, weights); err == nil || !strings.Contains(err.Error(), "want a later one") {
+	if err := s.Save(Version{Number: 8, Weights: weights}); err == nil || !strings.Contains(err.Error(), "want a later one") {
 		t.Errorf("a number that is taken: %v", err)
 	}
 	if err := s.Remove(1); err == nil || !strings.Contains(err.Error(), "no learner wrote it") {
@@ -91,7 +91,7 @@ func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
 			}
 			return errors.Join(os.WriteFile(path, content[:len(content)/2], 0o644), syscall.ENOSPC)
 		}
-		if err := s.Save(2, weights); !errors.Is(err, syscall.ENOSPC) {
+		if err := s.Save(Version{Number: 2, Weights: weights}); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("file %d fails: %v", failing, err)
 		}
 		if version, _, err := openStore(t, dir).Newest(); err != nil || version != 1 {
@@ -102,7 +102,7 @@ func TestAFullDiskLeavesTheOldVersion(t *testing.T) {
 			t.Errorf("file %d fails: %v stay, %v", failing, entries, err)
 		}
 		s.write = repo.WriteFile
-		if err := s.Save(2, weights); err != nil {
+		if err := s.Save(Version{Number: 2, Weights: weights}); err != nil {
 			t.Errorf("with room again: %v", err)
 		}
 	}
@@ -124,13 +124,13 @@ func TestAVersionThatDoesNotLoadIsTakenOut(t *testing.T) {
 		}
 		return nil
 	})
-	if err := publish(2, weights); !errors.Is(err, lost) || asked != "vehicle-s/" {
+	if err := publish(Version{Number: 2, Weights: weights}); !errors.Is(err, lost) || asked != "vehicle-s/" {
 		t.Errorf("%v, asked for %s", err, asked)
 	}
 	if v, _, err := s.Newest(); v != 1 || err != nil {
 		t.Errorf("version %d, %v", v, err)
 	}
-	if err := publish(3, weights); err != nil {
+	if err := publish(Version{Number: 3, Weights: weights}); err != nil {
 		t.Error(err)
 	}
 	if v, _, err := s.Newest(); v != 3 || err != nil {

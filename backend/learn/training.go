@@ -21,12 +21,19 @@ type TrainableModel struct {
 	Width   int64       `json:"width"`
 	Classes int64       `json:"classes"`
 	Layers  []LayerSpec `json:"layers"`
+	Exits   []ExitSpec  `json:"exits,omitempty"` // all early exits of the model's file, by stage
 	// Every keeps one in so many inputs; those without truth only if Teacher is set. 0: all.
 	Every   int     `json:"every,omitempty"`
 	Teacher string  `json:"teacher,omitempty"`  // a model of the same repository that labels inputs, such as the -l variant
 	Batch   int     `json:"batch,omitempty"`    // of a training step; 0: 16
 	Period  float64 `json:"period_s,omitempty"` // between two starts of a comparison with what was before; 0: 50
 	Rate    float64 `json:"rate,omitempty"`     // learning rate; 0: 0.001
+}
+
+// ExitSpec is an early exit: a head behind some layers of the network.
+type ExitSpec struct {
+	After  int64       `json:"after"` // layers of the network, from 1 to all but one
+	Layers []LayerSpec `json:"layers"`
 }
 
 // LayerSpec is one layer: exactly one of the fields is set.
@@ -64,7 +71,13 @@ func DescribeNet(net train.Net) (TrainableModel, error) {
 		return TrainableModel{}, fmt.Errorf("net %s: only classifiers are trained while they serve", net.Name)
 	}
 	layers, err := describeLayers(net.Body)
-	return TrainableModel{Height: net.H, Width: net.W, Classes: head.N, Layers: layers}, err
+	about := TrainableModel{Height: net.H, Width: net.W, Classes: head.N, Layers: layers}
+	for _, e := range net.Exits {
+		head, failed := describeLayers(e.Body)
+		about.Exits = append(about.Exits, ExitSpec{int64(e.After), head})
+		err = errors.Join(err, failed)
+	}
+	return about, err
 }
 
 func describeLayers(body []train.Layer) (all []LayerSpec, err error) {
@@ -108,7 +121,16 @@ func (t *TrainableModel) Net(name string) (train.Net, error) {
 		return train.Net{}, errors.New("layers: none, want one at least")
 	}
 
-	return train.Net{Name: name, H: t.Height, W: t.Width, Body: body, Head: train.Classes{N: t.Classes}}, nil
+	net := train.Net{Name: name, H: t.Height, W: t.Width, Body: body, Head: train.Classes{N: t.Classes}}
+	for i, s := range t.Exits {
+		head, err := buildLayers(s.Layers)
+		if err != nil {
+			return train.Net{}, fmt.Errorf("exits %d: %w", i, err)
+		}
+		net.Exits = append(net.Exits, train.Exit{After: int(s.After), Body: head})
+	}
+
+	return net, nil
 }
 
 func buildLayers(all []LayerSpec) (body []train.Layer, err error) {

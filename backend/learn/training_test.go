@@ -13,7 +13,7 @@ import (
 // TestDeclarationsSurviveTheDisk: every classifier of the tree can be declared, and is read as it was.
 func TestDeclarationsSurviveTheDisk(t *testing.T) {
 	for _, r := range models.Recipes() {
-		about, err := DescribeNet(r.Net())
+		about, err := DescribeNet(r.Structure())
 		if r.Family == "detector" {
 			if err == nil {
 				t.Errorf("%s: a detector was described", r.Name())
@@ -36,8 +36,8 @@ func TestDeclarationsSurviveTheDisk(t *testing.T) {
 			t.Errorf("%s: read %+v, declared %v, %v", r.Name(), got, declared, err)
 		}
 		net, err := got.Net(r.Name())
-		if err != nil || net.Cost() != r.Net().Cost() {
-			t.Errorf("%s: a net of %+v, %v; want %+v", r.Name(), net.Cost(), err, r.Net().Cost())
+		if err != nil || net.Cost() != r.Structure().Cost() {
+			t.Errorf("%s: a net of %+v, %v; want %+v", r.Name(), net.Cost(), err, r.Structure().Cost())
 		}
 	}
 }
@@ -54,6 +54,7 @@ func TestBadDeclarationsAreRefused(t *testing.T) {
 		{strings.Replace(good, `"flatten": true`, `"conv": {"out": 1}`, 1), one, "layer 0"},
 		{strings.Replace(good, `"classes": 2`, `"classes": 1`, 1), one, "classes: 1"},
 		{strings.Replace(good, `{"flatten": true}, {"dense": {"out": 2, "linear": true}}`, ``, 1), one, "layers: none"},
+		{strings.Replace(good, `"layers"`, `"exits": [{"after": 1, "layers": [{}]}], "layers"`, 1), one, "exits 0: layer 0"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{trainingFile: c.about, samplesFile: c.samples} {

@@ -47,7 +47,7 @@ var skips = map[string]struct {
 	"frontend/gateway/region_test.go":       {2, "test", "Linux has /dev/shm and /proc"},
 	"frontend/gateway/strangers_test.go":    {1, "test", "without -short"},
 	"internal/apiserver/apiserver.go":       {1, "apiserver", "a kube-apiserver is built for six minutes, then make test takes it"},
-	"learn_test.go":                         {1, "test", "make fetches ONNX Runtime"},
+	"learn_test.go":                         {2, "test", "make fetches ONNX Runtime"},
 	"live_learning_test.go":                 {1, "test", "make fetches ONNX Runtime"},
 	"models/models_test.go":                 {2, "test", "make fetches ONNX Runtime"},
 	"rdma/announce_test.go":                 {2, "test", "the other providers are between processes"},
