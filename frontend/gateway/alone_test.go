@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -21,10 +20,7 @@ func TestPageWithoutScheduler(t *testing.T) {
 	if err := json.Unmarshal(text, &d); err != nil || d.Scheduler || len(d.Models) != len(testModels) || strings.Contains(string(text), `"batches":null`) {
 		t.Errorf("%v %s", err, text)
 	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("chromium is not installed: the page is not drawn")
-	}
+	chromium := findChromium(t)
 	if dom := browse(t, chromium, server.URL+"/", "--dump-dom"); !strings.Contains(dom, "The scheduler runs in another process") || !strings.Contains(dom, "some models lack a backend") {
 		t.Errorf("%.2000s", dom)
 	}

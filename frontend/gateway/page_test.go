@@ -114,7 +114,7 @@ func TestPageData(t *testing.T) {
 			t.Errorf("no %s in the metrics", want)
 		}
 	}
-	for path, kind := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/page.css": "text/css"} {
+	for path, kind := range map[string]string{"/": "text/html", "/page.js": "text/javascript", "/panels.js": "text/javascript", "/page.css": "text/css"} {
 		code, h, text := call(t, "GET", url+path, nil)
 		if code != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) || len(text) < 500 || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'self'") {
 			t.Errorf("%s: %d %v", path, code, h)
@@ -125,10 +125,7 @@ func TestPageData(t *testing.T) {
 // TestPageInBrowser draws the page in headless Chromium and looks at what was drawn. With
 // PAGE_PNG=file it keeps the picture, after a longer load.
 func TestPageInBrowser(t *testing.T) {
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("chromium is not installed: the page is not drawn")
-	}
+	chromium := findChromium(t)
 	keep, d, theme := os.Getenv("PAGE_PNG"), time.Second, os.Getenv("PAGE_THEME")
 	if keep != "" {
 		d = 45 * time.Second
@@ -176,6 +173,16 @@ func TestPageInBrowser(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// findChromium returns the browser that draws pages, and skips the test where there is none.
+func findChromium(t *testing.T) string {
+	t.Helper()
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("chromium is not installed: the page is not drawn")
+	}
+	return chromium
 }
 
 // browse runs Chromium once and returns what it prints.

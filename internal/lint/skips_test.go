@@ -42,7 +42,6 @@ var skips = map[string]struct {
 	"cuda/contract_test.go":                 {2, "test-hostgpu", "the driver's code on the processor; gpu-check has the device"},
 	"cuda/inventory_cuda_test.go":           {1, "test-hostgpu", "a C compiler"},
 	"examples_test.go":                      {1, "test", "without -short"},
-	"frontend/gateway/alone_test.go":        {1, "test", ".ci/run installs chromium"},
 	"frontend/gateway/page_test.go":         {1, "test", ".ci/run installs chromium"},
 	"frontend/gateway/region_test.go":       {2, "test", "Linux has /dev/shm and /proc"},
 	"frontend/gateway/strangers_test.go":    {1, "test", "without -short"},

@@ -73,7 +73,7 @@ func Routes(mux *http.ServeMux, data func() Data) {
 		serve.ServeHTTP(w, r)
 	}
 
-	for _, path := range []string{"GET /{$}", "GET /page.js", "GET /page.css"} {
+	for _, path := range []string{"GET /{$}", "GET /page.js", "GET /panels.js", "GET /page.css"} {
 		mux.HandleFunc(path, show)
 	}
 

@@ -38,35 +38,55 @@ function roundUp(n) {
   return [1, 2, 5, 10].map((k) => k * p).find((k) => k >= n) || 10 * p;
 }
 
-// series draws good (filled) and bad (on top, red) per second.
-function series(canvas, m, color) {
-  const [g, w, h] = surface(canvas, 84), n = m.good.length, left = 34, top = 6, bottom = h - 14;
-  const high = roundUp(Math.max(...m.good.map((v, i) => v + m.bad[i]), 1));
-  const x = (i) => left + (w - left) * i / (n - 1), y = (v) => bottom - (bottom - top) * v / high;
+// chartFrame draws the grid and the scale of a chart of n values a second each, and returns where they lie.
+function chartFrame(canvas, height, low, high, n, label) {
+  const [g, w, h] = surface(canvas, height), left = 42, top = 6, bottom = h - 14;
+  const x = (i) => left + (w - left) * (n > 1 ? i / (n - 1) : 1), y = (v) => bottom - (bottom - top) * (v - low) / (high - low);
   g.strokeStyle = css("--grid");
   g.fillStyle = css("--quiet");
   g.textAlign = "right";
   g.textBaseline = "middle";
-  for (const v of [0, high / 2, high]) {
+  for (const v of [low, (low + high) / 2, high]) {
     g.beginPath(); g.moveTo(left, y(v)); g.lineTo(w, y(v)); g.stroke();
-    g.fillText(short(v), left - 6, y(v));
+    g.fillText(label(v), left - 6, y(v));
   }
-  const area = (from, to, fill, alpha) => {
-    g.globalAlpha = alpha; g.fillStyle = fill;
-    g.beginPath(); g.moveTo(x(0), y(from(0)));
-    for (let i = 0; i < n; i++) g.lineTo(x(i), y(to(i)));
-    for (let i = n - 1; i >= 0; i--) g.lineTo(x(i), y(from(i)));
-    g.fill(); g.globalAlpha = 1;
-  };
-  area(() => 0, (i) => m.good[i], color, 0.28);
-  if (sum(m.bad) > 0) area((i) => m.good[i], (i) => m.good[i] + m.bad[i], css("--bad"), 0.75);
+  g.textBaseline = "alphabetic";
+  g.fillText("now", w, h - 2);
+  g.textAlign = "left"; g.fillText(n + " s ago", left, h - 2);
+  return {g, x, y};
+}
+
+// fillBetween fills what lies between two curves.
+function fillBetween(g, x, y, from, to, fill, alpha) {
+  g.globalAlpha = alpha; g.fillStyle = fill;
+  g.beginPath(); g.moveTo(x(0), y(from[0]));
+  for (let i = 0; i < to.length; i++) g.lineTo(x(i), y(to[i]));
+  for (let i = from.length - 1; i >= 0; i--) g.lineTo(x(i), y(from[i]));
+  g.fill(); g.globalAlpha = 1;
+}
+
+// curve draws a line through values; where there is none it breaks.
+function curve(g, x, y, values, color) {
   g.strokeStyle = color; g.lineWidth = 1.5;
   g.beginPath();
-  for (let i = 0; i < n; i++) g.lineTo(x(i), y(m.good[i]));
+  values.forEach((v, i) => { if (v != null) values[i - 1] == null ? g.moveTo(x(i), y(v)) : g.lineTo(x(i), y(v)); });
   g.stroke();
-  g.fillStyle = css("--quiet"); g.textBaseline = "alphabetic";
-  g.textAlign = "left"; g.fillText(n + " s ago", left, h - 2);
-  g.textAlign = "right"; g.fillText("now", w, h - 2);
+}
+
+// curveChart draws curves of the same length over one scale.
+function curveChart(canvas, height, curves, low, high, label) {
+  const frame = chartFrame(canvas, height, low, high, curves[0]?.values.length ?? 0, label);
+  for (const c of curves) curve(frame.g, frame.x, frame.y, c.values, c.color);
+  return frame;
+}
+
+// series draws good (filled) and bad (on top, red) per second.
+function series(canvas, m, color) {
+  const all = m.good.map((v, i) => v + m.bad[i]), high = roundUp(Math.max(...all, 1));
+  const {g, x, y} = chartFrame(canvas, 84, 0, high, m.good.length, short);
+  fillBetween(g, x, y, all.map(() => 0), m.good, color, 0.28);
+  if (sum(m.bad) > 0) fillBetween(g, x, y, m.good, all, css("--bad"), 0.75);
+  curve(g, x, y, m.good, color);
 }
 
 // sizes draws how many requests travelled in batches of each size.
@@ -200,12 +220,11 @@ function draw(d) {
 // sessions lists what sessions are promised and get, and draws the stages of the latest frames.
 function sessions(d) {
   const rows = d.applications.flatMap((a) => a.sessions.map((s) => [a.name, (s.name || "session " + s.number), short(s.rate) + " frames/s", millis(s.latency_ns / 1e6),
-    percent(s.in_time, s.frames), s.late + s.failed, s.skipped, s.hurt ? "broken" : "kept"]));
+    percent(s.in_time, s.frames), String(s.late + s.failed), String(s.skipped), s.hurt ? "broken" : "kept"]));
   const frames = d.applications.flatMap((a) => (a.latest || []).slice(0, 6).map((f) => ({...f, names: a.steps, title: a.name + (f.session ? " " + f.session : "")})));
   $("sessionbox").hidden = rows.length + frames.length === 0;
   if ($("sessionbox").hidden) return;
-  const line = (cells, tag) => { const r = document.createElement("tr"); for (const c of cells) { const e = document.createElement(tag); e.textContent = c; r.append(e); } return r; };
-  $("sessions").replaceChildren(line(["application", "session", "promised", "latency", "in time", "lost", "skipped", "promise"], "th"), ...rows.map((r) => line(r, "td")));
+  $("sessions").replaceChildren(table(["application", "session", "promised", "latency", "in time", "lost", "skipped", "promise"], rows));
 
   const high = frames.reduce((n, f) => n + f.steps.length + 1, 0), row = 12;
   const [g, w] = surface($("frames"), Math.max(high, 1) * row), left = Math.min(150, .36 * w);
@@ -225,13 +244,23 @@ function sessions(d) {
   }
 }
 
+// fetchStatus asks for one of the gateway's answers; null: it has none, as its scheduler runs elsewhere.
+async function fetchStatus(what) {
+  const answer = await fetch("/v2/downbeat/" + what, {cache: "no-store"});
+  if (!answer.ok && what === "page") throw new Error(answer.status);
+  return answer.ok ? answer.json() : null;
+}
+
 async function turn() {
   try {
-    const answer = await fetch("/v2/downbeat/page", {cache: "no-store"});
-    if (!answer.ok) throw new Error(answer.status);
-    draw(await answer.json());
-    const beside = await fetch("/v2/downbeat/sessions", {cache: "no-store"});
-    if (beside.ok) sessions(await beside.json());
+    const d = await fetchStatus("page");
+    draw(d);
+    const beside = {sessions, canary: canaries};
+    if (d.scheduler) Object.assign(beside, {plan: residency, explain: explanation});
+    for (const [what, show] of Object.entries(beside)) {
+      const told = await fetchStatus(what);
+      if (told) show(told);
+    }
   } catch (err) {
     $("state").textContent = "gateway does not answer";
     $("state").className = "pill bad";

@@ -1,0 +1,127 @@
+"use strict";
+// What is told beside the page's own data: what GPUs hold, how families are answered, which versions are tried. Each
+// function takes the answer of one path below /v2/downbeat/ and fills its section, which is hidden while there is nothing.
+
+// node makes an element: its children are elements or texts.
+function node(tag, className, ...children) {
+  const e = document.createElement(tag);
+  if (className) e.className = className;
+  e.append(...children);
+  return e;
+}
+
+const row = (tag, cells) => node("tr", "", ...cells.map((c) => node(tag, "", c)));
+const table = (heads, rows) => node("table", "", row("th", heads), ...rows.map((r) => row("td", r)));
+const count = (n, what) => n + " " + what + (n === 1 ? "" : "s");
+const bytes = (n) => n >= 1 << 30 ? (n / (1 << 30)).toFixed(1) + " GiB" : n >= 1 << 20 ? (n / (1 << 20)).toFixed(1) + " MiB" : (n / 1024).toFixed(0) + " KiB";
+const words = (text) => text.replaceAll("_", " ");
+
+// dot is a model's color before its name.
+function dot(color) {
+  const e = node("i", "dot");
+  e.style.background = color;
+  return e;
+}
+
+// gpusMost bounds the GPUs that are drawn.
+const gpusMost = 48;
+
+// residency draws the GPUs by kind and sub-cluster: what each holds, as wide as it is large, and the plan under way.
+function residency(p) {
+  const news = [p.number === 0 ? "no plan was applied since the scheduler started" : `plan ${p.number} is ${p.state}: ${count(p.steps_taken, "step")} taken, ${p.steps_left} left`];
+  const lines = [...(p.under_way || []).map((s) => `under way: ${s.act} ${s.model} on ${s.gpu}`), ...(p.left_out || []).map((s) => `left out: ${s.model} on ${s.gpu}: ${s.why}`)];
+  if ((p.not_served || []).length) lines.push("not served for a while, since no GPU has room for both: " + p.not_served.join(", "));
+  $("planbox").hidden = p.gpus.length === 0;
+  $("planstate").textContent = news[0];
+  $("plannews").replaceChildren(...lines.map((text) => node("li", "", text)));
+
+  // One scale for all GPUs: what the fullest of them holds. Their memory may be a thousand times as much.
+  const held = (g) => sum(g.models.map((m) => m.static_bytes + m.dynamic_bytes)), most = Math.max(1, ...p.gpus.map(held));
+  const groups = new Map();
+  for (const g of p.gpus.slice(0, gpusMost)) {
+    const key = [g.kind || "kind not told", "sub-cluster " + g.subcluster].join(" · ");
+    groups.set(key, [...(groups.get(key) || []), g]);
+  }
+  const drawn = [];
+  for (const [key, gpus] of groups) {
+    drawn.push(node("h4", "", key + " · " + count(gpus.length, "GPU")));
+    for (const g of gpus) {
+      const bar = node("div", "bar", ...g.models.map(segment));
+      bar.style.width = Math.max(1, 100 * held(g) / most) + "%";
+      drawn.push(node("div", "gpu", node("span", "", g.gpu), node("div", "", bar), node("span", "quiet", g.memory_bytes ? bytes(g.used_bytes) + " of " + bytes(g.memory_bytes) : bytes(held(g)))));
+    }
+  }
+  if (p.gpus.length > gpusMost) drawn.push(node("p", "quiet", `${p.gpus.length - gpusMost} GPUs more`));
+  $("residency").replaceChildren(...drawn);
+}
+
+// segment is one model on a GPU; one that takes no requests there yet, or no more, is pale.
+function segment(m) {
+  const size = m.static_bytes + m.dynamic_bytes, e = node("span", m.state === "offered" ? "" : "pale", m.model);
+  e.title = `${m.model}: ${bytes(size)}, ${m.state}, ${short(m.rate)} requests/s on all GPUs`;
+  e.style.flexGrow = Math.max(size, 1);
+  e.style.background = colorOf(m.model.replace(":", "/"));
+  return e;
+}
+
+// The latest answers of explain, oldest first: prices and shares over time are of those, from when the page was opened.
+const explained = [], explainedMost = 120;
+
+// explanation draws prices, and of every family who answers it and why.
+function explanation(x) {
+  explained.push(x);
+  if (explained.length > explainedMost) explained.shift();
+  const shown = x.families.filter((f, i) => f.last_minute.answers > 0 || f.last_minute.drops.length > 0 || i === 0 || x.families[i - 1].family !== f.family);
+  $("familybox").hidden = shown.length === 0;
+  if ($("familybox").hidden) return;
+
+  const curves = x.kinds.map((k, i) => ({color: colors[i % colors.length], values: explained.map((e) => e.kinds.find((o) => o.name === k.name)?.price ?? 0)}));
+  $("pricebox").hidden = curves.length === 0;
+  curveChart($("prices"), 84, curves, 0, Math.max(0.01, ...curves.flatMap((c) => c.values)), (v) => String(+v.toPrecision(2)));
+  $("kinds").replaceChildren(...x.kinds.map((k, i) => node("span", "", dot(curves[i].color),
+    `${k.name}: ${count(k.gpus, "GPU")}, price ${k.price.toPrecision(3)}, ${k.price_last_minute.toPrecision(3)} in the last minute, ${(100 * k.bad_share).toFixed(2)} % bad`)));
+
+  $("families").replaceChildren(...shown.map(familyCard));
+  for (const [i, f] of shown.entries()) shareChart($("families").children[i].querySelector("canvas"), f);
+}
+
+// familyCard is a family, or a class of it by its floor.
+function familyCard(f) {
+  const lately = f.lately, minute = f.last_minute;
+  const card = node("article", "model family", node("h3", "", node("span", "name", f.family),
+    node("span", "quiet", `accuracy ${f.floor} or more · ${short(f.rate)} requests/s · ${f.queued} queued`)));
+  if (f.reason) card.append(node("p", "warn", "not served: " + f.reason));
+  card.append(node("p", "quiet", minute.answers === 0 ? "nobody asked in the last minute" :
+    `accuracy ${lately.answers ? lately.accuracy.toFixed(4) : "–"} lately, ${minute.accuracy.toFixed(4)} in the last ${minute.seconds.toFixed(0)} s of ${count(minute.answers, "answer")}`));
+  if (f.one_more) card.append(node("p", "quiet", `one request more: ${f.one_more.model} on ${f.one_more.kind}, ${f.one_more.gpu_ms.toPrecision(3)} ms of GPU time for ${f.one_more.cost.toPrecision(2)} of accuracy`));
+  card.append(node("canvas", "shares"));
+
+  const share = (v, among) => among.variants.find((a) => a.model === v.model && a.version === v.version)?.share ?? 0;
+  card.append(table(["variant", "accuracy", "on", "batch", "GPU ms", "lately", "minute", "why"], (f.variants || []).map((v) => [
+    node("span", "", dot(colorOf(v.model + "/" + v.version)), v.model), String(v.accuracy), v.kind || "", v.batch ? String(v.batch) : "", v.gpu_ms ? v.gpu_ms.toPrecision(3) : "",
+    percent(share(v, lately), lately.answers && 1), percent(share(v, minute), minute.answers && 1), v.intended ? "intended" : v.left_out || ""])));
+  for (const d of minute.drops) card.append(node("p", "warn", `${d.requests} dropped by “${d.rule}” (${words(d.reason)})${d.text ? ": " + d.text : ""}`));
+  return card;
+}
+
+// shareChart draws which variants answered a family over time, the lightest at the top.
+function shareChart(canvas, f) {
+  const past = explained.map((x) => x.families.find((o) => o.family === f.family && o.floor === f.floor)?.lately.variants || []);
+  const {g, x, y} = chartFrame(canvas, 64, 0, 1, past.length, (v) => 100 * v + " %");
+  const names = [...new Map(past.flat().map((v) => [v.model + "/" + v.version, v.accuracy]))].sort((a, b) => b[1] - a[1]);
+  const below = past.map(() => 0);
+  for (const [key] of names) {
+    const add = past.map((all) => all.find((v) => v.model + "/" + v.version === key)?.share ?? 0);
+    fillBetween(g, x, y, below, below.map((b, i) => b + add[i]), colorOf(key), 0.75);
+    add.forEach((a, i) => { below[i] += a; });
+  }
+}
+
+// canaries lists the rules by which versions are tried, with what was counted.
+function canaries(d) {
+  $("canarybox").hidden = d.canaries.length === 0;
+  const ends = (e) => `${e.good} good, ${e.bad} bad, ${millis(e.good + e.bad ? 1e3 * e.seconds / (e.good + e.bad) : 0)}`;
+  $("canaries").replaceChildren(table(["model", "base", "tried", "share", "base's requests", "tried version's", "copied", "copies: same", "different", "failed", "not made", "largest difference"],
+    d.canaries.map((c) => [c.model, c.base, c.version || "none", percent(c.share, 1), ends(c.base_ends), c.version ? ends(c.version_ends) : "–", percent(c.shadow, 1),
+      ...[c.copies.same, c.copies.different, c.copies.failed, c.copies.skipped].map(String), String(+c.copies.difference.toPrecision(3))])));
+}
