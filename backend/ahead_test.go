@@ -305,6 +305,30 @@ type host struct{ *emu.Executor }
 
 func (host) Capabilities() device.Capabilities { return device.Capabilities{OnHost: true} }
 
+// TestEveryGPUHasAKind: the kind and memory of a GPU are those of its first executor. Emulated GPUs are of one kind, whatever
+// their names, and executors on processors of their host's.
+func TestEveryGPUHasAKind(t *testing.T) {
+	open := func(name string) device.Executor {
+		e, err := emu.Open(emu.Options{Device: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
+	zero, one := open("emulated 0").(*emu.Executor), open("emulated 1")
+	for want, all := range map[string][]device.Executor{
+		"emulated 85899345920": {one, host{zero}},
+		"cpu/x/ort-1 0":        {host{zero}, one},
+		" 0":                   nil,
+	} {
+		g := &gpu{executors: all}
+		if d := g.detail("cpu/x/ort-1"); fmt.Sprint(d.Kind, " ", d.Memory) != want {
+			t.Errorf("%d executors: %+v, want %s", len(all), d, want)
+		}
+	}
+}
+
 // TestAModelBesideTheGPUIsSaid wants the log to say which precision was asked for, and why another is served.
 func TestAModelBesideTheGPUIsSaid(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})

@@ -35,6 +35,9 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 			return c, err
 		}
 	}
+	if !o.GPUs {
+		c.hostKind = o.kind
+	}
 
 	for i := range r.Models {
 		models, err := o.layoutAll(ctx, &r.Models[i], library)

@@ -40,6 +40,7 @@ type Config struct {
 	Find func(ctx context.Context, name, version string) ([]*device.Model, error)
 	// MayBeEmpty lets a backend start that has nothing to serve yet.
 	MayBeEmpty bool
+	hostKind   string      // of executors on the processor, which all hosts have that run models alike; empty: not known
 	repository *repository // what commands are about; nil: they are refused
 	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. Other models may be served between two
 	// calls of run. May be nil.

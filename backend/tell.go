@@ -15,7 +15,7 @@ import (
 func (b *Backend) Hello() wire.BackendHello {
 	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster, DataAddr: b.node.Addr()}
 	for _, g := range b.gpus {
-		h.GPUs, h.Details = append(h.GPUs, g.name), append(h.Details, g.detail())
+		h.GPUs, h.Details = append(h.GPUs, g.name), append(h.Details, g.detail(b.config.hostKind))
 	}
 	for i := range b.modelEntries() {
 		h.Models = append(h.Models, b.describeModel(uint32(i)))
@@ -35,15 +35,17 @@ func (b *Backend) Hello() wire.BackendHello {
 	return h
 }
 
-// detail is what plans need to know of the GPU: its first executor that says so tells.
-func (g *gpu) detail() (d wire.GPUDetail) {
-	for _, e := range g.executors {
-		c := e.Capabilities()
-		if d.Kind == "" && c.Kind != "" {
-			d = wire.GPUDetail{Kind: c.Kind[:min(len(c.Kind), wire.NameBytesMax)], Memory: uint64(max(0, c.Memory))}
-		}
+// detail is what plans need to know of the GPU. The first of its executors says it, which takes all models that it can: one
+// on the processor is of this host's kind, whatever emulates models beside it.
+func (g *gpu) detail(host string) (d wire.GPUDetail) {
+	if len(g.executors) == 0 {
+		return d
 	}
-	return d
+	c := g.executors[0].Capabilities()
+	if c.Kind == "" && c.OnHost {
+		c.Kind = host
+	}
+	return wire.GPUDetail{Kind: c.Kind[:min(len(c.Kind), wire.NameBytesMax)], Memory: uint64(max(0, c.Memory))}
 }
 
 // withoutModels leaves out of failed what is among the models that a hello describes: it names each once.

@@ -83,6 +83,13 @@ func Open(o Options) (*Executor, error) {
 	return e, nil
 }
 
+// Capabilities says that all emulated GPUs are of one kind, whatever their names.
+func (e *Executor) Capabilities() device.Capabilities {
+	c := e.Executor.Capabilities()
+	c.Kind = "emulated"
+	return c
+}
+
 // Submit begins to run b; device.Executor says more.
 func (e *Executor) Submit(b device.Batch) error {
 	if p := &e.plan; p.After > 0 {

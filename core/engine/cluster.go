@@ -10,11 +10,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// cluster is a sub-cluster: GPUs that are planned as one pool, since each of them may get any batch of it. So they have
-// the same models loaded, with profiles that are alike, and were not told apart by a name. Which GPUs are in which
-// sub-cluster follows from what backends say; it changes when models are loaded and unloaded.
+// cluster is a sub-cluster: GPUs of one pool that offer the same models, since each of them may get any batch of it. Which
+// GPUs are in which sub-cluster is decided by plan.SubClusterFor; it changes when plans have GPUs offer models or stop.
 type cluster struct {
-	name   string // as the hellos of its backends have it
+	pool   plan.Pool
 	label  string // in metrics: no other sub-cluster has it
 	number uint32
 	models []uint32 // ids of what its GPUs have loaded, ascending
@@ -37,7 +36,7 @@ func (g *registry) placeGPUs(b *Backend) {
 		}
 
 		// A GPU that stays where it is only learns its models' new numbers.
-		c := g.clusterFor(b, old, loaded, *table)
+		c := g.clusterFor(b, old, i, loaded)
 		if c == nil || old != nil && old.sub == c.number {
 			if old != nil {
 				old.models.Store(table)
@@ -99,22 +98,19 @@ func loadedSomewhere(m *wire.BackendModel) bool {
 	return len(m.Loaded) == 0 || slices.Contains(m.Loaded, true)
 }
 
-// clusterFor returns the sub-cluster for a GPU that has these models loaded: the one where it is, while that fits, or
-// another, or a new one. nil: there is no number for one more.
-func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *cluster {
+// clusterFor returns the sub-cluster that core/plan has a GPU with these models join: the one where it is, another, or a
+// new one. nil: there is no number for one more.
+func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) *cluster {
 	own := plan.Nowhere
 	if old != nil {
 		own = int(old.sub) - 1
 	}
-	gpus := make([]int, len(g.clusters)-1)
-	for i, c := range g.clusters[1:] {
-		gpus[i] = len(c.gpus)
-	}
 
 	// Number 0 is nowhere, and core/plan counts from 0.
+	here := b.pooled(index, loaded)
 	var empty *cluster
-	if at := plan.SubClusterFor(own, gpus, func(i int) bool { return g.clusters[i+1].fits(b, loaded, numbers) }); at != plan.Nowhere {
-		if c := g.clusters[at+1]; at == own || gpus[at] > 0 {
+	if at := plan.SubClusterFor(own, &here, g.clusterStates(b, loaded)); at != plan.Nowhere {
+		if c := g.clusters[at+1]; at == own || len(c.gpus) > 0 {
 			return c
 		}
 		empty = g.clusters[at+1]
@@ -123,29 +119,40 @@ func (g *registry) clusterFor(b *Backend, old *gpu, loaded, numbers []uint32) *c
 		return nil
 	}
 
-	empty.name, empty.models = b.hello.SubCluster, loaded
+	empty.pool, empty.models = here.Pool, loaded
 	empty.label = g.freeLabel(empty)
 	g.e.ranker(empty.number).models.Store(&loaded)
 	return empty
 }
 
-// fits says whether a GPU of a backend with these models loaded can be planned as the GPUs of a sub-cluster.
-func (c *cluster) fits(b *Backend, loaded, numbers []uint32) bool {
-	if c.name != b.hello.SubCluster || !slices.Equal(c.models, loaded) {
-		return false
-	}
+// clusterStates tells core/plan of all sub-clusters, as a GPU of a backend with these models may find them.
+func (g *registry) clusterStates(b *Backend, loaded []uint32) []plan.SubClusterState {
+	all := make([]plan.SubClusterState, len(g.clusters)-1)
+	for i, c := range g.clusters[1:] {
+		all[i] = plan.SubClusterState{PooledGPU: plan.PooledGPU{Pool: c.pool, Models: c.models}, GPUs: len(c.gpus)}
+		if c.pool.Kind != "" || len(c.gpus) == 0 || !slices.Equal(c.models, loaded) {
+			continue // profiles matter to nobody
+		}
 
-	// A backend has one profile for all its GPUs, so that only another backend's can differ.
-	other := slices.IndexFunc(c.gpus, func(u *gpu) bool { return u.b != b })
-	if other < 0 {
-		return true
-	}
-	for _, id := range loaded {
-		if !plan.AlikeProfiles(b.hello.Models[numbers[id]-1].Profile, c.gpus[other].profile(id)) {
-			return false
+		// A backend has one profile for all its GPUs, so that only another backend's can differ.
+		other := max(0, slices.IndexFunc(c.gpus, func(u *gpu) bool { return u.b != b }))
+		for _, id := range c.models {
+			all[i].Profiles = append(all[i].Profiles, c.gpus[other].profile(id))
 		}
 	}
-	return true
+	return all
+}
+
+// pooled describes a GPU of the backend to core/plan as one that offers these models.
+func (b *Backend) pooled(gpu int, models []uint32) plan.PooledGPU {
+	d := b.gpuDetail(gpu)
+	x := plan.PooledGPU{Pool: plan.Pool{Name: b.hello.SubCluster, Kind: d.Kind, Memory: d.Memory}, Models: models}
+	if d.Kind == "" {
+		for _, id := range models {
+			x.Profiles = append(x.Profiles, b.profileOf(id))
+		}
+	}
+	return x
 }
 
 // newCluster makes a sub-cluster and its ranker; nil when there is no number left.
@@ -174,7 +181,7 @@ func (g *registry) newCluster() *cluster {
 
 // freeLabel returns a label for a sub-cluster that no other one with GPUs has.
 func (g *registry) freeLabel(c *cluster) string {
-	label := c.name
+	label := c.pool.Name
 	if label == "" {
 		label = fmt.Sprintf("unnamed-%d", c.number)
 	}
@@ -184,34 +191,27 @@ func (g *registry) freeLabel(c *cluster) string {
 		return slices.ContainsFunc(g.clusters, func(x *cluster) bool { return x != c && len(x.gpus) > 0 && x.label == label })
 	}
 	for n := 2; taken(); n++ {
-		label = fmt.Sprintf("%s-%d", c.name, n)
+		label = fmt.Sprintf("%s-%d", c.pool.Name, n)
 	}
 	return label
 }
 
-// table is the profile of a model in a sub-cluster: at every batch size the slowest GPU's, since any of them may get
-// any batch; nil where it is not loaded.
-func (c *cluster) table(id uint32) (table []time.Duration) {
+// table is the profile of a model in a sub-cluster, by what its backends measured; nil where it is not loaded.
+func (c *cluster) table(id uint32) []time.Duration {
 	if _, has := slices.BinarySearch(c.models, id); !has {
 		return nil
 	}
+	var measured []plan.MeasuredProfile
 	var last *Backend
 	for _, u := range c.gpus {
 		// A backend's GPUs follow one another and share its profile.
-		if u.b == last {
-			continue
+		if u.b != last {
+			last = u.b
+			measured = append(measured, plan.MeasuredProfile{Table: u.profile(id)})
 		}
-		last = u.b
-
-		own := u.profile(id)
-		if table == nil {
-			table = slices.Clone(own)
-			continue
-		}
-
-		table = plan.SlowestProfile(table, own)
+		measured[len(measured)-1].GPUs++
 	}
-	return table
+	return plan.KindProfile(measured)
 }
 
 func (c *cluster) remove(u *gpu) {

@@ -488,9 +488,9 @@ func TestHelloRefusals(t *testing.T) {
 	}
 }
 
-// TestAlikeProfilesAreMerged: GPUs with profiles that differ little are one sub-cluster, planned as the slowest; those of
-// another kind are another one. Either way the queue survives whoever comes and goes.
-func TestAlikeProfilesAreMerged(t *testing.T) {
+// TestUnnamedKindsAreToldApartByProfiles: GPUs that name no kind are one sub-cluster where their profiles differ little, and
+// two where they do not. Either way the queue survives whoever comes and goes.
+func TestUnnamedKindsAreToldApartByProfiles(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("fast", 1, []time.Duration{1e6, 2e6, 3e6, 4e6}, "m"))
 	f := s.frontend()
@@ -526,6 +526,47 @@ func TestAlikeProfilesAreMerged(t *testing.T) {
 	s.run(100 * ms)
 	s.ended(1, "output")
 	s.ended(2, "output")
+}
+
+// TestAKindIsOneSubClusterWhateverWasMeasured: two backends of one kind, measured on hosts of which one was busy, are one
+// home, so that what they serve is not placed ahead of time as what several kinds serve is. Another kind is another home,
+// though it is as fast, and so is the kind under another name.
+func TestAKindIsOneSubClusterWhateverWasMeasured(t *testing.T) {
+	s := newStage(t, Options{})
+	of := func(name, kind string, percent time.Duration) wire.BackendHello {
+		h := hello(name, 1, slices.Clone(slope), "m")
+		for k := range slope {
+			h.Models[0].Profile[k] = slope[k] * percent / 100
+		}
+		h.Details = []wire.GPUDetail{{Kind: kind, Memory: 1 << 30}}
+		return h
+	}
+	homes := func() []home { return s.e.reg.models[0].homes }
+
+	s.mustBackend(of("quiet", "h200", 100))
+	s.mustBackend(of("quiet too", "h200", 101))
+	busy := s.mustBackend(of("busy", "h200", 140))
+	if h := homes(); len(h) != 1 || h[0].table[7] != slope[7]*101*115/10000 || s.e.reg.models[0].chooses {
+		t.Fatalf("one kind has the homes %v", h)
+	}
+
+	// What is measured anew changes the profile that is planned with, not the sub-cluster.
+	m := busy.hello.Models[0]
+	m.Profile = slope
+	if sub := busy.gpus[0].sub; !busy.Offer([]wire.Loadable{{Model: m}}) || busy.gpus[0].sub != sub {
+		t.Errorf("the GPU that was measured anew went from sub-cluster %d to %d", sub, busy.gpus[0].sub)
+	}
+	if h := homes(); len(h) != 1 || h[0].table[7] != slope[7]*101/100 {
+		t.Errorf("measured anew: the homes %v", h)
+	}
+
+	s.mustBackend(of("other", "h100", 100))
+	named := of("night", "h200", 100)
+	named.SubCluster = "night"
+	s.mustBackend(named)
+	if h := homes(); len(h) != 3 {
+		t.Errorf("another kind and another name: the homes %v", h)
+	}
 }
 
 // TestSubClusters: backends without a sub-cluster's name join those with the same models; a model

@@ -21,11 +21,7 @@ type placementView struct {
 // viewPlacement describes the cluster to core/plan. Backends that take no placements are left out, with their GPUs.
 func (g *registry) viewPlacement() *placementView {
 	v := &placementView{index: map[string]int32{}}
-	type poolKey struct {
-		name, kind string
-		memory     uint64
-	}
-	pools := map[poolKey]int32{}
+	pools := map[plan.Pool]int32{}
 	var backends []*Backend
 	for _, b := range g.backends {
 		if b.hello.Version < commandVersion {
@@ -33,8 +29,7 @@ func (g *registry) viewPlacement() *placementView {
 		}
 		backends = append(backends, b)
 		for i, u := range b.gpus {
-			d := b.gpuDetail(i)
-			key := poolKey{b.hello.SubCluster, d.Kind, d.Memory}
+			key := b.pooled(i, nil).Pool
 			if _, known := pools[key]; !known {
 				pools[key] = int32(len(pools))
 			}
@@ -43,7 +38,7 @@ func (g *registry) viewPlacement() *placementView {
 			if u != nil {
 				part = int32(u.sub)
 			}
-			v.GPUs = append(v.GPUs, plan.PlacedGPU{Pool: pools[key], Part: part, Host: int32(len(backends) - 1), Memory: int64(min(d.Memory, 1<<44))})
+			v.GPUs = append(v.GPUs, plan.PlacedGPU{Pool: pools[key], Part: part, Host: int32(len(backends) - 1), Memory: int64(min(key.Memory, 1<<44))})
 			v.gpus = append(v.gpus, gpuKey{b.name, i})
 		}
 		v.addModels(b)

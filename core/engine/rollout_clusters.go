@@ -3,8 +3,6 @@ package engine
 import (
 	"slices"
 	"time"
-
-	"downbeat.dev/core/plan"
 )
 
 // moveClusters has sub-clusters of which every GPU has changed alike keep their number and their GPUs: they are only told
@@ -31,27 +29,20 @@ func (g *registry) moveClusters(touched []*Backend) {
 	}
 }
 
-// loadedAlike says whether all GPUs of a sub-cluster have these models, with profiles that can be planned as one, and no
-// other sub-cluster of the name has the same.
+// loadedAlike says whether all GPUs of a sub-cluster have these models and still form one with them, and no other
+// sub-cluster of the pool has the same.
 func (g *registry) loadedAlike(c *cluster, loaded []uint32) bool {
 	for _, x := range g.clusters[1:] {
-		if x != c && len(x.gpus) > 0 && x.name == c.name && slices.Equal(x.models, loaded) {
+		if x != c && len(x.gpus) > 0 && x.pool == c.pool && slices.Equal(x.models, loaded) {
 			return false
 		}
 	}
 
-	first := c.gpus[0]
-	for _, u := range c.gpus[1:] {
-		if !slices.Equal(g.loadedOn(u.b, int(u.index)), loaded) {
-			return false
-		}
-		for _, id := range loaded {
-			if u.b != first.b && !plan.AlikeProfiles(u.b.profileOf(id), first.b.profileOf(id)) {
-				return false
-			}
-		}
-	}
-	return true
+	first := c.gpus[0].b.pooled(int(c.gpus[0].index), loaded)
+	return !slices.ContainsFunc(c.gpus[1:], func(u *gpu) bool {
+		other := u.b.pooled(int(u.index), g.loadedOn(u.b, int(u.index)))
+		return !first.MayShare(&other)
+	})
 }
 
 // profileOf returns ℓ(b) of a model by its id.

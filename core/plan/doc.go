@@ -24,7 +24,7 @@
 //	PlaceModels   the models that each GPU should hold                      Symphony §4.7, UNIFIED S3, S4
 //	Rollout       the step that is due while a plan is applied              UNIFIED S6
 //	Pricer        prices renewed ten times a second, and what is sold       UNIFIED U3
-//	AlikeProfiles, SlowestProfile, SLOInForce, LargestHomes, SubClusterFor,
+//	SubClusterFor, KindProfile, SLOInForce, LargestHomes,
 //	OrderVariants, FloorsOf, LoadNow   what follows at once from what backends say
 //	SplitLatency  an application's latency among its stages                  UNIFIED U9
 //	Drift         whether a period's inputs differ from those trained for    AdaInf §3.2, mended

@@ -70,28 +70,6 @@ func TestQueueLimit(t *testing.T) {
 	}
 }
 
-// TestSubClusterFor: a GPU stays, else it joins, else it founds.
-func TestSubClusterFor(t *testing.T) {
-	fits := func(which ...int) func(int) bool { return func(i int) bool { return slices.Contains(which, i) } }
-	for _, c := range []struct {
-		name string
-		own  int
-		gpus []int
-		fits func(int) bool
-		want int
-	}{
-		{"it stays, although another fits, too", 2, []int{0, 4, 1}, fits(1, 2), 2},
-		{"it joins the first that fits", 0, []int{2, 4, 1}, fits(1, 2), 1},
-		{"what is empty fits nobody", Nowhere, []int{0, 4}, fits(0, 1), 1},
-		{"it founds one where all have left", 1, []int{2, 1, 0}, fits(), 2},
-		{"there is none", Nowhere, []int{2, 1}, fits(), Nowhere},
-	} {
-		if got := SubClusterFor(c.own, c.gpus, c.fits); got != c.want {
-			t.Errorf("%s: sub-cluster %d, want %d", c.name, got, c.want)
-		}
-	}
-}
-
 // TestLoadsWaitForAnIdleGPU: not for ever; nor is a backend's report.
 func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 	if LoadNow(false, idleMost-1) || !LoadNow(false, idleMost) || !LoadNow(true, 0) {

@@ -6,21 +6,6 @@ import (
 	"time"
 )
 
-func TestProfilesOfOneSubCluster(t *testing.T) {
-	a := []time.Duration{100, 200}
-	for _, x := range []struct {
-		b    []time.Duration
-		want bool
-	}{{[]time.Duration{114, 180}, true}, {[]time.Duration{116, 200}, false}, {[]time.Duration{100, 170}, false}, {[]time.Duration{100}, false}} {
-		if AlikeProfiles(a, x.b) != x.want || AlikeProfiles(x.b, a) != x.want {
-			t.Errorf("%v and %v: want %v", a, x.b, x.want)
-		}
-	}
-	if got := SlowestProfile([]time.Duration{100, 200, 300}, []time.Duration{110, 190}); !slices.Equal(got, []time.Duration{110, 200}) {
-		t.Errorf("the slowest is %v", got)
-	}
-}
-
 func TestSLOInForce(t *testing.T) {
 	const ms = time.Millisecond
 	for _, x := range []struct{ operator, backend, one, want time.Duration }{

@@ -61,6 +61,9 @@ type order struct {
 	bad         []wire.ItemFailure
 }
 
+// oneKind is how far the profiles of backends may differ that name the same kind of GPU; others name none.
+const oneKind = 0.15
+
 func (c *Cluster) newBack(i int) *back {
 	b := &back{peer: newPeer(c), index: i, tempo: c.drift(), slow: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
 		sessions: make([]*backSession, len(c.schedulers))}
@@ -87,8 +90,11 @@ func (c *Cluster) newBack(i int) *back {
 		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table,
 			Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo), BatchMax: uint32(len(table))}})
 	}
-	if c.o.moving() {
+	switch {
+	case c.o.moving():
 		b.stockShelf(cluster)
+	case c.o.Unlike <= oneKind:
+		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: "simulated"}}, c.o.GPUs)
 	}
 
 	return b

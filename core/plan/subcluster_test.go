@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestGPUsOfOneKindAreOneSubCluster: what was measured does not part GPUs of one kind, and parts those of no known kind
+// where it differs by more than repeated measurements do.
+func TestGPUsOfOneKindAreOneSubCluster(t *testing.T) {
+	gpu := func(p Pool, table ...time.Duration) PooledGPU {
+		return PooledGPU{Pool: p, Models: []uint32{3}, Profiles: [][]time.Duration{table}}
+	}
+	for _, x := range []struct {
+		a, b PooledGPU
+		want bool
+	}{
+		{gpu(Pool{Kind: "h200"}, 100), gpu(Pool{Kind: "h200"}, 300), true},
+		{gpu(Pool{Kind: "h200"}, 100), gpu(Pool{Kind: "h100"}, 100), false},
+		{gpu(Pool{Kind: "h200", Memory: 141}, 100), gpu(Pool{Kind: "h200", Memory: 18}, 100), false},
+		{gpu(Pool{Kind: "h200", Name: "night"}, 100), gpu(Pool{Kind: "h200"}, 100), false},
+		{gpu(Pool{}, 100, 200), gpu(Pool{}, 114, 180), true},
+		{gpu(Pool{}, 100, 200), gpu(Pool{}, 116, 200), false},
+		{gpu(Pool{}, 100, 200), gpu(Pool{}, 100, 170), false},
+		{gpu(Pool{}, 100, 200), gpu(Pool{}, 100), false},
+		{gpu(Pool{}, 100), gpu(Pool{Kind: "h200"}, 100), false},
+	} {
+		if x.a.MayShare(&x.b) != x.want || x.b.MayShare(&x.a) != x.want {
+			t.Errorf("%+v and %+v: want %v", x.a, x.b, x.want)
+		}
+	}
+	a, b := gpu(Pool{Kind: "h200"}), gpu(Pool{Kind: "h200"})
+	if b.Models = []uint32{3, 4}; a.MayShare(&b) {
+		t.Error("GPUs that offer other models are one sub-cluster")
+	}
+}
+
+// TestAGPUJoinsItsOwnSubClusterFirst: then one of its pool with GPUs, then one that all have left.
+func TestAGPUJoinsItsOwnSubClusterFirst(t *testing.T) {
+	g := PooledGPU{Pool: Pool{Kind: "h200"}, Models: []uint32{1}}
+	state := func(kind string, gpus int) SubClusterState {
+		return SubClusterState{PooledGPU{Pool: Pool{Kind: kind}, Models: []uint32{1}}, gpus}
+	}
+	for _, x := range []struct {
+		own  int
+		all  []SubClusterState
+		want int
+	}{
+		{Nowhere, nil, Nowhere},
+		{Nowhere, []SubClusterState{state("t4", 2)}, Nowhere},
+		{Nowhere, []SubClusterState{state("h200", 0), state("t4", 2), state("h200", 1), state("h200", 9)}, 2},
+		{3, []SubClusterState{state("h200", 0), state("t4", 2), state("h200", 1), state("h200", 1)}, 3},
+		{1, []SubClusterState{state("h200", 0), state("t4", 2), state("t4", 0)}, 2},
+	} {
+		if got := SubClusterFor(x.own, &g, x.all); got != x.want {
+			t.Errorf("from %d among %+v: %d, want %d", x.own, x.all, got, x.want)
+		}
+	}
+}
+
+func TestKindProfile(t *testing.T) {
+	for _, x := range []struct {
+		all  []MeasuredProfile
+		want string
+	}{
+		{nil, "[]"},
+		{[]MeasuredProfile{{[]time.Duration{100, 200}, 8}}, "[100ns 200ns]"},
+		// The slowest at each size, where they differ by what repeated measurements do.
+		{[]MeasuredProfile{{[]time.Duration{100, 200, 300}, 1}, {[]time.Duration{110, 190}, 1}}, "[110ns 200ns]"},
+		// One that was measured in a bad moment does not have all GPUs planned as that slow.
+		{[]MeasuredProfile{{[]time.Duration{300, 600}, 1}, {[]time.Duration{100, 200}, 1}}, "[115ns 230ns]"},
+		// Where most GPUs are that slow, that is what the kind takes.
+		{[]MeasuredProfile{{[]time.Duration{100, 200}, 1}, {[]time.Duration{300, 600}, 4}}, "[300ns 600ns]"},
+	} {
+		if got := KindProfile(x.all); fmt.Sprint(got) != x.want {
+			t.Errorf("%v: %v, want %s", x.all, got, x.want)
+		}
+	}
+}
+
+// TestKindProfilesAreDeterministic: in whatever order backends came, the profile is the same, never falls as batches grow,
+// and lies between what the fastest and the slowest GPU take. Nothing of what was handed in is changed.
+func TestKindProfilesAreDeterministic(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 70))
+		all := make([]MeasuredProfile, 1+rng.IntN(6))
+		for i := range all {
+			all[i].GPUs = 1 + rng.IntN(8)
+			at := time.Duration(0)
+			for range 1 + rng.IntN(8) {
+				at += time.Duration(1 + rng.IntN(1000))
+				all[i].Table = append(all[i].Table, at)
+			}
+		}
+		before := fmt.Sprint(all)
+		got := KindProfile(all)
+		if fmt.Sprint(all) != before {
+			t.Fatalf("seed %d: %s became %v", seed, before, all)
+		}
+		if !slices.IsSorted(got) {
+			t.Fatalf("seed %d: %v", seed, got)
+		}
+		for k := range got {
+			at := func(x, y MeasuredProfile) int { return int(x.Table[k] - y.Table[k]) }
+			if least, most := slices.MinFunc(all, at).Table[k], slices.MaxFunc(all, at).Table[k]; got[k] < least || got[k] > most {
+				t.Fatalf("seed %d: %v at %d is not from %v to %v", seed, got[k], k+1, least, most)
+			}
+		}
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		if again := KindProfile(all); !slices.Equal(again, got) {
+			t.Fatalf("seed %d: %v, in another order %v", seed, got, again)
+		}
+	}
+}
