@@ -33,9 +33,9 @@ func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*c
 		return nil, err
 	}
 
-	if c.tls != nil {
-		go c.out.RunTLS()
-		go c.readTLS()
+	if c.socket.tls != nil {
+		go c.out.frames.RunTLS()
+		go c.in.readTLS()
 	}
 	return c, nil
 }
@@ -66,8 +66,8 @@ func (n *Node) takeOver(p *Peer, s net.Conn) (*conn, error) {
 
 // overTCP notes that a link is over TCP, whose kernel can be asked.
 func overTCP(c *conn) *conn {
-	c.overTCP = true
-	c.hasten()
+	c.socket.overTCP = true
+	c.socket.hasten()
 	return c
 }
 

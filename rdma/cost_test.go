@@ -29,10 +29,10 @@ func FuzzFramesCost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		memcost.Check(t, in, 256<<10, func() {
 			c := fuzzConn(n, dst)
-			_ = c.in.Feed(in)
-			c.mu.Lock()
-			c.out.End(ErrClosed)
-			c.mu.Unlock()
+			_ = c.in.frames.Feed(in)
+			c.out.mu.Lock()
+			c.out.frames.End(ErrClosed)
+			c.out.mu.Unlock()
 			for _, f := range c.inbox.fetches {
 				if f.buffer != nil {
 					f.buffer.Free()

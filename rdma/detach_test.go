@@ -67,9 +67,9 @@ func referred(n *Node) (runs int) {
 	defer n.mu.Unlock()
 	for p := range n.peers {
 		c := connOf(p)
-		c.mu.Lock()
-		runs += c.out.Referred()
-		c.mu.Unlock()
+		c.out.mu.Lock()
+		runs += c.out.frames.Referred()
+		c.out.mu.Unlock()
 	}
 	return runs
 }

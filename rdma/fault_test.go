@@ -397,18 +397,18 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		// The same bytes, whole and one by one, must lead to the same end.
 		whole, split := fuzzConn(n, dst), fuzzConn(n, dst)
-		errWhole := whole.in.Feed(in)
+		errWhole := whole.in.frames.Feed(in)
 		var errSplit error
 		for i := 0; i < len(in) && errSplit == nil; i++ {
-			errSplit = split.in.Feed(in[i : i+1])
+			errSplit = split.in.frames.Feed(in[i : i+1])
 		}
 		if (errWhole == nil) != (errSplit == nil) {
 			t.Fatalf("whole: %v, byte by byte: %v", errWhole, errSplit)
 		}
 		for _, c := range []*conn{whole, split} {
-			c.mu.Lock()
-			c.out.End(ErrClosed)
-			c.mu.Unlock()
+			c.out.mu.Lock()
+			c.out.frames.End(ErrClosed)
+			c.out.mu.Unlock()
 			for _, f := range c.inbox.fetches {
 				if f.buffer != nil {
 					f.buffer.Free()
@@ -422,11 +422,11 @@ func FuzzFrames(f *testing.F) {
 // fuzzConn is a conn without a socket that has asked for one read.
 func fuzzConn(n *Node, dst []byte) *conn {
 	c := newConn(newPeer(n, "fuzz", stream.NodeID{}), -1, false, nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.out.Cork()
-	c.echo.sent.Store(5)
-	c.chains.Ask(c.out, 1, stream.Request{Reads: []Read{{Dst: dst[:4], Src: remoteOf(1, 0, 4)}}, Done: func(error) {}})
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	c.out.frames.Cork()
+	c.keepalive.echo.sent.Store(5)
+	c.reads.chains.Ask(c.out.frames, 1, stream.Request{Reads: []Read{{Dst: dst[:4], Src: remoteOf(1, 0, 4)}}, Done: func(error) {}})
 	return c
 }
 
@@ -436,19 +436,19 @@ func TestAbsenceOfTheLoopIsNoPeersFault(t *testing.T) {
 	n := open(t, Config{Token: "t", Stall: stall})
 	c := newConn(newPeer(n, "nobody", stream.NodeID{}), -1, false, nil)
 	failed := func() error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.out.Err()
+		c.out.mu.Lock()
+		defer c.out.mu.Unlock()
+		return c.out.frames.Err()
 	}
 
 	// An echo was sent long ago, and nothing has come since.
 	now := 10 * stall
-	c.echo.sent.Store(1)
-	c.tick(now, now-stall)
+	c.keepalive.echo.sent.Store(1)
+	c.keepalive.tick(now, now-stall)
 	if err := failed(); err != nil {
 		t.Fatalf("a peer that had no longer than Stall since the loop came back: %v", err)
 	}
-	c.tick(now, now-stall-1)
+	c.keepalive.tick(now, now-stall-1)
 	if err := failed(); !errors.Is(err, ErrPeerLost) {
 		t.Errorf("a peer that was silent for longer than Stall since the loop came back: %v, want %v", err, ErrPeerLost)
 	}

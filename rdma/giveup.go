@@ -30,12 +30,6 @@ func (p *Peer) GiveUp() {
 	}
 }
 
-func (c *conn) giveUp() {
-	c.givingUp.Store(true)
-	c.loop.givingUp.Store(true)
-	c.loop.wakeUp()
-}
-
 // wakeUp has the loop take a turn soon, unless it ends. Any goroutine may call it.
 func (l *loop) wakeUp() {
 	l.mu.Lock()
@@ -56,29 +50,11 @@ func (l *loop) giveUp(now time.Duration) {
 	n := len(l.conns)
 	l.mu.Unlock()
 	for i := range n {
-		if c := l.connAt(int32(i)); c != nil && c.givingUp.Swap(false) {
-			c.giveUpOverdue(never)
+		if c := l.connAt(int32(i)); c != nil && c.reads.givingUp.Swap(false) {
+			c.reads.giveUpOverdue(never)
 		}
 	}
 }
 
 // never is later than every limit of a chain.
 const never = time.Duration(1<<63 - 1)
-
-// giveUpOverdue gives up the chains whose limit is before now. Only the loop calls it.
-func (c *conn) giveUpOverdue(now time.Duration) {
-	// Reads of a queue pair write into Dst until the pair is gone; its chains then go on over the byte stream.
-	(*c.direct.Load()).giveUp(now)
-
-	c.mu.Lock()
-	overdue := c.chains.Overdue(now)
-	if len(overdue) > 0 && c.tls != nil { // its own goroutine may be reading into Dst
-		c.out.Fail(fmt.Errorf("%w: a read is overdue", ErrPeerLost))
-		overdue = nil
-	}
-	c.mu.Unlock()
-
-	for _, chain := range overdue {
-		c.in.GiveUp(chain)
-	}
-}

@@ -58,13 +58,13 @@ func (in *inbox) inTurn(m heldMessage) error {
 	}
 
 	// What was held and follows on this one goes with it, so that nothing waits for another message to come.
-	in.conn.Calling()
+	in.conn.socket.noteCall()
 	for {
 		in.next++
 		in.conn.peer.receive(m.bytes)
 		m.free()
 		if m.fetched {
-			in.conn.control(stream.Frame{Kind: stream.KindTaken, ID: m.number})
+			in.conn.out.sendFrame(stream.Frame{Kind: stream.KindTaken, ID: m.number})
 		}
 
 		early, ok := in.held[in.next]

@@ -34,7 +34,7 @@ type direct interface {
 	name() string
 	// read serves a chain, or reports false and leaves it to the stream.
 	readDirect(r stream.Request) bool
-	// send sends a message under its number, or reports false. conn.mu is held, so that numbers and posts have one order.
+	// send sends a message under its number, or reports false. conn.out.mu is held, so that numbers and posts have one order.
 	sendDirect(number uint64, parts [][]byte, size int) bool
 	// give lets the peer read a segment, for which it asked with key. To do nothing is an answer: the peer goes on by
 	// the stream.

@@ -108,10 +108,10 @@ func (l *loop) addConn(c *conn) error {
 	} else {
 		l.conns = append(l.conns, nil)
 	}
-	c.loop, c.slot = l, slot
+	c.socket.loop, c.socket.slot = l, slot
 	l.conns[slot] = c
 
-	if c.tls == nil {
+	if c.socket.tls == nil {
 		if err := l.control(unix.EPOLL_CTL_ADD, c, false); err != nil {
 			l.conns[slot] = nil
 			l.free = append(l.free, slot)
@@ -124,14 +124,14 @@ func (l *loop) addConn(c *conn) error {
 }
 
 func (l *loop) control(op int, c *conn, write bool) error {
-	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.slot)}
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.socket.slot)}
 	if write {
 		e.Events |= unix.EPOLLOUT
 	}
-	return unix.EpollCtl(l.ep, op, c.fd, &e)
+	return unix.EpollCtl(l.ep, op, c.socket.fd, &e)
 }
 
-// notice turns the notice of a writable socket on or off. conn.mu is held.
+// notice turns the notice of a writable socket on or off. conn.out.mu is held.
 func (l *loop) notice(c *conn, write bool) error { return l.control(unix.EPOLL_CTL_MOD, c, write) }
 
 // removeConn forgets c; it is called by c's reader before drop.
@@ -139,14 +139,14 @@ func (l *loop) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if l.conns[c.slot] != c {
+	if l.conns[c.socket.slot] != c {
 		return
 	}
-	if c.tls == nil {
-		unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, c.fd, nil)
+	if c.socket.tls == nil {
+		unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, c.socket.fd, nil)
 	}
-	l.conns[c.slot] = nil
-	l.free = append(l.free, c.slot)
+	l.conns[c.socket.slot] = nil
+	l.free = append(l.free, c.socket.slot)
 	l.size.Add(-1)
 }
 
@@ -219,14 +219,12 @@ func (l *loop) act(e *unix.EpollEvent) {
 func (l *loop) serveSocket(c *conn, events uint32) {
 	// What waits leaves first: the reads that follow may queue more.
 	if events&unix.EPOLLOUT != 0 {
-		c.mu.Lock()
-		c.out.Writable()
-		c.mu.Unlock()
+		c.out.goOn()
 	}
 	if events&^unix.EPOLLOUT == 0 {
 		return
 	}
-	if err := c.readable(l.buf); err != nil {
+	if err := c.in.takeIn(l.buf); err != nil {
 		l.removeConn(c)
 		c.dropLink(err)
 	}
@@ -248,7 +246,7 @@ func (l *loop) tick(now time.Duration) {
 	l.mu.Unlock()
 	for i := range n {
 		if c := l.connAt(int32(i)); c != nil {
-			c.tick(now, l.back)
+			c.keepalive.tick(now, l.back)
 		}
 	}
 	if l.first {

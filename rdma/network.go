@@ -1,9 +1,7 @@
 package rdma
 
 import (
-	"crypto/tls"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,25 +57,6 @@ func (p *Peer) view() NetworkView {
 		Retransmitted: uint64(n.resent.Load()), Stalled: p.Stalled()}
 }
 
-// lookAtNetwork asks the kernel about the connection: at each tick while something is under way or was since the look before, else with
-// the echoes.
-func (c *conn) lookAtNetwork(now time.Duration, waiting bool) {
-	p := c.peer
-	moved := p.sent.Load() + p.read.Load()
-	if !c.overTCP || !waiting && moved == p.network.moved && now-p.network.asked < echoEvery {
-		return
-	}
-	p.network.moved, p.network.asked = moved, now
-
-	if info := c.askKernel(); info != nil {
-		p.network.note(now, info)
-		if now-c.tailed >= echoEvery {
-			c.tailed = now
-			p.network.noteTail(p.echoes.readPercentiles(now).P999)
-		}
-	}
-}
-
 // note takes over what the kernel told.
 func (n *network) note(now time.Duration, info *unix.TCPInfo) {
 	n.roundTrip.Store(int64(info.Rtt) * int64(time.Microsecond))
@@ -105,42 +84,4 @@ func (n *network) noteTail(slowest time.Duration) {
 		tail = 0
 	}
 	n.tail.Store(int64(tail))
-}
-
-// askKernel asks the kernel about the connection, by one system call that needs no privileges; nil of one that has just ended.
-func (c *conn) askKernel() (info *unix.TCPInfo) {
-	c.onDescriptor(func(fd int) {
-		var err error
-		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
-			info = nil
-		}
-	})
-	return info
-}
-
-// hasten has the kernel send again sooner what was lost, and acknowledge sooner. A kernel that refuses does both as it always did.
-func (c *conn) hasten() {
-	c.onDescriptor(func(fd int) {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(resendAfter.Microseconds()))
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DELACK_MAX_US, int(acknowledgeWithin.Microseconds()))
-	})
-}
-
-// onDescriptor calls f with the connection's descriptor, or that under TLS, unless it is closed. Only the loop calls it, which closes
-// a plain socket itself, or whoever makes the connection.
-func (c *conn) onDescriptor(f func(fd int)) {
-	if c.tls == nil {
-		f(c.fd)
-		return
-	}
-
-	secured, isTLS := c.tls.(*tls.Conn)
-	if !isTLS {
-		return
-	}
-	if s, ok := secured.NetConn().(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { f(int(fd)) })
-		}
-	}
 }

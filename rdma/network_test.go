@@ -104,7 +104,7 @@ func TestSegmentsAreSentAgainSoon(t *testing.T) {
 		for _, n := range []*Node{reader, owner} {
 			n.mu.Lock()
 			for end := range n.peers {
-				end.link.(*conn).onDescriptor(func(fd int) {
+				end.link.(*conn).socket.onDescriptor(func(fd int) {
 					after, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US)
 					if err != nil {
 						t.Logf("this kernel does not let a connection choose: %v", err)

@@ -20,7 +20,7 @@ const (
 	announcedMax  = 1 << 15         // messages sent after one that the peer has not taken
 )
 
-// outbox numbers the messages of a conn, and keeps those that were announced until the peer has taken them. conn.mu
+// outbox numbers the messages of a conn, and keeps those that were announced until the peer has taken them. conn.out.mu
 // protects it.
 type outbox struct {
 	conn        *conn
@@ -41,18 +41,19 @@ type stagedMessage struct {
 
 // sendMessage queues or writes one message. When nobody is writing, the caller writes straight from the parts; otherwise they
 // are copied, and leave with the writer's next call.
-func (c *conn) sendMessage(parts [][]byte, size int) error {
+func (o *outbox) sendMessage(parts [][]byte, size int) error {
+	c := o.conn
 	var staged *Buffer
-	if size > messageDirect && c.announces() {
-		staged = c.outbox.stage(parts, size)
+	if size > messageDirect && o.announces() {
+		staged = o.stage(parts, size)
 	}
 
 	// The long copy above needs no lock; from here on the message's place among the others is settled.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := c.out.Err()
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	err := c.out.frames.Err()
 	if err == nil {
-		err = c.outbox.crowded(size)
+		err = o.crowded(size)
 	}
 
 	switch {
@@ -62,16 +63,16 @@ func (c *conn) sendMessage(parts [][]byte, size int) error {
 	case err != nil:
 		return err
 	case staged != nil:
-		return c.outbox.announce(staged)
+		return o.announce(staged)
 	}
-	return c.outbox.post(parts, size)
+	return o.post(parts, size)
 }
 
 // announces tells whether long messages to the peer are announced. (Tests have them announced
 // without verbs.)
-func (c *conn) announces() bool {
-	n := c.peer.node
-	return n.announce.Load() && (n.verbs == nil || c.name() == "verbs")
+func (o *outbox) announces() bool {
+	n := o.conn.peer.node
+	return n.announce.Load() && (n.verbs == nil || o.conn.name() == "verbs")
 }
 
 // post sends a message's bytes, directly where that is possible.
@@ -84,7 +85,7 @@ func (o *outbox) post(parts [][]byte, size int) error {
 	}
 
 	// A single message may be larger than the bound: it is refused only behind others.
-	if waiting := c.out.Bytes(); waiting+stream.HeaderBytes+size > stream.QueueMax && waiting > 0 {
+	if waiting := c.out.frames.Bytes(); waiting+stream.HeaderBytes+size > stream.QueueMax && waiting > 0 {
 		return fmt.Errorf("%w: %d bytes wait for the peer, %d allowed", ErrNoMemory, waiting, stream.QueueMax)
 	}
 
@@ -93,22 +94,23 @@ func (o *outbox) post(parts [][]byte, size int) error {
 	o.sentBytes += uint64(size)
 
 	// What is short, or must wait, is copied; the rest leaves from the caller's memory.
-	if c.out.Busy() || len(parts) > stream.PartsMax || stream.HeaderBytes+size <= stream.CopyMax {
-		c.out.Copy(f, parts...)
-		c.out.Flush()
+	if c.out.frames.Busy() || len(parts) > stream.PartsMax || stream.HeaderBytes+size <= stream.CopyMax {
+		c.out.frames.Copy(f, parts...)
+		c.out.frames.Flush()
 	} else {
-		c.out.WriteParts(f, parts)
+		c.out.frames.WriteParts(f, parts)
 	}
-	return c.out.Err()
+	return c.out.frames.Err()
 }
 
 // resend queues a message that has its number already: the first 8 bytes of msg.
-func (c *conn) resend(msg []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.out.Err() == nil {
-		c.out.Copy(stream.Frame{Body: uint32(len(msg) - 8), Kind: stream.KindMessage, ID: binary.LittleEndian.Uint64(msg)}, msg[8:])
-		c.out.Flush()
+func (o *outbox) resend(msg []byte) {
+	c := o.conn
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	if c.out.frames.Err() == nil {
+		c.out.frames.Copy(stream.Frame{Body: uint32(len(msg) - 8), Kind: stream.KindMessage, ID: binary.LittleEndian.Uint64(msg)}, msg[8:])
+		c.out.frames.Flush()
 	}
 }
 
@@ -143,10 +145,10 @@ func (o *outbox) announce(b *Buffer) error {
 	c := o.conn
 	o.parts[0] = stream.AppendRemote(o.offer[:0], b.Offer())
 	if !(*c.direct.Load()).sendDirect(number|announced, o.parts[:], stream.RemoteBytes) {
-		c.out.Copy(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: number | announced}, o.parts[0])
-		c.out.Flush()
+		c.out.frames.Copy(stream.Frame{Body: stream.RemoteBytes, Kind: stream.KindMessage, ID: number | announced}, o.parts[0])
+		c.out.frames.Flush()
 	}
-	return c.out.Err()
+	return c.out.frames.Err()
 }
 
 // crowded refuses a message of size bytes if too much was sent behind an announced message that the peer has not
@@ -165,14 +167,14 @@ func (o *outbox) crowded(size int) error {
 
 // taken frees a message that the peer has read. It takes the lock itself.
 func (o *outbox) taken(number uint64) error {
-	o.conn.mu.Lock()
+	o.conn.out.mu.Lock()
 	var b *Buffer
 	if i := slices.IndexFunc(o.staged, func(s stagedMessage) bool { return s.number == number }); i >= 0 {
 		b = o.staged[i].buffer
 		o.stagedBytes -= len(b.Bytes())
 		o.staged = slices.Delete(o.staged, i, i+1)
 	}
-	o.conn.mu.Unlock()
+	o.conn.out.mu.Unlock()
 
 	if b == nil {
 		return fmt.Errorf("%w: message %d taken that was not announced", ErrProtocol, number)

@@ -141,6 +141,16 @@ func (p *Peer) Send(parts ...[]byte) error {
 
 var partLists = sync.Pool{New: func() any { return new([][]byte) }}
 
+// Ping asks the peer for nothing: done gets nil once the peer has answered, behind all that it was asked for
+// before over its byte stream, or why it was lost. done is called as Read's is, within one process at once.
+func (p *Peer) Ping(done func(error)) {
+	if err := p.Err(); err != nil {
+		done(err)
+		return
+	}
+	p.link.ping(done)
+}
+
 // Provider names what carries the reads now: "local", "verbs", "shm" or "tcp".
 func (p *Peer) Provider() string { return p.link.name() }
 

@@ -183,7 +183,7 @@ func (verbsProvider) reach(n *Node, to address) (*Peer, error) {
 	}
 
 	// The connection stays: it carries what verbs cannot, and takes over when the pair breaks (decision 0022).
-	err = n.offerPair(c)
+	err = c.upgrade.offerPair()
 	if err != nil && n.allows("tcp") {
 		n.cfg.Logger.Info("no verbs with a peer", "peer", to.text, "err", err)
 		return c.peer, nil

@@ -45,13 +45,13 @@ func (s *shmReader) tick(time.Duration, time.Duration)     {}
 
 // giveSegment sends a segment's descriptor.
 func (s *shmReader) giveSegment(seg *memory.Segment, key uint64) error {
-	s.conn.sendGranted(stream.Granted{Layout: seg.Layout()}, key, seg)
+	s.conn.out.sendGranted(stream.Granted{Layout: seg.Layout()}, key, seg)
 	return nil
 }
 
 // granted takes a segment whose descriptor came.
 func (s *shmReader) granted(g stream.Granted) error {
-	fd, ok := s.conn.in.TakeFile()
+	fd, ok := s.conn.in.frames.TakeFile()
 	if !ok {
 		return fmt.Errorf("%w: segment granted without its descriptor", ErrProtocol)
 	}
@@ -100,7 +100,7 @@ func (s *shmReader) askSegment(at int, key uint64) {
 	s.asked[at] = true
 	s.mu.Unlock()
 	if !known {
-		s.conn.control(stream.Frame{Kind: stream.KindSegment, ID: key})
+		s.conn.out.sendFrame(stream.Frame{Kind: stream.KindSegment, ID: key})
 	}
 }
 

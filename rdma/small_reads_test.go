@@ -28,11 +28,11 @@ func TestShortReadsThatNobodyTakesAreBounded(t *testing.T) {
 		}
 		n.mu.Lock()
 		for p := range n.peers {
-			connOf(p).mu.Lock()
-			if owned := connOf(p).out.Owned(); owned > stream.OwnedMax+ChainMax+stream.HeaderBytes {
+			connOf(p).out.mu.Lock()
+			if owned := connOf(p).out.frames.Owned(); owned > stream.OwnedMax+ChainMax+stream.HeaderBytes {
 				t.Errorf("%d bytes are queued for a peer, %d are allowed", owned, stream.OwnedMax)
 			}
-			connOf(p).mu.Unlock()
+			connOf(p).out.mu.Unlock()
 		}
 		n.mu.Unlock()
 	}

@@ -17,6 +17,7 @@ import (
 
 // upgrade is how far a conn's verbs have come.
 type upgrade struct {
+	conn      *conn
 	settingUp atomic.Bool  // an offered queue pair is being made
 	again     atomic.Int32 // offers made again
 	answer    chan error   // to an offer
@@ -30,68 +31,59 @@ func (u *upgrade) tellAnswer(err error) {
 	}
 }
 
-// sendSetup queues a set-up frame.
-func (c *conn) sendSetup(s stream.Setup) {
-	c.mu.Lock()
-	if c.out.Err() == nil {
-		s.Append(c.out.Reserve(stream.HeaderBytes + stream.SetupBytes)[:0])
-		c.out.Flush()
-	}
-	c.mu.Unlock()
-}
-
 // setUp acts on a set-up frame.
-func (c *conn) setUp(body []byte) error {
+func (u *upgrade) setUp(body []byte) error {
 	s, err := stream.ParseSetup(body)
 	if err != nil {
 		return err
 	}
 
 	// Only the end that connected offers, so the two can never offer to each other at once.
-	n := c.peer.node
+	c, n := u.conn, u.conn.peer.node
 	if s.Op != stream.SetupBroken && c.dialer == (s.Op == stream.SetupOffer) || s.Op != stream.SetupOffer && n.verbs == nil {
 		return fmt.Errorf("%w: verbs set-up %d from the wrong end", ErrProtocol, s.Op)
 	}
 
 	switch s.Op {
 	case stream.SetupOffer:
-		return c.offered(s)
+		return u.acceptOffer(s)
 	case stream.SetupAccept:
-		c.upgrade.tellAnswer(n.verbs.accepted(c, s))
+		u.tellAnswer(n.verbs.accepted(c, s))
 	case stream.SetupRefuse:
 		n.verbs.refusedPair(c)
-		c.upgrade.tellAnswer(fmt.Errorf("%w: the peer: %s", ErrNotSupported, s.Why))
+		u.tellAnswer(fmt.Errorf("%w: the peer: %s", ErrNotSupported, s.Why))
 	case stream.SetupBroken:
 		(*c.direct.Load()).broken(s.Why)
 	}
 	return nil
 }
 
-// offered accepts a queue pair, or refuses it where there are no verbs.
-func (c *conn) offered(s stream.Setup) error {
-	n := c.peer.node
+// acceptOffer accepts a queue pair, or refuses it where there are no verbs.
+func (u *upgrade) acceptOffer(s stream.Setup) error {
+	c, n := u.conn, u.conn.peer.node
 	if n.verbs == nil {
-		c.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: n.noVerbs.Error()})
+		c.out.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: n.noVerbs.Error()})
 		return nil
 	}
-	if c.name() != "tcp" || !c.upgrade.settingUp.CompareAndSwap(false, true) {
+	if c.name() != "tcp" || !u.settingUp.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: a second queue pair", ErrProtocol)
 	}
 
 	// To make a pair takes milliseconds, which the loop does not have.
-	if !n.spawn(func() { n.verbs.acceptPair(c, s); c.upgrade.settingUp.Store(false) }) {
+	if !n.spawn(func() { n.verbs.acceptPair(c, s); u.settingUp.Store(false) }) {
 		return ErrClosed
 	}
 	return nil
 }
 
 // offerPair offers a queue pair and waits for the answer.
-func (n *Node) offerPair(c *conn) error {
+func (u *upgrade) offerPair() error {
+	c, n := u.conn, u.conn.peer.node
 	if err := n.verbs.offer(c); err != nil {
 		return err
 	}
 	select {
-	case err := <-c.upgrade.answer:
+	case err := <-u.answer:
 		return err
 	case <-c.peer.gone:
 		n.verbs.refusedPair(c)
@@ -103,10 +95,10 @@ func (n *Node) offerPair(c *conn) error {
 }
 
 // offerAgain has the connector try verbs again after a pair broke.
-func (c *conn) offerAgain() {
+func (u *upgrade) offerAgain() {
 	// A pair that breaks again and again is not worth its reads that go twice.
-	n := c.peer.node
-	if !c.dialer || c.upgrade.again.Add(1) > upgradesMax {
+	c, n := u.conn, u.conn.peer.node
+	if !c.dialer || u.again.Add(1) > upgradesMax {
 		return
 	}
 
@@ -118,9 +110,9 @@ func (c *conn) offerAgain() {
 		case <-c.peer.gone:
 			return
 		}
-		if err := n.offerPair(c); err != nil {
+		if err := u.offerPair(); err != nil {
 			n.cfg.Logger.Warn("verbs not restored", "peer", c.peer.addr, "err", err)
-			c.offerAgain()
+			u.offerAgain()
 			return
 		}
 		n.cfg.Logger.Info("verbs restored", "peer", c.peer.addr)

@@ -237,17 +237,17 @@ func (p *verbsPair) failPair(why string, tell bool) {
 	p.leaveUse()
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
 	if tell {
-		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
+		c.out.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
 	}
 
 	for _, msg := range unsent {
-		c.resend(msg)
+		c.outbox.resend(msg)
 	}
 	for _, v := range left {
-		c.readStream(stream.Request{Reads: v.chain, Done: v.done, By: v.by, Again: true})
+		c.reads.ask(stream.Request{Reads: v.chain, Done: v.done, By: v.by, Again: true})
 	}
 
-	c.offerAgain()
+	c.upgrade.offerAgain()
 }
 
 // closeDirect ends the pair with its peer.
@@ -276,7 +276,7 @@ func (p *verbsPair) giveSegment(s *memory.Segment, key uint64) error {
 	// A device without memory windows grants the whole region, under the region's key.
 	if d.info.windows == 0 {
 		p.mu.Unlock()
-		p.conn.sendGranted(stream.Granted{Layout: s.Layout(), Rkey: region.rkey, Base: uint64(region.base)}, key, nil)
+		p.conn.out.sendGranted(stream.Granted{Layout: s.Layout(), Rkey: region.rkey, Base: uint64(region.base)}, key, nil)
 		return nil
 	}
 
@@ -323,7 +323,7 @@ func (p *verbsPair) bound(index int) {
 	p.mu.Unlock()
 
 	base := uint64(uintptr(unsafe.Pointer(&w.seg.Memory()[0])))
-	p.conn.sendGranted(stream.Granted{Layout: w.seg.Layout(), Rkey: w.rkey, Base: base}, w.key, nil)
+	p.conn.out.sendGranted(stream.Granted{Layout: w.seg.Layout(), Rkey: w.rkey, Base: base}, w.key, nil)
 }
 
 // granted takes a segment that the peer lets us read.

@@ -218,7 +218,7 @@ func TestVerbsMessagesSurviveABreak(t *testing.T) {
 						sends = len(q.sends)
 					}
 					t.Fatalf("%d of %d messages came; here next %d, held %d, fetches %d, over %s; there number %d, staged %d, sends %d, queued %d, over %s, err %v", next.Load(), n,
-						rc.inbox.next, len(rc.inbox.held), len(rc.inbox.fetches), rc.peer.Provider(), connOf(p).outbox.number, len(connOf(p).outbox.staged), sends, connOf(p).out.Bytes(), p.Provider(), p.Err())
+						rc.inbox.next, len(rc.inbox.held), len(rc.inbox.fetches), rc.peer.Provider(), connOf(p).outbox.number, len(connOf(p).outbox.staged), sends, connOf(p).out.frames.Bytes(), p.Provider(), p.Err())
 				}
 			}
 		})

@@ -46,7 +46,7 @@ func (p *verbsPair) readDirect(r stream.Request) bool {
 	if !ok {
 		p.mu.Unlock()
 		if ask != 0 {
-			p.conn.control(stream.Frame{Kind: stream.KindSegment, ID: ask})
+			p.conn.out.sendFrame(stream.Frame{Kind: stream.KindSegment, ID: ask})
 		}
 		return false
 	}
@@ -294,7 +294,7 @@ func (p *verbsPair) readLanded(i int) {
 	from := v.seen
 	p.verify(v, i+1)
 	p.mu.Unlock()
-	p.conn.Calling()
+	p.conn.socket.noteCall()
 	v.tellLanded(from, i+1)
 }
 
@@ -338,7 +338,7 @@ func (p *verbsPair) readDone(now time.Duration) {
 	}
 
 	p.mu.Unlock()
-	p.conn.Calling()
+	p.conn.socket.noteCall()
 	if first {
 		v.tellLanded(from, len(v.chain))
 	}

@@ -33,7 +33,7 @@ func (p *verbsPair) buffer(i int) []byte {
 }
 
 // sendDirect sends a message over the queue pair, or tells that it must go another way.
-// conn.mu is held, so that numbers and posts have one order.
+// conn.out.mu is held, so that numbers and posts have one order.
 func (p *verbsPair) sendDirect(number uint64, parts [][]byte, size int) bool {
 	if size > verbsMessageMax {
 		return false
@@ -120,7 +120,7 @@ func (p *verbsPair) doom(why string) {
 	p.dev.mu.Lock()
 	p.dev.doomed = append(p.dev.doomed, doomedPair{p, why})
 	p.dev.mu.Unlock()
-	p.conn.loop.signalWake()
+	p.conn.socket.loop.signalWake()
 }
 
 type doomedPair struct {

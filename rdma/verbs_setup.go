@@ -10,12 +10,12 @@ import (
 
 // use lets reads go over a connected pair, unless the peer was dropped meanwhile.
 func (p *verbsPair) use() error {
-	p.conn.mu.Lock()
+	p.conn.out.mu.Lock()
 	dropped := p.conn.dropped()
 	if !dropped {
 		p.conn.direct.Store(&p.direct)
 	}
-	p.conn.mu.Unlock()
+	p.conn.out.mu.Unlock()
 
 	if dropped {
 		p.closeDirect(ErrClosed)
@@ -41,7 +41,7 @@ func (d *verbsDevice) offer(c *conn) error {
 	d.mu.Lock()
 	d.offers[c] = p
 	d.mu.Unlock()
-	c.sendSetup(p.frame(stream.SetupOffer))
+	c.out.sendSetup(p.frame(stream.SetupOffer))
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (d *verbsDevice) accepted(c *conn, s stream.Setup) error {
 	}
 	if err := p.connect(s.End); err != nil {
 		p.closeDirect(err)
-		c.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: err.Error()})
+		c.out.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: err.Error()})
 		return err
 	}
 	return p.use()
@@ -87,10 +87,10 @@ func (d *verbsDevice) acceptPair(c *conn, s stream.Setup) {
 	}
 
 	if err != nil {
-		c.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: err.Error()})
+		c.out.sendSetup(stream.Setup{Op: stream.SetupRefuse, Why: err.Error()})
 		return
 	}
-	c.sendSetup(p.frame(stream.SetupAccept))
+	c.out.sendSetup(p.frame(stream.SetupAccept))
 }
 
 // broken is the peer's word that its end of the pair failed.

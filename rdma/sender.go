@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"fmt"
+	"sync"
+
+	"downbeat.dev/rdma/memory"
+	"downbeat.dev/rdma/stream"
+)
+
+// sender is the writing side of a conn: the frames that leave, in the order in which they were queued. Any goroutine may
+// call its methods; those whose comment says so want mu held.
+type sender struct {
+	mu     sync.Mutex // the stream's: protects frames, the conn's outbox and the chains of its reads
+	frames *stream.Writer
+}
+
+// sendFrame sends a frame without a body.
+func (s *sender) sendFrame(f stream.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	// A peer that asks and does not read would have its answers pile up here without end.
+	if waiting := s.frames.Bytes(); waiting > stream.QueueMax {
+		s.frames.Fail(fmt.Errorf("%w: %d bytes wait for the peer", ErrTooLarge, waiting))
+	}
+	if s.frames.Err() == nil {
+		s.frames.Copy(f)
+		s.frames.Flush()
+	}
+}
+
+// sendSetup queues a set-up frame of verbs.
+func (s *sender) sendSetup(setup stream.Setup) {
+	s.mu.Lock()
+	if s.frames.Err() == nil {
+		setup.Append(s.frames.Reserve(stream.HeaderBytes + stream.SetupBytes)[:0])
+		s.frames.Flush()
+	}
+	s.mu.Unlock()
+}
+
+// sendGranted queues the right to read a segment; the descriptor of file, if that is not nil, goes with it.
+func (s *sender) sendGranted(g stream.Granted, key uint64, file *memory.Segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frames.Err() != nil {
+		return
+	}
+	if s.frames.Runs() > stream.ReadsMax {
+		s.frames.Fail(fmt.Errorf("%w: more than %d answers not taken", ErrTooLarge, stream.ReadsMax))
+		return
+	}
+	s.frames.Own(g.Append(make([]byte, 0, stream.HeaderBytes+stream.GrantedBytes), key), file)
+	s.frames.Flush()
+}
+
+// answerRead queues the answer to a READ frame whose reads body names, small bytes of them in short reads: statuses, then
+// the offered bytes, by reference.
+func (s *sender) answerRead(pool *memory.Pool, f stream.Frame, body []byte, small int) error {
+	n := int(f.Count)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.roomFor(n, small); err != nil {
+		return err
+	}
+
+	// The header comes first with room for the statuses; its length is known once every key has been looked up.
+	head := s.frames.Reserve(stream.HeaderBytes + n)
+	sent := uint32(n)
+	for i := range n {
+		r := stream.ParseRemote(body[i*stream.RemoteBytes:])
+		pin, ok := pool.Find(r)
+		if !ok {
+			head[stream.HeaderBytes+i] = stream.StatusNotOffered
+			continue
+		}
+		head[stream.HeaderBytes+i] = stream.StatusOK
+		sent += r.Length
+		s.frames.Refer(pin.Bytes(r), pin)
+	}
+
+	stream.Frame{Body: sent, Kind: stream.KindData, Count: f.Count, ID: f.ID}.Append(head[:0])
+	return nil
+}
+
+// roomFor refuses a peer that asks for more than it takes: reads, or bytes of answers that are copied. mu is held.
+func (s *sender) roomFor(reads, small int) error {
+	if s.frames.Runs()+reads > stream.ReadsMax {
+		return fmt.Errorf("%w: more than %d reads asked and not taken", ErrTooLarge, stream.ReadsMax)
+	}
+
+	if owned := s.frames.Owned(); owned+small > stream.OwnedMax {
+		return fmt.Errorf("%w: %d bytes of short reads asked, %d bytes not taken", ErrTooLarge, small, owned)
+	}
+	return nil
+}
+
+// cork has what is queued wait, so that it leaves in one call.
+func (s *sender) cork() {
+	s.mu.Lock()
+	s.frames.Cork()
+	s.mu.Unlock()
+}
+
+// uncork lets go what cork has had wait, and returns why the stream has ended, if it has.
+func (s *sender) uncork() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frames.Uncork()
+	return s.frames.Err()
+}
+
+// flushQueued writes what the socket takes of what is queued.
+func (s *sender) flushQueued() {
+	s.mu.Lock()
+	s.frames.Flush()
+	s.mu.Unlock()
+}
+
+// goOn writes on after the socket took no more: it is writable again.
+func (s *sender) goOn() {
+	s.mu.Lock()
+	s.frames.Writable()
+	s.mu.Unlock()
+}
+
+// detach replaces queued bytes of b by a copy, or cuts the peer if too much has been copied already.
+func (s *sender) detach(b *Buffer) {
+	s.mu.Lock()
+	s.frames.Detach(b, copiedMax)
+	s.mu.Unlock()
+}
+
+// owed is how many bytes of copies wait for the peer, 0 once it has been cut.
+func (s *sender) owed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frames.Err() != nil {
+		return 0
+	}
+	return s.frames.Owned()
+}
+
+// failWith ends the stream for err. Its reader sees that, and drops the conn.
+func (s *sender) failWith(err error) {
+	s.mu.Lock()
+	s.frames.Fail(err)
+	s.mu.Unlock()
+}
+
+// endWith closes the stream for err, where no reader will.
+func (s *sender) endWith(err error) {
+	s.mu.Lock()
+	s.frames.End(err)
+	s.mu.Unlock()
+}
