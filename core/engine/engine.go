@@ -276,6 +276,7 @@ func (e *Engine) keep(now sched.Time) {
 	}
 	e.reg.measure(now)
 	e.reg.pricing.renew(now)
+	e.reg.renewAwaited()
 	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
 }

@@ -30,6 +30,7 @@ type registry struct {
 	gpuNext  sched.GPUID
 	lastNode uint32         // the number that was given to a backend last
 	epoch    uint32         // of the GPU placed latest
+	awaited  []*gpu         // that run what they got in another sub-cluster
 	ctrl     sched.Duration // in force
 	data     sched.Duration
 	measured sched.Time

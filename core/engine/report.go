@@ -58,6 +58,11 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f),
 		unrun:     exec == 0 && broken < len(f.requests)})
 
+	// A GPU that has changed its sub-cluster since is waited for by another ranker, too.
+	if u := e.gpu(f.gpu.id); u != f.gpu && u != nil && u.b == b {
+		t.awaited = append(t.awaited, completion{g: u, freeAt: freeAt})
+	}
+
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)

@@ -73,7 +73,7 @@ func (g *registry) releaseHeld(w *backendStep) {
 
 // holdGPU keeps a GPU from getting batches for a time, and until those have ended that it got in another sub-cluster.
 func (g *registry) holdGPU(u *gpu, d sched.Duration) {
-	until := g.e.busyUntil(u) // read before the ranker is locked: nobody holds two locks (I1)
+	until := g.e.runsUntil(g.e.clock.Now(), u) // read before the ranker is locked: nobody holds two locks (I1)
 	r := g.e.ranker(u.sub)
 	t := g.e.begin(&g.spare)
 	r.enter(t)

@@ -23,8 +23,9 @@ type turn struct {
 	looks      bool // an outlook has changed: see chooseHomes
 	outcomes   []outcome
 	orders     []order
-	ordering   uint64     // the partitions that they are from
-	fetches    []int64    // fetch time per input of the batches done
+	ordering   uint64  // the partitions that they are from
+	fetches    []int64 // fetch time per input of the batches done
+	awaited    []completion
 	cuts       []*Backend // backends whose watchdog rang
 	sickened   []*gpu     // held back from now on
 	recovered  []*gpu     // no longer
@@ -103,6 +104,9 @@ func (e *Engine) finish(t *turn) {
 		}
 		if len(t.steps) > 0 {
 			e.deliverSteps(t)
+		}
+		if len(t.awaited) > 0 {
+			e.endAwaited(t)
 		}
 		if len(t.grants) == 0 {
 			// Homes are chosen by what rankers know when no GPU is under way.

@@ -227,12 +227,7 @@ func (k *checker) executed(o *order) {
 	planned := invariants.Batch{ID: o.x.Batch, Size: n, Most: len(table), Arrives: int64(o.sent), Start: int64(o.plannedStart),
 		Latest: int64(o.sent.Add(Duration(o.x.Latest))), Finish: int64(o.plannedStart.Add(o.plannedExec))}
 
-	// A load that its scheduler did not live to see warms up on a GPU that nobody holds: batches come late. Where its GPU
-	// then changes its sub-cluster, the new ranker does not learn of late ends in the old one (decision 0201).
 	g := &s.gpus[o.x.GPU]
-	if k.c.o.KillAt != 0 {
-		g.Free = min(g.Free, planned.Start)
-	}
 	k.Send(&g.GPU, planned)
 	s.flights[o.x.Batch] = o
 	for i := range o.x.Items {

@@ -56,3 +56,20 @@ func TestPlansSurviveTheirScheduler(t *testing.T) {
 		t.Error(fmt.Sprint(kills, " kills, ", undone, " plans put back, ", anew, " applied anew, want 30 and 12 at least and 5 at most"))
 	}
 }
+
+// TestGPUsThatMoveOverlapNoBatches: the leader dies while a load that it ordered warms up, which its successor does not
+// know of, so that batches end late; then the GPU changes its sub-cluster alone. No batch of the new one is planned to begin
+// before those of the old one have ended (C3). These are runs in which one was.
+func TestGPUsThatMoveOverlapNoBatches(t *testing.T) {
+	for _, x := range []struct {
+		seed uint64
+		kill int
+		undo bool
+	}{{1119, 19, false}, {3101, 1, true}, {3104, 4, true}, {3105, 5, true}, {3109, 9, false}} {
+		o := moving(x.seed)
+		o.Moved, o.Schedulers, o.KillAt, o.Undo, o.Load = 2, 2, x.kill, x.undo, 0.2
+		if r, err := Run(o); err != nil || r.Moves.Kills != 1 {
+			t.Errorf("%+v: %d kills, %v", x, r.Moves.Kills, err)
+		}
+	}
+}
