@@ -278,9 +278,7 @@ func TestEarlierPeersNeedTheLeader(t *testing.T) {
 // leader does not teach.
 func TestStandbyLearns(t *testing.T) {
 	p := openPair(t, nil)
-	for id := range uint64(50) {
-		p.ask(id + 1)
-	}
+	next := uint64(0)
 	type told struct {
 		leads bool
 		gpus  uint32
@@ -305,6 +303,9 @@ func TestStandbyLearns(t *testing.T) {
 		})
 	}()
 	waitFor(t, "the rate is told", func() bool {
+		// A rate fades within seconds, so the model is asked for until it has been told.
+		next++
+		p.ask(next)
 		mu.Lock()
 		defer mu.Unlock()
 		return len(rates) == 1 && rates[0].Model == "m" && rates[0].Rate > 0 && lead == told{true, 1}
