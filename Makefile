@@ -96,7 +96,7 @@ nocgo: ## the tree must build without a C compiler, and what is virtual elsewher
 	CGO_ENABLED=0 GOOS=darwin $(GO) build -o /dev/null ./cmd/downbeat
 
 sim: ## SEEDS seeds of the simulator with faults, from SEED on
-	$(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)
+	GOGC=200 $(GO) test ./core/sim -run Swarm -count=1 -v -timeout 60m -seeds=$(SEEDS) -seed=$(SEED)
 
 chaos: bin/downbeat ## kill, stop, starve and cut off parts of a deployment for a minute, and count every request (root for all of it)
 	bin/downbeat chaos -short $(ARGS)

@@ -40,6 +40,7 @@ type Options struct {
 	Partitions  int           // locks that models are spread over; 0: as Cores
 	RequestsMax int           // live requests per partition; 0: RequestsMaxDefault
 	QueueMax    int           // queued requests per model; 0: sched.QueueMaxDefault
+	GPUs        int           // at a time, at most; 0: GPUsMax
 	Spin        time.Duration // how long before a wake-up a loop stops sleeping at least; 0: 60 µs; negative: none, ever
 	// Ctrl and Data bound the network delay (d_ctrl, d_data per input). 0: measured.
 	Ctrl, Data time.Duration
@@ -63,6 +64,9 @@ func (o *Options) check() error {
 	if o.RequestsMax == 0 {
 		o.RequestsMax = RequestsMaxDefault
 	}
+	if o.GPUs == 0 {
+		o.GPUs = GPUsMax
+	}
 	if o.Spin == 0 {
 		o.Spin = spinDefault
 	}
@@ -84,6 +88,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("engine: %d requests, want 1 to %d", o.RequestsMax, 1<<30)
 	case o.Ctrl < 0 || o.Data < 0:
 		return fmt.Errorf("engine: network delays %v and %v, want 0 (measured) or more", o.Ctrl, o.Data)
+	case o.GPUs < 1 || o.GPUs > GPUsMax:
+		return fmt.Errorf("engine: %d gpus, want 1 to %d", o.GPUs, GPUsMax)
 	case o.QueueMax < 0:
 		return fmt.Errorf("engine: queue maximum %d, want 0 (default) or more", o.QueueMax)
 	}
@@ -124,7 +130,7 @@ func New(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{o: o, clock: o.Clock, log: o.Logger, fronts: make([]atomic.Pointer[Frontend], FrontendsMax),
-		gpus: make([]atomic.Pointer[gpu], GPUsMax), commands: make(chan func()), stop: make(chan struct{})}
+		gpus: make([]atomic.Pointer[gpu], o.GPUs), commands: make(chan func()), stop: make(chan struct{})}
 
 	e.split = newSplit(o.Partitions)
 	e.turns.New = func() any { return new(turn) }

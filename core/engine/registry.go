@@ -172,8 +172,8 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	switch {
 	case len(h.GPUs) == 0:
 		return nil, errors.New("backend hello: no gpus, want at least one")
-	case int(g.gpuNext)+len(h.GPUs)-len(g.gpuFree) > GPUsMax:
-		return nil, fmt.Errorf("backend hello: %d gpus more than the %d allowed in all", len(h.GPUs), GPUsMax)
+	case int(g.gpuNext)+len(h.GPUs)-len(g.gpuFree) > len(g.e.gpus):
+		return nil, fmt.Errorf("backend hello: %d gpus more than the %d allowed in all", len(h.GPUs), len(g.e.gpus))
 	case len(h.Details) != 0 && len(h.Details) != len(h.GPUs):
 		return nil, fmt.Errorf("backend hello: details of %d gpus, the backend has %d", len(h.Details), len(h.GPUs))
 	case len(h.Models) == 0 && h.Version < commandVersion:

@@ -212,10 +212,10 @@ func (s *backSession) drop(after Duration) {
 
 // close ends the session on the engine's side.
 func (s *backSession) close() {
-	if s.closed {
+	c := s.b.c
+	if s.closed || s.closesLater(c, s.close) {
 		return
 	}
-	c := s.b.c
 	s.closed, s.up = true, false
 	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
 

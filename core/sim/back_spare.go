@@ -22,7 +22,7 @@ type SpareReport struct {
 // offerLearners offers what the backend's learners have, on a session that has just opened.
 func (s *backSession) offerLearners() {
 	b, c := s.b, s.b.c
-	if c.o.Learners == 0 || b.old {
+	if c.o.Learners == 0 || b.old || c.resting {
 		return
 	}
 
@@ -31,6 +31,41 @@ func (s *backSession) offerLearners() {
 		offers = append(offers, wire.SpareOffer{Work: uint32(k), Step: int64(c.o.SpareStep), Weight: float64(1 + k)})
 	}
 	c.tell(&s.link, toEngine, func() { s.h.OfferSpare(offers) })
+}
+
+// For how long learners have work when faults are over, and again before the models are probed.
+const (
+	spareAfter  Duration = 500e6
+	spareBefore Duration = 200e6
+)
+
+// restLearners withdraws all spare work: steps under way end as they would.
+func (c *Cluster) restLearners() {
+	c.resting = true
+
+	var withdrawn []wire.SpareOffer
+	for k := range c.o.Learners {
+		withdrawn = append(withdrawn, wire.SpareOffer{Work: uint32(k)})
+	}
+	for _, b := range c.backs {
+		for _, s := range b.sessions {
+			if s != nil && s.up && len(withdrawn) > 0 && !b.old {
+				c.tell(&s.link, toEngine, func() { s.h.OfferSpare(withdrawn) })
+			}
+		}
+	}
+}
+
+// wakeLearners has learners offer their work again.
+func (c *Cluster) wakeLearners() {
+	c.resting = false
+	for _, b := range c.backs {
+		for _, s := range b.sessions {
+			if s != nil && s.up {
+				s.offerLearners()
+			}
+		}
+	}
 }
 
 // Spare implements engine.BackendPort.
@@ -77,7 +112,9 @@ func (b *back) endStep(o *spareStep) {
 	if o.untold || o.end.Sub(o.begin) > c.o.SpareStep {
 		again := wire.SpareOffer{Work: o.x.Work, Step: int64(c.o.SpareStep), Weight: 1}
 		c.after(c.within(0, 50e6), func() {
-			c.tell(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
+			if !c.resting {
+				c.tell(&s.link, toEngine, func() { s.h.OfferSpare([]wire.SpareOffer{again}) })
+			}
 		})
 	}
 

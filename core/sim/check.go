@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"downbeat.dev/core/engine"
 	"downbeat.dev/core/invariants"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
@@ -88,7 +87,7 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 		case x.Queued > 0:
 			x.again = true
 			continue
-		case x.Deadline != 0 && s.sch.queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
+		case x.Deadline != 0 && s.sch.e.Queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
 			x.Suspect(by)
 			s.sch.book.maybe++
 			continue
@@ -121,24 +120,29 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
 	}
 
-	// Stats walk all models, so the bound is not looked at after every burst.
+	// The bound is about all models, so it is not looked at after every burst.
 	if k.bursts%32 == 0 {
-		k.bounded(s.sch)
+		k.bounded(s)
 	}
 	k.bursts++
 }
 
 // bounded objects to more queued requests than the engine may hold.
-func (k *checker) bounded(sch *scheduler) {
-	st, o := sch.e.Stats(), &k.c.o
-	if most := o.LiveMax * o.Partitions; st.Queued > most {
-		k.fail("C10: %d requests are queued, at most %d", st.Queued, most)
+func (k *checker) bounded(s *session) {
+	o, all := &k.c.o, 0
+	for m, id := range s.ids {
+		if id == 0 {
+			continue
+		}
+		queued := s.sch.e.Queued(id - 1)
+		if o.QueueMax > 0 && queued > o.QueueMax {
+			k.fail("C10: %d requests of %s are queued, at most %d", queued, k.c.models[m].name, o.QueueMax)
+		}
+		all += queued
 	}
 
-	for i := range st.Models {
-		if m := &st.Models[i]; o.QueueMax > 0 && m.Queued > o.QueueMax {
-			k.fail("C10: %d requests of %s are queued, at most %d", m.Queued, m.Name, o.QueueMax)
-		}
+	if most := o.LiveMax * o.Partitions; all > most {
+		k.fail("C10: %d requests are queued, at most %d", all, most)
 	}
 }
 
@@ -156,19 +160,9 @@ func (k *checker) canceled(s *session, m *wire.Cancel) {
 	if s.key(m.ID).Queued == 0 || s.seatTaken(m.ID) {
 		return
 	}
-	if s.sch.queued(m.Model) <= searchMost {
+	if s.sch.e.Queued(m.Model) <= searchMost {
 		k.fail("C1: request %d of frontend %d is queued after its Cancel", m.ID, s.h.Number())
 	}
-}
-
-// queued is how many requests of a model are queued.
-func (s *scheduler) queued(id uint32) int {
-	st := s.e.Stats()
-	if i := slices.IndexFunc(st.Models, func(m engine.ModelStats) bool { return m.ID == id }); i >= 0 {
-		return st.Models[i].Queued
-	}
-
-	return 0
 }
 
 // searchMost is how many requests of a model a Cancel looks at, at most.
@@ -194,12 +188,37 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 	k.End(&x.Life, uint64(s.h.Number()), m.ID, "ended as "+m.Reason.String())
 }
 
-// frontendClosed is told when a session has ended: nothing of it may be heard any more.
-func (k *checker) frontendClosed(s *session) {
+// frontendClosed is told when a session has ended: nothing of it may be heard any more. What it had in a long queue is
+// swept up by and by, and may enter a batch until its engine has been polled to rest once.
+func (k *checker) frontendClosed(s *session, long bool) {
 	s.shut = true
+	if long {
+		s.swept = s.sch.polls + 1
+	}
+
 	for i := range s.keys {
+		if x := &s.keys[i]; long {
+			x.Maybe += x.Queued
+		}
 		s.keys[i].Queued = 0
 	}
+}
+
+// mayHold says whether a batch may hold a request of a frontend's session.
+func (k *checker) mayHold(s *backSession, number uint32) bool {
+	f := s.fronts[number]
+	switch {
+	case f == nil:
+		return false
+	case f.shut:
+		return f.sch.polls < f.swept
+	}
+	return s.peers[number] || !f.up
+}
+
+// hasLongQueue says whether some queue of a session's scheduler is too long to be searched at once.
+func (k *checker) hasLongQueue(s *session) bool {
+	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.e.Queued(id-1) > searchMost })
 }
 
 func (k *checker) peer(s *backSession, m *wire.Peer) {
@@ -232,13 +251,12 @@ func (k *checker) executed(o *order) {
 	s.flights[o.x.Batch] = o
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
-		f := s.fronts[x.Frontend]
-		if f == nil || f.shut || !s.peers[x.Frontend] && f.up {
+		if !k.mayHold(s, x.Frontend) {
 			k.fail("C1: batch %d holds request %d of frontend %d, which has gone or was not announced", o.x.Batch, x.ID, x.Frontend)
 			return
 		}
 
-		q := f.key(x.ID)
+		q := s.fronts[x.Frontend].key(x.ID)
 		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
 		q.Running++
 

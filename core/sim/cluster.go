@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"downbeat.dev/core/lead"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
 )
 
 // Cluster is an engine in virtual time, with frontends, backends and the messages between them.
@@ -32,6 +34,10 @@ type Cluster struct {
 	revision   uint64
 	epochs     int // that began
 	moves      *moves
+	resting    bool // learners have no work
+
+	recoding bytes.Reader // what recoder reads
+	recoder  *wire.Reader
 }
 
 // Report is what came out of a run.
@@ -82,6 +88,7 @@ func newCluster(o Options) (*Cluster, error) {
 	// the load.
 	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
 	c.check.watchCluster(c)
+	c.recoder = wire.NewReader(&c.recoding)
 	for i := range max(1, o.Schedulers) {
 		c.schedulers = append(c.schedulers, &scheduler{c: c, index: i})
 	}
@@ -140,13 +147,24 @@ func (c *Cluster) act() {
 
 	// Recovery: no more faults, and every model is served again.
 	c.heal()
-	c.run(c.now.Add(c.patience()))
+	c.recover()
 
 	c.probe()
 	c.endMoves()
 	if c.check.err == nil {
 		c.check.checkEnd()
 	}
+}
+
+// recover runs until everything must have ended. Learners rest in the middle of it: their steps on idle GPUs would be
+// four events of five, and say no more there than those at its beginning and its end.
+func (c *Cluster) recover() {
+	end := c.now.Add(c.patience())
+	c.run(c.now.Add(spareAfter))
+	c.restLearners()
+	c.run(end.Add(-spareBefore))
+	c.wakeLearners()
+	c.run(end)
 }
 
 // run lets events happen until a time, polling each engine when it is due.
@@ -232,6 +250,7 @@ func (s *scheduler) poll() {
 		}
 	}
 	s.wake, s.polled = sched.Never, sched.Never
+	s.polls++
 }
 
 func (c *Cluster) at(t Time, do func()) { c.q.push(t, do) }

@@ -38,7 +38,8 @@
 // scripts report to, too:
 //
 //	C1 a request that was taken in ends once: an Execute or an Outcome only names requests that are
-//	   queued; a request comes back from a batch only when its backend is lost or gives it back;
+//	   queued; a request comes back from a batch only when its backend is lost or gives it back; what a
+//	   session that ended had in a queue of more than 256 may enter a batch until the engine has been polled;
 //	C2 a queued request ends by its deadline, a batch within its watchdog; at the end nothing is left;
 //	C3 a GPU's batches do not overlap in plan, and it holds at most three that are not done;
 //	C4 no batch is planned to start after its latest start, or to end after a deadline in it;

@@ -41,6 +41,7 @@ type session struct {
 	heard uint64   // epoch that the frontend has told the scheduler
 	keys  []key    // the checker's: what it knows of each id
 	shut  bool     // the engine's side is closed
+	swept int      // the checker's: how often the engine will have been polled when nothing of a shut session is queued
 	// The checker's: the id that was submitted last at each place of the window.
 	seats map[uint64]uint64
 }
@@ -158,14 +159,16 @@ func (s *session) drop(after Duration) {
 
 // close ends the session on the engine's side.
 func (s *session) close() {
-	if s.shut {
+	if s.shut || s.closesLater(s.f.c, s.close) {
 		return
 	}
 	s.up = false
+
+	long := !s.orphaned() && s.f.c.check.hasLongQueue(s)
 	if !s.orphaned() {
 		s.h.Close()
 	}
-	s.f.c.check.frontendClosed(s)
+	s.f.c.check.frontendClosed(s, long)
 }
 
 // Models implements engine.FrontendPort.

@@ -14,6 +14,15 @@ type link struct {
 // orphaned says whether the scheduler has died that the session was with: nothing can be told to its engine.
 func (l *link) orphaned() bool { return l.sch.dead || l.sch.life != l.life }
 
+// closesLater has a session end when its scheduler goes on: a process that is paused does not notice that a link is gone.
+func (l *link) closesLater(c *Cluster, end func()) bool {
+	if l.orphaned() || l.sch.paused <= c.now {
+		return false
+	}
+	c.at(l.sch.paused, end)
+	return true
+}
+
 // Directions of a link.
 const (
 	toEngine = iota

@@ -23,6 +23,7 @@ type scheduler struct {
 	paused       Time // until then it does nothing
 	resumed      Time // when it went on last
 	life         int
+	polls        int // that have ended: the engine had nothing more to do at once
 
 	leads     bool
 	epoch     uint64
@@ -35,7 +36,7 @@ type scheduler struct {
 // startLife begins a life of a scheduler: nothing of an earlier one is left.
 func (s *scheduler) startLife() error {
 	c := s.c
-	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax,
+	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax, GPUs: gpusMost,
 		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt})
 	if err != nil {
 		return err
@@ -57,6 +58,10 @@ func (s *scheduler) startLife() error {
 	}
 	return nil
 }
+
+// gpusMost is how many GPUs an engine takes: sessions that have not noticed their end hold some besides. Its table is
+// most of an engine's memory.
+const gpusMost = 4096
 
 // stepCandidate has the candidate look at the record, again and again.
 func (s *scheduler) stepCandidate(life int) {
@@ -215,7 +220,7 @@ func (s *scheduler) die(back Duration) {
 	// The kernel closes its connections: peers hear of it soon, and its own accounts end.
 	for _, f := range c.fronts {
 		if x := f.sessions[s.index]; x != nil && !x.shut {
-			c.check.frontendClosed(x)
+			c.check.frontendClosed(x, false)
 			x.drop(c.within(0, 200e6))
 		}
 	}

@@ -54,6 +54,7 @@ func TestSeedsThatFailed(t *testing.T) {
 		610911: "a GPU was held back that alone served some model, which waited for it after its mending",
 		617877: "the same",
 		640715: "the same",
+		671887: "a batch held a request of a session that had ended, from a queue too long to be searched at once",
 	} {
 		if _, err := Run(Draw(n)); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
@@ -115,5 +116,32 @@ func (r *Report) add(x *Report) {
 	for i := range r.Reasons {
 		r.Reasons[i] += x.Reasons[i]
 		r.Told[i] += x.Told[i]
+	}
+}
+
+// TestGoneSessionsAreSweptUp: a batch may hold a request of a session that has ended only where a queue was too long to be
+// searched at once, and only until the engine has had its turns.
+func TestGoneSessionsAreSweptUp(t *testing.T) {
+	for _, tc := range []struct{ long, polled, want bool }{
+		{long: true, want: true},
+		{long: true, polled: true},
+		{},
+	} {
+		c, err := newCluster(Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sch := c.schedulers[0]
+		f, b := c.newFront(), c.backs[0]
+		b.connectAll()
+
+		of, to := f.sessions[0], b.sessions[0]
+		c.check.frontendClosed(of, tc.long)
+		if tc.polled {
+			sch.poll()
+		}
+		if got := c.check.mayHold(to, of.h.Number()); got != tc.want {
+			t.Errorf("%+v: a batch may hold its requests: %v", tc, got)
+		}
 	}
 }

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"bytes"
-
-	"downbeat.dev/core/wire"
-)
+import "downbeat.dev/core/wire"
 
 // What a peer of the version before sends and gets takes the way over the wire: encoded, said in that version, decoded.
 
@@ -12,8 +8,8 @@ import (
 func recode[T any](c *Cluster, frames []byte, decode func([]T, wire.Frame) ([]T, error)) []T {
 	var all []T
 
-	r := wire.NewReader(bytes.NewReader(wire.SetVersion(frames, wire.VersionMin)))
-	for f, err := r.Next(); err == nil; f, err = r.Next() {
+	c.recoding.Reset(wire.SetVersion(frames, wire.VersionMin))
+	for f, err := c.recoder.Next(); err == nil; f, err = c.recoder.Next() {
 		m, err := decode(nil, f)
 		if err != nil {
 			c.check.fail("C11: a message in version %d: %v", wire.VersionMin, err)
