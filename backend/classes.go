@@ -215,11 +215,50 @@ func (b *Backend) loadedSomewhere(number uint32) bool {
 
 // staysLoaded tells whether a version that a load of its model did not name is to stay: a class of one that was named, and
 // whose files are those that the class was made from.
-func staysLoaded(m *device.Model, named []*device.Model) bool {
-	whole, class := model.SplitVersion(m.Version)
+func (e *entry) staysLoaded(named []*device.Model) bool {
+	whole, class := model.SplitVersion(e.model.Version)
 	return slices.ContainsFunc(named, func(n *device.Model) bool {
-		return n.Version == m.Version || class != "" && n.Version == whole && n.Source.Standard && n.Source.Stamp == m.Source.Stamp
+		return n.Version == e.model.Version || class != "" && n.Version == whole && n.Source.Standard && n.Source.Stamp == e.stamp
 	})
+}
+
+// carryClasses loads the shape classes of a model's versions for what a load of the model has put in their place: the same version
+// with other files, or the newest that was named where the version is to go. A class that cannot be had of it ends with what it is of.
+func (b *Backend) carryClasses(ctx context.Context, named []*device.Model) {
+	// The policy's versions come oldest first.
+	i := len(named) - 1
+	for i >= 0 && !named[i].Source.Standard {
+		i--
+	}
+	if i < 0 {
+		return
+	}
+
+	newest := named[i]
+	for number, e := range b.modelEntries() {
+		whole, class := model.SplitVersion(e.model.Version)
+		if e.model.Name != newest.Name || class == "" || e.staysLoaded(named) || !b.loadedSomewhere(uint32(number)) {
+			continue
+		}
+		into := newest.Version
+		if slices.ContainsFunc(named, func(n *device.Model) bool { return n.Version == whole && n.Source.Standard }) {
+			into = whole
+		}
+		if err := b.carryClass(ctx, newest.Name, into, class); err != nil {
+			b.log.Warn("shape class not carried over", "model", newest.Name, "version", into, "class", class, "err", err)
+		}
+	}
+}
+
+// carryClass loads a shape class of a version of a model, unless the version has as many as it may.
+func (b *Backend) carryClass(ctx context.Context, name, version, class string) error {
+	whole, into := b.loadedVersion(name, version), model.ClassVersion(version, class)
+	if _, loaded := b.countClasses(name, version); whole != nil && loaded >= whole.Source.Config.ShapesMax && b.loadedVersion(name, into) == nil {
+		return fmt.Errorf("the version has %d shape classes, the most that it may have (parameter shapes_max)", loaded)
+	}
+	err := b.loadNewest(ctx, name, into)
+	b.config.repository.forgetVersion(name, into)
+	return err
 }
 
 // errNotClass is what an order to load a class of a model without classes ends with.

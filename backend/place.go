@@ -114,9 +114,12 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		return err
 	}
 
+	// Requests of the shape classes that there are go on while files or versions are replaced.
+	b.carryClasses(ctx, models)
+
 	// Versions that the policy serves no more go last: some version is served all the time.
 	for i, e := range b.modelEntries() {
-		other := e.model.Name == name && !staysLoaded(e.model, models)
+		other := e.model.Name == name && !e.staysLoaded(models)
 		for _, g := range b.gpus {
 			if other && g.routeOf(uint32(i)) != nil {
 				errs = append(errs, b.unloadFrom(ctx, change{gpu: g, model: uint32(i)}))

@@ -70,11 +70,25 @@ func (c *Client) ShapeClass(ctx context.Context, m *Model, shapes [][]int64) (*M
 		if k := c.Model(key.name, key.version); k != nil && k.Ready {
 			return k, nil
 		}
+
+		// Its version may go while the class is asked for: then nobody will announce it.
+		if c.hasGone(m) {
+			return nil, &OutcomeError{Reason: model.NoBackend, Model: m.Name, Local: true, Cause: fmt.Errorf("version %s is not served any more", m.announced)}
+		}
 	}
 	if c.closed() {
 		return nil, ErrClosed
 	}
 	return nil, fmt.Errorf("model %q: shape class %s: not served yet: %w", m.Name, class, context.Cause(ctx))
+}
+
+// hasGone tells whether a version is not served any more, as an operator unloaded it or another one took its place.
+func (c *Client) hasGone(m *Model) bool {
+	now, newest := c.Model(m.Name, m.announced), c.Model(m.Name, "")
+	if now == nil || newest == nil {
+		return true
+	}
+	return now.Reason != "" || !now.Ready && newest.Ready && newest.announced != m.announced
 }
 
 // askClass waits until backends were asked for a class, once for all who wait for it.
@@ -154,11 +168,15 @@ func (c *Client) NewShapedInput(ctx context.Context, name string, shapes map[str
 
 // classFor returns the model that a request is for where m has shapes: the class that its input was made for.
 func (c *Client) classFor(m *Model, in *Buffer) (*Model, error) {
-	if in == nil || in.model == nil || in.model.Name != m.Name || in.model.Version != m.Version {
-		return nil, fmt.Errorf("%w: model %q: its inputs have shapes of their own: want an Input from NewShapedInput, or the Version of a ShapeClass", ErrInvalid, m.Name)
+	if in != nil && in.model != nil && in.model.Name == m.Name {
+		// The version that the input was made for may have been replaced since.
+		k := c.Model(m.Name, model.ClassVersion(m.announced, in.model.class))
+		if k != nil && model.SameTensors(k.Inputs, in.model.Inputs) {
+			return k, nil
+		}
+		if in.model.Version == m.Version {
+			return in.model, nil
+		}
 	}
-	if k := c.Model(m.Name, in.model.announced); k != nil {
-		return k, nil
-	}
-	return in.model, nil
+	return nil, fmt.Errorf("%w: model %q: its inputs have shapes of their own: want an Input from NewShapedInput, or the Version of a ShapeClass", ErrInvalid, m.Name)
 }

@@ -17,6 +17,7 @@ import (
 type Request struct {
 	Model    string
 	Version  string // empty: the newest that is ready; a family has none
+	Newest   bool   // Version is where the request begins: the newest takes it over where that one goes, as where it is empty
 	Input    *Buffer
 	Priority uint8 // higher is kept longer when not all can be served
 	// AccuracyFloor is the least accuracy, 0…1, that is an answer; 0: any. A request that nothing served reaches is
@@ -230,7 +231,7 @@ func (m *Model) budgetOf(ctx context.Context) time.Duration {
 // takeRequest writes what a request asks for into its slot, over what the last one left there.
 func (p *call) takeRequest(r *Request, m *Model, service uint32) {
 	p.model, p.service, p.floor, p.priority = m, service, r.AccuracyFloor, r.Priority
-	p.dst, p.newest = r.Output, r.Version == ""
+	p.dst, p.newest = r.Output, r.Newest || r.Version == ""
 	p.hooked = r.Prepare != nil
 	p.filling = p.hooked
 	p.holds, p.holder = r.Hold != 0 && r.composed, nil

@@ -200,6 +200,9 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 // one than it was submitted for: a version that was replaced takes no request with it. The shard is locked.
 func (c *Client) moveToNewest(p *call) bool {
 	m := c.Model(p.model.Name, "")
+	if m != nil && p.model.class != "" {
+		m = c.Model(m.Name, model.ClassVersion(m.announced, p.model.class))
+	}
 	if m == nil || m.ID == p.model.ID || !m.Ready || m.lostAt > 0 {
 		return false
 	}

@@ -70,6 +70,7 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		m.Inputs, m.Outputs = slices.Clone(m.Inputs), slices.Clone(m.Outputs)
 		m.announced = m.Version
 		m.Version, m.class = model.SplitVersion(m.Version)
+		m.keepTensors(before)
 		if err := m.measurePayloads(); err != nil {
 			bad = append(bad, fmt.Errorf("model %q version %q: %w", m.Name, m.Version, err))
 			continue
@@ -103,6 +104,17 @@ func newModelTable(infos []model.Info, before *modelTable, now int64, first bool
 		}
 	}
 	return t, bad
+}
+
+// keepTensors gives a version that is served no more, of which only the reason is announced, the tensors that it had: requests that
+// were made for it are moved to the newest version if that has the same.
+func (m *Model) keepTensors(before *modelTable) {
+	if before == nil || len(m.Inputs) > 0 || len(m.Outputs) > 0 {
+		return
+	}
+	if old := before.byName[modelName{m.Name, m.announced}]; old != nil && old.Sequence == nil {
+		m.Inputs, m.Outputs, m.Optional = old.Inputs, old.Outputs, old.Optional
+	}
 }
 
 // measurePayloads finds what a request's input and output take.

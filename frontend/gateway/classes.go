@@ -42,6 +42,11 @@ func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 		defer cancel()
 	}
 	class, err := g.client.ShapeClass(ctx, m, shapes)
+
+	// A version that was replaced meanwhile leaves calls that named none to the newest.
+	if newest := g.client.Model(m.Name, ""); err != nil && in.wanted == "" && newest != nil && newest.Version != m.Version && newest.HasShapes() {
+		class, err = g.client.ShapeClass(ctx, newest, shapes)
+	}
 	if err != nil {
 		return classFault(err)
 	}

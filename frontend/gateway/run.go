@@ -74,6 +74,8 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	g.traceStages(ctx, in, submitted, r.calls)
 	in.countCanary(began, r.calls)
 
+	in.nameAnswering(r.calls)
+
 	a := answer{calls: r.calls}
 
 	// Every row counts by itself, also where the call fails for another one.
@@ -97,6 +99,19 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	}
 	g.copyCall(in, r.calls)
 	return a, nil
+}
+
+// nameAnswering makes the version that answered the call's own: the newest took it over if the one that was chosen went meanwhile.
+func (in *inference) nameAnswering(calls []frontend.Call) {
+	last := &calls[len(calls)-1]
+	if last.Err != nil || last.Result.Model != in.model.Name || last.Result.Version == in.model.Version {
+		return
+	}
+
+	// A copy: the model is everybody's.
+	m := *in.model
+	m.Version = last.Result.Version
+	in.model = &m
 }
 
 func (in *inference) freeInputs() {
@@ -168,7 +183,7 @@ func (g *Gateway) fillBuffers(in *inference) error {
 		if err != nil {
 			return err
 		}
-		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence}
+		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Newest: in.wanted == "", Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence}
 
 		dst := b.Bytes()[:0]
 		for k := range in.inputs {
