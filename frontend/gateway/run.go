@@ -74,8 +74,6 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	g.traceStages(ctx, in, submitted, r.calls)
 	in.countCanary(began, r.calls)
 
-	in.nameAnswering(r.calls)
-
 	a := answer{calls: r.calls}
 
 	// Every row counts by itself, also where the call fails for another one.
@@ -214,6 +212,8 @@ func (in *inference) rowBytes(k, at int) int {
 
 // gatherOutputs finds each requested output in the rows' results. A single row is not copied.
 func (a *answer) gatherOutputs(in *inference) *fault {
+	in.nameAnswering(a.calls)
+
 	r := &in.room
 	r.raw, r.starts = sizedZero(r.raw, len(in.outputs)), sizedZero(r.starts, len(in.model.Outputs)+1)
 	a.raw = r.raw
