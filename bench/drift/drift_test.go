@@ -82,7 +82,7 @@ func TestServing(t *testing.T) {
 // TestRecovery: what counts as recovered, and who has seen new weights.
 func TestRecovery(t *testing.T) {
 	old, fresh := []float32{1}, []float32{2}
-	v := view{stream: &stream{levels: []float64{0, 1}, testsOf: 1}, period: 1, before: 0.95}
+	v := view{stream: &stream{levels: []float64{0, 1}, testsOf: 1}, period: 1, before: 0.95, full: 0.92}
 	note := func(weights []float32, accuracy float64) {
 		v.accuracy, v.serving = accuracy, weights
 		if v.seconds == 0 {
@@ -98,7 +98,7 @@ func TestRecovery(t *testing.T) {
 	}
 	var sum tally
 	sum.add(&v, true)
-	if r := sum.row("test", Setting{GPUs: 1, Periods: 1}); r.RecoverS != 10 || r.SeenNewPct != 80 || r.DetectedPct != 100 || math.Abs(r.Accuracy-0.898) > 1e-9 {
+	if r := sum.row("test", Setting{GPUs: 1, Periods: 1}); r.RecoverS != 10 || r.SeenNewPct != 80 || r.AsRetrained != 80 || r.DetectedPct != 100 || math.Abs(r.Accuracy-0.898) > 1e-9 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -112,7 +112,7 @@ func TestRowsHaveTheirKeys(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range strings.Fields("policy gpus accuracy finish_pct seen_new_pct recover_s false_alarm_pct detected_pct") {
+	for _, key := range strings.Fields("policy gpus accuracy finish_pct seen_new_pct as_retrained_pct recover_s false_alarm_pct detected_pct") {
 		if _, ok := got[key]; !ok {
 			t.Errorf("no %s in %v", key, got)
 		}

@@ -12,12 +12,13 @@ import (
 type Row struct {
 	Policy        string  `json:"policy"`
 	GPUs          int     `json:"gpus"`
-	Accuracy      float64 `json:"accuracy"`        // of the answers, mean over time and models
-	FinishPct     float64 `json:"finish_pct"`      // of the requests, within the SLO
-	SeenNewPct    float64 `json:"seen_new_pct"`    // of the requests of periods that begin with a drift, answered by weights published since
-	RecoverS      float64 `json:"recover_s"`       // from a drift until half of what it cost is won back; a period if it never is
-	FalseAlarmPct float64 `json:"false_alarm_pct"` // of the periods without a drift
-	DetectedPct   float64 `json:"detected_pct"`    // of the drifts, within their period
+	Accuracy      float64 `json:"accuracy"`         // of the answers, mean over time and models
+	FinishPct     float64 `json:"finish_pct"`       // of the requests, within the SLO
+	SeenNewPct    float64 `json:"seen_new_pct"`     // of the requests of periods that begin with a drift, answered by weights published since
+	AsRetrained   float64 `json:"as_retrained_pct"` // of the same requests, answered by weights that are as good as fully retrained ones
+	RecoverS      float64 `json:"recover_s"`        // from a drift until half of what it cost is won back; a period if it never is
+	FalseAlarmPct float64 `json:"false_alarm_pct"`  // of the periods without a drift
+	DetectedPct   float64 `json:"detected_pct"`     // of the drifts, within their period
 }
 
 // costly is the accuracy that a drift must cost the serving weights to count for Row.RecoverS.
@@ -28,6 +29,7 @@ type tally struct {
 	right, seconds        float64
 	finish                float64
 	seenNew, driftSeconds float64
+	asRetrained           float64
 	recover               float64
 	costly                int
 	drifts, detected      int
@@ -73,6 +75,13 @@ func runPeriod(s Setting, streams []*stream, l learning, period int, before []fl
 	views := make([]view, len(streams))
 	for m, st := range streams {
 		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
+		if st.drifts(period) {
+			full, err := st.fullyRetrained(period, s)
+			if err != nil {
+				return err
+			}
+			views[m].full = full
+		}
 	}
 
 	if err := l.beginPeriod(period); err != nil {
@@ -113,6 +122,7 @@ type view struct {
 	library  string
 	alarms   int
 	before   float64   // accuracy at the end of the period before
+	full     float64   // of fully retrained weights, where the period begins with a drift
 	started  []float32 // that served in the first second
 	serving  []float32 // in the last second
 	accuracy float64   // in the last second
@@ -120,6 +130,7 @@ type view struct {
 	right    float64   // Σ accuracy over the seconds
 	seconds  int
 	fresh    int // seconds that weights published in this period served
+	good     int // seconds that weights as good as fully retrained ones served
 	recover  int // seconds until half of the loss was won back; -1: not yet
 }
 
@@ -148,6 +159,9 @@ func (v *view) second(weights []float32) (err error) {
 func (v *view) noteSecond(weights, started []float32) {
 	if &weights[0] != &started[0] {
 		v.fresh++
+	}
+	if v.accuracy >= v.full-asGood {
+		v.good++
 	}
 
 	// Recovered is half of the way back from the first second's accuracy.
@@ -178,6 +192,7 @@ func (t *tally) add(v *view, alarmed bool) {
 	}
 	t.driftSeconds += float64(v.seconds)
 	t.seenNew += float64(v.fresh)
+	t.asRetrained += float64(v.good)
 
 	// A drift that costs next to nothing has nothing to recover.
 	if v.before-v.first >= costly {
@@ -192,16 +207,16 @@ func (t *tally) add(v *view, alarmed bool) {
 func (t *tally) row(policy string, s Setting) Row {
 	percent := func(n, of int) float64 { return 100 * float64(n) / float64(max(1, of)) }
 	return Row{Policy: policy, GPUs: s.GPUs, Accuracy: t.right / t.seconds, FinishPct: 100 * t.finish / float64(s.Periods),
-		SeenNewPct: 100 * t.seenNew / max(1, t.driftSeconds), RecoverS: t.recover / float64(max(1, t.costly)),
+		SeenNewPct: 100 * t.seenNew / max(1, t.driftSeconds), AsRetrained: 100 * t.asRetrained / max(1, t.driftSeconds), RecoverS: t.recover / float64(max(1, t.costly)),
 		FalseAlarmPct: percent(t.falseAlarms, t.calm), DetectedPct: percent(t.detected, t.drifts)}
 }
 
 // WriteTable writes rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tGPUs\taccuracy\tfinish %\tseen new %\trecover s\tfalse alarms %\tdetected %\t")
+	fmt.Fprintln(t, "policy\tGPUs\taccuracy\tfinish %\tseen new %\tas retrained %\trecover s\tfalse alarms %\tdetected %\t")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%d\t%.4f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t\n", r.Policy, r.GPUs, r.Accuracy, r.FinishPct, r.SeenNewPct, r.RecoverS, r.FalseAlarmPct, r.DetectedPct)
+		fmt.Fprintf(t, "%s\t%d\t%.4f\t%.2f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t\n", r.Policy, r.GPUs, r.Accuracy, r.FinishPct, r.SeenNewPct, r.AsRetrained, r.RecoverS, r.FalseAlarmPct, r.DetectedPct)
 	}
 	return t.Flush()
 }

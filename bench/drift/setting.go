@@ -27,6 +27,8 @@ type Setting struct {
 	Given   *Given // in place of a simulation of requests; nil: this package's own
 
 	firstSteps int // of training on the first day
+	// retrained holds the accuracies of fully retrained weights: they are the same for all policies.
+	retrained map[retraining]float64
 }
 
 // Given is what another simulation has found that serving leaves for learning: GPUs, Load and Spare are not used then.
@@ -52,7 +54,7 @@ const (
 
 // DefaultSetting is AdaInf's: 4 GPUs, 20 periods.
 func DefaultSetting() Setting {
-	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Seed: 1, Models: "models", firstSteps: 240}
+	return Setting{GPUs: 4, Load: 0.7, Spare: 0.75, Periods: 20, Seed: 1, Models: "models", firstSteps: 240, retrained: map[retraining]float64{}}
 }
 
 func (s Setting) validate() error {

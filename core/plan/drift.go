@@ -42,29 +42,96 @@ const (
 // (Székely and Rizzo 2004), which finds drift that no label has shown yet, and of right answers by
 // Fisher's exact test, one-sided. Either side of either test may be empty: it then says nothing.
 func Drift(old, recent Features, oldAnswers, recentAnswers Answers, level float64) (DriftReport, error) {
+	t, err := NewDriftTest(old, recent, oldAnswers, recentAnswers, level)
+	if err != nil {
+		return DriftReport{}, err
+	}
+
+	for !t.Advance(driftShuffles) {
+	}
+	return t.Report(), nil
+}
+
+// DriftTest is Drift in pieces, for whoever has little time at a stretch. It belongs to one goroutine.
+type DriftTest struct {
+	report      DriftReport
+	level       float64
+	old, recent Features
+	first       int // inputs of the smaller side
+
+	distance []float32 // between all inputs, the smaller side's first, row by row
+	measured int       // rows that are there
+	sums     []float64 // by input, of its distances to all others
+	total    float64   // of all distances
+	side     []int32   // the inputs of the smaller side, then those of the other
+	real     float64
+	shuffled int // -1: the real division is not known yet
+	atLeast  int // divisions as far apart as the real one
+	state    uint64
+}
+
+// NewDriftTest begins a Drift.
+func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level float64) (*DriftTest, error) {
 	if !(level > 0 && level < 1) {
-		return DriftReport{}, refuse("level", level, "more than 0 and less than 1")
+		return nil, refuse("level", level, "more than 0 and less than 1")
 	}
 	for name, a := range [2]Answers{oldAnswers, recentAnswers} {
 		if a.Right < 0 || a.Right > a.Labelled || a.Labelled > 1<<30 {
-			return DriftReport{}, refuse([2]string{"old", "recent"}[name]+" answers: right and labelled", [2]int{a.Right, a.Labelled}, "0 ≤ right ≤ labelled ≤ 2³⁰")
+			return nil, refuse([2]string{"old", "recent"}[name]+" answers: right and labelled", [2]int{a.Right, a.Labelled}, "0 ≤ right ≤ labelled ≤ 2³⁰")
 		}
 	}
 	for name, f := range [2]Features{old, recent} {
 		if err := f.validate([2]string{"old", "recent"}[name]); err != nil {
-			return DriftReport{}, err
+			return nil, err
 		}
 	}
 
 	if old.Dim != recent.Dim {
-		return DriftReport{}, refuse("recent features: dimension", recent.Dim, fmt.Sprintf("that of the old ones, %d", old.Dim))
+		return nil, refuse("recent features: dimension", recent.Dim, fmt.Sprintf("that of the old ones, %d", old.Dim))
+	}
+
+	t := &DriftTest{level: level, report: DriftReport{AnswerP: answerP(oldAnswers, recentAnswers), FeatureP: 1}, shuffled: -1, atLeast: 1, state: 1}
+	t.report.Impact, t.report.ImpactLow, t.report.ImpactHigh = accuracyLoss(oldAnswers, recentAnswers)
+
+	// Which side is called the first makes no difference to how far apart they are, but the smaller one is sooner summed.
+	t.old, t.recent = old.thin(), recent.thin()
+	if t.recent.count() < t.old.count() {
+		t.old, t.recent = t.recent, t.old
+	}
+	t.first = t.old.count()
+	all := t.first + t.recent.count()
+	t.sums, t.distance = make([]float64, all), make([]float32, all*all)
+	if t.first < 2 {
+		t.shuffled = driftShuffles // a side of fewer than two says nothing
+	}
+	return t, nil
+}
+
+// Advance does n units of the test, each some ten microseconds at full samples, and tells whether it has ended.
+func (t *DriftTest) Advance(n int) (done bool) {
+	for ; n > 0 && t.shuffled < driftShuffles; n-- {
+		switch {
+		case t.measured < len(t.sums):
+			t.measureNext()
+		case t.shuffled < 0:
+			t.beginShuffles()
+		default:
+			t.shuffle()
+		}
+	}
+	return t.shuffled == driftShuffles
+}
+
+// Report returns what was found, once the test has ended.
+func (t *DriftTest) Report() DriftReport {
+	r := t.report
+	if t.first >= 2 {
+		r.FeatureP = float64(t.atLeast) / (driftShuffles + 1)
 	}
 
 	// Half of the level for each test: together they raise no more false alarms than one would (Bonferroni).
-	r := DriftReport{FeatureP: featureP(old.thin(), recent.thin()), AnswerP: answerP(oldAnswers, recentAnswers)}
-	r.Drifted = r.FeatureP <= level/2 || r.AnswerP <= level/2
-	r.Impact, r.ImpactLow, r.ImpactHigh = accuracyLoss(oldAnswers, recentAnswers)
-	return r, nil
+	r.Drifted = r.FeatureP <= t.level/2 || r.AnswerP <= t.level/2
+	return r
 }
 
 func (f Features) validate(name string) error {
@@ -95,87 +162,80 @@ func (f Features) thin() Features {
 	return kept
 }
 
-// featureP is the share of random divisions of all inputs into two sides that are at least as far apart as
-// the real ones, the real one counted. It is below p in a share p of the periods without drift, whatever
-// the features' distribution is.
-func featureP(old, recent Features) float64 {
-	n, m := len(old.Values)/old.Dim, len(recent.Values)/recent.Dim
-	if n < 2 || m < 2 {
-		return 1
-	}
+func (f Features) count() int { return len(f.Values) / f.Dim }
 
-	distance := distances(old, recent, n+m)
-	side := make([]int, n+m) // the inputs of the one side, then those of the other
-	for i := range side {
-		side[i] = i
+// input returns the features of one of all inputs.
+func (t *DriftTest) input(i int) []float32 {
+	if i >= t.first {
+		return t.recent.Values[(i-t.first)*t.old.Dim:][:t.old.Dim]
 	}
-
-	// The real division is one of the divisions, so the share is never 0.
-	real := energy(distance, side, n)
-	atLeast, state := 1, uint64(1)
-	for range driftShuffles {
-		for i := range n { // the first n of a random order, from a fixed sequence of numbers
-			state = state*6364136223846793005 + 1442695040888963407
-			k := i + int(state>>33%uint64(n+m-i))
-			side[i], side[k] = side[k], side[i]
-		}
-		if energy(distance, side, n) >= real*(1-1e-9) {
-			atLeast++
-		}
-	}
-	return float64(atLeast) / (driftShuffles + 1)
+	return t.old.Values[i*t.old.Dim:][:t.old.Dim]
 }
 
-// distances are Euclidean, between all inputs.
-func distances(old, recent Features, n int) [][]float32 {
-	// The distances are computed once; each of the hundreds of divisions only sums them in another way.
-	at := func(i int) []float32 {
-		if first := len(old.Values) / old.Dim; i >= first {
-			return recent.Values[(i-first)*old.Dim:][:old.Dim]
+// measureNext computes the Euclidean distances of one input more to those before it. They are computed once; each of the
+// hundreds of divisions only sums them in another way.
+func (t *DriftTest) measureNext() {
+	i, all := t.measured, len(t.sums)
+	x := t.input(i)
+	for k := range i {
+		sum := 0.0
+		for c, y := range t.input(k) {
+			diff := float64(x[c]) - float64(y)
+			sum += diff * diff
 		}
-		return old.Values[i*old.Dim:][:old.Dim]
-	}
+		d := float32(math.Sqrt(sum))
+		t.distance[i*all+k], t.distance[k*all+i] = d, d
 
-	d := make([][]float32, n)
-	for i := range d {
-		d[i] = make([]float32, n)
-		for k := range i {
-			sum := 0.0
-			x, y := at(i), at(k)
-			for c := range x {
-				diff := float64(x[c]) - float64(y[c])
-				sum += diff * diff
-			}
-			d[i][k] = float32(math.Sqrt(sum))
-			d[k][i] = d[i][k]
-		}
+		t.sums[i] += float64(d)
+		t.sums[k] += float64(d)
+		t.total += float64(d)
 	}
-	return d
+	t.measured++
 }
 
-// energy is the energy distance of two sides: twice the mean distance between them, less the mean
-// distances within each.
-func energy(distance [][]float32, side []int, n int) float64 {
-	m := len(side) - n
-	var within, beyond, across float64
+// beginShuffles notes how far apart the sides really are.
+func (t *DriftTest) beginShuffles() {
+	t.side = make([]int32, len(t.sums))
+	for i := range t.side {
+		t.side[i] = int32(i)
+	}
+	t.real, t.shuffled = t.energy(), 0
+}
 
-	for i, a := range side {
-		row := distance[a]
-		if i >= n {
-			for _, b := range side[n:i] {
-				beyond += float64(row[b])
-			}
-			continue
-		}
-		for _, b := range side[:i] {
+// shuffle divides all inputs by chance, from a fixed sequence of numbers. The share of such divisions that are at least as far
+// apart as the real one, that one counted, is below p in a share p of the periods without drift, whatever the features'
+// distribution is.
+func (t *DriftTest) shuffle() {
+	all := len(t.side)
+	for i := range t.first { // the first of a random order
+		t.state = t.state*6364136223846793005 + 1442695040888963407
+		k := i + int(t.state>>33%uint64(all-i))
+		t.side[i], t.side[k] = t.side[k], t.side[i]
+	}
+
+	if t.energy() >= t.real*(1-1e-9) {
+		t.atLeast++
+	}
+	t.shuffled++
+}
+
+// energy is the energy distance of the two sides: twice the mean distance between them, less the mean distances within each.
+func (t *DriftTest) energy() float64 {
+	// Only the smaller side is summed pair by pair. Each of its inputs' sums has the pairs within it twice and those across
+	// once; what is left of the total is within the other side.
+	var within, sums float64
+	near := t.side[:t.first]
+	for i, a := range near {
+		sums += t.sums[a]
+		row := t.distance[int(a)*len(t.side):]
+		for _, b := range near[:i] {
 			within += float64(row[b])
 		}
-		for _, b := range side[n:] {
-			across += float64(row[b])
-		}
 	}
+	across := sums - 2*within
+	beyond := t.total - within - across
 
 	// Pairs within a side were counted once, and stand in its mean twice.
-	fn, fm := float64(n), float64(m)
-	return 2*across/(fn*fm) - 2*within/(fn*fn) - 2*beyond/(fm*fm)
+	n, m := float64(t.first), float64(len(t.side)-t.first)
+	return 2*across/(n*m) - 2*within/(n*n) - 2*beyond/(m*m)
 }

@@ -149,3 +149,41 @@ func TestTrainingGoesWhereItIsWorthMost(t *testing.T) {
 		t.Errorf("nobody buys %v", bought)
 	}
 }
+
+// TestDriftInPieces: whatever the pieces are, the report is that of one call, and the real division is as far apart as the sums
+// over all pairs say.
+func TestDriftInPieces(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 70))
+	old, recent := drawFeatures(rng, 90, 0, 1), drawFeatures(rng, 60, 0.3, 1)
+	whole, err := Drift(old, recent, Answers{50, 40}, Answers{50, 45}, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	test, err := NewDriftTest(old, recent, Answers{50, 40}, Answers{50, 45}, 0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces := 1
+	for ; !test.Advance(7); pieces++ {
+	}
+	if got := test.Report(); got != whole || pieces != (150+1+driftShuffles+6)/7 {
+		t.Errorf("in %d pieces %+v, in one %+v", pieces, got, whole)
+	}
+
+	mean := func(a, b Features) (sum float64) {
+		for i := range a.count() {
+			for k := range b.count() {
+				d := 0.0
+				for c := range a.Dim {
+					diff := float64(a.Values[i*a.Dim+c]) - float64(b.Values[k*b.Dim+c])
+					d += diff * diff
+				}
+				sum += math.Sqrt(d)
+			}
+		}
+		return sum / float64(a.count()*b.count())
+	}
+	if want := 2*mean(old, recent) - mean(old, old) - mean(recent, recent); math.Abs(test.real-want) > 1e-6 {
+		t.Errorf("the sides are %v apart, want %v", test.real, want)
+	}
+}

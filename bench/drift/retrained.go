@@ -1,0 +1,60 @@
+package drift
+
+import (
+	"math"
+
+	"downbeat.dev/backend/train"
+)
+
+// A learner that serves weights on because they are no worse gives requests nothing new to see, and nothing to miss. What
+// counts is whether the weights that answer are as good as any that retraining on the period's own samples would give.
+
+const (
+	fullSteps   = 300
+	fullSamples = 1200
+	fullRecent  = 19    // of a batch's samples are the period's: 60 %, as in a learner's; the others are the first data
+	asGood      = 0.015 // accuracy: 1.5 points less is as good, one standard error of the test set
+)
+
+// retraining is whose accuracy Setting.retrained holds.
+type retraining struct {
+	model   uint64
+	seed    uint64
+	period  int
+	periods int
+}
+
+// fullyRetrained returns the accuracy in a period of weights that were trained on samples of all of it, with as much time as
+// they want: nobody could have them when it begins.
+func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
+	key := retraining{s.number, s.seed, period, len(s.levels)}
+	if a, ok := set.retrained[key]; ok {
+		return a, nil
+	}
+
+	list, err := s.drawMany(ofPeriods+period*perPeriod, fullSamples, period)
+	if err != nil {
+		return 0, err
+	}
+	net := s.recipe.Net()
+	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+
+	// The first data stays in every batch, as in a learner's, and the rate falls along a cosine.
+	for i := range fullSteps {
+		batch := list[i*fullRecent%(len(list)-fullRecent):][:fullRecent:fullRecent]
+		batch = append(batch, s.initial[i*(batchMax-fullRecent)%(len(s.initial)-batchMax):][:batchMax-fullRecent]...)
+		if err := trainOn(t, net, batch, firstRate*(1+math.Cos(math.Pi*float64(i)/fullSteps))/2); err != nil {
+			return 0, err
+		}
+	}
+
+	a, err := s.accuracy(period, t.Weights(), set.Library)
+	if err == nil && set.retrained != nil {
+		set.retrained[key] = a
+	}
+	return a, err
+}
