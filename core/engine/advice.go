@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
 )
@@ -54,6 +55,31 @@ func (g *registry) adviseUnused() {
 				"subcluster", c.label, "gpus", len(c.gpus), "backends", slices.Compact(names), "homes_max", sched.HomesMax)
 		}
 		c.unused = unused
+	}
+}
+
+// adviseSlow logs once which models a backend that has just come runs much slower than the others of its sub-cluster:
+// they may have been measured while its host did something else.
+func (g *registry) adviseSlow(b *Backend) {
+	var slow []string
+	label := ""
+	for _, u := range b.gpus {
+		if u == nil {
+			continue // its number of sub-clusters is used up
+		}
+
+		c := g.clusters[u.sub]
+		for _, id := range c.models {
+			name := g.models[id].info.Name
+			if plan.IsMuchSlower(b.profileOf(id), c.table(id, b)) && !slices.Contains(slow, name) {
+				slow, label = append(slow, name), c.label
+			}
+		}
+	}
+
+	if len(slow) > 0 {
+		g.e.log.Warn("this backend's profiles say more than twice what the other GPUs of its sub-cluster take: measure them anew when its host is quiet",
+			"backend", b.name, "subcluster", label, "models", slow)
 	}
 }
 

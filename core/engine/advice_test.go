@@ -2,8 +2,10 @@ package engine
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"downbeat.dev/core/wire"
 	"downbeat.dev/internal/logtest"
@@ -64,5 +66,37 @@ func TestOperatorIsAdvised(t *testing.T) {
 	b.Report([]wire.PlacementReport{{GPU: 1, Model: 0, State: wire.Unloaded}})
 	if said() != 2 {
 		t.Errorf("GPUs that serve nothing again were said %d times: %s", said(), log.String())
+	}
+}
+
+// TestSlowJoinerIsSaid: a backend whose profile is more than twice that of the other GPUs of its kind is said once, by its
+// name and its models; others are not, nor is one that comes alone.
+func TestSlowJoinerIsSaid(t *testing.T) {
+	var log logtest.Buffer
+	s := newStage(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+
+	of := func(name, kind string, gpus int, factor time.Duration) {
+		table := slices.Clone(slope)
+		for k := 3; k < len(table); k++ {
+			table[k] *= factor
+		}
+		h := hello(name, gpus, table, "x", "y")
+		h.Models[1].Profile = slope
+		for range gpus {
+			h.Details = append(h.Details, wire.GPUDetail{Kind: kind})
+		}
+		s.mustBackend(h)
+	}
+	of("first", "h200", 1, 3)
+	of("other kind", "h100", 1, 1)
+	of("twice", "h100", 1, 2)
+	if strings.Contains(log.String(), "more than twice") {
+		t.Errorf("all is well: %s", log.String())
+	}
+
+	// The joiner is the larger part of its sub-cluster then, and is slow all the same.
+	of("slow", "h100", 4, 3)
+	if said := log.String(); strings.Count(said, "more than twice") != 1 || !strings.Contains(said, "backend=slow") || !strings.Contains(said, "models=[x]") {
+		t.Errorf("a slow joiner: %s", said)
 	}
 }

@@ -256,7 +256,7 @@ func (g *registry) homesOf(m *entry) (homes []home) {
 		if len(c.gpus) == 0 {
 			continue
 		}
-		if table := c.table(m.info.ID); table != nil {
+		if table := c.table(m.info.ID, nil); table != nil {
 			homes = append(homes, home{sub: c.number, table: table})
 		}
 	}

@@ -196,14 +196,18 @@ func (g *registry) freeLabel(c *cluster) string {
 	return label
 }
 
-// table is the profile of a model in a sub-cluster, by what its backends measured; nil where it is not loaded.
-func (c *cluster) table(id uint32) []time.Duration {
+// table is the profile of a model in a sub-cluster, by what its backends measured but one; nil where it is not loaded.
+func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 	if _, has := slices.BinarySearch(c.models, id); !has {
 		return nil
 	}
 	var measured []plan.MeasuredProfile
 	var last *Backend
 	for _, u := range c.gpus {
+		if u.b == except {
+			continue
+		}
+
 		// A backend's GPUs follow one another and share its profile.
 		if u.b != last {
 			last = u.b

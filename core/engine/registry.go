@@ -162,6 +162,7 @@ func (g *registry) addBackend(b *Backend) error {
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
 	g.placeGPUs(b)
+	g.adviseSlow(b)
 	g.shareClasses(b, "")
 	return nil
 }

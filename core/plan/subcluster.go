@@ -114,6 +114,17 @@ func KindProfile(all []MeasuredProfile) []time.Duration {
 	return table
 }
 
+// IsMuchSlower says whether a profile takes more than twice what another one does at some batch size of both: repeated
+// measurements of GPUs of one kind do not differ by so much.
+func IsMuchSlower(table, than []time.Duration) bool {
+	for k := range min(len(table), len(than)) {
+		if table[k] > 2*than[k] {
+			return true
+		}
+	}
+	return false
+}
+
 // medianAt returns what at least half of the GPUs do not exceed at a batch size; of profiles in ascending order.
 func medianAt(sorted []MeasuredProfile, gpus, k int) time.Duration {
 	seen := 0

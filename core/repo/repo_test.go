@@ -203,3 +203,20 @@ func FuzzParseProfiles(f *testing.F) {
 		}
 	})
 }
+
+// TestLinksAreFollowed: directories and files of a repository may be links, as SECURITY.md says: whoever writes the
+// repository chooses what is read.
+func TestLinksAreFollowed(t *testing.T) {
+	elsewhere := write(t, map[string]string{"m/config.pbtxt": good, "m/1/model.onnx": "x", "file": "y"})
+	dir := write(t, map[string]string{"b/config.pbtxt": good, "b/1/notes": ""})
+	for name, to := range map[string]string{"a": "m", "b/1/model.onnx": "file"} {
+		if err := os.Symlink(filepath.Join(elsewhere, to), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r, err := Open(dir)
+	if err != nil || len(r.Models) != 2 || len(r.Errors) > 0 {
+		t.Fatalf("a repository of links: %+v, %v", r, err)
+	}
+}
