@@ -27,12 +27,19 @@ func (s *socket) noteCall() {
 
 // askKernel asks the kernel about the connection, by one system call that needs no privileges; nil of one that has just ended.
 func (s *socket) askKernel() (info *unix.TCPInfo) {
-	s.onDescriptor(func(fd int) {
-		var err error
-		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
-			info = nil
-		}
-	})
+	// A plain socket is asked many times a second, and needs no closure for it.
+	if s.tls == nil {
+		return tcpInfo(s.fd)
+	}
+	s.onDescriptor(func(fd int) { info = tcpInfo(fd) })
+	return info
+}
+
+func tcpInfo(fd int) *unix.TCPInfo {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return nil
+	}
 	return info
 }
 
