@@ -152,6 +152,9 @@ func (s *System) openBackend(ctx context.Context) error {
 
 	s.backend = b
 	s.process.Register(b, dataLinkMetrics{"frontend", b.DataLinks})
+	if s.config.Protocol.TritonMetrics {
+		s.process.Register(backend.PowerMetrics())
+	}
 	s.addProcessors(len(b.Stats()))
 	s.closes = append(s.closes, b.Stop)
 	s.startLearners(b, o.Models, o.Library)

@@ -9,6 +9,9 @@ type GPU struct {
 	MemoryFree  int64
 	Utilization int        // percent of the last sample in which a kernel ran
 	ClockMHz    int        // of the processors, now
+	Watts       float64    // that it takes now
+	WattsMost   float64    // that it may take
+	Joules      float64    // that it has taken since its driver was loaded
 	MIG         bool       // split into instances: CUDA sees those, not the whole
 	Instances   []Instance // with MIG
 	Exclusive   bool       // one process at a time may use it, or none (compute mode)

@@ -58,6 +58,8 @@ func describeGPU(i int, driver string, d nvml.Device) GPU {
 		g.ClockMHz = int(mhz)
 	}
 
+	readPower(d, &g)
+
 	// Older drivers lack some calls, and a call that is not there ends the process.
 	if hasSymbol("nvmlDeviceGetMigMode") {
 		mode, _, rc := d.GetMigMode()
@@ -83,6 +85,25 @@ func describeGPU(i int, driver string, d nvml.Device) GPU {
 		}
 	}
 	return g
+}
+
+// readPower asks for power and energy, which the library tells in thousandths.
+func readPower(d nvml.Device, g *GPU) {
+	if hasSymbol("nvmlDeviceGetPowerUsage") {
+		if mW, rc := d.GetPowerUsage(); rc == nvml.SUCCESS {
+			g.Watts = float64(mW) / 1e3
+		}
+	}
+	if hasSymbol("nvmlDeviceGetEnforcedPowerLimit") {
+		if mW, rc := d.GetEnforcedPowerLimit(); rc == nvml.SUCCESS {
+			g.WattsMost = float64(mW) / 1e3
+		}
+	}
+	if hasSymbol("nvmlDeviceGetTotalEnergyConsumption") {
+		if mJ, rc := d.GetTotalEnergyConsumption(); rc == nvml.SUCCESS {
+			g.Joules = float64(mJ) / 1e3
+		}
+	}
 }
 
 // listInstances lists the parts of a GPU in MIG mode.

@@ -58,4 +58,7 @@ func TestInventoryOfATestLibrary(t *testing.T) {
 	if !split.MIG || split.Exclusive || len(split.Instances) != 2 || split.Instances[0] != (cuda.Instance{Name: "Test GPU MIG 1g.8gb", UUID: "MIG-a", MemoryBytes: 8 << 30}) || split.Instances[1].UUID != "MIG-b" {
 		t.Errorf("GPU 1: %+v", split)
 	}
+	if whole.Watts != 61.5 || whole.WattsMost != 0 || whole.Joules != 7200.5 || split.Watts != 0 || split.Joules != 7200.5 {
+		t.Errorf("power and energy: %+v, %+v", whole, split)
+	}
 }

@@ -104,7 +104,7 @@ var Rooms = []Room{
 			field: func(c *Config) any { return &c.Protocol.ClientTokensFile }},
 		{Name: "protocol.restricted_file", Default: "", Readers: ofLastingGateways, Help: "`file` of headers that classes of endpoints ask for; empty: none does",
 			field: func(c *Config) any { return &c.Protocol.RestrictedFile }},
-		{Name: "protocol.triton_metrics", Default: false, Readers: ofLastingGateways, Help: "show metrics under Triton's names, nv_inference_count and so on, too",
+		{Name: "protocol.triton_metrics", Default: false, Readers: []string{"serve", "gateway", "backend"}, Help: "show metrics under Triton's names, nv_inference_count and so on, too; of a backend's GPUs their power and memory",
 			field: func(c *Config) any { return &c.Protocol.TritonMetrics }},
 		{Name: "protocol.access_log", Default: false, Readers: ofLastingGateways,
 			Help:  "a log line for every inference call: model, request id, trace, rows, time, outcome",

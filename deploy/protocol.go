@@ -18,7 +18,7 @@ type Protocol struct {
 	RestrictedFile string `yaml:"restricted_file"`
 	// gateway: a log line for every inference call
 	AccessLog bool `yaml:"access_log"`
-	// gateway: metrics under Triton's names, too
+	// metrics under Triton's names, too; a backend's are power and memory of its GPUs
 	TritonMetrics bool `yaml:"triton_metrics"`
 	ClientSHM     bool `yaml:"client_shm"` // gateway: clients of this host may keep tensors in shared memory objects of the gateway's user
 }

@@ -41,8 +41,8 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 	for i := range calls {
 		if failed == nil {
 			begun[i], failed = c.beginParts(ctx, &calls[i].Request)
-			calls[i].Err = failed
 		}
+		calls[i].Err = failed // also of those that are not begun any more
 	}
 
 	// Each call that has begun must be waited for, if only to see it cancelled.

@@ -339,14 +339,15 @@ func TestRequestMovesToTheVersionThatServes(t *testing.T) {
 	unlike.Inputs = []model.Tensor{{Name: "other", Datatype: "UINT8", Shape: []int64{4}}}
 	for _, test := range []struct {
 		version string
+		newest  bool
 		next    model.Info
 		moves   bool
-	}{{"", next, true}, {"1", next, false}, {"", unlike, false}} {
+	}{{"", false, next, true}, {"1", false, next, false}, {"1", true, next, true}, {"", false, unlike, false}} {
 		c, s := open(t, answer, frontend.Options{})
 		s.Hold()
 		ended := make(chan error)
 		go func() {
-			r, err := c.Do(context.Background(), frontend.Request{Model: "double", Version: test.version, Input: input(t, c, 1, 2, 3, 4)})
+			r, err := c.Do(context.Background(), frontend.Request{Model: "double", Version: test.version, Newest: test.newest, Input: input(t, c, 1, 2, 3, 4)})
 			if err == nil && (r.Version != "2" || r.Data[0] != 2) {
 				err = fmt.Errorf("answer %v of version %q", r.Data, r.Version)
 			}
@@ -570,6 +571,25 @@ func TestDoAll(t *testing.T) {
 		if bad := i == 7 || i == 9; (calls[i].Err != nil) != bad || !bad && calls[i].Result.Data[0] != byte(2*i) {
 			t.Errorf("%d: %v %v", i, calls[i].Result.Data, calls[i].Err)
 		}
+	}
+}
+
+// TestDoWhole: of calls that are worth nothing without each other none is begun after one has failed, and each has an error.
+func TestDoWhole(t *testing.T) {
+	c, _ := open(t, doubled, frontend.Options{})
+	calls := make([]frontend.Call, 3)
+	for i := range calls {
+		calls[i].Request = frontend.Request{Model: "double", Input: input(t, c, byte(i), 1, 2, 3)}
+	}
+	calls[1].Input = nil
+	if err := c.DoWhole(context.Background(), calls); !errors.Is(err, frontend.ErrInvalid) {
+		t.Error(err)
+	}
+	if calls[1].Err == nil || calls[2].Err == nil {
+		t.Errorf("%v, %v: want an error for the call that failed and for the one that was not begun", calls[1].Err, calls[2].Err)
+	}
+	if n := c.Stats().Requests; n != 1 {
+		t.Errorf("%d requests were begun, want 1", n)
 	}
 }
 

@@ -2,7 +2,7 @@
 // libraries (v3 process lists) are missing on purpose: they must be looked up before they are called.
 #include <string.h>
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
 typedef struct { int index, part; } device;
 typedef struct { unsigned long long total, free, used; } memory;
 typedef struct { unsigned gpu, memory; } utilization;
@@ -36,6 +36,8 @@ int nvmlDeviceGetMemoryInfo(device *d, memory *m) {
 }
 int nvmlDeviceGetUtilizationRates(device *d, utilization *u) { u->gpu = 37; u->memory = 5; return OK; }
 int nvmlDeviceGetClockInfo(device *d, int clock, unsigned *mhz) { *mhz = 1410; return OK; }
+int nvmlDeviceGetPowerUsage(device *d, unsigned *mw) { *mw = 61500; return d->index == 0 ? OK : NOT_SUPPORTED; }
+int nvmlDeviceGetTotalEnergyConsumption(device *d, unsigned long long *mj) { *mj = 7200500; return OK; }
 int nvmlDeviceGetMigMode(device *d, unsigned *now, unsigned *next) { *now = *next = d->index == 1; return OK; }
 int nvmlDeviceGetMaxMigDeviceCount(device *d, unsigned *n) { *n = 7; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned i, device **out) {

@@ -156,7 +156,14 @@ func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []fron
 		calls[0].Result, calls[0].Err = g.client.Do(ctx, calls[0].Request)
 		return
 	}
-	g.client.DoAll(ctx, calls)
+
+	// A call is answered as a whole: rows that run after one has failed would be run for nobody.
+	failed := g.client.DoWhole(ctx, calls)
+	for i := range calls {
+		if calls[i].Err != nil {
+			calls[i].Err = failed // those that were canceled for it end for the same reason
+		}
+	}
 }
 
 // fillBuffers copies each row of the inputs to a registered buffer: the only copy that the gateway makes.

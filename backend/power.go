@@ -1,0 +1,62 @@
+package backend
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"downbeat.dev/cuda"
+)
+
+// Triton's names for what the driver's management library tells of a host's GPUs.
+var (
+	powerLabel      = []string{"gpu_uuid"}
+	descPower       = prometheus.NewDesc("nv_gpu_power_usage", "Power that the GPU takes, in watts.", powerLabel, nil)
+	descPowerLimit  = prometheus.NewDesc("nv_gpu_power_limit", "Power that the GPU may take, in watts.", powerLabel, nil)
+	descEnergy      = prometheus.NewDesc("nv_energy_consumption", "Energy that the GPU has taken since its driver was loaded, in joules.", powerLabel, nil)
+	descMemoryTotal = prometheus.NewDesc("nv_gpu_memory_total_bytes", "Memory of the GPU.", powerLabel, nil)
+	descMemoryUsed  = prometheus.NewDesc("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, by any process.", powerLabel, nil)
+)
+
+// PowerMetrics returns a collector of the power, the energy and the memory of this host's GPUs under Triton's names, read when they
+// are asked for. What a GPU does not tell has no series; nor has a host without GPUs.
+func PowerMetrics() prometheus.Collector { return powerMetrics(cuda.Inventory) }
+
+// powerMetrics lists the GPUs.
+type powerMetrics func() ([]cuda.GPU, error)
+
+// Describe implements prometheus.Collector.
+func (powerMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descPower, descPowerLimit, descEnergy, descMemoryTotal, descMemoryUsed} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. It may be called from any goroutine.
+func (list powerMetrics) Collect(out chan<- prometheus.Metric) {
+	// A host without GPUs, or without their driver, is none of whose metrics are missed.
+	gpus, err := list()
+	if err != nil {
+		return
+	}
+
+	for i := range gpus {
+		g := &gpus[i]
+		tell := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+			out <- prometheus.MustNewConstMetric(d, kind, v, g.UUID)
+		}
+
+		// Zero is what the library does not know: a GPU at work takes power, and an idle one as well.
+		if g.Watts > 0 {
+			tell(descPower, prometheus.GaugeValue, g.Watts)
+		}
+		if g.WattsMost > 0 {
+			tell(descPowerLimit, prometheus.GaugeValue, g.WattsMost)
+		}
+		if g.Joules > 0 {
+			tell(descEnergy, prometheus.CounterValue, g.Joules)
+		}
+		if g.MemoryBytes > 0 {
+			tell(descMemoryTotal, prometheus.GaugeValue, float64(g.MemoryBytes))
+			tell(descMemoryUsed, prometheus.GaugeValue, float64(g.MemoryBytes-g.MemoryFree))
+		}
+	}
+}
