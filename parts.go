@@ -19,7 +19,6 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/observe/tracing"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway"
 	"downbeat.dev/frontend/gateway/clients"
@@ -123,21 +122,15 @@ func (s *System) openBackend(ctx context.Context) error {
 		return err
 	}
 
-	o := backend.Options{Scheduler: s.config.Scheduler, Token: s.token, TLS: data.TLS, Models: s.config.Models, Strict: s.config.Protocol.StrictModels,
+	o := backend.Options{Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS, Models: s.config.Models, Strict: s.config.Protocol.StrictModels,
 		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery, State: s.config.Repository.StateDir,
 		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.log}
 
-	// In one process the backend's link is a call; elsewhere a patient one waits for its scheduler without limit.
+	// In one process the backend's session is a call.
 	if s.server != nil {
-		o.Link = func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-			return s.server.Backend(h, ev)
-		}
-	} else if s.config.Patient {
-		o.Link = func(ctx context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			return control.DialBackend(ctx, s.dialPatiently(data.TLS), h, ev)
-		}
+		addr, forget := control.ListenInProcess(s.server.Frontend, s.server.Backend)
+		s.onClose(forget)
+		o.Scheduler = addr
 	}
 
 	// Last, so that it may change whatever the knobs have set.
@@ -198,7 +191,7 @@ func (s *System) openClient(ctx context.Context) error {
 
 	// In one process the client's link is a call.
 	if s.server != nil {
-		addr, forget := control.ListenInProcess(s.server.Frontend)
+		addr, forget := control.ListenInProcess(s.server.Frontend, nil)
 		s.onClose(forget)
 		o.Scheduler = addr
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,10 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"downbeat.dev/backend"
-	"downbeat.dev/core/control"
 	"downbeat.dev/core/sim"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend/app"
 )
 
@@ -43,37 +41,52 @@ stages:
 outputs: [ {name: out, of: b} ]
 `
 
-// killable starts a backend whose link with the scheduler can be cut as a death cuts it: what runs on it is not told of.
+// killable starts a backend whose session with the scheduler can be cut as a death cuts it: what runs on it is not told of.
 func killable(t *testing.T, c Config) (kill func()) {
 	t.Helper()
-	var mu sync.Mutex
-	var open []control.BackendLink
-	dead := errors.New("killed")
-	killed := false
-
-	c.Roles, c.TuneBackend = Backend, func(o *backend.Options) {
-		o.Link = func(ctx context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if killed {
-				return nil, dead // it does not come back
-			}
-			l, err := control.DialBackend(ctx, control.DialOptions{Addr: c.Scheduler}, h, ev)
-			if err == nil {
-				open = append(open, l)
-			}
-			return l, err
-		}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	start(t, c)
-	return func() {
+	var mu sync.Mutex
+	var open []net.Conn
+	hold := func(c net.Conn) {
+		mu.Lock()
+		open = append(open, c)
+		mu.Unlock()
+	}
+	kill = sync.OnceFunc(func() {
+		_ = ln.Close() // it does not come back
 		mu.Lock()
 		defer mu.Unlock()
-		killed = true
-		for _, l := range open {
-			_ = l.Close()
+		for _, c := range open {
+			_ = c.Close()
 		}
-	}
+	})
+	t.Cleanup(kill)
+
+	scheduler := c.Scheduler
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			hold(in)
+			out, err := net.Dial("tcp", scheduler)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			hold(out)
+			go func() { _, _ = io.Copy(out, in) }()
+			go func() { _, _ = io.Copy(in, out) }()
+		}
+	}()
+
+	c.Roles, c.Scheduler = Backend, ln.Addr().String()
+	start(t, c)
+	return kill
 }
 
 // openTwice starts a scheduler and a gateway with the application, and three backends of two GPUs each.

@@ -24,7 +24,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 
 	for _, e := range r.Errors {
 		o.Logger.Error("model left out", "model", e.Model, "err", e.Err)
-		c.Failed = append(c.Failed, failedModel(e.Model, "", e.Err))
+		c.failed = append(c.failed, failedModel(e.Model, "", e.Err))
 	}
 	o.warnOfConfigs(r)
 
@@ -49,7 +49,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 			return c, err
 		default:
 			o.Logger.Error("model left out", "model", r.Models[i].Name, "version", r.Models[i].Version, "err", err)
-			c.Failed = append(c.Failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
+			c.failed = append(c.failed, failedModel(r.Models[i].Name, r.Models[i].Version, err))
 		}
 	}
 
@@ -68,7 +68,7 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	c.Measure = o.measureProfile
 	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
 		overrides: o.commanded.overrides(), reasons: map[versionKey]string{}, commanded: o.commanded}
-	for _, f := range c.Failed {
+	for _, f := range c.failed {
 		if f.Reason != model.Unloaded {
 			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
 		}
@@ -104,14 +104,14 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	}
 
 	names := r.Names()
-	c.Failed = slices.DeleteFunc(c.Failed, func(m model.Info) bool { return !wanted(m.Name) })
+	c.failed = slices.DeleteFunc(c.failed, func(m model.Info) bool { return !wanted(m.Name) })
 	for _, e := range r.Errors {
 		names = append(names, e.Model)
 	}
 
 	for _, name := range names {
 		if !wanted(name) {
-			c.Failed = append(c.Failed, model.Info{Name: name, Reason: model.Unloaded})
+			c.failed = append(c.failed, model.Info{Name: name, Reason: model.Unloaded})
 		}
 	}
 	r.Models = slices.DeleteFunc(r.Models, func(m repo.Model) bool { return !wanted(m.Name) })
@@ -120,7 +120,7 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	for _, name := range o.Load {
 		if name != "*" && !slices.Contains(names, name) && !slices.Contains(o.without, name) {
 			o.Logger.Error("model left out", "model", name, "err", repo.ErrNotFound)
-			c.Failed = append(c.Failed, failedModel(name, "", repo.ErrNotFound))
+			c.failed = append(c.failed, failedModel(name, "", repo.ErrNotFound))
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"downbeat.dev/backend/measure"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/model"
-	"downbeat.dev/core/profile"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/rdma"
 )
@@ -32,10 +31,10 @@ type Config struct {
 	SubCluster string
 	Token      string // of the scheduler
 	Models     []*device.Model
-	Failed     []model.Info    // models that cannot be served, with the reason each
+	failed     []model.Info    // models that cannot be served, with the reason each
 	Loadable   []*device.Model // that are not loaded at start; the scheduler may ask for them
 	GPUs       []GPU
-	Node       *rdma.Node // the data plane
+	Node       *Node // the data plane
 	// Find reads a model from the repository: the versions that its policy serves, or the one that is asked for. May be nil.
 	Find func(ctx context.Context, name, version string) ([]*device.Model, error)
 	// MayBeEmpty lets a backend start that has nothing to serve yet.
@@ -44,7 +43,7 @@ type Config struct {
 	repository *repository // what commands are about; nil: they are refused
 	// Measure returns ℓ(b) of a loaded model, or checks the one that it has. Other models may be served between two
 	// calls of run. May be nil.
-	Measure func(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*profile.Profile, error)
+	Measure func(ctx context.Context, run measure.Timer, m *device.Model, s *device.Slot) (*Profile, error)
 	Logger  *slog.Logger
 }
 
@@ -57,7 +56,7 @@ type GPU struct {
 	Core      int // pin the executors' thread to this core; -1: do not pin
 }
 
-// Backend fetches, executes and replies. It implements control.BackendEvents.
+// Backend fetches, executes and replies.
 type Backend struct {
 	config     Config
 	log        *slog.Logger
@@ -151,7 +150,7 @@ func (b *Backend) loadAll(ctx context.Context) error {
 		case err != nil:
 			b.log.Error("model left out", "model", m.Name, "version", m.Version, "err", err)
 			failed = append(failed, err)
-			b.config.Failed = append(b.config.Failed, failedModel(m.Name, m.Version, err))
+			b.config.failed = append(b.config.failed, failedModel(m.Name, m.Version, err))
 			b.noteFailure(m.Name, m.Version, err)
 			b.mu.Lock()
 			b.models = before
@@ -209,9 +208,8 @@ func (b *Backend) limitLabels(models []wire.BackendModel) {
 	}
 }
 
-// Attach sets the link that Done goes to, once, after it was opened with Hello and the backend as
-// its events.
-func (b *Backend) Attach(l control.BackendLink) {
+// attach sets the link that Done goes to, once, after it was opened with hello and the backend's events.
+func (b *Backend) attach(l control.BackendLink) {
 	b.link = l
 	close(b.linked)
 	b.tellChanges()
@@ -257,7 +255,7 @@ func (b *Backend) Ready() bool {
 }
 
 // Link takes the link's state.
-func (b *Backend) Link(up bool, err error) {
+func (b events) Link(up bool, err error) {
 	b.up.Store(up)
 	if up {
 		b.log.Info("scheduler connected", "gpus", len(b.gpus), "models", len(b.modelEntries()))
@@ -278,10 +276,10 @@ func (b *Backend) Link(up bool, err error) {
 }
 
 // Peers takes the frontends' addresses.
-func (b *Backend) Peers(p []wire.Peer) { b.peers.tellPeers(p) }
+func (b events) Peers(p []wire.Peer) { b.peers.tellPeers(p) }
 
 // Execute takes batches.
-func (b *Backend) Execute(batches []wire.Execute) {
+func (b events) Execute(batches []wire.Execute) {
 	now, session := b.now(), b.session.Load()
 	for i := range batches {
 		e := &batches[i]

@@ -21,7 +21,7 @@ const (
 )
 
 // Command takes commands from the scheduler. Link's goroutine.
-func (b *Backend) Command(list []wire.ModelCommand) {
+func (b events) Command(list []wire.ModelCommand) {
 	for _, c := range list {
 		from := b.peers.findPeer(c.Frontend)
 

@@ -25,10 +25,10 @@ func TestCommandBeforeAttachIsAnswered(t *testing.T) {
 	}
 	defer b.Close()
 
-	b.Command([]wire.ModelCommand{{Number: 7, Op: wire.LoadModel, Model: "m"}})
+	events{b}.Command([]wire.ModelCommand{{Number: 7, Op: wire.LoadModel, Model: "m"}})
 	time.Sleep(10 * time.Millisecond) // as long as a link's caller may take; an answer without a link would be lost by now
 	scheduler := &schedule{t: t, dones: map[uint64]wire.Done{}, at: map[uint64]time.Time{}}
-	b.Attach(scheduler)
+	b.attach(scheduler)
 
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		scheduler.mu.Lock()

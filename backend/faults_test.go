@@ -220,11 +220,10 @@ func TestMoreModelsThanFitKeepTheirSLOs(t *testing.T) {
 	}
 	s := startScheduler(t, "127.0.0.1:0")
 	defer s.stop(t)
-	link, err := s.s.Backend(b.Hello(), b)
+	leave, err := b.Connect(context.Background(), backend.Connection{Scheduler: s.addr, Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Attach(link)
 	before := metric(t, b, "downbeat_memory_loads_total", "")
 	askScales(t, s.addr, models)
 	for name, value := range map[string]string{"downbeat_memory_evictions_total": "pinned", "downbeat_memory_loads_total": "pinned", "downbeat_memory_hits_total": "",
@@ -245,7 +244,7 @@ func TestMoreModelsThanFitKeepTheirSLOs(t *testing.T) {
 		t.Errorf("%v loads while serving", loads)
 	}
 	t.Logf("%+v", b.Stats()[0].Memory)
-	if err := errors.Join(link.Close(), b.Close()); err != nil {
+	if err := errors.Join(leave(), b.Close()); err != nil {
 		t.Error(err)
 	}
 	if l := dev.Live(); l != (cuda.Live{}) {

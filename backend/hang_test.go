@@ -12,6 +12,7 @@ import (
 	"downbeat.dev/backend/emu"
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/profile"
+	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
 )
@@ -32,7 +33,7 @@ func (s *stuck) Wait(b device.Batch) error {
 
 // linkCount counts the sessions that a backend loses.
 type linkCount struct {
-	*backend.Backend
+	control.BackendEvents
 	lost atomic.Int64
 }
 
@@ -40,7 +41,7 @@ func (l *linkCount) Link(up bool, err error) {
 	if !up {
 		l.lost.Add(1)
 	}
-	l.Backend.Link(up, err)
+	l.BackendEvents.Link(up, err)
 }
 
 // pair is a backend of two GPUs whose batches take 150 ms, the first of which can be made to hang, with its scheduler
@@ -90,10 +91,14 @@ func newPair(t *testing.T) *pair {
 	t.Cleanup(func() { config.Node.Close() })
 	p.Backend, err = backend.New(config)
 	must(err)
-	p.events = &linkCount{Backend: p.Backend}
-	link, err := control.DialBackend(t.Context(), control.DialOptions{Addr: s.addr, Token: token}, p.Hello(), p.events)
+	p.events = &linkCount{}
+	link, err := p.OpenWith(func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
+		return control.DialBackend(t.Context(), control.DialOptions{Addr: s.addr, Token: token}, h, ev)
+	}, func(ev control.BackendEvents) control.BackendEvents {
+		p.events.BackendEvents = ev
+		return p.events
+	})
 	must(err)
-	p.Attach(link)
 	p.client = dial(t, s.addr, "emulated")
 	t.Cleanup(func() {
 		p.client.Close()

@@ -214,7 +214,7 @@ func (s *schedule) wait(batch uint64) (wire.Done, time.Time) {
 
 // rig is a backend with emulated GPUs, its scheduler and one frontend, number 1.
 type rig struct {
-	*Backend
+	events
 	t     testing.TB
 	emus  []*emu.Executor
 	sched *schedule
@@ -281,7 +281,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if o.link == nil {
 		o.link = r.sched
 	}
-	r.Attach(o.link)
+	r.attach(o.link)
 	r.Link(true, nil)
 	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
 	return r

@@ -39,7 +39,7 @@ func (b *Backend) HoldInput(input []byte) (*HeldInput, error) {
 
 // Place is what requests name it by, for as long as the session with the scheduler lasts: another scheduler may number its
 // backends otherwise, and a place that it does not know ends in InputUnavailable.
-func (h *HeldInput) Place() (model.Descriptor, error) {
+func (h *HeldInput) Place() (Descriptor, error) {
 	node := h.peers.own.Load()
 	if node == 0 {
 		return model.Descriptor{}, ErrNoNumber

@@ -100,11 +100,11 @@ func (c *cluster) join(name string) joined {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	link, err := c.server.Backend(b.Hello(), b)
+	link, err := c.server.Backend(b.Hello(), events{b})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	b.Attach(link)
+	b.attach(link)
 
 	leave := sync.OnceFunc(func() {
 		if err := errors.Join(link.Close(), b.Close(), node.Close()); err != nil {

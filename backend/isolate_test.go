@@ -93,9 +93,9 @@ func checkBadRows(t *testing.T, executors []device.Executor) {
 	}
 	defer b.Close()
 	scheduler := &schedule{t: t, dones: map[uint64]wire.Done{}, at: map[uint64]time.Time{}}
-	b.Attach(scheduler)
-	b.Link(true, nil)
-	b.Peers([]wire.Peer{{Frontend: 1, DataAddr: front.node.Addr()}})
+	b.attach(scheduler)
+	events{b}.Link(true, nil)
+	events{b}.Peers([]wire.Peer{{Frontend: 1, DataAddr: front.node.Addr()}})
 
 	const bad = 12345678
 	for batch, ids := range [][]uint64{{1, 2, 3}, {bad, 1, 2, 3, 4, 5, 6, 7}, {7, 6, 5, bad, 3, 2, 1, 0}, {1, bad, bad, 2, 3, bad, 4}, {5, bad}, {1, 2, 3, 4, bad}, {bad, bad, bad}} {
@@ -104,7 +104,7 @@ func checkBadRows(t *testing.T, executors []device.Executor) {
 		for i, id := range ids {
 			e.Items = append(e.Items, wire.Item{Frontend: 1, ID: request(i), Budget: us(25 * time.Second), Input: front.offer(binary.LittleEndian.AppendUint64(nil, id))})
 		}
-		b.Execute([]wire.Execute{e})
+		events{b}.Execute([]wire.Execute{e})
 		var failures []wire.ItemFailure
 		if len(slices.Compact(slices.Clone(ids))) == 1 { // as if the GPU were sick: its scheduler asks another, or tells
 			for i := range ids {

@@ -2,7 +2,6 @@ package backend
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -13,9 +12,7 @@ import (
 	"time"
 
 	"downbeat.dev/backend/emu"
-	"downbeat.dev/core/control"
 	"downbeat.dev/core/wire"
-	"downbeat.dev/rdma"
 )
 
 // SlotBytesMax bounds a slot, and with it the batch size of models with large rows.
@@ -23,15 +20,14 @@ const SlotBytesMax = 32 << 20
 
 const executorsMax = 1024
 
-// Options say what a backend serves and to whom. The zero value serves ./models to a scheduler
-// given by Link.
+// Options say what a backend serves and to whom. The zero value serves ./models, and needs a Scheduler.
 type Options struct {
 	Name       string // shown by the scheduler; the host's name when empty
 	SubCluster string
-	Scheduler  string        // host:port; unused if Link is set
+	Scheduler  string        // host:port, or an address within this process
 	Token      string        // the secret that all parts share
 	TLS        *tls.Config   // for the session with the scheduler
-	Link       Opener        // opens the session; nil: control.DialBackend to Scheduler
+	Patient    bool          // a scheduler that is not there within a second is tried on until Stop
 	Models     string        // the model repository, several with commas between them; "models" when empty
 	Control    string        // ControlNone, ControlExplicit or ControlPoll; empty: ControlNone
 	Load       []string      // with ControlExplicit: the models to load at start; "*" stands for all
@@ -43,17 +39,14 @@ type Options struct {
 	Emulate    int           // emulated GPUs for all models, instead of ONNX Runtime; 0: none
 	Faults     string        // what goes wrong on the emulated GPUs; see emu.ParseFaults
 	faults     []emu.Planned
-	kind       string      // what profiles of this host are stored under
-	GPUs       bool        // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
-	Library    string      // ONNX Runtime; empty: where ort.Library says
-	Data       rdma.Config // the data plane; Token and Logger if empty, PoolBytes is set
+	kind       string    // what profiles of this host are stored under
+	GPUs       bool      // run models on this host's GPUs; what their kernels do not support, on ONNX Runtime
+	Library    string    // ONNX Runtime; empty: where ort.Library says
+	Data       DataPlane // the data plane; Token and Logger if empty, PoolBytes is set
 	Logger     *slog.Logger
 	commanded  *commanded
 	without    []string // models that commands have unloaded, or given other files
 }
-
-// Opener opens a backend's session; in one process it is the scheduler's own method.
-type Opener func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error)
 
 func (o *Options) fillDefaults() error {
 	if o.Name == "" {
@@ -64,12 +57,6 @@ func (o *Options) fillDefaults() error {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	o.Models, o.Control = cmp.Or(o.Models, "models"), cmp.Or(o.Control, ControlNone)
-
-	if o.Link == nil {
-		o.Link = func(ctx context.Context, hello wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-			return control.DialBackend(ctx, control.DialOptions{Addr: o.Scheduler, Token: o.Token, TLS: o.TLS, Logger: o.Logger}, hello, ev)
-		}
-	}
 
 	// Checked here, so that an error names the knob and not the part that stumbles over it.
 	switch {

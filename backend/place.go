@@ -369,7 +369,7 @@ func (b *Backend) unloadFrom(ctx context.Context, c change) error {
 }
 
 // Place takes the scheduler's placements. They are carried out one after another, while batches go on.
-func (b *Backend) Place(list []wire.Placement) {
+func (b events) Place(list []wire.Placement) {
 	for _, p := range list {
 		select {
 		case b.placements <- p:

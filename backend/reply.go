@@ -7,7 +7,6 @@ import (
 	"downbeat.dev/backend/device"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
-	"downbeat.dev/rdma"
 )
 
 // replier sends what became of orders. It belongs to one goroutine; a GPU has several.
@@ -240,9 +239,9 @@ func (c *counts) noteOrder(o *order) {
 type Stats struct {
 	GPU               string
 	Batches, Rows     uint64
-	Unsent            uint64        // results whose frontend was gone
-	Busy, Fetch, Wait time.Duration // summed over batches
-	Failed            [model.ReasonCount]uint64
+	Unsent            uint64              // results whose frontend was gone
+	Busy, Fetch, Wait time.Duration       // summed over batches
+	Failed            [reasonCount]uint64 // by model.Reason
 	Lost, Hung        bool
 	Failing           bool          // its latest batches have all failed
 	Aside             int           // models that run on the processor, since the GPU's kernels do not support them
@@ -251,7 +250,7 @@ type Stats struct {
 }
 
 // DataLinks returns what this host's kernel sees of the links with frontends.
-func (b *Backend) DataLinks() rdma.LinkStats { return b.node.Stats().Links() }
+func (b *Backend) DataLinks() LinkStats { return b.node.Stats().Links() }
 
 // Stats returns one entry per GPU.
 func (b *Backend) Stats() []Stats {

@@ -23,7 +23,6 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/internal/logtest"
 	"downbeat.dev/rdma"
@@ -371,9 +370,9 @@ func TestOneProcess(t *testing.T) {
 	dir := writeRepository(t)
 	s := startScheduler(t, "127.0.0.1:0")
 	defer s.stop(t)
-	b := startBackend(t, backend.Options{Models: dir, Emulate: 1, Link: func(_ context.Context, h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-		return s.s.Backend(h, ev)
-	}})
+	addr, forget := control.ListenInProcess(s.s.Frontend, s.s.Backend)
+	defer func() { _ = forget() }()
+	b := startBackend(t, backend.Options{Models: dir, Emulate: 1, Scheduler: addr})
 	defer stopBackend(t, b)
 	c := dial(t, s.addr, "emulated")
 	defer c.Close()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
-	"downbeat.dev/core/control"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/rdma"
@@ -19,9 +18,12 @@ import (
 // Service is a backend that is connected to its scheduler.
 type Service struct {
 	*Backend
-	node *rdma.Node
-	link control.BackendLink
+	node  *rdma.Node
+	leave func() error // ends the session with the scheduler
 }
+
+// patientWait is how long a patient backend looks for its scheduler before Start goes on without.
+const patientWait = time.Second
 
 // Start loads the repository, measures what has no profile for this kind of host, and connects. A
 // scheduler that is not there is waited for until ctx ends (ten seconds without a deadline). The
@@ -59,12 +61,16 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if s.Backend, err = New(c); err != nil {
 		return nil, errors.Join(err, c.Node.Close())
 	}
-	if s.link, err = o.Link(ctx, s.Hello(), s.Backend); err != nil {
+	if o.Patient {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, patientWait)
+		defer end()
+	}
+	if s.leave, err = s.Connect(ctx, Connection{Scheduler: o.Scheduler, Token: o.Token, TLS: o.TLS, Patient: o.Patient, Logger: o.Logger}); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to scheduler: %w", err), s.Backend.Close(), c.Node.Close())
 	}
 
 	// Polls and reloads come after the hello: what they change is told as changes to it.
-	s.Attach(s.link)
 	if o.Control == ControlPoll {
 		s.wait.Add(1)
 		go s.pollRepository(s.peers.ctx, seen)
@@ -84,7 +90,7 @@ func (s *Service) Stop(ctx context.Context) error {
 	drained := s.Drain(ctx)
 
 	// The scheduler hears of the end before GPUs are given back.
-	err := s.link.Close()
+	err := s.leave()
 	s.logStats()
 
 	// Close would wait for the hanging GPU, which may never answer.

@@ -92,7 +92,7 @@ func (b *Backend) tellSpareWork() {
 
 // Spare takes steps. One that comes while its work is still at an earlier one, which the scheduler has given up, is not
 // run: its end is told with the earlier one's, so that no further order follows before.
-func (b *Backend) Spare(steps []wire.SpareStart) {
+func (b events) Spare(steps []wire.SpareStart) {
 	now := b.now()
 	for _, s := range steps {
 		b.mu.Lock()

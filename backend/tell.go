@@ -12,8 +12,8 @@ import (
 // session opens with the hello of the start, so what has changed since is told again when one opens.
 
 // Hello returns what the scheduler is told on connecting.
-func (b *Backend) Hello() wire.BackendHello {
-	h := wire.BackendHello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster, DataAddr: b.node.Addr()}
+func (b *Backend) Hello() Hello {
+	h := Hello{Version: wire.Version, Name: b.config.Name, Token: b.config.Token, SubCluster: b.config.SubCluster, DataAddr: b.node.Addr()}
 	for _, g := range b.gpus {
 		h.GPUs, h.Details = append(h.GPUs, g.name), append(h.Details, g.detail(b.config.hostKind))
 	}
@@ -25,7 +25,7 @@ func (b *Backend) Hello() wire.BackendHello {
 
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.Failed = b.config.Failed[:min(len(b.config.Failed), wire.ModelsMax)]
+	h.Failed = b.config.failed[:min(len(b.config.failed), wire.ModelsMax)]
 
 	// What has changed since the start is told by this hello, not as news behind it.
 	if b.renewed {

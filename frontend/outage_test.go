@@ -54,7 +54,7 @@ func TestSilentSchedulerIsTheReason(t *testing.T) {
 	addr, forget := control.ListenInProcess(func(h wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
 		link.FrontendLink, err = s.Open(h, ev)
 		return link, err
-	})
+	}, nil)
 	defer forget()
 	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr})
 	if err != nil {

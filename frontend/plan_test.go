@@ -70,7 +70,7 @@ func (s *planned) open() {
 		texts[s.names[i]] = strings.ReplaceAll(classifier, `string_value: "5000"`, `string_value: "60000"`)
 	}
 	for range 3 {
-		if err := s.OpenBackend(texts, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+		if err := s.OpenBackend(texts, 1, rdma.Config{}, addr.String()); err != nil {
 			s.t.Fatal(err)
 		}
 	}

@@ -34,7 +34,7 @@ func TestSchedulerRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(rest)
-	if err := rest.OpenBackend(models, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+	if err := rest.OpenBackend(models, 1, rdma.Config{}, addr.String()); err != nil {
 		t.Fatal(err)
 	}
 	if err := rest.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Reconnect: 20 * time.Second, Grace: 5 * time.Second}); err != nil {
@@ -87,11 +87,11 @@ func TestBackendLeavesWithItsModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, addr.String()); err != nil {
 		t.Fatal(err)
 	}
 	renamed := strings.ReplaceAll(classifier, "classifier", "second")
-	if err := other.OpenBackend(map[string]string{"second": renamed}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+	if err := other.OpenBackend(map[string]string{"second": renamed}, 1, rdma.Config{}, addr.String()); err != nil {
 		t.Fatal(err)
 	}
 	reconnect := time.Millisecond
@@ -130,11 +130,11 @@ func TestUnlikeBackendsShareAModel(t *testing.T) {
 	}
 	single := strings.ReplaceAll(classifier, "max_batch_size: 16", "max_batch_size: 1") // so that one GPU cannot take all
 	slow := strings.ReplaceAll(single, `string_value: "1"`, `string_value: "3"`)
-	if err := s.OpenBackend(map[string]string{"classifier": single}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+	if err := s.OpenBackend(map[string]string{"classifier": single}, 1, rdma.Config{}, addr.String()); err != nil {
 		t.Fatal(err)
 	}
 	own := strings.ReplaceAll(slow, "classifier", "second")
-	if err := other.OpenBackend(map[string]string{"classifier": slow, "second": own}, 1, rdma.Config{}, stage.Dial(addr.String())); err != nil {
+	if err := other.OpenBackend(map[string]string{"classifier": slow, "second": own}, 1, rdma.Config{}, addr.String()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.OpenFrontend(context.Background(), frontend.Options{Scheduler: addr.String(), Grace: 5 * time.Second}); err != nil {
@@ -237,7 +237,7 @@ func TestPatientClientComesBeforeItsScheduler(t *testing.T) {
 	if _, err := s.Listen(addr); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, stage.Dial(addr)); err != nil {
+	if err := s.OpenBackend(map[string]string{"classifier": classifier}, 1, rdma.Config{}, addr); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), time.Minute)

@@ -282,7 +282,7 @@ func Serve(in io.Reader, out io.Writer, what, next, provider string, bytes int) 
 		}
 		addr = a.String()
 	case "backend":
-		if err := s.OpenBackend(modelFiles(bytes), 1, dataConfig(provider), stage.Dial(next)); err != nil {
+		if err := s.OpenBackend(modelFiles(bytes), 1, dataConfig(provider), next); err != nil {
 			return err
 		}
 	case "hop":

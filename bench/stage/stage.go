@@ -18,7 +18,6 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/repo"
-	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
 	"downbeat.dev/rdma"
 )
@@ -51,9 +50,7 @@ func Open(ctx context.Context, models map[string]string, gpus int) (*Stage, erro
 	s := &Stage{}
 	err := s.OpenScheduler(engine.Options{Prompt: 0.3}) // as deployments have it
 	if err == nil {
-		err = s.OpenBackend(models, gpus, rdma.Config{}, func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-			return s.Server.Backend(h, ev)
-		})
+		err = s.OpenBackend(models, gpus, rdma.Config{}, s.Addr)
 	}
 	if err == nil {
 		err = s.OpenFrontend(ctx, frontend.Options{Grace: 10 * time.Second, Scheduler: s.Addr})
@@ -77,7 +74,7 @@ func (s *Stage) OpenScheduler(o engine.Options) error {
 	s.Server = control.NewServer(e, control.ServerOptions{})
 	s.onClose(s.Server.Close)
 
-	addr, forget := control.ListenInProcess(s.Server.Frontend)
+	addr, forget := control.ListenInProcess(s.Server.Frontend, s.Server.Backend)
 	s.Addr = addr
 	s.onClose(forget)
 	return nil
@@ -176,18 +173,8 @@ func Models(texts map[string]string) ([]*device.Model, error) {
 	return all, nil
 }
 
-// Link opens a backend's session.
-type Link func(wire.BackendHello, control.BackendEvents) (control.BackendLink, error)
-
-// Dial opens a backend's session over TCP.
-func Dial(addr string) Link {
-	return func(h wire.BackendHello, ev control.BackendEvents) (control.BackendLink, error) {
-		return control.DialBackend(context.Background(), control.DialOptions{Addr: addr}, h, ev)
-	}
-}
-
-// OpenBackend starts a backend of emulated GPUs and connects it.
-func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config, open Link) error {
+// OpenBackend starts a backend of emulated GPUs and connects it to the scheduler of an address.
+func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config, scheduler string) error {
 	models, err := Models(texts)
 	if err != nil {
 		return err
@@ -216,11 +203,10 @@ func (s *Stage) OpenBackend(texts map[string]string, gpus int, data rdma.Config,
 	s.onClose(b.Close)
 
 	// The backend takes batches from here on: its node and its GPUs are open.
-	link, err := open(b.Hello(), b)
+	leave, err := b.Connect(context.Background(), backend.Connection{Scheduler: scheduler})
 	if err != nil {
 		return err
 	}
-	b.Attach(link)
-	s.onClose(link.Close)
+	s.onClose(leave)
 	return nil
 }

@@ -102,7 +102,7 @@ parameters { key: "slo_ms" value { string_value: "10000" } }`, name, in, out)}
 
 	for name, texts := range map[string]map[string]string{"make": model("make", 1, c.Bytes), "use": model("use", c.Bytes, 1)} {
 		if err == nil {
-			if err = s.OpenBackend(texts, 1, data(), s.Server.Backend); err != nil {
+			if err = s.OpenBackend(texts, 1, data(), s.Addr); err != nil {
 				err = fmt.Errorf("backend of %q: %w", name, err)
 			}
 		}

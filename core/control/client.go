@@ -15,12 +15,12 @@ import (
 // or ctx ends (ten seconds when ctx has no deadline), a patient one then goes on by itself; a fatal refusal
 // ends it at once. Afterwards ctx has no meaning for the link. A scheduler of this process (ListenInProcess) is called.
 func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, ev FrontendEvents) (FrontendLink, error) {
-	open, err := findInProcess(o.Addr)
+	here, err := findInProcess(o.Addr)
 	if err != nil {
 		return nil, err
 	}
-	if open != nil {
-		return open(hello, ev)
+	if here.frontend != nil {
+		return here.frontend(hello, ev)
 	}
 
 	hello.Version = wire.Version
@@ -45,6 +45,14 @@ func DialFrontend(ctx context.Context, o DialOptions, hello wire.FrontendHello, 
 
 // DialBackend opens a backend's sessions, as DialFrontend does.
 func DialBackend(ctx context.Context, o DialOptions, hello wire.BackendHello, ev BackendEvents) (BackendLink, error) {
+	here, err := findInProcess(o.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if here.backend != nil {
+		return here.backend(hello, ev)
+	}
+
 	hello.Version = wire.Version
 	if hello.Token == "" {
 		hello.Token = o.Token

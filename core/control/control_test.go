@@ -267,7 +267,7 @@ func (h *house) dialBoth(local bool, o DialOptions, c *caller, r *runner, hello 
 	r.set(b)
 	front := wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}
 	if local {
-		addr, forget := ListenInProcess(h.s.Frontend)
+		addr, forget := ListenInProcess(h.s.Frontend, h.s.Backend)
 		h.t.Cleanup(func() { _ = forget() })
 		o.Addr = addr
 	}

@@ -23,7 +23,7 @@ func TestBackendDeathMidBatch(t *testing.T) {
 
 	// The others are in the process: a host that stands still for half a second would cut their sessions, and a frontend's
 	// requests end with its session.
-	addr, forget := ListenInProcess(h.s.Frontend)
+	addr, forget := ListenInProcess(h.s.Frontend, h.s.Backend)
 	defer forget()
 	f, err := DialFrontend(ctx(t), DialOptions{Addr: addr}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, c)
 	if err != nil {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -13,6 +14,9 @@ func TestAddressesWithinTheProcess(t *testing.T) {
 	listen := func(name string) (string, func() error) {
 		return ListenInProcess(func(wire.FrontendHello, FrontendEvents) (FrontendLink, error) {
 			called = append(called, name)
+			return nil, nil
+		}, func(wire.BackendHello, BackendEvents) (BackendLink, error) {
+			called = append(called, name+"'s backends")
 			return nil, nil
 		})
 	}
@@ -28,8 +32,16 @@ func TestAddressesWithinTheProcess(t *testing.T) {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
-	if got := strings.Join(called, " "); got != "second first" {
+	if _, err := DialBackend(ctx(t), DialOptions{Addr: second}, wire.BackendHello{}, nil); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(called, " "); got != "second first second's backends" {
 		t.Errorf("called: %s, want each scheduler by its own address", got)
+	}
+	alone, forget := ListenInProcess(nil, nil)
+	defer forget()
+	if _, err := DialBackend(ctx(t), DialOptions{Addr: alone}, wire.BackendHello{}, nil); !errors.Is(err, errNoBackends) {
+		t.Errorf("a backend where none is taken: %v", err)
 	}
 
 	if err := forgetFirst(); err != nil {

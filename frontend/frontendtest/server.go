@@ -3,6 +3,7 @@
 package frontendtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -180,12 +181,13 @@ func (s *Server) joinBackend(name string, models []Model) (end func() error, err
 	closes = append(closes, b.Close)
 
 	// The backend joins within the process; clients come over TCP, as those of a deployment do.
-	link, err := s.server.Backend(b.Hello(), b)
+	addr, forget := control.ListenInProcess(s.server.Frontend, s.server.Backend)
+	closes = append(closes, forget)
+	leave, err := b.Connect(context.Background(), backend.Connection{Scheduler: addr})
 	if err != nil {
 		return end, err
 	}
-	b.Attach(link)
-	closes = append(closes, link.Close)
+	closes = append(closes, leave)
 	return end, nil
 }
 

@@ -14,6 +14,7 @@ import (
 var faces = map[string][]string{
 	".":                     {"ElectionStore"},
 	"frontend":              {"Datatype", "TensorInfo", "Reason", "ModelInfo", "Floor", "SequenceInfo", "Control", "ControlKind", "State"},
+	"backend":               {"Node", "DataPlane", "LinkStats", "Hello", "Descriptor", "Profile"},
 	"frontend/app":          {"Graph", "Profiles", "Capacity", "Trial"},
 	"frontend/frontendtest": nil,
 }

@@ -47,7 +47,7 @@ func New(models []model.Info, answer Answer) (*System, error) {
 		return nil, err
 	}
 	s := &System{node: node, models: models, answer: answer}
-	s.Addr, s.forget = control.ListenInProcess(s.Open)
+	s.Addr, s.forget = control.ListenInProcess(s.Open, nil)
 	return s, nil
 }
 

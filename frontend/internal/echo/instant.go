@@ -21,7 +21,7 @@ func ListenInstant(node *rdma.Node, models ...model.Info) (addr string, forget f
 		ev.Link(true, nil)
 		ev.Models(models)
 		return &instant{peer: peer}, nil
-	})
+	}, nil)
 }
 
 type instant struct {
