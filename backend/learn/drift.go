@@ -34,6 +34,7 @@ func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, 
 		}
 		l.counts.Looks++
 	}
+	l.looking, l.test = false, nil
 	if report.Drifted {
 		l.noteDrift(report, now)
 	}
@@ -51,20 +52,38 @@ func (l *Learner) lookAfter(n int) time.Duration { return l.options.Period >> (l
 
 // compareWindow tests the period's samples against the reference, both as the serving weights see them.
 func (l *Learner) compareWindow() (report plan.DriftReport, inputs int, err error) {
-	s := l.samples
-	s.window = s.window[max(0, len(s.window)-windowMax):]
+	answered := 0
+	if l.test == nil {
+		if answered, err = l.beginTest(); err != nil {
+			return report, 0, err
+		}
+	}
+	for !l.test.Advance(lookUnits) {
+	}
+	return l.test.Report(), max(1, answered), nil
+}
 
+// beginTest begins to test the period's samples.
+func (l *Learner) beginTest() (answered int, err error) {
 	// Both sides are answered by the weights that serve now: only the inputs may differ.
+	s := l.samples
 	old, n, err := l.serving.see(s.reference)
 	if err != nil {
-		return report, 0, err
+		return 0, err
 	}
-	recent, m, err := l.serving.see(s.window)
+	recent, m, err := l.serving.see(l.lookedAt())
 	if err != nil {
-		return report, 0, err
+		return 0, err
 	}
-	report, err = plan.Drift(old.features, recent.features, countRight(old.right), countRight(recent.right), l.options.Level/float64(l.options.Looks))
-	return report, n + m, err
+	l.test, err = plan.NewDriftTest(old.features, recent.features, countRight(old.right), countRight(recent.right), l.options.Level/float64(l.options.Looks))
+	return n + m, err
+}
+
+// lookedAt are the period's latest samples.
+func (l *Learner) lookedAt() []Sample {
+	s := l.samples
+	s.window = s.window[max(0, len(s.window)-windowMax):]
+	return s.window
 }
 
 // noteDrift makes the present the reference, and wakes the learner.
@@ -73,6 +92,9 @@ func (l *Learner) noteDrift(report plan.DriftReport, now time.Duration) {
 	l.drifts = append(l.drifts, now)
 
 	l.impact, l.gains = max(report.ImpactHigh, 0), nil // few labels may show no loss where there is one
+
+	// A judgement that has begun is by samples of before.
+	l.closeTrial()
 
 	// A rollback holds only until the world has changed again.
 	l.learning, l.held = true, false

@@ -93,15 +93,8 @@ func (l *Learner) judgeCandidate(r *Report) error {
 		return l.discard(r, &l.counts.NotFinite, errors.New("the candidate's weights are not all finite"))
 	}
 
-	candidate, err := newJudge(l.options, l.candidate)
-	if err != nil {
-		return err
-	}
-	defer candidate.close()
-
-	// Of many samples that came at once half judge the next candidates.
-	n := max(judgedMin, len(l.samples.fresh)/2)
-	list := l.samples.fresh[:n]
+	candidate := l.trial
+	list := l.judgedBy()
 	serves, err := l.answerServing(r, list)
 	if err != nil {
 		return err
@@ -116,16 +109,21 @@ func (l *Learner) judgeCandidate(r *Report) error {
 
 	// The candidate's forebears count too, less and less: it has been trained further from them.
 	l.evidence.follow(now)
-	l.samples.use(n)
+	l.samples.use(len(list))
 	l.noteGain(steps)
 
 	switch {
 	case l.evidence.errors() < -worseBy:
 		return l.discard(r, &l.counts.Worse, errWorse)
-	case l.evidence.errors() <= betterBy || now.gain() < 0 || l.held:
+	case !l.passes(&l.evidence, &now):
 		return nil
 	}
 	return l.publishUnlessForgetful(r, candidate)
+}
+
+// passes tells whether a candidate is better than what serves, by all evidence and by the latest.
+func (l *Learner) passes(all, now *evidence) bool {
+	return all.errors() > betterBy && now.gain() >= 0 && !l.held
 }
 
 // judgePrevious lets the version before the serving one answer the same samples. If that is better after all, it serves
@@ -160,7 +158,7 @@ func (l *Learner) judgePrevious(r *Report, serves sight, list []Sample) (back bo
 
 // answerServing lets the serving weights answer samples, which also tells how good their exits are now.
 func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err error) {
-	if serves, err = l.serving.answerSamples(list); err != nil {
+	if serves, _, err = l.serving.see(list); err != nil {
 		return serves, err
 	}
 	r.Inputs += len(list)
@@ -175,7 +173,7 @@ func (l *Learner) answerServing(r *Report, list []Sample) (serves sight, err err
 
 // compareAnswers lets a judge's weights answer the samples that the serving ones have answered.
 func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evidence, err error) {
-	trained, err := with.answerSamples(list)
+	trained, _, err := with.see(list)
 	if err != nil {
 		return e, err
 	}
@@ -189,7 +187,7 @@ func compareAnswers(r *Report, serves sight, with *judge, list []Sample) (e evid
 
 // publishUnlessForgetful puts a candidate in force that has not lost what the first weights could on the first data.
 func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
-	remembers, err := candidate.answerSamples(l.samples.judgesOld)
+	remembers, _, err := candidate.see(l.samples.judgesOld)
 	if err != nil {
 		return err
 	}

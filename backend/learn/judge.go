@@ -5,7 +5,7 @@ import (
 	"downbeat.dev/core/plan"
 )
 
-// judgeBatch is how many inputs a judge answers at a time.
+// judgeBatch is how many inputs a judge answers at a time, unless its learner's steps are to be brief.
 const judgeBatch = 64
 
 // seenMost bounds the samples whose answers a judge remembers: some periods' windows beside the reference.
@@ -15,6 +15,7 @@ const seenMost = 8 * driftMax
 type judge struct {
 	predictor *train.Predictor
 	exits     int // early exits of the net
+	batch     int // inputs at a time
 	images    []byte
 	seen      map[*byte]sight // of samples that are asked about again, by their first byte
 }
@@ -32,11 +33,17 @@ func newJudge(o Options, weights []float32) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := train.NewPredictor(o.Library, m, judgeBatch)
+
+	// Answers take a third of what a training step on as many inputs takes.
+	batch := judgeBatch
+	if o.Brief {
+		batch = o.Batch
+	}
+	p, err := train.NewPredictor(o.Library, m, batch)
 	if err != nil {
 		return nil, err
 	}
-	return &judge{p, len(o.Net.Exits), make([]byte, judgeBatch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
+	return &judge{p, len(o.Net.Exits), batch, make([]byte, batch*int(o.Net.H*o.Net.W)*3), map[*byte]sight{}}, nil
 }
 
 func (j *judge) close() { j.predictor.Close() }
@@ -45,10 +52,10 @@ func (j *judge) close() { j.predictor.Close() }
 // features it has.
 func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 	all.exits = make([][]bool, j.exits)
-	size := len(j.images) / judgeBatch
-	for at := 0; at < len(list); at += judgeBatch {
+	size := len(j.images) / j.batch
+	for at := 0; at < len(list); at += j.batch {
 		// The graph has one batch size; the list is answered in pieces of it.
-		n := min(judgeBatch, len(list)-at)
+		n := min(j.batch, len(list)-at)
 		for i, s := range list[at : at+n] {
 			copy(j.images[i*size:], s.Input)
 		}
@@ -58,49 +65,74 @@ func (j *judge) answerSamples(list []Sample) (all sight, err error) {
 		}
 
 		// The rest of a batch that is not full is of an earlier one, and not looked at.
-		all.right = appendRight(all.right, out["scores"], list[at:at+n])
+		all.right = j.appendRight(all.right, out["scores"], list[at:at+n])
 		for k := range all.exits {
-			all.exits[k] = appendRight(all.exits[k], out["scores"+train.ExitSuffix(k+1)], list[at:at+n])
+			all.exits[k] = j.appendRight(all.exits[k], out["scores"+train.ExitSuffix(k+1)], list[at:at+n])
 		}
 		f := &all.features
-		f.Dim = len(out["features"]) / judgeBatch
+		f.Dim = len(out["features"]) / j.batch
 		f.Values = append(f.Values, out["features"][:n*f.Dim]...)
 	}
 	return all, nil
 }
 
 // appendRight appends of each sample whether its class has the best of its scores.
-func appendRight(right []bool, scores []float32, list []Sample) []bool {
-	classes := len(scores) / judgeBatch
+func (j *judge) appendRight(right []bool, scores []float32, list []Sample) []bool {
+	classes := len(scores) / j.batch
 	for i, s := range list {
 		right = append(right, bestClass(scores[i*classes:(i+1)*classes]) == s.Class)
 	}
 	return right
 }
 
-// see is answerSamples for samples that are asked about again and again, and answers each of them once. answered is how many
-// had not been.
-func (j *judge) see(list []Sample) (all sight, answered int, err error) {
-	var fresh []Sample
+// unseen returns those of the samples that were not answered by see or seeSome, at most so many.
+func (j *judge) unseen(list []Sample, most int) (fresh []Sample) {
 	for _, s := range list {
+		if len(fresh) == most {
+			break
+		}
 		if _, ok := j.seen[&s.Input[0]]; !ok {
 			fresh = append(fresh, s)
 		}
 	}
-	now, err := j.answerSamples(fresh)
+	return fresh
+}
+
+// seeSome answers samples, and remembers the answers.
+func (j *judge) seeSome(list []Sample) error {
+	now, err := j.answerSamples(list)
 	if err != nil {
-		return all, 0, err
-	}
-	f := now.features
-	for i, s := range fresh {
-		j.seen[&s.Input[0]] = sight{right: now.right[i : i+1], features: plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
+		return err
 	}
 
+	f := now.features
+	for i, s := range list {
+		one := sight{right: now.right[i : i+1], features: plan.Features{Dim: f.Dim, Values: f.Values[i*f.Dim : (i+1)*f.Dim]}}
+		for k := range now.exits {
+			one.exits = append(one.exits, now.exits[k][i:i+1])
+		}
+		j.seen[&s.Input[0]] = one
+	}
+	return nil
+}
+
+// see is answerSamples for samples that may have been answered already, or will be asked about again: each is answered once.
+// answered is how many had not been.
+func (j *judge) see(list []Sample) (all sight, answered int, err error) {
+	fresh := j.unseen(list, len(list))
+	if err := j.seeSome(fresh); err != nil {
+		return all, 0, err
+	}
+
+	all.exits = make([][]bool, j.exits)
 	for _, s := range list {
 		one := j.seen[&s.Input[0]]
 		all.right = append(all.right, one.right...)
 		all.features.Dim = one.features.Dim
 		all.features.Values = append(all.features.Values, one.features.Values...)
+		for k := range all.exits {
+			all.exits[k] = append(all.exits[k], one.exits[k]...)
+		}
 	}
 
 	// What has not been asked about again is not kept.

@@ -38,11 +38,16 @@ type Learner struct {
 	impact     float64
 	took       time.Duration // a training step
 
-	known        []Version // that served when a drift came, the first version first
-	recalled     []Version // of those, to be tried again since the last drift
-	bestRecalled []float32 // of those tried
-	recallErrors float64   // by which it is better than what serves
-	recalledBy   evidence  // for it
+	trial   *judge          // of the weights that a judgement is about, from its beginning to its end
+	opened  bool            // the judgement that is due has begun
+	looking bool            // a look is due
+	test    *plan.DriftTest // of that look, once all its samples are answered
+
+	known          []Version // that served when a drift came, the first version first
+	recalled       []Version // of those, to be tried again since the last drift
+	bestRecalled   []float32 // of those tried
+	recallErrors   float64   // by which it is better than what serves
+	recallEvidence evidence  // for it
 
 	began  time.Duration // of the period
 	looked int           // looks since then
@@ -205,6 +210,7 @@ func (l *Learner) Rollback(version int) error {
 
 	// What was rolled back must not be learnt and published again at once.
 	l.held, l.learning = true, false
+	l.closeTrial()
 	return l.restartCandidate()
 }
 
@@ -235,6 +241,9 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 		}
 	}
 
+	// A look that has begun compares what other weights see.
+	l.test = nil
+
 	// What served goes on being judged, unless it is what has just come back.
 	if l.previous != nil {
 		l.previous.close()
@@ -261,6 +270,7 @@ func (l *Learner) restartCandidate() error {
 // Close frees everything.
 func (l *Learner) Close() error {
 	l.serving.close()
+	l.closeTrial()
 	if l.previous != nil {
 		l.previous.close()
 	}

@@ -269,7 +269,7 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 
 	// The estimate follows at once when steps take longer, and slowly when they take less.
 	s.longest = max(r.Took, s.longest-s.longest/64)
-	if r.Work == None || s.learner.Settling() || s.learner.Idle() {
+	if r.Work == None || s.learner.Settling() || s.learner.LookReady() || s.learner.Idle() {
 		return s.settleJudgement
 	}
 
@@ -292,7 +292,8 @@ func (s *Live) watchDrift() {
 		s.mu.Lock()
 		s.takeSamples()
 		s.noteStanding()
-		due := !s.closed && (s.learner.LookDue(time.Since(s.began)) || s.learner.Settling())
+		s.learner.BeginLook(time.Since(s.began))
+		due := !s.closed && (s.learner.LookReady() || s.learner.Settling())
 		wake := !due && !s.closed && !s.learner.Idle()
 
 		// What takes no GPU is done here; all else by the scheduler's orders.
@@ -306,7 +307,7 @@ func (s *Live) watchDrift() {
 	}
 }
 
-// settleJudgement does what takes no GPU: it compares the present with what was before, judges, publishes.
+// settleJudgement does what takes no GPU: by answers that steps have given it ends looks and judgements, and publishes.
 func (s *Live) settleJudgement() {
 	s.work.Withdraw() // no step waits for the learner meanwhile
 	s.mu.Lock()
@@ -316,13 +317,8 @@ func (s *Live) settleJudgement() {
 	}
 
 	s.takeSamples()
-	report, inputs, err := s.learner.Look(time.Since(s.began))
-	if err != nil {
-		s.log.Error("drift is not looked for", "err", err)
-	}
-
-	if inputs > 0 && report.Drifted {
-		s.log.Info("what the model is asked has drifted", "impact", report.Impact, "p", min(report.FeatureP, report.AnswerP))
+	if s.learner.LookReady() {
+		s.endLook()
 	}
 
 	if s.learner.Settling() {
@@ -339,6 +335,18 @@ func (s *Live) settleJudgement() {
 
 	s.noteStanding()
 	s.offerSteps()
+}
+
+// endLook compares the present with what was before. mu is held.
+func (s *Live) endLook() {
+	report, inputs, err := s.learner.Look(time.Since(s.began))
+	if err != nil {
+		s.log.Error("drift is not looked for", "err", err)
+	}
+
+	if inputs > 0 && report.Drifted {
+		s.log.Info("what the model is asked has drifted", "impact", report.Impact, "p", min(report.FeatureP, report.AnswerP))
+	}
 }
 
 // offerSteps asks for steps while there is something to do. mu is held.

@@ -31,7 +31,8 @@ type Options struct {
 	Batch    int           // of a training step; 0: 32
 	Rate     float64       // learning rate; 0: 1e-3
 	Recent   float64       // share of a step's samples that are of the present; 0: 0.6
-	// Brief leaves judgements to Settle: a Step then is a training step or labels a few inputs, and is short.
+	// Brief keeps steps short: a training step, the labels of a few inputs, or as many answers of those that a judgement or a look
+	// is made of. BeginLook and Settle begin these, Look and Settle end them.
 	Brief bool
 }
 

@@ -21,6 +21,11 @@ func (l *Learner) keepKnown() {
 	}
 }
 
+// recalledBy are the samples that judge what served once: none of them was there when it was trained.
+func (l *Learner) recalledBy() []Sample {
+	return slices.Concat(l.samples.recent.samples, l.samples.fresh)
+}
+
 // judgeRecalled compares one version that was good once with what serves, on the samples since the drift, and after the
 // last of them publishes the best if it is better.
 func (l *Learner) judgeRecalled(r *Report) error {
@@ -28,26 +33,19 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	version := l.recalled[0]
 	l.recalled = l.recalled[1:]
 
-	if !slices.Equal(version.Weights, l.Weights()) {
-		old, err := newJudge(l.options, version.Weights)
-		if err != nil {
-			return err
-		}
-		defer old.close()
-
-		// None of these samples was there when that version was trained.
-		list := slices.Concat(l.samples.recent.samples, l.samples.fresh)
+	if l.trial != nil {
+		list := l.recalledBy()
 		serves, err := l.answerServing(r, list)
 		if err != nil {
 			return err
 		}
-		now, err := compareAnswers(r, serves, old, list)
+		now, err := compareAnswers(r, serves, l.trial, list)
 		if err != nil {
 			return err
 		}
 		if by := now.errors(); by > l.recallErrors {
 			l.bestRecalled, l.recallErrors = version.Weights, by
-			l.recalledBy = now
+			l.recallEvidence = now
 		}
 	}
 
@@ -55,7 +53,7 @@ func (l *Learner) judgeRecalled(r *Report) error {
 	if len(l.recalled) > 0 || l.bestRecalled == nil || l.held {
 		return nil
 	}
-	if err := l.publish(l.bestRecalled, l.recalledBy); err != nil {
+	if err := l.publish(l.bestRecalled, l.recallEvidence); err != nil {
 		l.counts.Unpublished++
 		r.Discarded = err
 		return nil

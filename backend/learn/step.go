@@ -53,29 +53,44 @@ const (
 	forgetMost = 0.02
 )
 
-// Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement. An error
-// means that the machine failed; what is wrong with the candidate is in the report, and the serving weights serve on.
+// Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; if steps are
+// brief, a batch of the answers that a judgement or look is made of. An error means that the machine failed; what is wrong with
+// the candidate is in the report, and the serving weights serve on.
 func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
+	err = l.doNext(&r)
+	r.Took = time.Since(began)
+	if r.Work == Training {
+		l.noteStepTime(r.Took)
+	}
+	return r, err
+}
+
+func (l *Learner) doNext(r *Report) (err error) {
 	switch {
 	// Labels come first: they are what the other work learns from.
 	case len(l.waiting) >= l.labelled():
-		r.Work, r.Inputs, err = Labelling, l.labelled(), l.label()
-	case l.Settling():
-		// A judgement takes too long for a brief step: Settle makes it.
-		if l.options.Brief {
-			return r, nil
+		r.Work, r.Inputs = Labelling, l.labelled()
+		return l.label()
+	case l.options.Brief:
+		if did, err := l.prepare(r); did || err != nil {
+			return err
 		}
-		return l.Settle()
-	case !l.learning || !l.canTrain() || l.sinceJudge >= unjudged:
-		return r, nil
-	default:
-		r.Work, err = Training, l.train(&r)
-		defer func() { l.noteStepTime(r.Took) }()
+	case l.Settling():
+		*r, err = l.Settle()
+		return err
 	}
-	r.Took = time.Since(began)
-	return r, err
+
+	// The weights that are judged stay as they are until Settle.
+	if l.settlementDue() || !l.trains() {
+		return nil
+	}
+	r.Work = Training
+	return l.train(r)
 }
+
+// trains tells whether there is something to train, and by which to judge it soon.
+func (l *Learner) trains() bool { return l.learning && l.canTrain() && l.sinceJudge < unjudged }
 
 // canTrain says whether there are samples of the present to train on; the first of them judge nothing.
 func (l *Learner) canTrain() bool {

@@ -48,19 +48,20 @@ func nightStreet() *scene.Conditions {
 
 // driftDemo is what the demonstration shows.
 type driftDemo struct {
-	recipe            models.Recipe
-	day, night        []learn.Sample // that the weights compared with know; requests ask about others
-	dayTest           []learn.Sample
-	nightTest         []learn.Sample
-	first             []float32 // the weights that know the day
-	without, retrain  float64   // accuracy at night of the first weights, and of fully retrained ones
-	withoutDay        float64   // of the first weights on the day
-	library           string
-	isNight           atomic.Bool
-	asked, bad, right atomic.Int64
-	truths            sync.Mutex
-	lessons           []frontend.LabelledSample // guarded by truths
-	reasons           map[string]int            // of requests without an answer; guarded by truths
+	recipe           models.Recipe
+	day, night       []learn.Sample // that the weights compared with know; requests ask about others
+	dayTest          []learn.Sample
+	nightTest        []learn.Sample
+	first            []float32 // the weights that know the day
+	without, retrain float64   // accuracy at night of the first weights, and of fully retrained ones
+	withoutDay       float64   // of the first weights on the day
+	library          string
+	isNight          atomic.Bool
+	asked, bad       atomic.Int64
+	answered, right  atomic.Int64
+	truths           sync.Mutex
+	lessons          []frontend.LabelledSample // guarded by truths
+	reasons          map[string]int            // of requests without an answer; guarded by truths
 }
 
 func runDemoDrift(ctx context.Context, args []string) error {
@@ -270,8 +271,11 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 		}
 		d.reasons[err.Error()]++
 		d.truths.Unlock()
-	case class == one.Class:
-		d.right.Add(1)
+	default:
+		d.answered.Add(1)
+		if class == one.Class {
+			d.right.Add(1)
+		}
 	}
 	d.truths.Lock()
 	d.lessons = append(d.lessons, frontend.LabelledSample{Input: one.Input, Class: uint32(one.Class)})
@@ -333,7 +337,7 @@ func (d *driftDemo) teach(ctx context.Context, c *frontend.Client) {
 
 // printTable prints the table, and at the end when the learner had won back what the night cost.
 func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.System) error {
-	began, asked, bad, right := time.Now(), int64(0), int64(0), int64(0)
+	began, asked, bad, answered, right := time.Now(), int64(0), int64(0), int64(0), int64(0)
 	recovered, best := -1.0, 0.0
 	t := time.NewTicker(driftEvery)
 	defer t.Stop()
@@ -346,8 +350,8 @@ func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.S
 
 		// What has come since the line before.
 		since := time.Since(began)
-		nowAsked, nowBad, nowRight := d.asked.Load(), d.bad.Load(), d.right.Load()
-		answers := nowAsked - asked - (nowBad - bad)
+		nowAsked, nowBad, nowAnswered, nowRight := d.asked.Load(), d.bad.Load(), d.answered.Load(), d.right.Load()
+		answers := nowAnswered - answered
 		share := float64(nowRight-right) / float64(max(1, answers))
 
 		// Won back is what comes within 1.5 points of weights that were fully retrained.
@@ -366,7 +370,7 @@ func (d *driftDemo) printTable(ctx context.Context, out io.Writer, s *downbeat.S
 			100*float64(nowBad-bad)/float64(max(1, nowAsked-asked)), 100*share, 100*without, version, s.SpareSteps(), counts.Steps)
 
 		// Night falls between two lines.
-		asked, bad, right = nowAsked, nowBad, nowRight
+		asked, bad, answered, right = nowAsked, nowBad, nowAnswered, nowRight
 		if since >= driftDay-driftEvery/2 {
 			d.isNight.Store(true)
 		}

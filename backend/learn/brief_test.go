@@ -1,0 +1,71 @@
+//go:build cgo && !race
+
+package learn
+
+import (
+	"testing"
+	"time"
+)
+
+// liveBriefly is live for a learner whose steps are brief.
+func (s *street) liveBriefly(l *Learner, n, steps int) {
+	s.t.Helper()
+	now := time.Duration(0)
+	for look := range l.options.Looks {
+		for _, one := range s.draw(n/l.options.Looks, dark()) {
+			if _, err := l.OfferLabelled(one); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		now = l.options.Period / time.Duration(l.options.Looks) * time.Duration(look+1)
+		l.BeginLook(now)
+
+		// What takes no GPU is done when it is ready, as beside a backend; labels and answers are steps.
+		for worked := 0; worked < steps; {
+			switch {
+			case l.LookReady():
+				if _, _, err := l.Look(now); err != nil {
+					s.t.Fatal(err)
+				}
+			case l.Settling():
+				before := len(l.serving.seen)
+				r, err := l.Settle()
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				if !r.Published && len(l.serving.seen) > before {
+					s.t.Errorf("Settle has answered %d samples itself", len(l.serving.seen)-before)
+				}
+				if r.Work == Judging {
+					worked++
+				}
+			default:
+				r, err := l.Step()
+				switch {
+				case err != nil:
+					s.t.Fatal(err)
+				case r.Inputs > l.options.Batch:
+					s.t.Fatalf("a brief step of %d inputs", r.Inputs)
+				case r.Work == None:
+					worked = steps
+				case r.Work == Training:
+					worked++
+				}
+			}
+		}
+	}
+}
+
+// TestBriefStepsPublishTheSame: a learner that judges and looks in pieces publishes what one does that judges at a stretch.
+func TestBriefStepsPublishTheSame(t *testing.T) {
+	one, other := openStreet(t), openStreet(t) // which draw the same
+	whole := one.learner(nil)
+	one.live(whole, 0, 800, dark(), nil)
+	brief := other.learner(func(o *Options) { o.Brief = true })
+	other.liveBriefly(brief, 800, 126)
+
+	a, b := whole.Counts(), brief.Counts()
+	if a.Published == 0 || a.Published != b.Published || a.Judged != b.Judged || a.Drifts != b.Drifts || a.Looks != b.Looks {
+		t.Errorf("at a stretch %+v, in pieces %+v", a, b)
+	}
+}
