@@ -271,12 +271,15 @@ func (d *driftDemo) askOne(c *frontend.Client, one learn.Sample) {
 		}
 		d.reasons[err.Error()]++
 		d.truths.Unlock()
+
+	// What is under way is neither bad nor answered yet.
 	default:
 		d.answered.Add(1)
 		if class == one.Class {
 			d.right.Add(1)
 		}
 	}
+
 	d.truths.Lock()
 	d.lessons = append(d.lessons, frontend.LabelledSample{Input: one.Input, Class: uint32(one.Class)})
 	d.truths.Unlock()
