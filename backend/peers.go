@@ -63,7 +63,8 @@ type peer struct {
 	refusals   int           // attempts to connect that failed since the last one that did not
 	warned     time.Time     // the last log line about these
 	connecting bool
-	tried      time.Time // the last attempt's end, if it failed
+	began      time.Time // the last attempt
+	tried      time.Time // its end, if it failed
 	waiting    []*group
 	owed       []wire.ResultHeader // reasons to tell once connected
 }
@@ -156,8 +157,16 @@ func (f *peer) readGroup(g *group) {
 		g.refuseReads(errNoConnection)
 		return
 	default:
-		f.waiting = append(f.waiting, g)
 		f.startConnecting()
+
+		// A new frontend is waited for. One that an attempt did not reach, or does not for long, may never be: meanwhile
+		// another backend can serve what waits here.
+		if f.refusals > 0 || time.Since(f.began) > overdueConnect {
+			f.mu.Unlock()
+			g.refuseReads(errNoConnection)
+			return
+		}
+		f.waiting = append(f.waiting, g)
 	}
 	f.mu.Unlock()
 
@@ -192,7 +201,7 @@ func (f *peer) startConnecting() {
 	if f.connecting {
 		return
 	}
-	f.connecting = true
+	f.connecting, f.began = true, time.Now()
 	f.all.wait.Add(1)
 	go func() {
 		defer f.all.wait.Done()

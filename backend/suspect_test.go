@@ -179,3 +179,28 @@ func TestAStalledFrontendIsSuspectBeforeItsReadsAreOverdue(t *testing.T) {
 		t.Errorf("it was found by an overdue read:\n%s", said)
 	}
 }
+
+// TestAnUnreachedFrontendIsNotWaitedFor: while an attempt to connect to a frontend takes longer than a network does, or one
+// failed before, its requests fail at once and are left to others. Waiting for it ended them at their deadlines.
+func TestAnUnreachedFrontendIsNotWaitedFor(t *testing.T) {
+	for name, f := range map[string]*peer{
+		"the first attempt takes long": {connecting: true, began: time.Now().Add(-2 * overdueConnect)},
+		"an attempt failed":            {connecting: true, began: time.Now().Add(time.Hour), refusals: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
+			f.all, f.addr = &r.peers, "nobody"
+			r.peers.byID[2] = f
+
+			e, _ := r.batch(1, 2)
+			for i := range e.Items {
+				e.Items[i].Frontend = 2
+			}
+			r.Execute([]wire.Execute{e})
+			r.checkUntold(e, model.InputUnavailable)
+			if r.peers.doubts.Load() > 0 {
+				t.Error("the batch waited until its frontend was suspect")
+			}
+		})
+	}
+}
