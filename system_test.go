@@ -3,7 +3,9 @@
 package downbeat
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -261,7 +263,7 @@ func TestLoadedFileIsInForce(t *testing.T) {
 	if err != nil || c.Models != "elsewhere" || c.Listen != deploy.Default().Listen || c.Roles != Default().Roles {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := Load(path + "s"); err == nil {
-		t.Error("a file that is not there")
+	if _, err := Load(path + "s"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -619,8 +619,8 @@ func TestCloseEndsRequests(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); err == nil {
-		t.Error("a closed client answers")
+	if _, err := c.InferCopy(context.Background(), "double", []byte{1, 2, 3, 4}); !errors.Is(err, frontend.ErrClosed) {
+		t.Errorf("a closed client is asked: %v, want %v", err, frontend.ErrClosed)
 	}
 }
 

@@ -216,8 +216,8 @@ func TestPatientClientComesBeforeItsScheduler(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := frontend.Dial(ctx, frontend.Options{Scheduler: addr}); err == nil {
-		t.Error("a client that is not patient was opened without a scheduler")
+	if _, err := frontend.Dial(ctx, frontend.Options{Scheduler: addr}); err == nil || !strings.Contains(err.Error(), "scheduler unavailable") {
+		t.Errorf("a client that is not patient, without a scheduler: %v", err)
 	}
 
 	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: addr, Patient: true})

@@ -97,8 +97,12 @@ func TestReadPastItsLimit(t *testing.T) {
 			p.Read([]Read{readOf(dst.Bytes()[1<<20:], r)}, func(err error) { free <- err })
 			given(t, c, limited)
 			path.Set(sicklink.Well, sicklink.Well)
-			if err := <-free; (err == nil) != (c.TLS == nil) {
-				t.Errorf("the read without a limit: %v", err)
+			var want error
+			if c.TLS != nil {
+				want = ErrPeerLost // it was cut
+			}
+			if err := <-free; !errors.Is(err, want) {
+				t.Errorf("the read without a limit: %v, want %v", err, want)
 			}
 		})
 	}

@@ -349,7 +349,7 @@ func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 		}}, movable)
 		batch := func(slot int) device.Batch { return device.Batch{Model: r.model, Slot: r.slots[slot], Rows: 2} }
 		for _, c := range []struct {
-			fail error
+			fail error // of the program; nil: the device refuses
 			busy bool
 		}{{errors.New("does not like it"), false}, {residency.ErrDoesNotFit, true}, {nil, false}} {
 			for s := range 2 {
@@ -361,7 +361,13 @@ func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.prog.fail, refuse = c.fail, c.fail == nil
-			if err := r.Submit(batch(1)); err == nil || errors.Is(err, device.ErrBusy) != c.busy || errors.Is(err, device.ErrLost) {
+			var short *cuda.Error
+			err := r.Submit(batch(1))
+			its := errors.Is(err, c.fail)
+			if c.fail == nil {
+				its = errors.As(err, &short) && short.Code == cuda.CodeLaunchResources
+			}
+			if !its || errors.Is(err, device.ErrBusy) != c.busy || errors.Is(err, device.ErrLost) {
 				t.Errorf("%v: %v", c.fail, err)
 			}
 			r.prog.fail = nil
@@ -370,7 +376,7 @@ func TestABatchThatFailsLeavesTheOthersAlone(t *testing.T) {
 			}
 			r.want(0, 1, 0)
 			r.prog.fail = c.fail
-			if err := r.Submit(batch(1)); c.fail != nil && (err == nil || errors.Is(err, device.ErrBusy)) {
+			if err := r.Submit(batch(1)); c.fail != nil && (!errors.Is(err, c.fail) || errors.Is(err, device.ErrBusy)) {
 				t.Errorf("%v: alone: %v", c.fail, err)
 			} else if err == nil {
 				if err := r.Wait(batch(1)); err != nil {

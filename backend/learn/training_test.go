@@ -15,8 +15,8 @@ func TestDeclarationsSurviveTheDisk(t *testing.T) {
 	for _, r := range models.Recipes() {
 		about, err := DescribeNet(r.Structure())
 		if r.Family == "detector" {
-			if err == nil {
-				t.Errorf("%s: a detector was described", r.Name())
+			if err == nil || !strings.Contains(err.Error(), "only classifiers are trained") {
+				t.Errorf("%s: a detector was described: %v", r.Name(), err)
 			}
 			continue
 		}

@@ -173,9 +173,10 @@ func TestNaiveTakesWhatItIsOffered(t *testing.T) {
 }
 
 func TestSettingsAreChecked(t *testing.T) {
-	for _, set := range []Setting{{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {1, 1, 2}, {1 << 20, 1, 1}, {1, 1 << 20, 1}} {
-		if _, err := Run(context.Background(), set, Options{}, func(string) {}); err == nil {
-			t.Errorf("%+v was accepted", set)
+	for set, want := range map[Setting]string{{0, 1, 1}: "0 models, want 1 to", {1, 0, 1}: "0 gpus, want 1 to", {1, 1, 0}: "0 cores, want 1 to",
+		{1, 1, 2}: "2 cores, want 1 to", {1 << 20, 1, 1}: "1048576 models, want 1 to", {1, 1 << 20, 1}: "1048576 gpus, want 1 to"} {
+		if _, err := Run(context.Background(), set, Options{}, func(string) {}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q in it", set, err, want)
 		}
 	}
 }

@@ -249,7 +249,7 @@ func TestCompareEndsWithItsContext(t *testing.T) {
 	if _, err := Compare(ctx, s, p, small(), nil, func(Row) { t.Error("told of a row") }); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want canceled", err)
 	}
-	if _, err := Prepare(Setting{Models: copyModels(resNet50, 1, 1*ms), Share: arrivals.Even(1), GPUs: 1}, small(), 10); err == nil {
-		t.Error("an SLO shorter than ℓ(1) was accepted")
+	if _, err := Prepare(Setting{Models: copyModels(resNet50, 1, 1*ms), Share: arrivals.Even(1), GPUs: 1}, small(), 10); err == nil || !strings.Contains(err.Error(), "SLO 1ms is shorter than ℓ(1)") {
+		t.Errorf("an SLO shorter than ℓ(1): %v", err)
 	}
 }

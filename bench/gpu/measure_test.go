@@ -61,8 +61,8 @@ func TestCommandWithoutAGPUSaysSo(t *testing.T) {
 
 func TestCommandWritesJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := Command(context.Background(), Options{Emulated: true, JSON: true, Graphs: []string{"none"}, Batches: []int{1}, Rounds: 1}, &out); err == nil {
-		t.Error("an unknown graph was measured")
+	if err := Command(context.Background(), Options{Emulated: true, JSON: true, Graphs: []string{"none"}, Batches: []int{1}, Rounds: 1}, &out); err == nil || !strings.Contains(err.Error(), `graph "none": want resnet50`) {
+		t.Errorf("an unknown graph: %v", err)
 	}
 	var r map[string]any
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r["device"] == nil {

@@ -37,7 +37,7 @@ func TestReconfigureRefuses(t *testing.T) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
-	if _, err := Run(t.Context(), DefaultOptions(), []string{"x"}, nil); err == nil {
-		t.Error("an unknown scenario was run")
+	if _, err := Run(t.Context(), DefaultOptions(), []string{"x"}, nil); err == nil || !strings.Contains(err.Error(), `scenario "x": want some of`) {
+		t.Errorf("an unknown scenario: %v", err)
 	}
 }

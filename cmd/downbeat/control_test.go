@@ -176,8 +176,8 @@ func TestConformanceLoad(t *testing.T) {
 	p.control(t, "nobody/unload", "", http.StatusOK, "")
 
 	p.control(t, "m/unload", `{"parameters":{"unload_dependents":true}}`, http.StatusOK, "")
-	if _, err := p.one(t, "m"); err == nil {
-		t.Error("a model that was unloaded answers")
+	if _, err := p.one(t, "m"); err == nil || !strings.Contains(err.Error(), "it is unloaded") {
+		t.Errorf("a model that was unloaded: %v", err)
 	}
 	if got := p.index(t); got["m:2"] != "UNAVAILABLE unloaded" {
 		t.Errorf("index after unload: %v", got)
@@ -249,8 +249,8 @@ func TestConformanceOverride(t *testing.T) {
 	if _, err = c.RepositoryModelUnload(t.Context(), &oip.RepositoryModelUnloadRequest{ModelName: "m"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.one(t, "m"); err == nil {
-		t.Error("a model that was unloaded answers")
+	if _, err := p.one(t, "m"); err == nil || !strings.Contains(err.Error(), "it is unloaded") {
+		t.Errorf("a model that was unloaded: %v", err)
 	}
 }
 
@@ -350,8 +350,8 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 		return err
 	}
 	bothConnect()
-	if err := infer("late"); err == nil {
-		t.Error("a model that is not loaded answers")
+	if err := infer("late"); !errors.Is(err, frontend.ErrUnavailable) {
+		t.Errorf("a model that is not loaded: %v, want %v", err, frontend.ErrUnavailable)
 	}
 	if err := c.LoadModel(t.Context(), "late", frontend.Override{}); err != nil {
 		t.Fatal(err)
@@ -381,8 +381,8 @@ parameters { key: "alpha_ms" value { string_value: "` + ms + `" } } parameters {
 	if err := c.UnloadModel(t.Context(), "late"); err != nil {
 		t.Fatal(err)
 	}
-	if err := infer("late"); err == nil {
-		t.Error("a model that was unloaded answers")
+	if err := infer("late"); !errors.Is(err, frontend.ErrUnavailable) {
+		t.Errorf("a model that was unloaded: %v, want %v", err, frontend.ErrUnavailable)
 	}
 	if err := infer("echo"); err != nil {
 		t.Error(err)

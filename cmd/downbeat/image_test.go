@@ -59,7 +59,7 @@ func TestImageServesOutsideWhenAsked(t *testing.T) {
 			t.Errorf("%s: %v, the image exposes %v", addr, err, exposed)
 		}
 	}
-	if _, err := parseWith(`""`); err == nil {
-		t.Error("it is allowed without a token")
+	if _, err := parseWith(`""`); err == nil || !strings.Contains(err.Error(), "set token_file") {
+		t.Errorf("without a token: %v, want that it is asked for", err)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,8 +33,8 @@ func TestAModelIsServedByTheGPUsThatHaveIt(t *testing.T) {
 	if err := s.e.Place("b", []wire.Placement{{Number: 5, Op: wire.Load, Model: 1}}); err != nil || len(b.asked) != 1 || b.asked[0].Number != 5 {
 		t.Fatalf("place: %v, the backend was asked %+v", err, b.asked)
 	}
-	if s.e.Place("nobody", nil) == nil {
-		t.Error("a backend was asked that is not there")
+	if err := s.e.Place("nobody", nil); err == nil || !strings.Contains(err.Error(), `backend "nobody": not connected`) {
+		t.Errorf("a backend was asked that is not there: %v", err)
 	}
 
 	if !b.Offer([]wire.Loadable{{Number: 1, Model: wire.BackendModel{Info: h.Models[1].Info, Profile: slope}}}) {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -47,8 +48,8 @@ func TestWhatFitsNoClassIsTold(t *testing.T) {
 		}
 	}
 	for _, class := range []string{"", "7", "7x2", "7x2,-", "7x2,-,-,-", "07x2,-,-", "7x2x1,-,-", "7x-2,-,-", "7x0,-,-", "-,-,-", "7x2,?,-", "7x2,-,+", "7x99999999999999999999,-,-", "a,b,c"} {
-		if shapes, err := open.ClassShapes(class); err == nil {
-			t.Errorf("class %q: %v, want an error", class, shapes)
+		if shapes, err := open.ClassShapes(class); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("shape class %.60q: ", class)) {
+			t.Errorf("class %q: %v %v, want an error that names it", class, shapes, err)
 		}
 	}
 

@@ -3,6 +3,7 @@ package sched
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,7 +198,7 @@ func TestChangedModelDropsWhatItCannotServe(t *testing.T) {
 		}
 
 		c.change(&m)
-		if err := x.p.ChangeModel(x.now, pairModel, m); (err != nil) != (m.SLO == 1) {
+		if err := x.p.ChangeModel(x.now, pairModel, m); (err != nil) != (m.SLO == 1) || err != nil && !strings.Contains(err.Error(), "SLO 1 ns, want at least ℓ(1)") {
 			t.Errorf("%s: %v", name, err)
 		}
 		var got []vocabulary.Reason

@@ -242,8 +242,8 @@ func TestTruncatedFramesAreRefused(t *testing.T) {
 	for _, s := range samples(t) {
 		f := frameOf(t, s.bytes)
 		for n := range f.Body {
-			if _, err := s.decode(Frame{Type: f.Type, Count: f.Count, Version: f.Version, Body: f.Body[:n]}); err == nil {
-				t.Errorf("%s: %d of %d bytes decoded without an error", s.name, n, len(f.Body))
+			if _, err := s.decode(Frame{Type: f.Type, Count: f.Count, Version: f.Version, Body: f.Body[:n]}); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%s: %d of %d bytes: %v, want %v", s.name, n, len(f.Body), err, ErrMalformed)
 			}
 		}
 		longer := append(bytes.Clone(f.Body), 0)
@@ -399,8 +399,12 @@ func TestEncoderRefusesWhatIsOverTheLimits(t *testing.T) {
 		"rank":    {Models: []BackendModel{{Info: model.Info{Inputs: []model.Tensor{{Shape: make([]int64, RankMax+1)}}}}}},
 		"utf8":    {Name: "\xff"},
 	} {
-		if _, err := AppendBackendHello([]byte("keep"), &h); !errors.Is(err, ErrLimit) && name != "utf8" || err == nil {
-			t.Errorf("%s: %v", name, err)
+		want := ErrLimit
+		if name == "utf8" {
+			want = ErrMalformed
+		}
+		if _, err := AppendBackendHello([]byte("keep"), &h); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/app"
 )
 
@@ -183,7 +184,7 @@ func TestDroppedStepsAreAskedAgain(t *testing.T) {
 	// The last step has nothing to spare: its frame fails.
 	drops = 100
 	dropped.Store(0)
-	if _, err := a.Run(context.Background(), app.Frame{Inputs: [][]byte{{1, 0, 0, 0}}}); err == nil || dropped.Load() != 2 {
+	if _, err := a.Run(context.Background(), app.Frame{Inputs: [][]byte{{1, 0, 0, 0}}}); !errors.Is(err, frontend.ErrDropped) || dropped.Load() != 2 {
 		t.Errorf("%v after %d requests, want an end after the second", err, dropped.Load())
 	}
 	checkCounts(t, a)

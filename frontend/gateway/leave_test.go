@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"downbeat.dev/core/model"
@@ -89,8 +91,8 @@ func leaves(t *testing.T) bool {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if _, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody)); err == nil {
-		t.Error("answered after Serve has returned")
+	if _, err := http.Post(url+"/v2/models/sum/infer", "application/json", strings.NewReader(sumBody)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("asked after Serve has returned: %v, want that nobody listens", err)
 	}
 	return true
 }

@@ -189,7 +189,7 @@ func TestRegisterRefuses(t *testing.T) {
 	link := filepath.Join(regionDir, "downbeat-test-link")
 	if err := os.Symlink("/etc/hostname", link); err == nil {
 		defer os.Remove(link)
-		if code, text := register(t, server.URL, "link", "/downbeat-test-link", 0, 1); code != http.StatusBadRequest {
+		if code, text := register(t, server.URL, "link", "/downbeat-test-link", 0, 1); code != http.StatusBadRequest || !strings.Contains(text, "it is no plain object") {
 			t.Errorf("a link: %d %s", code, text)
 		}
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"downbeat.dev/core/model"
@@ -65,17 +66,21 @@ func TestTensorJSONRoundTrip(t *testing.T) {
 func TestTensorJSONRefuses(t *testing.T) {
 	for _, c := range []struct {
 		datatype model.Datatype
-		in       string
+		in, want string
 	}{
-		{"INT8", "[128]"}, {"UINT8", "[-1]"}, {"UINT8", "[256]"}, {"INT32", "[1.5]"}, {"INT64", "[9223372036854775808]"},
-		{"UINT64", "[-1]"}, {"FP32", "[1e39]"}, {"FP16", "[65520]"}, {"BOOL", "[2]"}, {"BOOL", "[null]"}, {"FP32", "[NaN]"},
-		{"FP32", `["1"]`}, {"BYTES", "[1]"}, {"FP32", "[1,]"}, {"FP32", "[01]"}, {"FP32", "[1"}, {"FP32", "1"}, {"FP32", "[+1]"},
+		{"INT8", "[128]", "128 is not a value of INT8"}, {"UINT8", "[-1]", "-1 is not a value of UINT8"}, {"UINT8", "[256]", "256 is not a value of UINT8"},
+		{"INT32", "[1.5]", "1.5 is not a value of INT32"}, {"INT64", "[9223372036854775808]", "9223372036854775808 is not a value of INT64"},
+		{"UINT64", "[-1]", "-1 is not a value of UINT64"}, {"FP32", "[1e39]", "1e39 is not a value of FP32"}, {"FP16", "[65520]", "65520 is not a value of FP16"},
+		{"BOOL", "[2]", "2 is not a value of BOOL"}, {"BOOL", "[null]", "'n' where a number must be"}, {"FP32", "[NaN]", "'N' where a number must be"},
+		{"FP32", `["1"]`, `'"' where a number must be`}, {"BYTES", "[1]", `'1' where '"' must be`}, {"FP32", "[1,]", "']' where a number must be"},
+		{"FP32", "[01]", "'0' where a number must be"}, {"FP32", "[1", "the text ends where ']' must be"}, {"FP32", "1", "'1' where '[' must be"},
+		{"FP32", "[+1]", "'+' where a number must be"},
 	} {
 		s := &jsonScanner{text: []byte(c.in)}
 		s.tensorData(nil, c.datatype, 1<<20, 0)
 		s.expectEnd()
-		if s.err == nil {
-			t.Errorf("%s %s: no error", c.datatype, c.in)
+		if s.err == nil || !strings.Contains(s.err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q in it", c.datatype, c.in, s.err, c.want)
 		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -75,7 +78,7 @@ func TestTraceSettingsOverGRPC(t *testing.T) {
 	if err != nil || rate != 0.5 {
 		t.Errorf("cleared: %v, %v, a rate of %v", r, err, rate)
 	}
-	if _, err := s.TraceSetting(t.Context(), &oip.TraceSettingRequest{ModelName: "nope"}); err == nil {
-		t.Error("a model that is not there has settings")
+	if _, err := s.TraceSetting(t.Context(), &oip.TraceSettingRequest{ModelName: "nope"}); status.Code(err) != codes.NotFound {
+		t.Errorf("a model that is not there: %v", err)
 	}
 }

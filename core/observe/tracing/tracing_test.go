@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,10 +68,11 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		endpoint string
 		rate     float64
-		ok       bool
-	}{{"", 0.01, true}, {"http://localhost:4318", 1, true}, {"https://collector/otlp", 0, true}, {"localhost:4318", 1, false}, {"ftp://x", 1, false}, {"", -1, false}, {"", 2, false}} {
-		if err := errors.Join(CheckEndpoint(c.endpoint), CheckRate(c.rate)); (err == nil) != c.ok {
-			t.Errorf("%q %v: %v", c.endpoint, c.rate, err)
+		want     string // of an error
+	}{{"", 0.01, ""}, {"http://localhost:4318", 1, ""}, {"https://collector/otlp", 0, ""}, {"localhost:4318", 1, "want the URL of an OTLP collector"},
+		{"ftp://x", 1, "want the URL of an OTLP collector"}, {"", -1, "-1 is not allowed: want 0 to 1"}, {"", 2, "2 is not allowed: want 0 to 1"}} {
+		if err := errors.Join(CheckEndpoint(c.endpoint), CheckRate(c.rate)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q %v: %v, want %q in it", c.endpoint, c.rate, err, c.want)
 		}
 	}
 }
