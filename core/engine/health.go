@@ -62,11 +62,12 @@ func (r *ranker) hold(t *turn, g *gpu) {
 	r.s.Hold(t.now, g.id, g.health.Hold(t.now))
 }
 
-// holdTrials lets a GPU that was held back run one batch until it has been judged by that: what is behind a batch
-// that proves slow would be lost, too. mu is held.
+// holdTrials lets a GPU that was held back run one batch, of one request, until it has been judged by that: what else is in a
+// batch that proves slow, or behind it, would be lost, too. mu is held.
 func (r *ranker) holdTrials(e *Engine, now sched.Time, grants []sched.Grant) {
 	for i := range grants {
 		if g := e.gpu(grants[i].GPU); g != nil && g.health.OnTrial() {
+			grants[i].Trial = true
 			r.s.Hold(now, g.id, now.Add(sched.TrialMost))
 		}
 	}

@@ -291,6 +291,9 @@ func (p *Partition) dropHeads(m *model, n int) {
 // GPU; skipped are those that were dropped for them.
 func (p *Partition) emit(now Time, m *model, x *execution, g Grant, first, b, skipped int) {
 	head := m.q.at(first).Deadline
+	if g.Trial {
+		b = min(b, 1)
+	}
 
 	// Requests served raise the debt; those that were dropped for them lower it.
 	m.owe(b, skipped)

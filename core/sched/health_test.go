@@ -71,3 +71,21 @@ func TestJitterIsNotSlow(t *testing.T) {
 		t.Error("a batch is slow beyond 1.5 of its plan and 2 ms")
 	}
 }
+
+// TestATrialIsOneRequest: a GPU on trial gets one request of a queue, and the others stay for the next GPU.
+func TestATrialIsOneRequest(t *testing.T) {
+	for _, trial := range []bool{false, true} {
+		p := queueOf(t, 6)
+		p.Outputs().Reset()
+		p.Grant(0, Grant{Model: 1, Load: 1, Trial: trial})
+
+		want := 6
+		if trial {
+			want = 1
+		}
+		out := p.Outputs()
+		if len(out.Batches) != 1 || len(out.Batches[0].Requests) != want || p.Queued(1) != 6-want || len(out.Drops) > 0 {
+			t.Errorf("trial %v: batches %v, %d queued, %d dropped; want a batch of %d", trial, out.Batches, p.Queued(1), len(out.Drops), want)
+		}
+	}
+}

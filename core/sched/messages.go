@@ -25,6 +25,7 @@ type Grant struct {
 	Epoch      uint32  // the GPU's life; carried back in Free
 	Group      Groups  // the GPU's
 	Early      bool    // the candidate was not ripe
+	Trial      bool    // the GPU was sick: one request shows whether it is still, and more would be lost with it
 	Growth     float64 // when Early: the growth that may be forgone; above it the GPU is given back
 	Load       float64 // u = Σ demand / GPUs of the sub-cluster
 	Least      float64 // u if every service used the variant that takes least GPU time
