@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"downbeat.dev/bench/usage"
 )
 
 // Point is the cost of one size. Time is virtual, so that a machine of any speed shows the growth.
@@ -66,10 +68,10 @@ func measurePoint(ctx context.Context, set Setting, progress func(string)) (Poin
 
 	for range 3 { // the least of three: the rest is the neighbours' use of caches
 		r.resetCounts(false)
-		start := cpuTime()
+		start := usage.ProcessorTime()
 		r.stepVirtual(v, rate, span)
 		c := r.cores[0]
-		p.NsPerReq = min(p.NsPerReq, float64(cpuTime()-start)/float64(c.sent))
+		p.NsPerReq = min(p.NsPerReq, float64(usage.ProcessorTime()-start)/float64(c.sent))
 		p.Batch = float64(c.served) / float64(max(1, c.batches))
 	}
 

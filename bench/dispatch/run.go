@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"downbeat.dev/bench/usage"
 	"downbeat.dev/core/engine"
 )
 
@@ -224,7 +225,7 @@ func virtualCost(set Setting) (float64, error) {
 	// The first pass grows every pool; the second is what counts.
 	r.stepVirtual(v, rate, span)
 	r.resetCounts(false)
-	start := cpuTime()
+	start := usage.ProcessorTime()
 	r.stepVirtual(v, rate, span)
-	return float64(cpuTime()-start) / float64(r.cores[0].sent), nil
+	return float64(usage.ProcessorTime()-start) / float64(r.cores[0].sent), nil
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"downbeat.dev/bench/usage"
 	"downbeat.dev/core/app"
 	"downbeat.dev/core/sim"
 )
@@ -39,9 +40,11 @@ func BenchmarkDecision(b *testing.B) {
 			open = append(open, p)
 		}
 	}
+	began := usage.ProcessorTime()
 	for b.Loop() {
 		if _, a, err := app.Admit(c, open[:29], open[29], sim.Trial); err != nil || !a.Admitted {
 			b.Fatal(a.Refusal, err)
 		}
 	}
+	b.ReportMetric(float64(usage.ProcessorTime()-began)/1e6/float64(b.N), "processor-ms/op")
 }

@@ -37,9 +37,12 @@ type Frames struct {
 	canceler Canceler
 	sessions []Session
 	frames   []frame
-	owner    []owner // by request
-	cancel   []int32 // frames that failed in this turn
-	again    int     // requests made once more
+	owner    []owner  // by request
+	cancel   []int32  // frames that failed in this turn
+	again    int      // requests made once more
+	latest   finishes // sessions, by when their latest frame has begun
+	counts   []int32  // room for the frames' left and made
+	times    []Time   // room for their until
 }
 
 // nobody is the frame of a request that belongs to none.
@@ -73,26 +76,48 @@ func NewFrames(w *World, hop Duration, sessions []Session, done func(session int
 	// Requests that come by themselves are numbered before those of frames.
 	f.owner = slices.Repeat([]owner{{frame: nobody}}, len(w.Arrivals))
 
+	// A frame is made when the one before it begins; where no request would tell that it has, all are made now.
 	for k := range sessions {
 		s := &sessions[k]
+		asks := slices.ContainsFunc(s.Stages, func(s Stage) bool { return s.Model != Hook && s.FanOut > 0 })
 		for at := s.First; at < s.Last; at = at.Add(s.Period) {
-			i := int32(len(f.frames))
-			f.frames = append(f.frames, frame{session: int32(k), begun: at, open: len(s.Stages), left: make([]int32, len(s.Stages)), until: make([]Time, len(s.Stages))})
-			for j := range s.Stages {
-				f.frames[i].left[j] = -1
-			}
-		}
-	}
-
-	// A frame's first stages begin with it.
-	for i := range f.frames {
-		for j := range f.stages(int32(i)) {
-			if len(f.stages(int32(i))[j].After) == 0 {
-				f.begin(int32(i), int32(j), f.frames[i].begun)
+			f.addFrame(int32(k), at)
+			if asks {
+				f.latest.push(at, int32(k))
+				break
 			}
 		}
 	}
 	return f
+}
+
+// addFrame makes a frame of a session, and begins its first stages.
+func (f *Frames) addFrame(session int32, at Time) {
+	stages := f.sessions[session].Stages
+	n, requests := len(stages), 0
+	for j := range stages {
+		requests += stages[j].FanOut
+	}
+
+	// Frames are many, and what they count is little: it is carved from larger pieces.
+	if len(f.counts) < n+requests {
+		f.counts = make([]int32, 4096+n+requests)
+	}
+	if len(f.times) < n {
+		f.times = make([]Time, 2048+n)
+	}
+	i := int32(len(f.frames))
+	f.frames = append(f.frames, frame{session: session, begun: at, open: n, left: f.counts[:n:n], until: f.times[:n:n], made: f.counts[n : n : n+requests]})
+	f.counts, f.times = f.counts[n+requests:], f.times[n:]
+
+	for j := range stages {
+		f.frames[i].left[j] = -1
+	}
+	for j := range stages {
+		if len(stages[j].After) == 0 {
+			f.begin(i, int32(j), at)
+		}
+	}
 }
 
 // Canceler takes requests out of its queues; *Downbeat is one.
@@ -213,8 +238,18 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 	f.done(int(fr.session), fr.begun, at, inTime)
 }
 
-// turn is the World's Turn: siblings of what was dropped leave their queues. Within the scheduler's own turn they could not.
+// turn is the World's Turn: sessions go on, and siblings of what was dropped leave their queues. Within the scheduler's own turn
+// they could not.
 func (f *Frames) turn(now Time) {
+	for f.latest.next() <= now {
+		begun := f.latest[0].at
+		k := f.latest.pop()
+		if at := begun.Add(f.sessions[k].Period); at < f.sessions[k].Last {
+			f.addFrame(k, at)
+			f.latest.push(at, k)
+		}
+	}
+
 	for len(f.cancel) > 0 && f.canceler != nil {
 		failed := f.cancel
 

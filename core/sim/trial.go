@@ -8,51 +8,170 @@ import (
 	"downbeat.dev/core/app"
 )
 
-// How long a trial of sessions is, and what it asks of each.
+// How long a trial of sessions is, and what it asks of them.
 const (
-	trialSpan  = 5 * time.Second
-	trialDepth = 8    // latencies that a trial takes at least: a backlog of one is nobody's loss yet
-	longFrames = 4000 // of a longer trial, after one that does not tell
-	longLeast  = 10 * time.Second
-	longMost   = time.Minute
-	trialWarm  = time.Second // in which the scheduler learns the rates; it is not counted
-	trialShare = 0.99        // of each session's frames
-	easyShare  = 0.01        // of requests that are made again, at most, where five seconds are enough
-	trialCtrl  = Duration(200e3)
-	trialData  = Duration(50e3) // for each input
+	trialWarm    = time.Second     // in which the scheduler learns the rates; it is not counted
+	trialSpan    = 5 * time.Second // after which sessions that fit easily have passed
+	easyDepth    = 2               // latencies before that, at least
+	easyShare    = 0.01            // of their requests that were made again, at most, with no frame lost
+	trialMost    = time.Minute
+	requestsMost = 15_000 // of a trial, but for fullDepth
+	growthEasy   = 0.02   // of their latency that later frames took longer, where five seconds are enough
+	growthMost   = 0.1    // beyond it a backlog grows, which may cost nobody a frame yet
+	fullDepth    = 4      // latencies that a trial takes where one may
+	lookEach     = Time(250e6)
+	sessionShare = 0.99 // of each session's frames must be in time
+	strainMost   = 1    // of a trial, see trial.strain
+	strainHalt   = 3    // strain that no longer run would mend
+	trialCtrl    = Duration(200e3)
+	trialData    = Duration(50e3) // for each input
 )
 
-// Trial runs sessions together in virtual time, with core/sched in charge, and reports whether each has its share of
-// frames in time. It is an app.Trial. Five seconds, or eight latencies, tell whether sessions fit easily, or by no means; those in
-// between run for longer.
+// Trial runs sessions together in virtual time, with core/sched in charge, and reports whether each will have its share of
+// frames in time. It is an app.Trial. Its time is bounded: it ends when five seconds have shown no strain, with the first session that has
+// lost too much, or after so many requests that what they suffered tells how a longer time would end.
 func Trial(c app.Capacity, all []app.Promise) bool {
-	span := trialSpan
-	for i := range all {
-		span = max(span, trialDepth*all[i].Latency)
-	}
-	longSpan := max(span, longSpanOf(all))
-
-	kept, again := tryPromises(c, all, span, longSpan)
-	if !kept || again <= easyShare {
-		return kept
-	}
-	kept, _ = tryPromises(c, all, longSpan, longSpan)
-	return kept
+	t := newTrial(c, all, trialMost)
+	t.strained = true
+	t.run()
+	return t.kept
 }
 
-// longSpanOf is how long the frames of a longer trial take: few sessions run for longer than many.
-func longSpanOf(all []app.Promise) time.Duration {
-	rate := 0.0
-	for i := range all {
-		rate += all[i].Rate
-	}
-	return min(longMost, max(longLeast, time.Duration(longFrames/rate*float64(time.Second))))
-}
-
-// KeepsPromises is Trial over any span, without a shorter one before.
+// KeepsPromises runs sessions for span, and reports whether each had its share of frames in time.
 func KeepsPromises(c app.Capacity, all []app.Promise, span time.Duration) bool {
-	kept, _ := tryPromises(c, all, span, span)
-	return kept
+	t := newTrial(c, all, span)
+	t.run()
+	return t.kept
+}
+
+// trial is one run of promises.
+type trial struct {
+	w        *World
+	sessions []Session
+	frames   *Frames
+	depth    Time // the longest latency
+	strained bool // it ends by strain, too
+	kept     bool
+	spare    []int  // by session: frames that it may still lose within the whole span
+	ended    []int  // by session: frames, after the warm-up
+	lost     []int  // likewise
+	all, bad int    // frames of all sessions that ended, and were lost
+	look     Time   // when it is next asked whether the end is known
+	took     []took // by second
+}
+
+// took is how much of their latency the frames took that ended in one second.
+type took struct{ shares, frames float64 }
+
+func newTrial(c app.Capacity, all []app.Promise, span time.Duration) *trial {
+	t := &trial{spare: make([]int, len(all)), ended: make([]int, len(all)), lost: make([]int, len(all))}
+	if c.GPUs < 1 {
+		return t
+	}
+	t.w, t.sessions = worldOf(c, all, span)
+	t.kept = true
+
+	for i := range t.sessions {
+		s := &t.sessions[i]
+		frames := float64(Time(span)-max(s.First, Time(trialWarm))) / float64(s.Period)
+		t.spare[i] = int(frames*(1-sessionShare) + 0.5)
+		t.depth = max(t.depth, Time(s.Latency))
+	}
+	t.frames = NewFrames(t.w, Duration(c.Hop), t.sessions, t.frameEnded)
+	return t
+}
+
+// run runs the trial to its end.
+func (t *trial) run() {
+	if t.w == nil || len(t.w.Arrivals) == 0 {
+		return // hooks alone ask nobody
+	}
+	d := NewDownbeat(t.w)
+	t.frames.CancelBy(d)
+	t.w.Run(d)
+
+	if t.strained && t.kept {
+		t.kept = t.strain() <= strainMost && t.growth() <= growthMost
+	}
+}
+
+// frameEnded counts a frame, and ends the trial when its end is known.
+func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
+	if t.strained {
+		t.noteTook(ended, float64(ended-begun)/float64(t.sessions[session].Latency))
+	}
+	if begun >= Time(trialWarm) {
+		t.ended[session]++
+		t.all++
+		if !inTime {
+			t.lost[session]++
+			t.bad++
+			t.kept = t.kept && t.lost[session] <= t.spare[session]
+		}
+	}
+	if !t.kept || t.strained && t.isTold() {
+		t.w.Result.Aborted = true
+	}
+}
+
+// isTold says whether what has happened tells how a longer run would end.
+func (t *trial) isTold() bool {
+	now := t.w.Now()
+	if now < max(t.look, Time(trialSpan), easyDepth*t.depth) {
+		return false
+	}
+	t.look = now + lookEach
+
+	growth := t.growth()
+	switch {
+	case t.strain() > strainHalt:
+		return true
+	case t.bad == 0 && t.againShare() <= easyShare && growth <= growthEasy:
+		return true
+	default:
+		return len(t.frames.owner) >= requestsMost && (growth <= growthEasy || now >= fullDepth*t.depth)
+	}
+}
+
+// noteTook notes how much of its latency a frame took.
+func (t *trial) noteTook(ended Time, share float64) {
+	second := int(ended / Time(time.Second))
+	for len(t.took) <= second {
+		t.took = append(t.took, took{})
+	}
+	t.took[second].shares += share
+	t.took[second].frames++
+}
+
+// growth is how much more of their latency the frames of the later half took than those before, without the warm-up.
+func (t *trial) growth() float64 {
+	counted := t.took[min(int(trialWarm/time.Second), len(t.took)):]
+	mean := func(all []took) float64 {
+		var sum took
+		for _, x := range all {
+			sum.shares, sum.frames = sum.shares+x.shares, sum.frames+x.frames
+		}
+		return sum.shares / max(sum.frames, 1)
+	}
+	middle := len(counted) / 2
+	return mean(counted[middle:]) - mean(counted[:middle])
+}
+
+// againShare is the share of requests that were made once more.
+func (t *trial) againShare() float64 {
+	return float64(t.frames.again) / float64(max(len(t.frames.owner), 1))
+}
+
+// strain says how likely it is that a session breaks its promise within a minute, or that it would have with other phases: beyond 1
+// one in ten does. The share of all frames that are lost tells more than what one session has lost in so short a time, and the requests that were
+// made again are what nearly went wrong. The weights are those of a logistic regression over random mixes (decision 0246).
+func (t *trial) strain() float64 {
+	excess := -1.0
+	for i := range t.lost {
+		excess = max(excess, float64(t.lost[i])-(1-sessionShare)*float64(t.ended[i]))
+	}
+	lost := float64(t.bad) / float64(max(t.all, 1))
+	return 0.625*math.Sqrt(1000*lost) + 0.27*math.Sqrt(100*t.againShare()) + 0.27*excess
 }
 
 // SessionResult is how a session's promise was kept.
@@ -106,47 +225,6 @@ func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses
 type frameOf struct {
 	session int
 	begun   Time
-}
-
-// tryPromises runs sessions for span, and ends with the first session that lost more than its share of the frames in
-// allow. again is the share of requests that were made once more, 1 if a frame was lost.
-func tryPromises(c app.Capacity, all []app.Promise, span, allow time.Duration) (kept bool, again float64) {
-	if c.GPUs < 1 {
-		return false, 1
-	}
-
-	w, sessions := worldOf(c, all, span)
-
-	// A session may lose so many of the frames that will come.
-	spare := make([]int, len(sessions))
-	for i := range sessions {
-		s := &sessions[i]
-		frames := float64(Time(allow)-max(s.First, Time(trialWarm))) / float64(s.Period)
-		spare[i] = int(frames*(1-trialShare) + 0.5)
-	}
-
-	kept, lost := true, false
-	frames := NewFrames(w, Duration(c.Hop), sessions, func(session int, begun, _ Time, inTime bool) {
-		if inTime || begun < Time(trialWarm) {
-			return
-		}
-		lost = true
-		if spare[session]--; spare[session] < 0 {
-			kept, w.Result.Aborted = false, true
-		}
-	})
-	if len(w.Arrivals) == 0 {
-		return kept, 0 // hooks alone ask nobody
-	}
-
-	d := NewDownbeat(w)
-	frames.CancelBy(d)
-	w.Run(d)
-
-	if lost {
-		return kept, 1
-	}
-	return kept, float64(frames.again) / float64(len(frames.owner))
 }
 
 // worldOf makes a World of GPUs and the sessions that ask it.

@@ -54,12 +54,37 @@ func TestTrialPassesWhatFits(t *testing.T) {
 	}
 }
 
+// TestTrialSeesABacklogGrow: in some seconds a backlog of less than a latency costs nobody a frame, so sessions of long latencies would be let
+// in beyond what the GPU carries.
+func TestTrialSeesABacklogGrow(t *testing.T) {
+	roomy, c := app.Capacity{GPUs: 1000, Hop: time.Millisecond}, app.Capacity{GPUs: 2, Hop: time.Millisecond}
+	var open []app.Promise
+	passed := 0
+	for n := range 60 {
+		p := promiseOf(t, 5, 20*time.Second)
+		p.Phase = time.Duration(n) * 37 * time.Millisecond % p.Period()
+		p, _, err := app.Admit(roomy, open, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if open = append(open, p); !Trial(c, open) {
+			break
+		}
+		passed++
+	}
+
+	if passed < 30 || !KeepsPromises(c, open[:passed], 10*time.Minute) {
+		t.Errorf("%d sessions pass, and are not kept for ten minutes", passed)
+	}
+}
+
 // TestDroppedRequestsAreMadeAgain: a step that missed its own deadline has what the frame can spare.
 func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
 	p := promiseOf(t, 5, 300*time.Millisecond)
 	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // nobody answers within 1 ms
-	if kept, again := tryPromises(c, []app.Promise{p}, trialSpan, trialSpan); !kept || again < 0.3 {
-		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", kept, again)
+	run := newTrial(c, []app.Promise{p}, trialSpan)
+	if run.run(); !run.kept || run.againShare() < 0.3 {
+		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
 	}
 }
