@@ -39,6 +39,9 @@ type Options struct {
 	// Reconnect is how long requests wait for a lost scheduler to come back, as long as they have
 	// budget left; after it, and until it is back, they end at once with ErrUnavailable. 5 s when 0.
 	Reconnect time.Duration
+	// HoldBytes is from which size on a state of a sequence stays with the backend whose step left it, and is read by the next
+	// step's from there; it is lost when the backend dies. 256 KiB when 0; negative: all states come here.
+	HoldBytes int
 	Logger    *slog.Logger
 }
 
@@ -87,6 +90,7 @@ type session struct {
 // counters are what Stats reports; each is written by any goroutine.
 type counters struct {
 	requests, answers, outcomes, resubmits, strays atomic.Uint64
+	statesHeld, statesFetched, statesLost          atomic.Uint64
 }
 
 // Stats is what a client counts since Dial.
@@ -97,8 +101,10 @@ type Stats struct {
 	Outcomes  uint64 // ended without
 	Resubmits uint64 // sent again after a session was lost or an input came late
 	Strays    uint64 // answers to requests that had ended
-	Connected bool
-	Data      DataStats
+	// Steps of sequences whose state stayed with its backend, and of these such whose state was fetched, or lost.
+	StatesHeld, StatesFetched, StatesLost uint64
+	Connected                             bool
+	Data                                  DataStats
 }
 
 // Dial opens the data plane and the session with the scheduler. It tries until ctx ends, ten seconds
@@ -168,6 +174,9 @@ func newClient(o Options) *Client {
 	if o.Reconnect <= 0 {
 		o.Reconnect = 5 * time.Second
 	}
+	if o.HoldBytes == 0 {
+		o.HoldBytes = stateBytes
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -231,5 +240,6 @@ func (c *Client) Connected() bool { return c.session.open.Load() }
 func (c *Client) Stats() Stats {
 	return Stats{Live: c.pending.live.Load(), Requests: c.stats.requests.Load(), Answers: c.stats.answers.Load(),
 		Outcomes: c.stats.outcomes.Load(), Resubmits: c.stats.resubmits.Load(), Strays: c.stats.strays.Load(),
+		StatesHeld: c.stats.statesHeld.Load(), StatesFetched: c.stats.statesFetched.Load(), StatesLost: c.stats.statesLost.Load(),
 		Connected: c.Connected(), Data: dataStats(c.node.Stats())}
 }

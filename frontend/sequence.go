@@ -2,10 +2,11 @@ package frontend
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"downbeat.dev/core/model"
@@ -50,7 +51,8 @@ type sequenceKey struct {
 type sequence struct {
 	turn  chan struct{} // cap 1; who has put something in runs a step
 	of    *Model        // that made the state, or will
-	state []byte        // tensors behind each other; nil: the initial state
+	state [][]byte      // by state; nil: the initial states, or held has them. Written with the turn
+	held  *heldStates   // what lies with the backend of the latest step; nil: nothing does. Written with the turn
 	used  int64         // when its latest step was asked for or ended, on the client's clock; guarded by sequences.mu
 	steps int           // that wait or run; guarded by sequences.mu
 	ended bool          // written with the turn
@@ -60,8 +62,9 @@ type sequence struct {
 type sequences struct {
 	mu    sync.Mutex
 	open  map[sequenceKey]*sequence
-	bytes int   // of states, at most
-	swept int64 // when idle ones were last looked for
+	bytes int          // of states, at most
+	swept int64        // when idle ones were last looked for
+	plain atomic.Int64 // until when all states come here: a backend did not know how to hold them
 }
 
 // doStep is Do for a step of a sequence.
@@ -112,8 +115,8 @@ func checkStep(m *Model, r *Request) error {
 		return fmt.Errorf("%w: inference request to model '%s' must specify a non-zero or non-empty correlation ID", ErrInvalid, m.Name)
 	case r.Sequence.ID != 0 && r.Sequence.Name != "" || len(r.Sequence.Name) > sequenceNameMax:
 		return fmt.Errorf("%w: model %q: sequence %d, %.40q: want a number, or a name of at most %d bytes", ErrInvalid, m.Name, r.Sequence.ID, r.Sequence.Name, sequenceNameMax)
-	case r.Prepare != nil:
-		return fmt.Errorf("%w: model %q: Prepare: a step's input must be there", ErrInvalid, m.Name)
+	case r.Prepare != nil || r.Parts != nil || r.Hold != 0:
+		return fmt.Errorf("%w: model %q: Prepare, Parts, Hold: a step's input must be there, and in one piece", ErrInvalid, m.Name)
 	case r.Input == nil || r.Input.mem == nil || r.Input.size != m.InputBytes:
 		return fmt.Errorf("%w: model %q: input: want a Buffer of %d bytes", ErrInvalid, m.Name, m.InputBytes)
 	case r.Output != nil && len(r.Output) < m.OutputBytes:
@@ -210,68 +213,62 @@ func (c *Client) askStep(ctx context.Context, s *sequence, r Request) (Result, e
 		return Result{}, fmt.Errorf("%w: sequence %v of model '%s': its state is of version %s, which is not served any more: it must begin anew", ErrInvalid, r.Sequence, r.Model, s.of.Version)
 	}
 
-	// The caller's buffer has no room behind its tensors.
-	in, err := c.Buffer(m.fullInput)
-	if err != nil {
-		return Result{}, err
-	}
-	defer in.Free()
-	if err := fillStep(in.Bytes(), m, s.state, &r); err != nil {
-		return Result{}, err
-	}
-
 	output := r.Output
-	r.Input, r.Version, r.Output, r.step = in, m.Version, nil, true
-	result, err := c.Do(ctx, r)
+	r.Version, r.Output, r.step = m.Version, nil, true
+	result, err := c.runStep(ctx, s, m, r)
 	if err != nil {
 		return result, err
 	}
 
-	// The visible outputs come first, the states behind them.
-	if len(result.Data) != m.fullOutput {
+	if err := c.keepState(s, m, &result, r.Sequence.End); err != nil {
 		result.Release()
-		return Result{}, &OutcomeError{Reason: model.ExecutionFailed, Model: m.Name, Local: true, Cause: fmt.Errorf("output of %d bytes: want %d", len(result.Data), m.fullOutput)}
+		return Result{}, &OutcomeError{Reason: model.ExecutionFailed, Model: m.Name, Local: true, Cause: err}
 	}
-	s.state = append(s.state[:0], result.Data[m.OutputBytes:]...)
-	result.Data = result.Data[:m.OutputBytes:m.OutputBytes]
 	if output != nil {
 		result.Data = output[:copy(output, result.Data)]
 	}
 	return result, nil
 }
 
-// fillStep puts a step's tensors behind each other: the caller's, controls, states.
-func fillStep(dst []byte, m *Model, state []byte, r *Request) error {
-	// READY is for rows without a request, of which batches here have none.
-	n := copy(dst, r.Input.Bytes())
-	yes := map[model.ControlKind]bool{model.ControlStart: r.Sequence.Start, model.ControlEnd: r.Sequence.End, model.ControlReady: true}
-	for i := range m.Sequence.Controls {
-		k := &m.Sequence.Controls[i]
-		switch {
-		case k.Kind == model.ControlID:
-			size := m.hidden[i].Datatype.Size()
-			if r.Sequence.ID == 0 || size == 4 && r.Sequence.ID>>32 > 0 {
-				return fmt.Errorf("%w: model %q: sequence %v: the model wants a number of %d bits", ErrInvalid, m.Name, r.Sequence, 8*size)
-			}
-			var number [8]byte
-			binary.LittleEndian.PutUint64(number[:], r.Sequence.ID)
-			n += copy(dst[n:], number[:size])
-		case yes[k.Kind]:
-			n += copy(dst[n:], k.True)
-		default:
-			n += copy(dst[n:], k.False)
+// runStep runs a step with all of its state here, or where the last step's backend holds it.
+func (c *Client) runStep(ctx context.Context, s *sequence, m *Model, r Request) (Result, error) {
+	// A state that is on its way here is waited for: its backend gives it up then.
+	if s.held != nil && s.held.begun.Load() {
+		if err := c.bringState(ctx, s, &r); err != nil {
+			return Result{}, err
 		}
 	}
 
-	// A sequence without a state yet begins with the initial one.
-	if state != nil {
-		copy(dst[n:], state)
-		return nil
+	// A state that cannot be read where it lies is fetched, and the step is asked for once more.
+	if hold := m.largeStates(c.o.HoldBytes); hold != 0 && c.now() >= c.sequences.plain.Load() {
+		result, err := c.runComposed(ctx, s, m, r, hold)
+		var of *OutcomeError
+		if !errors.As(err, &of) || of.Reason != model.InputUnavailable {
+			return result, err
+		}
+		if s.held == nil {
+			c.sequences.plain.Store(c.now() + int64(plainAfter))
+		}
 	}
-	clear(dst[n:])
-	for i := range m.Sequence.States {
-		copy(dst[n:], m.Sequence.States[i].Initial)
-		n += m.hidden[len(m.Sequence.Controls)+i].RowBytes()
+	if err := c.bringState(ctx, s, &r); err != nil {
+		return Result{}, err
 	}
-	return nil
+
+	// The caller's buffer has no room behind its tensors.
+	in, err := c.Buffer(m.fullInput)
+	if err != nil {
+		return Result{}, err
+	}
+	defer in.Free()
+	n := copy(in.Bytes(), r.Input.Bytes())
+	hidden, err := s.hiddenInputs(m, &r)
+	if err != nil {
+		return Result{}, err
+	}
+	for _, part := range hidden {
+		n += copy(in.Bytes()[n:], part.Data)
+	}
+
+	r.Input = in
+	return c.Do(ctx, r)
 }

@@ -34,6 +34,7 @@ type Model struct {
 	SLO      time.Duration // deadline of a request that names none; a minute when 0
 	Takes    time.Duration // of a batch of any size; 100 µs when 0. The scheduler plans with it
 	BatchMax int           // requests that run together at most; 8 when 0
+	Sequence string        // what stands in sequence_batching of its configuration; empty: it keeps no sequences
 }
 
 // Row is one request of a batch. It is valid until Answer returns.
@@ -67,13 +68,20 @@ func (r Row) Output(name string) frontend.Tensor {
 type Server struct {
 	Addr   string // of the scheduler, for frontend.Options
 	server *control.Server
+	data   rdma.Config // of the backends
 	closes []func() error
 }
 
 // Start starts a server of the models, and ends it with the test.
 func Start(tb testing.TB, models ...Model) *Server {
 	tb.Helper()
-	s := new(Server)
+	return StartOver(tb, frontend.DataPlane{}, models...)
+}
+
+// StartOver is Start with backends whose data planes are as d says.
+func StartOver(tb testing.TB, d frontend.DataPlane, models ...Model) *Server {
+	tb.Helper()
+	s := &Server{data: rdma.Config{Listen: d.Listen, Providers: d.Providers}}
 
 	// Registered before anything is opened, so that a start that fails half way is undone; the last part goes
 	// first.
@@ -93,7 +101,13 @@ func Start(tb testing.TB, models ...Model) *Server {
 // Client dials a client of the server, and closes it with the test.
 func (s *Server) Client(tb testing.TB) *frontend.Client {
 	tb.Helper()
-	c, err := frontend.Dial(tb.Context(), frontend.Options{Scheduler: s.Addr})
+	return s.ClientOver(tb, frontend.DataPlane{})
+}
+
+// ClientOver is Client with a data plane as d says.
+func (s *Server) ClientOver(tb testing.TB, d frontend.DataPlane) *frontend.Client {
+	tb.Helper()
+	c, err := frontend.Dial(tb.Context(), frontend.Options{Scheduler: s.Addr, Data: d})
 	if err != nil {
 		tb.Fatalf("frontendtest: %v", err)
 	}
@@ -157,7 +171,7 @@ func (s *Server) joinBackend(name string, models []Model) (end func() error, err
 		return failed
 	}
 
-	node, err := rdma.Open(rdma.Config{})
+	node, err := rdma.Open(s.data)
 	if err != nil {
 		return end, err
 	}
@@ -264,6 +278,10 @@ func (m Model) config() (string, error) {
 			shape := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(t.Shape), "[]")), ", ")
 			text += fmt.Sprintf("%s [ { name: %q data_type: TYPE_%s dims: [ %s ] } ]\n", kind, t.Name, t.Datatype, shape)
 		}
+	}
+
+	if m.Sequence != "" {
+		text += fmt.Sprintf("sequence_batching { %s }\n", m.Sequence)
 	}
 
 	// The repository reads times in milliseconds, and ℓ(b) wants an alpha above 0.
