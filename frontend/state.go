@@ -37,6 +37,7 @@ func (m *Model) largeStates(least int) (hold uint32) {
 	if least < 0 || !m.TakesParts() || len(m.Outputs)+len(m.Sequence.States) > wire.PartsMax || len(m.Inputs)+len(m.hidden) > wire.PartsMax {
 		return 0
 	}
+
 	for i := range m.Sequence.States {
 		if m.stateTensor(i).RowBytes() >= least {
 			hold |= 1 << (len(m.Outputs) + i)
@@ -50,7 +51,9 @@ func (m *Model) stateTensor(i int) *model.Tensor { return &m.hidden[len(m.Sequen
 
 // runComposed runs a step whose inputs may lie at several places, and has its backend hold large states.
 func (c *Client) runComposed(ctx context.Context, s *sequence, m *Model, r Request, hold uint32) (Result, error) {
+	// The caller's tensors are parts of their own: the table tells where each input lies.
 	rest := r.Input.Bytes()
+
 	for i := range m.Inputs {
 		n := m.Inputs[i].RowBytes()
 		r.Parts, rest = append(r.Parts, Part{Data: rest[:n:n]}), rest[n:]
@@ -119,6 +122,7 @@ func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) err
 			want -= m.stateTensor(i).RowBytes()
 		}
 	}
+
 	if len(result.Data) != want {
 		return fmt.Errorf("output of %d bytes: want %d", len(result.Data), want)
 	}
@@ -133,9 +137,11 @@ func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) err
 		}
 		return nil
 	}
+
 	if s.state == nil {
 		s.state = make([][]byte, len(held.held))
 	}
+
 	for i, h := range held.held {
 		if h == nil {
 			n := m.stateTensor(i).RowBytes()
@@ -146,8 +152,10 @@ func (c *Client) keepState(s *sequence, m *Model, result *Result, last bool) err
 	if held.row == nil {
 		return nil
 	}
+
 	s.held = held
 	c.stats.statesHeld.Add(1)
+
 	held.timer = time.AfterFunc(fetchAfter, func() { c.fetchStates(held) })
 	return nil
 }
@@ -158,6 +166,7 @@ func (s *sequence) dropHeld() {
 		return
 	}
 	s.held.timer.Stop()
+
 	s.held.row.freeRow()
 	s.held = nil
 }
@@ -173,6 +182,7 @@ func (c *Client) fetchStates(h *heldStates) {
 func (c *Client) readStates(h *heldStates) {
 	defer close(h.done)
 	h.fetched = make([][]byte, len(h.held))
+
 	for i, held := range h.held {
 		if held == nil {
 			continue
@@ -185,6 +195,7 @@ func (c *Client) readStates(h *heldStates) {
 		h.fetched[i] = append([]byte(nil), b.Bytes()...)
 		b.Free()
 	}
+
 	h.row.freeRow()
 	c.stats.statesFetched.Add(1)
 }
