@@ -70,19 +70,25 @@ type frame struct {
 // Turn are taken. Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
 // stages that ask nobody.
 func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
+	return newFrames(w, hop, sessions, done, false)
+}
+
+// newFrames is NewFrames, where one by one says that a frame is made when the one before it begins: w's Arrivals do not tell rates then, and a
+// run that ends early has not made those that never came.
+func newFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool), oneByOne bool) *Frames {
 	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
 	w.Ended, w.Turn = f.requestEnded, f.turn
 
 	// Requests that come by themselves are numbered before those of frames.
 	f.owner = slices.Repeat([]owner{{frame: nobody}}, len(w.Arrivals))
 
-	// A frame is made when the one before it begins; where no request would tell that it has, all are made now.
+	// Where no request would tell that a frame has begun, all are made now.
 	for k := range sessions {
 		s := &sessions[k]
 		asks := slices.ContainsFunc(s.Stages, func(s Stage) bool { return s.Model != Hook && s.FanOut > 0 })
 		for at := s.First; at < s.Last; at = at.Add(s.Period) {
 			f.addFrame(int32(k), at)
-			if asks {
+			if oneByOne && asks {
 				f.latest.push(at, int32(k))
 				break
 			}

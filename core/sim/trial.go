@@ -77,7 +77,7 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration) *trial {
 		t.spare[i] = int(frames*(1-sessionShare) + 0.5)
 		t.depth = max(t.depth, Time(s.Latency))
 	}
-	t.frames = NewFrames(t.w, Duration(c.Hop), t.sessions, t.frameEnded)
+	t.frames = newFrames(t.w, Duration(c.Hop), t.sessions, t.frameEnded, true)
 	return t
 }
 
