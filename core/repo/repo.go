@@ -8,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"downbeat.dev/core/app"
 	"downbeat.dev/core/model"
@@ -126,16 +124,6 @@ func (m *Model) SameSettings(o *Model) bool {
 		return false
 	}
 	return slices.EqualFunc(m.Outputs, o.Outputs, func(x, y model.Tensor) bool { return slices.Equal(x.Labels, y.Labels) })
-}
-
-// Labels returns the class names of an output, by index; nil if it has none.
-func (m *Model) Labels(output string) []string {
-	for i := range m.Outputs {
-		if m.Outputs[i].Name == output {
-			return m.Outputs[i].Labels
-		}
-	}
-	return nil
 }
 
 // Open reads the repository in dir, whose models are described in full. It fails only if dir itself cannot be read; what
@@ -283,152 +271,6 @@ func readConfig(path string, o Options) (*Config, error) {
 		return nil, err
 	}
 	return parseConfig(path, text, func(c *Config, batchSaid bool) error { return c.completeFromFile(filepath.Dir(path), batchSaid, o) })
-}
-
-// openVersion reads one version of a model; of is whose file it runs.
-func openVersion(dir, name string, version int64, c *Config, of parent) (Model, error) {
-	m := Model{Name: name, Version: strconv.FormatInt(version, 10), Platform: c.Platform, SLO: c.SLO,
-		BatchMax: max(c.BatchMax, 1), Batched: c.BatchMax > 0, BytesMax: c.BytesMax, Config: c, Accuracy: c.Accuracy, ExitStage: c.ExitStage}
-
-	for _, t := range c.Inputs {
-		m.Inputs = append(m.Inputs, t.Tensor)
-	}
-	for _, t := range c.Outputs {
-		m.Outputs = append(m.Outputs, t.Tensor)
-	}
-
-	m.Stamp = stampOf(dir, m.Version)
-	if d := filepath.Join(dir, m.Version); isDir(d) || c.ExitOf != "" { // an exit's is made for its profile
-		m.VersionDir = d
-	}
-	if c.ExitOf != "" {
-		m.Stamp += stampOf(of.dir, m.Version)
-		if err := m.readJudged(of); err != nil {
-			return m, fmt.Errorf("version %s: %w", m.Version, err)
-		}
-	}
-	if c.Platform == PlatformEmulated {
-		return m, nil
-	}
-
-	m.ONNXPath = filepath.Join(of.dir, m.Version, of.config.ModelFile)
-	info, err := os.Stat(m.ONNXPath)
-	switch {
-	case err != nil:
-		return m, fmt.Errorf("version %s: %w", m.Version, err)
-	case !info.Mode().IsRegular() || info.Size() == 0:
-		return m, fmt.Errorf("version %s: %s: want a regular file that is not empty", m.Version, m.ONNXPath)
-	}
-	m.Profiles, err = readProfiles(filepath.Join(m.VersionDir, profileFile))
-	return m, err
-}
-
-// chooseVersions returns the versions that the policy serves, oldest first.
-func chooseVersions(dir string, c *Config) ([]int64, error) {
-	all, err := listVersions(dir)
-	if err != nil {
-		return nil, err
-	}
-
-	// An emulated model runs no file, so it needs no directory for a version.
-	if len(all) == 0 && c.Platform == PlatformEmulated {
-		all = []int64{1}
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: has no version; want a directory named by a positive integer with %s in it", dir, c.ModelFile)
-	}
-
-	p := c.Versions
-	switch {
-	case p.All:
-		return all, nil
-	case len(p.Specific) > 0:
-		for _, v := range p.Specific {
-			if !slices.Contains(all, v) {
-				return nil, fmt.Errorf("%s: version_policy.specific: version %d is not there; there are %v", dir, v, all)
-			}
-		}
-
-		s := slices.Clone(p.Specific)
-		slices.Sort(s)
-		return slices.Compact(s), nil
-	}
-	return all[max(len(all)-max(p.Latest, 1), 0):], nil
-}
-
-func listVersions(dir string) ([]int64, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-
-	var all []int64
-	for _, e := range entries {
-		if v, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && isVersion(e.Name()) && isDir(filepath.Join(dir, e.Name())) {
-			all = append(all, v)
-		}
-	}
-	slices.Sort(all)
-	return all, nil
-}
-
-// hasFile says whether one of some files may be there.
-func hasFile(dir string, names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, name))
-		return !errors.Is(err, fs.ErrNotExist)
-	})
-}
-
-// isVersion tells whether a name is a version's: a positive integer, written without zeros in front.
-func isVersion(name string) bool {
-	v, err := strconv.ParseInt(name, 10, 64)
-	return err == nil && v > 0 && strconv.FormatInt(v, 10) == name
-}
-
-func hasVersions(dir string) bool {
-	v, err := listVersions(dir)
-	return err == nil && len(v) > 0
-}
-
-// readLabels reads the label file of every output that names one: a class per line.
-func readLabels(dir string, c *Config) error {
-	for i := range c.Outputs {
-		o := &c.Outputs[i]
-		if o.LabelFilename == "" {
-			continue
-		}
-
-		text, err := readLimited(filepath.Join(dir, o.LabelFilename), labelBytesMax)
-		if err == nil {
-			o.Labels, err = splitLabels(string(text))
-		}
-		if err != nil {
-			return fmt.Errorf("output.label_filename of %q: %w", o.Name, err)
-		}
-	}
-	return nil
-}
-
-// splitLabels returns the lines of a label file. Frontends are told of all of them, so that they must be
-// what a message can carry.
-func splitLabels(text string) ([]string, error) {
-	// Editors end files with a newline, and some end lines with two bytes; neither makes a label.
-	labels := strings.Split(strings.TrimRight(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
-	if len(labels) > model.LabelsMax {
-		return nil, fmt.Errorf("%d labels: want at most %d", len(labels), model.LabelsMax)
-	}
-
-	// Labels go into messages to every frontend, which refuse what is not UTF-8 or too long.
-	for i, label := range labels {
-		switch {
-		case !utf8.ValidString(label):
-			return nil, fmt.Errorf("line %d: %q: want UTF-8", i+1, shortenText(label))
-		case len(label) > model.LabelBytesMax:
-			return nil, fmt.Errorf("line %d: a label of %d bytes: want at most %d", i+1, len(label), model.LabelBytesMax)
-		}
-	}
-	return labels, nil
 }
 
 // checkName keeps names to what is safe in URLs, metrics and paths.

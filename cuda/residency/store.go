@@ -1,10 +1,7 @@
 package residency
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"downbeat.dev/cuda"
@@ -53,13 +50,6 @@ type body struct {
 	data  []byte       // the pageable copy; parameters keep the owner's, which is never written
 	dirty bool         // the device's bytes are newer than data
 	owned bool         // data is ours
-}
-
-// departure is a slab, or a pair of events, that a copy under way still needs.
-type departure struct {
-	slab     *cuda.Slab
-	from, to *cuda.Event
-	loaded   bool // count the time between the events as load time
 }
 
 // Open reserves the device memory.
@@ -141,205 +131,6 @@ func (s *Store) Acquire(now time.Duration, ids []ID, sub *cuda.Submission, st *c
 	}
 	return nil
 }
-
-// performMoves carries out moves in one submission on the load stream; when nothing needs copying, as for
-// intermediates, there is none.
-func (s *Store) performMoves(moves []Move) error {
-	s.beginScratch()
-	timed, err := s.startTiming(moves)
-	if err != nil {
-		return err
-	}
-
-	for _, m := range moves {
-		if err = s.moveContent(m); err != nil {
-			break
-		}
-	}
-
-	if timed.to != nil {
-		s.scratch.Record(s.load, timed.to)
-	}
-
-	if s.scratch.Len() == 0 {
-		return err
-	}
-
-	// The event says that everything before it has been moved: batches wait for it on their own streams.
-	s.scratch.Record(s.load, s.moved)
-	err = errors.Join(err, s.flushScratch())
-	timed.loaded = timed.to != nil && err == nil
-	s.leaving = append(s.leaving, timed)
-	return err
-}
-
-// startTiming starts measuring if any of moves loads bytes.
-func (s *Store) startTiming(moves []Move) (d departure, err error) {
-	if !slices.ContainsFunc(moves, func(m Move) bool { return m.To == Device && m.From != Nowhere }) {
-		return d, nil
-	}
-
-	if d.from, err = s.dev.NewEvent(); err == nil {
-		d.to, err = s.dev.NewEvent()
-	}
-	if err != nil {
-		d.freeParts()
-		return departure{}, fmt.Errorf("move contents: %w", err)
-	}
-
-	s.scratch.Record(s.load, d.from)
-	return d, nil
-}
-
-// beginScratch empties scratch, unless the device still owes it.
-func (s *Store) beginScratch() {
-	if !s.behind {
-		s.scratch.Reset()
-	}
-}
-
-// flushScratch submits scratch. What the device refuses stays in scratch (see cuda.Device.Submit): the bodies
-// say that it happened, and it will before anything else does.
-func (s *Store) flushScratch() error {
-	err := s.dev.Submit(&s.scratch)
-	s.behind, s.moving = err != nil, true
-	return err
-}
-
-func (s *Store) moveContent(m Move) error {
-	b := &s.bodies[m.ID]
-	bytes := s.table.contents[m.ID].Bytes
-	switch {
-	case m.To == Device:
-		return s.bringIn(m, b, bytes)
-	case m.From == Device:
-		return s.sendOff(m, b, bytes)
-	case m.From == Pinned && m.To == Pageable:
-		return s.demoteContent(b)
-	}
-	return nil
-}
-
-// bringIn gives a content device memory and copies it in. Fragments may leave no piece that is large
-// enough although the bytes suffice; then more goes.
-func (s *Store) bringIn(m Move, b *body, bytes int64) error {
-	// Where no hole of the arena is large enough, contents that nobody uses leave until one is.
-	for {
-		addr, err := s.arena.Alloc(&s.scratch, s.load, bytes)
-		if err == nil {
-			b.addr = addr
-			break
-		}
-		moves, ok := s.table.Evict(nil)
-		if !errors.Is(err, cuda.ErrOutOfMemory) || !ok {
-			return fmt.Errorf("load %q: %w", s.table.contents[m.ID].Name, err)
-		}
-		s.stats.FragmentEvictions++
-		for _, e := range moves {
-			if err := s.moveContent(e); err != nil {
-				return err
-			}
-		}
-	}
-
-	s.stats.Loads++
-
-	switch m.From {
-	case Pinned:
-		s.stats.LoadsPinned++
-		s.scratch.CopyIn(s.load, b.addr, b.slab.Bytes())
-		s.stats.BytesIn += int64(len(b.slab.Bytes()))
-		// The copy reads the slab until it has ended.
-		s.leaving = append(s.leaving, departure{slab: b.slab})
-		b.slab = nil
-	case Pageable:
-		s.stats.LoadsPageable++
-		s.scratch.CopyIn(s.load, b.addr, b.data)
-		s.stats.BytesIn += int64(len(b.data))
-	}
-	return nil
-}
-
-// sendOff takes a content off the device.
-func (s *Store) sendOff(m Move, b *body, bytes int64) error {
-	// What has an unchanged copy in pageable memory needs only its own length.
-	n := bytes
-	if b.data != nil && !b.owned {
-		n = int64(len(b.data))
-	}
-
-	switch m.To {
-	case Nowhere:
-		s.stats.Freed++
-	case Pinned:
-		slab, err := s.dev.AllocHost(n)
-		if err != nil {
-			return fmt.Errorf("evict %q: %w", s.table.contents[m.ID].Name, err)
-		}
-		if !slab.Pinned() {
-			s.stats.Fallback++
-		}
-		b.slab = slab
-		s.copyOut(slab.Bytes(), b.addr)
-		s.stats.ToPinned++
-	case Pageable:
-		// Bytes that the owner has unchanged need no copy.
-		if b.dirty || b.data == nil {
-			if !b.owned {
-				b.data, b.owned = make([]byte, n), true
-			}
-			s.copyOut(b.data, b.addr)
-			b.dirty = false
-		}
-		s.stats.ToPageable++
-	}
-
-	if m.To != Nowhere {
-		s.stats.Evictions[s.table.contents[m.ID].Kind]++
-	}
-
-	// Whoever gets the memory next is ordered behind the load stream, where its bytes are copied out.
-	err := s.arena.Free(b.addr, s.load)
-	b.addr = 0
-	return err
-}
-
-func (s *Store) copyOut(dst []byte, src cuda.Address) {
-	s.scratch.CopyOut(s.load, dst, src)
-	s.stats.BytesOut += int64(len(dst))
-}
-
-// demoteContent moves a content from pinned to pageable memory: its slab goes when no copy needs it. Bytes that
-// exist nowhere else are copied, for which the copy that filled the slab must have ended.
-func (s *Store) demoteContent(b *body) error {
-	// A changed content exists in pinned memory alone: it must have arrived there before it can be copied on.
-	if b.dirty {
-		s.scratch.Record(s.load, s.moved)
-		if err := s.flushScratch(); err != nil {
-			return fmt.Errorf("move out of pinned memory: %w", err)
-		}
-
-		s.beginScratch()
-		ctx, cancel := context.WithTimeout(context.Background(), demoteWait)
-		defer cancel()
-		if err := s.dev.Wait(ctx, s.moved); err != nil {
-			return fmt.Errorf("move out of pinned memory: %w", err)
-		}
-
-		if !b.owned {
-			b.data, b.owned = make([]byte, len(b.slab.Bytes())), true
-		}
-		copy(b.data, b.slab.Bytes())
-		b.dirty = false
-	}
-
-	// The slab is given back with the next moves that have ended.
-	s.leaving = append(s.leaving, departure{slab: b.slab})
-	b.slab = nil
-	return nil
-}
-
-const demoteWait = 5 * time.Second
 
 // undoUses takes back the uses after a failed move, and tells the table where every content really is.
 func (s *Store) undoUses(ids []ID) {
@@ -459,39 +250,6 @@ func (s *Store) Remove(id ID) error {
 
 	*b = body{}
 	return err
-}
-
-// collectCopies frees what copies needed once the latest move has ended. What the device still owes needs it too.
-func (s *Store) collectCopies() error {
-	// The event's record is among the commands that the device has not taken.
-	if s.behind {
-		return nil
-	}
-
-	done, err := s.dev.Done(s.moved)
-	if err != nil || !done {
-		return err
-	}
-
-	s.moving = false
-
-	for _, l := range s.leaving {
-		if l.loaded {
-			if t, err := s.dev.Elapsed(l.from, l.to); err == nil {
-				s.stats.LoadTime += t
-			}
-		}
-		l.freeParts()
-	}
-
-	s.leaving = s.leaving[:0]
-	return nil
-}
-
-func (l departure) freeParts() {
-	l.slab.Free()
-	l.from.Free()
-	l.to.Free()
 }
 
 // Stats returns the counts now.

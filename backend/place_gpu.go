@@ -1,0 +1,157 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/wire"
+)
+
+// change is one model that is loaded on, or taken from, one GPU.
+type change struct {
+	number uint64 // of the placement; 0: nobody asked
+	gpu    *gpu
+	model  uint32
+}
+
+// loadEverywhere loads a model on every GPU, one after another. GPUs that got it before one failed give it back.
+func (b *Backend) loadEverywhere(ctx context.Context, model uint32, m *device.Model) error {
+	var fresh []*gpu
+	for _, g := range b.gpus {
+		had := g.routeOf(model) != nil
+		if err := b.loadOn(ctx, change{gpu: g, model: model}, m); err != nil {
+			for _, other := range fresh {
+				err = errors.Join(err, b.unloadFrom(ctx, change{gpu: other, model: model}))
+			}
+			return err
+		}
+		if !had {
+			fresh = append(fresh, g)
+		}
+	}
+
+	return nil
+}
+
+// loadOn loads a model on one GPU, or puts its weights in force there if it is loaded.
+func (b *Backend) loadOn(ctx context.Context, c change, m *device.Model) error {
+	old := c.gpu.routeOf(c.model)
+	if old != nil && m.Source.SameSettings(old.model.Source) {
+		began := time.Now()
+		err := old.executor.Update(old.model, m.Source)
+		if err == nil {
+			b.tellLoaded(c, old, time.Since(began), 0)
+			return nil
+		}
+
+		// New weights of other shapes need a load; any other error is the load's end.
+		if !errors.Is(err, device.ErrShape) {
+			return b.tellFailed(c, err)
+		}
+	}
+
+	// The new one is loaded beside the old one, which serves until it is replaced.
+	r, err := c.gpu.loadRoute(ctx, m)
+	if err != nil {
+		return b.tellFailed(c, err)
+	}
+
+	if err = b.measureRoute(ctx, c, r); err == nil && old != nil {
+		err = b.replaceRoute(ctx, c, old, r)
+	}
+
+	if err != nil {
+		return b.tellFailed(c, errors.Join(err, r.executor.Unload(m)))
+	}
+
+	c.gpu.setRoute(c.model, r)
+	b.tellLoaded(c, r, r.loadTime, r.warmTime)
+	return nil
+}
+
+// replaceRoute ends a route in favour of another one, which is loaded already. Where requests fit both none is refused
+// meanwhile.
+func (b *Backend) replaceRoute(ctx context.Context, c change, old, r *route) error {
+	if old.model.Source.SameTensors(r.model.Source) && r.model.BatchMax >= old.model.BatchMax {
+		// The new route takes what comes before the old one is drained.
+		c.gpu.setRoute(c.model, r)
+		if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
+			c.gpu.setRoute(c.model, old)
+			return err
+		}
+		return nil
+	}
+
+	// Requests for other shapes must not reach the new route: the scheduler stops sending first.
+	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
+	if err := c.gpu.closeRoute(ctx, c.model, old); err != nil {
+		b.tellLoaded(c, old, 0, 0)
+		return err
+	}
+
+	return nil
+}
+
+// measureRoute sees that the model has a profile that holds here, and that it is fast enough for its SLO.
+func (b *Backend) measureRoute(ctx context.Context, c change, r *route) error {
+	m, e := r.model, b.modelEntries()[c.model]
+	if p := b.profileOfLearnt(m); p != nil {
+		m.Profile = p
+	} else if b.config.Measure != nil && !(e.measured && e.model == m) && !(r.unwarmed != nil && m.Profile != nil) {
+		s, err := c.gpu.borrowSlot(ctx)
+		if err != nil {
+			return err
+		}
+
+		// Measured between the batches of others, which go on.
+		run := func(batch device.Batch) (time.Duration, error) { return c.gpu.timeAlone(ctx, r, batch) }
+
+		p, err := b.config.Measure(ctx, run, m, s)
+		c.gpu.freeSlots(s, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.gpu.name, err)
+		}
+		m.Profile = p
+	}
+
+	if m.Profile == nil || m.Profile.Max() < m.BatchMax {
+		return fmt.Errorf("model %s version %s has no profile for batches up to %d", m.Name, m.Version, m.BatchMax)
+	}
+
+	if slo, one := m.Source.SLO, m.Profile.Exec(1); slo > 0 && slo < one { // the scheduler would refuse all
+		return fmt.Errorf("model %s version %s: SLO %v is shorter than ℓ(1) = %v here: set the parameter slo_ms in its config.pbtxt higher", m.Name, m.Version, slo, one)
+	}
+
+	b.setEntry(c.model, entry{model: m, measured: true})
+	b.tellLoadable(c.model)
+	return nil
+}
+
+// unloadFrom takes a model from one GPU, and the memory that only it needed.
+func (b *Backend) unloadFrom(ctx context.Context, c change) error {
+	r := c.gpu.routeOf(c.model)
+	if r == nil {
+		b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
+		return nil
+	}
+
+	b.tellState(c, wire.PlacementReport{State: wire.Unloading})
+	if err := c.gpu.closeRoute(ctx, c.model, r); err != nil {
+		if c.gpu.routeOf(c.model) == r { // it is in force again
+			b.tellLoaded(c, r, 0, 0)
+		}
+		return err
+	}
+
+	// Larger slots than needed cost memory only: the unload holds all the same.
+	if err := c.gpu.shrinkSlots(ctx); err != nil {
+		b.log.Warn("slots stay larger than the loaded models need", "gpu", c.gpu.name, "err", err)
+	}
+
+	b.log.Info("model unloaded", "model", r.model.Name, "version", r.model.Version, "gpu", c.gpu.name)
+	b.tellState(c, wire.PlacementReport{State: wire.Unloaded})
+	return nil
+}

@@ -1,0 +1,95 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+
+	"downbeat.dev/backend/device"
+	"downbeat.dev/core/wire"
+)
+
+// Place takes the scheduler's placements. They are carried out one after another, while batches go on.
+func (b events) Place(list []wire.Placement) {
+	for _, p := range list {
+		select {
+		case b.placements <- p:
+		default:
+			b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
+				Text: fmt.Sprintf("%d placements wait already", placementsMax)})
+		}
+	}
+}
+
+// placementsMax is how many placements of the scheduler may wait.
+const placementsMax = 256
+
+// carryOut is the goroutine that carries placements out.
+func (b *Backend) carryOut(ctx context.Context) {
+	defer b.wait.Done()
+
+	// Reports need the link, which is attached after New has returned.
+	if b.awaitLink() == nil {
+		return
+	}
+
+	for {
+		select {
+		case <-b.stop:
+			return
+		case p := <-b.placements:
+			b.placeOne(ctx, p)
+		}
+	}
+}
+
+// placeOne carries one placement out; its report says how that ended.
+func (b *Backend) placeOne(ctx context.Context, p wire.Placement) {
+	all := b.modelEntries()
+
+	// Numbers come from another process: they are checked before they are indices.
+	if int(p.GPU) >= len(b.gpus) || int(p.Model) >= len(all) {
+		b.sendReport(wire.PlacementReport{Number: p.Number, GPU: p.GPU, Model: p.Model, State: wire.LoadFailed,
+			Text: fmt.Sprintf("gpu %d, model %d: this backend has %d and %d", p.GPU, p.Model, len(b.gpus), len(all))})
+		return
+	}
+
+	if b.beginPlacing(ctx) != nil {
+		return
+	}
+	defer b.endPlacing()
+
+	c, m := change{number: p.Number, gpu: b.gpus[p.GPU], model: p.Model}, all[p.Model].model
+	var err error
+	switch r := c.gpu.routeOf(p.Model); {
+	case p.Op == wire.Unload:
+		err = b.unloadFrom(ctx, c)
+	case p.Op == wire.Load && r != nil:
+		// It is loaded already: the report is what the scheduler waits for.
+		b.tellLoaded(c, r, 0, 0)
+	default:
+		// The repository is read anew: its files may have changed since the start.
+		if m, err = b.rereadModel(ctx, m); err != nil {
+			err = b.tellFailed(c, err)
+			break
+		}
+		err = b.loadOn(ctx, c, m)
+	}
+
+	if err != nil {
+		b.log.Error("placement failed", "op", p.Op, "gpu", c.gpu.name, "model", m.Name, "version", m.Version, "err", err)
+	}
+}
+
+// rereadModel returns a model as the repository has it now, or as it was if there is none.
+func (b *Backend) rereadModel(ctx context.Context, m *device.Model) (*device.Model, error) {
+	if b.config.Find == nil {
+		return m, nil
+	}
+
+	found, err := b.config.Find(ctx, m.Name, m.Version)
+	if err != nil {
+		return m, err
+	}
+
+	return found[0], nil
+}

@@ -1,0 +1,154 @@
+package repo
+
+import (
+	"slices"
+	"strings"
+
+	"downbeat.dev/core/model"
+)
+
+// TensorConfig is one ModelInput or ModelOutput.
+type TensorConfig struct {
+	model.Tensor          // as clients see it, without the batch dimension
+	Reshape       []int64 // what the graph wants instead of Shape; nil: the same
+	LabelFilename string  // outputs only
+	Optional      bool    // inputs only: requests may leave it out
+}
+
+func (d *decoder) readTensor(out *[]TensorConfig, what string) func(value) error {
+	return func(v value) error {
+		if len(*out) == tensorsMax {
+			return d.failAt(v, what, "a model may have at most %d", tensorsMax)
+		}
+		var t TensorConfig
+		var reshaped bool
+
+		r := rules{
+			"name":                    {read: d.readText(&t.Name)},
+			"data_type":               {read: d.readDatatype(&t.Datatype)},
+			"dims":                    {read: d.openDim(&t.Shape, what+".dims"), repeated: true},
+			"reshape":                 {read: d.readReshape(&t.Reshape, &reshaped, what)},
+			"is_shape_tensor":         {read: d.mustBeFalse("shape tensors are not supported")},
+			"is_non_linear_format_io": {read: d.mustBeFalse("only linear formats are supported")},
+		}
+
+		// Triton gives inputs and outputs different fields; a field of the other kind is an unknown one.
+		if what == "input" {
+			r["format"] = rule{read: d.readEnum(new(string), "FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW")}
+			r["allow_ragged_batch"] = rule{read: d.mustBeFalse("ragged batches are not supported")}
+			r["optional"] = rule{read: func(v value) error {
+				if t.Optional = isTrue(v); t.Optional {
+					return nil
+				}
+				return d.mustBeFalse("")(v)
+			}}
+		} else {
+			r["label_filename"] = rule{read: d.fileName(&t.LabelFilename)}
+		}
+
+		if err := d.decodeFields(v.sub, what, r, v); err != nil {
+			return err
+		}
+		if err := d.checkTensor(v, what, t, reshaped); err != nil {
+			return err
+		}
+
+		// Clients name tensors, so two of one name could not be told apart.
+		for _, o := range *out {
+			if o.Name == t.Name {
+				return d.failAt(v, what+".name", "%q is there twice", t.Name)
+			}
+		}
+		*out = append(*out, t)
+		return nil
+	}
+}
+
+func (d *decoder) checkTensor(v value, what string, t TensorConfig, reshaped bool) error {
+	switch {
+	case t.Name == "":
+		return d.failAt(value{at: v.at}, what+".name", "an %s needs a name", what)
+	case t.Datatype == "":
+		return d.failAt(value{at: v.at}, what+".data_type", "%q needs a data_type, such as TYPE_FP32", t.Name)
+	case len(t.Shape) == 0:
+		return d.failAt(value{at: v.at}, what+".dims", "%q needs dims, without the batch dimension", t.Name)
+	case countElements(t.Shape) > elementsMax:
+		return d.failAt(value{at: v.at}, what+".dims", "%q has more than %d elements", t.Name, elementsMax)
+	case reshaped && t.IsOpen():
+		return d.failAt(value{at: v.at}, what+".reshape", "%v of %q, whose dims %v are variable: not supported; want the graph's own dims", t.Reshape, t.Name, t.Shape)
+	case reshaped && countElements(t.Shape) != countElements(t.Reshape):
+		return d.failAt(value{at: v.at}, what+".reshape", "%v has %d elements, dims %v have %d", t.Reshape, countElements(t.Reshape), t.Shape, countElements(t.Shape))
+	}
+	return nil
+}
+
+// countElements multiplies dims, stopping above elementsMax so that it cannot overflow.
+func countElements(shape []int64) int64 {
+	n := int64(1)
+	for _, s := range shape {
+		// Two factors of at most elementsMax, 2^28, cannot overflow 64 bits.
+		if n *= max(s, 1); n > elementsMax {
+			return elementsMax + 1
+		}
+	}
+	return n
+}
+
+func (d *decoder) readDatatype(out *model.Datatype) func(value) error {
+	return func(v value) error {
+		var names []string
+		for _, t := range model.Datatypes() {
+			name := configDatatype(t)
+			if v.sub == nil && v.kind == tokenName && v.text == name {
+				*out = t
+				return nil
+			}
+			names = append(names, name)
+		}
+
+		// The error lists what is allowed, in an order that does not change from run to run.
+		slices.Sort(names)
+		return d.failAt(v, "data_type", "want one of %s", strings.Join(names, ", "))
+	}
+}
+
+// configDatatype is a datatype's name in config.pbtxt, where BYTES are a string.
+func configDatatype(t model.Datatype) string {
+	if t == model.Bytes {
+		return "TYPE_STRING"
+	}
+	return "TYPE_" + string(t)
+}
+
+func (d *decoder) readDim(out *[]int64, field string) func(value) error {
+	return func(v value) error {
+		n, err := d.int64(v)
+		switch {
+		case err == nil && n == -1 && !d.variable:
+			return d.failAt(v, field, "a variable dimension is not supported here; want a fixed size from 1 to %d", elementsMax)
+		case err != nil || n < 1 && n != -1 || n > elementsMax:
+			return d.failAt(v, field, "want an integer from 1 to %d", elementsMax)
+		case len(*out) == rankMax:
+			return d.failAt(v, field, "a tensor may have at most %d dims", rankMax)
+		}
+		*out = append(*out, n)
+		return nil
+	}
+}
+
+// openDim is readDim for a tensor of the model, whose dimensions may be variable.
+func (d *decoder) openDim(out *[]int64, field string) func(value) error {
+	open := *d
+	open.variable = true
+	return open.readDim(out, field)
+}
+
+func (d *decoder) readReshape(out *[]int64, reshaped *bool, what string) func(value) error {
+	return func(v value) error {
+		// An empty shape is a reshape, too: to a scalar. Nil would say that there is none.
+		*reshaped, *out = true, []int64{}
+		return d.decodeFields(v.sub, what+".reshape", rules{
+			"shape": {read: d.readDim(out, what+".reshape.shape"), repeated: true},
+		}, v)
+	}
+}

@@ -1,0 +1,286 @@
+package gateway
+
+import (
+	"strconv"
+
+	"downbeat.dev/core/model"
+)
+
+// parseRequest reads an inference request object, with the binary tensors that follow it. What it keeps
+// points into text and tail.
+func (in *inference) parseRequest(text, tail []byte) *fault {
+	var fail *fault
+	keep := func(f *fault) {
+		if fail == nil {
+			fail = f
+		}
+	}
+
+	s := &jsonScanner{text: text}
+	s.eachMember(func(key string) {
+		switch key {
+		case "id":
+			in.id = s.readString()
+		case "parameters":
+			keep(in.parseParameters(s))
+		case "inputs":
+			s.eachElement(func() { tail = in.parseInput(s, tail, keep) })
+		case "outputs":
+			s.eachElement(func() { keep(in.parseOutput(s)) })
+		default:
+			s.skipAny()
+		}
+
+		// The scanner stops at an error; the fault that is kept says more.
+		if fail != nil {
+			s.failAt("refused")
+		}
+	})
+
+	s.expectEnd()
+	switch {
+	case fail != nil:
+		return fail
+	case s.err != nil:
+		return invalidFault("body: %v", s.err)
+	case len(tail) > 0:
+		return invalidFault("body: %d bytes of binary data are left over: the inputs' binary_data_size must add up to all of it", len(tail))
+	}
+	return nil
+}
+
+// takeRaw reads a raw binary request: no JSON, the body is one row of the model's only input, and every
+// output is answered as binary. The body of a BYTES input is its one element, without a length in front.
+func (in *inference) takeRaw(body []byte) *fault {
+	want := in.model.Inputs
+	if len(want) != 1 {
+		return invalidFault("model %q: header %s: 0: a raw binary request needs a model with one input, this one has %d", in.model.Name, headerLength, len(want))
+	}
+
+	t := input{name: want[0].Name, datatype: want[0].Datatype, shape: want[0].Shape, raw: body, given: true}
+	if f := t.closeShape(in.model, len(body)); f != nil {
+		return f
+	}
+	if !in.model.Unbatched {
+		t.shape = batchShape(t.shape, 1)
+	}
+
+	if t.datatype == model.Bytes {
+		if n := want[0].RowElements(); n != 1 {
+			return invalidFault("model %q: input %q: a raw binary request holds one BYTES element, shape %v takes %d", in.model.Name, t.name, want[0].Shape, n)
+		}
+		if f := in.takeBytes(int64(len(body))); f != nil {
+			return f
+		}
+		t.raw = append(le.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
+	}
+	in.inputs, in.binary = append(in.inputs, t), true
+	return nil
+}
+
+func (in *inference) parseParameters(s *jsonScanner) *fault {
+	var fail *fault
+	s.eachMember(func(key string) {
+		switch key {
+		case "sequence_id", "sequence_start", "sequence_end":
+			if f := in.takeSequence(key, viewText(s.skipAny())); s.err == nil && fail == nil {
+				fail = f
+			}
+		case "timeout", "priority":
+			if n := s.readInteger(); s.err == nil && fail == nil {
+				fail = in.takeParameter(key, n)
+			} else if fail == nil {
+				fail = invalidFault("parameter %s: must be a whole number: %v", key, s.err)
+			}
+		case "accuracy_floor":
+			text := s.readNumber()
+			floor, err := strconv.ParseFloat(viewText(text), 64)
+			if f := in.takeFloor(floor); s.err == nil && fail == nil && (f != nil || err != nil) {
+				fail = f
+			}
+		case "binary_data_output":
+			in.binary = s.readBoolean()
+		default:
+			s.skipAny()
+		}
+	})
+
+	return fail
+}
+
+// parseInput reads one input; its data is parsed once the datatype is known.
+func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) []byte {
+	if len(in.inputs) >= tensorsMax {
+		keep(invalidFault("inputs: more than %d tensors", tensorsMax))
+		s.failAt("refused")
+		return tail
+	}
+
+	var t input
+	var data []byte
+	size := int64(-1)
+
+	s.eachMember(func(key string) {
+		switch key {
+		case "name":
+			t.name = s.readString()
+		case "datatype":
+			t.datatype = model.Datatype(s.readString())
+		case "shape":
+			t.shape = s.readShape()
+		case "data":
+			s.nonFinite = true
+
+			// Members come in any order, so the datatype may still follow.
+			data = s.skipAny()
+			s.nonFinite = false
+		case "parameters":
+			s.eachMember(func(key string) {
+				switch {
+				case key == "binary_data_size":
+					size = s.readInteger()
+				case isMemoryParameter(key):
+					keep(t.place.parseJSON(s, key))
+				default:
+					s.skipAny()
+				}
+			})
+		default:
+			s.skipAny()
+		}
+	})
+
+	if s.err != nil {
+		return tail
+	}
+
+	// Binary data lies behind the JSON in the order of the inputs: each takes its part of what is left.
+	switch {
+	case size >= 0 && data != nil:
+		keep(invalidFault("input %q: has data and binary_data_size: give one", t.name))
+	case size > int64(len(tail)):
+		keep(invalidFault("input %q: parameter binary_data_size: %d: only %d bytes of binary data are left", t.name, size, len(tail)))
+	case size >= 0:
+		t.raw, t.given = tail[:size], true
+		tail = tail[size:]
+	case data != nil:
+		keep(in.parseData(&t, data))
+	}
+
+	in.inputs = append(in.inputs, t)
+	return tail
+}
+
+// parseData parses an input's JSON data into raw elements.
+func (in *inference) parseData(t *input, data []byte) *fault {
+	if t.datatype == "" {
+		return invalidFault("input %q: datatype: is missing: must be one of the protocol's, such as FP32", t.name)
+	}
+
+	limit := 4*len(data) + 8 // every element takes a digit and a comma, and at most 8 bytes
+	if hint := sizeHint(t); hint > 0 {
+		limit = min(limit, hint+hintSlack)
+	}
+
+	if f := in.takeBytes(int64(limit)); f != nil {
+		return f
+	}
+
+	// Eight bytes more: an element that goes over the limit is noticed when it is there.
+	s := &jsonScanner{text: data, nonFinite: true}
+	t.raw, t.given = s.tensorData(make([]byte, 0, limit+8), t.datatype, limit, 0), true
+	if s.err != nil {
+		return invalidFault("input %q: %v", t.name, s.err)
+	}
+	return nil
+}
+
+// hintSlack lets data that is a little too long be parsed, so that the error can say by how much.
+const hintSlack = 1024
+
+// sizeHint is the bytes of a tensor by its shape; 0 where the shape does not tell.
+func sizeHint(t *input) int {
+	size := t.datatype.Size()
+	if size == 0 {
+		return 0
+	}
+	for _, d := range t.shape {
+		// The bounds keep the product within an int.
+		if d < 0 || d > 1<<20 || size > 1<<26 {
+			return 0
+		}
+		size *= int(d)
+	}
+	return size
+}
+
+func (s *jsonScanner) readShape() []int64 {
+	var shape []int64
+	s.eachElement(func() {
+		n := s.readInteger()
+
+		// A zero takes two bytes of JSON and eight of memory: the count is bounded while it grows.
+		if len(shape) >= dimsMax {
+			s.failAt("shape: more than %d dimensions", dimsMax)
+			return
+		}
+		if s.err == nil && n < 0 {
+			s.failAt("shape: %d: dimensions must be 0 or more", n)
+		}
+		shape = append(shape, n)
+	})
+	return shape
+}
+
+func (in *inference) parseOutput(s *jsonScanner) *fault {
+	if len(in.outputs) >= tensorsMax {
+		s.failAt("refused")
+		return invalidFault("outputs: more than %d tensors", tensorsMax)
+	}
+
+	var o output
+	var fail *fault
+	classes := int64(0)
+
+	s.eachMember(func(key string) {
+		switch key {
+		case "name":
+			o.name = s.readString()
+		case "parameters":
+			s.eachMember(func(key string) {
+				switch key {
+				case "binary_data":
+					o.binary, o.chosen = s.readBoolean(), true
+				case "classification":
+					classes = s.readInteger()
+				default:
+					if !isMemoryParameter(key) {
+						s.skipAny()
+					} else if f := o.place.parseJSON(s, key); fail == nil {
+						fail = f
+					}
+				}
+			})
+		default:
+			s.skipAny()
+		}
+	})
+
+	// Its error names the output, and the name may be the last member.
+	if f := o.setClasses(classes); fail == nil {
+		fail = f
+	}
+	in.outputs = append(in.outputs, o)
+	return fail
+}
+
+func appendShape(b []byte, shape []int64) []byte {
+	b = append(b, '[')
+	for i, d := range shape {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, d, 10)
+	}
+	return append(b, ']')
+}

@@ -1,0 +1,260 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unicode/utf8"
+
+	_ "google.golang.org/grpc/encoding/gzip"
+	_ "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"downbeat.dev/core/model"
+)
+
+// inferMessage is a ModelInferRequest as it came: its strings and tensors point into buf until
+// release.
+type inferMessage struct {
+	inference
+	name, version string
+	raws          [][]byte // raw_input_contents
+	contents      [][]byte // InferTensorContents of each input, encoded; nil: none
+	fault         *fault   // a parameter that cannot be right
+	buf           mem.Buffer
+	reply         inferReply // of this message
+}
+
+var messages = sync.Pool{New: func() any {
+	m := new(inferMessage)
+	m.reply.inferMessage = m
+	return m
+}}
+
+// releaseMessage ends the message; it may be used for another.
+func (m *inferMessage) releaseMessage() {
+	if m.buf != nil {
+		m.buf.Free()
+	}
+
+	// Everything below points into buf: a pooled message must not keep its memory alive.
+	m.inference.resetCall()
+	clear(m.raws)
+	clear(m.contents)
+	m.reply.answer, m.reply.call = answer{}, nil
+	m.name, m.version, m.raws, m.contents, m.fault, m.buf = "", "", m.raws[:0], m.contents[:0], nil, nil
+
+	// A call of a thousand rows must not make the next call of one row keep its memory.
+	if !m.inference.isLarge() {
+		messages.Put(m)
+	}
+}
+
+// errLimit is wrapped by errors that refuse a message for its counts while it is decoded: each tensor takes
+// more memory than its two bytes on the wire, so a count must be bounded before the message has been read.
+var errLimit = errors.New("too many")
+
+func overLimit(what string, limit int) error {
+	return fmt.Errorf("%s: %w: must be at most %d", what, errLimit, limit)
+}
+
+func (m *inferMessage) decodeMessage(msg []byte) error {
+	return eachField(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
+		// Every field of the request is length-delimited; what is not is unknown, and skipped.
+		if typ != protowire.BytesType {
+			return nil
+		}
+
+		// The numbers are those of ModelInferRequest.
+		switch num {
+		case 1:
+			m.name = viewText(b)
+		case 2:
+			m.version = viewText(b)
+		case 3:
+			m.id = viewText(b)
+		case 4:
+			// Decoding goes on after a fault: a stream's error names the request's id, which may follow.
+			name, p, err := decodeParameter(b)
+			if f := m.applyParameter(name, p); f != nil && m.fault == nil {
+				m.fault = f
+			}
+			return err
+		case 5:
+			return m.decodeInput(b)
+		case 6:
+			return m.decodeOutput(b)
+		case 7:
+			if len(m.raws) == tensorsMax {
+				return overLimit("raw_input_contents", tensorsMax)
+			}
+			m.raws = append(m.raws, b)
+		}
+		return nil
+	})
+}
+
+// applyParameter takes one request parameter.
+func (m *inferMessage) applyParameter(name string, p parameter) *fault {
+	switch name {
+	case "sequence_id", "sequence_start", "sequence_end":
+		return m.takeSequence(name, p.String())
+	case "timeout", "priority":
+		n, ok := p.wholeNumber()
+		if !ok {
+			return invalidFault("parameter %s: must be an int64_param or a uint64_param", name)
+		}
+		return m.inference.takeParameter(name, n)
+	case "accuracy_floor":
+		floor, ok := p.number()
+		if !ok {
+			return invalidFault("parameter %s: must be a double_param, an int64_param or a uint64_param", name)
+		}
+		return m.takeFloor(floor)
+	}
+
+	// Parameters of extensions that we have not change nothing about the answer.
+	return nil
+}
+
+func (m *inferMessage) decodeInput(msg []byte) error {
+	if len(m.inputs) == tensorsMax {
+		return overLimit("inputs", tensorsMax)
+	}
+	m.inputs = append(m.inputs, input{})
+	t := &m.inputs[len(m.inputs)-1]
+
+	var contents []byte
+	err := eachField(msg, func(num protowire.Number, typ protowire.Type, n uint64, b []byte) error {
+		switch {
+		case num == 3 && typ == protowire.VarintType:
+			// Writers need not pack repeated numbers, and readers must take both forms.
+			return t.appendDimension(n)
+		case typ != protowire.BytesType:
+		case num == 1:
+			t.name = viewText(b)
+		case num == 2:
+			t.datatype = model.Datatype(viewText(b))
+		case num == 3:
+			return t.appendPackedShape(b)
+		case num == 4:
+			name, p, err := decodeParameter(b)
+			if err != nil || !isMemoryParameter(name) {
+				return err
+			}
+			m.keepFault(t.place.decodeGRPC(name, p))
+		case num == 5:
+			// An empty message is not an absent one, which nil stands for.
+			contents = b
+			if b == nil {
+				contents = []byte{}
+			}
+		}
+		return nil
+	})
+
+	// Each input has an entry, so that both lists have the same index.
+	m.contents = append(m.contents, contents)
+	return err
+}
+
+// appendPackedShape takes the dimensions of a packed shape.
+func (t *input) appendPackedShape(packed []byte) error {
+	for len(packed) > 0 {
+		v, k := protowire.ConsumeVarint(packed)
+		if k < 0 {
+			return protowire.ParseError(k)
+		}
+		if err := t.appendDimension(v); err != nil {
+			return err
+		}
+		packed = packed[k:]
+	}
+	return nil
+}
+
+func (t *input) appendDimension(n uint64) error {
+	if len(t.shape) == dimsMax {
+		return overLimit("shape", dimsMax)
+	}
+	t.shape = append(t.shape, int64(n))
+	return nil
+}
+
+func (m *inferMessage) decodeOutput(msg []byte) error {
+	if len(m.outputs) == tensorsMax {
+		return overLimit("outputs", tensorsMax)
+	}
+	var o output
+
+	err := eachField(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
+		switch {
+		case typ != protowire.BytesType:
+		case num == 1:
+			o.name = viewText(b)
+		case num == 2:
+			name, p, err := decodeParameter(b)
+			switch {
+			case err != nil:
+				return err
+			case name == "classification":
+				n, _ := p.wholeNumber()
+				m.keepFault(o.setClasses(n))
+			case isMemoryParameter(name):
+				m.keepFault(o.place.decodeGRPC(name, p))
+			}
+		}
+		return nil
+	})
+
+	m.outputs = append(m.outputs, o)
+	return err
+}
+
+// keepFault keeps the first fault of the parameters, which is answered once the message is read.
+func (m *inferMessage) keepFault(f *fault) {
+	if m.fault == nil {
+		m.fault = f
+	}
+}
+
+// resolveContents gives each input its elements: raw contents, or typed ones brought to the same form. Inputs in
+// shared memory have neither, and no place among the raw contents.
+func (m *inferMessage) resolveContents() *fault {
+	if !utf8.ValidString(m.id) { // it is sent back, and must be a string there
+		return invalidFault("id: %.40q: must be UTF-8", m.id)
+	}
+
+	want := 0
+	for i := range m.inputs {
+		if !m.inputs[i].place.named {
+			want++
+		}
+	}
+	if len(m.raws) > 0 && len(m.raws) != want {
+		return invalidFault("raw_input_contents: %d tensors: must be one per input, %d (without those in shared memory), or none", len(m.raws), want)
+	}
+
+	// Raw contents come in the order of the inputs, those in shared memory left out.
+	raws := m.raws
+	for i := range m.inputs {
+		t := &m.inputs[i]
+		switch {
+		case t.place.named:
+			t.given = len(m.contents[i]) > 0 // which is refused where the region is looked up
+		case len(m.raws) > 0 && len(m.contents[i]) > 0:
+			return invalidFault("input %q: has contents besides raw_input_contents: give one", t.name)
+		case len(m.raws) > 0:
+			t.raw, t.given = raws[0], true
+			raws = raws[1:]
+		case m.contents[i] != nil:
+			raw, f := typedContents(t, m.contents[i])
+			if f != nil {
+				return f
+			}
+			t.raw, t.given = raw, true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package gateway
+
+import (
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+)
+
+// scratch is a buffer that a REST call reads its body into or writes its answer to.
+type scratch struct{ b []byte }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// scratchMax is the largest buffer worth keeping.
+const scratchMax = 4 << 20
+
+func (s *scratch) putBack() {
+	if cap(s.b) <= scratchMax {
+		s.b = s.b[:0]
+		scratches.Put(s)
+	}
+}
+
+// readBody reads a body, unpacked if it came packed. Its memory counts as the call's.
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference, body *scratch) *fault {
+	// A length that is too large is refused before a byte of it is read.
+	limit := g.o.BodyMax
+	if r.ContentLength > limit {
+		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
+	}
+
+	var from io.Reader = http.MaxBytesReader(w, r.Body, limit)
+	most := int(limit) + 1
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+		if r.ContentLength >= 0 {
+			// With room for one byte more, the end is met without growing the buffer.
+			most = int(r.ContentLength) + 1
+		}
+	case "gzip", "deflate":
+		unpacked, err := unpackFrom(from, encoding)
+		if err != nil {
+			return invalidFault("body: Content-Encoding %s: %v", encoding, err)
+		}
+		defer unpacked.Close()
+
+		// The bound so far is on packed bytes, which may unpack to any number.
+		from = io.LimitReader(unpacked, limit+1)
+	default:
+		return refusalFault(http.StatusUnsupportedMediaType, codes.InvalidArgument, "invalid_argument", "header Content-Encoding: "+strconv.Quote(encoding)+": must be gzip, deflate or identity")
+	}
+
+	if err := in.readAll(from, body, most); err != nil {
+		return bodyFault(err, limit)
+	}
+
+	if int64(len(body.b)) > limit {
+		return tooLarge("body: unpacks to more than %d bytes, the limit", limit)
+	}
+	return nil
+}
+
+func unpackFrom(from io.Reader, encoding string) (io.ReadCloser, error) {
+	if encoding == "gzip" {
+		return gzip.NewReader(from)
+	}
+	return zlib.NewReader(from)
+}
+
+func bodyFault(err error, limit int64) *fault {
+	var large *http.MaxBytesError
+	var f *fault
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &large):
+		return tooLarge("body: larger than %d bytes, the limit", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refusalFault(http.StatusRequestTimeout, codes.DeadlineExceeded, "slow_body", "body: did not arrive in time")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return invalidFault("body: ends before its Content-Length")
+	}
+	return invalidFault("body: %v", err)
+}
+
+// readAll is io.ReadAll into a buffer that is kept, which grows up to most as bytes arrive.
+func (in *inference) readAll(from io.Reader, body *scratch, most int) error {
+	b := body.b[:0]
+	defer func() { body.b = b }()
+	if f := in.takeBytes(int64(cap(b))); f != nil {
+		return f
+	}
+
+	for {
+		if len(b) == cap(b) {
+			// Both buffers count while one is copied to the other.
+			size := max(min(max(bodyGrowth*cap(b), bodyStart), most), cap(b)+1)
+			if f := in.takeBytes(int64(size)); f != nil {
+				return f
+			}
+			outgrown := cap(b)
+			b = append(make([]byte, 0, size), b...)
+			in.giveBytes(int64(outgrown))
+		}
+
+		n, err := from.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// bodyStart is the memory that a body gets at first, and bodyGrowth how many times what has arrived it gets at
+// most: a length that was only promised takes none.
+const (
+	bodyStart  = 64 << 10
+	bodyGrowth = 4
+)

@@ -1,0 +1,148 @@
+package frontend
+
+import (
+	"fmt"
+	"time"
+
+	"downbeat.dev/core/limits"
+	"downbeat.dev/core/model"
+)
+
+// marginEvery is how many ticks lie between two looks at what was measured.
+const marginEvery = 512
+
+// measureMargin sets the margin, which covers what the scheduler cannot see: an output's way back and the caller's waking. It
+// is what a message there and back takes at p99, over the slowest peer, unless the margin is given.
+func (c *Client) measureMargin() {
+	// The slowest peer counts: any backend may be the one that answers.
+	trip, echo := int64(0), int64(0)
+	for _, p := range c.node.Stats().Peers {
+		trip, echo = max(trip, int64(p.Echo.P99)), max(echo, int64(p.Echo.P50))
+	}
+	c.echo.Store(echo)
+
+	if c.o.Margin <= 0 {
+		c.margin.Store(limits.ReturnTime(trip))
+	}
+}
+
+// sweepCalls ends what nobody else ended (I1). It is awake only while requests are live.
+func (c *Client) sweepCalls() {
+	defer c.done.Done()
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var buf []*call
+
+	for n := 0; ; n++ {
+		// Measured soon after the start, and then once in a second or so.
+		if n%marginEvery == marginEvery/8 {
+			c.measureMargin()
+		}
+
+		// With nothing live there is nothing to expire: the sweep sleeps until a request comes.
+		if c.pending.live.Load() == 0 {
+			t.Stop()
+			select {
+			case <-c.closing:
+				return
+			case <-c.wake:
+				t.Reset(tick)
+			}
+		}
+
+		select {
+		case <-c.closing:
+			return
+		case <-t.C:
+			buf = c.expireCalls(buf[:0])
+		}
+	}
+}
+
+// expireCalls ends the requests whose time is over, and those that a lost scheduler left behind.
+func (c *Client) expireCalls(buf []*call) []*call {
+	now := c.now()
+	for i := range c.pending.shards {
+		buf = c.pending.shards[i].claimExpired(now, buf)
+	}
+
+	for _, p := range buf {
+		p.local = true
+		c.cancelRequest(p.id(), p.service)
+
+		reason := model.DeadlineCannotBeMet
+		if p.cause = c.whyUnheard(p); p.cause != nil {
+			reason = model.NoBackend
+		}
+		p.finishCall(reason, now)
+	}
+
+	if now-c.session.changed.Load() > int64(c.o.Reconnect) {
+		c.endLeft(now)
+	}
+	return buf
+}
+
+// silentMax is for how long a scheduler may say nothing before an expired request's end is its fault.
+const silentMax = 200 * time.Millisecond
+
+// whyUnheard returns why no scheduler can have answered a request that has expired; nil where one could.
+// An application that is told of an outage can turn elsewhere; one that is told of its deadline sheds load.
+func (c *Client) whyUnheard(p *call) error {
+	// The cause that explains most comes first: no scheduler, then no model, then a scheduler that is silent.
+	if !c.session.open.Load() {
+		return errNoScheduler
+	}
+	if p.epoch < c.session.epoch.Load() {
+		return errModelLost // it still waited for its model in this session
+	}
+	if link, ok := c.link.Load().FrontendLink.(interface{ Silent() time.Duration }); ok {
+		if d := link.Silent(); d >= silentMax {
+			return fmt.Errorf("the scheduler has not been heard for %v", d)
+		}
+	}
+	return nil
+}
+
+// endLeft ends the requests that no open session has, once it has had its time.
+func (c *Client) endLeft(now int64) {
+	epoch, open := c.session.epoch.Load(), c.session.open.Load()
+	if !open {
+		c.failCalls(func(*call) bool { return true }, model.NoBackend, errNoScheduler)
+		return
+	}
+
+	// Nothing is left over in most sweeps: the walk over all calls is spared.
+	if c.left.Load() > 0 {
+		c.left.Store(0)
+		c.failCalls(func(p *call) bool {
+			old := p.epoch < epoch && now-p.start > int64(c.o.Reconnect)
+			if p.epoch < epoch && !old {
+				c.left.Add(1)
+			}
+			return old
+		}, model.NoBackend, errModelLost)
+	}
+}
+
+// failCalls ends the live requests that which selects; it is asked under the shard's lock.
+func (c *Client) failCalls(which func(*call) bool, reason model.Reason, cause error) {
+	now := c.now()
+	for i := range c.pending.shards {
+		// Calls are claimed under the lock and ended outside: an end wakes its caller.
+		s := &c.pending.shards[i]
+		var ended []*call
+		s.mu.Lock()
+		for _, p := range s.slots {
+			if p.state == live && which(p) {
+				s.takeCall(p)
+				ended = append(ended, p)
+			}
+		}
+		s.mu.Unlock()
+		for _, p := range ended {
+			p.local, p.cause = true, cause
+			p.finishCall(reason, now)
+		}
+	}
+}
