@@ -13,7 +13,7 @@ import (
 
 // depth is how many batches of programs that are not movable can be under way: each needs an area of its own
 // until its outputs have left, and each area a captured graph for each batch size.
-const depth = 2
+const depth = limits.Ahead
 
 // area is device memory as large as a slot.
 type area struct {
@@ -100,7 +100,7 @@ func (e *Executor) Wait(b device.Batch) error {
 
 	patience := e.patienceFor(b)
 	if e.hung { // nothing behind the batch that hangs will end
-		patience = abandonMost
+		patience = limits.Copies
 	}
 
 	err := e.dev.WaitAbout(l.took[b.Rows-1]-time.Since(began), patience, at.done)
@@ -155,7 +155,7 @@ func (e *Executor) leaveArea(a *area) {
 
 // settleEarly waits for early copies of a batch that has failed (X2).
 func (e *Executor) settleEarly(at *place) error {
-	err := e.dev.WaitFor(abandonMost, at.ended)
+	err := e.dev.WaitFor(limits.Copies, at.ended)
 	at.forgetEarly()
 	return err
 }

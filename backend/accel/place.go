@@ -6,17 +6,13 @@ import (
 	"time"
 
 	"downbeat.dev/backend/device"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/cuda"
 )
 
-const (
-	// earlyBytes is from which size on a run of rows is worth a submission of its own: the link moves it in
-	// about the time that enqueueing a copy takes.
-	earlyBytes = 32 << 10
-	// abandonMost is how long Abandon waits. A device that does not copy a slot in that time hangs; what it
-	// reads then goes nowhere.
-	abandonMost = 200 * time.Millisecond
-)
+// earlyBytes is from which size on a run of rows is worth a submission of its own: the link moves it in
+// about the time that enqueueing a copy takes.
+const earlyBytes = 32 << 10
 
 // place is a slot on the device.
 type place struct {
@@ -232,7 +228,7 @@ func (e *Executor) Abandon(m *device.Model, slot *device.Slot) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if at.any {
-		_ = e.dev.WaitFor(abandonMost, at.ended) // a device that fails says so to the next batch
+		_ = e.dev.WaitFor(limits.Copies, at.ended) // a device that fails says so to the next batch
 	}
 	at.model, at.any = nil, false
 }

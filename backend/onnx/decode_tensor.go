@@ -67,8 +67,8 @@ func (t *Tensor) settleData(data *typed) error {
 	switch {
 	case n < 0:
 		return fmt.Errorf("dims %v: want sizes of at least 0 and a product of at most %d", t.Dims, int64(elementsMax))
-	case t.Type <= Undefined || int(t.Type) >= len(typeBits):
-		return fmt.Errorf("data_type %d: want 1 to %d", t.Type, len(typeBits)-1)
+	case t.Type <= Undefined || t.Type > typeLast:
+		return fmt.Errorf("data_type %d: want 1 to %d", t.Type, typeLast)
 	case t.External:
 		t.Raw, t.Strings = nil, nil
 		return nil

@@ -38,47 +38,56 @@ const (
 	Uint4      DataType = 21
 	Int4       DataType = 22
 	Float4     DataType = 23
+	typeLast            = Float4
 )
 
-// typeNames holds the Open Inference Protocol's names, where it has one, and our own for the rest.
-var typeNames = [...]string{"undefined", "FP32", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "BYTES", "BOOL",
-	"FP16", "FP64", "UINT32", "UINT64", "complex64", "complex128", "BF16", "float8e4m3fn", "float8e4m3fnuz",
-	"float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1"}
+// datatypes holds the Open Inference Protocol's datatype of each type; empty: it has none. Names and sizes are core/model's.
+var datatypes = [...]model.Datatype{Float: model.FP32, Uint8: model.Uint8, Int8: model.Int8, Uint16: model.Uint16, Int16: model.Int16,
+	Int32: model.Int32, Int64: model.Int64, String: model.Bytes, Bool: model.Bool, Float16: model.FP16, Double: model.FP64,
+	Uint32: model.Uint32, Uint64: model.Uint64, BFloat16: model.BF16}
 
-var typeBits = [...]int64{0, 32, 8, 8, 16, 16, 32, 64, 0, 8, 16, 64, 32, 64, 64, 128, 16, 8, 8, 8, 8, 4, 4, 4}
+// foreign are the types that only ONNX has.
+var foreign = map[DataType]struct {
+	name string
+	bits int64
+}{
+	Undefined: {"undefined", 0}, Complex64: {"complex64", 64}, Complex128: {"complex128", 128},
+	Float8E4M3: {"float8e4m3fn", 8}, Float8E4FN: {"float8e4m3fnuz", 8}, Float8E5M2: {"float8e5m2", 8}, Float8E5FN: {"float8e5m2fnuz", 8},
+	Uint4: {"uint4", 4}, Int4: {"int4", 4}, Float4: {"float4e2m1", 4},
+}
 
-// String returns the Open Inference Protocol's name (FP32, UINT8, …).
+// String returns the Open Inference Protocol's name (FP32, UINT8, …), and our own where it has none.
 func (t DataType) String() string {
-	if t >= 0 && int(t) < len(typeNames) {
-		return typeNames[t]
+	if d := t.Datatype(); d != "" {
+		return string(d)
+	}
+	if f, known := foreign[t]; known {
+		return f.name
 	}
 	return fmt.Sprintf("type %d", int32(t))
 }
 
 // TypeOf returns ONNX's number of a datatype, Undefined if it has none.
 func TypeOf(t model.Datatype) DataType {
-	if i := slices.Index(typeNames[:], string(t)); i > 0 {
+	// What is no datatype is found at the types that have none.
+	if i := slices.Index(datatypes[:], t); i > 0 && t != "" {
 		return DataType(i)
 	}
 	return Undefined
 }
 
-// Datatype returns the datatype of that name, empty if the Open Inference Protocol has none.
+// Datatype returns the Open Inference Protocol's datatype, empty if it has none.
 func (t DataType) Datatype() model.Datatype {
-	if d := model.Datatype(t.String()); d.Known() {
-		return d
+	if t >= 0 && int(t) < len(datatypes) {
+		return datatypes[t]
 	}
 	return ""
 }
 
 // Bytes returns how many bytes n packed elements take; 0 for strings and unknown types.
 func (t DataType) Bytes(n int64) int64 {
-	if t < 0 || int(t) >= len(typeBits) {
-		return 0
-	}
-
 	// Two elements of four bits share a byte, of which the last may be half used.
-	return (n*typeBits[t] + 7) / 8
+	return n*int64(t.Datatype().Size()) + (n*foreign[t].bits+7)/8
 }
 
 // Tensor is a constant: an initialiser or an attribute.

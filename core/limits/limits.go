@@ -23,6 +23,10 @@ const (
 	engineLeast  = 5 * time.Second
 )
 
+// Copies is after how long copies alone, of a slot that nobody waits for any more or of a batch behind one that hangs, are
+// taken for ones that never end: what they read then goes nowhere.
+const Copies = 200 * time.Millisecond
+
 // Backend is after how long a backend answers for a GPU that has a batch, and sends it no more until it is back.
 func Backend(l time.Duration) time.Duration { return max(backendLeast, factor*l) }
 
