@@ -10,6 +10,7 @@ import (
 	"downbeat.dev/backend/accel"
 	"downbeat.dev/backend/device"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda"
 	"downbeat.dev/cuda/executor"
@@ -65,7 +66,8 @@ func (e *Executor) openRuntime(dev *cuda.Device, c Config) error {
 	}
 
 	// Tuning takes its time while a model is loaded, and every batch saves it.
-	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Capture: true, Tune: true})
+	e.runtime, err = executor.Open(dev, executor.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Hang: limits.Moves,
+		Capture: true, Tune: true})
 	if errors.Is(err, cuda.ErrOutOfMemory) {
 		err = fmt.Errorf("%w: %d KiB wanted for models, %d of the device's %d KiB were free; see what else runs on it: nvidia-smi", err, c.DeviceBytes>>10, free>>10, total>>10)
 	}

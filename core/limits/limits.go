@@ -23,6 +23,10 @@ const (
 	engineLeast  = 5 * time.Second
 )
 
+// Moves is after how long a content that is on its way between two memories is taken for one that will never arrive: the
+// device hangs.
+const Moves = deviceLeast
+
 // Copies is after how long copies alone, of a slot that nobody waits for any more or of a batch behind one that hangs, are
 // taken for ones that never end: what they read then goes nowhere.
 const Copies = 200 * time.Millisecond

@@ -17,10 +17,12 @@ type Config struct {
 	DeviceBytes int64   // for parameters and activations together
 	PinnedBytes int64   // for evicted parameters
 	Alpha       float64 // of the eviction score; 0 takes the paper's 0.4
-	Capture     bool    // run batches as captured graphs
-	Tune        bool    // time the options of each step when a plan is made and take the fastest
-	Libraries   string  // folders of cuBLASLt and cuDNN, separated by colons, before the usual places; "none" for neither
-	Prefer      string  // take the options whose label begins so, where there are any: to try one
+	// Hang is for how long evicted parameters may be on their way before the device hangs; 0: as long as it takes.
+	Hang      time.Duration
+	Capture   bool   // run batches as captured graphs
+	Tune      bool   // time the options of each step when a plan is made and take the fastest
+	Libraries string // folders of cuBLASLt and cuDNN, separated by colons, before the usual places; "none" for neither
+	Prefer    string // take the options whose label begins so, where there are any: to try one
 }
 
 // Runtime holds what the models of one device share.
@@ -44,7 +46,7 @@ func Open(dev *cuda.Device, c Config) (*Runtime, error) {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
 
-	store, err := residency.Open(dev, residency.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Alpha: c.Alpha})
+	store, err := residency.Open(dev, residency.Config{DeviceBytes: c.DeviceBytes, PinnedBytes: c.PinnedBytes, Alpha: c.Alpha, Hang: c.Hang})
 	if err != nil {
 		set.Free()
 		return nil, fmt.Errorf("open executor: %w", err)

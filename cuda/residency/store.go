@@ -12,6 +12,8 @@ type Config struct {
 	DeviceBytes int64   // reserved at Open
 	PinnedBytes int64   // for evicted contents; taken from the device's pool as needed
 	Alpha       float64 // a of the score; 0 takes the paper's 0.4
+	// Hang is for how long a content may be on its way out of pinned memory before the device hangs; 0: as long as it takes.
+	Hang time.Duration
 }
 
 // Stats counts what a Store moved.
@@ -30,6 +32,7 @@ type Stats struct {
 // Store keeps contents on one device. One goroutine at a time may use it: the one that submits batches.
 type Store struct {
 	dev     *cuda.Device
+	hang    time.Duration // see Config
 	table   *Table
 	arena   *cuda.Arena
 	load    *cuda.Stream // every move runs here, in order
@@ -63,7 +66,7 @@ func Open(dev *cuda.Device, c Config) (*Store, error) {
 		return nil, fmt.Errorf("open residency: %w", err)
 	}
 
-	s := &Store{dev: dev, table: table}
+	s := &Store{dev: dev, hang: c.Hang, table: table}
 	if s.arena, err = dev.NewArena(c.DeviceBytes); err == nil {
 		if s.load, err = dev.NewStream(); err == nil {
 			s.moved, err = dev.NewEvent()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"downbeat.dev/cuda"
 )
@@ -195,8 +194,12 @@ func (s *Store) demoteContent(b *body) error {
 		}
 
 		s.beginScratch()
-		ctx, cancel := context.WithTimeout(context.Background(), demoteWait)
-		defer cancel()
+		ctx := context.Background()
+		if s.hang > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.hang)
+			defer cancel()
+		}
 		if err := s.dev.Wait(ctx, s.moved); err != nil {
 			return fmt.Errorf("move out of pinned memory: %w", err)
 		}
@@ -213,8 +216,6 @@ func (s *Store) demoteContent(b *body) error {
 	b.slab = nil
 	return nil
 }
-
-const demoteWait = 5 * time.Second
 
 // collectCopies frees what copies needed once the latest move has ended. What the device still owes needs it too.
 func (s *Store) collectCopies() error {
