@@ -16,6 +16,15 @@ func (s *System) Learned(model string) (version int, counts learn.Counts) {
 	return 0, learn.Counts{}
 }
 
+// standings tells how all learners of this process stand.
+func (s *System) standings() any {
+	all := []learn.Standing{}
+	for _, l := range s.learners {
+		all = append(all, l.Standing())
+	}
+	return all
+}
+
 // SpareSteps is how many steps of spare work the scheduler in this process has started.
 func (s *System) SpareSteps() (steps uint64) {
 	if s.engine == nil {

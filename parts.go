@@ -173,6 +173,9 @@ func (s *System) startLearners(b *backend.Service, repositories, library string)
 			}
 		}
 	}
+
+	// From here on nobody changes the list.
+	s.process.SetLearners(s.standings)
 }
 
 // clientWait is how long Start waits for the scheduler of a client that is not patient.

@@ -18,6 +18,7 @@ type Learner struct {
 	serving  *judge
 	versions []Version // that can be put in force again, the serving one last
 	numbered int       // the highest number that was given to a version, published or not
+	start    Version   // that it began with
 	first    []bool    // what the first weights answered of the old held-out samples
 	samples  *samples
 
@@ -26,8 +27,11 @@ type Learner struct {
 
 	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
 	candidate  []float32
-	averaged   int       // steps in that mean
-	evidence   evidence  // for the candidate
+	averaged   int      // steps in that mean
+	evidence   evidence // for the candidate
+	beginning  *judge   // the weights that the learner began with; nil: they serve
+	comparing  *comparison
+	compared   Compared  // the latest that has ended and was not taken
 	previous   *judge    // the version before the serving one; nil: none to go back to
 	regret     evidence  // for that version
 	learning   bool      // from the first drift on, but for the time after a rollback
@@ -120,7 +124,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 	var e evidence
 	e.addExits(first)
 	l.versions, l.numbered = []Version{{o.Version, weights, e.exitGaps(), e}}, o.Version
-	l.known = slices.Clone(l.versions)
+	l.known, l.start = slices.Clone(l.versions), l.versions[0]
 	return l, nil
 }
 
@@ -245,9 +249,13 @@ func (l *Learner) publish(weights []float32, exits evidence) error {
 	l.test = nil
 
 	// What served goes on being judged, unless it is what has just come back.
-	if l.previous != nil {
+	if l.previous != nil && l.previous != l.beginning {
 		l.previous.close()
 	}
+	if l.beginning == nil {
+		l.beginning = l.serving
+	}
+	l.comparing = nil
 	l.previous, l.regret = l.serving, evidence{}
 	l.serving = fresh
 	l.evidence, l.best = evidence{}, 0
@@ -271,8 +279,11 @@ func (l *Learner) restartCandidate() error {
 func (l *Learner) Close() error {
 	l.serving.close()
 	l.closeTrial()
-	if l.previous != nil {
+	if l.previous != nil && l.previous != l.beginning {
 		l.previous.close()
+	}
+	if l.beginning != nil {
+		l.beginning.close()
 	}
 	return l.trainer.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,8 @@ type Live struct {
 	learner *Learner
 	closed  bool
 	longest time.Duration // of late steps; guarded by mu
+	// compared are the latest comparisons with the first weights, guarded by mu; readers have it, so that it is replaced as a whole.
+	compared []AccuracyAfter
 
 	inbox     sync.Mutex
 	truths    []Sample // labelled; guarded by inbox
@@ -45,7 +48,10 @@ type Live struct {
 const (
 	liveTick  = 100 * time.Millisecond
 	inboxMost = 4096
-	closeMost = 5 * time.Second // that Close waits for a step which hangs
+	// comparedEvery is the time between two comparisons with the first weights, and comparedKept how many are told.
+	comparedEvery = time.Second
+	comparedKept  = 240
+	closeMost     = 5 * time.Second // that Close waits for a step which hangs
 	// stepRoom is by how much longer a step may take than the longest of late: what it says is a high percentile.
 	stepRoom = 1.25
 )
@@ -213,6 +219,18 @@ func (s *Live) RollBack(version string) error {
 	return err
 }
 
+// Standing tells how the learner stood a moment ago; it waits for no step.
+func (s *Live) Standing() Standing {
+	told := s.told.Load()
+	x := told.all
+	x.Model, x.Accuracy = s.name, make([]AccuracyAfter, len(told.compared))
+	for i, c := range told.compared {
+		c.Ago = (time.Since(s.began) - c.at).Seconds()
+		x.Accuracy[i] = c
+	}
+	return x
+}
+
 // Name is the model's.
 func (s *Live) Name() string { return s.name }
 
@@ -221,6 +239,8 @@ type standing struct {
 	version  int
 	exitGaps []float64
 	counts   Counts
+	all      Standing
+	compared []AccuracyAfter // immutable
 }
 
 // Version returns the number of the serving weights, and what was done so far, as of a moment ago.
@@ -231,7 +251,7 @@ func (s *Live) Version() (version int, counts Counts) {
 
 // noteStanding notes how the learner stands. mu is held.
 func (s *Live) noteStanding() {
-	s.told.Store(&standing{s.learner.Version(), s.learner.ExitGaps(), s.learner.Counts()})
+	s.told.Store(&standing{s.learner.Version(), s.learner.ExitGaps(), s.learner.Counts(), s.learner.standing(), s.compared})
 }
 
 // takeSamples moves what came in to the learner. mu is held.
@@ -267,6 +287,11 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 		return s.work.Withdraw
 	}
 
+	if c, ok := s.learner.takeCompared(); ok {
+		next := AccuracyAfter{Version: c.Version, Samples: c.Samples, Serving: c.Serving, First: c.First, at: time.Since(s.began)}
+		s.compared = append(slices.Clone(s.compared[max(0, len(s.compared)+1-comparedKept):]), next)
+	}
+
 	// The estimate follows at once when steps take longer, and slowly when they take less.
 	s.longest = max(r.Took, s.longest-s.longest/64)
 	if r.Work == None || s.learner.Settling() || s.learner.LookReady() || s.learner.Idle() {
@@ -293,6 +318,7 @@ func (s *Live) watchDrift() {
 		s.takeSamples()
 		s.noteStanding()
 		s.learner.BeginLook(time.Since(s.began))
+		s.beginComparison()
 		due := !s.closed && (s.learner.LookReady() || s.learner.Settling())
 		wake := !due && !s.closed && !s.learner.Idle()
 
@@ -346,6 +372,14 @@ func (s *Live) endLook() {
 
 	if inputs > 0 && report.Drifted {
 		s.log.Info("what the model is asked has drifted", "impact", report.Impact, "p", min(report.FeatureP, report.AnswerP))
+	}
+}
+
+// beginComparison has steps compare the first weights with those that serve, once a second. mu is held.
+func (s *Live) beginComparison() {
+	n := len(s.compared)
+	if !s.closed && (n == 0 || time.Since(s.began) >= s.compared[n-1].at+comparedEvery) {
+		s.learner.BeginComparison()
 	}
 }
 

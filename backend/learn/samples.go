@@ -74,6 +74,8 @@ type samples struct {
 	reference []Sample // the drift set of the last drift, or of the first data
 	filling   bool     // the reference is still too small
 	window    []Sample // the drift set since the period's start
+
+	latest []Sample // that came since the first weights were last compared with
 }
 
 func newSamples(initial []Sample, seed uint64) *samples {
@@ -98,6 +100,7 @@ func newSamples(initial []Sample, seed uint64) *samples {
 
 // add takes a labelled sample of the present.
 func (s *samples) add(one Sample) {
+	s.latest = append(s.latest[max(0, len(s.latest)+1-comparedMost):], one)
 	s.turn = (s.turn + 1) % 4
 	switch {
 	case s.turn != 0:

@@ -161,7 +161,7 @@ func (l *Learner) prepare(r *Report) (did bool, err error) {
 
 	// All answers of a look are there before its test begins.
 	if !l.looking || l.LookReady() {
-		return false, nil
+		return l.compareSome(r)
 	}
 	r.Work = Judging
 	if l.test == nil {
@@ -177,7 +177,7 @@ func (l *Learner) Idle() bool {
 	if len(l.waiting) >= l.labelled() {
 		return false
 	}
-	if l.options.Brief && (l.nextAnswers().of != nil || l.looking && !l.LookReady()) {
+	if l.options.Brief && (l.nextAnswers().of != nil || l.comparing != nil || l.looking && !l.LookReady()) {
 		return false
 	}
 

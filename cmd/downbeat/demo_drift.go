@@ -101,6 +101,7 @@ func runDemoDrift(ctx context.Context, args []string) error {
 		return err
 	}
 
+	fmt.Printf("the page: %s\n\n", s.PageURL())
 	if rate == 0 {
 		rate = min(sustainable(s, demoShare), 400)
 	}

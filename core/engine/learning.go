@@ -71,9 +71,14 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		t := e.begin(&b.spare)
 		r := e.ranker(u.sub)
 		r.enter(t)
-		if r.s.EndSpare(t.now, u.id, u.epoch, t.now.Add(sane(m[i].FreeIn))) != nil {
+		end := t.now.Add(sane(m[i].FreeIn))
+		if r.s.EndSpare(t.now, u.id, u.epoch, end) != nil {
 			e.straySteps.Add(1) // the ranker has given up to hear of it
 		}
+		if r.steps == nil {
+			r.steps = new(ring)
+		}
+		r.steps.add(Ran{GPU: uint32(u.id), Start: sched.Time(u.stepStarts.Load()), End: end})
 		r.advance(e, t)
 		r.mu.Unlock()
 		e.finish(t)
@@ -99,6 +104,7 @@ func (r *ranker) orderSteps(e *Engine, t *turn, steps []sched.SpareStep) {
 		}
 		number := uint64(u.id)<<stepBits | e.steps.Add(1)&(1<<stepBits-1)
 		u.step.Store(number)
+		u.stepStarts.Store(int64(x.Start))
 		u.stepEnds.Store(int64(x.End))
 		t.steps = append(t.steps, spareOrder{u.b, wire.SpareStart{Number: number, Work: uint32(x.Work) % workNumbers, GPU: u.index,
 			Start: int64(x.Start.Sub(t.now)), Step: int64(x.End.Sub(x.Start))}})
@@ -129,8 +135,9 @@ func (t *turn) takeForecasts(r *ranker) {
 
 // stepCounts is what a GPU knows of the step that it runs, whatever its sub-cluster.
 type stepCounts struct {
-	step     atomic.Uint64 // its number; 0: none
-	stepEnds atomic.Int64  // sched.Time, as planned
+	step       atomic.Uint64 // its number; 0: none
+	stepStarts atomic.Int64  // sched.Time, as planned
+	stepEnds   atomic.Int64  // the same
 }
 
 // offerSpare makes a backend's spare work known to the rankers of its GPUs.

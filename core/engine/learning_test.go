@@ -40,6 +40,11 @@ func TestSpareWorkIsOrderedOneStepAtATime(t *testing.T) {
 		}
 	}
 
+	// What ran when is told, for timelines: each step from when its order arrives until its backend said that it had ended.
+	if ran := s.e.Stats().Steps; len(ran) != 5 || ran[4].End != s.clock.now || ran[4].Start != s.clock.now-2*ms+2 || ran[4].Size != 0 {
+		t.Errorf("steps that ran %+v at %d, want 5 of 2 ms", ran, s.clock.now)
+	}
+
 	// Requests are answered in between, on time.
 	for id := uint64(1); id <= 20; id++ {
 		f.ask(id, "m", 50*ms)

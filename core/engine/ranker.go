@@ -26,6 +26,7 @@ type ranker struct {
 	working atomic.Int32  // GPUs whose latest batch did not fail; written under mu
 	sound   int           // those of them whose latest batch was not slow either
 	tried   int           // GPUs that are held back, or run a batch after that to show that they are sound
+	steps   *ring         // the latest steps of spare work; nil: there was none
 }
 
 // gpu is one GPU of a backend in one sub-cluster. All but the models, the counters and its health is immutable: a GPU

@@ -70,6 +70,16 @@ func (r *ring) appendTo(out []Ran) []Ran {
 	return out
 }
 
+// appendSteps appends the latest steps of spare work that ran on a ranker's GPUs.
+func (r *ranker) appendSteps(out []Ran) []Ran {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.steps == nil {
+		return out
+	}
+	return r.steps.appendTo(out)
+}
+
 // ModelStats are the counters of one model since the engine started.
 type ModelStats struct {
 	ID            uint32
@@ -114,6 +124,7 @@ type Stats struct {
 	GPUs      []GPUStats
 	Load      []LoadStats
 	Recent    []Ran  // the latest batches of each partition, oldest first
+	Steps     []Ran  // the latest steps of spare work of each sub-cluster, in no order; their Model and Size are 0
 	Frontends int    //
 	Queued    int    // requests, of all models
 	Unknown   uint64 // submissions for models that do not exist
@@ -216,5 +227,6 @@ func (g *registry) stats(s *Stats) {
 				Busy: u.busy.Load(), Batches: u.batches.Load(), Running: u.batch.Load() != 0, Held: u.sick.Load()})
 		}
 		s.Load = append(s.Load, g.loadStats(c))
+		s.Steps = g.e.ranker(c.number).appendSteps(s.Steps)
 	}
 }

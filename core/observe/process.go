@@ -23,6 +23,8 @@ const (
 	ProbePath = "/healthz/ready"
 	// ExplainPath asks for the scheduler's explanation of prices, accuracies and drops.
 	ExplainPath = "/v2/downbeat/explain"
+	// LearnersPath asks how the learners of this process stand, and what learning has gained.
+	LearnersPath = "/v2/downbeat/learners"
 	// SessionsPath asks for the sessions of applications and their latest frames.
 	SessionsPath = "/v2/downbeat/sessions"
 )
@@ -48,6 +50,7 @@ type Process struct {
 	health    atomic.Pointer[Health]    // nil: the parts are not there yet
 	scheduler atomic.Pointer[Scheduler] // nil: it runs elsewhere
 	sessions  atomic.Pointer[Sessions]  // nil: there are none
+	learners  atomic.Pointer[func() any]
 }
 
 // NewProcess returns a process that lives, is not ready, and tells of Go's runtime alone.
@@ -75,6 +78,9 @@ func (p *Process) Scheduler() *Scheduler { return p.scheduler.Load() }
 // SetSessions says who knows the sessions of applications.
 func (p *Process) SetSessions(s Sessions) { p.sessions.Store(&s) }
 
+// SetLearners says who tells of learners: tell returns what becomes an array in JSON, and may be called from any goroutine.
+func (p *Process) SetLearners(tell func() any) { p.learners.Store(&tell) }
+
 // Routes registers what the process tells, but for its profiles, with the routes of a gateway, which guards them.
 func (p *Process) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+LivePath, func(w http.ResponseWriter, _ *http.Request) {
@@ -93,6 +99,7 @@ func (p *Process) Routes(mux *http.ServeMux) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	mux.HandleFunc("GET "+ExplainPath, p.writeExplanation)
 	mux.HandleFunc("GET "+SessionsPath, p.writeSessions)
+	mux.HandleFunc("GET "+LearnersPath, p.writeLearners)
 	p.planRoutes(mux)
 }
 
@@ -132,6 +139,14 @@ func (p *Process) writeExplanation(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	guard.WriteJSON(w, http.StatusOK, x)
+}
+
+func (p *Process) writeLearners(w http.ResponseWriter, _ *http.Request) {
+	all := any([]struct{}{})
+	if tell := p.learners.Load(); tell != nil {
+		all = (*tell)()
+	}
+	guard.WriteJSON(w, http.StatusOK, map[string]any{"learners": all})
 }
 
 func (p *Process) writeSessions(w http.ResponseWriter, _ *http.Request) {

@@ -55,10 +55,10 @@ func TestProcessTells(t *testing.T) {
 	ready.Store(true)
 	expect(ReadyPath, "", 200)
 
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=0", SessionsPath} {
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=0", SessionsPath, LearnersPath} {
 		expect(path, "", 401)
 	}
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", SessionsPath} {
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", SessionsPath, LearnersPath} {
 		expect(path, token, 200)
 	}
 
@@ -97,5 +97,16 @@ func TestSessionsAreTold(t *testing.T) {
 	p.SetSessions(twoSessions{})
 	if _, text := ask(p.Handler(""), SessionsPath, ""); text != `{"applications":[1,2]}` {
 		t.Errorf("with applications: %s", text)
+	}
+}
+
+// TestLearnersAreTold: with learners by them, without as none.
+func TestLearnersAreTold(t *testing.T) {
+	p := NewProcess()
+	for _, want := range []string{`{"learners":[]}`, `{"learners":[7]}`} {
+		if _, text := ask(p.Handler(""), LearnersPath, ""); strings.TrimSpace(text) != want {
+			t.Errorf("learners: %s, want %s", text, want)
+		}
+		p.SetLearners(func() any { return []int{7} })
 	}
 }

@@ -48,7 +48,7 @@ func (g *Gateway) authorizeCaller(next http.Handler) http.Handler {
 // isClients tells whether a path is of the API that clients call. The log's and the traces'
 // settings are the whole process's, and what is loaded is everybody's.
 func isClients(path string) bool {
-	if observe.IsHealth(path) || path == "/v2/logging" || path == "/v2/downbeat/page" || path == observe.ExplainPath || path == observe.SessionsPath || observe.IsPlan(path) || isControl(path) || isCanary(path) || isTraceSetting(path) {
+	if observe.IsHealth(path) || path == "/v2/logging" || path == "/v2/downbeat/page" || path == observe.ExplainPath || path == observe.SessionsPath || path == observe.LearnersPath || observe.IsPlan(path) || isControl(path) || isCanary(path) || isTraceSetting(path) {
 		return false
 	}
 	return path == "/v2" || strings.HasPrefix(path, "/v2/")

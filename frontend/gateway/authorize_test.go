@@ -69,6 +69,7 @@ func TestClientsOverREST(t *testing.T) {
 		{"GET", "/metrics", "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/explain", "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", observe.SessionsPath, "", sumToken, 401, "the token that the gateway was given"},
+		{"GET", observe.LearnersPath, "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/page", "", sumToken, 401, "the token that the gateway was given"},
 		{"POST", "/v2/logging", "{}", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/metrics", "", clusterToken, 200, `downbeat_client_requests_total{client="sums",result="model"} 5`},

@@ -33,10 +33,17 @@ func fillPage(d *page.Data, now *observe.Snapshot) {
 
 	ago := func(t int64) time.Duration { return time.Duration(int64(now.Now) - t) }
 	ms := func(t int64) float64 { return float64(ago(t).Microseconds()) / 1000 }
-	recent := now.Recent
-	for i := max(0, len(recent)-batchesMax); i < len(recent); i++ {
-		if r := recent[i]; ago(int64(r.End)) < timeline {
-			d.Batches = append(d.Batches, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(int64(r.Start)), End: ms(int64(r.End))})
+
+	// Steps of spare work are told like batches of nothing.
+	for _, steps := range []bool{false, true} {
+		recent, list := now.Recent, &d.Batches
+		if steps {
+			recent, list = now.Steps, &d.Steps
+		}
+		for _, r := range recent[max(0, len(recent)-batchesMax):] {
+			if ago(int64(r.End)) < timeline {
+				*list = append(*list, page.Batch{GPU: r.GPU, Model: r.Model, Size: r.Size, Start: ms(int64(r.Start)), End: ms(int64(r.End))})
+			}
 		}
 	}
 }
@@ -47,7 +54,7 @@ const pageSeconds = 120
 // pageData is what the page shows now.
 func (g *Gateway) pageData() page.Data {
 	d := page.Data{Version: g.o.Version, Connected: g.client.Connected(), Ready: g.isReady(), Live: g.client.Stats().Live, Seconds: pageSeconds,
-		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}}
+		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}, Steps: []page.Batch{}}
 
 	now := time.Now()
 	for _, m := range g.listModels() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"downbeat.dev/backend/learn"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/guard"
 	"downbeat.dev/core/observe"
@@ -91,13 +92,27 @@ func TestFamiliesInBrowser(t *testing.T) {
 	}
 }
 
+// TestLearningInBrowser: the page draws how a learner stands, its accuracy beside that without learning, and its spare work.
+func TestLearningInBrowser(t *testing.T) {
+	learner := learn.Standing{Model: "vehicle-s", Version: 4, First: 2, Versions: []int{2, 3, 4}, Learning: true, Samples: 900, Steps: 70, Drifts: 1, Published: 2, Discarded: 3,
+		Accuracy: []learn.AccuracyAfter{{Ago: 9, Version: 3, Samples: 32, Serving: 0.75, First: 0.5}, {Ago: 1, Version: 4, Samples: 32, Serving: 0.875, First: 0.5625}}}
+	dom := browsePanels(t, map[string]any{observe.LearnersPath: map[string]any{"learners": []learn.Standing{learner}},
+		observe.ExplainPath: engine.Explanation{Kinds: []engine.KindExplanation{}, Families: []engine.FamilyExplanation{},
+			Spare: []engine.SpareExplanation{{Name: "learn vehicle-s", Backend: "b", Step: 4.5}, {Name: "learn other", Backend: "c", Step: 7}}}})
+	wantDrawn(t, dom, "learnerbox", "version 4 serves; 2, 3 can be put in force again", "learns: 900 samples, 70 training steps, 1 drift, 2 published, 3 thrown away",
+		"what serves: 87.5 %", "by version 2, with which learning began: 56.3 %", "idle GPUs of b get steps of 4.50 ms at most")
+	if strings.Contains(dom, "idle GPUs of c") {
+		t.Error("another learner's spare work is drawn")
+	}
+}
+
 // TestCanariesInBrowser: the page lists the versions that are tried, with what was counted of them.
 func TestCanariesInBrowser(t *testing.T) {
 	dom := browsePanels(t, map[string]any{CanaryPath: map[string]any{"canaries": []CanaryStatus{{Canary: Canary{Model: "vehicle-s", Base: "1", Version: "2", Share: 0.1, Shadow: 0.5},
 		BaseEnds: CanaryEnds{Good: 90, Bad: 2, Seconds: 0.92}, VersionEnds: CanaryEnds{Good: 10, Seconds: 0.2}, Copies: CopyEnds{Same: 40, Different: 3, Failed: 1, Skipped: 5, Difference: 0.25}}}}})
 	wantDrawn(t, dom, "canarybox", "<td>vehicle-s</td><td>1</td><td>2</td><td>10 %</td><td>90 good, 2 bad, 10.0 ms</td><td>10 good, 0 bad, 20.0 ms</td><td>50 %</td>",
 		"<td>40</td><td>3</td><td>1</td><td>5</td><td>0.25</td>")
-	for _, section := range []string{"planbox", "familybox", "sessionbox"} {
+	for _, section := range []string{"planbox", "familybox", "sessionbox", "learnerbox"} {
 		if !strings.Contains(dom, `<section id="`+section+`" hidden`) {
 			t.Errorf("%s is drawn without anything to tell", section)
 		}

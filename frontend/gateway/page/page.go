@@ -21,7 +21,8 @@ type Data struct {
 	Models    []Model `json:"models"`
 	GPUs      []GPU   `json:"gpus"`
 	Batches   []Batch `json:"batches"`
-	Window    float64 `json:"window"` // ms before now that Batches cover
+	Steps     []Batch `json:"steps"`  // of spare work, such as training; without a model and a size
+	Window    float64 `json:"window"` // ms before now that Batches and Steps cover
 }
 
 // Model is one model's last minutes, one entry per second, oldest first.

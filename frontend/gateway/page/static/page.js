@@ -135,6 +135,12 @@ function timeline(d) {
     g.fillText(Math.round(100 * u.busy) + " %", left - 10, i * row + row / 2);
   });
   const models = new Map(d.models.map((m) => [m.id, m.name + "/" + m.version]));
+  for (const s of d.steps || []) {
+    if (!at.has(s.g)) continue;
+    const a = Math.max(x(s.s), left), y = at.get(s.g) * row + 2;
+    g.strokeStyle = css("--quiet"); g.lineWidth = 1;
+    g.strokeRect(a + .5, y + .5, Math.max(x(s.e) - a - 1, 1), row - 5);
+  }
   for (const b of d.batches || []) {
     if (!at.has(b.g)) continue;
     const a = Math.max(x(b.s), left), z = Math.max(x(b.e), a + 1), y = at.get(b.g) * row + 2;
@@ -150,7 +156,7 @@ function timeline(d) {
     g.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center";
     g.fillText(i === 4 ? "now" : "−" + ms + " ms", x(ms), h - 4);
   }
-  $("span").textContent = "the last " + d.window + " ms; numbers in blocks are batch sizes";
+  $("span").textContent = "the last " + d.window + " ms; numbers in blocks are batch sizes" + ((d.steps || []).length ? ", empty blocks steps of spare work" : "");
 }
 
 // card makes a model's panel once; update fills it.
@@ -255,7 +261,7 @@ async function turn() {
   try {
     const d = await fetchStatus("page");
     draw(d);
-    const beside = {sessions, canary: canaries};
+    const beside = {sessions, canary: canaries, learners};
     if (d.scheduler) Object.assign(beside, {plan: residency, explain: explanation});
     for (const [what, show] of Object.entries(beside)) {
       const told = await fetchStatus(what);

@@ -69,6 +69,7 @@ const explained = [], explainedMost = 120;
 
 // explanation draws prices, and of every family who answers it and why.
 function explanation(x) {
+  spareWork = x.spare || [];
   explained.push(x);
   if (explained.length > explainedMost) explained.shift();
   const shown = x.families.filter((f, i) => f.last_minute.answers > 0 || f.last_minute.drops.length > 0 || i === 0 || x.families[i - 1].family !== f.family);
@@ -98,7 +99,7 @@ function familyCard(f) {
 
   const share = (v, among) => among.variants.find((a) => a.model === v.model && a.version === v.version)?.share ?? 0;
   card.append(table(["variant", "accuracy", "on", "batch", "GPU ms", "lately", "minute", "why"], (f.variants || []).map((v) => [
-    node("span", "", dot(colorOf(v.model + "/" + v.version)), v.model), String(v.accuracy), v.kind || "", v.batch ? String(v.batch) : "", v.gpu_ms ? v.gpu_ms.toPrecision(3) : "",
+    node("span", "", dot(colorOf(v.model + "/" + v.version)), v.model + ":" + v.version), String(v.accuracy), v.kind || "", v.batch ? String(v.batch) : "", v.gpu_ms ? v.gpu_ms.toPrecision(3) : "",
     percent(share(v, lately), lately.answers && 1), percent(share(v, minute), minute.answers && 1), v.intended ? "intended" : v.left_out || ""])));
   for (const d of minute.drops) card.append(node("p", "warn", `${d.requests} dropped by “${d.rule}” (${words(d.reason)})${d.text ? ": " + d.text : ""}`));
   return card;
@@ -115,6 +116,46 @@ function shareChart(canvas, f) {
     fillBetween(g, x, y, below, below.map((b, i) => b + add[i]), colorOf(key), 0.75);
     add.forEach((a, i) => { below[i] += a; });
   }
+}
+
+// What was learnt is shown over the last two minutes, each second as the mean of the comparisons near it.
+const learntSeconds = 120, learntNear = 4;
+let spareWork = []; // of the latest explanation
+
+// learners draws how learners stand: the accuracy of what serves beside that of the weights which learning began with.
+function learners(d) {
+  $("learnerbox").hidden = d.learners.length === 0;
+  $("learners").replaceChildren(...d.learners.map((l) => {
+    const last = l.accuracy.at(-1), steps = spareWork.filter((w) => w.name === "learn " + l.model);
+    const others = l.versions.filter((v) => v !== l.version);
+    return node("article", "model family",
+      node("h3", "", node("span", "name", l.model), node("span", "quiet", `version ${l.version} serves${others.length ? "; " + others.join(", ") + " can be put in force again" : ""}`)),
+      node("p", "quiet", `${l.learning ? "learns" : "waits for a drift"}: ${count(l.samples, "sample")}, ${count(l.training_steps, "training step")}, ${count(l.drifts, "drift")}, ${l.published} published, ${l.discarded} thrown away`),
+      ...steps.map((w) => node("p", w.suspended ? "warn" : "quiet", `idle GPUs of ${w.backend} get steps of ${w.step_ms.toPrecision(3)} ms at most${w.suspended ? ": suspended, as the end of a step was not told" : ""}`)),
+      node("canvas", "learnt"),
+      node("div", "legend", node("span", "", dot(css("--accent")), "rightly answered by what serves" + (last ? ": " + percent(last.serving, 1) : "")),
+        node("span", "", dot(css("--warn")), `by version ${l.first_version}, with which learning began` + (last ? ": " + percent(last.first, 1) : ""))));
+  }));
+  for (const [i, l] of d.learners.entries()) drawLearnt($("learners").children[i].querySelector("canvas"), l);
+}
+
+function drawLearnt(canvas, l) {
+  const near = (i) => l.accuracy.filter((a) => Math.abs(a.seconds_ago - (learntSeconds - 1 - i)) <= learntNear);
+  const mean = (all, of) => all.length ? sum(all.map((a) => a.samples * of(a))) / sum(all.map((a) => a.samples)) : null;
+  const seconds = Array.from({length: learntSeconds}, (_, i) => near(i));
+  const curves = [{color: css("--warn"), values: seconds.map((all) => mean(all, (a) => a.first))}, {color: css("--accent"), values: seconds.map((all) => mean(all, (a) => a.serving))}];
+  const known = curves.flatMap((c) => c.values).filter((v) => v != null), low = Math.min(0.9, ...known.map((v) => Math.floor(10 * v) / 10));
+  const {g, x, y} = curveChart(canvas, 110, curves, low, 1, (v) => Math.round(100 * v) + " %");
+
+  // A line where another version began to serve.
+  l.accuracy.forEach((a, i) => {
+    if (i === 0 || a.version === l.accuracy[i - 1].version || a.seconds_ago > learntSeconds) return;
+    const at = x(learntSeconds - 1 - a.seconds_ago);
+    g.strokeStyle = css("--line"); g.lineWidth = 1;
+    g.beginPath(); g.moveTo(at, y(1)); g.lineTo(at, y(low)); g.stroke();
+    g.fillStyle = css("--quiet"); g.textAlign = "left";
+    g.fillText("v" + a.version, at + 2, y(1) + 9);
+  });
 }
 
 // canaries lists the rules by which versions are tried, with what was counted.
