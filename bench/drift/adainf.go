@@ -20,8 +20,10 @@ type adainf struct {
 	streams []*stream
 	models  []*adainfModel
 	jobs    sessionServed
+	asked   bool // a drift has hit some model
 	even    bool // its variant I: every model is trained, for the same time
 	ahead   bool // it is given a period's samples when the period begins, not when it ends
+	frozen  bool // its variant U: what a drift has hit is asked once, after the first period that drifts
 }
 
 // adainfModel is one model of it.
@@ -58,6 +60,10 @@ func openAdaInfEven(s Setting, streams []*stream) (learning, error) {
 
 func openAdaInfAhead(s Setting, streams []*stream) (learning, error) {
 	return newAdaInf(s, streams, adainf{ahead: true})
+}
+
+func openAdaInfFrozen(s Setting, streams []*stream) (learning, error) {
+	return newAdaInf(s, streams, adainf{frozen: true})
 }
 
 func newAdaInf(s Setting, streams []*stream, variant adainf) (learning, error) {
@@ -110,8 +116,12 @@ func (a *adainf) beginPeriod(period int) error {
 			return err
 		}
 
+		// The variant that never asks again goes on with the models that were hit first.
 		order := byDistance(features, m.mean)
-		if m.impact = m.findImpact(right, order); m.impact > 0 {
+		if found := m.findImpact(right, order); !a.frozen || !a.asked {
+			m.impact = found
+		}
+		if m.impact > 0 {
 			m.alarms++
 		}
 
@@ -121,6 +131,10 @@ func (a *adainf) beginPeriod(period int) error {
 			m.window = append(m.window, window[k])
 		}
 		m.mean = meanFeature(features)
+	}
+
+	for _, m := range a.models {
+		a.asked = a.asked || m.impact > 0
 	}
 	return nil
 }
@@ -134,7 +148,7 @@ func (m *adainfModel) findImpact(right []bool, order []int) (impact float64) {
 		impact = m.initial - rightAmong(right, order[:n])
 
 		// Less than the 95 % that such a count may vary by is no loss.
-		lost := impact > 1.96*math.Sqrt(m.initial*(1-m.initial)/float64(n))
+		lost := impact > chanceLoss(m.initial, n)
 		if lost == last {
 			agree++
 		} else {
@@ -148,6 +162,11 @@ func (m *adainfModel) findImpact(right []bool, order []int) (impact float64) {
 		return 0
 	}
 	return impact
+}
+
+// chanceLoss is what an accuracy may seem to lose by chance on n samples, at 95 %.
+func chanceLoss(accuracy float64, n int) float64 {
+	return 1.96 * math.Sqrt(accuracy*(1-accuracy)/float64(n))
 }
 
 // divergentCount is how many of n samples are the farthest at the k-th asking.

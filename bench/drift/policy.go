@@ -35,7 +35,7 @@ type learning interface {
 
 // Policies returns all policies.
 func Policies() []Policy {
-	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}, {"adainf", openAdaInf}, {"adainf-i", openAdaInfEven}, {"adainf-ahead", openAdaInfAhead}, {"scrooge", openScrooge}}
+	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}, {"adainf", openAdaInf}, {"adainf-i", openAdaInfEven}, {"adainf-u", openAdaInfFrozen}, {"adainf-ahead", openAdaInfAhead}, {"scrooge", openScrooge}}
 }
 
 // Select returns the policies that a list names.

@@ -21,6 +21,27 @@ type Row struct {
 	DetectedPct   float64 `json:"detected_pct"`     // of the drifts, within their period
 }
 
+// PeriodRow is what a policy reached with one model in one period. Its JSON form is one line of a file that the figures of
+// AdaInf's paper are drawn from.
+type PeriodRow struct {
+	Policy      string  `json:"policy"`
+	GPUs        int     `json:"gpus"`
+	Seed        uint64  `json:"seed"`
+	Period      int     `json:"period"`
+	Model       string  `json:"model"`
+	Level       float64 `json:"level"`    // of the dark, 0 to 1
+	Drift       bool    `json:"drift"`    // it begins with one
+	Alarm       bool    `json:"alarm"`    // the policy noticed one
+	Accuracy    float64 `json:"accuracy"` // of the answers, mean over the period
+	First       float64 `json:"first"`    // in its first second
+	Last        float64 `json:"last"`     // in its last
+	Initial     float64 `json:"initial"`  // of the first weights
+	SeenNew     float64 `json:"seen_new"` // share of the answers by weights published in it
+	AsRetrained float64 `json:"as_retrained"`
+	Finish      float64 `json:"finish"`     // share of the requests in time, of both models
+	Divergence  float64 `json:"divergence"` // Jensen-Shannon's, of the labels from those of the period before, 0 to 1
+}
+
 // costly is the accuracy that a drift must cost the serving weights to count for Row.RecoverS.
 const costly = 0.03
 
@@ -38,81 +59,109 @@ type tally struct {
 
 // Run lets a policy serve a setting's streams. Told is called with a line after every period, if it is not nil.
 func (p Policy) Run(ctx context.Context, s Setting, told func(string)) (Row, error) {
+	row, _, err := p.RunPeriods(ctx, s, told)
+	return row, err
+}
+
+// RunPeriods is Run that also returns what each period came to.
+func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (Row, []PeriodRow, error) {
 	if err := s.validate(); err != nil {
-		return Row{}, err
+		return Row{}, nil, err
 	}
 
 	streams, err := openStreams(s)
 	if err != nil {
-		return Row{}, err
+		return Row{}, nil, err
 	}
 	l, err := p.open(s, streams)
 	if err != nil {
-		return Row{}, fmt.Errorf("%s: %w", p.Name, err)
+		return Row{}, nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
 	defer l.close()
 
 	var sum tally
+	var periods []PeriodRow
 	before := make([]float64, len(streams)) // accuracy at the end of the period before
 	for period := range s.Periods {
 		// A run is stopped between periods: a period is computed whole.
 		if err := ctx.Err(); err != nil {
-			return Row{}, err
+			return Row{}, nil, err
 		}
-		if err := runPeriod(s, streams, l, period, before, &sum); err != nil {
-			return Row{}, fmt.Errorf("%s, period %d: %w", p.Name, period, err)
+		rows, err := runPeriod(s, streams, l, period, before, &sum)
+		if err != nil {
+			return Row{}, nil, fmt.Errorf("%s, period %d: %w", p.Name, period, err)
 		}
+		for i := range rows {
+			rows[i].Policy = p.Name
+		}
+		periods = append(periods, rows...)
 		if told != nil {
 			told(fmt.Sprintf("%s on %d GPUs, period %d: light levels %.2f and %.2f, accuracy at its end %.3f and %.3f",
 				p.Name, s.GPUs, period, streams[0].levels[period], streams[1].levels[period], before[0], before[1]))
 		}
 	}
-	return sum.row(p.Name, s), nil
+	return sum.row(p.Name, s), periods, nil
 }
 
 // runPeriod runs one period, second by second.
-func runPeriod(s Setting, streams []*stream, l learning, period int, before []float64, sum *tally) error {
+func runPeriod(s Setting, streams []*stream, l learning, period int, before []float64, sum *tally) (rows []PeriodRow, err error) {
 	views := make([]view, len(streams))
 	for m, st := range streams {
 		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
 		if st.drifts(period) {
-			full, err := st.fullyRetrained(period, s)
-			if err != nil {
-				return err
+			if views[m].full, err = st.fullyRetrained(period, s); err != nil {
+				return nil, err
 			}
-			views[m].full = full
 		}
 	}
 
 	if err := l.beginPeriod(period); err != nil {
-		return err
+		return nil, err
 	}
 	for second := range int(Period / tick) {
 		for m := range streams {
 			if err := views[m].second(l.weights(m)); err != nil {
-				return err
+				return nil, err
 			}
 			for i := range labelled {
 				one, err := streams[m].drawOne(period, second*labelled+i)
 				if err != nil {
-					return err
+					return nil, err
 				}
+				streams[m].countLabel(period, one.Class)
 				if err := l.offerSample(m, one); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 		if err := l.endSecond(Period*time.Duration(period) + tick*time.Duration(second+1)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 
 	sum.finish += l.finishShare()
 	for m := range views {
 		before[m] = views[m].accuracy
-		sum.add(&views[m], l.alarms(m) > views[m].alarms)
+		alarmed := l.alarms(m) > views[m].alarms
+		sum.add(&views[m], alarmed)
+
+		row, err := views[m].row(s)
+		if err != nil {
+			return nil, err
+		}
+		row.Alarm, row.Finish = alarmed, l.finishShare()
+		rows = append(rows, row)
 	}
-	return nil
+	return rows, nil
+}
+
+// row is what the period came to.
+func (v *view) row(s Setting) (PeriodRow, error) {
+	initial, err := v.stream.accuracy(v.period, v.stream.start, s.Library)
+	n := float64(max(1, v.seconds))
+	return PeriodRow{GPUs: s.GPUs, Seed: s.Seed, Period: v.period, Model: v.stream.recipe.Family, Level: v.stream.levels[v.period], Drift: v.stream.drifts(v.period),
+		Accuracy: v.right / n, First: v.first, Last: v.accuracy, Initial: initial, SeenNew: float64(v.fresh) / n, AsRetrained: float64(v.good) / n,
+		Divergence: v.stream.divergence(v.period)}, err
 }
 
 // view is what one model's clients see of a period.

@@ -84,6 +84,7 @@ type stream struct {
 	paint   *models.Painter
 	tests   []learn.Sample // of the period testsOf
 	testsOf int
+	labels  [][]float64 // by period, how often each class came
 }
 
 // darkest says how far each model's darkest period is from a clear day to a night darker than any in the training, so

@@ -5,11 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"downbeat.dev/bench/drift"
 	"downbeat.dev/bench/figure"
+	"downbeat.dev/bench/goodput"
 	"downbeat.dev/deploy"
 )
 
@@ -19,32 +21,35 @@ func benchDrift() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated: none, ours, ekya")
+			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge")
 			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
 			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
 			fs.Float64Var(&s.Load, "load", s.Load, "requests, as a share of what the GPUs can answer")
 			fs.Float64Var(&s.Spare, "spare", s.Spare, "share of the idle GPU time that learning may use")
 			fs.Uint64Var(&s.Seed, "seed", s.Seed, "of schedules, scenes and requests")
 			fs.StringVar(&s.Models, "models", s.Models, "model repository with vehicle-s and activity-s")
-			format := fs.String("o", "table", "output: table or json")
+			format := fs.String("o", "table", "output: table or json; periods: one JSON line for each policy, period and model, which the figures of AdaInf are drawn from")
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 
-			if err := checkFormat(*format); err != nil {
-				return err
+			if *format != "periods" {
+				if err := checkFormat(*format); err != nil {
+					return err
+				}
 			}
 
 			chosen, err := drift.Select(*policies)
 			if err != nil {
 				return deploy.UsageError("-" + err.Error())
 			}
-			return runDrift(ctx, s, chosen, *gpus, *format == "json")
+			return runDrift(ctx, s, chosen, *gpus, *format)
 		}}
 }
 
-func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus string, asJSON bool) error {
+func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpus, format string) error {
 	var rows []drift.Row
+	var periods []drift.PeriodRow
 
 	// Each number of GPUs is a cluster of its own.
 	for _, text := range strings.Split(gpus, ",") {
@@ -56,16 +61,46 @@ func runDrift(ctx context.Context, s drift.Setting, policies []drift.Policy, gpu
 
 		// Progress goes to the standard error: a policy takes minutes.
 		for _, p := range policies {
-			row, err := p.Run(ctx, s, func(line string) { fmt.Fprintln(os.Stderr, line) })
+			row, each, err := p.RunPeriods(ctx, s, func(line string) { fmt.Fprintln(os.Stderr, line) })
 			if err != nil {
 				return fmt.Errorf("drift: %w", err)
 			}
-			rows = append(rows, row)
+			rows, periods = append(rows, row), append(periods, each...)
 		}
 	}
 
-	if asJSON {
+	switch format {
+	case "json":
 		return figure.WriteLines(os.Stdout, rows...)
+	case "periods":
+		return figure.WriteLines(os.Stdout, periods...)
 	}
 	return drift.WriteTable(os.Stdout, rows)
+}
+
+// figureOfAdaInf makes one figure of AdaInf's paper.
+func figureOfAdaInf(ctx context.Context, id string, args []string) error {
+	fs := flag.NewFlagSet("downbeat bench figure adainf", flag.ContinueOnError)
+	in := &drift.Inputs{Setting: drift.DefaultSetting()}
+	periods := fs.String("periods", filepath.Join(driftResults, "periods.jsonl"), "`file` that `downbeat bench drift -o periods` has written, for figures of what was learnt")
+	fs.StringVar(&in.Setting.Models, "models", in.Setting.Models, "model repository")
+	out := fs.String("out", "out/adainf", "directory for ID.csv, ID.svg and claims.csv")
+	if err := parse(fs, args); err != nil {
+		return err
+	}
+
+	f, err := drift.FindFigure(id)
+	if err != nil {
+		return deploy.UsageError("figure " + err.Error())
+	}
+	if err := goodput.MakeDir(*out); err != nil {
+		return fmt.Errorf("-out %s: %w", *out, err)
+	}
+
+	// Figures that need no periods are drawn without them, too.
+	if in.Periods, err = drift.ReadPeriods(*periods); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("-periods: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "adainf %s: %s\n", f.ID, f.Title)
+	return f.Write(ctx, in, *out)
 }

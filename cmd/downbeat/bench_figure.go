@@ -16,7 +16,7 @@ import (
 
 // benchFigure makes one figure of a paper: a CSV and a picture, with the published numbers beside ours.
 func benchFigure() command {
-	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, published numbers beside ours: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …",
+	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, published numbers beside ours: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …, adainf f4 …",
 		run: func(ctx context.Context, args []string) error {
 			var names [2]string // paper and figure, before the flags
 
@@ -32,11 +32,13 @@ func benchFigure() command {
 				return figureOfSymphony(ctx, names[1], args)
 			case "rim":
 				return figureOfRim(ctx, names[1], args)
+			case "adainf":
+				return figureOfAdaInf(ctx, names[1], args)
 			case "proteus", "":
 				// Without a name the flags' help is Proteus's.
 				return figureOfProteus(ctx, names, args)
 			}
-			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID or bench figure rim ID", names[0]))
+			return deploy.UsageError(fmt.Sprintf("paper %q: want bench figure symphony ID, bench figure proteus ID, bench figure rim ID or bench figure adainf ID", names[0]))
 		}}
 }
 

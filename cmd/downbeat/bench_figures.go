@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"downbeat.dev/bench/accuracy"
+	"downbeat.dev/bench/drift"
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
 	"downbeat.dev/bench/symphony"
@@ -19,6 +20,7 @@ import (
 const (
 	symphonyResults = "bench/results/symphony"
 	accuracyResults = "bench/results/accuracy"
+	driftResults    = "bench/results/adainf"
 )
 
 // benchFigures makes every figure that runs in virtual time, and the page that lists all figures.
@@ -108,5 +110,17 @@ func papers() []figure.Paper {
 	for _, f := range accuracy.Figures {
 		p.Entries = append(p.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure proteus " + f.ID, Dir: accuracyResults, Where: "virtual time"})
 	}
-	return []figure.Paper{s, p}
+
+	a := figure.Paper{Name: "adainf", Title: "AdaInf", Notes: []string{
+		"Time and GPUs are virtual, training and answers are real (V+L): decision 0153; what AdaInf and its rivals are given: 0181. Figures of what was learnt are drawn from the rows that `downbeat bench drift -o periods` prints.",
+		"Without a GPU f8 to f13 and f23 are not made: their commands are those that measure or count it.",
+	}}
+	for _, f := range drift.Figures {
+		e := figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure adainf " + f.ID, Dir: driftResults, Where: "virtual time, real training"}
+		if f.Draw == nil {
+			e.Command, e.Where = f.Command, "wants a GPU"
+		}
+		a.Entries = append(a.Entries, e)
+	}
+	return []figure.Paper{s, p, a}
 }

@@ -1,0 +1,277 @@
+package drift
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"downbeat.dev/bench/chart"
+	"downbeat.dev/bench/figure"
+)
+
+// Figures over periods. One run has all of them: `bench drift -o periods`.
+
+const oursName = "ours"
+
+// selectRows returns the rows of policies in the file's order; of none there is an error that says how to make them.
+func selectRows(in *Inputs, policies ...string) (rows []PeriodRow, err error) {
+	for _, r := range in.Periods {
+		if slices.Contains(policies, r.Policy) {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("no rows of %v: make them with `downbeat bench drift -o periods`", policies)
+	}
+	return rows, nil
+}
+
+// meanOf is the mean of a number over the rows of a policy on so many GPUs that pass; NaN if none does.
+func meanOf(rows []PeriodRow, policy string, gpus int, pass func(PeriodRow) bool, number func(PeriodRow) float64) float64 {
+	sum, n := 0.0, 0
+	for _, r := range rows {
+		if r.Policy == policy && r.GPUs == gpus && (pass == nil || pass(r)) {
+			sum, n = sum+number(r), n+1
+		}
+	}
+	return sum / float64(n)
+}
+
+func accuracyOf(r PeriodRow) float64 { return r.Accuracy }
+func seenOf(r PeriodRow) float64     { return r.SeenNew }
+func goodOf(r PeriodRow) float64     { return r.AsRetrained }
+func beginsNew(r PeriodRow) bool     { return r.Drift }
+
+// mostGPUs is the largest cluster of the rows.
+func mostGPUs(rows []PeriodRow) (most int) {
+	for _, r := range rows {
+		most = max(most, r.GPUs)
+	}
+	return most
+}
+
+// policiesIn are the policies of rows, in their order.
+func policiesIn(rows []PeriodRow) (names []string) {
+	for _, r := range rows {
+		if !slices.Contains(names, r.Policy) {
+			names = append(names, r.Policy)
+		}
+	}
+	return names
+}
+
+// addOverTime puts a number of each policy, mean over the models, on a panel by period.
+func addOverTime(p *chart.Panel, rows []PeriodRow, gpus int, number func(PeriodRow) float64) {
+	last := 0
+	for _, r := range rows {
+		last = max(last, r.Period)
+	}
+
+	for _, name := range policiesIn(rows) {
+		for period := range last + 1 {
+			mean := meanOf(rows, name, gpus, func(r PeriodRow) bool { return r.Period == period }, number)
+			// A policy may have been run for fewer periods than another.
+			if !math.IsNaN(mean) {
+				p.Add(name, float64(period), mean)
+			}
+		}
+	}
+}
+
+// percent prints shares, of which some may not be there.
+func percent(x float64) string {
+	if math.IsNaN(x) {
+		return "not run"
+	}
+	return fmt.Sprintf("%.1f %%", 100*x)
+}
+
+var periodHeader = []string{"policy", "gpus", "seed", "period", "model", "level", "drift", "accuracy", "first", "last", "initial", "seen_new", "as_retrained", "finish", "divergence"}
+
+func addPeriods(d *figure.Drawing, rows []PeriodRow) {
+	d.Header = periodHeader
+	for _, r := range rows {
+		d.Add(r.Policy, r.GPUs, r.Seed, r.Period, r.Model, r.Level, r.Drift, r.Accuracy, r.First, r.Last, r.Initial, r.SeenNew, r.AsRetrained, r.Finish, r.Divergence)
+	}
+}
+
+// drawRetraining draws figure 4.
+func drawRetraining(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := selectRows(in, oursName, "none", "ekya")
+	if err != nil {
+		return nil, err
+	}
+	d, gpus := &figure.Drawing{}, mostGPUs(rows)
+	addPeriods(d, rows)
+	accuracy := chart.Panel{Title: "accuracy", XLabel: "period", YLabel: "share right", YMin: 0.8}
+	good := chart.Panel{Title: "answers by weights as good as retrained ones", XLabel: "period", YLabel: "share of the answers"}
+	addOverTime(&accuracy, rows, gpus, accuracyOf)
+
+	// Who is as good as retrained is asked of changed periods only.
+	addOverTime(&good, slices.DeleteFunc(slices.Clone(rows), func(r PeriodRow) bool { return !r.Drift }), gpus, goodOf)
+	d.Panels = []chart.Panel{accuracy, good}
+
+	// The largest gain of a period is the end of the paper's range.
+	most := 0.0
+	for _, r := range rows {
+		if r.Policy == oursName && r.GPUs == gpus {
+			most = max(most, r.Accuracy-r.Initial)
+		}
+	}
+	where := fmt.Sprintf(", %d GPUs", gpus)
+	d.Claims = []figure.Claim{
+		{What: "accuracy with retraining over without, by period" + where, Published: "0 % to 27 %", Ours: "up to " + percent(most), Verdict: figure.Beside, Why: "our first weights lose less: figure 5"},
+		{What: "requests of changed periods that new weights answer" + where, Published: "Ekya 53 % to 60 %",
+			Ours: "Ekya " + percent(meanOf(rows, "ekya", gpus, beginsNew, seenOf)) + ", ours " + percent(meanOf(rows, oursName, gpus, beginsNew, seenOf)), Verdict: figure.Beside,
+			Why: "weights that are no worse than new ones are kept, and then there is nothing new to see"},
+		{What: "requests of changed periods answered by weights within 1.5 points of fully retrained ones" + where, Published: "-",
+			Ours: "Ekya " + percent(meanOf(rows, "ekya", gpus, beginsNew, goodOf)) + ", ours " + percent(meanOf(rows, oursName, gpus, beginsNew, goodOf)) +
+				", no learning " + percent(meanOf(rows, "none", gpus, beginsNew, goodOf)), Verdict: figure.NoNumber},
+	}
+	return d, nil
+}
+
+// drawLosses draws figure 5.
+func drawLosses(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := selectRows(in, "none")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: []string{"model", "period", "level", "lost"}}
+	panel := chart.Panel{Title: "accuracy lost since the first period", XLabel: "period", YLabel: "share of the answers"}
+	most, first := map[string]float64{}, map[string]float64{}
+
+	// What is lost is counted from the first period, the day that the weights know.
+	for _, r := range rows {
+		if _, ok := first[r.Model]; !ok {
+			first[r.Model] = r.Initial
+		}
+		lost := first[r.Model] - r.Initial
+		most[r.Model] = max(most[r.Model], lost)
+		panel.Add(r.Model, float64(r.Period), max(0, lost))
+		d.Add(r.Model, r.Period, r.Level, lost)
+	}
+
+	d.Panels = []chart.Panel{panel}
+	d.Claims = []figure.Claim{
+		{What: "accuracy that the vehicle model loses", Published: "0 % to 15 %", Ours: "up to " + percent(most["vehicle"]), Verdict: figure.Beside, Why: "the schedule of light is made to lose about as much"},
+		{What: "accuracy that the person model loses", Published: "0 % to 9 %", Ours: "activity: up to " + percent(most["activity"]), Verdict: figure.Beside, Why: "the schedule of light is made to lose about as much"},
+	}
+	return d, nil
+}
+
+// drawDivergence draws figure 6.
+func drawDivergence(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := selectRows(in, "none")
+	if err != nil {
+		return nil, err
+	}
+	d := &figure.Drawing{Header: []string{"model", "period", "drift", "divergence"}}
+	panel := chart.Panel{Title: "Jensen-Shannon divergence of the labels", XLabel: "period", YLabel: "bits"}
+	most := 0.0
+
+	// Both models' labels are on one panel.
+	for _, r := range rows {
+		most = max(most, r.Divergence)
+		panel.Add(r.Model, float64(r.Period), r.Divergence)
+		d.Add(r.Model, r.Period, r.Drift, r.Divergence)
+	}
+	d.Panels = []chart.Panel{panel}
+	d.Claims = []figure.Claim{{What: "divergence of labels between periods", Published: "vehicle 0.1 % to 26 % above person", Ours: "at most " + percent(most), Verdict: figure.Beside,
+		Why: "our streams drift in light, rain and noise, not in what is on the street: labels differ by chance"}}
+	return d, nil
+}
+
+// drawAccuracy draws figure 18, drawFinish figure 19.
+func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	d, rows, gpus, err := drawSystems(in, "accuracy", accuracyOf, 0.8)
+	if err != nil {
+		return nil, err
+	}
+
+	// A policy that was not run is said to be so.
+	mean := func(policy string) float64 { return meanOf(rows, policy, gpus, nil, accuracyOf) }
+	over := func(other string) string {
+		if x := mean(oursName) - mean(other); !math.IsNaN(x) {
+			return fmt.Sprintf("%.2f points", 100*x)
+		}
+		return "not run"
+	}
+
+	const why = "all learning wins at most some points on this schedule: the models of the tree lose less to the dark than the paper's"
+	where := fmt.Sprintf(", %d GPUs", gpus)
+
+	// The paper's comparisons come first, then those of this project.
+	d.Claims = []figure.Claim{
+		{What: "AdaInf over Ekya" + where, Published: "11 to 14 points", Ours: fmt.Sprintf("%.2f points; ours over Ekya %s", 100*(mean("adainf")-mean("ekya")), over("ekya")), Verdict: figure.Differs, Why: why},
+		{What: "AdaInf over Scrooge" + where, Published: "19 to 21 points", Ours: fmt.Sprintf("%.2f points; ours over Scrooge %s", 100*(mean("adainf")-mean("scrooge")), over("scrooge")), Verdict: figure.Differs, Why: why},
+		{What: "ours over AdaInf" + where, Published: "-", Ours: over("adainf"), Verdict: figure.NoNumber},
+		{What: "ours over no learning" + where, Published: "-", Ours: over("none"), Verdict: figure.NoNumber},
+	}
+	return d, nil
+}
+
+func drawFinish(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	d, rows, gpus, err := drawSystems(in, "finish", func(r PeriodRow) float64 { return r.Finish }, 0)
+	if err != nil {
+		return nil, err
+	}
+
+	// The claim is of the largest cluster.
+	mean := func(policy string) string {
+		return percent(meanOf(rows, policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
+	}
+	d.Claims = []figure.Claim{{What: fmt.Sprintf("finish rate, %d GPUs", gpus), Published: "AdaInf 94 % to 98 %, Ekya 50 to 54 points less", Ours: fmt.Sprintf("ours %s, AdaInf %s, Ekya %s", mean(oursName), mean("adainf"), mean("ekya")),
+		Verdict: figure.Beside, Why: "the paper states no rates: at 0.7 of what the GPUs can answer all finish, and Ekya takes no more GPUs than are idle"}}
+	return d, nil
+}
+
+// drawSystems draws a number of all systems over time, and its mean over the GPUs.
+func drawSystems(in *Inputs, name string, number func(PeriodRow) float64, least float64) (*figure.Drawing, []PeriodRow, int, error) {
+	rows, err := selectRows(in, oursName, "adainf", "ekya", "scrooge", "none")
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	d, gpus := &figure.Drawing{}, mostGPUs(rows)
+	addPeriods(d, rows)
+	time := chart.Panel{Title: fmt.Sprintf("%s over time, %d GPUs", name, gpus), XLabel: "period", YLabel: name, YMin: least}
+	addOverTime(&time, rows, gpus, number)
+
+	size := chart.Panel{Title: name + " over GPUs", XLabel: "GPUs", YLabel: name, YMin: least}
+	for _, policy := range policiesIn(rows) {
+		for n := 1; n <= gpus; n++ {
+			// Not every number of GPUs was run.
+			if mean := meanOf(rows, policy, n, nil, number); !math.IsNaN(mean) {
+				size.Add(policy, float64(n), mean)
+			}
+		}
+	}
+	d.Panels = []chart.Panel{time, size}
+	return d, rows, gpus, nil
+}
+
+// drawVariants draws figure 22.
+func drawVariants(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	rows, err := selectRows(in, "adainf", "adainf-i", "adainf-u")
+	if err != nil {
+		return nil, err
+	}
+
+	// A variant lacks one mechanism of the whole method.
+	gpus := mostGPUs(rows)
+	d := &figure.Drawing{Header: []string{"variant", "gpus", "accuracy", "finish"}}
+	panel := chart.Panel{Title: "accuracy over time", XLabel: "period", YLabel: "accuracy", YMin: 0.8}
+	addOverTime(&panel, rows, gpus, accuracyOf)
+	d.Panels = []chart.Panel{panel}
+
+	whole := meanOf(rows, "adainf", gpus, nil, accuracyOf)
+	for _, v := range []struct{ policy, what, published string }{{"adainf-i", "I: the time divided evenly", "−18 points"}, {"adainf-u", "U: impacts found once", "−17 points"}} {
+		mean := meanOf(rows, v.policy, gpus, nil, accuracyOf)
+		d.Add(v.policy, gpus, mean, meanOf(rows, v.policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
+		d.Claims = append(d.Claims, figure.Claim{What: v.what, Published: v.published, Ours: fmt.Sprintf("%+.2f points", 100*(mean-whole)), Verdict: figure.Judge(mean < whole), Why: "the sign is the other one, or none"})
+	}
+	d.Claims = append(d.Claims, figure.Claim{What: "S, E, M1, M2", Published: "−7, −8, −4, −5 points", Ours: "not run", Verdict: figure.Beside,
+		Why: "the baseline has one application, no early exits, and no memory that runs out: nothing is there to be left out"})
+	return d, nil
+}

@@ -1,0 +1,95 @@
+package drift
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"downbeat.dev/bench/figure"
+)
+
+// Figure is a figure or table of AdaInf's paper.
+type Figure struct {
+	ID, Title string
+	// Draw makes it; nil: it wants a GPU.
+	Draw func(context.Context, *Inputs) (*figure.Drawing, error)
+	// Command is what makes it on a GPU.
+	Command string
+}
+
+// Inputs are what figures are drawn from.
+type Inputs struct {
+	Setting Setting
+	Periods []PeriodRow // of `bench drift -o periods`
+}
+
+// Figures are those of the paper that compare systems or models, in its order.
+var Figures []Figure
+
+func init() {
+	const gpu = "downbeat bench gpu -graphs resnet50 -batches 1,2,4,8,16,32,64"
+	Figures = []Figure{
+		// §2, observations.
+		{ID: "f4", Title: "accuracy by period with and without retraining, and who sees new weights", Draw: drawRetraining},
+		{ID: "f5", Title: "accuracy that a model without retraining loses", Draw: drawLosses},
+		{ID: "f6", Title: "divergence of labels from one period to the next", Draw: drawDivergence},
+		{ID: "f7", Title: "all structures of the application: accuracy over cost", Draw: drawStructures},
+		{ID: "f8", Title: "latency over the batch size", Command: gpu},
+		{ID: "f9", Title: "the same with a share of the GPU", Command: "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " + gpu},
+		{ID: "f10", Title: "the same of early exits", Command: "downbeat profile -models models vehicle-l vehicle-l-exit1 vehicle-l-exit2"},
+		{ID: "f11", Title: "copies and computing in a batch", Command: gpu + " -layers"},
+		{ID: "f12", Title: "reuse times by type of data", Command: gpu + " -layers"},
+		{ID: "f13", Title: "reuse times of parameters by the next job", Command: gpu + " -layers"},
+
+		// §5, what it reaches.
+		{ID: "f18", Title: "accuracy over time and GPUs", Draw: drawAccuracy},
+		{ID: "f19", Title: "finish rate over time and GPUs", Draw: drawFinish},
+		{ID: "f20", Title: "GPU time of retraining and of inference for a request", Draw: drawTimes},
+		{ID: "f21", Title: "GPUs' use over time", Draw: drawUse},
+		{ID: "f22", Title: "variants of the method", Draw: drawVariants},
+		{ID: "f23", Title: "the weight α of an SLO in the eviction score", Command: gpu + " -layers"},
+		{ID: "f24", Title: "the threshold A_m of the vehicle model", Draw: drawThreshold},
+		{ID: "t1", Title: "what deciding takes", Draw: drawOverheads},
+		{ID: "t2", Title: "which models are found to have drifted, by S", Draw: drawDivergent},
+	}
+}
+
+// FindFigure returns the figure of an ID.
+func FindFigure(id string) (Figure, error) {
+	return figure.Find(Figures, func(f Figure) string { return f.ID }, id)
+}
+
+// Write makes a figure and writes it to a directory.
+func (f Figure) Write(ctx context.Context, in *Inputs, dir string) error {
+	if f.Draw == nil {
+		return fmt.Errorf("figure %s wants a GPU: %s", f.ID, f.Command)
+	}
+	d, err := f.Draw(ctx, in)
+	if err != nil {
+		return fmt.Errorf("figure %s: %w", f.ID, err)
+	}
+	return d.Write(dir, f.ID)
+}
+
+// ReadPeriods reads what `bench drift -o periods` has written.
+func ReadPeriods(path string) (rows []PeriodRow, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+
+	for d := json.NewDecoder(f); ; {
+		var row PeriodRow
+		switch err := d.Decode(&row); {
+		case errors.Is(err, io.EOF):
+			return rows, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: line %d: %w", path, len(rows)+1, err)
+		}
+		rows = append(rows, row)
+	}
+}

@@ -1,0 +1,114 @@
+package drift
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"downbeat.dev/bench/figure"
+)
+
+// madeRows are two periods of what systems might have come to; the second begins with a drift.
+func madeRows() (rows []PeriodRow) {
+	for i, policy := range []string{"none", "ours", "ekya", "adainf", "scrooge", "adainf-i", "adainf-u"} {
+		for period := range 2 {
+			for _, model := range []string{"vehicle", "activity"} {
+				rows = append(rows, PeriodRow{Policy: policy, GPUs: 4, Period: period, Model: model, Drift: period == 1, Accuracy: 0.9 + 0.01*float64(i), Initial: 0.95 - 0.1*float64(period),
+					SeenNew: 0.5, AsRetrained: 0.25 * float64(i), Finish: 1, Divergence: 0.01})
+			}
+		}
+	}
+	return rows
+}
+
+// TestFiguresOfPeriods: every figure that is drawn from rows says what the rows say, and lands in its files.
+func TestFiguresOfPeriods(t *testing.T) {
+	in, dir := &Inputs{Setting: DefaultSetting(), Periods: madeRows()}, t.TempDir()
+	for id, want := range map[string]string{
+		"f4": "Ekya 50.0 %, ours 25.0 %, no learning 0.0 %", "f5": "up to 10.0 %", "f6": "at most 1.0 %",
+		"f18": "1.00 points; ours over Ekya -1.00 points", "f19": "ours 100.0 %, AdaInf 100.0 %", "f22": "+2.00 points",
+	} {
+		f, err := FindFigure(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Write(t.Context(), in, dir); err != nil {
+			t.Fatal(err)
+		}
+		claims, err := figure.ReadClaims(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := ""
+		for _, c := range claims[id] {
+			said += c.Ours + "\n"
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%s says %q, want …%s…", id, said, want)
+		}
+		if made, err := filepath.Glob(filepath.Join(dir, id+".*")); err != nil || len(made) != 2 {
+			t.Errorf("%s: %v, %v; want a table and a picture", id, made, err)
+		}
+	}
+}
+
+// TestFiguresSayWhatTheyMiss: of rows that are not there how to make them, of a GPU the command.
+func TestFiguresSayWhatTheyMiss(t *testing.T) {
+	for id, want := range map[string]string{"f4": "downbeat bench drift -o periods", "f8": "wants a GPU: downbeat bench gpu"} {
+		f, err := FindFigure(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Write(t.Context(), &Inputs{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want …%s…", id, err, want)
+		}
+	}
+	if _, err := FindFigure("f17"); err == nil || !strings.Contains(err.Error(), "want of f4, f5") {
+		t.Error(err)
+	}
+}
+
+// TestStructures: 3³ by the exits of the largest networks, 5³ by all variants, and a front that nothing beats.
+func TestStructures(t *testing.T) {
+	all, err := structuresOf("../../models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exits := 0
+	for _, s := range all {
+		if s.ofL() {
+			exits++
+		}
+	}
+	if exits != 27 || len(all) != 125 {
+		t.Errorf("%d and %d structures, want 27 and 125", exits, len(all))
+	}
+
+	front := frontOf(all)
+	for _, s := range all {
+		for _, f := range front {
+			if s.accuracy() > f.accuracy() && s.cost() <= f.cost() {
+				t.Fatalf("%v beats %v", s, f)
+			}
+		}
+	}
+	least, ok := cheapest(all, 0.98, false)
+	if !ok || least[1].name != "vehicle-l-exit2" {
+		t.Errorf("as accurate as 0.98: %v, want the second exit", least[1].name)
+	}
+	if any, ok := cheapest(all, 0.98, true); !ok || any[1].name != "vehicle-m" {
+		t.Errorf("of all variants %v, want vehicle-m", any[1].name)
+	}
+}
+
+func TestDivergence(t *testing.T) {
+	for _, c := range []struct {
+		a, b []float64
+		want float64
+	}{{[]float64{5, 5}, []float64{50, 50}, 0}, {[]float64{4, 0}, []float64{0, 9}, 1}, {[]float64{0, 0}, []float64{1, 1}, 0.5}} {
+		if got := divergenceOf(c.a, c.b); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v and %v: %v bits, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
