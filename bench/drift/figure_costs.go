@@ -25,6 +25,7 @@ func spentTimes(s Setting) (all []spent, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	jobs := simulateSessions(s)
 	return []spent{
 		{"none", 1 - served.idle, 0},
@@ -87,6 +88,7 @@ func drawUse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 			}
 		}
 	}
+
 	d.Panels = []chart.Panel{panel}
 	d.Claims = []figure.Claim{{What: "use of the GPUs", Published: "close or equal to 100 %", Ours: percent(used) + " at 0.7 of the load, while something is learnt", Verdict: figure.Beside,
 		Why: "spare work takes the part of the idle time in which nobody can be kept waiting, here " + percent(in.Setting.Spare) + " of it"}}
@@ -117,6 +119,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		}
 		return f
 	}
+
 	old, recent := features(), features()
 	look, err := timeOf(func() error {
 		_, err := plan.Drift(old, recent, plan.Answers{Labelled: 256, Right: 240}, plan.Answers{Labelled: 256, Right: 230}, 0.01)
@@ -131,6 +134,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	for i := range learners {
 		learners[i] = plan.Learner{Rate: 1000, Step: 5 * time.Millisecond, Impact: 0.05, Drifts: []time.Duration{0}, Gains: []float64{1e-4, 2e-4}}
 	}
+
 	share, err := timeOf(func() error {
 		plan.ShareTraining(plan.ValueTraining(learners, Period, Period), 0, 0)
 		return nil
@@ -144,6 +148,7 @@ func drawOverheads(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	answered, err := timeOf(func() error {
 		_, _, err := learn.Answer(streams[0].recipe.Net(), streams[0].start, streams[0].initial[:512], in.Setting.Library)
 		return err
@@ -170,6 +175,7 @@ func drawDivergent(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"s_pct", "period", "model", "drifted", "impact", "found"}}
 
 	// One period in which each model's world has changed, and the first, in which nothing has.
@@ -217,6 +223,7 @@ func drawDivergent(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		key := fmt.Sprintf("%d %%", s)
 		ours = append(ours, key+": "+strings.Join(found[key], " and "))
 	}
+
 	d.Claims = []figure.Claim{{What: "models found to have drifted, by S", Published: "3 %: none; then person; then person and vehicle; 18 % as 100 %", Ours: strings.Join(ours, "; "), Verdict: figure.Beside,
 		Why: "by the loss on the farthest samples beyond chance (decision 0181), in each model's first changed period"}}
 	return d, nil

@@ -21,6 +21,7 @@ func selectRows(in *Inputs, policies ...string) (rows []PeriodRow, err error) {
 			rows = append(rows, r)
 		}
 	}
+
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("no rows of %v: make them with `downbeat bench drift -o periods`", policies)
 	}
@@ -102,6 +103,7 @@ func drawRetraining(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d, gpus := &figure.Drawing{}, mostGPUs(rows)
 	addPeriods(d, rows)
 	accuracy := chart.Panel{Title: "accuracy", XLabel: "period", YLabel: "share right", YMin: 0.8}
@@ -119,6 +121,7 @@ func drawRetraining(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 			most = max(most, r.Accuracy-r.Initial)
 		}
 	}
+
 	where := fmt.Sprintf(", %d GPUs", gpus)
 	d.Claims = []figure.Claim{
 		{What: "accuracy with retraining over without, by period" + where, Published: "0 % to 27 %", Ours: "up to " + percent(most), Verdict: figure.Beside, Why: "our first weights lose less: figure 5"},
@@ -138,6 +141,7 @@ func drawLosses(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"model", "period", "level", "lost"}}
 	panel := chart.Panel{Title: "accuracy lost since the first period", XLabel: "period", YLabel: "share of the answers"}
 	most, first := map[string]float64{}, map[string]float64{}
@@ -167,6 +171,7 @@ func drawDivergence(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	d := &figure.Drawing{Header: []string{"model", "period", "drift", "divergence"}}
 	panel := chart.Panel{Title: "Jensen-Shannon divergence of the labels", XLabel: "period", YLabel: "bits"}
 	most := 0.0
@@ -177,6 +182,7 @@ func drawDivergence(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		panel.Add(r.Model, float64(r.Period), r.Divergence)
 		d.Add(r.Model, r.Period, r.Drift, r.Divergence)
 	}
+
 	d.Panels = []chart.Panel{panel}
 	d.Claims = []figure.Claim{{What: "divergence of labels between periods", Published: "vehicle 0.1 % to 26 % above person", Ours: "at most " + percent(most), Verdict: figure.Beside,
 		Why: "our streams drift in light, rain and noise, not in what is on the street: labels differ by chance"}}
@@ -222,6 +228,7 @@ func drawFinish(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	mean := func(policy string) string {
 		return percent(meanOf(rows, policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
 	}
+
 	d.Claims = []figure.Claim{{What: fmt.Sprintf("finish rate, %d GPUs", gpus), Published: "AdaInf 94 % to 98 %, Ekya 50 to 54 points less", Ours: fmt.Sprintf("ours %s, AdaInf %s, Ekya %s", mean(oursName), mean("adainf"), mean("ekya")),
 		Verdict: figure.Beside, Why: "the paper states no rates: at 0.7 of what the GPUs can answer all finish, and Ekya takes no more GPUs than are idle"}}
 	return d, nil
@@ -233,6 +240,7 @@ func drawSystems(in *Inputs, name string, number func(PeriodRow) float64, least 
 	if err != nil {
 		return nil, nil, 0, err
 	}
+
 	d, gpus := &figure.Drawing{}, mostGPUs(rows)
 	addPeriods(d, rows)
 	time := chart.Panel{Title: fmt.Sprintf("%s over time, %d GPUs", name, gpus), XLabel: "period", YLabel: name, YMin: least}
@@ -247,6 +255,7 @@ func drawSystems(in *Inputs, name string, number func(PeriodRow) float64, least 
 			}
 		}
 	}
+
 	d.Panels = []chart.Panel{time, size}
 	return d, rows, gpus, nil
 }
@@ -271,6 +280,7 @@ func drawVariants(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		d.Add(v.policy, gpus, mean, meanOf(rows, v.policy, gpus, nil, func(r PeriodRow) float64 { return r.Finish }))
 		d.Claims = append(d.Claims, figure.Claim{What: v.what, Published: v.published, Ours: fmt.Sprintf("%+.2f points", 100*(mean-whole)), Verdict: figure.Judge(mean < whole), Why: "the sign is the other one, or none"})
 	}
+
 	d.Claims = append(d.Claims, figure.Claim{What: "S, E, M1, M2", Published: "−7, −8, −4, −5 points", Ours: "not run", Verdict: figure.Beside,
 		Why: "the baseline has one application, no early exits, and no memory that runs out: nothing is there to be left out"})
 	return d, nil

@@ -7,6 +7,7 @@ func (s *stream) countLabel(period, class int) {
 	for period >= len(s.labels) {
 		s.labels = append(s.labels, make([]float64, s.recipe.Net().TargetLen()))
 	}
+
 	s.labels[period][class]++
 }
 
@@ -24,6 +25,7 @@ func divergenceOf(a, b []float64) (bits float64) {
 	for k := range a {
 		sumA, sumB = sumA+a[k], sumB+b[k]
 	}
+
 	for k := range a {
 		p, q := a[k]/max(1, sumA), b[k]/max(1, sumB)
 		m := (p + q) / 2

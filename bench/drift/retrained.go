@@ -36,11 +36,13 @@ func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	net := s.recipe.Net()
 	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
 	if err != nil {
 		return 0, err
 	}
+
 	defer t.Close()
 
 	// The first data stays in every batch, as in a learner's, and the rate falls along a cosine.

@@ -115,6 +115,7 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var exits []structure
 	for _, s := range all {
 		if s.ofL() {
@@ -128,12 +129,15 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 	for _, s := range front {
 		panel.Add("all variants", s.cost(), s.accuracy())
 	}
+
 	for _, s := range frontL {
 		panel.Add("-l and its exits", s.cost(), s.accuracy())
 	}
+
 	for _, s := range all {
 		d.Add(s[0].name, s[1].name, s[2].name, s.accuracy(), s.cost(), s.ofL(), slices.Contains(front, s), slices.Contains(frontL, s))
 	}
+
 	d.Panels = []chart.Panel{panel}
 
 	// Exits that no other structure beats are worth having.
@@ -143,6 +147,7 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 			withExit++
 		}
 	}
+
 	d.Claims = []figure.Claim{
 		{What: "structures of the application", Published: "81", Ours: fmt.Sprintf("%d by the -l networks and their exits, %d with -s and -m", len(exits), len(all)), Verdict: figure.Beside,
 			Why: "the paper's exits stand behind every third layer of networks with dozens; each -l network here has six or seven, and so two exits: three choices of each, 3³"},
@@ -185,6 +190,7 @@ func drawThreshold(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 			d.Add(least, choice, s[1].name, s[1].accuracy, s.cost(), share)
 		}
 	}
+
 	d.Panels = []chart.Panel{accuracy, finish}
 
 	up, down := rises(accuracy.Lines[0].Y), !rises(finish.Lines[0].Y)
