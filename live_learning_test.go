@@ -153,3 +153,40 @@ func TestAModelThatCannotBeTrainedServesOn(t *testing.T) {
 		t.Errorf("taught a model that nobody learns: %v", err)
 	}
 }
+
+// TestATeacherOfTheRepositoryLabels: without truth, inputs that are asked about get their classes from another model, in steps
+// that the scheduler orders.
+func TestATeacherOfTheRepositoryLabels(t *testing.T) {
+	dir, recipe := trainable(t)
+	if err := os.CopyFS(filepath.Join(dir, "vehicle-m"), os.DirFS("models/vehicle-m")); err != nil {
+		t.Fatal(err)
+	}
+	about, initial, _, err := learn.ReadTraining(filepath.Join(dir, "vehicle-s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	about.Teacher, about.Every = "vehicle-m", 2
+	if err := learn.WriteTraining(filepath.Join(dir, "vehicle-s"), about, initial); err != nil {
+		t.Fatal(err)
+	}
+
+	s := learning(t, dir)
+	input, err := s.Client().Buffer(32 * 48 * 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(input.Bytes(), drawLessons(t, recipe, 0, 1, nil)[0].Input)
+	waitFor(t, func() bool {
+		// An answer that comes late teaches as well as any other.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if r, err := s.Client().Do(ctx, frontend.Request{Model: "vehicle-s", Input: input}); err == nil {
+			r.Release()
+		}
+		_, counts := s.Learned("vehicle-s")
+		return counts.Labelled >= 8
+	})
+	if _, counts := s.Learned("vehicle-s"); counts.Sampled < counts.Labelled || s.SpareSteps() == 0 {
+		t.Errorf("%+v after %d spare steps", counts, s.SpareSteps())
+	}
+}

@@ -306,3 +306,57 @@ func TestASessionIsToldWhatChanged(t *testing.T) {
 		t.Errorf("a new session is told %v and %+v", got, r.sched.offers)
 	}
 }
+
+// haltingLoad is an executor whose loads wait, and then fail.
+type haltingLoad struct {
+	device.Executor
+	asked chan struct{}
+	fails chan error
+}
+
+func (h *haltingLoad) Load(*device.Model) (device.Footprint, error) {
+	close(h.asked)
+	return device.Footprint{}, <-h.fails
+}
+
+// TestHalfAPublicationServesBothVersions: a new version is on one GPU of two when what loads it dies. Until then each version
+// answers what was sent to it; afterwards the version before is everywhere, and the new one nowhere.
+func TestHalfAPublicationServesBothVersions(t *testing.T) {
+	r := newRig(t, rigOptions{gpus: 2, alpha: 100 * time.Microsecond, batchMax: 1})
+	next := *r.model
+	next.Version = "2"
+	r.config.Find = (&shelf{models: map[string]*device.Model{"m": &next}}).find
+	halt := &haltingLoad{Executor: r.gpus[1].executors[0], asked: make(chan struct{}), fails: make(chan error)}
+	r.gpus[1].executors[0] = halt
+
+	ended := make(chan error, 1)
+	go func() { ended <- r.LoadModel(t.Context(), "m", "") }()
+	<-halt.asked
+
+	// Version 1 has number 0, version 2 has number 1.
+	run := func(batch uint64, gpu, number uint32) {
+		e, inputs := r.batch(batch, 1)
+		e.GPU, e.Model = gpu, number
+		r.Execute([]wire.Execute{e})
+		for id, in := range inputs {
+			r.checkOutput(id, in)
+		}
+		r.checkFailures(batch)
+	}
+	run(1, 0, 1)
+	run(2, 1, 0)
+	run(3, 0, 0)
+
+	killed := errors.New("killed")
+	halt.fails <- killed
+	if err := <-ended; !errors.Is(err, killed) {
+		t.Errorf("half a publication ended with %v", err)
+	}
+	for i, g := range r.gpus {
+		if g.routeOf(0) == nil || g.routeOf(1) != nil {
+			t.Errorf("GPU %d: version 1 %v, version 2 %v: want the first alone", i, g.routeOf(0) != nil, g.routeOf(1) != nil)
+		}
+	}
+	run(4, 0, 0)
+	run(5, 1, 0)
+}

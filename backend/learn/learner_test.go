@@ -164,3 +164,35 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestTheClockOfPeriodsMayJump: a clock that goes back has no look made twice, and one that leaps over periods has one made for
+// all of them: what was sampled meanwhile is compared once, and counts as one period.
+func TestTheClockOfPeriodsMayJump(t *testing.T) {
+	s := openStreet(t)
+	l := s.learner(nil)
+	look := func(now time.Duration, want int) {
+		t.Helper()
+		for _, one := range s.draw(40, nil) {
+			if _, err := l.OfferLabelled(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := l.Look(now); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Counts().Looks; got != want {
+			t.Errorf("%v: %d looks, want %d", now, got, want)
+		}
+	}
+
+	look(l.lookAfter(1), 1)
+	look(-time.Hour, 1)
+	look(0, 1)
+	look(l.lookAfter(2), 2)
+	look(100*l.options.Period, 3)
+	look(100*l.options.Period, 3)
+	look(100*l.options.Period+l.lookAfter(1), 4)
+	if d := l.Counts().Drifts; d != 0 {
+		t.Errorf("%d drifts of a clock", d)
+	}
+}

@@ -11,7 +11,6 @@ import (
 
 	"downbeat.dev/bench/drift"
 	"downbeat.dev/bench/figure"
-	"downbeat.dev/bench/goodput"
 	"downbeat.dev/deploy"
 )
 
@@ -92,9 +91,6 @@ func figureOfAdaInf(ctx context.Context, id string, args []string) error {
 	f, err := drift.FindFigure(id)
 	if err != nil {
 		return deploy.UsageError("figure " + err.Error())
-	}
-	if err := goodput.MakeDir(*out); err != nil {
-		return fmt.Errorf("-out %s: %w", *out, err)
 	}
 
 	// Figures that need no periods are drawn without them, too.
