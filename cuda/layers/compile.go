@@ -13,29 +13,6 @@ import (
 // BatchMax bounds the batch size of a plan.
 const BatchMax = 4096
 
-// tensor is a value during compilation: a constant, or a place in a buffer.
-type tensor struct {
-	Value
-	data   []byte // of a constant
-	source string // the initialiser that data is, if it is one unchanged
-	buffer int    // −1 while a constant is not yet a parameter
-	stored DataType
-	last   bool    // channels last: see layout.go
-	other  *tensor // the same in the other order, once that was needed
-}
-
-func (t *tensor) isConstant() bool { return t.data != nil }
-
-func (t *tensor) elements() int {
-	n := 1
-	for _, d := range t.Dims {
-		n *= d
-	}
-	return n
-}
-
-func (t *tensor) byteSize() int64 { return int64(t.elements()) * int64(t.stored.Size()) }
-
 // compiler builds one plan.
 type compiler struct {
 	g         *Graph
@@ -180,27 +157,6 @@ func (c *compiler) declareInputs() error {
 	return nil
 }
 
-func (c *compiler) newTensor(name string, typ DataType, dims []int) (*tensor, error) {
-	if typ.Size() == 0 {
-		return nil, fmt.Errorf("value %q: %v: %w", name, typ, ErrUnsupported)
-	}
-
-	// Kernels index by 32 bits, and a launch needs elements.
-	if n, err := Elements(dims); err != nil || n == 0 {
-		if err == nil {
-			err = fmt.Errorf("shape %v is empty: %w", dims, ErrUnsupported)
-		}
-		return nil, fmt.Errorf("value %q: %w", name, err)
-	}
-	if c.values[name] != nil {
-		return nil, fmt.Errorf("value %q is defined twice", name)
-	}
-
-	t := &tensor{Value: Value{Name: name, Type: typ, Dims: dims}, buffer: -1, stored: c.precision.storedType(typ)}
-	c.values[name] = t
-	return t, nil
-}
-
 // narrowInput replaces an input of real numbers by what the plan computes with, in a layer of its own.
 func (c *compiler) narrowInput(t *tensor) error {
 	if t.stored == c.precision.storedType(t.Type) {
@@ -244,11 +200,6 @@ func (c *compiler) widenOutputs() error {
 	return nil
 }
 
-func (c *compiler) addBuffer(b Buffer) int {
-	c.plan.Buffers = append(c.plan.Buffers, b)
-	return len(c.plan.Buffers) - 1
-}
-
 // lowerNode turns a node into a layer, or computes it when it depends on constants only.
 func (c *compiler) lowerNode(n *Node) error {
 	op := operators[n.Op]
@@ -286,45 +237,6 @@ func (c *compiler) lowerNode(n *Node) error {
 	if len(c.layer.Steps) > 0 {
 		c.plan.Layers = append(c.plan.Layers, *c.layer)
 	}
-	return nil
-}
-
-// plainInput returns input i of the node in the plain order, nil if it is left out.
-func (c *compiler) plainInput(i int) *tensor {
-	t, err := c.plainOrder(c.anyInput(i))
-	if err != nil {
-		panic(err) // four dimensions or fewer can be joined
-	}
-	return t
-}
-
-// anyInput returns input i of the node as it lies in memory, nil if it is left out.
-func (c *compiler) anyInput(i int) *tensor {
-	if i >= len(c.node.Inputs) || c.node.Inputs[i] == "" {
-		return nil
-	}
-	return c.values[c.node.Inputs[i]]
-}
-
-// makeResult makes the value of an output that a launch writes.
-func (c *compiler) makeResult(name string, typ DataType, dims []int) (*tensor, error) {
-	t, err := c.newTensor(name, typ, dims)
-	if err != nil {
-		return nil, err
-	}
-
-	t.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: t.byteSize()})
-	return t, nil
-}
-
-// aliasResult makes the value of an output that has its input's bytes in another shape.
-func (c *compiler) aliasResult(name string, of *tensor, dims []int) error {
-	t, err := c.newTensor(name, of.Type, dims)
-	if err != nil {
-		return err
-	}
-
-	t.buffer, t.data, t.source, t.stored = of.buffer, of.data, of.source, of.stored
 	return nil
 }
 
@@ -383,33 +295,4 @@ func (c *compiler) finishOutputs() error {
 		c.plan.Outputs = append(c.plan.Outputs, Tensor{Value: Value{name, t.Type, t.Dims}, Layer: c.lastWrite(t.buffer)})
 	}
 	return nil
-}
-
-// copyOutput gives an output that is an input, a constant or another output bytes of its own.
-func (c *compiler) copyOutput(t *tensor) (*tensor, error) {
-	c.layer = &Layer{Name: t.Name, Op: "Copy"}
-	out := &tensor{Value: t.Value, stored: t.Type}
-	out.buffer = c.addBuffer(Buffer{Kind: Activation, Bytes: out.byteSize()})
-
-	if err := c.convertType(t, out); err != nil {
-		return nil, err
-	}
-
-	c.plan.Layers = append(c.plan.Layers, *c.layer)
-	return out, nil
-}
-
-// lastWrite returns the last layer whose result goes to a buffer. A buffer is written by one layer only,
-// the first that names it.
-func (c *compiler) lastWrite(buffer int) int {
-	for l := range c.plan.Layers {
-		hit := false
-		for s := range c.plan.Layers[l].Steps {
-			c.plan.Layers[l].Steps[s].eachBuffer(func(b int) { hit = hit || b == buffer })
-		}
-		if hit {
-			return l
-		}
-	}
-	return -1
 }
