@@ -100,6 +100,24 @@ func (c *Cluster) newBack(i int) *back {
 	return b
 }
 
+// leastProfile is the least that any backend of the same models measured of one of them, by the batch's size. Where all measure alike
+// it is the backend's own.
+func (c *Cluster) leastProfile(b *back, model uint32) []time.Duration {
+	own := b.hello.Models[model].Profile
+	if c.o.Unlike == 0 {
+		return own
+	}
+
+	// Backends differ by one factor for all models, so that one size tells which is the quickest.
+	least := own
+	for _, other := range c.backs {
+		if t := other.hello.Models; other.index%c.o.Clusters == b.index%c.o.Clusters && t[model].Profile[0] < least[0] {
+			least = t[model].Profile
+		}
+	}
+	return least
+}
+
 func (b *back) connectAll() {
 	for _, s := range b.c.schedulers {
 		b.connect(s)

@@ -237,9 +237,9 @@ func (k *checker) executed(o *order) {
 		return
 	}
 
-	// The profile is the backend's own, as its hello said: the engine plans with it. A size that it has not is the
-	// observer's to object to.
-	table := s.b.hello.Models[o.x.Model].Profile
+	// The engine plans with what its sub-cluster measured, which is no less than the quickest of its backends says. A size
+	// that the profile has not is the observer's to object to.
+	table := k.c.leastProfile(s.b, o.x.Model)
 
 	// Orders count from when they leave, the observer on one clock.
 	o.plannedStart, o.plannedExec = o.sent.Add(Duration(o.x.Start)), Duration(table[min(max(n, 1), len(table))-1])

@@ -48,13 +48,14 @@ func TestSwarm(t *testing.T) {
 // TestSeedsThatFailed runs seeds far from those that are sampled which found a defect.
 func TestSeedsThatFailed(t *testing.T) {
 	for n, what := range map[uint64]string{
-		5033:   "a home's next GPU was too late for all that was queued, and was granted again and again in one turn",
-		502336: "the same",
-		21043:  "a batch sent after a pause was given the pause's time before it was given up",
-		610911: "a GPU was held back that alone served some model, which waited for it after its mending",
-		617877: "the same",
-		640715: "the same",
-		671887: "a batch held a request of a session that had ended, from a queue too long to be searched at once",
+		5033:    "a home's next GPU was too late for all that was queued, and was granted again and again in one turn",
+		502336:  "the same",
+		21043:   "a batch sent after a pause was given the pause's time before it was given up",
+		610911:  "a GPU was held back that alone served some model, which waited for it after its mending",
+		617877:  "the same",
+		640715:  "the same",
+		1003105: "a backend whose profile says more than its sub-cluster is planned with was taken to be busy for longer than planned",
+		671887:  "a batch held a request of a session that had ended, from a queue too long to be searched at once",
 	} {
 		if _, err := Run(Draw(n)); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
