@@ -5,9 +5,11 @@ package downbeat
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +65,7 @@ func drawLessons(t *testing.T, r models.Recipe, from, n int, c *scene.Conditions
 // learning starts a system on a repository.
 func learning(t *testing.T, dir string) *System {
 	c := Default()
-	c.Models, c.HTTP, c.GRPC, c.Executors = dir, "127.0.0.1:0", "127.0.0.1:0", 2
+	c.Models, c.HTTP, c.GRPC, c.Executors, c.Roles = dir, "127.0.0.1:0", "127.0.0.1:0", 2, Scheduler|Backend|Gateway
 	return start(t, c)
 }
 
@@ -108,7 +110,18 @@ func TestAModelLearnsWhileItServes(t *testing.T) {
 	if err := s.Client().RollBack(t.Context(), "vehicle-s", "1"); err != nil {
 		t.Fatal(err)
 	}
+
+	// The gateway does the same.
+	one, _ := s.Learned("vehicle-s")
+	answer, err := http.Post("http://"+s.Config().HTTP+"/v2/repository/models/vehicle-s/rollback", "application/json", strings.NewReader(`{"parameters": {"version": "1"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
 	before, _ := s.Learned("vehicle-s")
+	if answer.StatusCode != http.StatusOK || before <= one {
+		t.Errorf("rolled back over REST: %s, version %d after %d", answer.Status, before, one)
+	}
 	last := awaitVersion(t, s, before, func() {})
 	var e *frontend.CommandError
 	if err := s.Client().RollBack(t.Context(), "vehicle-s", "77"); !errors.As(err, &e) || e.Code != frontend.CommandFailed {

@@ -175,6 +175,9 @@ func TestConformanceLoad(t *testing.T) {
 	p.control(t, "nobody/load", "", http.StatusNotFound, "failed to load 'nobody', failed to poll from model repository")
 	p.control(t, "nobody/unload", "", http.StatusOK, "")
 
+	p.control(t, "m/rollback", `{"parameters":{"version":"1"}}`, http.StatusNotFound, "failed to roll back 'm', ")
+	p.control(t, "m/rollback", `{"parameters":{"version":"latest"}}`, http.StatusBadRequest, `parameter version: \"latest\": want the number of an earlier version`)
+	p.control(t, "m/rollback", `{"parameters":{"to":"1"}}`, http.StatusBadRequest, "parameter to: want version")
 	p.control(t, "m/unload", `{"parameters":{"unload_dependents":true}}`, http.StatusOK, "")
 	if _, err := p.one(t, "m"); err == nil || !strings.Contains(err.Error(), "it is unloaded") {
 		t.Errorf("a model that was unloaded: %v", err)

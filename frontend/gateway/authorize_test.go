@@ -72,6 +72,7 @@ func TestClientsOverREST(t *testing.T) {
 		{"GET", observe.LearnersPath, "", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/v2/downbeat/page", "", sumToken, 401, "the token that the gateway was given"},
 		{"POST", "/v2/logging", "{}", sumToken, 401, "the token that the gateway was given"},
+		{"POST", "/v2/repository/models/sum/rollback", "{}", sumToken, 401, "the token that the gateway was given"},
 		{"GET", "/metrics", "", clusterToken, 200, `downbeat_client_requests_total{client="sums",result="model"} 5`},
 		{"GET", "/metrics", "", clusterToken, 200, `downbeat_client_requests_total{client="few",result="admitted"} 2`},
 		{"GET", "/metrics", "", clusterToken, 200, `downbeat_client_in_flight_requests{client="few"} 0`},

@@ -70,9 +70,10 @@ func commandFault(op, name string, err error) *fault {
 	return refusalFault(http.StatusBadRequest, codes.InvalidArgument, "model_control", begin+c.Text)
 }
 
-// isControl tells whether a path loads or unloads models, which operators may.
+// isControl tells whether a path loads, unloads or rolls back models, which operators may.
 func isControl(path string) bool {
-	return strings.HasPrefix(path, "/v2/repository/") && (strings.HasSuffix(path, "/load") || strings.HasSuffix(path, "/unload"))
+	last := path[strings.LastIndexByte(path, '/')+1:]
+	return strings.HasPrefix(path, "/v2/repository/") && (last == "load" || last == "unload" || last == "rollback")
 }
 
 // controlRoutes registers the calls; a repository may be named, as Triton's clients may, and does not matter.
@@ -80,6 +81,7 @@ func (g *Gateway) controlRoutes(mux *http.ServeMux) {
 	for _, path := range []string{"/v2/repository/models/{model}", "/v2/repository/{repository}/models/{model}"} {
 		mux.HandleFunc("POST "+path+"/load", g.restLoad)
 		mux.HandleFunc("POST "+path+"/unload", g.restUnload)
+		mux.HandleFunc("POST "+path+"/rollback", g.restRollBack)
 	}
 }
 
@@ -124,6 +126,29 @@ func (g *Gateway) restUnload(w http.ResponseWriter, r *http.Request) {
 	})
 	if f == nil {
 		f = g.unloadModel(r.Context(), r.PathValue("model"))
+	}
+	writeControl(w, f)
+}
+
+// restRollBack puts the weights of an earlier version of a model that learns in force again.
+func (g *Gateway) restRollBack(w http.ResponseWriter, r *http.Request) {
+	version, name := "", r.PathValue("model")
+	f := g.controlBody(w, r, func(s *jsonScanner, key string) *fault {
+		if key != "version" {
+			return invalidFault("parameter %.40s: want version", key)
+		}
+		version = strings.Clone(s.readString())
+		return nil
+	})
+	if f == nil && (version == "" || len(version) > versionMax || !isNumber(version)) {
+		f = invalidFault("parameter version: %.20q: want the number of an earlier version", version)
+	}
+
+	// The answer comes when the version is loaded, as for a load.
+	if f == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), loadMax)
+		defer cancel()
+		f = commandFault("roll back", name, g.client.RollBack(ctx, name, version))
 	}
 	writeControl(w, f)
 }

@@ -113,7 +113,7 @@ func TestEveryEndpointHasItsClass(t *testing.T) {
 		"POST /v2/models/m/generate": classInference, "POST /v2/models/m/versions/1/generate_stream": classInference,
 		"GET /v2/models/m/config": classConfig, "GET /v2/models/m/versions/1/config": classConfig,
 		"GET /v2/models/m/stats": classStatistics, "GET /v2/models/m/versions/1/stats": classStatistics, "GET /v2/models/stats": classStatistics,
-		"POST /v2/repository/index": classRepository, "POST /v2/repository/models/m/load": classRepository, "POST /v2/repository/models/m/unload": classRepository,
+		"POST /v2/repository/index": classRepository, "POST /v2/repository/models/m/load": classRepository, "POST /v2/repository/models/m/unload": classRepository, "POST /v2/repository/models/m/rollback": classRepository,
 		"GET /v2/systemsharedmemory/status": classMemory, "GET /v2/systemsharedmemory/region/r/status": classMemory, "POST /v2/systemsharedmemory/region/r/register": classMemory,
 		"POST /v2/systemsharedmemory/unregister": classMemory, "GET /v2/cudasharedmemory/status": classMemory, "POST /v2/cudasharedmemory/region/r/register": classMemory,
 		"GET /v2/trace/setting": classTrace, "POST /v2/models/m/trace/setting": classTrace, "GET /v2/logging": classLogging, "POST /v2/logging": classLogging,
