@@ -1,6 +1,7 @@
 // Package gateway measures requests per second and tail latency of REST and gRPC inference on a
 // model that takes no time, beside a bare net/http and a bare grpc-go server that read the same
-// requests and write the same responses and do nothing else. Rounds of the two alternate, with the
+// requests and write the same responses and do nothing else, and beside bare servers that have the same
+// inference run for each request: what the gateway adds to that is its own. Rounds of the three alternate, with the
 // same closed-loop callers. Servers and callers share one process and its cores.
 package gateway
 
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 
 	"downbeat.dev"
 	"downbeat.dev/bench/stage"
@@ -50,6 +50,8 @@ type Row struct {
 	Rate, BareRate float64 // median of the rounds, requests/s
 	P99, BareP99   time.Duration
 	CPU, BareCPU   time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
+	RunRate        float64       // of a bare server that has the inference run; 0: not measured
+	RunCPU         time.Duration
 	Errors         int
 }
 
@@ -96,13 +98,17 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 
 	var servers running
 	defer servers.stopAll()
-	bareREST, bareRPC, err := servers.servePair(c.serveBare)
+	bareREST, bareRPC, err := servers.servePair(c.newBare(nil).serveBoth)
 	if err != nil {
 		return nil, err
 	}
-	return c.comparePairs(ctx, []pair{
-		{"REST, binary tensors", c.restCallers, c.restCallers, rest, bareREST},
-		{"gRPC", c.grpcCallers, c.grpcCallers, rpc, bareRPC},
+	runREST, runRPC, err := servers.servePair(c.newBare(s.Client()).serveBoth)
+	if err != nil {
+		return nil, err
+	}
+	return c.compareAll(ctx, []contest{
+		{"REST, binary tensors", []connect{c.restCallers, c.restCallers, c.restCallers}, []string{rest, bareREST, runREST}},
+		{"gRPC", []connect{c.grpcCallers, c.grpcCallers, c.grpcCallers}, []string{rpc, bareRPC, runRPC}},
 	})
 }
 
@@ -113,61 +119,65 @@ func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) 
 		return nil, err
 	}
 	defer region.closeRegion()
-	return c.comparePairs(ctx, []pair{
-		{"REST, shared memory", region.restCallers, c.restCallers, rest, rest},
-		{"gRPC, shared memory", region.grpcCallers, c.grpcCallers, rpc, rpc},
+	return c.compareAll(ctx, []contest{
+		{"REST, shared memory", []connect{region.restCallers, c.restCallers}, []string{rest, rest}},
+		{"gRPC, shared memory", []connect{region.grpcCallers, c.grpcCallers}, []string{rpc, rpc}},
 	})
 }
 
 // connect makes the callers of one side; the function that it returns ends them.
 type connect func(addr string) ([]caller, func(), error)
 
-// pair is one line of the result: two ways to call, and where.
-type pair struct {
-	name       string
-	ours, bare connect
-	addr, to   string
+// contest is one line of the result: ways to call and where, the gateway's first, then the bare server's, then perhaps that of
+// the bare server which has the inference run.
+type contest struct {
+	name  string
+	ways  []connect
+	addrs []string
 }
 
-func (c Config) comparePairs(ctx context.Context, pairs []pair) ([]Row, error) {
-	var rows []Row
-	for _, p := range pairs {
-		ours, done, err := p.ours(p.addr)
+func (c Config) compareAll(ctx context.Context, contests []contest) (rows []Row, err error) {
+	for _, one := range contests {
+		row, err := c.compareOne(ctx, one)
 		if err != nil {
-			return rows, err
-		}
-
-		bare, done2, err := p.bare(p.to)
-		if err != nil {
-			done()
-			return rows, err
-		}
-
-		row, err := c.alternateSides(ctx, p.name, &side{callers: ours}, &side{callers: bare})
-		done()
-		done2()
-		if err != nil {
-			return rows, err
+			return rows, fmt.Errorf("%s: %w", one.name, err)
 		}
 		rows = append(rows, row)
 	}
 	return rows, nil
 }
 
-// alternateSides runs rounds of both in turn; the first of each warms up.
-func (c Config) alternateSides(ctx context.Context, name string, ours, bare *side) (Row, error) {
-	// Both sides take turns in short rounds, so that a slow spell of the host meets both.
+func (c Config) compareOne(ctx context.Context, one contest) (Row, error) {
+	sides := make([]*side, len(one.ways))
+	for i, way := range one.ways {
+		callers, done, err := way(one.addrs[i])
+		if err != nil {
+			return Row{}, err
+		}
+		defer done()
+		sides[i] = &side{callers: callers}
+	}
+
+	// All sides take turns in short rounds, so that a slow spell of the host meets each; the first round warms up.
 	for round := range c.Rounds + 1 {
-		for _, s := range []*side{ours, bare} {
+		for _, s := range sides {
 			if err := s.runRound(ctx, c.Each, round > 0); err != nil {
-				return Row{}, fmt.Errorf("%s: %w", name, err)
+				return Row{}, err
 			}
 		}
 	}
 
-	return Row{Protocol: name, Rate: medianOf(ours.rates), BareRate: medianOf(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
-		CPU: ours.cpu / time.Duration(ours.n), BareCPU: bare.cpu / time.Duration(bare.n), Errors: ours.errors}, nil
+	ours, bare := sides[0], sides[1]
+	row := Row{Protocol: one.name, Rate: medianOf(ours.rates), BareRate: medianOf(bare.rates), P99: p99(ours.delays), BareP99: p99(bare.delays),
+		CPU: ours.cpuEach(), BareCPU: bare.cpuEach(), Errors: ours.errors}
+	if len(sides) > 2 {
+		row.RunRate, row.RunCPU = medianOf(sides[2].rates), sides[2].cpuEach()
+	}
+	return row, nil
 }
+
+// cpuEach is the processor time of one request.
+func (s *side) cpuEach() time.Duration { return s.cpu / time.Duration(s.n) }
 
 // cpuTime is what the process has used since it started.
 func cpuTime() time.Duration {
@@ -248,9 +258,19 @@ func p99(all []time.Duration) time.Duration {
 // WriteTable prints rows for people.
 func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t\n", c.rivalName())
+	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t", c.rivalName())
+	if !c.Shared {
+		fmt.Fprint(w, "bare with inference r/s\tgateway / that\tits CPU\t")
+	}
+	fmt.Fprintln(w)
+
+	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t\n", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), float64(r.CPU.Nanoseconds())/1e3, float64(r.BareCPU.Nanoseconds())/1e3, r.Errors)
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), micros(r.CPU), micros(r.BareCPU), r.Errors)
+		if r.RunRate > 0 {
+			fmt.Fprintf(w, "%.0f\t%.2f\t%.1f µs\t", r.RunRate, r.Rate/r.RunRate, micros(r.RunCPU))
+		}
+		fmt.Fprintln(w)
 	}
 	return w.Flush()
 }
@@ -303,22 +323,4 @@ func (c Config) makeRequest() *oip.ModelInferRequest {
 func (c Config) makeResponse() *oip.ModelInferResponse {
 	return &oip.ModelInferResponse{ModelName: "noop", ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
 		Outputs: []*oip.ModelInferResponse_InferOutputTensor{{Name: "y", Datatype: "UINT8", Shape: []int64{1, int64(c.Output)}}}}
-}
-
-// bareGRPC answers every inference at once.
-type bareGRPC struct {
-	oip.UnimplementedGRPCInferenceServiceServer
-	response *oip.ModelInferResponse
-}
-
-func (b *bareGRPC) ModelInfer(context.Context, *oip.ModelInferRequest) (*oip.ModelInferResponse, error) {
-	return b.response, nil
-}
-
-var _ oip.GRPCInferenceServiceServer = (*bareGRPC)(nil)
-
-func (c Config) bareServer() *grpc.Server {
-	s := grpc.NewServer()
-	oip.RegisterGRPCInferenceServiceServer(s, &bareGRPC{response: c.makeResponse()})
-	return s
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 
@@ -27,29 +26,6 @@ func (c Config) restBody() ([]byte, int) {
 func (c Config) restAnswer() ([]byte, int) {
 	head := fmt.Sprintf(`{"model_name":"noop","model_version":"1","outputs":[{"name":"y","datatype":"UINT8","shape":[1,%d],"parameters":{"binary_data_size":%d}}]}`, c.Output, c.Output)
 	return append([]byte(head), make([]byte, c.Output)...), len(head)
-}
-
-// serveBare serves what reads a request and writes the answer.
-func (c Config) serveBare(ctx context.Context, rest, rpc net.Listener) error {
-	answer, head := c.restAnswer()
-	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The body is read to its end: that is the least that any server does.
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-
-		w.Header().Set("Content-Type", "application/octet-stream")
-		w.Header().Set(headerLength, strconv.Itoa(head))
-		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-		_, _ = w.Write(answer)
-	})}
-
-	g := c.bareServer()
-	stop := context.AfterFunc(ctx, func() { h.Close(); g.Stop() })
-	defer stop()
-	go func() { _ = h.Serve(rest) }() // ends with the gRPC server, at the end of ctx
-	return g.Serve(rpc)
 }
 
 // grpcCallers share c.Conns connections.

@@ -20,7 +20,7 @@ func benchGateway() command {
 			c := gateway.Config{}
 			fs.IntVar(&c.Callers, "callers", 64, "closed loops at a time")
 			fs.IntVar(&c.Conns, "conns", 4, "gRPC connections that they share")
-			fs.IntVar(&c.Rounds, "rounds", 10, "rounds, alternating with the bare server")
+			fs.IntVar(&c.Rounds, "rounds", 10, "rounds, alternating with the bare servers")
 			fs.DurationVar(&c.Each, "each", time.Second, "length of a round")
 			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
 			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")

@@ -2,11 +2,12 @@ package gateway
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,42 +27,71 @@ const (
 // regionDir is where the objects of shm_open lie on Linux.
 const regionDir = "/dev/shm"
 
-// region is a part of a shared memory object that a client of this host has registered. Its file is read and written
-// by system calls and never mapped: a client that truncates the object under a request gets an error, where a mapping
-// would end the process.
+// region is a part of a shared memory object that a client of this host has registered. It is mapped, and copied from and
+// to by copyShared alone: a client may truncate the object under a request.
 type region struct {
 	name, key    string
-	offset, size int64 // of the region within the object, bytes
-	file         *os.File
-	users        atomic.Int64 // the registry and each call under way; the last closes the file
+	offset, size int64        // of the region within the object, bytes
+	file         *os.File     // the object
+	memory       []byte       // of the object, from the page on that the region begins in
+	start        int64        // of the region in memory
+	users        atomic.Int64 // the registry and each call under way; the last closes file and mapping
 }
 
 func (r *region) releaseRegion() {
 	if r.users.Add(-1) == 0 {
+		_ = syscall.Munmap(r.memory) // fails for what is no mapping alone
 		r.file.Close()
 	}
 }
 
+// mapRegion maps the region's part of its object.
+func (r *region) mapRegion() error {
+	// A mapping begins at a page; a region may begin anywhere.
+	r.start = r.offset % int64(os.Getpagesize())
+
+	var err error
+	r.memory, err = syscall.Mmap(int(r.file.Fd()), r.offset-r.start, int(r.start+r.size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	return err
+}
+
+// bytesAt is n bytes of the region. They must be touched by copyShared alone.
+func (r *region) bytesAt(at, n int64) []byte { return r.memory[r.start+at:][:n] }
+
 // readAt fills dst from a place in the region.
 func (r *region) readAt(dst []byte, at int64) error {
-	if _, err := r.file.ReadAt(dst, r.offset+at); err != nil {
-		if errors.Is(err, io.EOF) {
-			return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, at+int64(len(dst)))
-		}
-		return invalidFault("shared memory region %q: %v", r.name, err)
-	}
-	return nil
+	return r.copyShared(dst, r.bytesAt(at, int64(len(dst))), at)
 }
 
 // writeAt writes src to a place in the region.
 func (r *region) writeAt(src []byte, at int64) error {
-	// A write beyond the end would make the object larger, which is its owner's to do.
-	if fileSize(r.file) < r.offset+at+int64(len(src)) {
-		return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, at+int64(len(src)))
+	return r.copyShared(r.bytesAt(at, int64(len(src))), src, at)
+}
+
+// copyShared copies from or to the region. What the object does not have any more is an error: pages that are gone, where the fault
+// would else end the process, and the rest of a page.
+func (r *region) copyShared(dst, src []byte, at int64) (err error) {
+	end := at + int64(len(dst))
+	shrunk := func() error {
+		return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, end)
 	}
 
-	if _, err := r.file.WriteAt(src, r.offset+at); err != nil {
-		return invalidFault("shared memory region %q: %v", r.name, err)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		if _, ok := fault.(runtime.Error); !ok {
+			panic(fault)
+		}
+		err = shrunk()
+	}()
+	copy(dst, src)
+
+	// After the copy, so that an object which shrinks meanwhile is noticed, too.
+	if fileSize(r.file) < r.offset+end {
+		return shrunk()
 	}
 	return nil
 }
@@ -108,8 +138,13 @@ func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 
 	r := &region{name: strings.Clone(name), key: strings.Clone(key), offset: int64(offset), size: int64(size), file: file}
 	r.users.Store(1)
-	if f := s.addRegion(r); f != nil {
+	if err := r.mapRegion(); err != nil {
 		file.Close()
+		return invalidFault("region %q: offset %d and byte_size %d: the object %q cannot be mapped: %v", name, offset, size, key, err)
+	}
+
+	if f := s.addRegion(r); f != nil {
+		r.releaseRegion()
 		return f
 	}
 	return nil

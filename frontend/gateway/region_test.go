@@ -255,6 +255,20 @@ func TestVanishingClients(t *testing.T) {
 		}
 	}
 
+	// Whole pages that are gone are an error as well, not the gateway's end.
+	const page = 1 << 16
+	pages := object(t, make([]byte, 2*page))
+	register(t, server.URL, "pages", pages, 8, 2*page-8)
+	if err := os.Truncate(filepath.Join(regionDir, pages), 4); err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf(`"shared_memory_region":"pages","shared_memory_byte_size":8,"shared_memory_offset":%d`, page)
+	for _, body := range []string{tensorIn(at, ""), outputIn(at)} {
+		if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(body)); code != http.StatusBadRequest || !strings.Contains(string(text), "has shrunk") {
+			t.Errorf("pages gone: %d %s", code, text)
+		}
+	}
+
 	// One that unlinks it, or dies, keeps its region until it is unregistered: nothing is lost but memory.
 	gone := object(t, floats(5, 6))
 	register(t, server.URL, "gone", gone, 0, 8)
