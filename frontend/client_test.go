@@ -198,7 +198,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 func TestRefusedHere(t *testing.T) {
-	c, s := open(t, doubled, frontend.Options{LiveMax: 1})
+	c, s := open(t, doubled, frontend.Options{LiveMax: 1}, double, model.Info{ID: 3, Name: "unserved", Version: "1", Reason: model.Unloaded})
 	b := input(t, c, 1, 2, 3, 4)
 	other, _ := open(t, doubled, frontend.Options{})
 	freed := input(t, c, 1, 2, 3, 4)
@@ -214,6 +214,7 @@ func TestRefusedHere(t *testing.T) {
 	}{
 		"no model":      {context.Background(), frontend.Request{Model: "nope", Input: b}, frontend.ErrRejected},
 		"no version":    {context.Background(), frontend.Request{Model: "double", Version: "9", Input: b}, frontend.ErrRejected},
+		"not loaded":    {context.Background(), frontend.Request{Model: "unserved", Input: b}, frontend.ErrUnavailable},
 		"no input":      {context.Background(), frontend.Request{Model: "double"}, frontend.ErrInvalid},
 		"freed input":   {context.Background(), frontend.Request{Model: "double", Input: freed}, frontend.ErrInvalid},
 		"foreign input": {context.Background(), frontend.Request{Model: "double", Input: input(t, other, 1, 2, 3, 4)}, frontend.ErrInvalid},

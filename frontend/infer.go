@@ -81,6 +81,8 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, &OutcomeError{Reason: model.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
 	case m == nil:
 		return nil, c.refuseUnknown(r)
+	case m.Reason != "" && len(m.Inputs) == 0: // only why it is not served is known, not what it takes
+		return nil, &OutcomeError{Reason: model.NoBackend, Model: m.Name, Local: true, Cause: errors.New(m.Reason)}
 	case r.Input == nil || r.Input.mem == nil || r.Input.of != &c.memory:
 		return nil, fmt.Errorf("%w: model %q: input: a Buffer of this client that is not freed must be given", ErrInvalid, r.Model)
 	case r.step != (m.Sequence != nil) || r.step == r.Sequence.IsZero():
