@@ -16,6 +16,7 @@ type Signature struct {
 	Inputs, Outputs []model.Tensor
 	SLO             time.Duration // of its requests; 0: none is known
 	Least           time.Duration // that a single request takes where it is fastest; 0: not measured
+	Sequence        bool          // its requests are steps of sequences: the frames of a session are those of one
 }
 
 // Catalog finds a model or family. The error names what there is instead.
@@ -186,6 +187,8 @@ func (r *resolving) placeStage(s *Stage, models Catalog) error {
 		err = r.placeHook(&step)
 	} else if step.Signature, err = models(s.Model, s.Version); err != nil {
 		err = fmt.Errorf("application %q: stage %q: model: %w", g.Name, s.Name, err)
+	} else if step.Sequence && s.Each != "" {
+		err = s.refuseField(g.Application, "each", s.Each, fmt.Sprintf("nothing: model %q keeps sequences, of which a frame is one step", s.Model))
 	} else {
 		err = r.placeModel(&step)
 	}

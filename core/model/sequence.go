@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Sequence says how the requests of a model follow one another: each is a step, which controls tell its place, and which has
 // state from the step before. A backend knows of none of it: controls and states are tensors of the request like any other.
@@ -46,6 +49,11 @@ func (s *Sequence) Hidden() (inputs, outputs int) {
 		return 0, 0
 	}
 	return len(s.Controls) + len(s.States), len(s.States)
+}
+
+// HasID says whether a control wants the sequence's number. A nil Sequence has none.
+func (s *Sequence) HasID() bool {
+	return s != nil && slices.ContainsFunc(s.Controls, func(c Control) bool { return c.Kind == ControlID })
 }
 
 // Check says what of a Sequence does not fit the model's tensors.

@@ -246,13 +246,17 @@ func (r *Repository) signatureOf(name, version string) (app.Signature, error) {
 	if members[0].HasClasses() {
 		return app.Signature{}, fmt.Errorf("model %q: %w", name, errClasses)
 	}
-	if members[0].Config.Sequence != nil {
-		return app.Signature{}, fmt.Errorf("model %q keeps sequences: a stage's requests are of none; a hook keeps a session's state", name)
+	if members[0].Config.Sequence.HasID() {
+		return app.Signature{}, fmt.Errorf("model %q: CONTROL_SEQUENCE_CORRID: want a model that does without a sequence's number: those of an application's sessions have none", name)
 	}
 
 	// The first member speaks for the family's tensors: what answers one request must answer it in the same
 	// form.
-	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO}
+	s := app.Signature{Inputs: members[0].Inputs, Outputs: members[0].Outputs, SLO: members[0].SLO, Sequence: members[0].Config.Sequence != nil}
+
+	// What a sequence adds is not the application's to give.
+	in, out := members[0].Config.Sequence.Hidden()
+	s.Inputs, s.Outputs = s.Inputs[:len(s.Inputs)-in], s.Outputs[:len(s.Outputs)-out]
 	for i, m := range members {
 		if least := m.leastTime(); i == 0 || least < s.Least {
 			s.Least = least

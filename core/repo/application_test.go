@@ -190,6 +190,28 @@ func TestApplicationsAreRead(t *testing.T) {
 	}
 }
 
+// TestAStageMayKeepSequences: the application gives what clients would; a number it has none.
+func TestAStageMayKeepSequences(t *testing.T) {
+	const sequence = `sequence_batching { state [ { input_name: "old" output_name: "new" data_type: TYPE_FP32 dims: [ 2 ] } ] `
+	r, err := OpenAll([]string{writeFiles(t, map[string]string{
+		"one/application.yaml":    strings.NewReplacer("model: m", "model: kept", "latency_ms: 50", "latency_ms: 500").Replace(chain),
+		"number/application.yaml": strings.NewReplacer("model: m", "model: numbered", "latency_ms: 50", "latency_ms: 500").Replace(chain),
+		"kept/config.pbtxt":       emulatedModel("x", "4", "TYPE_FP32", "y", "4") + sequence + "}",
+		"numbered/config.pbtxt":   emulatedModel("x", "4", "TYPE_FP32", "y", "4") + sequence + `control_input [ { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] } ] }`,
+	})}, Options{})
+	if err != nil || len(r.Errors) > 0 {
+		t.Fatal(err, r.Errors)
+	}
+
+	graphs, refused := r.Graphs()
+	if len(graphs) != 1 || !graphs[0].Steps[0].Sequence || len(graphs[0].Steps[0].Inputs) != 1 || len(graphs[0].Steps[0].Outputs) != 1 {
+		t.Errorf("%+v: want one application whose first stage keeps sequences, without their tensors", graphs)
+	}
+	if len(refused) != 1 || !strings.Contains(refused[0].Error(), "want a model that does without a sequence's number") {
+		t.Errorf("refused: %v, want the one whose model takes a number", refused)
+	}
+}
+
 func TestApplicationsAreChecked(t *testing.T) {
 	for want, change := range map[string][2]string{
 		"field colour not found":                             {"latency_ms: 50", "colour: red"},

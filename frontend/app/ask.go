@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 
 	graph "downbeat.dev/core/app"
@@ -27,8 +29,12 @@ func (r *run) askStep(ctx context.Context, j int) error {
 		return nil
 	}
 
+	if s.Sequence {
+		return r.askInTurn(ctx, j)
+	}
+
 	// What a backend was to hold may be gone with it: the step is asked once more, with all that it needs brought here.
-	calls, err := r.askCalls(ctx, j, n, nil)
+	calls, err := r.askCalls(ctx, j, n, nil, frontend.Sequence{})
 	if isHeldLost(err) && isComposed(calls) && ctx.Err() == nil {
 		calls, err = r.askPlainly(ctx, j, n)
 	}
@@ -39,11 +45,46 @@ func (r *run) askStep(ctx context.Context, j int) error {
 	return r.takeApart(s, calls)
 }
 
-// askCalls sends the requests of a step. With here, which has what inputs the frame does not have here, nothing is asked to be held.
-func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value) ([]frontend.Call, error) {
+// askInTurn asks a model that keeps sequences. The frames of a session are the steps of one sequence, in the order in which they come to
+// the stage; a frame without a session is a sequence of its own.
+func (r *run) askInTurn(ctx context.Context, j int) error {
+	state := new(stepState)
+	if r.stream != nil {
+		state = &r.stream.states[j]
+	}
+	state.mu.Lock()
+	defer state.mu.Unlock()
+
+	// Nobody else's sequence may have the name: whoever knew it could take its steps.
+	name, begun := state.value.(string)
+	if !begun {
+		name = rand.Text()
+	}
+	step := frontend.Sequence{Name: name, Start: !begun, End: r.stream == nil}
+	calls, err := r.askCalls(ctx, j, 1, nil, step)
+
+	// A sequence that was idle for too long, or whose version is gone, begins anew; a frame that was dropped leaves it as it was.
+	if begun && errors.Is(err, frontend.ErrInvalid) && ctx.Err() == nil {
+		step.Start = true
+		calls, err = r.askCalls(ctx, j, 1, nil, step)
+	}
+	if err != nil {
+		return err
+	}
+
+	state.value = name
+	return r.takeApart(&r.app.steps[j], calls)
+}
+
+// askCalls sends the requests of a step, of a sequence where it is not zero. With here, which has what inputs the frame does not have
+// here, nothing is asked to be held.
+func (r *run) askCalls(ctx context.Context, j, n int, here map[int]Value, of frontend.Sequence) ([]frontend.Call, error) {
 	// Calls that were filled before an error have buffers, too.
 	s := &r.app.steps[j]
 	calls, err := r.fillCalls(s, n, here)
+	for i := range calls {
+		calls[i].Sequence = of
+	}
 	defer func() {
 		for i := range calls {
 			if calls[i].Input != nil {

@@ -48,10 +48,10 @@ func holdOf(g *graph.Graph, j, least int) (mask uint32) {
 	return mask
 }
 
-// isHoldable says whether a step's inputs may lie at several places: hooks want them here, and texts vary in size.
+// isHoldable says whether a step's inputs may lie at several places: hooks and sequences want them here, and texts vary in size.
 func isHoldable(s *graph.Step) bool {
 	varies := func(t model.Tensor) bool { return t.Varies() }
-	return s.Model != "" && len(s.Inputs) <= heldMost && len(s.Outputs) <= heldMost && !slices.ContainsFunc(s.Inputs, varies) && !slices.ContainsFunc(s.Outputs, varies)
+	return s.Model != "" && !s.Sequence && len(s.Inputs) <= heldMost && len(s.Outputs) <= heldMost && !slices.ContainsFunc(s.Inputs, varies) && !slices.ContainsFunc(s.Outputs, varies)
 }
 
 // isComposed says whether a step's requests name where each input lies.
@@ -130,7 +130,7 @@ func (r *run) askPlainly(ctx context.Context, j, n int) ([]frontend.Call, error)
 		s.plain.Store(time.Now().Add(plainAfter).UnixNano())
 	}
 
-	return r.askCalls(ctx, j, n, here)
+	return r.askCalls(ctx, j, n, here, frontend.Sequence{})
 }
 
 // regain brings the inputs of a step here that backends were to hold. It leaves the frame as it is, since other steps read it.
@@ -188,7 +188,7 @@ func (r *run) remakeValue(ctx context.Context, at int) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls, err := r.askCalls(ctx, giver, len(r.values[at]), here)
+	calls, err := r.askCalls(ctx, giver, len(r.values[at]), here, frontend.Sequence{})
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ type Stream struct {
 	app     *App
 	number  uint64 // of the App's sessions
 	session Session
-	states  []hookState // by step
+	states  []stepState // by step
 	lease   *time.Timer
 	offsets []time.Duration // by step, as admission found them; nil: the application's, scaled
 	phase   time.Time       // when a frame may come, and after each period; zero: nobody says
@@ -77,8 +77,8 @@ type Stream struct {
 	recent   window
 }
 
-// hookState is what a step's hook keeps from frame to frame; its lock keeps the frames in turn.
-type hookState struct {
+// stepState is what a step keeps from frame to frame: what its hook left, or the name of its sequence. Its lock keeps the frames in turn.
+type stepState struct {
 	mu    sync.Mutex
 	value any
 }
@@ -110,7 +110,7 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	}
 
 	// Counted before it is admitted: the limit bounds those that are being decided about, too.
-	stream := &Stream{app: a, session: s, rate: s.Rate, states: make([]hookState, len(a.steps)), changed: make(chan struct{}, 1)}
+	stream := &Stream{app: a, session: s, rate: s.Rate, states: make([]stepState, len(a.steps)), changed: make(chan struct{}, 1)}
 	if !a.streams.addStream(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/encoding/prototext"
 
@@ -32,6 +33,16 @@ func modelConfig(m *frontend.Model) *oip.ModelConfig {
 	// The scheduler always batches; clients ask the configuration whether it does.
 	if c.SchedulingChoice == nil && c.MaxBatchSize > 1 && m.Sequence == nil {
 		c.SchedulingChoice = &oip.ModelConfig_DynamicBatching{DynamicBatching: new(oip.ModelDynamicBatching)}
+	}
+
+	// What the file leaves out is in force nonetheless.
+	if m.Sequence != nil {
+		of := c.GetSequenceBatching()
+		if of == nil {
+			of = new(oip.ModelSequenceBatching)
+			c.SchedulingChoice = &oip.ModelConfig_SequenceBatching{SequenceBatching: of}
+		}
+		of.MaxSequenceIdleMicroseconds = uint64(time.Duration(m.Sequence.Idle) / time.Microsecond)
 	}
 
 	c.Input = configInputs(c.Input, m)

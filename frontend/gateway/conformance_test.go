@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -337,4 +338,28 @@ func TestConformanceGRPC(t *testing.T) {
 		t.Errorf("stream: %v %v", r, err)
 	}
 	_ = stream.CloseSend()
+}
+
+// TestConfigurationShowsSequences: sequence_batching is there as the file has it, with the idle time that is in force.
+func TestConfigurationShowsSequences(t *testing.T) {
+	m := &frontend.Model{ModelInfo: frontend.ModelInfo{Name: "counter", BatchMax: 8, Sequence: &model.Sequence{Idle: int64(time.Second)}}}
+	m.Config = `sequence_batching { oldest { max_candidate_sequences: 4 }
+		control_input [ { name: "START" control [ { kind: CONTROL_SEQUENCE_START bool_false_true: [ false, true ] } ] } ]
+		state [ { input_name: "in" output_name: "out" data_type: TYPE_INT32 dims: [ 3 ] initial_state: { data_type: TYPE_INT32 dims: [ 3 ] data_file: "zeros" } } ] }`
+	c := modelConfig(m)
+	of := c.GetSequenceBatching()
+	if of.GetMaxSequenceIdleMicroseconds() != 1e6 || of.GetOldest().GetMaxCandidateSequences() != 4 || c.GetDynamicBatching() != nil {
+		t.Errorf("%v, want the oldest of 4 sequences, idle for a second at most", c)
+	}
+	if in := of.GetControlInput(); len(in) != 1 || in[0].Name != "START" || len(in[0].Control) != 1 || !slices.Equal(in[0].Control[0].BoolFalseTrue, []bool{false, true}) {
+		t.Errorf("controls %v, want START with false and true", in)
+	}
+	if state := of.GetState(); len(state) != 1 || state[0].OutputName != "out" || state[0].Dims[0] != 3 || state[0].InitialState[0].GetDataFile() != "zeros" {
+		t.Errorf("states %v, want out of 3 elements that begins with a file", state)
+	}
+
+	// A configuration that was read by other means says at least that there are sequences.
+	if m.Config = ""; modelConfig(m).GetSequenceBatching().GetMaxSequenceIdleMicroseconds() != 1e6 {
+		t.Errorf("%v, want sequence_batching", modelConfig(m))
+	}
 }

@@ -257,6 +257,58 @@ func (ModelQueuePolicy_TimeoutAction) EnumDescriptor() ([]byte, []int) {
 	return file_open_inference_proto_rawDescGZIP(), []int{22, 0}
 }
 
+type ModelSequenceBatching_Control_Kind int32
+
+const (
+	ModelSequenceBatching_Control_CONTROL_SEQUENCE_START  ModelSequenceBatching_Control_Kind = 0
+	ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY  ModelSequenceBatching_Control_Kind = 1
+	ModelSequenceBatching_Control_CONTROL_SEQUENCE_END    ModelSequenceBatching_Control_Kind = 2
+	ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID ModelSequenceBatching_Control_Kind = 3
+)
+
+// Enum value maps for ModelSequenceBatching_Control_Kind.
+var (
+	ModelSequenceBatching_Control_Kind_name = map[int32]string{
+		0: "CONTROL_SEQUENCE_START",
+		1: "CONTROL_SEQUENCE_READY",
+		2: "CONTROL_SEQUENCE_END",
+		3: "CONTROL_SEQUENCE_CORRID",
+	}
+	ModelSequenceBatching_Control_Kind_value = map[string]int32{
+		"CONTROL_SEQUENCE_START":  0,
+		"CONTROL_SEQUENCE_READY":  1,
+		"CONTROL_SEQUENCE_END":    2,
+		"CONTROL_SEQUENCE_CORRID": 3,
+	}
+)
+
+func (x ModelSequenceBatching_Control_Kind) Enum() *ModelSequenceBatching_Control_Kind {
+	p := new(ModelSequenceBatching_Control_Kind)
+	*p = x
+	return p
+}
+
+func (x ModelSequenceBatching_Control_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelSequenceBatching_Control_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_open_inference_proto_enumTypes[4].Descriptor()
+}
+
+func (ModelSequenceBatching_Control_Kind) Type() protoreflect.EnumType {
+	return &file_open_inference_proto_enumTypes[4]
+}
+
+func (x ModelSequenceBatching_Control_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_Control_Kind.Descriptor instead.
+func (ModelSequenceBatching_Control_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 0, 0}
+}
+
 type ServerLiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2047,6 +2099,112 @@ func (x *ModelResponseCache) GetEnable() bool {
 }
 
 // ModelConfig is Triton's model configuration as far as ONNX models have it.
+type ModelSequenceBatching struct {
+	state                       protoimpl.MessageState                `protogen:"open.v1"`
+	MaxSequenceIdleMicroseconds uint64                                `protobuf:"varint,1,opt,name=max_sequence_idle_microseconds,json=maxSequenceIdleMicroseconds,proto3" json:"max_sequence_idle_microseconds,omitempty"`
+	ControlInput                []*ModelSequenceBatching_ControlInput `protobuf:"bytes,2,rep,name=control_input,json=controlInput,proto3" json:"control_input,omitempty"`
+	// Types that are valid to be assigned to StrategyChoice:
+	//
+	//	*ModelSequenceBatching_Direct
+	//	*ModelSequenceBatching_Oldest
+	StrategyChoice isModelSequenceBatching_StrategyChoice `protobuf_oneof:"strategy_choice"`
+	State          []*ModelSequenceBatching_State         `protobuf:"bytes,5,rep,name=state,proto3" json:"state,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching) Reset() {
+	*x = ModelSequenceBatching{}
+	mi := &file_open_inference_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching) ProtoMessage() {}
+
+func (x *ModelSequenceBatching) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ModelSequenceBatching) GetMaxSequenceIdleMicroseconds() uint64 {
+	if x != nil {
+		return x.MaxSequenceIdleMicroseconds
+	}
+	return 0
+}
+
+func (x *ModelSequenceBatching) GetControlInput() []*ModelSequenceBatching_ControlInput {
+	if x != nil {
+		return x.ControlInput
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching) GetStrategyChoice() isModelSequenceBatching_StrategyChoice {
+	if x != nil {
+		return x.StrategyChoice
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching) GetDirect() *ModelSequenceBatching_StrategyDirect {
+	if x != nil {
+		if x, ok := x.StrategyChoice.(*ModelSequenceBatching_Direct); ok {
+			return x.Direct
+		}
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching) GetOldest() *ModelSequenceBatching_StrategyOldest {
+	if x != nil {
+		if x, ok := x.StrategyChoice.(*ModelSequenceBatching_Oldest); ok {
+			return x.Oldest
+		}
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching) GetState() []*ModelSequenceBatching_State {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type isModelSequenceBatching_StrategyChoice interface {
+	isModelSequenceBatching_StrategyChoice()
+}
+
+type ModelSequenceBatching_Direct struct {
+	Direct *ModelSequenceBatching_StrategyDirect `protobuf:"bytes,3,opt,name=direct,proto3,oneof"`
+}
+
+type ModelSequenceBatching_Oldest struct {
+	Oldest *ModelSequenceBatching_StrategyOldest `protobuf:"bytes,4,opt,name=oldest,proto3,oneof"`
+}
+
+func (*ModelSequenceBatching_Direct) isModelSequenceBatching_StrategyChoice() {}
+
+func (*ModelSequenceBatching_Oldest) isModelSequenceBatching_StrategyChoice() {}
+
 type ModelConfig struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Name                 string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2060,6 +2218,7 @@ type ModelConfig struct {
 	// Types that are valid to be assigned to SchedulingChoice:
 	//
 	//	*ModelConfig_DynamicBatching
+	//	*ModelConfig_SequenceBatching
 	SchedulingChoice       isModelConfig_SchedulingChoice `protobuf_oneof:"scheduling_choice"`
 	Parameters             map[string]*ModelParameter     `protobuf:"bytes,14,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ModelWarmup            []*ModelWarmup                 `protobuf:"bytes,16,rep,name=model_warmup,json=modelWarmup,proto3" json:"model_warmup,omitempty"`
@@ -2072,7 +2231,7 @@ type ModelConfig struct {
 
 func (x *ModelConfig) Reset() {
 	*x = ModelConfig{}
-	mi := &file_open_inference_proto_msgTypes[28]
+	mi := &file_open_inference_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2243,7 @@ func (x *ModelConfig) String() string {
 func (*ModelConfig) ProtoMessage() {}
 
 func (x *ModelConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[28]
+	mi := &file_open_inference_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2256,7 @@ func (x *ModelConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelConfig.ProtoReflect.Descriptor instead.
 func (*ModelConfig) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{28}
+	return file_open_inference_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ModelConfig) GetName() string {
@@ -2172,6 +2331,15 @@ func (x *ModelConfig) GetDynamicBatching() *ModelDynamicBatching {
 	return nil
 }
 
+func (x *ModelConfig) GetSequenceBatching() *ModelSequenceBatching {
+	if x != nil {
+		if x, ok := x.SchedulingChoice.(*ModelConfig_SequenceBatching); ok {
+			return x.SequenceBatching
+		}
+	}
+	return nil
+}
+
 func (x *ModelConfig) GetParameters() map[string]*ModelParameter {
 	if x != nil {
 		return x.Parameters
@@ -2215,7 +2383,13 @@ type ModelConfig_DynamicBatching struct {
 	DynamicBatching *ModelDynamicBatching `protobuf:"bytes,11,opt,name=dynamic_batching,json=dynamicBatching,proto3,oneof"`
 }
 
+type ModelConfig_SequenceBatching struct {
+	SequenceBatching *ModelSequenceBatching `protobuf:"bytes,13,opt,name=sequence_batching,json=sequenceBatching,proto3,oneof"`
+}
+
 func (*ModelConfig_DynamicBatching) isModelConfig_SchedulingChoice() {}
+
+func (*ModelConfig_SequenceBatching) isModelConfig_SchedulingChoice() {}
 
 type ModelStatisticsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2227,7 +2401,7 @@ type ModelStatisticsRequest struct {
 
 func (x *ModelStatisticsRequest) Reset() {
 	*x = ModelStatisticsRequest{}
-	mi := &file_open_inference_proto_msgTypes[29]
+	mi := &file_open_inference_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2413,7 @@ func (x *ModelStatisticsRequest) String() string {
 func (*ModelStatisticsRequest) ProtoMessage() {}
 
 func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[29]
+	mi := &file_open_inference_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2426,7 @@ func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsRequest.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{29}
+	return file_open_inference_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ModelStatisticsRequest) GetName() string {
@@ -2279,7 +2453,7 @@ type StatisticDuration struct {
 
 func (x *StatisticDuration) Reset() {
 	*x = StatisticDuration{}
-	mi := &file_open_inference_proto_msgTypes[30]
+	mi := &file_open_inference_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2465,7 @@ func (x *StatisticDuration) String() string {
 func (*StatisticDuration) ProtoMessage() {}
 
 func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[30]
+	mi := &file_open_inference_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2478,7 @@ func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatisticDuration.ProtoReflect.Descriptor instead.
 func (*StatisticDuration) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{30}
+	return file_open_inference_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatisticDuration) GetCount() uint64 {
@@ -2337,7 +2511,7 @@ type InferStatistics struct {
 
 func (x *InferStatistics) Reset() {
 	*x = InferStatistics{}
-	mi := &file_open_inference_proto_msgTypes[31]
+	mi := &file_open_inference_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2523,7 @@ func (x *InferStatistics) String() string {
 func (*InferStatistics) ProtoMessage() {}
 
 func (x *InferStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[31]
+	mi := &file_open_inference_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2536,7 @@ func (x *InferStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferStatistics.ProtoReflect.Descriptor instead.
 func (*InferStatistics) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{31}
+	return file_open_inference_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InferStatistics) GetSuccess() *StatisticDuration {
@@ -2436,7 +2610,7 @@ type InferResponseStatistics struct {
 
 func (x *InferResponseStatistics) Reset() {
 	*x = InferResponseStatistics{}
-	mi := &file_open_inference_proto_msgTypes[32]
+	mi := &file_open_inference_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2622,7 @@ func (x *InferResponseStatistics) String() string {
 func (*InferResponseStatistics) ProtoMessage() {}
 
 func (x *InferResponseStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[32]
+	mi := &file_open_inference_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2635,7 @@ func (x *InferResponseStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferResponseStatistics.ProtoReflect.Descriptor instead.
 func (*InferResponseStatistics) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{32}
+	return file_open_inference_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InferResponseStatistics) GetComputeInfer() *StatisticDuration {
@@ -2517,7 +2691,7 @@ type MemoryUsage struct {
 
 func (x *MemoryUsage) Reset() {
 	*x = MemoryUsage{}
-	mi := &file_open_inference_proto_msgTypes[33]
+	mi := &file_open_inference_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2703,7 @@ func (x *MemoryUsage) String() string {
 func (*MemoryUsage) ProtoMessage() {}
 
 func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[33]
+	mi := &file_open_inference_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2716,7 @@ func (x *MemoryUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryUsage.ProtoReflect.Descriptor instead.
 func (*MemoryUsage) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{33}
+	return file_open_inference_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MemoryUsage) GetType() string {
@@ -2578,7 +2752,7 @@ type InferBatchStatistics struct {
 
 func (x *InferBatchStatistics) Reset() {
 	*x = InferBatchStatistics{}
-	mi := &file_open_inference_proto_msgTypes[34]
+	mi := &file_open_inference_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2764,7 @@ func (x *InferBatchStatistics) String() string {
 func (*InferBatchStatistics) ProtoMessage() {}
 
 func (x *InferBatchStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[34]
+	mi := &file_open_inference_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2777,7 @@ func (x *InferBatchStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferBatchStatistics.ProtoReflect.Descriptor instead.
 func (*InferBatchStatistics) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{34}
+	return file_open_inference_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *InferBatchStatistics) GetBatchSize() uint64 {
@@ -2651,7 +2825,7 @@ type ModelStatistics struct {
 
 func (x *ModelStatistics) Reset() {
 	*x = ModelStatistics{}
-	mi := &file_open_inference_proto_msgTypes[35]
+	mi := &file_open_inference_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2837,7 @@ func (x *ModelStatistics) String() string {
 func (*ModelStatistics) ProtoMessage() {}
 
 func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[35]
+	mi := &file_open_inference_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2850,7 @@ func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatistics.ProtoReflect.Descriptor instead.
 func (*ModelStatistics) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{35}
+	return file_open_inference_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ModelStatistics) GetName() string {
@@ -2751,7 +2925,7 @@ type ModelStatisticsResponse struct {
 
 func (x *ModelStatisticsResponse) Reset() {
 	*x = ModelStatisticsResponse{}
-	mi := &file_open_inference_proto_msgTypes[36]
+	mi := &file_open_inference_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2937,7 @@ func (x *ModelStatisticsResponse) String() string {
 func (*ModelStatisticsResponse) ProtoMessage() {}
 
 func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[36]
+	mi := &file_open_inference_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2950,7 @@ func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsResponse.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{36}
+	return file_open_inference_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ModelStatisticsResponse) GetModelStats() []*ModelStatistics {
@@ -2796,7 +2970,7 @@ type RepositoryIndexRequest struct {
 
 func (x *RepositoryIndexRequest) Reset() {
 	*x = RepositoryIndexRequest{}
-	mi := &file_open_inference_proto_msgTypes[37]
+	mi := &file_open_inference_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2982,7 @@ func (x *RepositoryIndexRequest) String() string {
 func (*RepositoryIndexRequest) ProtoMessage() {}
 
 func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[37]
+	mi := &file_open_inference_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2995,7 @@ func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{37}
+	return file_open_inference_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RepositoryIndexRequest) GetRepositoryName() string {
@@ -2847,7 +3021,7 @@ type RepositoryIndexResponse struct {
 
 func (x *RepositoryIndexResponse) Reset() {
 	*x = RepositoryIndexResponse{}
-	mi := &file_open_inference_proto_msgTypes[38]
+	mi := &file_open_inference_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3033,7 @@ func (x *RepositoryIndexResponse) String() string {
 func (*RepositoryIndexResponse) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[38]
+	mi := &file_open_inference_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3046,7 @@ func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{38}
+	return file_open_inference_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RepositoryIndexResponse) GetModels() []*RepositoryIndexResponse_ModelIndex {
@@ -2897,7 +3071,7 @@ type ModelRepositoryParameter struct {
 
 func (x *ModelRepositoryParameter) Reset() {
 	*x = ModelRepositoryParameter{}
-	mi := &file_open_inference_proto_msgTypes[39]
+	mi := &file_open_inference_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +3083,7 @@ func (x *ModelRepositoryParameter) String() string {
 func (*ModelRepositoryParameter) ProtoMessage() {}
 
 func (x *ModelRepositoryParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[39]
+	mi := &file_open_inference_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3096,7 @@ func (x *ModelRepositoryParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelRepositoryParameter.ProtoReflect.Descriptor instead.
 func (*ModelRepositoryParameter) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{39}
+	return file_open_inference_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ModelRepositoryParameter) GetParameterChoice() isModelRepositoryParameter_ParameterChoice {
@@ -3008,7 +3182,7 @@ type RepositoryModelLoadRequest struct {
 
 func (x *RepositoryModelLoadRequest) Reset() {
 	*x = RepositoryModelLoadRequest{}
-	mi := &file_open_inference_proto_msgTypes[40]
+	mi := &file_open_inference_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3194,7 @@ func (x *RepositoryModelLoadRequest) String() string {
 func (*RepositoryModelLoadRequest) ProtoMessage() {}
 
 func (x *RepositoryModelLoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[40]
+	mi := &file_open_inference_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3207,7 @@ func (x *RepositoryModelLoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelLoadRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryModelLoadRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{40}
+	return file_open_inference_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RepositoryModelLoadRequest) GetRepositoryName() string {
@@ -3065,7 +3239,7 @@ type RepositoryModelLoadResponse struct {
 
 func (x *RepositoryModelLoadResponse) Reset() {
 	*x = RepositoryModelLoadResponse{}
-	mi := &file_open_inference_proto_msgTypes[41]
+	mi := &file_open_inference_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3251,7 @@ func (x *RepositoryModelLoadResponse) String() string {
 func (*RepositoryModelLoadResponse) ProtoMessage() {}
 
 func (x *RepositoryModelLoadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[41]
+	mi := &file_open_inference_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3264,7 @@ func (x *RepositoryModelLoadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelLoadResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryModelLoadResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{41}
+	return file_open_inference_proto_rawDescGZIP(), []int{42}
 }
 
 type RepositoryModelUnloadRequest struct {
@@ -3104,7 +3278,7 @@ type RepositoryModelUnloadRequest struct {
 
 func (x *RepositoryModelUnloadRequest) Reset() {
 	*x = RepositoryModelUnloadRequest{}
-	mi := &file_open_inference_proto_msgTypes[42]
+	mi := &file_open_inference_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3290,7 @@ func (x *RepositoryModelUnloadRequest) String() string {
 func (*RepositoryModelUnloadRequest) ProtoMessage() {}
 
 func (x *RepositoryModelUnloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[42]
+	mi := &file_open_inference_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3303,7 @@ func (x *RepositoryModelUnloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelUnloadRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryModelUnloadRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{42}
+	return file_open_inference_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RepositoryModelUnloadRequest) GetRepositoryName() string {
@@ -3161,7 +3335,7 @@ type RepositoryModelUnloadResponse struct {
 
 func (x *RepositoryModelUnloadResponse) Reset() {
 	*x = RepositoryModelUnloadResponse{}
-	mi := &file_open_inference_proto_msgTypes[43]
+	mi := &file_open_inference_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3347,7 @@ func (x *RepositoryModelUnloadResponse) String() string {
 func (*RepositoryModelUnloadResponse) ProtoMessage() {}
 
 func (x *RepositoryModelUnloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[43]
+	mi := &file_open_inference_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3360,7 @@ func (x *RepositoryModelUnloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryModelUnloadResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryModelUnloadResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{43}
+	return file_open_inference_proto_rawDescGZIP(), []int{44}
 }
 
 type TraceSettingRequest struct {
@@ -3199,7 +3373,7 @@ type TraceSettingRequest struct {
 
 func (x *TraceSettingRequest) Reset() {
 	*x = TraceSettingRequest{}
-	mi := &file_open_inference_proto_msgTypes[44]
+	mi := &file_open_inference_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3385,7 @@ func (x *TraceSettingRequest) String() string {
 func (*TraceSettingRequest) ProtoMessage() {}
 
 func (x *TraceSettingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[44]
+	mi := &file_open_inference_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3398,7 @@ func (x *TraceSettingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingRequest.ProtoReflect.Descriptor instead.
 func (*TraceSettingRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{44}
+	return file_open_inference_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TraceSettingRequest) GetSettings() map[string]*TraceSettingRequest_SettingValue {
@@ -3250,7 +3424,7 @@ type TraceSettingResponse struct {
 
 func (x *TraceSettingResponse) Reset() {
 	*x = TraceSettingResponse{}
-	mi := &file_open_inference_proto_msgTypes[45]
+	mi := &file_open_inference_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3436,7 @@ func (x *TraceSettingResponse) String() string {
 func (*TraceSettingResponse) ProtoMessage() {}
 
 func (x *TraceSettingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[45]
+	mi := &file_open_inference_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3449,7 @@ func (x *TraceSettingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingResponse.ProtoReflect.Descriptor instead.
 func (*TraceSettingResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{45}
+	return file_open_inference_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TraceSettingResponse) GetSettings() map[string]*TraceSettingResponse_SettingValue {
@@ -3294,7 +3468,7 @@ type SystemSharedMemoryStatusRequest struct {
 
 func (x *SystemSharedMemoryStatusRequest) Reset() {
 	*x = SystemSharedMemoryStatusRequest{}
-	mi := &file_open_inference_proto_msgTypes[46]
+	mi := &file_open_inference_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3480,7 @@ func (x *SystemSharedMemoryStatusRequest) String() string {
 func (*SystemSharedMemoryStatusRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[46]
+	mi := &file_open_inference_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3493,7 @@ func (x *SystemSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemSharedMemoryStatusRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{46}
+	return file_open_inference_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SystemSharedMemoryStatusRequest) GetName() string {
@@ -3338,7 +3512,7 @@ type SystemSharedMemoryStatusResponse struct {
 
 func (x *SystemSharedMemoryStatusResponse) Reset() {
 	*x = SystemSharedMemoryStatusResponse{}
-	mi := &file_open_inference_proto_msgTypes[47]
+	mi := &file_open_inference_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3524,7 @@ func (x *SystemSharedMemoryStatusResponse) String() string {
 func (*SystemSharedMemoryStatusResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[47]
+	mi := &file_open_inference_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3537,7 @@ func (x *SystemSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SystemSharedMemoryStatusResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{47}
+	return file_open_inference_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SystemSharedMemoryStatusResponse) GetRegions() map[string]*SystemSharedMemoryStatusResponse_RegionStatus {
@@ -3385,7 +3559,7 @@ type SystemSharedMemoryRegisterRequest struct {
 
 func (x *SystemSharedMemoryRegisterRequest) Reset() {
 	*x = SystemSharedMemoryRegisterRequest{}
-	mi := &file_open_inference_proto_msgTypes[48]
+	mi := &file_open_inference_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3571,7 @@ func (x *SystemSharedMemoryRegisterRequest) String() string {
 func (*SystemSharedMemoryRegisterRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[48]
+	mi := &file_open_inference_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3584,7 @@ func (x *SystemSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SystemSharedMemoryRegisterRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryRegisterRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{48}
+	return file_open_inference_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SystemSharedMemoryRegisterRequest) GetName() string {
@@ -3449,7 +3623,7 @@ type SystemSharedMemoryRegisterResponse struct {
 
 func (x *SystemSharedMemoryRegisterResponse) Reset() {
 	*x = SystemSharedMemoryRegisterResponse{}
-	mi := &file_open_inference_proto_msgTypes[49]
+	mi := &file_open_inference_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3635,7 @@ func (x *SystemSharedMemoryRegisterResponse) String() string {
 func (*SystemSharedMemoryRegisterResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[49]
+	mi := &file_open_inference_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3648,7 @@ func (x *SystemSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SystemSharedMemoryRegisterResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryRegisterResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{49}
+	return file_open_inference_proto_rawDescGZIP(), []int{50}
 }
 
 type SystemSharedMemoryUnregisterRequest struct {
@@ -3486,7 +3660,7 @@ type SystemSharedMemoryUnregisterRequest struct {
 
 func (x *SystemSharedMemoryUnregisterRequest) Reset() {
 	*x = SystemSharedMemoryUnregisterRequest{}
-	mi := &file_open_inference_proto_msgTypes[50]
+	mi := &file_open_inference_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3672,7 @@ func (x *SystemSharedMemoryUnregisterRequest) String() string {
 func (*SystemSharedMemoryUnregisterRequest) ProtoMessage() {}
 
 func (x *SystemSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[50]
+	mi := &file_open_inference_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3685,7 @@ func (x *SystemSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use SystemSharedMemoryUnregisterRequest.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryUnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{50}
+	return file_open_inference_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SystemSharedMemoryUnregisterRequest) GetName() string {
@@ -3529,7 +3703,7 @@ type SystemSharedMemoryUnregisterResponse struct {
 
 func (x *SystemSharedMemoryUnregisterResponse) Reset() {
 	*x = SystemSharedMemoryUnregisterResponse{}
-	mi := &file_open_inference_proto_msgTypes[51]
+	mi := &file_open_inference_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3541,7 +3715,7 @@ func (x *SystemSharedMemoryUnregisterResponse) String() string {
 func (*SystemSharedMemoryUnregisterResponse) ProtoMessage() {}
 
 func (x *SystemSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[51]
+	mi := &file_open_inference_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3554,7 +3728,7 @@ func (x *SystemSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use SystemSharedMemoryUnregisterResponse.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryUnregisterResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{51}
+	return file_open_inference_proto_rawDescGZIP(), []int{52}
 }
 
 type CudaSharedMemoryStatusRequest struct {
@@ -3566,7 +3740,7 @@ type CudaSharedMemoryStatusRequest struct {
 
 func (x *CudaSharedMemoryStatusRequest) Reset() {
 	*x = CudaSharedMemoryStatusRequest{}
-	mi := &file_open_inference_proto_msgTypes[52]
+	mi := &file_open_inference_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3752,7 @@ func (x *CudaSharedMemoryStatusRequest) String() string {
 func (*CudaSharedMemoryStatusRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[52]
+	mi := &file_open_inference_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3765,7 @@ func (x *CudaSharedMemoryStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryStatusRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{52}
+	return file_open_inference_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CudaSharedMemoryStatusRequest) GetName() string {
@@ -3610,7 +3784,7 @@ type CudaSharedMemoryStatusResponse struct {
 
 func (x *CudaSharedMemoryStatusResponse) Reset() {
 	*x = CudaSharedMemoryStatusResponse{}
-	mi := &file_open_inference_proto_msgTypes[53]
+	mi := &file_open_inference_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3796,7 @@ func (x *CudaSharedMemoryStatusResponse) String() string {
 func (*CudaSharedMemoryStatusResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[53]
+	mi := &file_open_inference_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3809,7 @@ func (x *CudaSharedMemoryStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryStatusResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{53}
+	return file_open_inference_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CudaSharedMemoryStatusResponse) GetRegions() map[string]*CudaSharedMemoryStatusResponse_RegionStatus {
@@ -3657,7 +3831,7 @@ type CudaSharedMemoryRegisterRequest struct {
 
 func (x *CudaSharedMemoryRegisterRequest) Reset() {
 	*x = CudaSharedMemoryRegisterRequest{}
-	mi := &file_open_inference_proto_msgTypes[54]
+	mi := &file_open_inference_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3843,7 @@ func (x *CudaSharedMemoryRegisterRequest) String() string {
 func (*CudaSharedMemoryRegisterRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[54]
+	mi := &file_open_inference_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3856,7 @@ func (x *CudaSharedMemoryRegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryRegisterRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryRegisterRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{54}
+	return file_open_inference_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CudaSharedMemoryRegisterRequest) GetName() string {
@@ -3721,7 +3895,7 @@ type CudaSharedMemoryRegisterResponse struct {
 
 func (x *CudaSharedMemoryRegisterResponse) Reset() {
 	*x = CudaSharedMemoryRegisterResponse{}
-	mi := &file_open_inference_proto_msgTypes[55]
+	mi := &file_open_inference_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3907,7 @@ func (x *CudaSharedMemoryRegisterResponse) String() string {
 func (*CudaSharedMemoryRegisterResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[55]
+	mi := &file_open_inference_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3920,7 @@ func (x *CudaSharedMemoryRegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaSharedMemoryRegisterResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryRegisterResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{55}
+	return file_open_inference_proto_rawDescGZIP(), []int{56}
 }
 
 type CudaSharedMemoryUnregisterRequest struct {
@@ -3758,7 +3932,7 @@ type CudaSharedMemoryUnregisterRequest struct {
 
 func (x *CudaSharedMemoryUnregisterRequest) Reset() {
 	*x = CudaSharedMemoryUnregisterRequest{}
-	mi := &file_open_inference_proto_msgTypes[56]
+	mi := &file_open_inference_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3944,7 @@ func (x *CudaSharedMemoryUnregisterRequest) String() string {
 func (*CudaSharedMemoryUnregisterRequest) ProtoMessage() {}
 
 func (x *CudaSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[56]
+	mi := &file_open_inference_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3957,7 @@ func (x *CudaSharedMemoryUnregisterRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CudaSharedMemoryUnregisterRequest.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryUnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{56}
+	return file_open_inference_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CudaSharedMemoryUnregisterRequest) GetName() string {
@@ -3801,7 +3975,7 @@ type CudaSharedMemoryUnregisterResponse struct {
 
 func (x *CudaSharedMemoryUnregisterResponse) Reset() {
 	*x = CudaSharedMemoryUnregisterResponse{}
-	mi := &file_open_inference_proto_msgTypes[57]
+	mi := &file_open_inference_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3987,7 @@ func (x *CudaSharedMemoryUnregisterResponse) String() string {
 func (*CudaSharedMemoryUnregisterResponse) ProtoMessage() {}
 
 func (x *CudaSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[57]
+	mi := &file_open_inference_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4000,7 @@ func (x *CudaSharedMemoryUnregisterResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CudaSharedMemoryUnregisterResponse.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryUnregisterResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{57}
+	return file_open_inference_proto_rawDescGZIP(), []int{58}
 }
 
 type LogSettingsRequest struct {
@@ -3838,7 +4012,7 @@ type LogSettingsRequest struct {
 
 func (x *LogSettingsRequest) Reset() {
 	*x = LogSettingsRequest{}
-	mi := &file_open_inference_proto_msgTypes[58]
+	mi := &file_open_inference_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +4024,7 @@ func (x *LogSettingsRequest) String() string {
 func (*LogSettingsRequest) ProtoMessage() {}
 
 func (x *LogSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[58]
+	mi := &file_open_inference_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +4037,7 @@ func (x *LogSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsRequest.ProtoReflect.Descriptor instead.
 func (*LogSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{58}
+	return file_open_inference_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *LogSettingsRequest) GetSettings() map[string]*LogSettingsRequest_SettingValue {
@@ -3882,7 +4056,7 @@ type LogSettingsResponse struct {
 
 func (x *LogSettingsResponse) Reset() {
 	*x = LogSettingsResponse{}
-	mi := &file_open_inference_proto_msgTypes[59]
+	mi := &file_open_inference_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +4068,7 @@ func (x *LogSettingsResponse) String() string {
 func (*LogSettingsResponse) ProtoMessage() {}
 
 func (x *LogSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[59]
+	mi := &file_open_inference_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +4081,7 @@ func (x *LogSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsResponse.ProtoReflect.Descriptor instead.
 func (*LogSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{59}
+	return file_open_inference_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LogSettingsResponse) GetSettings() map[string]*LogSettingsResponse_SettingValue {
@@ -3928,7 +4102,7 @@ type ModelMetadataResponse_TensorMetadata struct {
 
 func (x *ModelMetadataResponse_TensorMetadata) Reset() {
 	*x = ModelMetadataResponse_TensorMetadata{}
-	mi := &file_open_inference_proto_msgTypes[60]
+	mi := &file_open_inference_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3940,7 +4114,7 @@ func (x *ModelMetadataResponse_TensorMetadata) String() string {
 func (*ModelMetadataResponse_TensorMetadata) ProtoMessage() {}
 
 func (x *ModelMetadataResponse_TensorMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[60]
+	mi := &file_open_inference_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3990,7 +4164,7 @@ type ModelInferRequest_InferInputTensor struct {
 
 func (x *ModelInferRequest_InferInputTensor) Reset() {
 	*x = ModelInferRequest_InferInputTensor{}
-	mi := &file_open_inference_proto_msgTypes[61]
+	mi := &file_open_inference_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +4176,7 @@ func (x *ModelInferRequest_InferInputTensor) String() string {
 func (*ModelInferRequest_InferInputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferInputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[61]
+	mi := &file_open_inference_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4237,7 @@ type ModelInferRequest_InferRequestedOutputTensor struct {
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) Reset() {
 	*x = ModelInferRequest_InferRequestedOutputTensor{}
-	mi := &file_open_inference_proto_msgTypes[62]
+	mi := &file_open_inference_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4249,7 @@ func (x *ModelInferRequest_InferRequestedOutputTensor) String() string {
 func (*ModelInferRequest_InferRequestedOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[62]
+	mi := &file_open_inference_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4292,7 @@ type ModelInferResponse_InferOutputTensor struct {
 
 func (x *ModelInferResponse_InferOutputTensor) Reset() {
 	*x = ModelInferResponse_InferOutputTensor{}
-	mi := &file_open_inference_proto_msgTypes[66]
+	mi := &file_open_inference_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +4304,7 @@ func (x *ModelInferResponse_InferOutputTensor) String() string {
 func (*ModelInferResponse_InferOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferResponse_InferOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[66]
+	mi := &file_open_inference_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4364,7 @@ type ModelVersionPolicy_Latest struct {
 
 func (x *ModelVersionPolicy_Latest) Reset() {
 	*x = ModelVersionPolicy_Latest{}
-	mi := &file_open_inference_proto_msgTypes[69]
+	mi := &file_open_inference_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4376,7 @@ func (x *ModelVersionPolicy_Latest) String() string {
 func (*ModelVersionPolicy_Latest) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Latest) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[69]
+	mi := &file_open_inference_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4407,7 @@ type ModelVersionPolicy_All struct {
 
 func (x *ModelVersionPolicy_All) Reset() {
 	*x = ModelVersionPolicy_All{}
-	mi := &file_open_inference_proto_msgTypes[70]
+	mi := &file_open_inference_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4419,7 @@ func (x *ModelVersionPolicy_All) String() string {
 func (*ModelVersionPolicy_All) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_All) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[70]
+	mi := &file_open_inference_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4444,7 @@ type ModelVersionPolicy_Specific struct {
 
 func (x *ModelVersionPolicy_Specific) Reset() {
 	*x = ModelVersionPolicy_Specific{}
-	mi := &file_open_inference_proto_msgTypes[71]
+	mi := &file_open_inference_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4456,7 @@ func (x *ModelVersionPolicy_Specific) String() string {
 func (*ModelVersionPolicy_Specific) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Specific) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[71]
+	mi := &file_open_inference_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4321,7 +4495,7 @@ type ModelWarmup_Input struct {
 
 func (x *ModelWarmup_Input) Reset() {
 	*x = ModelWarmup_Input{}
-	mi := &file_open_inference_proto_msgTypes[73]
+	mi := &file_open_inference_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4507,7 @@ func (x *ModelWarmup_Input) String() string {
 func (*ModelWarmup_Input) ProtoMessage() {}
 
 func (x *ModelWarmup_Input) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[73]
+	mi := &file_open_inference_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4419,6 +4593,430 @@ func (*ModelWarmup_Input_RandomData) isModelWarmup_Input_InputDataType() {}
 
 func (*ModelWarmup_Input_InputDataFile) isModelWarmup_Input_InputDataType() {}
 
+type ModelSequenceBatching_Control struct {
+	state          protoimpl.MessageState             `protogen:"open.v1"`
+	Kind           ModelSequenceBatching_Control_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=inference.ModelSequenceBatching_Control_Kind" json:"kind,omitempty"`
+	Int32FalseTrue []int32                            `protobuf:"varint,2,rep,packed,name=int32_false_true,json=int32FalseTrue,proto3" json:"int32_false_true,omitempty"`
+	Fp32FalseTrue  []float32                          `protobuf:"fixed32,3,rep,packed,name=fp32_false_true,json=fp32FalseTrue,proto3" json:"fp32_false_true,omitempty"`
+	DataType       DataType                           `protobuf:"varint,4,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
+	BoolFalseTrue  []bool                             `protobuf:"varint,5,rep,packed,name=bool_false_true,json=boolFalseTrue,proto3" json:"bool_false_true,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_Control) Reset() {
+	*x = ModelSequenceBatching_Control{}
+	mi := &file_open_inference_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_Control) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_Control) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_Control) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_Control.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_Control) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 0}
+}
+
+func (x *ModelSequenceBatching_Control) GetKind() ModelSequenceBatching_Control_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ModelSequenceBatching_Control_CONTROL_SEQUENCE_START
+}
+
+func (x *ModelSequenceBatching_Control) GetInt32FalseTrue() []int32 {
+	if x != nil {
+		return x.Int32FalseTrue
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_Control) GetFp32FalseTrue() []float32 {
+	if x != nil {
+		return x.Fp32FalseTrue
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_Control) GetDataType() DataType {
+	if x != nil {
+		return x.DataType
+	}
+	return DataType_TYPE_INVALID
+}
+
+func (x *ModelSequenceBatching_Control) GetBoolFalseTrue() []bool {
+	if x != nil {
+		return x.BoolFalseTrue
+	}
+	return nil
+}
+
+type ModelSequenceBatching_ControlInput struct {
+	state         protoimpl.MessageState           `protogen:"open.v1"`
+	Name          string                           `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Control       []*ModelSequenceBatching_Control `protobuf:"bytes,2,rep,name=control,proto3" json:"control,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_ControlInput) Reset() {
+	*x = ModelSequenceBatching_ControlInput{}
+	mi := &file_open_inference_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_ControlInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_ControlInput) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_ControlInput) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_ControlInput.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_ControlInput) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 1}
+}
+
+func (x *ModelSequenceBatching_ControlInput) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelSequenceBatching_ControlInput) GetControl() []*ModelSequenceBatching_Control {
+	if x != nil {
+		return x.Control
+	}
+	return nil
+}
+
+type ModelSequenceBatching_InitialState struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	DataType DataType               `protobuf:"varint,1,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
+	Dims     []int64                `protobuf:"varint,2,rep,packed,name=dims,proto3" json:"dims,omitempty"`
+	// Types that are valid to be assigned to StateData:
+	//
+	//	*ModelSequenceBatching_InitialState_ZeroData
+	//	*ModelSequenceBatching_InitialState_DataFile
+	StateData     isModelSequenceBatching_InitialState_StateData `protobuf_oneof:"state_data"`
+	Name          string                                         `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_InitialState) Reset() {
+	*x = ModelSequenceBatching_InitialState{}
+	mi := &file_open_inference_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_InitialState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_InitialState) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_InitialState) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_InitialState.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_InitialState) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 2}
+}
+
+func (x *ModelSequenceBatching_InitialState) GetDataType() DataType {
+	if x != nil {
+		return x.DataType
+	}
+	return DataType_TYPE_INVALID
+}
+
+func (x *ModelSequenceBatching_InitialState) GetDims() []int64 {
+	if x != nil {
+		return x.Dims
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_InitialState) GetStateData() isModelSequenceBatching_InitialState_StateData {
+	if x != nil {
+		return x.StateData
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_InitialState) GetZeroData() bool {
+	if x != nil {
+		if x, ok := x.StateData.(*ModelSequenceBatching_InitialState_ZeroData); ok {
+			return x.ZeroData
+		}
+	}
+	return false
+}
+
+func (x *ModelSequenceBatching_InitialState) GetDataFile() string {
+	if x != nil {
+		if x, ok := x.StateData.(*ModelSequenceBatching_InitialState_DataFile); ok {
+			return x.DataFile
+		}
+	}
+	return ""
+}
+
+func (x *ModelSequenceBatching_InitialState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type isModelSequenceBatching_InitialState_StateData interface {
+	isModelSequenceBatching_InitialState_StateData()
+}
+
+type ModelSequenceBatching_InitialState_ZeroData struct {
+	ZeroData bool `protobuf:"varint,3,opt,name=zero_data,json=zeroData,proto3,oneof"`
+}
+
+type ModelSequenceBatching_InitialState_DataFile struct {
+	DataFile string `protobuf:"bytes,4,opt,name=data_file,json=dataFile,proto3,oneof"`
+}
+
+func (*ModelSequenceBatching_InitialState_ZeroData) isModelSequenceBatching_InitialState_StateData() {
+}
+
+func (*ModelSequenceBatching_InitialState_DataFile) isModelSequenceBatching_InitialState_StateData() {
+}
+
+type ModelSequenceBatching_State struct {
+	state         protoimpl.MessageState                `protogen:"open.v1"`
+	InputName     string                                `protobuf:"bytes,1,opt,name=input_name,json=inputName,proto3" json:"input_name,omitempty"`
+	OutputName    string                                `protobuf:"bytes,2,opt,name=output_name,json=outputName,proto3" json:"output_name,omitempty"`
+	DataType      DataType                              `protobuf:"varint,3,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
+	Dims          []int64                               `protobuf:"varint,4,rep,packed,name=dims,proto3" json:"dims,omitempty"`
+	InitialState  []*ModelSequenceBatching_InitialState `protobuf:"bytes,5,rep,name=initial_state,json=initialState,proto3" json:"initial_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_State) Reset() {
+	*x = ModelSequenceBatching_State{}
+	mi := &file_open_inference_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_State) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_State) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_State) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_State.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_State) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 3}
+}
+
+func (x *ModelSequenceBatching_State) GetInputName() string {
+	if x != nil {
+		return x.InputName
+	}
+	return ""
+}
+
+func (x *ModelSequenceBatching_State) GetOutputName() string {
+	if x != nil {
+		return x.OutputName
+	}
+	return ""
+}
+
+func (x *ModelSequenceBatching_State) GetDataType() DataType {
+	if x != nil {
+		return x.DataType
+	}
+	return DataType_TYPE_INVALID
+}
+
+func (x *ModelSequenceBatching_State) GetDims() []int64 {
+	if x != nil {
+		return x.Dims
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_State) GetInitialState() []*ModelSequenceBatching_InitialState {
+	if x != nil {
+		return x.InitialState
+	}
+	return nil
+}
+
+type ModelSequenceBatching_StrategyDirect struct {
+	state                     protoimpl.MessageState `protogen:"open.v1"`
+	MaxQueueDelayMicroseconds uint64                 `protobuf:"varint,1,opt,name=max_queue_delay_microseconds,json=maxQueueDelayMicroseconds,proto3" json:"max_queue_delay_microseconds,omitempty"`
+	MinimumSlotUtilization    float32                `protobuf:"fixed32,2,opt,name=minimum_slot_utilization,json=minimumSlotUtilization,proto3" json:"minimum_slot_utilization,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_StrategyDirect) Reset() {
+	*x = ModelSequenceBatching_StrategyDirect{}
+	mi := &file_open_inference_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_StrategyDirect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_StrategyDirect) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_StrategyDirect) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_StrategyDirect.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_StrategyDirect) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 4}
+}
+
+func (x *ModelSequenceBatching_StrategyDirect) GetMaxQueueDelayMicroseconds() uint64 {
+	if x != nil {
+		return x.MaxQueueDelayMicroseconds
+	}
+	return 0
+}
+
+func (x *ModelSequenceBatching_StrategyDirect) GetMinimumSlotUtilization() float32 {
+	if x != nil {
+		return x.MinimumSlotUtilization
+	}
+	return 0
+}
+
+type ModelSequenceBatching_StrategyOldest struct {
+	state                     protoimpl.MessageState `protogen:"open.v1"`
+	MaxCandidateSequences     int32                  `protobuf:"varint,1,opt,name=max_candidate_sequences,json=maxCandidateSequences,proto3" json:"max_candidate_sequences,omitempty"`
+	PreferredBatchSize        []int32                `protobuf:"varint,2,rep,packed,name=preferred_batch_size,json=preferredBatchSize,proto3" json:"preferred_batch_size,omitempty"`
+	MaxQueueDelayMicroseconds uint64                 `protobuf:"varint,3,opt,name=max_queue_delay_microseconds,json=maxQueueDelayMicroseconds,proto3" json:"max_queue_delay_microseconds,omitempty"`
+	unknownFields             protoimpl.UnknownFields
+	sizeCache                 protoimpl.SizeCache
+}
+
+func (x *ModelSequenceBatching_StrategyOldest) Reset() {
+	*x = ModelSequenceBatching_StrategyOldest{}
+	mi := &file_open_inference_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelSequenceBatching_StrategyOldest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelSequenceBatching_StrategyOldest) ProtoMessage() {}
+
+func (x *ModelSequenceBatching_StrategyOldest) ProtoReflect() protoreflect.Message {
+	mi := &file_open_inference_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelSequenceBatching_StrategyOldest.ProtoReflect.Descriptor instead.
+func (*ModelSequenceBatching_StrategyOldest) Descriptor() ([]byte, []int) {
+	return file_open_inference_proto_rawDescGZIP(), []int{28, 5}
+}
+
+func (x *ModelSequenceBatching_StrategyOldest) GetMaxCandidateSequences() int32 {
+	if x != nil {
+		return x.MaxCandidateSequences
+	}
+	return 0
+}
+
+func (x *ModelSequenceBatching_StrategyOldest) GetPreferredBatchSize() []int32 {
+	if x != nil {
+		return x.PreferredBatchSize
+	}
+	return nil
+}
+
+func (x *ModelSequenceBatching_StrategyOldest) GetMaxQueueDelayMicroseconds() uint64 {
+	if x != nil {
+		return x.MaxQueueDelayMicroseconds
+	}
+	return 0
+}
+
 type RepositoryIndexResponse_ModelIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4431,7 +5029,7 @@ type RepositoryIndexResponse_ModelIndex struct {
 
 func (x *RepositoryIndexResponse_ModelIndex) Reset() {
 	*x = RepositoryIndexResponse_ModelIndex{}
-	mi := &file_open_inference_proto_msgTypes[77]
+	mi := &file_open_inference_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +5041,7 @@ func (x *RepositoryIndexResponse_ModelIndex) String() string {
 func (*RepositoryIndexResponse_ModelIndex) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[77]
+	mi := &file_open_inference_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +5054,7 @@ func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use RepositoryIndexResponse_ModelIndex.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse_ModelIndex) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{38, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{39, 0}
 }
 
 func (x *RepositoryIndexResponse_ModelIndex) GetName() string {
@@ -4496,7 +5094,7 @@ type TraceSettingRequest_SettingValue struct {
 
 func (x *TraceSettingRequest_SettingValue) Reset() {
 	*x = TraceSettingRequest_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[80]
+	mi := &file_open_inference_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4508,7 +5106,7 @@ func (x *TraceSettingRequest_SettingValue) String() string {
 func (*TraceSettingRequest_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[80]
+	mi := &file_open_inference_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4521,7 +5119,7 @@ func (x *TraceSettingRequest_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceSettingRequest_SettingValue.ProtoReflect.Descriptor instead.
 func (*TraceSettingRequest_SettingValue) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{44, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{45, 0}
 }
 
 func (x *TraceSettingRequest_SettingValue) GetValue() []string {
@@ -4540,7 +5138,7 @@ type TraceSettingResponse_SettingValue struct {
 
 func (x *TraceSettingResponse_SettingValue) Reset() {
 	*x = TraceSettingResponse_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[82]
+	mi := &file_open_inference_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4552,7 +5150,7 @@ func (x *TraceSettingResponse_SettingValue) String() string {
 func (*TraceSettingResponse_SettingValue) ProtoMessage() {}
 
 func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[82]
+	mi := &file_open_inference_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4565,7 +5163,7 @@ func (x *TraceSettingResponse_SettingValue) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use TraceSettingResponse_SettingValue.ProtoReflect.Descriptor instead.
 func (*TraceSettingResponse_SettingValue) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{45, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{46, 0}
 }
 
 func (x *TraceSettingResponse_SettingValue) GetValue() []string {
@@ -4587,7 +5185,7 @@ type SystemSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = SystemSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_open_inference_proto_msgTypes[84]
+	mi := &file_open_inference_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +5197,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*SystemSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[84]
+	mi := &file_open_inference_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +5210,7 @@ func (x *SystemSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protorefl
 
 // Deprecated: Use SystemSharedMemoryStatusResponse_RegionStatus.ProtoReflect.Descriptor instead.
 func (*SystemSharedMemoryStatusResponse_RegionStatus) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{47, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{48, 0}
 }
 
 func (x *SystemSharedMemoryStatusResponse_RegionStatus) GetName() string {
@@ -4654,7 +5252,7 @@ type CudaSharedMemoryStatusResponse_RegionStatus struct {
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) Reset() {
 	*x = CudaSharedMemoryStatusResponse_RegionStatus{}
-	mi := &file_open_inference_proto_msgTypes[86]
+	mi := &file_open_inference_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +5264,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) String() string {
 func (*CudaSharedMemoryStatusResponse_RegionStatus) ProtoMessage() {}
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[86]
+	mi := &file_open_inference_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +5277,7 @@ func (x *CudaSharedMemoryStatusResponse_RegionStatus) ProtoReflect() protoreflec
 
 // Deprecated: Use CudaSharedMemoryStatusResponse_RegionStatus.ProtoReflect.Descriptor instead.
 func (*CudaSharedMemoryStatusResponse_RegionStatus) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{53, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{54, 0}
 }
 
 func (x *CudaSharedMemoryStatusResponse_RegionStatus) GetName() string {
@@ -4717,7 +5315,7 @@ type LogSettingsRequest_SettingValue struct {
 
 func (x *LogSettingsRequest_SettingValue) Reset() {
 	*x = LogSettingsRequest_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[88]
+	mi := &file_open_inference_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4729,7 +5327,7 @@ func (x *LogSettingsRequest_SettingValue) String() string {
 func (*LogSettingsRequest_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[88]
+	mi := &file_open_inference_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4742,7 +5340,7 @@ func (x *LogSettingsRequest_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsRequest_SettingValue.ProtoReflect.Descriptor instead.
 func (*LogSettingsRequest_SettingValue) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{58, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{59, 0}
 }
 
 func (x *LogSettingsRequest_SettingValue) GetParameterChoice() isLogSettingsRequest_SettingValue_ParameterChoice {
@@ -4818,7 +5416,7 @@ type LogSettingsResponse_SettingValue struct {
 
 func (x *LogSettingsResponse_SettingValue) Reset() {
 	*x = LogSettingsResponse_SettingValue{}
-	mi := &file_open_inference_proto_msgTypes[90]
+	mi := &file_open_inference_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4830,7 +5428,7 @@ func (x *LogSettingsResponse_SettingValue) String() string {
 func (*LogSettingsResponse_SettingValue) ProtoMessage() {}
 
 func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
-	mi := &file_open_inference_proto_msgTypes[90]
+	mi := &file_open_inference_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4843,7 +5441,7 @@ func (x *LogSettingsResponse_SettingValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettingsResponse_SettingValue.ProtoReflect.Descriptor instead.
 func (*LogSettingsResponse_SettingValue) Descriptor() ([]byte, []int) {
-	return file_open_inference_proto_rawDescGZIP(), []int{59, 0}
+	return file_open_inference_proto_rawDescGZIP(), []int{60, 0}
 }
 
 func (x *LogSettingsResponse_SettingValue) GetParameterChoice() isLogSettingsResponse_SettingValue_ParameterChoice {
@@ -5110,7 +5708,51 @@ const file_open_inference_proto_rawDesc = "" +
 	"\x16ModelTransactionPolicy\x12\x1c\n" +
 	"\tdecoupled\x18\x01 \x01(\bR\tdecoupled\",\n" +
 	"\x12ModelResponseCache\x12\x16\n" +
-	"\x06enable\x18\x01 \x01(\bR\x06enable\"\xff\x06\n" +
+	"\x06enable\x18\x01 \x01(\bR\x06enable\"\xd8\f\n" +
+	"\x15ModelSequenceBatching\x12C\n" +
+	"\x1emax_sequence_idle_microseconds\x18\x01 \x01(\x04R\x1bmaxSequenceIdleMicroseconds\x12R\n" +
+	"\rcontrol_input\x18\x02 \x03(\v2-.inference.ModelSequenceBatching.ControlInputR\fcontrolInput\x12I\n" +
+	"\x06direct\x18\x03 \x01(\v2/.inference.ModelSequenceBatching.StrategyDirectH\x00R\x06direct\x12I\n" +
+	"\x06oldest\x18\x04 \x01(\v2/.inference.ModelSequenceBatching.StrategyOldestH\x00R\x06oldest\x12<\n" +
+	"\x05state\x18\x05 \x03(\v2&.inference.ModelSequenceBatching.StateR\x05state\x1a\xef\x02\n" +
+	"\aControl\x12A\n" +
+	"\x04kind\x18\x01 \x01(\x0e2-.inference.ModelSequenceBatching.Control.KindR\x04kind\x12(\n" +
+	"\x10int32_false_true\x18\x02 \x03(\x05R\x0eint32FalseTrue\x12&\n" +
+	"\x0ffp32_false_true\x18\x03 \x03(\x02R\rfp32FalseTrue\x120\n" +
+	"\tdata_type\x18\x04 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12&\n" +
+	"\x0fbool_false_true\x18\x05 \x03(\bR\rboolFalseTrue\"u\n" +
+	"\x04Kind\x12\x1a\n" +
+	"\x16CONTROL_SEQUENCE_START\x10\x00\x12\x1a\n" +
+	"\x16CONTROL_SEQUENCE_READY\x10\x01\x12\x18\n" +
+	"\x14CONTROL_SEQUENCE_END\x10\x02\x12\x1b\n" +
+	"\x17CONTROL_SEQUENCE_CORRID\x10\x03\x1af\n" +
+	"\fControlInput\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12B\n" +
+	"\acontrol\x18\x02 \x03(\v2(.inference.ModelSequenceBatching.ControlR\acontrol\x1a\xb4\x01\n" +
+	"\fInitialState\x120\n" +
+	"\tdata_type\x18\x01 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
+	"\x04dims\x18\x02 \x03(\x03R\x04dims\x12\x1d\n" +
+	"\tzero_data\x18\x03 \x01(\bH\x00R\bzeroData\x12\x1d\n" +
+	"\tdata_file\x18\x04 \x01(\tH\x00R\bdataFile\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04nameB\f\n" +
+	"\n" +
+	"state_data\x1a\xe1\x01\n" +
+	"\x05State\x12\x1d\n" +
+	"\n" +
+	"input_name\x18\x01 \x01(\tR\tinputName\x12\x1f\n" +
+	"\voutput_name\x18\x02 \x01(\tR\n" +
+	"outputName\x120\n" +
+	"\tdata_type\x18\x03 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
+	"\x04dims\x18\x04 \x03(\x03R\x04dims\x12R\n" +
+	"\rinitial_state\x18\x05 \x03(\v2-.inference.ModelSequenceBatching.InitialStateR\finitialState\x1a\x8b\x01\n" +
+	"\x0eStrategyDirect\x12?\n" +
+	"\x1cmax_queue_delay_microseconds\x18\x01 \x01(\x04R\x19maxQueueDelayMicroseconds\x128\n" +
+	"\x18minimum_slot_utilization\x18\x02 \x01(\x02R\x16minimumSlotUtilization\x1a\xbb\x01\n" +
+	"\x0eStrategyOldest\x126\n" +
+	"\x17max_candidate_sequences\x18\x01 \x01(\x05R\x15maxCandidateSequences\x120\n" +
+	"\x14preferred_batch_size\x18\x02 \x03(\x05R\x12preferredBatchSize\x12?\n" +
+	"\x1cmax_queue_delay_microseconds\x18\x03 \x01(\x04R\x19maxQueueDelayMicrosecondsB\x11\n" +
+	"\x0fstrategy_choice\"\xd0\a\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12D\n" +
@@ -5120,7 +5762,8 @@ const file_open_inference_proto_rawDesc = "" +
 	"\x06output\x18\x06 \x03(\v2\x16.inference.ModelOutputR\x06output\x12D\n" +
 	"\x0einstance_group\x18\a \x03(\v2\x1d.inference.ModelInstanceGroupR\rinstanceGroup\x124\n" +
 	"\x16default_model_filename\x18\b \x01(\tR\x14defaultModelFilename\x12L\n" +
-	"\x10dynamic_batching\x18\v \x01(\v2\x1f.inference.ModelDynamicBatchingH\x00R\x0fdynamicBatching\x12F\n" +
+	"\x10dynamic_batching\x18\v \x01(\v2\x1f.inference.ModelDynamicBatchingH\x00R\x0fdynamicBatching\x12O\n" +
+	"\x11sequence_batching\x18\r \x01(\v2 .inference.ModelSequenceBatchingH\x00R\x10sequenceBatching\x12F\n" +
 	"\n" +
 	"parameters\x18\x0e \x03(\v2&.inference.ModelConfig.ParametersEntryR\n" +
 	"parameters\x129\n" +
@@ -5362,237 +6005,256 @@ func file_open_inference_proto_rawDescGZIP() []byte {
 	return file_open_inference_proto_rawDescData
 }
 
-var file_open_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_open_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_open_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_open_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_open_inference_proto_goTypes = []any{
 	(DataType)(0),                                        // 0: inference.DataType
 	(ModelInput_Format)(0),                               // 1: inference.ModelInput.Format
 	(ModelInstanceGroup_Kind)(0),                         // 2: inference.ModelInstanceGroup.Kind
 	(ModelQueuePolicy_TimeoutAction)(0),                  // 3: inference.ModelQueuePolicy.TimeoutAction
-	(*ServerLiveRequest)(nil),                            // 4: inference.ServerLiveRequest
-	(*ServerLiveResponse)(nil),                           // 5: inference.ServerLiveResponse
-	(*ServerReadyRequest)(nil),                           // 6: inference.ServerReadyRequest
-	(*ServerReadyResponse)(nil),                          // 7: inference.ServerReadyResponse
-	(*ModelReadyRequest)(nil),                            // 8: inference.ModelReadyRequest
-	(*ModelReadyResponse)(nil),                           // 9: inference.ModelReadyResponse
-	(*ServerMetadataRequest)(nil),                        // 10: inference.ServerMetadataRequest
-	(*ServerMetadataResponse)(nil),                       // 11: inference.ServerMetadataResponse
-	(*ModelMetadataRequest)(nil),                         // 12: inference.ModelMetadataRequest
-	(*ModelMetadataResponse)(nil),                        // 13: inference.ModelMetadataResponse
-	(*InferParameter)(nil),                               // 14: inference.InferParameter
-	(*InferTensorContents)(nil),                          // 15: inference.InferTensorContents
-	(*ModelInferRequest)(nil),                            // 16: inference.ModelInferRequest
-	(*ModelInferResponse)(nil),                           // 17: inference.ModelInferResponse
-	(*ModelStreamInferResponse)(nil),                     // 18: inference.ModelStreamInferResponse
-	(*ModelConfigRequest)(nil),                           // 19: inference.ModelConfigRequest
-	(*ModelConfigResponse)(nil),                          // 20: inference.ModelConfigResponse
-	(*ModelTensorReshape)(nil),                           // 21: inference.ModelTensorReshape
-	(*ModelInput)(nil),                                   // 22: inference.ModelInput
-	(*ModelOutput)(nil),                                  // 23: inference.ModelOutput
-	(*ModelVersionPolicy)(nil),                           // 24: inference.ModelVersionPolicy
-	(*ModelInstanceGroup)(nil),                           // 25: inference.ModelInstanceGroup
-	(*ModelQueuePolicy)(nil),                             // 26: inference.ModelQueuePolicy
-	(*ModelDynamicBatching)(nil),                         // 27: inference.ModelDynamicBatching
-	(*ModelParameter)(nil),                               // 28: inference.ModelParameter
-	(*ModelWarmup)(nil),                                  // 29: inference.ModelWarmup
-	(*ModelTransactionPolicy)(nil),                       // 30: inference.ModelTransactionPolicy
-	(*ModelResponseCache)(nil),                           // 31: inference.ModelResponseCache
-	(*ModelConfig)(nil),                                  // 32: inference.ModelConfig
-	(*ModelStatisticsRequest)(nil),                       // 33: inference.ModelStatisticsRequest
-	(*StatisticDuration)(nil),                            // 34: inference.StatisticDuration
-	(*InferStatistics)(nil),                              // 35: inference.InferStatistics
-	(*InferResponseStatistics)(nil),                      // 36: inference.InferResponseStatistics
-	(*MemoryUsage)(nil),                                  // 37: inference.MemoryUsage
-	(*InferBatchStatistics)(nil),                         // 38: inference.InferBatchStatistics
-	(*ModelStatistics)(nil),                              // 39: inference.ModelStatistics
-	(*ModelStatisticsResponse)(nil),                      // 40: inference.ModelStatisticsResponse
-	(*RepositoryIndexRequest)(nil),                       // 41: inference.RepositoryIndexRequest
-	(*RepositoryIndexResponse)(nil),                      // 42: inference.RepositoryIndexResponse
-	(*ModelRepositoryParameter)(nil),                     // 43: inference.ModelRepositoryParameter
-	(*RepositoryModelLoadRequest)(nil),                   // 44: inference.RepositoryModelLoadRequest
-	(*RepositoryModelLoadResponse)(nil),                  // 45: inference.RepositoryModelLoadResponse
-	(*RepositoryModelUnloadRequest)(nil),                 // 46: inference.RepositoryModelUnloadRequest
-	(*RepositoryModelUnloadResponse)(nil),                // 47: inference.RepositoryModelUnloadResponse
-	(*TraceSettingRequest)(nil),                          // 48: inference.TraceSettingRequest
-	(*TraceSettingResponse)(nil),                         // 49: inference.TraceSettingResponse
-	(*SystemSharedMemoryStatusRequest)(nil),              // 50: inference.SystemSharedMemoryStatusRequest
-	(*SystemSharedMemoryStatusResponse)(nil),             // 51: inference.SystemSharedMemoryStatusResponse
-	(*SystemSharedMemoryRegisterRequest)(nil),            // 52: inference.SystemSharedMemoryRegisterRequest
-	(*SystemSharedMemoryRegisterResponse)(nil),           // 53: inference.SystemSharedMemoryRegisterResponse
-	(*SystemSharedMemoryUnregisterRequest)(nil),          // 54: inference.SystemSharedMemoryUnregisterRequest
-	(*SystemSharedMemoryUnregisterResponse)(nil),         // 55: inference.SystemSharedMemoryUnregisterResponse
-	(*CudaSharedMemoryStatusRequest)(nil),                // 56: inference.CudaSharedMemoryStatusRequest
-	(*CudaSharedMemoryStatusResponse)(nil),               // 57: inference.CudaSharedMemoryStatusResponse
-	(*CudaSharedMemoryRegisterRequest)(nil),              // 58: inference.CudaSharedMemoryRegisterRequest
-	(*CudaSharedMemoryRegisterResponse)(nil),             // 59: inference.CudaSharedMemoryRegisterResponse
-	(*CudaSharedMemoryUnregisterRequest)(nil),            // 60: inference.CudaSharedMemoryUnregisterRequest
-	(*CudaSharedMemoryUnregisterResponse)(nil),           // 61: inference.CudaSharedMemoryUnregisterResponse
-	(*LogSettingsRequest)(nil),                           // 62: inference.LogSettingsRequest
-	(*LogSettingsResponse)(nil),                          // 63: inference.LogSettingsResponse
-	(*ModelMetadataResponse_TensorMetadata)(nil),         // 64: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 65: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 66: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 67: inference.ModelInferRequest.ParametersEntry
-	nil, // 68: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 69: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 70: inference.ModelInferResponse.InferOutputTensor
-	nil,                                 // 71: inference.ModelInferResponse.ParametersEntry
-	nil,                                 // 72: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	(*ModelVersionPolicy_Latest)(nil),   // 73: inference.ModelVersionPolicy.Latest
-	(*ModelVersionPolicy_All)(nil),      // 74: inference.ModelVersionPolicy.All
-	(*ModelVersionPolicy_Specific)(nil), // 75: inference.ModelVersionPolicy.Specific
-	nil,                                 // 76: inference.ModelDynamicBatching.PriorityQueuePolicyEntry
-	(*ModelWarmup_Input)(nil),           // 77: inference.ModelWarmup.Input
-	nil,                                 // 78: inference.ModelWarmup.InputsEntry
-	nil,                                 // 79: inference.ModelConfig.ParametersEntry
-	nil,                                 // 80: inference.ModelStatistics.ResponseStatsEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 81: inference.RepositoryIndexResponse.ModelIndex
-	nil,                                      // 82: inference.RepositoryModelLoadRequest.ParametersEntry
-	nil,                                      // 83: inference.RepositoryModelUnloadRequest.ParametersEntry
-	(*TraceSettingRequest_SettingValue)(nil), // 84: inference.TraceSettingRequest.SettingValue
-	nil,                                      // 85: inference.TraceSettingRequest.SettingsEntry
-	(*TraceSettingResponse_SettingValue)(nil), // 86: inference.TraceSettingResponse.SettingValue
-	nil, // 87: inference.TraceSettingResponse.SettingsEntry
-	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 88: inference.SystemSharedMemoryStatusResponse.RegionStatus
-	nil, // 89: inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 90: inference.CudaSharedMemoryStatusResponse.RegionStatus
-	nil,                                      // 91: inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	(*LogSettingsRequest_SettingValue)(nil),  // 92: inference.LogSettingsRequest.SettingValue
-	nil,                                      // 93: inference.LogSettingsRequest.SettingsEntry
-	(*LogSettingsResponse_SettingValue)(nil), // 94: inference.LogSettingsResponse.SettingValue
-	nil,                                      // 95: inference.LogSettingsResponse.SettingsEntry
+	(ModelSequenceBatching_Control_Kind)(0),              // 4: inference.ModelSequenceBatching.Control.Kind
+	(*ServerLiveRequest)(nil),                            // 5: inference.ServerLiveRequest
+	(*ServerLiveResponse)(nil),                           // 6: inference.ServerLiveResponse
+	(*ServerReadyRequest)(nil),                           // 7: inference.ServerReadyRequest
+	(*ServerReadyResponse)(nil),                          // 8: inference.ServerReadyResponse
+	(*ModelReadyRequest)(nil),                            // 9: inference.ModelReadyRequest
+	(*ModelReadyResponse)(nil),                           // 10: inference.ModelReadyResponse
+	(*ServerMetadataRequest)(nil),                        // 11: inference.ServerMetadataRequest
+	(*ServerMetadataResponse)(nil),                       // 12: inference.ServerMetadataResponse
+	(*ModelMetadataRequest)(nil),                         // 13: inference.ModelMetadataRequest
+	(*ModelMetadataResponse)(nil),                        // 14: inference.ModelMetadataResponse
+	(*InferParameter)(nil),                               // 15: inference.InferParameter
+	(*InferTensorContents)(nil),                          // 16: inference.InferTensorContents
+	(*ModelInferRequest)(nil),                            // 17: inference.ModelInferRequest
+	(*ModelInferResponse)(nil),                           // 18: inference.ModelInferResponse
+	(*ModelStreamInferResponse)(nil),                     // 19: inference.ModelStreamInferResponse
+	(*ModelConfigRequest)(nil),                           // 20: inference.ModelConfigRequest
+	(*ModelConfigResponse)(nil),                          // 21: inference.ModelConfigResponse
+	(*ModelTensorReshape)(nil),                           // 22: inference.ModelTensorReshape
+	(*ModelInput)(nil),                                   // 23: inference.ModelInput
+	(*ModelOutput)(nil),                                  // 24: inference.ModelOutput
+	(*ModelVersionPolicy)(nil),                           // 25: inference.ModelVersionPolicy
+	(*ModelInstanceGroup)(nil),                           // 26: inference.ModelInstanceGroup
+	(*ModelQueuePolicy)(nil),                             // 27: inference.ModelQueuePolicy
+	(*ModelDynamicBatching)(nil),                         // 28: inference.ModelDynamicBatching
+	(*ModelParameter)(nil),                               // 29: inference.ModelParameter
+	(*ModelWarmup)(nil),                                  // 30: inference.ModelWarmup
+	(*ModelTransactionPolicy)(nil),                       // 31: inference.ModelTransactionPolicy
+	(*ModelResponseCache)(nil),                           // 32: inference.ModelResponseCache
+	(*ModelSequenceBatching)(nil),                        // 33: inference.ModelSequenceBatching
+	(*ModelConfig)(nil),                                  // 34: inference.ModelConfig
+	(*ModelStatisticsRequest)(nil),                       // 35: inference.ModelStatisticsRequest
+	(*StatisticDuration)(nil),                            // 36: inference.StatisticDuration
+	(*InferStatistics)(nil),                              // 37: inference.InferStatistics
+	(*InferResponseStatistics)(nil),                      // 38: inference.InferResponseStatistics
+	(*MemoryUsage)(nil),                                  // 39: inference.MemoryUsage
+	(*InferBatchStatistics)(nil),                         // 40: inference.InferBatchStatistics
+	(*ModelStatistics)(nil),                              // 41: inference.ModelStatistics
+	(*ModelStatisticsResponse)(nil),                      // 42: inference.ModelStatisticsResponse
+	(*RepositoryIndexRequest)(nil),                       // 43: inference.RepositoryIndexRequest
+	(*RepositoryIndexResponse)(nil),                      // 44: inference.RepositoryIndexResponse
+	(*ModelRepositoryParameter)(nil),                     // 45: inference.ModelRepositoryParameter
+	(*RepositoryModelLoadRequest)(nil),                   // 46: inference.RepositoryModelLoadRequest
+	(*RepositoryModelLoadResponse)(nil),                  // 47: inference.RepositoryModelLoadResponse
+	(*RepositoryModelUnloadRequest)(nil),                 // 48: inference.RepositoryModelUnloadRequest
+	(*RepositoryModelUnloadResponse)(nil),                // 49: inference.RepositoryModelUnloadResponse
+	(*TraceSettingRequest)(nil),                          // 50: inference.TraceSettingRequest
+	(*TraceSettingResponse)(nil),                         // 51: inference.TraceSettingResponse
+	(*SystemSharedMemoryStatusRequest)(nil),              // 52: inference.SystemSharedMemoryStatusRequest
+	(*SystemSharedMemoryStatusResponse)(nil),             // 53: inference.SystemSharedMemoryStatusResponse
+	(*SystemSharedMemoryRegisterRequest)(nil),            // 54: inference.SystemSharedMemoryRegisterRequest
+	(*SystemSharedMemoryRegisterResponse)(nil),           // 55: inference.SystemSharedMemoryRegisterResponse
+	(*SystemSharedMemoryUnregisterRequest)(nil),          // 56: inference.SystemSharedMemoryUnregisterRequest
+	(*SystemSharedMemoryUnregisterResponse)(nil),         // 57: inference.SystemSharedMemoryUnregisterResponse
+	(*CudaSharedMemoryStatusRequest)(nil),                // 58: inference.CudaSharedMemoryStatusRequest
+	(*CudaSharedMemoryStatusResponse)(nil),               // 59: inference.CudaSharedMemoryStatusResponse
+	(*CudaSharedMemoryRegisterRequest)(nil),              // 60: inference.CudaSharedMemoryRegisterRequest
+	(*CudaSharedMemoryRegisterResponse)(nil),             // 61: inference.CudaSharedMemoryRegisterResponse
+	(*CudaSharedMemoryUnregisterRequest)(nil),            // 62: inference.CudaSharedMemoryUnregisterRequest
+	(*CudaSharedMemoryUnregisterResponse)(nil),           // 63: inference.CudaSharedMemoryUnregisterResponse
+	(*LogSettingsRequest)(nil),                           // 64: inference.LogSettingsRequest
+	(*LogSettingsResponse)(nil),                          // 65: inference.LogSettingsResponse
+	(*ModelMetadataResponse_TensorMetadata)(nil),         // 66: inference.ModelMetadataResponse.TensorMetadata
+	(*ModelInferRequest_InferInputTensor)(nil),           // 67: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 68: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 69: inference.ModelInferRequest.ParametersEntry
+	nil, // 70: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 71: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 72: inference.ModelInferResponse.InferOutputTensor
+	nil,                                   // 73: inference.ModelInferResponse.ParametersEntry
+	nil,                                   // 74: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	(*ModelVersionPolicy_Latest)(nil),     // 75: inference.ModelVersionPolicy.Latest
+	(*ModelVersionPolicy_All)(nil),        // 76: inference.ModelVersionPolicy.All
+	(*ModelVersionPolicy_Specific)(nil),   // 77: inference.ModelVersionPolicy.Specific
+	nil,                                   // 78: inference.ModelDynamicBatching.PriorityQueuePolicyEntry
+	(*ModelWarmup_Input)(nil),             // 79: inference.ModelWarmup.Input
+	nil,                                   // 80: inference.ModelWarmup.InputsEntry
+	(*ModelSequenceBatching_Control)(nil), // 81: inference.ModelSequenceBatching.Control
+	(*ModelSequenceBatching_ControlInput)(nil),   // 82: inference.ModelSequenceBatching.ControlInput
+	(*ModelSequenceBatching_InitialState)(nil),   // 83: inference.ModelSequenceBatching.InitialState
+	(*ModelSequenceBatching_State)(nil),          // 84: inference.ModelSequenceBatching.State
+	(*ModelSequenceBatching_StrategyDirect)(nil), // 85: inference.ModelSequenceBatching.StrategyDirect
+	(*ModelSequenceBatching_StrategyOldest)(nil), // 86: inference.ModelSequenceBatching.StrategyOldest
+	nil, // 87: inference.ModelConfig.ParametersEntry
+	nil, // 88: inference.ModelStatistics.ResponseStatsEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 89: inference.RepositoryIndexResponse.ModelIndex
+	nil,                                      // 90: inference.RepositoryModelLoadRequest.ParametersEntry
+	nil,                                      // 91: inference.RepositoryModelUnloadRequest.ParametersEntry
+	(*TraceSettingRequest_SettingValue)(nil), // 92: inference.TraceSettingRequest.SettingValue
+	nil,                                      // 93: inference.TraceSettingRequest.SettingsEntry
+	(*TraceSettingResponse_SettingValue)(nil), // 94: inference.TraceSettingResponse.SettingValue
+	nil, // 95: inference.TraceSettingResponse.SettingsEntry
+	(*SystemSharedMemoryStatusResponse_RegionStatus)(nil), // 96: inference.SystemSharedMemoryStatusResponse.RegionStatus
+	nil, // 97: inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	(*CudaSharedMemoryStatusResponse_RegionStatus)(nil), // 98: inference.CudaSharedMemoryStatusResponse.RegionStatus
+	nil,                                      // 99: inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	(*LogSettingsRequest_SettingValue)(nil),  // 100: inference.LogSettingsRequest.SettingValue
+	nil,                                      // 101: inference.LogSettingsRequest.SettingsEntry
+	(*LogSettingsResponse_SettingValue)(nil), // 102: inference.LogSettingsResponse.SettingValue
+	nil,                                      // 103: inference.LogSettingsResponse.SettingsEntry
 }
 var file_open_inference_proto_depIdxs = []int32{
-	64,  // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	64,  // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	67,  // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	65,  // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	66,  // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	71,  // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	70,  // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
-	17,  // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
-	32,  // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
+	66,  // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	66,  // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	69,  // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	67,  // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	68,  // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	73,  // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	72,  // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	18,  // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
+	34,  // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
 	0,   // 9: inference.ModelInput.data_type:type_name -> inference.DataType
 	1,   // 10: inference.ModelInput.format:type_name -> inference.ModelInput.Format
-	21,  // 11: inference.ModelInput.reshape:type_name -> inference.ModelTensorReshape
+	22,  // 11: inference.ModelInput.reshape:type_name -> inference.ModelTensorReshape
 	0,   // 12: inference.ModelOutput.data_type:type_name -> inference.DataType
-	21,  // 13: inference.ModelOutput.reshape:type_name -> inference.ModelTensorReshape
-	73,  // 14: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
-	74,  // 15: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
-	75,  // 16: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
+	22,  // 13: inference.ModelOutput.reshape:type_name -> inference.ModelTensorReshape
+	75,  // 14: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
+	76,  // 15: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
+	77,  // 16: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
 	2,   // 17: inference.ModelInstanceGroup.kind:type_name -> inference.ModelInstanceGroup.Kind
 	3,   // 18: inference.ModelQueuePolicy.timeout_action:type_name -> inference.ModelQueuePolicy.TimeoutAction
-	26,  // 19: inference.ModelDynamicBatching.default_queue_policy:type_name -> inference.ModelQueuePolicy
-	76,  // 20: inference.ModelDynamicBatching.priority_queue_policy:type_name -> inference.ModelDynamicBatching.PriorityQueuePolicyEntry
-	78,  // 21: inference.ModelWarmup.inputs:type_name -> inference.ModelWarmup.InputsEntry
-	24,  // 22: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
-	22,  // 23: inference.ModelConfig.input:type_name -> inference.ModelInput
-	23,  // 24: inference.ModelConfig.output:type_name -> inference.ModelOutput
-	25,  // 25: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
-	27,  // 26: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
-	79,  // 27: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
-	29,  // 28: inference.ModelConfig.model_warmup:type_name -> inference.ModelWarmup
-	30,  // 29: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
-	31,  // 30: inference.ModelConfig.response_cache:type_name -> inference.ModelResponseCache
-	34,  // 31: inference.InferStatistics.success:type_name -> inference.StatisticDuration
-	34,  // 32: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
-	34,  // 33: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
-	34,  // 34: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
-	34,  // 35: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
-	34,  // 36: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
-	34,  // 37: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
-	34,  // 38: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
-	34,  // 39: inference.InferResponseStatistics.compute_infer:type_name -> inference.StatisticDuration
-	34,  // 40: inference.InferResponseStatistics.compute_output:type_name -> inference.StatisticDuration
-	34,  // 41: inference.InferResponseStatistics.success:type_name -> inference.StatisticDuration
-	34,  // 42: inference.InferResponseStatistics.fail:type_name -> inference.StatisticDuration
-	34,  // 43: inference.InferResponseStatistics.empty_response:type_name -> inference.StatisticDuration
-	34,  // 44: inference.InferResponseStatistics.cancel:type_name -> inference.StatisticDuration
-	34,  // 45: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
-	34,  // 46: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
-	34,  // 47: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
-	35,  // 48: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
-	38,  // 49: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
-	37,  // 50: inference.ModelStatistics.memory_usage:type_name -> inference.MemoryUsage
-	80,  // 51: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
-	39,  // 52: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	81,  // 53: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	82,  // 54: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
-	83,  // 55: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
-	85,  // 56: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
-	87,  // 57: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
-	89,  // 58: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
-	91,  // 59: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
-	93,  // 60: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
-	95,  // 61: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
-	68,  // 62: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	15,  // 63: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	69,  // 64: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	14,  // 65: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	14,  // 66: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	14,  // 67: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	72,  // 68: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	15,  // 69: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	14,  // 70: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	14,  // 71: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	26,  // 72: inference.ModelDynamicBatching.PriorityQueuePolicyEntry.value:type_name -> inference.ModelQueuePolicy
-	0,   // 73: inference.ModelWarmup.Input.data_type:type_name -> inference.DataType
-	77,  // 74: inference.ModelWarmup.InputsEntry.value:type_name -> inference.ModelWarmup.Input
-	28,  // 75: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
-	36,  // 76: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
-	43,  // 77: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	43,  // 78: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	84,  // 79: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
-	86,  // 80: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
-	88,  // 81: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
-	90,  // 82: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
-	92,  // 83: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
-	94,  // 84: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
-	4,   // 85: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	6,   // 86: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	8,   // 87: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	10,  // 88: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	12,  // 89: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	16,  // 90: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	16,  // 91: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	19,  // 92: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	33,  // 93: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	41,  // 94: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	44,  // 95: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
-	46,  // 96: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
-	48,  // 97: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
-	62,  // 98: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
-	50,  // 99: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
-	52,  // 100: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
-	54,  // 101: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
-	56,  // 102: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
-	58,  // 103: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
-	60,  // 104: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
-	5,   // 105: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	7,   // 106: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	9,   // 107: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	11,  // 108: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	13,  // 109: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	17,  // 110: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	18,  // 111: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	20,  // 112: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	40,  // 113: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	42,  // 114: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	45,  // 115: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
-	47,  // 116: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
-	49,  // 117: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
-	63,  // 118: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
-	51,  // 119: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
-	53,  // 120: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
-	55,  // 121: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
-	57,  // 122: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
-	59,  // 123: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
-	61,  // 124: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
-	105, // [105:125] is the sub-list for method output_type
-	85,  // [85:105] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	27,  // 19: inference.ModelDynamicBatching.default_queue_policy:type_name -> inference.ModelQueuePolicy
+	78,  // 20: inference.ModelDynamicBatching.priority_queue_policy:type_name -> inference.ModelDynamicBatching.PriorityQueuePolicyEntry
+	80,  // 21: inference.ModelWarmup.inputs:type_name -> inference.ModelWarmup.InputsEntry
+	82,  // 22: inference.ModelSequenceBatching.control_input:type_name -> inference.ModelSequenceBatching.ControlInput
+	85,  // 23: inference.ModelSequenceBatching.direct:type_name -> inference.ModelSequenceBatching.StrategyDirect
+	86,  // 24: inference.ModelSequenceBatching.oldest:type_name -> inference.ModelSequenceBatching.StrategyOldest
+	84,  // 25: inference.ModelSequenceBatching.state:type_name -> inference.ModelSequenceBatching.State
+	25,  // 26: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
+	23,  // 27: inference.ModelConfig.input:type_name -> inference.ModelInput
+	24,  // 28: inference.ModelConfig.output:type_name -> inference.ModelOutput
+	26,  // 29: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
+	28,  // 30: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
+	33,  // 31: inference.ModelConfig.sequence_batching:type_name -> inference.ModelSequenceBatching
+	87,  // 32: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
+	30,  // 33: inference.ModelConfig.model_warmup:type_name -> inference.ModelWarmup
+	31,  // 34: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
+	32,  // 35: inference.ModelConfig.response_cache:type_name -> inference.ModelResponseCache
+	36,  // 36: inference.InferStatistics.success:type_name -> inference.StatisticDuration
+	36,  // 37: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
+	36,  // 38: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
+	36,  // 39: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
+	36,  // 40: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
+	36,  // 41: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
+	36,  // 42: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
+	36,  // 43: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
+	36,  // 44: inference.InferResponseStatistics.compute_infer:type_name -> inference.StatisticDuration
+	36,  // 45: inference.InferResponseStatistics.compute_output:type_name -> inference.StatisticDuration
+	36,  // 46: inference.InferResponseStatistics.success:type_name -> inference.StatisticDuration
+	36,  // 47: inference.InferResponseStatistics.fail:type_name -> inference.StatisticDuration
+	36,  // 48: inference.InferResponseStatistics.empty_response:type_name -> inference.StatisticDuration
+	36,  // 49: inference.InferResponseStatistics.cancel:type_name -> inference.StatisticDuration
+	36,  // 50: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
+	36,  // 51: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
+	36,  // 52: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
+	37,  // 53: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
+	40,  // 54: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
+	39,  // 55: inference.ModelStatistics.memory_usage:type_name -> inference.MemoryUsage
+	88,  // 56: inference.ModelStatistics.response_stats:type_name -> inference.ModelStatistics.ResponseStatsEntry
+	41,  // 57: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
+	89,  // 58: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	90,  // 59: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
+	91,  // 60: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
+	93,  // 61: inference.TraceSettingRequest.settings:type_name -> inference.TraceSettingRequest.SettingsEntry
+	95,  // 62: inference.TraceSettingResponse.settings:type_name -> inference.TraceSettingResponse.SettingsEntry
+	97,  // 63: inference.SystemSharedMemoryStatusResponse.regions:type_name -> inference.SystemSharedMemoryStatusResponse.RegionsEntry
+	99,  // 64: inference.CudaSharedMemoryStatusResponse.regions:type_name -> inference.CudaSharedMemoryStatusResponse.RegionsEntry
+	101, // 65: inference.LogSettingsRequest.settings:type_name -> inference.LogSettingsRequest.SettingsEntry
+	103, // 66: inference.LogSettingsResponse.settings:type_name -> inference.LogSettingsResponse.SettingsEntry
+	70,  // 67: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	16,  // 68: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	71,  // 69: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	15,  // 70: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 71: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 72: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	74,  // 73: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	16,  // 74: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	15,  // 75: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	15,  // 76: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	27,  // 77: inference.ModelDynamicBatching.PriorityQueuePolicyEntry.value:type_name -> inference.ModelQueuePolicy
+	0,   // 78: inference.ModelWarmup.Input.data_type:type_name -> inference.DataType
+	79,  // 79: inference.ModelWarmup.InputsEntry.value:type_name -> inference.ModelWarmup.Input
+	4,   // 80: inference.ModelSequenceBatching.Control.kind:type_name -> inference.ModelSequenceBatching.Control.Kind
+	0,   // 81: inference.ModelSequenceBatching.Control.data_type:type_name -> inference.DataType
+	81,  // 82: inference.ModelSequenceBatching.ControlInput.control:type_name -> inference.ModelSequenceBatching.Control
+	0,   // 83: inference.ModelSequenceBatching.InitialState.data_type:type_name -> inference.DataType
+	0,   // 84: inference.ModelSequenceBatching.State.data_type:type_name -> inference.DataType
+	83,  // 85: inference.ModelSequenceBatching.State.initial_state:type_name -> inference.ModelSequenceBatching.InitialState
+	29,  // 86: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
+	38,  // 87: inference.ModelStatistics.ResponseStatsEntry.value:type_name -> inference.InferResponseStatistics
+	45,  // 88: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	45,  // 89: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	92,  // 90: inference.TraceSettingRequest.SettingsEntry.value:type_name -> inference.TraceSettingRequest.SettingValue
+	94,  // 91: inference.TraceSettingResponse.SettingsEntry.value:type_name -> inference.TraceSettingResponse.SettingValue
+	96,  // 92: inference.SystemSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.SystemSharedMemoryStatusResponse.RegionStatus
+	98,  // 93: inference.CudaSharedMemoryStatusResponse.RegionsEntry.value:type_name -> inference.CudaSharedMemoryStatusResponse.RegionStatus
+	100, // 94: inference.LogSettingsRequest.SettingsEntry.value:type_name -> inference.LogSettingsRequest.SettingValue
+	102, // 95: inference.LogSettingsResponse.SettingsEntry.value:type_name -> inference.LogSettingsResponse.SettingValue
+	5,   // 96: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	7,   // 97: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	9,   // 98: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	11,  // 99: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	13,  // 100: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	17,  // 101: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	17,  // 102: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	20,  // 103: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	35,  // 104: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	43,  // 105: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	46,  // 106: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
+	48,  // 107: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
+	50,  // 108: inference.GRPCInferenceService.TraceSetting:input_type -> inference.TraceSettingRequest
+	64,  // 109: inference.GRPCInferenceService.LogSettings:input_type -> inference.LogSettingsRequest
+	52,  // 110: inference.GRPCInferenceService.SystemSharedMemoryStatus:input_type -> inference.SystemSharedMemoryStatusRequest
+	54,  // 111: inference.GRPCInferenceService.SystemSharedMemoryRegister:input_type -> inference.SystemSharedMemoryRegisterRequest
+	56,  // 112: inference.GRPCInferenceService.SystemSharedMemoryUnregister:input_type -> inference.SystemSharedMemoryUnregisterRequest
+	58,  // 113: inference.GRPCInferenceService.CudaSharedMemoryStatus:input_type -> inference.CudaSharedMemoryStatusRequest
+	60,  // 114: inference.GRPCInferenceService.CudaSharedMemoryRegister:input_type -> inference.CudaSharedMemoryRegisterRequest
+	62,  // 115: inference.GRPCInferenceService.CudaSharedMemoryUnregister:input_type -> inference.CudaSharedMemoryUnregisterRequest
+	6,   // 116: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	8,   // 117: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	10,  // 118: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	12,  // 119: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	14,  // 120: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	18,  // 121: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	19,  // 122: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	21,  // 123: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	42,  // 124: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	44,  // 125: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	47,  // 126: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
+	49,  // 127: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
+	51,  // 128: inference.GRPCInferenceService.TraceSetting:output_type -> inference.TraceSettingResponse
+	65,  // 129: inference.GRPCInferenceService.LogSettings:output_type -> inference.LogSettingsResponse
+	53,  // 130: inference.GRPCInferenceService.SystemSharedMemoryStatus:output_type -> inference.SystemSharedMemoryStatusResponse
+	55,  // 131: inference.GRPCInferenceService.SystemSharedMemoryRegister:output_type -> inference.SystemSharedMemoryRegisterResponse
+	57,  // 132: inference.GRPCInferenceService.SystemSharedMemoryUnregister:output_type -> inference.SystemSharedMemoryUnregisterResponse
+	59,  // 133: inference.GRPCInferenceService.CudaSharedMemoryStatus:output_type -> inference.CudaSharedMemoryStatusResponse
+	61,  // 134: inference.GRPCInferenceService.CudaSharedMemoryRegister:output_type -> inference.CudaSharedMemoryRegisterResponse
+	63,  // 135: inference.GRPCInferenceService.CudaSharedMemoryUnregister:output_type -> inference.CudaSharedMemoryUnregisterResponse
+	116, // [116:136] is the sub-list for method output_type
+	96,  // [96:116] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_open_inference_proto_init() }
@@ -5613,25 +6275,34 @@ func file_open_inference_proto_init() {
 		(*ModelVersionPolicy_Specific_)(nil),
 	}
 	file_open_inference_proto_msgTypes[28].OneofWrappers = []any{
-		(*ModelConfig_DynamicBatching)(nil),
+		(*ModelSequenceBatching_Direct)(nil),
+		(*ModelSequenceBatching_Oldest)(nil),
 	}
-	file_open_inference_proto_msgTypes[39].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[29].OneofWrappers = []any{
+		(*ModelConfig_DynamicBatching)(nil),
+		(*ModelConfig_SequenceBatching)(nil),
+	}
+	file_open_inference_proto_msgTypes[40].OneofWrappers = []any{
 		(*ModelRepositoryParameter_BoolParam)(nil),
 		(*ModelRepositoryParameter_Int64Param)(nil),
 		(*ModelRepositoryParameter_StringParam)(nil),
 		(*ModelRepositoryParameter_BytesParam)(nil),
 	}
-	file_open_inference_proto_msgTypes[73].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[74].OneofWrappers = []any{
 		(*ModelWarmup_Input_ZeroData)(nil),
 		(*ModelWarmup_Input_RandomData)(nil),
 		(*ModelWarmup_Input_InputDataFile)(nil),
 	}
-	file_open_inference_proto_msgTypes[88].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[78].OneofWrappers = []any{
+		(*ModelSequenceBatching_InitialState_ZeroData)(nil),
+		(*ModelSequenceBatching_InitialState_DataFile)(nil),
+	}
+	file_open_inference_proto_msgTypes[95].OneofWrappers = []any{
 		(*LogSettingsRequest_SettingValue_BoolParam)(nil),
 		(*LogSettingsRequest_SettingValue_Uint32Param)(nil),
 		(*LogSettingsRequest_SettingValue_StringParam)(nil),
 	}
-	file_open_inference_proto_msgTypes[90].OneofWrappers = []any{
+	file_open_inference_proto_msgTypes[97].OneofWrappers = []any{
 		(*LogSettingsResponse_SettingValue_BoolParam)(nil),
 		(*LogSettingsResponse_SettingValue_Uint32Param)(nil),
 		(*LogSettingsResponse_SettingValue_StringParam)(nil),
@@ -5641,8 +6312,8 @@ func file_open_inference_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_open_inference_proto_rawDesc), len(file_open_inference_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   92,
+			NumEnums:      5,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
