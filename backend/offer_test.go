@@ -137,7 +137,7 @@ func TestComposedInputsThatMakeNoSense(t *testing.T) {
 		"shorter than a table": c.front.offer([]byte{1, 2, 3}).In(model.Composed),
 		"a part of wrong size": part(uint32(wire.ComposedBytes(1)), 8191, 0),
 		"a part beyond it":     part(64<<20-1, 8192, 0),
-		"an unknown node":      c.front.offer((&wire.Composed{Parts: []model.Descriptor{model.Descriptor{Key: 1, Length: 8192}.In(77)}}).Append(nil)).In(model.Composed),
+		"an unknown node":      c.front.offer((&wire.Composed{Parts: []model.Descriptor{c.front.offer(input).In(77)}}).Append(nil)).In(model.Composed),
 	} {
 		id := uint64(len(name))
 		c.ask(id, "m", d)

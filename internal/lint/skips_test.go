@@ -44,7 +44,6 @@ var skips = map[string]struct {
 	"examples_test.go":                      {1, "test", "without -short"},
 	"frontend/gateway/page_test.go":         {1, "test", ".ci/run installs chromium"},
 	"frontend/gateway/region_test.go":       {2, "test", "Linux has /dev/shm and /proc"},
-	"frontend/state_test.go":                {1, "test-rdma", "soft-RoCE in the guest"},
 	"frontend/gateway/strangers_test.go":    {1, "test", "without -short"},
 	"internal/apiserver/apiserver.go":       {1, "apiserver", "a kube-apiserver is built for six minutes, then make test takes it"},
 	"learn_test.go":                         {2, "test", "make fetches ONNX Runtime"},

@@ -38,8 +38,7 @@ one)
   "$GO" test -c -tags rdma -o "$CACHE/rdma.test" ./rdma
   "$GO" test -c -o "$CACHE/kernel.test" ./rdma/kernel
   "$GO" test -c -tags rdma -o "$CACHE/backend.test" ./backend
-  "$GO" test -c -tags rdma -o "$CACHE/frontend.test" ./frontend
-  files+=("$CACHE/rdma.test" "$CACHE/backend.test" "$CACHE/frontend.test" "$CACHE/kernel.test" rdma/vm/contract.sh:/contract.sh rdma/vm/wire.sh:/wire.sh)
+  files+=("$CACHE/rdma.test" "$CACHE/backend.test" "$CACHE/kernel.test" rdma/vm/contract.sh:/contract.sh rdma/vm/wire.sh:/wire.sh)
   cat >>"$script" <<'END'
 cd /
 failed=0
