@@ -130,6 +130,7 @@ func (g *gpu) gatherRows(o *order) bool {
 
 	for i := range o.items {
 		it := &o.items[i]
+		it.late = o.isAwaited(it) // asked first: what arrives now counts as arrived
 		if it.row = int32(i); !o.isThere(it) {
 			it.reason = model.InputUnavailable
 			missing++

@@ -70,6 +70,7 @@ type item struct {
 	told     bool   // the GPU has been told of some of it; this and lost are written before group.over
 	lost     bool   // its read failed
 	silent   bool   // its read failed since the frontend did not deliver; a frontend that refuses a key answers
+	late     bool   // its read had not ended, or begun, when the batch had to begin
 	reason   model.Reason
 	row      int32 // in run, if reason is none
 
@@ -204,6 +205,11 @@ func (o *order) isThere(it *item) bool {
 		return o.planned.Load() && o.arePartsThere(it)
 	}
 	return o.planned.Load() && it.group != nil && it.group.over.Load() && !it.lost
+}
+
+// isAwaited reports whether an item's row has neither arrived nor failed yet.
+func (o *order) isAwaited(it *item) bool {
+	return !o.planned.Load() || it.group != nil && !it.group.over.Load()
 }
 
 // addGroup makes a group of reads from a source, none yet.

@@ -82,13 +82,13 @@ func (r *replier) replyTo(o *order) {
 // (BackendLost), or before (NoBackend).
 func givenBack(r model.Reason) bool { return r == model.BackendLost || r == model.NoBackend }
 
-// isUnreached says whether a request failed because this backend cannot read from where its input lies, or not now. Then the
-// scheduler tells the frontend: another backend may be better placed, and the way from here may lead nowhere.
+// isUnreached says whether a request failed because this backend cannot read from where its input lies, not now, or not before its
+// batch had to begin, though the request may have time. Then the scheduler tells the frontend: another backend may be better placed, and the way from here may lead nowhere.
 func isUnreached(o *order, it *item) bool {
 	if it.composed && it.reason == model.InputUnavailable && o.isPartUnreached(it) {
 		return true
 	}
-	return it.reason == model.InputUnavailable && (it.silent || it.source == nil || it.source.suspect.Load() || it.source.conn.Load() == nil)
+	return it.reason == model.InputUnavailable && (it.silent || it.late || it.source == nil || it.source.suspect.Load() || it.source.conn.Load() == nil)
 }
 
 // holdFor makes the order's slot one that is held, where some of its requests want outputs held and there is room. Orders
