@@ -57,7 +57,7 @@ func (s *jsonScanner) describeNext() string {
 	return fmt.Sprintf("%q", s.text[s.pos])
 }
 
-// eachField calls field for each member; field must consume the value.
+// eachField calls field for each member; field must consume the value. The key lies in the text: who keeps it clones it.
 func (s *jsonScanner) eachField(field func(key string)) {
 	if !s.expectByte('{') {
 		return
@@ -69,7 +69,7 @@ func (s *jsonScanner) eachField(field func(key string)) {
 
 	for s.err == nil {
 		s.peekByte()
-		key := s.readString()
+		key := viewText(unquoteText(s.rawString()))
 		if s.err != nil || !s.expectByte(':') {
 			return
 		}
