@@ -100,11 +100,11 @@ func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
 		s.eachMember(func(key string) {
 			switch c := s.peekByte(); {
 			case c == 't' || c == 'f':
-				changes[key] = s.readBoolean()
+				changes[strings.Clone(key)] = s.readBoolean()
 			case c == '"':
-				changes[key] = s.readString()
+				changes[strings.Clone(key)] = s.readString()
 			default:
-				changes[key] = s.readInteger()
+				changes[strings.Clone(key)] = s.readInteger()
 			}
 		})
 		if s.expectEnd(); s.err != nil {
@@ -125,11 +125,11 @@ func (s *grpcServer) LogSettings(_ context.Context, r *oip.LogSettingsRequest) (
 	for key, v := range r.Settings {
 		switch v := v.GetParameterChoice().(type) {
 		case *oip.LogSettingsRequest_SettingValue_BoolParam:
-			changes[key] = v.BoolParam
+			changes[strings.Clone(key)] = v.BoolParam
 		case *oip.LogSettingsRequest_SettingValue_Uint32Param:
-			changes[key] = int64(v.Uint32Param)
+			changes[strings.Clone(key)] = int64(v.Uint32Param)
 		case *oip.LogSettingsRequest_SettingValue_StringParam:
-			changes[key] = strings.Clone(v.StringParam)
+			changes[strings.Clone(key)] = strings.Clone(v.StringParam)
 		}
 	}
 	if f := s.g.setLog(changes); f != nil {
