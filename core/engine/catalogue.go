@@ -137,13 +137,14 @@ func (g *registry) forget() {
 		if m.info.Name == "" || m.served() || now.Sub(m.since) < keptMax || g.had(id) {
 			continue
 		}
-		if m.class != nil && g.models[m.class.of.classes[0]].served() {
-			continue // only this class has no variants
-		}
 
+		// A family goes with the last of its classes. The first is not served where none is.
 		g.withdraw(id)
 		if m.class != nil {
-			delete(g.families, m.class.of.name)
+			f := m.class.of
+			if f.classes = slices.DeleteFunc(f.classes, func(x uint32) bool { return x == id }); len(f.classes) == 0 {
+				delete(g.families, f.name)
+			}
 		} else {
 			delete(g.byName, modelKey(&m.info))
 		}

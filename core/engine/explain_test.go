@@ -153,7 +153,7 @@ func TestExplainWithoutFamilies(t *testing.T) {
 	b = s.mustBackend(familyHello("b", 1))
 	b.Close()
 	x, err := s.e.Explain()
-	if err != nil || len(x.Families) != 3 || x.Families[0].Why != "no backend serves a variant" || x.Families[0].Next != nil {
+	if err != nil || len(x.Families) != 4 || x.Families[0].Why != "no backend serves a variant" || x.Families[0].Next != nil {
 		t.Errorf("%+v, %v", x, err)
 	}
 }

@@ -14,10 +14,12 @@ import (
 
 // family is models of which any may answer, some better and some faster. What is asked for is one of its classes: a
 // service with a queue of its own whose answers are at least so accurate. The first class takes every variant that the
-// options allow, and is announced under the family's name; the others are named by the announcement's floors.
+// options allow, and is announced under the family's name to who names no floor; the others are named by the
+// announcement's floors. Requests that were sent, or are queued, count on the floor which their class was announced with,
+// so that the floor of a class other than the first never falls (decision 0259).
 type family struct {
 	name    string
-	classes []uint32 // ids of the services, by ascending floor
+	classes []uint32 // ids of the services
 	why     string   // it is not served, as it was said; empty: it may be
 }
 
@@ -26,6 +28,7 @@ type class struct {
 	of      *family
 	members []*entry      // by variant, the most accurate first
 	service sched.Service // in force
+	floor   float64       // that its answers keep for good; of the first class 0
 }
 
 // settleFamilies gives families their variants and homes after models have theirs, and appends what frontends are to
@@ -110,22 +113,27 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 
 // settleFamily puts the variants of a family in force.
 func (g *registry) settleFamily(f *family, members []*entry, changed []model.Info) []model.Info {
-	// Classes are added and never removed while the family is known: a frontend may still send a floor's id.
+	// The first class has the lowest floor, whatever that is now, and is made with the first variant.
 	floors := g.floorsOf(f, members)
-	for len(f.classes) < len(floors) && g.room() > 0 {
-		id := g.vacancy()
-		g.models[id] = &entry{info: model.Info{ID: id, Name: f.name, Family: f.name}, since: g.e.clock.Now(), class: &class{of: f}}
-		f.classes = append(f.classes, id)
+	if len(f.classes) == 0 && len(floors) > 0 {
+		g.addClass(f, 0)
+	}
+
+	if len(f.classes) > 0 {
+		g.settleFirst(g.models[f.classes[0]], members, floors)
+	}
+
+	// What no floor wants any more stays, unserved: frontends may still send its id.
+	wanted := g.classesFor(f, floors)
+	for _, id := range f.classes[min(1, len(f.classes)):] {
+		if !slices.Contains(wanted, id) {
+			g.settleClass(g.models[id], nil, 0)
+		}
 	}
 
 	var announced []model.Floor
-	for k, id := range f.classes {
+	for k, id := range wanted {
 		m := g.models[id]
-
-		if k >= len(floors) {
-			g.settleClass(m, nil, 0)
-			continue
-		}
 		g.settleClass(m, members, floors[k])
 		if m.served() {
 			announced = append(announced, model.Floor{Accuracy: floors[k], ID: id})
@@ -155,6 +163,48 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 	}
 	m.info = info
 	return append(changed, info)
+}
+
+// settleFirst puts the class in force that answers requests without a floor.
+func (g *registry) settleFirst(m *entry, members []*entry, floors []float64) {
+	if len(floors) == 0 {
+		g.settleClass(m, nil, 0)
+		return
+	}
+
+	g.settleClass(m, members, floors[0])
+}
+
+// classesFor returns the classes that have these floors from now on, which are ascending. Without room for a new one the
+// highest floors have none.
+func (g *registry) classesFor(f *family, floors []float64) (ids []uint32) {
+	var told []float64
+	for _, id := range f.classes[min(1, len(f.classes)):] {
+		told = append(told, g.models[id].class.floor)
+	}
+
+	for k, at := range plan.PlaceFloors(floors, told) {
+		var id uint32
+		switch {
+		case at >= 0:
+			id = f.classes[1+at]
+		case g.room() == 0:
+			return ids
+		default:
+			id = g.addClass(f, floors[k])
+		}
+		g.models[id].class.floor = floors[k]
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// addClass makes a class of a family.
+func (g *registry) addClass(f *family, floor float64) uint32 {
+	id := g.vacancy()
+	g.models[id] = &entry{info: model.Info{ID: id, Name: f.name, Family: f.name}, since: g.e.clock.Now(), class: &class{of: f, floor: floor}}
+	f.classes = append(f.classes, id)
+	return id
 }
 
 // sameFamily says whether two announcements of a family are alike in what changes.

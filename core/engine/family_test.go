@@ -148,6 +148,63 @@ func TestFamiliesThatCannotBeServed(t *testing.T) {
 
 // TestFamilyFollowsItsVariants: variants on different backends, loaded and unloaded, with an accuracy that changes; the
 // family's queue goes on, and it is refused once no variant is left.
+// TestAFloorThatWasAnnouncedNeverFalls: a request may be on its way, or queued, when a lighter variant comes back. What it
+// named is as accurate as it was announced; the lighter variant answers who names its floor, or none.
+func TestAFloorThatWasAnnouncedNeverFalls(t *testing.T) {
+	s := newStage(t, Options{QueueMax: 100})
+	large := familyHello("large", 1)
+	large.Models = large.Models[2:]
+	b := s.mustBackend(large)
+	b.tables = true
+	f := s.frontend()
+	promised := f.models["v"].Floors
+	if len(promised) != 1 || promised[0].Accuracy != 0.95 {
+		t.Fatalf("floors %+v, want 0.95 alone", promised)
+	}
+
+	// Some requests are queued for it when v-s and v-m come, and some are submitted later under the same id.
+	ask := func(from, to uint64) {
+		for id := from; id <= to; id++ {
+			f.Submit([]wire.Submit{{ID: id, Model: promised[0].ID, Budget: 500e6}})
+		}
+	}
+	ask(1, 40)
+	all := s.mustBackend(familyHello("all", 2))
+	all.tables = true
+	floors := f.models["v"].Floors
+	if len(floors) != 3 || floors[0].Accuracy != 0.8 || floors[2] != promised[0] {
+		t.Errorf("floors %+v, want 0.8 to 0.95, of which the last is %+v still", floors, promised[0])
+	}
+	ask(41, 80)
+	s.run(s.clock.now + 600*ms)
+
+	for id := uint64(1); id <= 80; id++ {
+		s.ended(id, "output")
+		for _, x := range []*emulated{b, all} {
+			if got := x.answers[id]; got == f.models["v-s"].ID+1 || got == f.models["v-m"].ID+1 {
+				t.Fatalf("request %d with floor 0.95 was answered by a lighter variant", id)
+			}
+		}
+	}
+
+	// Who names no floor gets the lighter ones, too; without v-s the other floors stay where they are.
+	s.steadily(f, "v", 100, ms/4, 500*ms)
+	s.run(s.clock.now + 100*ms)
+	lighter := 0
+	for _, by := range all.answers {
+		if by == f.models["v-s"].ID+1 {
+			lighter++
+		}
+	}
+	if lighter == 0 {
+		t.Error("v-s answered nobody")
+	}
+	all.Close()
+	if again := f.models["v"].Floors; len(again) != 1 || again[0] != promised[0] {
+		t.Errorf("floors %+v, want %+v alone", again, promised[0])
+	}
+}
+
 func TestFamilyFollowsItsVariants(t *testing.T) {
 	s := newStage(t, Options{Partitions: 2})
 	all := familyHello("all", 2)

@@ -118,8 +118,8 @@ func TestNobodyPaysForPricesWithoutAChoice(t *testing.T) {
 	s.run(s.clock.now + 1000*ms)
 	x := &s.e.reg.pricing
 	x.bidders = slices.DeleteFunc(x.bidders, func(b bidder) bool { return !b.chooses })
-	if len(x.bidders) != 2 || len(x.homes) != 1 || x.homes[0].Price != plan.LeastPrice {
-		t.Fatalf("%d classes of the family have a choice, want 2; prices are %+v", len(x.bidders), x.homes)
+	if len(x.bidders) != 3 || len(x.homes) != 1 || x.homes[0].Price != plan.LeastPrice {
+		t.Fatalf("%d classes of the family have a choice, want 3; prices are %+v", len(x.bidders), x.homes)
 	}
 	b.Close()
 	at := x.at

@@ -142,15 +142,23 @@ func (e *Engine) Stats() Stats {
 		s.Models = append(s.Models, ModelStats{ID: m.ID, Name: m.Name, Version: m.Version, Ready: m.Ready})
 	}
 
+	// A family's counters are those of all its classes, also of floors that are announced no more.
+	classes := map[uint32][]uint32{}
+	_ = e.manage(func() {
+		for _, f := range e.reg.families {
+			if len(f.classes) > 1 {
+				classes[f.classes[0]] = slices.Clone(f.classes[1:])
+			}
+		}
+	})
+
 	for _, p := range e.parts {
 		p.mu.Lock()
 		for i := range s.Models {
 			m := &s.Models[i]
 			p.addCounts(e, m, m.ID)
-			for _, f := range infos[i].Floors {
-				if f.ID != m.ID {
-					p.addCounts(e, m, f.ID) // a class of the family
-				}
+			for _, id := range classes[m.ID] {
+				p.addCounts(e, m, id)
 			}
 		}
 		s.Recent = p.recent.appendTo(s.Recent)

@@ -8,7 +8,8 @@
 //	C2 no request is queued after its deadline;
 //	C3 a GPU's batches do not overlap in plan, and it holds at most AheadMost that are not done;
 //	C4 no batch is planned to start before its order arrives or after its latest start, or to end after a deadline in it;
-//	C5 no batch is empty or above its profile's maximum.
+//	C5 no batch is empty or above its profile's maximum;
+//	V1 no request is in a batch that is less accurate than the floor which it asked for.
 package invariants
 
 import "slices"
@@ -103,6 +104,13 @@ func (o *Observer) Send(g *GPU, b Batch) {
 func (o *Observer) Keeps(b *Batch, source, id uint64, deadline int64) {
 	if b.Finish > deadline {
 		o.Object("C4: batch %d ends at %d, after the deadline %d of request %d of source %d", b.ID, b.Finish, deadline, id, source)
+	}
+}
+
+// Reaches objects to a batch less accurate than the floor of a request in it (V1).
+func (o *Observer) Reaches(batch uint64, accuracy float64, source, id uint64, floor float64) {
+	if accuracy < floor {
+		o.Object("V1: batch %d has an accuracy of %v, the floor of request %d of source %d is %v", batch, accuracy, id, source, floor)
 	}
 }
 

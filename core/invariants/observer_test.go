@@ -26,6 +26,9 @@ func TestObjections(t *testing.T) {
 		{"C5: batch 7 of 0", func(o *Observer) { o.Send(&GPU{}, with(func(b *Batch) { b.Size = 0 })) }},
 		{"C5: batch 7 of 5", func(o *Observer) { o.Send(&GPU{}, with(func(b *Batch) { b.Size = 5 })) }},
 
+		{"", func(o *Observer) { o.Reaches(7, 0.9, 1, 2, 0.9) }},
+		{"V1: batch 7 has an accuracy of 0.89, the floor of request 2 of source 1 is 0.9", func(o *Observer) { o.Reaches(7, 0.89, 1, 2, 0.9) }},
+
 		{"", func(o *Observer) { o.Overdue(&Life{Queued: 1, Deadline: 5}, 1, 2, 5) }},
 		{"", func(o *Observer) { o.Overdue(&Life{Maybe: 1, Deadline: 5}, 1, 2, 6) }},
 		{"C2: request 2 of source 1", func(o *Observer) { o.Overdue(&Life{Queued: 1, Deadline: 5}, 1, 2, 6) }},

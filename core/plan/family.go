@@ -48,6 +48,35 @@ func FloorsOf(accuracies []float64, least float64, most int) (floors []float64) 
 	return floors
 }
 
+// NewClass is a floor's place where no class can have it.
+const NewClass = -1
+
+// PlaceFloors returns which class has each of the floors from now on, or NewClass. told is what requests of the classes were told:
+// they may be on their way, so that the floor of a class never falls. It stays, or rises where nothing wants the lower one any more.
+func PlaceFloors(floors, told []float64) (at []int) {
+	taken := make([]bool, len(told))
+
+	// A floor that is there already stays where it is before any other class is raised.
+	for _, floor := range floors {
+		i := slices.Index(told, floor)
+		if i < 0 {
+			i = NewClass
+		} else {
+			taken[i] = true
+		}
+		at = append(at, i)
+	}
+
+	for k, floor := range floors {
+		for i := range told {
+			if at[k] == NewClass && !taken[i] && told[i] < floor {
+				at[k], taken[i] = i, true
+			}
+		}
+	}
+	return at
+}
+
 // ServableSLO returns the SLO of a service of which the quickest batch of one takes so long: one that is shorter could never be kept.
 func ServableSLO(slo, one time.Duration) time.Duration { return max(slo, one) }
 

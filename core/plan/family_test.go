@@ -82,3 +82,23 @@ func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 		t.Error("a load that nobody timed")
 	}
 }
+
+// TestPlaceFloors: a floor stays where it is, one that is new gets a class that nothing wants any more and that rises, never
+// one that would fall.
+func TestPlaceFloors(t *testing.T) {
+	for _, c := range []struct {
+		floors, told []float64
+		want         []int
+	}{
+		{[]float64{0.5, 0.9}, nil, []int{NewClass, NewClass}},
+		{[]float64{0.9, 0.95}, []float64{0.5, 0.9, 0.95}, []int{1, 2}},
+		{[]float64{0.5, 0.9}, []float64{0.9}, []int{NewClass, 0}},
+		{[]float64{0.8, 0.91}, []float64{0.8, 0.9}, []int{0, 1}},
+		{[]float64{0.6, 0.7}, []float64{0.5, 0.9}, []int{0, NewClass}},
+		{nil, []float64{0.5}, nil},
+	} {
+		if at := PlaceFloors(c.floors, c.told); !slices.Equal(at, c.want) {
+			t.Errorf("floors %v among %v: %v, want %v", c.floors, c.told, at, c.want)
+		}
+	}
+}

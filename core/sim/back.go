@@ -87,14 +87,15 @@ func (c *Cluster) newBack(i int) *back {
 		for j := range table {
 			table[j] = time.Duration(float64(table[j]) * unlike)
 		}
-		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table,
-			Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo), BatchMax: uint32(len(table))}})
+		c.scaleKind(table, cluster)
+		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table, Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo),
+			BatchMax: uint32(len(table)), Family: m.family, Accuracy: m.accuracy}})
 	}
 	switch {
 	case c.o.moving():
 		b.stockShelf(cluster)
 	case c.o.Unlike <= oneKind:
-		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: "simulated"}}, c.o.GPUs)
+		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: c.kindOf(cluster)}}, c.o.GPUs)
 	}
 
 	return b

@@ -130,15 +130,24 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 // bounded objects to more queued requests than the engine may hold.
 func (k *checker) bounded(s *session) {
 	o, all := &k.c.o, 0
-	for m, id := range s.ids {
-		if id == 0 {
-			continue
-		}
-		queued := s.sch.e.Queued(id - 1)
+	bound := func(id uint32, name string) {
+		queued := s.sch.e.Queued(id)
 		if o.QueueMax > 0 && queued > o.QueueMax {
-			k.fail("C10: %d requests of %s are queued, at most %d", queued, k.c.models[m].name, o.QueueMax)
+			k.fail("C10: %d requests of %s are queued, at most %d", queued, name, o.QueueMax)
 		}
 		all += queued
+	}
+
+	for m, id := range s.ids {
+		if id != 0 {
+			bound(id-1, k.c.models[m].name)
+		}
+	}
+	for i := range s.families {
+		f := &s.families[i]
+		for _, x := range f.Floors {
+			bound(x.ID, f.Name)
+		}
 	}
 
 	if most := o.LiveMax * o.Partitions; all > most {
@@ -248,6 +257,7 @@ func (k *checker) executed(o *order) {
 
 	g := &s.gpus[o.x.GPU]
 	k.Send(&g.GPU, planned)
+	k.keepsFloors(o)
 	s.flights[o.x.Batch] = o
 	for i := range o.x.Items {
 		x := &o.x.Items[i]

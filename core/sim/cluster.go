@@ -18,6 +18,8 @@ type Cluster struct {
 	o      Options
 	rng    *rand.Rand
 	load   *rand.Rand // what arrives; so that it does not depend on what happens
+	kinds  []float64  // by sub-cluster: its GPUs take that much longer; nil: all are alike
+	floors map[string]float64
 	now    Time
 	q      events
 	models []clusterModel
@@ -54,6 +56,7 @@ type Report struct {
 	Events                          int
 	Moves                           MovesReport
 	Spare                           SpareReport
+	Families                        FamiliesReport
 }
 
 // Goodput is what was answered in time, over the time of arrivals, in GPUs that do nothing else.
@@ -89,6 +92,7 @@ func newCluster(o Options) (*Cluster, error) {
 	c := &Cluster{o: o, rng: rand.New(rand.NewPCG(o.Seed, 2)), load: rand.New(rand.NewPCG(o.Seed, 3)), now: 1e6}
 	c.check.watchCluster(c)
 	c.recoder = wire.NewReader(&c.recoding)
+	c.drawModels()
 	for i := range max(1, o.Schedulers) {
 		c.schedulers = append(c.schedulers, &scheduler{c: c, index: i})
 	}
@@ -99,21 +103,27 @@ func newCluster(o Options) (*Cluster, error) {
 		}
 	}
 
+	for i := range o.Backends {
+		c.backs = append(c.backs, c.newBack(i))
+	}
+	return c, nil
+}
+
+// drawModels draws what is served.
+func (c *Cluster) drawModels() {
 	// The models' popularities differ between seeds, from even to strongly skewed.
 	c.skew = 1 + 2*c.rng.Float64()
 
-	for i := range o.Models {
+	for i := range c.o.Models {
 		if c.o.moving() {
 			c.models = append(c.models, movableModel(i, i/c.o.Clusters))
 		} else {
 			c.models = append(c.models, c.drawModel(i))
 		}
 	}
-
-	for i := range o.Backends {
-		c.backs = append(c.backs, c.newBack(i))
+	if c.o.Variants > 1 {
+		c.drawFamilies(rand.New(rand.NewPCG(c.o.Seed, 6)))
 	}
-	return c, nil
 }
 
 // act is the whole run: arrivals with faults, recovery, a probe of every model, and the end.
@@ -284,6 +294,10 @@ type clusterModel struct {
 	cost  float64 // GPU time of a request, ns, in a batch that takes half of the SLO
 
 	static uint64 // bytes
+
+	family   string // empty: none
+	accuracy float64
+	homes    []bool // by sub-cluster; nil: as modelsOf says of models without a family
 }
 
 func (c *Cluster) drawModel(i int) clusterModel {
@@ -341,6 +355,13 @@ func (c *Cluster) modelsOf(cluster int) []int {
 	for i := range c.models {
 		if c.o.moving() { // what is loaded is another question
 			out = append(out, i)
+			continue
+		}
+
+		if c.models[i].homes != nil {
+			if c.models[i].homes[cluster] {
+				out = append(out, i)
+			}
 			continue
 		}
 

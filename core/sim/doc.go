@@ -50,7 +50,8 @@
 //	C9 the same seed gives the same trace;
 //	C10 no more requests are queued than the options allow, of a model and in all;
 //	C11 no backend takes an order of an epoch older than one that it has obeyed; what a peer of the version
-//	    before says and hears passes that version's encoding.
+//	    before says and hears passes that version's encoding;
+//	V1  no request for a family is in a batch below its floor, and none for a model in another's.
 //
 // A World holds, and panics otherwise:
 //

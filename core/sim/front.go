@@ -27,6 +27,8 @@ type front struct {
 type call struct {
 	deadline Time
 	model    int
+	asks     ask    // of the model's family
+	named    uint32 // the service that its latest Submit named
 	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
 	priority uint8
 	live     bool
@@ -35,13 +37,14 @@ type call struct {
 // session is a frontend's session with the engine: its FrontendPort.
 type session struct {
 	link
-	f     *front
-	h     *engine.Frontend
-	ids   []uint32 // of the models, by number; one more than the engine's
-	heard uint64   // epoch that the frontend has told the scheduler
-	keys  []key    // the checker's: what it knows of each id
-	shut  bool     // the engine's side is closed
-	swept int      // the checker's: how often the engine will have been polled when nothing of a shut session is queued
+	f        *front
+	h        *engine.Frontend
+	ids      []uint32     // of the models, by number; one more than the engine's
+	families []model.Info // announced, by number; an old frontend knows none
+	heard    uint64       // epoch that the frontend has told the scheduler
+	keys     []key        // the checker's: what it knows of each id
+	shut     bool         // the engine's side is closed
+	swept    int          // the checker's: how often the engine will have been polled when nothing of a shut session is queued
 	// The checker's: the id that was submitted last at each place of the window.
 	seats map[uint64]uint64
 }
@@ -75,7 +78,7 @@ func (f *front) connect(sch *scheduler) {
 		return
 	}
 
-	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, len(c.models)), link: link{sch: sch, life: sch.life, up: true}}
+	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, len(c.models)), families: make([]model.Info, len(c.models)), link: link{sch: sch, life: sch.life, up: true}}
 	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
@@ -109,7 +112,8 @@ func (f *front) submitAgain() {
 
 	var again []wire.Submit
 	for i := range f.calls {
-		if x := &f.calls[i]; x.live && x.deadline > f.c.now && s.ids[x.model] != 0 {
+		x := &f.calls[i]
+		if _, served := s.namedService(x.model, x.asks); served && x.live && x.deadline > f.c.now {
 			again = append(again, f.message(s, uint64(i+1)))
 		}
 	}
@@ -174,10 +178,7 @@ func (s *session) close() {
 // Models implements engine.FrontendPort.
 func (s *session) Models(m []model.Info) {
 	for i := range m {
-		var k int
-		if _, err := fmt.Sscanf(m[i].Name, "m%d", &k); err == nil && k < len(s.ids) {
-			s.ids[k] = m[i].ID + 1
-		}
+		s.noteModel(&m[i])
 	}
 }
 
@@ -240,7 +241,8 @@ func (f *front) message(s *session, id uint64) wire.Submit {
 
 	// The clock of the frontend runs at its own tempo, so the budget that it tells is off by that share.
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
-	return wire.Submit{ID: id, Model: s.ids[x.model] - 1, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
+	x.named, _ = s.namedService(x.model, x.asks)
+	return wire.Submit{ID: id, Model: x.named, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
 		Input: model.Descriptor{Key: id, Length: 1}}
 }
 
@@ -265,7 +267,7 @@ func (f *front) cancel(id uint64) {
 	f.c.send(&s.link, toEngine, LostCancel, f.c.o.LoseCancel, func() {
 		f.c.note("cancel", int64(f.index), int64(id), 0)
 		x := &f.calls[id-1]
-		m := wire.Cancel{ID: id, Model: s.ids[x.model] - 1}
+		m := wire.Cancel{ID: id, Model: x.named}
 		if x.deadline == 0 {
 			m.Model = x.junk
 		}
@@ -307,7 +309,8 @@ func (f *front) submitBurst(n int) {
 		}
 
 		k := c.pickModel()
-		if s != nil && s.ids[k] == 0 {
+		asks := c.drawAsk()
+		if s != nil && !s.knows(k, asks) {
 			continue
 		}
 
@@ -316,15 +319,20 @@ func (f *front) submitBurst(n int) {
 			budget = Duration(c.load.Int64N(int64(2 * budget)))
 		}
 
-		x := call{deadline: c.now.Add(budget), model: k, live: true}
+		x := call{deadline: c.now.Add(budget), model: k, asks: asks, live: true}
 		if c.o.Priorities && c.load.IntN(4) == 0 {
 			x.priority = uint8(c.load.IntN(256))
 		}
 		id := f.addCall(x)
-		if s != nil {
-			m = append(m, f.message(s, id))
-		}
 		last = max(last, x.deadline)
+		if s == nil {
+			continue
+		}
+		if _, ok := s.namedService(k, asks); !ok {
+			f.endTooHigh(id)
+			continue
+		}
+		m = append(m, f.message(s, id))
 	}
 
 	if len(m) > 0 && s != nil {

@@ -167,6 +167,9 @@ func (b *back) giveBack(o *order) {
 func (b *back) greet() wire.BackendHello {
 	h := b.hello
 	h.Models = slices.Clone(h.Models)
+	if b.old {
+		forgetFamilies(&h)
+	}
 	for n := range b.shelf.loaded {
 		h.Models[n].Loaded = slices.Clone(b.shelf.loaded[n])
 	}

@@ -53,6 +53,11 @@ type Options struct {
 	LoadTime     Duration // of a model, without its warm-up
 	KillAt       int      // the leader dies when backends have been asked for so many placements; 0: it does not
 	Undo         bool     // its successor puts back what was there
+
+	// Families of so many models each, where that is 2 or more, and kinds of GPUs: one for each sub-cluster, of which the
+	// slowest takes up to Kinds longer, as a share. Floors is the share of requests for a family that name a floor.
+	Variants      int
+	Kinds, Floors float64
 }
 
 // faulty says whether anything in the run may keep an output from coming in time.
@@ -69,8 +74,11 @@ func (o Options) filled() Options {
 		*n = max(1, *n)
 	}
 
-	// Each sub-cluster needs a backend and a model.
+	// Each sub-cluster needs a backend and a model, and families are whole.
 	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
+	if v := o.Variants; v > 1 {
+		o.Models = (o.Models + v - 1) / v * v
+	}
 	if o.Load <= 0 {
 		o.Load = 0.5
 	}

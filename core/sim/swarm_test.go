@@ -21,27 +21,46 @@ const seedsSampled = 120
 // TestSwarm runs clusters whose sizes, loads and faults are drawn from consecutive seeds. A seed
 // that fails replays with -seed=N -seeds=1; it is shrunk to a script, which replays with -run Script -script FILE.
 func TestSwarm(t *testing.T) {
+	sum := runSeeds(t, Draw)
+	if *seed == 1 && *seeds >= seedsSampled {
+		sum.checkCoverage(t, model.FloorTooHigh) // models without a family have no floors
+	}
+}
+
+// runSeeds runs the seeds that the flags name, and every 16th twice.
+func runSeeds(t *testing.T, draw func(seed uint64) Options) *Report {
+	t.Helper()
 	t.Logf("seeds %d to %d", *seed, *seed+uint64(*seeds)-1)
 	var sum Report
 	for n := *seed; n < *seed+uint64(*seeds); n++ {
-		r, err := Run(Draw(n))
+		r, err := Run(draw(n))
 		if err != nil {
-			small := Shrink(Draw(n), 500, func(o Options) bool { _, other := Run(o); return other != nil && checkerOf(other) == checkerOf(err) })
+			small := Shrink(draw(n), 500, func(o Options) bool { _, other := Run(o); return other != nil && checkerOf(other) == checkerOf(err) })
 			_, why := Run(small)
-			t.Fatalf("%v\nreplay: go test ./core/sim -run Swarm -seeds=1 -seed=%d\nas a short script, which fails with %v:\n%s", err, n, why, small.Script())
+			t.Fatalf("%v\nreplay: go test ./core/sim -run %s$ -seeds=1 -seed=%d\nas a short script, which fails with %v:\n%s", err, t.Name(), n, why, small.Script())
 		}
 		sum.add(r)
 		if n%16 != 0 {
 			continue
 		}
-		if again, err := Run(Draw(n)); err != nil || again.Hash != r.Hash {
+		if again, err := Run(draw(n)); err != nil || again.Hash != r.Hash {
 			t.Fatalf("C9: seed %d: the second run's trace differs (%v): %+v, then %+v", n, err, r, again)
 		}
 	}
 	t.Logf("%+v", sum)
+	return &sum
+}
 
-	if *seed == 1 && *seeds >= seedsSampled {
-		sum.checkCoverage(t)
+// TestSwarmOfFamilies is TestSwarm with families on kinds of GPUs: under every fault no answer is below the floor of its
+// request (V1), and answers of the best variants, of others and above floors are seen, and floors that nobody reaches.
+func TestSwarmOfFamilies(t *testing.T) {
+	sum := runSeeds(t, DrawFamilies)
+	if *seed != 1 || *seeds < seedsSampled {
+		return
+	}
+	sum.checkCoverage(t, model.ReasonNone)
+	if f := sum.Families; f.Best == 0 || f.Lower == 0 || f.Floored == 0 || f.TooHigh == 0 {
+		t.Errorf("the seeds do not see every case: %+v", f)
 	}
 }
 
@@ -64,17 +83,17 @@ func TestSeedsThatFailed(t *testing.T) {
 }
 
 // checkerOf returns which checker objected.
-func checkerOf(err error) string { return regexp.MustCompile(`C\d+:`).FindString(err.Error()) }
+func checkerOf(err error) string { return regexp.MustCompile(`[CV]\d+:`).FindString(err.Error()) }
 
 // checkCoverage fails if some fault or some reason was never seen: then the swarm says nothing of it.
-func (r *Report) checkCoverage(t *testing.T) {
+func (r *Report) checkCoverage(t *testing.T, but model.Reason) {
 	for f := range FaultCount {
 		if r.Faults[f] == 0 {
 			t.Errorf("no seed has a %v", f)
 		}
 	}
 	for why := model.ReasonNone + 1; why < model.ReasonCount; why++ {
-		if r.Told[why] == 0 && why != model.FloorTooHigh { // models of a Cluster are families of one
+		if r.Told[why] == 0 && why != but {
 			t.Errorf("no request ended with %v", why)
 		}
 	}
@@ -111,6 +130,10 @@ func (r *Report) add(x *Report) {
 	r.Twins += x.Twins
 	r.Cuts += x.Cuts
 	r.Events += x.Events
+	r.Families.Best += x.Families.Best
+	r.Families.Lower += x.Families.Lower
+	r.Families.Floored += x.Families.Floored
+	r.Families.TooHigh += x.Families.TooHigh
 	for i := range r.Faults {
 		r.Faults[i] += x.Faults[i]
 	}

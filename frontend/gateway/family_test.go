@@ -58,7 +58,7 @@ func TestExplainOverREST(t *testing.T) {
 
 	var x engine.Explanation
 	code, _, text := call(t, "GET", s.URL+observe.ExplainPath, nil)
-	if err := json.Unmarshal(text, &x); err != nil || code != http.StatusOK || len(x.Families) != 2 {
+	if err := json.Unmarshal(text, &x); err != nil || code != http.StatusOK || len(x.Families) != 3 {
 		t.Fatalf("%d %s: %v", code, text, err)
 	}
 	if f := &x.Families[0]; f.Family != "sums" || f.Minute.Answers != 1 || f.Minute.Accuracy != 0.9 || f.Next == nil || f.Next.Model != "large" || len(f.Variants) != 2 {
