@@ -208,7 +208,7 @@ func TestConformanceRepositoryIndex(t *testing.T) {
 			t.Errorf("%q: %d %s", body, code, text)
 		}
 	}
-	if code, _, text := call(t, "POST", server.URL+"/v2/repository/index", strings.NewReader(`{"ready":3}`)); code != http.StatusBadRequest {
+	if code, _, text := call(t, "POST", server.URL+"/v2/repository/index", strings.NewReader(`{"ready":3}`)); code != http.StatusBadRequest || !strings.Contains(string(text), "'3' where false must be") {
 		t.Errorf("%d %s", code, text)
 	}
 }

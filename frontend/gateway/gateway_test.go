@@ -287,7 +287,7 @@ func TestRESTBinary(t *testing.T) {
 	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", bytes.NewReader(body), "Content-Encoding", "br"); code != 415 {
 		t.Errorf("br: %d %s", code, text)
 	}
-	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader("not gzip"), "Content-Encoding", "gzip"); code != 400 {
+	if code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader("not gzip"), "Content-Encoding", "gzip"); code != 400 || !strings.Contains(string(text), "body: Content-Encoding gzip: ") {
 		t.Errorf("not gzip: %d %s", code, text)
 	}
 }
