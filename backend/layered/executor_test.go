@@ -229,8 +229,10 @@ func TestLoadFailsCleanlyAtEverySite(t *testing.T) {
 }
 
 func TestOpenWithoutAGPUIsNotSupported(t *testing.T) {
-	if _, err := Open(4095, Config{}); !errors.Is(err, cuda.ErrNotSupported) {
-		t.Fatalf("GPU 4095: %v, want %v", err, cuda.ErrNotSupported)
+	_, err := Open(4095, Config{})
+	var refused *cuda.Error // by the driver, where there is one
+	if gpus, _ := cuda.Count(); gpus > 0 && !errors.As(err, &refused) || gpus == 0 && !errors.Is(err, cuda.ErrNotSupported) {
+		t.Fatalf("GPU 4095, of %d: %v", gpus, err)
 	}
 }
 
