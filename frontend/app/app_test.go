@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -381,6 +382,46 @@ func waitFor(t testing.TB, done func() bool) {
 			t.Fatal("waited 30 s in vain")
 		}
 	}
+}
+
+// TestAModelChangesWhileASessionRuns: a frame that meets a model which takes or gives something else than the application was checked with ends
+// with that reason, and the session goes on when the model is as it was.
+func TestAModelChangesWhileASessionRuns(t *testing.T) {
+	var extra atomic.Int32
+	a, s := open(t, application("y", ask("first", "double", "in", "y")), func(w wire.Submit, in []byte) ([]byte, model.Reason) {
+		out, reason := doubled(w, in)
+		return append(out, make([]byte, extra.Load())...), reason
+	}, app.Options{})
+	stream, err := a.Open(t.Context(), app.Session{Rate: 1e6, Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+
+	for i, c := range []struct {
+		in, out int64
+		want    string
+	}{
+		{4, 4, ""},
+		{4, 8, "4 bytes more than its outputs take: the model has changed"},
+		{8, 4, "input of 4 bytes: must be 8"},
+		{4, 4, ""},
+	} {
+		m := info(uint32(20+i), "double")
+		m.Inputs[0].Shape, m.Outputs[0].Shape = []int64{c.in}, []int64{c.out}
+		extra.Store(int32(c.out - 4))
+		s.Return([]model.Info{m})
+		answer, err := stream.Run(t.Context(), app.Frame{Inputs: [][]byte{{1, 2, 3, 4}}})
+		if c.want == "" {
+			if err != nil {
+				t.Fatalf("inputs of %d bytes, outputs of %d: %v", c.in, c.out, err)
+			}
+			answer.Release()
+		} else if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `stage "first"`) {
+			t.Errorf("inputs of %d bytes, outputs of %d: %v, want the stage, and %q", c.in, c.out, err, c.want)
+		}
+	}
+	checkCounts(t, a)
 }
 
 func ExampleApp_Run() {
