@@ -15,7 +15,7 @@ const (
 	hop        = 500 * time.Microsecond // from a stage to the next
 	ctrlDelay  = 200e3                  // ns
 	dataDelay  = 50e3                   // ns for each input
-	trialSpan  = 5 * time.Second
+	trialSpan  = 20 * time.Second
 	trialShare = 99          // % of each session's frames
 	trialWarm  = time.Second // in which the scheduler learns the rates; it is not counted
 )
@@ -32,6 +32,7 @@ type central struct {
 	server  func(*sim.World) sim.Server // nil: Downbeat
 	budgets [][]time.Duration           // by application and stage; of the last layout
 	offsets [][]time.Duration           // likewise
+	single  []sim.Duration              // by model of the World: what the requests of one frame take together
 }
 
 // describeStages describes an application's modules as stages: processor time, then the GPU.
@@ -114,6 +115,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim.Session, error) {
 	w := &sim.World{GPUs: c.w.Workers, Ctrl: ctrlDelay, Data: dataDelay}
 	first := make([]int32, len(c.w.Apps))
+	c.single = c.single[:0]
 	for k := range c.w.Apps {
 		a := &c.w.Apps[k]
 		first[k] = int32(len(w.Models))
@@ -128,6 +130,13 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 				return nil, nil, err
 			}
 			w.Models = append(w.Models, m)
+
+			// What a frame's requests take at once bounds what lies behind a second try.
+			p, err := profileOf(a, i, 0)
+			if err != nil {
+				return nil, nil, err
+			}
+			c.single = append(c.single, sim.Duration(p.Exec(a.Modules[i].FanOut)))
 		}
 	}
 
@@ -152,9 +161,29 @@ func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim
 			session.Stages = append(session.Stages, sim.Stage{Model: sim.Hook, Fixed: sim.Duration(m.CPU), After: after},
 				sim.Stage{Model: model, FanOut: m.FanOut, After: []int32{int32(2 * j)}, Offset: sim.Duration(c.offsets[s.App][2*j+1])})
 		}
+		c.allowSecondTries(session.Stages)
 		all = append(all, session)
 	}
 	return w, all, nil
+}
+
+// allowSecondTries has requests that were dropped made once more where their frame has time for what lies behind them at least, as the frontend
+// does (decision 0143). Static plans know of none.
+func (c *central) allowSecondTries(stages []sim.Stage) {
+	if c.server != nil {
+		return
+	}
+	for j := len(stages) - 1; j >= 0; j-- {
+		s := &stages[j]
+		takes := s.Fixed
+		if s.Model != sim.Hook {
+			takes += c.single[s.Model]
+		}
+		s.Rest += sim.Duration(hop)
+		for _, before := range s.After {
+			stages[before].Rest = max(stages[before].Rest, s.Rest+takes)
+		}
+	}
 }
 
 // worldModel is a module as the World knows it.
@@ -245,8 +274,9 @@ func (c *central) admitStreams(streams []Stream) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// In so short a time a share of a session's frames is one of them or two: it is rounded, as it is of a minute's.
 	for _, by := range t.by {
-		if percentOf(by.good, by.frames) < trialShare {
+		if by.frames-by.good > int(float64(by.frames)*(100-trialShare)/100+0.5) {
 			return false, nil
 		}
 	}
