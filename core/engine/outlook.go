@@ -12,6 +12,7 @@ import (
 type outlook struct {
 	version atomic.Uint64
 	n       atomic.Int64
+	spare   atomic.Int64
 	free    [sched.OutlookMax]atomic.Int64
 	latest  sched.Outlook // the ranker's lock guards it
 }
@@ -26,6 +27,7 @@ func (o *outlook) publish(x sched.Outlook) bool {
 	o.latest = x
 	o.version.Add(1)
 	o.n.Store(int64(x.N))
+	o.spare.Store(int64(x.Spare))
 	for i := range x.N {
 		o.free[i].Store(int64(x.Free[i]))
 	}
@@ -41,7 +43,7 @@ func (o *outlook) readNewer(since uint64, x *sched.Outlook) uint64 {
 		return since
 	}
 
-	x.N = int(o.n.Load())
+	x.N, x.Spare = int(o.n.Load()), int(o.spare.Load())
 	for i := range x.N {
 		x.Free[i] = sched.Time(o.free[i].Load())
 	}

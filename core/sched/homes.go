@@ -40,6 +40,7 @@ func (p *Partition) offerPlaces(now Time, m *model) {
 // formPlaced is form for a service with several homes.
 func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	p.places.stale = true
+	p.places.noteLoad(&g)
 	asked := h.told > 0
 	h.told, h.ripe = 0, false // its Ranker gave the candidate a GPU
 	p.expirePlaced(now, m)
@@ -54,6 +55,11 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 		from = 0
 	}
 	r, b, _ := p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
+	for b == 0 && from < m.q.len() {
+		if from = p.headBehind(now, m, h, from, g.FreeAt); from < m.q.len() {
+			r, b, _ = p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
+		}
+	}
 	if b == 0 {
 		// What this GPU is too late or too slow for is the other homes'.
 		h.refused = now.Add(placeAgain)

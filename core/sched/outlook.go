@@ -11,12 +11,13 @@ const OutlookMax = 16
 type Outlook struct {
 	SubCluster uint32
 	N          int              // GPUs it tells of
+	Spare      int              // GPUs that only run spare work, which ends soon
 	Free       [OutlookMax]Time // when they are free, ascending; 0: now
 }
 
 // Outlook returns when the next GPUs are free. Those that a Partition is deciding on are left out.
 func (r *Ranker) Outlook() Outlook {
-	o := Outlook{SubCluster: r.number, N: min(r.idle.n, OutlookMax)}
+	o := Outlook{SubCluster: r.number, N: min(r.idle.n, OutlookMax), Spare: max(0, r.unused()-r.idle.n)}
 
 	// Where many are idle nobody asks for more.
 	if o.N < OutlookMax && r.busy.slot != nil {

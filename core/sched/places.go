@@ -8,16 +8,17 @@ package sched
 
 // places is the tentative schedule of a Partition.
 type places struct {
-	outlooks []Outlook // by sub-cluster
-	free     []Outlook // by sub-cluster: the same with what has been placed so far
-	queued   []int32   // places in models: those with several homes that may have something queued
-	changed  []int32   // those of them that have changed since the latest schedule
-	set      []int32   // scratch: those that are placed
-	round    uint32    // of schedules, so that each service counts once in one
-	looked   int       // services placed since queued was cleaned
-	whole    bool      // all are to be placed
-	stale    bool      // something has changed since the latest schedule
-	due      Time      // when to look at all again
+	outlooks []Outlook  // by sub-cluster
+	free     []Outlook  // by sub-cluster: the same with what has been placed so far
+	loads    []homeLoad // by sub-cluster
+	queued   []int32    // places in models: those with several homes that may have something queued
+	changed  []int32    // those of them that have changed since the latest schedule
+	set      []int32    // scratch: those that are placed
+	round    uint32     // of schedules, so that each service counts once in one
+	looked   int        // services placed since queued was cleaned
+	whole    bool       // all are to be placed
+	stale    bool       // something has changed since the latest schedule
+	due      Time       // when to look at all again
 }
 
 const (

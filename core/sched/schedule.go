@@ -111,9 +111,10 @@ func (p *Partition) mostUrgent() (best *model) {
 // placeNext gives a service's next requests the best place that there is.
 func (p *Partition) placeNext(now, soon Time, m *model) {
 	f, s := m.family, p.places
-	h, r, b := p.bestPlace(now, m)
+	at := p.bestPlace(now, m)
+	h, r, b := at.home, at.way, at.size
 	if r == nil {
-		f.placed++ // no GPU is in time for it: it is dropped when its time has come
+		f.placed = p.nextHead(now, m) // those before are dropped when their time has come
 		return
 	}
 

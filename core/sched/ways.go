@@ -2,10 +2,18 @@ package sched
 
 import "math"
 
-// bestPlace returns where the requests that have no place yet are answered best: accuracy less the price of the GPU time
-// and of the wait, per request.
-func (p *Partition) bestPlace(now Time, m *model) (best *home, way *resident, size int) {
-	f, most := m.family, math.Inf(-1)
+// place is a home with a GPU for a service's next requests, and how they are answered there.
+type place struct {
+	home  *home
+	way   *resident // nil: there is none
+	size  int
+	worth float64 // of an answer
+}
+
+// bestPlace finds the home where a service's next requests that have no place are answered best.
+func (p *Partition) bestPlace(now Time, m *model) place {
+	f := m.family
+	best, last := place{worth: math.Inf(-1)}, place{worth: math.Inf(-1)}
 	for k := range f.homes {
 		h := &f.homes[k]
 		if int(h.sub) >= len(p.places.free) {
@@ -21,12 +29,22 @@ func (p *Partition) bestPlace(now Time, m *model) (best *home, way *resident, si
 		if o.N == 0 {
 			continue
 		}
-		if r, b, worth := p.bestWay(now, m, h, f.placed, o.Free[0], most); r != nil {
-			best, way, size, most = h, r, b, worth
+		r, b, worth := p.bestWay(now, m, h, f.placed, o.Free[0], best.worth)
+		if r == nil {
+			continue
+		}
+
+		// What the plan leaves to others is for those alone whom nobody else answers in time, or as accurately.
+		if found := (place{h, r, b, worth}); p.mayTake(now, f, &found, o) {
+			best = found
+		} else if worth > last.worth {
+			last = found
 		}
 	}
-
-	return best, way, size
+	if best.way == nil || last.way != nil && last.worth > best.worth && last.way.accuracy > best.way.accuracy {
+		return last
+	}
+	return best
 }
 
 // bestWay returns the resident of a home that answers the requests from place first on best on a GPU that is free at a time, how
@@ -45,7 +63,7 @@ func (p *Partition) bestWay(now Time, m *model, h *home, first int, freeAt Time,
 			continue
 		}
 		b := p.fit(now, m, &r.execution, first, freeAt)
-		if b == 0 {
+		if b == 0 || !p.keepsUp(m, h, i, first, b) {
 			continue
 		}
 

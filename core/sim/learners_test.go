@@ -58,9 +58,14 @@ func TestSpareSwarm(t *testing.T) {
 		}
 		if !faulty {
 			healthy.add(&on.Spare)
+			asked, without, with := 0, 0, 0
 			for m := range on.Total {
-				requests += on.Total[m]
-				worse += on.Bad[m] - off.Bad[m]
+				asked, without, with = asked+on.Total[m], without+off.Bad[m], with+on.Bad[m]
+			}
+
+			// In an overload steps change who is lost, by hundreds either way.
+			if without*20 <= asked {
+				requests, worse = requests+asked, worse+with-without
 			}
 			if stats.Lost+stats.Overrun > 0 || on.Spare.Delayed > 0 {
 				t.Errorf("seed %d: faults where there are none: %+v, %+v", seed, stats, on.Spare)

@@ -1,0 +1,96 @@
+package sched
+
+import "math"
+
+// Two rules keep services with several homes from collapsing together when GPU time gets short (decision 0230).
+//
+// Batches keep up. A batch that the head's deadline keeps small takes more GPU time for each request, those behind
+// get staler, and their batches smaller still. So a head that allows no batch which keeps up with the load is left behind, as
+// the window of a service with one home does (see pick).
+//
+// GPUs are reserved for those whom the plan gives them. What a home takes that others serve at a fraction of the GPU
+// time pushes its own services to homes that suit them as little, until all are where they cost most. Telephone networks
+// with alternative routes have the same two states, and the same cure: some lines are kept free for direct calls
+// (Gibbens, Hunt and Kelly, Bistability in communication networks, 1990).
+
+// homeLoad is the demand per GPU of a sub-cluster as of its latest grant: as services intend to be served, and at least.
+type homeLoad struct{ intended, least float64 }
+
+const (
+	// intendedPace is the share of the load that batches of variants which cost more than need be must keep up with, at most
+	// paceMost of their own best efficiency: else a lighter one is taken.
+	intendedPace, paceMost = 0.8, 0.67
+	// regretMost is how much worse, in units of accuracy, an answer in a home that the plan does not use may be.
+	regretMost = 0.1
+)
+
+// noteLoad takes in what a grant tells of its sub-cluster.
+func (s *places) noteLoad(g *Grant) {
+	for int(g.SubCluster) >= len(s.loads) {
+		s.loads = append(s.loads, homeLoad{})
+	}
+	s.loads[g.SubCluster] = homeLoad{g.Load, g.Least}
+}
+
+// keepsUp says whether a batch of b of a home's i-th resident, from place first on, is efficient enough for the home's load. Where
+// it takes all that are queued, or leaves one behind who matters more than others, it need not be.
+func (p *Partition) keepsUp(m *model, h *home, i, first, b int) bool {
+	if b >= m.q.len()-first || int(h.sub) >= len(p.places.loads) {
+		return true
+	}
+
+	load := p.places.loads[h.sub]
+	pace := min(paceMost, intendedPace*load.intended)
+	if i == h.cheapest {
+		pace = load.least
+	}
+	return h.residents[i].enough(b, pace) || m.q.passable(first, first+1, &m.ranks) == first
+}
+
+// mayTake says whether a place is for whom it was found, or is to be left to those whom the plan gives such GPUs.
+func (p *Partition) mayTake(now Time, f *family, at *place, o *Outlook) bool {
+	h := at.home
+	if h.inUse {
+		return true
+	}
+
+	// A price that stands for something tells what is lost by it; the least price is that of any idle GPU, and hides it.
+	if p.priceOf(h.sub) > 2*leastPrice && f.homes[f.main].worth-at.worth <= regretMost {
+		return true
+	}
+
+	// What others will want until their next batch ends scatters with the root of the number of GPUs. No more than an
+	// outlook tells of are kept.
+	kept := min(int(math.Sqrt(float64(p.gpus[h.sub]))/2), OutlookMax-1)
+	kept -= o.Spare
+	return kept < 0 || kept < o.N && o.Free[kept] <= now.Add(p.o.Ctrl+p.o.Data)
+}
+
+// nextHead returns the place of the next request that allows a larger batch in some home than the first one without a place
+// does, which has found none.
+func (p *Partition) nextHead(now Time, m *model) int {
+	f := m.family
+	next := m.q.len()
+	for k := range f.homes {
+		h := &f.homes[k]
+		if int(h.sub) >= len(p.places.free) || p.places.free[h.sub].N == 0 || h.refused > now {
+			continue
+		}
+		next = min(next, p.headBehind(now, m, h, f.placed, p.places.free[h.sub].Free[0]))
+	}
+	return next
+}
+
+// headBehind returns the place of the first request behind another that allows a larger batch on a GPU of a home.
+func (p *Partition) headBehind(now Time, m *model, h *home, first int, freeAt Time) int {
+	next := m.q.len()
+	for _, i := range [...]int{0, h.cheapest} {
+		x := &h.residents[i].execution
+		n := p.fit(now, m, x, first, freeAt)
+		if n >= int(x.max) {
+			return first + 1
+		}
+		next = min(next, p.firstAllowing(now, m, x, first+1, n+1, freeAt))
+	}
+	return next
+}
