@@ -19,6 +19,8 @@ type Pricer struct {
 
 	factor float64 // on all prices, see discount
 	full   float64 // on the share of GPU time that is sold, see sell
+	from   float64 // what full was when it began to fall
+	falls  bool    // it fell at the latest renewal
 	// What all bid together, and by what this has changed beyond chance.
 	rate, recent, scale float64
 }
@@ -161,8 +163,21 @@ func (p *Pricer) sell(elapsed time.Duration) {
 	// The fullest kind decides: prices fall only while all kinds have time left over. Plans know means; deadlines may be too
 	// tight for how requests and long batches come, and then less is to be sold.
 	p.factor = discount(p.factor, busiest, elapsed)
+	p.sellAgain(badRate*(badLeast-bad)*elapsed.Seconds(), elapsed)
+}
 
-	p.full = min(1, max(fullLeast, p.full-badRate*(bad-badLeast)*elapsed.Seconds()))
+// sellAgain changes the share that is sold. What one bad second took comes back soon, but for the last part below where the fall began: there
+// it rises as slowly as few bad requests let it, so that what is always too much is found and not tried again and again.
+func (p *Pricer) sellAgain(change float64, elapsed time.Duration) {
+	fell := p.falls
+	if p.falls = change < 0; p.falls {
+		if !fell {
+			p.from = p.full
+		}
+	} else if near := p.from - fullNear; p.full < near {
+		change = max(change, min(fullRise*elapsed.Seconds(), near-p.full))
+	}
+	p.full = min(1, max(fullLeast, p.full+change))
 }
 
 // discount lowers all prices while GPU time of every kind is left over that somebody would use at a lower one, and
@@ -180,8 +195,9 @@ const (
 	// accuracy gives way before their requests do.
 	shareLeast = 0.85
 	// badRate is by how much that share falls per second and bad share beyond badLeast, down to fullLeast of it; below badLeast it
-	// rises again.
+	// rises again, by fullRise per second where it is further than fullNear from where it fell from.
 	badRate, badLeast, fullLeast = 2, 0.002, 0.5
+	fullRise, fullNear           = 0.1, 0.05
 )
 
 // Scale returns by what the latest renewal found that all rates have to be multiplied.

@@ -130,3 +130,39 @@ func TestPricesSettle(t *testing.T) {
 		t.Errorf("choices changed %d times: the rates asked for nothing", moves)
 	}
 }
+
+// TestOneBadSecondIsForgotten: after a second in which half of the requests went bad nine tenths of the GPU time are for sale again
+// within ten more; where a share of it is always too much it is not tried again and again.
+func TestOneBadSecondIsForgotten(t *testing.T) {
+	const period = 100 * time.Millisecond
+	sold := func(seconds int, badAt func(full float64) float64, p *Pricer) (bad float64) {
+		for range time.Duration(seconds) * time.Second / period {
+			share := badAt(p.full)
+			if err := p.Begin([]PricedHome{{GPUs: 8, BadShare: share}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Renew(period); err != nil {
+				t.Fatal(err)
+			}
+			bad += share
+		}
+		return bad / float64(seconds) / float64(time.Second/period)
+	}
+
+	p := NewPricer(func(_, _ float64) bool { return false })
+	sold(1, func(float64) float64 { return 0.5 }, p)
+	if p.full > 0.5 {
+		t.Fatalf("a bad second leaves %.2f of the time for sale, want 0.5", p.full)
+	}
+	sold(10, func(float64) float64 { return 0 }, p)
+	if p.full < 0.9 {
+		t.Errorf("ten good seconds later %.2f of the time is for sale, want 0.9", p.full)
+	}
+
+	// Above 0.8 requests go bad: the mean stays what a slow rise allows.
+	tight := func(full float64) float64 { return max(0, full-0.8) }
+	sold(60, tight, p)
+	if bad := sold(100, tight, p); bad > 2*badLeast {
+		t.Errorf("%.4f of the requests go bad in the long run, want %v", bad, 2*badLeast)
+	}
+}
