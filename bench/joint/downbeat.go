@@ -12,8 +12,9 @@ const (
 	// stepTime is the length of a learner's step: the longest that the ranker runs where GPUs are nearly full.
 	stepTime = 2 * time.Millisecond
 
-	trialSpan = 5 * time.Second
-	trialSeed = 1000 // added to the trace's seed: a trial does not know what will come
+	// trialSpan is how long a trial is, trialWarm how much of it is not counted: rates are not known yet, as they are where a session asks.
+	trialSpan, trialWarm = 6 * time.Second, time.Second
+	trialSeed            = 1000 // added to the trace's seed: a trial does not know what will come
 )
 
 // serveDownbeat is ours: core/sched with the engine's prices, families, frames' deadlines, admission by trial, and learners whose
@@ -71,7 +72,7 @@ func (t *trace) tryStreams(n int) (bool, error) {
 	}
 
 	// The streams that ask are those of the trace, with the phases that they have.
-	trial.streams = t.streams
+	trial.streams, trial.warm = t.streams, trialWarm
 	o, err := trial.serve(trial.byDownbeat(t.streams[:n], false))
 	if err != nil {
 		return false, err

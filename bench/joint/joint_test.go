@@ -62,6 +62,9 @@ func TestWithoutPrograms(t *testing.T) {
 	if ours.BadPct > 1 || light.BadPct > 1 || ours.EffectiveAccuracy < light.EffectiveAccuracy+0.02 {
 		t.Errorf("chosen networks %+v\nthe lightest ones %+v", ours, light)
 	}
+	if ours.Sessions < ours.Asked || ours.BadPct > 0.1 {
+		t.Errorf("chosen networks lose requests, or sessions: %+v", ours)
+	}
 	if r := byPolicy(t, rows, "symphony", 1.5); r.BadPct < 5 {
 		t.Errorf("the best networks alone serve one and a half times their peak: %+v", r)
 	}
@@ -92,6 +95,33 @@ func TestWithPrograms(t *testing.T) {
 	alone, bolted := byPolicy(t, rows, "proteus", 0.5), byPolicy(t, rows, "bolted", 0.5)
 	if alone.BadPct > 2 || bolted.FinishPct > alone.FinishPct-2 || bolted.SpareUsed <= 0 {
 		t.Errorf("alone %+v\nbolted %+v", alone, bolted)
+	}
+}
+
+// TestTrialsAreWarm: what a trial's first second asks is served and not counted, since rates are not known yet.
+func TestTrialsAreWarm(t *testing.T) {
+	cold, err := drawTrace(1, 0.3, 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm := *cold
+	warm.warm = time.Second
+
+	// The same run is counted twice.
+	count := func(x *trace) (requests, frames int) {
+		o, err := x.serve(x.byDownbeat(x.streams, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range o.sessions {
+			frames += s.asked
+		}
+		return o.of[0].asked, frames
+	}
+	all, allFrames := count(cold)
+	half, halfFrames := count(&warm)
+	if half < all/3 || half > 2*all/3 || halfFrames < allFrames/3 || halfFrames > 2*allFrames/3 {
+		t.Errorf("of %d requests and %d frames in two seconds %d and %d are counted without the first", all, allFrames, half, halfFrames)
 	}
 }
 

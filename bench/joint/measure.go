@@ -31,7 +31,9 @@ func (t *trace) newOutcome(streams []stream) *outcome {
 
 	// Requests of families that nobody ever answers are asked all the same.
 	for _, r := range t.requests {
-		o.of[r.Model].asked++
+		if r.At >= t.warm {
+			o.of[r.Model].asked++
+		}
 	}
 	return o
 }
@@ -56,7 +58,7 @@ func (o *outcome) countFrame(t *trace, s stream, session int, inTime bool) {
 // countAnswers counts a batch: what is in time, and how accurate that is where there was a choice.
 func (o *outcome) countAnswers(t *trace, w *sim.World, model int32, accuracy float64, finish sim.Time, requests []int32) {
 	for _, r := range requests {
-		if w.Deadline(r) < finish {
+		if w.Deadline(r) < finish || w.Arrivals[r].At < t.warm {
 			continue
 		}
 

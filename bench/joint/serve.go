@@ -27,8 +27,10 @@ func (t *trace) serve(s serving) (*outcome, error) {
 	}
 
 	o := t.newOutcome(s.streams)
-	frames := sim.NewFrames(w, sim.Duration(hop), t.describeSessions(s.streams, s.again), func(session int, _, _ sim.Time, inTime bool) {
-		o.countFrame(t, s.streams[session], session, inTime)
+	frames := sim.NewFrames(w, sim.Duration(hop), t.describeSessions(s.streams, s.again), func(session int, begun, _ sim.Time, inTime bool) {
+		if begun >= sim.Time(t.warm) {
+			o.countFrame(t, s.streams[session], session, inTime)
+		}
 		if s.stopAt != nil && s.stopAt(session, inTime) {
 			w.Result.Aborted = true
 		}

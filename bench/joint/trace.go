@@ -28,7 +28,8 @@ type trace struct {
 	apps     []application
 	span     time.Duration
 	seed     uint64
-	times    float64 // of the unit load
+	times    float64       // of the unit load
+	warm     time.Duration // what comes before it is served and not counted
 	requests []arrivals.Arrival
 	streams  []stream // in the order in which they ask
 	offsets  [][]time.Duration
