@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // Cluster is the section of what holds the parts on several hosts together.
 type Cluster struct {
 	Election string `yaml:"election"` // scheduler: where those of the cluster agree on who leads; empty: this one leads
 	TLSName  string `yaml:"tls_name"` // a name in every part's certificate, which others check; empty: the host that they dial
+	// Epoch is how often the scheduler places models anew by what is asked for; 0: only when an operator applies a plan.
+	Epoch time.Duration `yaml:"epoch"`
 	// SessionSpare is how many backends may be lost without a session being evicted, as long as there are more.
 	SessionSpare int `yaml:"session_spare"`
 }

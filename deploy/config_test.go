@@ -55,7 +55,7 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"unknown key":  {"http: 127.0.0.1:1\nhtpp: x\n", "line 2: htpp: no such key; the keys are listen, scheduler, http, grpc"},
-		"in a section": {"cluster:\n  elections: x\n", "line 2: elections: no such key; the keys are election, tls_name, session_spare"},
+		"in a section": {"cluster:\n  elections: x\n", "line 2: elections: no such key; the keys are election, tls_name, epoch, session_spare"},
 		"wrong type":   {"\nemulate: many\n", "line 2: cannot unmarshal"},
 		"no port":      {"http: localhost\n", `http: "localhost" is not allowed: want host:port`},
 		"large port":   {"http: 127.0.0.1:99999\n", `http: "127.0.0.1:99999" is not allowed: want host:port, the port from 0 to 65535`},

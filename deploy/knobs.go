@@ -48,6 +48,8 @@ var Rooms = []Room{
 			field: func(c *Config) any { return &c.QueueMax }, check: func(c *Config) error { return checkRange(c.QueueMax, 1, 100_000_000) }},
 		{Name: "accuracy.floors", Default: "", Readers: ofSchedulers, Help: "least accuracy that may answer, by family: a `list` such as vehicle=0.9,activity=0.8",
 			field: func(c *Config) any { return &c.Accuracy.Floors }, flag: "accuracy-floors", check: checkFloors},
+		{Name: "cluster.epoch", Default: time.Duration(0), Readers: ofSchedulers, Help: "`duration` after which models are placed anew by what is asked for, 10s to 24h; 0: only when an operator applies a plan",
+			field: func(c *Config) any { return &c.Cluster.Epoch }, check: checkEpoch},
 		{Name: "cluster.election", Default: "", Readers: []string{"scheduler"},
 			Help:  "`URL` where schedulers agree on who leads: etcd://HOST:PORT,.../NAME, etcds:// (TLS), kubernetes://NAMESPACE/LEASE or file:///PATH; empty: this one leads",
 			field: func(c *Config) any { return &c.Cluster.Election }, check: checkElection},
@@ -174,6 +176,14 @@ func checkSchedulers(c *Config) error {
 func checkTLSName(c *Config) error {
 	if name := c.Cluster.TLSName; len(name) > 253 || strings.ContainsAny(name, " /:") {
 		return refusedValue(name, "a host name of at most 253 characters, without a port")
+	}
+	return nil
+}
+
+// checkEpoch refuses epochs that would be over before loads are.
+func checkEpoch(c *Config) error {
+	if e := c.Cluster.Epoch; e != 0 && (e < 10*time.Second || e > 24*time.Hour) {
+		return fmt.Errorf("%v is not allowed: want 0 (only when an operator applies a plan), or 10s to 24h", e)
 	}
 	return nil
 }

@@ -47,8 +47,10 @@ type Options struct {
 	Prompt     float64                  // sched.Options.Prompt; 0: always defer
 	SLO        map[string]time.Duration // by model name, over what backends say
 	Floors     map[string]float64       // by family: the least accuracy that may answer; 0: any
-	Clock      Clock                    // nil: Monotonic
-	Logger     *slog.Logger             // nil: silent
+	// Epoch is how often models are placed anew by what is asked for; 0: only when an operator applies a plan.
+	Epoch  time.Duration
+	Clock  Clock        // nil: Monotonic
+	Logger *slog.Logger // nil: silent
 	// Manual runs no goroutine: the caller polls with Poll and NextWake, from one goroutine. For
 	// the simulator and benchmarks.
 	Manual bool
@@ -90,6 +92,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("engine: network delays %v and %v, want 0 (measured) or more", o.Ctrl, o.Data)
 	case o.GPUs < 1 || o.GPUs > GPUsMax:
 		return fmt.Errorf("engine: %d gpus, want 1 to %d", o.GPUs, GPUsMax)
+	case o.Epoch < 0:
+		return fmt.Errorf("engine: epoch %v, want 0 (plans are an operator's) or more", o.Epoch)
 	case o.QueueMax < 0:
 		return fmt.Errorf("engine: queue maximum %d, want 0 (default) or more", o.QueueMax)
 	}
@@ -285,6 +289,7 @@ func (e *Engine) keep(now sched.Time) {
 	e.reg.renewAwaited()
 	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
+	e.reg.planEpoch(now)
 }
 
 // Poll runs everything that is due, in an order that depends on nothing else; it reports whether

@@ -39,6 +39,7 @@ type registry struct {
 	pricing  pricing
 	rollout  rollout
 	heard    heardPlan
+	epochs   epochs
 	standsBy bool // another scheduler leads
 
 	foretelling bool // some backend has spare work

@@ -21,8 +21,8 @@ import (
 // TestScripts runs the scripts under testdata/scripts on virtual time. After each command stand the batches that were
 // ordered since, the requests that ended and how, and the backends that were given up. The commands:
 //
-//	engine [queue=N] [requests=N] [partitions=N] [prompt]    begins anew; limits are engine.Options', prompt defers nothing
-//	backend NAME gpus=N models=(m,…)                ℓ(1) = 5 ms, a ms more for each request, 8 at most
+//	engine [queue=N] [requests=N] [partitions=N] [prompt] [epoch=D]    begins anew; limits are engine.Options', prompt defers nothing
+//	backend NAME gpus=N models=(m,…) [loadable=(m,…)] [memory=N]    ℓ(1) = 5 ms, a ms more for each request, 8 at most; a model is of 40 bytes
 //	frontend NAME [window=N]
 //	submit NAME id=N[-M] model=m budget=D [priority=N]
 //	cancel NAME id=N model=m
@@ -30,6 +30,8 @@ import (
 //	fail NAME reason=R [untold] [times=N]   every request of every batch ends so, or the next N; without a reason they work again
 //	close NAME         ends a backend's or a frontend's session
 //	advance D          lets that much time pass
+//	load NAME models=(m,…) each=D budget=D for=D    asks for each model at that interval, while backends carry out what plans order
+//	plan               the latest plan, what came of epochs, and which GPUs offer what
 //	stats              what the engine counts, but for counts of 0
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -43,6 +45,8 @@ type scripted struct {
 	*stage
 	t       *testing.T
 	backs   map[string]*emulated
+	loaders map[string]*loader
+	last    uint64 // request of load
 	fronts  map[string]*front
 	batches map[string]int // by backend: told
 	cut     map[string]bool
@@ -58,6 +62,10 @@ func (s *scripted) run(t *testing.T, d *datadriven.TestData) string {
 		d.Fatalf(t, "want engine first")
 	case d.Cmd == "stats":
 		return s.stats()
+	case d.Cmd == "plan":
+		return s.plan()
+	case d.Cmd == "load":
+		return s.load(d, s.front(d, d.CmdArgs[0].Key))
 	case d.Cmd == "advance":
 		s.stage.run(s.clock.now + s.span(d, d.CmdArgs[0].Key))
 	default:
@@ -73,7 +81,11 @@ func (s *scripted) begin(d *datadriven.TestData) {
 	if d.HasArg("prompt") {
 		o.Prompt = 1
 	}
+	if d.HasArg("epoch") {
+		o.Epoch = time.Duration(s.span(d, s.word(d, "epoch")))
+	}
 	s.stage = newStage(s.t, o)
+	s.loaders, s.last = map[string]*loader{}, 1<<32
 	s.backs, s.fronts = map[string]*emulated{}, map[string]*front{}
 	s.batches, s.cut, s.ends = map[string]int{}, map[string]bool{}, map[uint64]int{}
 }
@@ -82,15 +94,9 @@ func (s *scripted) begin(d *datadriven.TestData) {
 func (s *scripted) command(d *datadriven.TestData, name string) error {
 	switch d.Cmd {
 	case "backend":
-		var models []string
-		for _, arg := range d.CmdArgs {
-			if arg.Key == "models" {
-				models = arg.Vals
-			}
-		}
-		b, err := s.backend(hello(name, s.num(d, "gpus", 1), slope, models...))
+		b, err := s.backend(s.hello(d, name))
 		if err == nil {
-			s.backs[name] = b
+			s.backs[name], s.loaders[name] = b, newLoader(b)
 		}
 		return err
 	case "frontend":
@@ -114,6 +120,72 @@ func (s *scripted) command(d *datadriven.TestData, name string) error {
 		}
 	default:
 		d.Fatalf(s.t, "unknown command %s", d.Cmd)
+	}
+	return nil
+}
+
+// hello describes a backend. One that can load models says how large they are, and its GPUs.
+func (s *scripted) hello(d *datadriven.TestData, name string) wire.BackendHello {
+	gpus, loaded, loadable := s.num(d, "gpus", 1), s.words(d, "models"), s.words(d, "loadable")
+	h := hello(name, gpus, slope, append(slices.Clone(loaded), loadable...)...)
+	if !d.HasArg("memory") {
+		return h
+	}
+
+	h.Version = wire.Version
+	h.Details = slices.Repeat([]wire.GPUDetail{{Kind: "x", Memory: uint64(s.num(d, "memory", 0))}}, gpus)
+	for k := range h.Models {
+		h.Models[k].Info.Static = 40
+		h.Models[k].Loaded = slices.Repeat([]bool{k < len(loaded)}, gpus)
+	}
+	return h
+}
+
+// load asks for models for some time, and tells how many were answered with an output.
+func (s *scripted) load(d *datadriven.TestData, f *front) string {
+	each, budget := s.span(d, s.word(d, "each")), s.span(d, s.word(d, "budget"))
+	first := s.last + 1
+	for end := s.clock.now + s.span(d, s.word(d, "for")); s.clock.now < end; {
+		for _, name := range s.words(d, "models") {
+			s.last++
+			f.ask(s.last, name, budget)
+		}
+		s.stage.run(s.clock.now + each)
+		for _, name := range slices.Sorted(maps.Keys(s.loaders)) {
+			s.loaders[name].work(s.t)
+		}
+	}
+	s.stage.run(s.clock.now + 2*budget)
+
+	served := s.served(first, s.last)
+	s.news()
+	return fmt.Sprintf("%d of %d answered\n", served, s.last-first+1)
+}
+
+// plan tells of plans and epochs.
+func (s *scripted) plan() string {
+	st, err := s.e.PlanStatus()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	x := s.e.Stats().Epochs
+	var out strings.Builder
+	fmt.Fprintf(&out, "plan %d %s; epochs applied=%d kept=%d failed=%d, busiest %.2f, planned %.2f\n", st.Number, st.State, x.Applied, x.Kept, x.Failed, x.Latest.Before, x.Latest.After)
+	for _, g := range st.GPUs {
+		fmt.Fprint(&out, g.GPU)
+		for _, m := range g.Models {
+			fmt.Fprintf(&out, " %s %s", m.Model, m.State)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (s *scripted) words(d *datadriven.TestData, key string) []string {
+	for _, arg := range d.CmdArgs {
+		if arg.Key == key {
+			return arg.Vals
+		}
 	}
 	return nil
 }

@@ -132,6 +132,8 @@ type Stats struct {
 	Twins     uint64 // submissions of ids that were live
 	Ctrl      sched.Duration
 	Data      sched.Duration // network delay bounds in force
+	Plan      uint64         // number of the latest plan; 0: none is known
+	Epochs    EpochStats
 }
 
 // Stats takes a snapshot. It takes every lock once, one after the other.
@@ -220,6 +222,7 @@ func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 
 func (g *registry) stats(s *Stats) {
 	s.Ctrl, s.Data = g.ctrl, g.data
+	s.Plan, s.Epochs = g.planNumber(), g.epochs.stats
 	for _, f := range g.fronts {
 		if f != nil {
 			s.Frontends++

@@ -21,6 +21,9 @@ var (
 	descSteps   = prometheus.NewDesc("downbeat_spare_steps_total", "Steps of spare work, such as training, that were started on idle GPUs.", []string{"subcluster"}, nil)
 	descSpare   = prometheus.NewDesc("downbeat_spare_seconds_total", "GPU time of the steps of spare work that have ended.", []string{"subcluster"}, nil)
 	descOverran = prometheus.NewDesc("downbeat_spare_overrun_total", "Steps of spare work that ended later than planned.", []string{"subcluster"}, nil)
+	descPlan    = prometheus.NewDesc("downbeat_plan_number", "Number of the latest plan of which GPUs have which models; 0: none is known.", nil, nil)
+	descEpochs  = prometheus.NewDesc("downbeat_plan_epochs_total", "Epochs whose plan was applied, was not worth its moves (kept), or could not be made (failed).", []string{"outcome"}, nil)
+	descBusiest = prometheus.NewDesc("downbeat_plan_busiest_ratio", "Part of its time that is asked of the busiest GPU, as models are placed and as the latest epoch's plan has them.", []string{"placement"}, nil)
 	descLost    = prometheus.NewDesc("downbeat_spare_lost_total", "Steps of spare work whose end was not told: their work is suspended.", []string{"subcluster"}, nil)
 )
 
@@ -28,7 +31,7 @@ var (
 func (s *Scheduler) Describe(out chan<- *prometheus.Desc) {
 	s.depth.Describe(out)
 	for _, d := range []*prometheus.Desc{descBatch, descCount, descQueued, descEnded, descBusy, descBusySum, descDemand, descModels,
-		descSteps, descSpare, descOverran, descLost} {
+		descSteps, descSpare, descOverran, descLost, descPlan, descEpochs, descBusiest} {
 		out <- d
 	}
 }
@@ -49,6 +52,8 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 
+	collectEpochs(out, now.Plan, &now.Epochs)
+
 	for _, g := range now.GPUs {
 		out <- prometheus.MustNewConstMetric(descBusy, prometheus.GaugeValue, now.Busy[g.ID], g.Name, g.SubCluster)
 		out <- prometheus.MustNewConstMetric(descBusySum, prometheus.CounterValue, float64(g.Busy)/1e9, g.Name, g.SubCluster)
@@ -62,6 +67,16 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(descOverran, prometheus.CounterValue, float64(l.Spare.Overrun), l.SubCluster)
 		out <- prometheus.MustNewConstMetric(descLost, prometheus.CounterValue, float64(l.Spare.Lost), l.SubCluster)
 	}
+}
+
+// collectEpochs tells of plans.
+func collectEpochs(out chan<- prometheus.Metric, number uint64, x *engine.EpochStats) {
+	out <- prometheus.MustNewConstMetric(descPlan, prometheus.GaugeValue, float64(number))
+	for outcome, n := range map[string]uint64{"applied": x.Applied, "kept": x.Kept, "failed": x.Failed} {
+		out <- prometheus.MustNewConstMetric(descEpochs, prometheus.CounterValue, float64(n), outcome)
+	}
+	out <- prometheus.MustNewConstMetric(descBusiest, prometheus.GaugeValue, x.Latest.Before, "present")
+	out <- prometheus.MustNewConstMetric(descBusiest, prometheus.GaugeValue, x.Latest.After, "planned")
 }
 
 // sizeHistogram puts a model's batch sizes in buckets of powers of two.

@@ -22,6 +22,7 @@
 //	KeepVariants  the variants that a sub-cluster's GPUs hold                UNIFIED U5
 //	Reconfigure   steps from what is present to what is wanted               Symphony §4.1, UNIFIED S6
 //	PlaceModels   the models that each GPU should hold                      Symphony §4.7, UNIFIED S3, S4
+//	WeighEpoch    whether a plan gains more than its moves cost             UNIFIED S6
 //	Rollout       the step that is due while a plan is applied              UNIFIED S6
 //	Pricer        prices renewed ten times a second, and what is sold       UNIFIED U3
 //	SubClusterFor, KindProfile, SLOInForce, LargestHomes,

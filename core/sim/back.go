@@ -92,7 +92,7 @@ func (c *Cluster) newBack(i int) *back {
 			BatchMax: uint32(len(table)), Family: m.family, Accuracy: m.accuracy}})
 	}
 	switch {
-	case c.o.moving():
+	case c.o.loading():
 		b.stockShelf(cluster)
 	case c.o.Unlike <= oneKind:
 		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: c.kindOf(cluster)}}, c.o.GPUs)

@@ -115,7 +115,7 @@ func (c *Cluster) drawModels() {
 	c.skew = 1 + 2*c.rng.Float64()
 
 	for i := range c.o.Models {
-		if c.o.moving() {
+		if c.o.loading() {
 			c.models = append(c.models, movableModel(i, i/c.o.Clusters))
 		} else {
 			c.models = append(c.models, c.drawModel(i))
@@ -353,7 +353,7 @@ func (c *Cluster) pickModel() int {
 func (c *Cluster) modelsOf(cluster int) []int {
 	var out []int
 	for i := range c.models {
-		if c.o.moving() { // what is loaded is another question
+		if c.o.loading() { // what is loaded is another question
 			out = append(out, i)
 			continue
 		}

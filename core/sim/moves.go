@@ -16,8 +16,9 @@ type MovesReport struct {
 	MemoryExceeded int // loads that found no room on their GPU
 	GivenBack      int // requests whose model was no longer loaded
 	LeftOut        int
-	Homeless       int     // models that no GPU offers at the end
-	Elsewhere      int     // models that are not where the last plan wants them
+	Homeless       int // models that no GPU offers at the end
+	Elsewhere      int // models that are not where the last plan wants them
+	Epochs         engine.EpochStats
 	Share          float64 // load time of the models that a plan moves, of all models'
 	Kills          int     // of the leader, while a plan was under way
 	Undone         int     // plans that the successor put back
@@ -37,8 +38,11 @@ type moves struct {
 	ended  bool
 }
 
-// moving says whether models are to move.
+// moving says whether plans of a run move models.
 func (o *Options) moving() bool { return o.Moved > 0 || o.Again > 0 }
+
+// loading says whether backends load models: by these plans, or by those that schedulers make themselves.
+func (o *Options) loading() bool { return o.moving() || o.Epoch > 0 }
 
 // moveLook is how often whoever applies plans looks at them.
 const moveLook Duration = 200e6
@@ -241,9 +245,10 @@ func (b *back) stockShelf(cluster int) {
 // endMoves looks at where models are at the end.
 func (c *Cluster) endMoves() {
 	s := c.leader()
-	if c.moves == nil || s == nil {
+	if !c.o.loading() || s == nil {
 		return
 	}
+	c.report.Moves.Epochs = s.e.Stats().Epochs
 	now, err := s.e.PlanStatus()
 	if err != nil {
 		c.check.fail("PlanStatus: %v", err)
@@ -261,7 +266,11 @@ func (c *Cluster) endMoves() {
 			}
 		}
 	}
-	for _, x := range c.planDocument(0, c.moves.shift).Models {
+	shift := make([]int, len(c.models))
+	if c.moves != nil {
+		shift = c.moves.shift
+	}
+	for _, x := range c.planDocument(0, shift).Models {
 		at := offered[x.Model+":"+x.Version]
 		if len(at) == 0 {
 			c.report.Moves.Homeless++

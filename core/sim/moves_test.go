@@ -73,3 +73,34 @@ func TestGPUsThatMoveOverlapNoBatches(t *testing.T) {
 		}
 	}
 }
+
+// TestEpochsMoveModelsUnderLoad: schedulers plan anew every 20 s by themselves, over seeds whose models are popular to
+// different degrees; in half of the runs the leader dies. What moves is worth it in some of them and not in others, memory
+// suffices at every load, every model is offered by some GPU at the end, and no rule of C1 to C11 is broken on the way.
+func TestEpochsMoveModelsUnderLoad(t *testing.T) {
+	kept, moved := uint64(0), 0
+	for seed := range uint64(5) {
+		o := moving(300 + seed)
+		o.Epoch, o.Span, o.Load = 20e9, 30e9, 0.7
+		if seed%2 == 1 {
+			o.Schedulers, o.LeaderDeaths = 2, 1
+		}
+		r, err := Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := r.Moves; m.MemoryExceeded+m.Homeless+m.GivenBack != 0 || m.Epochs.Failed != 0 {
+			t.Errorf("seed %d: %+v", seed, m)
+		}
+		kept += r.Moves.Epochs.Kept
+		if r.Moves.Elsewhere > 0 {
+			moved++
+		}
+		if bad := float64(r.Calls-r.Good) / float64(r.Calls); seed%2 == 0 && bad > 0.01 {
+			t.Errorf("seed %d: %d of %d calls good", seed, r.Good, r.Calls)
+		}
+	}
+	if kept < 2 || moved < 2 {
+		t.Errorf("%d plans were not worth it, models moved in %d runs: want 2 of each at least", kept, moved)
+	}
+}

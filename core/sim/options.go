@@ -50,6 +50,7 @@ type Options struct {
 	// then know all models, and sub-clusters have models alike.
 	Moved, Again int
 	MoveAt       Duration // when the first plan is applied; 0: after a tenth of the span
+	Epoch        Duration // schedulers plan anew so often by themselves; 0: they do not. Backends and models are as if some moved
 	LoadTime     Duration // of a model, without its warm-up
 	KillAt       int      // the leader dies when backends have been asked for so many placements; 0: it does not
 	Undo         bool     // its successor puts back what was there
@@ -64,7 +65,7 @@ type Options struct {
 func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
-		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.Moved + o.Again
+		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.Moved + o.Again + min(1, int(o.Epoch))
 	return lossy > 0 || events > 0 || o.StepOverruns+o.StepsUntold+o.LoseSteps > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
 }
 

@@ -37,7 +37,7 @@ type scheduler struct {
 func (s *scheduler) startLife() error {
 	c := s.c
 	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax, GPUs: gpusMost,
-		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt, Floors: c.floors})
+		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt, Floors: c.floors, Epoch: time.Duration(c.o.Epoch)})
 	if err != nil {
 		return err
 	}

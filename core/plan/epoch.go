@@ -1,0 +1,80 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+)
+
+// What makes a plan worth its moves.
+const (
+	// EpochMoveShare bounds what one epoch moves, of the models' load time: rates are estimates, and what they ask for in
+	// one epoch they may take back in the next.
+	EpochMoveShare = 0.25
+
+	busyEasy       = 0.5  // of a GPU's time: below it batches wait for no GPU, so that an even load answers nobody sooner
+	epochGainLeast = 0.05 // of a GPU's time: rates that are estimated over seconds differ by that much for no reason
+)
+
+// EpochWeight is what the plan for an epoch would gain and what it costs, as shares of GPUs' time.
+type EpochWeight struct {
+	Before, After float64 // asked of the GPU of which most is asked, as models are present and as they would be
+	Cost          float64 // of all GPUs' time in the epoch, for loading what moves
+}
+
+// WeighEpoch compares a placement with the present one for an epoch of that length. A model's demand is shared evenly by
+// the GPUs of a pool that offer it.
+func WeighEpoch(s *Snapshot, wanted Placement, epoch time.Duration) (w EpochWeight) {
+	w.Before, w.After = s.busiest(s.Present), s.busiest(wanted)
+
+	var loads time.Duration
+	for m, on := range wanted {
+		for g, at := range on {
+			if at == Offered && s.Present[m][g] == Absent {
+				loads += s.Models[m].Load
+			}
+		}
+	}
+	if len(s.GPUs) > 0 && epoch > 0 {
+		w.Cost = float64(loads) / float64(epoch) / float64(len(s.GPUs))
+	}
+	return w
+}
+
+// IsWorthMoving says whether a plan should be applied: it takes more from the busiest GPU, as far as that is busy at all,
+// than loading takes from all.
+func (w EpochWeight) IsWorthMoving() bool {
+	gain := max(w.Before, busyEasy) - max(w.After, busyEasy)
+	return gain >= epochGainLeast && gain > w.Cost
+}
+
+// busiest is the share of its time that is asked of the GPU of which most is asked.
+func (s *Snapshot) busiest(p Placement) (most float64) {
+	pools := int32(0)
+	for _, g := range s.GPUs {
+		pools = max(pools, g.Pool+1)
+	}
+
+	asked := make([]float64, len(s.GPUs))
+	for pool := range pools {
+		gpus := s.poolGPUs(pool)
+		for _, m := range s.poolModels(gpus) {
+			offer := 0
+			for _, g := range gpus {
+				if p[m][g] == Offered {
+					offer++
+				}
+			}
+
+			each := s.serviceIn(pool, m, gpus).Demand / float64(cmp.Or(offer, 1))
+			for _, g := range gpus {
+				if p[m][g] == Offered {
+					asked[g] += each
+				}
+			}
+		}
+	}
+	for _, x := range asked {
+		most = max(most, x)
+	}
+	return most
+}
