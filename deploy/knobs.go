@@ -182,6 +182,7 @@ func checkTLSName(c *Config) error {
 
 // checkEpoch refuses epochs that would be over before loads are.
 func checkEpoch(c *Config) error {
+	// Loads take seconds, and rates are means over one.
 	if e := c.Cluster.Epoch; e != 0 && (e < 10*time.Second || e > 24*time.Hour) {
 		return fmt.Errorf("%v is not allowed: want 0 (only when an operator applies a plan), or 10s to 24h", e)
 	}

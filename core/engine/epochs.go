@@ -34,8 +34,11 @@ func (g *registry) planEpoch(now sched.Time) {
 	if now < x.due {
 		return
 	}
+
+	// The next one is due an epoch after this one was, however long the search takes.
 	x.due, x.making = now.Add(every), true
 
+	// The view is the search's own: what changes meanwhile is found when the plan is applied.
 	v := g.viewPlacement()
 	v.MoveShare = plan.EpochMoveShare
 	search := func() (p plan.PlacementPlan, w plan.EpochWeight, err error) {
@@ -62,6 +65,7 @@ func (g *registry) endEpoch(v *placementView, p plan.PlacementPlan, w plan.Epoch
 	x := &g.epochs
 	x.making = false
 	if err == nil {
+		// Kept or applied, operators see what was weighed.
 		x.stats.Latest = w
 		if !w.IsWorthMoving() {
 			x.stats.Kept++

@@ -62,6 +62,8 @@ func (e *Engine) runsUntil(now sched.Time, u *gpu) (until sched.Time) {
 	}
 	for _, p := range e.parts {
 		p.mu.Lock()
+
+		// Its own batches do not count: their ends are told to its ranker.
 		for k := range p.batches {
 			f := &p.batches[k]
 			if f.gpu != nil && f.gpu != u && f.gpu.b == u.b && f.gpu.index == u.index {

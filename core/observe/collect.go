@@ -71,6 +71,7 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 
 // collectEpochs tells of plans.
 func collectEpochs(out chan<- prometheus.Metric, number uint64, x *engine.EpochStats) {
+	// All outcomes are told from the first look on, so that rates over them begin at 0.
 	out <- prometheus.MustNewConstMetric(descPlan, prometheus.GaugeValue, float64(number))
 	for outcome, n := range map[string]uint64{"applied": x.Applied, "kept": x.Kept, "failed": x.Failed} {
 		out <- prometheus.MustNewConstMetric(descEpochs, prometheus.CounterValue, float64(n), outcome)

@@ -26,6 +26,7 @@ type EpochWeight struct {
 func WeighEpoch(s *Snapshot, wanted Placement, epoch time.Duration) (w EpochWeight) {
 	w.Before, w.After = s.busiest(s.Present), s.busiest(wanted)
 
+	// What is on its way already costs nothing more: only loads that the plan adds count.
 	var loads time.Duration
 	for m, on := range wanted {
 		for g, at := range on {
@@ -58,6 +59,7 @@ func (s *Snapshot) busiest(p Placement) (most float64) {
 	for pool := range pools {
 		gpus := s.poolGPUs(pool)
 		for _, m := range s.poolModels(gpus) {
+			// A model that no GPU of the pool offers is asked of none.
 			offer := 0
 			for _, g := range gpus {
 				if p[m][g] == Offered {
@@ -73,6 +75,7 @@ func (s *Snapshot) busiest(p Placement) (most float64) {
 			}
 		}
 	}
+
 	for _, x := range asked {
 		most = max(most, x)
 	}

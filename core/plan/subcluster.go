@@ -89,6 +89,7 @@ func KindProfile(all []MeasuredProfile) []time.Duration {
 		return nil
 	}
 
+	// A batch that some GPU cannot take is planned for none.
 	sizes, gpus := len(all[0].Table), 0
 	for _, x := range all {
 		sizes, gpus = min(sizes, len(x.Table)), gpus+x.GPUs
