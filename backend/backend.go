@@ -78,6 +78,7 @@ type Backend struct {
 	refused    []wire.ItemFailure  // the link's goroutine's
 	placing    chan struct{}       // holds a token while a model is being loaded or unloaded
 	placements chan wire.Placement // that wait
+	lastPlan   atomic.Uint64       // number of the latest plan of which placements came; 0: of none
 	commands   chan struct{}       // holds a token for each command under way
 
 	mu      sync.Mutex

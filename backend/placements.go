@@ -11,6 +11,9 @@ import (
 // Place takes the scheduler's placements. They are carried out one after another, while batches go on.
 func (b events) Place(list []wire.Placement) {
 	for _, p := range list {
+		if n, ok := wire.PlanOf(p.Number); ok {
+			b.lastPlan.Store(n)
+		}
 		select {
 		case b.placements <- p:
 		default:

@@ -151,4 +151,19 @@ func (b *Backend) tellChanges() {
 			}
 		}
 	}
+	b.tellPlan()
+}
+
+// tellPlan tells a session that has just opened which plan was the latest: a scheduler that is alone and was started again
+// numbers its plans from there on. It is the number of a report that says what is so anyway.
+func (b *Backend) tellPlan() {
+	last := b.lastPlan.Load()
+	if last == 0 || len(b.modelEntries()) == 0 {
+		return
+	}
+	r := wire.PlacementReport{Number: wire.NumberOrder(last, 0), State: wire.Unloaded}
+	if b.gpus[0].routeOf(0) != nil {
+		r.State = wire.Loaded
+	}
+	b.sendReport(r)
 }

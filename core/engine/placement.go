@@ -105,6 +105,9 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		return false
 	}
 	m := &b.hello.Models[r.Model]
+	if n, ok := wire.PlanOf(r.Number); ok {
+		g.toldPlan = max(g.toldPlan, n)
+	}
 
 	// Where there is no list, the model is loaded on all GPUs.
 	if m.Loaded == nil {

@@ -35,7 +35,7 @@ func (e *Engine) PlanRecord() *PlanRecord { return e.planRecord.Load() }
 // known is ignored, and so is any by a scheduler that leads and has a plan of its own.
 func (e *Engine) HearPlan(r *PlanRecord) error {
 	return e.manage(func() {
-		if g := &e.reg; r.Number >= g.planNumber() && (g.standsBy || g.planNumber() == 0) {
+		if g := &e.reg; r.Number >= g.knownPlan() && (g.standsBy || g.knownPlan() == 0) {
 			g.heard = heardPlan{record: r}
 			e.planRecord.Store(r)
 		}

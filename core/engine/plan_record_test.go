@@ -126,3 +126,32 @@ func TestAStandbyAppliesNothing(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// TestNumbersGoOnAfterALoneScheduler: a scheduler that was started again and has no standby learns from a backend which plan
+// was the latest. Its own come after that, and a record of it that a standby brings is still gone on with.
+func TestNumbersGoOnAfterALoneScheduler(t *testing.T) {
+	s, all := two(t)
+	if !all[0].b.Report([]wire.PlacementReport{{Number: wire.NumberOrder(41, 0), State: wire.Loaded}}) {
+		t.Fatal("the report was refused")
+	}
+	if p, err := s.e.ProposePlan(PlanOptions{MoveShare: 1}); err != nil || p.Number != 42 || s.e.Stats().Plan != 41 {
+		t.Errorf("a plan behind 41 has number %d, %v", p.Number, err)
+	}
+	for number, want := range map[uint64]string{41: "want more than 41", wire.PlanNumberMax + 1: "want at most"} {
+		if _, err := s.e.ApplyPlan(Plan{Number: number, Models: moveM}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("plan %d: %v, want an error that says %q", number, err, want)
+		}
+	}
+	if err := s.e.HearPlan(&PlanRecord{Number: 41, State: PlanApplied}); err != nil || s.e.PlanRecord() == nil {
+		t.Errorf("the record of plan 41 is not taken: %v", err)
+	}
+
+	// What a plan orders tells its number.
+	s, all = two(t)
+	if _, err := s.e.ApplyPlan(Plan{Number: 7, Models: moveM}); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := wire.PlanOf(all[1].b.asked[0].Number); !ok || n != 7 {
+		t.Errorf("a fence of plan 7 tells of plan %d, %v", n, ok)
+	}
+}

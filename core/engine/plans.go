@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"downbeat.dev/core/plan"
+	"downbeat.dev/core/wire"
 )
 
 // PlanOptions say what a plan may do.
@@ -143,8 +144,12 @@ func (e *Engine) PlanStatus() (s PlanStatus, err error) {
 	return s, err
 }
 
-// planNumber is the number of the latest plan, also of a scheduler before this one; 0: none is known.
-func (g *registry) planNumber() (latest uint64) {
+// planNumber is the number of the latest plan, also of a scheduler before this one that told nobody but backends of it; 0:
+// none is known.
+func (g *registry) planNumber() uint64 { return max(g.knownPlan(), g.toldPlan) }
+
+// knownPlan is the number of the latest plan that this scheduler knows whole.
+func (g *registry) knownPlan() (latest uint64) {
 	if g.rollout.plan != nil {
 		latest = g.rollout.plan.Number
 	}
@@ -162,6 +167,8 @@ func (g *registry) applyPlan(p Plan) error {
 		return fmt.Errorf("%w: plan %d of the scheduler before goes on when its GPUs are here: wait until it has ended", ErrPlan, latest)
 	case g.rollout.applying():
 		return fmt.Errorf("%w: plan %d is %s: wait until it has ended, or roll it back", ErrPlan, latest, g.rollout.state)
+	case p.Number > wire.PlanNumberMax:
+		return fmt.Errorf("%w: its number is %d: want at most %d", ErrPlan, p.Number, uint64(wire.PlanNumberMax))
 	case p.Number <= latest:
 		return fmt.Errorf("%w: its number is %d, older than what runs: want more than %d; make a new one", ErrPlan, p.Number, latest)
 	}

@@ -40,7 +40,8 @@ type registry struct {
 	rollout  rollout
 	heard    heardPlan
 	epochs   epochs
-	standsBy bool // another scheduler leads
+	toldPlan uint64 // number of the latest plan that a backend was part of
+	standsBy bool   // another scheduler leads
 
 	foretelling bool // some backend has spare work
 

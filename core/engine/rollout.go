@@ -31,7 +31,6 @@ func (s PlanState) underWay() bool { return s == PlanApplying || s == PlanRollin
 const (
 	holdFor   = sched.Duration(3 * houseEvery) // of a GPU that loads, and anew at each look
 	stepsMost = 1 << 16                        // taken at one time, which no plan needs
-	planOrder = 1 << 63                        // in the number of a plan's placement: others have numbers of their own
 )
 
 // rollout is the plan that is applied, or was last.

@@ -20,8 +20,9 @@ func (g *registry) sendFences() {
 			continue
 		}
 		r.orders++
-		r.fences[planOrder|r.orders] = b
-		b.port.Place([]wire.Placement{{Number: planOrder | r.orders, Op: wire.Unload, GPU: uint32(at.gpu), Model: uint32(at.model)}})
+		number := wire.NumberOrder(r.plan.Number, r.orders)
+		r.fences[number] = b
+		b.port.Place([]wire.Placement{{Number: number, Op: wire.Unload, GPU: uint32(at.gpu), Model: uint32(at.model)}})
 	}
 }
 

@@ -82,7 +82,7 @@ func (g *registry) giveUpWork(now sched.Time, present plan.Placement) (any bool)
 func (g *registry) sendOrder(w *backendStep, op wire.PlacementOp) {
 	r := &g.rollout
 	r.orders++
-	w.order = planOrder | r.orders
+	w.order = wire.NumberOrder(r.plan.Number, r.orders)
 	w.b.port.Place([]wire.Placement{{Number: w.order, Op: op, GPU: uint32(w.at.gpu), Model: uint32(w.at.model)}})
 }
 

@@ -3,6 +3,7 @@ package observe
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,9 @@ func TestSeriesOfForgottenModelsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "downbeat_plan_") {
+			continue // of no model
+		}
 		if len(f.Metric) != 1 {
 			t.Errorf("%s has series of %d models; the scheduler knows one", f.GetName(), len(f.Metric))
 		}

@@ -78,6 +78,27 @@ const (
 	loadableBytesMin        = 4 + modelBytesMin + 2 + 2
 )
 
+// Placements of a plan have numbers of their own, which tell the plan: the highest bit, then the plan's number, then the
+// order's. So a backend knows the latest plan that it was part of.
+const (
+	planOrder = 1 << 63
+	orderBits = 22
+
+	// PlanNumberMax is the highest number of a plan: milliseconds since 1970 fit until 2039.
+	PlanNumberMax = planOrder>>orderBits - 1
+)
+
+// NumberOrder returns the number of a plan's placement. Orders are told apart among some millions that follow one another;
+// 0 is none.
+func NumberOrder(plan, order uint64) uint64 {
+	return planOrder | (plan&PlanNumberMax)<<orderBits | order&(1<<orderBits-1)
+}
+
+// PlanOf returns the plan that a placement of this number is of; false: it is of none.
+func PlanOf(number uint64) (plan uint64, ok bool) {
+	return number >> orderBits & PlanNumberMax, number&planOrder != 0
+}
+
 // AppendPlacements appends frames carrying m.
 func AppendPlacements(dst []byte, m []Placement) []byte {
 	return appendFixed(dst, TypePlacement, m, placementBytes, func(b []byte, m *Placement) {

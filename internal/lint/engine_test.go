@@ -36,7 +36,7 @@ var engineNumbers = map[string]string{
 	"keptMax": "that a model without backends is known", "restMin": "that a forgotten model's id stands for none",
 
 	// Bits and units of messages and tables.
-	"commandVersion": "of the protocol", "stepBits": "of a step's number", "planOrder": "a bit of a placement's number", "wireID": "bits of a batch's number",
+	"commandVersion": "of the protocol", "stepBits": "of a step's number", "wireID": "bits of a batch's number",
 	"nextGen": "bits of a generation", "Done": "bits of a batch's number", "Submit": "bits of a word", "seat": "a hash of an id",
 	"microsecond": "a request's deadline on the wire", "sleeper": "bytes that the kernel reads", "open": "the same", "sleep": "the same",
 	"percentiles": "permille",
