@@ -28,13 +28,19 @@ func (s *street) liveBriefly(l *Learner, n, steps int) {
 					s.t.Fatal(err)
 				}
 			case l.Settling():
-				before := len(l.serving.seen)
+				before, previous, seen := len(l.serving.seen), l.previous, 0
+				if previous != nil {
+					seen = len(previous.seen)
+				}
 				r, err := l.Settle()
 				if err != nil {
 					s.t.Fatal(err)
 				}
 				if !r.Published && len(l.serving.seen) > before {
 					s.t.Errorf("Settle has answered %d samples itself", len(l.serving.seen)-before)
+				}
+				if previous != nil && previous == l.previous && len(previous.seen) > seen {
+					s.t.Errorf("Settle has answered %d samples with the version before", len(previous.seen)-seen)
 				}
 				if r.Work == Judging {
 					worked++
