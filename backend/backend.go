@@ -336,11 +336,7 @@ func (b *Backend) refuseBatch(e *wire.Execute, reason model.Reason, pause time.D
 		b.refused = append(b.refused, wire.ItemFailure{Index: uint32(i), Reason: reason})
 		if p := b.peers.findPeer(it.Frontend); p != nil && !givenBack(reason) {
 			h := wire.ResultHeader{ID: it.ID, Reason: reason}
-
-			// A reason waits for a connection that is being made; without one the scheduler's Done has to do.
-			if p.conn.Load() != nil || !p.oweReason(h) {
-				_ = p.sendMessage([][]byte{h.Append(nil)}) // Done tells it too
-			}
+			_ = p.sendMessage([][]byte{h.Append(nil)}) // Done tells it too
 		}
 	}
 

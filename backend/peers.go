@@ -19,7 +19,8 @@ const (
 	connectPause = 100 * time.Millisecond // between attempts that fail; reads fail at once meanwhile
 	refusedEvery = time.Minute            // log lines about a frontend that cannot be reached
 	waitingMax   = 1024                   // groups that wait for one frontend's connection
-	owedMax      = 1 << 14                // reasons that do
+	owedMax      = 1 << 14                // messages that do
+	owedBytesMax = 16 << 20               // of these
 )
 
 var errNoConnection = errors.New("frontend not connected")
@@ -66,7 +67,8 @@ type peer struct {
 	began      time.Time // the last attempt
 	tried      time.Time // its end, if it failed
 	waiting    []*group
-	owed       []wire.ResultHeader // reasons to tell once connected
+	owed       [][]byte // messages to send once connected
+	owedBytes  int      // of these
 }
 
 // findPeer returns a frontend, nil if the scheduler never named it. The link's goroutine only.
@@ -229,7 +231,7 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 
 	// Taken under the lock: what comes later finds the connection, or begins another attempt.
 	waiting, owed := f.waiting, f.owed
-	f.waiting, f.owed = nil, nil
+	f.waiting, f.owed, f.owedBytes = nil, nil, 0
 	f.mu.Unlock()
 
 	for _, g := range waiting {
@@ -240,9 +242,9 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 		}
 	}
 
-	for _, h := range owed {
+	for _, message := range owed {
 		if err == nil {
-			_ = c.Send(h.Append(nil)) // a lost frontend ends its requests itself
+			_ = c.Send(message) // a lost frontend ends its requests itself
 		}
 	}
 }
@@ -261,17 +263,24 @@ func (f *peer) notReached(err error) {
 	}
 }
 
-// oweReason tells a reason as soon as the frontend is connected. It reports false if no connection is
-// under way.
-func (f *peer) oweReason(h wire.ResultHeader) bool {
+// oweMessage keeps a copy of a message until the frontend is connected. It reports false if no connection is under way, or too much
+// is kept, and returns the connection if it is there by now.
+func (f *peer) oweMessage(parts [][]byte) (owed bool, c *rdma.Peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.connecting || f.conn.Load() != nil || len(f.owed) >= owedMax {
-		return false
+	if c = f.conn.Load(); c != nil || !f.connecting || len(f.owed) >= owedMax {
+		return false, c
 	}
 
-	f.owed = append(f.owed, h)
-	return true
+	bytes := 0
+	for _, part := range parts {
+		bytes += len(part)
+	}
+	if f.owedBytes+bytes > owedBytesMax {
+		return false, nil
+	}
+	f.owed, f.owedBytes = append(f.owed, slices.Concat(parts...)), f.owedBytes+bytes
+	return true, nil
 }
 
 // dropLost drops a connection that was lost, so that the next read connects anew.
@@ -283,9 +292,15 @@ func (f *peer) dropLost(err error) {
 	}
 }
 
-// sendMessage sends a message to the frontend, if it is connected.
+// sendMessage sends a message to the frontend, or has it sent as soon as it is connected, if that is under way.
 func (f *peer) sendMessage(parts [][]byte) error {
 	c := f.conn.Load()
+	if c == nil {
+		var owed bool
+		if owed, c = f.oweMessage(parts); owed {
+			return nil
+		}
+	}
 	if c == nil {
 		return errNoConnection
 	}

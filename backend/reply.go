@@ -44,8 +44,8 @@ func (r *replier) replyTo(o *order) {
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == model.ReasonNone {
-			if held == nil || it.hold == 0 {
-				r.sendResult(it.reply, r.outputMessage(o, it, stages))
+			if (held == nil || it.hold == 0) && !r.sendResult(it.reply, r.outputMessage(o, it, stages)) {
+				o.noteUnsent(i)
 			}
 			continue
 		}
@@ -58,9 +58,6 @@ func (r *replier) replyTo(o *order) {
 
 		if live && it.reply != nil && !untold && !givenBack(it.reason) {
 			h := wire.ResultHeader{ID: it.id, Reason: it.reason}
-			if it.reply.conn.Load() == nil && it.reply.oweReason(h) {
-				continue
-			}
 			r.header = h.Append(r.header[:0])
 			r.parts = append(r.parts[:0], r.header)
 			r.sendResult(it.reply, r.parts)
@@ -103,7 +100,7 @@ func (r *replier) holdFor(o *order) *heldSlot {
 // tellHeld tells the frontends of rows whose outputs are held where they lie. The lease runs before the first is told.
 func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 	type row struct {
-		it     *item
+		at     int
 		places []model.Descriptor
 		inline [][]byte
 	}
@@ -115,14 +112,15 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 			continue
 		}
 		places, inline := h.holdRow(o, it, nil, nil)
-		rows = append(rows, row{it, places, inline})
+		rows = append(rows, row{i, places, inline})
 	}
 
 	// What is not held lies in the slot as well, which is somebody else's as soon as all rows are released: it is copied
 	// by the data plane when it is sent, and the first rows' frontends cannot release the last.
 	r.gpu.backend.holds.startLease(h)
 	for _, x := range rows {
-		head := o.resultHeader(x.it, stages)
+		it := &o.items[x.at]
+		head := o.resultHeader(it, stages)
 		head.Held, head.Output = true, 0
 		body := wire.AppendDescriptors(nil, x.places)
 		head.Output = uint32(len(body))
@@ -131,15 +129,26 @@ func (r *replier) tellHeld(o *order, h *heldSlot, stages wire.Stages) {
 		}
 		r.header = head.Append(r.header[:0])
 		r.parts = append(append(r.parts[:0], r.header, body), x.inline...)
-		r.sendResult(x.it.reply, r.parts)
+		if !r.sendResult(it.reply, r.parts) {
+			o.noteUnsent(x.at)
+		}
 	}
 }
 
-func (r *replier) sendResult(p *peer, parts [][]byte) {
-	if err := p.sendMessage(parts); err != nil {
+// sendResult reports false if the frontend cannot be told from here.
+func (r *replier) sendResult(p *peer, parts [][]byte) bool {
+	err := p.sendMessage(parts)
+	if err != nil {
 		r.gpu.counts.unsent.Add(1)
 		r.gpu.backend.log.Debug("result not sent", "err", err)
 	}
+	return err == nil
+}
+
+// noteUnsent has Done say that an output did not reach its frontend. If that is still there, another backend may have a way to it;
+// without a word the request would wait for its deadline.
+func (o *order) noteUnsent(i int) {
+	o.failures = append(o.failures, wire.ItemFailure{Index: uint32(i), Reason: model.BackendLost})
 }
 
 // resultHeader is what leads the message of a row that was executed.

@@ -1,11 +1,13 @@
 package backend
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/internal/sicklink"
 	"downbeat.dev/rdma"
 )
 
@@ -52,4 +54,53 @@ func TestSourceThatIsGone(t *testing.T) {
 			r.checkOutput(it.ID, inputs[it.ID])
 		}
 	}
+}
+
+// TestAnswersWaitForTheirFrontend: where an input comes from another backend, its batch may end before the frontend is connected.
+// What is told meanwhile arrives in order as soon as it is.
+func TestAnswersWaitForTheirFrontend(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 1})
+	f := r.peers.findPeer(1)
+	if !until(func() bool { return f.conn.Load() != nil }) {
+		t.Fatal("the frontend is not connected")
+	}
+	slow := &peer{all: f.all, addr: f.addr, connecting: true}
+
+	output := []byte("output")
+	answered := wire.ResultHeader{ID: 1, Output: uint32(len(output))}
+	refused := wire.ResultHeader{ID: 2, Reason: model.DeadlineCannotBeMet}
+	for _, parts := range [][][]byte{{answered.Append(nil), output}, {refused.Append(nil)}} {
+		if err := slow.sendMessage(parts); err != nil {
+			t.Fatalf("while it is being connected: %v", err)
+		}
+	}
+	if err := slow.sendMessage([][]byte{make([]byte, owedBytesMax)}); !errors.Is(err, errNoConnection) {
+		t.Errorf("more than is kept: %v", err)
+	}
+
+	slow.noteConnected(f.conn.Load(), nil)
+	if a := r.front.wait(1); a.Reason != model.ReasonNone || string(a.output) != "output" {
+		t.Errorf("the first is answered with %v, %q", a.Reason, a.output)
+	}
+	if a := r.front.wait(2); a.Reason != model.DeadlineCannotBeMet {
+		t.Errorf("the second is answered with %v", a.Reason)
+	}
+}
+
+// TestAnswersWithoutAWayAreGivenBack: no way leads to the frontend from here, so that the scheduler is told that the output is lost.
+func TestAnswersWithoutAWayAreGivenBack(t *testing.T) {
+	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 4})
+	other := newStub(t, rdma.Config{})
+	r.Peers([]wire.Peer{{Frontend: 2, DataAddr: sicklink.FreeAddr(t)}, {Node: model.NodesMax, DataAddr: other.node.Addr()}})
+	f := r.peers.findPeer(2)
+	if !until(func() bool { f.mu.Lock(); defer f.mu.Unlock(); return !f.connecting && !f.tried.IsZero() }) {
+		t.Fatal("the attempt to connect does not end")
+	}
+
+	e, inputs := r.batch(1, 2)
+	cut := &e.Items[1]
+	cut.Frontend, cut.Input = 2, other.offer(inputs[cut.ID]).In(model.NodesMax)
+	r.Execute([]wire.Execute{e})
+	r.checkOutput(e.Items[0].ID, inputs[e.Items[0].ID])
+	r.checkFailures(1, wire.ItemFailure{Index: 1, Reason: model.BackendLost})
 }
