@@ -1,0 +1,69 @@
+package sched
+
+import vocabulary "downbeat.dev/core/model"
+
+// Holds reports whether a request is queued, or may be: it looks at the searchMax earliest deadlines.
+func (p *Partition) Holds(id ModelID, r RequestID, origin uint32) bool {
+	m, _ := p.find(id)
+	return m != nil && (p.search(m, r, origin) >= 0 || m.q.len() > searchMax)
+}
+
+// search returns the place of a request, -1 when it is not among the searchMax earliest deadlines.
+func (p *Partition) search(m *model, r RequestID, origin uint32) int {
+	i := m.q.find(r, origin)
+	if i < 0 {
+		p.stats.Searched += uint64(min(m.q.len(), searchMax))
+	} else {
+		p.stats.Searched += uint64(i) + 1
+	}
+	return i
+}
+
+// Cancel withdraws a request. It returns true when that is done: then the request ends here and no output speaks of
+// it. In a long queue a request that is not among the first is withdrawn by and by: it ends as a drop with
+// Canceled, or in a batch if it was taken sooner.
+func (p *Partition) Cancel(now Time, id ModelID, r RequestID, origin uint32) bool {
+	now = p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return false
+	}
+
+	// The search is bounded, since the caller holds a lock.
+	i := p.search(m, r, origin)
+	if i < 0 {
+		if m.q.len() > searchMax {
+			p.sweepFor(m, withdrawal{id: r, origin: origin})
+		}
+		return false
+	}
+	m.q.remove(i, &m.ranks)
+	p.stats.Canceled++
+	p.settle(now, m, at)
+	return true
+}
+
+// CancelAll withdraws an origin's requests for a model: each ends as a drop with Canceled, in a long queue by and by.
+func (p *Partition) CancelAll(now Time, id ModelID, origin uint32) {
+	now = p.clock(now)
+	m, at := p.find(id)
+	if m == nil {
+		return
+	}
+	if m.q.len() > searchMax {
+		p.sweepFor(m, withdrawal{origin: origin, all: true})
+		return
+	}
+
+	// A short queue is filtered at once.
+	p.stats.Searched += uint64(m.q.len())
+	removed := m.q.filter(0, m.q.len(), &m.ranks, func(r *Request) bool {
+		if r.Origin == origin {
+			p.drop(r, vocabulary.Canceled)
+		}
+		return r.Origin == origin
+	})
+	if removed > 0 {
+		p.settle(now, m, at)
+	}
+}

@@ -1,0 +1,146 @@
+package sim
+
+import (
+	"slices"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/engine"
+	"downbeat.dev/core/wire"
+)
+
+// backSession is a backend's session with the engine: its BackendPort.
+type backSession struct {
+	link
+	b      *back
+	h      *engine.Backend
+	closed bool
+	told   control.Told        // to the scheduler
+	fronts map[uint32]*session // of the scheduler's life that the session is with
+	// The checker's: batches sent and not done, GPUs as planned, frontends announced.
+	flights map[uint64]*order
+	gpus    []seenGPU
+	peers   map[uint32]bool
+}
+
+// session is the one with the scheduler that is obeyed; nil: there is none.
+func (b *back) session() *backSession {
+	if b.obeyed < 0 {
+		return nil
+	}
+
+	return b.sessions[b.obeyed]
+}
+
+// tellLead tells the backend who leads.
+func (s *backSession) tellLead() {
+	if sch := s.sch; sch.candidate != nil && !s.b.old {
+		m := wire.Lead{Epoch: sch.epoch, Leads: sch.leads, GPUs: uint32(sch.gpus())}
+		s.b.c.tell(&s.link, fromEngine, func() { s.b.led(sch.index, m) })
+	}
+}
+
+// tellFollow tells a scheduler whom the backend obeys.
+func (b *back) tellFollow(i int, m wire.Follow) {
+	if s := b.sessions[i]; s != nil && s.sch.candidate != nil && !b.old {
+		b.c.tell(&s.link, toEngine, func() {
+			s.told.Follows = &m
+			if m.Alive {
+				s.told.Followed = m.Epoch
+			}
+			s.sch.step()
+		})
+	}
+}
+
+// breakLink cuts the connection; the engine notices after a while, and so does the backend.
+func (s *backSession) breakLink(engine, peer Duration) {
+	c := s.b.c
+	s.up = false
+	c.note("backend's link breaks", int64(s.b.index), int64(s.sch.index), 0)
+	c.after(engine, s.close)
+	s.drop(peer)
+}
+
+// drop lets the backend notice after a while that the connection is gone; then it connects anew.
+func (s *backSession) drop(after Duration) {
+	b := s.b
+	s.up = false
+	b.c.after(after, func() {
+		if b.sessions[s.sch.index] == s {
+			b.lost(s.sch.index)
+			b.connect(s.sch)
+		}
+	})
+}
+
+// close ends the session on the engine's side.
+func (s *backSession) close() {
+	c := s.b.c
+	if s.closed || s.closesLater(c, s.close) {
+		return
+	}
+	s.closed, s.up = true, false
+	c.note("backend closes", int64(s.b.index), int64(len(s.flights)), 0)
+
+	// The checker's accounts change first: closing queues the requests again, and outcomes may come out at once.
+	lost := c.check.backendCloses(s)
+	if !s.orphaned() {
+		s.h.Close()
+		c.check.late(lost)
+	}
+}
+
+// Peers implements engine.BackendPort.
+func (s *backSession) Peers(m []wire.Peer) {
+	for i := range m {
+		s.b.c.check.peer(s, &m[i])
+	}
+}
+
+// Place implements engine.BackendPort.
+func (s *backSession) Place(m []wire.Placement) {
+	c := s.b.c
+	all := slices.Clone(m)
+	c.tell(&s.link, fromEngine, func() { s.b.takePlacements(s, all) })
+	if c.moves != nil {
+		c.moves.noteOrders(len(m))
+	}
+}
+
+// Command implements engine.BackendPort.
+func (s *backSession) Command([]wire.ModelCommand) {}
+
+// Cut implements engine.BackendPort.
+func (s *backSession) Cut(error) {
+	c := s.b.c
+	c.report.Cuts++
+	c.note("cut", int64(s.b.index), 0, 0)
+	c.after(c.within(0, cutMost), func() {
+		if s.up {
+			s.breakLink(0, c.within(0, 100e6))
+		}
+		s.close()
+	})
+}
+
+// cutMost is how long a session takes to end once the engine has given it up.
+const cutMost Duration = 10e6
+
+// Execute implements engine.BackendPort.
+func (s *backSession) Execute(m []engine.Order) {
+	c := s.b.c
+	for i := range m {
+		o := &order{s: s, sent: c.now, epoch: s.sch.epoch}
+		m[i].Message(&o.x)
+		c.check.executed(o)
+		c.report.Batches++
+
+		// A peer of the version before gets what that version's encoding leaves of the order; the checker keeps
+		// the whole.
+		sent := o
+		if s.b.old {
+			sent = c.recodeOrder(o)
+		}
+		c.send(&s.link, fromEngine, LostExecute, c.o.LoseExecute, func() { s.b.accept(sent) })
+	}
+}

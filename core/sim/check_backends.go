@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"downbeat.dev/core/invariants"
+	"downbeat.dev/core/wire"
+)
+
+// seenGPU is a GPU as the engine must see it.
+type seenGPU struct {
+	invariants.GPU
+	step uint64 // the number of the spare step that was ordered last; 0: it has ended
+}
+
+// mayHold says whether a batch may hold a request of a frontend's session.
+func (k *checker) mayHold(s *backSession, number uint32) bool {
+	f := s.fronts[number]
+	switch {
+	case f == nil:
+		return false
+	case f.shut:
+		return f.sch.polls < f.swept
+	}
+	return s.peers[number] || !f.up
+}
+
+func (k *checker) peer(s *backSession, m *wire.Peer) {
+	if m.DataAddr == "" {
+		delete(s.peers, m.Frontend)
+	} else {
+		s.peers[m.Frontend] = true
+	}
+}
+
+func (k *checker) executed(o *order) {
+	s, n := o.s, len(o.x.Items)
+	k.c.note("execute", int64(s.b.index)<<32|int64(o.x.GPU), int64(o.x.Batch), int64(n))
+	if s.closed || s.flights[o.x.Batch] != nil || int(o.x.GPU) >= len(s.gpus) || int(o.x.Model) >= len(s.b.hello.Models) {
+		k.fail("C1: backend %d (closed: %v) got %+v", s.b.index, s.closed, o.x)
+		return
+	}
+
+	// The engine plans with what its sub-cluster measured, which is no less than the quickest of its backends says. A size
+	// that the profile has not is the observer's to object to.
+	table := k.c.leastProfile(s.b, o.x.Model)
+
+	// Orders count from when they leave, the observer on one clock.
+	o.plannedStart, o.plannedExec = o.sent.Add(Duration(o.x.Start)), Duration(table[min(max(n, 1), len(table))-1])
+	planned := invariants.Batch{ID: o.x.Batch, Size: n, Most: len(table), Arrives: int64(o.sent), Start: int64(o.plannedStart),
+		Latest: int64(o.sent.Add(Duration(o.x.Latest))), Finish: int64(o.plannedStart.Add(o.plannedExec))}
+
+	g := &s.gpus[o.x.GPU]
+	k.Send(&g.GPU, planned)
+	k.keepsFloors(o)
+	s.flights[o.x.Batch] = o
+	for i := range o.x.Items {
+		x := &o.x.Items[i]
+		if !k.mayHold(s, x.Frontend) {
+			k.fail("C1: batch %d holds request %d of frontend %d, which has gone or was not announced", o.x.Batch, x.ID, x.Frontend)
+			return
+		}
+
+		q := s.fronts[x.Frontend].key(x.ID)
+		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
+		q.Running++
+
+		// Budgets count microseconds, rounded down.
+		k.Keeps(&planned, uint64(x.Frontend), x.ID, int64(o.sent)+int64(x.Budget)*1000+999)
+	}
+}
+
+// begins is told when a batch will begin on its GPU.
+func (k *checker) begins(o *order, at Time) {
+	if k.c.o.faulty() {
+		return
+	}
+
+	if latest := o.sent.Add(Duration(o.x.Latest)); at > latest || len(o.bad) > 0 {
+		k.fail("C8: batch %d begins at %d, its latest start is %d; failures %v", o.x.Batch, at, latest, o.bad)
+	}
+}
+
+// done is told before the engine takes a Done; it returns the batch when requests of it come back.
+func (k *checker) done(s *backSession, m *wire.Done) (back []*order) {
+	k.c.note("done", int64(s.b.index)<<32|int64(m.GPU), int64(m.Batch), m.FreeIn)
+	o := s.flights[m.Batch]
+	if o == nil {
+		s.sch.book.strays++
+		return nil
+	}
+
+	k.ends(o)
+	for _, x := range m.Failures {
+		k.c.report.Told[x.Reason]++
+		if comesBack(x) {
+			k.returns(s, &o.x.Items[x.Index])
+			back = []*order{o}
+		}
+	}
+
+	delete(s.flights, m.Batch)
+	s.sch.book.served += uint64(len(o.x.Items) - len(m.Failures))
+
+	s.gpus[o.x.GPU].Complete(o.x.Batch, int64(k.c.now.Add(Duration(m.FreeIn))))
+	return back
+}
+
+// returns is told of a request that is queued again.
+func (k *checker) returns(s *backSession, x *wire.Item) {
+	f := s.fronts[x.Frontend]
+	if f.shut {
+		return
+	}
+
+	q := f.key(x.ID)
+	q.lost = true
+	if q.Queued > 0 || f.seatTaken(x.ID) {
+		q.Maybe++
+		return
+	}
+	q.Queued = 1
+}
+
+// ends takes a batch's requests out of it.
+func (k *checker) ends(o *order) {
+	// A scheduler that was paused blames nobody for the time that it was away.
+	away := max(0, o.s.sch.resumed.Sub(o.sent))
+	if last := o.plannedStart.Add(o.plannedExec + watchdog(o.plannedExec) + 200e6 + k.c.o.PollLate + away); k.c.now > last && k.c.o.Unlike == 0 {
+		k.fail("C2: batch %d was given up at %d at the latest, but is still under way", o.x.Batch, last)
+	}
+
+	for i := range o.x.Items {
+		x := &o.x.Items[i]
+		o.s.fronts[x.Frontend].key(x.ID).Running--
+	}
+}
+
+// backendCloses is told before a session ends; its requests are queued again.
+func (k *checker) backendCloses(s *backSession) (lost []*order) {
+	for _, o := range s.flights {
+		k.ends(o)
+		lost = append(lost, o)
+		for i := range o.x.Items {
+			k.returns(s, &o.x.Items[i])
+		}
+	}
+	clear(s.flights)
+	return lost
+}
+
+// late looks at batches that came back, when the engine has taken them: what is late must have an outcome
+// now.
+func (k *checker) late(lost []*order) {
+	for _, o := range lost {
+		for i := range o.x.Items {
+			if x := &o.x.Items[i]; !o.s.fronts[x.Frontend].shut {
+				k.overdue(o.s.fronts[x.Frontend], x.ID, 0)
+			}
+		}
+	}
+}
+
+// obeyed is told when a backend takes an order.
+func (k *checker) obeyed(b *back, o *order) {
+	if o.epoch < b.epoch && !b.old {
+		k.fail("C11: backend %d takes an order of epoch %d after one of epoch %d", b.index, o.epoch, b.epoch)
+	}
+	b.epoch = o.epoch
+}

@@ -1,0 +1,193 @@
+package sim
+
+import (
+	"slices"
+
+	"downbeat.dev/core/invariants"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/sched"
+	"downbeat.dev/core/wire"
+)
+
+// key is the life of one request id in one session. Maybe counts, too, what was lost in two batches: the second drops out
+// only if the first is still queued. Two batches hold it after a Submit came twice.
+type key struct {
+	invariants.Life
+	lost  bool // it came back from a backend that was lost
+	again bool // it is in the Submit that the engine is taking, and was queued before
+}
+
+func (s *session) key(id uint64) *key {
+	for uint64(len(s.keys)) < id {
+		s.keys = append(s.keys, key{})
+	}
+
+	return &s.keys[id-1]
+}
+
+// seatIndex is an id's in the window.
+func (s *session) seatIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
+
+// seatTaken says whether another id may have taken the id's seat over: then a cancel need not find it, and it
+// need not come back from a lost backend.
+func (s *session) seatTaken(id uint64) bool { return s.seats[s.seatIndex(id)] != id }
+
+// submits is told before the engine takes a Submit.
+func (k *checker) submits(s *session, m []wire.Submit) {
+	now := k.c.now
+	k.c.note("submit", int64(s.h.Number()), int64(m[0].ID), int64(len(m)))
+	for i := range m {
+		x, taken := s.key(m[i].ID), s.seatTaken(m[i].ID)
+
+		// The seat is taken whatever happens to the request: the window has one place per id.
+		s.seats[s.seatIndex(m[i].ID)] = m[i].ID
+		by := int64(deadline(now, &m[i]))
+
+		switch {
+		case x.Queued > 0 && taken: // it is not known any more
+			x.Suspect(by)
+			s.sch.book.maybe++
+			continue
+		case x.Queued > 0:
+			x.again = true
+			continue
+		case x.Deadline != 0 && s.sch.e.Queued(m[i].Model)+len(m) > searchMost: // it ended, and a long queue is not searched for it
+			x.Suspect(by)
+			s.sch.book.maybe++
+			continue
+		}
+
+		if x.Maybe > 0 {
+			s.sch.book.maybe++
+		}
+		x.lost, x.again = false, false
+		x.Queue(by)
+	}
+}
+
+// deadline is a Submit's as the engine knows it.
+func deadline(now Time, m *wire.Submit) Time {
+	return now.Add(Duration(max(0, min(m.Budget, sched.SLOLimit))))
+}
+
+// submitted is told when the engine has taken it.
+func (k *checker) submitted(s *session, m []wire.Submit) {
+	for i := range m {
+		switch x := s.key(m[i].ID); {
+		case x.again && x.Queued > 0:
+			s.sch.book.twins++
+		case x.again: // it ended meanwhile, before or after its twin was looked at
+			x.Suspect(int64(deadline(k.c.now, &m[i])))
+			s.sch.book.maybe++
+		}
+		s.key(m[i].ID).again = false
+		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
+	}
+
+	// The bound is about all models, so it is not looked at after every burst.
+	if k.bursts%32 == 0 {
+		k.bounded(s)
+	}
+	k.bursts++
+}
+
+// bounded objects to more queued requests than the engine may hold.
+func (k *checker) bounded(s *session) {
+	o, all := &k.c.o, 0
+	bound := func(id uint32, name string) {
+		queued := s.sch.e.Queued(id)
+		if o.QueueMax > 0 && queued > o.QueueMax {
+			k.fail("C10: %d requests of %s are queued, at most %d", queued, name, o.QueueMax)
+		}
+		all += queued
+	}
+
+	for m, id := range s.ids {
+		if id != 0 {
+			bound(id-1, k.c.models[m].name)
+		}
+	}
+	for i := range s.families {
+		f := &s.families[i]
+		for _, x := range f.Floors {
+			bound(x.ID, f.Name)
+		}
+	}
+
+	if most := o.LiveMax * o.Partitions; all > most {
+		k.fail("C10: %d requests are queued, at most %d", all, most)
+	}
+}
+
+// overdue objects to a request that is queued after its deadline and some grace. A scheduler that was paused looks at its
+// queues when it goes on.
+func (k *checker) overdue(s *session, id uint64, grace Duration) {
+	if at := k.c.now.Add(-grace); s.sch.resumed < at {
+		k.Overdue(&s.key(id).Life, uint64(s.h.Number()), id, int64(at))
+	}
+}
+
+// canceled is told when the engine has taken a Cancel. A queue that is longer than searchMost is searched by and by,
+// and what is found in it too late may run.
+func (k *checker) canceled(s *session, m *wire.Cancel) {
+	if s.key(m.ID).Queued == 0 || s.seatTaken(m.ID) {
+		return
+	}
+	if s.sch.e.Queued(m.Model) <= searchMost {
+		k.fail("C1: request %d of frontend %d is queued after its Cancel", m.ID, s.h.Number())
+	}
+}
+
+// searchMost is how many requests of a model a Cancel looks at, at most.
+const searchMost = 256
+
+func (k *checker) outcome(s *session, m *wire.Outcome) {
+	k.c.note("outcome", int64(s.f.index), int64(m.ID), int64(m.Reason))
+	if m.Reason == 0 || m.Reason >= model.ReasonCount || m.ID == 0 || s.shut {
+		k.fail("C1: outcome %+v of frontend %d (closed: %v)", *m, s.f.index, s.shut)
+		return
+	}
+
+	k.c.report.Told[m.Reason]++
+	x := s.key(m.ID)
+	if x.Queued == 0 && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
+		x.again = false
+		return
+	}
+
+	if !x.lost {
+		k.overdue(s, m.ID, k.c.o.PollLate)
+	}
+	k.End(&x.Life, uint64(s.h.Number()), m.ID, "ended as "+m.Reason.String())
+}
+
+// frontendClosed is told when a session has ended: nothing of it may be heard any more. What it had in a long queue is
+// swept up by and by, and may enter a batch until its engine has been polled to rest once.
+func (k *checker) frontendClosed(s *session, long bool) {
+	s.shut = true
+	if long {
+		s.swept = s.sch.polls + 1
+	}
+
+	for i := range s.keys {
+		if x := &s.keys[i]; long {
+			x.Maybe += x.Queued
+		}
+		s.keys[i].Queued = 0
+	}
+}
+
+// hasLongQueue says whether some queue of a session's scheduler is too long to be searched at once.
+func (k *checker) hasLongQueue(s *session) bool {
+	return slices.ContainsFunc(s.ids, func(id uint32) bool { return id != 0 && s.sch.e.Queued(id-1) > searchMost })
+}
+
+// answered is told of every end of a call.
+func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
+	if k.c.o.faulty() {
+		return
+	}
+	if late := k.c.now > f.calls[id-1].deadline; why == model.ReasonNone && late || local && why != model.Canceled {
+		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, f.calls[id-1].deadline)
+	}
+}
