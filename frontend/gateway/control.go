@@ -182,31 +182,16 @@ func (g *Gateway) controlBody(w http.ResponseWriter, r *http.Request, parameter 
 		return nil
 	}
 
-	var fail *fault
 	s := &jsonScanner{text: body.b}
 	s.eachMember(func(key string) {
 		if key != "parameters" {
 			s.skipAny()
 			return
 		}
-		s.eachMember(func(key string) {
-			if f := parameter(s, strings.Clone(key)); f != nil && fail == nil {
-				fail = f
-
-				// The scanner stops at an error; the fault that is kept says more.
-				s.failAt("refused")
-			}
-		})
+		s.eachMember(func(key string) { s.refuse(parameter(s, strings.Clone(key))) })
 	})
 
-	s.expectEnd()
-	switch {
-	case fail != nil:
-		return fail
-	case s.err != nil:
-		return invalidFault("body: %v", s.err)
-	}
-	return nil
+	return s.finish()
 }
 
 // RepositoryModelLoad loads a model.

@@ -25,38 +25,21 @@ func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
 // parseGenerate reads the object: keys that name inputs are their data, the id is the request's, and parameters may hold
 // inputs, too, beside timeout and priority. Other keys belong to other models and mean nothing to this one.
 func (in *inference) parseGenerate(_ *http.Request, text []byte) *fault {
-	var fail *fault
-	keep := func(s *jsonScanner, f *fault) {
-		if f != nil && fail == nil {
-			fail = f
-
-			// The scanner stops at an error; the fault that is kept says more.
-			s.failAt("refused")
-		}
-	}
-
 	s := &jsonScanner{text: text}
 	s.eachMember(func(key string) {
 		switch {
 		case in.hasInput(key):
-			keep(s, in.parseGenerated(s, key))
+			s.refuse(in.parseGenerated(s, key))
 		case key == "id":
 			in.id = s.readString()
 		case key == "parameters":
-			s.eachMember(func(key string) { keep(s, in.parseGenerateParameter(s, key)) })
+			s.eachMember(func(key string) { s.refuse(in.parseGenerateParameter(s, key)) })
 		default:
 			s.skipAny()
 		}
 	})
 
-	s.expectEnd()
-	switch {
-	case fail != nil:
-		return fail
-	case s.err != nil:
-		return invalidFault("body: %v", s.err)
-	}
-	return nil
+	return s.finish()
 }
 
 func (in *inference) parseGenerateParameter(s *jsonScanner, key string) *fault {

@@ -9,44 +9,27 @@ import (
 // parseRequest reads an inference request object, with the binary tensors that follow it. What it keeps
 // points into text and tail.
 func (in *inference) parseRequest(text, tail []byte) *fault {
-	var fail *fault
-	keep := func(f *fault) {
-		if fail == nil {
-			fail = f
-		}
-	}
-
 	s := &jsonScanner{text: text}
 	s.eachMember(func(key string) {
 		switch key {
 		case "id":
 			in.id = s.readString()
 		case "parameters":
-			keep(in.parseParameters(s))
+			s.refuse(in.parseParameters(s))
 		case "inputs":
-			s.eachElement(func() { tail = in.parseInput(s, tail, keep) })
+			s.eachElement(func() { tail = in.parseInput(s, tail) })
 		case "outputs":
-			s.eachElement(func() { keep(in.parseOutput(s)) })
+			s.eachElement(func() { s.refuse(in.parseOutput(s)) })
 		default:
 			s.skipAny()
 		}
-
-		// The scanner stops at an error; the fault that is kept says more.
-		if fail != nil {
-			s.failAt("refused")
-		}
 	})
 
-	s.expectEnd()
-	switch {
-	case fail != nil:
-		return fail
-	case s.err != nil:
-		return invalidFault("body: %v", s.err)
-	case len(tail) > 0:
-		return invalidFault("body: %d bytes of binary data are left over: the inputs' binary_data_size must add up to all of it", len(tail))
+	f := s.finish()
+	if f == nil && len(tail) > 0 {
+		f = invalidFault("body: %d bytes of binary data are left over: the inputs' binary_data_size must add up to all of it", len(tail))
 	}
-	return nil
+	return f
 }
 
 // takeRaw reads a raw binary request: no JSON, the body is one row of the model's only input, and every
@@ -109,10 +92,9 @@ func (in *inference) parseParameters(s *jsonScanner) *fault {
 }
 
 // parseInput reads one input; its data is parsed once the datatype is known.
-func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) []byte {
+func (in *inference) parseInput(s *jsonScanner, tail []byte) []byte {
 	if len(in.inputs) >= tensorsMax {
-		keep(invalidFault("inputs: more than %d tensors", tensorsMax))
-		s.failAt("refused")
+		s.refuse(invalidFault("inputs: more than %d tensors", tensorsMax))
 		return tail
 	}
 
@@ -140,7 +122,7 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) 
 				case key == "binary_data_size":
 					size = s.readInteger()
 				case isMemoryParameter(key):
-					keep(t.place.parseJSON(s, key))
+					s.refuse(t.place.parseJSON(s, key))
 				default:
 					s.skipAny()
 				}
@@ -157,14 +139,14 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte, keep func(*fault)) 
 	// Binary data lies behind the JSON in the order of the inputs: each takes its part of what is left.
 	switch {
 	case size >= 0 && data != nil:
-		keep(invalidFault("input %q: has data and binary_data_size: give one", t.name))
+		s.refuse(invalidFault("input %q: has data and binary_data_size: give one", t.name))
 	case size > int64(len(tail)):
-		keep(invalidFault("input %q: parameter binary_data_size: %d: only %d bytes of binary data are left", t.name, size, len(tail)))
+		s.refuse(invalidFault("input %q: parameter binary_data_size: %d: only %d bytes of binary data are left", t.name, size, len(tail)))
 	case size >= 0:
 		t.raw, t.given = tail[:size], true
 		tail = tail[size:]
 	case data != nil:
-		keep(in.parseData(&t, data))
+		s.refuse(in.parseData(&t, data))
 	}
 
 	in.inputs = append(in.inputs, t)

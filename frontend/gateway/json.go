@@ -11,9 +11,10 @@ const jsonDepthMax = 64
 // jsonScanner reads one JSON text front to back without building a tree: tensors of a million
 // numbers are parsed in place. After the first error every call reports it again.
 type jsonScanner struct {
-	text []byte
-	pos  int
-	err  error
+	text    []byte
+	pos     int
+	err     error
+	refused *fault // the first of what refuse was told
 	// nonFinite lets NaN, Infinity and -Infinity stand for numbers. JSON does not have them, but Python's
 	// json writes them, and with it Triton's client.
 	nonFinite bool
@@ -23,6 +24,14 @@ func (s *jsonScanner) failAt(format string, args ...any) {
 	// The first error is the cause; those that follow come of it.
 	if s.err == nil {
 		s.err = fmt.Errorf("JSON at byte %d: %s", s.pos, fmt.Sprintf(format, args...))
+	}
+}
+
+// refuse keeps the first fault that is not nil, which says more than where the scanner stops for it.
+func (s *jsonScanner) refuse(f *fault) {
+	if f != nil && s.refused == nil {
+		s.refused = f
+		s.failAt("refused")
 	}
 }
 
@@ -266,4 +275,16 @@ func (s *jsonScanner) expectEnd() {
 	if s.err == nil && (s.peekByte() != 0 || s.pos < len(s.text)) {
 		s.failAt("%s after the end of the object", s.describeNext())
 	}
+}
+
+// finish expects the end of a body, and returns what was wrong with all of it.
+func (s *jsonScanner) finish() *fault {
+	s.expectEnd()
+	switch {
+	case s.refused != nil:
+		return s.refused
+	case s.err != nil:
+		return invalidFault("body: %v", s.err)
+	}
+	return nil
 }

@@ -107,8 +107,8 @@ func (g *Gateway) restLogging(w http.ResponseWriter, r *http.Request) {
 				changes[strings.Clone(key)] = s.readInteger()
 			}
 		})
-		if s.expectEnd(); s.err != nil {
-			writeFault(w, invalidFault("body: %v", s.err))
+		if f := s.finish(); f != nil {
+			writeFault(w, f)
 			return
 		}
 	}

@@ -80,14 +80,13 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 			s.skipAny()
 		}
 	})
-	s.expectEnd()
+	f := s.finish()
 
 	// JSON's numbers have a sign, the registry's have none.
-	f := invalidFault("body: offset %d and byte_size %d: must not be negative", offset, size)
-	switch {
-	case s.err != nil:
-		f = invalidFault("body: %v", s.err)
-	case offset >= 0 && size >= 0:
+	if f == nil && (offset < 0 || size < 0) {
+		f = invalidFault("body: offset %d and byte_size %d: must not be negative", offset, size)
+	}
+	if f == nil {
 		f = g.regions.registerRegion(r.PathValue("region"), key, uint64(offset), uint64(size))
 	}
 	if f != nil {

@@ -53,8 +53,8 @@ func (g *Gateway) restTraceSetting(w http.ResponseWriter, r *http.Request) {
 	if len(text) > 0 {
 		s := &jsonScanner{text: text}
 		s.eachField(func(key string) { changes[strings.Clone(key)] = s.settingValues() })
-		if s.expectEnd(); s.err != nil {
-			writeFault(w, invalidFault("body: %v", s.err))
+		if f := s.finish(); f != nil {
+			writeFault(w, f)
 			return
 		}
 	}

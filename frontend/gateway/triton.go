@@ -271,10 +271,7 @@ func wantsReady(body io.Reader) (bool, *fault) {
 			s.skipAny()
 		}
 	})
-	if s.expectEnd(); s.err != nil {
-		return false, invalidFault("body: %v", s.err)
-	}
-	return ready, nil
+	return ready, s.finish()
 }
 
 // writeProto writes a message as Triton's REST extensions do: the proto's names, 64-bit numbers as
