@@ -12,7 +12,7 @@ import (
 )
 
 // The large state of a sequence stays with the backend whose step left it, and the backend of the next step reads it from there,
-// one-sidedly (decisions 0210, 0246). It is fetched before its lease ends, so that only the backend's death loses it.
+// one-sidedly (decisions 0210, 0247). It is fetched before its lease ends, so that only the backend's death loses it.
 const (
 	stateBytes = 256 << 10        // from which size on, where Options does not say
 	fetchAfter = holdFor / 2      // that no step has followed; a lease lasts for holdFor at least
