@@ -153,7 +153,7 @@ func TestConformanceStatistics(t *testing.T) {
 	load(t, url, "car", 100, 200*time.Millisecond)
 
 	type duration struct{ Count, NS *uint64 }
-	var all struct {
+	type statistics struct {
 		Stats []struct {
 			Executions uint64              `json:"execution_count"`
 			Inference  map[string]duration `json:"inference_stats"`
@@ -167,10 +167,25 @@ func TestConformanceStatistics(t *testing.T) {
 			Responses map[string]any `json:"response_stats"`
 		} `json:"model_stats"`
 	}
-	_, _, text := call(t, "GET", url+"/v2/models/car/stats", nil)
-	if err := json.Unmarshal(text, &all); err != nil || len(all.Stats) != 1 {
-		t.Fatalf("%s: %v", text, err)
-	}
+
+	// An execution is counted when its batch is sent, its time when the backend has reported it, which may be
+	// after its last answer.
+	var all statistics
+	var text []byte
+	until(t, func() bool {
+		all = statistics{}
+		_, _, text = call(t, "GET", url+"/v2/models/car/stats", nil)
+		if err := json.Unmarshal(text, &all); err != nil || len(all.Stats) != 1 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		reported := uint64(0)
+		for _, b := range all.Stats[0].Batches {
+			if b.Compute.Count != nil {
+				reported += *b.Compute.Count
+			}
+		}
+		return reported > 0 && reported == all.Stats[0].Executions
+	})
 
 	s := all.Stats[0]
 	for _, field := range []string{"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"} {
@@ -184,18 +199,13 @@ func TestConformanceStatistics(t *testing.T) {
 
 	// A batch of b takes the emulated GPU b·0.1 ms + 1 ms. It may be measured shorter, on a loaded host
 	// much: its end is awaited, its start is noted late. What is left tells ns from any larger unit.
-	batches := uint64(0)
 	for _, b := range s.Batches {
 		if b.Compute.Count == nil || b.Compute.NS == nil || b.Input.NS == nil || b.Output.NS == nil {
 			t.Fatalf("batch_stats of size %d lack a field: %s", b.Size, text)
 		}
-		batches += *b.Compute.Count
 		if least := *b.Compute.Count * 10_000; *b.Compute.NS < least {
 			t.Errorf("%d batches of %d took %d ns, less than %d", *b.Compute.Count, b.Size, *b.Compute.NS, least)
 		}
-	}
-	if batches == 0 || batches != s.Executions {
-		t.Errorf("batch_stats count %d executions, execution_count is %d", batches, s.Executions)
 	}
 }
 
@@ -282,6 +292,9 @@ func TestConformanceLogging(t *testing.T) {
 	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)), "Traceparent", "nonsense")
 	call(t, "POST", server.URL+"/v2/models/nope/infer", strings.NewReader(sumBody))
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 {
+		t.Errorf("%d lines of 3 calls: %q", len(lines), lines)
+	}
 	for i, want := range [][]string{{"protocol=rest", "model=sum", "version=1", "id=q", "rows=1", "trace=" + trace, "outcome=ok"}, {"id=q", "status=429", "outcome=queue_full"}, {"model=nope", "status=404", "outcome=unknown_model"}} {
 		for _, w := range want {
 			if i >= len(lines) || !strings.Contains(lines[i], w) {
