@@ -49,6 +49,9 @@ type Connection struct {
 	heard   atomic.Int64 // when bytes went either way last, in ns since the epoch
 	first   atomic.Int64 // when the first byte of the REST call under way came, in ns since the epoch; 0: none has
 	closed  bool         // guarded by of.mu
+	remote  net.Addr     // leads back here; made once, for each call of a connection asks for it
+
+	reads, writes deadline
 
 	sent   int64 // what a stranger has sent beyond its allowance; its one reader's
 	atLast int64 // when sent was brought up to date, in ns since the epoch
@@ -102,6 +105,9 @@ func (l boundedListener) Accept() (net.Conn, error) {
 // admitConnection takes a connection in; the one that has been silent longest is closed for it if it must be.
 func (t *Connections) admitConnection(s net.Conn) *Connection {
 	c := &Connection{Conn: s, of: t}
+	c.remote = remoteAddress{s.RemoteAddr(), c}
+	c.reads.beginUnset(s.SetReadDeadline)
+	c.writes.beginUnset(s.SetWriteDeadline)
 
 	// A socket for both families writes an IPv4 address in two ways: Unmap makes them one.
 	if a, err := netip.ParseAddrPort(s.RemoteAddr().String()); err == nil {
@@ -230,6 +236,10 @@ func (c *Connection) AwaitCall() {
 // end is held in memory.
 func (c *Connection) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	for err != nil && n == 0 && c.reads.isLater(err, c.of.epoch) {
+		n, err = c.Conn.Read(b)
+	}
+
 	now := c.of.now()
 	c.heard.Store(now)
 
@@ -254,12 +264,28 @@ func (c *Connection) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (c *Connection) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
+	for err != nil && c.writes.isLater(err, c.of.epoch) {
+		var more int
+		more, err = c.Conn.Write(b[n:])
+		n += more
+	}
 	c.heard.Store(c.of.now())
 	return n, err
 }
 
 // RemoteAddr implements net.Conn.
-func (c *Connection) RemoteAddr() net.Addr { return remoteAddress{c.Conn.RemoteAddr(), c} }
+func (c *Connection) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *Connection) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Connection) SetReadDeadline(t time.Time) error { return c.reads.move(t, c.of.epoch) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *Connection) SetWriteDeadline(t time.Time) error { return c.writes.move(t, c.of.epoch) }
 
 // Close implements net.Conn.
 func (c *Connection) Close() error {

@@ -40,8 +40,9 @@ func TestTensorsAreChecked(t *testing.T) {
 		"one more":             {Tensor{"x", FP64, []int64{TensorBytesMax/8 + 1}, nil}, "at most 1073741824 bytes"},
 		"a product of 2^64":    {Tensor{"x", Bool, []int64{1 << 22, 1 << 21, 1 << 21}, nil}, "at most"},
 		"many texts":           {Tensor{"x", Bytes, []int64{1 << 20, 1 << 20}, nil}, "at most"},
-		"a variable dimension": {Tensor{"x", FP32, []int64{3, -1}, nil}, "dimensions above 0"},
-		"no element":           {Tensor{"x", FP32, []int64{0}, nil}, "dimensions above 0"},
+		"a variable dimension": {Tensor{"x", FP32, []int64{3, -1}, nil}, "dimensions from 0 on"},
+		"no element":           {Tensor{"x", FP32, []int64{3, 0}, nil}, ""},
+		"none of too many":     {Tensor{"x", FP32, []int64{0, TensorBytesMax / 2}, nil}, "at most"},
 		"no datatype":          {Tensor{"x", "float", []int64{1}, nil}, `"x": datatype "float"`},
 	} {
 		err := c.tensor.Check()

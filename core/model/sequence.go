@@ -74,7 +74,7 @@ func (s *Sequence) Check(inputs, outputs []Tensor) error {
 
 	hidden := inputs[len(inputs)-in:]
 	for i := range s.Controls {
-		if err := s.Controls[i].check(&hidden[i]); err != nil {
+		if err := s.Controls[i].checkTensor(&hidden[i]); err != nil {
 			return err
 		}
 	}
@@ -100,8 +100,8 @@ func (s *Sequence) Check(inputs, outputs []Tensor) error {
 	return nil
 }
 
-// check compares a control with its tensor.
-func (c *Control) check(t *Tensor) error {
+// checkTensor compares a control with its tensor.
+func (c *Control) checkTensor(t *Tensor) error {
 	size := t.Datatype.Size()
 	switch {
 	case c.Input != t.Name:

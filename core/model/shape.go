@@ -26,13 +26,13 @@ const (
 // IsOpen reports whether a dimension is known only with a request.
 func (t *Tensor) IsOpen() bool { return slices.Contains(t.Shape, OpenDim) }
 
-// Fits reports whether a shape is the tensor's, whose open dimensions may have any size from 1 on.
+// Fits reports whether a shape is the tensor's, whose open dimensions may have any size from 0 on.
 func (t *Tensor) Fits(shape []int64) bool {
 	if len(shape) != len(t.Shape) {
 		return false
 	}
 	for i, n := range shape {
-		if n < 1 || t.Shape[i] != n && t.Shape[i] != OpenDim {
+		if n < 0 || t.Shape[i] != n && t.Shape[i] != OpenDim {
 			return false
 		}
 	}
@@ -72,7 +72,7 @@ func (i *Info) ClassOf(shapes [][]int64) (string, error) {
 		case shapes[k] == nil:
 			parts = append(parts, leftOut)
 		case !t.Fits(shapes[k]):
-			return "", fmt.Errorf("input %q: shape %v: must be %v, -1 being any size from 1 on", t.Name, shapes[k], t.Shape)
+			return "", fmt.Errorf("input %q: shape %v: must be %v, -1 being any size from 0 on", t.Name, shapes[k], t.Shape)
 		case t.IsOpen():
 			parts = append(parts, joinDims(t, shapes[k]))
 		case i.MayLack(k):
@@ -80,7 +80,7 @@ func (i *Info) ClassOf(shapes [][]int64) (string, error) {
 		}
 	}
 
-	// A backend reads a request's input from somewhere: there must be a byte of it.
+	// A row consists of its inputs' rows: there must be one of them.
 	if !some {
 		return "", fmt.Errorf("inputs: none is given: want one at least")
 	}
@@ -140,10 +140,10 @@ func (t *Tensor) splitDims(part string) []int64 {
 			continue
 		}
 
-		// No dimension has size 0, so that what is no number fits nothing.
+		// No dimension has a size below 0, so that what is no number fits nothing.
 		n, err := strconv.ParseInt(sizes[0], 10, 64)
 		if err != nil {
-			n = 0
+			n = -1
 		}
 		shape[k], sizes = n, sizes[1:]
 	}

@@ -17,6 +17,7 @@ func TestAClassNamesShapes(t *testing.T) {
 		"7x2,-,-":  {{4}, {3, 7, 2}, nil, nil},
 		"7x2,+,-":  {{4}, {3, 7, 2}, {2}, nil},
 		"1x30,+,9": {{4}, {3, 1, 30}, {2}, {9}},
+		"0x30,-,0": {{4}, {3, 0, 30}, nil, {0}},
 	} {
 		got, err := open.ClassOf(shapes)
 		if err != nil || got != class {
@@ -38,7 +39,7 @@ func TestAClassNamesShapes(t *testing.T) {
 func TestWhatFitsNoClassIsTold(t *testing.T) {
 	for want, shapes := range map[string][][]int64{
 		`input "fixed": is missing`:                        {nil, {3, 1, 1}, nil, nil},
-		`input "image": shape [3 0 1]: must be [3 -1 -1]`:  {{4}, {3, 0, 1}, nil, nil},
+		`input "image": shape [0 1 1]: must be [3 -1 -1]`:  {{4}, {0, 1, 1}, nil, nil},
 		`input "image": shape [3 -1 1]: must be [3 -1 -1]`: {{4}, {3, -1, 1}, nil, nil},
 		`input "image": shape [4 1 1]: must be [3 -1 -1]`:  {{4}, {4, 1, 1}, nil, nil},
 		`input "bias": shape [2 1]: must be [2]`:           {{4}, {3, 1, 1}, {2, 1}, nil},
@@ -47,7 +48,7 @@ func TestWhatFitsNoClassIsTold(t *testing.T) {
 			t.Errorf("%v: %q %v, want %s", shapes, class, err, want)
 		}
 	}
-	for _, class := range []string{"", "7", "7x2", "7x2,-", "7x2,-,-,-", "07x2,-,-", "7x2x1,-,-", "7x-2,-,-", "7x0,-,-", "-,-,-", "7x2,?,-", "7x2,-,+", "7x99999999999999999999,-,-", "a,b,c"} {
+	for _, class := range []string{"", "7", "7x2", "7x2,-", "7x2,-,-,-", "07x2,-,-", "7x2x1,-,-", "7x-2,-,-", "7x00,-,-", "7x-0,-,-", "-,-,-", "7x2,?,-", "7x2,-,+", "7x99999999999999999999,-,-", "a,b,c"} {
 		if shapes, err := open.ClassShapes(class); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("shape class %.60q: ", class)) {
 			t.Errorf("class %q: %v %v, want an error that names it", class, shapes, err)
 		}

@@ -23,8 +23,8 @@ func SameTensors(a, b []Tensor) bool {
 // TensorBytesMax bounds one row of one tensor, and so its number of elements.
 const TensorBytesMax = 1 << 30
 
-// Check says what is wrong with the datatype or the shape: every dimension must be above 0, and a row must not take
-// more than TensorBytesMax bytes.
+// Check says what is wrong with the datatype or the shape: no dimension may be below 0, and a row must not take more than
+// TensorBytesMax bytes, those of size 0 counted as 1.
 func (t *Tensor) Check() error {
 	if _, err := ParseDatatype(string(t.Datatype)); err != nil {
 		return fmt.Errorf("%q: %w", t.Name, err)
@@ -32,13 +32,18 @@ func (t *Tensor) Check() error {
 
 	bytes := int64(max(t.Datatype.Size(), 1))
 	for _, n := range t.Shape {
-		if n < 1 || n > TensorBytesMax/bytes {
-			return fmt.Errorf("%q: shape %v of %s: want dimensions above 0 and at most %d bytes", t.Name, t.Shape, t.Datatype, TensorBytesMax)
+		if n < 0 || n > TensorBytesMax/bytes {
+			return fmt.Errorf("%q: shape %v of %s: want dimensions from 0 on and at most %d bytes", t.Name, t.Shape, t.Datatype, TensorBytesMax)
 		}
-		bytes *= n
+
+		// A row without elements must not hide that its other dimensions are too large.
+		bytes *= max(n, 1)
 	}
 	return nil
 }
+
+// IsEmpty reports whether a dimension has size 0, so that rows have no element.
+func (t *Tensor) IsEmpty() bool { return slices.Contains(t.Shape, 0) }
 
 // Varies reports whether rows of the tensor differ in size.
 func (t *Tensor) Varies() bool { return t.Datatype == Bytes }

@@ -127,6 +127,38 @@ func TestTritonsPublishedEnsembleIsAnApplication(t *testing.T) {
 	}
 }
 
+// TestEnsemblesAreWrittenInManyWays: as Triton's tutorials do, with a comma between fields of one name, names with dots, slashes and colons, and all
+// dimensions left to the models.
+func TestEnsemblesAreWrittenInManyWays(t *testing.T) {
+	dir := writeFiles(t, map[string]string{
+		"read_text/config.pbtxt": `name: "read_text" platform: "ensemble" max_batch_size: 256
+input [ { name: "picture" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "letters" data_type: TYPE_FP32 dims: [ -1, -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "find" model_version: -1
+    input_map { key: "pixels:0" value: "picture" }
+    output_map { key: "net/Conv_7/Sigmoid:0" value: "score:0" },
+    output_map { key: "net/concat_3:0" value: "boxes:0" } },
+  { model_name: "read" model_version: -1
+    input_map { key: "input.1" value: "score:0" }
+    output_map { key: "307" value: "letters" } } ] }
+`,
+		"find/config.pbtxt": emulatedModel("pixels:0", "1000", "TYPE_FP32", "net/Conv_7/Sigmoid:0", "120, 160, 1") + `output { name: "net/concat_3:0" data_type: TYPE_FP32 dims: [ 120, 160, 5 ] }`,
+		"read/config.pbtxt": emulatedModel("input.1", "120, 160, 1", "TYPE_FP32", "307", "26, 37"),
+	})
+	r, err := Open(dir)
+	if err != nil || len(r.Errors) > 0 {
+		t.Fatalf("%v, %v", err, r.Errors)
+	}
+	graphs, refused := r.Graphs()
+	if len(refused) > 0 || len(graphs) != 1 || len(graphs[0].Steps) != 2 || len(graphs[0].Steps[1].After) != 1 {
+		t.Fatalf("%d graphs, refused: %v", len(graphs), refused)
+	}
+	if in, out := graphs[0].Inputs[0].Shape, graphs[0].Tensors[graphs[0].Answer[0]].Shape; len(in) != 1 || in[0] != 1000 || len(out) != 2 || out[1] != 37 {
+		t.Errorf("takes %v, gives %v; want the models' shapes", in, out)
+	}
+}
+
 func TestEnsemblesAreChecked(t *testing.T) {
 	step := "ensemble_scheduling { step { model_name: \"m\" model_version: 1 input_map { key: \"x\" value: \"x\" } output_map { key: \"y\" value: \"y\" } } }"
 	const head = "platform: \"ensemble\"" + tail

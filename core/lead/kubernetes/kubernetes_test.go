@@ -19,7 +19,7 @@ import (
 )
 
 // apiServer keeps leases as Kubernetes documents it: resource versions are compared, a name is made once,
-// times are MicroTimes. It stands in for a kube-apiserver, which these tests do not build.
+// times are MicroTimes. It stands in where no kube-apiserver was built: TestLeaseOnAnAPIServer has one.
 type apiServer struct {
 	t       *testing.T
 	mu      sync.Mutex
