@@ -89,7 +89,7 @@ func (p *Partition) admit(now Time, m *model, at int32, deadline Time, pr Priori
 	if place == 0 {
 		m.timer = Never // an earlier head: the timer is to be set anew
 		p.refresh(now, m, at)
-	} else if look && (m.state != ripe || p.avoids(now, m)) {
+	} else if look && (m.state != ripe || m.crowded || p.avoids(now, m)) {
 		p.refresh(now, m, at)
 	}
 	return r, vocabulary.ReasonNone

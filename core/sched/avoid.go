@@ -74,6 +74,7 @@ func (p *Partition) intersection(m *model) Groups {
 		return 0
 	}
 
+	// A long queue is not read to its end, and counts as avoiding nothing.
 	all := m.q.at(0).Avoid
 	for i := 1; all != 0 && i < n; i++ {
 		if all &= m.q.at(i).Avoid; i == searchMax {
@@ -97,7 +98,7 @@ func (p *Partition) setAside(m *model, g Groups) {
 	})
 }
 
-// putBack queues again what setAside took for a GPU, and notes if that was not used.
+// putBack queues again what setAside took for a GPU, and notes whether that GPU was left unused.
 func (p *Partition) putBack(now Time, m *model, g Groups, used bool) {
 	for i := range p.aside {
 		if m.q.full() {
@@ -148,7 +149,7 @@ func (s *bitset) all(yield func(uint32) bool) {
 	}
 }
 
-// postpone takes a candidate out of a heap for which no GPU is idle that it does not avoid: others go before it.
+// postpone takes a candidate out of a heap, for others to go before it: it avoids every GPU that is idle.
 func (r *Ranker) postpone(h *heap) {
 	r.postponed = append(r.postponed, h.top())
 	h.remove(r.rivals, h.top().id)

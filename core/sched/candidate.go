@@ -20,12 +20,16 @@ func (p *Partition) refresh(now Time, m *model, at int32) {
 		return
 	}
 
+	m.crowded = p.isCrowded(m)
 	n := m.q.len()
 	head := m.q.first()
 	ripeAt := m.ripeAt(now)
 	if ripeAt <= now {
 		m.state = ripe
 		p.calm(m, m.queueMax)
+		if m.crowded {
+			p.calm(m, int32(n+n/newsEvery)) // its rank follows its size
+		}
 
 		// From here on the ranker acts; the timer only watches the head's last chance.
 		p.timers.arm(at, head-Time(m.soonest)+1)
@@ -76,9 +80,9 @@ func (p *Partition) calm(m *model, n int32) {
 // by one newsEvery-th.
 const newsEvery = 8
 
-// ripeAt returns when waiting stops being free, or margin before; now for a batch that cannot grow.
+// ripeAt returns when waiting stops being free, or margin before; now for a batch that cannot grow, and in a crowd.
 func (m *model) ripeAt(now Time) Time {
-	if m.q.len() >= int(m.max) {
+	if m.q.len() >= int(m.max) || m.crowded {
 		return now
 	}
 	return m.q.first() - Time(m.lead[m.q.len()+1]+m.margin)
@@ -125,6 +129,9 @@ func (p *Partition) expire(finish Time, m *model) {
 			why = vocabulary.NoBackend
 		}
 		p.drop(m.q.at(k), why)
+		if m.family != nil && m.family.left.holds(m.q.at(k).Deadline) {
+			p.out.Drops[len(p.out.Drops)-1].Rule = LeftBehind
+		}
 	}
 	m.q.pop(k, &m.ranks)
 
@@ -138,7 +145,9 @@ func (p *Partition) expire(finish Time, m *model) {
 func (p *Partition) decay(now Time, m *model, at int32) {
 	m.q.shrink(&p.out.memory)
 
-	m.rate.update(now, m)
+	if m.rate.update(now, m) {
+		p.weigh(m, at)
+	}
 
 	// The look is repeated until nothing is left to fall.
 	if m.rate.demand > 0 && !m.rate.fixed {
@@ -205,11 +214,16 @@ func (p *Partition) withdraw(m *model) {
 // ℓ(n+1)−ℓ(n), so models with a small slope are served first; by its root, or those with a large
 // one would do all the waiting. The debt evens out who suffers, and among equals the model served
 // longest ago comes first. Where batching gains nothing that would be unfair to the model that has a
-// burst: there the oldest head comes first, and the debt hardly counts.
+// burst: there the oldest head comes first, and the debt hardly counts. In a crowd candidates are ripe long before their
+// latest start, and go by that.
 func (m *model) rank(n int) Time { return m.rankIn(&m.execution, n) }
 
 // rankIn is rank with an execution that may not be the intended one.
 func (m *model) rankIn(x *execution, n int) Time {
+	if m.crowded && n > 0 {
+		return (m.q.first() - Time(x.exec[n]) + Time(m.debt)) / 2
+	}
+
 	slope := Time(math.Sqrt(slopeUnit * float64(x.exec[n+1]-x.exec[n])))
 	if m.single && n > 0 {
 		return (m.q.first()-Time(m.slo))/2 + slope + Time(m.debt/16)
@@ -282,7 +296,7 @@ func (p *Partition) form(now Time, m *model, g Grant) bool {
 func (p *Partition) dropHeads(m *model, n int) {
 	for i := range n {
 		p.drop(m.q.at(i), vocabulary.DeadlineCannotBeMet)
-		p.out.Drops[len(p.out.Drops)-1].Windowed = true
+		p.out.Drops[len(p.out.Drops)-1].Rule = Windowed
 	}
 	m.q.pop(n, &m.ranks)
 }

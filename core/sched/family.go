@@ -23,6 +23,7 @@ type family struct {
 	small   int        // so many requests are to grow wherever they are answered, see growAlone
 	longest Duration   // lead of one more where that takes longest
 	steps   steps
+	left    leftBehind
 }
 
 // home is a sub-cluster that serves a family, with the variants that are resident there and accurate
@@ -175,11 +176,12 @@ func (h *home) chooseVariant(m *model, price float64) {
 		}
 	}
 	if h.intended < 0 {
+		// No resident is in time, so an answer is worth nothing; the quickest one loses least.
 		h.intended, h.worth = 0, -price*h.residents[0].cost
 	}
 }
 
-// planBudget is that part.
+// planBudget is the part of its budget that a service with several homes plans with.
 const planBudget = 0.9
 
 // bidRate returns the requests/s that a service with several homes plans for; never 0.
@@ -237,6 +239,8 @@ func (f *family) share(h *home) float64 {
 	if total > 0 {
 		return h.served / total
 	}
+
+	// Nothing was served yet: all of it will be served where the family intends to be.
 	if h == &f.homes[f.main] {
 		return 1
 	}

@@ -111,6 +111,8 @@ func (m *model) due(now Time, x *execution, wide float64) (Time, Duration) {
 // take a GPU.
 func (m *model) dueOf(x *execution, n int, left Duration, wide float64) (due, window Duration) {
 	least := max(1, n)
+
+	// Without a rate no burst can be foreseen: what is queued may grow at once, and an empty queue has the whole budget.
 	switch {
 	case m.rate.perNS > 0:
 	case n > 0:

@@ -19,8 +19,8 @@ const (
 // one is not asked again (decision 0044).
 const UnreadFor Duration = 1e9
 
-// AfterFailure returns what a backend's reason for no output adds to a request's past. untold says that the backend left it to
-// the scheduler to tell the frontend. 0: the request has ended.
+// AfterFailure returns the flags that a request gets when a backend gives a reason instead of an output. untold says that the
+// backend left it to the scheduler to tell the frontend. 0: the request has ended.
 func AfterFailure(why vocabulary.Reason, untold bool) uint8 {
 	switch {
 	case why == vocabulary.BackendLost:
@@ -75,13 +75,15 @@ func ReasonTold(past uint8, why vocabulary.Reason) vocabulary.Reason {
 	return why
 }
 
-// GroupsToAvoid returns which GPUs are not to get a request that is given back: those of the backend that failed it, and of
-// all that could not read from its frontend lately. None where no other one serves its model, or where it did not fail.
-// servedBeside says whether a GPU outside of some groups serves the vocabulary.
+// GroupsToAvoid returns which GPUs must not get a request that is given back: those of the backend that failed it, and those of
+// all backends that could not read from its frontend lately. It is none where no other GPU serves the model, or nothing failed.
+// servedBeside says whether a GPU outside of some groups serves the request's model.
 func GroupsToAvoid(past uint8, failed, unread Groups, servedBeside func(Groups) bool) Groups {
 	if past&(Broke|Unread) == 0 || past&GaveBack == 0 {
 		return 0
 	}
+
+	// No request is spent on finding out again which backends cannot read from its frontend.
 	if past&Unread != 0 && unread != 0 && servedBeside(unread|failed) {
 		return unread | failed
 	}

@@ -81,6 +81,8 @@ func (r *Ranker) Hold(now Time, id GPUID, until Time) {
 		g.held = true
 		r.held++
 	}
+
+	// place applies the hold, now or when the GPU's grant is answered.
 	r.holds[id] = until
 
 	// The hold had moved the time when the GPU is free. Without a batch it is free at once; with one, its Complete says so.
@@ -131,6 +133,7 @@ func (r *Ranker) pickGPU(now Time, lead Duration) (GPUID, bool) {
 		return GPUID(r.idle.first()), true
 	}
 	for r.busy.least <= now.Add(lead) {
+		// Of busy GPUs, the first to be free takes the batch behind its own, if that is in time.
 		id, at := r.busy.top(r.gpus)
 		if at > now.Add(lead) {
 			break

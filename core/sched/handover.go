@@ -18,7 +18,7 @@ func (p *Partition) Learned(id ModelID) Learned {
 // rate is given, or that is unknown is left as it is, and so is one of which nonsense is told.
 func (p *Partition) Learn(now Time, id ModelID, l Learned) {
 	now = p.clock(now)
-	m, _ := p.find(id)
+	m, at := p.find(id)
 	if m == nil || m.rate.fixed || m.q.len() > 0 || !(l.Rate >= 0 && l.Rate <= RateLimit) || l.Margin < 0 || l.Margin > m.slo {
 		return
 	}
@@ -27,6 +27,7 @@ func (p *Partition) Learn(now Time, id ModelID, l Learned) {
 	m.rate.perNS, m.rate.since, m.rate.at = l.Rate/1e9, now.Add(-rateSpan), now
 	m.q.since = m.q.head
 	m.rate.derive(m)
+	p.weigh(m, at)
 	m.margin = l.Margin
 	m.hurry(0, 0) // as far as this profile allows
 }

@@ -56,7 +56,7 @@ func (p *Partition) formPlaced(now Time, m *model, h *home, g Grant) bool {
 	}
 	r, b, _ := p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
 	for b == 0 && from < m.q.len() {
-		if from = p.headBehind(now, m, h, from, g.FreeAt); from < m.q.len() {
+		if from, _ = p.headBehind(now, m, h, from, g.FreeAt); from < m.q.len() {
 			r, b, _ = p.bestWay(now, m, h, from, g.FreeAt, math.Inf(-1))
 		}
 	}

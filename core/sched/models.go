@@ -146,6 +146,7 @@ func (p *Partition) RemoveModel(now Time, id ModelID) {
 		p.leave(m, sub)
 	}
 	p.timers.off(at)
+	p.unweigh(at)
 	p.forgetTables(m)
 	m.live = false
 

@@ -33,6 +33,8 @@ func (r *Ranker) Free(now Time, f Free) {
 	exec := f.FreeAt.Sub(f.Start)
 	g.ahead++
 	*r.order(f.GPU, g.ahead-1) = order{f.Batch, f.Start, exec}
+
+	// With a batch behind its step, the GPU counts as busy for requests again: see unused.
 	if g.spare && g.ahead == 1 {
 		r.spare.followed++
 	}
@@ -52,7 +54,7 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 		return fmt.Errorf("sched: gpu %d: %w", id, ErrUnknown)
 	}
 
-	// Reports may overtake one another, so that the batch need not be the oldest.
+	// Reports may overtake one another, so that the batch need not be the oldest one.
 	k := uint8(0)
 	for k < g.ahead && r.order(id, k).id != b {
 		k++
@@ -79,16 +81,25 @@ func (r *Ranker) Complete(now Time, b BatchID, id GPUID, freeAt Time) error {
 
 	g.ahead -= k + 1
 	for i := range g.ahead {
+		*r.order(id, i) = *r.order(id, i+k+1)
+	}
+	r.replanGPU(now, id, g, freeAt)
+	return nil
+}
+
+// replanGPU moves what is planned on a GPU that is free for its next order at freeAt: each order starts when those before it
+// have really ended.
+func (r *Ranker) replanGPU(now Time, id GPUID, g *gpu, freeAt Time) {
+	for i := range g.ahead {
 		o := r.order(id, i)
-		*o = *r.order(id, i+k+1)
 		freeAt = max(freeAt, o.start).Add(o.exec)
 	}
-
 	g.freeAt = freeAt
+
+	// A granted GPU waits for the partition's answer, and Free places it.
 	if g.state != granted {
 		r.place(now, id, g)
 	}
-	return nil
 }
 
 // order returns the k-th oldest of a GPU's orders.

@@ -62,6 +62,7 @@ type model struct {
 	state    uint8
 	live     bool
 	single   bool // it gains next to nothing by batching
+	crowded  bool // too many models share its GPUs for waiting: see crowd
 
 	pace    Pace
 	rate    rate
@@ -122,7 +123,9 @@ type Partition struct {
 
 	forecasting bool // Rankers have spare work
 	foretold    []foretold
-	places      *places // nil: no service has several homes
+	crowds      []crowd  // by sub-cluster
+	members     []member // by place in models
+	places      *places  // nil: no service has several homes
 	forecastSeq uint64
 }
 
@@ -147,6 +150,7 @@ func (p *Partition) SetGPUs(now Time, subCluster uint32, n int) {
 
 	before := p.gpus[subCluster]
 	p.gpus[subCluster] = int32(max(0, n))
+	p.judgeCrowd(subCluster)
 
 	// What matters to a queue is whether there are any GPUs.
 	for i := range p.models {
@@ -206,7 +210,9 @@ func (p *Partition) Grant(now Time, g Grant) {
 	}
 
 	// The rate comes first: target and variant follow from it, and the batch from these.
-	m.rate.update(now, m)
+	if m.rate.update(now, m) {
+		p.weigh(m, at)
+	}
 	m.load = g.Load
 	if p.avoids(now, m) {
 		p.setAside(m, g.Group)
@@ -265,6 +271,7 @@ func (p *Partition) Advance(now Time) {
 		}
 	}
 	if p.places != nil {
+		// Time alone makes a tentative schedule stale: what it placed for later is due.
 		if p.places.due <= now {
 			p.places.stale, p.places.whole = true, true
 		}

@@ -26,7 +26,7 @@ type Ranker struct {
 	stats     RankerStats
 	busy      agenda
 	spare     *spare // nil: it was never offered any
-	moved     bool   // a GPU's next time may have changed since its Outlook was told
+	moved     bool   // a GPU's next free time may have changed since the latest Outlook
 }
 
 // RankerStats count what a Ranker did since it was made.
@@ -51,6 +51,8 @@ func (r *Ranker) SetNetworkDelay(ctrl, data Duration) {
 func (r *Ranker) Advance(now Time) []Grant {
 	now = r.clock(now)
 	r.grants = r.grants[:0]
+
+	// Time has passed: batches and steps have ended by plan, whether or not their reports are here.
 	r.collect(now)
 	if r.spare != nil {
 		r.watchSteps(now)
@@ -100,6 +102,7 @@ func (r *Ranker) Advance(now Time) []Grant {
 	}
 	r.resume(&r.waiting)
 
+	// Spare work comes last: it takes what no request wanted in this turn.
 	if r.spare != nil {
 		r.startSteps(now)
 	}
@@ -108,6 +111,7 @@ func (r *Ranker) Advance(now Time) []Grant {
 
 // NextWake returns when Advance must be called at the latest; it may be early, never late.
 func (r *Ranker) NextWake() Time {
+	// A grant needs a free GPU, so nothing happens before the first busy one is about to be free.
 	at := r.busy.least
 	switch {
 	case at == Never:

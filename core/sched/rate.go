@@ -22,11 +22,11 @@ func (r *rate) start(now Time, m *model, perSecond float64) {
 	r.derive(m)
 }
 
-// update folds the arrivals since the last one in, when rateStep has passed.
-func (r *rate) update(now Time, m *model) {
+// update folds the arrivals since the last one in, when rateStep has passed, and returns whether it has.
+func (r *rate) update(now Time, m *model) bool {
 	dt := now.Sub(r.at)
 	if dt < rateStep {
-		return
+		return false
 	}
 	if !r.fixed {
 		// Until rateSpan has passed the plain average weighs more than the exponential one.
@@ -38,6 +38,7 @@ func (r *rate) update(now Time, m *model) {
 	}
 	m.q.since, r.at = m.q.head+uint32(m.q.n), now
 	r.derive(m)
+	return true
 }
 
 // derive brings up to date what follows from the rate. Of a family that is also which variant it intends

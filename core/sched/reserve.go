@@ -70,27 +70,52 @@ func (p *Partition) mayTake(now Time, f *family, at *place, o *Outlook) bool {
 // does, which has found none.
 func (p *Partition) nextHead(now Time, m *model) int {
 	f := m.family
-	next := m.q.len()
+	next, left := m.q.len(), false
 	for k := range f.homes {
 		h := &f.homes[k]
 		if int(h.sub) >= len(p.places.free) || p.places.free[h.sub].N == 0 || h.refused > now {
 			continue
 		}
-		next = min(next, p.headBehind(now, m, h, f.placed, p.places.free[h.sub].Free[0]))
+		behind, possible := p.headBehind(now, m, h, f.placed, p.places.free[h.sub].Free[0])
+		next, left = min(next, behind), left || possible
+	}
+
+	if left {
+		f.left.note(now, &m.q, f.placed, next)
 	}
 	return next
 }
 
-// headBehind returns the place of the first request behind another that allows a larger batch on a GPU of a home.
-func (p *Partition) headBehind(now Time, m *model, h *home, first int, freeAt Time) int {
-	next := m.q.len()
+// leftBehind are the deadlines between which requests were passed over although a batch of them was possible: it would
+// not have kept up. It names the rule that dropped them, and decides nothing.
+type leftBehind struct{ first, last Time }
+
+// note takes in that the requests from place first up to place next were passed over at a time.
+func (l *leftBehind) note(now Time, q *queue, first, next int) {
+	from := q.at(first).Deadline
+
+	if l.last >= now {
+		from = min(from, l.first) // those before have not ended yet
+	}
+	l.first, l.last = from, max(l.last, q.at(next-1).Deadline)
+}
+
+// holds says whether a request with a deadline was passed over.
+func (l *leftBehind) holds(deadline Time) bool { return l.first <= deadline && deadline <= l.last }
+
+// headBehind returns the place of the first request behind another that allows a larger batch on a GPU of a home, and whether
+// the other allows one at all.
+func (p *Partition) headBehind(now Time, m *model, h *home, first int, freeAt Time) (next int, possible bool) {
+	next = m.q.len()
 	for _, i := range [...]int{0, h.cheapest} {
 		x := &h.residents[i].execution
 		n := p.fit(now, m, x, first, freeAt)
+		possible = possible || n > 0
 		if n >= int(x.max) {
-			return first + 1
+			next = first + 1
+			break
 		}
 		next = min(next, p.firstAllowing(now, m, x, first+1, n+1, freeAt))
 	}
-	return next
+	return next, possible
 }

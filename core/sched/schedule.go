@@ -8,6 +8,8 @@ func (p *Partition) placeQueues(now Time) {
 	if len(s.set) == 0 {
 		return
 	}
+
+	// The schedule fills a copy of the outlooks: what it places is tentative, and no GPU is taken by it.
 	copy(s.free, s.outlooks)
 
 	// A GPU that is free by the time a batch gets there counts as free.
@@ -44,6 +46,8 @@ func (p *Partition) placeQueues(now Time) {
 func (p *Partition) chooseQueued() (all bool) {
 	s := p.places
 	s.round++
+
+	// The list is cleaned only now and then, so that its cost is shared by many schedules.
 	if s.looked >= len(s.queued) && (len(s.queued) <= placedMax || s.looked >= cleanAfter*len(s.queued)) {
 		s.queued, s.looked = p.keepQueued(s.queued[:0], s.queued), 0
 		s.round++
@@ -91,8 +95,8 @@ func (p *Partition) keepQueued(kept, some []int32) []int32 {
 	return kept
 }
 
-// mostUrgent returns the service whose next request that has no place must start first where it intends to be served; nil: all
-// have places.
+// mostUrgent returns the service whose first request without a place must start before all others', each where it intends to be
+// served; nil: all requests have places.
 func (p *Partition) mostUrgent() (best *model) {
 	first := Never
 	for _, at := range p.places.set {

@@ -193,7 +193,8 @@ func (s *script) act() {
 			len(b.Requests), time.Duration(b.ExecAt), time.Duration(b.Finish), time.Duration(b.Latest), ids)
 	}
 	for _, x := range drops {
-		fmt.Fprintf(&s.out, "%v drop %d: %v\n", time.Duration(s.now), x.ID, x.Reason)
+		rule := [...]string{Expired: "", Windowed: ", windowed", LeftBehind: ", left behind"}[x.Rule]
+		fmt.Fprintf(&s.out, "%v drop %d: %v%s\n", time.Duration(s.now), x.ID, x.Reason, rule)
 	}
 	s.s.reset()
 }

@@ -135,6 +135,7 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 		return fmt.Errorf("sched: model %d: %w", id, ErrKnown)
 	}
 
+	// Places of removed models are used again; the table grows only without one.
 	if n := len(p.free); n == 0 {
 		p.models = append(p.models, model{})
 		p.free = append(p.free, int32(len(p.models)-1))
@@ -152,6 +153,7 @@ func (p *Partition) AddService(now Time, id ModelID, s Service) error {
 
 	// The rate is last: it chooses variants among what describe has written.
 	d.rate.start(now, d, s.Rate)
+	p.weigh(d, at)
 	if p.forecasting {
 		p.expectAgain(at)
 		p.foretell(now, d, at)
@@ -184,6 +186,7 @@ func (p *Partition) ChangeService(now Time, id ModelID, s Service) error {
 		d.load = 0 // the load of GPUs that are no longer its own
 	}
 	d.relearn(now, s.Rate)
+	p.weigh(d, at)
 
 	// The queue is cut to its new limit before settle offers what it still holds.
 	p.truncate(d)

@@ -38,7 +38,7 @@ type SpareStats struct {
 }
 
 const (
-	// SpareStepMost is the longest step: what all requests leave to a GPU that is taken at a bad moment.
+	// SpareStepMost is the longest step: a request that comes just after a step began waits no longer for its GPU.
 	SpareStepMost Duration = 10_000_000
 	// spareStepTight is the longest step while the GPUs' time is scarce.
 	spareStepTight Duration = 2_000_000
@@ -55,7 +55,7 @@ type spare struct {
 	count  int       // steps that run
 	// followed are those of them that have a batch behind them.
 	followed int
-	watch    []GPUID // GPUs that are idle by plan, but whose step has not been told to have ended
+	watch    []GPUID // GPUs whose step has ended by plan, and whose driver has not reported it yet
 	out      []SpareStep
 	turn     [spareSlots + 1]int32 // scratch of spareRoom
 	stats    SpareStats
@@ -92,6 +92,8 @@ func (r *Ranker) OfferSpare(now Time, w SpareWork) error {
 	}
 
 	s, least := r.spare, 0.0
+
+	// Known work keeps what it got: an offer that only changes its terms is no new start.
 	for i := range s.works {
 		if s.works[i].ID == w.ID {
 			s.works[i].SpareWork, s.works[i].suspended = w, false
@@ -141,7 +143,7 @@ func (s *spare) ownerOf(id GPUID) uint32 {
 	return s.owners[id]
 }
 
-// WithdrawSpare forgets spare work. Its steps that run are to be answered still.
+// WithdrawSpare forgets spare work. Steps of it that run must still be answered by EndSpare.
 func (r *Ranker) WithdrawSpare(now Time, id WorkID) {
 	r.clock(now)
 	if r.spare == nil {
@@ -170,7 +172,7 @@ func (r *Ranker) Forecast(now Time, f Forecast) {
 	}
 }
 
-// HasSpare tells whether spare work was ever offered: forecasts of before were ignored.
+// HasSpare tells whether spare work was ever offered. Forecasts that came before it were ignored.
 func (r *Ranker) HasSpare() bool { return r.spare != nil }
 
 // ForgetForecasts forgets when models may want GPUs. It is for a driver that has stopped forecasts, and begins them anew:
@@ -203,15 +205,7 @@ func (r *Ranker) EndSpare(now Time, id GPUID, epoch uint32, freeAt Time) error {
 	}
 	r.forgetStep(id, g, freeAt.Sub(x.start))
 
-	// Batches granted behind the step start when it has really ended.
-	for i := range g.ahead {
-		o := r.order(id, i)
-		freeAt = max(freeAt, o.start).Add(o.exec)
-	}
-	g.freeAt = freeAt
-	if g.state != granted {
-		r.place(now, id, g)
-	}
+	r.replanGPU(now, id, g, freeAt)
 	return nil
 }
 
@@ -320,6 +314,8 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	start := max(r.soon(now), g.freeAt)
 	end := start.Add(w.Step)
 	s.steps[id] = running{work: w.ID, step: w.Step, start: start, end: end}
+
+	// Work pays for its step now: waiting for the step's end, it would get every other idle GPU meanwhile.
 	w.used += float64(w.Step) / w.Weight
 	w.running++
 	s.count++
@@ -333,8 +329,8 @@ func (r *Ranker) startStep(now Time, id GPUID, g *gpu, w *offered) {
 	r.busy.set(r.gpus, id)
 }
 
-// watchSteps looks at the GPUs that are idle by plan and whose step should have been told to have ended. They get nothing
-// for as long as another step: endWait.
+// watchSteps handles steps whose end should have been reported by now. Their GPUs count as busy for one more step; endWait
+// then gives the step up.
 func (r *Ranker) watchSteps(now Time) {
 	s := r.spare
 	for k := 0; k < len(s.watch); {
@@ -347,6 +343,7 @@ func (r *Ranker) watchSteps(now Time) {
 		s.watch[k] = s.watch[len(s.watch)-1]
 		s.watch = s.watch[:len(s.watch)-1]
 
+		// The agenda wakes endWait when the extra time is over.
 		x.late = true
 		g.freeAt = r.soon(now).Add(x.step)
 		r.idle.clear(uint32(id))
@@ -355,7 +352,7 @@ func (r *Ranker) watchSteps(now Time) {
 	}
 }
 
-// watchAt returns when the first of them should have been told of.
+// watchAt returns when the first report of a watched step is due.
 func (r *Ranker) watchAt() Time {
 	at := Never
 	for _, id := range r.spare.watch {
@@ -364,7 +361,7 @@ func (r *Ranker) watchAt() Time {
 	return at
 }
 
-// unwatch takes a GPU from those that are idle by plan.
+// unwatch stops waiting for the report of a GPU's step.
 func (s *spare) unwatch(id GPUID) {
 	for k := range s.watch {
 		if s.watch[k] == id {
@@ -375,14 +372,14 @@ func (s *spare) unwatch(id GPUID) {
 	}
 }
 
-// endWait ends the time that a late step was given: the news of its end counts as lost. The GPU is not to blame.
+// endWait ends the extra time of a late step: the report of its end counts as lost. The GPU is not to blame.
 func (r *Ranker) endWait(id GPUID, g *gpu) {
 	if g.ahead == 0 && r.spare.steps[id].late {
 		r.loseStep(id, g)
 	}
 }
 
-// loseStep gives up to hear of a step's end, and suspends its work: it hangs, or its driver does not tell.
+// loseStep gives up waiting for a step's end and suspends its work: the step hangs, or its driver does not report.
 func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	r.forgetStep(id, g, 0)
 	r.spare.stats.Lost++
@@ -391,7 +388,7 @@ func (r *Ranker) loseStep(id GPUID, g *gpu) {
 	}
 }
 
-// Suspended reports whether spare work gets no steps until it is offered anew, since the end of one was not told.
+// Suspended reports whether spare work gets no steps until it is offered anew, since the end of a step was never reported.
 func (r *Ranker) Suspended(id WorkID) bool {
 	if r.spare == nil {
 		return false

@@ -16,19 +16,22 @@ const (
 	spareSlots = 16
 	// spareGapLeast keeps a model from wanting GPUs faster than that.
 	spareGapLeast Duration = 100_000
+	// spareMany is from how many GPUs on a batch that waits behind a step costs those behind it nothing to speak of.
+	spareMany = 8
 )
 
 // spareRoom returns how many steps of a length may start now. A step must keep no batch beyond its latest start. So
 // whenever one is due during the step, as many GPUs must be idle or have become free as batches that are due during it
 // may have taken until then: of the known candidates, should a burst join each, and of requests still to come. What is
-// due after the step's end finds its GPU free again. No step is longer than the time that requests still to come leave.
+// due after the step's end finds its GPU free again; of few GPUs what may begin before the step's end counts as well, see
+// sooner. No step is longer than the time that requests still to come leave.
 // It takes time in proportion to the models and GPUs.
 func (r *Ranker) spareRoom(now Time, step Duration) int {
 	s := r.spare
 	balance := &s.turn
 	*balance = [spareSlots + 1]int32{}
 
-	width := step/spareSlots + 1
+	width, sooner := step/spareSlots+1, r.sooner()
 	var due [spareSlots]bool
 	for i := range s.wants {
 		w := &s.wants[i]
@@ -43,7 +46,7 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 
 		at := w.gap
 		if w.due != Never {
-			at = max(0, w.due.Sub(now))
+			at = max(0, w.due.Sub(now)-Duration(sooner*float64(w.window)))
 		}
 
 		// Each batch may take its GPU a window before it is due.
@@ -69,6 +72,13 @@ func (r *Ranker) spareRoom(now Time, step Duration) int {
 		}
 	}
 	return room
+}
+
+// sooner is by what share of its window a batch counts as due before it is. Behind a step a batch begins at its latest
+// start, where an idle GPU would have begun it earlier: what it ends later is the next one's, until nothing waits. On a
+// lone GPU somebody pays for that as soon as its time gets short; many GPUs share it.
+func (r *Ranker) sooner() float64 {
+	return max(0, float64(spareMany-r.count)/(spareMany-1))
 }
 
 // taken notes that a model gets a GPU. What it leaves may want one at once, until its next forecast says otherwise.

@@ -110,18 +110,19 @@ func TestSpareTakesIdleGPUs(t *testing.T) {
 }
 
 // TestSpareLeavesGPUsForCandidates: a candidate that must start before a step would end keeps a GPU idle, and one that
-// may start later does not.
+// may start later does not. Of few GPUs one that may start soon after keeps one, too.
 func TestSpareLeavesGPUsForCandidates(t *testing.T) {
 	for _, c := range []struct {
 		at   Time // of the offer; the request came at 0, and must be sent by 35 ms
+		gpus int
 		want string
-	}{{Time(20 * ms), "[1 0]"}, {Time(27 * ms), "[1]"}} {
-		x := newSpareRig(t, 2)
+	}{{Time(15 * ms), 2, "[1 0]"}, {Time(20 * ms), 2, "[1]"}, {Time(20 * ms), 8, "[7 6 5 4 3 2 1 0]"}, {Time(27 * ms), 8, "[7 6 5 4 3 2 1]"}} {
+		x := newSpareRig(t, c.gpus)
 		x.ask()
 		x.now = c.at
 		x.offer(SpareWork{ID: 1, Step: 10 * ms, Weight: 1})
 		if got := fmt.Sprint(gpusOf(x.steps)); got != c.want {
-			t.Errorf("offered at %d ms: steps on %s, want on %s", c.at/Time(ms), got, c.want)
+			t.Errorf("offered at %d ms to %d GPUs: steps on %s, want on %s", c.at/Time(ms), c.gpus, got, c.want)
 		}
 
 		var ran []Batch

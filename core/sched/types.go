@@ -82,6 +82,15 @@ func (b *Batch) Keep() []Request {
 // Drop tells that a request ended without an output.
 type Drop struct {
 	Request
-	Reason   vocabulary.Reason
-	Windowed bool // it was given up so that those behind it are answered in time
+	Reason vocabulary.Reason
+	Rule   DropRule // where Reason is DeadlineCannotBeMet: what decided it
 }
+
+// DropRule is the decision by which a queued request's deadline could not be met.
+type DropRule uint8
+
+const (
+	Expired    DropRule = iota // no GPU came while a batch of one could still meet the deadline
+	Windowed                   // given up at a grant, so that those behind it are answered in time
+	LeftBehind                 // the batches that it allowed were too small to keep up with the load (decision 0230)
+)

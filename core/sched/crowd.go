@@ -1,0 +1,156 @@
+package sched
+
+import "math"
+
+// Crowd sums up the plain models that share a sub-cluster's GPUs. Waiting for one more request is free only if a GPU is
+// free at the end of the wait. Where many models share few GPUs it often is not: all are in batches, and the next one
+// that ends is further away than a batch may be late. There nobody waits.
+type Crowd struct {
+	Models  int
+	Demand  float64 // Σ over these, in millionths of a GPU
+	Spans   float64 // Σ demand·ℓ(T)
+	Leeways float64 // Σ demand·ln(leeway)
+}
+
+// crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
+// must come to one judgement, whichever models are theirs.
+type crowd struct {
+	own, others Crowd
+	dense       bool
+}
+
+// member is a model's part in its crowd.
+type member struct {
+	sub uint32
+	Crowd
+}
+
+const (
+	// crowdModels is how many models for each GPU make a crowd: fewer mostly find a GPU that others left idle.
+	crowdModels = 3
+	// crowdTurns is how many turns a batch must be able to be late, in the geometric mean weighted by demand, for its
+	// model to wait. The cells of the grid in which waiting loses have 0.4 to 1.9, all others 2.7 and more.
+	crowdTurns = 2.3
+)
+
+// leeway returns how late a batch of the target size may be: one request of it is lost for each slope after its
+// frontrun.
+func (x *execution) leeway() float64 {
+	t := x.target
+	return float64(t) * float64(x.exec[t+1]-x.exec[t])
+}
+
+// weigh brings a model's part in the crowd of its sub-cluster up to date with its rate.
+func (p *Partition) weigh(m *model, at int32) {
+	// Services with a choice of variants or homes are placed ahead of time: they are no part of it.
+	if m.family != nil {
+		p.unweigh(at)
+		return
+	}
+
+	for int(at) >= len(p.members) {
+		p.members = append(p.members, member{})
+	}
+	for int(m.sub) >= len(p.crowds) {
+		p.crowds = append(p.crowds, crowd{})
+	}
+
+	// Models that nothing is known of yet weigh next to nothing, but do: before the first rates they are all there is.
+	demand := float64(max(1, m.rate.demand))
+	part := Crowd{1, demand, demand * float64(m.exec[m.target]), demand * math.Log(max(1, m.leeway()))}
+	p.replaceMember(at, member{m.sub, part})
+}
+
+// unweigh takes a model's part out of its crowd.
+func (p *Partition) unweigh(at int32) {
+	if int(at) < len(p.members) {
+		p.replaceMember(at, member{})
+	}
+}
+
+// replaceMember puts one part in the place of another, and judges each crowd that this changes once.
+func (p *Partition) replaceMember(at int32, next member) {
+	last := p.members[at]
+	p.members[at] = next
+
+	if last.Models > 0 {
+		own := &p.crowds[last.sub].own
+		own.add(last.Crowd, -1)
+
+		// What rounding has left goes with the last one.
+		if own.Models == 0 {
+			*own = Crowd{}
+		}
+		if next.Models == 0 || next.sub != last.sub {
+			p.judgeCrowd(last.sub)
+		}
+	}
+	if next.Models > 0 {
+		p.crowds[next.sub].own.add(next.Crowd, 1)
+		p.judgeCrowd(next.sub)
+	}
+}
+
+// add adds another's sums by times: −1 takes them out.
+func (c *Crowd) add(x Crowd, by float64) {
+	c.Models += int(by) * x.Models
+	c.Demand += by * x.Demand
+	c.Spans += by * x.Spans
+	c.Leeways += by * x.Leeways
+}
+
+// AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.
+func (p *Partition) AddCrowds(sums []Crowd) []Crowd {
+	for len(sums) < len(p.crowds) {
+		sums = append(sums, Crowd{})
+	}
+	for sub := range p.crowds {
+		sums[sub].add(p.crowds[sub].own, 1)
+	}
+	return sums
+}
+
+// SetCrowds tells the sums over all Partitions, by sub-cluster, as AddCrowds has put them together. They are in force
+// until they are told again, and what changes in this Partition meanwhile counts on top. A Partition that is alone
+// need not be told.
+func (p *Partition) SetCrowds(sums []Crowd) {
+	for sub := range p.crowds {
+		c := &p.crowds[sub]
+		c.others = Crowd{}
+		if sub < len(sums) {
+			c.others = sums[sub]
+			c.others.add(c.own, -1)
+		}
+		p.judgeCrowd(uint32(sub))
+	}
+}
+
+// judgeCrowd finds whether batches of a sub-cluster can be late by less than crowdTurns turns. When all of its GPUs are
+// in batches the next one is free a turn later: the mean ℓ(T) of what runs, divided by their number.
+func (p *Partition) judgeCrowd(sub uint32) {
+	if int(sub) >= len(p.crowds) {
+		return
+	}
+	c := &p.crowds[sub]
+	gpus, all := p.gpusOf(sub), c.own
+	all.add(c.others, 1)
+
+	c.dense = gpus > 0 && all.Models >= crowdModels*gpus && all.Demand > 0
+	if c.dense {
+		turn := all.Spans / all.Demand / float64(gpus)
+		c.dense = all.Leeways/all.Demand < math.Log(crowdTurns*turn)
+	}
+}
+
+// isCrowded says whether a model's batches must not wait.
+func (p *Partition) isCrowded(m *model) bool {
+	return m.family == nil && int(m.sub) < len(p.crowds) && p.crowds[m.sub].dense
+}
+
+// gpusOf returns how many GPUs a sub-cluster has.
+func (p *Partition) gpusOf(sub uint32) int {
+	if int(sub) >= len(p.gpus) {
+		return 0
+	}
+	return int(p.gpus[sub])
+}
