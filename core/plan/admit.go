@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -13,6 +14,7 @@ type Session struct {
 	App     Application
 	Rate    float64 // frames/s
 	Latency time.Duration
+	Grain   time.Duration // of latencies that are offered; 0: 1 ns
 }
 
 // Trial runs what is admitted and one session more in virtual time and reports whether all keep their
@@ -24,8 +26,8 @@ type Admission struct {
 	Admitted bool
 	Budgets  StageBudgets // of the session if Admitted
 	Refusal  error        // why not: an InfeasibleError, or ErrTrial
-	// What would be admitted instead, 0 for nothing: the highest rate at the latency, and the
-	// shortest latency at the rate.
+	// What would be admitted instead, 0 for nothing that was tried: a rate at the latency, with three digits, so that who is told it can ask
+	// for it, and a latency at the rate.
 	OfferRate    float64
 	OfferLatency time.Duration
 	// The budgets of these two.
@@ -37,16 +39,16 @@ type Admission struct {
 var ErrTrial = errors.New("a session's frames would be late in a trial")
 
 const (
+	trialsMost      = 3   // of an answer: the decision's, and those that confirm offers
 	offerSteps      = 12  // halvings of the interval in which an offer is looked for
-	offerTrials     = 3   // trials for each offer
 	offerResolution = 256 // of splits on the way to an offer
 	offerLatencyMax = 8   // times the latency that was asked for
 )
 
 // Admit decides whether a session may open (UNIFIED U9): its demand beside what everybody else needs at
 // the floors must fit the capacity of each kind, u*·N, and the trial must pass. used and capacity are by kind, in
-// GPUs. A refusal carries the best rate and the best latency that would be admitted. The error is of
-// input that makes no sense.
+// GPUs. A refusal carries a rate and a latency that would be admitted, where those that were tried are. The error is of input that makes no
+// sense.
 func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) {
 	if len(used) != len(capacity) {
 		return Admission{}, refuse("number of kinds in use", len(used), fmt.Sprint(len(capacity)))
@@ -63,7 +65,7 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 
 	// Demand is quick to test and refuses most that cannot be kept; the trial has the last word.
 	t := &admitting{s: &s, used: used, capacity: capacity, trial: trial}
-	budgets, refusal := t.test(s.Rate, s.Latency, 2048)
+	budgets, refusal := t.test(s.Rate, s.Latency, splitResolution)
 	var infeasible *InfeasibleError
 	switch {
 	case refusal == nil && t.passes(s.Rate, s.Latency, budgets):
@@ -76,8 +78,7 @@ func Admit(s Session, used, capacity []float64, trial Trial) (Admission, error) 
 
 	// A refusal without an offer would only be asked again.
 	a := Admission{Refusal: refusal}
-	t.offerRate(&a)
-	t.offerLatency(&a)
+	t.lookForOffers(&a)
 	return a, nil
 }
 
@@ -85,6 +86,7 @@ type admitting struct {
 	s              *Session
 	used, capacity []float64
 	trial          Trial
+	trials         int // so far
 }
 
 // test splits the latency and compares demand with capacity.
@@ -106,11 +108,68 @@ func (t *admitting) test(rate float64, latency time.Duration, resolution int) (S
 }
 
 func (t *admitting) passes(rate float64, latency time.Duration, b StageBudgets) bool {
+	t.trials++
 	return t.trial == nil || t.trial(rate, latency, b)
 }
 
-// offerRate looks for the highest rate at the latency that was asked for.
-func (t *admitting) offerRate(a *Admission) {
+// lookForOffers looks for what would be admitted instead. Each trial takes as long as the decision's, so there are few: where the trial refused, half
+// the rate is tried, and by demand what fits and half of it. A cluster that passes none of these is full, and a longer latency was not
+// seen to help it (decision 0281).
+func (t *admitting) lookForOffers(a *Admission) {
+	byTrial := errors.Is(a.Refusal, ErrTrial)
+
+	fits := t.rateThatFits()
+	rates := []float64{threeDigits(fits), threeDigits(fits / 2)}
+	if byTrial {
+		rates = rates[1:]
+	}
+	for _, rate := range rates {
+		if b, ok := t.confirm(rate, t.s.Latency); ok {
+			a.OfferRate, a.RateBudgets = rate, b
+			break
+		}
+	}
+	if fits > 0 && a.OfferRate == 0 {
+		return
+	}
+
+	// By demand the latency that was asked for fits already where the trial refused it.
+	fitting := t.latencyThatFits()
+	latencies := []time.Duration{fitting, fitting * 3 / 2}
+	if byTrial {
+		latencies = latencies[1:]
+	}
+	for _, latency := range latencies {
+		if g := t.s.Grain; g > 0 {
+			latency = (latency + g - 1) / g * g
+		}
+		if b, ok := t.confirm(t.s.Rate, latency); ok {
+			a.OfferLatency, a.LatencyBudgets = latency, b
+			break
+		}
+	}
+}
+
+// confirm decides about a rate and a latency as if they were asked for; of 0 there is nothing to decide, nor after the last trial.
+func (t *admitting) confirm(rate float64, latency time.Duration) (StageBudgets, bool) {
+	if rate == 0 || latency == 0 || t.trials == trialsMost {
+		return StageBudgets{}, false
+	}
+	b, err := t.test(rate, latency, splitResolution)
+	return b, err == nil && t.passes(rate, latency, b)
+}
+
+// threeDigits is a number with three digits, no larger than it was.
+func threeDigits(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	scale := math.Pow10(2 - int(math.Floor(math.Log10(x))))
+	return math.Floor(x*scale) / scale
+}
+
+// rateThatFits is the highest rate that fits by demand with the latency that was asked for; 0: none.
+func (t *admitting) rateThatFits() float64 {
 	low, high := 0.0, t.s.Rate
 	for range offerSteps {
 		middle := (low + high) / 2
@@ -120,23 +179,16 @@ func (t *admitting) offerRate(a *Admission) {
 			high = middle
 		}
 	}
-
-	// A hair below the highest rate that fits is what a trial passes, or somewhat less.
-	for rate, tries := low, 0; rate > 0 && tries < offerTrials; rate, tries = rate*0.85, tries+1 {
-		if b, err := t.test(rate, t.s.Latency, 2048); err == nil && t.passes(rate, t.s.Latency, b) {
-			a.OfferRate, a.RateBudgets = rate, b
-			return
-		}
-	}
+	return low
 }
 
-// offerLatency looks for the shortest latency at the rate that was asked for.
-func (t *admitting) offerLatency(a *Admission) {
+// latencyThatFits is the shortest latency that fits by demand at the rate that was asked for; 0: none.
+func (t *admitting) latencyThatFits() time.Duration {
 	low, high := t.s.Latency, t.s.Latency*offerLatencyMax
 
 	// A rate that does not fit with eight times the latency needs GPUs, not time.
 	if _, err := t.test(t.s.Rate, high, offerResolution); err != nil {
-		return
+		return 0
 	}
 
 	for range offerSteps {
@@ -147,12 +199,5 @@ func (t *admitting) offerLatency(a *Admission) {
 			low = middle
 		}
 	}
-
-	// A quarter longer at each try: the trial sees what demand by itself does not.
-	for latency, tries := high, 0; latency <= t.s.Latency*offerLatencyMax && tries < offerTrials; latency, tries = latency*5/4, tries+1 {
-		if b, err := t.test(t.s.Rate, latency, 2048); err == nil && t.passes(t.s.Rate, latency, b) {
-			a.OfferLatency, a.LatencyBudgets = latency, b
-			return
-		}
-	}
+	return high
 }

@@ -100,7 +100,7 @@ func BenchmarkAdmit(b *testing.B) {
 	for name, capacity := range map[string]float64{"admitted": 10, "refused": 0.1} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Admit(Session{app, 30, 200 * time.Millisecond}, []float64{0}, []float64{capacity}, nil); err != nil {
+				if _, err := Admit(Session{App: app, Rate: 30, Latency: 200 * time.Millisecond}, []float64{0}, []float64{capacity}, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -91,7 +91,7 @@ func AssignHierarchy(p AssignmentProblem, scheduler []int, rateMax float64) (Ass
 
 	for i := range all.home { // restore takes services from where they are
 		if all.home[i] == Nowhere {
-			all.put(int32(i), int(home[i]))
+			all.assignService(int32(i), int(home[i]))
 		}
 	}
 	all.restore(home)

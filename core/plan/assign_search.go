@@ -45,7 +45,7 @@ func (s *assignmentSearch) placeHomeless() {
 				best, bestOver, bestRise = j, over, rise
 			}
 		}
-		s.put(i, best)
+		s.assignService(i, best)
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *assignmentSearch) improve() {
 	// From here on everything is undone that does not lead to something better.
 	for s.tried < s.effort() && best > balanced && len(s.loads) > 1 && len(s.home) > 1 {
 		s.kick()
-		if s.next(2) == 0 {
+		if s.randomBelow(2) == 0 {
 			s.descend()
 		}
 		s.polish()
@@ -149,8 +149,8 @@ func (s *assignmentSearch) improve() {
 func (s *assignmentSearch) restore(home []int32) {
 	for i, j := range home {
 		if s.home[i] != j {
-			s.take(int32(i))
-			s.put(int32(i), int(j))
+			s.removeService(int32(i))
+			s.assignService(int32(i), int(j))
 		}
 	}
 }
@@ -337,12 +337,12 @@ func (s *assignmentSearch) allowed(i, k int32, p, q int) bool {
 // no limit either, and repairs what it broke: where GPUs are nearly full, nothing else leads from one
 // arrangement to another.
 func (s *assignmentSearch) kick() {
-	heedless := s.next(4) == 0
-	for range 1 + s.next(3) {
-		i, k := int32(s.next(len(s.home))), int32(s.next(len(s.home)))
+	heedless := s.randomBelow(4) == 0
+	for range 1 + s.randomBelow(3) {
+		i, k := int32(s.randomBelow(len(s.home))), int32(s.randomBelow(len(s.home)))
 		q := int(s.home[k])
-		if s.next(4) == 0 {
-			q, k = s.next(len(s.loads)), Nowhere
+		if s.randomBelow(4) == 0 {
+			q, k = s.randomBelow(len(s.loads)), Nowhere
 		}
 		s.tried++
 
@@ -358,9 +358,9 @@ func (s *assignmentSearch) kick() {
 	}
 }
 
-// next returns a number below n from a fixed sequence (a linear congruence): the same problem takes
+// randomBelow returns a number below n from a fixed sequence (a linear congruence): the same problem takes
 // the same kicks.
-func (s *assignmentSearch) next(n int) int {
+func (s *assignmentSearch) randomBelow(n int) int {
 	s.random = s.random*6364136223846793005 + 1442695040888963407
 	return int(s.random >> 33 % uint64(n))
 }

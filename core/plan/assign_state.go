@@ -75,14 +75,14 @@ func newAssignmentSearch(p *AssignmentProblem) *assignmentSearch {
 	for i, v := range p.Services {
 		s.home[i] = Nowhere
 		if v.Home != Nowhere {
-			s.put(int32(i), v.Home)
+			s.assignService(int32(i), v.Home)
 		}
 	}
 	return s
 }
 
-// put adds a service that is nowhere.
-func (s *assignmentSearch) put(i int32, j int) {
+// assignService adds a service that is nowhere.
+func (s *assignmentSearch) assignService(i int32, j int) {
 	c, v := &s.loads[j], &s.p.Services[i]
 	s.home[i], s.at[i] = int32(j), int32(len(c.members))
 	c.members = append(c.members, i)
@@ -96,8 +96,8 @@ func (s *assignmentSearch) put(i int32, j int) {
 	}
 }
 
-// take removes a service from where it is.
-func (s *assignmentSearch) take(i int32) {
+// removeService removes a service from where it is.
+func (s *assignmentSearch) removeService(i int32) {
 	j := int(s.home[i])
 	c := &s.loads[j]
 
@@ -141,12 +141,12 @@ func (s *assignmentSearch) account(i int32, j int, sign float64) {
 // exchange moves i to sub-cluster q, and k, unless Nowhere, to where i was.
 func (s *assignmentSearch) exchange(i, k int32, q int) {
 	p := int(s.home[i])
-	s.take(i)
+	s.removeService(i)
 	if k != Nowhere {
-		s.take(k)
-		s.put(k, p)
+		s.removeService(k)
+		s.assignService(k, p)
 	}
-	s.put(i, q)
+	s.assignService(i, q)
 }
 
 // moveCost is what an exchange adds to spent.

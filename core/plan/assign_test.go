@@ -90,7 +90,7 @@ func TestAssignFindsWhatEnumerationFinds(t *testing.T) {
 			s := newAssignmentSearch(&p)
 			for i := range a.Home {
 				a.Home[i] = int32(code % 3)
-				s.put(int32(i), code%3)
+				s.assignService(int32(i), code%3)
 				code /= 3
 			}
 			if s.violation() == 0 {
@@ -106,7 +106,7 @@ func TestAssignFindsWhatEnumerationFinds(t *testing.T) {
 		}
 		s := newAssignmentSearch(&p)
 		for i, j := range a.Home {
-			s.put(int32(i), int(j))
+			s.assignService(int32(i), int(j))
 		}
 		if s.objective() > best*1.01+1e-9 {
 			t.Errorf("seed %d: objective %v, the optimum is %v", seed, s.objective(), best)

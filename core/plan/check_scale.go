@@ -8,47 +8,110 @@ import (
 
 // CheckAdvice reports where a Scaler's last advice does not follow from all that it has observed. It
 // goes through the whole history for each rule.
-func CheckAdvice(targets Targets, least, most int, at []time.Duration, loads []Load, a Advice) error {
+func CheckAdvice(targets Targets, least, most int, start time.Duration, at []time.Duration, loads []Load, a Advice) error {
 	last := len(loads) - 1
 	now, l := at[last], loads[last]
 
-	need := func(i int) int {
-		for n := 0; ; n++ {
-			if n > 0 && loads[i].Demand <= targets.At(n)*float64(n) || n == 0 && loads[i].Demand <= 0 {
-				return n
-			}
-		}
-	}
+	wanted := wantedBefore(targets, start, at, loads)
+	step, stepAt, stepFor := stepForBad(targets, at, loads)
 
-	// How long demand has been above and well below the target without a break.
-	above, below, requests, bad, peak := time.Duration(-1), time.Duration(-1), 0, 0, 0
-	for i := last; i >= 0 && loads[i].Demand > targets.At(max(1, loads[i].GPUs))*float64(max(1, loads[i].GPUs)); i-- {
-		above = now - at[i]
+	want := 0
+	for i := last; i >= 0 && now-at[i] <= 30*time.Second; i-- {
+		want = max(want, wanted[i])
 	}
-	for i := last; i >= 0 && loads[i].Demand/float64(max(1, loads[i].GPUs)) < targets.At(max(1, loads[i].GPUs))-0.1; i-- {
-		below = now - at[i]
+	if now-stepAt <= stepFor {
+		want = max(want, step)
 	}
-	for i := last; i >= 0; i-- {
-		if now-at[i] < 5*time.Second {
-			requests, bad = requests+loads[i].Requests, bad+loads[i].Bad
-		}
-		if now-at[i] <= 10*time.Minute {
-			peak = max(peak, need(i))
-		}
-	}
-
-	// The rules in their order, the loudest first.
-	want := l.Ordered
-	if share := float64(bad) / math.Max(1, float64(requests)); share > 0.01 {
-		share = math.Min(share, 0.5)
-		want = max(want, need(last), l.GPUs+int(math.Ceil(float64(l.GPUs)*share/(1-share)-1e-9)))
-	} else if above >= 2*time.Second {
-		want = max(want, need(last))
-	} else if below >= time.Minute {
-		want = min(want, max(need(last), int(math.Ceil(0.9*float64(peak)))))
+	if now-at[0] < 30*time.Second {
+		want = max(want, l.Ordered)
 	}
 	if want = min(max(want, least), most); a.GPUs != want {
-		return fmt.Errorf("%d GPUs advised (%v), the rules lead to %d: above for %v, below for %v, %d of %d bad, peak %d, now %d", a.GPUs, a.Reason, want, above, below, bad, requests, peak, need(last))
+		return fmt.Errorf("%d GPUs advised (%v), the rules lead to %d: wanted %d now, %d for bad requests at %v", a.GPUs, a.Reason, want, wanted[last], step, stepAt)
 	}
 	return nil
+}
+
+// wantedBefore is what was wanted at each moment: GPUs for what demand would be after a start, and half of how far that had
+// been off so far, or a tenth of the root of the demand.
+func wantedBefore(targets Targets, start time.Duration, at []time.Duration, loads []Load) []int {
+	wanted := make([]int, len(loads))
+	square, judged := 0.0, 0.0
+	for i := range loads {
+		// The newest expectation that is a start old counts, once.
+		for k := i; k >= 0; k-- {
+			if at[i]-at[k] < start {
+				continue
+			}
+			if i > 0 && at[i-1]-at[k] >= start {
+				break
+			}
+
+			since := (at[i] - at[i-1]).Seconds()
+			judged = math.Min(600, judged+since)
+			short := math.Max(0, loads[i].Demand-expectedAt(start, at[:k+1], loads))
+			square += (short*short - square) * since / judged
+			break
+		}
+		wanted[i] = fewestGPUs(targets, expectedAt(start, at[:i+1], loads)+math.Max(math.Sqrt(square)/2, math.Sqrt(loads[i].Demand)/10))
+	}
+	return wanted
+}
+
+// stepForBad is the last step up for bad requests, each from the five seconds before it, without the bad ones of seconds
+// with too few GPUs.
+func stepForBad(targets Targets, at []time.Duration, loads []Load) (step int, stepAt, stepFor time.Duration) {
+	for i := range loads {
+		requests, bad := 0, 0
+		for k := i; k >= 0 && at[i]-at[k] < 5*time.Second; k-- {
+			requests += loads[k].Requests
+			if loads[k].GPUs >= fewestGPUs(targets, loads[k].Demand) {
+				bad += loads[k].Bad
+			}
+		}
+
+		share, n := math.Min(0.5, float64(bad)/math.Max(1, float64(requests))), loads[i].GPUs
+		gpus := n + int(math.Ceil(float64(n)*share/(1-share)-1e-9))
+		if share <= 0.01 || at[i] <= stepAt+stepFor && gpus < step {
+			continue
+		}
+
+		// Soon after the step before was given up: twice as long.
+		if stepFor == 0 || at[i] > stepAt+3*stepFor {
+			stepFor = 30 * time.Second
+		} else if at[i] > stepAt+stepFor {
+			stepFor = min(2*stepFor, 10*time.Minute)
+		}
+		step, stepAt = gpus, at[i]
+	}
+	return step, stepAt, stepFor
+}
+
+// fewestGPUs counts upwards.
+func fewestGPUs(targets Targets, demand float64) int {
+	for n := 0; ; n++ {
+		if n > 0 && demand <= targets.At(n)*float64(n) || n == 0 && demand <= 0 {
+			return n
+		}
+	}
+}
+
+// expectedAt is the demand a start after the last of some moments, by the line through those of its last ten seconds.
+func expectedAt(start time.Duration, at []time.Duration, loads []Load) float64 {
+	last := len(at) - 1
+	demand := loads[last].Demand
+	first := last
+	for first > 0 && at[last]-at[first-1] < 10*time.Second {
+		first--
+	}
+	if at[last]-at[first] < 5*time.Second {
+		return demand
+	}
+
+	// The least squares of y = a + b·x in sums, other than the forecast's deviations from the means.
+	var n, x, y, xx, xy float64
+	for i := first; i <= last; i++ {
+		t := (at[i] - at[first]).Seconds()
+		n, x, y, xx, xy = n+1, x+t, y+loads[i].Demand, xx+t*t, xy+t*loads[i].Demand
+	}
+	return demand + math.Max(0, (n*xy-x*y)/(n*xx-x*x))*math.Min(10, start.Seconds())
 }

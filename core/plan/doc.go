@@ -19,7 +19,6 @@
 //	Relieve     how far load is taken off, in which order                    UNIFIED U10
 //	Scaler      GPUs that a cluster should have, with hysteresis             Symphony §4.4
 //	Drain       which GPUs go when a cluster shrinks
-//	KeepVariants  the variants that a sub-cluster's GPUs hold                UNIFIED U5
 //	Reconfigure   steps from what is present to what is wanted               Symphony §4.1, UNIFIED S6
 //	PlaceModels   the models that each GPU should hold                      Symphony §4.7, UNIFIED S3, S4
 //	WeighEpoch    whether a plan gains more than its moves cost             UNIFIED S6

@@ -95,11 +95,11 @@ func NewDriftTest(old, recent Features, oldAnswers, recentAnswers Answers, level
 
 	// Which side is called the first makes no difference to how far apart they are, but the smaller one is sooner summed.
 	t.old, t.recent = old.thin(), recent.thin()
-	if t.recent.count() < t.old.count() {
+	if t.recent.rowCount() < t.old.rowCount() {
 		t.old, t.recent = t.recent, t.old
 	}
-	t.first = t.old.count()
-	all := t.first + t.recent.count()
+	t.first = t.old.rowCount()
+	all := t.first + t.recent.rowCount()
 	t.sums, t.distance = make([]float64, all), make([]float32, all*all)
 	if t.first < 2 {
 		t.shuffled = driftShuffles // a side of fewer than two says nothing
@@ -162,7 +162,7 @@ func (f Features) thin() Features {
 	return kept
 }
 
-func (f Features) count() int { return len(f.Values) / f.Dim }
+func (f Features) rowCount() int { return len(f.Values) / f.Dim }
 
 // input returns the features of one of all inputs.
 func (t *DriftTest) input(i int) []float32 {

@@ -171,8 +171,8 @@ func TestDriftInPieces(t *testing.T) {
 	}
 
 	mean := func(a, b Features) (sum float64) {
-		for i := range a.count() {
-			for k := range b.count() {
+		for i := range a.rowCount() {
+			for k := range b.rowCount() {
 				d := 0.0
 				for c := range a.Dim {
 					diff := float64(a.Values[i*a.Dim+c]) - float64(b.Values[k*b.Dim+c])
@@ -181,7 +181,7 @@ func TestDriftInPieces(t *testing.T) {
 				sum += math.Sqrt(d)
 			}
 		}
-		return sum / float64(a.count()*b.count())
+		return sum / float64(a.rowCount()*b.rowCount())
 	}
 	if want := 2*mean(old, recent) - mean(old, old) - mean(recent, recent); math.Abs(test.real-want) > 1e-6 {
 		t.Errorf("the sides are %v apart, want %v", test.real, want)

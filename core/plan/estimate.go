@@ -1,166 +1,185 @@
 package plan
 
-import "math"
-
-// estimate finds where the simplex method starts: prices near which demand meets capacity. It need
-// not be right; every per cent that it is off costs pivots and nothing else. It takes Newton steps in the
-// logarithms of prices and demands, with a matrix of elasticities that is measured once and
-// afterwards corrected by what each step did (Broyden 1965). The matrix outlives a plan, so a renewal
-// looks at demand three or four times.
-type estimate struct {
-	elasticity [KindsMax][KindsMax]float64 // d log demand / d log price
-	known      int                         // the number of kinds that it was measured for
-}
-
-const (
-	// logMost bounds a step: prices change by a third at most.
-	logMost = 0.3
-	// estimateNear is the imbalance of demand at which the simplex method is faster.
-	estimateNear = 0.002
+import (
+	"math"
+	"slices"
 )
 
-// find improves prices in place.
-func (e *estimate) find(x *simplex, price []float64) {
-	steps := 6
-	if e.known != x.kinds || !e.usable(x, price) {
-		x.startPrices(price)
-		e.measure(x, price)
-		steps = 10
-	}
+// An estimate finds where the simplex method starts: prices near which demand meets capacity. It need not be right; every
+// per cent that it is off costs pivots and nothing else.
+//
+// What all bidders gain at given prices and what the capacity is worth there is convex in the prices, and least where demand
+// meets capacity. Newton's method finds that: the slope is the capacity that is left over, and how fast demand gives way is
+// told by the bidders that are near to another choice.
 
-	// Each step teaches the matrix something, so the next one is better even where the first goes wrong.
-	at := x.imbalanceAt(price)
+const (
+	// nearTie is how near, relative to a bidder's value, another choice must be to count as one that a price may change.
+	nearTie = 0.1
+	// logMost bounds how much a price changes in a step, as a logarithm. A price of nothing rises to priceFirst at most, and one below
+	// priceLeast falls to nothing, both as a share of what a GPU second of an average answer is worth.
+	logMost, priceFirst, priceLeast = 1.0, 0.01, 1e-5
+	// estimateNear is the imbalance of demand at which the simplex method is faster.
+	estimateNear = 0.02
+	// Where demand is further from capacity than estimateFar one bidder of sampleOf tells enough, if there are sampleFrom.
+	estimateFar, sampleOf, sampleFrom = 0.2, 8, 200
+
+	sampleSteps, wholeSteps = 10, 2
+)
+
+// balance is how demand meets capacity at some prices.
+type balance struct {
+	spare [KindsMax]float64           // capacity less demand, by kind
+	bends [KindsMax][KindsMax]float64 // by how much demand for the first falls as the price of the second rises
+	scale float64                     // what a GPU second of the average answer that is chosen is worth, of all kinds
+	worst float64                     // largest imbalance of a kind whose price matters, relative to its capacity
+}
+
+// estimatePrices improves prices in place, and notes what all bidders choose at them.
+func (x *simplex) estimatePrices(price []float64) {
+	at := x.balanceAt(price, 1)
+
+	// Far from the balance few bidders tell as much as all do.
+	if at.worst > estimateFar {
+		every := 1
+		if len(x.key) >= sampleFrom {
+			every = sampleOf
+		}
+
+		if slices.Max(price) == 0 {
+			x.startPrices(price, every)
+		}
+
+		x.stepTowards(price, x.balanceAt(price, every), every, sampleSteps, estimateFar/2)
+		at = x.balanceAt(price, 1)
+	}
+	x.stepTowards(price, at, 1, wholeSteps, estimateNear)
+}
+
+// stepTowards takes up to so many Newton steps, until the imbalance is small. It looks at one bidder of every so many.
+func (x *simplex) stepTowards(price []float64, at balance, every, steps int, near float64) {
+	var step [KindsMax]float64
 	for range steps {
-		step := e.newtonStep(x.kinds, at)
-		for k := range price {
-			price[k] *= math.Exp(step[k])
+		if !(at.worst > near) {
+			break
 		}
-		next := x.imbalanceAt(price)
-		e.correct(x.kinds, step, at, next)
+
+		x.newtonStep(price, &at, &step)
+		next := x.balanceAt(price, every)
+
+		// Bidders change in jumps. Where a step went so far that it is as steep on the other side, the minimum lies between.
+		before, after := 0.0, 0.0
+		for k := range price {
+			before -= at.spare[k] * step[k]
+			after += next.spare[k] * step[k]
+		}
+		if after > before/2 && before > 0 {
+			back := after / (before + after)
+			for k := range price {
+				price[k] = max(0, price[k]-back*step[k])
+			}
+			next = x.balanceAt(price, every)
+		}
+
 		at = next
-
-		worst := 0.0
-		for k := range price {
-			worst = max(worst, abs(at[k]))
-		}
-		if worst < estimateNear {
-			return
-		}
 	}
 }
 
-// usable reports whether prices of an earlier plan are a place to start from.
-func (e *estimate) usable(x *simplex, price []float64) bool {
-	for k := range price {
-		if price[k] <= 0 && x.capacity[k] > 0 {
-			return false
-		}
-	}
-	return true
-}
+// newtonStep changes prices by a step to where demand is expected to meet capacity, and tells the step.
+func (x *simplex) newtonStep(price []float64, at *balance, step *[KindsMax]float64) {
+	n := len(price)
 
-// measure fills the matrix by raising one price after another.
-func (e *estimate) measure(x *simplex, price []float64) {
-	const rise = 0.06
-	e.known = x.kinds
+	// The matrix is copied: elimination destroys it.
+	a := at.bends
+	for k := range n {
+		step[k] = -at.spare[k]
 
-	base := x.imbalanceAt(price)
-	for k := range price {
-		before := price[k]
-		price[k] *= math.Exp(rise)
-		raised := x.imbalanceAt(price)
-		price[k] = before
-		for i := range price {
-			e.elasticity[i][k] = (raised[i] - base[i]) / rise
-		}
-		e.elasticity[k][k] = min(e.elasticity[k][k], -0.3) // demand falls with its own price
-	}
-}
-
-// newtonStep solves elasticity·step = −imbalance, each step within its bound.
-func (e *estimate) newtonStep(kinds int, imbalance [KindsMax]float64) (step [KindsMax]float64) {
-	// The matrix is copied: elimination destroys it, and the next step wants it whole.
-	a := e.elasticity
-	for k := range kinds {
-		step[k] = -imbalance[k]
+		// A little more on the diagonal keeps the matrix regular where nobody is near to a tie.
+		unit := max(price[k], priceLeast*at.scale)
+		a[k][k] += 0.05 * max(x.capacity[k], 1e-300) / max(unit, 1e-300)
 	}
 
-	for i := range kinds {
-		pivot := i
-		for k := i + 1; k < kinds; k++ {
-			if abs(a[k][i]) > abs(a[pivot][i]) {
-				pivot = k
-			}
-		}
-		a[i], a[pivot] = a[pivot], a[i]
-		step[i], step[pivot] = step[pivot], step[i]
-		if abs(a[i][i]) < 1e-6 {
-			a[i][i] = -1
-		}
-
-		for k := range kinds {
-			if k == i {
-				continue
-			}
+	// The matrix is symmetric and positive definite: elimination needs no pivoting.
+	for i := range n {
+		for k := i + 1; k < n; k++ {
 			f := a[k][i] / a[i][i]
-			for c := i; c < kinds; c++ {
+			for c := i; c < n; c++ {
 				a[k][c] -= f * a[i][c]
 			}
 			step[k] -= f * step[i]
 		}
 	}
+	for i := n - 1; i >= 0; i-- {
+		for c := i + 1; c < n; c++ {
+			step[i] -= a[i][c] * step[c]
+		}
+		step[i] /= a[i][i]
+	}
 
 	// A large step would leave the region that the matrix describes.
-	for k := range kinds {
-		step[k] = min(logMost, max(-logMost, step[k]/a[k][k]))
-	}
-	return step
-}
-
-// correct makes the matrix explain what the last step did.
-func (e *estimate) correct(kinds int, step, before, after [KindsMax]float64) {
-	length := 0.0
-	for k := range kinds {
-		length += step[k] * step[k]
-	}
-	if length < 1e-5 {
-		return // too short to tell an elasticity from the bidders' steps
-	}
-
-	// Half of the correction that would explain the step: bidders change in jumps, and one step may be
-	// an accident.
-	for i := range kinds {
-		expected := 0.0
-		for k := range kinds {
-			expected += e.elasticity[i][k] * step[k]
+	for k := range n {
+		low, high := price[k]*math.Exp(-logMost), max(price[k]*math.Exp(logMost), priceFirst*at.scale)
+		if low < priceLeast*at.scale {
+			low = 0
 		}
-		for k := range kinds {
-			e.elasticity[i][k] += 0.5 * (after[i] - before[i] - expected) * step[k] / length
-		}
+
+		next := min(high, max(low, price[k]+step[k]))
+		step[k] = next - price[k]
+		price[k] = next
 	}
 }
 
-// imbalanceAt is the logarithm of demand over capacity of each kind, within ±1.
-func (x *simplex) imbalanceAt(price []float64) (imbalance [KindsMax]float64) {
+// balanceAt looks at what one bidder of every so many chooses at prices, and takes it for all. It notes the choices, and how near
+// to a tie each is.
+func (x *simplex) balanceAt(price []float64, every int) (at balance) {
 	copy(x.price[:], price)
 
 	var demand [KindsMax]float64
-	for q := range x.key {
-		it := x.bestAt(q, &x.price)
-		demand[it.kind] += it.gpus
-	}
+	value := 0.0
+	for q := 0; q < len(x.key); q += every {
+		best, second, gap := x.bestTwo(q)
+		paid := x.paid(best, second)
+		x.keyItem[q], x.gap[q] = *best, gap/paid
+		demand[best.kind] += best.gpus
+		value += best.value
 
-	for k := range price {
-		if x.capacity[k] > 0 {
-			imbalance[k] = min(1, max(-1, math.Log(max(demand[k], 1e-300)/x.capacity[k])))
+		// The nearer to a tie, the likelier that the next change of a price makes the other choice better.
+		if wide := nearTie * paid; gap < wide {
+			likely := (1 - gap/wide) / wide
+			from, to := best.kind, second.kind
+			at.bends[from][from] += likely * best.gpus * best.gpus
+			at.bends[to][to] += likely * second.gpus * second.gpus
+			at.bends[from][to] -= likely * best.gpus * second.gpus
+			at.bends[to][from] -= likely * best.gpus * second.gpus
 		}
 	}
-	return imbalance
+
+	all := 0.0
+	for k := range price {
+		all += demand[k]
+	}
+	at.scale = value / max(all, 1e-300)
+
+	for k := range price {
+		if x.capacity[k] == 0 {
+			continue
+		}
+
+		for i := range price {
+			at.bends[k][i] *= float64(every)
+		}
+		at.spare[k] = x.capacity[k] - float64(every)*demand[k]
+
+		// What is left over of a kind that costs nothing is no imbalance.
+		if at.spare[k] < 0 || price[k] > 0 {
+			at.worst = max(at.worst, abs(at.spare[k])/x.capacity[k])
+		}
+	}
+	return at
 }
 
 // startPrices finds prices for a market of which nothing is known: one level for all kinds, beside
 // the kinds' own costs of the average answer, by bisection.
-func (x *simplex) startPrices(price []float64) {
+func (x *simplex) startPrices(price []float64, every int) {
 	var gpus, count [KindsMax]float64
 	value := 0.0
 	for i := range x.items {
@@ -175,30 +194,22 @@ func (x *simplex) startPrices(price []float64) {
 
 	// Prices in proportion to what an average answer is worth on each kind; only their level is unknown.
 	low, high := math.Log(1e-4), math.Log(1e2)
-	for range 20 {
-		level := math.Exp((low + high) / 2)
+	for range 12 {
+		middle := (low + high) / 2
 		for k := range price {
-			price[k] = level * value / max(gpus[k], 1e-300)
+			price[k] = math.Exp(middle) * value / max(gpus[k], 1e-300)
 		}
 
-		copy(x.price[:], price)
-
-		used := 0.0 // of the first kind's GPUs, as the kinds' speeds go
-		for q := range x.key {
-			it := x.bestAt(q, &x.price)
-			used += it.gpus * price[it.kind]
-		}
-
-		worth := 0.0
+		// What is left over, at these prices: one number for all kinds.
+		at := x.balanceAt(price, every)
+		left := 0.0
 		for k := range price {
-			worth += x.capacity[k] * price[k]
+			left += at.spare[k] * price[k]
 		}
-
-		// Worth of what is asked for against worth of what there is: one number for all kinds.
-		if used > worth {
-			low = math.Log(level)
+		if left < 0 {
+			low = middle
 		} else {
-			high = math.Log(level)
+			high = middle
 		}
 	}
 }

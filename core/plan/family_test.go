@@ -75,6 +75,9 @@ func TestLoadsWaitForAnIdleGPU(t *testing.T) {
 	if LoadNow(false, idleMost-1) || !LoadNow(false, idleMost) || !LoadNow(true, 0) {
 		t.Error("a load begins when the GPU is idle, or after some time")
 	}
+	if IsGone(awayMost-1) || !IsGone(awayMost) {
+		t.Error("a plan does not wait for a GPU that is away as it says")
+	}
 	if StepOverdue(reportMost-1) || !StepOverdue(reportMost) {
 		t.Error("a step is overdue after ten minutes")
 	}

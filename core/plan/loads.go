@@ -9,6 +9,7 @@ import (
 const (
 	idleMost    = 200 * time.Millisecond // that a load waits for its GPU to be idle
 	reportMost  = 10 * time.Minute       // that a backend may take for one step
+	awayMost    = 3 * time.Second        // that a plan waits for a GPU whose backend is away
 	resumeMost  = 30 * time.Second       // that a plan whose scheduler died waits for GPUs that it knew
 	loadUnknown = time.Second            // a load that nobody has timed: then all moves cost alike
 )
@@ -18,6 +19,10 @@ func LoadNow(idle bool, waited time.Duration) bool { return idle || waited >= id
 
 // StepOverdue says whether a backend's report of a step is waited for no longer.
 func StepOverdue(waited time.Duration) bool { return waited >= reportMost }
+
+// IsGone says whether a GPU whose backend has been away for so long is left out of a plan. A link that breaks is there again within a
+// second as a rule, and a plan that goes on without its GPU may leave a model nowhere that had just left another one.
+func IsGone(away time.Duration) bool { return away >= awayMost }
 
 // ResumeNow says whether a plan whose scheduler died is gone on with: when all its GPUs are here, and after some time with
 // those that are.

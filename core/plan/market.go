@@ -99,6 +99,5 @@ type Prices struct {
 	Value, Bound float64
 	Pivots       int
 
-	estimate estimate
-	x        simplex
+	x simplex
 }

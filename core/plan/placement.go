@@ -95,7 +95,7 @@ func PlaceModels(s Snapshot) (PlacementPlan, error) {
 func (s *Snapshot) Fleet() *Fleet {
 	f := &Fleet{}
 	for _, g := range s.GPUs {
-		f.Memory, f.Hosts = append(f.Memory, g.room()), append(f.Hosts, g.Host)
+		f.Memory, f.Hosts = append(f.Memory, g.memoryRoom()), append(f.Hosts, g.Host)
 	}
 	for _, m := range s.Models {
 		f.Static, f.Dynamic = append(f.Static, m.Static), append(f.Dynamic, m.Dynamic)
@@ -107,8 +107,8 @@ func (s *Snapshot) Fleet() *Fleet {
 	return f
 }
 
-// room is the memory that a plan may count on.
-func (g *PlacedGPU) room() int64 { return cmp.Or(g.Memory, int64(roomUnknown)) }
+// memoryRoom is the memory that a plan may count on.
+func (g *PlacedGPU) memoryRoom() int64 { return cmp.Or(g.Memory, int64(roomUnknown)) }
 
 // roomUnknown holds every model of a snapshot: 2¹⁸ of them, of 2⁴⁴ bytes each.
 const roomUnknown = servicesMax * bytesMax
@@ -280,7 +280,7 @@ func (s *Snapshot) divide(gpus []int32, services []Service) (parts [][]int32, er
 func (s *Snapshot) leastMemory(gpus []int32) int64 {
 	least := int64(bytesMax)
 	for _, g := range gpus {
-		least = min(least, s.GPUs[g].room())
+		least = min(least, s.GPUs[g].memoryRoom())
 	}
 	return least
 }

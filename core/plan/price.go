@@ -23,8 +23,8 @@ func (p *Prices) Renew(m *Market) error {
 	// A start near the optimum, then the exact one.
 	x := &p.x
 	x.reset(m)
-	p.estimate.find(x, p.Price)
-	x.chooseAt(p.Price)
+	x.estimatePrices(p.Price)
+	x.startAtChoices()
 	p.Pivots = x.pivotToOptimum()
 
 	// What others read: prices that mean something for every kind, choices, and the price's scale.
@@ -88,10 +88,10 @@ func (p *Prices) readChoices(m *Market) {
 		for i := range p.Splits {
 			if s := &p.Splits[i]; int(s.Bidder) == q {
 				rest -= s.Share
-				p.add(m, q, s.Offer, s.Share)
+				p.addShare(m, q, s.Offer, s.Share)
 			}
 		}
-		p.add(m, q, p.Main[q], max(0, rest))
+		p.addShare(m, q, p.Main[q], max(0, rest))
 	}
 
 	if p.Served > 0 {
@@ -110,7 +110,7 @@ func (p *Prices) readChoices(m *Market) {
 	}
 }
 
-func (p *Prices) add(m *Market, q int, offer int32, share float64) {
+func (p *Prices) addShare(m *Market, q int, offer int32, share float64) {
 	if offer == NotServed {
 		return
 	}

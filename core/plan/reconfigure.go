@@ -84,7 +84,7 @@ func Reconfigure(f Fleet, present, wanted Placement) (Reconfiguration, error) {
 
 	r := newReconfiguring(&f, present, wanted)
 	for {
-		step, ok := r.next()
+		step, ok := r.nextStep()
 		if !ok {
 			return Reconfiguration{Steps: r.steps, Gaps: r.gaps}, nil
 		}

@@ -45,9 +45,9 @@ func newReconfiguring(f *Fleet, present, wanted Placement) *reconfiguring {
 	return r
 }
 
-// next chooses the step that is due: what adds before what takes away, and what takes away only as far
+// nextStep chooses the step that is due: what adds before what takes away, and what takes away only as far
 // as it must.
-func (r *reconfiguring) next() (Step, bool) {
+func (r *reconfiguring) nextStep() (Step, bool) {
 	// What has arrived drops out, so that a plan's end is cheap.
 	open := r.differs[:0]
 	for _, p := range r.differs {

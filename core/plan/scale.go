@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// The hysteresis of the Scaler (UNIFIED S2).
+// How the Scaler answers to bad requests, and how slowly it goes down (UNIFIED S2).
 const (
-	scaleUpAfter   = 2 * time.Second  // of demand above u*
-	scaleBadOver   = 5 * time.Second  // over which the bad rate is taken
-	scaleBadMost   = 0.01             // of requests
-	scaleDownAfter = 60 * time.Second // of demand well below u*
-	scaleDownBelow = 0.1              // how far below u*
-	scaleKeep      = 0.9              // of the most GPUs that were needed lately
-	scaleKeepFor   = 10 * time.Minute // how long lately is
+	scaleBadOver = 5 * time.Second  // over which the bad rate is taken
+	scaleBadMost = 0.01             // of requests
+	scaleKeepFor = 30 * time.Second // for which the most GPUs are kept that were wanted
+	scaleBadFor  = 10 * time.Minute // for which GPUs are kept at most that bad requests asked for again and again
+	scaleStart   = 20 * time.Second // of a GPU, unless told
 )
 
 // Load is what a cluster did since the observation before.
@@ -27,7 +25,7 @@ type Load struct {
 // Advice is how many GPUs a cluster should have, and why.
 type Advice struct {
 	GPUs   int
-	Needed int // ⌈demand/u*⌉ at this moment
+	Needed int // ⌈demand/u*⌉ at this moment, no forecast and no margin in it
 	Reason ScaleReason
 }
 
@@ -37,9 +35,9 @@ type ScaleReason int
 // The rules.
 const (
 	ScaleHold   ScaleReason = iota // as many as there are, started or not
-	ScaleDemand                    // up: demand stayed above u*
-	ScaleBad                       // up: too many requests went bad
-	ScaleIdle                      // down: demand stayed well below u*
+	ScaleDemand                    // up: demand will be above u*
+	ScaleBad                       // up: too many requests went bad although demand was below u*
+	ScaleIdle                      // down: demand stayed below what the GPUs carry
 )
 
 // String names a reason as metrics and explanations do.
@@ -49,23 +47,24 @@ func (r ScaleReason) String() string {
 
 // Scaler advises on the number of GPUs. Symphony §4.4 reads the bad rate and idle time: N·r/(1−r) more,
 // N·f fewer. Near the peak its own policy is still idle 3 to 4 %, so N·f gives away GPUs that it needs;
-// here demand against u* decides, the bad rate is a lower bound of a step up, and steps down wait.
-// Demand sees load before requests go bad, and sees through spare work and lighter variants, which leave
-// no GPU idle.
+// here the demand that is expected decides, against u*. Demand sees load before requests go bad, and sees
+// through spare work and lighter variants, which leave no GPU idle.
 //
 // The zero value with Targets, Least and Most set is ready. Observe is called at least once a
 // second; the state is plain data, and may be stored and restored.
 type Scaler struct {
 	Targets     Targets
-	Least, Most int // GPUs to advise, whatever the load
+	Least, Most int           // GPUs to advise, whatever the load
+	Start       time.Duration // from a GPU's order to its first batch; 0: 20 s
 
-	last            time.Duration
+	first, last     time.Duration
 	begun           bool
-	above, below    time.Duration // since when demand is above or well below u*
-	isAbove, isLow  bool
+	forecast        forecast
 	recent          []scaleSample // of the last scaleBadOver
-	peaks           []scalePeak   // of the last scaleKeepFor, by falling height
 	requests, spoil int           // sums of recent
+	peaks           []scalePeak   // of the last scaleKeepFor, by falling height
+	step            scalePeak     // the last step up that bad requests asked for
+	stepFor         time.Duration // for which it is kept
 }
 
 type scaleSample struct {
@@ -74,8 +73,8 @@ type scaleSample struct {
 }
 
 type scalePeak struct {
-	at     time.Duration
-	needed int
+	at   time.Duration
+	gpus int
 }
 
 // Observe takes in what happened up to now, a moment on any clock that does not go back, and advises.
@@ -83,49 +82,77 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	if err := s.validate(now, l); err != nil {
 		return Advice{}, err
 	}
+	if !s.begun {
+		s.first, s.last, s.begun = now, now, true
+	}
 
-	needed := s.Targets.GPUsFor(l.Demand)
-	s.remember(now, l, needed)
+	start := s.Start
+	if start == 0 {
+		start = scaleStart
+	}
+	wanted := s.Targets.GPUsFor(s.forecast.expect(now, now-s.last, start, l.Demand))
+	advice := Advice{GPUs: l.Ordered, Needed: s.Targets.GPUsFor(l.Demand)}
+	s.remember(now, l, advice.Needed, wanted)
+	s.answerBad(now, l)
 
-	// A cluster without GPUs counts as one that is fully used.
-	target := s.Targets.At(max(1, l.GPUs))
-	used := l.Demand / float64(max(1, l.GPUs))
-	s.isAbove, s.above = since(now, used > target, s.isAbove, s.above)
-	s.isLow, s.below = since(now, used < target-scaleDownBelow, s.isLow, s.below)
+	// Whatever was wanted of late is kept: demand that has just fallen may come back before a GPU does.
+	kept := s.peaks[0].gpus
+	isBad := s.step.gpus > kept && now-s.step.at <= s.stepFor
+	if isBad {
+		kept = s.step.gpus
+	}
 
-	// Bad requests are the loudest sign, then demand; going down waits for both to be quiet.
-	advice := Advice{GPUs: l.Ordered, Needed: needed}
-	switch bad := s.badShare(); {
-	case bad > scaleBadMost:
-		// From GPUs that serve, not from those ordered: a step is not made twice while GPUs start.
-		share := min(bad, 0.5) // at most twice the GPUs at once
-		step := int(math.Ceil(float64(l.GPUs)*share/(1-share) - 1e-9))
-		s.raise(&advice, max(needed, l.GPUs+step), ScaleBad)
-	case s.isAbove && now-s.above >= scaleUpAfter:
-		s.raise(&advice, needed, ScaleDemand)
-	case s.isLow && now-s.below >= scaleDownAfter:
-		if kept := max(needed, int(math.Ceil(scaleKeep*float64(s.peaks[0].needed)))); kept < l.Ordered {
-			advice.GPUs, advice.Reason = kept, ScaleIdle
-		}
+	// After a start, and after another scheduler has taken over, rates are still being learned.
+	switch known := now-s.first >= scaleKeepFor; {
+	case kept > l.Ordered && isBad:
+		advice.GPUs, advice.Reason = kept, ScaleBad
+	case kept > l.Ordered:
+		advice.GPUs, advice.Reason = kept, ScaleDemand
+	case kept < l.Ordered && known:
+		advice.GPUs, advice.Reason = kept, ScaleIdle
 	}
 
 	advice.GPUs = min(max(advice.GPUs, s.Least), s.Most)
 	return advice, nil
 }
 
-func (s *Scaler) raise(a *Advice, gpus int, reason ScaleReason) {
-	if gpus > a.GPUs {
-		a.GPUs, a.Reason = gpus, reason
+// answerBad asks for more GPUs where requests go bad that demand does not explain.
+func (s *Scaler) answerBad(now time.Duration, l Load) {
+	bad := s.badShare()
+	if bad <= scaleBadMost {
+		return
 	}
+
+	// From GPUs that serve, not from those ordered: a step is not made twice while GPUs start.
+	share := min(bad, 0.5) // at most twice the GPUs at once
+	gpus := l.GPUs + int(math.Ceil(float64(l.GPUs)*share/(1-share)-1e-9))
+
+	// GPUs that are needed again as soon as they are gone are kept for twice as long: a profile may be wrong.
+	switch gone := now - s.step.at - s.stepFor; {
+	case gone <= 0 && gpus < s.step.gpus:
+		return
+	case gone > 2*s.stepFor || s.stepFor == 0:
+		s.stepFor = scaleKeepFor
+	case gone > 0:
+		s.stepFor = min(2*s.stepFor, scaleBadFor)
+	}
+	s.step = scalePeak{now, gpus}
 }
 
 func (s *Scaler) validate(now time.Duration, l Load) error {
 	if err := s.Targets.Validate(); err != nil {
 		return err
 	}
+
+	// First what the Scaler was given, then what it is told.
 	switch {
 	case s.Least < 0 || s.Most < s.Least || s.Most > gpusMax:
 		return refuse("least and most GPUs", [2]int{s.Least, s.Most}, "0 ≤ least ≤ most ≤ 2²⁰")
+	case s.Start < 0 || s.Start > time.Hour:
+		return refuse("start", s.Start, "0 to 1h")
+	}
+
+	switch {
 	case s.begun && now < s.last:
 		return refuse("now", now, "not before the observation before: "+s.last.String())
 	case !finite(l.Demand):
@@ -138,12 +165,16 @@ func (s *Scaler) validate(now time.Duration, l Load) error {
 	return nil
 }
 
-// remember keeps the requests of some seconds and the peaks of some minutes.
-func (s *Scaler) remember(now time.Duration, l Load, needed int) {
+// remember keeps the requests of some seconds and the most GPUs that were wanted in some more.
+func (s *Scaler) remember(now time.Duration, l Load, needed, wanted int) {
 	// Sums over the window are kept, so that a long window costs no more than a short one.
-	s.last, s.begun = now, true
-	s.recent = append(s.recent, scaleSample{now, l.Requests, l.Bad})
-	s.requests, s.spoil = s.requests+l.Requests, s.spoil+l.Bad
+	s.last = now
+	x := scaleSample{now, l.Requests, l.Bad}
+	if l.GPUs < needed {
+		x.bad = 0 // GPUs are missing, and ordered: what goes bad says nothing new
+	}
+	s.recent = append(s.recent, x)
+	s.requests, s.spoil = s.requests+x.requests, s.spoil+x.bad
 	old := 0
 	for ; now-s.recent[old].at >= scaleBadOver; old++ {
 		s.requests, s.spoil = s.requests-s.recent[old].requests, s.spoil-s.recent[old].bad
@@ -152,10 +183,10 @@ func (s *Scaler) remember(now time.Duration, l Load, needed int) {
 	s.recent = append(s.recent[:0], s.recent[old:]...)
 
 	// A peak that a later one reaches is not asked for any more.
-	for len(s.peaks) > 0 && s.peaks[len(s.peaks)-1].needed <= needed {
+	for len(s.peaks) > 0 && s.peaks[len(s.peaks)-1].gpus <= wanted {
 		s.peaks = s.peaks[:len(s.peaks)-1]
 	}
-	s.peaks = append(s.peaks, scalePeak{now, needed})
+	s.peaks = append(s.peaks, scalePeak{now, wanted})
 
 	old = 0
 	for ; now-s.peaks[old].at > scaleKeepFor; old++ {
@@ -168,14 +199,6 @@ func (s *Scaler) badShare() float64 {
 		return 0
 	}
 	return float64(s.spoil) / float64(s.requests)
-}
-
-// since keeps the moment at which a condition became true.
-func since(now time.Duration, is, was bool, at time.Duration) (bool, time.Duration) {
-	if !is || was {
-		return is, at
-	}
-	return true, now
 }
 
 // Drain returns n of the GPUs to give back: those that are draining already, then the highest numbers.

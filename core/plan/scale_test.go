@@ -17,23 +17,24 @@ func TestAdviceFollowsTheRules(t *testing.T) {
 		var at []time.Duration
 		var loads []Load
 		now, demand, gpus, ordered := time.Duration(0), 5.0, 8, 8
-		for step := range 1500 {
+		slower := 1 + 0.2*rng.Float64() // than the profiles of which demand is made
+		for step := range 700 {
 			now += time.Duration(200+rng.IntN(800)) * time.Millisecond
 			if rng.IntN(100) == 0 {
 				demand = 40 * rng.Float64()
 			}
 			l := Load{Demand: demand * (0.9 + 0.2*rng.Float64()), GPUs: gpus, Ordered: ordered, Requests: rng.IntN(2000)}
-			if l.Demand > float64(gpus) {
-				l.Bad = int(float64(l.Requests) * (1 - float64(gpus)/l.Demand))
+			if slower*l.Demand > float64(gpus) {
+				l.Bad = int(float64(l.Requests) * (1 - float64(gpus)/(slower*l.Demand)))
 			}
 			at, loads = append(at, now), append(loads, l)
 			a, err := s.Observe(now, l)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if step%5 > 0 && a.Reason == ScaleHold {
-				reasons[ScaleHold]++
-			} else if err := CheckAdvice(s.Targets, s.Least, s.Most, at, loads, a); err != nil {
+			if step%7 > 0 {
+				// The check goes through the whole history.
+			} else if err := CheckAdvice(s.Targets, s.Least, s.Most, 20*time.Second, at, loads, a); err != nil {
 				t.Fatalf("seed %d, %v: %v", seed, now, err)
 			} else {
 				reasons[a.Reason]++
@@ -93,12 +94,75 @@ func TestScalerFollowsADayCheaply(t *testing.T) {
 	}
 }
 
+// TestScalerGivesWhatBadRequestsAskFor: GPUs a tenth slower than their profiles are not given back and ordered again all
+// the time, and what goes bad while ordered GPUs start asks for no more of them.
+func TestScalerGivesWhatBadRequestsAskFor(t *testing.T) {
+	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
+	gpus, given, up := 32, 0, 0
+	for now := time.Duration(0); now < 2*time.Hour; now += time.Second {
+		l := Load{Demand: 30, GPUs: gpus, Ordered: gpus, Requests: 3000, Bad: int(3000 * max(0, 1-float64(gpus)/33.5))}
+		a, err := s.Observe(now, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gpus >= 34 {
+			up++
+		}
+		if a.Reason == ScaleIdle {
+			given++
+		}
+		gpus = a.GPUs
+	}
+	if given < 3 || given > 25 || up < 7000 {
+		t.Errorf("given back %d times in two hours, enough for %d s; want a few times, and 7000 s", given, up)
+	}
+
+	// Demand jumps by a half: half of the requests go bad until GPUs have started.
+	s = &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
+	for now := time.Duration(0); now < 2*time.Minute; now += time.Second {
+		l := Load{Demand: 20, GPUs: 24, Ordered: 24, Requests: 2000}
+		if now >= time.Minute {
+			l = Load{Demand: 40, GPUs: 24, Ordered: 42, Requests: 4000, Bad: 1600}
+		}
+		if a, err := s.Observe(now, l); err != nil || now > 110*time.Second && a.GPUs > 50 || a.Reason == ScaleBad {
+			t.Fatalf("%v: %+v, %v", now, a, err)
+		}
+	}
+}
+
+// TestForecastExpectsGrowthAndLearnsItsErrors: a steady climb is expected to go on, a fall is not, and a load that jumps
+// widens the margin.
+func TestForecastExpectsGrowthAndLearnsItsErrors(t *testing.T) {
+	run := func(load func(s float64) float64) (at float64, f *forecast) {
+		f = &forecast{}
+		for s := range 300 {
+			at = f.expect(time.Duration(s)*time.Second, time.Second, 20*time.Second, load(float64(s)))
+		}
+		return at, f
+	}
+
+	level, _ := run(func(float64) float64 { return 50 })
+	falls, _ := run(func(s float64) float64 { return 400 - s })
+	climbs, f := run(func(s float64) float64 { return 50 + s })
+	if math.Abs(level-50-0.1*math.Sqrt(50)) > 1e-9 || math.Abs(falls-101-0.1*math.Sqrt(101)) > 1e-9 {
+		t.Errorf("%v after a level load of 50, %v after one that fell to 101", level, falls)
+	}
+	// The trend is believed for 10 s of the 20: what comes is 10 more, and half of that is the margin.
+	if math.Abs(climbs-(349+10+5)) > 0.5 || math.Abs(f.square-100) > 10 {
+		t.Errorf("%v after a climb to 349, mean square %v", climbs, f.square)
+	}
+	if _, f := run(func(s float64) float64 { return 50 + 20*float64(int(s)/60%2) }); f.square < 20 {
+		t.Errorf("mean square %v of a load that jumps by 20 every two minutes", f.square)
+	}
+}
+
 func TestScalerRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Scaler, *Load, *time.Duration){
 		"demand is NaN":            func(_ *Scaler, l *Load, _ *time.Duration) { l.Demand = math.NaN() },
 		"requests and bad":         func(_ *Scaler, l *Load, _ *time.Duration) { l.Bad = 11 },
 		"GPUs and ordered":         func(_ *Scaler, l *Load, _ *time.Duration) { l.Ordered = 1 },
 		"now is 1s":                func(_ *Scaler, _ *Load, now *time.Duration) { *now = time.Second },
+		"start is -1s":             func(s *Scaler, _ *Load, _ *time.Duration) { s.Start = -time.Second },
 		"least and most GPUs":      func(s *Scaler, _ *Load, _ *time.Duration) { s.Most = 0 },
 		"targets is empty":         func(s *Scaler, _ *Load, _ *time.Duration) { s.Targets = nil },
 		"target 0: share is 1.5, ": func(s *Scaler, _ *Load, _ *time.Duration) { s.Targets = Targets{{1, 1.5}} },

@@ -21,6 +21,7 @@ type simplex struct {
 	gap      []float64 // by bidder: what its next best item is short of, as a share, at the estimate
 	near     []int32   // bidders of the stage under way
 	last     []int32   // by bidder: the index of the item that was best the last time
+	second   []int32   // by bidder: the same of the second best
 }
 
 // item is what a bidder's whole rate on one offer is worth and takes.
@@ -60,49 +61,57 @@ func (x *simplex) reset(m *Market) {
 	}
 
 	x.first = append(x.first, int32(len(x.items)))
-	x.last = resize(x.last, len(m.Bidders))
+	x.last, x.second = resize(x.last, len(m.Bidders)), resize(x.second, len(m.Bidders))
 	x.key, x.keyItem, x.gap = resize(x.key, len(m.Bidders)), resize(x.keyItem, len(m.Bidders)), resize(x.gap, len(m.Bidders))
 }
 
-// bestAt is a bidder's best item at prices. It looks first at what was best the last time, so that
-// most comparisons end the same way: half of the time was lost in mispredicted branches.
+// gainOf is what an item leaves of its value at prices.
+func (x *simplex) gainOf(it *item, price *[KindsMax]float64) float64 {
+	return it.value - price[it.kind&(KindsMax-1)]*it.gpus
+}
+
+// bestAt is a bidder's best item at prices.
 func (x *simplex) bestAt(q int, price *[KindsMax]float64) item {
-	// A gain of 0 is not enough: not being served costs nothing either.
 	items := x.items[x.first[q]:x.first[q+1]]
-	best, most := Nowhere, 0.0
+	if best, _ := x.bestOf(q, items, price); best != Nowhere {
+		return items[best]
+	}
+	return notServed
+}
+
+// bestOf returns the place and the gain of a bidder's best item. It looks first at what was best the last time, so that
+// most comparisons end the same way: half of the time was lost in mispredicted branches.
+func (x *simplex) bestOf(q int, items []item, price *[KindsMax]float64) (best int, most float64) {
+	// A gain of 0 is not enough: not being served costs nothing either.
+	best = Nowhere
 	if last := int(x.last[q]); last < len(items) {
-		it := &items[last]
-		if gain := it.value - price[it.kind&(KindsMax-1)]*it.gpus; gain > 0 {
+		if gain := x.gainOf(&items[last], price); gain > 0 {
 			best, most = last, gain
 		}
 	}
 
 	for j := range items {
-		it := &items[j]
-		if gain := it.value - price[it.kind&(KindsMax-1)]*it.gpus; gain > most {
+		if gain := x.gainOf(&items[j], price); gain > most {
 			best, most = j, gain
 		}
 	}
-
-	if best == Nowhere {
-		return notServed
+	if best != Nowhere {
+		x.last[q] = int32(best)
 	}
-	x.last[q] = int32(best)
-	return items[best]
+	return best, most
 }
 
-// chooseAt gives every bidder its best item at prices as long as there is room, and otherwise
-// nothing: a feasible start whose basis is the slacks. It notes how near to a tie each bidder is.
-func (x *simplex) chooseAt(price []float64) {
-	copy(x.price[:], price)
+// startAtChoices gives every bidder what it chose at the estimated prices as long as there is room, and otherwise
+// nothing: a feasible start whose basis is the slacks.
+func (x *simplex) startAtChoices() {
 	x.left = x.capacity
 	for q := range x.key {
-		it, gap := x.bestAndGap(q)
+		it := &x.keyItem[q]
 		if it.gpus > x.left[it.kind] {
-			it, gap = notServed, 0
+			*it, x.gap[q] = notServed, 0
 		}
 		x.left[it.kind] -= it.gpus
-		x.key[q], x.keyItem[q], x.gap[q] = it.offer, it, gap
+		x.key[q] = it.offer
 	}
 
 	// What nobody has taken is the slack of each kind: a basis that needs no inverting.
@@ -112,24 +121,42 @@ func (x *simplex) chooseAt(price []float64) {
 	x.invert()
 }
 
-// bestAndGap is bestAt x.price, and how much less the second best item gains, relative to a value.
-func (x *simplex) bestAndGap(q int) (item, float64) {
+// paid is what the dearer of two items costs at x.price.
+func (x *simplex) paid(a, b *item) float64 {
+	return max(x.price[a.kind&(KindsMax-1)]*a.gpus, x.price[b.kind&(KindsMax-1)]*b.gpus)
+}
+
+// bestTwo is bestAt x.price, the second best item, and how much less that gains.
+func (x *simplex) bestTwo(q int) (best, second *item, gap float64) {
 	items := x.items[x.first[q]:x.first[q+1]]
-	best, most, second := Nowhere, 0.0, math.Inf(-1)
-	for j := range items {
-		it := &items[j]
-		switch gain := it.value - x.price[it.kind&(KindsMax-1)]*it.gpus; {
-		case gain > most:
-			best, most, second = j, gain, most
-		case gain > second:
-			second = gain
+	first, most := x.bestOf(q, items, &x.price)
+
+	next, less := Nowhere, math.Inf(-1)
+
+	// Not to be served gains nothing, and is a choice as well.
+	best, second = &notServed, &notServed
+	if first != Nowhere {
+		best, less = &items[first], 0
+	}
+
+	// The one that was second the last time is looked at first, as in bestOf.
+	if last := int(x.second[q]); last < len(items) && last != first {
+		if gain := x.gainOf(&items[last], &x.price); gain > less {
+			next, less = last, gain
 		}
 	}
 
-	if best == Nowhere {
-		return notServed, 0
+	for j := range items {
+		if gain := x.gainOf(&items[j], &x.price); gain > less && j != first {
+			next, less = j, gain
+		}
 	}
-	return items[best], (most - second) / items[best].value
+
+	if next != Nowhere {
+		x.second[q] = int32(next)
+		second = &items[next]
+	}
+	return best, second, most - less
 }
 
 // column is an item's use of each kind beyond its bidder's key's; of a slack, one GPU of its kind.
@@ -222,7 +249,7 @@ func (x *simplex) duals(price []float64) {
 // basis) costs value and nothing else.
 func (x *simplex) pivotToOptimum() int {
 	pivots, most := 0, 200*len(x.key)+1000
-	for _, within := range [...]float64{0.003, 0.03, math.Inf(1)} {
+	for _, within := range [...]float64{0.02, 0.2, math.Inf(1)} {
 		// A bidder with a gap that is not a number, whose value is 0, is near to everything.
 		x.near = x.near[:0]
 		for q := range x.key {

@@ -18,6 +18,9 @@ type StageBudgets struct {
 	Total  float64   // Σ Demand
 }
 
+// splitResolution is in how many steps a latency is divided.
+const splitResolution = 2048
+
 // SplitLatency divides latency among the stages so that the frames of rate per second need least GPU time:
 // min Σ rate·fanout·c(B) with Σ (B + hop) ≤ latency on every path (UNIFIED U9). A stage's cost c(B) = ℓ(T)/T is a
 // staircase with a step for each target batch T, so budgets are chosen among T's: exactly for graphs that
@@ -26,7 +29,7 @@ type StageBudgets struct {
 //
 // It fails with an InfeasibleError where even single requests take longer.
 func SplitLatency(a Application, rate float64, latency time.Duration) (StageBudgets, error) {
-	return splitFinely(a, rate, latency, 2048)
+	return splitFinely(a, rate, latency, splitResolution)
 }
 
 func splitFinely(a Application, rate float64, latency time.Duration, resolution int) (StageBudgets, error) {
@@ -53,7 +56,7 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	if exact {
 		budget := make([]time.Duration, len(a.Stages))
 		root.assign(root.within(latency), budget)
-		return a.describe(s.withoutHops(budget), rate), nil
+		return a.describeBudgets(s.withoutHops(budget), rate), nil
 	}
 
 	// Not a series-parallel graph: from the levels, or from the shortest budgets where levels are longer
@@ -62,11 +65,11 @@ func splitFinely(a Application, rate float64, latency time.Duration, resolution 
 	for _, f := range leaves {
 		f.assign(0, budget)
 	}
-	best := a.describe(s.handOutSlack(leaves, s.withoutHops(budget)), rate)
+	best := a.describeBudgets(s.handOutSlack(leaves, s.withoutHops(budget)), rate)
 	if len(root.points) > 0 {
 		budget := make([]time.Duration, len(a.Stages))
 		root.assign(root.within(latency), budget)
-		if other := a.describe(s.handOutSlack(leaves, s.withoutHops(budget)), rate); other.Total < best.Total {
+		if other := a.describeBudgets(s.handOutSlack(leaves, s.withoutHops(budget)), rate); other.Total < best.Total {
 			best = other
 		}
 	}
@@ -98,8 +101,8 @@ func (a *Application) refuteLatency(latency time.Duration) error {
 	return nil
 }
 
-// describe derives everything from the budgets.
-func (a *Application) describe(budget []time.Duration, rate float64) StageBudgets {
+// describeBudgets derives everything from the budgets.
+func (a *Application) describeBudgets(budget []time.Duration, rate float64) StageBudgets {
 	b := StageBudgets{Budget: budget, Batch: make([]int, len(budget)), Cost: make([]float64, len(budget))}
 	_, b.Offset = a.longest(budget)
 	for j, s := range a.Stages {

@@ -77,14 +77,17 @@ type MeasuredProfile struct {
 }
 
 // KindProfile returns the ℓ(b) by which the GPUs of a sub-cluster are planned, each of which may get any batch: at every
-// size what the slowest of them takes, but at most 15 % more than half of them take, up to the largest batch that all can
-// take. nil without any.
+// size what the slowest of them takes, up to the largest batch that all can take; where their kind is known, at most 15 % more
+// than half of them take. nil without any.
 //
-// The GPUs are of one kind, so what is measured differs by what else their hosts did meanwhile. Up to the spread of
+// What is measured of GPUs of one kind differs by what else their hosts did meanwhile. Up to the spread of
 // repeated measurements the slowest is believed: a batch that ends later than planned costs its deadline, one that ends sooner little.
 // Beyond it one measurement in a bad moment would have all GPUs planned as that slow. If a GPU really is, its batches end
 // late, which deadlines learn to leave room for and which its health is judged by.
-func KindProfile(all []MeasuredProfile) []time.Duration {
+//
+// GPUs of no known kind stand together by these measurements alone, each within 15 % of the first: nothing else says that the slowest
+// could be as quick as the others.
+func KindProfile(kind string, all []MeasuredProfile) []time.Duration {
 	if len(all) == 0 {
 		return nil
 	}
@@ -103,7 +106,7 @@ func KindProfile(all []MeasuredProfile) []time.Duration {
 		}
 
 		// Mostly they are alike, and then the median need not be looked for.
-		if 100*most > alikePercent*least {
+		if kind != "" && 100*most > alikePercent*least {
 			if sorted == nil {
 				sorted = slices.Clone(all)
 			}

@@ -63,20 +63,23 @@ func TestAGPUJoinsItsOwnSubClusterFirst(t *testing.T) {
 
 func TestKindProfile(t *testing.T) {
 	for _, x := range []struct {
+		kind string
 		all  []MeasuredProfile
 		want string
 	}{
-		{nil, "[]"},
-		{[]MeasuredProfile{{[]time.Duration{100, 200}, 8}}, "[100ns 200ns]"},
+		{"h200", nil, "[]"},
+		{"h200", []MeasuredProfile{{[]time.Duration{100, 200}, 8}}, "[100ns 200ns]"},
 		// The slowest at each size, where they differ by what repeated measurements do.
-		{[]MeasuredProfile{{[]time.Duration{100, 200, 300}, 1}, {[]time.Duration{110, 190}, 1}}, "[110ns 200ns]"},
+		{"h200", []MeasuredProfile{{[]time.Duration{100, 200, 300}, 1}, {[]time.Duration{110, 190}, 1}}, "[110ns 200ns]"},
 		// One that was measured in a bad moment does not have all GPUs planned as that slow.
-		{[]MeasuredProfile{{[]time.Duration{300, 600}, 1}, {[]time.Duration{100, 200}, 1}}, "[115ns 230ns]"},
+		{"h200", []MeasuredProfile{{[]time.Duration{300, 600}, 1}, {[]time.Duration{100, 200}, 1}}, "[115ns 230ns]"},
 		// Where most GPUs are that slow, that is what the kind takes.
-		{[]MeasuredProfile{{[]time.Duration{100, 200}, 1}, {[]time.Duration{300, 600}, 4}}, "[300ns 600ns]"},
+		{"h200", []MeasuredProfile{{[]time.Duration{100, 200}, 1}, {[]time.Duration{300, 600}, 4}}, "[300ns 600ns]"},
+		// Without a kind nothing says that the slowest could be as quick as the others.
+		{"", []MeasuredProfile{{[]time.Duration{100, 200}, 4}, {[]time.Duration{130, 230}, 1}}, "[130ns 230ns]"},
 	} {
-		if got := KindProfile(x.all); fmt.Sprint(got) != x.want {
-			t.Errorf("%v: %v, want %s", x.all, got, x.want)
+		if got := KindProfile(x.kind, x.all); fmt.Sprint(got) != x.want {
+			t.Errorf("%q, %v: %v, want %s", x.kind, x.all, got, x.want)
 		}
 	}
 }
@@ -96,7 +99,8 @@ func TestKindProfilesAreDeterministic(t *testing.T) {
 			}
 		}
 		before := fmt.Sprint(all)
-		got := KindProfile(all)
+		kind := []string{"h200", ""}[seed%2]
+		got := KindProfile(kind, all)
 		if fmt.Sprint(all) != before {
 			t.Fatalf("seed %d: %s became %v", seed, before, all)
 		}
@@ -110,7 +114,7 @@ func TestKindProfilesAreDeterministic(t *testing.T) {
 			}
 		}
 		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if again := KindProfile(all); !slices.Equal(again, got) {
+		if again := KindProfile(kind, all); !slices.Equal(again, got) {
 			t.Fatalf("seed %d: %v, in another order %v", seed, got, again)
 		}
 	}

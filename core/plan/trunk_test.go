@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,33 +41,6 @@ func TestATrunkIsHeldOnce(t *testing.T) {
 		if _, err := Reconfigure(trunkFleet(c.need-1), present, wanted); !errors.As(err, &short) {
 			t.Errorf("%v in %d bytes: %v", c.wanted, c.need-1, err)
 		}
-	}
-}
-
-// TestExitsAreKeptBesideTheirModel: where the large variant fits, its exits cost their heads alone.
-func TestExitsAreKeptBesideTheirModel(t *testing.T) {
-	offers := []Offer{{Accuracy: 0.9, Cost: 0.01}, {Accuracy: 0.8, Cost: 0.004}, {Accuracy: 0.7, Cost: 0.002}}
-	r := ResidencyProblem{Market: Market{Capacity: []float64{1}, Value: 1, Bidders: []Bidder{{Rate: 200, Offers: offers}}}, Variant: [][]int32{{0, 2, 1}},
-		Variants: []VariantMemory{{Static: 900, Shared: 900, Trunk: 1}, {Static: 300, Shared: 280, Trunk: 1}, {Static: 600, Shared: 560, Trunk: 1}}, Memory: 960}
-	a, err := KeepVariants(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := CheckResidency(&r, a); err != nil {
-		t.Error(err)
-	}
-	if !a.Keep[0] || !a.Keep[1] || !a.Keep[2] {
-		t.Errorf("kept %v of a model with its exits, which fit", a.Keep)
-	}
-
-	// One byte less, and one of them goes.
-	r.Memory--
-	if a, err = KeepVariants(r); err != nil || a.Keep[0] && a.Keep[1] && a.Keep[2] {
-		t.Errorf("kept %v, %v in too little memory", a.Keep, err)
-	}
-	r.Variants[1].Shared = 301
-	if _, err := KeepVariants(r); err == nil || !strings.Contains(err.Error(), "variant 1: shared bytes and trunk is [301 1], want 0 to 300") {
-		t.Errorf("more shared bytes than static ones: %v", err)
 	}
 }
 

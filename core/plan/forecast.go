@@ -1,0 +1,86 @@
+package plan
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	forecastTrend  = 10 * time.Second // over which a trend is watched, and for which it is believed
+	forecastMemory = 10 * time.Minute // over which errors are remembered
+	forecastMargin = 0.5              // of the root mean square error
+	forecastNoise  = 0.1              // of the root of the demand: so much at least, since requests come at random
+)
+
+// forecast says which demand to have GPUs for when those that are ordered now begin to serve.
+type forecast struct {
+	recent []demandAt // of the last forecastTrend
+	made   []demandAt // what was expected, until it can be compared, oldest first
+	judged time.Duration
+	square float64 // mean of (demand − expected)², in GPUs², where demand was the larger
+}
+
+type demandAt struct {
+	at     time.Duration
+	demand float64
+}
+
+// expect takes in a demand in GPUs, the first in a while after the one before, and returns the demand after start.
+//
+// How fast demand grows says what it comes to. How far earlier expectations fell short says how much more to be
+// ready for: a load that jumps teaches a wider margin than one that drifts, and many services a smaller share
+// than few.
+func (f *forecast) expect(now, since, start time.Duration, demand float64) float64 {
+	f.compare(now, since, start, demand)
+
+	old := 0
+	for ; old < len(f.recent) && now-f.recent[old].at >= forecastTrend; old++ {
+	}
+	f.recent = append(append(f.recent[:0], f.recent[old:]...), demandAt{now, demand})
+
+	// Demand that falls may rise again before a GPU has come back: only growth is believed.
+	expected := demand + max(0, slope(f.recent))*min(start, forecastTrend).Seconds()
+	f.made = append(f.made, demandAt{now, expected})
+	return expected + max(forecastMargin*math.Sqrt(f.square), forecastNoise*math.Sqrt(demand))
+}
+
+// compare learns from the latest expectation that is as old as a start.
+func (f *forecast) compare(now, since, start time.Duration, demand float64) {
+	due := 0
+	for ; due < len(f.made) && now-f.made[due].at >= start; due++ {
+	}
+	if due == 0 {
+		return
+	}
+
+	short := max(0, demand-f.made[due-1].demand)
+	f.made = append(f.made[:0], f.made[due:]...)
+
+	// A plain mean until the memory is full, then one that forgets.
+	f.judged = min(f.judged+since, forecastMemory)
+	if f.judged > 0 {
+		f.square += (short*short - f.square) * min(1, since.Seconds()/f.judged.Seconds())
+	}
+}
+
+// slope is how much demand grows in a second, by least squares; 0 where less than half of forecastTrend is known.
+func slope(s []demandAt) float64 {
+	last := s[len(s)-1].at
+	if last-s[0].at < forecastTrend/2 {
+		return 0
+	}
+
+	// Times count from the last one, so that a clock far from 0 costs no digits.
+	var t, d float64
+	for _, x := range s {
+		t, d = t+(x.at-last).Seconds(), d+x.demand
+	}
+	t, d = t/float64(len(s)), d/float64(len(s))
+
+	var with, own float64
+	for _, x := range s {
+		away := (x.at - last).Seconds() - t
+		with, own = with+away*(x.demand-d), own+away*away
+	}
+	return with / own
+}
