@@ -26,6 +26,19 @@ func (g *registry) nameBackend(b *Backend) {
 	}
 }
 
+// passName gives the name of a backend that has left to one that said the same. Mostly it is that backend again, whose new session
+// opened before the end of the old one was noticed; plans know its GPUs by the name.
+func (g *registry) passName(left *Backend) {
+	if left.name != left.hello.Name {
+		return
+	}
+
+	if i := slices.IndexFunc(g.backends, func(b *Backend) bool { return b.hello.Name == left.name }); i >= 0 {
+		g.e.log.Info("a backend has the name that it said, now that another one has left", "name", left.name, "called", g.backends[i].name)
+		g.backends[i].name = left.name
+	}
+}
+
 // gpuName tells a backend's GPUs apart where its hello does not.
 func gpuName(h *wire.BackendHello, i int) string {
 	name := h.GPUs[i]

@@ -73,7 +73,7 @@ func (p *partition) answerOf(g *gpu, b *sched.Batch) (number, answer uint32, ok 
 	return number, answer, ok
 }
 
-func (a *answers) count(variant uint16, requests int) {
+func (a *answers) countAnswers(variant uint16, requests int) {
 	a.counts[a.variants[variant].place].requests += uint64(requests)
 }
 

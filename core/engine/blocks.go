@@ -17,7 +17,7 @@ const blockRequests = 1 << 18
 // a simulator that starts thousands of engines would else clear blocks most of the time.
 func newBlocks(liveMax int) *blocks { return &blocks{size: min(blockRequests, max(liveMax/4, 64))} }
 
-func (b *blocks) take(n int) []sched.Request {
+func (b *blocks) takeRequests(n int) []sched.Request {
 	if n > b.size/4 {
 		return make([]sched.Request, n)
 	}

@@ -63,8 +63,8 @@ func (g *registry) fresh(h *wire.BackendHello) (n int) {
 	return n
 }
 
-// room is how many new models there are ids for.
-func (g *registry) room() int {
+// roomForModels is how many new models there are ids for.
+func (g *registry) roomForModels() int {
 	now := g.e.clock.Now()
 	rested := 0
 	for rested < len(g.vacant) && g.rested(g.vacant[rested], now) {
@@ -84,7 +84,7 @@ func (g *registry) model(m *model.Info) uint32 {
 	if id, ok := g.byName[key]; ok {
 		// A backend that brings a model back may bring it changed; while others serve it, their word holds.
 		if e := g.models[id]; !e.served() {
-			e.describe(m)
+			e.describeModel(m)
 			e.info.Ready = false
 		}
 
@@ -98,8 +98,8 @@ func (g *registry) model(m *model.Info) uint32 {
 	return id
 }
 
-// describe takes a backend's description of the model, but for what the scheduler settles.
-func (m *entry) describe(i *model.Info) {
+// describeModel takes a backend's description of the model, but for what the scheduler settles.
+func (m *entry) describeModel(i *model.Info) {
 	described := *i
 	described.ID, described.Ready, described.SLO, described.BatchMax = m.info.ID, m.info.Ready, m.info.SLO, m.info.BatchMax
 	m.info = described
@@ -296,15 +296,15 @@ func (g *registry) sloOf(m *entry, homes []home) int64 {
 func (g *registry) apply(m *entry) {
 	s, err := g.service(m)
 	if err == nil {
-		err = g.put(m, s, nil)
+		err = g.setService(m, s, nil)
 	}
 	if err != nil {
 		g.e.log.Error("model not served", "model", m.info.Name, "err", err)
 	}
 }
 
-// put puts a service in force in its partition; members are the models that its variants are, where it is a family.
-func (g *registry) put(m *entry, s sched.Service, members []*entry) error {
+// setService puts a service in force in its partition; members are the models that its variants are, where it is a family.
+func (g *registry) setService(m *entry, s sched.Service, members []*entry) error {
 	var variants []uint32
 	for _, v := range members {
 		variants = append(variants, v.info.ID)

@@ -119,6 +119,7 @@ func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) 
 		return nil
 	}
 
+	// A sub-cluster whose GPUs have all left is taken over like a new one: its number and ranker stay.
 	empty.pool, empty.models = here.Pool, loaded
 	empty.label = g.freeLabel(empty)
 	g.e.ranker(empty.number).models.Store(&loaded)
@@ -215,7 +216,7 @@ func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 		}
 		measured[len(measured)-1].GPUs++
 	}
-	return plan.KindProfile(measured)
+	return plan.KindProfile(c.pool.Kind, measured)
 }
 
 func (c *cluster) remove(u *gpu) {
@@ -229,10 +230,13 @@ func (g *registry) newGPU(b *Backend, i int, c *cluster, old *gpu) *gpu {
 	u := &gpu{index: uint32(i), epoch: g.epoch, sub: c.number, b: b, name: gpuName(&b.hello, i)}
 	if old != nil {
 		u.id, u.gpuCounts = old.id, old.gpuCounts
+
+		// It is judged anew beside its new neighbours.
 		u.sick.Store(false)
 		return u
 	}
 
+	// Numbers are given again, so that tables by GPU stay as short as the most GPUs at a time.
 	u.gpuCounts = &gpuCounts{}
 	if n := len(g.gpuFree); n > 0 {
 		u.id, g.gpuFree = g.gpuFree[n-1], g.gpuFree[:n-1]
@@ -251,6 +255,7 @@ func (g *registry) countGPUs(gpus []*gpu) {
 			continue
 		}
 
+		// A sub-cluster is told once, with all of its GPUs counted.
 		told = append(told, u.sub)
 		g.e.ranker(u.sub).groups.Store(g.clusters[u.sub].groups())
 		for _, p := range g.e.parts {

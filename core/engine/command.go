@@ -77,6 +77,7 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 	c.Number, c.Frontend = g.lastCommand, f.number
 	g.commands[c.Number] = asked
 	for _, b := range g.backends {
+		// An older backend would not understand the command, so its refusal is written for it.
 		if b.hello.Version < versionOf(c.Op) {
 			asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused,
 				Text: fmt.Sprintf("backend %s speaks version %d of the protocol: want %d", b.name, b.hello.Version, versionOf(c.Op))})
@@ -149,7 +150,7 @@ func (g *registry) unserved(b *Backend, models []model.Info) bool {
 
 	before := b.failed
 	b.hello.Failed, b.failed = models, nil
-	if g.fresh(&wire.BackendHello{Failed: models}) > g.room() {
+	if g.fresh(&wire.BackendHello{Failed: models}) > g.roomForModels() {
 		g.e.log.Error("models that are not served are not listed: too many", "backend", b.name, "models", len(models))
 		b.hello.Failed = nil
 	}

@@ -74,6 +74,8 @@ type overrun struct {
 
 func (o *overrun) add(now sched.Time, ns int64) {
 	o.delays.add(ns)
+
+	// A percentile sorts its samples, so it is taken only now and then.
 	if o.n%limits.OverrunTurn == 0 && now.Sub(o.taken) >= sched.Duration(limits.OverrunEvery) {
 		o.taken = now
 		_, p99 := o.percentiles(limits.OverrunLatest, limits.OverrunPermille)

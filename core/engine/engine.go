@@ -56,7 +56,7 @@ type Options struct {
 	Manual bool
 }
 
-func (o *Options) check() error {
+func (o *Options) checkOptions() error {
 	if o.Cores == 0 {
 		o.Cores = 1
 	}
@@ -130,7 +130,7 @@ type Engine struct {
 
 // New starts an Engine. Close ends it.
 func New(o Options) (*Engine, error) {
-	if err := o.check(); err != nil {
+	if err := o.checkOptions(); err != nil {
 		return nil, err
 	}
 	e := &Engine{o: o, clock: o.Clock, log: o.Logger, fronts: make([]atomic.Pointer[Frontend], FrontendsMax),
@@ -154,7 +154,7 @@ func New(o Options) (*Engine, error) {
 
 	// Partitions are dealt out over the loops in turn, as are sub-clusters.
 	for i := range o.Partitions {
-		so.Number, so.Memory = uint16(i+1), newBlocks(o.RequestsMax).take
+		so.Number, so.Memory = uint16(i+1), newBlocks(o.RequestsMax).takeRequests
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
 
 		if !o.Manual { // virtual time wakes exactly
@@ -176,7 +176,7 @@ func New(o Options) (*Engine, error) {
 		e.running.Add(1 + len(e.loops))
 		go e.keepHouse()
 		for _, l := range e.loops {
-			go l.run()
+			go l.runLoop()
 		}
 	}
 	return e, nil
@@ -196,7 +196,7 @@ func (e *Engine) Close() error {
 	e.running.Wait()
 
 	for _, l := range e.loops {
-		l.close()
+		l.closeLoop()
 	}
 	return nil
 }
@@ -285,6 +285,7 @@ func (e *Engine) keep(now sched.Time) {
 		e.finish(t)
 	}
 	e.reg.measure(now)
+	e.reg.shareCrowds()
 	e.reg.pricing.renew(now)
 	e.reg.renewAwaited()
 	e.reg.resumePlan(now)

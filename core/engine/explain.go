@@ -108,7 +108,7 @@ func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 	p, kinds := &g.pricing, []KindExplanation{}
 
 	// A kind younger than a minute has a mean since it has a price.
-	slot, at := p.marks.before(now, lastMinute)
+	slot, at := p.marks.markBefore(now, lastMinute)
 	for k := range p.homes {
 		h := &p.homes[k]
 		kind := KindExplanation{Name: g.clusters[h.SubCluster].label, GPUs: h.GPUs, Price: h.Price, PriceMinute: h.Price, Planned: h.Planned,
@@ -150,7 +150,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 
 // answersOf tells what became of a class's requests in at least a span. The partition's lock is held.
 func (g *registry) answersOf(p *partition, m *entry, now sched.Time, span sched.Duration) Answered {
-	slot, at := g.pricing.marks.before(now, span)
+	slot, at := g.pricing.marks.markBefore(now, span)
 	x := Answered{Seconds: time.Duration(now.Sub(max(at, m.since))).Seconds(), Variants: []AnsweredByOne{}, Drops: []DropsByOneRule{}}
 	a := p.families[m.info.ID]
 	if a == nil {

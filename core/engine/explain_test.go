@@ -132,6 +132,40 @@ func TestDropsNameTheirRule(t *testing.T) {
 	}
 }
 
+// TestLeftBehindIsTold: of a service with several homes the heads that allowed no batch which keeps up with the load are told
+// apart from those that no GPU came for in time.
+func TestLeftBehindIsTold(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(familyHello("b", 1)).tables = true
+	slow := familyHello("c", 1)
+	for i := range slow.Models {
+		slow.Models[i].Profile = scaled([]float64{0.5, 1, 2}[i])
+	}
+	s.mustBackend(slow).tables = true
+	f, last := s.frontend(), uint64(0)
+	for range 4 { // far more than both carry, at deadlines far apart
+		last = s.burst(f, last, 200)
+		for range 50 {
+			last++
+			f.ask(last, "v", 15*ms)
+		}
+		last = s.steadily(f, "v", last, ms/10, 400*ms)
+	}
+	s.run(s.clock.now + 200*ms)
+
+	x, err := s.e.Explain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, d := range x.Families[0].Minute.Drops {
+		got[d.Rule] = d.Requests
+	}
+	if len(x.Kinds) != 2 || got["left behind"] == 0 || got["no GPU in time"] == 0 {
+		t.Errorf("%d kinds, dropped by rule: %v; want 2, and both left behind and no GPU in time", len(x.Kinds), got)
+	}
+}
+
 // burst asks for the family n times at once.
 func (s *stage) burst(f *front, last uint64, n int) uint64 {
 	for range n {
@@ -161,17 +195,17 @@ func TestExplainWithoutFamilies(t *testing.T) {
 // TestMarksReachBack: to the latest mark that is old enough, and no further than there are marks.
 func TestMarksReachBack(t *testing.T) {
 	var k marks
-	if slot, at := k.before(1000*ms, lately); slot != 0 || at != 0 {
+	if slot, at := k.markBefore(1000*ms, lately); slot != 0 || at != 0 {
 		t.Errorf("without marks slot %d at %d", slot, at)
 	}
 	for now := 1000 * ms; now <= 200_000*ms; now += 100 * ms {
 		k.due(now)
 	}
 	now := 200_050 * ms
-	if _, at := k.before(now, lately); now.Sub(at) < lately || now.Sub(at) > lately+markEvery {
+	if _, at := k.markBefore(now, lately); now.Sub(at) < lately || now.Sub(at) > lately+markEvery {
 		t.Errorf("lately is %v ago", time.Duration(now.Sub(at)))
 	}
-	if _, at := k.before(now, lastMinute); now.Sub(at) < lastMinute || now.Sub(at) > lastMinute+markEvery {
+	if _, at := k.markBefore(now, lastMinute); now.Sub(at) < lastMinute || now.Sub(at) > lastMinute+markEvery {
 		t.Errorf("a minute is %v ago", time.Duration(now.Sub(at)))
 	}
 }

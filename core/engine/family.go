@@ -188,7 +188,7 @@ func (g *registry) classesFor(f *family, floors []float64) (ids []uint32) {
 		switch {
 		case at >= 0:
 			id = f.classes[1+at]
-		case g.room() == 0:
+		case g.roomForModels() == 0:
 			return ids
 		default:
 			id = g.addClass(f, floors[k])
@@ -242,7 +242,7 @@ func (g *registry) settleClass(m *entry, members []*entry, floor float64) {
 		m.class.members = members
 	}
 	m.homes, m.slo, m.class.service = homes, int64(s.SLO), s
-	if err := g.put(m, s, m.class.members); err != nil {
+	if err := g.setService(m, s, m.class.members); err != nil {
 		g.e.log.Error("family not served", "family", m.info.Name, "floor", floor, "err", err)
 	}
 }

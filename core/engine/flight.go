@@ -62,6 +62,8 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 	f := &p.batches[place]
 	f.id, f.model, f.gpu, f.sent = b.ID, uint32(b.Model), g, t.now
 	f.ends, f.exec = b.Finish, b.Finish.Sub(b.ExecAt)
+
+	// A long batch may be late by more: the watchdog's limit grows with its execution.
 	f.until = b.Finish.Add(sched.Duration(limits.Engine(time.Duration(b.Finish.Sub(b.ExecAt)))))
 	f.requests, f.piece = b.Requests, b.Keep()
 	p.live -= len(f.requests)
@@ -80,7 +82,7 @@ func (p *partition) send(e *Engine, t *turn, b *sched.Batch) bool {
 
 	p.models[b.Model].batch(len(f.requests))
 	if answer != 0 {
-		p.families[uint32(b.Model)].count(b.Variant, len(f.requests))
+		p.families[uint32(b.Model)].countAnswers(b.Variant, len(f.requests))
 	}
 	g.batch.Store(uint64(b.ID))
 	return true
@@ -116,8 +118,8 @@ func (p *partition) land(place uint32) {
 	p.idle = append(p.idle, place)
 }
 
-// lose takes back every batch of backend b that is under way.
-func (p *partition) lose(e *Engine, t *turn, b *Backend) {
+// loseBackend takes back every batch of backend b that is under way.
+func (p *partition) loseBackend(e *Engine, t *turn, b *Backend) {
 	for k := range p.batches {
 		f := &p.batches[k]
 		if f.gpu == nil || f.gpu.b != b {

@@ -56,10 +56,16 @@ func (g *registry) renewAwaited() {
 
 // runsUntil is until when a GPU is to be held for what it got in another sub-cluster; 0: it has nothing of that under way.
 // A batch is waited for beyond its planned end, for some time at once, since nobody knows how long.
+// One that was reported before its end is under way no more, but has its GPU until then.
 func (e *Engine) runsUntil(now sched.Time, u *gpu) (until sched.Time) {
-	if u.step.Load() != 0 {
-		until = sched.Time(u.stepEnds.Load())
+	if freed := sched.Time(u.freed.Load()); freed > now {
+		until = freed
 	}
+
+	if u.step.Load() != 0 {
+		until = max(until, sched.Time(u.stepEnds.Load()))
+	}
+
 	for _, p := range e.parts {
 		p.mu.Lock()
 

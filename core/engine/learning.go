@@ -73,7 +73,7 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		r.enter(t)
 		end := t.now.Add(sane(m[i].FreeIn))
 		if r.s.EndSpare(t.now, u.id, u.epoch, end) != nil {
-			e.straySteps.Add(1) // the ranker has given up to hear of it
+			e.straySteps.Add(1) // the ranker has given up waiting for it
 		}
 		if r.steps == nil {
 			r.steps = new(ring)
@@ -146,6 +146,7 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 		return
 	}
 
+	// An offer without a step withdraws the work.
 	at := slices.IndexFunc(b.works, func(w *spareWork) bool { return w.number == o.Work })
 	if o.Step == 0 {
 		if at >= 0 {
@@ -186,6 +187,7 @@ func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 		return nil
 	}
 
+	// The numbers of backends that left are free again.
 	for owner := uint32(1); owner < ownersMax; owner++ {
 		if !slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.owner == owner }) {
 			b.owner = owner
@@ -241,6 +243,8 @@ func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first = !r.s.HasSpare()
+
+	// A turn that was here may have read the clock later than this.
 	now := max(g.e.clock.Now(), r.latest)
 	err := r.s.OfferSpare(now, sched.SpareWork{ID: workID(b, w.number), Step: w.step, Weight: w.weight, Owner: b.owner, Most: 1})
 	if err != nil {

@@ -79,8 +79,8 @@ func (l *Loop) NextWake() sched.Time {
 	return at
 }
 
-// run is the loop's thread: poll, sleep until shortly before the next wake-up, spin the rest.
-func (l *Loop) run() {
+// runLoop is the loop's thread: poll, sleep until shortly before the next wake-up, spin the rest.
+func (l *Loop) runLoop() {
 	defer l.e.running.Done()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -117,6 +117,8 @@ func (l *Loop) wait() {
 		}
 		l.asleep.Store(0)
 	}
+
+	// A sleep would end too late for a wake-up this near, so the rest of the wait is spun.
 	for spin > 0 && !l.e.closed.Load() {
 		now = l.e.clock.Now()
 		if next = l.NextWake(); next <= now || next > now.Add(spin) {
@@ -152,8 +154,8 @@ func (l *Loop) rouse() {
 	}
 }
 
-func (l *Loop) close() {
+func (l *Loop) closeLoop() {
 	if !l.e.o.Manual {
-		l.sleeper.close()
+		l.sleeper.closeTimer()
 	}
 }

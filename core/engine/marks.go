@@ -35,9 +35,9 @@ func (k *marks) due(now sched.Time) (slot int, due bool) {
 	return slot, true
 }
 
-// before returns the latest mark that is at least a span old. Where there is none, as in the first minute, that is the
+// markBefore returns the latest mark that is at least a span old. Where there is none, as in the first minute, that is the
 // slot of the next mark, which was never written, at time 0.
-func (k *marks) before(now sched.Time, span sched.Duration) (slot int, at sched.Time) {
+func (k *marks) markBefore(now sched.Time, span sched.Duration) (slot int, at sched.Time) {
 	for n := k.made - 1; n > k.made-marksKept && n >= 0; n-- {
 		if slot = n % marksKept; now.Sub(k.at[slot]) >= span {
 			return slot, k.at[slot]

@@ -46,6 +46,7 @@ type partition struct {
 
 // accept takes one request in or says why not.
 func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reason {
+	// An id that is queued already is one request sent twice: the first one's answer stands.
 	place, mark := s.seat(m.ID)
 	if *place == mark && p.s.Holds(sched.ModelID(m.Model), sched.RequestID(m.ID), s.number) {
 		p.twins++
@@ -54,7 +55,7 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 
 	// Memory is bounded by the requests queued: what is beyond ends at once (I5).
 	if p.live == p.liveMax {
-		p.count(m.Model, model.QueueFull)
+		p.countOutcome(m.Model, model.QueueFull)
 		return model.QueueFull
 	}
 
@@ -67,7 +68,7 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 		if why == model.DeadlineCannotBeMet {
 			p.models[m.Model].countDrop(ruleArrivedLate)
 		}
-		p.count(m.Model, why)
+		p.countOutcome(m.Model, why)
 		return why
 	}
 
@@ -83,7 +84,7 @@ func (p *partition) accept(now sched.Time, s *seats, m *wire.Submit) model.Reaso
 // twin is accept's answer for an id that is queued already: the first request's answer stands.
 const twin = model.ReasonCount
 
-func (p *partition) count(model uint32, why model.Reason) {
+func (p *partition) countOutcome(model uint32, why model.Reason) {
 	if int(model) < len(p.models) {
 		p.models[model].outcomes[why]++
 	} else {
@@ -94,12 +95,12 @@ func (p *partition) count(model uint32, why model.Reason) {
 // end ends a request that was queued, with an outcome.
 func (p *partition) end(t *turn, r *sched.Request, why model.Reason) {
 	p.live--
-	p.refuse(t, r, sched.ReasonTold(r.Flags, why))
+	p.refuseRequest(t, r, sched.ReasonTold(r.Flags, why))
 }
 
-// refuse ends a request that is not counted as queued.
-func (p *partition) refuse(t *turn, r *sched.Request, why model.Reason) {
-	p.count(uint32(r.Model), why)
+// refuseRequest ends a request that is not counted as queued.
+func (p *partition) refuseRequest(t *turn, r *sched.Request, why model.Reason) {
+	p.countOutcome(uint32(r.Model), why)
 	if int(r.Model) < len(p.models) {
 		p.models[r.Model].ended++
 	}

@@ -66,6 +66,7 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	case n > len(b.hello.Models) || n >= wire.ModelsMax || l.Model.Info.Name == "":
 		return false
 	case n == len(b.hello.Models):
+		// The first unused number names a new model, which is loaded nowhere yet.
 		b.hello.Models = append(b.hello.Models, wire.BackendModel{Loaded: make([]bool, len(b.hello.GPUs))})
 		b.ids = append(b.ids, noModel)
 	}
@@ -87,12 +88,12 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 			e.homes = slices.Clone(e.homes)
 			e.homes[0].table = nil // has settle put the limit in force
 		}
-		e.describe(&m.Info)
+		e.describeModel(&m.Info)
 		e.news = true
 	}
 
 	if b.ids[n] != noModel { // it is loaded as it was: what is said of it now holds
-		g.drop(b, n)
+		g.dropModel(b, n)
 		g.takeUp(b, n)
 		g.placeGPUs(b)
 	}
@@ -123,6 +124,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		m.Loaded[r.GPU] = true
 		b.noteLoad(m, r)
 	default:
+		// Loading or unloading: the GPU must get no batch of the model until it says that it has it.
 		m.Loaded[r.GPU] = false
 		b.noteLeave(r)
 	}
@@ -134,7 +136,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 			g.shareClasses(b, m.Info.Name)
 		}
 	case !somewhere && b.ids[r.Model] != noModel:
-		g.drop(b, int(r.Model))
+		g.dropModel(b, int(r.Model))
 	}
 	g.placeGPUs(b)
 	g.orderReported(r)
@@ -177,12 +179,13 @@ func (g *registry) takeUp(b *Backend, n int) {
 	id, known := g.byName[modelKey(&m.Info)]
 	switch {
 	case err != nil:
-	case !known && g.room() < 1:
+	case !known && g.roomForModels() < 1:
 		err = fmt.Errorf("there is no room for another of the %d models allowed", ModelsMax)
 	case !g.sameAsServed(m):
 		err = errors.New("its inputs or outputs differ from those that other backends serve; give it another version")
 	}
 	if err != nil {
+		// The backend serves its other models: one that cannot be taken up costs no more than itself.
 		g.e.log.Error("model not served", "backend", b.name, "model", m.Info.Name, "version", m.Info.Version, "err", err)
 		return
 	}
@@ -197,8 +200,8 @@ func (g *registry) takeUp(b *Backend, n int) {
 	}
 }
 
-// drop keeps batches of a model from a backend's GPUs from now on. Those under way end as they would.
-func (g *registry) drop(b *Backend, n int) {
+// dropModel keeps batches of a model from a backend's GPUs from now on. Those under way end as they would.
+func (g *registry) dropModel(b *Backend, n int) {
 	g.models[b.ids[n]].since = g.e.clock.Now()
 	b.ids[n] = noModel
 }

@@ -86,6 +86,8 @@ func (g *registry) listBidders() {
 		}
 		b.chooses = g.models[id].chooses
 		x.bidders = append(x.bidders, b)
+
+		// A service without a choice is explained, but moves no price.
 		if !b.chooses {
 			continue
 		}
@@ -210,7 +212,7 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 				p.s.Bid(now, sched.ModelID(b.id), &b.bid)
 			}
 			sent, bad := p.ends(b.id)
-			x.count(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
+			x.countBid(&b.bid, float64(sent)-float64(b.sent), float64(bad)-float64(b.bad))
 			b.sent, b.bad = sent, bad
 			i++
 		}
@@ -228,8 +230,8 @@ func (p *partition) ends(id uint32) (sent, bad uint64) {
 	return c.sent, c.outcomes[model.DeadlineCannotBeMet] + c.outcomes[model.QueueFull]
 }
 
-// count adds requests that ended to every home that could have served them.
-func (x *pricing) count(bid *sched.Bid, good, bad float64) {
+// countBid adds requests that ended to every home that could have served them.
+func (x *pricing) countBid(bid *sched.Bid, good, bad float64) {
 	last := -1
 	for i := range bid.Offers {
 		sub := bid.Offers[i].SubCluster

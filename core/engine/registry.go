@@ -35,7 +35,8 @@ type registry struct {
 	data     sched.Duration
 	measured sched.Time
 	spare    spare
-	windows  int // of the sessions, together
+	windows  int           // of the sessions, together
+	crowds   []sched.Crowd // of the latest shareCrowds: its memory is used again
 	pricing  pricing
 	rollout  rollout
 	heard    heardPlan
@@ -88,6 +89,7 @@ func (g *registry) addFrontend(f *Frontend) error {
 		b.port.Peers([]wire.Peer{f.asPeer()})
 	}
 
+	// From here on outcomes reach the session, so the catalogue goes out next: clients ask by its ids.
 	g.e.fronts[i].Store(f)
 	if m := g.e.Models(); len(m) > 0 {
 		f.port.Models(m)
@@ -128,6 +130,7 @@ func (g *registry) removeFrontend(f *Frontend) {
 
 // addBackend checks a hello and takes the backend in.
 func (g *registry) addBackend(b *Backend) error {
+	// Models that nobody has had for long make room for the new ones.
 	g.forget()
 	tables, err := g.check(&b.hello)
 	if err != nil {
@@ -160,6 +163,8 @@ func (g *registry) addBackend(b *Backend) error {
 
 	g.nameNode(b)
 	g.nameBackend(b)
+
+	// There are few groups: the least used one is avoided together with the fewest other backends.
 	b.group = sched.LeastUsedGroup(g.usedGroups())
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
@@ -184,9 +189,9 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	}
 
 	// The catalogue is bounded, and a hello is taken whole or not at all.
-	if n := g.fresh(h); n > g.room() {
+	if n := g.fresh(h); n > g.roomForModels() {
 		return nil, fmt.Errorf("backend hello: %d new models, but there is room for %d of the %d allowed; one that no backend has had for %v is forgotten",
-			n, g.room(), ModelsMax, time.Duration(keptMax))
+			n, g.roomForModels(), ModelsMax, time.Duration(keptMax))
 	}
 
 	seen := map[string]bool{}
@@ -270,6 +275,7 @@ func (g *registry) removeBackend(b *Backend) {
 	b.dead.Store(true)
 	now := g.e.clock.Now()
 	g.backends = slices.DeleteFunc(g.backends, func(x *Backend) bool { return x == b })
+	g.passName(b)
 	g.forgetNode(b)
 
 	// A GPU for which there was no sub-cluster was never placed.
@@ -280,6 +286,8 @@ func (g *registry) removeBackend(b *Backend) {
 		g.clusters[u.sub].remove(u)
 	}
 	g.countGPUs(gpus)
+
+	// A model that no other backend has stays known for keptMax from now on.
 	for _, id := range slices.Concat(b.ids, b.failed) {
 		if id != noModel {
 			g.models[id].since = now
@@ -295,7 +303,7 @@ func (g *registry) removeBackend(b *Backend) {
 	for _, p := range g.e.parts {
 		t := g.e.begin(&g.spare)
 		p.enter(t)
-		p.lose(g.e, t, b)
+		p.loseBackend(g.e, t, b)
 		p.collect(g.e, t)
 		p.mu.Unlock()
 		g.e.finish(t)

@@ -63,6 +63,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		t.awaited = append(t.awaited, completion{g: u, freeAt: freeAt})
 	}
 
+	// The GPU may have been sent its next batch by now, whose number must stay.
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
@@ -78,6 +79,8 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	}
 
 	p.land(place)
+
+	// Requests that were queued again may end, or want a GPU, at once.
 	if back {
 		p.collect(e, t)
 	}
@@ -104,10 +107,10 @@ func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, brok
 		r.Flags |= past
 		switch {
 		case past == 0:
-			p.count(f.model, why)
+			p.countOutcome(f.model, why)
 		case past&sched.Told != 0:
 			p.models[f.model].sent--
-			p.refuse(t, r, why)
+			p.refuseRequest(t, r, why)
 		default:
 			back = true
 		}

@@ -39,14 +39,14 @@ func (p *partition) reload(e *Engine, t *turn, f *flight, k int) {
 	// A session's end clears its seats, so that what its batches held has nobody to answer.
 	s := p.seats(r.Origin)
 	if s == nil {
-		p.refuse(t, &r, model.Canceled) // its session is gone
+		p.refuseRequest(t, &r, model.Canceled) // its session is gone
 		return
 	}
 	place, mark := s.seat(uint64(r.ID))
 	switch {
 	case *place != mark: // a later request sat down there: its answer stands
 	case p.live == p.liveMax:
-		p.refuse(t, &r, sched.ReasonLost(r.Flags))
+		p.refuseRequest(t, &r, sched.ReasonLost(r.Flags))
 	default:
 		p.live++
 		p.again(e, t, &r)
@@ -67,5 +67,5 @@ func (p *partition) giveBack(e *Engine, t *turn, f *flight, k int) {
 	}
 	// No backend answers it, nor will another try.
 	p.models[f.model].sent--
-	p.refuse(t, r, sched.ReasonLost(r.Flags))
+	p.refuseRequest(t, r, sched.ReasonLost(r.Flags))
 }

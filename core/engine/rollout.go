@@ -37,8 +37,10 @@ const (
 type rollout struct {
 	plan   *plan.Rollout // nil: there was none
 	state  PlanState
-	models []string // keys, by number in the plan
-	gpus   []gpuKey // by number in the plan
+	models []string       // keys, by number in the plan
+	gpus   []gpuKey       // by number in the plan
+	away   []sched.Time   // by GPU: since when its backend is not here; 0: it is, or nobody has looked
+	seen   plan.Placement // what was present at the latest look
 	taken  int
 	inStep bool // steps are being taken: what they cause is looked at after them
 	began  sched.Time
@@ -61,7 +63,8 @@ func (r *rollout) applying() bool { return r.state.underWay() }
 
 // beginRollout begins to apply a plan, or takes note of one that has ended.
 func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *placementView, state PlanState) {
-	g.rollout = rollout{plan: p, state: state, models: s.keys, gpus: s.gpus, orders: g.rollout.orders, began: g.e.clock.Now()}
+	g.rollout = rollout{plan: p, state: state, models: s.keys, gpus: s.gpus, orders: g.rollout.orders, began: g.e.clock.Now(),
+		away: make([]sched.Time, len(s.gpus)), seen: s.Present}
 	g.heard = heardPlan{}
 	g.recordPlan()
 	if state.underWay() {
@@ -74,13 +77,15 @@ func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *
 // advanceRollout takes all steps that are due, until backends must be waited for.
 func (g *registry) advanceRollout(now sched.Time) {
 	r := &g.rollout
-	if !r.applying() || r.inStep || g.awaitFences(now) {
+	if !r.applying() || r.inStep || g.awaitFences(now) || g.awaitGPUs(now) {
 		return
 	}
 	g.renewHolds()
 
 	r.inStep = true
 	defer func() { r.inStep = false }()
+
+	// What is due follows from what is present, so it is asked anew after each step that changed that.
 	for range stepsMost {
 		g.forgetWork(func(w *backendStep) bool { return w.b.dead.Load() })
 		present := g.presentOf(r)

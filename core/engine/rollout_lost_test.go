@@ -43,6 +43,40 @@ func TestALoadIsOrderedAgainAfterAReconnect(t *testing.T) {
 	}
 }
 
+// TestAPlanWaitsForABackendThatIsAway: the link of a backend breaks while it loads, and it is back two seconds later. Meanwhile no step is taken,
+// since what is withdrawn elsewhere would find no place; then the plan ends as it would have.
+func TestAPlanWaitsForABackendThatIsAway(t *testing.T) {
+	s, all := fenced(t)
+	h := all[1].b.said
+	all[1].b.Close()
+	before := residentsOf(t, s.e)
+	s.run(s.clock.now + 2000*ms)
+	if got := residentsOf(t, s.e); got != before || len(all[0].b.asked) != 1 {
+		t.Errorf("while it was away %s became %s, and a was asked for %+v", before, got, all[0].b.asked)
+	}
+
+	all[1] = newLoader(s.mustBackend(h))
+	drive(t, s, s.frontend(), all)
+	want := "a/0[n:1 offered]50; a/1[n:1 offered]50; b/0[k:1 offered m:1 offered]90; b/1[k:1 offered m:1 offered]90"
+	if st, err := s.e.PlanStatus(); err != nil || len(st.LeftOut) != 0 || residentsOf(t, s.e) != want {
+		t.Errorf("left out %+v, %v: %s\nwant %s", st.LeftOut, err, residentsOf(t, s.e), want)
+	}
+}
+
+// TestAPlanKnowsABackendThatIsBackTooSoon: a backend's new session opens before the end of its old one is noticed, so that there are two of
+// its name for a while. When the old one has gone the plan goes on with its GPUs.
+func TestAPlanKnowsABackendThatIsBackTooSoon(t *testing.T) {
+	s, all := fenced(t)
+	old := all[1].b
+	all[1] = newLoader(s.mustBackend(old.said))
+	old.Close()
+	drive(t, s, s.frontend(), all)
+	want := "a/0[n:1 offered]50; a/1[n:1 offered]50; b/0[k:1 offered m:1 offered]90; b/1[k:1 offered m:1 offered]90"
+	if st, err := s.e.PlanStatus(); err != nil || len(st.LeftOut) != 0 || residentsOf(t, s.e) != want {
+		t.Errorf("left out %+v, %v: %s\nwant %s", st.LeftOut, err, residentsOf(t, s.e), want)
+	}
+}
+
 // TestAPlanGoesOnWithoutABackendThatForgot: a backend is back after a reconnect without the model that it was loading. Its
 // GPUs are lost to the plan, which ends with the model where it was.
 func TestAPlanGoesOnWithoutABackendThatForgot(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"time"
 
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
@@ -24,7 +25,32 @@ func (b *Backend) numberOf(key string) int {
 	return slices.IndexFunc(b.hello.Models, func(m wire.BackendModel) bool { return modelKey(&m.Info) == key })
 }
 
-// presentOf returns how far the plan's models have come on its GPUs. GPUs that have left since are taken out of it.
+// awaitGPUs says whether the plan waits for GPUs whose backends are away, and may be back soon.
+func (g *registry) awaitGPUs(now sched.Time) (waits bool) {
+	r := &g.rollout
+
+	for i, key := range r.gpus {
+		switch {
+		case g.backend(key.backend) != nil:
+			r.away[i] = 0
+		case r.plan.Lost(int32(i)):
+		case r.away[i] == 0:
+			r.away[i], waits = now, true
+		default:
+			waits = waits || !r.isGone(i, now)
+		}
+	}
+
+	return waits
+}
+
+// isGone says whether a GPU whose backend is not here is left out of the plan.
+func (r *rollout) isGone(gpu int, now sched.Time) bool {
+	return r.away[gpu] != 0 && plan.IsGone(time.Duration(now.Sub(r.away[gpu])))
+}
+
+// presentOf returns how far the plan's models have come on its GPUs; on one that is away, how far they had come. GPUs that
+// have left since are taken out of it.
 func (g *registry) presentOf(r *rollout) plan.Placement {
 	present := make(plan.Placement, len(r.models))
 	for m := range present {
@@ -35,13 +61,22 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 	for m, key := range r.models {
 		index[key] = int32(m)
 	}
+
 	var left []int32
 	for i, key := range r.gpus {
 		b := g.backend(key.backend)
+		if b == nil && !r.isGone(i, g.e.clock.Now()) {
+			for m := range present {
+				present[m][i] = r.seen[m][i]
+			}
+			continue
+		}
+
 		if b == nil || key.index >= len(b.gpus) {
 			left = append(left, int32(i))
 			continue
 		}
+
 		for n := range b.hello.Models {
 			if m, planned := index[modelKey(&b.hello.Models[n].Info)]; planned {
 				present[m][i] = b.residence(resident{n, key.index})
@@ -61,6 +96,8 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 			r.plan.Lose(present, i)
 		}
 	}
+
+	r.seen = present
 	return present
 }
 

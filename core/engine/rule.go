@@ -11,6 +11,7 @@ const (
 	ruleArrivedLate = ruleFirst + iota // it had less time left than any variant takes
 	ruleExpired                        // it was queued until it was too late for a batch of one
 	ruleWindowed                       // it was given up for those behind it
+	ruleLeftBehind                     // it allowed no batch that keeps up with the load
 	ruleCount
 
 	ruleFirst = int(model.ReasonCount) // before it, rules are reasons
@@ -22,8 +23,11 @@ type dropCounts [ruleCount]uint64
 
 // ruleOf returns the rule of a drop whose deadline could not be met.
 func ruleOf(d *sched.Drop) int {
-	if d.Windowed {
+	switch d.Rule {
+	case sched.Windowed:
 		return ruleWindowed
+	case sched.LeftBehind:
+		return ruleLeftBehind
 	}
 	return ruleExpired
 }
@@ -49,6 +53,7 @@ var rules = map[int][2]string{
 	ruleArrivedLate:                {"arrived too late", "it had less time left than the quickest variant takes"},
 	ruleExpired:                    {"no GPU in time", "no GPU came while a batch of one could still meet its deadline"},
 	ruleWindowed:                   {"window", "given up at a grant, so that those behind it are answered in time"},
+	ruleLeftBehind:                 {"left behind", "the batches that it allowed were too small to keep up with the load"},
 }
 
 // describeRule names a rule, the reason that frontends are given, and what the rule says.

@@ -49,7 +49,7 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 
 	t := e.begin(&f.spare)
 
-	// One partition needs no look at the models.
+	// Each partition's lock is taken once, however the requests are mixed. One partition needs no look at the models.
 	if len(e.parts) == 1 {
 		e.parts[0].submit(e, t, f, m)
 	} else {
@@ -204,6 +204,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	}
 	t := e.begin(&b.spare)
 
+	// The number is the backend's word: a partition that never was must not be looked up.
 	n := uint32(len(e.parts))
 	var todo uint64
 	for i := range m {

@@ -24,7 +24,7 @@ func (s *sleeper) open() error {
 	return nil
 }
 
-func (s *sleeper) close() { unix.Close(s.fd) }
+func (s *sleeper) closeTimer() { unix.Close(s.fd) }
 
 // precise asks the kernel not to group this thread's timers with others'. The thread must be locked.
 func (s *sleeper) precise() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }

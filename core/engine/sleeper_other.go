@@ -12,8 +12,8 @@ func (s *sleeper) open() error {
 	return nil
 }
 
-func (s *sleeper) close()   {}
-func (s *sleeper) precise() {}
+func (s *sleeper) closeTimer() {}
+func (s *sleeper) precise()    {}
 
 func (s *sleeper) sleep(d time.Duration) (whole bool) {
 	t := time.NewTimer(d)

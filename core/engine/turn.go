@@ -94,6 +94,9 @@ func (e *Engine) finish(t *turn) {
 		if len(t.candidates)+len(t.frees)+len(t.completes)+len(t.forecasts) > 0 {
 			e.rank(t)
 		}
+		if len(t.awaited) > 0 {
+			e.endAwaited(t) // it may start steps, too
+		}
 
 		// Ports are called between visits, when no lock is held (I2).
 		if len(t.outcomes) > 0 {
@@ -104,9 +107,6 @@ func (e *Engine) finish(t *turn) {
 		}
 		if len(t.steps) > 0 {
 			e.deliverSteps(t)
-		}
-		if len(t.awaited) > 0 {
-			e.endAwaited(t)
 		}
 		if len(t.grants) == 0 {
 			// Homes are chosen by what rankers know when no GPU is under way.
@@ -123,6 +123,8 @@ func (e *Engine) finish(t *turn) {
 		}
 		e.grant(t)
 	}
+
+	// What was found under locks is logged and acted on without one.
 	if len(t.sickened)+len(t.recovered) > 0 {
 		e.logHealth(t)
 	}
@@ -203,6 +205,8 @@ func (e *Engine) grant(t *turn) {
 	for len(t.grants) > 0 {
 		p := e.partition(t.grants[0].Model)
 		p.enter(t)
+
+		// Grants of other partitions wait for their turn: one lock at a time (I1).
 		kept := t.grants[:0]
 		for i := range t.grants {
 			g := t.grants[i]
