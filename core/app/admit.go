@@ -16,7 +16,9 @@ type Promise struct {
 	Rate     float64  // frames/s
 	Latency  time.Duration
 	// Phase is when in its period the session's frames come, from any moment that all promises share.
-	Phase   time.Duration
+	Phase time.Duration
+	// PhaseOf, when set, chooses Phase for the rate that is tried: an offer's frames come at other times than what was asked for.
+	PhaseOf func(*Promise) time.Duration
 	Offsets []time.Duration // by step: what lies behind it; admission sets them
 	Batch   []int           // by step: the batch that the split counts with; admission sets them
 	Demand  float64         // GPUs that it takes beside the others; admission sets it
@@ -62,6 +64,8 @@ const (
 	// demandMost bounds the demand, of u*·GPUs, at which a trial is worth its time: under load batches grow beyond those that the
 	// split counts with, and frames come more evenly than the arrivals for which u* was measured.
 	demandMost = 1.5
+	// offerGrain is the least difference between latencies that are offered, in ns: what people read and ask for.
+	offerGrain = 1e6
 )
 
 // splitShares are the parts of a latency that are divided among the stages; what is left is everybody's, in proportion.
@@ -86,19 +90,19 @@ func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Ad
 	var a plan.Admission
 	for _, share := range splitShares {
 		keep := func(rate float64, latency time.Duration, b plan.StageBudgets) Promise {
-			return p.with(rate, time.Duration(float64(latency)/share), share, b)
+			return p.with(rate, undivided(latency, share), share, b)
 		}
 		run := func(rate float64, latency time.Duration, b plan.StageBudgets) bool {
 			return trial == nil || trial(c, append(open[:len(open):len(open)], keep(rate, latency, b)))
 		}
 
 		divided := plan.Session{App: p.Graph.Plan(p.Profiles, othersRates(p.Graph, open), c.Hop), Rate: p.Rate,
-			Latency: time.Duration(float64(p.Latency) * share)}
+			Latency: time.Duration(math.Round(float64(p.Latency) * share)), Grain: time.Duration(math.Round(offerGrain * share))}
 		var err error
 		if a, err = plan.Admit(divided, []float64{used}, []float64{capacity}, run); err != nil {
 			return p, a, fmt.Errorf("application %q: %w", p.Graph.Name, err)
 		}
-		a.OfferLatency = time.Duration(float64(a.OfferLatency) / share)
+		a.OfferLatency = undivided(a.OfferLatency, share)
 		if a.Admitted {
 			return keep(p.Rate, divided.Latency, a.Budgets), a, nil
 		}
@@ -112,9 +116,17 @@ func Admit(c Capacity, open []Promise, p Promise, trial Trial) (Promise, plan.Ad
 	return p, a, nil
 }
 
+// undivided is the latency of which a share was divided, to the nanosecond: what is offered is tried as it would be if asked for.
+func undivided(latency time.Duration, share float64) time.Duration {
+	return time.Duration(math.Round(float64(latency) / share))
+}
+
 // with is the promise at another rate and latency, of which a share was divided.
 func (p Promise) with(rate float64, latency time.Duration, share float64, b plan.StageBudgets) Promise {
 	p.Rate, p.Latency, p.Batch, p.Demand = rate, latency, b.Batch, b.Total
+	if p.PhaseOf != nil {
+		p.Phase = p.PhaseOf(&p)
+	}
 	p.Offsets = make([]time.Duration, len(b.Offset))
 	for j := range p.Offsets {
 		p.Offsets[j] = time.Duration(reserve*float64(latency) + (1-reserve)*float64(b.Offset[j])/share)

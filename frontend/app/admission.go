@@ -72,7 +72,8 @@ func (a *Admission) admitStream(s *Stream) error {
 	if p.Profiles == nil {
 		return fmt.Errorf("%w: session: floor %v: no variant of some stage's family reaches it", ErrInvalid, s.session.Floor)
 	}
-	p.Phase = graph.ChoosePhase(a.promises, &p, s.session.Triggered)
+	p.PhaseOf = func(p *graph.Promise) time.Duration { return graph.ChoosePhase(a.promises, p, s.session.Triggered) }
+	p.Phase = p.PhaseOf(&p)
 
 	c := a.capacity()
 	p, decision, err := graph.Admit(c, a.promises, p, a.trial)
@@ -88,6 +89,7 @@ func (a *Admission) admitStream(s *Stream) error {
 	if len(a.streams) == 0 {
 		a.gpus, a.missed = c.GPUs, time.Time{}
 	}
+	p.PhaseOf = nil // it is decided
 	s.offsets, s.phase = p.Offsets, a.begun.Add(p.Phase)
 	a.streams, a.promises = append(a.streams, s), append(a.promises, p)
 	return nil

@@ -52,8 +52,6 @@ func (r *run) askInTurn(ctx context.Context, j int) error {
 	if r.stream != nil {
 		state = &r.stream.states[j]
 	}
-	state.mu.Lock()
-	defer state.mu.Unlock()
 
 	// Nobody else's sequence may have the name: whoever knew it could take its steps.
 	name, begun := state.value.(string)

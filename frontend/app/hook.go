@@ -77,11 +77,9 @@ func (r *run) callHook(ctx context.Context, j int) (err error) {
 		c.In[i] = r.values[at]
 	}
 
-	// The lock keeps the frames of a session in turn, so that a hook sees its own last state.
+	// The session's frames come in turn (runStep), so that a hook sees its own last state.
 	if r.stream != nil {
 		state := &r.stream.states[j]
-		state.mu.Lock()
-		defer state.mu.Unlock()
 		c.State = state.value
 		defer func() { state.value = c.State }()
 	}

@@ -257,6 +257,15 @@ func (r *run) runStep(ctx context.Context, j int) error {
 		}
 	}
 
+	// What keeps a state takes a session's frames one by one. Waiting may take all that the steps behind can spare.
+	if r.stream != nil && (s.hook != nil || s.Sequence) {
+		state := &r.stream.states[j]
+		if err := state.takeTurn(ctx, r.deadline.Add(-r.app.rest[j])); err != nil {
+			return r.endOfWait(ctx, j, err)
+		}
+		defer state.endTurn()
+	}
+
 	// A request that is dropped at the step's own deadline has, once more, what the steps behind it can spare.
 	offset := time.Duration(float64(r.offsets[j]) * r.scale)
 	err := r.runUntil(ctx, j, r.deadline.Add(-offset))
@@ -265,6 +274,20 @@ func (r *run) runStep(ctx context.Context, j int) error {
 		err = r.runUntil(ctx, j, r.deadline.Add(-r.app.rest[j]))
 	}
 	return err
+}
+
+// endOfWait is how a step ends whose turn did not come in time, or whose frame has ended meanwhile.
+func (r *run) endOfWait(ctx context.Context, j int, err error) error {
+	if ctx.Err() != nil && ctx.Err() != context.DeadlineExceeded {
+		return err
+	}
+
+	err = fmt.Errorf("the session's frame before it is still there: %w", err)
+	s := &r.app.steps[j]
+	if s.hook != nil {
+		return fmt.Errorf("%w: %w", ErrHook, err)
+	}
+	return &frontend.OutcomeError{Reason: model.DeadlineCannotBeMet, Model: s.Model, Local: true, Cause: err}
 }
 
 // runUntil runs a step under a deadline of its own.

@@ -4,12 +4,15 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	graph "downbeat.dev/core/app"
+	"downbeat.dev/core/model"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/app"
 	"downbeat.dev/frontend/frontendtest"
 )
@@ -36,20 +39,27 @@ func resolveTally(change func(*graph.Stage)) (*graph.Graph, error) {
 		})
 }
 
-// TestAStageKeepsSequences: the frames of a session are the steps of one sequence; a frame without a session is one of its own.
-func TestAStageKeepsSequences(t *testing.T) {
+// openTally opens that application over a model, which may answer otherwise than tally does.
+func openTally(t *testing.T, m frontendtest.Model) *app.App {
+	t.Helper()
 	g, err := resolveTally(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := awaitModels(t, frontendtest.Start(t, tally), "tally")
+	client := awaitModels(t, frontendtest.Start(t, m), "tally")
 	a, err := app.New(client, g, app.Options{Hooks: map[string]app.NewHook{"list": func(*app.Step) (app.Hook, error) {
 		return func(_ context.Context, c *app.Call) error { c.Out[0] = app.Value{}; return nil }, nil
 	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
+	t.Cleanup(func() { a.Close() })
+	return a
+}
+
+// TestAStageKeepsSequences: the frames of a session are the steps of one sequence; a frame without a session is one of its own.
+func TestAStageKeepsSequences(t *testing.T) {
+	a := openTally(t, tally)
 
 	var wait sync.WaitGroup
 	for x := range byte(4) {
@@ -81,5 +91,60 @@ func TestAStageKeepsSequences(t *testing.T) {
 	// Which element of a list would be whose next step?
 	if _, err := resolveTally(func(s *graph.Stage) { s.Each, s.Takes[0].Tensor = "all", "all" }); err == nil || !strings.Contains(err.Error(), "keeps sequences, of which a frame is one step") {
 		t.Errorf("a sequence for each element of a list: %v", err)
+	}
+}
+
+// TestAFrameWaitsNoLongerThanItHas: a frame whose session's frame before it holds a stage ends at its deadline as dropped, and as canceled when
+// its caller gives up; the session's state is as if it had not come.
+func TestAFrameWaitsNoLongerThanItHas(t *testing.T) {
+	reached, release := make(chan struct{}), make(chan struct{})
+	slow := tally
+	slow.Answer = func(r frontendtest.Row) error {
+		if r.Input("x").Bytes()[0] == 1 {
+			reached <- struct{}{}
+			<-release
+		}
+		return tally.Answer(r)
+	}
+	a := openTally(t, slow)
+	s, err := a.Open(t.Context(), app.Session{Rate: 1e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+
+	run := func(ctx context.Context, x byte) (byte, error) {
+		answer, err := s.Run(ctx, app.Frame{Inputs: [][]byte{{x}}})
+		if err != nil {
+			return 0, err
+		}
+		defer answer.Release()
+		return answer.Outputs[0][0][0], nil
+	}
+	var before sync.WaitGroup
+	before.Go(func() {
+		if sum, err := run(t.Context(), 1); sum != 1 || err != nil {
+			t.Errorf("the frame before: %d, %v; want 1", sum, err)
+		}
+	})
+	<-reached
+
+	late, cancelLate := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancelLate()
+	var of *frontend.OutcomeError
+	if _, err := run(late, 2); !errors.As(err, &of) || of.Reason != model.DeadlineCannotBeMet || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `stage "tally": `) ||
+		!strings.Contains(err.Error(), "the session's frame before it is still there") {
+		t.Errorf("its deadline passed: %v", err)
+	}
+	gone, giveUp := context.WithCancel(t.Context())
+	time.AfterFunc(5*time.Millisecond, giveUp)
+	if _, err := run(gone, 4); !errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its caller gave up: %v", err)
+	}
+
+	close(release)
+	before.Wait()
+	if sum, err := run(t.Context(), 8); sum != 9 || err != nil {
+		t.Errorf("the frame after: %d, %v; want 9", sum, err)
 	}
 }

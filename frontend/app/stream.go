@@ -77,11 +77,31 @@ type Stream struct {
 	recent   window
 }
 
-// stepState is what a step keeps from frame to frame: what its hook left, or the name of its sequence. Its lock keeps the frames in turn.
+// stepState is what a step keeps from frame to frame: what its hook left, or the name of its sequence.
 type stepState struct {
-	mu    sync.Mutex
-	value any
+	turn  chan struct{} // cap 1; whose frame has put something in runs the step
+	value any           // read and written with the turn
 }
+
+// takeTurn waits until the session's frames before this one have left the step, and no longer than until.
+func (s *stepState) takeTurn(ctx context.Context, until time.Time) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *stepState) endTurn() { <-s.turn }
 
 // Open begins a session. ctx has no meaning after. The error wraps ErrInvalid, ErrSessions or ErrRefused.
 func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
@@ -111,6 +131,9 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 
 	// Counted before it is admitted: the limit bounds those that are being decided about, too.
 	stream := &Stream{app: a, session: s, rate: s.Rate, states: make([]stepState, len(a.steps)), changed: make(chan struct{}, 1)}
+	for j := range stream.states {
+		stream.states[j].turn = make(chan struct{}, 1)
+	}
 	if !a.streams.addStream(stream) {
 		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
 	}
