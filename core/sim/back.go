@@ -148,6 +148,7 @@ func (b *back) die(back Duration) {
 	c.happens(BackendDies, int64(b.index), int64(back))
 	b.life++
 	b.dead, b.running = true, nil
+	b.keepShelf()
 
 	clear(b.broken) // what starts again has a GPU that works
 	for _, s := range b.sessions {

@@ -102,9 +102,7 @@ func (s *backSession) Place(m []wire.Placement) {
 	c := s.b.c
 	all := slices.Clone(m)
 	c.tell(&s.link, fromEngine, func() { s.b.takePlacements(s, all) })
-	if c.moves != nil {
-		c.moves.noteOrders(len(m))
-	}
+	c.countPlacements(len(m))
 }
 
 // Command implements engine.BackendPort.

@@ -15,6 +15,7 @@ type key struct {
 	invariants.Life
 	lost  bool // it came back from a backend that was lost
 	again bool // it is in the Submit that the engine is taking, and was queued before
+	ended bool // by an outcome since the engine began to take its latest Submit
 }
 
 func (s *session) key(id uint64) *key {
@@ -28,8 +29,8 @@ func (s *session) key(id uint64) *key {
 // seatIndex is an id's in the window.
 func (s *session) seatIndex(id uint64) uint64 { return id & uint64(s.f.c.window()-1) }
 
-// seatTaken says whether another id may have taken the id's seat over: then a cancel need not find it, and it
-// need not come back from a lost backend.
+// seatTaken says whether another id may have the id's seat: then a cancel need not find it, and it need not come back from
+// a lost backend.
 func (s *session) seatTaken(id uint64) bool { return s.seats[s.seatIndex(id)] != id }
 
 // submits is told before the engine takes a Submit.
@@ -39,8 +40,8 @@ func (k *checker) submits(s *session, m []wire.Submit) {
 	for i := range m {
 		x, taken := s.key(m[i].ID), s.seatTaken(m[i].ID)
 
-		// The seat is taken whatever happens to the request: the window has one place per id.
-		s.seats[s.seatIndex(m[i].ID)] = m[i].ID
+		// The window has one place per id.
+		s.seats[s.seatIndex(m[i].ID)], x.ended = m[i].ID, false
 		by := int64(deadline(now, &m[i]))
 
 		switch {
@@ -81,6 +82,11 @@ func (k *checker) submitted(s *session, m []wire.Submit) {
 			s.sch.book.maybe++
 		}
 		s.key(m[i].ID).again = false
+
+		// What is refused takes no seat, and what is taken in and dropped at once does: nobody here knows who has it.
+		if seat := s.seatIndex(m[i].ID); s.key(m[i].ID).ended && s.seats[seat] == m[i].ID {
+			delete(s.seats, seat)
+		}
 		k.overdue(s, m[i].ID, 2*k.c.o.PollLate) // where a wake-up is overdue, what it leads to may want another one
 	}
 
@@ -150,6 +156,7 @@ func (k *checker) outcome(s *session, m *wire.Outcome) {
 
 	k.c.report.Told[m.Reason]++
 	x := s.key(m.ID)
+	x.ended = true
 	if x.Queued == 0 && x.again { // one of a higher priority in the same Submit took its place, and its twin found none
 		x.again = false
 		return

@@ -21,6 +21,7 @@ type Cluster struct {
 	kinds  []float64  // by sub-cluster: its GPUs take that much longer; nil: all are alike
 	floors map[string]float64
 	now    Time
+	moment int // events and turns at now
 	q      events
 	models []clusterModel
 	skew   float64
@@ -36,6 +37,8 @@ type Cluster struct {
 	revision   uint64
 	epochs     int // that began
 	moves      *moves
+	placements int  // that backends were asked for
+	absentTill Time // when a backend returns that left for long
 	resting    bool // learners have no work
 
 	recoding bytes.Reader // what recoder reads
@@ -48,6 +51,7 @@ type Report struct {
 	Span                            Duration
 	Batches, Strays, Twins          int
 	Cuts                            int                    // by the watchdog
+	Saved                           int                    // requests that were spared and got an output in time
 	Reasons                         [model.ReasonCount]int // of calls
 	Told                            [model.ReasonCount]int // by schedulers and backends, also of what makes no sense
 	Faults                          [FaultCount]int
@@ -136,6 +140,8 @@ func (c *Cluster) act() {
 	}
 
 	span := Duration(float64(c.o.Requests) / c.rate() * 1e9)
+
+	// A seed's length is bounded, whatever load its options draw.
 	span = min(max(span, 20e6), 2e9)
 	if c.o.Span > 0 {
 		span = c.o.Span
@@ -154,6 +160,7 @@ func (c *Cluster) act() {
 		c.snapshot()
 	}
 	c.run(end)
+	c.run(max(end, c.absentTill)) // a backend that left for long returns by itself
 
 	// Recovery: no more faults, and every model is served again.
 	c.heal()
@@ -177,6 +184,9 @@ func (c *Cluster) recover() {
 	c.run(end)
 }
 
+// momentMost is how many events and turns one moment has at most: thousands where a leader dies under load.
+const momentMost = 1_000_000
+
 // run lets events happen until a time, polling each engine when it is due.
 func (c *Cluster) run(until Time) {
 	for c.check.err == nil {
@@ -187,7 +197,11 @@ func (c *Cluster) run(until Time) {
 			return
 		}
 		if at > c.now {
-			c.now = at
+			c.now, c.moment = at, 0
+		}
+		if c.moment++; c.moment > momentMost {
+			c.check.fail("C12: %d events and turns at one moment, and no end", c.moment)
+			return
 		}
 
 		// The engine and the world take turns at one moment by a coin, so that seeds try both orders.
@@ -255,7 +269,7 @@ func (s *scheduler) poll() {
 
 		// An engine that always asks for another turn at once would stop virtual time.
 		if spins == 100 {
-			c.check.fail("C2: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.e.NextWake())
+			c.check.fail("C12: the engine was polled %d times at %d and still asks for %d", spins, c.now, s.e.NextWake())
 			return
 		}
 	}

@@ -15,8 +15,8 @@
 // # Schedulers that stand by
 //
 // Several schedulers elect a leader with the production code of core/lead, over a store in memory; peers obey the
-// one that control.Obeyed names. Schedulers die, pause, lose the store and are cut off from peers. Fault lists all
-// that can go wrong; a Report counts each.
+// one that control.Obeyed names. Schedulers die, pause, lose the store and are cut off from peers. Frontends keep requests
+// for the next leader as the live ones do. Fault lists all that can go wrong; a Report counts each.
 //
 // # What a lost message means
 //
@@ -51,6 +51,7 @@
 //	C10 no more requests are queued than the options allow, of a model and in all;
 //	C11 no backend takes an order of an epoch older than one that it has obeyed; what a peer of the version
 //	    before says and hears passes that version's encoding;
+//	C12 time passes: no moment holds events without end, and an engine asks only so often for another turn at once;
 //	V1  no request for a family is in a batch below its floor, and none for a model in another's.
 //
 // A World holds, and panics otherwise:

@@ -47,7 +47,7 @@ func NewDownbeat(w *World) *Downbeat {
 	for i := range w.Models {
 		m := &w.Models[i]
 		if m.Variants == nil {
-			must(d.s.AddModel(0, sched.ModelID(i), sched.Model{Profile: m.Profile, SLO: m.SLO, Rate: m.Rate}))
+			must(d.s.AddModel(0, sched.ModelID(i), sched.Model{Profile: m.Profile, SLO: m.SLO, SubCluster: m.SubCluster, Rate: m.Rate}))
 			continue
 		}
 		must(d.s.AddService(0, sched.ModelID(i), m.describeService(len(d.gpus))))

@@ -154,7 +154,7 @@ func (s *session) noteModel(m *model.Info) {
 
 	// A model's id is kept plus one: 0 is none.
 	if _, err := fmt.Sscanf(m.Name, "m%d", &k); err == nil && k < len(s.ids) {
-		s.ids[k] = m.ID + 1
+		s.ids[k], s.ready[k] = m.ID+1, m.Ready
 	}
 }
 

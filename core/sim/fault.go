@@ -39,6 +39,7 @@ const (
 	NewLeader    // after the first: what these may lead to
 	StaleOrder   // of a scheduler that is no longer obeyed
 	Snapshot     // of what the leader has learned, for a standby
+	Spared       // of a request whose scheduler has no backend for it: it waits for another leader
 
 	LostStep // the order of a step of spare work
 	LostStepEnd
@@ -52,7 +53,7 @@ var faultNames = [FaultCount]string{
 	"lost submit", "lost cancel", "lost execute", "lost done", "lost outcome", "lost output", "doubled", "delayed",
 	"failed item", "untold item", "given back", "broken gpu", "hang", "long hang", "slowdown", "backend dies",
 	"backend's link breaks", "frontend's link breaks", "frontend vanishes", "dark frontend", "dark link", "silent link", "slow link", "old peer",
-	"leader dies", "standby dies", "leader pauses", "store cut", "isolation", "new leader", "stale order", "snapshot",
+	"leader dies", "standby dies", "leader pauses", "store cut", "isolation", "new leader", "stale order", "snapshot", "spared",
 	"lost step", "lost step end", "step overran", "step untold",
 }
 

@@ -136,7 +136,7 @@ func (c *Cluster) slowLink(span Duration) {
 	}
 }
 
-// pause stops a scheduler's process for a while. Who hears nothing of it gives it up.
+// pause stops a scheduler's process for a while. Peers that hear nothing from it give it up.
 func (s *scheduler) pause(d Duration) {
 	c := s.c
 	if s.dead || s.paused > c.now {
@@ -146,6 +146,7 @@ func (s *scheduler) pause(d Duration) {
 	c.happens(LeaderPauses, int64(s.index), int64(d))
 	s.paused = c.now.Add(d)
 	s.resumed = s.paused
+	// Its peers take a long pause for the end of their links, and connect to others.
 	if d > silenceMost {
 		c.after(silenceMost, func() { s.deafen(func() bool { return true }, 0) })
 	}
@@ -178,7 +179,7 @@ func (c *Cluster) isolate(s *scheduler) {
 	share, d := []float64{0.3, 0.7, 1}[c.rng.IntN(3)], c.within(0, 3e9)
 	c.happens(Isolation, int64(s.index), int64(share*100))
 
-	// Both ends take the silence for a slow network until the limit of package control.
+	// For both ends the silence is a slow network at first, and a lost link after the limit of package control.
 	c.after(silenceMost, func() { s.deafen(func() bool { return c.rng.Float64() < share }, d) })
 }
 
@@ -187,6 +188,7 @@ func (f *front) vanish() {
 	c := f.c
 	c.happens(FrontendVanishes, int64(f.index), 0)
 
+	// Schedulers notice only a while later that it has gone.
 	f.gone = true
 	for _, s := range f.sessions {
 		if s != nil {
@@ -293,17 +295,26 @@ func (c *Cluster) probe() {
 		x := call{deadline: c.now.Add(2*c.models[k].slo + 50e6), model: k, live: true}
 		f.calls = append(f.calls, x)
 		id := uint64(len(f.calls))
-		served := c.report.Good
+		served, good := c.served(), c.report.Good
 		f.submit(s, []wire.Submit{f.message(s, id)})
 		f.expire(len(f.calls)-1, len(f.calls), x.deadline)
 
 		c.run(x.deadline.Add(2 * grace))
-		if c.report.Good != served+1 {
+		if c.served() != served+1 {
 			c.check.fail("C8: a request for model %d was not served when all faults were over", k)
 			return
 		}
 
 		// Probes are no part of the measured load.
-		c.report.Good--
+		c.report.Good = good
 	}
+}
+
+// served counts the outputs that are good enough for a probe. GPUs of one kind are planned as 15 % slower than half of them at most
+// (docs/decisions/0238): one that takes longer ends late until that has been learned.
+func (c *Cluster) served() int {
+	if c.o.loading() && c.o.Unlike > oneKind {
+		return c.report.Good + c.report.Late
+	}
+	return c.report.Good
 }

@@ -41,8 +41,9 @@ type Frames struct {
 	cancel   []int32  // frames that failed in this turn
 	again    int      // requests made once more
 	latest   finishes // sessions, by when their latest frame has begun
-	counts   []int32  // room for the frames' left and made
-	times    []Time   // room for their until
+	left     []int32  // by frame and stage: requests that have not ended; -1: the stage has not begun
+	until    []Time   // by frame and stage: the latest end of its requests
+	made     []int32  // room for the requests of a frame that failed
 }
 
 // nobody is the frame of a request that belongs to none.
@@ -50,41 +51,45 @@ const nobody int32 = -1
 
 // owner says whose a request is.
 type owner struct {
-	frame int32 // or nobody
-	stage int32
-	again bool // it was made for one that was dropped
+	frame  int32 // or nobody
+	stage  int32
+	before int32 // the frame's request that was made before it; -1: none
+	again  bool  // it was made for one that was dropped
 }
 
 // frame is one frame under way.
 type frame struct {
-	session int32
 	begun   Time
+	session int32
+	at      int32 // where its stages' counts begin, in left and until
+	open    int32 // stages that have not ended
+	latest  int32 // of its requests the one that was made last; -1: none
 	ended   bool
-	left    []int32 // by stage: requests that have not ended; -1: the stage has not begun
-	until   []Time  // by stage: the latest end of its requests
-	open    int     // stages that have not ended
-	made    []int32 // its requests
 }
 
 // NewFrames makes the frames of all sessions and puts them in w beside the Arrivals that it has, which belong to no frame; w's Ended and
 // Turn are taken. Run the World with any Server; CancelBy names it if it can cancel. done is told of every frame's end, some of them at once: those of
 // stages that ask nobody.
 func NewFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool)) *Frames {
-	return newFrames(w, hop, sessions, done, false)
+	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
+	f.makeFrames(false)
+	return f
 }
 
-// newFrames is NewFrames, where one by one says that a frame is made when the one before it begins: w's Arrivals do not tell rates then, and a
-// run that ends early has not made those that never came.
-func newFrames(w *World, hop Duration, sessions []Session, done func(session int, begun, ended Time, inTime bool), oneByOne bool) *Frames {
-	f := &Frames{hop: hop, w: w, sessions: sessions, done: done}
+// makeFrames makes the frames that there are before the World runs. One by one says that a frame is made when the one before it begins: w's
+// Arrivals do not tell rates then, and a run that ends early has not made those that never came.
+func (f *Frames) makeFrames(oneByOne bool) {
+	w := f.w
 	w.Ended, w.Turn = f.requestEnded, f.turn
 
 	// Requests that come by themselves are numbered before those of frames.
-	f.owner = slices.Repeat([]owner{{frame: nobody}}, len(w.Arrivals))
+	for range w.Arrivals {
+		f.owner = append(f.owner, owner{frame: nobody})
+	}
 
 	// Where no request would tell that a frame has begun, all are made now.
-	for k := range sessions {
-		s := &sessions[k]
+	for k := range f.sessions {
+		s := &f.sessions[k]
 		asks := slices.ContainsFunc(s.Stages, func(s Stage) bool { return s.Model != Hook && s.FanOut > 0 })
 		for at := s.First; at < s.Last; at = at.Add(s.Period) {
 			f.addFrame(int32(k), at)
@@ -94,30 +99,16 @@ func newFrames(w *World, hop Duration, sessions []Session, done func(session int
 			}
 		}
 	}
-	return f
 }
 
 // addFrame makes a frame of a session, and begins its first stages.
 func (f *Frames) addFrame(session int32, at Time) {
 	stages := f.sessions[session].Stages
-	n, requests := len(stages), 0
-	for j := range stages {
-		requests += stages[j].FanOut
-	}
-
-	// Frames are many, and what they count is little: it is carved from larger pieces.
-	if len(f.counts) < n+requests {
-		f.counts = make([]int32, 4096+n+requests)
-	}
-	if len(f.times) < n {
-		f.times = make([]Time, 2048+n)
-	}
 	i := int32(len(f.frames))
-	f.frames = append(f.frames, frame{session: session, begun: at, open: n, left: f.counts[:n:n], until: f.times[:n:n], made: f.counts[n : n : n+requests]})
-	f.counts, f.times = f.counts[n+requests:], f.times[n:]
+	f.frames = append(f.frames, frame{session: session, begun: at, at: int32(len(f.left)), open: int32(len(stages)), latest: -1})
 
-	for j := range stages {
-		f.frames[i].left[j] = -1
+	for range stages {
+		f.left, f.until = append(f.left, -1), append(f.until, 0)
 	}
 	for j := range stages {
 		if len(stages[j].After) == 0 {
@@ -140,29 +131,31 @@ func (f *Frames) stages(i int32) []Stage { return f.sessions[f.frames[i].session
 func (f *Frames) begin(i, j int32, at Time) {
 	fr, s := &f.frames[i], &f.stages(i)[j]
 
-	fr.until[j] = at
+	f.until[fr.at+j] = at
 	if s.Model == Hook || s.FanOut == 0 {
-		fr.left[j] = 0
+		f.left[fr.at+j] = 0
 		f.stageEnded(i, j, at.Add(s.Fixed))
 		return
 	}
 
-	fr.left[j] = int32(s.FanOut)
+	f.left[fr.at+j] = int32(s.FanOut)
 	deadline := fr.begun.Add(f.sessions[fr.session].Latency - s.Offset)
-	for range s.FanOut {
-		f.make(i, j, at, deadline, false)
-	}
+	f.make(owner{frame: i, stage: j}, at, deadline, s.FanOut)
 }
 
-// make makes one request of a stage.
-func (f *Frames) make(i, j int32, at, deadline Time, again bool) {
+// make makes n requests of a frame's stage.
+func (f *Frames) make(of owner, at, deadline Time, n int) {
 	// Owners are found by the request's number, so the World's numbers must be the frames' own.
-	r := f.w.Add(at, f.stages(i)[j].Model, deadline)
-	if int(r) != len(f.owner) {
+	first := f.w.Add(at, f.stages(of.frame)[of.stage].Model, deadline, n)
+	if int(first) != len(f.owner) {
 		panic("sim: frames share their World with other requests")
 	}
-	f.owner = append(f.owner, owner{i, j, again})
-	f.frames[i].made = append(f.frames[i].made, r)
+
+	latest := &f.frames[of.frame].latest
+	for r := range int32(n) {
+		of.before, *latest = *latest, first+r
+		f.owner = append(f.owner, of)
+	}
 }
 
 // tryAgain makes a dropped request once more if its frame still has time that the stages behind it do not need.
@@ -174,7 +167,7 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 	}
 
 	f.again++
-	f.make(own.frame, own.stage, at, latest, true)
+	f.make(owner{frame: own.frame, stage: own.stage, again: true}, at, latest, 1)
 	return true
 }
 
@@ -189,34 +182,35 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	}
 
 	fr := &f.frames[own.frame]
-	fr.left[own.stage]--
-	fr.until[own.stage] = max(fr.until[own.stage], at)
+	stage := fr.at + own.stage
+	f.left[stage]--
+	f.until[stage] = max(f.until[stage], at)
 	switch {
 	case fr.ended:
 	// Siblings leave their queues in the World's next turn: the scheduler is in the middle of its own.
 	case o == Dropped:
 		f.endFrame(own.frame, at, false)
 		f.cancel = append(f.cancel, own.frame)
-	case fr.left[own.stage] == 0:
-		f.stageEnded(own.frame, own.stage, fr.until[own.stage])
+	case f.left[stage] == 0:
+		f.stageEnded(own.frame, own.stage, f.until[stage])
 	}
 }
 
 // stageEnded begins the stages that only waited for this one, or ends the frame.
 func (f *Frames) stageEnded(i, j int32, at Time) {
 	fr := &f.frames[i]
+	stages := f.stages(i)
 
-	fr.until[j] = at
+	f.until[fr.at+j] = at
 	if fr.open--; fr.open == 0 {
-		end := slices.Max(fr.until).Add(f.hop)
+		end := slices.Max(f.until[fr.at : int(fr.at)+len(stages)]).Add(f.hop)
 		f.endFrame(i, end, end <= fr.begun.Add(f.sessions[fr.session].Latency))
 		return
 	}
 
 	// A stage lies behind those that it waits for, so only later stages can have become ready.
-	stages := f.stages(i)
 	for k := j + 1; int(k) < len(stages); k++ {
-		if fr.left[k] < 0 && slices.Contains(stages[k].After, j) {
+		if f.left[fr.at+k] < 0 && slices.Contains(stages[k].After, j) {
 			if ready, from := f.ready(fr, &stages[k]); ready {
 				f.begin(i, k, from.Add(f.hop))
 			}
@@ -227,10 +221,10 @@ func (f *Frames) stageEnded(i, j int32, at Time) {
 // ready reports whether all that a stage waits for has ended, and when.
 func (f *Frames) ready(fr *frame, s *Stage) (ready bool, from Time) {
 	for _, before := range s.After {
-		if fr.left[before] != 0 {
+		if f.left[fr.at+before] != 0 {
 			return false, 0
 		}
-		from = max(from, fr.until[before])
+		from = max(from, f.until[fr.at+before])
 	}
 	return true, from
 }
@@ -248,12 +242,14 @@ func (f *Frames) endFrame(i int32, at Time, inTime bool) {
 // they could not.
 func (f *Frames) turn(now Time) {
 	for f.latest.next() <= now {
-		begun := f.latest[0].at
-		k := f.latest.pop()
-		if at := begun.Add(f.sessions[k].Period); at < f.sessions[k].Last {
-			f.addFrame(k, at)
-			f.latest.push(at, k)
+		k := f.latest[0].number
+		at := f.latest[0].at.Add(f.sessions[k].Period)
+		if at >= f.sessions[k].Last {
+			f.latest.pop()
+			continue
 		}
+		f.addFrame(k, at)
+		f.latest.replaceFirst(finish{at, k, 1})
 	}
 
 	for len(f.cancel) > 0 && f.canceler != nil {
@@ -262,13 +258,23 @@ func (f *Frames) turn(now Time) {
 		// Canceled requests end here, and their ends may fail further frames: those are taken in the next round.
 		f.cancel = nil
 		for _, i := range failed {
-			for _, r := range f.frames[i].made {
+			for _, r := range f.requestsOf(i) {
 				if f.w.open[r] && f.canceler.Cancel(now, r, f.w.Arrivals[r].Model) {
 					f.w.Drop(r)
 				}
 			}
 		}
 	}
+}
+
+// requestsOf lists the requests of a frame in the order in which they were made, until the next call.
+func (f *Frames) requestsOf(i int32) []int32 {
+	f.made = f.made[:0]
+	for r := f.frames[i].latest; r >= 0; r = f.owner[r].before {
+		f.made = append(f.made, r)
+	}
+	slices.Reverse(f.made)
+	return f.made
 }
 
 // SessionOf returns the session that a request belongs to; false: it came by itself.
@@ -287,8 +293,8 @@ func (f *Frames) Check() error {
 		if !fr.ended {
 			return fmt.Errorf("frame %d of session %d never ended", i, fr.session)
 		}
-		for j, left := range fr.left {
-			if left > 0 {
+		for j := range f.stages(int32(i)) {
+			if left := f.left[int(fr.at)+j]; left > 0 {
 				return fmt.Errorf("frame %d of session %d: %d requests of stage %d never ended", i, fr.session, left, j)
 			}
 		}

@@ -32,6 +32,10 @@ type call struct {
 	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
 	priority uint8
 	live     bool
+
+	spared    Time // since when it waits for another leader, or for its model; 0: it does not
+	wasSpared bool
+	resubmits int
 }
 
 // session is a frontend's session with the engine: its FrontendPort.
@@ -40,6 +44,7 @@ type session struct {
 	f        *front
 	h        *engine.Frontend
 	ids      []uint32     // of the models, by number; one more than the engine's
+	ready    []bool       // by model's number: some backend serves it
 	families []model.Info // announced, by number; an old frontend knows none
 	heard    uint64       // epoch that the frontend has told the scheduler
 	keys     []key        // the checker's: what it knows of each id
@@ -78,7 +83,8 @@ func (f *front) connect(sch *scheduler) {
 		return
 	}
 
-	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, len(c.models)), families: make([]model.Info, len(c.models)), link: link{sch: sch, life: sch.life, up: true}}
+	n := len(c.models)
+	s := &session{f: f, seats: map[uint64]uint64{}, ids: make([]uint32, n), ready: make([]bool, n), families: make([]model.Info, n), link: link{sch: sch, life: sch.life, up: true}}
 	h, err := sch.e.OpenFrontend(wire.FrontendHello{Version: wire.Version, Name: fmt.Sprint("f", f.index), DataAddr: "f", Window: c.window()}, s)
 	if err != nil {
 		c.check.fail("OpenFrontend: %v", err)
@@ -101,25 +107,6 @@ func (f *front) session() *session {
 	}
 
 	return f.sessions[f.obeyed]
-}
-
-// submitAgain submits to the scheduler that is obeyed now what has no answer and still has budget.
-func (f *front) submitAgain() {
-	s := f.session()
-	if s == nil {
-		return
-	}
-
-	var again []wire.Submit
-	for i := range f.calls {
-		x := &f.calls[i]
-		if _, served := s.namedService(x.model, x.asks); served && x.live && x.deadline > f.c.now {
-			again = append(again, f.message(s, uint64(i+1)))
-		}
-	}
-	if len(again) > 0 {
-		f.submit(s, again)
-	}
 }
 
 // tellLead tells the frontend who leads.
@@ -180,6 +167,9 @@ func (s *session) Models(m []model.Info) {
 	for i := range m {
 		s.noteModel(&m[i])
 	}
+	if s.f.session() == s {
+		s.f.submitSpared()
+	}
 }
 
 // Outcomes implements engine.FrontendPort.
@@ -199,7 +189,7 @@ func (s *session) Outcomes(m []wire.Outcome) {
 			return // a scheduler that is not obeyed is not heard
 		}
 		for i := range all {
-			s.f.endCall(all[i].ID, all[i].Reason, false)
+			s.f.endByOutcome(all[i].ID, all[i].Reason)
 		}
 	})
 }
@@ -209,12 +199,11 @@ func (s *session) Answers([]wire.ModelAnswer) {}
 
 // endCall ends a call, unless it has ended.
 func (f *front) endCall(id uint64, why model.Reason, local bool) {
-	c := f.c
-	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
+	c, x := f.c, f.waitingCall(id)
+	if x == nil {
 		return
 	}
 
-	x := &f.calls[id-1]
 	x.live = false
 	c.note("answer", int64(f.index), int64(id), int64(why))
 
@@ -229,9 +218,20 @@ func (f *front) endCall(id uint64, why model.Reason, local bool) {
 	default:
 		c.report.Good++
 		c.report.Work += c.models[x.model].cost
+		if x.wasSpared {
+			c.report.Saved++
+		}
 	}
 
 	c.check.answered(f, id, why, local)
+}
+
+// waitingCall is the call of an id that has not ended; nil: there is none.
+func (f *front) waitingCall(id uint64) *call {
+	if f.gone || id == 0 || id > uint64(len(f.calls)) || !f.calls[id-1].live {
+		return nil
+	}
+	return &f.calls[id-1]
 }
 
 // message is the Submit of a call, as it would be sent now. The deadline that the engine is told
@@ -385,7 +385,7 @@ func (f *front) expire(from, to int, last Time) {
 	c.at(last.Add(grace+4*(c.o.Delay+c.o.Vary)), func() {
 		for i := from; i < to; i++ {
 			if f.calls[i].live {
-				f.endCall(uint64(i+1), model.DeadlineCannotBeMet, true)
+				f.endCall(uint64(i+1), f.calls[i].whyExpired(), true)
 				f.cancel(uint64(i + 1))
 			} else if f.calls[i].deadline == 0 { // junk
 				f.cancel(uint64(i + 1))

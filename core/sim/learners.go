@@ -186,8 +186,8 @@ func (w *World) forgetBatches(now Time, gpu int32) {
 	all := w.events
 	w.events = nil
 	for _, e := range all {
-		if e.gpu != gpu {
-			w.events.push(e.at, e.gpu)
+		if e.number != gpu {
+			w.events.push(e.at, e.number)
 		}
 	}
 	w.free[gpu] = now

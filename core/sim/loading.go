@@ -82,14 +82,30 @@ func (b *back) placeNext() {
 	}
 }
 
+// keepShelf leaves a backend that dies what it will load when it starts again: what it had, as the real one with a state directory.
+func (b *back) keepShelf() {
+	x := &b.shelf
+	x.waiting, x.busy = nil, false
+
+	clear(x.used)
+	for n := range x.loaded {
+		for g, loaded := range x.loaded[n] {
+			if loaded {
+				x.used[g] += b.hello.Models[n].Info.Static
+			}
+		}
+	}
+}
+
 // loadModel takes memory and time, and warms the model up.
 func (b *back) loadModel(p wire.Placement, r *wire.PlacementReport, end func()) {
 	c, m := b.c, &b.hello.Models[p.Model]
+
 	b.shelf.used[p.GPU] += m.Info.Static
 	b.countMemory(p)
 	began := c.now
 
-	c.after(c.o.LoadTime, func() {
+	b.atInLife(c.now.Add(c.o.LoadTime), func() {
 		b.warmModel(p, 1, func() {
 			b.shelf.loaded[p.Model][p.GPU] = true
 			r.Load, r.WarmUp = int64(c.o.LoadTime), int64(c.now.Sub(began)-c.o.LoadTime)
@@ -124,14 +140,25 @@ func (b *back) warmModel(p wire.Placement, size int, end func()) {
 	// Behind what is under way only after some time.
 	free := &b.freeAt[p.GPU]
 	if *free > c.now {
-		c.at(min(*free, c.now.Add(aloneWait)), func() {
+		b.atInLife(min(*free, c.now.Add(aloneWait)), func() {
 			*free = max(*free, c.now).Add(Duration(table[size-1]))
-			c.at(*free, func() { b.warmModel(p, size+1, end) })
+			b.atInLife(*free, func() { b.warmModel(p, size+1, end) })
 		})
 		return
 	}
 	*free = c.now.Add(Duration(table[size-1]))
-	c.at(*free, func() { b.warmModel(p, size+1, end) })
+	b.atInLife(*free, func() { b.warmModel(p, size+1, end) })
+}
+
+// atInLife does something at a time, unless the backend has died by then.
+func (b *back) atInLife(at Time, do func()) {
+	life := b.life
+
+	b.c.at(at, func() {
+		if b.life == life {
+			do()
+		}
+	})
 }
 
 // unloadModel takes no more orders of the model, waits for those that it has, and frees the memory.
@@ -143,7 +170,7 @@ func (b *back) unloadModel(p wire.Placement, end func()) {
 			last = max(last, o.end)
 		}
 	}
-	b.c.at(last, func() {
+	b.atInLife(last, func() {
 		b.shelf.used[p.GPU] -= b.hello.Models[p.Model].Info.Static
 		end()
 	})

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"downbeat.dev/core/engine"
@@ -15,7 +17,8 @@ type MovesReport struct {
 	Placements     int // that backends carried out
 	MemoryExceeded int // loads that found no room on their GPU
 	GivenBack      int // requests whose model was no longer loaded
-	LeftOut        int
+	Absences       int // of backends, for longer than a plan waits for their GPUs
+	LeftOut        int // GPUs that models of plans were to come to, and did not
 	Homeless       int // models that no GPU offers at the end
 	Elsewhere      int // models that are not where the last plan wants them
 	Epochs         engine.EpochStats
@@ -23,6 +26,35 @@ type MovesReport struct {
 	Kills          int     // of the leader, while a plan was under way
 	Undone         int     // plans that the successor put back
 	Anew           int     // plans that nobody had told the successor of, so that they were applied again
+	Refused        int     // plans that came at a bad moment: a GPU was away, or backends knew of a plan that its scheduler had lost
+}
+
+// DrawPlans returns Draw's options with models that move, by plans that are applied or that schedulers make themselves, which are
+// drawn from a stream of their own.
+func DrawPlans(seed uint64) Options {
+	o, r := Draw(seed), rand.New(rand.NewPCG(seed, 7))
+	o.Clusters = 2 + r.IntN(2)
+	o.Backends = max(o.Backends, o.Clusters)
+	o.Models = o.Clusters * (1 + r.IntN(6))
+
+	o.LoadTime = Duration(100e6 * r.Float64() * r.Float64())
+
+	switch r.IntN(3) {
+	case 0:
+		o.Moved = 1 + r.IntN(o.Models)
+	case 1:
+		o.Again = 1 + r.IntN(4)
+	case 2:
+		o.Epoch = Duration(1e9 + r.Float64()*2e9)
+	}
+
+	if o.Epoch == 0 && o.Schedulers > 1 && r.IntN(2) == 0 {
+		o.KillAt, o.Undo = 1+r.IntN(8), r.IntN(2) == 0
+	}
+	if r.IntN(3) == 0 {
+		o.AwayAt = 1 + r.IntN(8)
+	}
+	return o
 }
 
 // moves are the plans of a run, one after the other: either some models move once to the next sub-cluster, or one model
@@ -30,9 +62,10 @@ type MovesReport struct {
 type moves struct {
 	c      *Cluster
 	shift  []int // by model: its sub-cluster's number, beyond its first
-	next   int   // plans begun
+	next   int   // plans chosen
+	done   int   // plans that ended
 	number uint64
-	orders int // placements that backends were asked for
+	begun  bool // the latest plan was applied
 	killed bool
 	undo   bool // the plan is to be put back
 	ended  bool
@@ -86,29 +119,47 @@ func (m *moves) look() {
 	switch {
 	case m.undo && now.Number == m.number && (now.State == engine.PlanApplying || now.State == engine.PlanApplied):
 		m.c.report.Moves.Undone++
-		if _, err := s.e.RollBackPlan(); err != nil {
+		if _, err := s.e.RollBackPlan(); err != nil && !errors.Is(err, engine.ErrPlan) {
 			c.check.fail("RollBackPlan: %v", err)
 		}
 		return
+
 	case now.State == engine.PlanApplying || now.State == engine.PlanRollingBack:
 		return
-	case now.Number == m.number:
+
+	case m.begun && now.Number == m.number:
 		m.count(&now)
-		m.number++
+		m.number, m.done, m.begun = m.number+1, m.done+1, false
 	}
 
-	if m.next == m.plans() && m.number > uint64(m.plans()) {
+	if m.done == m.plans() {
 		m.ended = true
 		return
 	}
-	if m.number > uint64(m.next) {
+
+	if m.done == m.next {
 		m.choose()
 	}
+
 	if m.killed {
 		c.report.Moves.Anew++
 	}
-	if _, err := s.e.ApplyPlan(c.planDocument(m.number, m.shift)); err != nil {
-		c.check.fail("ApplyPlan: %v", err)
+	m.applyChosen(s)
+}
+
+// applyChosen applies the plan that was chosen. One that is refused is tried again by another number: backends may know of a plan that its
+// scheduler told nobody else of.
+func (m *moves) applyChosen(s *scheduler) {
+	_, err := s.e.ApplyPlan(m.c.planDocument(m.number, m.shift))
+
+	switch {
+	case errors.Is(err, engine.ErrPlan):
+		m.c.report.Moves.Refused++
+		m.number++
+	case err != nil:
+		m.c.check.fail("ApplyPlan: %v", err)
+	default:
+		m.begun = true
 	}
 }
 
@@ -146,15 +197,25 @@ func (m *moves) count(now *engine.PlanStatus) {
 	r.LeftOut += len(now.LeftOut)
 }
 
-// noteOrders has the leader die when backends have been asked for so many placements.
-func (m *moves) noteOrders(n int) {
-	c := m.c
-	m.orders += n
-	if m.killed || c.o.KillAt == 0 || m.orders < c.o.KillAt {
-		return
+// countPlacements counts what backends are asked for. When it has come to so many that a plan is under way, the leader dies, or a
+// backend leaves for long.
+func (c *Cluster) countPlacements(asked int) {
+	before := c.placements
+	c.placements += asked
+	reaches := func(many int) bool { return before < many && c.placements >= many }
+
+	if m := c.moves; m != nil && reaches(c.o.KillAt) {
+		m.killed = true
+		c.after(c.withinPlan(), m.kill)
 	}
-	m.killed = true
-	c.after(Duration(c.rng.IntN(2))*c.within(0, 2*c.o.LoadTime), m.kill) // at its beginning or somewhere within it
+	if !c.calm && reaches(c.o.AwayAt) {
+		c.after(c.withinPlan(), c.someBack().leaveForLong)
+	}
+}
+
+// withinPlan is how far away a moment of the plan is whose placements backends are asked for: its beginning, or one somewhere within it.
+func (c *Cluster) withinPlan() Duration {
+	return Duration(c.rng.IntN(2)) * c.within(0, 2*c.o.LoadTime)
 }
 
 // kill ends the leader.

@@ -54,6 +54,7 @@ type Options struct {
 	LoadTime     Duration // of a model, without its warm-up
 	KillAt       int      // the leader dies when backends have been asked for so many placements; 0: it does not
 	Undo         bool     // its successor puts back what was there
+	AwayAt       int      // a backend leaves for longer than a plan waits for its GPUs, when so many were asked for; 0: none does
 
 	// Families of so many models each, where that is 2 or more, and kinds of GPUs: one for each sub-cluster, of which the
 	// slowest takes up to Kinds longer, as a share. Floors is the share of requests for a family that name a floor.
@@ -65,9 +66,12 @@ type Options struct {
 func (o *Options) faulty() bool {
 	lossy := o.LoseSubmit + o.LoseCancel + o.LoseExecute + o.LoseDone + o.LoseOutcome + o.LoseOutput + o.Duplicate + o.Late + o.FailItem + o.GiveBack
 	events := o.Hangs + o.Deaths + o.Breaks + o.Vanishes + o.Slowdowns + o.BrokenGPUs + o.Darks + o.SlowLinks + o.DarkFronts +
-		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.Moved + o.Again + min(1, int(o.Epoch))
+		o.LeaderDeaths + o.LeaderPauses + o.StoreCuts + o.Isolations + o.KillAt + o.AwayAt + o.Moved + o.Again + min(1, int(o.Epoch))
 	return lossy > 0 || events > 0 || o.StepOverruns+o.StepsUntold+o.LoseSteps > 0 || !o.Eager || o.Ctrl < o.Delay+o.Vary || o.ExecMore > 0 || o.Ahead > 0 || o.Drift > 0
 }
+
+// spareStepLeast is the shortest step of spare work.
+const spareStepLeast Duration = 1e5
 
 // filled returns the options with the least that a run needs where they say nothing.
 func (o Options) filled() Options {
@@ -77,6 +81,11 @@ func (o Options) filled() Options {
 
 	// Each sub-cluster needs a backend and a model, and families are whole.
 	o.Models, o.Backends = max(o.Models, o.Clusters), max(o.Backends, o.Clusters)
+
+	// A step that takes no time would be followed by the next at the same moment, for ever.
+	if o.Learners > 0 {
+		o.SpareStep = max(o.SpareStep, spareStepLeast)
+	}
 	if v := o.Variants; v > 1 {
 		o.Models = (o.Models + v - 1) / v * v
 	}
@@ -152,7 +161,7 @@ func (o *Options) drawLearners() {
 	if r.IntN(3) > 0 {
 		return
 	}
-	o.Learners, o.SpareStep = 1+r.IntN(3), Duration(1e5+r.Float64()*9.9e6)
+	o.Learners, o.SpareStep = 1+r.IntN(3), spareStepLeast+Duration(r.Float64()*9.9e6)
 	if r.IntN(2) == 0 {
 		o.StepOverruns, o.StepsUntold = 0.1*r.Float64(), 0.05*r.Float64()
 		o.LoseSteps = 0.05 * r.Float64()

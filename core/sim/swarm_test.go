@@ -2,59 +2,28 @@ package sim
 
 import (
 	"flag"
+	"fmt"
 	"os"
-	"regexp"
 	"testing"
 
 	"downbeat.dev/core/model"
 )
 
-var (
-	seeds  = flag.Int("seeds", seedsSampled, "how many seeds TestSwarm runs")
-	seed   = flag.Uint64("seed", 1, "the first seed of TestSwarm")
-	script = flag.String("script", "", "a file with a script that TestScript runs")
-)
-
-// seedsSampled is how many seeds a plain test run takes, from 1: enough for every fault and every reason.
-const seedsSampled = 120
+var script = flag.String("script", "", "a file with a script that TestScript runs")
 
 // TestSwarm runs clusters whose sizes, loads and faults are drawn from consecutive seeds. A seed
-// that fails replays with -seed=N -seeds=1; it is shrunk to a script, which replays with -run Script -script FILE.
+// that fails is shrunk to a script, which replays with -run Script -script FILE; the seeds behind it run, too.
 func TestSwarm(t *testing.T) {
-	sum := runSeeds(t, Draw)
+	sum := runSeeds(t, Draw, Run)
 	if *seed == 1 && *seeds >= seedsSampled {
 		sum.checkCoverage(t, model.FloorTooHigh) // models without a family have no floors
 	}
 }
 
-// runSeeds runs the seeds that the flags name, and every 16th twice.
-func runSeeds(t *testing.T, draw func(seed uint64) Options) *Report {
-	t.Helper()
-	t.Logf("seeds %d to %d", *seed, *seed+uint64(*seeds)-1)
-	var sum Report
-	for n := *seed; n < *seed+uint64(*seeds); n++ {
-		r, err := Run(draw(n))
-		if err != nil {
-			small := Shrink(draw(n), 500, func(o Options) bool { _, other := Run(o); return other != nil && checkerOf(other) == checkerOf(err) })
-			_, why := Run(small)
-			t.Fatalf("%v\nreplay: go test ./core/sim -run %s$ -seeds=1 -seed=%d\nas a short script, which fails with %v:\n%s", err, t.Name(), n, why, small.Script())
-		}
-		sum.add(r)
-		if n%16 != 0 {
-			continue
-		}
-		if again, err := Run(draw(n)); err != nil || again.Hash != r.Hash {
-			t.Fatalf("C9: seed %d: the second run's trace differs (%v): %+v, then %+v", n, err, r, again)
-		}
-	}
-	t.Logf("%+v", sum)
-	return &sum
-}
-
 // TestSwarmOfFamilies is TestSwarm with families on kinds of GPUs: under every fault no answer is below the floor of its
 // request (V1), and answers of the best variants, of others and above floors are seen, and floors that nobody reaches.
 func TestSwarmOfFamilies(t *testing.T) {
-	sum := runSeeds(t, DrawFamilies)
+	sum := runSeeds(t, DrawFamilies, Run)
 	if *seed != 1 || *seeds < seedsSampled {
 		return
 	}
@@ -62,6 +31,33 @@ func TestSwarmOfFamilies(t *testing.T) {
 	if f := sum.Families; f.Best == 0 || f.Lower == 0 || f.Floored == 0 || f.TooHigh == 0 {
 		t.Errorf("the seeds do not see every case: %+v", f)
 	}
+}
+
+// TestSwarmOfPlans is TestSwarm with models that move under every fault: by plans of an operator, whose leader may die of them, or of the
+// schedulers themselves.
+func TestSwarmOfPlans(t *testing.T) {
+	sum := runSeeds(t, DrawPlans, runPlans)
+	if *seed != 1 || *seeds < seedsSampled {
+		return
+	}
+	sum.checkCoverage(t, model.FloorTooHigh)
+	if m := sum.Moves; m.Plans == 0 || m.Refused == 0 || m.Kills == 0 || m.Undone == 0 || m.Anew == 0 || m.Absences == 0 || m.LeftOut == 0 || m.Epochs.Kept == 0 {
+		t.Errorf("the seeds do not see every case: %+v", m)
+	}
+}
+
+// runPlans is Run, and objects to plans that give a GPU more than it holds (V3), or leave a model without a GPU when all
+// faults are over (C8).
+func runPlans(o Options) (*Report, error) {
+	r, err := Run(o)
+	switch {
+	case err != nil:
+	case r.Moves.MemoryExceeded > 0:
+		err = fmt.Errorf("sim: seed %d: V3: %+v\noptions %+v", o.Seed, r.Moves, o)
+	case r.Moves.Homeless > 0:
+		err = fmt.Errorf("sim: seed %d: C8: %+v\noptions %+v", o.Seed, r.Moves, o)
+	}
+	return r, err
 }
 
 // TestSeedsThatFailed runs seeds far from those that are sampled which found a defect.
@@ -75,6 +71,12 @@ func TestSeedsThatFailed(t *testing.T) {
 		640715:  "the same",
 		1003105: "a backend whose profile says more than its sub-cluster is planned with was taken to be busy for longer than planned",
 		671887:  "a batch held a request of a session that had ended, from a queue too long to be searched at once",
+		1229312: "a copy of a request was refused and took no seat, so that the one in a batch did not come back when its backend was lost",
+		1060697: "a GPU of no known kind was planned as quicker than it had said",
+		1094611: "the same",
+		1099769: "the same, in a probe when all faults were over",
+		1102299: "the same",
+		1235784: "the same",
 	} {
 		if _, err := Run(Draw(n)); err != nil {
 			t.Errorf("seed %d (%s): %v", n, what, err)
@@ -82,8 +84,21 @@ func TestSeedsThatFailed(t *testing.T) {
 	}
 }
 
-// checkerOf returns which checker objected.
-func checkerOf(err error) string { return regexp.MustCompile(`[CV]\d+:`).FindString(err.Error()) }
+// TestSeedsOfPlansThatFailed is the same for TestSwarmOfPlans.
+func TestSeedsOfPlansThatFailed(t *testing.T) {
+	for n, what := range map[uint64]string{
+		231:   "a step of spare work was ordered a turn too late, on a GPU that had a batch by then",
+		1045:  "a plan went on without a GPU whose link broke, and left a model nowhere",
+		11958: "a probe was answered late by a GPU that takes more than its kind is planned with, which is no fault of a plan",
+		2086:  "a GPU that changed its sub-cluster did not wait for a batch that was reported before its end",
+	} {
+		o := DrawPlans(n)
+		o.AwayAt = 0 // they failed before it was drawn
+		if _, err := runPlans(o); err != nil {
+			t.Errorf("seed %d (%s): %v", n, what, err)
+		}
+	}
+}
 
 // checkCoverage fails if some fault or some reason was never seen: then the swarm says nothing of it.
 func (r *Report) checkCoverage(t *testing.T, but model.Reason) {
@@ -91,6 +106,9 @@ func (r *Report) checkCoverage(t *testing.T, but model.Reason) {
 		if r.Faults[f] == 0 {
 			t.Errorf("no seed has a %v", f)
 		}
+	}
+	if r.Saved == 0 {
+		t.Error("no request that was spared got an output in time")
 	}
 	for why := model.ReasonNone + 1; why < model.ReasonCount; why++ {
 		if r.Told[why] == 0 && why != but {
@@ -129,11 +147,13 @@ func (r *Report) add(x *Report) {
 	r.Strays += x.Strays
 	r.Twins += x.Twins
 	r.Cuts += x.Cuts
+	r.Saved += x.Saved
 	r.Events += x.Events
 	r.Families.Best += x.Families.Best
 	r.Families.Lower += x.Families.Lower
 	r.Families.Floored += x.Families.Floored
 	r.Families.TooHigh += x.Families.TooHigh
+	r.Moves.add(&x.Moves)
 	for i := range r.Faults {
 		r.Faults[i] += x.Faults[i]
 	}
@@ -141,6 +161,26 @@ func (r *Report) add(x *Report) {
 		r.Reasons[i] += x.Reasons[i]
 		r.Told[i] += x.Told[i]
 	}
+}
+
+func (m *MovesReport) add(x *MovesReport) {
+	m.Plans += x.Plans
+	m.Steps += x.Steps
+	m.Moved += x.Moved
+	m.Placements += x.Placements
+	m.MemoryExceeded += x.MemoryExceeded
+	m.GivenBack += x.GivenBack
+	m.Absences += x.Absences
+	m.LeftOut += x.LeftOut
+	m.Homeless += x.Homeless
+	m.Elsewhere += x.Elsewhere
+	m.Kills += x.Kills
+	m.Undone += x.Undone
+	m.Anew += x.Anew
+	m.Refused += x.Refused
+	m.Epochs.Applied += x.Epochs.Applied
+	m.Epochs.Kept += x.Epochs.Kept
+	m.Epochs.Failed += x.Epochs.Failed
 }
 
 // TestGoneSessionsAreSweptUp: a batch may hold a request of a session that has ended only where a queue was too long to be
@@ -167,5 +207,21 @@ func TestGoneSessionsAreSweptUp(t *testing.T) {
 		if got := c.check.mayHold(to, of.h.Number()); got != tc.want {
 			t.Errorf("%+v: a batch may hold its requests: %v", tc, got)
 		}
+	}
+}
+
+// TestAMomentWithoutEndIsObjectedTo: what leads to itself at once would stop virtual time, and the run with it.
+func TestAMomentWithoutEndIsObjectedTo(t *testing.T) {
+	c, err := newCluster(Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again func()
+	again = func() { c.after(0, again) }
+	c.after(5, again)
+
+	c.run(c.now.Add(10))
+	if err := c.check.err; err == nil || checkerOf(err) != "C12" {
+		t.Errorf("the objection is %v, want one of C12", err)
 	}
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"downbeat.dev/core/app"
@@ -15,11 +16,13 @@ const (
 	easyDepth    = 2               // latencies before that, at least
 	easyShare    = 0.01            // of their requests that were made again, at most, with no frame lost
 	trialMost    = time.Minute
-	requestsMost = 15_000 // of a trial, but for fullDepth
-	growthEasy   = 0.02   // of their latency that later frames took longer, where five seconds are enough
-	growthMost   = 0.1    // beyond it a backlog grows, which may cost nobody a frame yet
-	fullDepth    = 4      // latencies that a trial takes where one may
+	requestsMost = 10_000 // of a trial on up to manyGPUs: what bounds its time. On more, as many more
+	manyGPUs     = 16
+	growthEasy   = 0.02 // of their latency that later frames took longer, where five seconds are enough
+	growthMost   = 0.03 // beyond it a backlog grows, which may cost nobody a frame yet
+	lookFrom     = 2 * Time(time.Second)
 	lookEach     = Time(250e6)
+	framesLeast  = 300  // that tell that a trial is lost
 	sessionShare = 0.99 // of each session's frames must be in time
 	strainMost   = 1    // of a trial, see trial.strain
 	strainHalt   = 3    // strain that no longer run would mend
@@ -33,6 +36,7 @@ const (
 func Trial(c app.Capacity, all []app.Promise) bool {
 	t := newTrial(c, all, trialMost)
 	t.strained = true
+	defer t.leaveRoom()
 	t.run()
 	return t.kept
 }
@@ -40,6 +44,7 @@ func Trial(c app.Capacity, all []app.Promise) bool {
 // KeepsPromises runs sessions for span, and reports whether each had its share of frames in time.
 func KeepsPromises(c app.Capacity, all []app.Promise, span time.Duration) bool {
 	t := newTrial(c, all, span)
+	defer t.leaveRoom()
 	t.run()
 	return t.kept
 }
@@ -77,7 +82,9 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration) *trial {
 		t.spare[i] = int(frames*(1-sessionShare) + 0.5)
 		t.depth = max(t.depth, Time(s.Latency))
 	}
-	t.frames = newFrames(t.w, Duration(c.Hop), t.sessions, t.frameEnded, true)
+	t.frames = &Frames{hop: Duration(c.Hop), w: t.w, sessions: t.sessions, done: t.frameEnded}
+	t.takeRoom()
+	t.frames.makeFrames(true)
 	return t
 }
 
@@ -93,6 +100,30 @@ func (t *trial) run() {
 	if t.strained && t.kept {
 		t.kept = t.strain() <= strainMost && t.growth() <= growthMost
 	}
+}
+
+// room is the memory of a trial that has ended, for the next one: a trial makes thousands of requests, and many sessions may ask at once.
+type room struct {
+	w World
+	f Frames
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+func (t *trial) takeRoom() {
+	r := rooms.Get().(*room)
+	w, f := t.w, t.frames
+	w.Arrivals, w.due, w.open, w.added = r.w.Arrivals[:0], r.w.due[:0], r.w.open[:0], r.w.added[:0]
+	f.owner, f.frames, f.left, f.until, f.made = r.f.owner[:0], r.f.frames[:0], r.f.left[:0], r.f.until[:0], r.f.made[:0]
+}
+
+func (t *trial) leaveRoom() {
+	if t.w == nil {
+		return
+	}
+	w, f := t.w, t.frames
+	rooms.Put(&room{World{Arrivals: w.Arrivals, due: w.due, open: w.open, added: w.added},
+		Frames{owner: f.owner, frames: f.frames, left: f.left, until: f.until, made: f.made}})
 }
 
 // frameEnded counts a frame, and ends the trial when its end is known.
@@ -114,23 +145,21 @@ func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 	}
 }
 
-// isTold says whether what has happened tells how a longer run would end.
+// isTold says whether what has happened tells how a longer run would end, or has taken as long as a decision may.
 func (t *trial) isTold() bool {
+	if len(t.frames.owner) >= requestsMost*max(t.w.GPUs, manyGPUs)/manyGPUs {
+		return true
+	}
 	now := t.w.Now()
-	if now < max(t.look, Time(trialSpan), easyDepth*t.depth) {
+	if now < max(t.look, lookFrom) {
 		return false
 	}
 	t.look = now + lookEach
 
-	growth := t.growth()
-	switch {
-	case t.strain() > strainHalt:
+	if t.all >= framesLeast && t.strain() > strainHalt {
 		return true
-	case t.bad == 0 && t.againShare() <= easyShare && growth <= growthEasy:
-		return true
-	default:
-		return len(t.frames.owner) >= requestsMost && (growth <= growthEasy || now >= fullDepth*t.depth)
 	}
+	return now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy
 }
 
 // noteTook notes how much of its latency a frame took.
@@ -163,15 +192,16 @@ func (t *trial) againShare() float64 {
 }
 
 // strain says how likely it is that a session breaks its promise within a minute, or that it would have with other phases: beyond 1
-// one in ten does. The share of all frames that are lost tells more than what one session has lost in so short a time, and the requests that were
-// made again are what nearly went wrong. The weights are those of a logistic regression over random mixes (decision 0246).
+// one in eight does. The share of all frames that are lost tells more than what one session has lost in so short a time, the requests that were
+// made again are what nearly went wrong, and frames that take longer and longer are what will. The weights are those of a logistic regression over
+// random mixes (decision 0279).
 func (t *trial) strain() float64 {
 	excess := -1.0
 	for i := range t.lost {
 		excess = max(excess, float64(t.lost[i])-(1-sessionShare)*float64(t.ended[i]))
 	}
 	lost := float64(t.bad) / float64(max(t.all, 1))
-	return 0.625*math.Sqrt(1000*lost) + 0.27*math.Sqrt(100*t.againShare()) + 0.27*excess
+	return 0.57*math.Sqrt(1000*lost) + 0.29*math.Sqrt(100*t.againShare()) + 0.17*excess + 2.7*t.growth()
 }
 
 // SessionResult is how a session's promise was kept.

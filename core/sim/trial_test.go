@@ -78,6 +78,36 @@ func TestTrialSeesABacklogGrow(t *testing.T) {
 	}
 }
 
+// TestTrialIsBounded: a trial that tells nothing for long ends after as many requests as a decision has time for, and leaves nothing to the
+// next one, which has its memory.
+func TestTrialIsBounded(t *testing.T) {
+	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
+	try := func(sessions int) (requests int, strain float64) {
+		var all []app.Promise
+		for n := range sessions {
+			p := promiseOf(t, 5, 20*time.Second)
+			p.Phase, p.Offsets = time.Duration(n)*37*time.Millisecond%p.Period(), make([]time.Duration, 2)
+			all = append(all, p)
+		}
+		run := newTrial(c, all, trialMost)
+		defer run.leaveRoom()
+		run.strained = true
+		run.run()
+		return len(run.frames.owner), run.strain()
+	}
+
+	requests, strain := try(40)
+	if requests < requestsMost || requests > requestsMost+100 {
+		t.Errorf("%d requests, want %d: within twice the latency nobody can tell", requests, requestsMost)
+	}
+	if few, _ := try(3); few > requestsMost/2 {
+		t.Errorf("%d requests of three sessions that fit", few)
+	}
+	if again, s := try(40); again != requests || s != strain {
+		t.Errorf("the same trial once more: %d requests and a strain of %v, before %d and %v", again, s, requests, strain)
+	}
+}
+
 // TestDroppedRequestsAreMadeAgain: a step that missed its own deadline has what the frame can spare.
 func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}

@@ -23,6 +23,8 @@ type Model struct {
 	SLO     Duration
 	// Rate is the true arrival rate in requests/s, for policies that are told; 0: not known.
 	Rate float64
+	// SubCluster is the kind of the GPUs that serve a model without variants, where the Server keeps kinds apart.
+	SubCluster uint32
 	// Variants are the members of a family; nil: the model itself answers.
 	Variants []Variant
 	// Floor is the least accuracy that is an answer, 0 to 1, of a family.
@@ -120,13 +122,13 @@ type Result struct {
 func (w *World) Run(s Server) *Result {
 	w.Result = Result{Total: make([]int, len(w.Models)), Bad: make([]int, len(w.Models))}
 	w.free = make([]Time, w.GPUs)
-	w.open = make([]bool, len(w.Arrivals))
+	w.open = append(w.open[:0], make([]bool, len(w.Arrivals))...)
 	w.left = len(w.Arrivals)
 	w.events, w.now = w.events[:0], 0
 	w.begun = len(w.Arrivals) - len(w.due)
 	w.beginSteps(s)
 
-	next := 0
+	next, wake := 0, s.NextWake()
 	for w.left > 0 && !w.Result.Aborted {
 		at := sched.Never
 		if next < w.begun {
@@ -136,7 +138,6 @@ func (w *World) Run(s Server) *Result {
 		at = min(at, w.added.next())
 
 		// Time goes to whatever comes first. NextWake may be in the past, but time never goes back.
-		wake := s.NextWake()
 		now := max(w.now, min(at, wake, w.events.next(), w.steps.next()))
 		if now == sched.Never {
 			panic(fmt.Sprintf("sim: %d requests never ended", w.left))
@@ -155,15 +156,20 @@ func (w *World) Run(s Server) *Result {
 			next++
 		}
 		for w.added.next() <= now {
-			w.arrive(s, w.added.pop())
+			n := w.added[0].count
+			first := w.added.pop()
+			for r := range n {
+				w.arrive(s, first+r)
+			}
 		}
 
 		if w.Turn != nil {
 			w.Turn(now)
 		}
 
-		if s.NextWake() <= now {
+		if wake = s.NextWake(); wake <= now {
 			s.Wake(now)
+			wake = s.NextWake()
 		}
 	}
 
@@ -179,20 +185,22 @@ func (w *World) arrive(s Server, r int32) {
 	s.Arrive(w.now, r, m)
 }
 
-// Add makes a request that arrives at a time, with a deadline of its own, and returns its number. It may be called before
+// Add makes n requests that arrive at a time, with a deadline of their own, and returns the number of the first. It may be called before
 // Run, and within Ended and Turn: stages of an application make the requests of those behind them.
-func (w *World) Add(at Time, model int32, deadline Time) int32 {
-	r := int32(len(w.Arrivals))
-	w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: model})
-	w.due = append(w.due, deadline)
-	w.added.push(at, r)
+func (w *World) Add(at Time, model int32, deadline Time, n int) int32 {
+	first := int32(len(w.Arrivals))
+	for range n {
+		w.Arrivals = append(w.Arrivals, arrivals.Arrival{At: time.Duration(at), Model: model})
+		w.due = append(w.due, deadline)
 
-	// Before Run there are no such accounts: it makes them for all requests.
-	if w.open != nil {
-		w.open = append(w.open, false)
-		w.left++
+		// Before Run there are no such accounts: it makes them for all requests.
+		if w.free != nil {
+			w.open = append(w.open, false)
+			w.left++
+		}
 	}
-	return r
+	w.added.pushAll(at, first, int32(n))
+	return first
 }
 
 // Now returns the virtual time.
@@ -268,9 +276,9 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	}
 
 	exec := Duration(p.Exec(b))
-	finish := at.Add(exec)
-	w.free[gpu] = finish
-	w.events.push(finish, gpu)
+	end := at.Add(exec)
+	w.free[gpu] = end
+	w.events.push(end, gpu)
 
 	w.Result.Busy += exec
 	w.Result.Batches++
@@ -282,12 +290,12 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	// Requests end when the batch starts, as of its finish: nothing can happen to them in between.
 	for _, r := range requests {
 		o := Served
-		if w.Deadline(r) < finish {
+		if w.Deadline(r) < end {
 			o = Late
 		}
-		w.endRequest(r, o, finish)
+		w.endRequest(r, o, end)
 	}
-	return finish
+	return end
 }
 
 // Drop ends a request unserved.
@@ -316,15 +324,16 @@ func (w *World) endRequest(r int32, o Outcome, at Time) {
 	}
 }
 
-// finishes is a min-heap of (time, gpu).
+// finishes is a min-heap of what will happen, by time and number.
 type finishes []finish
 
 type finish struct {
-	at  Time
-	gpu int32
+	at     Time
+	number int32 // of a GPU, of a session, or of the first request
+	count  int32 // of requests, numbered one after another
 }
 
-func (a finish) before(b finish) bool { return a.at < b.at || a.at == b.at && a.gpu < b.gpu }
+func (a finish) before(b finish) bool { return a.at < b.at || a.at == b.at && a.number < b.number }
 
 func (f finishes) next() Time {
 	if len(f) == 0 {
@@ -333,10 +342,13 @@ func (f finishes) next() Time {
 	return f[0].at
 }
 
-func (f *finishes) push(at Time, gpu int32) {
-	h := append(*f, finish{})
+func (f *finishes) push(at Time, number int32) { f.pushAll(at, number, 1) }
+
+// pushAll pushes count of them, of which number is the first.
+func (f *finishes) pushAll(at Time, number, count int32) {
+	it := finish{at, number, count}
+	h := append(*f, it)
 	i := len(h) - 1
-	it := finish{at, gpu}
 	for i > 0 && it.before(h[(i-1)/2]) {
 		h[i] = h[(i-1)/2]
 		i = (i - 1) / 2
@@ -347,24 +359,29 @@ func (f *finishes) push(at Time, gpu int32) {
 
 func (f *finishes) pop() int32 {
 	h := *f
-	top := h[0].gpu
+	top := h[0].number
 	n := len(h) - 1
-	it := h[n]
-	h = h[:n]
+	last := h[n]
 
-	for i := 0; n > 0; {
+	if *f = h[:n]; n > 0 {
+		f.replaceFirst(last)
+	}
+	return top
+}
+
+// replaceFirst takes the first out and puts another in.
+func (f finishes) replaceFirst(it finish) {
+	i := 0
+	for {
 		c := 2*i + 1
-		if c+1 < n && h[c+1].before(h[c]) {
+		if c+1 < len(f) && f[c+1].before(f[c]) {
 			c++
 		}
-		if c >= n || !h[c].before(it) {
-			h[i] = it
-			break
+		if c >= len(f) || !f[c].before(it) {
+			f[i] = it
+			return
 		}
-		h[i] = h[c]
+		f[i] = f[c]
 		i = c
 	}
-
-	*f = h
-	return top
 }

@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+)
+
+// sparedMost is for how long a request is kept whose scheduler had no backend for it, and resubmitsMax how often one is submitted
+// again for that at most, as in package frontend (docs/decisions/0265).
+const (
+	sparedMost   = Duration(1e9)
+	resubmitsMax = 4
+)
+
+// submitAgain submits to the scheduler that is obeyed now what has no answer and still has budget.
+func (f *front) submitAgain() { f.submitOnce(func(*call) bool { return true }) }
+
+// submitSpared does so with what was spared alone: its model may be ready again.
+func (f *front) submitSpared() { f.submitOnce(func(x *call) bool { return x.spared != 0 }) }
+
+// submitOnce submits those of the calls that wait which the scheduler serves; if they were spared, once some backend does.
+func (f *front) submitOnce(which func(*call) bool) {
+	s := f.session()
+	if s == nil {
+		return
+	}
+
+	var again []wire.Submit
+	for i := range f.calls {
+		x := &f.calls[i]
+		if _, served := s.namedService(x.model, x.asks); !served || !x.live || x.deadline <= f.c.now || !which(x) {
+			continue
+		}
+		if x.spared != 0 && !s.isReady(x.model, x.asks) {
+			continue
+		}
+
+		x.spared = 0
+		x.resubmits++
+		again = append(again, f.message(s, uint64(i+1)))
+	}
+	if len(again) > 0 {
+		f.submit(s, again)
+	}
+}
+
+// endByOutcome ends a call as its scheduler says, or spares it.
+func (f *front) endByOutcome(id uint64, why model.Reason) {
+	if x := f.waitingCall(id); x != nil && f.spares(x, why) {
+		f.spareCall(id)
+		return
+	}
+	f.endCall(id, why, false)
+}
+
+// spares says whether a call is kept that would end so. A frontend of the version before keeps none.
+func (f *front) spares(x *call, why model.Reason) bool {
+	unserved := why == model.NoBackend || why == model.BackendLost
+	return unserved && !f.old && len(f.c.schedulers) > 1 && x.resubmits < resubmitsMax
+}
+
+// spareCall keeps a call until another scheduler leads or its model is ready again, for sparedMost.
+func (f *front) spareCall(id uint64) {
+	c, x := f.c, &f.calls[id-1]
+	began := c.now
+	x.spared, x.wasSpared = began, true
+	c.happens(Spared, int64(f.index), int64(id))
+
+	c.after(sparedMost, func() {
+		if f.calls[id-1].spared == began {
+			f.endCall(id, model.NoBackend, false)
+		}
+	})
+}
+
+// whyExpired is how a call ends by itself that has no answer.
+func (x *call) whyExpired() model.Reason {
+	if x.spared != 0 {
+		return model.NoBackend
+	}
+	return model.DeadlineCannotBeMet
+}
+
+// isReady says whether some backend serves what a call asks for, by what was announced.
+func (s *session) isReady(k int, a ask) bool {
+	if a.family {
+		return s.families[s.f.c.familyOf(k)].Ready
+	}
+	return s.ready[k]
+}
