@@ -56,7 +56,7 @@ type Process struct {
 // NewProcess returns a process that lives, is not ready, and tells of Go's runtime alone.
 func NewProcess() *Process {
 	p := &Process{registry: prometheus.NewRegistry()}
-	p.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.Register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), newProcessorWaits())
 	return p
 }
 

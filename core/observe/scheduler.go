@@ -87,12 +87,12 @@ func (s *Scheduler) Latest() *Snapshot { return s.latest.Load() }
 
 // Fresh returns what a look found that began after the call: it counts whatever had ended by then. All who call while a
 // look is under way share the next one, and a look begins 10 ms after the one before at the earliest; Fresh waits for it.
-func (s *Scheduler) Fresh() *Snapshot { return s.looks.get() }
+func (s *Scheduler) Fresh() *Snapshot { return s.looks.freshValue() }
 
 // Explain returns what the engine says of its prices, accuracies and drops, shared as Fresh is. The error is
 // engine.ErrClosed.
 func (s *Scheduler) Explain() (engine.Explanation, error) {
-	x := s.whys.get()
+	x := s.whys.freshValue()
 	return x.explanation, x.err
 }
 
@@ -140,7 +140,7 @@ func (s *Scheduler) measureBusy(now *engine.Stats, passed time.Duration) {
 // depths' times uneven.
 func (s *Scheduler) observeDepths() {
 	type version struct{ name, version string }
-	found := s.looks.get()
+	found := s.looks.freshValue()
 	known := make(map[version]bool, len(found.Models))
 	for _, m := range found.Models {
 		known[version{m.Name, m.Version}] = true

@@ -29,8 +29,8 @@ func newShared[T any](every time.Duration, take func() T) *shared[T] {
 	return &shared[T]{take: take, every: every, taking: make(chan struct{}, 1)}
 }
 
-// get returns a value that was begun after the call.
-func (s *shared[T]) get() T {
+// freshValue returns a value that was begun after the call.
+func (s *shared[T]) freshValue() T {
 	s.mu.Lock()
 	next := s.next
 	if next != nil {

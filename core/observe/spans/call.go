@@ -5,6 +5,7 @@ package spans
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -37,17 +38,36 @@ type Stage struct {
 }
 
 // Begin begins the span of a call that came at a moment, as part of the trace that its caller's headers name. The context is for
-// what the call does. Without a tracer there is no span.
-func Begin(ctx context.Context, tracer trace.Tracer, at time.Time, caller propagation.TextMapCarrier) (context.Context, *Call) {
+// what the call does. Without a tracer, and where the span would not be recorded, there is none. A rate, if there is one, draws
+// the calls that come without a trace, before anything is made for them.
+func Begin(ctx context.Context, tracer trace.Tracer, rate Rate, at time.Time, caller propagation.TextMapCarrier) (context.Context, *Call) {
 	if tracer == nil {
 		return ctx, nil
 	}
 
+	drawn := ctx
+	if rate != nil && caller.Get("traceparent") == "" {
+		if rand.Float64() >= rate.Rate() {
+			return ctx, nil
+		}
+		drawn = context.WithValue(ctx, drawnKey{}, true)
+	}
+
 	// The call's first byte came before this line: the span begins there.
-	c := &Call{tracer: tracer}
-	ctx, c.span = tracer.Start(traceContext.Extract(ctx, caller), "ModelInfer", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(at))
-	return ctx, c
+	parent := traceContext.Extract(drawn, caller)
+	traced, span := tracer.Start(parent, "ModelInfer", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(at))
+
+	// Most calls are not recorded: nothing more is done for them.
+	if !span.IsRecording() {
+		return ctx, nil
+	}
+	return traced, &Call{tracer, span}
 }
+
+type drawnKey struct{}
+
+// IsDrawn tells a sampler that Begin has drawn the call: it is traced.
+func IsDrawn(ctx context.Context) bool { return ctx != nil && ctx.Value(drawnKey{}) != nil }
 
 // IsRecording says whether anybody will see what is told of the call.
 func (c *Call) IsRecording() bool { return c != nil && c.span.IsRecording() }
@@ -57,16 +77,14 @@ func (c *Call) End(o Outcome) {
 	if c == nil {
 		return
 	}
-	if c.span.IsRecording() {
-		c.span.SetAttributes(attribute.String("downbeat.model", strings.Clone(o.Model)), attribute.Int("downbeat.rows", max(o.Rows, 0)),
-			attribute.String("downbeat.request_id", strings.Clone(o.RequestID)))
-		if o.Version != "" {
-			c.span.SetAttributes(attribute.String("downbeat.version", o.Version))
-		}
-		if o.Reason != "" {
-			c.span.SetAttributes(attribute.String("downbeat.reason", o.Reason))
-			c.span.SetStatus(codes.Error, strings.Clone(o.Text))
-		}
+	c.span.SetAttributes(attribute.String("downbeat.model", strings.Clone(o.Model)), attribute.Int("downbeat.rows", max(o.Rows, 0)),
+		attribute.String("downbeat.request_id", strings.Clone(o.RequestID)))
+	if o.Version != "" {
+		c.span.SetAttributes(attribute.String("downbeat.version", o.Version))
+	}
+	if o.Reason != "" {
+		c.span.SetAttributes(attribute.String("downbeat.reason", o.Reason))
+		c.span.SetStatus(codes.Error, strings.Clone(o.Text))
 	}
 	c.span.End()
 }

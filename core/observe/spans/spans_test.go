@@ -53,7 +53,7 @@ func TestCallIsOfItsCallersTrace(t *testing.T) {
 	out := tracetest.NewInMemoryExporter()
 	tracer := sdk.NewTracerProvider(sdk.WithSyncer(out)).Tracer("test")
 	at := time.Now().Add(-time.Second)
-	ctx, c := Begin(context.Background(), tracer, at, propagation.MapCarrier{"traceparent": "00-" + callers + "-b7ad6b7169203331-01"})
+	ctx, c := Begin(context.Background(), tracer, nil, at, propagation.MapCarrier{"traceparent": "00-" + callers + "-b7ad6b7169203331-01"})
 	if !strings.HasPrefix(c.Name(ctx), "00-"+callers+"-") {
 		t.Errorf("the caller is told of %q", c.Name(ctx))
 	}
@@ -73,7 +73,7 @@ func TestCallIsOfItsCallersTrace(t *testing.T) {
 		t.Errorf("the call's span says %+v, %v", spans[2].Status, spans[2].Attributes)
 	}
 
-	ctx, none := Begin(context.Background(), nil, at, nil)
+	ctx, none := Begin(context.Background(), nil, nil, at, nil)
 	none.AddStages(ctx, at, nil)
 	none.End(Outcome{})
 	if none.IsRecording() || none.Name(ctx) != "" {

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/sdk/trace"
+
+	"downbeat.dev/core/observe/spans"
 )
 
 // Rate is the share of the requests without a trace of their own that are traced. It may change at any time, from any
@@ -30,6 +32,10 @@ func (r *Rate) SetRate(share float64) { r.now.Store(&ratio{trace.TraceIDRatioBas
 
 // ShouldSample implements trace.Sampler.
 func (r *Rate) ShouldSample(p trace.SamplingParameters) trace.SamplingResult {
+	// What was drawn already is not drawn twice.
+	if spans.IsDrawn(p.ParentContext) {
+		return trace.AlwaysSample().ShouldSample(p)
+	}
 	return r.now.Load().ShouldSample(p)
 }
 

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"downbeat.dev/core/observe/spans"
 )
 
 // TestSpansReachTheCollector: a collector gets what was traced, by OTLP, under the service's name.
@@ -74,5 +77,33 @@ func TestCheck(t *testing.T) {
 		if err := errors.Join(CheckEndpoint(c.endpoint), CheckRate(c.rate)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %v: %v, want %q in it", c.endpoint, c.rate, err, c.want)
 		}
+	}
+}
+
+// TestCallsAreDrawnOnce: of calls without a trace the rate's share is recorded, however they are drawn, and of those with one what
+// their callers say.
+func TestCallsAreDrawnOnce(t *testing.T) {
+	const calls = 20_000
+	rate := NewRate(0.1)
+	p, err := Open(t.Context(), "http://127.0.0.1:1", rate, "downbeat", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := p.Tracer("test")
+	count := func(headers propagation.MapCarrier) (n int) {
+		for range calls {
+			// It is not ended, so that nothing is sent.
+			if _, c := spans.Begin(t.Context(), tracer, rate, time.Now(), headers); c.IsRecording() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(nil); n < calls*8/100 || n > calls*12/100 {
+		t.Errorf("%d of %d calls are recorded at a rate of 10 %%", n, calls)
+	}
+	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	if yes, no := count(propagation.MapCarrier{"traceparent": theirs + "1"}), count(propagation.MapCarrier{"traceparent": theirs + "0"}); yes != calls || no != 0 {
+		t.Errorf("%d of %d calls are recorded whose callers trace them, %d of those whose callers do not", yes, calls, no)
 	}
 }

@@ -1,0 +1,82 @@
+package observe
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var descProcessorWait = prometheus.NewDesc("downbeat_processor_wait_seconds_total",
+	"Time that this process's threads were ready to run and had no processor.", nil, nil)
+
+// processorWaits collects for how long threads of this process were ready to run and had no processor, as Linux counts it for each
+// thread (schedstat in proc(5)); reading it needs no privileges. Elsewhere there is nothing to collect.
+type processorWaits struct {
+	tasks string // the directory of the process's threads
+
+	mu    sync.Mutex
+	last  map[string]time.Duration // by thread, at the look before
+	total time.Duration            // also of threads that have ended, up to the last look at them
+}
+
+func newProcessorWaits() *processorWaits { return &processorWaits{tasks: "/proc/self/task"} }
+
+// Describe implements prometheus.Collector.
+func (w *processorWaits) Describe(to chan<- *prometheus.Desc) { to <- descProcessorWait }
+
+// Collect implements prometheus.Collector.
+func (w *processorWaits) Collect(to chan<- prometheus.Metric) {
+	if total, ok := w.lookAgain(); ok {
+		to <- prometheus.MustNewConstMetric(descProcessorWait, prometheus.CounterValue, total.Seconds())
+	}
+}
+
+// lookAgain adds what the threads have waited since the look before; false where the kernel does not tell.
+func (w *processorWaits) lookAgain() (time.Duration, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	threads, err := os.ReadDir(w.tasks)
+	if err != nil {
+		return 0, false
+	}
+	now := make(map[string]time.Duration, len(threads))
+	for _, t := range threads {
+		text, err := os.ReadFile(filepath.Join(w.tasks, t.Name(), "schedstat"))
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if waited, ok := parseSchedstat(text); ok {
+			now[t.Name()] = waited
+		}
+	}
+	if len(now) == 0 {
+		return 0, false
+	}
+
+	// A thread that has ended since counts with what it had waited at the look before.
+	for thread, waited := range now {
+		before := w.last[thread]
+		if waited < before {
+			before = 0 // another thread has the number of one that ended
+		}
+		w.total += waited - before
+	}
+	w.last = now
+	return w.total, true
+}
+
+// parseSchedstat reads how long a thread waited: the second of three numbers, in ns.
+func parseSchedstat(text []byte) (time.Duration, bool) {
+	fields := bytes.Fields(text)
+	if len(fields) < 2 {
+		return 0, false
+	}
+	ns, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	return time.Duration(ns), err == nil
+}
