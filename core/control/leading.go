@@ -90,12 +90,15 @@ func (s *Server) StandBy(epoch uint64) {
 	}
 }
 
-// tellLead tells every peer that can read it. The lock is held.
+// tellLead tells every peer that can read it: backends first, frontends last. A frontend submits what it has at once, and the
+// orders that follow must find backends that obey this scheduler; they drop those of any other. The lock is held.
 func (s *Server) tellLead() {
 	m := []wire.Lead{s.leadMessage()}
-	for c := range s.sessions {
-		if w := c.w.Load(); w != nil && c.version >= leadVersion {
-			_ = sendAll(w, m, appendLeads) // a session that is lost needs to know nothing
+	for _, kind := range [...]sessionKind{backendSession, standbySession, frontendSession} {
+		for c := range s.sessions {
+			if w := c.w.Load(); w != nil && sessionKind(c.kind.Load()) == kind && c.version >= leadVersion {
+				_ = sendAll(w, m, appendLeads) // a session that is lost needs to know nothing
+			}
 		}
 	}
 }

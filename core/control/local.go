@@ -32,8 +32,8 @@ func newInbox[T any]() *inbox[T] {
 	return b
 }
 
-// put lets add append n messages. It reports false when the peer lets too many wait.
-func (b *inbox[T]) put(n int, add func(*T)) {
+// putMessages lets add append n messages. It reports false when the peer lets too many wait.
+func (b *inbox[T]) putMessages(n int, add func(*T)) {
 	b.mu.Lock()
 	if !b.closed {
 		// A peer that is too slow is cut off, as on TCP; the engine is never made to wait.
@@ -47,7 +47,7 @@ func (b *inbox[T]) put(n int, add func(*T)) {
 	b.mu.Unlock()
 }
 
-func (b *inbox[T]) close(err error) {
+func (b *inbox[T]) closeInbox(err error) {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed, b.err = true, err
@@ -56,8 +56,8 @@ func (b *inbox[T]) close(err error) {
 	b.mu.Unlock()
 }
 
-// run calls deliver with what came in, until close; then last with the reason.
-func (b *inbox[T]) run(deliver func(*T), last func(error)) {
+// deliverAll calls deliver with what came in, until close; then last with the reason.
+func (b *inbox[T]) deliverAll(deliver func(*T), last func(error)) {
 	defer close(b.ended)
 	for {
 		b.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Server) Frontend(hello wire.FrontendHello, ev FrontendEvents) (Frontend
 
 	go func() {
 		ev.Link(true, nil)
-		l.box.run(l.deliver, func(err error) {
+		l.box.deliverAll(l.deliver, func(err error) {
 			f.Close()
 			ev.Link(false, unavailableError(err))
 		})
@@ -139,15 +139,15 @@ type localFrontend struct {
 
 // Models, Outcomes and Answers make it the engine's port.
 func (l *localFrontend) Models(m []model.Info) {
-	l.box.put(len(m), func(b *frontendMail) { b.models = append(b.models, m...) })
+	l.box.putMessages(len(m), func(b *frontendMail) { b.models = append(b.models, m...) })
 }
 
 func (l *localFrontend) Outcomes(m []wire.Outcome) {
-	l.box.put(len(m), func(b *frontendMail) { b.outcomes = append(b.outcomes, m...) })
+	l.box.putMessages(len(m), func(b *frontendMail) { b.outcomes = append(b.outcomes, m...) })
 }
 
 func (l *localFrontend) Answers(m []wire.ModelAnswer) {
-	l.box.put(len(m), func(b *frontendMail) { b.answers = append(b.answers, m...) })
+	l.box.putMessages(len(m), func(b *frontendMail) { b.answers = append(b.answers, m...) })
 }
 
 func (l *localFrontend) deliver(b *frontendMail) {
@@ -192,7 +192,7 @@ func (l *localFrontend) Cancel(c wire.Cancel) error {
 func (l *localFrontend) Close() error {
 	l.s.forgetSession(l)
 
-	l.box.close(ErrClosed)
+	l.box.closeInbox(ErrClosed)
 	<-l.box.ended
 	return nil
 }
@@ -214,7 +214,7 @@ func (s *Server) Backend(hello wire.BackendHello, ev BackendEvents) (BackendLink
 
 	go func() {
 		ev.Link(true, nil)
-		l.box.run(l.deliver, func(err error) {
+		l.box.deliverAll(l.deliver, func(err error) {
 			b.Close()
 			ev.Link(false, unavailableError(err))
 		})
@@ -239,26 +239,26 @@ type localBackend struct {
 
 // Peers, Execute, Place, Command, Spare and Cut make it the engine's port.
 func (l *localBackend) Peers(m []wire.Peer) {
-	l.box.put(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
+	l.box.putMessages(len(m), func(b *backendMail) { b.peers = append(b.peers, m...) })
 }
 
 func (l *localBackend) Execute(m []engine.Order) {
-	l.box.put(len(m), func(b *backendMail) { b.executes = engine.AppendMessages(b.executes, m) })
+	l.box.putMessages(len(m), func(b *backendMail) { b.executes = engine.AppendMessages(b.executes, m) })
 }
 
 func (l *localBackend) Place(m []wire.Placement) {
-	l.box.put(len(m), func(b *backendMail) { b.placements = append(b.placements, m...) })
+	l.box.putMessages(len(m), func(b *backendMail) { b.placements = append(b.placements, m...) })
 }
 
 func (l *localBackend) Command(m []wire.ModelCommand) {
-	l.box.put(len(m), func(b *backendMail) { b.commands = append(b.commands, m...) })
+	l.box.putMessages(len(m), func(b *backendMail) { b.commands = append(b.commands, m...) })
 }
 
 func (l *localBackend) Spare(m []wire.SpareStart) {
-	l.box.put(len(m), func(b *backendMail) { b.steps = append(b.steps, m...) })
+	l.box.putMessages(len(m), func(b *backendMail) { b.steps = append(b.steps, m...) })
 }
 
-func (l *localBackend) Cut(err error) { l.box.close(err) }
+func (l *localBackend) Cut(err error) { l.box.closeInbox(err) }
 
 func (l *localBackend) deliver(b *backendMail) {
 	// Peers come first: batches name frontends that the backend must know by then.
@@ -339,7 +339,7 @@ func (l *localBackend) Done(m []wire.Done) error {
 func (l *localBackend) Close() error {
 	l.s.forgetSession(l)
 
-	l.box.close(ErrClosed)
+	l.box.closeInbox(ErrClosed)
 	<-l.box.ended
 	return nil
 }
