@@ -29,7 +29,7 @@ func (n *Node) adopt(s net.Conn, addr string, id stream.NodeID, dialer bool) (*c
 	}
 	if err := n.loops[int(n.next.Add(1))%len(n.loops)].addConn(c); err != nil {
 		c.abandon()
-		c.peer.lose(err)
+		c.peer.losePeer(err)
 		return nil, err
 	}
 

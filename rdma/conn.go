@@ -90,7 +90,7 @@ func (c *conn) dropLink(err error) {
 		c.reads.chains.Abandon(chain, err)
 	}
 	c.inbox.releaseHeld()
-	c.peer.lose(err)
+	c.peer.losePeer(err)
 }
 
 // ended is the direct of a conn that was dropped.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"downbeat.dev/internal/tlstest"
 )
 
 // silent opens connections to a node that never say a word, and keeps as many open until the test ends: for
@@ -46,7 +48,7 @@ func silent(t *testing.T, n *Node, many int) {
 func TestSilentStrangersLockNobodyOut(t *testing.T) {
 	for name, c := range map[string]Config{
 		"tcp": {Token: "a token", Providers: []string{"tcp"}, Stall: patient},
-		"tls": {Token: "a token", Providers: []string{"tcp"}, Stall: patient, TLS: selfSigned(t)},
+		"tls": {Token: "a token", Providers: []string{"tcp"}, Stall: patient, TLS: tlstest.SelfSigned(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log lockedBuffer

@@ -181,7 +181,7 @@ func (f *fetch) finishFetch(err error) {
 	} else if b != nil {
 		b.Free()
 	}
-	// A sender offers what it announces until it is taken: a refusal is a lie.
+	// A sender offers what it announces until it is taken, so a refusal breaks the protocol.
 	if errors.Is(err, ErrNotOffered) {
 		err = fmt.Errorf("%w: message %d announced and not offered", ErrProtocol, number)
 	}

@@ -63,7 +63,7 @@ func (k *keepalive) lookAtNetwork(now time.Duration, waiting bool) {
 	p.network.moved, p.network.asked = moved, now
 
 	if info := k.conn.socket.askKernel(); info != nil {
-		p.network.note(now, info)
+		p.network.noteKernelInfo(now, info)
 		if now-k.tailed >= echoEvery {
 			k.tailed = now
 			p.network.noteTail(p.echoes.readPercentiles(now).P999)

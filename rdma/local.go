@@ -69,6 +69,7 @@ func (l *localLink) postReads(r stream.Request) {
 	var refusals memory.Refusals
 
 	for i := range r.Reads {
+		// The pin keeps the buffer from being freed under the copy.
 		pin, ok := pool.Find(r.Reads[i].Src)
 		if !ok {
 			refusals.Add(i)
@@ -130,7 +131,7 @@ func (l *localLink) sendMessage(parts [][]byte, size int) error {
 	// A link that was cut from within Receive is lost only now: nothing may come after Lost.
 	if after := l.after; after != nil {
 		l.mu.Unlock()
-		l.twin.lose(after)
+		l.twin.losePeer(after)
 		l.mu.Lock()
 	}
 	return l.closed
@@ -158,6 +159,6 @@ func (l *localLink) endLink(err error) {
 	}
 	towards.mu.Unlock()
 	if !handing {
-		l.self.lose(err)
+		l.self.losePeer(err)
 	}
 }

@@ -80,6 +80,7 @@ func newLoop(n *Node) (*loop, error) {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 
+	// Completions of the device wake the loop like a socket does.
 	if n.verbs != nil {
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, n.verbs.channel(), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -2}); err != nil {
 			unix.Close(ep)
@@ -139,6 +140,7 @@ func (l *loop) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	// The slot may be another socket's by now.
 	if l.conns[c.socket.slot] != c {
 		return
 	}
@@ -181,10 +183,10 @@ func (l *loop) runLoop() {
 			l.giveUp(now)
 		}
 		if l.called && !l.node.cfg.Inline || now-l.yielded >= yieldEvery {
-			// Let whom the completions woke run here: a wait in the kernel would keep this
-			// processor from them until another thread takes it. And yield now and then at any
-			// rate: from a goroutine that has not done so for 10 ms Go takes the processor at its
-			// next system call, and looks every 20 µs whether to do so again.
+			// Goroutines that the completions woke run here first: a wait in the kernel would keep
+			// this processor from them until another thread takes it. The loop also yields now and
+			// then at any rate: Go takes the processor from a goroutine that has not yielded for
+			// 10 ms at its next system call, and looks every 20 µs whether to do so again.
 			runtime.Gosched()
 			l.yielded = now
 		}
@@ -203,7 +205,7 @@ func (l *loop) act(e *unix.EpollEvent) {
 		l.node.verbs.event() // completions are polled for in wait
 	case e.Fd < 0:
 		var b [8]byte
-		// The count is of no interest: what woke the loop is looked for in its place.
+		// The count says nothing: what the loop was woken for is found where it waits.
 		unix.Read(l.wake, b[:])
 		if l.node.verbs != nil {
 			l.node.verbs.bury()

@@ -57,8 +57,8 @@ func (p *Peer) view() NetworkView {
 		Retransmitted: uint64(n.resent.Load()), Stalled: p.Stalled()}
 }
 
-// note takes over what the kernel told.
-func (n *network) note(now time.Duration, info *unix.TCPInfo) {
+// noteKernelInfo takes over what the kernel told.
+func (n *network) noteKernelInfo(now time.Duration, info *unix.TCPInfo) {
 	n.roundTrip.Store(int64(info.Rtt) * int64(time.Microsecond))
 	n.variance.Store(int64(info.Rttvar) * int64(time.Microsecond))
 	n.resent.Store(info.Total_retrans)

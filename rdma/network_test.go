@@ -57,17 +57,17 @@ func TestKernelSeesADarkPeer(t *testing.T) {
 // TestStallIsCountedFromItsFirstTimeout: a kernel's timeout doubles each time, and what has passed is the sum of them.
 func TestStallIsCountedFromItsFirstTimeout(t *testing.T) {
 	var n network
-	n.note(time.Second, &unix.TCPInfo{Retransmits: 2, Backoff: 2, Unacked: 1, Rto: 200_000, Rtt: 80, Rttvar: 20, Total_retrans: 3})
+	n.noteKernelInfo(time.Second, &unix.TCPInfo{Retransmits: 2, Backoff: 2, Unacked: 1, Rto: 200_000, Rtt: 80, Rttvar: 20, Total_retrans: 3})
 	if since := time.Duration(n.stalledSince.Load()); since != 850*time.Millisecond {
 		t.Errorf("after timeouts of 50 and 100 ms it stalls since %v, want 850ms", since)
 	}
-	n.note(2*time.Second, &unix.TCPInfo{Retransmits: 4, Backoff: 4, Unacked: 1, Rto: 800_000})
+	n.noteKernelInfo(2*time.Second, &unix.TCPInfo{Retransmits: 4, Backoff: 4, Unacked: 1, Rto: 800_000})
 	if since := time.Duration(n.stalledSince.Load()); since != 850*time.Millisecond {
 		t.Errorf("a later look says since %v, want 850ms", since)
 	}
 	for _, well := range []unix.TCPInfo{{Retransmits: 1}, {Unacked: 3}} {
 		n.stalledSince.Store(1)
-		if n.note(3*time.Second, &well); n.stalledSince.Load() != 0 {
+		if n.noteKernelInfo(3*time.Second, &well); n.stalledSince.Load() != 0 {
 			t.Errorf("it stalls with %+v", well)
 		}
 	}
@@ -82,7 +82,7 @@ func TestKernelsVarianceCountsWhereItSaysMore(t *testing.T) {
 		{0, 0, 500 * time.Microsecond, 0},
 	} {
 		var n network
-		n.note(time.Second, &unix.TCPInfo{Rtt: uint32(c.trip.Microseconds()), Rttvar: uint32(c.variance.Microseconds())})
+		n.noteKernelInfo(time.Second, &unix.TCPInfo{Rtt: uint32(c.trip.Microseconds()), Rttvar: uint32(c.variance.Microseconds())})
 		if n.noteTail(c.slowest); time.Duration(n.tail.Load()) != c.want {
 			t.Errorf("round trips of %v ± %v, echoes up to %v: %v, want %v", c.trip, c.variance, c.slowest, time.Duration(n.tail.Load()), c.want)
 		}

@@ -154,7 +154,6 @@ func (n *Node) Connect(ctx context.Context, addr string) (*Peer, error) {
 
 // dial connects and publishes the outcome; a failure is forgotten, so that the next Connect tries anew.
 func (n *Node) dial(d *dial, addr string) {
-	// The peer may be lost before its dial is published: then nobody shall find it in the cache.
 	p, err := n.reach(addr)
 	n.mu.Lock()
 	if err != nil {
@@ -278,10 +277,13 @@ func (n *Node) forgetPeer(p *Peer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
+	// The count of segments that were sent again must not fall when a peer goes.
 	if _, known := n.peers[p]; known {
 		n.resent += uint64(p.network.resent.Load())
 	}
 	delete(n.peers, p)
+
+	// The address may have been dialled again: that peer stays.
 	if d := n.dials[p.addr]; d != nil && d.peer == p {
 		delete(n.dials, p.addr)
 	}
@@ -303,7 +305,7 @@ func (n *Node) Close() error {
 	}
 	n.mu.Unlock()
 
-	// No peer of this process finds the node any more; then nobody new comes in, then those who are there go.
+	// No node of this process finds this one from here on. Then no new peer is accepted, and then those that are there go.
 	nodes.Lock()
 	delete(nodes.byID, n.id)
 	nodes.Unlock()

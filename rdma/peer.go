@@ -180,8 +180,8 @@ func (p *Peer) receive(msg []byte) {
 	}
 }
 
-// lose is the end of a peer: nothing comes after it.
-func (p *Peer) lose(err error) {
+// losePeer is the end of a peer: nothing comes after it.
+func (p *Peer) losePeer(err error) {
 	p.once.Do(func() {
 		p.err.CompareAndSwap(nil, &err)
 		p.node.forgetPeer(p)

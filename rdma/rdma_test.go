@@ -3,23 +3,17 @@ package rdma
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
-	"net"
 	"os"
 	"runtime"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"downbeat.dev/internal/tlstest"
 )
 
 // TestMain lets this binary be a peer that is to be killed.
@@ -43,7 +37,7 @@ func carriers(t testing.TB) map[string]Config {
 		"local": {Providers: []string{"local"}},
 		"shm":   {Providers: []string{"shm"}},
 		"tcp":   {Providers: []string{"tcp"}},
-		"tls":   {Providers: []string{"tcp"}, TLS: selfSigned(t)},
+		"tls":   {Providers: []string{"tcp"}, TLS: tlstest.SelfSigned(t)},
 	}
 	for name, c := range cs {
 		c.Token, c.Stall = "a token", patient
@@ -156,25 +150,6 @@ func readInto(t testing.TB, p *Peer, r Remote) ([]byte, error) {
 	defer b.Free()
 	err := wait(t, p, []Read{{Dst: b.Bytes()[:r.Length], Src: r}})
 	return bytes.Clone(b.Bytes()[:r.Length]), err
-}
-
-func selfSigned(t testing.TB) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, _ := x509.ParseCertificate(der)
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
 }
 
 // textLogger logs to w; its writes come one after another.

@@ -96,6 +96,8 @@ func (d *verbsDevice) newPair(c *conn) (*verbsPair, error) {
 		gid: d.info.gid, reads_in: d.info.reads_in, reads_out: d.info.reads_out}
 
 	d.mu.Lock()
+
+	// Completions name their pair by this number, which no later pair has: those of a pair that has gone are dropped.
 	d.serial++
 	p.id = d.serial
 	d.pairs[p.id] = p
@@ -236,10 +238,13 @@ func (p *verbsPair) failPair(why string, tell bool) {
 
 	p.leaveUse()
 	c.peer.node.cfg.Logger.Warn("queue pair broken; reads go over tcp", "peer", c.peer.addr, "why", why)
+
+	// The other end is told, since its own card may see nothing wrong.
 	if tell {
 		c.out.sendSetup(stream.Setup{Op: stream.SetupBroken, Why: why})
 	}
 
+	// Messages keep their numbers: the receiver drops one that had arrived after all.
 	for _, msg := range unsent {
 		c.outbox.resend(msg)
 	}

@@ -116,6 +116,8 @@ func (p *verbsPair) newChain(r stream.Request, now time.Duration) *verbsChain {
 
 	for i := range v.chain {
 		g, r := &p.segs[v.chain[i].Src.Segment()], v.chain[i].Src
+
+		// Posted, a read outside of the segment would break the queue pair for all chains.
 		if !g.Within(r) {
 			v.bad = append(v.bad, i)
 			continue
@@ -150,6 +152,7 @@ func (p *verbsPair) pump(now time.Duration, brings bool) (ended []*verbsChain, e
 		v := p.waiting[0]
 		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
 
+		// Each of its reads was refused already.
 		if v.need == 0 {
 			ended = append(ended, v)
 			continue

@@ -7,13 +7,15 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
+
+	"downbeat.dev/internal/tlstest"
 )
 
 // With TLS and verbs named together messages come over the stream and over the queue pair, and chains
 // end on either: all the same no two calls of a node's owner meet, and messages keep their order.
 func TestVerbsBesideTLS(t *testing.T) {
 	c := verbsConfig()
-	c.TLS = selfSigned(t)
+	c.TLS = tlstest.SelfSigned(t)
 	c.TLS.InsecureSkipVerify = true // the certificate is for another address
 	var busy [2]atomic.Bool         // in a call of the reader's, of the owner's
 	in := func(i int) func() {

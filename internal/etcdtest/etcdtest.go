@@ -1,7 +1,8 @@
-// Package etcdtest opens an etcd for a test.
+// Package etcdtest opens an etcd for a test, and for a measurement (etcdtest/serve).
 package etcdtest
 
 import (
+	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -16,14 +17,7 @@ const startMost = 30 * time.Second
 // test has not closed it before.
 func Open(t testing.TB) *embed.Etcd {
 	t.Helper()
-	c := embed.NewConfig()
-	c.Dir, c.LogLevel, c.TickMs, c.ElectionMs = t.TempDir(), "fatal", 10, 100
-	free := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{free}, []url.URL{free}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{free}, []url.URL{free}
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-
-	e, err := embed.StartEtcd(c)
+	e, err := Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +29,31 @@ func Open(t testing.TB) *embed.Etcd {
 			e.Close()
 		}
 	})
+	return e
+}
+
+// Start starts an etcd of one member in this process, on a port of loopback that is free, and waits until it serves. Its
+// data lies below dir.
+func Start(dir string) (*embed.Etcd, error) {
+	c := embed.NewConfig()
+	c.Dir, c.LogLevel, c.TickMs, c.ElectionMs = dir, "fatal", 10, 100
+	free := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{free}, []url.URL{free}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{free}, []url.URL{free}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, err
+	}
 
 	select {
 	case <-e.Server.ReadyNotify():
+		return e, nil
 	case <-time.After(startMost):
-		t.Fatal("etcd does not start")
+		e.Close()
+		return nil, errors.New("etcd does not start")
 	}
-	return e
 }
 
 // Address is where an etcd answers its clients.

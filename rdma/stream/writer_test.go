@@ -1,20 +1,15 @@
 package stream
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"downbeat.dev/internal/tlstest"
 	"downbeat.dev/rdma/memory"
 )
 
@@ -38,7 +33,7 @@ func TestQueueThatIsNeverEmptyKeepsNoMemory(t *testing.T) {
 func TestCutOfATLSPeerWritesNothing(t *testing.T) {
 	here, there := net.Pipe() // whose writes wait for a reader
 	defer there.Close()
-	cfg := selfSigned(t)
+	cfg := tlstest.SelfSigned(t)
 	server := tls.Server(there, cfg)
 	go server.Handshake()
 	client := cfg.Clone()
@@ -56,23 +51,4 @@ func TestCutOfATLSPeerWritesNothing(t *testing.T) {
 	if _, err := there.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the peer reads %v, want nothing but the end", err)
 	}
-}
-
-func selfSigned(t testing.TB) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, _ := x509.ParseCertificate(der)
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
 }
