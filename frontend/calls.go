@@ -15,6 +15,7 @@ func (c *Client) DoAll(ctx context.Context, calls []Call) {
 	for i := range calls {
 		begun[i], calls[i].Err = c.beginParts(ctx, &calls[i].Request)
 	}
+	c.submitCalls(begun)
 
 	for i, p := range begun {
 		if p == nil {
@@ -44,6 +45,7 @@ func (c *Client) DoWhole(ctx context.Context, calls []Call) error {
 		}
 		calls[i].Err = failed // also of those that are not begun any more
 	}
+	c.submitCalls(begun)
 
 	// Each call that has begun must be waited for, if only to see it cancelled.
 	ctx, cancel := context.WithCancelCause(ctx)

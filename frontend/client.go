@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,7 @@ type Client struct {
 	left     atomic.Int64 // requests that no session has, as of the last look
 
 	sequences sequences
+	standbys  bool // there are several schedulers
 
 	wake      chan struct{} // cap 1: the sweep has something to watch
 	ready     chan struct{} // closed at the first announcement of models
@@ -181,7 +183,7 @@ func newClient(o Options) *Client {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 
-	c := &Client{o: o, log: o.Logger, base: time.Now(), wake: make(chan struct{}, 1),
+	c := &Client{o: o, log: o.Logger, base: time.Now(), standbys: strings.Contains(o.Scheduler, ","), wake: make(chan struct{}, 1),
 		ready: make(chan struct{}), closing: make(chan struct{})}
 
 	c.margin.Store(max(int64(o.Margin), int64(limits.ReturnLeast)))

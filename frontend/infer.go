@@ -53,6 +53,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	defer r.endParts()
+	c.submitCall(p)
+	c.endIfClosed(p)
 
 	// The request is under way while its input is prepared: both take time at once.
 	if r.Prepare != nil {
@@ -98,7 +100,7 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 	return m, nil
 }
 
-// beginCall submits a request. The call that it returns must be waited for.
+// beginCall takes a slot for a request and fills it. The call that it returns must be submitted and waited for.
 func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	m, err := c.checkRequest(ctx, r)
 	if err != nil {
@@ -141,7 +143,6 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 	if r.composed {
 		p.input = p.input.In(model.Composed)
 	}
-	c.submitCall(p)
 
 	// The sweep sleeps while nothing is live; the first request wakes it.
 	if first {
@@ -150,11 +151,14 @@ func (c *Client) beginCall(ctx context.Context, r *Request) (*call, error) {
 		default:
 		}
 	}
+	return p, nil
+}
 
-	if c.closed() { // Close may have looked before the call was live
+// endIfClosed ends a call that has been submitted if the client is closed: Close may have looked before the call was live.
+func (c *Client) endIfClosed(p *call) {
+	if c.closed() {
 		c.failCalls(func(q *call) bool { return q == p }, model.Canceled, ErrClosed)
 	}
-	return p, nil
 }
 
 // budgetOf is how long a request to the model may take: until its context's deadline, or the model's SLO where it has none.
@@ -192,40 +196,85 @@ func (c *Client) setTimes(p *call, now int64, budget time.Duration) {
 	p.expire = p.deadline + int64(c.o.Grace)
 }
 
-// submitCall makes a call live and sends it. Without a session, or without the model, the call waits
-// live for both; if the session is lost meanwhile, the next one takes the call up.
-func (c *Client) submitCall(p *call) {
+// submitCalls submits the calls of a burst in one message, so that the scheduler looks at all of them before it makes a batch of the first: sent one by
+// one, the rows of a call end up in two batches or more, and are dropped apart. Nil ones have not begun.
+func (c *Client) submitCalls(burst []*call) {
 	epoch := c.session.epoch.Load()
+	all := make([]wire.Submit, 0, len(burst))
 
-	// Without a scheduler, or without the model, the request waits for either: whoever comes back takes it.
-	if !c.session.open.Load() || p.model.lostAt > 0 {
-		c.left.Add(1)
-		c.pending.armCall(p, 0)
-		c.resubmitLate(epoch)
+	for _, p := range burst {
+		switch {
+		case p == nil:
+		case c.mustWait(p):
+			c.leaveCall(p, epoch)
+		default:
+			all = append(all, c.armSubmit(p, epoch))
+		}
+	}
+
+	if len(all) > 0 {
+		c.sendSubmits(all, epoch)
+	}
+	for _, p := range burst {
+		if p != nil {
+			c.endIfClosed(p)
+		}
+	}
+}
+
+// armSubmit makes a call live and returns what submits it. It is live before it is sent: the answer may come before Submit returns.
+func (c *Client) armSubmit(p *call, epoch uint64) wire.Submit {
+	s := wire.Submit{Model: p.service, Priority: p.priority, Budget: p.target - p.start, Input: p.input}
+	s.ID = c.pending.armCall(p, epoch)
+	return s
+}
+
+// sendSubmits sends requests to the scheduler; those that it cannot be given end, or wait for the next session.
+func (c *Client) sendSubmits(all []wire.Submit, epoch uint64) {
+	if c.session.epoch.Load() != epoch {
+		c.resubmitAll() // the walk over earlier sessions' calls may have passed before these were live
 		return
 	}
 
-	p.submit[0] = wire.Submit{Model: p.service, Priority: p.priority, Budget: p.target - p.start, Input: p.input}
-
-	// The call is live before it is sent: the answer may come before Submit returns.
-	id := c.pending.armCall(p, epoch)
-	p.submit[0].ID = id
-	if c.session.epoch.Load() != epoch {
-		return // the walk over earlier epochs takes it
-	}
-
-	link := c.link.Load()
-	switch err := link.Submit(p.submit[:]); {
+	err := c.link.Load().Submit(all)
+	switch {
 	case err == nil:
 	case errors.Is(err, control.ErrUnavailable): // the event that tells so may be on its way
-		c.left.Add(1)
+		c.left.Add(int64(len(all)))
 		c.resubmitLate(epoch)
 	default:
-		if q := c.pending.claimCall(id); q != nil {
-			q.local, q.cause = true, err
-			q.finishCall(model.NoBackend, c.now())
+		for i := range all {
+			if q := c.pending.claimCall(all[i].ID); q != nil {
+				q.local, q.cause = true, err
+				q.finishCall(model.NoBackend, c.now())
+			}
 		}
 	}
+}
+
+// submitCall makes a call live and sends it. Without a session, or without the model, the call waits
+// live for both; if the session is lost meanwhile, the next one takes the call up.
+func (c *Client) submitCall(p *call) { c.submitIn(p, c.session.epoch.Load()) }
+
+// submitIn is submitCall for the session that was looked at last. Another one may have opened since.
+func (c *Client) submitIn(p *call, epoch uint64) {
+	if c.mustWait(p) {
+		c.leaveCall(p, epoch)
+		return
+	}
+
+	p.submit[0] = c.armSubmit(p, epoch)
+	c.sendSubmits(p.submit[:], epoch)
+}
+
+// mustWait tells whether there is no scheduler now, or not the call's model.
+func (c *Client) mustWait(p *call) bool { return !c.session.open.Load() || p.model.lostAt > 0 }
+
+// leaveCall makes a call live that no session has: whoever comes back takes it, the scheduler or the model.
+func (c *Client) leaveCall(p *call, epoch uint64) {
+	c.left.Add(1)
+	c.pending.armCall(p, 0)
+	c.resubmitLate(epoch)
 }
 
 // resubmitLate covers a session that opened between the look at it and the call's going live.

@@ -117,13 +117,17 @@ func (c *Client) resubmitShard(s *shard, epoch uint64) int {
 		}
 
 		m := c.Model(p.model.Name, p.model.announced)
-		if m == nil || m.lostAt > 0 {
+		if m == nil || m.lostAt > 0 || p.spared && !m.Ready {
 			continue // it may come yet; else the sweep ends the request
 		}
 
 		service, err := m.serviceFor(p.floor)
 		if err != nil {
 			continue
+		}
+
+		if p.spared {
+			c.unspareCall(p)
 		}
 
 		// Marked before it is sent, so that no other walk sends it, too.
@@ -185,6 +189,10 @@ func (c *Client) endByOutcome(id uint64, reason model.Reason, now int64) {
 	}
 	if reason == model.NoBackend && p.newest && p.resubmits < resubmitsMax && c.moveToNewest(p) {
 		c.askAgain(p)
+		return
+	}
+	if (reason == model.NoBackend || reason == model.BackendLost) && p.resubmits < resubmitsMax && c.standbys {
+		c.spareCall(p, now)
 		return
 	}
 

@@ -42,6 +42,7 @@ type call struct {
 	hooked     bool   // Prepare fills the input while the request queues
 	filling    bool   // it has not returned: an input that could not be read is no end
 	again      bool   // while it was, a backend asked for the input in vain
+	spared     bool   // its scheduler had no backend for it: see spareCall
 	newest     bool   // no version was asked for
 	holds      bool   // backends are asked to hold outputs
 	gen        uint64 // of the live request, or of the last
@@ -181,7 +182,7 @@ func (p *pending) armCall(c *call, epoch uint64) uint64 {
 
 	// A new generation makes a new id: an answer to the slot's last request finds nobody.
 	c.gen = (c.gen + 1) & generations
-	c.state, c.epoch, c.again, c.resubmits = live, epoch, false, 0
+	c.state, c.epoch, c.again, c.spared, c.resubmits = live, epoch, false, false, 0
 	s.linkCall(c)
 	id := c.id()
 	s.mu.Unlock()

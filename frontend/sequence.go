@@ -83,12 +83,9 @@ func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 
-	// Waiting senders are let in one after another, in their order.
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
+	if err := c.takeTurn(ctx, s, &r); err != nil {
 		c.sequences.leaveSequence(key, s, false, c.now())
-		return Result{}, &OutcomeError{Reason: model.Canceled, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
+		return Result{}, err
 	}
 	if s.ended {
 		<-s.turn
@@ -104,6 +101,46 @@ func (c *Client) doStep(ctx context.Context, r Request) (Result, error) {
 	c.sequences.leaveSequence(key, s, over, c.now())
 	<-s.turn
 	return result, err
+}
+
+// takeTurn waits until the steps that were asked for before have ended. Waiting senders are let in one after another, in their order.
+func (c *Client) takeTurn(ctx context.Context, s *sequence, r *Request) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+
+	began := c.now()
+	select {
+	case s.turn <- struct{}{}:
+		// The turn may come in the moment in which the context ends.
+		if ctx.Err() == nil {
+			return nil
+		}
+		<-s.turn
+	case <-ctx.Done():
+	}
+	return c.endOfWait(ctx, r, began, "the step before it has not ended")
+}
+
+// endOfWait is how a step ends whose context ended while it waited for its sequence, since began.
+func (c *Client) endOfWait(ctx context.Context, r *Request, began int64, why string) *OutcomeError {
+	waited := time.Duration(c.now() - began)
+	e := &OutcomeError{Reason: model.Canceled, Model: r.Model, Elapsed: waited, Local: true, Cause: fmt.Errorf("sequence %v: %s: %w", r.Sequence, why, context.Cause(ctx))}
+	if ctx.Err() != context.DeadlineExceeded {
+		return e
+	}
+
+	// What it waited for could not end without a scheduler.
+	e.Reason = model.DeadlineCannotBeMet
+	if !c.session.open.Load() {
+		e.Reason, e.Cause = model.NoBackend, errNoScheduler
+	}
+	if at, ok := ctx.Deadline(); ok {
+		e.Budget = waited + time.Until(at)
+	}
+	return e
 }
 
 // checkStep says what of a step cannot be right.

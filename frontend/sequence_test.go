@@ -216,6 +216,63 @@ func TestFailedStepsLeaveTheState(t *testing.T) {
 	}
 }
 
+// TestWaitingStepsEndAsTheirContextDoes: a step that waits for its turn ends as dropped when its deadline passes and as canceled when its caller
+// gives up, and says what it waited for; the sequence goes on without it.
+func TestWaitingStepsEndAsTheirContextDoes(t *testing.T) {
+	var slow atomic.Bool
+	reached, release := make(chan struct{}), make(chan struct{})
+	c, _ := openCounter(t, time.Hour, func(w wire.Submit, in []byte) ([]byte, model.Reason) {
+		if slow.Load() {
+			reached <- struct{}{}
+			<-release
+		}
+		return count(w, in)
+	})
+	if _, _, err := step(c, 1, frontend.Sequence{ID: 5, Start: true}); err != nil {
+		t.Fatal(err)
+	}
+
+	slow.Store(true)
+	var before sync.WaitGroup
+	before.Go(func() {
+		if sum, _, err := step(c, 2, frontend.Sequence{ID: 5}); sum != 103 || err != nil {
+			t.Errorf("the step before: %d, %v; want 103", sum, err)
+		}
+	})
+	<-reached
+	slow.Store(false)
+
+	wait := func(ctx context.Context) (*frontend.OutcomeError, error) {
+		b, err := c.Buffer(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Free()
+		_, err = c.Do(ctx, frontend.Request{Model: "counter", Input: b, Sequence: frontend.Sequence{ID: 5}})
+		var of *frontend.OutcomeError
+		if !errors.As(err, &of) || !strings.Contains(err.Error(), "sequence 5: the step before it has not ended") {
+			t.Fatalf("%v, want an outcome that names what it waited for", err)
+		}
+		return of, err
+	}
+	late, cancelLate := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancelLate()
+	if of, err := wait(late); of.Reason != model.DeadlineCannotBeMet || !errors.Is(err, frontend.ErrDropped) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its deadline passed: %v", err)
+	}
+	gone, giveUp := context.WithCancel(t.Context())
+	time.AfterFunc(5*time.Millisecond, giveUp)
+	if of, err := wait(gone); of.Reason != model.Canceled || !errors.Is(err, frontend.ErrCanceled) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its caller gave up: %v", err)
+	}
+
+	close(release)
+	before.Wait()
+	if sum, _, err := step(c, 3, frontend.Sequence{ID: 5}); sum != 106 || err != nil {
+		t.Errorf("the step after: %d, %v; want 106", sum, err)
+	}
+}
+
 // TestStepsRunInTurn: steps of one sequence that are asked for at once run one after another; those of others beside them.
 func TestStepsRunInTurn(t *testing.T) {
 	var running [4]atomic.Int32

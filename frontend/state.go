@@ -208,15 +208,12 @@ func (c *Client) bringState(ctx context.Context, s *sequence, r *Request) error 
 	}
 
 	// The state is there for a later step, however long this one's caller waits.
+	began := c.now()
 	c.fetchStates(s.held)
 	select {
 	case <-s.held.done:
 	case <-ctx.Done():
-		reason := model.Canceled
-		if ctx.Err() == context.DeadlineExceeded {
-			reason = model.DeadlineCannotBeMet
-		}
-		return &OutcomeError{Reason: reason, Model: r.Model, Local: true, Cause: context.Cause(ctx)}
+		return c.endOfWait(ctx, r, began, "its state has not come from the backend that holds it")
 	}
 	if err := s.held.err; err != nil {
 		s.dropHeld()

@@ -93,6 +93,9 @@ func (c *Client) whyUnheard(p *call) error {
 	if !c.session.open.Load() {
 		return errNoScheduler
 	}
+	if p.spared {
+		return errNoSuccessor
+	}
 	if p.epoch < c.session.epoch.Load() {
 		return errModelLost // it still waited for its model in this session
 	}

@@ -113,3 +113,34 @@ func TestModelsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsOfACallRunInOneBatch: rows that are worth nothing without each other are asked for at once, so that an idle GPU does not begin
+// with the first alone. A batch's time is told with each of its rows.
+func TestRowsOfACallRunInOneBatch(t *testing.T) {
+	c := frontendtest.Start(t, double).Client(t)
+	if _, err := c.AwaitModel(t.Context(), "double"); err != nil {
+		t.Fatal(err)
+	}
+
+	const rows = 8
+	for range 20 {
+		calls := make([]frontend.Call, rows)
+		for i := range calls {
+			in, err := c.NewInput("double")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer in.Free()
+			calls[i].Request = frontend.Request{Model: "double", Input: in}
+		}
+		if err := c.DoWhole(t.Context(), calls); err != nil {
+			t.Fatal(err)
+		}
+		for i := range calls {
+			if calls[i].Result.Exec != calls[0].Result.Exec {
+				t.Errorf("row %d ran in a batch of %v, row 0 in one of %v", i, calls[i].Result.Exec, calls[0].Result.Exec)
+			}
+			calls[i].Result.Release()
+		}
+	}
+}

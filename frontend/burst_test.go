@@ -1,0 +1,72 @@
+package frontend_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"downbeat.dev/core/control"
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/wire"
+	"downbeat.dev/frontend"
+)
+
+// bursts is a scheduler that refuses every request and keeps how many came at once.
+type bursts struct {
+	events control.FrontendEvents
+
+	mu    sync.Mutex // guards sizes
+	sizes []int
+}
+
+func (l *bursts) Submit(all []wire.Submit) error {
+	l.mu.Lock()
+	l.sizes = append(l.sizes, len(all))
+	l.mu.Unlock()
+
+	var outcomes []wire.Outcome
+	for _, m := range all {
+		outcomes = append(outcomes, wire.Outcome{ID: m.ID, Reason: model.QueueFull})
+	}
+	l.events.Outcomes(outcomes)
+	return nil
+}
+
+func (*bursts) Cancel(wire.Cancel) error        { return nil }
+func (*bursts) Command(wire.ModelCommand) error { return nil }
+func (*bursts) Close() error                    { return nil }
+
+// The requests of a burst reach the scheduler together, so that none of them is made a batch before the others are there; and each has its own end.
+func TestBurstsAreSubmittedAtOnce(t *testing.T) {
+	l := &bursts{}
+	addr, forget := control.ListenInProcess(func(_ wire.FrontendHello, ev control.FrontendEvents) (control.FrontendLink, error) {
+		l.events = ev
+		ev.Link(true, nil)
+		ev.Models([]model.Info{double})
+		return l, nil
+	}, nil)
+	defer forget()
+	c, err := frontend.Dial(t.Context(), frontend.Options{Scheduler: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	const rows = 8
+	for _, do := range []func(context.Context, []frontend.Call){c.DoAll, func(ctx context.Context, calls []frontend.Call) { _ = c.DoWhole(ctx, calls) }} {
+		calls := make([]frontend.Call, rows)
+		for i := range calls {
+			calls[i].Request = frontend.Request{Model: "double", Input: input(t, c, 1, 2, 3, 4)}
+		}
+		do(t.Context(), calls)
+		for i := range calls {
+			if calls[i].Err == nil {
+				t.Errorf("call %d: the scheduler's refusal is lost", i)
+			}
+		}
+	}
+	if want := []int{rows, rows}; !slices.Equal(l.sizes, want) {
+		t.Errorf("requests came in messages of %v, want %v", l.sizes, want)
+	}
+}
