@@ -63,7 +63,7 @@ func (in *inference) fitInput(t *input, want model.Tensor) *fault {
 
 	// One input with a batch dimension gives the outputs theirs.
 	in.rows, in.batched = int(rows), in.batched || batched
-	if !t.given {
+	if !t.given && !want.IsEmpty() {
 		return invalidFault("model %q: input %q: has no data", in.model.Name, t.name)
 	}
 	return in.fitData(t, want)

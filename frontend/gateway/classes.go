@@ -30,7 +30,7 @@ func (g *Gateway) chooseClass(ctx context.Context, in *inference) *fault {
 		}
 		row, fits := rowShape(t.shape, &m.Inputs[k])
 		if !fits {
-			return invalidFault("model %q: input %q: shape %v: must be %v, -1 being any size from 1 on", m.Name, t.name, t.shape, modelShape(m, &m.Inputs[k]))
+			return invalidFault("model %q: input %q: shape %v: must be %v, -1 being any size from 0 on", m.Name, t.name, t.shape, modelShape(m, &m.Inputs[k]))
 		}
 		shapes[k] = row
 	}
@@ -107,7 +107,7 @@ func (t *input) closeShape(m *frontend.Model, bytes int) *fault {
 		}
 		size *= int(n)
 	}
-	if bytes == 0 || bytes%size != 0 {
+	if bytes%size != 0 {
 		return invalidFault("model %q: input %q: the data is no whole number of what shape %v repeats", m.Name, t.name, t.shape)
 	}
 	shape[open] = int64(bytes / size)

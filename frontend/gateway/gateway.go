@@ -137,7 +137,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 	page.Routes(mux, g.pageData)
 
 	// Tokens come before restrictions, and who is refused still learns that the gateway leaves.
-	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
+	g.rest = &http.Server{Handler: g.tellParting(g.authorizeCaller(o.Restricted.restrictRoutes(mux, g.routeCalls(mux)))), ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ConnContext: guard.WithConnection, ConnState: awaitNextCall, WriteTimeout: writeTimeout, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 
 	// gRPC's TLS belongs to its server; REST's is put on the listener by Serve.

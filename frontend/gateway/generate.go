@@ -14,12 +14,8 @@ import (
 
 // generateRoutes registers the extension's calls below a model's path.
 func (g *Gateway) generateRoutes(mux *http.ServeMux, path string) {
-	mux.HandleFunc("POST "+path+"/generate", func(w http.ResponseWriter, r *http.Request) {
-		g.serveCall(w, r, "generate", (*inference).parseGenerate, (*Gateway).writeGenerated)
-	})
-	mux.HandleFunc("POST "+path+"/generate_stream", func(w http.ResponseWriter, r *http.Request) {
-		g.serveCall(w, r, "generate", (*inference).parseGenerate, (*Gateway).writeEvent)
-	})
+	mux.HandleFunc("POST "+path+"/generate", g.callsOf(&callForm{"generate", (*inference).parseGenerate, (*Gateway).writeGenerated}))
+	mux.HandleFunc("POST "+path+"/generate_stream", g.callsOf(&callForm{"generate", (*inference).parseGenerate, (*Gateway).writeEvent}))
 }
 
 // parseGenerate reads the object: keys that name inputs are their data, the id is the request's, and parameters may hold
@@ -113,7 +109,7 @@ func (g *Gateway) writeEvent(to http.ResponseWriter, in *inference, a answer) {
 func (g *Gateway) writeObject(to http.ResponseWriter, in *inference, a answer, stream bool) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
-	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0]}
+	w := &answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0]}
 	w.Header().Set("Content-Type", "application/json")
 	if stream {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -89,7 +89,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 // grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	if g.o.Tracer != nil {
-		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, startOf(ctx), callerOf(ctx))
+		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, g.o.TraceRate, startOf(ctx), callersHeaders{ctx})
 		m.inference.tellCaller(ctx)
 	}
 

@@ -196,8 +196,11 @@ func sizeHint(t *input) int {
 	return size
 }
 
+// shapeStart is how many dimensions a shape has room for before it grows: a batch of pictures has four.
+const shapeStart = 4
+
 func (s *jsonScanner) readShape() []int64 {
-	var shape []int64
+	shape := make([]int64, 0, shapeStart)
 	s.eachElement(func() {
 		n := s.readInteger()
 

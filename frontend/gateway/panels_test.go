@@ -104,6 +104,11 @@ func TestLearningInBrowser(t *testing.T) {
 	if strings.Contains(dom, "idle GPUs of c") {
 		t.Error("another learner's spare work is drawn")
 	}
+
+	// A canvas has a width once its curves are drawn.
+	if !strings.Contains(dom, `<canvas class="learnt" width="`) {
+		t.Error("the curves of the accuracy are not drawn")
+	}
 }
 
 // TestCanariesInBrowser: the page lists the versions that are tried, with what was counted of them.

@@ -37,7 +37,7 @@ func (g *Gateway) registerRoutes(mux *http.ServeMux) {
 		mux.HandleFunc("GET "+path+"/ready", g.restModelReady)
 		mux.HandleFunc("GET "+path+"/config", g.restConfig)
 		mux.HandleFunc("GET "+path+"/stats", g.restStats)
-		mux.HandleFunc("POST "+path+"/infer", g.restInfer)
+		mux.HandleFunc("POST "+path+"/infer", g.callsOf(&inferForm))
 		g.generateRoutes(mux, path)
 	}
 

@@ -14,32 +14,45 @@ import (
 // binary tensors follow it, which want its length in front.
 const pieceBytes = 64 << 10
 
+// joinedBytes is how large an answer with binary tensors may be that is put together before it is written.
+const joinedBytes = 4 << 10
+
 // answerStall is how long a client may take none of an answer; what it may take for all of it is times.answer.
 const answerStall = 10 * time.Second
+
+// Content types of answers, as headers have them: shared by all, never changed.
+var (
+	jsonContent   = []string{"application/json"}
+	binaryContent = []string{"application/octet-stream"}
+)
 
 // answerWriter writes one REST answer, piece by piece, to a client that may not take it.
 type answerWriter struct {
 	http.ResponseWriter
-	control *http.ResponseController
-	until   time.Time // all of it must have been taken
-	text    []byte    // JSON that has not been written yet
-	whole   bool      // the JSON's length must be known before any of it is written
-	begun   bool
-	err     error // the client went away or takes nothing: the rest is not written
+	until time.Time // all of it must have been taken
+	text  []byte    // JSON that has not been written yet
+	whole bool      // the JSON's length must be known before any of it is written
+	begun bool
+	err   error // the client went away or takes nothing: the rest is not written
 }
 
 // writeAnswer writes an inference response object, and binary tensors after it.
 func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
-	w := &answerWriter{ResponseWriter: to, control: http.NewResponseController(to), until: time.Now().Add(g.times.answer), text: buffer.b[:0],
+	w := &answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0],
 		whole: slices.ContainsFunc(in.outputs, func(o output) bool { return o.binary && o.place.of == nil })}
 
-	w.Header().Set("Content-Type", "application/json")
+	// The JSON's length, which tells a client where binary tensors begin, is known only after it: without them text leaves earlier.
+	header := w.Header()
+	header["Content-Type"] = jsonContent
+	if w.whole {
+		header["Content-Type"] = binaryContent
+	}
 	w.writeResponse(in, a)
 
-	// The text may have outgrown the buffer: the pool gets the larger one.
-	buffer.b = w.text
+	// The text may outgrow the buffer: the pool gets the larger one.
+	defer func() { buffer.b = w.text }()
 
 	size := len(w.text)
 	for i, o := range in.outputs {
@@ -48,23 +61,31 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 		}
 	}
 
-	// The JSON's length tells a client where the binary tensors begin.
+	// One array for both, of which each header has its own part.
+	lengths := [...]string{strconv.Itoa(len(w.text)), strconv.Itoa(size)}
 	if w.whole {
-		w.Header().Set("Content-Type", "application/octet-stream")
-		w.Header().Set(headerLength, strconv.Itoa(len(w.text)))
+		header[headerLength] = lengths[:1:1]
 	}
 
 	// Headers have left with the first piece, and the whole length was not known then.
 	if !w.begun {
-		w.Header().Set("Content-Length", strconv.Itoa(size))
+		header["Content-Length"] = lengths[1:]
 	}
 
-	w.writeBytes(w.text)
+	// Small tensors follow the text at once: copying them takes less than a write of their own.
 	for i, o := range in.outputs {
-		if o.binary {
-			w.writeBytes(a.raw[i])
+		if !o.binary {
+			continue
 		}
+		if len(w.text)+len(a.raw[i]) > joinedBytes {
+			w.writeBytes(w.text)
+			w.text = w.text[:0]
+			w.writeBytes(a.raw[i])
+			continue
+		}
+		w.text = append(w.text, a.raw[i]...)
 	}
+	w.writeBytes(w.text)
 }
 
 // writeBytes writes bytes in pieces, each of which the client must take in time.
@@ -79,7 +100,7 @@ func (w *answerWriter) writeBytes(b []byte) {
 		if deadline.After(w.until) {
 			deadline = w.until
 		}
-		_ = w.control.SetWriteDeadline(deadline) // a recorder has none
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(deadline) // a recorder has none
 		_, w.err = w.Write(piece)
 	}
 }

@@ -36,7 +36,11 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, in *inference
 		return tooLarge("body: %d bytes: must be at most %d", r.ContentLength, limit)
 	}
 
-	var from io.Reader = http.MaxBytesReader(w, r.Body, limit)
+	// A length that was told bounds the body: the server reads no more of it. Without one the bound is ours.
+	var from io.Reader = r.Body
+	if r.ContentLength < 0 {
+		from = http.MaxBytesReader(w, r.Body, limit)
+	}
 	most := int(limit) + 1
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":

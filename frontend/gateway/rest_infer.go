@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,14 +26,47 @@ func (in *inference) putBack() {
 	}
 }
 
-func (g *Gateway) restInfer(w http.ResponseWriter, r *http.Request) {
-	g.serveCall(w, r, "rest", (*inference).parseInfer, (*Gateway).writeAnswer)
+// callForm is how calls of one kind are written.
+type callForm struct {
+	name  string                                                  // in the access log
+	parse func(*inference, *http.Request, []byte) *fault          // takes a body apart
+	write func(*Gateway, http.ResponseWriter, *inference, answer) // puts the model's answer into words
 }
 
-// serveCall answers one call over HTTP: parse takes its body apart, write puts the model's answer into words. The call's
-// name is what the access log calls it.
-func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
-	parse func(*inference, *http.Request, []byte) *fault, write func(*Gateway, http.ResponseWriter, *inference, answer)) {
+var inferForm = callForm{"rest", (*inference).parseInfer, (*Gateway).writeAnswer}
+
+// callsOf is the handler of a route's calls.
+func (g *Gateway) callsOf(form *callForm) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		g.serveCall(w, r, r.PathValue("model"), r.PathValue("version"), form)
+	}
+}
+
+// routeCalls hands inferences to their handler without the mux's search, which takes longer than reading their JSON. All other
+// calls are the mux's, and so are inferences whose path is not plain.
+func (g *Gateway) routeCalls(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if model := modelOfCall(r); model != "" {
+			g.serveCall(w, r, model, "", &inferForm)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// modelOfCall is the model of an inference that names no version; empty: it is another call, or its path has something that the mux must
+// look at, such as an escape or a step upwards.
+func modelOfCall(r *http.Request) string {
+	rest, models := strings.CutPrefix(r.URL.Path, "/v2/models/")
+	name, infer := strings.CutSuffix(rest, "/infer")
+	if !models || !infer || r.Method != http.MethodPost || r.URL.RawPath != "" || strings.ContainsAny(name, "/%") || name == "." || name == ".." {
+		return ""
+	}
+	return name
+}
+
+// serveCall answers one call of a model over HTTP; an empty version is any.
+func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name, version string, form *callForm) {
 	body := scratches.Get().(*scratch)
 	defer body.putBack()
 	in := inferences.Get().(*inference)
@@ -40,29 +74,32 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, name string,
 
 	ctx := r.Context()
 	if g.o.Tracer != nil {
-		ctx, in.span = spans.Begin(ctx, g.o.Tracer, startOf(ctx), propagation.HeaderCarrier(r.Header))
-		w.Header().Set("Traceresponse", in.span.Name(ctx))
+		ctx, in.span = spans.Begin(ctx, g.o.Tracer, g.o.TraceRate, startOf(ctx), propagation.HeaderCarrier(r.Header))
+		if name := in.span.Name(ctx); name != "" {
+			w.Header().Set("Traceresponse", name)
+		}
 	}
 
-	a, f := g.runBody(ctx, w, r, in, body, parse)
-	in.endSpan(r.PathValue("model"), f)
-	g.logCall(r.Context(), name, r.PathValue("model"), in, r.Header.Get("Traceparent"), f)
+	in.wanted = version
+	a, f := g.runBody(ctx, w, r, name, in, body, form)
+	in.endSpan(name, f)
+	g.logCall(r.Context(), form.name, name, in, r.Header.Get("Traceparent"), f)
 
 	if f != nil {
-		g.metrics.countFault(r.PathValue("model"), f)
+		g.metrics.countFault(name, f)
 		writeFault(w, f)
 		return
 	}
 
 	// The answer points into the outputs, so that they live until it is written.
 	defer a.releaseOutputs()
-	write(g, w, in, a)
+	form.write(g, w, in, a)
 }
 
 // runBody reads and checks a call's body and runs what it asks for.
-func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Request, in *inference, body *scratch,
-	parse func(*inference, *http.Request, []byte) *fault) (a answer, f *fault) {
-	if in.model, f = g.resolveModel(ctx, r.PathValue("model"), r.PathValue("version")); f != nil {
+func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Request, name string, in *inference, body *scratch,
+	form *callForm) (a answer, f *fault) {
+	if in.model, f = g.resolveModel(ctx, name, in.wanted); f != nil {
 		return a, f
 	}
 
@@ -72,11 +109,11 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return a, f
 	}
 
-	in.memory, in.regions, in.text, in.wanted = &g.memory, &g.regions, true, r.PathValue("version")
+	in.memory, in.regions, in.text = &g.memory, &g.regions, true
 	if f = g.readBody(w, r, in, body); f != nil {
 		return a, f
 	}
-	if f = parse(in, r, body.b); f != nil {
+	if f = form.parse(in, r, body.b); f != nil {
 		return a, f
 	}
 

@@ -134,9 +134,9 @@ func (x restriction) isMet(values []string) bool {
 
 // restrictRoutes lets a REST call through that has the header which its route's class asks for. The route says the class, as
 // the mux finds it, so that no spelling of a path evades it.
-func (r *Restrictions) restrictRoutes(mux *http.ServeMux) http.Handler {
+func (r *Restrictions) restrictRoutes(mux *http.ServeMux, next http.Handler) http.Handler {
 	if r == nil || len(r.rest) == 0 {
-		return mux
+		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_, route := mux.Handler(q)
@@ -145,7 +145,7 @@ func (r *Restrictions) restrictRoutes(mux *http.ServeMux) http.Handler {
 			writeFault(w, refusalFault(http.StatusForbidden, codes.Unavailable, "forbidden", "This API is restricted, expecting header '"+x.key+"'"))
 			return
 		}
-		mux.ServeHTTP(w, q)
+		next.ServeHTTP(w, q)
 	})
 }
 

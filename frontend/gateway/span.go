@@ -63,31 +63,19 @@ func (in *inference) tellCaller(ctx context.Context) {
 	}
 }
 
-// metadataCarrier are the headers of a gRPC call as a propagator wants them.
-type metadataCarrier metadata.MD
+// callersHeaders are the headers of a gRPC call as a propagator reads them: one by one, for reading all copies them.
+type callersHeaders struct{ context.Context }
 
 // Get returns a header's first value.
-func (c metadataCarrier) Get(key string) string {
-	if all := metadata.MD(c).Get(key); len(all) > 0 {
+func (c callersHeaders) Get(key string) string {
+	if all := metadata.ValueFromIncomingContext(c, key); len(all) > 0 {
 		return all[0]
 	}
 	return ""
 }
 
-// Set sets a header.
-func (c metadataCarrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
+// Set implements propagation.TextMapCarrier; a call's own headers are not changed.
+func (callersHeaders) Set(string, string) {}
 
-// Keys returns the headers' names.
-func (c metadataCarrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for key := range c {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
-// callerOf are the headers of a gRPC call.
-func callerOf(ctx context.Context) metadataCarrier {
-	md, _ := metadata.FromIncomingContext(ctx)
-	return metadataCarrier(md)
-}
+// Keys implements propagation.TextMapCarrier; W3C Trace Context asks for none.
+func (callersHeaders) Keys() []string { return nil }
