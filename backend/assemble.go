@@ -68,6 +68,8 @@ func (o *Options) assembleConfig(ctx context.Context) (Config, error) {
 	c.Measure = o.measureProfile
 	c.repository = &repository{dirs: o.modelDirectories(), control: o.Control, every: cmp.Or(o.PollEvery, pollEvery), options: o, library: library,
 		overrides: o.commanded.overrides(), reasons: map[versionKey]string{}, commanded: o.commanded}
+
+	// A model that nobody asked for has not failed.
 	for _, f := range c.failed {
 		if f.Reason != model.Unloaded {
 			c.repository.reasons[versionKey{f.Name, f.Version}] = f.Reason
@@ -104,6 +106,8 @@ func (o *Options) leaveUnloaded(r *repo.Repository, c *Config) {
 	}
 
 	names := r.Names()
+
+	// What is wrong with a model that is not wanted is told when a command asks for it.
 	c.failed = slices.DeleteFunc(c.failed, func(m model.Info) bool { return !wanted(m.Name) })
 	for _, e := range r.Errors {
 		names = append(names, e.Model)

@@ -162,7 +162,7 @@ func (b *Backend) unloadForgotten(ctx context.Context, name string) error {
 // keepCommanded notes on disk what a command has made of a model, before files that it had are removed. A disk that fails
 // undoes no load.
 func (b *Backend) keepCommanded(name string, loaded bool, o *override) {
-	if err := b.config.repository.commanded.note(name, loaded, o); err != nil {
+	if err := b.config.repository.commanded.noteCommand(name, loaded, o); err != nil {
 		b.log.Error("what is loaded is not kept for the next start", "model", name, "err", err)
 	}
 }

@@ -153,6 +153,7 @@ func (g *gpu) landOrder(o *order, err error) (answered bool) {
 		b.log.Error("GPU lost: others get its requests, it serves nothing until the backend is started again", "gpu", g.name)
 	}
 
+	// What the watchdog has answered is not answered again, however the execution ended.
 	answered = g.noteOff(o, now)
 	if answered {
 		if g.hung.Swap(false) && !lost {

@@ -216,6 +216,7 @@ func (o *order) isAwaited(it *item) bool {
 func (o *order) addGroup(source *peer) *group {
 	n := len(o.groups)
 
+	// Groups keep their memory and their callbacks from one batch to the next.
 	if n < cap(o.groups) && o.groups[:n+1][n] != nil {
 		o.groups = o.groups[:n+1]
 	} else {
@@ -235,6 +236,8 @@ func (o *order) planGroup(first int) {
 	g := o.addGroup(o.items[first].source)
 	for i := first; i < len(o.items); i++ {
 		it := &o.items[i]
+
+		// All rows of one source are read together: one post, one end.
 		if it.source != g.source || !o.isWhole(it) {
 			continue
 		}
@@ -247,6 +250,7 @@ func (o *order) planGroup(first int) {
 			continue
 		}
 
+		// Each input has its own place in the slot, so that a row is one read for each.
 		for k := range o.model.Inputs {
 			t := &o.model.Inputs[k]
 			o.reads = append(o.reads, rdma.Read{Dst: o.slot.InputRow(o.model, k, i),
@@ -275,7 +279,7 @@ func (g *group) postChains(p *rdma.Peer) {
 	}
 }
 
-// readChain posts one chain; who cannot take rows early is told of its end only.
+// readChain posts one chain. An executor that takes no rows early hears of the chain's end only.
 func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done func(error)) {
 	if g.o.route.can.Early == nil || g.parts || g.tables {
 		each = nil
@@ -283,9 +287,9 @@ func (g *group) readChain(p *rdma.Peer, chain []rdma.Read, each func(int), done 
 	p.ReadWithin(max(g.o.useful-g.o.posted, readMin), chain, each, done)
 }
 
-// noteLanded hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are told of by
-// the end only, and copied with the batch. The bytes may yet be disowned by the end: then the row is left out, and
-// what was copied of it is forgotten (gpu.gather).
+// noteLanded hears that reads[i] has landed, before its chain has ended, and forwards it. Short reads are
+// reported by the chain's end only, and copied with the batch. The end may still say that the bytes are not good: then the row
+// is left out, and what was copied of it is forgotten (gpu.gather).
 func (g *group) noteLanded(i int) {
 	o := g.o
 	row := o.rowOf[i]

@@ -116,6 +116,7 @@ func (p *peers) tellPeers(news []wire.Peer) {
 			delete(known, id)
 		}
 
+		// Without an address the node has left.
 		if n.DataAddr == "" {
 			continue
 		}
@@ -251,6 +252,7 @@ func (f *peer) noteConnected(c *rdma.Peer, err error) {
 
 // notReached notes an attempt to connect that failed, and says so at first and now and then.
 func (f *peer) notReached(err error) {
+	// Closing ends attempts, which says nothing of the frontend.
 	if f.all.ctx.Err() != nil {
 		return
 	}

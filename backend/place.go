@@ -97,6 +97,7 @@ func (b *Backend) loadNewest(ctx context.Context, name, version string) error {
 		return fmt.Errorf("failed to load %q: %w", name, err)
 	}
 
+	// New versions are loaded before old ones go: one that fails leaves what serves.
 	var errs []error
 	for _, m := range models {
 		errs = append(errs, b.loadVersion(ctx, m))
@@ -164,7 +165,7 @@ func (b *Backend) UnloadModel(ctx context.Context, name, version string) error {
 // noteFailure keeps why a load failed, for the repository's index.
 func (b *Backend) noteFailure(name, version string, why error) {
 	if r := b.config.repository; r != nil {
-		r.note(name, version, why)
+		r.noteFailure(name, version, why)
 	}
 }
 
@@ -173,6 +174,7 @@ func (b *Backend) unloadVersions(ctx context.Context, name, version string) erro
 	var errs []error
 	found := false
 	for i, e := range b.modelEntries() {
+		// A version takes its shape classes with it.
 		whole, _ := model.SplitVersion(e.model.Version)
 		if e.model.Name != name || version != "" && e.model.Version != version && whole != version {
 			continue

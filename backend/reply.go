@@ -44,6 +44,7 @@ func (r *replier) replyTo(o *order) {
 	for i := range o.items {
 		it := &o.items[i]
 		if it.reason == model.ReasonNone {
+			// Rows that are held go out after the loop, when it is known where all of them lie.
 			if (held == nil || it.hold == 0) && !r.sendResult(it.reply, r.outputMessage(o, it, stages)) {
 				o.noteUnsent(i)
 			}

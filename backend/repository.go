@@ -151,8 +151,8 @@ func (r *repository) replace(name string, o *override) (before *override) {
 	return before
 }
 
-// note keeps why a load failed.
-func (r *repository) note(name, version string, why error) {
+// noteFailure keeps why a load failed.
+func (r *repository) noteFailure(name, version string, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reasons[versionKey{name, version}] = why.Error()

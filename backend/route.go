@@ -36,6 +36,7 @@ func (g *gpu) routeOf(model uint32) *route {
 
 // setRoute puts a route in force, or with nil none, for the orders that come from now on. One placement at a time.
 func (g *gpu) setRoute(model uint32, r *route) {
+	// Orders look routes up without a lock: the list is replaced, never changed.
 	all := slices.Clone(*g.routes.Load())
 
 	for int(model) >= len(all) {

@@ -104,8 +104,8 @@ func (s *commanded) removeLeftovers() error {
 	return err
 }
 
-// note keeps what a command has made of a model. It returns when that is on the disk.
-func (s *commanded) note(name string, loaded bool, o *override) error {
+// noteCommand keeps what a command has made of a model. It returns when that is on the disk.
+func (s *commanded) noteCommand(name string, loaded bool, o *override) error {
 	if s.dir == "" {
 		return nil
 	}

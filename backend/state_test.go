@@ -27,11 +27,11 @@ func TestCommandedIsKept(t *testing.T) {
 		}
 	}
 	for name, o := range map[string]*override{"plain": nil, "config": {config: "c"}, "files": {config: "c", files: kept}} {
-		if err := s.note(name, true, o); err != nil {
+		if err := s.noteCommand(name, true, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.note("gone", false, nil); err != nil {
+	if err := s.noteCommand("gone", false, nil); err != nil {
 		t.Fatal(err)
 	}
 

@@ -121,6 +121,8 @@ func (f *peer) probePeer() {
 	f.mu.Lock()
 	pause := f.pause
 	f.mu.Unlock()
+
+	// Pauses grow, so that a host that stays dark costs little.
 	for f.all.sleepFor(pause) && !f.left.Load() {
 		if f.askPeer() {
 			f.trustPeer(since)

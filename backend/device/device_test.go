@@ -123,7 +123,7 @@ func TestNewModelRefuses(t *testing.T) {
 	good := tensor("x", "FP32", 1)
 	for want, m := range map[string]*repo.Model{
 		`input "text": datatype "TEXT"`:    source(1, tensor("text", "TEXT", 1), good),
-		`output "y": shape [0 3]`:          source(1, good, tensor("y", "FP32", 0, 3)),
+		`output "y": shape [-1 3]`:         source(1, good, tensor("y", "FP32", -1, 3)),
 		`input "huge": shape [4294967296`:  source(1, tensor("huge", "FP32", 1<<32, 1<<32), good),
 		"one row takes 2000064 bytes, the": source(4, tensor("large", "UINT8", 2_000_000), good),
 	} {

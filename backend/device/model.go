@@ -3,6 +3,7 @@ package device
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/profile"
@@ -44,6 +45,7 @@ type Model struct {
 	Profile *profile.Profile // ℓ(b) on this host; nil until measured
 	Source  *repo.Model      // where it was read
 	bytes   int              // of a slot
+	inLeast int              // the least payload of a row worth reading, if it varies: one without elements has none
 }
 
 // NewModel lays out a model of the repository. batchMax lowers the model's own limit, if it is above
@@ -68,6 +70,9 @@ func NewModel(m *repo.Model, batchMax, slotBytes int) (*Model, error) {
 	// A row of varying size lies in one packed tensor: slots have a fixed place for each row.
 	if in.Varies || out.Varies {
 		d.Varies, d.InParts, d.OutParts = true, d.Inputs, d.Outputs
+		if slices.ContainsFunc(m.Inputs, func(t model.Tensor) bool { return !t.IsEmpty() }) {
+			d.inLeast = 1
+		}
 		d.Inputs, d.InBytes = packRow(in.Bytes + rowRoom(in, m.BytesMax))
 		d.Outputs, d.OutBytes = packRow(out.Bytes + rowRoom(out, m.BytesMax))
 	}

@@ -24,7 +24,7 @@ func packRow(size int) ([]Tensor, int) {
 // Takes reports whether a payload of n bytes can be a row's inputs.
 func (d *Model) Takes(n int) bool {
 	if d.Varies {
-		return n > 0 && n <= d.InBytes
+		return n >= d.inLeast && n <= d.InBytes
 	}
 	return n == d.InBytes
 }

@@ -76,18 +76,8 @@ func closeAll(t *testing.T, what string, dev *cuda.Device, e *Executor) {
 // afterwards with the right answer, and nothing is left open.
 func TestOutOfMemoryAtEverySite(t *testing.T) {
 	for n := 0; ; n++ {
-		calls, hit := 0, ""
-		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Fault: func(s cuda.Site) cuda.Fault {
-			switch s.Op {
-			case "copy in", "copy out", "copy", "launch", "fill":
-				return cuda.Fault{} // commands do not allocate
-			}
-			if calls++; calls == n+1 {
-				hit = s.Op
-				return cuda.Fault{Code: cuda.CodeOutOfMemory}
-			}
-			return cuda.Fault{}
-		}}, Config{DeviceBytes: 5 << 10, PinnedBytes: 4 << 10})
+		hit := ""
+		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Fault: devicetest.OutOfMemoryAt(n, &hit)}, Config{DeviceBytes: 5 << 10, PinnedBytes: 4 << 10})
 		what := fmt.Sprintf("call %d (%s)", n, hit)
 		if err != nil {
 			if hit == "" || !errors.Is(err, cuda.ErrOutOfMemory) || dev.Live() != (cuda.Live{}) {
@@ -149,20 +139,13 @@ func work(t *testing.T, e *Executor) (failed []error) {
 // again; answers are right, and nothing is left open.
 func TestOutOfMemoryBesideABatch(t *testing.T) {
 	for n := 0; ; n++ {
-		armed, calls, hit := false, 0, ""
+		armed, hit := false, ""
+		fail := devicetest.OutOfMemoryAt(n, &hit)
 		dev, e, err := openOn(t, cuda.Emulation{Virtual: true, MemoryBytes: 1 << 20, Fault: func(s cuda.Site) cuda.Fault {
-			switch s.Op {
-			case "copy in", "copy out", "copy", "launch", "fill":
-				return cuda.Fault{} // commands do not allocate
+			if !armed {
+				return cuda.Fault{}
 			}
-			if armed {
-				calls++
-			}
-			if armed && calls == n+1 {
-				hit = s.Op
-				return cuda.Fault{Code: cuda.CodeOutOfMemory}
-			}
-			return cuda.Fault{}
+			return fail(s)
 		}}, Config{DeviceBytes: 9 << 10, PinnedBytes: 4 << 10})
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package layered
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -135,6 +136,11 @@ func (p program) Close() error {
 func (e *Executor) compile(m *device.Model, shared sync.Locker) (accel.Program, error) {
 	if m.Source.ONNXPath == "" {
 		return nil, fmt.Errorf("platform %s: %w", m.Source.Platform, device.ErrUnsupported)
+	}
+
+	// The kernels want an element of every tensor.
+	if isEmpty := func(t device.Tensor) bool { return t.IsEmpty() }; slices.ContainsFunc(m.Inputs, isEmpty) || slices.ContainsFunc(m.Outputs, isEmpty) {
+		return nil, fmt.Errorf("a dimension of size 0: %w", device.ErrUnsupported)
 	}
 
 	g, part, err := readGraph(m.Source, m)

@@ -16,6 +16,7 @@ const windowMax = 2 * driftMax
 // often than Options.Level says. inputs is how many samples were answered for it: 0 if no look was due, or there were too few
 // samples for one.
 func (l *Learner) Look(now time.Duration) (report plan.DriftReport, inputs int, err error) {
+	l.now = now
 	if !l.LookDue(now) {
 		return report, 0, nil
 	}

@@ -89,6 +89,8 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	l.counts.Judged++
 	steps := l.sinceJudge
 	l.sinceJudge = 0
+
+	// Weights that have diverged do not come back by training.
 	if !isFinite(l.candidate) {
 		return l.discard(r, &l.counts.NotFinite, errors.New("the candidate's weights are not all finite"))
 	}
@@ -103,6 +105,8 @@ func (l *Learner) judgeCandidate(r *Report) error {
 	if err != nil {
 		return err
 	}
+
+	// What serves may prove worse than what it replaced. Then that serves again, and the candidate, trained from the worse one, goes.
 	if back, err := l.judgePrevious(r, serves, list); back || err != nil {
 		return err
 	}
@@ -194,6 +198,8 @@ func (l *Learner) publishUnlessForgetful(r *Report, candidate *judge) error {
 	r.Inputs += len(remembers.right)
 	var kept evidence
 	kept.add(l.first, remembers.right)
+
+	// A candidate that has surely forgotten is thrown away; one that may have goes on learning.
 	if kept.gain() < -forgetMost-worseBy*kept.standardError() {
 		return l.discard(r, &l.counts.Worse, errWorse)
 	}

@@ -25,6 +25,10 @@ type Learner struct {
 	offered int
 	waiting [][]byte // inputs without a label, the oldest first
 
+	now        time.Duration // when Look or BeginLook was called last
+	teachFrom  time.Duration // when the teacher may be asked again
+	teachPause time.Duration // since it failed last; 0: it has answered since
+
 	// candidate is the mean of the trainer's weights over the last steps: single steps jump about.
 	candidate  []float32
 	averaged   int      // steps in that mean
@@ -80,6 +84,7 @@ type Counts struct {
 	NotFinite                  int // candidates thrown away because of a loss or weights that are no numbers
 	Unpublished                int // candidates that were better, but could not be published
 	Looks, Drifts              int
+	TeacherFailed              int // labelling steps whose inputs got no class
 }
 
 const versionsKept = 4
@@ -99,7 +104,7 @@ func New(o Options, now time.Duration) (*Learner, error) {
 		return nil, fmt.Errorf("learner: net %s: the weights are not all finite", o.Net.Name)
 	}
 
-	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, took: o.StepTime}
+	l := &Learner{options: o, samples: newSamples(o.Initial, o.Seed), began: now, now: now, took: o.StepTime}
 	l.options.Initial = nil // their memory is the samples' now
 	weights := slices.Clone(o.Weights)
 

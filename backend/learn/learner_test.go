@@ -128,14 +128,57 @@ func TestATeacherLabels(t *testing.T) {
 	if c := l.Counts(); c.Sampled != waitMax+labelBatch || c.Dropped != labelBatch || c.Labelled != waitMax || asked != waitMax || reports[0].Work != Labelling {
 		t.Errorf("%+v, %d asked", c, asked)
 	}
-	l.options.Teach = func([]byte, int) ([]int, error) { return nil, nil }
-	for _, one := range s.draw(2*labelBatch, nil) {
+}
+
+// TestATeacherThatFailsIsAskedAgain: a failure costs the inputs asked about and nothing else; each makes the pause longer, and an
+// answer ends that.
+func TestATeacherThatFailsIsAskedAgain(t *testing.T) {
+	s := openStreet(t)
+	asked, answers := 0, false
+	l := s.learner(func(o *Options) {
+		o.Teach = func(_ []byte, n int) ([]int, error) {
+			asked++
+			if !answers {
+				return nil, nil
+			}
+			return make([]int, n), nil
+		}
+	})
+
+	list := s.draw(8*labelBatch, nil)
+	for _, one := range list {
 		if _, err := l.Offer(one.Input); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.Step(); err == nil || !strings.Contains(err.Error(), "0 classes for 16 inputs") {
-		t.Errorf("a teacher without answers: %v", err)
+	r, err := l.Step()
+	if err != nil || r.Unlabelled == nil || !strings.Contains(r.Unlabelled.Error(), "0 classes for 16 inputs") {
+		t.Fatalf("a teacher without answers: %+v, %v; want that in the report, and no error", r, err)
+	}
+
+	// Truth goes on teaching while the teacher is not asked.
+	if r, err := l.Step(); err != nil || r.Work != None || !l.Idle() {
+		t.Errorf("at once after it: %+v, %v; want nothing to do", r, err)
+	}
+	if kept, err := l.OfferLabelled(list[0]); err != nil || !kept {
+		t.Errorf("truth is not kept: %v", err)
+	}
+
+	for _, c := range []struct {
+		at    time.Duration
+		asked int
+	}{{999 * time.Millisecond, 1}, {time.Second, 2}, {2999 * time.Millisecond, 2}, {3 * time.Second, 3}} {
+		l.BeginLook(c.at)
+		if _, err := l.Step(); err != nil || asked != c.asked {
+			t.Errorf("after %v: asked %d times, %v; want %d times", c.at, asked, err, c.asked)
+		}
+	}
+
+	answers = true
+	l.BeginLook(7 * time.Second)
+	s.steps(l, 10)
+	if c := l.Counts(); c.TeacherFailed != 3 || c.Dropped != 3*labelBatch || c.Labelled != 5*labelBatch+1 || l.teachPause != 0 {
+		t.Errorf("%+v, pause %v; want three failures, and all else labelled without a pause", c, l.teachPause)
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"downbeat.dev/backend"
-	"downbeat.dev/backend/onnx"
-	"downbeat.dev/backend/train"
 	"downbeat.dev/core/repo"
 )
 
@@ -26,7 +24,7 @@ type Live struct {
 	log     *slog.Logger
 	work    *backend.SpareWork
 	began   time.Time
-	teacher *train.Predictor
+	teacher *teacher // nil: truth alone labels
 	stop    chan struct{}
 	ended   chan struct{}
 	lock    *os.File // that no other process learns the model
@@ -36,6 +34,7 @@ type Live struct {
 	mu      sync.Mutex // a step, or what follows from it, has the learner
 	learner *Learner
 	closed  bool
+	failing bool          // the teacher did not answer last; guarded by mu
 	longest time.Duration // of late steps; guarded by mu
 	// compared are the latest comparisons with the first weights, guarded by mu; readers have it, so that it is replaced as a whole.
 	compared []AccuracyAfter
@@ -65,13 +64,15 @@ func StartLive(b *backend.Backend, repository, name, library string, log *slog.L
 		return nil, err
 	}
 	s := &Live{name: name, about: about, log: log.With("model", name), began: time.Now(), stop: make(chan struct{}), ended: make(chan struct{})}
+
+	// One process learns a model: two would publish versions under the same numbers.
 	if s.lock, err = lockModel(dir); err != nil || s.lock == nil {
 		s.log.Info("the model is learnt by another process", "err", err)
 		return nil, err
 	}
 
 	if err := s.openLearner(b, repository, library, initial); err != nil {
-		return nil, errors.Join(fmt.Errorf("model %s is not trained, it serves on: %w", name, err), s.closeTeacher(), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("model %s is not trained, it serves on: %w", name, err), s.teacher.close(), s.lock.Close())
 	}
 
 	s.noteStanding()
@@ -111,66 +112,14 @@ func (s *Live) openLearner(b *backend.Backend, repository, library string, initi
 	o := Options{Net: net, Weights: weights, Version: version, Initial: initial, Library: library, Seed: 1, Brief: true,
 		Batch: s.about.Batch, Period: s.about.comparesEvery(), Rate: s.about.Rate, Every: s.about.Every, Publish: store.Publisher(b.LoadLearnt)}
 	if s.about.Teacher != "" {
-		if o.Teach, err = s.openTeacher(repository, library); err != nil {
+		if s.teacher, err = openTeacher(repository, s.about.Teacher, library); err != nil {
 			return err
 		}
+		o.Teach = s.teacher.label
 	}
 
 	s.learner, err = New(o, 0)
 	return err
-}
-
-// openTeacher loads the model that labels inputs.
-func (s *Live) openTeacher(repository, library string) (func([]byte, int) ([]int, error), error) {
-	versions, err := (&Store{dir: filepath.Join(repository, s.about.Teacher), net: train.Net{Name: s.about.Teacher}}).list()
-	if err == nil && len(versions) == 0 {
-		err = errors.New("it has no version")
-	}
-
-	if err != nil {
-		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
-	}
-
-	// The newest version labels, as the newest serves.
-	m, err := onnx.Read(filepath.Join(repository, s.about.Teacher, strconv.Itoa(versions[len(versions)-1]), "model.onnx"))
-	if err != nil {
-		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
-	}
-
-	if s.teacher, err = train.NewPredictor(library, m, labelBrief); err != nil {
-		return nil, fmt.Errorf("teacher %s: %w", s.about.Teacher, err)
-	}
-
-	return s.label, nil
-}
-
-// label has the teacher say what inputs are.
-func (s *Live) label(images []byte, n int) (classes []int, err error) {
-	out, err := s.teacher.Predict(images)
-	if err != nil {
-		return nil, err
-	}
-
-	// Classifiers answer with one score for each class.
-	scores := out["scores"]
-	if len(scores) == 0 || len(scores)%n != 0 {
-		return nil, fmt.Errorf("%d scores for %d inputs", len(scores), n)
-	}
-
-	for i := range n {
-		width := len(scores) / n
-		classes = append(classes, bestClass(scores[i*width:(i+1)*width]))
-	}
-
-	return classes, nil
-}
-
-func (s *Live) closeTeacher() error {
-	if s.teacher == nil {
-		return nil
-	}
-
-	return s.teacher.Close()
 }
 
 // takeInput keeps an input that the backend has read. It is called between batches and does not wait.
@@ -184,6 +133,7 @@ func (s *Live) takeInput(input []byte) {
 
 // Teach implements backend.Learner.
 func (s *Live) Teach(packed []byte) error {
+	// The samples point into the bytes, which are the caller's only until this returns: they are copied.
 	list, err := s.about.unpackSamples(append([]byte(nil), packed...))
 	if err != nil {
 		return fmt.Errorf("samples of %s: %w", s.name, err)
@@ -204,6 +154,7 @@ func (s *Live) RollBack(version string) error {
 		return fmt.Errorf("roll back %s: version %.40q: want a number", s.name, version)
 	}
 
+	// Without steps the learner is free as soon as the one that runs has ended.
 	s.work.Withdraw()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,18 +238,36 @@ func (s *Live) trainOnce(time.Duration) (after func()) {
 		return s.work.Withdraw
 	}
 
+	// Readers hold the list of comparisons, so a new one takes its place.
 	if c, ok := s.learner.takeCompared(); ok {
 		next := AccuracyAfter{Version: c.Version, Samples: c.Samples, Serving: c.Serving, First: c.First, at: time.Since(s.began)}
 		s.compared = append(slices.Clone(s.compared[max(0, len(s.compared)+1-comparedKept):]), next)
 	}
 
-	// The estimate follows at once when steps take longer, and slowly when they take less.
-	s.longest = max(r.Took, s.longest-s.longest/64)
+	s.noteTeacher(r)
+
+	// The estimate follows at once when steps take longer, and slowly when they take less; how long a failure takes says nothing.
+	if r.Unlabelled == nil {
+		s.longest = max(r.Took, s.longest-s.longest/64)
+	}
 	if r.Work == None || s.learner.Settling() || s.learner.LookReady() || s.learner.Idle() {
 		return s.settleJudgement
 	}
 
 	return nil
+}
+
+// noteTeacher says once that the teacher fails, and once that it answers again. mu is held.
+func (s *Live) noteTeacher(r Report) {
+	switch {
+	case r.Work != Labelling || (r.Unlabelled != nil) == s.failing:
+		return
+	case r.Unlabelled != nil:
+		s.log.Error("the teacher fails and is asked again later: inputs without truth are dropped meanwhile", "err", r.Unlabelled)
+	default:
+		s.log.Info("the teacher answers again", "failed", s.learner.Counts().TeacherFailed)
+	}
+	s.failing = r.Unlabelled != nil
 }
 
 // watchDrift is the goroutine that looks for drift, and wakes the work when there is something to do.
@@ -400,6 +369,7 @@ func (s *Live) Close() error {
 	s.work.Withdraw()
 	close(s.stop)
 
+	// A step on a GPU that hangs may hold the learner for good, so it is waited for a few seconds.
 	for until := time.Now().Add(closeMost); !s.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			return fmt.Errorf("learner of %s: a step does not end", s.name)
@@ -412,5 +382,5 @@ func (s *Live) Close() error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.learner.Close(), s.closeTeacher(), s.lock.Close())
+	return errors.Join(s.learner.Close(), s.teacher.close(), s.lock.Close())
 }

@@ -15,6 +15,7 @@ var (
 	descDrifts    = prometheus.NewDesc("downbeat_learner_drifts_total", "Drifts that were detected.", learnerLabels, nil)
 	descPublished = prometheus.NewDesc("downbeat_learner_published_total", "Versions that were published.", learnerLabels, nil)
 	descExitGap   = prometheus.NewDesc("downbeat_learner_exit_gap", "Accuracy of the serving version less that of one of its early exits, as judged last.", append([]string{"exit"}, learnerLabels...), nil)
+	descUntaught  = prometheus.NewDesc("downbeat_learner_teacher_failed_total", "Labelling steps whose inputs got no class from the teacher.", learnerLabels, nil)
 	descDiscarded = prometheus.NewDesc("downbeat_learner_discarded_total", "Candidates that were thrown away, or could not be published.", append([]string{"reason"}, learnerLabels...), nil)
 )
 
@@ -46,6 +47,7 @@ func (s *Live) Collect(out chan<- prometheus.Metric) {
 	counter(descTrained, c.Steps)
 	counter(descDrifts, c.Drifts)
 	counter(descPublished, c.Published)
+	counter(descUntaught, c.TeacherFailed)
 	counter(descDiscarded, c.Worse, "worse")
 	counter(descDiscarded, c.NotFinite, "not_finite")
 	counter(descDiscarded, c.Unpublished, "unpublished")

@@ -114,6 +114,7 @@ func (l *Learner) nextAnswers() answers {
 
 // wouldPass tells whether the candidate passes by the answers that are there.
 func (l *Learner) wouldPass() bool {
+	// Answers are kept by sample, so that asking again costs no execution.
 	var now evidence
 	for _, s := range l.judgedBy() {
 		now.add(l.serving.seen[&s.Input[0]].right, l.trial.seen[&s.Input[0]].right)
@@ -140,6 +141,7 @@ func (l *Learner) trialAnswers() (needs []answers) {
 
 // BeginLook has steps do what a look that is due takes, so that Look ends it without delay.
 func (l *Learner) BeginLook(now time.Duration) {
+	l.now = now
 	l.looking = l.looking || l.LookDue(now)
 }
 
@@ -174,7 +176,7 @@ func (l *Learner) prepare(r *Report) (did bool, err error) {
 
 // Idle tells whether Step would do nothing until more samples come, or Settle or Look is called.
 func (l *Learner) Idle() bool {
-	if len(l.waiting) >= l.labelled() {
+	if l.labels() {
 		return false
 	}
 	if l.options.Brief && (l.nextAnswers().of != nil || l.comparing != nil || l.looking && !l.LookReady()) {

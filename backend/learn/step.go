@@ -34,6 +34,8 @@ type Report struct {
 	Took   time.Duration
 	Inputs int     // that were labelled, trained on, or answered to judge
 	Loss   float32 // of a training step
+	// Unlabelled is why the teacher said nothing of a labelling step's inputs: it is asked again later.
+	Unlabelled error
 	// Of a judgement: the shares of samples that neither was trained on which the serving weights and the candidate
 	// answered rightly, and whether the candidate serves from now on.
 	Serving, Candidate float64
@@ -42,8 +44,6 @@ type Report struct {
 }
 
 const (
-	labelBatch = 16 // inputs of a labelling step
-	labelBrief = 4  // of a brief one
 	judgeEvery = 10 // training steps
 	unjudged   = 40 // training steps after which a learner waits for samples to judge by
 	judgedMin  = 48 // fresh samples
@@ -55,7 +55,7 @@ const (
 
 // Step does the next unit of work. Its length is bounded: a batch of labels, one training step, or a judgement; if steps are
 // brief, a batch of the answers that a judgement or look is made of. An error means that the machine failed; what is wrong with
-// the candidate is in the report, and the serving weights serve on.
+// the candidate or the teacher is in the report, and the serving weights serve on.
 func (l *Learner) Step() (r Report, err error) {
 	began := time.Now()
 	err = l.doNext(&r)
@@ -69,9 +69,10 @@ func (l *Learner) Step() (r Report, err error) {
 func (l *Learner) doNext(r *Report) (err error) {
 	switch {
 	// Labels come first: they are what the other work learns from.
-	case len(l.waiting) >= l.labelled():
+	case l.labels():
 		r.Work, r.Inputs = Labelling, l.labelled()
-		return l.label()
+		r.Unlabelled = l.label()
+		return nil
 	case l.options.Brief:
 		if did, err := l.prepare(r); did || err != nil {
 			return err
@@ -94,6 +95,7 @@ func (l *Learner) trains() bool { return l.learning && l.canTrain() && l.sinceJu
 
 // canTrain says whether there are samples of the present to train on; the first of them judge nothing.
 func (l *Learner) canTrain() bool {
+	// The first batch is taken from the fresh samples where enough are left to judge by.
 	s := l.samples
 	if short := l.options.Batch - len(s.recent.samples); short > 0 && len(s.fresh) >= 2*l.options.Batch {
 		s.use(short)
@@ -110,45 +112,6 @@ func (l *Learner) noteStepTime(took time.Duration) {
 	default:
 		l.took += (took - l.took) / 8
 	}
-}
-
-// labelled is how many inputs a labelling step labels.
-func (l *Learner) labelled() int {
-	if l.options.Brief {
-		return labelBrief
-	}
-	return labelBatch
-}
-
-// label asks the teacher for the classes of the inputs that wait longest.
-func (l *Learner) label() error {
-	// The inputs leave the queue whatever the teacher says: a teacher that fails must not block it.
-	n := l.labelled()
-	list := l.waiting[:n]
-	l.waiting = l.waiting[n:]
-	var images []byte
-	for _, input := range list {
-		images = append(images, input...)
-	}
-
-	classes, err := l.options.Teach(images, len(list))
-	if err == nil && len(classes) != len(list) {
-		err = fmt.Errorf("%d classes for %d inputs", len(classes), len(list))
-	}
-	if err != nil {
-		l.counts.Dropped += len(list)
-		return fmt.Errorf("teacher of %s: %w", l.options.Net.Name, err)
-	}
-	for i, class := range classes {
-		s := Sample{list[i], class}
-		if err := l.options.checkSample(s); err != nil {
-			l.counts.Dropped++
-			continue // a teacher with more classes than the student: such an input teaches nothing
-		}
-		l.samples.add(s)
-		l.counts.Labelled++
-	}
-	return nil
 }
 
 // train runs one step of the training graph.

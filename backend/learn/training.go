@@ -146,7 +146,7 @@ func buildLayers(all []LayerSpec) (body []train.Layer, err error) {
 			}
 			body = append(body, &train.Residual{Body: inner})
 
-		// What is left has no weights of a layer within it.
+		// A flatten and a dense hold no other layers.
 		case s.Flatten:
 			body = append(body, &train.Flatten{})
 		case s.Dense != nil && s.Dense.Out > 0:

@@ -5,6 +5,7 @@ package ort
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 
@@ -52,16 +53,28 @@ func (r *Runtime) ProbeOutputs(m *repo.Model) (outputs []model.Tensor, err error
 		row = append(row, v)
 	}
 	if err := s.Run(row, results); err != nil {
+		dropNone(results)
 		return nil, fmt.Errorf("the model does not run on it: %w", err)
 	}
 
+	empty := slices.ContainsFunc(m.Inputs, func(t model.Tensor) bool { return t.IsEmpty() })
 	outputs = slices.Clone(m.Outputs)
 	for k := range outputs {
-		if outputs[k].Shape, err = rowShape(m, results[k]); err != nil {
+		if outputs[k].Shape, err = rowShape(m, results[k], empty); err != nil {
 			return nil, fmt.Errorf("output %q: %w", outputs[k].Name, err)
 		}
 	}
 	return outputs, nil
+}
+
+// dropNone clears results that the binding could not make. For such a result it returns a nil pointer in an interface that is not
+// nil, and freeing it would be a fault.
+func dropNone(results []onnx.Value) {
+	for k, v := range results {
+		if v != nil && reflect.ValueOf(v).IsNil() {
+			results[k] = nil
+		}
+	}
 }
 
 func tensorNames(tensors []model.Tensor) (names []string) {
@@ -91,12 +104,14 @@ func (r *Runtime) zeroRow(t *model.Tensor, shape onnx.Shape, pins *runtime.Pinne
 	}
 
 	memory := make([]byte, t.RowBytes())
-	pins.Pin(&memory[0])
+	if len(memory) > 0 {
+		pins.Pin(&memory[0])
+	}
 	return newTensor(r.strings, shape, memory, elementType(t.Datatype))
 }
 
-// rowShape is the shape of one row of a result.
-func rowShape(m *repo.Model, v onnx.Value) ([]int64, error) {
+// rowShape is the shape of one row of a result; empty says that an input has no elements.
+func rowShape(m *repo.Model, v onnx.Value, empty bool) ([]int64, error) {
 	shape := []int64(v.GetShape())
 	if m.Batched {
 		if len(shape) == 0 || shape[0] != 1 {
@@ -105,9 +120,10 @@ func rowShape(m *repo.Model, v onnx.Value) ([]int64, error) {
 		shape = shape[1:]
 	}
 
-	// A shape that follows from the values has no elements for zeros as a rule; buffers cannot be made for it.
-	if slices.ContainsFunc(shape, func(n int64) bool { return n < 1 }) {
-		return nil, fmt.Errorf("has shape %v for zeros: outputs whose shape follows from the values, or without elements, are not supported", shape)
+	// A shape that follows from the values has no elements for zeros as a rule; buffers cannot be made for it. Where an input
+	// has none either, an output without elements is as good as any.
+	if !empty && slices.Contains(shape, 0) {
+		return nil, fmt.Errorf("has shape %v for zeros: outputs whose shape follows from the values are not supported", shape)
 	}
 	return shape, nil
 }

@@ -19,8 +19,14 @@ type scalar struct {
 	tensor     unsafe.Pointer // an OrtValue
 }
 
-// newTensor makes a tensor of a shape over memory, which may have no dimensions.
+// noElements is the memory of tensors without elements: the binding wants an address of each.
+var noElements [1]byte
+
+// newTensor makes a tensor of a shape over memory; it may have no dimensions, or no elements.
 func newTensor(api *ortstring.API, shape onnx.Shape, memory []byte, of onnx.TensorElementDataType) (onnx.Value, error) {
+	if len(memory) == 0 {
+		memory = noElements[:]
+	}
 	if len(shape) > 0 {
 		return onnx.NewCustomDataTensor(shape, memory, of)
 	}
