@@ -7,7 +7,7 @@ import (
 )
 
 func benchCommand() command {
-	return command{name: "bench", summary: "measure: goodput, schedule, plan, accuracy, figure, sessions, spare, drift, joint, figures, scale, dispatch, overhead, gateway, transfer, failover, gpu",
+	return command{name: "bench", summary: "measure: goodput, schedule, plan, accuracy, figure, sessions, spare, drift, joint, figures, scale, reconfigure, dispatch, overhead, gateway, transfer, failover, gpu",
 		run: func(ctx context.Context, args []string) error {
 			// Each measurement has flags of its own, so the rest of the line is passed on.
 			return runNamed(ctx, "downbeat bench", benches(), args, func(w io.Writer) {

@@ -14,7 +14,7 @@ import (
 
 // benchDispatch measures the scheduler alone, as Symphony's figure 11 (left) does.
 func benchDispatch() command {
-	return command{name: "dispatch", summary: "requests per second that the scheduler dispatches, and how late",
+	return command{name: "dispatch", summary: "requests per second that the scheduler dispatches, and how late it dispatches them",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench dispatch", flag.ContinueOnError)
 			models := fs.Int("models", 100, "models")

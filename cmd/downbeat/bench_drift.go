@@ -16,7 +16,7 @@ import (
 
 // benchDrift lets policies learn beside serving, with real training, in virtual time.
 func benchDrift() command {
-	return command{name: "drift", summary: "night falls and lifts: accuracy with and without learning beside serving, real training in virtual time",
+	return command{name: "drift", summary: "accuracy with and without learning while night falls and lifts: real training in virtual time",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()

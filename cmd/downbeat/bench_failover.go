@@ -15,7 +15,7 @@ import (
 
 // benchFailover measures what the end of a leading scheduler costs.
 func benchFailover() command {
-	return command{name: "failover", summary: "kill -9 of the leading scheduler, again and again: when goodput is back, what is lost",
+	return command{name: "failover", summary: "kill -9 the leading scheduler again and again: when goodput is back, and what is lost",
 		run: func(ctx context.Context, args []string) error {
 			var c failover.Config
 			fs := flag.NewFlagSet("downbeat bench failover", flag.ContinueOnError)

@@ -16,7 +16,7 @@ import (
 
 // benchFigure makes one figure of a paper: a CSV and a picture, with the published numbers beside ours.
 func benchFigure() command {
-	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, published numbers beside ours: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …, adainf f4 …",
+	return command{name: "figure", summary: "one figure of a paper as CSV and SVG, with the published numbers: symphony t1, t2, f1 …, proteus f1, f4 …, rim f6 …, adainf f4 …",
 		run: func(ctx context.Context, args []string) error {
 			var names [2]string // paper and figure, before the flags
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +15,7 @@ import (
 	"downbeat.dev/bench/drift"
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/sessions"
 	"downbeat.dev/bench/symphony"
 )
 
@@ -21,6 +23,7 @@ const (
 	symphonyResults = "bench/results/symphony"
 	accuracyResults = "bench/results/accuracy"
 	driftResults    = "bench/results/adainf"
+	rimResults      = "bench/results/sessions"
 )
 
 // benchFigures makes every figure that runs in virtual time, and the page that lists all figures.
@@ -113,14 +116,28 @@ func papers() []figure.Paper {
 
 	a := figure.Paper{Name: "adainf", Title: "AdaInf", Notes: []string{
 		"Time and GPUs are virtual, training and answers are real (V+L): decision 0153; what AdaInf and its rivals are given: 0181. Figures of what was learnt are drawn from the rows that `downbeat bench drift -o periods` prints.",
-		"Without a GPU f8 to f13 and f23 are not made: their commands are those that measure or count it.",
+		"f12, f13 and f23 have cuda/residency's own decisions in virtual time; the GPU's rates are stated, not measured, and what is loaded is the application of the tree (decision 0288).",
+		"Without a GPU f8 to f11 are not made: their commands are those that measure or count it.",
 	}}
 	for _, f := range drift.Figures {
-		e := figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure adainf " + f.ID, Dir: driftResults, Where: "virtual time, real training"}
+		e := figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure adainf " + f.ID, Dir: driftResults, Where: cmp.Or(f.Where, "virtual time, real training")}
 		if f.Draw == nil {
 			e.Command, e.Where = f.Command, "wants a GPU"
 		}
 		a.Entries = append(a.Entries, e)
 	}
-	return []figure.Paper{s, p, a}
+	return []figure.Paper{s, p, rimPaper(), a}
+}
+
+// rimPaper is Rim's part of the page.
+func rimPaper() figure.Paper {
+	r := figure.Paper{Name: "rim", Title: "Rim", Notes: []string{
+		"Profiles of Rim's applications are not published: decision 0142 says which are stated, 0282 what models use of a GPU alone.",
+	}}
+	for _, f := range sessions.Figures {
+		r.Entries = append(r.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure rim " + f.ID, Dir: rimResults, Where: "virtual time"})
+	}
+	r.Entries = append(r.Entries, figure.Entry{ID: "f10c", Title: "use of a GPU by single models", Where: "wants a GPU",
+		Command: "downbeat bench gpu -graphs resnet50 -batches 1", Dir: rimResults})
+	return r
 }

@@ -25,14 +25,15 @@ func benchGateway() command {
 			fs.IntVar(&c.Input, "input", 4096, "bytes of a request's tensor")
 			fs.IntVar(&c.Output, "output", 64, "bytes of a response's tensor")
 			fs.BoolVar(&c.Shared, "shared", false, "tensors in shared memory, beside the same in messages, instead of bare servers")
+			fs.BoolVar(&c.Traced, "traced", false, "a gateway that traces 1 % of its calls, beside one that traces none, instead of bare servers")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
 
 			// The bounds keep a mistyped number from taking the host's memory or descriptors.
-			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 {
-				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0")
+			if min(c.Callers, c.Conns, c.Rounds, c.Input, c.Output) < 1 || c.Callers > 10_000 || c.Conns > 1000 || max(c.Input, c.Output) > 64<<20 || c.Each <= 0 || c.Shared && c.Traced {
+				return fmt.Errorf("bench gateway: want callers 1 to 10000, conns 1 to 1000, input and output 1 to 67108864, rounds and each above 0, and one of -shared and -traced")
 			}
 
 			rows, err := gateway.Run(ctx, c)

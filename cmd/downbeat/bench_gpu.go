@@ -16,7 +16,7 @@ import (
 
 // benchGPU measures the layer executor on a GPU, or checks it against ONNX Runtime.
 func benchGPU() command {
-	return command{name: "gpu", summary: "batches of our GPU executor beside PyTorch and the hardware's floor; -check for its results",
+	return command{name: "gpu", summary: "batches of our GPU executor beside PyTorch and the hardware's floor; -check compares results",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench gpu", flag.ContinueOnError)
 			var o gpu.Options

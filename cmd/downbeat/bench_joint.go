@@ -17,7 +17,7 @@ import (
 
 // benchJoint serves one trace for four papers: families, sessions and drift at once.
 func benchJoint() command {
-	return command{name: "joint", summary: "families, sessions of DAGs and drift at once on 16 GPUs of two kinds, in virtual time: beside each paper's method, and all four bolted together",
+	return command{name: "joint", summary: "families, sessions of DAGs and drift at once on 16 GPUs of two kinds, in virtual time, beside each paper's method and all four combined",
 		run: func(ctx context.Context, args []string) error {
 			o := joint.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench joint", flag.ContinueOnError)

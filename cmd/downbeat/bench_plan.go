@@ -13,7 +13,7 @@ import (
 // benchPlan assigns models to sub-clusters, beside the paper's program solved by HiGHS and its random
 // baseline.
 func benchPlan() command {
-	return command{name: "plan", summary: "models to sub-clusters: balance, time and moves, beside HiGHS and random partitions",
+	return command{name: "plan", summary: "assign models to sub-clusters: balance, time and moves, beside HiGHS and random partitions",
 		run: func(ctx context.Context, args []string) error {
 			o := plans.DefaultAssignOptions()
 			fs := flag.NewFlagSet("downbeat bench plan", flag.ContinueOnError)

@@ -14,7 +14,7 @@ import (
 
 // benchReconfigure moves models while they serve.
 func benchReconfigure() command {
-	return command{name: "reconfigure", summary: "models that move between sub-clusters under load, in virtual time: what goes bad by it, and schedulers that die half-way",
+	return command{name: "reconfigure", summary: "move models between sub-clusters under load, in virtual time: how many requests go bad, also when the scheduler dies half-way",
 		run: func(ctx context.Context, args []string) error {
 			o := reconfigure.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench reconfigure", flag.ContinueOnError)

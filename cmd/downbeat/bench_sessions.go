@@ -15,10 +15,10 @@ import (
 
 // benchSessions serves sessions of Rim's applications in virtual time.
 func benchSessions() command {
-	return command{name: "sessions", summary: "streams of frames through DAGs in virtual time: finish rate and how many fit, beside Rim and its rivals",
+	return command{name: "sessions", summary: "streams of frames through DAGs, in virtual time: finish rate and how many sessions fit, beside Rim and its rivals",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench sessions", flag.ContinueOnError)
-			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, or a JSON `FILE`")
+			workloads := fs.String("workload", "W-1,W-2,W-3,f9", "workloads, comma-separated: W-1, W-2, W-3, f9, t8, or a JSON `FILE`")
 			policies := fs.String("policy", "downbeat,rim,nexus,clipper", "policies, comma-separated, or all")
 			count := fs.Int("workers", 0, "GPUs, one each; 0: as the workload says")
 			seed := fs.Uint64("seed", 1, "of phases, of f9's sessions, and of mixes")

@@ -23,7 +23,7 @@ func TestFigureOfRim(t *testing.T) {
 	}
 
 	for want, args := range map[string][]string{
-		`figure "f99": want of f6, f7`: {"rim", "f99", "-out", dir},
+		`figure "f99": want of f4, f6`: {"rim", "f99", "-out", dir},
 		`want bench figure symphony`:   {"rom", "f8"},
 	} {
 		if err := benchFigure().run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {

@@ -18,7 +18,7 @@ import (
 
 // benchSpare measures what learners get of idle GPUs, and what they cost the requests.
 func benchSpare() command {
-	return command{name: "spare", summary: "spare work in virtual time: how much of the idle GPU time learners use, and what it costs the requests",
+	return command{name: "spare", summary: "spare work, in virtual time: how much idle GPU time learners use, and what that costs the requests",
 		run: func(ctx context.Context, args []string) error {
 			o := spare.DefaultOptions()
 			fs := flag.NewFlagSet("downbeat bench spare", flag.ContinueOnError)

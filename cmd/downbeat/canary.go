@@ -33,11 +33,11 @@ func canaryCommand() command {
 
 func canaryWords() []command {
 	return []command{
-		{"show", "which versions are tried, and how they answer beside the others", runCanaryShow},
-		{"start", "try a version, or change the shares of one that is tried", runCanaryStart},
-		{"promote", "have the version that is tried answer all requests that name none", canaryEnd("promote")},
-		{"rollback", "have the version from before answer them all again", canaryEnd("rollback")},
-		{"end", "leave requests that name no version to the newest one again", canaryEnd("end")},
+		{"show", "which versions are on trial, and how their answers compare", runCanaryShow},
+		{"start", "try a version, or change the shares of one on trial", runCanaryStart},
+		{"promote", "let the version on trial answer all requests that name none", canaryEnd("promote")},
+		{"rollback", "let the version from before answer them all again", canaryEnd("rollback")},
+		{"end", "end the trial: the newest version answers requests that name none", canaryEnd("end")},
 	}
 }
 

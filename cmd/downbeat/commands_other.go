@@ -11,7 +11,7 @@ import (
 func commands() []command {
 	// What runs in virtual time needs no Linux; the rest is listed, and says why it does not run.
 	all := []command{planCommand(), benchCommand(), versionCommand()}
-	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "explain", "sessions", "load", "check", "net", "profile", "models"} {
+	for _, name := range []string{"demo", "serve", "scheduler", "backend", "gateway", "infer", "rollback", "explain", "sessions", "load", "check", "net", "chaos", "profile", "models", "canary"} {
 		all = append(all, onLinux(name))
 	}
 	return all
@@ -19,7 +19,7 @@ func commands() []command {
 
 // benches returns the benchmarks, each a command under "downbeat bench".
 func benches() []command {
-	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchReconfigure(), benchSessions(), benchSpare(), benchDrift(), benchJoint(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("gpu")}
+	return []command{benchGoodput(), benchSchedule(), benchPlan(), benchAccuracy(), benchFigure(), benchFigures(), benchScale(), benchReconfigure(), benchSessions(), benchSpare(), benchDrift(), benchJoint(), benchDispatch(), onLinux("overhead"), onLinux("gateway"), onLinux("transfer"), onLinux("failover"), onLinux("gpu")}
 }
 
 // livePlanners would ask a running scheduler, which needs Linux.

@@ -14,7 +14,7 @@ import (
 )
 
 func explainCommand() command {
-	return command{"explain", "say what GPU time costs, and why families are answered as they are", runExplain}
+	return command{"explain", "explain what GPU time costs and why families are answered as they are", runExplain}
 }
 
 func runExplain(ctx context.Context, args []string) error {

@@ -3,8 +3,9 @@
 package main
 
 import (
-	"fmt"
-	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,19 +17,25 @@ import (
 
 // schedulers are the scheduler processes of one cluster.
 type schedulers struct {
-	t        *testing.T
-	election string
-	addrs    []string
-	all      []*process
+	t     *testing.T
+	store electionStore
+	addrs []string
+	all   []*process
 }
 
-func startSchedulers(t *testing.T, election string, n int) *schedulers {
+// newSchedulers are schedulers that have not been started.
+func newSchedulers(t *testing.T, store electionStore, n int) *schedulers {
 	t.Helper()
-	s := &schedulers{t: t, election: election}
+	s := &schedulers{t: t, store: store, all: make([]*process, n)}
 	for range n {
 		s.addrs = append(s.addrs, freeAddress(t))
-		s.all = append(s.all, nil)
 	}
+	return s
+}
+
+func startSchedulers(t *testing.T, store electionStore, n int) *schedulers {
+	t.Helper()
+	s := newSchedulers(t, store, n)
 	for i := range s.addrs {
 		s.start(i)
 	}
@@ -38,23 +45,43 @@ func startSchedulers(t *testing.T, election string, n int) *schedulers {
 // list is what peers are told.
 func (s *schedulers) list() string { return strings.Join(s.addrs, ",") }
 
-func (s *schedulers) start(i int) {
+func (s *schedulers) start(i int) { s.startOver(i, s.store.address) }
+
+// startOver starts a scheduler that reaches the store at an address: its own, or a path to it.
+func (s *schedulers) startOver(i int, address string) {
 	s.t.Helper()
-	s.all[i] = startProcess(s.t, "", "scheduler", "-listen", s.addrs[i], "-scheduler", s.list(), "-election", s.election, "-metrics", "")
+	s.all[i] = s.store.startScheduler(address, "scheduler", "-listen", s.addrs[i], "-scheduler", s.list(), "-metrics", "")
 }
 
-// leader is the process that has said last that it leads; -1: none.
-func (s *schedulers) leader() int {
-	leader, highest := -1, 0
+// ledEpoch is an epoch and a scheduler that has said that it leads in it.
+type ledEpoch struct{ epoch, scheduler int }
+
+var leadsIn = regexp.MustCompile(`this scheduler leads" epoch=(\d+)`)
+
+// ledEpochs are those of all schedulers, epoch by epoch.
+func (s *schedulers) ledEpochs() (all []ledEpoch) {
 	for i, p := range s.all {
-		if at := strings.LastIndex(p.log.String(), "this scheduler leads"); at >= 0 {
-			epoch := 0
-			if _, err := fmt.Sscanf(p.log.String()[at:], "this scheduler leads\" epoch=%d", &epoch); err == nil && epoch > highest {
-				leader, highest = i, epoch
-			}
+		for _, m := range leadsIn.FindAllStringSubmatch(p.log.String(), -1) {
+			epoch, _ := strconv.Atoi(m[1]) // digits
+			all = append(all, ledEpoch{epoch, i})
 		}
 	}
-	return leader
+	slices.SortStableFunc(all, func(a, b ledEpoch) int { return a.epoch - b.epoch })
+	return all
+}
+
+// leader is the process that has led last; -1: none.
+func (s *schedulers) leader() int {
+	all := s.ledEpochs()
+	if len(all) == 0 {
+		return -1
+	}
+	return all[len(all)-1].scheduler
+}
+
+// standsBy tells how often a scheduler has heard that another one leads.
+func (s *schedulers) standsBy(i int) int {
+	return strings.Count(s.all[i].log.String(), "another scheduler leads")
 }
 
 // awaitLeader waits until another scheduler than before leads.
@@ -65,15 +92,16 @@ func (s *schedulers) awaitLeader(before int) int {
 }
 
 // TestStandbyTakesOver: with a leader that is killed, told to stop, or stopped for a while, no request is
-// lost whose budget outlasts the change, over etcd and over a file; and with etcd gone all goes on.
+// lost whose budget outlasts the change, over etcd, over a file and over a Lease; and with etcd gone all goes on.
 func TestStandbyTakesOver(t *testing.T) {
 	etcd := etcdtest.Open(t)
-	for name, election := range map[string]string{
-		"etcd": "etcd://" + etcd.Clients[0].Addr().String() + "/test",
-		"file": "file://" + filepath.Join(t.TempDir(), "leader"),
+	for name, open := range map[string]func(*testing.T) electionStore{
+		"etcd":       func(t *testing.T) electionStore { return etcdStore(t, etcdtest.Address(etcd)) },
+		"file":       fileStore,
+		"kubernetes": leaseStore,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSchedulers(t, election, 3)
+			s := startSchedulers(t, open(t), 3)
 			models := repository(t)
 			for range 2 {
 				startProcess(t, "", "backend", "-scheduler", s.list(), "-models", models, "-emulate", "1")
@@ -83,18 +111,19 @@ func TestStandbyTakesOver(t *testing.T) {
 
 			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP} {
 				time.Sleep(500 * time.Millisecond) // so that standbys hear from the backends
-				old := s.leader()
+				old, began := s.leader(), time.Now()
 				if sig == syscall.SIGSTOP {
 					s.all[old].cmd.Process.Signal(sig)
 				} else {
 					s.all[old].end(sig)
 				}
-				s.awaitLeader(old)
+				next := s.awaitLeader(old)
+				t.Logf("%v: scheduler %d is succeeded by %d after %v", sig, old, next, time.Since(began).Round(10*time.Millisecond))
 				waitFor(t, c.Connected)
 				if sig == syscall.SIGSTOP {
 					time.Sleep(2 * time.Second)
 					s.all[old].cmd.Process.Signal(syscall.SIGCONT)
-					waitFor(t, func() bool { return strings.Contains(s.all[old].log.String(), "another scheduler leads") })
+					waitFor(t, func() bool { return s.standsBy(old) > 0 })
 				} else {
 					s.start(old)
 				}

@@ -10,13 +10,13 @@ import (
 var examples = map[string][]string{
 	"downbeat demo": {
 		"downbeat demo -duration 60s -rate 500",
-		"downbeat demo drift                       night falls on the street, and a model learns it while it serves",
-		"downbeat demo -emulate 4 -models DIR      with emulated GPUs: models that say how long they take",
+		"downbeat demo drift                       night falls on the street, and a model learns night scenes while it serves",
+		"downbeat demo -emulate 4 -models DIR      on emulated GPUs, with models that say how long they take",
 	},
 	"downbeat serve": {
-		"downbeat serve                            everything on loopback: REST 8000, gRPC 8001, sessions 7070",
+		"downbeat serve                            everything on loopback: REST 8000, gRPC 8001, scheduler 7070",
 		"downbeat serve -config downbeat.yaml -log-level debug",
-		"downbeat serve -print-config              what is in force, as a file for -config",
+		"downbeat serve -print-config              print what is in force, as a file for -config",
 	},
 	"downbeat scheduler": {
 		"downbeat scheduler",
@@ -40,8 +40,9 @@ var examples = map[string][]string{
 	},
 	"downbeat explain": {
 		"downbeat explain",
-		"downbeat explain -url http://scheduler.example:8002 -token-file /etc/downbeat/downbeat.yaml -o json",
+		"downbeat explain -url http://scheduler.example:8002 -token-file /etc/downbeat/token -o json",
 	},
+	"downbeat sessions": {"downbeat sessions", "downbeat sessions -frames 5"},
 	"downbeat load": {
 		"downbeat load -rate 100 -duration 30s",
 		"downbeat load -trace arrivals.csv -report load.html",
@@ -51,13 +52,13 @@ var examples = map[string][]string{
 		"downbeat net -ports 7070,7071 -for 30s",
 	},
 	"downbeat chaos": {
-		"downbeat chaos -short                     a minute of the worst, as make chaos does",
+		"downbeat chaos -short                     the worst cases in one minute, as make chaos runs them",
 		"downbeat chaos -only frontend-dark -repeats 3 -seed 7 -o json",
 		"downbeat chaos -only soak-1h",
 	},
 	"downbeat check": {
 		"downbeat check",
-		"downbeat check -models models -rate 48 -draw out   applications: budgets, costs and pictures",
+		"downbeat check -models models -rate 48 -draw out   check applications: budgets, costs and pictures",
 	},
 	"downbeat profile": {
 		"downbeat profile -dry-run vehicle-s",
@@ -86,7 +87,7 @@ var examples = map[string][]string{
 	},
 	"downbeat plan apply": {
 		"downbeat plan apply -f plan.json -wait",
-		"downbeat plan apply -url http://scheduler.example:8002 -token-file /etc/downbeat/downbeat.yaml",
+		"downbeat plan apply -url http://scheduler.example:8002 -token-file /etc/downbeat/token",
 	},
 	"downbeat plan rollback": {"downbeat plan rollback -wait"},
 	"downbeat canary start": {

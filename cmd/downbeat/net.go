@@ -20,7 +20,7 @@ import (
 
 // netCommand tells why a tail is long, as far as the kernel knows.
 func netCommand() command {
-	return command{name: "net", summary: "network and run-queue delay as the kernel sees them (root, eBPF)",
+	return command{name: "net", summary: "measure network and run-queue delay in the kernel (root, eBPF)",
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat net", flag.ContinueOnError)
 			ports := fs.String("ports", "", "comma-separated TCP ports: connections that begin from now on")

@@ -8,7 +8,7 @@ import (
 
 // planCommand has the commands that plan instead of serving.
 func planCommand() command {
-	return command{name: "plan", summary: "plan: size, and what a running cluster holds: show, dry-run, apply, rollback",
+	return command{name: "plan", summary: "decide which GPUs hold which models: size, show, dry-run, apply, rollback",
 		run: func(ctx context.Context, args []string) error {
 			return runNamed(ctx, "downbeat plan", planners(), args, func(w io.Writer) {
 				fmt.Fprintln(w, "Usage: downbeat plan WHAT [flags]")

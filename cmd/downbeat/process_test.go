@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +23,12 @@ import (
 const argsVariable = "DOWNBEAT_TEST_ARGS"
 
 func TestMain(m *testing.M) {
+	if account := os.Getenv(accountVariable); account != "" {
+		if err := mountAccount(account); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	if args, ok := os.LookupEnv(argsVariable); ok {
 		os.Args = append([]string{"downbeat"}, strings.Split(args, "\n")...)
 		main()
@@ -32,15 +39,23 @@ func TestMain(m *testing.M) {
 
 // process is one part of a deployment in a process of its own.
 type process struct {
-	cmd *exec.Cmd
-	log *logtest.Buffer
+	cmd  *exec.Cmd
+	args []string
+	log  *logtest.Buffer
 }
 
 // startProcess runs binary, or this test's binary in its place when empty, with a command line. The
 // process ends with the test at the latest.
 func startProcess(t *testing.T, binary string, args ...string) *process {
 	t.Helper()
-	p := &process{log: new(logtest.Buffer)}
+	p := newProcess(binary, args...)
+	p.start(t)
+	return p
+}
+
+// newProcess is a process that start starts.
+func newProcess(binary string, args ...string) *process {
+	p := &process{log: new(logtest.Buffer), args: args}
 	if binary != "" {
 		p.cmd = exec.Command(binary, args...)
 	} else {
@@ -49,16 +64,20 @@ func startProcess(t *testing.T, binary string, args ...string) *process {
 	}
 	p.cmd.Stderr = p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return p
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.end(syscall.SIGKILL)
 		if t.Failed() {
-			t.Logf("%s:\n%s", strings.Join(args, " "), tail(p.log.String(), 40))
+			t.Logf("%s:\n%s", strings.Join(p.args, " "), tail(p.log.String(), 40))
 		}
 	})
-	return p
 }
 
 // end signals the process and waits until it is gone.

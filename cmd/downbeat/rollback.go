@@ -5,17 +5,23 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 
 	"downbeat.dev/deploy"
 )
 
 func rollbackCommand() command {
-	return command{"rollback", "put earlier weights of a learnt model in force again: MODEL VERSION", runRollback}
+	return command{"rollback", "put earlier weights of a model that learns in force again: MODEL VERSION", runRollback}
 }
 
 func runRollback(ctx context.Context, args []string) error {
-	c, rest, err := deploy.Parse("rollback", args, nil)
+	c, rest, err := deploy.Parse("rollback", args, func(fs *flag.FlagSet) {
+		fs.Usage = func() {
+			fmt.Fprintf(fs.Output(), "Usage: downbeat rollback [flags] MODEL VERSION\n\n")
+			fs.PrintDefaults()
+		}
+	})
 	switch {
 	case err != nil:
 		return err

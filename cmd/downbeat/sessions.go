@@ -17,7 +17,7 @@ import (
 )
 
 func sessionsCommand() command {
-	return command{"sessions", "list the sessions of applications, and how their promises are kept", runSessionsCommand}
+	return command{"sessions", "list the sessions of applications and how well their promises are kept", runSessionsCommand}
 }
 
 func runSessionsCommand(ctx context.Context, args []string) error {

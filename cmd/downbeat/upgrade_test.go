@@ -123,15 +123,20 @@ func (f *webFlow) call(client *http.Client, addr string) {
 	f.served.Add(1)
 }
 
-// deployment is a scheduler, two backends and two gateways, each a process.
+// deployment is two schedulers of which one leads, two backends and two gateways, each a process.
 type deployment struct {
-	t              *testing.T
-	models, listen string
-	gateways       []string
-	parts          map[string]*process
+	t          *testing.T
+	models     string
+	election   string
+	schedulers []string // addresses
+	gateways   []string // likewise
+	parts      map[string]*process
 }
 
-var deploymentParts = []string{"scheduler0", "backend0", "backend1", "gateway0", "gateway1"}
+var deploymentParts = []string{"scheduler0", "scheduler1", "backend0", "backend1", "gateway0", "gateway1"}
+
+// list is what parts are told of the schedulers.
+func (d *deployment) list() string { return strings.Join(d.schedulers, ",") }
 
 // start starts a part, of this version where binary is empty.
 func (d *deployment) start(binary, part string) {
@@ -139,20 +144,24 @@ func (d *deployment) start(binary, part string) {
 	var args []string
 	switch kind, number := part[:len(part)-1], part[len(part)-1]-'0'; kind {
 	case "scheduler":
-		args = []string{"scheduler", "-listen", d.listen, "-metrics", ""}
+		args = []string{"scheduler", "-listen", d.schedulers[number], "-scheduler", d.list(), "-election", d.election, "-metrics", ""}
 	case "backend":
-		args = []string{"backend", "-scheduler", d.listen, "-models", d.models, "-emulate", "1"}
+		args = []string{"backend", "-scheduler", d.list(), "-models", d.models, "-emulate", "1"}
 	case "gateway":
-		args = []string{"gateway", "-scheduler", d.listen, "-http", d.gateways[number], "-grpc", "127.0.0.1:0"}
+		args = []string{"gateway", "-scheduler", d.list(), "-http", d.gateways[number], "-grpc", "127.0.0.1:0"}
 	}
 	d.parts[part] = startProcess(d.t, binary, args...)
 }
 
-// connected tells whether a part that was started, and both backends, are connected to the scheduler.
+// connected tells whether a part that was started is connected to the schedulers, and both backends are to each.
 func (d *deployment) connected(part string) bool {
 	said := func(p, what string) int { return strings.Count(d.parts[p].log.String(), what) }
-	return said("scheduler0", "backend connected")-said("scheduler0", "backend left") == 2 &&
-		(strings.HasPrefix(part, "scheduler") || said(part, "scheduler connected") > 0)
+	for _, s := range []string{"scheduler0", "scheduler1"} {
+		if said(s, "backend connected")-said(s, "backend left") != 2 {
+			return false
+		}
+	}
+	return strings.HasPrefix(part, "scheduler") || said(part, "scheduler connected") > 0
 }
 
 // ready tells whether the library and both gateways can be asked.
@@ -174,14 +183,15 @@ func (d *deployment) ready(c *frontend.Client) bool {
 }
 
 // TestRollingUpgrade replaces every part of a running deployment of the version before by this one, one
-// after the other, and then takes all of it back: no request fails, over the library or over REST.
+// after the other, the schedulers among them, of which one leads, and then takes all of it back: no request fails, over the library or over REST.
 func TestRollingUpgrade(t *testing.T) {
 	before := buildBefore(t)
-	d := &deployment{t: t, models: repository(t), listen: freeAddress(t), gateways: []string{freeAddress(t), freeAddress(t)}, parts: map[string]*process{}}
+	d := &deployment{t: t, models: repository(t), election: "file://" + filepath.Join(t.TempDir(), "leader"),
+		schedulers: []string{freeAddress(t), freeAddress(t)}, gateways: []string{freeAddress(t), freeAddress(t)}, parts: map[string]*process{}}
 	for _, part := range deploymentParts {
 		d.start(before, part)
 	}
-	c := dialProcess(t, frontend.Options{Scheduler: d.listen})
+	c := dialProcess(t, frontend.Options{Scheduler: d.list()})
 	waitFor(t, func() bool { return d.ready(c) })
 	f, web, stop := startFlow(c, 5*time.Millisecond, 20*time.Second), &webFlow{}, make(chan struct{})
 	ended := make(chan struct{})
