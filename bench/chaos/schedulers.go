@@ -25,7 +25,8 @@ func schedulerExperiments() []Experiment {
 		{Name: "leader-killed", Short: true, Promise: "a standby takes over within 100 ms, and no request is lost that outlasts it", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGKILL, 6) }},
 		{Name: "leader-terminated", Promise: "a leader that is told to stop loses nothing", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGTERM, 4) }},
 		{Name: "leader-paused", Promise: "a leader that hangs is succeeded, and wakes up as a standby", Run: func(w *World) Observation { return endLeaders(w, syscall.SIGSTOP, 3) }},
-		{Name: "leader-cut-off", Packets: true, Promise: "a leader that nobody hears is succeeded", Run: cutLeader},
+		{Name: "leader-cut-off", Packets: true, Promise: "a leader that nobody hears is succeeded", Run: cutLeaderOff},
+		{Name: "leader-hears-no-backend", Packets: true, Promise: "a leader that hears no backend ends no request that its successor can serve", Run: deafenLeader},
 	}
 }
 
@@ -234,24 +235,36 @@ func endLeaders(w *World, how syscall.Signal, times int) Observation {
 	return o
 }
 
-// cutLeader cuts the leader off from backends and callers, not from where the leader is elected.
-func cutLeader(w *World) Observation {
+// cutLeaderOff cuts the leader off from backends and callers.
+func cutLeaderOff(w *World) Observation {
+	return cutLeader(w, func(leader int, h lan.Harm) {
+		for _, host := range []int{backendHost, backendHost + 1, callerHost, callerHost + 1} {
+			w.harm(leader, host, h)
+		}
+	})
+}
+
+// deafenLeader has nothing arrive at the leader of what backends send. It gives them up and has none then, before they know.
+func deafenLeader(w *World) Observation {
+	return cutLeader(w, func(leader int, h lan.Harm) {
+		for _, host := range []int{backendHost, backendHost + 1} {
+			w.lan.Set(host, leader, h)
+		}
+	})
+}
+
+// cutLeader harms the leader's ways with its peers, not with where the leader is elected.
+func cutLeader(w *World, harm func(leader int, h lan.Harm)) Observation {
 	all, lasting, quick := startCluster(w)
 	old := leader(all)
-
 	from := now()
-	harmLeader := func(h lan.Harm) {
-		for _, host := range []int{backendHost, backendHost + 1, callerHost, callerHost + 1} {
-			w.harm(schedulerHost+old, host, h)
-		}
-	}
 
 	// The old leader still reaches the election's record. It is succeeded because most GPUs tell that they
 	// have lost it.
-	harmLeader(lan.Harm{Cut: true})
+	harm(schedulerHost+old, lan.Harm{Cut: true})
 	awaitLeader(all, old)
 	time.Sleep(2 * time.Second)
-	harmLeader(lan.Harm{})
+	harm(schedulerHost+old, lan.Harm{})
 
 	time.Sleep(time.Second)
 	fallSilent(2200*time.Millisecond, lasting, quick)

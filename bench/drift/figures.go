@@ -18,6 +18,8 @@ type Figure struct {
 	Draw func(context.Context, *Inputs) (*figure.Drawing, error)
 	// Command is what makes it on a GPU.
 	Command string
+	// Where says what it runs in; "": virtual time, with real training.
+	Where string
 }
 
 // Inputs are what figures are drawn from.
@@ -30,6 +32,7 @@ type Inputs struct {
 var Figures []Figure
 
 func init() {
+	const rated = "virtual time, stated rates"
 	const gpu = "downbeat bench gpu -graphs resnet50 -batches 1,2,4,8,16,32,64"
 	Figures = []Figure{
 		// §2, observations.
@@ -41,8 +44,8 @@ func init() {
 		{ID: "f9", Title: "the same with a share of the GPU", Command: "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " + gpu},
 		{ID: "f10", Title: "the same of early exits", Command: "downbeat profile -models models vehicle-l vehicle-l-exit1 vehicle-l-exit2"},
 		{ID: "f11", Title: "copies and computing in a batch", Command: gpu + " -layers"},
-		{ID: "f12", Title: "reuse times by type of data", Command: gpu + " -layers"},
-		{ID: "f13", Title: "reuse times of parameters by the next job", Command: gpu + " -layers"},
+		{ID: "f12", Title: "reuse times by type of data", Draw: drawReuse, Where: rated},
+		{ID: "f13", Title: "reuse times of parameters by the next job", Draw: drawNextJob, Where: rated},
 
 		// §5, what it reaches.
 		{ID: "f18", Title: "accuracy over time and GPUs", Draw: drawAccuracy},
@@ -50,7 +53,7 @@ func init() {
 		{ID: "f20", Title: "GPU time of retraining and of inference for a request", Draw: drawTimes},
 		{ID: "f21", Title: "GPUs' use over time", Draw: drawUse},
 		{ID: "f22", Title: "variants of the method", Draw: drawVariants},
-		{ID: "f23", Title: "the weight α of an SLO in the eviction score", Command: gpu + " -layers"},
+		{ID: "f23", Title: "the weight α of an SLO in the eviction score", Draw: drawWeights, Where: rated},
 		{ID: "f24", Title: "the threshold A_m of the vehicle model", Draw: drawThreshold},
 		{ID: "t1", Title: "what deciding takes", Draw: drawOverheads},
 		{ID: "t2", Title: "which models are found to have drifted, by S", Draw: drawDivergent},

@@ -23,19 +23,20 @@ type cluster struct {
 	addrs      []string // of the schedulers
 	schedulers []*part
 	backends   []*part
+	said       journal
 }
 
 // part is one process. Its log tells when it leads.
 type part struct {
 	cmd   *exec.Cmd
 	epoch atomic.Int64 // in which it said last that it leads; 0: it never did
-	last  atomic.Pointer[string]
 	read  sync.WaitGroup
 }
 
 var leads = regexp.MustCompile(`this scheduler leads" epoch=(\d+)`)
 
-func startPart(binary string, args ...string) (*part, error) {
+// startPart starts a process. What it logs goes to say, line by line, with the process's name.
+func startPart(say func(name, line string), name, binary string, args ...string) (*part, error) {
 	p := &part{cmd: exec.Command(binary, args...)}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -45,16 +46,16 @@ func startPart(binary string, args ...string) (*part, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
-	p.read.Go(func() { p.watchLog(log) })
+	p.read.Go(func() { p.watchLog(log, func(line string) { say(name, line) }) })
 	return p, nil
 }
 
 // watchLog reads the process's log to its end.
-func (p *part) watchLog(log io.Reader) {
+func (p *part) watchLog(log io.Reader, say func(line string)) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		text := lines.Text()
-		p.last.Store(&text)
+		say(text)
 		if m := leads.FindStringSubmatch(text); m != nil {
 			epoch, _ := strconv.ParseInt(m[1], 10, 64) // digits
 			p.epoch.Store(epoch)
@@ -105,8 +106,8 @@ func (cl *cluster) startAll(dir string) error {
 		}
 	}
 
-	for range backendCount {
-		b, err := startPart(cl.c.Child, "backend", "-scheduler", cl.schedulerList(), "-models", dir, "-emulate", strconv.Itoa(gpusEach))
+	for i := range backendCount {
+		b, err := startPart(cl.said.note, fmt.Sprintf("backend %d", i), cl.c.Child, "backend", "-scheduler", cl.schedulerList(), "-models", dir, "-emulate", strconv.Itoa(gpusEach))
 		if err != nil {
 			cl.stopAll()
 			return err
@@ -121,7 +122,7 @@ func (cl *cluster) schedulerList() string { return strings.Join(cl.addrs, ",") }
 
 // startScheduler starts a scheduler, or starts it again.
 func (cl *cluster) startScheduler(i int) error {
-	p, err := startPart(cl.c.Child, "scheduler", "-listen", cl.addrs[i], "-scheduler", cl.schedulerList(), "-election", cl.c.Election, "-metrics", "")
+	p, err := startPart(cl.said.note, fmt.Sprintf("scheduler %d", i), cl.c.Child, "scheduler", "-listen", cl.addrs[i], "-scheduler", cl.schedulerList(), "-election", cl.c.Election, "-metrics", "")
 	if err != nil {
 		return err
 	}

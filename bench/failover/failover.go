@@ -129,7 +129,14 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReport(c, kills, sent), nil
+	r := newReport(c, kills, sent)
+
+	// Of what was lost the processes may have said something, a while before as well.
+	for i := range r.LostRequests {
+		q := &r.LostRequests[i]
+		q.Said = cluster.said.between(load.began, q.at-around, q.ended+around/10)
+	}
+	return r, nil
 }
 
 func awaitModel(ctx context.Context, client *frontend.Client) error {

@@ -17,6 +17,7 @@ type request struct {
 	good    bool   // an output came by the deadline, counted from at
 	outlast bool   // it has the longer budget
 	why     string // it is not good
+	again   int    // times that the client submitted it again
 }
 
 // load is Poisson arrivals, open loop.
@@ -68,7 +69,7 @@ func (l *load) askOnce(client *frontend.Client, c Config, at time.Duration, outl
 	defer l.mu.Unlock()
 
 	why := reasonOf(err, end.After(deadline))
-	l.all = append(l.all, request{at: at, ended: end.Sub(l.began), good: why == "", outlast: outlast, why: why})
+	l.all = append(l.all, request{at: at, ended: end.Sub(l.began), good: why == "", outlast: outlast, why: why, again: result.Resubmits})
 }
 
 // reasonOf says why a request is not good; empty: it is.

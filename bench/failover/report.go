@@ -21,6 +21,9 @@ type Report struct {
 
 	Reasons map[string]int `json:"reasons"` // of those that are bad or lost
 
+	// LostRequests says of each request that was lost what is known of it.
+	LostRequests []LostRequest `json:"lost_requests,omitempty"`
+
 	// Leads is from a kill until a standby has said that it leads.
 	LeadsP50 float64 `json:"leads_p50_ms"`
 	LeadsP99 float64 `json:"leads_p99_ms"`
@@ -35,6 +38,35 @@ type Report struct {
 	GapP99      float64 `json:"gap_p99_ms"`
 	GapQuietP50 float64 `json:"gap_quiet_p50_ms"`
 	GapQuietP99 float64 `json:"gap_quiet_p99_ms"`
+}
+
+// LostRequest is a request with the longer budget that got no output in time. Times are in milliseconds, and count from the load's
+// beginning where nothing else is said.
+type LostRequest struct {
+	Sent      float64  `json:"sent_ms"`
+	AfterKill float64  `json:"after_kill_ms"` // when it was sent: since the kill before; 0: there was none
+	ToKill    float64  `json:"to_kill_ms"`    // until the kill after; 0: there was none
+	Took      float64  `json:"took_ms"`
+	Why       string   `json:"why"`
+	Again     int      `json:"again"` // times that the client submitted it again
+	Said      []string `json:"said"`  // by the processes, while it was under way
+
+	at, ended time.Duration
+}
+
+// lostRequest describes a request that was lost.
+func lostRequest(q request, kills []kill) LostRequest {
+	l := LostRequest{Sent: roundedMilliseconds(q.at), Took: roundedMilliseconds(q.ended - q.at), Why: q.why, Again: q.again, at: q.at, ended: q.ended}
+
+	// Kills are in order: the last one before it and the first one after it stand beside it.
+	for _, k := range kills {
+		if k.at <= q.at {
+			l.AfterKill = roundedMilliseconds(q.at - k.at)
+		} else if l.ToKill == 0 {
+			l.ToKill = roundedMilliseconds(k.at - q.at)
+		}
+	}
+	return l
 }
 
 // around is how much of the time after a kill, and before it, is looked at.
@@ -54,6 +86,7 @@ func newReport(c Config, kills []kill, sent []request) *Report {
 			ends = append(ends, q.ended)
 		case q.outlast:
 			r.Lost++
+			r.LostRequests = append(r.LostRequests, lostRequest(q, kills))
 		default:
 			r.Bad++
 		}
@@ -122,6 +155,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(t, "sent\t%d\tat %.0f a second\n", r.Sent, r.Rate)
 	fmt.Fprintf(t, "lost\t%d\tof those whose budget outlasts a change of leader\n", r.Lost)
 	fmt.Fprintf(t, "bad\t%d\tof those with the SLO\n", r.Bad)
+	for _, q := range r.LostRequests {
+		fmt.Fprintf(t, "  at %.1f ms\t%s after %.1f ms\tsubmitted %d times more, %.1f ms after a kill, %.1f before the next\n", q.Sent, q.Why, q.Took, q.Again, q.AfterKill, q.ToKill)
+	}
 	for _, why := range slices.Sorted(maps.Keys(r.Reasons)) {
 		fmt.Fprintf(t, "  %s\t%d\n", why, r.Reasons[why])
 	}

@@ -34,12 +34,16 @@ type Config struct {
 	Input   int           // bytes of a request's tensor
 	Output  int           // bytes of a response's tensor
 	Shared  bool          // tensors in shared memory, beside the same tensors in messages to the same gateway
+	Traced  bool          // a gateway that traces a share of its calls, beside one that traces none
 }
 
 // rivalName names what rows compare the gateway with.
 func (c Config) rivalName() string {
 	if c.Shared {
 		return "in messages"
+	}
+	if c.Traced {
+		return "untraced"
 	}
 	return "bare"
 }
@@ -83,6 +87,10 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	serve.Roles |= downbeat.Gateway
 	serve.Models, serve.Emulate, serve.HTTP, serve.GRPC, serve.Protocol.ClientSHM = dir, 1, "127.0.0.1:0", "127.0.0.1:0", c.Shared
 	serve.TuneClient = func(o *frontend.Options) { o.Grace = 10 * time.Second } // late outputs count, too
+
+	if c.Traced {
+		return c.runTraced(ctx, serve)
+	}
 
 	// The whole process as users start it: the gateway is measured with all that stands behind it.
 	s, err := downbeat.Start(ctx, serve)
@@ -259,7 +267,7 @@ func p99(all []time.Duration) time.Duration {
 func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t", c.rivalName())
-	if !c.Shared {
+	if !c.Shared && !c.Traced {
 		fmt.Fprint(w, "bare with inference r/s\tgateway / that\tits CPU\t")
 	}
 	fmt.Fprintln(w)

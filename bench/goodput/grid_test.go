@@ -117,3 +117,30 @@ func TestRatiosNameTheBestRival(t *testing.T) {
 		t.Errorf("%v, grid.csv is\n%swant\n%s", err, text, want)
 	}
 }
+
+// TestFewGPUsForManyModels: where waiting loses, ours keeps a load that the best baseline cannot keep.
+func TestFewGPUsForManyModels(t *testing.T) {
+	for name, rate := range map[string]float64{"grid-a100-8gpus-gamma1-zipf1.2-slo1": 1400, "grid-1080ti-8gpus-gamma1-zipf0-slo2": 700} {
+		s, err := One(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := small()
+		o.Seeds, o.SeedBase, o.Span = 2, 70000, 20e9
+		w, err := Prepare(s, o, rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		policies, err := Policies("downbeat,clockwork-bare")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, _ := w.Run(policies[0], rate).BadShare()
+		theirs, _ := w.Run(policies[1], rate).BadShare()
+		t.Logf("%s at %v r/s: %.4f bad at worst, clockwork-bare %.4f", name, rate, ours, theirs)
+		if ours > 0.01 || ours > theirs {
+			t.Errorf("%s at %v r/s: %.4f of a model's requests are bad, want at most 0.01 and clockwork-bare's %.4f", name, rate, ours, theirs)
+		}
+	}
+}

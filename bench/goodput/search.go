@@ -30,6 +30,7 @@ func DefaultOptions() Options {
 type Workload struct {
 	Setting
 	models []sim.Model
+	kinds  []uint8 // by GPU: its sub-cluster; nil: there is one
 	units  []*arrivals.Unit
 	o      Options
 	bufs   sync.Pool
@@ -39,12 +40,21 @@ type Workload struct {
 // Prepare draws the arrivals of all seeds, for rates up to rateMax.
 func Prepare(s Setting, o Options, rateMax float64) (*Workload, error) {
 	w := &Workload{Setting: s, o: o, units: make([]*arrivals.Unit, o.Seeds)}
-	for _, e := range s.Models {
+	homes, kinds, err := s.part()
+	if err != nil {
+		return nil, err
+	}
+	w.kinds = kinds
+
+	for i, e := range s.Models {
 		p, err := e.Profile()
 		if err != nil {
 			return nil, err
 		}
 		w.models = append(w.models, sim.Model{Name: e.Name, Profile: p, SLO: sim.Duration(e.SLO)})
+		if homes != nil {
+			w.models[i].SubCluster = uint32(homes[i])
+		}
 	}
 
 	var wg sync.WaitGroup
@@ -76,7 +86,7 @@ func (w *Workload) World(i int, rate float64, buf []arrivals.Arrival) *sim.World
 		}
 	}
 
-	return &sim.World{Models: models, GPUs: w.GPUs, Ctrl: w.o.Ctrl + w.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
+	return &sim.World{Models: models, GPUs: w.GPUs, Kinds: w.kinds, Ctrl: w.o.Ctrl + w.Ctrl, Data: w.o.Data, Arrivals: w.units[i].At(rate, w.o.Span, buf)}
 }
 
 // Sum is the outcome of all seeds at one rate.

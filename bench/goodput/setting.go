@@ -23,6 +23,9 @@ type Setting struct {
 	Published map[string]float64
 	Loads     []float64 // also run at these multiples of the policy's own goodput
 	Detail    bool      // also report sizes of batches and queueing delays
+	// SubClusters is how many the GPUs are parted into evenly, each with the models that plan.Assign gives it; 0: all
+	// GPUs serve all models.
+	SubClusters int
 }
 
 // Table 4 names these two profiles.
@@ -205,10 +208,11 @@ func One(name string) (Setting, error) {
 
 // Select returns the settings that a comma-separated list names: "all", a setting's name, or the
 // part of names before a dash ("fig7", "fig7-gamma"). fig8 and fig9 are what table 4's settings
-// report in detail. "all" leaves out the grid, which takes hours.
+// report in detail. "all" leaves out the grid, which takes hours,
+// and the parted clusters.
 func Select(list string) ([]Setting, error) {
 	papers := Settings()
-	every := append(papers, gridSettings()...)
+	every := append(append(papers, gridSettings()...), partedSettings()...)
 
 	// Settings come in the order of the paper, each once, whatever order the list names them in.
 	taken := make([]bool, len(every))
@@ -227,7 +231,7 @@ func Select(list string) ([]Setting, error) {
 			}
 		}
 		if !hit {
-			return nil, fmt.Errorf("setting %q: want all, or a name or its first parts, of %s", name, strings.Join(append(familyNames(papers), "grid-…"), ", "))
+			return nil, fmt.Errorf("setting %q: want all, or a name or its first parts, of %s", name, strings.Join(append(familyNames(papers), "grid-…", "parted-…"), ", "))
 		}
 	}
 

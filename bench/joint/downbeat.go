@@ -2,9 +2,9 @@ package joint
 
 import (
 	"context"
-	"sort"
 	"time"
 
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sim"
 )
 
@@ -50,36 +50,64 @@ func (t *trace) byDownbeat(streams []stream, learn bool) serving {
 // learningModels is how many models drift, each with a learner.
 const learningModels = 2
 
-// admitByTrial returns how many of the streams, in their order, fit together: as many as pass a trial.
+// admitByTrial returns how many of the streams, in their order, fit together. All ask at once: as long as they need too much, or a
+// trial fails, the last gives way.
 func (t *trace) admitByTrial() (int, error) {
-	var failed error
-	refused := sort.Search(len(t.streams), func(n int) bool {
-		kept, err := t.tryStreams(n + 1)
-		if err != nil {
-			failed = err
+	for n := len(t.streams); n > 0; n-- {
+		// Demand is quick to test, and a trial of what cannot fit takes longest.
+		if !t.fitsByDemand(n) {
+			continue
 		}
-		return !kept
-	})
-	return refused, failed
+		o, err := t.tryStreams(n)
+		if err != nil {
+			return 0, err
+		}
+
+		// A newcomer must harm nobody: neither those before it nor the families.
+		if _, worst := o.lostShare(); o.keptInTrial() == n && worst <= 1-keptShare {
+			return n, nil
+		}
+	}
+	return 0, nil
 }
 
-// tryStreams runs the first streams for some seconds of other requests of the same rates, and reports whether each keeps its frames
-// and the families keep their requests.
-func (t *trace) tryStreams(n int) (bool, error) {
+// fitsByDemand tells whether the first streams and the families need at most u* of the GPUs of each kind at the floors.
+func (t *trace) fitsByDemand(n int) bool {
+	_, use := t.assignServices(-1, t.streams[:n])
+	return use <= plan.DefaultTargets().At(gpus/kinds)
+}
+
+// tryStreams runs the first streams for some seconds of other requests of the same rates. Time and not accuracy is promised, so that
+// all are tried at the floors, as core/app.Admit tries sessions; what serves lets the price choose.
+func (t *trace) tryStreams(n int) (*outcome, error) {
 	trial, err := drawTrace(t.seed+trialSeed, t.times, trialSpan)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 
 	// The streams that ask are those of the trace, with the phases that they have.
 	trial.streams, trial.warm = t.streams, trialWarm
-	o, err := trial.serve(trial.byDownbeat(t.streams[:n], false))
-	if err != nil {
-		return false, err
-	}
+	return trial.serve(trial.withoutChoice(t.streams[:n], false))
+}
 
-	// A newcomer must harm nobody: neither those before it nor the families.
-	kept, _ := o.keptSessions()
-	_, worst := o.lostShare()
-	return kept == n && worst <= 1-keptShare, nil
+// withoutChoice lets the scheduler serve streams with one network of each service: the best, or the lightest.
+func (t *trace) withoutChoice(streams []stream, best bool) serving {
+	s := t.byDownbeat(streams, false)
+	fixed := t.fixedAt(best)
+	for i := range fixed {
+		fixed[i].SLO = s.models[i].SLO
+	}
+	s.models = fixed
+	return s
+}
+
+// keptInTrial is how many sessions lost no more than their share of a trial's frames. In so short a time that is a frame or none: it is
+// rounded, as it is of a minute's.
+func (o *outcome) keptInTrial() (kept int) {
+	for _, s := range o.sessions {
+		if s.asked-s.good <= int(float64(s.asked)*(1-keptShare)+0.5) {
+			kept++
+		}
+	}
+	return kept
 }

@@ -15,6 +15,9 @@ import (
 // peakOfSeed1 is what FindPeak finds; tests do not search.
 const peakOfSeed1 = 1.0625
 
+// peakOfSeed8 is what it finds for the seed of the committed results.
+const peakOfSeed8 = 1.21875
+
 func shortOptions(policies string) Options {
 	o := DefaultOptions()
 	o.Policies, _ = Select(policies)
@@ -122,6 +125,45 @@ func TestTrialsAreWarm(t *testing.T) {
 	half, halfFrames := count(&warm)
 	if half < all/3 || half > 2*all/3 || halfFrames < allFrames/3 || halfFrames > 2*allFrames/3 {
 		t.Errorf("of %d requests and %d frames in two seconds %d and %d are counted without the first", all, allFrames, half, halfFrames)
+	}
+}
+
+// TestAdmission: at 1.15 times the peak all sessions fit, which a trial with a choice of networks refuses one of; they are tried at the
+// floors, and lose nothing there. Beyond u* of the GPUs the last give way.
+func TestAdmission(t *testing.T) {
+	draw := func(peaks float64) *trace {
+		x, err := drawTrace(8, peaks*peakOfSeed8, 2*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+
+	x := draw(1.15)
+	if n, err := x.admitByTrial(); err != nil || n != 50 || len(x.streams) != 50 {
+		t.Errorf("%d of %d sessions are let in, %v; want 50 of 50", n, len(x.streams), err)
+	}
+	o, err := x.tryStreams(50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accuracy, _ := o.meanAccuracy()
+	if all, _ := o.lostShare(); accuracy > 0.95 || all > 1e-4 {
+		t.Errorf("a trial at the floors has accuracy %.4f and loses %.5f of its requests", accuracy, all)
+	}
+
+	most := draw(2.75)
+	n, err := most.admitByTrial()
+	if err != nil || n == 0 || !most.fitsByDemand(n) || most.fitsByDemand(len(most.streams)) {
+		t.Errorf("%d of %d sessions are let in, %v; all need more than the GPUs give", n, len(most.streams), err)
+	}
+}
+
+// TestShareOfATrial: half a frame and more of a session's share is a frame that it may lose.
+func TestShareOfATrial(t *testing.T) {
+	o := &outcome{sessions: []tally{{asked: 25, good: 25}, {asked: 50, good: 49}, {asked: 49, good: 48}, {asked: 50, good: 48}}}
+	if kept := o.keptInTrial(); kept != 2 {
+		t.Errorf("%d sessions are kept, want those that lost none and one of 50 frames", kept)
 	}
 }
 

@@ -168,14 +168,7 @@ func FindPeak(ctx context.Context, seed uint64) (float64, error) {
 		}
 
 		// The same scheduler and deadlines as ours, but with nothing to choose.
-		s := t.byDownbeat(t.streams, false)
-		slo := s.models
-		s.models = t.fixedAt(true)
-		for i := range slo {
-			s.models[i].SLO = slo[i].SLO
-		}
-
-		o, err := t.serve(s)
+		o, err := t.serve(t.withoutChoice(t.streams, true))
 		if err != nil {
 			return 0, err
 		}

@@ -23,7 +23,7 @@ func serveSymphonyLight(_ context.Context, t *trace) (*outcome, error) {
 // bySymphony serves all streams with one network of each service: the nth, counted from the end if negative.
 func (t *trace) bySymphony(n int, form policy.Form) serving {
 	s := serving{streams: t.streams, fixed: make([]int, len(t.services))}
-	homes := t.assignServices(n)
+	homes, _ := t.assignServices(n, t.streams)
 	for i := range t.services {
 		all := t.services[i].networks
 		s.fixed[i] = (n + len(all)) % len(all)
@@ -36,10 +36,11 @@ func (t *trace) bySymphony(n int, form policy.Form) serving {
 	return s
 }
 
-// assignServices gives each service to the sub-cluster where all together are least loaded (§4.7, with demand in place of rates: 0173
-// has why): of 512 ways to do so the best.
-func (t *trace) assignServices(n int) []int {
-	rates := t.rates(t.streams)
+// assignServices gives each service to the sub-cluster where all together are least loaded when some streams are served with the nth
+// networks (§4.7, with demand in place of rates: 0173 has why): of 512 ways to do so the best. most is the use of the fuller sub-cluster's
+// GPUs.
+func (t *trace) assignServices(n int, streams []stream) (homes []int, most float64) {
+	rates := t.rates(streams)
 	need := make([][kinds]float64, len(t.services)) // GPUs
 	for i := range t.services {
 		all := t.services[i].networks
@@ -55,17 +56,17 @@ func (t *trace) assignServices(n int) []int {
 		for i := range need {
 			load[way>>i&1] += need[i][way>>i&1]
 		}
-		if most := max(load[0], load[1]); most < least {
-			best, least = way, most
+		if fuller := max(load[0], load[1]); fuller < least {
+			best, least = way, fuller
 		}
 	}
 
 	// The bits of the best way are the services' homes.
-	homes := make([]int, len(need))
+	homes = make([]int, len(need))
 	for i := range homes {
 		homes[i] = best >> i & 1
 	}
-	return homes
+	return homes, least
 }
 
 // gpusOf is the number of GPUs by kind.

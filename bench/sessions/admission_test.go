@@ -3,6 +3,7 @@ package sessions
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"downbeat.dev/bench/usage"
@@ -26,6 +27,38 @@ func TestAdmissionAgreesWithTheEnd(t *testing.T) {
 	}
 }
 
+// TestOffersAreKept: what a refusal offers is admitted when it is asked for, and takes two trials at most beside the decision's.
+func TestOffersAreKept(t *testing.T) {
+	var j Judgement
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 281))
+		c := app.Capacity{GPUs: 1 + rng.IntN(3), Hop: hop}
+		all, err := drawMix(rng, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, last := all[:len(all)-1], all[len(all)-1]
+
+		trials := 0
+		_, a, err := app.Admit(c, open, last, func(c app.Capacity, all []app.Promise) bool {
+			trials++
+			return sim.Trial(c, all)
+		})
+		if err != nil || trials > 3 {
+			t.Fatalf("seed %d: %d trials, %v; want 3 at most", seed, trials, err)
+		}
+		if a.Admitted {
+			continue
+		}
+		if err := j.askForOffers(c, open, last, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if j.Offers < 10 || j.BrokenOffers > 0 {
+		t.Errorf("%d of %d offers were refused when asked for, want 10 offers or more and none broken", j.BrokenOffers, j.Offers)
+	}
+}
+
 // BenchmarkDecision is admission's for the thirtieth session on fourteen GPUs.
 func BenchmarkDecision(b *testing.B) {
 	c := app.Capacity{GPUs: 14, Hop: hop}
@@ -40,11 +73,13 @@ func BenchmarkDecision(b *testing.B) {
 			open = append(open, p)
 		}
 	}
-	began := usage.ProcessorTime()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := usage.ThreadTime()
 	for b.Loop() {
 		if _, a, err := app.Admit(c, open[:29], open[29], sim.Trial); err != nil || !a.Admitted {
 			b.Fatal(a.Refusal, err)
 		}
 	}
-	b.ReportMetric(float64(usage.ProcessorTime()-began)/1e6/float64(b.N), "processor-ms/op")
+	b.ReportMetric(float64(usage.ThreadTime()-began)/1e6/float64(b.N), "processor-ms/op")
 }

@@ -85,6 +85,7 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 		f.until[next.module] = end
 		if f.left--; f.left == 0 {
 			t.countFrame(f.x.stream, end-f.begun <= a.Latency, false)
+			t.noteLate(f.x.stream, (end-f.begun).Seconds()/a.Latency.Seconds()-1)
 			t.accuracy, t.answers = t.accuracy+a.Qualities[f.place.quality].Accuracy, t.answers+1
 			continue
 		}

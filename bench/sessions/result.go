@@ -28,10 +28,14 @@ type Share struct {
 	App       string  `json:"app"`
 	Sessions  int     `json:"sessions"`
 	FinishPct float64 `json:"finish_pct"`
+	OverPct   float64 `json:"over_pct"` // that the latest frame took beyond its latency; 0: none ended late
 }
 
 // count gathers how frames ended.
-type count struct{ frames, good, late int }
+type count struct {
+	frames, good, late int
+	over               float64 // the latest frame's time beyond its latency, of it
+}
 
 // tally is a run's frames by session.
 type tally struct {
@@ -53,6 +57,11 @@ func (t *tally) countFrame(session int, inTime, dropped bool) {
 	}
 }
 
+// noteLate notes by how much of its latency a frame was late.
+func (t *tally) noteLate(session int, over float64) {
+	t.by[session].over = max(t.by[session].over, over)
+}
+
 // result makes percentages of a tally.
 func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 	r := Result{Workload: w.Name, Policy: policy, Workers: w.Workers, Sessions: len(t.by), FinishPctMin: 100,
@@ -67,6 +76,7 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 
 		of := &apps[w.Streams[i].App]
 		of.frames, of.good = of.frames+c.frames, of.good+c.good
+		of.over = max(of.over, c.over)
 		sessions[w.Streams[i].App]++
 	}
 
@@ -77,7 +87,7 @@ func (t *tally) result(w *Workload, policy string, busy time.Duration) Result {
 
 	for k := range apps {
 		if sessions[k] > 0 {
-			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], percentOf(apps[k].good, apps[k].frames)})
+			r.ByApp = append(r.ByApp, Share{w.Apps[k].Name, sessions[k], percentOf(apps[k].good, apps[k].frames), 100 * apps[k].over})
 		}
 	}
 	return r

@@ -8,6 +8,7 @@ import (
 	"downbeat.dev/bench/chart"
 	"downbeat.dev/bench/figure"
 	"downbeat.dev/bench/goodput"
+	"downbeat.dev/bench/scale"
 	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
@@ -28,9 +29,8 @@ func drawSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		name    string
 		entries []profile.Entry
 	}{{"1080ti", profile.GTX1080Ti()}, {"a100", profile.A100()}} {
-		// Every third model keeps the run short and all batching ratios in it.
-		for i := 0; i < len(zoo.entries); i += 3 {
-			e := zoo.entries[i]
+		// Fifteen models from all over the zoo keep the run short and all batching ratios in it.
+		for _, e := range scale.Spread(zoo.entries, 15) {
 			t, err := e.Profile()
 			if err != nil {
 				return nil, err

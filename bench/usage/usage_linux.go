@@ -12,3 +12,11 @@ func ProcessorTime() time.Duration {
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
 	return time.Duration(ts.Nano())
 }
+
+// ThreadTime returns what the calling thread has taken of the processors since it began, for goroutines that runtime.LockOSThread keeps on
+// theirs; where the system does not say, the time that has passed.
+func ThreadTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano())
+}

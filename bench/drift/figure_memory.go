@@ -1,0 +1,180 @@
+package drift
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"downbeat.dev/bench/chart"
+	"downbeat.dev/bench/figure"
+	"downbeat.dev/cuda/residency"
+)
+
+// reusePublished are the ranges of AdaInf figure 12, by class; figure 13 has none.
+var reusePublished = [reuseClasses]string{"0.01 to 1.6 ms", "0.02 to 6 ms", "0.02 to 7.5 ms", "67 to 68.6 ms", "0.01 to 0.02 ms", "0.01 to 1.65 ms", "no numbers"}
+
+// reuseWhy says why a range is not the paper's.
+const reuseWhy = "smaller networks and rates of our own: what counts is the order of the types"
+
+// drawReuse draws figure 12: how long after a random moment what the device holds is used again.
+func drawReuse(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	r, err := simulateMemory(defaultMemory(in.Setting))
+	if err != nil {
+		return nil, err
+	}
+
+	d := &figure.Drawing{Header: []string{"panel", "content", "share", "ms"}}
+	types := newReusePanel("one task: type of content")
+	tasks := newReusePanel("from one task to another of the job")
+	addReuse(d, &types, "a", r.g, inferIntermediates, trainParameters, trainIntermediates, inferParameters)
+	addReuse(d, &tasks, "b", r.g, detectorOutputs, updatedParameters)
+	d.Panels = []chart.Panel{types, tasks}
+
+	for class := inferIntermediates; class <= updatedParameters; class++ {
+		d.Claims = append(d.Claims, figure.Claim{What: "reuse of " + reuseNames[class], Published: reusePublished[class], Ours: describeReuse(r.g.reused[class]), Verdict: figure.Beside, Why: reuseWhy})
+	}
+
+	// That parameters in inference are wanted last is what the order of eviction rests on.
+	median := func(c reuseClass) time.Duration { return reuseQuantile(r.g.reused[c], 0.5) }
+	others := max(median(inferIntermediates), median(trainParameters), median(trainIntermediates))
+	d.Claims = append(d.Claims, figure.Claim{What: "the type that is reused last", Published: "parameters in inference, 9 times later than the next",
+		Ours: fmt.Sprintf("parameters in inference, by the median %.0f times later than the next; %s", float64(median(inferParameters))/float64(max(others, 1)), r.gpu.rates()), Verdict: figure.Judge(median(inferParameters) > others)})
+	return d, nil
+}
+
+// drawNextJob draws figure 13: when the next job of an application uses what a job has left.
+func drawNextJob(_ context.Context, in *Inputs) (*figure.Drawing, error) {
+	r, err := simulateMemory(defaultMemory(in.Setting))
+	if err != nil {
+		return nil, err
+	}
+
+	d := &figure.Drawing{Header: []string{"panel", "content", "share", "ms"}}
+	panel := newReusePanel("by the next job of the application")
+	addReuse(d, &panel, "-", r.g, nextJobParameters)
+	d.Panels = []chart.Panel{panel}
+
+	d.Claims = []figure.Claim{
+		{What: "reuse of parameters by the next job", Published: reusePublished[nextJobParameters], Ours: describeReuse(r.g.reused[nextJobParameters]) + ", " + r.gpu.rates(), Verdict: figure.NoNumber,
+			Why: "it is the time between the jobs of an application, whose rates are ours"},
+		{What: "intermediates that the next job reuses", Published: "none", Ours: "none: they are freed with their batch", Verdict: figure.Beside, Why: "the simulation frees them: it shows nothing of its own"},
+	}
+	return d, nil
+}
+
+// newReusePanel is a distribution over a time that spans five powers of ten.
+func newReusePanel(title string) chart.Panel {
+	return chart.Panel{Title: title, XLabel: "log10 of the time to the next use, ms", XMin: -3, YLabel: "share of the contents"}
+}
+
+// addReuse adds the distributions of some classes.
+func addReuse(d *figure.Drawing, p *chart.Panel, panel string, g *memoryGPU, classes ...reuseClass) {
+	for _, class := range classes {
+		for percent := 0; percent <= 100; percent += 5 {
+			share := float64(percent) / 100
+			ms := reuseQuantile(g.reused[class], share).Seconds() * 1000
+			p.Add(reuseNames[class], math.Log10(max(ms, 1e-3)), share)
+			d.Add(panel, reuseNames[class], share, ms)
+		}
+	}
+}
+
+// describeReuse gives the middle nine tenths of some times, and their median.
+func describeReuse(all []time.Duration) string {
+	ms := func(share float64) float64 { return reuseQuantile(all, share).Seconds() * 1000 }
+	return fmt.Sprintf("%.3f to %.3f ms (5 %% to 95 %% of %d), median %.3f", ms(0.05), ms(0.95), len(all), ms(0.5))
+}
+
+// reuseQuantile returns the time that a share of all times does not exceed; 0 of none.
+func reuseQuantile(all []time.Duration, share float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Clone(all)
+	slices.Sort(sorted)
+	return sorted[int(share*float64(len(sorted)-1))]
+}
+
+const (
+	weightResident = 0.3 // share of the parameters that the device holds in figure 23: fewer, and copies alone fill the GPU
+	weightSeeds    = 3
+)
+
+// weights are those of figure 23. The score wants one between 0 and 1.
+var weights = []float64{0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99}
+
+// evicting is what one weight came to, of all seeds.
+type evicting struct{ finish, copying, steps, parameters, retrained float64 }
+
+// drawWeights draws figure 23.
+func drawWeights(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
+	d := &figure.Drawing{Header: []string{"alpha", "seed", "finish", "copy_share", "training_steps", "evicted_parameters", "evicted_retrained", "loads", "loads_pinned", "mb_in", "mb_out"}}
+	finish := chart.Panel{Title: "finish rate", XLabel: "α", YLabel: "share of the frames", YMin: 0.9}
+	copying := chart.Panel{Title: "the GPU waits for copies", XLabel: "α", YLabel: "share of its busy time"}
+	evictions := chart.Panel{Title: "what is evicted", XLabel: "α", YLabel: "contents a job"}
+	var all []evicting
+	var rates string
+
+	for _, alpha := range weights {
+		var sum evicting
+		for seed := range uint64(weightSeeds) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+
+			s := defaultMemory(in.Setting)
+			s.alpha, s.resident, s.seed = alpha, weightResident, in.Setting.Seed+seed
+			r, err := simulateMemory(s)
+			if err != nil {
+				return nil, err
+			}
+
+			one := r.evicting()
+			sum = evicting{sum.finish + one.finish, sum.copying + one.copying, sum.steps + one.steps, sum.parameters + one.parameters, sum.retrained + one.retrained}
+			rates = r.gpu.rates()
+			d.Add(alpha, s.seed, one.finish, one.copying, r.steps, r.g.evicted[residency.Parameters], r.g.evicted[residency.RetrainParameters], r.g.loads, r.g.fromPinned, float64(r.g.bytesIn)/1e6, float64(r.g.bytesOut)/1e6)
+		}
+
+		mean := evicting{sum.finish / weightSeeds, sum.copying / weightSeeds, sum.steps / weightSeeds, sum.parameters / weightSeeds, sum.retrained / weightSeeds}
+		all = append(all, mean)
+		finish.Add("finish rate", alpha, mean.finish)
+		copying.Add("copies", alpha, mean.copying)
+		evictions.Add("parameters of inference", alpha, mean.parameters)
+		evictions.Add("parameters in retraining", alpha, mean.retrained)
+	}
+
+	d.Panels = []chart.Panel{finish, copying, evictions}
+	d.Claims = claimWeights(all, rates)
+	return d, nil
+}
+
+// evicting sums a simulation up, evictions by the job.
+func (r *memoryRun) evicting() evicting {
+	jobs := float64(max(1, len(r.jobs)))
+	return evicting{float64(r.finished) / float64(max(1, r.asked)), r.g.copying.Seconds() / (r.g.copying + r.g.computing).Seconds(), float64(r.steps),
+		float64(r.g.evicted[residency.Parameters]) / jobs, float64(r.g.evicted[residency.RetrainParameters]) / jobs}
+}
+
+func claimWeights(all []evicting, rates string) []figure.Claim {
+	paper := slices.Index(weights, 0.4)
+	best, least, fewest, most := 0, 0, all[0].steps, all[0].steps
+	for i, x := range all {
+		if x.finish > all[best].finish {
+			best = i
+		}
+		if x.copying < all[least].copying {
+			least = i
+		}
+		fewest, most = min(fewest, x.steps), max(most, x.steps)
+	}
+
+	return []figure.Claim{
+		{What: "α of the best finish rate", Published: "0.4", Ours: fmt.Sprintf("%v with %s; %s at 0.4", weights[best], percent(all[best].finish), percent(all[paper].finish)), Verdict: figure.Judge(all[paper].finish >= all[best].finish),
+			Why: "SLOs are hundreds of ms and reuse times a few: the more the SLO weighs, the more parameters in retraining go, which the same step wants again"},
+		{What: "accuracy over α", Published: "flat", Ours: fmt.Sprintf("training steps %.0f to %.0f", fewest, most), Verdict: figure.Beside, Why: "steps are counted in place of what they teach"},
+		{What: "what eviction costs at α = 0.4", Published: "-", Ours: fmt.Sprintf("a job evicts %.1f layers' parameters of inference and %.1f in retraining; copies take %s of the busy time, %s at best (α %v); %s", all[paper].parameters, all[paper].retrained,
+			percent(all[paper].copying), percent(all[least].copying), weights[least], rates), Verdict: figure.NoNumber},
+	}
+}

@@ -1,0 +1,294 @@
+package drift
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"downbeat.dev/cuda/residency"
+)
+
+// memorySetting is what the figures of the GPU's memory are made with. Rates of requests are ours: the paper has none.
+type memorySetting struct {
+	gpu       ratedGPU
+	apps      int
+	frames    float64       // a second, of all applications; the k-th has 1/k of the first one's
+	session   time.Duration // the paper's
+	sloLeast  time.Duration // SLOs are spread evenly from here
+	sloMost   time.Duration
+	planned   float64       // share of the GPU that answers and retraining take, were everything on the device
+	resident  float64       // share of all parameters that the device holds beside the largest batch's intermediates
+	pinned    float64       // likewise, of pinned memory
+	alpha     float64       // of the eviction score
+	periods   int           // of the drift schedule
+	period    time.Duration // in place of the paper's 50 s: the state of memory is settled after some jobs
+	networks  []string
+	seed      uint64
+	directory string
+}
+
+func defaultMemory(s Setting) memorySetting {
+	return memorySetting{gpu: v100, apps: 8, frames: 400, session: 5 * time.Millisecond, sloLeast: 400 * time.Millisecond, sloMost: 600 * time.Millisecond, planned: 0.8, resident: 0.5, pinned: 0.25,
+		alpha: 0.4, periods: 6, period: 500 * time.Millisecond, networks: []string{"detector-l", "vehicle-l", "activity-l"}, seed: s.Seed, directory: s.Models}
+}
+
+// memoryApp is one application: a detector, and two networks that follow and are retrained when the world changes.
+type memoryApp struct {
+	rate   float64
+	slo    time.Duration
+	params [][]residency.ID // by network and layer; of layers with parameters
+	levels [][]float64      // of the dark, by network and period; none for the detector
+	trains []int            // the networks that drifted in this period
+	turn   int
+	earned time.Duration // for retraining
+	until  time.Duration // when earned was last counted
+}
+
+// memoryJob is what came for an application in a session.
+type memoryJob struct {
+	app, frames       int
+	release, deadline time.Duration
+}
+
+// memoryRun is one simulation.
+type memoryRun struct {
+	memorySetting
+	g        *memoryGPU
+	networks []*layeredNetwork
+	all      []*memoryApp
+	jobs     []memoryJob
+	share    float64 // of the GPU's time for the retraining of one application
+
+	asked, finished, steps int
+}
+
+// simulateMemory runs jobs on one GPU whose memory is too small for all parameters.
+func simulateMemory(s memorySetting) (*memoryRun, error) {
+	r := &memoryRun{memorySetting: s}
+	if err := r.openRun(); err != nil {
+		return nil, err
+	}
+
+	jobs := r.jobs
+	var ready deadlineOrder
+	period := -1
+
+	// As a job's share of the GPU is made to end with its SLO, jobs here take the GPU in the order of their deadlines.
+	for len(jobs) > 0 || len(ready) > 0 {
+		if len(ready) == 0 {
+			r.g.now = max(r.g.now, jobs[0].release)
+		}
+		for len(jobs) > 0 && jobs[0].release <= r.g.now {
+			heap.Push(&ready, jobs[0])
+			jobs = jobs[1:]
+		}
+
+		if k := min(int(r.g.now/r.period), r.periods-1); k > period {
+			period = k
+			if err := r.beginPeriod(period); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.runJob(heap.Pop(&ready).(memoryJob)); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *memoryRun) openRun() error {
+	for _, name := range r.memorySetting.networks {
+		n, err := openLayered(r.directory, name, r.gpu)
+		if err != nil {
+			return err
+		}
+		r.networks = append(r.networks, n)
+	}
+
+	r.openApps()
+	r.jobs = r.drawJobs()
+
+	total, work, err := r.countBytes()
+	if err != nil {
+		return err
+	}
+	if r.g, err = newMemoryGPU(r.gpu, work+int64(r.resident*float64(total)), int64(r.pinned*float64(total)), r.alpha, r.seed); err != nil {
+		return err
+	}
+
+	for _, app := range r.all {
+		for n := range r.networks {
+			if err := r.addParameters(app, n, residency.Parameters); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *memoryRun) openApps() {
+	weights := 0.0
+	for k := range r.apps {
+		weights += 1 / float64(k+1)
+	}
+
+	for k := range r.apps {
+		// Three is prime to the count, so that SLOs do not follow popularity.
+		spread := float64(3*k%r.apps) / float64(max(1, r.apps-1))
+		app := &memoryApp{rate: r.frames / float64(k+1) / weights, slo: r.sloLeast + time.Duration(spread*float64(r.sloMost-r.sloLeast)),
+			params: make([][]residency.ID, len(r.networks)), levels: make([][]float64, len(r.networks))}
+
+		// The detector is unaffected (AdaInf figure 5). The first application has the schedule of this package's streams.
+		for n := 1; n < len(r.networks); n++ {
+			app.levels[n] = drawLevels(rand.New(rand.NewPCG(r.seed, 500+uint64(2*k+n-1))), r.periods)
+		}
+		r.all = append(r.all, app)
+	}
+}
+
+// countBytes returns the bytes of all applications' parameters, and the most that the intermediates of one task take.
+func (r *memoryRun) countBytes() (params, work int64, err error) {
+	frames := 1
+	for _, j := range r.jobs {
+		frames = max(frames, min(j.frames, batchMax))
+	}
+
+	for i, n := range r.networks {
+		for _, bytes := range n.params {
+			params += bytes * int64(r.apps)
+		}
+
+		answers, err := n.batch(frames)
+		if err != nil {
+			return 0, 0, err
+		}
+		work = max(work, answers.liveBytes())
+
+		// The detector is not retrained.
+		if i > 0 {
+			work = max(work, n.batches[batchMax].activationBytes())
+		}
+	}
+	return params, work, nil
+}
+
+// addParameters makes a network's parameters contents of a kind, in place of those that it had.
+func (r *memoryRun) addParameters(app *memoryApp, network int, kind residency.Kind) error {
+	for _, id := range app.params[network] {
+		if err := r.g.removeContent(id); err != nil {
+			return err
+		}
+	}
+	app.params[network] = nil
+
+	for layer, bytes := range r.networks[network].params {
+		id := noContent
+		if bytes > 0 {
+			var err error
+			if id, err = r.g.addContent(residency.Content{Name: fmt.Sprintf("network %d, layer %d", network, layer), Kind: kind, Bytes: bytes, SLO: app.slo}); err != nil {
+				return err
+			}
+		}
+		app.params[network] = append(app.params[network], id)
+	}
+	return nil
+}
+
+// beginPeriod says which networks are retrained in a period: those that a drift hits. Their parameters are of the type for it.
+func (r *memoryRun) beginPeriod(period int) error {
+	training := 0
+	for _, app := range r.all {
+		app.trains = nil
+		for n, levels := range app.levels {
+			kind := residency.Parameters
+			if period > 0 && levels != nil && levels[period] != levels[period-1] {
+				kind, app.trains = residency.RetrainParameters, append(app.trains, n)
+			}
+			if r.kindOf(app, n) != kind {
+				if err := r.addParameters(app, n, kind); err != nil {
+					return err
+				}
+			}
+		}
+		if len(app.trains) > 0 {
+			training++
+		}
+		app.earned, app.until = 0, r.g.now
+	}
+
+	// What the answers leave of the planned share is divided evenly.
+	answer, err := r.answersTime(1)
+	if err != nil {
+		return err
+	}
+	busy := 0.0
+	for _, app := range r.all {
+		busy += app.rate * answer.Seconds()
+	}
+	r.share = max(0, r.planned-busy) / float64(max(1, training))
+	return nil
+}
+
+func (r *memoryRun) kindOf(app *memoryApp, network int) residency.Kind {
+	for _, id := range app.params[network] {
+		if id != noContent {
+			return r.g.known[id].kind
+		}
+	}
+	return residency.Parameters
+}
+
+// answersTime is what a job of some frames takes with everything on the device.
+func (r *memoryRun) answersTime(frames int) (sum time.Duration, err error) {
+	for _, n := range r.networks {
+		for left := frames; left > 0; left -= batchMax {
+			work, err := n.batch(min(left, batchMax))
+			if err != nil {
+				return 0, err
+			}
+			sum += work.took()
+		}
+	}
+	return sum, nil
+}
+
+// drawJobs draws the frames of all applications and puts those of a session together.
+func (r *memoryRun) drawJobs() (jobs []memoryJob) {
+	end := time.Duration(r.periods) * r.period
+	for k, app := range r.all {
+		rng := rand.New(rand.NewPCG(r.seed, 900+uint64(k)))
+		count := map[int]int{}
+		for at := 0.0; ; {
+			at += rng.ExpFloat64() / app.rate
+			if at >= end.Seconds() {
+				break
+			}
+			count[int(at/r.session.Seconds())]++
+		}
+		for session, n := range count {
+			begin := time.Duration(session) * r.session
+			jobs = append(jobs, memoryJob{k, n, begin + r.session, begin + app.slo})
+		}
+	}
+
+	slices.SortFunc(jobs, func(a, b memoryJob) int { return cmp.Or(cmp.Compare(a.release, b.release), cmp.Compare(a.app, b.app)) })
+	return jobs
+}
+
+// deadlineOrder is a heap of jobs.
+type deadlineOrder []memoryJob
+
+func (d deadlineOrder) Len() int { return len(d) }
+func (d deadlineOrder) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(d[i].deadline, d[j].deadline), cmp.Compare(d[i].app, d[j].app)) < 0
+}
+func (d deadlineOrder) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *deadlineOrder) Push(x any)   { *d = append(*d, x.(memoryJob)) }
+func (d *deadlineOrder) Pop() any {
+	last := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return last
+}

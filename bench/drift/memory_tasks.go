@@ -1,0 +1,273 @@
+package drift
+
+import (
+	"fmt"
+	"time"
+
+	"downbeat.dev/cuda/residency"
+)
+
+// noContent stands for the parameters of a layer that has none.
+const noContent = ^residency.ID(0)
+
+// backward is what the way back takes in terms of the way forward, and trainingCost what both take.
+const backward = trainingCost - 1
+
+// removeContent forgets a content that is not in use.
+func (g *memoryGPU) removeContent(id residency.ID) error {
+	if id == noContent {
+		return nil
+	}
+	g.known[id].seen = g.known[id].seen[:0]
+	return g.table.Remove(id)
+}
+
+// batchRun is one batch on the GPU.
+type batchRun struct {
+	r            *memoryRun
+	app          *memoryApp
+	network      int
+	work         *batchWork
+	kind         residency.Kind // of its intermediates
+	intermediate []residency.ID // by number; noContent once freed
+	fetch, held  []residency.ID // of the layer under way
+}
+
+func (r *memoryRun) beginBatch(app *memoryApp, network, size int, kind residency.Kind) (*batchRun, error) {
+	work, err := r.networks[network].batch(size)
+	if err != nil {
+		return nil, err
+	}
+
+	b := &batchRun{r: r, app: app, network: network, work: work, kind: kind}
+	for i, a := range work.activations {
+		id, err := r.g.addContent(residency.Content{Name: fmt.Sprintf("network %d, output %d", network, i), Kind: kind, Bytes: a.bytes, SLO: app.slo})
+		if err != nil {
+			return nil, err
+		}
+		b.intermediate = append(b.intermediate, id)
+	}
+	return b, nil
+}
+
+// runLayer runs a layer forward or, taking as many times as long, back. Intermediates stay in use while a layer needs them, so
+// the table never evicts them.
+func (b *batchRun) runLayer(layer int, times time.Duration, also []residency.ID) error {
+	g, l := b.r.g, &b.work.layers[layer]
+	b.fetch, b.held = b.fetch[:0], append(b.held[:0], also...)
+
+	for _, owner := range l.weights {
+		if id := b.app.params[b.network][owner]; id != noContent {
+			b.fetch = append(b.fetch, id)
+		}
+	}
+	params := len(b.fetch)
+
+	for _, a := range l.uses {
+		if b.work.activations[a].first == layer && times == 1 {
+			b.fetch = append(b.fetch, b.intermediate[a])
+		} else {
+			b.held = append(b.held, b.intermediate[a])
+		}
+	}
+
+	if g.looks() {
+		b.lookAround()
+	}
+	if err := g.runLayer(b.fetch, b.held, times*l.took); err != nil {
+		return fmt.Errorf("layer %d of %s: %w", layer, b.r.memorySetting.networks[b.network], err)
+	}
+	g.releaseContents(b.fetch[:params])
+	return nil
+}
+
+// lookAround looks at what the device holds, as the paper does at a random moment of retraining or of inference.
+func (b *batchRun) lookAround() {
+	g := b.r.g
+
+	// What is retrained is one network's parameters, what answers is all of them.
+	intermediates := inferIntermediates
+	if b.kind == residency.RetrainIntermediates {
+		intermediates = trainIntermediates
+		g.noteAllSeen(b.app.params[b.network], trainParameters)
+	} else {
+		for _, app := range b.r.all {
+			for _, ids := range app.params {
+				g.noteAllSeen(ids, inferParameters)
+			}
+		}
+	}
+	g.noteAllSeen(b.intermediate, intermediates)
+}
+
+// freeIntermediates ends intermediates that have become useless after a layer; all of them after the last.
+func (b *batchRun) freeIntermediates(useless func(activation) bool) error {
+	for i, id := range b.intermediate {
+		if id == noContent || !useless(b.work.activations[i]) {
+			continue
+		}
+		b.r.g.releaseContents([]residency.ID{id})
+		if err := b.r.g.removeContent(id); err != nil {
+			return err
+		}
+		b.intermediate[i] = noContent
+	}
+	return nil
+}
+
+// runJob retrains in the time that the job's SLO leaves, and answers.
+func (r *memoryRun) runJob(j memoryJob) error {
+	app := r.all[j.app]
+	answers, err := r.answersTime(j.frames)
+	if err != nil {
+		return err
+	}
+	r.asked += j.frames
+
+	// A job that cannot end in time is not begun.
+	if r.g.now+answers > j.deadline {
+		return nil
+	}
+
+	trained, err := r.retrain(app, j.deadline-answers)
+	if err != nil {
+		return err
+	}
+	if err := r.answerFrames(app, j.frames, trained); err != nil {
+		return err
+	}
+	if r.g.now <= j.deadline {
+		r.finished += j.frames
+	}
+
+	// What the next job of the application will want of what is here now (figure 13).
+	for _, ids := range app.params {
+		for _, id := range ids {
+			if id != noContent && r.g.looks() {
+				r.g.noteSeen(id, nextJobParameters)
+			}
+		}
+	}
+	return nil
+}
+
+const noTraining = -1
+
+// retrain takes the steps that an application has earned and that end by a moment, its networks in turn, and returns the network of the last one.
+func (r *memoryRun) retrain(app *memoryApp, until time.Duration) (trained int, err error) {
+	trained = noTraining
+	if len(app.trains) == 0 {
+		return trained, nil
+	}
+	app.earned += time.Duration(r.share * float64(r.g.now-app.until))
+	app.until = r.g.now
+
+	for {
+		network := app.trains[app.turn%len(app.trains)]
+		work, err := r.networks[network].batch(batchMax)
+		if err != nil {
+			return trained, err
+		}
+
+		step := trainingCost * work.took()
+		if app.earned < step || r.g.now+step > until {
+			return trained, nil
+		}
+		if err := r.trainStep(app, network, work); err != nil {
+			return trained, err
+		}
+		app.earned -= step
+		app.turn++
+		r.steps++
+		trained = network
+	}
+}
+
+// trainStep goes forward through a network and back, with all that the layers put out kept in between.
+func (r *memoryRun) trainStep(app *memoryApp, network int, work *batchWork) error {
+	b, err := r.beginBatch(app, network, batchMax, residency.RetrainIntermediates)
+	if err != nil {
+		return err
+	}
+
+	for layer := range work.layers {
+		if err := b.runLayer(layer, 1, nil); err != nil {
+			return err
+		}
+	}
+
+	for layer := len(work.layers) - 1; layer >= 0; layer-- {
+		if err := b.runLayer(layer, backward, nil); err != nil {
+			return err
+		}
+		for _, owner := range work.layers[layer].weights {
+			if id := app.params[network][owner]; id != noContent {
+				r.g.known[id].dirty = true
+			}
+		}
+
+		// Nothing before the layer that made it needs an output any more.
+		if err := b.freeIntermediates(func(a activation) bool { return a.first == layer }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerFrames runs the networks one after the other, each layer for all frames of a batch.
+func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
+	var batches []*batchRun
+	var detected time.Duration // when the detector had ended
+	for network := range r.networks {
+		for left := frames; left > 0; left -= batchMax {
+			b, err := r.beginBatch(app, network, min(left, batchMax), residency.Intermediates)
+			if err != nil {
+				return err
+			}
+
+			// The networks behind the detector begin with what it has found.
+			var found []residency.ID
+			if network > 0 {
+				found = batches[0].outputs()
+			}
+			if network == trained {
+				r.g.noteAllSeen(app.params[network], updatedParameters)
+			}
+			batches = append(batches, b)
+
+			for layer := range b.work.layers {
+				if err := b.runLayer(layer, 1, found); err != nil {
+					return err
+				}
+				if len(found) > 0 {
+					r.g.reused[detectorOutputs] = append(r.g.reused[detectorOutputs], r.g.now-b.work.layers[layer].took-detected)
+					found = nil
+				}
+				if err := b.freeIntermediates(func(a activation) bool { return a.last == layer }); err != nil {
+					return err
+				}
+			}
+		}
+		if network == 0 {
+			detected = r.g.now
+		}
+	}
+
+	// When a job completes, its intermediates go, its parameters stay (Observation 9).
+	for _, b := range batches {
+		if err := b.freeIntermediates(func(activation) bool { return true }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outputs are what a batch has put out.
+func (b *batchRun) outputs() (all []residency.ID) {
+	for i, id := range b.intermediate {
+		if id != noContent && b.work.activations[i].last == len(b.work.layers) {
+			all = append(all, id)
+		}
+	}
+	return all
+}

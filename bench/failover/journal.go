@@ -1,0 +1,37 @@
+package failover
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// journal is what the processes have logged, with when it was read. It is safe for concurrent use.
+type journal struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+type line struct {
+	at   time.Time
+	text string
+}
+
+func (j *journal) note(name, text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line{time.Now(), name + ": " + text})
+}
+
+// between returns what was said from one moment to another, each line with its time since origin, in ms.
+func (j *journal) between(origin time.Time, from, to time.Duration) (said []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+
+	for _, l := range j.lines {
+		if at := l.at.Sub(origin); at >= from && at <= to {
+			said = append(said, fmt.Sprintf("%.1f %s", roundedMilliseconds(at), l.text))
+		}
+	}
+	return said
+}

@@ -1,0 +1,35 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"downbeat.dev"
+)
+
+// runTraced measures a gateway that traces its share of the calls beside one that traces none; both have a system of their own behind them.
+func (c Config) runTraced(ctx context.Context, serve downbeat.Config) ([]Row, error) {
+	plain, err := downbeat.Start(ctx, serve)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+
+	// The collector takes spans as a real one does, over HTTP, and throws them away; its work counts as tracing's.
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer collector.Close()
+	serve.Protocol.Trace = collector.URL
+	traced, err := downbeat.Start(ctx, serve)
+	if err != nil {
+		return nil, err
+	}
+	defer traced.Close()
+
+	a, b := traced.Config(), plain.Config()
+	return c.compareAll(ctx, []contest{
+		{"REST, traced", []connect{c.restCallers, c.restCallers}, []string{a.HTTP, b.HTTP}},
+		{"gRPC, traced", []connect{c.grpcCallers, c.grpcCallers}, []string{a.GRPC, b.GRPC}},
+	})
+}
