@@ -1,4 +1,4 @@
-// Package downbeat runs deep-learning models for requests that carry deadlines. One program that imports it has a
+// Package downbeat serves deep-learning models to requests that carry deadlines. A program that imports it can run a
 // scheduler, a backend and a client in its own process:
 //
 //	config := downbeat.Default()
@@ -26,13 +26,13 @@
 //	}
 //	scores, err := result.Output("scores").Float32s()
 //
-// Config.Roles says which parts run in the process, so that the same call starts a scheduler alone, a backend that
-// connects to it, or a gateway that serves REST and gRPC; command downbeat is little more than that call. A program that
-// only asks a scheduler elsewhere needs package frontend alone. Tests of such a program start a server in their process
-// with package frontend/frontendtest. The folder examples has programs that compile outside of this module.
+// Config.Roles says which parts run in the process: the same call starts a scheduler alone, a backend that connects to
+// a scheduler, or a gateway that serves REST and gRPC. The serving commands of the downbeat binary are little more than
+// that call. A program that only sends requests to a scheduler elsewhere needs package frontend alone, and its tests can
+// start a server in their own process with package frontend/frontendtest. The folder examples has whole programs.
 //
-// Package downbeat decides nothing and moves no bytes: it opens what the other packages hold, in order, and closes it in
-// reverse. It runs on Linux; elsewhere the package is empty.
+// Package downbeat decides nothing and moves no bytes: Start opens the parts that the other packages implement, in order,
+// and Close closes them in reverse. The package needs Linux; elsewhere it is empty.
 //
 // Concurrency: a System's methods may be called by any number of goroutines.
 package downbeat

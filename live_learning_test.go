@@ -167,28 +167,31 @@ func TestAModelThatCannotBeTrainedServesOn(t *testing.T) {
 	}
 }
 
-// TestATeacherOfTheRepositoryLabels: without truth, inputs that are asked about get their classes from another model, in steps
-// that the scheduler orders.
-func TestATeacherOfTheRepositoryLabels(t *testing.T) {
-	dir, recipe := trainable(t)
-	if err := os.CopyFS(filepath.Join(dir, "vehicle-m"), os.DirFS("models/vehicle-m")); err != nil {
+// nameTeacher puts a model into a repository and has it label one in so many inputs of vehicle-s.
+func nameTeacher(t *testing.T, dir, teacher string, every int) {
+	t.Helper()
+	if err := os.CopyFS(filepath.Join(dir, teacher), os.DirFS(filepath.Join("models", teacher))); err != nil {
 		t.Fatal(err)
 	}
 	about, initial, _, err := learn.ReadTraining(filepath.Join(dir, "vehicle-s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	about.Teacher, about.Every = "vehicle-m", 2
+	about.Teacher, about.Every = teacher, every
 	if err := learn.WriteTraining(filepath.Join(dir, "vehicle-s"), about, initial); err != nil {
 		t.Fatal(err)
 	}
+}
 
-	s := learning(t, dir)
-	input, err := s.Client().Buffer(32 * 48 * 3)
+// askUntil asks vehicle-s about one picture again and again, until its learner has done something.
+func askUntil(t *testing.T, s *System, about frontend.LabelledSample, done func(learn.Counts) bool) {
+	t.Helper()
+	input, err := s.Client().Buffer(len(about.Input))
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(input.Bytes(), drawLessons(t, recipe, 0, 1, nil)[0].Input)
+	copy(input.Bytes(), about.Input)
+
 	waitFor(t, func() bool {
 		// An answer that comes late teaches as well as any other.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -197,9 +200,36 @@ func TestATeacherOfTheRepositoryLabels(t *testing.T) {
 			r.Release()
 		}
 		_, counts := s.Learned("vehicle-s")
-		return counts.Labelled >= 8
+		return done(counts)
 	})
+}
+
+// TestATeacherOfTheRepositoryLabels: without truth, inputs that are asked about get their classes from another model, in steps
+// that the scheduler orders.
+func TestATeacherOfTheRepositoryLabels(t *testing.T) {
+	dir, recipe := trainable(t)
+	nameTeacher(t, dir, "vehicle-m", 2)
+	s := learning(t, dir)
+	askUntil(t, s, drawLessons(t, recipe, 0, 1, nil)[0], func(c learn.Counts) bool { return c.Labelled >= 8 })
 	if _, counts := s.Learned("vehicle-s"); counts.Sampled < counts.Labelled || s.SpareSteps() == 0 {
 		t.Errorf("%+v after %d spare steps", counts, s.SpareSteps())
 	}
+}
+
+// TestATeacherThatFailsEndsNoLearner: a detector, whose answers are no classes, is asked again and again, and the model is learnt
+// from truth meanwhile.
+func TestATeacherThatFailsEndsNoLearner(t *testing.T) {
+	dir, recipe := trainable(t)
+	nameTeacher(t, dir, "detector-s", 1)
+	s := learning(t, dir)
+	lessons := drawLessons(t, recipe, 0, 10, nil)
+	askUntil(t, s, lessons[0], func(c learn.Counts) bool { return c.TeacherFailed >= 2 })
+
+	if err := s.Client().Teach(t.Context(), "vehicle-s", lessons); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		_, counts := s.Learned("vehicle-s")
+		return counts.Labelled == len(lessons)
+	})
 }

@@ -21,10 +21,10 @@ import (
 var engineNumbers = map[string]string{
 	// Memory and numbers that there are.
 	"PartitionsMax": "locks, one bit each of a word", "FrontendsMax": "sessions", "GPUsMax": "GPUs", "ModelsMax": "ids of models",
-	"RequestsMaxDefault": "live requests of a partition", "blockRequests": "memory for requests", "newBlocks": "the same: not much more than there may be", "take": "the same: small ones lie alone",
+	"RequestsMaxDefault": "live requests of a partition", "blockRequests": "memory for requests", "newBlocks": "the same: not much more than there may be", "takeRequests": "the same: small ones lie alone",
 	"windowsMax": "memory for windows", "ringSize": "batches in timelines", "delays": "samples kept", "workNumbers": "bits of a work's number",
 	"ownersMax": "bits of a work's number", "commandsMax": "commands at a time", "stepsMost": "steps of a plan in one go",
-	"hugePage": "of the kernel", "check": "what options may ask for", "viewPlacement": "bytes that a backend may say, so that sums hold", "addModels": "the same",
+	"hugePage": "of the kernel", "checkOptions": "what options may ask for", "viewPlacement": "bytes that a backend may say, so that sums hold", "addModels": "the same",
 	"checkOffer": "what a backend may say", "New": "bytes of a random seed",
 
 	// How long a lock is held, a thread sleeps, and how often somebody looks.
@@ -49,7 +49,7 @@ var engineNumbers = map[string]string{
 // engineJudges lists the functions of core/engine that compare numbers with a fraction, and why: they check what comes from
 // outside, or tell of what was decided.
 var engineJudges = map[string]string{
-	"check": "options", "checkFloors": "options", "checkOffer": "what a backend says",
+	"checkOptions": "options", "checkFloors": "options", "checkOffer": "what a backend says",
 }
 
 // TestEngineDecidesNothing: whoever decides compares with a threshold or weighs one value against another. So core/engine

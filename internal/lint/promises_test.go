@@ -58,6 +58,11 @@ func TestPromisesHaveTests(t *testing.T) {
 			t.Errorf("%s has no row of %s", promisesPage, name)
 		}
 	}
+	for i := range 14 {
+		if name := fmt.Sprintf("B%d", i+1); !held[name] {
+			t.Errorf("%s has no row of %s", promisesPage, name)
+		}
+	}
 	for c := 'A'; c <= 'P'; c++ {
 		if !held[string(c)] {
 			t.Errorf("%s has no row of %c", promisesPage, c)

@@ -16,7 +16,7 @@ const (
 	proseCommentsMin = 4.6
 	proseBlanksMin   = 9.0
 	proseWallsMax    = 0
-	proseNamesMax    = 21 // unexported names of functions that three packages or more have: close, add, take
+	proseNamesMax    = 15 // unexported names of functions that three packages or more have: close, add, take
 	wallLines        = 18 // a body of so many lines without a comment or a blank line is a wall
 )
 
