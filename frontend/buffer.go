@@ -20,6 +20,7 @@ type Buffer struct {
 	of     *memory
 	model  *Model      // whose input it is, if NewInput made it
 	busy   atomic.Bool // a request has it
+	lent   bool        // mem is another process's
 }
 
 // memory counts who may touch the registered memory: the client and each of its buffers. The last
@@ -69,6 +70,22 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 		return nil, errors.Join(fmt.Errorf("buffer of %d bytes: %w", n, err), c.memory.dropUser())
 	}
 	return &Buffer{mem: mem, size: n, of: &c.memory}, nil
+}
+
+// Lend returns a Buffer of bytes that are another process's, such as a shared memory object that is mapped here: backends of this
+// process read them where they lie, and nothing is copied in between. They must stay mapped until Free; the other process may
+// change them, or take them away: then the request ends with InputUnavailable. Bytes and Resize must not be called, and the
+// model must have tensors of fixed sizes, and keep no sequences. ok is false where some backend is in another process: then the bytes are better copied into a Buffer.
+func (c *Client) Lend(bytes []byte) (b *Buffer, ok bool) {
+	if !c.memory.addUser() {
+		return nil, false
+	}
+	mem, ok := c.node.Lend(bytes)
+	if !ok {
+		_ = c.memory.dropUser() // as in Free
+		return nil, false
+	}
+	return &Buffer{mem: mem, size: len(bytes), of: &c.memory, lent: true}, true
 }
 
 // Bytes is the input: tensors in the order of the model's inputs, row-major, little-endian, without

@@ -66,6 +66,9 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 // checkRequest finds the request's model, and what of the request cannot be right.
 func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 	m := c.Model(r.Model, r.Version)
+	if m != nil && r.Input != nil && r.Input.lent && (m.shaped || m.fullInput < 0 || m.Sequence != nil) {
+		return nil, fmt.Errorf("%w: model %q: input: it is lent, and the model's has to be looked at: must be a Buffer of the client's own", ErrInvalid, r.Model)
+	}
 	if m != nil && m.shaped {
 		var err error
 		if m, err = c.classFor(m, r.Input); err != nil {

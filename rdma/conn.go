@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"net"
+	"slices"
 	"sync/atomic"
 
 	"downbeat.dev/rdma/stream"
@@ -53,7 +54,9 @@ func (c *conn) name() string { return (*c.direct.Load()).name() }
 
 // postReads posts a chain: directly where that is possible.
 func (c *conn) postReads(r stream.Request) {
-	if !(*c.direct.Load()).readDirect(r) {
+	// Lent bytes lie in no segment: a chain with some is read in one way, as a whole.
+	lent := slices.ContainsFunc(r.Reads, func(one Read) bool { return one.Src.Lent() })
+	if lent || !(*c.direct.Load()).readDirect(r) {
 		c.reads.ask(r)
 	}
 }

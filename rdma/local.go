@@ -75,8 +75,12 @@ func (l *localLink) postReads(r stream.Request) {
 			refusals.Add(i)
 			continue
 		}
-		copy(r.Reads[i].Dst, pin.Bytes(r.Reads[i].Src))
+		ok = pin.Copy(r.Reads[i].Dst, r.Reads[i].Src)
 		pin.Release()
+		if !ok {
+			refusals.Add(i)
+			continue
+		}
 		memory.Tell(r.Each, r.Reads, i)
 	}
 

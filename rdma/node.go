@@ -23,6 +23,7 @@ type Node struct {
 	began    time.Time
 	pool     *memory.Pool
 	copied   atomic.Int64 // bytes kept for peers that were slow to take them: see detach
+	apart    atomic.Int32 // peers that are not in this process
 	loops    []*loop
 	next     atomic.Uint32 // loop for the next peer
 	turn     atomic.Int64  // node time when some loop last began a turn: up to tickEvery old, and cheap
@@ -121,6 +122,17 @@ func (n *Node) Addr() string { return n.addr }
 // Alloc returns a buffer of size bytes from a size-classed pool, or ErrNoMemory, or ErrTooLarge
 // over BufferMax. Its content is undefined. It allocates nothing after warm-up.
 func (n *Node) Alloc(size int) (*Buffer, error) { return n.pool.Alloc(size) }
+
+// Lend returns a buffer of bytes that are not the node's, such as another process's shared memory that is mapped here: peers
+// read them where they lie, and who reads what has gone is refused. They must stay mapped until the buffer has been withdrawn and freed. ok is false
+// where a copy in a Buffer of Alloc serves better: a peer that is not in this process would be sent a copy for each read.
+func (n *Node) Lend(lent []byte) (b *Buffer, ok bool) {
+	if n.apart.Load() > 0 {
+		return nil, false
+	}
+	b, err := n.pool.Lend(lent)
+	return b, err == nil
+}
 
 // Connect returns the peer at addr, over the best provider that both ends have. Peers are cached:
 // while one lives, Connect to the same address returns it at once; calls that meet share one dial.
@@ -269,6 +281,9 @@ func (n *Node) admitPeer(p *Peer, reserved bool) bool {
 		return false
 	}
 	n.peers[p] = struct{}{}
+	if p.isApart() {
+		n.apart.Add(1)
+	}
 	return true
 }
 
@@ -280,6 +295,9 @@ func (n *Node) forgetPeer(p *Peer) {
 	// The count of segments that were sent again must not fall when a peer goes.
 	if _, known := n.peers[p]; known {
 		n.resent += uint64(p.network.resent.Load())
+		if p.isApart() {
+			n.apart.Add(-1)
+		}
 	}
 	delete(n.peers, p)
 

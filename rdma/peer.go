@@ -34,6 +34,12 @@ func newPeer(n *Node, addr string, id stream.NodeID) *Peer {
 	return &Peer{node: n, addr: addr, id: id, gone: make(chan struct{})}
 }
 
+// isApart tells whether the peer is in another process.
+func (p *Peer) isApart() bool {
+	_, local := p.link.(*localLink)
+	return !local
+}
+
 // Read reads a chain of offered buffers, one-sided, in one posted request. done is called exactly
 // once, maybe before Read returns, and must not block: nil, a *ChainError for the reads that the
 // peer refused, or ErrPeerLost, ErrClosed, ErrTooLarge, ErrInvalid for the whole chain. The chain's

@@ -38,3 +38,6 @@ type Read = memory.Read
 
 // ChainError is what done gets when some reads of a chain failed and the peer is still there.
 type ChainError = memory.ChainError
+
+// CopyShared copies from or to memory that another process may take away meanwhile. It reports false where pages of it are gone.
+func CopyShared(dst, src []byte) bool { return memory.CopyShared(dst, src) }

@@ -70,18 +70,38 @@ func (s *sender) answerRead(pool *memory.Pool, f stream.Frame, body []byte, smal
 	sent := uint32(n)
 	for i := range n {
 		r := stream.ParseRemote(body[i*stream.RemoteBytes:])
-		pin, ok := pool.Find(r)
-		if !ok {
+		if pin, ok := pool.Find(r); !ok || !s.queueOffered(pin, r) {
 			head[stream.HeaderBytes+i] = stream.StatusNotOffered
 			continue
 		}
 		head[stream.HeaderBytes+i] = stream.StatusOK
 		sent += r.Length
-		s.frames.Refer(pin.Bytes(r), pin)
 	}
 
 	stream.Frame{Body: sent, Kind: stream.KindData, Count: f.Count, ID: f.ID}.Append(head[:0])
 	return nil
+}
+
+// queueOffered queues what r names, which pin holds. mu is held.
+func (s *sender) queueOffered(pin memory.Pin, r Remote) bool {
+	if !r.Lent() {
+		s.frames.Refer(pin.Bytes(r), pin)
+		return true
+	}
+
+	// A system call that meets lent bytes which have gone would end the stream, and TLS the process: they leave as a copy.
+	defer pin.Release()
+	if s.frames.Owned()+int(r.Length) > stream.OwnedMax {
+		return false
+	}
+	b := make([]byte, r.Length)
+	if !pin.Copy(b, r) {
+		return false
+	}
+	if len(b) > 0 {
+		s.frames.Own(b, nil)
+	}
+	return true
 }
 
 // roomFor refuses a peer that asks for more than it takes: reads, or bytes of answers that are copied. mu is held.

@@ -81,7 +81,7 @@ func (b *bareServer) inferBody(r *http.Request) (frontend.Result, error) {
 	if _, err := io.ReadFull(r.Body, in.Bytes()); err != nil {
 		return frontend.Result{}, err
 	}
-	return b.client.Infer(r.Context(), "noop", in)
+	return b.client.Infer(r.Context(), noop, in)
 }
 
 // bareGRPC is the service of a bareServer.
@@ -97,7 +97,7 @@ func (b *bareGRPC) ModelInfer(ctx context.Context, r *oip.ModelInferRequest) (*o
 		return b.response, nil
 	}
 
-	result, err := b.client.InferCopy(ctx, "noop", r.RawInputContents...)
+	result, err := b.client.InferCopy(ctx, noop, r.RawInputContents...)
 	if err != nil {
 		return nil, err
 	}

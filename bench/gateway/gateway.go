@@ -35,7 +35,16 @@ type Config struct {
 	Output  int           // bytes of a response's tensor
 	Shared  bool          // tensors in shared memory, beside the same tensors in messages to the same gateway
 	Traced  bool          // a gateway that traces a share of its calls, beside one that traces none
+
+	model string // that is asked
 }
+
+// The models of a run: noop has the tensors of the Config, small an input of smallInput bytes.
+const (
+	noop       = "noop"
+	small      = "small"
+	smallInput = 64
+)
 
 // rivalName names what rows compare the gateway with.
 func (c Config) rivalName() string {
@@ -54,7 +63,7 @@ type Row struct {
 	Rate, BareRate float64 // median of the rounds, requests/s
 	P99, BareP99   time.Duration
 	CPU, BareCPU   time.Duration // of the whole process per request, callers included: steadier than the rate on a shared host
-	RunRate        float64       // of a bare server that has the inference run; 0: not measured
+	RunRate        float64       // of a bare server that has the inference run, or of small requests in shared memory; 0: not measured
 	RunCPU         time.Duration
 	Errors         int
 }
@@ -77,7 +86,8 @@ type side struct {
 
 // Run measures REST, then gRPC.
 func Run(ctx context.Context, c Config) ([]Row, error) {
-	dir, err := stage.WriteRepository(modelFiles(c.Input, c.Output))
+	c.model = noop
+	dir, err := stage.WriteRepository(map[string]string{noop: modelFile(c.Input, c.Output), small: modelFile(smallInput, c.Output)})
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +130,20 @@ func Run(ctx context.Context, c Config) ([]Row, error) {
 	})
 }
 
-// runShared measures tensors in a region of one gateway beside tensors in messages to it.
+// runShared measures tensors in a region of one gateway beside tensors in messages to it, and beside small ones in the same region: no tensor can
+// be faster.
 func (c Config) runShared(ctx context.Context, rest, rpc string) ([]Row, error) {
 	region, err := c.shareRegion(rest)
 	if err != nil {
 		return nil, err
 	}
 	defer region.closeRegion()
+	least := *region
+	least.c.Input, least.c.model = min(c.Input, smallInput), small
+
 	return c.compareAll(ctx, []contest{
-		{"REST, shared memory", []connect{region.restCallers, c.restCallers}, []string{rest, rest}},
-		{"gRPC, shared memory", []connect{region.grpcCallers, c.grpcCallers}, []string{rpc, rpc}},
+		{"REST, shared memory", []connect{region.restCallers, c.restCallers, least.restCallers}, []string{rest, rest, rest}},
+		{"gRPC, shared memory", []connect{region.grpcCallers, c.grpcCallers, least.grpcCallers}, []string{rpc, rpc, rpc}},
 	})
 }
 
@@ -267,7 +281,10 @@ func p99(all []time.Duration) time.Duration {
 func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "protocol\tgateway r/s\tp99\t%[1]s r/s\t%[1]s p99\tgateway / %[1]s\tCPU\t%[1]s CPU\terrors\t", c.rivalName())
-	if !c.Shared && !c.Traced {
+	switch {
+	case c.Shared:
+		fmt.Fprintf(w, "%d bytes, shared, r/s\tthat / in messages\tits CPU\t", smallInput)
+	case !c.Traced:
 		fmt.Fprint(w, "bare with inference r/s\tgateway / that\tits CPU\t")
 	}
 	fmt.Fprintln(w)
@@ -276,7 +293,11 @@ func (c Config) WriteTable(out io.Writer, rows []Row) error {
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%.0f\t%.2f ms\t%.0f\t%.2f ms\t%.2f\t%.1f µs\t%.1f µs\t%d\t", r.Protocol, r.Rate, r.P99.Seconds()*1e3, r.BareRate, r.BareP99.Seconds()*1e3, r.Ratio(), micros(r.CPU), micros(r.BareCPU), r.Errors)
 		if r.RunRate > 0 {
-			fmt.Fprintf(w, "%.0f\t%.2f\t%.1f µs\t", r.RunRate, r.Rate/r.RunRate, micros(r.RunCPU))
+			ratio := r.Rate / r.RunRate
+			if c.Shared {
+				ratio = r.RunRate / r.BareRate // the most that shared memory can be
+			}
+			fmt.Fprintf(w, "%.0f\t%.2f\t%.1f µs\t", r.RunRate, ratio, micros(r.RunCPU))
 		}
 		fmt.Fprintln(w)
 	}
@@ -315,20 +336,20 @@ func (r *running) stopAll() {
 	r.wait.Wait()
 }
 
-// modelFiles takes a nanosecond and is not batched, so that nothing is waited for.
-func modelFiles(in, out int) map[string]string {
-	return map[string]string{"noop": fmt.Sprintf(`platform: "emulated" max_batch_size: 1
+// modelFile is the configuration of a model that takes a nanosecond and is not batched, so that nothing is waited for.
+func modelFile(in, out int) string {
+	return fmt.Sprintf(`platform: "emulated" max_batch_size: 1
 input [ { name: "x" data_type: TYPE_UINT8 dims: [ %d ] } ] output [ { name: "y" data_type: TYPE_UINT8 dims: [ %d ] } ]
 parameters { key: "alpha_ms" value { string_value: "0.000001" } } parameters { key: "beta_ms" value { string_value: "0" } }
-parameters { key: "slo_ms" value { string_value: "10000" } }`, in, out)}
+parameters { key: "slo_ms" value { string_value: "10000" } }`, in, out)
 }
 
 func (c Config) makeRequest() *oip.ModelInferRequest {
-	return &oip.ModelInferRequest{ModelName: "noop", RawInputContents: [][]byte{make([]byte, c.Input)},
+	return &oip.ModelInferRequest{ModelName: c.model, RawInputContents: [][]byte{make([]byte, c.Input)},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{1, int64(c.Input)}}}}
 }
 
 func (c Config) makeResponse() *oip.ModelInferResponse {
-	return &oip.ModelInferResponse{ModelName: "noop", ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
+	return &oip.ModelInferResponse{ModelName: c.model, ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, c.Output)},
 		Outputs: []*oip.ModelInferResponse_InferOutputTensor{{Name: "y", Datatype: "UINT8", Shape: []int64{1, int64(c.Output)}}}}
 }

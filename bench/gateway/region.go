@@ -58,7 +58,7 @@ func (s *shared) callerOffsets(i int) (in, out int) {
 func (s *shared) restCallers(addr string) ([]caller, func(), error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: s.c.Callers, DisableCompression: true}
 	client := &http.Client{Transport: transport}
-	url := "http://" + addr + "/v2/models/noop/infer"
+	url := "http://" + addr + "/v2/models/" + s.c.model + "/infer"
 
 	var all []caller
 	for i := range s.c.Callers {

@@ -41,6 +41,7 @@ type inference struct {
 	outputs  []output
 	binary   bool // REST: outputs that do not say otherwise are binary
 	text     bool // REST: outputs that are not binary are written as JSON
+	lent     bool // backends read rows from the client's region
 	room     room
 
 	span    *spans.Call // nil: nobody traces

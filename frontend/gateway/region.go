@@ -6,13 +6,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"downbeat.dev/rdma"
 )
 
 // Limits on registered regions.
@@ -25,7 +25,7 @@ const (
 const regionDir = "/dev/shm"
 
 // region is a part of a shared memory object that a client of this host has registered. It is mapped, and copied from and
-// to by copyShared alone: a client may truncate the object under a request.
+// to by rdma.CopyShared alone, here or in the data plane: a client may truncate the object under a request.
 type region struct {
 	name, key    string
 	offset, size int64        // of the region within the object, bytes
@@ -52,7 +52,7 @@ func (r *region) mapRegion() error {
 	return err
 }
 
-// bytesAt is n bytes of the region. They must be touched by copyShared alone.
+// bytesAt is n bytes of the region. They must be touched by rdma.CopyShared alone.
 func (r *region) bytesAt(at, n int64) []byte { return r.memory[r.start+at:][:n] }
 
 // readAt fills dst from a place in the region.
@@ -65,32 +65,26 @@ func (r *region) writeAt(src []byte, at int64) error {
 	return r.copyShared(r.bytesAt(at, int64(len(src))), src, at)
 }
 
-// copyShared copies from or to the region. What the object does not have any more is an error: pages that are gone, where the fault
+// copyShared copies from or to the region, of which at says the place. What the object does not have any more is an error: pages that are gone, where the fault
 // would else end the process, and the rest of a page.
-func (r *region) copyShared(dst, src []byte, at int64) (err error) {
+func (r *region) copyShared(dst, src []byte, at int64) error {
 	end := at + int64(len(dst))
-	shrunk := func() error {
-		return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, end)
+	if !rdma.CopyShared(dst, src) {
+		return r.shrunkFault(at, end)
 	}
+	return r.checkSize(at, end) // after the copy, so that an object which shrinks meanwhile is noticed, too
+}
 
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		if _, ok := fault.(runtime.Error); !ok {
-			panic(fault)
-		}
-		err = shrunk()
-	}()
-	copy(dst, src)
-
-	// After the copy, so that an object which shrinks meanwhile is noticed, too.
+// checkSize tells whether the object still has a part of the region.
+func (r *region) checkSize(at, end int64) error {
 	if fileSize(r.file) < r.offset+end {
-		return shrunk()
+		return r.shrunkFault(at, end)
 	}
 	return nil
+}
+
+func (r *region) shrunkFault(at, end int64) error {
+	return invalidFault("shared memory region %q: bytes %d to %d: its object has shrunk since it was registered", r.name, at, end)
 }
 
 // fileSize is how large a file is now; 0 if nobody can tell.

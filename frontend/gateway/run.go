@@ -81,13 +81,10 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 		g.metrics.countEnd(in.model, 1, began, &r.calls[i].Result, r.calls[i].Err)
 	}
 
-	// A call has one answer: the first row that failed decides it.
-	if i := slices.IndexFunc(r.calls, func(c frontend.Call) bool { return c.Err != nil }); i >= 0 {
-		a.releaseOutputs()
-		return answer{}, countedFault(r.calls[i].Err).forModel(in.model)
+	f = in.faultOfRows()
+	if f == nil {
+		f = a.gatherOutputs(in)
 	}
-
-	f = a.gatherOutputs(in)
 	if f == nil {
 		f = a.placeOutputs(in)
 	}
@@ -97,6 +94,20 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	}
 	g.copyCall(in, r.calls)
 	return a, nil
+}
+
+// faultOfRows is what a call's rows failed for, if they did.
+func (in *inference) faultOfRows() *fault {
+	if f := in.checkLent(); f != nil {
+		return f
+	}
+
+	// A call has one answer: the first row that failed decides it.
+	calls := in.room.calls
+	if i := slices.IndexFunc(calls, func(c frontend.Call) bool { return c.Err != nil }); i >= 0 {
+		return countedFault(calls[i].Err).forModel(in.model)
+	}
+	return nil
 }
 
 // nameAnswering makes the version that answered the call's own: the newest took it over if the one that was chosen went meanwhile.
@@ -166,7 +177,8 @@ func (g *Gateway) inferRows(ctx context.Context, m *frontend.Model, calls []fron
 	}
 }
 
-// fillBuffers copies each row of the inputs to a registered buffer: the only copy that the gateway makes.
+// fillBuffers copies each row of the inputs to a registered buffer, the only copy that the gateway makes, or has it read where it
+// lies.
 func (g *Gateway) fillBuffers(in *inference) error {
 	r := &in.room
 	r.at, r.ends = sizedZero(r.at, len(in.inputs)), sizedZero(r.ends, len(in.inputs))
@@ -184,28 +196,43 @@ func (g *Gateway) fillBuffers(in *inference) error {
 				in.model.Name, row, n, most)
 		}
 
-		b, err := g.client.Buffer(n)
-		if err != nil {
-			return err
+		b := in.lendRow(g.client, n)
+		if b == nil {
+			var err error
+			if b, err = in.copyRow(g.client, n); err != nil {
+				return err
+			}
 		}
 		r.calls[row].Request = frontend.Request{Model: in.model.Name, Version: in.versionAsked(), Newest: in.wanted == "", Input: b, Priority: in.priority, AccuracyFloor: in.floor, Sequence: in.sequence}
-
-		dst := b.Bytes()[:0]
-		for k := range in.inputs {
-			if t := &in.inputs[k]; t.place.of != nil {
-				// Shared memory is read straight into its place.
-				part := dst[len(dst):][:ends[k]-at[k]]
-				if err := t.place.of.readAt(part, t.place.offset+int64(at[k])); err != nil {
-					return err
-				}
-				dst = dst[:len(dst)+len(part)]
-			} else {
-				dst = append(dst, t.raw[at[k]:ends[k]]...)
-			}
-			at[k] = ends[k]
-		}
+		copy(at, ends)
 	}
 	return nil
+}
+
+// copyRow copies the row of n bytes that room.at and room.ends tell to registered memory.
+func (in *inference) copyRow(client *frontend.Client, n int) (*frontend.Buffer, error) {
+	b, err := client.Buffer(n)
+	if err != nil {
+		return nil, err
+	}
+
+	dst := b.Bytes()
+	for k := range in.inputs {
+		t, at, end := &in.inputs[k], in.room.at[k], in.room.ends[k]
+		part := dst[:end-at]
+		dst = dst[len(part):]
+		if t.place.of == nil {
+			copy(part, t.raw[at:end])
+			continue
+		}
+
+		// Shared memory is read straight into its place.
+		if err := t.place.of.readAt(part, t.place.offset+int64(at)); err != nil {
+			b.Free()
+			return nil, err
+		}
+	}
+	return b, nil
 }
 
 // rowBytes is the size of the row of input k that begins at byte at.

@@ -18,7 +18,8 @@ type Buffer struct {
 	seg  *Segment
 	slot int
 	mem  []byte // the whole slot
-	size int    // asked by the owner; written by Alloc, before any offer
+	data []byte // what is offered: of mem, or lent; written by Alloc and Lend, before any offer
+	kind uint64 // of its keys: 0 or lentKey; written with data
 
 	held    atomic.Bool   // between Alloc and Free
 	key     atomic.Uint64 // live offer, 0 when none; mirrored in the segment's entry
@@ -26,14 +27,14 @@ type Buffer struct {
 	until   atomic.Int64  // node time before which a READ over verbs may still be taking the bytes; 0: none is
 }
 
-// Bytes is the buffer's memory; len is the size asked for.
-func (b *Buffer) Bytes() []byte { return b.mem[:b.size:b.size] }
+// Bytes is the buffer's memory; len is the size asked for. Of a lent one they are what was lent.
+func (b *Buffer) Bytes() []byte { return b.data }
 
 // Offer makes the buffer readable by peers until Withdraw or Free. A second Offer gives a new key.
 // The owner must not write the buffer while it is offered.
 func (b *Buffer) Offer() Remote {
 	b.retract()
-	r := Remote{Key: b.newKey(0), Length: uint32(b.size)}
+	r := Remote{Key: b.newKey(b.kind), Length: uint32(len(b.data))}
 	b.show(r.Key)
 	return r
 }
@@ -45,7 +46,7 @@ func (b *Buffer) Reserve() Remote {
 	if b.key.Load() != 0 {
 		b.Withdraw()
 	}
-	return Remote{Key: b.newKey(lateKey), Length: uint32(b.size)}
+	return Remote{Key: b.newKey(lateKey | b.kind), Length: uint32(len(b.data))}
 }
 
 // Publish makes the buffer readable under what Reserve returned, until Withdraw or Free. The owner
@@ -96,7 +97,7 @@ func FreeAnswered(b *Buffer) {
 	b.Free()
 }
 
-// newKey makes a key of a nonce never used before. kind is 0 or lateKey.
+// newKey makes a key of a nonce never used before. kind is what marks it.
 func (b *Buffer) newKey(kind uint64) uint64 {
 	for {
 		nonce := b.pool.nonce()
@@ -108,9 +109,12 @@ func (b *Buffer) newKey(kind uint64) uint64 {
 
 // show makes a key live.
 func (b *Buffer) show(key uint64) {
-	entryKey, entryLength := b.seg.entry(b.slot)
-	entryLength.Store(uint64(b.size))
-	entryKey.Swap(key) // a full barrier: the bytes written before are seen by who sees the key
+	// Who maps the segment does not find lent bytes there, so that the slot's entry is left as it is.
+	if b.kind != lentKey {
+		entryKey, entryLength := b.seg.entry(b.slot)
+		entryLength.Store(uint64(len(b.data)))
+		entryKey.Swap(key) // a full barrier: the bytes written before are seen by who sees the key
+	}
 	b.key.Store(key)
 	b.pool.offers.Add(1)
 }

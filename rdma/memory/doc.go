@@ -50,8 +50,11 @@ const (
 	SegmentsMax = 1 << segmentBits // of a pool
 )
 
-// lateKey marks, in a key's nonce, an offer that was named before it was made (Reserve).
-const lateKey = uint64(1) << 63
+// What marks an offer in its key's nonce.
+const (
+	lateKey = uint64(1) << 63 // it was named before it was made (Reserve)
+	lentKey = uint64(1) << 62 // its bytes are not the pool's (Lend)
+)
 
 // NoKey is nobody's: it names the last slot of the last segment under a nonce that no pool draws.
 const NoKey = uint64(1)<<(slotBits+segmentBits) | SegmentsMax<<slotBits - 1
@@ -65,6 +68,9 @@ func (r Remote) Segment() int { return int(r.Key >> slotBits & (SegmentsMax - 1)
 // Late tells whether the offer was named before it was made. A READ under such a key may have begun before the bytes
 // were written, so its reader looks at the entry first as well.
 func (r Remote) Late() bool { return r.Key&lateKey != 0 }
+
+// Lent tells whether the bytes lie in no segment: they must be asked of their owner.
+func (r Remote) Lent() bool { return r.Key&lentKey != 0 }
 
 // NarrowOffset makes an Offset of one that came in 64 bits. One that does not fit lies beyond every buffer, and so does
 // the one that stands for it.

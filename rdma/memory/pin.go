@@ -16,15 +16,24 @@ func (p *Pool) Find(r Remote) (Pin, bool) {
 	// sees that the key is gone.
 	pin := Pin{&segs[at].bufs[slot]}
 	pin.buffer.readers.Add(1)
-	if pin.buffer.key.Load() != r.Key || uint64(r.Offset)+uint64(r.Length) > uint64(pin.buffer.size) {
+	if pin.buffer.key.Load() != r.Key || uint64(r.Offset)+uint64(r.Length) > uint64(len(pin.buffer.data)) {
 		pin.Release()
 		return Pin{}, false
 	}
 	return pin, true
 }
 
-// Bytes are those that r names; Find has found it.
-func (p Pin) Bytes(r Remote) []byte { return p.buffer.mem[r.Offset:][:r.Length] }
+// Bytes are those that r names; Find has found it. Lent ones are for Copy alone.
+func (p Pin) Bytes(r Remote) []byte { return p.buffer.data[r.Offset:][:r.Length] }
+
+// Copy takes the bytes that r names. It reports false where they were lent and are not there any more.
+func (p Pin) Copy(dst []byte, r Remote) bool {
+	if p.buffer.kind == lentKey {
+		return CopyShared(dst, p.Bytes(r))
+	}
+	copy(dst, p.Bytes(r))
+	return true
+}
 
 // Holds tells whether the pin holds a buffer.
 func (p Pin) Holds() bool { return p.buffer != nil }

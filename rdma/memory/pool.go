@@ -99,7 +99,7 @@ func (p *Pool) takeBuffer(size int, mayWait bool) (*Buffer, error) {
 	b.seg.live++
 	p.mu.Unlock()
 
-	b.size = size
+	b.data, b.kind = b.mem[:size:size], 0
 	b.until.Store(0)
 	b.held.Store(true)
 	p.live.Add(1)
@@ -124,7 +124,7 @@ func (p *Pool) endQuarantine(class int) bool {
 
 // reclaim puts a buffer back that nobody holds and nobody reads.
 func (p *Pool) reclaim(b *Buffer) {
-	class, stride := classOf(b.size)
+	class, stride := classOf(len(b.mem))
 	p.live.Add(-1)
 	p.liveBytes.Add(-int64(stride))
 
@@ -145,7 +145,7 @@ func (p *Pool) nonce() uint64 {
 	p.noncesMu.Lock()
 	v := p.nonces.Uint64()
 	p.noncesMu.Unlock()
-	return v &^ (1<<(64-nonceBits) - 1) &^ lateKey
+	return v &^ (1<<(64-nonceBits) - 1) &^ (lateKey | lentKey)
 }
 
 // Give returns the segment of a live key, to be read by a peer directly (over verbs or not), or nil if the key is not
@@ -156,6 +156,9 @@ func (p *Pool) Give(key uint64, verbs bool) *Segment {
 		return nil
 	}
 	defer pin.Release()
+	if pin.buffer.kind == lentKey {
+		return nil
+	}
 
 	seg := pin.buffer.seg
 	seg.given.Store(true)
