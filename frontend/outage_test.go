@@ -20,10 +20,10 @@ import (
 func TestOutagesHaveTheirReason(t *testing.T) {
 	c, s := open(t, doubled, frontend.Options{Reconnect: time.Minute})
 	short := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
-		defer cancel()
-		_, err := c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
-		return err
+		return inShort(func(ctx context.Context) error {
+			_, err := c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+			return err
+		})
 	}
 
 	s.Hold()
@@ -64,9 +64,10 @@ func TestSilentSchedulerIsTheReason(t *testing.T) {
 
 	s.Hold()
 	link.silent.Store(int64(300 * time.Millisecond))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
-	defer cancel()
-	_, err = c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+	err = inShort(func(ctx context.Context) error {
+		_, err := c.InferCopy(ctx, "double", []byte{1, 2, 3, 4})
+		return err
+	})
 	if !errors.Is(err, frontend.ErrUnavailable) || !strings.Contains(err.Error(), "not been heard for 300ms") {
 		t.Errorf("got %v, want it to tell of the silence", err)
 	}

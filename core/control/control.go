@@ -118,6 +118,7 @@ type DialOptions struct {
 	TLS     *tls.Config  // nil: plain TCP
 	Patient bool         // a scheduler that is not reached until ctx's deadline is no error: it is tried on until Close
 	Logger  *slog.Logger // nil: silent
+	quiet   int32        // ticks of silence before a scheduler is given up; 0: quietTicks
 }
 
 func (o *DialOptions) checkOptions() error {

@@ -187,7 +187,7 @@ func TestRequestPathAllocatesNothing(t *testing.T) {
 			var back BackendLink
 			var front FrontendLink
 			var err error
-			if o := (DialOptions{Addr: h.addr}); local {
+			if o := (DialOptions{Addr: h.addr, quiet: calm}); local {
 				back, err = h.s.Backend(hello, x)
 				x.set(back)
 				front, _ = h.s.Frontend(wire.FrontendHello{}, newCaller())

@@ -14,7 +14,7 @@ func TestBackendDeathMidBatch(t *testing.T) {
 	c, a := newCaller(), &answered{n: map[uint64]int{}}
 	dead := newRunner(a.add)
 	dead.mute = true
-	b, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, backendHello("m"), dead)
+	b, err := DialBackend(ctx(t), DialOptions{Addr: h.addr, quiet: calm}, backendHello("m"), dead)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // TestKernelSeesADarkBackend: what is sent to it is sent again, and the link stalls before it is given up.
 func TestKernelSeesADarkBackend(t *testing.T) {
 	var log logtest.Buffer
-	h := open(t, ServerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h := open(t, ServerOptions{quiet: quietTicks, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	r := newRunner(nil)
 	link, err := DialBackend(ctx(t), DialOptions{Addr: h.addr}, backendHello("m"), r)
 	if err != nil {

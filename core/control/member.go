@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,7 @@ func (m *member) readSession(conn net.Conn, r *wire.Reader) error {
 	stop := context.AfterFunc(m.g.ctx, func() { w.closeFor(ErrClosed) })
 	defer stop()
 
-	scheduler := &silence{patience: quietTicks}
+	scheduler := &silence{patience: cmp.Or(m.g.o.quiet, quietTicks)}
 	if m.version < leadVersion {
 		scheduler.patience = quietTicksBefore // it pings frontends once a second
 	}

@@ -17,6 +17,13 @@ import (
 	"downbeat.dev/internal/tlstest"
 )
 
+// oneAttempt returns a context that ends as soon as the log that goes with it tells of a first attempt that failed.
+func oneAttempt(t *testing.T) (context.Context, *slog.Logger) {
+	once, cancel := context.WithCancel(ctx(t))
+	t.Cleanup(cancel)
+	return once, slog.New(slog.NewTextHandler(onWrite(cancel), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
 func TestHandshakeRefusals(t *testing.T) {
 	h := open(t, ServerOptions{Token: "secret"})
 	_, err := DialFrontend(ctx(t), DialOptions{Addr: h.addr, Token: "guess"}, wire.FrontendHello{}, newCaller())
@@ -26,9 +33,8 @@ func TestHandshakeRefusals(t *testing.T) {
 	}
 	bad := backendHello("m")
 	bad.Models[0].Profile = []time.Duration{5, 4}
-	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if _, err = DialBackend(short, DialOptions{Addr: h.addr, Token: "secret"}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
+	once, log := oneAttempt(t)
+	if _, err = DialBackend(once, DialOptions{Addr: h.addr, Token: "secret", Logger: log}, bad, newRunner(nil)); err == nil || !strings.Contains(err.Error(), `model "m"`) {
 		t.Errorf("profile that falls: %v", err)
 	}
 	if _, err = DialFrontend(ctx(t), DialOptions{}, wire.FrontendHello{}, newCaller()); err == nil || !strings.Contains(err.Error(), "addr") {
@@ -109,9 +115,8 @@ func TestSessionsLimit(t *testing.T) {
 		}
 		links = append(links, l)
 	}
-	short, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_, err := DialFrontend(short, DialOptions{Addr: h.addr}, wire.FrontendHello{}, newCaller())
+	once, log := oneAttempt(t)
+	_, err := DialFrontend(once, DialOptions{Addr: h.addr, Logger: log}, wire.FrontendHello{}, newCaller())
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "2 sessions are open") {
 		t.Errorf("third session: %v", err)
 	}
@@ -145,12 +150,10 @@ func TestTLS(t *testing.T) {
 	f.Submit([]wire.Submit{{ID: 1, Model: c.models["m"].ID, Budget: 20e9}})
 	waitFor(t, "an answer", func() bool { return a.total() == 1 })
 
-	// A dial that is given up tells why its latest attempt failed: it is given up once its log names the first.
-	short, cancel := context.WithCancel(ctx(t))
-	defer cancel()
-	log := slog.New(slog.NewTextHandler(onWrite(cancel), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	// A dial that is given up tells why its latest attempt failed.
+	once, log := oneAttempt(t)
 	var stranger x509.UnknownAuthorityError
-	if _, err := DialFrontend(short, DialOptions{Addr: h.addr, TLS: &tls.Config{}, Logger: log}, wire.FrontendHello{}, newCaller()); !errors.As(err, &stranger) {
+	if _, err := DialFrontend(once, DialOptions{Addr: h.addr, TLS: &tls.Config{}, Logger: log}, wire.FrontendHello{}, newCaller()); !errors.As(err, &stranger) {
 		t.Errorf("an unknown certificate: %v", err)
 	}
 	var refused *RefusedError

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type ServerOptions struct {
 	WriteQueueMax int
 	Standby       bool         // another scheduler may lead: this one does only after Lead
 	Logger        *slog.Logger // nil: silent
+	quiet         int32        // ticks of silence before a peer is given up; 0: quietTicks
 }
 
 // Server is the scheduler's side: it turns connections, and calls within the process, into
@@ -127,7 +129,7 @@ func tryAgain(err error) bool {
 func (s *Server) acceptConnection(conn net.Conn) {
 	setUserTimeout(conn)
 	c := &session{s: s, raw: conn, conn: conn, ended: make(chan struct{})}
-	c.alive.patience = quietTicks
+	c.alive.patience = cmp.Or(s.o.quiet, quietTicks)
 
 	// Checked and counted under one lock, so that Close waits for every connection that was taken in.
 	s.mu.Lock()

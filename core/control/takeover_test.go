@@ -26,15 +26,15 @@ type pair struct {
 	f    FrontendLink
 }
 
-// openPair has the first scheduler lead in epoch 1. through may put something between the peers and a
-// scheduler; nil: nothing.
-func openPair(t *testing.T, through func(i int, addr string) string) *pair {
+// openPair has the first scheduler lead in epoch 1. quiet is the links' patience, in ticks. through may put something between
+// the peers and a scheduler; nil: nothing.
+func openPair(t *testing.T, quiet int32, through func(i int, addr string) string) *pair {
 	t.Helper()
 	p := &pair{t: t, c: newCaller(), a: &answered{n: map[uint64]int{}}}
 	var addrs []string
 	for i := range p.s {
 		p.log[i] = new(logtest.Buffer)
-		p.s[i] = open(t, ServerOptions{Standby: true, Logger: slog.New(slog.NewTextHandler(p.log[i], nil))})
+		p.s[i] = open(t, ServerOptions{Standby: true, quiet: quiet, Logger: slog.New(slog.NewTextHandler(p.log[i], nil))})
 		addr := p.s[i].addr
 		if through != nil {
 			addr = through(i, addr)
@@ -46,13 +46,13 @@ func openPair(t *testing.T, through func(i int, addr string) string) *pair {
 	p.addr = strings.Join(addrs, ",")
 
 	p.r = newRunner(p.a.add)
-	b, err := DialBackend(ctx(t), DialOptions{Addr: p.addr}, backendHello("m"), p.r)
+	b, err := DialBackend(ctx(t), DialOptions{Addr: p.addr, quiet: quiet}, backendHello("m"), p.r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.r.set(b)
 	t.Cleanup(func() { b.Close() })
-	if p.f, err = DialFrontend(ctx(t), DialOptions{Addr: p.addr}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, p.c); err != nil {
+	if p.f, err = DialFrontend(ctx(t), DialOptions{Addr: p.addr, quiet: quiet}, wire.FrontendHello{Name: "f", DataAddr: "addr-of-f"}, p.c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.f.Close() })
@@ -87,7 +87,7 @@ func (p *pair) ask(id uint64) {
 // TestStandbyIsWarm: when the leader's process ends, the standby hears so of the GPUs, and from the moment
 // that it leads it serves, with all that it needs to know.
 func TestStandbyIsWarm(t *testing.T) {
-	p := openPair(t, nil)
+	p := openPair(t, calm, nil)
 	p.ask(1)
 	p.s[0].close()
 	p.view(1, "the standby hears that the leader is lost", func(v View) bool { return v.Epoch == 1 && v.Lost == 1 && v.GPUs == 1 })
@@ -103,7 +103,7 @@ func TestStandbyIsWarm(t *testing.T) {
 // TestOldLeaderOrdersNothing: while the old leader still believes that it leads, and has its links, its
 // orders are not obeyed; once it hears of the new epoch it stands by and can lead again.
 func TestOldLeaderOrdersNothing(t *testing.T) {
-	p := openPair(t, nil)
+	p := openPair(t, calm, nil)
 	p.ask(1)
 	p.s[1].s.Lead(2)
 	p.c.until(t, "the frontend follows the new leader", func() bool { return p.c.ups == 2 })
@@ -111,7 +111,7 @@ func TestOldLeaderOrdersNothing(t *testing.T) {
 
 	// A peer that only knows the old leader has it order batches.
 	old := newCaller()
-	f, err := DialFrontend(ctx(t), DialOptions{Addr: p.s[0].addr}, wire.FrontendHello{Name: "left behind"}, old)
+	f, err := DialFrontend(ctx(t), DialOptions{Addr: p.s[0].addr, quiet: calm}, wire.FrontendHello{Name: "left behind"}, old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestSilentLeaderIsLost(t *testing.T) {
 	for name, cut := range map[string]struct{ up, down bool }{"both ways": {true, true}, "to the leader": {true, false}, "from the leader": {false, true}} {
 		t.Run(name, func(t *testing.T) {
 			var dark *cutter
-			p := openPair(t, func(i int, addr string) string {
+			p := openPair(t, 4*quietTicks, func(i int, addr string) string {
 				if i == 1 {
 					return addr
 				}
@@ -277,7 +277,7 @@ func TestEarlierPeersNeedTheLeader(t *testing.T) {
 // TestStandbyLearns: what the leader has measured reaches who stands by, once a second, and who is not the
 // leader does not teach.
 func TestStandbyLearns(t *testing.T) {
-	p := openPair(t, nil)
+	p := openPair(t, calm, nil)
 	next := uint64(0)
 	type told struct {
 		leads bool
@@ -290,7 +290,7 @@ func TestStandbyLearns(t *testing.T) {
 	stop := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- DialStandby(contextUntil(stop), DialOptions{Addr: p.addr}, "s", Lessons{
+		ended <- DialStandby(contextUntil(stop), DialOptions{Addr: p.addr, quiet: calm}, "s", Lessons{
 			Learned: func(all []wire.Learned) { mu.Lock(); rates = all; mu.Unlock() },
 			Lead: func(l wire.Lead) {
 				if l.Leads {

@@ -129,7 +129,7 @@ func TestAFrameWhoseResultIsGoneEndsWithItsReason(t *testing.T) {
 	a := openHeld(t, client, app.Options{}, leave)
 	defer a.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := a.Run(ctx, app.Frame{Inputs: [][]byte{{1}}})
 	if s := a.Stats(); !errors.Is(err, frontend.ErrUnavailable) || s.Failed != 1 {

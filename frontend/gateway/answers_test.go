@@ -130,7 +130,7 @@ func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 
 // Who asks and never reads is cut off, and its answer's memory is free again.
 func TestReadersWhoNeverRead(t *testing.T) {
-	g, rest, rpc, _ := serveWide(t, func(g *Gateway) { g.times.answer = 100 * time.Millisecond })
+	g, rest, rpc, _ := serveWide(t, func(g *Gateway) { g.times.answer = time.Second })
 
 	s, err := net.Dial("tcp", rest)
 	if err != nil {

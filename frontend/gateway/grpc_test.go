@@ -195,24 +195,28 @@ func TestGRPCDeadlineAndCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Hold()
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); status.Code(err) != codes.DeadlineExceeded {
-		t.Error(err)
+	within := 300 * time.Millisecond
+	for ; len(s.Waiting()) == 0 && within < time.Minute; within *= 4 { // a busy host may take it all before the request is submitted
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); status.Code(err) != codes.DeadlineExceeded {
+			t.Error(err)
+		}
+		cancel()
 	}
-	if m := s.Waiting(); len(m) != 1 || m[0].Budget > int64(300*time.Millisecond) {
+	if m := s.Waiting(); len(m) == 0 || m[0].Budget > int64(within/4) {
 		t.Errorf("submitted %+v", m)
 	}
-	until(t, func() bool { return len(s.Canceled()) == 1 })
-	ctx, cancel = context.WithCancel(context.Background())
+	until(t, func() bool { return len(s.Canceled()) == len(s.Waiting()) })
+	before := len(s.Waiting())
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		until(t, func() bool { return len(s.Waiting()) == 2 })
+		until(t, func() bool { return len(s.Waiting()) == before+1 })
 		cancel()
 	}()
 	if _, err := c.ModelInfer(ctx, sumRequest(floats(1, 2), floats(1, 2))); status.Code(err) != codes.Canceled {
 		t.Error(err)
 	}
-	until(t, func() bool { return len(s.Canceled()) == 2 })
+	until(t, func() bool { return len(s.Canceled()) == before+1 })
 }
 
 func TestGRPCMetadata(t *testing.T) {
