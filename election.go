@@ -20,7 +20,7 @@ func (s *System) joinElection(t *tls.Config) {
 	// The name tells people who leads: host, address and process.
 	host, _ := os.Hostname()
 	name := fmt.Sprintf("%s %s %d", host, s.config.Listen, os.Getpid())
-	c := &lead.Candidate{Store: s.config.Election, Scheduler: s.server, Name: name, Logger: s.log}
+	c := &lead.Candidate{Store: s.config.Election, Scheduler: s.server, Name: name, Logger: s.logOf("core")}
 
 	// The election outlives Start, whose ctx only bounds the beginning.
 	ctx, cancel := context.WithCancel(context.Background())

@@ -35,7 +35,7 @@ func (s *System) openScheduler(context.Context) error {
 		return fmt.Errorf("accuracy.floors: %w", err)
 	}
 
-	e, err := engine.New(engine.Options{QueueMax: s.config.QueueMax, Prompt: s.config.Prompt, Floors: floors, Epoch: s.config.Cluster.Epoch, Logger: s.log})
+	e, err := engine.New(engine.Options{QueueMax: s.config.QueueMax, Prompt: s.config.Prompt, Floors: floors, Epoch: s.config.Cluster.Epoch, Logger: s.logOf("core")})
 	if err != nil {
 		return fmt.Errorf("start scheduler: %w", err)
 	}
@@ -50,7 +50,7 @@ func (s *System) openScheduler(context.Context) error {
 		return err
 	}
 
-	s.server = control.NewServer(e, control.ServerOptions{Token: s.token, TLS: t, Standby: s.config.Election != nil, Logger: s.log})
+	s.server = control.NewServer(e, control.ServerOptions{Token: s.token, TLS: t, Standby: s.config.Election != nil, Logger: s.logOf("core")})
 	s.onClose(s.server.Close)
 	s.process.Register(s.leadMetrics()...)
 	if s.config.Listen == "" {
@@ -97,7 +97,7 @@ func (s *System) addProcessors(threads int) {
 // dataPlane is the configuration of a client's or a backend's data plane.
 func (s *System) dataPlane() (rdma.Config, error) {
 	t, err := s.config.PeerTLS()
-	c := rdma.Config{Listen: s.config.Data, Token: s.token, TLS: t, Logger: s.log}
+	c := rdma.Config{Listen: s.config.Data, Token: s.token, TLS: t, Logger: s.logOf("rdma")}
 
 	// Without a list the data plane takes the best provider that this host has.
 	if s.config.Provider != "auto" {
@@ -124,7 +124,7 @@ func (s *System) openBackend(ctx context.Context) error {
 
 	o := backend.Options{Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS, Models: s.config.Models, Strict: s.config.Protocol.StrictModels,
 		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery, State: s.config.Repository.StateDir,
-		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.log}
+		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.logOf("backend")}
 
 	// In one process the backend's session is a call.
 	if s.server != nil {
@@ -162,7 +162,7 @@ func (s *System) startLearners(b *backend.Service, repositories, library string)
 			s.log.Error("models are not trained", "err", err)
 		}
 		for _, name := range all {
-			l, err := learn.StartLive(b.Backend, dir, name, library, s.log)
+			l, err := learn.StartLive(b.Backend, dir, name, library, s.logOf("backend"))
 			switch {
 			case err != nil:
 				s.log.Error("model is not trained", "model", name, "err", err)
@@ -190,7 +190,7 @@ func (s *System) openClient(ctx context.Context) error {
 
 	host, _ := os.Hostname()
 	o := frontend.Options{Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS,
-		Data: frontend.DataPlane{Listen: data.Listen, Providers: data.Providers, TLS: data.TLS}, Logger: s.log}
+		Data: frontend.DataPlane{Listen: data.Listen, Providers: data.Providers, TLS: data.TLS, Logger: data.Logger}, Logger: s.logOf("frontend")}
 
 	// In one process the client's link is a call.
 	if s.server != nil {
@@ -233,10 +233,10 @@ func (s *System) openGateway(ctx context.Context) error {
 
 	// Both ports are open before anything else may fail: each error from here closes them.
 	p := &s.config.Protocol
-	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevel: s.level, Access: s.access,
-		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Process: s.process, Logger: s.log}
+	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevels: s.levels, Access: s.access,
+		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Process: s.process, Logger: s.logOf("frontend")}
 	if p.ClientTokensFile != "" {
-		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.log); err != nil {
+		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
 			return errors.Join(err, rest.Close(), rpc.Close())
 		}
 	}

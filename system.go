@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"downbeat.dev/core/control"
 	"downbeat.dev/core/engine"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/core/observe/levels"
 	"downbeat.dev/deploy"
 	"downbeat.dev/deploy/loglimit"
 	"downbeat.dev/frontend"
@@ -29,7 +31,8 @@ type System struct {
 	config Config
 	token  string
 	log    *slog.Logger
-	level  *slog.LevelVar // of log; nil: it is the caller's
+	lines  slog.Handler   // what all rooms' lines are written to; nil: log is the caller's
+	levels *levels.Levels // of the rooms; nil: log is the caller's
 	access *slog.Logger   // of inference calls; nil: they have no log
 	failed chan error     // the first part that ends by itself
 	closes []func(context.Context) error
@@ -105,16 +108,31 @@ func (s *System) openLog() error {
 		return nil
 	}
 
-	// The level can be changed while the system runs, by the log settings extension.
-	s.level = new(slog.LevelVar)
-	if err := s.level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+	// Levels can be changed while the system runs, by the log settings extension.
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return fmt.Errorf("log_level: %w", err)
 	}
-	s.log = slog.New(loglimit.New(slog.NewTextHandler(c.Log, &slog.HandlerOptions{Level: s.level})))
+	s.levels = levels.New(level)
+	if err := s.levels.SetRooms(c.LogRooms); err != nil {
+		return fmt.Errorf("log_rooms: %w", err)
+	}
+
+	// Rooms decide what is written: behind them everything is.
+	s.lines = loglimit.New(slog.NewTextHandler(c.Log, &slog.HandlerOptions{Level: slog.Level(math.MinInt)}))
+	s.log = s.logOf("")
 	if c.Protocol.AccessLog {
 		s.access = slog.New(slog.NewTextHandler(c.Log, nil)) // not limited: every call has its line
 	}
 	return nil
+}
+
+// logOf is the log of a room's lines.
+func (s *System) logOf(room string) *slog.Logger {
+	if s.levels == nil {
+		return s.log
+	}
+	return slog.New(s.levels.Handler(room, s.lines))
 }
 
 // openParts opens the parts in the order in which they need each other.

@@ -222,6 +222,38 @@ func TestWarnsOfWhatItOpens(t *testing.T) {
 	}
 }
 
+// TestLogsByRoom: rooms of one process have levels of their own, in its configuration, and lines say whose they are.
+func TestLogsByRoom(t *testing.T) {
+	var log logtest.Buffer
+	c := emulated(t, Scheduler|Backend|Client|Gateway)
+	c.Listen, c.LogLevel, c.LogRooms, c.Log = "", "info", "rdma=error,backend=debug", &log
+	s := start(t, c)
+	s.logOf("rdma").Warn("unheard")
+	s.logOf("backend").Debug("heard")
+	text := log.String()
+	if strings.Contains(text, "unheard") || !strings.Contains(text, "level=DEBUG msg=heard room=backend") || !strings.Contains(text, "room=frontend") || strings.Contains(text, "room=rdma") {
+		t.Errorf("log: %s", text)
+	}
+
+	// The gateway's clients change the same levels.
+	r, err := http.Post("http://"+s.Config().HTTP+"/v2/logging", "application/json", strings.NewReader(`{"log_rooms":"rdma=warn"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	s.logOf("rdma").Warn("now heard")
+	if !strings.Contains(log.String(), `msg="now heard" room=rdma`) {
+		t.Errorf("after /v2/logging (%s): %s", r.Status, log.String())
+	}
+	http.DefaultClient.CloseIdleConnections()
+
+	bad := emulated(t, Scheduler)
+	bad.LogRooms = "gpu=debug"
+	if _, err := newSystem(bad); err == nil || !strings.Contains(err.Error(), "log_rooms") {
+		t.Errorf("a room that is not there: %v", err)
+	}
+}
+
 // fullListener is a listener of a process without a descriptor left; then it is closed.
 type fullListener struct {
 	net.Listener

@@ -35,6 +35,7 @@ type Config struct {
 	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
 	QueueMax  int     `yaml:"queue_max"`  // requests queued per model before new ones are rejected
 	LogLevel  string  `yaml:"log_level"`  // debug, info, warn or error
+	LogRooms  string  `yaml:"log_rooms"`  // levels of single rooms, such as rdma=debug
 
 	Cluster  Cluster  `yaml:"cluster"`  // what holds several hosts together
 	Protocol Protocol `yaml:"protocol"` // what clients of the gateway see beyond its plain calls

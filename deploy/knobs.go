@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"downbeat.dev/core/observe/levels"
 	"downbeat.dev/core/observe/tracing"
 )
 
@@ -37,6 +38,8 @@ var Rooms = []Room{
 			field: func(c *Config) any { return &c.Cluster.TLSName }, check: checkTLSName},
 		{Name: "log_level", Default: "info", Help: "`level`: debug, info, warn or error",
 			field: func(c *Config) any { return &c.LogLevel }, check: func(c *Config) error { return checkOneOf(c.LogLevel, "debug", "info", "warn", "error") }},
+		{Name: "log_rooms", Default: "", Help: "levels of single rooms, a `list` such as rdma=debug,backend=warn; rooms are core, rdma, backend and frontend",
+			field: func(c *Config) any { return &c.LogRooms }, check: func(c *Config) error { return levels.CheckRooms(c.LogRooms) }},
 	}},
 
 	{"core", "the scheduler", []Knob{

@@ -1,7 +1,9 @@
 package frontend
 
 import (
+	"cmp"
 	"crypto/tls"
+	"log/slog"
 	"time"
 
 	"downbeat.dev/rdma"
@@ -25,13 +27,14 @@ type DataPlane struct {
 	TLS       *tls.Config   // for TCP; leaves verbs out unless Providers names it. Nil: none
 	PoolBytes int64         // bound of registered memory; 1 GiB when 0
 	Stall     time.Duration // a backend that makes no progress for so long is cut; 2 s when 0
+	Logger    *slog.Logger  // nil: the client's
 }
 
 // openNode opens the data plane; outputs come to receive.
 func (o *Options) openNode(receive func(*rdma.Peer, []byte)) (*rdma.Node, error) {
 	d := &o.Data
 	return rdma.Open(rdma.Config{Listen: d.Listen, Advertise: d.Advertise, Providers: d.Providers, TLS: d.TLS, PoolBytes: d.PoolBytes,
-		Stall: d.Stall, Token: o.Token, Logger: o.Logger, Receive: receive})
+		Stall: d.Stall, Token: o.Token, Logger: cmp.Or(d.Logger, o.Logger), Receive: receive})
 }
 
 // DataStats is what a client's data plane counts.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -258,48 +257,6 @@ func TestConformanceFailedModels(t *testing.T) {
 		g.grpc.Stop()
 		if err := errors.Join(c.Close(), s.Close()); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// TestConformanceLogging: the log settings extension, and the access log by request id and trace.
-func TestConformanceLogging(t *testing.T) {
-	var log strings.Builder
-	level := new(slog.LevelVar)
-	server, _ := rest(t, Options{LogLevel: level, Access: slog.New(slog.NewTextHandler(&log, nil))})
-	settings := func(method, body string) (int, string) {
-		code, _, text := call(t, method, server.URL+"/v2/logging", strings.NewReader(body))
-		return code, string(text)
-	}
-	if code, text := settings("GET", ""); code != 200 || text != `{"log_error":true,"log_file":"","log_format":"default","log_info":true,"log_verbose_level":0,"log_warning":true}` {
-		t.Errorf("%d %s", code, text)
-	}
-	for body, want := range map[string]slog.Level{`{"log_verbose_level":1}`: slog.LevelDebug, `{"log_verbose_level":0,"log_info":false}`: slog.LevelWarn,
-		`{"log_verbose_level":0,"log_info":false,"log_warning":false}`: slog.LevelError, `{"log_verbose_level":0,"log_info":true,"log_warning":true,"log_file":""}`: slog.LevelInfo} {
-		if code, text := settings("POST", body); code != 200 || level.Level() != want {
-			t.Errorf("%s: %d %s, level %v, want %v", body, code, text, level.Level(), want)
-		}
-		level.Set(slog.LevelInfo)
-	}
-	for _, body := range []string{`{"log_file":"/tmp/x"}`, `{"log_info":3}`, `{"log_verbose_level":-1}`, `{"log_nonsense":true}`, `[`} {
-		if code, text := settings("POST", body); code != 400 || level.Level() != slog.LevelInfo {
-			t.Errorf("%s: %d %s, level %v", body, code, text, level.Level())
-		}
-	}
-
-	const trace = "0af7651916cd43dd8448eb211c80319c"
-	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(sumBody), "Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
-	call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(strings.Replace(sumBody, "[1,2]}", "[-2,2]}", 1)), "Traceparent", "nonsense")
-	call(t, "POST", server.URL+"/v2/models/nope/infer", strings.NewReader(sumBody))
-	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) != 3 {
-		t.Errorf("%d lines of 3 calls: %q", len(lines), lines)
-	}
-	for i, want := range [][]string{{"protocol=rest", "model=sum", "version=1", "id=q", "rows=1", "trace=" + trace, "outcome=ok"}, {"id=q", "status=429", "outcome=queue_full"}, {"model=nope", "status=404", "outcome=unknown_model"}} {
-		for _, w := range want {
-			if i >= len(lines) || !strings.Contains(lines[i], w) {
-				t.Fatalf("access log %q: line %d lacks %s", lines, i, w)
-			}
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"downbeat.dev/core/guard"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/core/observe/levels"
 	"downbeat.dev/core/observe/spans"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/clients"
@@ -40,8 +41,8 @@ type Options struct {
 	Tracer trace.Tracer
 	// TraceRate, if set, is what the trace settings extension changes; else it is refused.
 	TraceRate spans.Rate
-	// LogLevel, if set, is what the log settings extension changes; else it is refused.
-	LogLevel *slog.LevelVar
+	// LogLevels, if set, are what the log settings extension changes; else it is refused.
+	LogLevels *levels.Levels
 	// StrictReadiness makes the gateway unready while a model of some backend cannot be served.
 	StrictReadiness bool
 	// ClientMemory lets clients of this host register shared memory objects of the gateway's user and keep tensors in them.

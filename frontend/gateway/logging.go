@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"downbeat.dev/core/guard"
+	"downbeat.dev/core/observe/levels"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
@@ -18,9 +19,9 @@ import (
 
 // logSettings are what the extension tells.
 func (g *Gateway) logSettings() map[string]any {
-	level := slog.LevelInfo
-	if g.o.LogLevel != nil {
-		level = g.o.LogLevel.Level()
+	level, rooms := slog.LevelInfo, ""
+	if g.o.LogLevels != nil {
+		level, rooms = g.o.LogLevels.Level(), g.o.LogLevels.RoomsText()
 	}
 
 	// slog has one level for details, so that the verbosity is 0 or 1.
@@ -28,16 +29,25 @@ func (g *Gateway) logSettings() map[string]any {
 	if level <= slog.LevelDebug {
 		verbose = 1
 	}
-	return map[string]any{"log_file": "", "log_format": "default", "log_verbose_level": verbose,
+	settings := map[string]any{"log_file": "", "log_format": "default", "log_verbose_level": verbose,
 		"log_info": level <= slog.LevelInfo, "log_warning": level <= slog.LevelWarn, "log_error": level <= slog.LevelError}
+
+	// Triton has no such setting, and its clients compare what they are told with what they know.
+	if rooms != "" {
+		settings[logRooms] = rooms
+	}
+	return settings
 }
+
+// logRooms is the setting that says the levels of single rooms, as log_rooms of the configuration does.
+const logRooms = "log_rooms"
 
 // setLog changes settings; those that are not named stay as they are. Values are bool, int64 or string.
 func (g *Gateway) setLog(changes map[string]any) *fault {
 	if len(changes) == 0 {
 		return nil
 	}
-	if g.o.LogLevel == nil {
+	if g.o.LogLevels == nil {
 		return invalidFault("log settings: they cannot be changed here")
 	}
 
@@ -58,13 +68,25 @@ func (g *Gateway) setLog(changes map[string]any) *fault {
 				return invalidFault("log setting %s: %v: must be a whole number, 0 or more", name, value)
 			}
 			now[name] = int(min(n, 1))
+		case logRooms:
+			list, ok := value.(string)
+			if !ok {
+				return invalidFault("log setting %s: %v: must be a text", name, value)
+			}
+			if err := levels.CheckRooms(list); err != nil {
+				return invalidFault("log setting %s: %v", name, err)
+			}
+			now[name] = list
 		default:
 			if value != now[name] {
-				return invalidFault("log setting %s: %.40v: cannot be changed; log_info, log_warning, log_error and log_verbose_level can", name, value)
+				return invalidFault("log setting %s: %.40v: cannot be changed; log_info, log_warning, log_error, log_verbose_level and log_rooms can", name, value)
 			}
 		}
 	}
-	g.o.LogLevel.Set(levelOf(now))
+	g.o.LogLevels.Set(levelOf(now))
+	if list, ok := now[logRooms].(string); ok {
+		_ = g.o.LogLevels.SetRooms(list) // it has been checked
+	}
 	return nil
 }
 

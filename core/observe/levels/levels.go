@@ -1,0 +1,136 @@
+// Package levels says from which level on a process writes its log: one level for all lines, and others for the lines of
+// single rooms, so that one part can be looked at closely while the rest stays quiet. Both can be changed while the process runs.
+package levels
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Rooms are those whose lines may have a level of their own: the sections of the configuration.
+var Rooms = []string{"core", "rdma", "backend", "frontend"}
+
+// attribute names a line's room.
+const attribute = "room"
+
+// Levels are the levels of a process. Their methods may be called from any goroutine.
+type Levels struct {
+	all   slog.LevelVar
+	rooms atomic.Pointer[map[string]slog.Level] // of rooms that have their own; never changed, only replaced
+}
+
+// New returns levels that are the same for all rooms.
+func New(all slog.Level) *Levels {
+	l := &Levels{}
+	l.all.Set(all)
+	l.rooms.Store(&map[string]slog.Level{})
+	return l
+}
+
+// Level is that of all rooms without one of their own.
+func (l *Levels) Level() slog.Level { return l.all.Level() }
+
+// Set sets it.
+func (l *Levels) Set(all slog.Level) { l.all.Set(all) }
+
+// LevelOf is the level of one room.
+func (l *Levels) LevelOf(room string) slog.Level {
+	if own, ok := (*l.rooms.Load())[room]; ok {
+		return own
+	}
+	return l.all.Level()
+}
+
+// SetRooms sets the levels of single rooms, by a list such as "rdma=debug,backend=warn"; rooms that are not named have none of their own
+// any more.
+func (l *Levels) SetRooms(list string) error {
+	rooms, err := parse(list)
+	if err == nil {
+		l.rooms.Store(&rooms)
+	}
+	return err
+}
+
+// RoomsText is the list that SetRooms would take, in the order of Rooms.
+func (l *Levels) RoomsText() string {
+	var all []string
+	own := *l.rooms.Load()
+	for _, room := range Rooms {
+		if level, ok := own[room]; ok {
+			all = append(all, room+"="+strings.ToLower(level.String()))
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// CheckRooms tells what is wrong with a list for SetRooms.
+func CheckRooms(list string) error {
+	_, err := parse(list)
+	return err
+}
+
+func parse(list string) (map[string]slog.Level, error) {
+	rooms := map[string]slog.Level{}
+	if list == "" {
+		return rooms, nil
+	}
+	for one := range strings.SplitSeq(list, ",") {
+		room, text, ok := strings.Cut(strings.TrimSpace(one), "=")
+		if !ok {
+			return nil, fmt.Errorf("%.40q is not allowed: want a list of room=level, such as rdma=debug,backend=warn", one)
+		}
+		if !slices.Contains(Rooms, room) {
+			return nil, fmt.Errorf("room %.40q is not allowed: want one of %s", room, strings.Join(Rooms, ", "))
+		}
+		if _, twice := rooms[room]; twice {
+			return nil, fmt.Errorf("room %q twice is not allowed: want each once", room)
+		}
+
+		// As in log_level: slog's own form would take "info+3" as well.
+		i := slices.Index([]string{"debug", "info", "warn", "error"}, text)
+		if i < 0 {
+			return nil, fmt.Errorf("%s=%.40q is not allowed: want debug, info, warn or error", room, text)
+		}
+		rooms[room] = slog.LevelDebug + 4*slog.Level(i)
+	}
+	return rooms, nil
+}
+
+// Handler returns what writes a room's lines to next, named by an attribute, from the room's level on; "" is no room's. What next itself leaves out
+// by its level stays out.
+func (l *Levels) Handler(room string, next slog.Handler) slog.Handler {
+	if room != "" {
+		next = next.WithAttrs([]slog.Attr{slog.String(attribute, room)})
+	}
+	return &handler{next, l, room}
+}
+
+type handler struct {
+	next   slog.Handler
+	levels *Levels
+	room   string
+}
+
+// Enabled implements slog.Handler.
+func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= h.levels.LevelOf(h.room) && h.next.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(ctx context.Context, r slog.Record) error { return h.next.Handle(ctx, r) }
+
+// WithAttrs implements slog.Handler.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.next.WithAttrs(attrs), h.levels, h.room}
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	return &handler{h.next.WithGroup(name), h.levels, h.room}
+}
+
+var _ slog.Handler = (*handler)(nil)
