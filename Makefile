@@ -45,14 +45,17 @@ release: ## static binaries for linux amd64 and arm64 with checksums, in out/rel
 	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(RELEASE)-linux-$$arch ./cmd/downbeat; done
 	cd out/release && sha256sum downbeat-* > SHA256SUMS && sha256sum -c SHA256SUMS
 
+# Go's own limit of ten minutes a package is not enough where other work has most of the processors.
+TESTTIME := -timeout 40m
+
 test: ort lint ## everything that needs no hardware
-	$(GO) test $(PKGS)
+	$(GO) test $(TESTTIME) $(PKGS)
 
 conformance: ort ## the protocol's pages and Triton's extensions, point by point, also over real models
 	$(GO) test -count=1 -v -run 'Conformance|EveryField|TritonNames|FeaturesAreShown' ./frontend/gateway ./cmd/downbeat ./core/repo ./internal/lint
 
 race: ort ## the tests under the race detector, shuffled
-	$(GO) test -race -shuffle=on $(PKGS)
+	$(GO) test -race -shuffle=on $(TESTTIME) $(PKGS)
 
 # Until Go 1.27 a fuzz run can end as "context deadline exceeded" when its time is up (go.dev/issue/75804). That
 # alone, without an input that failed, is run again.

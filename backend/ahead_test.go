@@ -268,7 +268,7 @@ func TestAPinnedExecutorRunsOneBatchAtATime(t *testing.T) {
 	r.checkOutput(running.Items[0].ID, in[running.Items[0].ID])
 	r.drain()
 	r.Link(true, nil)
-	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
+	r.meetFrontend(wire.Peer{Frontend: 1, DataAddr: r.front.node.Addr()})
 	release := make(chan struct{})
 	r.emus[0].Inject(emu.Fault{Op: "launch", Device: cuda.Fault{Hang: true, Until: release}})
 	a, _ := r.batch(7, 1)

@@ -220,7 +220,7 @@ func TestTooManyBatches(t *testing.T) {
 
 // TestFetchOverlapsExecution wants the next batch's inputs to be there before its turn.
 func TestFetchOverlapsExecution(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 300 * time.Millisecond, batchMax: 1})
+	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1})
 	a, _ := r.batch(1, 1)
 	b, _ := r.batch(2, 1)
 	r.Execute([]wire.Execute{a, b})
@@ -251,7 +251,7 @@ func TestLinkLost(t *testing.T) {
 	id = ahead.Items[0].ID
 	r.checkOutput(id, behind[id]) // the GPU had it
 	r.Link(true, nil)
-	r.Peers([]wire.Peer{{Frontend: 9, DataAddr: r.front.node.Addr()}}) // numbers change with the session
+	r.meetFrontend(wire.Peer{Frontend: 9, DataAddr: r.front.node.Addr()}) // numbers change with the session
 	again, in := r.batch(3, 1)
 	again.Items[0].Frontend = 9
 	r.Execute([]wire.Execute{again})
@@ -397,7 +397,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer quiet.Close()
-	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: quiet.Addr()}})
+	r.meetFrontend(wire.Peer{Frontend: 1, DataAddr: quiet.Addr()})
 	for i := range e.Items {
 		b, err := quiet.Alloc(r.model.InBytes)
 		if err != nil {

@@ -283,8 +283,18 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	r.attach(o.link)
 	r.Link(true, nil)
-	r.Peers([]wire.Peer{{Frontend: 1, DataAddr: r.front.node.Addr()}})
+	r.meetFrontend(wire.Peer{Frontend: 1, DataAddr: r.front.node.Addr()})
 	return r
+}
+
+// meetFrontend names a frontend and waits for its connection: what is asked of one that is still being connected after a while is
+// left to others, and on a busy host that while may be over before the first batch.
+func (r *rig) meetFrontend(p wire.Peer) {
+	r.t.Helper()
+	r.Peers([]wire.Peer{p})
+	if !until(func() bool { return r.peers.byID[p.Frontend].conn.Load() != nil }) {
+		r.t.Fatalf("frontend %d is never connected", p.Frontend)
+	}
 }
 
 // input returns a random input payload.

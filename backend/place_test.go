@@ -149,7 +149,9 @@ func TestModelsComeAndGoUnderLoad(t *testing.T) {
 // TestUnloadWaitsForBatchesUnderWay unloads a model while a batch of it runs: that one is answered, one that comes is
 // given back, and the model is gone after.
 func TestUnloadWaitsForBatchesUnderWay(t *testing.T) {
-	r := newRig(t, rigOptions{alpha: 300 * time.Millisecond, batchMax: 1})
+	r := newRig(t, rigOptions{alpha: time.Second, batchMax: 1}) // a GPU hangs that takes several times as long
+	looked := make(chan struct{})
+	r.spy().wait = func(int) { <-looked } // the batch runs until then
 	first, inputs := r.batch(1, 1)
 	r.Execute([]wire.Execute{first})
 	r.waitFlying(1)
@@ -165,6 +167,7 @@ func TestUnloadWaitsForBatchesUnderWay(t *testing.T) {
 	late, _ := r.batch(2, 1)
 	r.Execute([]wire.Execute{late})
 	r.checkFailures(2, wire.ItemFailure{Reason: model.NoBackend})
+	close(looked)
 	for id, in := range inputs {
 		r.checkOutput(id, in)
 	}

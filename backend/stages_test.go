@@ -11,7 +11,7 @@ import (
 // protocol 7 gets the results that it knows.
 func TestResultsTellStages(t *testing.T) {
 	r := newRig(t, rigOptions{alpha: time.Millisecond, batchMax: 2})
-	r.Peers([]wire.Peer{{Frontend: 2, DataAddr: r.front.node.Addr(), Staged: true}})
+	r.meetFrontend(wire.Peer{Frontend: 2, DataAddr: r.front.node.Addr(), Staged: true})
 	for frontend, staged := range map[uint32]bool{1: false, 2: true} {
 		e, inputs := r.batch(uint64(frontend), 2)
 		for i := range e.Items {

@@ -96,7 +96,7 @@ func TestStalledFrontend(t *testing.T) {
 	addr := freePort(t) // the node tells the valve's address instead of its own
 	v.to.Store(&addr)
 	slow := newStub(t, rdma.Config{Providers: []string{"tcp"}, Listen: addr, Advertise: v.ln.Addr().String(), Stall: 1500 * time.Millisecond})
-	r.Peers([]wire.Peer{{Frontend: 2, DataAddr: slow.node.Addr()}})
+	r.meetFrontend(wire.Peer{Frontend: 2, DataAddr: slow.node.Addr()})
 	batch := func(id uint64) (wire.Execute, map[uint64][]byte) {
 		e, inputs := r.batch(id, 4)
 		for _, i := range []int{0, 2} {

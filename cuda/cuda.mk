@@ -32,10 +32,10 @@ $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
 	cp $@ $(HOSTGPU)/libraries/libcudnn.so.9
 
 test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 test-gorgonia ## the real driver's code and the kernels, on the processor, against ONNX Runtime
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 ./cuda ./cuda/executor
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 -run Contract ./backend/layered
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) ./cuda ./cuda/executor
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run Contract ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
-	  $(GO) test -tags cuda -count=1 -timeout 20m -run 'Operators|Encoder|EveryOption' ./bench/gpu
+	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption' ./bench/gpu
 
 # gorgonia.org/cu beside our driver (decision 0061): it needs cuda.h of CUDA 11 or 12 when it is compiled, here from
 # CUDA_HEADERS, and libcuda.so when it is linked, here the host driver, which has only what is called.

@@ -11,7 +11,7 @@ test-rdma-hosts: nettest-models ## the same between two virtual machines
 	@CACHE=$(RDMA_CACHE) GO=$(GO) rdma/vm/test.sh hosts
 
 test-net: bin/downbeat nettest-models ## hosts in network namespaces: bad networks, partitions, kills, crowds (root)
-	@DOWNBEAT_NETTEST=1 DOWNBEAT_BIN=$(CURDIR)/bin/downbeat $(GO) test -count=1 -timeout 400s -v -run Net ./rdma/nettest
+	@DOWNBEAT_NETTEST=1 DOWNBEAT_BIN=$(CURDIR)/bin/downbeat $(GO) test -count=1 $(TESTTIME) -v -run Net ./rdma/nettest
 
 nettest-models:
 	@$(MAKE) --no-print-directory ort || echo "no ONNX Runtime: the three processes run an emulated model"

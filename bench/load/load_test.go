@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"downbeat.dev/core/arrivals"
@@ -35,7 +36,9 @@ func plan(n int) []arrivals.Arrival {
 	return p
 }
 
-func TestEveryRequestIsAccountedFor(t *testing.T) {
+func TestEveryRequestIsAccountedFor(t *testing.T) { synctest.Test(t, testEveryRequest) }
+
+func testEveryRequest(t *testing.T) {
 	o := Options{Models: []Model{{"a", 200 * time.Millisecond}, {"b", 200 * time.Millisecond}}, Plan: plan(300)}
 	r := Run(t.Context(), slowThird{}, o)
 	names, counts := r.Outcomes()
@@ -66,8 +69,8 @@ func (stuck) Infer(ctx context.Context, model, seq int) error { <-ctx.Done(); re
 func TestLatencyCountsFromTheIntendedMoment(t *testing.T) {
 	// One place only: all but the first request find it taken, and are counted, not left out.
 	o := Options{Models: []Model{{"a", 500 * time.Millisecond}}, Plan: make([]arrivals.Arrival, 20), InFlightMax: 1}
-	r := Run(t.Context(), stuck{}, o)
-	_, counts := r.Outcomes()
+	var counts map[string]int64
+	synctest.Test(t, func(t *testing.T) { _, counts = Run(t.Context(), stuck{}, o).Outcomes() })
 	if counts[Limit] != 19 || counts[context.DeadlineExceeded.Error()] != 1 {
 		t.Errorf("got %v, want 19 at the limit and 1 past its deadline", counts)
 	}

@@ -150,10 +150,10 @@ func expectServed(t *testing.T, e *Engine, models, each int) {
 	// A round ends when the model that is served last has its output: an idle engine may yet be about to count one.
 	for k := range each {
 		for m := range models {
-			f.Submit([]wire.Submit{{ID: uint64(k*models + m + 1), Model: uint32(m), Budget: 2e9}})
+			f.Submit([]wire.Submit{{ID: uint64(k*models + m + 1), Model: uint32(m), Budget: 60e9}})
 		}
 		for m := range models {
-			for limit := time.Now().Add(10 * time.Second); served(m) <= uint64(k) && time.Now().Before(limit); {
+			for limit := time.Now().Add(time.Minute); served(m) <= uint64(k) && time.Now().Before(limit); {
 				time.Sleep(time.Millisecond)
 			}
 			if n := served(m); n <= uint64(k) {
