@@ -24,6 +24,8 @@ type cluster struct {
 // placeGPUs puts each GPU of a backend into the sub-cluster that fits what it has loaded, and brings services up to
 // date. Services know a new home before the old one loses its GPUs, so that no request finds none.
 func (g *registry) placeGPUs(b *Backend) {
+	b.publishProfiles()
+
 	var left, joined []*gpu
 	var loaded []uint32
 	var table *[]uint32 // of the GPUs that have these loaded
@@ -217,6 +219,15 @@ func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 		measured[len(measured)-1].GPUs++
 	}
 	return plan.KindProfile(c.pool.Kind, measured)
+}
+
+// publishProfiles tells partitions what a backend has measured of its models.
+func (b *Backend) publishProfiles() {
+	all := make([][]time.Duration, len(b.hello.Models))
+	for n := range all {
+		all[n] = b.hello.Models[n].Profile
+	}
+	b.measured.Store(&all)
 }
 
 func (c *cluster) remove(u *gpu) {

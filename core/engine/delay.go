@@ -85,8 +85,8 @@ func (o *overrun) add(now sched.Time, ns int64) {
 
 // addBatch notes how late a batch of a GPU ended, whose plan was to take exec until ends. freed is when the batch before
 // left the GPU to it: it cannot have ended sooner than exec after that.
-func (o *overrun) addBatch(now, ends, freed sched.Time, exec sched.Duration) {
-	o.add(now, limits.Lateness(int64(now.Sub(ends)), int64(freed.Add(exec).Sub(ends)), o.most))
+func (o *overrun) addBatch(now, ended, ends, freed sched.Time, exec sched.Duration) {
+	o.add(now, limits.Lateness(int64(ended.Sub(ends)), int64(freed.Add(exec).Sub(ends)), o.most))
 }
 
 // expect sets the percentile and the floor.

@@ -12,9 +12,10 @@ type health struct {
 
 // judge tells a GPU's health of a batch that it has completed, and holds one back that is found sick. mu is held.
 func (r *ranker) judge(t *turn, c *completion) {
-	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones.
+	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones, which they join where the GPU is slow by
+	// its own profile.
 	h := &c.g.health
-	if c.unrun || h.gone {
+	if c.unrun && !c.slow || h.gone {
 		return
 	}
 

@@ -95,7 +95,7 @@ func TestSteadyLatenessIsLearntWhole(t *testing.T) {
 		for k := range sched.Time(2) {
 			planned := start + k*sched.Time(exec)
 			end := max(planned, freed) + sched.Time(exec) + own
-			o.addBatch(end, planned+sched.Time(exec), freed, exec)
+			o.addBatch(end, end, planned+sched.Time(exec), freed, exec)
 			freed = end
 		}
 	}

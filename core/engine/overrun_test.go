@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"downbeat.dev/core/limits"
 	"downbeat.dev/core/sched"
@@ -56,4 +58,48 @@ func TestCancelAfterOverruns(t *testing.T) {
 	}
 	f.Cancel([]wire.Cancel{{ID: 1}})
 	s.ended(1, "canceled")
+}
+
+// TestWhatDoesNotRunIsLearned: a backend that measured more than its kind is planned with does not run what it cannot end in time. Its GPU is
+// free at once and would get the next batch, and in the end the whole load. Its refusals bring deadlines forward; where that would be too much, it is held back.
+func TestWhatDoesNotRunIsLearned(t *testing.T) {
+	for _, every := range []sched.Time{ms, 3 * ms, 100 * ms} {
+		for _, c := range []struct {
+			percent time.Duration // of what the others take
+			held    int
+		}{{percent: 100}, {percent: 180}, {percent: 400, held: 1}} {
+			s := newStage(t, Options{})
+			startUnlike(s, c.percent)
+			f := s.frontend()
+			asked, before := s.offerFor(f, "m", 1, every, 30*ms, 4000*ms)
+			again, after := s.offerFor(f, "m", 10_000, every, 30*ms, 4000*ms)
+
+			held := 0
+			for _, g := range s.e.Stats().GPUs {
+				if g.Held {
+					held++
+				}
+			}
+			t.Logf("every %d ms, %d %%: %d of %d, then %d of %d, %d held back", every/ms, c.percent, before, asked, after, again, held)
+			if before*100 < asked*70 || after*100 < again*99 || held != c.held {
+				t.Errorf("%d held back, want %d; 99 %% are to be served at last", held, c.held)
+			}
+		}
+	}
+}
+
+// startUnlike starts three backends of one kind, the first of which measured so many percent of the others' time.
+func startUnlike(s *stage, percent time.Duration) {
+	for k := range 3 {
+		profile := slices.Clone(slope)
+		for i := range profile {
+			if k == 0 {
+				profile[i] = profile[i] * percent / 100
+			}
+		}
+		h := hello("b", 1, profile, "m")
+		h.Details = []wire.GPUDetail{{Kind: "k"}}
+		b := s.mustBackend(h)
+		b.doubts, b.kind = true, slope
+	}
 }

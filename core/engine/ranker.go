@@ -68,6 +68,19 @@ func (u *gpu) profile(m uint32) []time.Duration {
 	return u.b.hello.Models[n].Profile
 }
 
+// usualTime is what a batch takes by the profile of the GPU's own backend, or else as planned. Who has read that the model is loaded finds its
+// profile, too: it is published first.
+func (u *gpu) usualTime(f *flight) sched.Duration {
+	n, loaded := u.runs(sched.ModelID(f.model))
+	if !loaded {
+		return f.exec
+	}
+	if table := (*u.b.measured.Load())[n]; len(f.requests) <= len(table) {
+		return sched.Duration(table[len(f.requests)-1])
+	}
+	return f.exec
+}
+
 // advance matches GPUs and candidates and moves the grants into the turn. mu is held.
 func (r *ranker) advance(e *Engine, t *turn) {
 	grants := r.s.Advance(t.now)

@@ -44,19 +44,25 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	failed, broken, back := p.noteFailures(t, f, m)
 	c.served += uint64(len(f.requests) - failed)
 
-	// A GPU that is sick says nothing of the others' jitter.
+	// What a backend did not run, since by its own profile it could not end in time, teaches as if it had begun now.
 	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
+	took, ended, unrun := exec, t.now, exec == 0 && broken < len(f.requests)
+	if unrun {
+		took = f.gpu.usualTime(f)
+		ended = t.now.Add(took)
+	}
+
+	// A GPU that is sick says nothing of the others' jitter.
 	if freed := sched.Time(f.gpu.freed.Swap(int64(freeAt))); !f.gpu.sick.Load() {
-		p.overrunIn(f.gpu.sub).addBatch(t.now, f.ends, freed, f.exec)
+		p.overrunIn(f.gpu.sub).addBatch(t.now, ended, f.ends, freed, f.exec)
 	}
 
 	// Fetch times are kept per input: the scheduler multiplies d_data by the batch size.
 	t.fetches = append(t.fetches, m.Fetch/int64(len(f.requests)))
 	c.countRun(len(f.requests), int64(exec))
 	t.completes = append(t.completes, completion{g: f.gpu, batch: f.id, freeAt: freeAt,
-		failed: broken == len(f.requests), slow: sched.IsSlow(exec, f.exec),
-		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f),
-		unrun:     exec == 0 && broken < len(f.requests)})
+		failed: broken == len(f.requests), slow: sched.IsSlow(took, f.exec),
+		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f), unrun: unrun})
 
 	// A GPU that has changed its sub-cluster since is waited for by another ranker, too.
 	if u := e.gpu(f.gpu.id); u != f.gpu && u != nil && u.b == b {

@@ -170,6 +170,8 @@ type Backend struct {
 	leaving  map[resident]bool     // not offered, and its memory is not free yet
 	loads    map[int]time.Duration // by number in hello.Models: what loading and warming up took
 
+	measured atomic.Pointer[[][]time.Duration] // ℓ(b) by number in hello.Models, for partitions
+
 	dead   atomic.Bool // gone or going: no batch may be put under way on it
 	hung   atomic.Bool // its watchdog rang
 	closed atomic.Bool

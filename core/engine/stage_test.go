@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/sched"
 	"downbeat.dev/core/wire"
@@ -121,12 +122,14 @@ type emulated struct {
 	said      wire.BackendHello
 	profile   []time.Duration
 	hang      bool
-	lose      func() bool  // asked for each item: the GPU gives it back; nil: it does not
-	reason    model.Reason // with lose; 0: BackendLost
-	untold    bool         // with lose: it tells nobody but the scheduler
-	quick     bool         // its batches take no time
-	strict    bool         // a batch that would start after its latest does not run
-	tables    bool         // each model takes what its own profile says
+	lose      func() bool     // asked for each item: the GPU gives it back; nil: it does not
+	reason    model.Reason    // with lose; 0: BackendLost
+	untold    bool            // with lose: it tells nobody but the scheduler
+	quick     bool            // its batches take no time
+	strict    bool            // a batch that would start after its latest does not run
+	doubts    bool            // a batch that as a rule ends after its last deadline does not run
+	kind      []time.Duration // what its kind is planned with, at least; nil: what it says itself
+	tables    bool            // each model takes what its own profile says
 	cut       bool
 	batches   [][]uint64
 	answers   map[uint64]uint32 // by request: the answer that its batch names
@@ -170,7 +173,10 @@ func (b *emulated) Close() {
 
 // tableOf is ℓ(b) as the backend said it last. Orders may come before its session is told to it.
 func (b *emulated) tableOf(model uint32) []time.Duration {
-	if b.Backend == nil {
+	switch {
+	case b.kind != nil:
+		return b.kind
+	case b.Backend == nil:
 		return b.said.Models[model].Profile
 	}
 	return b.hello.Models[model].Profile
@@ -210,7 +216,7 @@ func (b *emulated) Execute(m []Order) {
 		}
 		b.running[x.GPU] = end
 		done := wire.Done{Batch: x.Batch, GPU: x.GPU, Exec: int64(end - start)}
-		if b.strict && start > b.s.clock.now+sched.Time(x.Latest) {
+		if b.strict && start > b.s.clock.now+sched.Time(x.Latest) || b.doubts && start+sched.Time(limits.Usual(end-start)) > lastDeadline(b.s.clock.now, &x) {
 			end, b.running[x.GPU], done.Exec = start, start, 0
 			for k := range x.Items {
 				done.Failures = append(done.Failures, wire.ItemFailure{Index: uint32(k), Reason: model.DeadlineCannotBeMet, Untold: true})
@@ -234,6 +240,14 @@ func hello(name string, gpus int, profile []time.Duration, models ...string) wir
 		h.Models = append(h.Models, wire.BackendModel{Info: model.Info{Name: m, Version: "1", SLO: 50e6}, Profile: profile})
 	}
 	return h
+}
+
+// lastDeadline is the latest of a batch's that is sent now.
+func lastDeadline(now sched.Time, x *wire.Execute) (last sched.Time) {
+	for _, r := range x.Items {
+		last = max(last, now+sched.Time(r.Budget)*sched.Time(time.Microsecond))
+	}
+	return last
 }
 
 var slope = []time.Duration{5e6, 6e6, 7e6, 8e6, 9e6, 10e6, 11e6, 12e6}

@@ -17,6 +17,8 @@ type back struct {
 	hello    wire.BackendHello
 	tempo    float64
 	slow     float64 // batches take that much longer now
+	unlike   float64 // its profile is that much longer than the models'
+	beyond   float64 // and always that much longer than its profile says
 	life     int     // grows when it dies
 	dead     bool
 	hung     Time           // until then nothing ends
@@ -32,7 +34,7 @@ type back struct {
 const oneKind = 0.15
 
 func (c *Cluster) newBack(i int) *back {
-	b := &back{peer: newPeer(c), index: i, tempo: c.drift(), slow: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
+	b := &back{peer: newPeer(c), index: i, tempo: c.drift(), slow: 1, beyond: 1, freeAt: make([]Time, c.o.GPUs), broken: make([]bool, c.o.GPUs),
 		sessions: make([]*backSession, len(c.schedulers))}
 
 	b.switched, b.follows = b.dropOrders, b.tellFollow
@@ -47,12 +49,15 @@ func (c *Cluster) newBack(i int) *back {
 	}
 
 	// One factor for all models: it is the backend's GPUs that are slower.
-	unlike := 1 + c.o.Unlike*c.rng.Float64()
+	b.unlike = 1 + c.o.Unlike*c.rng.Float64()
+	if c.o.Beyond > 0 {
+		b.beyond = 1 + c.o.Beyond*c.rng.Float64()
+	}
 	for _, k := range c.modelsOf(cluster) {
 		m := &c.models[k]
 		table := slices.Clone(m.table)
 		for j := range table {
-			table[j] = time.Duration(float64(table[j]) * unlike)
+			table[j] = time.Duration(float64(table[j]) * b.unlike)
 		}
 		c.scaleKind(table, cluster)
 		b.hello.Models = append(b.hello.Models, wire.BackendModel{Profile: table, Info: model.Info{Name: m.name, Version: "1", SLO: int64(m.slo),
@@ -61,7 +66,7 @@ func (c *Cluster) newBack(i int) *back {
 	switch {
 	case c.o.loading():
 		b.stockShelf(cluster)
-	case c.o.Unlike <= oneKind:
+	case c.o.Unlike <= oneKind || c.o.OneKind:
 		b.hello.Details = slices.Repeat([]wire.GPUDetail{{Kind: c.kindOf(cluster)}}, c.o.GPUs)
 	}
 
@@ -84,6 +89,27 @@ func (c *Cluster) leastProfile(b *back, model uint32) []time.Duration {
 		}
 	}
 	return least
+}
+
+// isSlow says whether the backend's batches take longer than they are planned with: such ones may end late. GPUs of one kind are planned as the
+// slowest of them says, at most oneKind more than half of them (docs/decisions/0238); others as no less than their own backend says.
+func (b *back) isSlow() bool {
+	c := b.c
+	if !c.o.OneKind {
+		return b.beyond > 1
+	}
+
+	var said []float64
+	for _, other := range c.backs {
+		if other.index%c.o.Clusters == b.index%c.o.Clusters {
+			said = append(said, other.unlike)
+		}
+	}
+	slices.Sort(said)
+	most, half := said[len(said)-1], said[(len(said)-1)/2]
+
+	const rounded = 1e-6 // profiles are whole ns
+	return b.unlike*b.beyond > min(most, half*(1+oneKind))*(1+rounded)
 }
 
 func (b *back) connectAll() {

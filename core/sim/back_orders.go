@@ -67,10 +67,10 @@ func (b *back) accept(o *order) {
 
 	free := &b.freeAt[o.x.GPU]
 	table := b.hello.Models[o.x.Model].Profile
-	o.exec = Duration(table[n-1])
+	o.exec = Duration(float64(table[n-1]) * b.beyond)
 	if !c.calm {
 		o.fetch = Duration(n) * c.within(0, c.o.Data)
-		o.exec = Duration(float64(table[n-1]) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
+		o.exec = Duration(float64(o.exec) * b.slow * (1 - c.o.ExecLess*c.rng.Float64() + c.o.ExecMore*c.rng.Float64()))
 	}
 
 	// A batch begins when its inputs are there and the GPU is free; a backend that is not eager also waits for its

@@ -52,6 +52,7 @@ func (k *checker) executed(o *order) {
 	k.Send(&g.GPU, planned)
 	k.keepsFloors(o)
 	s.flights[o.x.Batch] = o
+	slow := s.b.isSlow()
 	for i := range o.x.Items {
 		x := &o.x.Items[i]
 		if !k.mayHold(s, x.Frontend) {
@@ -59,6 +60,9 @@ func (k *checker) executed(o *order) {
 			return
 		}
 
+		if slow {
+			s.fronts[x.Frontend].f.calls[x.ID-1].slow = true
+		}
 		q := s.fronts[x.Frontend].key(x.ID)
 		k.End(&q.Life, uint64(x.Frontend), x.ID, "is in a batch")
 		q.Running++
@@ -70,7 +74,8 @@ func (k *checker) executed(o *order) {
 
 // begins is told when a batch will begin on its GPU.
 func (k *checker) begins(o *order, at Time) {
-	if k.c.o.faulty() {
+	// Behind a batch that takes longer than planned, the next one begins late.
+	if k.c.o.faulty() || o.s.b.isSlow() {
 		return
 	}
 

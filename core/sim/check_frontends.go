@@ -191,7 +191,8 @@ func (k *checker) hasLongQueue(s *session) bool {
 
 // answered is told of every end of a call.
 func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
-	if k.c.o.faulty() {
+	// What a GPU that is slower than its kind has may be late, until deadlines have learned it.
+	if k.c.o.faulty() || f.calls[id-1].slow {
 		return
 	}
 	if late := k.c.now > f.calls[id-1].deadline; why == model.ReasonNone && late || local && why != model.Canceled {

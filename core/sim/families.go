@@ -15,7 +15,7 @@ import (
 
 // DrawFamilies returns Draw's options with families on kinds of GPUs, which are drawn from a stream of their own.
 func DrawFamilies(seed uint64) Options {
-	o, r := Draw(seed), rand.New(rand.NewPCG(seed, 5))
+	o, r := drawAlike(seed), rand.New(rand.NewPCG(seed, 5))
 	o.Variants = 2 + r.IntN(4)
 	o.Models = o.Variants * (1 + r.IntN(6))
 	o.Clusters = 1 + r.IntN(3)

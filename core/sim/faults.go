@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"downbeat.dev/core/limits"
@@ -292,22 +293,38 @@ func (c *Cluster) probe() {
 			return
 		}
 
-		x := call{deadline: c.now.Add(2*c.models[k].slo + 50e6), model: k, live: true}
-		f.calls = append(f.calls, x)
-		id := uint64(len(f.calls))
-		served, good := c.served(), c.report.Good
-		f.submit(s, []wire.Submit{f.message(s, id)})
-		f.expire(len(f.calls)-1, len(f.calls), x.deadline)
-
-		c.run(x.deadline.Add(2 * grace))
-		if c.served() != served+1 {
+		tries := 1
+		if slices.ContainsFunc(c.backs, (*back).isSlow) {
+			tries = learnedMost
+		}
+		for ; tries > 0 && !f.ask(s, k); tries-- {
+		}
+		if tries == 0 {
 			c.check.fail("C8: a request for model %d was not served when all faults were over", k)
 			return
 		}
-
-		// Probes are no part of the measured load.
-		c.report.Good = good
 	}
+}
+
+// learnedMost is how many batches it may take until deadlines leave room for a GPU that is slower than its kind is planned with: the
+// percentile of lateness is taken anew twice, behind one that was taken before.
+const learnedMost = 3 * limits.OverrunTurn
+
+// ask submits a probe for a model and reports whether it was served.
+func (f *front) ask(s *session, k int) bool {
+	c := f.c
+	x := call{deadline: c.now.Add(2*c.models[k].slo + 50e6), model: k, live: true}
+	f.calls = append(f.calls, x)
+	id := uint64(len(f.calls))
+	served, good := c.served(), c.report.Good
+	f.submit(s, []wire.Submit{f.message(s, id)})
+	f.expire(len(f.calls)-1, len(f.calls), x.deadline)
+	c.run(x.deadline.Add(2 * grace))
+
+	// Probes are no part of the measured load.
+	answered := c.served() == served+1
+	c.report.Good = good
+	return answered
 }
 
 // served counts the outputs that are good enough for a probe. GPUs of one kind are planned as 15 % slower than half of them at most

@@ -32,6 +32,7 @@ type call struct {
 	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
 	priority uint8
 	live     bool
+	slow     bool // a batch that it is in runs on a GPU that is slower than its kind
 
 	spared    Time // since when it waits for another leader, or for its model; 0: it does not
 	wasSpared bool

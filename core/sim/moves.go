@@ -32,7 +32,7 @@ type MovesReport struct {
 // DrawPlans returns Draw's options with models that move, by plans that are applied or that schedulers make themselves, which are
 // drawn from a stream of their own.
 func DrawPlans(seed uint64) Options {
-	o, r := Draw(seed), rand.New(rand.NewPCG(seed, 7))
+	o, r := drawAlike(seed), rand.New(rand.NewPCG(seed, 7))
 	o.Clusters = 2 + r.IntN(2)
 	o.Backends = max(o.Backends, o.Clusters)
 	o.Models = o.Clusters * (1 + r.IntN(6))

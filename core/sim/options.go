@@ -27,6 +27,8 @@ type Options struct {
 	ShufflePolls       bool     // loops are polled in any order
 	ExecLess, ExecMore float64  // a batch takes ℓ(b)·(1−ExecLess … 1+ExecMore)
 	Unlike             float64  // backends' profiles differ by up to this share
+	OneKind            bool     // their GPUs name one kind all the same
+	Beyond             float64  // a backend's batches take up to this share longer than its profile says
 	Ahead              float64  // share of batches reported before they end
 	Drift              float64  // clocks run faster or slower by up to this share
 	Cancels, Junk      float64  // share of requests given up early; of submissions that make no sense
@@ -109,6 +111,13 @@ func (o Options) Calm() Options {
 
 // Draw returns the options of a seed.
 func Draw(seed uint64) Options {
+	o := drawAlike(seed)
+	o.drawKind()
+	return o
+}
+
+// drawAlike draws GPUs of one kind that are alike, or of no known kind.
+func drawAlike(seed uint64) Options {
 	// Options have a random stream of their own: a run that draws more does not change them.
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(n ...int) int { return n[r.IntN(len(n))] }
@@ -153,6 +162,18 @@ func Draw(seed uint64) Options {
 	}
 	o.drawLearners()
 	return o
+}
+
+// drawKind draws GPUs of one kind that are unlike, from a stream of its own.
+func (o *Options) drawKind() {
+	r := rand.New(rand.NewPCG(o.Seed, 6))
+	if r.IntN(3) > 0 {
+		return
+	}
+	o.OneKind, o.Unlike = true, r.Float64()
+	if r.IntN(2) == 0 {
+		o.Beyond = r.Float64()
+	}
 }
 
 // drawLearners draws spare work from a stream of its own, so that runs without it are what they were.
