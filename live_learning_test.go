@@ -3,6 +3,7 @@
 package downbeat
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -216,11 +217,41 @@ func TestATeacherOfTheRepositoryLabels(t *testing.T) {
 	}
 }
 
-// TestATeacherThatFailsEndsNoLearner: a detector, whose answers are no classes, is asked again and again, and the model is learnt
-// from truth meanwhile.
-func TestATeacherThatFailsEndsNoLearner(t *testing.T) {
+// TestATeacherOfAnotherSizeTrainsNothing: the model serves on, and nobody learns it.
+func TestATeacherOfAnotherSizeTrainsNothing(t *testing.T) {
 	dir, recipe := trainable(t)
 	nameTeacher(t, dir, "detector-s", 1)
+	s := learning(t, dir)
+	awaitVersion(t, s, 1, func() {})
+
+	var e *frontend.CommandError
+	err := s.Client().Teach(t.Context(), "vehicle-s", drawLessons(t, recipe, 0, 1, nil))
+	if !errors.As(err, &e) || e.Code != frontend.CommandUnknown {
+		t.Errorf("taught a model whose teacher takes other images: %v", err)
+	}
+}
+
+// nameScores gives a model's only output another name, in its configuration and in its file.
+func nameScores(t *testing.T, dir, name string) {
+	t.Helper()
+	for _, file := range []string{"config.pbtxt", "1/model.onnx"} {
+		path := filepath.Join(dir, file)
+		old, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, bytes.ReplaceAll(old, []byte("scores"), []byte(name)), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestATeacherThatFailsEndsNoLearner: one whose answers have no scores is asked again and again, and the model is learnt from
+// truth meanwhile.
+func TestATeacherThatFailsEndsNoLearner(t *testing.T) {
+	dir, recipe := trainable(t)
+	nameTeacher(t, dir, "vehicle-m", 1)
+	nameScores(t, filepath.Join(dir, "vehicle-m"), "colour")
 	s := learning(t, dir)
 	lessons := drawLessons(t, recipe, 0, 10, nil)
 	askUntil(t, s, lessons[0], func(c learn.Counts) bool { return c.TeacherFailed >= 2 })

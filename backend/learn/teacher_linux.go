@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,8 +43,9 @@ type answer struct {
 // teachMost is after what time an answer is no longer waited for: some hundred times as long as it takes.
 const teachMost = 2 * time.Second
 
-// openTeacher loads the newest version of a model of the repository: it labels, as the newest serves.
-func openTeacher(repository, name, library string) (*teacher, error) {
+// openTeacher loads the newest version of a model of the repository: it labels, as the newest serves. A model that takes other
+// images than the student is refused: it would fail on every one of them.
+func openTeacher(repository, name, library string, student train.Net) (*teacher, error) {
 	versions, err := (&Store{dir: filepath.Join(repository, name), net: train.Net{Name: name}}).list()
 	if err == nil && len(versions) == 0 {
 		err = errors.New("it has no version")
@@ -56,11 +58,32 @@ func openTeacher(repository, name, library string) (*teacher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", name, err)
 	}
+	if err := checkTeacher(m, student); err != nil {
+		return nil, fmt.Errorf("teacher %s: %w", name, err)
+	}
 	p, err := train.NewPredictor(library, m, labelBrief)
 	if err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", name, err)
 	}
 	return newTeacher(name, p.Predict, p.Close, teachMost), nil
+}
+
+// checkTeacher says what keeps a model from looking at a student's images.
+func checkTeacher(m *onnx.Model, student train.Net) error {
+	if len(m.Graph.Inputs) != 1 {
+		return fmt.Errorf("inputs: %d: want 1, the images of %s", len(m.Graph.Inputs), student.Name)
+	}
+
+	// The first dimension is the batch's: any size of it can be asked for.
+	in := m.Graph.Inputs[0]
+	var sizes []int64
+	for _, d := range in.Dims[min(1, len(in.Dims)):] {
+		sizes = append(sizes, d.Size)
+	}
+	if want := []int64{student.H, student.W, 3}; !slices.Equal(sizes, want) {
+		return fmt.Errorf("input %s: %v: want %v, height, width and colours of the images of %s", in.Name, sizes, want, student.Name)
+	}
+	return nil
 }
 
 // newTeacher starts the thread that predicts.

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"downbeat.dev/backend/onnx"
+	"downbeat.dev/models"
 )
 
 // TestATeacherThatHangs: who asks is kept no longer than the limit and then not at all, until the answer has come after all;
@@ -55,5 +58,30 @@ func TestATeacherSaysWhatItFailedOn(t *testing.T) {
 	}
 	if err := x.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestATeacherOfAnotherSizeIsRefused: before ONNX Runtime is asked for anything; one of the same size opens.
+func TestATeacherOfAnotherSizeIsRefused(t *testing.T) {
+	student, _ := models.Find("vehicle-s")
+	for name, want := range map[string]string{
+		"detector-s": "teacher detector-s: input image: [96 96 3]: want [32 48 3]",
+		"activity-l": "teacher activity-l: input image: [48 32 3]: want [32 48 3]",
+	} {
+		if _, err := openTeacher("../../models", name, "", student.Net()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want …%s…", name, err, want)
+		}
+	}
+
+	m, err := onnx.Read("../../models/vehicle-l/1/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkTeacher(m, student.Net()); err != nil {
+		t.Errorf("vehicle-l: %v", err)
+	}
+	m.Graph.Inputs = append(m.Graph.Inputs, m.Graph.Inputs[0])
+	if err := checkTeacher(m, student.Net()); err == nil || !strings.Contains(err.Error(), "inputs: 2: want 1") {
+		t.Errorf("two inputs: %v", err)
 	}
 }
