@@ -100,6 +100,8 @@ func reuseQuantile(all []time.Duration, share float64) time.Duration {
 const (
 	weightResident = 0.3 // share of the parameters that the device holds in figure 23: fewer, and copies alone fill the GPU
 	weightSeeds    = 3
+	// rareFrames, of all applications a second, put their jobs as far apart as the paper's: inference wants its parameters again after some 60 ms.
+	rareFrames = 60
 )
 
 // weights are those of figure 23. The score wants one between 0 and 1.
@@ -110,22 +112,46 @@ type evicting struct{ finish, copying, steps, parameters, retrained float64 }
 
 // drawWeights draws figure 23.
 func drawWeights(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
-	d := &figure.Drawing{Header: []string{"alpha", "seed", "finish", "copy_share", "training_steps", "evicted_parameters", "evicted_retrained", "loads", "loads_pinned", "mb_in", "mb_out"}}
-	finish := chart.Panel{Title: "finish rate", XLabel: "α", YLabel: "share of the frames", YMin: 0.9}
+	d := &figure.Drawing{Header: []string{"frames", "alpha", "seed", "finish", "copy_share", "training_steps", "evicted_parameters", "evicted_retrained", "loads", "loads_pinned", "mb_in", "mb_out"}}
+	finish := chart.Panel{Title: "finish rate", XLabel: "α", YLabel: "share of the frames", YMin: 0.8}
 	copying := chart.Panel{Title: "the GPU waits for copies", XLabel: "α", YLabel: "share of its busy time"}
-	evictions := chart.Panel{Title: "what is evicted", XLabel: "α", YLabel: "contents a job"}
-	var all []evicting
-	var rates string
+	retrained := chart.Panel{Title: "evicted parameters in retraining", XLabel: "α", YLabel: "layers' a job"}
 
-	for _, alpha := range weights {
+	s := defaultMemory(in.Setting)
+	s.resident = weightResident
+	often, err := sweepWeights(ctx, s, d)
+	if err != nil {
+		return nil, err
+	}
+	s.frames = rareFrames
+	rare, err := sweepWeights(ctx, s, d)
+	if err != nil {
+		return nil, err
+	}
+
+	for i, alpha := range weights {
+		for k, x := range []evicting{often[i], rare[i]} {
+			line := []string{"jobs every 10 ms", "every 60 ms"}[k]
+			finish.Add(line, alpha, x.finish)
+			copying.Add(line, alpha, x.copying)
+			retrained.Add(line, alpha, x.retrained)
+		}
+	}
+	d.Panels = []chart.Panel{finish, copying, retrained}
+	d.Claims = claimWeights(often, rare, s.gpu.rates())
+	return d, nil
+}
+
+// sweepWeights simulates every weight with all seeds.
+func sweepWeights(ctx context.Context, s memorySetting, d *figure.Drawing) (all []evicting, err error) {
+	first := s.seed
+	for _, s.alpha = range weights {
 		var sum evicting
 		for seed := range uint64(weightSeeds) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-
-			s := defaultMemory(in.Setting)
-			s.alpha, s.resident, s.seed = alpha, weightResident, in.Setting.Seed+seed
+			s.seed = first + seed
 			r, err := simulateMemory(s)
 			if err != nil {
 				return nil, err
@@ -133,21 +159,11 @@ func drawWeights(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 			one := r.evicting()
 			sum = evicting{sum.finish + one.finish, sum.copying + one.copying, sum.steps + one.steps, sum.parameters + one.parameters, sum.retrained + one.retrained}
-			rates = r.gpu.rates()
-			d.Add(alpha, s.seed, one.finish, one.copying, r.steps, r.g.evicted[residency.Parameters], r.g.evicted[residency.RetrainParameters], r.g.loads, r.g.fromPinned, float64(r.g.bytesIn)/1e6, float64(r.g.bytesOut)/1e6)
+			d.Add(s.frames, s.alpha, s.seed, one.finish, one.copying, r.steps, r.g.evicted[residency.Parameters], r.g.evicted[residency.RetrainParameters], r.g.loads, r.g.fromPinned, float64(r.g.bytesIn)/1e6, float64(r.g.bytesOut)/1e6)
 		}
-
-		mean := evicting{sum.finish / weightSeeds, sum.copying / weightSeeds, sum.steps / weightSeeds, sum.parameters / weightSeeds, sum.retrained / weightSeeds}
-		all = append(all, mean)
-		finish.Add("finish rate", alpha, mean.finish)
-		copying.Add("copies", alpha, mean.copying)
-		evictions.Add("parameters of inference", alpha, mean.parameters)
-		evictions.Add("parameters in retraining", alpha, mean.retrained)
+		all = append(all, evicting{sum.finish / weightSeeds, sum.copying / weightSeeds, sum.steps / weightSeeds, sum.parameters / weightSeeds, sum.retrained / weightSeeds})
 	}
-
-	d.Panels = []chart.Panel{finish, copying, evictions}
-	d.Claims = claimWeights(all, rates)
-	return d, nil
+	return all, nil
 }
 
 // evicting sums a simulation up, evictions by the job.
@@ -157,24 +173,35 @@ func (r *memoryRun) evicting() evicting {
 		float64(r.g.evicted[residency.Parameters]) / jobs, float64(r.g.evicted[residency.RetrainParameters]) / jobs}
 }
 
-func claimWeights(all []evicting, rates string) []figure.Claim {
+func claimWeights(often, rare []evicting, rates string) []figure.Claim {
 	paper := slices.Index(weights, 0.4)
-	best, least, fewest, most := 0, 0, all[0].steps, all[0].steps
-	for i, x := range all {
-		if x.finish > all[best].finish {
+	best, fewest, most := 0, often[0].steps, often[0].steps
+	for i, x := range often {
+		if x.finish > often[best].finish {
 			best = i
-		}
-		if x.copying < all[least].copying {
-			least = i
 		}
 		fewest, most = min(fewest, x.steps), max(most, x.steps)
 	}
 
 	return []figure.Claim{
-		{What: "α of the best finish rate", Published: "0.4", Ours: fmt.Sprintf("%v with %s; %s at 0.4", weights[best], percent(all[best].finish), percent(all[paper].finish)), Verdict: figure.Judge(all[paper].finish >= all[best].finish),
-			Why: "SLOs are hundreds of ms and reuse times a few: the more the SLO weighs, the more parameters in retraining go, which the same step wants again"},
+		{What: "α of the best finish rate", Published: "0.4", Ours: fmt.Sprintf("%v with %s; %s at 0.4", weights[best], percent(often[best].finish), percent(often[paper].finish)), Verdict: figure.Judge(often[paper].finish >= often[best].finish),
+			Why: "a type's score is (1−α)·R + α·L: R of inference and of retraining lie 10 ms apart here, 65 ms in the paper, so that at 0.4 which SLOs happen to drift decides, and the parameters go that the same step wants again"},
+		{What: "α with the fewest copies, with jobs every 60 ms", Published: "0.4", Ours: describeCopies(rare), Verdict: figure.Beside,
+			Why: "the paper's reuse times of parameters in inference are 67 to 68.6 ms; the GPU is then so empty that all frames are in time"},
 		{What: "accuracy over α", Published: "flat", Ours: fmt.Sprintf("training steps %.0f to %.0f", fewest, most), Verdict: figure.Beside, Why: "steps are counted in place of what they teach"},
-		{What: "what eviction costs at α = 0.4", Published: "-", Ours: fmt.Sprintf("a job evicts %.1f layers' parameters of inference and %.1f in retraining; copies take %s of the busy time, %s at best (α %v); %s", all[paper].parameters, all[paper].retrained,
-			percent(all[paper].copying), percent(all[least].copying), weights[least], rates), Verdict: figure.NoNumber},
+		{What: "what eviction costs at α = 0.4", Published: "-", Ours: fmt.Sprintf("a job evicts %.1f layers' parameters of inference and %.1f in retraining; %s; %s", often[paper].parameters, often[paper].retrained,
+			describeCopies(often), rates), Verdict: figure.NoNumber},
 	}
+}
+
+// describeCopies says with which weight copies take least, and beside it what they take with some others.
+func describeCopies(all []evicting) string {
+	least := 0
+	for i, x := range all {
+		if x.copying < all[least].copying {
+			least = i
+		}
+	}
+	return fmt.Sprintf("copies take %s of the busy time at %v, %s at 0.1, %s at 0.4, %s at 0.6, %s at 0.9", percent(all[least].copying), weights[least],
+		percent(all[1].copying), percent(all[4].copying), percent(all[6].copying), percent(all[9].copying))
 }

@@ -14,10 +14,9 @@ import (
 // Figure is a figure or table of AdaInf's paper.
 type Figure struct {
 	ID, Title string
-	// Draw makes it; nil: it wants a GPU.
-	Draw func(context.Context, *Inputs) (*figure.Drawing, error)
-	// Command is what makes it on a GPU.
-	Command string
+	Draw      func(context.Context, *Inputs) (*figure.Drawing, error)
+	// OnGPU is the command that measures on a GPU what is drawn by stated rates; "": there is none.
+	OnGPU string
 	// Where says what it runs in; "": virtual time, with real training.
 	Where string
 }
@@ -40,10 +39,10 @@ func init() {
 		{ID: "f5", Title: "accuracy that a model without retraining loses", Draw: drawLosses},
 		{ID: "f6", Title: "divergence of labels from one period to the next", Draw: drawDivergence},
 		{ID: "f7", Title: "all structures of the application: accuracy over cost", Draw: drawStructures},
-		{ID: "f8", Title: "latency over the batch size", Command: gpu},
-		{ID: "f9", Title: "the same with a share of the GPU", Command: "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " + gpu},
-		{ID: "f10", Title: "the same of early exits", Command: "downbeat profile -models models vehicle-l vehicle-l-exit1 vehicle-l-exit2"},
-		{ID: "f11", Title: "copies and computing in a batch", Command: gpu + " -layers"},
+		{ID: "f8", Draw: drawBatchSizes, Where: rated, Title: "latency over the batch size", OnGPU: gpu},
+		{ID: "f9", Draw: drawSpaces, Where: rated, Title: "the same with a share of the GPU", OnGPU: "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " + gpu},
+		{ID: "f10", Draw: drawExitBatches, Where: rated, Title: "the same of early exits", OnGPU: "downbeat profile -models models vehicle-l vehicle-l-exit1 vehicle-l-exit2"},
+		{ID: "f11", Draw: drawCopies, Where: rated, Title: "copies and computing in a batch", OnGPU: gpu + " -layers"},
 		{ID: "f12", Title: "reuse times by type of data", Draw: drawReuse, Where: rated},
 		{ID: "f13", Title: "reuse times of parameters by the next job", Draw: drawNextJob, Where: rated},
 
@@ -67,9 +66,6 @@ func FindFigure(id string) (Figure, error) {
 
 // Write makes a figure and writes it to a directory.
 func (f Figure) Write(ctx context.Context, in *Inputs, dir string) error {
-	if f.Draw == nil {
-		return fmt.Errorf("figure %s wants a GPU: %s", f.ID, f.Command)
-	}
 	d, err := f.Draw(ctx, in)
 	if err != nil {
 		return fmt.Errorf("figure %s: %w", f.ID, err)

@@ -53,16 +53,14 @@ func TestFiguresOfPeriods(t *testing.T) {
 	}
 }
 
-// TestFiguresSayWhatTheyMiss: of rows that are not there how to make them, of a GPU the command.
+// TestFiguresSayWhatTheyMiss: of rows that are not there how to make them.
 func TestFiguresSayWhatTheyMiss(t *testing.T) {
-	for id, want := range map[string]string{"f4": "downbeat bench drift -o periods", "f8": "wants a GPU: downbeat bench gpu"} {
-		f, err := FindFigure(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Write(t.Context(), &Inputs{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want …%s…", id, err, want)
-		}
+	f, err := FindFigure("f4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(t.Context(), &Inputs{}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "downbeat bench drift -o periods") {
+		t.Errorf("f4: %v, want how to make its rows", err)
 	}
 	if _, err := FindFigure("f17"); err == nil || !strings.Contains(err.Error(), "want of f4, f5") {
 		t.Error(err)

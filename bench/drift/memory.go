@@ -8,7 +8,9 @@ import (
 
 	"downbeat.dev/backend/layered"
 	"downbeat.dev/backend/onnx"
+	"downbeat.dev/core/repo"
 	"downbeat.dev/cuda/layers"
+	"downbeat.dev/models"
 )
 
 // ratedGPU is a GPU by stated rates: nothing was measured.
@@ -93,21 +95,25 @@ type layeredNetwork struct {
 	gpu     ratedGPU
 	graph   *layers.Graph
 	params  []int64 // bytes of the parameters that a layer brings; 0: none
-	batches [batchMax + 1]*batchWork
+	batches map[int]*batchWork
 }
 
-// openLayered reads a network.
+// openLayered reads a network, or an early exit of one: what leads to its own outputs.
 func openLayered(dir, name string, gpu ratedGPU) (*layeredNetwork, error) {
-	m, err := onnx.Read(filepath.Join(dir, name, "1", "model.onnx"))
+	r, exit, ok := models.FindExit(name)
+	if !ok {
+		return nil, fmt.Errorf("no recipe %s", name)
+	}
+	part, err := onnx.ReadPart(&repo.Model{Name: name, ONNXPath: filepath.Join(dir, r.Name(), "1", "model.onnx"), ExitStage: exit})
 	if err != nil {
 		return nil, err
 	}
-	graph, err := layered.Graph(m)
+	graph, err := layered.Graph(part.Model)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 
-	n := &layeredNetwork{gpu: gpu, graph: graph}
+	n := &layeredNetwork{gpu: gpu, graph: graph, batches: map[int]*batchWork{}}
 	_, err = n.batch(batchMax)
 	return n, err
 }

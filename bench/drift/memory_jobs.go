@@ -25,6 +25,7 @@ type memorySetting struct {
 	alpha     float64       // of the eviction score
 	periods   int           // of the drift schedule
 	period    time.Duration // in place of the paper's 50 s: the state of memory is settled after some jobs
+	batch     int           // frames of a batch of answers, at most
 	networks  []string
 	seed      uint64
 	directory string
@@ -32,7 +33,7 @@ type memorySetting struct {
 
 func defaultMemory(s Setting) memorySetting {
 	return memorySetting{gpu: v100, apps: 8, frames: 400, session: 5 * time.Millisecond, sloLeast: 400 * time.Millisecond, sloMost: 600 * time.Millisecond, planned: 0.8, resident: 0.5, pinned: 0.25,
-		alpha: 0.4, periods: 6, period: 500 * time.Millisecond, networks: []string{"detector-l", "vehicle-l", "activity-l"}, seed: s.Seed, directory: s.Models}
+		alpha: 0.4, periods: 6, period: 500 * time.Millisecond, batch: batchMax, networks: []string{"detector-l", "vehicle-l", "activity-l"}, seed: s.Seed, directory: s.Models}
 }
 
 // memoryApp is one application: a detector, and two networks that follow and are retrained when the world changes.
@@ -100,14 +101,9 @@ func simulateMemory(s memorySetting) (*memoryRun, error) {
 }
 
 func (r *memoryRun) openRun() error {
-	for _, name := range r.memorySetting.networks {
-		n, err := openLayered(r.directory, name, r.gpu)
-		if err != nil {
-			return err
-		}
-		r.networks = append(r.networks, n)
+	if err := r.openNetworks(); err != nil {
+		return err
 	}
-
 	r.openApps()
 	r.jobs = r.drawJobs()
 
@@ -115,7 +111,23 @@ func (r *memoryRun) openRun() error {
 	if err != nil {
 		return err
 	}
-	if r.g, err = newMemoryGPU(r.gpu, work+int64(r.resident*float64(total)), int64(r.pinned*float64(total)), r.alpha, r.seed); err != nil {
+	return r.openGPU(work+int64(r.resident*float64(total)), int64(r.pinned*float64(total)))
+}
+
+func (r *memoryRun) openNetworks() error {
+	for _, name := range r.memorySetting.networks {
+		n, err := openLayered(r.directory, name, r.gpu)
+		if err != nil {
+			return err
+		}
+		r.networks = append(r.networks, n)
+	}
+	return nil
+}
+
+// openGPU makes the GPU, and all applications' parameters known to it.
+func (r *memoryRun) openGPU(device, pinned int64) (err error) {
+	if r.g, err = newMemoryGPU(r.gpu, device, pinned, r.alpha, r.seed); err != nil {
 		return err
 	}
 
@@ -153,7 +165,7 @@ func (r *memoryRun) openApps() {
 func (r *memoryRun) countBytes() (params, work int64, err error) {
 	frames := 1
 	for _, j := range r.jobs {
-		frames = max(frames, min(j.frames, batchMax))
+		frames = max(frames, min(j.frames, r.batch))
 	}
 
 	for i, n := range r.networks {
@@ -244,8 +256,8 @@ func (r *memoryRun) kindOf(app *memoryApp, network int) residency.Kind {
 // answersTime is what a job of some frames takes with everything on the device.
 func (r *memoryRun) answersTime(frames int) (sum time.Duration, err error) {
 	for _, n := range r.networks {
-		for left := frames; left > 0; left -= batchMax {
-			work, err := n.batch(min(left, batchMax))
+		for left := frames; left > 0; left -= r.batch {
+			work, err := n.batch(min(left, r.batch))
 			if err != nil {
 				return 0, err
 			}

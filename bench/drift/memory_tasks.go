@@ -219,8 +219,8 @@ func (r *memoryRun) answerFrames(app *memoryApp, frames, trained int) error {
 	var batches []*batchRun
 	var detected time.Duration // when the detector had ended
 	for network := range r.networks {
-		for left := frames; left > 0; left -= batchMax {
-			b, err := r.beginBatch(app, network, min(left, batchMax), residency.Intermediates)
+		for left := frames; left > 0; left -= r.batch {
+			b, err := r.beginBatch(app, network, min(left, r.batch), residency.Intermediates)
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,10 @@ import (
 type Policy struct {
 	Name string
 	open func(s Setting, streams []*stream) (learning, error)
+	// bound is of policies that are no rivals: `all` leaves them out.
+	bound bool
+	// untrained policies are not compared with fully retrained weights, whose training takes longest.
+	untrained bool
 }
 
 // learning is a policy at work.
@@ -35,14 +39,19 @@ type learning interface {
 
 // Policies returns all policies.
 func Policies() []Policy {
-	return []Policy{{"none", openNone}, {"ours", openOurs}, {"ekya", openEkya}, {"adainf", openAdaInf}, {"adainf-i", openAdaInfEven}, {"adainf-u", openAdaInfFrozen}, {"adainf-ahead", openAdaInfAhead}, {"scrooge", openScrooge}}
+	return []Policy{
+		{Name: "none", open: openNone}, {Name: "ours", open: openOurs}, {Name: "ekya", open: openEkya},
+		{Name: "adainf", open: openAdaInf}, {Name: "adainf-i", open: openAdaInfEven}, {Name: "adainf-u", open: openAdaInfFrozen}, {Name: "adainf-ahead", open: openAdaInfAhead},
+		{Name: "scrooge", open: openScrooge},
+		{Name: "instant", open: openInstant, bound: true}, {Name: "watch", open: openWatching, bound: true, untrained: true},
+	}
 }
 
 // Select returns the policies that a list names.
 func Select(list string) (chosen []Policy, err error) {
 	all := Policies()
 	if list == "all" {
-		return all, nil
+		return slices.DeleteFunc(all, func(p Policy) bool { return p.bound }), nil
 	}
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })

@@ -25,3 +25,36 @@ func TestAShortRun(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 }
+
+// TestBoundsAreNoRivals: they are run by name alone; the one that trains nothing serves the first weights, and is as good as retrained nowhere.
+func TestBoundsAreNoRivals(t *testing.T) {
+	all, err := Select("all")
+	if err != nil || len(all) != len(Policies())-2 {
+		t.Fatalf("%d policies, %v; want all but two", len(all), err)
+	}
+	if testing.Short() {
+		t.Skip("trains for real")
+	}
+	if _, err := ort.Open(""); errors.Is(err, ort.ErrMissing) {
+		t.Skip(err)
+	}
+
+	chosen, err := Select("instant,watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := DefaultSetting()
+	s.Periods, s.Models, s.Seed, s.firstSteps = 2, "../../models", 3, 20 // activity drifts in the second period
+	for _, p := range chosen {
+		row, err := p.Run(t.Context(), s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trained := p.Name == "instant"; (row.AsRetrained > 0) != trained || (row.SeenNewPct > 0) != trained {
+			t.Errorf("%+v", row)
+		}
+		if p.Name == "watch" && row.DetectedPct != 100 {
+			t.Errorf("%+v: the drift was not detected", row)
+		}
+	}
+}

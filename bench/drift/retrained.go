@@ -2,7 +2,9 @@ package drift
 
 import (
 	"math"
+	"slices"
 
+	"downbeat.dev/backend/learn"
 	"downbeat.dev/backend/train"
 )
 
@@ -36,11 +38,24 @@ func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	weights, err := s.trainFully(list, set)
+	if err != nil {
+		return 0, err
+	}
 
+	a, err := s.accuracy(period, weights, set.Library)
+	if err == nil && set.retrained != nil {
+		set.retrained[key] = a
+	}
+	return a, err
+}
+
+// trainFully trains the first weights on samples and on the first data, with as much time as that takes.
+func (s *stream) trainFully(list []learn.Sample, set Setting) ([]float32, error) {
 	net := s.recipe.Net()
 	t, err := train.New(net, train.Options{Batch: batchMax, Weights: s.start, Library: set.Library})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 
 	defer t.Close()
@@ -50,13 +65,8 @@ func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 		batch := list[i*fullRecent%(len(list)-fullRecent):][:fullRecent:fullRecent]
 		batch = append(batch, s.initial[i*(batchMax-fullRecent)%(len(s.initial)-batchMax):][:batchMax-fullRecent]...)
 		if err := trainOn(t, net, batch, firstRate*(1+math.Cos(math.Pi*float64(i)/fullSteps))/2); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-
-	a, err := s.accuracy(period, t.Weights(), set.Library)
-	if err == nil && set.retrained != nil {
-		set.retrained[key] = a
-	}
-	return a, err
+	return slices.Clone(t.Weights()), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 )
@@ -87,7 +88,7 @@ func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (R
 		if err := ctx.Err(); err != nil {
 			return Row{}, nil, err
 		}
-		rows, err := runPeriod(s, streams, l, period, before, &sum)
+		rows, err := p.runPeriod(s, streams, l, period, before, &sum)
 		if err != nil {
 			return Row{}, nil, fmt.Errorf("%s, period %d: %w", p.Name, period, err)
 		}
@@ -104,11 +105,14 @@ func (p Policy) RunPeriods(ctx context.Context, s Setting, told func(string)) (R
 }
 
 // runPeriod runs one period, second by second.
-func runPeriod(s Setting, streams []*stream, l learning, period int, before []float64, sum *tally) (rows []PeriodRow, err error) {
+func (p Policy) runPeriod(s Setting, streams []*stream, l learning, period int, before []float64, sum *tally) (rows []PeriodRow, err error) {
 	views := make([]view, len(streams))
 	for m, st := range streams {
 		views[m] = view{stream: st, period: period, alarms: l.alarms(m), before: before[m], library: s.Library}
-		if st.drifts(period) {
+		switch {
+		case p.untrained:
+			views[m].full = math.Inf(1) // nothing is said to be as good
+		case st.drifts(period):
 			if views[m].full, err = st.fullyRetrained(period, s); err != nil {
 				return nil, err
 			}

@@ -150,7 +150,7 @@ func drawStructures(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	d.Claims = []figure.Claim{
 		{What: "structures of the application", Published: "81", Ours: fmt.Sprintf("%d by the -l networks and their exits, %d with -s and -m", len(exits), len(all)), Verdict: figure.Beside,
-			Why: "the paper's exits stand behind every third layer of networks with dozens; each -l network here has six or seven, and so two exits: three choices of each, 3³"},
+			Why: "an exit behind every third layer: 81 is no third power, so that the paper's three models have different numbers, such as 3·3·9; each -l network here has six or seven stages, and so two exits: three choices of each, 3³"},
 		{What: "structures that no other one beats, of them with an exit", Published: "-", Ours: fmt.Sprintf("%d, %d; among -l and its exits alone %d", len(front), withExit, len(frontL)), Verdict: figure.NoNumber},
 		{What: "Early-inc over Full-inc, Full-inc over Ekya", Published: "0 to 6, 0 to 4 points", Ours: "not run", Verdict: figure.Beside, Why: "the baseline trains networks without exits"},
 	}

@@ -116,15 +116,13 @@ func papers() []figure.Paper {
 
 	a := figure.Paper{Name: "adainf", Title: "AdaInf", Notes: []string{
 		"Time and GPUs are virtual, training and answers are real (V+L): decision 0153; what AdaInf and its rivals are given: 0181. Figures of what was learnt are drawn from the rows that `downbeat bench drift -o periods` prints.",
-		"f12, f13 and f23 have cuda/residency's own decisions in virtual time; the GPU's rates are stated, not measured, and what is loaded is the application of the tree (decision 0288).",
-		"Without a GPU f8 to f11 are not made: their commands are those that measure or count it.",
+		"f8 to f13 and f23 have cuda/residency's own decisions in virtual time; the GPU's rates are stated, not measured, and what is loaded is the application of the tree (decisions 0288, 0321).",
 	}}
 	for _, f := range drift.Figures {
-		e := figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure adainf " + f.ID, Dir: driftResults, Where: cmp.Or(f.Where, "virtual time, real training")}
-		if f.Draw == nil {
-			e.Command, e.Where = f.Command, "wants a GPU"
+		if f.OnGPU != "" {
+			a.Notes = append(a.Notes, fmt.Sprintf("On a GPU %s is measured by `%s`.", f.ID, f.OnGPU))
 		}
-		a.Entries = append(a.Entries, e)
+		a.Entries = append(a.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure adainf " + f.ID, Dir: driftResults, Where: cmp.Or(f.Where, "virtual time, real training")})
 	}
 	return []figure.Paper{s, p, rimPaper(), a}
 }

@@ -1,0 +1,106 @@
+package drift
+
+import (
+	"slices"
+	"time"
+
+	"downbeat.dev/backend/learn"
+)
+
+// Two policies that nobody can have, or wants, and that say what a learner's parts can reach.
+
+// instant knows when drifts come and takes no time to train: some seconds after a drift it has weights that are fully retrained on
+// the samples since, and serves them where they answer the tests better. What it reaches, samples allow.
+type instant struct {
+	none
+	setting Setting
+	period  int
+	second  int
+	samples [][]learn.Sample // by model, of the period
+	serving [][]float32
+}
+
+// instantAt are the seconds of a period at which it retrains.
+var instantAt = []int{3, 5, 10, 20, 35}
+
+func openInstant(s Setting, streams []*stream) (learning, error) {
+	base, err := simulateServing(s, 1)
+	i := &instant{none: none{streams, base}, setting: s, samples: make([][]learn.Sample, len(streams))}
+	for _, st := range streams {
+		i.serving = append(i.serving, st.start)
+	}
+	return i, err
+}
+
+func (i *instant) beginPeriod(period int) error {
+	i.period, i.second = period, 0
+	for m := range i.samples {
+		i.samples[m] = nil
+	}
+	return nil
+}
+
+func (i *instant) offerSample(model int, one learn.Sample) error {
+	i.samples[model] = append(i.samples[model], one)
+	return nil
+}
+
+func (i *instant) endSecond(time.Duration) error {
+	if i.second++; !slices.Contains(instantAt, i.second) {
+		return nil
+	}
+	for m, st := range i.streams {
+		if !st.drifts(i.period) {
+			continue
+		}
+
+		// The first weights may be the best again, where light comes back.
+		retrained, err := st.trainFully(i.samples[m], i.setting)
+		if err != nil {
+			return err
+		}
+		for _, weights := range [][]float32{st.start, retrained} {
+			if err := i.takeBetter(m, weights); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeBetter serves weights that answer the period's tests better.
+func (i *instant) takeBetter(model int, weights []float32) error {
+	st := i.streams[model]
+	now, err := st.accuracy(i.period, i.serving[model], i.setting.Library)
+	if err != nil {
+		return err
+	}
+	then, err := st.accuracy(i.period, weights, i.setting.Library)
+	if err == nil && then > now {
+		i.serving[model] = weights
+	}
+	return err
+}
+
+func (i *instant) weights(model int) []float32 { return i.serving[model] }
+
+// watching looks for drifts as ours does, and trains nothing: the first weights serve. So it is quick, and what it detects is
+// what the test alone can.
+type watching struct{ *ours }
+
+func openWatching(s Setting, streams []*stream) (learning, error) {
+	l, err := openOurs(s, streams)
+	if err != nil {
+		return nil, err
+	}
+	return watching{l.(*ours)}, nil
+}
+
+func (w watching) endSecond(now time.Duration) error {
+	for _, l := range w.learners {
+		if _, _, err := l.Look(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
