@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/metadata"
 )
 
 // logCall writes a line of the access log for an inference call that ended: which call it was, by its request id and its
@@ -55,17 +53,4 @@ func traceID(traceparent string) (string, bool) {
 		}
 	}
 	return strings.Clone(parts[1]), true
-}
-
-// traceparentOf is the header of a gRPC call.
-func (g *Gateway) traceparentOf(ctx context.Context) string {
-	// Reading the metadata copies all headers: a gateway without an access log does not pay for it.
-	if g.o.Access == nil {
-		return ""
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	if all := md.Get("traceparent"); len(all) > 0 {
-		return all[0]
-	}
-	return ""
 }

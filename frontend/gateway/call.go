@@ -24,6 +24,7 @@ type rpcCall struct {
 	connection *guard.Connection // nil: not of Serve
 	client     *clients.Client   // nil: no clients are told apart
 	began      time.Time         // its headers were read; zero for a stream of inferences
+	headers    callersHeaders    // as they came; only read
 	arriving   transfer          // the message that is being read
 }
 
@@ -68,7 +69,7 @@ var (
 // admitCall looks at a call's headers before anything of its message is read: it demands the token, and
 // room for another message. It runs in the connection's reader and must not block.
 func (g *Gateway) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
-	c := &rpcCall{began: time.Now()}
+	c := &rpcCall{began: time.Now(), headers: callersHeaders(info.Header)}
 	if p, ok := peer.FromContext(ctx); ok {
 		c.connection = guard.ConnectionOf(p.Addr)
 	}

@@ -89,13 +89,13 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 // grpcInfer checks and runs one call. The message is released with the reply; if there is none, here.
 func (g *Gateway) grpcInfer(ctx context.Context, m *inferMessage) (*inferReply, *fault) {
 	if g.o.Tracer != nil {
-		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, g.o.TraceRate, startOf(ctx), callersHeaders{ctx})
+		ctx, m.inference.span = spans.Begin(ctx, g.o.Tracer, g.o.TraceRate, startOf(ctx), headersOf(ctx))
 		m.inference.tellCaller(ctx)
 	}
 
 	r, f := g.grpcServe(ctx, m)
 	m.inference.endSpan(m.name, f)
-	g.logCall(ctx, "grpc", m.name, &m.inference, g.traceparentOf(ctx), f)
+	g.logCall(ctx, "grpc", m.name, &m.inference, headersOf(ctx).Get("traceparent"), f)
 
 	// A fault's text is its own: nothing points into the message any more.
 	if f != nil {

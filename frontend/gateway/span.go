@@ -63,12 +63,21 @@ func (in *inference) tellCaller(ctx context.Context) {
 	}
 }
 
-// callersHeaders are the headers of a gRPC call as a propagator reads them: one by one, for reading all copies them.
-type callersHeaders struct{ context.Context }
+// callersHeaders are the headers of a gRPC call as a propagator reads them. They lie in the call: gRPC's own accessors copy all headers,
+// or compare each with the name that is looked for, which is most of what a call costs that is not traced.
+type callersHeaders metadata.MD
 
-// Get returns a header's first value.
-func (c callersHeaders) Get(key string) string {
-	if all := metadata.ValueFromIncomingContext(c, key); len(all) > 0 {
+// headersOf are those of the call that a handler serves; nil outside of one.
+func headersOf(ctx context.Context) callersHeaders {
+	if c := callOf(ctx); c != nil {
+		return c.headers
+	}
+	return nil
+}
+
+// Get returns a header's first value. Names are in lower case, as HTTP/2 has them.
+func (c callersHeaders) Get(name string) string {
+	if all := c[name]; len(all) > 0 {
 		return all[0]
 	}
 	return ""
