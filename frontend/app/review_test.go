@@ -83,7 +83,7 @@ func told(s *app.Stream) bool {
 // decided as before.
 func TestLostGPUsEvictTheLeastClaimLastOfAll(t *testing.T) {
 	c := openCluster(t, 2)
-	ask := app.Session{Rate: 10, Latency: 100 * time.Millisecond, Lease: time.Hour}
+	ask := app.Session{Rate: 10, Latency: 2 * time.Second, Lease: time.Hour}
 	ask.Claim = 1
 	precious, err := c.app.Open(context.Background(), ask)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestLostGPUsEvictTheLeastClaimLastOfAll(t *testing.T) {
 // TestFramesGoBeforeSessions: sessions that can do with fewer frames have fewer while GPUs lack, and all when they are back.
 func TestFramesGoBeforeSessions(t *testing.T) {
 	c := openCluster(t, 2)
-	all := c.fill(t, app.Session{Rate: 10, LeastRate: 2, Latency: 100 * time.Millisecond, Lease: time.Hour})
+	all := c.fill(t, app.Session{Rate: 10, LeastRate: 2, Latency: 2 * time.Second, Lease: time.Hour})
 	now := time.Now()
 	c.gpus.Store(1)
 	c.hurt(t, all[0])

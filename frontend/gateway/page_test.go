@@ -80,7 +80,7 @@ func load(t testing.TB, url, model string, rate float64, d time.Duration) {
 }
 
 func TestPageData(t *testing.T) {
-	_, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "40", "8")}, 1)
+	_, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "5000", "8")}, 1)
 	load(t, url, "car", 200, 300*time.Millisecond)
 	var d page.Data
 	var text []byte
@@ -188,7 +188,7 @@ func findChromium(t *testing.T) string {
 // browse runs Chromium once and returns what it prints.
 func browse(t *testing.T, chromium, url string, flags ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=2500", "--user-data-dir=" + t.TempDir()}, flags...)
