@@ -4,7 +4,9 @@ package chaos
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -158,15 +160,23 @@ func leader(all []*process) int {
 	// Epochs only grow, so of all that once led, the highest epoch leads now.
 	found, highest := -1, 0
 	for i, p := range all {
-		text := p.log.String()
-		if at := strings.LastIndex(text, "this scheduler leads"); at >= 0 {
-			epoch := 0
-			if _, err := fmt.Sscanf(text[at:], "this scheduler leads\" epoch=%d", &epoch); err == nil && epoch > highest {
-				found, highest = i, epoch
-			}
+		if epoch := lastEpoch(p.log.String()); epoch > highest {
+			found, highest = i, epoch
 		}
 	}
 	return found
+}
+
+var leads = regexp.MustCompile(`this scheduler leads".* epoch=(\d+)`)
+
+// lastEpoch is that in which a scheduler has said last that it leads; 0: it never did.
+func lastEpoch(log string) int {
+	all := leads.FindAllStringSubmatch(log, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	epoch, _ := strconv.Atoi(all[len(all)-1][1]) // digits
+	return epoch
 }
 
 func awaitLeader(all []*process, not int) int {

@@ -33,7 +33,7 @@ type part struct {
 	read  sync.WaitGroup
 }
 
-var leads = regexp.MustCompile(`this scheduler leads" epoch=(\d+)`)
+var leads = regexp.MustCompile(`this scheduler leads".* epoch=(\d+)`)
 
 // startPart starts a process. What it logs goes to say, line by line, with the process's name.
 func startPart(say func(name, line string), name, binary string, args ...string) (*part, error) {

@@ -1,6 +1,8 @@
 package failover
 
 import (
+	"bytes"
+	"log/slog"
 	"testing"
 	"time"
 )
@@ -23,5 +25,17 @@ func TestReport(t *testing.T) {
 	}
 	if got := c.clusterCapacity(); got < 800 || got > 900 { // 4 GPUs, batches of 17 in 78 ms
 		t.Errorf("capacity %v", got)
+	}
+}
+
+// TestALogTellsWhoLeads: a line that says so is read whatever stands in it besides, such as the room that says it.
+func TestALogTellsWhoLeads(t *testing.T) {
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).With("room", "core").Info("this scheduler leads", "epoch", 7)
+
+	var p part
+	p.watchLog(&log, func(string) {})
+	if e := p.epoch.Load(); e != 7 {
+		t.Errorf("epoch %d, want 7", e)
 	}
 }

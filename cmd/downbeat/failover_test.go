@@ -56,7 +56,7 @@ func (s *schedulers) startOver(i int, address string) {
 // ledEpoch is an epoch and a scheduler that has said that it leads in it.
 type ledEpoch struct{ epoch, scheduler int }
 
-var leadsIn = regexp.MustCompile(`this scheduler leads" epoch=(\d+)`)
+var leadsIn = regexp.MustCompile(`this scheduler leads".* epoch=(\d+)`)
 
 // ledEpochs are those of all schedulers, epoch by epoch.
 func (s *schedulers) ledEpochs() (all []ledEpoch) {

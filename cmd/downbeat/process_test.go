@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"downbeat.dev/frontend"
+	"downbeat.dev/internal/apiserver"
 	"downbeat.dev/internal/logtest"
 )
 
@@ -24,7 +25,7 @@ const argsVariable = "DOWNBEAT_TEST_ARGS"
 
 func TestMain(m *testing.M) {
 	if account := os.Getenv(accountVariable); account != "" {
-		if err := mountAccount(account); err != nil {
+		if err := apiserver.MountAccount(account); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -56,10 +56,8 @@ const accountVariable = "DOWNBEAT_TEST_ACCOUNT"
 func startPod(t *testing.T, server *apiserver.Server, address string, args ...string) *process {
 	t.Helper()
 	account := t.TempDir()
-	for name, text := range map[string][]byte{"ca.crt": server.CA, "token": []byte(server.Token)} {
-		if err := os.WriteFile(filepath.Join(account, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := server.WriteAccount(account); err != nil {
+		t.Fatal(err)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -71,17 +69,4 @@ func startPod(t *testing.T, server *apiserver.Server, address string, args ...st
 	p.cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 	p.start(t)
 	return p
-}
-
-// mountAccount puts a service account where pods have theirs, below a /run that is this process's own.
-func mountAccount(account string) error {
-	const secrets = "/run/secrets/kubernetes.io"
-
-	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
-		return os.NewSyscallError("mount", err)
-	}
-	if err := os.MkdirAll(secrets, 0o755); err != nil {
-		return err
-	}
-	return os.Symlink(account, filepath.Join(secrets, "serviceaccount"))
 }

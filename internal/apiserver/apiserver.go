@@ -39,6 +39,7 @@ type Server struct {
 	Token string
 
 	client *http.Client
+	stop   func()
 }
 
 // Dir is where `make apiserver` puts the server and the definitions of custom objects.
@@ -57,84 +58,91 @@ func treeRoot() string {
 // Start starts a server that ends with the test.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	binary := filepath.Join(Dir(), "kube-apiserver")
-	if _, err := os.Stat(binary); err != nil {
+	if _, err := os.Stat(binaryPath()); err != nil {
 		t.Skip("no kube-apiserver: make apiserver builds one (6 minutes of one core)")
 	}
-
-	dir := t.TempDir()
-	s := &Server{Token: "of-the-test-0123456789", client: &http.Client{}}
-	keep := func(name string, text []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	s, err := Open(t.TempDir(), etcdtest.Address(etcdtest.Open(t)))
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(s.Close)
+	return s
+}
 
-	ca, cert, key := makeCertificate(t)
-	s.CA = ca
+func binaryPath() string { return filepath.Join(Dir(), "kube-apiserver") }
+
+// Open starts a server over an etcd at an address and waits until it is ready. Its files lie below dir; Close ends it.
+func Open(dir, etcd string) (*Server, error) {
+	ca, cert, key, err := makeCertificate()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{CA: ca, Token: "of-the-test-0123456789", client: &http.Client{}}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 
-	tokens := keep("tokens.csv", []byte(s.Token+`,tester,1,"system:masters"`+"\n"))
-	certFile, keyFile := keep("tls.crt", cert), keep("tls.key", key)
+	tokens, certFile, keyFile := filepath.Join(dir, "tokens.csv"), filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for path, text := range map[string][]byte{tokens: []byte(s.Token + `,tester,1,"system:masters"` + "\n"), certFile: cert, keyFile: key} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return nil, err
+		}
+	}
 
 	// Its port cannot be 0, so one that is free now is asked for, again if somebody takes it meanwhile.
-	etcd := etcdtest.Address(etcdtest.Open(t))
-	for attempt := range 5 {
-		port := freePort(t)
+	for range 5 {
+		var port int
+		if port, err = freePort(); err != nil {
+			return nil, err
+		}
 		s.URL = fmt.Sprintf("https://127.0.0.1:%d", port)
-		cmd := exec.Command(binary, "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		cmd := exec.Command(binaryPath(), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 			"--cert-dir="+dir, "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile, "--token-auth-file="+tokens, "--authorization-mode=RBAC",
 			"--service-account-issuer=https://downbeat.test", "--service-account-key-file="+keyFile, "--service-account-signing-key-file="+keyFile,
 			"--service-cluster-ip-range=10.0.0.0/24", "--watch-cache=false", "--v=0")
-		if s.runServer(t, cmd) {
-			return s
+		if err = s.runServer(cmd); err == nil {
+			return s, nil
 		}
-		t.Logf("attempt %d: the server has ended before it was ready", attempt+1)
 	}
-	t.Fatal("kube-apiserver does not start")
-	return nil
+	return nil, err
 }
 
-// runServer starts the process and waits until it is ready; false: it has ended.
-func (s *Server) runServer(t *testing.T, cmd *exec.Cmd) bool {
-	t.Helper()
+// runServer starts the process and waits until it is ready.
+func (s *Server) runServer(cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 
+	// The process is killed and awaited, so that nobody leaves one behind or a file that it still writes.
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // it is killed
 		close(ended)
 	}()
-
-	// The process is killed and awaited, so that no test leaves one behind or a file that it still writes.
-	t.Cleanup(func() {
+	s.stop = func() {
 		_ = cmd.Process.Kill()
 		<-ended
-	})
+	}
 
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		select {
 		case <-ended:
-			t.Log(said.String())
-			return false
+			return fmt.Errorf("kube-apiserver has ended: %s", said.String())
 		default:
 		}
 
 		if status, _, err := s.Do("GET", "/readyz", s.Token, "", nil); err == nil && status == http.StatusOK {
-			return true
+			return nil
 		}
 	}
-	t.Fatalf("kube-apiserver is not ready after %v", patience)
-	return false
+	s.stop()
+	return fmt.Errorf("kube-apiserver is not ready after %v: %s", patience, said.String())
 }
+
+// Close ends the server.
+func (s *Server) Close() { s.stop() }
 
 // Do asks the server as whom a token names and returns its status and answer.
 func (s *Server) Do(method, path, token, contentType string, body []byte) (status int, answer []byte, err error) {
@@ -157,22 +165,20 @@ func (s *Server) Do(method, path, token, contentType string, body []byte) (statu
 	return a.StatusCode, answer, err
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
+func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return 0, err
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // makeCertificate makes a certificate for 127.0.0.1 that signs itself, and its key.
-func makeCertificate(t *testing.T) (ca, cert, key []byte) {
-	t.Helper()
+func makeCertificate() (ca, cert, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, nil, err
 	}
 
 	// The certificate is its own authority: the client trusts this one and no other.
@@ -180,13 +186,13 @@ func makeCertificate(t *testing.T) (ca, cert, key []byte) {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &k.PublicKey, k)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, nil, err
 	}
 
 	keyDER, err := x509.MarshalECPrivateKey(k)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, nil, err
 	}
 	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return cert, cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+	return cert, cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
