@@ -15,7 +15,7 @@ comma   := ,
 SEEDS   ?= 10000
 SEED    ?= 1
 
-.PHONY: release staticcheck help run build test conformance race fuzz chaos bench lint sim models clean ort highs vet-tags nocgo chart chart-manifest apiserver
+.PHONY: release staticcheck help run build test conformance race fuzz fuzz-long chaos bench lint sim models clean ort highs vet-tags nocgo chart chart-manifest apiserver
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-zA-Z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -66,6 +66,10 @@ fuzz: ## run every fuzz target for FUZZTIME (default 10s)
 	    echo "== $$pkg $$f"; \
 	    until $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg 2>&1 | tee $$log; do \
 	      grep -qx ' *context deadline exceeded' $$log && ! grep -q 'Failing input' $$log || exit 1; done; done; done
+
+MINUTES ?= 30
+fuzz-long: ## fuzz TARGETS (core/wire:FuzzFrames ...) for MINUTES each, and print their rows of bench/results/fuzz
+	nice -n 15 bench/results/fuzz/run.sh $(MINUTES) $(TARGETS)
 
 lint: ## gofmt, vet, and the tree's own rules
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt: $$bad"; exit 1; }
