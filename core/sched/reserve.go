@@ -20,6 +20,9 @@ const (
 	// intendedPace is the share of the load that batches of variants which cost more than need be must keep up with, at most
 	// paceMost of their own best efficiency: else a lighter one is taken.
 	intendedPace, paceMost = 0.8, 0.67
+	// gainsLittle is by which factor a request must get cheaper in batches of the target size for its variant to be refused for a
+	// small one: where all batches together can cost no more than that, no such state comes of them (decision 0309).
+	gainsLittle = 2
 	// regretMost is how much worse, in units of accuracy, an answer in a home that the plan does not use may be.
 	regretMost = 0.1
 )
@@ -39,12 +42,15 @@ func (p *Partition) keepsUp(m *model, h *home, i, first, b int) bool {
 		return true
 	}
 
-	load := p.places.loads[h.sub]
+	x, load := &h.residents[i].execution, p.places.loads[h.sub]
 	pace := min(paceMost, intendedPace*load.intended)
-	if i == h.cheapest {
+	switch {
+	case i == h.cheapest:
 		pace = load.least
+	case float64(x.exec[1])*float64(x.target) < gainsLittle*float64(x.exec[x.target]):
+		return true
 	}
-	return h.residents[i].enough(b, pace) || m.q.passable(first, first+1, &m.ranks) == first
+	return x.enough(b, pace) || m.q.passable(first, first+1, &m.ranks) == first
 }
 
 // mayTake says whether a place is for whom it was found, or is to be left to those whom the plan gives such GPUs.
