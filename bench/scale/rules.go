@@ -63,7 +63,8 @@ func Select(list string) ([]Autoscaler, error) {
 
 // newScaler is the Scaler that serves.
 func newScaler(_ *Workload, o Options) Rule {
-	s := &plan.Scaler{Targets: plan.DefaultTargets(), Least: 1, Most: o.GPUs, Start: o.Start}
+	s := plan.NewScaler()
+	s.Most, s.Start = o.GPUs, o.Start
 
 	return func(now time.Duration, seen Seen) int {
 		advice, err := s.Observe(now, seen.Load)

@@ -18,7 +18,9 @@ type cluster struct {
 	number uint32
 	models []uint32 // ids of what its GPUs have loaded, ascending
 	gpus   []*gpu
-	unused bool // its GPUs serve no model, and it was said
+	unused bool         // its GPUs serve no model, and it was said
+	scaler *plan.Scaler // watches it; nil: not begun
+	advice plan.Advice  // its latest; zero: none yet
 }
 
 // placeGPUs puts each GPU of a backend into the sub-cluster that fits what it has loaded, and brings services up to
@@ -122,6 +124,7 @@ func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) 
 	}
 
 	// A sub-cluster whose GPUs have all left is taken over like a new one: its number and ranker stay.
+	empty.stopScaling()
 	empty.pool, empty.models = here.Pool, loaded
 	empty.label = g.freeLabel(empty)
 	g.e.ranker(empty.number).models.Store(&loaded)

@@ -275,7 +275,7 @@ func (e *Engine) keepHouse() {
 	}
 }
 
-// keep does what is due every houseEvery: watchdogs, network delays, prices and plans.
+// keep does what is due every houseEvery: watchdogs, network delays, prices, plans and sizes.
 func (e *Engine) keep(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
@@ -291,6 +291,7 @@ func (e *Engine) keep(now sched.Time) {
 	e.reg.resumePlan(now)
 	e.reg.advanceRollout(now)
 	e.reg.planEpoch(now)
+	e.reg.adviseSizes(now)
 }
 
 // Poll runs everything that is due, in an order that depends on nothing else; it reports whether

@@ -41,6 +41,7 @@ type registry struct {
 	rollout  rollout
 	heard    heardPlan
 	epochs   epochs
+	scaling  scaling
 	toldPlan uint64 // number of the latest plan that a backend was part of
 	standsBy bool   // another scheduler leads
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 )
 
@@ -114,6 +115,7 @@ type LoadStats struct {
 	GPUs, Idle int
 	Models     int              // that it serves; 0: its GPUs are nobody's
 	Demand     float64          // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full
+	Advice     plan.Advice      // how many GPUs it should have, by its Scaler; zero: in the first second, and while another scheduler leads
 	Spare      sched.SpareStats // steps of spare work on its GPUs since it was made
 }
 

@@ -69,9 +69,11 @@ func stepForBad(targets Targets, at []time.Duration, loads []Load) (step int, st
 			}
 		}
 
+		// Never more than four times what demand needs, nor fewer than there are.
 		share, n := math.Min(0.5, float64(bad)/math.Max(1, float64(requests))), loads[i].GPUs
 		gpus := n + int(math.Ceil(float64(n)*share/(1-share)-1e-9))
-		if share <= 0.01 || at[i] <= stepAt+stepFor && gpus < step {
+		gpus = min(gpus, 4*max(1, fewestGPUs(targets, loads[i].Demand)))
+		if share <= 0.01 || gpus <= n || at[i] <= stepAt+stepFor && gpus < step {
 			continue
 		}
 

@@ -5,10 +5,14 @@ import (
 	"time"
 )
 
+// ScaleEvery is how often a Scaler observes where it serves and where it is measured.
+const ScaleEvery = time.Second
+
 // How the Scaler answers to bad requests, and how slowly it goes down (UNIFIED S2).
 const (
 	scaleBadOver = 5 * time.Second  // over which the bad rate is taken
 	scaleBadMost = 0.01             // of requests
+	scaleBadGPUs = 4                // times what demand needs: at most so many for bad requests
 	scaleKeepFor = 30 * time.Second // for which the most GPUs are kept that were wanted
 	scaleBadFor  = 10 * time.Minute // for which GPUs are kept at most that bad requests asked for again and again
 	scaleStart   = 20 * time.Second // of a GPU, unless told
@@ -77,6 +81,9 @@ type scalePeak struct {
 	gpus int
 }
 
+// NewScaler returns a Scaler that advises at least one GPU, and begins with the targets that every cluster begins with.
+func NewScaler() *Scaler { return &Scaler{Targets: DefaultTargets(), Least: 1, Most: gpusMax} }
+
 // Observe takes in what happened up to now, a moment on any clock that does not go back, and advises.
 func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	if err := s.validate(now, l); err != nil {
@@ -93,7 +100,7 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 	wanted := s.Targets.GPUsFor(s.forecast.expect(now, now-s.last, start, l.Demand))
 	advice := Advice{GPUs: l.Ordered, Needed: s.Targets.GPUsFor(l.Demand)}
 	s.remember(now, l, advice.Needed, wanted)
-	s.answerBad(now, l)
+	s.answerBad(now, l, advice.Needed)
 
 	// Whatever was wanted of late is kept: demand that has just fallen may come back before a GPU does.
 	kept := s.peaks[0].gpus
@@ -117,7 +124,7 @@ func (s *Scaler) Observe(now time.Duration, l Load) (Advice, error) {
 }
 
 // answerBad asks for more GPUs where requests go bad that demand does not explain.
-func (s *Scaler) answerBad(now time.Duration, l Load) {
+func (s *Scaler) answerBad(now time.Duration, l Load, needed int) {
 	bad := s.badShare()
 	if bad <= scaleBadMost {
 		return
@@ -126,6 +133,11 @@ func (s *Scaler) answerBad(now time.Duration, l Load) {
 	// From GPUs that serve, not from those ordered: a step is not made twice while GPUs start.
 	share := min(bad, 0.5) // at most twice the GPUs at once
 	gpus := l.GPUs + int(math.Ceil(float64(l.GPUs)*share/(1-share)-1e-9))
+
+	// No profile is wrong by more. What goes bad beyond that, as callers who allow less time than a batch takes, no GPU mends.
+	if gpus = min(gpus, scaleBadGPUs*max(1, needed)); gpus <= l.GPUs {
+		return
+	}
 
 	// GPUs that are needed again as soon as they are gone are kept for twice as long: a profile may be wrong.
 	switch gone := now - s.step.at - s.stepFor; {

@@ -222,3 +222,29 @@ func TestTargetsAreLearned(t *testing.T) {
 		t.Error("what proves nothing was learned from")
 	}
 }
+
+// TestScalerStopsWhereNoGPUMends: half of the requests go bad however many GPUs there are, since their callers allow less time than a
+// batch takes. Four times what demand needs is advised, and no more.
+func TestScalerStopsWhereNoGPUMends(t *testing.T) {
+	s := &Scaler{Targets: DefaultTargets(), Least: 1, Most: 1000}
+	l := Load{Demand: 1.2, Requests: 200, Bad: 100, GPUs: 2, Ordered: 2}
+	var at []time.Duration
+	var loads []Load
+	most := 0
+	for second := range 300 {
+		at, loads = append(at, time.Duration(second)*time.Second), append(loads, l)
+		a, err := s.Observe(at[second], l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second%20 == 0 {
+			if err := CheckAdvice(s.Targets, s.Least, s.Most, scaleStart, at, loads, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.GPUs, l.Ordered, most = a.GPUs, a.GPUs, max(most, a.GPUs)
+	}
+	if need := s.Targets.GPUsFor(1.2); most != 4*need {
+		t.Errorf("%d GPUs at most, %d are needed: want four times as many", most, need)
+	}
+}

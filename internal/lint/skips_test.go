@@ -27,6 +27,7 @@ var skips = map[string]struct {
 	"bench/chaos/lan/lan_test.go":           {4, "test", "root makes network namespaces"},
 	"bench/dispatch/realtime_linux_test.go": {2, "test", "root has real-time priorities"},
 	"bench/drift/real_test.go":              {3, "test", "make fetches ONNX Runtime, and leaves nothing out for shortness"},
+	"bench/goodput/parted_bound_test.go":    {1, "test", "without -short"},
 	"bench/gpu/check_test.go":               {3, "test-hostgpu", "every option needs the driver's code; networks need it, or no race detector"},
 	"bench/gpu/measure_test.go":             {1, "test", "a host without a GPU"},
 	"bench/joint/joint_test.go":             {1, "test", "the test fetches the solver"},

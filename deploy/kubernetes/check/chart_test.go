@@ -137,7 +137,7 @@ func TestChartRefusesBadValues(t *testing.T) {
 		{map[string]any{"backends": []any{map[string]any{"kind": "H 200"}}}, "kind"},
 		{map[string]any{"backends": []any{map[string]any{"kind": "a"}, map[string]any{"kind": "a"}}}, "appears twice"},
 		{map[string]any{"autoscaling": map[string]any{"by": "hand"}}, "by"},
-		{map[string]any{"autoscaling": map[string]any{"share": 1.5}}, "share"},
+		{map[string]any{"autoscaling": map[string]any{"stayUp": -1}}, "stayUp"},
 	} {
 		if _, err := renderChart(t, c.values); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: error %v, want one that says %q", c.values, err, c.says)

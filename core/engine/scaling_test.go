@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
+)
+
+// TestSizesAreAdvisedByTheScaler: what the engine tells of a sub-cluster is what a Scaler says that sees the same load: more than
+// there is while more is asked for, kept for half a minute after, and then what is needed.
+func TestSizesAreAdvisedByTheScaler(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("a", 2, slope, "m"))
+	f := s.frontend()
+	beside := plan.NewScaler()
+
+	// Two GPUs with batches of 8 in 12 ms do 1,333 requests/s: for ten seconds the load asks for twice that.
+	wanted := make([]int, 80)
+	var last, ended, bad uint64
+	for second := range wanted {
+		switch {
+		case second < 10:
+			last = s.steadily(f, "m", last, 4*ms, 1000*ms)
+		case second < 20:
+			last = s.steadily(f, "m", last, 2*ms/5, 1000*ms)
+		default:
+			s.run(s.clock.now + 1000*ms)
+		}
+
+		x := s.e.Stats()
+		c := s.e.partition(0).models[x.Models[0].ID]
+		badNow := c.outcomes[model.DeadlineCannotBeMet] + c.outcomes[model.QueueFull]
+		endedNow := c.sent + badNow
+		want, err := beside.Observe(time.Duration(s.clock.now), plan.Load{Demand: x.Load[0].Demand, Requests: int(endedNow - ended), Bad: int(badNow - bad), GPUs: 2, Ordered: 2})
+
+		// Without requests demand falls while nobody looks, so that two who look at two moments see two demands.
+		if err != nil || second < 20 && x.Load[0].Advice != want {
+			t.Errorf("second %d: %+v advised, a Scaler says %+v (%v)", second, x.Load[0].Advice, want, err)
+		}
+		wanted[second], ended, bad = x.Load[0].Advice.GPUs, endedNow, badNow
+	}
+
+	if bad == 0 {
+		t.Error("no request was bad: the load is too light to test anything")
+	}
+	if wanted[9] != 2 || wanted[19] < 4 || wanted[45] != wanted[19] || wanted[79] != 1 {
+		t.Errorf("GPUs advised by second %v: want 2, then at least 4 for half a minute, then 1", wanted)
+	}
+}
+
+// TestBadRequestsAskForGPUs: where requests go bad although demand is low, a profile may be wrong and more GPUs are advised; those
+// who allow less time than a batch takes do not have them doubled again and again.
+func TestBadRequestsAskForGPUs(t *testing.T) {
+	s := newStage(t, Options{})
+	s.mustBackend(hello("a", 2, slope, "m"))
+	s.mustBackend(hello("b", 2, slope, "other"))
+	f := s.frontend()
+	for id := uint64(1); id <= 2000; id += 2 {
+		f.ask(id, "m", 50*ms)
+		f.ask(id+1, "m", 2*ms) // one batch takes 5 ms
+		s.run(s.clock.now + 10*ms)
+	}
+
+	x := s.e.Stats().Load
+	if a := x[0].Advice; a.GPUs != 4 || a.Reason != plan.ScaleBad || a.Needed != 1 {
+		t.Errorf("%+v advised: want twice the GPUs", a)
+	}
+	if a := x[1].Advice; a.GPUs != 2 || a.Reason != plan.ScaleHold {
+		t.Errorf("%+v advised where nothing is bad: want as many as there are", a)
+	}
+}
