@@ -35,7 +35,7 @@ func (s *System) openScheduler(context.Context) error {
 		return fmt.Errorf("accuracy.floors: %w", err)
 	}
 
-	e, err := engine.New(engine.Options{QueueMax: s.config.QueueMax, Prompt: s.config.Prompt, Floors: floors, Epoch: s.config.Cluster.Epoch, Logger: s.logOf("core")})
+	e, err := engine.New(engine.Options{QueueMax: s.config.QueueMax, Prompt: s.config.Prompt, LearnShare: s.config.LearnShare, Floors: floors, Epoch: s.config.Cluster.Epoch, Logger: s.logOf("core")})
 	if err != nil {
 		return fmt.Errorf("start scheduler: %w", err)
 	}

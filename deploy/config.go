@@ -33,9 +33,11 @@ type Config struct {
 	TokenFile string  `yaml:"token_file"` // a file holding the secret that all parts share
 	TLS       string  `yaml:"tls"`        // a directory with tls.crt, tls.key and ca.crt; empty: no TLS
 	Prompt    float64 `yaml:"prompt"`     // scheduler: share of the GPUs in demand below which batches start at once; 0: always defer
-	QueueMax  int     `yaml:"queue_max"`  // requests queued per model before new ones are rejected
-	LogLevel  string  `yaml:"log_level"`  // debug, info, warn or error
-	LogRooms  string  `yaml:"log_rooms"`  // levels of single rooms, such as rdma=debug
+	// LearnShare is the scheduler's: the share of GPU time that learners buy from families of variants; 0: idle time only.
+	LearnShare float64 `yaml:"learn_share"`
+	QueueMax   int     `yaml:"queue_max"` // requests queued per model before new ones are rejected
+	LogLevel   string  `yaml:"log_level"` // debug, info, warn or error
+	LogRooms   string  `yaml:"log_rooms"` // levels of single rooms, such as rdma=debug
 
 	Cluster  Cluster  `yaml:"cluster"`  // what holds several hosts together
 	Protocol Protocol `yaml:"protocol"` // what clients of the gateway see beyond its plain calls

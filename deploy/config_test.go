@@ -60,6 +60,7 @@ func TestBadConfigNamesTheFieldAndTheLine(t *testing.T) {
 		"provider":     {"provider: udp\n", `provider: "udp" is not allowed: want one of auto`},
 		"negative":     {"executors: -1\n", "executors: -1 is not allowed: want 0 to 1024"},
 		"prompt":       {"prompt: 1.5\n", "prompt: 1.5 is not allowed: want 0 to 1"},
+		"learn share":  {"learn_share: 0.6\n", "learn_share: 0.6 is not allowed: want 0 to 0.5"},
 		"no number":    {"prompt: .nan\n", "prompt: NaN is not allowed"},
 		"exposed":      {"listen: 0.0.0.0:7070\n", "set token_file"},
 		"queue":        {"queue_max: 0\n", "queue_max: 0 is not allowed"},

@@ -40,6 +40,7 @@ func (t *trace) byDownbeat(streams []stream, learn bool) serving {
 
 	// A trial asks what sessions need: learners take what is left in any case.
 	if learn {
+		s.bought = t.bought
 		for i := range learningModels {
 			s.learners = append(s.learners, &sim.Learner{Step: sim.Duration(stepTime), Shortest: 0.7, Seed: t.seed + uint64(i)})
 		}

@@ -207,3 +207,29 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLearnersBuyTime: where the GPUs are full learners get a GPU of time that they do not find idle, for little accuracy and no request.
+func TestLearnersBuyTime(t *testing.T) {
+	o := shortOptions("downbeat")
+	o.Seed, o.Peak, o.Loads, o.Span = 8, peakOfSeed8, []float64{1.15}, 10*time.Second
+	run := func(share float64) Row {
+		o.LearnShare = share
+		rows, err := Run(t.Context(), o, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[0]
+	}
+
+	idle, bought := run(0), run(0.15)
+	if bought.LearningGPUs < idle.LearningGPUs+0.5 || bought.BadPct > idle.BadPct || bought.EffectiveAccuracy < idle.EffectiveAccuracy-0.002 {
+		t.Errorf("idle time alone %+v\nwith time bought %+v", idle, bought)
+	}
+	if bought.EffectiveAccuracy >= idle.EffectiveAccuracy {
+		t.Errorf("time was bought from nobody: %+v", bought)
+	}
+	o.LearnShare = 0.6
+	if err := o.Check(); err == nil || !strings.Contains(err.Error(), "learn share 0.6: want 0 to 0.5") {
+		t.Error(err)
+	}
+}

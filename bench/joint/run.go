@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"downbeat.dev/bench/policy"
+	"downbeat.dev/core/plan"
 )
 
 // Row is what a policy made of the trace at one load. Its JSON form is one line of `-o json`.
@@ -63,14 +64,16 @@ type Options struct {
 	Span     time.Duration
 	Seed     uint64
 	Peak     float64 // multiple of the unit load; 0: it is searched for
-	Learn    bool    // the models that drift are trained, which takes ONNX Runtime
-	Models   string  // the repository
-	Library  string  // ONNX Runtime; "": as ort.Library says
+	// LearnShare is the share of GPU time that learners buy from requests, 0 to plan.LearnShareMost.
+	LearnShare float64
+	Learn      bool   // the models that drift are trained, which takes ONNX Runtime
+	Models     string // the repository
+	Library    string // ONNX Runtime; "": as ort.Library says
 }
 
 // DefaultOptions are the committed results'.
 func DefaultOptions() Options {
-	return Options{Policies: Policies(), Loads: []float64{0.3, 0.5, 0.7, 0.85, 1, 1.15, 1.3, 1.5}, Span: 4 * period, Seed: 8, Learn: true, Models: "models"}
+	return Options{Policies: Policies(), Loads: []float64{0.3, 0.5, 0.7, 0.85, 1, 1.15, 1.3, 1.5}, Span: 4 * period, Seed: 8, LearnShare: 0.15, Learn: true, Models: "models"}
 }
 
 // Check says what is wrong with the options.
@@ -86,6 +89,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("span %v: want whole seconds, 1s to 1h", o.Span)
 	case o.Learn && (o.Span < 2*period || o.Span%period != 0):
 		return fmt.Errorf("span %v: want two or more periods of %v where models learn", o.Span, period)
+	case !(o.LearnShare >= 0 && o.LearnShare <= plan.LearnShareMost):
+		return fmt.Errorf("learn share %v: want 0 to %v", o.LearnShare, plan.LearnShareMost)
 	case !(o.Peak >= 0 && o.Peak <= 10):
 		return fmt.Errorf("peak %v: want 0 to 10", o.Peak)
 	}
@@ -110,6 +115,8 @@ func Run(ctx context.Context, o Options, told func(string)) (rows []Row, err err
 		if err != nil {
 			return nil, err
 		}
+
+		t.bought = o.LearnShare
 
 		// All policies are asked for the very same.
 		for _, p := range o.Policies {

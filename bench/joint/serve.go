@@ -14,13 +14,14 @@ type serving struct {
 	again    bool           // a dropped request of a frame is made once more
 	fixed    []int          // by service: the network, of policies that start models without variants
 	learners []*sim.Learner // spare work in the World
+	bought   float64        // share of GPU time that they buy
 	server   func(w *sim.World, f *sim.Frames) sim.Server
 	stopAt   func(session int, inTime bool) (stop bool) // ends a run early, when set
 }
 
 // serve runs a trace under a policy.
 func (t *trace) serve(s serving) (*outcome, error) {
-	w := &sim.World{Models: s.models, GPUs: gpus, Arrivals: slices.Clone(t.requests), Rates: t.rates(s.streams), Learners: s.learners}
+	w := &sim.World{Models: s.models, GPUs: gpus, Arrivals: slices.Clone(t.requests), Rates: t.rates(s.streams), Learners: s.learners, LearnShare: s.bought}
 	// Rates are told to policies that plan by them: what frames will ask stands in no arrivals.
 	for g := range gpus {
 		w.Kinds = append(w.Kinds, uint8(kindOf(g)))

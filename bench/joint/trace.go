@@ -29,6 +29,7 @@ type trace struct {
 	span     time.Duration
 	seed     uint64
 	times    float64       // of the unit load
+	bought   float64       // share of GPU time that learners buy
 	warm     time.Duration // what comes before it is served and not counted
 	requests []arrivals.Arrival
 	streams  []stream // in the order in which they ask

@@ -26,6 +26,7 @@ func benchJoint() command {
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time of each policy at each load")
 			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of requests, sessions, schedules of drift and scenes")
 			fs.Float64Var(&o.Peak, "peak", o.Peak, "the peak, as a multiple of the trace's unit load; 0: it is searched for")
+			fs.Float64Var(&o.LearnShare, "learn-share", o.LearnShare, "share of GPU time that downbeat's learners buy; 0: they take what is idle")
 			fs.BoolVar(&o.Learn, "learn", o.Learn, "train the models that drift, for real, in the GPU time that a policy left")
 			fs.StringVar(&o.Models, "models", o.Models, "model repository with vehicle-s and activity-s")
 			out := fs.String("out", "", "`DIR` for joint.jsonl and joint.svg; empty: none are written")

@@ -14,6 +14,7 @@ import (
 
 	"downbeat.dev/core/limits"
 	"downbeat.dev/core/model"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/sched"
 )
 
@@ -47,6 +48,8 @@ type Options struct {
 	Prompt     float64                  // sched.Options.Prompt; 0: always defer
 	SLO        map[string]time.Duration // by model name, over what backends say
 	Floors     map[string]float64       // by family: the least accuracy that may answer; 0: any
+	// LearnShare is the share of GPU time that is not sold to variants where a backend has spare work: learners buy it. 0: none.
+	LearnShare float64
 	// Epoch is how often models are placed anew by what is asked for; 0: only when an operator applies a plan.
 	Epoch  time.Duration
 	Clock  Clock        // nil: Monotonic
@@ -86,6 +89,8 @@ func (o *Options) checkOptions() error {
 		return fmt.Errorf("engine: %d partitions, want %d (cores) to %d", o.Partitions, o.Cores, PartitionsMax)
 	case !(o.Prompt >= 0 && o.Prompt <= 1):
 		return fmt.Errorf("engine: prompt %v, want 0 to 1", o.Prompt)
+	case !(o.LearnShare >= 0 && o.LearnShare <= plan.LearnShareMost):
+		return fmt.Errorf("engine: learn share %v, want 0 to %v", o.LearnShare, plan.LearnShareMost)
 	case o.RequestsMax < 1 || o.RequestsMax > 1<<30:
 		return fmt.Errorf("engine: %d requests, want 1 to %d", o.RequestsMax, 1<<30)
 	case o.Ctrl < 0 || o.Data < 0:

@@ -254,6 +254,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		r.mu.Lock()
 		load := r.s.Load()
 		ahead := r.s.Ahead(now, sched.Duration(plan.PriceHorizon))
+		learns := r.s.WantsSpare()
 		var own float64
 		for i := range x.bidders {
 			if b := &x.bidders[i]; len(b.bid.Offers) > 0 {
@@ -271,6 +272,9 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		}
 		h := plan.PricedHome{SubCluster: s.number, GPUs: load.GPUs, Others: plan.OthersDemand(load.Demand, own), BadShare: s.ends.BadShare(),
 			Ahead: float64(ahead) / float64(plan.PriceHorizon)}
+		if learns {
+			h.Learning = x.e.o.LearnShare
+		}
 		if elapsed > 0 {
 			h.BusyShare = float64(busy) / float64(load.GPUs) / float64(elapsed)
 		}

@@ -199,3 +199,30 @@ func TestSubClustersBeyondTheMarket(t *testing.T) {
 		t.Errorf("%d of %d requests were served", n, last)
 	}
 }
+
+// TestLearnersBuyTimeWhileTheyHaveSteps: a share of the GPUs is kept from variants as long as a backend offers spare work.
+func TestLearnersBuyTimeWhileTheyHaveSteps(t *testing.T) {
+	s := newStage(t, Options{LearnShare: 0.2})
+	b := s.mustBackend(familyHello("b", 1))
+	f := s.frontend()
+	last := uint64(0)
+	learning := func() float64 {
+		// A step that does not end is suspended, and buys nothing any more.
+		for range 60 {
+			last = s.steadily(f, "v", last, 5*ms, 5*ms)
+			b.endAll()
+		}
+		return s.e.reg.pricing.homes[0].Learning
+	}
+
+	before := learning()
+	b.OfferSpare([]wire.SpareOffer{{Work: 1, Step: 5e6, Weight: 1}})
+	during := learning()
+	b.OfferSpare([]wire.SpareOffer{{Work: 1}})
+	if after := learning(); before != 0 || during != 0.2 || after != 0 {
+		t.Errorf("%v of the GPUs is kept, then %v, then %v; want 0, 0.2 and 0", before, during, after)
+	}
+	if err := (&Options{LearnShare: 0.6}).checkOptions(); err == nil || !strings.Contains(err.Error(), "learn share 0.6, want 0 to 0.5") {
+		t.Error(err)
+	}
+}

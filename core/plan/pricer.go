@@ -33,6 +33,7 @@ type PricedHome struct {
 	BadShare   float64 // of its requests in the last second
 	BusyShare  float64 // of its GPUs' time since the last renewal, what was given out
 	Ahead      float64 // GPUs whose time within PriceHorizon is given out already
+	Learning   float64 // share of its GPUs' time that learners buy: it is not sold to requests
 	Price      float64 // of a GPU second, in units of accuracy per request
 	Planned    float64 // the same before what is taken off while GPU time is left over
 }
@@ -59,7 +60,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		p.place[h.SubCluster] = int32(i) + 1
 
 		// What has no choice comes first, but never leaves nothing: an answer of a family is worth as much.
-		share := p.full * p.shareOf(h.GPUs)
+		share := max(0, p.full*p.shareOf(h.GPUs)-h.Learning)
 		capacity := share * float64(h.GPUs)
 		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*h.Ahead, capacityLeast*capacity))
 	}
@@ -112,6 +113,9 @@ func (p *Pricer) endBid() {
 	p.bidding = false
 }
 
+// LearnShareMost is the largest share of the GPUs' time that learners may buy.
+const LearnShareMost = 0.5
+
 // LeastPrice is what a GPU second costs where nothing else wants it; core/sched counts so, too. With it a price tells
 // which of two kinds that answer alike is used first.
 const LeastPrice = 0.01
@@ -157,7 +161,7 @@ func (p *Pricer) sell(elapsed time.Duration) {
 	for k := range p.homes {
 		h := &p.homes[k]
 		bad = max(bad, h.BadShare)
-		busiest = max(busiest, h.BusyShare-p.shareOf(h.GPUs))
+		busiest = max(busiest, h.BusyShare+h.Learning-p.shareOf(h.GPUs))
 	}
 
 	// The fullest kind decides: prices fall only while all kinds have time left over. Plans know means; deadlines may be too

@@ -190,3 +190,35 @@ func TestOneBadSecondIsForgotten(t *testing.T) {
 		t.Errorf("%.4f of the requests go bad in the long run, want %v", bad, 2*badLeast)
 	}
 }
+
+// TestLearnersBuyTime: what they buy is not sold to requests, so that it gets a price, and that it stands idle for requests lowers none.
+func TestLearnersBuyTime(t *testing.T) {
+	renew := func(learning float64) PricedHome {
+		p := NewPricer(func(_, _ float64) bool { return false })
+		var homes []PricedHome
+		for range 50 {
+			if err := p.Begin([]PricedHome{{GPUs: 8, BusyShare: 0.6, Learning: learning}}); err != nil {
+				t.Fatal(err)
+			}
+			p.Add(100, 100, 0)
+			p.AddOffer(0, 0.9, 0.05) // 5 of the GPUs
+			p.AddOffer(0, 0.7, 0.02)
+			var err error
+			if homes, err = p.Renew(100 * time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return homes[0]
+	}
+
+	if h := renew(0); h.Planned > LeastPrice {
+		t.Errorf("GPUs suffice for the best offers: %+v, want no price", h)
+	}
+	bought := renew(0.4)
+	if want := 0.2 / 0.03; math.Abs(bought.Planned-want) > 1e-6 {
+		t.Errorf("learners buy 0.4: %+v, want the price at which both offers are as good, %.3f", bought, want)
+	}
+	if bought.Price != bought.Planned {
+		t.Errorf("%+v: time that learners have bought lowers the price", bought)
+	}
+}

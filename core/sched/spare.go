@@ -1,6 +1,9 @@
 package sched
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Spare work is work for GPUs that has a length and no deadline: training steps, loads, warm-ups, labels. A Ranker
 // starts its steps on GPUs that are idle, when no request can be kept waiting by them: see spareRoom. A step is planned
@@ -174,6 +177,11 @@ func (r *Ranker) Forecast(now Time, f Forecast) {
 
 // HasSpare tells whether spare work was ever offered. Forecasts that came before it were ignored.
 func (r *Ranker) HasSpare() bool { return r.spare != nil }
+
+// WantsSpare tells whether there is spare work whose steps may run.
+func (r *Ranker) WantsSpare() bool {
+	return r.spare != nil && slices.ContainsFunc(r.spare.works, func(w offered) bool { return !w.suspended })
+}
 
 // ForgetForecasts forgets when models may want GPUs. It is for a driver that has stopped forecasts, and begins them anew:
 // models may have gone meanwhile.

@@ -142,11 +142,15 @@ func (d *Downbeat) renewPrices(now Time) {
 	d.homes = d.homes[:0]
 
 	// A kind of which the World has no GPU has no price.
+	learning := 0.0
+	if len(d.w.Learners) > 0 {
+		learning = d.w.LearnShare
+	}
 	for k, n := range d.gpus {
 		if n > 0 {
 			busy := d.s.Load(uint32(k)).Busy
 			d.homes = append(d.homes, plan.PricedHome{SubCluster: uint32(k), GPUs: n, BadShare: d.recently.BadShare(), Ahead: float64(d.s.Ahead(now, uint32(k), Duration(plan.PriceHorizon))) / float64(plan.PriceHorizon),
-				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod)})
+				BusyShare: float64(busy-d.busy[k]) / float64(n) / float64(PricePeriod), Learning: learning})
 			d.busy[k] = busy
 		}
 	}

@@ -74,6 +74,8 @@ type World struct {
 	Ended func(r int32, o Outcome, at Time)
 	// Learners have spare work for the GPUs; nil: there is none. The Server must be a StepServer then.
 	Learners []*Learner
+	// LearnShare is the share of GPU time that learners buy from families, 0 to plan.LearnShareMost; 0: they take what is idle.
+	LearnShare float64
 	// Losses are GPUs that go and return; nil: none does. The Server must be a StepServer then.
 	Losses []Loss
 	// Turn is called once at every moment at which something happened, when set; it may Add requests and Cancel them.
