@@ -84,7 +84,7 @@ func (s *schedulers) standsBy(i int) int {
 	return strings.Count(s.all[i].log.String(), "another scheduler leads")
 }
 
-// awaitLeader waits until another scheduler than before leads.
+// awaitLeader waits until another scheduler than before leads; -1: any. What a process does is in its log a little later.
 func (s *schedulers) awaitLeader(before int) int {
 	s.t.Helper()
 	waitFor(s.t, func() bool { l := s.leader(); return l >= 0 && l != before })
@@ -111,7 +111,7 @@ func TestStandbyTakesOver(t *testing.T) {
 
 			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP} {
 				time.Sleep(500 * time.Millisecond) // so that standbys hear from the backends
-				old, began := s.leader(), time.Now()
+				old, began := s.awaitLeader(-1), time.Now()
 				if sig == syscall.SIGSTOP {
 					s.all[old].cmd.Process.Signal(sig)
 				} else {

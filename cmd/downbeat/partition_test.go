@@ -147,7 +147,8 @@ func leadWhateverIsCut(t *testing.T, d *divided) {
 func (d *divided) cutLeader(x cut) bool {
 	d.t.Helper()
 	time.Sleep(time.Second) // so that all are connected again, and standbys hear from the backends
-	old, before := d.leader(), d.standsBy(d.leader())
+	old := d.awaitLeader(-1)
+	before := d.standsBy(old)
 	began := time.Now()
 	if x.stop {
 		d.all[old].cmd.Process.Signal(syscall.SIGSTOP)
