@@ -185,16 +185,28 @@ func findChromium(t *testing.T) string {
 	return chromium
 }
 
-// browse runs Chromium once and returns what it prints.
+// browse runs Chromium once and returns what it prints. One that does not end, as a browser now and then does not on a busy host, is
+// started again.
 func browse(t *testing.T, chromium, url string, flags ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	for tries := 3; ; tries-- {
+		out, err := browseOnce(t, chromium, url, flags...)
+		if err == nil {
+			return string(out)
+		}
+		if tries == 1 {
+			t.Fatalf("chromium: %v", err)
+		}
+		t.Logf("chromium: %v", err)
+	}
+}
+
+func browseOnce(t *testing.T, chromium, url string, flags ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=2500", "--user-data-dir=" + t.TempDir()}, flags...)
-	out, err := exec.CommandContext(ctx, chromium, append(args, url)...).Output()
-	if err != nil {
-		t.Fatalf("chromium: %v", err)
-	}
-	return string(out)
+	c := exec.CommandContext(ctx, chromium, append(args, url)...)
+	c.WaitDelay = 5 * time.Second // its children hold its output
+	return c.Output()
 }
