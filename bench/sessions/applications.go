@@ -32,6 +32,7 @@ type Application struct {
 	Latency   time.Duration // stated
 	Qualities []Quality     // best first
 	Modules   []Module
+	Stateful  bool // a frame needs what earlier ones left: all of a session stay together
 }
 
 // launchShare is β/(α+β) of every module: what a batch costs before its first request. ℓ(b) = ℓ(1)·((1−launchShare)·b +
@@ -45,6 +46,7 @@ const batchMax = 16
 // and face 11.2 follow from the maximal workloads (EVIDENCE §3), the other four are stated, like all latencies, accuracies,
 // fan-outs and the parts of the GPU time. Of a GPU Jasper (hear) alone uses 63 % and ACAM (act) 72 %; caption, whose use at its highest rate is
 // published, as much as then; the rest is stated. actdet's serialization is what its published 0.85 s → 7.60 s imply.
+// Stateful are the three that the paper names as such.
 func Applications() []Application {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 
@@ -55,19 +57,19 @@ func Applications() []Application {
 	// memory in MB.
 	return []Application{
 		{"tracker", ms(500), two, []Module{
-			{"detect", ms(34.67), 1, ms(5), nil, pass, 900, 0.6}, {"embed", ms(8), 4, ms(3), []int32{0}, pass, 300, 0.55}}},
+			{"detect", ms(34.67), 1, ms(5), nil, pass, 900, 0.6}, {"embed", ms(8), 4, ms(3), []int32{0}, pass, 300, 0.55}}, false},
 		{"face", ms(500), two[:1], []Module{
-			{"detect", ms(41.29), 1, ms(5), nil, pass, 700, 0.65}, {"recognize", ms(12), 4, ms(3), []int32{0}, pass, 500, 0.55}}},
+			{"detect", ms(41.29), 1, ms(5), nil, pass, 700, 0.65}, {"recognize", ms(12), 4, ms(3), []int32{0}, pass, 500, 0.55}}, false},
 		{"traffic", ms(500), two, []Module{
-			{"detect", ms(34.5), 1, ms(5), nil, pass, 900, 0.6}, {"vehicle", ms(7), 2, ms(2), []int32{0}, pass, 300, 0.5}, {"activity", ms(7), 2, ms(2), []int32{0}, pass, 300, 0.5}}},
+			{"detect", ms(34.5), 1, ms(5), nil, pass, 900, 0.6}, {"vehicle", ms(7), 2, ms(2), []int32{0}, pass, 300, 0.5}, {"activity", ms(7), 2, ms(2), []int32{0}, pass, 300, 0.5}}, false},
 		{"actdet", ms(1500), two, []Module{
-			{"detect", ms(33.3), 1, ms(5), nil, pass, 900, 0.7}, {"track", ms(10), 1, ms(5), []int32{0}, ms(6750), 300, 0.6}, {"act", ms(40), 1, ms(5), []int32{1}, pass, 1400, 0.72}}},
+			{"detect", ms(33.3), 1, ms(5), nil, pass, 900, 0.7}, {"track", ms(10), 1, ms(5), []int32{0}, ms(6750), 300, 0.6}, {"act", ms(40), 1, ms(5), []int32{1}, pass, 1400, 0.72}}, true},
 		{"pose", ms(500), two, []Module{
-			{"detect", ms(31.4), 1, ms(5), nil, pass, 900, 0.75}, {"pose", ms(10), 4, ms(3), []int32{0}, pass, 600, 0.6}}},
+			{"detect", ms(31.4), 1, ms(5), nil, pass, 900, 0.75}, {"pose", ms(10), 4, ms(3), []int32{0}, pass, 600, 0.6}}, true},
 		{"caption", ms(1000), two, []Module{
-			{"encode", ms(65), 1, ms(5), nil, pass, 800, 0.926}, {"decode", ms(60), 1, ms(2), []int32{0}, pass, 700, 0.926}}},
+			{"encode", ms(65), 1, ms(5), nil, pass, 800, 0.926}, {"decode", ms(60), 1, ms(2), []int32{0}, pass, 700, 0.926}}, true},
 		{"en2ge", ms(2000), []Quality{{"high", 0.90, 1}, {"middle", 0.84, 6.0 / 9}, {"low", 0.76, 6.0 / 13}}, []Module{
-			{"hear", ms(86.7), 1, ms(10), nil, pass, 1300, 0.63}, {"translate", ms(50), 1, ms(2), []int32{0}, pass, 700, 0.7}, {"speak", ms(30), 1, ms(2), []int32{1}, pass, 340, 0.8}}},
+			{"hear", ms(86.7), 1, ms(10), nil, pass, 1300, 0.63}, {"translate", ms(50), 1, ms(2), []int32{0}, pass, 700, 0.7}, {"speak", ms(30), 1, ms(2), []int32{1}, pass, 340, 0.8}}, false},
 	}
 }
 

@@ -26,14 +26,15 @@ const splitShare = 0.6
 
 // central serves sessions with one queue per module, all GPUs for all.
 type central struct {
-	w       *Workload
-	seed    uint64
-	adapt   bool                        // qualities are chosen by the price of GPU time; else always the best
-	server  func(*sim.World) sim.Server // nil: Downbeat
-	floors  bool                        // everybody answers at the lightest quality: what admission can promise under any load
-	budgets [][]time.Duration           // by application and stage; of the last layout
-	offsets [][]time.Duration           // likewise
-	single  []sim.Duration              // by model of the World: what the requests of one frame take together
+	w        *Workload
+	seed     uint64
+	adapt    bool                        // qualities are chosen by the price of GPU time; else always the best
+	server   func(*sim.World) sim.Server // nil: Downbeat
+	slowness []float64                   // by worker; nil: all are as fast as profiled
+	floors   bool                        // everybody answers at the lightest quality: what admission can promise under any load
+	budgets  [][]time.Duration           // by application and stage; of the last layout
+	offsets  [][]time.Duration           // likewise
+	single   []sim.Duration              // by model of the World: what the requests of one frame take together
 }
 
 // describeStages describes an application's modules as stages: processor time, then the GPU.
@@ -114,7 +115,7 @@ func (c *central) layout(streams []Stream) (least float64, err error) {
 
 // world makes the World and its sessions after layout.
 func (c *central) world(streams []Stream, span time.Duration) (*sim.World, []sim.Session, error) {
-	w := &sim.World{GPUs: c.w.Workers, Ctrl: ctrlDelay, Data: dataDelay}
+	w := &sim.World{GPUs: c.w.Workers, Slowness: c.slowness, Ctrl: ctrlDelay, Data: dataDelay}
 	first := make([]int32, len(c.w.Apps))
 	c.single = c.single[:0]
 	for k := range c.w.Apps {

@@ -10,24 +10,30 @@ import (
 	"downbeat.dev/bench/figure"
 )
 
-// Figure is a figure of Rim's paper that runs in virtual time.
+// Figure is a figure of Rim's paper.
 type Figure struct {
 	ID, Title string
+	Where     string // what it runs in; empty: virtual time
 	Draw      func(ctx context.Context, seed uint64) (*figure.Drawing, error)
 }
 
+const onHost = "this host's processors"
+
 // Figures are those that can be drawn.
 var Figures = []Figure{
-	{"f4", "frames that one worker finishes, over those that it is offered", drawOffered},
-	{"f6", "finish rate and GPU use, three maximal workloads", drawMaximal},
-	{"f7", "finish rate of each session of W-1", drawSessions},
-	{"f8", "mean batch", drawBatches},
-	{"f9", "sessions until one is refused, held, and taken away again", drawFilled},
-	{"f10a", "the same by placement rule", drawRules},
-	{"f10b", "sharing a GPU in space over one request at a time", drawGains},
-	{"t8", "29 sessions at once (text result 8)", drawTwentyNine},
-	{"t9", "frames in time by application where latencies are tight (text result 9)", drawTight},
-	{"t16", "use of the GPUs by as many sessions as Rim takes (text result 16)", drawUse},
+	{"f4", "frames that one worker finishes, over those that it is offered", "", drawOffered},
+	{"f4host", "the same with real models (f4 in the paper)", onHost, drawHost},
+	{"f6", "finish rate and GPU use, three maximal workloads", "", drawMaximal},
+	{"f7", "finish rate of each session of W-1", "", drawSessions},
+	{"f8", "mean batch", "", drawBatches},
+	{"f9", "sessions until one is refused, held, and taken away again", "", drawFilled},
+	{"f10a", "the same by placement rule", "", drawRules},
+	{"f10b", "sharing a GPU in space over one request at a time", "", drawGains},
+	{"t8", "29 sessions at once (text result 8)", "", drawTwentyNine},
+	{"t9", "frames in time by application where latencies are tight (text result 9)", "", drawTight},
+	{"t10", "loading and warm-up of an application's models (text result 10)", onHost, drawLoading},
+	{"t14", "Nexus with twice the processors for face, and with looser latencies (text result 14)", "", drawNexus},
+	{"t16", "use of the GPUs by as many sessions as Rim takes (text result 16)", "", drawUse},
 }
 
 // FindFigure returns the figure of an ID.

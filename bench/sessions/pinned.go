@@ -40,7 +40,7 @@ type pinnedFrame struct {
 // runPinned serves placements: every request runs alone, in order of arrival at its worker, and nothing is dropped. Late
 // frames are not finished. What a GPU gains by running several at a time is in the profiles.
 func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Duration) {
-	t = newTally(len(all))
+	t = newTally(len(p.w.Streams))
 
 	free := make([]time.Duration, len(p.left))
 	var frames []pinnedFrame
@@ -58,7 +58,10 @@ func (p *rim) runPinned(all []*placement, seed uint64) (t *tally, busy time.Dura
 		s := p.w.Streams[x.stream]
 		a := &p.w.Apps[s.App]
 		period := time.Duration(1e9 / s.FPS)
-		for at := s.From + phase(seed, x.stream, period); at < s.Until; at += period {
+		for n, at := 0, s.From+phase(seed, x.stream, period); at < s.Until; n, at = n+1, at+period {
+			if !x.part.hasFrame(n) {
+				continue // the other worker's
+			}
 			f := pinnedFrame{x: x, place: x.segmentAt(at), begun: at, until: slices.Repeat([]time.Duration{-1}, len(a.Modules)), left: len(a.Modules)}
 			frames = append(frames, f)
 			for m := range a.Modules {
@@ -148,13 +151,15 @@ func (p *rim) serveStreams(name string, seed uint64) Result {
 		}
 	}
 
-	// Those that were let in, numbered anew.
+	// Those that were let in, numbered anew; in is sorted.
 	all := slices.Clone(p.placed)
-	slices.SortFunc(all, func(a, b *placement) int { return a.stream - b.stream })
+	slices.SortStableFunc(all, func(a, b *placement) int { return a.stream - b.stream })
 	var streams []Stream
-	for k, i := range in {
+	for _, i := range in {
 		streams = append(streams, w.Streams[i])
-		all[k].stream = k
+	}
+	for _, x := range all {
+		x.stream, _ = slices.BinarySearch(in, x.stream)
 	}
 	w.Streams = streams
 	w.schedule(len(streams))

@@ -46,15 +46,15 @@ func Policies() []Policy {
 	return []Policy{
 		ours("downbeat", "one queue per module, qualities by price, admission by demand and trial", central{adapt: true}),
 		ours("downbeat-high", "the same, best qualities only", central{}),
-		placed("rim", "best fit, cross-worker, demotion (Rim §3.3, §3.4, §4.3)", rule{qualities: all, choose: fit, cross: true}),
-		placed("rim-high", "best qualities only", rule{qualities: "high", choose: fit, cross: true}),
-		placed("rim-low", "lowest qualities only", rule{qualities: "low", choose: fit, cross: true}),
+		placed("rim", "best fit, two workers, cross-worker, demotion (Rim §3.3, §3.4, §4.3)", rule{qualities: all, choose: fit, cross: true, split: true}),
+		placed("rim-high", "best qualities only", rule{qualities: "high", choose: fit, cross: true, split: true}),
+		placed("rim-low", "lowest qualities only", rule{qualities: "low", choose: fit, cross: true, split: true}),
 		placed("rim-rr", "workers in turn", rule{qualities: all, choose: "round-robin", force: true}),
 		placed("rim-memory", "the worker with most memory left", rule{qualities: all, choose: "memory", force: true}),
 		placed("rim-utilization", "the worker that is used least", rule{qualities: all, choose: "utilization", force: true}),
 		placed("rim-ncdrop", "no session over several workers; one that fits nowhere is refused", rule{qualities: all, choose: fit}),
 		placed("rim-nc", "no session over several workers, and none is refused", rule{qualities: all, choose: fit, force: true}),
-		placed("rim-temporal", "one request at a time on a GPU", rule{qualities: all, choose: fit, cross: true, temporal: temporalLoss}),
+		placed("rim-temporal", "one request at a time on a GPU", rule{qualities: all, choose: fit, cross: true, split: true, temporal: temporalLoss}),
 		ours("nexus", "static shares of the latency, models packed onto GPUs (Shen et al.)", central{server: nexus}),
 		ours("clipper", "static shares, adaptive batches (Crankshaw et al.)", central{server: clipper}),
 	}
@@ -66,7 +66,7 @@ func admittedByRim(w *Workload) int {
 	if !w.UntilFull {
 		return len(w.Streams)
 	}
-	p := newRim(w, rule{qualities: "all", choose: "best-fit", cross: true, temporal: 1})
+	p := newRim(w, rule{qualities: "all", choose: "best-fit", cross: true, split: true, temporal: 1})
 	for i := range w.Streams {
 		if !p.admitStream(i, 0) {
 			return i

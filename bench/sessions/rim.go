@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -10,6 +11,7 @@ type rule struct {
 	qualities string // "all", "high" or "low"
 	choose    string // "best-fit", "round-robin", "memory" or "utilization"
 	cross     bool   // a session may be spread over workers (R5)
+	split     bool   // frames of a session that is too fast for any worker go to two (R7)
 	force     bool   // nobody is refused: a session that fits nowhere is placed all the same
 	temporal  float64
 }
@@ -17,13 +19,28 @@ type rule struct {
 // crossMax is the serialization above which a module stays with the one before it (R5).
 const crossMax = 100 * time.Millisecond
 
-// placement is a session's place: a quality, and a worker for each module.
+// placement is the place of a session, or of the part of its frames that two share: a quality, and a worker for each module.
 type placement struct {
 	stream  int
+	part    part
 	quality int
 	worker  []int
 	demoted int // when, in order of events; 0: never
 	since   []segment
+}
+
+// part is the frames that a placement has of its session: from a share of them to another, so that the parts of a session are spread evenly.
+type part struct{ from, to float64 }
+
+var allFrames = part{0, 1}
+
+// share is the share of a session's frames.
+func (f part) share() float64 { return f.to - f.from }
+
+// hasFrame reports whether the n-th frame of a session is the part's. By the golden ratio any stretch of frames is divided like all of them.
+func (f part) hasFrame(n int) bool {
+	_, at := math.Modf(float64(n) * (math.Phi - 1))
+	return f.from <= at && at < f.to
 }
 
 // segment is what holds from a time on.
@@ -148,9 +165,12 @@ func (p *rim) demoteFor(stream, quality int, now time.Duration) bool {
 // leave takes a session away, and promotes those that were demoted last ago for longest, where that fits.
 func (p *rim) leave(stream int, now time.Duration) {
 	p.events++
-	i := slices.IndexFunc(p.placed, func(x *placement) bool { return x.stream == stream })
-	p.returnShares(p.placed[i], 1)
-	p.placed = slices.Delete(p.placed, i, i+1)
+	p.placed = slices.DeleteFunc(p.placed, func(x *placement) bool {
+		if x.stream == stream {
+			p.returnShares(x, 1)
+		}
+		return x.stream == stream
+	})
 	if p.rule.qualities != "all" {
 		return
 	}
@@ -178,7 +198,7 @@ func (p *rim) leave(stream int, now time.Duration) {
 func (p *rim) returnShares(x *placement, sign float64) {
 	s := p.w.Streams[x.stream]
 	for m, worker := range x.worker {
-		p.left[worker] += sign * p.demand(s, m, x.quality, worker)
+		p.left[worker] += sign * x.part.share() * p.demand(s, m, x.quality, worker)
 		p.memory[worker] -= int(sign) * p.w.Apps[s.App].Modules[m].MemoryMB
 	}
 }
@@ -187,7 +207,7 @@ func (p *rim) returnShares(x *placement, sign float64) {
 func (p *rim) sharesLeft(x *placement) bool {
 	need := make([]float64, len(p.left))
 	for m, worker := range x.worker {
-		need[worker] += p.demand(p.w.Streams[x.stream], m, x.quality, worker)
+		need[worker] += x.part.share() * p.demand(p.w.Streams[x.stream], m, x.quality, worker)
 	}
 	for i := range need {
 		if need[i] > p.left[i]+1e-9 {
@@ -197,29 +217,22 @@ func (p *rim) sharesLeft(x *placement) bool {
 	return true
 }
 
-// placeStream puts a stream on one worker, or on several.
+// placeStream puts a stream on one worker, its modules on several, or its frames on two.
 func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	s := p.w.Streams[stream]
-	modules := len(p.w.Apps[s.App].Modules)
-	whole := func(worker int) (sum float64) {
-		for m := range modules {
-			sum += p.demand(s, m, quality, worker)
-		}
-		return sum
-	}
+	whole := func(worker int) float64 { return p.wholeDemand(s, quality, worker) }
 
-	x := &placement{stream: stream, quality: quality, worker: make([]int, modules), demoted: 0}
 	if best := p.chooseWorker(whole, nil); best >= 0 {
-		for m := range x.worker {
-			x.worker[m] = best
-		}
-		return p.keepPlacement(x, now)
+		return p.keepPlacement(p.placeOn(best, stream, quality, allFrames), now)
 	}
-	if !p.rule.cross {
-		return false
-	}
+	return p.rule.cross && p.crossWorkers(stream, quality, now) || p.rule.split && p.splitStream(stream, quality, now)
+}
 
-	// Module by module, those that are dear to part together.
+// crossWorkers puts a stream's modules on workers one by one, those that are dear to part together (R5).
+func (p *rim) crossWorkers(stream, quality int, now time.Duration) bool {
+	s := p.w.Streams[stream]
+	modules := len(p.w.Apps[s.App].Modules)
+	x := p.placeOn(0, stream, quality, allFrames)
 	need := make([]float64, len(p.left))
 	for m := 0; m < modules; {
 		from, end := m, m+1
@@ -245,6 +258,59 @@ func (p *rim) placeStream(stream, quality int, now time.Duration) bool {
 	return p.keepPlacement(x, now)
 }
 
+// wholeDemand is the share of a worker that all modules of a stream take.
+func (p *rim) wholeDemand(s Stream, quality, worker int) (sum float64) {
+	for m := range p.w.Apps[s.App].Modules {
+		sum += p.demand(s, m, quality, worker)
+	}
+	return sum
+}
+
+// placeOn is a placement of all modules on one worker.
+func (p *rim) placeOn(worker, stream, quality int, of part) *placement {
+	modules := len(p.w.Apps[p.w.Streams[stream].App].Modules)
+	return &placement{stream: stream, part: of, quality: quality, worker: slices.Repeat([]int{worker}, modules)}
+}
+
+// splitStream divides the frames of a stream that is too fast for every worker among the two that it fits best, so that least of them is left (R7). One of
+// them is filled, since what is left is then in one piece.
+func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
+	s := p.w.Streams[stream]
+	if p.w.Apps[s.App].Stateful {
+		return false
+	}
+
+	// What each worker could take of the frames.
+	room := make([]float64, len(p.left))
+	for i := range room {
+		whole := p.wholeDemand(s, quality, i)
+		if whole <= 1 {
+			return false // a worker of its own would do
+		}
+		room[i] = max(0, p.left[i]/whole)
+	}
+
+	first, second := -1, -1
+	for i := range room {
+		for k := i + 1; k < len(room); k++ {
+			if sum := room[i] + room[k]; sum >= 1 && (first < 0 || sum < room[first]+room[second]) {
+				first, second = i, k
+			}
+		}
+	}
+	if first < 0 {
+		return false
+	}
+	if room[first] > room[second] {
+		first, second = second, first
+	}
+
+	// Both or none: a frame that comes late is as bad on either.
+	a, b := p.placeOn(first, stream, quality, part{0, room[first]}), p.placeOn(second, stream, quality, part{room[first], 1})
+	latency := p.w.Apps[s.App].Latency
+	return p.latency(a) <= latency && p.latency(b) <= latency && p.keepPlacement(a, now) && p.keepPlacement(b, now)
+}
+
 // keepPlacement keeps a placement whose frames can be in time.
 func (p *rim) keepPlacement(x *placement, now time.Duration) bool {
 	// A placement that cannot meet the latency even when nobody else runs is none.
@@ -267,7 +333,7 @@ func (p *rim) forcePlace(stream, quality int, now time.Duration) bool {
 			best = i
 		}
 	}
-	x := &placement{stream: stream, quality: quality, worker: slices.Repeat([]int{best}, len(p.w.Apps[p.w.Streams[stream].App].Modules))}
+	x := p.placeOn(best, stream, quality, allFrames)
 	x.since = []segment{{now, x.quality, x.worker}}
 	p.returnShares(x, -1)
 	p.placed = append(p.placed, x)

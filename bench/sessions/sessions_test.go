@@ -1,8 +1,10 @@
 package sessions
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -131,6 +133,34 @@ func TestRimKeepsItsShares(t *testing.T) {
 			if p.left[k] < 1-1e-6 || p.memory[k] != 0 {
 				t.Errorf("seed %d: worker %d has %v and %d MB after all have left", seed, k, p.left[k], p.memory[k])
 			}
+		}
+	}
+}
+
+// TestFastSessionsHaveTwoWorkers is R7: a session that is too fast for any worker has its frames on two, unless they need each other. The first
+// of the two is full afterwards.
+func TestFastSessionsHaveTwoWorkers(t *testing.T) {
+	serve := func(app string, split bool) (*rim, Result) {
+		w := Workload{Apps: Applications(), Workers: 2, Span: steadyFor}
+		of := slices.IndexFunc(w.Apps, func(a Application) bool { return a.Name == app })
+		w.Apps[of].Qualities = w.Apps[of].Qualities[:1]
+		fastest := 1 / w.Apps[of].Work(0).Seconds()
+		w.Streams = []Stream{{App: of, FPS: fastest / 2, Until: w.Span}, {App: of, FPS: 1.4 * fastest, Until: w.Span}}
+
+		p := newRim(&w, rule{qualities: "high", choose: "best-fit", split: split, temporal: 1})
+		return p, p.serveStreams("rim", 1)
+	}
+
+	p, r := serve("en2ge", true)
+	if r.Sessions != 2 || r.FinishPctMin < 100 {
+		t.Errorf("%+v, want both sessions, and all of their frames", r)
+	}
+	if len(p.placed) != 3 || math.Abs(p.left[0]) > 1e-9 || p.left[1] < 0.09 {
+		t.Errorf("%d placements leave %v of the workers, want 3 that fill the first", len(p.placed), p.left)
+	}
+	for app, split := range map[string]bool{"actdet": true, "en2ge": false} {
+		if _, r := serve(app, split); r.Sessions != 1 || r.Refused != 1 {
+			t.Errorf("%s, split: %v: %+v; want that the fast one is refused", app, split, r)
 		}
 	}
 }

@@ -130,11 +130,14 @@ func papers() []figure.Paper {
 // rimPaper is Rim's part of the page.
 func rimPaper() figure.Paper {
 	r := figure.Paper{Name: "rim", Title: "Rim", Notes: []string{
-		"Profiles of Rim's applications are not published: decision 0142 says which are stated, 0282 what models use of a GPU alone.",
+		"Profiles of Rim's applications are not published: decision 0142 says which are stated, 0282 what models use of a GPU alone, 0315 what is measured with models of this repository.",
 	}}
 	for _, f := range sessions.Figures {
-		r.Entries = append(r.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure rim " + f.ID, Dir: rimResults, Where: "virtual time"})
+		r.Entries = append(r.Entries, figure.Entry{ID: f.ID, Title: f.Title, Command: "downbeat bench figure rim " + f.ID, Dir: rimResults, Where: cmp.Or(f.Where, "virtual time")})
 	}
+	at := slices.IndexFunc(r.Entries, func(e figure.Entry) bool { return e.ID == "t14" })
+	r.Entries = slices.Insert(r.Entries, at, figure.Entry{ID: "t11", Title: "10 MB from one stage to the next on another backend (text result 11)", Where: "this host",
+		Command: "downbeat bench transfer -op stages -provider shm,tcp -bytes 10485760 -o csv", Dir: rimResults})
 	r.Entries = append(r.Entries, figure.Entry{ID: "f10c", Title: "use of a GPU by single models", Where: "wants a GPU",
 		Command: "downbeat bench gpu -graphs resnet50 -batches 1", Dir: rimResults})
 	return r

@@ -58,6 +58,7 @@ type World struct {
 	Models     []Model
 	GPUs       int
 	Kinds      []uint8            // by GPU: the index of its profile in Variant.Profiles; nil: 0 for all
+	Slowness   []float64          // by GPU: what a batch takes, of what its profile says, which the Server goes by; nil: 1
 	Ctrl, Data Duration           // a batch of b sent now starts Ctrl + b·Data later at the earliest
 	Arrivals   []arrivals.Arrival // request r is Arrivals[r]
 	// Spare is how many bad requests each model may still have; Run gives up when one is used up.
@@ -101,10 +102,11 @@ const (
 	Served Outcome = iota
 	Late
 	Dropped
+	Killed // its GPU went under it
 )
 
 // String returns the outcome's name.
-func (o Outcome) String() string { return [...]string{"served", "late", "dropped"}[o] }
+func (o Outcome) String() string { return [...]string{"served", "late", "dropped", "killed"}[o] }
 
 // Result is what came out of a Run.
 type Result struct {
@@ -278,6 +280,9 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	}
 
 	exec := Duration(p.Exec(b))
+	if w.Slowness != nil {
+		exec = Duration(float64(exec) * w.Slowness[gpu])
+	}
 	end := at.Add(exec)
 	w.free[gpu] = end
 	w.events.push(end, gpu)
@@ -289,15 +294,29 @@ func (w *World) run(at Time, gpu int32, p *profile.Profile, requests []int32) Ti
 	}
 	w.Result.SizeSum[b] += b
 
-	// Requests end when the batch starts, as of its finish: nothing can happen to them in between.
+	// Requests end when the batch starts, as of its finish, or of the loss of its GPU, which is known: nothing else can happen to them in between.
+	killed := w.killedWithin(gpu, end)
 	for _, r := range requests {
-		o := Served
-		if w.Deadline(r) < end {
-			o = Late
+		switch {
+		case killed < end:
+			w.endRequest(r, Killed, killed)
+		case w.Deadline(r) < end:
+			w.endRequest(r, Late, end)
+		default:
+			w.endRequest(r, Served, end)
 		}
-		w.endRequest(r, o, end)
 	}
 	return end
+}
+
+// killedWithin is when a GPU is killed from now until a batch's end; Never: it is not.
+func (w *World) killedWithin(gpu int32, end Time) Time {
+	for i := range w.Losses {
+		if l := &w.Losses[i]; l.Kill && l.GPU == gpu && w.now < l.At && l.At < end {
+			return l.At
+		}
+	}
+	return sched.Never
 }
 
 // Drop ends a request unserved.

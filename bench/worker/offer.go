@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"downbeat.dev/backend/device"
+)
+
+// Offered is what became of frames that came at a rate.
+type Offered struct {
+	PerSecond []int           // frames that ended, by second since the first came
+	Took      []time.Duration // by frame that ended within the span, in no order
+}
+
+// Offer has frames come evenly for span, and counts those that end within it. It returns when all have ended or were given up at its end.
+func (w *Worker) Offer(ctx context.Context, fps float64, span time.Duration) (Offered, error) {
+	ctx, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	t := &offered{began: time.Now(), Offered: Offered{PerSecond: make([]int, int(span/time.Second))}}
+
+	period := time.Duration(float64(time.Second) / fps)
+	for at := time.Duration(0); at < span; at += period {
+		select {
+		case <-time.After(time.Until(t.began.Add(at))):
+		case <-ctx.Done():
+			at = span
+			continue
+		}
+		t.frames.Go(func() { t.countEnd(at, w.runFrame(ctx)) })
+	}
+	t.frames.Wait()
+	return t.Offered, t.failed
+}
+
+// Saturate runs frames for span, as many at once as there are executors, and returns how many ended in a second: what the worker sustains.
+func (w *Worker) Saturate(ctx context.Context, span time.Duration) (fps float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	t := &offered{began: time.Now(), Offered: Offered{PerSecond: make([]int, int(math.Ceil(span.Seconds())))}}
+	for range w.all {
+		t.frames.Go(func() {
+			for ctx.Err() == nil {
+				t.countEnd(time.Since(t.began), w.runFrame(ctx))
+			}
+		})
+	}
+	t.frames.Wait()
+	return float64(len(t.Took)) / span.Seconds(), t.failed
+}
+
+// offered collects the ends of frames, which come from goroutines of their own.
+type offered struct {
+	Offered
+
+	began  time.Time
+	frames sync.WaitGroup
+	mu     sync.Mutex
+	failed error // the first of all; guarded by mu
+}
+
+// countEnd counts a frame that came at a time and has ended now. One that was given up at the end of the span is none.
+func (t *offered) countEnd(came time.Duration, err error) {
+	now := time.Since(t.began)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	switch second := int(now / time.Second); {
+	case err == context.DeadlineExceeded || second >= len(t.PerSecond):
+	case err != nil:
+		if t.failed == nil {
+			t.failed = err
+		}
+	default:
+		t.PerSecond[second]++
+		t.Took = append(t.Took, now-came)
+	}
+}
+
+// runFrame runs a frame's modules, each with the requests of its fan-out at once.
+func (w *Worker) runFrame(ctx context.Context) error {
+	ended := make([]chan struct{}, len(w.app.Modules))
+	for i := range ended {
+		ended[i] = make(chan struct{})
+	}
+	errs := make([]error, len(w.app.Modules))
+
+	var modules sync.WaitGroup
+	for i := range w.app.Modules {
+		modules.Go(func() {
+			defer close(ended[i])
+			for _, before := range w.app.Modules[i].After {
+				<-ended[before]
+				if errs[i] = errs[before]; errs[i] != nil {
+					return
+				}
+			}
+			errs[i] = w.runModule(ctx, i)
+		})
+	}
+	modules.Wait()
+
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runModule runs the requests of one module, each on whichever executor is free.
+func (w *Worker) runModule(ctx context.Context, module int) error {
+	errs := make(chan error, w.app.Modules[module].FanOut)
+	for range cap(errs) {
+		go func() { errs <- w.runRequest(ctx, module) }()
+	}
+
+	var first error
+	for range cap(errs) {
+		if err := <-errs; first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (w *Worker) runRequest(ctx context.Context, module int) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case l := <-w.free:
+		defer func() { w.free <- l }()
+		return device.Execute(l.executor, device.Batch{Model: w.models[module], Slot: l.slot, Rows: 1})
+	}
+}
