@@ -171,13 +171,30 @@ func (f *Frames) tryAgain(own owner, at Time) bool {
 	return true
 }
 
+// killNoticed is what a frontend takes to notice that a backend is gone without a word: its link is suspect by then.
+const killNoticed = Duration(200e6)
+
+// askElsewhere makes a request once more whose GPU was killed under it, as frontends do (decision 0106), where its deadline, or that of a second attempt,
+// has not come by then.
+func (f *Frames) askElsewhere(r int32, own owner, at Time) bool {
+	if f.frames[own.frame].ended {
+		return false
+	}
+	at = at.Add(killNoticed)
+	if deadline := f.w.Deadline(r); at < deadline {
+		f.make(owner{frame: own.frame, stage: own.stage, again: own.again}, at, deadline, 1)
+		return true
+	}
+	return f.tryAgain(own, at)
+}
+
 // requestEnded is the World's Ended.
 func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	own := f.owner[r]
 	if own.frame == nobody {
 		return
 	}
-	if o == Dropped && f.tryAgain(own, at) {
+	if o == Killed && f.askElsewhere(r, own, at) || o == Dropped && f.tryAgain(own, at) {
 		return
 	}
 
@@ -188,7 +205,7 @@ func (f *Frames) requestEnded(r int32, o Outcome, at Time) {
 	switch {
 	case fr.ended:
 	// Siblings leave their queues in the World's next turn: the scheduler is in the middle of its own.
-	case o == Dropped:
+	case o == Dropped || o == Killed:
 		f.endFrame(own.frame, at, false)
 		f.cancel = append(f.cancel, own.frame)
 	case f.left[stage] == 0:

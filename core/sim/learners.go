@@ -24,8 +24,7 @@ type Loss struct {
 	At   Time
 	GPU  int32
 	Away Duration
-	// Kill lets it go at that time with whatever is on it. Requests of such batches have ended, as of the batch's finish, when it
-	// started: who counts them as served has to take them back (Trace tells of them).
+	// Kill lets it go at that time with whatever is on it: such requests end as Killed.
 	Kill bool
 }
 

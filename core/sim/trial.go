@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,10 +21,12 @@ const (
 	growthMost   = 0.03 // beyond it a backlog grows, which may cost nobody a frame yet
 	lookFrom     = 2 * Time(time.Second)
 	lookEach     = Time(250e6)
-	framesLeast  = 300  // that tell that a trial is lost
-	sessionShare = 0.99 // of each session's frames must be in time
-	strainMost   = 1    // of a trial, see trial.strain
-	strainHalt   = 3    // strain that no longer run would mend
+	framesLeast  = 300   // that tell that a trial is lost
+	sessionShare = 0.99  // of each session's frames must be in time
+	strainMost   = 1     // of a trial, see trial.strain
+	strainHalt   = 3     // strain that no longer run would mend
+	toldRequests = 4_000 // that tell a refusal
+	toldStrain   = 1.3   // after these: a longer run seldom mends it
 	trialCtrl    = Duration(200e3)
 	trialData    = Duration(50e3) // for each input
 )
@@ -156,7 +157,7 @@ func (t *trial) isTold() bool {
 	}
 	t.look = now + lookEach
 
-	if t.all >= framesLeast && t.strain() > strainHalt {
+	if t.all >= framesLeast && t.strain() > strainHalt || len(t.frames.owner) >= toldRequests && t.strain() > toldStrain {
 		return true
 	}
 	return now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy
@@ -194,7 +195,7 @@ func (t *trial) againShare() float64 {
 // strain says how likely it is that a session breaks its promise within a minute, or that it would have with other phases: beyond 1
 // one in eight does. The share of all frames that are lost tells more than what one session has lost in so short a time, the requests that were
 // made again are what nearly went wrong, and frames that take longer and longer are what will. The weights are those of a logistic regression over
-// random mixes (decision 0279).
+// random mixes (decisions 0279, 0316).
 func (t *trial) strain() float64 {
 	excess := -1.0
 	for i := range t.lost {
@@ -207,8 +208,8 @@ func (t *trial) strain() float64 {
 // SessionResult is how a session's promise was kept.
 type SessionResult struct{ Frames, InTime int }
 
-// RunPromises runs sessions, each until its end, while GPUs are killed, and counts how each one's frames ended. A frame that had a
-// request on a GPU when it was killed counts as lost, although its frontend asks once more where time is left: the worst case.
+// RunPromises runs sessions, each until its end, while GPUs are killed, and counts how each one's frames ended. What was on a GPU that is killed
+// is asked for again elsewhere, where time is left.
 func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses []Loss) []SessionResult {
 	w, sessions := worldOf(c, all, 0)
 	for i := range sessions {
@@ -217,44 +218,16 @@ func RunPromises(c app.Capacity, all []app.Promise, ends []time.Duration, losses
 	w.Losses = losses
 	kept := make([]SessionResult, len(all))
 
-	var killed [][]int32 // requests
-	w.Trace = func(gpu, _ int32, _, finish Time, requests []int32) {
-		for i := range losses {
-			if l := &losses[i]; l.GPU == gpu && w.Now() < l.At && finish > l.At {
-				killed = append(killed, slices.Clone(requests))
-			}
-		}
-	}
-
-	inTime := map[frameOf]bool{}
-	frames := NewFrames(w, Duration(c.Hop), sessions, func(session int, begun, _ Time, ok bool) {
+	frames := NewFrames(w, Duration(c.Hop), sessions, func(session int, _, _ Time, inTime bool) {
 		kept[session].Frames++
-		if ok {
+		if inTime {
 			kept[session].InTime++
-			inTime[frameOf{session, begun}] = true
 		}
 	})
 	d := NewDownbeat(w)
 	frames.CancelBy(d)
 	w.Run(d)
-
-	// Each frame is taken back once, however many of its requests were lost.
-	for _, requests := range killed {
-		for _, r := range requests {
-			f := &frames.frames[frames.owner[r].frame]
-			if key := (frameOf{int(f.session), f.begun}); inTime[key] {
-				delete(inTime, key)
-				kept[f.session].InTime--
-			}
-		}
-	}
 	return kept
-}
-
-// frameOf names a frame: no session begins two at a time.
-type frameOf struct {
-	session int
-	begun   Time
 }
 
 // worldOf makes a World of GPUs and the sessions that ask it.

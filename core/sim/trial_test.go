@@ -118,3 +118,30 @@ func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
 	}
 }
+
+// TestKilledRequestsAreAskedForElsewhere: what was on a GPU that is killed is answered by another where the frame has time for that, else the frame is lost.
+func TestKilledRequestsAreAskedForElsewhere(t *testing.T) {
+	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
+	for latency, lost := range map[time.Duration]int{150 * time.Millisecond: 1, time.Second: 0} {
+		p, a, err := app.Admit(c, nil, promiseOf(t, 5, latency), nil)
+		if err != nil || !a.Admitted {
+			t.Fatal(err, a.Refusal)
+		}
+
+		// Whenever and wherever one of its requests runs, some of these kills meet it.
+		sum := SessionResult{}
+		for gpu := range int32(2) {
+			for at := Time(5e6); at < Time(150e6); at += Time(10e6) {
+				loss := Loss{At: Time(time.Second) + at, GPU: gpu, Away: Duration(time.Hour), Kill: true}
+				k := RunPromises(c, []app.Promise{p}, []time.Duration{5 * time.Second}, []Loss{loss})[0]
+				sum.Frames, sum.InTime = sum.Frames+k.Frames, sum.InTime+k.InTime
+				if k.Frames != 25 {
+					t.Errorf("%d frames ended, want 25", k.Frames)
+				}
+			}
+		}
+		if got := sum.Frames - sum.InTime; got < lost || got > 30*lost {
+			t.Errorf("latency %v: %d of %d frames lost over thirty kills, want %d to %d", latency, got, sum.Frames, lost, 30*lost)
+		}
+	}
+}
