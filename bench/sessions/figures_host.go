@@ -93,6 +93,7 @@ func offerOnHost(ctx context.Context, app worker.Application) (points []hostPoin
 			return nil, err
 		}
 		p := hostPoint{sustained: sustained, offered: of * sustained}
+
 		o, err := w.Offer(ctx, p.offered, hostOffered)
 		if err != nil {
 			return nil, err
@@ -100,6 +101,7 @@ func offerOnHost(ctx context.Context, app worker.Application) (points []hostPoin
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		p.mean, p.deviation = overload{perSecond: o.PerSecond}.meanAndScatter(hostSkip)
 		if len(o.Took) > 0 {
 			slices.Sort(o.Took)
@@ -127,9 +129,11 @@ func claimsOfHost(name string, points []hostPoint) []figure.Claim {
 // drawLoading draws text result 10: how long a session waits for its models.
 func drawLoading(ctx context.Context, _ uint64) (*figure.Drawing, error) {
 	d := &figure.Drawing{Header: []string{"application", "loading_ms", "warm_up_ms", "sum_ms"}}
+
 	var loading, sums []float64
 	for _, app := range hostApplications() {
 		var loads, warmUps []float64
+
 		for range hostLoads {
 			if err := ctx.Err(); err != nil {
 				return nil, err

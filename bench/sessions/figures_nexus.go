@@ -101,6 +101,7 @@ func runNexus(ctx context.Context, seed uint64, slow []float64, k, carried float
 	for i := range w.Apps {
 		of[w.Apps[i].Name] = 1
 	}
+
 	of["face"] = carried
 	for i := range w.Streams {
 		w.Streams[i].FPS *= of[w.Apps[w.Streams[i].App].Name]
@@ -113,10 +114,12 @@ func runNexus(ctx context.Context, seed uint64, slow []float64, k, carried float
 	if _, err := c.layout(w.Streams); err != nil {
 		return nil, err
 	}
+
 	t, _, err := c.run(w.Streams, 0, w.Span)
 	if err != nil {
 		return nil, err
 	}
+
 	by := map[string]float64{}
 	for _, s := range t.result(&w, "nexus", 0).ByApp {
 		by[s.App] = s.FinishPct * of[s.App]

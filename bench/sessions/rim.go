@@ -298,6 +298,7 @@ func (p *rim) splitStream(stream, quality int, now time.Duration) bool {
 			}
 		}
 	}
+
 	if first < 0 {
 		return false
 	}

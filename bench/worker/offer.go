@@ -29,7 +29,7 @@ func (w *Worker) Offer(ctx context.Context, fps float64, span time.Duration) (Of
 			at = span
 			continue
 		}
-		t.frames.Go(func() { t.countEnd(at, w.runFrame(ctx)) })
+		t.frames.Go(func() { t.countOffered(at, w.runFrame(ctx)) })
 	}
 	t.frames.Wait()
 	return t.Offered, t.failed
@@ -43,7 +43,7 @@ func (w *Worker) Saturate(ctx context.Context, span time.Duration) (fps float64,
 	for range w.all {
 		t.frames.Go(func() {
 			for ctx.Err() == nil {
-				t.countEnd(time.Since(t.began), w.runFrame(ctx))
+				t.countOffered(time.Since(t.began), w.runFrame(ctx))
 			}
 		})
 	}
@@ -61,9 +61,10 @@ type offered struct {
 	failed error // the first of all; guarded by mu
 }
 
-// countEnd counts a frame that came at a time and has ended now. One that was given up at the end of the span is none.
-func (t *offered) countEnd(came time.Duration, err error) {
+// countOffered counts a frame that came at a time and has ended now. One that was given up at the end of the span is none.
+func (t *offered) countOffered(came time.Duration, err error) {
 	now := time.Since(t.began)
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -85,6 +86,7 @@ func (w *Worker) runFrame(ctx context.Context) error {
 	for i := range ended {
 		ended[i] = make(chan struct{})
 	}
+
 	errs := make([]error, len(w.app.Modules))
 
 	var modules sync.WaitGroup

@@ -59,6 +59,7 @@ func Open(models string, app Application, executors int, open func() (device.Exe
 		if err != nil {
 			return nil, err
 		}
+
 		d, err := device.NewModel(found, 1, slotBytesMax)
 		if err != nil {
 			return nil, err
@@ -85,6 +86,7 @@ func (w *Worker) addLane(open func() (device.Executor, error)) error {
 	if err != nil {
 		return err
 	}
+
 	x, err := open()
 	if err != nil {
 		return errors.Join(err, unix.Munmap(memory))
@@ -100,6 +102,7 @@ func (w *Worker) addLane(open func() (device.Executor, error)) error {
 	if len(w.all) == 1 {
 		w.Loading, w.WarmUp = loading, warmUp
 	}
+
 	if err == nil {
 		w.free <- l
 	}

@@ -180,6 +180,7 @@ func (f *Frames) askElsewhere(r int32, own owner, at Time) bool {
 	if f.frames[own.frame].ended {
 		return false
 	}
+
 	at = at.Add(killNoticed)
 	if deadline := f.w.Deadline(r); at < deadline {
 		f.make(owner{frame: own.frame, stage: own.stage, again: own.again}, at, deadline, 1)
