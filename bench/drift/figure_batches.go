@@ -13,8 +13,21 @@ import (
 // restricted is the share of wholeMemory that the device has in figures 8 to 11 where nothing else is said, as in figure 12.
 const restricted = 0.5
 
-// sweepBatches answers a job with each batch size.
-func sweepBatches(ctx context.Context, s memorySetting, device int64) (all []batchesTime, err error) {
+// batchSweep is the setting of figures 8 to 11, and the memory that its networks want.
+type batchSweep struct {
+	memorySetting
+	whole int64
+}
+
+func openBatchSweep(in *Inputs) (batchSweep, error) {
+	s := defaultMemory(in.Setting)
+	whole, err := wholeMemory(s)
+	return batchSweep{s, whole}, err
+}
+
+// run answers a job with each batch size on a device with a share of the whole memory.
+func (x batchSweep) run(ctx context.Context, share float64) (all []batchesTime, err error) {
+	s, device := x.memorySetting, int64(share*float64(x.whole))
 	for _, s.batch = range batchSizes {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -57,8 +70,7 @@ func newBatchesPanel(title string) chart.Panel {
 
 // drawBatchSizes draws figure 8.
 func drawBatchSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
-	s := defaultMemory(in.Setting)
-	whole, err := wholeMemory(s)
+	s, err := openBatchSweep(in)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +83,7 @@ func drawBatchSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 	// With everything on the device, and with less and less.
 	for _, share := range []float64{1, 0.75, restricted, 0.35} {
-		all, err := sweepBatches(ctx, s, int64(share*float64(whole)))
+		all, err := s.run(ctx, share)
 		if err != nil {
 			return nil, err
 		}
@@ -98,8 +110,7 @@ func drawBatchSizes(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 // drawSpaces draws figure 9.
 func drawSpaces(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
-	s := defaultMemory(in.Setting)
-	whole, err := wholeMemory(s)
+	s, err := openBatchSweep(in)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +123,7 @@ func drawSpaces(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		shared, line := s, fmt.Sprintf("%.0f %%", 100*space)
 		shared.gpu = s.gpu.withSpace(space)
 
-		all, err := sweepBatches(ctx, shared, int64(restricted*float64(whole)))
+		all, err := shared.run(ctx, restricted)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +131,7 @@ func drawSpaces(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 		bestCores = append(bestCores, fmt.Sprint(fastest(all).batch))
 
 		// Jobs that share a GPU share its memory, too.
-		if all, err = sweepBatches(ctx, shared, int64(space*restricted*float64(whole))); err != nil {
+		if all, err = shared.run(ctx, space*restricted); err != nil {
 			return nil, err
 		}
 		addBatches(d, &both, line, all)
@@ -150,8 +161,7 @@ var exitStructures = []struct {
 
 // drawExitBatches draws figure 10.
 func drawExitBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
-	s := defaultMemory(in.Setting)
-	whole, err := wholeMemory(s)
+	s, err := openBatchSweep(in)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +170,7 @@ func drawExitBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 	var best []string
 	for _, x := range exitStructures {
 		s.networks = x.networks
-		all, err := sweepBatches(ctx, s, int64(restricted*float64(whole)))
+		all, err := s.run(ctx, restricted)
 		if err != nil {
 			return nil, err
 		}
@@ -176,12 +186,11 @@ func drawExitBatches(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
 
 // drawCopies draws figure 11.
 func drawCopies(ctx context.Context, in *Inputs) (*figure.Drawing, error) {
-	s := defaultMemory(in.Setting)
-	whole, err := wholeMemory(s)
+	s, err := openBatchSweep(in)
 	if err != nil {
 		return nil, err
 	}
-	all, err := sweepBatches(ctx, s, int64(restricted*float64(whole)))
+	all, err := s.run(ctx, restricted)
 	if err != nil {
 		return nil, err
 	}
