@@ -37,7 +37,7 @@ var Rooms = []Room{
 		{Name: "cluster.tls_name", Default: "", Help: "`name` in every part's certificate; empty: each certificate names the host that others dial",
 			field: func(c *Config) any { return &c.Cluster.TLSName }, check: checkTLSName},
 		{Name: "log_level", Default: "info", Help: "`level`: debug, info, warn or error",
-			field: func(c *Config) any { return &c.LogLevel }, check: func(c *Config) error { return checkOneOf(c.LogLevel, "debug", "info", "warn", "error") }},
+			field: func(c *Config) any { return &c.LogLevel }, check: func(c *Config) error { return checkOneOf(c.LogLevel, levels.Names...) }},
 		{Name: "log_rooms", Default: "", Help: "levels of single rooms, a `list` such as rdma=debug,backend=warn; rooms are core, rdma, backend and frontend",
 			field: func(c *Config) any { return &c.LogRooms }, check: func(c *Config) error { return levels.CheckRooms(c.LogRooms) }},
 	}},

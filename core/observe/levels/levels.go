@@ -14,6 +14,9 @@ import (
 // Rooms are those whose lines may have a level of their own: the sections of the configuration.
 var Rooms = []string{"core", "rdma", "backend", "frontend"}
 
+// Names are the levels as configurations and lists write them, each 4 above the one before as slog has them.
+var Names = []string{"debug", "info", "warn", "error"}
+
 // attribute names a line's room.
 const attribute = "room"
 
@@ -91,7 +94,7 @@ func parse(list string) (map[string]slog.Level, error) {
 		}
 
 		// As in log_level: slog's own form would take "info+3" as well.
-		i := slices.Index([]string{"debug", "info", "warn", "error"}, text)
+		i := slices.Index(Names, text)
 		if i < 0 {
 			return nil, fmt.Errorf("%s=%.40q is not allowed: want debug, info, warn or error", room, text)
 		}
