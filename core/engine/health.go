@@ -12,17 +12,18 @@ type health struct {
 
 // judge tells a GPU's health of a batch that it has completed, and holds one back that is found sick. mu is held.
 func (r *ranker) judge(t *turn, c *completion) {
-	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones, which they join where the GPU is slow by
-	// its own profile.
 	h := &c.g.health
-	if c.unrun && !c.slow || h.gone {
+	if h.gone {
 		return
 	}
 
-	// The GPU is counted with this batch before it is compared with the others.
-	before := h.Health
-	h.Note(c.failed, c.slow)
-	r.countChange(&before, &h.Health)
+	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones, which they join where the GPU is slow by
+	// its own profile; and a trial that did not run has not shown that the GPU is sound.
+	if !c.unrun || c.slow {
+		r.note(h, c)
+	} else if !h.OnTrial() {
+		return
+	}
 
 	switch h.Judge(t.now, sched.Peers{GPUs: r.s.GPUs(), Working: int(r.working.Load()), Sound: r.sound, Elsewhere: c.elsewhere}) {
 	case sched.Recovered:
@@ -33,6 +34,13 @@ func (r *ranker) judge(t *turn, c *completion) {
 	case sched.Sickened:
 		r.hold(t, c.g)
 	}
+}
+
+// note adds a batch to a GPU's health, so that the GPU is counted with it before it is compared with the others. mu is held.
+func (r *ranker) note(h *health, c *completion) {
+	before := h.Health
+	h.Note(c.failed, c.slow)
+	r.countChange(&before, &h.Health)
 }
 
 // countChange counts a GPU anew that works or is sound, and was not, or the other way round.

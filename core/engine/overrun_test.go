@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"slices"
 	"testing"
-	"time"
 
 	"downbeat.dev/core/limits"
 	"downbeat.dev/core/sched"
@@ -65,7 +63,7 @@ func TestCancelAfterOverruns(t *testing.T) {
 func TestWhatDoesNotRunIsLearned(t *testing.T) {
 	for _, every := range []sched.Time{ms, 3 * ms, 100 * ms} {
 		for _, c := range []struct {
-			percent time.Duration // of what the others take
+			percent int // of what the others take
 			held    int
 		}{{percent: 100}, {percent: 180}, {percent: 400, held: 1}} {
 			s := newStage(t, Options{})
@@ -89,17 +87,45 @@ func TestWhatDoesNotRunIsLearned(t *testing.T) {
 }
 
 // startUnlike starts three backends of one kind, the first of which measured so many percent of the others' time.
-func startUnlike(s *stage, percent time.Duration) {
-	for k := range 3 {
-		profile := slices.Clone(slope)
-		for i := range profile {
-			if k == 0 {
-				profile[i] = profile[i] * percent / 100
-			}
+func startUnlike(s *stage, percent int) {
+	startMeasured(s, float64(percent)/100)
+	startMeasured(s, 1)
+	startMeasured(s, 1)
+}
+
+// startMeasured starts a backend of a kind that is planned with slope. It measured so many times that, and runs nothing that it cannot
+// end in time.
+func startMeasured(s *stage, by float64) *emulated {
+	h := hello("b", 1, scaled(by), "m")
+	h.Details = []wire.GPUDetail{{Kind: "k"}}
+	b := s.mustBackend(h)
+	b.doubts, b.kind = true, slope
+	return b
+}
+
+// TestATrialThatDidNotRunShowsNothing: two of four GPUs take twice as long as they measured, and are held back. Requests that come one by one
+// must not all become their trials, of which their backends run none, since they measured more than is planned.
+func TestATrialThatDidNotRunShowsNothing(t *testing.T) {
+	s := newStage(t, Options{})
+	for k := range 4 {
+		if k < 2 {
+			startMeasured(s, 1.37).profile = scaled(2.8)
+		} else {
+			startMeasured(s, 1)
 		}
-		h := hello("b", 1, profile, "m")
-		h.Details = []wire.GPUDetail{{Kind: "k"}}
-		b := s.mustBackend(h)
-		b.doubts, b.kind = true, slope
+	}
+	f := s.frontend()
+	s.offerFor(f, "m", 1, 2*ms, 60*ms, 4000*ms)
+
+	held := 0
+	for _, g := range s.e.Stats().GPUs {
+		if g.Held {
+			held++
+		}
+	}
+	asked, served := s.offerFor(f, "m", 10_000, 300*ms, 60*ms, 60_000*ms)
+	t.Logf("%d held back; one by one, %d of %d served", held, served, asked)
+	if held != 2 || served*100 < asked*95 {
+		t.Errorf("%d held back, want 2; %d of %d requests were served, want 95 %%", held, served, asked)
 	}
 }

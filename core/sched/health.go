@@ -93,11 +93,16 @@ func (h *Health) Judge(now Time, peers Peers) Verdict {
 		return Recovered
 	}
 
-	// What was sent before the hold says nothing new.
-	if now < h.until || !h.isOutlier(peers) {
+	switch {
+	case now < h.until: // what was sent before the hold says nothing new
 		return Unchanged
+	case h.isOutlier(peers):
+		return Sickened
+	case h.holds > 0: // the others are no better any more, and it begins anew
+		h.holds, h.failed, h.slow = 0, 0, 0
+		return Recovered
 	}
-	return Sickened
+	return Unchanged
 }
 
 // isOutlier says whether a GPU has been sick for long enough while others are better: one of them that works, slow as

@@ -65,6 +65,27 @@ func TestHoldsGrowUntilTheGPUIsSound(t *testing.T) {
 	}
 }
 
+// TestATrialEndsWhereOthersAreNoBetter: what held the GPU back was a comparison, and a trial that finds no better GPU than this one leaves
+// none to wait for.
+func TestATrialEndsWhereOthersAreNoBetter(t *testing.T) {
+	h, one := HealthyGPU(), Peers{GPUs: 2, Working: 2, Sound: 1}
+	if judgeAll(&h, 0, one, slowMost, false, true) != Sickened {
+		t.Fatal("it is not held")
+	}
+	until := h.Hold(0)
+
+	none := Peers{GPUs: 2, Working: 2}
+	if judgeAll(&h, until-1, none, 1, false, true) != Unchanged {
+		t.Error("what was sent before the hold ends is judged")
+	}
+	if judgeAll(&h, until, none, 1, false, true) != Recovered || h.OnTrial() {
+		t.Error("both are slow, and one of them stays on trial")
+	}
+	if judgeAll(&h, until, one, slowMost-2, false, true) != Unchanged {
+		t.Error("slow batches of before its trial count again")
+	}
+}
+
 // TestJitterIsNotSlow: half as long again and 2 ms.
 func TestJitterIsNotSlow(t *testing.T) {
 	if IsSlow(17e6, 10e6) || !IsSlow(17e6+1, 10e6) || IsSlow(2e6, 0) {
