@@ -113,19 +113,19 @@ func (w *Workload) Demand(at time.Duration) float64 {
 	return sum
 }
 
-// Arrivals draws the requests: a Poisson process for each model whose rate changes every tenth of a second.
-func (w *Workload) Arrivals(seed uint64) []arrivals.Arrival {
+// Arrivals draws the requests: for each model a renewal process with those gaps whose rate changes every tenth of a second.
+func (w *Workload) Arrivals(gaps arrivals.Gaps, seed uint64) []arrivals.Arrival {
 	const step = 100 * time.Millisecond
 	var out []arrivals.Arrival
 	for m := range w.Models {
 		rng := rand.New(rand.NewPCG(seed, uint64(1000+m)))
 
-		// A request comes whenever the expectation has grown by an exponential number.
-		left := rng.ExpFloat64()
+		// A request comes whenever the expectation has grown by a gap.
+		left := gaps.Draw(rng)
 		for at := time.Duration(0); at < w.Span; at += step {
 			rate := w.Rate(m, at)
 			most := rate * step.Seconds()
-			for done := 0.0; ; left = rng.ExpFloat64() {
+			for done := 0.0; ; left = gaps.Draw(rng) {
 				if done+left > most {
 					left -= most - done
 					break

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 	"downbeat.dev/core/sim"
@@ -19,12 +20,13 @@ type Options struct {
 	Share  float64       // of the GPUs that the rates need on average
 	Span   time.Duration // of the load
 	Start  time.Duration // from a GPU's order to its first batch
+	Gamma  float64       // shape of the gaps between a model's requests: 1 is Poisson, smaller is burstier
 	Seed   uint64
 }
 
 // DefaultOptions are figure 14's cluster, with half an hour for a day or two.
 func DefaultOptions() Options {
-	return Options{GPUs: 512, Models: 24, Share: 0.4, Span: 30 * time.Minute, Start: 20 * time.Second, Seed: 1}
+	return Options{GPUs: 512, Models: 24, Share: 0.4, Span: 30 * time.Minute, Start: 20 * time.Second, Gamma: 1, Seed: 1}
 }
 
 // Validate reports an option that is out of its range.
@@ -40,6 +42,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("span %v: want 1m to 6h", o.Span)
 	case o.Start < 0 || o.Start > time.Hour:
 		return fmt.Errorf("start %v: want 0 to 1h", o.Start)
+	case !(o.Gamma >= 0.01 && o.Gamma <= 100):
+		return fmt.Errorf("gamma %v: want 0.01 to 100", o.Gamma)
 	}
 	return nil
 }
@@ -60,6 +64,7 @@ type Row struct {
 	Models      int     `json:"models"`
 	SpanS       float64 `json:"span_s"`
 	StartS      float64 `json:"start_s"`
+	Gamma       float64 `json:"gamma"`
 	Seed        uint64  `json:"seed"`
 
 	Samples []Sample `json:"-"`
@@ -78,7 +83,7 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 		return nil, nil, err
 	}
 
-	world := &sim.World{GPUs: o.GPUs, Arrivals: w.Arrivals(o.Seed)}
+	world := &sim.World{GPUs: o.GPUs, Arrivals: w.Arrivals(arrivals.Gaps{Shape: o.Gamma}, o.Seed)}
 	for m, e := range w.Models {
 		world.Models = append(world.Models, sim.Model{Name: e.Name, Profile: w.profiles[m], SLO: sim.Duration(e.SLO)})
 	}
@@ -101,7 +106,7 @@ func Run(ctx context.Context, o Options, with []Autoscaler, progress func(Row)) 
 		world.Ended = c.countEnded
 		world.Run(c)
 
-		row := Row{Policy: a.Name, GPUs: o.GPUs, Models: o.Models, SpanS: o.Span.Seconds(), StartS: o.Start.Seconds(), Seed: o.Seed, Samples: c.samples}
+		row := Row{Policy: a.Name, GPUs: o.GPUs, Models: o.Models, SpanS: o.Span.Seconds(), StartS: o.Start.Seconds(), Gamma: o.Gamma, Seed: o.Seed, Samples: c.samples}
 		row.sum(w, needed)
 		rows = append(rows, row)
 		progress(row)

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/core/arrivals"
 	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 )
 
 func small() Options {
-	return Options{GPUs: 24, Models: 5, Share: 0.4, Span: 2 * time.Minute, Start: 5 * time.Second, Seed: 3}
+	return Options{GPUs: 24, Models: 5, Share: 0.4, Span: 2 * time.Minute, Start: 5 * time.Second, Gamma: 1, Seed: 3}
 }
 
 // TestArrivalsFollowTheRates: in windows of ten seconds, each model has the requests that its rate asks for.
@@ -23,7 +24,7 @@ func TestArrivalsFollowTheRates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := w.Arrivals(9)
+	all := w.Arrivals(arrivals.Poisson, 9)
 	counts := make([][]float64, o.Models)
 	for i := range counts {
 		counts[i] = make([]float64, int(o.Span/(10*time.Second)))
@@ -45,7 +46,7 @@ func TestArrivalsFollowTheRates(t *testing.T) {
 			}
 		}
 	}
-	if !reflect.DeepEqual(all, w.Arrivals(9)) {
+	if !reflect.DeepEqual(all, w.Arrivals(arrivals.Poisson, 9)) {
 		t.Error("the same seed gave other arrivals")
 	}
 }

@@ -21,6 +21,7 @@ func benchScale() command {
 			fs.Float64Var(&o.Share, "share", o.Share, "of the GPUs that the load needs on average")
 			fs.DurationVar(&o.Span, "span", o.Span, "simulated time")
 			fs.DurationVar(&o.Start, "start", o.Start, "from a GPU's order to its first batch")
+			fs.Float64Var(&o.Gamma, "gamma", o.Gamma, "shape of the gaps between a model's requests: 1 is Poisson, smaller is burstier")
 			fs.Uint64Var(&o.Seed, "seed", o.Seed, "of rates and arrivals")
 			policies := fs.String("policy", "all", "autoscalers, comma-separated: downbeat, paper, clairvoyant, static, or all")
 			format := fs.String("o", "table", "output: table or json")

@@ -15,8 +15,8 @@ type Gaps struct {
 // Poisson arrivals.
 var Poisson = Gaps{Shape: 1}
 
-// drawGap returns a gap of mean 1.
-func (g Gaps) drawGap(rng *rand.Rand) float64 {
+// Draw returns a gap of mean 1.
+func (g Gaps) Draw(rng *rand.Rand) float64 {
 	switch {
 	case g.Shape == 1:
 		return rng.ExpFloat64()

@@ -47,12 +47,12 @@ func NewUnit(seed uint64, g Gaps, share []float64, n float64) *Unit {
 		mean := 1 / s
 		t := mean * rng.Float64() // a random phase, so that even arrivals do not march in step
 		if !math.IsInf(g.Shape, 1) {
-			t = mean * g.drawGap(rng)
+			t = mean * g.Draw(rng)
 		}
 		for t < n {
 			u.at = append(u.at, t)
 			u.model = append(u.model, int32(m))
-			t += mean * g.drawGap(rng)
+			t += mean * g.Draw(rng)
 		}
 	}
 	sort.Sort((*byTime)(u))

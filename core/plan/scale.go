@@ -81,7 +81,7 @@ type scalePeak struct {
 	gpus int
 }
 
-// NewScaler returns a Scaler that advises at least one GPU, and begins with the targets that every cluster begins with.
+// NewScaler returns a Scaler that advises at least one GPU, by the targets that were measured.
 func NewScaler() *Scaler { return &Scaler{Targets: DefaultTargets(), Least: 1, Most: gpusMax} }
 
 // Observe takes in what happened up to now, a moment on any clock that does not go back, and advises.

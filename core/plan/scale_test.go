@@ -197,32 +197,6 @@ func TestDrainTakesTheHighest(t *testing.T) {
 	}
 }
 
-func TestTargetsAreLearned(t *testing.T) {
-	// The truth: up to a use of 0.9 all is well, above it a tenth of the excess goes bad.
-	truth := func(u float64) float64 { return max(0, u-0.9)/10 + 0.002*u }
-	if u := FindTarget(truth); truth(u) > 0.01 || truth(u+0.006) <= 0.01 {
-		t.Errorf("a trial finds %v", u)
-	}
-
-	targets := Targets{{8, 0.5}, {64, 0.99}}
-	for range 2000 {
-		targets.Correct(8, targets.At(8), 1.5*truth(targets.At(8)))
-		targets.Correct(64, targets.At(64), 1.5*truth(targets.At(64)))
-	}
-	for _, p := range targets {
-		if p.Share < 0.9 || p.Share > 0.96 {
-			t.Errorf("%d GPUs have learned %v", p.GPUs, p.Share)
-		}
-	}
-	before := slices.Clone(targets)
-	targets.Correct(8, math.NaN(), 0.5)
-	targets.Correct(8, 0.1, math.NaN())
-	targets.Correct(8, 0.3, 0)
-	if !slices.Equal(before, targets) {
-		t.Error("what proves nothing was learned from")
-	}
-}
-
 // TestScalerStopsWhereNoGPUMends: half of the requests go bad however many GPUs there are, since their callers allow less time than a
 // batch takes. Four times what demand needs is advised, and no more.
 func TestScalerStopsWhereNoGPUMends(t *testing.T) {

@@ -16,7 +16,7 @@ type Target struct {
 // them, level beyond them.
 type Targets []Target
 
-// DefaultTargets returns where every cluster begins before it has learned: measured at 1 % bad under
+// DefaultTargets returns u* as it was measured, at 1 % bad under
 // Poisson arrivals over the profiles of both zoos (bench/plans, TestSizeWithinOneGPUOfSimulation).
 func DefaultTargets() Targets {
 	return Targets{{1, 0.66}, {2, 0.78}, {4, 0.87}, {8, 0.93}, {16, 0.958}, {32, 0.976}}
@@ -76,8 +76,8 @@ func (t Targets) GPUsFor(demand float64) int {
 		lowest = min(lowest, p.Share)
 	}
 
-	// u* lies between its lowest point and 1, and u*(N)·N need not grow with N where a learned
-	// share falls, so the first N that carries the demand is looked for upwards.
+	// u* lies between its lowest point and 1, and u*(N)·N need not grow with N where the share
+	// falls, so the first N that carries the demand is looked for upwards.
 	last := int(math.Ceil(demand / lowest))
 	for n := int(math.Ceil(demand)); n < last; n++ {
 		if demand <= t.At(n)*float64(n) {
