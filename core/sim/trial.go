@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"downbeat.dev/core/app"
@@ -35,17 +34,17 @@ const (
 // frames in time. It is an app.Trial. Its time is bounded: it ends when five seconds have shown no strain, with the first session that has
 // lost too much, or after so many requests that what they suffered tells how a longer time would end.
 func Trial(c app.Capacity, all []app.Promise) bool {
-	t := newTrial(c, all, trialMost)
+	r := takeRoom()
+	t := newTrial(c, all, trialMost, r)
 	t.strained = true
-	defer t.leaveRoom()
 	t.run()
+	t.leaveRoom(r)
 	return t.kept
 }
 
 // KeepsPromises runs sessions for span, and reports whether each had its share of frames in time.
 func KeepsPromises(c app.Capacity, all []app.Promise, span time.Duration) bool {
-	t := newTrial(c, all, span)
-	defer t.leaveRoom()
+	t := newTrial(c, all, span, &room{})
 	t.run()
 	return t.kept
 }
@@ -69,7 +68,7 @@ type trial struct {
 // took is how much of their latency the frames took that ended in one second.
 type took struct{ shares, frames float64 }
 
-func newTrial(c app.Capacity, all []app.Promise, span time.Duration) *trial {
+func newTrial(c app.Capacity, all []app.Promise, span time.Duration, r *room) *trial {
 	t := &trial{spare: make([]int, len(all)), ended: make([]int, len(all)), lost: make([]int, len(all))}
 	if c.GPUs < 1 {
 		return t
@@ -84,7 +83,7 @@ func newTrial(c app.Capacity, all []app.Promise, span time.Duration) *trial {
 		t.depth = max(t.depth, Time(s.Latency))
 	}
 	t.frames = &Frames{hop: Duration(c.Hop), w: t.w, sessions: t.sessions, done: t.frameEnded}
-	t.takeRoom()
+	t.useRoom(r)
 	t.frames.makeFrames(true)
 	return t
 }
@@ -103,28 +102,44 @@ func (t *trial) run() {
 	}
 }
 
-// room is the memory of a trial that has ended, for the next one: a trial makes thousands of requests, and many sessions may ask at once.
+// room is the memory of a trial that has ended, for the next one.
 type room struct {
 	w World
 	f Frames
 }
 
-var rooms = sync.Pool{New: func() any { return new(room) }}
+// rooms are kept for good, unlike those of a sync.Pool: sessions open seldom, and until the next one the collector would have given the
+// pages back, whose faults took a quarter of a decision's time. Of more decisions at a time than there are rooms each makes its own.
+var rooms = make(chan *room, 2)
 
-func (t *trial) takeRoom() {
-	r := rooms.Get().(*room)
+// roomMost bounds what is kept, in requests: a trial on thousands of GPUs makes as many as it likes.
+const roomMost = 8 * requestsMost
+
+func takeRoom() *room {
+	select {
+	case r := <-rooms:
+		return r
+	default:
+		return &room{}
+	}
+}
+
+func (t *trial) useRoom(r *room) {
 	w, f := t.w, t.frames
 	w.Arrivals, w.due, w.open, w.added = r.w.Arrivals[:0], r.w.due[:0], r.w.open[:0], r.w.added[:0]
 	f.owner, f.frames, f.left, f.until, f.made = r.f.owner[:0], r.f.frames[:0], r.f.left[:0], r.f.until[:0], r.f.made[:0]
 }
 
-func (t *trial) leaveRoom() {
-	if t.w == nil {
-		return
+// leaveRoom leaves the memory as the trial has grown it, and nothing that it knows of its sessions.
+func (t *trial) leaveRoom(r *room) {
+	if w, f := t.w, t.frames; w != nil && cap(f.owner) <= roomMost {
+		r.w = World{Arrivals: w.Arrivals, due: w.due, open: w.open, added: w.added}
+		r.f = Frames{owner: f.owner, frames: f.frames, left: f.left, until: f.until, made: f.made}
 	}
-	w, f := t.w, t.frames
-	rooms.Put(&room{World{Arrivals: w.Arrivals, due: w.due, open: w.open, added: w.added},
-		Frames{owner: f.owner, frames: f.frames, left: f.left, until: f.until, made: f.made}})
+	select {
+	case rooms <- r:
+	default:
+	}
 }
 
 // frameEnded counts a frame, and ends the trial when its end is known.

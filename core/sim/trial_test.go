@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -82,6 +83,7 @@ func TestTrialSeesABacklogGrow(t *testing.T) {
 // next one, which has its memory.
 func TestTrialIsBounded(t *testing.T) {
 	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
+	room := takeRoom()
 	try := func(sessions int) (requests int, strain float64) {
 		var all []app.Promise
 		for n := range sessions {
@@ -89,8 +91,8 @@ func TestTrialIsBounded(t *testing.T) {
 			p.Phase, p.Offsets = time.Duration(n)*37*time.Millisecond%p.Period(), make([]time.Duration, 2)
 			all = append(all, p)
 		}
-		run := newTrial(c, all, trialMost)
-		defer run.leaveRoom()
+		run := newTrial(c, all, trialMost, room)
+		defer run.leaveRoom(room)
 		run.strained = true
 		run.run()
 		return len(run.frames.owner), run.strain()
@@ -108,12 +110,42 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
+// TestTrialsKeepTheirMemory: sessions open seldom, and the collector, which runs between them, must not make every decision begin with pages that
+// are not there.
+func TestTrialsKeepTheirMemory(t *testing.T) {
+	c := app.Capacity{GPUs: 2, Hop: time.Millisecond}
+	var all []app.Promise
+	for n := range 40 {
+		p := promiseOf(t, 5, 20*time.Second)
+		p.Phase, p.Offsets = time.Duration(n)*37*time.Millisecond%p.Period(), make([]time.Duration, 2)
+		all = append(all, p)
+	}
+
+	allocated := func() uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		Trial(c, all)
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	first := allocated()
+
+	// What a sync.Pool has survives one collection and not two.
+	runtime.GC()
+	runtime.GC()
+	if again := allocated(); again > 1<<20 {
+		t.Errorf("a trial after a collection allocates %d bytes, the one before it %d; want at most a MiB", again, first)
+	} else {
+		t.Logf("%d bytes, then %d", first, again)
+	}
+}
+
 // TestDroppedRequestsAreMadeAgain: a step that missed its own deadline has what the frame can spare.
 func TestDroppedRequestsAreMadeAgain(t *testing.T) {
 	c := app.Capacity{GPUs: 1, Hop: time.Millisecond}
 	p := promiseOf(t, 5, 300*time.Millisecond)
 	p.Offsets = []time.Duration{299 * time.Millisecond, 100 * time.Millisecond} // nobody answers within 1 ms
-	run := newTrial(c, []app.Promise{p}, trialSpan)
+	run := newTrial(c, []app.Promise{p}, trialSpan, &room{})
 	if run.run(); !run.kept || run.againShare() < 0.3 {
 		t.Errorf("kept %v, %v of the requests made again; want all frames, and a third", run.kept, run.againShare())
 	}
