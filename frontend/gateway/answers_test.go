@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -143,16 +144,27 @@ func TestReadersWhoNeverRead(t *testing.T) {
 	until(t, func() bool { return g.memory.used.Load() >= 16<<20 })
 	until(t, func() bool { return g.memory.used.Load() == 0 })
 
-	f := dialHTTP2(t, rpc) // its window is 64 KiB
 	request, err := proto.Marshal(&oip.ModelInferRequest{ModelName: "wide", RawInputContents: [][]byte{make([]byte, 16)},
 		Inputs: []*oip.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{16, 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.begin(t, 1, oip.GRPCInferenceService_ModelInfer_FullMethodName, len(request))
-	if err := f.WriteData(1, true, request); err != nil {
-		t.Fatal(err)
+
+	// A stream of inferences, which may last for days, is cut off as well as a single call: its second answer waits behind the first.
+	for method, calls := range map[string]int{oip.GRPCInferenceService_ModelInfer_FullMethodName: 1, oip.GRPCInferenceService_ModelStreamInfer_FullMethodName: 2} {
+		f := dialHTTP2(t, rpc) // its window is 64 KiB
+		f.begin(t, 1, method, len(request))
+		for i := range calls {
+			if i > 0 {
+				if err := f.WriteData(1, false, binary.BigEndian.AppendUint32([]byte{0}, uint32(len(request)))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.WriteData(1, calls == 1, request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		until(t, func() bool { return g.memory.used.Load() >= 16<<20 })
+		until(t, func() bool { runtime.GC(); return g.memory.used.Load() == 0 })
 	}
-	until(t, func() bool { return g.memory.used.Load() >= 16<<20 })
-	until(t, func() bool { runtime.GC(); return g.memory.used.Load() == 0 })
 }
