@@ -14,7 +14,7 @@ const (
 	easyDepth    = 2               // latencies before that, at least
 	easyShare    = 0.01            // of their requests that were made again, at most, with no frame lost
 	trialMost    = time.Minute
-	requestsMost = 10_000 // of a trial on up to manyGPUs: what bounds its time. On more, as many more
+	requestsMost = 8_000 // of a trial on up to manyGPUs: what bounds its time. On more, as many more
 	manyGPUs     = 16
 	growthEasy   = 0.02 // of their latency that later frames took longer, where five seconds are enough
 	growthMost   = 0.03 // beyond it a backlog grows, which may cost nobody a frame yet
@@ -25,7 +25,7 @@ const (
 	strainMost   = 1     // of a trial, see trial.strain
 	strainHalt   = 3     // strain that no longer run would mend
 	toldRequests = 4_000 // that tell a refusal
-	toldStrain   = 1.3   // after these: a longer run seldom mends it
+	toldBeyond   = 0.3   // strainMost, after these: a longer run seldom mends it
 	trialCtrl    = Duration(200e3)
 	trialData    = Duration(50e3) // for each input
 )
@@ -163,7 +163,9 @@ func (t *trial) frameEnded(session int, begun, ended Time, inTime bool) {
 
 // isTold says whether what has happened tells how a longer run would end, or has taken as long as a decision may.
 func (t *trial) isTold() bool {
-	if len(t.frames.owner) >= requestsMost*max(t.w.GPUs, manyGPUs)/manyGPUs {
+	// A cluster of more GPUs needs more requests to last as long.
+	requests := float64(len(t.frames.owner)) * manyGPUs / float64(max(t.w.GPUs, manyGPUs))
+	if requests >= requestsMost {
 		return true
 	}
 	now := t.w.Now()
@@ -172,7 +174,10 @@ func (t *trial) isTold() bool {
 	}
 	t.look = now + lookEach
 
-	if t.all >= framesLeast && t.strain() > strainHalt || len(t.frames.owner) >= toldRequests && t.strain() > toldStrain {
+	// The more requests have told, the less would a longer run mend.
+	strain := t.strain()
+	longer := (requestsMost - requests) / (requestsMost - toldRequests)
+	if t.all >= framesLeast && strain > strainHalt || longer <= 1 && strain > strainMost+toldBeyond*longer {
 		return true
 	}
 	return now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy

@@ -110,6 +110,33 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
+// TestARefusalIsToldTheSoonerTheClearerItIs: what a trial has seen is held against a limit that falls while requests come, in proportion to GPUs where
+// there are many.
+func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
+	for _, c := range []struct {
+		gpus, requests, bad int // of 3,000 frames; 0.57·√bad·√(1/3) of strain
+		told                bool
+	}{
+		{16, 3999, 16, false}, // 1.32
+		{16, 4000, 16, true},
+		{16, 4000, 14, false}, // 1.23
+		{16, 6000, 14, true},
+		{16, 6000, 12, false}, // 1.14
+		{16, 7500, 12, true},
+		{16, 7500, 9, false}, // 0.99
+		{16, 8000, 0, true},
+		{32, 7999, 16, false},
+		{32, 8000, 16, true},
+		{32, 16000, 0, true},
+	} {
+		run := &trial{w: &World{GPUs: c.gpus, now: 3e9}, frames: &Frames{owner: make([]owner, c.requests)}, all: 3000, bad: c.bad,
+			lost: []int{c.bad}, ended: []int{100 * c.bad}} // no session over its share
+		if told := run.isTold(); told != c.told {
+			t.Errorf("%d GPUs, %d requests, a strain of %.2f: told %v, want %v", c.gpus, c.requests, run.strain(), told, c.told)
+		}
+	}
+}
+
 // TestTrialsKeepTheirMemory: sessions open seldom, and the collector, which runs between them, must not make every decision begin with pages that
 // are not there.
 func TestTrialsKeepTheirMemory(t *testing.T) {
