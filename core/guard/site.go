@@ -30,14 +30,21 @@ func RefuseForeignSites(next http.Handler) http.Handler {
 
 // isLocalHost tells whether a Host header has no name that somebody else may own. HTTP/1.0 needs none.
 func isLocalHost(header string) bool {
+	// Every call is asked this, so that no error, which takes memory, is made for the hosts that nearly all name.
 	host := header
-	if h, _, err := net.SplitHostPort(header); err == nil {
-		host = h
+	switch {
+	case strings.HasPrefix(header, "["): // an IPv6 address; without a port it still has its brackets
+		if h, _, err := net.SplitHostPort(header); err == nil {
+			host = h
+		}
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	case strings.Count(header, ":") == 1:
+		host, _, _ = strings.Cut(header, ":")
 	}
 
-	// An IPv6 address without a port still has its brackets.
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-
+	if host == "" || strings.EqualFold(host, "localhost") {
+		return true
+	}
 	_, err := netip.ParseAddr(host)
-	return err == nil || host == "" || strings.EqualFold(host, "localhost")
+	return err == nil
 }

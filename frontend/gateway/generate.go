@@ -109,7 +109,8 @@ func (g *Gateway) writeEvent(to http.ResponseWriter, in *inference, a answer) {
 func (g *Gateway) writeObject(to http.ResponseWriter, in *inference, a answer, stream bool) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
-	w := &answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0]}
+	w := &buffer.writer
+	*w = answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0]}
 	w.Header().Set("Content-Type", "application/json")
 	if stream {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -109,7 +109,7 @@ func (in *inference) parseInput(s *jsonScanner, tail []byte) []byte {
 		case "datatype":
 			t.datatype = model.Datatype(s.readString())
 		case "shape":
-			t.shape = s.readShape()
+			t.shape = in.readShape(s)
 		case "data":
 			s.nonFinite = true
 
@@ -196,25 +196,27 @@ func sizeHint(t *input) int {
 	return size
 }
 
-// shapeStart is how many dimensions a shape has room for before it grows: a batch of pictures has four.
-const shapeStart = 4
-
-func (s *jsonScanner) readShape() []int64 {
-	shape := make([]int64, 0, shapeStart)
+// readShape reads a shape into the memory that the call's shapes share.
+func (in *inference) readShape(s *jsonScanner) []int64 {
+	all := in.room.dims
+	first := len(all)
 	s.eachElement(func() {
 		n := s.readInteger()
 
 		// A zero takes two bytes of JSON and eight of memory: the count is bounded while it grows.
-		if len(shape) >= dimsMax {
+		if len(all)-first >= dimsMax {
 			s.failAt("shape: more than %d dimensions", dimsMax)
 			return
 		}
 		if s.err == nil && n < 0 {
 			s.failAt("shape: %d: dimensions must be 0 or more", n)
 		}
-		shape = append(shape, n)
+		all = append(all, n)
 	})
-	return shape
+
+	// Where all outgrew its memory, earlier shapes stay where they were.
+	in.room.dims = all
+	return all[first:len(all):len(all)]
 }
 
 func (in *inference) parseOutput(s *jsonScanner) *fault {

@@ -73,6 +73,7 @@ type room struct {
 	calls    []frontend.Call
 	raw      [][]byte
 	shapes   []int64
+	dims     []int64   // of the shapes of all inputs that JSON gave
 	regions  []*region // that the call uses
 }
 
@@ -85,7 +86,7 @@ func (in *inference) resetCall() {
 		region.releaseRegion()
 	}
 	clear(r.regions)
-	r.regions = r.regions[:0]
+	r.regions, r.dims = r.regions[:0], r.dims[:0]
 
 	// Cut to nothing alone, the arrays would keep the message's memory alive in the pool.
 	clear(in.inputs)
@@ -105,7 +106,7 @@ const (
 // isLarge tells whether a call's arrays have grown too large to be kept for the next call.
 func (in *inference) isLarge() bool {
 	r := &in.room
-	return cap(r.calls) > keptRows || max(cap(in.inputs), cap(in.outputs), cap(r.ordered), cap(r.raw)) > keptTensors
+	return cap(r.calls) > keptRows || max(cap(in.inputs), cap(in.outputs), cap(r.ordered), cap(r.raw), cap(r.dims)/dimsMax) > keptTensors
 }
 
 // sizedZero returns s with n zero elements, in the same memory if it is large enough.

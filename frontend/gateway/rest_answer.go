@@ -17,6 +17,9 @@ const pieceBytes = 64 << 10
 // joinedBytes is how large an answer with binary tensors may be that is put together before it is written.
 const joinedBytes = 4 << 10
 
+// serverBuffer is the size from which on an answer may leave net/http's buffer before all of it is there.
+const serverBuffer = 2048
+
 // answerStall is how long a client may take none of an answer; what it may take for all of it is times.answer.
 const answerStall = 10 * time.Second
 
@@ -40,7 +43,8 @@ type answerWriter struct {
 func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 	buffer := scratches.Get().(*scratch)
 	defer buffer.putBack()
-	w := &answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0],
+	w := &buffer.writer
+	*w = answerWriter{ResponseWriter: to, until: time.Now().Add(g.times.answer), text: buffer.b[:0],
 		whole: slices.ContainsFunc(in.outputs, func(o output) bool { return o.binary && o.place.of == nil })}
 
 	// The JSON's length, which tells a client where binary tensors begin, is known only after it: without them text leaves earlier.
@@ -61,15 +65,14 @@ func (g *Gateway) writeAnswer(to http.ResponseWriter, in *inference, a answer) {
 		}
 	}
 
-	// One array for both, of which each header has its own part.
-	lengths := [...]string{strconv.Itoa(len(w.text)), strconv.Itoa(size)}
 	if w.whole {
-		header[headerLength] = lengths[:1:1]
+		header[headerLength] = []string{strconv.Itoa(len(w.text))}
 	}
 
-	// Headers have left with the first piece, and the whole length was not known then.
-	if !w.begun {
-		header["Content-Length"] = lengths[1:]
+	// Headers may have left with the first piece, when the whole length was not known. net/http tells the length of what fits its
+	// buffer by itself, for less.
+	if !w.begun && size >= serverBuffer {
+		header["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 
 	// Small tensors follow the text at once: copying them takes less than a write of their own.

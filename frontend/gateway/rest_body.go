@@ -13,8 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// scratch is a buffer that a REST call reads its body into or writes its answer to.
-type scratch struct{ b []byte }
+// scratch is what a REST call reads its body into or writes its answer with.
+type scratch struct {
+	b      []byte
+	writer answerWriter
+}
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -22,6 +25,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 const scratchMax = 4 << 20
 
 func (s *scratch) putBack() {
+	s.writer = answerWriter{}
 	if cap(s.b) <= scratchMax {
 		s.b = s.b[:0]
 		scratches.Put(s)

@@ -104,9 +104,10 @@ func (g *Gateway) runBody(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 
 	// A client that has used up what it may is refused before its body takes memory.
-	client := clientOf(ctx)
-	if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
-		return a, f
+	if client := clientOf(ctx); client != nil {
+		if f = clientFault(client, client.CheckLimits(time.Now())); f != nil {
+			return a, f
+		}
 	}
 
 	in.memory, in.regions, in.text = &g.memory, &g.regions, true

@@ -31,14 +31,14 @@ func (a *answer) releaseOutputs() {
 // runCall serves a call: its rows become requests, and their outputs are gathered.
 func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 	began := startOf(ctx)
-	client := clientOf(ctx)
 
 	// From here on the rows count as under way, until Done.
-	f := clientFault(client, client.Admit(in.rows, time.Now()))
-	if f != nil {
-		return answer{}, f
+	if client := clientOf(ctx); client != nil {
+		if f := clientFault(client, client.Admit(in.rows, time.Now())); f != nil {
+			return answer{}, f
+		}
+		defer client.Done(in.rows)
 	}
-	defer client.Done(in.rows)
 
 	// A timeout runs from the call's first byte, not from here.
 	if in.timeout > 0 {
@@ -81,7 +81,7 @@ func (g *Gateway) runCall(ctx context.Context, in *inference) (answer, *fault) {
 		g.metrics.countEnd(in.model, 1, began, &r.calls[i].Result, r.calls[i].Err)
 	}
 
-	f = in.faultOfRows()
+	f := in.faultOfRows()
 	if f == nil {
 		f = a.gatherOutputs(in)
 	}
