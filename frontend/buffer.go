@@ -75,7 +75,7 @@ func (c *Client) Buffer(n int) (*Buffer, error) {
 // Lend returns a Buffer of bytes that are another process's, such as a shared memory object that is mapped here: backends of this
 // process read them where they lie, and nothing is copied in between. They must stay mapped until Free; the other process may
 // change them, or take them away: then the request ends with InputUnavailable. Bytes and Resize must not be called, and the
-// model must have tensors of fixed sizes, and keep no sequences. ok is false where some backend is in another process: then the bytes are better copied into a Buffer.
+// model must have tensors of fixed sizes, and keep no sequences: other models' requests wrap ErrInvalid. ok is false where some backend is in another process: then the bytes are better copied into a Buffer.
 func (c *Client) Lend(bytes []byte) (b *Buffer, ok bool) {
 	if !c.memory.addUser() {
 		return nil, false
@@ -87,6 +87,9 @@ func (c *Client) Lend(bytes []byte) (b *Buffer, ok bool) {
 	}
 	return &Buffer{mem: mem, size: len(bytes), of: &c.memory, lent: true}, true
 }
+
+// isLent tells whether the bytes are another process's.
+func (b *Buffer) isLent() bool { return b != nil && b.lent }
 
 // Bytes is the input: tensors in the order of the model's inputs, row-major, little-endian, without
 // the batch dimension; each element of a BYTES tensor is a 4-byte length and its bytes.

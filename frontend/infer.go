@@ -66,8 +66,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Result, error) {
 // checkRequest finds the request's model, and what of the request cannot be right.
 func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 	m := c.Model(r.Model, r.Version)
-	if m != nil && r.Input != nil && r.Input.lent && (m.shaped || m.fullInput < 0 || m.Sequence != nil) {
-		return nil, fmt.Errorf("%w: model %q: input: it is lent, and the model's has to be looked at: must be a Buffer of the client's own", ErrInvalid, r.Model)
+	if m != nil && r.Input.isLent() && (m.shaped || m.fullInput < 0) {
+		return nil, refuseLent(m)
 	}
 	if m != nil && m.shaped {
 		var err error
@@ -101,6 +101,11 @@ func (c *Client) checkRequest(ctx context.Context, r *Request) (*Model, error) {
 		return nil, fmt.Errorf("%w: model %q: output buffer of %d bytes: must be at least %d", ErrInvalid, r.Model, len(r.Output), m.OutputBytes)
 	}
 	return m, nil
+}
+
+// refuseLent refuses bytes that may change, or vanish, while this client looks at them.
+func refuseLent(m *Model) error {
+	return fmt.Errorf("%w: model %q: input: bytes of another process (Lend): must be a Buffer of the client's own, for the model has texts, open dimensions or sequences", ErrInvalid, m.Name)
 }
 
 // beginCall takes a slot for a request and fills it. The call that it returns must be submitted and waited for.

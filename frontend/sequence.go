@@ -156,6 +156,8 @@ func checkStep(m *Model, r *Request) error {
 		return fmt.Errorf("%w: model %q: Prepare, Parts, Hold: a step's input must be there, and in one piece", ErrInvalid, m.Name)
 	case r.Input == nil || r.Input.mem == nil || r.Input.size != m.InputBytes:
 		return fmt.Errorf("%w: model %q: input: want a Buffer of %d bytes", ErrInvalid, m.Name, m.InputBytes)
+	case r.Input.isLent(): // a step's input is copied beside its state
+		return refuseLent(m)
 	case r.Output != nil && len(r.Output) < m.OutputBytes:
 		return fmt.Errorf("%w: model %q: output buffer of %d bytes: must be at least %d", ErrInvalid, m.Name, len(r.Output), m.OutputBytes)
 	}

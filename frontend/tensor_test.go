@@ -12,6 +12,7 @@ import (
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
 	"downbeat.dev/frontend"
+	"downbeat.dev/frontend/internal/echo"
 )
 
 // mirror is a model that returns what it gets, with a tensor of every kind.
@@ -180,5 +181,46 @@ func TestWatchModels(t *testing.T) {
 	}
 	for range c.WatchModels(short) {
 		t.Error("yielded after its context's end")
+	}
+}
+
+// TestLentInputsAreRefusedWhereTheyAreLookedAt: what this client must look at, another process could change under its eyes. A
+// model with one shape and no sequences takes lent bytes as it takes its client's own.
+func TestLentInputsAreRefusedWhereTheyAreLookedAt(t *testing.T) {
+	one := func(name string, id uint32, in model.Tensor) model.Info {
+		return model.Info{ID: id, Name: name, Version: "1", SLO: int64(time.Minute), BatchMax: 8, Ready: true, Platform: "test",
+			Inputs: []model.Tensor{in}, Outputs: []model.Tensor{{Name: "y", Datatype: model.Uint8, Shape: []int64{4}}}}
+	}
+	s, err := echo.New([]model.Info{one("fixed", 1, model.Tensor{Name: "x", Datatype: model.Uint8, Shape: []int64{4}}),
+		one("texts", 2, model.Tensor{Name: "x", Datatype: model.Bytes, Shape: []int64{1}}),
+		one("open", 3, model.Tensor{Name: "x", Datatype: model.Uint8, Shape: []int64{model.OpenDim}}), counter("1", time.Minute)},
+		func(_ wire.Submit, in []byte) ([]byte, model.Reason) { return in, model.ReasonNone })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := frontend.Dial(context.Background(), frontend.Options{Scheduler: s.Addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(); _ = s.Close() })
+
+	for name, refused := range map[string]bool{"fixed": false, "texts": true, "open": true, "counter": true} {
+		b, ok := c.Lend([]byte{0, 0, 0, 0})
+		if !ok {
+			t.Fatal("a client whose backends are all in its process lends nothing")
+		}
+		r := frontend.Request{Model: name, Input: b}
+		if name == "counter" {
+			r.Sequence = frontend.Sequence{ID: 7, Start: true}
+		}
+		result, err := c.Do(context.Background(), r)
+		if said := errors.Is(err, frontend.ErrInvalid) && strings.Contains(err.Error(), "(Lend)"); said != refused || !refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		result.Release()
+		b.Free()
+	}
+	if n := len(s.Waiting()) + s.Submits(); n != 1 {
+		t.Errorf("%d requests reached the scheduler, want the one of fixed", n)
 	}
 }
