@@ -109,5 +109,5 @@ func (g *registry) loadStats(c *cluster) LoadStats {
 			models++
 		}
 	}
-	return LoadStats{SubCluster: c.label, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand, Advice: c.advice, Models: models, Spare: steps}
+	return LoadStats{SubCluster: c.label, Pool: c.pool.Name, GPUs: l.GPUs, Idle: l.Idle, Demand: l.Demand, Advice: c.advice, Models: models, Spare: steps}
 }

@@ -71,3 +71,20 @@ func TestBadRequestsAskForGPUs(t *testing.T) {
 		t.Errorf("%+v advised where nothing is bad: want as many as there are", a)
 	}
 }
+
+// TestPartsOfAPoolAreToldAsItsParts: backends of one name that serve different models form two sub-clusters, each with a size of its own. Whoever
+// owns the machines finds both by the name.
+func TestPartsOfAPoolAreToldAsItsParts(t *testing.T) {
+	s := newStage(t, Options{})
+	for k, m := range []string{"m", "other"} {
+		h := hello(m, 1+k, slope, m)
+		h.SubCluster = "h200"
+		s.mustBackend(h)
+	}
+	s.run(s.clock.now + 1500*ms)
+
+	x := s.e.Stats().Load
+	if len(x) != 2 || x[0].SubCluster == x[1].SubCluster || x[0].Pool != "h200" || x[1].Pool != "h200" || x[0].Advice.GPUs+x[1].Advice.GPUs != 3 {
+		t.Errorf("%+v: want two parts of h200, with 1 and 2 GPUs advised", x)
+	}
+}

@@ -112,6 +112,7 @@ type GPUStats struct {
 // LoadStats is the demand on one sub-cluster, for autoscaling.
 type LoadStats struct {
 	SubCluster string
+	Pool       string // the sub-cluster's name by the operator, who may call several so; empty: none
 	GPUs, Idle int
 	Models     int              // that it serves; 0: its GPUs are nobody's
 	Demand     float64          // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full

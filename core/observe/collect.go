@@ -17,7 +17,7 @@ var (
 	descBusy    = prometheus.NewDesc("downbeat_backend_busy_ratio", "Part of the last second that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descBusySum = prometheus.NewDesc("downbeat_backend_busy_seconds_total", "Time that the GPU spent on batches.", []string{"gpu", "subcluster"}, nil)
 	descDemand  = prometheus.NewDesc("downbeat_scheduler_demand_gpus", "GPUs that the arrival rates need.", []string{"subcluster"}, nil)
-	descWanted  = prometheus.NewDesc("downbeat_scheduler_wanted_gpus", "GPUs that the sub-cluster should have: what demand will be when ordered GPUs serve, a learned margin, and u*.", []string{"subcluster"}, nil)
+	descWanted  = prometheus.NewDesc("downbeat_scheduler_wanted_gpus", "GPUs that the sub-cluster should have: what demand will be when ordered GPUs serve, a learned margin, and u*.", []string{"subcluster", "pool"}, nil)
 	descModels  = prometheus.NewDesc("downbeat_scheduler_models", "Models that the sub-cluster serves; 0: its GPUs are of no use.", []string{"subcluster"}, nil)
 	descSteps   = prometheus.NewDesc("downbeat_spare_steps_total", "Steps of spare work, such as training, that were started on idle GPUs.", []string{"subcluster"}, nil)
 	descSpare   = prometheus.NewDesc("downbeat_spare_seconds_total", "GPU time of the steps of spare work that have ended.", []string{"subcluster"}, nil)
@@ -63,7 +63,7 @@ func (s *Scheduler) Collect(out chan<- prometheus.Metric) {
 	for _, l := range now.Load {
 		out <- prometheus.MustNewConstMetric(descDemand, prometheus.GaugeValue, l.Demand, l.SubCluster)
 		if l.Advice.GPUs > 0 {
-			out <- prometheus.MustNewConstMetric(descWanted, prometheus.GaugeValue, float64(l.Advice.GPUs), l.SubCluster)
+			out <- prometheus.MustNewConstMetric(descWanted, prometheus.GaugeValue, float64(l.Advice.GPUs), l.SubCluster, l.Pool)
 		}
 		out <- prometheus.MustNewConstMetric(descModels, prometheus.GaugeValue, float64(l.Models), l.SubCluster)
 		out <- prometheus.MustNewConstMetric(descSteps, prometheus.CounterValue, float64(l.Spare.Steps), l.SubCluster)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"downbeat.dev/core/engine"
+	"downbeat.dev/core/plan"
 )
 
 // fixedStats is an engine that always tells the same.
@@ -78,6 +79,19 @@ func TestMetricsOutliveABadOne(t *testing.T) {
 	status, text := ask(p.Handler(""), "/metrics", "")
 	if status != 200 || !strings.Contains(text, `downbeat_inference_queued_requests{model="m",version="1"} 3`) {
 		t.Errorf("status %d: %.300s", status, text)
+	}
+}
+
+// TestSizesOfAPoolAddUp: autoscalers add up what is advised for the sub-clusters of a pool.
+func TestSizesOfAPoolAddUp(t *testing.T) {
+	p := NewProcess()
+	p.SetScheduler(newScheduler(fixedStats{Load: []engine.LoadStats{
+		{SubCluster: "h200", Pool: "h200", Advice: plan.Advice{GPUs: 3}}, {SubCluster: "h200-2", Pool: "h200", Advice: plan.Advice{GPUs: 5}}}}))
+	_, text := ask(p.Handler(""), "/metrics", "")
+	for _, want := range []string{`downbeat_scheduler_wanted_gpus{pool="h200",subcluster="h200"} 3`, `downbeat_scheduler_wanted_gpus{pool="h200",subcluster="h200-2"} 5`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing in %.3000s", want, text)
+		}
 	}
 }
 
