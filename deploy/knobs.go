@@ -47,7 +47,7 @@ var Rooms = []Room{
 			field: func(c *Config) any { return &c.Listen }, check: func(c *Config) error { return c.checkListener(c.Listen) }},
 		{Name: "prompt", Default: 0.3, Readers: ofSchedulers, Help: "`share` of the GPUs in demand below which batches start at once; 0: always defer",
 			field: func(c *Config) any { return &c.Prompt }, check: func(c *Config) error { return checkRange(c.Prompt, 0, 1) }},
-		{Name: "learn_share", Default: 0.0, Readers: ofSchedulers, Help: "`share` of the GPUs' time that learners buy where families of variants use it up, 0 to 0.5; 0: they take idle time only",
+		{Name: "learn_share", Default: 0.15, Readers: ofSchedulers, Help: "`share` of the GPUs' time that learners buy where families of variants use it up, less where floors need it, 0 to 0.5; 0: they take idle time only",
 			field: func(c *Config) any { return &c.LearnShare }, check: func(c *Config) error { return checkRange(c.LearnShare, 0, 0.5) }},
 		{Name: "queue_max", Default: 100_000, Readers: ofSchedulers, Help: "requests queued per model before new ones are rejected",
 			field: func(c *Config) any { return &c.QueueMax }, check: func(c *Config) error { return checkRange(c.QueueMax, 1, 100_000_000) }},

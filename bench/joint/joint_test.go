@@ -233,3 +233,26 @@ func TestLearnersBuyTime(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLearnersGiveWay: at twice the peak, where the floors take most of the GPUs, a bought fifth of them costs no session and no more requests
+// than learners do that take idle time alone.
+func TestLearnersGiveWay(t *testing.T) {
+	o := shortOptions("downbeat")
+	o.Seed, o.Peak, o.Loads, o.Span = 8, peakOfSeed8, []float64{2}, 50*time.Second
+	run := func(share float64) Row {
+		o.LearnShare = share
+		rows, err := Run(t.Context(), o, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[0]
+	}
+
+	idle, bought := run(0), run(0.2)
+	if bought.Sessions < bought.Asked || bought.BadPct > idle.BadPct+0.01 || bought.BadPct > 0.05 {
+		t.Errorf("idle time alone %+v\nwith time bought %+v", idle, bought)
+	}
+	if bought.LearningGPUs < idle.LearningGPUs+0.5 {
+		t.Errorf("learners get %.2f GPUs for a fifth, and %.2f for nothing", bought.LearningGPUs, idle.LearningGPUs)
+	}
+}

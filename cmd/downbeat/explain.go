@@ -38,11 +38,11 @@ func printExplanation(out io.Writer, x *engine.Explanation, all bool) error {
 	if len(x.Kinds) == 0 {
 		fmt.Fprintln(w, "GPU time has no price: no service has variants or kinds of GPUs to choose from.")
 	} else {
-		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE\tLAST MINUTE\tBUSY\tBAD")
+		fmt.Fprintln(w, "GPUS OF\tNUMBER\tPRICE\tLAST MINUTE\tBUSY\tBAD\tBOUGHT BY LEARNERS")
 	}
 
 	for _, k := range x.Kinds {
-		fmt.Fprintf(w, "%s\t%d\t%.4g\t%.4g\t%.0f %%\t%.2f %%\n", k.Name, k.GPUs, k.Price, k.PriceMinute, 100*k.Busy, 100*k.Bad)
+		fmt.Fprintf(w, "%s\t%d\t%.4g\t%.4g\t%.0f %%\t%.2f %%\t%.1f %%\n", k.Name, k.GPUs, k.Price, k.PriceMinute, 100*k.Busy, 100*k.Bad, 100*k.Learning)
 	}
 	if err := w.Flush(); err != nil {
 		return err

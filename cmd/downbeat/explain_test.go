@@ -14,7 +14,7 @@ import (
 
 // explained is what a scheduler might say of a family under load.
 var explained = engine.Explanation{
-	Kinds: []engine.KindExplanation{{Name: "a100", GPUs: 4, Price: 62.5, PriceMinute: 31.25, Busy: 0.8, Bad: 0.001}},
+	Kinds: []engine.KindExplanation{{Name: "a100", GPUs: 4, Price: 62.5, PriceMinute: 31.25, Busy: 0.8, Bad: 0.001, Learning: 0.125}},
 	Families: []engine.FamilyExplanation{
 		{Family: "vehicle", Rate: 1000, Lately: engine.Answered{Seconds: 2, Drops: []engine.DropsByOneRule{{Rule: "window", Reason: "deadline_cannot_be_met", Text: "given up", Requests: 3}}},
 			Minute:   engine.Answered{Seconds: 60, Answers: 10, Accuracy: 0.925, Variants: []engine.AnsweredByOne{{Model: "vehicle-l", Version: "1", Accuracy: 0.95, Share: 0.5}}},
@@ -50,7 +50,7 @@ func TestExplainTellsAll(t *testing.T) {
 	if err := printExplanation(&out, &x, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "1000 requests/s", "10 answers of accuracy 0.9250: vehicle-l 50.0 %",
+	for _, want := range []string{"62.5", "31.25", "80 %", "0.10 %", "12.5 %", "1000 requests/s", "10 answers of accuracy 0.9250: vehicle-l 50.0 %",
 		`3 dropped by "window" (deadline_cannot_be_met): given up`, "one request more: vehicle-s on a100, 0.5 ms for 0.0312", "price: at 62.5 another is worth more"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())

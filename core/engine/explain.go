@@ -24,6 +24,7 @@ type KindExplanation struct {
 	Bad         float64 `json:"bad_share"`         // of the requests of families in the last second
 	Busy        float64 `json:"busy_share"`
 	Others      float64 `json:"demand_others_gpus"` // of models that have no choice
+	Learning    float64 `json:"bought_share"`       // of the GPUs' time, by learners (learn_share): less where floors need it
 	id          uint32
 }
 
@@ -112,7 +113,7 @@ func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 	for k := range p.homes {
 		h := &p.homes[k]
 		kind := KindExplanation{Name: g.clusters[h.SubCluster].label, GPUs: h.GPUs, Price: h.Price, PriceMinute: h.Price, Planned: h.Planned,
-			Bad: h.BadShare, Busy: h.BusyShare, Others: h.Others, id: h.SubCluster}
+			Bad: h.BadShare, Busy: h.BusyShare, Others: h.Others, Learning: h.Learning, id: h.SubCluster}
 		for i := range p.subs {
 			s := &p.subs[i]
 			if span := p.at.Sub(max(at, s.since)); s.number == h.SubCluster && span > 0 {

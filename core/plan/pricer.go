@@ -33,7 +33,7 @@ type PricedHome struct {
 	BadShare   float64 // of its requests in the last second
 	BusyShare  float64 // of its GPUs' time since the last renewal, what was given out
 	Ahead      float64 // GPUs whose time within PriceHorizon is given out already
-	Learning   float64 // share of its GPUs' time that learners buy: it is not sold to requests
+	Learning   float64 // share of its GPUs' time that learners want; once renewed, that they bought: it is not sold to requests
 	Price      float64 // of a GPU second, in units of accuracy per request
 	Planned    float64 // the same before what is taken off while GPU time is left over
 }
@@ -60,7 +60,7 @@ func (p *Pricer) Begin(homes []PricedHome) error {
 		p.place[h.SubCluster] = int32(i) + 1
 
 		// What has no choice comes first, but never leaves nothing: an answer of a family is worth as much.
-		share := max(0, p.full*p.shareOf(h.GPUs)-h.Learning)
+		share := p.full * p.shareOf(h.GPUs)
 		capacity := share * float64(h.GPUs)
 		p.market.Capacity = append(p.market.Capacity, max(capacity-h.Others-share*h.Ahead, capacityLeast*capacity))
 	}
@@ -113,9 +113,6 @@ func (p *Pricer) endBid() {
 	p.bidding = false
 }
 
-// LearnShareMost is the largest share of the GPUs' time that learners may buy.
-const LearnShareMost = 0.5
-
 // LeastPrice is what a GPU second costs where nothing else wants it; core/sched counts so, too. With it a price tells
 // which of two kinds that answer alike is used first.
 const LeastPrice = 0.01
@@ -139,10 +136,12 @@ func (p *Pricer) Renew(elapsed time.Duration) ([]PricedHome, error) {
 			m.Bidders[i].Rate *= p.scale
 		}
 	}
+	p.bidLearners(&m)
 	if err := p.prices.Renew(&m); err != nil {
 		return nil, err
 	}
 
+	p.noteBought(&m)
 	p.sell(elapsed)
 
 	// What is told of a home and what decisions read differ by the discount alone.

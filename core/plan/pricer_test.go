@@ -222,3 +222,57 @@ func TestLearnersBuyTime(t *testing.T) {
 		t.Errorf("%+v: time that learners have bought lowers the price", bought)
 	}
 }
+
+// TestLearnersGiveWay: however much learners want, what all requests need at their floors is not sold to them. They get all that they want as long
+// as the price is below half of what the first request would go unserved at, and at that price what is left.
+func TestLearnersGiveWay(t *testing.T) {
+	const gpus = 8
+	rng := rand.New(rand.NewPCG(323, 1))
+	var all, some, none int
+	for range 300 {
+		bids, _ := drawBids(rng, 6)
+		least := 0.0
+		for i := range bids {
+			least += bids[i].Rate * bids[i].Offers[0].Cost
+		}
+
+		// What the lightest offers take: a third of what is sold to half more than that.
+		p := NewPricer(func(_, _ float64) bool { return false })
+		sold := gpus * p.shareOf(gpus)
+		needed := sold * (1.0/3 + rng.Float64()*7/6)
+		wanted := LearnShareMost * rng.Float64()
+		if err := p.Begin([]PricedHome{{GPUs: gpus, Learning: wanted}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range bids {
+			b := &bids[i]
+			p.Add(b.Rate*needed/least, b.Rate*needed/least, 0)
+			for j := range b.Offers {
+				p.AddOffer(0, b.Offers[j].Accuracy, b.Offers[j].Cost)
+			}
+		}
+		homes, err := p.Renew(100 * time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		bought, price, gives := homes[0].Learning, p.prices.Price[0], p.leastWorth(0)/2
+		if left := max(0, sold-needed) / gpus; bought > min(wanted, left)+1e-9 {
+			t.Errorf("the floors leave %.3f of the GPUs, learners want %.3f and get %.3f", left, wanted, bought)
+		}
+		if bought < wanted && price < gives*(1-1e-9) || bought > 0 && price > gives*(1+1e-9) {
+			t.Errorf("learners want %.3f of the GPUs and get %.3f at a price of %.2f, want all below %.2f and nothing above", wanted, bought, price, gives)
+		}
+		switch bought {
+		case wanted:
+			all++
+		case 0:
+			none++
+		default:
+			some++
+		}
+	}
+	if min(all, some, none) < 20 {
+		t.Errorf("all of it %d times, some %d times, none %d times: too few to tell", all, some, none)
+	}
+}

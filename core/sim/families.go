@@ -23,6 +23,7 @@ func DrawFamilies(seed uint64) Options {
 	o.Kinds = 4 * r.Float64() * r.Float64()
 	o.Unlike = min(o.Unlike, oneKind)
 	o.Floors = r.Float64()
+	o.drawLearners()
 	return o
 }
 

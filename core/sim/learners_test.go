@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"downbeat.dev/core/arrivals"
+	"downbeat.dev/core/plan"
 	"downbeat.dev/core/profile"
 )
 
@@ -23,6 +24,7 @@ func withLearners(w *World, seed uint64) (faulty bool) {
 		}
 		w.Learners = append(w.Learners, l)
 	}
+	w.LearnShare = plan.LearnShareMost * r.Float64() * r.Float64()
 
 	if faulty && w.GPUs > 1 {
 		for range r.IntN(6) {

@@ -33,11 +33,14 @@ type scheduler struct {
 	book      book // the checker's
 }
 
+// learnShare is what learners may buy of the GPUs' time: as where nothing else is configured.
+const learnShare = 0.15
+
 // startLife begins a life of a scheduler: nothing of an earlier one is left.
 func (s *scheduler) startLife() error {
 	c := s.c
 	e, err := engine.New(engine.Options{Manual: true, Clock: c, Cores: c.o.Cores, Partitions: c.o.Partitions, QueueMax: c.o.QueueMax, GPUs: gpusMost,
-		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt, Floors: c.floors, Epoch: time.Duration(c.o.Epoch)})
+		RequestsMax: c.o.LiveMax, Ctrl: time.Duration(c.o.Ctrl), Data: time.Duration(c.o.Data), Prompt: c.o.Prompt, Floors: c.floors, Epoch: time.Duration(c.o.Epoch), LearnShare: learnShare})
 	if err != nil {
 		return err
 	}

@@ -165,6 +165,8 @@ func (r *Report) add(x *Report) {
 	r.Families.Floored += x.Families.Floored
 	r.Families.TooHigh += x.Families.TooHigh
 	r.Moves.add(&x.Moves)
+	r.Spare.Steps += x.Spare.Steps
+	r.Spare.Time += x.Spare.Time
 	for i := range r.Faults {
 		r.Faults[i] += x.Faults[i]
 	}

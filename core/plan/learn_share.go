@@ -1,0 +1,72 @@
+package plan
+
+// LearnShareMost is the largest share of the GPUs' time that learners may buy.
+const LearnShareMost = 0.5
+
+// givesWayAt is the part of the price at which the first request would go unserved where learners give way.
+const givesWayAt = 0.5
+
+// bidLearners adds to a market what learners want of each sub-cluster's time. They get it as long as its price is below what any request
+// is worth at its floor, so that all families go down to their floors first and no request goes unserved for it (UNIFIED U10).
+func (p *Pricer) bidLearners(m *Market) {
+	q := p.bids
+	for k := range p.homes {
+		h := &p.homes[k]
+		worth := givesWayAt * p.leastWorth(k)
+		if h.Learning == 0 || worth == 0 {
+			continue
+		}
+
+		if q == len(p.market.Bidders) {
+			p.market.Bidders = append(p.market.Bidders, Bidder{})
+		}
+		b := &p.market.Bidders[q]
+		q++
+
+		// An offer without accuracy is worth m.Value: its cost says up to which price.
+		cost := m.Value / worth
+		b.Rate, b.Offers = h.Learning*float64(h.GPUs)/cost, append(b.Offers[:0], Offer{Kind: int32(k), Cost: cost})
+	}
+	m.Bidders = p.market.Bidders[:q]
+}
+
+// leastWorth is the lowest price at which a request is not worth its GPU time on a kind; 0 where none is asked for.
+func (p *Pricer) leastWorth(kind int) (least float64) {
+	for q := range p.bids {
+		b := &p.market.Bidders[q]
+		if b.Rate == 0 {
+			continue
+		}
+
+		most := 0.0
+		for j := range b.Offers {
+			if o := &b.Offers[j]; int(o.Kind) == kind {
+				most = max(most, (p.market.Value+o.Accuracy)/o.Cost)
+			}
+		}
+		if most > 0 && (least == 0 || most < least) {
+			least = most
+		}
+	}
+	return least
+}
+
+// noteBought turns the share that learners want of each home into the one that they got.
+func (p *Pricer) noteBought(m *Market) {
+	for q := p.bids; q < len(m.Bidders); q++ {
+		got := 1.0
+		if p.prices.Main[q] == NotServed {
+			got = 0
+		}
+		for _, s := range p.prices.Splits {
+			switch {
+			case int(s.Bidder) != q:
+			case s.Offer == NotServed:
+				got = 1 - s.Share
+			default:
+				got = s.Share
+			}
+		}
+		p.homes[m.Bidders[q].Offers[0].Kind].Learning *= got
+	}
+}
