@@ -110,6 +110,7 @@ func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 
 	// A kind younger than a minute has a mean since it has a price.
 	slot, at := p.marks.markBefore(now, lastMinute)
+
 	for k := range p.homes {
 		h := &p.homes[k]
 		kind := KindExplanation{Name: g.clusters[h.SubCluster].label, GPUs: h.GPUs, Price: h.Price, PriceMinute: h.Price, Planned: h.Planned,

@@ -20,6 +20,7 @@ func (p *Pricer) bidLearners(m *Market) {
 		if q == len(p.market.Bidders) {
 			p.market.Bidders = append(p.market.Bidders, Bidder{})
 		}
+		// Bidders keep their memory.
 		b := &p.market.Bidders[q]
 		q++
 
@@ -44,6 +45,7 @@ func (p *Pricer) leastWorth(kind int) (least float64) {
 				most = max(most, (p.market.Value+o.Accuracy)/o.Cost)
 			}
 		}
+
 		if most > 0 && (least == 0 || most < least) {
 			least = most
 		}
@@ -58,6 +60,8 @@ func (p *Pricer) noteBought(m *Market) {
 		if p.prices.Main[q] == NotServed {
 			got = 0
 		}
+
+		// A share that was split is told from both sides.
 		for _, s := range p.prices.Splits {
 			switch {
 			case int(s.Bidder) != q:
@@ -67,6 +71,7 @@ func (p *Pricer) noteBought(m *Market) {
 				got = s.Share
 			}
 		}
+
 		p.homes[m.Bidders[q].Offers[0].Kind].Learning *= got
 	}
 }
