@@ -163,7 +163,8 @@ func (g *Gateway) shedLongest() {
 // sweepEvery is how often overdue messages are looked for.
 const sweepEvery = time.Second
 
-// sweepTransfers ends messages that take too long to arrive or to be taken, until closing is closed.
+// sweepTransfers ends messages that take too long to arrive or to be taken, and counts what other frontends had, until
+// closing is closed.
 func (g *Gateway) sweepTransfers(every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -172,6 +173,8 @@ func (g *Gateway) sweepTransfers(every time.Duration) {
 		case <-g.closing:
 			return
 		case now := <-t.C:
+			g.countElsewhere(now)
+
 			// Each list begins with its oldest: the first that is in time ends the loop.
 			for g.arrivals.abortOldest(now.Add(-g.times.body), errSlowMessage) {
 			}

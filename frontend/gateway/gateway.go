@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +74,8 @@ type Gateway struct {
 	closing chan struct{}
 	memory  memory       // of all messages under way
 	regions regions      // of clients' shared memory
+	looking sync.Mutex   // held while countElsewhere runs; guards looked and the models' elsewhere
+	looked  time.Time    // when countElsewhere counted last
 	leaving atomic.Bool  // not ready any more, still serving
 	late    atomic.Int64 // REST calls since leaving
 

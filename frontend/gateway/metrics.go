@@ -3,10 +3,12 @@ package gateway
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"downbeat.dev/core/model"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/oip"
 )
@@ -38,6 +40,8 @@ type modelMetrics struct {
 	duration, exec, slack prometheus.Observer
 	model                 modelKey
 	series                series
+	elsewhere             elsewhere              // guarded by Gateway.looking
+	others                atomic.Pointer[series] // requests that came by other frontends, second by second; nil: there were none
 
 	mu   sync.Mutex // guards the sums
 	sums sums
@@ -49,6 +53,7 @@ type sums struct {
 	successNS, failureNS    uint64
 	execNS, queueNS, lastMS uint64
 	inputNS, outputNS       uint64
+	outcomes                [model.ReasonCount]uint64 // of the failures, those that a scheduler may have counted as well
 }
 
 var (
@@ -163,6 +168,7 @@ func (m *metrics) countEnd(model *frontend.Model, rows int, began time.Time, r *
 		mm.mu.Lock()
 		mm.sums.failures += uint64(rows)
 		mm.sums.failureNS += uint64(rows) * uint64(elapsed)
+		mm.sums.countOutcome(err, rows)
 		mm.mu.Unlock()
 		return
 	}

@@ -48,6 +48,17 @@ func fillPage(d *page.Data, now *observe.Snapshot) {
 	}
 }
 
+// addOthers adds requests that came by other frontends.
+func addOthers(p *page.Model, cells []cell) {
+	for i := range cells {
+		p.Good[i] += cells[i].good
+		for reason, n := range cells[i].bad {
+			p.Bad[i] += n
+			p.Reasons[reason] += n
+		}
+	}
+}
+
 // pageSeconds is the length of the page's series.
 const pageSeconds = 120
 
@@ -57,9 +68,11 @@ func (g *Gateway) pageData() page.Data {
 		Models: []page.Model{}, GPUs: []page.GPU{}, Batches: []page.Batch{}, Steps: []page.Batch{}}
 
 	now := time.Now()
+	g.countElsewhere(now)
 	for _, m := range g.listModels() {
 		p := page.Model{Name: m.Name, Version: m.Version, ID: m.ID, Ready: m.Ready, SLO: float64(m.SLO) / 1e6, Reasons: map[string]uint32{}}
-		cells := g.metrics.metricsOf(m.Name, m.Version).series.lastSeconds(now, pageSeconds)
+		mm := g.metrics.metricsOf(m.Name, m.Version)
+		cells := mm.series.lastSeconds(now, pageSeconds)
 
 		var lately [latencyBuckets]uint32
 		for i := range cells {
@@ -80,6 +93,10 @@ func (g *Gateway) pageData() page.Data {
 			}
 		}
 
+		if others := mm.others.Load(); others != nil {
+			addOthers(&p, others.lastSeconds(now, pageSeconds))
+			d.Elsewhere = true
+		}
 		p.P50 = float64(quantileOf(&lately, 0.5).Microseconds()) / 1e3
 		d.Models = append(d.Models, p)
 	}

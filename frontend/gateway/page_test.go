@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"image/png"
 	"math/rand/v2"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"downbeat.dev/bench/stage"
 	"downbeat.dev/core/observe"
+	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/gateway/page"
 )
 
@@ -119,6 +121,72 @@ func TestPageData(t *testing.T) {
 		if code != 200 || !strings.HasPrefix(h.Get("Content-Type"), kind) || len(text) < 500 || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'self'") {
 			t.Errorf("%s: %d %v", path, code, h)
 		}
+	}
+}
+
+// TestPageCountsOtherFrontends: where the scheduler runs in the process, the page counts requests that come past the gateway, each
+// once beside the gateway's own.
+func TestPageCountsOtherFrontends(t *testing.T) {
+	s, url := wholeGateway(t, map[string]string{"car": emulated("0.1", "1", "5000", "8")}, 1)
+	look := func() (d page.Data, good, bad uint32) {
+		_, _, text := call(t, "GET", url+"/v2/downbeat/page", nil)
+		if err := json.Unmarshal(text, &d); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range d.Models {
+			for i := range m.Good {
+				good, bad = good+m.Good[i], bad+m.Bad[i]
+			}
+		}
+		return d, good, bad
+	}
+	until(t, func() bool { d, _, _ := look(); return len(d.Models) == 1 && d.Ready })
+
+	other, err := frontend.Dial(t.Context(), frontend.Options{Scheduler: s.Addr, Grace: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	until(t, func() bool { m := other.Model("car", ""); return m != nil && m.Ready })
+	b, err := other.Buffer(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Free()
+
+	const each = 60
+	own := uint32(0)
+	for range each {
+		result, err := other.Infer(t.Context(), "car", b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result.Release()
+		code, _, _ := call(t, "POST", url+"/v2/models/car/infer", strings.NewReader(`{"inputs":[{"name":"image","shape":[1,16],"datatype":"FP32","data":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}]}`))
+		if code == http.StatusOK {
+			own++
+		}
+	}
+
+	// These cannot be met: a batch of one takes 1.1 ms.
+	dropped := uint32(0)
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		var o *frontend.OutcomeError
+		if _, err := other.Infer(ctx, "car", b); errors.As(err, &o) && !o.Local {
+			dropped++
+		}
+		cancel()
+	}
+
+	var d page.Data
+	var good, bad uint32
+	until(t, func() bool { d, good, bad = look(); return good >= each+own && bad >= each-own+dropped })
+	if !d.Elsewhere || own == 0 || good != each+own || bad > each-own+10 {
+		t.Errorf("%d good and %d bad, want %d good of others and %d of the gateway, and %d to 10 bad", good, bad, each, own, dropped)
+	}
+	if _, again, _ := look(); again != good {
+		t.Errorf("%d good, and a moment later %d", good, again)
 	}
 }
 

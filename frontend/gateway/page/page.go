@@ -16,6 +16,7 @@ type Data struct {
 	Connected bool    `json:"connected"`
 	Ready     bool    `json:"ready"`     // every model has a backend
 	Scheduler bool    `json:"scheduler"` // batches and GPUs are known
+	Elsewhere bool    `json:"elsewhere"` // Good, Bad and Reasons have requests that came by other frontends, too
 	Live      int64   `json:"live"`      // requests under way in this gateway
 	Seconds   int     `json:"seconds"`   // length of the series
 	Models    []Model `json:"models"`
@@ -34,7 +35,7 @@ type Model struct {
 	SLO     float64           `json:"slo"`     // ms
 	Good    []uint32          `json:"good"`    // requests answered in time
 	Bad     []uint32          `json:"bad"`     // the others
-	P99     []float64         `json:"p99"`     // ms, of those with an output
+	P99     []float64         `json:"p99"`     // ms, of those with an output that came through this gateway
 	P50     float64           `json:"p50"`     // ms, over the last ten seconds
 	Reasons map[string]uint32 `json:"reasons"` // of the bad ones, over the whole series
 	Sizes   []uint64          `json:"sizes"`   // Sizes[b]: batches of b requests since the scheduler started

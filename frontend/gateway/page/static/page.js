@@ -203,7 +203,7 @@ function draw(d) {
   $("bad").textContent = percent(bad, good + bad);
   $("p99").textContent = millis(Math.max(0, ...d.models.map((m) => Math.max(...tail(m.p99, 10)))));
   $("live").textContent = d.live;
-  $("elsewhere").hidden = good + bad > 0 || !(d.batches || []).length;
+  $("elsewhere").hidden = !d.elsewhere;
   order = d.models.map((m) => m.name + "/" + m.version);
   timeline(d);
   $("legend").replaceChildren(...(d.scheduler ? order : []).map((key) => {
