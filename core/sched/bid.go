@@ -59,7 +59,7 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 		x := &m.family.steps
 		x.update(now, x.folded+m.q.came())
 		if Stepped(x.short, x.long) {
-			x.long = x.short
+			x.jump(x.short)
 		}
 		b.Rate, b.Recent = x.long, x.short
 	}
@@ -81,7 +81,8 @@ func (p *Partition) Bid(now Time, id ModelID, b *Bid) bool {
 func (p *Partition) ScaleRates(by float64) {
 	for i := range p.models {
 		if m := &p.models[i]; m.live && m.family != nil {
-			m.family.steps.long *= by
+			x := &m.family.steps
+			x.jump(x.long * by)
 		}
 	}
 }

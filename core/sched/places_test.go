@@ -82,7 +82,7 @@ func TestRatesFollowSteps(t *testing.T) {
 			}
 			s.update(now, came)
 			if Stepped(s.short, s.long) {
-				s.long = s.short
+				s.jump(s.short)
 				jumps++
 			}
 		}
@@ -96,6 +96,40 @@ func TestRatesFollowSteps(t *testing.T) {
 	run(800, 200*ms)
 	if s.long < 400 {
 		t.Errorf("0.2 s after a step from 200 to 800 requests/s the rate is %.0f, want more than 400", s.long)
+	}
+
+	// A step that was estimated too high is not believed in for a second.
+	run(1000, 5_000*ms)
+	s.jump(1600)
+	if run(1000, 300*ms); s.long > 1300 {
+		t.Errorf("0.3 s after a step to 1000 requests/s that looked like 1600 the rate is %.0f, want at most 1300", s.long)
+	}
+}
+
+// TestAGapIsNoFall: a rate that is bid stays where nothing comes for a twentieth of a second, and falls within a fifth of a second where
+// little comes from now on.
+func TestAGapIsNoFall(t *testing.T) {
+	s := steps{long: 1000, short: 1000}
+	came, now := uint32(0), Time(0)
+	run := func(each uint32, turns int) (jumps int) {
+		for range turns {
+			now, came = now.Add(20*ms), came+each
+			s.update(now, came)
+			if Stepped(s.short, s.long) {
+				s.jump(s.short)
+				jumps++
+			}
+		}
+		return jumps
+	}
+
+	run(20, 50)
+	if n := run(0, 3); n > 0 || s.long < 900 {
+		t.Errorf("after 60 ms without a request %d jumps, %.0f requests/s; want none, and 1000 less 60 ms", n, s.long)
+	}
+	run(20, 50)
+	if n := run(2, 10); n == 0 || s.long > 400 {
+		t.Errorf("0.2 s after a fall from 1000 to 100 requests/s %d jumps, %.0f requests/s; want one, and 400 at most", n, s.long)
 	}
 }
 
