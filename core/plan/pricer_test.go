@@ -150,6 +150,44 @@ func TestPricesSettle(t *testing.T) {
 	}
 }
 
+// TestAKindThatDisappears: offers of a kind without GPUs sell nothing, so the other kind's price rises to what its own bidders pay; the same when it is
+// back as before, and without any kind nothing has a price.
+func TestAKindThatDisappears(t *testing.T) {
+	p := NewPricer(func(_, _ float64) bool { return false })
+	both := []PricedHome{{SubCluster: 3, GPUs: 4}, {SubCluster: 7, GPUs: 4}}
+	renew := func(homes ...PricedHome) (prices []float64) {
+		if err := p.Begin(homes); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			p.Add(50, 50, 0)
+			for _, o := range []Offer{{Kind: 3, Accuracy: 0.8, Cost: 0.002}, {Kind: 3, Accuracy: 0.95, Cost: 0.006}, {Kind: 7, Accuracy: 0.8, Cost: 0.003}, {Kind: 7, Accuracy: 0.95, Cost: 0.009}} {
+				p.AddOffer(uint32(o.Kind), o.Accuracy, o.Cost)
+			}
+		}
+		priced, err := p.Renew(20 * time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range priced {
+			prices = append(prices, h.Planned)
+		}
+		return prices
+	}
+
+	before := renew(both...)
+	alone := renew(both[1])
+	if len(alone) != 1 || alone[0] < 2*before[1] {
+		t.Errorf("planned prices %v of two kinds, %v of the one that is left; want at least twice as much", before, alone)
+	}
+	if none := renew(); len(none) != 0 {
+		t.Errorf("without GPUs prices are %v, want none", none)
+	}
+	if again := renew(both...); !slices.Equal(again, before) {
+		t.Errorf("planned prices %v, want %v as before the kind disappeared", again, before)
+	}
+}
+
 // TestOneBadSecondIsForgotten: ten seconds after a second in which half of the requests went bad, nine tenths of the GPU time are for
 // sale again. A share at which requests always go bad is not tried again and again.
 func TestOneBadSecondIsForgotten(t *testing.T) {

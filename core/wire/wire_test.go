@@ -195,3 +195,16 @@ func TestSpareOffersAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestAccuraciesAreChecked: an accuracy that is no share ends the session that sent it.
+func TestAccuraciesAreChecked(t *testing.T) {
+	for _, accuracy := range []float64{-0.1, 1.01, math.NaN(), math.Inf(1)} {
+		b, err := AppendBackendHello(nil, &BackendHello{Version: Version, Name: "b", Models: []BackendModel{{Info: model.Info{ID: 1, Name: "v-s", Family: "v", Accuracy: accuracy}, Profile: []time.Duration{1e6}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeBackendHello(frameOf(t, b)); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "0 to 1") {
+			t.Errorf("an accuracy of %v: error %v, want one that names what is allowed", accuracy, err)
+		}
+	}
+}
