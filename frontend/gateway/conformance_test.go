@@ -105,6 +105,30 @@ func TestConformanceInference(t *testing.T) {
 	}
 }
 
+// TestPrioritiesOfTheProtocol: 1 is the highest priority, whose requests are kept longest; 0 leaves it open, and levels
+// beyond 255 are the lowest.
+func TestPrioritiesOfTheProtocol(t *testing.T) {
+	for level, want := range map[int64]uint8{0: 0, 1: 255, 2: 254, 255: 1, 256: 1, 1 << 32: 1, math.MaxInt64: 1} {
+		in := new(inference)
+		if f := in.takeParameter("priority", level); f != nil || in.priority != want {
+			t.Errorf("priority %d: %v, counts as %d, want %d", level, f, in.priority, want)
+		}
+	}
+
+	// Over both protocols a number of more than 32 bits is taken.
+	server, _ := rest(t, Options{})
+	code, _, text := call(t, "POST", server.URL+"/v2/models/sum/infer", strings.NewReader(`{"parameters":{"priority":4294967296},`+sumBody[1:]))
+	if code != http.StatusOK {
+		t.Errorf("over REST: %d %s", code, text)
+	}
+	conn, _ := rpc(t, Options{})
+	r := sumRequest(floats(1, 2), floats(3, 4))
+	r.Parameters = map[string]*oip.InferParameter{"priority": {ParameterChoice: &oip.InferParameter_Uint64Param{Uint64Param: 1 << 32}}}
+	if _, err := oip.NewGRPCInferenceServiceClient(conn).ModelInfer(t.Context(), r); err != nil {
+		t.Errorf("over gRPC: %v", err)
+	}
+}
+
 // TestConformanceBinaryData: the binary tensor data extension, here its raw binary request.
 func TestConformanceBinaryData(t *testing.T) {
 	server, _ := rest(t, Options{})
@@ -128,6 +152,13 @@ func TestConformanceBinaryData(t *testing.T) {
 	if code, head, data := raw("text", []byte("hi")); code != http.StatusOK || string(data) != "\x04\x00\x00\x00<hi>" || !strings.Contains(head, `"shape":[1,1]`) {
 		t.Errorf("one BYTES element: %d %s %q", code, head, data)
 	}
+
+	// A client that accepts packed answers takes plain ones.
+	_, h, text := call(t, "POST", server.URL+"/v2/models/whole/infer", strings.NewReader(string(in)), headerLength, "0", "Accept-Encoding", "gzip, deflate")
+	if h.Get("Content-Encoding") != "" || !strings.HasSuffix(string(text), string(in)) {
+		t.Errorf("an answer to a client that accepts gzip: %v %q", h, text)
+	}
+
 	if code, text, _ := raw("whole", in[:20]); code != http.StatusBadRequest || !strings.Contains(text, "20 bytes of data: shape [2 3] of FP32 takes 24") {
 		t.Errorf("short: %d %s", code, text)
 	}

@@ -63,6 +63,11 @@ func TestPromisesHaveTests(t *testing.T) {
 			t.Errorf("%s has no row of %s", promisesPage, name)
 		}
 	}
+	for i := range 19 {
+		if name := fmt.Sprintf("b%d", i+1); !held[name] {
+			t.Errorf("%s has no row of %s", promisesPage, name)
+		}
+	}
 	for c := 'A'; c <= 'P'; c++ {
 		if !held[string(c)] {
 			t.Errorf("%s has no row of %c", promisesPage, c)
