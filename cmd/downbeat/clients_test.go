@@ -18,6 +18,8 @@ type example struct{ language, code, want string }
 
 var exampleBlocks = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?")
 
+var pythonImports = regexp.MustCompile(`(?m)^(?:import|from) .*$`)
+
 // command runs an example; nil: what it needs is not on this host.
 func (e example) command(t *testing.T) *exec.Cmd {
 	t.Helper()
@@ -26,6 +28,10 @@ func (e example) command(t *testing.T) *exec.Cmd {
 		t.Fatalf("an example in %q: nobody knows how to run it", e.language)
 	}
 	if _, err := exec.LookPath(tool); err != nil {
+		return nil
+	}
+
+	if e.language == "python" && !e.hasPackages(t) {
 		return nil
 	}
 
@@ -40,6 +46,16 @@ func (e example) command(t *testing.T) *exec.Cmd {
 		return exec.CommandContext(t.Context(), "go", "run", path) // in this module
 	}
 	return exec.CommandContext(t.Context(), tool, path)
+}
+
+// hasPackages tells whether what a Python example imports is installed.
+func (e example) hasPackages(t *testing.T) bool {
+	imports := strings.Join(pythonImports.FindAllString(e.code, -1), "\n")
+	out, err := exec.CommandContext(t.Context(), "python3", "-c", imports).CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "ModuleNotFoundError") {
+		t.Errorf("%s\n%v: %s", imports, err, out)
+	}
+	return err == nil
 }
 
 // TestClients runs the examples of docs/CLIENTS.md and compares what they print with what it says.
@@ -73,7 +89,7 @@ func runExamples(t *testing.T, page, models string) {
 		}
 		run := e.command(t)
 		if run == nil {
-			t.Logf("not run, no %s here", e.language)
+			t.Logf("not run, its tools are not installed here:\n%s", e.code)
 			continue
 		}
 		out, err := run.CombinedOutput()

@@ -54,3 +54,28 @@ func TestFeaturesAreShown(t *testing.T) {
 		t.Errorf("%d rows, %d of them missing: want 20 at least, and at most %d missing", len(rows), missing, featuresMissingMax)
 	}
 }
+
+// TestTritonsFlagsHaveTheirs: the flags of downbeat that docs/TRITON.md names beside Triton's are there.
+func TestTritonsFlagsHaveTheirs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/TRITON.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := string(text)
+	knobs := readFolder(t, "deploy", "knobs.go") + readFolder(t, "cmd/downbeat", "serve.go")
+
+	named := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*--.*|shared memory of clients.*) \| (.*) \|$`).FindAllStringSubmatch(table, -1) {
+		for _, flag := range regexp.MustCompile("`-([a-z-]+)").FindAllStringSubmatch(row[2], -1) {
+			// A knob's flag is what follows the dot of its name, with dashes.
+			key := strings.ReplaceAll(flag[1], "-", "_")
+			if !strings.Contains(knobs, `"`+key+`"`) && !strings.Contains(knobs, `.`+key+`"`) {
+				t.Errorf("docs/TRITON.md names -%s beside %s: there is no such flag", flag[1], row[1])
+			}
+			named++
+		}
+	}
+	if named < 15 {
+		t.Errorf("%d flags are named, want 15 at least", named)
+	}
+}
