@@ -101,7 +101,7 @@ func showLoad(ctx context.Context, s *downbeat.System, span time.Duration, rate 
 		return err
 	}
 
-	r.Table(os.Stdout, func(model string) float64 { return batchMean(s, model) })
+	r.Table(os.Stdout, func(model string) float64 { return meanBatch(s.BatchSizes(model), nil) })
 
 	if err := showRamp(ctx, s); err != nil {
 		return err
@@ -171,10 +171,13 @@ func sustainable(s *downbeat.System, share float64) float64 {
 	return share * float64(len(hello.GPUs)) * float64(len(hello.Models)) / each
 }
 
-// batchMean is the mean batch size of a model since the scheduler started.
-func batchMean(s *downbeat.System, model string) float64 {
+// meanBatch is the mean size of the batches that came after an earlier count of a model's batches by size; nil: of all.
+func meanBatch(sizes, before []uint64) float64 {
 	requests, batches := uint64(0), uint64(0)
-	for b, n := range s.BatchSizes(model) {
+	for b, n := range sizes {
+		if b < len(before) {
+			n -= before[b]
+		}
 		requests, batches = requests+uint64(b)*n, batches+n
 	}
 

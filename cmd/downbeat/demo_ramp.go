@@ -59,7 +59,7 @@ func showRamp(ctx context.Context, s *downbeat.System) error {
 
 	fmt.Printf("\nThe family %s under a load that rises above the %.0f requests/s that %s carries, and falls again:\n", family.name, family.accurate, family.best)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "requests/s\tseconds\tin time\taccuracy\tanswered by")
+	fmt.Fprintln(w, "requests/s\tseconds\tin time\tmean batch\taccuracy\tanswered by")
 	for _, step := range rampSteps {
 		// The load stays below what the lightest variant carries, so that accuracy gives way and nothing is lost.
 		rate := min(step.load*family.accurate, rampMost*family.most)
@@ -87,8 +87,9 @@ func sendStep(ctx context.Context, s *downbeat.System, w io.Writer, family strin
 	t := &tally{answers: map[string]int{}}
 	target.Do = t.count(target.Do)
 	o.Classify = load.Classify
+	before := s.BatchSizes(family)
 	r := load.Run(ctx, target, o)
-	fmt.Fprintf(w, "%.0f\t%.0f\t%.2f %%\t%s\n", rate, span.Seconds(), 100-r.BadPercent(), t)
+	fmt.Fprintf(w, "%.0f\t%.0f\t%.2f %%\t%.1f\t%s\n", rate, span.Seconds(), 100-r.BadPercent(), meanBatch(s.BatchSizes(family), before), t)
 	return ctx.Err()
 }
 

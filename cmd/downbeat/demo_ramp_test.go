@@ -39,6 +39,17 @@ func TestHeaviestFamily(t *testing.T) {
 	}
 }
 
+// TestMeanBatch: batches are told apart from those that were there before.
+func TestMeanBatch(t *testing.T) {
+	before, now := []uint64{0, 10, 1}, []uint64{0, 11, 1, 0, 3}
+	if got := meanBatch(now, before); got != (1+3*4)/4.0 {
+		t.Errorf("a mean of %v, want 3.25", got)
+	}
+	if all, none := meanBatch(now, nil), meanBatch(now, now); all != (11+2+12)/15.0 || none != 0 {
+		t.Errorf("of all %v, of none %v", all, none)
+	}
+}
+
 // TestTally: answers are counted by variant, failures are not.
 func TestTally(t *testing.T) {
 	c := &tally{answers: map[string]int{}}

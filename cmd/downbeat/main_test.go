@@ -242,8 +242,8 @@ func TestServeLoadInfer(t *testing.T) {
 	s := served(t)
 	f := loadFlags{shape: arrivals.Shape{Arrivals: "poisson", Popularity: "even", Rate: 100, Span: time.Second, Seed: 1}}
 	r := offer(t, s, f)
-	if r.Sent() < 50 || r.Ended() != r.Sent() || batchMean(s, "echo") < 1 {
-		t.Errorf("sent %d, ended %d, mean batch %v", r.Sent(), r.Ended(), batchMean(s, "echo"))
+	if r.Sent() < 50 || r.Ended() != r.Sent() || meanBatch(s.BatchSizes("echo"), nil) < 1 {
+		t.Errorf("sent %d, ended %d, mean batch %v", r.Sent(), r.Ended(), meanBatch(s.BatchSizes("echo"), nil))
 	}
 	if _, counts := r.Outcomes(); counts[load.Served] == 0 {
 		t.Errorf("nothing was served: %v", counts)
