@@ -23,12 +23,20 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// TestNoAllocationPerRequest: after warm-up nothing on the request path allocates.
+// TestNoAllocationPerRequest: after warm-up nothing on the request path allocates, in a crowd neither.
 func TestNoAllocationPerRequest(t *testing.T) {
-	l := newLoop(t, 20, 40)
-	l.run(400_000)
-	if n := testing.AllocsPerRun(20, func() { l.run(5000) }); n > 0 {
-		t.Errorf("%v allocations in 5000 requests", n)
+	for _, size := range []struct {
+		models, gpus int
+		crowd        bool
+	}{{20, 40, false}, {3, 1, true}} {
+		l := newLoop(t, size.models, size.gpus)
+		l.run(400_000)
+		if got := l.s.part.crowds[0].dense; got != size.crowd {
+			t.Errorf("%d models on %d GPUs are a crowd: %v, want %v", size.models, size.gpus, got, size.crowd)
+		}
+		if n := testing.AllocsPerRun(20, func() { l.run(5000) }); n > 0 {
+			t.Errorf("%d models on %d GPUs: %v allocations in 5000 requests", size.models, size.gpus, n)
+		}
 	}
 }
 

@@ -195,7 +195,7 @@ func (p *Partition) offer(m *model, size int, ripe bool, execAt Time) {
 	}
 	p.out.Candidates = append(p.out.Candidates, Candidate{
 		Model: m.id, SubCluster: m.sub, Seq: m.seq, Size: uint32(size), Ripe: ripe, ExecAt: execAt,
-		Rank: m.rank(size), Last: m.last, Pace: m.pace, Demand: demand, Least: least, Avoid: p.avoided(m),
+		Rank: p.rank(m, size), Last: m.last, Pace: m.pace, Demand: demand, Least: least, Avoid: p.avoided(m),
 	})
 }
 
@@ -214,16 +214,16 @@ func (p *Partition) withdraw(m *model) {
 // ℓ(n+1)−ℓ(n), so models with a small slope are served first; by its root, or those with a large
 // one would do all the waiting. The debt evens out who suffers, and among equals the model served
 // longest ago comes first. Where batching gains nothing that would be unfair to the model that has a
-// burst: there the oldest head comes first, and the debt hardly counts. In a crowd candidates are ripe long before their
-// latest start, and go by that.
-func (m *model) rank(n int) Time { return m.rankIn(&m.execution, n) }
+// burst: there the oldest head comes first, and the debt hardly counts.
+func (p *Partition) rank(m *model, n int) Time {
+	if m.crowded && n > 0 {
+		return p.crowdRank(m)
+	}
+	return m.rankIn(&m.execution, n)
+}
 
 // rankIn is rank with an execution that may not be the intended one.
 func (m *model) rankIn(x *execution, n int) Time {
-	if m.crowded && n > 0 {
-		return (m.q.first() - Time(x.exec[n]) + Time(m.debt)) / 2
-	}
-
 	slope := Time(math.Sqrt(slopeUnit * float64(x.exec[n+1]-x.exec[n])))
 	if m.single && n > 0 {
 		return (m.q.first()-Time(m.slo))/2 + slope + Time(m.debt/16)

@@ -10,13 +10,15 @@ type Crowd struct {
 	Demand  float64 // Σ over these, in millionths of a GPU
 	Spans   float64 // Σ demand·ℓ(T)
 	Leeways float64 // Σ demand·ln(leeway)
+	Bursts  float64 // Σ demand·burstiness
 }
 
 // crowd is what a Partition knows of a sub-cluster's Crowd. A candidate's rank depends on it, so that all Partitions
 // must come to one judgement, whichever models are theirs.
 type crowd struct {
 	own, others Crowd
-	dense       bool
+	dense       bool // nobody waits
+	bursty      bool // requests come in bursts
 }
 
 // member is a model's part in its crowd.
@@ -24,14 +26,6 @@ type member struct {
 	sub uint32
 	Crowd
 }
-
-const (
-	// crowdModels is how many models for each GPU make a crowd: fewer mostly find a GPU that others left idle.
-	crowdModels = 3
-	// crowdTurns is how many turns a batch must be able to be late, in the geometric mean weighted by demand, for its
-	// model to wait. The cells of the grid in which waiting loses have 0.4 to 1.9, all others 2.7 and more.
-	crowdTurns = 2.3
-)
 
 // leeway returns how late a batch of the target size may be: one request of it is lost for each slope after its
 // frontrun.
@@ -57,7 +51,10 @@ func (p *Partition) weigh(m *model, at int32) {
 
 	// Models that nothing is known of yet weigh next to nothing, but do: before the first rates they are all there is.
 	demand := float64(max(1, m.rate.demand))
-	part := Crowd{1, demand, demand * float64(m.exec[m.target]), demand * math.Log(max(1, m.leeway()))}
+	part := Crowd{
+		Models: 1, Demand: demand, Spans: demand * float64(m.exec[m.target]),
+		Leeways: demand * math.Log(max(1, m.leeway())), Bursts: demand * m.gaps.burstiness(m.rate.perNS),
+	}
 	p.replaceMember(at, member{m.sub, part})
 }
 
@@ -97,6 +94,7 @@ func (c *Crowd) add(x Crowd, by float64) {
 	c.Demand += by * x.Demand
 	c.Spans += by * x.Spans
 	c.Leeways += by * x.Leeways
+	c.Bursts += by * x.Bursts
 }
 
 // AddCrowds adds the sums of this Partition's models to those of others, by sub-cluster, and returns them.
@@ -123,34 +121,4 @@ func (p *Partition) SetCrowds(sums []Crowd) {
 		}
 		p.judgeCrowd(uint32(sub))
 	}
-}
-
-// judgeCrowd finds whether batches of a sub-cluster can be late by less than crowdTurns turns. When all of its GPUs are
-// in batches the next one is free a turn later: the mean ℓ(T) of what runs, divided by their number.
-func (p *Partition) judgeCrowd(sub uint32) {
-	if int(sub) >= len(p.crowds) {
-		return
-	}
-	c := &p.crowds[sub]
-	gpus, all := p.gpusOf(sub), c.own
-	all.add(c.others, 1)
-
-	c.dense = gpus > 0 && all.Models >= crowdModels*gpus && all.Demand > 0
-	if c.dense {
-		turn := all.Spans / all.Demand / float64(gpus)
-		c.dense = all.Leeways/all.Demand < math.Log(crowdTurns*turn)
-	}
-}
-
-// isCrowded says whether a model's batches must not wait.
-func (p *Partition) isCrowded(m *model) bool {
-	return m.family == nil && int(m.sub) < len(p.crowds) && p.crowds[m.sub].dense
-}
-
-// gpusOf returns how many GPUs a sub-cluster has.
-func (p *Partition) gpusOf(sub uint32) int {
-	if int(sub) >= len(p.gpus) {
-		return 0
-	}
-	return int(p.gpus[sub])
 }

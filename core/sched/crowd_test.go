@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -98,6 +99,108 @@ func TestACrowdGoesByLatestStart(t *testing.T) {
 	next, _ := s.Actions()
 	if len(next) != 1 || next[0].Model != 2 || len(next[0].Requests) != 5 {
 		t.Errorf("the GPU went to %+v, want five requests of model 2", next)
+	}
+}
+
+// TestBurstsMakeACrowd: where requests come in bursts, 1.25 models for each GPU are enough for a request to take an idle
+// one at once, though batches may be late by many turns: a burst that is over brings nothing to wait for.
+func TestBurstsMakeACrowd(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		models   int
+		together int // requests of one model that come in one moment
+		want     bool
+	}{
+		{"5 models on 4 GPUs, 10 requests at a time", 5, 10, true},
+		{"5 models on 4 GPUs, one request at a time", 5, 1, false},
+		{"4 models on 4 GPUs, 10 requests at a time", 4, 10, false},
+	} {
+		s := crowdOf(t, 4, c.models, 2*time.Millisecond, time.Millisecond)
+		now := bringBursts(t, s, c.models, c.together)
+		if got := starts(t, s, now.Add(300*ms)); got != c.want {
+			t.Errorf("%s: the request started at once: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// bringBursts brings 100 requests/s of each model, so many at a time, for two seconds.
+func bringBursts(t *testing.T, s *Scheduler, models, together int) (now Time) {
+	t.Helper()
+	for id := RequestID(1); now < Time(2000*ms); now = now.Add(Duration(together) * 10 * ms / Duration(models)) {
+		next := ModelID(int(id) / together % models)
+		for range together {
+			if why := s.Enqueue(now, Request{ID: id, Model: next, Deadline: now.Add(100 * ms)}); why != 0 {
+				t.Fatal(why)
+			}
+			id++
+		}
+		endBatches(t, s, now)
+	}
+	return now
+}
+
+// endBatches takes what is in batches as done at once.
+func endBatches(t *testing.T, s *Scheduler, now Time) {
+	t.Helper()
+	s.Advance(now)
+	batches, _ := s.Actions()
+	for _, b := range batches {
+		if err := s.Complete(now, b.ID, b.GPU, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestBurstiness: bursts are the short gaps that Poisson arrivals at the same rate do not have, and a few gaps tell
+// nothing.
+func TestBurstiness(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gaps gaps
+		rate float64 // requests/s
+		want float64
+	}{
+		{"no gap", gaps{}, 100, 0},
+		{"three short gaps", gaps{0: 3}, 0, 3.0 / 16},
+		{"half of many", gaps{0: 500, 8: 500}, 0, 0.5},
+		{"half of many, as Poisson arrivals have at 5,288 requests/s", gaps{0: 500, 1: 500}, 5288, 0},
+		{"every 10 ms", gaps{7: 1000}, 100, 0},
+	} {
+		if got := c.gaps.burstiness(c.rate / 1e9); math.Abs(got-c.want) > 0.001 {
+			t.Errorf("%s: burstiness %.3f, want %.3f", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWhatIsPastDoesNotRank: a queue too long to be served before its head's deadline counts with the batch that still
+// can be, so that it does not take the GPU from a request that is in time.
+func TestWhatIsPastDoesNotRank(t *testing.T) {
+	s := crowdOf(t, 1, 3, 20*time.Millisecond, time.Millisecond)
+	now := Time(50 * ms)
+	if !starts(t, s, now) {
+		t.Fatal("the first request waits")
+	}
+	first, _ := s.Actions()
+	batch := first[0].ID
+
+	// Four requests would take 81 ms of the 56 that are left, two may start in 15 ms, and the other model's must in 5.
+	now = now.Add(20 * ms)
+	for i, r := range []Request{
+		{Model: 1, Deadline: now.Add(56 * ms)}, {Model: 1, Deadline: now.Add(56 * ms)}, {Model: 1, Deadline: now.Add(56 * ms)},
+		{Model: 1, Deadline: now.Add(56 * ms)}, {Model: 2, Deadline: now.Add(26 * ms)},
+	} {
+		r.ID = RequestID(1000 + i)
+		if why := s.Enqueue(now, r); why != 0 {
+			t.Fatal(why)
+		}
+	}
+
+	now = now.Add(ms)
+	if err := s.Complete(now, batch, 0, now); err != nil {
+		t.Fatal(err)
+	}
+	if next, _ := s.Actions(); len(next) != 1 || next[0].Model != 2 {
+		t.Errorf("the GPU went to %+v, want the request of model 2", next)
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 	paceOctaves = 12
 	paceShift   = 17      // the first octave ends at 131 µs, the last begins at 134 ms
 	gapsMax     = 1 << 13 // counted gaps are halved beyond this, so that old ones fade
+	gapsLeast   = 16      // fewer tell nothing of bursts
 	gapsPrior   = 2       // how many gaps the rate alone counts for in each octave
 )
 
@@ -115,6 +116,17 @@ func (m *model) arrive(now Time) {
 		m.gaps[octave(now.Sub(m.last))]++
 	}
 	m.last = now
+}
+
+// burstiness returns which share of the gaps is shorter than the first octave, beyond that of Poisson arrivals: 0 for
+// these, nearly 1 where most requests come in bursts.
+func (g *gaps) burstiness(perNS float64) float64 {
+	all := 0.0
+	for _, n := range g {
+		all += float64(n)
+	}
+	_, width := bounds(0)
+	return max(0, float64(g[0])/max(gapsLeast, all)-(1-math.Exp(-perNS*width)))
 }
 
 // pace derives the hazards, gaps that ended in an octave over the time spent in it, times worth. Of

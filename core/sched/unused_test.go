@@ -22,7 +22,7 @@ func TestUnusedEarlyGrantIsNotRepeated(t *testing.T) {
 // newsLate drives bursts through both halves, with candidates that reach the Ranker late, and
 // returns how many early grants came back unused.
 func newsLate(t *testing.T, rng *rand.Rand) (unused int) {
-	const models, gpus = 6, 4
+	const models, gpus = 6, 5 // more models for each GPU would be a crowd, in which nothing is early
 	p, r := NewPartition(Options{}), NewRanker(0, Options{})
 	for id := range ModelID(models) {
 		if err := p.AddModel(0, id, Model{Profile: line(t, time.Millisecond, 5*time.Millisecond, 32), SLO: 60 * ms}); err != nil {
