@@ -8,7 +8,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -81,6 +83,121 @@ func askOn(ctx context.Context, client *frontend.Client, answered *atomic.Int64)
 		answered.Store(version)
 	}
 	return nil
+}
+
+// TestHalfAPublicationThenACrash: V5. One of two backends has loaded learnt weights when it dies; the other one goes on with those before, a
+// new one begins with the learnt ones, and every answer is that of the version which it names.
+func TestHalfAPublicationThenACrash(t *testing.T) {
+	dir, recipe := trainable(t)
+	if err := os.Remove(filepath.Join(dir, "vehicle-s", "training.json")); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	c.Models, c.HTTP, c.GRPC, c.Executors, c.Listen, c.Roles = dir, "127.0.0.1:0", "127.0.0.1:0", 1, "127.0.0.1:0", Scheduler|Gateway
+	s := start(t, c)
+	c.Scheduler = s.Config().Listen
+	dies, kill := killable(t, c)
+	stays, _ := killable(t, c)
+	waitFor(t, func() bool { return s.capacity().GPUs == 2 })
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	asked := &outputsOfVersions{of: map[string][]byte{}}
+	ended := make(chan struct{})
+	go func() { asked.ask(ctx, s.Client()); close(ended) }()
+	waitFor(t, func() bool { return asked.since("1") })
+
+	// The weights of version 2 answer otherwise, so that whose answer it is shows.
+	store := learn.OpenStore(dir, recipe.Net())
+	_, weights, err := store.Newest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range weights {
+		weights[i] *= 0.9
+	}
+	if err := store.Publisher(dies.Backend().LoadLearnt)(learn.Version{Number: 2, Weights: weights}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return asked.since("2") })
+	kill()
+	waitFor(t, func() bool { return asked.since("1") })
+
+	// What was learnt is in the repository, whole: it serves again, and the other half follows.
+	killable(t, c)
+	waitFor(t, func() bool { return asked.since("2") })
+	if err := stays.Backend().LoadModel(t.Context(), "vehicle-s", ""); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		m := s.Client().Model("vehicle-s", "1")
+		return (m == nil || !m.Ready) && asked.since("2")
+	})
+	stop()
+	<-ended
+	asked.report(t)
+}
+
+// outputsOfVersions asks with one input again and again, and compares the answers of each version with its first.
+type outputsOfVersions struct {
+	mu            sync.Mutex
+	of            map[string][]byte
+	latest        string
+	answers, lost int
+	wrong         []string
+}
+
+// since tells whether a version has answered since the last call.
+func (x *outputsOfVersions) since(version string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	answered := x.latest == version
+	x.latest = ""
+	return answered
+}
+
+func (x *outputsOfVersions) ask(ctx context.Context, client *frontend.Client) {
+	input, err := client.Buffer(32 * 48 * 3)
+	if err != nil {
+		x.wrong = append(x.wrong, err.Error())
+		return
+	}
+
+	for ctx.Err() == nil {
+		one, cancel := context.WithTimeout(context.Background(), time.Minute)
+		r, err := client.Do(one, frontend.Request{Model: "vehicle-s", Input: input})
+		cancel()
+		x.mu.Lock()
+		if err != nil {
+			x.lost++
+		} else {
+			x.check(&r)
+			r.Release()
+		}
+		x.mu.Unlock()
+	}
+}
+
+// check compares an answer; x.mu is held.
+func (x *outputsOfVersions) check(r *frontend.Result) {
+	x.answers++
+	x.latest = r.Version
+	if first := x.of[r.Version]; first == nil {
+		x.of[r.Version] = slices.Clone(r.Data)
+	} else if !slices.Equal(first, r.Data) {
+		x.wrong = append(x.wrong, "version "+r.Version+" answers otherwise than before")
+	}
+}
+
+func (x *outputsOfVersions) report(t *testing.T) {
+	t.Helper()
+	t.Logf("%d answers of %d versions, %d requests without one", x.answers, len(x.of), x.lost)
+	if len(x.wrong) > 0 || len(x.of) != 2 || slices.Equal(x.of["1"], x.of["2"]) {
+		t.Errorf("%d versions; %d wrong answers, first %v", len(x.of), len(x.wrong), x.wrong[:min(1, len(x.wrong))])
+	}
+	if x.lost*100 > x.answers {
+		t.Errorf("%d requests of %d got no answer", x.lost, x.answers+x.lost)
+	}
 }
 
 // TestExitsServeWhatTheirModelHasLearnt: a version that is published is the exits' version, too, and a family's request is told

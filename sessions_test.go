@@ -42,7 +42,7 @@ outputs: [ {name: out, of: b} ]
 `
 
 // killable starts a backend whose session with the scheduler can be cut as a death cuts it: what runs on it is not told of.
-func killable(t *testing.T, c Config) (kill func()) {
+func killable(t *testing.T, c Config) (s *System, kill func()) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,8 +85,7 @@ func killable(t *testing.T, c Config) (kill func()) {
 	}()
 
 	c.Roles, c.Scheduler = Backend, ln.Addr().String()
-	start(t, c)
-	return kill
+	return start(t, c), kill
 }
 
 // openTwice starts a scheduler and a gateway with the application, and three backends of two GPUs each.
@@ -106,7 +105,8 @@ func openTwice(t *testing.T) (s *System, kills []func()) {
 
 	c.Scheduler = s.Config().Listen
 	for range 3 {
-		kills = append(kills, killable(t, c))
+		_, kill := killable(t, c)
+		kills = append(kills, kill)
 	}
 	waitFor(t, func() bool {
 		m := s.Client().Model("echo", "")
