@@ -7,7 +7,7 @@ import (
 	"downbeat.dev/backend/learn"
 )
 
-// Two policies that nobody can have, or wants, and that say what a learner's parts can reach.
+// Three policies that nobody can have, or wants, and that say what a learner's parts can reach.
 
 // instant knows when drifts come and takes no time to train: some seconds after a drift it has weights that are fully retrained on
 // the samples since, and serves them where they answer the tests better. What it reaches, samples allow.
@@ -54,15 +54,23 @@ func (i *instant) endSecond(time.Duration) error {
 			continue
 		}
 
-		// The first weights may be the best again, where light comes back.
 		retrained, err := st.trainFully(i.samples[m], i.setting)
+		if err == nil {
+			err = i.takeBest(m, retrained)
+		}
 		if err != nil {
 			return err
 		}
-		for _, weights := range [][]float32{st.start, retrained} {
-			if err := i.takeBetter(m, weights); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// takeBest serves what answers the period's tests best: the retrained weights, those that serve, or the first ones, which are the best
+// again where light comes back.
+func (i *instant) takeBest(model int, retrained []float32) error {
+	for _, weights := range [][]float32{i.streams[model].start, retrained} {
+		if err := i.takeBetter(model, weights); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -83,6 +91,36 @@ func (i *instant) takeBetter(model int, weights []float32) error {
 }
 
 func (i *instant) weights(model int) []float32 { return i.serving[model] }
+
+// clairvoyant has, when a period begins, weights that are fully retrained on samples of all of it, and serves the best of what it has by the
+// very tests that count: no learner that trains as ours does can expect more.
+type clairvoyant struct{ *instant }
+
+func openClairvoyant(s Setting, streams []*stream) (learning, error) {
+	l, err := openInstant(s, streams)
+	if err != nil {
+		return nil, err
+	}
+	return clairvoyant{l.(*instant)}, nil
+}
+
+func (c clairvoyant) beginPeriod(period int) error {
+	for m, st := range c.streams {
+		if !st.drifts(period) {
+			continue
+		}
+		retrained, err := st.trainOnPeriod(period, c.setting)
+		if err == nil {
+			err = c.takeBest(m, retrained)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c clairvoyant) endSecond(time.Duration) error { return nil }
 
 // watching looks for drifts as ours does, and trains nothing: the first weights serve. So it is quick, and what it detects is
 // what the test alone can.

@@ -43,7 +43,7 @@ func Policies() []Policy {
 		{Name: "none", open: openNone}, {Name: "ours", open: openOurs}, {Name: "ekya", open: openEkya},
 		{Name: "adainf", open: openAdaInf}, {Name: "adainf-i", open: openAdaInfEven}, {Name: "adainf-u", open: openAdaInfFrozen}, {Name: "adainf-ahead", open: openAdaInfAhead},
 		{Name: "scrooge", open: openScrooge},
-		{Name: "instant", open: openInstant, bound: true}, {Name: "watch", open: openWatching, bound: true, untrained: true},
+		{Name: "clairvoyant", open: openClairvoyant, bound: true}, {Name: "instant", open: openInstant, bound: true}, {Name: "watch", open: openWatching, bound: true, untrained: true},
 	}
 }
 

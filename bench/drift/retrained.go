@@ -34,11 +34,7 @@ func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 		return a, nil
 	}
 
-	list, err := s.drawMany(ofPeriods+period*perPeriod, fullSamples, period)
-	if err != nil {
-		return 0, err
-	}
-	weights, err := s.trainFully(list, set)
+	weights, err := s.trainOnPeriod(period, set)
 	if err != nil {
 		return 0, err
 	}
@@ -48,6 +44,15 @@ func (s *stream) fullyRetrained(period int, set Setting) (float64, error) {
 		set.retrained[key] = a
 	}
 	return a, err
+}
+
+// trainOnPeriod trains fully on samples of all of a period.
+func (s *stream) trainOnPeriod(period int, set Setting) ([]float32, error) {
+	list, err := s.drawMany(ofPeriods+period*perPeriod, fullSamples, period)
+	if err != nil {
+		return nil, err
+	}
+	return s.trainFully(list, set)
 }
 
 // trainFully trains the first weights on samples and on the first data, with as much time as that takes.

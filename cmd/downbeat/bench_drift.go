@@ -20,7 +20,7 @@ func benchDrift() command {
 		run: func(ctx context.Context, args []string) error {
 			fs := flag.NewFlagSet("downbeat bench drift", flag.ContinueOnError)
 			s := drift.DefaultSetting()
-			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; beside them instant, which trains in no time, and watch, which looks for drifts and trains nothing")
+			policies := fs.String("policy", "all", "policies, comma-separated, or all: none, ours, ekya, adainf, adainf-i, adainf-u, adainf-ahead, scrooge; beside them clairvoyant, which has the best weights of each period when it begins, instant, which trains in no time, and watch, which looks for drifts and trains nothing")
 			gpus := fs.String("gpus", "1,4", "numbers of emulated GPUs, comma-separated")
 			fs.IntVar(&s.Periods, "periods", s.Periods, "periods of 50 s")
 			fs.Float64Var(&s.Load, "load", s.Load, "requests, as a share of what the GPUs can answer")
