@@ -105,6 +105,9 @@ func openClairvoyant(s Setting, streams []*stream) (learning, error) {
 }
 
 func (c clairvoyant) beginPeriod(period int) error {
+	if err := c.instant.beginPeriod(period); err != nil {
+		return err
+	}
 	for m, st := range c.streams {
 		if !st.drifts(period) {
 			continue
