@@ -38,7 +38,7 @@ type OutcomeError struct {
 func (e *OutcomeError) Error() string {
 	where := ""
 	if e.Local {
-		where = " (decided by the frontend)"
+		where = " (no scheduler answered)"
 	}
 
 	text := fmt.Sprintf("model %q: %v: %s%s", e.Model, kindOf(e.Reason), e.Reason, where)

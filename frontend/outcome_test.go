@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,7 +154,8 @@ func TestNobodyWaitsForever(t *testing.T) {
 	s.Hold()
 	b := input(t, c, 1, 2, 3, 4)
 	var o *frontend.OutcomeError
-	if _, err := c.Infer(context.Background(), "double", b); !errors.Is(err, frontend.ErrDropped) || !errors.As(err, &o) || !o.Local {
+	if _, err := c.Infer(context.Background(), "double", b); !errors.Is(err, frontend.ErrDropped) || !errors.As(err, &o) || !o.Local ||
+		!strings.Contains(err.Error(), `model "double": dropped: deadline_cannot_be_met (no scheduler answered): budget 20ms, ended after `) {
 		t.Error(err)
 	}
 	err := inShort(func(ctx context.Context) error { _, err := c.Infer(ctx, "double", b); return err })

@@ -42,7 +42,7 @@ func runInfer(ctx context.Context, args []string) error {
 	case err != nil:
 		return err
 	case len(rest) != 2:
-		return errors.New("infer: want two words: MODEL FILE")
+		return errors.New("infer: want a model and a file: downbeat infer [flags] MODEL FILE")
 	case timeout < 0 || timeout > time.Hour:
 		return fmt.Errorf("infer: timeout: %v: want 0 to 1h", timeout)
 	}
