@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"downbeat.dev/core/limits"
@@ -294,8 +293,8 @@ func (c *Cluster) probe() {
 		}
 
 		tries := 1
-		if slices.ContainsFunc(c.backs, (*back).isSlow) {
-			tries = learnedMost
+		if slow := c.slowGPUs(); slow > 0 {
+			tries = learnedMost + trialsMost*slow
 		}
 		for ; tries > 0 && !f.ask(s, k); tries-- {
 		}
@@ -309,6 +308,20 @@ func (c *Cluster) probe() {
 // learnedMost is how many batches it may take until deadlines leave room for a GPU that is slower than its kind is planned with: the
 // percentile of lateness is taken anew twice, behind one that was taken before.
 const learnedMost = 3 * limits.OverrunTurn
+
+// trialsMost is how many batches more a GPU may take as trials, whose lateness teaches nothing: each hold is twice as long as the one
+// before, from 100 ms to 10 s, so that they are rare then.
+const trialsMost = 8
+
+// slowGPUs counts the GPUs whose batches take longer than they are planned with.
+func (c *Cluster) slowGPUs() (n int) {
+	for _, b := range c.backs {
+		if b.isSlow() {
+			n += len(b.hello.GPUs)
+		}
+	}
+	return n
+}
 
 // ask submits a probe for a model and reports whether it was served.
 func (f *front) ask(s *session, k int) bool {
