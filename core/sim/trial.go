@@ -16,8 +16,9 @@ const (
 	trialMost    = time.Minute
 	requestsMost = 8_000 // of a trial on up to manyGPUs: what bounds its time. On more, as many more
 	manyGPUs     = 16
-	growthEasy   = 0.02 // of their latency that later frames took longer, where five seconds are enough
-	growthMost   = 0.03 // beyond it a backlog grows, which may cost nobody a frame yet
+	growthEasy   = 0.02                   // of their latency that later frames took longer, where five seconds are enough
+	growthMost   = 0.03                   // beyond it a backlog grows, which may cost nobody a frame yet
+	growthSpan   = 10 * Time(time.Second) // of a trial for which that holds: in a shorter one less growth is as fast
 	lookFrom     = 2 * Time(time.Second)
 	lookEach     = Time(250e6)
 	framesLeast  = 300   // that tell that a trial is lost
@@ -57,6 +58,7 @@ type trial struct {
 	depth    Time // the longest latency
 	strained bool // it ends by strain, too
 	kept     bool
+	easy     bool   // it has ended because nothing was strained
 	spare    []int  // by session: frames that it may still lose within the whole span
 	ended    []int  // by session: frames, after the warm-up
 	lost     []int  // likewise
@@ -98,7 +100,7 @@ func (t *trial) run() {
 	t.w.Run(d)
 
 	if t.strained && t.kept {
-		t.kept = t.strain() <= strainMost && t.growth() <= growthMost
+		t.kept = t.isKept()
 	}
 }
 
@@ -180,7 +182,16 @@ func (t *trial) isTold() bool {
 	if t.all >= framesLeast && strain > strainHalt || longer <= 1 && strain > strainMost+toldBeyond*longer {
 		return true
 	}
-	return now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy
+	t.easy = now >= max(Time(trialSpan), easyDepth*t.depth) && t.bad == 0 && t.againShare() <= easyShare && t.growth() <= growthEasy
+	return t.easy
+}
+
+// isKept says whether what a trial has seen by its end lets every session keep its promise. Growth is held against the time in which it was seen: a
+// trial of more than a hundred sessions has made its requests within four seconds, in which a backlog that would break promises after
+// twenty has hardly begun.
+func (t *trial) isKept() bool {
+	counted := t.w.Now() - Time(trialWarm)
+	return t.easy || t.strain() <= strainMost && t.growth() <= growthMost*min(1, float64(counted)/float64(growthSpan))
 }
 
 // noteTook notes how much of its latency a frame took.

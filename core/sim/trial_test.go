@@ -137,6 +137,30 @@ func TestARefusalIsToldTheSoonerTheClearerItIs(t *testing.T) {
 	}
 }
 
+// TestGrowthIsPerTime: in a short trial, as those of many sessions are, a backlog that grows as fast is seen to grow less.
+func TestGrowthIsPerTime(t *testing.T) {
+	for _, c := range []struct {
+		seconds int
+		growth  float64
+		kept    bool
+	}{{5, 0.013, false}, {5, 0.011, true}, {8, 0.022, false}, {8, 0.020, true}, {11, 0.029, true}, {30, 0.029, true}, {30, 0.031, false}} {
+		run := &trial{w: &World{GPUs: 1, now: Time(c.seconds) * 1e9}, frames: &Frames{}, all: 1}
+
+		// The frames of the later half take that much more of their latency than those before.
+		counted := c.seconds - 1
+		for second := range c.seconds {
+			took := took{frames: 1, shares: 0.3}
+			if second >= 1+counted/2 {
+				took.shares += c.growth
+			}
+			run.took = append(run.took, took)
+		}
+		if kept := run.isKept(); kept != c.kept {
+			t.Errorf("growth of %v in %d s: kept %v, want %v", c.growth, c.seconds, kept, c.kept)
+		}
+	}
+}
+
 // TestTrialsKeepTheirMemory: sessions open seldom, and the collector, which runs between them, must not make every decision begin with pages that
 // are not there.
 func TestTrialsKeepTheirMemory(t *testing.T) {
