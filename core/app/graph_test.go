@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -77,10 +78,15 @@ func TestWhatDoesNotFitIsNamed(t *testing.T) {
 		`stages: "a cycle: crop → detect → crop": want none`: func(a *Application) {
 			a.Stages[2].Takes[0].Tensor = "vehicles"
 		},
+		`stages: "a cycle: vehicle → vehicle": want none: no stage may need its own results`: func(a *Application) {
+			a.Stages[0].Takes = append(a.Stages[0].Takes, Flow{"image", "kinds"})
+		},
 		`stage "crop": input: "bocks": want a tensor that the frame or a stage gives`: func(a *Application) { a.Stages[1].Takes[0].Tensor = "bocks" },
 		`stage "crop": output "vehicles": most: 10000: want 1 to 1024 elements`:       func(a *Application) { a.Stages[1].Declares[0].Most = 10000 },
 		`stage "crop": output "vehicles": most: -1: want`:                             func(a *Application) { a.Stages[1].Declares[0].Most = -1 },
 		`stage "crop": output "vehicles": mean: 17: want 0 to 16`:                     func(a *Application) { a.Stages[1].Declares[0].Mean = 17 },
+		`stage "crop": output "vehicles": mean: -1: want 0 to 16`:                     func(a *Application) { a.Stages[1].Declares[0].Mean = -1 },
+		`stage "crop": output "vehicles": mean: NaN: want 0 to 16`:                    func(a *Application) { a.Stages[1].Declares[0].Mean = math.NaN() },
 		`stage "vehicle": each: "boxes": want a list`:                                 func(a *Application) { a.Stages[0].Each = "boxes" },
 		`stage "vehicle": input: "vehicles": want a single tensor, or the list`:       func(a *Application) { a.Stages[0].Each = "" },
 		`stage "vehicle": inputs: "": want also "image"`:                              func(a *Application) { a.Stages[0].Takes[0].Port = "" },

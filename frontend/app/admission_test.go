@@ -77,6 +77,46 @@ func TestSessionsAreAdmittedByTrial(t *testing.T) {
 	}
 }
 
+// TestAnAppIsClosedWhileASessionIsDecidedAbout: the session that asks is told, what it was promised is free again, and nobody opens another.
+func TestAnAppIsClosedWhileASessionIsDecidedAbout(t *testing.T) {
+	asked, decide := make(chan struct{}), make(chan struct{})
+	var promises atomic.Int32
+	gate := app.NewAdmission(func() graph.Capacity { return graph.Capacity{GPUs: 1, Hop: time.Millisecond} },
+		func(_ graph.Capacity, all []graph.Promise) bool {
+			promises.Store(int32(len(all)))
+			asked <- struct{}{}
+			<-decide
+			return true
+		})
+	a, _ := open(t, application("y", ask("first", "double", "in", "y")), doubled, app.Options{Profiles: tenth(t), Admission: gate})
+	other, _ := open(t, application("y", ask("first", "double", "in", "y")), doubled, app.Options{Profiles: tenth(t), Admission: gate})
+
+	opened := make(chan error, 2)
+	try := func(a *app.App) {
+		_, err := a.Open(context.Background(), app.Session{Rate: 1, Lease: time.Hour})
+		opened <- err
+	}
+	go try(a)
+	<-asked
+	closed := make(chan struct{})
+	go func() { a.Close(); close(closed) }()
+	waitFor(t, func() bool { return a.Sessions() == 0 })
+	close(decide)
+	<-closed
+	if err := <-opened; !errors.Is(err, app.ErrClosed) {
+		t.Errorf("its App was closed meanwhile: %v", err)
+	}
+	if _, err := a.Open(context.Background(), app.Session{Rate: 1}); !errors.Is(err, app.ErrClosed) {
+		t.Errorf("its App is closed: %v", err)
+	}
+
+	go try(other)
+	<-asked
+	if err := <-opened; err != nil || promises.Load() != 1 {
+		t.Errorf("%v, tried with %d promises, want one's own alone", err, promises.Load())
+	}
+}
+
 // TestTriggeredSessionsComeTogether: sessions that can be triggered get a phase, the same for as many as make a batch.
 func TestTriggeredSessionsComeTogether(t *testing.T) {
 	gate := app.NewAdmission(func() graph.Capacity { return graph.Capacity{GPUs: 4, Hop: time.Millisecond} }, sim.Trial)

@@ -424,6 +424,40 @@ func TestAModelChangesWhileASessionRuns(t *testing.T) {
 	checkCounts(t, a)
 }
 
+// TestAnAppIsClosedWhileAFrameRuns: the frame ends as it would have, and the session takes no more.
+func TestAnAppIsClosedWhileAFrameRuns(t *testing.T) {
+	reached, answer := make(chan struct{}, 2), make(chan struct{})
+	a, _ := open(t, application("y", ask("first", "double", "in", "y")), func(w wire.Submit, in []byte) ([]byte, model.Reason) {
+		reached <- struct{}{}
+		<-answer
+		return doubled(w, in)
+	}, app.Options{})
+	s, err := a.Open(t.Context(), app.Session{Rate: 1e6, Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var frame sync.WaitGroup
+	frame.Go(func() {
+		r, err := s.Run(t.Context(), app.Frame{Inputs: [][]byte{{1, 2, 3, 4}}})
+		if err != nil || !bytes.Equal(r.Outputs[0][0], []byte{2, 4, 6, 8}) {
+			t.Errorf("the frame under way: %v, %v", r, err)
+			return
+		}
+		r.Release()
+	})
+	<-reached
+	a.Close()
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := s.Run(soon, app.Frame{Inputs: [][]byte{{1, 2, 3, 4}}}); !errors.Is(err, app.ErrClosed) {
+		t.Errorf("a frame after the App's end: %v", err)
+	}
+	close(answer)
+	frame.Wait()
+	checkCounts(t, a)
+}
+
 func ExampleApp_Run() {
 	s, err := echo.New([]model.Info{info(7, "double")}, doubled)
 	if err != nil {

@@ -103,7 +103,8 @@ func (s *stepState) takeTurn(ctx context.Context, until time.Time) error {
 
 func (s *stepState) endTurn() { <-s.turn }
 
-// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid, ErrSessions or ErrRefused.
+// Open begins a session. ctx has no meaning after. The error wraps ErrInvalid, ErrSessions, ErrRefused or, of an App that is closed,
+// ErrClosed.
 func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	if s.Latency == 0 {
 		s.Latency = a.graph.Latency
@@ -134,8 +135,8 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 	for j := range stream.states {
 		stream.states[j].turn = make(chan struct{}, 1)
 	}
-	if !a.streams.addStream(stream) {
-		return nil, fmt.Errorf("%w: %d are open, the limit", ErrSessions, a.streams.most)
+	if err := a.streams.addStream(stream); err != nil {
+		return nil, err
 	}
 	if a.admission != nil {
 		if err := a.admission.admitStream(stream); err != nil {
@@ -144,10 +145,14 @@ func (a *App) Open(ctx context.Context, s Session) (*Stream, error) {
 		}
 	}
 
-	// The lease may end at once, and Close reads the timer under the lock.
+	// The App may have been closed while admission decided, and with it the session. The lease may end at once, and Close reads the timer under
+	// the lock.
 	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	if stream.closed {
+		return nil, ErrClosed
+	}
 	stream.lease = time.AfterFunc(s.Lease, stream.Close)
-	stream.mu.Unlock()
 	return stream, nil
 }
 
@@ -246,7 +251,9 @@ func (s *Stream) Close() {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
-	s.lease.Stop()
+	if s.lease != nil { // nil: admission has not decided yet
+		s.lease.Stop()
+	}
 	s.mu.Unlock()
 	if !first {
 		return
@@ -261,17 +268,21 @@ func (s *Stream) Close() {
 
 // streams are the sessions that are open.
 type streams struct {
-	most  int
-	mu    sync.Mutex
-	open  map[*Stream]struct{}
-	given uint64 // numbers
+	most   int
+	mu     sync.Mutex
+	open   map[*Stream]struct{}
+	given  uint64 // numbers
+	closed bool   // with the App
 }
 
-func (s *streams) addStream(stream *Stream) bool {
+func (s *streams) addStream(stream *Stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
 	if len(s.open) >= s.most {
-		return false
+		return fmt.Errorf("%w: %d are open, the limit", ErrSessions, s.most)
 	}
 	if s.open == nil {
 		s.open = map[*Stream]struct{}{}
@@ -280,7 +291,7 @@ func (s *streams) addStream(stream *Stream) bool {
 	s.given++
 	stream.number = s.given
 	s.open[stream] = struct{}{}
-	return true
+	return nil
 }
 
 func (s *streams) removeStream(stream *Stream) {
@@ -292,7 +303,7 @@ func (s *streams) removeStream(stream *Stream) {
 func (s *streams) closeAll() {
 	s.mu.Lock()
 	all := s.open
-	s.open = nil
+	s.open, s.closed = nil, true
 	s.mu.Unlock()
 
 	// Close takes the lock to remove itself.

@@ -77,15 +77,19 @@ func TestSessionsKeepStateRateAndLease(t *testing.T) {
 func TestSessionsAreChecked(t *testing.T) {
 	a, _ := open(t, application("parts", split("in", "parts", 8)), doubled, app.Options{})
 	for want, s := range map[string]app.Session{
-		"rate 0: want more than 0":     {},
-		"rate -5: want more than 0":    {Rate: -5},
-		"rate NaN: want":               {Rate: math.NaN()},
-		"rate +Inf: want":              {Rate: math.Inf(1)},
-		"latency -1ns: want":           {Rate: 1, Latency: -1},
-		"latency 24h0m0s: want":        {Rate: 1, Latency: 24 * time.Hour},
-		"floor 1.5: want 0 to 1":       {Rate: 1, Floor: 1.5},
-		"lease -1ns: want more than 0": {Rate: 1, Lease: -1},
-		"floor NaN: want 0 to 1":       {Rate: 1, Floor: math.NaN()},
+		"rate 0: want more than 0":                       {},
+		"rate -5: want more than 0":                      {Rate: -5},
+		"rate NaN: want":                                 {Rate: math.NaN()},
+		"rate +Inf: want":                                {Rate: math.Inf(1)},
+		"latency -1ns: want":                             {Rate: 1, Latency: -1},
+		"latency 24h0m0s: want":                          {Rate: 1, Latency: 24 * time.Hour},
+		"floor 1.5: want 0 to 1":                         {Rate: 1, Floor: 1.5},
+		"lease -1ns: want more than 0":                   {Rate: 1, Lease: -1},
+		"floor NaN: want 0 to 1":                         {Rate: 1, Floor: math.NaN()},
+		"rate 1e+07: want more than 0 and at most 1e+06": {Rate: 1e7},
+		"least rate -1: want 0 to the rate, 5":           {Rate: 5, LeastRate: -1},
+		"least rate NaN: want 0 to the rate, 5":          {Rate: 5, LeastRate: math.NaN()},
+		"name of 129 bytes: want at most 128":            {Rate: 1, Name: strings.Repeat("x", 129)},
 	} {
 		if _, err := a.Open(context.Background(), s); !errors.Is(err, app.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
