@@ -93,7 +93,7 @@ func (i *instant) takeBetter(model int, weights []float32) error {
 func (i *instant) weights(model int) []float32 { return i.serving[model] }
 
 // clairvoyant has, when a period begins, weights that are fully retrained on samples of all of it, and serves the best of what it has by the
-// very tests that count: no learner that trains as ours does can expect more.
+// very tests that count: learning without delay. It trains at drifts alone, by one recipe, so that it is a strong reference and no proof.
 type clairvoyant struct{ *instant }
 
 func openClairvoyant(s Setting, streams []*stream) (learning, error) {

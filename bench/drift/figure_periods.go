@@ -214,7 +214,7 @@ func drawAccuracy(_ context.Context, in *Inputs) (*figure.Drawing, error) {
 		{What: "AdaInf over Scrooge" + where, Published: "19 to 21 points", Ours: over("adainf", "scrooge") + "; ours over Scrooge " + over(oursName, "scrooge"), Verdict: figure.Differs, Why: why},
 		{What: "ours over AdaInf" + where, Published: "-", Ours: over(oursName, "adainf"), Verdict: figure.NoNumber},
 		{What: "the best weights of each period from its first second on, over AdaInf" + where, Published: "-", Ours: over("clairvoyant", "adainf") + "; over ours " + over("clairvoyant", oursName), Verdict: figure.NoNumber,
-			Why: "no learner that trains as ours does has more to win: 0322"},
+			Why: "what learning without delay would win: 0322"},
 		{What: "ours over no learning" + where, Published: "-", Ours: over(oursName, "none"), Verdict: figure.NoNumber},
 	}
 	return d, nil
