@@ -38,7 +38,10 @@ func Draw(w io.Writer, rows []Row) error {
 		p.XLabel, p.XMin = "load, of the peak", rows[0].Load
 		for _, r := range rows {
 			p.XMin = min(p.XMin, r.Load)
-			p.Add(r.Policy, r.Load, p.of(r))
+			// An accuracy of 0 was not measured.
+			if y := p.of(r); y > 0 || p.YMin == 0 {
+				p.Add(r.Policy, r.Load, y)
+			}
 		}
 
 		// Where nothing was measured the axis begins at 0.
