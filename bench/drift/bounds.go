@@ -54,6 +54,7 @@ func (i *instant) endSecond(time.Duration) error {
 			continue
 		}
 
+		// What has come since the drift is all that it knows.
 		retrained, err := st.trainFully(i.samples[m], i.setting)
 		if err == nil {
 			err = i.takeBest(m, retrained)
@@ -62,6 +63,7 @@ func (i *instant) endSecond(time.Duration) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -101,6 +103,7 @@ func openClairvoyant(s Setting, streams []*stream) (learning, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return clairvoyant{l.(*instant)}, nil
 }
 
@@ -108,10 +111,13 @@ func (c clairvoyant) beginPeriod(period int) error {
 	if err := c.instant.beginPeriod(period); err != nil {
 		return err
 	}
+
+	// Light that stays leaves the best of what there was in force.
 	for m, st := range c.streams {
 		if !st.drifts(period) {
 			continue
 		}
+
 		retrained, err := st.trainOnPeriod(period, c.setting)
 		if err == nil {
 			err = c.takeBest(m, retrained)

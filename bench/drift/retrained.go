@@ -52,6 +52,7 @@ func (s *stream) trainOnPeriod(period int, set Setting) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return s.trainFully(list, set)
 }
 
