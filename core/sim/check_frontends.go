@@ -192,10 +192,13 @@ func (k *checker) hasLongQueue(s *session) bool {
 // answered is told of every end of a call.
 func (k *checker) answered(f *front, id uint64, why model.Reason, local bool) {
 	// What a GPU that is slower than its kind has may be late, until deadlines have learned it.
-	if k.c.o.faulty() || f.calls[id-1].slow {
+	x := &f.calls[id-1]
+	if k.c.o.faulty() || x.slow {
 		return
 	}
-	if late := k.c.now > f.calls[id-1].deadline; why == model.ReasonNone && late || local && why != model.Canceled {
-		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, f.calls[id-1].deadline)
+
+	// Nor does a call end otherwise than by itself whose deadline has passed before the frontend knows of a scheduler.
+	if late := k.c.now > x.deadline; why == model.ReasonNone && late || local && x.told && why != model.Canceled {
+		k.fail("C8: call %d of frontend %d ended %v at %d (by itself: %v), its deadline is %d", id, f.index, why, k.c.now, local, x.deadline)
 	}
 }

@@ -32,6 +32,7 @@ type call struct {
 	junk     uint32 // the model id that a Submit without sense named; such a call has no deadline
 	priority uint8
 	live     bool
+	told     bool // some scheduler was sent it
 	slow     bool // a batch that it is in runs on a GPU that is slower than its kind
 
 	spared    Time // since when it waits for another leader, or for its model; 0: it does not
@@ -243,6 +244,7 @@ func (f *front) message(s *session, id uint64) wire.Submit {
 	// The clock of the frontend runs at its own tempo, so the budget that it tells is off by that share.
 	budget := x.deadline.Sub(f.c.now) - 2*(f.c.o.Delay+f.c.o.Vary)
 	x.named, _ = s.namedService(x.model, x.asks)
+	x.told = true
 	return wire.Submit{ID: id, Model: x.named, Priority: x.priority, Budget: int64(float64(budget) * f.tempo),
 		Input: model.Descriptor{Key: id, Length: 1}}
 }
