@@ -6,10 +6,13 @@
 // forwards and backwards in alternation, so that a missing barrier shows; blocks run one after the
 // other. Device memory ends at an unmapped page, so that an overrun stops the process. It knows nothing
 // of speed, of memory order between blocks, or of what happens without a barrier between two warps.
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <map>
 #include <mutex>
@@ -43,7 +46,7 @@ hostgpu_dim threadIdx, blockIdx, blockDim, gridDim;
 
 namespace {
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 
 std::recursive_mutex mu; // one command at a time
 
@@ -153,7 +156,9 @@ void block(unsigned n) {
 	}
 }
 
-struct Memory { size_t bytes; char *map; size_t mapped; };
+// A block: fd is of the file that other processes map, -1 while it is not shared; opened counts how often
+// this process has opened a block of another one.
+struct Memory { size_t bytes; char *map; size_t mapped; int fd = -1; ino_t inode = 0; unsigned opened = 0; };
 std::map<uint64_t, Memory> memory;
 const size_t memory_max = 4ull << 30;
 size_t memory_used;
@@ -273,7 +278,7 @@ int cuMemAlloc_v2(uint64_t *out, size_t n) {
 	if (map == MAP_FAILED) return OUT_OF_MEMORY;
 	mprotect(map + mapped - page, page, PROT_NONE);
 	*out = (uint64_t)(map + mapped - page - room);
-	memory[*out] = {n, map, mapped};
+	memory[*out] = {n, map, mapped, -1, 0, 0};
 	memory_used += n;
 	return OK;
 }
@@ -281,8 +286,88 @@ int cuMemAlloc_v2(uint64_t *out, size_t n) {
 int cuMemFree_v2(uint64_t p) {
 	std::lock_guard<std::recursive_mutex> hold(mu);
 	auto it = memory.find(p);
-	if (it == memory.end()) return INVALID_VALUE;
+	if (it == memory.end() || it->second.opened) return INVALID_VALUE;
 	memory_used -= it->second.bytes;
+	munmap(it->second.map, it->second.mapped);
+	if (it->second.fd >= 0) close(it->second.fd);
+	memory.erase(it);
+	return OK;
+}
+
+int cuMemGetAddressRange_v2(uint64_t *base, size_t *n, uint64_t p) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	if (!inside(p, 1)) return NOT_FOUND;
+	auto it = --memory.upper_bound(p);
+	*base = it->first;
+	*n = it->second.bytes;
+	return OK;
+}
+
+// Memory between processes: a shared block lies in a file without a name, which others open through /proc. A block
+// is moved into its file when it is shared, in place. The process that shares a block cannot open it, as in CUDA.
+struct Handle { char magic[8]; int pid, fd; uint64_t inode, bytes, at; char rest[24]; };
+static_assert(sizeof(Handle) == 64, "the size of CUipcMemHandle");
+static const char handle_magic[8] = "hostgpu";
+static const size_t guard = 4096;
+
+int cuIpcGetMemHandle(Handle *h, uint64_t p) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	auto it = memory.find(p);
+	if (it == memory.end() || it->second.opened) return INVALID_VALUE;
+	Memory &m = it->second;
+	const size_t n = m.mapped - guard;
+	if (m.fd < 0) {
+		struct stat s;
+		const int fd = memfd_create("hostgpu", MFD_CLOEXEC);
+		if (fd < 0) return OUT_OF_MEMORY;
+		if (ftruncate(fd, n) || pwrite(fd, m.map, n, 0) != (ssize_t)n || fstat(fd, &s) ||
+			mmap(m.map, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+			close(fd);
+			return OUT_OF_MEMORY;
+		}
+		m.fd = fd;
+		m.inode = s.st_ino;
+	}
+	memset(h, 0, sizeof *h);
+	memcpy(h->magic, handle_magic, sizeof h->magic);
+	h->pid = getpid(), h->fd = m.fd, h->inode = m.inode, h->bytes = m.bytes, h->at = it->first - (uint64_t)m.map;
+	return OK;
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *out, Handle h, unsigned) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	if (memcmp(h.magic, handle_magic, sizeof h.magic)) return INVALID_VALUE;
+	if (h.pid == getpid()) return INVALID_CONTEXT;
+	for (auto &m : memory)
+		if (m.second.opened && m.second.inode == h.inode) { // opened before: counted
+			m.second.opened++;
+			*out = m.first;
+			return OK;
+		}
+	char name[64];
+	snprintf(name, sizeof name, "/proc/%d/fd/%d", h.pid, h.fd);
+	const int fd = open(name, O_RDWR | O_CLOEXEC);
+	if (fd < 0) return INVALID_HANDLE;
+	struct stat s;
+	char *map = (char *)MAP_FAILED;
+	size_t n = 0;
+	if (!fstat(fd, &s) && s.st_ino == h.inode) { // else it is another file by now
+		n = s.st_size;
+		map = (char *)mmap(0, n + guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	}
+	if (map != MAP_FAILED) mmap(map, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	close(fd);
+	if (map == MAP_FAILED) return INVALID_HANDLE;
+	*out = (uint64_t)map + h.at;
+	memory[*out] = {h.bytes, map, n + guard, -1, s.st_ino, 1};
+	return OK;
+}
+
+int cuIpcCloseMemHandle(uint64_t p) {
+	std::lock_guard<std::recursive_mutex> hold(mu);
+	auto it = memory.find(p);
+	if (it == memory.end() || !it->second.opened) return INVALID_VALUE;
+	if (--it->second.opened) return OK;
 	munmap(it->second.map, it->second.mapped);
 	memory.erase(it);
 	return OK;

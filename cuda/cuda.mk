@@ -32,7 +32,8 @@ $(HOSTGPU)/libraries/libcublasLt.so.12: csrc/hostlibs.cpp csrc/hostgpu.h
 	cp $@ $(HOSTGPU)/libraries/libcudnn.so.9
 
 test-hostgpu: ort $(HOSTGPU)/libcuda.so.1 $(HOSTGPU)/libraries/libcublasLt.so.12 test-gorgonia ## the real driver's code and the kernels, on the processor, against ONNX Runtime
-	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) ./cuda ./cuda/executor
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) ./cuda ./cuda/executor ./cuda/regions
+	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'CUDA|Device' ./frontend/gateway ./cmd/downbeat
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_REQUIRE_GPU=1 $(GO) test -tags cuda -count=1 $(TESTTIME) -run Contract ./backend/layered
 	LD_LIBRARY_PATH=$(HOSTGPU) DOWNBEAT_LIBRARIES=$(HOSTGPU)/libraries DOWNBEAT_REQUIRE_GPU=1 \
 	  $(GO) test -tags cuda -count=1 $(TESTTIME) -run 'Operators|Encoder|EveryOption' ./bench/gpu
@@ -51,6 +52,7 @@ gpu-bundle: ort ## binaries for a GPU machine that has neither Go nor a network:
 	$(GO) build -tags cuda -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(GPU)/downbeat ./cmd/downbeat
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/cuda.test ./cuda
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/gpu.test ./bench/gpu
+	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/regions.test ./cuda/regions
 	$(GO) test -c -tags cuda -trimpath -ldflags '-s -w' -o $(GPU)/layered.test ./backend/layered
 	@cp $(ORT_LIB) cuda/gpu-check.sh $(GPU)/
 	@for f in $$(git ls-files models | grep -v '\.go$$' | grep -v testdata); do install -D $$f $(GPU)/$$f; done

@@ -31,13 +31,14 @@ type Live struct {
 	DeviceBytes, DeviceBlocks int64
 	PinnedBytes, HostSlabs    int64 // slabs handed out, and the pinned bytes held by the pool in or out of use
 	Registered                int64
+	Shared                    int64 // blocks of other processes
 	Streams, Events           int64
 	Modules, Graphs           int64
 }
 
 type counters struct {
-	deviceBytes, deviceBlocks, pinnedBytes, hostSlabs, registered atomic.Int64
-	streams, events, modules, graphs                              atomic.Int64
+	deviceBytes, deviceBlocks, pinnedBytes, hostSlabs, registered, shared atomic.Int64
+	streams, events, modules, graphs                                      atomic.Int64
 }
 
 func newDevice(drv driver, pinnedBytesMax int64) *Device {
@@ -53,7 +54,7 @@ func (d *Device) Properties() Properties { return d.drv.properties() }
 func (d *Device) Live() Live {
 	c := &d.live
 	return Live{DeviceBytes: c.deviceBytes.Load(), DeviceBlocks: c.deviceBlocks.Load(),
-		PinnedBytes: c.pinnedBytes.Load(), HostSlabs: c.hostSlabs.Load(), Registered: c.registered.Load(),
+		PinnedBytes: c.pinnedBytes.Load(), HostSlabs: c.hostSlabs.Load(), Registered: c.registered.Load(), Shared: c.shared.Load(),
 		Streams: c.streams.Load(), Events: c.events.Load(), Modules: c.modules.Load(), Graphs: c.graphs.Load()}
 }
 

@@ -14,6 +14,10 @@ type driver interface {
 	freeDevice(ptr uint64) Code
 	memory() (free, total int64, c Code)
 
+	shareDevice(ptr uint64) (Handle, Code)
+	openShared(h Handle) (ptr uint64, bytes int64, c Code)
+	closeShared(ptr uint64) Code
+
 	allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code)
 	freeHost(p unsafe.Pointer, bytes int64, pinned bool) Code
 	registerHost(p unsafe.Pointer, bytes int64) Code

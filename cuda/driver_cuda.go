@@ -26,6 +26,7 @@ const supported = true
 
 // The array of commands crosses as it is.
 var _ [0]struct{} = [unsafe.Sizeof(C.gpu_command{}) - unsafe.Sizeof(command{})]struct{}{}
+var _ [0]struct{} = [unsafe.Sizeof(C.gpu_handle{}) - unsafe.Sizeof(Handle{})]struct{}{}
 var _ [0]struct{} = [unsafe.Offsetof(C.gpu_command{}.block) - unsafe.Offsetof(command{}.block)]struct{}{}
 
 // gpu is the driver of a real device. It has no state of its own but the handle.
@@ -81,6 +82,21 @@ func (g *gpu) allocDevice(bytes int64) (uint64, Code) {
 }
 
 func (g *gpu) freeDevice(p uint64) Code { return Code(C.gpu_free(g.dev, C.uint64_t(p))) }
+
+func (g *gpu) shareDevice(p uint64) (Handle, Code) {
+	var h C.gpu_handle
+	c := Code(C.gpu_share(g.dev, C.uint64_t(p), &h))
+	return *(*Handle)(unsafe.Pointer(&h)), c
+}
+
+func (g *gpu) openShared(h Handle) (uint64, int64, Code) {
+	var p C.uint64_t
+	var bytes C.int64_t
+	c := Code(C.gpu_open_shared(g.dev, (*C.gpu_handle)(unsafe.Pointer(&h)), &p, &bytes))
+	return uint64(p), int64(bytes), c
+}
+
+func (g *gpu) closeShared(p uint64) Code { return Code(C.gpu_close_shared(g.dev, C.uint64_t(p))) }
 
 func (g *gpu) allocHost(bytes int64, pinned bool) (unsafe.Pointer, Code) {
 	var p unsafe.Pointer

@@ -267,6 +267,11 @@ func (m *emulated) freeHost(p unsafe.Pointer, _ int64, pinned bool) Code {
 	return CodeSuccess
 }
 
+// Emulated memory is this process's alone.
+func (m *emulated) shareDevice(uint64) (Handle, Code)       { return Handle{}, CodeNotSupported }
+func (m *emulated) openShared(Handle) (uint64, int64, Code) { return 0, 0, CodeNotSupported }
+func (m *emulated) closeShared(uint64) Code                 { return CodeNotSupported }
+
 func (m *emulated) registerHost(p unsafe.Pointer, bytes int64) Code {
 	c := m.enterCall("register")
 	defer m.mu.Unlock()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks and measures on a GPU machine, in parts that do not stop each other: the device contract, every operator,
-# network and model in every precision against ONNX Runtime's CPU results, every way to do a product, the tools of
-# compute-sanitizer where they are, then the benchmarks beside PyTorch and the profiles. Needs the bundle
-# beside it and a driver; no Go, no network. Usage: gpu-check.sh [RESULTS]; results go to RESULTS/<gpu>/, with
-# a summary of the parts. The exit status is how many failed.
+# Checks and measures on a GPU machine, in parts that do not stop each other: the device contract, memory of another
+# process, every operator, network and model in every precision against ONNX Runtime's CPU results, every way to do a
+# product, the tools of compute-sanitizer where they are, then the benchmarks beside PyTorch and the profiles. Needs the
+# bundle beside it and a driver; no Go, no network. Usage: gpu-check.sh [RESULTS]; results go to RESULTS/<gpu>/, with a
+# summary of the parts. The exit status is how many failed.
 #   PARTS="contract check"  runs these parts only      LIMIT=N  seconds for one part at most (default by part)
 #   SMALL=1                 small sizes: to try it     LIBRARIES=…  folders of cuBLASLt and cuDNN
 set -uo pipefail
@@ -59,6 +59,7 @@ export results layered
   $python -c 'import torch; print("torch", torch.__version__, "cudnn", torch.backends.cudnn.version())'; } 2>&1 | tee "$results/gpu.csv"
 
 part contract 60 ./cuda.test -test.run '^TestContract|^TestInventory$' -test.count 1
+part regions 60 ./regions.test -test.count 1
 part executor 60 ./layered.test -test.run '^TestContract$' -test.count 1
 part check-plain 100 bash -c 'check -small -tune=false -libraries none -match "$0"' "$match"
 part check-options 100 ./gpu.test -test.run "EveryOption/($options)" -test.count 1

@@ -22,6 +22,10 @@
 	F(cuMemGetInfo_v2, (size_t *, size_t *)) \
 	F(cuMemAlloc_v2, (uint64_t *, size_t)) \
 	F(cuMemFree_v2, (uint64_t)) \
+	F(cuMemGetAddressRange_v2, (uint64_t *, size_t *, uint64_t)) \
+	F(cuIpcGetMemHandle, (gpu_handle *, uint64_t)) \
+	F(cuIpcOpenMemHandle_v2, (uint64_t *, gpu_handle, unsigned)) \
+	F(cuIpcCloseMemHandle, (uint64_t)) \
 	F(cuMemHostAlloc, (void **, size_t, unsigned)) \
 	F(cuMemFreeHost, (void *)) \
 	F(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
@@ -56,7 +60,7 @@ FUNCTIONS(DECLARE)
 
 enum {
 	INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, NOT_FOUND = 500,
-	STREAM_NON_BLOCKING = 1, HOST_PORTABLE = 1, CAPTURE_THREAD_LOCAL = 1,
+	STREAM_NON_BLOCKING = 1, HOST_PORTABLE = 1, LAZY_PEER_ACCESS = 1, CAPTURE_THREAD_LOCAL = 1,
 	ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76,
 	ATTRIBUTE_SHARED_MAX = 97, FUNCTION_SHARED = 1, FUNCTION_DYNAMIC_MAX = 8,
 };
@@ -139,6 +143,27 @@ int gpu_alloc(gpu_device *d, int64_t bytes, uint64_t *out) {
 int gpu_free(gpu_device *d, uint64_t p) {
 	ENTER(d);
 	return cuMemFree_v2(p);
+}
+
+int gpu_share(gpu_device *d, uint64_t p, gpu_handle *out) {
+	ENTER(d);
+	return cuIpcGetMemHandle(out, p);
+}
+
+int gpu_open_shared(gpu_device *d, const gpu_handle *h, uint64_t *out, int64_t *bytes) {
+	uint64_t base;
+	size_t size;
+	ENTER(d);
+	TRY(cuIpcOpenMemHandle_v2(out, *h, LAZY_PEER_ACCESS));
+	int rc = cuMemGetAddressRange_v2(&base, &size, *out);
+	if (rc) cuIpcCloseMemHandle(*out);
+	*bytes = rc ? 0 : (int64_t)(base + size - *out);
+	return rc;
+}
+
+int gpu_close_shared(gpu_device *d, uint64_t p) {
+	ENTER(d);
+	return cuIpcCloseMemHandle(p);
 }
 
 int gpu_alloc_host(gpu_device *d, int64_t bytes, int32_t pinned, void **out) {

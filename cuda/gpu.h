@@ -28,6 +28,11 @@ typedef struct {
 	int32_t major, minor, multiprocessors, driver;
 } gpu_properties;
 
+// What names a block of device memory to other processes: CUipcMemHandle.
+typedef struct {
+	uint8_t bytes[64];
+} gpu_handle;
+
 typedef struct gpu_device gpu_device;
 
 int gpu_abi(void);
@@ -39,6 +44,9 @@ int gpu_enter(gpu_device *d); // makes the device's context current on this thre
 int gpu_memory(gpu_device *d, int64_t *free_bytes, int64_t *total);
 int gpu_alloc(gpu_device *d, int64_t bytes, uint64_t *out);
 int gpu_free(gpu_device *d, uint64_t p);
+int gpu_share(gpu_device *d, uint64_t p, gpu_handle *out);
+int gpu_open_shared(gpu_device *d, const gpu_handle *h, uint64_t *out, int64_t *bytes); // bytes that the block has from *out on
+int gpu_close_shared(gpu_device *d, uint64_t p);
 int gpu_alloc_host(gpu_device *d, int64_t bytes, int32_t pinned, void **out);
 int gpu_free_host(gpu_device *d, void *p, int32_t pinned);
 int gpu_register(gpu_device *d, void *p, int64_t bytes);

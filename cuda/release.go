@@ -15,6 +15,7 @@ const (
 // release is a call of the driver that frees memory.
 type release struct {
 	device, module uint64 // handle, or 0
+	shared         uint64 // address of another process's memory, or 0
 	host           unsafe.Pointer
 	bytes          int64
 	registered     bool // host is another owner's
@@ -25,6 +26,8 @@ func (r release) performRelease(drv driver) {
 	switch {
 	case r.device != 0:
 		drv.freeDevice(r.device)
+	case r.shared != 0:
+		drv.closeShared(r.shared)
 	case r.module != 0:
 		drv.freeModule(r.module)
 	case r.registered:
