@@ -11,6 +11,7 @@ import (
 	"downbeat.dev/deploy"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/app"
+	"downbeat.dev/frontend/gateway"
 )
 
 // Role is a set of the parts of a deployment.
@@ -62,6 +63,9 @@ type Config struct {
 	Hooks map[string]app.NewHook
 	// SessionTrial runs sessions in virtual time before one more is admitted; core/sim.Trial is one. Nil: their demand decides.
 	SessionTrial app.Trial
+	// DeviceMemory opens device memory that the gateway's clients register with Protocol.ClientSHM; nil: they are refused. It stays
+	// the caller's, to be closed after the system.
+	DeviceMemory gateway.DeviceMemory
 	// TuneBackend and TuneClient may set what no knob does, before the part starts; nil: nothing.
 	TuneBackend func(*backend.Options)
 	TuneClient  func(*frontend.Options)

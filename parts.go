@@ -233,7 +233,7 @@ func (s *System) openGateway(ctx context.Context) error {
 
 	// Both ports are open before anything else may fail: each error from here closes them.
 	p := &s.config.Protocol
-	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, LogLevels: s.levels, Access: s.access,
+	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, DeviceMemory: s.config.DeviceMemory, LogLevels: s.levels, Access: s.access,
 		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Process: s.process, Logger: s.logOf("frontend")}
 	if p.ClientTokensFile != "" {
 		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {

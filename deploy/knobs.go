@@ -104,7 +104,7 @@ var Rooms = []Room{
 		{Name: "protocol.server_name", Default: "downbeat", Readers: ofGateways, Help: "`name` that server metadata reports; some clients compare it with triton",
 			field: func(c *Config) any { return &c.Protocol.ServerName }, check: checkServerName},
 		{Name: "protocol.client_shm", Default: false, Readers: ofGateways,
-			Help:  "let clients of this host keep tensors in shared memory objects of the gateway's user",
+			Help:  "let clients of this host keep tensors in shared memory objects of the gateway's user, and in memory of this host's GPUs",
 			field: func(c *Config) any { return &c.Protocol.ClientSHM }},
 		{Name: "protocol.client_tokens_file", Default: "", Readers: ofLastingGateways,
 			Help:  "`file` of clients, each with a token and limits; empty: the secret of token_file opens the API",

@@ -71,14 +71,15 @@ func runDemo(ctx context.Context, args []string) error {
 
 	// Parts of one process need no listener for sessions.
 	c.Listen = ""
-	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
+	memory := &deviceMemory{}
+	s, err := downbeat.Start(ctx, downbeat.Config{Config: c, DeviceMemory: memory, Roles: downbeat.Scheduler | downbeat.Backend | downbeat.Gateway,
 		FreePorts: true, Log: os.Stderr, Version: buildVersion(), SessionTrial: sim.Trial})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("ready after %.1f s; the page: %s\n\n", time.Since(began).Seconds(), s.PageURL())
 
-	return errors.Join(showLoad(ctx, s, span, rate, cameras), s.Close())
+	return errors.Join(showLoad(ctx, s, span, rate, cameras), s.Close(), memory.Close())
 }
 
 // showLoad sends load to the system and prints what came of it.

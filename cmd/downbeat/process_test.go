@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"downbeat.dev/cuda/cudatest"
 	"downbeat.dev/frontend"
 	"downbeat.dev/internal/apiserver"
 	"downbeat.dev/internal/logtest"
@@ -24,6 +25,7 @@ import (
 const argsVariable = "DOWNBEAT_TEST_ARGS"
 
 func TestMain(m *testing.M) {
+	cudatest.ServeOwner()
 	if account := os.Getenv(accountVariable); account != "" {
 		if err := apiserver.MountAccount(account); err != nil {
 			fmt.Fprintln(os.Stderr, err)

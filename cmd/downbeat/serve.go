@@ -67,6 +67,8 @@ func runCommand(name, summary, metrics string, roles downbeat.Role, extra func(*
 
 // runSystem starts what the configuration says, waits for the end of ctx or for a part that fails, and closes it.
 func runSystem(ctx context.Context, c downbeat.Config) error {
+	memory := &deviceMemory{}
+	c.DeviceMemory = memory
 	s, err := downbeat.Start(ctx, c)
 	if err != nil {
 		return err
@@ -75,5 +77,5 @@ func runSystem(ctx context.Context, c downbeat.Config) error {
 	// Closing drains: what was accepted is answered, for as long as the log line says.
 	err = s.Wait(ctx)
 	s.Log().Info("stopping", "drain_max", downbeat.DrainMax)
-	return errors.Join(err, s.Close())
+	return errors.Join(err, s.Close(), memory.Close())
 }

@@ -48,6 +48,9 @@ type Options struct {
 	StrictReadiness bool
 	// ClientMemory lets clients of this host register shared memory objects of the gateway's user and keep tensors in them.
 	ClientMemory bool
+	// DeviceMemory, if set, opens device memory that clients of this host register under ClientMemory. It stays the caller's, to
+	// be closed after the gateway.
+	DeviceMemory DeviceMemory
 	BodyMax      int64 // bytes of a request or a response; when 0, 64 MiB or half of MemoryMax, whichever is less
 	// MemoryMax bounds the bytes of all requests and responses under way; 0: a quarter of what the process may use, by
 	// GOMEMLIMIT, its cgroup or the host's memory.
@@ -131,7 +134,7 @@ func New(client *frontend.Client, o Options) *Gateway {
 
 	// gRPC's buffers cannot be refused: beyond the bound the oldest arrival is ended instead.
 	g.memory.max, g.memory.over = o.MemoryMax, g.shedLongest
-	g.regions.off = !o.ClientMemory
+	g.regions.off, g.regions.devices = !o.ClientMemory, o.DeviceMemory
 	g.health.strict = o.StrictReadiness
 	g.traces = spans.NewSettings(o.TraceRate)
 
@@ -272,7 +275,8 @@ func (g *Gateway) tellParting(next http.Handler) http.Handler {
 // stopServing refuses new calls and lets those under way end.
 func (g *Gateway) stopServing() {
 	// Calls under way still use their regions, so these go last.
-	defer g.regions.unregisterRegion("")
+	defer g.regions.unregisterRegion(formCUDA, "")
+	defer g.regions.unregisterRegion(formSystem, "")
 
 	// Watches of health would last as long as their clients like: this ends them.
 	close(g.closing)

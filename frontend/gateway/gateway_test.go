@@ -22,11 +22,13 @@ import (
 
 	"downbeat.dev/core/model"
 	"downbeat.dev/core/wire"
+	"downbeat.dev/cuda/cudatest"
 	"downbeat.dev/frontend"
 	"downbeat.dev/frontend/internal/echo"
 )
 
 func TestMain(m *testing.M) {
+	cudatest.ServeOwner()
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
 }
 

@@ -24,8 +24,9 @@ const (
 // regionDir is where the objects of shm_open lie on Linux.
 const regionDir = "/dev/shm"
 
-// region is a part of a shared memory object that a client of this host has registered. It is mapped, and copied from and
-// to by rdma.CopyShared alone, here or in the data plane: a client may truncate the object under a request.
+// region is memory that a client of this host has registered: a part of a shared memory object, or device memory. An object
+// is mapped, and copied from and to by rdma.CopyShared alone, here or in the data plane: a client may truncate it under a
+// request.
 type region struct {
 	name, key    string
 	offset, size int64        // of the region within the object, bytes
@@ -33,10 +34,17 @@ type region struct {
 	memory       []byte       // of the object, from the page on that the region begins in
 	start        int64        // of the region in memory
 	users        atomic.Int64 // the registry and each call under way; the last closes file and mapping
+
+	device   DeviceRegion // the memory, instead of an object; nil: it is one
+	deviceID int
 }
 
 func (r *region) releaseRegion() {
-	if r.users.Add(-1) == 0 {
+	switch {
+	case r.users.Add(-1) > 0:
+	case r.device != nil:
+		_ = r.device.Close() // nobody is left to be told
+	default:
 		_ = syscall.Munmap(r.memory) // fails for what is no mapping alone
 		r.file.Close()
 	}
@@ -57,11 +65,19 @@ func (r *region) bytesAt(at, n int64) []byte { return r.memory[r.start+at:][:n] 
 
 // readAt fills dst from a place in the region.
 func (r *region) readAt(dst []byte, at int64) error {
+	if r.device != nil {
+		_, err := r.device.ReadAt(dst, at)
+		return r.deviceFault(at, len(dst), err)
+	}
 	return r.copyShared(dst, r.bytesAt(at, int64(len(dst))), at)
 }
 
 // writeAt writes src to a place in the region.
 func (r *region) writeAt(src []byte, at int64) error {
+	if r.device != nil {
+		_, err := r.device.WriteAt(src, at)
+		return r.deviceFault(at, len(src), err)
+	}
 	return r.copyShared(r.bytesAt(at, int64(len(src))), src, at)
 }
 
@@ -98,9 +114,10 @@ func fileSize(f *os.File) int64 {
 
 // regions are those that clients have registered. Its methods may be called from any goroutine.
 type regions struct {
-	off bool // the deployment does not allow them
-	mu  sync.Mutex
-	all map[string]*region // guarded by mu
+	off     bool         // the deployment does not allow them
+	devices DeviceMemory // nil: there is none
+	mu      sync.Mutex
+	all     map[string]*region // guarded by mu
 }
 
 const regionsOff = "shared memory is not allowed by this deployment (client_shm in section protocol)"
@@ -110,8 +127,8 @@ func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 	switch {
 	case s.off:
 		return invalidFault(regionsOff)
-	case name == "" || len(name) > regionNameMax:
-		return invalidFault("region name: %.40q: must be 1 to %d bytes", name, regionNameMax)
+	case !isRegionName(name):
+		return nameFault(name)
 	case size == 0 || size > math.MaxInt64 || offset > math.MaxInt64-size:
 		return invalidFault("region %q: offset %d and byte_size %d: must be at least 0 and 1, and add up to at most %d", name, offset, size, int64(math.MaxInt64))
 	}
@@ -139,6 +156,12 @@ func (s *regions) registerRegion(name, key string, offset, size uint64) *fault {
 		return f
 	}
 	return nil
+}
+
+func isRegionName(name string) bool { return name != "" && len(name) <= regionNameMax }
+
+func nameFault(name string) *fault {
+	return invalidFault("region name: %.40q: must be 1 to %d bytes", name, regionNameMax)
 }
 
 func (s *regions) addRegion(r *region) *fault {
@@ -185,31 +208,51 @@ func openObject(key string) (*os.File, *fault) {
 	return nil, invalidFault("key: %q: Unable to open shared memory region: it belongs to another user than the gateway's, or is no plain object", key)
 }
 
-// unregisterRegion forgets a region, all of them if the name is empty; of one that is not there, too, as in Triton, whose clients
+// The forms of regions, as errors name them.
+const (
+	formSystem = "system"
+	formCUDA   = "cuda"
+)
+
+// form is the form of the region.
+func (r *region) form() string {
+	if r.device != nil {
+		return formCUDA
+	}
+	return formSystem
+}
+
+// unregisterRegion forgets a region of a form, all of them if the name is empty; of one that is not there, too, as in Triton, whose clients
 // unregister before they register. Calls that use it end as if it were still there.
-func (s *regions) unregisterRegion(name string) {
+func (s *regions) unregisterRegion(form, name string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	var gone []*region
 	for key, r := range s.all {
-		if name == "" || key == name {
+		if r.form() == form && (name == "" || key == name) {
 			delete(s.all, key)
-			r.releaseRegion()
+			gone = append(gone, r)
 		}
+	}
+	s.mu.Unlock()
+
+	// A driver may wait for its device before it lets go of memory: calls that take other regions do not.
+	for _, r := range gone {
+		r.releaseRegion()
 	}
 }
 
-// listRegions returns a region, all of them by name if the name is empty.
-func (s *regions) listRegions(name string) ([]*region, *fault) {
+// listRegions returns a region of a form, all of them by name if the name is empty.
+func (s *regions) listRegions(form, name string) ([]*region, *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*region
 	for key, r := range s.all {
-		if name == "" || key == name {
+		if r.form() == form && (name == "" || key == name) {
 			all = append(all, r)
 		}
 	}
 	if name != "" && len(all) == 0 {
-		return nil, invalidFault("Unable to find system shared memory region: '%s'", name)
+		return nil, invalidFault("Unable to find %s shared memory region: '%s'", form, name)
 	}
 
 	slices.SortFunc(all, func(a, b *region) int { return strings.Compare(a.name, b.name) })

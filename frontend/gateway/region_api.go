@@ -5,29 +5,22 @@ import (
 	"io"
 	"net/http"
 
-	"google.golang.org/grpc/codes"
-
 	"downbeat.dev/core/guard"
 	"downbeat.dev/frontend/gateway/oip"
 )
 
-// memoryRoutes registers the shared memory extensions. CUDA's may be asked about and undone, since Triton's clients do
-// that before anything else, but not used.
+// memoryRoutes registers the shared memory extensions. Without a GPU, CUDA's may be asked about and undone, since Triton's
+// clients do that before anything else, but not used.
 func (g *Gateway) memoryRoutes(mux *http.ServeMux) {
 	const system, cuda = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 	for _, region := range []string{"", "/region/{region}"} {
 		mux.HandleFunc("GET "+system+region+"/status", g.restMemoryStatus)
-		mux.HandleFunc("POST "+system+region+"/unregister", g.restMemoryUnregister)
-		mux.HandleFunc("GET "+cuda+region+"/status", func(w http.ResponseWriter, _ *http.Request) { guard.WriteJSON(w, http.StatusOK, []any{}) })
-		mux.HandleFunc("POST "+cuda+region+"/unregister", func(w http.ResponseWriter, _ *http.Request) { guard.WriteJSON(w, http.StatusOK, struct{}{}) })
+		mux.HandleFunc("POST "+system+region+"/unregister", g.restMemoryUnregister(formSystem))
+		mux.HandleFunc("GET "+cuda+region+"/status", g.restDeviceStatus)
+		mux.HandleFunc("POST "+cuda+region+"/unregister", g.restMemoryUnregister(formCUDA))
 	}
 	mux.HandleFunc("POST "+system+"/region/{region}/register", g.restMemoryRegister)
-	mux.HandleFunc("POST "+cuda+"/region/{region}/register", func(w http.ResponseWriter, _ *http.Request) { writeFault(w, errCUDA()) })
-}
-
-func errCUDA() *fault {
-	return refusalFault(http.StatusBadRequest, codes.Unimplemented, "invalid_argument",
-		"CUDA shared memory is not supported: inputs are fetched to the GPU that the scheduler chooses; register system shared memory")
+	mux.HandleFunc("POST "+cuda+"/region/{region}/register", g.restDeviceRegister)
 }
 
 type restRegion struct {
@@ -38,7 +31,7 @@ type restRegion struct {
 }
 
 func (g *Gateway) restMemoryStatus(w http.ResponseWriter, r *http.Request) {
-	found, f := g.regions.listRegions(r.PathValue("region"))
+	found, f := g.regions.listRegions(formSystem, r.PathValue("region"))
 	if f != nil {
 		writeFault(w, f)
 		return
@@ -50,9 +43,11 @@ func (g *Gateway) restMemoryStatus(w http.ResponseWriter, r *http.Request) {
 	guard.WriteJSON(w, http.StatusOK, all)
 }
 
-func (g *Gateway) restMemoryUnregister(w http.ResponseWriter, r *http.Request) {
-	g.regions.unregisterRegion(r.PathValue("region"))
-	guard.WriteJSON(w, http.StatusOK, struct{}{})
+func (g *Gateway) restMemoryUnregister(form string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		g.regions.unregisterRegion(form, r.PathValue("region"))
+		guard.WriteJSON(w, http.StatusOK, struct{}{})
+	}
 }
 
 // registerBodyMax bounds the body of a register request, an object with three fields.
@@ -98,7 +93,7 @@ func (g *Gateway) restMemoryRegister(w http.ResponseWriter, r *http.Request) {
 
 // SystemSharedMemoryStatus tells of the registered regions.
 func (s *grpcServer) SystemSharedMemoryStatus(_ context.Context, r *oip.SystemSharedMemoryStatusRequest) (*oip.SystemSharedMemoryStatusResponse, error) {
-	found, f := s.g.regions.listRegions(r.Name)
+	found, f := s.g.regions.listRegions(formSystem, r.Name)
 	if f != nil {
 		return nil, f.GRPCStatus().Err()
 	}
@@ -120,21 +115,6 @@ func (s *grpcServer) SystemSharedMemoryRegister(_ context.Context, r *oip.System
 
 // SystemSharedMemoryUnregister forgets a region or all of them.
 func (s *grpcServer) SystemSharedMemoryUnregister(_ context.Context, r *oip.SystemSharedMemoryUnregisterRequest) (*oip.SystemSharedMemoryUnregisterResponse, error) {
-	s.g.regions.unregisterRegion(r.Name)
+	s.g.regions.unregisterRegion(formSystem, r.Name)
 	return new(oip.SystemSharedMemoryUnregisterResponse), nil
-}
-
-// CudaSharedMemoryStatus tells of no region.
-func (s *grpcServer) CudaSharedMemoryStatus(context.Context, *oip.CudaSharedMemoryStatusRequest) (*oip.CudaSharedMemoryStatusResponse, error) {
-	return new(oip.CudaSharedMemoryStatusResponse), nil
-}
-
-// CudaSharedMemoryRegister refuses.
-func (s *grpcServer) CudaSharedMemoryRegister(context.Context, *oip.CudaSharedMemoryRegisterRequest) (*oip.CudaSharedMemoryRegisterResponse, error) {
-	return nil, errCUDA().GRPCStatus().Err()
-}
-
-// CudaSharedMemoryUnregister has nothing to forget.
-func (s *grpcServer) CudaSharedMemoryUnregister(context.Context, *oip.CudaSharedMemoryUnregisterRequest) (*oip.CudaSharedMemoryUnregisterResponse, error) {
-	return new(oip.CudaSharedMemoryUnregisterResponse), nil
 }

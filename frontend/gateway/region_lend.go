@@ -6,10 +6,10 @@ import "downbeat.dev/frontend"
 const lendMin = 8 << 10
 
 // lendRow has the next row of n bytes read from the client's region itself. It returns nil if the row must be copied: where its bytes are more than
-// one tensor's, or the gateway looks at them, or some backend is in another process.
+// one tensor's, or the gateway looks at them, or some backend is in another process, or they lie in device memory.
 func (in *inference) lendRow(client *frontend.Client, n int) *frontend.Buffer {
 	t, m := &in.inputs[0], in.model
-	if n < lendMin || len(in.inputs) > 1 || t.place.of == nil || m.Sequence != nil || m.HasShapes() || m.Platform == platformApplication || in.canary != nil {
+	if n < lendMin || len(in.inputs) > 1 || t.place.of == nil || t.place.of.device != nil || m.Sequence != nil || m.HasShapes() || m.Platform == platformApplication || in.canary != nil {
 		return nil
 	}
 

@@ -26,6 +26,11 @@ const wideBytes = 3 * lendMin
 // wide serves one model of one large input; seen runs for each request after its input was read.
 func wide(t *testing.T, seen func()) (*httptest.Server, *frontend.Client) {
 	t.Helper()
+	return wideWith(t, seen, Options{ClientMemory: true})
+}
+
+func wideWith(t *testing.T, seen func(), o Options) (*httptest.Server, *frontend.Client) {
+	t.Helper()
 	s, err := echo.New([]model.Info{{ID: 1, Name: "wide", Version: "1", SLO: int64(time.Minute), BatchMax: 8, Ready: true, Platform: "test",
 		Inputs: []model.Tensor{tensor("x", "UINT8", wideBytes)}, Outputs: []model.Tensor{tensor("y", "UINT8", 1)}}},
 		func(_ wire.Submit, in []byte) ([]byte, model.Reason) {
@@ -39,7 +44,7 @@ func wide(t *testing.T, seen func()) (*httptest.Server, *frontend.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := New(c, Options{ClientMemory: true})
+	g := New(c, o)
 	server := httptest.NewServer(g.rest.Handler)
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()

@@ -20,7 +20,11 @@ func (g *Gateway) listExtensions() []string {
 	if g.regions.off {
 		return extensions
 	}
-	return append([]string{"system_shared_memory"}, extensions...)
+	memory := []string{"system_shared_memory"}
+	if g.regions.countDevices() > 0 {
+		memory = append(memory, "cuda_shared_memory")
+	}
+	return append(memory, extensions...)
 }
 
 // registerRoutes registers the REST API and what the process tells of itself. The page's routes are added by New.
