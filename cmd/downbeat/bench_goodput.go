@@ -29,15 +29,37 @@ func benchGoodput() command {
 			data := fs.Duration("data", 0, "delay per input of a batch (d_data), reported with 50µs")
 			out := fs.String("out", "", "write goodput.csv, goodput.svg and the figures to this directory")
 			file := fs.String("rows", "", "append each row to this file as a line of JSON, and run none that it holds: a run that was interrupted goes on")
+			repository := fs.String("repository", "", "write the setting's models to this directory, for processes with emulated GPUs, and run nothing")
 			format := fs.String("o", "table", "output: table, json or csv")
 
 			if err := parse(fs, args); err != nil {
 				return err
 			}
+			if *repository != "" {
+				return writeSetting(*setting, *repository)
+			}
 
 			o.Span, o.Ctrl, o.Data = *span, sim.Duration(*ctrl), sim.Duration(*data)
 			return runGoodput(ctx, *setting, *policies, *format, *out, *file, o)
 		}}
+}
+
+// writeSetting writes one setting's models, and says how its load is sent to them.
+func writeSetting(setting, dir string) error {
+	settings, err := goodput.Select(setting)
+	if err != nil {
+		return err
+	}
+	if len(settings) != 1 {
+		return fmt.Errorf("-setting %s -repository %s: %d settings; want one", setting, dir, len(settings))
+	}
+
+	s := &settings[0]
+	if err := s.WriteRepository(dir); err != nil {
+		return fmt.Errorf("-repository %s: %w", dir, err)
+	}
+	fmt.Printf("%d models are in %s. Their load, in two terminals:\n\n  downbeat serve -models %s -emulate %d\n  downbeat load -rate R -duration 30s\n", len(s.Models), dir, dir, s.GPUs)
+	return nil
 }
 
 func runGoodput(ctx context.Context, setting, policies, format, out, file string, o goodput.Options) error {
