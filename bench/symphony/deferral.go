@@ -142,11 +142,14 @@ func rangeOver(rows []goodput.Row, group, policy string) (least, most float64) {
 	return least, most
 }
 
+// otherEager says why deferring gains less here than in the paper.
+const otherEager = "eager dispatch here drops heads that cannot be met and fits each batch to its head; what the paper's does is not said"
+
 func deferralClaims(rows []goodput.Row) []figure.Claim {
 	var out []figure.Claim
 	for _, c := range []struct{ group, published, why string }{
 		{"mixed", "+34 % to +89 %", "at Γ 0.1 the printed policy is behind eager dispatch; where the paper's eager policy lost more is not said"},
-		{"DenseNet121-30ms", "+14 % to +152 %", ""}, {"DenseNet121-50ms", "less prominent", ""},
+		{"DenseNet121-30ms", "+14 % to +152 %", otherEager}, {"DenseNet121-50ms", "less prominent", ""},
 		{"BERT-30ms", "similar", ""}, {"BERT-50ms", "similar", ""},
 	} {
 		// The printed policy stands beside ours: the paper's claim is about it.
@@ -190,8 +193,8 @@ func cellClaims(rows []goodput.Row) []figure.Claim {
 		most = ours[len(ours)-1]
 	}
 	return []figure.Claim{
-		{What: "cells in which deferring has at least 0.95 of eager", Published: "nearly all", Ours: both(0.95), Verdict: figure.Judge(share(ours, 0.95) > 0.97)},
-		{What: "cells with 50 % more", Published: "more than 10 %", Ours: both(1.5), Verdict: figure.Judge(share(ours, 1.5) > 0.1)},
+		{What: "cells in which deferring has at least 0.95 of eager", Published: "nearly all", Ours: both(0.95), Verdict: figure.Judge(share(ours, 0.95) > 0.97), Why: otherEager},
+		{What: "cells with 50 % more", Published: "more than 10 %", Ours: both(1.5), Verdict: figure.Judge(share(ours, 1.5) > 0.1), Why: otherEager},
 		{What: "the most", Published: "more than 2×", Ours: fmt.Sprintf("%.2f×", most), Verdict: figure.Judge(most > 2)},
 	}
 }
