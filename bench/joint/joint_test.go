@@ -208,20 +208,22 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// runWithShare returns the one row of a run in which learners want that share of the GPUs' time.
+func runWithShare(t *testing.T, o Options, share float64) Row {
+	t.Helper()
+	o.LearnShare = share
+	rows, err := Run(t.Context(), o, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows[0]
+}
+
 // TestLearnersBuyTime: where the GPUs are full learners get a GPU of time that they do not find idle, for little accuracy and no request.
 func TestLearnersBuyTime(t *testing.T) {
 	o := shortOptions("downbeat")
 	o.Seed, o.Peak, o.Loads, o.Span = 8, peakOfSeed8, []float64{1.15}, 10*time.Second
-	run := func(share float64) Row {
-		o.LearnShare = share
-		rows, err := Run(t.Context(), o, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rows[0]
-	}
-
-	idle, bought := run(0), run(0.15)
+	idle, bought := runWithShare(t, o, 0), runWithShare(t, o, 0.15)
 	if bought.LearningGPUs < idle.LearningGPUs+0.5 || bought.BadPct > idle.BadPct || bought.EffectiveAccuracy < idle.EffectiveAccuracy-0.002 {
 		t.Errorf("idle time alone %+v\nwith time bought %+v", idle, bought)
 	}
@@ -239,16 +241,7 @@ func TestLearnersBuyTime(t *testing.T) {
 func TestLearnersGiveWay(t *testing.T) {
 	o := shortOptions("downbeat")
 	o.Seed, o.Peak, o.Loads, o.Span = 8, peakOfSeed8, []float64{2}, 50*time.Second
-	run := func(share float64) Row {
-		o.LearnShare = share
-		rows, err := Run(t.Context(), o, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rows[0]
-	}
-
-	idle, bought := run(0), run(0.2)
+	idle, bought := runWithShare(t, o, 0), runWithShare(t, o, 0.2)
 	if bought.Sessions < bought.Asked || bought.BadPct > idle.BadPct+0.01 || bought.BadPct > 0.05 {
 		t.Errorf("idle time alone %+v\nwith time bought %+v", idle, bought)
 	}
