@@ -192,7 +192,8 @@ func TestRollingUpgrade(t *testing.T) {
 		d.start(before, part)
 	}
 	c := dialProcess(t, frontend.Options{Scheduler: d.list()})
-	waitFor(t, func() bool { return d.ready(c) })
+	// Nobody upgrades a deployment that has just begun to start: its standby would know no backend yet.
+	waitFor(t, func() bool { return d.connected("scheduler1") && d.ready(c) })
 	f, web, stop := startFlow(c, 5*time.Millisecond, 20*time.Second), &webFlow{}, make(chan struct{})
 	ended := make(chan struct{})
 	go func() { web.run(stop, d.gateways); close(ended) }()

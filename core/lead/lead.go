@@ -20,7 +20,7 @@ import (
 // Record says who leads.
 type Record struct {
 	Epoch  uint64 `json:"epoch"`  // grows by every change of leader
-	Holder string `json:"holder"` // whom a person would look for
+	Holder string `json:"holder"` // whom a person would look for; empty: the last one has resigned
 	Beat   uint64 `json:"beat"`   // grows while the holder lives
 }
 
@@ -53,7 +53,7 @@ const Tick = 250 * time.Millisecond
 // Periods, in ticks of the candidate's own, so that one that was paused blames nobody.
 const (
 	beatTicks   = 4  // between two renewals
-	expireTicks = 20 // without a renewal, after which the holder is taken for dead
+	expireTicks = 16 // without a renewal, after which the holder is taken for dead: before frontends end what waits for a scheduler
 	storeMax    = time.Second
 )
 
@@ -79,7 +79,7 @@ type Candidate struct {
 // HearGPUs tells how many GPUs the leader has: half of them must have lost it. Safe for concurrent use.
 func (c *Candidate) HearGPUs(n int) { c.gpus.Store(int64(n)) }
 
-// Run takes part until ctx ends. A leader then leaves its record to expire: its peers tell of its end.
+// Run takes part until ctx ends. A leader resigns then, so that no standby waits for its record to expire.
 func (c *Candidate) Run(ctx context.Context) {
 	t := time.NewTicker(Tick)
 	defer t.Stop()
@@ -89,6 +89,7 @@ func (c *Candidate) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			c.resignLead()
 			return
 		case <-t.C:
 			c.Step(ctx, true)
@@ -126,6 +127,11 @@ func (c *Candidate) Step(ctx context.Context, ticked bool) {
 // mayTake tells whether there is no leader any more.
 func (c *Candidate) mayTake(v control.View) bool {
 	all := max(v.GPUs, int(c.gpus.Load()))
+
+	// A leader that has resigned says so itself, whatever its peers see of it yet.
+	if c.revision != "" && c.record.Holder == "" && v.Epoch <= c.record.Epoch {
+		return true
+	}
 
 	// Peers of an earlier epoch may not have heard of the present leader, so that what they have lost says
 	// nothing of it.
@@ -219,6 +225,21 @@ func (c *Candidate) renewRecord(ctx context.Context) {
 		} else if !errors.Is(err, ErrChanged) { // else the next look tells more
 			c.logFailure(ctx, err)
 		}
+	}
+}
+
+// resignLead takes the holder's name out of a leader's own record. A record that is not its own any more, or cannot be reached, stays.
+func (c *Candidate) resignLead() {
+	if !c.leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeMax)
+	defer cancel()
+
+	// Peers and standbys lose a process that ends as well, which may be faster: what fails here costs time, no more.
+	_, err := c.Store.Swap(ctx, c.revision, Record{Epoch: c.epoch, Beat: c.record.Beat})
+	if err != nil && !errors.Is(err, ErrChanged) {
+		c.Logger.Warn("the lead could not be resigned; a standby takes it when the record expires", "err", err)
 	}
 }
 

@@ -173,6 +173,30 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// TestResignedLeadIsTakenAtOnce: the scheduler that leads ends in order; a standby that has heard of no peer yet, as one that has just
+// started, leads at its next look at the record.
+func TestResignedLeadIsTakenAtOnce(t *testing.T) {
+	c := newCluster(t, 2)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { c.all[0].Run(ctx); close(ended) }()
+	for leads := false; !leads; {
+		r, _, _ := c.store.Get(ctx)
+		leads = r.Epoch == 1
+	}
+	c.ticks(1, 1)
+	end()
+	<-ended
+
+	c.ticks(1, 1)
+	if p := c.peers[1]; !p.leads || p.epoch != 2 {
+		t.Errorf("the standby leads: %v, in epoch %d; want it to lead in epoch 2", p.leads, p.epoch)
+	}
+	if r, _, _ := c.store.Get(t.Context()); r.Holder != "1" {
+		t.Errorf("the record's holder is %q, want the standby", r.Holder)
+	}
+}
+
 // TestCutOffStandbyTakesNothing: a standby with a few backends beside it sees all of them lose the leader,
 // and knows that they are not most.
 func TestCutOffStandbyTakesNothing(t *testing.T) {
