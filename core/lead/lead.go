@@ -228,17 +228,23 @@ func (c *Candidate) renewRecord(ctx context.Context) {
 	}
 }
 
-// resignLead takes the holder's name out of a leader's own record. A record that is not its own any more, or cannot be reached, stays.
+// resignLead takes this scheduler's name out of the record. A record that is not its own, or cannot be reached, stays.
 func (c *Candidate) resignLead() {
-	if !c.leads {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeMax)
 	defer cancel()
 
+	// The end may have come while the record was renewed or taken: what the store has since is not what was read last.
+	record, revision, err := c.Store.Get(ctx)
+	if err == nil && record.Holder != c.Name {
+		return
+	}
+	if err == nil {
+		record.Holder = ""
+		_, err = c.Store.Swap(ctx, revision, record)
+	}
+
 	// Peers and standbys lose a process that ends as well, which may be faster: what fails here costs time, no more.
-	_, err := c.Store.Swap(ctx, c.revision, Record{Epoch: c.epoch, Beat: c.record.Beat})
-	if err != nil && !errors.Is(err, ErrChanged) {
+	if err != nil && c.leads && !errors.Is(err, ErrChanged) {
 		c.Logger.Warn("the lead could not be resigned; a standby takes it when the record expires", "err", err)
 	}
 }

@@ -197,6 +197,40 @@ func TestResignedLeadIsTakenAtOnce(t *testing.T) {
 	}
 }
 
+// TestALeadIsResignedInTheMiddleOfAChange: the scheduler is told to end while the store carries out that it takes the record, or
+// renews it, and never hears that this was done. It resigns all the same.
+func TestALeadIsResignedInTheMiddleOfAChange(t *testing.T) {
+	for _, what := range []string{"taken", "renewed"} {
+		t.Run(what, func(t *testing.T) {
+			c := newCluster(t, 1)
+			ctx, end := context.WithCancel(t.Context())
+			if what == "renewed" {
+				c.ticks(beatTicks, 0)
+			}
+			c.all[0].Store = unheard{c.store, end}
+			c.all[0].Run(ctx)
+			if r, _, _ := c.store.Get(t.Context()); r.Epoch != 1 || r.Holder != "" {
+				t.Errorf("the record is %+v, want one of epoch 1 that nobody holds", r)
+			}
+		})
+	}
+}
+
+// unheard is a store that carries out a change for whom it has ended meanwhile.
+type unheard struct {
+	*memory
+	end func()
+}
+
+func (u unheard) Swap(ctx context.Context, old Revision, to Record) (Revision, error) {
+	revision, err := u.memory.Swap(ctx, old, to)
+	if ctx.Err() == nil && to.Holder != "" {
+		u.end()
+		return "", context.Canceled
+	}
+	return revision, err
+}
+
 // TestCutOffStandbyTakesNothing: a standby with a few backends beside it sees all of them lose the leader,
 // and knows that they are not most.
 func TestCutOffStandbyTakesNothing(t *testing.T) {
