@@ -1,5 +1,5 @@
-// Package downbeat serves deep-learning models to requests that carry deadlines. A program that imports it can run a
-// scheduler, a backend and a client in its own process:
+// Package downbeat serves deep-learning models to requests that carry deadlines. A program can run a scheduler, a backend
+// and a client in its own process:
 //
 //	config := downbeat.Default()
 //	config.Models = "models" // a model repository, as Triton lays it out
@@ -26,13 +26,13 @@
 //	}
 //	scores, err := result.Output("scores").Float32s()
 //
-// Config.Roles says which parts run in the process: the same call starts a scheduler alone, a backend that connects to
-// a scheduler, or a gateway that serves REST and gRPC. The serving commands of the downbeat binary are little more than
-// that call. A program that only sends requests to a scheduler elsewhere needs package frontend alone, and its tests can
-// start a server in their own process with package frontend/frontendtest. The folder examples has whole programs.
+// Config.Roles selects the parts that run in the process: a scheduler alone, a backend that connects to a scheduler, a
+// gateway that serves REST and gRPC, or any combination. The serving commands of the downbeat binary parse flags and call
+// Start. A program that only sends requests to a remote scheduler needs package frontend alone; its tests can start a
+// server in their own process with package frontend/frontendtest. The folder examples has complete programs.
 //
-// Package downbeat decides nothing and moves no bytes: Start opens the parts that the other packages implement, in order,
-// and Close closes them in reverse. The package needs Linux; elsewhere it is empty.
+// Package downbeat makes no scheduling decisions and moves no bytes. Start opens the parts, which other packages
+// implement, in order of dependency, and Close closes them in reverse. The package needs Linux; elsewhere it is empty.
 //
 // Concurrency: a System's methods may be called by any number of goroutines.
 package downbeat
