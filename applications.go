@@ -15,14 +15,14 @@ import (
 	"downbeat.dev/frontend/app"
 )
 
-// What budgets are made for, where nobody has said how many frames come: a camera or so.
+// Assumptions for splitting an application's latency among its stages when no session states a rate.
 const (
 	applicationRate = 10
 	applicationHop  = 500 * time.Microsecond
 )
 
-// openApplications makes the applications of the model repository ready; it needs the client. An application that
-// cannot run is left out, and logged. Nil: there is none.
+// openApplications opens the applications of the model repository; the client must be open. An application that
+// cannot run is logged and left out. The result is nil if there are none.
 func (s *System) openApplications() *app.Set {
 	o := repo.Options{Graph: onnx.Signature}
 	if s.config.Protocol.StrictModels {
@@ -30,7 +30,7 @@ func (s *System) openApplications() *app.Set {
 	}
 	r, err := repo.OpenAll(strings.Split(s.config.Models, ","), o)
 	if err != nil {
-		// A gateway alone has no repository, and needs none.
+		// A gateway alone has no repository and needs none.
 		if s.backend != nil || !errors.Is(err, fs.ErrNotExist) {
 			s.log.Warn("no applications", "err", err)
 		}
@@ -42,7 +42,7 @@ func (s *System) openApplications() *app.Set {
 		s.log.Warn("an application is left out", "application", e.Model, "err", e.Err)
 	}
 
-	// One admission for all: their sessions compete for the same GPUs.
+	// All applications share one admission: their sessions compete for the same GPUs.
 	gate := s.admission()
 	var all []*app.App
 	for _, g := range graphs {
@@ -52,7 +52,7 @@ func (s *System) openApplications() *app.Set {
 			continue
 		}
 
-		// Closed before the client, whose memory its buffers are.
+		// The application must be closed before the client, whose memory holds its buffers.
 		s.onClose(func() error { a.Close(); return nil })
 		all = append(all, a)
 	}
@@ -69,8 +69,8 @@ func (s *System) openApplications() *app.Set {
 	return set
 }
 
-// applicationOptions divides an application's latency by what GPU time costs, where every model was profiled. Where one was
-// not, the models' SLOs have to do, and sessions open as they like.
+// applicationOptions splits an application's latency among its stages by GPU time if every model has a profile.
+// Otherwise the stages use their models' SLOs and sessions open without admission.
 func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.Admission) app.Options {
 	o := app.Options{Hooks: s.config.Hooks}
 	profiles := profilesAt(r, g, 0)
@@ -89,11 +89,11 @@ func (s *System) applicationOptions(r *repo.Repository, g *dag.Graph, gate *app.
 	return o
 }
 
-// profilesAt are the profiles of what answers at or above a floor; nil: some step has none.
+// profilesAt returns for each step the profile of the model that answers at or above a floor; nil if a step has none.
 func profilesAt(r *repo.Repository, g *dag.Graph, floor float64) dag.Profiles {
 	byStep := make([]*profile.Profile, len(g.Steps))
 
-	// Hooks have no profile: they take no time of a GPU.
+	// Hooks have no profile: they take no GPU time.
 	for j := range g.Steps {
 		if step := &g.Steps[j]; step.Model != "" {
 			if byStep[j] = r.ProfileAt(step.Model, step.Version, floor); byStep[j] == nil {

@@ -14,7 +14,7 @@ import (
 	"downbeat.dev/frontend/gateway"
 )
 
-// Role is a set of the parts of a deployment.
+// Role is a set of parts of a deployment.
 type Role uint8
 
 // The parts. A Gateway has a Client.
@@ -25,61 +25,63 @@ const (
 	Gateway
 )
 
-// ElectionStore is where schedulers agree on who leads; packages core/lead/etcd, hostfile and kubernetes open one.
+// ElectionStore is where schedulers hold their election. Packages core/lead/etcd, hostfile and kubernetes open one.
 type ElectionStore = lead.Store
 
-// Config says what of a deployment runs in this process, and how. Default and Load make one.
+// Config selects the parts of a deployment that run in this process and configures them. Default and Load return one.
 type Config struct {
-	// The knobs of a deployment, with the names that its YAML file and the flags of command downbeat have.
+	// The knobs of a deployment, under the names that its YAML file and the flags of command downbeat use.
 	deploy.Config
 
-	Roles Role // what runs here
+	Roles Role // the parts to run
 
-	// Patient parts start although their scheduler is not there yet, and connect when it comes. Without it Start
-	// returns an error ten seconds later.
+	// Patient parts start although their scheduler is not there yet, and connect when it comes. Otherwise Start fails
+	// after ten seconds without a scheduler.
 	Patient bool
 
-	// Metrics is the address on which the process tells of its health, its metrics and its profiles. Empty: on none but
-	// the gateway's.
+	// Metrics is the address that serves health, metrics and profiles. If it is empty, only the gateway serves them.
 	Metrics string
 
-	// FreePorts lets the gateway listen on free ports where the default ones are in use.
+	// FreePorts lets the gateway fall back to free ports if its default ports are in use.
 	FreePorts bool
 
-	// Log gets a line of text for each event from LogLevel on; nil: there are none. Logger, if it is set, takes its place,
-	// and its level is its owner's.
+	// Log receives one line of text per event of LogLevel or above; nil discards them. Logger, if set, replaces Log,
+	// and its owner sets the level.
 	Log    io.Writer
 	Logger *slog.Logger
 
-	// Version is what the gateway reports; that of the program's build when empty.
+	// Version is the version that the gateway reports; if empty, the version in the program's build information.
 	Version string
 
-	// Election is where the schedulers of a cluster agree on who leads; nil: this one leads. The caller opens it with one
-	// of the packages in core/lead; Start takes it over and Close closes it. (Cluster.Election is what command downbeat opens it from.)
+	// Election is where the schedulers of a cluster elect a leader; nil: this scheduler leads. The caller opens it
+	// with one of the packages in core/lead; Start takes ownership and Close closes it. Command downbeat opens it
+	// from Cluster.Election.
 	Election ElectionStore
 
-	// Hooks are the Go functions that the stages of applications may call, beside those of frontend/app; the gateway runs
-	// them.
+	// Hooks are Go functions that stages of applications may call, in addition to those of frontend/app. The gateway
+	// runs them.
 	Hooks map[string]app.NewHook
-	// SessionTrial runs sessions in virtual time before one more is admitted; core/sim.Trial is one. Nil: their demand decides.
+	// SessionTrial checks in virtual time whether one more session fits; core/sim.Trial implements it. If it is nil,
+	// admission compares demand with capacity.
 	SessionTrial app.Trial
-	// DeviceMemory opens device memory that the gateway's clients register with Protocol.ClientSHM; nil: they are refused. It stays
-	// the caller's, to be closed after the system.
+	// DeviceMemory opens device memory that the gateway's clients register with Protocol.ClientSHM; nil: such
+	// requests are refused. The caller owns it and closes it after the system.
 	DeviceMemory gateway.DeviceMemory
-	// TuneBackend and TuneClient may set what no knob does, before the part starts; nil: nothing.
+	// TuneBackend and TuneClient, if set, adjust options that no knob covers, before the part starts.
 	TuneBackend func(*backend.Options)
 	TuneClient  func(*frontend.Options)
 }
 
-// Default returns the configuration of a scheduler, a backend that serves the repository ./models, and a client. No
-// other process can reach them.
+// Default returns the configuration of a scheduler, a backend that serves the repository ./models, and a client, in
+// one process that others cannot reach.
 func Default() Config {
 	c := Config{Config: deploy.Default(), Roles: Scheduler | Backend | Client}
 	c.Listen = ""
 	return c
 }
 
-// Load is Default with a YAML file's knobs over it. A scheduler listens where the file says, or on the default address.
+// Load returns Default with a YAML file's knobs applied. A scheduler listens on the file's address, or on the default
+// one.
 func Load(path string) (Config, error) {
 	c := Default()
 	var err error

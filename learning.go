@@ -4,8 +4,8 @@ package downbeat
 
 import "downbeat.dev/backend/learn"
 
-// Learned tells which version of a model's weights the learner in this process has serve, and what it has done; zeros
-// where nothing learns the model here.
+// Learned returns the version of a model's weights that this process's learner has put in service, and the learner's
+// counters. Both are zero if nothing here learns the model.
 func (s *System) Learned(model string) (version int, counts learn.Counts) {
 	for _, l := range s.learners {
 		if l.Name() == model {
@@ -16,7 +16,7 @@ func (s *System) Learned(model string) (version int, counts learn.Counts) {
 	return 0, learn.Counts{}
 }
 
-// standings tells how all learners of this process stand.
+// standings returns the state of each learner of this process.
 func (s *System) standings() any {
 	all := []learn.Standing{}
 	for _, l := range s.learners {
@@ -25,7 +25,7 @@ func (s *System) standings() any {
 	return all
 }
 
-// SpareSteps is how many steps of spare work the scheduler in this process has started.
+// SpareSteps returns the number of steps of spare work that this process's scheduler has started.
 func (s *System) SpareSteps() (steps uint64) {
 	if s.engine == nil {
 		return 0

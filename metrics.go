@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// openMetrics serves health, metrics and profiles of what runs here on an address of their own; empty: nowhere. It comes
-// before the parts, so that whoever asks can tell slow starts and ends from death.
+// openMetrics serves this process's health, metrics and profiles on an address of their own, if one is configured. It
+// opens before the parts, so a probe can tell a slow start or shutdown from a dead process.
 func (s *System) openMetrics() error {
 	addr := s.config.Metrics
 	if addr == "" {
@@ -39,7 +39,7 @@ func (s *System) openMetrics() error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 
-	// The address may have named port 0: callers read the one that was given.
+	// The address may have named port 0: store the actual one.
 	s.config.Metrics = ln.Addr().String()
 	s.log.Info("metrics, health and profiles", "address", s.config.Metrics)
 	ln = loggedListener{observe.Bound(ln), s.log}
@@ -47,7 +47,7 @@ func (s *System) openMetrics() error {
 		ln = tls.NewListener(ln, t)
 	}
 
-	// Until the parts are there, the address answers that they are not: a probe must not find a closed port.
+	// The address answers "not ready" until the parts are open; a probe must not find a closed port.
 	server := observe.NewServer(s.process.Handler(s.token))
 	go func() {
 		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -59,7 +59,7 @@ func (s *System) openMetrics() error {
 	return nil
 }
 
-// setHealth has the most outward part that is open say whether the process is ready. A gateway does so by itself.
+// setHealth takes readiness from the outermost open part. A gateway sets its own.
 func (s *System) setHealth() {
 	var ready func() bool
 	switch {
@@ -68,7 +68,7 @@ func (s *System) setHealth() {
 	case s.backend != nil:
 		ready = s.backend.Ready
 	case s.engine != nil:
-		// A scheduler is ready as long as it lives: its backends come only then.
+		// A scheduler is ready at once: its backends connect only after that.
 		ready = func() bool { return true }
 	default:
 		ready = s.client.Ready
@@ -76,8 +76,8 @@ func (s *System) setHealth() {
 	s.process.SetHealth(observe.Health{Ready: ready, Serving: ready})
 }
 
-// watchScheduler looks at the engine of this process where somebody may ask what was seen: a gateway's callers, or those of
-// the address for metrics.
+// watchScheduler observes this process's engine if there are readers: a gateway's callers or those of the metrics
+// address.
 func (s *System) watchScheduler(e *engine.Engine) {
 	if s.config.Roles&Gateway == 0 && s.config.Metrics == "" {
 		return
@@ -87,7 +87,7 @@ func (s *System) watchScheduler(e *engine.Engine) {
 	s.process.SetScheduler(watch)
 }
 
-// leadMetrics tell whether a scheduler leads.
+// leadMetrics export whether this scheduler leads, and its epoch.
 func (s *System) leadMetrics() []prometheus.Collector {
 	gauge := func(name, help string, value func(epoch uint64, leads bool) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.server.Leads()) })
@@ -104,7 +104,7 @@ func (s *System) leadMetrics() []prometheus.Collector {
 	}
 }
 
-// linkMetrics tell what the scheduler's kernel sees of its links with other hosts.
+// linkMetrics export the kernel's view of the scheduler's links with other hosts.
 type linkMetrics struct{ server *control.Server }
 
 var (
@@ -132,7 +132,7 @@ func (l linkMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// dataLinkMetrics tell what a part's kernel sees of its links of the data plane with parts of another kind.
+// dataLinkMetrics export the kernel's view of the data plane links with peers of one kind.
 type dataLinkMetrics struct {
 	peers string
 	look  func() rdma.LinkStats
@@ -145,14 +145,14 @@ var (
 	descDataResent    = prometheus.NewDesc("downbeat_data_link_retransmissions_total", "TCP segments of the data plane that were sent again.", linkLabel, nil)
 )
 
-// clientLinks is what the kernel sees of the client's links with backends.
+// clientLinks returns the kernel's view of the client's links with backends.
 func (s *System) clientLinks() rdma.LinkStats {
 	d := s.client.Stats().Data
 	return rdma.LinkStats{Open: d.Links, Stalled: d.LinksStalled, RoundTrip: d.RoundTrip, Retransmitted: d.Retransmitted}
 }
 
-// Describe implements prometheus.Collector. It names nothing: a process may have a collector for each kind of peers, whose metrics
-// have the same names.
+// Describe implements prometheus.Collector. It describes nothing: a process may have one collector per kind of peers,
+// and their metrics have the same names.
 func (dataLinkMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -164,8 +164,8 @@ func (d dataLinkMetrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(descDataResent, prometheus.CounterValue, float64(links.Retransmitted), d.peers)
 }
 
-// loggedListener logs why no connection can be accepted, as when descriptors run out. Servers of packages net/http and
-// grpc try again and say nothing.
+// loggedListener logs failures of Accept, such as running out of descriptors. The servers of net/http and grpc retry
+// silently.
 type loggedListener struct {
 	net.Listener
 	log *slog.Logger

@@ -27,8 +27,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// openScheduler starts the engine, and accepts links over TCP unless Listen is empty. With an election it stands by until
-// it is elected.
+// openScheduler starts the engine, and accepts links over TCP unless Listen is empty. With an election the scheduler
+// stands by until it is elected.
 func (s *System) openScheduler(context.Context) error {
 	floors, err := s.config.Accuracy.ByFamily()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *System) openScheduler(context.Context) error {
 
 	s.config.Listen = ln.Addr().String()
 
-	// Only now: the name that it stands under has the port that was given.
+	// The candidate's name contains the port, which is known only after listening.
 	if s.config.Election != nil {
 		s.joinElection(t)
 	}
@@ -78,10 +78,10 @@ func (s *System) openScheduler(context.Context) error {
 	return nil
 }
 
-// addProcessors gives Go as many processors more as threads of a part wait in the kernel: the scheduler's loops
-// for their next wake-up, executors for their batches. Go counts such a thread's processor as busy until its
-// monitor looks, up to 10 ms later; where all are, nobody reads a socket meanwhile. What GOMAXPROCS was set to
-// stays the number that run at a time. Go does not follow changes of a container's processor limit afterwards
+// addProcessors raises GOMAXPROCS by the number of a part's threads that wait in the kernel: the scheduler's loops
+// wait for timers, executors for batches. Go counts such a thread's processor as busy until its monitor looks, up to
+// 10 ms later; if all processors are busy in this way, no goroutine reads sockets meanwhile. At most the original
+// number of threads still runs at a time. Go does not follow later changes of a container's processor limit
 // (docs/decisions/0027).
 func (s *System) addProcessors(threads int) {
 	if threads <= 0 {
@@ -94,12 +94,12 @@ func (s *System) addProcessors(threads int) {
 	})
 }
 
-// dataPlane is the configuration of a client's or a backend's data plane.
+// dataPlane returns the data plane configuration of a client or a backend.
 func (s *System) dataPlane() (rdma.Config, error) {
 	t, err := s.config.PeerTLS()
 	c := rdma.Config{Listen: s.config.Data, Token: s.token, TLS: t, Logger: s.logOf("rdma")}
 
-	// Without a list the data plane takes the best provider that this host has.
+	// Without a list the data plane takes the best provider of this host.
 	if s.config.Provider != "auto" {
 		c.Providers = []string{s.config.Provider}
 	}
@@ -107,15 +107,15 @@ func (s *System) dataPlane() (rdma.Config, error) {
 	return c, err
 }
 
-// patience is how long a patient part looks for its scheduler before Start goes on without.
+// patience is how long a patient part waits for its scheduler before Start continues without it.
 const patience = time.Second
 
-// dialPatiently says where a patient part's scheduler is.
+// dialPatiently returns the options with which a part dials its scheduler.
 func (s *System) dialPatiently(t *tls.Config) control.DialOptions {
 	return control.DialOptions{Addr: s.config.Scheduler, Token: s.token, TLS: t, Patient: true, Logger: s.log}
 }
 
-// openBackend starts a backend, on the scheduler of this process if there is one.
+// openBackend starts a backend, connected to this process's scheduler if there is one.
 func (s *System) openBackend(ctx context.Context) error {
 	data, err := s.dataPlane()
 	if err != nil {
@@ -126,14 +126,14 @@ func (s *System) openBackend(ctx context.Context) error {
 		Control: s.config.Repository.ModelControl, Load: s.config.Repository.Models(), PollEvery: s.config.Repository.PollEvery, State: s.config.Repository.StateDir,
 		Executors: s.config.Executors, Emulate: s.config.Emulate, GPUs: s.config.GPU, Data: data, Logger: s.logOf("backend")}
 
-	// In one process the backend's session is a call.
+	// Within one process the backend calls the scheduler directly.
 	if s.server != nil {
 		addr, forget := control.ListenInProcess(s.server.Frontend, s.server.Backend)
 		s.onClose(forget)
 		o.Scheduler = addr
 	}
 
-	// Last, so that it may change whatever the knobs have set.
+	// TuneBackend comes last, so it can change what the knobs have set.
 	if s.config.TuneBackend != nil {
 		s.config.TuneBackend(&o)
 	}
@@ -154,7 +154,8 @@ func (s *System) openBackend(ctx context.Context) error {
 	return nil
 }
 
-// startLearners trains the models that the repository declares trainable. One that cannot be trained serves on as it is.
+// startLearners starts a learner for each model that the repository declares trainable. A model that cannot be
+// trained keeps serving unchanged.
 func (s *System) startLearners(b *backend.Service, repositories, library string) {
 	for dir := range strings.SplitSeq(cmp.Or(repositories, "models"), ",") {
 		all, err := learn.ListTrainable(dir)
@@ -174,14 +175,14 @@ func (s *System) startLearners(b *backend.Service, repositories, library string)
 		}
 	}
 
-	// From here on nobody changes the list.
+	// The list of learners is complete and does not change any more.
 	s.process.SetLearners(s.standings)
 }
 
 // clientWait is how long Start waits for the scheduler of a client that is not patient.
 const clientWait = 10 * time.Second
 
-// openClient dials a frontend, within this process if the scheduler runs here.
+// openClient opens a frontend, connected to this process's scheduler if there is one.
 func (s *System) openClient(ctx context.Context) error {
 	data, err := s.dataPlane()
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *System) openClient(ctx context.Context) error {
 	o := frontend.Options{Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Scheduler: s.config.Scheduler, Patient: s.config.Patient, Token: s.token, TLS: data.TLS,
 		Data: frontend.DataPlane{Listen: data.Listen, Providers: data.Providers, TLS: data.TLS, Logger: data.Logger}, Logger: s.logOf("frontend")}
 
-	// In one process the client's link is a call.
+	// Within one process the client calls the scheduler directly.
 	if s.server != nil {
 		addr, forget := control.ListenInProcess(s.server.Frontend, nil)
 		s.onClose(forget)
@@ -203,7 +204,7 @@ func (s *System) openClient(ctx context.Context) error {
 		s.config.TuneClient(&o)
 	}
 
-	// A start that waits says so after a second, and gives up in the end.
+	// A waiting start logs a line after a second, and fails after clientWait.
 	ctx, cancel := context.WithTimeout(ctx, clientWait)
 	defer cancel()
 	if !s.config.Patient {
@@ -231,40 +232,15 @@ func (s *System) openGateway(ctx context.Context) error {
 		return err
 	}
 
-	// Both ports are open before anything else may fail: each error from here closes them.
-	p := &s.config.Protocol
-	o := gateway.Options{Name: p.ServerName, ClientMemory: p.ClientSHM, DeviceMemory: s.config.DeviceMemory, LogLevels: s.levels, Access: s.access,
-		StrictReadiness: p.StrictReadiness, TritonMetrics: p.TritonMetrics, Version: s.config.Version, Token: s.token, TLS: t, Process: s.process, Logger: s.logOf("frontend")}
-	if p.ClientTokensFile != "" {
-		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
-			return errors.Join(err, rest.Close(), rpc.Close())
-		}
-	}
-
-	if p.RestrictedFile != "" {
-		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
-			return errors.Join(err, rest.Close(), rpc.Close())
-		}
-	}
-
-	rate := tracing.NewRate(s.config.Protocol.TraceRate)
-	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
+	o, err := s.gatewayOptions(ctx, t)
+	if err != nil {
 		return errors.Join(err, rest.Close(), rpc.Close())
-	}
-
-	if o.Tracer != nil {
-		o.TraceRate = rate
-	}
-
-	if s.applications = s.openApplications(); s.applications != nil {
-		o.Applications = s.applications
-		s.process.Register(sessionMetrics{s.applications})
 	}
 
 	g := gateway.New(s.client, o)
 	s.gateway = g
 
-	// The gateway serves until Close, not until the end of what Start waits for.
+	// The gateway serves until Close: Start's ctx bounds only the start.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
@@ -279,7 +255,53 @@ func (s *System) openGateway(ctx context.Context) error {
 	return nil
 }
 
-// gatewayListeners listens for REST and gRPC, and notes where.
+// gatewayOptions reads the files that the gateway's knobs name, connects to the span collector and opens the
+// applications.
+func (s *System) gatewayOptions(ctx context.Context, t *tls.Config) (o gateway.Options, err error) {
+	p := &s.config.Protocol
+	o = gateway.Options{
+		Name:         p.ServerName,
+		Version:      s.config.Version,
+		Token:        s.token,
+		TLS:          t,
+		ClientMemory: p.ClientSHM,
+		DeviceMemory: s.config.DeviceMemory,
+
+		StrictReadiness: p.StrictReadiness,
+		TritonMetrics:   p.TritonMetrics,
+		LogLevels:       s.levels,
+		Access:          s.access,
+		Process:         s.process,
+		Logger:          s.logOf("frontend"),
+	}
+
+	if p.ClientTokensFile != "" {
+		if o.Clients, err = clients.Open(p.ClientTokensFile, s.token, s.logOf("frontend")); err != nil {
+			return o, err
+		}
+	}
+	if p.RestrictedFile != "" {
+		if o.Restricted, err = gateway.OpenRestrictions(p.RestrictedFile); err != nil {
+			return o, err
+		}
+	}
+
+	rate := tracing.NewRate(p.TraceRate)
+	if o.Tracer, err = s.openTracer(ctx, rate); err != nil {
+		return o, err
+	}
+	if o.Tracer != nil {
+		o.TraceRate = rate
+	}
+
+	if s.applications = s.openApplications(); s.applications != nil {
+		o.Applications = s.applications
+		s.process.Register(sessionMetrics{s.applications})
+	}
+	return o, nil
+}
+
+// gatewayListeners listens for REST and gRPC, and stores the actual addresses in the configuration.
 func (s *System) gatewayListeners() (rest, rpc net.Listener, err error) {
 	if rest, err = s.listenPublic(s.config.HTTP, Default().HTTP); err != nil {
 		return nil, nil, err
@@ -294,11 +316,12 @@ func (s *System) gatewayListeners() (rest, rpc net.Listener, err error) {
 	return rest, rpc, nil
 }
 
-// listenPublic listens on an address of the gateway's, or on a free port where that may take its place.
+// listenPublic listens on an address of the gateway. If it is the default address, it may fall back to a free port
+// (FreePorts).
 func (s *System) listenPublic(addr, usual string) (net.Listener, error) {
 	ln, err := control.Listen(addr)
 
-	// Only where nobody chose the port: an address that was asked for is an error if it is taken.
+	// An address that the user chose must not be replaced.
 	if err != nil && s.config.FreePorts && addr == usual {
 		ln, err = control.Listen("127.0.0.1:0")
 	}
@@ -310,7 +333,7 @@ func (s *System) listenPublic(addr, usual string) (net.Listener, error) {
 	return loggedListener{ln, s.log}, nil
 }
 
-// openTracer connects to the collector of spans, if there is one.
+// openTracer connects to the span collector; the tracer is nil if none is configured.
 func (s *System) openTracer(ctx context.Context, rate *tracing.Rate) (trace.Tracer, error) {
 	p := s.config.Protocol
 	if p.Trace == "" {
@@ -325,7 +348,7 @@ func (s *System) openTracer(ctx context.Context, rate *tracing.Rate) (trace.Trac
 	return provider.Tracer("downbeat.dev/frontend/gateway"), nil
 }
 
-// PageURL is where a person looks at the gateway's page; empty: no gateway runs here.
+// PageURL returns the address of the gateway's page; empty if no gateway runs here.
 func (s *System) PageURL() string {
 	if s.gateway == nil {
 		return ""
@@ -337,7 +360,7 @@ func (s *System) PageURL() string {
 
 	host, port, _ := net.SplitHostPort(s.config.HTTP)
 
-	// An address that means all of this host's is no place to go to.
+	// A browser cannot open the unspecified address.
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "localhost"
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reviewEvery is how often promises are compared with the GPUs that are there.
+// reviewEvery is the interval between comparisons of promises with the available GPUs.
 const reviewEvery = 250 * time.Millisecond
 
-// admission decides about the sessions of all applications; nil where the scheduler is elsewhere, and with it what is known of
-// GPUs. It reviews them until Close.
+// admission returns the admission of all applications' sessions and reviews it until Close. It is nil if the
+// scheduler runs in another process, whose GPUs are not known here.
 func (s *System) admission() *app.Admission {
 	if s.process.Scheduler() == nil {
 		return nil
@@ -41,8 +41,8 @@ func (s *System) admission() *app.Admission {
 	return a
 }
 
-// capacity is what promises are kept with now. GPUs that are held back for being sick are not counted, and those of the largest
-// backends, SessionSpare of them, are to spare as long as there are others.
+// capacity returns the GPUs that can serve sessions now. GPUs held back as sick do not count. The GPUs of the
+// SessionSpare largest backends are a reserve, as long as there are other backends.
 func (s *System) capacity() dag.Capacity {
 	stats := s.process.Scheduler().Fresh()
 	c := dag.Capacity{Hop: applicationHop}
@@ -71,7 +71,7 @@ func (s *System) capacity() dag.Capacity {
 	return c
 }
 
-// sessionMetrics tells how the sessions of all applications fare.
+// sessionMetrics exports counts of the sessions of all applications.
 type sessionMetrics struct{ of *app.Set }
 
 var (

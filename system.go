@@ -26,20 +26,20 @@ import (
 	"downbeat.dev/frontend/gateway"
 )
 
-// System is what Start started: the parts of a deployment that run in this process.
+// System holds the parts of a deployment that Start opened in this process.
 type System struct {
 	config Config
 	token  string
 	log    *slog.Logger
-	lines  slog.Handler   // what all rooms' lines are written to; nil: log is the caller's
-	levels *levels.Levels // of the rooms; nil: log is the caller's
-	access *slog.Logger   // of inference calls; nil: they have no log
-	failed chan error     // the first part that ends by itself
+	lines  slog.Handler   // where the lines of all rooms go; nil: log is the caller's
+	levels *levels.Levels // log level of each room; nil: log is the caller's
+	access *slog.Logger   // of inference calls; nil: not logged
+	failed chan error     // receives the error of the first part that ends by itself
 	closes []func(context.Context) error
 
-	process  *observe.Process // what all parts tell of themselves
-	engine   *engine.Engine   // nil: the scheduler is elsewhere
-	server   *control.Server  // with engine
+	process  *observe.Process // health, metrics and profiles of all parts
+	engine   *engine.Engine   // nil if the scheduler runs elsewhere
+	server   *control.Server  // set together with engine
 	backend  *backend.Service
 	learners []*learn.Live
 	client   *frontend.Client
@@ -48,12 +48,11 @@ type System struct {
 	applications *app.Set // nil: there are none, or no gateway
 }
 
-// Start opens the parts that c.Roles names, the inner ones first, and returns once they serve. ctx ends what Start waits
-// for; afterwards it has no meaning. An error names the knob or the part, and leaves nothing running. The caller must
-// Close the system.
+// Start opens the parts in c.Roles, the inner ones first, and returns once they serve. ctx bounds only the start. An
+// error names the knob or the part; nothing is left running then. The caller must Close the system.
 //
-// Threads of a scheduler and of executors wait in the kernel, so Start raises GOMAXPROCS by their number until Close
-// (docs/decisions/0027).
+// The threads of a scheduler and of executors wait in the kernel, so Start raises GOMAXPROCS by their number until
+// Close (docs/decisions/0027).
 func Start(ctx context.Context, c Config) (*System, error) {
 	s, err := newSystem(c)
 	if err == nil {
@@ -65,7 +64,7 @@ func Start(ctx context.Context, c Config) (*System, error) {
 	return s, nil
 }
 
-// newSystem reads what every part needs: the secret, and where the log goes.
+// newSystem checks the configuration and prepares what every part needs: the secret and the log.
 func newSystem(c Config) (*System, error) {
 	s := &System{config: c, failed: make(chan error, 1), process: observe.NewProcess(), log: slog.New(slog.DiscardHandler)}
 
@@ -74,17 +73,18 @@ func newSystem(c Config) (*System, error) {
 		return s, errors.New("config: roles: 0 is not allowed: want one part at least, such as downbeat.Scheduler")
 	}
 
-	// A gateway asks through a client.
+	// A gateway sends its requests through a client.
 	if c.Roles&Gateway != 0 {
 		s.config.Roles |= Client
 	}
 
-	// Taken over first: whatever fails from here on, Close closes it.
+	// Start owns the store from here: Close closes it even if a later step fails.
 	if c.Election != nil {
 		s.onClose(c.Election.Close)
 	}
 
-	// A scheduler that no other process can reach listens nowhere; all else is as the knobs' rules say.
+	// An empty Listen is valid here: no other process can reach this scheduler. The knobs' own check requires an
+	// address.
 	knobs := c.Config
 	knobs.Listen = cmp.Or(knobs.Listen, deploy.Default().Listen)
 	err := knobs.Check()
@@ -108,7 +108,7 @@ func (s *System) openLog() error {
 		return nil
 	}
 
-	// Levels can be changed while the system runs, by the log settings extension.
+	// The gateway's log settings extension can change levels while the system runs.
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return fmt.Errorf("log_level: %w", err)
@@ -118,16 +118,16 @@ func (s *System) openLog() error {
 		return fmt.Errorf("log_rooms: %w", err)
 	}
 
-	// Rooms decide what is written: behind them everything is.
+	// The levels of the rooms filter lines, so the handler behind them accepts all.
 	s.lines = loglimit.New(slog.NewTextHandler(c.Log, &slog.HandlerOptions{Level: slog.Level(math.MinInt)}))
 	s.log = s.logOf("")
 	if c.Protocol.AccessLog {
-		s.access = slog.New(slog.NewTextHandler(c.Log, nil)) // not limited: every call has its line
+		s.access = slog.New(slog.NewTextHandler(c.Log, nil)) // not rate limited: every call has its line
 	}
 	return nil
 }
 
-// logOf is the log of a room's lines.
+// logOf returns the logger of a room.
 func (s *System) logOf(room string) *slog.Logger {
 	if s.levels == nil {
 		return s.log
@@ -135,7 +135,7 @@ func (s *System) logOf(room string) *slog.Logger {
 	return slog.New(s.levels.Handler(room, s.lines))
 }
 
-// openParts opens the parts in the order in which they need each other.
+// openParts opens the parts in the order of their dependencies.
 func (s *System) openParts(ctx context.Context) error {
 	s.warnExposed()
 	if err := s.openMetrics(); err != nil {
@@ -154,12 +154,12 @@ func (s *System) openParts(ctx context.Context) error {
 		}
 	}
 
-	// The parts are open: probes may find the system ready from now on.
+	// All parts are open: from now on probes may find the system ready.
 	s.setHealth()
 	return nil
 }
 
-// warnExposed says which listeners other hosts can reach where nothing is encrypted.
+// warnExposed logs the listeners that other hosts can reach without encryption.
 func (s *System) warnExposed() {
 	c := &s.config
 	var fields []string
@@ -178,17 +178,17 @@ func (s *System) warnExposed() {
 	}
 }
 
-// DrainMax is how long Close lets accepted requests finish.
+// DrainMax is the time that Close gives accepted requests to finish.
 const DrainMax = 5 * time.Second
 
-// Close ends the parts, the last first. Requests that a backend of this process has accepted may finish, for DrainMax at
-// most. A second Close does nothing. Close must not be called by several goroutines at a time.
+// Close ends the parts, the last one first. Requests that this process's backend has accepted may finish within
+// DrainMax. A second Close does nothing. Close must not be called concurrently.
 func (s *System) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), DrainMax)
 	defer cancel()
 	var err error
 
-	// The last first: what was opened later uses what was there.
+	// Later parts use earlier ones, so they close first.
 	for i := len(s.closes) - 1; i >= 0; i-- {
 		err = errors.Join(err, s.closes[i](ctx))
 	}
@@ -200,16 +200,16 @@ func (s *System) onClose(f func() error) {
 	s.closes = append(s.closes, func(context.Context) error { return f() })
 }
 
-// fail notes that a part ended by itself; Wait returns it.
+// fail records that a part ended by itself; Wait returns the error.
 func (s *System) fail(err error) {
-	// The first failure is the cause: later ones follow from it.
+	// Only the first failure counts: later ones follow from it.
 	select {
 	case s.failed <- err:
 	default:
 	}
 }
 
-// Wait returns nil when ctx ends, or the error of a part that ended by itself, as a listener may.
+// Wait returns nil when ctx ends, or the error of a part that ended by itself, such as a listener.
 func (s *System) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -219,11 +219,12 @@ func (s *System) Wait(ctx context.Context) error {
 	}
 }
 
-// Client returns the client of this process, which Close closes; nil: none runs here.
+// Client returns the client of this process; nil if there is none. Close closes it.
 func (s *System) Client() *frontend.Client { return s.client }
 
-// BatchSizes tells how many batches of each size the scheduler of this process has ordered of a model: of b requests the
-// number at b, of all versions together. Nil: none was ordered, or the scheduler is elsewhere. It is not for the hot path.
+// BatchSizes returns how many batches of each size this process's scheduler has sent for a model, all versions
+// together: element b counts the batches of b requests. It returns nil if there were none or the scheduler runs
+// elsewhere. It is not for the hot path.
 func (s *System) BatchSizes(model string) (sizes []uint64) {
 	if s.engine == nil {
 		return nil
@@ -241,22 +242,22 @@ func (s *System) BatchSizes(model string) (sizes []uint64) {
 	return sizes
 }
 
-// Backend returns the backend of this process; nil: none runs here.
+// Backend returns the backend of this process; nil if there is none.
 func (s *System) Backend() *backend.Service { return s.backend }
 
-// Gateway returns the gateway of this process; nil: none runs here.
+// Gateway returns the gateway of this process; nil if there is none.
 func (s *System) Gateway() *gateway.Gateway { return s.gateway }
 
-// Applications returns those of the model repository, which run with the gateway; nil: there are none.
+// Applications returns the applications of the model repository, which run with the gateway; nil if there are none.
 func (s *System) Applications() *app.Set { return s.applications }
 
-// Config returns the configuration in force: Listen, HTTP, GRPC and Metrics hold the addresses that are listened on.
+// Config returns the configuration in force. Listen, HTTP, GRPC and Metrics hold the actual addresses.
 func (s *System) Config() Config { return s.config }
 
-// Log returns where the parts log to.
+// Log returns the logger of the parts.
 func (s *System) Log() *slog.Logger { return s.log }
 
-// buildVersion is what the module system knows of this program.
+// buildVersion returns the version in the program's build information.
 func buildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
