@@ -1,51 +1,52 @@
-// Package invariants watches what a scheduler is told and what it decides, and objects to what must never happen. The
-// simulator, the engine's scripts and the fuzzers of core/sched report to the same Observer, so that a rule is written
-// once. All times are ns on the clock of whoever reports. Nothing here acts, reads a clock or knows a scheduler.
+// Package invariants checks what a scheduler receives and decides against rules that must never break. The simulator,
+// the engine's scripts and the fuzzers of core/sched report to the same Observer, so each rule is written once. All
+// times are ns on the reporter's clock. The package does not act, reads no clock and knows no scheduler.
 //
 // The rules, by the numbers that objections begin with:
 //
-//	C1 a request that was taken in ends once: it ends, or enters a batch, only while it is queued;
+//	C1 a request that was accepted ends once: it ends, or enters a batch, only while it is queued;
 //	C2 no request is queued after its deadline;
-//	C3 a GPU's batches do not overlap in plan, and it holds at most AheadMost that are not done;
+//	C3 a GPU's batches do not overlap in plan, and it holds at most AheadMost unfinished batches;
 //	C4 no batch is planned to start before its order arrives or after its latest start, or to end after a deadline in it;
 //	C5 no batch is empty or above its profile's maximum;
-//	V1 no request is in a batch that is less accurate than the floor which it asked for.
+//	V1 no request is in a batch that is less accurate than the request's floor.
 package invariants
 
 import "slices"
 
-// AheadMost is how many batches a GPU may hold that are not done.
+// AheadMost is the most unfinished batches that a GPU may hold.
 const AheadMost = 3
 
-// Observer checks the rules. It keeps no requests and no GPUs itself: a Life and a GPU stand where the reporter has its
-// own account of each. It is not safe for concurrent use.
+// Observer checks the rules. It keeps no requests and no GPUs itself: the reporter keeps a Life for each request and
+// a GPU for each GPU. It is not safe for concurrent use.
 type Observer struct {
-	Object func(format string, a ...any) // takes an objection, as fmt.Sprintf does
+	Object func(format string, a ...any) // receives an objection, like fmt.Sprintf
 }
 
-// Life is what is known of one request.
+// Life is the known state of one request.
 type Life struct {
-	Queued   int   // times that it is queued for certain
-	Maybe    int   // times that it may be queued besides, where reports cannot tell
-	Running  int   // batches under way that hold it
+	Queued   int   // times that it is certainly queued
+	Maybe    int   // further times that it may be queued, if reports cannot tell
+	Running  int   // batches in progress that hold it
 	Deadline int64 // as the scheduler knows it
 }
 
-// Queue notes that a request was taken in.
+// Queue records that a request was accepted.
 func (l *Life) Queue(deadline int64) {
 	l.Queued++
 	l.Deadline = deadline
 }
 
-// Suspect notes that a request may be queued once more than is known, until the later of the deadlines.
+// Suspect records that a request may be queued once more than is known, until the later of the deadlines.
 func (l *Life) Suspect(deadline int64) {
 	l.Maybe++
 	l.Deadline = max(l.Deadline, deadline)
 }
 
-// End notes that a request of a source ended or entered a batch, as the words say. It reports whether it was queued (C1).
+// End records that a request of a source ended or entered a batch, as words says. It reports whether the request was
+// queued (C1).
 func (o *Observer) End(l *Life, source, id uint64, words string) bool {
-	// What is certain ends first, so that a doubt stays a doubt.
+	// Certain entries end first, so that a doubtful one stays doubtful.
 	switch {
 	case l.Queued > 0:
 		l.Queued--
@@ -59,7 +60,7 @@ func (o *Observer) End(l *Life, source, id uint64, words string) bool {
 	return true
 }
 
-// Overdue objects to a request that is queued at a time after its deadline (C2).
+// Overdue objects to a request that is still queued after its deadline (C2).
 func (o *Observer) Overdue(l *Life, source, id uint64, now int64) {
 	if l.Queued > 0 && l.Deadline < now {
 		o.Object("C2: request %d of source %d is queued at %d, after its deadline %d: %+v", id, source, now, l.Deadline, *l)
@@ -69,21 +70,21 @@ func (o *Observer) Overdue(l *Life, source, id uint64, now int64) {
 // Batch is a batch as it was ordered.
 type Batch struct {
 	ID            uint64
-	Size, Most    int   // its requests, and how many its profile allows
-	Arrives       int64 // when the order is on its GPU's host at the earliest
+	Size, Most    int   // number of its requests, and its profile's maximum
+	Arrives       int64 // the earliest time at which the order reaches its GPU's host
 	Start, Latest int64
 	Finish        int64 // Start and ℓ(Size)
 }
 
-// GPU is a GPU as planned.
+// GPU is the planned state of a GPU.
 type GPU struct {
 	Free  int64   // when the last of its batches ends
-	Ahead []Batch // that are not done, the oldest first
+	Ahead []Batch // unfinished batches, oldest first
 }
 
-// Send notes that a batch was ordered (C3 to C5).
+// Send records a batch that was ordered, and checks C3 to C5.
 func (o *Observer) Send(g *GPU, b Batch) {
-	// Each rule is asked for itself: a batch that breaks two is told of twice, the graver one last.
+	// Each rule is checked on its own: a batch that breaks two gets two objections, the graver one last.
 	if b.Size <= 0 || b.Size > b.Most {
 		o.Object("C5: batch %d of %d requests, its profile allows 1 to %d", b.ID, b.Size, b.Most)
 	}
@@ -100,35 +101,35 @@ func (o *Observer) Send(g *GPU, b Batch) {
 	}
 }
 
-// Keeps objects to a batch that is planned to end after the deadline of a request in it (C4).
+// Keeps objects if a batch is planned to end after the deadline of a request in it (C4).
 func (o *Observer) Keeps(b *Batch, source, id uint64, deadline int64) {
 	if b.Finish > deadline {
 		o.Object("C4: batch %d ends at %d, after the deadline %d of request %d of source %d", b.ID, b.Finish, deadline, id, source)
 	}
 }
 
-// Reaches objects to a batch less accurate than the floor of a request in it (V1).
+// Reaches objects if a batch is less accurate than the floor of a request in it (V1).
 func (o *Observer) Reaches(batch uint64, accuracy float64, source, id uint64, floor float64) {
 	if accuracy < floor {
 		o.Object("V1: batch %d has an accuracy of %v, the floor of request %d of source %d is %v", batch, accuracy, id, source, floor)
 	}
 }
 
-// Complete notes that a batch has ended and when its GPU is free then: the measured end replaces the planned one, and what
-// is behind it moves. It reports whether the GPU had the batch; those before it are done, too.
+// Complete records that a batch has ended and when its GPU is free. The measured end replaces the planned one, and
+// later batches move with it. It reports whether the GPU had the batch; earlier batches are finished too.
 func (g *GPU) Complete(id uint64, free int64) bool {
 	k := slices.IndexFunc(g.Ahead, func(b Batch) bool { return b.ID == id })
 	if k < 0 {
 		return false
 	}
 
-	// A GPU runs its batches in order: who reports a later one has ended those before.
+	// A GPU runs its batches in order, so the end of one implies the end of those before it.
 	g.Ahead = append(g.Ahead[:0], g.Ahead[k+1:]...)
 	g.Free = g.After(free)
 	return true
 }
 
-// After returns when the last of a GPU's batches ends if the first may begin at a time.
+// After returns when the last of a GPU's batches ends if the first may start at time free.
 func (g *GPU) After(free int64) int64 {
 	for _, b := range g.Ahead {
 		free = max(free, b.Start) + b.Finish - b.Start

@@ -2,9 +2,10 @@ package limits
 
 import "time"
 
-// This is the ledger of a request's deadline: whoever takes time from one takes it here. A request has two moments that
-// count. The told deadline (sched.Request.Due) is what its frontend asked for; the backend's budgets count to it. The aim
-// (sched.Request.Deadline) is when its batch is planned to end. In the order in which time is taken:
+// This file is the ledger of a request's deadline: every room that takes a share of it takes it here. A request has
+// two moments. The told deadline (sched.Request.Due) is the one that its frontend sends; the budgets of backends
+// count to it. The aim (sched.Request.Deadline) is the moment at which the plan ends the request's batch. The shares,
+// in order:
 //
 //	the caller's deadline
 //	  − ReturnMargin     frontend  the output's way back, and the caller's waking           → the told deadline
@@ -14,83 +15,89 @@ import "time"
 //	  − (n+1)·d_data     sched     its inputs' way there, at most DelaysMost                → its frontrun
 //	  − the model's haste sched    a GPU has to be found in time, at most HasteMost         → it is ripe
 //
-// A backend gives up the reads that take more than OverdueAfter, so that one frontend takes no time from the rows of others.
-// What is left until then is for other requests to join its batch. Nothing is taken twice: d_ctrl, d_data and ReturnMargin
-// are three ways that a request takes one after the other; the overrun is of what a plan with them missed (Lateness).
-// Three rooms give time back to a request that is late already: see StartGrace, Usual and AnswerGrace.
+// The time until the request is ripe is for other requests to join its batch. A backend gives up reads that take
+// longer than OverdueAfter, so that a slow frontend takes no time from other frontends' rows.
+//
+// No time is taken twice: d_ctrl, d_data and ReturnMargin cover three successive trips, and the overrun covers what a
+// plan that includes them still misses (Lateness). Three rooms give time back to a request that is already late: see
+// StartGrace, Usual and AnswerGrace.
 
-// span is ns in the type of whoever asks.
+// span is a duration in ns, in the caller's type.
 type span interface{ ~int64 }
 
-// What a frontend takes.
+// The frontend's share.
 const (
 	ReturnLeast = 200 * time.Microsecond
 	returnMost  = 5 * time.Millisecond
-	returnShare = 10 // of the budget, one part at most
+	returnShare = 10 // at most 1/returnShare of the budget
 )
 
-// ReturnTime is the time that an output is taken to need for its way back, where a message there and back takes trip at
-// p99: by p99 of both ways, since a stall lies in one of them.
+// ReturnTime is the time to allow for an output's way back, given the p99 of a round trip. It is the p99 of both
+// directions, since a stall lies in one of them.
 func ReturnTime[D span](trip D) D { return min(max(D(ReturnLeast), trip), D(returnMost)) }
 
-// ReturnMargin is how much earlier than its caller's deadline a request with a budget is to be answered.
+// ReturnMargin is how much earlier than the caller's deadline a request with this budget should be answered.
 func ReturnMargin[D span](back, budget D) D { return min(back, budget/returnShare) }
 
-// What an engine takes.
+// The engine's share.
 const (
-	// OverrunLeast covers a host's late wake-ups: what is dropped for one is never measured.
+	// OverrunLeast covers a host's late wake-ups. It needs a minimum because a request that is dropped for one is
+	// never measured.
 	OverrunLeast = 500 * time.Microsecond
 	overrunMost  = time.Second
-	overrunShare = 4 // of the budget, one part at most
+	overrunShare = 4 // at most 1/overrunShare of the budget
 )
 
-// Overrun is how late batches are expected to end, where p99 of them do; least is OverrunLeast where wake-ups are late.
+// Overrun is the expected lateness of batches, given its measured p99; least is OverrunLeast on hosts with late
+// wake-ups.
 func Overrun[D span](p99, least D) D { return min(max(p99, least), D(overrunMost)) }
 
-// OverrunMargin is how much earlier than told a request's batch is planned to end.
+// OverrunMargin is how much earlier than the told deadline the plan ends a request's batch.
 func OverrunMargin[D span](overrun, budget D) D { return max(0, min(overrun, budget/overrunShare)) }
 
-// Lateness is what a batch that ended late after its plan teaches of overruns. inherited is the part that came with its
-// GPU, since the batch before ended late: sched corrects its plans for that once it is told, so that one stumble
-// must not count again for each batch that had been sent behind it. It counts as far as it is expected anyway: where
-// every batch is a little late, so is the next one before sched is told.
+// Lateness is the part of a batch's lateness that counts as overrun. inherited is the lateness with which the
+// previous batch left the GPU. sched corrects its plans for that once it learns of it, so one stall must not count
+// again for every batch that was already sent behind it. The part of inherited that is expected anyway does count: if
+// every batch is a little late, the next one is too before sched learns of it.
 func Lateness[D span](late, inherited, expected D) D { return late - max(0, inherited-expected) }
 
-// What sched takes for the network, as the engine measures it: so that a backend in trouble does not stop everyone's
-// batching.
+// The network's shares, taken by sched as the engine measures them. Their limits keep one slow backend from stopping
+// all batching.
 const (
 	ctrlMost   = 5 * time.Millisecond
 	dataMost   = time.Millisecond
-	delayShare = 4 // of an SLO, one part at most for each
+	delayShare = 4 // each at most 1/delayShare of an SLO
 )
 
-// DelaysMost bounds d_ctrl, and d_data per input, for a model with an SLO and batches of at most batchMax.
+// DelaysMost returns the limits of d_ctrl, and of d_data per input, for a model with this SLO and batches of at most
+// batchMax.
 func DelaysMost[D span](slo D, batchMax int) (ctrl, data D) {
 	most := slo / delayShare
 	return min(D(ctrlMost), most), min(D(dataMost), most/D(max(1, batchMax)))
 }
 
-// HasteMost is the most that sched takes for finding a GPU in time; the n slopes of the usual batch are a part of it.
+// HasteMost is the most time that sched takes for finding a GPU; the n slopes of the usual batch are part of it.
 func HasteMost[D span](slo D) D { return slo * 15 / 100 }
 
-// What reads may take of a batch's longest budget before their frontend is suspect, and their rows are given up.
+// The time that reads may take of a batch's longest budget before the backend suspects their frontend and gives up
+// the rows.
 const (
-	OverdueLeast = 5 * time.Millisecond // reads that take no longer are not overdue
-	overdueShare = 8                    // of the budget, one part
+	OverdueLeast = 5 * time.Millisecond // shorter reads are not overdue
+	overdueShare = 8                    // 1/overdueShare of the budget
 )
 
-// OverdueAfter is the least time that a batch with a budget leaves to its reads.
+// OverdueAfter is the least time that a batch with this budget allows its reads.
 func OverdueAfter[D span](budget D) D { return max(D(OverdueLeast), budget/overdueShare) }
 
-// What a late request is given back.
+// Time given back to late requests.
 const (
-	// StartGrace is how long beyond a batch's latest start its backend waits for rows that are being read.
+	// StartGrace is how long after a batch's latest start its backend still waits for rows that are being read.
 	StartGrace = 2 * time.Millisecond
-	// AnswerGrace is how long after the caller's deadline its frontend waits for an output, unless it is told otherwise.
+	// AnswerGrace is how long after the caller's deadline the frontend waits for an output, by default.
 	AnswerGrace = 20 * time.Millisecond
 	usualShare  = 8
 )
 
-// Usual is what a batch takes as a rule: ℓ(b) is a high percentile, and a backend begins a batch that is a scheduler's or
-// a timer's jitter late if it usually ends in time.
+// Usual is the usual duration of a batch. ℓ(b) is a high percentile, so a backend starts a batch that is late by
+// scheduling or timer jitter if it usually ends in time.
 func Usual[D span](l D) D { return l - l/usualShare }

@@ -1,20 +1,21 @@
-// Package limits is the one table of how deep the queues in front of a GPU are, and of how long each room waits for a
-// batch before it takes the GPU, or the whole backend, for one that hangs. Whoever is nearer to the GPU gives up first:
-// the executor loses the batches of one device, the backend those of one GPU; the scheduler, which can only cut a
-// backend's link and so costs all its GPUs what they hold, comes last (decision 0048). And it is the one page of what
-// each room takes from a request's deadline (deadline.go, decision 0163).
+// Package limits is the one table of limits that several rooms must agree on: the depths of the queues in front of a
+// GPU, the times after which each room treats a batch's GPU or backend as hanging (decision 0048), and each room's
+// share of a request's deadline (deadline.go, decision 0163).
+//
+// The room nearest to the GPU gives up first. The executor loses the batches of one device; the backend those of one
+// GPU. The scheduler comes last, because it can only cut a backend's link, which costs the batches of all its GPUs.
 package limits
 
 import "time"
 
-// Depths, of one GPU.
+// Depths per GPU.
 const (
 	Orders = 8 // batches of a backend at a time; the scheduler sends at most three
-	Slots  = 4 // batches with memory: one running, one behind it, one being fetched, one being sent
-	Ahead  = 2 // batches of an executor: one runs, one is behind it, settled
+	Slots  = 4 // batches with memory: one running, one queued behind it, one fetching, one sending
+	Ahead  = 2 // batches of an executor: one runs, one is queued behind it
 )
 
-// Hang limits: of a batch that its profile gives ℓ, beside what it waits for others.
+// Hang limits of a batch with profile ℓ, not counting the time it waits for others.
 const (
 	factor       = 20
 	backendLeast = time.Second
@@ -23,18 +24,17 @@ const (
 	engineLeast  = 5 * time.Second
 )
 
-// Moves is after how long a content that is on its way between two memories is taken for one that will never arrive: the
-// device hangs.
+// Moves is how long a transfer between two memories may take before the device counts as hanging.
 const Moves = deviceLeast
 
-// Copies is after how long copies alone, of a slot that nobody waits for any more or of a batch behind one that hangs, are
-// taken for ones that never end: what they read then goes nowhere.
+// Copies is how long copies alone may take before they count as never ending. It holds for a slot that nobody waits
+// for any more and for a batch behind a hanging one; the data they read is then discarded.
 const Copies = 200 * time.Millisecond
 
-// Backend is after how long a backend answers for a GPU that has a batch, and sends it no more until it is back.
+// Backend is the time after which a backend fails a GPU's batch and sends that GPU no more until the GPU returns.
 func Backend(l time.Duration) time.Duration { return max(backendLeast, factor*l) }
 
-// Device is after how long an executor gives its device up for good; 0: of a batch without a profile.
+// Device is the time after which an executor gives up its device for good; l is 0 for a batch without a profile.
 func Device(l time.Duration) time.Duration {
 	if l == 0 {
 		return unprofiled
@@ -42,6 +42,6 @@ func Device(l time.Duration) time.Duration {
 	return max(deviceLeast, 2*factor*l)
 }
 
-// Engine is how long after its planned end the scheduler waits for word of a batch before it cuts the backend's link:
-// longer than any backend takes to answer for it.
+// Engine is how long after a batch's planned end the scheduler waits for a report before it cuts the backend's link.
+// It is longer than any backend's own limit.
 func Engine(l time.Duration) time.Duration { return engineLeast + 2*factor*l }

@@ -2,24 +2,24 @@ package limits
 
 import "time"
 
-// What is taken of measured delays, and when: the ledger's d_ctrl, d_data and overrun are percentiles of the latest samples.
+// Rules for measured delays: d_ctrl, d_data and overrun are percentiles of the latest samples.
 const (
-	DelayPermille   = 999 // of round trips, and of the times that inputs take to fetch
-	OverrunPermille = 990 // of how late batches end
+	DelayPermille   = 999 // of round trips, and of fetch times of inputs
+	OverrunPermille = 990 // of the lateness of batches
 
-	OverrunLatest = 256                   // batches count,
-	OverrunTurn   = 32                    // after so many the percentile is taken anew,
-	OverrunEvery  = 10 * time.Millisecond // and not more often than this: it sorts
-	DelaysEvery   = time.Second           // so often d_ctrl and d_data are taken anew
+	OverrunLatest = 256                   // number of latest batches that count
+	OverrunTurn   = 32                    // batches between updates of the percentile
+	OverrunEvery  = 10 * time.Millisecond // least time between updates, as each sorts the samples
+	DelaysEvery   = time.Second           // time between updates of d_ctrl and d_data
 )
 
-// OneWay is d_ctrl of round trips with this median and this high percentile: a round trip's tail is taken to lie in one
-// direction.
+// OneWay is d_ctrl for round trips with this median and high percentile. It assumes that a round trip's tail lies in
+// one direction.
 func OneWay[D span](median, high D) D { return high - median/2 }
 
-// OneWayVaried is the least d_ctrl by a kernel's smoothed mean of round trips and its mean deviation: RFC 6298's bound of round trips, less the
-// way back. It is 0 where the mean is longer than the slowest ping: then acknowledgements were held back on the other side, and the
-// kernel tells of more than the network.
+// OneWayVaried is the least d_ctrl given a kernel's smoothed mean of round trips and its mean deviation: RFC 6298's
+// bound of round trips, less the way back. It is 0 if the mean exceeds the slowest ping: then the other side delayed
+// acknowledgements, and the kernel's numbers include more than the network.
 func OneWayVaried[D span](mean, deviation, slowest D) D {
 	if mean > slowest {
 		return 0
@@ -27,22 +27,23 @@ func OneWayVaried[D span](mean, deviation, slowest D) D {
 	return mean/2 + 4*deviation
 }
 
-// Bound is what the network may be taken to need, as it gathers what peers measure and what services can bear.
+// Bound is the network delay to plan with, gathered from peers' measurements and limited by what services can bear.
 type Bound[D span] struct{ Ctrl, Data D }
 
-// Slowest is the bound when one more peer has measured so much: the slowest peer counts for all.
+// Slowest returns the bound that includes one more peer's measurements: the slowest peer counts for all.
 func (b Bound[D]) Slowest(ctrl, data D) Bound[D] {
 	return Bound[D]{max(b.Ctrl, ctrl), max(b.Data, data)}
 }
 
-// Within is the bound when a service with an SLO, and batches of at most batchMax, must keep time to batch.
+// Within returns the bound limited for a service with this SLO and batches of at most batchMax, so that it keeps time
+// to batch.
 func (b Bound[D]) Within(slo D, batchMax int) Bound[D] {
 	ctrl, data := DelaysMost(slo, batchMax)
 	return Bound[D]{min(b.Ctrl, ctrl), min(b.Data, data)}
 }
 
-// Near says whether a delay need not be replaced by another: within a tenth or 10 µs. A change makes every partition plan
-// anew.
+// Near reports whether two delays differ by less than a tenth or 10 µs. A smaller change is not worth making every
+// partition plan again.
 func Near[D span](a, b D) bool {
 	d := max(a, b) - min(a, b)
 	return d <= D(nearLeast) || d*nearShare <= max(a, b)
@@ -53,8 +54,8 @@ const (
 	nearShare = 10
 )
 
-// Absence is how long a watchdog that looks every so often, and looked last so long ago, was stopped itself, or its host: it
-// counts as no silence of others.
+// Absence is how long a watchdog was itself stopped, or its host, if it looks at this interval and last looked so
+// long ago. That time does not count as silence of its peers.
 func Absence[D span](every, ago D) D {
 	if ago < absentLooks*every {
 		return 0

@@ -8,7 +8,7 @@ import (
 // Datatype names the type of a tensor's elements as the Open Inference Protocol does.
 type Datatype string
 
-// The datatypes. Elements are little-endian; those of BYTES vary in size (NextText).
+// The datatypes. Elements are little-endian; BYTES elements vary in size (NextText).
 const (
 	Bool   Datatype = "BOOL" // one byte, 0 or 1
 	Uint8  Datatype = "UINT8"
@@ -26,13 +26,13 @@ const (
 	BF16   Datatype = "BF16" // the upper half of an FP32
 )
 
-// Datatypes returns all of them in the order of the protocol's enumeration DataType (model_config.proto), which
+// Datatypes returns all datatypes in the order of the protocol's enumeration DataType (model_config.proto), which
 // numbers them from 1.
 func Datatypes() []Datatype {
 	return []Datatype{Bool, Uint8, Uint16, Uint32, Uint64, Int8, Int16, Int32, Int64, FP16, FP32, FP64, Bytes, BF16}
 }
 
-// ParseDatatype returns the datatype of a name. The error names those that there are.
+// ParseDatatype returns the datatype of a name. The error lists the known names.
 func ParseDatatype(name string) (Datatype, error) {
 	if t := Datatype(name); t.Known() {
 		return t, nil
@@ -45,7 +45,7 @@ func ParseDatatype(name string) (Datatype, error) {
 	return "", fmt.Errorf("datatype %.40q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// Size returns the bytes of one element; 0 for BYTES and for what is no datatype.
+// Size returns the bytes of one element; 0 for BYTES and for an unknown datatype.
 func (t Datatype) Size() int {
 	switch t {
 	case Bool, Uint8, Int8:
@@ -60,7 +60,7 @@ func (t Datatype) Size() int {
 	return 0
 }
 
-// Known reports whether t is one of the protocol's.
+// Known reports whether t is a datatype of the protocol.
 func (t Datatype) Known() bool { return t == Bytes || t.Size() > 0 }
 
 // Float reports whether the elements are floating-point numbers.

@@ -5,19 +5,18 @@ import (
 	"math"
 )
 
-// PayloadBytesMax bounds what the tensors of fixed size of one row take together: a message's header counts them in
-// 32 bits.
+// PayloadBytesMax bounds the tensors of fixed size of one row together: a message's header counts them in 32 bits.
 const PayloadBytesMax = math.MaxInt32
 
-// Layout says where the inputs of one row, or its outputs, lie in their payload as it travels: one tensor behind the
-// other, in the model's order, without a batch dimension.
+// Layout locates the inputs or outputs of one row in their payload: the tensors lie one after another, in the model's
+// order, without a batch dimension.
 type Layout struct {
-	Offsets []int // of each tensor, counting those before it without the elements of BYTES tensors
+	Offsets []int // of each tensor; BYTES tensors before it count as 0 bytes
 	Bytes   int   // of all tensors of fixed size
-	Varies  bool  // some tensor is BYTES: a payload is Bytes and the elements of those long
+	Varies  bool  // some tensor is BYTES: the payload is Bytes plus the BYTES elements
 }
 
-// NewLayout lays tensors out. An error names the tensor that Check refuses, or the sum that is too large.
+// NewLayout lays out tensors. The error names the tensor that Check refuses, or the sum that is too large.
 func NewLayout(tensors []Tensor) (Layout, error) {
 	l := Layout{Offsets: make([]int, len(tensors))}
 	for i := range tensors {

@@ -12,10 +12,10 @@ const (
 	DeadlinePast               // rejected: the deadline had passed on arrival
 	Canceled                   // the caller gave up
 	NoBackend                  // unavailable: no GPU serves this model
-	BackendLost                // unavailable: the backend died holding the batch and no time was left
+	BackendLost                // unavailable: the backend died with the batch and no time was left to retry
 	ExecutionFailed            // the model failed on this batch
 	InputUnavailable           // the input could not be fetched from the frontend
-	FloorTooHigh               // rejected: no answer that is served is accurate enough
+	FloorTooHigh               // rejected: no served variant is accurate enough
 	ReasonCount
 )
 

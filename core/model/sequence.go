@@ -5,45 +5,47 @@ import (
 	"slices"
 )
 
-// Sequence says how the requests of a model follow one another: each is a step, which controls tell its place, and which has
-// state from the step before. A backend knows of none of it: controls and states are tensors of the request like any other.
+// Sequence describes how the requests of a model follow one another. Each request is a step: controls mark its place
+// in the sequence, and states carry values from the previous step. A backend does not know about sequences: controls
+// and states are tensors of the request like any other.
 type Sequence struct {
-	Idle     int64     // ns; a sequence without a step for so long has ended
-	Controls []Control // inputs behind those that clients give
-	States   []State   // inputs behind the controls, and outputs behind those that clients see
+	Idle     int64     // ns; a sequence ends after so long without a step
+	Controls []Control // the inputs after those that clients provide
+	States   []State   // the inputs after the controls, and the outputs after those that clients see
 }
 
-// ControlKind is what a control tells.
+// ControlKind is the meaning of a control.
 type ControlKind uint8
 
 // The kinds of controls.
 const (
 	ControlStart ControlKind = iota + 1 // the step is its sequence's first
 	ControlEnd                          // the step is its sequence's last
-	ControlReady                        // the row holds a request; here every row does
+	ControlReady                        // the row holds a request; always true here
 	ControlID                           // the sequence's number
 )
 
-// Control is an input of one element.
+// Control is an input of one element that marks a step's place in its sequence.
 type Control struct {
 	Input       string
 	Kind        ControlKind
-	False, True []byte // the element, in its datatype; nil of ControlID
+	False, True []byte // the element in its datatype; nil for ControlID
 }
 
 // State is an output that is an input of the next step.
 type State struct {
 	Input, Output string
-	Initial       []byte // of the first step; nil: zeros
+	Initial       []byte // value for the first step; nil: zeros
 }
 
-// Limits of what a Sequence says, so that a message can carry it.
+// Limits of a Sequence, so that a message can carry it.
 const (
-	SequenceTensorsMax = 32        // controls, and states
-	InitialBytesMax    = 1<<16 - 1 // of all states together that have a value of their own
+	SequenceTensorsMax = 32        // controls, and likewise states
+	InitialBytesMax    = 1<<16 - 1 // all explicit initial states together
 )
 
-// Hidden returns how many inputs and outputs clients do not see: the last ones. A nil Sequence hides none.
+// Hidden returns the number of inputs and outputs that clients do not see; these come last. A nil Sequence hides
+// none.
 func (s *Sequence) Hidden() (inputs, outputs int) {
 	if s == nil {
 		return 0, 0
@@ -51,19 +53,19 @@ func (s *Sequence) Hidden() (inputs, outputs int) {
 	return len(s.Controls) + len(s.States), len(s.States)
 }
 
-// HasID says whether a control wants the sequence's number. A nil Sequence has none.
+// HasID reports whether a control carries the sequence's number. A nil Sequence has none.
 func (s *Sequence) HasID() bool {
 	return s != nil && slices.ContainsFunc(s.Controls, func(c Control) bool { return c.Kind == ControlID })
 }
 
-// Check says what of a Sequence does not fit the model's tensors.
+// Check returns an error if the Sequence does not fit the model's tensors.
 func (s *Sequence) Check(inputs, outputs []Tensor) error {
 	in, out := s.Hidden()
 	if in >= len(inputs) || out >= len(outputs) {
 		return fmt.Errorf("%d inputs and %d outputs of which %d and %d are a sequence's: want one of each for clients", len(inputs), len(outputs), in, out)
 	}
 
-	// Steps are put together and taken apart by size.
+	// The frontend assembles and splits steps by the tensors' sizes, so sizes must be fixed.
 	for _, list := range [][]Tensor{inputs, outputs} {
 		for i := range list {
 			if list[i].Varies() {

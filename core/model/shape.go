@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// A model whose tensors a request completes, by dimensions that are open or inputs that may be left out, is served in
-// shape classes. A class is a model of its own, of tensors of fixed sizes, whose version names the version that it is a
-// class of and the shapes: requests of one class run together, and none is padded (docs/decisions/0225).
+// A model with open dimensions or optional inputs is served in shape classes. A class is a model of its own with
+// tensors of fixed sizes; its version names the original version and the shapes. Requests of one class are batched
+// together without padding (docs/decisions/0225).
 
-// OpenDim is a dimension that each request says.
+// OpenDim marks a dimension whose size each request states.
 const OpenDim = -1
 
-// ShapesMax is the most shape classes that a version of a model may be given.
+// ShapesMax is the largest number of shape classes of a model's version.
 const ShapesMax = 1024
 
 const (
-	classMark = "@" // between a version and its class: no version of a repository has one
-	leftOut   = "-" // an optional input that the requests of a class do not give
-	given     = "+" // one that they give, of a fixed shape
+	classMark = "@" // separates version and class; no version of a repository contains it
+	leftOut   = "-" // an optional input that requests of the class leave out
+	given     = "+" // an optional input of fixed shape that they provide
 )
 
-// IsOpen reports whether a dimension is known only with a request.
+// IsOpen reports whether some dimension's size is known only with a request.
 func (t *Tensor) IsOpen() bool { return slices.Contains(t.Shape, OpenDim) }
 
-// Fits reports whether a shape is the tensor's, whose open dimensions may have any size from 0 on.
+// Fits reports whether the tensor may have this shape. An open dimension may have any size from 0.
 func (t *Tensor) Fits(shape []int64) bool {
 	if len(shape) != len(t.Shape) {
 		return false
@@ -47,17 +47,17 @@ func (i *Info) HasClasses() bool {
 // MayLack reports whether requests may leave out Inputs[k].
 func (i *Info) MayLack(k int) bool { return i.Optional>>k&1 != 0 }
 
-// ClassVersion is the version that a shape class of a version has.
+// ClassVersion returns the version of a shape class.
 func ClassVersion(version, class string) string { return version + classMark + class }
 
-// SplitVersion returns what ClassVersion was given; class is empty if the version is not that of a class.
+// SplitVersion is the inverse of ClassVersion; class is empty if the version is not a class's.
 func SplitVersion(version string) (whole, class string) {
 	whole, class, _ = strings.Cut(version, classMark)
 	return whole, class
 }
 
-// ClassOf names the shape class of a request whose inputs have these shapes, without the batch dimension, in the model's
-// order; a nil shape stands for an input that is left out. The error names the input that does not fit.
+// ClassOf returns the shape class of a request whose inputs have these shapes, without the batch dimension, in the
+// model's order. A nil shape stands for an omitted input. The error names the input that does not fit.
 func (i *Info) ClassOf(shapes [][]int64) (string, error) {
 	var parts []string
 	some := false
@@ -65,7 +65,7 @@ func (i *Info) ClassOf(shapes [][]int64) (string, error) {
 		t := &i.Inputs[k]
 		some = some || shapes[k] != nil
 
-		// Inputs that are the same in all classes have no part in the name.
+		// The name leaves out inputs that are the same in all classes.
 		switch {
 		case shapes[k] == nil && !i.MayLack(k):
 			return "", fmt.Errorf("input %q: is missing", t.Name)
@@ -80,14 +80,14 @@ func (i *Info) ClassOf(shapes [][]int64) (string, error) {
 		}
 	}
 
-	// A row consists of its inputs' rows: there must be one of them.
+	// A row consists of its inputs' rows, so a request needs at least one input.
 	if !some {
 		return "", fmt.Errorf("inputs: none is given: want one at least")
 	}
 	return strings.Join(parts, ","), nil
 }
 
-// joinDims writes the sizes of the open dimensions, as in 7x2.
+// joinDims formats the sizes of the open dimensions, such as 7x2.
 func joinDims(t *Tensor, shape []int64) string {
 	text := ""
 	for k, n := range shape {
@@ -102,8 +102,8 @@ func joinDims(t *Tensor, shape []int64) string {
 	return text
 }
 
-// ClassShapes returns the shapes that ClassOf was given. The class may come from anybody: the shapes fit the model, or
-// there is an error.
+// ClassShapes is the inverse of ClassOf. The class may come from an untrusted peer: an error says that its shapes do
+// not fit the model.
 func (i *Info) ClassShapes(class string) ([][]int64, error) {
 	parts := strings.Split(class, ",")
 	shapes := make([][]int64, len(i.Inputs))
@@ -124,14 +124,15 @@ func (i *Info) ClassShapes(class string) ([][]int64, error) {
 		}
 	}
 
-	// Written again it must be the same: this finds what is left over, wrong numbers and other ways to write one class.
+	// Formatting the shapes again must give the same class. This catches leftovers, malformed numbers and other
+	// spellings.
 	if again, err := i.ClassOf(shapes); err != nil || again != class {
 		return nil, fmt.Errorf("shape class %.60q: does not fit the inputs %v", class, shapesOf(i.Inputs))
 	}
 	return shapes, nil
 }
 
-// splitDims puts the sizes that joinDims wrote in the place of the open dimensions; what is wrong with them is for Fits.
+// splitDims fills the open dimensions with sizes in the format of joinDims. The caller checks the result with Fits.
 func (t *Tensor) splitDims(part string) []int64 {
 	shape := slices.Clone(t.Shape)
 	sizes := strings.Split(part, "x")
@@ -140,7 +141,7 @@ func (t *Tensor) splitDims(part string) []int64 {
 			continue
 		}
 
-		// No dimension has a size below 0, so that what is no number fits nothing.
+		// A malformed size becomes negative, which Fits refuses.
 		n, err := strconv.ParseInt(sizes[0], 10, 64)
 		if err != nil {
 			n = -1

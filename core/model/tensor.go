@@ -9,11 +9,12 @@ import (
 type Tensor struct {
 	Name     string
 	Datatype Datatype
-	Shape    []int64  // without the batch dimension; none: a single element
-	Labels   []string // class names of an output, by index in its last dimension; nil: it has none
+	Shape    []int64  // without the batch dimension; empty: a single element
+	Labels   []string // class names of an output, by index in its last dimension; nil: none
 }
 
-// SameTensors says whether two lists have the same names, datatypes and shapes in the same order; labels do not count.
+// SameTensors reports whether two lists have the same names, datatypes and shapes in the same order. Labels do not
+// count.
 func SameTensors(a, b []Tensor) bool {
 	return slices.EqualFunc(a, b, func(x, y Tensor) bool {
 		return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
@@ -23,8 +24,8 @@ func SameTensors(a, b []Tensor) bool {
 // TensorBytesMax bounds one row of one tensor, and so its number of elements.
 const TensorBytesMax = 1 << 30
 
-// Check says what is wrong with the datatype or the shape: no dimension may be below 0, and a row must not take more than
-// TensorBytesMax bytes, those of size 0 counted as 1.
+// Check returns an error if the datatype or the shape is invalid: a dimension below 0, or a row of more than
+// TensorBytesMax bytes, where a size of 0 counts as 1.
 func (t *Tensor) Check() error {
 	if _, err := ParseDatatype(string(t.Datatype)); err != nil {
 		return fmt.Errorf("%q: %w", t.Name, err)
@@ -36,13 +37,13 @@ func (t *Tensor) Check() error {
 			return fmt.Errorf("%q: shape %v of %s: want dimensions from 0 on and at most %d bytes", t.Name, t.Shape, t.Datatype, TensorBytesMax)
 		}
 
-		// A row without elements must not hide that its other dimensions are too large.
+		// A dimension of size 0 must not hide that the others are too large.
 		bytes *= max(n, 1)
 	}
 	return nil
 }
 
-// IsEmpty reports whether a dimension has size 0, so that rows have no element.
+// IsEmpty reports whether a dimension has size 0, so that rows have no elements.
 func (t *Tensor) IsEmpty() bool { return slices.Contains(t.Shape, 0) }
 
 // Varies reports whether rows of the tensor differ in size.
@@ -57,5 +58,5 @@ func (t *Tensor) RowElements() int {
 	return n
 }
 
-// RowBytes returns how many bytes a row takes, 0 where rows vary. The tensor must have passed Check.
+// RowBytes returns the bytes of a row; 0 if rows vary in size. The tensor must have passed Check.
 func (t *Tensor) RowBytes() int { return t.RowElements() * t.Datatype.Size() }

@@ -2,9 +2,9 @@ package model
 
 import "encoding/binary"
 
-// An element of a BYTES tensor, a text, is packed as its length, 4 bytes, little-endian, and then its bytes.
+// An element of a BYTES tensor, a text, is packed as a length of 4 bytes, little-endian, followed by its bytes.
 
-// TextLengthBytes is what a text takes beside its own bytes.
+// TextLengthBytes is the size of a packed text's length field.
 const TextLengthBytes = 4
 
 // AppendText packs one text.
@@ -12,8 +12,8 @@ func AppendText(dst []byte, text string) []byte {
 	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(text))), text...)
 }
 
-// NextText returns the first of packed texts, which lies within packed, and what follows. ok is false if there is
-// none or it is cut.
+// NextText splits packed texts after the first. The results alias packed. ok is false if packed is empty or cut off
+// within the text.
 func NextText(packed []byte) (text, rest []byte, ok bool) {
 	if len(packed) < TextLengthBytes {
 		return nil, packed, false
@@ -25,7 +25,7 @@ func NextText(packed []byte) (text, rest []byte, ok bool) {
 	return rest[:n:n], rest[n:], true
 }
 
-// TextsBytes returns how many bytes the first n of packed texts take, −1 if there are fewer.
+// TextsBytes returns the size of the first n packed texts; −1 if there are fewer.
 func TextsBytes(packed []byte, n int) int {
 	rest := packed
 	for range n {
@@ -37,8 +37,8 @@ func TextsBytes(packed []byte, n int) int {
 	return len(packed) - len(rest)
 }
 
-// CountTexts returns how many texts are packed. If packed does not end with a whole one, ok is false and n says how
-// many come before what is cut.
+// CountTexts returns the number of packed texts. If packed ends within a text, ok is false and n counts the complete
+// ones.
 func CountTexts(packed []byte) (n int, ok bool) {
 	for len(packed) > 0 {
 		if _, packed, ok = NextText(packed); !ok {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// CompareVersions orders versions from old to new, as cmp.Compare does: numbers by their value, so that 10 is newer than 9,
-// and words, as text, older than any number.
+// CompareVersions orders versions from old to new, as cmp.Compare does. Numbers compare by value, so 10 is newer than
+// 9; other words compare as text and are older than any number.
 func CompareVersions(a, b string) int {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)
