@@ -9,10 +9,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// What the registry tells an operator: which names metrics have, and what of the cluster is not as it
-// should be although everything runs.
+// Advice of the registry to operators: unique names for metrics, and conditions worth fixing although everything
+// runs.
 
-// nameBackend gives a backend a name that no other one has, since its GPUs are told apart by it.
+// nameBackend gives a backend a unique name, because its GPUs are identified by it.
 func (g *registry) nameBackend(b *Backend) {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.name == name })
@@ -26,8 +26,8 @@ func (g *registry) nameBackend(b *Backend) {
 	}
 }
 
-// passName gives the name of a backend that has left to one that said the same. Mostly it is that backend again, whose new session
-// opened before the end of the old one was noticed; plans know its GPUs by the name.
+// passName gives the name of a departed backend to one that asked for the same name. Usually it is the same backend,
+// whose new session opened before the end of the old one was noticed; plans identify its GPUs by the name.
 func (g *registry) passName(left *Backend) {
 	if left.name != left.hello.Name {
 		return
@@ -39,7 +39,7 @@ func (g *registry) passName(left *Backend) {
 	}
 }
 
-// gpuName tells a backend's GPUs apart where its hello does not.
+// gpuName returns the GPU's name in the hello, or one made of its index.
 func gpuName(h *wire.BackendHello, i int) string {
 	name := h.GPUs[i]
 	if slices.Index(h.GPUs, name) < i {
@@ -48,7 +48,7 @@ func gpuName(h *wire.BackendHello, i int) string {
 	return name
 }
 
-// adviseUnused logs the sub-clusters whose GPUs serve no model, once each time that it becomes so.
+// adviseUnused logs each sub-cluster whose GPUs serve no model, once per occurrence.
 func (g *registry) adviseUnused() {
 	used := make([]bool, len(g.clusters))
 	for _, m := range g.models {
@@ -71,14 +71,14 @@ func (g *registry) adviseUnused() {
 	}
 }
 
-// adviseSlow logs once which models a backend that has just come runs much slower than the others of its sub-cluster:
-// they may have been measured while its host did something else.
+// adviseSlow logs once the models that a new backend runs much slower than the others of its sub-cluster: they may
+// have been profiled while its host was busy.
 func (g *registry) adviseSlow(b *Backend) {
 	var slow []string
 	label := ""
 	for _, u := range b.gpus {
 		if u == nil {
-			continue // its number of sub-clusters is used up
+			continue // no sub-cluster number was left for it
 		}
 
 		c := g.clusters[u.sub]
@@ -96,7 +96,7 @@ func (g *registry) adviseSlow(b *Backend) {
 	}
 }
 
-// loadStats tells how a sub-cluster fares.
+// loadStats returns the load of a sub-cluster.
 func (g *registry) loadStats(c *cluster) LoadStats {
 	r := g.e.ranker(c.number)
 	r.mu.Lock()

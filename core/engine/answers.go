@@ -6,15 +6,15 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// answers is what a partition knows of a family: which models its variants are, and how often each answered. The
+// answers holds a family's state in a partition: the models of its variants, and how often each answered. The
 // partition's lock guards it.
 type answers struct {
 	variants []variantPlace // by variant
-	counts   []answerCount  // of every model that was a variant since the family was made
+	counts   []answerCount  // of every model that has been a variant since the family was made
 	marks    [marksKept]answerMark
 }
 
-// variantPlace is which model a variant is, and where in counts it is counted.
+// variantPlace is a variant's model and its place in counts.
 type variantPlace struct {
 	model uint32
 	place int
@@ -26,13 +26,13 @@ type answerCount struct {
 	requests uint64
 }
 
-// answerMark is what had been counted at a moment.
+// answerMark is a copy of the counts at one moment.
 type answerMark struct {
-	requests []uint64 // by place in counts; what is beyond had none
+	requests []uint64 // by place in counts; places added later count as 0
 	dropped  dropCounts
 }
 
-// setVariants notes the models that a family's variants are; none: it is a model by itself. mu is held.
+// setVariants sets the models of a family's variants; no variants: it is a plain model. mu is held.
 func (p *partition) setVariants(id uint32, variants []uint32) {
 	if len(variants) == 0 {
 		delete(p.families, id)
@@ -47,7 +47,7 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 		p.families[id] = a
 	}
 
-	// Counts stay by model: a variant that leaves and comes back goes on from its own.
+	// Counts stay by model: a variant that leaves and returns continues its own.
 	a.variants = a.variants[:0]
 	for _, model := range variants {
 		place := slices.IndexFunc(a.counts, func(c answerCount) bool { return c.model == model })
@@ -59,8 +59,8 @@ func (p *partition) setVariants(id uint32, variants []uint32) {
 	}
 }
 
-// answerOf returns the number that a GPU's backend knows a batch's model by, what names the model to the frontend where
-// it was not asked for by itself, and whether the GPU has it loaded. mu is held.
+// answerOf returns the number by which a GPU's backend knows a batch's model, the id that tells the frontend which
+// variant answered (0 for a plain model), and whether the GPU has the model loaded. mu is held.
 func (p *partition) answerOf(g *gpu, b *sched.Batch) (number, answer uint32, ok bool) {
 	id := b.Model
 	if len(p.families) > 0 {
@@ -77,7 +77,7 @@ func (a *answers) countAnswers(variant uint16, requests int) {
 	a.counts[a.variants[variant].place].requests += uint64(requests)
 }
 
-// mark keeps what is counted now under a slot's number.
+// mark stores the current counts in a slot.
 func (a *answers) mark(slot int, c *modelCount) {
 	m := &a.marks[slot]
 	m.requests, m.dropped = m.requests[:0], c.dropCounts()
@@ -86,7 +86,7 @@ func (a *answers) mark(slot int, c *modelCount) {
 	}
 }
 
-// markAll has a family's counts begin anew: what it did before is older than all that is told of. mu is held.
+// markAll restarts a family's counts: everything before is older than any span that is reported. mu is held.
 func (p *partition) markAll(id uint32) {
 	if a := p.families[id]; a != nil {
 		for slot := range a.marks {
@@ -95,8 +95,7 @@ func (p *partition) markAll(id uint32) {
 	}
 }
 
-// since returns how many requests got a batch of each model, by place in counts, and how many were dropped, since a
-// slot's mark.
+// since returns the requests per model, by place in counts, and the drops since a slot's mark.
 func (a *answers) since(slot int, c *modelCount) (requests []uint64, dropped dropCounts) {
 	from := &a.marks[slot]
 	dropped = c.dropCounts()

@@ -6,19 +6,19 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// A request that a backend could not read, or whose batch failed there, is given to another backend where there is one
-// that serves its model: the same one would most likely do no better. That a backend cannot read from a frontend is
-// remembered for a while with the frontend's session, so that of three backends the second try goes to the one that can.
+// A request that a backend could not read, or whose batch failed there, goes to another backend if one serves its
+// model, since the same backend would most likely fail again. The frontend's session remembers for a while which
+// backends could not read from it, so that the second try avoids all of them.
 
-// unreachable is which backends could not read from a frontend lately. The partition's lock guards it.
+// unreachable records the backends that recently could not read from a frontend. The partition's lock guards it.
 type unreachable struct {
 	groups sched.Groups
 	until  sched.Time
 }
 
-// noteUnread notes that a backend could not read from a frontend.
+// noteUnread records that a backend could not read from a frontend.
 func (p *partition) noteUnread(now sched.Time, front uint32, backend sched.Groups) {
-	s := p.seats(front)
+	s := p.idWindow(front)
 	if s == nil {
 		return
 	}
@@ -29,16 +29,16 @@ func (p *partition) noteUnread(now sched.Time, front uint32, backend sched.Group
 	s.unread.until = now.Add(sched.UnreadFor)
 }
 
-// groupsToAvoid returns which backends are not to get a flight's request that is given back.
+// groupsToAvoid returns the backends that must not get a flight's request when it is queued again.
 func (p *partition) groupsToAvoid(e *Engine, now sched.Time, f *flight, r *sched.Request) sched.Groups {
 	var unread sched.Groups
-	if s := p.seats(r.Origin); s != nil && now < s.unread.until {
+	if s := p.idWindow(r.Origin); s != nil && now < s.unread.until {
 		unread = s.unread.groups
 	}
 	return sched.GroupsToAvoid(r.Flags, f.gpu.b.group, unread, func(without sched.Groups) bool { return p.servedBeside(e, f, without) })
 }
 
-// servedBeside says whether a backend of none of these groups serves a flight's model.
+// servedBeside reports whether a backend outside these groups serves a flight's model.
 func (p *partition) servedBeside(e *Engine, f *flight, without sched.Groups) bool {
 	serves := func(sub uint32) bool {
 		in := e.ranker(sub).groups.Load()
@@ -47,7 +47,7 @@ func (p *partition) servedBeside(e *Engine, f *flight, without sched.Groups) boo
 	return serves(f.gpu.sub) || slices.ContainsFunc(p.several[f.model], serves)
 }
 
-// groups returns the groups of the backends whose GPUs are in a sub-cluster.
+// groups returns the groups of the backends with GPUs in a sub-cluster.
 func (c *cluster) groups() *[]sched.Groups {
 	var all []sched.Groups
 	for _, u := range c.gpus {

@@ -11,44 +11,43 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// The registry's models: ids, homes, profiles.
+// The registry's catalogue of models: ids, homes, profiles.
 
-// entry is what a model id stands for: a model that some backend has or had, or none.
+// entry is the model that an id stands for: one that some backend has or had, or none.
 type entry struct {
-	info  model.Info       // without a name: the model was forgotten
-	since sched.Time       // when the latest backend that had it left, or when it was forgotten
-	homes []home           // the sub-clusters that serve it, in the order of their numbers; none: nobody does
-	last  *profile.Profile // of some home, the latest
+	info  model.Info       // empty name: the model was forgotten
+	since sched.Time       // when its last backend left, or when it was forgotten
+	homes []home           // the sub-clusters that serve it, by number; empty: none does
+	last  *profile.Profile // the latest profile of any home
 	slo   int64            // the SLO in force
-	news  bool             // the frontends have not been told of info
+	news  bool             // info has changed and frontends have not been told
 
-	chooses bool   // it has several variants or homes to choose from
-	unrated bool   // it is in a family and says no accuracy, and it was logged
-	class   *class // it is a class of a family; nil: a model
+	chooses bool   // it can choose among variants or homes
+	unrated bool   // it is in a family without an accuracy, and that was logged
+	class   *class // it is a class of a family; nil: a plain model
 }
 
 // home is a sub-cluster that serves a model, with the profile in force there.
 type home struct {
 	sub   uint32
 	table []time.Duration
-	prof  *profile.Profile // of table
+	prof  *profile.Profile // made of table
 }
 
 func (m *entry) served() bool { return len(m.homes) > 0 }
 
 const (
-	// keptMax is how long a model stays known that no backend has: its requests are refused as
-	// unavailable until then, and a backend that comes back finds it as it was.
+	// keptMax is how long a model stays known after its last backend left. Until then its requests are rejected as
+	// unavailable, and a returning backend finds its state unchanged.
 	keptMax = sched.Duration(time.Hour)
-	// restMin is how long the id of a forgotten model stands for none. The frontends were told, and
-	// a session that takes nothing in is cut within seconds, so that no message that means the old
-	// model is under way any more.
+	// restMin is how long the id of a forgotten model stays unused. Frontends have been told, and a session that
+	// reads nothing is cut within seconds, so after this time no message with the old meaning is on its way.
 	restMin = sched.Duration(time.Minute)
 )
 
 func modelKey(m *model.Info) string { return m.Name + "\x00" + m.Version }
 
-// fresh is how many models of a hello are new.
+// fresh returns how many models of a hello are new.
 func (g *registry) fresh(h *wire.BackendHello) (n int) {
 	for i := range h.Models {
 		if _, known := g.byName[modelKey(&h.Models[i].Info)]; !known {
@@ -63,7 +62,7 @@ func (g *registry) fresh(h *wire.BackendHello) (n int) {
 	return n
 }
 
-// roomForModels is how many new models there are ids for.
+// roomForModels returns the number of free ids for new models.
 func (g *registry) roomForModels() int {
 	now := g.e.clock.Now()
 	rested := 0
@@ -73,16 +72,16 @@ func (g *registry) roomForModels() int {
 	return ModelsMax - len(g.models) + rested
 }
 
-// rested says whether the id of a forgotten model may name another one.
+// rested reports whether a forgotten model's id may be reused.
 func (g *registry) rested(id uint32, now sched.Time) bool {
 	return now.Sub(g.models[id].since) >= restMin
 }
 
-// model returns the id of a model, a new one when the name and version are new.
+// model returns the id of a model, a new id if its name and version are new.
 func (g *registry) model(m *model.Info) uint32 {
 	key := modelKey(m)
 	if id, ok := g.byName[key]; ok {
-		// A backend that brings a model back may bring it changed; while others serve it, their word holds.
+		// A backend that brings a model back may have changed it. While others serve it, their description holds.
 		if e := g.models[id]; !e.served() {
 			e.describeModel(m)
 			e.info.Ready = false
@@ -98,16 +97,16 @@ func (g *registry) model(m *model.Info) uint32 {
 	return id
 }
 
-// describeModel takes a backend's description of the model, but for what the scheduler settles.
+// describeModel takes a backend's description of the model, except for the fields that the scheduler decides.
 func (m *entry) describeModel(i *model.Info) {
 	described := *i
 	described.ID, described.Ready, described.SLO, described.BatchMax = m.info.ID, m.info.Ready, m.info.SLO, m.info.BatchMax
 	m.info = described
 }
 
-// vacancy returns an id that names no model and that no message can name.
+// vacancy returns an id that names no model and that no message in flight can name.
 func (g *registry) vacancy() uint32 {
-	// The vacant are in the order in which they were forgotten: where the first has not rested, none has.
+	// vacant is ordered by the time of forgetting: if the first id has not rested, none has.
 	if len(g.vacant) == 0 || !g.rested(g.vacant[0], g.e.clock.Now()) {
 		g.models = append(g.models, nil)
 		return uint32(len(g.models) - 1)
@@ -116,7 +115,7 @@ func (g *registry) vacancy() uint32 {
 	id := g.vacant[0]
 	g.vacant = g.vacant[1:]
 
-	// The counters were the former model's.
+	// The counters belong to the former model.
 	p := g.e.partition(sched.ModelID(id))
 	p.mu.Lock()
 	if int(id) < len(p.models) {
@@ -127,8 +126,8 @@ func (g *registry) vacancy() uint32 {
 	return id
 }
 
-// forget lets go of the models that no backend has had for long, so that neither years of upgrades
-// nor a backend that makes names up fill the catalogue for good.
+// forget drops models that no backend has had for keptMax, so that neither years of upgrades nor a backend that
+// invents names can fill the catalogue.
 func (g *registry) forget() {
 	now := g.e.clock.Now()
 	var gone []model.Info
@@ -138,7 +137,7 @@ func (g *registry) forget() {
 			continue
 		}
 
-		// A family goes with the last of its classes. The first is not served where none is.
+		// A family leaves with the last of its classes. Its first class is unserved when all are.
 		g.withdraw(id)
 		if m.class != nil {
 			f := m.class.of
@@ -155,13 +154,13 @@ func (g *registry) forget() {
 	g.publish(gone)
 }
 
-// had says whether some backend has a model, served or not.
+// had reports whether some backend has a model, served or not.
 func (g *registry) had(id uint32) bool {
 	return slices.ContainsFunc(g.backends, func(b *Backend) bool { return slices.Contains(b.ids, id) || slices.Contains(b.failed, id) })
 }
 
-// withdraw takes a model from its partition. No request of it is left: what was queued ended when it
-// lost its home, and its batches when their backends left.
+// withdraw removes a model from its partition. No requests of it are left: the queued ones ended when it lost its
+// last home, and its batches when their backends left.
 func (g *registry) withdraw(id uint32) {
 	p := g.e.partition(sched.ModelID(id))
 	t := g.e.begin(&g.spare)
@@ -172,7 +171,7 @@ func (g *registry) withdraw(id uint32) {
 	g.e.finish(t)
 }
 
-// settle gives every model its homes, brings the partitions up to date and tells the frontends.
+// settle gives every model its homes, updates the partitions and tells the frontends.
 func (g *registry) settle() {
 	var changed []model.Info
 	for _, m := range g.models {
@@ -183,13 +182,13 @@ func (g *registry) settle() {
 		before := m.info
 		homes := g.homesOf(m)
 
-		// A model that lost all homes keeps its SLO: it is told to whoever asks meanwhile.
+		// A model that lost all homes keeps its SLO for frontends that ask meanwhile.
 		slo := m.slo
 		if len(homes) > 0 {
 			slo = g.sloOf(m, homes)
 		}
 
-		// A service is renewed only where something changed: a renewal takes the partition's lock.
+		// Only changed services are updated, since an update takes the partition's lock.
 		if m.slo != slo || !slices.EqualFunc(m.homes, homes, home.same) {
 			m.homes, m.slo = homes, slo
 			g.apply(m)
@@ -200,22 +199,22 @@ func (g *registry) settle() {
 			m.info.Reason = ""
 		}
 
-		// Frontends are told of what they can see; a home more or less is none of it.
+		// Frontends are told only of changes that they can see; the number of homes is not one.
 		if m.news || before.Ready != m.info.Ready || before.SLO != m.info.SLO || before.BatchMax != m.info.BatchMax {
 			m.news = false
 			changed = append(changed, m.info)
 		}
 	}
 
-	// Families follow their members, and bidders follow both.
+	// The order matters: families depend on their members, and bidders on both.
 	g.publish(g.settleFamilies(changed))
 	g.listBidders()
 }
 
-// same says whether two homes are one, with one profile.
+// same reports whether two homes are the same sub-cluster with the same profile.
 func (h home) same(x home) bool { return h.sub == x.sub && slices.Equal(h.table, x.table) }
 
-// batchMax is the largest batch that some home allows; without a home it stays what it was.
+// batchMax is the largest batch that any home allows; without homes it keeps its value.
 func (m *entry) batchMax() (most uint32) {
 	if !m.served() {
 		return m.info.BatchMax
@@ -226,13 +225,13 @@ func (m *entry) batchMax() (most uint32) {
 	return most
 }
 
-// publish renews the catalogue and tells the frontends what changed.
+// publish updates the catalogue and tells the frontends of the changes.
 func (g *registry) publish(changed []model.Info) {
 	if len(changed) == 0 {
 		return
 	}
 
-	// Readers take the catalogue without a lock: it is replaced, never changed.
+	// Readers take the catalogue without a lock, so it is replaced and never changed.
 	all := make([]model.Info, 0, len(g.models))
 	for _, m := range g.models {
 		if m.info.Name != "" && !m.hidden() {
@@ -242,7 +241,7 @@ func (g *registry) publish(changed []model.Info) {
 
 	g.e.models.Store(&all)
 
-	// The list is in force first: a frontend that asks at once must see what it is told.
+	// Store the list before telling frontends: one that asks at once must see the changes.
 	for _, f := range g.fronts {
 		if f != nil {
 			f.port.Models(changed)
@@ -250,8 +249,8 @@ func (g *registry) publish(changed []model.Info) {
 	}
 }
 
-// homesOf returns where a model is served: in every sub-cluster that has it loaded, or in the HomesMax of them with
-// most GPUs.
+// homesOf returns the sub-clusters that serve a model: those that have it loaded, limited to the HomesMax with most
+// GPUs.
 func (g *registry) homesOf(m *entry) (homes []home) {
 	for _, c := range g.clusters[1:] {
 		if len(c.gpus) == 0 {
@@ -265,7 +264,7 @@ func (g *registry) homesOf(m *entry) (homes []home) {
 	return g.mostGPUs(homes)
 }
 
-// mostGPUs returns of more homes than a service may have those with most GPUs, in the order of their numbers.
+// mostGPUs returns the homes with most GPUs if there are more than a service may have, by number.
 func (g *registry) mostGPUs(homes []home) []home {
 	if len(homes) > sched.HomesMax {
 		gpus := make([]int, len(homes))
@@ -282,9 +281,9 @@ func (g *registry) mostGPUs(homes []home) []home {
 	return homes
 }
 
-// sloOf returns the SLO of a model that is served: what a backend in its first home says.
+// sloOf returns the SLO of a served model, as stated by a backend in its first home.
 func (g *registry) sloOf(m *entry, homes []home) int64 {
-	// Any of its GPUs has the model loaded.
+	// All GPUs of a sub-cluster have the model loaded, so any will do.
 	u := g.clusters[homes[0].sub].gpus[0]
 	n, _ := u.runs(sched.ModelID(m.info.ID))
 	slo := g.slo(&u.b.hello.Models[n].Info, homes[0].table)
@@ -303,14 +302,14 @@ func (g *registry) apply(m *entry) {
 	}
 }
 
-// setService puts a service in force in its partition; members are the models that its variants are, where it is a family.
+// setService puts a service in force in its partition. members are the models of its variants if it is a family.
 func (g *registry) setService(m *entry, s sched.Service, members []*entry) error {
 	var variants []uint32
 	for _, v := range members {
 		variants = append(variants, v.info.ID)
 	}
 
-	// Only who can choose takes part in prices.
+	// Only services with a choice take part in pricing.
 	m.chooses = m.served() && waysOf(&s) > 1
 	part := g.e.partition(sched.ModelID(m.info.ID))
 	t := g.e.begin(&g.spare)
@@ -324,7 +323,7 @@ func (g *registry) setService(m *entry, s sched.Service, members []*entry) error
 	return err
 }
 
-// waysOf is how many ways there are to answer for a service: variants that keep its floor, by home.
+// waysOf counts the ways to answer for a service: pairs of a home and a variant that keeps its floor.
 func waysOf(s *sched.Service) (n int) {
 	for i := range s.Variants {
 		if v := &s.Variants[i]; plan.KeepsFloor(v.Accuracy, s.Floor) {
@@ -338,11 +337,11 @@ func waysOf(s *sched.Service) (n int) {
 	return n
 }
 
-// hidden says whether frontends are told of an entry only as one of another's floors.
+// hidden reports whether frontends see an entry only as a floor of another entry.
 func (m *entry) hidden() bool { return m.class != nil && m.class.of.classes[0] != m.info.ID }
 
-// service describes a model to its partition. One that nobody serves is in sub-cluster 0, which never has GPUs, with
-// the profile that it had.
+// service describes a model to its partition. An unserved model is in sub-cluster 0, which never has GPUs, with its
+// latest profile.
 func (g *registry) service(m *entry) (s sched.Service, err error) {
 	s = sched.Service{SLO: sched.Duration(m.slo), QueueMax: g.queueMax(m)}
 	v := sched.Variant{}
@@ -362,16 +361,16 @@ func (g *registry) service(m *entry) (s sched.Service, err error) {
 	return s, nil
 }
 
-// queueMax is how many requests of a model may be queued.
+// queueMax returns the most requests of a model that may be queued.
 func (g *registry) queueMax(m *entry) int {
 	return plan.QueueLimit(int(m.info.QueueMax), g.e.o.QueueMax)
 }
 
-// profile makes the Profile of a table, or takes that of another home with the same table: what decisions read is then
-// in the memory once.
+// profile returns the Profile of a table. Homes with equal tables share one Profile, so decisions read it from memory
+// once.
 func (g *registry) profile(table []time.Duration) (*profile.Profile, error) {
 	for _, x := range g.models {
-		// A model without homes keeps its latest profile: one that comes back finds it here.
+		// A model without homes keeps its latest profile; when it returns, the profile is found here.
 		if x.last != nil && x.last.Has(table) {
 			return x.last, nil
 		}

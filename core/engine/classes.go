@@ -7,11 +7,11 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// A shape class of a model is an entry of its own, which backends load when a frontend asks for it. The engine only sees that
-// a backend that comes later serves the classes that others have.
+// A shape class of a model is a catalogue entry of its own. Backends load it when a frontend asks for it; the engine
+// only makes a backend that joins later load the classes that others serve.
 
-// shareClasses has a backend load the shape classes that others serve of a model that it has, of every such model if name is
-// empty. What becomes of it the backend's reports say.
+// shareClasses asks a backend to load the shape classes that others serve of a model that it has; of every model if
+// name is empty. The backend reports the outcome.
 func (g *registry) shareClasses(b *Backend, name string) {
 	if b.hello.Version < commandVersion {
 		return
@@ -25,13 +25,13 @@ func (g *registry) shareClasses(b *Backend, name string) {
 			continue
 		}
 
-		// Nobody waits for the answer, which is not among the commands.
+		// The number is used by no frontend's command: nobody waits for the answer.
 		g.lastCommand++
 		b.port.Command([]wire.ModelCommand{{Number: g.lastCommand, Op: wire.AddShape, Model: m.info.Name, Version: version, Shape: class}})
 	}
 }
 
-// hasLoaded says whether the backend has a version of a model loaded.
+// hasLoaded reports whether the backend has a version of a model loaded.
 func (b *Backend) hasLoaded(name, version string) bool {
 	return slices.ContainsFunc(b.hello.Models, func(m wire.BackendModel) bool {
 		return m.Info.Name == name && m.Info.Version == version && loadedSomewhere(&m)

@@ -6,8 +6,7 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Clock is read once per turn of a loop and once per burst of a session. The simulator supplies
-// virtual time.
+// Clock is read once per turn of a loop and once per burst of a session. The simulator provides virtual time.
 type Clock interface{ Now() sched.Time }
 
 // Monotonic is this process's monotonic clock.

@@ -10,36 +10,36 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// cluster is a sub-cluster: GPUs of one pool that offer the same models, since each of them may get any batch of it. Which
-// GPUs are in which sub-cluster is decided by plan.SubClusterFor; it changes when plans have GPUs offer models or stop.
+// cluster is a sub-cluster: GPUs of one pool that offer the same models, so that each GPU may get any batch.
+// plan.SubClusterFor decides the sub-cluster of a GPU; it changes when plans make GPUs offer models or stop.
 type cluster struct {
 	pool   plan.Pool
-	label  string // in metrics: no other sub-cluster has it
+	label  string // unique in metrics
 	number uint32
-	models []uint32 // ids of what its GPUs have loaded, ascending
+	models []uint32 // ids of the models that its GPUs have loaded, ascending
 	gpus   []*gpu
-	unused bool         // its GPUs serve no model, and it was said
-	scaler *plan.Scaler // watches it; nil: not begun
-	advice plan.Advice  // its latest; zero: none yet
+	unused bool         // its GPUs serve no model, and that was logged
+	scaler *plan.Scaler // nil: not started
+	advice plan.Advice  // of the scaler; zero: none yet
 }
 
-// placeGPUs puts each GPU of a backend into the sub-cluster that fits what it has loaded, and brings services up to
-// date. Services know a new home before the old one loses its GPUs, so that no request finds none.
+// placeGPUs puts each GPU of a backend into the sub-cluster for its loaded models and updates services. Services
+// learn of a new home before the old one loses its GPUs, so that a request always finds one.
 func (g *registry) placeGPUs(b *Backend) {
 	b.publishProfiles()
 
 	var left, joined []*gpu
 	var loaded []uint32
-	var table *[]uint32 // of the GPUs that have these loaded
+	var table *[]uint32 // of the GPUs that have loaded these
 	for i := range b.hello.GPUs {
 		old := b.gpus[i]
 
-		// GPUs of one host mostly have the same models: they share one table.
+		// GPUs of one host usually have the same models and share one table.
 		if ids := g.loadedOn(b, i); table == nil || !slices.Equal(ids, loaded) {
 			loaded, table = ids, g.numbersOf(b, i)
 		}
 
-		// A GPU that stays where it is only learns its models' new numbers.
+		// A GPU that stays in its sub-cluster only gets the new numbers of its models.
 		c := g.clusterFor(b, old, i, loaded)
 		if c == nil || old != nil && old.sub == c.number {
 			if old != nil {
@@ -59,9 +59,9 @@ func (g *registry) placeGPUs(b *Backend) {
 		joined = append(joined, u)
 	}
 
-	g.countGPUs(joined) // before frontends hear of models: they ask at once
+	g.countGPUs(joined) // before frontends hear of models, as they send requests at once
 
-	// The old sub-clusters lose their GPUs only now, when services know the new ones.
+	// Now that services know the new sub-clusters, the old ones can lose their GPUs.
 	g.settle()
 	for _, u := range left {
 		g.retire(u)
@@ -72,7 +72,8 @@ func (g *registry) placeGPUs(b *Backend) {
 	g.moveSpare(b)
 }
 
-// loadedOn returns the ids of the models that a backend's GPU offers, ascending: what it has loaded and no plan withholds.
+// loadedOn returns the ids of the models that a backend's GPU offers, ascending: the loaded ones that no plan
+// withholds.
 func (g *registry) loadedOn(b *Backend, gpu int) (ids []uint32) {
 	for n, id := range b.ids {
 		if id != noModel && isLoaded(&b.hello.Models[n], gpu) && !b.withheld[resident{n, gpu}] {
@@ -83,7 +84,7 @@ func (g *registry) loadedOn(b *Backend, gpu int) (ids []uint32) {
 	return slices.Compact(ids)
 }
 
-// numbersOf returns, by model id, the number +1 of the model in the hello; 0 for what the GPU has not loaded.
+// numbersOf returns, by model id, the model's number in the hello + 1; 0 if the GPU has not loaded it.
 func (g *registry) numbersOf(b *Backend, gpu int) *[]uint32 {
 	table := make([]uint32, len(g.models))
 	for n, id := range b.ids {
@@ -94,23 +95,23 @@ func (g *registry) numbersOf(b *Backend, gpu int) *[]uint32 {
 	return &table
 }
 
-// isLoaded says whether a GPU has a model of its backend's hello loaded.
+// isLoaded reports whether a GPU has a model of its backend's hello loaded.
 func isLoaded(m *wire.BackendModel, gpu int) bool { return len(m.Loaded) == 0 || m.Loaded[gpu] }
 
-// loadedSomewhere says whether some GPU has a model of its backend's hello loaded.
+// loadedSomewhere reports whether some GPU has a model of its backend's hello loaded.
 func loadedSomewhere(m *wire.BackendModel) bool {
 	return len(m.Loaded) == 0 || slices.Contains(m.Loaded, true)
 }
 
-// clusterFor returns the sub-cluster that core/plan has a GPU with these models join: the one where it is, another, or a
-// new one. nil: there is no number for one more.
+// clusterFor returns the sub-cluster that core/plan chooses for a GPU with these models: its present one, another, or
+// a new one; nil if no number is left for a new one.
 func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) *cluster {
 	own := plan.Nowhere
 	if old != nil {
 		own = int(old.sub) - 1
 	}
 
-	// Number 0 is nowhere, and core/plan counts from 0.
+	// core/plan counts from 0; here number 0 means no sub-cluster.
 	here := b.pooled(index, loaded)
 	var empty *cluster
 	if at := plan.SubClusterFor(own, &here, g.clusterStates(b, loaded)); at != plan.Nowhere {
@@ -123,7 +124,7 @@ func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) 
 		return nil
 	}
 
-	// A sub-cluster whose GPUs have all left is taken over like a new one: its number and ranker stay.
+	// A sub-cluster without GPUs is reused as a new one; only its number and ranker stay.
 	empty.stopScaling()
 	empty.pool, empty.models = here.Pool, loaded
 	empty.label = g.freeLabel(empty)
@@ -131,16 +132,16 @@ func (g *registry) clusterFor(b *Backend, old *gpu, index int, loaded []uint32) 
 	return empty
 }
 
-// clusterStates tells core/plan of all sub-clusters, as a GPU of a backend with these models may find them.
+// clusterStates describes all sub-clusters to core/plan, for a GPU of a backend with these models.
 func (g *registry) clusterStates(b *Backend, loaded []uint32) []plan.SubClusterState {
 	all := make([]plan.SubClusterState, len(g.clusters)-1)
 	for i, c := range g.clusters[1:] {
 		all[i] = plan.SubClusterState{PooledGPU: plan.PooledGPU{Pool: c.pool, Models: c.models}, GPUs: len(c.gpus)}
 		if c.pool.Kind != "" || len(c.gpus) == 0 || !slices.Equal(c.models, loaded) {
-			continue // profiles matter to nobody
+			continue // an empty sub-cluster needs no profiles
 		}
 
-		// A backend has one profile for all its GPUs, so that only another backend's can differ.
+		// All GPUs of a backend share its profile, so only another backend's can differ.
 		other := max(0, slices.IndexFunc(c.gpus, func(u *gpu) bool { return u.b != b }))
 		for _, id := range c.models {
 			all[i].Profiles = append(all[i].Profiles, c.gpus[other].profile(id))
@@ -161,7 +162,7 @@ func (b *Backend) pooled(gpu int, models []uint32) plan.PooledGPU {
 	return x
 }
 
-// newCluster makes a sub-cluster and its ranker; nil when there is no number left.
+// newCluster makes a sub-cluster and its ranker; nil if no number is left.
 func (g *registry) newCluster() *cluster {
 	if len(g.clusters) == sched.SubClusterLimit {
 		return nil
@@ -170,14 +171,14 @@ func (g *registry) newCluster() *cluster {
 	c := &cluster{number: uint32(len(g.clusters))}
 	g.clusters = append(g.clusters, c)
 
-	// Sub-clusters are dealt out over the loops in turn.
+	// Sub-clusters are assigned to the loops round robin.
 	l := g.e.loops[int(c.number)%len(g.e.loops)]
 	r := &ranker{number: c.number, loop: l, s: sched.NewRanker(c.number, sched.Options{Ctrl: g.ctrl, Data: g.data, Prompt: g.e.o.Prompt})}
 
-	// Never before it is listed: a loop that finds it at time 0 would poll it at once.
+	// This must precede its listing: a loop that reads time 0 would poll it at once.
 	r.wake.Store(int64(sched.Never))
 
-	// Readers take the list without a lock: it is replaced, never changed.
+	// Readers take the list without a lock, so it is replaced and never changed.
 	all := append(slices.Clone(*g.e.rankers.Load()), r)
 	g.e.rankers.Store(&all)
 	mine := append(slices.Clone(*l.rankers.Load()), r)
@@ -185,14 +186,14 @@ func (g *registry) newCluster() *cluster {
 	return c
 }
 
-// freeLabel returns a label for a sub-cluster that no other one with GPUs has.
+// freeLabel returns a label that no other sub-cluster with GPUs has.
 func (g *registry) freeLabel(c *cluster) string {
 	label := c.pool.Name
 	if label == "" {
 		label = fmt.Sprintf("unnamed-%d", c.number)
 	}
 
-	// Labels of sub-clusters without GPUs are free: they are in no metric.
+	// Labels of sub-clusters without GPUs are free, as these appear in no metric.
 	taken := func() bool {
 		return slices.ContainsFunc(g.clusters, func(x *cluster) bool { return x != c && len(x.gpus) > 0 && x.label == label })
 	}
@@ -202,7 +203,8 @@ func (g *registry) freeLabel(c *cluster) string {
 	return label
 }
 
-// table is the profile of a model in a sub-cluster, by what its backends measured but one; nil where it is not loaded.
+// table returns the profile of a model in a sub-cluster, measured by its backends other than except; nil if none has
+// it loaded.
 func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 	if _, has := slices.BinarySearch(c.models, id); !has {
 		return nil
@@ -214,7 +216,7 @@ func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 			continue
 		}
 
-		// A backend's GPUs follow one another and share its profile.
+		// A backend's GPUs are adjacent and share its profile.
 		if u.b != last {
 			last = u.b
 			measured = append(measured, plan.MeasuredProfile{Table: u.profile(id)})
@@ -224,7 +226,7 @@ func (c *cluster) table(id uint32, except *Backend) []time.Duration {
 	return plan.KindProfile(c.pool.Kind, measured)
 }
 
-// publishProfiles tells partitions what a backend has measured of its models.
+// publishProfiles gives partitions a backend's measured profiles.
 func (b *Backend) publishProfiles() {
 	all := make([][]time.Duration, len(b.hello.Models))
 	for n := range all {
@@ -237,20 +239,20 @@ func (c *cluster) remove(u *gpu) {
 	c.gpus = slices.DeleteFunc(c.gpus, func(x *gpu) bool { return x == u })
 }
 
-// newGPU returns a GPU as it is from now on in a sub-cluster. One that was in another keeps its number and counters, and
-// gets another epoch: batches that were granted there do not go to it.
+// newGPU returns a GPU's new state in a sub-cluster. A GPU that was in another one keeps its number and counters but
+// gets a new epoch, so batches granted there do not go to it.
 func (g *registry) newGPU(b *Backend, i int, c *cluster, old *gpu) *gpu {
 	g.epoch++
 	u := &gpu{index: uint32(i), epoch: g.epoch, sub: c.number, b: b, name: gpuName(&b.hello, i)}
 	if old != nil {
 		u.id, u.gpuCounts = old.id, old.gpuCounts
 
-		// It is judged anew beside its new neighbours.
+		// Its health is judged anew against its new peers.
 		u.sick.Store(false)
 		return u
 	}
 
-	// Numbers are given again, so that tables by GPU stay as short as the most GPUs at a time.
+	// Numbers are reused, so that tables by GPU stay as short as the largest number of GPUs at a time.
 	u.gpuCounts = &gpuCounts{}
 	if n := len(g.gpuFree); n > 0 {
 		u.id, g.gpuFree = g.gpuFree[n-1], g.gpuFree[:n-1]
@@ -261,7 +263,7 @@ func (g *registry) newGPU(b *Backend, i int, c *cluster, old *gpu) *gpu {
 	return u
 }
 
-// countGPUs tells every partition how many GPUs the sub-clusters of these have.
+// countGPUs tells every partition the number of GPUs in the sub-clusters of these GPUs.
 func (g *registry) countGPUs(gpus []*gpu) {
 	var told []uint32
 	for _, u := range gpus {
@@ -269,7 +271,7 @@ func (g *registry) countGPUs(gpus []*gpu) {
 			continue
 		}
 
-		// A sub-cluster is told once, with all of its GPUs counted.
+		// A sub-cluster is announced once, with all of its GPUs counted.
 		told = append(told, u.sub)
 		g.e.ranker(u.sub).groups.Store(g.clusters[u.sub].groups())
 		for _, p := range g.e.parts {
@@ -283,7 +285,7 @@ func (g *registry) countGPUs(gpus []*gpu) {
 	}
 }
 
-// retire takes a GPU out of its ranker.
+// retire removes a GPU from its ranker.
 func (g *registry) retire(u *gpu) {
 	r := g.e.ranker(u.sub)
 	r.mu.Lock()

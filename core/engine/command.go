@@ -10,18 +10,18 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// A frontend's command goes to every backend, and its answer back once all of them have answered or left. The registry
-// only carries: which models a backend has, and why, is the backend's to know.
+// A frontend's command goes to every backend, and its answer returns once all of them have answered or left. The
+// registry only passes commands on: which models a backend has, and why, is the backend's matter.
 
 const (
-	commandVersion = 5    // of the protocol, from which backends take commands
-	commandsMax    = 1024 // under way at a time
+	commandVersion = 5    // the protocol version from which backends take commands
+	commandsMax    = 1024 // in progress at a time
 )
 
-// command is one that backends are at work on.
+// command is one that backends are working on.
 type command struct {
-	frontend uint32 // session
-	number   uint64 // the frontend's
+	frontend uint32 // the session
+	number   uint64 // the frontend's number for it
 	waiting  []*Backend
 	answers  []wire.ModelAnswer
 }
@@ -38,7 +38,7 @@ func (f *Frontend) Command(m []wire.ModelCommand) bool {
 	}) == nil
 }
 
-// Answer takes a backend's answers to commands. Those that nobody waits for are ignored.
+// Answer takes a backend's answers to commands. Answers that nobody waits for are ignored.
 func (b *Backend) Answer(m []wire.ModelAnswer) bool {
 	return b.e.manage(func() {
 		for i := range m {
@@ -47,15 +47,15 @@ func (b *Backend) Answer(m []wire.ModelAnswer) bool {
 	}) == nil
 }
 
-// Unserved takes the models that the backend does not serve, which replaces what it said before. It returns false when
-// the session is closed, or what it says makes no sense.
+// Unserved takes the list of models that the backend does not serve, which replaces its previous list. It returns
+// false if the session is closed or the list is invalid.
 func (b *Backend) Unserved(u wire.Unserved) bool {
 	ok := false
 	err := b.e.manage(func() { ok = b.e.reg.unserved(b, u.Models) })
 	return ok && err == nil
 }
 
-// versionOf is the protocol version from which backends take a command.
+// versionOf returns the protocol version from which backends take a command.
 func versionOf(op wire.CommandOp) uint16 {
 	if op == wire.TeachModel || op == wire.RollBackModel {
 		return wire.SpareVersion
@@ -72,12 +72,12 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 		return
 	}
 
-	// Backends know commands by the engine's number: two frontends may use the same one.
+	// The engine numbers commands for backends itself: two frontends may use the same number.
 	g.lastCommand++
 	c.Number, c.Frontend = g.lastCommand, f.number
 	g.commands[c.Number] = asked
 	for _, b := range g.backends {
-		// An older backend would not understand the command, so its refusal is written for it.
+		// An older backend would not understand the command, so the engine refuses in its name.
 		if b.hello.Version < versionOf(c.Op) {
 			asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandRefused,
 				Text: fmt.Sprintf("backend %s speaks version %d of the protocol: want %d", b.name, b.hello.Version, versionOf(c.Op))})
@@ -90,14 +90,14 @@ func (g *registry) command(f *Frontend, c wire.ModelCommand) {
 		asked.answers = append(asked.answers, wire.ModelAnswer{Code: wire.CommandLost, Text: "no backend is connected"})
 	}
 
-	// In virtual time a port may answer before it returns, which takes it off the list.
+	// In virtual time a port may answer before it returns, and the answer changes the list: iterate over a copy.
 	for _, b := range slices.Clone(asked.waiting) {
 		b.port.Command([]wire.ModelCommand{c})
 	}
 	g.settleCommand(c.Number, asked)
 }
 
-// answered notes one backend's answer.
+// answered records one backend's answer.
 func (g *registry) answered(b *Backend, a wire.ModelAnswer) {
 	asked := g.commands[a.Number]
 	if asked == nil || !slices.Contains(asked.waiting, b) {
@@ -108,14 +108,14 @@ func (g *registry) answered(b *Backend, a wire.ModelAnswer) {
 	g.settleCommand(a.Number, asked)
 }
 
-// abandonCommands ends what a backend that left was asked for.
+// abandonCommands ends the commands that wait for a departed backend.
 func (g *registry) abandonCommands(b *Backend) {
 	for number := range g.commands {
 		g.answered(b, wire.ModelAnswer{Number: number, Code: wire.CommandLost, Text: "backend " + b.name + " was lost"})
 	}
 }
 
-// settleCommand ends a command that no backend is at work on any more.
+// settleCommand ends a command that waits for no backend any more.
 func (g *registry) settleCommand(number uint64, asked *command) {
 	if len(asked.waiting) == 0 {
 		delete(g.commands, number)
@@ -123,8 +123,8 @@ func (g *registry) settleCommand(number uint64, asked *command) {
 	}
 }
 
-// endCommand tells the frontend the worst answer, with the texts of all that are as bad. A model that one backend does
-// not know is not missed where another one did what was asked.
+// endCommand sends the frontend the worst answer, with the texts of all equally bad ones. If one backend did what was
+// asked, it does not matter that another does not know the model.
 func (g *registry) endCommand(asked *command) {
 	severity := func(c wire.AnswerCode) int {
 		return slices.Index([]wire.AnswerCode{wire.CommandUnknown, wire.CommandDone, wire.CommandRefused, wire.CommandLost, wire.CommandFailed}, c)
@@ -142,7 +142,7 @@ func (g *registry) endCommand(asked *command) {
 	}
 }
 
-// unserved takes a backend's word on the models that it does not serve.
+// unserved applies a backend's list of models that it does not serve.
 func (g *registry) unserved(b *Backend, models []model.Info) bool {
 	if b.dead.Load() || slices.ContainsFunc(models, func(m model.Info) bool { return m.Name == "" || m.Reason == "" }) {
 		return false
@@ -156,7 +156,7 @@ func (g *registry) unserved(b *Backend, models []model.Info) bool {
 	}
 	g.noteFailed(b)
 
-	// What no backend speaks of any more is forgotten at once: nobody has ever served it under this name.
+	// Models that no backend mentions any more are forgotten at once: none has ever been served under this name.
 	for _, id := range before {
 		if m := g.models[id]; !m.served() && !g.had(id) {
 			m.since = g.e.clock.Now().Add(-keptMax)

@@ -1,11 +1,10 @@
 package engine
 
-// shareCrowds tells every partition how crowded sub-clusters are with the models of all of them, which are spread
-// without regard to that. Each partition holds its own copy of the sums, so that a decision reads them under its own
-// lock alone.
+// shareCrowds tells every partition how crowded the sub-clusters are with models of all partitions. Each partition
+// keeps its own copy of the sums, so a decision reads them under its own lock.
 func (g *registry) shareCrowds() {
 	if len(g.e.parts) == 1 {
-		return // it knows all models
+		return // one partition knows all models
 	}
 
 	g.crowds = g.crowds[:0]

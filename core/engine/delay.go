@@ -18,7 +18,7 @@ func (d *delays) add(ns int64) {
 	d.n++
 }
 
-// percentiles returns the median and the percentile of so many permille of the latest samples, 0 without any.
+// percentiles returns the median and the given permille of the latest samples; 0 without samples.
 func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 	n := min(d.n, latest)
 	if n == 0 {
@@ -32,8 +32,8 @@ func (d *delays) percentiles(latest, permille int) (p50, high int64) {
 	return s[n/2], s[n*permille/1000]
 }
 
-// bounds returns d_ctrl and d_data as backend b measures them. Pings come ten a second; the kernel measures with each message, and
-// d_ctrl is no less than its variance says.
+// bounds returns d_ctrl and d_data as measured by backend b. Pings are sent ten times a second; the kernel measures
+// with each message, and its variance sets a lower bound of d_ctrl.
 func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	b.mu.Lock()
 	median, high := b.trips.percentiles(len(b.trips.ns), limits.DelayPermille)
@@ -43,14 +43,14 @@ func (b *Backend) bounds() (ctrl, data sched.Duration) {
 	return sched.Duration(max(limits.OneWay(median, high), tail)), sched.Duration(fetch)
 }
 
-// delays returns d_ctrl and d_data as backends measure them and services can bear them.
+// delays returns d_ctrl and d_data as measured by backends, limited by what services can bear.
 func (g *registry) delays() (ctrl, data sched.Duration) {
 	var bound limits.Bound[sched.Duration]
 	for _, b := range g.backends {
 		bound = bound.Slowest(b.bounds())
 	}
 
-	// Where nothing is served yet no SLO bounds them, and then the longest there is does.
+	// Before any model is served, the longest possible SLO sets the bound.
 	bound = bound.Within(sched.SLOLimit, 1)
 	for _, m := range g.models {
 		if m.served() {
@@ -60,22 +60,22 @@ func (g *registry) delays() (ctrl, data sched.Duration) {
 	return bound.Ctrl, bound.Data
 }
 
-// overrun is by how much batches end later than planned, as the scheduler hears of it: slow
-// executions, late starts, and the way back. Deadlines are brought forward by its 99th percentile,
-// since a plan without slack misses whenever the host stumbles. Each sub-cluster has its own, so that a backend
-// that is slow takes nothing from models that it does not serve. Its partition's lock guards it.
+// overrun is how late batches end compared with their plan, as seen by the scheduler: slow executions, late starts,
+// and the way back. Deadlines are brought forward by its 99th percentile, because a plan without slack misses
+// whenever the host stalls. Each sub-cluster has its own, so a slow backend takes no time from models that it does
+// not serve. The partition's lock guards it.
 type overrun struct {
 	delays
 	p99   int64
-	taken sched.Time // when p99 was taken
-	floor int64      // ns that a wake-up may be late; what is dropped for it is never measured
-	most  int64      // how late batches are expected to end: limits.Overrun of both
+	taken sched.Time // when p99 was computed
+	floor int64      // ns that a wake-up may be late; requests dropped for one are never measured
+	most  int64      // expected lateness of batches: limits.Overrun of both
 }
 
 func (o *overrun) add(now sched.Time, ns int64) {
 	o.delays.add(ns)
 
-	// A percentile sorts its samples, so it is taken only now and then.
+	// Computing a percentile sorts the samples, so it happens only every OverrunTurn batches.
 	if o.n%limits.OverrunTurn == 0 && now.Sub(o.taken) >= sched.Duration(limits.OverrunEvery) {
 		o.taken = now
 		_, p99 := o.percentiles(limits.OverrunLatest, limits.OverrunPermille)
@@ -83,8 +83,8 @@ func (o *overrun) add(now sched.Time, ns int64) {
 	}
 }
 
-// addBatch notes how late a batch of a GPU ended, whose plan was to take exec until ends. freed is when the batch before
-// left the GPU to it: it cannot have ended sooner than exec after that.
+// addBatch records how late a GPU's batch ended; its plan was to take exec until ends. freed is when the previous
+// batch left the GPU: the batch could not end before freed + exec.
 func (o *overrun) addBatch(now, ended, ends, freed sched.Time, exec sched.Duration) {
 	o.add(now, limits.Lateness(int64(ended.Sub(ends)), int64(freed.Add(exec).Sub(ends)), o.most))
 }
@@ -95,8 +95,8 @@ func (o *overrun) expect(p99, floor int64) {
 	o.most = limits.Overrun(p99, floor)
 }
 
-// overrunOf returns the overrun of a model's sub-cluster, and of several the one that is expected latest: nobody knows
-// yet where a request will be served.
+// overrunOf returns the overrun of a model's sub-cluster. Of several it returns the largest, since it is not known
+// yet where a request will run.
 func (p *partition) overrunOf(model uint32) *overrun {
 	if int(model) >= len(p.homes) {
 		return p.overruns[0]
@@ -115,10 +115,10 @@ func (p *partition) overrunOf(model uint32) *overrun {
 	return latest
 }
 
-// severalHomes stands in partition.homes for a model whose sub-clusters are in partition.several.
+// severalHomes in partition.homes marks a model whose sub-clusters are in partition.several.
 const severalHomes = sched.SubClusterLimit
 
-// overrunKnown returns the overrun of a sub-cluster, the first one when it has none.
+// overrunKnown returns the overrun of a sub-cluster, or that of the first one if it has none.
 func (p *partition) overrunKnown(sub uint32) *overrun {
 	if int(sub) < len(p.overruns) && p.overruns[sub] != nil {
 		return p.overruns[sub]
@@ -126,7 +126,7 @@ func (p *partition) overrunKnown(sub uint32) *overrun {
 	return p.overruns[0]
 }
 
-// overrunIn returns the overrun of a sub-cluster, a new one when it has none.
+// overrunIn returns the overrun of a sub-cluster, creating it if needed.
 func (p *partition) overrunIn(sub uint32) *overrun {
 	for int(sub) >= len(p.overruns) {
 		p.overruns = append(p.overruns, nil)
@@ -138,7 +138,7 @@ func (p *partition) overrunIn(sub uint32) *overrun {
 	return p.overruns[sub]
 }
 
-// margin is how many ns sooner than its deadline a request with that budget should be done.
+// margin returns how many ns before its deadline a request with this budget should end.
 func (o *overrun) margin(budget sched.Duration) sched.Time {
 	return sched.Time(limits.OverrunMargin(o.most, int64(budget)))
 }

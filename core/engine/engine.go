@@ -26,10 +26,10 @@ const (
 	ModelsMax          = 1 << 16
 	RequestsMaxDefault = 1 << 20 // live requests per partition
 
-	houseEvery = 100 * time.Millisecond // watchdogs, delays, prices
+	houseEvery = 100 * time.Millisecond // period of watchdogs, delays and prices
 )
 
-// Errors that sessions end in or are refused with.
+// Errors that end a session or refuse one.
 var (
 	ErrClosed = errors.New("engine closed")
 	errHung   = errors.New("a batch was not reported done in time")
@@ -38,24 +38,25 @@ var (
 // Options configure an Engine. The zero value is one partition and one loop.
 type Options struct {
 	Cores       int           // loops, each on its own OS thread; 0: 1
-	Partitions  int           // locks that models are spread over; 0: as Cores
+	Partitions  int           // locks that models are spread over; 0: as many as Cores
 	RequestsMax int           // live requests per partition; 0: RequestsMaxDefault
 	QueueMax    int           // queued requests per model; 0: sched.QueueMaxDefault
-	GPUs        int           // at a time, at most; 0: GPUsMax
-	Spin        time.Duration // how long before a wake-up a loop stops sleeping at least; 0: 60 µs; negative: none, ever
+	GPUs        int           // the most GPUs at a time; 0: GPUsMax
+	Spin        time.Duration // the least time before a wake-up at which a loop stops sleeping and spins; 0: 60 µs; negative: never
 	// Ctrl and Data bound the network delay (d_ctrl, d_data per input). 0: measured.
 	Ctrl, Data time.Duration
 	Prompt     float64                  // sched.Options.Prompt; 0: always defer
-	SLO        map[string]time.Duration // by model name, over what backends say
+	SLO        map[string]time.Duration // by model name; overrides what backends state
 	Floors     map[string]float64       // by family: the least accuracy that may answer; 0: any
-	// LearnShare is the share of GPU time that is not sold to variants where a backend has spare work: learners buy it. 0: none.
+	// LearnShare is the share of GPU time that learners buy, where a backend has spare work, instead of its going to
+	// variants. 0: none.
 	LearnShare float64
-	// Epoch is how often models are placed anew by what is asked for; 0: only when an operator applies a plan.
+	// Epoch is the interval at which models are placed anew by demand; 0: only when an operator applies a plan.
 	Epoch  time.Duration
 	Clock  Clock        // nil: Monotonic
 	Logger *slog.Logger // nil: silent
-	// Manual runs no goroutine: the caller polls with Poll and NextWake, from one goroutine. For
-	// the simulator and benchmarks.
+	// Manual starts no goroutine: the caller polls with Poll and NextWake, from one goroutine. It is for the
+	// simulator and benchmarks.
 	Manual bool
 }
 
@@ -123,8 +124,8 @@ type Engine struct {
 
 	planRecord atomic.Pointer[PlanRecord] // the registry replaces
 
-	steps      atomic.Uint64 // of spare work that were ordered
-	straySteps atomic.Uint64 // ends of steps that were not under way
+	steps      atomic.Uint64 // steps of spare work that were ordered
+	straySteps atomic.Uint64 // reported ends of steps that were not running
 
 	commands chan func()
 	stop     chan struct{}
@@ -145,7 +146,7 @@ func New(o Options) (*Engine, error) {
 	e.turns.New = func() any { return new(turn) }
 	e.models.Store(new([]model.Info))
 	so := sched.Options{Ctrl: sched.Duration(o.Ctrl), Data: sched.Duration(o.Data), Prompt: o.Prompt}
-	// Sub-cluster 0 never has GPUs: models that nobody serves are there.
+	// Unserved models are in sub-cluster 0, which never has GPUs.
 	e.rankers.Store(&[]*ranker{{s: sched.NewRanker(0, so)}})
 	e.reg.start(e)
 
@@ -157,12 +158,12 @@ func New(o Options) (*Engine, error) {
 		e.loops = append(e.loops, l)
 	}
 
-	// Partitions are dealt out over the loops in turn, as are sub-clusters.
+	// Partitions are assigned to the loops round robin, as are sub-clusters.
 	for i := range o.Partitions {
 		so.Number, so.Memory = uint16(i+1), newBlocks(o.RequestsMax).takeRequests
 		p := &partition{number: uint32(i), loop: e.loops[i%o.Cores], s: sched.NewPartition(so), liveMax: o.RequestsMax, overruns: []*overrun{{}}}
 
-		if !o.Manual { // virtual time wakes exactly
+		if !o.Manual { // virtual time wakes exactly on time
 			var seed [32]byte
 			_, _ = crand.Read(seed[:]) // never fails
 			p.gens = rand.NewChaCha8(seed)
@@ -176,7 +177,7 @@ func New(o Options) (*Engine, error) {
 	(*e.rankers.Load())[0].loop = e.loops[0]
 	(*e.rankers.Load())[0].wake.Store(int64(sched.Never))
 
-	// Threads start last: they read what is made above without a lock.
+	// Threads start last: they read the state above without a lock.
 	if !o.Manual {
 		e.running.Add(1 + len(e.loops))
 		go e.keepHouse()
@@ -187,14 +188,14 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close ends the loops. Sessions get nothing more; what is queued is forgotten.
+// Close ends the loops. Sessions get no more messages; queued requests are forgotten.
 func (e *Engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
 	}
 	close(e.stop)
 
-	// A loop that sleeps does not see closed by itself.
+	// A sleeping loop does not notice closed by itself.
 	for _, l := range e.loops {
 		l.rouse()
 	}
@@ -214,9 +215,9 @@ func (e *Engine) Now() sched.Time { return e.clock.Now() }
 
 func (e *Engine) partition(m sched.ModelID) *partition { return e.parts[e.split.of(uint32(m))] }
 
-// split says in which of n partitions a model is: its id modulo n, by two multiplications, since every
-// request asks and a division takes as long as all else that Submit does with it. (Lemire, Kaser and Kurz,
-// "Faster remainder by direct computation", 2019.)
+// split maps a model to its partition: its id modulo n, by two multiplications. Every request needs it, and a
+// division would take as long as the rest of Submit. (Lemire, Kaser and Kurz, "Faster remainder by direct
+// computation", 2019.)
 type split struct{ n, inverse uint64 }
 
 func newSplit(n int) split { return split{uint64(n), ^uint64(0)/uint64(n) + 1} }
@@ -231,7 +232,7 @@ func (e *Engine) ranker(sub uint32) *ranker { return (*e.rankers.Load())[sub] }
 func (e *Engine) frontend(number uint32) *Frontend {
 	f := e.fronts[number%FrontendsMax].Load()
 
-	// The slot may be another session's by now.
+	// The slot may belong to another session by now.
 	if f == nil || f.number != number {
 		return nil
 	}
@@ -247,7 +248,7 @@ func (e *Engine) gpu(id sched.GPUID) *gpu {
 
 // manage runs f on the registry's goroutine and waits for it. No lock may be held.
 func (e *Engine) manage(f func()) error {
-	// A driver in virtual time has one goroutine: it is the registry's.
+	// In virtual time the caller's goroutine is the registry's.
 	if e.o.Manual {
 		f()
 		return nil
@@ -263,7 +264,7 @@ func (e *Engine) manage(f func()) error {
 	}
 }
 
-// keepHouse owns the registry.
+// keepHouse is the goroutine that owns the registry.
 func (e *Engine) keepHouse() {
 	defer e.running.Done()
 	t := time.NewTicker(houseEvery)
@@ -280,7 +281,7 @@ func (e *Engine) keepHouse() {
 	}
 }
 
-// keep does what is due every houseEvery: watchdogs, network delays, prices, plans and sizes.
+// keep does the periodic work: watchdogs, network delays, prices, plans and sizes.
 func (e *Engine) keep(now sched.Time) {
 	for _, p := range e.parts {
 		t := e.beginAt(&e.reg.spare, now)
@@ -299,8 +300,8 @@ func (e *Engine) keep(now sched.Time) {
 	e.reg.adviseSizes(now)
 }
 
-// Poll runs everything that is due, in an order that depends on nothing else; it reports whether
-// there was anything. Only with Options.Manual.
+// Poll runs everything that is due, in a deterministic order, and reports whether anything was. Only with
+// Options.Manual.
 func (e *Engine) Poll(now sched.Time) (worked bool) {
 	for _, l := range e.loops {
 		worked = l.Poll(now) || worked
@@ -312,11 +313,11 @@ func (e *Engine) Poll(now sched.Time) (worked bool) {
 	return worked
 }
 
-// Loops returns the loops, so that a driver can poll each from a thread of its own once the
-// sessions are open. Only with Options.Manual.
+// Loops returns the loops, so that a driver can poll each from its own thread once the sessions are open. Only with
+// Options.Manual.
 func (e *Engine) Loops() []*Loop { return e.loops }
 
-// NextWake returns when Poll must be called at the latest. Only with Options.Manual.
+// NextWake returns the latest time at which Poll must be called. Only with Options.Manual.
 func (e *Engine) NextWake() sched.Time {
 	at := sched.Time(e.house.Load())
 	for _, l := range e.loops {

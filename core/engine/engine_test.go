@@ -209,7 +209,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 func storm(t *testing.T, rng *rand.Rand) {
 	s := newStage(t, Options{Partitions: 1 + rng.IntN(4), Cores: 1, QueueMax: 1 + rng.IntN(50), RequestsMax: 20 + rng.IntN(500)})
 	var backends []*emulated
-	window := uint32(1) << rng.IntN(17) // a small one: seats are taken over from those still queued
+	window := uint32(1) << rng.IntN(17) // a small one: entries of queued requests are overwritten
 	fronts := []*front{s.windowed(window), s.windowed(window)}
 	owner := map[uint64]*front{}
 	models := []string{"a", "b", "c", "d", "e"}

@@ -5,24 +5,24 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Epochs: every Options.Epoch the cluster is planned anew, and what is worth its moves is applied, as if an operator had
-// asked for it. What is worth it is decided in core/plan.
+// Every Options.Epoch the engine makes a plan for the cluster and applies it if it is worth its moves, as if an
+// operator had asked. core/plan decides whether it is.
 
-// EpochStats tell what came of the plans that the engine made by itself.
+// EpochStats counts the plans that the engine made by itself.
 type EpochStats struct {
-	Applied, Kept, Failed uint64 // plans that were begun, that were not worth their moves, and that could not be made or begun
-	// Latest is of the latest plan that was made.
+	Applied, Kept, Failed uint64 // plans that were started, that were not worth their moves, and that could not be made or started
+	// Latest weighs the latest plan made.
 	Latest plan.EpochWeight
 }
 
-// epochs is the registry's part of it.
+// epochs is the registry's state of automatic plans.
 type epochs struct {
 	due    sched.Time // 0: not known yet
 	making bool
 	stats  EpochStats
 }
 
-// planEpoch makes a plan when one is due. None is made while another is applied, or by who does not lead.
+// planEpoch makes a plan when one is due, if this scheduler leads and no plan is being applied.
 func (g *registry) planEpoch(now sched.Time) {
 	x, every := &g.epochs, sched.Duration(g.e.o.Epoch)
 	if every == 0 || g.standsBy || x.making || g.rollout.applying() || g.heard.record != nil {
@@ -35,10 +35,10 @@ func (g *registry) planEpoch(now sched.Time) {
 		return
 	}
 
-	// The next one is due an epoch after this one was, however long the search takes.
+	// The interval counts from the due time, however long the search takes.
 	x.due, x.making = now.Add(every), true
 
-	// The view is the search's own: what changes meanwhile is found when the plan is applied.
+	// The search has its own copy of the state; changes meanwhile are noticed when the plan is applied.
 	v := g.viewPlacement()
 	v.MoveShare = plan.EpochMoveShare
 	search := func() (p plan.PlacementPlan, w plan.EpochWeight, err error) {
@@ -48,7 +48,7 @@ func (g *registry) planEpoch(now sched.Time) {
 		return p, w, err
 	}
 
-	// The search may take some 100 ms: what serves goes on. In virtual time it takes none.
+	// The search may take some 100 ms, so it runs beside the registry. In virtual time it takes no time.
 	if g.e.o.Manual {
 		p, w, err := search()
 		g.endEpoch(v, p, w, err)
@@ -56,16 +56,16 @@ func (g *registry) planEpoch(now sched.Time) {
 	}
 	g.e.running.Go(func() {
 		p, w, err := search()
-		_ = g.e.manage(func() { g.endEpoch(v, p, w, err) }) // refused only when the engine is closed
+		_ = g.e.manage(func() { g.endEpoch(v, p, w, err) }) // fails only when the engine is closed
 	})
 }
 
-// endEpoch applies a plan that is worth its moves.
+// endEpoch applies a plan if it is worth its moves.
 func (g *registry) endEpoch(v *placementView, p plan.PlacementPlan, w plan.EpochWeight, err error) {
 	x := &g.epochs
 	x.making = false
 	if err == nil {
-		// Kept or applied, operators see what was weighed.
+		// Operators see the weights either way.
 		x.stats.Latest = w
 		if !w.IsWorthMoving() {
 			x.stats.Kept++

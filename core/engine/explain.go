@@ -6,29 +6,29 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Explanation says what GPU time costs and why families are answered as they are. Rates are in requests/s, prices in
-// units of accuracy per request for a second of a GPU, shares 0 to 1.
+// Explanation reports the price of GPU time and why families are answered as they are. Rates are in requests/s,
+// prices in units of accuracy per request for a second of a GPU, shares 0 to 1.
 type Explanation struct {
 	Kinds    []KindExplanation   `json:"kinds"`
 	Families []FamilyExplanation `json:"families"`
 	Spare    []SpareExplanation  `json:"spare,omitempty"`
 }
 
-// KindExplanation is what the GPUs of one sub-cluster cost.
+// KindExplanation reports the price of one sub-cluster's GPUs.
 type KindExplanation struct {
 	Name        string  `json:"name"`
 	GPUs        int     `json:"gpus"`
 	Price       float64 `json:"price"`
-	PriceMinute float64 `json:"price_last_minute"` // the mean
-	Planned     float64 `json:"price_planned"`     // before what is taken off while GPU time is left over
-	Bad         float64 `json:"bad_share"`         // of the requests of families in the last second
+	PriceMinute float64 `json:"price_last_minute"` // mean of the last minute
+	Planned     float64 `json:"price_planned"`     // before the discount for idle GPU time
+	Bad         float64 `json:"bad_share"`         // share of the families' requests in the last second
 	Busy        float64 `json:"busy_share"`
-	Others      float64 `json:"demand_others_gpus"` // of models that have no choice
-	Learning    float64 `json:"bought_share"`       // of the GPUs' time, by learners (learn_share): less where floors need it
+	Others      float64 `json:"demand_others_gpus"` // of models without a choice
+	Learning    float64 `json:"bought_share"`       // share of the GPUs' time bought by learners (learn_share); less if floors need it
 	id          uint32
 }
 
-// FamilyExplanation is how a family is served, or the class of it whose answers are at least as accurate as a floor.
+// FamilyExplanation reports how a family is served, or one class of it: the answers that reach a floor.
 type FamilyExplanation struct {
 	Family   string    `json:"family"`
 	Floor    float64   `json:"floor"`
@@ -37,20 +37,20 @@ type FamilyExplanation struct {
 	Lately   Answered  `json:"lately"`
 	Minute   Answered  `json:"last_minute"`
 	Variants []Offered `json:"variants"`
-	Next     *NextCost `json:"one_more"` // nil: nobody would answer it
+	Next     *NextCost `json:"one_more"` // nil: no variant would answer it
 	Why      string    `json:"reason,omitempty"`
 }
 
-// Answered is what became of a family's requests in some time.
+// Answered counts the outcomes of a family's requests in some time.
 type Answered struct {
 	Seconds  float64          `json:"seconds"`
 	Answers  uint64           `json:"answers"`
-	Accuracy float64          `json:"accuracy"` // the mean over answers
+	Accuracy float64          `json:"accuracy"` // mean over answers
 	Variants []AnsweredByOne  `json:"variants"`
 	Drops    []DropsByOneRule `json:"drops"`
 }
 
-// AnsweredByOne is one variant's part.
+// AnsweredByOne counts one variant's answers.
 type AnsweredByOne struct {
 	Model    string  `json:"model"`
 	Version  string  `json:"version"`
@@ -58,36 +58,36 @@ type AnsweredByOne struct {
 	Share    float64 `json:"share"`
 }
 
-// DropsByOneRule are the requests that one rule dropped.
+// DropsByOneRule counts the requests that one rule dropped.
 type DropsByOneRule struct {
 	Rule     string `json:"rule"`
-	Reason   string `json:"reason"` // as frontends are told
+	Reason   string `json:"reason"` // the reason told to frontends
 	Text     string `json:"text,omitempty"`
 	Requests uint64 `json:"requests"`
 }
 
-// Offered is a variant in a sub-cluster, and whether it is intended there now.
+// Offered is a variant in a sub-cluster, and whether the scheduler intends to use it there now.
 type Offered struct {
 	Model    string  `json:"model"`
 	Version  string  `json:"version"`
 	Accuracy float64 `json:"accuracy"`
-	Kind     string  `json:"kind,omitempty"` // empty: of all
+	Kind     string  `json:"kind,omitempty"` // empty: in all
 	Batch    int     `json:"batch,omitempty"`
-	GPUTime  float64 `json:"gpu_ms,omitempty"` // per request, in such batches
+	GPUTime  float64 `json:"gpu_ms,omitempty"` // per request, in batches of that size
 	Intended bool    `json:"intended"`
-	LeftOut  string  `json:"left_out,omitempty"` // why it is not
+	LeftOut  string  `json:"left_out,omitempty"` // why it is not used
 }
 
-// NextCost is what one request more would get, and cost.
+// NextCost is the variant that one more request would get, and its cost.
 type NextCost struct {
 	Model   string  `json:"model"`
 	Version string  `json:"version"`
 	Kind    string  `json:"kind"`
 	GPUTime float64 `json:"gpu_ms"`
-	Cost    float64 `json:"cost"` // its GPU time at the price, in units of accuracy
+	Cost    float64 `json:"cost"` // its GPU time times the price, in units of accuracy
 }
 
-// Explain says what GPU time costs now, and of every family what decides how it is answered.
+// Explain reports the current prices, and for every family what determines how it is answered.
 func (e *Engine) Explain() (x Explanation, err error) {
 	err = e.manage(func() { x = e.reg.explain() })
 	return x, err
@@ -108,7 +108,7 @@ func (g *registry) explain() Explanation {
 func (g *registry) explainKinds(now sched.Time) []KindExplanation {
 	p, kinds := &g.pricing, []KindExplanation{}
 
-	// A kind younger than a minute has a mean since it has a price.
+	// Prices younger than a minute are averaged since they began.
 	slot, at := p.marks.markBefore(now, lastMinute)
 
 	for k := range p.homes {
@@ -134,7 +134,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 		x.Why = "no backend serves a variant"
 	}
 
-	// Everything of one class is read under one lock, so that its numbers fit each other.
+	// One lock covers all numbers of a class, so they are consistent.
 	p := g.e.partition(id)
 	p.mu.Lock()
 	x.Rate, x.Queued = p.s.RateOf(id), p.s.Queued(id)
@@ -150,7 +150,7 @@ func (g *registry) explainClass(now sched.Time, m *entry) FamilyExplanation {
 	return x
 }
 
-// answersOf tells what became of a class's requests in at least a span. The partition's lock is held.
+// answersOf returns the outcomes of a class's requests over at least a span. The partition's lock is held.
 func (g *registry) answersOf(p *partition, m *entry, now sched.Time, span sched.Duration) Answered {
 	slot, at := g.pricing.marks.markBefore(now, span)
 	x := Answered{Seconds: time.Duration(now.Sub(max(at, m.since))).Seconds(), Variants: []AnsweredByOne{}, Drops: []DropsByOneRule{}}
@@ -164,7 +164,7 @@ func (g *registry) answersOf(p *partition, m *entry, now sched.Time, span sched.
 		x.Answers += n
 	}
 
-	// Variants that answered nothing are left out: the list of what is offered has them.
+	// Variants without answers are left out here; the list of offers has them.
 	for i, n := range requests {
 		if n > 0 {
 			v := &g.models[a.counts[i].model].info

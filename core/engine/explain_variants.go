@@ -10,18 +10,19 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// explainVariants says of every variant in every home whether it is intended there, and why not; and what one request
-// more would get.
+// explainVariants reports for every variant in every home whether it is intended there, and why not; and the next
+// request's variant and cost.
 func (g *registry) explainVariants(m *entry, ways []sched.Way, budget time.Duration) (all []Offered, next *NextCost) {
 	s := &m.class.service
 	for k, sub := range s.Homes {
-		// The hull is of one home: it tells a variant that no price favours there from one that the price of now leaves out.
+		// The hull belongs to one home. It separates a variant that no price favours there from one that the present
+		// price excludes.
 		hull := hullOf(s, ways, sub)
 		for i, v := range m.class.members {
 			o := Offered{Model: v.info.Name, Version: v.info.Version, Accuracy: v.info.Accuracy, Kind: g.clusters[sub].label}
 			w := wayOf(ways, sub, i)
 			switch {
-			// The first reason that holds is told: without a profile nothing else is known of the variant there.
+			// The first reason that holds is reported: without a profile nothing else is known of the variant there.
 			case s.Variants[i].Profiles[k] == nil:
 				o.LeftOut = "not resident"
 			case w == nil:
@@ -52,7 +53,7 @@ func wayOf(ways []sched.Way, sub uint32, variant int) *sched.Way {
 	return nil
 }
 
-// hullOf says of the variants which of them some price would prefer in a home, among those in time.
+// hullOf returns the variants, among those fast enough, that some price would prefer in a home.
 func hullOf(s *sched.Service, ways []sched.Way, sub uint32) map[uint16]bool {
 	var b plan.Bidder
 	var variants []uint16
@@ -63,7 +64,7 @@ func hullOf(s *sched.Service, ways []sched.Way, sub uint32) map[uint16]bool {
 		}
 	}
 
-	// Hull counts offers by their places, callers by variants.
+	// Hull counts offers by place, callers count by variant.
 	hull := map[uint16]bool{}
 	for _, i := range b.Hull(0, nil) {
 		hull[variants[i]] = true
@@ -71,7 +72,7 @@ func hullOf(s *sched.Service, ways []sched.Way, sub uint32) map[uint16]bool {
 	return hull
 }
 
-// whyLeftOut says why a variant that is resident and keeps the floor is not intended; empty: it is.
+// whyLeftOut returns why a resident variant that keeps the floor is not intended; empty: it is.
 func whyLeftOut(w *sched.Way, budget time.Duration, onHull bool) string {
 	switch {
 	case !w.Staffed:
@@ -88,28 +89,28 @@ func whyLeftOut(w *sched.Way, budget time.Duration, onHull bool) string {
 	return ""
 }
 
-// notLoaded lists the models of a family that some backend has and none has loaded.
+// notLoaded lists the models of a family that some backend has on disk and none has loaded.
 func (g *registry) notLoaded(family string) (all []Offered) {
 	add := func(m *model.Info) {
-		// What some backend serves is among the variants already.
+		// A model that some backend serves is listed as a variant.
 		id, known := g.byName[modelKey(m)]
 		if m.Family != family || known && g.models[id].served() {
 			return
 		}
 		o := Offered{Model: m.Name, Version: m.Version, Accuracy: m.Accuracy, LeftOut: "not resident"}
 
-		// Only a model that failed has a reason; one that was never loaded has none.
+		// Only a model that failed has a reason.
 		if m.Reason != "" {
 			o.LeftOut += ": " + m.Reason
 		}
 
-		// Several backends may have the same model on disk: it is listed once.
+		// Several backends may have the model on disk: list it once.
 		if !slices.ContainsFunc(all, func(x Offered) bool { return x.Model == o.Model && x.Version == o.Version }) {
 			all = append(all, o)
 		}
 	}
 
-	// Of each backend first what it could load, then what it failed to load.
+	// For each backend, list the models that it could load, then those that failed.
 	for _, b := range g.backends {
 		for i := range b.hello.Models {
 			add(&b.hello.Models[i].Info)

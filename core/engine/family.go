@@ -12,27 +12,27 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// family is models of which any may answer, some better and some faster. What is asked for is one of its classes: a
-// service with a queue of its own whose answers are at least so accurate. The first class takes every variant that the
-// options allow, and is announced under the family's name to who names no floor; the others are named by the
-// announcement's floors. Requests that were sent, or are queued, count on the floor which their class was announced with,
-// so that the floor of a class other than the first never falls (decision 0259).
+// family is a group of models of which any may answer; some are more accurate, some faster. Requests name one of its
+// classes: a service with a queue of its own and a floor for the accuracy of its answers. The first class takes every
+// variant that the options allow and is announced under the family's name, for requests without a floor; the
+// announcement's floors name the others. Requests already sent or queued rely on the floor that their class was
+// announced with, so the floor of a class other than the first never falls (decision 0259).
 type family struct {
 	name    string
 	classes []uint32 // ids of the services
-	why     string   // it is not served, as it was said; empty: it may be
+	why     string   // why it is not served, as logged; empty: it may be served
 }
 
-// class is what a family's entry has beside what models have.
+// class is the additional state of a family's entry.
 type class struct {
 	of      *family
 	members []*entry      // by variant, the most accurate first
 	service sched.Service // in force
-	floor   float64       // that its answers keep for good; of the first class 0
+	floor   float64       // its answers keep it for good; of the first class 0
 }
 
-// settleFamilies gives families their variants and homes after models have theirs, and appends what frontends are to
-// be told.
+// settleFamilies gives families their variants and homes after models have theirs, and appends the changes that
+// frontends must learn.
 func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 	members := map[string][]*entry{}
 	for _, m := range g.models {
@@ -51,7 +51,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 		names = append(names, name)
 	}
 
-	// Maps have no order, and virtual time needs the same one in each run.
+	// Map order is random, and virtual time needs the same order in each run.
 	slices.Sort(names)
 
 	for _, name := range names {
@@ -70,7 +70,7 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 			why, all = fmt.Sprintf("accuracy floor %v: the best variant has %v", floor, all[0].info.Accuracy), nil
 		}
 
-		// Said once, not at every change of the cluster.
+		// Logged once, not at every change of the cluster.
 		if why != f.why && why != "" {
 			g.e.log.Error("family not served", "family", name, "err", why)
 		}
@@ -80,7 +80,8 @@ func (g *registry) settleFamilies(changed []model.Info) []model.Info {
 	return changed
 }
 
-// variants returns the models that may answer for a family, the most accurate first, or why it cannot be served.
+// variants returns the models that may answer for a family, the most accurate first, or the reason why it cannot be
+// served.
 func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 	if slices.ContainsFunc(g.models, func(m *entry) bool { return m.class == nil && m.info.Name == name }) {
 		return nil, fmt.Errorf("family %q: a model has that name; give one of them another", name)
@@ -113,7 +114,7 @@ func (g *registry) variants(name string, all []*entry) ([]*entry, error) {
 
 // settleFamily puts the variants of a family in force.
 func (g *registry) settleFamily(f *family, members []*entry, changed []model.Info) []model.Info {
-	// The first class has the lowest floor, whatever that is now, and is made with the first variant.
+	// The first class has the lowest floor at any time, and is made with the first variant.
 	floors := g.floorsOf(f, members)
 	if len(f.classes) == 0 && len(floors) > 0 {
 		g.addClass(f, 0)
@@ -123,7 +124,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 		g.settleFirst(g.models[f.classes[0]], members, floors)
 	}
 
-	// What no floor wants any more stays, unserved: frontends may still send its id.
+	// A class whose floor is no longer wanted stays, unserved: frontends may still send its id.
 	wanted := g.classesFor(f, floors)
 	for _, id := range f.classes[min(1, len(f.classes)):] {
 		if !slices.Contains(wanted, id) {
@@ -143,7 +144,7 @@ func (g *registry) settleFamily(f *family, members []*entry, changed []model.Inf
 		return changed
 	}
 
-	// Frontends are told of the first class, with the others as its floors.
+	// The announcement is that of the first class, with the others as its floors.
 	m := g.models[f.classes[0]]
 	info := m.info
 	if info.Ready = m.served(); info.Ready {
@@ -175,8 +176,8 @@ func (g *registry) settleFirst(m *entry, members []*entry, floors []float64) {
 	g.settleClass(m, members, floors[0])
 }
 
-// classesFor returns the classes that have these floors from now on, which are ascending. Without room for a new one the
-// highest floors have none.
+// classesFor returns the classes for these floors, which are ascending, making new ones where needed. If ids run out,
+// the highest floors get no class.
 func (g *registry) classesFor(f *family, floors []float64) (ids []uint32) {
 	var told []float64
 	for _, id := range f.classes[min(1, len(f.classes)):] {
@@ -207,7 +208,7 @@ func (g *registry) addClass(f *family, floor float64) uint32 {
 	return id
 }
 
-// sameFamily says whether two announcements of a family are alike in what changes.
+// sameFamily reports whether two announcements of a family agree in the fields that change.
 func sameFamily(a, b *model.Info) bool {
 	return a.Ready == b.Ready && a.SLO == b.SLO && a.BatchMax == b.BatchMax && a.Accuracy == b.Accuracy && a.Reason == b.Reason &&
 		slices.Equal(a.Floors, b.Floors) && slices.Equal(a.Variants, b.Variants) && model.SameTensors(a.Inputs, b.Inputs) && model.SameTensors(a.Outputs, b.Outputs)
@@ -232,7 +233,7 @@ func (g *registry) settleClass(m *entry, members []*entry, floor float64) {
 	}
 
 	if len(s.Variants) == 0 {
-		return // it never was served
+		return // it was never served
 	}
 
 	// The members stay while nobody serves the class: each variant's batches still need a model.
@@ -251,8 +252,8 @@ func sameVariant(a, b sched.Variant) bool {
 	return a.Accuracy == b.Accuracy && slices.Equal(a.Profiles, b.Profiles)
 }
 
-// classService describes a class to its partition. Without variants it stays what it was in sub-cluster 0, which never
-// has GPUs.
+// classService describes a class to its partition. Without homes it keeps its state in sub-cluster 0, which never has
+// GPUs.
 func (g *registry) classService(m *entry, members []*entry, floor float64) (s sched.Service, homes []home) {
 	if len(members) == 0 {
 		s = m.class.service
@@ -261,7 +262,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 			v := &s.Variants[i]
 			any := slices.IndexFunc(v.Profiles, func(p *profile.Profile) bool { return p != nil })
 
-			// Any profile will do where there are no GPUs: what is queued needs one to be planned with.
+			// Any profile will do without GPUs, but queued requests need one for planning.
 			v.Profiles = []*profile.Profile{nil}
 			if any >= 0 {
 				v.Profiles[0] = m.class.service.Variants[i].Profiles[any]
@@ -278,7 +279,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 	for i, v := range members {
 		x := sched.Variant{Accuracy: v.info.Accuracy, Profiles: make([]*profile.Profile, len(homes))}
 		for k := range homes {
-			// An update in progress has two versions loaded in one place: only the newer one answers.
+			// During an update one sub-cluster may have two versions loaded: only the newer one answers.
 			if h := v.homeIn(homes[k].sub); h != nil && !g.outdated(members, i, homes[k].sub) {
 				x.Profiles[k] = h.prof
 				if plan.KeepsFloor(v.info.Accuracy, floor) {
@@ -291,7 +292,7 @@ func (g *registry) classService(m *entry, members []*entry, floor float64) (s sc
 	return s, homes
 }
 
-// homesOfAll returns the sub-clusters where some member is accurate enough, each with its largest table.
+// homesOfAll returns the sub-clusters in which some member reaches the floor, each with its largest table.
 func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 	for _, m := range members {
 		if !plan.KeepsFloor(m.info.Accuracy, floor) {
@@ -310,13 +311,13 @@ func (g *registry) homesOfAll(members []*entry, floor float64) (homes []home) {
 	return g.mostGPUs(homes)
 }
 
-// outdated says whether a sub-cluster has a newer version of member i.
+// outdated reports whether a sub-cluster has a newer version of member i.
 func (g *registry) outdated(members []*entry, i int, sub uint32) bool {
 	old := &members[i].info
 	return slices.ContainsFunc(members, func(m *entry) bool { return plan.Outdates(&m.info, old) && m.homeIn(sub) != nil })
 }
 
-// homeIn returns the home of a model in a sub-cluster, nil where it has none.
+// homeIn returns the home of a model in a sub-cluster; nil if it has none.
 func (m *entry) homeIn(sub uint32) *home {
 	for i := range m.homes {
 		if m.homes[i].sub == sub {
@@ -326,7 +327,7 @@ func (m *entry) homeIn(sub uint32) *home {
 	return nil
 }
 
-// checkFloors refuses floors that are no accuracies.
+// checkFloors refuses floors that are not accuracies.
 func checkFloors(floors map[string]float64) error {
 	var bad []error
 	for name, floor := range floors {

@@ -6,18 +6,18 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// A GPU that changes its sub-cluster may still run what it got in the old one, whose ranker alone is told of the ends. The
-// new ranker grants it only when all of that has been reported: until when it was planned to end says little, since what
-// made the GPU change, a load that warms up, delays it.
+// A GPU that changes its sub-cluster may still run batches of the old one, and only the old ranker learns of their
+// ends. The new ranker grants the GPU only when all of them have been reported. Their planned ends are no guide,
+// because the cause of the change, a model that loads and warms up, delays them.
 
-// addGPUs lets rankers grant GPUs, except those that still run what they got in another sub-cluster.
+// addGPUs lets rankers grant GPUs, except those that still run batches of another sub-cluster.
 func (g *registry) addGPUs(gpus []*gpu) {
 	for _, u := range gpus {
 		g.e.gpus[u.id].Store(u)
 	}
 
 	for _, u := range gpus {
-		// Read before the ranker is locked: nobody holds two locks (I1).
+		// Read before the ranker is locked: no goroutine holds two locks (I1).
 		until := g.e.runsUntil(g.e.clock.Now(), u)
 		r := g.e.ranker(u.sub)
 		t := g.e.begin(&g.spare)
@@ -39,12 +39,12 @@ func (g *registry) addGPUs(gpus []*gpu) {
 	}
 }
 
-// renewAwaited goes on holding GPUs that still run what they got in another sub-cluster, and forgets the others. What is
-// reported meanwhile ends a hold at once, in finish.
+// renewAwaited extends the holds of GPUs that still run batches of another sub-cluster, and forgets the others. A
+// report meanwhile ends a hold at once, in finish.
 func (g *registry) renewAwaited() {
 	now := g.e.clock.Now()
 	g.awaited = slices.DeleteFunc(g.awaited, func(u *gpu) bool {
-		// One that is sick, or loads, is held for that, too.
+		// A GPU that is sick or loading keeps its hold for that reason.
 		others := u.sick.Load() || slices.ContainsFunc(g.rollout.work, func(w *backendStep) bool { return w.held == u })
 		gone := g.e.gpu(u.id) != u
 		if !gone && !others {
@@ -54,9 +54,9 @@ func (g *registry) renewAwaited() {
 	})
 }
 
-// runsUntil is until when a GPU is to be held for what it got in another sub-cluster; 0: it has nothing of that under way.
-// A batch is waited for beyond its planned end, for some time at once, since nobody knows how long.
-// One that was reported before its end is under way no more, but has its GPU until then.
+// runsUntil returns until when to hold a GPU for batches of another sub-cluster; 0 if it has none in flight. It adds
+// some time to the planned end, because nobody knows how late a batch will be. A batch that was reported before its
+// end is not in flight, but occupies its GPU until then.
 func (e *Engine) runsUntil(now sched.Time, u *gpu) (until sched.Time) {
 	if freed := sched.Time(u.freed.Load()); freed > now {
 		until = freed
@@ -69,7 +69,7 @@ func (e *Engine) runsUntil(now sched.Time, u *gpu) (until sched.Time) {
 	for _, p := range e.parts {
 		p.mu.Lock()
 
-		// Its own batches do not count: their ends are told to its ranker.
+		// Batches of its own sub-cluster do not count: its ranker learns of their ends.
 		for k := range p.batches {
 			f := &p.batches[k]
 			if f.gpu != nil && f.gpu != u && f.gpu.b == u.b && f.gpu.index == u.index {
@@ -81,14 +81,14 @@ func (e *Engine) runsUntil(now sched.Time, u *gpu) (until sched.Time) {
 	return until
 }
 
-// endAwaited has the new rankers of GPUs know that a batch of the old ones has ended.
+// endAwaited tells the new rankers of GPUs that a batch of the old ones has ended.
 func (e *Engine) endAwaited(t *turn) {
 	for _, x := range t.awaited {
 		until := max(x.freeAt, e.runsUntil(t.now, x.g))
 		r := e.ranker(x.g.sub)
 		r.enter(t)
 		if !x.g.sick.Load() {
-			r.s.Hold(t.now, x.g.id, t.now) // only a hold that is ended gives back the time that it took
+			r.s.Hold(t.now, x.g.id, t.now) // only ending the hold returns the time that it took
 			r.s.Hold(t.now, x.g.id, until)
 		}
 		r.advance(e, t)

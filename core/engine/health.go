@@ -4,21 +4,22 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// health is a GPU's health as core/sched judges it, and what its ranker counts by it. Its ranker's lock guards it.
+// health is a GPU's health as judged by core/sched, with the ranker's counts of it. The ranker's lock guards it.
 type health struct {
 	sched.Health
 	gone bool // its backend has left
 }
 
-// judge tells a GPU's health of a batch that it has completed, and holds one back that is found sick. mu is held.
+// judge updates a GPU's health by a batch that it completed, and holds the GPU back if it is sick. mu is held.
 func (r *ranker) judge(t *turn, c *completion) {
 	h := &c.g.health
 	if h.gone {
 		return
 	}
 
-	// Behind a slow batch others pass their deadlines. They must not end the row of slow ones, which they join where the GPU is slow by
-	// its own profile; and a trial that did not run has not shown that the GPU is sound.
+	// Requests behind a slow batch pass their deadlines, so batches that did not run must not break a series of slow
+	// ones; they do count as slow if the GPU is slow by its own profile. And a trial batch that did not run does not
+	// prove that the GPU is sound.
 	if !c.unrun || c.slow {
 		r.note(h, c)
 	} else if !h.OnTrial() {
@@ -36,14 +37,14 @@ func (r *ranker) judge(t *turn, c *completion) {
 	}
 }
 
-// note adds a batch to a GPU's health, so that the GPU is counted with it before it is compared with the others. mu is held.
+// note adds a batch to a GPU's health. It counts the GPU with it before comparing with the others. mu is held.
 func (r *ranker) note(h *health, c *completion) {
 	before := h.Health
 	h.Note(c.failed, c.slow)
 	r.countChange(&before, &h.Health)
 }
 
-// countChange counts a GPU anew that works or is sound, and was not, or the other way round.
+// countChange updates the counts of working and sound GPUs.
 func (r *ranker) countChange(before, after *sched.Health) {
 	if before.Works() != after.Works() {
 		r.working.Add(int32(change(after.Works())))
@@ -53,7 +54,7 @@ func (r *ranker) countChange(before, after *sched.Health) {
 	}
 }
 
-// change is what a count of GPUs changes by when one comes to be counted or is no more.
+// change is the change of a count when a GPU enters or leaves it.
 func change(counted bool) int {
 	if counted {
 		return 1
@@ -71,8 +72,8 @@ func (r *ranker) hold(t *turn, g *gpu) {
 	r.s.Hold(t.now, g.id, g.health.Hold(t.now))
 }
 
-// holdTrials lets a GPU that was held back run one batch, of one request, until it has been judged by that: what else is in a
-// batch that proves slow, or behind it, would be lost, too. mu is held.
+// holdTrials gives a GPU that was held back one batch of one request as a trial, and holds it again until that batch
+// is judged. If it proves slow, no other request is lost with it. mu is held.
 func (r *ranker) holdTrials(e *Engine, now sched.Time, grants []sched.Grant) {
 	for i := range grants {
 		if g := e.gpu(grants[i].GPU); g != nil && g.health.OnTrial() {
@@ -99,7 +100,7 @@ func (r *ranker) dropHealth(h *health) {
 	h.Health, h.gone = none, true
 }
 
-// logHealth says once of each GPU that it is held back, and once that it serves again. No lock is held.
+// logHealth logs once for each GPU that it is held back, and once that it serves again. No lock is held.
 func (e *Engine) logHealth(t *turn) {
 	for _, g := range t.sickened {
 		e.log.Error("GPU is held back: its batches fail or take too long, one after the other, and those of others do not",

@@ -5,8 +5,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Learned returns what the engine has measured of each model that it serves, for a scheduler that stands by.
-// It takes partitions' locks one at a time.
+// Learned returns the engine's measurements of each model that it serves, for a standby scheduler. It takes
+// partitions' locks one at a time.
 func (e *Engine) Learned() []wire.Learned {
 	var all []wire.Learned
 	for _, m := range e.Models() {
@@ -18,7 +18,7 @@ func (e *Engine) Learned() []wire.Learned {
 		l, late := p.s.Learned(sched.ModelID(m.ID)), p.overrunOf(m.ID).most
 		p.mu.Unlock()
 
-		// A model that nobody has asked for has taught nothing.
+		// A model without requests has no measurements.
 		if l.Rate != 0 {
 			all = append(all, wire.Learned{Model: m.Name, Version: m.Version, Rate: l.Rate, Margin: int64(l.Margin), Overrun: late})
 		}
@@ -26,7 +26,7 @@ func (e *Engine) Learned() []wire.Learned {
 	return all
 }
 
-// Learn takes over what another engine has measured, for models of which this one serves no request.
+// Learn adopts another engine's measurements, for models that have had no requests here.
 func (e *Engine) Learn(all []wire.Learned) {
 	type key struct{ name, version string }
 	ids := map[key]sched.ModelID{}
@@ -47,8 +47,8 @@ func (e *Engine) Learn(all []wire.Learned) {
 	}
 }
 
-// learnOverrun has the batches of a model's sub-clusters be expected as late as another engine has seen them, until
-// this one has seen some itself. The lock is held.
+// learnOverrun sets the expected lateness in a model's sub-clusters to what another engine measured, until this one
+// has its own samples. The lock is held.
 func (p *partition) learnOverrun(model uint32, late int64) {
 	if int(model) >= len(p.homes) {
 		return

@@ -9,12 +9,13 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Spare work: a backend offers steps that have a length and no deadline, the rankers of its GPUs say when one may run
-// (sched.SpareWork), and the backend tells when it has ended. Without an offer no partition forecasts and no ranker looks.
+// Spare work: a backend offers steps that have a length and no deadline, the rankers of its GPUs decide when one may
+// run (sched.SpareWork), and the backend reports its end. Without an offer no partition forecasts and no ranker looks
+// for room.
 
-// spareWork is what one backend has offered.
+// spareWork is work that one backend has offered.
 type spareWork struct {
-	number uint32 // the backend's
+	number uint32 // the backend's number for it
 	name   string
 	step   sched.Duration
 	weight float64
@@ -28,18 +29,19 @@ type spareOrder struct {
 }
 
 const (
-	// workNumbers is how many numbers a backend has for its spare work: the other bits of a WorkID name the backend.
+	// workNumbers is the number of spare works that a backend may have; the other bits of a WorkID identify the
+	// backend.
 	workNumbers = 1 << 16
 	ownersMax   = 1 << 16
 )
 
-// workID is what rankers know a backend's spare work by.
+// workID is a ranker's name for a backend's spare work.
 func workID(b *Backend, number uint32) sched.WorkID {
 	return sched.WorkID(b.owner*workNumbers + number)
 }
 
-// OfferSpare takes the spare work that the backend has, or withdraws. What makes no sense is logged and ignored: it costs
-// no request anything. It returns false when the session is closed.
+// OfferSpare takes or withdraws the backend's offers of spare work. An invalid offer is logged and ignored, as it
+// harms no request. It returns false if the session is closed.
 func (b *Backend) OfferSpare(m []wire.SpareOffer) bool {
 	if b.closed.Load() {
 		return false
@@ -52,8 +54,8 @@ func (b *Backend) OfferSpare(m []wire.SpareOffer) bool {
 	}) == nil
 }
 
-// EndSpare takes the ends of steps. One that is not under way is counted and ignored. It returns false when the session is
-// closed.
+// EndSpare takes the ends of steps. The end of a step that is not running is counted and ignored. It returns false if
+// the session is closed.
 func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 	e := b.e
 	if b.closed.Load() || e.closed.Load() {
@@ -61,7 +63,7 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 	}
 
 	for i := range m {
-		// The number is the backend's word: it must be that of the step that was ordered last, on a GPU of its own.
+		// The number comes from the backend: it must be that of the latest step ordered on one of its own GPUs.
 		u := e.gpu(gpuOfStep(m[i].Number))
 		if u == nil || u.b != b || !u.step.CompareAndSwap(m[i].Number, 0) {
 			e.straySteps.Add(1)
@@ -73,7 +75,7 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 		r.enter(t)
 		end := t.now.Add(sane(m[i].FreeIn))
 		if r.s.EndSpare(t.now, u.id, u.epoch, end) != nil {
-			e.straySteps.Add(1) // the ranker has given up waiting for it
+			e.straySteps.Add(1) // the ranker stopped waiting for it
 		}
 		if r.steps == nil {
 			r.steps = new(ring)
@@ -87,18 +89,18 @@ func (b *Backend) EndSpare(m []wire.SpareEnd) bool {
 	return true
 }
 
-// A step's number: its GPU, and a count.
+// A step's number: its GPU and a count.
 const stepBits = 64 - 17
 
 func gpuOfStep(number uint64) sched.GPUID { return sched.GPUID(number >> stepBits) }
 
-// orderSteps puts the steps that a ranker has started under way. Its lock is held.
+// orderSteps records the steps that a ranker has started. Its lock is held.
 func (r *ranker) orderSteps(e *Engine, t *turn, steps []sched.SpareStep) {
 	for i := range steps {
 		x := &steps[i]
 		u := e.gpu(x.GPU)
 
-		// A GPU that has gone since then is retired next, and its step forgotten with it.
+		// A GPU that has left since is retired next, and its step is forgotten with it.
 		if u == nil || u.epoch != x.Epoch || u.b.dead.Load() {
 			continue
 		}
@@ -111,7 +113,7 @@ func (r *ranker) orderSteps(e *Engine, t *turn, steps []sched.SpareStep) {
 	}
 }
 
-// deliverSteps orders the steps. There are few: each is a message of its own.
+// deliverSteps sends the steps to backends, one message for each, as they are few.
 func (e *Engine) deliverSteps(t *turn) {
 	for i := range t.steps {
 		t.steps[i].b.port.Spare([]wire.SpareStart{t.steps[i].m})
@@ -120,7 +122,7 @@ func (e *Engine) deliverSteps(t *turn) {
 	t.steps = t.steps[:0]
 }
 
-// takeForecasts hands a ranker its models' forecasts. Its lock is held.
+// takeForecasts gives a ranker its models' forecasts. Its lock is held.
 func (t *turn) takeForecasts(r *ranker) {
 	kept := t.forecasts[:0]
 	for _, f := range t.forecasts {
@@ -133,7 +135,7 @@ func (t *turn) takeForecasts(r *ranker) {
 	t.forecasts = kept
 }
 
-// stepCounts is what a GPU knows of the step that it runs, whatever its sub-cluster.
+// stepCounts is the step that a GPU is running, whatever its sub-cluster.
 type stepCounts struct {
 	step       atomic.Uint64 // its number; 0: none
 	stepStarts atomic.Int64  // sched.Time, as planned
@@ -146,7 +148,7 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 		return
 	}
 
-	// An offer without a step withdraws the work.
+	// An offer of a zero step withdraws the work.
 	at := slices.IndexFunc(b.works, func(w *spareWork) bool { return w.number == o.Work })
 	if o.Step == 0 {
 		if at >= 0 {
@@ -168,13 +170,13 @@ func (g *registry) offerSpare(b *Backend, o *wire.SpareOffer) {
 		b.works = append(b.works, w)
 	}
 
-	// An offer is news to all of its rankers: work that one has suspended goes on.
+	// A new offer goes to all rankers, so work that one of them has suspended continues.
 	w.name = o.Name
 	w.step, w.weight, w.subs = sched.Duration(o.Step), o.Weight, nil
 	g.moveSpare(b)
 }
 
-// checkOffer refuses spare work that no ranker would take, and finds the backend a number.
+// checkOffer refuses spare work that no ranker would take, and assigns the backend a number.
 func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 	switch {
 	case o.Work >= workNumbers:
@@ -187,7 +189,7 @@ func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 		return nil
 	}
 
-	// The numbers of backends that left are free again.
+	// Numbers of departed backends are free again.
 	for owner := uint32(1); owner < ownersMax; owner++ {
 		if !slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.owner == owner }) {
 			b.owner = owner
@@ -198,7 +200,8 @@ func (g *registry) checkOffer(b *Backend, o *wire.SpareOffer) error {
 	return fmt.Errorf("%d backends have some already", ownersMax-1)
 }
 
-// moveSpare offers a backend's spare work where its GPUs are now, and withdraws it where none is any more.
+// moveSpare offers a backend's spare work in the sub-clusters where its GPUs are now, and withdraws it where none is
+// left.
 func (g *registry) moveSpare(b *Backend) {
 	if len(b.works) == 0 {
 		return
@@ -216,9 +219,10 @@ func (g *registry) moveSpare(b *Backend) {
 		w.subs = subs
 	}
 
-	// GPUs do its steps only from here on: a ranker that had no spare work has ignored the forecasts until now.
+	// The ranker ignored forecasts while it had no spare work: its GPUs run steps only after it has received fresh
+	// ones.
 	if fresh {
-		g.foretell()
+		g.setForecasting()
 	}
 
 	for _, sub := range subs {
@@ -226,7 +230,7 @@ func (g *registry) moveSpare(b *Backend) {
 	}
 }
 
-// subClusters returns the sub-clusters that a backend has GPUs in, in the GPUs' order.
+// subClusters returns the sub-clusters of a backend's GPUs, in the GPUs' order.
 func (b *Backend) subClusters() (subs []uint32) {
 	for _, u := range b.gpus {
 		if u != nil && !slices.Contains(subs, u.sub) {
@@ -237,14 +241,14 @@ func (b *Backend) subClusters() (subs []uint32) {
 	return subs
 }
 
-// offerTo offers spare work to a sub-cluster's ranker, and tells whether it is the first there.
+// offerTo offers spare work to a sub-cluster's ranker. It reports whether it is the first there.
 func (g *registry) offerTo(b *Backend, w *spareWork, sub uint32) (first bool) {
 	r := g.e.ranker(sub)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first = !r.s.HasSpare()
 
-	// A turn that was here may have read the clock later than this.
+	// A turn at this ranker may have read the clock later.
 	now := max(g.e.clock.Now(), r.latest)
 	err := r.s.OfferSpare(now, sched.SpareWork{ID: workID(b, w.number), Step: w.step, Weight: w.weight, Owner: b.owner, Most: 1})
 	if err != nil {
@@ -263,7 +267,7 @@ func (g *registry) withdrawSpare(b *Backend, w *spareWork, subs []uint32) {
 	}
 }
 
-// ownGPUs lets a backend's GPUs in a sub-cluster do its steps, and starts some where there is room.
+// ownGPUs lets a backend's GPUs in a sub-cluster run its steps, and starts some if there is room.
 func (g *registry) ownGPUs(b *Backend, sub uint32) {
 	r := g.e.ranker(sub)
 	t := g.e.begin(&g.spare)
@@ -278,15 +282,15 @@ func (g *registry) ownGPUs(b *Backend, sub uint32) {
 	g.e.finish(t)
 }
 
-// foretell has partitions forecast while any backend has offered spare work: also while it has none to do, since learners
-// often pause for a moment. Each call brings a forecast of every model.
-func (g *registry) foretell() {
+// setForecasting makes partitions forecast while any backend has offered spare work, even if it has nothing to do at the
+// moment, as learners often pause briefly. Each call brings a forecast of every model.
+func (g *registry) setForecasting() {
 	on := slices.ContainsFunc(g.backends, func(b *Backend) bool { return b.owner != 0 })
 	if !on && !g.foretelling {
 		return
 	}
 
-	// What was forecast before may be of models that have gone.
+	// Old forecasts may be of models that have gone.
 	if on && !g.foretelling {
 		for _, r := range *g.e.rankers.Load() {
 			r.mu.Lock()
@@ -306,21 +310,21 @@ func (g *registry) foretell() {
 	}
 }
 
-// abandonSpare withdraws all that a backend that leaves has offered.
+// abandonSpare withdraws all offers of a departing backend.
 func (g *registry) abandonSpare(b *Backend) {
 	for _, w := range b.works {
 		g.withdrawSpare(b, w, w.subs)
 	}
 	b.works, b.owner = nil, 0
-	g.foretell()
+	g.setForecasting()
 }
 
-// SpareExplanation is spare work that a backend has offered.
+// SpareExplanation describes spare work that a backend has offered.
 type SpareExplanation struct {
 	Name      string  `json:"name"`
 	Backend   string  `json:"backend"`
-	Step      float64 `json:"step_ms"` // at most, as a rule
-	Weight    float64 `json:"weight"`  // its part of the spare time beside other work
+	Step      float64 `json:"step_ms"` // upper bound as a rule
+	Weight    float64 `json:"weight"`  // its share of the spare time among other work
 	Suspended bool    `json:"suspended"`
 }
 

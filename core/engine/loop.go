@@ -8,25 +8,24 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// spinDefault is how long before a wake-up a loop stops sleeping and spins: a kernel timer is
-// late by about so much. Where sleeps have ended later, as on a virtual machine whose host must wake a
-// halted processor, it stops sooner, but spins for no more than an eighth of the wait.
+// spinDefault is how long before a wake-up a loop stops sleeping and spins: about the lateness of a kernel timer.
+// Where sleeps end later, as in a virtual machine whose host must wake a halted processor, the loop stops sleeping
+// sooner, but spins for at most an eighth of the wait.
 const (
 	spinDefault = 60 * time.Microsecond
 	spinShare   = 8
-	lateMost    = 400 * time.Microsecond // beyond this, it is not the timer that is late
+	lateMost    = 400 * time.Microsecond // a sleep later than this was delayed by more than its timer
 )
 
-// Loop is one core's share of what only time brings: partitions and rankers whose wake-up is due.
-// Poll never blocks.
+// Loop runs one core's share of the partitions and rankers when their wake-up is due. Poll never blocks.
 type Loop struct {
 	e       *Engine
 	parts   []*partition
 	rankers atomic.Pointer[[]*ranker] // the registry appends
 	spin    sched.Duration
-	asleep  atomic.Int64   // sched.Time at which the loop will look again by itself; 0: it is awake
-	naps    atomic.Uint64  // times it slept; for tests and metrics
-	late    sched.Duration // by how much sleeps end late; run's own, see learn
+	asleep  atomic.Int64   // sched.Time at which the sleeping loop will look again; 0: it is awake
+	naps    atomic.Uint64  // number of sleeps; for tests and metrics
+	late    sched.Duration // lateness of sleeps; run's own, see learn
 	sleeper sleeper
 	spare   spare
 }
@@ -67,7 +66,7 @@ func (l *Loop) Poll(now sched.Time) (worked bool) {
 	return worked
 }
 
-// NextWake returns when Poll must be called at the latest.
+// NextWake returns the latest time at which Poll must be called.
 func (l *Loop) NextWake() sched.Time {
 	at := sched.Never
 	for _, p := range l.parts {
@@ -79,7 +78,7 @@ func (l *Loop) NextWake() sched.Time {
 	return at
 }
 
-// runLoop is the loop's thread: poll, sleep until shortly before the next wake-up, spin the rest.
+// runLoop is the loop's thread: poll, sleep until shortly before the next wake-up, spin for the rest.
 func (l *Loop) runLoop() {
 	defer l.e.running.Done()
 	runtime.LockOSThread()
@@ -93,9 +92,9 @@ func (l *Loop) runLoop() {
 	}
 }
 
-// wait returns when something is due or was brought forward.
+// wait returns when something is due or a wake-up was brought forward.
 func (l *Loop) wait() {
-	// The spin covers the time that sleeps end late by; it takes a core, so that it is a small share of the wait.
+	// The spin covers the lateness of sleeps. It occupies a core, so it is limited to a small share of the wait.
 	next := l.NextWake()
 	now := l.e.clock.Now()
 	spin := l.spin
@@ -104,7 +103,7 @@ func (l *Loop) wait() {
 	}
 	if until := next.Add(-spin); until > now {
 		l.asleep.Store(int64(next))
-		// Whoever moved a wake-up before asleep was set did not kick.
+		// A wake-up that was brought forward before asleep was set did not kick the loop: check again.
 		if l.NextWake() >= next && !l.e.closed.Load() {
 			d := sleepMax
 			if next != sched.Never {
@@ -118,7 +117,7 @@ func (l *Loop) wait() {
 		l.asleep.Store(0)
 	}
 
-	// A sleep would end too late for a wake-up this near, so the rest of the wait is spun.
+	// A sleep would end too late for a wake-up this near: spin.
 	for spin > 0 && !l.e.closed.Load() {
 		now = l.e.clock.Now()
 		if next = l.NextWake(); next <= now || next > now.Add(spin) {
@@ -127,8 +126,8 @@ func (l *Loop) wait() {
 	}
 }
 
-// learn follows how late sleeps end: up by an eighth when one ends later, and down by so little when not that
-// four in a thousand do.
+// learn follows the lateness of sleeps. It rises by an eighth when a sleep ends later, and falls at a rate that
+// leaves four in a thousand later than expected.
 func (l *Loop) learn(late sched.Duration) {
 	if late > l.late {
 		l.late = min(sched.Duration(lateMost), l.late+l.late/8+1000)
@@ -137,17 +136,17 @@ func (l *Loop) learn(late sched.Duration) {
 	}
 }
 
-// sleepMax bounds a sleep, so that a lost kick costs no more.
+// sleepMax bounds a sleep, so that a lost kick costs at most this.
 const sleepMax = 50 * time.Millisecond
 
-// kick wakes the loop when it would look later than at.
+// kick wakes the loop if it would look later than at.
 func (l *Loop) kick(at sched.Time) {
 	if a := l.asleep.Load(); a != 0 && int64(at) < a && l.asleep.CompareAndSwap(a, 0) {
 		l.sleeper.wake()
 	}
 }
 
-// rouse wakes the loop whatever it waits for.
+// rouse wakes the loop in any case.
 func (l *Loop) rouse() {
 	if !l.e.o.Manual {
 		l.sleeper.wake()

@@ -8,23 +8,23 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// marks are the moments at which it was noted what had been counted until then, so that somebody who asks can be told
-// of the last minute. What comes to be counted later had counted nothing at earlier marks: its notes are 0.
+// marks are the times at which copies of the counters were taken, so that explanations can report the last minute. A
+// counter that is added later counts as 0 at earlier marks.
 type marks struct {
 	at   [marksKept]sched.Time // by slot
-	made int                   // the next is made in slot made % marksKept
+	made int                   // the next one goes into slot made % marksKept
 }
 
 const (
 	markEvery = sched.Duration(5 * time.Second)
-	marksKept = 13 // a minute, and the one before
+	marksKept = 13 // a minute, and the mark before it
 
-	// The spans that explanations speak of, or a little more.
+	// The spans that explanations report; the marks may make them a little longer.
 	lately     = sched.Duration(time.Second)
 	lastMinute = sched.Duration(time.Minute)
 )
 
-// due says whether it is time for a mark, and in which slot.
+// due reports whether it is time for a mark, and in which slot.
 func (k *marks) due(now sched.Time) (slot int, due bool) {
 	if k.made > 0 && now.Sub(k.at[(k.made-1)%marksKept]) < markEvery {
 		return 0, false
@@ -35,8 +35,8 @@ func (k *marks) due(now sched.Time) (slot int, due bool) {
 	return slot, true
 }
 
-// markBefore returns the latest mark that is at least a span old. Where there is none, as in the first minute, that is the
-// slot of the next mark, which was never written, at time 0.
+// markBefore returns the latest mark that is at least a span old. If there is none, as in the first minute, it
+// returns the slot of the next mark, which was never written, and time 0.
 func (k *marks) markBefore(now sched.Time, span sched.Duration) (slot int, at sched.Time) {
 	for n := k.made - 1; n > k.made-marksKept && n >= 0; n-- {
 		if slot = n % marksKept; now.Sub(k.at[slot]) >= span {
@@ -47,9 +47,9 @@ func (k *marks) markBefore(now sched.Time, span sched.Duration) (slot int, at sc
 	return slot, k.at[slot]
 }
 
-// noteWhatWas adds up what was paid until now, and makes a mark when it is time.
-func (x *pricing) noteWhatWas(now sched.Time) {
-	// The homes and their prices are still those of the latest renewal, and held until now.
+// recordPaid adds up the prices paid until now, and makes a mark when one is due.
+func (x *pricing) recordPaid(now sched.Time) {
+	// The homes and prices are those of the latest renewal, which held until now.
 	for k := range x.subs {
 		s := &x.subs[k]
 		if i := slices.IndexFunc(x.homes, func(h plan.PricedHome) bool { return h.SubCluster == s.number }); i >= 0 {

@@ -8,9 +8,8 @@ import (
 
 const hugePage = 2 << 20
 
-// hugePages asks the kernel to back a large array without pointers by huge pages: requests are
-// touched in no order, and each touch of another small page costs a walk of the page table. What
-// the kernel answers does not matter.
+// hugePages asks the kernel to back a large array without pointers with huge pages: requests are touched in random
+// order, and each touch of another small page costs a page table walk. It is advice: the kernel's answer is ignored.
 func hugePages[T any](s []T) {
 	var one T
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(s)))

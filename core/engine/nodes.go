@@ -7,10 +7,11 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// Every backend that has a data address is a node, as frontends are: an input may lie in its memory, wherever the reply
-// goes. Frontends are named by their sessions, backends by numbers so small that a descriptor has room for one.
+// A backend with a data address is a node, as frontends are: inputs may lie in its memory. Sessions' numbers identify
+// frontends; backends have numbers small enough to fit a descriptor.
 
-// nameNode numbers a backend and tells all of it, itself too: so it learns its own number. g.backends is without it yet.
+// nameNode numbers a backend and announces it to all backends, itself included: that is how it learns its number.
+// g.backends does not contain it yet.
 func (g *registry) nameNode(b *Backend) {
 	if b.hello.DataAddr == "" {
 		return
@@ -20,7 +21,7 @@ func (g *registry) nameNode(b *Backend) {
 		return slices.ContainsFunc(g.backends, func(x *Backend) bool { return x.node == n })
 	}
 	for n := uint32(1); n <= model.NodesMax; n++ {
-		// Numbers go round, so that one that was given up stays nobody's for as long as there are others.
+		// Numbers go round, so a number that was given up stays unused as long as there are others.
 		number := (g.lastNode+n-1)%model.NodesMax + 1
 		if !taken(number) {
 			b.node, g.lastNode = number, number
@@ -38,10 +39,10 @@ func (g *registry) nameNode(b *Backend) {
 	}
 }
 
-// asPeer is what backends are told of a backend.
+// asPeer is the backend's announcement to backends.
 func (b *Backend) asPeer() wire.Peer { return wire.Peer{Node: b.node, DataAddr: b.hello.DataAddr} }
 
-// otherNodes are the backends that have a number.
+// otherNodes returns the backends that have a number.
 func (g *registry) otherNodes() (all []wire.Peer) {
 	for _, b := range g.backends {
 		if b.node != 0 {
@@ -51,7 +52,7 @@ func (g *registry) otherNodes() (all []wire.Peer) {
 	return all
 }
 
-// forgetNode tells the others that a backend has left.
+// forgetNode announces that a backend has left.
 func (g *registry) forgetNode(b *Backend) {
 	if b.node == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 )
 
 // outlook is when a ranker's next GPUs are free, for partitions whose services have several homes. Partitions read it
-// under their own lock and without the ranker's (I1): the version is odd while it is written.
+// under their own lock and without the ranker's (I1): it is a sequence lock, whose version is odd during a write.
 type outlook struct {
 	version atomic.Uint64
 	n       atomic.Int64
@@ -17,13 +17,13 @@ type outlook struct {
 	latest  sched.Outlook // the ranker's lock guards it
 }
 
-// publish replaces the outlook. It returns whether it has changed. The ranker's lock is held.
+// publish replaces the outlook and reports whether it has changed. The ranker's lock is held.
 func (o *outlook) publish(x sched.Outlook) bool {
 	if x == o.latest {
 		return false
 	}
 
-	// Whoever reads meanwhile finds an odd version, or another one afterwards.
+	// A concurrent reader sees an odd version, or a different one afterwards.
 	o.latest = x
 	o.version.Add(1)
 	o.n.Store(int64(x.N))
@@ -35,8 +35,8 @@ func (o *outlook) publish(x sched.Outlook) bool {
 	return true
 }
 
-// readNewer fills in x with what is newer than version since, and returns its version; since itself where nothing is, or while it
-// is being written: then it is read when the turn that writes it comes by.
+// readNewer fills in x if the outlook is newer than version since, and returns its version. Otherwise, or during a
+// write, it returns since: the writing turn will visit this partition anyway.
 func (o *outlook) readNewer(since uint64, x *sched.Outlook) uint64 {
 	v := o.version.Load()
 	if v == since || v%2 != 0 {
@@ -48,7 +48,7 @@ func (o *outlook) readNewer(since uint64, x *sched.Outlook) uint64 {
 		x.Free[i] = sched.Time(o.free[i].Load())
 	}
 
-	// A change in between makes what was read worthless.
+	// The outlook changed during the read: discard what was read.
 	if o.version.Load() != v {
 		return since
 	}
@@ -56,13 +56,13 @@ func (o *outlook) readNewer(since uint64, x *sched.Outlook) uint64 {
 	return v
 }
 
-// spreadSub is a sub-cluster that a partition's services with several homes have one in.
+// spreadSub is a sub-cluster in which one of a partition's services with several homes has a home.
 type spreadSub struct {
 	number  uint32
-	version uint64 // of the outlook read latest
+	version uint64 // of the outlook read last
 }
 
-// watchHomes notes the homes of a service with several. mu is held.
+// watchHomes records the homes of a service with several. mu is held.
 func (p *partition) watchHomes(e *Engine, homes []uint32) {
 	for _, sub := range homes {
 		e.ranker(sub).spread.Store(true)
@@ -89,7 +89,7 @@ func (p *partition) chooseHomes(e *Engine, t *turn) {
 	}
 }
 
-// visitWaiting visits the partitions to which a changed outlook matters.
+// visitWaiting visits the partitions that depend on a changed outlook.
 func (e *Engine) visitWaiting(t *turn) {
 	t.looks = false
 	for _, p := range e.parts {
@@ -101,7 +101,7 @@ func (e *Engine) visitWaiting(t *turn) {
 	}
 }
 
-// tellOutlooks publishes the outlooks of sub-clusters: services with several homes are new there.
+// tellOutlooks publishes the outlooks of sub-clusters in which services with several homes are new.
 func (g *registry) tellOutlooks(homes []uint32) {
 	for _, sub := range homes {
 		r := g.e.ranker(sub)

@@ -11,9 +11,10 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// What is loaded where changes while a backend serves. A GPU changes its sub-cluster with what it has loaded.
+// Models are loaded and unloaded while a backend serves. A GPU's sub-cluster changes with its loaded models.
 
-// Place asks the backend of a name to load, update or unload models. The reports come later; Backends tells the state.
+// Place asks the backend of a name to load, update or unload models. Reports follow later; Backends returns the
+// state.
 func (e *Engine) Place(backend string, m []wire.Placement) error {
 	var b *Backend
 	if err := e.manage(func() { b = e.reg.backend(backend) }); err != nil {
@@ -26,8 +27,8 @@ func (e *Engine) Place(backend string, m []wire.Placement) error {
 	return nil
 }
 
-// Offer takes models that the backend can load, new or changed. It returns false when the session is closed, or what
-// it says makes no sense.
+// Offer takes new or changed models that the backend can load. It returns false if the session is closed or a model
+// is invalid.
 func (b *Backend) Offer(m []wire.Loadable) bool {
 	ok := true
 	err := b.e.manage(func() {
@@ -38,7 +39,7 @@ func (b *Backend) Offer(m []wire.Loadable) bool {
 	return ok && err == nil
 }
 
-// Report takes how models stand on the backend's GPUs, under the same rules.
+// Report takes the state of models on the backend's GPUs, under the same rules.
 func (b *Backend) Report(m []wire.PlacementReport) bool {
 	ok := true
 	err := b.e.manage(func() {
@@ -49,7 +50,7 @@ func (b *Backend) Report(m []wire.PlacementReport) bool {
 	return ok && err == nil
 }
 
-// backend returns the backend of a name, or nil.
+// backend returns the backend of a name; nil if there is none.
 func (g *registry) backend(name string) *Backend {
 	if i := slices.IndexFunc(g.backends, func(b *Backend) bool { return b.name == name }); i >= 0 {
 		return g.backends[i]
@@ -57,7 +58,7 @@ func (g *registry) backend(name string) *Backend {
 	return nil
 }
 
-// offered notes a model that a backend can load.
+// offered records a model that a backend can load.
 func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	n := int(l.Number)
 	switch {
@@ -66,7 +67,7 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	case n > len(b.hello.Models) || n >= wire.ModelsMax || l.Model.Info.Name == "":
 		return false
 	case n == len(b.hello.Models):
-		// The first unused number names a new model, which is loaded nowhere yet.
+		// The next unused number is a new model, which is loaded nowhere yet.
 		b.hello.Models = append(b.hello.Models, wire.BackendModel{Loaded: make([]bool, len(b.hello.GPUs))})
 		b.ids = append(b.ids, noModel)
 	}
@@ -74,25 +75,25 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	m := &b.hello.Models[n]
 	m.Info, m.Profile = l.Model.Info, l.Model.Profile
 
-	// A model that was not measured yet may be offered; one with a bad profile may not.
+	// A model may be offered before it is profiled, but not with a bad profile.
 	if len(m.Profile) > 0 {
 		if _, err := profile.New(m.Profile); err != nil {
 			return false
 		}
 	}
 
-	// What clients are told of a model that is served, such as its labels or its SLO, follows its files.
+	// Properties that clients see of a served model, such as its labels or its SLO, follow its files.
 	if id, known := g.byName[modelKey(&m.Info)]; known && g.models[id].served() && g.sameAsServed(m) {
 		e := g.models[id]
 		if e.info.QueueMax != m.Info.QueueMax {
 			e.homes = slices.Clone(e.homes)
-			e.homes[0].table = nil // has settle put the limit in force
+			e.homes[0].table = nil // makes settle put the limit in force
 		}
 		e.describeModel(&m.Info)
 		e.news = true
 	}
 
-	if b.ids[n] != noModel { // it is loaded as it was: what is said of it now holds
+	if b.ids[n] != noModel { // it is loaded unchanged: the new description holds
 		g.dropModel(b, n)
 		g.takeUp(b, n)
 		g.placeGPUs(b)
@@ -100,7 +101,7 @@ func (g *registry) offered(b *Backend, l *wire.Loadable) bool {
 	return true
 }
 
-// placed notes how a model stands on a GPU.
+// placed records the state of a model on a GPU.
 func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	if b.dead.Load() || int(r.Model) >= len(b.hello.Models) || int(r.GPU) >= len(b.hello.GPUs) {
 		return false
@@ -110,7 +111,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		g.toldPlan = max(g.toldPlan, n)
 	}
 
-	// Where there is no list, the model is loaded on all GPUs.
+	// Without a list, the model is loaded on all GPUs.
 	if m.Loaded == nil {
 		m.Loaded = slices.Repeat([]bool{true}, len(b.hello.GPUs))
 	}
@@ -124,7 +125,7 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 		m.Loaded[r.GPU] = true
 		b.noteLoad(m, r)
 	default:
-		// Loading or unloading: the GPU must get no batch of the model until it says that it has it.
+		// While it loads or unloads, the GPU must get no batch of the model.
 		m.Loaded[r.GPU] = false
 		b.noteLeave(r)
 	}
@@ -144,12 +145,12 @@ func (g *registry) placed(b *Backend, r *wire.PlacementReport) bool {
 	return true
 }
 
-// noteLoad notes what a load took, in time and memory.
+// noteLoad records the time and memory of a load.
 func (b *Backend) noteLoad(m *wire.BackendModel, r *wire.PlacementReport) {
 	delete(b.leaving, resident{int(r.Model), int(r.GPU)})
 	m.Info.Static, m.Info.Dynamic = max(m.Info.Static, r.Static), max(m.Info.Dynamic, r.Dynamic)
 
-	// An update in place reports no time of a load.
+	// An update in place reports no load time.
 	if took := time.Duration(max(0, r.Load)) + time.Duration(max(0, r.WarmUp)); took > 0 {
 		if b.loads == nil {
 			b.loads = map[int]time.Duration{}
@@ -158,7 +159,7 @@ func (b *Backend) noteLoad(m *wire.BackendModel, r *wire.PlacementReport) {
 	}
 }
 
-// noteLeave notes that a model is being unloaded, or has been.
+// noteLeave records that a model is being unloaded, or has been.
 func (b *Backend) noteLeave(r *wire.PlacementReport) {
 	at := resident{int(r.Model), int(r.GPU)}
 	if r.State == wire.Unloaded {
@@ -185,7 +186,7 @@ func (g *registry) takeUp(b *Backend, n int) {
 		err = errors.New("its inputs or outputs differ from those that other backends serve; give it another version")
 	}
 	if err != nil {
-		// The backend serves its other models: one that cannot be taken up costs no more than itself.
+		// The backend still serves its other models.
 		g.e.log.Error("model not served", "backend", b.name, "model", m.Info.Name, "version", m.Info.Version, "err", err)
 		return
 	}
@@ -200,13 +201,13 @@ func (g *registry) takeUp(b *Backend, n int) {
 	}
 }
 
-// dropModel keeps batches of a model from a backend's GPUs from now on. Those under way end as they would.
+// dropModel stops batches of a model to a backend's GPUs. Batches in flight end normally.
 func (g *registry) dropModel(b *Backend, n int) {
 	g.models[b.ids[n]].since = g.e.clock.Now()
 	b.ids[n] = noModel
 }
 
-// sameAsServed says whether a backend's model takes and gives what those do that serve it.
+// sameAsServed reports whether a backend's model has the same inputs and outputs as the one that others serve.
 func (g *registry) sameAsServed(m *wire.BackendModel) bool {
 	id, known := g.byName[modelKey(&m.Info)]
 	if !known || !g.models[id].served() {

@@ -9,16 +9,16 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// placementView is what plans are made from: the models and GPUs of all backends, each with a number, and what is where.
+// placementView is the input of plans: the models and GPUs of all backends by number, and what is loaded where.
 type placementView struct {
 	plan.Snapshot
 	keys  []string // of the models, by number
 	infos []model.Info
 	gpus  []gpuKey
-	index map[string]int32 // by key
+	index map[string]int32 // model numbers by key
 }
 
-// viewPlacement describes the cluster to core/plan. Backends that take no placements are left out, with their GPUs.
+// viewPlacement describes the cluster to core/plan. It leaves out backends that take no placements, with their GPUs.
 func (g *registry) viewPlacement() *placementView {
 	v := &placementView{index: map[string]int32{}}
 	pools := map[plan.Pool]int32{}
@@ -54,7 +54,7 @@ func (g *registry) viewPlacement() *placementView {
 	return v
 }
 
-// addModels notes a backend's models, with the largest footprint and load time that any backend measured.
+// addModels records a backend's models, with the largest footprint and load time that any backend measured.
 func (v *placementView) addModels(b *Backend) {
 	for n := range b.hello.Models {
 		m := &b.hello.Models[n].Info
@@ -67,14 +67,14 @@ func (v *placementView) addModels(b *Backend) {
 		x := &v.Models[at]
 		x.Static, x.Dynamic = max(x.Static, int64(min(m.Static, 1<<44))), max(x.Dynamic, int64(min(m.Dynamic, 1<<44)))
 		x.Load = max(x.Load, b.loads[n])
-		// A backend whose executor shares nothing says none: there it stands for itself.
+		// A backend whose executor shares nothing reports 0: there the exit stands for itself.
 		if m.ExitOf != "" && m.Shared > 0 {
 			x.Shared = max(x.Shared, int64(min(m.Shared, 1<<44)))
 		}
 	}
 }
 
-// joinTrunks numbers the structures: a model and those of its exits of the same version that share parameters with it.
+// joinTrunks groups models that share parameters: a model and those of its exits of the same version.
 func (v *placementView) joinTrunks() {
 	numbers := map[string]int32{}
 	for m, info := range v.infos {
@@ -87,7 +87,7 @@ func (v *placementView) joinTrunks() {
 		}
 		v.Models[m].Trunk = numbers[key]
 
-		// All of the parent is what its exits begin with.
+		// The exits begin with all of the parent.
 		if at, known := v.index[key]; known {
 			p := &v.Models[at]
 			p.Trunk, p.Shared = numbers[key], p.Static
@@ -96,7 +96,7 @@ func (v *placementView) joinTrunks() {
 	}
 }
 
-// fillView notes what is where, what could be, and how fast models are in each pool.
+// fillView records what is loaded where, what could be, and how fast models are in each pool.
 func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 	at := 0
 	for _, b := range backends {
@@ -112,7 +112,7 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 				x.Profiles = make([]*profile.Profile, pools)
 			}
 			if x.Profiles[pool] == nil && len(entry.Profile) > 0 {
-				x.Profiles[pool], _ = g.profile(entry.Profile) // one that makes no sense says nothing of the demand
+				x.Profiles[pool], _ = g.profile(entry.Profile) // an invalid profile leaves the demand unknown
 			}
 		}
 		at += len(b.hello.GPUs)
@@ -122,7 +122,7 @@ func (g *registry) fillView(v *placementView, backends []*Backend, pools int) {
 	}
 }
 
-// addRates notes what is asked for of each model: by its name, and as its family's answer.
+// addRates records the request rate of each model, under its own name and as its family's answer.
 func (g *registry) addRates(v *placementView) {
 	now := g.e.clock.Now()
 	for _, m := range g.models {

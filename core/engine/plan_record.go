@@ -10,11 +10,11 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// A plan outlives the scheduler that applies it: its successor knows the number, what was wanted and what was there at the
-// beginning, and goes on from what is present.
+// A plan outlives the scheduler that applies it. Its successor knows the number, the wanted placement and the
+// original one, and continues from what is present.
 
-// PlanRecord is what a scheduler must know of a plan to go on with it, or to put back what was there before. Wanted and
-// Before name every model that was offered.
+// PlanRecord is what a scheduler needs to continue or roll back a plan. Wanted and Before name every model that was
+// offered.
 type PlanRecord struct {
 	Number uint64         `json:"number"`
 	State  PlanState      `json:"state"`
@@ -22,17 +22,18 @@ type PlanRecord struct {
 	Before []PlannedModel `json:"before"`
 }
 
-// heardPlan is a plan of a scheduler before this one.
+// heardPlan is a plan of a previous scheduler.
 type heardPlan struct {
-	record *PlanRecord // nil: there is none, or it was gone on with
-	since  sched.Time  // this scheduler leads, and waits for the plan's GPUs; 0: not yet
+	record *PlanRecord // nil: there is none, or it is being continued
+	since  sched.Time  // since when this scheduler leads and waits for the plan's GPUs; 0: not yet
 }
 
-// PlanRecord returns the latest plan, nil where none is known. It is replaced, never changed. Safe for concurrent use.
+// PlanRecord returns the latest plan; nil if none is known. A record is replaced, never changed. Safe for concurrent
+// use.
 func (e *Engine) PlanRecord() *PlanRecord { return e.planRecord.Load() }
 
-// HearPlan takes note of the plan of another scheduler, which leads, or of this one's life before. An older one than is
-// known is ignored, and so is any by a scheduler that leads and has a plan of its own.
+// HearPlan records a plan of another scheduler, the leader, or of this scheduler's previous run. A plan older than
+// the known one is ignored. So is any plan if this scheduler leads and has one of its own.
 func (e *Engine) HearPlan(r *PlanRecord) error {
 	return e.manage(func() {
 		if g := &e.reg; r.Number >= g.knownPlan() && (g.standsBy || g.knownPlan() == 0) {
@@ -42,8 +43,8 @@ func (e *Engine) HearPlan(r *PlanRecord) error {
 	})
 }
 
-// SetLeading says whether this scheduler leads. One that does goes on with the plan that it has heard of when the plan's
-// GPUs have introduced themselves; one that does not lets go of its own. An engine leads from its beginning.
+// SetLeading tells the engine whether this scheduler leads. A leader continues the latest plan that it heard of once
+// the plan's GPUs have registered; a scheduler that stops leading drops its own. An engine starts as the leader.
 func (e *Engine) SetLeading(leads bool) error {
 	return e.manage(func() {
 		g := &e.reg
@@ -60,7 +61,7 @@ func (e *Engine) SetLeading(leads bool) error {
 	})
 }
 
-// resumePlan goes on with the plan of the scheduler before, when its GPUs are here.
+// resumePlan continues the previous scheduler's plan once its GPUs are here.
 func (g *registry) resumePlan(now sched.Time) {
 	h := &g.heard
 	if h.record == nil || g.standsBy {
@@ -82,7 +83,7 @@ func (g *registry) resumePlan(now sched.Time) {
 	}
 }
 
-// hasAll says whether all GPUs of a plan are here.
+// hasAll reports whether all GPUs of a plan are here.
 func (v *placementView) hasAll(r *PlanRecord) bool {
 	here := map[string]bool{}
 	for i := range v.gpus {
@@ -96,7 +97,7 @@ func (v *placementView) hasAll(r *PlanRecord) bool {
 	return true
 }
 
-// continuePlan begins where the scheduler before has stopped.
+// continuePlan starts from the state that the previous scheduler left.
 func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
 	wanted := map[PlanState][]PlannedModel{PlanApplying: r.Wanted, PlanRollingBack: r.Before}[r.State]
 	to, err := v.placementOf(Plan{Models: v.known(wanted)})
@@ -117,7 +118,7 @@ func (g *registry) continuePlan(r *PlanRecord, v *placementView) error {
 	return nil
 }
 
-// known leaves out of a plan what is not here any more. A model of which no GPU is here stays where it is.
+// known removes models and GPUs from a plan that are gone. A model none of whose GPUs is here stays where it is.
 func (v *placementView) known(models []PlannedModel) (left []PlannedModel) {
 	loadable := map[string]bool{}
 	for m := range v.keys {
@@ -136,13 +137,13 @@ func (v *placementView) known(models []PlannedModel) (left []PlannedModel) {
 	return left
 }
 
-// recordPlan has successors know how the plan stands.
+// recordPlan publishes the state of the plan for successors.
 func (g *registry) recordPlan() {
 	r := &g.rollout
 	g.e.planRecord.Store(&PlanRecord{Number: r.plan.Number, State: r.state, Wanted: documentOf(r.models, r.gpus, r.plan.Wanted), Before: documentOf(r.models, r.gpus, r.plan.Before)})
 }
 
-// documentOf writes a placement down.
+// documentOf converts a placement to a document.
 func documentOf(models []string, gpus []gpuKey, p plan.Placement) []PlannedModel {
 	all := []PlannedModel{}
 	for m, key := range models {

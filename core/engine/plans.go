@@ -10,27 +10,28 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// PlanOptions say what a plan may do.
+// PlanOptions limit a plan.
 type PlanOptions struct {
-	Parts     int     // sub-clusters that the GPUs of a kind and name form; 0: as few as their memory allows
-	MoveShare float64 // of the models' load time that may move, 0 to 1
+	Parts     int     // sub-clusters per kind and name of GPU; 0: as few as their memory allows
+	MoveShare float64 // share of the models' load time that may move, 0 to 1
 }
 
-// Plan is a numbered placement of models: what an operator looks at, changes if need be, and applies.
+// Plan is a numbered placement of models, which an operator can inspect, edit and apply.
 type Plan struct {
 	Number uint64         `json:"number"`
 	Models []PlannedModel `json:"models"`
 }
 
-// PlannedModel is a model and the GPUs that shall have it, as backend/gpu. A model that a plan does not name stays
-// where it is.
+// PlannedModel is a model and its intended GPUs, each as backend/gpu. Models that a plan does not name stay where
+// they are.
 type PlannedModel struct {
 	Model   string   `json:"model"`
 	Version string   `json:"version"`
 	GPUs    []string `json:"gpus"`
 }
 
-// ProposedPlan is a plan, what it would do, and how even the load would be: (max − min)/average over sub-clusters.
+// ProposedPlan is a plan with its steps and the resulting imbalance: (max − min)/average of the load over
+// sub-clusters.
 type ProposedPlan struct {
 	Plan
 	SubClusters     int        `json:"subclusters"`
@@ -38,10 +39,10 @@ type ProposedPlan struct {
 	ImbalanceDemand float64    `json:"imbalance_demand"`
 	ImbalanceMemory float64    `json:"imbalance_memory"`
 	Steps           []PlanStep `json:"steps"`
-	NotServed       []string   `json:"not_served"` // models that nobody offers for a while, since no GPU has room for both
+	NotServed       []string   `json:"not_served"` // models that are not offered for a while, as no GPU has room for both
 }
 
-// PlanStep is one act on one model on one GPU.
+// PlanStep is one step for one model on one GPU.
 type PlanStep struct {
 	Number int    `json:"number"`
 	Act    string `json:"act"`
@@ -49,32 +50,32 @@ type PlanStep struct {
 	GPU    string `json:"gpu"`
 }
 
-// PlanStatus is the latest plan and what is where.
+// PlanStatus is the state of the latest plan and the present placement.
 type PlanStatus struct {
 	Number    uint64       `json:"number"` // 0: none
 	State     PlanState    `json:"state"`
 	Taken     int          `json:"steps_taken"`
 	Left      int          `json:"steps_left"`
-	UnderWay  []PlanStep   `json:"under_way"` // loads and unloads, at most one of each backend
+	UnderWay  []PlanStep   `json:"under_way"` // loads and unloads in progress, at most one per backend
 	NotServed []string     `json:"not_served"`
 	LeftOut   []LeftOutOf  `json:"left_out"`
 	GPUs      []PlannedGPU `json:"gpus"`
 }
 
-// LeftOutOf is a model that a GPU did not get, and why.
+// LeftOutOf is a model that a GPU did not get, and the reason.
 type LeftOutOf struct {
 	Model string `json:"model"`
 	GPU   string `json:"gpu"`
 	Why   string `json:"why"`
 }
 
-// PlannedGPU is a GPU and what it has.
+// PlannedGPU is a GPU and its models.
 type PlannedGPU struct {
 	GPU        string          `json:"gpu"`
 	SubCluster string          `json:"subcluster"`
 	Kind       string          `json:"kind,omitempty"`
-	Memory     int64           `json:"memory_bytes"` // 0: not known
-	Used       int64           `json:"used_bytes"`   // by models, and the largest of them while it runs
+	Memory     int64           `json:"memory_bytes"` // 0: unknown
+	Used       int64           `json:"used_bytes"`   // by models, including the working memory of the largest one
 	Models     []ResidentModel `json:"models"`
 }
 
@@ -87,10 +88,11 @@ type ResidentModel struct {
 	Rate    float64 `json:"rate"` // requests/s, on all GPUs
 }
 
-// ErrPlan is wrapped by the refusal of a plan that the cluster's state does not allow now.
+// ErrPlan is wrapped by the refusal of a plan that does not fit the cluster's present state.
 var ErrPlan = errors.New("plan refused")
 
-// ProposePlan returns a plan for what is asked for now, and applies nothing. It may take some 100 ms; what serves goes on.
+// ProposePlan makes a plan for the present demand and does not apply it. It may take some 100 ms, without blocking
+// the engine.
 func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	var v *placementView
 	var number uint64
@@ -98,7 +100,7 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 		return x, err
 	}
 
-	// The search runs on the caller's goroutine: the registry is not held up.
+	// The search runs on the caller's goroutine, so the registry stays free.
 	v.Parts, v.MoveShare = o.Parts, o.MoveShare
 	p, err := plan.PlaceModels(v.Snapshot)
 	if err != nil {
@@ -117,8 +119,8 @@ func (e *Engine) ProposePlan(o PlanOptions) (x ProposedPlan, err error) {
 	return x, nil
 }
 
-// ApplyPlan begins to apply a plan and returns at once. It refuses a plan while another is under way, one that is older
-// than the latest, and one that names models or GPUs that are not there.
+// ApplyPlan starts to apply a plan and returns at once. It refuses a plan while another is in progress, a plan older
+// than the latest, and one with unknown models or GPUs.
 func (e *Engine) ApplyPlan(p Plan) (s PlanStatus, err error) {
 	merr := e.manage(func() {
 		if err = e.reg.applyPlan(p); err == nil {
@@ -128,7 +130,7 @@ func (e *Engine) ApplyPlan(p Plan) (s PlanStatus, err error) {
 	return s, errors.Join(merr, err)
 }
 
-// RollBackPlan has what the latest plan found wanted again, also while the plan is under way.
+// RollBackPlan restores the placement from before the latest plan. The plan may still be in progress.
 func (e *Engine) RollBackPlan() (s PlanStatus, err error) {
 	merr := e.manage(func() {
 		if err = e.reg.rollBackPlan(); err == nil {
@@ -138,17 +140,17 @@ func (e *Engine) RollBackPlan() (s PlanStatus, err error) {
 	return s, errors.Join(merr, err)
 }
 
-// PlanStatus tells how the latest plan stands, and what is where.
+// PlanStatus returns the state of the latest plan and the present placement.
 func (e *Engine) PlanStatus() (s PlanStatus, err error) {
 	err = e.manage(func() { s = e.reg.planStatus() })
 	return s, err
 }
 
-// planNumber is the number of the latest plan, also of a scheduler before this one that told nobody but backends of it; 0:
+// planNumber is the number of the latest plan, including a previous scheduler's plan that only backends know of; 0:
 // none is known.
 func (g *registry) planNumber() uint64 { return max(g.knownPlan(), g.toldPlan) }
 
-// knownPlan is the number of the latest plan that this scheduler knows whole.
+// knownPlan is the number of the latest plan that this scheduler knows in full.
 func (g *registry) knownPlan() (latest uint64) {
 	if g.rollout.plan != nil {
 		latest = g.rollout.plan.Number
@@ -201,7 +203,7 @@ func (g *registry) rollBackPlan() error {
 		return fmt.Errorf("%w: plan %d is %s already", ErrPlan, g.planNumber(), state)
 	}
 
-	// A plan of the scheduler before is rolled back when its GPUs are here.
+	// A previous scheduler's plan is rolled back once its GPUs are here.
 	g.e.log.Info("plan is rolled back", "plan", g.planNumber())
 	if g.heard.record != nil {
 		back := *g.heard.record
@@ -217,7 +219,7 @@ func (g *registry) rollBackPlan() error {
 	return nil
 }
 
-// placementOf reads a plan. Models that it does not name stay where they are.
+// placementOf converts a plan to a placement. Models that it does not name stay where they are.
 func (v *placementView) placementOf(p Plan) (plan.Placement, error) {
 	wanted := make(plan.Placement, len(v.keys))
 	for m := range wanted {
@@ -264,7 +266,7 @@ func (v *placementView) describeStep(s plan.Step) PlanStep {
 
 func (v *placementView) gpuName(g int32) string { return v.gpus[g].String() }
 
-// String is how operators name a GPU: by its backend and its number there.
+// String returns the operators' name of a GPU: its backend and its number there.
 func (k gpuKey) String() string { return fmt.Sprintf("%s/%d", k.backend, k.index) }
 
 func (v *placementView) names(models []int32) []string { return keyNames(v.keys, models) }
@@ -301,7 +303,7 @@ func (g *registry) planStatus() PlanStatus {
 	return s
 }
 
-// residents tells what each GPU has.
+// residents returns each GPU's models.
 func (g *registry) residents() []PlannedGPU {
 	v := g.viewPlacement()
 	all := make([]PlannedGPU, len(v.gpus))
@@ -312,7 +314,7 @@ func (g *registry) residents() []PlannedGPU {
 			x.SubCluster = g.clusters[u.sub].label
 		}
 
-		// What is used includes what the largest model takes while it runs.
+		// Used includes the working memory of the largest model.
 		largest := int64(0)
 		for m := range v.keys {
 			if at := v.Present[m][i]; at != plan.Absent {

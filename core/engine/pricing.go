@@ -9,49 +9,48 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// pricing renews the prices of GPU time every houseEvery (UNIFIED U3), as long as some service can choose between
-// variants or homes. What has no choice is not looked at, so that neither many models nor many hours cost anything. The
-// registry owns it.
+// pricing renews the prices of GPU time every houseEvery (UNIFIED U3) while some service can choose between variants
+// or homes. It does not look at services without a choice, so these cost nothing. The registry owns it.
 type pricing struct {
 	e       *Engine
 	pricer  *plan.Pricer
 	bidders []bidder // by partition, then by id
 	subs    []pricedSub
-	crowded bool // more sub-clusters than can have a price, and it was logged
+	crowded bool // there are more sub-clusters than can have a price, and that was logged
 
 	homes []plan.PricedHome // of the latest renewal
 	at    sched.Time        // of the latest renewal
 	marks marks
-	due   sched.Time // not before: see restShare
+	due   sched.Time // no renewal before this, see restShare
 }
 
 // bidder is a service with a choice, or a class of a family.
 type bidder struct {
 	id        uint32
-	chooses   bool   // else it is only explained, as a class of a family with one variant left
+	chooses   bool   // otherwise it is only explained, such as a class of a family with one variant left
 	sent, bad uint64 // as of the latest renewal
 	bid       sched.Bid
 }
 
-// pricedSub is a sub-cluster that such services have homes in.
+// pricedSub is a sub-cluster in which such services have homes.
 type pricedSub struct {
 	number uint32
-	busy   sched.Duration // GPU time given out until the latest renewal
+	busy   sched.Duration // GPU time granted until the latest renewal
 	ends   plan.RecentEnds
-	since  sched.Time // it has a price since then
+	since  sched.Time // since when it has a price
 	paid   float64    // Σ price·seconds since then
 	paidAt [marksKept]float64
 }
 
 const (
-	// restShare is how many times as long as it took a renewal is followed by none: prices take a fiftieth of a core
-	// at most, however many services have a choice.
+	// restShare limits prices to a fiftieth of a core, however many services have a choice: after a renewal, no other
+	// follows for restShare times its duration.
 	restShare = 50
-	// bidsAtOnce is how many services bid with their partition's lock held.
+	// bidsAtOnce is the number of services that bid per hold of their partition's lock.
 	bidsAtOnce = 64
 )
 
-// listBidders takes up the services that have a choice now. What was counted of those that had one before is kept.
+// listBidders lists the services that have a choice now. Services that stay in the list keep their counts.
 func (g *registry) listBidders() {
 	var ids []uint32
 	for _, m := range g.models {
@@ -60,7 +59,7 @@ func (g *registry) listBidders() {
 		}
 	}
 
-	// By partition, so that renewals take each lock few times.
+	// By partition, so that a renewal takes each lock few times.
 	slices.SortStableFunc(ids, func(a, b uint32) int { return int(g.e.split.of(a)) - int(g.e.split.of(b)) })
 
 	x := &g.pricing
@@ -78,7 +77,7 @@ func (g *registry) listBidders() {
 			p := x.e.partition(sched.ModelID(id))
 			p.mu.Lock()
 
-			// Counting starts now: what ended before it had a choice moves no price.
+			// Counting starts now: requests that ended before must not move the price.
 			b.sent, b.bad = p.ends(id)
 
 			p.markAll(id)
@@ -87,7 +86,7 @@ func (g *registry) listBidders() {
 		b.chooses = g.models[id].chooses
 		x.bidders = append(x.bidders, b)
 
-		// A service without a choice is explained, but moves no price.
+		// A service without a choice is explained, but does not move prices.
 		if !b.chooses {
 			continue
 		}
@@ -98,7 +97,7 @@ func (g *registry) listBidders() {
 	x.listSubs(g, used)
 }
 
-// listSubs takes up the sub-clusters that are used, or those of them with most GPUs.
+// listSubs lists the sub-clusters in use, limited to those with most GPUs.
 func (x *pricing) listSubs(g *registry, used []bool) {
 	former := x.subs
 	x.subs = nil
@@ -109,14 +108,14 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 
 		s := pricedSub{number: uint32(n), since: g.e.clock.Now()}
 
-		// One that stays keeps its sums: the busy share is a difference of two readings.
+		// A sub-cluster that stays keeps its sums: the busy share is a difference of two readings.
 		if k := slices.IndexFunc(former, func(f pricedSub) bool { return f.number == s.number }); k >= 0 {
 			s = former[k]
 		}
 		x.subs = append(x.subs, s)
 	}
 
-	// The limit bounds the solver's work; the others go without a price.
+	// The limit bounds the solver's work; the others have no price.
 	gpus := make([]int, len(x.subs))
 	for i := range x.subs {
 		gpus[i] = len(g.clusters[x.subs[i].number].gpus)
@@ -134,7 +133,7 @@ func (x *pricing) listSubs(g *registry, used []bool) {
 	x.crowded = crowded
 }
 
-// AddBid hands what a service bids to a pricer.
+// AddBid adds a service's bid to a pricer.
 func AddBid(p *plan.Pricer, b *sched.Bid) {
 	p.Add(b.Rate, b.Recent, b.Queued)
 	for i := range b.Offers {
@@ -149,17 +148,17 @@ func (x *pricing) renew(now sched.Time) {
 		return
 	}
 
-	// Made at the first choice: an installation without one pays nothing for prices.
+	// The pricer is made at the first choice: a system without choices pays nothing for prices.
 	if x.pricer == nil {
 		x.pricer = plan.NewPricer(sched.Stepped)
 	}
 
-	// What was paid is summed at the old prices, so before they change.
-	x.noteWhatWas(now)
+	// Payments up to now are at the old prices, so they are summed before prices change.
+	x.recordPaid(now)
 	elapsed := plan.Counted(time.Duration(now.Sub(x.at)))
 	x.at = now
 
-	// Bids come before homes: the others' demand is what is left without the bidders'.
+	// Bids come before homes: the demand of the others is the total without the bidders'.
 	x.collectBids(now, elapsed)
 	x.lookAtHomes(now, elapsed)
 	err := x.pricer.Begin(x.homes)
@@ -172,11 +171,11 @@ func (x *pricing) renew(now sched.Time) {
 		x.homes = append(x.homes[:0], homes...)
 	}
 	if err != nil {
-		x.e.log.Error("prices not renewed", "err", err) // none of the numbers comes from outside
+		x.e.log.Error("prices not renewed", "err", err) // no number comes from outside
 		return
 	}
 
-	// Every partition holds its own copy, so that a decision reads prices under its own lock alone.
+	// Every partition keeps its own copy, so a decision reads prices under its own lock.
 	for _, p := range x.e.parts {
 		p.mu.Lock()
 		for k := range x.homes {
@@ -194,7 +193,7 @@ func (x *pricing) renew(now sched.Time) {
 	x.due = now.Add(restShare * x.e.clock.Now().Sub(now))
 }
 
-// collectBids asks every service what it wants, and counts how its requests ended since the last renewal.
+// collectBids gets every service's bid, and counts the outcomes of its requests since the last renewal.
 func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 	for k := range x.subs {
 		x.subs[k].ends.Fade(elapsed)
@@ -220,8 +219,8 @@ func (x *pricing) collectBids(now sched.Time, elapsed time.Duration) {
 	}
 }
 
-// ends returns how many requests of a service got a batch, and how many ended because there was none in time.
-// mu is held.
+// ends returns how many requests of a service got a batch, and how many ended because no batch was in time. mu is
+// held.
 func (p *partition) ends(id uint32) (sent, bad uint64) {
 	if int(id) >= len(p.models) {
 		return 0, 0
@@ -230,13 +229,13 @@ func (p *partition) ends(id uint32) (sent, bad uint64) {
 	return c.sent, c.outcomes[model.DeadlineCannotBeMet] + c.outcomes[model.QueueFull]
 }
 
-// countBid adds requests that ended to every home that could have served them.
+// countBid adds ended requests to every home that could have served them.
 func (x *pricing) countBid(bid *sched.Bid, good, bad float64) {
 	last := -1
 	for i := range bid.Offers {
 		sub := bid.Offers[i].SubCluster
 		if int(sub) == last {
-			continue // offers of one home follow one another
+			continue // offers of one home are adjacent
 		}
 		last = int(sub)
 		if k := slices.IndexFunc(x.subs, func(s pricedSub) bool { return s.number == sub }); k >= 0 {
@@ -266,7 +265,7 @@ func (x *pricing) lookAtHomes(now sched.Time, elapsed time.Duration) {
 		busy := load.Busy - s.busy
 		s.busy = load.Busy
 
-		// A sub-cluster that lost its GPUs has no capacity to divide by.
+		// Without GPUs a sub-cluster has no capacity to divide by.
 		if load.GPUs == 0 {
 			continue
 		}

@@ -13,47 +13,47 @@ type ranker struct {
 	number uint32
 	loop   *Loop
 	wake   atomic.Int64                   // sched.Time at which Advance is due; written under mu
-	groups atomic.Pointer[[]sched.Groups] // of the backends whose GPUs it has; the registry replaces; nil: of none
+	groups atomic.Pointer[[]sched.Groups] // of the backends of its GPUs; the registry replaces it; nil: none
 
-	models atomic.Pointer[[]uint32] // ids of what all of its GPUs have loaded, ascending; nil: it never had GPUs
+	models atomic.Pointer[[]uint32] // ids of the models that all of its GPUs have loaded, ascending; nil: it never had GPUs
 
-	spread  atomic.Bool // services with several homes have one here
+	spread  atomic.Bool // a service with several homes has one here
 	outlook outlook
 
 	mu      sync.Mutex
-	latest  sched.Time    // of the turns that were here
-	s       *sched.Ranker // mu guards all
+	latest  sched.Time    // the latest time of any turn here
+	s       *sched.Ranker // mu guards everything
 	working atomic.Int32  // GPUs whose latest batch did not fail; written under mu
-	sound   int           // those of them whose latest batch was not slow either
-	tried   int           // GPUs that are held back, or run a batch after that to show that they are sound
+	sound   int           // those whose latest batch was not slow either; written under mu
+	tried   int           // GPUs that are held back or on trial
 	steps   *ring         // the latest steps of spare work; nil: there was none
 }
 
-// gpu is one GPU of a backend in one sub-cluster. All but the models, the counters and its health is immutable: a GPU
-// that changes its sub-cluster becomes another gpu.
+// gpu is one GPU of a backend in one sub-cluster. Everything but the models, the counters and its health is
+// immutable: a GPU that changes its sub-cluster becomes another gpu.
 type gpu struct {
 	id     sched.GPUID
 	index  uint32 // on its backend
-	epoch  uint32 // of all GPUs that ever were, this one's number; ids are used again
+	epoch  uint32 // this GPU's number among all that ever were; ids are reused
 	sub    uint32
 	b      *Backend
 	name   string
-	models atomic.Pointer[[]uint32] // by model id: the number of the model in the hello +1; 0: it is not loaded
+	models atomic.Pointer[[]uint32] // by model id: the model's number in the hello + 1; 0: not loaded
 	health health                   // its ranker's lock guards it
 	*gpuCounts
 }
 
-// gpuCounts is what is counted of a GPU, whatever its sub-cluster.
+// gpuCounts are a GPU's counters, which survive a change of sub-cluster.
 type gpuCounts struct {
 	busy    atomic.Int64  // ns of execution reported
 	batches atomic.Uint64 // reported done
-	batch   atomic.Uint64 // the batch sent latest; 0: it is done
-	freed   atomic.Int64  // when the batch that was reported latest left it, as sched knows it
-	sick    atomic.Bool   // it is held back, or was and has not run a sound batch since
+	batch   atomic.Uint64 // the latest batch sent; 0: it is done
+	freed   atomic.Int64  // when the batch reported last left it, as sched knows
+	sick    atomic.Bool   // it is held back, or has been and has not run a sound batch since
 	stepCounts
 }
 
-// runs returns the number that the backend knows a model by, and whether the GPU has it loaded.
+// runs returns the number by which the backend knows a model, and whether the GPU has it loaded.
 func (u *gpu) runs(m sched.ModelID) (uint32, bool) {
 	models := *u.models.Load()
 	if int(m) >= len(models) || models[m] == 0 {
@@ -68,8 +68,8 @@ func (u *gpu) profile(m uint32) []time.Duration {
 	return u.b.hello.Models[n].Profile
 }
 
-// usualTime is what a batch takes by the profile of the GPU's own backend, or else as planned. Who has read that the model is loaded finds its
-// profile, too: it is published first.
+// usualTime returns a batch's duration by the profile of the GPU's own backend, or else the planned one. A reader who
+// sees that the model is loaded also finds its profile, which is published first.
 func (u *gpu) usualTime(f *flight) sched.Duration {
 	n, loaded := u.runs(sched.ModelID(f.model))
 	if !loaded {

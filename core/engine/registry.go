@@ -12,42 +12,42 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// registry knows who is there: frontends, backends, sub-clusters and models. One goroutine owns
-// it (the caller's with Options.Manual); it takes partitions' and rankers' locks one at a time.
+// registry knows the frontends, backends, sub-clusters and models. One goroutine owns it (the caller's with
+// Options.Manual); it takes partitions' and rankers' locks one at a time.
 //
 // A model is served by every sub-cluster that has it loaded: these are its homes.
 type registry struct {
 	e        *Engine
 	fronts   []*Frontend // by slot; nil: free
 	gens     []uint32    // generation of each slot
-	backends []*Backend  // in the order in which they came
+	backends []*Backend  // in the order of their arrival
 	clusters []*cluster  // by sub-cluster number; 0 is nowhere
 	models   []*entry    // by model id
 	byName   map[string]uint32
 	families map[string]*family
-	vacant   []uint32 // ids of forgotten models, the longest forgotten first
+	vacant   []uint32 // ids of forgotten models, the one forgotten first in front
 	gpuFree  []sched.GPUID
 	gpuNext  sched.GPUID
-	lastNode uint32         // the number that was given to a backend last
+	lastNode uint32         // the node number assigned last
 	epoch    uint32         // of the GPU placed latest
-	awaited  []*gpu         // that run what they got in another sub-cluster
+	awaited  []*gpu         // that still run batches of another sub-cluster
 	ctrl     sched.Duration // in force
 	data     sched.Duration
 	measured sched.Time
 	spare    spare
-	windows  int           // of the sessions, together
-	crowds   []sched.Crowd // of the latest shareCrowds: its memory is used again
+	windows  int           // sum of the sessions' windows
+	crowds   []sched.Crowd // of the latest shareCrowds; reused
 	pricing  pricing
 	rollout  rollout
 	heard    heardPlan
 	epochs   epochs
 	scaling  scaling
-	toldPlan uint64 // number of the latest plan that a backend was part of
+	toldPlan uint64 // the highest plan number that a backend reported
 	standsBy bool   // another scheduler leads
 
 	foretelling bool // some backend has spare work
 
-	commands    map[uint64]*command // by the number that backends know
+	commands    map[uint64]*command // by the number sent to backends
 	lastCommand uint64
 }
 
@@ -58,14 +58,14 @@ func (g *registry) start(e *Engine) {
 	g.clusters = []*cluster{{}}
 	g.pricing.e = e
 	g.rollout.state = PlanNone
-	g.fronts = []*Frontend{nil} // slot 0 is unused: number 0 means nobody
+	g.fronts = []*Frontend{nil} // slot 0 is unused: number 0 means no frontend
 	g.gens = []uint32{0}
 	g.ctrl, g.data = sched.Duration(e.o.Ctrl), sched.Duration(e.o.Data)
 }
 
 func (g *registry) addFrontend(f *Frontend) error {
-	// The window is checked first: nothing is taken that would have to be given back.
-	if err := g.seat(f); err != nil {
+	// The window is checked first, before anything would have to be undone.
+	if err := g.checkWindow(f); err != nil {
 		return err
 	}
 
@@ -80,17 +80,17 @@ func (g *registry) addFrontend(f *Frontend) error {
 
 	g.windows += int(f.window)
 
-	// The generation tells a message for a session that has gone from one for the next session in its slot.
+	// The generation tells messages of a past session from those of the next one in its slot.
 	g.gens[i]++
 	f.number = uint32(i) + g.gens[i]*FrontendsMax
 	g.fronts[i] = f
 
-	// Backends know the peer before it can submit: a batch may name it at once.
+	// Backends must know the peer before it can submit, because a batch may name it at once.
 	for _, b := range g.backends {
 		b.port.Peers([]wire.Peer{f.asPeer()})
 	}
 
-	// From here on outcomes reach the session, so the catalogue goes out next: clients ask by its ids.
+	// From here on outcomes reach the session. The catalogue comes next, because clients name models by its ids.
 	g.e.fronts[i].Store(f)
 	if m := g.e.Models(); len(m) > 0 {
 		f.port.Models(m)
@@ -98,19 +98,19 @@ func (g *registry) addFrontend(f *Frontend) error {
 	return nil
 }
 
-// asPeer is what backends are told of a frontend.
+// asPeer is the frontend's announcement to backends.
 func (f *Frontend) asPeer() wire.Peer {
 	return wire.Peer{Frontend: f.number, DataAddr: f.hello.DataAddr, Staged: f.hello.Version >= wire.StagesVersion}
 }
 
-// seat checks the window that a frontend asks for.
-func (g *registry) seat(f *Frontend) error {
+// checkWindow checks the window that a frontend asks for.
+func (g *registry) checkWindow(f *Frontend) error {
 	f.window = f.hello.Window
 	if f.window == 0 {
 		f.window = wire.WindowDefault
 	}
 
-	// A power of two, so that a place is found by the low bits of an id.
+	// Rounded up to a power of two, so that the low bits of an id are its place.
 	if f.window&(f.window-1) != 0 || f.window > wire.WindowMax {
 		return fmt.Errorf("frontend hello: window %d, want a power of two up to %d", f.window, wire.WindowMax)
 	}
@@ -129,9 +129,9 @@ func (g *registry) removeFrontend(f *Frontend) {
 	}
 }
 
-// addBackend checks a hello and takes the backend in.
+// addBackend checks a hello and adds the backend.
 func (g *registry) addBackend(b *Backend) error {
-	// Models that nobody has had for long make room for the new ones.
+	// Forgetting old models makes room for the new ones.
 	g.forget()
 	tables, err := g.check(&b.hello)
 	if err != nil {
@@ -165,7 +165,8 @@ func (g *registry) addBackend(b *Backend) error {
 	g.nameNode(b)
 	g.nameBackend(b)
 
-	// There are few groups: the least used one is avoided together with the fewest other backends.
+	// There are few groups. Requests that avoid this backend also avoid the others of its group, so take the least
+	// used.
 	b.group = sched.LeastUsedGroup(g.usedGroups())
 	g.backends = append(g.backends, b)
 	b.gpus = make([]*gpu, len(b.hello.GPUs))
@@ -175,8 +176,7 @@ func (g *registry) addBackend(b *Backend) error {
 	return nil
 }
 
-// check refuses a hello that makes no sense, naming what is wrong. It returns the profiles cut to
-// the batch sizes allowed.
+// check refuses an invalid hello and names the error. It returns the profiles, cut to the allowed batch sizes.
 func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	switch {
 	case len(h.GPUs) == 0:
@@ -189,7 +189,7 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 		return nil, errors.New("backend hello: no models, want at least one")
 	}
 
-	// The catalogue is bounded, and a hello is taken whole or not at all.
+	// The catalogue is bounded, and a hello is accepted whole or not at all.
 	if n := g.fresh(h); n > g.roomForModels() {
 		return nil, fmt.Errorf("backend hello: %d new models, but there is room for %d of the %d allowed; one that no backend has had for %v is forgotten",
 			n, g.roomForModels(), ModelsMax, time.Duration(keptMax))
@@ -208,7 +208,7 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 			return nil, fmt.Errorf("backend hello: model %q: loaded on %d gpus, the backend has %d", m.Info.Name, len(m.Loaded), len(h.GPUs))
 		}
 		if !loadedSomewhere(m) {
-			continue // its profile may not be known yet
+			continue // its profile may be unknown yet
 		}
 		if !g.sameAsServed(m) {
 			return nil, fmt.Errorf("backend hello: model %q version %q: its inputs or outputs differ from those that other backends serve; give it another version", m.Info.Name, m.Info.Version)
@@ -224,7 +224,7 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 		m := &h.Failed[i]
 		key := modelKey(m)
 
-		// Whoever asks for such a model is told the reason, so there must be one.
+		// Frontends that ask for such a model are told the reason, so there must be one.
 		if m.Name == "" || m.Reason == "" || seen[key] {
 			return nil, fmt.Errorf("backend hello: failed model %d: name %q version %q and its reason are empty, or it is given twice", i, m.Name, m.Version)
 		}
@@ -234,12 +234,12 @@ func (g *registry) check(h *wire.BackendHello) ([][]time.Duration, error) {
 	return tables, nil
 }
 
-// noteFailed makes the models known that a backend should serve and cannot, so that whoever asks is told why.
+// noteFailed makes models known that a backend should serve and cannot, so that frontends are told why.
 func (g *registry) noteFailed(b *Backend) {
 	for i := range b.hello.Failed {
 		m := &b.hello.Failed[i]
 		if id, known := g.byName[modelKey(m)]; known && g.models[id].served() {
-			continue // others serve it
+			continue // another backend serves it
 		}
 		id := g.model(m)
 		b.failed = append(b.failed, id)
@@ -247,8 +247,8 @@ func (g *registry) noteFailed(b *Backend) {
 	}
 }
 
-// checkModel refuses a model that cannot be served as a backend describes it. It returns the profile cut to the batch
-// sizes allowed.
+// checkModel refuses a model that cannot be served as described. It returns the profile, cut to the allowed batch
+// sizes.
 func (g *registry) checkModel(m *wire.BackendModel) (table []time.Duration, err error) {
 	table = m.Profile
 	if n := int(m.Info.BatchMax); n > 0 && n < len(table) {
@@ -260,7 +260,7 @@ func (g *registry) checkModel(m *wire.BackendModel) (table []time.Duration, err 
 		return nil, fmt.Errorf("model %q: %w", m.Info.Name, err)
 	}
 
-	// An SLO below a batch of one would drop every request.
+	// With an SLO below a batch of one, every request would be dropped.
 	switch slo := g.slo(&m.Info, table); {
 	case slo < int64(p.Exec(1)):
 		return nil, fmt.Errorf("model %q: SLO %v is shorter than ℓ(1) = %v", m.Info.Name, time.Duration(slo), p.Exec(1))
@@ -270,9 +270,9 @@ func (g *registry) checkModel(m *wire.BackendModel) (table []time.Duration, err 
 	return table, nil
 }
 
-// removeBackend takes a backend out and gives back what it held.
+// removeBackend removes a backend and requeues or ends its requests.
 func (g *registry) removeBackend(b *Backend) {
-	// First of all: from here on no partition sends it a batch.
+	// This comes first: from here on no partition sends it a batch.
 	b.dead.Store(true)
 	now := g.e.clock.Now()
 	g.backends = slices.DeleteFunc(g.backends, func(x *Backend) bool { return x == b })
@@ -300,7 +300,7 @@ func (g *registry) removeBackend(b *Backend) {
 	g.abandonCommands(b)
 	g.abandonSpare(b)
 
-	// What the lost GPUs held goes to others, or ends with its reason.
+	// Requests on the lost GPUs go to others, or end with a reason.
 	for _, p := range g.e.parts {
 		t := g.e.begin(&g.spare)
 		p.enter(t)
@@ -310,15 +310,14 @@ func (g *registry) removeBackend(b *Backend) {
 		g.e.finish(t)
 	}
 
-	// Ids are free only now: until its batches were taken back, a partition could still look the GPU up.
+	// Ids are free only now: until its batches were taken back, a partition could still look up the GPU.
 	for _, u := range gpus {
 		g.e.gpus[u.id].Store(nil)
 		g.gpuFree = append(g.gpuFree, u.id)
 	}
 }
 
-// measure puts the network delays in force that the worst backend measured, when the options name
-// none.
+// measure puts the network delays of the slowest backend in force, unless the options set them.
 func (g *registry) measure(now sched.Time) {
 	if now.Sub(g.measured) < sched.Duration(limits.DelaysEvery) {
 		return
@@ -333,7 +332,7 @@ func (g *registry) measure(now sched.Time) {
 		data = sched.Duration(g.e.o.Data)
 	}
 
-	// A change makes every partition plan anew, so that small ones are left out.
+	// A change makes every partition plan again, so small ones are left out.
 	if limits.Near(ctrl, g.ctrl) && limits.Near(data, g.data) {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// worksElsewhere says whether a GPU that works serves a batch's model in another sub-cluster than the batch's, and all
-// that the batch's GPU serves besides: a model that has no other home must not wait until a hold ends.
+// worksElsewhere reports whether a working GPU in another sub-cluster serves the batch's model and all other models
+// of the batch's GPU. Otherwise some model would have no other home and would have to wait until a hold ends.
 func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
 	own := e.ranker(f.gpu.sub).models.Load()
 	return slices.ContainsFunc(p.several[f.model], func(sub uint32) bool {
@@ -18,7 +18,7 @@ func (p *partition) worksElsewhere(e *Engine, f *flight) bool {
 	})
 }
 
-// containsAll says whether every one of some ids is among others. Both ascend.
+// containsAll reports whether all contains every id of some. Both ascend.
 func containsAll(all, some []uint32) bool {
 	for _, id := range some {
 		// Both lists ascend, so that one pass over each is enough.
@@ -32,7 +32,7 @@ func containsAll(all, some []uint32) bool {
 	return true
 }
 
-// done ends a batch that backend b reports. It reports whether the batch was under way.
+// done ends a batch that backend b reports. It returns false if the batch was not in flight.
 func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	f, place := p.flightOf(b, m)
 	if f == nil {
@@ -44,7 +44,8 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 	failed, broken, back := p.noteFailures(t, f, m)
 	c.served += uint64(len(f.requests) - failed)
 
-	// What a backend did not run, since by its own profile it could not end in time, teaches as if it had begun now.
+	// A batch that the backend did not run, because by its own profile it could not end in time, counts as if it had
+	// begun now.
 	freeAt, exec := t.now.Add(sane(m.FreeIn)), sane(m.Exec)
 	took, ended, unrun := exec, t.now, exec == 0 && broken < len(f.requests)
 	if unrun {
@@ -52,7 +53,7 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		ended = t.now.Add(took)
 	}
 
-	// A GPU that is sick says nothing of the others' jitter.
+	// A sick GPU's lateness says nothing about the others.
 	if freed := sched.Time(f.gpu.freed.Swap(int64(freeAt))); !f.gpu.sick.Load() {
 		p.overrunIn(f.gpu.sub).addBatch(t.now, ended, f.ends, freed, f.exec)
 	}
@@ -64,38 +65,38 @@ func (p *partition) done(e *Engine, t *turn, b *Backend, m *wire.Done) bool {
 		failed: broken == len(f.requests), slow: sched.IsSlow(took, f.exec),
 		elsewhere: broken == len(f.requests) && p.worksElsewhere(e, f), unrun: unrun})
 
-	// A GPU that has changed its sub-cluster since is waited for by another ranker, too.
+	// If the GPU has changed its sub-cluster since, another ranker waits for the report too.
 	if u := e.gpu(f.gpu.id); u != f.gpu && u != nil && u.b == b {
 		t.awaited = append(t.awaited, completion{g: u, freeAt: freeAt})
 	}
 
-	// The GPU may have been sent its next batch by now, whose number must stay.
+	// The GPU may already have its next batch, whose number must stay.
 	f.gpu.busy.Add(int64(exec))
 	f.gpu.batches.Add(1)
 	f.gpu.batch.CompareAndSwap(uint64(f.id), 0)
 	p.recent.add(Ran{GPU: uint32(f.gpu.id), Model: f.model, Size: uint32(len(f.requests)), Start: freeAt - sched.Time(exec), End: freeAt})
 
-	// What the backend gave back is queued again before its memory goes.
+	// Requests that the backend returned are queued again before the batch's memory is freed.
 	if back {
 		for k := range f.requests {
 			if f.requests[k].Flags&(sched.GaveBack|sched.Told) == sched.GaveBack {
-				p.giveBack(e, t, f, k)
+				p.requeueUnanswered(e, t, f, k)
 			}
 		}
 	}
 
 	p.land(place)
 
-	// Requests that were queued again may end, or want a GPU, at once.
+	// The requeued requests may end, or need a GPU, at once.
 	if back {
 		p.collect(e, t)
 	}
 	return true
 }
 
-// noteFailures counts the requests of a flight that got no output, and marks those that others may serve or that
-// the frontend has yet to be told of. It returns how many got none, how many of these for a reason that may be the
-// GPU's or its backend's, and whether some are for others to serve.
+// noteFailures counts the requests of a flight that got no output, and marks those that others may serve or whose
+// frontend must still be told. It returns how many failed, how many of these for a reason that may lie with the GPU
+// or its backend, and whether any is to be queued again.
 func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, broken int, back bool) {
 	for _, x := range m.Failures {
 		k, why := int(x.Index), x.Reason
@@ -108,7 +109,8 @@ func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, brok
 			broken++
 		}
 
-		// What the backend told its frontend has ended; what others would do no better with ends here.
+		// A failure that the backend told the frontend has ended the request. One that another try would not change
+		// ends here.
 		r, past := &f.requests[k], sched.AfterFailure(why, x.Untold)
 		r.Flags |= past
 		switch {
@@ -124,5 +126,5 @@ func (p *partition) noteFailures(t *turn, f *flight, m *wire.Done) (failed, brok
 	return min(failed, len(f.requests)), broken, back
 }
 
-// sane is a span that a backend reports: a backend's mistake must not cost more than an hour.
+// sane bounds a duration that a backend reports, so that a backend's mistake costs at most an hour.
 func sane(ns int64) sched.Duration { return sched.Duration(max(0, min(ns, sched.SLOLimit))) }

@@ -8,45 +8,45 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// A plan is applied while the engine serves. What is due follows from what is present (plan.Rollout); the registry only
-// applies it: it asks backends to load and unload, and has GPUs offer models and withdraw them.
+// A plan is applied while the engine serves. plan.Rollout derives the due steps from the present placement; the
+// registry only carries them out: it asks backends to load and unload, and makes GPUs offer and withdraw models.
 
-// PlanState is how the latest plan stands.
+// PlanState is the state of the latest plan.
 type PlanState string
 
 // The states.
 const (
-	PlanNone        PlanState = "none" // no plan is known that was applied
+	PlanNone        PlanState = "none" // no plan is known
 	PlanApplying    PlanState = "applying"
 	PlanApplied     PlanState = "applied"
 	PlanRollingBack PlanState = "rolling back"
 	PlanRolledBack  PlanState = "rolled back"
-	PlanStopped     PlanState = "stopped" // a successor could not go on with it
+	PlanStopped     PlanState = "stopped" // a successor could not continue it
 )
 
-// underWay says whether a plan with this state has steps left.
+// underWay reports whether a plan in this state has steps left.
 func (s PlanState) underWay() bool { return s == PlanApplying || s == PlanRollingBack }
 
 // Limits on a plan's steps.
 const (
-	holdFor   = sched.Duration(3 * houseEvery) // of a GPU that loads, and anew at each look
-	stepsMost = 1 << 16                        // taken at one time, which no plan needs
+	holdFor   = sched.Duration(3 * houseEvery) // of a GPU that loads; renewed at each look
+	stepsMost = 1 << 16                        // taken at one time; no plan needs as many
 )
 
-// rollout is the plan that is applied, or was last.
+// rollout is the present or latest plan.
 type rollout struct {
 	plan   *plan.Rollout // nil: there was none
 	state  PlanState
 	models []string       // keys, by number in the plan
 	gpus   []gpuKey       // by number in the plan
-	away   []sched.Time   // by GPU: since when its backend is not here; 0: it is, or nobody has looked
-	seen   plan.Placement // what was present at the latest look
+	away   []sched.Time   // by GPU: since when its backend is away; 0: it is here, or was not looked for yet
+	seen   plan.Placement // the placement at the latest look
 	taken  int
-	inStep bool // steps are being taken: what they cause is looked at after them
+	inStep bool // steps are being taken: their effects are looked at afterwards
 	began  sched.Time
-	work   []*backendStep      // that is due or under way, one of each backend
-	fences map[uint64]*Backend // that have not reported theirs, by its number
-	orders uint64              // given out
+	work   []*backendStep      // due or in progress, one per backend
+	fences map[uint64]*Backend // fences not reported yet, by number
+	orders uint64              // number of orders given
 }
 
 // gpuKey names a GPU across sessions of its backend.
@@ -58,10 +58,10 @@ type gpuKey struct {
 // resident is a model of a backend's hello on one of its GPUs.
 type resident struct{ model, gpu int }
 
-// applying says whether a plan is under way.
+// applying reports whether a plan is in progress.
 func (r *rollout) applying() bool { return r.state.underWay() }
 
-// beginRollout begins to apply a plan, or takes note of one that has ended.
+// beginRollout starts to apply a plan, or records one that has ended.
 func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *placementView, state PlanState) {
 	g.rollout = rollout{plan: p, state: state, models: s.keys, gpus: s.gpus, orders: g.rollout.orders, began: g.e.clock.Now(),
 		away: make([]sched.Time, len(s.gpus)), seen: s.Present}
@@ -74,7 +74,7 @@ func (g *registry) beginRollout(p *plan.Rollout, steps plan.Reconfiguration, s *
 	}
 }
 
-// advanceRollout takes all steps that are due, until backends must be waited for.
+// advanceRollout takes all due steps, until it must wait for backends.
 func (g *registry) advanceRollout(now sched.Time) {
 	r := &g.rollout
 	if !r.applying() || r.inStep || g.awaitFences(now) || g.awaitGPUs(now) {
@@ -85,7 +85,7 @@ func (g *registry) advanceRollout(now sched.Time) {
 	r.inStep = true
 	defer func() { r.inStep = false }()
 
-	// What is due follows from what is present, so it is asked anew after each step that changed that.
+	// The due steps follow from the present placement, so they are computed again after each step that changed it.
 	for range stepsMost {
 		g.forgetWork(func(w *backendStep) bool { return w.b.dead.Load() })
 		present := g.presentOf(r)
@@ -95,7 +95,7 @@ func (g *registry) advanceRollout(now sched.Time) {
 			return
 		}
 
-		// What needs no backend is taken at once, and may let more be done.
+		// Steps that need no backend are taken at once, and may make others due.
 		if len(due) > 0 && (due[0].Kind == plan.StepOffer || due[0].Kind == plan.StepWithdraw) {
 			g.setOffers(r, present, due)
 			continue
@@ -117,7 +117,7 @@ func (g *registry) endRollout() {
 	g.e.log.Info("plan "+string(r.state), "plan", r.plan.Number, "steps", r.taken, "left_out", len(r.plan.LeftOut))
 }
 
-// setOffers has GPUs offer a model, or stop, all at once: so the GPUs of a sub-cluster stay one.
+// setOffers makes GPUs offer or withdraw a model all at once, so that the GPUs of a sub-cluster stay together.
 func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step) {
 	var touched []*Backend
 	for _, s := range due {
@@ -143,7 +143,7 @@ func (g *registry) setOffers(r *rollout, present plan.Placement, due []plan.Step
 	}
 }
 
-// gpuDetail is what the backend says of a GPU.
+// gpuDetail returns the backend's description of a GPU.
 func (b *Backend) gpuDetail(gpu int) (d wire.GPUDetail) {
 	if gpu < len(b.hello.Details) {
 		d = b.hello.Details[gpu]
@@ -151,7 +151,7 @@ func (b *Backend) gpuDetail(gpu int) (d wire.GPUDetail) {
 	return d
 }
 
-// withhold keeps a GPU from getting batches of a model that it has loaded, or is about to load.
+// withhold keeps batches of a model from a GPU that has loaded it, or is about to.
 func (b *Backend) withhold(at resident) {
 	if b.withheld == nil {
 		b.withheld = map[resident]bool{}

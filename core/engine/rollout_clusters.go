@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// moveClusters has sub-clusters of which every GPU has changed alike keep their number and their GPUs: they are only told
-// of the models that they have now. GPUs that change alone change their sub-cluster, in placeGPUs.
+// moveClusters updates the models of sub-clusters whose GPUs have all changed alike; they keep their number and their
+// GPUs. placeGPUs moves GPUs that change alone.
 func (g *registry) moveClusters(touched []*Backend) {
 	changed := false
 	for _, c := range g.clusters[1:] {
@@ -14,7 +14,7 @@ func (g *registry) moveClusters(touched []*Backend) {
 			continue
 		}
 		loaded := g.loadedOn(c.gpus[0].b, int(c.gpus[0].index))
-		if slices.Equal(loaded, c.models) || !g.loadedAlike(c, loaded) {
+		if slices.Equal(loaded, c.models) || !g.haveAllLoaded(c, loaded) {
 			continue
 		}
 
@@ -29,9 +29,9 @@ func (g *registry) moveClusters(touched []*Backend) {
 	}
 }
 
-// loadedAlike says whether all GPUs of a sub-cluster have these models and still form one with them, and no other
-// sub-cluster of the pool has the same.
-func (g *registry) loadedAlike(c *cluster, loaded []uint32) bool {
+// haveAllLoaded reports whether all GPUs of a sub-cluster have these models and still form one sub-cluster, while no
+// other sub-cluster of the pool has the same models.
+func (g *registry) haveAllLoaded(c *cluster, loaded []uint32) bool {
 	for _, x := range g.clusters[1:] {
 		if x != c && len(x.gpus) > 0 && x.pool == c.pool && slices.Equal(x.models, loaded) {
 			return false

@@ -8,9 +8,9 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// sendFences asks every backend to unload a model that a GPU of it does not have. A scheduler that was here before may
-// have asked for loads that nobody knows of any more: a backend carries placements out one after another, so that its
-// report of the fence says that those have ended. A backend that has all of its models everywhere loads none.
+// sendFences asks every backend to unload a model from a GPU that does not have it. A previous scheduler may have
+// ordered loads that nobody knows of any more. A backend carries out placements one after another, so its report of
+// the fence means that those loads have ended. A backend with all of its models on all GPUs loads none.
 func (g *registry) sendFences() {
 	r := &g.rollout
 	r.fences = map[uint64]*Backend{}
@@ -38,7 +38,7 @@ func (b *Backend) absentModel() (at resident, ok bool) {
 	return at, false
 }
 
-// awaitFences says whether a backend that is here still has to report its fence.
+// awaitFences reports whether a connected backend has yet to report its fence.
 func (g *registry) awaitFences(now sched.Time) bool {
 	r := &g.rollout
 	for number, b := range r.fences {

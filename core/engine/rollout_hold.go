@@ -7,9 +7,9 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// mayLoad says whether a load may begin: best while the GPU is idle, and after some time in any case. Where the others
-// carry the load, the GPU gets no batches until it has loaded. A second GPU of a sub-cluster loads only if it can be
-// spared, too.
+// mayLoad reports whether a load may begin: preferably while the GPU is idle, and after some time in any case. If the
+// other GPUs carry the load, the GPU gets no batches until it has loaded. A second GPU of a sub-cluster loads only if
+// it can be spared too.
 func (g *registry) mayLoad(now sched.Time, w *backendStep) bool {
 	u := w.b.gpus[w.at.gpu]
 	if u == nil {
@@ -25,7 +25,7 @@ func (g *registry) mayLoad(now sched.Time, w *backendStep) bool {
 		return false
 	}
 
-	// Warming up beside batches makes them late: one GPU at most does that, where none can be spared.
+	// Warming up beside batches makes them late, so at most one GPU does it when none can be spared.
 	if w.held != u && !u.sick.Load() {
 		g.releaseHeld(w)
 		if plan.MaySpareGPU(plan.DefaultTargets(), l.Demand, l.GPUs-others) {
@@ -39,7 +39,7 @@ func (g *registry) mayLoad(now sched.Time, w *backendStep) bool {
 	return plan.LoadNow(u.batch.Load() == 0, time.Duration(now.Sub(w.since)))
 }
 
-// loadsBeside counts the GPUs of a GPU's sub-cluster that load, or are held back for it, beside a step.
+// loadsBeside counts the other GPUs of a GPU's sub-cluster that load, or are held back for it.
 func (g *registry) loadsBeside(w *backendStep, u *gpu) (n int) {
 	for _, x := range g.rollout.work {
 		if x == w || x.step.Kind != plan.StepLoad || x.order == 0 && x.held == nil {
@@ -52,7 +52,7 @@ func (g *registry) loadsBeside(w *backendStep, u *gpu) (n int) {
 	return n
 }
 
-// renewHolds goes on holding GPUs that load: a hold is short, so that it ends even if nobody ends it.
+// renewHolds extends the holds of GPUs that load. A hold is short, so that it ends even if it is not released.
 func (g *registry) renewHolds() {
 	for _, w := range g.rollout.work {
 		if w.held != nil && !w.held.b.dead.Load() {
@@ -65,15 +65,15 @@ func (g *registry) renewHolds() {
 func (g *registry) releaseHeld(w *backendStep) {
 	if u := w.held; u != nil {
 		w.held = nil
-		if !u.sick.Load() && !u.b.dead.Load() { // a sick one is held for that, too
+		if !u.sick.Load() && !u.b.dead.Load() { // a sick GPU stays held for that reason
 			g.holdGPU(u, 0)
 		}
 	}
 }
 
-// holdGPU keeps a GPU from getting batches for a time, and until those have ended that it got in another sub-cluster.
+// holdGPU keeps a GPU from getting batches for a duration, and until its batches of another sub-cluster have ended.
 func (g *registry) holdGPU(u *gpu, d sched.Duration) {
-	until := g.e.runsUntil(g.e.clock.Now(), u) // read before the ranker is locked: nobody holds two locks (I1)
+	until := g.e.runsUntil(g.e.clock.Now(), u) // read before the ranker is locked: no goroutine holds two locks (I1)
 	r := g.e.ranker(u.sub)
 	t := g.e.begin(&g.spare)
 	r.enter(t)

@@ -9,7 +9,7 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// locate finds the place of a step in the backends that are here.
+// locate finds a step's backend, model and GPU among the connected backends.
 func (g *registry) locate(r *rollout, s plan.Step) (*Backend, resident, bool) {
 	key := r.gpus[s.GPU]
 	b := g.backend(key.backend)
@@ -20,12 +20,12 @@ func (g *registry) locate(r *rollout, s plan.Step) (*Backend, resident, bool) {
 	return b, resident{n, key.index}, n >= 0
 }
 
-// numberOf returns the number of a model in the backend's hello, -1 if it does not know it.
+// numberOf returns a model's number in the backend's hello; -1 if it does not know the model.
 func (b *Backend) numberOf(key string) int {
 	return slices.IndexFunc(b.hello.Models, func(m wire.BackendModel) bool { return modelKey(&m.Info) == key })
 }
 
-// awaitGPUs says whether the plan waits for GPUs whose backends are away, and may be back soon.
+// awaitGPUs reports whether the plan waits for GPUs whose backends are away and may soon return.
 func (g *registry) awaitGPUs(now sched.Time) (waits bool) {
 	r := &g.rollout
 
@@ -44,13 +44,13 @@ func (g *registry) awaitGPUs(now sched.Time) (waits bool) {
 	return waits
 }
 
-// isGone says whether a GPU whose backend is not here is left out of the plan.
+// isGone reports whether the plan leaves out a GPU, because its backend has been away too long.
 func (r *rollout) isGone(gpu int, now sched.Time) bool {
 	return r.away[gpu] != 0 && plan.IsGone(time.Duration(now.Sub(r.away[gpu])))
 }
 
-// presentOf returns how far the plan's models have come on its GPUs; on one that is away, how far they had come. GPUs that
-// have left since are taken out of it.
+// presentOf returns the load state of the plan's models on its GPUs; on a GPU that is away, the last known state. It
+// removes GPUs that have left from the plan.
 func (g *registry) presentOf(r *rollout) plan.Placement {
 	present := make(plan.Placement, len(r.models))
 	for m := range present {
@@ -84,7 +84,7 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 		}
 	}
 
-	// A load that was ordered has begun to take memory.
+	// An ordered load has begun to take memory.
 	for _, w := range r.work {
 		if at := &present[w.step.Model][w.step.GPU]; w.order != 0 && w.step.Kind == plan.StepLoad && *at == plan.Absent {
 			*at = plan.Loaded
@@ -101,7 +101,7 @@ func (g *registry) presentOf(r *rollout) plan.Placement {
 	return present
 }
 
-// residence is how far a model has come on a GPU.
+// residence returns a model's load state on a GPU.
 func (b *Backend) residence(at resident) plan.Residence {
 	switch {
 	case b.leaving[at]:
@@ -114,8 +114,8 @@ func (b *Backend) residence(at resident) plan.Residence {
 	return plan.Offered
 }
 
-// inFlight says whether batches are under way on a GPU that were sent by some time: of what was withdrawn before it, there
-// are none after it.
+// inFlight reports whether batches that were sent by some time are in flight on a GPU. Models withdrawn before that
+// time have no batches sent after it.
 func (g *registry) inFlight(b *Backend, gpu int, by sched.Time) bool {
 	for _, p := range g.e.parts {
 		p.mu.Lock()
@@ -130,7 +130,7 @@ func (g *registry) inFlight(b *Backend, gpu int, by sched.Time) bool {
 	return false
 }
 
-// keyName is how a model is named to people.
+// keyName formats a model's key for people.
 func keyName(key string) string {
 	for i := range key {
 		if key[i] == 0 {

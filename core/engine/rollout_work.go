@@ -10,18 +10,18 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// backendStep is the load or the unload of a plan that a backend is to do next, or is at work on. A backend carries them
-// out one after another, so each has one; those of different backends go side by side.
+// backendStep is a backend's next or present load or unload of a plan. A backend carries them out one after another,
+// so each backend has one; different backends work in parallel.
 type backendStep struct {
 	step  plan.Step
 	b     *Backend
 	at    resident
-	since sched.Time // it is due
+	since sched.Time // since when it is due
 	order uint64     // number of the placement that was sent; 0: the step waits for its GPU
-	held  *gpu       // gets no batches while it loads
+	held  *gpu       // the GPU that gets no batches during the load
 }
 
-// busyGPUs are the GPUs, by number in the plan, whose backends are at work on them.
+// busyGPUs returns the GPUs, by number in the plan, whose backends are working on them.
 func (r *rollout) busyGPUs() (gpus []int32) {
 	for _, w := range r.work {
 		if w.order != 0 {
@@ -31,8 +31,8 @@ func (r *rollout) busyGPUs() (gpus []int32) {
 	return gpus
 }
 
-// queueWork notes the steps that backends should do next, and forgets those that are not due any more. It returns true if
-// the plan must be looked at anew, since a GPU has left.
+// queueWork records the backends' next steps, and forgets those that are no longer due. It returns true if a GPU has
+// left, so that the plan must be looked at again.
 func (g *registry) queueWork(now sched.Time, present plan.Placement, due []plan.Step) (anew bool) {
 	r := &g.rollout
 	g.forgetWork(func(w *backendStep) bool { return w.order == 0 && !slices.Contains(due, w.step) })
@@ -52,7 +52,7 @@ func (g *registry) queueWork(now sched.Time, present plan.Placement, due []plan.
 	return anew
 }
 
-// orderWork asks backends for the steps that may begin.
+// orderWork sends backends the steps that may begin.
 func (g *registry) orderWork(now sched.Time) {
 	for _, w := range slices.Clone(g.rollout.work) {
 		switch {
@@ -66,7 +66,7 @@ func (g *registry) orderWork(now sched.Time) {
 	}
 }
 
-// giveUpWork leaves out what backends have not done in a long time, and says whether there was any.
+// giveUpWork leaves out steps that backends have not done in a long time, and reports whether there were any.
 func (g *registry) giveUpWork(now sched.Time, present plan.Placement) (any bool) {
 	for _, w := range slices.Clone(g.rollout.work) {
 		waited := time.Duration(now.Sub(w.since))
@@ -107,7 +107,7 @@ func (g *registry) orderReported(m *wire.PlacementReport) {
 	g.forgetWork(func(x *backendStep) bool { return x == w })
 }
 
-// leaveOut goes on without a model that a GPU did not get, and says so. What is present is looked at if it is not given.
+// leaveOut continues without a model that a GPU did not get, and logs it. A nil present is computed.
 func (g *registry) leaveOut(w *backendStep, present plan.Placement, why string) {
 	r := &g.rollout
 	s := w.step
@@ -117,7 +117,7 @@ func (g *registry) leaveOut(w *backendStep, present plan.Placement, why string) 
 		present = g.presentOf(r)
 	}
 
-	// What cannot be unloaded takes memory that the plan had counted on: the GPU is left as it is.
+	// A model that cannot be unloaded takes memory that the plan counted on: the GPU is left as it is.
 	if s.Kind == plan.StepUnload {
 		r.plan.Lose(present, s.GPU)
 		return
@@ -126,7 +126,7 @@ func (g *registry) leaveOut(w *backendStep, present plan.Placement, why string) 
 	r.plan.LeaveOut(present, s.Model, s.GPU, why)
 }
 
-// forgetWork ends the holds of steps that have ended, or are not due any more.
+// forgetWork ends the holds of steps that have ended or are no longer due.
 func (g *registry) forgetWork(ended func(*backendStep) bool) {
 	r := &g.rollout
 	for _, w := range slices.Clone(r.work) {

@@ -5,23 +5,23 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// A drop is told apart by the rule that made it: the reason that the request's frontend was given, and where that is
-// DeadlineCannotBeMet, which decision came to it.
+// Drops are counted by rule: the reason told to the request's frontend and, for DeadlineCannotBeMet, the decision
+// that led to it.
 const (
-	ruleArrivedLate = ruleFirst + iota // it had less time left than any variant takes
-	ruleExpired                        // it was queued until it was too late for a batch of one
-	ruleWindowed                       // it was given up for those behind it
+	ruleArrivedLate = ruleFirst + iota // it arrived with less time left than any variant takes
+	ruleExpired                        // it waited until even a batch of one was too late
+	ruleWindowed                       // it was given up in favour of those behind it
 	ruleLeftBehind                     // it allowed no batch that keeps up with the load
 	ruleCount
 
-	ruleFirst = int(model.ReasonCount) // before it, rules are reasons
+	ruleFirst = int(model.ReasonCount) // rules below this are reasons
 )
 
-// dropCounts are requests that ended without an answer, by rule. Under DeadlineCannotBeMet are those that their backend
-// found too late.
+// dropCounts counts requests that ended without an answer, by rule. DeadlineCannotBeMet itself counts those that
+// their backend found too late.
 type dropCounts [ruleCount]uint64
 
-// ruleOf returns the rule of a drop whose deadline could not be met.
+// ruleOf returns the rule of a drop with DeadlineCannotBeMet.
 func ruleOf(d *sched.Drop) int {
 	switch d.Rule {
 	case sched.Windowed:
@@ -32,10 +32,10 @@ func ruleOf(d *sched.Drop) int {
 	return ruleExpired
 }
 
-// countDrop notes which rule dropped a request whose deadline could not be met.
+// countDrop counts a drop with DeadlineCannotBeMet by its rule.
 func (c *modelCount) countDrop(rule int) { c.dropped[rule-ruleFirst]++ }
 
-// dropCounts returns what was dropped since the engine started.
+// dropCounts returns the drops since the engine started.
 func (c *modelCount) dropCounts() (n dropCounts) {
 	copy(n[:], c.outcomes[:])
 	for i, more := range c.dropped {
@@ -45,7 +45,7 @@ func (c *modelCount) dropCounts() (n dropCounts) {
 	return n
 }
 
-// rules names the rules that are not told by their reason alone, and says what they are.
+// rules describes the rules that are not reasons.
 var rules = map[int][2]string{
 	int(model.DeadlineCannotBeMet): {"late at the GPU", "its backend could not start the batch in time"},
 	int(model.DeadlinePast):        {"deadline past", "its deadline was past when it arrived"},
@@ -56,7 +56,7 @@ var rules = map[int][2]string{
 	ruleLeftBehind:                 {"left behind", "the batches that it allowed were too small to keep up with the load"},
 }
 
-// describeRule names a rule, the reason that frontends are given, and what the rule says.
+// describeRule returns a rule's name, the reason told to frontends, and a description.
 func describeRule(rule int) (name, reason, text string) {
 	reason = model.DeadlineCannotBeMet.String()
 	if rule < ruleFirst {

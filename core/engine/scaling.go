@@ -7,19 +7,19 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Each sub-cluster is watched by a plan.Scaler, the one that `downbeat bench scale` runs in virtual time. What it advises is told as a
-// metric: who owns the machines obeys it, and the engine starts none.
+// A plan.Scaler watches each sub-cluster; `downbeat bench scale` runs the same code in virtual time. Its advice is
+// exported as a metric: the owner of the machines follows it, and the engine starts none.
 
-// scaling is the registry's part of it.
+// scaling is the registry's state of scaling.
 type scaling struct {
 	due  sched.Time
 	seen []ended // by model id, as of the latest look
 }
 
-// ended are requests of a service that got a batch, and that ended because there was none in time.
+// ended counts requests of a service that got a batch (sent), and that ended because no batch was in time (bad).
 type ended struct{ sent, bad uint64 }
 
-// adviseSizes shows each sub-cluster's Scaler what has happened since it looked last.
+// adviseSizes gives each sub-cluster's Scaler the events since its last look.
 func (g *registry) adviseSizes(now sched.Time) {
 	if now < g.scaling.due {
 		return
@@ -29,7 +29,7 @@ func (g *registry) adviseSizes(now sched.Time) {
 	loads := g.countEnds()
 	for _, c := range g.clusters[1:] {
 		if g.standsBy || len(c.gpus) == 0 {
-			c.stopScaling() // who leads again, or has GPUs again, learns the rates anew
+			c.stopScaling() // a new leader, or a sub-cluster with new GPUs, learns the rates again
 			continue
 		}
 		if c.scaler == nil {
@@ -41,23 +41,23 @@ func (g *registry) adviseSizes(now sched.Time) {
 		at := r.s.Load()
 		r.mu.Unlock()
 
-		// GPUs that are being started are known to nobody here. They matter only while rates are being learned.
+		// The number of GPUs being started is unknown here. It matters only while rates are being learned.
 		l := loads[c.number]
 		l.Demand, l.GPUs, l.Ordered = at.Demand, at.GPUs, at.GPUs
 		advice, err := c.scaler.Observe(time.Duration(now), l)
 		if err != nil {
-			g.e.log.Error("no size advised", "subcluster", c.label, "err", err) // none of the numbers comes from outside
+			g.e.log.Error("no size advised", "subcluster", c.label, "err", err) // no number comes from outside
 			continue
 		}
 		c.advice = advice
 	}
 }
 
-// stopScaling forgets what a Scaler has seen.
+// stopScaling drops a Scaler's measurements.
 func (c *cluster) stopScaling() { c.scaler, c.advice = nil, plan.Advice{} }
 
-// countEnds returns by sub-cluster the requests that ended since the latest look: each counts for every home that could have
-// served it.
+// countEnds returns by sub-cluster the requests that ended since the latest look. Each counts for every home that
+// could have served it.
 func (g *registry) countEnds() []plan.Load {
 	loads := make([]plan.Load, len(g.clusters))
 	x := &g.scaling
@@ -78,7 +78,7 @@ func (g *registry) countEnds() []plan.Load {
 		before := x.seen[id]
 		x.seen[id] = ended{sent, bad}
 		if sent < before.sent || bad < before.bad {
-			continue // the id is another model's now
+			continue // the id belongs to another model now
 		}
 		for i := range m.homes {
 			l := &loads[m.homes[i].sub]

@@ -22,8 +22,8 @@ type Frontend struct {
 	spare  spare
 }
 
-// OpenFrontend opens a session. The catalogue goes to the port before it returns, and so does the
-// frontend's address to every backend.
+// OpenFrontend opens a session. Before it returns, the catalogue goes to the port and the frontend's address to every
+// backend.
 func (e *Engine) OpenFrontend(h wire.FrontendHello, port FrontendPort) (*Frontend, error) {
 	f := &Frontend{e: e, hello: h, port: port}
 	var err error
@@ -39,8 +39,8 @@ func (e *Engine) OpenFrontend(h wire.FrontendHello, port FrontendPort) (*Fronten
 // Number names the session on the wire.
 func (f *Frontend) Number() uint32 { return f.number }
 
-// Submit offers requests. Those that are refused get an Outcome at the port, as all others do that
-// end without an output. It returns false when the session is closed.
+// Submit offers requests. A refused request gets an Outcome at the port, like every request that ends without an
+// output. It returns false if the session is closed.
 func (f *Frontend) Submit(m []wire.Submit) bool {
 	e := f.e
 	if f.closed.Load() || e.closed.Load() {
@@ -49,7 +49,8 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 
 	t := e.begin(&f.spare)
 
-	// Each partition's lock is taken once, however the requests are mixed. One partition needs no look at the models.
+	// Each partition's lock is taken once, however the requests are mixed. With one partition all requests belong to
+	// it.
 	if len(e.parts) == 1 {
 		e.parts[0].submit(e, t, f, m)
 	} else {
@@ -66,12 +67,12 @@ func (f *Frontend) Submit(m []wire.Submit) bool {
 	return true
 }
 
-// submit takes those of m that belong to the partition.
+// submit takes the requests of m that belong to the partition.
 func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.enter(t)
-	s := p.seatsFor(f)
+	s := p.openIDWindow(f)
 	if p.s.Far() {
-		p.ahead(m)
+		p.prefetch(m)
 	}
 
 	all := len(e.parts) == 1
@@ -79,12 +80,12 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 		if !all && e.split.of(m[i].Model) != p.number {
 			continue
 		}
-		if why := p.accept(t.now, s, &m[i]); why != model.ReasonNone && why != twin {
+		if why := p.accept(t.now, s, &m[i]); why != model.ReasonNone && why != duplicate {
 			t.outcomes = append(t.outcomes, outcome{f.number, wire.Outcome{ID: m[i].ID, Reason: why}})
 		}
 	}
 
-	// What is due anyway is done under this lock, rather than by waking the loop for it.
+	// Work that is due anyway is done under this lock instead of waking its loop.
 	if sched.Time(p.wake.Load()) <= t.now {
 		p.s.Advance(t.now)
 	}
@@ -93,15 +94,16 @@ func (p *partition) submit(e *Engine, t *turn, f *Frontend, m []wire.Submit) {
 	p.mu.Unlock()
 }
 
-// ahead brings what accept will need near. The sum keeps the reads from being left out.
-func (p *partition) ahead(m []wire.Submit) {
+// prefetch loads the memory that accept will need into the cache. Summing the values keeps the compiler from removing
+// the reads.
+func (p *partition) prefetch(m []wire.Submit) {
 	for i := range m {
-		p.near += p.s.Ahead(sched.ModelID(m[i].Model))
+		p.prefetched += p.s.Ahead(sched.ModelID(m[i].Model))
 	}
 }
 
-// Cancel withdraws requests. One that was still queued ends with the outcome Canceled; one that
-// is in a batch is answered by its backend. It returns false when the session is closed.
+// Cancel withdraws requests. A queued request ends with the outcome Canceled; the backend answers one that is in a
+// batch. It returns false if the session is closed.
 func (f *Frontend) Cancel(m []wire.Cancel) bool {
 	e := f.e
 	if f.closed.Load() || e.closed.Load() {
@@ -130,14 +132,14 @@ func (f *Frontend) Cancel(m []wire.Cancel) bool {
 	return true
 }
 
-// Close ends the session: its queued requests are forgotten, backends are told.
+// Close ends the session: its queued requests are forgotten, and backends are told.
 func (f *Frontend) Close() {
 	if f.closed.Swap(true) {
 		return
 	}
 	e := f.e
 
-	// From here on no outcome goes to the port: what is queued ends without an answer.
+	// From here on no outcome goes to the port: queued requests end without an answer.
 	e.fronts[f.number%FrontendsMax].Store(nil)
 	for _, p := range e.parts {
 		for at, more := 0, true; more; more = at != 0 {
@@ -156,31 +158,31 @@ func (f *Frontend) Close() {
 type Backend struct {
 	e      *Engine
 	hello  wire.BackendHello
-	name   string       // the hello's, or one made of it that no other backend has
-	node   uint32       // by which inputs in its memory name it; 0: it offers none. The registry's
-	group  sched.Groups // what its GPUs are to requests that it could not serve
+	name   string       // the name in the hello, or a unique one made from it
+	node   uint32       // its number in descriptors; 0: it offers no memory. Owned by the registry
+	group  sched.Groups // the group that requests avoid which it could not serve
 	port   BackendPort
-	gpus   []*gpu   // the registry's, as are hello.Models and what follows
+	gpus   []*gpu   // owned by the registry, as are hello.Models and the fields below
 	ids    []uint32 // by number in hello.Models: the model's id; noModel: no GPU has it loaded, or it cannot be served
-	failed []uint32 // the model ids of hello.Failed that nobody served when it came
+	failed []uint32 // the ids of the models in hello.Failed that nobody served at the time
 	works  []*spareWork
-	owner  uint32 // to rankers, whose spare work it has; 0: it never had any
+	owner  uint32 // its number in the WorkIDs of its spare work; 0: it never had any
 
-	withheld map[resident]bool     // loaded, or being loaded, and not offered: a plan's
+	withheld map[resident]bool     // loaded or loading, and not offered because of a plan
 	leaving  map[resident]bool     // not offered, and its memory is not free yet
-	loads    map[int]time.Duration // by number in hello.Models: what loading and warming up took
+	loads    map[int]time.Duration // by number in hello.Models: duration of loading and warming up
 
 	measured atomic.Pointer[[][]time.Duration] // ℓ(b) by number in hello.Models, for partitions
 
-	dead   atomic.Bool // gone or going: no batch may be put under way on it
-	hung   atomic.Bool // its watchdog rang
+	dead   atomic.Bool // gone or going: it gets no batches
+	hung   atomic.Bool // its watchdog fired
 	closed atomic.Bool
 	spare  spare
 
-	mu    sync.Mutex // nothing else is locked under it
+	mu    sync.Mutex // no other lock is taken under it
 	trips delays     // round trips of pings
 	fetch delays     // fetch time per input
-	// What the backend's kernel says of round trips, ns: their smoothed mean, and its mean deviation. 0: nothing.
+	// The kernel's round trips to the backend, ns: smoothed mean and mean deviation. 0: unknown.
 	tripMean, tripVariance int64
 }
 
@@ -197,8 +199,8 @@ func (e *Engine) OpenBackend(h wire.BackendHello, port BackendPort) (*Backend, e
 	return b, nil
 }
 
-// Done reports batches. Reports of batches that are not under way are counted and ignored. It
-// returns false when the session is closed.
+// Done reports batches. Reports of batches that are not in flight are counted and ignored. It returns false if the
+// session is closed.
 func (b *Backend) Done(m []wire.Done) bool {
 	e := b.e
 	if b.closed.Load() || e.closed.Load() {
@@ -206,7 +208,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 	}
 	t := e.begin(&b.spare)
 
-	// The number is the backend's word: a partition that never was must not be looked up.
+	// The number comes from the backend: it must not index beyond the partitions.
 	n := uint32(len(e.parts))
 	var todo uint64
 	for i := range m {
@@ -226,7 +228,7 @@ func (b *Backend) Done(m []wire.Done) bool {
 		p.mu.Unlock()
 	}
 
-	// Delays have a lock of their own, taken once a message and with no partition's held.
+	// Delays have a lock of their own, taken once per message without a partition's.
 	b.mu.Lock()
 	for _, ns := range t.fetches {
 		b.fetch.add(ns)
@@ -238,21 +240,21 @@ func (b *Backend) Done(m []wire.Done) bool {
 	return true
 }
 
-// RoundTrip notes a measured round trip to the backend, in ns.
+// RoundTrip records a measured round trip to the backend, in ns.
 func (b *Backend) RoundTrip(ns int64) {
 	b.mu.Lock()
 	b.trips.add(ns)
 	b.mu.Unlock()
 }
 
-// NetworkTrip notes what the kernel says of round trips to the backend: their smoothed mean, and its mean deviation.
+// NetworkTrip records the kernel's round trips to the backend: smoothed mean and mean deviation.
 func (b *Backend) NetworkTrip(mean, variance time.Duration) {
 	b.mu.Lock()
 	b.tripMean, b.tripVariance = mean.Nanoseconds(), variance.Nanoseconds()
 	b.mu.Unlock()
 }
 
-// Close ends the session: what its GPUs hold is given to others or ends with BackendLost.
+// Close ends the session: requests on its GPUs go to others or end with BackendLost.
 func (b *Backend) Close() {
 	if b.closed.Swap(true) {
 		return
@@ -260,5 +262,5 @@ func (b *Backend) Close() {
 	_ = b.e.manage(func() { b.e.reg.removeBackend(b) })
 }
 
-// noModel is no model's id.
+// noModel is the id of no model.
 const noModel = ^uint32(0)

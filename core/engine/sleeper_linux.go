@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleeper sleeps in the kernel with nanosecond timers and can be woken from any thread. The Go
-// runtime's own timers are late by half a millisecond and more.
+// sleeper sleeps in the kernel with nanosecond timers and can be woken from any thread. The Go runtime's own timers
+// are half a millisecond late or more.
 type sleeper struct {
 	fd  int
 	one [8]byte
@@ -26,10 +26,10 @@ func (s *sleeper) open() error {
 
 func (s *sleeper) closeTimer() { unix.Close(s.fd) }
 
-// precise asks the kernel not to group this thread's timers with others'. The thread must be locked.
+// precise asks the kernel not to coalesce this thread's timers with others. The thread must be locked.
 func (s *sleeper) precise() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
-// sleep returns after d, and then true, or when woken. Only the loop calls it.
+// sleep returns true after d, or false when woken. Only the loop calls it.
 func (s *sleeper) sleep(d time.Duration) (whole bool) {
 	ts := unix.NsecToTimespec(int64(d))
 	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
@@ -41,5 +41,5 @@ func (s *sleeper) sleep(d time.Duration) (whole bool) {
 	return n == 0
 }
 
-// wake ends a sleep, or the next one. Any goroutine may call it.
+// wake ends the present sleep, or the next one. Any goroutine may call it.
 func (s *sleeper) wake() { _, _ = unix.Write(s.fd, s.one[:]) }

@@ -4,9 +4,9 @@ import (
 	"downbeat.dev/core/sched"
 )
 
-// Stall says that nothing arrives at the backend for now, as its link's kernel sees it. An order that were sent would lie
-// behind what is not acknowledged, so that the backend's GPUs get no batches for a while; what they have stays. It is far
-// from being lost: a few packets that are sent again pass.
+// Stall reports that nothing is reaching the backend for now, as the kernel sees its link. An order would wait behind
+// unacknowledged data, so the backend's GPUs get no batches for a while; they keep those that they have. The backend
+// is not treated as lost: a few retransmitted packets are normal.
 func (b *Backend) Stall() {
 	_ = b.e.manage(func() { b.e.reg.stallBackend(b) })
 }
@@ -17,7 +17,7 @@ func (g *registry) stallBackend(b *Backend) {
 		t := g.e.begin(&g.spare)
 		r.enter(t)
 
-		// A GPU that is held since it is sick stays so for longer, and only a sound batch ends that.
+		// A GPU that is held as sick has a longer hold, which only a sound batch ends.
 		if !u.health.OnTrial() && !u.health.gone {
 			r.s.Hold(t.now, u.id, t.now.Add(sched.StallHold))
 		}

@@ -10,20 +10,20 @@ import (
 
 // modelCount counts one model's requests; its partition's lock guards it.
 type modelCount struct {
-	sent     uint64 // requests in batches sent, less those taken back
-	ended    uint64 // requests that ended by an outcome after they were taken in
+	sent     uint64 // requests in batches sent, except those taken back
+	ended    uint64 // accepted requests that ended by an outcome
 	served   uint64
 	outcomes [model.ReasonCount]uint64
-	dropped  [ruleCount - ruleFirst]uint64 // of those with DeadlineCannotBeMet, by rule
+	dropped  [ruleCount - ruleFirst]uint64 // those with DeadlineCannotBeMet, by rule
 	batches  uint64
-	sizes    []uint64   // sizes[b] batches of b requests
-	ran      []RanStats // ran[b] batches of b requests that are done
+	sizes    []uint64   // sizes[b]: batches of b requests
+	ran      []RanStats // ran[b]: batches of b requests that are done
 }
 
-// RanStats are the batches of one size that have run.
+// RanStats counts the completed batches of one size.
 type RanStats struct {
 	Batches uint64
-	Exec    int64 // ns on the GPU, as reported, all of them together
+	Exec    int64 // their total ns on the GPU, as reported
 }
 
 func (c *modelCount) batch(size int) {
@@ -35,7 +35,7 @@ func (c *modelCount) batch(size int) {
 	c.sizes[size]++
 }
 
-// countRun notes that a batch of size requests took exec ns.
+// countRun records that a batch of size requests took exec ns.
 func (c *modelCount) countRun(size int, exec int64) {
 	for size >= len(c.ran) {
 		c.ran = append(c.ran, RanStats{})
@@ -44,10 +44,10 @@ func (c *modelCount) countRun(size int, exec int64) {
 	c.ran[size].Exec += exec
 }
 
-// Ran is a batch that has run, for timelines.
+// Ran is a completed batch, for timelines.
 type Ran struct {
 	GPU, Model, Size uint32
-	Start, End       sched.Time // as reported, moved to this node's clock
+	Start, End       sched.Time // as reported, converted to this node's clock
 }
 
 const ringSize = 1024
@@ -86,14 +86,14 @@ type ModelStats struct {
 	ID            uint32
 	Name, Version string
 	Ready         bool
-	Accepted      uint64                    // requests taken in
+	Accepted      uint64                    // requests accepted
 	Served        uint64                    // requests in batches done, less their failures
 	Outcomes      [model.ReasonCount]uint64 // requests that ended without an output
 	Batches       uint64
-	Sizes         []uint64   // Sizes[b] batches of b requests were sent
-	Ran           []RanStats // Ran[b]: those of b requests that are done
+	Sizes         []uint64   // Sizes[b]: batches of b requests sent
+	Ran           []RanStats // Ran[b]: batches of b requests that are done
 	Queued        int        // now
-	// Variants are, of a family, the requests in batches by the id of the model that they were for.
+	// Variants counts, for a family, the requests in batches by the id of the variant's model.
 	Variants map[uint32]uint64
 }
 
@@ -105,19 +105,19 @@ type GPUStats struct {
 	SubCluster string
 	Busy       int64 // ns of execution reported
 	Batches    uint64
-	Running    bool // a batch is under way
-	Held       bool // it is held back, or was and has not run a sound batch since
+	Running    bool // a batch is in flight
+	Held       bool // it is held back, or has been and has not run a sound batch since
 }
 
 // LoadStats is the demand on one sub-cluster, for autoscaling.
 type LoadStats struct {
 	SubCluster string
-	Pool       string // the sub-cluster's name by the operator, who may call several so; empty: none
+	Pool       string // the operator's name, which several sub-clusters may share; empty: none
 	GPUs, Idle int
-	Models     int              // that it serves; 0: its GPUs are nobody's
+	Models     int              // that it serves; 0: its GPUs are unused
 	Demand     float64          // GPUs that the estimated arrival rates need; Demand/GPUs near 1 is full
-	Advice     plan.Advice      // how many GPUs it should have, by its Scaler; zero: in the first second, and while another scheduler leads
-	Spare      sched.SpareStats // steps of spare work on its GPUs since it was made
+	Advice     plan.Advice      // of its Scaler; zero in the first second, and while another scheduler leads
+	Spare      sched.SpareStats // steps of spare work on its GPUs since it exists
 }
 
 // Stats is a snapshot. Numbers of different models may be microseconds apart.
@@ -127,19 +127,19 @@ type Stats struct {
 	GPUs      []GPUStats
 	Load      []LoadStats
 	Recent    []Ran  // the latest batches of each partition, oldest first
-	Steps     []Ran  // the latest steps of spare work of each sub-cluster, in no order; their Model and Size are 0
+	Steps     []Ran  // the latest steps of spare work of each sub-cluster, unordered; their Model and Size are 0
 	Frontends int    //
 	Queued    int    // requests, of all models
 	Unknown   uint64 // submissions for models that do not exist
-	Strays    uint64 // Done messages for batches not under way
-	Twins     uint64 // submissions of ids that were live
+	Strays    uint64 // Done messages for batches not in flight
+	Twins     uint64 // submissions of ids that were queued already
 	Ctrl      sched.Duration
 	Data      sched.Duration // network delay bounds in force
 	Plan      uint64         // number of the latest plan; 0: none is known
 	Epochs    EpochStats
 }
 
-// Stats takes a snapshot. It takes every lock once, one after the other.
+// Stats takes a snapshot. It takes every lock once, one after another.
 func (e *Engine) Stats() Stats {
 	s := Stats{Now: e.clock.Now()}
 	infos := e.Models()
@@ -147,7 +147,7 @@ func (e *Engine) Stats() Stats {
 		s.Models = append(s.Models, ModelStats{ID: m.ID, Name: m.Name, Version: m.Version, Ready: m.Ready})
 	}
 
-	// A family's counters are those of all its classes, also of floors that are announced no more.
+	// A family's counters are the sums over its classes, including those whose floors are no longer announced.
 	classes := map[uint32][]uint32{}
 	_ = e.manage(func() {
 		for _, f := range e.reg.families {
@@ -170,17 +170,17 @@ func (e *Engine) Stats() Stats {
 		s.Queued += p.live
 		s.Unknown += p.unknown
 		s.Strays += p.strays
-		s.Twins += p.twins
+		s.Twins += p.duplicates
 		p.mu.Unlock()
 	}
 
-	// The partitions' batches follow one another: they are put into one order.
+	// The partitions' batches are merged into one order.
 	slices.SortStableFunc(s.Recent, func(a, b Ran) int { return int(a.End - b.End) })
 	_ = e.manage(func() { e.reg.stats(&s) })
 	return s
 }
 
-// Queued returns how many requests of a service are queued now, 0 where it is not known. It costs less than Stats.
+// Queued returns how many requests of a service are queued; 0 if the service is unknown. It is cheaper than Stats.
 func (e *Engine) Queued(id uint32) int {
 	p := e.partition(sched.ModelID(id))
 	p.mu.Lock()
@@ -188,7 +188,7 @@ func (e *Engine) Queued(id uint32) int {
 	return p.s.Queued(sched.ModelID(id))
 }
 
-// addCounts adds what was counted of a service, if it is one of the partition. mu is held.
+// addCounts adds the counters of a service, if this partition has it. mu is held.
 func (p *partition) addCounts(e *Engine, m *ModelStats, id uint32) {
 	if e.partition(sched.ModelID(id)) != p || int(id) >= len(p.models) {
 		return

@@ -8,9 +8,8 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// turn carries what one visit to a partition produced: first to the rankers, then to the ports,
-// and what the rankers grant to the partitions again. It belongs to one goroutine at a time and
-// keeps its memory.
+// turn carries the output of a visit to a partition: first to the rankers, then to the ports, and the rankers' grants
+// back to the partitions. It belongs to one goroutine at a time and its memory is reused.
 type turn struct {
 	home       *spare
 	now        sched.Time
@@ -20,15 +19,15 @@ type turn struct {
 	forecasts  []sched.Forecast // while there is spare work
 	steps      []spareOrder
 	grants     []sched.Grant
-	looks      bool // an outlook has changed: see chooseHomes
+	looks      bool // an outlook has changed, see chooseHomes
 	outcomes   []outcome
 	orders     []order
-	ordering   uint64  // the partitions that they are from
+	ordering   uint64  // bit set of the partitions whose orders it holds
 	fetches    []int64 // fetch time per input of the batches done
 	awaited    []completion
-	cuts       []*Backend // backends whose watchdog rang
-	sickened   []*gpu     // held back from now on
-	recovered  []*gpu     // no longer
+	cuts       []*Backend // backends whose watchdog fired
+	sickened   []*gpu     // to be held back from now on
+	recovered  []*gpu     // no longer held back
 
 	outs []wire.Outcome // scratch of deliver
 	ords []Order
@@ -50,45 +49,45 @@ type completion struct {
 	batch        sched.BatchID
 	freeAt       sched.Time
 	failed, slow bool // every request of it failed; it took much longer than planned
-	elsewhere    bool // it failed, and a GPU that works serves its model in another sub-cluster
-	unrun        bool // its requests ended before it ran, for a reason that is not the GPU's
+	elsewhere    bool // it failed, and a working GPU in another sub-cluster serves its model
+	unrun        bool // its requests ended before it ran, for a reason that does not lie with the GPU
 }
 
-// spare keeps the latest turn of one session or loop for its next visit, so that a visit neither
-// allocates nor meets others.
+// spare keeps the latest turn of one session or loop for its next visit, so that a visit does not allocate and shares
+// no memory with other sessions.
 type spare struct{ t atomic.Pointer[turn] }
 
-// roundsMany is how often a turn goes between partitions and rankers before it reads the clock again.
+// roundsMany is the number of rounds between partitions and rankers after which a turn reads the clock again.
 const roundsMany = 8
 
 func (e *Engine) begin(home *spare) *turn { return e.beginAt(home, e.clock.Now()) }
 
 func (e *Engine) beginAt(home *spare, now sched.Time) *turn {
 	t := home.t.Swap(nil)
-	if t == nil { // another goroutine of the same session is under way
+	if t == nil { // another goroutine of the same session has it
 		t = e.turns.Get().(*turn)
 	}
 	t.home, t.now = home, now
 	return t
 }
 
-// enter locks the partition and brings the turn and the partition to the same time. Turns of several
-// goroutines overtake each other; if partition and ranker judged one candidate at different times, a
-// grant that the one gives and the other returns could go back and forth for ever.
+// enter locks the partition and sets both the turn and the partition to the later of their times. Turns of several
+// goroutines overtake each other. If partition and ranker judged a candidate at different times, a grant that one
+// gives and the other returns could go back and forth for ever.
 func (p *partition) enter(t *turn) {
 	p.mu.Lock()
 	t.now = max(t.now, p.latest)
 	p.latest = t.now
 }
 
-// enter is the same for a ranker.
+// enter does the same for a ranker.
 func (r *ranker) enter(t *turn) {
 	r.mu.Lock()
 	t.now = max(t.now, r.latest)
 	r.latest = t.now
 }
 
-// finish carries a turn's messages until none is left, and gives the turn back.
+// finish delivers a turn's messages until none is left, and stores the turn for reuse.
 func (e *Engine) finish(t *turn) {
 	for round := 1; ; round++ {
 		if len(t.candidates)+len(t.frees)+len(t.completes)+len(t.forecasts) > 0 {
@@ -109,7 +108,7 @@ func (e *Engine) finish(t *turn) {
 			e.deliverSteps(t)
 		}
 		if len(t.grants) == 0 {
-			// Homes are chosen by what rankers know when no GPU is under way.
+			// Homes are chosen by the rankers' knowledge when no grant is in progress.
 			if t.looks {
 				e.visitWaiting(t)
 			}
@@ -118,13 +117,13 @@ func (e *Engine) finish(t *turn) {
 			}
 		}
 		if round%roundsMany == 0 {
-			// Others move the time between our visits; let it pass.
+			// Time has passed since the visits began: continue with the present.
 			t.now = max(t.now, e.clock.Now())
 		}
 		e.grant(t)
 	}
 
-	// What was found under locks is logged and acted on without one.
+	// Findings from under locks are logged and acted on without one.
 	if len(t.sickened)+len(t.recovered) > 0 {
 		e.logHealth(t)
 	}
@@ -132,7 +131,7 @@ func (e *Engine) finish(t *turn) {
 		b.port.Cut(errHung)
 	}
 
-	// Backends that have gone must not be kept alive by a turn that is used again.
+	// A reused turn must not keep departed backends alive.
 	clear(t.cuts)
 	t.cuts = t.cuts[:0]
 	if !t.home.t.CompareAndSwap(nil, t) {
@@ -140,13 +139,13 @@ func (e *Engine) finish(t *turn) {
 	}
 }
 
-// rank hands the turn's messages to the rankers and takes their grants.
+// rank gives the turn's messages to the rankers and takes their grants.
 func (e *Engine) rank(t *turn) {
 	for len(t.completes)+len(t.frees)+len(t.candidates)+len(t.forecasts) > 0 {
 		r := e.ranker(t.sub())
 		r.enter(t)
 
-		// Messages of other sub-clusters stay for the next round: one lock at a time (I1).
+		// Messages for other sub-clusters wait for the next round: one lock at a time (I1).
 		keptC := t.completes[:0]
 		for _, c := range t.completes {
 			if c.g.sub != r.number {
@@ -154,11 +153,11 @@ func (e *Engine) rank(t *turn) {
 				continue
 			}
 			r.judge(t, &c)                                     // before: a trial that ends leaves its GPU free
-			_ = r.s.Complete(t.now, c.batch, c.g.id, c.freeAt) // it counts errors: a later batch's completion came first
+			_ = r.s.Complete(t.now, c.batch, c.g.id, c.freeAt) // an error is counted there: a later batch's completion came first
 		}
 		t.completes = keptC
 
-		// A GPU that a partition gives back may be granted again before the lock is released.
+		// A GPU that a partition returns may be granted again before the lock is released.
 		keptF := t.frees[:0]
 		for i := range t.frees {
 			if t.frees[i].SubCluster != r.number {
@@ -187,7 +186,7 @@ func (e *Engine) rank(t *turn) {
 	}
 }
 
-// sub returns the sub-cluster of any message left.
+// sub returns the sub-cluster of any remaining message.
 func (t *turn) sub() uint32 {
 	switch {
 	case len(t.completes) > 0:
@@ -200,13 +199,13 @@ func (t *turn) sub() uint32 {
 	return t.candidates[0].SubCluster
 }
 
-// grant hands the grants to their partitions, each of whose locks is taken once.
+// grant gives the grants to their partitions, taking each lock once.
 func (e *Engine) grant(t *turn) {
 	for len(t.grants) > 0 {
 		p := e.partition(t.grants[0].Model)
 		p.enter(t)
 
-		// Grants of other partitions wait for their turn: one lock at a time (I1).
+		// Grants for other partitions wait for their turn: one lock at a time (I1).
 		kept := t.grants[:0]
 		for i := range t.grants {
 			g := t.grants[i]
@@ -222,12 +221,12 @@ func (e *Engine) grant(t *turn) {
 	}
 }
 
-// deliverOutcomes tells the frontends, each once.
+// deliverOutcomes sends the outcomes, with one call per frontend.
 func (e *Engine) deliverOutcomes(t *turn) {
 	for i := range t.outcomes {
 		front := t.outcomes[i].front
 		if front == 0 {
-			continue // told with an earlier one
+			continue // sent with an earlier one
 		}
 
 		// A turn has few frontends: searching the rest again is cheaper than a map.
@@ -245,7 +244,7 @@ func (e *Engine) deliverOutcomes(t *turn) {
 	t.outcomes = t.outcomes[:0]
 }
 
-// deliverOrders orders the batches, each backend once.
+// deliverOrders sends the batches, with one call per backend.
 func (e *Engine) deliverOrders(t *turn) {
 	for i := range t.orders {
 		b := t.orders[i].b
@@ -266,7 +265,7 @@ func (e *Engine) deliverOrders(t *turn) {
 
 	t.orders = t.orders[:0]
 
-	// The ports have returned: reclaim may take the memory of lost batches back.
+	// The ports have returned: reclaim may free the memory of lost batches.
 	for ; t.ordering != 0; t.ordering &= t.ordering - 1 {
 		e.parts[bits.TrailingZeros64(t.ordering)].told.Add(1)
 	}

@@ -6,18 +6,18 @@ import (
 	"downbeat.dev/core/wire"
 )
 
-// purgeStep is how many requests purge looks at with the lock held.
+// purgeStep is the number of requests that purge examines per hold of the lock.
 const purgeStep = 4096
 
-// purge ends the queued requests of a frontend that is gone, for the models from the given one on;
-// it returns where to go on, 0 at the end.
+// purge ends the queued requests of a departed frontend, for the models from the given one on. It returns where to
+// continue; 0 at the end.
 func (p *partition) purge(t *turn, front uint32, from int) int {
-	s := p.seats(front)
+	s := p.idWindow(front)
 	if s == nil {
 		return 0
 	}
 
-	// The lock is given back after some steps: a session of a hundred thousand requests must not stop the others.
+	// The lock is released after some steps: a session with a hundred thousand requests must not stop the others.
 	looked := 0
 	for m := from; m < len(p.models) && p.live > 0; m++ {
 		if looked > purgeStep {
@@ -27,21 +27,21 @@ func (p *partition) purge(t *turn, front uint32, from int) int {
 		looked += 16 + min(p.s.Queued(sched.ModelID(m)), purgeStep/16)
 	}
 
-	// The seats go last: a purge in several steps must find them each time.
-	*s = seats{}
+	// The window goes last: a purge in several steps needs it each time.
+	*s = idWindow{}
 	return 0
 }
 
-// cancel withdraws a frontend's request and ends it; one in a batch is answered by its backend.
+// cancel withdraws a frontend's request and ends it. If the request is in a batch, the backend answers it.
 func (p *partition) cancel(t *turn, front uint32, m *wire.Cancel) {
-	s := p.seats(front)
+	s := p.idWindow(front)
 	if s == nil {
 		return
 	}
 	r := sched.Request{ID: sched.RequestID(m.ID), Origin: front, Model: sched.ModelID(m.Model)}
 
-	// The mark spares most of the searches; it may be another id's, so that the queue has the last word.
-	if place, mark := s.seat(m.ID); *place == mark && p.s.Cancel(t.now, r.Model, r.ID, front) {
+	// The tag avoids most searches. It may belong to another id, so the queue decides.
+	if entry, tag := s.entry(m.ID); *entry == tag && p.s.Cancel(t.now, r.Model, r.ID, front) {
 		p.end(t, &r, model.Canceled)
 	}
 }

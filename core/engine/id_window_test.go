@@ -56,19 +56,19 @@ func TestBatchForAnEarlierGPU(t *testing.T) {
 	}
 }
 
-// TestMarksAlike: two ids with one place and one mark are two requests all the same, whether the first
+// TestTagsAlike: two ids with one place and one mark are two requests all the same, whether the first
 // is still queued, was sent, or has ended.
-func TestMarksAlike(t *testing.T) {
+func TestTagsAlike(t *testing.T) {
 	s := newStage(t, Options{})
 	s.mustBackend(hello("b", 1, slope, "m"))
 	f := s.frontend()
-	seats := newSeats(1, wire.WindowDefault)
+	window := newIDWindow(1, wire.WindowDefault)
 	one := uint64(5)
-	_, mark := seats.seat(one)
+	_, tag := window.entry(one)
 	two := one
-	for m := mark + 1; m != mark; {
+	for m := tag + 1; m != tag; {
 		two += wire.WindowDefault
-		_, m = seats.seat(two)
+		_, m = window.entry(two)
 	}
 	f.ask(one, "m", 50*ms)
 	f.ask(two, "m", 50*ms)
